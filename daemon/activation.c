@@ -1,5 +1,5 @@
-/* activation.c - takes over the one socket that systemd or launchd listens on. Never binds one
- * itself. Main thread, once, before the HTTP front opens. */
+/* activation.c - takes the socket that systemd or launchd passes. Never binds one itself. Main
+ * thread, once, before the HTTP server opens. */
 #include "daemon/activation.h"
 
 #include <errno.h>
@@ -15,15 +15,15 @@
 
 enum { SYSTEMD_FIRST_FD = 3, BACKLOG = 1024 };
 
-static int several(const struct activation *a, size_t n, err *e) {
-    return err_set(
-        e, ERR_INVALID, "%s hands over %zu sockets, one is served: let it listen on one address%s",
-        a->by, n,
-        strcmp(a->by, "launchd") == 0 ? " (SockNodeName, SockFamily)" : " (ListenStream)");
+static int err_several(const struct activation *a, size_t n, err *e) {
+    return err_set(e, ERR_INVALID,
+                   "%s passes %zu sockets, expected one: let it listen on one address%s", a->by, n,
+                   strcmp(a->by, "launchd") == 0 ? " (SockNodeName, SockFamily)"
+                                                 : " (ListenStream)");
 }
 
 #ifdef __APPLE__
-/* A name can stand for several addresses (localhost: IPv4 and IPv6), then there are as many. */
+/* A name with err_several addresses (localhost: IPv4 and IPv6) gives as many sockets. */
 static int take_launchd(struct activation *a, err *e) {
     int *fds = NULL, rc = 0;
     size_t n = 0;
@@ -31,10 +31,9 @@ static int take_launchd(struct activation *a, err *e) {
     if (reason == ESRCH || reason == ENOENT)
         return 0; /* not launchd's job, or one without sockets */
     a->by = "launchd";
-    if (reason)
-        return err_set(e, ERR_IO, "launchd does not hand over its sockets: %s", strerror(reason));
+    if (reason) return err_set(e, ERR_IO, "cannot get sockets from launchd: %s", strerror(reason));
     if (n == 1) a->fd = fds[0];
-    if (n > 1) rc = several(a, n, e);
+    if (n > 1) rc = err_several(a, n, e);
     for (size_t i = 0; i < n && rc; i++)
         close(fds[i]);
     free(fds);
@@ -48,8 +47,8 @@ static int take_launchd(struct activation *a, err *e) {
 }
 #endif
 
-/* A decimal number and nothing else; -1 otherwise. */
-static long number_of(const char *text) {
+/* Parses a decimal number; -1 for anything else. */
+static long parse_number(const char *text) {
     char *end;
     if (*text < '0' || *text > '9') return -1;
     errno = 0;
@@ -59,40 +58,41 @@ static long number_of(const char *text) {
 
 static int take_systemd(struct activation *a, err *e) {
     const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
-    if (!pid || !fds || number_of(pid) != (long)getpid()) return 0; /* nothing, or another's */
-    long n = number_of(fds);
+    if (!pid || !fds || parse_number(pid) != (long)getpid())
+        return 0; /* nothing was passed, or not to this process */
+    long n = parse_number(fds);
     a->by = "systemd";
-    if (n < 0) return err_set(e, ERR_INVALID, "LISTEN_FDS is no number: \"%.40s\"", fds);
-    if (n > 1) return several(a, (size_t)n, e);
+    if (n < 0) return err_set(e, ERR_INVALID, "LISTEN_FDS is \"%.40s\", expected a number", fds);
+    if (n > 1) return err_several(a, (size_t)n, e);
     if (n == 1) a->fd = SYSTEMD_FIRST_FD;
     return 0;
 }
 
-/* Where the socket is bound. listen() again changes at most the length of its queue, and fails on
- * everything that cannot listen, a connection that was accepted already among it. */
-static int examine(struct activation *a, err *e) {
+/* Checks the socket and finds its address. A repeated listen() changes at most the length of its
+ * queue, and fails on everything that cannot listen, such as an accepted connection. */
+static int check_socket(struct activation *a, err *e) {
     struct sockaddr_storage addr;
     socklen_t len = sizeof addr, type_len = sizeof(int);
     int type = 0;
     char port[8];
     if (getsockopt(a->fd, SOL_SOCKET, SO_TYPE, &type, &type_len) ||
         getsockname(a->fd, (struct sockaddr *)&addr, &len))
-        return err_set(e, ERR_INVALID, "what %s hands over as descriptor %d is no socket: %s",
-                       a->by, a->fd, strerror(errno));
+        return err_set(e, ERR_INVALID, "%s passes descriptor %d, which is not a socket: %s", a->by,
+                       a->fd, strerror(errno));
     if (type != SOCK_STREAM || (addr.ss_family != AF_INET && addr.ss_family != AF_INET6))
-        return err_set(e, ERR_INVALID, "the socket that %s hands over is no TCP socket", a->by);
+        return err_set(e, ERR_INVALID, "the socket passed by %s is not a TCP socket", a->by);
     int rc = getnameinfo((struct sockaddr *)&addr, len, a->host, sizeof a->host, port, sizeof port,
                          NI_NUMERICHOST | NI_NUMERICSERV);
     if (rc)
-        return err_set(e, ERR_INVALID, "the socket that %s hands over has no address: %s", a->by,
+        return err_set(e, ERR_INVALID, "the socket passed by %s has no address: %s", a->by,
                        gai_strerror(rc));
-    a->port = (uint16_t)number_of(port);
+    a->port = (uint16_t)parse_number(port);
     if (!a->port || listen(a->fd, BACKLOG))
-        return err_set(e, ERR_INVALID, "the socket that %s hands over does not listen%s", a->by,
-                       strcmp(a->by, "systemd") == 0 ? " (Accept=yes is not served)" : "");
+        return err_set(e, ERR_INVALID, "the socket passed by %s does not listen%s", a->by,
+                       strcmp(a->by, "systemd") == 0 ? " (Accept=yes is not supported)" : "");
     int flags = fcntl(a->fd, F_GETFL);
     if (flags < 0 || fcntl(a->fd, F_SETFL, flags | O_NONBLOCK) || fcntl(a->fd, F_SETFD, FD_CLOEXEC))
-        return err_set(e, ERR_IO, "the socket that %s hands over cannot be set up: %s", a->by,
+        return err_set(e, ERR_IO, "the socket passed by %s cannot be configured: %s", a->by,
                        strerror(errno));
     return 0;
 }
@@ -101,7 +101,7 @@ int activation_open(struct activation *a, err *e) {
     memset(a, 0, sizeof *a);
     int rc = take_launchd(a, e);
     if (!rc && !a->fd) rc = take_systemd(a, e);
-    if (!rc && a->fd) rc = examine(a, e);
+    if (!rc && a->fd) rc = check_socket(a, e);
     if (rc) activation_close(a);
     return rc;
 }

@@ -1,6 +1,6 @@
-/* input.c - reads whole files of people (configuration, keys, prompts), parses lists of token ids,
- * and finds the name that was meant by edit distance (insert, delete, change, swap of neighbours)
- * over short ASCII names. */
+/* input.c - reads users' files (configuration, keys, prompts), parses lists of token ids, and finds
+ * the most similar name by edit distance (insert, delete, change, swap of neighbours) over short
+ * ASCII names. */
 #include "daemon/input.h"
 
 #include "core/base/mem.h"
@@ -32,10 +32,9 @@ int textfile_read(const char *path, size_t max_bytes, char **text, size_t *n, er
         size_t room = max_bytes - s.len;
         str_add_n(&s, chunk, (size_t)got);
         if (s.failed) {
-            rc = room < (size_t)got
-                     ? err_set(e, ERR_TOO_LONG, "%s is longer than %zu bytes", textfile_name(path),
-                               max_bytes)
-                     : err_set(e, ERR_NOMEM, "no memory to read %s", textfile_name(path));
+            rc = room < (size_t)got ? err_set(e, ERR_TOO_LONG, "%s is longer than %zu bytes",
+                                              textfile_name(path), max_bytes)
+                                    : err_no_memory(e);
             break;
         }
     }
@@ -43,7 +42,7 @@ int textfile_read(const char *path, size_t max_bytes, char **text, size_t *n, er
     *n = s.len;
     *text = rc ? NULL : str_take(&s);
     str_fini(&s);
-    if (!rc && !*text) rc = err_set(e, ERR_NOMEM, "no memory to read %s", textfile_name(path));
+    if (!rc && !*text) rc = err_no_memory(e);
     return rc;
 }
 
@@ -53,14 +52,14 @@ int idlist_parse(const char *text, int32_t n_vocab, int32_t **ids, size_t *n, er
     /* A list has at most one id for every two bytes. */
     int32_t *list = mem_new(strlen(text) / 2 + 1, sizeof *list);
     size_t count = 0;
-    if (!list) return err_set(e, ERR_NOMEM, "no memory for the token ids");
+    if (!list) return err_no_memory(e);
     for (const char *p = text + strspn(text, " \n\t"); *p;) {
         char *end;
         unsigned long id = *p >= '0' && *p <= '9' ? strtoul(p, &end, 10) : 0;
         if (*p < '0' || *p > '9' || id >= (unsigned long)n_vocab) {
             free(list);
             return err_set(e, ERR_INVALID,
-                           "token ids are numbers from 0 to %d with commas between, not \"%.24s\"",
+                           "expected token ids from 0 to %d separated by commas, not \"%.24s\"",
                            (int)n_vocab - 1, p);
         }
         list[count++] = (int32_t)id;
@@ -69,7 +68,7 @@ int idlist_parse(const char *text, int32_t n_vocab, int32_t **ids, size_t *n, er
             p += 1 + strspn(p + 1, " \n\t");
         else if (*p && p == end) {
             free(list);
-            return err_set(e, ERR_INVALID, "a comma is missing before \"%.24s\"", p);
+            return err_set(e, ERR_INVALID, "expected a comma before \"%.24s\"", p);
         }
     }
     *ids = list;
@@ -81,16 +80,16 @@ int idlist_parse(const char *text, int32_t n_vocab, int32_t **ids, size_t *n, er
 
 enum { LONGEST = 48 };
 
-static size_t least(size_t a, size_t b) {
+static size_t min_size(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* '_' is written for '-' often enough to count as the same. */
-static char plain(char c) {
+/* '_' counts as '-'. */
+static char fold_dash(char c) {
     return c == '_' ? '-' : c;
 }
 
-static size_t distance(const char *a, const char *b) {
+static size_t edit_distance(const char *a, const char *b) {
     size_t n = strlen(a), m = strlen(b), rows[3][LONGEST + 1];
     size_t *before = rows[0], *above = rows[1], *row = rows[2];
     if (n > LONGEST || m > LONGEST) return LONGEST;
@@ -99,10 +98,10 @@ static size_t distance(const char *a, const char *b) {
     for (size_t i = 1; i <= n; i++) {
         row[0] = i;
         for (size_t j = 1; j <= m; j++) {
-            size_t change = above[j - 1] + (plain(a[i - 1]) != plain(b[j - 1]));
-            row[j] = least(change, least(above[j], row[j - 1]) + 1);
+            size_t change = above[j - 1] + (fold_dash(a[i - 1]) != fold_dash(b[j - 1]));
+            row[j] = min_size(change, min_size(above[j], row[j - 1]) + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                row[j] = least(row[j], before[j - 2] + 1);
+                row[j] = min_size(row[j], before[j - 2] + 1);
         }
         size_t *oldest = before;
         before = above;
@@ -117,7 +116,7 @@ void suggest_init(struct suggest *s, const char *word) {
 }
 
 void suggest_offer(struct suggest *s, const char *candidate) {
-    size_t d = distance(s->word, candidate);
+    size_t d = edit_distance(s->word, candidate);
     if (d >= s->distance) return;
     s->distance = d;
     s->best = candidate;

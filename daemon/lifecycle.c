@@ -1,5 +1,5 @@
-/* lifecycle.c - the order of start and stop. Owns the engines, the chat templates and the HTTP
- * front while the daemon runs; main thread. Never touches a request. */
+/* lifecycle.c - starts and stops everything in order. Owns the engines, the chat templates and the
+ * HTTP server while the daemon runs. Main thread; never handles a request. */
 #include "daemon/lifecycle.h"
 
 #include "api/api.h"
@@ -18,12 +18,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Supervisors signal a process and then its whole group: two signals so close are one wish. */
+/* Supervisors signal a process and then its whole group: two signals this close count as one. */
 enum { DRAIN_POLL_MS = 50, SAME_STOP_NS = 500 * 1000 * 1000 };
 
-enum { LOOK_MS = 1000 }; /* how often the models' files are looked at */
+enum { LOOK_MS = 1000 }; /* interval of checks of the models' files */
 
-enum { OWN_FILES = 64 }; /* models, threads, the registry: what is open beside connections */
+enum { OWN_FILES = 64 }; /* files other than connections: models, threads, the registry */
 
 struct served {
     struct loader_model model;
@@ -36,16 +36,16 @@ struct server {
     struct served models[API_MAX_MODELS];
     size_t n_models;
     struct config_api_keys keys;
-    struct activation socket; /* of a supervisor; then host and port are its, not the keys' */
+    struct activation socket; /* of a supervisor; if set, host and port are its own */
     const char *host;
-    responses *store; /* NULL: responses are not kept */
+    responses *store; /* NULL: responses are not stored */
     api *api;
 };
 
-/* One model of the list. Two names of one model would make two engines of it. */
+/* Adds one model of the list; refuses a second name of the same model. */
 static int add_model(struct server *s, const char *name, err *e) {
     if (s->n_models == API_MAX_MODELS)
-        return err_set_param(e, ERR_INVALID, "model", "at most %d models can be served",
+        return err_set_param(e, ERR_INVALID, "model", "more than %d models are listed, the maximum",
                              API_MAX_MODELS);
     struct loader_model *m = &s->models[s->n_models].model;
     int rc = loader_find(s->config, name, m, e);
@@ -53,14 +53,14 @@ static int add_model(struct server *s, const char *name, err *e) {
     s->n_models++;
     for (size_t i = 0; i + 1 < s->n_models; i++)
         if (strcmp(s->models[i].model.id, m->id) == 0)
-            return err_set_param(e, ERR_INVALID, "model", "model %s is named twice", m->id);
+            return err_set_param(e, ERR_INVALID, "model", "model %s is listed twice", m->id);
     return 0;
 }
 
-/* The key model is a list with commas. */
+/* Reads the key model, a list separated by commas. */
 static int find_models(struct server *s, err *e) {
     char *list = mem_strdup(s->config->model);
-    if (!list) return err_set(e, ERR_NOMEM, "no memory");
+    if (!list) return err_no_memory(e);
     int rc = 0;
     if (list[strspn(list, " ,")] == '\0') rc = add_model(s, "", e);
     char *rest = NULL;
@@ -80,28 +80,28 @@ static bool is_loopback(const char *host) {
            strcmp(host, "localhost") == 0;
 }
 
-/* Each connection is a file; a login shell's limit is often 1024. Raises the limit, or says how
- * many connections fit. */
-static uint32_t connections_by_files(uint32_t max_connections) {
+/* Each connection is an open file, and a login shell's limit is often 1024. Raises the limit, or
+ * returns how many connections fit. */
+static uint32_t fit_open_files(uint32_t max_connections) {
     struct rlimit limit;
     uint64_t wanted = (uint64_t)max_connections + API_MORE_FILES + OWN_FILES;
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return max_connections;
     rlim_t before = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
 #ifdef __APPLE__
-    if (limit.rlim_cur > OPEN_MAX) limit.rlim_cur = OPEN_MAX; /* the kernel takes no more */
+    if (limit.rlim_cur > OPEN_MAX) limit.rlim_cur = OPEN_MAX; /* the kernel's maximum */
 #endif
     if (setrlimit(RLIMIT_NOFILE, &limit)) limit.rlim_cur = before;
     if (limit.rlim_cur >= wanted) return max_connections;
     uint64_t others = API_MORE_FILES + OWN_FILES;
     uint32_t fit = limit.rlim_cur > others ? (uint32_t)(limit.rlim_cur - others) : 1;
-    log_warn("the system allows %llu open files (ulimit -n), of which %llu are for other things: "
-             "max-connections is %u instead of %u",
+    log_warn("the system allows %llu open files (ulimit -n), of which %llu are needed for other "
+             "purposes: max-connections is lowered to %u from %u",
              (unsigned long long)limit.rlim_cur, (unsigned long long)others, fit, max_connections);
     return fit;
 }
 
-/* A registry that cannot be written keeps no responses; everything else works. */
+/* Without write access to the registry no responses are stored; everything else works. */
 static void open_store(struct server *s) {
     const struct config *c = s->config;
     char *file = NULL;
@@ -113,28 +113,31 @@ static void open_store(struct server *s) {
                                                        .ttl_s = c->responses_ttl_s,
                                                        .max_bytes = c->responses_max_bytes},
                             clock_wall_s(), &s->store, &e);
-    if (rc) log_warn("responses are not kept: %s", e.msg);
+    if (rc) log_warn("responses are not stored: %s", e.msg);
     free(file);
 }
 
-/* What a supervisor listens on goes before the configuration: its clients are there already. */
+/* A supervisor's socket takes precedence over the configuration: clients may be connected already.
+ */
 static int take_socket(struct server *s, err *e) {
     int rc = activation_open(&s->socket, e);
     s->host = s->socket.fd ? s->socket.host : s->config->host;
     if (s->socket.fd)
-        log_info("%s listens on %s port %u for us: host and port of the configuration are not used",
-                 s->socket.by, s->host, s->socket.port);
+        log_info(
+            "%s provides a socket on %s port %u: host and port of the configuration are ignored",
+            s->socket.by, s->host, s->socket.port);
     return rc;
 }
 
 static int open_api(struct server *s, err *e) {
     const struct config *c = s->config;
-    uint32_t max_connections = connections_by_files((uint32_t)c->max_connections);
+    uint32_t max_connections = fit_open_files((uint32_t)c->max_connections);
     int rc = take_socket(s, e);
     if (rc) return rc;
     if (!is_loopback(s->host) && s->keys.n == 0)
-        log_warn("%s lets other machines in and no api-key-file is set: anybody may use it",
-                 s->host);
+        log_warn(
+            "%s admits other machines and api-key-file is not set: everyone can use this server",
+            s->host);
     const struct api_config config = {
         .http = {.host = s->host,
                  .port = (uint16_t)c->port,
@@ -165,7 +168,7 @@ static int open_api(struct server *s, err *e) {
         .version = INFERD_VERSION,
     };
     rc = api_open(&config, &s->api, e);
-    activation_close(&s->socket); /* the front has a descriptor of its own */
+    activation_close(&s->socket); /* the HTTP server has its own descriptor */
     return rc;
 }
 
@@ -186,12 +189,12 @@ static int load_model(struct server *s, struct served *m, err *e) {
         if (e) *e = why;
         return err_prefix(e, "chat-template: ");
     }
-    if (rc) log_warn("%s cannot chat, only complete: %s", m->model.id, why.msg);
+    if (rc) log_warn("%s can complete texts, but not chat: %s", m->model.id, why.msg);
     loader_note_loaded(s->config, &m->model);
     return 0;
 }
 
-static int publish(struct server *s, err *e) {
+static int publish_models(struct server *s, err *e) {
     struct api_model models[API_MAX_MODELS];
     for (size_t i = 0; i < s->n_models; i++) {
         const struct served *m = &s->models[i];
@@ -205,7 +208,7 @@ static int publish(struct server *s, err *e) {
     return api_set_models(s->api, models, s->n_models, e);
 }
 
-static void announce(const struct server *s) {
+static void announce_ready(const struct server *s) {
     const char *host = s->host;
     bool v6 = strchr(host, ':') != NULL;
     printf("inferd: serving ");
@@ -216,22 +219,23 @@ static void announce(const struct server *s) {
     notify_send("READY=1");
 }
 
-/* Until nothing runs, the deadline is over or a second signal comes. */
-static void drain(struct server *s) {
+/* Waits until no request runs, the deadline is over, or a second signal arrives. */
+static void drain_requests(struct server *s) {
     uint64_t begin_ns = clock_now_ns();
     uint64_t end_ns = begin_ns + s->config->shutdown_deadline_s * UINT64_C(1000000000);
     uint32_t n_active;
-    log_info("stopping: new requests are refused, %u still run", api_n_active(s->api));
+    log_info("stopping: new requests are refused, %u are running", api_n_active(s->api));
     notify_send("STOPPING=1");
     api_drain(s->api);
     for (size_t i = 0; i < s->n_models; i++)
         engine_drain(s->models[i].engine);
     while ((n_active = api_n_active(s->api)) > 0 && clock_now_ns() < end_ns)
         if (signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS) break;
-    if (n_active) log_warn("%u requests are cut off", n_active);
+    if (n_active)
+        log_warn("%u requests are cut off by the shutdown deadline or a second signal", n_active);
 }
 
-/* Takes down what is there, in the reverse order: streams end, connections close, memory goes. */
+/* Closes everything in reverse order: streams end, connections close, memory is freed. */
 static void close_all(struct server *s) {
     for (size_t i = 0; i < s->n_models; i++)
         if (s->models[i].engine) engine_stop(s->models[i].engine);
@@ -255,12 +259,12 @@ int lifecycle_serve(const struct config *c, err *e) {
     for (size_t i = 0; i < s.n_models && !rc && !signals_count(); i++)
         rc = load_model(&s, &s.models[i], e);
     if (!rc && !signals_count()) {
-        rc = publish(&s, e);
+        rc = publish_models(&s, e);
         if (!rc) {
-            announce(&s);
+            announce_ready(&s);
             while (!signals_wait(LOOK_MS))
                 model_files_look();
-            drain(&s);
+            drain_requests(&s);
         }
     }
     close_all(&s);

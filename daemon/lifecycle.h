@@ -1,4 +1,4 @@
-/* lifecycle.h - the daemon from start to stop. */
+/* lifecycle.h - start and stop of the daemon. */
 #ifndef INFERD_LIFECYCLE_H
 #define INFERD_LIFECYCLE_H
 
@@ -6,7 +6,7 @@
 
 /* Resolves the models, opens HTTP (so that /livez answers while weights load), loads the engines,
  * serves until SIGTERM or SIGINT, then lets running answers finish within shutdown-deadline-s. A
- * second signal ends them at once. 0 after an orderly stop. Main thread; frees all that it took. */
+ * second signal ends them at once. 0 after an orderly stop. Main thread; frees everything. */
 int lifecycle_serve(const struct config *c, err *e);
 
 #endif

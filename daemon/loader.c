@@ -1,5 +1,5 @@
 /* loader.c - resolves models through the registry and translates the configuration for the engine.
- * Opens the registry only as long as it is needed. */
+ * Opens the registry only while it is needed. */
 #include "daemon/loader.h"
 
 #include "core/base/log.h"
@@ -36,8 +36,8 @@ static int open_registry(const struct config *c, registry **r, err *e) {
     return rc;
 }
 
-/* Takes name, aliases and path out of row. */
-static void take_row(struct registry_model *row, struct loader_model *out) {
+/* Moves name, aliases and path out of row. */
+static void move_row(struct registry_model *row, struct loader_model *out) {
     *out = (struct loader_model){.id = row->name,
                                  .path = row->path,
                                  .aliases = row->aliases,
@@ -55,7 +55,7 @@ static int find_path(const char *path, struct loader_model *out, err *e) {
     memset(out, 0, sizeof *out);
     if (stat(path, &st)) return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     char name[REGISTRY_NAME_BYTES];
-    char *folder = S_ISDIR(st.st_mode) ? realpath(path, NULL) : NULL; /* "." has a name, too */
+    char *folder = S_ISDIR(st.st_mode) ? realpath(path, NULL) : NULL; /* "." must get a name */
     registry_name_from_path(folder ? folder : path, name);
     free(folder);
     out->id = mem_strdup(name);
@@ -63,7 +63,7 @@ static int find_path(const char *path, struct loader_model *out, err *e) {
     out->created_s = (int64_t)st.st_mtime;
     if (out->id && out->path) return 0;
     loader_model_fini(out);
-    return err_set(e, ERR_NOMEM, "no memory");
+    return err_no_memory(e);
 }
 
 static bool is_demo(const struct registry_model *m) {
@@ -73,7 +73,7 @@ static bool is_demo(const struct registry_model *m) {
     return false;
 }
 
-/* *name is the caller's. */
+/* Chooses the default model; the caller frees *name. */
 static int default_name(registry *r, char **name, err *e) {
     struct registry_model *models;
     const char *chosen = NULL;
@@ -88,11 +88,11 @@ static int default_name(registry *r, char **name, err *e) {
                            "no model is registered: add one with `inferd models add PATH`");
     else if (!chosen)
         rc = err_set_param(e, ERR_NOT_FOUND, "model",
-                           "%zu models are registered: choose with --model (see `inferd models "
-                           "list`)",
+                           "%zu models are registered: choose one with --model (see `inferd "
+                           "models list`)",
                            n);
     else if (!(*name = mem_strdup(chosen)))
-        rc = err_set(e, ERR_NOMEM, "no memory");
+        rc = err_no_memory(e);
     registry_models_free(models, n);
     return rc;
 }
@@ -110,7 +110,7 @@ int loader_find(const struct config *c, const char *name, struct loader_model *o
     if (!rc) rc = registry_resolve(r, chosen ? chosen : name, &row, e);
     free(chosen);
     registry_close(r);
-    if (!rc) take_row(&row, out);
+    if (!rc) move_row(&row, out);
     return rc == ERR_NOT_FOUND && is_file ? find_path(name, out, e) : rc;
 }
 
@@ -120,12 +120,12 @@ void loader_note_loaded(const struct config *c, const struct loader_model *m) {
     if (!m->registry_id) return;
     int rc = open_registry(c, &r, &e);
     if (!rc) rc = registry_touch_loaded(r, m->registry_id, &e);
-    if (rc) log_warn("the registry does not know that %s was loaded: %s", m->id, e.msg);
+    if (rc) log_warn("cannot store in the registry that %s was loaded: %s", m->id, e.msg);
     registry_close(r);
 }
 
-/* One of the key's choices. */
-static int kv_type_of(const char *name) {
+/* The enum qtype of one of the key's choices. */
+static int parse_kv_type(const char *name) {
     if (strcmp(name, "f32") == 0) return QTYPE_F32;
     if (strcmp(name, "bf16") == 0) return QTYPE_BF16;
     return strcmp(name, "q8_0") == 0 ? QTYPE_Q8_0 : QTYPE_F16;
@@ -142,7 +142,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .device = (uint32_t)c->device,
         .memory_fraction = c->gpu_memory_utilization,
         .kv_cache_tokens = c->kv_cache_tokens,
-        .kv_type = kv_type_of(c->kv_cache_type),
+        .kv_type = parse_kv_type(c->kv_cache_type),
         .block_tokens = strcmp(c->block_tokens, "32") == 0 ? 32 : 16,
         .context_length = (uint32_t)c->context_length,
         .max_batch_tokens = (uint32_t)c->max_batch_tokens,
@@ -156,7 +156,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
     };
 }
 
-/* Compiled and probed. */
+/* Compiles and probes a template. */
 static int open_template(const char *source, const char *bos, const char *eos, chat_template **out,
                          err *e) {
     int rc = chat_template_new(source, bos, eos, out, e);
@@ -167,7 +167,7 @@ static int open_template(const char *source, const char *bos, const char *eos, c
     return rc;
 }
 
-/* The text of a token as the caller's string, "" for none. */
+/* The text of a token, "" for none; the caller frees it. */
 static char *token_text(const tokenizer *tok, int32_t id) {
     size_t n = 0;
     const char *text = id >= 0 ? tokenizer_token_text(tok, id, &n) : "";
@@ -182,13 +182,13 @@ int loader_template_file(const char *path, const char *bos, const char *eos, cha
     *out = NULL;
     if (rc) return rc;
     rc = strlen(source) == n ? open_template(source, bos, eos, out, e)
-                             : err_set(e, ERR_FORMAT, "a NUL byte in the template");
+                             : err_set(e, ERR_FORMAT, "the template contains a NUL byte");
     if (rc) err_prefix(e, "%s: ", path);
     free(source);
     return rc;
 }
 
-/* The folder may hold templates for special purposes, which nobody can ask for. */
+/* Logs templates for special purposes, which requests cannot select. */
 static void note_more_templates(const char *model_path) {
     char path[4096];
     const char *slash = strrchr(model_path, '/');
@@ -196,12 +196,12 @@ static void note_more_templates(const char *model_path) {
     struct stat st;
     if (!stat(model_path, &st) && S_ISDIR(st.st_mode)) n = (int)strlen(model_path);
     snprintf(path, sizeof path, "%.*s%sadditional_chat_templates", n, model_path, n ? "/" : "");
-    if (!stat(path, &st)) log_info("the templates in %s are not used", path);
+    if (!stat(path, &st)) log_info("templates in %s are ignored", path);
 }
 
-/* The model's own, and its variant for tools. */
-static int own_template(const tokenizer *tok, const char *bos, const char *eos, chat_template **out,
-                        err *e) {
+/* The model's own template, with its variant for tools. */
+static int open_own_template(const tokenizer *tok, const char *bos, const char *eos,
+                             chat_template **out, err *e) {
     const char *tools = tokenizer_tool_template(tok);
     chat_template *variant = NULL;
     int rc = open_template(tokenizer_chat_template(tok), bos, eos, out, e);
@@ -217,8 +217,8 @@ static int own_template(const tokenizer *tok, const char *bos, const char *eos, 
     return 0;
 }
 
-/* A word that is no file was meant as one of the built-in formats. */
-static int no_such_template(const char *chosen, err *e) {
+/* A word that is not a file was probably meant as a built-in format. */
+static int err_unknown_template(const char *chosen, err *e) {
     char known[160] = "";
     const char *name;
     size_t used = 0;
@@ -236,22 +236,22 @@ int loader_chat_template(const struct config *c, const char *path, const tokeniz
     *out = NULL;
     if (!*chosen && !tokenizer_chat_template(tok)) {
         name = chat_builtin_for(tok);
-        if (name) log_info("%s has no chat template: the built-in %s is used", path, name);
+        if (name) log_info("%s has no chat template: using the built-in %s", path, name);
     }
     if (!bos || !eos)
-        rc = err_set(e, ERR_NOMEM, "no memory for the chat template");
+        rc = err_no_memory(e);
     else if (!name)
         rc = err_set(e, ERR_NOT_FOUND,
-                     "the file has no chat template and its control tokens tell none: set "
+                     "the model has no chat template, and its control tokens indicate none: set "
                      "chat-template");
     else if (chat_builtin_source(name))
         rc = open_template(chat_builtin_source(name), bos, eos, out, e);
     else if (*chosen && access(chosen, F_OK) && errno == ENOENT)
-        rc = no_such_template(chosen, e);
+        rc = err_unknown_template(chosen, e);
     else if (*chosen)
         rc = loader_template_file(chosen, bos, eos, out, e);
     else
-        rc = own_template(tok, bos, eos, out, e);
+        rc = open_own_template(tok, bos, eos, out, e);
     if (!rc) rc = chat_template_learn(*out, tok, e);
     if (rc) {
         chat_template_free(*out);

@@ -1,4 +1,4 @@
-/* loader.h - from what a user calls a model to what opens it. */
+/* loader.h - resolves the name of a model and prepares its engine and chat template. */
 #ifndef INFERD_LOADER_H
 #define INFERD_LOADER_H
 
@@ -15,20 +15,20 @@ struct loader_model {
     int64_t registry_id; /* 0: given as a path */
 };
 
-/* name: registered name or alias, or a path (always one when it begins with '/' or '.', else when
- * no such name is registered and the file is there). "": the default model, see the key model.
- * ERR_NOT_FOUND, ERR_CHANGED (file is not what was registered), ERR_IO. */
+/* name: a registered name or alias, or a path (if it begins with '/' or '.', or no such name is
+ * registered and the file exists). "": the default model, see the key model. ERR_NOT_FOUND,
+ * ERR_CHANGED (the file changed since it was registered), ERR_IO. */
 int loader_find(const struct config *c, const char *name, struct loader_model *out, err *e);
 void loader_model_fini(struct loader_model *m);
 
-/* Remembers when a registered model was loaded; a failure is only logged. */
+/* Stores when a registered model was loaded; a failure is only logged. */
 void loader_note_loaded(const struct config *c, const struct loader_model *m);
 
 void loader_engine_config(const struct config *c, const char *path, struct engine_config *out);
 
-/* The chat template of the model at path, compiled and probed: what the key chat-template says,
- * else the model's own with its variant for tools, else the built-in format that its vocabulary
- * tells. ERR_NOT_FOUND: none of these. */
+/* The chat template of the model at path, compiled and probed: that of the key chat-template, else
+ * the model's own with its variant for tools, else the built-in format that its vocabulary
+ * indicates. ERR_NOT_FOUND: none of these. */
 int loader_chat_template(const struct config *c, const char *path, const tokenizer *tok,
                          chat_template **out, err *e);
 

@@ -1,5 +1,5 @@
-/* logsink.c - formats a log line and writes it with one call, so that lines of several threads do
- * not mix. Any thread. */
+/* logsink.c - formats a log line and writes it with one call, so lines of several threads do not
+ * mix. Any thread. */
 #include "daemon/logsink.h"
 
 #include "core/base/clock.h"
@@ -33,7 +33,7 @@ static void write_line(const char *line, int n, size_t size) {
     size_t left = n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
     while (left > 0) {
         ssize_t done = write(STDERR_FILENO, line, left);
-        if (done <= 0) return; /* nowhere left to complain */
+        if (done <= 0) return; /* an error cannot be reported anywhere */
         line += done;
         left -= (size_t)done;
     }

@@ -1,5 +1,5 @@
-/* logsink.h - where log lines go: stderr, as "2026-01-31T12:00:00Z info  text"; with systemd's
- * journal behind stderr as "<6>text", which keeps the level and leaves the time to the journal. */
+/* logsink.h - writes log lines to stderr, as "2026-01-31T12:00:00Z info  text"; if stderr leads to
+ * systemd's journal, as "<6>text", since the journal adds the time. */
 #ifndef INFERD_LOGSINK_H
 #define INFERD_LOGSINK_H
 

@@ -1,5 +1,5 @@
-/* main.c - the command table of the inferd binary. The only file below which nothing exits: a
- * command returns its status, and what went wrong is printed here, as one sentence. */
+/* main.c - the command table of the inferd binary. Commands return their status and never exit;
+ * errors are printed here, as one sentence. */
 #include "daemon/commands/commands.h"
 #include "daemon/key_names.h"
 #include "daemon/options.h"
@@ -10,24 +10,24 @@
 
 static const struct command commands[] = {
     {"serve", "serve models over an OpenAI-compatible HTTP API", cmd_serve},
-    {"chat", "talk to the running daemon", cmd_chat},
-    {"models", "register, list, check model files", cmd_models},
+    {"chat", "talk to a running daemon", cmd_chat},
+    {"models", "register, list and check models", cmd_models},
     {"pull", "download a model from the Hugging Face Hub", cmd_pull},
     {"config", "print or check a configuration file", cmd_config},
-    {"tokenize", "text to token ids and back", cmd_tokenize},
-    {"render", "messages to prompt text by the model's chat template", cmd_render},
-    {"grammar", "what a schema or grammar lets a model write", cmd_grammar},
-    {"logits", "most likely next tokens", cmd_logits},
-    {"perplexity", "how well a model predicts a text", cmd_perplexity},
-    {"bench", "speed of prefill and decode", cmd_bench},
-    {"quantize", "a model file in another type", cmd_quantize},
+    {"tokenize", "convert text to token ids and back", cmd_tokenize},
+    {"render", "render messages with a model's chat template", cmd_render},
+    {"grammar", "test which texts a schema or grammar allows", cmd_grammar},
+    {"logits", "print the most likely next tokens", cmd_logits},
+    {"perplexity", "measure how well a model predicts a text", cmd_perplexity},
+    {"bench", "measure the speed of prefill and decode", cmd_bench},
+    {"quantize", "convert a model to another type of weights", cmd_quantize},
 };
 
 static const struct command_table table = {
-    "inferd", "inferd " INFERD_VERSION " - serves language models to many clients at once.",
-    commands, sizeof commands / sizeof commands[0]};
+    "inferd", "inferd " INFERD_VERSION " - serves language models to many clients.", commands,
+    sizeof commands / sizeof commands[0]};
 
-/* Answers that did not reach the file or pipe behind stdout are a failure. */
+/* Fails if output did not reach stdout. */
 static int flush_output(int status, err *e) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;
     if (status == 0) err_set(e, ERR_IO, "cannot write the output");

@@ -1,4 +1,4 @@
-/* notify.c - one datagram to the socket in NOTIFY_SOCKET; '@' begins an abstract name
+/* notify.c - sends a datagram to the socket in NOTIFY_SOCKET; a leading '@' marks an abstract name
  * (sd_notify(3)). */
 #include "daemon/notify.h"
 
@@ -18,7 +18,7 @@ void notify_send(const char *state) {
     size_t n = path ? strlen(path) : 0;
     if (n == 0) return;
     if (n >= sizeof addr.sun_path || (path[0] != '/' && path[0] != '@')) {
-        log_warn("NOTIFY_SOCKET is not a socket's name");
+        log_warn("NOTIFY_SOCKET is not the name of a socket");
         return;
     }
     memcpy(addr.sun_path, path, n);

@@ -1,4 +1,4 @@
-/* notify.h - tells systemd (Type=notify) how far the service is; nothing without NOTIFY_SOCKET. */
+/* notify.h - reports the service's state to systemd (Type=notify), if NOTIFY_SOCKET is set. */
 #ifndef INFERD_NOTIFY_H
 #define INFERD_NOTIFY_H
 

@@ -10,7 +10,7 @@
 
 enum { HELP_MAX_BYTES = 1 << 16, HELP_COLUMN = 30, PROBLEMS_MAX_BYTES = 1 << 16 };
 
-/* What one --flag turned out to be: at most one of option and key, or is_config / is_help. */
+/* One parsed --flag: at most one of option and key, or is_config / is_help. */
 struct flag {
     const struct option *option;
     const struct config_key *key;
@@ -79,7 +79,7 @@ static int set_option(const struct option *option, const char *value, err *e) {
     } else if (option->kind == OPTION_LIST) {
         struct option_list *list = option->target;
         if (list->n == OPTION_LIST_MAX)
-            return err_set(e, ERR_INVALID, "--%s is given more than %d times", option->name,
+            return err_set(e, ERR_INVALID, "--%s is repeated more than %d times", option->name,
                            OPTION_LIST_MAX);
         list->items[list->n++] = value;
     } else {
@@ -105,10 +105,10 @@ static int load_config(struct config *c, const char *path, err *e) {
     return rc;
 }
 
-/* One walk over argv. Files of --config are read in the first walk, everything else is set in the
- * second, so that flags win wherever they stand. */
-static int walk(const struct options *o, int argc, char **argv, bool files, size_t *n_args,
-                err *e) {
+/* One pass over argv. The first pass reads files of --config, the second sets everything else, so
+ * flags take precedence in any position. */
+static int parse_pass(const struct options *o, int argc, char **argv, bool files, size_t *n_args,
+                      err *e) {
     bool only_args = false;
     *n_args = 0;
     for (int i = 1; i < argc; i++) {
@@ -132,7 +132,7 @@ static int walk(const struct options *o, int argc, char **argv, bool files, size
         bool may_lack = f.option && f.option->kind == OPTION_MAYBE;
         if (may_lack && !f.value && (i + 1 == argc || argv[i + 1][0] == '-')) f.value = "";
         if (!is_switch && !f.value) {
-            if (i + 1 == argc) return err_set(e, ERR_INVALID, "--%s needs a value", f.name);
+            if (i + 1 == argc) return err_set(e, ERR_INVALID, "--%s requires a value", f.name);
             f.value = argv[++i];
         }
         if (f.is_config) {
@@ -168,7 +168,7 @@ static void print_help(const struct options *o) {
     for (size_t i = 0; i < o->n_options; i++)
         add_line(&out, o->options[i].name, o->options[i].value ? o->options[i].value : "",
                  o->options[i].help);
-    if (o->config) add_line(&out, "config", "FILE", "read daemon.conf; flags win over it");
+    if (o->config) add_line(&out, "config", "FILE", "read daemon.conf; flags take precedence");
     for (size_t i = 0; i < n; i++) {
         if (!takes_key(o, &keys[i])) continue;
         str help;
@@ -186,8 +186,8 @@ static void print_help(const struct options *o) {
 
 int options_parse(const struct options *o, int argc, char **argv, size_t *n_args, err *e) {
     size_t n;
-    int rc = walk(o, argc, argv, true, &n, e);
-    if (!rc) rc = walk(o, argc, argv, false, &n, e);
+    int rc = parse_pass(o, argc, argv, true, &n, e);
+    if (!rc) rc = parse_pass(o, argc, argv, false, &n, e);
     if (rc == OPTIONS_HELP) print_help(o);
     if (!rc && n < o->min_args) rc = err_set(e, ERR_INVALID, "usage: inferd %s", o->usage);
     if (n_args) *n_args = n;

@@ -1,7 +1,7 @@
-/* options.h - reads one command's arguments from a table; prints its --help from the same table.
+/* options.h - parses one command's arguments by a table; prints its --help from the same table.
  *
- * A command has options of its own and may take keys of the configuration as flags; then it also
- * takes --config FILE, which is applied before any flag. */
+ * A command has its own options and may accept configuration keys as flags; then it also accepts
+ * --config FILE, which is applied before any flag. */
 #ifndef INFERD_OPTIONS_H
 #define INFERD_OPTIONS_H
 
@@ -10,10 +10,10 @@
 
 enum option_kind {
     OPTION_TEXT,   /* const char *: borrowed from argv */
-    OPTION_MAYBE,  /* the same; "" where the next argument is an option or there is none */
+    OPTION_MAYBE,  /* the same; "" if the next argument is an option or missing */
     OPTION_NUMBER, /* uint64_t within min..max */
     OPTION_SWITCH, /* bool, takes no value */
-    OPTION_LIST    /* struct option_list, may be given again */
+    OPTION_LIST    /* struct option_list; may be repeated */
 };
 
 enum { OPTION_LIST_MAX = 64 };
@@ -26,7 +26,7 @@ struct option {
     const char *name; /* without -- */
     enum option_kind kind;
     void *target;
-    const char *value; /* what --help calls it, "FILE" */
+    const char *value; /* the value's name in --help, "FILE" */
     const char *help;
     uint64_t min, max; /* OPTION_NUMBER */
 };
@@ -44,8 +44,8 @@ struct options {
 
 enum { OPTIONS_HELP = 1, EXIT_USAGE = 2 };
 
-/* argv[0] is the command's name. 0, OPTIONS_HELP (help is printed, nothing else to do) or
- * ERR_INVALID / ERR_IO. *n_args may be NULL. */
+/* argv[0] is the command's name. Returns 0, OPTIONS_HELP (help was printed, the command is done),
+ * ERR_INVALID or ERR_IO. n_args may be NULL. */
 int options_parse(const struct options *o, int argc, char **argv, size_t *n_args, err *e);
 
 /* Exit status after options_parse != 0. */

@@ -1,5 +1,5 @@
-/* signals.c - a pipe that the handlers write to, so that waiting for a signal is waiting for a
- * descriptor. Handlers count and do nothing else that could be unsafe. */
+/* signals.c - handlers count signals and write to a pipe, so that waiting for a signal is waiting
+ * for a descriptor. */
 #include "daemon/signals.h"
 
 #include "core/base/log.h"
@@ -23,7 +23,7 @@ static volatile sig_atomic_t n_stops, came[N_NOTED];
 static int n_stops_seen;
 
 static void ring(void) {
-    ssize_t n = write(pipe_ends[1], "s", 1); /* full: a byte is waiting already */
+    ssize_t n = write(pipe_ends[1], "s", 1); /* a full pipe has a byte already */
     (void)n;
 }
 
@@ -46,13 +46,13 @@ static void on_noted(int number) {
 static void handle(const int *numbers, size_t n, void (*handler)(int)) {
     struct sigaction act = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigfillset(&act.sa_mask);
-    sigdelset(&act.sa_mask, SIGBUS); /* what a file does while a handler runs */
+    sigdelset(&act.sa_mask, SIGBUS); /* a mapped file may raise it during a handler */
     for (size_t i = 0; i < n; i++)
         sigaction(numbers[i], &act, NULL);
 }
 
 int signals_open(err *e) {
-    if (pipe(pipe_ends)) return err_set(e, ERR_IO, "cannot make a pipe: %s", strerror(errno));
+    if (pipe(pipe_ends)) return err_set(e, ERR_IO, "cannot create a pipe: %s", strerror(errno));
     for (int i = 0; i < 2; i++) {
         fcntl(pipe_ends[i], F_SETFD, FD_CLOEXEC);
         fcntl(pipe_ends[i], F_SETFL, O_NONBLOCK);
@@ -81,7 +81,7 @@ static void log_noted(void) {
 bool signals_wait(int timeout_ms) {
     struct pollfd fd = {.fd = pipe_ends[0], .events = POLLIN};
     char bytes[64];
-    /* SA_RESTART does not restart poll: an interrupted one finds the byte right after. */
+    /* SA_RESTART does not restart poll: after an interruption the next call finds the byte. */
     if (poll(&fd, 1, timeout_ms) < 0 && errno == EINTR) poll(&fd, 1, 0);
     while (read(pipe_ends[0], bytes, sizeof bytes) > 0) {
     }

@@ -1,13 +1,12 @@
-/* signals.h - SIGTERM and SIGINT as something to wait for, and what becomes of the other signals
- * that a daemon gets:
+/* signals.h - waiting for SIGTERM and SIGINT, and the handling of a daemon's other signals:
  *
  *   SIGTERM, SIGINT            stop
- *   SIGHUP, SIGUSR1, SIGUSR2   a log line and nothing else: there is no reload, no log file to
- * reopen SIGPIPE, SIGXFSZ           ignored: a lost client, a file at its limit are errors of a
- * write SIGTTOU                    ignored: a log line to a terminal does not stop a background
- * process SIGBUS                     core/formats/model_file.h: a model's file that was cut short
+ *   SIGHUP, SIGUSR1, SIGUSR2   a log line only: there is no reload and no log file to reopen
+ *   SIGPIPE, SIGXFSZ           ignored: a lost client or a full file is an error of a write
+ *   SIGTTOU                    ignored: logging to a terminal must not stop a background process
+ *   SIGBUS                     core/formats/model_file.h: a model's file was truncated
  *
- * All others, SIGQUIT with its core dump among them, do what the system has them do. Main thread
+ * All other signals keep their default action, including SIGQUIT with its core dump. Main thread
  * only. */
 #ifndef INFERD_SIGNALS_H
 #define INFERD_SIGNALS_H
@@ -16,11 +15,11 @@
 
 #include <stdbool.h>
 
-/* A third stop signal ends the process at once: somebody means it. */
+/* A third stop signal ends the process at once. */
 int signals_open(err *e);
 int signals_count(void); /* stop signals so far */
-/* Waits until a signal comes or timeout_ms (-1: for ever) is over. True: one to stop came since the
- * last call. */
+/* Waits for a signal, at most timeout_ms (-1: forever). true: a stop signal arrived since the last
+ * call. */
 bool signals_wait(int timeout_ms);
 
 #endif

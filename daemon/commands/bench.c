@@ -1,6 +1,6 @@
-/* commands/bench.c - inferd bench: how fast a model is, through the same engine that serves.
+/* commands/bench.c - inferd bench: the speed of a model, through the engine that serves.
  *
- * Each repetition draws new random prompts, so that nothing is reused between them, and has up to
+ * Each repetition uses new random prompts, so that nothing is reused between them, and has up to
  * three phases: fill (context-fill tokens of each prompt, not measured, left in the prefix cache),
  * prefill (the whole prompts, one token of answer) and decode (the same prompts again from the
  * prefix cache, gen-tokens of answer). Rates come from the engine's own step times: prefill counts
@@ -28,7 +28,7 @@ enum phase { PHASE_NONE, PHASE_PREFILL, PHASE_DECODE };
 struct bench {
     uint64_t n_prompt, n_gen, n_batch, n_fill, n_repeat;
     bool json;
-    /* What runs now: prompts (n_batch, n_fill + n_prompt) of the repetition. */
+    /* The current repetition: prompts (n_batch, n_fill + n_prompt). */
     int32_t *prompts;
     uint32_t run_prompt, run_gen; /* tokens of each prompt and answer in this phase */
     pthread_mutex_t lock;         /* guards what the worker writes in on_step: all below; held while
@@ -62,8 +62,8 @@ static void on_step(void *arg, const struct engine_step *step) {
     pthread_mutex_unlock(&b->lock);
 }
 
-/* The worker's first step may begin with the first prompt; it cannot end before all are there. So
- * every phase has the same steps on a busy machine as on an idle one, give or take that first. */
+/* The worker's first step may begin with the first prompt only; it cannot end before all are
+ * submitted. So each phase has the same steps on a busy and an idle machine, except the first. */
 static void all_submitted(void *arg) {
     struct bench *b = arg;
     pthread_mutex_unlock(&b->lock);
@@ -129,7 +129,7 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts values. 0 when there are none. */
+/* Sorts values. 0 if there are none. */
 static double percentile(double *values, size_t n, double p) {
     if (n == 0) return 0;
     qsort(values, n, sizeof *values, compare_doubles);
@@ -137,7 +137,7 @@ static double percentile(double *values, size_t n, double p) {
     return values[i < n ? i : n - 1];
 }
 
-/* Median over repetitions, whose order is kept. */
+/* Median over repetitions; keeps their order. */
 static double median_rate(const double *rates, size_t n) {
     double sorted[REPEAT_MAX];
     for (size_t i = 0; i < n; i++)
@@ -288,12 +288,13 @@ static int run(struct instrument *in, struct bench *b, err *e) {
     b->steps_ms[PHASE_DECODE] = mem_new(STEPS_MAX, sizeof(double));
     int rc = b->prompts && b->steps_ms[PHASE_PREFILL] && b->steps_ms[PHASE_DECODE]
                  ? engine_open(&config, &en, e)
-                 : err_set(e, ERR_NOMEM, "no memory");
+                 : err_no_memory(e);
     if (!rc && engine_context_length(en) < length)
-        rc = err_set(e, ERR_INVALID,
-                     "context-fill + prompt-tokens + gen-tokens + 1 is %llu, the model's context "
-                     "is %u",
-                     (unsigned long long)length, engine_context_length(en));
+        rc = err_set(
+            e, ERR_INVALID,
+            "context-fill + prompt-tokens + gen-tokens + 1 is %llu, but the model's context "
+            "is %u: choose fewer",
+            (unsigned long long)length, engine_context_length(en));
     b->en = en;
     if (!rc) rc = bench_traffic_init(&b->traffic, en, e);
     if (!rc) rc = measure(b, en, &config, e);
@@ -329,20 +330,20 @@ int cmd_bench(int argc, char **argv, err *e) {
          .value = "B",
          .min = 1,
          .max = 1024,
-         .help = "sequences at once (default 1)"},
+         .help = "number of sequences at once (default 1)"},
         {.name = "context-fill",
          .kind = OPTION_NUMBER,
          .target = &b.n_fill,
          .value = "C",
          .max = 1 << 20,
-         .help = "tokens that are in the context before the prompt (default 0)"},
+         .help = "tokens in the context before the prompt (default 0)"},
         {.name = "repeat",
          .kind = OPTION_NUMBER,
          .target = &b.n_repeat,
          .value = "R",
          .min = 1,
          .max = REPEAT_MAX,
-         .help = "repetitions; rates are their median (default 3)"},
+         .help = "number of repetitions; rates are medians (default 3)"},
         {.name = "json", .kind = OPTION_SWITCH, .target = &b.json, .help = "print JSON"}};
     struct instrument in = {
         .options = {.usage = "bench",

@@ -1,5 +1,5 @@
-/* bench_traffic.c - sums the backend's counters over the steps that are measured, and what follows
- * for a chip of a given bandwidth. Owns its copies of the counters. */
+/* bench_traffic.c - sums the backend's counters over measured steps, and derives the bound of a
+ * chip with a given bandwidth. Owns its copies of the counters. */
 #include "daemon/commands/bench_traffic.h"
 
 #include "core/base/mem.h"
@@ -15,7 +15,7 @@ int bench_traffic_init(struct bench_traffic *t, const engine *en, err *e) {
     t->sum = mem_new(ENGINE_MAX_KERNELS, sizeof *t->sum);
     if (t->last && t->sum) return 0;
     bench_traffic_fini(t);
-    return err_set(e, ERR_NOMEM, "no memory for the counters of %d kernels", ENGINE_MAX_KERNELS);
+    return err_no_memory(e);
 }
 
 void bench_traffic_fini(struct bench_traffic *t) {
@@ -72,7 +72,7 @@ void bench_traffic_json(const struct bench_traffic *t, const engine *en,
     cJSON_AddNumberToObject(o, "decode_read_bytes_per_step", read);
     cJSON_AddNumberToObject(o, "decode_written_bytes_per_step", written);
     cJSON_AddNumberToObject(o, "decode_read_per_weight_byte", read / step->weight_bytes);
-    if (strcmp(engine_backend_name(en), "cuda") != 0) /* the table is of Apple's */
+    if (strcmp(engine_backend_name(en), "cuda") != 0) /* the table has Apple's chips only */
         add_bounds(step, (read > 0 ? read + written : step->weight_bytes) + step->kv_bytes, o);
 }
 
@@ -110,6 +110,6 @@ void bench_traffic_print(const cJSON *o) {
     print_each(cJSON_GetObjectItemCaseSensitive(o, "decode_kernels"), print_kernel);
     const cJSON *bounds = cJSON_GetObjectItemCaseSensitive(o, "bounds");
     if (!bounds) return;
-    printf("if it did nothing else, by the chips' memory bandwidth:\n");
+    printf("upper bounds by the chips' memory bandwidth:\n");
     print_each(bounds, print_bound);
 }

@@ -1,6 +1,6 @@
-/* bench_traffic.h - which kernels the decode steps of a benchmark ran, and what these moved between
- * device and memory: counted by the backend from the shapes that it was given (CPUs do not count
- * bytes), the pages of the KV cache by arithmetic. */
+/* bench_traffic.h - the kernels that decode steps of a benchmark ran, and their memory traffic:
+ * bytes counted by the backend from its arguments' shapes (not on CPUs), pages of the KV cache
+ * computed. */
 #ifndef INFERD_DAEMON_COMMANDS_BENCH_TRAFFIC_H
 #define INFERD_DAEMON_COMMANDS_BENCH_TRAFFIC_H
 
@@ -10,27 +10,26 @@
 
 struct bench_traffic {
     uint32_t n_kernels;
-    uint64_t n_steps;           /* that count */
-    struct engine_kernel *last; /* (ENGINE_MAX_KERNELS) behind the step before */
-    struct engine_kernel *sum;  /* (ENGINE_MAX_KERNELS) over those that count */
+    uint64_t n_steps;           /* measured steps */
+    struct engine_kernel *last; /* (ENGINE_MAX_KERNELS) counters after the previous step */
+    struct engine_kernel *sum;  /* (ENGINE_MAX_KERNELS) over measured steps */
 };
 
 int bench_traffic_init(struct bench_traffic *t, const engine *en, err *e);
 void bench_traffic_fini(struct bench_traffic *t); /* a zeroed one is fine */
-/* Behind each step of the engine, on its worker. counts: it is one of those that are measured. */
+/* Call after each step of the engine, on its worker. counts: the step is measured. */
 void bench_traffic_step(struct bench_traffic *t, const engine *en, bool counts);
 
-/* What a step is made of beside what the backend counts. */
+/* Traffic of a step that the backend does not count. */
 struct bench_step {
-    double weight_bytes, kv_bytes; /* that a step of n_rows sequences reads */
+    double weight_bytes, kv_bytes; /* read by a step of n_rows sequences */
     uint64_t n_rows;
 };
-/* To o: decode_kernels {name: dispatches and bytes a step}, decode_read_bytes_per_step and
+/* Adds to o: decode_kernels {name: dispatches and bytes a step}, decode_read_bytes_per_step and
  * decode_written_bytes_per_step (no KV pages; 0: not counted), decode_read_per_weight_byte, and
- * but with cuda bounds [{chip, tokens a second if a decode step did nothing but move its bytes}].
- */
+ * except with cuda bounds [{chip, tokens/s if a decode step took only the time of its traffic}]. */
 void bench_traffic_json(const struct bench_traffic *t, const engine *en,
                         const struct bench_step *step, cJSON *o);
-void bench_traffic_print(const cJSON *o); /* the same as text, from that JSON */
+void bench_traffic_print(const cJSON *o); /* prints it as text, from that JSON */
 
 #endif

@@ -1,4 +1,4 @@
-/* chips.c - the table, and what the system says of this machine. Owns nothing; any thread.
+/* chips.c - the table, and the name of this machine's chip. Owns nothing; any thread.
  *
  * Sources: Apple's announcements and technical specifications: newsroom of 2020-11-10 (M1, whose
  * LPDDR4X-4266 on 128 bits is 68.25 GB/s), 2021-10-18 (M1 Pro, M1 Max), 2022-03-08 (M1 Ultra),

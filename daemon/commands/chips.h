@@ -1,5 +1,4 @@
-/* chips.h - memory bandwidth of Apple's chips: what bounds a decode step, which reads all weights.
- */
+/* chips.h - memory bandwidth of Apple's chips, which bounds a decode step: it reads all weights. */
 #ifndef INFERD_DAEMON_COMMANDS_CHIPS_H
 #define INFERD_DAEMON_COMMANDS_CHIPS_H
 
@@ -12,8 +11,8 @@ struct chip {
     double gb_per_s;    /* 10^9 bytes */
 };
 
-const struct chip *chips_at(uint32_t i); /* NULL: there are no more */
-/* Is this machine one of that name? (The system does not say which variant.) */
+const struct chip *chips_at(uint32_t i); /* NULL after the last */
+/* True if this machine's chip has that name. (The system does not name the variant.) */
 bool chips_is_here(const struct chip *chip);
 
 #endif

@@ -1,4 +1,4 @@
-/* commands.c - finds a command by its name. */
+/* commands.c - finds a command by name. */
 #include "daemon/commands/commands.h"
 
 #include "daemon/input.h"
@@ -11,7 +11,7 @@ static void print_table(const struct command_table *table) {
     printf("usage: %s COMMAND [options]\n%s\n\n", table->prefix, table->summary);
     for (size_t i = 0; i < table->n; i++)
         printf("  %-12s %s\n", table->commands[i].name, table->commands[i].summary);
-    printf("\n`%s COMMAND --help` describes one.\n", table->prefix);
+    printf("\n`%s COMMAND --help` describes a command.\n", table->prefix);
 }
 
 int command_run(const struct command_table *table, int argc, char **argv, err *e) {

@@ -14,8 +14,8 @@ struct command {
     int (*run)(int argc, char **argv, err *e);
 };
 
-/* A table of commands under prefix ("inferd", "inferd models"). Runs argv[1]; prints the table for
- * --help; suggests the nearest for an unknown one. */
+/* A table of commands under prefix ("inferd", "inferd models"). command_run runs argv[1], prints
+ * the table for --help, and suggests the most similar command for an unknown one. */
 struct command_table {
     const char *prefix, *summary;
     const struct command *commands; /* (n) */

@@ -21,11 +21,12 @@ static int run_example(int argc, char **argv, err *e) {
 
 static int run_check(int argc, char **argv, err *e) {
     const char *file;
-    const struct options o = {.usage = "config check FILE",
-                              .summary = "Prints ok, or every problem as FILE:LINE: text.",
-                              .args = &file,
-                              .min_args = 1,
-                              .max_args = 1};
+    const struct options o = {
+        .usage = "config check FILE",
+        .summary = "Checks a configuration file. Prints ok, or each problem as FILE:LINE: text.",
+        .args = &file,
+        .min_args = 1,
+        .max_args = 1};
     int rc = options_parse(&o, argc, argv, NULL, e);
     if (rc) return options_exit(rc);
     struct config c;
@@ -36,7 +37,7 @@ static int run_check(int argc, char **argv, err *e) {
     rc = config_load(&c, file, &problems, e);
     if (problems.len) {
         fputs(str_cstr(&problems), stderr);
-        err_clear(e); /* said already */
+        err_clear(e); /* already printed */
     }
     str_fini(&problems);
     config_fini(&c);

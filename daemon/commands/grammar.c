@@ -1,5 +1,5 @@
-/* commands/grammar.c - inferd grammar: what a schema, a regular expression or a grammar lets
- * through, in a model's tokens. Reads the vocabulary alone. */
+/* commands/grammar.c - inferd grammar: which texts a schema, a regular expression or a grammar
+ * allows, in a model's tokens. Reads the vocabulary only. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/chat/chat.h"
@@ -16,8 +16,8 @@ enum {
     TEXT_MAX_BYTES = 64 << 20,
     IDS_MAX = 16 << 20,
     MASK_CACHE_BYTES = 64 << 20,
-    FREE_TOKENS = 500,  /* a text that has not ended by then is begun anew, members in order */
-    WALK_TOKENS = 2000, /* and one that has not ended by then is not shown */
+    FREE_TOKENS = 500,  /* a longer text is started again, with members in order */
+    WALK_TOKENS = 2000, /* a longer text is not shown */
     N_BYTES = 256,
     EXIT_REFUSED = 2
 };
@@ -68,9 +68,9 @@ static int from_gbnf(grammar_builder *b, const struct grammar_args *a, grammar *
 
 static int compile(const struct grammar_args *a, bool in_order, grammar **out, err *e) {
     if (!a->schema + !a->regex + !a->gbnf != 2)
-        return err_set(e, ERR_INVALID, "give one of --schema, --regex and --gbnf");
+        return err_set(e, ERR_INVALID, "expected exactly one of --schema, --regex and --gbnf");
     grammar_builder *b = grammar_builder_new();
-    if (!b) return err_set(e, ERR_NOMEM, "no memory for the grammar");
+    if (!b) return err_no_memory(e);
     int rc = a->schema  ? from_schema(b, a, in_order, out, e)
              : a->regex ? grammar_finish(b, grammar_regex(b, a->regex), out, e)
                         : from_gbnf(b, a, out, e);
@@ -78,7 +78,7 @@ static int compile(const struct grammar_args *a, bool in_order, grammar **out, e
     return rc;
 }
 
-/* ---- texts that are let through ---- */
+/* ---- texts that are accepted ---- */
 
 /* The tokens of a text in the middle of others: where the tokenizer puts a space before a text, a
  * line break before it takes that. *skip: tokens of the line break. */
@@ -90,7 +90,7 @@ static int encode_inside(const tokenizer *tok, const char *text, int32_t **ids, 
     str_init(&s, (size_t)TEXT_MAX_BYTES + 1);
     if (spaced) str_add_char(&s, '\n');
     str_add(&s, text);
-    int rc = s.failed ? err_set(e, ERR_NOMEM, "no memory for the text")
+    int rc = s.failed ? err_no_memory(e)
                       : tokenizer_encode(tok, str_cstr(&s), s.len, 0, IDS_MAX, ids, n, e);
     str_fini(&s);
     for (*skip = 0; spaced && !rc && *skip < *n && seen < 2; ++*skip) {
@@ -105,7 +105,7 @@ static bool allows(struct grammar_tools *t, grammar_matcher *m, int32_t id) {
     return (t->mask[(uint32_t)id / 32] >> (uint32_t)id % 32 & 1) && grammar_matcher_accept(m, id);
 }
 
-/* Bytes that are let through, each alone. */
+/* Counts the bytes that are accepted, one byte at a time. */
 static int count_bytes(struct grammar_tools *t, const char *text, size_t *n, err *e) {
     grammar_matcher *m;
     int rc = grammar_matcher_new(t->g, t->bytes, &m, e);
@@ -122,7 +122,8 @@ static int check_line(void *arg, const cJSON *line, str *out, err *e) {
     grammar_matcher *m;
     int32_t *ids;
     size_t n, i, at;
-    if (!cJSON_IsString(text)) return err_set(e, ERR_INVALID, "no string \"text\"");
+    if (!cJSON_IsString(text))
+        return err_set(e, ERR_INVALID, "expected an object with the string \"text\"");
     int rc = encode_inside(t->tok, text->valuestring, &ids, &n, &i, e);
     if (rc) return rc;
     rc = grammar_matcher_new(t->g, t->vocab, &m, e);
@@ -176,7 +177,7 @@ static int32_t choose(const struct grammar_tools *t, enum choice from, uint64_t 
     return chosen < 0 && from != ANY ? choose(t, from - 1, random) : chosen;
 }
 
-/* The longer the text, the more it is bent to its end. */
+/* Generates a random text; the longer it is, the more it is steered to its end. */
 static int walk(struct grammar_tools *t, const grammar *g, uint64_t *random, str *text, bool *ended,
                 err *e) {
     grammar_matcher *m;
@@ -198,7 +199,7 @@ static int walk(struct grammar_tools *t, const grammar *g, uint64_t *random, str
         str_add_n(text, bytes, n);
     }
     if (*ended && !grammar_matcher_may_end(m))
-        rc = err_set(e, ERR_DEVICE, "no token may follow, but the text may not end: %.100s",
+        rc = err_set(e, ERR_DEVICE, "no token can follow, but the text cannot end: %.100s",
                      str_cstr(text));
     grammar_matcher_free(m);
     return rc;
@@ -213,12 +214,12 @@ static int generate(struct grammar_tools *t, const struct grammar_args *a, err *
         str_init(&text, TEXT_MAX_BYTES);
         str_init(&line, TEXT_MAX_BYTES);
         rc = walk(t, t->g, &random, &text, &ended, e);
-        /* In any order a member that must come is a name among all names. */
+        /* In any order, a required member is one name among all possible ones. */
         if (!rc && !ended) rc = walk(t, t->ordered, &random, &text, &ended, e);
         str_add(&line, "{\"text\":");
         jsonl_add_text(&line, str_cstr(&text), text.len);
         str_add_char(&line, '}');
-        if (!rc && (text.failed || line.failed)) rc = err_set(e, ERR_NOMEM, "no memory for texts");
+        if (!rc && (text.failed || line.failed)) rc = err_no_memory(e);
         if (!rc && ended) puts(str_cstr(&line));
         n_open += !ended;
         str_fini(&text);
@@ -243,7 +244,7 @@ static int answer(struct grammar_tools *t, const struct grammar_args *a, err *e)
     struct grammar_vocab_config bytes = {.n_vocab = N_BYTES, .token = one_byte, .arg = each};
     t->n_vocab = (uint32_t)tokenizer_n_vocab(t->tok);
     t->mask = mem_new(((uint64_t)t->n_vocab + 31) / 32, sizeof *t->mask);
-    int rc = t->mask ? 0 : err_set(e, ERR_NOMEM, "no memory for the mask");
+    int rc = t->mask ? 0 : err_no_memory(e);
     if (!rc) rc = engine_grammar_vocab(t->tok, t->n_vocab, MASK_CACHE_BYTES, &t->vocab, e);
     if (!rc) rc = grammar_vocab_new(&bytes, &t->bytes, e);
     if (!rc && a->generate) rc = generate(t, a, e);
@@ -259,7 +260,7 @@ static int run(const char *path, const struct grammar_args *a, err *e) {
     tokenizer *tok = NULL;
     int status = 1;
     if (!a->jsonl && !a->generate) {
-        err_set(e, ERR_INVALID, "give --jsonl, or --generate N");
+        err_set(e, ERR_INVALID, "expected --jsonl or --generate N");
         return EXIT_USAGE;
     }
     int rc = compile(a, a->strict, &t.g, e);
@@ -283,45 +284,45 @@ int cmd_grammar(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &a.schema,
          .value = "FILE",
-         .help = "a JSON Schema (draft 2020-12, or 7 and 4 where it says so)"},
+         .help = "JSON Schema (draft 2020-12; 7 or 4 if $schema says so)"},
         {.name = "regex",
          .kind = OPTION_TEXT,
          .target = &a.regex,
          .value = "R",
-         .help = "a regular expression of the whole text"},
+         .help = "regular expression of the whole text"},
         {.name = "gbnf",
          .kind = OPTION_TEXT,
          .target = &a.gbnf,
          .value = "FILE",
-         .help = "a grammar, rule root"},
+         .help = "GBNF grammar; begins with the rule root"},
         {.name = "strict",
          .kind = OPTION_SWITCH,
          .target = &a.strict,
-         .help = "with --schema: properties come in the schema's order"},
+         .help = "with --schema: properties in the schema's order"},
         {.name = "jsonl",
          .kind = OPTION_SWITCH,
          .target = &a.jsonl,
-         .help = "standard input has a line {\"text\": ...} for each text; print a line\n"
-                 "{\"accepted\": true or false, \"at_byte\": bytes that are let through}"},
+         .help = "read a line {\"text\": ...} of standard input for each text; print a line\n"
+                 "{\"accepted\": true or false, \"at_byte\": number of bytes accepted}"},
         {.name = "generate",
          .kind = OPTION_NUMBER,
          .target = &a.generate,
          .value = "N",
-         .help = "print N random texts that are let through, a line {\"text\": ...} each",
+         .help = "print N random texts that are accepted, a line {\"text\": ...} each",
          .min = 1,
          .max = 1000000},
         {.name = "seed",
          .kind = OPTION_NUMBER,
          .target = &a.seed,
          .value = "S",
-         .help = "of --generate",
+         .help = "seed of --generate",
          .max = UINT32_MAX}};
     struct instrument in = {
         .options = {.usage = "grammar",
                     .summary =
-                        "Shows which texts a schema, a regular expression or a grammar lets a "
-                        "model write.\nA schema that cannot be enforced is refused with the "
-                        "place in it; status 2.",
+                        "Tests which texts a schema, a regular expression or a grammar "
+                        "allows a model to write.\nA schema that cannot be enforced is refused "
+                        "with status 2; the message names the place in it.",
                     .options = own,
                     .n_options = sizeof own / sizeof own[0],
                     .keys = instrument_text_keys}};

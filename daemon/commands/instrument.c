@@ -1,4 +1,4 @@
-/* instrument.c - the common beginning of tokenize, render, logits, perplexity and bench. */
+/* instrument.c - the common start of tokenize, render, grammar, logits, perplexity and bench. */
 #include "daemon/commands/instrument.h"
 
 #include "core/text/utf8.h"

@@ -1,5 +1,5 @@
-/* instrument.h - what the commands that look into a model share: --model and the keys that go with
- * it, and how a token is shown. */
+/* instrument.h - shared by the commands that inspect a model: --model and related keys, and the
+ * display of tokens. */
 #ifndef INFERD_DAEMON_COMMANDS_INSTRUMENT_H
 #define INFERD_DAEMON_COMMANDS_INSTRUMENT_H
 
@@ -11,7 +11,7 @@
 /* Caller's storage: set options first, instrument_fini in any case after instrument_parse. */
 struct instrument {
     struct options options;      /* config and keys are filled here */
-    const char *const *no_model; /* target of an option that makes a model needless; NULL: none */
+    const char *const *no_model; /* target of an option that replaces the model; NULL: none */
     struct config config;
     struct loader_model model;
 };
@@ -19,13 +19,13 @@ struct instrument {
 /* Keys of commands that only read the vocabulary, and of those that compute. */
 extern const char *const instrument_text_keys[], *const instrument_compute_keys[];
 
-/* Parses the arguments and finds the model. -1: go on; else the exit status. Log lines from warn on
- * go to stderr unless log-level says otherwise. */
+/* Parses the arguments and finds the model. Returns -1 to continue, else the exit status. Logs
+ * warnings and errors to stderr unless log-level is set. */
 int instrument_parse(struct instrument *in, int argc, char **argv, err *e);
 void instrument_fini(struct instrument *in);
 
-/* A token's own text as a person can read it: malformed UTF-8 becomes U+FFFD. out is str_init'ed
- * here, str_fini is the caller's. */
+/* A token's text in readable form: malformed UTF-8 becomes U+FFFD. Initializes out; the caller
+ * calls str_fini. */
 void instrument_piece(const tokenizer *tok, int32_t id, str *out);
 
 #endif

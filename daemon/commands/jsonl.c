@@ -27,7 +27,7 @@ void jsonl_add_text(str *out, const char *text, size_t n) {
     str_fini(&lossy);
 }
 
-/* The next line without its newline; *too_long: the rest of it was passed over. false: the end. */
+/* Reads the next line without its newline; *too_long: its rest was skipped. false: end of input. */
 static bool read_line(str *line, size_t max_bytes, bool *too_long) {
     int c;
     bool any = false;
@@ -46,11 +46,10 @@ static bool read_line(str *line, size_t max_bytes, bool *too_long) {
 
 static int answer_line(const struct jsonl *j, const str *line, str *out, err *e) {
     cJSON *o = NULL;
-    int rc = line->failed ? err_set(e, ERR_NOMEM, "no memory for the line")
-                          : chat_json_parse(str_cstr(line), line->len, &o, e);
-    if (!rc && !cJSON_IsObject(o)) rc = err_set(e, ERR_FORMAT, "no JSON object");
+    int rc = line->failed ? err_no_memory(e) : chat_json_parse(str_cstr(line), line->len, &o, e);
+    if (!rc && !cJSON_IsObject(o)) rc = err_set(e, ERR_FORMAT, "expected a JSON object");
     if (!rc) rc = j->answer(j->arg, o, out, e);
-    if (!rc && out->failed) rc = err_set(e, ERR_NOMEM, "no memory for the answer");
+    if (!rc && out->failed) rc = err_no_memory(e);
     cJSON_Delete(o);
     return rc;
 }
@@ -76,7 +75,7 @@ int jsonl_run(const struct jsonl *j, err *e) {
             str_add(&out, ",\"class\":\"InputError\"}");
         }
         puts(str_cstr(&out));
-        fflush(stdout); /* whoever asks may wait for it */
+        fflush(stdout); /* the reader may be waiting for it */
     }
     str_fini(&line);
     str_fini(&out);

@@ -1,5 +1,5 @@
-/* jsonl.h - commands that answer each line of standard input, a JSON object, with one of standard
- * output. */
+/* jsonl.h - commands that answer each line of standard input, a JSON object, with a line of
+ * standard output. */
 #ifndef INFERD_DAEMON_COMMANDS_JSONL_H
 #define INFERD_DAEMON_COMMANDS_JSONL_H
 
@@ -17,12 +17,12 @@ struct jsonl {
     size_t max_line_bytes;
 };
 
-/* Until the end of the input; each answer is flushed. A line that is no JSON object, too long, or
- * refused by answer() is answered {"error": "line N: ...", "class": "InputError"} and the next one
- * is read; ERR_INVALID at the end tells how many there were. ERR_IO, ERR_NOMEM. */
+/* Runs until the end of the input and flushes each answer. A line that is not a JSON object, is too
+ * long, or is refused by answer() is answered {"error": "line N: ...", "class": "InputError"}, and
+ * the next one is read; ERR_INVALID at the end tells how many there were. ERR_IO, ERR_NOMEM. */
 int jsonl_run(const struct jsonl *j, err *e);
 
-/* A JSON string; what is not valid UTF-8 becomes U+FFFD. */
+/* A JSON string; invalid UTF-8 becomes U+FFFD. */
 void jsonl_add_text(str *out, const char *text, size_t n);
 
 #endif

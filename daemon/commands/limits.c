@@ -1,6 +1,6 @@
-/* limits.c - the same short work on every thread, timed: plain reads, or dot products in registers.
- * Both come in the widths that x86 may have, since narrow instructions would be the limit
- * themselves. Owns its threads and buffer for one call. */
+/* limits.c - times the same short work on every thread: plain reads, or dot products in registers.
+ * Both exist in all vector widths of x86, because narrow instructions would be the limit. Owns its
+ * threads and buffer for one call. */
 #include "daemon/commands/limits.h"
 
 #include "core/base/clock.h"
@@ -19,8 +19,7 @@
 
 enum { BUFFER_BYTES = 256 << 20, READ_PASSES = 7, DOT_PASSES = 50, THREADS_MAX = 256 };
 
-/* 64 bytes at a time from each of four places: one stream of reads a core is not all it can have.
- */
+/* 64 bytes at a time from each of four places: one stream of reads does not saturate a core. */
 typedef uint64_t wide __attribute__((vector_size(64)));
 enum { STREAMS = 4, STEP = STREAMS * (int)sizeof(wide) };
 
@@ -33,7 +32,7 @@ struct share {
     size_t bytes;          /* a multiple of STEP */
     atomic_int *n_missing; /* threads that have not started */
     uint64_t begin_ns, end_ns;
-    uint64_t sum; /* keeps the work from being left out */
+    uint64_t sum; /* keeps the compiler from removing the work */
 };
 
 static inline __attribute__((always_inline)) void read_streams(struct share *s) {
@@ -64,8 +63,8 @@ __attribute__((target("avx512f"))) static void read_avx512(struct share *s) {
     read_streams(s);
 }
 
-/* CHAINS independent sums of dot products hide the instruction's latency; they stay in registers
- * only when the loop over them is unrolled, and stay CHAINS only when each begins differently. */
+/* CHAINS independent sums of dot products hide the instruction's latency. They stay in registers
+ * only if the loop over them is unrolled, and stay separate only if each begins differently. */
 #define UNROLL _Pragma("GCC unroll 12")
 #define DOT_CHAINS(vector, set, dot)                                                               \
     vector sums[CHAINS], x = set(0x55);                                                            \
@@ -85,7 +84,7 @@ __attribute__((target("avx2,avxvnni"))) static void dot_avxvnni(struct share *s)
     DOT_CHAINS(__m256i, _mm256_set1_epi8, _mm256_dpbusd_avx_epi32(sums[k], x, x));
 }
 
-/* What AVX2 has instead: products of bytes to pairs in 16 bits, pairs to 32 bits, an addition. */
+/* AVX2's equivalent: products of bytes added to 16 bits, pairs added to 32 bits, an addition. */
 __attribute__((target("avx2"))) static void dot_avx2(struct share *s) {
     const __m256i ones = _mm256_set1_epi16(1);
     DOT_CHAINS(
@@ -107,7 +106,7 @@ static void choose_read(struct share *s) {
 #endif
 }
 
-/* Returns the bytes that one instruction multiplies; 0: nothing is known here. */
+/* Returns the bytes that one instruction multiplies; 0: no instruction is known. */
 static int choose_dot(struct share *s) {
     (void)s;
 #if defined(__x86_64__)
@@ -123,7 +122,7 @@ static int choose_dot(struct share *s) {
     return 0;
 }
 
-/* All begin together: a thread's own start is not work. */
+/* All threads begin together, so that starting them is not measured. */
 static void *run_share(void *arg) {
     struct share *s = arg;
     atomic_fetch_sub(s->n_missing, 1);
@@ -135,7 +134,7 @@ static void *run_share(void *arg) {
     return NULL;
 }
 
-/* Seconds from the first beginning to the last end; 0 when a thread could not be made. */
+/* Seconds from the first beginning to the last end; 0 if a thread could not be started. */
 static double pass(struct share *shares, int n) {
     atomic_int n_missing = n;
     int started = 0;
@@ -154,11 +153,10 @@ static double pass(struct share *shares, int n) {
     return started == n ? (double)(end_ns - begin_ns) * 1e-9 : 0;
 }
 
-/* Seconds of the best of some passes of n threads like first, each with its own part of the data.
- */
+/* Seconds of the best of several passes of n threads like first, each with its part of the data. */
 static int best_pass(const struct share *first, int n, int n_passes, double *seconds, err *e) {
     struct share *shares = mem_new((uint64_t)n, sizeof *shares);
-    int rc = shares ? 0 : err_set(e, ERR_NOMEM, "no memory for %d threads", n);
+    int rc = shares ? 0 : err_no_memory(e);
     *seconds = 0;
     for (int i = 0; i < n && !rc; i++) {
         shares[i] = *first;
@@ -179,9 +177,9 @@ int limits_read_bandwidth(int n_threads, double *bytes_per_s, err *e) {
     struct share s = {.data = data, .bytes = (size_t)(BUFFER_BYTES / n / STEP * STEP)};
     double seconds = 0;
     *bytes_per_s = 0;
-    if (!data) return err_set(e, ERR_NOMEM, "no memory to measure the memory's bandwidth");
+    if (!data) return err_no_memory(e);
     choose_read(&s);
-    memset(data, 1, BUFFER_BYTES); /* real pages, not one zero page many times */
+    memset(data, 1, BUFFER_BYTES); /* real pages instead of the shared zero page */
     int rc = best_pass(&s, n, READ_PASSES, &seconds, e);
     if (!rc) *bytes_per_s = (double)s.bytes * n / seconds;
     free(data);

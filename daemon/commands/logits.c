@@ -1,5 +1,5 @@
-/* commands/logits.c - inferd logits: what a model thinks comes next, through the same engine that
- * serves. */
+/* commands/logits.c - inferd logits: the most likely next tokens, through the engine that serves.
+ */
 #include "daemon/commands/commands.h"
 #include "daemon/commands/instrument.h"
 #include "daemon/commands/printing.h"
@@ -26,7 +26,7 @@ static bool next_request(void *arg, size_t index, struct engine_request *req) {
     req->n_prompt = (uint32_t)job->n;
     req->params.max_tokens = 1;
     req->params.sampling.temperature = 0;
-    req->params.ignore_eos = true; /* an end token is an answer too */
+    req->params.ignore_eos = true; /* an end token is a valid answer */
     req->params.n_logprobs = job->n_top;
     return true;
 }
@@ -73,7 +73,7 @@ static int run(struct instrument *in, const char *tokens, int n_top, bool json, 
     int rc = tokenizer_open(in->model.path, &tok, e);
     if (!rc) rc = idlist_parse(tokens, tokenizer_n_vocab(tok), &ids, &job.n, e);
     if (!rc && (job.n == 0 || job.n > UINT32_MAX / 2))
-        rc = err_set(e, ERR_INVALID, "--tokens needs at least one token id");
+        rc = err_set(e, ERR_INVALID, "--tokens requires at least one token id");
     if (rc) goto end;
     job.ids = ids;
     loader_engine_config(&in->config, in->model.path, &config);
@@ -83,7 +83,7 @@ static int run(struct instrument *in, const char *tokens, int n_top, bool json, 
     const struct session_job session = {
         .next = next_request, .event = take_event, .arg = &job, .n_parallel = 1};
     if (!rc) rc = session_run(en, &session, e);
-    if (!rc && !job.answered) rc = err_set(e, ERR_DEVICE, "the engine gave no answer");
+    if (!rc && !job.answered) rc = err_set(e, ERR_DEVICE, "the engine returned no answer");
     if (!rc) rc = print_answer(&job, tok, json, e);
 end:
     engine_close(en);
@@ -101,18 +101,18 @@ int cmd_logits(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &tokens,
          .value = "IDS",
-         .help = "the text so far as token ids (1,2,3)"},
+         .help = "token ids of the text so far (1,2,3)"},
         {.name = "top",
          .kind = OPTION_NUMBER,
          .target = &n_top,
          .value = "N",
          .min = 1,
          .max = ENGINE_MAX_TOP_LOGPROBS,
-         .help = "how many of the best (1 to 20; default 10)"},
+         .help = "number of tokens to print (1 to 20; default 10)"},
         {.name = "json", .kind = OPTION_SWITCH, .target = &json, .help = "print JSON"}};
     struct instrument in = {
         .options = {.usage = "logits --tokens IDS",
-                    .summary = "Prints the most likely next tokens with the natural logarithms of "
+                    .summary = "Prints the most likely next tokens and the natural logarithms of "
                                "their\nprobabilities.",
                     .options = own,
                     .n_options = sizeof own / sizeof own[0],

@@ -14,7 +14,7 @@ enum { COLUMNS = 7, ALIASES_SHOWN_BYTES = 60 };
 
 static const char *const registry_key[] = {"registry", NULL};
 
-/* What every subcommand has: a configuration for the registry's place, and the open registry. */
+/* Common to all subcommands: a configuration for the registry's path, and the open registry. */
 struct models_command {
     struct config config;
     struct options options;
@@ -23,7 +23,8 @@ struct models_command {
     registry *registry;
 };
 
-/* Parses and opens. Returns -1 to go on, else the exit status. models_close in any case. */
+/* Parses the arguments and opens the registry. Returns -1 to continue, else the exit status. Call
+ * models_close in any case. */
 static int models_open(struct models_command *m, int argc, char **argv, err *e) {
     if (config_init(&m->config, e)) return 1;
     m->options.config = &m->config;
@@ -106,17 +107,17 @@ static int run_add(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &name,
          .value = "NAME",
-         .help = "what to call it; default: the folder's name, or the file's without .gguf"},
+         .help = "name of the model (default: the folder's name, or the file's without .gguf)"},
         {.name = "alias",
          .kind = OPTION_LIST,
          .target = &aliases,
          .value = "NAME",
-         .help = "another name for it; may be given again"}};
+         .help = "another name for it; may be repeated"}};
     struct models_command m = {
         .options = {.usage = "models add PATH",
                     .summary =
-                        "Registers a GGUF file, a split one by its first part, or a Hugging Face\n"
-                        "folder. Adding a known one again brings its row up to date.",
+                        "Registers a GGUF file, the first part of a split one, or a Hugging Face\n"
+                        "folder. Adding a registered model again updates its entry.",
                     .options = own,
                     .n_options = 2,
                     .min_args = 1,
@@ -180,12 +181,13 @@ static int run_show(int argc, char **argv, err *e) {
     bool json = false;
     const struct option own[] = {
         {.name = "json", .kind = OPTION_SWITCH, .target = &json, .help = "print a JSON object"}};
-    struct models_command m = {.options = {.usage = "models show NAME",
-                                           .summary = "Shows all that is known of a model.",
-                                           .options = own,
-                                           .n_options = 1,
-                                           .min_args = 1,
-                                           .max_args = 1}};
+    struct models_command m = {
+        .options = {.usage = "models show NAME",
+                    .summary = "Shows everything that the registry knows about a model.",
+                    .options = own,
+                    .n_options = 1,
+                    .min_args = 1,
+                    .max_args = 1}};
     struct registry_model model;
     int status = models_open(&m, argc, argv, e);
     if (status >= 0) return models_close(&m, status);
@@ -202,7 +204,7 @@ static int run_show(int argc, char **argv, err *e) {
 static int run_remove(int argc, char **argv, err *e) {
     struct models_command m = {
         .options = {.usage = "models remove NAME",
-                    .summary = "Forgets a model. Its file stays where it is.",
+                    .summary = "Removes a model from the registry. Its files stay.",
                     .min_args = 1,
                     .max_args = 1}};
     int status = models_open(&m, argc, argv, e);
@@ -212,7 +214,7 @@ static int run_remove(int argc, char **argv, err *e) {
     return models_close(&m, 0);
 }
 
-/* One line a model. Returns 0 if the file is what was added. */
+/* Prints one line. Returns 0 if the files are unchanged. */
 static int verify_one(registry *r, const struct registry_model *model) {
     err why;
     struct progress progress = {.label = model->name};
@@ -227,9 +229,11 @@ static int verify_one(registry *r, const struct registry_model *model) {
 
 static int run_verify(int argc, char **argv, err *e) {
     struct models_command m = {
-        .options = {.usage = "models verify [NAME]",
-                    .summary = "Compares files with what was added, byte for byte (SHA-256).",
-                    .max_args = 1}};
+        .options = {
+            .usage = "models verify [NAME]",
+            .summary =
+                "Checks whether models' files are unchanged since they were added (SHA-256).",
+            .max_args = 1}};
     struct registry_model model, *models;
     size_t n, n_bad = 0;
     int status = models_open(&m, argc, argv, e);
@@ -252,10 +256,10 @@ int cmd_models(int argc, char **argv, err *e) {
         {"add", "register a model file or folder", run_add},
         {"list", "list registered models", run_list},
         {"show", "show one model", run_show},
-        {"remove", "forget a model", run_remove},
-        {"verify", "check files against what was added", run_verify},
+        {"remove", "remove a model from the registry", run_remove},
+        {"verify", "check that files are unchanged", run_verify},
     };
-    static const struct command_table table = {"inferd models", "The registry of model files.",
+    static const struct command_table table = {"inferd models", "Manages the registry of models.",
                                                commands, sizeof commands / sizeof commands[0]};
     return command_run(&table, argc, argv, e);
 }

@@ -1,10 +1,11 @@
-/* commands/perplexity.c - inferd perplexity: how well a model predicts a text, through the same
- * engine that serves.
+/* commands/perplexity.c - inferd perplexity: how well a model predicts a text, through the engine
+ * that serves.
  *
  * Definition: the text is encoded once, without BOS, and cut into windows of N - 1 tokens that do
- * not overlap (a last shorter one is left out). Each window gets BOS in front and each of its
- * tokens is predicted from what stands before it in the window; of a model without BOS a window is
- * N tokens, and the first is only context. nll is the mean of -ln p(token), perplexity exp(nll). */
+ * not overlap (a shorter last one is dropped). Each window is preceded by BOS, and each of its
+ * tokens is predicted from those before it in the window. For a model without BOS a window has N
+ * tokens, and the first is context only. nll is the mean of -ln p(token), perplexity is exp(nll).
+ */
 #include "core/base/mem.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/instrument.h"
@@ -50,7 +51,7 @@ static void take_event(void *arg, size_t index, const struct engine_event *ev) {
 }
 
 static int print_result(const struct perplexity_job *job, bool json, err *e) {
-    double sum = 0; /* in the windows' order, whatever order they finished in */
+    double sum = 0; /* in order of windows, not of completion */
     for (size_t i = 0; i < job->n_windows; i++)
         sum += job->window_sums[i];
     double nll = sum / (double)job->n_counted;
@@ -88,19 +89,19 @@ static int measure(struct instrument *in, struct perplexity_job *job, err *e) {
     config.kv_cache_tokens = N_PARALLEL * (job->context + SPARE_TOKENS);
     config.context_length = (uint32_t)job->context + 1; /* the engine adds one token */
     config.max_sequences = N_PARALLEL;
-    config.prefix_cache = false; /* each token is to be computed */
+    config.prefix_cache = false; /* every token must be computed */
     config.prefill_chunk = config.max_batch_tokens;
     int rc = engine_open(&config, &en, e);
     if (rc) return rc;
     const struct session_job session = {
         .next = next_request, .event = take_event, .arg = job, .n_parallel = N_PARALLEL};
     if (job->context >= engine_context_length(en))
-        rc = err_set(e, ERR_INVALID, "--context %zu: this model takes at most %u", job->context,
+        rc = err_set(e, ERR_INVALID, "--context %zu: the model's maximum is %u", job->context,
                      engine_context_length(en) - 1);
     else
         rc = session_run(en, &session, e);
     if (!rc && job->n_counted != job->n_windows * (job->context - 1))
-        rc = err_set(e, ERR_DEVICE, "the engine gave %llu log-probabilities instead of %zu",
+        rc = err_set(e, ERR_DEVICE, "the engine returned %llu log-probabilities, expected %zu",
                      (unsigned long long)job->n_counted, job->n_windows * (job->context - 1));
     engine_close(en);
     return rc;
@@ -127,7 +128,7 @@ static int run(struct instrument *in, const char *file, size_t context, bool jso
     job.prompt = mem_new(context, sizeof *job.prompt);
     job.window_sums = mem_new(job.n_windows, sizeof *job.window_sums);
     if (!job.prompt || !job.window_sums) {
-        rc = err_set(e, ERR_NOMEM, "no memory");
+        rc = err_no_memory(e);
         goto end;
     }
     if (job.n_bos) job.prompt[0] = tokenizer_bos(tok);
@@ -150,21 +151,20 @@ int cmd_perplexity(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &file,
          .value = "FILE",
-         .help = "the text; default: standard input"},
+         .help = "text (default: standard input)"},
         {.name = "context",
          .kind = OPTION_NUMBER,
          .target = &context,
          .value = "N",
          .min = 2,
          .max = 1 << 24,
-         .help = "tokens in a window, BOS included (default 512)"},
+         .help = "tokens per window, including BOS (default 512)"},
         {.name = "json", .kind = OPTION_SWITCH, .target = &json, .help = "print JSON"}};
     struct instrument in = {
         .options = {.usage = "perplexity --file TEXT",
-                    .summary =
-                        "Measures how well a model predicts a text: windows of N tokens "
-                        "that do not overlap,\neach begun with BOS, if the model has one; a last "
-                        "shorter one is left out.",
+                    .summary = "Measures how well a model predicts a text, in windows of N tokens "
+                               "that do not overlap.\nEach begins with BOS if the model has one; a "
+                               "shorter last one is dropped.",
                     .options = own,
                     .n_options = sizeof own / sizeof own[0],
                     .keys = instrument_compute_keys}};

@@ -1,5 +1,5 @@
-/* printing.c - text for people and JSON for programs, on stdout; progress on stderr, redrawn only
- * when the percentage changes. Main thread. */
+/* printing.c - text and JSON on stdout; progress on stderr, redrawn when the percentage changes.
+ * Main thread. */
 #include "daemon/commands/printing.h"
 
 #include "core/base/clock.h"
@@ -92,7 +92,7 @@ void printing_table_print(struct printing_table *t) {
 int printing_json(cJSON *value, err *e) {
     char *text = cJSON_Print(value);
     cJSON_Delete(value);
-    if (!text) return err_set(e, ERR_NOMEM, "no memory for the output");
+    if (!text) return err_no_memory(e);
     puts(text);
     cJSON_free(text);
     return 0;

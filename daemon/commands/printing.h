@@ -1,4 +1,4 @@
-/* printing.h - what commands print alike: human sizes, aligned tables, JSON, progress. */
+/* printing.h - common output of commands: readable sizes, aligned tables, JSON, progress. */
 #ifndef INFERD_DAEMON_COMMANDS_PRINTING_H
 #define INFERD_DAEMON_COMMANDS_PRINTING_H
 
@@ -12,7 +12,7 @@
 void format_bytes(uint64_t bytes, char *out, size_t n); /* "14.2 MiB" */
 void format_count(uint64_t count, char *out, size_t n); /* "14.5 M" */
 
-/* Rows of text in columns as wide as their widest cell. */
+/* A table whose columns are as wide as their widest cell. */
 struct printing_table;
 /* heads, right (n_columns, at most 16): titles and which columns align right; borrowed. NULL: no
  * memory. */
@@ -24,7 +24,7 @@ void printing_table_print(struct printing_table *t); /* to stdout, and frees t. 
 /* Prints and deletes value (NULL, or built without memory: ERR_NOMEM). */
 int printing_json(cJSON *value, err *e);
 
-/* A line on a terminal that says how far a long read is; nothing when stderr is none.
+/* A line on a terminal with the progress of a long read; nothing if stderr is not a terminal.
  * Caller's storage, zero except label. */
 struct progress {
     const char *label;
@@ -33,10 +33,10 @@ struct progress {
 
 /* Fits registry_add's progress. arg: struct progress. */
 void progress_show(void *arg, uint64_t done, uint64_t total);
-void progress_end(struct progress *p); /* wipes the line */
+void progress_end(struct progress *p); /* clears the line */
 
-/* A bar that is redrawn on a terminal, a line every ten percent elsewhere, on stderr.
- * Caller's storage, zero except bytes: then it says sizes and speed too. */
+/* Progress on stderr: a bar that is redrawn on a terminal, else a line every ten percent. Caller's
+ * storage, zero except bytes: if set, sizes and speed are shown. */
 struct progress_bar {
     bool bytes;
     int shown_percent;
@@ -44,6 +44,6 @@ struct progress_bar {
 };
 /* arg: struct progress_bar. Nonzero once a stop signal came (signals_open). */
 int progress_bar_show(void *arg, uint64_t done, uint64_t total);
-void progress_bar_end(struct progress_bar *bar); /* wipes the line */
+void progress_bar_end(struct progress_bar *bar); /* clears the line */
 
 #endif

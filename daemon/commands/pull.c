@@ -1,5 +1,4 @@
-/* commands/pull.c - inferd pull: a model from the Hugging Face Hub to the disk and into the
- * registry. */
+/* commands/pull.c - inferd pull: downloads a model from the Hugging Face Hub and registers it. */
 #include "core/base/str.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
@@ -27,7 +26,7 @@ static int show_progress(void *arg, uint64_t done, uint64_t total) {
     return progress_bar_show(&c->bar, done, total);
 }
 
-/* Names come from a server: what a terminal would take for commands is not shown. */
+/* Prints a line without control characters: names come from a server. */
 static void say(void *arg, const char *line) {
     struct pull_command *c = arg;
     progress_bar_end(&c->bar);
@@ -37,17 +36,18 @@ static void say(void *arg, const char *line) {
     fputc('\n', stderr);
 }
 
-/* A name that is none, or another model's, is refused before the download, not after it. */
+/* Refuses an invalid or taken name before the download, not after it. */
 static int check_free(const struct pull_command *c, const char *name, const char *path, err *e) {
     struct registry_model held;
     int rc = registry_check_name(name, e);
     if (rc) return rc;
     rc = registry_find(c->registry, name, &held, NULL);
     if (rc) return rc == ERR_NOT_FOUND ? 0 : registry_find(c->registry, name, &held, e);
-    char *real = realpath(path, NULL); /* not there yet: it is nobody's */
+    char *real = realpath(path, NULL); /* NULL if nothing was downloaded yet */
     bool same = real && strcmp(real, held.path) == 0;
     if (!same)
-        rc = err_set_param(e, ERR_EXISTS, "name", "the name %s is already taken by %s", name, held.path);
+        rc = err_set_param(e, ERR_EXISTS, "name", "the name %s is already taken by %s", name,
+                           held.path);
     free(real);
     registry_model_fini(&held);
     return rc;
@@ -90,7 +90,7 @@ static int pull(struct pull_command *c, err *e) {
         progress_bar_end(&c->bar);
         if (rc == ERR_STOPPING)
             err_set(e, rc,
-                    "stopped; what was downloaded is kept: the same command goes on from "
+                    "stopped; the downloaded part is kept: the same command continues from "
                     "there");
     }
     if (!rc) {
@@ -110,24 +110,25 @@ int cmd_pull(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &c.revision,
          .value = "REV",
-         .help = "branch, tag or commit; default main"},
+         .help = "branch, tag or commit (default main)"},
         {.name = "name",
          .kind = OPTION_TEXT,
          .target = &c.name,
          .value = "NAME",
-         .help = "what to call it; default: REPO, or the file's name without .gguf"},
+         .help = "name of the model (default: REPO, or the file's name without .gguf)"},
         {.name = "alias",
          .kind = OPTION_LIST,
          .target = &c.aliases,
          .value = "NAME",
-         .help = "another name for it; may be given again"}};
+         .help = "another name for it; may be repeated"}};
     const struct options options = {
         .usage = "pull hf:ORG/REPO[:FILE]",
         .summary =
             "Downloads a model from the Hugging Face Hub and registers it. FILE: a GGUF's name, a\n"
-            "pattern with *, or a type such as Q4_K_M; a split GGUF comes with all its parts.\n"
-            "Without FILE: safetensors with what belongs to them, or the only GGUF there is.\n"
-            "A stopped download goes on where it ended; size and hash are checked.",
+            "pattern with *, or a type such as Q4_K_M; all parts of a split GGUF are downloaded.\n"
+            "Without FILE: the safetensors with their configuration and tokenizer, or the only "
+            "GGUF.\n"
+            "A stopped download can be continued; size and hash are checked.",
         .options = own,
         .n_options = sizeof own / sizeof own[0],
         .config = &c.config,

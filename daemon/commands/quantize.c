@@ -1,4 +1,4 @@
-/* commands/quantize.c - inferd quantize: a model in another type, as a GGUF file. */
+/* commands/quantize.c - inferd quantize: converts a model to another type of weights, as GGUF. */
 #include "core/formats/quantize/quantize.h"
 #include "core/base/mem.h"
 #include "core/formats/model_file.h"
@@ -25,14 +25,14 @@ struct quantize_command {
     bool pure, requantize, force, dry_run, json;
 };
 
-/* What all tensors of one type come to. */
+/* Totals over all tensors of one type. */
 struct total {
     const char *name;
     uint64_t n_tensors, n_elems, bytes_before, bytes_after;
     double error_sq, value_sq;
 };
 
-/* Tensors whose rows the wanted type does not take. */
+/* Tensors whose rows do not fit the wanted type. */
 struct fallback {
     int wanted, type;
     uint64_t n_cols, n_tensors;
@@ -59,7 +59,7 @@ static void add_fallback(struct report *r, const struct quantize_tensor *t) {
     while (i < r->n_fallbacks &&
            (r->fallbacks[i].wanted != t->wanted || r->fallbacks[i].n_cols != t->source->dims[0]))
         i++;
-    if (i == FALLBACKS_MAX) return; /* that many row lengths: the table says the rest */
+    if (i == FALLBACKS_MAX) return; /* the table shows the others */
     if (i == r->n_fallbacks) {
         r->n_fallbacks++;
         r->fallbacks[i] = (struct fallback){.wanted = t->wanted,
@@ -88,7 +88,7 @@ static double rms(double sum_sq, uint64_t n) {
     return n ? sqrt(sum_sq / (double)n) : 0;
 }
 
-/* Lost per value, as part of the values' own size. */
+/* Root-mean-square error relative to that of the values. */
 static double relative_error(const struct total *t) {
     return t->value_sq > 0 ? sqrt(t->error_sq / t->value_sq) : 0;
 }
@@ -185,7 +185,7 @@ static int print_json(const quantize_plan *p, const struct report *r, bool measu
     return printing_json(o, e);
 }
 
-/* What the callbacks of a run know. */
+/* State of a run's callbacks. */
 struct run {
     const gguf *src;
     struct progress_bar bar;
@@ -195,7 +195,7 @@ static int show_progress(void *arg, uint64_t done, uint64_t total) {
     return progress_bar_show(&((struct run *)arg)->bar, done, total);
 }
 
-/* The tokenizer of a folder is not among its model's keys. */
+/* Adds the tokenizer of a folder, which is not among its model's keys. */
 static int add_tokenizer(void *arg, gguf_writer *w, err *e) {
     const struct run *r = arg;
     const gguf_tensor *embedding = gguf_tensor_find(r->src, "token_embd.weight");
@@ -231,7 +231,7 @@ static int run(const struct quantize_command *c, err *e) {
     struct report *report = mem_new(1, sizeof *report);
     quantize_plan *plan = NULL;
     gguf *src = NULL;
-    int rc = report ? model_file_open(c->args[0], 0, &src, e) : err_set(e, ERR_NOMEM, "no memory");
+    int rc = report ? model_file_open(c->args[0], 0, &src, e) : err_no_memory(e);
     if (!rc) rc = quantize_plan_new(src, &options, &plan, e);
     if (!rc) {
         make_report(plan, report);
@@ -265,44 +265,45 @@ int cmd_quantize(int argc, char **argv, err *e) {
         {.name = "pure",
          .kind = OPTION_SWITCH,
          .target = &c.pure,
-         .help = "one type for every matrix"},
+         .help = "use the same type for every matrix"},
         {.name = "output-type",
          .kind = OPTION_TEXT,
          .target = &c.output_type,
          .value = "TYPE",
-         .help = "the output head's type (the embedding's where it is both)"},
+         .help = "type of the output head (of the embedding if they are tied)"},
         {.name = "embedding-type",
          .kind = OPTION_TEXT,
          .target = &c.embedding_type,
          .value = "TYPE",
-         .help = "the embedding's type"},
+         .help = "type of the embedding"},
         {.name = "allow-requantize",
          .kind = OPTION_SWITCH,
          .target = &c.requantize,
-         .help = "also from a quantized model: worse than from F32, F16 or BF16"},
+         .help = "accept a quantized model: the result is worse than from F32, F16 or BF16"},
         {.name = "force",
          .kind = OPTION_SWITCH,
          .target = &c.force,
-         .help = "overwrite DST if it is there"},
+         .help = "overwrite an existing DST"},
         {.name = "threads",
          .kind = OPTION_NUMBER,
          .target = &c.threads,
          .value = "N",
          .max = 1024,
-         .help = "default 0: as many as the process may use"},
+         .help = "threads (default 0: as many as the process may use)"},
         {.name = "dry-run",
          .kind = OPTION_SWITCH,
          .target = &c.dry_run,
-         .help = "only say what would become of each type; DST may be left out"},
+         .help = "only print what each type would become; DST may be omitted"},
         {.name = "json",
          .kind = OPTION_SWITCH,
          .target = &c.json,
          .help = "print JSON, with every tensor"}};
     const struct options options = {
         .usage = "quantize SRC DST --type TYPE",
-        .summary = "Writes a model, a GGUF file or a Hugging Face folder, as a GGUF file with its "
-                   "weights in\nanother type, and says what that costs: root-mean-square error of "
-                   "each type against\nthe source.",
+        .summary =
+            "Converts a model (GGUF file or Hugging Face folder) to a GGUF file with weights "
+            "of another\ntype, and prints the root-mean-square error of each type against the "
+            "source.",
         .options = own,
         .n_options = sizeof own / sizeof own[0],
         .args = c.args,

@@ -1,4 +1,4 @@
-/* register.c - a model on disk becomes a row of the registry. Main thread of a command. */
+/* register.c - adds a model on disk to the registry. Main thread of a command. */
 #include "daemon/commands/register.h"
 
 #include "core/tokenizer/tokenizer.h"
@@ -8,8 +8,8 @@
 
 int register_model(registry *r, const char *path, const char *name,
                    const struct option_list *aliases, err *e) {
-    /* The registry sees the weights' side of a model, the tokenizer the vocabulary's. What is no
-     * model at all is for the registry to say, before the tokenizer wonders at it. */
+    /* The registry checks the weights, then the tokenizer is checked: the registry's error is the
+     * clearer one for a file that is not a model. */
     tokenizer *tok;
     struct progress progress = {.label = "hashing"};
     struct registry_model added;

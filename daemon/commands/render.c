@@ -1,5 +1,5 @@
-/* commands/render.c - inferd render: messages through the model's chat template, as a request
- * would. */
+/* commands/render.c - inferd render: renders messages with the model's chat template, as for a
+ * request. */
 #include "core/base/clock.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/instrument.h"
@@ -30,7 +30,7 @@ static int render(const struct renderer *r, const struct chat_input *in, struct 
                                  : chat_prompt(r->chat, in, TEXT_MAX_BYTES, out, e);
 }
 
-/* A member that is there and not null. */
+/* A member; NULL if missing or null. */
 static const cJSON *member(const cJSON *o, const char *name) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
     return cJSON_IsNull(v) ? NULL : v;
@@ -38,19 +38,19 @@ static const cJSON *member(const cJSON *o, const char *name) {
 
 static int read_array(const cJSON *o, const char *name, const cJSON **out, err *e) {
     *out = member(o, name);
-    return !*out || cJSON_IsArray(*out) ? 0 : err_set(e, ERR_INVALID, "%s is no array", name);
+    return !*out || cJSON_IsArray(*out) ? 0 : err_set(e, ERR_INVALID, "%s is not an array", name);
 }
 
 static int read_flag(const cJSON *o, const char *name, bool *out, err *e) {
     const cJSON *v = member(o, name);
-    if (v && !cJSON_IsBool(v)) return err_set(e, ERR_INVALID, "%s is neither true nor false", name);
+    if (v && !cJSON_IsBool(v)) return err_set(e, ERR_INVALID, "%s is not true or false", name);
     if (v) *out = cJSON_IsTrue(v);
     return 0;
 }
 
 static int read_text(const cJSON *o, const char *name, const char **out, err *e) {
     const cJSON *v = member(o, name);
-    if (v && !cJSON_IsString(v)) return err_set(e, ERR_INVALID, "%s is no string", name);
+    if (v && !cJSON_IsString(v)) return err_set(e, ERR_INVALID, "%s is not a string", name);
     if (v) *out = v->valuestring;
     return 0;
 }
@@ -67,14 +67,14 @@ static int read_now(const cJSON *o, int64_t *now, err *e) {
               tm.tm_mon >= 1 && tm.tm_mon <= 12 && tm.tm_mday >= 1 && tm.tm_mday <= 31 &&
               tm.tm_hour >= 0 && tm.tm_hour < 24 && tm.tm_min >= 0 && tm.tm_min < 60 &&
               tm.tm_sec >= 0 && tm.tm_sec <= 60;
-    if (!ok) return err_set(e, ERR_INVALID, "now is no time such as 2026-11-21T12:00:00");
+    if (!ok) return err_set(e, ERR_INVALID, "now is not a time such as 2026-11-21T12:00:00");
     tm.tm_year -= 1900;
     tm.tm_mon--;
     *now = timegm(&tm);
     return 0;
 }
 
-/* The members of a conversation; in has the defaults and borrows from o. */
+/* Reads the members of a conversation; in holds the defaults and borrows from o. */
 static int read_input(const cJSON *o, struct chat_input *in, err *e) {
     int rc = read_array(o, "messages", &in->messages, e);
     if (!rc && !in->messages) rc = err_set(e, ERR_INVALID, "messages is missing");
@@ -87,10 +87,10 @@ static int read_input(const cJSON *o, struct chat_input *in, err *e) {
     if (!rc) rc = read_flag(o, "add_generation_prompt", &in->add_generation_prompt, e);
     if (!rc && in->continue_final_message && in->add_generation_prompt)
         rc = err_set(e, ERR_INVALID,
-                     "continue_final_message and add_generation_prompt exclude each other");
+                     "continue_final_message and add_generation_prompt cannot be combined");
     in->extra = member(o, member(o, "extra") ? "extra" : "chat_template_kwargs");
     if (!rc && in->extra && !cJSON_IsObject(in->extra))
-        rc = err_set(e, ERR_INVALID, "%s is no object", in->extra->string);
+        rc = err_set(e, ERR_INVALID, "%s is not an object", in->extra->string);
     return rc ? rc : read_now(o, &in->now, e);
 }
 
@@ -125,7 +125,7 @@ static int read_json(const char *file, cJSON **root, err *e) {
     return rc;
 }
 
-/* The file is an array of messages, or an object as a request has it. */
+/* The file is an array of messages, or an object with the members of a request. */
 static int render_file(const struct renderer *r, err *e) {
     const char *file = r->args->messages;
     struct chat_input in = {.add_generation_prompt = !r->args->no_prompt, .now = clock_wall_s()};
@@ -166,11 +166,12 @@ int cmd_render(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &args.messages,
          .value = "FILE",
-         .help = "JSON: an array of messages, or an object with messages and tools (- is stdin)"},
+         .help = "JSON: an array of messages, or an object with messages and tools (-: standard "
+                 "input)"},
         {.name = "jsonl",
          .kind = OPTION_SWITCH,
          .target = &args.jsonl,
-         .help = "standard input has such an object in each line, also with documents,\n"
+         .help = "read such an object from each line of standard input, also with documents,\n"
                  "add_generation_prompt, continue_final_message, bos_token, eos_token, now and\n"
                  "extra (more variables); print a line {\"text\": ...} or {\"error\": ..., "
                  "\"class\": ...} for each"},
@@ -178,20 +179,20 @@ int cmd_render(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &args.template_file,
          .value = "FILE",
-         .help = "a Jinja template instead of a model's"},
+         .help = "Jinja template to use instead of a model's"},
         {.name = "no-normalise",
          .kind = OPTION_SWITCH,
          .target = &args.no_normalise,
-         .help = "render the messages exactly as given and as strictly as transformers"},
+         .help = "render the messages exactly as given, as strictly as transformers does"},
         {.name = "no-generation-prompt",
          .kind = OPTION_SWITCH,
          .target = &args.no_prompt,
-         .help = "do not open the assistant's answer at the end"}};
+         .help = "do not begin the assistant's answer at the end"}};
     static const char *const keys[] = {"model", "chat-template", "registry", "log-level", NULL};
     struct instrument in = {
         .options = {.usage = "render --messages FILE | --jsonl",
-                    .summary = "Prints the prompt text that a model's chat template makes of "
-                               "messages, byte for byte.",
+                    .summary = "Prints the exact prompt text that a model's chat template makes "
+                               "of messages.",
                     .options = own,
                     .n_options = sizeof own / sizeof own[0],
                     .keys = keys},
@@ -199,7 +200,7 @@ int cmd_render(int argc, char **argv, err *e) {
     int status = instrument_parse(&in, argc, argv, e);
     if (status < 0 && !args.messages == !args.jsonl) {
         err_set(e, ERR_INVALID,
-                args.jsonl ? "--messages and --jsonl exclude each other"
+                args.jsonl ? "--messages and --jsonl cannot be combined"
                            : "--messages FILE is missing, or --jsonl");
         status = EXIT_USAGE;
     } else if (status < 0) {

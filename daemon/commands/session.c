@@ -1,5 +1,5 @@
-/* session.c - a few streams, one condition variable: the worker wakes the caller, who takes all
- * events that are there. */
+/* session.c - several streams and one condition variable: the worker wakes the caller, which takes
+ * all available events. */
 #include "daemon/commands/session.h"
 
 #include "core/base/mem.h"
@@ -57,7 +57,7 @@ static int start(struct session *s, struct slot *slot, err *e) {
     return 0;
 }
 
-/* Takes what is there. A stream that ends frees its slot. */
+/* Takes all available events. A stream that ends frees its slot. */
 static int take_events(struct session *s, struct slot *slot, err *e) {
     struct engine_event ev;
     while (slot->stream && engine_stream_next(slot->stream, &ev) == 1) {
@@ -75,7 +75,7 @@ int session_run(engine *en, const struct session_job *job, err *e) {
     struct session s = {.engine = en, .job = job};
     int rc = 0;
     s.slots = mem_new(job->n_parallel, sizeof *s.slots);
-    if (!s.slots) return err_set(e, ERR_NOMEM, "no memory");
+    if (!s.slots) return err_no_memory(e);
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.wake, NULL);
     for (uint32_t i = 0; i < job->n_parallel && !s.exhausted && !rc; i++)

@@ -1,4 +1,4 @@
-/* commands/tokenize.c - inferd tokenize: text to ids and back, with the model's own tokenizer. */
+/* commands/tokenize.c - inferd tokenize: text to ids and back, with the model's tokenizer. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/text/utf8.h"
@@ -97,7 +97,8 @@ static int encode_line(const tokenizer *tok, const struct tokenize_args *a, cons
                 (a->parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
     int32_t *ids;
     size_t n;
-    if (!cJSON_IsString(text)) return err_set(e, ERR_INVALID, "no string \"text\"");
+    if (!cJSON_IsString(text))
+        return err_set(e, ERR_INVALID, "expected an object with the string \"text\"");
     int rc = tokenizer_encode(tok, text->valuestring, strlen(text->valuestring), flags, IDS_MAX,
                               &ids, &n, e);
     if (rc) return rc;
@@ -112,15 +113,17 @@ static int encode_line(const tokenizer *tok, const struct tokenize_args *a, cons
 static int decode_line(const tokenizer *tok, const struct tokenize_args *a, const cJSON *o,
                        str *out, err *e) {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(o, "ids"), *item;
-    if (!cJSON_IsArray(list)) return err_set(e, ERR_INVALID, "no list \"ids\"");
+    if (!cJSON_IsArray(list))
+        return err_set(e, ERR_INVALID, "expected an object with the list \"ids\"");
     size_t n_ids = 0, n;
     int32_t *ids = mem_new((uint64_t)cJSON_GetArraySize(list), sizeof *ids);
     char *text;
-    int rc = ids ? 0 : err_set(e, ERR_NOMEM, "no memory for the ids");
+    int rc = ids ? 0 : err_no_memory(e);
     cJSON_ArrayForEach(item, list) {
         bool known = cJSON_IsNumber(item) && item->valuedouble == (double)item->valueint &&
                      item->valueint >= 0 && item->valueint < tokenizer_n_vocab(tok);
-        if (!rc && !known) rc = err_set(e, ERR_INVALID, "number %zu of \"ids\" is no token", n_ids);
+        if (!rc && !known)
+            rc = err_set(e, ERR_INVALID, "element %zu of \"ids\" is not a token id", n_ids);
         if (!rc) ids[n_ids++] = item->valueint;
     }
     if (!rc) rc = tokenizer_decode(tok, ids, n_ids, a->with_control, &text, &n, e);
@@ -147,7 +150,7 @@ static int convert_lines(const tokenizer *tok, const struct tokenize_args *a, er
 static int convert(const tokenizer *tok, const struct tokenize_args *a, err *e) {
     if (a->jsonl) return convert_lines(tok, a, e);
     if (a->decode && !a->decode[0])
-        return err_set(e, ERR_INVALID, "--decode needs the ids, or --jsonl");
+        return err_set(e, ERR_INVALID, "--decode requires ids, or --jsonl");
     return a->decode ? decode(tok, a, e) : encode(tok, a, e);
 }
 
@@ -158,17 +161,18 @@ int cmd_tokenize(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &a.file,
          .value = "FILE",
-         .help = "text to encode; default: standard input"},
+         .help = "text to encode (default: standard input)"},
         {.name = "decode",
          .kind = OPTION_MAYBE,
          .target = &a.decode,
          .value = "[IDS]",
-         .help = "print the text of these ids (1,2,3) instead; with --jsonl: of each line's"},
+         .help = "print the text of these ids (1,2,3) instead; with --jsonl: of each line's ids"},
         {.name = "jsonl",
          .kind = OPTION_SWITCH,
          .target = &a.jsonl,
-         .help = "standard input has a line {\"text\": ...} for each text, or {\"ids\": [...]}\n"
-                 "with --decode; print a line for each; BOS and EOS only with --add-special"},
+         .help =
+             "read a line {\"text\": ...} of standard input for each text, or {\"ids\": [...]}\n"
+             "with --decode; print a line for each; BOS and EOS only with --add-special"},
         {.name = "add-special",
          .kind = OPTION_SWITCH,
          .target = &a.add_special,

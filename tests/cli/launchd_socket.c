@@ -45,7 +45,7 @@ static void test_not_a_job(void) {
     }
     launchd.reason = EALREADY;
     CHECK(activation_open(&a, &e) == ERR_IO && a.fd == 0);
-    CHECK(strstr(e.msg, "launchd does not hand over its sockets"));
+    CHECK(strstr(e.msg, "cannot get sockets from launchd"));
     launchd.reason = 0;
 }
 
@@ -71,7 +71,7 @@ static void test_two_sockets(void) {
     launchd.fds[1] = listening();
     launchd.n = 2;
     CHECK(activation_open(&a, &e) == ERR_INVALID && a.fd == 0);
-    CHECK(strstr(e.msg, "launchd hands over 2 sockets"));
+    CHECK(strstr(e.msg, "launchd passes 2 sockets"));
     CHECK(fcntl(launchd.fds[0], F_GETFD) < 0 && fcntl(launchd.fds[1], F_GETFD) < 0);
 }
 

@@ -160,7 +160,7 @@ test("a registry that may only be read is enough to serve", { skip: canRunAs() ?
     assert.equal(insisted.status, 400);
     assert.equal((await insisted.json()).error.param, "store");
   });
-  assert.match(log, /responses are not kept: registry .* cannot be written/);
+  assert.match(log, /responses are not stored: registry .* cannot be written/);
   assert.ok(!/ error /.test(log), log);
   const [adder, add] = runAs(folder, ["models", "add", join(folder, "model.gguf"), "--name", "other", "--registry", registry]);
   assert.throws(() => execFileSync(adder, add, { stdio: "pipe" }), (e) => /cannot be written/.test(String(e.stderr)));
@@ -173,5 +173,5 @@ test("a registry's folder that cannot be made is said; a model by its path is se
   const log = await serveAs(folder, ["--model", join(folder, "model.gguf"), "--registry", registry], async (server) => {
     assert.equal((await post(server, "/v1/completions", { ...request(), model: "model" })).status, 200);
   });
-  assert.match(log, /responses are not kept/);
+  assert.match(log, /responses are not stored/);
 }));

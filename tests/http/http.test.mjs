@@ -337,7 +337,7 @@ test("max-connections fits into the limit of open files", { skip: !prlimit && "n
   const small = await startServer(["--max-connections", "4096"], undefined, ["prlimit", "--nofile=300:300"]);
   let sockets = [];
   try {
-    assert.match(small.stderr, /max-connections is 76 instead of 4096/);
+    assert.match(small.stderr, /max-connections is lowered to 76 from 4096/);
     sockets = await openSockets(small, 400);
     assert.equal((await fetch(small.url + "/v1/models")).status, 200);
     assert.ok(!small.stderr.includes("out of file descriptors"));

@@ -189,7 +189,7 @@ hubTest("what the Hub refuses is said", { "tiny.gguf": model }, async (hub) => {
   hub.onApi = (request, response) => request.url.includes("/resolve/") && response.writeHead(404, { "X-Error-Code": "EntryNotFound" }).end();
   await says(/tiny\.gguf: 127\.0\.0\.1 has no such file/, "hf:org/tiny");
   hub.onApi = (request, response) => response.end("<html>not JSON");
-  await says(/the answer is no listing/, "hf:org/tiny");
+  await says(/the answer is not a listing/, "hf:org/tiny");
   hub.onApi = (request, response) => response.writeHead(302, { Location: request.url }).end();
   await says(/more than 5 redirects/, "hf:org/tiny");
   hub.onApi = (request, response) => response.writeHead(302, { Location: "file:///etc/passwd" }).end();
@@ -348,7 +348,7 @@ hubTest("Ctrl-C keeps the part and says so", { "tiny.gguf": model }, async (hub)
   run.child.kill("SIGINT");
   const ended = await run.done;
   assert.equal(ended.code, 1);
-  assert.match(ended.text, /stopped; what was downloaded is kept: the same command goes on from there/);
+  assert.match(ended.text, /stopped; the downloaded part is kept: the same command continues from there/);
   hub.onFile = null;
   const again = await pull(hub, ["hf:org/tiny"]);
   assert.equal(again.code, 0, again.text);

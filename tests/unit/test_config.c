@@ -274,7 +274,7 @@ static void test_flags(void) {
         {{"A", "--confg=x", NULL}, "unknown option --confg: did you mean --config?"},
         {{"A", "--top", "21"}, "--top: 21 is out of bounds (1 to 20)"},
         {{"A", "--top", "x"}, "--top: \"x\" is not a number"},
-        {{"A", "--top", NULL}, "--top needs a value"},
+        {{"A", "--top", NULL}, "--top requires a value"},
         {{"A", "--json=1", NULL}, "--json takes no value"},
         {{"A", "B", NULL}, "unexpected argument \"B\""},
         {{"A", "-x", NULL}, "unknown option -x"},
