@@ -1,10 +1,10 @@
-/* bench_attention.c - paged attention on a GPU: bytes of K and V a second in decode, with blocks in
- * random order and side by side, and operations a second in prefill; the store of K and V, alone
- * and in one launch with it. 32 query heads, blocks of 16 tokens. A recorded graph of many
- * calls, each over blocks of its own, so that what is read comes from memory and no launch is
+/* bench_attention.c - paged attention on a GPU: bytes of K and V per second in decode, with
+ * blocks in random order and contiguous; operations per second in prefill; the store of K and V,
+ * alone and in one launch with attention. 32 query heads, blocks of 16 tokens. Runs a CUDA graph
+ * of many calls, each over blocks of its own, so that data comes from memory and no launch is
  * waited for.
  *
- * usage: bench_attention [quick|all]     quick: small shapes once, for the stand-in; all: every
+ * usage: bench_attention [quick|all]     quick: small shapes once, for the simulator; all: every
  * type and size */
 #include "core/backend/cuda/ops_int.h"
 #include "core/base/log.h"
@@ -38,7 +38,7 @@ static backend_buf *filled(struct cuda_backend *c, uint64_t bytes, int byte) {
     return buf;
 }
 
-/* n words on the device; frees them here. */
+/* Uploads n words; frees them on the host. */
 static backend_buf *words_new(struct cuda_backend *c, int32_t *words, uint64_t n) {
     backend_buf *buf = buf_new(c, n * sizeof *words);
     err e = {0};
@@ -50,7 +50,7 @@ static backend_buf *words_new(struct cuda_backend *c, int32_t *words, uint64_t n
 
 struct bench {
     struct cuda_backend *c;
-    double copy; /* bytes a second of a copy, both ways together */
+    double copy; /* bytes per second of a copy, reads and writes together */
     int n_runs;
     backend_buf *q, *out, *k, *v, *inv_freq;
 };
@@ -63,7 +63,7 @@ struct bench_case {
     uint32_t kv_heads, dim;
     uint32_t n_seqs, rows, context; /* rows of each sequence, the last of its positions */
     bool shuffled;
-    uint32_t max_context; /* that a step is recorded for; 0: context */
+    uint32_t max_context; /* that a graph is captured for; 0: context */
 };
 
 /* One call's tables, positions, slots and beginnings of sequences. */
@@ -215,7 +215,7 @@ static void bench(struct bench *b, const struct bench_case *k) {
         call_free(&calls[--n]);
 }
 
-/* What a decode step reads: the sizes that the project holds itself to. */
+/* Decode: the sizes of the project's speed goals. */
 static void bench_decode(struct bench *b, bool quick) {
     static const struct {
         uint32_t n_seqs, context;
@@ -238,8 +238,8 @@ static void bench_decode(struct bench *b, bool quick) {
                                                   .shuffled = shuffled});
 }
 
-/* The store alone, of a decode step and of a prompt, and as a decode step's layers have it,
- * together with attention. */
+/* The store alone, of a decode step and of a prompt, and in one launch with attention, as in a
+ * decode step's layers. */
 static void bench_store(struct bench *b, bool quick) {
     static const struct {
         int what;

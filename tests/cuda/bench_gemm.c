@@ -1,8 +1,8 @@
-/* bench_gemm.c - products of many rows on a GPU: each way that there is to compute one, its time,
- * and whether it gave the bits of the first way. Weights are random bytes, several copies in turn,
- * so that they do not stay in the second-level cache.
+/* bench_gemm.c - products of many rows on a GPU: every path that can compute one, its time, and
+ * whether it gives the bits of the first path. Weights are random bytes, several copies in turn,
+ * so that they do not stay in L2.
  *
- * usage: bench_gemm [quick]     quick: small shapes once, for the stand-in */
+ * usage: bench_gemm [quick]     quick: small shapes once, for the simulator */
 #include "tests/cuda/bench_product.h"
 
 static const struct product_shape full[] = {{1024, 4096, false},
@@ -23,10 +23,10 @@ enum way {
 static const char *const way_names[] = {"tile 64x64",  "tile 128x128",  "tile (chosen)",
                                         "wgmma 64x64", "wgmma 256x128", "cuBLASLt"};
 
-/* false: this way is not for it. */
+/* false: this path cannot compute it. */
 static bool run(struct cuda_backend *c, const struct cuda_product *p, enum way way) {
     int rc = 0;
-    c->n_launches_tile = 0; /* each by itself */
+    c->n_launches_tile = 0; /* no overlap between runs */
     if (way == WAY_LARGE) {
         c->force.path = CUDA_PATH_LARGE;
         bool done = cuda_large_product(c, p, &rc);
@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     b.c = cuda_of(be);
-    /* As linear.c has them. */
+    /* Allocates what linear.c allocates. */
     if (!cuda_scratch(b.c, CUDA_SCRATCH_IN16))
         need(cuda_scratch_new(b.c, CUDA_SCRATCH_IN16, (uint64_t)MAX_ROWS * MAX_COLS * 2, &e) ||
                  cuda_scratch_new(b.c, CUDA_SCRATCH_IN_SCALE, MAX_ROWS * 4, &e),

@@ -1,10 +1,9 @@
-/* bench_linear.c - products of few rows on a GPU: how near they come to the memory's bandwidth,
- * alone and with the kernel that makes their input before each, over a recorded step; which tiles a
- * block and stages of the ring would have been best; whether the bits are those of the kernel for
- * many rows.
+/* bench_linear.c - products of few rows on a GPU: their share of the memory bandwidth, alone and
+ * with the kernel that makes their input before each, in a CUDA graph; the best number of tiles
+ * per block and of ring stages; whether the bits are those of the kernel for many rows.
  *
- * usage: bench_linear [quick | sweep]     quick: small shapes once, for the stand-in; sweep: see
- * above */
+ * usage: bench_linear [quick | sweep]     quick: small shapes once, for the simulator; sweep:
+ * also the best tiles and stages */
 #include "tests/cuda/bench_product.h"
 
 static const struct product_shape full[] = {

@@ -1,5 +1,5 @@
-/* bench_product.h - what the benchmarks of products on a GPU share: weights of random bytes, in as
- * many copies as keep them out of the second-level cache, an input, an opened device. */
+/* bench_product.h - shared by the benchmarks of products on a GPU: weights of random bytes, in
+ * enough copies to exceed L2, an input, an opened device. */
 #ifndef INFERD_TESTS_CUDA_BENCH_PRODUCT_H
 #define INFERD_TESTS_CUDA_BENCH_PRODUCT_H
 
@@ -28,7 +28,7 @@ struct product_shape {
     uint32_t n_out, n_in;
     bool pair;
 };
-/* For the stand-in. */
+/* For the simulator. */
 static const struct product_shape few[] = {{272, 320, false}, {272, 320, true}, {48, 8300, false}};
 
 static struct rng rng = {88172645463325252u};

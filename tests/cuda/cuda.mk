@@ -1,6 +1,6 @@
-# cuda.mk - how the CUDA backend is built. CUDA=1 (the default where nvcc is): the module
-# libinferd-cuda.so beside the program, which loads it at run time. CUDA=standin: linked in, against
-# tests/cuda/standin, which runs the kernels on the CPU, for tests. CUDA= : neither.
+# cuda.mk - how the CUDA backend is built. CUDA=1 (the default if nvcc is installed): the module
+# libinferd-cuda.so beside the program, which loads it at run time. CUDA=standin: linked into the tests,
+# against the simulator in tests/cuda/standin, which runs the kernels on the CPU. CUDA= : neither.
 CUDA_HOME  ?= /usr/local/cuda
 NVCC       ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 CUDA_ARCHS ?= 80 90 120
@@ -8,12 +8,12 @@ CUDA_MODULE :=
 ifeq ($(CUDA),1)
 CUDA_C   := $(wildcard core/backend/cuda/*.c)
 CUDA_CU  := $(wildcard shaders/cuda/*.cu)
-# The module has its own copy of what it needs of the rooms below it.
+# The module contains its own copy of the lower rooms' code that it uses.
 CUDA_BASE_C := $(wildcard core/base/*.c) core/backend/kv_layout.c
 CUDA_O   := $(CUDA_C:%.c=$(BUILD)/pic/%.o) $(CUDA_CU:%.cu=$(BUILD)/pic/%.cu.o) $(CUDA_BASE_C:%.c=$(BUILD)/pic/%.o)
 CUDA_MODULE := $(BUILD)/libinferd-cuda.so
-# The last of the architectures also as PTX, for GPUs to come.
-CUDA_TARGETS := $(patsubst 90,90a,$(CUDA_ARCHS)) # with what only sm_90 has (shaders/cuda/wgmma.cuh)
+# The last architecture also as PTX, for later GPUs.
+CUDA_TARGETS := $(patsubst 90,90a,$(CUDA_ARCHS)) # 90a: wgmma (shaders/cuda/wgmma.cuh)
 CUDA_GENCODE := $(foreach a,$(CUDA_TARGETS),-gencode arch=compute_$(a),code=sm_$(a)) \
   -gencode arch=compute_$(lastword $(CUDA_TARGETS)),code=compute_$(lastword $(CUDA_TARGETS))
 NVCC_OPT   ?= -O3
@@ -29,12 +29,12 @@ $(BUILD)/pic/%.cu.o: %.cu
 $(CUDA_MODULE): $(CUDA_O)
 	$(CXX) -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -Wl,--no-undefined -lpthread -ldl -lrt -lm
 
-# Times of the kernels that compute products, each way: on a GPU.
+# Benchmarks of single kernels on a GPU.
 $(BUILD)/bench_gemm $(BUILD)/bench_linear $(BUILD)/bench_attention: $(BUILD)/%: $(BUILD)/pic/tests/cuda/%.o $(CUDA_O) \
   $(BUILD)/libinferd.a
 	$(CXX) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static $(LDLIBS) -lstdc++ -ldl -lrt
 
-# Looks at the backend from inside, so it has a copy of its own.
+# Uses private headers, so it links its own copy of the backend.
 $(BUILD)/test_cuda_format: tests/unit/test_cuda_format.c $(SUPPORT_O) $(CUDA_O) $(BUILD)/libinferd.a
 	@mkdir -p $(@D)
 	$(CC) -DINFERD_CUDA_INSIDE $(CPPFLAGS) $(CFLAGS) -isystem $(CUDA_HOME)/include -MMD -MP -o $@ $< $(SUPPORT_O) \

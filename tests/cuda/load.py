@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""A mixed load through a whole daemon, with nothing but Python's own library: for a machine with a GPU
-and little else.
+"""Runs a mixed load through a whole daemon, with Python's standard library only: for a machine with a
+GPU and little else.
 
   load.py BINARY MODEL [--backend NAME] [--requests N] [--clients N] [--seconds N] [-- FLAGS OF THE SERVER]
 
-Starts the server on a free port of 127.0.0.1. Requests are of all kinds at once: streamed or not, chats
-and completions, short and long prompts, with beginnings in common or without, greedy and drawn, several
-choices, log-probabilities, schemas, stop strings; clients that go away in the middle. Each answer is
-checked. Some requests are asked alone first: under load they must get the same text. In the end nothing
-runs, no block of the KV cache is missing, the pool's own check finds nothing, the device holds as much
-memory as before, and the server ends by itself. Prints "N passed, N failed, 0 skipped".
+Starts the server on a free port of 127.0.0.1. Requests of all kinds run at once: streamed or not, chats
+and completions, short and long prompts, with and without common prefixes, greedy and sampled, several
+choices, log-probabilities, schemas, stop strings; some clients disconnect in the middle. Each answer is
+checked. Some requests are first run alone: under load they must get the same text. At the end nothing
+runs, no block of the KV cache is missing, the pool's own check finds no error, the device holds as much
+memory as before, and the server exits when asked. Prints "N passed, N failed, 0 skipped".
 """
 import argparse
 import http.client

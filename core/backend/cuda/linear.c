@@ -6,7 +6,7 @@
 #include "shaders/cuda/kernels.h"
 
 enum {
-    SMALL_MOST_ROWS = 128,     /* a small product has at most so many rows */
+    SMALL_MOST_ROWS = 128,     /* a small product has at most this many rows */
     SMALL_MOST_OUTPUTS = 2048, /* and fewer outputs than this */
     WHOLE_INPUT = 32 << 10,    /* bytes of input that a skinny GEMM keeps in shared memory whole */
     STATIC_SHARED = 2048       /* most static and system shared memory of a skinny GEMM */

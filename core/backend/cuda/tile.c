@@ -110,9 +110,9 @@ static void fill_tile_args(struct cuda_backend *c, const struct cuda_product *p,
     };
 }
 
-/* Two tile launches in a row read the same input, because any other input would be made by a launch
- * between them: the second may overlap the first (beside). K splits must not: they share the memory
- * of their partial sums. */
+/* Two tile launches in a row read the same input, because any other input would be made by a
+ * launch between them: the second may overlap the first (overlaps_previous). K splits must not:
+ * they share the memory of their partial sums. */
 static int launch_tile(struct cuda_backend *c, struct cargs_product_tile *a,
                        const struct cuda_tile_kernel *k, const char *name) {
     uint32_t rows = (uint32_t)k->rows / (a->pair ? 2 : 1);
