@@ -138,7 +138,7 @@ static float adjust_logits(sampler *s, const struct sampler_request *req) {
 }
 
 /* a comes before b in the total order. */
-static bool before(struct candidate a, struct candidate b) {
+static bool ranks_before(struct candidate a, struct candidate b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
@@ -157,7 +157,7 @@ static uint32_t partition(sampler *s, struct candidate *c, uint32_t n) {
     c[pos] = c[n - 1];
     for (uint32_t i = 0; i + 1 < n; i++) {
         struct candidate x = c[i];
-        if (!before(x, pivot)) continue;
+        if (!ranks_before(x, pivot)) continue;
         c[i] = c[store];
         c[store++] = x;
     }
@@ -255,14 +255,14 @@ static void weigh_kept(sampler *s, float max, const struct engine_params *p) {
         select_k(s, n, n_kept = p->sampling.top_k);
         cut = s->cands[n_kept - 1];
         for (uint32_t i = 0; i < n; i++) /* weights of -inf are computed fast */
-            if (before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
+            if (ranks_before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
                 s->logits[i] = -INFINITY;
     }
     weigh(s->logits, n, max, p->sampling.temperature, s->weights);
     if (!by_mass) return;
     cut = s->cands[select_mass(s, n_kept, p->sampling.top_p) - 1];
     for (uint32_t i = 0; i < n; i++)
-        if (before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
+        if (ranks_before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
             s->weights[i] = 0;
 }
 

@@ -30,14 +30,14 @@ struct sched {
     struct sched_item *items; /* (n_slots) */
 };
 
-static bool before(const struct sched_seq *a, const struct sched_seq *b) {
+static bool goes_before(const struct sched_seq *a, const struct sched_seq *b) {
     return a->priority != b->priority ? a->priority > b->priority : a->arrival < b->arrival;
 }
 
 /* Searches from the end, where new arrivals belong. */
 static void list_insert(struct list *l, struct sched_seq *seq) {
     struct sched_seq *prev = l->tail;
-    while (prev && before(seq, prev))
+    while (prev && goes_before(seq, prev))
         prev = prev->prev;
     seq->prev = prev;
     seq->next = prev ? prev->next : l->head;
@@ -392,7 +392,7 @@ static int check_list(const struct list *l, enum sched_state state, uint32_t *n_
     uint32_t n = 0;
     for (const struct sched_seq *seq = l->head; seq; prev = seq, seq = seq->next) {
         unsigned long long id = seq->arrival;
-        if (n++ > l->n || seq->prev != prev || (prev && !before(prev, seq)))
+        if (n++ > l->n || seq->prev != prev || (prev && !goes_before(prev, seq)))
             return err_set(e, ERR_INVALID, "sched: list out of order at sequence %llu", id);
         if (seq->state != state || (seq->kv != NULL) != (state == SCHED_RUNNING))
             return err_set(e, ERR_INVALID, "sched: sequence %llu is in the wrong list", id);

@@ -1,6 +1,6 @@
-/* sizing.c - checks the configuration against the model and decides how big the KV cache is. Pure
- * but for reading how much memory is available: the machine's, or what a device with a limit of its
- * own should hold. Runs in engine_open. */
+/* sizing.c - checks the configuration against the model and sizes the KV cache. Pure, except that
+ * it reads how much memory is available: the machine's, or that of a device with a limit of its
+ * own. Runs in engine_open. */
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/engine/engine_int.h"
@@ -12,12 +12,12 @@
 #include <sys/sysctl.h>
 #endif
 
-/* A cache that sizes itself holds AUTO_CONTEXTS full contexts or AUTO_TOKENS, what is more, within
- * AUTO_BYTES and a quarter of the memory that is available, or half of what a device should hold
- * beside the weights: enough for a daemon that starts fast and leaves the machine to others; who
- * wants more says so. A GPU with memory of its own is there to be used: the cache takes what its
- * limit leaves beside weights and step buffers, up to max_sequences full contexts; with models that
- * are still to be opened there it takes one part of as many as there are models left. */
+/* An automatically sized cache holds the larger of AUTO_CONTEXTS full contexts and AUTO_TOKENS,
+ * within AUTO_BYTES and a quarter of the available memory (or half of what a device may hold beside
+ * the weights): a daemon that starts fast and leaves memory to others; more must be configured. A
+ * GPU with memory of its own is used fully: the cache takes what the limit leaves beside weights
+ * and step buffers, up to max_sequences full contexts; if n later models will be opened on it, one
+ * part in 1 + n of that. */
 enum { AUTO_CONTEXTS = 8, AUTO_TOKENS = 65536 };
 #define AUTO_BYTES (UINT64_C(8) << 30)
 
@@ -46,16 +46,16 @@ int engine_config_check(const struct engine_config *c, err *e) {
 }
 
 #ifdef __APPLE__
-/* macOS gives no cheap figure of what is available: half of the memory stands for it. */
+/* macOS has no cheap figure of available memory: half of all memory is used instead. */
 static uint64_t available_bytes(void) {
     uint64_t total = 0;
     size_t n = sizeof total;
     return sysctlbyname("hw.memsize", &total, &n, NULL, 0) ? 0 : total / 2;
 }
 #else
-/* Number behind `key` in a file of "key value" lines; the file's first number if key is NULL.
- * 0: not there. */
-static uint64_t read_number(const char *path, const char *key) {
+/* The number after `key` in a file of "key value" lines; the file's first number if key is NULL.
+ * 0: there is none. */
+static uint64_t read_file_number(const char *path, const char *key) {
     char line[256];
     uint64_t value = 0;
     FILE *f = fopen(path, "r");
@@ -69,28 +69,28 @@ static uint64_t read_number(const char *path, const char *key) {
 }
 
 static uint64_t available_bytes(void) {
-    uint64_t bytes = read_number("/proc/meminfo", "MemAvailable:") * 1024;
-    uint64_t limit = read_number("/sys/fs/cgroup/memory.max", NULL); /* "max" reads as 0 */
-    uint64_t used = read_number("/sys/fs/cgroup/memory.current", NULL);
-    uint64_t cached = read_number("/sys/fs/cgroup/memory.stat", "inactive_file ");
+    uint64_t bytes = read_file_number("/proc/meminfo", "MemAvailable:") * 1024;
+    uint64_t limit = read_file_number("/sys/fs/cgroup/memory.max", NULL); /* "max" reads as 0 */
+    uint64_t used = read_file_number("/sys/fs/cgroup/memory.current", NULL);
+    uint64_t cached = read_file_number("/sys/fs/cgroup/memory.stat", "inactive_file ");
     used -= cached < used ? cached : used;
     if (limit && (limit < used || limit - used < bytes)) bytes = limit < used ? 0 : limit - used;
     return bytes;
 }
 #endif
 
-/* What is left when the weights, which are still to be loaded, have their own memory beside the
- * file. 0: unknown. */
+/* Available memory after the weights, which are still to be loaded, have taken memory of their own.
+ * 0: unknown. */
 static uint64_t available_beside(const struct model_hparams *hp) {
     uint64_t bytes = available_bytes();
     return bytes > hp->weight_bytes ? bytes - hp->weight_bytes : bytes > 0;
 }
 
-/* Where the cache will lie. */
+/* The memory for the cache. */
 struct memory {
     uint64_t available; /* beside the weights; 0: unknown */
-    uint64_t share;     /* a cache that sizes itself takes one part in so many */
-    const char *why;    /* that share, in words */
+    uint64_t share;     /* an automatically sized cache takes 1 / share of it */
+    const char *why;    /* that share, for messages */
     const char *whose;
     bool own; /* a GPU's own */
 };
@@ -99,7 +99,7 @@ static unsigned long long mib(uint64_t bytes) {
     return (unsigned long long)(bytes >> 20);
 }
 
-/* What can be taken now of a GPU's own memory, of a group on the rank that has least. */
+/* Free memory of a GPU with its own, within its limit; in a group, of the rank with least. */
 static uint64_t own_memory_left(backend *be, uint64_t *limit, uint64_t *used, uint64_t *unused) {
     uint64_t least = UINT64_MAX;
     for (uint32_t r = 0; r < backend_n_ranks(be); r++) {
@@ -122,9 +122,9 @@ static int find_own_memory(const struct engine_config *c, backend *be,
     if (left <= all)
         return err_set_param(
             e, ERR_NOMEM, "backend",
-            "the model needs %llu MiB of the GPU's memory for weights and %llu MiB for its steps, "
-            "and some for the KV cache; backend %s may hold %llu MiB, holds %llu MiB, and %llu MiB "
-            "are free there now: choose a smaller model, fewer max_batch_tokens or max_sequences%s",
+            "out of GPU memory: %llu MiB of weights, %llu MiB of step buffers and a KV cache are "
+            "needed; backend %s may hold %llu MiB, holds %llu MiB, and %llu MiB are free: choose a "
+            "smaller model, fewer max_batch_tokens or max_sequences%s",
             mib(need->weights), mib(need->steps), backend_name(be), mib(limit), mib(used),
             mib(unused),
             by_limit ? ", or a higher memory_fraction" : ", or end other processes there");
@@ -135,7 +135,7 @@ static int find_own_memory(const struct engine_config *c, backend *be,
     return 0;
 }
 
-/* Of the ranks of a group together, but a GPU's own: of the one that has least. */
+/* Memory of all ranks of a group together; of GPUs with their own, of the rank with least. */
 static int find_memory(const struct engine_config *c, const struct model_hparams *hp, backend *be,
                        const struct model_memory *need, struct memory *out, err *e) {
     uint64_t limit = 0, used = 0;
@@ -150,9 +150,8 @@ static int find_memory(const struct engine_config *c, const struct model_hparams
     uint64_t left = limit > used ? limit - used : 0;
     if (left <= hp->weight_bytes)
         return err_set_param(e, ERR_NOMEM, "backend",
-                             "the model's weights take %llu MiB; backend %s should hold %llu MiB "
-                             "at once here, %llu MiB of them are in use: choose a smaller model, "
-                             "or backend cpu",
+                             "the model's weights take %llu MiB; backend %s may hold %llu MiB, of "
+                             "which %llu MiB are in use: choose a smaller model, or backend cpu",
                              (unsigned long long)(hp->weight_bytes >> 20), backend_name(be),
                              (unsigned long long)(limit >> 20), (unsigned long long)(used >> 20));
     *out = (struct memory){left - hp->weight_bytes, 2,
@@ -161,38 +160,38 @@ static int find_memory(const struct engine_config *c, const struct model_hparams
     return 0;
 }
 
-static uint64_t lower(uint64_t value, uint64_t limit, const char *why, const char **reason) {
+static uint64_t cap_blocks(uint64_t value, uint64_t limit, const char *why, const char **reason) {
     if (value <= limit) return value;
     *reason = why;
     return limit;
 }
 
-/* Blocks when the user left it to us. 0: not even one block. */
+/* Blocks of an automatically sized cache. 0: not even one. */
 static uint64_t auto_blocks(const struct engine_config *c, const struct memory *m, uint32_t context,
                             uint64_t block_bytes, const char **reason) {
     uint64_t per_seq = ((uint64_t)context + c->block_tokens - 1) / c->block_tokens;
     uint64_t blocks = AUTO_TOKENS / c->block_tokens, most = m->available / m->share / block_bytes;
     if (m->own) {
         *reason = "max_sequences full contexts";
-        blocks = lower(per_seq * c->max_sequences, most, m->why, reason);
-        return lower(blocks, INT32_MAX / c->block_tokens, "2^31 tokens", reason);
+        blocks = cap_blocks(per_seq * c->max_sequences, most, m->why, reason);
+        return cap_blocks(blocks, INT32_MAX / c->block_tokens, "2^31 tokens", reason);
     }
     *reason = "64k tokens";
     if (blocks < AUTO_CONTEXTS * per_seq) {
         blocks = AUTO_CONTEXTS * per_seq;
         *reason = "8 full contexts";
     }
-    blocks = lower(blocks, per_seq * c->max_sequences, "max_sequences full contexts", reason);
-    blocks = lower(blocks, AUTO_BYTES / block_bytes, "at most 8 GiB", reason);
-    return lower(blocks, most, m->why, reason);
+    blocks = cap_blocks(blocks, per_seq * c->max_sequences, "max_sequences full contexts", reason);
+    blocks = cap_blocks(blocks, AUTO_BYTES / block_bytes, "at most 8 GiB", reason);
+    return cap_blocks(blocks, most, m->why, reason);
 }
 
-/* Better refused here in words than by the system's killer of processes. 0 available: unknown. */
+/* Refuses a cache that does not fit, before the out-of-memory killer does. 0 available: unknown. */
 static int check_memory(const struct memory *m, uint64_t tokens, uint64_t bytes, err *e) {
     if (!m->available || bytes <= m->available) return 0;
     return err_set_param(e, ERR_NOMEM, "kv_cache_tokens",
-                         "kv_cache_tokens = %llu needs %llu MiB and %llu MiB of %s are "
-                         "available: choose fewer",
+                         "kv_cache_tokens = %llu needs %llu MiB, but %llu MiB of %s are "
+                         "available: choose fewer tokens",
                          (unsigned long long)tokens, (unsigned long long)(bytes >> 20),
                          (unsigned long long)(m->available >> 20), m->whose);
 }

@@ -1,11 +1,11 @@
-/* stats.c - counters and histograms: the worker counts in its own copy and publishes it whole,
- * readers copy the published one. The lock is held for a copy only, never over a step. */
+/* stats.c - counters and histograms: the worker counts in its own copy and publishes all of it;
+ * readers copy the published one. The lock is held only for a copy, never during a step. */
 #include "core/engine/engine_int.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Upper bounds in seconds: of waits (queue, first token) and of gaps (tokens, steps). */
+/* Upper bounds in seconds: for waits (queue, first token) and for gaps (tokens, steps). */
 static const double wait_bounds[ENGINE_HIST_BUCKETS] = {
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120, INFINITY};
 static const double gap_bounds[ENGINE_HIST_BUCKETS] = {0.0005, 0.001, 0.002, 0.004,   0.008, 0.015,
@@ -71,7 +71,7 @@ uint32_t engine_n_kernels(const engine *en) {
     return backend_n_kernels(en->be);
 }
 
-/* Adds what kernel i of be did. */
+/* Adds the counters of kernel i of be. */
 static void add_kernel(const backend *be, uint32_t i, struct engine_kernel *out) {
     uint64_t read, written;
     backend_kernel_traffic(be, i, &read, &written);
@@ -80,7 +80,7 @@ static void add_kernel(const backend *be, uint32_t i, struct engine_kernel *out)
     out->written_bytes += written;
 }
 
-/* Ranks number their kernels each by itself: they are found by name, mostly at the same place. */
+/* Each rank numbers its kernels by itself: they are found by name, usually at the same index. */
 const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel *out) {
     const char *name = backend_kernel_name(en->be, i);
     *out = (struct engine_kernel){0};

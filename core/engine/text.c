@@ -1,14 +1,14 @@
-/* text.c - incremental text of one choice: token bytes become whole UTF-8 characters, then stop
- * strings are looked for.
+/* text.c - incremental text of one choice: token bytes become whole UTF-8 characters, in which stop
+ * strings are searched.
  *
- * Two stages. Bytes that may still become a character (at most three) wait in `partial`; what is
- * whole goes, malformed bytes replaced, through the matcher into `held`. The matcher is one
- * Knuth-Morris-Pratt state per stop string: a state is the length of the longest end of the text
- * that begins this stop string, so the largest state is exactly what must be held back.
+ * Two stages. Bytes of an incomplete character (at most three) wait in `partial`; whole characters,
+ * with malformed bytes replaced, go through the matcher into `held`. The matcher has one
+ * Knuth-Morris-Pratt state per stop string: the length of the longest suffix of the text that is a
+ * prefix of the stop string, so the largest state is exactly how much must be held back.
  *
- * A stop string is found where its last byte arrives: of all occurrences the one that ends first
- * wins, and of those that end there the longest. So the result does not depend on how the text was
- * cut into tokens. Runs on whichever thread reads the stream. */
+ * A stop string is found when its last byte arrives: the occurrence that ends first wins, and of
+ * those that end there the longest. So the result does not depend on how the text was split into
+ * tokens. Runs on the thread that reads the stream. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/engine/engine.h"
@@ -38,7 +38,7 @@ struct engine_text {
     str out;  /* what the last call returned */
 };
 
-static int stop_init(struct stop *s, const char *text) {
+static int init_stop(struct stop *s, const char *text) {
     s->len = strlen(text);
     s->text = mem_strndup(text, s->len);
     s->fail = mem_new(s->len, sizeof *s->fail);
@@ -54,7 +54,7 @@ static int stop_init(struct stop *s, const char *text) {
 }
 
 /* True when c completes the stop string. */
-static bool stop_feed(struct stop *s, char c) {
+static bool feed_stop(struct stop *s, char c) {
     while (s->state && s->text[s->state] != c)
         s->state = s->fail[s->state - 1];
     if (s->text[s->state] == c) s->state++;
@@ -73,7 +73,7 @@ engine_text *engine_text_new(const struct engine_text_config *config) {
     str_init(&t->out, MAX_HELD_BYTES);
     for (uint32_t i = 0; i < config->n_stop && i < MAX_STOPS; i++) {
         if (!config->stop[i][0]) continue;
-        if (stop_init(&t->stops[t->n_stops++], config->stop[i])) {
+        if (init_stop(&t->stops[t->n_stops++], config->stop[i])) {
             engine_text_free(t);
             return NULL;
         }
@@ -93,12 +93,13 @@ void engine_text_free(engine_text *t) {
     free(t);
 }
 
-/* Matches held[from..]; true when a stop string ended, with held cut to what is to be returned. */
-static bool match(engine_text *t, size_t from) {
+/* Matches held[from..]; true: a stop string was completed, and held is cut to the text to return.
+ */
+static bool match_stops(engine_text *t, size_t from) {
     for (size_t i = from; i < t->held.len; i++) {
         size_t longest = 0;
         for (uint32_t k = 0; k < t->n_stops; k++)
-            if (stop_feed(&t->stops[k], t->held.data[i]) && t->stops[k].len > longest) {
+            if (feed_stop(&t->stops[k], t->held.data[i]) && t->stops[k].len > longest) {
                 longest = t->stops[k].len;
                 t->found = t->stops[k].text;
             }
@@ -111,23 +112,23 @@ static bool match(engine_text *t, size_t from) {
 }
 
 /* Moves held[0..n) to out. */
-static void emit(engine_text *t, size_t n) {
+static void emit_held(engine_text *t, size_t n) {
     if (!n) return;
     str_add_n(&t->out, t->held.data, n);
     memmove(t->held.data, t->held.data + n, t->held.len - n);
     t->held.len -= n;
 }
 
-/* Text to be matched now follows `from` in held. */
-static void advance(engine_text *t, size_t from) {
+/* Matches the new text held[from..] and moves what is final to out. */
+static void take_new_text(engine_text *t, size_t from) {
     size_t keep = 0;
-    if (match(t, from)) {
+    if (match_stops(t, from)) {
         t->stopped = true;
     } else {
         for (uint32_t k = 0; k < t->n_stops; k++)
             if (t->stops[k].state > keep) keep = t->stops[k].state;
     }
-    emit(t, t->held.len - keep);
+    emit_held(t, t->held.len - keep);
 }
 
 bool engine_text_push(engine_text *t, int32_t token, const char **out, size_t *n) {
@@ -147,7 +148,7 @@ bool engine_text_push(engine_text *t, int32_t token, const char **out, size_t *n
         utf8_add_lossy(&t->held, str_cstr(&t->raw), whole);
         t->n_partial = t->raw.len - whole;
         memcpy(t->partial, str_cstr(&t->raw) + whole, t->n_partial);
-        advance(t, from);
+        take_new_text(t, from);
     }
     *out = str_cstr(&t->out);
     *n = t->out.len;
@@ -160,7 +161,7 @@ bool engine_text_push_text(engine_text *t, const char *text, size_t n, const cha
     if (!t->stopped && n) {
         size_t from = t->held.len;
         str_add_n(&t->held, text, n);
-        advance(t, from);
+        take_new_text(t, from);
     }
     *out = str_cstr(&t->out);
     *n_out = t->out.len;
@@ -169,7 +170,7 @@ bool engine_text_push_text(engine_text *t, const char *text, size_t n, const cha
 
 void engine_text_flush(engine_text *t, const char **out, size_t *n) {
     str_clear(&t->out);
-    if (!t->stopped) emit(t, t->held.len);
+    if (!t->stopped) emit_held(t, t->held.len);
     for (uint32_t k = 0; k < t->n_stops; k++)
         t->stops[k].state = 0;
     *out = str_cstr(&t->out);
@@ -182,8 +183,8 @@ void engine_text_finish(engine_text *t, const char **out, size_t *n) {
         size_t from = t->held.len;
         utf8_add_lossy(&t->held, t->partial, t->n_partial);
         t->n_partial = 0;
-        advance(t, from);
-        emit(t, t->held.len);
+        take_new_text(t, from);
+        emit_held(t, t->held.len);
         t->stopped = true;
     }
     *out = str_cstr(&t->out);

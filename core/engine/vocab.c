@@ -1,7 +1,7 @@
-/* vocab.c - a tokenizer's tokens as grammars see them. Owns nothing. Any thread. */
+/* vocab.c - describes a tokenizer's tokens to the grammar library. Owns nothing. Any thread. */
 #include "core/engine/engine.h"
 
-static void describe(const void *arg, int32_t id, struct grammar_token *out) {
+static void describe_token(const void *arg, int32_t id, struct grammar_token *out) {
     const tokenizer *tok = arg;
     *out = (struct grammar_token){.kind = GRAMMAR_TOKEN_NONE};
     if (id >= tokenizer_n_vocab(tok)) return;
@@ -20,6 +20,6 @@ static void describe(const void *arg, int32_t id, struct grammar_token *out) {
 int engine_grammar_vocab(const tokenizer *tok, uint32_t n_vocab, uint64_t cache_bytes,
                          grammar_vocab **out, err *e) {
     struct grammar_vocab_config config = {
-        .n_vocab = n_vocab, .token = describe, .arg = tok, .cache_bytes = cache_bytes};
+        .n_vocab = n_vocab, .token = describe_token, .arg = tok, .cache_bytes = cache_bytes};
     return grammar_vocab_new(&config, out, e);
 }

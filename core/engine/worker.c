@@ -343,7 +343,7 @@ static struct sampled_row row_of(const struct step_in_flight *f, const struct en
 }
 
 /* Log-probabilities of the token in ev. If the device computed the row's log_sum, they use it,
- * whoever sampled the token. */
+ * even when the host sampled the token. */
 static int find_logprobs(engine *en, int n_top, const struct sampled_row *row,
                          struct engine_event *ev) {
     if (!row->sampled) return sampler_logprobs(en->smp, row->logits, ev->token, n_top, ev);
@@ -508,7 +508,7 @@ static void note_step(engine *en, const struct step_in_flight *f, struct engine_
 }
 
 /* Begins a step, and the next one if they overlap; waits for the first; false: nothing can run. */
-static bool run_step(engine *en, struct engine_step *did) {
+static bool worker_step(engine *en, struct engine_step *did) {
     struct model_output out;
     struct step_in_flight *f = NULL;
     err e;
@@ -547,7 +547,7 @@ void *worker_main(void *engine_ptr) {
         reap_streams(en);
         if (m.stopping) break;
         mem_guard_enter();
-        idle = !run_step(en, &did);
+        idle = !worker_step(en, &did);
         mem_guard_leave();
         reap_streams(en);
         stats_publish(en);

@@ -1,5 +1,5 @@
-/* check.c - verifies every invariant that kv_int.h states, from the data alone. Changes nothing but
- * its scratch. Worker thread only, between two steps. */
+/* check.c - verifies every invariant that kv_int.h states, from the data alone. Changes only its
+ * scratch. Worker thread only, between two steps. */
 #include "core/kv/kv_int.h"
 
 #include <string.h>

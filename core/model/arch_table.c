@@ -1,7 +1,7 @@
 /* arch_table.c - one row for each architecture that the forward pass can run. Pure.
  *
- * Facts are those of the models' own code (transformers, modeling_*.py) and, where a file has no
- * key for them, of what converters to GGUF rely on (llama.cpp). */
+ * Facts are from the models' own code (transformers, modeling_*.py) and, where a file has no key
+ * for them, from what converters to GGUF rely on (llama.cpp). */
 #include "core/model/model_int.h"
 
 #include <stdio.h>
@@ -65,7 +65,8 @@ static const struct model_arch archs[] = {
      .experts = MODEL_EXPERTS_ALWAYS,
      .expert_biases = true,
      .renormalize = true},
-    /* OLMo 2, and OLMo 3 (with a window; its rope scaling is for full layers alone) */
+    /* OLMo 2, and OLMo 3 (with a window; its RoPE scaling is for layers with full attention only)
+     */
     {.name = "olmo2",
      .post_norm = true,
      .qk_norm = MODEL_QK_NORM_ROW,

@@ -327,7 +327,7 @@ static int run_graph(model *m, const struct model_shape *s, const struct backend
 }
 
 /* Has the device begin step s: as encoded ahead, or op by op. */
-static int run_step(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
+static int run_encoded(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
     bool ready = m->recorded.n_rows && same_shape(&m->recorded, s);
     if (m->recorded.n_rows && !ready) {
         backend_graph_discard(m->be);
@@ -363,7 +363,7 @@ static int enqueue_step(model *m, struct model_step *f, err *e) {
     bool kept = round_to_graph(m, &f->now);
     int rc = upload_batch(m, batch, &f->now, e);
     if (!rc) rc = take_previous_tokens(m, batch, e);
-    if (!rc) rc = kept ? run_graph(m, &f->now, kv, e) : run_step(m, &f->now, kv, e);
+    if (!rc) rc = kept ? run_graph(m, &f->now, kv, e) : run_encoded(m, &f->now, kv, e);
     if (!rc && !m->part.rank) rc = download_tokens(m, f, e);
     if (!rc) rc = backend_event_record(m->be, (uint32_t)(f - m->in_flight), e);
     if (!rc) encode_ahead(m, &next, kv);

@@ -253,7 +253,7 @@ int model_weights_load(const gguf *g, const struct model_load *load, struct mode
 }
 
 void model_weights_free(struct model_weights *w) {
-    _Static_assert(sizeof(struct model_layer) % sizeof(backend_weight *) == 0, "weights alone");
+    _Static_assert(sizeof(struct model_layer) % sizeof(backend_weight *) == 0, "only weights");
     for (uint32_t n = 0; n < w->n_layers; n++)
         for (size_t i = 0; i < N_LAYER_WEIGHTS; i++)
             backend_weight_free(((backend_weight **)&w->layers[n])[i]);

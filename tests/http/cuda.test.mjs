@@ -66,7 +66,7 @@ test("a model that does not fit is refused with the numbers, the cache takes wha
   const MiB = 1 << 20;
   await standin({ CUDASIM_MEMORY: String(700 * MiB) }, () =>
     assert.rejects(startServer([...flags, "--gpu-memory-utilization", "0.1"]),
-      /the model needs \d+ MiB of the GPU's memory for weights and \d+ MiB for its steps.*may hold 70 MiB.*a higher gpu-memory-utilization/));
+      /out of GPU memory: \d+ MiB of weights, \d+ MiB of step buffers.*may hold 70 MiB.*a higher gpu-memory-utilization/));
   await assert.rejects(startServer([...flags, "--kv-cache-tokens", "1000000000"]), /MiB of the GPU's memory are available: choose fewer/);
   await assert.rejects(startServer(["--backend", "cpu", "--gpu-memory-utilization", "0.5"]), /backend cpu has none; leave it out/);
   await serving([...flags, "--max-sequences", "4"], async (server) =>

@@ -151,7 +151,7 @@ static void a_gpu_is_filled(void) {
     CHECK_MSG(strstr(e.msg, "74752 MiB of the GPU's memory"), "%s", e.msg);
     c.kv_cache_tokens = 0, size.memory.weights = 78 * gib;
     CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
-    CHECK_MSG(strstr(e.msg, "79872 MiB") && strstr(e.msg, "1024 MiB for its steps") &&
+    CHECK_MSG(strstr(e.msg, "79872 MiB") && strstr(e.msg, "1024 MiB of step buffers") &&
                   strstr(e.msg, "81920 MiB") && strstr(e.msg, "92160 MiB are free") &&
                   strstr(e.msg, "a higher memory_fraction"),
               "%s", e.msg);
