@@ -7,9 +7,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { STEP_BYTES = 16 << 10 /* granularity of the count: few calls take the lock */ };
-#define PATIENCE_NS UINT64_C(2000000000) /* how long a client may pause while others need memory   \
-                                          */
+/* The granularity of the count: few calls take the lock. */
+enum { STEP_BYTES = 16 << 10 };
+/* How long a client may pause while others need memory. */
+#define PATIENCE_NS UINT64_C(2000000000)
 
 void answers_init(struct answers *as, uint64_t max_bytes) {
     memset(as, 0, sizeof *as);

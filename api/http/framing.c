@@ -6,7 +6,7 @@
 
 enum { MAX_LENGTH_DIGITS = 18 }; /* of a value that fits 63 bits */
 
-static void refuse(struct framing *f, unsigned status, const char *why) {
+static void refuse_head(struct framing *f, unsigned status, const char *why) {
     if (f->status) return;
     f->status = status;
     f->why = why;
@@ -76,7 +76,8 @@ const char *framing_target(const char *target, size_t n, size_t *n_origin) {
 }
 
 void framing_method(struct framing *f, const char *method) {
-    if (!is_token(method, strlen(method))) refuse(f, 400, "The request method is not a token.");
+    if (!is_token(method, strlen(method)))
+        refuse_head(f, 400, "The request method is not a token.");
 }
 
 static bool is_named(const char *name, size_t n_name, const char *what) {
@@ -92,13 +93,14 @@ static bool is_length(const char *value, size_t n) {
 static void check_bytes(struct framing *f, const char *name, size_t n_name, const char *value,
                         size_t n_value) {
     if (!is_token(name, n_name))
-        refuse(f, 400,
-               "A header's name contains a byte that is not allowed there, or a space before the "
-               "colon.");
+        refuse_head(
+            f, 400,
+            "A header's name contains a byte that is not allowed there, or a space before the "
+            "colon.");
     for (size_t i = 0; i < n_value; i++) {
         unsigned char c = (unsigned char)value[i];
         if ((c < ' ' && c != '\t') || c == 0x7f)
-            refuse(f, 400, "A header's value contains a control byte.");
+            refuse_head(f, 400, "A header's value contains a control byte.");
     }
 }
 
@@ -107,7 +109,7 @@ static void check_place(struct framing *f, const char *name, const char *value, 
     if (!f->at) return;
     const char *end = value + n_value;
     if (name != f->at || end[0] || end[1]) {
-        refuse(f, 400, "Each header must be one line that ends in CR LF, without a NUL.");
+        refuse_head(f, 400, "Each header must be one line that ends in CR LF, without a NUL.");
         f->at = NULL;
         return;
     }
@@ -119,29 +121,30 @@ void framing_header(struct framing *f, const char *name, size_t n_name, const ch
     check_place(f, name, value, n_value);
     check_bytes(f, name, n_name, value, n_value);
     if (is_named(name, n_name, "Host")) {
-        if (f->n_hosts++) refuse(f, 400, "The Host header occurs more than once.");
-        if (!is_host(value, n_value)) refuse(f, 400, "The Host header is not a name and port.");
+        if (f->n_hosts++) refuse_head(f, 400, "The Host header occurs more than once.");
+        if (!is_host(value, n_value))
+            refuse_head(f, 400, "The Host header is not a name and port.");
         if (f->authority &&
             (n_value != f->n_authority || strncasecmp(value, f->authority, n_value) != 0))
-            refuse(f, 400, "The Host header and the host of the request target differ.");
+            refuse_head(f, 400, "The Host header and the host of the request target differ.");
     } else if (is_named(name, n_name, "Content-Length")) {
-        if (f->n_lengths++) refuse(f, 400, "Content-Length occurs more than once.");
+        if (f->n_lengths++) refuse_head(f, 400, "Content-Length occurs more than once.");
         if (!is_length(value, n_value))
-            refuse(f, 400, "Content-Length must be one decimal number.");
+            refuse_head(f, 400, "Content-Length must be one decimal number.");
     } else if (is_named(name, n_name, "Transfer-Encoding")) {
-        if (f->n_codings++) refuse(f, 400, "Transfer-Encoding occurs more than once.");
+        if (f->n_codings++) refuse_head(f, 400, "Transfer-Encoding occurs more than once.");
         f->chunked = is_named(value, n_value, "chunked");
     }
 }
 
 void framing_end(struct framing *f, const char *version, const char *end) {
     if (f->at && (f->at + 2 != end || f->at[0] || f->at[1]))
-        refuse(f, 400, "The request head must end with an empty line, CR LF CR LF.");
+        refuse_head(f, 400, "The request head must end with an empty line, CR LF CR LF.");
     bool old = strcmp(version, "HTTP/1.0") == 0;
     if (f->n_codings && f->n_lengths)
-        refuse(f, 400, "Content-Length and Transfer-Encoding must not be sent together.");
-    if (f->n_codings && old) refuse(f, 400, "HTTP/1.0 has no Transfer-Encoding.");
-    if (!f->n_hosts && !old) refuse(f, 400, "The Host header is missing.");
+        refuse_head(f, 400, "Content-Length and Transfer-Encoding must not be sent together.");
+    if (f->n_codings && old) refuse_head(f, 400, "HTTP/1.0 has no Transfer-Encoding.");
+    if (!f->n_hosts && !old) refuse_head(f, 400, "The Host header is missing.");
     if (f->n_codings && !f->chunked)
-        refuse(f, 501, "The only supported Transfer-Encoding is chunked.");
+        refuse_head(f, 501, "The only supported Transfer-Encoding is chunked.");
 }

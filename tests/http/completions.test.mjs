@@ -52,7 +52,7 @@ test("best_of returns the n whose tokens are the most probable ones", async () =
   const echoed = await ask({ ...params, n: 2, best_of: 6, echo: true });
   assert.equal(echoed.choices[0].text, params.prompt[0] + best.choices[0].text);
   await refused({ n: 3, best_of: 2 }, "best_of", /'n'/);
-  await refused({ best_of: 2, stream: true }, "best_of", /streamed/);
+  await refused({ best_of: 2, stream: true }, "best_of", /with .stream./);
   await refused({ prompt: Array(50).fill("x"), best_of: 3 }, "prompt", /at most 42 texts/);
 });
 
@@ -178,7 +178,7 @@ test("suffix: the model is asked for what belongs between", async () => {
   for await (const event of sse(await post(server, "/v1/completions", { ...params, prompt, suffix, stream: true })))
     if (event.choices) text += event.choices[0].text;
   assert.equal(text, answer.choices[0].text);
-  await refused({ suffix }, "suffix", /fill in the middle/);
+  await refused({ suffix }, "suffix", /fill-in-the-middle/);
   await refused({ model: "fim", suffix, echo: true }, "echo", /suffix/);
   await refused({ model: "fim", suffix, prompt: [1, 2] }, "prompt", /text/);
 });
