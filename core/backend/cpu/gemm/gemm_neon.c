@@ -58,62 +58,18 @@ ALWAYS_INLINE void sum_columns(struct sums *s, const struct input *x, const int8
     if (!half) add_columns(s, x->lo + c + 16, x->stride, w + 16 * GEMM_OUTS, f);
 }
 
-ALWAYS_INLINE void multiply_group(const struct gemm_job *j, const struct input *x,
-                                  const struct spot *at, struct group_form f) {
-    const int8_t *w = (const int8_t *)at->tile->q[0][at->out];
-    struct accs a, t;
-    struct sums s;
-    load_accs(&a, j, at->acc, f);
-    for (uint32_t b = 0; b < j->n_cols / GEMM_BLOCK; b++) {
-        const float *scale = at->tile->scale[f.halves ? 2 * b : b] + at->out;
-        sum_columns(&s, x, w, b * GEMM_BLOCK, f.halves, f);
-        scale_sums(&t, &s, scale, false, f);
-        if (f.halves) {
-            sum_columns(&s, x, w, b * GEMM_BLOCK + 16, true, f);
-            scale_sums(&t, &s, scale + GEMM_OUTS, true, f);
-        }
-        end_block(&a, &t, j, at, b, f);
-    }
-    store_accs(&a, at->acc, f);
+ALWAYS_INLINE const int8_t *codes_at(const struct spot *at) {
+    return (const int8_t *)at->tile->q[0][at->out];
 }
 
-/* A function for each number of rows and each form: what is constant in it stays so with every
- * compiler. */
-typedef void group_fn(const struct gemm_job *j, const struct input *x, const struct spot *at);
-
-#define GROUP(name, rows, quads, has_halves, has_mins)                                             \
-    static void name(const struct gemm_job *j, const struct input *x, const struct spot *at) {     \
-        const struct group_form f = {rows, quads, has_halves, has_mins};                           \
-        multiply_group(j, x, at, f);                                                               \
-    }
-
-#define GROUPS(name, has_halves, has_mins)                                                         \
-    GROUP(name##_1, 1, 4, has_halves, has_mins)                                                    \
-    GROUP(name##_2, 2, 4, has_halves, has_mins)                                                    \
-    GROUP(name##_3, 3, 2, has_halves, has_mins)                                                    \
-    GROUP(name##_4, 4, 2, has_halves, has_mins)                                                    \
-    static group_fn *const name[MAX_ROWS] = {name##_1, name##_2, name##_3, name##_4};
-
-GROUPS(plain, false, false)
-GROUPS(with_mins, false, true)
-GROUPS(halves, true, false)
-GROUPS(halves_with_mins, true, true)
+#include "core/backend/cpu/gemm/gemm_neon_groups.h"
 
 static void multiply_quantized(const struct gemm_job *j) {
-    group_fn *const *groups = has_halves(j->type) ? (has_mins(j->type) ? halves_with_mins : halves)
-                                                  : (has_mins(j->type) ? with_mins : plain);
     for (uint32_t r = 0; r < j->n_rows; r += MAX_ROWS) {
-        uint32_t n_rows = j->n_rows - r < MAX_ROWS ? j->n_rows - r : MAX_ROWS;
-        uint32_t n_outs = n_rows > 2 ? 8 : 16;
         const int8_t *lo = j->x.q[1];
         uint64_t first = r * j->x.q_stride;
         struct input x = {j->x.q[0] + first, lo ? lo + first : NULL, j->x.q_stride};
-        for (uint32_t o = 0; o < j->n_panels * GEMM_OUTS; o += n_outs) {
-            struct spot at = {&j->tile[o / GEMM_OUTS], o % GEMM_OUTS,
-                              j->acc + r * GEMM_PANELS * GEMM_OUTS + o,
-                              j->x.blocks + r * j->x.blocks_stride};
-            groups[n_rows - 1](j, &x, &at);
-        }
+        multiply_rows(j, &x, r, j->n_rows - r < MAX_ROWS ? j->n_rows - r : MAX_ROWS);
     }
 }
 
