@@ -22,7 +22,13 @@ static const struct {
     {BACKEND_OP_linear_attention, "no supported architecture has linear attention yet"},
 };
 
-enum { N_UNUSED = sizeof unused / sizeof unused[0], N_PROMPT = 40, N_ANSWER = 24, VOCAB = 64 };
+enum {
+    N_UNUSED = sizeof unused / sizeof unused[0],
+    N_PROMPT = 40,
+    N_ANSWER = 24,
+    BLOCK = 16,
+    VOCAB = 64
+};
 
 static uint64_t counts[BACKEND_N_OPS];
 static bool has_op[BACKEND_N_OPS];
@@ -41,7 +47,7 @@ static void add_counts(backend *be) {
 /* Random tokens from a small vocabulary. A prompt of seed s differs from that of s + 1 in its last
  * token alone. */
 static engine_stream *submit(engine *en, uint32_t seed, float temperature,
-                             enum model_pooling pooling) {
+                             enum engine_pooling pooling) {
     int32_t ids[N_PROMPT];
     for (uint32_t i = 0; i < N_PROMPT; i++)
         ids[i] = (int32_t)(5 + i * 7 % (VOCAB - 5));
@@ -63,17 +69,18 @@ static engine_stream *submit(engine *en, uint32_t seed, float temperature,
     return s;
 }
 
-/* Answers, sampled and greedy, that share a block of their prompts while both run; an embedding. */
+/* An answer that fills the block in which its prompt ends, so that it is cached; then prompts that
+ * begin with a part of that block (a copy), greedy and sampled, and an embedding. */
 static void serve(engine *en) {
-    struct reading got[4] = {{.stream = submit(en, 1, 0, MODEL_POOLING_NONE)}};
+    struct reading got[4] = {{.stream = submit(en, 1, 0, ENGINE_POOLING_NONE)}};
     uint64_t seen = bell_count(&bell);
-    while (got[0].stream && !got[0].n_tokens && reading_poll(&got[0])) {
+    while (got[0].stream && reading_poll(&got[0]) && got[0].n_tokens < BLOCK) {
         bell_wait(&bell, seen);
         seen = bell_count(&bell);
     }
-    got[1].stream = submit(en, 2, 0, MODEL_POOLING_NONE);
-    got[2].stream = submit(en, 3, 0.8f, MODEL_POOLING_NONE);
-    got[3].stream = submit(en, 4, 0, MODEL_POOLING_LAST);
+    got[1].stream = submit(en, 2, 0, ENGINE_POOLING_NONE);
+    got[2].stream = submit(en, 3, 0.8f, ENGINE_POOLING_NONE);
+    got[3].stream = submit(en, 4, 0, ENGINE_POOLING_LAST);
     for (int i = 0; i < 4; i++)
         if (!got[i].stream) return;
     read_all(got, 4, &bell);
@@ -97,7 +104,7 @@ static void serve_model(const char *path, uint32_t n_ranks) {
                                    .n_ranks = n_ranks,
                                    .kv_cache_tokens = 512,
                                    .kv_type = QTYPE_F16,
-                                   .block_tokens = 16,
+                                   .block_tokens = BLOCK,
                                    .context_length = 2 * N_PROMPT,
                                    .max_batch_tokens = 64,
                                    .prefill_chunk = 16,
