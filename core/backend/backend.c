@@ -1,6 +1,5 @@
-/* backend.c - the table of devices, and in front of every op the checks that all devices share:
- * shapes, types, sizes of buffers, owners. Owns no memory, starts no thread; runs on the caller's.
- */
+/* backend.c - opens devices and groups of them; the calls on memory, the stream and counters, with
+ * the checks that all devices share. Ops are in ops.c. Owns no memory, starts no thread. */
 #include "core/backend/module.h"
 
 #include "core/base/mem.h"
@@ -26,7 +25,7 @@ static const struct {
 
 enum { N_DEVICES = sizeof devices / sizeof devices[0] };
 
-/* A group, or what is left of one: rank 0 last. */
+/* Closes the ranks of a group that is complete or partly open, rank 0 last. */
 static void close_ranks(backend *const *ranks, uint32_t n) {
     while (n-- > 0)
         ranks[n]->vt->close(ranks[n]);
@@ -37,7 +36,7 @@ static int open_rank(size_t i, const struct backend_config *config, backend **ou
     if (rc || (*out)->vt->group_open) return rc;
     close_ranks(out, 1);
     return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
-                         "backend %s computes on one device: n_ranks must be 1", devices[i].name);
+                         "backend %s supports one device only: n_ranks must be 1", devices[i].name);
 }
 
 static int open_group(size_t i, const struct backend_config *config, backend **out, err *e) {
@@ -69,7 +68,7 @@ static int open_any(size_t i, const struct backend_config *config, backend **out
     return config->n_ranks > 1 ? open_group(i, config, out, e) : devices[i].open(config, out, e);
 }
 
-/* The last of the list that this machine has: the first one, the CPU, is everywhere. */
+/* Opens the last device of the list that this machine has; the first one, the CPU, always works. */
 static int open_best(const struct backend_config *config, backend **out, err *e) {
     struct backend_config one = *config;
     for (size_t i = config->isa && config->isa[0] ? 1 : N_DEVICES; i-- > 0;) {
@@ -90,7 +89,7 @@ static int open_device(size_t i, const struct backend_config *config, backend **
 
 int backend_open(const struct backend_config *config, backend **out, err *e) {
     *out = NULL;
-    if (!config->name) return err_set(e, ERR_INVALID, "no backend named");
+    if (!config->name) return err_set(e, ERR_INVALID, "no backend was named");
     if (!config->max_rows || !config->max_cols)
         return err_set(e, ERR_INVALID, "backend %s: max_rows and max_cols must be at least 1",
                        config->name);
@@ -103,11 +102,14 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
     const struct backend_moe_limits *moe = &config->moe;
     if (moe->n_experts > BACKEND_MAX_EXPERTS ||
         (moe->n_experts && (!moe->n_used || moe->n_used > moe->n_experts || !moe->n_ff)))
-        return err_set(e, ERR_INVALID, "%u of %u experts of width %u: at most %d experts",
-                       moe->n_used, moe->n_experts, moe->n_ff, BACKEND_MAX_EXPERTS);
+        return err_set(
+            e, ERR_INVALID,
+            "%u of %u experts of width %u: expected at most %d experts, of which at least one is "
+            "used, and a width above 0",
+            moe->n_used, moe->n_experts, moe->n_ff, BACKEND_MAX_EXPERTS);
     if (config->linear_attention.n_heads &&
         !backend_linear_chunk(config->linear_attention.head_dim))
-        return err_set(e, ERR_UNSUPPORTED, "linear attention: heads of %u: must be 64 or 128",
+        return err_set(e, ERR_UNSUPPORTED, "linear attention: head_dim is %u: must be 64 or 128",
                        config->linear_attention.head_dim);
     if (strcmp(config->name, "auto") == 0) return open_best(config, out, e);
     char known[64] = "";
@@ -186,7 +188,8 @@ static int check_range(const backend *be, const backend_buf *buf, uint64_t offse
                        err *e) {
     uint64_t end;
     if (!buf || buf->be != be || !mem_add(offset, bytes, &end) || end > buf->bytes)
-        return err_set(e, ERR_INVALID, "copy of %llu bytes at %llu leaves its %llu byte buffer",
+        return err_set(e, ERR_INVALID,
+                       "a copy of %llu bytes at offset %llu exceeds its buffer of %llu bytes",
                        (unsigned long long)bytes, (unsigned long long)offset,
                        (unsigned long long)(buf ? buf->bytes : 0));
     return 0;
@@ -200,7 +203,9 @@ int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *s
 }
 
 int backend_upload_all(backend *be, const struct backend_upload *list, uint32_t n, err *e) {
-    int rc = n > BACKEND_MAX_UPLOADS ? err_set(e, ERR_INVALID, "%u uploads are too many", n) : 0;
+    int rc = n > BACKEND_MAX_UPLOADS
+                 ? err_set(e, ERR_INVALID, "%u uploads: at most %d", n, BACKEND_MAX_UPLOADS)
+                 : 0;
     for (uint32_t i = 0; i < n && !rc; i++)
         rc = check_range(be, list[i].to, list[i].offset, list[i].bytes, e);
     if (!rc && be->vt->upload_all) return be->vt->upload_all(be, list, n, e);
@@ -221,21 +226,22 @@ int backend_weight_new(backend *be, const struct backend_weight_desc *desc, back
     uint64_t bytes;
     *out = NULL;
     if (!qtype_find(desc->type))
-        return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: %s cannot be read",
+        return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: type %s is not supported",
                              desc->name, qtype_name(desc->type));
     if (!desc->n_out || !desc->n_in || desc->n_out > UINT32_MAX || desc->n_in > UINT32_MAX ||
         desc->n_experts > BACKEND_MAX_EXPERTS ||
         !qtype_bytes(desc->type, desc->n_out, desc->n_in, &bytes) ||
         !mem_mul(bytes, desc->n_experts ? desc->n_experts : 1, &bytes))
-        return err_set_param(e, ERR_INVALID, desc->name, "tensor %s: (%llu, %llu) %s has no size",
-                             desc->name, (unsigned long long)desc->n_out,
-                             (unsigned long long)desc->n_in, qtype_name(desc->type));
+        return err_set_param(e, ERR_INVALID, desc->name,
+                             "tensor %s: shape (%llu, %llu) is not valid for type %s", desc->name,
+                             (unsigned long long)desc->n_out, (unsigned long long)desc->n_in,
+                             qtype_name(desc->type));
     const unsigned all = BACKEND_USE_EMBED | BACKEND_USE_LINEAR | BACKEND_USE_VECTOR;
     if (!desc->use || desc->use & ~all ||
         (desc->use & BACKEND_USE_VECTOR && (desc->type != QTYPE_F32 || desc->n_out != 1)) ||
         (desc->use & BACKEND_USE_EMBED && desc->n_experts))
-        return err_set_param(e, ERR_INVALID, desc->name, "tensor %s: not fit for its use",
-                             desc->name);
+        return err_set_param(e, ERR_INVALID, desc->name,
+                             "tensor %s: its type or shape does not suit its use", desc->name);
     uint64_t align = desc->type == QTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
     if (!desc->data || (uintptr_t)desc->data % align)
         return err_set_param(e, ERR_INVALID, desc->name, "tensor %s: data is not aligned to %llu",
@@ -254,8 +260,9 @@ int backend_weight_size(const backend *be, const struct backend_weight_desc *des
     if (qtype_bytes(desc->type, desc->n_out, desc->n_in, bytes) &&
         mem_mul(*bytes, desc->n_experts ? desc->n_experts : 1, bytes))
         return 0;
-    return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: %s has no size", desc->name,
-                         qtype_name(desc->type));
+    return err_set_param(e, ERR_UNSUPPORTED, desc->name,
+                         "tensor %s: type %s is not supported or its shape is not valid",
+                         desc->name, qtype_name(desc->type));
 }
 
 void backend_weight_free(backend_weight *w) {
@@ -266,7 +273,8 @@ int backend_range_new(backend *be, const void *base, uint64_t bytes, backend_ran
     *out = NULL;
     if (!be->vt->range_new) return 0;
     if (!bytes || bytes % BACKEND_RANGE_ALIGN || (uintptr_t)base % BACKEND_RANGE_ALIGN)
-        return err_set(e, ERR_INVALID, "a range of %llu bytes at %p is not whole pages of %d",
+        return err_set(e, ERR_INVALID,
+                       "a range of %llu bytes at %p: must be whole pages of %d bytes",
                        (unsigned long long)bytes, base, BACKEND_RANGE_ALIGN);
     return be->vt->range_new(be, base, bytes, out, e);
 }
@@ -310,14 +318,16 @@ int backend_download_async(backend *be, const backend_buf *src, uint64_t offset,
     return rc || !bytes ? rc : be->vt->download_async(be, src, offset, to, bytes, e);
 }
 
-int backend_event_record(backend *be, uint32_t mark, err *e) {
-    if (mark >= BACKEND_N_EVENTS) return err_set(e, ERR_INVALID, "there is no mark %u", mark);
-    return be->vt->event_record ? be->vt->event_record(be, mark, e) : 0;
+int backend_event_record(backend *be, uint32_t event, err *e) {
+    if (event >= BACKEND_N_EVENTS)
+        return err_set(e, ERR_INVALID, "event %u: must be below %d", event, BACKEND_N_EVENTS);
+    return be->vt->event_record ? be->vt->event_record(be, event, e) : 0;
 }
 
-int backend_event_wait(backend *be, uint32_t mark, err *e) {
-    if (mark >= BACKEND_N_EVENTS) return err_set(e, ERR_INVALID, "there is no mark %u", mark);
-    return be->vt->event_wait ? be->vt->event_wait(be, mark, e) : backend_sync(be, e);
+int backend_event_wait(backend *be, uint32_t event, err *e) {
+    if (event >= BACKEND_N_EVENTS)
+        return err_set(e, ERR_INVALID, "event %u: must be below %d", event, BACKEND_N_EVENTS);
+    return be->vt->event_wait ? be->vt->event_wait(be, event, e) : backend_sync(be, e);
 }
 
 bool backend_can_capture(const backend *be) {
@@ -330,7 +340,7 @@ bool backend_keeps_graphs(const backend *be) {
 
 int backend_capture_begin(backend *be, uint64_t key, err *e) {
     if (!be->vt->capture_begin)
-        return err_set(e, ERR_UNSUPPORTED, "backend %s cannot record a step", be->name);
+        return err_set(e, ERR_UNSUPPORTED, "backend %s cannot capture a step", be->name);
     return be->vt->capture_begin(be, key, e);
 }
 

@@ -1,5 +1,4 @@
-/* kv_layout.c - how many bytes K or V of one block take, and the state of linear attention. Pure;
- * any thread. */
+/* kv_layout.c - sizes of KV blocks and of the state of linear attention. Pure; any thread. */
 #include "core/backend/backend_int.h"
 
 #include "core/base/mem.h"

@@ -9,7 +9,7 @@
 
 enum {
     N_IN = 2048,
-    N_STRETCHES = N_IN / GEMM_COLS,
+    N_K_BLOCKS = N_IN / GEMM_COLS,
     CACHED_PAIRS = 2,
     MEMORY_BYTES = 512 << 20,
     MAX_THREADS = 64,
@@ -17,14 +17,14 @@ enum {
     ACCS = GEMM_ROWS * GEMM_PANELS * GEMM_OUTS
 };
 
-/* What a thread walks: n_pairs pairs of panels, stretch by stretch, the two side by side. */
+/* The memory that a thread reads: n_pairs pairs of panels, by K blocks, the two side by side. */
 struct walk {
     const struct gemm_isa *isa;
     int type;
     const uint8_t *w;
     uint64_t n_pairs;
     uint32_t n_rows;
-    struct gemm_rows x; /* stretch by stretch, (N_STRETCHES, n_rows, GEMM_COLS) */
+    struct gemm_rows x; /* by K blocks, (N_K_BLOCKS, n_rows, GEMM_COLS) */
     struct gemm_tile *tile;
     float *acc;
     uint64_t sum; /* of what was read, so that it is read */
@@ -38,14 +38,14 @@ static void *aligned(uint64_t bytes) {
 
 static void *walk_panels(void *arg) {
     struct walk *b = arg;
-    uint64_t stretch = gemm_stretch_bytes(b->type, GEMM_COLS);
+    uint64_t k_block = gemm_k_block_bytes(b->type, GEMM_COLS);
     const uint8_t *w = b->w;
     for (uint64_t pair = 0; pair < b->n_pairs; pair++)
-        for (uint32_t s = 0; s < N_STRETCHES; s++) {
+        for (uint32_t s = 0; s < N_K_BLOCKS; s++) {
             uint64_t at = (uint64_t)s * b->n_rows;
             struct gemm_job j = {b->type,   b->tile, GEMM_PANELS, b->n_rows,
                                  GEMM_COLS, b->x,    b->acc,      s == 0};
-            for (uint32_t p = 0; p < GEMM_PANELS; p++, w += stretch)
+            for (uint32_t p = 0; p < GEMM_PANELS; p++, w += k_block)
                 b->isa->unpack(b->type, w, GEMM_COLS, &b->tile[p]);
             j.x.x += at * GEMM_COLS;
             j.x.q[0] += at * GEMM_COLS;

@@ -62,8 +62,8 @@ static struct weights make_weights(const struct block_type *t, uint32_t n_in, ui
     for (uint32_t p = 0; p < GEMM_PANELS; p++)
         w.panels[p] = be_new(panel, 1); /* zeros, where there are 16 outputs or fewer */
     for (uint64_t at = 0; at < panel; at += bytes) {
-        uint32_t c = (uint32_t)(at / gemm_stretch_bytes(t->type, GEMM_COLS)) * GEMM_COLS;
-        bytes = gemm_stretch_bytes(t->type, n_in - c < GEMM_COLS ? n_in - c : GEMM_COLS);
+        uint32_t c = (uint32_t)(at / gemm_k_block_bytes(t->type, GEMM_COLS)) * GEMM_COLS;
+        bytes = gemm_k_block_bytes(t->type, n_in - c < GEMM_COLS ? n_in - c : GEMM_COLS);
         for (uint32_t o = 0; o < n_outs; o += GEMM_OUTS, from += bytes)
             memcpy(w.panels[o / GEMM_OUTS] + at, from, bytes);
     }
@@ -154,7 +154,7 @@ static void run(const struct gemm_isa *isa, const struct weights *w, const struc
         for (uint32_t k = 0; k < p->n_panels; k++)
             isa->unpack(j.type, w->panels[k] + at, j.n_cols, &tile[k]);
         isa->multiply(&j);
-        at += gemm_stretch_bytes(j.type, j.n_cols);
+        at += gemm_k_block_bytes(j.type, j.n_cols);
     }
 }
 
@@ -176,7 +176,7 @@ static void magnitudes(const struct weights *w, uint32_t out, double *size) {
         uint32_t i = c % GEMM_COLS, n = w->n_in - c < GEMM_COLS ? w->n_in - c : GEMM_COLS;
         if (i == 0) {
             gemm_generic.unpack(w->t->type, w->panels[out / GEMM_OUTS] + at, n, &tile);
-            at += gemm_stretch_bytes(w->t->type, n);
+            at += gemm_k_block_bytes(w->t->type, n);
         }
         uint32_t s = by_halves ? i / 16 : i / 32, o = out % GEMM_OUTS;
         size[c] = fabs((double)tile.scale[s][o] * (int8_t)tile.q[i / 4][o][i % 4]) +
@@ -250,7 +250,7 @@ static void test_panels_hold_the_decoders_values(void) {
                     uint32_t s = by_halves ? k / 16 : k / 32, out = o % GEMM_OUTS;
                     if (k == 0) {
                         gemm_generic.unpack(type, w.panels[o / GEMM_OUTS] + at, n, &tile);
-                        at += gemm_stretch_bytes(type, n);
+                        at += gemm_k_block_bytes(type, n);
                     }
                     float got = tile.scale[s][out] * (int8_t)tile.q[k / 4][out][k % 4];
                     if (block_is_float(type))

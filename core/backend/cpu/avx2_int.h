@@ -1,4 +1,4 @@
-/* avx2_int.h - pieces that the AVX2 and AVX-512 kernels share; include only from *_avx2.c and
+/* avx2_int.h - shared by the AVX2 and AVX-512 kernels; include only from *_avx2.c and
  * *_avx512.c. */
 #ifndef INFERD_CPU_AVX2_INT_H
 #define INFERD_CPU_AVX2_INT_H
@@ -78,7 +78,7 @@ ALWAYS_INLINE __m256 tanh_ps(__m256 x) {
     return _mm256_or_ps(m, _mm256_and_ps(sign, x));
 }
 
-/* A hint only: it may point behind the weight and never faults. */
+/* A hint: the address may lie after the end of the weight, and never faults. */
 ALWAYS_INLINE void prefetch(const uint8_t *w, uint64_t at) {
     _mm_prefetch((const char *)((uintptr_t)w + at), _MM_HINT_T0);
 }

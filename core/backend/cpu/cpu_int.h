@@ -12,11 +12,11 @@
 #include "core/backend/cpu/gemm/gemm.h"
 #include "core/backend/cpu/pool.h"
 
-/* One per kernel of one instruction set, but for the products: also the order of the counters. */
+/* Kernels of an instruction set, except products; also the order of the counters. */
 enum cpu_kernel {
     CPU_EMBED,
     CPU_RMSNORM,
-    CPU_ADD_ROWS,       /* of norm_row: without any norm */
+    CPU_ADD_ROWS,       /* norm_row without a norm */
     CPU_ROPE_STORE_F32, /* K/V types in the order of cpu_kv_index */
     CPU_ROPE_STORE_F16,
     CPU_ROPE_STORE_BF16,
@@ -44,7 +44,7 @@ enum cpu_kernel {
 struct cpu_attn_job; /* attn.h */
 struct cpu_attn_merge;
 
-/* Rotary embedding of one row: pair i of a head turns by an angle. */
+/* Rotary embedding of one row: pair i of a head is rotated by angle i. */
 struct cpu_rotation {
     const float *cosines, *sines; /* (n_rot / 2) */
     uint32_t head_dim, n_rot;
@@ -63,8 +63,8 @@ struct cpu_row {
 };
 
 /* Gated activations as g / (1 + e^-x) * u. GELU_TANH, as (1 + tanh z) / 2 = 1 / (1 + e^-2z): x =
- * LINEAR g + CUBIC g^3. Each is 0 to any f32 model below GATE_MIN: gates are not less, so that no
- * e^-x overflows under an infinite g. */
+ * LINEAR g + CUBIC g^3. Below GATE_MIN each is 0 in f32: gates are clamped to it, so that e^-x does
+ * not overflow for an infinite g. */
 #define CPU_GATE_MIN    -100.0f
 #define CPU_GELU_LINEAR 1.5957691216057308f  /* 2 sqrt(2 / pi) */
 #define CPU_GELU_CUBIC  0.07135481627260025f /* 2 sqrt(2 / pi) 0.044715 */
@@ -74,7 +74,7 @@ struct cpu_row {
 struct cpu_isa {
     const char *name;
     const char *kernel_names[CPU_N_KERNELS]; /* NULL: only generic has this kernel */
-    uint32_t block_step; /* attention wants block_tokens to be a multiple of this */
+    uint32_t block_step; /* attention needs block_tokens to be a multiple of this */
     void (*norm_row)(const struct cpu_row *r);
     /* out (n) = act(gate, up), by enum backend_act; out may be either. */
     void (*glu[BACKEND_N_ACTS])(const float *gate, const float *up, float *out, uint32_t n);
@@ -103,11 +103,11 @@ bool cpu_has_neon(void);
 bool cpu_has_i8mm(void);
 #endif
 
-/* Where a backend computes. */
+/* The processors that a backend runs on. */
 enum { CPU_PLACE_WORDS = 16 };
 struct cpu_place {
     int node;                       /* of memory; -1: any */
-    uint64_t cpus[CPU_PLACE_WORDS]; /* a bit for each processor; looked at with a node */
+    uint64_t cpus[CPU_PLACE_WORDS]; /* a bit for each processor; only with a node */
 };
 
 struct cpu_weight {
@@ -115,11 +115,11 @@ struct cpu_weight {
     const void *data; /* (n_out, n_in) of base.type, borrowed: not read by products */
     uint64_t row_bytes;
     uint8_t *panels;       /* base.bytes, or NULL: not for products */
-    uint64_t panel_bytes;  /* of one; they stand in pairs (gemm.h) */
-    uint64_t expert_bytes; /* of all panels of one expert; a plain weight is one */
+    uint64_t panel_bytes;  /* of one; panels are stored in pairs (gemm.h) */
+    uint64_t expert_bytes; /* of all panels of one expert; a plain weight has one */
 };
 
-/* Numbers of enum qtype are below this. */
+/* Upper bound of enum qtype. */
 enum { CPU_N_TYPES = 64 };
 
 struct cpu_backend {
@@ -151,22 +151,23 @@ static inline void cpu_count(struct cpu_backend *c, const struct cpu_isa *isa, u
     backend_count_kernel(&c->base, c->counters[isa != c->isa][kernel]);
 }
 
-/* Place of a K/V type in the tables of kernels. */
-/* Ids, rows and slots that come as tensors: is each in 0 .. bound - 1? */
+/* Checks ids, rows or slots of a tensor: is each in 0 .. bound - 1? */
 static inline bool cpu_all_below(const int32_t *ids, uint32_t n, uint64_t bound) {
     for (uint32_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint64_t)ids[i] >= bound) return false;
     return true;
 }
 
+/* Index of a K/V type in the tables of kernels. */
 static inline uint32_t cpu_kv_index(int kv_type) {
     return kv_type == QTYPE_F32 ? 0 : kv_type == QTYPE_F16 ? 1 : kv_type == QTYPE_BF16 ? 2 : 3;
 }
 
-/* Memory of an op that is taken at open; half-built on failure, for the free below. ERR_NOMEM. */
+/* Memory of an op, allocated at open. On failure *out is partly built: pass it to the free
+ * function. ERR_NOMEM. */
 int cpu_linear_new(const struct backend_config *config, int n_threads, struct cpu_linear **out);
 void cpu_linear_free(struct cpu_linear *l); /* NULL is fine */
-/* Called when a float weight is made: takes the rows that its normed input needs. ERR_NOMEM. */
+/* Called for each new float weight: allocates the rows of its normalized input. ERR_NOMEM. */
 int cpu_linear_need_floats(struct cpu_linear *l);
 int cpu_moe_new(const struct backend_config *config, struct cpu_moe **out);
 void cpu_moe_free(struct cpu_moe *m); /* NULL is fine */
@@ -180,17 +181,17 @@ void generic_encode_kv(int type, const float *x, void *values, uint16_t *scales,
 void generic_attention(const struct cpu_attn_job *j);
 void generic_attention_merge(const struct cpu_attn_merge *m);
 
-/* node.c. The place of a rank: where the machine has several memory nodes with processors that this
- * process may use, and a number of them that divides n_ranks, one of them; else the process's.
+/* node.c. The place of a rank: a memory node, if the machine has several nodes with processors that
+ * this process may use and their number divides n_ranks; otherwise all processors of the process.
  * folder: /sys/devices/system/node. */
 struct cpu_place cpu_place_of(const char *folder, uint32_t rank, uint32_t n_ranks);
-/* Moves the calling thread, and those that it starts. Returns where it was. */
+/* Moves the calling thread, and threads that it starts later. Returns its previous place. */
 struct cpu_place cpu_place_enter(const struct cpu_place *to);
-/* Has fresh pages come from the place's node. */
+/* Makes new pages of [at, at + bytes) come from the place's node. */
 void cpu_place_memory(const struct cpu_place *p, void *at, uint64_t bytes);
 
-/* Zeroed memory, all of it taken now, in huge pages where it is large, of that node; NULL: there is
- * too little. */
+/* Zeroed memory of that node, fully committed, in huge pages if it is large; NULL: out of memory.
+ */
 void *cpu_host_new(const struct cpu_place *place, uint64_t bytes);
 void cpu_host_free(void *host, uint64_t bytes);
 

@@ -1,4 +1,4 @@
-/* cpus.c - how many threads a process should use when nobody says. Reads what the system tells of
+/* cpus.c - the default number of threads. Reads what the system tells of
  * its processors; what it does not tell is taken as plain cores. Any thread. */
 #include "core/backend/cpu/pool.h"
 

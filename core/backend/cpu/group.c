@@ -69,7 +69,7 @@ static int meet(struct cpu_group *g) {
 }
 
 /* Shows what this rank brings, waits for the others. ERR_INVALID: they came for something else. */
-static int begin(struct cpu_backend *c, float *x, uint32_t n_rows, uint32_t n_cols) {
+static int begin_exchange(struct cpu_backend *c, float *x, uint32_t n_rows, uint32_t n_cols) {
     struct cpu_group *g = c->group;
     struct offer *own = &g->offers[c->base.rank];
     *own = (struct offer){x, n_rows, n_cols};
@@ -104,7 +104,7 @@ static void reduce_chunk(const void *arg, uint32_t chunk, int thread) {
         memcpy(offers[k].x + at, sum, n * sizeof *sum);
 }
 
-static uint32_t n_chunks(uint64_t n) {
+static uint32_t count_chunks(uint64_t n) {
     return (uint32_t)((n + CHUNK_VALUES - 1) / CHUNK_VALUES);
 }
 
@@ -112,9 +112,9 @@ int cpu_all_reduce(backend *be, const struct op_all_reduce *a) {
     struct cpu_backend *c = cpu_of(be);
     uint64_t n = (uint64_t)a->n_rows * a->n_cols, n_ranks = be->n_ranks;
     struct reduce_run run = {c->group, n * be->rank / n_ranks, n * (be->rank + 1) / n_ranks};
-    int rc = begin(c, a->x->host, a->n_rows, a->n_cols);
+    int rc = begin_exchange(c, a->x->host, a->n_rows, a->n_cols);
     if (rc) return rc;
-    pool_run(c->pool, n_chunks(run.end - run.first), reduce_chunk, &run);
+    pool_run(c->pool, count_chunks(run.end - run.first), reduce_chunk, &run);
     cpu_count(c, &cpu_isa_generic, CPU_ALL_REDUCE);
     return meet(c->group);
 }
@@ -140,7 +140,7 @@ static void gather_row(const void *arg, uint32_t row, int thread) {
 int cpu_all_gather(backend *be, const struct op_all_gather *a) {
     struct cpu_backend *c = cpu_of(be);
     struct gather_run run = {c->group, a};
-    int rc = begin(c, a->part->host, a->n_rows, a->n_cols);
+    int rc = begin_exchange(c, a->part->host, a->n_rows, a->n_cols);
     if (rc) return rc;
     if (a->out) pool_run(c->pool, a->n_rows, gather_row, &run);
     cpu_count(c, &cpu_isa_generic, CPU_ALL_GATHER);

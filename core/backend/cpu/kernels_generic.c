@@ -11,7 +11,7 @@ static float inverse_rms(float sum, const struct cpu_row *r) {
     return 1 / sqrtf(sum / (float)r->n + r->eps);
 }
 
-static void norm_row(const struct cpu_row *r) {
+static void normalize_row(const struct cpu_row *r) {
     float sum = 0, scale = r->residual_scale;
     for (uint32_t i = 0; r->residual_norm && i < r->n; i++)
         sum += r->residual[i] * r->residual[i];
@@ -91,7 +91,7 @@ const struct cpu_isa cpu_isa_generic = {
                      [CPU_ALL_REDUCE] = "all_reduce_generic",
                      [CPU_ALL_GATHER] = "all_gather_generic"},
     .block_step = 1,
-    .norm_row = norm_row,
+    .norm_row = normalize_row,
     .glu = {[BACKEND_ACT_SILU] = glu_silu,
             [BACKEND_ACT_GELU_TANH] = glu_gelu_tanh,
             [BACKEND_ACT_SWIGLU_OAI] = glu_swiglu_oai},

@@ -63,7 +63,7 @@ ALWAYS_INLINE float32x4_t update(const struct cpu_row *r, float scale, uint32_t 
     return v;
 }
 
-static void norm_row(const struct cpu_row *r) {
+static void normalize_row(const struct cpu_row *r) {
     struct sums s = {{vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)}};
     float scale = residual_scale(r);
     const uint32_t n = r->n;
@@ -149,7 +149,7 @@ const struct cpu_isa cpu_isa_neon = {
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_neon",
                      [CPU_SOFTCAP] = "softcap_neon"},
     .block_step = LANES,
-    .norm_row = norm_row,
+    .norm_row = normalize_row,
     .glu = {[BACKEND_ACT_SILU] = glu_silu,
             [BACKEND_ACT_GELU_TANH] = glu_gelu_tanh,
             [BACKEND_ACT_SWIGLU_OAI] = glu_swiglu_oai},

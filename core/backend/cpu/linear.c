@@ -33,9 +33,9 @@ struct cpu_row_block {
 /* ---- memory ---- */
 
 int cpu_codes_new(struct cpu_codes *codes, uint64_t max_rows, uint64_t max_cols, int bits) {
-    uint64_t n_stretches = max_cols / GEMM_COLS + (max_cols % GEMM_COLS != 0), n;
+    uint64_t n_k_blocks = max_cols / GEMM_COLS + (max_cols % GEMM_COLS != 0), n;
     *codes = (struct cpu_codes){0};
-    if (!mem_mul(n_stretches, GEMM_COLS, &n) || !mem_mul(n, max_rows, &n) || n > UINT64_MAX >> 8)
+    if (!mem_mul(n_k_blocks, GEMM_COLS, &n) || !mem_mul(n, max_rows, &n) || n > UINT64_MAX >> 8)
         return ERR_NOMEM;
     codes->q[0] = mem_new_aligned(n);
     codes->blocks = mem_new_aligned(n / GEMM_BLOCK * sizeof *codes->blocks);
@@ -58,14 +58,14 @@ static uint64_t most_row_blocks(const struct backend_config *config) {
 
 int cpu_linear_new(const struct backend_config *config, int n_threads, struct cpu_linear **out) {
     struct cpu_linear *l = *out = mem_new(1, sizeof *l);
-    uint64_t n_stretches = ((uint64_t)config->max_cols + GEMM_COLS - 1) / GEMM_COLS, threads;
-    if (!l || n_stretches > UINT32_MAX / GEMM_COLS ||
+    uint64_t n_k_blocks = ((uint64_t)config->max_cols + GEMM_COLS - 1) / GEMM_COLS, threads;
+    if (!l || n_k_blocks > UINT32_MAX / GEMM_COLS ||
         cpu_codes_new(&l->codes, config->max_rows, config->max_cols, config->activation_bits))
         return ERR_NOMEM;
     threads = (uint64_t)n_threads;
     l->max_rows = config->max_rows;
     l->max_cols = config->max_cols;
-    l->row_stride = n_stretches * GEMM_COLS;
+    l->row_stride = n_k_blocks * GEMM_COLS;
     l->scratch = mem_new_aligned(threads * sizeof *l->scratch);
     l->row = mem_new_aligned(threads * l->row_stride * sizeof *l->row);
     l->row_blocks = mem_new(most_row_blocks(config), sizeof *l->row_blocks);
@@ -114,8 +114,8 @@ static const float *vector_of(const backend_weight *w) {
 }
 
 /* Values at.. of one row of in; with a norm they go to out (n_in). */
-static void norm_row(const struct cpu_backend *c, const struct op_input *in, uint64_t at,
-                     uint32_t n_in, float *out) {
+static void norm_input_row(const struct cpu_backend *c, const struct op_input *in, uint64_t at,
+                           uint32_t n_in, float *out) {
     struct cpu_row r = {.x = (float *)in->x->host + at,
                         .residual = in->residual ? (const float *)in->residual->host + at : NULL,
                         .residual_norm = vector_of(in->residual_norm),
@@ -135,7 +135,7 @@ static void prepare_row(const struct prepare_run *p, uint32_t row, int thread) {
     const float *x = (const float *)in->x->host + at;
     if (in->norm || in->residual) {
         float *normed = input->floats ? l->normed + at : l->row + (uint64_t)thread * l->row_stride;
-        norm_row(p->c, in, at, input->n_in, normed);
+        norm_input_row(p->c, in, at, input->n_in, normed);
         if (in->norm) x = normed;
     }
     if (input->codes) cpu_codes_put(&l->codes, p->c->gemm, x, input->n_in, row, input->n_rows);
@@ -175,7 +175,7 @@ static void norm_chunk(const void *arg, uint32_t row, int thread) {
     uint32_t n = (uint32_t)run->op->in.norm->n_in;
     uint64_t at = (uint64_t)row * n;
     (void)thread;
-    norm_row(run->c, &run->op->in, at, n, (float *)run->op->out->host + at);
+    norm_input_row(run->c, &run->op->in, at, n, (float *)run->op->out->host + at);
 }
 
 int cpu_norm(backend *be, const struct op_norm *a) {
@@ -197,14 +197,14 @@ struct span {
 };
 
 /* acc (s->n_rows, GEMM_PANELS * GEMM_OUTS) of up to GEMM_PANELS panels, all of one pair. */
-static void multiply(const struct cpu_products *r, const struct cpu_product *p,
-                     const struct span *s, struct linear_scratch *scratch, float *acc) {
+static void multiply_unit(const struct cpu_products *r, const struct cpu_product *p,
+                          const struct span *s, struct linear_scratch *scratch, float *acc) {
     const struct cpu_weight *w = p->w;
     uint32_t n_in = r->n_in;
     bool floats = cpu_is_float(w->base.type);
     uint32_t in_pair = s->panel % GEMM_PANELS, pair = s->panel - in_pair; /* its first panel */
     uint32_t together = p->n_panels - pair < GEMM_PANELS ? p->n_panels - pair : GEMM_PANELS;
-    const uint8_t *stretches = w->panels + s->group * w->expert_bytes + pair * w->panel_bytes;
+    const uint8_t *k_blocks = w->panels + s->group * w->expert_bytes + pair * w->panel_bytes;
     struct gemm_job j = {.type = w->base.type,
                          .tile = scratch->tile,
                          .n_panels = s->n_panels,
@@ -223,12 +223,12 @@ static void multiply(const struct cpu_products *r, const struct cpu_product *p,
             j.x.q[1] = r->codes->q[1] ? r->codes->q[1] + at * GEMM_COLS : NULL;
             j.x.blocks = r->codes->blocks + at * GEMM_BLOCKS;
         }
-        uint64_t bytes = gemm_stretch_bytes(j.type, j.n_cols);
+        uint64_t bytes = gemm_k_block_bytes(j.type, j.n_cols);
         for (uint32_t k = 0; k < s->n_panels; k++)
-            r->c->gemm->unpack(j.type, stretches + (in_pair + k) * bytes, j.n_cols,
+            r->c->gemm->unpack(j.type, k_blocks + (in_pair + k) * bytes, j.n_cols,
                                &scratch->tile[k]);
         r->c->gemm->multiply(&j);
-        stretches += together * bytes;
+        k_blocks += together * bytes;
         if (floats) j.x.x += j.n_cols;
         j.first = false;
     }
@@ -279,7 +279,7 @@ static void multiply_span(const struct cpu_products *r, const struct cpu_product
         for (uint32_t k = 0; k < s->n_panels; k += r->unit_panels, at += acc_floats) {
             uint32_t left = s->n_panels - k, n = left < r->unit_panels ? left : r->unit_panels;
             struct span unit = {s->row, s->n_rows, s->group, s->panel + k, n};
-            multiply(r, p + i, &unit, scratch, scratch->acc[i] + at);
+            multiply_unit(r, p + i, &unit, scratch, scratch->acc[i] + at);
             add_bias(p + i, &unit, scratch->acc[i] + at);
             if (i == gated)
                 write_unit(r, p, &unit, scratch->acc[0] + at, gated ? scratch->acc[1] + at : NULL);

@@ -1,22 +1,22 @@
-/* linear_int.h - what the ops with matrix products share: their memory; their input, prepared once
- * for all products of an op; the products themselves. */
+/* linear_int.h - shared by the ops with matrix products: their memory, their input (prepared once
+ * for all products of an op), and the products. */
 #ifndef INFERD_CPU_LINEAR_INT_H
 #define INFERD_CPU_LINEAR_INT_H
 
 #include "core/backend/cpu/cpu_int.h"
 
-/* Quantized rows (gemm.h) by stretches of GEMM_COLS columns: a task's rows of a stretch are
- * neighbours, whatever n_in is. Row r, column c of n_rows: stretch c / GEMM_COLS, in it row r. */
+/* Quantized rows (gemm.h), stored by K blocks of GEMM_COLS columns, so that the rows of a task are
+ * adjacent in each K block for any n_in. Column c of row r: K block c / GEMM_COLS, row r in it. */
 struct cpu_codes {
-    int8_t *q[2];              /* (n_stretches, n_rows, GEMM_COLS); q[1] NULL: 8 bits */
-    struct gemm_block *blocks; /* (n_stretches, n_rows, GEMM_BLOCKS) */
+    int8_t *q[2];              /* (n_k_blocks, n_rows, GEMM_COLS); q[1] NULL: 8 bits */
+    struct gemm_block *blocks; /* (n_k_blocks, n_rows, GEMM_BLOCKS) */
 };
 
-/* Room for max_rows rows of max_cols columns, which may be used as any fewer; free also what a
- * failure left. ERR_NOMEM. */
+/* Capacity for max_rows rows of max_cols columns, or any smaller shape. Free it also on failure.
+ * ERR_NOMEM. */
 int cpu_codes_new(struct cpu_codes *codes, uint64_t max_rows, uint64_t max_cols, int bits);
 void cpu_codes_free(struct cpu_codes *codes);
-/* Quantizes x (n_in, a multiple of 32) into row of n_rows. Any thread, each row by one. */
+/* Quantizes x (n_in, a multiple of 32) into row `row` of n_rows. Any thread, one per row. */
 void cpu_codes_put(const struct cpu_codes *codes, const struct gemm_isa *gemm, const float *x,
                    uint32_t n_in, uint32_t row, uint32_t n_rows);
 
@@ -25,23 +25,23 @@ struct cpu_row_block;
 
 struct cpu_linear {
     struct linear_scratch *scratch; /* (n_threads) */
-    float *row;                     /* (n_threads, row_stride): normed, on the way to codes */
+    float *row;                     /* (n_threads, row_stride): normalized, before quantization */
     uint64_t row_stride;
-    struct cpu_codes codes; /* max_rows of max_cols: the input of quantized weights */
-    float *normed;          /* (max_rows, max_cols): of float weights; NULL until there are any */
-    struct cpu_row_block *row_blocks; /* of the products that run */
+    struct cpu_codes codes; /* max_rows of max_cols: the input for quantized weights */
+    float *normed;          /* (max_rows, max_cols): for float weights; NULL until there is one */
+    struct cpu_row_block *row_blocks; /* of the running products */
     uint32_t max_rows, max_cols;
 };
 
-/* The input of one op: which rows, and how its weights want them. */
+/* The input of one op: its rows, and the forms that its weights need. */
 struct cpu_input {
     const struct op_input *in;
     uint32_t n_rows, n_in;
     bool codes;  /* for quantized weights: c->linear->codes, n_in a multiple of 32 */
-    bool floats; /* for float weights: what cpu_input_floats says */
+    bool floats; /* for float weights: see cpu_input_floats */
 };
 
-/* Updates x and prepares the rows, on all threads. They stay until the next op's. */
+/* Updates x and prepares the rows, on all threads. They stay valid until the next op's call. */
 void cpu_input_prepare(struct cpu_backend *c, const struct cpu_input *input);
 /* (n_rows, n_in) after cpu_input_prepare with floats. */
 const float *cpu_input_floats(const struct cpu_backend *c, const struct op_input *in);
@@ -62,7 +62,7 @@ struct cpu_product {
     const struct cpu_weight *w;
     const float *bias;                          /* (n_groups, n_out) or NULL */
     float *y;                                   /* (n_rows, n_out) */
-    uint32_t n_panels, task_panels, first_task; /* the driver's: of a task; task 0 of a block */
+    uint32_t n_panels, task_panels, first_task; /* set by the driver: all; per task; first task */
 };
 
 /* Products that share their input, cut into tasks together. Rows come in groups: group g, rows
@@ -78,16 +78,16 @@ struct cpu_products {
     enum backend_act act;
     float y_scale, softcap; /* as in op_linear */
     struct cpu_product p[BACKEND_LINEAR_MAX];
-    /* The driver's. */
+    /* Set by the driver. */
     uint32_t n_products, n_blocks, n_block_tasks; /* row blocks; tasks of each */
-    uint32_t unit_panels;                         /* multiplied at once */
+    uint32_t unit_panels;                         /* multiplied together */
 };
 
 /* w: (n_out, r->n_in), of n_groups experts or plain; bias NULL or its vectors; y NULL: the second
  * of two with act. */
 void cpu_products_add(struct cpu_products *r, const backend_weight *w, const backend_weight *bias,
                       float *y);
-/* Runs and counts them. ERR_INVALID: too many tasks. */
+/* Runs and counts the products. ERR_INVALID: too many tasks. */
 int cpu_products_run(struct cpu_products *r);
 
 #endif

@@ -96,7 +96,7 @@ struct stage {
     uint32_t n_items, per_chunk;
 };
 
-static void run_chunk(const void *arg, uint32_t chunk, int thread) {
+static void run_stage_chunk(const void *arg, uint32_t chunk, int thread) {
     const struct stage *s = arg;
     uint32_t first = chunk * s->per_chunk;
     (void)thread;
@@ -107,7 +107,7 @@ static void run_chunk(const void *arg, uint32_t chunk, int thread) {
 static void run_stage(struct stage s) {
     if (!s.per_chunk) s.per_chunk = 1;
     uint32_t n = s.n_items / s.per_chunk + (s.n_items % s.per_chunk != 0);
-    pool_run(s.r->c->pool, n, run_chunk, &s);
+    pool_run(s.r->c->pool, n, run_stage_chunk, &s);
 }
 
 /* ---- routing ---- */
@@ -174,7 +174,7 @@ static void sort_pairs(const struct moe_run *r) {
     }
 }
 
-static int route(const struct moe_run *r) {
+static int route_rows(const struct moe_run *r) {
     int rc = score_rows(r);
     if (rc) return rc;
     run_stage((struct stage){.r = r,
@@ -285,7 +285,7 @@ int cpu_moe(backend *be, const struct op_moe *a) {
     r.codes = r.input.codes, r.floats = r.input.floats;
     cpu_input_is_for(&r.input, a->router);
     cpu_input_prepare(c, &r.input);
-    int rc = route(&r);
+    int rc = route_rows(&r);
     if (rc) return rc;
     run_stage((struct stage){&r, gather_pair, r.n_pairs, CHUNK_VALUES / r.n_in});
     cpu_count(c, &cpu_isa_generic, CPU_MOE_GATHER);

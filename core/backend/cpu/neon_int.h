@@ -1,4 +1,4 @@
-/* neon_int.h - what the NEON kernels share. Included only by files built for an instruction set of
+/* neon_int.h - shared by the NEON kernels. Included only by files built for an instruction set of
  * 64-bit ARM. */
 #ifndef INFERD_NEON_INT_H
 #define INFERD_NEON_INT_H
@@ -75,8 +75,8 @@ void neon_attention_merge(const struct cpu_attn_merge *m);
 void neon_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r);
 void neon_encode_kv(int type, const float *x, void *values, uint16_t *scales, uint32_t n);
 
-/* p, of which the compiler no longer knows what was loaded from it: loading again costs less than
- * keeping on the stack what does not fit the registers. */
+/* p, with the compiler's knowledge of its contents discarded: loading again costs less than
+ * spilling registers to the stack. */
 ALWAYS_INLINE const int8_t *reload(const int8_t *p) {
     __asm__("" : "+r"(p));
     return p;

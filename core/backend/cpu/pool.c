@@ -5,7 +5,7 @@
  * steals from the others' ends. Taking is a compare-and-swap of the word: whoever read a lane of an
  * older job fails, since the number is part of it. fn and arg may be read before that: they only
  * change when every unit has been run, which a successful swap excludes. The caller waits for
- * units, not for threads: one that was asleep the whole time holds nobody up. */
+ * units, not for threads: a thread that sleeps throughout delays no other. */
 #include "core/backend/cpu/pool.h"
 
 #include "core/base/clock.h"
@@ -65,7 +65,7 @@ struct unit {
 };
 
 /* The owner takes the first unit of its lane, a thief the last one. */
-static bool take(pool *p, int lane, bool steals, struct unit *u) {
+static bool take_chunk(pool *p, int lane, bool steals, struct unit *u) {
     atomic_uint_fast64_t *range = &p->lanes[lane].range;
     uint_fast64_t r = atomic_load(range);
     for (;;) {
@@ -83,9 +83,9 @@ static bool take(pool *p, int lane, bool steals, struct unit *u) {
 }
 
 static bool take_any(pool *p, int thread, struct unit *u) {
-    if (take(p, thread, false, u)) return true;
+    if (take_chunk(p, thread, false, u)) return true;
     for (int i = 1; i < p->n_threads; i++)
-        if (take(p, (thread + i) % p->n_threads, true, u)) return true;
+        if (take_chunk(p, (thread + i) % p->n_threads, true, u)) return true;
     return false;
 }
 

@@ -12,7 +12,7 @@ static uint32_t chunk_rows(uint64_t n_cols) {
     return n_cols >= VALUES_PER_CHUNK ? 1 : (uint32_t)(VALUES_PER_CHUNK / n_cols);
 }
 
-static uint32_t n_chunks(uint32_t n_rows, uint32_t per_chunk) {
+static uint32_t count_chunks(uint32_t n_rows, uint32_t per_chunk) {
     return n_rows / per_chunk + (n_rows % per_chunk != 0);
 }
 
@@ -24,7 +24,7 @@ struct row_run {
     void (*row)(const struct row_run *r, uint32_t row, int thread);
 };
 
-static void run_chunk(const void *arg, uint32_t chunk, int thread) {
+static void run_row_chunk(const void *arg, uint32_t chunk, int thread) {
     const struct row_run *r = arg;
     uint32_t first = chunk * r->per_chunk;
     for (uint32_t i = first; i < r->n_rows && i - first < r->per_chunk; i++)
@@ -34,7 +34,7 @@ static void run_chunk(const void *arg, uint32_t chunk, int thread) {
 static void run_rows(struct row_run *r, uint64_t n_cols) {
     r->isa = r->c->isa;
     r->per_chunk = chunk_rows(n_cols);
-    pool_run(r->c->pool, n_chunks(r->n_rows, r->per_chunk), run_chunk, r);
+    pool_run(r->c->pool, count_chunks(r->n_rows, r->per_chunk), run_row_chunk, r);
 }
 
 /* ---- embed ---- */

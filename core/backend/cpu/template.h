@@ -1,6 +1,6 @@
 /* template.h - functions that are templates: always inlined into callers that pass constants, loops
- * over register tiles unrolled. Sanitizer builds take them as plain functions: hundreds of
- * instrumented instances would take minutes to compile and check nothing more. */
+ * over register tiles unrolled. Sanitizer builds compile them as plain functions: hundreds of
+ * instrumented instances would take minutes to compile without checking more. */
 #ifndef INFERD_CPU_TEMPLATE_H
 #define INFERD_CPU_TEMPLATE_H
 

@@ -28,15 +28,15 @@ struct row_group {
     uint32_t n_chunks;                /* tasks per tile: 1 when it is walked */
     uint32_t first_task, first_merge; /* of all its tiles */
     bool split;
-    uint64_t parts_at; /* split: floats from the start of parts */
+    uint64_t partials_at; /* split: floats from the start of parts */
 };
 
 struct cpu_attn {
     struct cpu_attn_tile *tiles; /* (n_threads) */
     struct row_group *groups;    /* (max_rows), as found */
     struct row_group *ordered;   /* (max_rows), costly tasks first */
-    float *parts;                /* (n_part_floats) */
-    uint64_t n_part_floats;
+    float *partials;             /* (n_partial_floats) */
+    uint64_t n_partial_floats;
 };
 
 struct attn_run {
@@ -55,12 +55,12 @@ int cpu_attn_new(uint32_t max_rows, int n_threads, struct cpu_attn **out) {
     *out = t;
     if (!t) return ERR_NOMEM;
     uint64_t bytes = PART_BYTES + (uint64_t)n_threads * PART_BYTES_PER_THREAD;
-    t->n_part_floats = bytes / sizeof *t->parts;
+    t->n_partial_floats = bytes / sizeof *t->partials;
     t->tiles = mem_new_aligned((uint64_t)n_threads * sizeof *t->tiles);
-    t->parts = n_threads > 1 ? mem_new_aligned(bytes) : NULL;
+    t->partials = n_threads > 1 ? mem_new_aligned(bytes) : NULL;
     t->groups = mem_new(max_rows, sizeof *t->groups);
     t->ordered = mem_new(max_rows, sizeof *t->ordered);
-    if (!t->tiles || (n_threads > 1 && !t->parts) || !t->groups || !t->ordered) return ERR_NOMEM;
+    if (!t->tiles || (n_threads > 1 && !t->partials) || !t->groups || !t->ordered) return ERR_NOMEM;
     return 0;
 }
 
@@ -68,7 +68,7 @@ void cpu_attn_free(struct cpu_attn *t) {
     if (!t) return;
     free(t->ordered);
     free(t->groups);
-    free(t->parts);
+    free(t->partials);
     free(t->tiles);
     free(t);
 }
@@ -137,12 +137,13 @@ static void split_group(const struct attn_run *run, struct row_group *g, uint64_
     uint32_t n_chunks = (g->end_key - 1) / CPU_ATTN_CHUNK - g->first_key / CPU_ATTN_CHUNK + 1;
     g->n_chunks = 1;
     if (run->n_threads == 1 || n_chunks == 1 || tile_cost(run, g) <= most_cost) return;
-    uint64_t part = cpu_attn_part_floats(g->n_rows * run->heads_per_tile, run->a->kv.head_dim);
-    uint64_t need, room = run->attn->n_part_floats - *n_used;
-    if (!mem_mul(part * n_chunks, run->n_tiles, &need) || need > room) return;
+    uint64_t partial =
+        cpu_attn_partial_floats(g->n_rows * run->heads_per_tile, run->a->kv.head_dim);
+    uint64_t need, room = run->attn->n_partial_floats - *n_used;
+    if (!mem_mul(partial * n_chunks, run->n_tiles, &need) || need > room) return;
     g->split = true;
     g->n_chunks = n_chunks;
-    g->parts_at = *n_used;
+    g->partials_at = *n_used;
     *n_used += need;
 }
 
@@ -205,11 +206,12 @@ static uint32_t heads_in(const struct attn_run *run, uint32_t sub) {
     return left < run->heads_per_tile ? left : run->heads_per_tile;
 }
 
-static float *parts_of(const struct attn_run *run, const struct row_group *g, uint32_t tile,
-                       uint32_t chunk) {
-    uint64_t part = cpu_attn_part_floats(g->n_rows * run->heads_per_tile, run->a->kv.head_dim);
+static float *partials_of(const struct attn_run *run, const struct row_group *g, uint32_t tile,
+                          uint32_t chunk) {
+    uint64_t partial =
+        cpu_attn_partial_floats(g->n_rows * run->heads_per_tile, run->a->kv.head_dim);
     uint64_t at = (uint64_t)tile * g->n_chunks + (chunk - g->first_key / CPU_ATTN_CHUNK);
-    return run->attn->parts + g->parts_at + at * part;
+    return run->attn->partials + g->partials_at + at * partial;
 }
 
 static const float *sink_of(const struct op_paged_attention *a, uint32_t head) {
@@ -252,7 +254,7 @@ static void attn_task(const void *arg, uint32_t dealt, int thread) {
         .softcap = a->softcap,
         .sinks = sink_of(a, head),
         .tile = &run->attn->tiles[thread],
-        .part = g->split ? parts_of(run, g, tile, chunk) : NULL,
+        .partial = g->split ? partials_of(run, g, tile, chunk) : NULL,
         .chunk = chunk});
 }
 
@@ -269,8 +271,8 @@ static void merge_task(const void *arg, uint32_t task, int thread) {
     uint64_t at = ((uint64_t)(g->row + row) * a->n_heads + head) * a->kv.head_dim;
     (void)thread;
     run->isa->attention_merge(&(struct cpu_attn_merge){
-        .parts = parts_of(run, g, kv_head * run->n_subs + sub, first_chunk),
-        .stride = cpu_attn_part_floats(g->n_rows * run->heads_per_tile, a->kv.head_dim),
+        .partials = partials_of(run, g, kv_head * run->n_subs + sub, first_chunk),
+        .stride = cpu_attn_partial_floats(g->n_rows * run->heads_per_tile, a->kv.head_dim),
         .n_chunks = pos / CPU_ATTN_CHUNK - first_chunk + 1,
         .n_queries = g->n_rows * heads,
         .query = row * heads + in_group % run->heads_per_tile,

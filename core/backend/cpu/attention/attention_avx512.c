@@ -100,9 +100,9 @@ ALWAYS_INLINE vf vf_exp2(vf x) {
 #include "core/backend/cpu/attention/attention_tile.h"
 
 void avx512_attention(const struct cpu_attn_job *j) {
-    attend(j);
+    attend_tile(j);
 }
 
 void avx512_attention_merge(const struct cpu_attn_merge *m) {
-    merge(m);
+    merge_partials(m);
 }

@@ -69,7 +69,7 @@ struct tokens {
 
 /* Folds these tokens of the block in the tile into query i. */
 static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i, struct tokens seen,
-                       const struct cpu_attn_part *to) {
+                       const struct cpu_attn_partial *to) {
     const float *k = j->tile->k, *v = j->tile->v;
     float score[CPU_MAX_BLOCK_TOKENS] = {0}, max = to->max[i];
     float *acc = to->acc + (uint64_t)i * cpu_attn_acc_stride(j->head_dim);
@@ -95,7 +95,7 @@ static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i,
 }
 
 static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
-                         const struct cpu_attn_part *to) {
+                         const struct cpu_attn_partial *to) {
     uint32_t n = j->n_rows * j->n_group, first = chunk * CPU_ATTN_CHUNK;
     uint32_t end = first + CPU_ATTN_CHUNK < j->end_key ? first + CPU_ATTN_CHUNK : j->end_key;
     if (first < j->first_key) first = j->first_key / j->block_tokens * j->block_tokens;
@@ -118,22 +118,22 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
     }
 }
 
-/* Query `from` of part becomes part of query `to` of total. */
-static void merge_query(const struct cpu_attn_part *total, uint32_t to,
-                        const struct cpu_attn_part *part, uint32_t from, uint32_t head_dim) {
+/* Merges query `from` of partial into query `to` of total. */
+static void merge_query(const struct cpu_attn_partial *total, uint32_t to,
+                        const struct cpu_attn_partial *partial, uint32_t from, uint32_t head_dim) {
     uint64_t width = cpu_attn_acc_stride(head_dim);
-    float max = fmaxf(total->max[to], part->max[from]);
-    float keep = expf(total->max[to] - max), add = expf(part->max[from] - max);
+    float max = fmaxf(total->max[to], partial->max[from]);
+    float keep = expf(total->max[to] - max), add = expf(partial->max[from] - max);
     total->max[to] = max;
-    total->sum[to] = total->sum[to] * keep + part->sum[from] * add;
+    total->sum[to] = total->sum[to] * keep + partial->sum[from] * add;
     for (uint32_t d = 0; d < head_dim; d++)
         total->acc[to * width + d] =
-            total->acc[to * width + d] * keep + part->acc[from * width + d] * add;
+            total->acc[to * width + d] * keep + partial->acc[from * width + d] * add;
 }
 
 /* Query i with its sink, if there is one. + 0 makes one zero of two, so that a sum of nothing but
  * tiny values is the same in any split. */
-static void finish_query(const struct cpu_attn_part *total, uint32_t i, uint32_t head_dim,
+static void finish_query(const struct cpu_attn_partial *total, uint32_t i, uint32_t head_dim,
                          const float *sink, float *out) {
     float sum = total->sum[i], keep = 1;
     if (sink) {
@@ -147,20 +147,20 @@ static void finish_query(const struct cpu_attn_part *total, uint32_t i, uint32_t
 
 void generic_attention(const struct cpu_attn_job *j) {
     uint32_t n = j->n_rows * j->n_group;
-    if (j->part) {
-        struct cpu_attn_part part = cpu_attn_part_at(j->part, n, j->head_dim);
-        attend_chunk(j, j->chunk, &part);
+    if (j->partial) {
+        struct cpu_attn_partial partial = cpu_attn_partial_at(j->partial, n, j->head_dim);
+        attend_chunk(j, j->chunk, &partial);
         return;
     }
-    struct cpu_attn_part total = cpu_attn_part_at(j->tile->part[0], n, j->head_dim);
-    struct cpu_attn_part part = cpu_attn_part_at(j->tile->part[1], n, j->head_dim);
+    struct cpu_attn_partial total = cpu_attn_partial_at(j->tile->partial[0], n, j->head_dim);
+    struct cpu_attn_partial partial = cpu_attn_partial_at(j->tile->partial[1], n, j->head_dim);
     uint32_t chunk = j->first_key / CPU_ATTN_CHUNK;
     attend_chunk(j, chunk, &total);
     while (++chunk * CPU_ATTN_CHUNK < j->end_key) {
-        attend_chunk(j, chunk, &part);
+        attend_chunk(j, chunk, &partial);
         for (uint32_t i = 0; i < n; i++)
             if (cpu_attn_sees_chunk(j, (uint32_t)j->pos[i / j->n_group], chunk))
-                merge_query(&total, i, &part, i, j->head_dim);
+                merge_query(&total, i, &partial, i, j->head_dim);
     }
     for (uint32_t i = 0; i < n; i++)
         finish_query(&total, i, j->head_dim, j->sinks ? j->sinks + i % j->n_group : NULL,
@@ -170,11 +170,11 @@ void generic_attention(const struct cpu_attn_job *j) {
 
 void generic_attention_merge(const struct cpu_attn_merge *m) {
     float acc[CPU_MAX_HEAD_DIM] = {0}, max = -INFINITY, sum = 0;
-    struct cpu_attn_part total = {.max = &max, .sum = &sum, .acc = acc};
+    struct cpu_attn_partial total = {.max = &max, .sum = &sum, .acc = acc};
     for (uint32_t c = 0; c < m->n_chunks; c++) {
-        struct cpu_attn_part part =
-            cpu_attn_part_at((float *)m->parts + c * m->stride, m->n_queries, m->head_dim);
-        merge_query(&total, 0, &part, m->query, m->head_dim);
+        struct cpu_attn_partial partial =
+            cpu_attn_partial_at((float *)m->partials + c * m->stride, m->n_queries, m->head_dim);
+        merge_query(&total, 0, &partial, m->query, m->head_dim);
     }
     finish_query(&total, 0, m->head_dim, m->sink, m->out);
 }

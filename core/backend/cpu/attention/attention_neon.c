@@ -102,9 +102,9 @@ ALWAYS_INLINE vf vf_exp2(vf x) {
 #include "core/backend/cpu/attention/attention_tile.h"
 
 void neon_attention(const struct cpu_attn_job *j) {
-    attend(j);
+    attend_tile(j);
 }
 
 void neon_attention_merge(const struct cpu_attn_merge *m) {
-    merge(m);
+    merge_partials(m);
 }

@@ -30,8 +30,8 @@ _Static_assert(CPU_ATTN_CHUNK % CPU_ATTN_SPAN == 0, "spans do not cross chunks")
 
 enum { MAX_VECTORS = CPU_ATTN_SPAN / LANES, SCALE_ELEMS = 32 };
 
-/* Rows of a matrix in memory as the register tile reads them: two vectors of each. Where only one
- * is left the second repeats it, into a place that nobody reads. */
+/* Rows of a matrix in memory as the register tile reads them: two vectors of each. If only one
+ * is left, the second repeats it and its result is not read. */
 struct operand {
     const void *at[2];        /* row 0 */
     const uint16_t *scale[2]; /* Q8_0: of row 0 */
@@ -44,9 +44,9 @@ struct span {
     uint32_t first, n_keys;
     const void *k[MAX_VECTORS]; /* vector of keys i, dimension 0 */
     const uint16_t *k_scale[MAX_VECTORS];
-    const void *k_next[MAX_VECTORS]; /* of the span behind this one */
+    const void *k_next[MAX_VECTORS]; /* of the next span */
     uint64_t k_stride;               /* values from dimension to dimension */
-    const void *v[MAX_VECTORS];      /* part i of the keys, v_keys each */
+    const void *v[MAX_VECTORS];      /* run i of v_keys keys */
     const uint16_t *v_scale[MAX_VECTORS];
     uint64_t v_stride; /* values from key to key */
     uint32_t v_keys;
@@ -69,8 +69,8 @@ ALWAYS_INLINE vf load_values(int type, const void *p) {
     return vf_load_i8(p);
 }
 
-/* What is read once from memory, by few queries, is asked for while the registers are busy: while
- * K of some keys is multiplied their V, then the next span's K. */
+/* Prefetch for few queries, which read each value from memory once: while K of some keys is
+ * multiplied, fetches their V, then the next span's K. */
 ALWAYS_INLINE void fetch_ahead(int type, const char **ahead) {
     if (type == QTYPE_F32) return; /* mostly the tile, decoded */
     vf_prefetch(*ahead);
@@ -90,7 +90,8 @@ struct product {
 
 /* c (n_q, two vectors) = (KEYS) or += (VALUES) a (n_q, rows of b) times b (rows, two vectors).
  * type, side and n_q are constants where this is inlined. */
-ALWAYS_INLINE void multiply(int type, enum side side, uint32_t n_q, const struct product *p) {
+ALWAYS_INLINE void multiply_vectors(int type, enum side side, uint32_t n_q,
+                                    const struct product *p) {
     vf sum[GROUP * 2], x[2], scale[2] = {vf_set1(1), vf_set1(1)};
     const bool k_scales = type == QTYPE_Q8_0 && side == KEYS;
     const bool v_scales = type == QTYPE_Q8_0 && side == VALUES;
@@ -153,15 +154,15 @@ ALWAYS_INLINE void make_scores(int type, uint32_t n_q, const struct cpu_attn_job
             b.at[v] = s->k[k], b.scale[v] = s->k_scale[k];
             b.ahead[v] = elem_at(type, s->v[key / s->v_keys], key % s->v_keys * s->v_stride);
         }
-        multiply(type, KEYS, n_q,
-                 &(struct product){.a = q,
-                                   .a_stride = CPU_Q_STRIDE,
-                                   .b = &b,
-                                   .n_b = 1,
-                                   .row_stride = s->k_stride,
-                                   .scale_stride = s->k_stride,
-                                   .c = j->tile->score + i * LANES,
-                                   .c_stride = CPU_ATTN_SPAN});
+        multiply_vectors(type, KEYS, n_q,
+                         &(struct product){.a = q,
+                                           .a_stride = CPU_Q_STRIDE,
+                                           .b = &b,
+                                           .n_b = 1,
+                                           .row_stride = s->k_stride,
+                                           .scale_stride = s->k_stride,
+                                           .c = j->tile->score + i * LANES,
+                                           .c_stride = CPU_ATTN_SPAN});
     }
 }
 
@@ -169,30 +170,30 @@ ALWAYS_INLINE void make_scores(int type, uint32_t n_q, const struct cpu_attn_job
 ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job *j, float *acc,
                               const struct span *s, struct keys keys) {
     uint32_t n = (j->head_dim + LANES - 1) / LANES;
-    uint32_t first = keys.from / s->v_keys, skip = keys.from % s->v_keys; /* part; keys of it */
+    uint32_t first = keys.from / s->v_keys, skip = keys.from % s->v_keys; /* run of V; keys in it */
     struct operand b[MAX_VECTORS];
     for (uint32_t d = 0; d < n; d += 2) {
         uint32_t n_b = 0;
         for (uint32_t key = first * s->v_keys; key < keys.end; key += s->v_keys, n_b++) {
-            uint32_t part = first + n_b, row = n_b ? 0 : skip;
+            uint32_t run = first + n_b, row = n_b ? 0 : skip;
             b[n_b].n_rows = (keys.end - key < s->v_keys ? keys.end - key : s->v_keys) - row;
             b[n_b].scale[0] =
-                s->v_scale[part] + (row * j->head_dim + (uint64_t)d * LANES) / SCALE_ELEMS;
+                s->v_scale[run] + (row * j->head_dim + (uint64_t)d * LANES) / SCALE_ELEMS;
             for (uint32_t v = 0; v < 2; v++) {
                 uint64_t at = (d + v < n ? d + v : d) * LANES;
-                b[n_b].at[v] = elem_at(type, s->v[part], row * s->v_stride + at);
+                b[n_b].at[v] = elem_at(type, s->v[run], row * s->v_stride + at);
                 b[n_b].ahead[v] = elem_at(type, s->k_next[key / LANES], at * s->v_keys);
             }
         }
-        multiply(type, VALUES, n_q,
-                 &(struct product){.a = j->tile->score + keys.from,
-                                   .a_stride = CPU_ATTN_SPAN,
-                                   .b = b,
-                                   .n_b = n_b,
-                                   .row_stride = s->v_stride,
-                                   .scale_stride = j->head_dim / SCALE_ELEMS,
-                                   .c = acc + d * LANES,
-                                   .c_stride = cpu_attn_acc_stride(j->head_dim)});
+        multiply_vectors(type, VALUES, n_q,
+                         &(struct product){.a = j->tile->score + keys.from,
+                                           .a_stride = CPU_ATTN_SPAN,
+                                           .b = b,
+                                           .n_b = n_b,
+                                           .row_stride = s->v_stride,
+                                           .scale_stride = j->head_dim / SCALE_ELEMS,
+                                           .c = acc + d * LANES,
+                                           .c_stride = cpu_attn_acc_stride(j->head_dim)});
     }
 }
 
@@ -219,9 +220,9 @@ struct query {
     uint32_t width;
 };
 
-/* A query's scores become weights relative to its running maximum; its sum and accumulator follow
- * when the maximum grows. seen: keys that the query sees, all: that others will read, weights 0
- * for this one. */
+/* Turns a query's scores into probabilities relative to its running maximum, and rescales its sum
+ * and accumulator if the maximum grows. seen: keys that the query sees; all: keys that add_values
+ * reads, with probability 0 where the query does not see them. */
 static void fold_scores(float *score, struct keys seen, struct keys all, const struct query *to) {
     vf top = vf_set1(*to->max), total = vf_load(to->sum);
     uint32_t i = all.from / LANES, first = seen.from / LANES;
@@ -275,7 +276,7 @@ struct fold {
     const struct cpu_attn_job *job;
     const struct span *span;
     uint32_t query;
-    const struct cpu_attn_part *to;
+    const struct cpu_attn_partial *to;
 };
 
 /* Folds it into n_q queries. */
@@ -325,9 +326,9 @@ ALWAYS_INLINE void decode_span(int type, const struct cpu_attn_job *j, const str
             vf_store(to + d, x);
         }
         if (d < dim) { /* not Q8_0: LANES divides its dimensions */
-            char tail[LANES * sizeof(float)] = {0};
-            memcpy(tail, elem_at(type, from, d), (dim - d) * elem_bytes(type));
-            vf_store(to + d, load_values(type, tail));
+            char rest[LANES * sizeof(float)] = {0};
+            memcpy(rest, elem_at(type, from, d), (dim - d) * elem_bytes(type));
+            vf_store(to + d, load_values(type, rest));
         }
     }
 }
@@ -365,7 +366,7 @@ static const struct kernels kernels[] = {[QTYPE_F32] = KERNELS(F32),
                                          [QTYPE_BF16] = KERNELS(BF16),
                                          [QTYPE_Q8_0] = KERNELS(Q8_0)};
 
-/* The block of position pos; before or behind what the rows see, the nearest that they do. */
+/* The block of position pos, clamped to the positions that the rows see. */
 static uint64_t block_at(const struct cpu_attn_job *j, uint32_t pos) {
     if (pos < j->first_key) pos = j->first_key;
     if (pos >= j->end_key) pos = j->end_key - 1;
@@ -395,7 +396,7 @@ static void find_span(const struct cpu_attn_job *j, uint32_t first, uint32_t n_k
     }
 }
 
-/* The span as decode_span left it in the tile. */
+/* The span that decode_span wrote to the tile. */
 static void find_decoded(const struct cpu_attn_job *j, struct span *s) {
     for (uint32_t i = 0; i < MAX_VECTORS; i++)
         s->k[i] = j->tile->k + i * LANES;
@@ -406,7 +407,7 @@ static void find_decoded(const struct cpu_attn_job *j, struct span *s) {
 }
 
 static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
-                         const struct cpu_attn_part *to) {
+                         const struct cpu_attn_partial *to) {
     uint32_t n = cpu_attn_padded(j->n_rows * j->n_group);
     uint32_t from = chunk * CPU_ATTN_CHUNK, end = from + CPU_ATTN_CHUNK;
     bool few = n == CPU_ATTN_FEW;
@@ -433,8 +434,8 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
         to->sum[i] = vf_sum_lanes(vf_load(j->tile->sum + i * LANES));
 }
 
-/* q (queries, Q_STRIDE), scaled so that weights are powers of two of score differences; with
- * softcap, so that scores come out divided by it. */
+/* q (queries, Q_STRIDE), scaled so that probabilities are powers of two of score differences; with
+ * softcap, so that scores are divided by it. */
 static void load_queries(const struct cpu_attn_job *j) {
     uint32_t n_queries = j->n_rows * j->n_group, n = cpu_attn_padded(n_queries);
     float scale = j->softcap != 0 ? j->scale / j->softcap : j->scale * LOG2_E;
@@ -451,15 +452,15 @@ static void load_queries(const struct cpu_attn_job *j) {
     }
 }
 
-/* Query i of part after the chunks before it, all in total. */
-static void merge_query(const struct cpu_attn_part *total, const struct cpu_attn_part *part,
-                        uint32_t i, uint32_t width) {
-    vf old_max = vf_set1(total->max[i]), new_max = vf_set1(part->max[i]);
+/* Merges query i of partial into total, which holds the chunks before it. */
+static void merge_query(const struct cpu_attn_partial *total,
+                        const struct cpu_attn_partial *partial, uint32_t i, uint32_t width) {
+    vf old_max = vf_set1(total->max[i]), new_max = vf_set1(partial->max[i]);
     vf max = vf_max(old_max, new_max), keep, add;
     float *acc = total->acc + (uint64_t)i * width, sum[LANES];
-    const float *from = part->acc + (uint64_t)i * width;
+    const float *from = partial->acc + (uint64_t)i * width;
     keep = vf_exp2(vf_sub(old_max, max)), add = vf_exp2(vf_sub(new_max, max));
-    vf_store(sum, vf_fma(vf_set1(part->sum[i]), add, vf_mul(vf_set1(total->sum[i]), keep)));
+    vf_store(sum, vf_fma(vf_set1(partial->sum[i]), add, vf_mul(vf_set1(total->sum[i]), keep)));
     total->sum[i] = sum[0];
     vf_store(sum, max);
     total->max[i] = sum[0];
@@ -467,9 +468,9 @@ static void merge_query(const struct cpu_attn_part *total, const struct cpu_attn
         vf_store(acc + d, vf_fma(vf_load(from + d), add, vf_mul(vf_load(acc + d), keep)));
 }
 
-/* Query i with its sink, if there is one. + 0 makes one zero of two, so that a sum of nothing but
- * tiny values is the same in any split. */
-static void finish_query(const struct cpu_attn_part *total, uint32_t i, uint32_t head_dim,
+/* Writes query i, with its sink if there is one. Adding 0 turns -0 into 0, so that a sum of tiny
+ * values is the same for any split. */
+static void finish_query(const struct cpu_attn_partial *total, uint32_t i, uint32_t head_dim,
                          const float *sink, float *out) {
     const float *acc = total->acc + (uint64_t)i * cpu_attn_acc_stride(head_dim);
     float inverse = 1 / total->sum[i];
@@ -488,23 +489,23 @@ static void finish_query(const struct cpu_attn_part *total, uint32_t i, uint32_t
         out[d] = acc[d] * inverse + 0.0f;
 }
 
-static void attend(const struct cpu_attn_job *j) {
+static void attend_tile(const struct cpu_attn_job *j) {
     uint32_t n = j->n_rows * j->n_group, width = cpu_attn_acc_stride(j->head_dim);
     uint32_t chunk = j->first_key / CPU_ATTN_CHUNK;
-    struct cpu_attn_part total = cpu_attn_part_at(j->tile->part[0], n, j->head_dim);
-    struct cpu_attn_part part = cpu_attn_part_at(j->tile->part[1], n, j->head_dim);
+    struct cpu_attn_partial total = cpu_attn_partial_at(j->tile->partial[0], n, j->head_dim);
+    struct cpu_attn_partial partial = cpu_attn_partial_at(j->tile->partial[1], n, j->head_dim);
     load_queries(j);
-    if (j->part) {
-        part = cpu_attn_part_at(j->part, n, j->head_dim);
-        attend_chunk(j, j->chunk, &part);
+    if (j->partial) {
+        partial = cpu_attn_partial_at(j->partial, n, j->head_dim);
+        attend_chunk(j, j->chunk, &partial);
         return;
     }
     attend_chunk(j, chunk, &total);
     while (++chunk * CPU_ATTN_CHUNK < j->end_key) {
-        attend_chunk(j, chunk, &part);
+        attend_chunk(j, chunk, &partial);
         for (uint32_t i = 0; i < n; i++)
             if (cpu_attn_sees_chunk(j, (uint32_t)query_pos(j, i), chunk))
-                merge_query(&total, &part, i, width);
+                merge_query(&total, &partial, i, width);
     }
     for (uint32_t i = 0; i < n; i++)
         finish_query(&total, i, j->head_dim, j->sinks ? j->sinks + i % j->n_group : NULL,
@@ -512,16 +513,16 @@ static void attend(const struct cpu_attn_job *j) {
                          (uint64_t)(i % j->n_group) * j->head_dim);
 }
 
-static void merge(const struct cpu_attn_merge *m) {
+static void merge_partials(const struct cpu_attn_merge *m) {
     float row[CPU_MAX_HEAD_DIM], max, sum;
     uint32_t width = cpu_attn_acc_stride(m->head_dim);
-    struct cpu_attn_part total = {.max = &max, .sum = &sum, .acc = row};
+    struct cpu_attn_partial total = {.max = &max, .sum = &sum, .acc = row};
     for (uint32_t c = 0; c < m->n_chunks; c++) {
-        struct cpu_attn_part all =
-            cpu_attn_part_at((float *)m->parts + c * m->stride, m->n_queries, m->head_dim);
-        struct cpu_attn_part one = {.max = all.max + m->query,
-                                    .sum = all.sum + m->query,
-                                    .acc = all.acc + (uint64_t)m->query * width};
+        struct cpu_attn_partial all =
+            cpu_attn_partial_at((float *)m->partials + c * m->stride, m->n_queries, m->head_dim);
+        struct cpu_attn_partial one = {.max = all.max + m->query,
+                                       .sum = all.sum + m->query,
+                                       .acc = all.acc + (uint64_t)m->query * width};
         if (c == 0) {
             max = *one.max, sum = *one.sum;
             memcpy(row, one.acc, width * sizeof *row);

@@ -1,22 +1,22 @@
-/* attn.h - paged attention of the CPU device: what launcher (attention.c) and kernels share.
+/* attn.h - paged attention of the CPU device: shared by the launcher (attention.c) and the kernels.
  *
  * A task is a tile of queries (rows of one sequence times query heads of one KV head) over one
- * chunk of CPU_ATTN_CHUNK positions or over all of them. Chunks begin at multiples of
- * CPU_ATTN_CHUNK; those that no row of a tile sees (a window) are left out. Within a chunk a
- * query's keys are taken in ascending order with an online softmax that starts afresh; the chunks
- * that it sees are then merged in ascending order by one formula:
+ * chunk (KV split) of CPU_ATTN_CHUNK positions or over all of them. Chunks begin at multiples of
+ * CPU_ATTN_CHUNK; with a window, chunks that no row of a tile sees are skipped. Within a chunk a
+ * query's keys are taken in ascending order with an online softmax that starts anew; the partial
+ * results of the chunks that it sees are then merged in ascending order by one formula:
  *   m = max(M, m_c);  L = L * e(M - m) + l_c * e(m_c - m);  A likewise;  M = m
  * At the end, once, a sink s joins them by the same formula with l_c = 1 and A_c = 0.
- * So a query's result depends on its own position and keys alone: not on the rows beside it, on
- * where a prefill began, or on whether one thread walked the chunks or many shared them. Keys that
- * only other queries of the tile see take part with weight 0. */
+ * So a query's result depends only on its own position and keys: not on the rows beside it, on
+ * where a prefill began, or on whether one thread walked the chunks or several shared them. Keys
+ * that only other queries of the tile see get probability 0. */
 #ifndef INFERD_BACKEND_CPU_ATTENTION_ATTN_H
 #define INFERD_BACKEND_CPU_ATTENTION_ATTN_H
 
 #include "core/backend/backend.h"
 
-/* SPAN: keys between two looks at the maximum; a multiple of every block, divides the chunk.
- * Q_STRIDE is no power of two, lest all rows of a tile fall into the same lines of the cache. */
+/* SPAN: keys for which the running maximum is updated once; a multiple of every block, divides the
+ * chunk. Q_STRIDE is not a power of two, so that the rows of a tile use different cache sets. */
 enum {
     CPU_MAX_HEAD_DIM = 256,
     CPU_MAX_BLOCK_TOKENS = 32,
@@ -24,19 +24,19 @@ enum {
     CPU_ATTN_CHUNK = 256,
     CPU_ATTN_SPAN = 64,
     CPU_ATTN_LANES = 16, /* of the widest vector */
-    CPU_ATTN_GROUP = 8,  /* most queries that a kernel takes at once */
-    CPU_ATTN_FEW = 2,    /* as many or fewer (no grouped heads) have a kernel of their own */
+    CPU_ATTN_GROUP = 8,  /* maximum queries of a kernel call */
+    CPU_ATTN_FEW = 2,    /* up to this many (no grouped heads) have their own kernel */
     CPU_Q_STRIDE = CPU_MAX_HEAD_DIM + CPU_ATTN_LANES
 };
 
-/* Results of n queries over some keys: running maximum and sum of the exponentials, and their
- * weighted sum of V. n and the row length are rounded up, see cpu_attn_padded. */
-struct cpu_attn_part {
+/* Partial results of n queries over some keys: running maximum, sum of the exponentials, and the
+ * sum of V weighted by them. n and the row length are rounded up, see cpu_attn_padded. */
+struct cpu_attn_partial {
     float *max, *sum; /* (n) */
     float *acc;       /* (n, acc_stride) */
 };
 
-enum { CPU_ATTN_PART_FLOATS = CPU_TILE_QUERIES * (CPU_MAX_HEAD_DIM + 2) };
+enum { CPU_ATTN_PARTIAL_FLOATS = CPU_TILE_QUERIES * (CPU_MAX_HEAD_DIM + 2) };
 
 /* Memory of one thread. */
 struct cpu_attn_tile {
@@ -44,8 +44,8 @@ struct cpu_attn_tile {
     float k[CPU_ATTN_SPAN * CPU_MAX_HEAD_DIM];    /* (head_dim, SPAN) decoded */
     float v[CPU_ATTN_SPAN * CPU_MAX_HEAD_DIM];    /* (SPAN, head_dim padded) decoded */
     float score[CPU_ATTN_GROUP * CPU_ATTN_SPAN];  /* (queries at once, SPAN) */
-    float sum[CPU_TILE_QUERIES * CPU_ATTN_LANES]; /* (queries, lanes) of the chunk in work */
-    float part[2][CPU_ATTN_PART_FLOATS];          /* all chunks so far; the one in work */
+    float sum[CPU_TILE_QUERIES * CPU_ATTN_LANES]; /* (queries, lanes) of the current chunk */
+    float partial[2][CPU_ATTN_PARTIAL_FLOATS];    /* all chunks so far; the current one */
 };
 
 /* n_rows * n_group <= CPU_TILE_QUERIES. */
@@ -64,20 +64,20 @@ struct cpu_attn_job {
     float scale, softcap; /* as in op_paged_attention */
     const float *sinks;   /* (n_group) or NULL */
     struct cpu_attn_tile *tile;
-    float *part;    /* NULL: all chunks, results to out; else this chunk only, to here */
-    uint32_t chunk; /* of positions chunk * CPU_ATTN_CHUNK on */
+    float *partial; /* NULL: all chunks, results to out; else this chunk only, results here */
+    uint32_t chunk; /* positions from chunk * CPU_ATTN_CHUNK on */
 };
 
-/* One query of a split tile: the parts of the chunks that it sees become its row of the output. */
+/* One query of a split tile: merges the partials of the chunks that it sees into its output row. */
 struct cpu_attn_merge {
-    const float *parts; /* (n_chunks) parts, stride floats apart */
+    const float *partials; /* (n_chunks) partials, stride floats apart */
     uint64_t stride;
     uint32_t n_chunks, n_queries, query, head_dim;
     const float *sink; /* of the query's head, or NULL */
     float *out;        /* (head_dim) */
 };
 
-/* Queries and values of a row, rounded up to what kernels write. */
+/* Number of queries, and of values of a row, rounded up to what kernels write. */
 static inline uint32_t cpu_attn_padded(uint32_t n_queries) {
     if (n_queries <= CPU_ATTN_FEW) return CPU_ATTN_FEW;
     return (n_queries + CPU_ATTN_GROUP - 1) / CPU_ATTN_GROUP * CPU_ATTN_GROUP;
@@ -87,17 +87,17 @@ static inline uint32_t cpu_attn_acc_stride(uint32_t head_dim) {
     return (head_dim + 2 * CPU_ATTN_LANES - 1) / (2 * CPU_ATTN_LANES) * (2 * CPU_ATTN_LANES);
 }
 
-/* Floats of a part, a whole number of cache lines. */
-static inline uint64_t cpu_attn_part_floats(uint32_t n_queries, uint32_t head_dim) {
+/* Floats of a partial, a whole number of cache lines. */
+static inline uint64_t cpu_attn_partial_floats(uint32_t n_queries, uint32_t head_dim) {
     uint64_t n = (uint64_t)cpu_attn_padded(n_queries) * (cpu_attn_acc_stride(head_dim) + 2);
     return (n + CPU_ATTN_LANES - 1) / CPU_ATTN_LANES * CPU_ATTN_LANES;
 }
 
-static inline struct cpu_attn_part cpu_attn_part_at(float *at, uint32_t n_queries,
-                                                    uint32_t head_dim) {
+static inline struct cpu_attn_partial cpu_attn_partial_at(float *at, uint32_t n_queries,
+                                                          uint32_t head_dim) {
     uint64_t n = cpu_attn_padded(n_queries);
     float *max = at + n * cpu_attn_acc_stride(head_dim);
-    return (struct cpu_attn_part){.acc = at, .max = max, .sum = max + n};
+    return (struct cpu_attn_partial){.acc = at, .max = max, .sum = max + n};
 }
 
 /* The first position that a row at pos sees. */
@@ -111,7 +111,7 @@ static inline bool cpu_attn_sees_chunk(const struct cpu_attn_job *j, uint32_t po
            cpu_attn_first_key(pos, j->window) / CPU_ATTN_CHUNK <= chunk;
 }
 
-/* Where the Q8_0 scales of a run (one block, one head) begin: behind its int8 values. */
+/* Start of the Q8_0 scales of a run (one block, one head): after its int8 values. */
 static inline const uint16_t *cpu_attn_scales(const uint8_t *run, uint32_t block_tokens,
                                               uint32_t head_dim) {
     return (const uint16_t *)(const void *)(run + (uint64_t)block_tokens * head_dim);

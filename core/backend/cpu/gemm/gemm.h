@@ -1,20 +1,20 @@
 /* gemm.h - matrix products of the CPU device: one design for 1 to 512 rows and every weight type.
  *
- * At load a weight is repacked into panels of 16 outputs, interleaved so that a vector of 16 lanes
- * holds 16 outputs (panel.c; the bytes stay as many as in the file). A product walks a panel
- * stretch by stretch, 256 columns at a time: `unpack` turns the stretch into a tile of plain 8-bit
- * codes with f32 scales (floats: f32 values) in the first-level cache, `multiply` runs all rows of
- * the task over it. Only unpack knows the type. No sum crosses lanes.
+ * At load a weight is repacked into panels (N panels) of 16 outputs, interleaved so that a vector
+ * of 16 lanes holds 16 outputs (panel.c; the size stays that of the file). A product walks a panel
+ * by K blocks of 256 columns: `unpack` turns a K block into a tile of plain 8-bit codes with f32
+ * scales (floats: f32 values) in the first-level cache, `multiply` runs all rows of the task over
+ * it. Only unpack knows the type. No sum crosses lanes.
  *
  * Every instruction set computes the SAME BITS, generic included: integer sums are exact, and the
- * f32 operations and their order are prescribed below. A row's result depends on that row and the
- * weight alone.
+ * f32 operations and their order are prescribed below. A row's result depends only on that row and
+ * the weight.
  *
  * ACTIVATIONS are quantized in blocks of 32 columns: x = d * q with q in [-127, 127] (one plane) or
  * q = 254 * hi + lo with hi, lo in [-127, 127] (two planes: 16 bits, for exactness at twice the
  * work; 254 and not 256, so that no byte is -128 and pair sums of |w| <= 128 fit int16).
  *   a = max |x|;  d = a / Q with Q = 127 or 32385;  q = round to nearest even (x * (Q / a)),
- *   clamped to [-Q, Q]. Where two pairs hi, lo make the same q, either will do.
+ *   clamped to [-Q, Q]. If two pairs hi, lo give the same q, either is allowed.
  *   a below 1e-30: d = 0, q = 0.  a not finite, or a NaN among x: d = NaN, q = 0.
  *
  * PRODUCT of row r and output o, I = sum of w * q over a block (int32, exact; halves: I0, I1 over
@@ -26,10 +26,11 @@
  *   acc = fma(min[b][o], s[b], acc)                                   types with mins
  *   acc = fma(min[2b][o], s0[b], acc); acc = fma(min[2b+1][o], s1[b], acc)   mins of halves (Q2_K)
  *   float types: acc = fma(x[c], w[c][o], acc), columns in ascending order
- *   y = acc (+ bias) (* y_scale); what activations and soft-caps make of it is each set's own
- * scale and min are the format's own: d * sub-scale, one multiplication in f32; min is the (signed)
- * constant that is added to each weight of the block: m, or -(dmin * sub-min).
- * (float) of an int32 rounds to nearest even. Of a NaN only that it is one is prescribed.
+ *   y = acc (+ bias) (* y_scale); the epilogue (activations, soft-cap) may round differently in
+ *       each instruction set
+ * scale and min are those of the format: scale = d * sub-scale, one multiplication in f32; min is
+ * the signed constant that is added to each weight of the block: m, or -(dmin * sub-min).
+ * (float) of an int32 rounds to nearest even. The bits of a NaN are not prescribed.
  *
  * Pure functions; any thread. */
 #ifndef INFERD_BACKEND_CPU_GEMM_GEMM_H
@@ -42,22 +43,23 @@
 
 enum {
     GEMM_OUTS = 16,  /* outputs of a panel */
-    GEMM_PANELS = 2, /* panels that a task multiplies at once */
-    GEMM_COLS = 256, /* columns of a stretch; the last one of a panel may have fewer */
+    GEMM_PANELS = 2, /* panels of a pair, multiplied together */
+    GEMM_COLS = 256, /* columns of a K block; the last one of a panel may have fewer */
     GEMM_BLOCK = 32, /* columns that share an activation scale */
     GEMM_BLOCKS = GEMM_COLS / GEMM_BLOCK,
-    GEMM_ROWS = 128, /* most rows of a task */
+    GEMM_ROWS = 128, /* maximum rows of a task */
     GEMM_Q8 = 127,
     GEMM_Q16 = 254 * 127 + 127
 };
 
 /* ---- panels (panel.c) ---- */
 
-/* Panels of a weight come in pairs, of 32 outputs, an odd last one alone. A pair, n_panels 2 or 1:
- * its panels' first stretches one after the other, then their second ones, and so on, so that a
- * product of both reads on and on. A stretch is 16 times the bytes that its columns take in a row
- * of the file. nb = blocks of 32 in the stretch (8; fewer in the last one of a 32-block type). In a
- * stretch first the scales, then for each block of 32 columns its planes.
+/* Panels of a weight come in pairs, of 32 outputs; an odd last panel is alone. A pair (n_panels 2
+ * or 1) holds the first K blocks of its panels, then their second ones, and so on, so that a
+ * product of both reads one sequential stream. A K block takes 16 times the bytes of its columns in
+ * a row of the file. nb = blocks of 32 columns in the K block (8; fewer in the last one of a type
+ * with blocks of 32). A K block holds the scales first, then the planes of each block of 32
+ * columns.
  *
  * Scales, by type ([..][16] means: one for each output, consecutive):
  *   Q8_0 Q4_0 Q5_0 IQ4_NL   f16 d[nb][16]
@@ -81,15 +83,16 @@ enum {
  * A type with several has them in the order nibbles, twos, ones.
  *
  * Floats have no blocks: F32 f32[columns][16]; F16 u16[columns][16]; BF16 u16[columns / 2, rounded
- * up][16][2], the odd one out zero. n_in may be any number; a stretch is 256 columns all the same.
+ * up][16][2], a missing odd column is zero. n_in may be any number; K blocks have 256 columns here,
+ * too.
  *
  * Outputs beyond n_out in the last panel are zero bytes (zero scales, zero codes). */
 
-/* Can a weight of this type be multiplied? */
+/* Are there products for weights of this type? */
 bool gemm_has_type(int type);
-/* Bytes of one panel, of its stretch of n_cols columns; of all panels of a weight (false:
+/* Bytes of a panel's K block of n_cols columns, of a panel, and of all panels of a weight (false:
  * overflow). n_in is a multiple of the type's block. */
-uint64_t gemm_stretch_bytes(int type, uint32_t n_cols);
+uint64_t gemm_k_block_bytes(int type, uint32_t n_cols);
 uint64_t gemm_panel_bytes(int type, uint32_t n_in);
 bool gemm_weight_bytes(int type, uint64_t n_out, uint64_t n_in, uint64_t *bytes);
 /* Repacks n_outs (1..32) rows of a file's tensor, row_bytes apart, into a pair of panels at dst; up
@@ -99,7 +102,7 @@ void gemm_pack_pair(int type, const uint8_t *rows, uint64_t row_bytes, uint32_t 
 
 /* ---- activations ---- */
 
-/* What goes with 32 quantized columns of a row. */
+/* Scale and sums of 32 quantized columns of a row. */
 struct gemm_block {
     float d;           /* x = d * q */
     float s, s0, s1;   /* d * (float)n, d * (float)n0, d * (float)n1 */
@@ -117,8 +120,8 @@ struct gemm_rows {
 
 /* ---- kernels: one table for each instruction set ---- */
 
-/* An unpacked stretch of one panel, in the memory of one thread. How codes are biased or ordered
- * is the instruction set's own affair: what unpack writes only multiply of the same set reads. */
+/* An unpacked K block of one panel, in memory of one thread. Each instruction set chooses the bias
+ * and order of codes: only multiply of the same set reads what unpack wrote. */
 struct gemm_tile {
     union {
         _Alignas(64) uint8_t q[GEMM_COLS / 4][GEMM_OUTS][4]; /* (group, output, column) */
@@ -128,14 +131,14 @@ struct gemm_tile {
     _Alignas(64) float min[GEMM_COLS / 16][GEMM_OUTS];   /* likewise */
 };
 
-/* acc (n_rows, n_panels * 16) f32, rows 32 floats apart, continued over the stretch's columns. */
+/* acc (n_rows, n_panels * 16) f32, rows 32 floats apart, continued over the K block's columns. */
 struct gemm_job {
     int type;                     /* enum qtype of the weight */
     const struct gemm_tile *tile; /* (n_panels) */
     uint32_t n_panels;            /* 1 or 2 */
     uint32_t n_rows;              /* 1..GEMM_ROWS */
-    uint32_t n_cols;              /* of this stretch */
-    struct gemm_rows x;           /* pointers stand at row 0, first column of the stretch */
+    uint32_t n_cols;              /* of this K block */
+    struct gemm_rows x;           /* pointers stand at row 0, first column of the K block */
     float *acc;                   /* (n_rows, GEMM_PANELS * GEMM_OUTS), 64-byte aligned */
     bool first;                   /* acc starts at zero and need not be read */
 };
@@ -144,8 +147,8 @@ struct gemm_isa {
     const char *name; /* "avx512" */
     /* n (a multiple of 32) values of one row -> q[0] (, q[1] if not NULL), blocks (n / 32). */
     void (*quantize)(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks);
-    /* src: a panel's stretch of n_cols columns, at any address; nothing behind it is read. It must
-     * stay until the tile's last multiply: an instruction set may leave work to that. */
+    /* src: a panel's K block of n_cols columns, unaligned; reads nothing after it. src must stay
+     * valid until the last multiply of the tile, which may read it. */
     void (*unpack)(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile);
     void (*multiply)(const struct gemm_job *j);
 };
@@ -157,7 +160,7 @@ extern const struct gemm_isa gemm_avx2, gemm_avxvnni, gemm_avx512;
 extern const struct gemm_isa gemm_neon, gemm_i8mm;
 #endif
 
-/* The i-th table that this machine can run, the best one first, generic last; NULL beyond. */
+/* The i-th table that this machine can run: best first, generic last, then NULL. */
 const struct gemm_isa *gemm_isa_at(uint32_t i);
 
 #endif

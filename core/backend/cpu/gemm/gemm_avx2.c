@@ -93,9 +93,9 @@ void gemm_ymm_quantize(const float *x, uint32_t n, int8_t *const q[2], struct ge
     }
 }
 
-/* ---- float weights: unpack leaves them where they are ---- */
+/* ---- float weights: unpack leaves them in place ---- */
 
-/* Most rows of a register tile: with the vectors of two panels 12 sums. */
+/* Maximum rows of a register tile: 12 sums with the vectors of two panels. */
 enum { FLOAT_ROWS = 3 };
 
 /* A register tile, constants but for w: n_vectors is 2 for one panel, 4 for two. */
@@ -204,8 +204,8 @@ static const uint8_t *widen_floats(int type, const uint8_t *w, uint32_t n_cols,
     return (const uint8_t *)wide;
 }
 
-/* Weights that are read once go from where they are, one panel after the other as they stand in
- * memory; for more rows they become f32 first. */
+/* For few rows each weight is read once, in place, one panel after the other; for more rows the
+ * panels are first converted to f32. */
 void gemm_ymm_multiply_float(const struct gemm_job *j) {
     _Alignas(32) float wide[GEMM_PANELS][GEMM_COLS][GEMM_OUTS];
     const bool once = j->n_rows <= FLOAT_ROWS;
@@ -251,7 +251,7 @@ PRODUCT(wide_halves, WIDE | HALVES)
 PRODUCT(wide_half_mins, WIDE | HALVES | MINS)
 #undef PRODUCT
 
-static void multiply(const struct gemm_job *j) {
+static void multiply_job(const struct gemm_job *j) {
     bool planes = j->x.q[1];
     clear_acc(j);
     switch (j->type) {
@@ -294,5 +294,5 @@ const struct gemm_isa gemm_avx2 = {
     .name = "avx2",
     .quantize = gemm_ymm_quantize,
     .unpack = gemm_ymm_unpack,
-    .multiply = multiply,
+    .multiply = multiply_job,
 };

@@ -28,7 +28,7 @@ ALWAYS_INLINE void load_two(int type, const uint8_t *w, uint64_t c, __m512 v[2])
     }
 }
 
-/* Asks for what is a way behind them. */
+/* Prefetches columns at a distance after them. */
 ALWAYS_INLINE void ask_two(int type, const uint8_t *w, uint64_t c) {
     const uint8_t *at = w + c * (type == QTYPE_F32 ? 64 : 32);
     gemm_avx512_ask(at);
@@ -128,8 +128,8 @@ static void floats_wide(const struct gemm_job *j, const uint8_t *w) {
     floats(j, 2, QTYPE_F32, w);
 }
 
-/* Weights that are read once go from where they are, one panel after the other as they stand in
- * memory; for more rows they become f32 first. */
+/* For few rows each weight is read once, in place, one panel after the other; for more rows the
+ * panels are first converted to f32. */
 static void multiply_floats(const struct gemm_job *j) {
     _Alignas(64) wide_panel wide[GEMM_PANELS];
     const bool once = j->n_rows <= ROWS_FLOATS;
@@ -149,7 +149,7 @@ static void multiply_floats(const struct gemm_job *j) {
 }
 
 /* The shifts are log2 of the offsets that unpack_avx512.c leaves in the codes. */
-static void multiply(const struct gemm_job *j) {
+static void multiply_job(const struct gemm_job *j) {
     uint32_t p = j->n_panels - 1, two = j->x.q[1] != NULL;
     switch (j->type) {
     case QTYPE_Q4_0:
@@ -203,7 +203,8 @@ ALWAYS_INLINE void store_planes(__m512i q, int8_t *high, int8_t *low) {
     _mm_storeu_si128((__m128i *)low, _mm512_cvtepi32_epi8(lo));
 }
 
-static void quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks) {
+static void quantize_columns(const float *x, uint32_t n, int8_t *const q[2],
+                             struct gemm_block *blocks) {
     const int most = q[1] ? GEMM_Q16 : GEMM_Q8;
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     const __m512i top = _mm512_set1_epi32(most), bottom = _mm512_set1_epi32(-most);
@@ -241,7 +242,7 @@ static void quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm
 
 const struct gemm_isa gemm_avx512 = {
     .name = "avx512",
-    .quantize = quantize,
+    .quantize = quantize_columns,
     .unpack = gemm_avx512_unpack,
-    .multiply = multiply,
+    .multiply = multiply_job,
 };

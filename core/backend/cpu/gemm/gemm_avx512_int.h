@@ -7,17 +7,17 @@
 
 #include <immintrin.h>
 
-/* The compiler forgets what it knows of this variable. */
+/* Discards the compiler's knowledge of this variable's value. */
 #define HIDE(v) __asm__("" : "+r"(v))
 
-/* Bytes from the reader of a panel to what it asks for. */
+/* Prefetch distance in a panel, in bytes. */
 enum { GEMM_AVX512_AHEAD = 8192 };
 
 ALWAYS_INLINE void gemm_avx512_ask(const uint8_t *at) {
     _mm_prefetch((const char *)at + GEMM_AVX512_AHEAD, _MM_HINT_T0);
 }
 
-/* Of floats the tile only says where they stand. */
+/* For float weights the tile only holds their address. */
 void gemm_avx512_unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile);
 const uint8_t *gemm_avx512_floats(const struct gemm_tile *tile);
 

@@ -16,7 +16,7 @@ PRODUCT(halves, HALVES)
 PRODUCT(half_mins, HALVES | MINS)
 #undef PRODUCT
 
-static void multiply(const struct gemm_job *j) {
+static void multiply_job(const struct gemm_job *j) {
     bool planes = j->x.q[1];
     clear_acc(j);
     switch (j->type) {
@@ -51,5 +51,5 @@ const struct gemm_isa gemm_avxvnni = {
     .name = "avxvnni",
     .quantize = gemm_ymm_quantize,
     .unpack = gemm_ymm_unpack,
-    .multiply = multiply,
+    .multiply = multiply_job,
 };

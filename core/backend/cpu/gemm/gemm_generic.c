@@ -35,20 +35,21 @@ static void quantize_block(const float *x, int8_t *hi, int8_t *lo, struct gemm_b
     block->s1 = block->d * (float)block->n1;
 }
 
-static void quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks) {
+static void quantize_columns(const float *x, uint32_t n, int8_t *const q[2],
+                             struct gemm_block *blocks) {
     for (uint32_t i = 0; i < n; i += GEMM_BLOCK)
         quantize_block(x + i, q[0] + i, q[1] ? q[1] + i : NULL, &blocks[i / GEMM_BLOCK]);
 }
 
 /* ---- tiles ---- */
 
-/* What a stretch holds, beside the codes of its type. */
-struct stretch {
+/* What a K block holds, beside the codes of its type. */
+struct k_block {
     const uint8_t *scales, *planes;
     uint32_t n_blocks;
 };
 
-static float get_f16(const struct stretch *s, uint32_t array, uint32_t out) {
+static float get_f16(const struct k_block *s, uint32_t array, uint32_t out) {
     uint16_t h;
     memcpy(&h, s->scales + 2 * (GEMM_OUTS * array + out), sizeof h);
     return f16_to_f32(h);
@@ -62,7 +63,7 @@ static int get_six(const uint8_t *base, uint32_t n, uint32_t i, uint32_t out) {
 }
 
 /* The scales of block or half i, and its min, for one output. */
-static void get_scale(int type, const struct stretch *s, uint32_t i, uint32_t out, float *scale,
+static void get_scale(int type, const struct k_block *s, uint32_t i, uint32_t out, float *scale,
                       float *min) {
     const uint8_t *by_out = s->scales + out, *mins = s->scales + 64 + 96;
     uint8_t packed;
@@ -111,7 +112,7 @@ static bool has_mins(int type) {
 
 /* Bytes in front of the planes, and of a block's planes. */
 static void sizes(int type, uint32_t n_blocks, uint32_t *scales, uint32_t *planes) {
-    uint32_t whole = (uint32_t)gemm_stretch_bytes(type, n_blocks * GEMM_BLOCK);
+    uint32_t whole = (uint32_t)gemm_k_block_bytes(type, n_blocks * GEMM_BLOCK);
     switch (type) {
     case QTYPE_Q8_0:
         *planes = 8 * 64;
@@ -196,14 +197,14 @@ static void unpack_floats(int type, const uint8_t *src, uint32_t n_cols, struct 
         }
 }
 
-static void unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
+static void unpack_tile(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
     uint32_t n_blocks = n_cols / GEMM_BLOCK, n_scales, scale_bytes, plane_bytes;
     if (is_float(type)) {
         unpack_floats(type, src, n_cols, tile);
         return;
     }
     sizes(type, n_blocks, &scale_bytes, &plane_bytes);
-    struct stretch s = {src, src + scale_bytes, n_blocks};
+    struct k_block s = {src, src + scale_bytes, n_blocks};
     n_scales = has_halves(type) ? 2 * n_blocks : n_blocks;
     for (uint32_t i = 0; i < n_scales; i++)
         for (uint32_t o = 0; o < GEMM_OUTS; o++)
@@ -246,7 +247,7 @@ static float multiply_block(int type, const struct gemm_tile *t, uint32_t out,
     return fmaf(t->min[2 * block + 1][out], a->s1, acc);
 }
 
-static void multiply(const struct gemm_job *j) {
+static void multiply_job(const struct gemm_job *j) {
     struct gemm_rows x = j->x;
     float *acc = j->acc;
     for (uint32_t r = 0; r < j->n_rows; r++) {
@@ -270,4 +271,4 @@ static void multiply(const struct gemm_job *j) {
     }
 }
 
-const struct gemm_isa gemm_generic = {"generic", quantize, unpack, multiply};
+const struct gemm_isa gemm_generic = {"generic", quantize_columns, unpack_tile, multiply_job};

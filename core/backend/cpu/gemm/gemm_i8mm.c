@@ -2,13 +2,13 @@
  * columns times two outputs of eight columns, four sums.
  *
  * A tile holds eight columns of an output side by side; rows are taken in pairs, a lone one twice.
- * Four rows and eight outputs at a time keep sums and results in registers over the whole stretch;
+ * Four rows and eight outputs at a time keep sums and results in registers over the whole K block;
  * one or two rows take 16 outputs. Pure functions; any thread. */
 #include "core/backend/cpu/gemm/gemm_neon_int.h"
 
 enum { MAX_PAIRS = MAX_ROWS / 2 };
 
-/* Up to four rows of a stretch in pairs: eight columns of one row, then of the other. */
+/* Up to four rows of a K block in pairs: eight columns of one row, then of the other. */
 struct input {
     int8_t q[2][GEMM_COLS / 8][MAX_PAIRS][16]; /* (plane, eight columns, pair) */
     bool two_planes;
@@ -105,19 +105,20 @@ static void multiply_quantized(const struct gemm_job *j) {
     }
 }
 
-static void multiply(const struct gemm_job *j) {
+static void multiply_job(const struct gemm_job *j) {
     if (is_float(j->type))
         multiply_float_job(j);
     else
         multiply_quantized(j);
 }
 
-static void unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
-    unpack_stretch(type, src, n_cols, true, tile);
+static void unpack_tile(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
+    unpack_k_block(type, src, n_cols, true, tile);
 }
 
-static void quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks) {
+static void quantize_columns(const float *x, uint32_t n, int8_t *const q[2],
+                             struct gemm_block *blocks) {
     quantize_row(x, n, q, blocks);
 }
 
-const struct gemm_isa gemm_i8mm = {"i8mm", quantize, unpack, multiply};
+const struct gemm_isa gemm_i8mm = {"i8mm", quantize_columns, unpack_tile, multiply_job};

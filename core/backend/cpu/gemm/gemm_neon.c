@@ -2,7 +2,7 @@
  *
  * A tile's group of four columns is four registers of four outputs; an activation's four columns
  * are one lane of a register that holds 16 columns of a row. Four rows and eight outputs at a time
- * keep sums and results in registers over the whole stretch; one or two rows take 16 outputs. Pure
+ * keep sums and results in registers over the whole K block; one or two rows take 16 outputs. Pure
  * functions; any thread. */
 #include "core/backend/cpu/gemm/gemm_neon_int.h"
 
@@ -73,19 +73,20 @@ static void multiply_quantized(const struct gemm_job *j) {
     }
 }
 
-static void multiply(const struct gemm_job *j) {
+static void multiply_job(const struct gemm_job *j) {
     if (is_float(j->type))
         multiply_float_job(j);
     else
         multiply_quantized(j);
 }
 
-static void unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
-    unpack_stretch(type, src, n_cols, false, tile);
+static void unpack_tile(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
+    unpack_k_block(type, src, n_cols, false, tile);
 }
 
-static void quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks) {
+static void quantize_columns(const float *x, uint32_t n, int8_t *const q[2],
+                             struct gemm_block *blocks) {
     quantize_row(x, n, q, blocks);
 }
 
-const struct gemm_isa gemm_neon = {"neon", quantize, unpack, multiply};
+const struct gemm_isa gemm_neon = {"neon", quantize_columns, unpack_tile, multiply_job};

@@ -280,7 +280,7 @@ ALWAYS_INLINE void unpack_scales_q6_k(const uint8_t *src, struct gemm_tile *tile
         put_scales(src, vld1q_s8((const int8_t *)src + 32 + 16 * s), false, tile->scale[s]);
 }
 
-ALWAYS_INLINE void unpack_stretch(int type, const uint8_t *src, uint32_t n_cols, bool paired,
+ALWAYS_INLINE void unpack_k_block(int type, const uint8_t *src, uint32_t n_cols, bool paired,
                                   struct gemm_tile *tile) {
     const uint32_t nb = n_cols / GEMM_BLOCK;
     const uint8_t *codes = src + 2 * GEMM_OUTS * nb; /* of the types with one f16 a block */

@@ -26,7 +26,7 @@ ALWAYS_INLINE void gemm_ymm_ask_ahead(const uint8_t *p, uint32_t bytes) {
         prefetch(p, AHEAD + i);
 }
 
-/* A tile of floats is where its panel's stretch is. */
+/* A tile of floats is where its panel's K block is. */
 ALWAYS_INLINE const uint8_t *gemm_ymm_floats(const struct gemm_tile *tile) {
     const uint8_t *w;
     memcpy(&w, tile->q, sizeof w);
@@ -308,7 +308,7 @@ ALWAYS_INLINE void block(uint32_t kind, uint32_t n_rows, const struct place *at,
     }
 }
 
-/* All blocks of the stretch and all panels for n_rows rows from row on. */
+/* All blocks of the K block and all panels for n_rows rows from row on. */
 ALWAYS_INLINE void tile_rows(const struct gemm_job *j, uint32_t kind, uint32_t n_rows,
                              uint32_t row) {
     uint32_t n_blocks = j->n_cols / GEMM_BLOCK;

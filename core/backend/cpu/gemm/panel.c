@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <string.h>
 
-/* One output's part of one stretch. */
+/* One output's part of one K block. */
 struct lane {
-    uint8_t *scales; /* the stretch's first byte */
+    uint8_t *scales; /* the K block's first byte */
     uint8_t *planes; /* first byte of its planes, at this output's four bytes of vector 0 */
     uint32_t out;    /* 0..15 */
     uint32_t n_blocks;
@@ -295,15 +295,15 @@ bool gemm_has_type(int type) {
     return layout_of(type) != NULL;
 }
 
-uint64_t gemm_stretch_bytes(int type, uint32_t n_cols) {
+uint64_t gemm_k_block_bytes(int type, uint32_t n_cols) {
     const struct layout *l = layout_of(type);
     if (type == QTYPE_BF16) n_cols += n_cols & 1;
     return (uint64_t)GEMM_OUTS * (n_cols / l->block_elems) * l->block_bytes;
 }
 
 uint64_t gemm_panel_bytes(int type, uint32_t n_in) {
-    return n_in / GEMM_COLS * gemm_stretch_bytes(type, GEMM_COLS) +
-           gemm_stretch_bytes(type, n_in % GEMM_COLS);
+    return n_in / GEMM_COLS * gemm_k_block_bytes(type, GEMM_COLS) +
+           gemm_k_block_bytes(type, n_in % GEMM_COLS);
 }
 
 bool gemm_weight_bytes(int type, uint64_t n_out, uint64_t n_in, uint64_t *bytes) {
@@ -316,7 +316,7 @@ bool gemm_weight_bytes(int type, uint64_t n_out, uint64_t n_in, uint64_t *bytes)
 
 /* ---- repacking ---- */
 
-/* row: n_cols values of output out, at this stretch. */
+/* row: n_cols values of output out, at this K block. */
 static void pack_floats(int type, const uint8_t *row, uint32_t out, uint32_t n_cols, uint8_t *dst) {
     if (type == QTYPE_F32)
         for (uint32_t c = 0; c < n_cols; c++)
@@ -329,13 +329,13 @@ static void pack_floats(int type, const uint8_t *row, uint32_t out, uint32_t n_c
             memcpy(dst + 4 * (GEMM_OUTS * (c / 2) + out) + 2 * (c % 2), row + 2 * c, 2);
 }
 
-/* n_cols columns from src on of up to 16 outputs, row_bytes apart, to a stretch at dst. */
-static void pack_stretch(const struct layout *layout, const uint8_t *src, uint64_t row_bytes,
+/* n_cols columns from src on of up to 16 outputs, row_bytes apart, to a K block at dst. */
+static void pack_k_block(const struct layout *layout, const uint8_t *src, uint64_t row_bytes,
                          uint32_t n_outs, uint32_t n_cols, uint8_t *dst) {
     struct lane l = {.scales = dst, .n_blocks = n_cols / GEMM_BLOCK};
     uint64_t n_file_blocks = n_cols / layout->block_elems;
     if (n_outs < GEMM_OUTS || (layout->type == QTYPE_BF16 && n_cols % 2))
-        memset(dst, 0, gemm_stretch_bytes(layout->type, n_cols));
+        memset(dst, 0, gemm_k_block_bytes(layout->type, n_cols));
     for (uint32_t o = 0; o < n_outs; o++, src += row_bytes) {
         l.out = o;
         l.planes = dst + GEMM_OUTS * n_file_blocks * layout->scale_bytes + 4 * o;
@@ -354,9 +354,9 @@ void gemm_pack_pair(int type, const uint8_t *rows, uint64_t row_bytes, uint32_t 
         const uint8_t *src = rows + (uint64_t)(c / layout->block_elems) * layout->block_bytes;
         for (uint32_t o = 0; o < n_outs; o += GEMM_OUTS) {
             uint32_t left = n_outs - o;
-            pack_stretch(layout, src + o * row_bytes, row_bytes,
+            pack_k_block(layout, src + o * row_bytes, row_bytes,
                          left < GEMM_OUTS ? left : GEMM_OUTS, n, dst);
-            dst += gemm_stretch_bytes(type, n);
+            dst += gemm_k_block_bytes(type, n);
         }
     }
 }

@@ -1,5 +1,5 @@
-/* unpack_avx2.c - a panel's stretch to a tile: unsigned codes (gemm_ymm_int.h), scales and mins in
- * f32; of float weights only where they are. The stretch is read once, from front to back, while
+/* unpack_avx2.c - a panel's K block to a tile: unsigned codes (gemm_ymm_int.h), scales and mins in
+ * f32; of float weights only where they are. The K block is read once, from front to back, while
  * its successors are on their way from memory. Pure functions; any thread. */
 #include "core/backend/cpu/gemm/gemm_ymm_int.h"
 
@@ -69,7 +69,7 @@ ALWAYS_INLINE void unpack_six(const uint8_t *six, uint32_t n, const __m256 d[2],
     }
 }
 
-/* Scales and mins of a stretch; returns where its planes begin. */
+/* Scales and mins of a K block; returns where its planes begin. */
 ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *src, uint32_t n_blocks,
                                            struct gemm_tile *t) {
     __m256 d[2], dmin[2];

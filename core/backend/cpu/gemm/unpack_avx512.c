@@ -1,4 +1,4 @@
-/* unpack_avx512.c - a stretch of a panel to a tile of byte codes and f32 scales, with AVX-512 (F,
+/* unpack_avx512.c - a K block of a panel to a tile of byte codes and f32 scales, with AVX-512 (F,
  * BW).
  *
  * Codes become unsigned bytes, as vpdpbusd wants its first factor: the format's own where it is not
@@ -81,7 +81,7 @@ ALWAYS_INLINE __m512 power_of_two(const uint8_t *e) {
     return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_small, small));
 }
 
-/* Scales and mins of a stretch; returns where its planes begin. */
+/* Scales and mins of a K block; returns where its planes begin. */
 ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *p, uint32_t nb,
                                            struct gemm_tile *t) {
     __m512 d, dmin;
