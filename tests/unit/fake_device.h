@@ -2,7 +2,7 @@
  * the K pool holds, at each slot, which token at which position was stored there. A row's logits
  * are a hash of the tokens that it finds through its block table, so a wrong slot, table, copy or
  * order shows at once: as other logits, and as a count of misplaced tokens. Steps and copies of
- * blocks happen in the order in which they were asked for, and not before somebody waits for them.
+ * blocks happen in the order in which they were enqueued, and not before a caller waits for them.
  * With fake_overlaps it samples tokens itself, and takes a step while another one is in flight.
  * Include in one test binary only: these definitions replace the archive's. */
 #ifndef INFERD_TESTS_FAKE_DEVICE_H
@@ -440,7 +440,7 @@ static int fake_forward(model *m, const struct model_batch *b, struct model_outp
         fake_require(m->ids[i] >= 0 && m->ids[i] < FAKE_VOCAB);
         *fake_slot_at(b->kv, b->slots[i]) = (struct fake_slot){m->ids[i], b->positions[i]};
     }
-    for (uint32_t i = 0; i < shape->n_rows; i++) { /* nobody else wrote there */
+    for (uint32_t i = 0; i < shape->n_rows; i++) { /* no other row wrote there */
         struct fake_slot *at = fake_slot_at(b->kv, b->slots[i]);
         fake_require(at->token == m->ids[i] && at->pos == b->positions[i]);
     }

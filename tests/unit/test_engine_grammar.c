@@ -38,13 +38,13 @@ static struct engine_config base_config(void) {
                                   .grammar_cache_bytes = 1 << 20};
 }
 
-static uint64_t look_units; /* that the worker spends on a look; 0: as it is */
+static uint64_t mask_units; /* that the worker spends on a mask; 0: the default */
 
 static engine *open_engine(const struct engine_config *c) {
     engine *en = NULL;
     err e = {0};
     CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
-    if (look_units) en->deferred.units = look_units; /* before the first request */
+    if (mask_units) en->deferred.units = mask_units; /* before the first request */
     return en;
 }
 
@@ -241,18 +241,18 @@ static void same_among_others(void) {
     run_together(&c, "small rings");
 }
 
-/* Each look is begun by the worker and made by the thread behind it; or some are. */
+/* All masks, or some, are begun by the worker and completed by the background thread. */
 static void same_beside_the_steps(void) {
     struct engine_config c = base_config();
-    for (look_units = 1; look_units < 2000; look_units *= 40) {
-        run_together(&c, "all looks deferred");
+    for (mask_units = 1; mask_units < 2000; mask_units *= 40) {
+        run_together(&c, "all masks deferred");
         c.grammar_cache_bytes = 0;
         c.context_length = 300;
         c.kv_cache_tokens = 304;
         run_together(&c, "deferred and preempted");
         c = base_config();
     }
-    look_units = 0;
+    mask_units = 0;
 }
 
 static void same_one_token_a_step(void) {

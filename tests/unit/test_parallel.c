@@ -252,7 +252,7 @@ static void test_refusals(void) {
     CHECK(backend_n_ranks(be) == 1 && backend_rank(be) == 0 && backend_peer(be, 0) == be);
     backend_buf *x = be_bytes(be, NULL, 64 * sizeof(float));
     backend_buf *y = be_bytes(be, NULL, 64 * sizeof(float));
-    backend_break_group(be); /* nobody waits */
+    backend_break_group(be); /* no rank waits */
     CHECK(backend_all_reduce(be, &(struct op_all_reduce){.x = x, .n_rows = 1, .n_cols = 64}) == 0);
     CHECK(backend_all_reduce(be, &(struct op_all_reduce){.x = x, .n_rows = 1, .n_cols = 65}) ==
           ERR_INVALID);

@@ -198,7 +198,7 @@ static void exact_tokens(void) {
         ran |= be != NULL;
         backend_close(be);
     }
-    if (!ran) SKIP("exact_tokens", "no device of this build draws tokens");
+    if (!ran) SKIP("exact_tokens", "no device of this build samples tokens");
 }
 
 static void broken_rows(void) {
@@ -220,7 +220,7 @@ static void broken_rows(void) {
     }
 }
 
-/* Chi-square of 2,000 draws over 8 tokens: 7 degrees of freedom, below 29.9 with probability 1 -
+/* Chi-square of 2,000 samples over 8 tokens: 7 degrees of freedom, below 29.9 with probability 1 -
  * 1e-4. */
 static void frequencies(void) {
     for (int i = 0; i < BE_N_ISAS; i++) {

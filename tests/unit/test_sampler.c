@@ -1,5 +1,5 @@
 /* test_sampler.c - the sampler against a naive float64 implementation (full sort), known answers of
- * the generator, distribution of draws. */
+ * the generator, distribution of samples. */
 #include "core/base/sample_math.h"
 #include "core/base/top.h"
 #include "core/engine/sampler.h"
@@ -193,7 +193,7 @@ static void compare_with_reference(uint32_t n, int rounds, bool coarse) {
         mismatches += got != ref_draw(probs, n, req.seed, req.index) || !may(h.mask, (uint32_t)got);
         penalty_history_fini(&history);
     }
-    CHECK_MSG(mismatches == 0, "vocabulary %u: %d of %d draws differ", n, mismatches, rounds);
+    CHECK_MSG(mismatches == 0, "vocabulary %u: %d of %d samples differ", n, mismatches, rounds);
     free(logits);
     free(probs);
     free(mask);
@@ -269,7 +269,7 @@ static void draws_from_few_tokens_are_those_from_the_row(void) {
     }
 }
 
-/* What looks at other tokens than the first ones says so. */
+/* Parameters that need more than the best tokens say so. */
 static void draws_that_need_the_row(void) {
     struct engine_params p;
     struct engine_logit_bias bias = {1, 1};
@@ -296,7 +296,7 @@ static void draws_that_need_the_row(void) {
     CHECK(sampler_n_top(&p, 1000) == 1);
 }
 
-/* Pearson's statistic of 40,000 draws stays under the 0.9999 quantile of its distribution. */
+/* Pearson's statistic of 40,000 samples stays under the 0.9999 quantile of its distribution. */
 static void draws_have_the_distribution(void) {
     enum { N = 16, DRAWS = 40000 };
     static const struct {

@@ -13,7 +13,7 @@ static struct {
 } t;
 
 struct setup {
-    uint32_t n_blocks, budget, chunk, n_seqs, queue, fresh;
+    uint32_t n_blocks, budget, chunk, n_seqs, queue, logprob_rows;
 };
 
 static void open_all(struct setup u) {
@@ -26,7 +26,7 @@ static void open_all(struct setup u) {
                               .prefill_chunk = u.chunk,
                               .max_sequences = u.n_seqs,
                               .max_queue = u.queue ? u.queue : 100,
-                              .max_prompt_logprob_rows = u.fresh};
+                              .max_prompt_logprob_rows = u.logprob_rows};
     err e;
     CHECK(kv_open(&kc, &t.cache, &e) == 0);
     CHECK(sched_new(&sc, t.cache, &t.s, &e) == 0);
@@ -372,7 +372,7 @@ static void test_fork_without_leader(void) {
     close_all();
 }
 
-static void test_fresh_takes_no_prefix(void) {
+static void test_all_rows_takes_no_prefix(void) {
     struct test_seq a, b;
     open_all((struct setup){.n_blocks = 20, .budget = 32, .chunk = 32, .n_seqs = 6});
     add(&a, 1000, 12, 30);
@@ -386,9 +386,10 @@ static void test_fresh_takes_no_prefix(void) {
     close_all();
 }
 
-static void test_fresh_rows_are_bounded(void) {
+static void test_logprob_rows_are_bounded(void) {
     struct test_seq a, b, c;
-    open_all((struct setup){.n_blocks = 40, .budget = 32, .chunk = 32, .n_seqs = 6, .fresh = 5});
+    open_all(
+        (struct setup){.n_blocks = 40, .budget = 32, .chunk = 32, .n_seqs = 6, .logprob_rows = 5});
     add(&a, 1000, 12, 30);
     add(&b, 2000, 12, 30);
     add(&c, 3000, 40, 50);
@@ -456,8 +457,8 @@ int main(void) {
     RUN(test_paused_is_first_victim);
     RUN(test_forks);
     RUN(test_fork_without_leader);
-    RUN(test_fresh_takes_no_prefix);
-    RUN(test_fresh_rows_are_bounded);
+    RUN(test_all_rows_takes_no_prefix);
+    RUN(test_logprob_rows_are_bounded);
     RUN(test_failed_plan_is_repeated);
     RUN(test_more_sequences_than_budget);
     return check_done();

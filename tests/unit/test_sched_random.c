@@ -136,7 +136,7 @@ static void remove_live(struct live *q) {
     t.n_cached_tokens += q->s.n_cached;
     sched_remove(t.s, &q->s);
     CHECK(q->s.state == SCHED_DONE);
-    memset(q, 0xee, sizeof *q); /* the owner frees it: nobody may look again */
+    memset(q, 0xee, sizeof *q); /* the owner frees it: it must not be read again */
     q->used = false;
 }
 
@@ -173,7 +173,7 @@ static uint32_t n_holders(int32_t block) {
 
 static void check_plan(const struct sched_plan *plan) {
     bool planned[MAX_LIVE] = {false}, runnable = false;
-    uint32_t n_rows = 0, n_decode = 0, n_fresh = 0, n_running = 0;
+    uint32_t n_rows = 0, n_decode = 0, n_all_rows = 0, n_running = 0;
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const struct sched_item *item = &plan->items[i];
         const struct live *q = (const struct live *)item->seq;
@@ -184,11 +184,11 @@ static void check_plan(const struct sched_plan *plan) {
         CHECK(item->wants_logits == (item->n_rows == behind));
         n_rows += item->n_rows;
         n_decode += behind == 1;
-        n_fresh += q->s.all_rows ? item->n_rows : 0;
+        n_all_rows += q->s.all_rows ? item->n_rows : 0;
     }
     CHECK(n_rows == plan->n_rows && n_rows <= t.sc.max_batch_tokens);
     CHECK(n_decode == plan->n_decode_rows);
-    CHECK(!t.sc.max_prompt_logprob_rows || n_fresh <= t.sc.max_prompt_logprob_rows);
+    CHECK(!t.sc.max_prompt_logprob_rows || n_all_rows <= t.sc.max_prompt_logprob_rows);
     if (n_decode) CHECK(n_rows - n_decode <= t.sc.prefill_chunk);
     for (int i = 0; i < MAX_LIVE; i++) {
         const struct live *q = &t.live[i];

@@ -48,7 +48,7 @@ struct job {
     struct engine_request req;
 };
 
-static bool chainable; /* all jobs, from now on */
+static bool overlaps; /* all jobs, from now on */
 static void random_job(struct job *j, struct bell *b) {
     static const int32_t common[MAX_PROMPT] = {0}; /* many prompts share a beginning */
     struct engine_params *p = &j->req.params;
@@ -74,13 +74,13 @@ static void random_job(struct job *j, struct bell *b) {
     if (rng_next(&rng) % 4 == 0) p->prompt_logprobs = true;
     p->n_logprobs = (int)(rng_next(&rng) % 4) - 1;
     p->ignore_eos = rng_next(&rng) % 4 == 0;
-    bool plain = rng_next(&rng) % 3 == 0; /* draws from a few tokens */
+    bool plain = rng_next(&rng) % 3 == 0; /* samples from a few tokens */
     if (plain)
         p->sampling.repetition_penalty = 1,
         p->sampling.frequency_penalty = p->sampling.presence_penalty = 0;
     if (plain) p->n_logprobs = -1, p->sampling.top_k = 1 + rng_next(&rng) % 30;
     p->priority = (int)(rng_next(&rng) % 3);
-    if (chainable) { /* what lets a step begin before the one in front is finished */
+    if (overlaps) { /* lets the next step begin before this one is finished */
         p->prompt_logprobs = false;
         plain = true;
     }
@@ -398,7 +398,7 @@ static void queue_bound_is_exact(void) {
     free(s);
 }
 
-/* Streams that nobody reads, as many as can run, over a cache that they fill: the others end. */
+/* Streams without readers, as many as can run, fill the cache: the others still end. */
 static void slow_readers_stop_nobody(void) {
     enum { SLOW = 4, QUICK = 12 };
     struct engine_config c = base_config();
@@ -442,7 +442,7 @@ static void decode_steps_are_foreseen(void) {
     struct engine_stats stats;
     bell_init(&b);
     c.max_batch_tokens = c.prefill_chunk = 1000;
-    c.stream_events = 1000; /* nobody waits for a reader */
+    c.stream_events = 1000; /* no sequence waits for its reader */
     engine *en = open_engine(&c);
     int guesses = atomic_load(&fake_guesses), right = atomic_load(&fake_right_guesses);
     for (int i = 0; i < N; i++) {
@@ -608,7 +608,8 @@ static void cancel_while_paused_or_waiting(void) {
         jobs[i].req.params.max_tokens = 30;
         CHECK(engine_submit(en, &jobs[i].req, &r[i].stream, NULL) == 0);
     }
-    /* Each pauses after its first token, with steps that overlap its second; nobody reads. */
+    /* Each pauses after its first token, with steps that overlap its second; there are no readers.
+     */
     bell_wait(&b, 0);
     for (int i = 0; i < 3; i++)
         engine_stream_cancel(r[i].stream);
@@ -751,7 +752,7 @@ static void requests_are_checked(void) {
     free(r);
 }
 
-/* The same over a device that draws tokens and takes a step before the one in front is finished:
+/* The same with a device that samples tokens and takes a step before the previous one is finished:
  * what cannot be known beforehand (ends, cancels, full streams, preemptions) comes a step late. */
 static void all_while_steps_overlap(void) {
     int before = atomic_load(&fake_token_copies);
@@ -771,9 +772,9 @@ static void all_while_steps_overlap(void) {
 }
 
 static void all_while_every_step_may_overlap(void) {
-    chainable = true;
+    overlaps = true;
     all_while_steps_overlap();
-    chainable = false;
+    overlaps = false;
 }
 
 int main(int argc, char **argv) {

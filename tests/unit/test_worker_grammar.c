@@ -18,7 +18,7 @@
 
 static struct bell bell;
 
-/* The thread of deferred looks asks for its time before and after each slice: there a test holds
+/* The thread of deferred masks reads its time before and after each slice: there a test holds
  * it.
  */
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -212,12 +212,12 @@ static struct engine_config random_config(void) {
 
 static uint64_t n_forced_in_all, n_preemptions, n_deferred;
 
-/* Units for a look on the worker: next to none, some, all. */
+/* Units for a mask on the worker: almost none, some, all. */
 static engine *open_engine(const struct engine_config *c, uint64_t units) {
     engine *en = NULL;
     err e = {0};
     CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
-    en->deferred.units = units; /* before the first request: nobody reads it yet */
+    en->deferred.units = units; /* before the first request: no thread reads it yet */
     return en;
 }
 
@@ -280,7 +280,7 @@ static void as_if_alone_and_token_by_token(void) {
     CHECK(n_forced_in_all > 100 && n_preemptions > 10 && n_deferred > 1000);
 }
 
-/* ---- while looks are held ---- */
+/* ---- while masks are held ---- */
 
 enum { N_HELD = 6, N_FREE = 6, N_ALL = N_HELD + N_FREE };
 
@@ -371,7 +371,7 @@ static void *stop_engine(void *en) {
     return NULL;
 }
 
-/* With looks waiting and one being made. */
+/* With masks waiting and one being computed. */
 static void a_stop_ends_held_ones(void) {
     for (int round = 0; round < n_rounds; round++) {
         struct engine_config c = random_config();
@@ -384,7 +384,7 @@ static void a_stop_ends_held_ones(void) {
         if (round % 2) read_until(&r[0], 3);
         set_gate(true);
         CHECK(pthread_create(&stopper, NULL, stop_engine, en) == 0);
-        read_all(r, N_HELD, &bell); /* the streams' ends do not wait for the look */
+        read_all(r, N_HELD, &bell); /* the streams' ends do not wait for the mask */
         for (int i = 0; i < N_HELD; i++)
             CHECK(r[i].n_final == 1 && (r[i].final.error.code == ERR_STOPPING || round % 2));
         set_gate(false);
@@ -396,7 +396,7 @@ static void a_stop_ends_held_ones(void) {
     }
 }
 
-/* The device fails while looks are held: all ends at once. */
+/* The device fails while masks are held: all streams end at once. */
 static void a_failing_device_ends_held_ones(void) {
     struct engine_config c = base_config();
     struct job *jobs = calloc(N_ALL, sizeof *jobs);
@@ -437,7 +437,7 @@ static void what_stays_dear_is_given_up(void) {
             continue;
         }
         CHECK(r[i].n_final == 1 && r[i].final.error.code == ERR_WORK);
-        CHECK_MSG(r[i].n_tokens <= 11, "%d tokens", r[i].n_tokens); /* 12 looks, the first before */
+        CHECK_MSG(r[i].n_tokens <= 11, "%d tokens", r[i].n_tokens); /* 12 masks, the first before */
     }
     free_all(r, N_ALL);
     check_idle(en, &stats);
