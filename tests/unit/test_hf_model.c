@@ -494,13 +494,17 @@ static void odd_tensors_are_named(void) {
         int code;
         const char *says;
     } rows[] = {
-        {"model.layers.0.mlp.other.weight", "F32", "4", 4, ERR_UNSUPPORTED, "no counterpart"},
-        {"transformer.h.0.attn.weight", "F32", "4", 4, ERR_UNSUPPORTED, "no counterpart"},
-        {"model.layers.1.mlp.up_proj.weight", "F32", "4", 4, ERR_UNSUPPORTED, "config.json lacks"},
+        {"model.layers.0.mlp.other.weight", "F32", "4", 4, ERR_UNSUPPORTED,
+         "is not known for this family"},
+        {"transformer.h.0.attn.weight", "F32", "4", 4, ERR_UNSUPPORTED,
+         "is not known for this family"},
+        {"model.layers.1.mlp.up_proj.weight", "F32", "4", 4, ERR_UNSUPPORTED,
+         "beyond those of config.json"},
         {"model.layers.99999999.mlp.up_proj.weight", "F32", "4", 4, ERR_UNSUPPORTED,
-         "no counterpart"},
+         "is not known for this family"},
         {"model.layers.0.self_attn.q_proj.weight", "F32", "4,2", 8, ERR_FORMAT, "whole heads"},
-        {"model.layers.0.mlp.up_proj.weight", "U8", "4,2", 8, ERR_UNSUPPORTED, "cannot have"},
+        {"model.layers.0.mlp.up_proj.weight", "U8", "4,2", 8, ERR_UNSUPPORTED,
+         "not supported for weights"},
         {"model.layers.0.mlp.up_proj.weight", "F32", "0,2", 0, ERR_FORMAT, "any elements"},
         {"model.layers.0.mlp.up_proj.weight", "F32", "1,1,2,2", 4, ERR_FORMAT, "1 to 3"},
         {"model.layers.0.mlp.experts.0.up_proj.weight", "F32", "2,2", 4, ERR_FORMAT, "expert"},
@@ -522,7 +526,7 @@ static void odd_tensors_are_named(void) {
     begin(&s, 1);
     add(&s, "model.layers.0.mlp.experts.1.up_proj.weight", "F16", "6,4", 24);
     write_shard(&s, "model.safetensors", 0);
-    refused(ERR_FORMAT, "tensors of 1 of 3 experts are there");
+    refused(ERR_FORMAT, "tensors of 1 of 3 experts");
     begin(&s, 1);
     add(&s, "model.embed_tokens.weight", "F32", "7,14", 98);
     write_shard(&s, "model.safetensors", 0);
@@ -547,9 +551,9 @@ static void members_without_counterpart_are_refused(void) {
     } rows[] = {
         {"{\"model_type\":\"bert\"}", "'bert' are not supported", ERR_UNSUPPORTED},
         {"{\"architectures\":[\"GPT2LMHeadModel\"]}", "'GPT2LMHeadModel'", ERR_UNSUPPORTED},
-        {"{}", "no 'model_type'", ERR_FORMAT},
+        {"{}", "'model_type' is missing", ERR_FORMAT},
         {"[]", "not a JSON object", ERR_FORMAT},
-        {"{\"model_type\":\"gemma3\"}", "no 'text_config'", ERR_FORMAT},
+        {"{\"model_type\":\"gemma3\"}", "'text_config' is missing", ERR_FORMAT},
         {"{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"gptq\"}}",
          "quantized ('gptq')", ERR_UNSUPPORTED},
         {"{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"mxfp4\"}}",
@@ -576,7 +580,7 @@ static void members_without_counterpart_are_refused(void) {
         {"{\"model_type\":\"qwen3\",\"num_hidden_layers\":1,\"layer_types\":[\"chunked\"]}",
          "'chunked'", ERR_UNSUPPORTED},
         {"{\"model_type\":\"llama\",\"num_hidden_layers\":1025}", "num_hidden_layers", ERR_FORMAT},
-        {"{\"model_type\":\"llama\",\"num_hidden_layers\":\"3\"}", "is no number", ERR_FORMAT},
+        {"{\"model_type\":\"llama\",\"num_hidden_layers\":\"3\"}", "is not a number", ERR_FORMAT},
         {"{\"model_type\":\"llama\",\"hidden_size\":10.5}", "hidden_size", ERR_FORMAT},
         {"{\"model_type\":\"llama\",\"num_attention_heads\":8192}", "8192 heads", ERR_FORMAT},
     };

@@ -281,9 +281,9 @@ static void a_folder_around_a_model_is_read(void) {
     CHECK(sp_the > 0 && encodes_to(t, "the", 0, &sp_the, 1));
     tokenizer_close(t);
     put_file(names[1], "{\"added_tokens_decoder\":{\"4x\":{\"content\":\"y\"}}}");
-    CHECK(tokenizer_open(folder, &t, &e) == ERR_FORMAT && strstr(e.msg, "'4x' is no token's id"));
+    CHECK(tokenizer_open(folder, &t, &e) == ERR_FORMAT && strstr(e.msg, "'4x' is not a token id"));
     put_file(names[0], "{\"x\":-5}");
-    CHECK(tokenizer_open(folder, &t, &e) == ERR_FORMAT && strstr(e.msg, "no whole number"));
+    CHECK(tokenizer_open(folder, &t, &e) == ERR_FORMAT && strstr(e.msg, "not an integer"));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         drop_file(names[i]);
     cJSON_Delete(texts);

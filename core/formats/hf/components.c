@@ -1,5 +1,5 @@
-/* hf/components.c - normalizer, pre_tokenizer, decoder and post_processor of a tokenizer.json: a
- * Sequence is laid flat, what is not known is refused by its name. Pure; any thread. */
+/* hf/components.c - normalizer, pre_tokenizer, decoder and post_processor of a tokenizer.json. A
+ * Sequence is flattened; an unknown component is refused by its name. Pure; any thread. */
 #include "core/formats/hf/tokenizer_int.h"
 
 #include <string.h>
@@ -8,13 +8,13 @@ enum { MAX_DEPTH = 8, SHOWN_BYTES = 40 };
 
 #define GPT2_WORDS                                                                                 \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-/* \w as Unicode recommends it; patterns have another one. */
+/* \w as recommended by Unicode; PCRE2's differs. */
 #define WORD_CHARACTERS                                                                            \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}"                       \
     "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 #define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 
-/* Where a component's steps go. */
+/* Destination of a component's steps. */
 struct target {
     const char *what; /* "normalizer", for errors */
     const char *list; /* name of a Sequence's list */
@@ -23,12 +23,12 @@ struct target {
     int (*read)(const struct target *to, const char *type, const cJSON *node, err *e);
 };
 
-static int refuse(const struct target *to, const char *type, const char *why, err *e) {
+static int err_unsupported(const struct target *to, const char *type, const char *why, err *e) {
     return err_set(e, ERR_UNSUPPORTED, "%s '%.*s' is not supported%s", to->what, SHOWN_BYTES, type,
                    why);
 }
 
-/* Hands each component to to->read, in order. */
+/* Passes each component to to->read, in order. */
 static int walk(const struct target *to, const cJSON *node, int depth, err *e) {
     if (!node || cJSON_IsNull(node)) return 0;
     const char *type = hf_text(node, "type");
@@ -36,8 +36,8 @@ static int walk(const struct target *to, const cJSON *node, int depth, err *e) {
     if (strcmp(type, "Sequence") != 0) return to->read(to, type, node, e);
     const cJSON *list = hf_member(node, to->list), *item;
     if (!cJSON_IsArray(list) || depth == MAX_DEPTH)
-        return err_set(e, ERR_FORMAT, "a %s Sequence has no list '%s', or lies too deep", to->what,
-                       to->list);
+        return err_set(e, ERR_FORMAT, "a %s Sequence has no list '%s', or is nested too deeply",
+                       to->what, to->list);
     cJSON_ArrayForEach(item, list) {
         int rc = walk(to, item, depth + 1, e);
         if (rc) return rc;
@@ -84,7 +84,7 @@ static int read_normalizer(const struct target *to, const char *type, const cJSO
         step.content = hf_text(node, "prepend");
         if (!step.content) return err_set(e, ERR_FORMAT, "a normalizer Prepend has no text");
     } else {
-        return refuse(to, type, "", e);
+        return err_unsupported(to, type, "", e);
     }
     return add_step(to, step, e);
 }
@@ -111,7 +111,7 @@ static int read_behavior(const struct target *to, const cJSON *node, struct hf_s
         step->behavior = (enum hf_behavior)i;
         return 0;
     }
-    return refuse(to, name, " as behavior", e);
+    return err_unsupported(to, name, " as behavior", e);
 }
 
 static int add_split(const struct target *to, const char *pattern, enum hf_behavior behavior,
@@ -132,14 +132,16 @@ static int read_byte_level(const struct target *to, const cJSON *node, err *e) {
     return rc ? rc : add_step(to, (struct hf_step){.kind = HF_BYTE_LEVEL}, e);
 }
 
-/* Older files say add_prefix_space, newer ones prepend_scheme. */
+/* Older files have add_prefix_space, newer ones prepend_scheme. */
 static int read_scheme(const struct target *to, const cJSON *node, enum hf_prepend *scheme,
                        err *e) {
     const char *name = hf_text(node, "prepend_scheme");
     *scheme = hf_flag(node, "add_prefix_space", true) ? HF_PREPEND_ALWAYS : HF_PREPEND_NEVER;
     if (!name || strcmp(name, "always") == 0) return 0;
     *scheme = strcmp(name, "first") == 0 ? HF_PREPEND_FIRST : HF_PREPEND_NEVER;
-    return *scheme || strcmp(name, "never") == 0 ? 0 : refuse(to, name, " as prepend_scheme", e);
+    return *scheme || strcmp(name, "never") == 0
+               ? 0
+               : err_unsupported(to, name, " as prepend_scheme", e);
 }
 
 static int read_metaspace(const struct target *to, const cJSON *node, err *e) {
@@ -180,7 +182,7 @@ static int read_pre_tokenizer(const struct target *to, const char *type, const c
             return err_set(e, ERR_FORMAT, "a CharDelimiterSplit has no delimiter");
         return add_step(to, step, e);
     }
-    return refuse(to, type, "", e);
+    return err_unsupported(to, type, "", e);
 }
 
 int hf_read_pre_tokenizer(const cJSON *node, struct hf_tokenizer *t, err *e) {
@@ -192,8 +194,7 @@ int hf_read_pre_tokenizer(const cJSON *node, struct hf_tokenizer *t, err *e) {
     return walk(&to, node, 0, e);
 }
 
-/* What a decoder does is fixed: marks become spaces, byte tokens their bytes. A decoder that does
- * something else is refused. */
+/* Decoding is fixed: marks become spaces, byte tokens their bytes. Any other decoder is refused. */
 static int read_decoder(const struct target *to, const char *type, const cJSON *node, err *e) {
     if (strcmp(type, "ByteLevel") == 0) {
         to->t->decodes_bytes = true;
@@ -212,18 +213,20 @@ static int read_decoder(const struct target *to, const char *type, const cJSON *
         int rc = read_pattern(to, node, &step, e);
         if (rc) return rc;
         bool mark = step.literal && strcmp(step.pattern, "\xe2\x96\x81") == 0;
-        return mark && content && strcmp(content, " ") == 0 ? 0 : refuse(to, type, " like this", e);
+        return mark && content && strcmp(content, " ") == 0
+                   ? 0
+                   : err_unsupported(to, type, " like this", e);
     }
     if (strcmp(type, "Strip") == 0) {
         const cJSON *start = hf_member(node, "start"), *stop = hf_member(node, "stop");
         bool known = content && strcmp(content, " ") == 0 && cJSON_IsNumber(start) &&
                      (start->valueint == 0 || start->valueint == 1) &&
                      (!stop || stop->valueint == 0);
-        if (!known) return refuse(to, type, " like this", e);
+        if (!known) return err_unsupported(to, type, " like this", e);
         to->t->decoder_strips_space |= start->valueint == 1;
         return 0;
     }
-    return refuse(to, type, "", e);
+    return err_unsupported(to, type, "", e);
 }
 
 int hf_read_decoder(const cJSON *node, struct hf_tokenizer *t, err *e) {
@@ -231,7 +234,7 @@ int hf_read_decoder(const cJSON *node, struct hf_tokenizer *t, err *e) {
     return walk(&to, node, 0, e);
 }
 
-/* Ids that a template puts on one side. */
+/* Ids that a template adds on one side. */
 static int add_ids(int32_t *ids, unsigned *n, const cJSON *list, err *e) {
     const cJSON *item;
     cJSON_ArrayForEach(item, list) {
@@ -267,7 +270,7 @@ static int read_template(const cJSON *node, struct hf_tokenizer *t, err *e) {
     return behind ? 0 : err_set(e, ERR_FORMAT, "the post_processor's template has no text");
 }
 
-/* "cls": ["[CLS]", 101] in front, "sep" behind. */
+/* "cls": ["[CLS]", 101] before the text, "sep" after it. */
 static int read_pair(const cJSON *node, const char *name, int32_t *ids, unsigned *n, err *e) {
     const cJSON *id = cJSON_GetArrayItem(hf_member(node, name), 1);
     if (!id || *n == HF_MAX_ADDED_IDS)
@@ -284,7 +287,7 @@ static int read_post_processor(const struct target *to, const char *type, const 
         int rc = read_pair(node, "cls", t->before, &t->n_before, e);
         return rc ? rc : read_pair(node, "sep", t->behind, &t->n_behind, e);
     }
-    return refuse(to, type, "", e);
+    return err_unsupported(to, type, "", e);
 }
 
 int hf_read_post_processor(const cJSON *node, struct hf_tokenizer *t, err *e) {

@@ -101,7 +101,7 @@ static int read_number(struct hf_reader *r, const cJSON *item, const char *name,
         *v = item->valuedouble;
         return 0;
     }
-    return err_set_param(r->e, ERR_FORMAT, name, "member '%s' is no number", name);
+    return err_set_param(r->e, ERR_FORMAT, name, "member '%s' is not a number", name);
 }
 
 int hf_read_count(struct hf_reader *r, const char *name, uint64_t fallback, uint64_t min,
@@ -112,8 +112,8 @@ int hf_read_count(struct hf_reader *r, const char *name, uint64_t fallback, uint
     if (rc) return rc;
     if (!(v >= (double)min && v <= (double)max) || v != floor(v))
         return err_set_param(r->e, ERR_FORMAT, name,
-                             "member '%s' is %g, no whole number in %" PRIu64 "..%" PRIu64, name, v,
-                             min, max);
+                             "member '%s' is %g, expected an integer from %" PRIu64 " to %" PRIu64,
+                             name, v, min, max);
     *out = (uint64_t)v;
     return 0;
 }
@@ -174,7 +174,7 @@ static const struct hf_family *find_family(const char *model_type, const char *c
     return NULL;
 }
 
-/* A model of text and images: its text model's members lie in text_config. */
+/* A model of text and images has its text model's members in text_config. */
 static bool is_wrapper(const char *model_type) {
     return model_type && strcmp(model_type, "gemma3") == 0;
 }
@@ -190,13 +190,14 @@ static int choose_family(struct hf_reader *r) {
     if (is_wrapper(model_type)) {
         r->json = hf_value(r->root, "text_config");
         if (!cJSON_IsObject(r->json))
-            return err_set_param(r->e, ERR_FORMAT, "text_config", "there is no 'text_config'");
+            return err_set_param(r->e, ERR_FORMAT, "text_config",
+                                 "member 'text_config' is missing");
         model_type = "gemma3_text";
     }
     r->config->family = find_family(model_type, model_type ? NULL : class_name);
     if (r->config->family) return 0;
     if (!model_type && !class_name)
-        return err_set_param(r->e, ERR_FORMAT, "model_type", "there is no 'model_type'");
+        return err_set_param(r->e, ERR_FORMAT, "model_type", "member 'model_type' is missing");
     for (size_t i = 0; i < N_FAMILIES && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                                  families[i].model_type);
@@ -205,7 +206,7 @@ static int choose_family(struct hf_reader *r) {
                          model_type ? model_type : class_name, known);
 }
 
-/* ---- what must not be ignored ---- */
+/* ---- members that must not be ignored ---- */
 
 static int check_quantization(struct hf_reader *r) {
     const cJSON *q = hf_value(r->root, "quantization_config");
@@ -215,8 +216,8 @@ static int check_quantization(struct hf_reader *r) {
     bool ours = r->config->family->traits & HF_GPT_OSS;
     if (method && strcmp(method, "mxfp4") == 0 && ours) return 0;
     return err_set_param(r->e, ERR_UNSUPPORTED, "quantization_config",
-                         "its weights are quantized ('%.*s'): take the model's unquantized "
-                         "folder, or a GGUF of it",
+                         "its weights are quantized ('%.*s'): use the unquantized folder of the "
+                         "model, or a GGUF of it",
                          SHOWN_BYTES, method ? method : "unknown");
 }
 
@@ -228,7 +229,7 @@ static int check_activation(struct hf_reader *r) {
     const char *act = hf_text(r->json, name);
     bool known =
         !act || (!is_gelu && strcmp(act, "silu") == 0) || (!is_gelu && strcmp(act, "swish") == 0);
-    /* The first gemma files say "gelu" and mean the approximation. */
+    /* The first gemma files have "gelu" for the approximation. */
     if (is_gelu && act && strcmp(name, "hidden_act") == 0) known = strcmp(act, "gelu") == 0;
     for (size_t i = 0; is_gelu && act && i < sizeof gelu / sizeof gelu[0]; i++)
         known = known || strcmp(act, gelu[i]) == 0;
@@ -238,14 +239,14 @@ static int check_activation(struct hf_reader *r) {
                          SHOWN_BYTES, act, r->config->family->model_type);
 }
 
-/* A member that must have one value, or be left out. */
+/* Checks a member that must have one value or be missing. */
 static int check_real(struct hf_reader *r, const char *name, double only) {
     double v;
     int rc = hf_read_real(r, r->json, name, only, &v);
     if (rc || v == only) return rc;
     return err_set_param(r->e, ERR_UNSUPPORTED, name,
-                         "member '%s' is %g: only %g is supported for %s", name, v, only,
-                         r->config->family->model_type);
+                         "member '%s' is %g, expected %g: no other value is supported for %s", name,
+                         v, only, r->config->family->model_type);
 }
 
 static int check_members(struct hf_reader *r) {
@@ -283,7 +284,7 @@ static int read_nope(struct hf_reader *r, bool *rotated) {
         rotated[i] = (i + 1) % interval != 0;
         if (list && !cJSON_IsNumber(item))
             return err_set_param(r->e, ERR_FORMAT, "no_rope_layers",
-                                 "member 'no_rope_layers' is no list of a number for each layer");
+                                 "member 'no_rope_layers' is not a list of one number per layer");
         if (item) {
             rotated[i] = item->valuedouble != 0;
             item = item->next;
@@ -303,7 +304,7 @@ static int read_layer_types(struct hf_reader *r, const cJSON *list, bool *window
     for (uint32_t i = 0; i < r->config->n_layers; i++, item = item->next) {
         if (!cJSON_IsString(item))
             return err_set_param(r->e, ERR_FORMAT, "layer_types",
-                                 "member 'layer_types' is no list of a text for each layer");
+                                 "member 'layer_types' is not a list of one string per layer");
         windowed[i] = strcmp(item->valuestring, "sliding_attention") == 0;
         if (!windowed[i] && strcmp(item->valuestring, "full_attention") != 0)
             return err_set_param(r->e, ERR_UNSUPPORTED, "layer_types",
@@ -333,7 +334,7 @@ static int guess_windows(struct hf_reader *r, const bool *rotated, bool *windowe
     return rc;
 }
 
-/* Keys only where they differ from what GGUF takes for granted of the architecture. */
+/* Writes keys only if they differ from what GGUF readers assume for the architecture. */
 static void put_windows(struct hf_reader *r, const bool *windowed) {
     const struct hf_config *c = r->config;
     bool any = false, usual = c->family->window == HF_WINDOW_ALL;
@@ -384,7 +385,7 @@ static int read_sizes(struct hf_reader *r) {
                        1 << 16, &c->n_kv_heads)) ||
         (rc = read_u32(r, "max_position_embeddings", f->max_positions, INT32_MAX, &positions)))
         return rc;
-    /* null: as many as heads, whatever the default is */
+    /* null: as many as heads, not the default */
     if (cJSON_IsNull(hf_member(r->json, "num_key_value_heads"))) c->n_kv_heads = c->n_heads;
     c->max_positions = positions;
     c->tied =
@@ -474,7 +475,8 @@ static int put_caps(struct hf_reader *r) {
     }
     int rc = hf_read_real(r, r->json, "query_pre_attn_scalar", 256, &v);
     if (rc) return rc;
-    if (!(v > 0)) return hf_refuse(r, "query_pre_attn_scalar", "only a positive number can be");
+    if (!(v > 0))
+        return hf_refuse(r, "query_pre_attn_scalar", "only a positive number is supported");
     if (v != c->head_dim) hf_put_f32(r, "attention.scale", 1 / sqrt(v));
     return 0;
 }

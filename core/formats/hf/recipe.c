@@ -1,5 +1,5 @@
-/* hf/recipe.c - bytes of tensors that a folder stores in another order or type than GGUF. Pure; any
- * thread: nothing is kept between calls. */
+/* hf/recipe.c - computes tensors that a folder stores in another order or type than GGUF. Pure; any
+ * thread: no state between calls. */
 #include "core/formats/hf/model_int.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ static uint64_t unit_bytes(int type) {
     return qtype_find(type)->block_bytes;
 }
 
-/* Rows lie in a source as they are needed. */
+/* True if a source stores the rows in GGUF's layout. */
 static bool is_copy(const struct hf_recipe *k, int type) {
     return k->n_sources && !k->scales && !k->transposed && k->add == 0 &&
            hf_source_type(k->sources[0]) == type;
@@ -38,7 +38,8 @@ const void *hf_recipe_place(const struct hf_recipe *k, int type) {
     return k->sources[0]->data;
 }
 
-/* Row r of Q or K for pairs (2i, 2i + 1) comes from a head's halves: pair i is row i of each. */
+/* Row r of Q or K, ordered for pairs (2i, 2i + 1), comes from a head's halves: pair i is row i of
+ * each half. */
 static uint64_t source_row(const struct hf_recipe *k, uint64_t r) {
     if (k->permuted_heads) {
         uint64_t head_dim = k->n_rows / k->permuted_heads, j = r % head_dim;

@@ -14,15 +14,15 @@ struct rope {
     double factor;
 };
 
-/* A number of the parameters; where it is not there, of config.json itself. */
+/* Reads a number of the parameters, or of config.json itself if it is missing there. */
 static int read_either(struct hf_reader *r, const struct rope *rope, const char *name,
                        double fallback, double *out) {
     const cJSON *object = hf_value(rope->params, name) ? rope->params : r->json;
     return hf_read_real(r, object, name, fallback, out);
 }
 
-static int bad(struct hf_reader *r, const char *name) {
-    return err_set_param(r->e, ERR_FORMAT, name, "rope: '%s' has an impossible value", name);
+static int err_value(struct hf_reader *r, const char *name) {
+    return err_set_param(r->e, ERR_FORMAT, name, "rope: the value of '%s' is out of range", name);
 }
 
 static void put_linear(struct hf_reader *r, const struct rope *rope) {
@@ -34,7 +34,7 @@ static double mscale(double factor, double m) {
     return factor > 1 ? 0.1 * m * log(factor) + 1 : 1;
 }
 
-/* Copies a number that is there. */
+/* Copies a number if it is present. */
 static int copy_real(struct hf_reader *r, const struct rope *rope, const char *name,
                      const char *suffix) {
     double v;
@@ -50,7 +50,7 @@ static int put_yarn(struct hf_reader *r, const struct rope *rope) {
                          (double)r->config->max_positions, &original);
     if (rc) return rc;
     if (!(original >= 1 && original <= INT32_MAX))
-        return bad(r, "original_max_position_embeddings");
+        return err_value(r, "original_max_position_embeddings");
     put_linear(r, rope);
     hf_put_u32(r, "rope.scaling.original_context_length", (uint64_t)original);
     if ((rc = copy_real(r, rope, "extrapolation_factor", "rope.scaling.yarn_ext_factor")) ||
@@ -67,7 +67,7 @@ static int put_yarn(struct hf_reader *r, const struct rope *rope) {
     if ((rc = copy_real(r, rope, "beta_fast", "rope.scaling.yarn_beta_fast")) ||
         (rc = copy_real(r, rope, "beta_slow", "rope.scaling.yarn_beta_slow")))
         return rc;
-    /* In a gpt-oss file that says nothing the bounds are exact. */
+    /* Without this member the bounds of gpt-oss are exact. */
     bool truncate = hf_flag(rope->params, "truncate", true);
     if (truncate != (strcmp(r->config->family->arch, "gpt-oss") != 0))
         hf_put_bool(r, "inferd.yarn_truncate", truncate);
@@ -83,8 +83,8 @@ static int make_llama3(struct hf_reader *r, const struct rope *rope, double thet
         (rc = hf_read_real(r, rope->params, "high_freq_factor", 4, &high)) ||
         (rc = read_either(r, rope, "original_max_position_embeddings", 8192, &original)))
         return rc;
-    if (!(low > 0 && high > low)) return bad(r, "high_freq_factor");
-    if (!(original >= 1)) return bad(r, "original_max_position_embeddings");
+    if (!(low > 0 && high > low)) return err_value(r, "high_freq_factor");
+    if (!(original >= 1)) return err_value(r, "original_max_position_embeddings");
     for (uint32_t i = 0; i < c->n_rot / 2; i++) {
         double wavelength = 2 * M_PI * pow(theta, 2.0 * i / c->n_rot);
         double smooth = (original / wavelength - low) / (high - low);
@@ -105,11 +105,11 @@ static int read_factors(struct hf_reader *r, const struct rope *rope, const char
     for (uint32_t i = 0; i < c->n_rot / 2; i++, item = item->next) {
         if (!cJSON_IsNumber(item) || !(item->valuedouble > 0) || !isfinite(item->valuedouble))
             return err_set_param(r->e, ERR_FORMAT, name,
-                                 "rope: '%s' is no list of %" PRIu32 " positive numbers", name,
+                                 "rope: '%s' is not a list of %" PRIu32 " positive numbers", name,
                                  c->n_rot / 2);
         c->factors[which][i] = (float)item->valuedouble;
     }
-    if (item) return bad(r, name);
+    if (item) return err_value(r, name);
     c->has_factors[which] = true;
     return 0;
 }
@@ -123,7 +123,7 @@ static int put_longrope(struct hf_reader *r, const struct rope *rope) {
     }
     if ((rc = read_either(r, rope, "original_max_position_embeddings", 0, &original))) return rc;
     bool known = original >= 1 && original <= INT32_MAX;
-    if (!known && original != 0) return bad(r, "original_max_position_embeddings");
+    if (!known && original != 0) return err_value(r, "original_max_position_embeddings");
     if (!known) original = (double)r->config->max_positions;
     factor = known ? (double)r->config->max_positions / original : rope->factor;
     double usual = factor > 1 && original > 1 ? sqrt(1 + log(factor) / log(original)) : 1;
@@ -141,7 +141,7 @@ static int put_scaling(struct hf_reader *r, const struct rope *rope, double thet
     const char *type = rope->type;
     if (strcmp(type, "default") == 0) return 0;
     if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) return put_longrope(r, rope);
-    if (!hf_value(rope->params, "factor") || !(rope->factor > 0)) return bad(r, "factor");
+    if (!hf_value(rope->params, "factor") || !(rope->factor > 0)) return err_value(r, "factor");
     if (strcmp(type, "yarn") == 0) return put_yarn(r, rope);
     if (strcmp(type, "llama3") == 0) return make_llama3(r, rope, theta);
     if (strcmp(type, "linear") != 0 && strcmp(type, "dynamic") != 0)
@@ -153,7 +153,7 @@ static int put_scaling(struct hf_reader *r, const struct rope *rope, double thet
     return 0;
 }
 
-/* Layers with a window have a base of their own, and no scaling. */
+/* Layers with a window have their own base and no scaling. */
 static int read_local(struct hf_reader *r, const cJSON *params, double *theta) {
     const cJSON *local = hf_value(params, "sliding_attention");
     const char *type = hf_text(local, "rope_type");
@@ -163,7 +163,7 @@ static int read_local(struct hf_reader *r, const cJSON *params, double *theta) {
         return hf_refuse(r, "rope_parameters", "scaling of layers with a window is not supported");
     int rc = local ? hf_read_real(r, local, "rope_theta", 10000, theta)
                    : hf_read_real(r, r->json, "rope_local_base_freq", 10000, theta);
-    if (!rc && !(*theta > 0)) rc = bad(r, "rope_theta");
+    if (!rc && !(*theta > 0)) rc = err_value(r, "rope_theta");
     return rc;
 }
 
@@ -173,7 +173,7 @@ static int read_partial(struct hf_reader *r, const struct rope *rope) {
     bool phi3 = strcmp(c->family->arch, "phi3") == 0;
     int rc = read_either(r, rope, "partial_rotary_factor", 1, &part);
     if (rc) return rc;
-    if (!(part > 0 && part <= 1)) return bad(r, "partial_rotary_factor");
+    if (!(part > 0 && part <= 1)) return err_value(r, "partial_rotary_factor");
     if (part != 1 && !phi3)
         return hf_refuse(r, "partial_rotary_factor", "only 1 is supported for this family");
     c->n_rot = (uint32_t)(part * c->head_dim);
@@ -186,7 +186,7 @@ static int read_partial(struct hf_reader *r, const struct rope *rope) {
     return 0;
 }
 
-/* What transformers takes for gpt-oss when nothing is said. */
+/* transformers' defaults for gpt-oss. */
 static void put_gpt_oss_scaling(struct hf_reader *r) {
     hf_put_str(r, "rope.scaling.type", "yarn");
     hf_put_f32(r, "rope.scaling.factor", 32);
@@ -199,7 +199,8 @@ int hf_read_rope(struct hf_reader *r) {
     const cJSON *params = hf_value(r->json, "rope_parameters");
     if (!params) params = hf_value(r->json, "rope_scaling");
     if (params && !cJSON_IsObject(params))
-        return err_set_param(r->e, ERR_FORMAT, "rope_scaling", "the rope parameters are no object");
+        return err_set_param(r->e, ERR_FORMAT, "rope_scaling",
+                             "the rope parameters are not an object");
     const cJSON *full = hf_value(params, "full_attention");
     struct rope rope = {.params = full ? full : params};
     double theta, local;
@@ -213,7 +214,7 @@ int hf_read_rope(struct hf_reader *r) {
         (rc = read_either(r, &rope, "rope_theta", r->config->family->rope_theta, &theta)) ||
         (rc = read_local(r, params, &local)) || (rc = read_partial(r, &rope)))
         return rc;
-    if (!(theta > 0)) return bad(r, "rope_theta");
+    if (!(theta > 0)) return err_value(r, "rope_theta");
     if (!params && (r->config->family->traits & HF_GPT_OSS))
         put_gpt_oss_scaling(r);
     else if ((rc = put_scaling(r, &rope, theta)))

@@ -1,5 +1,5 @@
-/* hf/tensors.c - which tensors of GGUF the tensors of a folder's files make, and how. A name that
- * is not in the tables is refused; a shape is checked as far as bytes depend on it. Owns the index.
+/* hf/tensors.c - maps the tensors of a folder's files to tensors of GGUF. A name that is not in the
+ * tables is refused; shapes are checked as far as bytes depend on them. Owns the index.
  */
 #include "core/formats/hf/model_int.h"
 
@@ -30,8 +30,8 @@ enum part { PART_DOWN, PART_GATE, PART_UP, N_PARTS };
 static const char *const part_names[N_PARTS] = {"ffn_down_exps", "ffn_gate_exps", "ffn_up_exps"};
 
 struct name_row {
-    const char *from; /* behind "model.layers.N."; '*' is an expert's number */
-    const char *to;   /* behind "blk.N."; NULL: parts of the experts */
+    const char *from; /* after "model.layers.N."; '*' is an expert's number */
+    const char *to;   /* after "blk.N."; NULL: parts of the experts */
     enum layout layout;
     uint32_t needs, excludes; /* traits */
     enum part part;
@@ -100,7 +100,7 @@ static const struct name_row layer_rows[] = {
     {.from = "mlp.experts.down_proj_scales", .layout = OSS_DOWN_SCALES, .needs = HF_GPT_OSS},
 };
 
-/* One tensor that is to be. */
+/* A tensor of the result. */
 struct entry {
     gguf_tensor tensor;
     struct hf_recipe recipe;
@@ -113,7 +113,7 @@ struct entry {
 struct mapper {
     struct hf_tensors *t;
     const struct hf_config *config;
-    const char *path;      /* of the file that is being mapped */
+    const char *path;      /* of the current file */
     struct entry *entries; /* (n) */
     uint64_t n, capacity;
     uint64_t *experts; /* (n_layers, N_PARTS) number of an entry + 1 */
@@ -121,13 +121,9 @@ struct mapper {
     err *e;
 };
 
-enum { LATE = 1 }; /* bit 62 of order: behind what is made first */
+enum { LATE = 1 }; /* bit 62 of order: after those made first */
 
 /* ---- entries ---- */
-
-static int no_memory(const struct mapper *m) {
-    return err_set(m->e, ERR_NOMEM, "no memory for the index of the tensors");
-}
 
 static int bad_shape(const struct mapper *m, const struct safetensor *s, const char *wanted) {
     char name[GGUF_NAME_SHOWN_BYTES + 4], shape[96] = "";
@@ -145,7 +141,7 @@ static int add_entry(struct mapper *m, const char *name, uint64_t *index) {
     if (m->n == m->capacity) {
         uint64_t capacity = m->capacity ? m->capacity * 2 : 256;
         struct entry *grown = mem_resize(m->entries, capacity, sizeof *grown);
-        if (!grown) return no_memory(m);
+        if (!grown) return err_no_memory(m->e);
         m->entries = grown;
         m->capacity = capacity;
     }
@@ -155,7 +151,7 @@ static int add_entry(struct mapper *m, const char *name, uint64_t *index) {
     entry->tensor.name.data = arena_strndup(m->t->memory, name, strlen(name));
     entry->recipe.step = entry->recipe.n_mats = 1;
     entry->order = m->order | (uint64_t)LATE << 62;
-    if (!entry->tensor.name.data) return no_memory(m);
+    if (!entry->tensor.name.data) return err_no_memory(m->e);
     *index = m->n++;
     return 0;
 }
@@ -163,13 +159,14 @@ static int add_entry(struct mapper *m, const char *name, uint64_t *index) {
 static int set_sources(struct mapper *m, struct entry *entry, const struct safetensor *s,
                        uint32_t n) {
     entry->recipe.sources = arena_alloc(m->t->memory, n * sizeof *entry->recipe.sources);
-    if (!entry->recipe.sources) return no_memory(m);
+    if (!entry->recipe.sources) return err_no_memory(m->e);
     entry->recipe.sources[0] = s;
     entry->recipe.n_sources = 1;
     return 0;
 }
 
-/* The tensor's shape out of its recipe's sizes. n_dims: 1 drops rows and matrices, 2 matrices. */
+/* Sets the tensor's shape from its recipe's sizes. n_dims: 1 drops rows and matrices, 2 matrices.
+ */
 static void set_dims(struct entry *entry, uint32_t n_dims) {
     const struct hf_recipe *k = &entry->recipe;
     gguf_tensor *t = &entry->tensor;
@@ -180,7 +177,7 @@ static void set_dims(struct entry *entry, uint32_t n_dims) {
     t->n_elems = k->n_cols * k->n_rows * k->n_mats;
 }
 
-/* What GGUF wants as F32: vectors, what is no weight, and the experts' gates. */
+/* Tensors that GGUF stores as F32: vectors, tensors other than weights, and the experts' gates. */
 static bool wants_f32(const gguf_tensor *t) {
     static const char *const gates[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"};
     static const char weight[] = ".weight";
@@ -458,8 +455,8 @@ static bool ends_with(const char *s, const char *end) {
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-/* Tensors that no forward pass of ours needs: the vision side of gemma 3, frequencies that old
- * files store, and a head that the family never reads. */
+/* Tensors that are not needed: the vision part of gemma 3, frequencies in old files, and a head
+ * that the family never reads. */
 static bool is_skipped(const struct hf_config *c, const char *name) {
     bool gemma3 = strcmp(c->family->arch, "gemma3") == 0;
     if (gemma3 && (strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.")))
@@ -501,17 +498,18 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     uint64_t layer, expert = 0;
     const char *p = name + sizeof layers - 1;
     if (strncmp(name, layers, sizeof layers - 1) != 0 || !take_number(&p, &layer) || *p != '.')
-        return refuse_name(m, s, "has no counterpart here");
-    if (layer >= c->n_layers) return refuse_name(m, s, "is of a layer that config.json lacks");
+        return refuse_name(m, s, "is not known for this family");
+    if (layer >= c->n_layers)
+        return refuse_name(m, s, "belongs to a layer beyond those of config.json");
     split_expert(p + 1, rest, &expert);
     row = find_row(layer_rows, sizeof layer_rows / sizeof layer_rows[0], rest, c->family->traits);
-    if (!row) return refuse_name(m, s, "has no counterpart here");
+    if (!row) return refuse_name(m, s, "is not known for this family");
     return map_row(m, s, row, (uint32_t)layer, expert);
 }
 
 /* ---- the whole ---- */
 
-/* rope_freqs.weight and the like: no file has them. */
+/* Adds rope_freqs.weight and similar tensors, which no file has. */
 static int add_factors(struct mapper *m) {
     static const char *const names[] = {"rope_freqs.weight", "rope_factors_long.weight",
                                         "rope_factors_short.weight"};
@@ -536,8 +534,8 @@ static int check_complete(struct mapper *m, const struct entry *entry) {
     gguf_show_name(shown, entry->tensor.name);
     if (entry->have && entry->have < k->n_sources)
         return err_set_param(m->e, ERR_FORMAT, shown,
-                             "%s: tensors of %" PRIu32 " of %" PRIu32 " experts are there", shown,
-                             entry->have, k->n_sources);
+                             "%s: the files have tensors of %" PRIu32 " of %" PRIu32 " experts",
+                             shown, entry->have, k->n_sources);
     if (k->scales && !k->n_sources)
         return err_set_param(m->e, ERR_FORMAT, shown, "%s: it has MXFP4 scales without blocks",
                              shown);
@@ -547,7 +545,7 @@ static int check_complete(struct mapper *m, const struct entry *entry) {
     return 0;
 }
 
-/* Type, size and place of a tensor whose sources are all there. */
+/* Sets type, size and data of a tensor whose sources are complete. */
 static int settle(struct mapper *m, struct entry *entry) {
     struct hf_recipe *k = &entry->recipe;
     gguf_tensor *t = &entry->tensor;
@@ -557,9 +555,9 @@ static int settle(struct mapper *m, struct entry *entry) {
     if (rc) return rc;
     for (uint32_t i = 0; i < k->n_sources && !k->scales; i++) {
         if (hf_source_type(k->sources[i]) < 0)
-            return refuse_name(m, k->sources[i], "has a type that weights cannot have here");
+            return refuse_name(m, k->sources[i], "has a type that is not supported for weights");
         if (k->sources[i]->type != k->sources[0]->type)
-            return refuse_name(m, k->sources[i], "has another type than its neighbours");
+            return refuse_name(m, k->sources[i], "has another type than the other experts");
     }
     bool f32 = k->made || (!k->scales && wants_f32(t));
     if (!k->scales) t->type = f32 ? QTYPE_F32 : hf_source_type(k->sources[0]);
@@ -571,7 +569,7 @@ static int settle(struct mapper *m, struct entry *entry) {
     bool matrix = t->n_dims > 1 && ends_with(t->name.data, ".weight");
     if (t->data || matrix) return 0;
     float *vector = arena_alloc(m->t->memory, t->bytes);
-    if (!vector) return no_memory(m);
+    if (!vector) return err_no_memory(m->e);
     hf_recipe_read(k, t->type, 0, t->bytes, vector);
     t->data = vector;
     return 0;
@@ -587,7 +585,7 @@ static int finish(struct mapper *m) {
     if (m->n) qsort(m->entries, m->n, sizeof *m->entries, compare_order);
     t->tensors = mem_new(m->n, sizeof *t->tensors);
     t->recipes = mem_new(m->n, sizeof *t->recipes);
-    if (!t->tensors || !t->recipes) return no_memory(m);
+    if (!t->tensors || !t->recipes) return err_no_memory(m->e);
     for (uint64_t i = 0; i < m->n; i++) {
         int rc = settle(m, &m->entries[i]);
         if (rc) return rc;
@@ -603,7 +601,7 @@ int hf_tensors_map(struct hf_tensors *t, const struct hf_config *config, safeten
     struct mapper m = {.t = t, .config = config, .path = "config.json", .e = e};
     t->memory = arena_new(MEMORY_MAX);
     m.experts = mem_new((uint64_t)config->n_layers * N_PARTS, sizeof *m.experts);
-    int rc = t->memory && m.experts ? add_factors(&m) : no_memory(&m);
+    int rc = t->memory && m.experts ? add_factors(&m) : err_no_memory(m.e);
     for (uint32_t f = 0; !rc && f < n_files; f++) {
         m.path = safetensors_path(files[f]);
         for (uint64_t i = 0; !rc && i < safetensors_n(files[f]); i++)

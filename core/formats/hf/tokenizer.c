@@ -1,4 +1,4 @@
-/* hf/tokenizer.c - reads tokenizer.json and the files beside it. The texts stay in the parsed
+/* hf/tokenizer.c - reads tokenizer.json and the files beside it. Texts are borrowed from the parsed
  * documents, which live as long as the tokenizer. Immutable once open; any thread. */
 #include "core/formats/hf/tokenizer_int.h"
 
@@ -19,13 +19,9 @@ enum { DOC_TOKENIZER, DOC_CONFIG, DOC_SPECIAL, DOC_GENERATION, DOC_TEMPLATE, DOC
 int hf_id(const cJSON *item, int32_t *id, err *e) {
     double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
     if (!(value >= 0 && value <= HF_MAX_ID) || value != (double)(int32_t)value)
-        return err_set(e, ERR_FORMAT, "a token's id is no whole number from 0 to %d", HF_MAX_ID);
+        return err_set(e, ERR_FORMAT, "a token's id is not an integer from 0 to %d", HF_MAX_ID);
     *id = (int32_t)value;
     return 0;
-}
-
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "no memory for the tokenizer");
 }
 
 static int read_vocab(const cJSON *model, struct hf_tokenizer *t, err *e) {
@@ -33,10 +29,10 @@ static int read_vocab(const cJSON *model, struct hf_tokenizer *t, err *e) {
     if (!cJSON_IsObject(vocab)) return err_set(e, ERR_FORMAT, "the model has no 'vocab'");
     int n = cJSON_GetArraySize(vocab);
     if (n == 0 || n > HF_MAX_ID + 1)
-        return err_set(e, ERR_FORMAT, "the vocabulary has %d tokens (1 to %d are possible)", n,
+        return err_set(e, ERR_FORMAT, "the vocabulary has %d tokens, expected 1 to %d", n,
                        HF_MAX_ID + 1);
     t->tokens = mem_new((uint64_t)n, sizeof *t->tokens);
-    if (!t->tokens) return no_memory(e);
+    if (!t->tokens) return err_no_memory(e);
     cJSON_ArrayForEach(item, vocab) {
         struct hf_token *token = &t->tokens[t->n_tokens];
         int rc = hf_id(item, &token->id, e);
@@ -72,12 +68,14 @@ static int read_merges(const cJSON *model, struct hf_tokenizer *t, err *e) {
     if (!cJSON_IsArray(merges)) return err_set(e, ERR_FORMAT, "the model has no 'merges'");
     int n = cJSON_GetArraySize(merges);
     if (n > HF_MAX_MERGES)
-        return err_set(e, ERR_FORMAT, "the model has %d merges (at most %d)", n, HF_MAX_MERGES);
+        return err_set(e, ERR_FORMAT, "the model has %d merges, expected at most %d", n,
+                       HF_MAX_MERGES);
     t->merges = mem_new((uint64_t)n, sizeof *t->merges);
-    if (!t->merges) return no_memory(e);
+    if (!t->merges) return err_no_memory(e);
     cJSON_ArrayForEach(item, merges) {
         if (read_merge(item, &t->merges[t->n_merges]))
-            return err_set(e, ERR_FORMAT, "merge %" PRIu32 " is not two texts", t->n_merges);
+            return err_set(e, ERR_FORMAT, "merge %" PRIu32 " is not a pair of strings",
+                           t->n_merges);
         t->n_merges++;
     }
     return 0;
@@ -86,9 +84,9 @@ static int read_merges(const cJSON *model, struct hf_tokenizer *t, err *e) {
 static int read_model(const cJSON *model, struct hf_tokenizer *t, err *e) {
     const char *type = hf_text(model, "type");
     if (!type && hf_member(model, "merges")) type = "BPE"; /* the oldest files have no type */
-    if (!type) return err_set(e, ERR_FORMAT, "there is no model with a type");
+    if (!type) return err_set(e, ERR_FORMAT, "there is no 'model' with a 'type'");
     if (strcmp(type, "BPE") != 0)
-        return err_set(e, ERR_UNSUPPORTED, "model '%.*s' is not supported (BPE is)", SHOWN_BYTES,
+        return err_set(e, ERR_UNSUPPORTED, "model '%.*s' is not supported, only BPE", SHOWN_BYTES,
                        type);
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (int i = 0; i < 2; i++) {
@@ -108,9 +106,9 @@ static int read_model(const cJSON *model, struct hf_tokenizer *t, err *e) {
 }
 
 static int new_added(struct hf_tokenizer *t, int n, err *e) {
-    if (n > HF_MAX_ID + 1) return err_set(e, ERR_FORMAT, "there are %d added tokens", n);
+    if (n > HF_MAX_ID + 1) return err_set(e, ERR_FORMAT, "there are too many added tokens (%d)", n);
     t->added = mem_new((uint64_t)n, sizeof *t->added);
-    return t->added ? 0 : no_memory(e);
+    return t->added ? 0 : err_no_memory(e);
 }
 
 /* Content and flags of the token whose id is known. */
@@ -159,7 +157,7 @@ static const char *token_text(const cJSON *config, const char *name) {
     return text_of(hf_member(config, name));
 }
 
-/* transformers builds the post-processor of these classes anew from add_bos_token and the like. */
+/* transformers rebuilds the post-processor of these classes from add_bos_token and similar. */
 static bool class_adds(const cJSON *config) {
     static const char *const classes[] = {"LlamaTokenizer", "GemmaTokenizer", "CohereTokenizer",
                                           "CodeLlamaTokenizer"};
@@ -200,7 +198,7 @@ static int read_eos_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
     return 0;
 }
 
-/* The model's own file counts where the others are silent; -1 and the like stand for no token. */
+/* The model's config.json counts if the others have no value; a negative id stands for no token. */
 static int read_model_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
     const cJSON *text = hf_member(config, "text_config");
     if (cJSON_IsObject(text) && !hf_member(config, "eos_token_id")) config = text;
@@ -212,7 +210,9 @@ static int read_model_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
 /* folder/name, or name where folder is "". */
 static int join(const char *folder, const char *name, char *path, err *e) {
     int n = snprintf(path, HF_PATH_MAX_BYTES, "%s%s%s", folder, folder[0] ? "/" : "", name);
-    return n < HF_PATH_MAX_BYTES ? 0 : err_set(e, ERR_IO, "%s: the path is too long", folder);
+    return n < HF_PATH_MAX_BYTES ? 0
+                                 : err_set(e, ERR_IO, "%s: the path is longer than %d bytes",
+                                           folder, HF_PATH_MAX_BYTES);
 }
 
 static int read_document(const char *folder, const char *name, void **document, err *e) {
@@ -241,7 +241,7 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
     if (!rc) rc = hf_file_read(path, HF_CONFIG_MAX_BYTES, true, &t->template_file, &n, e);
     if (rc) return rc;
     if (t->template_file && memchr(t->template_file, 0, n))
-        return err_set(e, ERR_FORMAT, "%s: holds a NUL byte", path);
+        return err_set(e, ERR_FORMAT, "%s contains a NUL byte", path);
     const cJSON *config = t->documents[DOC_CONFIG], *special = t->documents[DOC_SPECIAL];
     t->bos = token_text(config, "bos_token");
     t->eos = token_text(config, "eos_token");
@@ -255,7 +255,7 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
     }
     t->chat_template = t->template_file ? t->template_file : find_template(config, "default");
     if (!t->chat_template) t->chat_template = find_template(t->documents[DOC_TEMPLATE], "default");
-    /* A file of its own holds the only one. */
+    /* A separate file has the only one. */
     if (!t->template_file) t->tool_template = find_template(config, "tool_use");
     return 0;
 }
@@ -296,7 +296,7 @@ static int read_decoder(const cJSON *list, struct hf_tokenizer *t, err *e) {
         char *end = NULL;
         long id = item->string ? strtol(item->string, &end, 10) : -1;
         if (!end || end == item->string || *end || id < 0 || id > HF_MAX_ID)
-            return err_set(e, ERR_FORMAT, "added_tokens_decoder: '%.*s' is no token's id",
+            return err_set(e, ERR_FORMAT, "added_tokens_decoder: '%.*s' is not a token id",
                            SHOWN_BYTES, item->string ? item->string : "");
         rc = add_added(t, (int32_t)id, item, e);
     }
@@ -307,7 +307,7 @@ static int read_decoder(const cJSON *list, struct hf_tokenizer *t, err *e) {
 static int read_plain_added(const cJSON *list, struct hf_tokenizer *t, err *e) {
     size_t n;
     const char **special = list_special(t, &n);
-    int rc = special ? 0 : no_memory(e);
+    int rc = special ? 0 : err_no_memory(e);
     for (const cJSON *item = list ? list->child : NULL; item && !rc; item = item->next) {
         struct hf_added *a = &t->added[t->n_added];
         rc = hf_id(item, &a->token.id, e);
@@ -346,7 +346,7 @@ static int find_files(const char *path, char *folder, char *file, err *e) {
         int rc = join(path, "tokenizer.json", file, e);
         if (!rc) rc = join("", path, folder, e);
         if (!rc && access(file, F_OK))
-            rc = err_set(e, ERR_NOT_FOUND, "%s: no tokenizer.json in this folder", path);
+            rc = err_set(e, ERR_NOT_FOUND, "%s contains no tokenizer.json", path);
         return rc;
     }
     const char *slash = strrchr(path, '/');
@@ -368,7 +368,7 @@ static struct hf_tokenizer *new_tokenizer(void) {
 int hf_tokenizer_open_memory(const char *json, size_t n, struct hf_tokenizer **out, err *e) {
     struct hf_tokenizer *t = new_tokenizer();
     *out = NULL;
-    if (!t) return no_memory(e);
+    if (!t) return err_no_memory(e);
     int rc = hf_json_parse(json, n, &t->documents[DOC_TOKENIZER], e);
     if (!rc) rc = read_tokenizer(t->documents[DOC_TOKENIZER], t, e);
     if (rc)
@@ -402,7 +402,7 @@ int hf_tokenizer_open_beside(const char *path, struct hf_tokenizer **out, err *e
     int rc = find_files(path, folder, file, e);
     if (rc) return rc;
     struct hf_tokenizer *t = new_tokenizer();
-    if (!t) return no_memory(e);
+    if (!t) return err_no_memory(e);
     rc = read_beside(folder, t, e);
     if (rc)
         hf_tokenizer_close(t);
