@@ -144,7 +144,7 @@ static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_
         });
 }
 
-/* Splits by span if that makes_rows more blocks than there are multiprocessors; otherwise by chunk,
+/* Splits by span if that makes more blocks than there are multiprocessors; otherwise by chunk,
  * with as many chunks per block as let all blocks run at once. */
 static void choose_splits(const struct cuda_backend *c, struct decode *d) {
     struct cargs_attention *args = &d->all.attention;

@@ -39,7 +39,7 @@ uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols
 enum {
     THREADS = 256,
     MIN_VERSION = 21000, /* 2.10: captures of several threads */
-    MOST_AHEAD = 8       /* exchanges that a rank may enqueue before any other does */
+    MOST_AHEAD = 8       /* most exchanges that a rank may be ahead of another */
 };
 
 /* The functions used of the library. */
