@@ -1,6 +1,5 @@
-/* cpu.c - opens the CPU device: picks the instruction set, starts the pool, takes all scratch
- * memory once. Owns buffers (host memory) and the heads of weights, whose bytes stay where they
- * are. */
+/* cpu.c - opens the CPU device: picks the instruction set, starts the pool, allocates all scratch
+ * memory. Owns buffers (host memory). */
 #include "core/backend/cpu/cpu_int.h"
 
 #include "core/base/log.h"
@@ -25,7 +24,7 @@ static void close_backend(backend *be) {
     free(c);
 }
 
-/* Makes the system give every page now, huge ones where it has them. false: it has not enough. */
+/* Commits every page now, as huge pages if the system has them. false: out of memory. */
 static bool commit_pages(void *p, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     madvise(p, bytes, MADV_HUGEPAGE); /* a wish; a kernel without it refuses */
@@ -44,7 +43,7 @@ static bool commit_pages(void *p, size_t bytes) {
     return true;
 }
 
-/* Mapped at a multiple of a huge page's size, without which the system gives small ones. */
+/* Maps memory at a multiple of the huge page size; otherwise the system uses small pages. */
 static void *map_aligned(uint64_t bytes) {
     uint64_t all = bytes + HUGE_PAGE_BYTES, page = (uint64_t)sysconf(_SC_PAGESIZE);
     if (bytes > SIZE_MAX - HUGE_PAGE_BYTES - page) return NULL;
@@ -57,8 +56,8 @@ static void *map_aligned(uint64_t bytes) {
     return first + before;
 }
 
-/* A big buffer (a KV pool, a weight) is mapped, zeroed by the system, and committed at once: a
- * daemon that started has its memory and cannot be killed by its own cache filling up. */
+/* A large buffer (a KV pool, a weight) is mapped, zeroed by the system, and committed at once: a
+ * daemon that has started owns its memory and is not killed when its cache fills up. */
 void *cpu_host_new(const struct cpu_place *place, uint64_t bytes) {
     if (bytes < MAPPED_BYTES) return mem_new_aligned(bytes);
     if (bytes > SIZE_MAX) return NULL;
@@ -135,7 +134,7 @@ static const struct backend_vtable vtable = {.close = close_backend,
                                              .bind_thread = place_thread,
                                              BACKEND_OPS(ENTRY, ENTRY)};
 
-/* The other kernels beside those of a product's instruction set. */
+/* The row kernels that go with the instruction set of the products. */
 static const struct cpu_isa *row_kernels(const struct gemm_isa *gemm) {
 #if defined(__x86_64__)
     if (gemm == &gemm_avx512) return &cpu_isa_avx512;
@@ -156,7 +155,7 @@ static const struct gemm_isa *pick_isa(const char *name, err *e) {
         snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", isa->name);
     }
     err_set_param(e, ERR_UNSUPPORTED, "isa",
-                  "instruction set \"%s\" is not on this machine (it has: %s)", name, known);
+                  "this machine lacks instruction set \"%s\" (it has: %s)", name, known);
     return NULL;
 }
 
@@ -187,14 +186,14 @@ static void add_gemm_counters(struct cpu_backend *c) {
     }
 }
 
-/* The ranks of a group share the threads that were asked for. */
+/* The configured threads are divided among the ranks of a group. */
 static int share_of_threads(int n_threads, const struct backend_config *config) {
     int64_t n = n_threads, rank = config->rank, n_ranks = config->n_ranks;
     int share = (int)(n * (rank + 1) / n_ranks - n * rank / n_ranks);
     return share > 0 ? share : 1;
 }
 
-/* A rank's threads are started from its place. */
+/* Starts a rank's threads on its place, which they inherit. */
 static int open_pool(struct cpu_backend *c, const struct backend_config *config, int n_threads,
                      err *e) {
     c->place = cpu_place_of("/sys/devices/system/node", config->rank, config->n_ranks);

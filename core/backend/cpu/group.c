@@ -1,8 +1,9 @@
-/* group.c - a group of CPU backends: they exchange through the memory that they share. Owns what
- * the ranks meet at; starts no thread.
+/* group.c - a group of CPU backends, which exchange through shared memory. Owns the barrier of the
+ * ranks; starts no thread.
  *
- * Ranks meet twice in an exchange: when all have shown where their values are, and when all have
- * done their part of it, for then a rank may write there again. Who waits spins, then sleeps. */
+ * An exchange has two barriers: one when all ranks have published where their values are, and one
+ * when all have done their share, after which a rank may write there again. Waiting spins, then
+ * sleeps. */
 #include "core/backend/cpu/cpu_int.h"
 
 #include "core/base/clock.h"
@@ -14,7 +15,7 @@
 
 enum { SPIN_NS = 30000, SPIN_ROUNDS = 64, CACHE_LINE = 64, CHUNK_VALUES = 2048 };
 
-/* What a rank brings to an exchange. */
+/* A rank's arguments of an exchange. */
 struct offer {
     float *x;
     uint64_t n_rows, n_cols;
@@ -68,7 +69,7 @@ static int meet(struct cpu_group *g) {
     return atomic_load(&g->round) != round ? 0 : ERR_DEVICE;
 }
 
-/* Shows what this rank brings, waits for the others. ERR_INVALID: they came for something else. */
+/* Publishes this rank's arguments and waits for the others. ERR_INVALID: theirs differ. */
 static int begin_exchange(struct cpu_backend *c, float *x, uint32_t n_rows, uint32_t n_cols) {
     struct cpu_group *g = c->group;
     struct offer *own = &g->offers[c->base.rank];
@@ -151,7 +152,7 @@ int cpu_all_gather(backend *be, const struct op_all_gather *a) {
 
 int cpu_group_join(backend *const *ranks, uint32_t n, err *e) {
     struct cpu_group *g = mem_new_aligned(sizeof *g);
-    if (!g) return err_set(e, ERR_NOMEM, "no memory for a group of %u backends", n);
+    if (!g) return err_no_memory(e);
     g->n = n;
     pthread_mutex_init(&g->mutex, NULL);
     pthread_cond_init(&g->wake, NULL);

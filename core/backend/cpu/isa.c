@@ -1,4 +1,4 @@
-/* isa.c - what this machine can run. A new instruction set is its test here and a row in the
+/* isa.c - the instruction sets of this machine. A new one needs a test here and a row in the
  * table. Any thread. */
 #include "core/backend/cpu/cpu_int.h"
 #include "core/backend/cpu/gemm/gemm.h"
@@ -28,15 +28,15 @@ bool cpu_has_avxvnni(void) {
     return cpu_has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
 
-/* What the *_avx512.c files are compiled for. */
+/* The features that the *_avx512.c files are compiled for. */
 bool cpu_has_avx512(void) {
     return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vnni");
 }
 #elif defined(__aarch64__) && defined(__linux__)
-/* What the *_neon.c and *_i8mm.c files are compiled for: the dot product, and with it the product
- * of 8-bit matrices. */
+/* The features that the *_neon.c and *_i8mm.c files are compiled for: the dot product, and the
+ * product of 8-bit matrices in addition. */
 bool cpu_has_neon(void) {
     return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
 }

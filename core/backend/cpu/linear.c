@@ -2,8 +2,9 @@
  * norm, quantization, row by row), then hands out tasks of a row block times a few panels.
  *
  * Tasks are numbered row block by row block: a thread walks the panels in the order of memory and
- * keeps the block's input in its second-level cache. With few rows the weights are what is waited
- * for: a task is some 128 KB of them, and unpack asks for what follows ahead of its use. */
+ * keeps the block's input in its second-level cache. With few rows (GEMV)
+ * the product is bound by the weights' memory: a task is some 128 KB of them, and unpack
+ * prefetches. */
 #include "core/backend/cpu/linear_int.h"
 
 #include "core/base/mem.h"
@@ -25,7 +26,7 @@ struct linear_scratch {
     _Alignas(64) float acc[2][GEMM_ROWS * GEMM_PANELS * GEMM_OUTS]; /* of two weights: gate, up */
 };
 
-/* Neighbouring rows of one group. */
+/* Adjacent rows of one group. */
 struct cpu_row_block {
     uint32_t row, n_rows, group;
 };
@@ -191,7 +192,7 @@ const float *cpu_input_floats(const struct cpu_backend *c, const struct op_input
 
 /* ---- products ---- */
 
-/* Rows of one group and panels of a task, which p's they are of. */
+/* Rows of one group times panels of one weight. */
 struct span {
     uint32_t row, n_rows, group, panel, n_panels;
 };
@@ -234,7 +235,7 @@ static void multiply_unit(const struct cpu_products *r, const struct cpu_product
     }
 }
 
-/* Outputs of a span, those that the weight has. */
+/* Number of the span's outputs that the weight has. */
 static uint32_t span_outs(const struct cpu_product *p, const struct span *s) {
     uint64_t left = p->w->base.n_out - (uint64_t)s->panel * GEMM_OUTS;
     return left < s->n_panels * GEMM_OUTS ? (uint32_t)left : s->n_panels * GEMM_OUTS;
@@ -249,9 +250,10 @@ static void add_bias(const struct cpu_product *p, const struct span *s, float *a
             acc[o] += bias[o];
 }
 
-/* Writes a unit's rows of y. acc, gate or the only one, and up are (n_rows, ..) as multiply's. */
-static void write_unit(const struct cpu_products *r, const struct cpu_product *p,
-                       const struct span *s, const float *acc, const float *up) {
+/* The epilogue: writes a unit's rows of y. acc, gate or the only one, and up are (n_rows, ..) as
+ * multiply's. */
+static void run_epilogue(const struct cpu_products *r, const struct cpu_product *p,
+                         const struct span *s, const float *acc, const float *up) {
     uint32_t n = span_outs(p, s);
     uint64_t n_out = p->w->base.n_out;
     float *y = p->y + s->row * n_out + (uint64_t)s->panel * GEMM_OUTS;
@@ -268,8 +270,8 @@ static void write_unit(const struct cpu_products *r, const struct cpu_product *p
     }
 }
 
-/* As many panels as acc holds for these rows: all of them of the first weight, then of the second,
- * so that each is one stream. */
+/* As many panels as acc holds for these rows: those of the first weight, then those of the second,
+ * so that each weight is read as one stream. */
 static void multiply_span(const struct cpu_products *r, const struct cpu_product *p,
                           const struct span *s, struct linear_scratch *scratch) {
     bool gated = r->act != BACKEND_ACT_NONE;
@@ -282,7 +284,8 @@ static void multiply_span(const struct cpu_products *r, const struct cpu_product
             multiply_unit(r, p + i, &unit, scratch, scratch->acc[i] + at);
             add_bias(p + i, &unit, scratch->acc[i] + at);
             if (i == gated)
-                write_unit(r, p, &unit, scratch->acc[0] + at, gated ? scratch->acc[1] + at : NULL);
+                run_epilogue(r, p, &unit, scratch->acc[0] + at,
+                             gated ? scratch->acc[1] + at : NULL);
         }
     }
 }
@@ -304,9 +307,9 @@ static void product_task(const void *arg, uint32_t task, int thread) {
     }
 }
 
-/* ---- cutting products into tasks. Nothing here touches a result. ---- */
+/* ---- division of products into tasks; does not affect results ---- */
 
-/* Cuts a group evenly. */
+/* Divides a group into even blocks. */
 static void plan_group(struct cpu_products *r, uint32_t group, uint32_t most) {
     uint32_t row = r->first[group], end = r->first[group + 1];
     uint32_t n_blocks = (end - row + most - 1) / most;

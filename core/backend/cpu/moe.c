@@ -1,10 +1,10 @@
 /* moe.c - mixtures of experts: chooses experts for each row, sorts (row, expert) pairs by expert,
  * and has the driver of products (linear.c) multiply each expert's pairs by its matrices.
  *
- * A pair has a row of its own from its input to its result: the rows of an expert are neighbours,
- * so the products need no index. A pair costs a copy of its input's codes, which is little beside
- * the n_ff outputs that are made of it. What a pair computes does not depend on its place; the
- * pairs of a row are added in the order of their experts. All memory is taken at open. */
+ * Each pair has its own row from input to result: the rows of an expert are adjacent, so the
+ * products need no index. A pair costs a copy of its input's codes, which is small next to its n_ff
+ * outputs. A pair's result does not depend on its place; the pairs of a row are added in the order
+ * of their experts. All memory is allocated at open. */
 #include "core/backend/cpu/linear_int.h"
 
 #include "core/base/mem.h"
@@ -19,7 +19,7 @@ enum {
     COMBINE_COLS = 16     /* of y at once */
 };
 
-/* Most pairs: max_rows * n_used. */
+/* Maximum pairs: max_rows * n_used. */
 struct cpu_moe {
     float *scores;          /* (max_rows, n_experts) */
     uint32_t *experts;      /* (max_rows, n_used) chosen ones, ascending */
@@ -28,7 +28,7 @@ struct cpu_moe {
     uint32_t *rows;         /* (most pairs) row of a pair */
     uint32_t *first, *next; /* (n_experts + 1), (n_experts): pairs of an expert */
     struct cpu_codes codes; /* (most pairs, max_cols or n_ff): what goes into the next product */
-    float *hidden;          /* (most pairs, n_ff) act(gate, up) */
+    float *ffn;             /* (most pairs, n_ff) act(gate, up) */
     float *out;             /* (most pairs, max_cols): input of float experts, then the results */
 };
 
@@ -55,10 +55,10 @@ int cpu_moe_new(const struct backend_config *config, struct cpu_moe **out) {
     m->rows = new_array(most, 1);
     m->first = new_array((uint64_t)lim->n_experts + 1, 1);
     m->next = new_array(lim->n_experts, 1);
-    m->hidden = new_array(most, lim->n_ff);
+    m->ffn = new_array(most, lim->n_ff);
     m->out = new_array(most, config->max_cols);
     return m->scores && m->experts && m->weights && m->pairs && m->rows && m->first && m->next &&
-                   m->hidden && m->out
+                   m->ffn && m->out
                ? 0
                : ERR_NOMEM;
 }
@@ -66,7 +66,7 @@ int cpu_moe_new(const struct backend_config *config, struct cpu_moe **out) {
 void cpu_moe_free(struct cpu_moe *m) {
     if (!m) return;
     free(m->out);
-    free(m->hidden);
+    free(m->ffn);
     free(m->next);
     free(m->first);
     free(m->rows);
@@ -126,7 +126,7 @@ static int score_rows(const struct moe_run *r) {
     return cpu_products_run(&run);
 }
 
-/* The largest score that is not taken, of equal ones the first. */
+/* The largest score not chosen yet; of equal ones the first. */
 static uint32_t best_expert(const float *scores, const bool *taken, uint32_t n) {
     uint32_t best = n;
     for (uint32_t e = 0; e < n; e++)
@@ -134,7 +134,7 @@ static uint32_t best_expert(const float *scores, const bool *taken, uint32_t n) 
     return best;
 }
 
-/* Chooses a row's experts and weighs them. Sums run in ascending order of experts. */
+/* Chooses a row's experts and their weights. Sums run in ascending order of experts. */
 static void route_row(const struct moe_run *r, uint32_t row) {
     const struct op_moe *a = r->op;
     const float *scores = r->m->scores + (uint64_t)row * r->n_experts;
@@ -157,7 +157,7 @@ static void route_row(const struct moe_run *r, uint32_t row) {
         weights[k] = weights[k] / sum * scale;
 }
 
-/* Pairs of an expert become neighbours, in ascending order of rows. */
+/* Sorts the pairs by expert, those of one expert by row. */
 static void sort_pairs(const struct moe_run *r) {
     struct cpu_moe *m = r->m;
     memset(m->next, 0, r->n_experts * sizeof *m->next);
@@ -188,7 +188,7 @@ static int route_rows(const struct moe_run *r) {
 
 /* ---- experts ---- */
 
-/* A pair's input is its row's. */
+/* Copies the input of a pair's row. */
 static void gather_pair(const struct moe_run *r, uint32_t pair) {
     const struct cpu_codes *from = &r->c->linear->codes, *to = &r->m->codes;
     uint32_t row = r->m->rows[pair];
@@ -208,11 +208,11 @@ static void gather_pair(const struct moe_run *r, uint32_t pair) {
 }
 
 static void quantize_pair(const struct moe_run *r, uint32_t pair) {
-    const float *x = r->m->hidden + (uint64_t)pair * r->n_ff;
+    const float *x = r->m->ffn + (uint64_t)pair * r->n_ff;
     cpu_codes_put(&r->m->codes, r->c->gemm, x, r->n_ff, pair, r->n_pairs);
 }
 
-/* Of all pairs, grouped by expert: gate and up to hidden, and that to out. */
+/* All pairs, grouped by expert: gate and up give the FFN values, down gives out. */
 static int run_experts(const struct moe_run *r) {
     const struct op_moe *a = r->op;
     struct cpu_moe *m = r->m;
@@ -224,12 +224,12 @@ static int run_experts(const struct moe_run *r) {
     struct cpu_products inner = run, outer = run;
     inner.n_in = r->n_in, inner.act = a->act;
     inner.x = r->floats ? m->out : NULL;
-    cpu_products_add(&inner, a->gate, a->gate_bias, m->hidden);
+    cpu_products_add(&inner, a->gate, a->gate_bias, m->ffn);
     cpu_products_add(&inner, a->up, a->up_bias, NULL);
     int rc = cpu_products_run(&inner);
     if (rc) return rc;
     outer.n_in = r->n_ff;
-    outer.x = cpu_is_float(a->down->type) ? m->hidden : NULL;
+    outer.x = cpu_is_float(a->down->type) ? m->ffn : NULL;
     if (!outer.x) {
         run_stage((struct stage){.r = r,
                                  .item = quantize_pair,
@@ -243,7 +243,7 @@ static int run_experts(const struct moe_run *r) {
 
 /* ---- results ---- */
 
-/* acc (COMBINE_COLS) += scale * x (n); a constant n is what compilers make vectors of. */
+/* acc (COMBINE_COLS) += scale * x (n); with a constant n compilers vectorize the loop. */
 static void add_scaled(float *acc, const float *x, float scale, uint32_t n) {
     if (n == COMBINE_COLS)
         for (uint32_t i = 0; i < COMBINE_COLS; i++)

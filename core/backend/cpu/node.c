@@ -1,7 +1,7 @@
-/* node.c - where the ranks of a group compute on a machine of several memory nodes: a rank has the
- * processors and the memory of one node, so that weights are read from where they lie. Linux tells
- * which processors a node has; elsewhere, and on machines of one node, ranks go where the system
- * puts them. Owns nothing. Any thread. */
+/* node.c - places the ranks of a group on a machine with several memory nodes: a rank uses the
+ * processors and the memory of one node, so that it reads weights from local memory. Linux lists
+ * the processors of a node; on other systems, and with one node, the system places the ranks. Owns
+ * nothing. Any thread. */
 #include "core/backend/cpu/cpu_int.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static struct cpu_place current(void) {
     return p;
 }
 
-/* Those of the processors in `of` that folder/node*node* has; false: none. */
+/* The processors of `of` that belong to folder/node*node*; false: none. */
 static bool read_node(const char *folder, int node, const struct cpu_place *of,
                       struct cpu_place *out) {
     char path[256];

@@ -1,4 +1,4 @@
-/* pool.c - the thread pool of the CPU backend. Owns its threads; runs nothing of its own.
+/* pool.c - the thread pool of the CPU backend. Owns its threads.
  *
  * Each thread has a lane: one word with the job's number and the units of chunks that are left in
  * it. A thread takes its own lane from the front, so that it reads memory in one stream, then
@@ -56,7 +56,7 @@ void pool_pause(void) {
 #endif
 }
 
-/* A unit that was taken, with its job. */
+/* A unit taken from a lane, with its job. */
 struct unit {
     pool_fn fn;
     const void *arg;
@@ -186,7 +186,7 @@ void pool_run(pool *p, uint32_t n_chunks, pool_fn fn, const void *arg) {
 int pool_new(int n_threads, pool **out, err *e) {
     pool *p = mem_new_aligned(sizeof *p);
     *out = NULL;
-    if (!p) return err_set(e, ERR_NOMEM, "no memory for a thread pool");
+    if (!p) return err_no_memory(e);
     p->n_threads = n_threads;
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->work, NULL);

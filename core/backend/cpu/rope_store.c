@@ -1,6 +1,6 @@
-/* rope_store.c - launches what writes to the K/V pools: norms of q and k, rotary embedding and the
+/* rope_store.c - launches the writers of the K/V pools: norms of q and k, rotary embedding and the
  * scatter of new K and V, and the copy of blocks. Owns the tables of cosines and sines of a step's
- * rows: most layers of a step ask for angles that another one had, so the first one makes them. */
+ * rows: most layers of a step share their angles, so the first layer computes them. */
 #include "core/backend/cpu/attention/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows per chunk: neighbours mostly write to the same block, which threads should not share. */
+/* Rows per chunk: adjacent rows mostly write to the same block, which threads should not share. */
 enum { MAX_CHUNK_ROWS = 16, CHUNKS_PER_THREAD = 4 };
 
 /* Cosines and sines, times the magnitude, of some rows. */
@@ -22,8 +22,8 @@ struct angle_table {
     float magnitude;
 };
 
-/* Models have up to two sets of frequencies, of local and of global layers: the table used last
- * stays, so that in any order of layers each set is made once in a step. */
+/* Models have up to two sets of frequencies, for local and for global layers. The most recently
+ * used table is kept, so that each set is computed once per step in any order of layers. */
 struct cpu_rope {
     struct angle_table tables[2];
     uint32_t last; /* the table used last */
@@ -94,7 +94,7 @@ static void store_row(const struct rope_run *r, const float *k, const float *v, 
     }
 }
 
-/* x (n_heads, head_dim) in place: each head is normed, or the row where the norm is as long. */
+/* Normalizes x (n_heads, head_dim) in place: each head, or the row if the norm is that long. */
 static void norm_heads(const struct rope_run *r, const backend_weight *norm, float *x,
                        uint32_t n_heads) {
     uint32_t n = (uint32_t)norm->n_in;
@@ -153,7 +153,7 @@ static bool is_table_of(const struct angle_table *t, const struct op_rope_store 
            !memcmp(t->inv_freq, a->inv_freq->host, a->n_rot / 2 * sizeof *t->inv_freq);
 }
 
-/* The table of these rows; without one, known is false and the rows shall fill what is returned. */
+/* The table of these rows. If there is none, known is false and the rows must fill the result. */
 static struct angle_table *find_table(struct cpu_rope *r, const struct op_rope_store *a,
                                       float magnitude, bool *known) {
     *known = true;

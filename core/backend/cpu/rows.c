@@ -1,5 +1,5 @@
 /* rows.c - launches the ops that work row by row: embed, gather, top. A few rows run on
- * the caller's thread: waking others costs more. */
+ * the caller's thread, since waking other threads costs more. */
 #include "core/backend/cpu/cpu_int.h"
 #include "core/base/top.h"
 

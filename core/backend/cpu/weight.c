@@ -1,5 +1,5 @@
-/* weight.c - makes weights: what is for products is repacked into panels by all threads, in memory
- * of its own, one expert after another; tables and vectors stay in the caller's bytes. Runs
+/* weight.c - makes weights: matrices for products are repacked into panels by all threads, in the
+ * device's memory, one expert after another; tables and vectors stay in the caller's bytes. Runs
  * on the thread that opens a model. */
 #include "core/backend/cpu/linear_int.h"
 
