@@ -255,7 +255,7 @@ __device__ __forceinline__ float normalize_factor(sums total, const float *sinks
     return __fdiv_rn(keep, fmaf(total.l, keep, exp2_fast(__fsub_rn(last, m))));
 }
 
-/* + 0 makes_rows one zero of two. */
+/* + 0 turns -0 into 0. */
 __device__ __forceinline__ float normalized(float o, float factor) {
     return fmaf(o, factor, 0.0f);
 }

@@ -496,7 +496,7 @@ __device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
 
 /* ---- q, k and v of a step's rows, unless a previous kernel has made them ---- */
 
-/* The is_new token of a sequence, as K and V hold it: bits and scales of its k, then of its v. */
+/* The newest token of a sequence as K and V store it: bits and scales of its k, then of its v. */
 struct new_token {
     int chunk; /* its chunk; below 0: not in this block */
     uint32_t token;
