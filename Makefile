@@ -140,6 +140,15 @@ test: ## set up, build, run all tests
 	@$(MAKE) -s -j$(JOBS) all
 	@scripts/run-tests $(BUILD)
 
+# The two minutes before a commit, from a built tree.
+QUICK_HTTP := http fields tools structured responses messages ollama
+.PHONY: test-quick
+test-quick: ## the tests that take under two minutes in all; it says what it leaves out
+	@$(MAKE) -s -j$(JOBS) all
+	@echo "test-quick leaves out the unit programs $(SLOW_UNIT), all HTTP files except"
+	@echo "$(QUICK_HTTP), the page in a browser, load, fuzz corpora, ARM, Metal and CUDA: make test"
+	@SUITES="unit cli http" FILES="$(QUICK_HTTP)" scripts/run-tests $(BUILD) QUICK=1
+
 # The processors and what each is to pick are in scripts/test-arm64.
 ARM64_TESTS := test_base test_qtype test_gemm test_backend test_moe test_linear test_attention test_rope_store test_top
 .PHONY: test-arm64 arm64
@@ -188,13 +197,13 @@ ASAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 TSAN := -fsanitize=thread
 
 .PHONY: check
-check: ## format, floors, sizes, static analysis
+check: ## format, floors, sizes, call cycles, static analysis
 	@scripts/setup test
 	@scripts/check
 
 .PHONY: format
-format: ## rewrite the C sources in the house format
-	@git ls-files '*.c' '*.h' '*.cc' '*.m' | xargs clang-format -i
+format: ## rewrite all sources in the project's format
+	@scripts/format
 
 .PHONY: bench
 bench: all ## short benchmark of the demo model on the CPU backend

@@ -41,6 +41,8 @@ $(BUILD)/sim/include/objc:
 SIM_RT   := $(patsubst $(METAL_SIM)/%,$(BUILD)/sim/%.o,$(wildcard $(METAL_SIM)/runtime/*.c $(METAL_SIM)/runtime/*.S))
 SIM_FW   := $(patsubst $(METAL_SIM)/%,$(BUILD)/sim/%.o,$(wildcard $(METAL_SIM)/framework/*.m))
 METAL_O  += $(SIM_FW)
+.PHONY: metal-objects
+metal-objects: $(METAL_M:%.m=$(BUILD)/%.o) # the host code alone
 
 # Of the product only core/backend/backend.c knows that there is a Metal backend: everything else is
 # taken from the plain build.

@@ -8,6 +8,8 @@ CUDA_CU  := $(wildcard shaders/cuda/*.cu)
 CUDASIM_C := $(wildcard $(CUDA_SIM)/sim_*.c)
 CUDASIM_O := $(CUDASIM_C:%.c=$(BUILD)/%.o) $(BUILD)/$(CUDA_SIM)/msl_switch.o
 CUDA_O   := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o)
+.PHONY: cuda-objects
+cuda-objects: $(CUDA_C:%.c=$(BUILD)/%.o) # the host code alone
 # Of the product only core/backend/backend.c knows that there is a CUDA backend: everything else is
 # taken from the plain build.
 LIB_C    := core/backend/backend.c
