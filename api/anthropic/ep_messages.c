@@ -166,7 +166,7 @@ static void write_ping(struct gen *g, str *out) {
     gen_frame_close(out);
 }
 
-/* Omits a call that the end of the answer cut off; stop_reason tells. */
+/* Omits a call that the end of the answer cut off; stop_reason reports it. */
 static void write_whole(struct gen *g, str *out) {
     const struct gen_choice *c = &g->choices[0];
     const char *comma = "";

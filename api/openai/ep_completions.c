@@ -27,7 +27,7 @@ enum {
     MAX_BEST_OF = 20,
     DEFAULT_MAX_TOKENS = 16
 };
-_Static_assert((int)MAX_LOGPROBS <= (int)ENGINE_MAX_TOP_LOGPROBS, "the engine gives so many");
+_Static_assert((int)MAX_LOGPROBS <= (int)ENGINE_MAX_TOP_LOGPROBS, "the engine returns that many");
 
 static const struct json_field fields[] = {
     {"prompt", JSON_VALUE, NUL | JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
