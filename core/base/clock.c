@@ -1,4 +1,4 @@
-/* clock.c - the only file that reads the clocks. */
+/* clock.c - see clock.h. */
 #include "core/base/clock.h"
 
 #include <time.h>

@@ -1,8 +1,8 @@
-/* err.h - the one result convention: a function returns 0 or a negative err_code and, as its last
- * argument, takes an err object that says in words what the user can do.
+/* err.h - the result convention of all rooms: a function returns 0 or a negative err_code; its last
+ * argument is an err object that tells the user in words what went wrong and what to do.
  *
- * Nobody below daemon/main.c prints or exits; the err travels up to whoever talks to the user.
- * An err is caller's storage, plain data, no ownership. Every function accepts e == NULL. */
+ * Only daemon/ prints or exits; the err is passed up to it. An err is caller's storage and plain
+ * data. Every function accepts e == NULL. */
 #ifndef INFERD_BASE_ERR_H
 #define INFERD_BASE_ERR_H
 
@@ -11,8 +11,8 @@
 enum err_code {
     ERR_INVALID = -1,      /* the caller's value is wrong; param names the field */
     ERR_NOMEM = -2,        /* an allocation failed or a memory bound is reached */
-    ERR_IO = -3,           /* the operating system refused: errno is in the text */
-    ERR_FORMAT = -4,       /* bytes from a file or a client break their format */
+    ERR_IO = -3,           /* a system call failed: errno is in the text */
+    ERR_FORMAT = -4,       /* a file or a request breaks its format */
     ERR_NOT_FOUND = -5,    /* no such model, file, key */
     ERR_FULL = -6,         /* a bounded queue is full: try again later */
     ERR_TOO_LONG = -7,     /* prompt + output can never fit the context or the KV cache */
@@ -21,9 +21,9 @@ enum err_code {
     ERR_UNSUPPORTED = -10, /* well-formed, but not something this build can do */
     ERR_EXISTS = -11,      /* the name is taken */
     ERR_CHANGED = -12,     /* a file is not the one that was registered or opened */
-    ERR_WORK = -13,        /* it takes more work than is allowed (work.h) */
-    ERR_CANCELLED = -14,   /* given up: the result is not wanted any more */
-    ERR_DEADLINE = -15     /* given up: the time that it may take is over */
+    ERR_WORK = -13,        /* needs more work than its budget allows (work.h) */
+    ERR_CANCELLED = -14,   /* abandoned: the caller cancelled it */
+    ERR_DEADLINE = -15     /* abandoned: its time limit has passed */
 };
 
 typedef struct err {
@@ -32,17 +32,17 @@ typedef struct err {
     char msg[448];  /* one sentence, no newline, says what to do where possible */
 } err;
 
-/* Fills e (if not NULL) and returns code. A longer text is cut. */
+/* Fills e (if not NULL) and returns code. The text is cut at the size of msg. */
 int err_set(err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* As err_set and names the offending field. */
+/* As err_set; param names the offending field. */
 int err_set_param(err *e, int code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* ERR_NOMEM, where there is no more to say. */
+/* ERR_NOMEM with a general text: for allocations whose size the user cannot change. */
 int err_no_memory(err *e);
 
-/* Puts context ("while loading X: ") before e's text; code and param stay. Returns e->code. */
+/* Prepends context ("while loading X: ") to the text; keeps code and param. Returns e->code. */
 int err_prefix(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 void err_clear(err *e);

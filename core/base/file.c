@@ -1,4 +1,4 @@
-/* file.c - what writers of files share, and readers of mapped ones. Owns nothing. */
+/* file.c - file system calls with retries and injected faults. Owns nothing. */
 #include "core/base/file.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* ---- planted faults ---- */
+/* ---- injected faults ---- */
 
 enum fault { FAULT_NONE, FAULT_ERROR, FAULT_SHORT };
 

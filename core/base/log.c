@@ -1,5 +1,5 @@
-/* log.c - formats a line on the stack and hands it to the sink. Control bytes in the text (a
- * client's model name, a file's string) become '?' so that nobody can forge log lines. */
+/* log.c - formats a line on the stack and hands it to the sink. Control bytes (of a client's model
+ * name, of a string in a file) become '?': they could forge log lines. */
 #include "core/base/log.h"
 
 #include <stdarg.h>

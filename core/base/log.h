@@ -1,4 +1,4 @@
-/* log.h - one line a message to a sink that daemon/ sets; libraries below never write to stderr.
+/* log.h - messages of one line each, to the sink that daemon/ sets. No other room writes to stderr.
  *
  * THREAD SAFETY: log_write from any thread; log_set_sink once at start, before other threads. */
 #ifndef INFERD_BASE_LOG_H
@@ -16,9 +16,9 @@ void log_set_sink(log_sink sink, void *arg, enum log_level min_level);
 
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* text as one field of a line: printable ASCII but the blank, quotes and the backslash stands as it
- * is, all other bytes as \xNN, so that the bytes of a client cannot look like another field. What
- * dst (n_dst > 4) has no room for is left out. Returns dst. */
+/* Writes text as one field of a line: printable ASCII except space, quotes and backslash unchanged,
+ * every other byte as \xNN, so that a client cannot forge another field. Truncates to dst (n_dst >
+ * 4 bytes). Returns dst. */
 const char *log_field(char *dst, size_t n_dst, const char *text);
 
 #define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)

@@ -1,9 +1,9 @@
 /* mem.h - checked sizes and the arena of a request.
  *
- * Lifetimes: process and model memory come from mem_new/free, a request's small strings from its
- * arena, a step's scratch from buffers that were sized at start. The step loop allocates nothing:
- * worker threads enter mem_guard_enter() and any mem_* allocation inside trips the guard counter,
- * which tests read. */
+ * Lifetimes: memory of the process and of models comes from mem_new and free(), small strings of a
+ * request from its arena, scratch of a step from buffers sized at start. The step loop must not
+ * allocate: worker threads call mem_guard_enter(), and each mem_* allocation until
+ * mem_guard_leave() is counted as a violation, which tests read. */
 #ifndef INFERD_BASE_MEM_H
 #define INFERD_BASE_MEM_H
 
@@ -22,10 +22,10 @@ void *mem_new(uint64_t n, uint64_t size);
 /* As realloc to n objects of size bytes; on failure NULL and p stays valid. */
 void *mem_resize(void *p, uint64_t n, uint64_t size);
 
-/* Room for one element more than n of size bytes in the array that *array_at points to (NULL: none
- * yet); *capacity is how many it has room for. A new array is stored in *array_at before this
- * returns, so that no caller can lose it or free it twice. false: no memory, nothing changed.
- * array_at is the address of a pointer to any type of object. */
+/* Makes room for element n (size bytes) in the array *array_at (NULL: empty), which has room for
+ * *capacity elements. A new array is stored in *array_at before this returns, so that no caller can
+ * lose it or free it twice. false: no memory, nothing changed. array_at is the address of a pointer
+ * to any type of object. */
 bool mem_grow(void *array_at, uint32_t n, uint32_t *capacity, size_t size);
 
 /* Copies of a NUL-terminated string / of n bytes plus NUL. NULL when out of memory. */
@@ -40,9 +40,9 @@ void mem_guard_enter(void);
 void mem_guard_leave(void);
 uint64_t mem_guard_violations(void); /* process total */
 
-/* For tests of what happens without memory: the n-th mem_* allocation of this thread from now on
- * fails (1: the next one), those after it do not. 0: none fails. Returns how many were still to be
- * made before the one that was to fail; 0: it has failed, or none was to. */
+/* Fault injection for tests: the n-th mem_* allocation of this thread from now on fails (1: the
+ * next), later ones succeed. 0: none fails. Returns what was left of the previous n; 0: that fault
+ * has happened, or none was set. */
 uint64_t mem_fail_at(uint64_t n);
 
 /* The same for the n-th allocation of all threads except the calling one, so that a test can let a

@@ -1,4 +1,4 @@
-/* thread.c - see thread.h. Owns nothing. A system that refuses leaves the thread as it is. */
+/* thread.c - see thread.h. Owns nothing. A failed call leaves the priority unchanged. */
 #include "core/base/thread.h"
 
 #include <time.h>
@@ -13,7 +13,7 @@ void thread_enter_background(void) {
 #ifdef __APPLE__
     pthread_set_qos_class_self_np(QOS_CLASS_BACKGROUND, 0);
 #else
-    setpriority(PRIO_PROCESS, 0, 19); /* of this thread alone, whatever POSIX says */
+    setpriority(PRIO_PROCESS, 0, 19); /* Linux: this thread only, unlike POSIX */
 #endif
 }
 

@@ -1,11 +1,11 @@
-/* thread.h - what a thread says of itself. */
+/* thread.h - priority and processor time of the calling thread. */
 #ifndef INFERD_BASE_THREAD_H
 #define INFERD_BASE_THREAD_H
 
 #include <stdint.h>
 
-/* The calling thread gets, from now on, little more than what others leave of the processors (the
- * lowest priority of Linux, the background class of macOS). */
+/* Gives the calling thread the lowest priority (nice 19 on Linux, the background class on macOS).
+ */
 void thread_enter_background(void);
 
 /* Processor time of the calling thread, in nanoseconds. */

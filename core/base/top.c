@@ -1,5 +1,4 @@
-/* top.c - keeps the k best so far sorted, and passes over blocks of numbers that hold none better
- * than the last of them. Owns nothing. */
+/* top.c - keeps the k best values sorted and skips blocks without a better one. Owns nothing. */
 #include "core/base/top.h"
 
 #include <math.h>
@@ -14,7 +13,7 @@ static bool any_above(const float *x, float least) {
     return n > 0;
 }
 
-/* Value v of number id into the first n of the list, the last of n + 1 falls out. */
+/* Inserts v into the sorted list of n entries, which has room for n + 1. */
 static void insert(int32_t *ids, float *values, uint32_t n, int32_t id, float v) {
     uint32_t at = n;
     for (; at > 0 && values[at - 1] < v; at--) {

@@ -1,13 +1,13 @@
-/* work.c - grants units of work, and refuses them. Owns nothing; any thread, one work alone. */
+/* work.c - grants and refuses units of work. Owns nothing; any thread. */
 #include "core/base/work.h"
 
 #include "core/base/clock.h"
 
 #include <stddef.h>
 
-enum { GRANT = 4096 /* units between two looks at the clock and the flag */ };
+enum { GRANT = 4096 /* units between two checks of the clock and the flag */ };
 
-static int reason_to_refuse(const struct work *w) {
+static int find_refusal(const struct work *w) {
     if (w->reason) return w->reason;
     if (w->cancelled && atomic_load_explicit(w->cancelled, memory_order_relaxed))
         return ERR_CANCELLED;
@@ -16,12 +16,12 @@ static int reason_to_refuse(const struct work *w) {
 
 bool work_grant(struct work *w, uint64_t units) {
     bool bounded = w->left != UINT64_MAX;
-    w->reason = reason_to_refuse(w);
+    w->reason = find_refusal(w);
     if (w->reason) {
         w->granted = 0;
         return false;
     }
-    units -= w->granted; /* the caller saw that there are not more granted */
+    units -= w->granted; /* the caller checked that units >= granted */
     w->granted = 0;
     if (bounded && units > w->left) {
         w->left = 0;
