@@ -3,42 +3,27 @@
  * are as large as the op's sizes allow, and surplus blocks return at once. */
 #include "core/backend/cuda/ops_int.h"
 
-#include "core/base/mem.h"
+#include "core/backend/moe_plan.h"
 #include "shaders/cuda/kernels.h"
 
 enum {
-    LISTS_THREADS = 1024,
     LEAST_TILE = 8, /* pairs; doubled once or twice if experts have that many */
     COMBINE_THREADS = 256
 };
 
-/* ---- scratch ---- */
-
-static int take_moe_scratch(struct cuda_backend *c, enum cuda_scratch which, uint64_t n,
-                            uint64_t size, err *e) {
-    uint64_t bytes;
-    if (!mem_mul(n, size, &bytes)) return err_no_memory(e);
-    return cuda_scratch_new(c, which, bytes, e);
-}
+_Static_assert((int)CUDA_SCRATCH_MOE_OUT == (int)CUDA_SCRATCH_MOE_SCORES + (int)MOE_OUT,
+               "scratch in the order of enum moe_scratch");
 
 int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
-    const struct backend_moe_limits *lim = &config->moe;
-    uint64_t most = (uint64_t)config->max_rows * lim->n_used;
-    uint32_t wide = config->max_cols > lim->n_ff ? config->max_cols : lim->n_ff;
-    int rc;
-    if (!lim->n_experts) return 0;
-    if (most > UINT32_MAX) return err_no_memory(e); /* pairs are counted in 32 bits */
-    uint64_t tiles = backend_moe_tiles(most, lim->n_experts, LEAST_TILE);
-    uint64_t scores = (uint64_t)config->max_rows * lim->n_experts;
-    if ((rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_SCORES, scores, sizeof(float), e)) ||
-        (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_EXPERTS, most, sizeof(uint32_t), e)) ||
-        (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_WEIGHTS, most, sizeof(float), e)) ||
-        (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_LIST, most, sizeof(uint32_t), e)) ||
-        (rc =
-             take_moe_scratch(c, CUDA_SCRATCH_MOE_TILES, tiles, sizeof(struct args_moe_tile), e)) ||
-        (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_FF, most * sizeof(float), lim->n_ff, e)))
-        return rc;
-    return take_moe_scratch(c, CUDA_SCRATCH_MOE_OUT, most * sizeof(float), wide, e);
+    const uint32_t n_ff = config->moe.n_ff;
+    uint64_t bytes[MOE_N_SCRATCH];
+    if (!config->moe.n_experts) return 0;
+    int rc = moe_scratch_bytes(config, LEAST_TILE,
+                               config->max_cols > n_ff ? config->max_cols : n_ff, bytes, e);
+    for (int i = 0; i < MOE_N_SCRATCH && !rc; i++)
+        rc =
+            cuda_scratch_new(c, (enum cuda_scratch)((int)CUDA_SCRATCH_MOE_SCORES + i), bytes[i], e);
+    return rc;
 }
 
 /* ---- one op ---- */
@@ -46,8 +31,8 @@ int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config
 struct moe_run {
     struct cuda_backend *c;
     const struct op_moe *op;
+    struct moe_plan plan;
     struct op_input in; /* its residual is NULL once it has been added */
-    uint32_t n_in, n_ff, n_experts, n_pairs, tile_rows, n_tiles;
     uint32_t *experts, *list;
     float *weights, *ff, *out;
     struct args_moe_tile *tiles;
@@ -55,7 +40,7 @@ struct moe_run {
 
 /* Prepares the op's rows as the input of products with w. */
 static int moe_prepare_input(struct moe_run *r, const backend_weight *w) {
-    int rc = cuda_input(r->c, &r->in, r->op->n_rows, r->n_in, cuda_in_of(w), NULL);
+    int rc = cuda_input(r->c, &r->in, r->op->n_rows, r->plan.n_in, cuda_in_of(w), NULL);
     r->in.residual = NULL;
     return rc;
 }
@@ -72,56 +57,37 @@ static int moe_score(struct moe_run *r) {
 }
 
 static int moe_route(const struct moe_run *r) {
-    const struct op_moe *a = r->op;
+    const struct moe_plan *p = &r->plan;
     const struct cargs_moe_route args = {
         .scores = cuda_scratch(r->c, CUDA_SCRATCH_MOE_SCORES),
         .experts = r->experts,
         .weights = r->weights,
         .list = r->list,
         .tiles = r->tiles,
-        .op = {.n_rows = a->n_rows,
-               .n_experts = r->n_experts,
-               .n_used = a->n_used,
-               .renormalize = a->renormalize,
-               .weight_scale = a->weight_scale != 0 ? a->weight_scale : 1},
+        .op = p->route,
     };
-    uint64_t pair_bytes = 2 * sizeof(uint32_t);
-    if (a->n_rows == 1) pair_bytes += sizeof(uint32_t) + sizeof *r->tiles;
-    return cuda_launch(
-        r->c, &(struct cuda_launch){.kernel = cuda_moe_route_kernel(),
-                                    .name = "moe_route",
-                                    .args = &args,
-                                    .args_bytes = sizeof args,
-                                    .grid = {a->n_rows},
-                                    .threads = cuda_div_up(r->n_experts, 32) * 32,
-                                    .read = (uint64_t)a->n_rows * r->n_experts * sizeof(float),
-                                    .written = r->n_pairs * pair_bytes});
+    return cuda_launch(r->c, &(struct cuda_launch){.kernel = cuda_moe_route_kernel(),
+                                                   .name = "moe_route",
+                                                   .args = &args,
+                                                   .args_bytes = sizeof args,
+                                                   .grid = {p->route.n_rows},
+                                                   .threads = p->route_threads,
+                                                   .read = p->route_traffic.read,
+                                                   .written = p->route_traffic.written});
 }
 
-/* Sorts the pairs by expert. The kernel reads the pairs once to count them, and once more for each
- * expert in use; only the first read is counted as traffic. */
 static int moe_list_pairs(const struct moe_run *r) {
+    const struct moe_plan *p = &r->plan;
     const struct cargs_moe_lists args = {
-        .experts = r->experts,
-        .list = r->list,
-        .tiles = r->tiles,
-        .op = {.n_pairs = r->n_pairs,
-               .n_experts = r->n_experts,
-               .tile_rows = r->tile_rows,
-               .n_tiles = r->n_tiles},
-    };
-    uint32_t most = r->n_pairs > r->n_experts ? r->n_pairs : r->n_experts;
-    uint64_t pairs_bytes = (uint64_t)r->n_pairs * sizeof(uint32_t);
-    return cuda_launch(
-        r->c, &(struct cuda_launch){
-                  .kernel = cuda_moe_lists_kernel(),
-                  .name = "moe_lists",
-                  .args = &args,
-                  .args_bytes = sizeof args,
-                  .grid = {1},
-                  .threads = most < LISTS_THREADS ? cuda_div_up(most, 32) * 32 : LISTS_THREADS,
-                  .read = pairs_bytes,
-                  .written = pairs_bytes + (uint64_t)r->n_tiles * sizeof *r->tiles});
+        .experts = r->experts, .list = r->list, .tiles = r->tiles, .op = p->lists};
+    return cuda_launch(r->c, &(struct cuda_launch){.kernel = cuda_moe_lists_kernel(),
+                                                   .name = "moe_lists",
+                                                   .args = &args,
+                                                   .args_bytes = sizeof args,
+                                                   .grid = {1},
+                                                   .threads = p->lists_threads,
+                                                   .read = p->lists_traffic.read,
+                                                   .written = p->lists_traffic.written});
 }
 
 /* ---- products ---- */
@@ -131,12 +97,12 @@ static struct cuda_product moe_product(const struct moe_run *r, const backend_we
                                        const backend_weight *bias, uint32_t n_share, float *y) {
     return (struct cuda_product){.w = cuda_weight_of(w),
                                  .bias = cuda_vector(bias),
-                                 .n_rows =
-                                     r->op->n_rows < r->tile_rows ? r->op->n_rows : r->tile_rows,
+                                 .n_rows = r->op->n_rows < r->plan.tile_rows ? r->op->n_rows
+                                                                             : r->plan.tile_rows,
                                  .y = y,
                                  .tiles = r->tiles,
                                  .list = r->list,
-                                 .n_tiles = r->n_tiles,
+                                 .n_tiles = r->plan.n_tiles,
                                  .n_share = n_share};
 }
 
@@ -158,14 +124,15 @@ static int moe_gate_up(struct moe_run *r) {
     if (rc || gate.pair) return rc;
     if (cuda_in_of(a->up) != cuda_in_of(a->gate)) rc = moe_prepare_input(r, a->up);
     if (!rc) rc = cuda_product(r->c, &up);
-    return rc ? rc : cuda_activate(r->c, a->act, r->ff, r->out, r->ff, r->n_pairs, r->n_ff);
+    return rc ? rc
+              : cuda_activate(r->c, a->act, r->ff, r->out, r->ff, r->plan.n_pairs, r->plan.n_ff);
 }
 
 static int moe_down(const struct moe_run *r) {
     const struct op_moe *a = r->op;
     const struct op_input in = {.x = r->c->scratch[CUDA_SCRATCH_MOE_FF]};
     const struct cuda_product p = moe_product(r, a->down, a->down_bias, 1, r->out);
-    int rc = cuda_input(r->c, &in, r->n_pairs, r->n_ff, cuda_in_of(a->down), NULL);
+    int rc = cuda_input(r->c, &in, r->plan.n_pairs, r->plan.n_ff, cuda_in_of(a->down), NULL);
     return rc ? rc : cuda_product(r->c, &p);
 }
 
@@ -177,18 +144,18 @@ static int moe_combine(const struct moe_run *r) {
         .shared = cuda_at(a->shared),
         .shared_gate = cuda_at(a->shared_gate),
         .y = cuda_at(a->y),
-        .op = {.n_in = r->n_in, .n_used = a->n_used},
+        .op = r->plan.combine,
     };
-    uint64_t row_bytes = (uint64_t)a->n_rows * r->n_in * sizeof(float);
+    uint64_t row_bytes = (uint64_t)a->n_rows * r->plan.n_in * sizeof(float);
     return cuda_launch(r->c, &(struct cuda_launch){
                                  .kernel = cuda_moe_combine_kernel(),
                                  .name = "moe_combine",
                                  .args = &args,
                                  .args_bytes = sizeof args,
-                                 .grid = {cuda_div_up(r->n_in, COMBINE_THREADS), a->n_rows},
+                                 .grid = {cuda_div_up(r->plan.n_in, COMBINE_THREADS), a->n_rows},
                                  .threads = COMBINE_THREADS,
                                  .read = row_bytes * (a->n_used + (a->shared != NULL)) +
-                                         (uint64_t)r->n_pairs * sizeof(float),
+                                         (uint64_t)r->plan.n_pairs * sizeof(float),
                                  .written = row_bytes,
                              });
 }
@@ -206,19 +173,15 @@ int cuda_moe(backend *be, const struct op_moe *a) {
     struct cuda_backend *c = cuda_of(be);
     struct moe_run r = {.c = c,
                         .op = a,
+                        .plan = moe_plan_of(a),
                         .in = a->in,
-                        .n_in = (uint32_t)a->down->n_out,
-                        .n_ff = (uint32_t)a->down->n_in,
-                        .n_experts = (uint32_t)a->down->n_experts,
-                        .n_pairs = a->n_rows * a->n_used,
                         .experts = cuda_scratch(c, CUDA_SCRATCH_MOE_EXPERTS),
                         .list = cuda_scratch(c, CUDA_SCRATCH_MOE_LIST),
                         .weights = cuda_scratch(c, CUDA_SCRATCH_MOE_WEIGHTS),
                         .ff = cuda_scratch(c, CUDA_SCRATCH_MOE_FF),
                         .out = cuda_scratch(c, CUDA_SCRATCH_MOE_OUT),
                         .tiles = cuda_scratch(c, CUDA_SCRATCH_MOE_TILES)};
-    r.tile_rows = choose_tile_rows(r.n_pairs, r.n_experts);
-    r.n_tiles = backend_moe_tiles(r.n_pairs, r.n_experts, r.tile_rows);
+    moe_plan_tiles(&r.plan, choose_tile_rows(r.plan.n_pairs, r.plan.n_experts));
     int rc = moe_score(&r);
     if (!rc) rc = moe_route(&r);
     if (!rc && a->n_rows > 1) rc = moe_list_pairs(&r);
