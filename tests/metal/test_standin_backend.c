@@ -355,7 +355,7 @@ static void too_few_threads(void) {
     scene_init(&s, be);
     metalsim_set_limits(&limits);
     CHECK(embed(&s) == ERR_DEVICE && backend_sync(be, &e) == ERR_DEVICE);
-    CHECK_MSG(strstr(e.msg, "cannot run embed") && strstr(e.msg, "it takes 32 threads"),
+    CHECK_MSG(strstr(e.msg, "cannot run embed") && strstr(e.msg, "at most 32 threads"),
               "got \"%s\"", e.msg);
     metalsim_set_limits(NULL);
     scene_fini(&s);

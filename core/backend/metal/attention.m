@@ -1,31 +1,30 @@
-/* attention.m - launches of paged attention. Owns nothing; the memory for parts of rows is the
- * backend's.
+/* attention.m - launches of paged attention. Owns the scratch for partial results.
  *
- * Rows of the vector family are cut into tasks (a slice of the query heads of one KV head), a
- * task's positions into chunks. As many tasks as their chunks' results find room for go in one pass
- * over the device, two dispatches; what a row gets does not depend on it. */
+ * The vector family cuts rows into tasks (a slice of the query heads of one KV head) and a task's
+ * positions into chunks, the KV splits. A pass of two dispatches computes as many tasks as the
+ * scratch has room for their partial results; a row's result does not depend on it. */
 #include "core/backend/metal/metal_int.h"
 
 #include <math.h>
 
 enum {
     CHUNK = MARGS_ATTENTION_CHUNK, /* tokens */
-    MAX_HEADS = 16,                /* of a task; half where head_dim is over WIDE */
+    MAX_HEADS = 16,                /* of a task; half of it if head_dim exceeds WIDE */
     WIDE = 128,                    /* dimensions */
     SIMDGROUPS = 4,                /* of a threadgroup, at most */
-    TG_BYTES = 24576,      /* of a threadgroup of several simdgroups, so that some fit a core */
+    TG_BYTES = 24576,      /* of a threadgroup of several simdgroups: a core holds more than one */
     STAGE_FLOATS = 16 * 32 /* of a simdgroup: attention_matrix.metal */
 };
-#define PART_BYTES (UINT64_C(32) << 20)
+#define PARTIAL_BYTES (UINT64_C(32) << 20)
 
 static const float log2_e = 1.44269504088896340736f;
 
 int metal_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e) {
     (void)c;
-    return backend_buf_new(&m->base, PART_BYTES, &m->scratch[METAL_SCRATCH_PARTS], e);
+    return backend_buf_new(&m->base, PARTIAL_BYTES, &m->scratch[METAL_SCRATCH_PARTIALS], e);
 }
 
-static uint32_t most_chunks(const struct op_paged_attention *a) {
+static uint32_t max_chunks(const struct op_paged_attention *a) {
     uint64_t context =
         a->max_context ? a->max_context : (uint64_t)a->table_stride * a->kv.block_tokens;
     uint32_t all = metal_div_up(context, CHUNK);
@@ -33,14 +32,14 @@ static uint32_t most_chunks(const struct op_paged_attention *a) {
     return windowed < all ? windowed : all;
 }
 
-static struct args_attention args_of(const struct op_paged_attention *a) {
+static struct args_attention attention_args(const struct op_paged_attention *a) {
     return (struct args_attention){.n_seqs = a->n_seqs,
                                    .n_heads = a->n_heads,
                                    .n_kv_heads = a->kv.n_kv_heads,
                                    .table_stride = a->table_stride,
                                    .window = a->window,
                                    .n_slices = 1,
-                                   .n_splits = most_chunks(a),
+                                   .n_splits = max_chunks(a),
                                    .q_scale =
                                        a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
                                    .cap = a->softcap * log2_e};
@@ -53,7 +52,7 @@ static uint32_t threadgroup_bytes(const struct op_paged_attention *a, uint32_t h
            simdgroups * scales;
 }
 
-/* How the vector family goes over the rows. */
+/* How the vector family covers the rows. */
 struct decode {
     const struct op_paged_attention *a;
     struct args_attention args;
@@ -65,18 +64,18 @@ static struct metal_bind sinks_of(const struct op_paged_attention *a) {
     return a->sinks ? metal_weight_at(a->sinks) : metal_at(a->q);
 }
 
-static uint64_t sums_bytes(const struct decode *d, uint32_t n_tasks) {
+static uint64_t softmax_bytes(const struct decode *d, uint32_t n_tasks) {
     return (uint64_t)n_tasks * d->heads * d->args.n_splits * 2 * sizeof(float);
 }
 
 static uint64_t task_bytes(const struct decode *d) {
-    return sums_bytes(d, 1) * (d->a->kv.head_dim / 2 + 1);
+    return softmax_bytes(d, 1) * (d->a->kv.head_dim / 2 + 1);
 }
 
 static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint32_t n_tasks) {
     const struct op_paged_attention *a = d->a;
-    struct metal_bind parts = metal_at(m->scratch[METAL_SCRATCH_PARTS]), sums = parts;
-    sums.offset = PART_BYTES - sums_bytes(d, n_tasks);
+    struct metal_bind partials = metal_at(m->scratch[METAL_SCRATCH_PARTIALS]), sums = partials;
+    sums.offset = PARTIAL_BYTES - softmax_bytes(d, n_tasks);
     uint64_t rows = (uint64_t)n_tasks * d->heads * a->kv.head_dim * sizeof(float);
     return metal_dispatch(m,
                           &(struct metal_launch){
@@ -97,7 +96,7 @@ static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint
                               .n_binds = 9,
                               .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start),
                                         metal_at(a->tables), metal_at(a->kv.k), metal_at(a->kv.v),
-                                        sinks_of(a), d->final ? metal_at(a->out) : parts, sums},
+                                        sinks_of(a), d->final ? metal_at(a->out) : partials, sums},
                               .tg_bytes = threadgroup_bytes(a, d->heads, d->simdgroups),
                               .groups = {metal_div_up(d->args.n_splits, d->simdgroups), n_tasks, 1},
                               .threads = {d->simdgroups * 32, 1, 1},
@@ -108,8 +107,8 @@ static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint
 
 static int dispatch_reduce(struct metal_backend *m, const struct decode *d, uint32_t n_tasks) {
     const struct op_paged_attention *a = d->a;
-    struct metal_bind parts = metal_at(m->scratch[METAL_SCRATCH_PARTS]), sums = parts;
-    sums.offset = PART_BYTES - sums_bytes(d, n_tasks);
+    struct metal_bind partials = metal_at(m->scratch[METAL_SCRATCH_PARTIALS]), sums = partials;
+    sums.offset = PARTIAL_BYTES - softmax_bytes(d, n_tasks);
     return metal_dispatch(
         m, &(struct metal_launch){
                .kernel = "attention_reduce",
@@ -122,7 +121,7 @@ static int dispatch_reduce(struct metal_backend *m, const struct decode *d, uint
                .args = &d->args,
                .args_bytes = sizeof d->args,
                .n_binds = 6,
-               .binds = {parts, sums, metal_at(a->pos), metal_at(a->row_start), sinks_of(a),
+               .binds = {partials, sums, metal_at(a->pos), metal_at(a->row_start), sinks_of(a),
                          metal_at(a->out)},
                .groups = {d->heads, n_tasks, 1},
                .threads = {32, 1, 1},
@@ -131,10 +130,10 @@ static int dispatch_reduce(struct metal_backend *m, const struct decode *d, uint
            });
 }
 
-/* by_seq: only sequences of one row. */
-static int run_decode(struct metal_backend *m, const struct op_paged_attention *a, bool by_seq) {
+/* by_seq: computes only sequences of one row. */
+static int attend_decode(struct metal_backend *m, const struct op_paged_attention *a, bool by_seq) {
     uint32_t group = a->n_heads / a->kv.n_kv_heads;
-    struct decode d = {.a = a, .args = args_of(a), .by_seq = by_seq};
+    struct decode d = {.a = a, .args = attention_args(a), .by_seq = by_seq};
     d.args.n_slices = metal_div_up(group, a->kv.head_dim > WIDE ? MAX_HEADS / 2 : MAX_HEADS);
     d.heads = metal_div_up(group, d.args.n_slices);
     d.final = d.args.n_splits == 1;
@@ -143,12 +142,12 @@ static int run_decode(struct metal_backend *m, const struct op_paged_attention *
         if (d.simdgroups <= d.args.n_splits &&
             threadgroup_bytes(a, d.heads, d.simdgroups) <= TG_BYTES)
             break;
-    uint64_t task = task_bytes(&d), room = d.n_tasks;
-    if (!d.final) room = task ? PART_BYTES / task : 0;
-    if (!room) return ERR_UNSUPPORTED;
-    for (; d.args.first_task < d.n_tasks; d.args.first_task += (uint32_t)room) {
+    uint64_t task = task_bytes(&d), most = d.n_tasks; /* tasks of a pass */
+    if (!d.final) most = task ? PARTIAL_BYTES / task : 0;
+    if (!most) return ERR_UNSUPPORTED;
+    for (; d.args.first_task < d.n_tasks; d.args.first_task += (uint32_t)most) {
         uint32_t n = d.n_tasks - d.args.first_task;
-        if (n > room) n = (uint32_t)room;
+        if (n > most) n = (uint32_t)most;
         int rc = dispatch_decode(m, &d, n);
         if (!rc && !d.final) rc = dispatch_reduce(m, &d, n);
         if (rc) return rc;
@@ -156,13 +155,13 @@ static int run_decode(struct metal_backend *m, const struct op_paged_attention *
     return 0;
 }
 
-/* Sequences of at least min_rows rows. The tile's q, weights and stages must fit the threadgroup
- * memory: fewer queries where heads are wide. */
-static int run_prefill(struct metal_backend *m, const struct op_paged_attention *a,
-                       uint32_t min_rows) {
+/* Computes sequences of at least min_rows rows. The tile's queries, probabilities and stages must
+ * fit the threadgroup memory: wide heads get fewer queries. */
+static int attend_prefill(struct metal_backend *m, const struct op_paged_attention *a,
+                          uint32_t min_rows) {
     uint32_t group = a->n_heads / a->kv.n_kv_heads, tile = a->kv.head_dim > WIDE ? 8 : 16;
     uint64_t rows = (uint64_t)a->n_rows * a->n_heads * a->kv.head_dim * sizeof(float);
-    const struct args_attention args = args_of(a);
+    const struct args_attention args = attention_args(a);
     return metal_dispatch(
         m,
         &(struct metal_launch){
@@ -191,14 +190,14 @@ static int run_prefill(struct metal_backend *m, const struct op_paged_attention 
         });
 }
 
-/* Where both families may be used, sequences of one row go to the one and all others to the other;
- * how many there are of each only the device knows, unless each row is a sequence. */
+/* With both families, the vector family computes the sequences of one row and the matrix family all
+ * others. Only the device knows how many there are of each, unless each row is a sequence. */
 int metal_paged_attention(backend *be, const struct op_paged_attention *a) {
     struct metal_backend *m = metal_of(be);
     if (!metal_kv_fits(&a->kv)) return ERR_UNSUPPORTED;
-    if (m->features.products == METAL_MATRIX_ONLY) return run_prefill(m, a, 1);
+    if (m->features.products == METAL_MATRIX_ONLY) return attend_prefill(m, a, 1);
     if (m->features.products == METAL_VECTOR_ONLY || a->n_seqs == a->n_rows)
-        return run_decode(m, a, false);
-    int rc = run_prefill(m, a, 2);
-    return rc || a->n_seqs == 1 ? rc : run_decode(m, a, true);
+        return attend_decode(m, a, false);
+    int rc = attend_prefill(m, a, 2);
+    return rc || a->n_seqs == 1 ? rc : attend_decode(m, a, true);
 }

@@ -1,5 +1,5 @@
-/* command.m - pipelines, dispatches and command buffers. Owns the cache of specialised pipelines
- * and the command buffers in flight; the worker's thread runs it. Encoding does not wait for the
+/* command.m - pipelines, dispatches and command buffers. Owns the cache of specialized pipelines
+ * and the command buffers in flight; runs on the worker's thread. Encoding does not wait for the
  * GPU. */
 #include "core/backend/metal/metal_int.h"
 
@@ -12,7 +12,7 @@ int metal_fail(struct metal_backend *m, const char *what, NSError *error) {
     return err_set(&m->failed, ERR_DEVICE, "the Metal device failed: %s: %s", what, why);
 }
 
-static int refuse(const struct metal_backend *m, err *e) {
+static int report_failure(const struct metal_backend *m, err *e) {
     if (e) *e = m->failed;
     return m->failed.code;
 }
@@ -48,8 +48,8 @@ static id<MTLFunction> new_function(struct metal_backend *m, const struct metal_
     return nil;
 }
 
-static int compile(struct metal_backend *m, const struct metal_launch *l,
-                   struct metal_pipeline *p) {
+static int compile_pipeline(struct metal_backend *m, const struct metal_launch *l,
+                            struct metal_pipeline *p) {
     int rc = 0;
     @autoreleasepool {
         NSError *error = nil;
@@ -62,7 +62,7 @@ static int compile(struct metal_backend *m, const struct metal_launch *l,
         } else {
             uint32_t counter = 0;
             while (strcmp(m->base.kernel_names[counter], l->kernel) != 0)
-                counter++; /* every function of the libraries has one */
+                counter++; /* each function of the libraries has a counter */
             *p = (struct metal_pipeline){.kernel = m->base.kernel_names[counter],
                                          .n_consts = l->n_consts,
                                          .counter = counter,
@@ -82,10 +82,10 @@ static struct metal_pipeline *find_pipeline(struct metal_backend *m, const struc
     for (; m->pipelines[i].state; i = (i + 1) % METAL_MAX_PIPELINES)
         if (is_pipeline(&m->pipelines[i], l)) return &m->pipelines[i];
     if (m->n_pipelines + 1 == METAL_MAX_PIPELINES) {
-        metal_fail(m, "too many kernel variants", nil);
+        metal_fail(m, "compiling kernels: more variants than the pipeline cache holds", nil);
         return NULL;
     }
-    return compile(m, l, &m->pipelines[i]) ? NULL : &m->pipelines[i];
+    return compile_pipeline(m, l, &m->pipelines[i]) ? NULL : &m->pipelines[i];
 }
 
 uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l) {
@@ -99,23 +99,23 @@ static int open_encoder(struct metal_backend *m) {
     if (m->encoder) return 0;
     m->encoding = [[m->queue commandBuffer] retain];
     m->encoder = [[m->encoding computeCommandEncoder] retain];
-    return m->encoder ? 0 : metal_fail(m, "a command buffer", nil);
+    return m->encoder ? 0 : metal_fail(m, "opening a command buffer", nil);
 }
 
-static void encode(id<MTLComputeCommandEncoder> encoder, const struct metal_pipeline *p,
-                   const struct metal_launch *l) {
+static void encode_dispatch(id<MTLComputeCommandEncoder> encoder, const struct metal_pipeline *p,
+                            const struct metal_launch *l) {
     [encoder setComputePipelineState:p->state];
     [encoder setBytes:l->args length:l->args_bytes atIndex:0];
     for (uint32_t i = 0; i < l->n_binds; i++)
         [encoder setBuffer:l->binds[i].mtl offset:l->binds[i].offset atIndex:i + 1];
-    /* Also 0: the length of the dispatch before would stay, and count beside this kernel's own. */
+    /* Set even if 0: otherwise the previous dispatch's length would stay in force. */
     [encoder setThreadgroupMemoryLength:l->tg_bytes atIndex:0];
     [encoder dispatchThreadgroups:MTLSizeMake(l->groups[0], l->groups[1], l->groups[2])
             threadsPerThreadgroup:MTLSizeMake(l->threads[0], l->threads[1], l->threads[2])];
 }
 
-/* Registers may leave a kernel fewer threads than the device has. */
-static bool fits(const struct metal_pipeline *p, const struct metal_launch *l) {
+/* A kernel that needs many registers allows fewer threads than the device. */
+static bool fits_pipeline(const struct metal_pipeline *p, const struct metal_launch *l) {
     uint64_t n = (uint64_t)l->threads[0] * l->threads[1] * l->threads[2];
     return n <= p->max_threads && p->simd_width == METAL_SIMD;
 }
@@ -124,27 +124,26 @@ int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
     if (m->failed.code) return m->failed.code;
     struct metal_pipeline *p = find_pipeline(m, l);
     if (!p) return m->failed.code;
-    if (!fits(p, l))
+    if (!fits_pipeline(p, l))
         return err_set(&m->failed, ERR_DEVICE,
-                       "the Metal device cannot run %s in threadgroups of %u by %u by %u: it takes "
-                       "%u threads, in simdgroups of %u",
+                       "the Metal device cannot run %s in threadgroups of %u by %u by %u: at "
+                       "most %u threads, in simdgroups of %u",
                        l->kernel, l->threads[0], l->threads[1], l->threads[2], p->max_threads,
                        p->simd_width);
     int rc;
     @autoreleasepool {
         rc = open_encoder(m);
-        if (!rc) encode(m->encoder, p, l);
+        if (!rc) encode_dispatch(m->encoder, p, l);
     }
     if (rc) return rc;
-    struct metal_tally *t = &m->encoded[p->counter];
+    struct metal_tally *t = &m->encoding_tally[p->counter];
     t->n++, t->read += l->read, t->written += l->written;
     return 0;
 }
 
 /* ---- command buffers ---- */
 
-/* What the framework autoreleases is freed here: the threads that compute have no pool of their
- * own. */
+/* With a pool for the objects that the framework autoreleases: the worker's thread has none. */
 static void end_encoder(struct metal_backend *m) {
     @autoreleasepool {
         [m->encoder endEncoding];
@@ -153,20 +152,20 @@ static void end_encoder(struct metal_backend *m) {
     m->encoder = nil;
 }
 
-/* Waits for what runs; its error, if any, is the device's. */
+/* Waits for the running command buffer, whose error becomes the device's. */
 static int wait_running(struct metal_backend *m) {
     if (!m->running) return m->failed.code;
     @autoreleasepool {
         [m->running waitUntilCompleted];
         if ([m->running status] != MTLCommandBufferStatusCompleted)
-            metal_fail(m, "a step did not complete", [m->running error]);
+            metal_fail(m, "running a step", [m->running error]);
         [m->running release];
     }
     m->running = nil;
     return m->failed.code;
 }
 
-static void count(struct metal_backend *m, const struct metal_tally *tally) {
+static void count_dispatches(struct metal_backend *m, const struct metal_tally *tally) {
     for (uint32_t i = 0; i < m->base.n_kernels; i++) {
         const struct metal_tally *t = &tally[i];
         atomic_fetch_add_explicit(&m->base.kernel_counts[i], t->n, memory_order_relaxed);
@@ -175,8 +174,9 @@ static void count(struct metal_backend *m, const struct metal_tally *tally) {
     }
 }
 
-/* Takes next. One command buffer is in flight at a time, and perhaps one encoded behind it. */
-static void commit(struct metal_backend *m, id<MTLCommandBuffer> next, struct metal_tally *tally) {
+/* Takes next. At most one command buffer is in flight, plus one captured and not committed. */
+static void commit_buffer(struct metal_backend *m, id<MTLCommandBuffer> next,
+                          struct metal_tally *tally) {
     int rc = wait_running(m);
     @autoreleasepool {
         if (rc)
@@ -186,66 +186,66 @@ static void commit(struct metal_backend *m, id<MTLCommandBuffer> next, struct me
     }
     if (!rc) {
         m->running = next;
-        count(m, tally);
+        count_dispatches(m, tally);
     }
-    memset(tally, 0, sizeof m->encoded);
+    memset(tally, 0, sizeof m->encoding_tally);
 }
 
-/* What is being recorded is not for now. */
+/* Leaves a step that is being captured alone. */
 int metal_flush(backend *be, err *e) {
     struct metal_backend *m = metal_of(be);
-    if (m->encoding && !m->recording) {
+    if (m->encoding && !m->capturing) {
         id<MTLCommandBuffer> next = m->encoding;
         end_encoder(m);
         m->encoding = nil;
-        commit(m, next, m->encoded);
+        commit_buffer(m, next, m->encoding_tally);
     }
-    return refuse(m, e);
+    return report_failure(m, e);
 }
 
 int metal_sync(backend *be, err *e) {
     struct metal_backend *m = metal_of(be);
     metal_flush(be, NULL);
     wait_running(m);
-    return refuse(m, e);
+    return report_failure(m, e);
 }
 
-int metal_record(backend *be, uint64_t key, err *e) {
+int metal_capture_begin(backend *be, uint64_t key, err *e) {
     struct metal_backend *m = metal_of(be);
-    (void)key; /* a command buffer runs once: nothing is kept */
-    metal_drop_recorded(be);
+    (void)key; /* a command buffer runs once: graphs are not kept */
+    metal_graph_discard(be);
     int rc = metal_flush(be, e);
-    m->recording = !rc;
+    m->capturing = !rc;
     return rc;
 }
 
-int metal_record_end(backend *be, err *e) {
+int metal_capture_end(backend *be, err *e) {
     struct metal_backend *m = metal_of(be);
-    if (!m->recording) return err_set(e, ERR_INVALID, "no step is being recorded");
-    m->recording = false;
+    if (!m->capturing) return err_set(e, ERR_INVALID, "capture_end without capture_begin");
+    m->capturing = false;
     end_encoder(m);
-    m->recorded = m->encoding;
+    m->captured = m->encoding;
     m->encoding = nil;
-    memcpy(m->ahead, m->encoded, sizeof m->ahead);
-    memset(m->encoded, 0, sizeof m->encoded);
-    return refuse(m, e);
+    memcpy(m->captured_tally, m->encoding_tally, sizeof m->captured_tally);
+    memset(m->encoding_tally, 0, sizeof m->encoding_tally);
+    return report_failure(m, e);
 }
 
-int metal_run_recorded(backend *be, err *e) {
+int metal_graph_launch(backend *be, err *e) {
     struct metal_backend *m = metal_of(be);
-    if (!m->recorded) return err_set(e, ERR_INVALID, "no step is recorded");
-    metal_flush(be, NULL); /* enqueued before */
-    id<MTLCommandBuffer> next = m->recorded;
-    m->recorded = nil;
-    commit(m, next, m->ahead);
-    return refuse(m, e);
+    if (!m->captured) return err_set(e, ERR_INVALID, "graph_launch without a captured step");
+    metal_flush(be, NULL); /* ops that were enqueued earlier */
+    id<MTLCommandBuffer> next = m->captured;
+    m->captured = nil;
+    commit_buffer(m, next, m->captured_tally);
+    return report_failure(m, e);
 }
 
-void metal_drop_recorded(backend *be) {
+void metal_graph_discard(backend *be) {
     struct metal_backend *m = metal_of(be);
-    if (m->recording) metal_record_end(be, NULL);
+    if (m->capturing) metal_capture_end(be, NULL);
     @autoreleasepool {
-        [m->recorded release];
+        [m->captured release];
     }
-    m->recorded = nil;
+    m->captured = nil;
 }

@@ -1,5 +1,5 @@
 /* device.m - opens the Metal device: features, libraries from the embedded sources, scratch; closes
- * in reverse. Runs on whichever thread opens it. */
+ * in reverse order. Runs on the thread that opens it. */
 #include "core/backend/metal/metal_int.h"
 
 #include "core/base/log.h"
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void close_backend(backend *be) {
+static void metal_close(backend *be) {
     struct metal_backend *m = metal_of(be);
     @autoreleasepool {
         if (m->queue) metal_sync(be, NULL);
-        metal_drop_recorded(be);
+        metal_graph_discard(be);
         for (int i = 0; i < METAL_N_SCRATCH; i++)
             backend_buf_free(m->scratch[i]);
         for (uint32_t i = 0; m->pipelines && i < METAL_MAX_PIPELINES; i++)
@@ -31,7 +31,7 @@ static void close_backend(backend *be) {
 
 #define ENTRY(name, on_cpu, on_metal, on_cuda) BACKEND_ENTRY_##on_metal(metal, name)
 
-static const struct backend_vtable vtable = {.close = close_backend,
+static const struct backend_vtable vtable = {.close = metal_close,
                                              .buf_new = metal_buf_new,
                                              .buf_free = metal_buf_free,
                                              .upload = metal_upload,
@@ -42,10 +42,10 @@ static const struct backend_vtable vtable = {.close = close_backend,
                                              .range_new = metal_range_new,
                                              .range_free = metal_range_free,
                                              .flush = metal_flush,
-                                             .capture_begin = metal_record,
-                                             .capture_end = metal_record_end,
-                                             .graph_launch = metal_run_recorded,
-                                             .graph_discard = metal_drop_recorded,
+                                             .capture_begin = metal_capture_begin,
+                                             .capture_end = metal_capture_end,
+                                             .graph_launch = metal_graph_launch,
+                                             .graph_discard = metal_graph_discard,
                                              .allocated_bytes = metal_allocated_bytes,
                                              .memory_limit = metal_memory_limit,
                                              .kv_fits = metal_kv_fits,
@@ -53,8 +53,8 @@ static const struct backend_vtable vtable = {.close = close_backend,
 
 /* ---- libraries ---- */
 
-/* Sources named so use simdgroup matrices: not for a GPU without them. */
-static bool fits(const struct metal_backend *m, const struct metal_source *s) {
+/* Sources named *_matrix.metal use simdgroup matrices, which not every GPU has. */
+static bool can_compile(const struct metal_backend *m, const struct metal_source *s) {
     return m->features.simdgroup_matrix || !strstr(s->name, "_matrix.metal");
 }
 
@@ -65,13 +65,13 @@ static int compile_source(struct metal_backend *m, const struct metal_source *s,
                                                  options:options
                                                    error:&error];
     if (!lib)
-        return err_set(e, ERR_DEVICE, "the Metal compiler refused %s: %s", s->name,
+        return err_set(e, ERR_DEVICE, "the Metal compiler rejected %s: %s", s->name,
                        error ? [[error localizedDescription] UTF8String] : "no reason given");
     m->libraries[m->n_libraries++] = lib;
     return 0;
 }
 
-/* Fast math is off: sums keep their order, and a NaN stays one. */
+/* Fast math is off: sums keep their order, and NaN stays NaN. */
 static int compile_sources(struct metal_backend *m, err *e) {
     int rc = 0;
     m->libraries = mem_new(metal_n_sources, sizeof *m->libraries);
@@ -80,12 +80,13 @@ static int compile_sources(struct metal_backend *m, err *e) {
     options.languageVersion = MTLLanguageVersion3_0;
     options.fastMathEnabled = NO;
     for (uint32_t i = 0; i < metal_n_sources && !rc; i++)
-        if (fits(m, &metal_sources[i])) rc = compile_source(m, &metal_sources[i], options, e);
+        if (can_compile(m, &metal_sources[i]))
+            rc = compile_source(m, &metal_sources[i], options, e);
     [options release];
     return rc;
 }
 
-/* A counter for each kernel function. */
+/* Gives each kernel function a counter. */
 static int name_kernels(struct metal_backend *m, err *e) {
     m->names = mem_new(BACKEND_MAX_KERNELS, sizeof *m->names);
     if (!m->names) return err_no_memory(e);
@@ -93,7 +94,8 @@ static int name_kernels(struct metal_backend *m, err *e) {
         for (NSString *name in [m->libraries[i] functionNames]) {
             uint32_t n = m->base.n_kernels;
             if (n == BACKEND_MAX_KERNELS)
-                return err_set(e, ERR_DEVICE, "the shaders have more than %u kernels", n);
+                return err_set(e, ERR_DEVICE,
+                               "the shaders have more kernels than the %u that can be counted", n);
             snprintf(m->names[n], sizeof m->names[n], "%s", [name UTF8String]);
             m->base.kernel_names[n] = m->names[n];
             m->base.n_kernels++;
@@ -101,17 +103,18 @@ static int name_kernels(struct metal_backend *m, err *e) {
     return 0;
 }
 
-static int open_parts(struct metal_backend *m, const struct backend_config *config, err *e) {
+static int open_device(struct metal_backend *m, const struct backend_config *config, err *e) {
     int rc;
     m->device = MTLCreateSystemDefaultDevice();
     if (!m->device)
-        return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                             "backend \"metal\": this machine has no Metal device; use cpu");
+        return err_set_param(
+            e, ERR_UNSUPPORTED, "backend",
+            "backend \"metal\": this machine has no Metal device; use backend = cpu");
     m->pipelines = mem_new(METAL_MAX_PIPELINES, sizeof *m->pipelines);
     if (!m->pipelines) return err_no_memory(e);
     if ((rc = metal_features_find(m, e))) return rc;
     m->queue = [m->device newCommandQueue];
-    if (!m->queue) return err_set(e, ERR_DEVICE, "the Metal device gave no command queue");
+    if (!m->queue) return err_set(e, ERR_DEVICE, "the Metal device returned no command queue");
     if ((rc = compile_sources(m, e)) || (rc = name_kernels(m, e)) || (rc = metal_probe(m, e)))
         return rc;
     snprintf(m->isa, sizeof m->isa, "%s", [[m->device name] UTF8String]);
@@ -139,10 +142,10 @@ int backend_metal_open(const struct backend_config *config, backend **out, err *
     m->base.linear_attention = config->linear_attention;
     int rc;
     @autoreleasepool {
-        rc = open_parts(m, config, e);
+        rc = open_device(m, config, e);
     }
     if (rc) {
-        close_backend(&m->base);
+        metal_close(&m->base);
         return rc;
     }
     *out = &m->base;

@@ -1,4 +1,5 @@
-/* features.m - what this GPU has, and which family of kernels may be used on it. Owns nothing. */
+/* features.m - finds the features of the GPU and the families of kernels that it can run. Owns
+ * nothing. */
 #include "core/backend/metal/metal_int.h"
 
 #include <string.h>
@@ -21,9 +22,9 @@ enum metal_products backend_metal_products(const backend *be) {
     return ((const struct metal_backend *)be)->features.products;
 }
 
-/* A row for each feature that kernels make use of: the first GPU family that has it
- * (https://developer.apple.com/metal/Metal-Feature-Set-Tables.pdf). Sums over simdgroups are on all
- * that are let in below; bfloat is not needed, BF16 is widened by a shift. */
+/* The first GPU family that has each feature the kernels use
+ * (https://developer.apple.com/metal/Metal-Feature-Set-Tables.pdf). Every GPU accepted below has
+ * simdgroup reductions; bfloat is not needed, since BF16 is widened by a shift. */
 static const struct {
     MTLGPUFamily family;
     size_t at; /* a bool of struct metal_features */
@@ -35,9 +36,10 @@ int metal_features_find(struct metal_backend *m, err *e) {
     struct metal_features *f = &m->features;
     if (![m->device supportsFamily:MTLGPUFamilyApple7] &&
         ![m->device supportsFamily:MTLGPUFamilyMac2])
-        return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                             "this Mac's GPU is too old for backend \"metal\": it needs the family "
-                             "Apple7 (M1) or Mac2; use backend = cpu");
+        return err_set_param(
+            e, ERR_UNSUPPORTED, "backend",
+            "backend \"metal\" needs a GPU of family Apple7 (M1) or Mac2, and this "
+            "Mac's is older; use backend = cpu");
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         *(bool *)((char *)f + table[i].at) = [m->device supportsFamily:table[i].family];
     f->max_buffer_bytes = [m->device maxBufferLength];
@@ -51,7 +53,7 @@ int metal_features_find(struct metal_backend *m, err *e) {
 enum { PROBE_SETS = 16, PROBE_VALUES = PROBE_SETS * 64 };
 
 /* Values of many magnitudes, so that the order of additions shows in the last bits. */
-static void fill(float *x, uint32_t n, uint32_t *seed) {
+static void fill_probe(float *x, uint32_t n, uint32_t *seed) {
     for (uint32_t i = 0; i < n; i++) {
         *seed = *seed * 1664525u + 1013904223u;
         float v = (float)(int32_t)*seed * 0x1p-31f;
@@ -72,7 +74,7 @@ static int run_probe(struct metal_backend *m, backend_buf *bufs[5], err *e) {
     for (int i = 0; i < 5; i++) {
         int rc = backend_buf_new(be, PROBE_VALUES * sizeof(float), &bufs[i], e);
         if (rc) return rc;
-        if (i < 3) fill(bufs[i]->host, PROBE_VALUES, &seed);
+        if (i < 3) fill_probe(bufs[i]->host, PROBE_VALUES, &seed);
         l.binds[i] = metal_at(bufs[i]);
     }
     if (metal_dispatch(m, &l) || metal_sync(be, e)) {
@@ -84,8 +86,8 @@ static int run_probe(struct metal_backend *m, backend_buf *bufs[5], err *e) {
     return 0;
 }
 
-/* Apple's GPUs have simdgroups of 32; those of others in Macs may have 64, which every reduction
- * here would get wrong. */
+/* Apple's GPUs have simdgroups of 32 lanes; AMD GPUs in older Macs may have 64, for which every
+ * reduction here would be wrong. */
 static int check_width(struct metal_backend *m, err *e) {
     uint32_t width = metal_simd_width(m, &(struct metal_launch){.kernel = "gather"});
     if (!width) {
@@ -94,8 +96,8 @@ static int check_width(struct metal_backend *m, err *e) {
     }
     if (width == METAL_SIMD) return 0;
     return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                         "this GPU has simdgroups of %u, backend \"metal\" needs %d; use backend "
-                         "= cpu",
+                         "this GPU has simdgroups of %u lanes, backend \"metal\" needs %d; use "
+                         "backend = cpu",
                          width, METAL_SIMD);
 }
 

@@ -1,5 +1,5 @@
-/* input.m - launches of what comes before a product: the residual's addition, norms. Takes the
- * scratch that normed rows lie in. */
+/* input.m - launches of input_rows, which prepares a product's input: residual addition and norms.
+ * Owns the scratch for normed rows. */
 #include "core/backend/metal/metal_int.h"
 
 #include "core/base/mem.h"
@@ -13,9 +13,9 @@ int metal_input_scratch(struct metal_backend *m, const struct backend_config *c,
     return backend_buf_new(&m->base, bytes, &m->scratch[METAL_SCRATCH_IN], e);
 }
 
-/* A thread has 4 values of a short row, so that one row alone keeps the memory busy. By n_in
- * alone: the order of the sums hangs on it. */
-static uint32_t n_threads(uint32_t n_in) {
+/* A thread has 4 values of a short row, so that a single row keeps the memory busy. Depends only on
+ * n_in, because it determines the order of the sums. */
+static uint32_t input_threads(uint32_t n_in) {
     uint32_t n = metal_div_up(n_in, 4 * 32) * 32;
     return n < INPUT_THREADS ? n : INPUT_THREADS;
 }
@@ -25,7 +25,7 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
     const backend_buf *to = out ? out : m->scratch[METAL_SCRATCH_IN];
     uint64_t bytes = (uint64_t)n_rows * n_in * sizeof(float);
     uint32_t n_norms = !!in->residual_norm + !!in->norm;
-    uint32_t threads = n_threads(n_in);
+    uint32_t threads = input_threads(n_in);
     const struct args_input args = {.n_in = n_in,
                                     .residual_scale =
                                         in->residual_scale != 0 ? in->residual_scale : 1,

@@ -2,32 +2,32 @@
 #include "core/backend/metal/metal_int.h"
 
 enum {
-    /* Most rows of x that share the reading of a weight in the vector family, and above it the
-     * matrix family where both may be used. A weight costs the vector family some 5 operations of
-     * decoding and 1.3 for each row (its fma, a part of the row's load), the matrix family the same
-     * 5, then 1 for each row of a tile of 8, 16 or 32, and some 3 of the tile's stores and loads:
-     * 8 rows cost 15 and 16, 9 rows 24 (two passes, and the weight read twice) and 24. In the time
-     * in which a Q4 weight's 0.56 bytes arrive an M1 (68 GB/s, 1.3 T fma/s) does 11 operations, an
-     * M4 Max (546 GB/s, 8 T) 8: from 4 rows on all chips compute more than they wait. Not measured
-     * on a Mac yet. */
+    /* Most rows of x that share one read of a weight in the vector family; with more rows the
+     * matrix family takes over, if the device may use both. A weight costs the vector family some 5
+     * operations of decoding and 1.3 per row (its fma, and its share of the row's load). It costs
+     * the matrix family the same 5, then 1 for each row of a tile of 8, 16 or 32, and some 3 for
+     * the tile's stores and loads: 8 rows cost 15 and 16; 9 rows cost 24 (two passes, and the
+     * weight is read twice) and 24. While a Q4 weight's 0.56 bytes arrive, an M1 (68 GB/s, 1.3 T
+     * fma/s) does 11 operations and an M4 Max (546 GB/s, 8 T) 8: from 4 rows on, every chip is
+     * limited by arithmetic. Not measured on a Mac yet. */
     VECTOR_ROWS = 8,
-    /* Below so many outputs a lane takes one weight row in place of two: the largest chips keep
+    /* Below this many outputs a lane takes one weight row instead of two: the largest chips keep
      * some 1,000 simdgroups of 8 rows in flight. */
     NARROW_OUTPUTS = 4096
 };
 
 static const uint8_t vector_pass_rows[VECTOR_ROWS + 1] = {0, 1, 2, 3, 4, 6, 6, 8, 8};
 
-/* Weights of one dispatch: of one type, or a pair. */
+/* The weights of one dispatch: all of one type, or a pair. */
 struct group {
-    uint32_t n, at[BACKEND_LINEAR_MAX]; /* of the op's */
+    uint32_t n, at[BACKEND_LINEAR_MAX]; /* indices in the op */
 };
 
 static bool is_pair(const struct op_linear *a) {
     return a->act != BACKEND_ACT_NONE;
 }
 
-/* Outputs of a threadgroup, and what the family's own constants and grid are. */
+/* The kernel family, its constants and its grid; tile: outputs of a threadgroup. */
 struct shape {
     const char *kernel;
     uint32_t rows, width, tile, n_passes, threads;
@@ -58,8 +58,8 @@ static struct shape vector_shape(const struct op_linear *a, const struct group *
                           .threads = MARGS_LINEAR_SIMDGROUPS * 32};
 }
 
-/* The buffers in the kernels' order; what an op has not is bound to what it has and not looked at.
- */
+/* In the order of the kernels' arguments. A buffer that the op lacks is replaced by one that it
+ * has; the kernel does not read it. */
 static void bind_buffers(struct metal_launch *l, const struct op_linear *a, const struct group *g) {
     for (uint32_t i = 0; i < BACKEND_LINEAR_MAX; i++) {
         uint32_t at = g->at[i < g->n ? i : 0], y = is_pair(a) ? 0 : at;
@@ -70,8 +70,8 @@ static void bind_buffers(struct metal_launch *l, const struct op_linear *a, cons
     l->n_binds = 10;
 }
 
-/* Bytes: of a weight in each pass of the vector family; the matrix family's tiles of the same
- * outputs run side by side and share what the first of them brought to the cache. */
+/* The vector family reads a weight in each pass. The matrix family's tiles of the same outputs run
+ * side by side and share the first one's reads through the cache. */
 static void count_bytes(struct metal_launch *l, const struct op_linear *a, const struct group *g,
                         uint32_t n_passes) {
     l->read = (uint64_t)a->n_rows * a->w[0]->n_in * sizeof(float);
@@ -127,7 +127,8 @@ static int launch_group(struct metal_backend *m, const struct op_linear *a, cons
     return metal_dispatch(m, &l);
 }
 
-/* Weights of one type share a dispatch: each ends in a wait for its last threadgroup. */
+/* Weights of one type share a dispatch, because each dispatch ends by waiting for its last
+ * threadgroup. */
 int metal_linear(backend *be, const struct op_linear *a) {
     struct metal_backend *m = metal_of(be);
     struct metal_bind x;

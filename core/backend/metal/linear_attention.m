@@ -1,5 +1,5 @@
-/* linear_attention.m - launches of linear attention: sums of chunks, their scan, outputs; one
- * kernel for all of it where every sequence has one row. Owns nothing. */
+/* linear_attention.m - launches of linear attention: sums of chunks, their scan, the outputs; or
+ * one kernel for all of it if every sequence has one row. Owns the scratch for the states. */
 #include "core/backend/metal/metal_int.h"
 
 enum { THREADS = 256 };
@@ -10,9 +10,10 @@ int metal_linear_attention_scratch(struct metal_backend *m, const struct backend
     return bytes ? backend_buf_new(&m->base, bytes, &m->scratch[METAL_SCRATCH_STATES], e) : 0;
 }
 
-/* A launch of `kernel` with everything bound, but for its grid and traffic. */
-static struct metal_launch start(struct metal_backend *m, const struct op_linear_attention *a,
-                                 const struct margs_linear_attention *args, const char *kernel) {
+/* A launch of `kernel`, complete except for its grid and traffic. */
+static struct metal_launch launch_of(struct metal_backend *m, const struct op_linear_attention *a,
+                                     const struct margs_linear_attention *args,
+                                     const char *kernel) {
     return (struct metal_launch){
         .kernel = kernel,
         .n_consts = 1,
@@ -44,11 +45,11 @@ static struct sizes sizes_of(const struct op_linear_attention *a) {
                           .tile_bytes = chunk * a->head_dim * (uint32_t)sizeof(float)};
 }
 
-/* A step of one row a sequence. Traffic as if half of a chunk lay in the slots. */
-static int run_step(struct metal_backend *m, const struct op_linear_attention *a,
-                    const struct margs_linear_attention *args) {
+/* A step with one row per sequence. Traffic: as if each slot held half a chunk. */
+static int attend_step(struct metal_backend *m, const struct op_linear_attention *a,
+                       const struct margs_linear_attention *args) {
     const struct sizes size = sizes_of(a);
-    struct metal_launch l = start(m, a, args, "linear_attention_step");
+    struct metal_launch l = launch_of(m, a, args, "linear_attention_step");
     l.tg_bytes = size.tile_bytes + (a->head_dim * 5 + size.chunk) * (uint32_t)sizeof(float);
     l.threads[0] = 4 * a->head_dim;
     l.groups[0] = a->n_heads, l.groups[1] = a->n_seqs, l.groups[2] = 1;
@@ -57,24 +58,24 @@ static int run_step(struct metal_backend *m, const struct op_linear_attention *a
     return metal_dispatch(m, &l);
 }
 
-/* Chunks first_task .. first_task + n_tasks - 1. Traffic as if every chunk were full, and those
- * that no row touches were not there. */
-static int run_pass(struct metal_backend *m, const struct op_linear_attention *a,
-                    const struct margs_linear_attention *args, uint64_t n_rows) {
+/* Chunks first_task .. first_task + n_tasks - 1. Traffic: as if every chunk were full, without the
+ * chunks that no row touches. */
+static int attend_pass(struct metal_backend *m, const struct op_linear_attention *a,
+                       const struct margs_linear_attention *args, uint64_t n_rows) {
     const struct sizes size = sizes_of(a);
     const uint64_t states = metal_div_up(n_rows, size.chunk) * size.state;
-    struct metal_launch l = start(m, a, args, "linear_attention_chunks");
+    struct metal_launch l = launch_of(m, a, args, "linear_attention_chunks");
     l.tg_bytes = 2 * size.tile_bytes;
     l.groups[0] = args->op.n_tasks, l.groups[1] = a->n_heads, l.groups[2] = 1;
     l.read = n_rows * 2 * size.row, l.written = states;
     int rc = metal_dispatch(m, &l);
     if (rc) return rc;
-    l = start(m, a, args, "linear_attention_scan");
+    l = launch_of(m, a, args, "linear_attention_scan");
     l.groups[0] = a->head_dim * a->head_dim / 4 / THREADS;
     l.groups[1] = a->n_heads, l.groups[2] = a->n_seqs;
     l.read = l.written = states;
     if ((rc = metal_dispatch(m, &l))) return rc;
-    l = start(m, a, args, "linear_attention_outputs");
+    l = launch_of(m, a, args, "linear_attention_outputs");
     l.tg_bytes = 3 * size.tile_bytes + (4 + size.chunk) * size.chunk * (uint32_t)sizeof(float);
     l.groups[0] = args->op.n_tasks, l.groups[1] = a->n_heads, l.groups[2] = 1;
     l.read = n_rows * 3 * size.row + states, l.written = n_rows * size.row;
@@ -84,7 +85,7 @@ static int run_pass(struct metal_backend *m, const struct op_linear_attention *a
 static int keep_rows(struct metal_backend *m, const struct op_linear_attention *a,
                      const struct margs_linear_attention *args) {
     const struct sizes size = sizes_of(a);
-    struct metal_launch l = start(m, a, args, "linear_attention_keep");
+    struct metal_launch l = launch_of(m, a, args, "linear_attention_keep");
     l.groups[0] = a->n_heads, l.groups[1] = a->n_seqs, l.groups[2] = 1;
     l.read = l.written = a->n_seqs * size.rows; /* half a chunk of K and of V */
     return metal_dispatch(m, &l);
@@ -97,14 +98,14 @@ int metal_linear_attention(backend *be, const struct op_linear_attention *a) {
                                                  .n_slots = a->n_slots,
                                                  .scale = a->scale},
                                           .has_decay = a->decay != NULL};
-    if (a->n_seqs == a->n_rows) return run_step(m, a, &args);
+    if (a->n_seqs == a->n_rows) return attend_step(m, a, &args);
     const uint64_t all = backend_linear_tasks(a->n_rows, a->n_seqs, a->head_dim);
     const uint32_t most = backend_linear_pass(&be->linear_attention, be->max_rows);
     int rc = 0;
     for (uint64_t at = 0; at < all && !rc; at += args.op.n_tasks) {
         args.op.first_task = (uint32_t)at;
         args.op.n_tasks = (uint32_t)(all - at < most ? all - at : most);
-        rc = run_pass(m, a, &args, a->n_rows * args.op.n_tasks / all);
+        rc = attend_pass(m, a, &args, a->n_rows * args.op.n_tasks / all);
     }
     return rc ? rc : keep_rows(m, a, &args);
 }

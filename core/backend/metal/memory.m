@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(const struct metal_backend *m, uint64_t bytes, err *e) {
+static int buffer_refused(const struct metal_backend *m, uint64_t bytes, err *e) {
     return err_set(e, ERR_NOMEM,
-                   "the Metal device has no memory for a buffer of %llu bytes (it takes up to %llu "
-                   "in one, and %llu in all without swapping)",
+                   "out of Metal memory: no buffer of %llu bytes (at most %llu in one buffer, and "
+                   "%llu in all without swapping)",
                    (unsigned long long)bytes, (unsigned long long)m->features.max_buffer_bytes,
                    (unsigned long long)m->features.working_set_bytes);
 }
@@ -27,10 +27,10 @@ int metal_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
     }
     if (!buf->mtl) {
         free(buf);
-        return no_memory(m, bytes, e);
+        return buffer_refused(m, bytes, e);
     }
     buf->base = (backend_buf){.be = be, .bytes = bytes, .host = [buf->mtl contents]};
-    memset(buf->base.host, 0, (size_t)size); /* takes every page now, none at first use */
+    memset(buf->base.host, 0, (size_t)size); /* touches each page now rather than at first use */
     *out = &buf->base;
     return 0;
 }
@@ -72,7 +72,7 @@ static void release_parts(struct metal_range *r) {
     free(r);
 }
 
-/* A buffer over pages of the host; nil: the device takes none. The caller's. */
+/* A buffer over host pages, owned by the caller; nil: the device refused. */
 static id<MTLBuffer> wrap_pages(const struct metal_backend *m, const uint8_t *pages,
                                 uint64_t bytes) {
     id<MTLBuffer> mtl = [m->device newBufferWithBytesNoCopy:(void *)(uintptr_t)pages
@@ -85,16 +85,16 @@ static id<MTLBuffer> wrap_pages(const struct metal_backend *m, const uint8_t *pa
 
 static int wrap_parts(struct metal_backend *m, struct metal_range *r, err *e) {
     r->stride = m->features.max_buffer_bytes / METAL_PAGE * METAL_PAGE;
-    if (!r->stride) return no_memory(m, r->bytes, e);
+    if (!r->stride) return buffer_refused(m, r->bytes, e);
     uint64_t n = (r->bytes - 1) / r->stride + 1;
-    if (n > UINT32_MAX) return no_memory(m, r->bytes, e);
+    if (n > UINT32_MAX) return buffer_refused(m, r->bytes, e);
     r->parts = mem_new(n, sizeof *r->parts);
     if (!r->parts) return err_no_memory(e);
     for (; r->n_parts < n; r->n_parts++) {
         uint64_t at = r->n_parts * r->stride, left = r->bytes - at;
         uint64_t bytes = left < r->stride ? left : r->stride;
         r->parts[r->n_parts] = wrap_pages(m, r->host + at, bytes);
-        if (!r->parts[r->n_parts]) return no_memory(m, bytes, e);
+        if (!r->parts[r->n_parts]) return buffer_refused(m, bytes, e);
     }
     return 0;
 }
@@ -129,8 +129,9 @@ void metal_range_free(backend_range *range) {
     release_parts(r);
 }
 
-/* A buffer in which all of data lies in place, and where in it: a part, or one of its own over the
- * pages of what lies across two parts. nil: no range has it. The caller's. */
+/* A buffer that holds all of data in place, owned by the caller, and the offset in it: one of the
+ * range's buffers, or for data that crosses two of them a new one over its pages. nil: data lies in
+ * no range. */
 static id<MTLBuffer> find_place(const struct metal_backend *m, const uint8_t *data, uint64_t bytes,
                                 uint64_t *offset) {
     const struct metal_range *r = m->ranges;
@@ -159,13 +160,13 @@ int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backen
                                .n_experts = desc->n_experts,
                                .n_out = desc->n_out,
                                .n_in = desc->n_in};
-    qtype_bytes(desc->type, desc->n_out * n, desc->n_in, &bytes); /* backend.c has checked it */
+    qtype_bytes(desc->type, desc->n_out * n, desc->n_in, &bytes); /* checked by backend.c */
     qtype_bytes(desc->type, 1, desc->n_in, &row);
     if (row > UINT32_MAX) {
         free(w);
         return err_set_param(
             e, ERR_UNSUPPORTED, desc->name,
-            "tensor %s: rows of %llu bytes; backend \"metal\" takes less than 4 GiB", desc->name,
+            "tensor %s has rows of %llu bytes; backend \"metal\" needs less than 4 GiB", desc->name,
             (unsigned long long)row);
     }
     @autoreleasepool {
@@ -181,7 +182,7 @@ int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backen
     }
     if (!w->mtl) {
         free(w);
-        return no_memory(m, bytes, e);
+        return buffer_refused(m, bytes, e);
     }
     *out = &w->base;
     return 0;

@@ -1,14 +1,14 @@
-/* metal_int.h - the Metal device inside. Objective-C, manual reference counting, no classes of our
- * own; nobody outside this folder includes it.
+/* metal_int.h - private header of the Metal backend. Objective-C with manual reference counting, no
+ * classes of its own. Only files of this folder include it.
  *
  * A step is one command buffer with one serial compute encoder: dispatches run in the order in
- * which they were encoded and each sees what those before it wrote. It is opened by the first
- * dispatch, committed by flush or sync. While it runs the next step may be encoded (record) and is
- * committed by run_recorded. All buffers are shared-mode: host and device see the same bytes, so
- * uploads are copies that wait until nothing is in flight.
+ * which they were encoded, and each sees what the previous ones wrote. The first dispatch opens it,
+ * flush or sync commits it. While it runs, the next step may be captured (encoded without being
+ * committed); metal_graph_launch commits that one. All buffers are shared-mode: host and device see
+ * the same bytes, so an upload is a copy that waits until no step is in flight.
  *
- * A command buffer that ends in error is sticky: failed holds its text, every later op and sync is
- * ERR_DEVICE. */
+ * A command buffer that ends in an error is sticky: failed holds its text, and every later op and
+ * sync returns ERR_DEVICE. */
 #ifndef INFERD_METAL_INT_H
 #define INFERD_METAL_INT_H
 
@@ -23,15 +23,15 @@
 
 enum {
     METAL_MAX_CONSTS = 12, /* function constants of one pipeline */
-    METAL_MAX_BINDS = 20,  /* buffers of one dispatch beside the arguments */
+    METAL_MAX_BINDS = 20,  /* buffers of one dispatch, without the arguments */
     METAL_MAX_PIPELINES = 512,
     METAL_PAGE = BACKEND_RANGE_ALIGN,
-    METAL_SIMD = 32 /* lanes of a simdgroup, as the kernels have it */
+    METAL_SIMD = 32 /* lanes of a simdgroup, as the kernels assume */
 };
 
-/* What the device can do, found at open; features.m has a row for each. */
+/* The device's features, found at open; features.m has a table row for each. */
 struct metal_features {
-    bool simdgroup_matrix; /* Apple7 (M1) on */
+    bool simdgroup_matrix; /* Apple7 (M1) and later */
     uint64_t max_buffer_bytes, working_set_bytes;
     enum metal_products products;
 };
@@ -41,11 +41,11 @@ struct metal_buf {
     id<MTLBuffer> mtl;
 };
 
-/* Wrapped pages of the host; more than one buffer where it is longer than the device takes. */
+/* Host pages wrapped as device buffers: several if they exceed the longest buffer. */
 struct metal_range {
     backend_range base;
     const uint8_t *host;
-    uint64_t bytes, stride; /* buffer i begins at i * stride, and is as long, but the last */
+    uint64_t bytes, stride; /* buffer i has the bytes from i * stride on, up to stride of them */
     uint32_t n_parts;
     id<MTLBuffer> *parts;
     struct metal_range *next;
@@ -54,39 +54,39 @@ struct metal_range {
 struct metal_weight {
     backend_weight base;
     id<MTLBuffer> mtl; /* retained */
-    uint64_t offset;   /* of its data in mtl */
+    uint64_t offset;   /* of the data in mtl */
 };
 
-/* One specialised kernel. */
+/* One kernel, specialized by its function constants. */
 struct metal_pipeline {
     const char *kernel; /* static storage */
     uint32_t n_consts;
     struct metal_const {
         uint32_t index, value;
     } consts[METAL_MAX_CONSTS];
-    uint32_t counter; /* of backend.kernel_counts */
+    uint32_t counter; /* index in backend.kernel_counts */
     uint32_t max_threads, simd_width;
     id<MTLComputePipelineState> state;
 };
 
-/* Dispatches of one command buffer, by kernel: counted when it is committed. */
+/* Dispatches of one kernel in one command buffer; added to the counters when it is committed. */
 struct metal_tally {
     uint64_t n, read, written;
 };
 
 /* Memory between the dispatches of an op. */
 enum metal_scratch {
-    METAL_SCRATCH_IN,          /* (max_rows, max_cols) f32: a product's input after its norm */
-    METAL_SCRATCH_PARTS,       /* attention: partial results */
-    METAL_SCRATCH_MOE_SCORES,  /* (max_rows, n_experts) f32 */
-    METAL_SCRATCH_MOE_EXPERTS, /* of pairs of a row and an expert (moe.metal): the expert u32, */
-    METAL_SCRATCH_MOE_WEIGHTS, /* its weight f32, */
-    METAL_SCRATCH_MOE_LIST,    /* the pairs of one expert after the other's u32, */
-    METAL_SCRATCH_MOE_TILES,   /* what of the list goes together, */
-    METAL_SCRATCH_MOE_FF,      /* the hidden layer (n_ff) f32, */
-    METAL_SCRATCH_MOE_OUT,     /* the expert's result (max_cols) f32 */
-    METAL_SCRATCH_TOP,         /* lists of the best of a row's slices */
-    METAL_SCRATCH_STATES,      /* linear attention: states of chunks */
+    METAL_SCRATCH_IN,         /* (max_rows, max_cols) f32: a product's input after its norm */
+    METAL_SCRATCH_PARTIALS,   /* attention: partial results of the KV splits */
+    METAL_SCRATCH_MOE_SCORES, /* enum moe_scratch (moe_plan.h), in its order */
+    METAL_SCRATCH_MOE_EXPERTS,
+    METAL_SCRATCH_MOE_WEIGHTS,
+    METAL_SCRATCH_MOE_LIST,
+    METAL_SCRATCH_MOE_TILES,
+    METAL_SCRATCH_MOE_FF,
+    METAL_SCRATCH_MOE_OUT,
+    METAL_SCRATCH_TOP,    /* the candidates of each slice of a row */
+    METAL_SCRATCH_STATES, /* linear attention: the states before chunks */
     METAL_N_SCRATCH
 };
 
@@ -94,7 +94,7 @@ struct metal_backend {
     backend base;
     id<MTLDevice> device;
     id<MTLCommandQueue> queue;
-    id<MTLLibrary> *libraries; /* (n_libraries), one a source */
+    id<MTLLibrary> *libraries; /* (n_libraries), one per source */
     uint32_t n_libraries;
     struct metal_features features;
     struct metal_range *ranges;
@@ -102,18 +102,18 @@ struct metal_backend {
     struct metal_pipeline *pipelines; /* (METAL_MAX_PIPELINES) hash table by kernel and constants */
     uint32_t n_pipelines;
 
-    id<MTLCommandBuffer> encoding;                   /* ops so far; nil: none */
-    id<MTLComputeCommandEncoder> encoder;            /* of encoding */
-    id<MTLCommandBuffer> running;                    /* committed last, not waited for; nil: none */
-    id<MTLCommandBuffer> recorded;                   /* encoded ahead, not committed; nil: none */
-    bool recording;                                  /* encoding is the step encoded ahead */
-    struct metal_tally encoded[BACKEND_MAX_KERNELS]; /* of encoding */
-    struct metal_tally ahead[BACKEND_MAX_KERNELS];   /* of recorded */
-    err failed;                                      /* code 0: healthy */
+    id<MTLCommandBuffer> encoding;        /* ops so far; nil: none */
+    id<MTLComputeCommandEncoder> encoder; /* of encoding */
+    id<MTLCommandBuffer> running;         /* committed, not waited for yet; nil: none */
+    id<MTLCommandBuffer> captured;        /* the next step, not committed yet; nil: none */
+    bool capturing;                       /* encoding is the step being captured */
+    struct metal_tally encoding_tally[BACKEND_MAX_KERNELS];
+    struct metal_tally captured_tally[BACKEND_MAX_KERNELS];
+    err failed; /* code 0: healthy */
 
     char isa[64];                          /* "Apple M4" */
     char (*names)[64];                     /* (n_kernels) names of kernels, for counters */
-    backend_buf *scratch[METAL_N_SCRATCH]; /* taken at open; NULL: not needed */
+    backend_buf *scratch[METAL_N_SCRATCH]; /* allocated at open; NULL: not needed */
 };
 
 static inline struct metal_backend *metal_of(backend *be) {
@@ -122,14 +122,14 @@ static inline struct metal_backend *metal_of(backend *be) {
 
 /* ---- command.m: dispatches ---- */
 
-/* What a kernel's buffer(i + 1) is. */
+/* The buffer that a kernel sees as buffer(i + 1). */
 struct metal_bind {
     id<MTLBuffer> mtl;
     uint64_t offset;
 };
 
-/* One dispatch. Function constants are all `constant uint NAME [[function_constant(index)]]`; those
- * that the kernel uses must be here. */
+/* One dispatch. Function constants are all `constant uint NAME [[function_constant(index)]]`, with
+ * the indices of an enum in shaders/args*.h; consts must hold each one that the kernel uses. */
 struct metal_launch {
     const char *kernel; /* name in the library, static storage */
     uint32_t n_consts;
@@ -137,32 +137,32 @@ struct metal_launch {
     const void *args; /* buffer(0) */
     uint32_t args_bytes;
     uint32_t n_binds;
-    struct metal_bind binds[METAL_MAX_BINDS]; /* buffer(1) on */
+    struct metal_bind binds[METAL_MAX_BINDS]; /* buffer(1) and up */
     uint32_t tg_bytes;                        /* threadgroup(0), a multiple of 16; 0: none */
     uint32_t groups[3], threads[3];           /* threadgroups of the grid, threads of one */
     uint64_t read, written;                   /* bytes, for the traffic counters */
 };
 
-/* Encodes; compiles the specialisation first if it is new. ERR_DEVICE (a pipeline that cannot be
- * made names the kernel in failed). */
+/* Encodes the dispatch; compiles the pipeline at its first use. ERR_DEVICE (failed names the kernel
+ * whose pipeline could not be made). */
 int metal_dispatch(struct metal_backend *m, const struct metal_launch *l);
-/* Lanes of its simdgroups; 0: failed. With others than METAL_SIMD it is not dispatched. */
+/* Lanes of the kernel's simdgroups; 0: failed. metal_dispatch refuses any but METAL_SIMD. */
 uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l);
 
-/* Ends the encoder and commits; waits. */
-int metal_flush(backend *be, err *e);
-int metal_sync(backend *be, err *e);
-int metal_record(backend *be, uint64_t key, err *e);
-int metal_record_end(backend *be, err *e);
-int metal_run_recorded(backend *be, err *e);
-void metal_drop_recorded(backend *be);
+int metal_flush(backend *be, err *e); /* ends the encoder and commits */
+int metal_sync(backend *be, err *e);  /* flushes and waits */
+int metal_capture_begin(backend *be, uint64_t key, err *e);
+int metal_capture_end(backend *be, err *e);
+int metal_graph_launch(backend *be, err *e);
+void metal_graph_discard(backend *be);
+/* The first failure stays. `what` says what was attempted. ERR_DEVICE. */
 int metal_fail(struct metal_backend *m, const char *what, NSError *error);
 
 static inline struct metal_bind metal_at(const backend_buf *buf) {
     return (struct metal_bind){((const struct metal_buf *)buf)->mtl, 0};
 }
 
-/* buf where it is given, else a buffer that the kernel does not look at. */
+/* buf, or if it is NULL a buffer in its place that the kernel does not read. */
 static inline struct metal_bind metal_at_or(const backend_buf *buf, const backend_buf *other) {
     return metal_at(buf ? buf : other);
 }
@@ -172,7 +172,7 @@ static inline struct metal_bind metal_weight_at(const backend_weight *w) {
     return (struct metal_bind){mw->mtl, mw->offset};
 }
 
-/* Of one row of w; weight_new refuses what does not fit. */
+/* Bytes of one row of w; metal_weight_new refuses rows of 4 GiB and more. */
 static inline uint32_t metal_row_bytes(const backend_weight *w) {
     uint64_t bytes = 0;
     qtype_bytes(w->type, 1, w->n_in, &bytes);
@@ -184,8 +184,8 @@ static inline uint32_t metal_div_up(uint64_t a, uint32_t b) {
 }
 
 /* ---- features.m ---- */
-int metal_features_find(struct metal_backend *m, err *e); /* device is open */
-int metal_probe(struct metal_backend *m, err *e);         /* libraries are there */
+int metal_features_find(struct metal_backend *m, err *e); /* once the device is open */
+int metal_probe(struct metal_backend *m, err *e);         /* once the libraries are compiled */
 const char *metal_products_name(enum metal_products p);
 
 /* Embedded sources (generated from shaders/metal by scripts/embed-metal). */
@@ -213,21 +213,21 @@ uint64_t metal_memory_limit(const backend *be);
 
 /* ---- input.m ---- */
 
-/* op_input: adds what is pending to x, norms (n_in up to 32768). *rows: where the product reads its
- * (n_rows, n_in) f32: x itself without a norm, else out, or METAL_SCRATCH_IN where out is NULL. */
+/* op_input: adds the residual to x, then norms (n_in up to 32768). *rows: where the product reads
+ * its (n_rows, n_in) f32: without a norm x, else out, or METAL_SCRATCH_IN if out is NULL. */
 int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                 const backend_buf *out, struct metal_bind *rows);
 
-/* ---- ops, one file a group ---- */
+/* ---- ops, one file per group ---- */
 
 #define METAL_DECLARE(name, on_cpu, on_metal, on_cuda) BACKEND_DECLARE_##on_metal(metal, name)
 BACKEND_OPS(METAL_DECLARE, METAL_DECLARE)
 
-/* Have the kernels a shape for such a cache: head_dim a multiple of 8 up to 256, block_tokens a
- * multiple of 4 that divides 128? */
+/* Whether the kernels support this cache: head_dim a multiple of 8 up to 256, block_tokens a
+ * multiple of 4 that divides 128. */
 bool metal_kv_fits(const struct backend_kv *kv); /* rope_store.m */
 
-/* Scratch that an op group needs, taken at open from the config's limits; freed by close. */
+/* Allocate an op group's scratch at open, by the config's limits; close frees it. */
 int metal_input_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, err *e);

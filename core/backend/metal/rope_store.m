@@ -1,5 +1,5 @@
-/* rope_store.m - launches of what writes to the K/V pools for new rows: norms of heads, rotary
- * embedding, the store. Owns nothing. */
+/* rope_store.m - launches of rope_store, which writes the K and V of new rows to the KV cache: head
+ * norms, rotary embedding, the store. Owns nothing. */
 #include "core/backend/metal/metal_int.h"
 
 enum { MAX_HEAD_DIM = 256, HEAD_STEP = 8, TOKEN_STEP = 4, CHUNK_TOKENS = 128 };
@@ -9,7 +9,7 @@ bool metal_kv_fits(const struct backend_kv *kv) {
            kv->block_tokens % TOKEN_STEP == 0 && CHUNK_TOKENS % kv->block_tokens == 0;
 }
 
-static enum args_norm kind_of(const backend_weight *norm, uint32_t head_dim) {
+static enum args_norm norm_kind(const backend_weight *norm, uint32_t head_dim) {
     return !norm ? ARGS_NORM_NONE : norm->n_in == head_dim ? ARGS_NORM_HEADS : ARGS_NORM_ROW;
 }
 
@@ -34,8 +34,8 @@ int metal_rope_store(backend *be, const struct op_rope_store *a) {
             .consts = {{MARGS_ROPE_KV_TYPE, (uint32_t)kv->kv_type},
                        {MARGS_ROPE_HEAD_DIM, kv->head_dim},
                        {MARGS_ROPE_BLOCK_TOKENS, kv->block_tokens},
-                       {MARGS_ROPE_Q_NORM, kind_of(a->q_norm, kv->head_dim)},
-                       {MARGS_ROPE_K_NORM, kind_of(a->k_norm, kv->head_dim)},
+                       {MARGS_ROPE_Q_NORM, norm_kind(a->q_norm, kv->head_dim)},
+                       {MARGS_ROPE_K_NORM, norm_kind(a->k_norm, kv->head_dim)},
                        {MARGS_ROPE_N_ROT, a->n_rot},
                        {MARGS_ROPE_INTERLEAVED, a->interleaved}},
             .args = &args,

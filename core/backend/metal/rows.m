@@ -1,4 +1,4 @@
-/* rows.m - launches of the ops that move rows or go over them once. Owns nothing. */
+/* rows.m - launches of embed, gather and kv_copy, which copy rows or blocks. Owns nothing. */
 #include "core/backend/metal/metal_int.h"
 
 int metal_embed(backend *be, const struct op_embed *a) {
@@ -44,9 +44,9 @@ int metal_gather(backend *be, const struct op_gather *a) {
 
 /* ---- copies of blocks ---- */
 
-/* How many of the pairs may run side by side: none of them reads or writes what one before it
- * wrote, nor writes what one before it reads. */
-static uint32_t n_apart(const int32_t *pairs, uint32_t n_pairs) {
+/* How many leading pairs can run concurrently: none of them reads or writes a block that an earlier
+ * one writes, or writes a block that an earlier one reads. */
+static uint32_t count_independent(const int32_t *pairs, uint32_t n_pairs) {
     uint32_t n = 0;
     for (; n < n_pairs && n < ARGS_KV_COPY_PAIRS; n++)
         for (uint32_t i = 0; i < n; i++)
@@ -80,11 +80,12 @@ int metal_kv_copy(backend *be, const struct op_kv_copy *a) {
     uint64_t block_bytes;
     if (!backend_kv_block_bytes(kv, &block_bytes) || block_bytes / MARGS_KV_COPY_UNIT > UINT32_MAX)
         return ERR_INVALID;
-    if (block_bytes % MARGS_KV_COPY_UNIT) return ERR_UNSUPPORTED; /* no block of ours */
+    if (block_bytes % MARGS_KV_COPY_UNIT)
+        return ERR_UNSUPPORTED; /* not a block of the kernels' layout */
     struct margs_kv_copy args = {.n_units = (uint32_t)(block_bytes / MARGS_KV_COPY_UNIT)};
     int rc = 0;
     for (uint32_t at = 0, n; at < n_pairs && !rc; at += n) {
-        n = n_apart(pairs + 2 * (uint64_t)at, n_pairs - at);
+        n = count_independent(pairs + 2 * (uint64_t)at, n_pairs - at);
         args.n_pairs = 0;
         for (uint32_t i = at; i < at + n; i++) {
             if (pairs[2 * (uint64_t)i] == pairs[2 * (uint64_t)i + 1]) continue;

@@ -1,10 +1,10 @@
-/* top.m - launches of the selection of a row's largest logits. Owns nothing. */
+/* top.m - launches of top, the k largest logits of each row. Owns the scratch for candidates. */
 #include "core/backend/metal/metal_int.h"
 
 enum {
-    SLICE_COLS = 8192, /* of a row: enough threadgroups for one row of a vocabulary */
-    MAX_SLICES = 64,   /* of a row; longer ones have wider slices */
-    PASS_ROWS = 64     /* rows whose lists of candidates there is room for */
+    SLICE_COLS = 8192, /* columns of a slice: enough threadgroups for one row of a vocabulary */
+    MAX_SLICES = 64,   /* of a row; longer rows have wider slices */
+    PASS_ROWS = 64     /* rows of a pass: the scratch has room for their candidates */
 };
 
 static uint32_t pass_rows(uint32_t n_rows) {
@@ -16,9 +16,9 @@ int metal_top_scratch(struct metal_backend *m, const struct backend_config *c, e
     return backend_buf_new(&m->base, n * 2 * sizeof(uint32_t), &m->scratch[METAL_SCRATCH_TOP], e);
 }
 
-/* One of the two stages, of n_rows rows. */
-static int run_stage(struct metal_backend *m, const struct op_top *a, const struct margs_top *args,
-                     uint32_t n_rows, bool merge) {
+/* One of the two stages for n_rows rows. */
+static int dispatch_top(struct metal_backend *m, const struct op_top *a,
+                        const struct margs_top *args, uint32_t n_rows, bool merge) {
     const bool last = merge || args->op.n_slices == 1;
     const uint64_t rows = n_rows, lists = rows * args->op.n_slices * a->k * 2 * sizeof(uint32_t);
     const uint64_t results = rows * a->k * sizeof(uint32_t); /* ids; as many of values */
@@ -50,8 +50,8 @@ int metal_top(backend *be, const struct op_top *a) {
     int rc = 0;
     for (uint32_t n; args.first_row < a->n_rows && !rc; args.first_row += n) {
         n = pass_rows(a->n_rows - args.first_row);
-        rc = run_stage(m, a, &args, n, false);
-        if (!rc && args.op.n_slices > 1) rc = run_stage(m, a, &args, n, true);
+        rc = dispatch_top(m, a, &args, n, false);
+        if (!rc && args.op.n_slices > 1) rc = dispatch_top(m, a, &args, n, true);
     }
     return rc;
 }
