@@ -16,7 +16,7 @@ _Static_assert((int)CUDA_SCRATCH_MOE_OUT == (int)CUDA_SCRATCH_MOE_SCORES + (int)
 
 int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
     const uint32_t n_ff = config->moe.n_ff;
-    uint64_t bytes[MOE_N_SCRATCH];
+    uint64_t bytes[MOE_N_SCRATCH] = {0};
     if (!config->moe.n_experts) return 0;
     int rc = moe_scratch_bytes(config, LEAST_TILE,
                                config->max_cols > n_ff ? config->max_cols : n_ff, bytes, e);

@@ -21,7 +21,7 @@ _Static_assert((int)METAL_SCRATCH_MOE_OUT == (int)METAL_SCRATCH_MOE_SCORES + (in
                "scratch in the order of enum moe_scratch");
 
 int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, err *e) {
-    uint64_t bytes[MOE_N_SCRATCH];
+    uint64_t bytes[MOE_N_SCRATCH] = {0};
     if (!c->moe.n_experts) return 0;
     int rc = moe_scratch_bytes(c, VECTOR_TILE, c->max_cols, bytes, e);
     for (int i = 0; i < MOE_N_SCRATCH && !rc; i++)
