@@ -323,11 +323,6 @@ static int check_request(const engine *en, const struct engine_request *req, err
     return rc ? rc : engine_params_check(&req->params, en->hp.n_vocab, e);
 }
 
-int engine_err_changed(err *e) {
-    return err_set(e, ERR_CHANGED,
-                   "The model's file changed while it was served: the server must be restarted.");
-}
-
 /* Under en->lock: may n sequences enter the queue? */
 static int check_room(engine *en, uint32_t n, err *e) {
     if (model_check(en->mdl, NULL)) return engine_err_changed(e);

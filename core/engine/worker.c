@@ -25,6 +25,11 @@
 #define SECOND_NS     UINT64_C(1000000000)
 #define MOST_SLEEP_NS SECOND_NS
 
+int engine_err_changed(err *e) {
+    return err_set(e, ERR_CHANGED,
+                   "The model's file changed while it was served: the server must be restarted.");
+}
+
 void worker_notify(struct engine_stream *st) {
     engine *en = st->en;
     pthread_mutex_lock(&en->lock);
