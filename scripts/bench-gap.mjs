@@ -16,7 +16,12 @@ crowd.phase = "quiet";
 await wait(2000);
 crowd.phase = "prefill";
 const start = performance.now();
-const long = await post(server, "/v1/completions", { model: modelName, prompt: randomPrompt(random(1), 4000), max_tokens: 1, ignore_eos: true });
+const long = await post(server, "/v1/completions", {
+  model: modelName,
+  prompt: randomPrompt(random(1), 4000),
+  max_tokens: 1,
+  ignore_eos: true,
+});
 if (long.status !== 200) throw new Error(await long.text());
 await long.json();
 const seconds = (performance.now() - start) / 1000;
@@ -24,7 +29,9 @@ await crowd.stop();
 for (const name of ["quiet", "prefill"]) {
   const gaps = crowd.gaps[name] ?? [];
   const at = (q) => `${percentile(gaps, q).toFixed(1)} ms`;
-  console.log(`${name.padEnd(8)} ${String(gaps.length).padStart(6)} gaps   p50 ${at(0.5)}   p99 ${at(0.99)}   max ${at(1)}`);
+  console.log(
+    `${name.padEnd(8)} ${String(gaps.length).padStart(6)} gaps   p50 ${at(0.5)}   p99 ${at(0.99)}   max ${at(1)}`,
+  );
 }
 console.log(`the 4,000-token prompt was answered after ${seconds.toFixed(2)} s`);
 await server.stop();

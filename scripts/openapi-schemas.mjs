@@ -5,13 +5,34 @@
 import { readFileSync } from "node:fs";
 
 const roots = [
-  "Response", "ResponseItemList", "TokenCountsResource", "ErrorResponse",
-  "CreateChatCompletionResponse", "CreateChatCompletionStreamResponse", "CreateCompletionResponse",
-  "CreateEmbeddingResponse", "ListModelsResponse", "Model",
+  "Response",
+  "ResponseItemList",
+  "TokenCountsResource",
+  "ErrorResponse",
+  "CreateChatCompletionResponse",
+  "CreateChatCompletionStreamResponse",
+  "CreateCompletionResponse",
+  "CreateEmbeddingResponse",
+  "ListModelsResponse",
+  "Model",
   "ResponseErrorEvent",
-  ...["Created", "InProgress", "Completed", "Incomplete", "Failed", "OutputItemAdded", "OutputItemDone", "ContentPartAdded",
-    "ContentPartDone", "TextDelta", "TextDone", "ReasoningTextDelta", "ReasoningTextDone",
-    "FunctionCallArgumentsDelta", "FunctionCallArgumentsDone"].map((name) => `Response${name}Event`),
+  ...[
+    "Created",
+    "InProgress",
+    "Completed",
+    "Incomplete",
+    "Failed",
+    "OutputItemAdded",
+    "OutputItemDone",
+    "ContentPartAdded",
+    "ContentPartDone",
+    "TextDelta",
+    "TextDone",
+    "ReasoningTextDelta",
+    "ReasoningTextDone",
+    "FunctionCallArgumentsDelta",
+    "FunctionCallArgumentsDone",
+  ].map((name) => `Response${name}Event`),
 ];
 
 const prose = new Set(["description", "title", "example", "examples", "default", "deprecated", "discriminator"]);
@@ -28,7 +49,8 @@ function strip(value, names = false) {
 }
 
 export function extract(description) {
-  const all = description.components.schemas, kept = {};
+  const all = description.components.schemas,
+    kept = {};
   const take = (name) => {
     if (kept[name]) return;
     if (!all[name]) throw new Error(`no schema ${name}`);
@@ -36,14 +58,24 @@ export function extract(description) {
     for (const [, other] of JSON.stringify(kept[name]).matchAll(/"#\/components\/schemas\/([^"]+)"/g)) take(other);
   };
   roots.forEach(take);
-  const sorted = Object.fromEntries(Object.keys(kept).sort().map((name) => [name, kept[name]]));
-  return { info: { title: description.info.title, version: description.info.version, license: description.info.license }, components: { schemas: sorted } };
+  const sorted = Object.fromEntries(
+    Object.keys(kept)
+      .sort()
+      .map((name) => [name, kept[name]]),
+  );
+  return {
+    info: { title: description.info.title, version: description.info.version, license: description.info.license },
+    components: { schemas: sorted },
+  };
 }
 
 // One schema a line, so that a change shows where it is.
 export function print({ info, components }) {
-  const lines = Object.entries(components.schemas).map(([name, schema]) => `${JSON.stringify(name)}:${JSON.stringify(schema)}`);
+  const lines = Object.entries(components.schemas).map(
+    ([name, schema]) => `${JSON.stringify(name)}:${JSON.stringify(schema)}`,
+  );
   return `{"info":${JSON.stringify(info)},"components":{"schemas":{\n${lines.join(",\n")}\n}}}\n`;
 }
 
-if (process.argv[1]?.endsWith("openapi-schemas.mjs")) process.stdout.write(print(extract(JSON.parse(readFileSync(process.argv[2], "utf8")))));
+if (process.argv[1]?.endsWith("openapi-schemas.mjs"))
+  process.stdout.write(print(extract(JSON.parse(readFileSync(process.argv[2], "utf8")))));

@@ -23,7 +23,8 @@ function takeDelta(answer, delta) {
 // The statistics so far; without the server's usage, chunks are counted as tokens.
 function measure(clock, usage) {
   const tokens = usage?.completion_tokens ?? clock.chunks;
-  const seconds = (clock.last - clock.first) / 1000, enough = tokens >= MIN_TOKENS && seconds > 0;
+  const seconds = (clock.last - clock.first) / 1000,
+    enough = tokens >= MIN_TOKENS && seconds > 0;
   return {
     ttft_ms: clock.first ? Math.round(clock.first - clock.start) : null,
     tokens_per_s: enough ? (tokens - 1) / seconds : null,

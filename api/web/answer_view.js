@@ -15,7 +15,13 @@ const toolCard = (call) =>
   h(
     "section",
     { class: "tool-call", "aria-label": `Call of ${call.function.name || "a tool"}` },
-    h("header", {}, h("span", { class: "tool-label" }, "Tool call"), h("strong", {}, call.function.name || "…"), h("small", {}, call.id)),
+    h(
+      "header",
+      {},
+      h("span", { class: "tool-label" }, "Tool call"),
+      h("strong", {}, call.function.name || "…"),
+      h("small", {}, call.id),
+    ),
     codeBlock(prettyJson(call.function.arguments), "json"),
   );
 
@@ -28,13 +34,19 @@ function endingOf(answer) {
 }
 
 function statTexts(answer) {
-  const s = answer.stats ?? {}, out = [];
+  const s = answer.stats ?? {},
+    out = [];
   if (s.tokens_per_s) out.push([`${s.tokens_per_s.toFixed(1)} tokens/s`, "Speed after the first token"]);
-  if (s.ttft_ms !== null && s.ttft_ms !== undefined) out.push([`first after ${number(s.ttft_ms)} ms`, "Time to the first token"]);
+  if (s.ttft_ms !== null && s.ttft_ms !== undefined)
+    out.push([`first after ${number(s.ttft_ms)} ms`, "Time to the first token"]);
   if (s.prompt_tokens !== null && s.prompt_tokens !== undefined)
-    out.push([`${number(s.prompt_tokens)} prompt tokens (${number(s.cached_tokens ?? 0)} cached)`, "Prompt tokens, and how many of them were in the prefix cache"]);
+    out.push([
+      `${number(s.prompt_tokens)} prompt tokens (${number(s.cached_tokens ?? 0)} cached)`,
+      "Prompt tokens, and how many of them were in the prefix cache",
+    ]);
   if (s.completion_tokens) out.push([`${number(s.completion_tokens)} answer tokens`, "Tokens of the answer"]);
-  if (s.reasoning_tokens) out.push([`${number(s.reasoning_tokens)} reasoning tokens`, "Answer tokens that are reasoning"]);
+  if (s.reasoning_tokens)
+    out.push([`${number(s.reasoning_tokens)} reasoning tokens`, "Answer tokens that are reasoning"]);
   return out;
 }
 
@@ -46,7 +58,19 @@ function contextBar(total, length) {
   return h(
     "span",
     { class: "context", title: "Context used" },
-    h("span", { class: "bar", role: "meter", "aria-label": "Context used", "aria-valuemin": 0, "aria-valuemax": length, "aria-valuenow": total, "aria-valuetext": `${text} tokens` }, fill),
+    h(
+      "span",
+      {
+        class: "bar",
+        role: "meter",
+        "aria-label": "Context used",
+        "aria-valuemin": 0,
+        "aria-valuemax": length,
+        "aria-valuenow": total,
+        "aria-valuetext": `${text} tokens`,
+      },
+      fill,
+    ),
     h("span", {}, text),
   );
 }
@@ -107,14 +131,16 @@ export class AnswerView {
   }
 
   showCalls() {
-    const calls = (this.answer.tool_calls ?? []).filter(Boolean), key = JSON.stringify(calls);
+    const calls = (this.answer.tool_calls ?? []).filter(Boolean),
+      key = JSON.stringify(calls);
     if (key === this.shownCalls) return;
     this.shownCalls = key;
     this.calls.replaceChildren(...calls.map(toolCard));
   }
 
   showMeta() {
-    const { answer } = this, parts = statTexts(answer).map(([text, title]) => h("span", { title }, text));
+    const { answer } = this,
+      parts = statTexts(answer).map(([text, title]) => h("span", { title }, text));
     const total = answer.stats?.total_tokens;
     if (total && this.contextLength) parts.push(contextBar(total, this.contextLength));
     const ending = endingOf(answer);
@@ -123,9 +149,11 @@ export class AnswerView {
   }
 
   showTrouble() {
-    const { answer } = this, boxes = [];
+    const { answer } = this,
+      boxes = [];
     if (answer.refusal) boxes.push(h("p", { class: "error" }, answer.refusal));
-    if (answer.state === "cut") boxes.push(errorBox(answer.error ?? { message: "This answer is incomplete: the page was closed or reloaded." }));
+    if (answer.state === "cut")
+      boxes.push(errorBox(answer.error ?? { message: "This answer is incomplete: the page was closed or reloaded." }));
     else if (answer.error) boxes.push(errorBox(answer.error));
     else if (answer.state === "done" && !answer.content && !answer.tool_calls?.length && !answer.refusal)
       boxes.push(h("p", { class: "empty" }, "The model returned an empty answer."));

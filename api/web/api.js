@@ -1,6 +1,7 @@
 // Talks to the daemon that served this page. The API key lives in sessionStorage, nowhere else.
 
-const KEY = "inferd.api-key", CHAT = "v1/chat/completions";
+const KEY = "inferd.api-key",
+  CHAT = "v1/chat/completions";
 const MAX_ATTEMPTS = 4;
 const RESUME_AFTER_MS = [0, 500, 1000, 2000, 4000];
 
@@ -41,7 +42,9 @@ async function ask(path, { body, signal, timeoutMs, lastEventId } = {}) {
   let response;
   try {
     response = await fetch(path, {
-      method: body ? "POST" : "GET", headers, body,
+      method: body ? "POST" : "GET",
+      headers,
+      body,
       signal: timeoutMs ? AbortSignal.timeout(timeoutMs) : signal,
     });
   } catch (e) {
@@ -68,7 +71,8 @@ async function* events(response) {
     while ((end = buffer.indexOf("\n\n")) >= 0) {
       const lines = buffer.slice(0, end).split("\n");
       buffer = buffer.slice(end + 2);
-      const all = (name) => lines.filter((l) => l.startsWith(`${name}:`)).map((l) => l.slice(name.length + 1).replace(/^ /, ""));
+      const all = (name) =>
+        lines.filter((l) => l.startsWith(`${name}:`)).map((l) => l.slice(name.length + 1).replace(/^ /, ""));
       const data = all("data");
       if (data.length) yield { id: all("id").at(-1), data: data.join("\n") };
     }
@@ -88,10 +92,14 @@ async function* guarded(response) {
 const sleep = (ms, signal) =>
   new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    }, { once: true });
+    signal.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        reject(signal.reason);
+      },
+      { once: true },
+    );
   });
 
 // The rest of a stream after the event `id`, which the server keeps for a while. Throws `cause` if it
@@ -116,7 +124,8 @@ export async function* streamChat({ seed, ...body }, signal) {
   const json = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
   const whole = seed === undefined ? json : `${json.slice(0, -1)},"seed":${seed}}`;
   let response = await ask(CHAT, { body: whole, signal });
-  let last = null, attempts = 0; // since the last event
+  let last = null,
+    attempts = 0; // since the last event
   for (;;) {
     try {
       for await (const { id, data } of guarded(response)) {

@@ -64,12 +64,16 @@ export class Bench {
 
   // Streams the answer to `body` into the result; returns it when it is complete.
   async run(body, options) {
-    const { model } = this.connection, answer = newAnswer(), view = new AnswerView(answer, model.context_length, options);
+    const { model } = this.connection,
+      answer = newAnswer(),
+      view = new AnswerView(answer, model.context_length, options);
     this.controller = new AbortController();
     this.result.append(view.el);
     this.busy(true);
     this.say("Running …", "");
-    await runAnswer(answer, { model: model.id, ...body, ...this.sampling.params() }, this.controller.signal, () => view.update());
+    await runAnswer(answer, { model: model.id, ...body, ...this.sampling.params() }, this.controller.signal, () =>
+      view.update(),
+    );
     this.controller = null;
     this.busy(false);
     return answer;

@@ -64,7 +64,9 @@ function alignments(line) {
   if (!line || !line.includes("-") || !/^[|:\- \t]+$/.test(line)) return null;
   const cells = cellsOf(line);
   if (!cells.every((c) => /^:?-+:?$/.test(c))) return null;
-  return cells.map((c) => (c.endsWith(":") ? (c.startsWith(":") ? "center" : "right") : c.startsWith(":") ? "left" : ""));
+  return cells.map((c) =>
+    c.endsWith(":") ? (c.startsWith(":") ? "center" : "right") : c.startsWith(":") ? "left" : "",
+  );
 }
 
 class Scanner {
@@ -85,7 +87,14 @@ class Scanner {
   block() {
     if (this.depth >= MAX_DEPTH) return this.paragraph(true);
     return (
-      this.fence() ?? this.heading() ?? this.rule() ?? this.quote() ?? this.list() ?? this.table() ?? this.indented() ?? this.paragraph(false)
+      this.fence() ??
+      this.heading() ??
+      this.rule() ??
+      this.quote() ??
+      this.list() ??
+      this.table() ??
+      this.indented() ??
+      this.paragraph(false)
     );
   }
 
@@ -218,7 +227,8 @@ class Scanner {
 
 // Blocks with the lines that they cover: [from, to).
 export function parseBlocks(lines, depth = 0) {
-  const scanner = new Scanner(lines, depth), blocks = [];
+  const scanner = new Scanner(lines, depth),
+    blocks = [];
   while (scanner.more()) {
     if (isBlank(scanner.line)) {
       scanner.i++;
@@ -230,4 +240,7 @@ export function parseBlocks(lines, depth = 0) {
   return blocks;
 }
 
-export const splitLines = (text) => text.split("\n").map((l) => (l.endsWith("\r") ? l.slice(0, -1) : l).replace(/^[ \t]+/, (s) => s.replaceAll("\t", "    ")));
+export const splitLines = (text) =>
+  text
+    .split("\n")
+    .map((l) => (l.endsWith("\r") ? l.slice(0, -1) : l).replace(/^[ \t]+/, (s) => s.replaceAll("\t", "    ")));

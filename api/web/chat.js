@@ -10,7 +10,12 @@ import { ChatList, firstWords, titleOf } from "./chat_list.js";
 const SAVE_MS = 1000; // while an answer grows
 const LAST_OPEN = "inferd.last-open";
 
-const HOW = { done: "Answer finished.", stopped: "Answer stopped.", cut: "The connection broke.", failed: "The request failed." };
+const HOW = {
+  done: "Answer finished.",
+  stopped: "Answer stopped.",
+  cut: "The connection broke.",
+  failed: "The request failed.",
+};
 
 export class Chat {
   constructor(store, connection) {
@@ -53,7 +58,9 @@ export class Chat {
     this.connection.addEventListener("model", () => this.modelChanged());
     this.connection.addEventListener("state", () => this.showComposer());
     this.store.addEventListener("dropped", (e) => {
-      notify(`The browser's storage for chats is full: ${e.detail.length === 1 ? `the oldest chat, “${titleOf(e.detail[0])}”, was` : `the ${e.detail.length} oldest chats were`} deleted.`);
+      notify(
+        `The browser's storage for chats is full: ${e.detail.length === 1 ? `the oldest chat, “${titleOf(e.detail[0])}”, was` : `the ${e.detail.length} oldest chats were`} deleted.`,
+      );
       this.list.render();
     });
     this.store.addEventListener("elsewhere", (e) => this.changedElsewhere(e.detail));
@@ -135,7 +142,10 @@ export class Chat {
   // ---- showing ----
 
   makeView(message) {
-    const view = message.role === "user" ? new UserMessage(message, this.actions) : new AssistantMessage(message, this.actions, message.context_length ?? 0);
+    const view =
+      message.role === "user"
+        ? new UserMessage(message, this.actions)
+        : new AssistantMessage(message, this.actions, message.context_length ?? 0);
     this.views.set(message, view);
     const run = this.runs.get(this.chat.id);
     if (run?.message === message) run.view = view;
@@ -165,7 +175,9 @@ export class Chat {
   }
 
   showComposer() {
-    const running = this.runs.has(this.chat.id), stop = $("stop"), send = $("send");
+    const running = this.runs.has(this.chat.id),
+      stop = $("stop"),
+      send = $("send");
     const hadFocus = document.activeElement === (running ? send : stop);
     send.hidden = running;
     stop.hidden = !running;
@@ -219,13 +231,17 @@ export class Chat {
     const said = messages.filter((m) => m.role === "user" || m.content || m.tool_calls?.length);
     return {
       model: this.connection.model.id,
-      messages: [...(system ? [{ role: "system", content: system }] : []), ...said.map((m) => (m.role === "user" ? { role: "user", content: m.content } : asMessage(m)))],
+      messages: [
+        ...(system ? [{ role: "system", content: system }] : []),
+        ...said.map((m) => (m.role === "user" ? { role: "user", content: m.content } : asMessage(m))),
+      ],
       ...params,
     };
   }
 
   answer() {
-    const { chat } = this, message = { ...newAnswer(), context_length: this.connection.model.context_length };
+    const { chat } = this,
+      message = { ...newAnswer(), context_length: this.connection.model.context_length };
     const body = this.requestBody(chat.messages);
     chat.messages.push(message);
     $("log").append(this.makeView(message).el);
@@ -234,7 +250,8 @@ export class Chat {
   }
 
   async run(message, body) {
-    const { chat } = this, run = { chat, message, controller: new AbortController(), view: this.views.get(message) };
+    const { chat } = this,
+      run = { chat, message, controller: new AbortController(), view: this.views.get(message) };
     chat.model = body.model;
     if (!chat.named) chat.title = firstWords(chat.messages);
     message.state = "running";
@@ -287,7 +304,8 @@ export class Chat {
 
   // Deletes `n` messages from the i-th on; if they are more than `replaced`, this can be undone.
   cut(i, n, replaced) {
-    const { chat } = this, before = [...chat.messages];
+    const { chat } = this,
+      before = [...chat.messages];
     for (const m of chat.messages.splice(i, n)) {
       this.views.get(m)?.el.remove();
       this.views.delete(m);

@@ -5,7 +5,11 @@ const TITLE_CHARS = 60;
 
 // A chat's title until it is renamed.
 export function firstWords(messages) {
-  const line = messages.find((m) => m.role === "user")?.content.trim().split("\n")[0] ?? "";
+  const line =
+    messages
+      .find((m) => m.role === "user")
+      ?.content.trim()
+      .split("\n")[0] ?? "";
   return line.length > TITLE_CHARS ? `${line.slice(0, TITLE_CHARS - 1)}…` : line;
 }
 
@@ -28,7 +32,8 @@ export class ChatList {
 
   // One row is in the tab order; arrow keys move to the others.
   arrow(e) {
-    const rows = [...this.el.children], at = rows.indexOf(e.target.closest("li"));
+    const rows = [...this.el.children],
+      at = rows.indexOf(e.target.closest("li"));
     const to = { ArrowUp: at - 1, ArrowDown: at + 1, Home: 0, End: rows.length - 1 }[e.key];
     if (e.target.localName === "input" || to === undefined || !rows[to]) return;
     e.preventDefault();
@@ -43,7 +48,8 @@ export class ChatList {
 
   render() {
     if (this.editing) return;
-    const chats = this.chat.store.list(), focused = document.activeElement?.dataset?.chat;
+    const chats = this.chat.store.list(),
+      focused = document.activeElement?.dataset?.chat;
     this.el.replaceChildren(...chats.map((c) => this.row(c)));
     $("no-chats").hidden = chats.length > 0;
     $("export-all").disabled = chats.length === 0;
@@ -53,7 +59,8 @@ export class ChatList {
   }
 
   row(c) {
-    const current = c.id === this.chat.chat?.id, running = this.chat.runs.has(c.id);
+    const current = c.id === this.chat.chat?.id,
+      running = this.chat.runs.has(c.id);
     const title = titleOf(c);
     const open = () => {
       this.left();
@@ -63,7 +70,18 @@ export class ChatList {
     const li = h(
       "li",
       { class: running ? "busy" : null },
-      h("button", { type: "button", class: "open", "data-chat": c.id, "aria-current": current ? "true" : null, title, onclick: open }, title),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "open",
+          "data-chat": c.id,
+          "aria-current": current ? "true" : null,
+          title,
+          onclick: open,
+        },
+        title,
+      ),
       iconButton("edit", `Rename ${title}`, () => this.rename(li, c)),
       iconButton("trash", `Delete ${title}`, () => this.chat.deleteChat(c.id)),
     );

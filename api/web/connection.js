@@ -3,7 +3,8 @@ import { $, number } from "./dom.js";
 import { fetchModels, fetchReady } from "./api.js";
 
 const CALM_MS = 15_000; // between requests to a healthy server
-const FIRST_RETRY_MS = 1000, LONGEST_RETRY_MS = 10_000;
+const FIRST_RETRY_MS = 1000,
+  LONGEST_RETRY_MS = 10_000;
 
 export class Connection extends EventTarget {
   constructor() {

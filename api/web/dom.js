@@ -31,15 +31,15 @@ const ICONS = {
 };
 
 export const icon = (name) =>
-  svg(
-    "svg",
-    { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" },
-    svg("path", { d: ICONS[name] }),
-  );
+  svg("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
 
 // A button with only an icon; `label` is its accessible name.
 export const iconButton = (name, label, onclick, props = {}) =>
-  h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...props }, icon(name));
+  h(
+    "button",
+    { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...props },
+    icon(name),
+  );
 
 function morphText(old, fresh) {
   if (old.data === fresh.data) return;
@@ -55,8 +55,7 @@ function morphNode(old, fresh) {
     morphText(old, fresh);
   } else {
     for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
-    for (const { name, value } of fresh.attributes)
-      if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     morphChildren(old, [...fresh.childNodes]);
   }
 }

@@ -6,7 +6,11 @@ export const SCHEMAS = [
     prompt: "Invent a person and describe them as JSON.",
     schema: {
       type: "object",
-      properties: { name: { type: "string", maxLength: 40 }, age: { type: "integer", minimum: 0, maximum: 120 }, hobbies: { type: "array", items: { type: "string", maxLength: 30 }, maxItems: 3 } },
+      properties: {
+        name: { type: "string", maxLength: 40 },
+        age: { type: "integer", minimum: 0, maximum: 120 },
+        hobbies: { type: "array", items: { type: "string", maxLength: 30 }, maxItems: 3 },
+      },
       required: ["name", "age", "hobbies"],
       additionalProperties: false,
     },
@@ -28,10 +32,16 @@ export const SCHEMAS = [
       type: "object",
       properties: {
         items: {
-          type: "array", minItems: 2, maxItems: 4,
+          type: "array",
+          minItems: 2,
+          maxItems: 4,
           items: {
             type: "object",
-            properties: { what: { type: "string", maxLength: 24 }, count: { type: "integer", minimum: 1, maximum: 12 }, unit: { enum: ["piece", "g", "ml"] } },
+            properties: {
+              what: { type: "string", maxLength: 24 },
+              count: { type: "integer", minimum: 1, maximum: 12 },
+              unit: { enum: ["piece", "g", "ml"] },
+            },
             required: ["what", "count", "unit"],
             additionalProperties: false,
           },
@@ -46,7 +56,10 @@ export const SCHEMAS = [
     prompt: "Describe a small family.",
     schema: {
       type: "object",
-      properties: { mother: { $ref: "#/$defs/person" }, children: { type: "array", maxItems: 3, items: { $ref: "#/$defs/person" } } },
+      properties: {
+        mother: { $ref: "#/$defs/person" },
+        children: { type: "array", maxItems: 3, items: { $ref: "#/$defs/person" } },
+      },
       required: ["mother", "children"],
       additionalProperties: false,
       $defs: {
@@ -63,20 +76,32 @@ export const SCHEMAS = [
 
 const tool = (name, description, properties) => ({
   type: "function",
-  function: { name, description, parameters: { type: "object", properties, required: Object.keys(properties), additionalProperties: false } },
+  function: {
+    name,
+    description,
+    parameters: { type: "object", properties, required: Object.keys(properties), additionalProperties: false },
+  },
 });
 
 export const TOOLS = [
   {
     name: "Weather",
     prompt: "What is the weather like in Oslo?",
-    tools: [tool("get_weather", "The weather in a city, now.", { city: { type: "string", maxLength: 40 }, unit: { enum: ["celsius", "fahrenheit"] } })],
+    tools: [
+      tool("get_weather", "The weather in a city, now.", {
+        city: { type: "string", maxLength: 40 },
+        unit: { enum: ["celsius", "fahrenheit"] },
+      }),
+    ],
   },
   {
     name: "Sums and notes",
     prompt: "What is 17 plus 25? Write it down, too.",
     tools: [
-      tool("add", "Adds two numbers.", { a: { type: "integer", minimum: -1000, maximum: 1000 }, b: { type: "integer", minimum: -1000, maximum: 1000 } }),
+      tool("add", "Adds two numbers.", {
+        a: { type: "integer", minimum: -1000, maximum: 1000 },
+        b: { type: "integer", minimum: -1000, maximum: 1000 },
+      }),
       tool("write_note", "Keeps a short note.", { text: { type: "string", maxLength: 60 } }),
     ],
   },

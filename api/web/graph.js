@@ -3,7 +3,8 @@ import { h, svg } from "./dom.js";
 
 const SPAN_MS = 120_000;
 const GAP_MS = 3500; // readings further apart are not joined
-const WIDTH = 300, HEIGHT = 90;
+const WIDTH = 300,
+  HEIGHT = 90;
 
 // Rounds up to 1, 2, 5, 10, 20, ..., so that the scale does not jitter.
 function roundUp(value) {
@@ -29,7 +30,14 @@ export class Graph {
       ...this.lines,
     );
     this.values = h("dl", {});
-    this.el = h("section", { class: "graph", "aria-label": title }, h("h3", {}, title), this.big, h("div", { class: "plot" }, this.drawing, this.topLabel), this.values);
+    this.el = h(
+      "section",
+      { class: "graph", "aria-label": title },
+      h("h3", {}, title),
+      this.big,
+      h("div", { class: "plot" }, this.drawing, this.topLabel),
+      this.values,
+    );
   }
 
   // facts: [[label, text]], shown without a graph.
@@ -42,7 +50,10 @@ export class Graph {
     this.series.forEach((_, i) => this.draw(i, timeMs, scale));
     const named = this.series.length > 1 ? this.series.map((s, i) => [s.label, this.text(values[i]), i]) : [];
     this.show([...named, ...facts]);
-    this.drawing.setAttribute("aria-label", `${this.title} over the last two minutes, now ${this.big.textContent}, scale to ${this.format(scale)}`);
+    this.drawing.setAttribute(
+      "aria-label",
+      `${this.title} over the last two minutes, now ${this.big.textContent}, scale to ${this.format(scale)}`,
+    );
   }
 
   text(value) {
@@ -66,7 +77,8 @@ export class Graph {
       const v = this.height(p, i);
       if (v === null || this.bars || p.timeMs - last > GAP_MS) runs.push([]);
       last = p.timeMs;
-      const x = WIDTH * (1 - (now - p.timeMs) / SPAN_MS), y = HEIGHT - 1 - (Math.min(v, scale) / scale) * (HEIGHT - 2);
+      const x = WIDTH * (1 - (now - p.timeMs) / SPAN_MS),
+        y = HEIGHT - 1 - (Math.min(v, scale) / scale) * (HEIGHT - 2);
       if (v !== null) runs.at(-1).push(`${x.toFixed(1)} ${y.toFixed(1)}`);
     }
     const full = runs.filter((run) => run.length);
@@ -74,10 +86,17 @@ export class Graph {
     // A single reading is a vertical line.
     const line = (run) => (run.length > 1 ? `M${run.join("L")}` : `M${x(run[0])} ${HEIGHT}L${run[0]}`);
     this.lines[i].setAttribute("d", full.map(line).join(""));
-    this.areas[i].setAttribute("d", full.map((run) => `M${x(run[0])} ${HEIGHT}L${run.join("L")}L${x(run.at(-1))} ${HEIGHT}Z`).join(""));
+    this.areas[i].setAttribute(
+      "d",
+      full.map((run) => `M${x(run[0])} ${HEIGHT}L${run.join("L")}L${x(run.at(-1))} ${HEIGHT}Z`).join(""),
+    );
   }
 
   show(rows) {
-    this.values.replaceChildren(...rows.map(([label, text, i]) => h("div", { class: i === undefined ? null : `key s${i}` }, h("dt", {}, label), h("dd", {}, text))));
+    this.values.replaceChildren(
+      ...rows.map(([label, text, i]) =>
+        h("div", { class: i === undefined ? null : `key s${i}` }, h("dt", {}, label), h("dd", {}, text)),
+      ),
+    );
   }
 }

@@ -9,8 +9,20 @@ const PLAIN = /(?:(?!https?:\/\/)[^\\`*_~[\]!<&\n])+/y;
 const URL_TEXT = /https?:\/\/[^\s<>"'`]+/y;
 const ANGLE = /<((?:https?:|mailto:)[^\s<>]{1,2000})>/y;
 const ENTITY = /&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|(amp|lt|gt|quot|apos|nbsp|copy|mdash|ndash|hellip));/y;
-const NAMED = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", mdash: "—", ndash: "–", hellip: "…" };
-const SPACE = /\s/, PUNCTUATION = /[\p{P}\p{S}]/u;
+const NAMED = {
+  amp: "&",
+  lt: "<",
+  gt: ">",
+  quot: '"',
+  apos: "'",
+  nbsp: "\u00a0",
+  copy: "©",
+  mdash: "—",
+  ndash: "–",
+  hellip: "…",
+};
+const SPACE = /\s/,
+  PUNCTUATION = /[\p{P}\p{S}]/u;
 
 function safeUrl(text) {
   if (!URL.canParse(text)) return null; // relative links too: they would lead into this server
@@ -25,7 +37,8 @@ const link = (href, title, ...children) =>
 function targetAt(text, at) {
   if (text[at] !== "(") return null;
   const part = text.slice(at, at + MAX_TARGET);
-  let i = 1, depth = 0;
+  let i = 1,
+    depth = 0;
   while (/[ \n]/.test(part[i] ?? "")) i++;
   const from = i;
   if (part[i] === "<") {
@@ -49,8 +62,10 @@ function closing(part, at, url) {
 
 // May a run of delimiters between these characters open or close emphasis? (CommonMark, 6.2)
 function flanking(mark, before, after) {
-  const spaceBefore = !before || SPACE.test(before), spaceAfter = !after || SPACE.test(after);
-  const dotBefore = before && PUNCTUATION.test(before), dotAfter = after && PUNCTUATION.test(after);
+  const spaceBefore = !before || SPACE.test(before),
+    spaceAfter = !after || SPACE.test(after);
+  const dotBefore = before && PUNCTUATION.test(before),
+    dotAfter = after && PUNCTUATION.test(after);
   const left = !spaceAfter && (!dotAfter || spaceBefore || dotBefore);
   const right = !spaceBefore && (!dotBefore || spaceAfter || dotAfter);
   if (mark !== "_") return { opens: left, closes: right };
@@ -83,7 +98,8 @@ function emphasise(items) {
     }
     let at = item.closes ? openers.length - 1 : -1;
     while (at >= 0 && item.n > 0) {
-      const opener = out[openers[at]], n = pairs(opener, item);
+      const opener = out[openers[at]],
+        n = pairs(opener, item);
       if (!n) {
         at--;
         continue;
@@ -188,7 +204,8 @@ class Inline {
   code() {
     const run = /`+/y;
     run.lastIndex = this.at;
-    const n = run.exec(this.text)[0].length, from = this.at + n;
+    const n = run.exec(this.text)[0].length,
+      from = this.at + n;
     const end = this.closingTicks(n, from);
     if (end < 0) return this.push("`".repeat(n));
     let text = this.text.slice(from, end).replaceAll("\n", " ");

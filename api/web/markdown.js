@@ -14,7 +14,11 @@ const RENDER = {
   quote: (b) => h("blockquote", {}, ...b.blocks.map(renderBlock)),
   code: (b) => codeBlock(b.text, b.lang),
   list: (b) =>
-    h(b.ordered ? "ol" : "ul", { start: b.ordered && b.start !== 1 ? b.start : null }, ...b.items.map((item) => listItem(item, b.loose))),
+    h(
+      b.ordered ? "ol" : "ul",
+      { start: b.ordered && b.start !== 1 ? b.start : null },
+      ...b.items.map((item) => listItem(item, b.loose)),
+    ),
   table: renderTable,
 };
 
@@ -29,7 +33,12 @@ export function codeBlock(text, lang) {
       "figcaption",
       {},
       h("span", {}, name || "text"),
-      h("button", { type: "button", class: "copy-code", "aria-label": `Copy ${name || "code"}` }, icon("copy"), h("span", {}, "Copy")),
+      h(
+        "button",
+        { type: "button", class: "copy-code", "aria-label": `Copy ${name || "code"}` },
+        icon("copy"),
+        h("span", {}, "Copy"),
+      ),
     ),
     h("pre", { tabindex: "0", "aria-label": `${name || "text"} code` }, h("code", {}, ...highlight(text, lang))),
   );
@@ -40,14 +49,25 @@ function listItem(item, loose) {
   const [first, ...rest] = item.blocks;
   const tight = first?.kind === "paragraph" && !loose;
   const head = tight ? renderInline(first.text) : first ? [renderBlock(first)] : [];
-  return h("li", { class: tick ? "task" : null }, tick, ...head, ...rest.map((b) => (b.kind === "paragraph" && !loose ? h("p", {}, ...renderInline(b.text)) : renderBlock(b))));
+  return h(
+    "li",
+    { class: tick ? "task" : null },
+    tick,
+    ...head,
+    ...rest.map((b) => (b.kind === "paragraph" && !loose ? h("p", {}, ...renderInline(b.text)) : renderBlock(b))),
+  );
 }
 
 const taskBox = (checked) =>
   h("span", { class: "tick", role: "img", "aria-label": checked ? "done:" : "open:" }, checked ? "☑" : "☐");
 
 function renderTable(b) {
-  const cell = (tag, text, i) => h(tag, { class: b.align[i] ? `align-${b.align[i]}` : null, scope: tag === "th" ? "col" : null }, ...renderInline(text));
+  const cell = (tag, text, i) =>
+    h(
+      tag,
+      { class: b.align[i] ? `align-${b.align[i]}` : null, scope: tag === "th" ? "col" : null },
+      ...renderInline(text),
+    );
   return h(
     "div",
     { class: "table", tabindex: "0", role: "region", "aria-label": "Table" },

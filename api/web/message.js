@@ -35,7 +35,10 @@ export class UserMessage {
 
   // Replaces the text by a field; sending it deletes the messages after it.
   edit() {
-    const box = h("textarea", { "aria-label": "Edit your message", rows: Math.min(12, this.message.content.split("\n").length + 1) });
+    const box = h("textarea", {
+      "aria-label": "Edit your message",
+      rows: Math.min(12, this.message.content.split("\n").length + 1),
+    });
     box.value = this.message.content;
     const close = () => {
       form.replaceWith(this.text, this.tools);
@@ -49,7 +52,13 @@ export class UserMessage {
       "form",
       { class: "edit", onsubmit: save },
       box,
-      h("div", { class: "row" }, h("small", {}, "Messages after it will be replaced."), h("button", { type: "button", onclick: close }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Send")),
+      h(
+        "div",
+        { class: "row" },
+        h("small", {}, "Messages after it will be replaced."),
+        h("button", { type: "button", onclick: close }, "Cancel"),
+        h("button", { type: "submit", class: "primary" }, "Send"),
+      ),
     );
     box.addEventListener("keydown", (e) => {
       if (e.key === "Enter" && !e.shiftKey && !e.isComposing) save(e);
@@ -77,7 +86,8 @@ export class AssistantMessage {
 
   update(last = this.last) {
     this.last = last;
-    const { message } = this, running = message.state === "running";
+    const { message } = this,
+      running = message.state === "running";
     this.el.classList.toggle("running", running);
     this.el.setAttribute("aria-busy", String(running));
     this.view.update();
@@ -88,13 +98,29 @@ export class AssistantMessage {
   }
 
   buttons(last) {
-    const { message, actions } = this, broken = message.state === "failed" || message.state === "cut";
+    const { message, actions } = this,
+      broken = message.state === "failed" || message.state === "cut";
     const out = [];
-    if (broken) out.push(h("button", { type: "button", class: "retry", onclick: () => actions.retry(message) }, icon("retry"), "Try again"));
+    if (broken)
+      out.push(
+        h(
+          "button",
+          { type: "button", class: "retry", onclick: () => actions.retry(message) },
+          icon("retry"),
+          "Try again",
+        ),
+      );
     if (message.content) out.push(copyButton(() => message.content));
     if (!broken) out.push(iconButton("retry", "Regenerate answer", () => actions.retry(message)));
     if (last && message.content && (message.state !== "done" || message.finish === "length"))
-      out.push(h("button", { type: "button", class: "continue", onclick: () => actions.proceed(message) }, icon("more"), "Continue"));
+      out.push(
+        h(
+          "button",
+          { type: "button", class: "continue", onclick: () => actions.proceed(message) },
+          icon("more"),
+          "Continue",
+        ),
+      );
     out.push(iconButton("trash", "Delete answer", () => actions.remove(message)));
     return out;
   }

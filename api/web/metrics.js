@@ -39,7 +39,8 @@ export class Change {
   }
 
   of(name, fits) {
-    const a = this.before?.get(name, fits) ?? null, b = this.now.get(name, fits);
+    const a = this.before?.get(name, fits) ?? null,
+      b = this.now.get(name, fits);
     return a === null || b === null || b < a ? null : b - a;
   }
 

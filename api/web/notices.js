@@ -8,7 +8,19 @@ export function notify(text, action) {
   const box = h("div", { class: "notice" }, h("span", {}, text));
   const close = () => box.remove();
   if (action)
-    box.append(h("button", { type: "button", onclick: () => { close(); action.run(); } }, action.label));
+    box.append(
+      h(
+        "button",
+        {
+          type: "button",
+          onclick: () => {
+            close();
+            action.run();
+          },
+        },
+        action.label,
+      ),
+    );
   box.append(iconButton("close", "Dismiss", close));
   $("notices").append(box);
   setTimeout(close, SHOWN_MS);
@@ -18,7 +30,12 @@ const SENTENCE = /[^]*?(?:[.!?…]["')\]]*(?=\s)|\n)\s*/y;
 const PAUSE_MS = 1500;
 
 // Screen readers would read markup: "star star".
-const spoken = (text) => text.replace(/```[^\n]*/g, " code ").replace(/[*_`#>|~]+/g, "").replace(/\s+/g, " ").trim();
+const spoken = (text) =>
+  text
+    .replace(/```[^\n]*/g, " code ")
+    .replace(/[*_`#>|~]+/g, "")
+    .replace(/\s+/g, " ")
+    .trim();
 
 // Adds an answer to a polite live region by sentences, not by tokens.
 export class Announcer {

@@ -12,14 +12,24 @@ const FAILED = { stopped: "Stopped.", cut: "The connection broke.", failed: "The
 class SchemaMode extends Bench {
   constructor(root, connection) {
     const editor = new JsonEditor({
-      id: "schema-text", label: "JSON schema", rows: 14, hint: "The answer must follow it.",
+      id: "schema-text",
+      label: "JSON schema",
+      rows: 14,
+      hint: "The answer must follow it.",
       check: (v) => (isObject(v) || typeof v === "boolean" ? null : "A schema must be an object."),
     });
     const name = h("input", { type: "text", maxlength: 64, autocomplete: "off", spellcheck: "false" });
     const strict = h("input", { type: "checkbox", id: "schema-strict" });
     super({
-      root, connection, prefix: "schema", examples: SCHEMAS,
-      extra: [editor.el, field("schema-name", "Name of the schema", name), h("p", { class: "check" }, strict, h("label", { for: "schema-strict" }, "strict"))],
+      root,
+      connection,
+      prefix: "schema",
+      examples: SCHEMAS,
+      extra: [
+        editor.el,
+        field("schema-name", "Name of the schema", name),
+        h("p", { class: "check" }, strict, h("label", { for: "schema-strict" }, "strict")),
+      ],
     });
     Object.assign(this, { editor, name, strict });
     strict.checked = true;
@@ -29,14 +39,23 @@ class SchemaMode extends Bench {
   choose(example) {
     this.prompt.value = example.prompt;
     this.editor.set(example.schema);
-    this.name.value = example.name.toLowerCase().replace(/[^a-z]+/g, "_").replace(/^_|_$/g, "");
+    this.name.value = example.name
+      .toLowerCase()
+      .replace(/[^a-z]+/g, "_")
+      .replace(/^_|_$/g, "");
   }
 
   async submit() {
     if (!this.editor.read()) return this.editor.box.focus();
     this.result.replaceChildren();
     const json_schema = { name: this.name.value.trim(), schema: this.editor.value, strict: this.strict.checked };
-    const answer = await this.run({ messages: [{ role: "user", content: this.prompt.value }], response_format: { type: "json_schema", json_schema } }, { json: true });
+    const answer = await this.run(
+      {
+        messages: [{ role: "user", content: this.prompt.value }],
+        response_format: { type: "json_schema", json_schema },
+      },
+      { json: true },
+    );
     return this.judge(answer);
   }
 
@@ -52,14 +71,31 @@ class SchemaMode extends Bench {
 class ToolsMode extends Bench {
   constructor(root, connection) {
     const editor = new JsonEditor({
-      id: "tools-text", label: "Tools", rows: 14, hint: "An array, as in the request field “tools”.",
-      check: (v) => (Array.isArray(v) && v.length && v.every((t) => isObject(t?.function) && t.function.name) ? null : "Tools must be an array of objects, each with type and function."),
+      id: "tools-text",
+      label: "Tools",
+      rows: 14,
+      hint: "An array, as in the request field “tools”.",
+      check: (v) =>
+        Array.isArray(v) && v.length && v.every((t) => isObject(t?.function) && t.function.name)
+          ? null
+          : "Tools must be an array of objects, each with type and function.",
       onChange: () => this.fillChoices(),
     });
     const choice = h("select", {});
     super({
-      root, connection, prefix: "tools", examples: TOOLS,
-      extra: [editor.el, field("tools-choice", "Tool choice", choice, "When results are sent, “required” and a named tool become “auto”.")],
+      root,
+      connection,
+      prefix: "tools",
+      examples: TOOLS,
+      extra: [
+        editor.el,
+        field(
+          "tools-choice",
+          "Tool choice",
+          choice,
+          "When results are sent, “required” and a named tool become “auto”.",
+        ),
+      ],
     });
     Object.assign(this, { editor, choice });
     this.choose(TOOLS[0]);
@@ -73,9 +109,19 @@ class ToolsMode extends Bench {
 
   // auto, none, required, and each tool by its name.
   fillChoices() {
-    const before = this.choice.value, names = (this.editor.value ?? []).map((t) => t.function.name);
-    const words = [["", "default (auto)"], ["auto", "auto"], ["none", "none"], ["required", "required"]];
-    this.choice.replaceChildren(...[...words, ...names.map((n) => [`function ${n}`, `only ${n}`])].map(([value, text]) => h("option", { value }, text)));
+    const before = this.choice.value,
+      names = (this.editor.value ?? []).map((t) => t.function.name);
+    const words = [
+      ["", "default (auto)"],
+      ["auto", "auto"],
+      ["none", "none"],
+      ["required", "required"],
+    ];
+    this.choice.replaceChildren(
+      ...[...words, ...names.map((n) => [`function ${n}`, `only ${n}`])].map(([value, text]) =>
+        h("option", { value }, text),
+      ),
+    );
     this.choice.value = before;
     if (this.choice.selectedIndex < 0) this.choice.value = "";
   }
@@ -84,7 +130,11 @@ class ToolsMode extends Bench {
     const { value } = this.choice;
     if (!value) return {};
     if (followUp && value !== "none") return { tool_choice: "auto" };
-    return { tool_choice: value.startsWith("function ") ? { type: "function", function: { name: value.slice("function ".length) } } : value };
+    return {
+      tool_choice: value.startsWith("function ")
+        ? { type: "function", function: { name: value.slice("function ".length) } }
+        : value,
+    };
   }
 
   submit() {
@@ -98,20 +148,30 @@ class ToolsMode extends Bench {
     const answer = await this.run({ messages: this.messages, tools: this.editor.value, ...this.toolChoice(followUp) });
     if (answer.state !== "done") return this.say(FAILED[answer.state], "bad");
     const calls = answer.tool_calls.filter(Boolean);
-    if (!calls.length) return this.say(followUp ? "The model has answered." : "The model answered without calling a tool.", "good");
+    if (!calls.length)
+      return this.say(followUp ? "The model has answered." : "The model answered without calling a tool.", "good");
     this.messages = [...this.messages, asMessage(answer)];
     this.result.append(this.resultForm(calls));
-    return this.say(calls.length === 1 ? "The model calls a tool: type what it returns." : `The model calls ${calls.length} tools: type what they return.`, "good");
+    return this.say(
+      calls.length === 1
+        ? "The model calls a tool: type what it returns."
+        : `The model calls ${calls.length} tools: type what they return.`,
+      "good",
+    );
   }
 
   // One field for each call; sending them is the round trip.
   resultForm(calls) {
-    const boxes = calls.map(() => h("textarea", { rows: 2, class: "mono", placeholder: '{"ok": true}', spellcheck: "false" }));
+    const boxes = calls.map(() =>
+      h("textarea", { rows: 2, class: "mono", placeholder: '{"ok": true}', spellcheck: "false" }),
+    );
     const send = h("button", { type: "submit", class: "primary" }, calls.length === 1 ? "Send result" : "Send results");
     const form = h(
       "form",
       { class: "tool-results", "aria-label": "Results of the tools" },
-      ...calls.map((call, i) => field(`tool-result-${this.messages.length}-${i}`, `Result of ${call.function.name}`, boxes[i])),
+      ...calls.map((call, i) =>
+        field(`tool-result-${this.messages.length}-${i}`, `Result of ${call.function.name}`, boxes[i]),
+      ),
       h("div", { class: "row" }, send),
     );
     form.addEventListener("submit", (e) => {
@@ -119,7 +179,10 @@ class ToolsMode extends Bench {
       if (!this.free() || !this.editor.read()) return;
       send.remove();
       for (const box of boxes) box.readOnly = true;
-      this.messages = [...this.messages, ...calls.map((call, i) => ({ role: "tool", tool_call_id: call.id, content: boxes[i].value }))];
+      this.messages = [
+        ...this.messages,
+        ...calls.map((call, i) => ({ role: "tool", tool_call_id: call.id, content: boxes[i].value })),
+      ];
       this.ask(true);
     });
     return form;

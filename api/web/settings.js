@@ -6,11 +6,29 @@ const INTEGER = /^[+-]?\d+$/;
 const FIELDS = {
   system: { label: "System prompt", kind: "text", rows: 4, wide: true, hint: "Tells the model how to answer." },
   temperature: { label: "Temperature", min: 0, max: 2, hint: "0 always takes the likeliest token." },
-  top_p: { label: "Top p", min: 0, max: 1, hint: "Samples from the most likely tokens whose probabilities sum to this." },
-  top_k: { label: "Top k", min: -1, max: 2147483647, integer: true, hint: "Samples from this many most likely tokens; 0 disables it." },
+  top_p: {
+    label: "Top p",
+    min: 0,
+    max: 1,
+    hint: "Samples from the most likely tokens whose probabilities sum to this.",
+  },
+  top_k: {
+    label: "Top k",
+    min: -1,
+    max: 2147483647,
+    integer: true,
+    hint: "Samples from this many most likely tokens; 0 disables it.",
+  },
   min_p: { label: "Min p", min: 0, max: 1, hint: "Excludes tokens below this fraction of the highest probability." },
   max_tokens: { label: "Max tokens", min: 1, max: 2147483647, integer: true, hint: "Maximum length of the answer." },
-  seed: { label: "Seed", integer: true, big: true, min: -(2n ** 63n), max: 2n ** 63n - 1n, hint: "The same seed gives the same answer." },
+  seed: {
+    label: "Seed",
+    integer: true,
+    big: true,
+    min: -(2n ** 63n),
+    max: 2n ** 63n - 1n,
+    hint: "The same seed gives the same answer.",
+  },
   presence_penalty: { label: "Presence penalty", min: -2, max: 2, hint: "Penalizes tokens that occur already." },
   frequency_penalty: { label: "Frequency penalty", min: -2, max: 2, hint: "Penalizes tokens by how often they occur." },
   repetition_penalty: { label: "Repetition penalty", min: 0.01, max: 10, hint: "1 disables it." },
@@ -23,7 +41,13 @@ export const PLAY_FIELDS = ["temperature", "max_tokens", "seed"];
 // Text of a field -> {value} or {error}.
 function parse(field, text) {
   if (field.kind === "text") return { value: text };
-  if (field.kind === "lines") return { value: text.split("\n").filter(Boolean).map((l) => l.replaceAll("\\n", "\n").replaceAll("\\t", "\t")) };
+  if (field.kind === "lines")
+    return {
+      value: text
+        .split("\n")
+        .filter(Boolean)
+        .map((l) => l.replaceAll("\\n", "\n").replaceAll("\\t", "\t")),
+    };
   const trimmed = text.trim();
   if (field.integer && !INTEGER.test(trimmed)) return { error: "an integer" };
   const value = field.big ? BigInt(trimmed) : Number(trimmed);
@@ -44,11 +68,22 @@ export class SettingsForm {
   }
 
   row(name, prefix) {
-    const field = FIELDS[name], id = `${prefix}-${name.replaceAll("_", "-")}`;
-    const common = { id, "aria-describedby": `${id}-hint`, autocomplete: "off", spellcheck: field.kind === "text" ? null : "false" };
+    const field = FIELDS[name],
+      id = `${prefix}-${name.replaceAll("_", "-")}`;
+    const common = {
+      id,
+      "aria-describedby": `${id}-hint`,
+      autocomplete: "off",
+      spellcheck: field.kind === "text" ? null : "false",
+    };
     const input = field.kind
       ? h("textarea", { ...common, rows: field.rows, placeholder: "none" })
-      : h("input", { ...common, type: "text", inputmode: field.integer ? "numeric" : "decimal", placeholder: "default" });
+      : h("input", {
+          ...common,
+          type: "text",
+          inputmode: field.integer ? "numeric" : "decimal",
+          placeholder: "default",
+        });
     const hint = h("small", { id: `${id}-hint` }, field.hint);
     this.inputs.set(name, input);
     this.notes.set(name, hint);
@@ -62,7 +97,9 @@ export class SettingsForm {
 
   // The texts as typed, without the empty ones.
   get() {
-    return Object.fromEntries([...this.inputs].map(([name, input]) => [name, input.value]).filter(([, text]) => text !== ""));
+    return Object.fromEntries(
+      [...this.inputs].map(([name, input]) => [name, input.value]).filter(([, text]) => text !== ""),
+    );
   }
 
   // Marks invalid fields; returns the name of the first, or null.

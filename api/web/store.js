@@ -2,10 +2,13 @@
 // that two windows do not overwrite each other's list. If the storage or the maximum number is
 // exhausted, the least recently used chats are deleted, and a "dropped" event reports it.
 
-const META = "inferd.meta.", CHAT = "inferd.chat.", LAST = "inferd.last-settings";
+const META = "inferd.meta.",
+  CHAT = "inferd.chat.",
+  LAST = "inferd.last-settings";
 const MAX_CHATS = 300;
 
-const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(9)), (b) => b.toString(36).padStart(2, "0")).join("");
+const newId = () =>
+  Array.from(crypto.getRandomValues(new Uint8Array(9)), (b) => b.toString(36).padStart(2, "0")).join("");
 
 function read(key) {
   try {
@@ -19,7 +22,8 @@ export class ChatStore extends EventTarget {
   constructor() {
     super();
     addEventListener("storage", (e) => {
-      if (e.key === null || e.key.startsWith(META)) this.dispatchEvent(new CustomEvent("elsewhere", { detail: e.key?.slice(META.length) }));
+      if (e.key === null || e.key.startsWith(META))
+        this.dispatchEvent(new CustomEvent("elsewhere", { detail: e.key?.slice(META.length) }));
     });
   }
 

@@ -17,7 +17,8 @@ export class Tabs {
   }
 
   key(e) {
-    const at = this.tabs.indexOf(e.target), n = this.tabs.length;
+    const at = this.tabs.indexOf(e.target),
+      n = this.tabs.length;
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: n - 1 }[e.key];
     if (at < 0 || to === undefined) return;
     e.preventDefault();

@@ -26,7 +26,16 @@ function die(text) {
 }
 
 function parse(argv) {
-  const o = { only: "", short: false, seconds: 0, inferd: "build/inferd", model: "", json: false, soak: 0, list: false };
+  const o = {
+    only: "",
+    short: false,
+    seconds: 0,
+    inferd: "build/inferd",
+    model: "",
+    json: false,
+    soak: 0,
+    list: false,
+  };
   for (let i = 0; i < argv.length; i++) {
     const name = argv[i].replace(/^--/, "");
     if (name === "help") {
@@ -38,7 +47,8 @@ function parse(argv) {
     else if (++i === argv.length) die(`--${name} wants a value`);
     else o[name] = typeof o[name] === "number" ? Number(argv[i]) : argv[i];
   }
-  for (const name of ["seconds", "soak"]) if (!(o[name] >= 0 && o[name] <= 1440)) die(`--${name} is not a number from 0 to 1440`);
+  for (const name of ["seconds", "soak"])
+    if (!(o[name] >= 0 && o[name] <= 1440)) die(`--${name} is not a number from 0 to 1440`);
   for (const file of [o.inferd, o.model]) if (file && !existsSync(file)) die(`${file} is not there`);
   return o;
 }
@@ -56,10 +66,30 @@ function row(r) {
   const f = r.figures;
   if (!f) return [r.name, "-", "-", "-", "-", "-", "-", "-", verdict(r.problems)];
   const memory = f.rssBefore ? `${f.rssBefore.toFixed(0)} / ${f.rssPeak.toFixed(0)}` : "-";
-  return [r.name, gaps(f.calm), gaps(f.attack), `${f.visits ?? 0}, ${ms(f.visitMs)}`, ms(f.livezMs), memory, r.idle ? "no" : "yes", r.alive ? "yes" : "NO", verdict(r.problems)];
+  return [
+    r.name,
+    gaps(f.calm),
+    gaps(f.attack),
+    `${f.visits ?? 0}, ${ms(f.visitMs)}`,
+    ms(f.livezMs),
+    memory,
+    r.idle ? "no" : "yes",
+    r.alive ? "yes" : "NO",
+    verdict(r.problems),
+  ];
 }
 
-const head = ["attack", "gap before: p50 / p99 / max ms", "gap during", "visits answered, longest ms", "/livez max ms", "memory before / most MB", "blocks back", "alive", "verdict"];
+const head = [
+  "attack",
+  "gap before: p50 / p99 / max ms",
+  "gap during",
+  "visits answered, longest ms",
+  "/livez max ms",
+  "memory before / most MB",
+  "blocks back",
+  "alive",
+  "verdict",
+];
 
 const options = parse(process.argv.slice(2));
 process.env.INFERD = options.inferd;
@@ -82,8 +112,15 @@ for (const name of names ?? []) if (!scenarios.some((s) => s.name === name)) die
 const results = [];
 for (const s of scenarios.filter((x) => (names ? names.includes(x.name) : !options.short || x.short))) {
   console.error(`attack: ${s.name}: ${s.about}`);
-  const failed = (e) => ({ name: s.name, alive: true, problems: [`the scenario itself failed: ${e.stack}`], notes: [] });
-  const r = await runScenario(s, { model: options.model || undefined, seconds: options.seconds || undefined }).catch(failed);
+  const failed = (e) => ({
+    name: s.name,
+    alive: true,
+    problems: [`the scenario itself failed: ${e.stack}`],
+    notes: [],
+  });
+  const r = await runScenario(s, { model: options.model || undefined, seconds: options.seconds || undefined }).catch(
+    failed,
+  );
   results.push(r);
   console.error(`attack:   ${verdict(r.problems)}${r.notes.length ? ` (${r.notes.join(", ")})` : ""}`);
 }

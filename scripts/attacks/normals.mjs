@@ -14,7 +14,8 @@ setMaxListeners(0, controller.signal);
 const phases = {};
 let phase = "calm";
 
-const now = () => (phases[phase] ??= { gaps: [], visits: 0, failed: {}, visitMs: 0, livezMs: 0, livezFailed: 0, rss: 0 });
+const now = () =>
+  (phases[phase] ??= { gaps: [], visits: 0, failed: {}, visitMs: 0, livezMs: 0, livezFailed: 0, rss: 0 });
 
 function failed(why) {
   const p = now();

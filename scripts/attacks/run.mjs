@@ -19,7 +19,13 @@ export const hostileKey = "sk-hostile";
 // The normal clients' thread: {phase} begins a phase, {stop} ends it and brings what they saw.
 export class Normals {
   constructor(server, headers, streams) {
-    const workerData = { server: { url: server.url, model: server.model }, pid: server.child.pid, headers, streams, answerMs: hangMs / 4 };
+    const workerData = {
+      server: { url: server.url, model: server.model },
+      pid: server.child.pid,
+      headers,
+      streams,
+      answerMs: hangMs / 4,
+    };
     this.worker = new Worker(new URL("./normals.mjs", import.meta.url), { workerData });
   }
 
@@ -44,7 +50,8 @@ export async function idle(server, headers) {
   let last = "";
   while (performance.now() < end && !server.over) {
     const m = await gauges(server, headers);
-    const work = m.get("inferd_sequences_running") + m.get("inferd_sequences_waiting") + m.get("inferd_http_requests_active");
+    const work =
+      m.get("inferd_sequences_running") + m.get("inferd_sequences_waiting") + m.get("inferd_http_requests_active");
     const held = m.get("inferd_kv_blocks") - m.get("inferd_kv_blocks_free");
     if (work === 0 && held === 0) return "";
     last = m.status === 200 ? `${work} requests or sequences and ${held} blocks left` : `/metrics answers ${m.status}`;
@@ -56,7 +63,16 @@ export async function idle(server, headers) {
 // What a scenario's run() gets.
 export class Context {
   constructor(server, headers, seconds) {
-    Object.assign(this, { server, headers, seconds, url: server.url, model: server.model, problems: [], notes: [], answers: {} });
+    Object.assign(this, {
+      server,
+      headers,
+      seconds,
+      url: server.url,
+      model: server.model,
+      problems: [],
+      notes: [],
+      answers: {},
+    });
     this.controller = new AbortController();
     this.signal = this.controller.signal;
     setMaxListeners(0, this.signal);
@@ -85,16 +101,22 @@ export class Context {
   }
 
   chat(body, options) {
-    return this.ask("/v1/chat/completions", { model: this.model, messages: [{ role: "user", content: "Tell me a story." }], ...body }, options);
+    return this.ask(
+      "/v1/chat/completions",
+      { model: this.model, messages: [{ role: "user", content: "Tell me a story." }], ...body },
+      options,
+    );
   }
 
   // n clients that repeat what they do until the time is over; each does it once at least.
   crowd(n, what) {
-    return Promise.all(Array.from({ length: n }, async (_, i) => {
-      let round = 0;
-      do await what(i, round++);
-      while (this.on);
-    }));
+    return Promise.all(
+      Array.from({ length: n }, async (_, i) => {
+        let round = 0;
+        do await what(i, round++);
+        while (this.on);
+      }),
+    );
   }
 
   // An answer to hostile bytes: refused or served, but neither a 5xx nor a lost connection.
@@ -146,11 +168,19 @@ export async function start(scenario, options) {
 }
 
 function figures(phases) {
-  const calm = phases.calm ?? { gaps: [] }, attack = phases.attack ?? { gaps: [], failed: {} };
+  const calm = phases.calm ?? { gaps: [] },
+    attack = phases.attack ?? { gaps: [], failed: {} };
   const gap = (p) => ({ p50: percentile(p.gaps, 0.5), p99: percentile(p.gaps, 0.99), max: percentile(p.gaps, 1) });
   return {
-    calm: gap(calm), attack: gap(attack), livezMs: attack.livezMs, visitMs: attack.visitMs, visits: attack.visits,
-    rssBefore: calm.rss, rssPeak: Math.max(attack.rss ?? 0, phases.after?.rss ?? 0), failed: attack.failed, livezFailed: attack.livezFailed,
+    calm: gap(calm),
+    attack: gap(attack),
+    livezMs: attack.livezMs,
+    visitMs: attack.visitMs,
+    visits: attack.visits,
+    rssBefore: calm.rss,
+    rssPeak: Math.max(attack.rss ?? 0, phases.after?.rss ?? 0),
+    failed: attack.failed,
+    livezFailed: attack.livezFailed,
   };
 }
 
@@ -162,7 +192,8 @@ function judgeNormals(scenario, f, problem) {
     if (/: 5\d\d/.test(why)) problem(`normal clients: ${n} x ${why}`);
     else if (!/: 429/.test(why)) lost += n;
   }
-  if (lost > (f.visits ?? 0)) problem(`normal clients: ${lost} lost, ${f.visits} answered (${Object.keys(f.failed).join("; ")})`);
+  if (lost > (f.visits ?? 0))
+    problem(`normal clients: ${lost} lost, ${f.visits} answered (${Object.keys(f.failed).join("; ")})`);
   if (f.livezFailed) problem(`/livez failed ${f.livezFailed} times`);
 }
 
@@ -179,10 +210,13 @@ export async function runScenario(scenario, options) {
     await sleep(Math.min(2000, c.seconds * 500));
     await normals.tell({ phase: "attack" });
     c.end = performance.now() + c.seconds * 1000;
-    const begun = performance.now(), limit = setTimeout(() => c.controller.abort(), c.seconds * 1000 + hangMs / 2);
+    const begun = performance.now(),
+      limit = setTimeout(() => c.controller.abort(), c.seconds * 1000 + hangMs / 2);
     c.signal.addEventListener("abort", () => c.sockets.close());
     const over = server.exited.then(() => c.controller.abort());
-    const hung = new Promise((resolve) => c.signal.addEventListener("abort", () => setTimeout(resolve, hangMs / 2).unref()));
+    const hung = new Promise((resolve) =>
+      c.signal.addEventListener("abort", () => setTimeout(resolve, hangMs / 2).unref()),
+    );
     await Promise.race([scenario.run(c), over, hung]);
     // The normal clients see what an attack leaves behind for a while, also where it was short.
     const least = begun + Math.min(c.seconds, scenario.brief ? 1 : Infinity) * 1000;
@@ -192,7 +226,11 @@ export async function runScenario(scenario, options) {
     c.sockets.close();
     await normals.tell({ phase: "after" });
     if (!server.over) {
-      const r = await ask(server.url, "/v1/completions", { body: { model: server.model, prompt: "Once", max_tokens: 2 }, headers: bearer(normalKey), limitMs: hangMs / 2 });
+      const r = await ask(server.url, "/v1/completions", {
+        body: { model: server.model, prompt: "Once", max_tokens: 2 },
+        headers: bearer(normalKey),
+        limitMs: hangMs / 2,
+      });
       if (!scenario.normalsMayFail && r.status !== 200) c.problem(`afterwards a request gets ${r.status || r.error}`);
     }
     const { phases } = await normals.tell({ stop: true });
@@ -201,8 +239,10 @@ export async function runScenario(scenario, options) {
     if (result.idle && !server.over && !scenario.normalsMayFail) c.problem(result.idle);
     c.controller.abort();
     judgeNormals(scenario, result.figures, (text) => c.problem(text));
-    const more = result.figures.rssPeak - result.figures.rssBefore, bound = scenario.memoryMb ?? memoryMb;
-    if (more > bound * Math.max(1, Math.min(patience, 4))) c.problem(`memory grew by ${more.toFixed(0)} MB (at most ${bound})`);
+    const more = result.figures.rssPeak - result.figures.rssBefore,
+      bound = scenario.memoryMb ?? memoryMb;
+    if (more > bound * Math.max(1, Math.min(patience, 4)))
+      c.problem(`memory grew by ${more.toFixed(0)} MB (at most ${bound})`);
     scenario.after?.(c);
     const counts = Object.entries(c.answers).map(([how, n]) => `${n} x ${how}`);
     if (counts.length) c.note(counts.join(" "));
@@ -220,4 +260,5 @@ export async function runScenario(scenario, options) {
   return result;
 }
 
-const lastWords = (server) => (/.*(Sanitizer|double free|corrupt|abort|assert).*/i.exec(server.stderr)?.[0] ?? "").slice(0, 160);
+const lastWords = (server) =>
+  (/.*(Sanitizer|double free|corrupt|abort|assert).*/i.exec(server.stderr)?.[0] ?? "").slice(0, 160);

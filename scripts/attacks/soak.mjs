@@ -27,11 +27,17 @@ async function round(server, seconds, problem) {
 
 export async function soak(options) {
   const { server, stop } = await start({ flags: ["--log-level", "warn"] }, { model: options.model || undefined });
-  const normals = new Normals(server, {}, 4), begun = performance.now(), end = begun + options.soak * 60_000;
-  const problems = new Map(), idleMb = [];
+  const normals = new Normals(server, {}, 4),
+    begun = performance.now(),
+    end = begun + options.soak * 60_000;
+  const problems = new Map(),
+    idleMb = [];
   const problem = (text) => problems.set(text, (problems.get(text) ?? 0) + 1);
   const minutes = () => ((performance.now() - begun) / 60_000).toFixed(1).padStart(6);
-  const ticker = setInterval(() => server.over || console.log(`${minutes()} min  ${resident(server.child.pid).toFixed(0)} MB`), 30_000);
+  const ticker = setInterval(
+    () => server.over || console.log(`${minutes()} min  ${resident(server.child.pid).toFixed(0)} MB`),
+    30_000,
+  );
   await normals.tell({ phase: "attack" });
   while (performance.now() < end && !server.over) {
     // Short attacks, so that half an hour has several rounds.
@@ -49,13 +55,22 @@ export async function soak(options) {
     if (left) problem(left);
   }
   for (const [why, n] of Object.entries(phases.attack?.failed ?? {})) console.log(`normal clients: ${n} x ${why}`);
-  console.log(`normal clients: ${phases.attack?.visits ?? 0} visits answered, longest ${(phases.attack?.visitMs ?? NaN).toFixed(0)} ms`);
+  console.log(
+    `normal clients: ${phases.attack?.visits ?? 0} visits answered, longest ${(phases.attack?.visitMs ?? NaN).toFixed(0)} ms`,
+  );
   for (const [text, n] of problems) console.log(`${n} x ${text}`);
-  const died = server.over, how = await stop();
-  if (died || how.code !== 0) console.log(`the daemon ended with ${JSON.stringify(how)}:\n${server.stderr.slice(-3000)}`);
-  const third = Math.floor(idleMb.length / 3), middle = median(idleMb.slice(third, 2 * third)), last = median(idleMb.slice(2 * third));
+  const died = server.over,
+    how = await stop();
+  if (died || how.code !== 0)
+    console.log(`the daemon ended with ${JSON.stringify(how)}:\n${server.stderr.slice(-3000)}`);
+  const third = Math.floor(idleMb.length / 3),
+    middle = median(idleMb.slice(third, 2 * third)),
+    last = median(idleMb.slice(2 * third));
   const flat = last <= middle + Math.max(slackMb, middle / 20);
   if (third < 2) console.log(`${idleMb.length} rounds are too few to say whether memory is flat`);
-  else console.log(`memory is ${flat ? "flat" : "NOT flat"}: ${middle.toFixed(0)} MB in the middle third, ${last.toFixed(0)} MB in the last`);
+  else
+    console.log(
+      `memory is ${flat ? "flat" : "NOT flat"}: ${middle.toFixed(0)} MB in the middle third, ${last.toFixed(0)} MB in the last`,
+    );
   return !died && how.code === 0 && !problems.size && (flat || third < 2);
 }

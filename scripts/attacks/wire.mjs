@@ -12,15 +12,23 @@ export function ask(url, path, { method, body, headers, limitMs = 60_000, signal
       clearTimeout(limit);
       resolve({ status: 0, text: "", headers: {}, ms: performance.now() - start, ...r });
     };
-    const req = request(url + path, {
-      agent: false, method: method ?? (bytes ? "POST" : "GET"), signal,
-      headers: { ...(bytes && { "Content-Type": "application/json", "Content-Length": bytes.length }), ...headers },
-    }, (response) => {
-      const parts = [];
-      response.on("data", (d) => parts.push(d));
-      response.on("end", () => done({ status: response.statusCode, headers: response.headers, text: Buffer.concat(parts).toString() }));
-      response.on("error", (e) => done({ error: e.code ?? e.message }));
-    });
+    const req = request(
+      url + path,
+      {
+        agent: false,
+        method: method ?? (bytes ? "POST" : "GET"),
+        signal,
+        headers: { ...(bytes && { "Content-Type": "application/json", "Content-Length": bytes.length }), ...headers },
+      },
+      (response) => {
+        const parts = [];
+        response.on("data", (d) => parts.push(d));
+        response.on("end", () =>
+          done({ status: response.statusCode, headers: response.headers, text: Buffer.concat(parts).toString() }),
+        );
+        response.on("error", (e) => done({ error: e.code ?? e.message }));
+      },
+    );
     const limit = setTimeout(() => req.destroy(new Error("no answer in time")), limitMs);
     req.on("error", (e) => done({ error: e.code ?? e.message }));
     req.end(bytes);

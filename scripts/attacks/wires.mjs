@@ -9,15 +9,24 @@ const body = { prompt: "Once upon a time", max_tokens: 400, ignore_eos: true };
 const canary = "GET /livez?canary HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 const get = (head, target = "/livez") => `GET ${target} HTTP/1.1\r\nHost: 127.0.0.1\r\n${head}\r\n`;
 const json = '{"prompt":"x"}';
-const send = (head, text = json) => `POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n${head}\r\n${text}`;
+const send = (head, text = json) =>
+  `POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n${head}\r\n${text}`;
 const chunked = (text) => send("Transfer-Encoding: chunked\r\n", text);
 
 export const framings = [
   ["blank before the colon of Content-Length", send(`Content-Length : ${canary.length}\r\n`, canary), [400]],
   ["blank before the colon of Transfer-Encoding", send("Transfer-Encoding : chunked\r\n", "0\r\n\r\n"), [400]],
-  ["two Transfer-Encodings", send("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", "0\r\n\r\n"), [400, 501]],
+  [
+    "two Transfer-Encodings",
+    send("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", "0\r\n\r\n"),
+    [400, 501],
+  ],
   ["chunked twice", send("Transfer-Encoding: chunked, chunked\r\n", "0\r\n\r\n"), [400, 501]],
-  ["Transfer-Encoding and Content-Length", send(`Transfer-Encoding: chunked\r\nContent-Length: ${json.length}\r\n`, `e\r\n${json}\r\n0\r\n\r\n`), [400]],
+  [
+    "Transfer-Encoding and Content-Length",
+    send(`Transfer-Encoding: chunked\r\nContent-Length: ${json.length}\r\n`, `e\r\n${json}\r\n0\r\n\r\n`),
+    [400],
+  ],
   ["an unknown coding", send("Transfer-Encoding: gzip\r\n", "0\r\n\r\n"), [400, 501]],
   ["xchunked", send("Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"), [400, 501]],
   ["chunked in front of gzip", send("Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"), [400, 501]],
@@ -63,24 +72,40 @@ export const framings = [
 const statuses = (text) => [...text.matchAll(/HTTP\/1\.[01] (\d{3})/g)].map((m) => Number(m[1]));
 
 async function framing(c) {
-  await Promise.all(framings.map(async ([what, bytes, wanted], i) => {
-    await sleep(i * 5);
-    const { text, closed } = await c.sockets.exchange(bytes + canary, 4000);
-    const got = statuses(text);
-    if (got.length > 1 || !wanted.includes(got[0] ?? 0) || !closed)
-      c.problem(`${what}: ${got.join(" and ") || "no answer"} instead of ${wanted.join(" or ")}${closed ? "" : ", left open"}`);
-  }));
+  await Promise.all(
+    framings.map(async ([what, bytes, wanted], i) => {
+      await sleep(i * 5);
+      const { text, closed } = await c.sockets.exchange(bytes + canary, 4000);
+      const got = statuses(text);
+      if (got.length > 1 || !wanted.includes(got[0] ?? 0) || !closed)
+        c.problem(
+          `${what}: ${got.join(" and ") || "no answer"} instead of ${wanted.join(" or ")}${closed ? "" : ", left open"}`,
+        );
+    }),
+  );
 }
 
 // What must still be served: the strictness above has to cost no real client.
 async function lawful(c) {
   const cases = [
-    ["a plain GET", get("")], ["HTTP/1.0 without a Host", "GET /livez HTTP/1.0\r\n\r\n"], ["an empty header", get("X-A:\r\n")],
-    ["a tab before a value", get("X-A:\ta\r\n")], ["blanks around a value", get("X-A:   a  \r\n")], ["8-bit bytes in a value", get("X-A: \xe4\xff\r\n")],
-    ["a chunk extension", chunked(`e;a=b\r\n${json}\r\n0\r\n\r\n`)], ["a chunk extension with quotes", chunked(`E;a="b c"\r\n${json}\r\n0\r\n\r\n`)], ["leading zeros of a chunk", chunked(`000e\r\n${json}\r\n0\r\n\r\n`)],
-    ["a trailer", chunked(`e\r\n${json}\r\n0\r\nX-T: 1\r\n\r\n`)], ["Chunked", send("Transfer-Encoding: Chunked\r\n", `e\r\n${json}\r\n0\r\n\r\n`)], ["an empty line in front", `\r\n${get("")}`],
-    ["an IPv6 Host", "GET /livez HTTP/1.1\r\nHost: [::1]:80\r\n\r\n"], ["an absolute target", "GET http://127.0.0.1/livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"],
-    ["40 headers of a proxy", get(Array.from({ length: 40 }, (_, i) => `X-Forwarded-${i}: 10.0.0.${i}, 10.1.0.1; proto=https\r\n`).join(""))],
+    ["a plain GET", get("")],
+    ["HTTP/1.0 without a Host", "GET /livez HTTP/1.0\r\n\r\n"],
+    ["an empty header", get("X-A:\r\n")],
+    ["a tab before a value", get("X-A:\ta\r\n")],
+    ["blanks around a value", get("X-A:   a  \r\n")],
+    ["8-bit bytes in a value", get("X-A: \xe4\xff\r\n")],
+    ["a chunk extension", chunked(`e;a=b\r\n${json}\r\n0\r\n\r\n`)],
+    ["a chunk extension with quotes", chunked(`E;a="b c"\r\n${json}\r\n0\r\n\r\n`)],
+    ["leading zeros of a chunk", chunked(`000e\r\n${json}\r\n0\r\n\r\n`)],
+    ["a trailer", chunked(`e\r\n${json}\r\n0\r\nX-T: 1\r\n\r\n`)],
+    ["Chunked", send("Transfer-Encoding: Chunked\r\n", `e\r\n${json}\r\n0\r\n\r\n`)],
+    ["an empty line in front", `\r\n${get("")}`],
+    ["an IPv6 Host", "GET /livez HTTP/1.1\r\nHost: [::1]:80\r\n\r\n"],
+    ["an absolute target", "GET http://127.0.0.1/livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"],
+    [
+      "40 headers of a proxy",
+      get(Array.from({ length: 40 }, (_, i) => `X-Forwarded-${i}: 10.0.0.${i}, 10.1.0.1; proto=https\r\n`).join("")),
+    ],
   ];
   for (const [what, bytes] of cases) {
     const socket = await c.sockets.open();
@@ -94,7 +119,8 @@ async function lawful(c) {
 
 // n sockets; each sends a byte of its head now and then, or nothing, until the time is over.
 const holders = (n, bytes) => async (c) => {
-  let opened = 0, refused = 0;
+  let opened = 0,
+    refused = 0;
   const one = async () => {
     while (c.on) {
       const socket = await c.sockets.open();
@@ -132,35 +158,78 @@ const hangUps = (make, delays) => async (c) => {
 
 export const wires = [
   {
-    name: "slow-senders", short: true, seconds: 8, flags: ["--max-connections", "64", "--idle-timeout-s", "3"],
+    name: "slow-senders",
+    short: true,
+    seconds: 8,
+    flags: ["--max-connections", "64", "--idle-timeout-s", "3"],
     about: "80 sockets that send a byte of their head each second; 64 connections are allowed",
     run: holders(80, "GET /livez HTTP/1.1\r\nX-A: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
   },
-  { name: "idle-sockets", seconds: 8, flags: ["--max-connections", "1500"], about: "2,000 sockets that ask nothing; 1,500 connections are allowed", run: holders(2000) },
-  { name: "slow-bodies", seconds: 8, flags: ["--max-connections", "64", "--idle-timeout-s", "3"], about: "80 requests whose bodies come a byte a second", run: holders(80, [postBytes("/v1/completions", { model: "inferd-demo", prompt: "x" }).slice(0, -25), ..."aaaaaaaaaaaaaaaaaaaa"]) },
-  { name: "framing", short: true, brief: true, seconds: 6, about: "requests that a proxy may frame otherwise, each with a second request behind it", run: framing },
+  {
+    name: "idle-sockets",
+    seconds: 8,
+    flags: ["--max-connections", "1500"],
+    about: "2,000 sockets that ask nothing; 1,500 connections are allowed",
+    run: holders(2000),
+  },
+  {
+    name: "slow-bodies",
+    seconds: 8,
+    flags: ["--max-connections", "64", "--idle-timeout-s", "3"],
+    about: "80 requests whose bodies come a byte a second",
+    run: holders(80, [
+      postBytes("/v1/completions", { model: "inferd-demo", prompt: "x" }).slice(0, -25),
+      ..."aaaaaaaaaaaaaaaaaaaa",
+    ]),
+  },
+  {
+    name: "framing",
+    short: true,
+    brief: true,
+    seconds: 6,
+    about: "requests that a proxy may frame otherwise, each with a second request behind it",
+    run: framing,
+  },
   { name: "lawful-framing", short: true, brief: true, about: "unusual requests that are in order", run: lawful },
   {
-    name: "hang-ups", short: true, about: "clients that hang up in heads, bodies, queue, prefill, decode and whole answers",
+    name: "hang-ups",
+    short: true,
+    about: "clients that hang up in heads, bodies, queue, prefill, decode and whole answers",
     run(c) {
       const kinds = [
-        () => "POST /v1/comp", () => postBytes("/v1/completions", { model: c.model, ...body }).slice(0, -9),
-        () => postBytes("/v1/completions", { model: c.model, ...body }), () => postBytes("/v1/completions", { model: c.model, ...body, stream: true }),
-        (i) => postBytes("/v1/completions", { model: c.model, prompt: Array.from({ length: 3000 }, (_, k) => 300 + ((i * 977 + k * 31) % 3000)), max_tokens: 8 }),
-        () => postBytes("/v1/completions", { model: c.model, ...body, n: 16 }), () => postBytes("/v1/embeddings", { model: c.model, input: Array.from({ length: 64 }, (_, k) => `text ${k}`) }),
-        () => postBytes("/v1/responses", { model: c.model, input: "hello", max_output_tokens: 200, stream: true }), () => postBytes("/v1/chat/completions", { model: c.model, messages: [{ role: "user", content: "x" }], response_format: { type: "json_object" }, stream: true }),
+        () => "POST /v1/comp",
+        () => postBytes("/v1/completions", { model: c.model, ...body }).slice(0, -9),
+        () => postBytes("/v1/completions", { model: c.model, ...body }),
+        () => postBytes("/v1/completions", { model: c.model, ...body, stream: true }),
+        (i) =>
+          postBytes("/v1/completions", {
+            model: c.model,
+            prompt: Array.from({ length: 3000 }, (_, k) => 300 + ((i * 977 + k * 31) % 3000)),
+            max_tokens: 8,
+          }),
+        () => postBytes("/v1/completions", { model: c.model, ...body, n: 16 }),
+        () => postBytes("/v1/embeddings", { model: c.model, input: Array.from({ length: 64 }, (_, k) => `text ${k}`) }),
+        () => postBytes("/v1/responses", { model: c.model, input: "hello", max_output_tokens: 200, stream: true }),
+        () =>
+          postBytes("/v1/chat/completions", {
+            model: c.model,
+            messages: [{ role: "user", content: "x" }],
+            response_format: { type: "json_object" },
+            stream: true,
+          }),
       ];
       return hangUps((i, round) => kinds[(i + round) % kinds.length](i * 100 + round), [0, 1, 5, 20, 60, 150])(c);
     },
   },
   {
-    name: "half-open", about: "clients that end their sending side and wait, at each stage",
+    name: "half-open",
+    about: "clients that end their sending side and wait, at each stage",
     async run(c) {
       await c.crowd(16, async (i, round) => {
         const socket = await c.sockets.open({ allowHalfOpen: true });
         if (!socket) return sleep(20);
         const bytes = postBytes("/v1/completions", { model: c.model, ...body, stream: round % 2 === 0 });
-        socket.write(round % 3 ? bytes : bytes.slice(0, 40 + (i * 7) % 100));
+        socket.write(round % 3 ? bytes : bytes.slice(0, 40 + ((i * 7) % 100)));
         socket.end();
         for (let k = 0; k < 20 && !socket.over && c.on; k++) await sleep(50);
         socket.destroy();
@@ -168,35 +237,48 @@ export const wires = [
     },
   },
   {
-    name: "pipelined", about: "500 requests in one write, answers not awaited",
+    name: "pipelined",
+    about: "500 requests in one write, answers not awaited",
     async run(c) {
       await c.crowd(4, async () => {
-        const { text } = await c.sockets.exchange(get("").repeat(400) + postBytes("/tokenize", { prompt: "x" }).repeat(100) + "GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", 5000);
+        const { text } = await c.sockets.exchange(
+          get("").repeat(400) +
+            postBytes("/tokenize", { prompt: "x" }).repeat(100) +
+            "GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+          5000,
+        );
         if (statuses(text).some((s) => s >= 500)) c.problem(`an answer is ${statuses(text).find((s) => s >= 500)}`);
       });
     },
   },
   {
-    name: "expect", about: "Expect: 100-continue that is never followed by a body, and unknown expectations",
+    name: "expect",
+    about: "Expect: 100-continue that is never followed by a body, and unknown expectations",
     async run(c) {
       await c.crowd(40, async (i) => {
         const socket = await c.sockets.open();
         if (!socket) return sleep(20);
         const length = [10, 8 << 20, 1e15, 0][i % 4];
-        socket.write(`POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\nExpect: ${i % 5 ? "100-continue" : "x"}\r\n\r\n`);
+        socket.write(
+          `POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\nExpect: ${i % 5 ? "100-continue" : "x"}\r\n\r\n`,
+        );
         for (let k = 0; k < 10 && !socket.over; k++) await sleep(100);
         socket.destroy();
       });
     },
   },
   {
-    name: "tiny-chunks", about: "8 bodies of chunks of one byte", memoryMb: 400,
+    name: "tiny-chunks",
+    about: "8 bodies of chunks of one byte",
+    memoryMb: 400,
     async run(c) {
       const tiny = "1\r\nx\r\n".repeat(20_000);
       await c.crowd(8, async () => {
         const socket = await c.sockets.open();
         if (!socket) return sleep(20);
-        socket.write("POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+        socket.write(
+          "POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        );
         for (let k = 0; k < 50 && !socket.over && c.on; k++)
           if (!socket.write(tiny)) await new Promise((done) => socket.once("drain", done).once("close", done));
         socket.destroy();
@@ -204,9 +286,18 @@ export const wires = [
     },
   },
   {
-    name: "big-heads", about: "heads of many headers, long ones and long paths",
+    name: "big-heads",
+    about: "heads of many headers, long ones and long paths",
     async run(c) {
-      const heads = [get("X-A: b\r\n".repeat(3000)), get(`X-A: ${"b".repeat(31_000)}\r\n`), get(`X-A: ${"b".repeat(900_000)}\r\n`), get("", `/${"a".repeat(30_000)}`), get("", `/livez?${"a=b&".repeat(7000)}`), get("", `/%${"41%".repeat(9000)}41`), get(`Cookie: ${"a=b; ".repeat(6000)}\r\n`)];
+      const heads = [
+        get("X-A: b\r\n".repeat(3000)),
+        get(`X-A: ${"b".repeat(31_000)}\r\n`),
+        get(`X-A: ${"b".repeat(900_000)}\r\n`),
+        get("", `/${"a".repeat(30_000)}`),
+        get("", `/livez?${"a=b&".repeat(7000)}`),
+        get("", `/%${"41%".repeat(9000)}41`),
+        get(`Cookie: ${"a=b; ".repeat(6000)}\r\n`),
+      ];
       await c.crowd(16, async (i, round) => {
         const { text } = await c.sockets.exchange(heads[(i + round) % heads.length], 3000);
         if (statuses(text).some((s) => s >= 500)) c.problem(`an answer is ${statuses(text).find((s) => s >= 500)}`);
@@ -214,30 +305,47 @@ export const wires = [
     },
   },
   {
-    name: "slow-readers", short: true, about: "12 streams that are not read, each of four long choices",
+    name: "slow-readers",
+    short: true,
+    about: "12 streams that are not read, each of four long choices",
     async run(c) {
       await c.crowd(12, async (i) => {
         const socket = await c.sockets.open();
         if (!socket) return sleep(20);
         socket.pause();
-        socket.write(postBytes("/v1/completions", { model: c.model, ...body, max_tokens: 4000, n: 4, stream: true, logprobs: 5, seed: i }));
+        socket.write(
+          postBytes("/v1/completions", {
+            model: c.model,
+            ...body,
+            max_tokens: 4000,
+            n: 4,
+            stream: true,
+            logprobs: 5,
+            seed: i,
+          }),
+        );
         while (c.on && !socket.over) await sleep(50);
         socket.destroy();
       });
     },
   },
   {
-    name: "unread-answers", short: true, about: "24 clients that do not read answers of 20 MB", memoryMb: 300,
+    name: "unread-answers",
+    short: true,
+    about: "24 clients that do not read answers of 20 MB",
+    memoryMb: 300,
     async run(c) {
       const bytes = postBytes("/tokenize", { prompt: "a b ".repeat(250_000), with_pieces: true });
-      await Promise.all(Array.from({ length: 24 }, async () => {
-        const socket = await c.sockets.open();
-        if (!socket) return;
-        socket.pause();
-        socket.write(bytes);
-        while (c.on && !socket.over) await sleep(50);
-        socket.destroy();
-      }));
+      await Promise.all(
+        Array.from({ length: 24 }, async () => {
+          const socket = await c.sockets.open();
+          if (!socket) return;
+          socket.pause();
+          socket.write(bytes);
+          while (c.on && !socket.over) await sleep(50);
+          socket.destroy();
+        }),
+      );
     },
   },
 ];

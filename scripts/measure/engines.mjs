@@ -41,7 +41,18 @@ class Inferd {
   }
 
   async batch(file, { streams, context, answer }) {
-    const r = await this.bench(file, ["--batch", streams, "--context-fill", context, "--prompt-tokens", 1, "--gen-tokens", answer, "--repeat", 1]);
+    const r = await this.bench(file, [
+      "--batch",
+      streams,
+      "--context-fill",
+      context,
+      "--prompt-tokens",
+      1,
+      "--gen-tokens",
+      answer,
+      "--repeat",
+      1,
+    ]);
     return { rate: r.decode_tokens_per_s };
   }
 
@@ -51,11 +62,29 @@ class Inferd {
   }
 
   async serve(file, { streams, context }) {
-    const port = await freePort(), kvTokens = streams * (context + SPARE_TOKENS);
-    const server = await startServer(this.binary, [
-      "serve", "--model", file, "--host", "127.0.0.1", "--port", `${port}`, "--threads", `${this.threads}`, "--log-level", "error",
-      "--kv-cache-tokens", `${kvTokens}`, "--max-sequences", `${streams}`,
-    ], port);
+    const port = await freePort(),
+      kvTokens = streams * (context + SPARE_TOKENS);
+    const server = await startServer(
+      this.binary,
+      [
+        "serve",
+        "--model",
+        file,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        `${port}`,
+        "--threads",
+        `${this.threads}`,
+        "--log-level",
+        "error",
+        "--kv-cache-tokens",
+        `${kvTokens}`,
+        "--max-sequences",
+        `${streams}`,
+      ],
+      port,
+    );
     const models = await (await fetch(`${server.url}/v1/models`)).json();
     return Object.assign(server, { model: models.data[0].id, kvTokens });
   }
@@ -75,7 +104,11 @@ class Peer {
   // Forks differ in what they can do and how it is asked for: their help says it.
   async helpLine(tool, option) {
     if (!this.helps.has(tool)) {
-      const { stdout, stderr } = await capture(join(this.folder, tool), ["--help"], { seconds: 30, anyStatus: true, cwd: scratch });
+      const { stdout, stderr } = await capture(join(this.folder, tool), ["--help"], {
+        seconds: 30,
+        anyStatus: true,
+        cwd: scratch,
+      });
       this.helps.set(tool, stdout + stderr);
     }
     return new RegExp(`^.*${option}\\b.*$`, "m").exec(this.helps.get(tool))?.[0];
@@ -111,21 +144,51 @@ class Peer {
   // its keys and values: the measured part is the same, only sooner reached. With one cache for all it
   // would share them, and be another measurement.
   async batch(file, { streams, context, answer }) {
-    const tool = "llama-batched-bench", tokens = streams * (context + answer + SPARE_TOKENS);
+    const tool = "llama-batched-bench",
+      tokens = streams * (context + answer + SPARE_TOKENS);
     const copied = (await this.helpLine(tool, "--no-kv-unified")) ? ["-pps"] : [];
-    const { stdout, stderr } = await this.run(tool, ["-m", file, "-c", tokens, "-npp", context, "-ntg", answer, "-npl", streams, ...copied]);
-    const rows = (stdout + stderr).split("\n").filter((l) => /^\|/.test(l)).map((l) => l.split("|").map((cell) => cell.trim()));
+    const { stdout, stderr } = await this.run(tool, [
+      "-m",
+      file,
+      "-c",
+      tokens,
+      "-npp",
+      context,
+      "-ntg",
+      answer,
+      "-npl",
+      streams,
+      ...copied,
+    ]);
+    const rows = (stdout + stderr)
+      .split("\n")
+      .filter((l) => /^\|/.test(l))
+      .map((l) => l.split("|").map((cell) => cell.trim()));
     const column = rows.find((r) => r.includes("S_TG t/s"))?.indexOf("S_TG t/s");
     const rate = Number(rows.at(-1)?.[column]);
-    if (!(rate > 0)) throw new Error(`llama-batched-bench of ${this.name} printed no table:\n${(stdout + stderr).slice(-1500)}`);
+    if (!(rate > 0))
+      throw new Error(`llama-batched-bench of ${this.name} printed no table:\n${(stdout + stderr).slice(-1500)}`);
     return { rate };
   }
 
   async serve(file, { streams, context }) {
     const port = await freePort();
-    const args = ["-m", file, "--host", "127.0.0.1", "--port", `${port}`, "-np", `${streams}`, "-c", `${streams * (context + SPARE_TOKENS)}`];
+    const args = [
+      "-m",
+      file,
+      "--host",
+      "127.0.0.1",
+      "--port",
+      `${port}`,
+      "-np",
+      `${streams}`,
+      "-c",
+      `${streams * (context + SPARE_TOKENS)}`,
+    ];
     args.push("-t", `${this.threads}`, ...(await this.flashAttention("llama-server")));
-    return Object.assign(await startServer(join(this.folder, "llama-server"), args, port, scratch), { model: "default" });
+    return Object.assign(await startServer(join(this.folder, "llama-server"), args, port, scratch), {
+      model: "default",
+    });
   }
 }
 
@@ -134,7 +197,9 @@ export const inferd = (binary, threads) => new Inferd(binary, threads);
 // "DIR" or "NAME=DIR": DIR is searched where builds put their programs.
 export function peer(text, threads) {
   const [, name, folder] = /^(?:([^=/]+)=)?(.+)$/.exec(text);
-  const at = [folder, join(folder, "bin"), join(folder, "build/bin"), join(folder, "b/bin")].find((d) => existsSync(join(d, "llama-bench")));
+  const at = [folder, join(folder, "bin"), join(folder, "build/bin"), join(folder, "b/bin")].find((d) =>
+    existsSync(join(d, "llama-bench")),
+  );
   if (!at) throw new Error(`${folder}: no llama-bench there, nor in its bin/ or build/bin/`);
   const path = resolve(at);
   let named = path;

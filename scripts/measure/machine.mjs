@@ -25,7 +25,8 @@ export function facts() {
   const cpuinfo = read("/proc/cpuinfo");
   const field = (name) => new RegExp(`^${name}\\s*:\\s*(.*)$`, "mi").exec(cpuinfo)?.[1] ?? "";
   const isa = (field("flags") || field("features")).split(/\s+/).filter((f) => interesting.test(f));
-  const revision = git("rev-parse", "--short", "HEAD") || "unknown", changed = git("status", "--porcelain", "--untracked-files=no");
+  const revision = git("rev-parse", "--short", "HEAD") || "unknown",
+    changed = git("status", "--porcelain", "--untracked-files=no");
   return [
     `CPU: ${os.cpus()[0]?.model ?? "unknown"}, ${allowedCpus().length} cores, ${isa.join(" ") || os.arch()}`,
     `Memory: ${(os.totalmem() / 2 ** 30).toFixed(0)} GiB; load average at the start ${os.loadavg()[0].toFixed(2)}`,

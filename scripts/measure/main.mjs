@@ -35,7 +35,17 @@ function die(text) {
 }
 
 function parse(argv) {
-  const o = { peers: "", models: "build/bench-models", types: "Q4_0,Q4_K_M,Q8_0", only: Object.keys(rows).join(","), rounds: 0, quick: false, threads: 2, binary: "build/inferd", raw: "" };
+  const o = {
+    peers: "",
+    models: "build/bench-models",
+    types: "Q4_0,Q4_K_M,Q8_0",
+    only: Object.keys(rows).join(","),
+    rounds: 0,
+    quick: false,
+    threads: 2,
+    binary: "build/inferd",
+    raw: "",
+  };
   for (let i = 0; i < argv.length; i++) {
     const name = argv[i].replace(/^--/, "");
     if (name === "help") {
@@ -49,15 +59,18 @@ function parse(argv) {
   }
   o.models = resolve(o.models);
   o.rounds ||= o.quick ? 3 : 5;
-  for (const name of ["rounds", "threads"]) if (!(Number.isInteger(o[name]) && o[name] > 0)) die(`--${name} is no positive whole number`);
-  for (const name of o.only.split(",")) if (!(name in rows)) die(`no row ${name} (there are ${Object.keys(rows).join(", ")})`);
+  for (const name of ["rounds", "threads"])
+    if (!(Number.isInteger(o[name]) && o[name] > 0)) die(`--${name} is no positive whole number`);
+  for (const name of o.only.split(","))
+    if (!(name in rows)) die(`no row ${name} (there are ${Object.keys(rows).join(", ")})`);
   return o;
 }
 
 const progress = (text) => console.error(`bench-cpu: ${text}`);
 
 async function modelFiles(o) {
-  const scripts = dirname(dirname(fileURLToPath(import.meta.url))), whole = join(o.models, "tiny-f16.gguf");
+  const scripts = dirname(dirname(fileURLToPath(import.meta.url))),
+    whole = join(o.models, "tiny-f16.gguf");
   const wanted = o.types.split(",").map((type) => ({ type, file: join(o.models, `tiny-${type.toLowerCase()}.gguf`) }));
   const missing = wanted.filter((m) => !existsSync(m.file));
   mkdirSync(o.models, { recursive: true });
@@ -74,26 +87,45 @@ async function modelFiles(o) {
 
 function tableRow(row, engines) {
   const at = (name) => median(row.samples.get(name) ?? []);
-  const others = engines.slice(1).map((e) => at(e.name)).filter(Number.isFinite);
+  const others = engines
+    .slice(1)
+    .map((e) => at(e.name))
+    .filter(Number.isFinite);
   const best = others.length ? (row.lower ? Math.min(...others) : Math.max(...others)) : NaN;
   const ratio = row.lower ? best / at("inferd") : at("inferd") / best;
   const wanted = row.wanted ? ` (wanted ${row.wanted})` : "";
   const n = Math.min(...[...row.samples.values()].map((s) => s.length));
-  return [row.unit ? `${row.work}, ${row.unit}` : row.work, ...engines.map((e) => digits(at(e.name))), Number.isFinite(ratio) ? `${ratio.toFixed(2)}${wanted}` : "-", row.bound || "-", n];
+  return [
+    row.unit ? `${row.work}, ${row.unit}` : row.work,
+    ...engines.map((e) => digits(at(e.name))),
+    Number.isFinite(ratio) ? `${ratio.toFixed(2)}${wanted}` : "-",
+    row.bound || "-",
+    n,
+  ];
 }
 
 const o = parse(process.argv.slice(2));
 if (!existsSync(o.binary)) die(`no ${o.binary}: run make first`);
 let engines;
 try {
-  engines = [inferd(o.binary, o.threads), ...o.peers.split(",").filter(Boolean).map((text) => peer(text, o.threads))];
+  engines = [
+    inferd(o.binary, o.threads),
+    ...o.peers
+      .split(",")
+      .filter(Boolean)
+      .map((text) => peer(text, o.threads)),
+  ];
 } catch (e) {
   die(e.message);
 }
 if (new Set(engines.map((e) => e.name)).size < engines.length) die("peers want different names: NAME=DIR");
-const about = [...facts(), `Threads: ${o.threads}; medians of the samples in column n; ratio: inferd's to the best peer's, above 1 is faster`];
+const about = [
+  ...facts(),
+  `Threads: ${o.threads}; medians of the samples in column n; ratio: inferd's to the best peer's, above 1 is faster`,
+];
 const bench = { engines, models: await modelFiles(o), folder: o.models, rounds: o.rounds, quick: o.quick, progress };
-const done = [], failed = [];
+const done = [],
+  failed = [];
 for (const name of o.only.split(","))
   try {
     for await (const row of rows[name](bench)) done.push(row);
@@ -102,7 +134,20 @@ for (const name of o.only.split(","))
     failed.push(name);
   }
 console.log(about.map((line) => `- ${line}`).join("\n"));
-console.log(`\n${markdown(["work", ...engines.map((e) => e.name), "ratio", "bound", "n"], done.map((row) => tableRow(row, engines)))}`);
-if (o.raw) writeFileSync(o.raw, JSON.stringify(done.map((row) => ({ ...row, samples: Object.fromEntries(row.samples) })), null, 1));
+console.log(
+  `\n${markdown(
+    ["work", ...engines.map((e) => e.name), "ratio", "bound", "n"],
+    done.map((row) => tableRow(row, engines)),
+  )}`,
+);
+if (o.raw)
+  writeFileSync(
+    o.raw,
+    JSON.stringify(
+      done.map((row) => ({ ...row, samples: Object.fromEntries(row.samples) })),
+      null,
+      1,
+    ),
+  );
 if (failed.length) console.log(`\nNot measured (see above): ${failed.join(", ")}`);
 process.exit(failed.length ? 1 : 0);

@@ -3,7 +3,8 @@
 const sorted = (values) => [...values].sort((a, b) => a - b);
 
 export function median(values) {
-  const s = sorted(values), half = s.length >> 1;
+  const s = sorted(values),
+    half = s.length >> 1;
   return s.length === 0 ? NaN : s.length % 2 ? s[half] : (s[half - 1] + s[half]) / 2;
 }
 
@@ -13,7 +14,8 @@ export function percentile(values, q) {
   return s.length === 0 ? NaN : s[Math.max(0, Math.ceil(q * s.length) - 1)];
 }
 
-export const digits = (x) => (!Number.isFinite(x) ? "-" : x >= 1000 ? x.toFixed(0) : x >= 100 ? x.toFixed(1) : x.toFixed(2));
+export const digits = (x) =>
+  !Number.isFinite(x) ? "-" : x >= 1000 ? x.toFixed(0) : x >= 100 ? x.toFixed(1) : x.toFixed(2);
 
 export function markdown(head, rows) {
   const line = (cells) => `| ${cells.join(" | ")} |`;

@@ -4,7 +4,12 @@ import { createServer } from "node:net";
 
 const running = new Set();
 process.on("exit", () => running.forEach((child) => child.kill("SIGKILL")));
-for (const [signal, number] of [["SIGINT", 2], ["SIGTERM", 15], ["SIGHUP", 1]]) process.on(signal, () => process.exit(128 + number));
+for (const [signal, number] of [
+  ["SIGINT", 2],
+  ["SIGTERM", 15],
+  ["SIGHUP", 1],
+])
+  process.on(signal, () => process.exit(128 + number));
 
 export function tracked(child) {
   running.add(child);
@@ -16,7 +21,9 @@ export function tracked(child) {
 export function capture(command, args, { seconds = 600, cwd, anyStatus = false } = {}) {
   return new Promise((resolve, reject) => {
     const child = tracked(spawn(command, args, { cwd, stdio: ["ignore", "pipe", "pipe"] }));
-    let stdout = "", stderr = "", late = false;
+    let stdout = "",
+      stderr = "",
+      late = false;
     const limit = setTimeout(() => {
       late = true;
       child.kill("SIGKILL");
@@ -32,7 +39,10 @@ export function capture(command, args, { seconds = 600, cwd, anyStatus = false }
       clearTimeout(limit);
       if (late) reject(new Error(`${command} ran longer than ${seconds} s`));
       else if (code === 0 || anyStatus) resolve({ stdout, stderr });
-      else reject(new Error(`${command} ${args.join(" ")} ended with ${code ?? signal}:\n${(stderr || stdout).slice(-1500)}`));
+      else
+        reject(
+          new Error(`${command} ${args.join(" ")} ended with ${code ?? signal}:\n${(stderr || stdout).slice(-1500)}`),
+        );
     });
   });
 }
@@ -50,9 +60,14 @@ export function freePort() {
 
 // Keeps one CPU busy until the returned function is called, ten minutes at most.
 export async function spinner(cpu) {
-  const child = tracked(spawn("timeout", ["600", "taskset", "-c", `${cpu}`, "sh", "-c", "while :; do :; done"], { stdio: "ignore" }));
+  const child = tracked(
+    spawn("timeout", ["600", "taskset", "-c", `${cpu}`, "sh", "-c", "while :; do :; done"], { stdio: "ignore" }),
+  );
   const ended = new Promise((resolve) => child.on("close", resolve).on("error", resolve));
-  const early = await Promise.race([ended.then(() => true), new Promise((resolve) => setTimeout(() => resolve(false), 200))]);
+  const early = await Promise.race([
+    ended.then(() => true),
+    new Promise((resolve) => setTimeout(() => resolve(false), 200)),
+  ]);
   if (early) throw new Error("cannot keep a core busy: timeout and taskset are wanted");
   return async () => {
     child.kill("SIGTERM"); // timeout passes it on
@@ -65,7 +80,8 @@ export async function spinner(cpu) {
 export async function startServer(command, args, port, cwd) {
   const child = tracked(spawn(command, args, { cwd, stdio: ["ignore", "ignore", "pipe"] }));
   const server = { url: `http://127.0.0.1:${port}`, pid: child.pid };
-  let log = "", over = null;
+  let log = "",
+    over = null;
   child.stderr.on("data", (d) => (log = (log + d).slice(-4000)));
   const ended = new Promise((resolve) => {
     child.on("close", (code, signal) => resolve((over = `${code ?? signal}`)));

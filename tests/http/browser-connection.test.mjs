@@ -31,14 +31,18 @@ test("a key is asked for, tried, and kept for this browser tab only", { skip }, 
   await ask(page, "Hello!");
   assert.equal(await page.locator(".error").count(), 0);
   await load(it, "/#dashboard");
-  await until(async () => (await page.locator(".graph .big").first().textContent()) !== "–", "/metrics is read with the key");
+  await until(
+    async () => (await page.locator(".graph .big").first().textContent()) !== "–",
+    "/metrics is read with the key",
+  );
   const stored = await page.evaluate(() => [JSON.stringify(localStorage), JSON.stringify(sessionStorage)]);
   assert.equal(stored[0].includes("right-key"), false);
   assert.equal(stored[1].includes("right-key"), true);
 });
 
 test("the page finds a server again that was away; what was typed is still there", { skip }, async () => {
-  const { page, server } = it, port = new URL(server.url).port;
+  const { page, server } = it,
+    port = new URL(server.url).port;
   await load(it);
   await page.fill("#input", "Hello again!");
   await server.stop();
@@ -88,7 +92,8 @@ async function startProxy(port) {
 }
 
 test("an answer whose connection breaks goes on where it was", { skip }, async () => {
-  const { page } = it, proxy = await startProxy(new URL(it.server.url).port);
+  const { page } = it,
+    proxy = await startProxy(new URL(it.server.url).port);
   after(() => proxy.stop());
   await page.goto(proxy.url);
   await page.fill("#key-input", "right-key");
@@ -97,7 +102,8 @@ test("an answer whose connection breaks goes on where it was", { skip }, async (
   expectProblem(it, /status of 401/);
   await page.click("#open-settings");
   await page.fill("#chat-temperature", "0");
-  const story = "Tell me a story about a fox.", texts = [];
+  const story = "Tell me a story about a fox.",
+    texts = [];
   for (const cuts of [0, 2]) {
     proxy.cuts = cuts;
     await page.click("#new-chat");

@@ -14,11 +14,21 @@ test("figures move while answers run", { skip }, async () => {
   await load(it, "/#dashboard");
   assert.equal(await page.getByRole("tab", { selected: true }).first().textContent(), "Dashboard");
   const stop = new AbortController();
-  const long = { messages: user("Tell me a story about a fox and a bear."), ignore_eos: true, stream: true, max_tokens: 7000 };
-  const runs = Array.from({ length: 3 }, () => chat(server, long, { signal: stop.signal }).then((r) => r.text()).catch(() => {}));
+  const long = {
+    messages: user("Tell me a story about a fox and a bear."),
+    ignore_eos: true,
+    stream: true,
+    max_tokens: 7000,
+  };
+  const runs = Array.from({ length: 3 }, () =>
+    chat(server, long, { signal: stop.signal })
+      .then((r) => r.text())
+      .catch(() => {}),
+  );
   await until(async () => (await big("Batch size")) === "2", "two run");
   await until(async () => (await big("Queue length")) === "1", "one waits");
-  const speeds = new Set(), used = new Set();
+  const speeds = new Set(),
+    used = new Set();
   await until(async () => {
     speeds.add(await big("Tokens per second"));
     used.add(await big("KV blocks"));
@@ -34,11 +44,18 @@ test("figures move while answers run", { skip }, async () => {
 });
 
 test("the texts are what /metrics says", { skip }, async () => {
-  const { server, page } = it, prompt = user("Tell me a story about a cat who lives in a house by the sea and likes fish.");
+  const { server, page } = it,
+    prompt = user("Tell me a story about a cat who lives in a house by the sea and likes fish.");
   for (let i = 0; i < 3; i++) await (await chat(server, { messages: prompt, max_tokens: 5 })).text();
   assert.equal((await chat(server, { messages: prompt, temperature: 9 })).status, 400);
-  const m = await metrics(server), shown = (n) => m.get(n).toLocaleString("en-US");
-  await until(async () => (await value("Prompt tokens from the prefix cache", "cached prompt tokens")) === shown("inferd_prefix_cache_hit_tokens_total"), "the dashboard has caught up");
+  const m = await metrics(server),
+    shown = (n) => m.get(n).toLocaleString("en-US");
+  await until(
+    async () =>
+      (await value("Prompt tokens from the prefix cache", "cached prompt tokens")) ===
+      shown("inferd_prefix_cache_hit_tokens_total"),
+    "the dashboard has caught up",
+  );
   assert.equal(await value("Tokens per second", "generated in total"), shown("inferd_generated_tokens_total"));
   assert.equal(await value("KV blocks", "total"), shown("inferd_kv_blocks"));
   assert.equal(await value("Preemptions per second", "in all"), shown("inferd_preemptions_total"));

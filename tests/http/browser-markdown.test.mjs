@@ -21,7 +21,10 @@ const A = ' target="_blank" rel="noopener noreferrer"';
 const CASES = [
   ["# One #\n## Two\nText", '<h3 class="md-h1">One</h3><h4 class="md-h2">Two</h4><p>Text</p>'],
   ["Title\n===\nOther\n---", '<h3 class="md-h1">Title</h3><h4 class="md-h2">Other</h4>'],
-  ["a *b* **c** ***d*** ~~e~~ `f*g*` h_i_j _k_", "<p>a <em>b</em> <strong>c</strong> <em><strong>d</strong></em> <del>e</del> <code>f*g*</code> h_i_j <em>k</em></p>"],
+  [
+    "a *b* **c** ***d*** ~~e~~ `f*g*` h_i_j _k_",
+    "<p>a <em>b</em> <strong>c</strong> <em><strong>d</strong></em> <del>e</del> <code>f*g*</code> h_i_j <em>k</em></p>",
+  ],
   ["**bold *and* more** 2 * 3 * 4", "<p><strong>bold <em>and</em> more</strong> 2 * 3 * 4</p>"],
   ["``a ` b`` and `open", "<p><code>a ` b</code> and `open</p>"],
   ["one\ntwo  \nthree\\\nfour", "<p>one<br>two<br>three<br>four</p>"],
@@ -30,16 +33,37 @@ const CASES = [
   ["- a\n\n- b", "<ul><li><p>a</p></li><li><p>b</p></li></ul>"],
   ["1. a\n  - b\n2. c", "<ol><li>a<ul><li>b</li></ul></li><li>c</li></ol>"],
   ["7) a\n8) b\n\ntext", '<ol start="7"><li>a</li><li>b</li></ol><p>text</p>'],
-  ["- [x] done\n- [ ] open", '<ul><li class="task"><span class="tick" role="img" aria-label="done:">☑</span>done</li><li class="task"><span class="tick" role="img" aria-label="open:">☐</span>open</li></ul>'],
+  [
+    "- [x] done\n- [ ] open",
+    '<ul><li class="task"><span class="tick" role="img" aria-label="done:">☑</span>done</li><li class="task"><span class="tick" role="img" aria-label="open:">☐</span>open</li></ul>',
+  ],
   ["> a\n> > b\n\nc", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote><p>c</p>"],
   ["a\n\n***\n\n- - -", "<p>a</p><hr><hr>"],
-  ["| a | b |\n|---|:-:|\n| `x` | y \\| z |\n| only |", '<div class="table" tabindex="0" role="region" aria-label="Table"><table><thead><tr><th scope="col">a</th><th class="align-center" scope="col">b</th></tr></thead><tbody><tr><td><code>x</code></td><td class="align-center">y | z</td></tr><tr><td>only</td><td class="align-center"></td></tr></tbody></table></div>'],
-  ["[a *b*](https://example.org/x_(y) \"t\")", `<p><a href="https://example.org/x_(y)" title="t"${A}>a <em>b</em></a></p>`],
-  ["see https://example.org/a_b_c. <mailto:me@example.org>", `<p>see <a href="https://example.org/a_b_c"${A}>https://example.org/a_b_c</a>. <a href="mailto:me@example.org"${A}>mailto:me@example.org</a></p>`],
+  [
+    "| a | b |\n|---|:-:|\n| `x` | y \\| z |\n| only |",
+    '<div class="table" tabindex="0" role="region" aria-label="Table"><table><thead><tr><th scope="col">a</th><th class="align-center" scope="col">b</th></tr></thead><tbody><tr><td><code>x</code></td><td class="align-center">y | z</td></tr><tr><td>only</td><td class="align-center"></td></tr></tbody></table></div>',
+  ],
+  [
+    '[a *b*](https://example.org/x_(y) "t")',
+    `<p><a href="https://example.org/x_(y)" title="t"${A}>a <em>b</em></a></p>`,
+  ],
+  [
+    "see https://example.org/a_b_c. <mailto:me@example.org>",
+    `<p>see <a href="https://example.org/a_b_c"${A}>https://example.org/a_b_c</a>. <a href="mailto:me@example.org"${A}>mailto:me@example.org</a></p>`,
+  ],
   ["![cat](https://example.org/c.png)", `<p><a href="https://example.org/c.png"${A}>Image: cat</a></p>`],
-  ["[[a](https://example.org/)](https://example.com/)", `<p>[<a href="https://example.org/"${A}>a</a>](<a href="https://example.com/"${A}>https://example.com/</a>)</p>`],
-  ["~~~js\nlet a = 1;\n~~~", '<figure class="code"><figcaption><span>JavaScript</span></figcaption><pre tabindex="0" aria-label="JavaScript code"><code><span class="tok-keyword">let</span> a = <span class="tok-number">1</span>;</code></pre></figure>'],
-  ["```\nnot closed *x*", '<figure class="code"><figcaption><span>text</span></figcaption><pre tabindex="0" aria-label="text code"><code>not closed *x*</code></pre></figure>'],
+  [
+    "[[a](https://example.org/)](https://example.com/)",
+    `<p>[<a href="https://example.org/"${A}>a</a>](<a href="https://example.com/"${A}>https://example.com/</a>)</p>`,
+  ],
+  [
+    "~~~js\nlet a = 1;\n~~~",
+    '<figure class="code"><figcaption><span>JavaScript</span></figcaption><pre tabindex="0" aria-label="JavaScript code"><code><span class="tok-keyword">let</span> a = <span class="tok-number">1</span>;</code></pre></figure>',
+  ],
+  [
+    "```\nnot closed *x*",
+    '<figure class="code"><figcaption><span>text</span></figcaption><pre tabindex="0" aria-label="text code"><code>not closed *x*</code></pre></figure>',
+  ],
 ];
 
 test("Markdown becomes the elements that it means", { skip }, async () => {
@@ -53,7 +77,7 @@ const HOSTILE = [
   "<svg/onload=window.hit=1><iframe src=javascript:window.hit=1></iframe>",
   "[x](javascript:window.hit=1) [y](JaVaScRiPt:window.hit=1) [z](data:text/html,<script>window.hit=1</script>) [v](vbscript:x)",
   "[x](java\tscript:window.hit=1) [y](&#106;avascript:window.hit=1) [z](//slashes.example/) [w](\\\\evil)",
-  "![x](javascript:window.hit=1) ![y](x\" onerror=\"window.hit=1) <javascript:window.hit=1>",
+  '![x](javascript:window.hit=1) ![y](x" onerror="window.hit=1) <javascript:window.hit=1>',
   "[a](https://example.org/\" onclick=\"window.hit=1) [b](https://example.org 'x' onclick=window.hit=1)",
   "```<script>window.hit=1</script>\n</code></pre><script>window.hit=1</script>\n```",
   "| <b onmouseover=window.hit=1>a</b> | b |\n|--|--|\n| <a href=javascript:window.hit=1>x</a> | <style>*{display:none}</style> |",
@@ -61,20 +85,32 @@ const HOSTILE = [
 ];
 
 test("hostile text stays text: in answers, in questions, in titles", { skip }, async () => {
-  const { page } = it, text = HOSTILE.join("\n\n");
-  await scripted(page, [...text.matchAll(/[^]{1,7}/g)].map(([content]) => ({ content })).concat({ reasoning_content: text, tool_calls: [{ index: 0, id: HOSTILE[1], function: { name: HOSTILE[0], arguments: HOSTILE[1] } }] }));
+  const { page } = it,
+    text = HOSTILE.join("\n\n");
+  await scripted(
+    page,
+    [...text.matchAll(/[^]{1,7}/g)]
+      .map(([content]) => ({ content }))
+      .concat({
+        reasoning_content: text,
+        tool_calls: [{ index: 0, id: HOSTILE[1], function: { name: HOSTILE[0], arguments: HOSTILE[1] } }],
+      }),
+  );
   await ask(page, HOSTILE[1]);
   await page.locator("details.reasoning summary").click();
   await load(it);
   const found = await page.evaluate(() => ({
     hit: window.hit,
     tags: [...new Set([...document.querySelectorAll(".message *")].map((e) => e.localName))].sort(),
-    handlers: [...document.querySelectorAll("*")].filter((e) => [...e.attributes].some((a) => a.name.startsWith("on") || a.name === "srcdoc")).length,
+    handlers: [...document.querySelectorAll("*")].filter((e) =>
+      [...e.attributes].some((a) => a.name.startsWith("on") || a.name === "srcdoc"),
+    ).length,
     links: [...document.querySelectorAll(".message a")].map((a) => [a.protocol, a.rel, a.hostname]),
   }));
   assert.equal(found.hit, undefined);
   assert.equal(found.handlers, 0);
-  for (const tag of ["script", "img", "iframe", "style", "form", "input", "u", "b"]) assert.equal(found.tags.includes(tag), false, tag);
+  for (const tag of ["script", "img", "iframe", "style", "form", "input", "u", "b"])
+    assert.equal(found.tags.includes(tag), false, tag);
   for (const [protocol, rel, host] of found.links) {
     assert.equal(protocol, "https:");
     assert.equal(rel, "noopener noreferrer");
@@ -87,20 +123,44 @@ test("hostile text stays text: in answers, in questions, in titles", { skip }, a
 
 test("however a text is cut into deltas, the result is the same", { skip }, async () => {
   const rng = random(11);
-  const pieces = [...CASES.map(([s]) => s), ...HOSTILE, "plain words", "", "    indented", "\t- tab", "***", "1.", "a\n-", "|a|\n|-", "``", "[", "](", "> ", "* * *x"];
-  const texts = Array.from({ length: 60 }, () => Array.from({ length: rng.int(1, 9) }, () => pieces[rng.int(0, pieces.length - 1)]).join(["\n", "\n\n", " ", "\r\n"][rng.int(0, 3)]));
+  const pieces = [
+    ...CASES.map(([s]) => s),
+    ...HOSTILE,
+    "plain words",
+    "",
+    "    indented",
+    "\t- tab",
+    "***",
+    "1.",
+    "a\n-",
+    "|a|\n|-",
+    "``",
+    "[",
+    "](",
+    "> ",
+    "* * *x",
+  ];
+  const texts = Array.from({ length: 60 }, () =>
+    Array.from({ length: rng.int(1, 9) }, () => pieces[rng.int(0, pieces.length - 1)]).join(
+      ["\n", "\n\n", " ", "\r\n"][rng.int(0, 3)],
+    ),
+  );
   const cuts = texts.map((t) => Array.from({ length: 12 }, () => rng.int(0, t.length)).sort((a, b) => a - b));
-  const wrong = await it.page.evaluate(async ([all, at]) => {
-    const { MarkdownStream } = await import("/markdown.js");
-    return all.filter((text, i) => {
-      const whole = document.createElement("div"), root = document.createElement("div");
-      new MarkdownStream(whole).finish(text);
-      const stream = new MarkdownStream(root);
-      for (const n of at[i]) stream.finish(text.slice(0, n));
-      stream.finish(text);
-      return root.innerHTML !== whole.innerHTML;
-    });
-  }, [texts, cuts]);
+  const wrong = await it.page.evaluate(
+    async ([all, at]) => {
+      const { MarkdownStream } = await import("/markdown.js");
+      return all.filter((text, i) => {
+        const whole = document.createElement("div"),
+          root = document.createElement("div");
+        new MarkdownStream(whole).finish(text);
+        const stream = new MarkdownStream(root);
+        for (const n of at[i]) stream.finish(text.slice(0, n));
+        stream.finish(text);
+        return root.innerHTML !== whole.innerHTML;
+      });
+    },
+    [texts, cuts],
+  );
   assert.deepEqual(wrong, []);
 });
 
@@ -108,9 +168,11 @@ test("however a text is cut into deltas, the result is the same", { skip }, asyn
 test("a long answer is not drawn again from its beginning", { skip }, async () => {
   const { made, shown } = await it.page.evaluate(async () => {
     const { MarkdownStream } = await import("/markdown.js");
-    const root = document.createElement("div"), stream = new MarkdownStream(root);
+    const root = document.createElement("div"),
+      stream = new MarkdownStream(root);
     const create = document.createElement;
-    let n = 0, text = "";
+    let n = 0,
+      text = "";
     document.createElement = function (...args) {
       n++;
       return create.apply(this, args);
@@ -127,7 +189,23 @@ test("a long answer is not drawn again from its beginning", { skip }, async () =
 });
 
 test("absurd nesting and unclosed marks end, and soon", { skip }, async () => {
-  const sources = [">".repeat(5000), "[".repeat(20_000), "*a ".repeat(20_000), "*".repeat(50_000), "- ".repeat(4000), "`a``b```c````".repeat(3000), "[a](".repeat(9000), "![".repeat(9000) + "](x)".repeat(9000), "_a_ *b* ".repeat(5000), "|".repeat(9000) + "\n" + "|-".repeat(9000), "&#1114112;&#0;".repeat(2000), "\n".repeat(50_000) + "x", "- a\n\n\n".repeat(3000), "a\n".repeat(20_000), "<!--".repeat(9000)];
+  const sources = [
+    ">".repeat(5000),
+    "[".repeat(20_000),
+    "*a ".repeat(20_000),
+    "*".repeat(50_000),
+    "- ".repeat(4000),
+    "`a``b```c````".repeat(3000),
+    "[a](".repeat(9000),
+    "![".repeat(9000) + "](x)".repeat(9000),
+    "_a_ *b* ".repeat(5000),
+    "|".repeat(9000) + "\n" + "|-".repeat(9000),
+    "&#1114112;&#0;".repeat(2000),
+    "\n".repeat(50_000) + "x",
+    "- a\n\n\n".repeat(3000),
+    "a\n".repeat(20_000),
+    "<!--".repeat(9000),
+  ];
   for (const source of sources) assert.ok((await render(source)).length > 0);
   const code = ["/*", "`", '"', "<!--", "'''", "#", "@a", "$(", "0x", "\\"].map((s) => s.repeat(5000));
   for (const lang of ["js", "c", "html", "python", "css", "yaml", "sh", "rust", "sql", "toml", "make", "json", "diff"])
@@ -142,10 +220,18 @@ test("code is coloured, labelled and copied", { skip }, async () => {
   await scripted(page, [{ content: answer }]);
   await ask(page, "Show me everything");
   const block = page.locator("figure.code").first();
-  const tokens = await block.locator("code span").evaluateAll((all) => all.map((s) => [s.className.slice(4), s.textContent]));
+  const tokens = await block
+    .locator("code span")
+    .evaluateAll((all) => all.map((s) => [s.className.slice(4), s.textContent]));
   assert.deepEqual(tokens, [
-    ["comment", "# greet"], ["keyword", "def"], ["function", "greet"], ["literal", "None"],
-    ["string", '"""Say <hi>."""'], ["function", "print"], ["string", '"Hello {name}"'], ["number", "0x1F"],
+    ["comment", "# greet"],
+    ["keyword", "def"],
+    ["function", "greet"],
+    ["literal", "None"],
+    ["string", '"""Say <hi>."""'],
+    ["function", "print"],
+    ["string", '"Hello {name}"'],
+    ["number", "0x1F"],
   ]);
   await block.getByRole("button", { name: "Copy Python" }).click();
   await block.getByText("Copied").waitFor();

@@ -7,7 +7,10 @@ const it = openPage();
 const panel = (name) => it.page.locator(`#panel-${name}`);
 const verdict = (name) => panel(name).locator(".verdict");
 const run = async (name) => {
-  const [request] = await Promise.all([it.page.waitForRequest("**/v1/chat/completions"), panel(name).getByRole("button", { name: "Run" }).click()]);
+  const [request] = await Promise.all([
+    it.page.waitForRequest("**/v1/chat/completions"),
+    panel(name).getByRole("button", { name: "Run" }).click(),
+  ]);
   await panel(name).getByRole("button", { name: "Stop" }).waitFor({ state: "hidden" });
   return request.postDataJSON();
 };
@@ -15,9 +18,13 @@ const run = async (name) => {
 test("the schema editor says where JSON is wrong, and does not send it", { skip }, async () => {
   const { page } = it;
   await load(it, "/#playground");
-  const box = page.getByRole("textbox", { name: "JSON schema" }), good = await box.inputValue();
+  const box = page.getByRole("textbox", { name: "JSON schema" }),
+    good = await box.inputValue();
   await box.fill('{\n  "type": "object",\n  oops\n}');
-  assert.match(await page.locator("#schema-text-note").textContent(), /^Not JSON: expected a key in double quotes \(line 3, column 3\)\.$/);
+  assert.match(
+    await page.locator("#schema-text-note").textContent(),
+    /^Not JSON: expected a key in double quotes \(line 3, column 3\)\.$/,
+  );
   assert.equal(await box.getAttribute("aria-invalid"), "true");
   let asked = 0;
   page.on("request", (r) => (asked += r.url().endsWith("/completions")));
@@ -38,7 +45,10 @@ test("examples fill the form; the request carries the schema", { skip }, async (
   await scripted(page, [{ content: '{"verdict":' }, { content: '"mixed","sure":true}' }]);
   const body = await run("schema");
   assert.equal(body.response_format.type, "json_schema");
-  assert.deepEqual({ ...body.response_format.json_schema, schema: 0 }, { name: "classification", schema: 0, strict: true });
+  assert.deepEqual(
+    { ...body.response_format.json_schema, schema: 0 },
+    { name: "classification", schema: 0, strict: true },
+  );
   assert.deepEqual(body.response_format.json_schema.schema.properties.verdict, { enum: ["good", "mixed", "bad"] });
   assert.equal(body.temperature, 0);
   assert.equal(await panel("schema").locator("code").textContent(), '{\n  "verdict": "mixed",\n  "sure": true\n}');
@@ -57,7 +67,8 @@ test("the place of the error is right wherever JSON.parse refuses", { skip }, as
   for (const [text, error] of rows) {
     assert.match(error, /\(line 1, column \d+\)$/, text);
     assert.notEqual(error, "it is not JSON");
-    const column = Number(/column (\d+)/.exec(error)[1]), at = text.indexOf("\u0001");
+    const column = Number(/column (\d+)/.exec(error)[1]),
+      at = text.indexOf("\u0001");
     assert.ok(column <= (at < 0 ? text.length : at) + 1, `${text}: ${error}`);
   }
 });
@@ -70,7 +81,8 @@ test("an answer that does not parse is called that", { skip }, async () => {
 
 test("the server's own refusals are shown", { skip }, async () => {
   const { page } = it;
-  const schema = page.getByRole("textbox", { name: "JSON schema" }), before = await schema.inputValue();
+  const schema = page.getByRole("textbox", { name: "JSON schema" }),
+    before = await schema.inputValue();
   await schema.fill('{"type": 5}');
   await run("schema");
   assert.match(await panel("schema").locator(".error").textContent(), /Field: response_format/);
@@ -80,7 +92,8 @@ test("the server's own refusals are shown", { skip }, async () => {
 });
 
 test("every example of a schema gives JSON from the real server", { skip }, async () => {
-  const { page } = it, names = await page.locator("#schema-example option").allTextContents();
+  const { page } = it,
+    names = await page.locator("#schema-example option").allTextContents();
   await page.fill("#schema-seed", "7");
   for (const label of names) {
     await page.selectOption("#schema-example", { label });
@@ -96,7 +109,12 @@ test("tools: the round trip, with choices by name", { skip }, async () => {
   const options = await page.locator("#tools-choice option").allTextContents();
   assert.deepEqual(options, ["default (auto)", "auto", "none", "required", "only get_weather"]);
   await page.selectOption("#tools-choice", { label: "only get_weather" });
-  const call = { index: 0, id: "call_7", type: "function", function: { name: "get_weather", arguments: '{"city":"Oslo","unit":"celsius"}' } };
+  const call = {
+    index: 0,
+    id: "call_7",
+    type: "function",
+    function: { name: "get_weather", arguments: '{"city":"Oslo","unit":"celsius"}' },
+  };
   await scripted(page, [{ tool_calls: [call] }]);
   const first = await run("tools");
   assert.deepEqual(first.tool_choice, { type: "function", function: { name: "get_weather" } });
@@ -106,7 +124,10 @@ test("tools: the round trip, with choices by name", { skip }, async () => {
   await panel("tools").getByLabel("Result of get_weather").fill('{"temperature": 3}');
   await it.shot("playground-tools");
   await scripted(page, [{ content: "It is 3 degrees." }]);
-  const [request] = await Promise.all([page.waitForRequest("**/v1/chat/completions"), panel("tools").getByRole("button", { name: "Send result" }).click()]);
+  const [request] = await Promise.all([
+    page.waitForRequest("**/v1/chat/completions"),
+    panel("tools").getByRole("button", { name: "Send result" }).click(),
+  ]);
   const second = request.postDataJSON();
   assert.equal(second.tool_choice, "auto");
   const { index, ...sent } = call;
@@ -124,7 +145,9 @@ test("a required tool is called by the real server with arguments that parse", {
   await page.selectOption("#tools-example", { label: "Sums and notes" });
   await page.selectOption("#tools-choice", { label: "only add" });
   await run("tools");
-  const args = JSON.parse(await panel("tools").getByRole("region", { name: "Call of add" }).locator("code").textContent());
+  const args = JSON.parse(
+    await panel("tools").getByRole("region", { name: "Call of add" }).locator("code").textContent(),
+  );
   assert.deepEqual(Object.keys(args).sort(), ["a", "b"]);
   await panel("tools").getByLabel("Result of add").fill("42");
   await panel("tools").getByRole("button", { name: "Send result" }).click();

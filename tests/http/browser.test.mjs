@@ -2,7 +2,18 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { ask, ended, expectProblem, load, newPage, noProblems, noSidewaysScroll, openPage, scripted, skip } from "./browser_page.mjs";
+import {
+  ask,
+  ended,
+  expectProblem,
+  load,
+  newPage,
+  noProblems,
+  noSidewaysScroll,
+  openPage,
+  scripted,
+  skip,
+} from "./browser_page.mjs";
 import { metrics, modelName, until } from "./server.mjs";
 
 const it = openPage();
@@ -28,8 +39,11 @@ test("a typed message gets a streamed answer with its figures", { skip }, async 
   await page.fill("#chat-temperature", "0");
   const body = await nextBody(() => ask(page, "Tell me a story about a fox."));
   assert.deepEqual(body, {
-    model: modelName, messages: [{ role: "user", content: "Tell me a story about a fox." }],
-    temperature: 0, stream: true, stream_options: { include_usage: true },
+    model: modelName,
+    messages: [{ role: "user", content: "Tell me a story about a fox." }],
+    temperature: 0,
+    stream: true,
+    stream_options: { include_usage: true },
   });
   assert.match(await answers().first().textContent(), /fox/i);
   const meta = await page.locator(".message.assistant .meta").first().textContent();
@@ -41,7 +55,8 @@ test("a typed message gets a streamed answer with its figures", { skip }, async 
 });
 
 test("screen readers are told sentences, and the end; never single tokens", { skip }, async () => {
-  const { page } = it, log = page.locator("#log");
+  const { page } = it,
+    log = page.locator("#log");
   assert.equal(await log.evaluate((el) => el.closest("[aria-live]")), null);
   const said = await page.$$eval("#announcer p", (all) => all.map((p) => p.textContent));
   assert.equal(said.at(-1), "Answer finished.");
@@ -77,7 +92,9 @@ test("empty fields are not sent, typed ones are, bad ones stop the request", { s
 });
 
 test("an answer that the limit cut goes on", { skip }, async () => {
-  const { page } = it, last = answers().last(), before = await last.innerText();
+  const { page } = it,
+    last = answers().last(),
+    before = await last.innerText();
   await page.fill("#chat-max-tokens", "20");
   const body = await nextBody(async () => {
     await page.locator(".message.assistant .continue").click();
@@ -101,7 +118,11 @@ test("an answer grows as it comes; it can be stopped, and the server stops too",
     }).observe(document.querySelector("#log"), { childList: true, subtree: true, characterData: true });
   });
   // The model would end by itself after a second: let it go on until it is stopped.
-  await page.route("**/v1/chat/completions", (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) }), { times: 1 });
+  await page.route(
+    "**/v1/chat/completions",
+    (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) }),
+    { times: 1 },
+  );
   await page.click("#new-chat");
   await page.fill("#input", "Tell me a very long story about two brothers and a dragon.");
   await page.press("#input", "Enter");
@@ -111,7 +132,10 @@ test("an answer grows as it comes; it can be stopped, and the server stops too",
   await ended(page);
   const text = await answer.textContent();
   assert.match(await page.locator(".message.assistant .meta").last().textContent(), /stopped/);
-  await until(async () => (await metrics(it.server)).get("inferd_sequences_running") === 0, "nothing runs on the server");
+  await until(
+    async () => (await metrics(it.server)).get("inferd_sequences_running") === 0,
+    "nothing runs on the server",
+  );
   assert.equal(await answer.textContent(), text, "no more text after the stop");
   assert.equal(await page.locator(".message.assistant .continue").count(), 1);
 });
@@ -134,7 +158,11 @@ test("trying again replaces the answer, editing a message replaces what follows"
   });
   assert.deepEqual(body.messages, [{ role: "user", content: "What is 3 plus 4?" }]);
   assert.deepEqual(await users().allTextContents(), ["What is 3 plus 4?"]);
-  assert.equal(await page.locator("#chat-title").textContent(), "What is 3 plus 4?", "the title follows until it is chosen");
+  assert.equal(
+    await page.locator("#chat-title").textContent(),
+    "What is 3 plus 4?",
+    "the title follows until it is chosen",
+  );
   assert.match(await answers().last().textContent(), /7/);
   await page.getByText("2 messages were deleted.").waitFor();
   await page.getByRole("button", { name: "Undo" }).click();
@@ -174,7 +202,11 @@ test("chats outlive a reload, with their settings", { skip }, async () => {
 
 test("an answer that a reload interrupts says so and can be tried again", { skip }, async () => {
   const { page } = it;
-  await page.route("**/v1/chat/completions", (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) }), { times: 1 });
+  await page.route(
+    "**/v1/chat/completions",
+    (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) }),
+    { times: 1 },
+  );
   await page.click("#new-chat");
   await page.fill("#input", "Tell me a story about a bear.");
   await page.press("#input", "Enter");
@@ -202,7 +234,8 @@ test("chats are renamed, deleted, brought back, exported without the key", { ski
   await page.fill("#api-key", "secret-key-123");
   await page.press("#api-key", "Tab");
   const [download] = await Promise.all([page.waitForEvent("download"), page.click("#export-all")]);
-  const text = readFileSync(await download.path(), "utf8"), data = JSON.parse(text);
+  const text = readFileSync(await download.path(), "utf8"),
+    data = JSON.parse(text);
   assert.equal(data.chats.length, 3);
   assert.ok(data.chats.some((c) => c.title === "Bears" && c.messages.length === 2));
   assert.equal(text.includes("secret-key"), false);
@@ -214,7 +247,11 @@ test("chats are renamed, deleted, brought back, exported without the key", { ski
 test("errors of the server are shown with the field; a stream that ends early says so", { skip }, async () => {
   const { page } = it;
   await page.click("#new-chat");
-  await page.route("**/v1/chat/completions", (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), top_p: 7 }) }), { times: 1 });
+  await page.route(
+    "**/v1/chat/completions",
+    (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), top_p: 7 }) }),
+    { times: 1 },
+  );
   await ask(page, "Hello!");
   const box = page.locator(".error");
   assert.match(await box.textContent(), /top_p.*Field: top_p.*Status 400/s);
@@ -234,9 +271,12 @@ test("reasoning folds, tool calls are cards", { skip }, async () => {
   const { page } = it;
   await page.click("#new-chat");
   await scripted(page, [
-    { reasoning_content: "The user wants " }, { reasoning_content: "**weather**." }, { content: "Let me look." },
+    { reasoning_content: "The user wants " },
+    { reasoning_content: "**weather**." },
+    { content: "Let me look." },
     { tool_calls: [{ index: 0, id: "call_1", type: "function", function: { name: "get_weather", arguments: "" } }] },
-    { tool_calls: [{ index: 0, function: { arguments: '{"city":' } }] }, { tool_calls: [{ index: 0, function: { arguments: '"Oslo"}' } }] },
+    { tool_calls: [{ index: 0, function: { arguments: '{"city":' } }] },
+    { tool_calls: [{ index: 0, function: { arguments: '"Oslo"}' } }] },
   ]);
   await ask(page, "Weather in Oslo?");
   const details = page.locator("details.reasoning");
@@ -253,7 +293,10 @@ test("when the space is used up the oldest chats go, with a notice", { skip }, a
   await load(it, "/", page);
   await page.evaluate(() => {
     for (let i = 0; i < 12; i++) {
-      localStorage.setItem(`inferd.chat.old${i}`, JSON.stringify({ settings: {}, messages: [{ role: "user", content: "x".repeat(400_000) }] }));
+      localStorage.setItem(
+        `inferd.chat.old${i}`,
+        JSON.stringify({ settings: {}, messages: [{ role: "user", content: "x".repeat(400_000) }] }),
+      );
       localStorage.setItem(`inferd.meta.old${i}`, JSON.stringify({ title: `Old ${i}`, updated: 1000 + i }));
     }
     // Up to the brim.
@@ -280,12 +323,22 @@ test("the keyboard alone is enough", { skip }, async () => {
     for (let i = 0; i < 40; i++) {
       if (await page.evaluate((s) => document.activeElement?.matches(s), selector)) return;
       await page.keyboard.press("Tab");
-      const visible = await page.evaluate(() => document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== "none");
-      assert.ok(visible, `focus can be seen at ${await page.evaluate(() => document.activeElement.outerHTML.slice(0, 80))}`);
+      const visible = await page.evaluate(
+        () =>
+          document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== "none",
+      );
+      assert.ok(
+        visible,
+        `focus can be seen at ${await page.evaluate(() => document.activeElement.outerHTML.slice(0, 80))}`,
+      );
     }
     assert.fail(`Tab does not reach ${selector}`);
   };
-  assert.equal(await page.evaluate(() => document.activeElement.id), "input", "the composer has the focus at the start");
+  assert.equal(
+    await page.evaluate(() => document.activeElement.id),
+    "input",
+    "the composer has the focus at the start",
+  );
   await page.keyboard.type("Hello!");
   await page.keyboard.press("Enter");
   await ended(page);
@@ -328,8 +381,18 @@ test("landmarks and names are there for screen readers", { skip }, async () => {
   const { page } = it;
   await load(it);
   await page.click("#new-chat");
-  for (const [role, name] of [["banner"], ["main"], ["tablist", "Views"], ["tabpanel", "Chat"], ["navigation", "Chats"], ["region", "Conversation"], ["combobox", "Model"], ["textbox", "Message"]])
-    if (role !== "region") assert.equal(await page.getByRole(role, name ? { name, exact: true } : {}).count(), 1, `${role} ${name ?? ""}`);
+  for (const [role, name] of [
+    ["banner"],
+    ["main"],
+    ["tablist", "Views"],
+    ["tabpanel", "Chat"],
+    ["navigation", "Chats"],
+    ["region", "Conversation"],
+    ["combobox", "Model"],
+    ["textbox", "Message"],
+  ])
+    if (role !== "region")
+      assert.equal(await page.getByRole(role, name ? { name, exact: true } : {}).count(), 1, `${role} ${name ?? ""}`);
   const tree = await page.locator("body").ariaSnapshot();
   assert.match(tree, /- tab "Chat" \[selected\]/);
   assert.doesNotMatch(tree, /- button\s*$/m, "every button has a name");
@@ -369,12 +432,25 @@ const paleTexts = (page) =>
       dot.fillRect(0, 0, 1, 1);
       return dot.getImageData(0, 0, 1, 1).data;
     };
-    const light = (css) => [...rgba(css)].slice(0, 3).map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-    const behind = (el) => (rgba(getComputedStyle(el).backgroundColor)[3] === 255 || !el.parentElement ? getComputedStyle(el).backgroundColor : behind(el.parentElement));
-    const seen = (el) => el.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && !el.closest(":disabled, .visually-hidden, #shade");
-    const texts = [...document.querySelectorAll("body *")].filter((el) => seen(el) && [...el.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.data.trim()));
+    const light = (css) =>
+      [...rgba(css)]
+        .slice(0, 3)
+        .map((v) => v / 255)
+        .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = (el) =>
+      rgba(getComputedStyle(el).backgroundColor)[3] === 255 || !el.parentElement
+        ? getComputedStyle(el).backgroundColor
+        : behind(el.parentElement);
+    const seen = (el) =>
+      el.checkVisibility({ opacityProperty: true, visibilityProperty: true }) &&
+      !el.closest(":disabled, .visually-hidden, #shade");
+    const texts = [...document.querySelectorAll("body *")].filter(
+      (el) => seen(el) && [...el.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.data.trim()),
+    );
     return texts.flatMap((el) => {
-      const [a, b] = [light(getComputedStyle(el).color), light(behind(el))].sort((x, y) => y - x), ratio = (a + 0.05) / (b + 0.05);
+      const [a, b] = [light(getComputedStyle(el).color), light(behind(el))].sort((x, y) => y - x),
+        ratio = (a + 0.05) / (b + 0.05);
       return ratio >= 4.5 ? [] : [`${el.outerHTML.slice(0, 90)} ${ratio.toFixed(2)}`];
     });
   });
@@ -383,7 +459,16 @@ test("text is dark enough, or light enough, to be read", { skip }, async () => {
   const { page } = it;
   const code = "/* c */ int f(void) { return 0x1F + sizeof(Type) + NULL; }";
   await page.click("#new-chat");
-  await scripted(page, [{ reasoning_content: "Hm." }, { content: `> quote\n\n[link](https://example.org) \`code\`\n\n- [x] done\n\n\`\`\`c\n#include <x.h>\n${code} "s"\n\`\`\`\n\n\`\`\`diff\n+a\n-b\n@@ c\n\`\`\`` }], "");
+  await scripted(
+    page,
+    [
+      { reasoning_content: "Hm." },
+      {
+        content: `> quote\n\n[link](https://example.org) \`code\`\n\n- [x] done\n\n\`\`\`c\n#include <x.h>\n${code} "s"\n\`\`\`\n\n\`\`\`diff\n+a\n-b\n@@ c\n\`\`\``,
+      },
+    ],
+    "",
+  );
   await ask(page, "Colours?");
   for (const colorScheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme });
@@ -395,7 +480,8 @@ test("text is dark enough, or light enough, to be read", { skip }, async () => {
 });
 
 test("the theme can be chosen and is kept", { skip }, async () => {
-  const { page } = it, scheme = () => page.evaluate(() => getComputedStyle(document.documentElement).colorScheme);
+  const { page } = it,
+    scheme = () => page.evaluate(() => getComputedStyle(document.documentElement).colorScheme);
   await page.emulateMedia({ colorScheme: "dark" });
   await page.click("#theme");
   assert.equal(await scheme(), "light");

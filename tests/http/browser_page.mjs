@@ -7,12 +7,22 @@ import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
 import { patience, startServer } from "./server.mjs";
 
-const executablePath = execFileSync("scripts/find-chromium", { stdio: ["ignore", "pipe", "ignore"] }).toString().trim();
+const executablePath = execFileSync("scripts/find-chromium", { stdio: ["ignore", "pipe", "ignore"] })
+  .toString()
+  .trim();
 export const skip = executablePath ? false : "no Chromium on this machine";
 // Where to keep screenshots; none are taken without it.
 const shots = process.env.SCREENSHOTS;
 
-const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
 
 // One server, one browser and one page for the tests of a file: {server, page, problems}.
 export function openPage(flags = []) {
@@ -35,12 +45,20 @@ export function openPage(flags = []) {
 }
 
 export async function newPage(it, options = {}) {
-  const context = await it.browser.newContext({ viewport: { width: 1100, height: 760 }, permissions: ["clipboard-read", "clipboard-write"], ...options });
+  const context = await it.browser.newContext({
+    viewport: { width: 1100, height: 760 },
+    permissions: ["clipboard-read", "clipboard-write"],
+    ...options,
+  });
   const page = await context.newPage();
   page.setDefaultTimeout(20_000 * patience);
   page.on("console", (m) => m.type() === "error" && it.problems.push(`${m.text()} ${m.location().url}`));
   page.on("pageerror", (e) => it.problems.push(String(e)));
-  await page.addInitScript(() => addEventListener("securitypolicyviolation", (e) => console.error(`policy violated: ${e.effectiveDirective} ${e.blockedURI}`)));
+  await page.addInitScript(() =>
+    addEventListener("securitypolicyviolation", (e) =>
+      console.error(`policy violated: ${e.effectiveDirective} ${e.blockedURI}`),
+    ),
+  );
   return page;
 }
 
@@ -62,9 +80,14 @@ export async function ended(page) {
 
 // Answers the page's next chat request with these deltas, as one stream; `tail` ends it.
 export async function scripted(page, deltas, tail = "data: [DONE]\n\n") {
-  const chunk = (delta, finish = null) => `data: ${JSON.stringify({ id: "x", object: "chat.completion.chunk", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
+  const chunk = (delta, finish = null) =>
+    `data: ${JSON.stringify({ id: "x", object: "chat.completion.chunk", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
   const body = deltas.map((d) => chunk(d)).join("") + (tail ? chunk({}, "stop") + tail : "");
-  await page.route("**/v1/chat/completions", (route) => route.fulfill({ status: 200, contentType: "text/event-stream", body }), { times: 1 });
+  await page.route(
+    "**/v1/chat/completions",
+    (route) => route.fulfill({ status: 200, contentType: "text/event-stream", body }),
+    { times: 1 },
+  );
 }
 
 // Problems that a test means to cause are taken out by it.
@@ -78,4 +101,5 @@ export function noProblems(it) {
   test("no errors in the console, nothing against the policy", { skip }, () => assert.deepEqual(it.problems, []));
 }
 
-export const noSidewaysScroll = (page) => page.evaluate(() => document.documentElement.scrollWidth <= innerWidth && document.body.scrollWidth <= innerWidth);
+export const noSidewaysScroll = (page) =>
+  page.evaluate(() => document.documentElement.scrollWidth <= innerWidth && document.body.scrollWidth <= innerWidth);

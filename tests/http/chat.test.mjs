@@ -35,17 +35,23 @@ function startScripted(answer, { piece = 4096, hang = false, secure = null } = {
   };
   const server = secure ? tls.createServer(secure, onConnection) : net.createServer(onConnection);
   return new Promise((resolve) =>
-    server.listen(0, "127.0.0.1", () => resolve({ requests, port: server.address().port, close: () => server.close() })),
+    server.listen(0, "127.0.0.1", () =>
+      resolve({ requests, port: server.address().port, close: () => server.close() }),
+    ),
   );
 }
 
 function startChat(url, { args = [], env = {}, input = "Hello!\n" } = {}) {
-  const child = spawn(binary, ["chat", "--url", url, "--model", "m", ...args], { env: { ...process.env, INFERD_API_KEY: "sk-1", ...env } });
+  const child = spawn(binary, ["chat", "--url", url, "--model", "m", ...args], {
+    env: { ...process.env, INFERD_API_KEY: "sk-1", ...env },
+  });
   const run = { child, out: "", err: "" };
   child.stdout.on("data", (bytes) => (run.out += bytes));
   child.stderr.on("data", (bytes) => (run.err += bytes));
   child.stdin.end(input);
-  run.ended = new Promise((resolve) => child.on("close", (code, signal) => resolve(Object.assign(run, { code, signal }))));
+  run.ended = new Promise((resolve) =>
+    child.on("close", (code, signal) => resolve(Object.assign(run, { code, signal }))),
+  );
   return run;
 }
 
@@ -61,7 +67,9 @@ const delta = (content) => `data: ${JSON.stringify({ choices: [{ delta: { conten
 const story = `: keep-alive\n\n${delta("Once ")}${delta("upon\u001b[31m a ti\u009bme")}data: [DONE]\n\n`;
 const storyText = "Once upon[31m a time\n";
 const chunk = (text) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
-const chunks = (text) => chunk(text.slice(0, 17)) + `${Buffer.byteLength(text.slice(17)).toString(16).toUpperCase()};x=y\r\n${text.slice(17)}\r\n0\r\nTrailer: x\r\n\r\n`;
+const chunks = (text) =>
+  chunk(text.slice(0, 17)) +
+  `${Buffer.byteLength(text.slice(17)).toString(16).toUpperCase()};x=y\r\n${text.slice(17)}\r\n0\r\nTrailer: x\r\n\r\n`;
 const ok = "HTTP/1.1 200 OK\r\n";
 const asked = (run) => JSON.parse(run.requests.at(-1).split("\r\n\r\n")[1]);
 
@@ -125,7 +133,10 @@ test("broken answers are errors that say so", async () => {
     [`${ok}\r\n${delta("a")}`, /the answer was cut off/],
     [`${ok}\r\ndata: {"error":{"message":"Out of blocks."}}\n\n`, /the server says: Out of blocks\./],
     [`${ok}\r\ndata: ${"x".repeat(1100000)}`, /a line of more than 1048576 bytes/],
-    ["HTTP/1.1 404 X\r\nContent-Length: 33\r\n\r\n{\"error\":{\"message\":\"No model.\"}}", /the server answers 404: No model\./],
+    [
+      'HTTP/1.1 404 X\r\nContent-Length: 33\r\n\r\n{"error":{"message":"No model."}}',
+      /the server answers 404: No model\./,
+    ],
     ["HTTP/1.1 503 X\nContent-Length: 2\n\nno", /the server answers 503/],
     ["HTTP/1.1 302 X\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", /the server answers 302/],
   ];
@@ -152,8 +163,29 @@ test("Ctrl-C while waiting and while reading ends the answer", async () => {
 
 test("https: a certificate that SSL_CERT_FILE trusts, and one that nothing trusts", async () => {
   const folder = mkdtempSync(join(tmpdir(), "inferd-chat-"));
-  const key = join(folder, "key.pem"), cert = join(folder, "cert.pem");
-  execFileSync("openssl", ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"], { stdio: "ignore" });
+  const key = join(folder, "key.pem"),
+    cert = join(folder, "cert.pem");
+  execFileSync(
+    "openssl",
+    [
+      "req",
+      "-x509",
+      "-newkey",
+      "rsa:2048",
+      "-nodes",
+      "-keyout",
+      key,
+      "-out",
+      cert,
+      "-days",
+      "2",
+      "-subj",
+      "/CN=localhost",
+      "-addext",
+      "subjectAltName=IP:127.0.0.1",
+    ],
+    { stdio: "ignore" },
+  );
   const secure = { key: readFileSync(key), cert: readFileSync(cert) };
   const answer = Buffer.from(`${ok}Transfer-Encoding: chunked\r\n\r\n${chunks(story)}`);
   const server = await startScripted(answer, { secure });

@@ -12,8 +12,19 @@ const fim = { prefix: 1000, suffix: 1001, middle: 1002 };
 before(async () => {
   folder = mkdtempSync(join(tmpdir(), "inferd-fim-"));
   const file = join(folder, "fim.gguf");
-  addKeys(modelFile, file, { "tokenizer.ggml.fim_pre_token_id": fim.prefix, "tokenizer.ggml.fim_suf_token_id": fim.suffix, "tokenizer.ggml.fim_mid_token_id": fim.middle });
-  server = await startServer([], [{ file: modelFile, name: modelName }, { file, name: "fim" }, { file: "tests/golden/arch/llama2/model.gguf", name: "spaced" }]);
+  addKeys(modelFile, file, {
+    "tokenizer.ggml.fim_pre_token_id": fim.prefix,
+    "tokenizer.ggml.fim_suf_token_id": fim.suffix,
+    "tokenizer.ggml.fim_mid_token_id": fim.middle,
+  });
+  server = await startServer(
+    [],
+    [
+      { file: modelFile, name: modelName },
+      { file, name: "fim" },
+      { file: "tests/golden/arch/llama2/model.gguf", name: "spaced" },
+    ],
+  );
 });
 after(async () => {
   await server.stop();
@@ -37,18 +48,35 @@ async function refused(body, param, words) {
 const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
 
 test("best_of returns the n whose tokens are the most probable ones", async () => {
-  const params = { prompt: ["Once upon a time", "The dog"], max_tokens: 12, temperature: 1.3, seed: 11, ignore_eos: true };
+  const params = {
+    prompt: ["Once upon a time", "The dog"],
+    max_tokens: 12,
+    temperature: 1.3,
+    seed: 11,
+    ignore_eos: true,
+  };
   const all = await ask({ ...params, n: 6, logprobs: 0 });
   const best = await ask({ ...params, n: 2, best_of: 6, logprobs: 0 });
-  assert.deepEqual(best.choices.map((c) => c.index), [0, 1, 2, 3]);
+  assert.deepEqual(
+    best.choices.map((c) => c.index),
+    [0, 1, 2, 3],
+  );
   for (const prompt of [0, 1]) {
-    const ranked = all.choices.slice(6 * prompt, 6 * prompt + 6).sort((a, b) => mean(b.logprobs.token_logprobs) - mean(a.logprobs.token_logprobs));
+    const ranked = all.choices
+      .slice(6 * prompt, 6 * prompt + 6)
+      .sort((a, b) => mean(b.logprobs.token_logprobs) - mean(a.logprobs.token_logprobs));
     assert.notEqual(ranked[0].text, all.choices[6 * prompt].text + "?", "there are texts");
-    assert.deepEqual(best.choices.slice(2 * prompt, 2 * prompt + 2).map((c) => c.text), ranked.slice(0, 2).map((c) => c.text));
+    assert.deepEqual(
+      best.choices.slice(2 * prompt, 2 * prompt + 2).map((c) => c.text),
+      ranked.slice(0, 2).map((c) => c.text),
+    );
   }
   assert.equal(best.usage.completion_tokens, all.usage.completion_tokens, "all that was made is counted");
   const bare = await ask({ ...params, n: 2, best_of: 6 });
-  assert.deepEqual(bare.choices, best.choices.map((c) => ({ ...c, logprobs: null })));
+  assert.deepEqual(
+    bare.choices,
+    best.choices.map((c) => ({ ...c, logprobs: null })),
+  );
   const echoed = await ask({ ...params, n: 2, best_of: 6, echo: true });
   assert.equal(echoed.choices[0].text, params.prompt[0] + best.choices[0].text);
   await refused({ n: 3, best_of: 2 }, "best_of", /'n'/);
@@ -68,7 +96,10 @@ function standsInText({ text, logprobs: l }) {
   l.tokens.forEach((token, i) => {
     if (token.startsWith("bytes:") || token === "<s>") return;
     const at = characters.slice(l.text_offset[i]).join("");
-    assert.ok(at.startsWith(token) || (l.text_offset[i] === 0 && at.startsWith(token.slice(1))), `${i}: ${JSON.stringify(token)} at ${l.text_offset[i]} of ${text}`);
+    assert.ok(
+      at.startsWith(token) || (l.text_offset[i] === 0 && at.startsWith(token.slice(1))),
+      `${i}: ${JSON.stringify(token)} at ${l.text_offset[i]} of ${text}`,
+    );
   });
 }
 
@@ -84,26 +115,47 @@ test("echo with logprobs scores the prompt, and the texts add up", async () => {
   assert.ok(l.top_logprobs.every((o, i) => Object.keys(o).length >= 2 && o[l.tokens[i]] === l.token_logprobs[i]));
   assert.equal(l.text_offset.length, l.tokens.length);
   standsInText(choices[0]);
-  const { choices: [only] } = await ask({ prompt, echo: true, logprobs: 2, max_tokens: 0 });
+  const {
+    choices: [only],
+  } = await ask({ prompt, echo: true, logprobs: 2, max_tokens: 0 });
   assert.equal(only.text, prompt);
   const scored = l.token_logprobs.slice(0, n);
   assert.deepEqual(only.logprobs.token_logprobs, scored);
   // Two choices of two prompts, and a stream, show the same.
-  for (const choice of (await ask({ prompt: [prompt, "x"], n: 2, echo: true, logprobs: 2, max_tokens: 1, temperature: 0 })).choices.slice(0, 2))
+  for (const choice of (
+    await ask({ prompt: [prompt, "x"], n: 2, echo: true, logprobs: 2, max_tokens: 1, temperature: 0 })
+  ).choices.slice(0, 2))
     assert.deepEqual(choice.logprobs.token_logprobs.slice(0, n), scored);
   const tokens = [];
-  for await (const event of sse(await post(server, "/v1/completions", { model: modelName, prompt, echo: true, logprobs: 2, max_tokens: 4, temperature: 0, stream: true })))
+  for await (const event of sse(
+    await post(server, "/v1/completions", {
+      model: modelName,
+      prompt,
+      echo: true,
+      logprobs: 2,
+      max_tokens: 4,
+      temperature: 0,
+      stream: true,
+    }),
+  ))
     tokens.push(...(event.choices?.[0].logprobs.tokens ?? []));
   assert.deepEqual(tokens, l.tokens);
   // The answer's tokens scored as a prompt have the same probabilities. These ids the client sent, <s> among them:
   // it has no probability, and an object without members, as the schema wants one.
   const ids = (await ask({ prompt: text }, "/tokenize")).tokens;
-  const { choices: [again] } = await ask({ prompt: ids, echo: true, logprobs: 1, max_tokens: 0 });
+  const {
+    choices: [again],
+  } = await ask({ prompt: ids, echo: true, logprobs: 1, max_tokens: 0 });
   assert.equal(again.text, text);
-  assert.deepEqual([again.logprobs.tokens[0], again.logprobs.token_logprobs[0], again.logprobs.top_logprobs[0]], ["<s>", null, {}]);
+  assert.deepEqual(
+    [again.logprobs.tokens[0], again.logprobs.token_logprobs[0], again.logprobs.top_logprobs[0]],
+    ["<s>", null, {}],
+  );
   assert.equal(again.logprobs.tokens.length, ids.length);
   if (ids.length === l.tokens.length + 1)
-    again.logprobs.token_logprobs.slice(1).forEach((p, i) => assert.ok(Math.abs(p - l.token_logprobs[i]) < 1e-3, `${i}: ${p} ${l.token_logprobs[i]}`));
+    again.logprobs.token_logprobs
+      .slice(1)
+      .forEach((p, i) => assert.ok(Math.abs(p - l.token_logprobs[i]) < 1e-3, `${i}: ${p} ${l.token_logprobs[i]}`));
 });
 
 test("offsets of tokens go by the text, with and without the vocabulary's own space before it", async () => {
@@ -113,7 +165,18 @@ test("offsets of tokens go by the text, with and without the vocabulary's own sp
     const logit_bias = Object.fromEntries(ids.slice(0, 3).map((id) => [id, 100]));
     for (const prompt of ["Once upon", " Once \u00e9\u4f60 x", "x"])
       for (const echo of [true, false]) {
-        const { choices: [choice] } = await ask({ model, prompt, echo, logprobs: 1, max_tokens: 6, temperature: 0, ignore_eos: true, logit_bias });
+        const {
+          choices: [choice],
+        } = await ask({
+          model,
+          prompt,
+          echo,
+          logprobs: 1,
+          max_tokens: 6,
+          temperature: 0,
+          ignore_eos: true,
+          logit_bias,
+        });
         standsInText(choice);
         if (echo) assert.ok(choice.text.startsWith(prompt), choice.text);
       }
@@ -126,22 +189,42 @@ test("offsets of tokens go by the text, with and without the vocabulary's own sp
 // model's own log-probabilities of both tokens at each place come from scoring, so the formula says what must follow.
 test("penalties are those of OpenAI's formula", async () => {
   const start = (await ask({ prompt: "Once upon a time" }, "/tokenize")).tokens;
-  const score = async (ids) => (await ask({ prompt: ids, echo: true, logprobs: 0, max_tokens: 0 })).choices[0].logprobs.token_logprobs.at(-1);
+  const score = async (ids) =>
+    (await ask({ prompt: ids, echo: true, logprobs: 0, max_tokens: 0 })).choices[0].logprobs.token_logprobs.at(-1);
   const [a, b] = (await ask({ prompt: "a the", add_special_tokens: false }, "/tokenize")).tokens;
   assert.notEqual(a, b);
   const used = new Set();
-  for (const [frequency, presence] of [[2, 0], [-2, 0], [0, 2], [0.5, -1], [-2, 2], [0, 0]]) {
-    const { choices: [{ logprobs: l }] } = await ask({
-      prompt: start, max_tokens: 16, temperature: 0, logprobs: 0, ignore_eos: true,
-      frequency_penalty: frequency, presence_penalty: presence, logit_bias: { [a]: 100, [b]: 100 },
+  for (const [frequency, presence] of [
+    [2, 0],
+    [-2, 0],
+    [0, 2],
+    [0.5, -1],
+    [-2, 2],
+    [0, 0],
+  ]) {
+    const {
+      choices: [{ logprobs: l }],
+    } = await ask({
+      prompt: start,
+      max_tokens: 16,
+      temperature: 0,
+      logprobs: 0,
+      ignore_eos: true,
+      frequency_penalty: frequency,
+      presence_penalty: presence,
+      logit_bias: { [a]: 100, [b]: 100 },
     });
-    const ids = [...start], counts = { [a]: 0, [b]: 0 };
+    const ids = [...start],
+      counts = { [a]: 0, [b]: 0 };
     for (let i = 0; i < 16; i++) {
       const [x, y] = await Promise.all([a, b].map(async (id) => ({ id, own: await score([...ids, id]) })));
       const adjusted = (t) => t.own - frequency * counts[t.id] - presence * (counts[t.id] > 0);
       const best = adjusted(x) >= adjusted(y) ? x : y;
       if (Math.abs(adjusted(x) - adjusted(y)) < 1e-3) break; // rounding decides
-      assert.ok(Math.abs(l.token_logprobs[i] - best.own) < 1e-3, `${frequency}, ${presence}: token ${i} is not ${best.id}`);
+      assert.ok(
+        Math.abs(l.token_logprobs[i] - best.own) < 1e-3,
+        `${frequency}, ${presence}: token ${i} is not ${best.id}`,
+      );
       ids.push(best.id);
       counts[best.id]++;
     }
@@ -152,26 +235,34 @@ test("penalties are those of OpenAI's formula", async () => {
 });
 
 test("a prompt that is null is the empty one", async () => {
-  const a = await ask({ prompt: null, temperature: 0 }), b = await ask({ prompt: "", temperature: 0 });
+  const a = await ask({ prompt: null, temperature: 0 }),
+    b = await ask({ prompt: "", temperature: 0 });
   assert.deepEqual([a.choices, a.usage.prompt_tokens], [b.choices, b.usage.prompt_tokens]);
 });
 
 test("suffix: the model is asked for what belongs between", async () => {
-  const encode = async (text) => (await ask({ model: "fim", prompt: text, add_special_tokens: false }, "/tokenize")).tokens;
+  const encode = async (text) =>
+    (await ask({ model: "fim", prompt: text, add_special_tokens: false }, "/tokenize")).tokens;
   const capabilities = async (id) => (await (await fetch(`${server.url}/v1/models/${id}`)).json()).capabilities;
   assert.deepEqual([(await capabilities("fim")).fim, (await capabilities(modelName)).fim], [true, false]);
-  const prompt = "Once there was a dog", suffix = " and they were happy.";
+  const prompt = "Once there was a dog",
+    suffix = " and they were happy.";
   const params = { model: "fim", max_tokens: 20, temperature: 0, ignore_eos: true };
   const answer = await ask({ ...params, prompt, suffix });
   // The same by hand: the suffix without the space that this vocabulary puts before a text.
-  const sign = await encode("\u263a"), inner = (await encode("\u263a" + suffix)).slice(sign.length);
+  const sign = await encode("\u263a"),
+    inner = (await encode("\u263a" + suffix)).slice(sign.length);
   const bos = (await ask({ model: "fim", prompt: "" }, "/tokenize")).tokens;
   const ids = [...bos, fim.prefix, ...(await encode(prompt)), fim.suffix, ...inner, fim.middle];
   const byHand = await ask({ ...params, prompt: ids });
   assert.equal(answer.usage.prompt_tokens, ids.length);
   assert.equal(answer.choices[0].text, byHand.choices[0].text);
   const plain = await ask({ ...params, prompt });
-  assert.deepEqual((await ask({ ...params, prompt, suffix: "" })).choices, plain.choices, "an empty suffix asks for nothing");
+  assert.deepEqual(
+    (await ask({ ...params, prompt, suffix: "" })).choices,
+    plain.choices,
+    "an empty suffix asks for nothing",
+  );
   const both = await ask({ ...params, prompt: [prompt, "x"], suffix, logprobs: 1 });
   assert.equal(both.choices[0].text, answer.choices[0].text);
   let text = "";

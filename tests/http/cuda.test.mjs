@@ -6,7 +6,16 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { chat, complete, metrics, serving, startServer, until, user } from "./server.mjs";
 
-const small = ["--kv-cache-tokens", "512", "--context-length", "256", "--max-batch-tokens", "64", "--max-sequences", "8"];
+const small = [
+  "--kv-cache-tokens",
+  "512",
+  "--context-length",
+  "256",
+  "--max-batch-tokens",
+  "64",
+  "--max-sequences",
+  "8",
+];
 const cuda = ["--backend", "cuda", ...small];
 
 // As long as it lasts, the stand-in has these options.
@@ -32,10 +41,15 @@ test("tokens are those of the CPU backend; together they are each alone; steps r
     const alone = [];
     for (const request of requests) alone.push(await complete(server, request));
     assert.deepEqual(alone[0].logprobs.tokens, want.logprobs.tokens);
-    alone[0].logprobs.token_logprobs.forEach((p, k) => assert.ok(Math.abs(p - want.logprobs.token_logprobs[k]) < 0.02, `token ${k}`));
+    alone[0].logprobs.token_logprobs.forEach((p, k) =>
+      assert.ok(Math.abs(p - want.logprobs.token_logprobs[k]) < 0.02, `token ${k}`),
+    );
     const before = await metrics(server);
     const together = await Promise.all(requests.map((request) => complete(server, request)));
-    assert.deepEqual(together.map((c) => c.text), alone.map((c) => c.text));
+    assert.deepEqual(
+      together.map((c) => c.text),
+      alone.map((c) => c.text),
+    );
     const m = await metrics(server);
     assert.ok(m.get("inferd_steps_ahead_total") > 0, "some shapes came again");
     assert.equal(m.get("inferd_steps_ahead_dropped_total"), 0);
@@ -56,7 +70,9 @@ test("auto is the GPU where there is one, else the CPU; what is missing is named
     assert.equal(await serving(small, one), "cpu");
     await assert.rejects(startServer(cuda), /no usable NVIDIA GPU/);
   });
-  await standin({ CUDASIM_SM: "75" }, () => assert.rejects(startServer(cuda), /needs compute capability 8\.0 or higher/));
+  await standin({ CUDASIM_SM: "75" }, () =>
+    assert.rejects(startServer(cuda), /needs compute capability 8\.0 or higher/),
+  );
   await assert.rejects(startServer([...cuda, "--device", "3"]), /device 3: this machine has 1/);
   await assert.rejects(startServer([...cuda, "--isa", "generic"]), /isa "generic" is an instruction set of the CPU/);
 });
@@ -65,12 +81,22 @@ test("a model that does not fit is refused with the numbers, the cache takes wha
   const flags = ["--backend", "cuda", "--max-batch-tokens", "64"];
   const MiB = 1 << 20;
   await standin({ CUDASIM_MEMORY: String(700 * MiB) }, () =>
-    assert.rejects(startServer([...flags, "--gpu-memory-utilization", "0.1"]),
-      /out of GPU memory: \d+ MiB of weights, \d+ MiB of step buffers.*may hold 70 MiB.*a higher gpu-memory-utilization/));
-  await assert.rejects(startServer([...flags, "--kv-cache-tokens", "1000000000"]), /MiB of the GPU's memory are available: choose fewer/);
-  await assert.rejects(startServer(["--backend", "cpu", "--gpu-memory-utilization", "0.5"]), /backend cpu has none; leave it out/);
+    assert.rejects(
+      startServer([...flags, "--gpu-memory-utilization", "0.1"]),
+      /out of GPU memory: \d+ MiB of weights, \d+ MiB of step buffers.*may hold 70 MiB.*a higher gpu-memory-utilization/,
+    ),
+  );
+  await assert.rejects(
+    startServer([...flags, "--kv-cache-tokens", "1000000000"]),
+    /MiB of the GPU's memory are available: choose fewer/,
+  );
+  await assert.rejects(
+    startServer(["--backend", "cpu", "--gpu-memory-utilization", "0.5"]),
+    /backend cpu has none; leave it out/,
+  );
   await serving([...flags, "--max-sequences", "4"], async (server) =>
-    assert.match(server.stderr, /\(max-sequences full contexts\)/));
+    assert.match(server.stderr, /\(max-sequences full contexts\)/),
+  );
 });
 
 // The calls that fail are beyond those of the start.
@@ -90,4 +116,5 @@ for (const fault of ["launch:200", "sync:100"])
         assert.ok(later.status >= 500, `a later request: ${later.status}`);
         assert.match(server.stderr, /the CUDA device failed.*every request is refused from now on/);
         assert.equal((await metrics(server)).get('inferd_sequences_finished_total{reason="error"}'), 2);
-      })));
+      }),
+    ));

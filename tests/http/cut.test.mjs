@@ -37,13 +37,23 @@ const isWhole = (text) => {
 };
 
 test("chat: finish_reason is length, and parse() and stream() refuse", async () => {
-  const called = { ...common, tools: [zodFunction({ name: "get_weather", parameters: place })], tool_choice: "required" };
+  const called = {
+    ...common,
+    tools: [zodFunction({ name: "get_weather", parameters: place })],
+    tool_choice: "required",
+  };
   const formed = { ...common, response_format: zodResponseFormat(place, "place") };
   let begun = 0;
-  for (const [body, cuts] of [[called, inCall], [formed, inObject]])
+  for (const [body, cuts] of [
+    [called, inCall],
+    [formed, inObject],
+  ])
     for (const max_tokens of cuts) {
       await assert.rejects(client.chat.completions.parse({ ...body, max_tokens }), LengthFinishReasonError);
-      await assert.rejects(client.chat.completions.stream({ ...body, max_tokens }).finalChatCompletion(), LengthFinishReasonError);
+      await assert.rejects(
+        client.chat.completions.stream({ ...body, max_tokens }).finalChatCompletion(),
+        LengthFinishReasonError,
+      );
     }
   for (const max_tokens of inCall) {
     const { message, finish_reason } = (await client.chat.completions.create({ ...called, max_tokens })).choices[0];
@@ -59,9 +69,15 @@ test("chat: finish_reason is length, and parse() and stream() refuse", async () 
 
 test("runTools() does not call the function", async () => {
   let called = 0;
-  const tool = { type: "function", function: { name: "get_weather", parameters: schema, parse: JSON.parse, function: () => (called++, "warm") } };
+  const tool = {
+    type: "function",
+    function: { name: "get_weather", parameters: schema, parse: JSON.parse, function: () => (called++, "warm") },
+  };
   for (const max_tokens of inCall) {
-    const runner = client.chat.completions.runTools({ ...common, max_tokens, tools: [tool], tool_choice: "required" }, { maxChatCompletions: 1 });
+    const runner = client.chat.completions.runTools(
+      { ...common, max_tokens, tools: [tool], tool_choice: "required" },
+      { maxChatCompletions: 1 },
+    );
     await assert.rejects(runner.done(), LengthFinishReasonError);
   }
   assert.equal(called, 0);
@@ -73,40 +89,68 @@ test("Vercel's library runs no tool, also where all of the arguments may be left
   const tools = { get_weather: tool({ inputSchema: place.partial(), execute: () => (called++, "warm") }) };
   for (const model_ of [vercel.chat(model), vercel.responses(model)])
     for (const maxOutputTokens of inCall.filter((n) => n > 16)) {
-      const ask = { model: model_, messages, temperature: 0, maxOutputTokens, tools, toolChoice: "required", maxRetries: 0 };
+      const ask = {
+        model: model_,
+        messages,
+        temperature: 0,
+        maxOutputTokens,
+        tools,
+        toolChoice: "required",
+        maxRetries: 0,
+      };
       assert.equal((await generateText(ask)).finishReason, "length");
       const stream = streamText(ask);
       await stream.consumeStream();
       assert.equal(await stream.finishReason, "length");
-      if (maxOutputTokens < 24) await assert.rejects(generateObject({ ...ask, schema: place, tools: undefined }), (e) => e.finishReason === "length");
+      if (maxOutputTokens < 24)
+        await assert.rejects(
+          generateObject({ ...ask, schema: place, tools: undefined }),
+          (e) => e.finishReason === "length",
+        );
     }
   assert.equal(called, 0);
 });
 
 test("responses: incomplete as a whole, and the item that was cut", async () => {
   const ask = { model, input: "Weather in Rome?", temperature: 0 };
-  const called = { ...ask, tools: [{ type: "function", name: "get_weather", parameters: schema, strict: true }], tool_choice: "required" };
+  const called = {
+    ...ask,
+    tools: [{ type: "function", name: "get_weather", parameters: schema, strict: true }],
+    tool_choice: "required",
+  };
   let begun = 0;
   for (const max_output_tokens of inCall.filter((n) => n > 16)) {
     const whole = await client.responses.create({ ...called, max_output_tokens });
     const events = [];
-    for await (const event of await client.responses.create({ ...called, max_output_tokens, stream: true })) events.push(event);
+    for await (const event of await client.responses.create({ ...called, max_output_tokens, stream: true }))
+      events.push(event);
     const last = events.at(-1);
     assert.equal(last.type, "response.incomplete");
     for (const r of [whole, last.response]) {
       assert.deepEqual([r.status, r.incomplete_details], ["incomplete", { reason: "max_output_tokens" }]);
       for (const item of r.output) assert.equal(item.status, "incomplete");
-      for (const item of r.output.filter((i) => i.type === "function_call")) begun++, assert.ok(item.arguments.trim() && !isWhole(item.arguments));
+      for (const item of r.output.filter((i) => i.type === "function_call"))
+        (begun++, assert.ok(item.arguments.trim() && !isWhole(item.arguments)));
     }
-    for (const event of events.filter((e) => e.type === "response.output_item.done")) assert.equal(event.item.status, "incomplete");
+    for (const event of events.filter((e) => e.type === "response.output_item.done"))
+      assert.equal(event.item.status, "incomplete");
   }
   for (const max_output_tokens of inObject.filter((n) => n > 16))
-    await assert.rejects(client.responses.parse({ ...ask, max_output_tokens, text: { format: zodTextFormat(place, "place") } }), SyntaxError);
+    await assert.rejects(
+      client.responses.parse({ ...ask, max_output_tokens, text: { format: zodTextFormat(place, "place") } }),
+      SyntaxError,
+    );
   assert.ok(begun >= 6);
 });
 
 test("messages: stop_reason is max_tokens", async () => {
-  const body = { model, messages, temperature: 0, tools: [{ name: "get_weather", input_schema: schema }], tool_choice: { type: "any" } };
+  const body = {
+    model,
+    messages,
+    temperature: 0,
+    tools: [{ name: "get_weather", input_schema: schema }],
+    tool_choice: { type: "any" },
+  };
   for (const max_tokens of inCall) {
     const whole = await anthropic.messages.create({ ...body, max_tokens });
     const streamed = await anthropic.messages.stream({ ...body, max_tokens }).finalMessage();
@@ -136,16 +180,35 @@ test("gpt-oss: no call without arguments", { skip: existsSync(template) ? false 
   const id = (text) => added_tokens.find((token) => token.content === text).id;
   const own = await startServer(["--chat-template", template], [{ file, name: model }]);
   t.after(() => own.stop());
-  const tools = [{ type: "function", function: { name: "get_weather", description: "The weather.", parameters: { type: "object", properties: { city: { type: "string" } } } } }];
-  let calls = 0, none = 0;
+  const tools = [
+    {
+      type: "function",
+      function: {
+        name: "get_weather",
+        description: "The weather.",
+        parameters: { type: "object", properties: { city: { type: "string" } } },
+      },
+    },
+  ];
+  let calls = 0,
+    none = 0;
   for (let max_tokens = 1; max_tokens < 60; max_tokens++) {
-    const body = { messages: user("Hi"), temperature: 0, max_tokens, tools, tool_choice: "required", logit_bias: { [id("<|end|>")]: 100 } };
-    const response = await chat(own, body), text = await response.text();
+    const body = {
+      messages: user("Hi"),
+      temperature: 0,
+      max_tokens,
+      tools,
+      tool_choice: "required",
+      logit_bias: { [id("<|end|>")]: 100 },
+    };
+    const response = await chat(own, body),
+      text = await response.text();
     assert.equal(response.status, 200, text);
     const { message, finish_reason } = JSON.parse(text).choices[0];
     if (finish_reason !== "length") continue;
     if (!message.tool_calls) none++;
-    for (const call of message.tool_calls ?? []) calls++, assert.ok(call.function.arguments.trim(), `${max_tokens}: ${JSON.stringify(call)}`);
+    for (const call of message.tool_calls ?? [])
+      (calls++, assert.ok(call.function.arguments.trim(), `${max_tokens}: ${JSON.stringify(call)}`));
   }
   assert.ok(calls && none, `${calls} ${none}`);
 });

@@ -40,12 +40,20 @@ test("one text: a vector of length 1, and its tokens", async () => {
 test("base64 holds the same float32 values, and is what the SDK asks for by itself", async () => {
   const floats = (await create({ input: texts })).data.map((d) => bits(d.embedding));
   const raw = await (await post(server, "/v1/embeddings", { model, input: texts, encoding_format: "base64" })).json();
-  assert.deepEqual(raw.data.map((d) => Buffer.from(d.embedding, "base64").toString("hex")), floats);
+  assert.deepEqual(
+    raw.data.map((d) => Buffer.from(d.embedding, "base64").toString("hex")),
+    floats,
+  );
   for (const d of raw.data) assert.equal(d.embedding, Buffer.from(d.embedding, "base64").toString("base64"), "padded");
   const decoded = await client.embeddings.create({ model, input: texts });
-  assert.deepEqual(decoded.data.map((d) => bits(d.embedding)), floats);
+  assert.deepEqual(
+    decoded.data.map((d) => bits(d.embedding)),
+    floats,
+  );
   for (const dimensions of [1, 2, 3]) {
-    const one = await (await post(server, "/v1/embeddings", { model, input: "x", encoding_format: "base64", dimensions })).json();
+    const one = await (
+      await post(server, "/v1/embeddings", { model, input: "x", encoding_format: "base64", dimensions })
+    ).json();
     assert.equal(Buffer.from(one.data[0].embedding, "base64").length, 4 * dimensions);
   }
 });
@@ -69,7 +77,11 @@ test("a batch gives each text what it gets alone, bit for bit, whatever else run
 });
 
 test("last is the default of a model that says nothing; poolings differ", async () => {
-  const [none, mean, last] = [await vector({ input: texts[1] }), await vector({ input: texts[1], pooling: "mean" }), await vector({ input: texts[1], pooling: "last" })];
+  const [none, mean, last] = [
+    await vector({ input: texts[1] }),
+    await vector({ input: texts[1], pooling: "mean" }),
+    await vector({ input: texts[1], pooling: "last" }),
+  ];
   assert.equal(bits(none), bits(last));
   assert.ok(dot(mean, last) < 0.999);
 });
@@ -79,14 +91,34 @@ test("dimensions cut the vector and scale it to length 1 again", async () => {
   for (const dimensions of [1, 7, whole.length]) {
     const cut = await vector({ input: texts[1], dimensions });
     assert.equal(cut.length, dimensions);
-    const want = whole.slice(0, dimensions), scale = length(want);
+    const want = whole.slice(0, dimensions),
+      scale = length(want);
     cut.forEach((x, i) => assert.ok(Math.abs(x - want[i] / scale) < 1e-6));
   }
-  await assert.rejects(create({ input: "x", dimensions: whole.length + 1 }), (e) => e.status === 400 && e.param === "dimensions");
+  await assert.rejects(
+    create({ input: "x", dimensions: whole.length + 1 }),
+    (e) => e.status === 400 && e.param === "dimensions",
+  );
 });
 
 test("what is wrong with input is said of input", async () => {
-  const wrong = [[], "", [""], ["x", ""], [[]], [1, "x"], ["x", 1], [-1], [1e9], [1.5], { a: 1 }, 5, true, ["x", ["y"]], Array(2049).fill("x")];
+  const wrong = [
+    [],
+    "",
+    [""],
+    ["x", ""],
+    [[]],
+    [1, "x"],
+    ["x", 1],
+    [-1],
+    [1e9],
+    [1.5],
+    { a: 1 },
+    5,
+    true,
+    ["x", ["y"]],
+    Array(2049).fill("x"),
+  ];
   for (const input of wrong) {
     const r = await post(server, "/v1/embeddings", { model, input });
     const { error } = await r.json();
@@ -114,10 +146,12 @@ test("a text of the whole context has a vector", async () => {
 test("a client that hangs up ends the work", async () => {
   const abort = new AbortController();
   const input = Array(2000).fill(texts[3]);
-  const asked = post(server, "/v1/embeddings", { model, input, pooling: "mean" }, { signal: abort.signal }).catch((e) => e.name);
+  const asked = post(server, "/v1/embeddings", { model, input, pooling: "mean" }, { signal: abort.signal }).catch(
+    (e) => e.name,
+  );
   await until(async () => (await metrics(server)).get("inferd_sequences_running") > 0, "running");
   abort.abort();
   assert.equal(await asked, "AbortError");
   await until(async () => (await metrics(server)).get("inferd_sequences_running") === 0, "idle");
-  assert.ok((await metrics(server)).get("inferd_sequences_finished_total{reason=\"cancel\"}") > 0);
+  assert.ok((await metrics(server)).get('inferd_sequences_finished_total{reason="cancel"}') > 0);
 });

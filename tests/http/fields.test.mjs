@@ -32,7 +32,12 @@ bases["POST /v1/detokenize"] = bases["POST /detokenize"];
 // may be refused all the same, by the model that is served.
 const call = { id: "c1", type: "function", function: { name: "f", arguments: "{}" } };
 const spoken = { messages: [{ role: "assistant", content: "x" }, ...user("y")] };
-const called = { messages: [{ role: "assistant", content: "x", tool_calls: [call] }, { role: "tool", tool_call_id: "c1", content: "1" }] };
+const called = {
+  messages: [
+    { role: "assistant", content: "x", tool_calls: [call] },
+    { role: "tool", tool_call_id: "c1", content: "1" },
+  ],
+};
 const common = { model: { value: model } };
 const responses = {
   input: { value: [{ role: "user", content: [{ type: "input_text", text: "x" }] }] },
@@ -92,9 +97,17 @@ const right = {
     content: { without: ["prompt"] },
     messages: { value: user("x"), without: ["prompt"] },
     add_generation_prompt: { with: { messages: user("x") }, without: ["prompt"] },
-    continue_final_message: { value: true, with: { messages: [...user("x"), { role: "assistant", content: "y" }] }, without: ["prompt"] },
+    continue_final_message: {
+      value: true,
+      with: { messages: [...user("x"), { role: "assistant", content: "y" }] },
+      without: ["prompt"],
+    },
     chat_template_kwargs: { value: { a: 1 }, with: { messages: user("x") }, without: ["prompt"] },
-    tools: { value: [{ type: "function", function: { name: "f" } }], with: { messages: user("x") }, without: ["prompt"] },
+    tools: {
+      value: [{ type: "function", function: { name: "f" } }],
+      with: { messages: user("x") },
+      without: ["prompt"],
+    },
   },
   "POST /detokenize": { tokens: { value: [300] } },
   "POST /v1/messages": {
@@ -103,7 +116,10 @@ const right = {
     "thinking.budget_tokens": { depends: "thinking" },
     "thinking.display": { depends: "thinking" },
     "output_config.effort": { depends: "output_config.effort" },
-    "tool_choice.name": { value: "f", with: { tools: [{ name: "f", input_schema: { type: "object" } }], tool_choice: { type: "tool" } } },
+    "tool_choice.name": {
+      value: "f",
+      with: { tools: [{ name: "f", input_schema: { type: "object" } }], tool_choice: { type: "tool" } },
+    },
   },
   "POST /api/chat": { format: { value: "json", depends: "format" }, think: { depends: "think" } },
 };
@@ -115,13 +131,19 @@ right["POST /v1/inferd/render"] = right["POST /v1/chat/completions"];
 
 // Properties of the requests in OpenAI's description, for where ../shared is not there.
 const openai = {
-  "/v1/chat/completions": ["CreateChatCompletionRequest",
-    "audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens messages metadata modalities model moderation n parallel_tool_calls prediction presence_penalty prompt_cache_key prompt_cache_options prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity web_search_options"],
-  "/v1/completions": ["CreateCompletionRequest",
-    "best_of echo frequency_penalty logit_bias logprobs max_tokens model n presence_penalty prompt seed stop stream stream_options suffix temperature top_p user"],
+  "/v1/chat/completions": [
+    "CreateChatCompletionRequest",
+    "audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens messages metadata modalities model moderation n parallel_tool_calls prediction presence_penalty prompt_cache_key prompt_cache_options prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity web_search_options",
+  ],
+  "/v1/completions": [
+    "CreateCompletionRequest",
+    "best_of echo frequency_penalty logit_bias logprobs max_tokens model n presence_penalty prompt seed stop stream stream_options suffix temperature top_p user",
+  ],
   "/v1/embeddings": ["CreateEmbeddingRequest", "dimensions encoding_format input model user"],
-  "/v1/responses": ["CreateResponse",
-    "background context_management conversation include input instructions max_output_tokens max_tool_calls metadata model moderation parallel_tool_calls previous_response_id prompt prompt_cache_key prompt_cache_options prompt_cache_retention reasoning safety_identifier service_tier store stream stream_options temperature text tool_choice tools top_logprobs top_p truncation user"],
+  "/v1/responses": [
+    "CreateResponse",
+    "background context_management conversation include input instructions max_output_tokens max_tool_calls metadata model moderation parallel_tool_calls previous_response_id prompt prompt_cache_key prompt_cache_options prompt_cache_retention reasoning safety_identifier service_tier store stream stream_options temperature text tool_choice tools top_logprobs top_p truncation user",
+  ],
 };
 
 let server, endpoints;
@@ -136,8 +158,12 @@ after(() => server.stop());
 const clone = (v) => structuredClone(v);
 // Numbers that JavaScript would round travel as text.
 class Literal {
-  constructor(text) { this.text = text; }
-  toJSON() { return `@@${this.text}@@`; }
+  constructor(text) {
+    this.text = text;
+  }
+  toJSON() {
+    return `@@${this.text}@@`;
+  }
 }
 const send = async (endpoint, body) => {
   const json = JSON.stringify(body).replace(/"@@([^@]*)@@"/g, "$1");
@@ -154,7 +180,8 @@ const blames = (error, name) =>
 
 // The object in body that has the fields below `path` (names), and that object's name in messages.
 function place(body, path) {
-  let at = body, name = "";
+  let at = body,
+    name = "";
   for (const step of path) {
     at = at[step];
     name += step;
@@ -171,7 +198,9 @@ const kinds = { boolean: [true], integer: [1], number: [1, 0.5], string: ["x"], 
 const types = (row) => [row.type].flat();
 function wrongType(row) {
   if (row.type === "any") return undefined;
-  const others = Object.keys(kinds).filter((k) => !types(row).includes(k) && !(k === "integer" && types(row).includes("number")));
+  const others = Object.keys(kinds).filter(
+    (k) => !types(row).includes(k) && !(k === "integer" && types(row).includes("number")),
+  );
   return kinds[others[0]][0];
 }
 // An object's required members, right.
@@ -186,9 +215,11 @@ function rightValue(row) {
 }
 function outOfBounds(row) {
   if (row.values) return ["no-such-word"];
-  const [type] = types(row), list = [];
+  const [type] = types(row),
+    list = [];
   if (type === "integer" || type === "number") {
-    if (row.minimum !== null) list.push(row.minimum <= -(2 ** 53) ? new Literal("-9223372036854775809") : row.minimum - 1);
+    if (row.minimum !== null)
+      list.push(row.minimum <= -(2 ** 53) ? new Literal("-9223372036854775809") : row.minimum - 1);
     if (row.maximum !== null) list.push(row.maximum >= 2 ** 53 ? new Literal("9223372036854775808") : row.maximum + 1);
   } else if (type === "string") {
     if (row.minimum) list.push("x".repeat(row.minimum - 1));
@@ -214,9 +245,11 @@ async function expectAnswer(endpoint, body, name, what, depends) {
 
 // One field in all ways. at(body): the object that it is a member of.
 async function checkField(endpoint, row, base, path, hint) {
-  const [, prefix] = place(base, path), name = prefix + row.name;
+  const [, prefix] = place(base, path),
+    name = prefix + row.name;
   const withValue = (value, more = {}) => {
-    const body = { ...clone(base), ...clone(more) }, [object] = place(body, path);
+    const body = { ...clone(base), ...clone(more) },
+      [object] = place(body, path);
     if (value === undefined) delete object[row.name];
     else object[row.name] = value;
     return body;
@@ -228,11 +261,14 @@ async function checkField(endpoint, row, base, path, hint) {
   };
   if (row.supported) {
     const value = hint && "value" in hint ? hint.value : rightValue(row);
-    if (value !== undefined && !(types(row)[0] === "array" && row.minimum && !hint)) await expectAnswer(endpoint, full(value), name, "right", hint?.depends);
+    if (value !== undefined && !(types(row)[0] === "array" && row.minimum && !hint))
+      await expectAnswer(endpoint, full(value), name, "right", hint?.depends);
     if (wrongType(row) !== undefined) await expectRefusal(endpoint, full(wrongType(row)), name, "of a wrong type");
     if (row.fields && types(row).includes("array"))
-      for (const item of [1, [1], null]) await expectRefusal(endpoint, full([item]), name, `with the item ${JSON.stringify(item)}, no object`);
-    for (const bad of outOfBounds(row)) await expectRefusal(endpoint, full(bad), name, `out of bounds (${JSON.stringify(bad).slice(0, 40)})`);
+      for (const item of [1, [1], null])
+        await expectRefusal(endpoint, full([item]), name, `with the item ${JSON.stringify(item)}, no object`);
+    for (const bad of outOfBounds(row))
+      await expectRefusal(endpoint, full(bad), name, `out of bounds (${JSON.stringify(bad).slice(0, 40)})`);
   } else {
     await expectRefusal(endpoint, withValue({ inferd: "test" }), name, "refused");
     for (const word of row.values ?? []) await expectAnswer(endpoint, withValue(word), name, word);
@@ -245,7 +281,8 @@ async function checkField(endpoint, row, base, path, hint) {
 
 // wrong: what went wrong, so that one run tells all of it.
 async function checkTable(endpoint, rows, base, path, wrong) {
-  const unknown = clone(base), [object, prefix] = place(unknown, path);
+  const unknown = clone(base),
+    [object, prefix] = place(unknown, path);
   object.no_such_field = 1;
   await expectRefusal(endpoint, unknown, prefix + "no_such_field", "unknown").catch((e) => wrong.push(e.message));
   assert.equal(new Set(rows.map((r) => r.name)).size, rows.length, `${endpoint} ${prefix}: a name twice`);
@@ -262,7 +299,8 @@ async function checkTable(endpoint, rows, base, path, wrong) {
     const value = hint?.value ?? (row.supported ? rightValue(row) : undefined);
     if (parent[row.name] === undefined) parent[row.name] = clone(value);
     const inner = [parent[row.name]].flat()[0];
-    if (inner !== null && typeof inner === "object") n += await checkTable(endpoint, row.fields, below, [...path, row.name], wrong);
+    if (inner !== null && typeof inner === "object")
+      n += await checkTable(endpoint, row.fields, below, [...path, row.name], wrong);
   }
   return n;
 }
@@ -273,7 +311,8 @@ test("every field of every endpoint: right, wrong, out of bounds, null, missing,
     await t.test(endpoint, async (tt) => {
       if (!bases[endpoint]) return tt.skip("no base body in this test");
       await expectAnswer(endpoint, bases[endpoint], "the base", "body");
-      const wrong = [], n = await checkTable(endpoint, fields, bases[endpoint], [], wrong);
+      const wrong = [],
+        n = await checkTable(endpoint, fields, bases[endpoint], [], wrong);
       tt.diagnostic(`${n} fields`);
       assert.equal(wrong.length, 0, "\n" + wrong.join("\n"));
     });
@@ -283,23 +322,46 @@ test("the tables know all of OpenAI's fields", async (t) => {
   const file = "../shared/data/openai/openapi-inference-subset.json";
   const spec = existsSync(file) ? JSON.parse(readFileSync(file, "utf8")).components.schemas : null;
   const properties = (s) =>
-    s.$ref ? properties(spec[s.$ref.split("/").at(-1)]) : [...(s.allOf ?? []).flatMap(properties), ...Object.keys(s.properties ?? {})];
+    s.$ref
+      ? properties(spec[s.$ref.split("/").at(-1)])
+      : [...(s.allOf ?? []).flatMap(properties), ...Object.keys(s.properties ?? {})];
   for (const [path, [schema, names]] of Object.entries(openai))
     await t.test(path, (tt) => {
       const known = spec ? [...new Set(properties(spec[schema]))].sort() : names.split(" ");
       assert.deepEqual(known, names.split(" "), "the names in this test are those of the description");
       const ours = endpoints.find((e) => e.endpoint === `POST ${path}`);
       if (!ours) return tt.skip("no such endpoint");
-      for (const name of known) assert.ok(ours.fields.some((f) => f.name === name), `${path}: ${name} is not in the table`);
+      for (const name of known)
+        assert.ok(
+          ours.fields.some((f) => f.name === name),
+          `${path}: ${name} is not in the table`,
+        );
     });
 });
 
 test("every row says what it is", () => {
   const walk = (rows, where) => {
     for (const row of rows) {
-      assert.deepEqual(Object.keys(row), ["name", "type", "required", "nullable", "default", "minimum", "maximum", "values", "supported", "reason", "help", "fields"]);
+      assert.deepEqual(Object.keys(row), [
+        "name",
+        "type",
+        "required",
+        "nullable",
+        "default",
+        "minimum",
+        "maximum",
+        "values",
+        "supported",
+        "reason",
+        "help",
+        "fields",
+      ]);
       for (const type of types(row)) assert.ok(type === "any" || kinds[type], `${where}${row.name}: ${type}`);
-      if (row.default !== null && row.type !== "any") assert.ok(types(row).some((k) => typeof row.default === (k === "integer" ? "number" : k)), `${where}${row.name}`);
+      if (row.default !== null && row.type !== "any")
+        assert.ok(
+          types(row).some((k) => typeof row.default === (k === "integer" ? "number" : k)),
+          `${where}${row.name}`,
+        );
       if (row.fields) walk(row.fields, `${where}${row.name}.`);
     }
   };
@@ -310,7 +372,8 @@ test("every row says what it is", () => {
 });
 
 test("api/FIELDS.md is what the tables say", () => {
-  const now = fieldsDoc(endpoints), kept = readFileSync("api/FIELDS.md", "utf8");
+  const now = fieldsDoc(endpoints),
+    kept = readFileSync("api/FIELDS.md", "utf8");
   if (process.env.WRITE_FIELDS) writeFileSync("api/FIELDS.md", now);
   else assert.ok(now === kept, "run `WRITE_FIELDS=1 node --test tests/http/fields.test.mjs`");
 });
@@ -319,21 +382,39 @@ test("unknown-fields = ignore drops them and says so", async () => {
   const odd = await startServer(["--unknown-fields", "ignore"]);
   try {
     const response = await chat(odd, {
-      messages: user("x"), max_tokens: 1, stream: true, stream_options: { include_usage: true, later: 1 }, tools: [], new_field: { a: 1 }, "bad\r\nname": 2,
+      messages: user("x"),
+      max_tokens: 1,
+      stream: true,
+      stream_options: { include_usage: true, later: 1 },
+      tools: [],
+      new_field: { a: 1 },
+      "bad\r\nname": 2,
     });
     assert.equal(response.status, 200, await response.text());
     const ignored = response.headers.get("x-inferd-ignored-fields").split(", ");
-    for (const name of ["stream_options.later", "new_field", "bad??name"]) assert.ok(ignored.includes(name), `${name} in ${ignored}`);
-    const deep = await chat(odd, { messages: [{ role: "user", content: [{ type: "text", text: "x", cache: 1 }], mood: 2 }], max_tokens: 1 });
+    for (const name of ["stream_options.later", "new_field", "bad??name"])
+      assert.ok(ignored.includes(name), `${name} in ${ignored}`);
+    const deep = await chat(odd, {
+      messages: [{ role: "user", content: [{ type: "text", text: "x", cache: 1 }], mood: 2 }],
+      max_tokens: 1,
+    });
     assert.equal(deep.status, 200, await deep.text());
     assert.equal(deep.headers.get("x-inferd-ignored-fields"), "messages[0].content[0].cache, messages[0].mood");
     const wrong = await chat(odd, { messages: user("x"), max_tokens: "1", new_field: 1 });
     assert.equal(wrong.status, 400, "a known field is checked all the same");
     assert.equal((await wrong.json()).error.param, "max_tokens");
     assert.equal(wrong.headers.get("x-inferd-ignored-fields"), "new_field");
-    const many = await chat(odd, { messages: user("x"), max_tokens: 1, ...Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`field_${i}`, i])) });
+    const many = await chat(odd, {
+      messages: user("x"),
+      max_tokens: 1,
+      ...Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`field_${i}`, i])),
+    });
     assert.equal(many.status, 200);
-    assert.match(many.headers.get("x-inferd-ignored-fields"), /^(field_\d+, ){10,40}\.\.\.$/, "the header is bounded, and says so");
+    assert.match(
+      many.headers.get("x-inferd-ignored-fields"),
+      /^(field_\d+, ){10,40}\.\.\.$/,
+      "the header is bounded, and says so",
+    );
     const none = await chat(odd, { messages: user("x"), max_tokens: 1 });
     assert.equal(none.headers.get("x-inferd-ignored-fields"), null);
   } finally {

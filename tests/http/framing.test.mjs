@@ -40,7 +40,8 @@ async function served() {
   const text = await (await fetch(server.url + "/metrics")).text();
   let n = 0;
   for (const line of text.split("\n"))
-    if (line.startsWith("inferd_http_requests_total{") && line.includes('route="/v1/models"')) n += Number(line.split(" ").at(-1));
+    if (line.startsWith("inferd_http_requests_total{") && line.includes('route="/v1/models"'))
+      n += Number(line.split(" ").at(-1));
   return n;
 }
 
@@ -85,11 +86,19 @@ const cases = [
   ["empty coding", post("Transfer-Encoding:\r\n", "2\r\n{}\r\n0\r\n\r\n"), 501],
   ["coding in quotes", post('Transfer-Encoding: "chunked"\r\n', "2\r\n{}\r\n0\r\n\r\n"), 501],
   ["vertical tab before a coding", post("Transfer-Encoding: \x0bchunked\r\n", "2\r\n{}\r\n0\r\n\r\n"), 400],
-  ["Transfer-Encoding in HTTP/1.0", `POST /tokenize HTTP/1.0\r\n${host}${json}Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`, 400],
+  [
+    "Transfer-Encoding in HTTP/1.0",
+    `POST /tokenize HTTP/1.0\r\n${host}${json}Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
+    400,
+  ],
   ["Transfer-Encoding and Content-Length", chunked("2\r\n{}\r\n0\r\n\r\n", "Content-Length: 5\r\n"), 400],
   ["two Content-Lengths", post("Content-Length: 5\r\nContent-Length: 5\r\n", "{}   "), 400],
   ["different Content-Lengths", post("Content-Length: 5\r\nContent-Length: 2\r\n", "{}   "), 400],
-  ...["+5", "5, 5", "0x5", " 5 x", "-5", "", " ", "5.0", "1e1", "\x0b5", "5;", "five"].map((v) => [`Content-Length "${v}"`, length(v), 400]),
+  ...["+5", "5, 5", "0x5", " 5 x", "-5", "", " ", "5.0", "1e1", "\x0b5", "5;", "five"].map((v) => [
+    `Content-Length "${v}"`,
+    length(v),
+    400,
+  ]),
   ["Content-Length of 30 digits", length("123456789012345678901234567890"), 400],
   ["Content-Length of 2^64", length("18446744073709551616"), 400],
   ["chunk size that is no number", chunked("x\r\n{}\r\n0\r\n\r\n"), 400],
@@ -183,7 +192,8 @@ const kept = [
 ];
 
 test("a chunked body and HTTP/1.0 end their connection", async () => {
-  const before = await served(), wrong = [];
+  const before = await served(),
+    wrong = [];
   for (const [what, bytes] of last) {
     const { closed, statuses, got } = await raw(bytes + canary);
     if (!closed) wrong.push(`${what}: the connection stays open`);
@@ -215,7 +225,8 @@ test("heads that come in pieces are checked like whole ones", async () => {
   const pieces = (bytes) =>
     new Promise((resolve) => {
       const socket = connect(new URL(server.url).port, "127.0.0.1");
-      let got = "", at = 0;
+      let got = "",
+        at = 0;
       socket.setNoDelay(true);
       socket.setEncoding("latin1");
       socket.on("data", (d) => (got += d));
@@ -235,20 +246,34 @@ test("heads that come in pieces are checked like whole ones", async () => {
   const answers = await Promise.all(bad.map(([, bytes]) => pieces(bytes + canary)));
   answers.forEach((got, i) => assert.equal([...got.matchAll(/HTTP\/1\.1 400 /g)].length, 1, `${bad[i][0]}: ${got}`));
   assert.equal(await served(), before);
-  const long = get(host + Array.from({ length: 150 }, (_, i) => `X-${i}: ${"v".repeat(i)}\r\n`).join("") + "Connection: close\r\n");
+  const long = get(
+    host + Array.from({ length: 150 }, (_, i) => `X-${i}: ${"v".repeat(i)}\r\n`).join("") + "Connection: close\r\n",
+  );
   assert.match(await pieces(long), /^HTTP\/1\.1 200 /);
 });
 
 test("what could be read in two ways is refused once, and nothing behind it is served", async () => {
-  const before = await served(), wrong = [];
+  const before = await served(),
+    wrong = [];
   const print = process.env.PRINT;
   for (const [what, bytes, wanted] of cases) {
     const had = print && (await served());
     const { got, closed, statuses } = await raw(bytes + canary, print ? 3000 : undefined);
-    if (print) console.log(what, "|", statuses.join(" "), closed ? "" : "OPEN", (await served()) > had ? "SMUGGLED" : "", "| want", wanted);
-    const want = [wanted].flat(), silent = Array.isArray(wanted) && !statuses.length;
+    if (print)
+      console.log(
+        what,
+        "|",
+        statuses.join(" "),
+        closed ? "" : "OPEN",
+        (await served()) > had ? "SMUGGLED" : "",
+        "| want",
+        wanted,
+      );
+    const want = [wanted].flat(),
+      silent = Array.isArray(wanted) && !statuses.length;
     if (!closed) wrong.push(`${what}: the connection stays open`);
-    if (!silent && !(statuses.length === 1 && (want.includes(statuses[0]) || !want.length))) wrong.push(`${what}: ${statuses} instead of ${want}`);
+    if (!silent && !(statuses.length === 1 && (want.includes(statuses[0]) || !want.length)))
+      wrong.push(`${what}: ${statuses} instead of ${want}`);
     if (got.includes("{") && !/"error":\{/.test(got)) wrong.push(`${what}: no error object: ${got}`);
   }
   assert.equal(await served(), before, "a request behind a refused one was served");

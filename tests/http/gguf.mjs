@@ -18,7 +18,8 @@ export function addKeys(from, to, keys) {
     const element = u32();
     for (let n = u64(); n > 0; n--) skipValue(element);
   };
-  const nTensors = Number(file.readBigUInt64LE(8)), nKeys = Number(file.readBigUInt64LE(16));
+  const nTensors = Number(file.readBigUInt64LE(8)),
+    nKeys = Number(file.readBigUInt64LE(16));
   for (let i = 0; i < nKeys; i++) {
     skipText();
     skipValue(u32());

@@ -4,7 +4,21 @@ import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { connect } from "node:net";
 import { after, before, test } from "node:test";
-import { chat, metrics, modelName, patience, post, random, randomPrompt, sleep, sse, startServer, streamed, until, user } from "./server.mjs";
+import {
+  chat,
+  metrics,
+  modelName,
+  patience,
+  post,
+  random,
+  randomPrompt,
+  sleep,
+  sse,
+  startServer,
+  streamed,
+  until,
+  user,
+} from "./server.mjs";
 
 let server;
 before(async () => {
@@ -25,8 +39,7 @@ async function expectError(response, status, param, code) {
 }
 
 test("health, models and the page", async () => {
-  for (const path of ["/livez", "/readyz", "/health"])
-    assert.equal((await fetch(server.url + path)).status, 200, path);
+  for (const path of ["/livez", "/readyz", "/health"]) assert.equal((await fetch(server.url + path)).status, 200, path);
   const page = await fetch(server.url + "/");
   assert.equal(page.status, 200);
   assert.match(page.headers.get("content-type"), /^text\/html/);
@@ -38,7 +51,9 @@ test("health, models and the page", async () => {
 
 test("SSE: role first, whole characters, finish, usage, DONE", async () => {
   const { chunks, done, usage, finish } = await streamed(server, {
-    messages: user("Tell me a story about a cat."), temperature: 0, stream_options: { include_usage: true },
+    messages: user("Tell me a story about a cat."),
+    temperature: 0,
+    stream_options: { include_usage: true },
   });
   assert.equal(chunks[0].choices[0].delta.role, "assistant");
   assert.ok(!chunks.slice(1).some((c) => c.choices[0]?.delta?.role), "the role comes once");
@@ -46,7 +61,10 @@ test("SSE: role first, whole characters, finish, usage, DONE", async () => {
   const last = chunks.at(-1);
   assert.deepEqual(last.choices, []);
   assert.equal(chunks.at(-2).choices[0].finish_reason, finish);
-  assert.ok(chunks.slice(0, -1).every((c) => c.usage === null), "usage is null before the last chunk");
+  assert.ok(
+    chunks.slice(0, -1).every((c) => c.usage === null),
+    "usage is null before the last chunk",
+  );
   assert.ok(usage.completion_tokens > 0 && done);
   for (const c of chunks) assert.ok(!(c.choices[0]?.delta?.content ?? "").includes("\ufffd"));
 });
@@ -83,32 +101,74 @@ test("every wrong request is an error object with the field's name", async () =>
   }
   const wrongRole = await (await chat(server, { messages: [{ role: "king", content: "x" }] })).json();
   assert.match(wrongRole.error.param, /^messages\[0\]\.role$/);
-  const image = await (await chat(server, { messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "http://x" } }] }] })).json();
+  const image = await (
+    await chat(server, {
+      messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "http://x" } }] }],
+    })
+  ).json();
   assert.match(image.error.param, /^messages\[0\]\.content\[0\]/);
 });
 
 test("null where the specification allows it is the default", async () => {
   const response = await chat(server, {
-    messages: user("Hello!"), temperature: 0, max_tokens: 3, stop: null, logit_bias: null, seed: null,
-    top_p: null, n: null, presence_penalty: null, stream: null, stream_options: null, logprobs: null,
+    messages: user("Hello!"),
+    temperature: 0,
+    max_tokens: 3,
+    stop: null,
+    logit_bias: null,
+    seed: null,
+    top_p: null,
+    n: null,
+    presence_penalty: null,
+    stream: null,
+    stream_options: null,
+    logprobs: null,
   });
   assert.equal(response.status, 200, await response.text());
 });
 
 test("content parts of type text are joined", async () => {
   const parts = await chat(server, {
-    temperature: 0, max_tokens: 20,
-    messages: [{ role: "user", content: [{ type: "text", text: "Tell me a " }, { type: "text", text: "story." }] }],
+    temperature: 0,
+    max_tokens: 20,
+    messages: [
+      {
+        role: "user",
+        content: [
+          { type: "text", text: "Tell me a " },
+          { type: "text", text: "story." },
+        ],
+      },
+    ],
   });
   assert.equal(parts.status, 200);
 });
 
 test("broken JSON, wrong types, paths and methods", async () => {
-  for (const body of ["", "{", "[]", "null", '{"a":1,"a":2}', '{"messages":"\\ud800"}', "[".repeat(3000), '{"model":"x"} x'])
+  for (const body of [
+    "",
+    "{",
+    "[]",
+    "null",
+    '{"a":1,"a":2}',
+    '{"messages":"\\ud800"}',
+    "[".repeat(3000),
+    '{"model":"x"} x',
+  ])
     await expectError(await post(server, "/v1/chat/completions", body), 400);
   const bytes = Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]);
-  await expectError(await fetch(server.url + "/v1/chat/completions", { method: "POST", body: bytes, headers: { "Content-Type": "application/json" } }), 400);
-  await expectError(await post(server, "/v1/chat/completions", "{}", { headers: { "Content-Type": "text/plain" } }), 415);
+  await expectError(
+    await fetch(server.url + "/v1/chat/completions", {
+      method: "POST",
+      body: bytes,
+      headers: { "Content-Type": "application/json" },
+    }),
+    400,
+  );
+  await expectError(
+    await post(server, "/v1/chat/completions", "{}", { headers: { "Content-Type": "text/plain" } }),
+    415,
+  );
   await expectError(await fetch(server.url + "/v1/nothing"), 404);
   const wrong = await fetch(server.url + "/v1/chat/completions");
   assert.equal(wrong.headers.get("allow"), "POST");
@@ -116,7 +176,10 @@ test("broken JSON, wrong types, paths and methods", async () => {
   assert.equal(deleted.headers.get("allow"), "GET, HEAD");
   await expectError(deleted, 405);
   await expectError(wrong, 405);
-  await expectError(await post(server, "/v1/chat/completions", JSON.stringify({ messages: user("x".repeat(70000)) })), 413);
+  await expectError(
+    await post(server, "/v1/chat/completions", JSON.stringify({ messages: user("x".repeat(70000)) })),
+    413,
+  );
 });
 
 test("a prompt that can never fit is context_length_exceeded", async () => {
@@ -132,7 +195,9 @@ test("stop strings end the text before them, also across tokens", async () => {
   const cut = await streamed(server, { messages: user("Tell me a story about a dog."), temperature: 0, stop });
   assert.equal(cut.text, whole.text.slice(0, whole.text.indexOf(stop)));
   assert.equal(cut.finish, "stop");
-  const one = await (await chat(server, { messages: user("Tell me a story about a dog."), temperature: 0, stop: [stop] })).json();
+  const one = await (
+    await chat(server, { messages: user("Tell me a story about a dog."), temperature: 0, stop: [stop] })
+  ).json();
   assert.equal(one.choices[0].message.content, cut.text);
 });
 
@@ -141,16 +206,39 @@ test("max_tokens, logit_bias and penalties are honoured", async () => {
   const short = await (await chat(server, { ...body, max_tokens: 4 })).json();
   assert.equal(short.usage.completion_tokens, 4);
   assert.equal(short.choices[0].finish_reason, "length");
-  const forced = await (await chat(server, { ...body, max_tokens: 4, logprobs: true, logit_bias: { 1000: 100 } })).json();
-  assert.equal(new Set(forced.choices[0].logprobs.content.map((t) => t.token)).size, 1, "a bias of 100 forces the token");
+  const forced = await (
+    await chat(server, { ...body, max_tokens: 4, logprobs: true, logit_bias: { 1000: 100 } })
+  ).json();
+  assert.equal(
+    new Set(forced.choices[0].logprobs.content.map((t) => t.token)).size,
+    1,
+    "a bias of 100 forces the token",
+  );
   const repeated = forced.choices[0].logprobs.content[0].token;
-  const spread = await (await chat(server, { ...body, max_tokens: 8, logprobs: true, logit_bias: { 1000: 5 }, frequency_penalty: 2, presence_penalty: 2 })).json();
+  const spread = await (
+    await chat(server, {
+      ...body,
+      max_tokens: 8,
+      logprobs: true,
+      logit_bias: { 1000: 5 },
+      frequency_penalty: 2,
+      presence_penalty: 2,
+    })
+  ).json();
   assert.ok(spread.choices[0].logprobs.content.filter((t) => t.token === repeated).length < 8);
 });
 
 test("a 64-bit seed keeps all its bits", async () => {
-  const text = async (seed) => (await (await post(server, "/v1/chat/completions",
-    `{"model":"${modelName}","messages":[{"role":"user","content":"Tell me a story."}],"temperature":1.5,"max_tokens":30,"seed":${seed}}`)).json()).choices[0].message.content;
+  const text = async (seed) =>
+    (
+      await (
+        await post(
+          server,
+          "/v1/chat/completions",
+          `{"model":"${modelName}","messages":[{"role":"user","content":"Tell me a story."}],"temperature":1.5,"max_tokens":30,"seed":${seed}}`,
+        )
+      ).json()
+    ).choices[0].message.content;
   const a = await text("9007199254740993");
   assert.equal(a, await text("9007199254740993"));
   assert.notEqual(a, await text("9007199254740992"), "2^53 + 1 and 2^53 are different seeds");
@@ -167,7 +255,9 @@ test("metrics obey the exposition format and count the paged kernels", async () 
   const a = await metrics(server);
   await streamed(server, { messages: user("Tell me a story about a bird."), temperature: 0, max_tokens: 20 });
   const b = await metrics(server);
-  const paged = [...b.keys()].filter((k) => k.startsWith("inferd_kernel_dispatches_total{") && k.includes("paged_attention"));
+  const paged = [...b.keys()].filter(
+    (k) => k.startsWith("inferd_kernel_dispatches_total{") && k.includes("paged_attention"),
+  );
   assert.ok(paged.length > 0);
   const delta = paged.reduce((n, k) => n + b.get(k) - (a.get(k) ?? 0), 0);
   assert.ok(delta > 0, "paged attention ran");
@@ -181,19 +271,33 @@ test("metrics obey the exposition format and count the paged kernels", async () 
     }
     assert.equal(b.get(`${name}_bucket{le="+Inf"}`), b.get(`${name}_count`), name);
   }
-  for (const name of ["inferd_preemptions_total", "inferd_kv_blocks", "inferd_kv_blocks_free", "inferd_sequences_running", "inferd_sequences_waiting", "inferd_time_to_first_token_seconds_count", "inferd_inter_token_latency_seconds_count", "inferd_queue_time_seconds_count"])
+  for (const name of [
+    "inferd_preemptions_total",
+    "inferd_kv_blocks",
+    "inferd_kv_blocks_free",
+    "inferd_sequences_running",
+    "inferd_sequences_waiting",
+    "inferd_time_to_first_token_seconds_count",
+    "inferd_inter_token_latency_seconds_count",
+    "inferd_queue_time_seconds_count",
+  ])
     assert.ok(b.has(name), name);
 });
 
 test("a client that vanishes frees its blocks, mid-stream and in prefill", async () => {
   const free = async () => {
     const m = await metrics(server);
-    return m.get("inferd_sequences_running") + m.get("inferd_sequences_waiting") === 0 && m.get("inferd_kv_blocks_free") === m.get("inferd_kv_blocks");
+    return (
+      m.get("inferd_sequences_running") + m.get("inferd_sequences_waiting") === 0 &&
+      m.get("inferd_kv_blocks_free") === m.get("inferd_kv_blocks")
+    );
   };
   const raw = (body) => {
     const json = JSON.stringify({ model: modelName, ...body });
     const socket = connect(new URL(server.url).port, "127.0.0.1");
-    socket.write(`POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(json)}\r\n\r\n${json}`);
+    socket.write(
+      `POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(json)}\r\n\r\n${json}`,
+    );
     return socket;
   };
   const mid = raw({ prompt: "Once", max_tokens: 7000, ignore_eos: true, stream: true });
@@ -209,26 +313,44 @@ test("a client that vanishes frees its blocks, mid-stream and in prefill", async
 
 test("a client that does not read pauses its own sequence only", async () => {
   const generated = async () => (await metrics(server)).get("inferd_generated_tokens_total");
-  const start = await generated(), maxTokens = 7500;
+  const start = await generated(),
+    maxTokens = 7500;
   const json = JSON.stringify({
-    model: modelName, messages: user("Hello!"), max_tokens: maxTokens, ignore_eos: true, stream: true, logprobs: true, top_logprobs: 20,
+    model: modelName,
+    messages: user("Hello!"),
+    max_tokens: maxTokens,
+    ignore_eos: true,
+    stream: true,
+    logprobs: true,
+    top_logprobs: 20,
   });
   const socket = connect(new URL(server.url).port, "127.0.0.1"); // no reader: it stays in the socket
-  socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(json)}\r\n\r\n${json}`);
+  socket.write(
+    `POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(json)}\r\n\r\n${json}`,
+  );
   // The sockets fill, then the stream's ring; then nothing more is computed for it.
   let last = -1;
-  await until(async () => {
-    const now = await generated(), stands = now === last && now > start;
-    last = now;
-    await sleep(stands ? 0 : 300);
-    return stands;
-  }, "the sequence pauses", 60_000);
+  await until(
+    async () => {
+      const now = await generated(),
+        stands = now === last && now > start;
+      last = now;
+      await sleep(stands ? 0 : 300);
+      return stands;
+    },
+    "the sequence pauses",
+    60_000,
+  );
   assert.ok(last - start < maxTokens, "it paused before its end");
   assert.equal((await streamed(server, { messages: user("Hello!"), max_tokens: 5 })).done, true, "others go on");
   socket.resume();
   await until(async () => (await generated()) > last + 100, "it goes on when it is read");
   socket.destroy();
-  await until(async () => (await metrics(server)).get("inferd_kv_blocks_free") === (await metrics(server)).get("inferd_kv_blocks"), "freed");
+  await until(
+    async () =>
+      (await metrics(server)).get("inferd_kv_blocks_free") === (await metrics(server)).get("inferd_kv_blocks"),
+    "freed",
+  );
 });
 
 test("a preempted stream gets keep-alives, and then the same text", async () => {
@@ -238,9 +360,14 @@ test("a preempted stream gets keep-alives, and then the same text", async () => 
     const alone = await (await post(small, "/v1/completions", low)).json();
     const response = await post(small, "/v1/completions", { ...low, stream: true });
     const events = sse(response);
-    let text = (await events.next()).value.choices[0].text, comments = 0;
+    let text = (await events.next()).value.choices[0].text,
+      comments = 0;
     const high = post(small, "/v1/completions", {
-      model: modelName, prompt: randomPrompt(random(3), 500), max_tokens: 500, ignore_eos: true, priority: 1,
+      model: modelName,
+      prompt: randomPrompt(random(3), 500),
+      max_tokens: 500,
+      ignore_eos: true,
+      priority: 1,
     });
     for await (const event of events) {
       if (event.comment !== undefined) comments++;
@@ -304,7 +431,10 @@ test("idle connections beyond the limit lock nobody out", async () => {
       for (const path of ["/livez", "/v1/models"]) assert.equal((await fetch(small.url + path)).status, 200);
     }
     const m = await metrics(small);
-    const open = ["waiting", "receiving", "answering"].reduce((n, s) => n + m.get(`inferd_http_connections{state="${s}"}`), 0);
+    const open = ["waiting", "receiving", "answering"].reduce(
+      (n, s) => n + m.get(`inferd_http_connections{state="${s}"}`),
+      0,
+    );
     assert.ok(open <= 40 + 8, `${open} are open`);
     assert.ok(m.get("inferd_http_connections_evicted_total") >= 300 - 40 - 8);
     await until(() => small.stderr.includes("connections are at a limit"), "the log says it", 30_000);
@@ -318,7 +448,11 @@ test("connections that dawdle end by the clock, also when nobody else comes", as
   const small = await startServer(["--idle-timeout-s", "1"]);
   const sockets = [
     ...(await openSockets(small, 20, heads[1])),
-    ...(await openSockets(small, 20, "POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n")),
+    ...(await openSockets(
+      small,
+      20,
+      "POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n",
+    )),
   ];
   const drip = setInterval(() => sockets.forEach((s) => s.ended || s.write(" ")), 100);
   try {
@@ -363,7 +497,13 @@ test("a path in the log is one field, whatever its bytes", async () => {
 
 test("SIGTERM: running streams finish, new requests get 503, exit 0", async () => {
   const other = await startServer();
-  const running = chat(other, { messages: user("Tell me a story."), stream: true, max_tokens: 500, ignore_eos: true, seed: 1 });
+  const running = chat(other, {
+    messages: user("Tell me a story."),
+    stream: true,
+    max_tokens: 500,
+    ignore_eos: true,
+    seed: 1,
+  });
   const response = await running;
   const events = sse(response);
   await events.next();
@@ -406,8 +546,12 @@ test("API keys", async () => {
 
 test("answers carry what OpenAI's clients read in headers; their own headers are taken", async () => {
   const headers = {
-    "x-request-id": "my-own.id_7", "OpenAI-Organization": "org", "OpenAI-Project": "p", "OpenAI-Beta": "assistants=v2",
-    "X-Stainless-Lang": "js", "X-Stainless-Retry-Count": "0",
+    "x-request-id": "my-own.id_7",
+    "OpenAI-Organization": "org",
+    "OpenAI-Project": "p",
+    "OpenAI-Beta": "assistants=v2",
+    "X-Stainless-Lang": "js",
+    "X-Stainless-Retry-Count": "0",
   };
   for (const stream of [false, true]) {
     const response = await chat(server, { messages: user("x"), max_tokens: 1, stream }, { headers });
@@ -421,7 +565,11 @@ test("answers carry what OpenAI's clients read in headers; their own headers are
     assert.match(get("x-ratelimit-reset-requests"), /^[01]s$/);
     await response.text();
   }
-  const other = await chat(server, { messages: user("x"), max_tokens: 1 }, { headers: { "X-Client-Request-Id": "trace-9" } });
+  const other = await chat(
+    server,
+    { messages: user("x"), max_tokens: 1 },
+    { headers: { "X-Client-Request-Id": "trace-9" } },
+  );
   assert.equal(other.headers.get("x-request-id"), "trace-9");
   const anthropic = await post(server, "/v1/messages", { model: modelName }, { headers });
   assert.equal(anthropic.headers.get("request-id"), "my-own.id_7", "the name that Anthropic's clients read");

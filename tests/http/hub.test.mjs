@@ -4,7 +4,16 @@ import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -47,15 +56,23 @@ async function startHub(files, { repo = "org/tiny", commit = "c".repeat(40) } = 
   const row = (name) => {
     const bytes = hub.files[name];
     const lfs = { sha256: sha256(bytes), size: bytes.length, pointerSize: 134 };
-    return { rfilename: name, size: bytes.length, blobId: isLarge(name) ? "b".repeat(40) : gitHash(bytes), ...(isLarge(name) ? { lfs } : {}), ...hub.listed[name] };
+    return {
+      rfilename: name,
+      size: bytes.length,
+      blobId: isLarge(name) ? "b".repeat(40) : gitHash(bytes),
+      ...(isLarge(name) ? { lfs } : {}),
+      ...hub.listed[name],
+    };
   };
-  const note = (where, request) => hub.requests.push({ where, url: request.url, range: request.headers.range, token: request.headers.authorization });
+  const note = (where, request) =>
+    hub.requests.push({ where, url: request.url, range: request.headers.range, token: request.headers.authorization });
   const refuse = (response, status, code) => response.writeHead(status, { "X-Error-Code": code }).end("no");
   hub.api = await listen((request, response) => {
     note("api", request);
     if (hub.onApi?.(request, response)) return;
     const url = decodeURIComponent(request.url);
-    if (hub.gate && request.headers.authorization !== `Bearer ${hub.gate}`) return refuse(response, 401, "RepoNotFound");
+    if (hub.gate && request.headers.authorization !== `Bearer ${hub.gate}`)
+      return refuse(response, 401, "RepoNotFound");
     if (url.startsWith(`/api/models/${hub.repo}/revision/`)) {
       const revision = url.slice(`/api/models/${hub.repo}/revision/`.length).replace(/\?.*/, "");
       if (!["main", "refs/pr/1", hub.commit].includes(revision)) return refuse(response, 404, "RevisionNotFound");
@@ -94,20 +111,27 @@ function start(hub, args, { env = {}, flags = [] } = {}) {
   const child = spawn(
     binary,
     ["pull", ...args, "--registry", join(hub.home, "registry.db"), "--models-dir", join(hub.home, "models"), ...flags],
-    { stdio: ["ignore", "pipe", "pipe"], env: { PATH: process.env.PATH, HOME: hub.home, HF_ENDPOINT: hub.url, ...env } },
+    {
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { PATH: process.env.PATH, HOME: hub.home, HF_ENDPOINT: hub.url, ...env },
+    },
   );
   const run = { child, out: "", text: "" };
   const limit = setTimeout(() => child.kill("SIGKILL"), 60_000 * patience);
   child.stdout.on("data", (d) => ((run.out += d), (run.text += d)));
   child.stderr.on("data", (d) => (run.text += d));
-  run.done = new Promise((resolve) => child.on("close", (code, signal) => (clearTimeout(limit), resolve({ ...run, code: code ?? signal }))));
+  run.done = new Promise((resolve) =>
+    child.on("close", (code, signal) => (clearTimeout(limit), resolve({ ...run, code: code ?? signal }))),
+  );
   return run;
 }
 const pull = (hub, args, options) => start(hub, args, options).done;
 
 function models(hub, ...args) {
   const run = { text: "" };
-  const child = spawn(binary, ["models", ...args, "--registry", join(hub.home, "registry.db")], { stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(binary, ["models", ...args, "--registry", join(hub.home, "registry.db")], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
   child.stdout.on("data", (d) => (run.text += d));
   child.stderr.on("data", (d) => (run.text += d));
   return new Promise((resolve) => child.on("close", (code) => resolve({ ...run, code })));
@@ -129,35 +153,45 @@ const assertWhole = (hub, name = "tiny.gguf", bytes = model) => {
   assert.ok(!existsSync(hub.path(`${name}.part`)) && !existsSync(hub.path(`${name}.part.id`)), "no part is left");
 };
 
-hubTest("the only GGUF is pulled, registered and verified", { "tiny.gguf": model, "README.md": Buffer.from("x") }, async (hub) => {
-  const run = await pull(hub, ["hf:org/tiny", "--alias", "t"]);
-  assert.equal(run.code, 0, run.text);
-  assert.match(run.out, /^added tiny: llama/);
-  assertWhole(hub);
-  assert.deepEqual(readdirSync(hub.path()), ["tiny.gguf"]);
-  const verified = await models(hub, "verify", "t");
-  assert.equal(verified.text, "tiny: ok\n");
-  const before = hub.requests.length;
-  const again = await pull(hub, ["hf:org/tiny"]);
-  assert.equal(again.code, 0, again.text);
-  assert.equal(hub.requests.length, before + 1, "what is there is not fetched again");
-});
+hubTest(
+  "the only GGUF is pulled, registered and verified",
+  { "tiny.gguf": model, "README.md": Buffer.from("x") },
+  async (hub) => {
+    const run = await pull(hub, ["hf:org/tiny", "--alias", "t"]);
+    assert.equal(run.code, 0, run.text);
+    assert.match(run.out, /^added tiny: llama/);
+    assertWhole(hub);
+    assert.deepEqual(readdirSync(hub.path()), ["tiny.gguf"]);
+    const verified = await models(hub, "verify", "t");
+    assert.equal(verified.text, "tiny: ok\n");
+    const before = hub.requests.length;
+    const again = await pull(hub, ["hf:org/tiny"]);
+    assert.equal(again.code, 0, again.text);
+    assert.equal(hub.requests.length, before + 1, "what is there is not fetched again");
+  },
+);
 
 hubTest("the token goes to the endpoint alone", { "tiny.gguf": model }, async (hub) => {
   hub.gate = secret;
   const refused = await pull(hub, ["hf:org/tiny"]);
   assert.equal(refused.code, 1);
-  assert.match(refused.text, /org\/tiny: 127\.0\.0\.1 answers 401: there is no such model, or it is private: then set HF_TOKEN to an access token/);
+  assert.match(
+    refused.text,
+    /org\/tiny: 127\.0\.0\.1 answers 401: there is no such model, or it is private: then set HF_TOKEN to an access token/,
+  );
   const wrong = await pull(hub, ["hf:org/tiny"], { env: { HF_TOKEN: "hf_other" } });
   assert.match(wrong.text, /401: there is no such model, or the token gives no access/);
   hub.requests.length = 0;
   const run = await pull(hub, ["hf:org/tiny"], { env: { HF_TOKEN: secret } });
   assert.equal(run.code, 0, run.text);
-  assert.deepEqual(hub.requests.map((r) => [r.where, r.token]), [
-    ["api", `Bearer ${secret}`],
-    ["api", `Bearer ${secret}`],
-    ["cdn", undefined],
-  ]);
+  assert.deepEqual(
+    hub.requests.map((r) => [r.where, r.token]),
+    [
+      ["api", `Bearer ${secret}`],
+      ["api", `Bearer ${secret}`],
+      ["cdn", undefined],
+    ],
+  );
   assert.ok(!run.text.includes(secret) && !wrong.text.includes("hf_other") && !run.text.includes("s3cret"));
 });
 
@@ -181,12 +215,23 @@ hubTest("what the Hub refuses is said", { "tiny.gguf": model }, async (hub) => {
   await says(/org\/none: 127\.0\.0\.1 has no such model \(HTTP 404\)/, "hf:org/none");
   await says(/org\/tiny: 127\.0\.0\.1 has no such revision \(HTTP 404\)/, "hf:org/tiny", "--revision", "v9");
   await says(/no GGUF of the repository matches "Q2_K"/, "hf:org/tiny:Q2_K");
-  for (const bad of ["org/tiny", "hf:tiny", "hf:org/ti ny", "hf:org/..", "hf:../org", "hf:org/tiny:", "hf:org/a/b", "hf:/tiny"])
+  for (const bad of [
+    "org/tiny",
+    "hf:tiny",
+    "hf:org/ti ny",
+    "hf:org/..",
+    "hf:../org",
+    "hf:org/tiny:",
+    "hf:org/a/b",
+    "hf:/tiny",
+  ])
     await says(/expected hf:ORG\/REPO or hf:ORG\/REPO:FILE, not/, bad);
-  hub.onApi = (request, response) => request.url.includes("/resolve/") && response.writeHead(403, { "X-Error-Code": "GatedRepo" }).end();
+  hub.onApi = (request, response) =>
+    request.url.includes("/resolve/") && response.writeHead(403, { "X-Error-Code": "GatedRepo" }).end();
   await says(/tiny\.gguf: access is granted on request only \(HTTP 403\): accept the terms/, "hf:org/tiny");
   assert.deepEqual(readdirSync(hub.path()), [], "no empty part is left");
-  hub.onApi = (request, response) => request.url.includes("/resolve/") && response.writeHead(404, { "X-Error-Code": "EntryNotFound" }).end();
+  hub.onApi = (request, response) =>
+    request.url.includes("/resolve/") && response.writeHead(404, { "X-Error-Code": "EntryNotFound" }).end();
   await says(/tiny\.gguf: 127\.0\.0\.1 has no such file/, "hf:org/tiny");
   hub.onApi = (request, response) => response.end("<html>not JSON");
   await says(/the answer is not a listing/, "hf:org/tiny");
@@ -208,7 +253,8 @@ hubTest("a revision with a slash, pinned to its commit", { "tiny.gguf": model },
 
 hubTest("a lost connection is resumed with Range", { "tiny.gguf": model }, async (hub) => {
   let n = 0;
-  hub.onFile = (request, response, bytes) => n++ < 2 && (sendFile(request, response, bytes, { upTo: n * 4_000_000 }), true);
+  hub.onFile = (request, response, bytes) =>
+    n++ < 2 && (sendFile(request, response, bytes, { upTo: n * 4_000_000 }), true);
   const run = await pull(hub, ["hf:org/tiny"]);
   assert.equal(run.code, 0, run.text);
   assert.match(run.text, /inferd: 127\.0\.0\.1: the connection was lost; trying again in 0\.5 s/);
@@ -248,7 +294,10 @@ hubTest("a server that ignores Range sends all once more", { "tiny.gguf": model 
 
 hubTest("another range than asked for, and 416, start from the beginning", { "tiny.gguf": model }, async (hub) => {
   for (const wrong of [
-    (response, bytes) => response.writeHead(206, { "Content-Range": `bytes 5-${bytes.length - 1}/${bytes.length}` }).end(bytes.subarray(5)),
+    (response, bytes) =>
+      response
+        .writeHead(206, { "Content-Range": `bytes 5-${bytes.length - 1}/${bytes.length}` })
+        .end(bytes.subarray(5)),
     (response) => response.writeHead(206, { "Content-Range": "bytes */1" }).end("x"),
     (response) => response.writeHead(416).end(),
   ]) {
@@ -256,7 +305,7 @@ hubTest("another range than asked for, and 416, start from the beginning", { "ti
     hub.requests.length = 0;
     let n = 0;
     hub.onFile = (request, response, bytes) => {
-      if (n++ === 0) return sendFile(request, response, bytes, { upTo: 3_000_000 }), true;
+      if (n++ === 0) return (sendFile(request, response, bytes, { upTo: 3_000_000 }), true);
       return n === 2 && (wrong(response, bytes), true);
     };
     const run = await pull(hub, ["hf:org/tiny"]);
@@ -292,7 +341,9 @@ hubTest("wrong bytes are deleted", { "tiny.gguf": model, "config.txt": Buffer.fr
     assert.deepEqual(readdirSync(hub.path()), []);
   };
   hub.onFile = (request, response) => (sendFile(request, response, wrong), true);
-  await rejects(/tiny\.gguf: its SHA-256 is not the one that the Hub lists \([0-9a-f]{16}\.\.\.\): the download was deleted, pull again/);
+  await rejects(
+    /tiny\.gguf: its SHA-256 is not the one that the Hub lists \([0-9a-f]{16}\.\.\.\): the download was deleted, pull again/,
+  );
   hub.onFile = (request, response) => (sendFile(request, response, Buffer.concat([model, model])), true);
   await rejects(/the server sends more than the \d+ bytes that it listed/);
   hub.onFile = null;
@@ -344,7 +395,10 @@ hubTest("Ctrl-C keeps the part and says so", { "tiny.gguf": model }, async (hub)
     return true;
   };
   const run = start(hub, ["hf:org/tiny"]);
-  await until(() => existsSync(hub.path("tiny.gguf.part")) && statSync(hub.path("tiny.gguf.part")).size === 2_000_000, "2 MB are there");
+  await until(
+    () => existsSync(hub.path("tiny.gguf.part")) && statSync(hub.path("tiny.gguf.part")).size === 2_000_000,
+    "2 MB are there",
+  );
   run.child.kill("SIGINT");
   const ended = await run.done;
   assert.equal(ended.code, 1);
@@ -367,7 +421,10 @@ hubTest("a second pull waits for the first", { "tiny.gguf": model }, async (hub)
   const first = start(hub, ["hf:org/tiny"]);
   await until(() => held, "the first pull downloads");
   const second = start(hub, ["hf:org/tiny"]);
-  await until(() => second.text.includes("another pull into the same folder is running: waiting for it"), "the second says that it waits");
+  await until(
+    () => second.text.includes("another pull into the same folder is running: waiting for it"),
+    "the second says that it waits",
+  );
   held();
   const [a, b] = await Promise.all([first.done, second.done]);
   assert.equal(a.code, 0, a.text);
@@ -377,71 +434,137 @@ hubTest("a second pull waits for the first", { "tiny.gguf": model }, async (hub)
 
 const names = (...list) => Object.fromEntries(list.map((name, i) => [name, Buffer.from(`not a model ${i}`)]));
 
-hubTest("which GGUF is meant", {
-  ...names("tiny-Q4_K_M.gguf", "tiny-IQ4_K_M.gguf", "tiny-Q4_K_S.gguf", "mmproj-F16.gguf", "sub/tiny-F16.gguf", "README.md"),
-  "tiny-Q8_0.gguf": model,
-}, async (hub) => {
-  const many = await pull(hub, ["hf:org/tiny"]);
-  assert.equal(many.code, 1);
-  assert.match(many.text, /5 models are there: choose one with hf:ORG\/REPO:FILE/);
-  for (const name of ["tiny-Q4_K_M.gguf", "tiny-Q8_0.gguf", "sub/tiny-F16.gguf"]) assert.ok(many.text.includes(`inferd: ${name}\n`));
-  assert.ok(!many.text.includes("mmproj"));
-  const several = await pull(hub, ["hf:org/tiny:*Q4_K*"]);
-  assert.match(several.text, /3 models match \*Q4_K\*/);
-  const run = await pull(hub, ["hf:org/tiny:q8_0"]);
-  assert.equal(run.code, 0, run.text);
-  assertWhole(hub, "tiny-Q8_0.gguf");
-  for (const [wanted, file] of [["Q4_K_M", "tiny-Q4_K_M.gguf"], ["F16", "sub/tiny-F16.gguf"], ["*-IQ4*", "tiny-IQ4_K_M.gguf"], ["mmproj-F16.gguf", "mmproj-F16.gguf"]]) {
-    const one = await pull(hub, [`hf:org/tiny:${wanted}`]);
-    assert.equal(one.code, 1); // not a model: kept, but not registered
-    assert.match(one.text, /is downloaded but not registered: /);
-    assertWhole(hub, file, hub.files[file]);
-  }
-});
+hubTest(
+  "which GGUF is meant",
+  {
+    ...names(
+      "tiny-Q4_K_M.gguf",
+      "tiny-IQ4_K_M.gguf",
+      "tiny-Q4_K_S.gguf",
+      "mmproj-F16.gguf",
+      "sub/tiny-F16.gguf",
+      "README.md",
+    ),
+    "tiny-Q8_0.gguf": model,
+  },
+  async (hub) => {
+    const many = await pull(hub, ["hf:org/tiny"]);
+    assert.equal(many.code, 1);
+    assert.match(many.text, /5 models are there: choose one with hf:ORG\/REPO:FILE/);
+    for (const name of ["tiny-Q4_K_M.gguf", "tiny-Q8_0.gguf", "sub/tiny-F16.gguf"])
+      assert.ok(many.text.includes(`inferd: ${name}\n`));
+    assert.ok(!many.text.includes("mmproj"));
+    const several = await pull(hub, ["hf:org/tiny:*Q4_K*"]);
+    assert.match(several.text, /3 models match \*Q4_K\*/);
+    const run = await pull(hub, ["hf:org/tiny:q8_0"]);
+    assert.equal(run.code, 0, run.text);
+    assertWhole(hub, "tiny-Q8_0.gguf");
+    for (const [wanted, file] of [
+      ["Q4_K_M", "tiny-Q4_K_M.gguf"],
+      ["F16", "sub/tiny-F16.gguf"],
+      ["*-IQ4*", "tiny-IQ4_K_M.gguf"],
+      ["mmproj-F16.gguf", "mmproj-F16.gguf"],
+    ]) {
+      const one = await pull(hub, [`hf:org/tiny:${wanted}`]);
+      assert.equal(one.code, 1); // not a model: kept, but not registered
+      assert.match(one.text, /is downloaded but not registered: /);
+      assertWhole(hub, file, hub.files[file]);
+    }
+  },
+);
 
-hubTest("a split GGUF comes with all parts", names("big-00002-of-00003.gguf", "big-00001-of-00003.gguf", "big-00003-of-00003.gguf", "other-00001-of-00002.gguf"), async (hub) => {
-  const run = await pull(hub, ["hf:org/tiny:big-00001-of-00003.gguf"]);
-  assert.match(run.text, /big-00001-of-00003\.gguf is downloaded but not registered/);
-  assert.deepEqual(readdirSync(hub.path()).sort(), ["big-00001-of-00003.gguf", "big-00002-of-00003.gguf", "big-00003-of-00003.gguf"]);
-  const lost = await pull(hub, ["hf:org/tiny:other*"]);
-  assert.match(lost.text, /other-00001-of-00002\.gguf: the repository has 1 of its 2 parts/);
-});
+hubTest(
+  "a split GGUF comes with all parts",
+  names("big-00002-of-00003.gguf", "big-00001-of-00003.gguf", "big-00003-of-00003.gguf", "other-00001-of-00002.gguf"),
+  async (hub) => {
+    const run = await pull(hub, ["hf:org/tiny:big-00001-of-00003.gguf"]);
+    assert.match(run.text, /big-00001-of-00003\.gguf is downloaded but not registered/);
+    assert.deepEqual(readdirSync(hub.path()).sort(), [
+      "big-00001-of-00003.gguf",
+      "big-00002-of-00003.gguf",
+      "big-00003-of-00003.gguf",
+    ]);
+    const lost = await pull(hub, ["hf:org/tiny:other*"]);
+    assert.match(lost.text, /other-00001-of-00002\.gguf: the repository has 1 of its 2 parts/);
+  },
+);
 
 const hf = "tests/golden/arch/llama/hf";
-hubTest("a Hugging Face folder is pulled, registered and verified", Object.fromEntries(readdirSync(hf).map((name) => [name, readFileSync(join(hf, name))])), async (hub) => {
-  const run = await pull(hub, ["hf:org/tiny", "--alias", "t"]);
-  assert.equal(run.code, 0, run.text);
-  assert.match(run.out, /^added tiny: llama/);
-  assert.deepEqual(readdirSync(hub.path()).sort(), readdirSync(hf).sort());
-  assert.equal((await models(hub, "verify", "t")).text, "tiny: ok\n");
-});
+hubTest(
+  "a Hugging Face folder is pulled, registered and verified",
+  Object.fromEntries(readdirSync(hf).map((name) => [name, readFileSync(join(hf, name))])),
+  async (hub) => {
+    const run = await pull(hub, ["hf:org/tiny", "--alias", "t"]);
+    assert.equal(run.code, 0, run.text);
+    assert.match(run.out, /^added tiny: llama/);
+    assert.deepEqual(readdirSync(hub.path()).sort(), readdirSync(hf).sort());
+    assert.equal((await models(hub, "verify", "t")).text, "tiny: ok\n");
+  },
+);
 
-hubTest("a Hugging Face folder comes with what belongs to it", {
-  ...names("config.json", "generation_config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json",
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
-  ...names("pytorch_model.bin", "README.md", "consolidated.safetensors", "onnx/model.safetensors", "tiny.gguf", "preprocessor.py"),
-}, async (hub) => {
-  const run = await pull(hub, ["hf:org/tiny"]);
-  assert.match(run.text, /org\/tiny is downloaded but not registered/);
-  assert.deepEqual(readdirSync(hub.path()).sort(), ["chat_template.jinja", "config.json", "generation_config.json", "model-00001-of-00002.safetensors",
-    "model-00002-of-00002.safetensors", "model.safetensors.index.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]);
-  // A small file with other bytes than its git hash says.
-  rmSync(hub.path("config.json"));
-  hub.listed["config.json"] = { blobId: "a".repeat(40) };
-  const wrong = await pull(hub, ["hf:org/tiny"]);
-  assert.match(wrong.text, /config\.json: its git hash is not the one that the Hub lists/);
-  assert.ok(!existsSync(hub.path("config.json")));
-  // What an earlier revision had and this one has not is named.
-  delete hub.listed["config.json"];
-  delete hub.files["chat_template.jinja"];
-  const stranger = await pull(hub, ["hf:org/tiny"]);
-  assert.match(stranger.text, /chat_template\.jinja is not part of this revision: remove it/);
-});
+hubTest(
+  "a Hugging Face folder comes with what belongs to it",
+  {
+    ...names(
+      "config.json",
+      "generation_config.json",
+      "model-00001-of-00002.safetensors",
+      "model-00002-of-00002.safetensors",
+      "model.safetensors.index.json",
+      "tokenizer.json",
+      "tokenizer_config.json",
+      "special_tokens_map.json",
+      "chat_template.jinja",
+    ),
+    ...names(
+      "pytorch_model.bin",
+      "README.md",
+      "consolidated.safetensors",
+      "onnx/model.safetensors",
+      "tiny.gguf",
+      "preprocessor.py",
+    ),
+  },
+  async (hub) => {
+    const run = await pull(hub, ["hf:org/tiny"]);
+    assert.match(run.text, /org\/tiny is downloaded but not registered/);
+    assert.deepEqual(readdirSync(hub.path()).sort(), [
+      "chat_template.jinja",
+      "config.json",
+      "generation_config.json",
+      "model-00001-of-00002.safetensors",
+      "model-00002-of-00002.safetensors",
+      "model.safetensors.index.json",
+      "special_tokens_map.json",
+      "tokenizer.json",
+      "tokenizer_config.json",
+    ]);
+    // A small file with other bytes than its git hash says.
+    rmSync(hub.path("config.json"));
+    hub.listed["config.json"] = { blobId: "a".repeat(40) };
+    const wrong = await pull(hub, ["hf:org/tiny"]);
+    assert.match(wrong.text, /config\.json: its git hash is not the one that the Hub lists/);
+    assert.ok(!existsSync(hub.path("config.json")));
+    // What an earlier revision had and this one has not is named.
+    delete hub.listed["config.json"];
+    delete hub.files["chat_template.jinja"];
+    const stranger = await pull(hub, ["hf:org/tiny"]);
+    assert.match(stranger.text, /chat_template\.jinja is not part of this revision: remove it/);
+  },
+);
 
 hubTest("names that would leave the folder are not taken", { "README.md": Buffer.from("x") }, async (hub) => {
   const bytes = Buffer.from("evil");
   const lfs = { sha256: sha256(bytes), size: bytes.length };
-  hub.rows = ["../evil.gguf", "/evil.gguf", "a/../../evil.gguf", "a//evil.gguf", "ev\u0001il.gguf", "a\\evil.gguf", "./evil.gguf"].map((rfilename) => ({ rfilename, lfs }));
+  hub.rows = [
+    "../evil.gguf",
+    "/evil.gguf",
+    "a/../../evil.gguf",
+    "a//evil.gguf",
+    "ev\u0001il.gguf",
+    "a\\evil.gguf",
+    "./evil.gguf",
+  ].map((rfilename) => ({ rfilename, lfs }));
   for (const args of [["hf:org/tiny"], ["hf:org/tiny:../evil.gguf"], ["hf:org/tiny:*evil*"]]) {
     const run = await pull(hub, args);
     assert.equal(run.code, 1);

@@ -38,7 +38,8 @@ test("a key cannot guess another key's prompt", async () => {
   await serving(["--api-key-file", keys], async (server) => {
     const rng = random(5);
     for (const at of [5, 16, 21, 32, 40]) {
-      const secret = randomPrompt(rng, 48), control = randomPrompt(rng, 48);
+      const secret = randomPrompt(rng, 48),
+        control = randomPrompt(rng, 48);
       assert.equal(await cached(server, secret, "sk-alice"), 0);
       const found = await guess(server, secret, at, "sk-bob");
       // What Bob sees of Alice's prompt is what he sees of one that nobody has sent.
@@ -72,8 +73,14 @@ test("cache_salt parts the requests of one key, on every endpoint; prompt_cache_
 
     const text = "The same question, long enough for more than one block of the cache, comes again and again.";
     const ask = {
-      "/v1/chat/completions": [{ messages: user(text), max_tokens: 1 }, (b) => b.usage.prompt_tokens_details.cached_tokens],
-      "/v1/responses": [{ input: text, max_output_tokens: 1, store: false }, (b) => b.usage.input_tokens_details.cached_tokens],
+      "/v1/chat/completions": [
+        { messages: user(text), max_tokens: 1 },
+        (b) => b.usage.prompt_tokens_details.cached_tokens,
+      ],
+      "/v1/responses": [
+        { input: text, max_output_tokens: 1, store: false },
+        (b) => b.usage.input_tokens_details.cached_tokens,
+      ],
       "/v1/messages": [{ messages: user(text), max_tokens: 1 }, (b) => b.usage.cache_read_input_tokens],
     };
     for (const [path, [body, read]] of Object.entries(ask)) {
@@ -129,7 +136,9 @@ test("a resumed stream keeps its salt", async () => {
     const whole = await (await post(server, "/v1/completions", { ...body, stream: false }, as("sk-alice"))).json();
     const cut = new AbortController();
     const response = await post(server, "/v1/completions", body, { ...as("sk-alice"), signal: cut.signal });
-    let id, text = "", buffer = "";
+    let id,
+      text = "",
+      buffer = "";
     for await (const bytes of response.body) {
       buffer += new TextDecoder().decode(bytes);
       if (buffer.split("\n\n").length > 5) break;
@@ -139,7 +148,9 @@ test("a resumed stream keeps its salt", async () => {
       id = /^id: (.*)$/m.exec(frame)[1];
       text += JSON.parse(/^data: (.*)$/m.exec(frame)[1]).choices[0].text;
     }
-    const again = await post(server, "/v1/completions", body, { headers: { ...as("sk-alice").headers, "Last-Event-ID": id } });
+    const again = await post(server, "/v1/completions", body, {
+      headers: { ...as("sk-alice").headers, "Last-Event-ID": id },
+    });
     assert.equal(again.status, 200, await again.clone().text());
     for await (const event of sse(again)) text += event.choices?.[0]?.text ?? "";
     assert.equal(text, whole.choices[0].text);
@@ -181,7 +192,8 @@ test("a request's deadline ends it with 504, or its stream with an error frame",
   await serving(["--keepalive-ms", "50"], async (server) => {
     await check504(await post(server, "/v1/completions", endless, timeout(300)));
     const stream = await post(server, "/v1/completions", { ...endless, stream: true }, timeout(1500));
-    if (stream.status !== 200) await check504(stream); // a machine so busy that no token came
+    if (stream.status !== 200)
+      await check504(stream); // a machine so busy that no token came
     else {
       const events = [];
       for await (const event of sse(stream)) events.push(event);
@@ -190,13 +202,29 @@ test("a request's deadline ends it with 504, or its stream with an error frame",
       assert.ok(events.indexOf(failed) >= events.length - 2, "the stream ends there");
       assert.ok(events[0].choices[0].text.length, "tokens came before it");
     }
-    const anthropic = await post(server, "/v1/messages", { model, messages: user("x"), max_tokens: 3900, top_k: 50, temperature: 1 }, timeout(1));
+    const anthropic = await post(
+      server,
+      "/v1/messages",
+      { model, messages: user("x"), max_tokens: 3900, top_k: 50, temperature: 1 },
+      timeout(1),
+    );
     assert.equal(anthropic.status, 504);
     assert.equal((await anthropic.json()).error.type, "timeout_error");
-    await check504(await post(server, "/v1/embeddings", { model, input: Array(500).fill("many words ".repeat(50)) }, timeout(50)));
-    await until(async () => (await metrics(server)).get("inferd_kv_blocks_free") === (await metrics(server)).get("inferd_kv_blocks"), "all is free");
+    await check504(
+      await post(server, "/v1/embeddings", { model, input: Array(500).fill("many words ".repeat(50)) }, timeout(50)),
+    );
+    await until(
+      async () =>
+        (await metrics(server)).get("inferd_kv_blocks_free") === (await metrics(server)).get("inferd_kv_blocks"),
+      "all is free",
+    );
     assert.ok((await metrics(server)).get("inferd_overdue_total") >= 1);
-    await until(async () => (await metrics(server)).get('inferd_http_requests_total{route="/v1/completions",method="POST",code="504"}') >= 1, "it is counted");
+    await until(
+      async () =>
+        (await metrics(server)).get('inferd_http_requests_total{route="/v1/completions",method="POST",code="504"}') >=
+        1,
+      "it is counted",
+    );
     const ok = await post(server, "/v1/completions", { ...endless, max_tokens: 2 }, timeout(60000));
     assert.equal(ok.status, 200);
   });
@@ -238,18 +266,22 @@ const dear = (then) => ({
   max_tokens: 400,
   seed: 0,
   structured_outputs: {
-    grammar: [`root ::= ${ways.join(" | ")}`, ...ways.map((w, i) => `${w} ::= [a-z ] ${w} ${then} | "~${i}"`)].join("\n"),
+    grammar: [`root ::= ${ways.join(" | ")}`, ...ways.map((w, i) => `${w} ::= [a-z ] ${w} ${then} | "~${i}"`)].join(
+      "\n",
+    ),
   },
 });
 
 test("a grammar whose masks are dear holds nobody else", async () => {
   await serving([], async (server) => {
-    let stop = false, n = 0;
+    let stop = false,
+      n = 0;
     const cut = new AbortController();
     const other = (async () => {
       for (let seed = 0; !stop; seed++) {
         const body = { ...endless, prompt: "Once " + seed, seed, stream: true };
-        for await (const event of sse(await post(server, "/v1/completions", body, { signal: cut.signal }))) n += event.choices ? 1 : 0;
+        for await (const event of sse(await post(server, "/v1/completions", body, { signal: cut.signal })))
+          n += event.choices ? 1 : 0;
       }
     })().catch((e) => e.name === "AbortError" || Promise.reject(e));
     try {

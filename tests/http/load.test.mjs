@@ -5,7 +5,8 @@ import { metrics, modelName, patience, post, random, randomPrompt, sse, startSer
 
 const clients = Number(process.env.LOAD_CLIENTS ?? 256);
 // Sanitizer builds run the same clients with shorter texts.
-const longestPrompt = patience > 1 ? 200 : 800, longestAnswer = patience > 1 ? 40 : 120;
+const longestPrompt = patience > 1 ? 200 : 800,
+  longestAnswer = patience > 1 ? 40 : 120;
 
 // Where each client is, for the message when one hangs.
 const places = new Map();
@@ -16,15 +17,24 @@ async function client(server, i, counts) {
   const controller = new AbortController();
   const maxTokens = rng.int(8, longestAnswer);
   const body = {
-    model: modelName, prompt: randomPrompt(rng, rng.int(10, longestPrompt)), max_tokens: maxTokens, stream: true,
-    seed: i, temperature: 1, ignore_eos: rng.next() < 0.5, stream_options: { include_usage: true },
+    model: modelName,
+    prompt: randomPrompt(rng, rng.int(10, longestPrompt)),
+    max_tokens: maxTokens,
+    stream: true,
+    seed: i,
+    temperature: 1,
+    ignore_eos: rng.next() < 0.5,
+    stream_options: { include_usage: true },
   };
   try {
     places.set(i, `waits for its headers (vanish ${vanish})`);
     const response = await post(server, "/v1/completions", body, { signal: controller.signal });
     counts.statuses[response.status] = (counts.statuses[response.status] ?? 0) + 1;
     if (response.status !== 200) return;
-    let chunks = 0, finish = null, done = false, usage = null;
+    let chunks = 0,
+      finish = null,
+      done = false,
+      usage = null;
     // Who vanishes does not look back: a body that fetch had read whole when it was aborted may never
     // end (Node 20), neither on the next read nor on the iterator's return.
     const leave = () => {
@@ -60,14 +70,26 @@ async function client(server, i, counts) {
 test(`${clients} streaming clients, a tenth of them vanishing`, async () => {
   // Two of the longest sequences fill this cache.
   const cacheTokens = 2 * (longestPrompt + longestAnswer) + 160;
-  const server = await startServer(["--kv-cache-tokens", `${cacheTokens}`, "--max-sequences", "64", "--max-queue", "512", "--max-connections", "600"]);
+  const server = await startServer([
+    "--kv-cache-tokens",
+    `${cacheTokens}`,
+    "--max-sequences",
+    "64",
+    "--max-queue",
+    "512",
+    "--max-connections",
+    "600",
+  ]);
   try {
     const counts = { statuses: {}, finished: 0, vanished: 0 };
     const all = Promise.all(Array.from({ length: clients }, (_, i) => client(server, i, counts)));
     let limit;
-    const late = new Promise((_, reject) => (limit = setTimeout(() => {
-      reject(new Error(`clients that hang: ${[...places].map(([i, text]) => `${i} ${text}`).join("; ")}`));
-    }, 120_000 * patience)));
+    const late = new Promise(
+      (_, reject) =>
+        (limit = setTimeout(() => {
+          reject(new Error(`clients that hang: ${[...places].map(([i, text]) => `${i} ${text}`).join("; ")}`));
+        }, 120_000 * patience)),
+    );
     await Promise.race([all, late]).finally(() => clearTimeout(limit));
     assert.equal(counts.finished + counts.vanished, clients, JSON.stringify(counts));
     assert.ok(counts.vanished > clients / 30, "some vanished");
@@ -80,7 +102,9 @@ test(`${clients} streaming clients, a tenth of them vanishing`, async () => {
     assert.equal(end.get("inferd_kv_blocks_free"), end.get("inferd_kv_blocks"), "all blocks are free");
     assert.equal(end.get("inferd_pool_check_failures_total"), 0);
     assert.ok(end.get("inferd_preemptions_total") > 0, "the cache was too small");
-    console.log(`# ${counts.finished} finished, ${counts.vanished} vanished, ${end.get("inferd_preemptions_total")} preemptions`);
+    console.log(
+      `# ${counts.finished} finished, ${counts.vanished} vanished, ${end.get("inferd_preemptions_total")} preemptions`,
+    );
   } finally {
     const how = await server.stop();
     assert.deepEqual(how, { code: 0, signal: null }, server.stderr.slice(-4000));

@@ -34,7 +34,12 @@ test("streams the events in their order", async () => {
   stream.on("streamEvent", (e) => types.at(-1) !== e.type && types.push(e.type));
   const m = await stream.finalMessage();
   assert.deepEqual(types, [
-    "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop",
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
   ]);
   assert.equal(m.content[0].text, whole.content[0].text);
   assert.equal(m.stop_reason, whole.stop_reason);
@@ -44,7 +49,11 @@ test("streams the events in their order", async () => {
 test("a stop sequence ends the answer and is named", async () => {
   const whole = await client.messages.create({ ...ask, messages: user("Tell me a story.") });
   const word = whole.content[0].text.split(" ")[4];
-  const m = await client.messages.create({ ...ask, messages: user("Tell me a story."), stop_sequences: [word, "never said"] });
+  const m = await client.messages.create({
+    ...ask,
+    messages: user("Tell me a story."),
+    stop_sequences: [word, "never said"],
+  });
   assert.equal(m.stop_reason, "stop_sequence");
   assert.equal(m.stop_sequence, word);
   assert.ok(whole.content[0].text.startsWith(m.content[0].text));
@@ -62,7 +71,9 @@ test("system, blocks and tool results reach the prompt", async () => {
   assert.ok(plain > 0);
   assert.ok((await count({ system: "Be brief.", messages: user("Hello!") })) > plain);
   assert.equal(
-    await count({ messages: [{ role: "user", content: [{ type: "text", text: "Hello!", cache_control: { type: "ephemeral" } }] }] }),
+    await count({
+      messages: [{ role: "user", content: [{ type: "text", text: "Hello!", cache_control: { type: "ephemeral" } }] }],
+    }),
     plain,
   );
   const m = await client.messages.create({ ...ask, messages: user("Hello!") });
@@ -82,7 +93,13 @@ test("a tool is used with arguments by its schema, and its result goes back", as
       },
     },
   ];
-  const body = { ...ask, max_tokens: 200, tools, tool_choice: { type: "tool", name: "get_weather" }, messages: user("How warm is it in Rome?") };
+  const body = {
+    ...ask,
+    max_tokens: 200,
+    tools,
+    tool_choice: { type: "tool", name: "get_weather" },
+    messages: user("How warm is it in Rome?"),
+  };
   const m = await client.messages.create(body);
   const use = m.content.at(-1);
   assert.equal(m.stop_reason, "tool_use");
@@ -121,11 +138,22 @@ test("errors are Anthropic's", async () => {
   const wrong = [
     [{ messages: user("x") }, "max_tokens"],
     [{ max_tokens: 4, messages: [{ role: "system", content: "x" }] }, "messages[0].role"],
-    [{ max_tokens: 4, messages: [{ role: "user", content: [{ type: "image", source: {} }] }] }, "messages[0].content[0].type"],
+    [
+      { max_tokens: 4, messages: [{ role: "user", content: [{ type: "image", source: {} }] }] },
+      "messages[0].content[0].type",
+    ],
     [{ max_tokens: 4, messages: user("x"), stop_sequences: [""] }, "stop_sequences[0]"],
     [{ max_tokens: 4, messages: user("x"), stop_sequences: ["y", "x".repeat(4097)] }, "stop_sequences[1]"],
     [{ max_tokens: 4, messages: user("x"), tools: [[1]] }, "tools[0]"],
-    [{ max_tokens: 4, messages: user("x"), tools: [{ name: "f", input_schema: {} }], tool_choice: { type: "auto", name: "f" } }, "tool_choice.name"],
+    [
+      {
+        max_tokens: 4,
+        messages: user("x"),
+        tools: [{ name: "f", input_schema: {} }],
+        tool_choice: { type: "auto", name: "f" },
+      },
+      "tool_choice.name",
+    ],
     [{ max_tokens: 4, messages: user([{ type: "text", text: "x", content: "y" }]) }, "messages[0].content[0].content"],
     [{ max_tokens: 4, messages: user("x"), system: [{ type: "text", text: "x", input: {} }] }, "system[0].input"],
     [{ max_tokens: 4, messages: user("x"), thinking: { type: "enabled", budget_tokens: 1024 } }, "thinking"],

@@ -4,7 +4,19 @@
 import assert from "node:assert/strict";
 import { readFileSync, statSync } from "node:fs";
 import { test } from "node:test";
-import { chat, complete, metrics, modelFile, random, randomPrompt, serving, startServer, streamed, until, user } from "./server.mjs";
+import {
+  chat,
+  complete,
+  metrics,
+  modelFile,
+  random,
+  randomPrompt,
+  serving,
+  startServer,
+  streamed,
+  until,
+  user,
+} from "./server.mjs";
 
 process.env.METALSIM_MODE ??= "plain"; // without the checks of every access: those are the op tests'
 process.env.METALSIM_WORKERS ??= "2";
@@ -14,7 +26,8 @@ const metal = ["--backend", "metal"];
 const cpu = ["--backend", "cpu", "--activation-bits", "16"];
 
 const llamaKey = (name) => {
-  const file = readFileSync(modelFile), at = file.indexOf(`llama.${name}`);
+  const file = readFileSync(modelFile),
+    at = file.indexOf(`llama.${name}`);
   return file.readUInt32LE(at + `llama.${name}`.length + 4); // type, then the value
 };
 const nLayers = llamaKey("block_count");
@@ -35,19 +48,26 @@ const prompts = ["The capital of France is", "Once upon a time", "def add(a, b):
 
 test("greedy tokens are those of the CPU backend", async () => {
   const ask = (server) =>
-    Promise.all(prompts.map((prompt) => complete(server, { prompt, max_tokens: 24, temperature: 0, logprobs: 1, ignore_eos: true })));
-  const want = await serving(cpu, ask), got = await serving(metal, ask);
+    Promise.all(
+      prompts.map((prompt) =>
+        complete(server, { prompt, max_tokens: 24, temperature: 0, logprobs: 1, ignore_eos: true }),
+      ),
+    );
+  const want = await serving(cpu, ask),
+    got = await serving(metal, ask);
   for (let i = 0; i < prompts.length; i++) {
     assert.deepEqual(got[i].logprobs.tokens, want[i].logprobs.tokens, prompts[i]);
     got[i].logprobs.token_logprobs.forEach((p, k) =>
-      assert.ok(Math.abs(p - want[i].logprobs.token_logprobs[k]) < 0.01, `${prompts[i]}: token ${k}`));
+      assert.ok(Math.abs(p - want[i].logprobs.token_logprobs[k]) < 0.01, `${prompts[i]}: token ${k}`),
+    );
   }
 });
 
 test("a chat is streamed, as the CPU backend says it", async () => {
   const request = { messages: user("Tell me a story."), max_tokens: 16, temperature: 0 };
   const ask = (server) => streamed(server, request);
-  const want = await serving(cpu, ask), got = await serving(metal, ask);
+  const want = await serving(cpu, ask),
+    got = await serving(metal, ask);
   assert.equal(got.text, want.text);
   assert.ok(got.done && got.chunks.length > 4, "token by token");
 });
@@ -75,13 +95,20 @@ test("eight at once are each alone, byte for byte", async () => {
     for (const request of eight) result.push(await one(server, request));
     return result;
   });
-  const together = await serving([...metal, "--prefix-cache", "off"], (server) => Promise.all(eight.map((r) => one(server, r))));
+  const together = await serving([...metal, "--prefix-cache", "off"], (server) =>
+    Promise.all(eight.map((r) => one(server, r))),
+  );
   assert.deepEqual(together, alone);
 });
 
 test("on prefix hits and after preemption they are the same", async () => {
   // Two that begin in a block each and grow to three: more than five blocks hold.
-  const growing = Array.from({ length: 2 }, (_, i) => ({ ...eight[0], prompt: randomPrompt(rng, 14), max_tokens: 22, seed: i }));
+  const growing = Array.from({ length: 2 }, (_, i) => ({
+    ...eight[0],
+    prompt: randomPrompt(rng, 14),
+    max_tokens: 22,
+    seed: i,
+  }));
   await serving([...metal, "--kv-cache-tokens", "80"], async (server) => {
     const one = async (request) => JSON.stringify(await complete(server, request));
     const together = await Promise.all(growing.map(one));
@@ -90,7 +117,9 @@ test("on prefix hits and after preemption they are the same", async () => {
     for (let i = 0; i < 2; i++) assert.equal(await one(growing[i]), together[i]);
     assert.equal(await one(eight[7]), alone[7]);
     assert.equal(await one(eight[7]), alone[7]);
-    const hits = (await metrics(server)).get("inferd_prefix_cache_hit_tokens_total") - m.get("inferd_prefix_cache_hit_tokens_total");
+    const hits =
+      (await metrics(server)).get("inferd_prefix_cache_hit_tokens_total") -
+      m.get("inferd_prefix_cache_hit_tokens_total");
     assert.ok(hits >= 16, `${hits} tokens of its prompt were cached`);
   });
 });
@@ -99,7 +128,9 @@ test("a decode step runs exactly the kernels that it needs, as it was encoded ah
   await serving([...metal, "--prefix-cache", "off"], async (server) => {
     const ask = (max_tokens) => complete(server, { prompt: shared, max_tokens, temperature: 0, ignore_eos: true });
     const readByProducts = (m) => m.get('inferd_kernel_read_bytes_total{backend="metal",kernel="linear_vector"}') ?? 0;
-    const seen = [kernels(await metrics(server))], steps = [], read = [];
+    const seen = [kernels(await metrics(server))],
+      steps = [],
+      read = [];
     for (const n of [3, 13]) {
       const before = await metrics(server);
       await ask(n);
@@ -107,11 +138,16 @@ test("a decode step runs exactly the kernels that it needs, as it was encoded ah
       seen.push(kernels(after));
       read.push(readByProducts(after) - readByProducts(before));
       steps.push(after.get("inferd_steps_total") - before.get("inferd_steps_total"));
-      assert.equal(after.get("inferd_steps_ahead_total") - before.get("inferd_steps_ahead_total"), n - 1, "all but the prompt's step");
+      assert.equal(
+        after.get("inferd_steps_ahead_total") - before.get("inferd_steps_ahead_total"),
+        n - 1,
+        "all but the prompt's step",
+      );
       assert.equal(after.get("inferd_steps_ahead_dropped_total"), 0, "its end was foreseen");
     }
     assert.deepEqual(steps, [3, 13]);
-    const short = difference(seen[0], seen[1]), long = difference(seen[1], seen[2]);
+    const short = difference(seen[0], seen[1]),
+      long = difference(seen[1], seen[2]);
     const decode = difference(new Map(Object.entries(short)), new Map(Object.entries(long)));
     // Ten decode steps. A layer: norm and QKV, rope and store, attention in two passes, its output, norm
     // and gate and up, down; then the last norm, the head, and the greedy token.
@@ -128,7 +164,10 @@ test("a decode step runs exactly the kernels that it needs, as it was encoded ah
     // Every weight is read once: the file is little else.
     const share = (read[1] - read[0]) / 10 / statSync(modelFile).size;
     assert.ok(share > 0.95 && share < 1.02, `${share} of the file a step`);
-    assert.ok(!("attention_prefill" in decode) && short.attention_prefill === nLayers, "the prompt's step is the other kind");
+    assert.ok(
+      !("attention_prefill" in decode) && short.attention_prefill === nLayers,
+      "the prompt's step is the other kind",
+    );
   });
 });
 
@@ -142,7 +181,12 @@ test("the device's memory is flat", async () => {
     const start = await bytes();
     assert.ok(start > 15e6, "the weights are in it");
     for (let i = 0; i < nRequests / 10; i++) {
-      const requests = Array.from({ length: 10 }, (_, k) => ({ prompt: randomPrompt(rng, 1 + (k % 3)), max_tokens: 1 + (k % 2), temperature: k % 3, seed: 1 }));
+      const requests = Array.from({ length: 10 }, (_, k) => ({
+        prompt: randomPrompt(rng, 1 + (k % 3)),
+        max_tokens: 1 + (k % 2),
+        temperature: k % 3,
+        seed: 1,
+      }));
       await Promise.all(requests.map((r) => complete(server, r)));
       assert.equal(await bytes(), start, `after ${10 * (i + 1)} requests`);
     }
@@ -197,5 +241,6 @@ for (const kind of ["oom", "lost"])
         const counted = 'inferd_http_requests_total{route="/v1/chat/completions",method="POST",code="500"}';
         const expected = later.status === 500 ? 3 : 2;
         await until(async () => (await metrics(server)).get(counted) === expected, `${expected} answers with 500`);
-      }));
+      }),
+    );
   });

@@ -5,7 +5,8 @@ import { test } from "node:test";
 import { readdirSync } from "node:fs";
 import { startServer, streamed, user } from "./server.mjs";
 
-const golden = "tests/golden/arch", together = 4;
+const golden = "tests/golden/arch",
+  together = 4;
 const names = readdirSync(golden).filter((name) => !name.includes("."));
 const flags = ["--kv-cache-tokens", "512", "--context-length", "64", "--max-sequences", "4"];
 
@@ -18,7 +19,10 @@ async function check(server, name) {
   const answers = [];
   for (const model of models(name)) {
     const answer = await streamed(server, {
-      model: model.name, messages: user("Tell me a story."), max_tokens: 20, temperature: 0,
+      model: model.name,
+      messages: user("Tell me a story."),
+      max_tokens: 20,
+      temperature: 0,
       stream_options: { include_usage: true },
     });
     assert.ok(answer.done);

@@ -30,9 +30,19 @@ test("a completion's prompt has them", async () => {
   assert.equal(scored.choices[0].text, nul);
   assert.equal(scored.choices[0].logprobs.tokens.filter((t) => t === "\u0000").length, 3);
   const many = await ask("/v1/completions", { prompt: [nul, "x"], max_tokens: 0, echo: true });
-  assert.deepEqual(many.choices.map((c) => c.text), [nul, "x"]);
-  const byIds = await ask("/v1/completions", { prompt: (await ask("/tokenize", { prompt: nul })).tokens, max_tokens: 8, temperature: 0 });
-  assert.equal((await ask("/v1/completions", { prompt: nul, max_tokens: 8, temperature: 0 })).choices[0].text, byIds.choices[0].text);
+  assert.deepEqual(
+    many.choices.map((c) => c.text),
+    [nul, "x"],
+  );
+  const byIds = await ask("/v1/completions", {
+    prompt: (await ask("/tokenize", { prompt: nul })).tokens,
+    max_tokens: 8,
+    temperature: 0,
+  });
+  assert.equal(
+    (await ask("/v1/completions", { prompt: nul, max_tokens: 8, temperature: 0 })).choices[0].text,
+    byIds.choices[0].text,
+  );
 });
 
 test("so have messages of every protocol", async () => {
@@ -44,17 +54,33 @@ test("so have messages of every protocol", async () => {
   const short = { max_tokens: 1, messages: user(nul) };
   assert.equal((await ask("/v1/chat/completions", short)).usage.prompt_tokens, n);
   assert.equal((await ask("/v1/messages/count_tokens", { messages: user(nul) })).input_tokens, n);
-  assert.equal((await ask("/v1/messages/count_tokens", { messages: user([{ type: "text", text: nul }]) })).input_tokens, n);
-  assert.equal((await ask("/api/chat", { messages: user(nul), stream: false, options: { num_predict: 1 } })).prompt_eval_count, n);
-  assert.equal((await ask("/api/generate", { prompt: nul, stream: false, options: { num_predict: 1 } })).prompt_eval_count, n);
-  const continued = await ask("/v1/inferd/render", { messages: [...user("x"), { role: "assistant", content: nul }], continue_final_message: true, add_generation_prompt: false });
+  assert.equal(
+    (await ask("/v1/messages/count_tokens", { messages: user([{ type: "text", text: nul }]) })).input_tokens,
+    n,
+  );
+  assert.equal(
+    (await ask("/api/chat", { messages: user(nul), stream: false, options: { num_predict: 1 } })).prompt_eval_count,
+    n,
+  );
+  assert.equal(
+    (await ask("/api/generate", { prompt: nul, stream: false, options: { num_predict: 1 } })).prompt_eval_count,
+    n,
+  );
+  const continued = await ask("/v1/inferd/render", {
+    messages: [...user("x"), { role: "assistant", content: nul }],
+    continue_final_message: true,
+    add_generation_prompt: false,
+  });
   assert.ok(continued.prompt.endsWith(nul.trimEnd()), JSON.stringify(continued.prompt));
 });
 
 test("embeddings differ by them", async () => {
   const { data, usage } = await ask("/v1/embeddings", { input: ["ab", nul] });
   assert.notDeepEqual(data[0].embedding, data[1].embedding);
-  assert.equal(usage.prompt_tokens, (await ask("/tokenize", { prompt: "ab" })).count + (await ask("/tokenize", { prompt: nul })).count);
+  assert.equal(
+    usage.prompt_tokens,
+    (await ask("/tokenize", { prompt: "ab" })).count + (await ask("/tokenize", { prompt: nul })).count,
+  );
 });
 
 test("stored responses keep them, and go on from them", async () => {

@@ -15,7 +15,10 @@ const options = { temperature: 0, num_predict: 40 };
 
 test("says what is there", async () => {
   const { models } = await client.list();
-  assert.deepEqual(models.map((m) => m.name), [modelName]);
+  assert.deepEqual(
+    models.map((m) => m.name),
+    [modelName],
+  );
   assert.equal(models[0].details.family, "llama");
   const { models: running } = await client.ps();
   assert.ok(running[0].context_length > 0);
@@ -29,8 +32,11 @@ test("says what is there", async () => {
 test("chats, at once and in lines, as over OpenAI's protocol", async () => {
   const whole = await client.chat({ model: modelName, messages: user("Hello!"), options });
   assert.ok(whole.done && ["stop", "length"].includes(whole.done_reason));
-  assert.ok(whole.eval_count > 0 && whole.eval_duration > 0 && whole.prompt_eval_duration > 0 && whole.total_duration > 0);
-  let text = "", last;
+  assert.ok(
+    whole.eval_count > 0 && whole.eval_duration > 0 && whole.prompt_eval_duration > 0 && whole.total_duration > 0,
+  );
+  let text = "",
+    last;
   for await (const part of await client.chat({ model: modelName, messages: user("Hello!"), options, stream: true })) {
     text += part.message.content;
     last = part;
@@ -42,10 +48,16 @@ test("chats, at once and in lines, as over OpenAI's protocol", async () => {
 });
 
 test("curl without a content type streams by default", async () => {
-  const r = await fetch(`${server.url}/api/chat`, { method: "POST", body: JSON.stringify({ model: modelName, messages: user("Hi"), options }) });
+  const r = await fetch(`${server.url}/api/chat`, {
+    method: "POST",
+    body: JSON.stringify({ model: modelName, messages: user("Hi"), options }),
+  });
   assert.equal(r.headers.get("content-type"), "application/x-ndjson");
   assert.ok(Number(r.headers.get("x-ratelimit-limit-requests")) > 0);
-  const lines = (await r.text()).trim().split("\n").map((l) => JSON.parse(l));
+  const lines = (await r.text())
+    .trim()
+    .split("\n")
+    .map((l) => JSON.parse(l));
   assert.ok(lines.length > 2 && lines.at(-1).done);
 });
 
@@ -60,12 +72,27 @@ test("generates from a prompt, templated or raw", async () => {
 });
 
 test("tools and formats hold", async () => {
-  const parameters = { type: "object", properties: { city: { type: "string", maxLength: 8 } }, required: ["city"], additionalProperties: false };
+  const parameters = {
+    type: "object",
+    properties: { city: { type: "string", maxLength: 8 } },
+    required: ["city"],
+    additionalProperties: false,
+  };
   const tools = [{ type: "function", function: { name: "get_weather", description: "Weather", parameters } }];
   const called = await client.chat({ model: modelName, messages: user("Weather?"), tools, options });
   for (const call of called.message.tool_calls ?? []) assert.deepEqual(Object.keys(call.function.arguments), ["city"]);
-  const format = { type: "object", properties: { age: { type: "integer", minimum: 1, maximum: 99 } }, required: ["age"], additionalProperties: false };
-  const formed = await client.chat({ model: modelName, messages: user("How old?"), format, options: { ...options, num_predict: 100 } });
+  const format = {
+    type: "object",
+    properties: { age: { type: "integer", minimum: 1, maximum: 99 } },
+    required: ["age"],
+    additionalProperties: false,
+  };
+  const formed = await client.chat({
+    model: modelName,
+    messages: user("How old?"),
+    format,
+    options: { ...options, num_predict: 100 },
+  });
   const { age } = JSON.parse(formed.message.content);
   assert.ok(Number.isInteger(age) && age >= 1 && age <= 99);
 });

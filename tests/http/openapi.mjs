@@ -11,7 +11,11 @@ function modern(schema) {
   return nullable === true ? { anyOf: [rest, { type: "null" }] } : rest;
 }
 
-const ajv = new Ajv2020({ strict: false, allErrors: false, formats: { unixtime: true, uri: true, binary: true, base64: true } });
+const ajv = new Ajv2020({
+  strict: false,
+  allErrors: false,
+  formats: { unixtime: true, uri: true, binary: true, base64: true },
+});
 ajv.addSchema({ $id: "openai", components: modern(components) });
 
 // The schema of each event of a stream of responses, by the event's type.
@@ -24,7 +28,8 @@ for (const [name, schema] of Object.entries(components.schemas)) {
 // Throws unless value is what the schema of that name says.
 export function validate(name, value) {
   const check = ajv.getSchema(`openai#/components/schemas/${name}`);
-  if (!check) throw new Error(`no schema ${name} in tests/data/openai/schemas.json: add it to scripts/openapi-schemas.mjs`);
+  if (!check)
+    throw new Error(`no schema ${name} in tests/data/openai/schemas.json: add it to scripts/openapi-schemas.mjs`);
   if (check(value)) return value;
   throw new Error(`no ${name}: ${ajv.errorsText(check.errors)}\n${JSON.stringify(value).slice(0, 2000)}`);
 }

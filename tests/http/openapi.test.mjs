@@ -11,7 +11,12 @@ before(async () => {
 });
 after(() => server.stop());
 
-const tools = [{ type: "function", function: { name: "f", parameters: { type: "object", properties: { a: { enum: [1, 2] } }, required: ["a"] } } }];
+const tools = [
+  {
+    type: "function",
+    function: { name: "f", parameters: { type: "object", properties: { a: { enum: [1, 2] } }, required: ["a"] } },
+  },
+];
 const chats = {
   plain: { temperature: 0 },
   cut: { max_tokens: 2, temperature: 0 },
@@ -47,7 +52,10 @@ async function chunks(path, body, schema, change = (chunk) => chunk) {
 test("chat completions", async (t) => {
   for (const [name, body] of Object.entries(chats))
     await t.test(name, async () => {
-      const whole = validate("CreateChatCompletionResponse", await answer("/v1/chat/completions", { messages: user("Hello!"), ...body }));
+      const whole = validate(
+        "CreateChatCompletionResponse",
+        await answer("/v1/chat/completions", { messages: user("Hello!"), ...body }),
+      );
       if (name === "tools") assert.ok(whole.choices[0].message.tool_calls.length > 0);
       await chunks("/v1/chat/completions", { messages: user("Hello!"), ...body }, "CreateChatCompletionStreamResponse");
     });
@@ -59,7 +67,9 @@ test("completions", async (t) => {
       validate("CreateCompletionResponse", await answer("/v1/completions", body));
       // The description has no chunks of this endpoint: they are like its answers, but for what comes at the end.
       await chunks("/v1/completions", body, "CreateCompletionResponse", ({ usage, choices, ...chunk }) => ({
-        ...chunk, ...(usage && { usage }), choices: choices.map((c) => ({ ...c, finish_reason: c.finish_reason ?? "stop" })),
+        ...chunk,
+        ...(usage && { usage }),
+        choices: choices.map((c) => ({ ...c, finish_reason: c.finish_reason ?? "stop" })),
       }));
     });
 });

@@ -11,7 +11,12 @@ import { chat, metrics, modelName, post, serving, sleep, sse, startServer, until
 // Each pattern takes a third of a second to find out that it lets everything through.
 const heavy = (n, salt = 0) => ({
   type: "object",
-  properties: Object.fromEntries(Array.from({ length: n }, (_, i) => [`p${i}`, { type: "string", pattern: `^((?=.*a.{13})(?=.*b.{13}).*|.*|x${salt}_${i})$` }])),
+  properties: Object.fromEntries(
+    Array.from({ length: n }, (_, i) => [
+      `p${i}`,
+      { type: "string", pattern: `^((?=.*a.{13})(?=.*b.{13}).*|.*|x${salt}_${i})$` },
+    ]),
+  ),
 });
 // About a second of a core, after which it is too large.
 const heavyChat = (salt) => ({ messages: user("x"), max_tokens: 5, structured_outputs: { json: heavy(900, salt) } });
@@ -27,7 +32,13 @@ const patient = ["--prepare-budget-s", "3600"];
 function ask(server, path, body, headers = {}) {
   const url = new URL(server.url + path);
   const asked = { over: false };
-  const r = request({ host: url.hostname, port: url.port, path, method: "POST", headers: { "Content-Type": "application/json", ...headers } });
+  const r = request({
+    host: url.hostname,
+    port: url.port,
+    path,
+    method: "POST",
+    headers: { "Content-Type": "application/json", ...headers },
+  });
   asked.result = new Promise((resolve) => {
     r.on("response", (response) => {
       let text = "";
@@ -45,13 +56,19 @@ function ask(server, path, body, headers = {}) {
   return asked;
 }
 
-const askHeavy = (server, i, headers) => ask(server, "/v1/chat/completions", { model: modelName, ...heavyChat(i) }, headers);
+const askHeavy = (server, i, headers) =>
+  ask(server, "/v1/chat/completions", { model: modelName, ...heavyChat(i) }, headers);
 const running = async (server, lane) => (await metrics(server)).get(`inferd_prepare_running{lane="${lane}"}`);
 const compiling = (server, n) => until(async () => (await running(server, "slow")) === n, `${n} are compiled`);
 
 // What must happen while a request is being prepared: tokens of a stream, health, another grammar.
 async function othersGoOn(server, asked, what) {
-  const stream = await chat(server, { messages: user("Tell me a story."), stream: true, ignore_eos: true, max_tokens: 60 });
+  const stream = await chat(server, {
+    messages: user("Tell me a story."),
+    stream: true,
+    ignore_eos: true,
+    max_tokens: 60,
+  });
   let tokens = 0;
   for await (const event of sse(stream)) if (event.choices?.[0]?.delta?.content) tokens++;
   assert.ok(tokens > 20, `${what}: ${tokens}`);
@@ -69,9 +86,20 @@ test("a stream, health and other grammars go on while a hostile one is compiled;
     // One after the other: the client has one of the two slow threads.
     const many = Array.from({ length: 16 }, (_, i) => askHeavy(server, i));
     await compiling(server, 1);
-    await othersGoOn(server, { get over() { return many.every((asked) => asked.over); } }, "grammars");
+    await othersGoOn(
+      server,
+      {
+        get over() {
+          return many.every((asked) => asked.over);
+        },
+      },
+      "grammars",
+    );
     for (const asked of many) asked.hangUp();
-    await until(async () => (await metrics(server)).get("inferd_prepare_cancelled_total") >= 1, "the hang-up ends the work");
+    await until(
+      async () => (await metrics(server)).get("inferd_prepare_cancelled_total") >= 1,
+      "the hang-up ends the work",
+    );
     await compiling(server, 0);
     await until(async () => (await metrics(server)).get("inferd_http_requests_active") === 0, "all is over");
   });
@@ -82,7 +110,15 @@ test("what is too expensive names its field, and costs nothing the second time",
     const fields = [
       [{ structured_outputs: { json: heavy(8) } }, "structured_outputs.json"],
       [{ response_format: { type: "json_schema", json_schema: { name: "x", schema: heavy(8) } } }, "response_format"],
-      [{ tools: [{ type: "function", function: { name: "a" } }, { type: "function", function: { name: "b", parameters: heavy(8) } }] }, "tools[1].function.parameters"],
+      [
+        {
+          tools: [
+            { type: "function", function: { name: "a" } },
+            { type: "function", function: { name: "b", parameters: heavy(8) } },
+          ],
+        },
+        "tools[1].function.parameters",
+      ],
     ];
     for (const [field, param] of fields) {
       const answers = [];
@@ -97,7 +133,11 @@ test("what is too expensive names its field, and costs nothing the second time",
       assert.deepEqual(answers[1], answers[0]);
     }
     const m = await metrics(server);
-    assert.equal(m.get('inferd_prepare_runs_total{lane="slow"}'), fields.length, "the second time came out of the cache");
+    assert.equal(
+      m.get('inferd_prepare_runs_total{lane="slow"}'),
+      fields.length,
+      "the second time came out of the cache",
+    );
     assert.equal(m.get('inferd_http_rejected_total{reason="too_expensive"}'), fields.length);
     const route = 'route="/v1/chat/completions",method="POST"';
     const slow = m.get(`inferd_prepare_seconds_total{${route},lane="slow"}`);
@@ -205,7 +245,9 @@ test("promtool finds nothing to say about /metrics", async (t) => {
   if (spawnSync("promtool", ["--version"]).error) return t.skip("promtool is not here (Debian: prometheus)");
   await serving([], async (server) => {
     // One request of each kind that a route with several methods has.
-    const made = await (await post(server, "/v1/responses", { model: modelName, input: "x", max_output_tokens: 4 })).json();
+    const made = await (
+      await post(server, "/v1/responses", { model: modelName, input: "x", max_output_tokens: 4 })
+    ).json();
     await (await fetch(`${server.url}/v1/responses/${made.id}`)).arrayBuffer();
     await (await fetch(`${server.url}/v1/responses/${made.id}`, { method: "DELETE" })).arrayBuffer();
     const page = await (await fetch(server.url + "/metrics")).text();

@@ -24,7 +24,15 @@ function random(seed) {
 }
 
 const words = ["a", "name", "Alter", "größe", "with space", 'quo"te', "back\\slash", "é", "日本", "x-y_z", "0"];
-const patterns = ["^[a-z]{2,5}$", "^\\d{3}-\\d{4}$", "^(foo|bar)+$", "[0-9]", "^[A-Z][a-zé]*$", "^\\p{L}{1,4}$", "^.{2,6}$"];
+const patterns = [
+  "^[a-z]{2,5}$",
+  "^\\d{3}-\\d{4}$",
+  "^(foo|bar)+$",
+  "[0-9]",
+  "^[A-Z][a-zé]*$",
+  "^\\p{L}{1,4}$",
+  "^.{2,6}$",
+];
 const formats = ["date", "date-time", "time", "uuid", "ipv4"];
 
 const makers = {
@@ -49,12 +57,24 @@ const makers = {
     const minItems = r.int(3);
     const s = { type: "array", items: schema(r, depth + 1), minItems, maxItems: minItems + r.int(3) };
     if (r.chance(0.2)) s.prefixItems = [schema(r, depth + 1), schema(r, depth + 1)];
-    if (r.chance(0.15)) return { type: "array", items: { type: "integer", minimum: 0, maximum: 9 }, uniqueItems: true, minItems: 2, maxItems: 5 };
+    if (r.chance(0.15))
+      return {
+        type: "array",
+        items: { type: "integer", minimum: 0, maximum: 9 },
+        uniqueItems: true,
+        minItems: 2,
+        maxItems: 5,
+      };
     return s;
   },
   object(r, depth) {
     const names = words.filter(() => r.chance(0.35));
-    const s = { type: "object", properties: {}, required: names.filter(() => r.chance(0.6)), additionalProperties: false };
+    const s = {
+      type: "object",
+      properties: {},
+      required: names.filter(() => r.chance(0.6)),
+      additionalProperties: false,
+    };
     for (const name of names) s.properties[name] = schema(r, depth + 1);
     if (r.chance(0.2)) {
       s.additionalProperties = schema(r, depth + 2);
@@ -69,7 +89,12 @@ const makers = {
   },
   anyOf: (r, depth) => ({ anyOf: [schema(r, depth + 1), schema(r, depth + 1)] }),
   allOf: (r) => ({ allOf: [{ type: "integer", minimum: -5 }, { maximum: 5 + r.int(100) }] }),
-  oneOf: () => ({ oneOf: [{ type: "string", maxLength: 5 }, { type: "integer", minimum: 0, maximum: 9 }] }),
+  oneOf: () => ({
+    oneOf: [
+      { type: "string", maxLength: 5 },
+      { type: "integer", minimum: 0, maximum: 9 },
+    ],
+  }),
   if: () => ({
     type: "object",
     properties: { kind: { enum: ["a", "b"] }, value: { type: ["integer", "boolean"], minimum: 0, maximum: 9 } },
@@ -90,7 +115,12 @@ function schema(r, depth) {
 // A root is an object, as most requests have; some are anything, or call themselves.
 function root(r) {
   if (r.chance(0.04)) {
-    const node = { type: "object", properties: { v: schema(r, 3), next: { anyOf: [{ type: "null" }, { $ref: "#/$defs/node" }] } }, required: ["v", "next"], additionalProperties: false };
+    const node = {
+      type: "object",
+      properties: { v: schema(r, 3), next: { anyOf: [{ type: "null" }, { $ref: "#/$defs/node" }] } },
+      required: ["v", "next"],
+      additionalProperties: false,
+    };
     return { $ref: "#/$defs/node", $defs: { node } };
   }
   return r.chance(0.8) ? makers.object(r, 0) : schema(r, 0);
@@ -117,7 +147,7 @@ async function generate(seed) {
     max_tokens: 2500,
   });
   const body = await response.json();
-  if (response.status === 400) return refusals.push(`${seed}: ${body.error.message} ${JSON.stringify(s)}`), "refused";
+  if (response.status === 400) return (refusals.push(`${seed}: ${body.error.message} ${JSON.stringify(s)}`), "refused");
   assert.equal(response.status, 200, JSON.stringify({ seed, s, body }));
   const { message, finish_reason } = body.choices[0];
   // Nothing obliges a model to end a list that may go on.

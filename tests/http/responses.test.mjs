@@ -27,7 +27,12 @@ const create = async (body, on = server) => {
   assert.equal(response.status, 200, text);
   return validate("Response", JSON.parse(text));
 };
-const textOf = (response) => response.output.filter((i) => i.type === "message").flatMap((i) => i.content).map((p) => p.text).join("");
+const textOf = (response) =>
+  response.output
+    .filter((i) => i.type === "message")
+    .flatMap((i) => i.content)
+    .map((p) => p.text)
+    .join("");
 const get = async (path, on = server, headers = {}) => {
   const response = await fetch(on.url + path, { headers });
   return { status: response.status, body: await response.json() };
@@ -54,12 +59,19 @@ async function events(body, on = server) {
 test("the schemas are those of OpenAI's description", (t) => {
   const file = "../shared/data/openai/openapi-inference-subset.json";
   if (!existsSync(file)) return t.skip("no ../shared");
-  assert.equal(print(extract(JSON.parse(readFileSync(file, "utf8")))), readFileSync("tests/data/openai/schemas.json", "utf8"));
+  assert.equal(
+    print(extract(JSON.parse(readFileSync(file, "utf8")))),
+    readFileSync("tests/data/openai/schemas.json", "utf8"),
+  );
 });
 
 test("a text is answered with the text that a chat gives", async () => {
   const response = await client.responses.create({ model, input: "Tell me a story about a fox.", temperature: 0 });
-  const chat = await client.chat.completions.create({ model, messages: [{ role: "user", content: "Tell me a story about a fox." }], temperature: 0 });
+  const chat = await client.chat.completions.create({
+    model,
+    messages: [{ role: "user", content: "Tell me a story about a fox." }],
+    temperature: 0,
+  });
   assert.equal(response.output_text, chat.choices[0].message.content);
   assert.equal(response.status, "completed");
   assert.equal(response.incomplete_details, null);
@@ -72,11 +84,31 @@ test("a text is answered with the text that a chat gives", async () => {
 
 test("what was asked for is told in the answer", async () => {
   const body = {
-    input: "x", instructions: "Be short.", max_output_tokens: 3, temperature: 0.5, top_p: 0.5, metadata: { a: "b", ü: "ß" },
-    parallel_tool_calls: false, seed: 1, user: "somebody", max_tool_calls: 4, truncation: "disabled", service_tier: "auto",
+    input: "x",
+    instructions: "Be short.",
+    max_output_tokens: 3,
+    temperature: 0.5,
+    top_p: 0.5,
+    metadata: { a: "b", ü: "ß" },
+    parallel_tool_calls: false,
+    seed: 1,
+    user: "somebody",
+    max_tool_calls: 4,
+    truncation: "disabled",
+    service_tier: "auto",
   };
   const response = await create(body);
-  for (const name of ["instructions", "max_output_tokens", "temperature", "top_p", "metadata", "parallel_tool_calls", "user", "max_tool_calls", "truncation"])
+  for (const name of [
+    "instructions",
+    "max_output_tokens",
+    "temperature",
+    "top_p",
+    "metadata",
+    "parallel_tool_calls",
+    "user",
+    "max_tool_calls",
+    "truncation",
+  ])
     assert.deepEqual(response[name], body[name], name);
   assert.equal(response.status, "incomplete");
   assert.deepEqual(response.incomplete_details, { reason: "max_output_tokens" });
@@ -88,32 +120,58 @@ test("what was asked for is told in the answer", async () => {
 });
 
 test("log-probabilities, whole and in events", async () => {
-  const body = { input: "Hello!", temperature: 0, max_output_tokens: 4, include: ["message.output_text.logprobs"], top_logprobs: 2 };
+  const body = {
+    input: "Hello!",
+    temperature: 0,
+    max_output_tokens: 4,
+    include: ["message.output_text.logprobs"],
+    top_logprobs: 2,
+  };
   const whole = (await create(body)).output[0].content[0];
   assert.equal(whole.logprobs.length, 4);
   for (const l of whole.logprobs) assert.equal(l.top_logprobs.length, 2);
   assert.equal(Buffer.concat(whole.logprobs.map((l) => Buffer.from(l.bytes))).toString(), whole.text);
   const list = await events(body);
   const deltas = list.filter((e) => e.type === "response.output_text.delta");
-  assert.deepEqual(deltas.flatMap((e) => e.logprobs), whole.logprobs);
+  assert.deepEqual(
+    deltas.flatMap((e) => e.logprobs),
+    whole.logprobs,
+  );
   assert.deepEqual(list.at(-1).response.output[0].content[0].logprobs, whole.logprobs);
 });
 
 test("events come in OpenAI's order", async () => {
   const body = { input: "Tell me a story about a boat.", temperature: 0, max_output_tokens: 4 };
-  const whole = await create(body), list = await events(body);
-  assert.deepEqual(list.map((e) => e.type), [
-    "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
-    "response.output_text.delta", "response.output_text.delta", "response.output_text.delta", "response.output_text.delta",
-    "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.incomplete",
-  ]);
-  const item = list[2].item.id, last = list.at(-1).response;
+  const whole = await create(body),
+    list = await events(body);
+  assert.deepEqual(
+    list.map((e) => e.type),
+    [
+      "response.created",
+      "response.in_progress",
+      "response.output_item.added",
+      "response.content_part.added",
+      "response.output_text.delta",
+      "response.output_text.delta",
+      "response.output_text.delta",
+      "response.output_text.delta",
+      "response.output_text.done",
+      "response.content_part.done",
+      "response.output_item.done",
+      "response.incomplete",
+    ],
+  );
+  const item = list[2].item.id,
+    last = list.at(-1).response;
   for (const e of list.slice(3, 10)) {
     assert.equal(e.item_id, item);
     assert.equal(e.output_index, 0);
     assert.equal(e.content_index, 0);
   }
-  const text = list.filter((e) => e.type === "response.output_text.delta").map((e) => e.delta).join("");
+  const text = list
+    .filter((e) => e.type === "response.output_text.delta")
+    .map((e) => e.delta)
+    .join("");
   assert.equal(text, textOf(whole));
   assert.equal(list[8].text, text);
   assert.equal(list[9].part.text, text);
@@ -131,7 +189,10 @@ test("events come in OpenAI's order", async () => {
 test("the SDK's stream helper collects the response", async () => {
   const stream = client.responses.stream({ model, input: "Hello!", temperature: 0 });
   let text = "";
-  stream.on("response.output_text.delta", (e) => { text += e.delta; assert.equal(e.snapshot, text); });
+  stream.on("response.output_text.delta", (e) => {
+    text += e.delta;
+    assert.equal(e.snapshot, text);
+  });
   const final = await stream.finalResponse();
   assert.equal(final.output_text ?? textOf(final), text);
   assert.equal(final.status, "completed");
@@ -141,36 +202,73 @@ test("the SDK's stream helper collects the response", async () => {
 test("items of all kinds become the conversation that a chat has", async () => {
   const items = [
     { role: "developer", content: "Be kind." },
-    { role: "user", content: [{ type: "input_text", text: "Tell me" }, { type: "input_text", text: " a story." }] },
-    { type: "message", role: "assistant", id: "msg_1", status: "completed", content: [{ type: "output_text", text: "Once upon a time.", annotations: [], logprobs: [] }] },
+    {
+      role: "user",
+      content: [
+        { type: "input_text", text: "Tell me" },
+        { type: "input_text", text: " a story." },
+      ],
+    },
+    {
+      type: "message",
+      role: "assistant",
+      id: "msg_1",
+      status: "completed",
+      content: [{ type: "output_text", text: "Once upon a time.", annotations: [], logprobs: [] }],
+    },
     { type: "message", role: "user", content: "Go on." },
   ];
-  const rendered = await (await post(server, "/v1/inferd/render", {
-    model,
-    messages: [
-      { role: "system", content: "Short." }, { role: "developer", content: "Be kind." },
-      { role: "user", content: [{ type: "text", text: "Tell me" }, { type: "text", text: " a story." }] },
-      { role: "assistant", content: "Once upon a time." }, { role: "user", content: "Go on." },
-    ],
-  })).json();
+  const rendered = await (
+    await post(server, "/v1/inferd/render", {
+      model,
+      messages: [
+        { role: "system", content: "Short." },
+        { role: "developer", content: "Be kind." },
+        {
+          role: "user",
+          content: [
+            { type: "text", text: "Tell me" },
+            { type: "text", text: " a story." },
+          ],
+        },
+        { role: "assistant", content: "Once upon a time." },
+        { role: "user", content: "Go on." },
+      ],
+    })
+  ).json();
   const counted = await post(server, "/v1/responses/input_tokens", { model, input: items, instructions: "Short." });
   const { input_tokens } = validate("TokenCountsResource", await counted.json());
   assert.equal(input_tokens, rendered.count);
   const response = await create({ input: items, instructions: "Short.", max_output_tokens: 1 });
   assert.equal(response.usage.input_tokens, input_tokens);
   const listed = validate("ResponseItemList", (await get(`/v1/responses/${response.id}/input_items?order=asc`)).body);
-  assert.deepEqual(listed.data.map((i) => i.role), ["developer", "user", "assistant", "user"]);
+  assert.deepEqual(
+    listed.data.map((i) => i.role),
+    ["developer", "user", "assistant", "user"],
+  );
   assert.equal(listed.data[2].id, "msg_1");
 });
 
 const weather = {
-  type: "function", name: "get_weather", description: "Weather of a city", strict: true,
-  parameters: { type: "object", properties: { city: { enum: ["Rome", "Oslo"] }, days: { enum: [1, 2, 3] } }, required: ["city", "days"], additionalProperties: false },
+  type: "function",
+  name: "get_weather",
+  description: "Weather of a city",
+  strict: true,
+  parameters: {
+    type: "object",
+    properties: { city: { enum: ["Rome", "Oslo"] }, days: { enum: [1, 2, 3] } },
+    required: ["city", "days"],
+    additionalProperties: false,
+  },
 };
 
 test("function tools: a call, its output, an answer", async () => {
   const ask = { input: "What is the weather?", temperature: 0, tools: [weather], parallel_tool_calls: false };
-  for (const tool_choice of ["required", { type: "function", name: "get_weather" }, { type: "allowed_tools", mode: "required", tools: [{ type: "function", name: "get_weather" }] }]) {
+  for (const tool_choice of [
+    "required",
+    { type: "function", name: "get_weather" },
+    { type: "allowed_tools", mode: "required", tools: [{ type: "function", name: "get_weather" }] },
+  ]) {
     const called = await create({ ...ask, tool_choice });
     assert.equal(called.status, "completed");
     const call = called.output.at(-1);
@@ -184,51 +282,107 @@ test("function tools: a call, its output, an answer", async () => {
     assert.deepEqual(called.tools, [weather]);
     assert.deepEqual(called.tool_choice, tool_choice);
     const output = { type: "function_call_output", call_id: call.call_id, output: "sunny" };
-    const chained = await create({ ...ask, input: [output], previous_response_id: called.id, tool_choice: "none", max_output_tokens: 8 });
+    const chained = await create({
+      ...ask,
+      input: [output],
+      previous_response_id: called.id,
+      tool_choice: "none",
+      max_output_tokens: 8,
+    });
     assert.equal(chained.output[0].type, "message");
-    const whole = await create({ ...ask, input: [{ role: "user", content: ask.input }, ...called.output, output], tool_choice: "none", max_output_tokens: 8 });
+    const whole = await create({
+      ...ask,
+      input: [{ role: "user", content: ask.input }, ...called.output, output],
+      tool_choice: "none",
+      max_output_tokens: 8,
+    });
     assert.equal(textOf(whole), textOf(chained));
     assert.equal(whole.usage.input_tokens, chained.usage.input_tokens);
     const listed = validate("ResponseItemList", (await get(`/v1/responses/${whole.id}/input_items?order=asc`)).body);
-    assert.deepEqual(listed.data.map((i) => i.type), ["message", ...called.output.map((i) => i.type), "function_call_output"]);
+    assert.deepEqual(
+      listed.data.map((i) => i.type),
+      ["message", ...called.output.map((i) => i.type), "function_call_output"],
+    );
     // An output of a call that nobody made.
-    await assert.rejects(create({ ...ask, input: [{ ...output, call_id: "call_other" }], previous_response_id: called.id }), /No tool call found/);
+    await assert.rejects(
+      create({ ...ask, input: [{ ...output, call_id: "call_other" }], previous_response_id: called.id }),
+      /No tool call found/,
+    );
   }
 });
 
 test("events of a function call", async () => {
-  const list = await events({ input: "What is the weather?", temperature: 0, tools: [weather], tool_choice: "required", parallel_tool_calls: false });
-  const types = list.map((e) => e.type), deltas = list.filter((e) => e.type === "response.function_call_arguments.delta");
+  const list = await events({
+    input: "What is the weather?",
+    temperature: 0,
+    tools: [weather],
+    tool_choice: "required",
+    parallel_tool_calls: false,
+  });
+  const types = list.map((e) => e.type),
+    deltas = list.filter((e) => e.type === "response.function_call_arguments.delta");
   assert.ok(deltas.length > 1);
-  assert.deepEqual(types.filter((t) => t !== "response.function_call_arguments.delta"), [
-    "response.created", "response.in_progress", "response.output_item.added", "response.function_call_arguments.done", "response.output_item.done",
-    "response.completed",
-  ]);
+  assert.deepEqual(
+    types.filter((t) => t !== "response.function_call_arguments.delta"),
+    [
+      "response.created",
+      "response.in_progress",
+      "response.output_item.added",
+      "response.function_call_arguments.done",
+      "response.output_item.done",
+      "response.completed",
+    ],
+  );
   const done = list.find((e) => e.type === "response.function_call_arguments.done");
   assert.equal(deltas.map((e) => e.delta).join(""), done.arguments);
   assert.equal(list[2].item.arguments, "");
   assert.equal(list[2].item.name, "get_weather");
   for (const e of deltas) assert.equal(e.item_id, list[2].item.id);
   assert.deepEqual(list.at(-1).response.output[0], list.at(-2).item);
-  const stream = client.responses.stream({ model, input: "What is the weather?", temperature: 0, tools: [weather], tool_choice: "required", parallel_tool_calls: false });
+  const stream = client.responses.stream({
+    model,
+    input: "What is the weather?",
+    temperature: 0,
+    tools: [weather],
+    tool_choice: "required",
+    parallel_tool_calls: false,
+  });
   const final = await stream.finalResponse();
   assert.equal(final.output[0].arguments, done.arguments);
 });
 
 test("text.format: a schema holds, and the SDK parses by it", async () => {
-  const shape = z.object({ name: z.enum(["Ann", "Bo"]), age: z.union([z.literal(1), z.literal(2)]), tags: z.array(z.enum(["a", "b"])).max(2) });
+  const shape = z.object({
+    name: z.enum(["Ann", "Bo"]),
+    age: z.union([z.literal(1), z.literal(2)]),
+    tags: z.array(z.enum(["a", "b"])).max(2),
+  });
   for (const temperature of [0, 1, 2]) {
     const response = await client.responses.parse({
-      model, input: "Describe somebody.", temperature, seed: 3, text: { format: zodTextFormat(shape, "person") },
+      model,
+      input: "Describe somebody.",
+      temperature,
+      seed: 3,
+      text: { format: zodTextFormat(shape, "person") },
     });
     assert.equal(response.status, "completed", response.output_text);
     assert.deepEqual(shape.parse(JSON.parse(response.output_text)), response.output_parsed);
   }
   const called = await client.responses.parse({
-    model, input: "x", temperature: 0, tool_choice: "required", parallel_tool_calls: false, tools: [zodResponsesFunction({ name: "save", parameters: shape })],
+    model,
+    input: "x",
+    temperature: 0,
+    tool_choice: "required",
+    parallel_tool_calls: false,
+    tools: [zodResponsesFunction({ name: "save", parameters: shape })],
   });
   shape.parse(JSON.parse(called.output[0].arguments));
-  const object = await create({ input: "x", text: { format: { type: "json_object" } }, max_output_tokens: 60, seed: 1 });
+  const object = await create({
+    input: "x",
+    text: { format: { type: "json_object" } },
+    max_output_tokens: 60,
+    seed: 1,
+  });
   assert.ok(object.status === "incomplete" || JSON.parse(textOf(object)) !== null);
   assert.match(textOf(object), /^\{/);
 });
@@ -237,7 +391,9 @@ test("obfuscation hides the length of deltas where it is asked for", async () =>
   const body = { input: "Hello!", temperature: 0, max_output_tokens: 6 };
   const deltas = async (options) => (await events({ ...body, ...options })).filter((e) => e.type.endsWith(".delta"));
   assert.ok((await deltas({})).every((e) => e.obfuscation === undefined));
-  assert.ok((await deltas({ stream_options: { include_obfuscation: true } })).every((e) => typeof e.obfuscation === "string"));
+  assert.ok(
+    (await deltas({ stream_options: { include_obfuscation: true } })).every((e) => typeof e.obfuscation === "string"),
+  );
 });
 
 test("a conversation of three responses", async () => {
@@ -247,8 +403,10 @@ test("a conversation of three responses", async () => {
   assert.equal(third.previous_response_id, second.id);
   assert.equal(second.instructions, null, "instructions are of one response");
   const messages = [
-    { role: "user", content: "Hello!" }, { role: "assistant", content: textOf(first) },
-    { role: "user", content: "How are you?" }, { role: "assistant", content: textOf(second) },
+    { role: "user", content: "Hello!" },
+    { role: "assistant", content: textOf(first) },
+    { role: "user", content: "How are you?" },
+    { role: "assistant", content: textOf(second) },
     { role: "user", content: "Tell me more." },
   ];
   const chat = await client.chat.completions.create({ model, messages, temperature: 0 });
@@ -258,19 +416,33 @@ test("a conversation of three responses", async () => {
   const [asked] = (await client.responses.inputItems.list(first.id)).data;
   const again = await create({
     temperature: 0,
-    input: [asked, ...first.output, { role: "user", content: "How are you?" }, ...second.output, { role: "user", content: "Tell me more." }],
+    input: [
+      asked,
+      ...first.output,
+      { role: "user", content: "How are you?" },
+      ...second.output,
+      { role: "user", content: "Tell me more." },
+    ],
   });
   assert.equal(textOf(again), textOf(third));
   const referred = await create({
     temperature: 0,
-    input: [{ type: "item_reference", id: asked.id }, { id: first.output[0].id }, { role: "user", content: "How are you?" },
-      { type: "item_reference", id: second.output[0].id }, { role: "user", content: "Tell me more." }],
+    input: [
+      { type: "item_reference", id: asked.id },
+      { id: first.output[0].id },
+      { role: "user", content: "How are you?" },
+      { type: "item_reference", id: second.output[0].id },
+      { role: "user", content: "Tell me more." },
+    ],
   });
   assert.equal(textOf(referred), textOf(third));
   // Without its middle the conversation is gone.
   await client.responses.delete(second.id);
   await assert.rejects(create({ input: "x", previous_response_id: third.id }), /not stored any more/);
-  assert.equal((await create({ input: "x", previous_response_id: first.id, max_output_tokens: 1 })).status, "incomplete");
+  assert.equal(
+    (await create({ input: "x", previous_response_id: first.id, max_output_tokens: 1 })).status,
+    "incomplete",
+  );
 });
 
 test("stored responses: retrieved, listed, deleted", async () => {
@@ -281,16 +453,37 @@ test("stored responses: retrieved, listed, deleted", async () => {
   const read = await client.responses.retrieve(made.id, { include: ["message.output_text.logprobs"] });
   assert.equal(read.output_text, textOf(made));
   const texts = [];
-  for await (const item of client.responses.inputItems.list(made.id, { limit: 2, order: "asc" })) texts.push(item.content[0].text);
-  assert.deepEqual(texts, input.map((i) => i.content));
+  for await (const item of client.responses.inputItems.list(made.id, { limit: 2, order: "asc" }))
+    texts.push(item.content[0].text);
+  assert.deepEqual(
+    texts,
+    input.map((i) => i.content),
+  );
   const page = validate("ResponseItemList", (await get(`/v1/responses/${made.id}/input_items?limit=2`)).body);
-  assert.deepEqual(page.data.map((i) => i.content[0].text), ["item 4", "item 3"]);
+  assert.deepEqual(
+    page.data.map((i) => i.content[0].text),
+    ["item 4", "item 3"],
+  );
   assert.equal(page.has_more, true);
   const next = (await get(`/v1/responses/${made.id}/input_items?limit=3&after=${page.last_id}`)).body;
-  assert.deepEqual(next.data.map((i) => i.content[0].text), ["item 2", "item 1", "item 0"]);
+  assert.deepEqual(
+    next.data.map((i) => i.content[0].text),
+    ["item 2", "item 1", "item 0"],
+  );
   assert.equal(next.has_more, false);
-  for (const [query, param] of [["limit=0", "limit"], ["limit=101", "limit"], ["limit=x", "limit"], ["order=up", "order"], ["after=nobody", "after"], ["before=x", "before"], ["include[]=reasoning.encrypted_content", "include"]]) {
-    const { status, body: { error } } = await get(`/v1/responses/${made.id}/input_items?${query}`);
+  for (const [query, param] of [
+    ["limit=0", "limit"],
+    ["limit=101", "limit"],
+    ["limit=x", "limit"],
+    ["order=up", "order"],
+    ["after=nobody", "after"],
+    ["before=x", "before"],
+    ["include[]=reasoning.encrypted_content", "include"],
+  ]) {
+    const {
+      status,
+      body: { error },
+    } = await get(`/v1/responses/${made.id}/input_items?${query}`);
     assert.equal(status, 400, query);
     assert.equal(error.param, param);
   }
@@ -329,7 +522,15 @@ test("a wrong request is refused by the name of its field", async () => {
     [{ input: [{ type: "item_reference", id: "msg_nobody" }] }, "input[0].id"],
     [{ input: [{ type: "function_call_output", call_id: "call_x", output: "1" }] }, "input"],
     [{ input: [{ type: "reasoning", summary: [], encrypted_content: "x" }] }, "input[0].encrypted_content"],
-    [{ input: [{ id: "msg_1", role: "user", content: "x" }, { id: "msg_1", role: "user", content: "y" }] }, "input"],
+    [
+      {
+        input: [
+          { id: "msg_1", role: "user", content: "x" },
+          { id: "msg_1", role: "user", content: "y" },
+        ],
+      },
+      "input",
+    ],
     [part({ type: "input_image", image_url: "http://x" }), "input[0].content[0].type"],
     [part({ type: "input_text" }), "input[0].content[0].text"],
     [part({ type: "output_text", text: "x" }), "input[0].content[0].type"],
@@ -360,7 +561,14 @@ test("a wrong request is refused by the name of its field", async () => {
     [{ input: "x", tools: [tool], tool_choice: "sometimes" }, "tool_choice"],
     [{ input: "x", tools: [tool], tool_choice: { type: "function", name: "g" } }, "tool_choice"],
     [{ input: "x", tools: [tool], tool_choice: { type: "function" } }, "tool_choice.name"],
-    [{ input: "x", tools: [tool], tool_choice: { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "g" }] } }, "tool_choice.tools[0].name"],
+    [
+      {
+        input: "x",
+        tools: [tool],
+        tool_choice: { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "g" }] },
+      },
+      "tool_choice.tools[0].name",
+    ],
     [{ input: "x", tools: [tool], tool_choice: { type: "mcp", server_label: "x" } }, "tool_choice.type"],
     [{ input: "x", tools: [{ ...tool, parameters: { type: "nope" } }] }, "tools[0].parameters"],
     [{ input: "x", text: { format: { type: "json_schema", name: "x", schema: { type: 5 } } } }, "text.format.schema"],
@@ -405,7 +613,8 @@ test("a response ends when its time is over", async () => {
 });
 
 test("a key that fills the store drives out its own responses, not another key's", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "inferd-keys-")), file = join(folder, "keys");
+  const folder = mkdtempSync(join(tmpdir(), "inferd-keys-")),
+    file = join(folder, "keys");
   writeFileSync(file, "key-one\nkey-two\n", { mode: 0o600 });
   const keyed = await startServer(["--api-key-file", file, "--responses-max-bytes", "256K"]);
   try {
@@ -417,8 +626,15 @@ test("a key that fills the store drives out its own responses, not another key's
     await assert.rejects(two.responses.retrieve(flood[0]), OpenAI.NotFoundError);
     assert.equal((await two.responses.retrieve(flood.at(-1))).id, flood.at(-1));
     assert.equal((await one.responses.retrieve(kept.id)).id, kept.id);
-    assert.equal((await one.responses.create({ ...small, previous_response_id: kept.id })).previous_response_id, kept.id);
-    const gone = (e) => e.status === 400 && e.code === "previous_response_not_found" && e.param === "previous_response_id" && e.message.includes(flood[0]);
+    assert.equal(
+      (await one.responses.create({ ...small, previous_response_id: kept.id })).previous_response_id,
+      kept.id,
+    );
+    const gone = (e) =>
+      e.status === 400 &&
+      e.code === "previous_response_not_found" &&
+      e.param === "previous_response_id" &&
+      e.message.includes(flood[0]);
     await assert.rejects(two.responses.create({ ...small, previous_response_id: flood[0] }), gone);
   } finally {
     await keyed.stop();
@@ -427,7 +643,8 @@ test("a key that fills the store drives out its own responses, not another key's
 });
 
 test("a response is its key's alone", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "inferd-keys-")), file = join(folder, "keys");
+  const folder = mkdtempSync(join(tmpdir(), "inferd-keys-")),
+    file = join(folder, "keys");
   writeFileSync(file, "key-one\nkey-two\n", { mode: 0o600 });
   const keyed = await startServer(["--api-key-file", file]);
   try {
@@ -436,8 +653,14 @@ test("a response is its key's alone", async () => {
     assert.equal((await one.responses.retrieve(made.id)).id, made.id);
     await assert.rejects(two.responses.retrieve(made.id), OpenAI.NotFoundError);
     await assert.rejects(two.responses.delete(made.id), OpenAI.NotFoundError);
-    await assert.rejects(two.responses.create({ model, input: "x", previous_response_id: made.id }), (e) => e.code === "previous_response_not_found");
-    await assert.rejects(two.responses.create({ model, input: [{ type: "item_reference", id: made.output[0].id }] }), (e) => e.param === "input[0].id");
+    await assert.rejects(
+      two.responses.create({ model, input: "x", previous_response_id: made.id }),
+      (e) => e.code === "previous_response_not_found",
+    );
+    await assert.rejects(
+      two.responses.create({ model, input: [{ type: "item_reference", id: made.output[0].id }] }),
+      (e) => e.param === "input[0].id",
+    );
     assert.equal((await get(`/v1/responses/${made.id}`, keyed)).status, 401);
     await one.responses.delete(made.id);
   } finally {
@@ -450,14 +673,15 @@ test("a bound on bytes: those that came first go", async () => {
   const small = await startServer(["--responses-max-bytes", "128K"]);
   try {
     const ids = [];
-    for (let i = 0; i < 24; i++) ids.push((await create({ input: `${i} ${"x ".repeat(1000)}`, max_output_tokens: 1 }, small)).id);
+    for (let i = 0; i < 24; i++)
+      ids.push((await create({ input: `${i} ${"x ".repeat(1000)}`, max_output_tokens: 1 }, small)).id);
     assert.equal((await get(`/v1/responses/${ids[0]}`, small)).status, 404);
     assert.equal((await get(`/v1/responses/${ids.at(-1)}`, small)).status, 200);
     // One that is too large is answered, and says that it is not there.
     const large = await create({ input: "x ".repeat(5000), max_output_tokens: 1 }, small);
     assert.equal(large.store, false);
     assert.equal((await get(`/v1/responses/${large.id}`, small)).status, 404);
-    assert.match(small.stderr, /is not stored: a response of \d+ bytes/);
+    assert.match(small.stderr, /is not stored: the response has \d+ bytes/);
   } finally {
     await small.stop();
   }
@@ -478,8 +702,13 @@ test("without a store: refused when asked for, else said", async () => {
 
 test("what coding tools send along is taken, and echoed where OpenAI does", async () => {
   const r = await post(server, "/v1/responses", {
-    model: modelName, input: "Hello!", max_output_tokens: 8, store: false,
-    include: ["reasoning.encrypted_content"], prompt_cache_key: "p", safety_identifier: "s",
+    model: modelName,
+    input: "Hello!",
+    max_output_tokens: 8,
+    store: false,
+    include: ["reasoning.encrypted_content"],
+    prompt_cache_key: "p",
+    safety_identifier: "s",
   });
   const body = await r.json();
   assert.deepEqual([r.status, body.prompt_cache_key, body.safety_identifier], [200, "p", "s"], JSON.stringify(body));

@@ -13,16 +13,20 @@ after(() => server.stop());
 // Reads the stream until `enough(text so far)` is true, then cuts the connection. All that came.
 function cut(body, headers, enough, path = "/v1/chat/completions") {
   return new Promise((resolve, reject) => {
-    const request = http.request(server.url + path, { method: "POST", headers: { "Content-Type": "application/json", ...headers } }, (response) => {
-      let text = "";
-      response.setEncoding("utf8");
-      const end = () => resolve({ status: response.statusCode, text });
-      response.on("data", (d) => {
-        text += d;
-        if (enough(text)) request.destroy();
-      });
-      response.on("close", end);
-    });
+    const request = http.request(
+      server.url + path,
+      { method: "POST", headers: { "Content-Type": "application/json", ...headers } },
+      (response) => {
+        let text = "";
+        response.setEncoding("utf8");
+        const end = () => resolve({ status: response.statusCode, text });
+        response.on("data", (d) => {
+          text += d;
+          if (enough(text)) request.destroy();
+        });
+        response.on("close", end);
+      },
+    );
     request.on("error", (e) => (e.code === "ECONNRESET" ? undefined : reject(e)));
     request.end(JSON.stringify(body));
   });
@@ -32,20 +36,39 @@ const all = () => false;
 // Whole frames with their ids; what the cut left of the last one is dropped, as clients do.
 function frames(text) {
   const whole = text.slice(0, text.lastIndexOf("\n\n") + 2);
-  return whole.split("\n\n").filter((f) => f && !f.startsWith(":")).map((f) => {
-    const id = /^id: (.*)$/m.exec(f)?.[1];
-    return { id, data: /^data: (.*)$/m.exec(f)[1] };
-  });
+  return whole
+    .split("\n\n")
+    .filter((f) => f && !f.startsWith(":"))
+    .map((f) => {
+      const id = /^id: (.*)$/m.exec(f)?.[1];
+      return { id, data: /^data: (.*)$/m.exec(f)[1] };
+    });
 }
 const said = (list) =>
-  list.filter((f) => f.data !== "[DONE]").map((f) => {
-    const { choices } = JSON.parse(f.data);
-    return choices.map((c) => `${c.index}:${c.delta.content ?? ""}:${c.finish_reason}`).join();
-  }).join("|");
+  list
+    .filter((f) => f.data !== "[DONE]")
+    .map((f) => {
+      const { choices } = JSON.parse(f.data);
+      return choices.map((c) => `${c.index}:${c.delta.content ?? ""}:${c.finish_reason}`).join();
+    })
+    .join("|");
 const text = (list, index) =>
-  list.filter((f) => f.data !== "[DONE]").flatMap((f) => JSON.parse(f.data).choices).filter((c) => c.index === index).map((c) => c.delta.content ?? "").join("");
+  list
+    .filter((f) => f.data !== "[DONE]")
+    .flatMap((f) => JSON.parse(f.data).choices)
+    .filter((c) => c.index === index)
+    .map((c) => c.delta.content ?? "")
+    .join("");
 
-const ask = { model: modelName, messages: user("Tell me a story."), stream: true, max_tokens: 160, temperature: 1, seed: 7, frequency_penalty: 0.5 };
+const ask = {
+  model: modelName,
+  messages: user("Tell me a story."),
+  stream: true,
+  max_tokens: 160,
+  temperature: 1,
+  seed: 7,
+  frequency_penalty: 0.5,
+};
 
 test("a cut stream goes on where it was, byte for byte, and computes nothing meanwhile", async () => {
   const whole = frames((await cut(ask, {}, all)).text);
@@ -53,10 +76,17 @@ test("a cut stream goes on where it was, byte for byte, and computes nothing mea
   for (const n of [3, 20, 61]) {
     const first = frames((await cut(ask, {}, (t) => t.split("\n\n").length > n)).text);
     assert.ok(first.length >= n - 1 && first.at(-1).data !== "[DONE]", "it was cut before its end");
-    await until(async () => (await metrics(server)).get("inferd_sequences_running") === 0, "nothing runs while nobody reads");
+    await until(
+      async () => (await metrics(server)).get("inferd_sequences_running") === 0,
+      "nothing runs while nobody reads",
+    );
     const rest = frames((await cut({}, { "Last-Event-ID": first.at(-1).id }, all)).text);
     const ids = [...first, ...rest].filter((f) => f.id).map((f) => Number(f.id.split(":").at(-1)));
-    assert.deepEqual(ids, ids.map((_, i) => i + 1), "no frame twice, none left out");
+    assert.deepEqual(
+      ids,
+      ids.map((_, i) => i + 1),
+      "no frame twice, none left out",
+    );
     assert.equal(text([...first, ...rest], 0), text(whole, 0));
     assert.equal(rest.at(-1).data, "[DONE]");
   }
@@ -82,7 +112,10 @@ test("several choices, without a seed of the client's", async () => {
 test("a stream that had ended can be read again, and one whose old connection lives is taken over", async () => {
   const whole = frames((await cut(ask, {}, all)).text);
   const tail = frames((await cut({}, { "Last-Event-ID": whole[whole.length - 4].id }, all)).text);
-  assert.deepEqual(tail.map((f) => f.data), whole.slice(-3).map((f) => f.data));
+  assert.deepEqual(
+    tail.map((f) => f.data),
+    whole.slice(-3).map((f) => f.data),
+  );
 
   // The old connection stays open and is not read any more.
   const long = { ...ask, max_tokens: 6000, ignore_eos: true };
@@ -120,7 +153,8 @@ async function withCut(flags, n, then) {
   server = mine;
   try {
     const lasts = [];
-    for (let i = 0; i < n; i++) lasts.push(frames((await cut({ ...ask, seed: i }, {}, (t) => t.split("\n\n").length > 5)).text).at(-1).id);
+    for (let i = 0; i < n; i++)
+      lasts.push(frames((await cut({ ...ask, seed: i }, {}, (t) => t.split("\n\n").length > 5)).text).at(-1).id);
     await until(async () => mine.stderr.match(/cut off/g)?.length === n, "the server knows of the cuts");
     await then(lasts, async (id) => (await cut({}, { "Last-Event-ID": id }, all)).status);
   } finally {
@@ -141,7 +175,10 @@ test("kept streams are bounded in time", () =>
   }));
 
 // The frames that are kept count among the bytes of all answers.
-for (const [bound, status] of [["256M", 200], ["1M", 404]])
+for (const [bound, status] of [
+  ["256M", 200],
+  ["1M", 404],
+])
   test(`a stream whose frames ${status === 200 ? "find" : "find no"} room beside other answers comes whole, and ${status === 200 ? "can" : "cannot"} be gone on with`, async () => {
     const common = server;
     server = await startServer(["--max-answer-bytes", bound, "--resume-buffer-bytes", "1M"]);

@@ -9,7 +9,8 @@ import Ajv7 from "ajv";
 import Ajv2020 from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 
-const inferd = process.env.INFERD ?? "build/inferd", model = "registry/demo/inferd-demo-q8_0.gguf";
+const inferd = process.env.INFERD ?? "build/inferd",
+  model = "registry/demo/inferd-demo-q8_0.gguf";
 const generated = 10;
 const folder = mkdtempSync(join(tmpdir(), "inferd-schema-"));
 process.on("exit", () => rmSync(folder, { recursive: true }));
@@ -21,7 +22,9 @@ const draftOf = (schema) => (typeof schema === "object" && schema.$schema) || ""
 const spaced = (value) => {
   if (Array.isArray(value)) return `[${value.map(spaced).join(", ")}]`;
   if (value && typeof value === "object")
-    return `{${Object.keys(value).map((key) => `${spaced(key)}: ${spaced(value[key])}`).join(", ")}}`;
+    return `{${Object.keys(value)
+      .map((key) => `${spaced(key)}: ${spaced(value[key])}`)
+      .join(", ")}}`;
   return JSON.stringify(value).replace(/[^\0-\x7f]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 };
 
@@ -30,7 +33,9 @@ const ask = (schema, texts) => {
   const file = join(folder, "schema.json");
   writeFileSync(file, JSON.stringify(schema));
   const run = spawnSync(inferd, ["grammar", "--model", model, "--schema", file, "--jsonl", "--generate", generated], {
-    input: texts.map((text) => `${JSON.stringify({ text })}\n`).join(""), encoding: "utf8", maxBuffer: 1 << 28,
+    input: texts.map((text) => `${JSON.stringify({ text })}\n`).join(""),
+    encoding: "utf8",
+    maxBuffer: 1 << 28,
   });
   if (run.status === 2) return { refused: run.stderr.trim() };
   assert.equal(run.status, 0, `${run.stderr} ${run.stdout} ${JSON.stringify(schema)}`);
@@ -43,8 +48,10 @@ const ask = (schema, texts) => {
 
 // Beside a $ref: drafts up to 7 pass over it, ajv does not.
 const hasSiblings = (v) =>
-  v && typeof v === "object" &&
-  ((typeof v.$ref === "string" && ["properties", "patternProperties", "additionalProperties", "type", "enum", "items"].some((k) => k in v)) ||
+  v &&
+  typeof v === "object" &&
+  ((typeof v.$ref === "string" &&
+    ["properties", "patternProperties", "additionalProperties", "type", "enum", "items"].some((k) => k in v)) ||
     Object.values(v).some(hasSiblings));
 
 // Or null, where ajv has no opinion, or another one than the recorded verdicts.
@@ -72,10 +79,12 @@ export const check = (name, cases, totals, known = () => false) => {
   for (const { description, schema, tests = [], refused } of cases) {
     const texts = tests.flatMap(({ data }) => [JSON.stringify(data), spaced(data)]);
     if (JSON.stringify([schema, texts]).includes("\\u0000")) continue; // U+0000 is refused with the JSON
-    const where = `${name}: ${description}`, answer = ask(schema, texts);
+    const where = `${name}: ${description}`,
+      answer = ask(schema, texts);
     if (answer.refused) {
       assert.match(answer.refused, /^inferd: #/, where);
-      if (refused !== undefined) assert.ok(answer.refused.startsWith(`inferd: #${refused}: `), `${where}: ${answer.refused}`);
+      if (refused !== undefined)
+        assert.ok(answer.refused.startsWith(`inferd: #${refused}: `), `${where}: ${answer.refused}`);
       totals.refused.push(`${where}: ${answer.refused}`);
       continue;
     }
@@ -97,6 +106,8 @@ export const check = (name, cases, totals, known = () => false) => {
 };
 
 export const report = (t, totals) =>
-  t.diagnostic(`${totals.compiled} schemas compiled, ${totals.refused.length} refused; ${totals.verdicts} verdicts, ` +
-    `${totals.generated} random texts valid`);
+  t.diagnostic(
+    `${totals.compiled} schemas compiled, ${totals.refused.length} refused; ${totals.verdicts} verdicts, ` +
+      `${totals.generated} random texts valid`,
+  );
 export const nothing = () => ({ compiled: 0, refused: [], verdicts: 0, generated: 0 });

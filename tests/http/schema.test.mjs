@@ -6,7 +6,9 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { check, nothing, read, report } from "./schema.mjs";
 
-const own = "tests/data/schema", suite = "../shared/data/json-schema-test-suite/tests", real = "../shared/data/json-schemas-real";
+const own = "tests/data/schema",
+  suite = "../shared/data/json-schema-test-suite/tests",
+  real = "../shared/data/json-schemas-real";
 
 for (const file of readdirSync(own).filter((name) => name.endsWith(".json")))
   test(`recorded cases: ${file}`, (t) => {
@@ -34,10 +36,19 @@ const ofDraft = (draft, schema) =>
 for (const draft of ["draft2020-12", "draft7"])
   test(`the JSON Schema Test Suite: ${draft}`, { skip: existsSync(suite) ? false : "no shared data" }, (t) => {
     const all = nothing();
-    for (const file of readdirSync(join(suite, draft), { recursive: true }).filter((name) => name.endsWith(".json")).sort()) {
+    for (const file of readdirSync(join(suite, draft), { recursive: true })
+      .filter((name) => name.endsWith(".json"))
+      .sort()) {
       const totals = nothing();
-      check(file, read(join(suite, draft, file)).map((c) => ({ ...c, schema: ofDraft(draft, c.schema) })), totals, otherwise(file));
-      t.diagnostic(`${file.replace(".json", "")}: ${totals.compiled} compiled, ${totals.refused.length} refused, ${totals.verdicts} verdicts`);
+      check(
+        file,
+        read(join(suite, draft, file)).map((c) => ({ ...c, schema: ofDraft(draft, c.schema) })),
+        totals,
+        otherwise(file),
+      );
+      t.diagnostic(
+        `${file.replace(".json", "")}: ${totals.compiled} compiled, ${totals.refused.length} refused, ${totals.verdicts} verdicts`,
+      );
       for (const key of ["compiled", "verdicts", "generated"]) all[key] += totals[key];
       all.refused.push(...totals.refused);
     }

@@ -27,7 +27,9 @@ test("lists and retrieves models", async () => {
 
 test("chats", async () => {
   const answer = await client.chat.completions.create({
-    model: modelName, messages: user("Tell me a story about a fox."), temperature: 0,
+    model: modelName,
+    messages: user("Tell me a story about a fox."),
+    temperature: 0,
   });
   assert.equal(answer.object, "chat.completion");
   assert.equal(answer.choices[0].message.role, "assistant");
@@ -39,8 +41,16 @@ test("chats", async () => {
 test("streams the same text as it answers at once", async () => {
   const params = { model: modelName, messages: user("Tell me a story about a small boat."), seed: 7, temperature: 0.8 };
   const whole = await client.chat.completions.create(params);
-  const stream = await client.chat.completions.create({ ...params, stream: true, stream_options: { include_usage: true } });
-  let text = "", role, finish, usage, n = 0;
+  const stream = await client.chat.completions.create({
+    ...params,
+    stream: true,
+    stream_options: { include_usage: true },
+  });
+  let text = "",
+    role,
+    finish,
+    usage,
+    n = 0;
   for await (const chunk of stream) {
     n++;
     assert.equal(chunk.object, "chat.completion.chunk");
@@ -64,8 +74,12 @@ test("the stream helper collects a final message", async () => {
 
 test("aborting a stream cancels the request on the server", async () => {
   const stream = await client.chat.completions.create({
-    model: modelName, messages: user("Tell me a long story."), stream: true, max_tokens: 6000,
-    ignore_eos: true, seed: 1,
+    model: modelName,
+    messages: user("Tell me a long story."),
+    stream: true,
+    max_tokens: 6000,
+    ignore_eos: true,
+    seed: 1,
   });
   let n = 0;
   for await (const _ of stream) if (++n === 5) stream.controller.abort();
@@ -77,17 +91,30 @@ test("aborting a stream cancels the request on the server", async () => {
 
 test("completes a raw prompt and answers with n choices", async () => {
   const answer = await client.completions.create({
-    model: modelName, prompt: "Once upon a time", max_tokens: 12, n: 3, seed: 5, temperature: 1,
+    model: modelName,
+    prompt: "Once upon a time",
+    max_tokens: 12,
+    n: 3,
+    seed: 5,
+    temperature: 1,
   });
   assert.equal(answer.object, "text_completion");
-  assert.deepEqual(answer.choices.map((c) => c.index), [0, 1, 2]);
+  assert.deepEqual(
+    answer.choices.map((c) => c.index),
+    [0, 1, 2],
+  );
   assert.ok(new Set(answer.choices.map((c) => c.text)).size > 1, "choices differ");
   assert.ok(answer.usage.completion_tokens <= 36);
 });
 
 test("log-probabilities", async () => {
   const answer = await client.chat.completions.create({
-    model: modelName, messages: user("Hello!"), temperature: 0, logprobs: true, top_logprobs: 3, max_tokens: 5,
+    model: modelName,
+    messages: user("Hello!"),
+    temperature: 0,
+    logprobs: true,
+    top_logprobs: 3,
+    max_tokens: 5,
   });
   const content = answer.choices[0].logprobs.content;
   assert.ok(content.length > 0 && content.length <= 5);
@@ -114,19 +141,29 @@ test("a bad value is a BadRequestError that names the field", async () => {
   );
 });
 
-const person = z.object({ name: z.string().max(12), age: z.number().int().min(1).max(99), likes: z.array(z.enum(["tea", "cake"])).max(2) });
+const person = z.object({
+  name: z.string().max(12),
+  age: z.number().int().min(1).max(99),
+  likes: z.array(z.enum(["tea", "cake"])).max(2),
+});
 const place = z.object({ city: z.string().max(12), unit: z.enum(["C", "F"]) });
 const ask = (text) => ({ model: modelName, messages: user(text), temperature: 0, max_tokens: 200 });
 
 test("parse() gives an object of the schema's type", async () => {
-  const answer = await client.chat.completions.parse({ ...ask("Who is that?"), response_format: zodResponseFormat(person, "person") });
+  const answer = await client.chat.completions.parse({
+    ...ask("Who is that?"),
+    response_format: zodResponseFormat(person, "person"),
+  });
   const { parsed, refusal } = answer.choices[0].message;
   assert.deepEqual(person.parse(parsed), parsed);
   assert.equal(refusal, null);
 });
 
 test("stream() tells of content, and parses it at the end", async () => {
-  const stream = client.chat.completions.stream({ ...ask("Who is that?"), response_format: zodResponseFormat(person, "person") });
+  const stream = client.chat.completions.stream({
+    ...ask("Who is that?"),
+    response_format: zodResponseFormat(person, "person"),
+  });
   let snapshot = "";
   stream.on("content.delta", (e) => (snapshot = e.snapshot));
   const answer = await stream.finalChatCompletion();
@@ -162,17 +199,30 @@ test("runTools() calls the function and sends its result", async () => {
       function: {
         name: "get_weather",
         description: "Weather of a city",
-        parameters: { type: "object", properties: { city: { type: "string", maxLength: 12 } }, required: ["city"], additionalProperties: false },
+        parameters: {
+          type: "object",
+          properties: { city: { type: "string", maxLength: 12 } },
+          required: ["city"],
+          additionalProperties: false,
+        },
         parse: JSON.parse,
         function: ({ city }) => (asked.push(city), "21 degrees"),
       },
     },
   ];
-  const runner = client.chat.completions.runTools({ ...ask("Weather in Rome?"), tools, tool_choice: { type: "function", function: { name: "get_weather" } } });
+  const runner = client.chat.completions.runTools({
+    ...ask("Weather in Rome?"),
+    tools,
+    tool_choice: { type: "function", function: { name: "get_weather" } },
+  });
   await runner.done();
   assert.equal(asked.length, 1);
   const result = runner.messages.at(-1);
   assert.deepEqual([result.role, result.content], ["tool", "21 degrees"]);
-  const last = await client.chat.completions.create({ ...ask("x"), tools: tools.map((t) => ({ ...t, function: { ...t.function, function: undefined, parse: undefined } })), messages: runner.messages });
+  const last = await client.chat.completions.create({
+    ...ask("x"),
+    tools: tools.map((t) => ({ ...t, function: { ...t.function, function: undefined, parse: undefined } })),
+    messages: runner.messages,
+  });
   assert.ok(last.usage.prompt_tokens > 20);
 });

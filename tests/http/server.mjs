@@ -26,7 +26,18 @@ export async function startServer(flags = [], models = [demo], under = []) {
     execFileSync(binary, ["models", "add", m.file, "--name", m.name, ...alias, "--registry", registry]);
   }
   const server = { folder, stderr: "", stdout: "", exited: null };
-  const args = ["serve", "--model", models.map((m) => m.name).join(","), "--registry", registry, "--host", "127.0.0.1", "--port", "0", ...flags];
+  const args = [
+    "serve",
+    "--model",
+    models.map((m) => m.name).join(","),
+    "--registry",
+    registry,
+    "--host",
+    "127.0.0.1",
+    "--port",
+    "0",
+    ...flags,
+  ];
   const command = [...under, binary, ...args];
   const end = await launch(server, command);
   server.stop = async (signal = "SIGTERM") => {
@@ -58,7 +69,9 @@ async function launch(server, command) {
       const at = /on (http:\/\/127\.0\.0\.1:\d+)/.exec(server.stdout.slice(from));
       if (at) resolve(at[1]);
     });
-    server.exited.then((how) => reject(new Error(`the server ended at start: ${JSON.stringify(how)}\n${server.stderr}`)));
+    server.exited.then((how) =>
+      reject(new Error(`the server ended at start: ${JSON.stringify(how)}\n${server.stderr}`)),
+    );
   });
   return async (signal) => {
     server.child.kill(signal);
@@ -143,7 +156,8 @@ export async function metrics(server) {
   const headers = server.key ? { Authorization: `Bearer ${server.key}` } : {};
   const response = await fetch(server.url + "/metrics", { headers });
   if (response.status !== 200) throw new Error(`/metrics: ${response.status}`);
-  const values = new Map(), types = new Map();
+  const values = new Map(),
+    types = new Map();
   const text = await response.text();
   if (!text.endsWith("\n")) throw new Error("the exposition must end in a newline");
   for (const line of text.split("\n").slice(0, -1)) {
@@ -155,7 +169,9 @@ export async function metrics(server) {
     }
     if (/^# HELP [a-zA-Z_:][a-zA-Z0-9_:]* [^\n]*$/.test(line)) continue;
     const sample =
-      /^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*",?)*\})? (-?[0-9.]+(?:e[+-]?\d+)?|\+Inf|-Inf|NaN)$/i.exec(line);
+      /^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*",?)*\})? (-?[0-9.]+(?:e[+-]?\d+)?|\+Inf|-Inf|NaN)$/i.exec(
+        line,
+      );
     if (!sample) throw new Error(`not a line of the exposition format: ${line}`);
     const family = sample[1].replace(/_(bucket|sum|count)$/, "");
     if (!types.has(sample[1]) && types.get(family) !== "histogram") throw new Error(`no TYPE before ${sample[1]}`);

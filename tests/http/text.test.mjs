@@ -21,14 +21,27 @@ async function refused(path, body, param) {
   assert.equal((await response.json()).error.param, param);
 }
 
-const texts = ["", "Hello there, world.", "  two  spaces\n\ttab ", "na\u00efve \u{1f600} \u4f60\u597d", "<|end|> is text", "\u0001\u007f", "a".repeat(3000)];
+const texts = [
+  "",
+  "Hello there, world.",
+  "  two  spaces\n\ttab ",
+  "na\u00efve \u{1f600} \u4f60\u597d",
+  "<|end|> is text",
+  "\u0001\u007f",
+  "a".repeat(3000),
+];
 
 test("tokenize and detokenize are each other's inverse", async () => {
   const rng = random(5);
-  const more = Array.from({ length: 20 }, () => String.fromCodePoint(...Array.from({ length: rng.int(1, 60) }, () => rng.int(1, rng.int(0, 1) ? 0x7e : 0xd7ff))));
+  const more = Array.from({ length: 20 }, () =>
+    String.fromCodePoint(...Array.from({ length: rng.int(1, 60) }, () => rng.int(1, rng.int(0, 1) ? 0x7e : 0xd7ff))),
+  );
   for (const prefix of ["", "/v1"])
     for (const text of prefix ? texts.slice(0, 2) : [...texts, ...more]) {
-      const { tokens, count, max_model_len, token_strs } = await ask(prefix + "/tokenize", { prompt: text, add_special_tokens: false });
+      const { tokens, count, max_model_len, token_strs } = await ask(prefix + "/tokenize", {
+        prompt: text,
+        add_special_tokens: false,
+      });
       assert.equal(tokens.length, count);
       assert.equal(token_strs, null);
       assert.ok(max_model_len > 0);
@@ -48,7 +61,10 @@ test("the names of vLLM and llama.cpp, and what they ask for", async () => {
   const parsed = await ask("/tokenize", { prompt: text, add_special_tokens: false, parse_special: true });
   assert.ok(parsed.count < bare.count, "the control token is one token");
   const pieces = await ask("/tokenize", { content: text, add_special: false, with_pieces: true });
-  assert.deepEqual(pieces.tokens.map((t) => t.id), bare.tokens);
+  assert.deepEqual(
+    pieces.tokens.map((t) => t.id),
+    bare.tokens,
+  );
   const bytes = Buffer.concat(pieces.tokens.map((t) => Buffer.from(t.piece)));
   assert.equal(bytes.toString().trimStart(), text);
   const strs = await ask("/tokenize", { prompt: text, add_special_tokens: false, return_token_strs: true });
@@ -75,9 +91,15 @@ test("a chat's prompt: render, tokenize and the chat itself agree", async () => 
   assert.deepEqual((await ask("/tokenize", { messages })).tokens, tokens);
   // The spans cover the text's bytes, and what is not trusted is the messages' own.
   const bytes = Buffer.from(prompt);
-  assert.deepEqual(spans.map((s) => s.start), [0, ...spans.slice(0, -1).map((s) => s.end)]);
+  assert.deepEqual(
+    spans.map((s) => s.start),
+    [0, ...spans.slice(0, -1).map((s) => s.end)],
+  );
   assert.equal(spans.at(-1).end, bytes.length);
-  const theirs = spans.filter((s) => !s.trusted).map((s) => bytes.subarray(s.start, s.end).toString()).join("");
+  const theirs = spans
+    .filter((s) => !s.trusted)
+    .map((s) => bytes.subarray(s.start, s.end).toString())
+    .join("");
   assert.equal(theirs, messages.map((m) => m.content).join(""));
   const answer = await (await chat(server, { messages, temperature: 0, max_tokens: 40 })).json();
   assert.equal(answer.usage.prompt_tokens, count);

@@ -14,10 +14,23 @@ const place = {
   additionalProperties: false,
 };
 const fn = (name, parameters, more) => ({ type: "function", function: { name, parameters, ...more } });
-const tools = [fn("get_weather", place, { description: "The weather of a place." }), fn("now"), fn("add-1", {
-  type: "object", properties: { a: { type: "integer" }, b: { enum: [1, "x", null] } }, required: ["b", "a"], additionalProperties: false,
-}, { strict: true })];
-const schemas = Object.fromEntries(tools.map((t) => [t.function.name, t.function.parameters ?? { type: "object", additionalProperties: false }]));
+const tools = [
+  fn("get_weather", place, { description: "The weather of a place." }),
+  fn("now"),
+  fn(
+    "add-1",
+    {
+      type: "object",
+      properties: { a: { type: "integer" }, b: { enum: [1, "x", null] } },
+      required: ["b", "a"],
+      additionalProperties: false,
+    },
+    { strict: true },
+  ),
+];
+const schemas = Object.fromEntries(
+  tools.map((t) => [t.function.name, t.function.parameters ?? { type: "object", additionalProperties: false }]),
+);
 const ajv = new Ajv({ strict: false });
 const named = (name) => ({ type: "function", function: { name } });
 
@@ -43,7 +56,11 @@ async function whole(server, body) {
 // A stream put together as OpenAI's SDK does.
 async function streamed(server, body) {
   const response = await chat(server, {
-    messages: user("What is the weather in Berlin?"), max_tokens: 300, stream: true, stream_options: { include_usage: true }, ...body,
+    messages: user("What is the weather in Berlin?"),
+    max_tokens: 300,
+    stream: true,
+    stream_options: { include_usage: true },
+    ...body,
   });
   assert.equal(response.status, 200);
   const message = { content: null, reasoning: "", calls: [] };
@@ -70,7 +87,8 @@ async function streamed(server, body) {
 }
 
 async function sameStreamed(server, body) {
-  const answer = await whole(server, body), { message, finish_reason } = answer.choices[0];
+  const answer = await whole(server, body),
+    { message, finish_reason } = answer.choices[0];
   const stream = await streamed(server, body);
   assert.deepEqual(withoutIds(stream.calls), withoutIds(message.tool_calls));
   assert.equal(stream.content ?? "", message.content ?? "");
@@ -86,7 +104,12 @@ after(() => server.stop());
 
 test("required: the whole answer is calls, and each is valid", async () => {
   for (let seed = 0; seed < 12; seed++) {
-    const { choices } = await sameStreamed(server, { tools, tool_choice: "required", parallel_tool_calls: false, seed });
+    const { choices } = await sameStreamed(server, {
+      tools,
+      tool_choice: "required",
+      parallel_tool_calls: false,
+      seed,
+    });
     const { message, finish_reason } = choices[0];
     assert.equal(message.content, null);
     assert.equal(message.tool_calls.length, 1);
@@ -98,7 +121,10 @@ test("required: the whole answer is calls, and each is valid", async () => {
 test("a named function is called once, and the answer just stops", async () => {
   for (const name of Object.keys(schemas)) {
     const { choices } = await sameStreamed(server, { tools, tool_choice: named(name), seed: 4 });
-    assert.deepEqual(choices[0].message.tool_calls.map((c) => c.function.name), [name]);
+    assert.deepEqual(
+      choices[0].message.tool_calls.map((c) => c.function.name),
+      [name],
+    );
     assert.equal(choices[0].finish_reason, "stop");
     checkCalls(choices[0].message.tool_calls);
   }
@@ -107,7 +133,12 @@ test("a named function is called once, and the answer just stops", async () => {
 test("allowed tools alone are called", async () => {
   const allowed_tools = { mode: "required", tools: [named("now"), named("add-1")] };
   for (let seed = 0; seed < 6; seed++) {
-    const { choices } = await whole(server, { tools, tool_choice: { type: "allowed_tools", allowed_tools }, parallel_tool_calls: false, seed });
+    const { choices } = await whole(server, {
+      tools,
+      tool_choice: { type: "allowed_tools", allowed_tools },
+      parallel_tool_calls: false,
+      seed,
+    });
     assert.notEqual(choices[0].message.tool_calls[0].function.name, "get_weather");
     checkCalls(choices[0].message.tool_calls);
   }
@@ -116,7 +147,12 @@ test("allowed tools alone are called", async () => {
 test("several calls in one answer, and a schema's order where it is strict", async () => {
   let most = 0;
   for (let seed = 0; seed < 8; seed++) {
-    const { choices } = await sameStreamed(server, { tools: tools.slice(1), tool_choice: "required", seed, temperature: 1.5 });
+    const { choices } = await sameStreamed(server, {
+      tools: tools.slice(1),
+      tool_choice: "required",
+      seed,
+      temperature: 1.5,
+    });
     const calls = choices[0].message.tool_calls;
     if (choices[0].finish_reason === "length") calls.pop(); // cut within
     most = Math.max(most, calls.length);
@@ -132,9 +168,16 @@ test("auto: text, or a call from where its mark comes", async () => {
   assert.ok(text.choices[0].message.content);
   assert.equal(text.choices[0].message.tool_calls, undefined);
   // A form that begins as calls do: the model goes on to one of them.
-  let calls = 0, forms = 0;
+  let calls = 0,
+    forms = 0;
   for (let seed = 0; seed < 16; seed++) {
-    const answer = await sameStreamed(server, { tools, seed, temperature: 2, parallel_tool_calls: false, guided_regex: "<tool_call[x-z]" });
+    const answer = await sameStreamed(server, {
+      tools,
+      seed,
+      temperature: 2,
+      parallel_tool_calls: false,
+      guided_regex: "<tool_call[x-z]",
+    });
     const { message, finish_reason } = answer.choices[0];
     if (message.tool_calls) {
       calls++;
@@ -159,14 +202,22 @@ test("none: marks are text and the prompt shows no tools", async () => {
 });
 
 test("n choices call on their own; stop strings count in text alone", async () => {
-  const { choices } = await whole(server, { tools, tool_choice: "required", parallel_tool_calls: false, n: 3, seed: 7, stop: ["\"", "}"] });
+  const { choices } = await whole(server, {
+    tools,
+    tool_choice: "required",
+    parallel_tool_calls: false,
+    n: 3,
+    seed: 7,
+    stop: ['"', "}"],
+  });
   assert.equal(choices.length, 3);
   for (const c of choices) checkCalls(c.message.tool_calls);
   assert.equal(new Set(choices.flatMap((c) => c.message.tool_calls.map((t) => t.id))).size, 3);
 });
 
 const roundTrip = (call, result = "Sunny.") => [
-  ...user("Weather?"), { role: "assistant", content: null, refusal: null, tool_calls: [call] },
+  ...user("Weather?"),
+  { role: "assistant", content: null, refusal: null, tool_calls: [call] },
   { role: "tool", tool_call_id: call.id, content: result },
 ];
 
@@ -188,18 +239,30 @@ test("what is wrong is refused by name", async () => {
     [{ tools: Array.from({ length: 129 }, (_, i) => fn("f" + i)) }, "tools"],
     [{ tools: [{ type: "custom", custom: { name: "x" } }] }, "tools[0].type"],
     [{ tools: [fn("a", { type: "string" })] }, "tools[0].function.parameters"],
-    [{ tools: [fn("a"), fn("b", { type: "object", properties: { x: { type: "nothing" } } })] }, "tools[1].function.parameters", "#/properties/x"],
-    [{ tools: [fn("a", { type: "object", properties: { x: { pattern: "(" } } })] }, "tools[0].function.parameters", "#/properties/x/pattern"],
+    [
+      { tools: [fn("a"), fn("b", { type: "object", properties: { x: { type: "nothing" } } })] },
+      "tools[1].function.parameters",
+      "#/properties/x",
+    ],
+    [
+      { tools: [fn("a", { type: "object", properties: { x: { pattern: "(" } } })] },
+      "tools[0].function.parameters",
+      "#/properties/x/pattern",
+    ],
     [{ tools, tool_choice: named("none_such") }, "tool_choice"],
     [{ tools, tool_choice: "sometimes" }, "tool_choice"],
     [{ tools, tool_choice: { type: "function" } }, "tool_choice.function"],
-    [{ tools, tool_choice: { type: "allowed_tools", allowed_tools: { mode: "auto", tools: [named("z")] } } }, "tool_choice.allowed_tools"],
+    [
+      { tools, tool_choice: { type: "allowed_tools", allowed_tools: { mode: "auto", tools: [named("z")] } } },
+      "tool_choice.allowed_tools",
+    ],
     [{ tool_choice: "required" }, "tool_choice"],
     [{ functions: [{ name: "f" }] }, "functions"],
     [{ function_call: "auto" }, "function_call"],
   ];
   for (const [body, param, pointer] of wrong) {
-    const response = await chat(server, { messages: user("x"), ...body }), { error } = await response.json();
+    const response = await chat(server, { messages: user("x"), ...body }),
+      { error } = await response.json();
     assert.equal(response.status, 400, JSON.stringify(body));
     assert.ok(error.param.startsWith(param), `${param}: ${JSON.stringify(error)}`);
     if (pointer) assert.ok(error.message.includes(pointer), error.message);
@@ -207,7 +270,13 @@ test("what is wrong is refused by name", async () => {
 });
 
 test("padding hides how long a chunk's text is", async () => {
-  const response = await chat(server, { messages: user("Hi"), max_tokens: 12, seed: 1, stream: true, stream_options: { include_obfuscation: true } });
+  const response = await chat(server, {
+    messages: user("Hi"),
+    max_tokens: 12,
+    seed: 1,
+    stream: true,
+    stream_options: { include_obfuscation: true },
+  });
   const sizes = new Set();
   for await (const event of sse(response)) {
     if (event === "[DONE]") continue;
@@ -221,8 +290,18 @@ test("padding hides how long a chunk's text is", async () => {
 // ---- families ----
 
 const templates = "../shared/data/chat-templates/templates";
-const families = ["Qwen-Qwen3-0.6B", "Qwen-Qwen2.5-7B-Instruct", "meta-llama-Llama-3.1-8B-Instruct", "mistralai-Mistral-Nemo-Instruct-2407",
-  "unsloth-mistral-Devstral-Small-2507", "Kimi-K2-Instruct", "unsloth-Apriel-1.5", "google-gemma-2-2b-it", "GLM-4.6", "Cohere2MoE"];
+const families = [
+  "Qwen-Qwen3-0.6B",
+  "Qwen-Qwen2.5-7B-Instruct",
+  "meta-llama-Llama-3.1-8B-Instruct",
+  "mistralai-Mistral-Nemo-Instruct-2407",
+  "unsloth-mistral-Devstral-Small-2507",
+  "Kimi-K2-Instruct",
+  "unsloth-Apriel-1.5",
+  "google-gemma-2-2b-it",
+  "GLM-4.6",
+  "Cohere2MoE",
+];
 for (const family of families)
   test(`calls in the form of ${family}`, { skip: existsSync(templates) ? false : "no ../shared" }, async (t) => {
     const own = await startServer(["--chat-template", `${templates}/${family}.jinja`]);
@@ -232,7 +311,8 @@ for (const family of families)
       const body = { ...common, tool_choice: named("get_weather"), seed };
       const { choices, usage } = await sameStreamed(own, body);
       const { message, finish_reason } = choices[0];
-      if (finish_reason === "length") { // the prompt opened a thought, which this model does not end
+      if (finish_reason === "length") {
+        // the prompt opened a thought, which this model does not end
         assert.equal(family, "Cohere2MoE");
         assert.ok(message.reasoning_content && !message.content && !message.tool_calls);
         assert.equal(usage.completion_tokens_details.reasoning_tokens, 200);
@@ -252,44 +332,69 @@ for (const family of families)
   });
 
 // The bias ends a thought as soon as it may end.
-test("gpt-oss: channels, and calls in their headers", { skip: existsSync(templates) ? false : "no ../shared" }, async (t) => {
-  const folder = "tests/golden/arch/gpt-oss/hf";
-  const { added_tokens } = JSON.parse(readFileSync(`${folder}/tokenizer.json`, "utf8"));
-  const id = (text) => added_tokens.find((a) => a.content === text).id;
-  const own = await startServer(["--chat-template", `${templates}/openai-gpt-oss-120b.jinja`], [{ file: folder, name: modelName }]);
-  t.after(() => own.stop());
-  const one = [fn("get_weather", place, { description: "The weather." })];
-  const body = { tools: one, max_tokens: 120, logit_bias: { [id("<|end|>")]: 100 }, messages: user("Hi") };
-  for (let seed = 0; seed < 4; seed++) {
-    const { choices } = await sameStreamed(own, { ...body, tool_choice: "required", seed });
-    checkCalls(choices[0].message.tool_calls);
-    assert.equal(choices[0].message.tool_calls.length, 1);
-    assert.equal(choices[0].finish_reason, "tool_calls");
-    const form = await sameStreamed(own, { ...body, tools: undefined, guided_regex: "[ab]{3}", seed });
-    assert.match(form.choices[0].message.content, /^[ab]{3}$/);
-  }
-  const thought = await sameStreamed(own, { messages: user("Hi"), max_tokens: 30, guided_regex: "x", logit_bias: { [id("<|end|>")]: -100 }, seed: 1 });
-  const { message, finish_reason } = thought.choices[0];
-  if (finish_reason === "length") {
-    assert.ok(message.reasoning_content && !message.content);
-    assert.ok(thought.usage.completion_tokens_details.reasoning_tokens > 15);
-  } else {
-    assert.equal(message.content, "x");
-  }
-});
+test(
+  "gpt-oss: channels, and calls in their headers",
+  { skip: existsSync(templates) ? false : "no ../shared" },
+  async (t) => {
+    const folder = "tests/golden/arch/gpt-oss/hf";
+    const { added_tokens } = JSON.parse(readFileSync(`${folder}/tokenizer.json`, "utf8"));
+    const id = (text) => added_tokens.find((a) => a.content === text).id;
+    const own = await startServer(
+      ["--chat-template", `${templates}/openai-gpt-oss-120b.jinja`],
+      [{ file: folder, name: modelName }],
+    );
+    t.after(() => own.stop());
+    const one = [fn("get_weather", place, { description: "The weather." })];
+    const body = { tools: one, max_tokens: 120, logit_bias: { [id("<|end|>")]: 100 }, messages: user("Hi") };
+    for (let seed = 0; seed < 4; seed++) {
+      const { choices } = await sameStreamed(own, { ...body, tool_choice: "required", seed });
+      checkCalls(choices[0].message.tool_calls);
+      assert.equal(choices[0].message.tool_calls.length, 1);
+      assert.equal(choices[0].finish_reason, "tool_calls");
+      const form = await sameStreamed(own, { ...body, tools: undefined, guided_regex: "[ab]{3}", seed });
+      assert.match(form.choices[0].message.content, /^[ab]{3}$/);
+    }
+    const thought = await sameStreamed(own, {
+      messages: user("Hi"),
+      max_tokens: 30,
+      guided_regex: "x",
+      logit_bias: { [id("<|end|>")]: -100 },
+      seed: 1,
+    });
+    const { message, finish_reason } = thought.choices[0];
+    if (finish_reason === "length") {
+      assert.ok(message.reasoning_content && !message.content);
+      assert.ok(thought.usage.completion_tokens_details.reasoning_tokens > 15);
+    } else {
+      assert.equal(message.content, "x");
+    }
+  },
+);
 
 test("log-probabilities are those of the text, also of text that a stop string held back before a call", async () => {
   const server = await startServer();
   try {
     const grammar = String.raw`root ::= "Hi fo<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"`;
     for (const stop of [undefined, ["fox"]]) {
-      const body = { messages: user("x"), max_tokens: 100, tools, structured_outputs: { grammar }, stop, logprobs: true, seed: 5 };
+      const body = {
+        messages: user("x"),
+        max_tokens: 100,
+        tools,
+        structured_outputs: { grammar },
+        stop,
+        logprobs: true,
+        seed: 5,
+      };
       const { message, logprobs } = (await whole(server, body)).choices[0];
-      assert.deepEqual([message.content, withoutIds(message.tool_calls)], ["Hi fo", [{ name: "now", arguments: "{}" }]]);
+      assert.deepEqual(
+        [message.content, withoutIds(message.tool_calls)],
+        ["Hi fo", [{ name: "now", arguments: "{}" }]],
+      );
       assert.equal(logprobs.content.map((t) => t.token).join(""), "Hi fo");
       const response = await chat(server, { ...body, stream: true });
       const parts = [];
-      for await (const event of sse(response)) for (const c of event.choices ?? []) parts.push(...(c.logprobs?.content ?? []));
+      for await (const event of sse(response))
+        for (const c of event.choices ?? []) parts.push(...(c.logprobs?.content ?? []));
       assert.deepEqual(parts, logprobs.content);
     }
   } finally {
