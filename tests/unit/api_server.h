@@ -8,6 +8,7 @@
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/text/utf8.h"
+#include "tests/support/engine_kit.h"
 #include "tests/support/gguf_make.h"
 
 #include "api_client.h"
@@ -38,21 +39,13 @@ static struct api_config base_config(void) {
 }
 
 static void start_engine(void) {
-    const struct engine_config c = {.model_path = model_path,
-                                    .backend = "cpu",
-                                    .isa = "",
-                                    .n_threads = 1,
-                                    .kv_cache_tokens = 4096,
-                                    .kv_type = QTYPE_F16,
-                                    .block_tokens = 16,
-                                    .max_batch_tokens = 256,
-                                    .prefill_chunk = 64,
-                                    .max_sequences = 32,
-                                    .max_queue = 200,
-                                    .stream_events = 32,
-                                    .prefix_cache = true};
+    struct engine_config c = kit_config(model_path);
     err e = {0};
-    CHECK_MSG(engine_open(&c, &en, &e) == 0, "%s", e.msg);
+    c.n_threads = 1;
+    c.max_batch_tokens = 256, c.prefill_chunk = 64;
+    c.max_sequences = 32, c.max_queue = 200;
+    c.stream_events = 32;
+    en = kit_open(&c);
     const tokenizer *tok = engine_tokenizer(en);
     size_t n, m;
     const char *bos = tokenizer_token_text(tok, tokenizer_bos(tok), &n);

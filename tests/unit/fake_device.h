@@ -13,6 +13,7 @@
 #include "core/engine/sampler.h"
 #include "core/model/model.h"
 #include "core/tokenizer/tokenizer.h"
+#include "tests/support/engine_kit.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -532,19 +533,22 @@ const char *tokenizer_token_bytes(const tokenizer *t, int32_t id, bool with_cont
 
 /* A small engine on it. */
 static inline struct engine_config base_config(void) {
-    return (struct engine_config){
-        .model_path = "fake",
-        .backend = "fake",
-        .kv_cache_tokens = 4096,
-        .kv_type = QTYPE_F16,
-        .block_tokens = 16,
-        .max_batch_tokens = 64,
-        .prefill_chunk = 24,
-        .max_sequences = 16,
-        .max_queue = 64,
-        .stream_events = 16,
-        .prefix_cache = true,
-    };
+    struct engine_config c = kit_config("fake");
+    c.backend = "fake", c.isa = NULL, c.n_threads = 0;
+    c.stream_events = 16;
+    return c;
+}
+
+/* Opens an engine whose device does not fail. */
+static inline engine *fake_open(const struct engine_config *c) {
+    atomic_store(&fake_fail_after, -1);
+    return kit_open(c);
+}
+
+/* As kit_check_ended, and the device saw no misplaced token. */
+static inline void fake_check_ended(engine *en) {
+    kit_check_ended(en);
+    CHECK(atomic_load(&fake_errors) == 0);
 }
 
 #endif

@@ -5,10 +5,10 @@
  * argument prints the errors as Markdown, and with a second one those of other models, folders
  * alone: what make.py wrote there. */
 #include "core/engine/engine.h"
+#include "tests/support/engine_kit.h"
 #include "tests/support/files.h"
 #include "tests/support/runner.h"
 #include "tests/unit/check.h"
-#include "tests/unit/stream_reader.h"
 
 #include <cjson/cJSON.h>
 #include <dirent.h>
@@ -254,8 +254,6 @@ static void test_mixed_batch(void) {
     }
 }
 
-static struct bell bell;
-
 static engine_stream *submit(engine *en, const struct prompt *p) {
     struct engine_request q = {.prompt = p->ids,
                                .n_prompt = p->n,
@@ -263,12 +261,11 @@ static engine_stream *submit(engine *en, const struct prompt *p) {
                                .notify = bell_ring,
                                .notify_arg = &bell};
     engine_stream *s = NULL;
-    err e = {0};
     engine_params_default(&q.params);
     q.params.sampling.temperature = 0;
     q.params.max_tokens = p->n_greedy;
     q.params.ignore_eos = true;
-    CHECK_MSG(engine_submit(en, &q, &s, &e) == 0, "%s", e.msg);
+    kit_submit(en, &q, &s);
     return s;
 }
 
@@ -289,25 +286,16 @@ static void test_engine(void) {
     bool on_device = be_only && be_is_device_set(be_only);
     for (uint32_t i = 0; i < n_models; i++) {
         const struct prompt *p = &models[i].prompts[1], *q = &models[i].prompts[2];
-        struct engine_config config = {.model_path = model_path(&models[i], (int)i % 2),
-                                       .backend = on_device ? be_only : "cpu",
-                                       .n_threads = 2,
-                                       .n_ranks = ranks_of(&models[i], (int)i % 2),
-                                       .activation_bits = 16,
-                                       .kv_cache_tokens = 512,
-                                       .kv_type = on_device ? QTYPE_F16 : QTYPE_F32,
-                                       .block_tokens = 16,
-                                       .context_length = SHORT,
-                                       .max_batch_tokens = 32,
-                                       .prefill_chunk = 9,
-                                       .max_sequences = 4,
-                                       .max_queue = 4,
-                                       .stream_events = 32,
-                                       .prefix_cache = true};
-        engine *en = NULL;
-        err e = {0};
-        CHECK_MSG(engine_open(&config, &en, &e) == 0, "%s: %s", models[i].name, e.msg);
-        if (!en) continue;
+        struct engine_config c = kit_config(model_path(&models[i], (int)i % 2));
+        if (on_device) c.backend = be_only;
+        c.n_ranks = ranks_of(&models[i], (int)i % 2);
+        c.activation_bits = 16;
+        c.kv_cache_tokens = 512, c.kv_type = on_device ? QTYPE_F16 : QTYPE_F32;
+        c.context_length = SHORT;
+        c.max_batch_tokens = 32, c.prefill_chunk = 9;
+        c.max_sequences = c.max_queue = 4;
+        c.stream_events = 32;
+        engine *en = kit_open(&c);
         engine_stream *a = submit(en, p), *b = submit(en, q);
         check_answer(&models[i], p, a, false);
         check_answer(&models[i], q, b, false);
@@ -340,7 +328,6 @@ int main(int argc, char **argv) {
     if (others) golden = argv[2], n_files = 1;
     be_args(argc, argv);
     find_models();
-    bell_init(&bell);
     CHECK(n_models >= (others ? 1 : 17));
     RUN(test_logits);
     printf("     best tokens of %u positions, %u of them others by less than the tolerance\n",
@@ -356,7 +343,6 @@ int main(int argc, char **argv) {
     RUN(test_mixed_batch);
     RUN(test_engine);
     RUN(test_two_ranks);
-    bell_fini(&bell);
     for (uint32_t i = 0; i < n_models; i++)
         free(models[i].logits);
     return check_done();

