@@ -1,6 +1,6 @@
-/* bpe.c - the merge tables and the merging. Short pieces are merged by looking for the lowest rank
- * again and again; long ones through a heap, so that time is n log n whatever the text. Immutable
- * after bpe_new. */
+/* bpe.c - the merge tables and the merging. Short pieces are merged by a linear search for the
+ * lowest rank; long ones with a heap, so that time is O(n log n) for any text. Immutable after
+ * bpe_new. */
 #include "core/tokenizer/bpe.h"
 
 #include "core/base/mem.h"
@@ -13,9 +13,9 @@
 
 enum {
     NO_ID = -1,
-    SHORT_UNITS = 40,           /* up to here a linear search beats the heap */
-    MAX_PIECE_BYTES = 64 << 20, /* takes some 2 GB to merge */
-    SHOWN_BYTES = 60            /* of a text in an error */
+    SHORT_UNITS = 40,           /* linear search is faster up to here */
+    MAX_PIECE_BYTES = 64 << 20, /* needs some 2 GB to merge */
+    SHOWN_BYTES = 60            /* of a text in an error message */
 };
 #define NO_RANK UINT32_MAX
 
@@ -34,15 +34,15 @@ struct bpe {
     uint32_t merge_mask;
     int32_t *texts; /* (text_mask + 1) ids by the hash of their bytes, NO_ID: empty */
     uint32_t text_mask;
-    int32_t units[256]; /* byte-level: the bytes' tokens; else those of byte fallback */
+    int32_t units[256]; /* tokens of the bytes: byte-level units, or byte fallback */
     int32_t unk;
     bool scored;       /* merges come from scores */
-    bool cuts_at_mark; /* no token reaches across the border before a space mark */
+    bool cuts_at_mark; /* no token spans the position before a space mark */
 };
 
-/* Doubly linked units of one piece; the first stays first. */
+/* Doubly linked units of one piece; the first one is never removed. */
 struct unit {
-    int32_t id; /* NO_ID: merged into the one before */
+    int32_t id; /* NO_ID: merged into the previous one */
     uint32_t previous, next;
     uint32_t rank; /* of the merge with the next one, NO_RANK: none */
     int32_t result;
@@ -51,16 +51,16 @@ struct unit {
 struct bpe_work {
     struct pretok_work pretok;
     struct unit *units; /* (capacity) */
-    uint64_t *heap;     /* (heap_capacity) rank << 32 | place */
+    uint64_t *heap;     /* (heap_capacity) rank << 32 | index of the unit */
     size_t capacity, n_heap, heap_capacity;
-    str marked; /* text with its spaces marked */
+    str marked; /* text with spaces replaced by marks */
 };
 
 int bpe_rules_init(struct bpe_rules *r, err *e) {
     r->flags = mem_new(1, sizeof *r->flags);
     if (r->flags) unicode_flags_init(r->flags);
     r->pretok = r->flags ? pretok_new(r->flags) : NULL;
-    return r->pretok ? 0 : err_set(e, ERR_NOMEM, "no memory for the tokenizer's rules");
+    return r->pretok ? 0 : err_no_memory(e);
 }
 
 void bpe_rules_fini(struct bpe_rules *r) {
@@ -82,7 +82,7 @@ size_t bpe_bytes_of_text(const char *text, size_t n, char *out) {
     return used;
 }
 
-/* The bytes by which a token is found in text. */
+/* The bytes under which a token is indexed. */
 static const char *key_of(const struct bpe *b, int32_t id, uint32_t *n) {
     const struct token *k = &b->t->tokens[id];
     *n = b->rules.byte_level ? k->bytes_len : k->text_len;
@@ -127,7 +127,7 @@ static inline const struct merge_slot *find_merge(const struct bpe *b, int32_t l
     }
 }
 
-/* A power of two with room for n entries at half load at most. */
+/* A power of two that holds n entries at a load of at most one half. */
 static uint32_t table_size(uint32_t n) {
     uint32_t size = 16;
     while (size / 2 < n)
@@ -140,16 +140,17 @@ static bool is_ordinary(const struct token *k) {
            k->type != TOKEN_BYTE;
 }
 
-/* May text become this token by merging as SentencePiece does it? */
+/* May text become this token by SentencePiece's merging? */
 static bool can_merge(const struct token *k) {
     return !k->hidden && (k->type == TOKEN_NORMAL || k->type == TOKEN_USER_DEFINED);
 }
 
-/* Of tokens with one text an ordinary one is found, there may be only one of these. */
+/* Indexes tokens by text. Of tokens with equal text the ordinary one is found; two ordinary ones
+ * are an error. */
 static int index_texts(struct bpe *b, err *e) {
     uint32_t n = (uint32_t)b->t->n_tokens, size = table_size(n), len;
     b->texts = mem_new(size, sizeof *b->texts);
-    if (!b->texts) return err_set(e, ERR_NOMEM, "no memory for the vocabulary's index");
+    if (!b->texts) return err_no_memory(e);
     b->text_mask = size - 1;
     memset(b->texts, 0xff, size * sizeof *b->texts);
     for (int32_t id = 0; id < b->t->n_tokens; id++) {
@@ -159,8 +160,8 @@ static int index_texts(struct bpe *b, err *e) {
         if (other != NO_ID) {
             bool ordinary = is_ordinary(&b->t->tokens[id]);
             if (ordinary && is_ordinary(&b->t->tokens[other]))
-                return err_set(e, ERR_FORMAT, "tokens %" PRId32 " and %" PRId32 " have one text",
-                               other, id);
+                return err_set(e, ERR_FORMAT,
+                               "tokens %" PRId32 " and %" PRId32 " have the same text", other, id);
             if (!ordinary) continue;
         }
         uint32_t at = hash_bytes(key, len) & b->text_mask;
@@ -171,7 +172,7 @@ static int index_texts(struct bpe *b, err *e) {
     return 0;
 }
 
-/* Id of a merge's part, as the file writes it. */
+/* The id of a merge's part, given as written in the file. */
 static int32_t find_part(const struct bpe *b, const char *text, uint32_t n) {
     char bytes[2 * VOCAB_MAX_TEXT_BYTES];
     if (!b->rules.byte_level || n > sizeof bytes) return n ? find_text(b, text, n) : NO_ID;
@@ -194,7 +195,7 @@ static int refuse_merge(const struct bpe *b, const struct vocab_merge *m, uint32
     return rc;
 }
 
-/* A text never becomes a control token by merging. */
+/* Merges that produce control tokens are not added. */
 static int add_merge(struct bpe *b, const struct vocab_merge *m, uint32_t rank, err *e) {
     char joined[2 * VOCAB_MAX_TEXT_BYTES];
     int32_t left = find_part(b, m->left, m->left_len), right = find_part(b, m->right, m->right_len);
@@ -227,18 +228,18 @@ static bool new_merges(struct bpe *b, uint32_t n) {
 
 static int index_merges(struct bpe *b, const struct vocab *v, err *e) {
     int rc = 0;
-    if (!new_merges(b, v->n_merges))
-        return err_set(e, ERR_NOMEM, "no memory for %" PRIu32 " merges", v->n_merges);
+    if (!new_merges(b, v->n_merges)) return err_no_memory(e);
     for (uint32_t i = 0; !rc && i < v->n_merges; i++) {
         const struct vocab_merge *m = &v->merges[i];
         if (m->left_len > VOCAB_MAX_TEXT_BYTES || m->right_len > VOCAB_MAX_TEXT_BYTES)
-            return err_set(e, ERR_FORMAT, "merge %" PRIu32 " is too long", i);
+            return err_set(e, ERR_FORMAT, "a part of merge %" PRIu32 " has more than %d bytes", i,
+                           VOCAB_MAX_TEXT_BYTES);
         rc = add_merge(b, m, i, e);
     }
     return rc;
 }
 
-/* A token by its score; the best sorts first. */
+/* A token and its score; the highest score sorts first. */
 struct scored {
     float score;
     int32_t id;
@@ -249,7 +250,7 @@ static int compare_scored(const void *a, const void *b) {
     return (x->score < y->score) - (x->score > y->score);
 }
 
-/* The ways to make one token of two. */
+/* The pairs of tokens that merge into one token. */
 struct slot_list {
     struct merge_slot *slots; /* (n) */
     uint32_t n, capacity;
@@ -276,7 +277,7 @@ static bool add_cuts(const struct bpe *b, int32_t id, uint32_t rank, struct slot
     return true;
 }
 
-/* Tokens of one score have one rank: then the leftmost place comes first, whichever they are. */
+/* Tokens of equal score have the same rank, so their leftmost merge comes first. */
 static int index_scores(struct bpe *b, const struct vocab *v, err *e) {
     struct scored *order = mem_new((uint64_t)b->t->n_tokens, sizeof *order);
     struct slot_list list = {0};
@@ -299,7 +300,7 @@ static int index_scores(struct bpe *b, const struct vocab *v, err *e) {
     }
     free(list.slots);
     free(order);
-    return ok ? 0 : err_set(e, ERR_NOMEM, "no memory for the vocabulary's merges");
+    return ok ? 0 : err_no_memory(e);
 }
 
 static void index_units(struct bpe *b) {
@@ -307,7 +308,7 @@ static void index_units(struct bpe *b) {
     for (int i = 0; i < 256; i++) {
         char c = (char)i;
         b->units[i] = b->rules.byte_level ? find_text(b, &c, 1) : b->t->byte_ids[i];
-        /* A lone byte that is a control token's text stays text. */
+        /* A single byte that is a control token's text remains text. */
         if (b->units[i] != NO_ID && b->t->tokens[b->units[i]].type == TOKEN_CONTROL)
             b->units[i] = NO_ID;
         n_bytes += b->units[i] != NO_ID;
@@ -315,8 +316,8 @@ static void index_units(struct bpe *b) {
     if (!b->rules.byte_level && n_bytes < 256) b->rules.byte_fallback = false;
 }
 
-/* Where tokens never hold a space mark behind something else, no merge crosses the border before
- * one, and each part can be merged on its own. */
+/* If no token contains a space mark after another character, no merge crosses the position before a
+ * mark, and each part can be merged separately. */
 static void find_cuts(struct bpe *b) {
     b->cuts_at_mark = !b->rules.byte_level && find_text(b, space_mark, 3) != NO_ID;
     for (int32_t id = 0; b->cuts_at_mark && id < b->t->n_tokens; id++) {
@@ -335,7 +336,7 @@ static void find_cuts(struct bpe *b) {
 int bpe_new(const struct tokenizer *t, struct vocab *v, struct bpe **out, err *e) {
     struct bpe *b = mem_new(1, sizeof *b);
     *out = NULL;
-    if (!b) return err_set(e, ERR_NOMEM, "no memory for the tokenizer");
+    if (!b) return err_no_memory(e);
     b->t = t;
     b->unk = v->unk;
     b->rules = v->rules;
@@ -355,7 +356,7 @@ int bpe_new(const struct tokenizer *t, struct vocab *v, struct bpe **out, err *e
 int bpe_new_scored(const struct tokenizer *t, const struct vocab *v, struct bpe **out, err *e) {
     struct bpe *b = mem_new(1, sizeof *b);
     *out = NULL;
-    if (!b) return err_set(e, ERR_NOMEM, "no memory for the tokenizer");
+    if (!b) return err_no_memory(e);
     b->t = t;
     b->unk = NO_ID;
     b->scored = true;
@@ -390,7 +391,7 @@ void bpe_work_free(struct bpe_work *w) {
     free(w);
 }
 
-/* Merging of few units: ids[0..n) with the ranks of each and its right neighbour. */
+/* Merges few units, ids[0..n), with the rank of each and its right neighbour. */
 static int merge_short(const struct bpe *b, int32_t *ids, size_t n, struct id_list *out, err *e) {
     uint32_t ranks[SHORT_UNITS];
     int32_t results[SHORT_UNITS];
@@ -448,7 +449,7 @@ static uint64_t heap_pop(struct bpe_work *w) {
     return top;
 }
 
-/* Notes how units[at] merges with its right neighbour. */
+/* Stores the merge of units[at] with its right neighbour. */
 static bool note_merge(const struct bpe *b, struct bpe_work *w, uint32_t at, uint32_t n) {
     struct unit *u = &w->units[at];
     const struct merge_slot *m = u->next < n ? find_merge(b, u->id, w->units[u->next].id) : NULL;
@@ -457,13 +458,13 @@ static bool note_merge(const struct bpe *b, struct bpe_work *w, uint32_t at, uin
     return !m || heap_push(w, (uint64_t)m->rank << 32 | at);
 }
 
-/* Merging of w->units[0..n), ids set. */
+/* Merges w->units[0..n), whose ids are set. */
 static int merge_long(const struct bpe *b, struct bpe_work *w, uint32_t n, struct id_list *out,
                       err *e) {
     bool ok = true;
     w->n_heap = 0;
     for (uint32_t i = 0; i < n; i++) {
-        w->units[i].previous = i - 1; /* wraps around at the first: no unit */
+        w->units[i].previous = i - 1; /* the first wraps around: none */
         w->units[i].next = i + 1;
     }
     for (uint32_t i = 0; ok && i < n; i++)
@@ -471,7 +472,7 @@ static int merge_long(const struct bpe *b, struct bpe_work *w, uint32_t n, struc
     while (ok && w->n_heap) {
         uint64_t top = heap_pop(w);
         struct unit *u = &w->units[(uint32_t)top];
-        if (u->id == NO_ID || u->rank != top >> 32) continue; /* has changed since */
+        if (u->id == NO_ID || u->rank != top >> 32) continue; /* outdated */
         struct unit *right = &w->units[u->next];
         u->id = u->result;
         u->next = right->next;
@@ -480,7 +481,7 @@ static int merge_long(const struct bpe *b, struct bpe_work *w, uint32_t n, struc
         ok = note_merge(b, w, (uint32_t)top, n);
         if (ok && u->previous < n) ok = note_merge(b, w, u->previous, n);
     }
-    if (!ok) return err_set(e, ERR_NOMEM, "no memory to merge a piece of %" PRIu32 " units", n);
+    if (!ok) return err_no_memory(e);
     int rc = 0;
     for (uint32_t i = 0; !rc && i < n; i = w->units[i].next)
         rc = id_list_add(out, w->units[i].id, e);
@@ -495,8 +496,8 @@ static bool reserve_units(struct bpe_work *w, size_t n) {
     return w->units;
 }
 
-/* Splits a piece into its units, at most n; returns how many. ids: where id i goes, each `stride`
- * int32_t further. What is no token is dropped where there is no unknown token either. */
+/* Splits a piece into its units and returns their number, at most n. Id i is written to
+ * ids[i * stride]. Characters without a token are dropped if there is no unknown token. */
 static size_t find_units(const struct bpe *b, const char *text, size_t n, int32_t *ids,
                          size_t stride) {
     size_t n_units = 0;
@@ -534,10 +535,9 @@ static int encode_part(const struct bpe *b, struct bpe_work *w, const char *text
         return merge_short(b, ids, find_units(b, text, n, ids, 1), out, e);
     }
     if (n > MAX_PIECE_BYTES)
-        return err_set(e, ERR_TOO_LONG, "a word of %zu bytes is too long (at most %d)", n,
+        return err_set(e, ERR_TOO_LONG, "a word of %zu bytes is too long (expected at most %d)", n,
                        MAX_PIECE_BYTES);
-    if (!reserve_units(w, n))
-        return err_set(e, ERR_NOMEM, "no memory to merge a word of %zu bytes", n);
+    if (!reserve_units(w, n)) return err_no_memory(e);
     size_t stride = sizeof *w->units / sizeof(int32_t);
     size_t n_units = find_units(b, text, n, &w->units->id, stride);
     return merge_long(b, w, (uint32_t)n_units, out, e);
@@ -560,7 +560,7 @@ bool bpe_makes_all(const struct bpe *b) {
     return all;
 }
 
-/* Length of a first part of text that merges on its own. */
+/* Length of a first part of text that can be merged separately. */
 static size_t part_length(const struct bpe *b, const char *text, size_t n) {
     if (!b->cuts_at_mark) return n;
     for (size_t i = 3; i + 3 <= n; i++)
@@ -578,7 +578,7 @@ struct sink_context {
 
 static int encode_piece(void *context, const char *text, size_t n, err *e) {
     const struct sink_context *c = context;
-    /* Line ends have tokens but no merges in files whose spaces are marked. */
+    /* In vocabularies with marked spaces, line ends have tokens but no merges. */
     bool lines = c->b->rules.marks_spaces && !c->b->scored && text[0] == '\n';
     if (c->b->rules.ignore_merges || lines) {
         int32_t id = find_text(c->b, text, n);
@@ -601,7 +601,7 @@ static struct bpe_work *work_new(void) {
     return w;
 }
 
-/* Spaces become marks. */
+/* Replaces spaces by marks. */
 static void mark_spaces(str *out, const char *text, size_t n) {
     str_clear(out);
     for (size_t i = 0; i < n; i++) {
@@ -614,12 +614,11 @@ static void mark_spaces(str *out, const char *text, size_t n) {
 
 int bpe_encode(const struct bpe *b, struct bpe_work **work, const char *text, size_t n,
                bool at_start, struct id_list *out, err *e) {
-    if (!*work && !(*work = work_new()))
-        return err_set(e, ERR_NOMEM, "no memory to tokenize the text");
+    if (!*work && !(*work = work_new())) return err_no_memory(e);
     struct bpe_work *w = *work;
     if (b->rules.marks_spaces) {
         mark_spaces(&w->marked, text, n);
-        if (w->marked.failed) return err_set(e, ERR_NOMEM, "no memory to tokenize the text");
+        if (w->marked.failed) return err_no_memory(e);
         text = w->marked.data;
         n = w->marked.len;
     }

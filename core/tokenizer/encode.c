@@ -1,9 +1,8 @@
-/* encode.c - text to ids: cuts special tokens out of the text, merges the rest. Pure; any thread.
+/* encode.c - text to ids: matches special tokens, merges the text between them. Pure; any thread.
  *
- * Special tokens are found leftmost first, the longest at each place. A control token must lie in
- * trusted text as a whole. Between them, with the space prefix where the vocabulary wants one, runs
- * of valid UTF-8 are merged whole (a merge may reach across anything), and bytes that are no UTF-8
- * become their byte tokens. */
+ * Special tokens are matched leftmost first, the longest at each position. A control token must be
+ * entirely in trusted text. Runs of valid UTF-8 between them (with the space prefix, if the
+ * vocabulary has one) are merged as a whole; bytes that are not UTF-8 become byte tokens. */
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
@@ -20,7 +19,7 @@ int id_list_add(struct id_list *list, int32_t id, err *e) {
     if (list->n == list->capacity) {
         size_t capacity = list->capacity ? 2 * list->capacity : 64;
         int32_t *ids = mem_resize(list->ids, capacity, sizeof *ids);
-        if (!ids) return err_set(e, ERR_NOMEM, "no memory for %zu tokens", capacity);
+        if (!ids) return err_no_memory(e);
         list->ids = ids;
         list->capacity = capacity;
     }
@@ -28,31 +27,31 @@ int id_list_add(struct id_list *list, int32_t id, err *e) {
     return 0;
 }
 
-/* One call's work. */
+/* The state of one call. */
 struct job {
     const tokenizer *t;
-    const char *text; /* (n) all pieces, one after the other */
+    const char *text; /* (n) all pieces, concatenated */
     size_t n;
-    const tokenizer_piece *pieces; /* (n_pieces), NULL: text is one, trusted_end is set */
+    const tokenizer_piece *pieces; /* (n_pieces); NULL: one piece, trusted_end is set */
     size_t n_pieces;
-    size_t piece, piece_end; /* the piece that holds the scan's place and where it ends */
-    size_t trusted_end;      /* end of the trusted text around the scan's place, 0: not trusted */
+    size_t piece, piece_end; /* the piece at the current position, and its end */
+    size_t trusted_end;      /* end of the trusted text at the current position, 0: not trusted */
     bool prefix_due;         /* the next ordinary text gets the space prefix */
     struct id_list ids;
-    str buffer; /* prefix and text together */
+    str buffer; /* prefix and text */
     struct bpe_work *work;
     struct normalizer_work norm;
     err *e;
 };
 
-/* Where a token is cut out: text before it begins at from. */
+/* The bounds of a matched token; the text before it begins at from. */
 struct cut {
     size_t from, start, end;
 };
 
 enum { NO_CHARACTER = 0 };
 
-/* The character that ends at text[at], *len bytes long; NO_CHARACTER where there is none. */
+/* The character that ends at text[at], *len bytes long; NO_CHARACTER: there is none. */
 static uint32_t char_before(const char *text, size_t from, size_t at, size_t *len) {
     size_t n = 1;
     while (n < 4 && at - from > n && utf8_continues(text[at - n]))
@@ -78,7 +77,7 @@ static bool is_white(uint32_t c) {
     return unicode_flags_search(c) & UNICODE_SPACE;
 }
 
-/* Does the token belong here by its flags? Takes the white space that it strips into the cut. */
+/* Do the token's flags allow it here? Extends the cut by the white space that it strips. */
 static bool fit_cut(const tokenizer *t, int32_t id, const char *text, size_t n, struct cut *cut) {
     unsigned flags = t->tokens[id].flags;
     size_t len;
@@ -96,11 +95,11 @@ static bool ends_in_space(const char *text, size_t n) {
     return text[n - 1] == ' ' || (n >= 3 && memcmp(text + n - 3, "\xe2\x96\x81", 3) == 0);
 }
 
-/* Length of a first part of valid UTF-8 text[0..n) that may be tokenized on its own. The library
- * slows down with the length of its input (fourfold between 1 KB and 1 MB), so long text is cut
- * where that provably changes nothing: before a space that follows something else. Merges only
- * ever make tokens of the vocabulary, so none crosses the border if no token holds such a pair,
- * and merges on either side do not see each other. */
+/* Length of a first part of valid UTF-8 text[0..n) that can be tokenized separately. The library's
+ * time per byte grows with its input (fourfold between 1 KB and 1 MB), so long text is cut where
+ * the result provably stays the same: before a space that follows another character. Every merge
+ * produces a token of the vocabulary, so no merge crosses that position if no token contains such a
+ * pair, and merges on either side are independent. */
 static size_t part_length(const tokenizer *t, const char *text, size_t n) {
     if (!t->cuts_at_space) return n;
     for (size_t i = PART_BYTES; i < n; i++)
@@ -113,7 +112,7 @@ static bool accepts_all(const void *context, const struct named *found, size_t e
     return true;
 }
 
-/* Valid UTF-8 with merges: normalized, then cut at the tokens that are looked for only now. */
+/* Encodes valid UTF-8 by merges: normalizes it, then matches the tokens of normalized text. */
 static int encode_normalized(struct job *j, const char *text, size_t n, bool at_start) {
     const tokenizer *t = j->t;
     int rc = t->norm ? normalizer_run(t->norm, &j->norm, text, n, &text, &n, j->e) : 0;
@@ -139,7 +138,7 @@ static int encode_normalized(struct job *j, const char *text, size_t n, bool at_
                       j->e);
 }
 
-/* Ordinary text of a vocabulary with merges. */
+/* Encodes ordinary text with a vocabulary of merges. */
 static int encode_bpe_run(struct job *j, const char *text, size_t n, bool at_start) {
     int rc = 0;
     for (size_t i = 0; !rc && i < n;) {
@@ -151,7 +150,7 @@ static int encode_bpe_run(struct job *j, const char *text, size_t n, bool at_sta
     return rc;
 }
 
-/* Ordinary text without its prefix. */
+/* Encodes ordinary text without a prefix. */
 static int encode_run(struct job *j, const char *text, size_t n) {
     const tokenizer *t = j->t;
     int rc = 0;
@@ -188,11 +187,11 @@ static int encode_text(struct job *j, size_t from, size_t to) {
     str_clear(&j->buffer);
     str_add_char(&j->buffer, ' ');
     str_add_n(&j->buffer, j->text + from, to - from);
-    if (j->buffer.failed) return err_set(j->e, ERR_NOMEM, "no memory to tokenize the text");
+    if (j->buffer.failed) return err_no_memory(j->e);
     return encode_run(j, j->buffer.data, j->buffer.len);
 }
 
-/* Where the trusted text ends that the scan's piece lies in; neighbours belong together. */
+/* Finds the end of the trusted text around the current piece; adjacent trusted pieces are one. */
 static void find_trusted_end(struct job *j) {
     if (!j->pieces[j->piece].trusted) {
         j->trusted_end = 0;
@@ -206,7 +205,7 @@ static void find_trusted_end(struct job *j) {
     }
 }
 
-/* Moves the scan's piece on to the one that holds byte at. */
+/* Advances to the piece that contains byte at. */
 static void find_piece(struct job *j, size_t at) {
     if (!j->pieces) return;
     while (at >= j->piece_end && j->piece + 1 < j->n_pieces) {
@@ -215,8 +214,8 @@ static void find_piece(struct job *j, size_t at) {
     }
 }
 
-/* First of specials[low, high) whose byte number depth is not below c; all share the bytes before
- * it and are longer than depth. */
+/* The first of specials[low, high) whose byte at index depth is at least c; all are longer than
+ * depth and equal before it. */
 static uint32_t lower_bound(const struct named *specials, uint32_t low, uint32_t high,
                             uint32_t depth, unsigned c) {
     while (low < high) {
@@ -237,7 +236,7 @@ const struct named *special_match(const struct special_search *s, size_t at) {
         unsigned c = (unsigned char)s->text[at + depth];
         low = lower_bound(names, low, high, depth, c);
         high = lower_bound(names, low, high, depth, c + 1);
-        /* What ends here sorts first and must not be asked for its next byte. */
+        /* Texts that end here sort first and have no next byte. */
         while (low < high && names[low].len == depth + 1) {
             const struct named *found = &names[low++];
             if (s->accepts(s->context, found, at + depth + 1)) best = found;
@@ -246,7 +245,7 @@ const struct named *special_match(const struct special_search *s, size_t at) {
     return best;
 }
 
-/* A control token must lie in trusted text as a whole. */
+/* A control token must be entirely in trusted text. */
 static bool accepts_trusted(const void *context, const struct named *found, size_t end) {
     const struct job *j = context;
     return j->t->tokens[found->id].type == TOKEN_USER_DEFINED || end <= j->trusted_end;
@@ -256,7 +255,7 @@ static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Phi-3: every special token but these takes the white space behind it. */
+/* Phi-3: every other special token includes the white space after it. */
 static bool strips_after(const tokenizer *t, const struct named *s) {
     static const char *const keep[] = {"<unk>", "<s>", "<|endoftext|>"};
     for (size_t i = 0; i < sizeof keep / sizeof keep[0]; i++)
@@ -264,11 +263,11 @@ static bool strips_after(const tokenizer *t, const struct named *s) {
     return t->strip_after_special;
 }
 
-/* Puts a special token out; cut->end is then where text goes on. */
+/* Emits a special token; text continues at cut->end. */
 static int encode_special(struct job *j, const struct named *s, struct cut *cut) {
     const tokenizer *t = j->t;
     bool user = t->tokens[s->id].type == TOKEN_USER_DEFINED;
-    /* SentencePiece puts its prefix before the text as a whole, user-defined tokens and all. */
+    /* SentencePiece adds its prefix before the whole text, even before a user-defined token. */
     bool prefix_first = user && t->spm_user_rules;
     int rc = 0;
     if (cut->start > cut->from || prefix_first) rc = encode_text(j, cut->from, cut->start);
@@ -305,7 +304,7 @@ static int encode_all(struct job *j) {
 static int check_size(const struct job *j) {
     const tokenizer *t = j->t;
     size_t least = t->longest_text ? j->n / t->longest_text : 0;
-    /* White space that a token swallows, and runs of unknown characters, cost no ids. */
+    /* Stripped white space and runs of unknown characters need no ids. */
     if (t->strip_after_special || t->bpe || !t->byte_fallback) least = 0;
     if (j->n > ENCODE_MAX_TEXT_BYTES || least > j->ids.max)
         return err_set(j->e, ERR_TOO_LONG, "the text of %zu bytes has more than %zu tokens", j->n,
@@ -320,13 +319,13 @@ static int add_all(struct job *j, const int32_t *ids, unsigned n) {
     return rc;
 }
 
-/* Does the text itself begin with what was put before it? */
+/* Does the text begin with the token that was added before it? */
 static bool is_doubled(const struct job *j) {
     size_t n = j->t->n_before;
     return n && j->ids.n >= 2 * n && !memcmp(j->ids.ids + n, j->ids.ids, n * sizeof *j->ids.ids);
 }
 
-/* The job's text behind the ids that it has. */
+/* Encodes the job's text and appends its ids. */
 static int encode_job(struct job *j) {
     int rc = check_size(j);
     str_init(&j->buffer, ENCODE_MAX_TEXT_BYTES + 1);
@@ -358,14 +357,14 @@ static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
     j->prefix_due = t->space_prefix;
     if (special) rc = add_all(j, t->before, t->n_before);
     if (!rc) rc = encode_job(j);
-    /* A template that writes BOS itself does not get it twice. */
+    /* If the template wrote BOS, it is not added twice. */
     if (!rc && special && is_doubled(j)) {
         j->ids.n -= t->n_before;
         memmove(j->ids.ids, j->ids.ids + t->n_before, j->ids.n * sizeof *j->ids.ids);
     }
     if (!rc && special) rc = add_all(j, t->behind, t->n_behind);
     if (!rc && !j->ids.ids && !(j->ids.ids = mem_new(1, sizeof *j->ids.ids)))
-        rc = err_set(j->e, ERR_NOMEM, "no memory to tokenize the text");
+        rc = err_no_memory(j->e);
     if (rc) {
         free(j->ids.ids);
         return rc;

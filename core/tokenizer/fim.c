@@ -1,12 +1,12 @@
-/* fim.c - fill in the middle: prompts of models that write what belongs between two texts. Which
- * tokens and in which order is their makers': the papers and repositories of StarCoder, Code Llama,
- * DeepSeek-Coder, CodeGemma, Qwen2.5-Coder and Codestral. Pure; any thread. */
+/* fim.c - fill in the middle: prompts that ask for the text between a prefix and a suffix. Tokens
+ * and their order follow the papers and repositories of StarCoder, Code Llama, DeepSeek-Coder,
+ * CodeGemma, Qwen2.5-Coder and Codestral. Pure; any thread. */
 #include "core/tokenizer/tokenizer_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The suffix-first family ends in the prefix: it has no use for a token of the middle. */
+/* The suffix-first family ends with the prefix, so it has no middle token. */
 static const struct family {
     const char *prefix, *suffix, *middle;
     bool suffix_first;
@@ -30,7 +30,7 @@ static const struct family {
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-/* The order is not in a file that names the tokens: it goes by the text of the first one. */
+/* Files name the tokens but not their order, which follows from the text of the first one. */
 static bool is_suffix_first(const tokenizer *t, int32_t prefix) {
     size_t n;
     const char *text = tokenizer_token_text(t, prefix, &n);
@@ -56,7 +56,7 @@ bool tokenizer_fim(const tokenizer *t, struct tokenizer_fim *out) {
     return false;
 }
 
-/* A text behind its token. The suffix goes on in the middle of a line: no space before it. */
+/* Appends a token and its text. The suffix continues a line, so it gets no space prefix. */
 static int add_part(const tokenizer *t, int32_t token, const char *text, bool space_prefix,
                     struct id_list *ids, err *e) {
     int rc = id_list_add(ids, token, e);
@@ -72,7 +72,8 @@ int tokenizer_encode_fim(const tokenizer *t, const char *prefix, const char *suf
     *out = NULL;
     *n_out = 0;
     if (!tokenizer_fim(t, &fim))
-        return err_set(e, ERR_UNSUPPORTED, "the vocabulary has no tokens to fill in the middle");
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the vocabulary has no tokens for filling in the middle");
     for (unsigned i = 0; !rc && i < t->n_before; i++)
         rc = id_list_add(&ids, t->before[i], e);
     if (!rc && fim.suffix_first) rc = add_part(t, fim.suffix, suffix, false, &ids, e);

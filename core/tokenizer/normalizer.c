@@ -1,4 +1,4 @@
-/* normalizer.c - the steps, each from one buffer into the other. Immutable once built. */
+/* normalizer.c - runs the steps, each from one buffer into the other. Immutable once built. */
 #include "core/tokenizer/normalizer.h"
 
 #include "core/base/mem.h"
@@ -44,13 +44,14 @@ void normalizer_free(struct normalizer *n) {
 int normalizer_add(struct normalizer *n, const struct normalizer_step *s, err *e) {
     struct step step = {.kind = s->kind, .left = s->left, .right = s->right};
     if (n->n_steps == MAX_STEPS)
-        return err_set(e, ERR_UNSUPPORTED, "the normalizer has more than %d steps", MAX_STEPS);
+        return err_set(e, ERR_UNSUPPORTED, "the normalizer has more than the supported %d steps",
+                       MAX_STEPS);
     int rc = 0;
     if (s->pattern && !s->literal) rc = regex_new(s->pattern, false, &step.regex, e);
     step.pattern = s->pattern ? mem_strdup(s->pattern) : NULL;
     step.content = s->content ? mem_strdup(s->content) : NULL;
     if (!rc && ((s->pattern && !step.pattern) || (s->content && !step.content)))
-        rc = err_set(e, ERR_NOMEM, "no memory for the normalizer");
+        rc = err_no_memory(e);
     if (rc)
         step_fini(&step);
     else
@@ -72,7 +73,7 @@ void normalizer_work_fini(struct normalizer_work *w) {
 
 static void strip(const struct normalizer *n, const struct step *s, const char *text, size_t len,
                   str *out) {
-    size_t from = 0, end = s->right ? 0 : len; /* end: behind the last character that stays */
+    size_t from = 0, end = s->right ? 0 : len; /* end: after the last character that is kept */
     bool leading = s->left;
     for (size_t i = 0; i < len;) {
         unsigned size;
@@ -115,7 +116,7 @@ static int replace_matches(const struct step *s, struct regex_work *w, const cha
         str_add_n(out, text + done, start - done);
         str_add(out, s->content);
         done = from = end;
-        if (start == end) { /* an empty match: go on behind the next character */
+        if (start == end) { /* an empty match: continue after the next character */
             unsigned size = 1;
             if (from < len) utf8_decode_valid(text + from, &size);
             from += size;
@@ -160,7 +161,8 @@ int normalizer_run(const struct normalizer *n, struct normalizer_work *w, const 
         int rc = run_step(n, &n->steps[i], &w->regex, *out, *out_len, to, e);
         if (!rc && to->failed)
             rc = to->no_memory ? err_no_memory(e)
-                               : err_set(e, ERR_TOO_LONG, "the text is too long to be normalized");
+                               : err_set(e, ERR_TOO_LONG,
+                                         "the text is too long to normalize: send a shorter one");
         if (rc) return rc;
         *out = str_cstr(to);
         *out_len = to->len;

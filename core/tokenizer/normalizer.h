@@ -1,4 +1,4 @@
-/* normalizer.h - rewrites text before it is cut into pieces. Private to core/tokenizer.
+/* normalizer.h - rewrites text before it is split into pieces. Private to core/tokenizer.
  *
  * Immutable once built, any thread. */
 #ifndef INFERD_TOKENIZER_NORMALIZER_H
@@ -11,9 +11,9 @@ enum normalizer_kind {
     NORMALIZER_NFC,
     NORMALIZER_NFD,
     NORMALIZER_LOWERCASE,
-    NORMALIZER_STRIP,   /* white space at the ends */
-    NORMALIZER_REPLACE, /* matches become content */
-    NORMALIZER_PREPEND  /* content goes before text that is not empty */
+    NORMALIZER_STRIP,   /* removes white space at the ends */
+    NORMALIZER_REPLACE, /* replaces matches by content */
+    NORMALIZER_PREPEND  /* puts content before text that is not empty */
 };
 
 struct normalizer_step {
@@ -37,7 +37,7 @@ struct normalizer_work {
 void normalizer_work_init(struct normalizer_work *w);
 void normalizer_work_fini(struct normalizer_work *w);
 
-/* Rewrites text[0..len), valid UTF-8, which is nothing of w's. *out lies in w or is text itself. */
+/* Rewrites text[0..len), valid UTF-8, not part of w. *out is in w, or is text itself. */
 int normalizer_run(const struct normalizer *n, struct normalizer_work *w, const char *text,
                    size_t len, const char **out, size_t *out_len, err *e);
 

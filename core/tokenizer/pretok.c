@@ -1,4 +1,4 @@
-/* pretok.c - runs the steps, depth first: no list of pieces is ever made. Immutable once built. */
+/* pretok.c - runs the steps depth first, so no list of pieces is built. Immutable once built. */
 #include "core/tokenizer/pretok.h"
 
 #include "core/base/mem.h"
@@ -44,7 +44,7 @@ void pretok_free(struct pretok *p) {
 
 static int add_step(struct pretok *p, const struct step *s, err *e) {
     if (p->n_steps == PRETOK_MAX_STEPS)
-        return err_set(e, ERR_UNSUPPORTED, "the pre-tokenizer has more than %d steps",
+        return err_set(e, ERR_UNSUPPORTED, "the pre-tokenizer has more than the supported %d steps",
                        PRETOK_MAX_STEPS);
     p->steps[p->n_steps++] = *s;
     return 0;
@@ -109,15 +109,15 @@ struct run {
 
 static int run_step(const struct run *r, unsigned step, const char *text, size_t n, bool at_start);
 
-/* One split under way: the matches and what lies between them come in turn, the piece that may
- * still grow waits. */
+/* The state of a split: matches and the texts between them arrive in order; a piece that may still
+ * grow is pending. */
 struct split {
     const struct run *r;
     unsigned step;
     const char *text;
     bool at_start;
     bool has_piece, is_match;
-    size_t start, end; /* of the waiting piece */
+    size_t start, end; /* of the pending piece */
 };
 
 static int pass_on(const struct split *s, size_t start, size_t end) {
@@ -131,7 +131,7 @@ static int flush(struct split *s) {
     return has ? pass_on(s, s->start, s->end) : 0;
 }
 
-/* Takes text[start..end), all of it match or none. */
+/* Takes text[start..end), which is a match or the text between two. */
 static int take_part(struct split *s, const struct step *step, size_t start, size_t end,
                      bool is_match) {
     if (start == end) return 0;
@@ -163,10 +163,10 @@ static int take_part(struct split *s, const struct step *step, size_t start, siz
     return rc;
 }
 
-/* Of a buffer that failed. */
+/* The error of a buffer that failed. */
 static int refuse_text(const str *out, err *e) {
     if (out->no_memory) return err_no_memory(e);
-    return err_set(e, ERR_TOO_LONG, "the text is too long to be split");
+    return err_set(e, ERR_TOO_LONG, "the text is too long to split: send a shorter one");
 }
 
 static int run_split(const struct run *r, unsigned number, const char *text, size_t n,
@@ -186,7 +186,7 @@ static int run_split(const struct run *r, unsigned number, const char *text, siz
         if (!rc) rc = take_part(&s, step, m.start, m.end, true);
         if (rc) return rc;
         done = m.from = m.end;
-        if (m.start == m.end) { /* an empty match only cuts: go on behind the next character */
+        if (m.start == m.end) { /* an empty match only cuts: continue after the next character */
             unsigned len = 1;
             if (m.from < n) utf8_decode_valid(text + m.from, &len);
             m.from += len;
@@ -251,7 +251,7 @@ static int pass_out(const struct run *r, const char *text, size_t n) {
     return r->sink->piece(r->sink->context, out->data, out->len, r->e);
 }
 
-/* As deep as there are steps. */
+/* Recursive; the depth is the number of steps. */
 static int run_step(const struct run *r, unsigned step, const char *text, size_t n, bool at_start) {
     if (step == r->p->n_steps) return pass_out(r, text, n);
     switch (r->p->steps[step].kind) {

@@ -1,5 +1,5 @@
-/* pretok_rules.c - what a GGUF file's tokenizer.ggml.pre stands for: for each name the split
- * patterns of that model's own tokenizer.json. Names as in the files that are about. Constant. */
+/* pretok_rules.c - the names of tokenizer.ggml.pre in GGUF files: for each, the split patterns of
+ * that model's tokenizer.json. Names as published files use them. Constant. */
 #include "core/text/utf8.h"
 #include "core/tokenizer/pretok.h"
 #include "core/tokenizer/scan.h"
@@ -25,7 +25,7 @@
                 "|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)"        \
                 "|\\s{1,2}(?!\\S)|\\s{1}"
 
-/* Words that are cut where upper case follows lower. */
+/* Words that are split where upper case follows lower case. */
 #define LEAD        "[^\\r\\n\\p{L}\\p{N}]?"
 #define UPPER       "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER       "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
@@ -223,7 +223,7 @@ const struct pretok_rule *pretok_find_rule(const char *name, size_t n) {
     return NULL;
 }
 
-/* The next character of a pattern; one may also be written as \x{h}, \uhhhh, \r or \n. */
+/* The next character of a pattern, which may be written as \x{h}, \uhhhh, \r or \n. */
 static uint32_t next_unit(const char **pattern) {
     const char *p = *pattern;
     unsigned len;
@@ -247,7 +247,7 @@ static uint32_t next_unit(const char **pattern) {
     }
     uint32_t unit = utf8_decode_valid(p, &len);
     *pattern = p + len;
-    /* A row's possessive quantifier stands for the file's greedy one: it saves time alone. */
+    /* A row's possessive quantifier stands for the file's greedy one: same matches, less time. */
     if ((unit == '*' || unit == '+' || unit == '?') && p[1] == '+') ++*pattern;
     return unit;
 }

@@ -1,4 +1,4 @@
-/* regex.c - the only file that sees PCRE2. Immutable after regex_new; any thread. */
+/* regex.c - the only file that includes PCRE2. Immutable after regex_new; any thread. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "core/tokenizer/regex.h"
 
@@ -12,7 +12,7 @@
 enum {
     PATTERN_MAX_BYTES = 1 << 20,
     REASON_BYTES = 128,
-    MATCH_STEPS = 20 * 1000 * 1000, /* of one match, before it is given up */
+    MATCH_STEPS = 20 * 1000 * 1000, /* limit per match */
     HEAP_KIB = 64 << 10,
     STACK_FIRST_BYTES = 32 << 10,
     STACK_MAX_BYTES = 4 << 20
@@ -22,7 +22,7 @@ struct regex {
     pcre2_code *code;
 };
 
-/* White_Space; PCRE2's own \s also takes U+180E. Word characters as Oniguruma has them. */
+/* White_Space (PCRE2's \s also matches U+180E), and Oniguruma's word characters. */
 #define SPACES "\\t-\\r\\x{85}\\p{Z}"
 #define WORDS                                                                                      \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}"     \
@@ -47,8 +47,8 @@ static bool is_hex4(const char *p) {
     return true;
 }
 
-/* \p{Name}: general categories by their long names too; a script's name means the script itself,
- * where PCRE2 would take every character that is used in it. False: no such thing here. */
+/* \p{Name}: general categories may have their long names; a script's name means the Script
+ * property, where PCRE2 would match Script_Extensions. false: there is no \p{Name} here. */
 static bool take_property(struct rewrite *w) {
     static const struct {
         const char *name, *as;
@@ -86,7 +86,7 @@ static bool take_property(struct rewrite *w) {
     return true;
 }
 
-/* A backslash and what belongs to it. */
+/* Rewrites an escape sequence. */
 static void take_escape(struct rewrite *w, bool in_class) {
     char c = w->p[1];
     if ((c == 'p' || c == 'P') && take_property(w)) return;
@@ -107,14 +107,14 @@ static void take_escape(struct rewrite *w, bool in_class) {
     } else {
         str_add_char(w->out, '\\');
         w->p++;
-        /* The escaped character as a whole; a backslash at the end is left to the compiler. */
+        /* Copies the escaped character; PCRE2 reports a backslash at the end. */
         if (c) str_add_char(w->out, *w->p++);
     }
 }
 
 static int take_class(struct rewrite *w, int depth);
 
-/* Items of a class up to its ']' or "&&", which stay. */
+/* Rewrites the items of a class up to its ']' or "&&", which are not consumed. */
 static int take_items(struct rewrite *w) {
     bool first = true;
     for (; *w->p; first = false) {
@@ -124,7 +124,7 @@ static int take_items(struct rewrite *w) {
             str_add_n(w->out, w->p, n);
             w->p += n;
         } else if (*w->p == '[') {
-            return refuse(w, "a character class inside another");
+            return refuse(w, "a nested character class");
         } else if (*w->p == '\\') {
             take_escape(w, true);
         } else {
@@ -132,10 +132,10 @@ static int take_items(struct rewrite *w) {
             str_add_char(w->out, *w->p++);
         }
     }
-    return err_set(w->e, ERR_FORMAT, "a character class has no end");
+    return err_set(w->e, ERR_FORMAT, "a character class lacks its ']'");
 }
 
-/* What follows "&&": a class of its own or items. Written as a look-ahead. */
+/* Rewrites an operand after "&&", a class or items, as a look-ahead. */
 static int take_operand(struct rewrite *w, int depth) {
     str_add(w->out, "(?=");
     int rc;
@@ -150,7 +150,7 @@ static int take_operand(struct rewrite *w, int depth) {
     return rc;
 }
 
-/* [A], or [A&&B&&...] as (?:(?=[B])...[A]). */
+/* Rewrites [A&&B&&...] as (?:(?=[B])...[A]); copies [A]. */
 static int take_class(struct rewrite *w, int depth) {
     str items, *out = w->out, ahead;
     bool negated = w->p[1] == '^';
@@ -166,7 +166,7 @@ static int take_class(struct rewrite *w, int depth) {
         rc = negated ? refuse(w, "a negated intersection of character classes")
                      : take_operand(w, depth);
     }
-    if (!rc && *w->p != ']') rc = refuse(w, "an intersection of character classes like this one");
+    if (!rc && *w->p != ']') rc = refuse(w, "this form of intersection of character classes");
     w->out = out;
     if (!rc) {
         w->p++;
@@ -206,10 +206,9 @@ int regex_new(const char *pattern, bool literal, struct regex **out, err *e) {
         rc = rewrite(pattern, &text, e);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     struct regex *r = mem_new(1, sizeof *r);
-    if (!rc && (!r || !context || text.failed))
-        rc = err_set(e, ERR_NOMEM, "no memory for a pattern");
+    if (!rc && (!r || !context || text.failed)) rc = err_no_memory(e);
     if (!rc) {
-        /* As in Ruby's syntax ^ and $ match at every line feed. */
+        /* In Ruby's syntax ^ and $ match at every line feed. */
         uint32_t options = literal
                                ? PCRE2_UTF | PCRE2_LITERAL
                                : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
@@ -224,7 +223,7 @@ int regex_new(const char *pattern, bool literal, struct regex **out, err *e) {
     } else {
         err_prefix(e, "pattern \"%.200s\": ", pattern);
     }
-    /* Where no code may be generated at run time the interpreter does it. */
+    /* If the JIT is not available, PCRE2 interprets the pattern. */
     if (!rc) (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE);
     pcre2_compile_context_free(context);
     str_fini(&text);
@@ -256,7 +255,7 @@ static int work_init(struct regex_work *w, err *e) {
     w->data = pcre2_match_data_create(1, NULL);
     if (!w->data || !w->context) {
         regex_work_fini(w);
-        return err_set(e, ERR_NOMEM, "no memory to split the text");
+        return err_no_memory(e);
     }
     pcre2_set_match_limit(w->context, MATCH_STEPS);
     pcre2_set_heap_limit(w->context, HEAP_KIB);

@@ -1,5 +1,5 @@
-/* scan.c - split patterns as scanners. Each scan_* function returns the end of the match that
- * begins at `at`; the comment above it is the pattern, alternatives tried in their order. Pure. */
+/* scan.c - scanners of split patterns. Each scan_* and match_* function returns the end of the
+ * match that begins at `at`; the comment above it is its pattern, alternatives in order. Pure. */
 #include "core/tokenizer/scan.h"
 #include "core/text/utf8.h"
 
@@ -7,14 +7,14 @@
 
 enum { L = UNICODE_LETTER, N = UNICODE_NUMBER, S = UNICODE_SPACE, M = UNICODE_MARK };
 
-/* Text under the scanner. Behind the end everything is 0: no character, no flags. */
+/* The scanned text. Past the end, characters and flags are 0. */
 struct reader {
     const struct unicode_flags *u;
     const char *text; /* (n) */
     size_t n;
 };
 
-static inline unsigned flags_at(const struct reader *r, size_t at, unsigned *len) {
+static inline unsigned get_flags(const struct reader *r, size_t at, unsigned *len) {
     if (at >= r->n) {
         *len = 0;
         return 0;
@@ -27,7 +27,7 @@ static inline unsigned flags_at(const struct reader *r, size_t at, unsigned *len
     return unicode_flags_of(r->u, utf8_decode_valid(r->text + at, len));
 }
 
-static inline char byte_at(const struct reader *r, size_t at) {
+static inline char get_byte(const struct reader *r, size_t at) {
     return at < r->n ? r->text[at] : 0;
 }
 
@@ -36,25 +36,25 @@ static inline bool is_line_end(char c) {
 }
 
 /* End of the run of characters with any of the flags. */
-static inline size_t run_of(const struct reader *r, size_t at, unsigned flags) {
+static inline size_t skip_with(const struct reader *r, size_t at, unsigned flags) {
     unsigned len;
-    while (flags_at(r, at, &len) & flags)
+    while (get_flags(r, at, &len) & flags)
         at += len;
     return at;
 }
 
 /* End of the run of characters without any of the flags. */
-static inline size_t run_without(const struct reader *r, size_t at, unsigned flags) {
+static inline size_t skip_without(const struct reader *r, size_t at, unsigned flags) {
     unsigned len;
-    while (at < r->n && !(flags_at(r, at, &len) & flags))
+    while (at < r->n && !(get_flags(r, at, &len) & flags))
         at += len;
     return at;
 }
 
 /* 's|'t|'re|'ve|'m|'ll|'d; the end of a match at `at`, or `at`. fold: (?i:...) */
-static size_t contraction(const struct reader *r, size_t at, bool fold, bool ascii) {
-    if (byte_at(r, at) != '\'') return at;
-    unsigned char a = (unsigned char)byte_at(r, at + 1), b = (unsigned char)byte_at(r, at + 2);
+static size_t match_contraction(const struct reader *r, size_t at, bool fold, bool ascii) {
+    if (get_byte(r, at) != '\'') return at;
+    unsigned char a = (unsigned char)get_byte(r, at + 1), b = (unsigned char)get_byte(r, at + 2);
     if (fold && !ascii && a == 0xc5 && b == 0xbf) return at + 3; /* U+017F folds to s */
     if (fold) {
         a |= a >= 'A' && a <= 'Z' ? 0x20 : 0;
@@ -65,11 +65,11 @@ static size_t contraction(const struct reader *r, size_t at, bool fold, bool asc
     return at;
 }
 
-/* \s+(?!\S)|\s+ with white space at `at`: all but the last character before something else. */
-static size_t spaces(const struct reader *r, size_t at) {
+/* \s+(?!\S)|\s+ with white space at `at`: if other text follows, all but the last character. */
+static size_t match_spaces(const struct reader *r, size_t at) {
     unsigned len;
     size_t end = at, last = at;
-    while (flags_at(r, end, &len) & S) {
+    while (get_flags(r, end, &len) & S) {
         last = end;
         end += len;
     }
@@ -77,10 +77,10 @@ static size_t spaces(const struct reader *r, size_t at) {
 }
 
 /* \s*[\r\n]+|\s+(?!\S)|\s+ */
-static size_t spaces_or_lines(const struct reader *r, size_t at) {
+static size_t match_spaces_or_lines(const struct reader *r, size_t at) {
     unsigned len;
     size_t end = at, last = at, line = at;
-    while (flags_at(r, end, &len) & S) {
+    while (get_flags(r, end, &len) & S) {
         last = end;
         if (is_line_end(r->text[end])) line = end + len;
         end += len;
@@ -89,14 +89,14 @@ static size_t spaces_or_lines(const struct reader *r, size_t at) {
     return end < r->n && last > at ? last : end;
 }
 
-/* \s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}: what the run has
- * is found once, at its start. */
-static size_t spaces_in_powers(const struct reader *r, size_t at, struct scan_match *m) {
+/* \s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}: the run's length is
+ * computed once, at its start. */
+static size_t match_spaces_in_powers(const struct reader *r, size_t at, struct scan_match *m) {
     enum { MOST = 512 };
     unsigned len, n = 0, take = 1;
     size_t ends[MOST + 2], end = at, line = at;
     if (at >= m->run_end) {
-        while (flags_at(r, end, &len) & S) {
+        while (get_flags(r, end, &len) & S) {
             if (is_line_end(r->text[end])) line = end + len;
             end += len;
         }
@@ -105,7 +105,7 @@ static size_t spaces_in_powers(const struct reader *r, size_t at, struct scan_ma
     }
     ends[0] = end = at;
     while (n <= MOST && end < m->run_end) {
-        flags_at(r, end, &len);
+        get_flags(r, end, &len);
         ends[++n] = end += len;
     }
     bool at_end = m->run_end == r->n;
@@ -117,22 +117,22 @@ static size_t spaces_in_powers(const struct reader *r, size_t at, struct scan_ma
 /* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
 static size_t scan_gpt2(const struct reader *r, size_t at) {
     unsigned len;
-    size_t end = contraction(r, at, false, true);
+    size_t end = match_contraction(r, at, false, true);
     if (end > at) return end;
     size_t word = at + (r->text[at] == ' ');
     if (word < r->n) {
-        unsigned f = flags_at(r, word, &len);
-        if (f & L) return run_of(r, word + len, L);
-        if (f & N) return run_of(r, word + len, N);
-        if (!(f & S)) return run_without(r, word + len, S | L | N);
+        unsigned f = get_flags(r, word, &len);
+        if (f & L) return skip_with(r, word + len, L);
+        if (f & N) return skip_with(r, word + len, N);
+        if (!(f & S)) return skip_without(r, word + len, S | L | N);
     }
-    return spaces(r, at);
+    return match_spaces(r, at);
 }
 
 /* \p{N}{1,max} with a number at `at`; max 0: \p{N}+ */
-static size_t number(const struct reader *r, size_t at, unsigned max) {
+static size_t match_number(const struct reader *r, size_t at, unsigned max) {
     unsigned len, n = 0;
-    while ((!max || n < max) && flags_at(r, at, &len) & N) {
+    while ((!max || n < max) && get_flags(r, at, &len) & N) {
         at += len;
         n++;
     }
@@ -140,12 +140,12 @@ static size_t number(const struct reader *r, size_t at, unsigned max) {
 }
 
 /* ?[^\s\p{L}\p{N}]+[\r\n]* or, with slash, [\r\n/]*; `at` if nothing matches. */
-static size_t others(const struct reader *r, size_t at, unsigned letters, bool slash) {
+static size_t match_others(const struct reader *r, size_t at, unsigned letters, bool slash) {
     unsigned len;
     size_t from = at + (r->text[at] == ' ');
-    if (from >= r->n || flags_at(r, from, &len) & (S | letters | N)) return at;
-    size_t end = run_without(r, from, S | letters | N);
-    while (is_line_end(byte_at(r, end)) || (slash && byte_at(r, end) == '/'))
+    if (from >= r->n || get_flags(r, from, &len) & (S | letters | N)) return at;
+    size_t end = skip_without(r, from, S | letters | N);
+    while (is_line_end(get_byte(r, end)) || (slash && get_byte(r, end) == '/'))
         end++;
     return end;
 }
@@ -155,75 +155,74 @@ static size_t others(const struct reader *r, size_t at, unsigned letters, bool s
  * with marks: [\p{L}\p{M}]+ for \p{L}+ and [^\s\p{L}\p{M}\p{N}]+ for [^\s\p{L}\p{N}]+ */
 static size_t scan_llama3(const struct scan *s, const struct reader *r, struct scan_match *m) {
     unsigned len, len2, letters = s->marks ? L | M : L;
-    size_t at = m->from, end = contraction(r, at, true, s->ascii_fold);
+    size_t at = m->from, end = match_contraction(r, at, true, s->ascii_fold);
     if (end > at) return end;
-    unsigned f = flags_at(r, at, &len);
-    if (f & letters) return run_of(r, at + len, letters);
-    if (f & N) return number(r, at, s->max_digits);
-    if (!is_line_end(r->text[at]) && flags_at(r, at + len, &len2) & letters)
-        return run_of(r, at + len + len2, letters);
-    end = others(r, at, letters, false);
+    unsigned f = get_flags(r, at, &len);
+    if (f & letters) return skip_with(r, at + len, letters);
+    if (f & N) return match_number(r, at, s->max_digits);
+    if (!is_line_end(r->text[at]) && get_flags(r, at + len, &len2) & letters)
+        return skip_with(r, at + len + len2, letters);
+    end = match_others(r, at, letters, false);
     if (end > at) return end;
-    return s->cascade ? spaces_in_powers(r, at, m) : spaces_or_lines(r, at);
+    return s->cascade ? match_spaces_in_powers(r, at, m) : match_spaces_or_lines(r, at);
 }
 
-static bool han_at(const struct reader *r, size_t at, unsigned *len) {
+static bool is_han_at(const struct reader *r, size_t at, unsigned *len) {
     return at < r->n && (unsigned char)r->text[at] >= 0xe2 &&
            unicode_is_han(utf8_decode_valid(r->text + at, len));
 }
 
-/* Flags of a character of a word; without_han: Han characters have none. */
-static inline unsigned word_flags(const struct reader *r, size_t at, bool without_han,
-                                  unsigned *len) {
-    unsigned f = flags_at(r, at, len), unused;
-    return without_han && han_at(r, at, &unused) ? 0 : f;
+/* A character's flags; without_han: 0 for Han characters. */
+static inline unsigned get_word_flags(const struct reader *r, size_t at, bool without_han,
+                                      unsigned *len) {
+    unsigned f = get_flags(r, at, len), unused;
+    return without_han && is_han_at(r, at, &unused) ? 0 : f;
 }
 
-/* [U]*[W]+ or, failing that, [U]+[W]* from `at`, where U are characters that may stand in front
- * (Lu, Lt, Lm, Lo, M) and W those that may follow (Ll, Lm, Lo, M). first: which of the two; `at` if
- * it does not match. */
-static size_t cased_word(const struct reader *r, size_t at, bool first, bool han) {
+/* first: [U]*[W]+, else [U]+[W]*, where U are the characters of a word's first part (Lu, Lt, Lm,
+ * Lo, M), W those of its second (Ll, Lm, Lo, M). `at`: no match. */
+static size_t match_cased_word(const struct reader *r, size_t at, bool first, bool han) {
     unsigned len;
     size_t end = at, both = at;
-    for (unsigned f; (f = word_flags(r, end, han, &len)) & UNICODE_UPPER; end += len)
+    for (unsigned f; (f = get_word_flags(r, end, han, &len)) & UNICODE_UPPER; end += len)
         if (f & UNICODE_LOWER) both = end + len;
     size_t lower = end;
-    while (word_flags(r, lower, han, &len) & UNICODE_LOWER)
+    while (get_word_flags(r, lower, han, &len) & UNICODE_LOWER)
         lower += len;
     if (!first) return end > at ? lower : at;
-    /* W+ takes what follows the upper run; else the upper run gives back its last W. */
+    /* W+ takes the characters after the run of U; without any, U* backtracks to its last W. */
     return lower > end ? lower : both;
 }
 
 /* [^\r\n\p{L}\p{N}]?[U]*[W]+C|[^\r\n\p{L}\p{N}]?[U]+[W]*C|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
  * \s*[\r\n]+|\s+(?!\S)|\s+
- * C: (?i:'s|'t|'re|'ve|'m|'ll|'d)? or nothing; with han: \p{Han}+ first, which U and W lack */
+ * C: (?i:'s|'t|'re|'ve|'m|'ll|'d)? or nothing; with han: \p{Han}+ first, and no Han in U and W */
 static size_t scan_cased(const struct scan *s, const struct reader *r, size_t at) {
-    unsigned len, f = flags_at(r, at, &len);
+    unsigned len, f = get_flags(r, at, &len);
     size_t characters = at;
-    while (s->han && han_at(r, characters, &len))
+    while (s->han && is_han_at(r, characters, &len))
         characters += len;
     if (characters > at) return characters;
     bool may_lead = !(f & (L | N)) && !is_line_end(r->text[at]);
     for (int first = 1; first >= 0; first--) {
         for (int lead = may_lead; lead >= 0; lead--) {
-            size_t word = at + (lead ? len : 0), end = cased_word(r, word, first, s->han);
+            size_t word = at + (lead ? len : 0), end = match_cased_word(r, word, first, s->han);
             if (end == word) continue;
-            return s->contractions ? contraction(r, end, true, s->ascii_fold) : end;
+            return s->contractions ? match_contraction(r, end, true, s->ascii_fold) : end;
         }
     }
-    if (f & N) return number(r, at, s->max_digits);
-    size_t end = others(r, at, L, s->slash);
-    return end > at ? end : spaces_or_lines(r, at);
+    if (f & N) return match_number(r, at, s->max_digits);
+    size_t end = match_others(r, at, L, s->slash);
+    return end > at ? end : match_spaces_or_lines(r, at);
 }
 
 /* \s+$ ($ also matches before a line feed) */
-static bool next_tail(const struct reader *r, struct scan_match *m) {
+static bool find_tail(const struct reader *r, struct scan_match *m) {
     unsigned len;
     for (size_t at = m->from; at < r->n;) {
-        at = run_without(r, at, S);
+        at = skip_without(r, at, S);
         size_t stop = at, line = at;
-        while (flags_at(r, stop, &len) & S) {
+        while (get_flags(r, stop, &len) & S) {
             if (r->text[stop] == '\n') line = stop;
             stop += len;
         }
@@ -235,42 +234,42 @@ static bool next_tail(const struct reader *r, struct scan_match *m) {
     return false;
 }
 
-/* Does \b hold between a digit and text[at]: is it no word character? The numbers of Latin-1 that
- * are no digits count as such here. */
+/* Is there a \b between a digit and text[at], i.e. is text[at] not a word character? Latin-1
+ * numbers that are not digits count as word characters. */
 static bool is_border(const struct reader *r, size_t at) {
     unsigned len;
     if (at >= r->n) return true;
     uint32_t c = utf8_decode_valid(r->text + at, &len);
-    return !unicode_is_word(c) && !(c < 0x100 && flags_at(r, at, &len) & N);
+    return !unicode_is_word(c) && !(c < 0x100 && get_flags(r, at, &len) & N);
 }
 
-/* Number of digits of the run at `at`, and its end. */
-static size_t digits(const struct reader *r, size_t at, size_t *end) {
+/* Counts the digits of the run at `at`; *end: its end. */
+static size_t count_digits(const struct reader *r, size_t at, size_t *end) {
     unsigned len;
     size_t n = 0;
-    for (*end = at; flags_at(r, *end, &len) & UNICODE_DIGIT; *end += len)
+    for (*end = at; get_flags(r, *end, &len) & UNICODE_DIGIT; *end += len)
         n++;
     return n;
 }
 
 static size_t skip_digits(const struct reader *r, size_t at, size_t n) {
     for (unsigned len; n; n--) {
-        flags_at(r, at, &len);
+        get_flags(r, at, &len);
         at += len;
     }
     return at;
 }
 
-/* \d{1,3}(?=(?:\d{3})*\b): a run of digits in threes from the right. */
-static bool next_group(const struct reader *r, struct scan_match *m) {
+/* \d{1,3}(?=(?:\d{3})*\b): groups of three digits from the right. */
+static bool find_group(const struct reader *r, struct scan_match *m) {
     if (m->end < m->run_end) {
         m->start = m->end;
         m->end = skip_digits(r, m->start, 3);
         return true;
     }
     for (size_t at = m->from; at < r->n;) {
-        at = run_without(r, at, UNICODE_DIGIT);
-        size_t stop, n = digits(r, at, &stop);
+        at = skip_without(r, at, UNICODE_DIGIT);
+        size_t stop, n = count_digits(r, at, &stop);
         if (n && is_border(r, stop)) {
             m->start = at;
             m->end = skip_digits(r, at, n % 3 ? n % 3 : 3);
@@ -282,8 +281,8 @@ static bool next_group(const struct reader *r, struct scan_match *m) {
     return false;
 }
 
-/* (?=(\d{3})+(?!\d)): the empty places before the last three digits of a run, the last six, ... */
-static bool next_cut(const struct reader *r, struct scan_match *m) {
+/* (?=(\d{3})+(?!\d)): empty matches before the last three digits of a run, the last six, ... */
+static bool find_cut(const struct reader *r, struct scan_match *m) {
     size_t at = m->from;
     if (m->run_end) {
         size_t next = skip_digits(r, m->end, 3);
@@ -294,8 +293,8 @@ static bool next_cut(const struct reader *r, struct scan_match *m) {
         at = m->run_end;
     }
     while (at < r->n) {
-        at = run_without(r, at, UNICODE_DIGIT);
-        size_t stop, n = digits(r, at, &stop);
+        at = skip_without(r, at, UNICODE_DIGIT);
+        size_t stop, n = count_digits(r, at, &stop);
         if (n >= 3) {
             m->start = m->end = skip_digits(r, at, n % 3);
             m->run_end = stop;
@@ -323,11 +322,11 @@ bool scan_next(const struct scan *s, const struct unicode_flags *u, const char *
         m->end = scan_cased(s, &r, at);
         return true;
     case SCAN_TAIL:
-        return next_tail(&r, m);
+        return find_tail(&r, m);
     case SCAN_GROUPS_B:
-        return next_group(&r, m);
+        return find_group(&r, m);
     case SCAN_GROUPS_RUN:
-        return next_cut(&r, m);
+        return find_cut(&r, m);
     default:
         return false;
     }
@@ -359,7 +358,7 @@ struct scan scan_of_pattern(const char *pattern) {
         struct scan scan;
     } known[] = {
         {GPT2 "|\\s+", {.kind = SCAN_GPT2}},
-        /* What no alternative matches becomes a piece too: the same. */
+        /* Text that no alternative matches becomes a piece in both. */
         {GPT2, {.kind = SCAN_GPT2}},
         {FOLDED WORD "|\\p{N}{1,3}" REST, {.kind = SCAN_LLAMA3, .max_digits = 3}},
         {FOLDED WORD "|\\p{N}" REST, {.kind = SCAN_LLAMA3, .max_digits = 1}},

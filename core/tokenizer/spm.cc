@@ -1,5 +1,5 @@
-// spm.cc - the only file that sees libsentencepiece; C in, C out. The processor is immutable after
-// spm_open: its const methods may be called from any thread.
+// spm.cc - the only file that includes libsentencepiece, with a C interface. The processor is
+// immutable after spm_open: its const methods may be called from any thread.
 #include <sentencepiece_processor.h>
 
 #include <exception>
@@ -29,7 +29,7 @@ int spm_open(const void *model_proto, size_t n, struct spm **out, err *e) try {
     *out = s.release();
     return 0;
 } catch (const std::bad_alloc &) {
-    return err_set(e, ERR_NOMEM, "no memory for the vocabulary");
+    return err_no_memory(e);
 } catch (const std::exception &x) {
     return refuse(e, "vocabulary", x.what());
 } catch (...) {
@@ -48,7 +48,7 @@ int spm_encode(const struct spm *s, const char *text, size_t n, struct id_list *
         if (const int rc = id_list_add(out, id, e)) return rc;
     return 0;
 } catch (const std::bad_alloc &) {
-    return err_set(e, ERR_NOMEM, "no memory to tokenize %zu bytes", n);
+    return err_no_memory(e);
 } catch (const std::exception &x) {
     return refuse(e, "text", x.what());
 } catch (...) {

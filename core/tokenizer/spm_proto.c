@@ -52,9 +52,8 @@ static void add_float(str *out, unsigned field, float v) {
     str_add_n(out, bytes, sizeof bytes);
 }
 
-/* A name with a space can never be met in text: the library has turned every space into U+2581
- * before it looks a piece up. Control, unknown and hidden pieces get such names, so that no text
- * becomes one of them, whatever the vocabulary calls them. */
+/* Control, unknown and hidden pieces get names with a space, which no text matches: the library
+ * replaces spaces by U+2581 before it looks up a piece. */
 void spm_proto_add_piece(str *out, const struct spm_piece *piece, uint32_t id) {
     char name[24], body_bytes[VOCAB_MAX_TEXT_BYTES + 64];
     str body = {
@@ -63,7 +62,7 @@ void spm_proto_add_piece(str *out, const struct spm_piece *piece, uint32_t id) {
     size_t n = piece->len;
     enum token_type type = piece->type;
     if (piece->hidden) type = TOKEN_CONTROL;
-    /* User-defined tokens are cut out of the text beforehand; what is left of them may merge. */
+    /* User-defined tokens are matched before; remaining occurrences may be merged. */
     if (type == TOKEN_USER_DEFINED) type = TOKEN_NORMAL;
     if (type == TOKEN_CONTROL || type == TOKEN_UNKNOWN) {
         n = (size_t)snprintf(name, sizeof name, " %u", id);

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Texts of tokens that end an answer, where the file does not say which do. Only a control or
- * user-defined token counts: "</s>" may be ordinary text (HTML) in a vocabulary. */
+/* Texts of tokens that end an answer, for files that do not list them. Only control and
+ * user-defined tokens count: "</s>" may be ordinary text (HTML) in a vocabulary. */
 static const char *const eog_texts[] = {
     "</s>",
     "<|im_end|>",
@@ -36,14 +36,14 @@ static const char *const eog_texts[] = {
     "<|return|>",
     "<|call|>",
     "<turn|>",
-    "<|fim_pad|>", /* what models write behind a filled-in middle */
+    "<|fim_pad|>", /* ends a filled-in middle */
     "<|repo_name|>",
     "<|file_sep|>",
     "<file_sep>",
     "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>",
 };
 
-static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 stands for a space in a token's text */
+static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 represents a space in a token's text */
 enum { SPACE_MARK_BYTES = 3, N_BYTES = 256, PATH_MAX_BYTES = 4096, SCORED_MAX_COST = 1 << 30 };
 
 void vocab_fini(struct vocab *v) {
@@ -129,7 +129,7 @@ static void place_token(tokenizer *t, const struct vocab_token *from, bool byte_
     if (from->type == TOKEN_BYTE) {
         out[n++] = (char)vocab_byte_value(from->text, from->len);
     } else if (byte_level) {
-        /* Added tokens, and texts that are not in the alphabet, stand for themselves. */
+        /* Added tokens, and texts outside the alphabet, are their own bytes. */
         size_t len =
             from->type == TOKEN_USER_DEFINED ? SIZE_MAX : bpe_bytes_of_text(text, from->len, out);
         if (len == SIZE_MAX) return;
@@ -143,23 +143,19 @@ static void place_token(tokenizer *t, const struct vocab_token *from, bool byte_
     *used += n;
 }
 
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "no memory for the tokenizer's tables");
-}
-
 static int copy_tokens(tokenizer *t, const struct vocab *v, err *e) {
     uint64_t room = 1;
     uint32_t used = 0;
     for (uint32_t i = 0; i < v->n; i++)
         room += 2 * (uint64_t)v->tokens[i].len;
     if (room > UINT32_MAX)
-        return err_set(e, ERR_UNSUPPORTED, "the vocabulary's texts are too long");
+        return err_set(e, ERR_UNSUPPORTED, "the vocabulary's texts exceed 4 GiB");
     t->n_tokens = (int32_t)v->n;
     t->blob = mem_new(room, 1);
     t->tokens = mem_new(v->n, sizeof *t->tokens);
     t->by_text = mem_new(v->n, sizeof *t->by_text);
     t->specials.names = mem_new(v->n, sizeof *t->specials.names);
-    if (!t->blob || !t->tokens || !t->by_text || !t->specials.names) return no_memory(e);
+    if (!t->blob || !t->tokens || !t->by_text || !t->specials.names) return err_no_memory(e);
     for (uint32_t i = 0; i < v->n; i++) {
         place_token(t, &v->tokens[i], v->is_bpe && v->rules.byte_level, &t->tokens[i], &used);
         if (v->tokens[i].len > t->longest_text) t->longest_text = v->tokens[i].len;
@@ -171,8 +167,8 @@ static bool text_is(const tokenizer *t, const struct token *k, const char *text)
     return strlen(text) == k->text_len && memcmp(t->blob + k->text_at, text, k->text_len) == 0;
 }
 
-/* Tokens that end an answer become control tokens whatever the file calls them, so that a client
- * cannot write one: a user-defined token would be recognised in anybody's text. */
+/* Tokens that end an answer become control tokens, whatever their type in the file, so that clients
+ * cannot write them: user-defined tokens are matched in untrusted text. */
 static void mark_ends(tokenizer *t, const struct vocab *v) {
     const int32_t declared[] = {v->eos, v->eot, v->eom};
     int32_t end = -1;
@@ -197,8 +193,8 @@ static void mark_ends(tokenizer *t, const struct vocab *v) {
     if (has_return && end >= 0) t->tokens[end].eog = false;
 }
 
-/* Of tokens with one text the last has it; the others, and texts that no valid UTF-8 text can hold,
- * can be decoded but not met. */
+/* Of tokens with equal text only the last can be encoded; the others, and texts that are not valid
+ * UTF-8, can only be decoded. */
 static void index_texts(tokenizer *t) {
     uint32_t n = (uint32_t)t->n_tokens;
     for (uint32_t i = 0; i < n; i++) {
@@ -236,13 +232,13 @@ static void index_specials(tokenizer *t) {
     named_sort(t->specials.names, t->specials.n);
 }
 
-/* User-defined tokens that are looked for last, in normalized text: normalized themselves. */
+/* Normalizes and indexes the user-defined tokens that are matched in normalized text. */
 static int index_normals(tokenizer *t, err *e) {
     struct normalizer_work work;
     str texts;
     int rc = 0;
     t->normals.names = mem_new((uint64_t)t->n_tokens, sizeof *t->normals.names);
-    if (!t->normals.names) return no_memory(e);
+    if (!t->normals.names) return err_no_memory(e);
     normalizer_work_init(&work);
     str_init(&texts, UINT32_MAX);
     for (int32_t i = 0; !rc && i < t->n_tokens; i++) {
@@ -259,7 +255,7 @@ static int index_normals(tokenizer *t, err *e) {
     }
     normalizer_work_fini(&work);
     t->normal_texts = str_take(&texts);
-    if (!rc && !t->normal_texts) rc = no_memory(e);
+    if (!rc && !t->normal_texts) rc = err_no_memory(e);
     const char *at = t->normal_texts;
     for (uint32_t i = 0; !rc && i < t->normals.n; i++) {
         t->normals.names[i].text = at;
@@ -270,7 +266,7 @@ static int index_normals(tokenizer *t, err *e) {
     return rc;
 }
 
-/* Byte fallback needs all 256 byte tokens; a vocabulary with some of them has none. */
+/* Byte fallback needs all 256 byte tokens; a vocabulary with fewer has no byte fallback. */
 static void index_bytes(tokenizer *t) {
     uint32_t n = 0;
     t->unk = -1;
@@ -290,7 +286,7 @@ static void index_bytes(tokenizer *t) {
     t->byte_fallback = n == N_BYTES;
 }
 
-/* Does the token hold a space mark behind anything but another one? */
+/* Does the token contain a space mark after another character? */
 static bool reaches_into_space(const tokenizer *t, const struct token *k) {
     const char *text = t->blob + k->text_at;
     bool after_other = false;
@@ -304,7 +300,7 @@ static bool reaches_into_space(const tokenizer *t, const struct token *k) {
     return false;
 }
 
-/* Runs of unknown characters become one token without byte fallback: then nothing may be cut. */
+/* Without byte fallback a run of unknown characters is one token, so text must not be cut. */
 static void find_cuts(tokenizer *t) {
     t->cuts_at_space = t->byte_fallback;
     for (int32_t i = 0; t->cuts_at_space && i < t->n_tokens; i++) {
@@ -314,8 +310,8 @@ static void find_cuts(tokenizer *t) {
     }
 }
 
-/* Hands the vocabulary to the library. It insists on one unknown piece: a vocabulary without one
- * gets it behind its last token, where byte fallback keeps it from ever being met. */
+/* Gives the vocabulary to the library, which requires an unknown piece: a vocabulary without one
+ * gets it after its last token, where byte fallback makes it unreachable. */
 int tokenizer_open_library(const tokenizer *t, const struct vocab *v, struct spm **out, err *e) {
     str proto;
     uint32_t n = v->n;
@@ -340,14 +336,14 @@ int tokenizer_open_library(const tokenizer *t, const struct vocab *v, struct spm
         spm_proto_add_piece(&proto, &unknown, n++);
     }
     spm_proto_add_specs(&proto, n, t->byte_fallback);
-    int rc = proto.failed ? no_memory(e) : spm_open(proto.data, proto.len, out, e);
+    int rc = proto.failed ? err_no_memory(e) : spm_open(proto.data, proto.len, out, e);
     str_fini(&proto);
     return rc;
 }
 
-/* Is merging by scores all that SentencePiece would do here? It takes unused tokens apart again,
- * and unknown characters together. Every token is looked at in every two parts: tokens so long that
- * this takes seconds, which no model has, are left to the library. */
+/* Does SentencePiece only merge by scores here? It also splits unused tokens and joins unknown
+ * characters. Building the pairs examines every split of every token: vocabularies with tokens so
+ * long that this takes seconds are left to the library. */
 static bool merges_alone(const tokenizer *t) {
     uint64_t cost = 0;
     for (int32_t i = 0; i < t->n_tokens; i++) {
@@ -393,8 +389,8 @@ static int build(tokenizer *t, struct vocab *v, err *e) {
 
 enum file_kind { FILE_GGUF, FILE_JSON, FILE_SPM };
 
-/* By how the file begins. A folder is one of tokenizer.json if that is in it, else of
- * tokenizer.model: inside then has its path. */
+/* Determines the kind from the file's first bytes. In a folder tokenizer.json is preferred to
+ * tokenizer.model; `inside` receives its path. */
 static int find_kind(const char *path, enum file_kind *kind, char *inside, err *e) {
     struct stat st;
     char begin[16];
@@ -405,7 +401,8 @@ static int find_kind(const char *path, enum file_kind *kind, char *inside, err *
         n = snprintf(inside, PATH_MAX_BYTES, "%s/tokenizer.model", path);
         *kind = FILE_SPM;
         if (n < PATH_MAX_BYTES && access(inside, F_OK) == 0) return 0;
-        return err_set(e, ERR_IO, "%s: no tokenizer.json or tokenizer.model in this folder", path);
+        return err_set(e, ERR_IO, "%s: the folder has neither tokenizer.json nor tokenizer.model",
+                       path);
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
@@ -424,7 +421,7 @@ static int find_kind(const char *path, enum file_kind *kind, char *inside, err *
 
 int tokenizer_build(struct vocab *v, tokenizer **out, err *e) {
     tokenizer *t = mem_new(1, sizeof *t);
-    int rc = t ? build(t, v, e) : no_memory(e);
+    int rc = t ? build(t, v, e) : err_no_memory(e);
     vocab_fini(v);
     *out = NULL;
     if (rc)
@@ -511,7 +508,7 @@ int tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool 
     }
     size_t len = out.len;
     *text = str_take(&out);
-    if (!*text) return err_set(e, ERR_NOMEM, "no memory for the text of %zu tokens", n_ids);
+    if (!*text) return err_no_memory(e);
     *n = len;
     return 0;
 }

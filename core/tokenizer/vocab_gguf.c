@@ -22,9 +22,9 @@ enum {
     LLAMA_UNK = 0,
     LLAMA_BOS = 1,
     LLAMA_EOS = 2,
-    GPT2_BOS_EOS = 11, /* what the format falls back to */
+    GPT2_BOS_EOS = 11, /* the format's default */
     TOKEN_UNDEFINED = 0,
-    NAME_BYTES = 40 /* of a name in an error */
+    NAME_BYTES = 40 /* of a name in an error message */
 };
 
 static const int64_t known_flags =
@@ -34,7 +34,7 @@ static void close_gguf(void *source) {
     gguf_close(source);
 }
 
-/* Checks that key is an array of n elements of a number type, or not there at all. */
+/* Checks that key is an array of n numbers, or absent. */
 static int check_array(const gguf *g, const char *key, uint64_t n, bool *there, err *e) {
     enum gguf_type elem;
     uint64_t n_found;
@@ -43,12 +43,13 @@ static int check_array(const gguf *g, const char *key, uint64_t n, bool *there, 
     int rc = gguf_get_array(g, key, &elem, &n_found, e);
     if (rc) return rc;
     if (elem == GGUF_STRING || n_found != n)
-        return err_set(e, ERR_FORMAT, "%s: '%s' has no %" PRIu64 " numbers, one for each token",
+        return err_set(e, ERR_FORMAT,
+                       "%s: '%s' is not an array of %" PRIu64 " numbers, one per token",
                        gguf_path(g), key, n);
     return 0;
 }
 
-/* Old files have no types: byte tokens are known by their text, the three special ones by id. */
+/* Old files have no types: byte tokens are recognized by text, the three special ones by id. */
 static enum token_type guess_type(const struct vocab *v, const struct vocab_token *t, uint32_t id) {
     if (v->is_bpe) return TOKEN_NORMAL;
     if (vocab_byte_value(t->text, t->len) >= 0) return TOKEN_BYTE;
@@ -61,24 +62,25 @@ static int read_token(const gguf *g, struct vocab *v, uint32_t id, bool has_scor
     struct vocab_token *t = &v->tokens[id];
     gguf_str text = gguf_array_str(g, KEY_TOKENS, id);
     if (text.len > VOCAB_MAX_TEXT_BYTES)
-        return err_set(e, ERR_FORMAT, "%s: token %" PRIu32 " has %" PRIu64 " bytes (at most %d)",
+        return err_set(e, ERR_FORMAT,
+                       "%s: token %" PRIu32 " has %" PRIu64 " bytes (expected at most %d)",
                        gguf_path(g), id, text.len, VOCAB_MAX_TEXT_BYTES);
     t->text = text.data;
     t->len = (uint32_t)text.len;
     t->score = has_scores ? (float)gguf_array_f64(g, KEY_SCORES, id) : 0;
     if (isnan(t->score))
-        return err_set(e, ERR_FORMAT, "%s: the score of token %" PRIu32 " is no number",
-                       gguf_path(g), id);
+        return err_set(e, ERR_FORMAT, "%s: the score of token %" PRIu32 " is NaN", gguf_path(g),
+                       id);
     int64_t type = has_types ? gguf_array_i64(g, KEY_TYPES, id) : (int64_t)guess_type(v, t, id);
     if (type == TOKEN_UNDEFINED) type = TOKEN_NORMAL;
     if (type < TOKEN_NORMAL || type > TOKEN_BYTE)
         return err_set(e, ERR_FORMAT, "%s: token %" PRIu32 " has unknown type %" PRId64,
                        gguf_path(g), id, type);
     t->type = (enum token_type)type;
-    /* The reference keeps unused pieces in its merges. */
+    /* The reference merges unused pieces, too. */
     if (t->type == TOKEN_UNUSED) t->type = TOKEN_NORMAL;
     if (t->type == TOKEN_BYTE && vocab_byte_value(t->text, t->len) < 0)
-        return err_set(e, ERR_FORMAT, "%s: byte token %" PRIu32 " is not written <0xNN>",
+        return err_set(e, ERR_FORMAT, "%s: the text of byte token %" PRIu32 " is not <0xNN>",
                        gguf_path(g), id);
     return 0;
 }
@@ -89,10 +91,11 @@ static int read_tokens(const gguf *g, struct vocab *v, err *e) {
     bool has_scores, has_types, has_flags;
     int rc = gguf_get_array(g, KEY_TOKENS, &elem, &n, e);
     if (rc)
-        return rc == ERR_NOT_FOUND ? err_set(e, ERR_FORMAT, "%s: no '" KEY_TOKENS "'", gguf_path(g))
-                                   : rc;
+        return rc == ERR_NOT_FOUND
+                   ? err_set(e, ERR_FORMAT, "%s: key '" KEY_TOKENS "' is missing", gguf_path(g))
+                   : rc;
     if (elem != GGUF_STRING || n == 0 || n > VOCAB_MAX_TOKENS)
-        return err_set(e, ERR_FORMAT, "%s: '" KEY_TOKENS "' is no list of 1 to %d strings",
+        return err_set(e, ERR_FORMAT, "%s: '" KEY_TOKENS "' is not an array of 1 to %d strings",
                        gguf_path(g), VOCAB_MAX_TOKENS);
     rc = check_array(g, KEY_SCORES, n, &has_scores, e);
     if (!rc) rc = check_array(g, KEY_TYPES, n, &has_types, e);
@@ -100,7 +103,7 @@ static int read_tokens(const gguf *g, struct vocab *v, err *e) {
     if (rc) return rc;
     v->n = (uint32_t)n;
     v->tokens = mem_new(n, sizeof *v->tokens);
-    if (!v->tokens) return err_set(e, ERR_NOMEM, "no memory for %" PRIu64 " tokens", n);
+    if (!v->tokens) return err_no_memory(e);
     for (uint32_t id = 0; !rc && id < v->n; id++)
         rc = read_token(g, v, id, has_scores, has_types, e);
     for (uint32_t id = 0; !rc && has_flags && id < v->n; id++)
@@ -108,8 +111,8 @@ static int read_tokens(const gguf *g, struct vocab *v, err *e) {
     return rc;
 }
 
-/* Without a key the format's own id holds if a control token has it. An id outside the vocabulary
- * means none: converters write the likes of 2^32 - 1. */
+/* Without a key the format's default applies if that id is a control token. An id outside the
+ * vocabulary means none: some converters write 2^32 - 1. */
 static int read_id(const gguf *g, const char *key, const struct vocab *v, int32_t fallback,
                    int32_t *id, err *e) {
     uint64_t value;
@@ -132,8 +135,8 @@ static int read_flag(const gguf *g, const char *key, bool fallback, bool *flag, 
     return 0;
 }
 
-/* Phi-3's special tokens swallow the white space behind them. No key says so; the reference goes
- * by the model's name. */
+/* Phi-3's special tokens include the white space after them. There is no key for it; the reference
+ * decides by the model's name. */
 static bool is_phi3(const gguf *g) {
     gguf_str name;
     if (gguf_get_str(g, "general.name", &name, NULL)) return false;
@@ -147,19 +150,19 @@ static bool is_phi3(const gguf *g) {
     return false;
 }
 
-/* The caller owns *out; NULL: there is no such key. */
+/* The caller owns *out; NULL: the key is absent. */
 static int read_template(const gguf *g, const char *key, char **out, err *e) {
     gguf_str s;
     if (!gguf_has(g, key)) return 0;
     int rc = gguf_get_str(g, key, &s, e);
     if (rc) return rc;
     if (memchr(s.data, 0, s.len))
-        return err_set(e, ERR_FORMAT, "%s: %s holds a NUL byte", gguf_path(g), key);
+        return err_set(e, ERR_FORMAT, "%s: %s contains a NUL byte", gguf_path(g), key);
     *out = mem_strndup(s.data, s.len);
-    return *out ? 0 : err_set(e, ERR_NOMEM, "no memory for the chat template");
+    return *out ? 0 : err_no_memory(e);
 }
 
-/* Each id has two names, an old one and a new one. */
+/* Each id has two keys, an old one and a new one. */
 static int read_fim(const gguf *g, struct vocab *v, err *e) {
     struct {
         const char *old, *key;
@@ -177,7 +180,7 @@ static int read_fim(const gguf *g, struct vocab *v, err *e) {
     return rc;
 }
 
-/* rule: of a BPE vocabulary, else NULL. */
+/* rule: the pre-tokenizer of a BPE vocabulary, otherwise NULL. */
 static int read_settings(const gguf *g, const struct pretok_rule *rule, struct vocab *v, err *e) {
     bool add_bos, add_eos, bpe = v->is_bpe;
     int32_t bos = bpe ? GPT2_BOS_EOS : LLAMA_BOS, eos = bpe ? GPT2_BOS_EOS : LLAMA_EOS;
@@ -193,9 +196,9 @@ static int read_settings(const gguf *g, const struct pretok_rule *rule, struct v
     uint64_t prefix_rule;
     if (gguf_get_u64(g, VOCAB_KEY_PREFIX, &prefix_rule, NULL) == 0 && prefix_rule <= PREFIX_FIRST)
         v->prefix_rule = (enum prefix_rule)prefix_rule;
-    /* The reference has the prefix for SentencePiece vocabularies only. */
+    /* The reference adds the prefix for SentencePiece vocabularies only. */
     if (bpe) v->space_prefix = false;
-    /* Gemma 4 does not work without, and files are about that deny it. */
+    /* Gemma 4 needs BOS, although some files set add_bos_token to false. */
     if (bpe && rule->marks_spaces) add_bos |= rule->add_bos;
     if (add_bos && v->bos >= 0) v->before[v->n_before++] = v->bos;
     if (add_eos && v->eos >= 0) v->behind[v->n_behind++] = v->eos;
@@ -210,22 +213,23 @@ static bool is_text(gguf_str s, const char *text) {
 static int read_model(const gguf *g, struct vocab *v, gguf_str *model, err *e) {
     int rc = gguf_get_str(g, KEY_MODEL, model, e);
     if (rc == ERR_NOT_FOUND)
-        return err_set(e, ERR_FORMAT, "%s: no tokenizer (key '" KEY_MODEL "')", gguf_path(g));
+        return err_set(e, ERR_FORMAT, "%s: no tokenizer: key '" KEY_MODEL "' is missing",
+                       gguf_path(g));
     if (rc) return rc;
     v->is_bpe = is_text(*model, "gpt2") || is_text(*model, "gemma4");
     if (v->is_bpe || is_text(*model, "llama")) return 0;
     int shown = (int)(model->len < NAME_BYTES ? model->len : NAME_BYTES);
     return err_set(e, ERR_UNSUPPORTED,
-                   "%s: " KEY_MODEL " '%.*s' is not supported (llama, gpt2 and gemma4 are)",
+                   "%s: " KEY_MODEL " '%.*s' is not supported (expected llama, gpt2 or gemma4)",
                    gguf_path(g), shown, model->data);
 }
 
-/* "left right": the space that divides is the first one behind the first character. */
+/* "left right": the separator is the first space after the first character. */
 static int read_merge(const gguf *g, uint32_t i, struct vocab_merge *m, err *e) {
     gguf_str text = gguf_array_str(g, KEY_MERGES, i);
     const char *space = text.len > 1 ? memchr(text.data + 1, ' ', text.len - 1) : NULL;
     if (!space || text.len > 2 * VOCAB_MAX_TEXT_BYTES)
-        return err_set(e, ERR_FORMAT, "%s: merge %" PRIu32 " is not two texts with a space between",
+        return err_set(e, ERR_FORMAT, "%s: merge %" PRIu32 " is not two texts separated by a space",
                        gguf_path(g), i);
     m->left = text.data;
     m->left_len = (uint32_t)(space - text.data);
@@ -238,20 +242,21 @@ static int read_merges(const gguf *g, struct vocab *v, err *e) {
     enum gguf_type elem;
     uint64_t n;
     int rc = gguf_get_array(g, KEY_MERGES, &elem, &n, e);
-    if (rc == ERR_NOT_FOUND) return err_set(e, ERR_FORMAT, "%s: no '" KEY_MERGES "'", gguf_path(g));
+    if (rc == ERR_NOT_FOUND)
+        return err_set(e, ERR_FORMAT, "%s: key '" KEY_MERGES "' is missing", gguf_path(g));
     if (rc) return rc;
     if (elem != GGUF_STRING || n > VOCAB_MAX_MERGES)
-        return err_set(e, ERR_FORMAT, "%s: '" KEY_MERGES "' is no list of up to %d strings",
+        return err_set(e, ERR_FORMAT, "%s: '" KEY_MERGES "' is not an array of at most %d strings",
                        gguf_path(g), VOCAB_MAX_MERGES);
     v->n_merges = (uint32_t)n;
     v->merges = mem_new(n, sizeof *v->merges);
-    if (!v->merges) return err_set(e, ERR_NOMEM, "no memory for %" PRIu64 " merges", n);
+    if (!v->merges) return err_no_memory(e);
     for (uint32_t i = 0; !rc && i < v->n_merges; i++)
         rc = read_merge(g, i, &v->merges[i], e);
     return rc;
 }
 
-/* How text is cut before merging goes by name. */
+/* Finds the named pre-tokenizer. */
 static int read_rule(const gguf *g, gguf_str model, const struct pretok_rule **rule, err *e) {
     gguf_str name = {"default", 7};
     int rc = gguf_get_str(g, KEY_PRE, &name, e);
@@ -263,8 +268,8 @@ static int read_rule(const gguf *g, gguf_str model, const struct pretok_rule **r
     *rule = pretok_find_rule(name.data, name.len);
     if (*rule) return 0;
     int shown = (int)(name.len < NAME_BYTES ? name.len : NAME_BYTES);
-    return err_set(e, ERR_UNSUPPORTED, "%s: " KEY_PRE " '%.*s' is not known", gguf_path(g), shown,
-                   name.data);
+    return err_set(e, ERR_UNSUPPORTED, "%s: " KEY_PRE " '%.*s' is not supported", gguf_path(g),
+                   shown, name.data);
 }
 
 static int read_nfc(const gguf *g, struct vocab *v, err *e) {
@@ -273,8 +278,7 @@ static int read_nfc(const gguf *g, struct vocab *v, err *e) {
     int rc = read_flag(g, VOCAB_KEY_NFC, false, &nfc, e);
     if (rc || !nfc) return rc;
     v->norm = normalizer_new(v->rules.flags);
-    return v->norm ? normalizer_add(v->norm, &step, e)
-                   : err_set(e, ERR_NOMEM, "no memory for the normalizer");
+    return v->norm ? normalizer_add(v->norm, &step, e) : err_no_memory(e);
 }
 
 static int read_bpe(const gguf *g, const struct pretok_rule *rule, struct vocab *v, err *e) {

@@ -1,4 +1,4 @@
-/* vocab_hf.c - turns what core/formats read from a tokenizer.json into a struct vocab. Rules: the
+/* vocab_hf.c - converts a tokenizer.json, as read by core/formats, into a struct vocab. Rules: the
  * tokenizers library, and transformers for the files beside it. */
 #include "core/tokenizer/tokenizer_int.h"
 
@@ -11,10 +11,6 @@
 
 static void close_hf(void *source) {
     hf_tokenizer_close(source);
-}
-
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "no memory for the vocabulary");
 }
 
 static uint32_t count_ids(const struct hf_tokenizer *h) {
@@ -31,11 +27,10 @@ static int read_tokens(const struct hf_tokenizer *h, struct vocab *v, err *e) {
         const struct hf_token *from = &h->tokens[i];
         struct vocab_token *to = &v->tokens[from->id];
         size_t len = strlen(from->text);
-        if (to->len)
-            return err_set(e, ERR_FORMAT, "id %" PRId32 " belongs to two tokens", from->id);
+        if (to->len) return err_set(e, ERR_FORMAT, "two tokens have the id %" PRId32, from->id);
         if (len > VOCAB_MAX_TEXT_BYTES)
-            return err_set(e, ERR_FORMAT, "token %" PRId32 " has %zu bytes (at most %d)", from->id,
-                           len, VOCAB_MAX_TEXT_BYTES);
+            return err_set(e, ERR_FORMAT, "token %" PRId32 " has %zu bytes (expected at most %d)",
+                           from->id, len, VOCAB_MAX_TEXT_BYTES);
         to->text = from->text;
         to->len = (uint32_t)len;
         to->type = TOKEN_NORMAL;
@@ -46,14 +41,15 @@ static int read_tokens(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     return 0;
 }
 
-/* Added tokens may stand for ids of the vocabulary. */
+/* Added tokens may have ids of the vocabulary. */
 int vocab_take_added(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     for (uint32_t i = 0; i < h->n_added; i++) {
         const struct hf_added *from = &h->added[i];
         struct vocab_token *to = &v->tokens[from->token.id];
         size_t len = strlen(from->token.text);
         if (len > VOCAB_MAX_TEXT_BYTES)
-            return err_set(e, ERR_FORMAT, "added token %" PRId32 " has %zu bytes (at most %d)",
+            return err_set(e, ERR_FORMAT,
+                           "added token %" PRId32 " has %zu bytes (expected at most %d)",
                            from->token.id, len, VOCAB_MAX_TEXT_BYTES);
         to->text = from->token.text;
         to->len = (uint32_t)len;
@@ -71,7 +67,7 @@ int vocab_take_added(const struct hf_tokenizer *h, struct vocab *v, err *e) {
 static int read_merges(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     v->n_merges = h->n_merges;
     v->merges = mem_new(h->n_merges, sizeof *v->merges);
-    if (!v->merges) return no_memory(e);
+    if (!v->merges) return err_no_memory(e);
     for (uint32_t i = 0; i < h->n_merges; i++) {
         const struct hf_merge *m = &h->merges[i];
         v->merges[i] = (struct vocab_merge){m->left, m->right, m->left_len, m->right_len};
@@ -98,7 +94,7 @@ static int add_normalizer_step(struct vocab *v, const struct hf_step *s, err *e)
 static int read_normalizer(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     if (h->normalizer.n == 0) return 0;
     v->norm = normalizer_new(v->rules.flags);
-    if (!v->norm) return no_memory(e);
+    if (!v->norm) return err_no_memory(e);
     int rc = 0;
     for (unsigned i = 0; !rc && i < h->normalizer.n; i++)
         rc = add_normalizer_step(v, &h->normalizer.items[i], e);
@@ -137,9 +133,11 @@ static int read_pre_tokenizer(const struct hf_tokenizer *h, struct vocab *v, err
         const struct hf_step *s = &h->pre_tokenizer.items[i];
         bool bytes = s->kind == HF_BYTE_LEVEL;
         if (bytes && v->rules.byte_level)
-            return err_set(e, ERR_UNSUPPORTED, "the pre_tokenizer has ByteLevel twice");
+            return err_set(e, ERR_UNSUPPORTED,
+                           "a pre_tokenizer with ByteLevel twice is not supported");
         if (s->kind == HF_METASPACE && v->rules.byte_level)
-            return err_set(e, ERR_UNSUPPORTED, "Metaspace behind ByteLevel is not supported");
+            return err_set(e, ERR_UNSUPPORTED,
+                           "a pre_tokenizer with Metaspace after ByteLevel is not supported");
         v->rules.byte_level |= bytes;
         rc = add_pretok_step(v->rules.pretok, s, i + 1 == h->pre_tokenizer.n, e);
     }
@@ -169,7 +167,7 @@ static int take_ids(const struct vocab *v, const int32_t *from, unsigned n, int3
     return 0;
 }
 
-/* The configuration of some classes says anew whether BOS and EOS are added. */
+/* The configuration of some classes overrides whether BOS and EOS are added. */
 static void take_flag(int flag, int32_t id, int32_t *ids, unsigned *n) {
     if (flag == 0) *n = 0;
     if (flag != 1 || id < 0 || *n) return;
@@ -190,7 +188,7 @@ int vocab_take_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     if (h->chat_template) v->chat_template = mem_strdup(h->chat_template);
     if (h->tool_template) v->tool_template = mem_strdup(h->tool_template);
     return (h->chat_template && !v->chat_template) || (h->tool_template && !v->tool_template)
-               ? no_memory(e)
+               ? err_no_memory(e)
                : 0;
 }
 
@@ -217,7 +215,7 @@ int vocab_from_hf(struct hf_tokenizer *h, struct vocab *v, err *e) {
     v->rules.ignore_merges = h->ignore_merges;
     v->n = count_ids(h);
     v->tokens = mem_new(v->n, sizeof *v->tokens);
-    if (!v->tokens) return no_memory(e);
+    if (!v->tokens) return err_no_memory(e);
     for (uint32_t i = 0; i < v->n; i++)
         v->tokens[i] = (struct vocab_token){.text = "", .type = TOKEN_UNUSED};
     int rc = read_tokens(h, v, e);

@@ -1,9 +1,9 @@
-/* vocab_merges.c - merges by rank as SentencePiece's scores. Pure; any thread.
+/* vocab_merges.c - converts merges by rank into SentencePiece's scores. Pure; any thread.
  *
- * SentencePiece merges the neighbours whose joint text is the token of highest score; any two
- * tokens may merge whose joint text is a token. A list of merges says the same only if it has every
- * such pair, and a token's pairs one after the other. The lists that were made from SentencePiece
- * models are like that; those that were learned as merges are not. */
+ * SentencePiece merges the adjacent tokens whose joint text is the token of highest score; every
+ * pair whose joint text is a token may merge. A list of merges is equivalent only if it contains
+ * every such pair, and the pairs of a token are consecutive. This holds for lists derived from
+ * SentencePiece models, not for learned merges. */
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The merges that make one token. */
+/* The merges that produce one token. */
 struct made {
     uint32_t n, first, last;
 };
@@ -21,7 +21,7 @@ static bool can_merge(const struct vocab_token *t) {
     return t->len && t->type == TOKEN_NORMAL;
 }
 
-/* The mergeable token of this text, or -1. */
+/* The mergeable token with this text, or -1. */
 static int32_t find(const struct named *names, uint32_t n, const char *text, uint32_t len) {
     const struct named *it = named_find(names, n, text, len);
     return it ? it->id : -1;
@@ -43,7 +43,7 @@ static bool note_merge(const struct vocab *v, const struct named *names, uint32_
     return true;
 }
 
-/* In how many places can the token's text be cut into two tokens? */
+/* Counts the ways to split the token's text into two tokens. */
 static uint32_t count_cuts(const struct named *names, uint32_t n, const struct vocab_token *t) {
     uint32_t cuts = 0;
     for (uint32_t i = 1; i < t->len; i++)
@@ -65,7 +65,7 @@ bool vocab_scores_of_merges(const struct vocab *v, float *scores) {
         same = note_merge(v, names, n, i, made);
     for (uint32_t i = 0; same && i < v->n; i++) {
         const struct made *m = &made[i];
-        /* What no merge makes, single characters, comes behind all. */
+        /* Tokens that no merge produces (single characters) come last. */
         scores[i] = -(float)(m->n ? m->first : v->n_merges);
         if (!can_merge(&v->tokens[i])) continue;
         same = m->n == count_cuts(names, n, &v->tokens[i]) &&

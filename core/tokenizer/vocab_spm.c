@@ -1,6 +1,6 @@
 /* vocab_spm.c - reads a SentencePiece tokenizer.model into a struct vocab. The file is a protobuf
- * ModelProto (sentencepiece_model.proto); what this room needs of it is read here, bounds-checked,
- * so that only a model written by spm_proto.c ever reaches the library. */
+ * ModelProto (sentencepiece_model.proto); the needed fields are read here, bounds-checked. The
+ * library only ever parses a model written by spm_proto.c. */
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
@@ -27,7 +27,7 @@ enum {
 
 /* One protobuf field. bytes (len) for KIND_BYTES and the fixed kinds, number for KIND_VARINT. */
 struct field {
-    uint64_t number; /* of the field */
+    uint64_t number; /* the field's number */
     unsigned kind;
     uint64_t value;
     const uint8_t *bytes;
@@ -48,7 +48,7 @@ static int broken(const struct message *m, const char *what) {
 static int take_varint(struct message *m, uint64_t *v) {
     *v = 0;
     for (int i = 0; i < VARINT_MAX_BYTES; i++) {
-        if (m->pos == m->end) return broken(m, "a number is cut off");
+        if (m->pos == m->end) return broken(m, "a number is truncated");
         uint8_t byte = *m->pos++;
         *v |= (uint64_t)(byte & 0x7f) << (7 * i);
         if (!(byte & 0x80)) return 0;
@@ -56,7 +56,7 @@ static int take_varint(struct message *m, uint64_t *v) {
     return broken(m, "a number is too long");
 }
 
-/* Reads one field; *there is false at the message's end. */
+/* Reads one field; *there = false: the message ends. */
 static int take_field(struct message *m, struct field *f, bool *there) {
     uint64_t tag;
     memset(f, 0, sizeof *f);
@@ -80,7 +80,7 @@ static int take_field(struct message *m, struct field *f, bool *there) {
         if (rc) return rc;
         break;
     default:
-        return broken(m, "neither GGUF nor a SentencePiece model (unknown kind of field)");
+        return broken(m, "neither GGUF nor a SentencePiece model (unknown wire type)");
     }
     if (f->len > (uint64_t)(m->end - m->pos)) return broken(m, "a field is longer than the file");
     f->bytes = m->pos;
@@ -102,12 +102,12 @@ static int read_piece(struct message m, struct vocab_token *t) {
         if (rc) return rc;
         if (!there) break;
         if (f.number == 1 && f.kind == KIND_BYTES) {
-            if (f.len > VOCAB_MAX_TEXT_BYTES) return broken(&m, "a piece is too long");
+            if (f.len > VOCAB_MAX_TEXT_BYTES) return broken(&m, "a piece has more than 4096 bytes");
             t->text = (const char *)f.bytes;
             t->len = (uint32_t)f.len;
         } else if (f.number == 2 && f.kind == KIND_FIXED32) {
             memcpy(&t->score, f.bytes, sizeof t->score);
-            if (isnan(t->score)) return broken(&m, "a piece's score is no number");
+            if (isnan(t->score)) return broken(&m, "a piece's score is NaN");
         } else if (f.number == 3 && f.kind == KIND_VARINT) {
             if (f.value < TOKEN_NORMAL || f.value > TOKEN_BYTE)
                 return broken(&m, "a piece has an unknown type");
@@ -115,7 +115,7 @@ static int read_piece(struct message m, struct vocab_token *t) {
         }
     }
     if (t->type == TOKEN_BYTE && vocab_byte_value(t->text, t->len) < 0)
-        return broken(&m, "a byte piece is not written <0xNN>");
+        return broken(&m, "a byte piece's text is not <0xNN>");
     return 0;
 }
 
@@ -123,7 +123,7 @@ static int unsupported(const struct message *m, const char *what) {
     return err_set(m->e, ERR_UNSUPPORTED, "%s: %s", m->path, what);
 }
 
-/* -1 and everything else that is no id: none. */
+/* Values outside the range of ids, such as -1, mean none. */
 static int32_t id_of(uint64_t value) {
     return value < VOCAB_MAX_TOKENS ? (int32_t)value : -1;
 }
@@ -143,7 +143,7 @@ static int read_trainer_spec(struct message m, struct vocab *v, uint64_t *model_
     }
 }
 
-/* Text must come back from its tokens byte for byte: a tokenizer that rewrites text is refused. */
+/* Tokens must decode to the same bytes: a tokenizer that rewrites text is refused. */
 static int read_normalizer_spec(struct message m, struct vocab *v) {
     struct field f;
     bool there, removes_spaces = true;
@@ -184,14 +184,13 @@ static int count_pieces(struct message m, struct vocab *v) {
         n += f.number == 1 && f.kind == KIND_BYTES;
     }
     if (n == 0 || n > VOCAB_MAX_TOKENS)
-        return broken(
-            &m, "neither GGUF nor a SentencePiece model (no list of pieces, or an absurd one)");
+        return broken(&m, "neither GGUF nor a SentencePiece model (no pieces, or too many)");
     v->n = (uint32_t)n;
     v->tokens = mem_new(n, sizeof *v->tokens);
-    return v->tokens ? 0 : err_set(m.e, ERR_NOMEM, "no memory for %" PRIu64 " tokens", n);
+    return v->tokens ? 0 : err_no_memory(m.e);
 }
 
-/* A default of the proto holds only if a control token has that id. */
+/* A default of the proto applies only if that id is a control token. */
 static int32_t control_or_none(const struct vocab *v, int32_t id) {
     return id >= 0 && (uint32_t)id < v->n && v->tokens[id].type == TOKEN_CONTROL ? id : -1;
 }
@@ -220,7 +219,7 @@ static int read_model(struct message m, struct vocab *v) {
     }
     if (rc) return rc;
     if (model_type != MODEL_TYPE_BPE)
-        return unsupported(&m, "SentencePiece model type is not BPE, which alone is supported");
+        return unsupported(&m, "the SentencePiece model's type is not supported (expected BPE)");
     if (!normalizer) return unsupported(&m, "removing extra white space is not supported");
     for (uint32_t i = v->n; i-- > 0;)
         if (v->tokens[i].type == TOKEN_UNKNOWN) v->unk = (int32_t)i;
@@ -230,7 +229,7 @@ static int read_model(struct message m, struct vocab *v) {
     return 0;
 }
 
-/* What the texts lie in. */
+/* Owns the vocabulary's texts. */
 struct spm_source {
     uint8_t *bytes;
     struct hf_tokenizer *beside; /* NULL: not read yet */
@@ -243,20 +242,20 @@ static void free_source(void *arg) {
     free(s);
 }
 
-/* Room for the added tokens' ids, which may leave holes. */
+/* Extends the vocabulary to the ids of the added tokens, which may leave gaps. */
 static int make_room(struct vocab *v, const struct hf_tokenizer *h, err *e) {
     uint32_t n = v->n;
     for (uint32_t i = 0; i < h->n_added; i++)
         if ((uint32_t)h->added[i].token.id >= n) n = (uint32_t)h->added[i].token.id + 1;
     struct vocab_token *tokens = mem_resize(v->tokens, n, sizeof *tokens);
-    if (!tokens) return err_set(e, ERR_NOMEM, "no memory for %" PRIu32 " tokens", n);
+    if (!tokens) return err_no_memory(e);
     v->tokens = tokens;
     for (; v->n < n; v->n++)
         tokens[v->n] = (struct vocab_token){.text = "", .type = TOKEN_UNUSED};
     return 0;
 }
 
-/* transformers' files beside the model: more tokens, and what the model itself does not say. */
+/* Reads transformers' files beside the model: added tokens and settings. */
 static int read_beside(const char *path, struct spm_source *s, struct vocab *v, err *e) {
     int rc = hf_tokenizer_open_beside(path, &s->beside, e);
     if (!rc) rc = make_room(v, s->beside, e);
@@ -274,7 +273,7 @@ static int read_all(int fd, uint8_t *buffer, size_t bytes, const char *path, err
         ssize_t n = read(fd, buffer + at, bytes - at);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return err_set(e, ERR_IO, "%s: cannot read: %s", path, strerror(errno));
-        if (n == 0) return err_set(e, ERR_IO, "%s: became shorter while it was read", path);
+        if (n == 0) return err_set(e, ERR_IO, "%s: the file was truncated while it was read", path);
         at += (size_t)n;
     }
     return 0;

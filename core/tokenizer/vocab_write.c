@@ -1,6 +1,6 @@
-/* vocab_write.c - writes a struct vocab as tokenizer.* keys of a GGUF file. Keys: the GGUF
- * specification; which tokens get which type and how lists are padded: as the format's reference
- * converter does. Single thread. */
+/* vocab_write.c - writes a struct vocab as tokenizer.* keys of a GGUF file. Keys follow the GGUF
+ * specification; types of tokens and padding follow the format's reference converter. Single
+ * thread. */
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
@@ -28,13 +28,8 @@ struct lists {
     bool has_flags;
 };
 
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "no memory to write the tokenizer");
-}
-
 static int refuse(err *e, const char *what, const char *name) {
-    return err_set(e, ERR_UNSUPPORTED, "%s '%.*s' cannot be said in a GGUF file", what, N_SHOWN,
-                   name);
+    return err_set(e, ERR_UNSUPPORTED, "a GGUF file cannot express %s '%.*s'", what, N_SHOWN, name);
 }
 
 static const char *step_name(const struct hf_step *s) {
@@ -51,7 +46,7 @@ static const char *step_name(const struct hf_step *s) {
     return names[s->kind];
 }
 
-/* Byte-level: at most NFC. */
+/* A byte-level tokenizer may have only the normalizer NFC. */
 static int check_byte_level(const struct hf_tokenizer *h, bool *nfc, err *e) {
     for (unsigned i = 0; i < h->normalizer.n; i++) {
         if (h->normalizer.items[i].kind != HF_NFC)
@@ -61,8 +56,7 @@ static int check_byte_level(const struct hf_tokenizer *h, bool *nfc, err *e) {
     return 0;
 }
 
-/* Where merges make every token, it makes no difference whether tokens are also found as a whole.
- */
+/* Do the merges produce every token? Then ignore_merges has no effect. */
 static bool all_are_made(const char *path) {
     struct vocab v;
     tokenizer *t = NULL;
@@ -72,7 +66,8 @@ static bool all_are_made(const char *path) {
     return all;
 }
 
-/* The names of tokenizer.ggml.pre stand for patterns in a row, each match a piece. */
+/* Finds the name of tokenizer.ggml.pre for these steps: it stands for consecutive patterns whose
+ * matches are pieces. */
 static int find_rule(const char *path, const struct vocab *v, const struct pretok_rule **rule,
                      err *e) {
     const struct hf_steps *steps = &v->hf->pre_tokenizer;
@@ -84,9 +79,9 @@ static int find_rule(const char *path, const struct vocab *v, const struct preto
         if (s->kind != HF_SPLIT || s->literal || s->behavior == HF_MERGED_WITH_PREVIOUS ||
             s->behavior == HF_MERGED_WITH_NEXT || s->behavior == HF_CONTIGUOUS)
             return refuse(e, "pre_tokenizer", s->kind == HF_SPLIT ? s->pattern : step_name(s));
-        /* Patterns that match everything also come as "remove what lies between the matches". */
+        /* A pattern that matches everything may also be "remove the text between matches". */
         if (s->behavior == HF_REMOVED && !s->invert)
-            return refuse(e, "pre_tokenizer that removes", s->pattern);
+            return refuse(e, "a pre_tokenizer that removes", s->pattern);
         patterns[n++] = s->pattern;
     }
     bool asked = false, irrelevant = false;
@@ -96,14 +91,14 @@ static int find_rule(const char *path, const struct vocab *v, const struct preto
         asked = true;
         if (irrelevant) return 0;
     }
-    return refuse(e, "pre_tokenizer", n ? patterns[n - 1] : "without a pattern");
+    return refuse(e, "the pre_tokenizer", n ? patterns[n - 1] : "without a pattern");
 }
 
 static bool is_mark(const char *text) {
     return text && strcmp(text, "\xe2\x96\x81") == 0;
 }
 
-/* SentencePiece-like: spaces become U+2581, one more may go before the text. */
+/* SentencePiece-like: spaces become U+2581; one may be added before the text. */
 static int check_marked(const struct vocab *v, bool *prefix, enum prefix_rule *how, err *e) {
     const struct hf_tokenizer *h = v->hf;
     bool marks = false;
@@ -121,7 +116,7 @@ static int check_marked(const struct vocab *v, bool *prefix, enum prefix_rule *h
     for (unsigned i = 0; i < h->pre_tokenizer.n; i++) {
         const struct hf_step *s = &h->pre_tokenizer.items[i];
         bool none = s->kind == HF_SPLIT && s->literal && strcmp(s->pattern, " ") == 0 && marks;
-        if (none) continue; /* no space is left */
+        if (none) continue; /* no spaces remain to split at */
         if (s->kind != HF_METASPACE || !is_mark(s->content))
             return refuse(e, "pre_tokenizer", s->kind == HF_SPLIT ? s->pattern : step_name(s));
         if (s->prepend != HF_PREPEND_NEVER && !*prefix)
@@ -141,7 +136,7 @@ static void lists_fini(struct lists *l) {
     free(l->pads);
 }
 
-/* Tokens that the embedding has no row for can only be added ones that nobody trained. */
+/* Tokens without a row in the embedding must be added ones, which are untrained. */
 static int count_tokens(const struct vocab *v, uint64_t n_rows, uint32_t *n, err *e) {
     *n = v->n;
     if (n_rows > VOCAB_MAX_TOKENS)
@@ -166,7 +161,7 @@ static int lists_init(struct lists *l, const struct vocab *v, uint64_t n_rows, e
     l->scores = mem_new(l->n, sizeof *l->scores);
     l->flags = mem_new(l->n, 1);
     l->pads = mem_new(l->n, PAD_BYTES);
-    if (!l->texts || !l->types || !l->scores || !l->flags || !l->pads) return no_memory(e);
+    if (!l->texts || !l->types || !l->scores || !l->flags || !l->pads) return err_no_memory(e);
     for (uint32_t i = 0; i < l->n; i++) {
         const struct vocab_token *t = i < v->n ? &v->tokens[i] : NULL;
         if (t && t->len) {
@@ -186,13 +181,14 @@ static int lists_init(struct lists *l, const struct vocab *v, uint64_t n_rows, e
     return 0;
 }
 
-/* In a tokenizer.model's user-defined pieces a mark is a space; GGUF has their running text. */
+/* Replaces marks by spaces in user-defined pieces of a tokenizer.model: GGUF stores running text.
+ */
 static int unmark_user_texts(const struct vocab *v, struct lists *l, char **blob, err *e) {
     uint64_t room = 1;
     for (uint32_t i = 0; i < l->n && i < v->n; i++)
         if (l->types[i] == TOKEN_USER_DEFINED) room += l->texts[i].len;
     char *at = *blob = mem_new(room, 1);
-    if (!at) return no_memory(e);
+    if (!at) return err_no_memory(e);
     for (uint32_t i = 0; i < l->n && i < v->n; i++) {
         if (l->types[i] != TOKEN_USER_DEFINED) continue;
         uint32_t len = vocab_unmark_spaces(l->texts[i].data, (uint32_t)l->texts[i].len, at);
@@ -219,7 +215,7 @@ static int write_merges(const struct vocab *v, gguf_writer *w, err *e) {
     for (uint32_t i = 0; i < v->n_merges; i++)
         room += (uint64_t)v->merges[i].left_len + v->merges[i].right_len + 1;
     char *blob = mem_new(room, 1), *at = blob;
-    int rc = texts && blob ? 0 : no_memory(e);
+    int rc = texts && blob ? 0 : err_no_memory(e);
     for (uint32_t i = 0; !rc && i < v->n_merges; i++) {
         const struct vocab_merge *m = &v->merges[i];
         if (memchr(m->left, ' ', m->left_len) || memchr(m->right, ' ', m->right_len))
@@ -241,15 +237,15 @@ static int write_id(gguf_writer *w, const char *key, int32_t id, const struct li
     return gguf_writer_set_u32(w, key, (uint32_t)id, e);
 }
 
-/* A file names one BOS and one EOS, and whether each is added. */
+/* A GGUF file names one BOS and one EOS, and whether each is added. */
 static int check_added(const struct vocab *v, err *e) {
     bool before = v->n_before == 0 || (v->n_before == 1 && v->before[0] == v->bos);
     bool behind = v->n_behind == 0 || (v->n_behind == 1 && v->behind[0] == v->eos);
     return before && behind ? 0 : refuse(e, "a post_processor that adds", "more than BOS and EOS");
 }
 
-/* Tokens that end an answer besides EOS. GGUF has two more places; further ones are known by their
- * text. */
+/* Writes the tokens besides EOS that end an answer. GGUF has two more keys; further tokens are
+ * recognized by their text. */
 static int write_ends(const struct vocab *v, const struct lists *l, gguf_writer *w, err *e) {
     int32_t ends[2] = {v->eot, v->eom};
     for (uint32_t i = 0; i < v->n && i < l->n; i++) {
@@ -291,7 +287,7 @@ static int write_byte_level(const char *path, const struct vocab *v, struct list
     return rc ? rc : write_merges(v, w, e);
 }
 
-/* No token reaches across a line's end. */
+/* Does no token span the end of a line? */
 static bool is_cut_at_lines(const struct vocab *v) {
     for (uint32_t i = 0; i < v->n; i++) {
         const struct vocab_token *t = &v->tokens[i];
@@ -300,14 +296,14 @@ static bool is_cut_at_lines(const struct vocab *v) {
     return true;
 }
 
-/* Merges that only ranks can say are kept in a file of the kind that Gemma 4 has: no space before
- * the text, lines are merged each on its own. */
+/* Merges that scores cannot express are written as for Gemma 4: no space before the text, each line
+ * is merged separately. */
 static int write_marked_merges(const struct vocab *v, const struct lists *l, bool prefix,
                                gguf_writer *w, err *e) {
     if (prefix || !is_cut_at_lines(v))
         return err_set(e, ERR_UNSUPPORTED,
-                       "merges that no scores of a SentencePiece model stand for, with a space put "
-                       "before the text or across line ends, cannot be said in a GGUF file");
+                       "a GGUF file cannot express merges without equivalent SentencePiece scores "
+                       "if text gets a space prefix or tokens span lines");
     int rc = gguf_writer_set_str(w, KEY("model"), "gemma4", e);
     if (!rc) rc = write_lists(l, true, w, e);
     return rc ? rc : write_merges(v, w, e);
@@ -319,7 +315,7 @@ static int write_marked(const struct vocab *v, struct lists *l, gguf_writer *w, 
     enum prefix_rule how = v->prefix_rule;
     int rc = v->is_bpe ? check_marked(v, &prefix, &how, e) : unmark_user_texts(v, l, &blob, e);
     float *scores = mem_new(v->n, sizeof *scores);
-    if (!rc && !scores) rc = no_memory(e);
+    if (!rc && !scores) rc = err_no_memory(e);
     bool by_rank = !rc && v->is_bpe && !vocab_scores_of_merges(v, scores);
     if (!rc && v->is_bpe)
         for (uint32_t i = 0; i < l->n && i < v->n; i++)
@@ -342,7 +338,7 @@ static int write_marked(const struct vocab *v, struct lists *l, gguf_writer *w, 
 int vocab_write_gguf(const struct vocab *v, const char *path, uint64_t n_rows, gguf_writer *w,
                      err *e) {
     struct lists l;
-    if (v->is_bpe && !v->hf) return err_set(e, ERR_INVALID, "%s: is a GGUF file already", path);
+    if (v->is_bpe && !v->hf) return err_set(e, ERR_INVALID, "%s: already a GGUF file", path);
     int rc = lists_init(&l, v, n_rows, e);
     if (!rc)
         rc = v->rules.byte_level ? write_byte_level(path, v, &l, w, e) : write_marked(v, &l, w, e);
