@@ -75,8 +75,8 @@ struct iq4_nl_block {
 
 /* MXFP4 (OCP Microscaling): value i = 2^(e - 127) * fp4_i with fp4 = sign, two exponent bits, one
  * mantissa bit: 0, .5, 1, 1.5, 2, 3, 4, 6. mxfp4_levels holds twice that, so value i =
- * 2^(e - 128) * mxfp4_levels[nibble_i]. e = 255, a NaN in the OCP text, is an exponent like any
- * other, as in ggml; with the largest exponents the larger levels are infinite in f32. */
+ * 2^(e - 128) * mxfp4_levels[nibble_i]. e = 255, NaN in the OCP specification, is an ordinary
+ * exponent, as in ggml; with the largest exponents the larger levels are infinite in f32. */
 struct mxfp4_block {
     uint8_t e;
     uint8_t q[Q_ELEMS / 2];
@@ -142,7 +142,7 @@ struct iq4_xs_block {
     uint8_t q[QK_ELEMS / 2];
 };
 
-/* Device code (Metal, CUDA: dialects of C++) has its own decoders, and tables of levels. */
+/* Device code (Metal, CUDA: dialects of C++) has its own decoders and tables of levels. */
 #if !defined(__cplusplus)
 extern const int8_t iq4_levels[16], mxfp4_levels[16];
 
@@ -169,10 +169,10 @@ struct qtype_info {
 
 /* NULL for a type that this build cannot read. */
 const struct qtype_info *qtype_find(int type);
-const char *qtype_name(int type); /* "type 23" style text for unknown ones, static storage */
+const char *qtype_name(int type); /* "type 23" for unknown ones; static storage */
 
-/* Bytes of n_rows rows of n_cols values. false: unknown type, n_cols no multiple of the block, or
- * overflow. */
+/* Bytes of n_rows rows of n_cols values. false: unknown type, n_cols is not a multiple of the
+ * block, or overflow. */
 bool qtype_bytes(int type, uint64_t n_rows, uint64_t n_cols, uint64_t *bytes);
 
 /* Plain decoder, the reference for every kernel: n values (a multiple of the block) from src to
@@ -181,9 +181,9 @@ void qtype_decode(int type, const void *src, float *dst, uint64_t n);
 
 /* Encoder: n values (n, a multiple of the block) f32 to dst. The float types round to nearest even.
  * The others search scales (and minima) for a small squared error; the same input gives the same
- * bytes on every machine. They take NaN as 0 and values beyond the type's reach, infinities too, as
- * the farthest that it has (types with a minimum: what that can hold); a block whose values are all
- * too small for a half scale becomes 0. */
+ * bytes on every machine. They read NaN as 0 and clamp values, infinities included, to the type's
+ * range (types with a minimum: the minimum's range); a block whose values are all too small for a
+ * half scale becomes 0. */
 void qtype_encode(int type, const float *src, void *dst, uint64_t n);
 
 /* IEEE half and bfloat16, round to nearest even. */

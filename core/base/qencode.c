@@ -1,6 +1,6 @@
-/* qencode.c - encoders of the floats and of the types with blocks of 32. A block's scale is
- * searched for: starts around the obvious one, each moved to its least-squares solution, the best
- * rounded to a half. Pure; any thread. */
+/* qencode.c - encoders of the float types and of the types with blocks of 32. A block's scale is
+ * searched: starting points around the maximum's scale are refined by least squares, and the best
+ * is rounded to a half. Pure; any thread. */
 #include "core/base/qfit.h"
 #include "core/base/qtype_int.h"
 
@@ -29,8 +29,8 @@ struct fit {
     uint8_t codes[Q_ELEMS];
 };
 
-/* Of the halves nearest to d and their neighbours, the one that reads x best. With a minimum, m is
- * moved along with d so that the mean stays; level is the mean level under (d, m). */
+/* Rounds d to a half: of the nearest ones, that with the smallest error for x. With a minimum, m
+ * changes with d so that the mean is kept; level is the mean level under (d, m). */
 static void round_fit(const struct qgrid *g, const float x[Q_ELEMS], float d, float m, float level,
                       struct fit *f) {
     uint16_t near = qfit_half(d), half[QFIT_LANES] = {near, near, near, near}, min[QFIT_LANES];
@@ -49,8 +49,8 @@ static void round_fit(const struct qgrid *g, const float x[Q_ELEMS], float d, fl
     qfit_codes(g, x, Q_ELEMS, t.d[best], t.m[best], f->codes);
 }
 
-/* Fits d alone. peaks (n_peaks, a multiple of QFIT_LANES): levels at which the extreme value may
- * come to lie. */
+/* Fits d alone. peaks (n_peaks, a multiple of QFIT_LANES): levels tried for the value of largest
+ * magnitude. */
 static void fit_scale(const struct qgrid *g, const float *peaks, int n_peaks, const float *src,
                       struct fit *f) {
     float x[Q_ELEMS], extreme = qfit_take(src, Q_ELEMS, QFIT_FAR, x);
@@ -67,12 +67,12 @@ static void fit_scale(const struct qgrid *g, const float *peaks, int n_peaks, co
     round_fit(g, x, best.d[qfit_best(&best)], 0, 0, f);
 }
 
-/* Fits d and m. Starts put the lowest and the highest value up to a level beside their own. */
+/* Fits d and m. The starting points move the lowest and the highest value by up to one level. */
 static void fit_both(const struct qgrid *g, const float src[Q_ELEMS], struct fit *f) {
     static const float cuts[QFIT_LANES] = {-0.8f, -0.3f, 0.2f, 0.7f};
     float x[Q_ELEMS];
     struct qtrial t = {0}, best = {.ee = {INFINITY, INFINITY, INFINITY, INFINITY}};
-    qfit_take(src, Q_ELEMS, 65504, x); /* what m can hold */
+    qfit_take(src, Q_ELEMS, 65504, x); /* m's range */
     float least = x[0], most = x[0];
     for (int i = 1; i < Q_ELEMS; i++) {
         least = x[i] < least ? x[i] : least;
@@ -105,7 +105,7 @@ static void put_fifth_bits(const uint8_t codes[Q_ELEMS], uint8_t high[Q_ELEMS / 
         high[i / 8] |= (uint8_t)(codes[i] >> 4 << i % 8);
 }
 
-/* -128 is left out: kernels that take magnitudes of bytes have no 128. */
+/* -128 is not used: kernels that take magnitudes of bytes cannot represent 128. */
 void qencode_q8_0(const float *src, void *dst, uint64_t n) {
     static const struct qgrid grid = {-127, 127, NULL};
     static const float peaks[] = {127, 127.6f, 126.4f, 125.8f, 125.1f, 124.4f, 123.7f, 123};
@@ -184,9 +184,9 @@ void qencode_iq4_nl(const float *src, void *dst, uint64_t n) {
     }
 }
 
-/* The scale is a power of two: the one that brings the largest value between 4 and 8 is tried, one
- * less and two more. The exponent stops at 252, the last one whose levels are all finite in f32.
- * All is done on values below 1. */
+/* The scale is a power of two: the exponent that brings the largest value between 4 and 8 is tried,
+ * one less, and two more. It is at most 252, the last one whose levels are all finite in f32. The
+ * computation uses values below 1. */
 static void encode_mxfp4(const struct qgrid *grid, const float *src, struct mxfp4_block *b) {
     enum { TOP = 252 };
     float x[Q_ELEMS], amax = 0;

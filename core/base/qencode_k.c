@@ -1,8 +1,9 @@
-/* qencode_k.c - encoders of the super-blocks. Three steps: the best scale (and minimum) of each
- * sub-block by itself; the super-block's halves and the sub-blocks' short codes for them, each code
- * chosen among its neighbours by the error that it really leaves; the halves again by least squares
- * over the whole super-block, as long as that helps. The first halves are rounded up, so that the
- * largest code suffices where a half is coarse. Pure; any thread. */
+/* qencode_k.c - encoders of the super-blocks, in three steps:
+ *   1. the best scale (and minimum) of each sub-block by itself;
+ *   2. the super-block's halves and the sub-blocks' codes, each chosen among adjacent codes by its
+ *      actual error. The halves are rounded up, so that the largest code suffices;
+ *   3. the halves again by least squares over the whole super-block, while the error decreases.
+ * Pure; any thread. */
 #include "core/base/qfit.h"
 #include "core/base/qtype_int.h"
 
@@ -12,7 +13,7 @@
 enum { MAX_SUBS = 16, MIN_ROUNDS = 3, SCALE_ROUNDS = 3 };
 
 struct sub {
-    float d, m;     /* the sub-block's own best */
+    float d, m;     /* the sub-block's best fit */
     float level;    /* its mean level */
     int scale, min; /* codes */
 };
@@ -23,7 +24,7 @@ struct super {
     uint8_t codes[QK_ELEMS];
 };
 
-/* What the normal equations of a super-block's halves need, and the error it has. */
+/* Sums for the normal equations of a super-block's halves, and its error. */
 struct totals {
     double error, aa, ab, bb, ra, rb;
 };
@@ -45,7 +46,7 @@ static int clamp(float code, int lo, int hi) {
 
 /* ---- scale and minimum: Q2_K, Q4_K, Q5_K ---- */
 
-/* Of starts: by how many levels the lowest and the highest value are moved beside their own. */
+/* Starting points: by how many levels the lowest and the highest value are moved. */
 static const float fine_cuts[QFIT_LANES] = {-0.8f, -0.3f, 0.2f, 0.7f};
 static const float coarse_cuts[QFIT_LANES] = {-0.2f, 0.1f, 0.4f, 0.7f};
 
@@ -118,7 +119,7 @@ static void fit_min(const struct min_shape *k, const float *src, struct super *b
     float x[QK_ELEMS], d = 0, dmin = 0;
     double best_error = INFINITY;
     struct super now = {0};
-    qfit_take(src, QK_ELEMS, 65504 * (float)k->code_max, x); /* what a minimum can be */
+    qfit_take(src, QK_ELEMS, 65504 * (float)k->code_max, x); /* a minimum's range */
     for (int s = 0; s < k->n_subs; s++) {
         fit_min_sub(k, x + s * k->len, &now.subs[s]);
         d = fmaxf(d, now.subs[s].d / (float)k->code_max);
@@ -151,7 +152,7 @@ static void fit_min(const struct min_shape *k, const float *src, struct super *b
 struct scale_shape {
     struct qgrid grid;
     int n_subs, len, code_lo; /* the highest code is -code_lo - 1 */
-    const float *peaks;       /* levels at which the extreme value may come to lie */
+    const float *peaks;       /* levels tried for the value of largest magnitude */
     int n_peaks;              /* a multiple of QFIT_LANES */
 };
 
@@ -218,15 +219,15 @@ static void fit_scales(const struct scale_shape *k, const float *src, struct sup
 
 /* ---- layouts: qblock.h ---- */
 
-/* Two bits of each code: byte 32 h + l holds those of values l, 32 + l, 64 + l, 96 + l of half h.
- */
+/* Packs two bits of each code: byte 32 h + l has those of values l, 32 + l, 64 + l, 96 + l of half
+ * h. */
 static void put_pairs(const uint8_t codes[QK_ELEMS], int shift, uint8_t q[QK_ELEMS / 4]) {
     memset(q, 0, QK_ELEMS / 4);
     for (int i = 0; i < QK_ELEMS; i++)
         q[32 * (i / 128) + i % 32] |= (uint8_t)((codes[i] >> shift & 3) << 2 * (i / 32 % 4));
 }
 
-/* Low nibbles: byte 32 p + l holds those of values l of sub-blocks 2 p and 2 p + 1. */
+/* Packs low nibbles: byte 32 p + l has those of value l of sub-blocks 2 p and 2 p + 1. */
 static void put_nibble_pairs(const uint8_t codes[QK_ELEMS], uint8_t q[QK_ELEMS / 2]) {
     for (int i = 0; i < QK_ELEMS / 2; i++) {
         const uint8_t *low = codes + i / 32 * 64 + i % 32;

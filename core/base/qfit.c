@@ -66,7 +66,7 @@ void qlevels_init(struct qlevels *l, const int8_t levels[16]) {
     }
 }
 
-/* The cells of a table that t lies in; the fraction is to be dropped. */
+/* The table cells that contain t; the caller drops the fraction. */
 static inline v4 table_cells(v4 t) {
     return (v4_clamp(t, v4_all(-128), v4_all(127.5f)) + v4_all(128)) * v4_all(2);
 }
@@ -108,7 +108,7 @@ void qfit_solve_scale(struct qtrial *t) {
     t->ee -= step * t->el;
 }
 
-/* Steps d and m; the error is a quadratic form in them. */
+/* Moves d and m by a step; the error is a quadratic form in them. */
 static inline void step_both(struct qtrial *t, v4 d, v4 m, v4 n) {
     v4 two = v4_all(2);
     t->d += d;

@@ -1,6 +1,6 @@
 /* qtype.c - the table of tensor element types and their plain decoders, the float reference of
- * every kernel. A decoder multiplies scales first (exact in f32 for all types), so its only
- * roundings are the last product's or sum's. The encoders are in qencode*.c. Pure; any thread. */
+ * every kernel. A decoder multiplies scales first (exact in f32 for all types), so only the last
+ * product or sum rounds. The encoders are in qencode*.c. Pure; any thread. */
 #include "core/base/qtype_int.h"
 
 #include "core/base/mem.h"
@@ -129,7 +129,7 @@ const int8_t iq4_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                1,    13,   25,  38,  53,  69,  89,  113};
 const int8_t mxfp4_levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-/* 16 bytes of nibbles, as IQ4_NL's and MXFP4's. */
+/* Decodes 16 bytes of nibbles, as in IQ4_NL and MXFP4. */
 static void decode_levels(const uint8_t *q, const int8_t *levels, float d, float *dst) {
     for (int i = 0; i < Q_ELEMS / 2; i++) {
         dst[i] = d * levels[q[i] & 15];

@@ -21,13 +21,13 @@ ALWAYS_INLINE float max_lanes(__m256 v) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* Lanes below n of memory, zeros in the others. */
+/* A mask of the lanes below n. */
 ALWAYS_INLINE __m256i lanes_below(uint32_t n) {
     __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
 
-/* For e^x, x finite: x = n ln 2 + r with n whole, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 * tail by
+/* For e^x, x finite: x = n ln 2 + r with an integer n, |r| <= ln 2 / 2, e^r = 1 + r + r^2 * tail by
  * its Taylor polynomial of degree 7 (remainder below 6e-9). */
 struct exp_parts {
     __m256 n, r, tail;
@@ -49,13 +49,13 @@ ALWAYS_INLINE struct exp_parts exp_split(__m256 x) {
     return e;
 }
 
-/* 2^n of whole n from -126 to 127. */
+/* 2^n for integers n from -126 to 127. */
 ALWAYS_INLINE __m256 exp2_ps(__m256 n) {
     __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
 }
 
-/* e^x within 2 ulp for -87 <= x <= 88; smaller x give 0, larger ones e^88, NaN stays. */
+/* e^x within 2 ulp for -87 <= x <= 88; smaller x give 0, larger ones e^88, NaN gives NaN. */
 ALWAYS_INLINE __m256 exp_ps(__m256 x) {
     const __m256 low = _mm256_set1_ps(-87.0f), one = _mm256_set1_ps(1);
     __m256 zero = _mm256_cmp_ps(x, low, _CMP_LT_OQ);
@@ -65,8 +65,9 @@ ALWAYS_INLINE __m256 exp_ps(__m256 x) {
     return _mm256_andnot_ps(zero, _mm256_mul_ps(p, exp2_ps(e.n)));
 }
 
-/* tanh x within 4 ulp, NaN stays: (e^2|x| - 1) / (e^2|x| + 1) with the sign of x. Of e^2|x| - 1 =
- * 2^n (e^r - 1) + (2^n - 1) no bits are lost, however small x is; from 10 on the quotient is 1. */
+/* tanh x within 4 ulp, NaN for NaN: (e^2|x| - 1) / (e^2|x| + 1) with the sign of x. e^2|x| - 1 is
+ * 2^n (e^r - 1) + (2^n - 1), which cancels no bits for small x; from |x| = 10 on the quotient is 1.
+ */
 ALWAYS_INLINE __m256 tanh_ps(__m256 x) {
     const __m256 sign = _mm256_set1_ps(-0.0f), one = _mm256_set1_ps(1);
     __m256 a = _mm256_min_ps(_mm256_set1_ps(10), _mm256_andnot_ps(sign, x));
@@ -78,7 +79,7 @@ ALWAYS_INLINE __m256 tanh_ps(__m256 x) {
     return _mm256_or_ps(m, _mm256_and_ps(sign, x));
 }
 
-/* A hint: the address may lie after the end of the weight, and never faults. */
+/* A hint: never faults, even if the address is past the end of the weight. */
 ALWAYS_INLINE void prefetch(const uint8_t *w, uint64_t at) {
     _mm_prefetch((const char *)((uintptr_t)w + at), _MM_HINT_T0);
 }

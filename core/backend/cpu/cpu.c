@@ -27,7 +27,7 @@ static void close_backend(backend *be) {
 /* Commits every page now, as huge pages if the system has them. false: out of memory. */
 static bool commit_pages(void *p, size_t bytes) {
 #ifdef MADV_HUGEPAGE
-    madvise(p, bytes, MADV_HUGEPAGE); /* a wish; a kernel without it refuses */
+    madvise(p, bytes, MADV_HUGEPAGE); /* best effort */
 #endif
 #ifdef MADV_POPULATE_WRITE
     int rc;
@@ -56,8 +56,8 @@ static void *map_aligned(uint64_t bytes) {
     return first + before;
 }
 
-/* A large buffer (a KV pool, a weight) is mapped, zeroed by the system, and committed at once: a
- * daemon that has started owns its memory and is not killed when its cache fills up. */
+/* A large buffer (a KV pool, a weight) is mapped, zeroed by the system and committed at once, so
+ * that a running daemon is not killed for lack of memory when its cache fills up. */
 void *cpu_host_new(const struct cpu_place *place, uint64_t bytes) {
     if (bytes < MAPPED_BYTES) return mem_new_aligned(bytes);
     if (bytes > SIZE_MAX) return NULL;
@@ -81,7 +81,7 @@ static int buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
     void *host = buf ? cpu_host_new(&cpu_of(be)->place, bytes) : NULL;
     if (!host) {
         free(buf);
-        return err_set(e, ERR_NOMEM, "no memory for a buffer of %llu bytes",
+        return err_set(e, ERR_NOMEM, "out of memory: a buffer of %llu bytes",
                        (unsigned long long)bytes);
     }
     *buf = (backend_buf){.be = be, .bytes = bytes, .host = host};
@@ -186,14 +186,14 @@ static void add_gemm_counters(struct cpu_backend *c) {
     }
 }
 
-/* The configured threads are divided among the ranks of a group. */
+/* A rank's share of the configured threads. */
 static int share_of_threads(int n_threads, const struct backend_config *config) {
     int64_t n = n_threads, rank = config->rank, n_ranks = config->n_ranks;
     int share = (int)(n * (rank + 1) / n_ranks - n * rank / n_ranks);
     return share > 0 ? share : 1;
 }
 
-/* Starts a rank's threads on its place, which they inherit. */
+/* Starts a rank's threads; they inherit its place. */
 static int open_pool(struct cpu_backend *c, const struct backend_config *config, int n_threads,
                      err *e) {
     c->place = cpu_place_of("/sys/devices/system/node", config->rank, config->n_ranks);
@@ -212,8 +212,8 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
     int n_threads = config->n_threads > 0 ? config->n_threads : pool_default_threads();
     if (config->n_ranks > 1) n_threads = share_of_threads(n_threads, config);
     if (n_threads > MAX_THREADS)
-        return err_set_param(e, ERR_INVALID, "threads", "%d threads: at most %d", n_threads,
-                             MAX_THREADS);
+        return err_set_param(e, ERR_INVALID, "threads", "%d threads, expected at most %d",
+                             n_threads, MAX_THREADS);
     struct cpu_backend *c = mem_new(1, sizeof *c);
     if (!c || cpu_moe_new(config, &c->moe) || cpu_linear_new(config, n_threads, &c->linear) ||
         cpu_attn_new(config->max_rows, n_threads, &c->attn) ||
@@ -242,6 +242,7 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
 
 no_memory:
     if (c) close_backend(&c->base);
-    return err_set(e, ERR_NOMEM, "no memory for %u rows of %u columns of scratch", config->max_rows,
-                   config->max_cols);
+    return err_set(e, ERR_NOMEM,
+                   "out of memory: scratch of %u rows of %u columns; choose a smaller max_rows",
+                   config->max_rows, config->max_cols);
 }

@@ -103,7 +103,7 @@ bool cpu_has_neon(void);
 bool cpu_has_i8mm(void);
 #endif
 
-/* The processors that a backend runs on. */
+/* The processors and the memory that a backend uses. */
 enum { CPU_PLACE_WORDS = 16 };
 struct cpu_place {
     int node;                       /* of memory; -1: any */
@@ -127,8 +127,8 @@ struct cpu_backend {
     const struct cpu_isa *isa;
     const struct gemm_isa *gemm;
     pool *pool;
-    uint32_t counters[2][CPU_N_KERNELS];   /* of isa, of the generic kernels */
-    uint32_t linear_counters[CPU_N_TYPES]; /* of gemm, by enum qtype */
+    uint32_t counters[2][CPU_N_KERNELS];   /* isa's kernels, the generic kernels */
+    uint32_t linear_counters[CPU_N_TYPES]; /* products, by enum qtype */
     uint32_t quantize_counter;
     char gemm_names[CPU_N_TYPES + 1][40]; /* "linear_q4_k_avx512" */
     struct cpu_linear *linear;            /* linear.c */
@@ -151,7 +151,7 @@ static inline void cpu_count(struct cpu_backend *c, const struct cpu_isa *isa, u
     backend_count_kernel(&c->base, c->counters[isa != c->isa][kernel]);
 }
 
-/* Checks ids, rows or slots of a tensor: is each in 0 .. bound - 1? */
+/* Are all ids (or rows, or slots) in 0 .. bound - 1? */
 static inline bool cpu_all_below(const int32_t *ids, uint32_t n, uint64_t bound) {
     for (uint32_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint64_t)ids[i] >= bound) return false;

@@ -1,5 +1,5 @@
-/* cpus.c - the default number of threads. Reads what the system tells of
- * its processors; what it does not tell is taken as plain cores. Any thread. */
+/* cpus.c - the default number of threads, from the system's description of its processors; without
+ * one all processors count as plain cores. Any thread. */
 #include "core/backend/cpu/pool.h"
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 
 #if defined(__linux__)
 
-/* Linux lists processors as "0-3,8". Is cpu in the list of this file? false without the file. */
+/* Is cpu in the list of this file ("0-3,8")? false without the file. */
 static bool in_list(const char *path, int cpu, bool *found) {
     FILE *f = fopen(path, "r");
     bool in = false;
@@ -30,7 +30,7 @@ static bool in_list(const char *path, int cpu, bool *found) {
     return in;
 }
 
-/* Lowest processor of the set that shares cpu's core: it stands for the core. */
+/* Lowest processor of the set that shares cpu's core; it represents the core. */
 static int first_sibling(const cpu_set_t *set, int cpu) {
     char path[96];
     bool found;
@@ -58,7 +58,7 @@ static int usable_cores(void) {
 static int quota(void) {
     double limit = 0, period = 0;
     FILE *f = fopen("/sys/fs/cgroup/cpu.max", "r");
-    bool ok = f && fscanf(f, "%lf %lf", &limit, &period) == 2; /* "max" is no number */
+    bool ok = f && fscanf(f, "%lf %lf", &limit, &period) == 2; /* fails for "max" */
     if (f) fclose(f);
     if (!ok || limit <= 0 || period <= 0 || limit / period > 1e6) return 0;
     int n = (int)(limit / period);

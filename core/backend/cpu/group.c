@@ -1,9 +1,9 @@
 /* group.c - a group of CPU backends, which exchange through shared memory. Owns the barrier of the
  * ranks; starts no thread.
  *
- * An exchange has two barriers: one when all ranks have published where their values are, and one
- * when all have done their share, after which a rank may write there again. Waiting spins, then
- * sleeps. */
+ * An exchange has two barriers: the first when all ranks have published the addresses of their
+ * values, the second when all have done their share; after it a rank may overwrite its values.
+ * Waiting spins, then sleeps. */
 #include "core/backend/cpu/cpu_int.h"
 
 #include "core/base/clock.h"
@@ -23,13 +23,13 @@ struct offer {
 
 struct cpu_group {
     uint32_t n;
-    _Alignas(CACHE_LINE) atomic_uint_fast32_t n_here; /* ranks that came to this meeting */
-    _Alignas(CACHE_LINE) atomic_uint_fast32_t round;  /* meetings that are over */
+    _Alignas(CACHE_LINE) atomic_uint_fast32_t n_here; /* ranks at this barrier */
+    _Alignas(CACHE_LINE) atomic_uint_fast32_t round;  /* barriers passed */
     atomic_bool broken;
     atomic_int n_sleeping;
-    pthread_mutex_t mutex; /* guards going to sleep and waking, no data */
+    pthread_mutex_t mutex; /* guards sleeping and waking, no data */
     pthread_cond_t wake;
-    struct offer offers[BACKEND_MAX_RANKS]; /* written by its rank before the first meeting */
+    struct offer offers[BACKEND_MAX_RANKS]; /* each written by its rank before the first barrier */
 };
 
 static void wake_all(struct cpu_group *g) {
@@ -69,7 +69,7 @@ static int meet(struct cpu_group *g) {
     return atomic_load(&g->round) != round ? 0 : ERR_DEVICE;
 }
 
-/* Publishes this rank's arguments and waits for the others. ERR_INVALID: theirs differ. */
+/* Publishes this rank's arguments and waits for the others. ERR_INVALID: the shapes differ. */
 static int begin_exchange(struct cpu_backend *c, float *x, uint32_t n_rows, uint32_t n_cols) {
     struct cpu_group *g = c->group;
     struct offer *own = &g->offers[c->base.rank];

@@ -18,7 +18,7 @@ static bool always(void) {
 
 #if defined(__x86_64__)
 bool cpu_has_avx2(void) {
-    unsigned a, b, c, d; /* f16c has no name in __builtin_cpu_supports of every compiler */
+    unsigned a, b, c, d; /* not every compiler's __builtin_cpu_supports knows f16c */
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
@@ -35,8 +35,8 @@ bool cpu_has_avx512(void) {
            __builtin_cpu_supports("avx512vnni");
 }
 #elif defined(__aarch64__) && defined(__linux__)
-/* The features that the *_neon.c and *_i8mm.c files are compiled for: the dot product, and the
- * product of 8-bit matrices in addition. */
+/* The features that the *_neon.c files (dot product) and the *_i8mm.c files (also 8-bit matrix
+ * product) are compiled for. */
 bool cpu_has_neon(void) {
     return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
 }

@@ -1,5 +1,5 @@
 /* kernels_avx2.c - the AVX2 row kernels, and the table of all AVX2 kernels. A row's last columns
- * go through the same lanes as the others, padded. Pure functions; any thread. */
+ * are padded and use the same vector code as the others. Pure functions; any thread. */
 #include "core/backend/cpu/avx2_int.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static float inverse_rms(__m256 sum, const struct cpu_row *r) {
     return 1 / sqrtf(sum_lanes(sum) / (float)r->n + r->eps);
 }
 
-/* Of a normed residual. */
+/* The factor of a normed residual. */
 static float residual_scale(const struct cpu_row *r) {
     __m256 sum = _mm256_setzero_ps();
     for (uint32_t i = 0; i < r->n; i += LANES) {
@@ -31,10 +31,11 @@ static float residual_scale(const struct cpu_row *r) {
     return r->residual_scale * inverse_rms(sum, r);
 }
 
-/* x += scale * residual (* residual_norm), as the constants say; the sum of its squares. */
+/* x += scale * residual (* residual_norm); returns the sum of its squares. residual and normed are
+ * constants. */
 ALWAYS_INLINE __m256 update(const struct cpu_row *r, bool residual, bool normed, float scale) {
     __m256 sum = _mm256_setzero_ps(), k = _mm256_set1_ps(scale);
-    const struct cpu_row at = *r; /* a store might change *r, for all the compiler knows */
+    const struct cpu_row at = *r; /* the compiler must assume that stores change *r */
     for (uint32_t i = 0, n = at.n; i < n; i += LANES) {
         __m256 v = load_some(at.x + i, n - i);
         if (residual) {
@@ -63,9 +64,9 @@ void avx2_norm_row(const struct cpu_row *r) {
     }
 }
 
-/* act(gate, up), act a constant. max and min return their second operand when one is NaN. */
+/* act(gate, up); act is a constant. max and min return their second operand if either is NaN. */
 ALWAYS_INLINE __m256 gated(enum backend_act act, __m256 g, __m256 u) {
-    /* e^-x is limited: the same must hold for what is divided by it */
+    /* e^-x is bounded, so g must be, too */
     g = _mm256_max_ps(_mm256_set1_ps(CPU_GATE_MIN), g);
     __m256 x = g;
     if (act == BACKEND_ACT_GELU_TANH) {

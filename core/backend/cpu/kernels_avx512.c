@@ -1,5 +1,5 @@
-/* kernels_avx512.c - the table of kernels for processors with AVX-512: those of AVX2 where wider
- * vectors gain nothing. */
+/* kernels_avx512.c - the table of kernels for AVX-512; the AVX2 kernels where wider vectors gain
+ * nothing. */
 #include "core/backend/cpu/avx2_int.h"
 
 const struct cpu_isa cpu_isa_avx512 = {

@@ -1,5 +1,5 @@
-/* kernels_generic.c - the plain reference of every CPU kernel: C for any processor, written to be
- * read. Every reduction runs in one fixed order per output. Pure functions; any thread. */
+/* kernels_generic.c - the reference of the row kernels in portable C, written for readability.
+ * Every reduction has one fixed order per output. Pure functions; any thread. */
 #include "core/backend/cpu/cpu_int.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static void normalize_row(const struct cpu_row *r) {
         r->out[i] = r->x[i] * scale * r->norm[i];
 }
 
-/* Comparisons that a NaN passes unchanged. */
+/* Bounds that return NaN for NaN. */
 static float at_least(float x, float least) {
     return x < least ? least : x;
 }

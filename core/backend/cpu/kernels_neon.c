@@ -1,5 +1,5 @@
-/* kernels_neon.c - the NEON row kernels, and the table of all NEON kernels. A row's last columns go
- * through the same lanes as the others, padded with zeros. Pure functions; any thread. */
+/* kernels_neon.c - the NEON row kernels, and the table of all NEON kernels. A row's last columns
+ * are padded with zeros and use the same vector code. Pure functions; any thread. */
 #include "core/backend/cpu/neon_int.h"
 
 #include <math.h>
@@ -52,7 +52,7 @@ static float residual_scale(const struct cpu_row *r) {
     return r->residual_scale * inverse_rms(&s, r);
 }
 
-/* x from column i on, n or more of them left, updated. */
+/* The updated vector of x at column i; n columns are left. */
 ALWAYS_INLINE float32x4_t update(const struct cpu_row *r, float scale, uint32_t i, uint32_t n) {
     float32x4_t v = load_some(r->x + i, n);
     if (!r->residual) return v;
@@ -87,9 +87,9 @@ static void normalize_row(const struct cpu_row *r) {
     }
 }
 
-/* act(gate, up), act a constant. Of a NaN max and min make a NaN. */
+/* act(gate, up); act is a constant. max and min of a NaN are NaN. */
 ALWAYS_INLINE float32x4_t gated(enum backend_act act, float32x4_t g, float32x4_t u) {
-    /* e^-x is limited: the same must hold for what is divided by it */
+    /* e^-x is bounded, so g must be, too */
     g = vmaxq_f32(g, vdupq_n_f32(CPU_GATE_MIN));
     float32x4_t x = g;
     if (act == BACKEND_ACT_GELU_TANH) {

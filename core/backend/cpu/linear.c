@@ -2,9 +2,8 @@
  * norm, quantization, row by row), then hands out tasks of a row block times a few panels.
  *
  * Tasks are numbered row block by row block: a thread walks the panels in the order of memory and
- * keeps the block's input in its second-level cache. With few rows (GEMV)
- * the product is bound by the weights' memory: a task is some 128 KB of them, and unpack
- * prefetches. */
+ * keeps the block's input in its second-level cache. With few rows (GEMV) the product is bound by
+ * reading the weights: a task is some 128 KB of them, and unpack prefetches. */
 #include "core/backend/cpu/linear_int.h"
 
 #include "core/base/mem.h"
@@ -13,10 +12,10 @@
 
 enum {
     TASK_BYTES = 128 * 1024,          /* of a weight, for one row */
-    TASKS_PER_THREAD = 4,             /* at least, where there are as many panels */
+    TASKS_PER_THREAD = 4,             /* at least, if there are enough panels */
     ROW_STEP = 8,                     /* row blocks are multiples of it */
-    LEAST_BLOCK_ROWS = GEMM_ROWS / 2, /* of a group's blocks, where it has as many rows */
-    INPUT_BYTES_PER_TASK = 1 << 20,   /* of a row block: what the second-level cache holds */
+    LEAST_BLOCK_ROWS = GEMM_ROWS / 2, /* of a group's blocks, if it has enough rows */
+    INPUT_BYTES_PER_TASK = 1 << 20,   /* of a row block: fits the second-level cache */
     PREPARE_VALUES = 8192             /* in a chunk of rows: a microsecond or two */
 };
 
@@ -114,7 +113,7 @@ static const float *vector_of(const backend_weight *w) {
     return w ? cpu_weight_of(w)->data : NULL;
 }
 
-/* Values at.. of one row of in; with a norm they go to out (n_in). */
+/* Updates the row of `in` that starts at value `at`; with a norm the result goes to out (n_in). */
 static void norm_input_row(const struct cpu_backend *c, const struct op_input *in, uint64_t at,
                            uint32_t n_in, float *out) {
     struct cpu_row r = {.x = (float *)in->x->host + at,
@@ -197,7 +196,7 @@ struct span {
     uint32_t row, n_rows, group, panel, n_panels;
 };
 
-/* acc (s->n_rows, GEMM_PANELS * GEMM_OUTS) of up to GEMM_PANELS panels, all of one pair. */
+/* acc (s->n_rows, GEMM_PANELS * GEMM_OUTS) = products with up to GEMM_PANELS panels of one pair. */
 static void multiply_unit(const struct cpu_products *r, const struct cpu_product *p,
                           const struct span *s, struct linear_scratch *scratch, float *acc) {
     const struct cpu_weight *w = p->w;
@@ -235,7 +234,7 @@ static void multiply_unit(const struct cpu_products *r, const struct cpu_product
     }
 }
 
-/* Number of the span's outputs that the weight has. */
+/* Outputs of the span that exist in the weight. */
 static uint32_t span_outs(const struct cpu_product *p, const struct span *s) {
     uint64_t left = p->w->base.n_out - (uint64_t)s->panel * GEMM_OUTS;
     return left < s->n_panels * GEMM_OUTS ? (uint32_t)left : s->n_panels * GEMM_OUTS;
@@ -250,8 +249,8 @@ static void add_bias(const struct cpu_product *p, const struct span *s, float *a
             acc[o] += bias[o];
 }
 
-/* The epilogue: writes a unit's rows of y. acc, gate or the only one, and up are (n_rows, ..) as
- * multiply's. */
+/* The epilogue: writes a unit's rows of y. acc (the gate, or the only product) and up have the
+ * shape of multiply_unit's acc. */
 static void run_epilogue(const struct cpu_products *r, const struct cpu_product *p,
                          const struct span *s, const float *acc, const float *up) {
     uint32_t n = span_outs(p, s);
@@ -270,8 +269,8 @@ static void run_epilogue(const struct cpu_products *r, const struct cpu_product 
     }
 }
 
-/* As many panels as acc holds for these rows: those of the first weight, then those of the second,
- * so that each weight is read as one stream. */
+/* Multiplies as many panels as acc holds for these rows: first the first weight's, then the
+ * second's, so that each weight is read sequentially. */
 static void multiply_span(const struct cpu_products *r, const struct cpu_product *p,
                           const struct span *s, struct linear_scratch *scratch) {
     bool gated = r->act != BACKEND_ACT_NONE;

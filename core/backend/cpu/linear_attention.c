@@ -1,14 +1,14 @@
-/* linear_attention.c - linear attention, one sequence and head a chunk of the pool: rows one after
- * the other, each from the state of the whole chunks before it and the rows behind them. Every row
- * goes the same way, so the steps it came in leave no trace. Owns nothing. */
+/* linear_attention.c - linear attention; a task of the pool is one head of one sequence. Each row
+ * is computed from the state of the full chunks before it and the rows of its own chunk, in one
+ * order, so the result does not depend on how the text was divided into steps. Owns nothing. */
 #include "core/backend/cpu/cpu_int.h"
 
 #include <string.h>
 
-/* A sequence's part of the step, and a head's of its slot. */
+/* The rows of a sequence in the step; the state of a head in the sequence's slot. */
 struct linear_run {
     const struct op_linear_attention *a;
-    uint32_t chunk; /* positions of one */
+    uint32_t chunk; /* positions per chunk */
 };
 
 struct linear_head {
@@ -36,7 +36,7 @@ static void add_scaled(float *y, const float *x, float scale, uint32_t n) {
         y[i] += scale * x[i];
 }
 
-/* The row at `at` of chunk number `chunk`, whose K and V are in the slot. */
+/* Computes the row at offset `at` of chunk number `chunk`, whose K and V are in the slot. */
 static void make_row(const struct linear_head *h, const float *q, uint32_t at, uint32_t chunk,
                      float scale, float *out) {
     memset(out, 0, h->dim * sizeof *out);
@@ -53,7 +53,7 @@ static void make_row(const struct linear_head *h, const float *q, uint32_t at, u
         out[i] *= scale;
 }
 
-/* S takes in chunk number `chunk`, which is full. */
+/* Adds chunk number `chunk`, which is full, to S. */
 static void close_chunk(const struct linear_head *h, uint32_t n, uint32_t chunk) {
     const uint64_t n_state = (uint64_t)h->dim * h->dim;
     const float far = power(h->decay, n);
@@ -91,7 +91,7 @@ static void run_head(const void *arg, uint32_t item, int thread) {
     }
 }
 
-/* Do the sequences make up the step, each with positions that follow each other? */
+/* Do the sequences cover the step's rows, each with consecutive positions? */
 static bool batch_ok(const struct op_linear_attention *a) {
     const int32_t *start = a->row_start->host, *pos = a->pos->host;
     if (!a->n_seqs || start[0] != 0 || (uint32_t)start[a->n_seqs] != a->n_rows) return false;

@@ -33,7 +33,7 @@ struct cpu_linear {
     uint32_t max_rows, max_cols;
 };
 
-/* The input of one op: its rows, and the forms that its weights need. */
+/* The input of one op: its rows, and the forms in which its weights read it. */
 struct cpu_input {
     const struct op_input *in;
     uint32_t n_rows, n_in;
@@ -65,9 +65,10 @@ struct cpu_product {
     uint32_t n_panels, task_panels, first_task; /* set by the driver: all; per task; first task */
 };
 
-/* Products that share their input, cut into tasks together. Rows come in groups: group g, rows
- * first[g] .. first[g + 1] - 1 of input and y, is multiplied by expert g of each weight. A plain
- * weight has one group, of all rows. With act there are two weights, gate and up, and y is p[0]'s.
+/* Products that share their input and are divided into tasks together. Rows form groups: group g,
+ * rows first[g] .. first[g + 1] - 1 of input and y, is multiplied by expert g of each weight. A
+ * plain weight has one group, of all rows. With act there are two weights, gate and up, and y is
+ * p[0]'s.
  */
 struct cpu_products {
     struct cpu_backend *c;

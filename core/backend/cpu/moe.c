@@ -2,9 +2,9 @@
  * and has the driver of products (linear.c) multiply each expert's pairs by its matrices.
  *
  * Each pair has its own row from input to result: the rows of an expert are adjacent, so the
- * products need no index. A pair costs a copy of its input's codes, which is small next to its n_ff
- * outputs. A pair's result does not depend on its place; the pairs of a row are added in the order
- * of their experts. All memory is allocated at open. */
+ * products need no index. A pair costs a copy of its input's codes, which is small compared to its
+ * n_ff outputs. A pair's result does not depend on its place; the pairs of a row are added in the
+ * order of their experts. All memory is allocated at open. */
 #include "core/backend/cpu/linear_int.h"
 
 #include "core/base/mem.h"
@@ -15,19 +15,19 @@
 
 enum {
     CHUNK_VALUES = 8192,  /* in a chunk of rows: a microsecond or two */
-    CHUNK_CHOICES = 1024, /* scores looked at, likewise */
+    CHUNK_CHOICES = 1024, /* scores compared, likewise */
     COMBINE_COLS = 16     /* of y at once */
 };
 
 /* Maximum pairs: max_rows * n_used. */
 struct cpu_moe {
     float *scores;          /* (max_rows, n_experts) */
-    uint32_t *experts;      /* (max_rows, n_used) chosen ones, ascending */
-    float *weights;         /* (max_rows, n_used) of them */
+    uint32_t *experts;      /* (max_rows, n_used) chosen experts, ascending */
+    float *weights;         /* (max_rows, n_used) their weights */
     uint32_t *pairs;        /* (max_rows, n_used) their pairs */
     uint32_t *rows;         /* (most pairs) row of a pair */
     uint32_t *first, *next; /* (n_experts + 1), (n_experts): pairs of an expert */
-    struct cpu_codes codes; /* (most pairs, max_cols or n_ff): what goes into the next product */
+    struct cpu_codes codes; /* (most pairs, max_cols or n_ff): input of the next product */
     float *ffn;             /* (most pairs, n_ff) act(gate, up) */
     float *out;             /* (most pairs, max_cols): input of float experts, then the results */
 };
@@ -86,7 +86,7 @@ struct moe_run {
     const struct op_moe *op;
     struct cpu_input input;
     uint32_t n_in, n_ff, n_experts, n_pairs;
-    bool codes, floats; /* what gate and up read */
+    bool codes, floats; /* forms of the input that gate and up read */
 };
 
 /* A stage: n_items rows or pairs, one by one, in chunks. */
@@ -126,7 +126,7 @@ static int score_rows(const struct moe_run *r) {
     return cpu_products_run(&run);
 }
 
-/* The largest score not chosen yet; of equal ones the first. */
+/* The expert with the largest score not chosen yet; of equal scores the first. */
 static uint32_t best_expert(const float *scores, const bool *taken, uint32_t n) {
     uint32_t best = n;
     for (uint32_t e = 0; e < n; e++)
@@ -212,7 +212,7 @@ static void quantize_pair(const struct moe_run *r, uint32_t pair) {
     cpu_codes_put(&r->m->codes, r->c->gemm, x, r->n_ff, pair, r->n_pairs);
 }
 
-/* All pairs, grouped by expert: gate and up give the FFN values, down gives out. */
+/* Multiplies all pairs, grouped by expert: gate and up give the FFN values, down gives out. */
 static int run_experts(const struct moe_run *r) {
     const struct op_moe *a = r->op;
     struct cpu_moe *m = r->m;

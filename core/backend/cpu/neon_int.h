@@ -1,5 +1,4 @@
-/* neon_int.h - shared by the NEON kernels. Included only by files built for an instruction set of
- * 64-bit ARM. */
+/* neon_int.h - shared by the NEON kernels; include only from *_neon.c and *_i8mm.c. */
 #ifndef INFERD_NEON_INT_H
 #define INFERD_NEON_INT_H
 
@@ -21,13 +20,13 @@ ALWAYS_INLINE float sum_lanes(float32x4_t v) {
     return vget_lane_f32(s, 0) + vget_lane_f32(s, 1);
 }
 
-/* 2^n for whole n from -126 to 127. */
+/* 2^n for integers n from -126 to 127. */
 ALWAYS_INLINE float32x4_t power_of_two(float32x4_t n) {
     int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
     return vreinterpretq_f32_s32(vshlq_n_s32(exponent, 23));
 }
 
-/* For e^x, x finite: x = n ln 2 + r with n whole, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 * tail by
+/* For e^x, x finite: x = n ln 2 + r with an integer n, |r| <= ln 2 / 2, e^r = 1 + r + r^2 * tail by
  * its Taylor polynomial of degree 7 (remainder below 6e-9). */
 struct exp_parts {
     float32x4_t n, r, tail;
@@ -48,7 +47,7 @@ ALWAYS_INLINE struct exp_parts exp_split(float32x4_t x) {
     return e;
 }
 
-/* e^x within 2 ulp for -87 <= x <= 88; smaller x give 0, larger ones e^88, NaN stays. */
+/* e^x within 2 ulp for -87 <= x <= 88; smaller x give 0, larger ones e^88, NaN gives NaN. */
 ALWAYS_INLINE float32x4_t exp_f32(float32x4_t x) {
     const float32x4_t low = vdupq_n_f32(-87), one = vdupq_n_f32(1);
     uint32x4_t zero = vcltq_f32(x, low);
@@ -58,8 +57,9 @@ ALWAYS_INLINE float32x4_t exp_f32(float32x4_t x) {
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(p), zero));
 }
 
-/* tanh x within 4 ulp, NaN stays: (e^2|x| - 1) / (e^2|x| + 1) with the sign of x. Of e^2|x| - 1 =
- * 2^n (e^r - 1) + (2^n - 1) no bits are lost, however small x is; from 10 on the quotient is 1. */
+/* tanh x within 4 ulp, NaN for NaN: (e^2|x| - 1) / (e^2|x| + 1) with the sign of x. e^2|x| - 1 is
+ * 2^n (e^r - 1) + (2^n - 1), which cancels no bits for small x; from |x| = 10 on the quotient is 1.
+ */
 ALWAYS_INLINE float32x4_t tanh_f32(float32x4_t x) {
     float32x4_t a = vminq_f32(vabsq_f32(x), vdupq_n_f32(10));
     struct exp_parts e = exp_split(vaddq_f32(a, a));

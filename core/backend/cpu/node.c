@@ -1,6 +1,6 @@
-/* node.c - places the ranks of a group on a machine with several memory nodes: a rank uses the
- * processors and the memory of one node, so that it reads weights from local memory. Linux lists
- * the processors of a node; on other systems, and with one node, the system places the ranks. Owns
+/* node.c - places the ranks of a group on a machine with several memory (NUMA) nodes: a rank uses
+ * the processors and the memory of one node, so it reads weights from local memory. Linux lists the
+ * processors of a node; on other systems, and with one node, the system places the ranks. Owns
  * nothing. Any thread. */
 #include "core/backend/cpu/cpu_int.h"
 
@@ -63,7 +63,7 @@ struct cpu_place cpu_place_enter(const struct cpu_place *to) {
     CPU_ZERO(&set);
     for (int cpu = 0; cpu < CPU_SETSIZE && cpu < MAX_CPUS; cpu++)
         if (has(to, cpu)) CPU_SET(cpu, &set);
-    sched_setaffinity(0, sizeof set, &set); /* a wish */
+    sched_setaffinity(0, sizeof set, &set); /* best effort */
     return before;
 }
 
@@ -71,7 +71,7 @@ void cpu_place_memory(const struct cpu_place *p, void *at, uint64_t bytes) {
     if (p->node < 0) return;
     unsigned long mask[2] = {0, 0};
     mask[(unsigned)p->node / (8 * sizeof mask[0])] |= 1UL << p->node % (int)(8 * sizeof mask[0]);
-    syscall(SYS_mbind, at, bytes, PREFERRED, mask, 8 * sizeof mask, 0); /* a wish */
+    syscall(SYS_mbind, at, bytes, PREFERRED, mask, 8 * sizeof mask, 0); /* best effort */
 }
 
 #else

@@ -2,10 +2,10 @@
  *
  * Each thread has a lane: one word with the job's number and the units of chunks that are left in
  * it. A thread takes its own lane from the front, so that it reads memory in one stream, then
- * steals from the others' ends. Taking is a compare-and-swap of the word: whoever read a lane of an
- * older job fails, since the number is part of it. fn and arg may be read before that: they only
- * change when every unit has been run, which a successful swap excludes. The caller waits for
- * units, not for threads: a thread that sleeps throughout delays no other. */
+ * steals from the ends of the others. Taking is a compare-and-swap of the word: it fails for a
+ * thread that read the lane of an older job, because the word contains the job's number. fn and arg
+ * may be read before that: they change only when every unit has been run, which a successful swap
+ * excludes. The caller waits for units, not for threads: a sleeping thread delays no other. */
 #include "core/backend/cpu/pool.h"
 
 #include "core/base/clock.h"
@@ -33,15 +33,15 @@ struct lane {
 };
 
 struct pool {
-    _Alignas(CACHE_LINE) atomic_uint_fast32_t job;    /* number; goes up when lanes are filled */
+    _Alignas(CACHE_LINE) atomic_uint_fast32_t job; /* number; incremented when lanes are filled */
     _Alignas(CACHE_LINE) atomic_uint_fast32_t n_done; /* units of this job that returned */
-    /* The job. Atomic only because a late thread may look while the next one is written. */
+    /* The job. Atomic because a late thread may read it while the next one is written. */
     _Alignas(CACHE_LINE) _Atomic(pool_fn) fn;
     _Atomic(const void *) arg;
     atomic_uint_fast32_t n_units, n_chunks, chunks_per_unit;
     atomic_bool stopping, caller_sleeps;
     atomic_int n_sleeping;
-    pthread_mutex_t mutex; /* guards going to sleep and waking, no data */
+    pthread_mutex_t mutex; /* guards sleeping and waking, no data */
     pthread_cond_t work, finished;
     int n_threads, n_started;
     struct worker *workers; /* (n_threads - 1) */
@@ -106,7 +106,7 @@ static void run_units(pool *p, int thread) {
     }
 }
 
-/* Waits for a job other than seen: spins, then sleeps. false when the pool stops. */
+/* Waits for a job other than `seen`: spins, then sleeps. false: the pool stops. */
 static bool wait_for_job(pool *p, uint_fast32_t seen) {
     uint64_t until = clock_now_ns() + SPIN_NS;
     do {
@@ -195,7 +195,7 @@ int pool_new(int n_threads, pool **out, err *e) {
     p->lanes = mem_new_aligned((uint64_t)n_threads * sizeof *p->lanes);
     if (!p->workers || !p->lanes) {
         pool_free(p);
-        return err_set(e, ERR_NOMEM, "no memory for %d threads", n_threads);
+        return err_no_memory(e);
     }
     for (int i = 1; i < n_threads; i++) {
         struct worker *w = &p->workers[i - 1];

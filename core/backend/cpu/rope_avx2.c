@@ -1,12 +1,12 @@
-/* rope_avx2.c - rotary embedding, and K/V into the types of the pools, with AVX2 and F16C. Pure
- * functions; any thread. */
+/* rope_avx2.c - rotary embedding, and conversion of K/V to the pools' types, with AVX2 and F16C.
+ * Pure functions; any thread. */
 #include "core/backend/cpu/avx2_int.h"
 
 enum { LANES = 8 };
 
 #define F16_MAX 65504.0f
 
-/* Lanes hold pairs: cosines and sines twice each, the partner comes from the neighbour. */
+/* Interleaved pairs: adjacent lanes hold a pair, so each cosine and sine is loaded twice. */
 static void rotate_pairs(float *x, const struct cpu_rotation *r) {
     const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
     for (uint32_t i = 0; i < r->n_rot; i += LANES) {
@@ -43,12 +43,12 @@ void avx2_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r) {
 static void encode_f16(const float *x, uint16_t *to, uint32_t n) {
     const __m256 max = _mm256_set1_ps(F16_MAX), min = _mm256_set1_ps(-F16_MAX);
     for (uint32_t i = 0; i + LANES <= n; i += LANES) {
-        __m256 v = _mm256_max_ps(min, _mm256_min_ps(max, _mm256_loadu_ps(x + i))); /* NaN stays */
+        __m256 v = _mm256_max_ps(min, _mm256_min_ps(max, _mm256_loadu_ps(x + i))); /* keeps NaN */
         _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
     }
 }
 
-/* To nearest even; NaN stays one. n: a multiple of 16. */
+/* Rounds to nearest even; NaN gives NaN. n: a multiple of 16. */
 static void encode_bf16(const float *x, uint16_t *to, uint32_t n) {
     for (uint32_t i = 0; i < n; i += 2 * LANES) {
         __m256i half[2];
@@ -77,7 +77,8 @@ static void encode_q8_0(const float *x, int8_t *to, uint16_t *scales, uint32_t n
         for (int i = 0; i < 4; i++) {
             __m256 v = _mm256_loadu_ps(x + i * LANES);
             max = _mm256_max_ps(max, _mm256_and_ps(v, magnitude));
-            zero = _mm256_fmadd_ps(v, _mm256_setzero_ps(), zero); /* NaN if one is no number */
+            zero =
+                _mm256_fmadd_ps(v, _mm256_setzero_ps(), zero); /* NaN if one is NaN or infinite */
         }
         float d = max_lanes(max) / 127 + sum_lanes(zero);
         __m256 inverse = _mm256_set1_ps(d > 0 ? 1 / d : 0);

@@ -1,5 +1,5 @@
-/* rope_neon.c - rotary embedding, and K/V into the types of the pools, with NEON. Pure functions;
- * any thread. */
+/* rope_neon.c - rotary embedding, and conversion of K/V to the pools' types, with NEON. Pure
+ * functions; any thread. */
 #include "core/backend/cpu/neon_int.h"
 
 #include <math.h>
@@ -37,12 +37,12 @@ void neon_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r) {
 static void encode_f16(const float *x, uint16_t *to, uint32_t n) {
     const float32x4_t max = vdupq_n_f32(F16_MAX), min = vdupq_n_f32(-F16_MAX);
     for (uint32_t i = 0; i < n; i += LANES) {
-        float32x4_t v = vmaxq_f32(min, vminq_f32(max, vld1q_f32(x + i))); /* NaN stays */
+        float32x4_t v = vmaxq_f32(min, vminq_f32(max, vld1q_f32(x + i))); /* keeps NaN */
         vst1_u16(to + i, vreinterpret_u16_f16(vcvt_f16_f32(v)));
     }
 }
 
-/* To nearest even; NaN stays one. */
+/* Rounds to nearest even; NaN gives NaN. */
 static void encode_bf16(const float *x, uint16_t *to, uint32_t n) {
     for (uint32_t i = 0; i < n; i += LANES) {
         float32x4_t v = vld1q_f32(x + i);
@@ -61,7 +61,7 @@ static void encode_q8_0(const float *x, int8_t *to, uint16_t *scales, uint32_t n
         UNROLL
         for (int i = 0; i < 8; i++) {
             v[i] = vld1q_f32(x + i * LANES);
-            max = vmaxq_f32(max, vabsq_f32(v[i])); /* NaN stays */
+            max = vmaxq_f32(max, vabsq_f32(v[i])); /* keeps NaN */
         }
         float d = vmaxvq_f32(max) / 127;
         if (isinf(d)) d = NAN;

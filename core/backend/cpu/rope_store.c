@@ -1,6 +1,6 @@
-/* rope_store.c - launches the writers of the K/V pools: norms of q and k, rotary embedding and the
- * scatter of new K and V, and the copy of blocks. Owns the tables of cosines and sines of a step's
- * rows: most layers of a step share their angles, so the first layer computes them. */
+/* rope_store.c - launches the ops that write the K/V pools: norms and rotary embedding of q and k
+ * with the scatter of new K and V, and the copy of blocks. Owns the tables of cosines and sines of
+ * a step's rows: most layers of a step share their angles, so the first layer computes them. */
 #include "core/backend/cpu/attention/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
@@ -16,8 +16,8 @@ enum { MAX_CHUNK_ROWS = 16, CHUNKS_PER_THREAD = 4 };
 /* Cosines and sines, times the magnitude, of some rows. */
 struct angle_table {
     float *angles; /* (max_rows, MAX_HEAD_DIM): cosines, then sines from MAX_HEAD_DIM / 2 on */
-    int32_t *pos;  /* (max_rows): positions that the table was made for ... */
-    float inv_freq[CPU_MAX_HEAD_DIM / 2]; /* ... and frequencies */
+    int32_t *pos;  /* (max_rows): positions of the table's rows */
+    float inv_freq[CPU_MAX_HEAD_DIM / 2]; /* frequencies of the table */
     uint32_t n_rows, n_rot;
     float magnitude;
 };
@@ -54,14 +54,14 @@ void cpu_rope_free(struct cpu_rope *r) {
 struct rope_run {
     const struct op_rope_store *a;
     const struct cpu_isa *isa;
-    struct angle_table *table; /* NULL: nothing turns */
+    struct angle_table *table; /* NULL: no rotary embedding */
     bool known;                /* the angles are in the table */
     float magnitude;
     uint32_t rows_per_chunk;
     uint64_t run_bytes; /* of one block and head */
 };
 
-/* Values of elem bytes, next to each other, to a column of a matrix with n_cols columns. */
+/* Copies n adjacent values of elem bytes into a column of a matrix with n_cols columns. */
 static void scatter(const void *from, void *to, uint64_t elem, uint32_t n, uint32_t n_cols) {
     for (uint32_t i = 0; elem == sizeof(uint16_t) && i < n; i++)
         ((uint16_t *)to)[i * n_cols] = ((const uint16_t *)from)[i];
@@ -71,7 +71,7 @@ static void scatter(const void *from, void *to, uint64_t elem, uint32_t n, uint3
         ((uint32_t *)to)[i * n_cols] = ((const uint32_t *)from)[i];
 }
 
-/* One row's K and V (n_kv_heads, head_dim) f32 to their slot. */
+/* Stores one row's K and V (n_kv_heads, head_dim) f32 in their slot. */
 static void store_row(const struct rope_run *r, const float *k, const float *v, uint32_t slot) {
     const struct backend_kv *kv = &r->a->kv;
     uint32_t dim = kv->head_dim, tokens = kv->block_tokens, token = slot % tokens;
@@ -94,7 +94,8 @@ static void store_row(const struct rope_run *r, const float *k, const float *v, 
     }
 }
 
-/* Normalizes x (n_heads, head_dim) in place: each head, or the row if the norm is that long. */
+/* Normalizes x (n_heads, head_dim) in place: per head, or per row if the norm has a row's length.
+ */
 static void norm_heads(const struct rope_run *r, const backend_weight *norm, float *x,
                        uint32_t n_heads) {
     uint32_t n = (uint32_t)norm->n_in;
@@ -153,7 +154,7 @@ static bool is_table_of(const struct angle_table *t, const struct op_rope_store 
            !memcmp(t->inv_freq, a->inv_freq->host, a->n_rot / 2 * sizeof *t->inv_freq);
 }
 
-/* The table of these rows. If there is none, known is false and the rows must fill the result. */
+/* The table of these rows; *known is false if the rows must still fill it. */
 static struct angle_table *find_table(struct cpu_rope *r, const struct op_rope_store *a,
                                       float magnitude, bool *known) {
     *known = true;

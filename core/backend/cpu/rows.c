@@ -1,11 +1,11 @@
-/* rows.c - launches the ops that work row by row: embed, gather, top. A few rows run on
- * the caller's thread, since waking other threads costs more. */
+/* rows.c - launches the ops that work row by row: embed, gather, top. A few rows run on the
+ * caller's thread: waking other threads would cost more. */
 #include "core/backend/cpu/cpu_int.h"
 #include "core/base/top.h"
 
 #include <string.h>
 
-enum { VALUES_PER_CHUNK = 8192 }; /* about a microsecond or two of work */
+enum { VALUES_PER_CHUNK = 8192 }; /* a microsecond or two */
 
 /* Rows per chunk for rows of n_cols values. */
 static uint32_t chunk_rows(uint64_t n_cols) {

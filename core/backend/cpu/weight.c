@@ -1,6 +1,6 @@
-/* weight.c - makes weights: matrices for products are repacked into panels by all threads, in the
- * device's memory, one expert after another; tables and vectors stay in the caller's bytes. Runs
- * on the thread that opens a model. */
+/* weight.c - creates weights: all threads repack a matrix for products into panels in the device's
+ * memory, expert by expert; tables and vectors stay in the caller's bytes. Runs on the thread that
+ * opens a model. */
 #include "core/backend/cpu/linear_int.h"
 
 #include "core/base/file.h"
@@ -33,16 +33,16 @@ static int repack(struct cpu_backend *c, struct cpu_weight *w,
     uint64_t n_experts = desc->n_experts ? desc->n_experts : 1, bytes;
     uint64_t n_pairs = (desc->n_out + PAIR_OUTS - 1) / PAIR_OUTS;
     if (!gemm_has_type(desc->type))
-        return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: no products with %s",
-                             desc->name, qtype_name(desc->type));
+        return err_set_param(e, ERR_UNSUPPORTED, desc->name,
+                             "tensor %s: the CPU has no matrix product for type %s", desc->name,
+                             qtype_name(desc->type));
     if (!gemm_weight_bytes(desc->type, desc->n_out, desc->n_in, &w->expert_bytes) ||
         !mem_mul(w->expert_bytes, n_experts, &bytes) || n_pairs > UINT32_MAX / n_experts)
         return err_set_param(e, ERR_INVALID, desc->name, "tensor %s is too large", desc->name);
-    if (cpu_is_float(desc->type) && cpu_linear_need_floats(c->linear))
-        return err_set(e, ERR_NOMEM, "no memory for rows of floats");
+    if (cpu_is_float(desc->type) && cpu_linear_need_floats(c->linear)) return err_no_memory(e);
     w->panels = cpu_host_new(&c->place, bytes);
     if (!w->panels)
-        return err_set(e, ERR_NOMEM, "no memory for tensor %s, %llu bytes", desc->name,
+        return err_set(e, ERR_NOMEM, "out of memory: tensor %s needs %llu bytes", desc->name,
                        (unsigned long long)bytes);
     w->base.bytes = bytes;
     w->panel_bytes = gemm_panel_bytes(desc->type, (uint32_t)desc->n_in);
@@ -55,7 +55,7 @@ static int repack(struct cpu_backend *c, struct cpu_weight *w,
 int cpu_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
                    err *e) {
     struct cpu_weight *w = mem_new(1, sizeof *w);
-    if (!w) return err_set(e, ERR_NOMEM, "no memory for tensor %s", desc->name);
+    if (!w) return err_no_memory(e);
     w->base = (struct backend_weight){.be = be,
                                       .type = desc->type,
                                       .use = desc->use,

@@ -1,12 +1,11 @@
-/* attention.c - launches paged attention: tiles of queries, the pool's tasks, and the merge of
- * tiles whose chunks were shared out. A tile is a few rows of one sequence times the query heads of
- * one KV head, so that a block's K and V are read once for all of them. The kernels walk the block
- * table themselves.
+/* attention.c - launches paged attention: plans tiles of queries and tasks, and merges the partials
+ * of split tiles. A tile is a few rows of one sequence times the query heads of one KV head, so
+ * that a block's K and V are read once for all of them. The kernels walk the block table.
  *
- * One thread walks all chunks of a tile, unless the tile is so large a part of the step that
- * threads would wait for it (a long sequence among few): then each chunk is a task. Neither shows
- * in the results (attn.h). Owns the tiles of the threads and the memory for parts of split tiles,
- * both taken when the device is opened; a tile that finds no room there is walked. */
+ * One thread walks all chunks of a tile. If a tile is so large that threads would wait for it (one
+ * long sequence among few), it is split: each chunk is a task. Results are the same (attn.h). Owns
+ * the tiles of the threads and the memory for partials, allocated when the device is opened; a tile
+ * whose partials do not fit there is walked. */
 #include "core/backend/cpu/attention/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
@@ -14,27 +13,26 @@
 
 #include <stdlib.h>
 
-/* A tile is split when it costs more than a thread's fair share of the step / SPLIT_SHARE.
- * FIXED_QUERIES: reading and decoding a key costs as much as so many queries with it. */
+/* A tile is split if it costs more than a thread's fair share of the step / SPLIT_SHARE.
+ * FIXED_QUERIES: the cost of reading and decoding a key, in queries. */
 enum { SPLIT_SHARE = 8, FIXED_QUERIES = 8, N_BUCKETS = 64 };
 #define PART_BYTES            (UINT64_C(4) << 20)
 #define PART_BYTES_PER_THREAD (UINT64_C(1) << 20)
 
-/* Rows of one sequence: as many tiles as there are KV heads, times parts of a large group of query
- * heads. */
+/* Rows of one sequence: one tile per KV head; several if a KV head has many query heads. */
 struct row_group {
     uint32_t seq, row, n_rows;
     uint32_t first_key, end_key;      /* its rows see positions first_key .. end_key - 1 */
-    uint32_t n_chunks;                /* tasks per tile: 1 when it is walked */
+    uint32_t n_chunks;                /* tasks per tile: 1 if it is walked */
     uint32_t first_task, first_merge; /* of all its tiles */
     bool split;
-    uint64_t partials_at; /* split: floats from the start of parts */
+    uint64_t partials_at; /* split: offset in cpu_attn's partials, in floats */
 };
 
 struct cpu_attn {
     struct cpu_attn_tile *tiles; /* (n_threads) */
     struct row_group *groups;    /* (max_rows), as found */
-    struct row_group *ordered;   /* (max_rows), costly tasks first */
+    struct row_group *ordered;   /* (max_rows), most expensive first */
     float *partials;             /* (n_partial_floats) */
     uint64_t n_partial_floats;
 };
@@ -44,8 +42,8 @@ struct attn_run {
     struct cpu_attn *attn;
     const struct cpu_isa *isa;
     uint32_t n_group;                /* query heads per KV head */
-    uint32_t heads_per_tile, n_subs; /* a group of heads is n_subs tiles */
-    uint32_t n_tiles;                /* of a row group */
+    uint32_t heads_per_tile, n_subs; /* query heads per tile, tiles per KV head */
+    uint32_t n_tiles;                /* per row group */
     uint32_t n_groups, n_tasks, n_merges, n_threads;
     uint64_t run_bytes; /* of one block and head */
 };
@@ -73,7 +71,7 @@ void cpu_attn_free(struct cpu_attn *t) {
     free(t);
 }
 
-/* The positions that rows first..end-1 see; false when a position is none. */
+/* Finds the positions that rows first .. end - 1 see; false: a position is invalid. */
 static bool find_keys(const struct op_paged_attention *a, uint32_t first, uint32_t end,
                       struct row_group *g) {
     const int32_t *pos = a->pos->host;
@@ -87,7 +85,7 @@ static bool find_keys(const struct op_paged_attention *a, uint32_t first, uint32
     return true;
 }
 
-/* Are the blocks that g's rows see inside table and pools? */
+/* Are the blocks that g's rows see inside the table and the pools? */
 static bool blocks_ok(const struct op_paged_attention *a, const struct row_group *g) {
     const int32_t *table = (const int32_t *)a->tables->host + (uint64_t)g->seq * a->table_stride;
     uint32_t n_blocks = (g->end_key - 1) / a->kv.block_tokens + 1;
@@ -97,7 +95,7 @@ static bool blocks_ok(const struct op_paged_attention *a, const struct row_group
     return true;
 }
 
-/* Are the rows of sequence s inside the batch, and what they see inside table and pools? */
+/* Are the rows of sequence s inside the batch, and their blocks inside the table and the pools? */
 static bool sequence_ok(const struct op_paged_attention *a, uint32_t s) {
     const int32_t *start = a->row_start->host;
     struct row_group all = {.seq = s};
@@ -111,7 +109,7 @@ static uint64_t tile_cost(const struct attn_run *run, const struct row_group *g)
     return (uint64_t)n_keys * (g->n_rows * run->heads_per_tile + FIXED_QUERIES);
 }
 
-/* Fills attn->groups; false when the batch is malformed. */
+/* Fills attn->groups; false: the batch is malformed. */
 static bool make_groups(struct attn_run *run) {
     const struct op_paged_attention *a = run->a;
     const int32_t *start = a->row_start->host;
@@ -131,7 +129,7 @@ static bool make_groups(struct attn_run *run) {
     return true;
 }
 
-/* Splits g when its tiles are too large to be walked and there is room for their parts. */
+/* Splits g if its tiles are too large to be walked and there is room for their partials. */
 static void split_group(const struct attn_run *run, struct row_group *g, uint64_t most_cost,
                         uint64_t *n_used) {
     uint32_t n_chunks = (g->end_key - 1) / CPU_ATTN_CHUNK - g->first_key / CPU_ATTN_CHUNK + 1;
@@ -154,8 +152,8 @@ static uint32_t log2_floor(uint64_t x) {
     return n;
 }
 
-/* Decides who is split and orders the groups by the cost of their tasks, costly ones first, in
- * steps of two: what is left for the end is small. false: more tasks than can be counted. */
+/* Decides which groups are split and sorts them by the cost of a task, in buckets of powers of two,
+ * most expensive first, so that small tasks fill the end. false: too many tasks for a uint32_t. */
 static bool plan(struct attn_run *run) {
     struct cpu_attn *t = run->attn;
     uint64_t total = 0, n_used = 0, n_tasks = 0, n_merges = 0;
@@ -200,7 +198,7 @@ static const struct row_group *group_of(const struct attn_run *run, uint32_t i, 
     return &g[low];
 }
 
-/* Query heads of part `sub` of a group of heads. */
+/* Query heads of tile `sub` of a KV head. */
 static uint32_t heads_in(const struct attn_run *run, uint32_t sub) {
     uint32_t left = run->n_group - sub * run->heads_per_tile;
     return left < run->heads_per_tile ? left : run->heads_per_tile;
@@ -218,7 +216,7 @@ static const float *sink_of(const struct op_paged_attention *a, uint32_t head) {
     return a->sinks ? (const float *)cpu_weight_of(a->sinks)->data + head : NULL;
 }
 
-/* Threads take contiguous shares of the tasks: the ordered ones are dealt to them in turn. */
+/* The pool gives each thread a contiguous share: this deals the sorted tasks round-robin. */
 static void attn_task(const void *arg, uint32_t dealt, int thread) {
     const struct attn_run *run = arg;
     const struct op_paged_attention *a = run->a;

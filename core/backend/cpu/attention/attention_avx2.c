@@ -80,12 +80,12 @@ ALWAYS_INLINE float vf_sum_lanes(vf v) {
     return sum_lanes(v);
 }
 
-/* x = n + r with |r| <= 1/2; 2^r by the polynomial of degree 6 that meets it in the Chebyshev
- * points (relative error below 3e-9). */
+/* x = n + r with |r| <= 1/2; 2^r by the polynomial of degree 6 that interpolates it at the
+ * Chebyshev nodes (relative error below 3e-9). */
 ALWAYS_INLINE vf vf_exp2(vf x) {
     const vf low = _mm256_set1_ps(-126);
     vf some = _mm256_cmp_ps(x, low, _CMP_NLT_UQ);
-    x = _mm256_max_ps(low, x); /* NaN stays: the second operand is returned */
+    x = _mm256_max_ps(low, x); /* keeps NaN: the second operand is returned */
     vf n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     vf r = _mm256_sub_ps(x, n), p = _mm256_set1_ps(0x1.443fffc8p-13f);
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0x1.5f48c0p-10f));

@@ -82,8 +82,8 @@ ALWAYS_INLINE float vf_sum_lanes(vf v) {
     return sum_lanes(_mm256_add_ps(_mm512_castps512_ps256(v), high));
 }
 
-/* x = n + r with |r| <= 1/2; 2^r by the polynomial of degree 6 that meets it in the Chebyshev
- * points (relative error below 3e-9). */
+/* x = n + r with |r| <= 1/2; 2^r by the polynomial of degree 6 that interpolates it at the
+ * Chebyshev nodes (relative error below 3e-9). */
 ALWAYS_INLINE vf vf_exp2(vf x) {
     __mmask16 some = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126), _CMP_NLT_UQ);
     vf n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -1,5 +1,5 @@
-/* attention_generic.c - the plain reference of paged attention, of rotary embedding, and of K/V
- * in the types of the pools. Pure functions over their tile; any thread. */
+/* attention_generic.c - the reference of paged attention, rotary embedding and the conversion of
+ * K/V to the pools' types, in portable C. Pure functions over their tile; any thread. */
 #include "core/backend/cpu/attention/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
@@ -26,7 +26,7 @@ static void encode_q8_0(const float *x, int8_t *q, uint16_t *scales, uint32_t n)
         float max = 0, zero = 0;
         for (int i = 0; i < SCALE_ELEMS; i++) {
             max = fmaxf(max, fabsf(x[i]));
-            zero += 0 * x[i]; /* NaN when one of them is no number */
+            zero += 0 * x[i]; /* NaN if one is NaN or infinite */
         }
         float d = max / 127 + zero, inverse = d > 0 ? 1 / d : 0;
         scales[b] = f32_to_f16(d);
@@ -45,7 +45,7 @@ void generic_encode_kv(int type, const float *x, void *values, uint16_t *scales,
         half[i] = f32_to_f16(x[i] > F16_MAX ? F16_MAX : x[i] < -F16_MAX ? -F16_MAX : x[i]);
 }
 
-/* K (head_dim, block_tokens) or V (block_tokens, head_dim) of one block to f32. */
+/* Decodes K (head_dim, block_tokens) or V (block_tokens, head_dim) of one block to f32. */
 static void decode_run(const struct cpu_attn_job *j, const uint8_t *run, bool is_k, float *to) {
     uint32_t dim = j->head_dim, tokens = j->block_tokens;
     if (j->kv_type != QTYPE_Q8_0) {
@@ -62,12 +62,12 @@ static void decode_run(const struct cpu_attn_job *j, const uint8_t *run, bool is
         }
 }
 
-/* Tokens from..end-1 of a block. */
+/* Tokens from .. end - 1 of a block. */
 struct tokens {
     uint32_t from, end;
 };
 
-/* Folds these tokens of the block in the tile into query i. */
+/* Adds these tokens of the tile's block to query i's online softmax. */
 static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i, struct tokens seen,
                        const struct cpu_attn_partial *to) {
     const float *k = j->tile->k, *v = j->tile->v;
@@ -131,8 +131,8 @@ static void merge_query(const struct cpu_attn_partial *total, uint32_t to,
             total->acc[to * width + d] * keep + partial->acc[from * width + d] * add;
 }
 
-/* Query i with its sink, if there is one. + 0 makes one zero of two, so that a sum of nothing but
- * tiny values is the same in any split. */
+/* Writes query i, with its sink if there is one. Adding 0 turns -0 into 0, so that a sum of tiny
+ * values is the same for any split. */
 static void finish_query(const struct cpu_attn_partial *total, uint32_t i, uint32_t head_dim,
                          const float *sink, float *out) {
     float sum = total->sum[i], keep = 1;

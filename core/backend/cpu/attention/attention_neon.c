@@ -82,12 +82,12 @@ ALWAYS_INLINE float vf_sum_lanes(vf v) {
     return sum_lanes(v);
 }
 
-/* x = n + r with |r| <= 1/2; 2^r by the polynomial of degree 6 that meets it in the Chebyshev
- * points (relative error below 3e-9). */
+/* x = n + r with |r| <= 1/2; 2^r by the polynomial of degree 6 that interpolates it at the
+ * Chebyshev nodes (relative error below 3e-9). */
 ALWAYS_INLINE vf vf_exp2(vf x) {
     const vf low = vdupq_n_f32(-126);
     uint32x4_t none = vcltq_f32(x, low);
-    x = vmaxq_f32(x, low); /* NaN stays */
+    x = vmaxq_f32(x, low); /* keeps NaN */
     vf n = vrndnq_f32(x), r = vsubq_f32(x, n), p = vdupq_n_f32(0x1.443fffc8p-13f);
     p = vfmaq_f32(vdupq_n_f32(0x1.5f48c0p-10f), p, r);
     p = vfmaq_f32(vdupq_n_f32(0x1.3b2a1cp-7f), p, r);

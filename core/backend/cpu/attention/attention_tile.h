@@ -1,5 +1,5 @@
-/* attention_tile.h - the one algorithm of paged attention with vectors, of any width. A file that
- * includes it defines first:
+/* attention_tile.h - the template of paged attention for vectors of any width. A file that includes
+ * it defines first:
  *   vf, LANES (4 to CPU_ATTN_LANES)      a vector of floats
  *   GROUP                                queries at once, a power of two <= CPU_ATTN_GROUP
  *   vf_load, vf_store, vf_set1, vf_add, vf_sub, vf_mul, vf_div, vf_fma (a * b + c), vf_max
@@ -8,15 +8,15 @@
  *   vf_prefetch                          a hint: this address is read soon
  *   vf_first, vf_without_first (v, n)    lanes from n on, or below n, become -inf; 0 < n < LANES
  *   vf_max_lanes, vf_sum_lanes           in a fixed order
- *   vf_exp2                              for x <= 0; below -126: 0; NaN stays
+ *   vf_exp2                              for x <= 0; below -126: 0; NaN for NaN
  *
- * Both products, scores = Q K^T and values = P V, are one register tile: GROUP queries times two
- * vectors, where a vector holds neighbouring keys (K lies dimension-major) or neighbouring
- * dimensions of V. Every output is one chain of fused multiply-adds in ascending order, so the
- * tile's shape never shows in a result, and no sum crosses lanes.
+ * Both products, scores = Q K^T and values = P V, use one register tile: GROUP queries by two
+ * vectors of adjacent keys (K is stored dimension-major) or of adjacent dimensions of V. Every
+ * output is one chain of fused multiply-adds in ascending order, so the result does not depend on
+ * the tile's shape, and no sum crosses lanes.
  *
- * Few queries (decode) read the pool directly. More decode a span of K and V to f32 first, once
- * for all of them. Pure functions over their tile; any thread. */
+ * Few queries (decode) read the pool directly. For more queries a span of K and V is first decoded
+ * to f32, once for all of them. Pure functions over their tile; any thread. */
 #include "core/backend/cpu/attention/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
@@ -30,23 +30,23 @@ _Static_assert(CPU_ATTN_CHUNK % CPU_ATTN_SPAN == 0, "spans do not cross chunks")
 
 enum { MAX_VECTORS = CPU_ATTN_SPAN / LANES, SCALE_ELEMS = 32 };
 
-/* Rows of a matrix in memory as the register tile reads them: two vectors of each. If only one
- * is left, the second repeats it and its result is not read. */
+/* Rows of a matrix in memory as the register tile reads them: two vectors per row. If only one is
+ * left, the second repeats it and its result is not read. */
 struct operand {
     const void *at[2];        /* row 0 */
     const uint16_t *scale[2]; /* Q8_0: of row 0 */
-    const void *ahead[2];     /* as many bytes as each vector's rows have, that are needed next */
+    const void *ahead[2];     /* to prefetch: as many bytes as each vector's rows */
     uint32_t n_rows;
 };
 
 /* K and V of up to SPAN keys. */
 struct span {
     uint32_t first, n_keys;
-    const void *k[MAX_VECTORS]; /* vector of keys i, dimension 0 */
+    const void *k[MAX_VECTORS]; /* [i]: vector i of keys, dimension 0 */
     const uint16_t *k_scale[MAX_VECTORS];
     const void *k_next[MAX_VECTORS]; /* of the next span */
     uint64_t k_stride;               /* values from dimension to dimension */
-    const void *v[MAX_VECTORS];      /* run i of v_keys keys */
+    const void *v[MAX_VECTORS];      /* [i]: run i, of v_keys keys */
     const uint16_t *v_scale[MAX_VECTORS];
     uint64_t v_stride; /* values from key to key */
     uint32_t v_keys;
@@ -80,7 +80,7 @@ ALWAYS_INLINE void fetch_ahead(int type, const char **ahead) {
 struct product {
     const float *a; /* (n_q, a_stride) */
     uint64_t a_stride;
-    const struct operand *b; /* (n_b): their rows one after the other */
+    const struct operand *b; /* (n_b), concatenated */
     uint32_t n_b;
     uint64_t row_stride;   /* values from row to row */
     uint64_t scale_stride; /* scales from row to row (V), from 32 rows to the next 32 (K) */
@@ -138,13 +138,13 @@ ALWAYS_INLINE void multiply_vectors(int type, enum side side, uint32_t n_q,
         vf_store(p->c + i / 2 * p->c_stride + i % 2 * LANES, sum[i]);
 }
 
-/* Keys from..end-1 of a span, counted from its first; end 0: none. */
+/* Keys from .. end - 1 of a span, relative to its first; end 0: none. */
 struct keys {
     uint32_t from, end;
 };
 
-/* score (n_q, SPAN) = q (n_q, head_dim) times these keys of the span, rounded to two vectors: what
- * lies there is masked later. */
+/* score (n_q, SPAN) = q (n_q, head_dim) times these keys of the span, rounded out to two vectors;
+ * the extra scores are masked later. */
 ALWAYS_INLINE void make_scores(int type, uint32_t n_q, const struct cpu_attn_job *j, const float *q,
                                const struct span *s, struct keys keys) {
     for (uint32_t i = keys.from / (2 * LANES) * 2; i * LANES < keys.end; i += 2) {
@@ -197,9 +197,9 @@ ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job 
     }
 }
 
-/* Scores of these keys, score / softcap so far (see load_queries), become log2(e) * softcap * tanh
- * of that. tanh |x| = (1 - e) / (1 + e), e = exp(-2 |x|); it is never more than |x|, where for tiny
- * x it has few digits left, so x is clamped between -tanh |x| and tanh |x|. */
+/* Turns the scores x of these keys (score / softcap, see load_queries) into log2(e) * softcap *
+ * tanh x. tanh |x| = (1 - e) / (1 + e), e = exp(-2 |x|), which has few digits for tiny x; as it
+ * never exceeds |x|, x is clamped to [-tanh |x|, tanh |x|]. */
 static void cap_scores(const struct cpu_attn_job *j, uint32_t n_q, struct keys keys) {
     const vf one = vf_set1(1), zero = vf_set1(0), cap = vf_set1(j->softcap * LOG2_E);
     for (uint32_t q = 0; q < n_q; q++)
@@ -222,7 +222,7 @@ struct query {
 
 /* Turns a query's scores into probabilities relative to its running maximum, and rescales its sum
  * and accumulator if the maximum grows. seen: keys that the query sees; all: keys that add_values
- * reads, with probability 0 where the query does not see them. */
+ * reads; those that the query does not see get probability 0. */
 static void fold_scores(float *score, struct keys seen, struct keys all, const struct query *to) {
     vf top = vf_set1(*to->max), total = vf_load(to->sum);
     uint32_t i = all.from / LANES, first = seen.from / LANES;
@@ -271,7 +271,7 @@ ALWAYS_INLINE struct keys seen_by(bool windowed, const struct cpu_attn_job *j, c
                          (pos < end ? pos + 1 : end) - s->first};
 }
 
-/* A span to be folded into a group of queries, from `query` of the tile on. */
+/* A span and the group of queries, from `query` of the tile on, that attend to it. */
 struct fold {
     const struct cpu_attn_job *job;
     const struct span *span;
@@ -279,7 +279,7 @@ struct fold {
     const struct cpu_attn_partial *to;
 };
 
-/* Folds it into n_q queries. */
+/* Adds the span to the online softmax of n_q queries. */
 ALWAYS_INLINE void fold_span(int type, bool windowed, uint32_t n_q, const struct fold *f) {
     const struct cpu_attn_job *j = f->job;
     uint32_t width = cpu_attn_acc_stride(j->head_dim);
@@ -303,7 +303,7 @@ ALWAYS_INLINE void fold_span(int type, bool windowed, uint32_t n_q, const struct
     add_values(type, n_q, j, f->to->acc + (uint64_t)f->query * width, f->span, all);
 }
 
-/* The span's K and V, decoded to the tile. */
+/* Decodes the span's K and V into the tile. */
 ALWAYS_INLINE void decode_span(int type, const struct cpu_attn_job *j, const struct span *s) {
     uint32_t dim = j->head_dim, width = cpu_attn_acc_stride(dim);
     for (uint32_t i = 0; i * LANES < s->n_keys; i++)
@@ -325,7 +325,7 @@ ALWAYS_INLINE void decode_span(int type, const struct cpu_attn_job *j, const str
                     x, vf_set1_f16(s->v_scale[key / s->v_keys] + (row * dim + d) / SCALE_ELEMS));
             vf_store(to + d, x);
         }
-        if (d < dim) { /* not Q8_0: LANES divides its dimensions */
+        if (d < dim) { /* never Q8_0: its dimensions are multiples of LANES */
             char rest[LANES * sizeof(float)] = {0};
             memcpy(rest, elem_at(type, from, d), (dim - d) * elem_bytes(type));
             vf_store(to + d, load_values(type, rest));
@@ -333,7 +333,7 @@ ALWAYS_INLINE void decode_span(int type, const struct cpu_attn_job *j, const str
     }
 }
 
-/* Kernels of a K/V type: without and with a window, for GROUP and for FEW queries. */
+/* Kernels of a K/V type: with or without a window, for GROUP or FEW queries. */
 struct kernels {
     void (*fold[2][2])(const struct fold *f);
     void (*decode)(const struct cpu_attn_job *j, const struct span *s);
@@ -373,7 +373,7 @@ static uint64_t block_at(const struct cpu_attn_job *j, uint32_t pos) {
     return (uint64_t)j->table[pos / j->block_tokens] * j->block_bytes;
 }
 
-/* K and V of the span that begins at position first, where they lie in the pools. */
+/* Finds K and V of the span that begins at position first in the pools. */
 static void find_span(const struct cpu_attn_job *j, uint32_t first, uint32_t n_keys,
                       struct span *s) {
     uint32_t per_block = j->block_tokens / LANES, tokens = j->block_tokens;
@@ -396,7 +396,7 @@ static void find_span(const struct cpu_attn_job *j, uint32_t first, uint32_t n_k
     }
 }
 
-/* The span that decode_span wrote to the tile. */
+/* Points the span at what decode_span wrote into the tile. */
 static void find_decoded(const struct cpu_attn_job *j, struct span *s) {
     for (uint32_t i = 0; i < MAX_VECTORS; i++)
         s->k[i] = j->tile->k + i * LANES;
@@ -434,8 +434,8 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
         to->sum[i] = vf_sum_lanes(vf_load(j->tile->sum + i * LANES));
 }
 
-/* q (queries, Q_STRIDE), scaled so that probabilities are powers of two of score differences; with
- * softcap, so that scores are divided by it. */
+/* Loads q (queries, Q_STRIDE), scaled so that probabilities are powers of two of score differences;
+ * with softcap, scaled so that scores come out divided by softcap. */
 static void load_queries(const struct cpu_attn_job *j) {
     uint32_t n_queries = j->n_rows * j->n_group, n = cpu_attn_padded(n_queries);
     float scale = j->softcap != 0 ? j->scale / j->softcap : j->scale * LOG2_E;

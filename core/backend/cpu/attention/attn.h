@@ -3,19 +3,19 @@
  * A task is a tile of queries (rows of one sequence times query heads of one KV head) over one
  * chunk (KV split) of CPU_ATTN_CHUNK positions or over all of them. Chunks begin at multiples of
  * CPU_ATTN_CHUNK; with a window, chunks that no row of a tile sees are skipped. Within a chunk a
- * query's keys are taken in ascending order with an online softmax that starts anew; the partial
+ * query's keys are taken in ascending order with an online softmax of its own; the partial
  * results of the chunks that it sees are then merged in ascending order by one formula:
  *   m = max(M, m_c);  L = L * e(M - m) + l_c * e(m_c - m);  A likewise;  M = m
- * At the end, once, a sink s joins them by the same formula with l_c = 1 and A_c = 0.
- * So a query's result depends only on its own position and keys: not on the rows beside it, on
- * where a prefill began, or on whether one thread walked the chunks or several shared them. Keys
+ * At the end a sink s is merged by the same formula with m_c = s, l_c = 1 and A_c = 0.
+ * So a query's result depends only on its own position and keys: not on the other rows, on where a
+ * prefill began, or on the number of threads that shared the chunks. Keys
  * that only other queries of the tile see get probability 0. */
 #ifndef INFERD_BACKEND_CPU_ATTENTION_ATTN_H
 #define INFERD_BACKEND_CPU_ATTENTION_ATTN_H
 
 #include "core/backend/backend.h"
 
-/* SPAN: keys for which the running maximum is updated once; a multiple of every block, divides the
+/* SPAN: the keys per update of the running maximum; a multiple of every block size, divides the
  * chunk. Q_STRIDE is not a power of two, so that the rows of a tile use different cache sets. */
 enum {
     CPU_MAX_HEAD_DIM = 256,
@@ -77,7 +77,7 @@ struct cpu_attn_merge {
     float *out;        /* (head_dim) */
 };
 
-/* Number of queries, and of values of a row, rounded up to what kernels write. */
+/* Number of queries, and of values of a row, rounded up to the kernels' granularity. */
 static inline uint32_t cpu_attn_padded(uint32_t n_queries) {
     if (n_queries <= CPU_ATTN_FEW) return CPU_ATTN_FEW;
     return (n_queries + CPU_ATTN_GROUP - 1) / CPU_ATTN_GROUP * CPU_ATTN_GROUP;

@@ -8,7 +8,7 @@ enum { LANES = 8 };
 
 /* ---- quantize ---- */
 
-/* 32 values -> |max| as the bits of its f32 (NaN above infinity above all others). */
+/* max |v| of 32 values as the bits of its f32 (NaN compares above infinity). */
 ALWAYS_INLINE uint32_t max_bits(const __m256 v[4]) {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
     __m256i m = _mm256_setzero_si256();
@@ -20,7 +20,7 @@ ALWAYS_INLINE uint32_t max_bits(const __m256 v[4]) {
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-/* 16-bit integers of 32 columns to bytes, in order. */
+/* Packs the 16-bit integers of 32 columns into bytes, in order. */
 ALWAYS_INLINE __m256i to_bytes(__m256i first, __m256i second) {
     return _mm256_permute4x64_epi64(_mm256_packs_epi16(first, second), 0xd8);
 }
@@ -45,7 +45,7 @@ ALWAYS_INLINE __m256i low_plane(__m256i q, __m256i hi) {
     return _mm256_sub_epi16(q, _mm256_mullo_epi16(hi, _mm256_set1_epi16(254)));
 }
 
-/* 32 columns with d and what they are multiplied by (0: all q are 0) -> w, 16 columns each. */
+/* Quantizes 32 columns: w (16 columns each) = round(v * inverse); inverse 0: all zero. */
 ALWAYS_INLINE void round_columns(const __m256 v[4], float inverse, int top, __m256i w[2]) {
     const __m256i most = _mm256_set1_epi16((short)top), least = _mm256_set1_epi16((short)-top);
     __m256i i[4];
@@ -58,7 +58,7 @@ ALWAYS_INLINE void round_columns(const __m256 v[4], float inverse, int top, __m2
         w[k] = _mm256_permute4x64_epi64(_mm256_packs_epi32(i[2 * k], i[2 * k + 1]), 0xd8);
         w[k] = _mm256_max_epi16(_mm256_min_epi16(w[k], most), least);
     }
-    if (!(inverse > 0)) w[0] = w[1] = _mm256_setzero_si256(); /* NaN * 0 is no 0 */
+    if (!(inverse > 0)) w[0] = w[1] = _mm256_setzero_si256(); /* NaN * 0 is NaN */
 }
 
 void gemm_ymm_quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks) {
@@ -98,7 +98,7 @@ void gemm_ymm_quantize(const float *x, uint32_t n, int8_t *const q[2], struct ge
 /* Maximum rows of a register tile: 12 sums with the vectors of two panels. */
 enum { FLOAT_ROWS = 3 };
 
-/* A register tile, constants but for w: n_vectors is 2 for one panel, 4 for two. */
+/* A register tile; constants except for w. n_vectors: 2 for one panel, 4 for two. */
 struct float_tile {
     int type;
     uint32_t n_rows, n_vectors;
@@ -117,7 +117,7 @@ ALWAYS_INLINE __m256 load_column(int type, const uint8_t *w, uint32_t c, uint32_
     return _mm256_castsi256_ps(pair);
 }
 
-/* acc (n_rows, n_vectors) += column c; x stands at its first row. */
+/* acc (n_rows, n_vectors) += column c; x points at the first row. */
 ALWAYS_INLINE void add_column(const struct float_tile *t, uint32_t c, const float *x,
                               uint64_t stride, __m256 *acc) {
     __m256 v[FLOAT_ROWS];
@@ -133,7 +133,7 @@ ALWAYS_INLINE void add_column(const struct float_tile *t, uint32_t c, const floa
     }
 }
 
-/* The columns of an output are one chain of fma, as gemm.h wants. */
+/* Each output is one chain of fma over the columns, as gemm.h prescribes. */
 ALWAYS_INLINE void multiply_tile(const struct gemm_job *j, const struct float_tile *t,
                                  uint32_t row) {
     const uint32_t n = t->n_rows * t->n_vectors;
@@ -188,7 +188,7 @@ static void multiply_two(const struct gemm_job *j, const uint8_t *w0, const uint
     multiply_rows(j, (struct float_tile){QTYPE_F32, 0, 4, {w0, w1}});
 }
 
-/* A panel's columns in f32. */
+/* Converts a panel's columns to f32. */
 static const uint8_t *widen_floats(int type, const uint8_t *w, uint32_t n_cols,
                                    float (*wide)[GEMM_OUTS]) {
     for (uint32_t c = 0; c < n_cols; c += 2) {
@@ -244,7 +244,7 @@ PRODUCT(mins_4, MINS | SPAN_4)
 PRODUCT(halves_4, HALVES | SPAN_4)
 PRODUCT(halves_2, HALVES | SPAN_2)
 PRODUCT(half_mins_4, HALVES | MINS | SPAN_4)
-/* One plane of activations and codes of 8 bits; two planes and any codes. */
+/* 16-bit activations: one plane with codes of 8 bits, or two planes with any codes. */
 PRODUCT(wide_plain, WIDE)
 PRODUCT(wide_mins, WIDE | MINS)
 PRODUCT(wide_halves, WIDE | HALVES)

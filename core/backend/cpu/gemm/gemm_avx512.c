@@ -8,12 +8,12 @@
 
 enum { ROWS_FLOATS = 8 }; /* maximum rows of a register tile */
 
-/* ---- float weights: unpack leaves them where they are ---- */
+/* ---- float weights: unpack leaves them in place ---- */
 
 /* A panel's columns in f32. */
 typedef uint8_t wide_panel[GEMM_COLS][64];
 
-/* Columns c (even) and c + 1. */
+/* Loads columns c (even) and c + 1. */
 ALWAYS_INLINE void load_two(int type, const uint8_t *w, uint64_t c, __m512 v[2]) {
     if (type == QTYPE_F32) {
         v[0] = _mm512_loadu_ps(w + c * 64);
@@ -35,7 +35,7 @@ ALWAYS_INLINE void ask_two(int type, const uint8_t *w, uint64_t c) {
     if (type == QTYPE_F32) gemm_avx512_ask(at + 64);
 }
 
-/* Column c, the last one of an odd number. */
+/* Loads column c, the last one of an odd number. */
 ALWAYS_INLINE __m512 load_last(int type, const uint8_t *w, uint64_t c) {
     __m512 v[2];
     if (type == QTYPE_F32) return _mm512_loadu_ps(w + c * 64);
@@ -56,7 +56,7 @@ ALWAYS_INLINE void add_column(uint32_t n_rows, uint32_t n_panels, __m512 w0, __m
     }
 }
 
-/* w: of panel 0, of type; the other panel's a wide_panel further. */
+/* w: panel 0's values, of `type`; panel 1's follow one wide_panel later. */
 ALWAYS_INLINE void floats_tile(const struct gemm_job *j, uint32_t row, uint32_t n_rows,
                                uint32_t n_panels, int type, const uint8_t *w) {
     const uint64_t stride = j->x.x_stride, second = sizeof(wide_panel);
@@ -187,13 +187,13 @@ static void multiply_job(const struct gemm_job *j) {
 
 /* ---- activations ---- */
 
-/* q (16 lanes) to its planes. */
+/* Stores q (16 lanes) as its planes. */
 ALWAYS_INLINE void store_planes(__m512i q, int8_t *high, int8_t *low) {
     if (!low) {
         _mm_storeu_si128((__m128i *)high, _mm512_cvtepi32_epi8(q));
         return;
     }
-    /* floor((q + 127) / 254), made positive; 66053 / 2^24 is 1 / 254 as far as 65,024 */
+    /* floor((q + 127) / 254), offset to be positive; * 66053 / 2^24 is / 254, exact to 65,024 */
     __m512i up = _mm512_add_epi32(q, _mm512_set1_epi32(127 + 254 * 127));
     __m512i hi = _mm512_srli_epi32(_mm512_mullo_epi32(up, _mm512_set1_epi32(66053)), 24);
     hi = _mm512_sub_epi32(hi, _mm512_set1_epi32(127));
@@ -210,7 +210,7 @@ static void quantize_columns(const float *x, uint32_t n, int8_t *const q[2],
     const __m512i top = _mm512_set1_epi32(most), bottom = _mm512_set1_epi32(-most);
     for (uint32_t c = 0; c < n; c += GEMM_BLOCK, blocks++) {
         __m512 v[2] = {_mm512_loadu_ps(x + c), _mm512_loadu_ps(x + c + 16)};
-        /* as whole numbers: the order is the same, and infinity and NaN come last */
+        /* compared as integers: the order is the same, and infinity and NaN come last */
         __m512i m = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(v[0]), magnitude),
                                      _mm512_and_si512(_mm512_castps_si512(v[1]), magnitude));
         int32_t bits = _mm512_reduce_max_epi32(m), sums[2];

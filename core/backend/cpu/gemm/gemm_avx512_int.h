@@ -17,11 +17,11 @@ ALWAYS_INLINE void gemm_avx512_ask(const uint8_t *at) {
     _mm_prefetch((const char *)at + GEMM_AVX512_AHEAD, _MM_HINT_T0);
 }
 
-/* For float weights the tile only holds their address. */
+/* For float weights the tile holds only their address. */
 void gemm_avx512_unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile);
 const uint8_t *gemm_avx512_floats(const struct gemm_tile *tile);
 
-/* Floats of a type to f32: dst (n_cols rounded up to even, 16), 64-byte aligned. */
+/* Converts float weights to f32: dst (n_cols rounded up to even, 16), 64-byte aligned. */
 void gemm_avx512_widen(int type, const uint8_t *src, uint32_t n_cols, uint8_t *dst);
 
 /* ---- products of quantized weights: gemm_plain_avx512.c, gemm_halves_avx512.c ---- */
@@ -34,7 +34,7 @@ extern const gemm_avx512_codes_fn gemm_avx512_plain[2][2], gemm_avx512_plain_min
 
 /* ---- register tiles ---- */
 
-/* acc (n_rows, n_panels) from and to memory. */
+/* Loads and stores acc (n_rows, n_panels). */
 ALWAYS_INLINE void gemm_avx512_load_acc(uint32_t n_rows, uint32_t n_panels, bool zero,
                                         const float *from, __m512 (*acc)[GEMM_PANELS]) {
     UNROLL
@@ -53,7 +53,7 @@ ALWAYS_INLINE void gemm_avx512_store_acc(uint32_t n_rows, uint32_t n_panels,
     }
 }
 
-/* Rows of the next register tile: the last two share evenly what is left. */
+/* Rows of the next register tile: the last two tiles get even shares. */
 ALWAYS_INLINE uint32_t gemm_avx512_next_rows(uint32_t left, uint32_t most) {
     return left <= most ? left : left < 2 * most ? (left + 1) / 2 : most;
 }

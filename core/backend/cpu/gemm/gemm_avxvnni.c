@@ -1,5 +1,5 @@
 /* gemm_avxvnni.c - products of quantized weights with AVX-VNNI (vpdpbusd in 256-bit vectors);
- * everything else is AVX2's. Pure functions; any thread. */
+ * everything else is shared with AVX2. Pure functions; any thread. */
 #include "core/backend/cpu/gemm/gemm_ymm_int.h"
 
 /* Register tiles for every number of rows of one kind of product. */

@@ -1,10 +1,11 @@
-/* gemm_codes_avx512.h - the product of quantized weights with AVX-512, as text to instantiate. Each
- * file that includes it instantiates it for some of the types, so that none takes long to compile.
+/* gemm_codes_avx512.h - template of the products of quantized weights with AVX-512. Each file that
+ * includes it instantiates it for some of the types, so that none takes long to compile.
  *
  * vpdpbusd multiplies unsigned by signed bytes: a weight's code (plus an offset if codes may be
  * negative) by four activations of a row, repeated over the vector. The offset, a power of two, is
- * subtracted from the integer sum: a sum begins at -(sum of q) << shift. A register tile is up to 2
- * panels by up to 4 rows; remainders are instances of the same text. Pure functions; any thread. */
+ * subtracted from the integer sum: a sum starts at -(sum of q) << shift. A register tile is up to 2
+ * panels by up to 4 rows; remainders are instances of the same template. Pure functions; any
+ * thread. */
 #ifndef INFERD_BACKEND_CPU_GEMM_GEMM_CODES_AVX512_H
 #define INFERD_BACKEND_CPU_GEMM_GEMM_CODES_AVX512_H
 
@@ -17,9 +18,9 @@ enum { CODES_ROWS = 4 }; /* maximum rows of a register tile */
 /* Constants of an instance. */
 struct codes_shape {
     uint32_t n_rows, n_panels;
-    bool halves; /* 16 columns to a scale */
-    bool mins;   /* no offset, but mins */
-    bool two;    /* planes */
+    bool halves; /* one scale per 16 columns */
+    bool mins;   /* the type has mins, and its codes no offset */
+    bool two;    /* two planes of activations */
 };
 
 ALWAYS_INLINE __m512i repeat_four(const int8_t *q) {
@@ -28,8 +29,8 @@ ALWAYS_INLINE __m512i repeat_four(const int8_t *q) {
     return _mm512_set1_epi32(four);
 }
 
-/* i[r][p] += products of n_groups groups of four columns, from column on in q, the rows. w: of
- * panel 0, the other one's a tile further. */
+/* i[r][p] += products of n_groups groups of four columns; the rows q are read from `column` on. w:
+ * panel 0's codes; panel 1's are one tile later. */
 ALWAYS_INLINE void add_dots(struct codes_shape c, uint32_t n_groups, const uint8_t *w,
                             const int8_t *const *q, uint64_t column, __m512i (*i)[GEMM_PANELS]) {
     UNROLL
@@ -45,8 +46,8 @@ ALWAYS_INLINE void add_dots(struct codes_shape c, uint32_t n_groups, const uint8
     }
 }
 
-/* Where the sums of a block or half begin: without the offset's part of n, the activations' sum,
- * and with 254 times the first plane's sum, if there are two. */
+/* Start values of a block's or half's integer sums: minus n (the sum of the activations) times the
+ * offset; with two planes, plus 254 times the first plane's sums. */
 ALWAYS_INLINE void first_sums(struct codes_shape c, int32_t n, __m512i code_shift, __m512i *i) {
     __m512i from = _mm512_setzero_si512(), weight = _mm512_set1_epi32(254);
     if (!c.mins) from = _mm512_sub_epi32(from, _mm512_sllv_epi32(_mm512_set1_epi32(n), code_shift));
@@ -58,7 +59,8 @@ ALWAYS_INLINE void first_sums(struct codes_shape c, int32_t n, __m512i code_shif
     if (c.n_panels == 2) i[1] = _mm512_add_epi32(from, _mm512_mullo_epi32(i[1], weight));
 }
 
-/* Panel p's acc of one row, from the sums of block b: i of it all or of its first half, second. */
+/* Adds block b to acc of one row and panel. i: the sums of the block, or of its second half if the
+ * type has halves; first: then the scaled sums of the first half. */
 ALWAYS_INLINE __m512 add_block(struct codes_shape c, const struct gemm_tile *t, uint32_t b,
                                const struct gemm_block *x, __m512 first, __m512i i, __m512 acc) {
     if (!c.halves) {
@@ -74,7 +76,7 @@ ALWAYS_INLINE __m512 add_block(struct codes_shape c, const struct gemm_tile *t, 
     return _mm512_fmadd_ps(_mm512_load_ps(t->min[2 * b + 1]), _mm512_set1_ps(x->s1), acc);
 }
 
-/* Rows row..row + n_rows of the job. */
+/* Multiplies rows row .. row + n_rows - 1 of the job. */
 ALWAYS_INLINE void multiply_tile(const struct gemm_job *j, uint32_t row, struct codes_shape c,
                                  __m512i code_shift) {
     const struct gemm_tile *t = j->tile;
@@ -94,7 +96,7 @@ ALWAYS_INLINE void multiply_tile(const struct gemm_job *j, uint32_t row, struct 
     for (uint32_t b = 0; b < j->n_cols / GEMM_BLOCK; b++, blocks++) {
         UNROLL
         for (uint32_t r = 0; r < c.n_rows; r++)
-            HIDE(q[r]); /* or each of a block's groups gets a pointer of its own */
+            HIDE(q[r]); /* otherwise each group gets its own pointer */
         UNROLL
         for (uint32_t h = 0; h < n_halves; h++) {
             const uint8_t *w = t->q[b * 8 + h * 4][0];
@@ -104,7 +106,7 @@ ALWAYS_INLINE void multiply_tile(const struct gemm_job *j, uint32_t row, struct 
                 for (uint32_t r = 0; r < c.n_rows; r++)
                     i[r][0] = i[r][1] = _mm512_setzero_si512();
                 add_dots(c, n_groups, w, q, column, i);
-                HIDE(w); /* or all the tile's vectors would be kept, in memory */
+                HIDE(w); /* otherwise the tile's vectors are spilled */
             }
             UNROLL
             for (uint32_t r = 0; r < c.n_rows; r++) {

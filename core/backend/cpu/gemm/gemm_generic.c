@@ -1,6 +1,5 @@
-/* gemm_generic.c - the plain reference of gemm.h's kernels: C for any processor, written to be
- * read. Its tile holds signed codes, so that a weight is scale * code (+ min). Pure functions; any
- * thread. */
+/* gemm_generic.c - the reference of gemm.h's kernels in portable C, written for readability. Its
+ * tile holds signed codes: a weight is scale * code (+ min). Pure functions; any thread. */
 #include "core/backend/cpu/gemm/gemm.h"
 
 #include <math.h>
@@ -43,7 +42,7 @@ static void quantize_columns(const float *x, uint32_t n, int8_t *const q[2],
 
 /* ---- tiles ---- */
 
-/* What a K block holds, beside the codes of its type. */
+/* A K block in a panel. */
 struct k_block {
     const uint8_t *scales, *planes;
     uint32_t n_blocks;
@@ -55,14 +54,14 @@ static float get_f16(const struct k_block *s, uint32_t array, uint32_t out) {
     return f16_to_f32(h);
 }
 
-/* Number i of six[n] at base. */
+/* This output's number i of six[n] (gemm.h) at base. */
 static int get_six(const uint8_t *base, uint32_t n, uint32_t i, uint32_t out) {
     int low = base[GEMM_OUTS * (i / 2) + out] >> (4 * (i % 2)) & 15;
     int high = base[8 * n + GEMM_OUTS * (i / 4) + out] >> (2 * (i % 4)) & 3;
     return low | high << 4;
 }
 
-/* The scales of block or half i, and its min, for one output. */
+/* Scale and min of block (or half) i for one output. */
 static void get_scale(int type, const struct k_block *s, uint32_t i, uint32_t out, float *scale,
                       float *min) {
     const uint8_t *by_out = s->scales + out, *mins = s->scales + 64 + 96;
@@ -110,7 +109,7 @@ static bool has_mins(int type) {
            type == QTYPE_Q2_K;
 }
 
-/* Bytes in front of the planes, and of a block's planes. */
+/* Bytes of a K block's scales, and of one block's planes. */
 static void sizes(int type, uint32_t n_blocks, uint32_t *scales, uint32_t *planes) {
     uint32_t whole = (uint32_t)gemm_k_block_bytes(type, n_blocks * GEMM_BLOCK);
     switch (type) {
@@ -137,7 +136,7 @@ static void sizes(int type, uint32_t n_blocks, uint32_t *scales, uint32_t *plane
     *scales = whole - n_blocks * *planes;
 }
 
-/* Byte i (output, column) of group g from each kind of plane. */
+/* Number i (output, column) of group g in planes of 4, 2 and 1 bits. */
 static int get_nibble(const uint8_t *p, uint32_t g, uint32_t i) {
     return p[64 * (g % 4) + i] >> (4 * (g / 4)) & 15;
 }
@@ -150,7 +149,7 @@ static int get_one(const uint8_t *p, uint32_t g, uint32_t i) {
     return p[i] >> g & 1;
 }
 
-/* Its code; p: the planes of its block. */
+/* The signed code of number i of group g; p: the block's planes. */
 static int get_code(int type, const uint8_t *p, uint32_t g, uint32_t i) {
     switch (type) {
     case QTYPE_Q8_0:
@@ -218,7 +217,7 @@ static void unpack_tile(int type, const uint8_t *src, uint32_t n_cols, struct ge
 
 /* ---- products ---- */
 
-/* Sum of w * q over columns c..c+n of a row and one output; x stands at column 0. */
+/* Sum of w * q over columns c .. c + n - 1 of one row and output; hi and lo point at column 0. */
 static int32_t dot(const struct gemm_tile *t, uint32_t out, const int8_t *hi, const int8_t *lo,
                    uint32_t c, uint32_t n) {
     int32_t sum = 0;

@@ -1,9 +1,9 @@
-/* gemm_i8mm.c - matrix products with the 8-bit matrix instruction of Armv8.6: two rows of eight
- * columns times two outputs of eight columns, four sums.
+/* gemm_i8mm.c - matrix products with the 8-bit matrix instruction of Armv8.6 (SMMLA): two rows by
+ * two outputs, over eight columns.
  *
- * A tile holds eight columns of an output side by side; rows are taken in pairs, a lone one twice.
- * Four rows and eight outputs at a time keep sums and results in registers over the whole K block;
- * one or two rows take 16 outputs. Pure functions; any thread. */
+ * A tile holds eight columns of an output side by side. Rows are taken in pairs; a single one
+ * twice. Four rows and eight outputs at a time keep sums and results in registers over the whole K
+ * block; one or two rows take 16 outputs. Pure functions; any thread. */
 #include "core/backend/cpu/gemm/gemm_neon_int.h"
 
 enum { MAX_PAIRS = MAX_ROWS / 2 };
@@ -18,7 +18,7 @@ struct pair_sums {
     int32x4_t v[MAX_PAIRS][2 * QUADS]; /* (pair, two outputs): (row, output) */
 };
 
-static void pair_rows(struct input *x, const struct gemm_rows *from, uint32_t row, uint32_t n_rows,
+static void take_rows(struct input *x, const struct gemm_rows *from, uint32_t row, uint32_t n_rows,
                       uint32_t n_cols) {
     x->two_planes = from->q[1] != NULL;
     for (int p = 0; p < 1 + x->two_planes; p++)
@@ -34,7 +34,7 @@ static void pair_rows(struct input *x, const struct gemm_rows *from, uint32_t ro
         }
 }
 
-/* n_cols (constant) columns of the pairs at q and of the outputs at w. */
+/* Adds the products of n_cols (constant) columns: pairs of rows at q, outputs at w. */
 ALWAYS_INLINE void add_columns(struct pair_sums *s, const int8_t *q, const int8_t *w, int n_cols,
                                struct group_form f) {
     const int n_pairs = (f.n_rows + 1) / 2;
@@ -54,13 +54,13 @@ ALWAYS_INLINE void add_columns(struct pair_sums *s, const int8_t *q, const int8_
     }
 }
 
-/* Row r of its pair. */
+/* The sums of row r (0 or 1) of a pair. */
 ALWAYS_INLINE int32x4_t sums_of_row(int32x4_t a, int32x4_t b, int r) {
     int64x2_t low = vreinterpretq_s64_s32(a), high = vreinterpretq_s64_s32(b);
     return vreinterpretq_s32_s64(r % 2 ? vzip2q_s64(low, high) : vzip1q_s64(low, high));
 }
 
-/* s (n_rows, n_quads): columns c .. c + 16 (half) or c + 32. */
+/* s (n_rows, n_quads) = sums of columns c .. c + 15 (half) or c + 31. */
 ALWAYS_INLINE void sum_columns(struct sums *s, const struct input *x, const int8_t *w, uint32_t c,
                                bool half, struct group_form f) {
     const int n_pairs = (f.n_rows + 1) / 2, n_cols = half ? 16 : 32;
@@ -94,31 +94,7 @@ ALWAYS_INLINE const int8_t *codes_at(const struct spot *at) {
     return (const int8_t *)at->tile->q + 8 * at->out;
 }
 
+enum { PAIRED = true };
 #include "core/backend/cpu/gemm/gemm_neon_groups.h"
-
-static void multiply_quantized(const struct gemm_job *j) {
-    struct input x;
-    for (uint32_t r = 0; r < j->n_rows; r += MAX_ROWS) {
-        uint32_t n_rows = j->n_rows - r < MAX_ROWS ? j->n_rows - r : MAX_ROWS;
-        pair_rows(&x, &j->x, r, n_rows, j->n_cols);
-        multiply_rows(j, &x, r, n_rows);
-    }
-}
-
-static void multiply_job(const struct gemm_job *j) {
-    if (is_float(j->type))
-        multiply_float_job(j);
-    else
-        multiply_quantized(j);
-}
-
-static void unpack_tile(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
-    unpack_k_block(type, src, n_cols, true, tile);
-}
-
-static void quantize_columns(const float *x, uint32_t n, int8_t *const q[2],
-                             struct gemm_block *blocks) {
-    quantize_row(x, n, q, blocks);
-}
 
 const struct gemm_isa gemm_i8mm = {"i8mm", quantize_columns, unpack_tile, multiply_job};

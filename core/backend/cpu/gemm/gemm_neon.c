@@ -1,7 +1,7 @@
 /* gemm_neon.c - matrix products with NEON and the dot product instructions of Armv8.2.
  *
- * A tile's group of four columns is four registers of four outputs; an activation's four columns
- * are one lane of a register that holds 16 columns of a row. Four rows and eight outputs at a time
+ * A tile's group of four columns is four registers of four outputs; a register of activations
+ * holds 16 columns of a row, four columns per lane. Four rows and eight outputs at a time
  * keep sums and results in registers over the whole K block; one or two rows take 16 outputs. Pure
  * functions; any thread. */
 #include "core/backend/cpu/gemm/gemm_neon_int.h"
@@ -11,7 +11,14 @@ struct input {
     uint64_t stride;
 };
 
-/* Columns 4 lane .. of x. */
+ALWAYS_INLINE void take_rows(struct input *x, const struct gemm_rows *from, uint32_t row,
+                             uint32_t n_rows, uint32_t n_cols) {
+    const uint64_t first = row * from->q_stride;
+    (void)n_rows, (void)n_cols;
+    *x = (struct input){from->q[0] + first, from->q[1] ? from->q[1] + first : NULL, from->q_stride};
+}
+
+/* Columns 4 * lane .. 4 * lane + 3 of x. */
 #define ADD_LANE(lane)                                                                             \
     UNROLL                                                                                         \
     for (int i = 0; i < f.n_quads; i++) {                                                          \
@@ -21,7 +28,7 @@ struct input {
             s->v[r][i] = vdotq_laneq_s32(s->v[r][i], v, row[r], lane);                             \
     }
 
-/* 16 columns of the rows at x times those of the outputs at w. */
+/* Adds the products of 16 columns: rows at x, outputs at w. */
 ALWAYS_INLINE void add_columns(struct sums *s, const int8_t *x, uint64_t stride, const int8_t *w,
                                struct group_form f) {
     int8x16_t row[MAX_ROWS];
@@ -34,7 +41,7 @@ ALWAYS_INLINE void add_columns(struct sums *s, const int8_t *x, uint64_t stride,
     ADD_LANE(3)
 }
 
-/* s (n_rows, n_quads): columns c .. c + 16 (half) or c + 32. */
+/* s (n_rows, n_quads) = sums of columns c .. c + 15 (half) or c + 31. */
 ALWAYS_INLINE void sum_columns(struct sums *s, const struct input *x, const int8_t *w, uint32_t c,
                                bool half, struct group_form f) {
     w += c * GEMM_OUTS;
@@ -62,31 +69,7 @@ ALWAYS_INLINE const int8_t *codes_at(const struct spot *at) {
     return (const int8_t *)at->tile->q[0][at->out];
 }
 
+enum { PAIRED = false };
 #include "core/backend/cpu/gemm/gemm_neon_groups.h"
-
-static void multiply_quantized(const struct gemm_job *j) {
-    for (uint32_t r = 0; r < j->n_rows; r += MAX_ROWS) {
-        const int8_t *lo = j->x.q[1];
-        uint64_t first = r * j->x.q_stride;
-        struct input x = {j->x.q[0] + first, lo ? lo + first : NULL, j->x.q_stride};
-        multiply_rows(j, &x, r, j->n_rows - r < MAX_ROWS ? j->n_rows - r : MAX_ROWS);
-    }
-}
-
-static void multiply_job(const struct gemm_job *j) {
-    if (is_float(j->type))
-        multiply_float_job(j);
-    else
-        multiply_quantized(j);
-}
-
-static void unpack_tile(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
-    unpack_k_block(type, src, n_cols, false, tile);
-}
-
-static void quantize_columns(const float *x, uint32_t n, int8_t *const q[2],
-                             struct gemm_block *blocks) {
-    quantize_row(x, n, q, blocks);
-}
 
 const struct gemm_isa gemm_neon = {"neon", quantize_columns, unpack_tile, multiply_job};

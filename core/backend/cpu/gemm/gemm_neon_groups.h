@@ -1,6 +1,8 @@
-/* gemm_neon_groups.h - products of quantized weights, up to four rows of a task at once; the part
- * that gemm_neon.c and gemm_i8mm.c share. A file that includes it defines first:
+/* gemm_neon_groups.h - products of quantized weights, up to four rows of a task at once; shared by
+ * gemm_neon.c and gemm_i8mm.c. A file that includes it defines first:
  *   struct input                            up to MAX_ROWS rows as its instruction reads them
+ *   take_rows(x, from, row, n_rows, n_cols) x = rows row .. row + n_rows - 1
+ *   PAIRED                                  how tiles are unpacked (unpack_k_block)
  *   codes_at(at)                            the codes of outputs from at->out on, column 0
  *   sum_columns(s, x, w, c, half, f)        s = the integer sums of columns c .. c + 16 (half) or
  *                                           c + 32 of the rows in x and of the codes at w
@@ -26,8 +28,7 @@ ALWAYS_INLINE void multiply_group(const struct gemm_job *j, const struct input *
     store_accs(&a, at->acc, f);
 }
 
-/* A function for each number of rows and each form: what is constant in it stays so with every
- * compiler. */
+/* One function per number of rows and form, so that every compiler sees them as constants. */
 typedef void group_fn(const struct gemm_job *j, const struct input *x, const struct spot *at);
 
 #define GROUP(name, rows, quads, has_halves, has_mins)                                             \
@@ -48,7 +49,7 @@ GROUPS(with_mins, false, true)
 GROUPS(halves, true, false)
 GROUPS(halves_with_mins, true, true)
 
-/* Rows row .. row + n_rows of the job, which x holds. */
+/* Multiplies rows row .. row + n_rows - 1 of the job, loaded into x. */
 static void multiply_rows(const struct gemm_job *j, const struct input *x, uint32_t row,
                           uint32_t n_rows) {
     group_fn *const *groups = has_halves(j->type) ? (has_mins(j->type) ? halves_with_mins : halves)
@@ -60,4 +61,31 @@ static void multiply_rows(const struct gemm_job *j, const struct input *x, uint3
                           j->x.blocks + row * j->x.blocks_stride};
         groups[n_rows - 1](j, x, &at);
     }
+}
+
+static void multiply_quantized(const struct gemm_job *j) {
+    struct input x;
+    for (uint32_t r = 0; r < j->n_rows; r += MAX_ROWS) {
+        uint32_t n_rows = j->n_rows - r < MAX_ROWS ? j->n_rows - r : MAX_ROWS;
+        take_rows(&x, &j->x, r, n_rows, j->n_cols);
+        multiply_rows(j, &x, r, n_rows);
+    }
+}
+
+/* ---- the functions of struct gemm_isa ---- */
+
+static void multiply_job(const struct gemm_job *j) {
+    if (is_float(j->type))
+        multiply_float_job(j);
+    else
+        multiply_quantized(j);
+}
+
+static void unpack_tile(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
+    unpack_k_block(type, src, n_cols, PAIRED, tile);
+}
+
+static void quantize_columns(const float *x, uint32_t n, int8_t *const q[2],
+                             struct gemm_block *blocks) {
+    quantize_row(x, n, q, blocks);
 }

@@ -1,8 +1,8 @@
-/* gemm_neon_int.h - what gemm_neon.c and gemm_i8mm.c share: quantization, the unpacking of every
- * type, float products, and the f32 end of a block. They differ in how codes lie in a tile and in
- * the instruction that sums them.
+/* gemm_neon_int.h - shared by gemm_neon.c and gemm_i8mm.c: quantization, unpacking of every type,
+ * float products, and the f32 operations of a block. The two differ in the order of codes in a tile
+ * and in the instruction that multiplies them.
  *
- * gemm.h prescribes the f32 operations. Codes are signed in the tile, so that integer sums need no
+ * gemm.h prescribes the f32 operations. Codes are signed in the tile, so integer sums need no
  * correction. Pure functions; any thread. */
 #ifndef INFERD_BACKEND_CPU_GEMM_GEMM_NEON_INT_H
 #define INFERD_BACKEND_CPU_GEMM_GEMM_NEON_INT_H
@@ -14,12 +14,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { QUADS = GEMM_OUTS / 4 }; /* registers of 32-bit numbers for the outputs of a panel */
+enum { QUADS = GEMM_OUTS / 4 }; /* registers of 32-bit numbers for a panel's outputs */
 
 /* ---- activations ---- */
 
-/* q / 254 to nearest, a half towards zero: a rest of 126.5 / 254 is put on top and the fraction cut
- * off, so that no quotient comes near enough to a whole number for its rounding to matter. */
+/* q / 254 to nearest, ties towards zero: adds 126.5 / 254 and truncates. No quotient comes close
+ * enough to an integer for its rounding to matter. */
 ALWAYS_INLINE int32x4_t high_plane(int32x4_t q) {
     float32x4_t f = vcvtq_f32_s32(q);
     float32x4_t more = vbslq_f32(vdupq_n_u32(0x80000000), f, vdupq_n_f32(126.5f / 254));
@@ -85,15 +85,15 @@ ALWAYS_INLINE void quantize_row(const float *x, uint32_t n, int8_t *const q[2],
 
 /* ---- codes ---- */
 
-/* How a block's codes are stored; always a constant. code = levels[c] or c - bias, with c of the
- * bits of the planes that there are. */
+/* How a block's codes are stored; always a constant. code = levels[c] or c - bias; c is composed of
+ * the bits of the planes. */
 struct code_form {
     bool bytes, nibbles, twos, ones;
     const int8_t *levels;
     uint8_t bias;
 };
 
-/* A quarter of a block's planes: 16 bytes of each vector, which are four outputs. */
+/* A quarter of a block's planes: 16 bytes of each vector, for four outputs. */
 struct planes {
     uint8x16_t nibbles[4], twos[2], ones;
 };
@@ -102,7 +102,7 @@ ALWAYS_INLINE uint32_t plane_bytes(struct code_form f) {
     return 64 * (f.bytes ? 8 : 4u * f.nibbles + 2u * f.twos + f.ones);
 }
 
-/* Bits from, .. from + n - 1 of each byte, moved to bit to. */
+/* Moves bits from .. from + n - 1 of each byte to bit `to`; the other bits become 0. */
 ALWAYS_INLINE uint8x16_t bits_at(uint8x16_t v, int from, int n, int to) {
     v &= (uint8_t)(((1 << n) - 1) << from);
     return from > to ? v >> (from - to) : v << (to - from);
@@ -119,8 +119,8 @@ ALWAYS_INLINE int8x16_t code_of(const struct planes *p, struct code_form f, int8
     return vreinterpretq_s8_u8(f.bias ? c - f.bias : c);
 }
 
-/* Four outputs of the groups g and g + 1 of a block; paired: the eight columns of an output side
- * by side. dst: the block's codes, at the first of the four outputs in group 0. */
+/* Stores four outputs of groups g and g + 1 of a block; paired: an output's eight columns are
+ * adjacent. dst: the block's codes, at the first of the four outputs in group 0. */
 ALWAYS_INLINE void put_codes(uint8_t *dst, int g, int8x16_t even, int8x16_t odd, bool paired) {
     if (paired) {
         int32x4_t a = vreinterpretq_s32_s8(even), b = vreinterpretq_s32_s8(odd);
@@ -132,7 +132,7 @@ ALWAYS_INLINE void put_codes(uint8_t *dst, int g, int8x16_t even, int8x16_t odd,
     }
 }
 
-/* A block of 32 columns, planes at src, to its eight groups at dst. */
+/* Unpacks a block of 32 columns, planes at src, into eight groups at dst. */
 ALWAYS_INLINE void unpack_block(const uint8_t *src, struct code_form f, bool paired, uint8_t *dst) {
     int8x16_t levels = f.levels ? vld1q_s8(f.levels) : vdupq_n_s8(0);
     for (int quad = 0; quad < QUADS; quad++, src += 16, dst += paired ? 32 : 16) {
@@ -174,13 +174,13 @@ ALWAYS_INLINE float32x4_t load_f16(const uint8_t *src) {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(src)));
 }
 
-/* n arrays of 16 halves -> f32. */
+/* Converts n arrays of 16 halves to f32. */
 ALWAYS_INLINE void unpack_f16(const uint8_t *src, uint32_t n, float dst[][GEMM_OUTS]) {
     for (uint32_t i = 0; i < QUADS * n; i++)
         vst1q_f32(dst[0] + 4 * i, load_f16(src + 8 * i));
 }
 
-/* 16 halves d, times v[output]. */
+/* dst = d * v, 16 halves times one signed byte per output. */
 ALWAYS_INLINE void put_scales(const uint8_t *d, int8x16_t v, bool negative, float *dst) {
     int16x8_t half[2] = {vmovl_s8(vget_low_s8(v)), vmovl_high_s8(v)};
     UNROLL
@@ -191,7 +191,7 @@ ALWAYS_INLINE void put_scales(const uint8_t *d, int8x16_t v, bool negative, floa
     }
 }
 
-/* six[n] at src: d * (number - bias). */
+/* dst = d * (number - bias) for six[n] at src. */
 ALWAYS_INLINE void unpack_six(const uint8_t *d, const uint8_t *src, uint32_t n, uint8_t bias,
                               bool negative, float dst[][GEMM_OUTS]) {
     for (uint32_t s = 0; s < n; s += 4, src += 32) {
@@ -206,7 +206,7 @@ ALWAYS_INLINE void unpack_six(const uint8_t *d, const uint8_t *src, uint32_t n, 
     }
 }
 
-/* 2^(e - 128): exponent e - 1, or a subnormal number. */
+/* 2^(e - 128): exponent field e - 1, or a subnormal number. */
 ALWAYS_INLINE void unpack_mxfp4_scales(const uint8_t *e, uint32_t n_blocks,
                                        float dst[][GEMM_OUTS]) {
     for (uint32_t b = 0; b < n_blocks; b++, e += GEMM_OUTS) {
@@ -245,7 +245,7 @@ ALWAYS_INLINE void unpack_bf16(const uint8_t *src, uint32_t n_cols, struct gemm_
 
 /* ---- every type ---- */
 
-/* What a block's scales are; gemm.h tells what is done with them. */
+/* Does the type have one scale per 16 columns? */
 ALWAYS_INLINE bool has_halves(int type) {
     return type == QTYPE_Q6_K || type == QTYPE_Q3_K || type == QTYPE_Q2_K;
 }
@@ -366,7 +366,7 @@ ALWAYS_INLINE void unpack_k_block(int type, const uint8_t *src, uint32_t n_cols,
 
 enum { MAX_ROWS = 4 };
 
-/* What a function multiplies: rows times n_quads * 4 outputs of a panel. Always a constant. */
+/* The shape of a product: rows by n_quads * 4 outputs of a panel. Always a constant. */
 struct group_form {
     int n_rows, n_quads;
     bool halves, mins;
@@ -380,7 +380,7 @@ struct accs {
     float32x4_t v[MAX_ROWS][QUADS];
 };
 
-/* Where a group stands: addresses of its first row and output. */
+/* Addresses of a group's first row and output. */
 struct spot {
     const struct gemm_tile *tile;
     uint32_t out; /* in the panel */
@@ -408,7 +408,7 @@ ALWAYS_INLINE void store_accs(const struct accs *a, float *acc, struct group_for
     }
 }
 
-/* t = (float)s * scale, or t + that. */
+/* t = (float)s * scale; more: t += (float)s * scale. */
 ALWAYS_INLINE void scale_sums(struct accs *t, const struct sums *s, const float *scale, bool more,
                               struct group_form f) {
     UNROLL
@@ -422,7 +422,7 @@ ALWAYS_INLINE void scale_sums(struct accs *t, const struct sums *s, const float 
     }
 }
 
-/* a += t * d, and the mins' part, of block b. */
+/* a += t * d, plus the mins of block b. */
 ALWAYS_INLINE void end_block(struct accs *a, const struct accs *t, const struct gemm_job *j,
                              const struct spot *at, uint32_t b, struct group_form f) {
     UNROLL

@@ -1,4 +1,4 @@
-/* gemm_plain_avx512.c - products of types with one scale for 32 columns, with AVX-512. */
+/* gemm_plain_avx512.c - products of types with one scale per 32 columns, with AVX-512. */
 #include "core/backend/cpu/gemm/gemm_codes_avx512.h"
 
 GEMM_CODES(plain, false, false)

@@ -1,10 +1,10 @@
-/* gemm_ymm_int.h - the product of quantized weights in 256-bit vectors: one text for AVX2
+/* gemm_ymm_int.h - products of quantized weights in 256-bit vectors: one template for AVX2
  * (vpmaddubsw) and AVX-VNNI (vpdpbusd). Include only from gemm_avx2.c and gemm_avxvnni.c, which
  * are built with different flags.
  *
- * A tile holds codes u = w + 2^shift, all of them unsigned (shift 0: u = w): the integer sum of a
- * block is sum(u * q) - 2^shift * sum(q). A register tile is 1 to TILE_ROWS rows by the 16 outputs
- * of one panel, two vectors of 8; each vector lane meets the four columns of a group at once. */
+ * A tile holds unsigned codes u = w + 2^shift (shift 0: u = w): the integer sum of a block is
+ * sum(u * q) - 2^shift * sum(q). A register tile is 1 to TILE_ROWS rows by the 16 outputs of one
+ * panel, two vectors of 8; a lane multiplies the four columns of a group at once. */
 #ifndef INFERD_BACKEND_CPU_GEMM_GEMM_YMM_INT_H
 #define INFERD_BACKEND_CPU_GEMM_GEMM_YMM_INT_H
 
@@ -13,27 +13,27 @@
 
 #include <string.h>
 
-/* unpack_avx2.c, gemm_avx2.c: what both instruction sets share. */
+/* Shared by both instruction sets: unpack_avx2.c, gemm_avx2.c. */
 void gemm_ymm_unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile);
 void gemm_ymm_quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks);
 void gemm_ymm_multiply_float(const struct gemm_job *j);
 
-/* Asks for the bytes that follow a way behind [p, p + bytes): a panel is read from front to back,
- * and its successor stands behind it. */
+/* Prefetches bytes some distance after [p, p + bytes): panels are read sequentially, and the next
+ * one follows in memory. */
 ALWAYS_INLINE void gemm_ymm_ask_ahead(const uint8_t *p, uint32_t bytes) {
     enum { AHEAD = 8192 };
     for (uint32_t i = 0; i < bytes; i += 64)
         prefetch(p, AHEAD + i);
 }
 
-/* A tile of floats is where its panel's K block is. */
+/* A tile of float weights holds the address of the panel's K block. */
 ALWAYS_INLINE const uint8_t *gemm_ymm_floats(const struct gemm_tile *tile) {
     const uint8_t *w;
     memcpy(&w, tile->q, sizeof w);
     return w;
 }
 
-/* Registers: two sums a row, two vectors of weights, one of activations (AVX2: and a product). */
+/* Registers: two sums per row, two vectors of weights, one of activations (AVX2: and a product). */
 #if defined(__AVXVNNI__)
 enum { TILE_ROWS = 6 };
 #else
@@ -41,7 +41,7 @@ enum { TILE_ROWS = 4 };
 #endif
 enum { BLOCK_GROUPS = GEMM_BLOCK / 4, HALF_GROUPS = BLOCK_GROUPS / 2 };
 
-/* Of a type: unpack adds 2^shift to its codes, multiply takes it off the sums. */
+/* The type's shift: unpack adds 2^shift to each code, multiply subtracts it from the sums. */
 ALWAYS_INLINE uint32_t gemm_ymm_shift(int type) {
     switch (type) {
     case QTYPE_Q8_0:
@@ -51,7 +51,7 @@ ALWAYS_INLINE uint32_t gemm_ymm_shift(int type) {
     case QTYPE_Q6_K:
         return 5;
     case QTYPE_Q5_0:
-    case QTYPE_MXFP4: /* levels of -12 to 12: codes of 4 to 28 */
+    case QTYPE_MXFP4: /* levels from -12 to 12: codes from 4 to 28 */
         return 4;
     case QTYPE_Q4_0:
         return 3;
@@ -62,9 +62,9 @@ ALWAYS_INLINE uint32_t gemm_ymm_shift(int type) {
     }
 }
 
-/* Kinds of products, constants wherever they are used. SPAN_n is AVX2's: the groups whose products
- * are added up in int16 before they are widened. A lane gets two products of a group, each at most
- * (largest code) * 127, so that 254 * code * span must stay below 32768:
+/* Kinds of products; always constants. SPAN_n (AVX2): the number of groups whose products are
+ * summed in int16 before they are widened. A lane gets two products per group, each at most
+ * (largest code) * 127, so 254 * code * span must stay below 32768:
  *   codes to 15: 8 groups, 30480     codes to 31: 4 groups, 31496
  *   codes to 63: 2 groups, 32004     codes to 7 (a half has only 4 groups): 7112 */
 enum {
@@ -77,7 +77,7 @@ enum {
     SPAN_8 = 8 << 4
 };
 
-/* A register tile: n_rows rows by one panel. Pointers to rows stand at the first one. */
+/* A register tile: n_rows rows by one panel. Pointers to rows point at the first one. */
 struct place {
     const struct gemm_tile *tile;
     const int8_t *q[2];
@@ -98,8 +98,8 @@ ALWAYS_INLINE __m256i broadcast_32(const void *p) {
     return _mm256_set1_epi32(v);
 }
 
-/* v, computed here and now: compilers would rather take the products of all groups first and add
- * them up as a tree, with more of them than there are registers. */
+/* v, with its evaluation forced here: compilers would otherwise compute the products of all groups
+ * first and add them as a tree, which spills registers. */
 ALWAYS_INLINE __m256i now(__m256i v) {
     __asm__("" : "+x"(v));
     return v;
@@ -125,7 +125,7 @@ ALWAYS_INLINE void dot(uint32_t kind, uint32_t n_rows, const uint8_t *w, const i
     }
 }
 #else
-/* SPAN_2: as there is so little to add up in int16, a row is done with two groups at once. */
+/* SPAN_2: only two groups can be summed in int16, so a row takes them as a pair. */
 ALWAYS_INLINE void dot_pairs(uint32_t kind, uint32_t n_rows, const uint8_t *w, const int8_t *q,
                              uint64_t stride, __m256i *sum) {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -171,7 +171,7 @@ ALWAYS_INLINE void dot(uint32_t kind, uint32_t n_rows, const uint8_t *w, const i
 #endif
 
 #if !defined(__AVXVNNI__)
-/* Activations q of one row as int16, for each block its 16 even columns, then its 16 odd ones. */
+/* Widens one row's activations to int16: each block's 16 even columns, then its 16 odd ones. */
 ALWAYS_INLINE void widen(const int8_t *hi, const int8_t *lo, uint32_t n_blocks, int16_t *wide) {
     const __m256i base = _mm256_set1_epi16(254);
     for (uint32_t b = 0; b < n_blocks; b++) {
@@ -188,7 +188,7 @@ ALWAYS_INLINE void widen(const int8_t *hi, const int8_t *lo, uint32_t n_blocks, 
     }
 }
 
-/* As dot with 16-bit factors: a byte vector falls apart into its even and odd columns. */
+/* As dot, for 16-bit activations: a vector of bytes is split into even and odd columns. */
 ALWAYS_INLINE void dot_wide(uint32_t kind, uint32_t n_rows, const uint8_t *w, const int16_t *x,
                             __m256i *sum) {
     const __m256i low = _mm256_set1_epi16(0xff);
@@ -207,7 +207,7 @@ ALWAYS_INLINE void dot_wide(uint32_t kind, uint32_t n_rows, const uint8_t *w, co
 }
 #endif
 
-/* What the shift adds to the sums of row r in block b (half: 0 or 1 of it), negative. */
+/* The negated contribution of the shift to the sums of row r in block b (half: 0 or 1). */
 ALWAYS_INLINE __m256i shift_sum(uint32_t kind, const struct place *at, uint32_t r, uint32_t b,
                                 uint32_t half) {
     const struct gemm_block *block = at->blocks + r * at->blocks_stride + b;
@@ -217,7 +217,7 @@ ALWAYS_INLINE __m256i shift_sum(uint32_t kind, const struct place *at, uint32_t 
                             _mm256_sll_epi32(_mm256_set1_epi32(n), at->shift));
 }
 
-/* Integer sums of block b or of a half of it. */
+/* Integer sums of block b, or of one half. */
 ALWAYS_INLINE void sums(uint32_t kind, uint32_t n_rows, const struct place *at, uint32_t b,
                         uint32_t half, __m256i *sum) {
     uint32_t g = b * BLOCK_GROUPS + half * HALF_GROUPS;
@@ -245,7 +245,7 @@ ALWAYS_INLINE void sums(uint32_t kind, uint32_t n_rows, const struct place *at, 
 #endif
 }
 
-/* Few rows leave registers for their f32 sums; those of many stay in the cache. */
+/* The f32 sums of few rows fit in registers; those of many stay in the cache. */
 ALWAYS_INLINE bool sums_in_registers(uint32_t n_rows) {
     return n_rows <= 2;
 }
@@ -255,7 +255,7 @@ ALWAYS_INLINE float *acc_at(float *mem, uint32_t i) {
     return mem + i / 2 * GEMM_PANELS * GEMM_OUTS + i % 2 * 8;
 }
 
-/* One row's f32 sums a: block q with the scaled products t. */
+/* Adds the scaled products t of block q to one row's f32 sums. */
 ALWAYS_INLINE void add_block(uint32_t kind, const struct gemm_block *q, const float *min,
                              const __m256 t[2], __m256 a[2]) {
     __m256 d = _mm256_broadcast_ss(&q->d);
@@ -290,7 +290,7 @@ ALWAYS_INLINE void block(uint32_t kind, uint32_t n_rows, const struct place *at,
                                    _mm256_load_ps(scale + GEMM_OUTS + i % 2 * 8), t[i]);
     }
     float *mem = at->acc;
-    __asm__("" : "+r"(mem)); /* or gcc keeps an address for each of the vectors, on the stack */
+    __asm__("" : "+r"(mem)); /* otherwise gcc keeps one address per vector on the stack */
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
         __m256 a[2];
@@ -308,7 +308,7 @@ ALWAYS_INLINE void block(uint32_t kind, uint32_t n_rows, const struct place *at,
     }
 }
 
-/* All blocks of the K block and all panels for n_rows rows from row on. */
+/* Multiplies rows row .. row + n_rows - 1 by all panels, over the whole K block. */
 ALWAYS_INLINE void tile_rows(const struct gemm_job *j, uint32_t kind, uint32_t n_rows,
                              uint32_t row) {
     uint32_t n_blocks = j->n_cols / GEMM_BLOCK;
@@ -345,13 +345,13 @@ ALWAYS_INLINE void tile_rows(const struct gemm_job *j, uint32_t kind, uint32_t n
     }
 }
 
-/* Sums of the job's rows and panels start at zero. */
+/* Zeroes the sums of the job's rows and panels. */
 ALWAYS_INLINE void clear_acc(const struct gemm_job *j) {
     for (uint32_t r = 0; j->first && r < j->n_rows; r++)
         memset(j->acc + r * GEMM_PANELS * GEMM_OUTS, 0, j->n_panels * GEMM_OUTS * sizeof *j->acc);
 }
 
-/* Rows go in register tiles of nearly the same height: 8 rows are 4 + 4, not 6 + 2. */
+/* Splits the rows into register tiles of similar height: 8 rows into 4 + 4, not 6 + 2. */
 ALWAYS_INLINE void all_rows(const struct gemm_job *j, uint32_t kind) {
     uint32_t row = 0, n_rows, n_tiles = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS;
     for (; n_tiles; n_tiles--, row += n_rows) {

@@ -1,8 +1,7 @@
-/* panel.c - weights from the order of the file into panels: sizes, and the repacking of 32 rows.
+/* panel.c - repacks weights from the file's order into panels, and computes their sizes.
  *
- * gemm.h draws the panels. Everything here moves bits and computes nothing; a row's bytes are
- * read and written four at a time, for this is what loading a model waits for. Pure functions; any
- * thread. */
+ * gemm.h describes the layout. Nothing is rounded: bits only move. Loading a model is bound by this
+ * code, so it reads and writes four bytes at a time. Pure functions; any thread. */
 #include "core/backend/cpu/gemm/gemm.h"
 
 #include "core/base/mem.h"
@@ -21,7 +20,7 @@ struct lane {
 struct layout {
     int type;
     uint16_t block_elems, block_bytes; /* as in the file */
-    uint8_t scale_bytes;               /* of a file's block, the rest is planes */
+    uint8_t scale_bytes;               /* of block_bytes; the rest are planes */
     uint8_t n_vectors;                 /* of 64 bytes, for 32 columns */
     void (*pack)(const uint8_t *src, const struct lane *lane);
 };
@@ -39,18 +38,18 @@ static void put(uint8_t *planes, uint32_t vector, uint32_t word) {
     memcpy(planes + 64 * vector, &word, sizeof word);
 }
 
-/* f16 number i of an array of [..][16] that begins at element array * 16. */
+/* Copies an f16 to this output's element of row `array` of an array [..][16]. */
 static void put_f16(const struct lane *l, uint32_t array, const uint8_t *src) {
     memcpy(l->scales + 2 * (16 * array + l->out), src, 2);
 }
 
-/* Nibbles of 32 values as in the plain types: they are a panel's already. */
+/* Nibbles of 32 values: the file's order is the panel's. */
 static void put_nibbles(const uint8_t *src, uint8_t *planes) {
     for (uint32_t v = 0; v < 4; v++)
         put(planes, v, get32(src + 4 * v));
 }
 
-/* 32 bytes that hold two blocks, one in the low and one in the high nibbles. */
+/* Splits 32 bytes into two blocks: one in the low nibbles, one in the high ones. */
 static void split_nibbles(const uint8_t *src, uint8_t *low, uint8_t *high) {
     for (uint32_t v = 0; v < 4; v++) {
         uint32_t a = get32(src + 4 * v), b = get32(src + 16 + 4 * v);
@@ -59,15 +58,15 @@ static void split_nibbles(const uint8_t *src, uint8_t *low, uint8_t *high) {
     }
 }
 
-/* Exchanges the bits of mask << shift in *a with those of mask in *b. */
+/* Swaps the bits mask << shift of *a with the bits mask of *b. */
 static void swap_bits(uint32_t *a, uint32_t *b, int shift, uint32_t mask) {
     uint32_t differ = (*a >> shift ^ *b) & mask;
     *b ^= differ;
     *a ^= differ << shift;
 }
 
-/* 32 bytes that hold four blocks, two bits each: in each byte column a 4 x 4 matrix of two-bit
- * numbers (group, block) is transposed. apart: from the planes of a block to the next one's. */
+/* Splits 32 bytes into four blocks of two-bit numbers: transposes the 4 x 4 matrix (group, block)
+ * in each byte column. apart: bytes from one block's planes to the next one's. */
 static void split_twos(const uint8_t *src, uint8_t *planes, uint32_t apart) {
     for (uint32_t v = 0; v < 2; v++) {
         uint32_t w[4];
@@ -82,7 +81,7 @@ static void split_twos(const uint8_t *src, uint8_t *planes, uint32_t apart) {
     }
 }
 
-/* 32 bytes that hold eight blocks, a bit each: likewise 8 x 8 bits (group, block). */
+/* Splits 32 bytes into eight blocks of single bits: transposes 8 x 8 bits (group, block). */
 static void split_ones(const uint8_t *src, uint8_t *planes, uint32_t apart) {
     uint32_t w[8];
     for (uint32_t i = 0; i < 8; i++)
@@ -97,7 +96,7 @@ static void split_ones(const uint8_t *src, uint8_t *planes, uint32_t apart) {
         put(planes + i * apart, 0, w[i]);
 }
 
-/* Bit 4 g + c of h (column c of group g) to bit g of byte c: the number of a bit turns by two
+/* Moves bit 4 g + c of h (column c of group g) to bit g of byte c: rotates the bit index by two
  * places, each a perfect unshuffle (even bits to the low half). */
 static uint32_t spread_ones(uint32_t h) {
     for (int i = 0; i < 2; i++) {
@@ -113,7 +112,7 @@ static uint32_t spread_ones(uint32_t h) {
     return h;
 }
 
-/* six[n] at base, number s of this output = six[s]. */
+/* Writes this output's n numbers into the array six[n] (gemm.h) at base. */
 static void put_six(uint8_t *base, uint32_t out, const uint8_t *six, uint32_t n) {
     for (uint32_t s = 0; s < n; s += 2)
         base[16 * (s / 2) + out] = (uint8_t)((six[s] & 15) | six[s + 1] << 4);
@@ -180,7 +179,7 @@ static void pack_mxfp4(const uint8_t *src, const struct lane *l) {
 
 /* ---- super-blocks ---- */
 
-/* f16 d[16], f16 dmin[16], six[8] of scales, six[8] of mins: Q4_K and Q5_K alike. */
+/* Q4_K and Q5_K: f16 d[16], f16 dmin[16], six[8] of scales, six[8] of mins. */
 static void pack_scales_mins(const uint8_t *d, const uint8_t *dmin, const uint8_t *packed,
                              const struct lane *l) {
     uint8_t scale[8], min[8];
@@ -316,7 +315,7 @@ bool gemm_weight_bytes(int type, uint64_t n_out, uint64_t n_in, uint64_t *bytes)
 
 /* ---- repacking ---- */
 
-/* row: n_cols values of output out, at this K block. */
+/* Packs n_cols values of output `out`; row points at this K block's first value. */
 static void pack_floats(int type, const uint8_t *row, uint32_t out, uint32_t n_cols, uint8_t *dst) {
     if (type == QTYPE_F32)
         for (uint32_t c = 0; c < n_cols; c++)
@@ -329,7 +328,7 @@ static void pack_floats(int type, const uint8_t *row, uint32_t out, uint32_t n_c
             memcpy(dst + 4 * (GEMM_OUTS * (c / 2) + out) + 2 * (c % 2), row + 2 * c, 2);
 }
 
-/* n_cols columns from src on of up to 16 outputs, row_bytes apart, to a K block at dst. */
+/* Packs n_cols columns of up to 16 outputs, row_bytes apart, into a K block at dst. */
 static void pack_k_block(const struct layout *layout, const uint8_t *src, uint64_t row_bytes,
                          uint32_t n_outs, uint32_t n_cols, uint8_t *dst) {
     struct lane l = {.scales = dst, .n_blocks = n_cols / GEMM_BLOCK};

@@ -1,9 +1,9 @@
-/* unpack_avx2.c - a panel's K block to a tile: unsigned codes (gemm_ymm_int.h), scales and mins in
- * f32; of float weights only where they are. The K block is read once, from front to back, while
- * its successors are on their way from memory. Pure functions; any thread. */
+/* unpack_avx2.c - unpacks a panel's K block into a tile: unsigned codes (gemm_ymm_int.h), f32
+ * scales and mins; for float weights only their address. The K block is read once, sequentially,
+ * while the following ones are prefetched. Pure functions; any thread. */
 #include "core/backend/cpu/gemm/gemm_ymm_int.h"
 
-enum { VECTORS = 2 }; /* of a group */
+enum { VECTORS = 2 }; /* per group */
 
 /* ---- scales ---- */
 
@@ -12,14 +12,14 @@ ALWAYS_INLINE void put_16(float *to, __m256 low, __m256 high) {
     _mm256_store_ps(to + 8, high);
 }
 
-/* n vectors of 16 halves. */
+/* Converts n vectors of 16 halves. */
 ALWAYS_INLINE void unpack_f16(const uint8_t *src, uint32_t n, float (*to)[GEMM_OUTS]) {
     for (uint32_t i = 0; i < n; i++, src += 32)
         put_16(to[i], _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)src)),
                _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(src + 16))));
 }
 
-/* 2^(e - 128): e - 1 is the exponent field; 2^-128 and 2^-127 are denormal. */
+/* 2^(e - 128): the exponent field is e - 1; 2^-128 and 2^-127 are subnormal. */
 ALWAYS_INLINE __m256 power_of_two(__m256i e) {
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
@@ -35,7 +35,7 @@ ALWAYS_INLINE void unpack_e8(const uint8_t *src, uint32_t n, float (*to)[GEMM_OU
     }
 }
 
-/* f32 d times 16 signed bytes. */
+/* Multiplies d by 16 signed bytes. */
 ALWAYS_INLINE void put_products(float *to, const __m256 d[2], __m128i q) {
     put_16(to, _mm256_mul_ps(d[0], _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q))),
            _mm256_mul_ps(d[1], _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)))));
@@ -51,7 +51,7 @@ ALWAYS_INLINE void negate(__m256 d[2]) {
     d[1] = _mm256_xor_ps(d[1], _mm256_set1_ps(-0.0f));
 }
 
-/* d times (six[n] - less). Four numbers at a time: two bytes of low nibbles, one of high bits. */
+/* d * (six[n] - less), four numbers at a time: two bytes of low nibbles, one of high bits. */
 ALWAYS_INLINE void unpack_six(const uint8_t *six, uint32_t n, const __m256 d[2], int less,
                               float (*to)[GEMM_OUTS]) {
     const __m128i nibble = _mm_set1_epi8(15), two = _mm_set1_epi8(0x30);
@@ -69,7 +69,7 @@ ALWAYS_INLINE void unpack_six(const uint8_t *six, uint32_t n, const __m256 d[2],
     }
 }
 
-/* Scales and mins of a K block; returns where its planes begin. */
+/* Unpacks the scales and mins of a K block; returns the address of its planes. */
 ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *src, uint32_t n_blocks,
                                            struct gemm_tile *t) {
     __m256 d[2], dmin[2];
@@ -126,15 +126,15 @@ ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *src, uint32_
 
 /* ---- codes ---- */
 
-/* Bits of byte v, moved left by `left` (right when negative); garbage beside them. */
+/* Shifts v left by n bits (right if n < 0); the caller masks bits that cross bytes. */
 ALWAYS_INLINE __m256i move_bits(__m256i v, int left) {
     return left >= 0 ? _mm256_slli_epi16(v, left) : _mm256_srli_epi16(v, -left);
 }
 
-/* Where the planes of a block stand, and how many bytes they are. */
+/* Offsets of a block's planes, and their size. */
 struct planes {
     bool nibbles;
-    uint32_t twos, ones, bytes; /* twos, ones: offset, 0: none (a type without nibbles has twos) */
+    uint32_t twos, ones, bytes; /* offsets; 0: none, but without nibbles twos are at 0 */
 };
 
 ALWAYS_INLINE struct planes planes_of(int type) {
@@ -156,14 +156,14 @@ ALWAYS_INLINE struct planes planes_of(int type) {
     }
 }
 
-/* Codes of four-bit levels. */
+/* The type's table of four-bit levels. */
 ALWAYS_INLINE __m256i load_levels(int type) {
     const int8_t *levels = type == QTYPE_MXFP4 ? mxfp4_levels : iq4_levels;
     __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)levels));
     return _mm256_add_epi8(v, _mm256_set1_epi8((char)(1 << gemm_ymm_shift(type))));
 }
 
-/* Vector h (0, 1) of group g. */
+/* Codes of vector h (0 or 1) of group g. */
 ALWAYS_INLINE __m256i unpack_code(int type, const uint8_t *p, int g, uint32_t h, __m256i levels) {
     const struct planes at = planes_of(type);
     p += 32 * h;

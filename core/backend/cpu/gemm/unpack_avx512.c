@@ -1,11 +1,10 @@
-/* unpack_avx512.c - a K block of a panel to a tile of byte codes and f32 scales, with AVX-512 (F,
- * BW).
+/* unpack_avx512.c - unpacks a panel's K block into a tile of byte codes and f32 scales, with
+ * AVX-512 (F, BW).
  *
- * Codes become unsigned bytes, as vpdpbusd wants its first factor: the format's own where it is not
- * negative, else the code plus an offset that multiply takes out again (code_shift in
- * gemm_avx512.c says which). A panel is read once, from its first byte to its last, and the memory
- * ahead of the reader is asked for here: at one row nothing else limits the speed. Pure functions;
- * any thread. */
+ * Codes are unsigned bytes, the first operand of vpdpbusd: the format's own codes if they cannot be
+ * negative, otherwise the code plus an offset that multiply subtracts (multiply_job in
+ * gemm_avx512.c). A panel is read once, sequentially, and prefetched here: products of one row are
+ * bound by memory. Pure functions; any thread. */
 #include "core/backend/cpu/gemm/gemm_avx512_int.h"
 
 #include <string.h>
@@ -29,19 +28,18 @@ ALWAYS_INLINE __m512 halves_at(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
-/* v shifted left by n bits (right where n is negative); bits that cross bytes are masked by the
- * caller. */
+/* Shifts v left by n bits (right if n < 0); the caller masks bits that cross bytes. */
 ALWAYS_INLINE __m512i shift(__m512i v, int n) {
     return n > 0 ? _mm512_slli_epi16(v, n) : n < 0 ? _mm512_srli_epi16(v, -n) : v;
 }
 
-/* dst[i] = d * byte i of each output; the bytes are signed. */
+/* dst = d * v, signed bytes, one per output. */
 ALWAYS_INLINE void scale_bytes(__m128i v, __m512 d, float *dst) {
     __m512 f = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v));
     _mm512_store_ps(dst, _mm512_mul_ps(d, f));
 }
 
-/* Four consecutive lanes of even and of odd ones. */
+/* Scales of eight numbers: even ones in the lanes of `even`, odd ones in `odd`. */
 ALWAYS_INLINE void scale_eight(__m512i even, __m512i odd, __m512 d, float (*dst)[GEMM_OUTS]) {
     scale_bytes(_mm512_castsi512_si128(even), d, dst[0]);
     scale_bytes(_mm512_castsi512_si128(odd), d, dst[1]);
@@ -53,7 +51,7 @@ ALWAYS_INLINE void scale_eight(__m512i even, __m512i odd, __m512 d, float (*dst)
     scale_bytes(_mm512_extracti32x4_epi32(odd, 3), d, dst[7]);
 }
 
-/* dst[s] = d * (number s - bias) for eight six-bit numbers: 64 bytes of low parts, 32 of high. */
+/* dst[s] = d * (number s - bias) for eight six-bit numbers: 64 bytes of low bits, 32 of high. */
 ALWAYS_INLINE void scale_six(const uint8_t *low, const uint8_t *high, int bias, __m512 d,
                              float (*dst)[GEMM_OUTS]) {
     const __m512i odd_lanes = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
@@ -81,7 +79,7 @@ ALWAYS_INLINE __m512 power_of_two(const uint8_t *e) {
     return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_small, small));
 }
 
-/* Scales and mins of a K block; returns where its planes begin. */
+/* Unpacks the scales and mins of a K block; returns the address of its planes. */
 ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *p, uint32_t nb,
                                            struct gemm_tile *t) {
     __m512 d, dmin;
@@ -124,7 +122,7 @@ ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *p, uint32_t 
             scale_bytes(m, dmin, t->min[s]);
         }
         return p + 320;
-    default: /* f16 d, and m where the type has one */
+    default: /* f16 d, and m if the type has it */
         for (uint32_t b = 0; b < nb; b++)
             _mm512_store_ps(t->scale[b], halves_at(p + (uint64_t)b * 32));
         p += (uint64_t)nb * 32;
@@ -143,14 +141,14 @@ ALWAYS_INLINE bool has_nibbles(int type) {
     return type != QTYPE_Q8_0 && type != QTYPE_Q2_K && type != QTYPE_Q3_K;
 }
 
-/* Levels plus 128 in every 128-bit lane. */
+/* The table of levels, plus 128, in each 128-bit lane. */
 ALWAYS_INLINE __m512i level_table(int type) {
     const int8_t *levels = type == QTYPE_MXFP4 ? mxfp4_levels : iq4_levels;
     __m128i t = _mm_xor_si128(_mm_loadu_si128((const __m128i *)levels), _mm_set1_epi8(-128));
     return _mm512_broadcast_i32x4(t);
 }
 
-/* The codes of one block to q (8 groups of 64 bytes); returns the end of its planes. */
+/* Unpacks one block's codes to q (8 groups of 64 bytes); returns the end of its planes. */
 ALWAYS_INLINE const uint8_t *unpack_block(int type, const uint8_t *p, __m512i table, uint8_t *q) {
     const bool nibbles = has_nibbles(type), ones = has_ones(type);
     const bool twos = type == QTYPE_Q2_K || type == QTYPE_Q3_K || type == QTYPE_Q6_K;
@@ -216,7 +214,7 @@ const uint8_t *gemm_avx512_floats(const struct gemm_tile *tile) {
     return src;
 }
 
-/* Writes a column more than there is where n_cols is odd: fewer than GEMM_COLS are, then. */
+/* If n_cols is odd (and thus below GEMM_COLS), one more column is written. */
 void gemm_avx512_widen(int type, const uint8_t *src, uint32_t n_cols, uint8_t *dst) {
     const __m512i high = _mm512_set1_epi32((int)0xffff0000);
     if (type == QTYPE_F32) {
