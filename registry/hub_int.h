@@ -1,4 +1,4 @@
-/* hub_int.h - what hub.c, hub_http.c, hub_list.c and hub_file.c share. Private to the folder. */
+/* hub_int.h - shared by hub.c, hub_http.c, hub_list.c and hub_file.c. Private to the folder. */
 #ifndef INFERD_HUB_INT_H
 #define INFERD_HUB_INT_H
 

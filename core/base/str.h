@@ -1,8 +1,7 @@
 /* str.h - a growing byte string with a bound, and small text helpers.
  *
- * A str is caller's storage: str_init, append, str_fini. Appending past max_bytes or without
- * memory (`no_memory`) sets `failed` and drops the rest; check once at the end. data is
- * NUL-terminated. */
+ * A str is caller's storage: str_init, append, str_fini. Appending past max_bytes or out of memory
+ * (`no_memory`) sets `failed` and drops the rest; check once at the end. data is NUL-terminated. */
 #ifndef INFERD_BASE_STR_H
 #define INFERD_BASE_STR_H
 
@@ -28,7 +27,7 @@ void str_addf(str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3))
 const char *str_cstr(const str *s); /* never NULL */
 char *str_take(str *s);             /* caller frees; NULL if failed; s is empty afterwards */
 
-/* Is word one of words, "a|b|c"? The empty word is none. */
+/* Is word in the list words, "a|b|c"? false for the empty word. */
 bool words_hold(const char *words, const char *word);
 
 #endif

@@ -95,6 +95,8 @@ void chat_output_fini(struct chat_output *out);
  *   - arguments of a call: a JSON text becomes the object, or an object its JSON text;
  *   - an array of text parts becomes the texts joined by newlines, or a text an array of one part;
  *   - role developer becomes system, if the template refuses or drops it;
+ *   - a system message that the template refuses or drops where it is becomes text of the system
+ *     message before it, or of the user's turn after or before it;
  *   - a tool's result without a name gets the name of the call that it answers;
  *   - a call's id becomes nine letters and digits derived from it, likewise in its result.
  * The result is rendered as transformers does. If that fails, it is rendered again with NULL tools

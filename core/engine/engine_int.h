@@ -1,4 +1,4 @@
-/* engine_int.h - what the files of core/engine share. Private to core/engine.
+/* engine_int.h - shared by the files of core/engine. Private to core/engine.
  *
  * Threads: the worker owns everything marked "worker"; callers of engine_* reach the worker only
  * through the inbox (en->lock) and a stream's ring (ring_lock). A second thread
@@ -240,8 +240,8 @@ static inline struct engine_stream *stream_of(struct sched_seq *seq) {
 /* ---- stream.c ---- */
 
 /* A sequence with everything it will ever need; references: worker and reader. The prompt is
- * copied. ERR_NOMEM; ERR_IO: no random seed from the system; ERR_INVALID: the grammar does not
- * allow what was generated before. */
+ * copied. ERR_NOMEM; ERR_IO: cannot read a random seed from the system; ERR_INVALID: the grammar
+ * does not allow what was generated before. */
 int stream_new(engine *en, const struct engine_request *req, uint32_t choice, uint32_t max_tokens,
                struct engine_stream **out, err *e);
 void stream_unref(struct engine_stream *st); /* NULL is fine */

@@ -1,4 +1,4 @@
-/* check.c - verifies every invariant that kv_int.h states, from the data alone. Changes only its
+/* check.c - verifies every invariant stated in kv_int.h from the data alone. Changes only its
  * scratch. Worker thread only, between two steps. */
 #include "core/kv/kv_int.h"
 
@@ -13,7 +13,7 @@ static bool is_free(const struct kv_block *blk) {
     return blk->refs == 0 && blk->pins == 0;
 }
 
-/* order[b]: place in the free list, from 1; 0 for blocks that are not in it. */
+/* order[b]: position in the free list, from 1; 0: not in it. */
 static int check_free_list(const kv *c, uint32_t *order, err *e) {
     uint32_t n = 0, n_cached = 0, n_without_refs = 0, prev = KV_NONE;
     for (uint32_t b = c->free_head; b != KV_NONE; prev = b, b = c->blocks[b].next) {
@@ -117,7 +117,7 @@ static int check_cached(const kv *c, uint32_t b, const uint32_t *order, err *e) 
     return 0;
 }
 
-/* The list that head begins. */
+/* Checks the list of children that starts at head. */
 static int check_children(const kv *c, const uint32_t *head, uint32_t parent, uint32_t *n, err *e) {
     uint32_t b = *head, prev = KV_NONE;
     for (; b != KV_NONE; prev = b, b = c->blocks[b].sibling_next) {

@@ -11,8 +11,8 @@
  * blocks that are not in the table are reused before all others). Writing into a block that has
  * another reference copies it first (copy-on-write).
  *
- * Contents are valid only as far as kv_commit has said: a block enters the prefix table when the
- * step that writes it is committed.
+ * Contents are valid up to the last kv_commit: a block enters the prefix table when the step that
+ * writes it is committed.
  *
  * THREAD SAFETY: the worker thread only; kv_stats_get may be called from any thread (relaxed
  * counters). */
@@ -35,7 +35,7 @@ struct kv_config {
     backend *be;
     uint32_t n_layers, n_kv_heads, head_dim; /* n_kv_heads of each rank */
     int kv_type;                             /* one that backend_kv can hold */
-    uint32_t n_blocks;                       /* all of the cache */
+    uint32_t n_blocks;                       /* of the whole cache */
     uint32_t block_tokens;                   /* power of two: 16 or 32 */
     uint32_t max_seqs;
     uint32_t max_blocks_per_seq; /* table stride */

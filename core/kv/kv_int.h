@@ -1,4 +1,4 @@
-/* kv_int.h - what the files of core/kv share: pool.c (blocks, free list, copy queue), prefix.c
+/* kv_int.h - shared by the files of core/kv: pool.c (blocks, free list, copy queue), prefix.c
  * (prefix table), seq.c (block tables), check.c (invariants). Private to this folder.
  *
  * A block is in exactly one of these states:
@@ -11,10 +11,10 @@
  * its parent block, which is cached too. A sequence that holds a cached block at table[i] holds its
  * parent at table[i - 1]: kv_seq_new takes whole chains, a fork copies a table's head, and
  * kv_commit replaces a block that duplicates a cached one by that one before it enters the next.
- * Sequences let go tail first, so a child is in the free list before (nearer to reuse than) its
- * parent, and the block taken for reuse has no cached child. A pinned block keeps its place in this
- * order: a sequence that holds the copy's destination holds the source's parent. kv_check verifies
- * all of it. */
+ * Sequences release blocks tail first, so a child is in the free list before (nearer to reuse than)
+ * its parent, and the block taken for reuse has no cached child. A pinned block keeps its place in
+ * this order: a sequence that holds the copy's destination holds the source's parent. kv_check
+ * verifies these invariants. */
 #ifndef INFERD_KV_INT_H
 #define INFERD_KV_INT_H
 

@@ -1,8 +1,7 @@
-/* prefix.c - the prefix table: which block holds the K/V of which tokens after which parent, for
- * sequences of which salt.
+/* prefix.c - the prefix table: maps salt, parent block and tokens to the block with their K/V.
  *
- * One entry at most per block, linked through the blocks themselves: a hash chain to find a whole
- * block, and a list of children of each parent to find a block that begins with the wanted tokens.
+ * At most one entry per block, linked through the blocks: a hash chain finds a whole block, a list
+ * of each parent's children finds a block that begins with given tokens.
  * Never changes references or the free list. Worker thread only. */
 #include "core/kv/kv_int.h"
 

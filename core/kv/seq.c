@@ -1,6 +1,6 @@
 /* seq.c - owns the block tables: new sequences on a cached prefix, growth, copy-on-write, forks,
- * commit. Only blocks at or after a sequence's valid end are ever written, so at most one block per
- * reservation, the one that holds that end, can need a copy. Worker thread only. */
+ * commit. Only blocks at or after a sequence's valid end are written, so at most one block per
+ * reservation, the one that contains that end, needs a copy. Worker thread only. */
 #include "core/kv/kv_int.h"
 
 #include <assert.h>
@@ -55,12 +55,12 @@ kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens) {
     return s;
 }
 
-/* What a reservation takes from the free list: n_new blocks at the end, and one if the block of
+/* The blocks that a reservation takes from the free list: n_new at the end, and one if the block of
  * first_write must be copied because another sequence or the prefix table has it.
  *
  * in_place: only the prefix table has it, and the new blocks leave none for the copy. Then it is
- * removed from the table and written, so that a sequence that is alone can use the whole cache.
- * (All its cached children were free, so they are among the blocks that are reused first.) */
+ * removed from the table and written, so that a single sequence can use the whole cache. (All its
+ * cached children were free, so they are among the blocks that are reused first.) */
 struct growth {
     uint32_t n_new;
     bool copy, in_place;
@@ -146,7 +146,7 @@ void kv_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_computed) {
                 kv_prefix_enter(c, b, at, tokens + i * block_tokens);
                 continue;
             }
-            /* Computed twice at the same time with the same bytes: one block is enough. */
+            /* Two sequences computed the same block: keep one. */
             kv_block_ref(c, twin);
             kv_block_unref(c, b);
             s->table[i] = (int32_t)twin;

@@ -34,8 +34,9 @@ struct json_rules {
 };
 
 /* Parses text[0..n): one value, valid UTF-8, paired surrogates, numbers within the range of a
- * double, nothing after it. ERR_FORMAT names the byte; ERR_UNSUPPORTED (see nul), ERR_NOMEM. The
- * caller frees *out with cJSON_Delete; it is NULL after an error. */
+ * double, nothing after it. ERR_FORMAT names the byte and the path ("messages[3].content");
+ * ERR_UNSUPPORTED (see nul), ERR_NOMEM. The caller frees *out with cJSON_Delete; it is NULL after
+ * an error. */
 int json_decode(const char *text, size_t n, const struct json_rules *rules, cJSON **out, err *e);
 
 /* The tree of a text that the program itself contains. NULL: no memory. */

@@ -12,17 +12,17 @@ enum {
     HANGUL_FIRST = 0xac00,
     LEAD_FIRST = 0x1100,
     VOWEL_FIRST = 0x1161,
-    TAIL_FIRST = 0x11a7, /* one before the first tail: tail 0 is none */
+    TAIL_FIRST = 0x11a7, /* one before the first tail: index 0 means no tail */
     N_LEADS = 19,
     N_VOWELS = 21,
     N_TAILS = 28,
     N_HANGUL = N_LEADS * N_VOWELS * N_TAILS,
-    DOTTED_I = 0x130, /* the one character whose lower case is two */
+    DOTTED_I = 0x130, /* the only character whose lower case is two characters */
     DOT_ABOVE = 0x307,
-    MAX_DEPTH = 8 /* of nested decompositions; the real ones go four deep */
+    MAX_DEPTH = 8 /* of nested decompositions; Unicode's go four deep */
 };
 
-/* Value of the run that holds c. */
+/* Value of the run that contains c. */
 static unsigned run_value(const uint32_t *runs, uint32_t n, uint32_t c) {
     uint32_t low = 0, high = n;
     while (high - low > 1) {
@@ -49,8 +49,8 @@ unsigned unicode_flags_of(const struct unicode_flags *u, uint32_t c) {
     return c < 0x10000 ? u->plane0[c] : run_value(unicode_runs, unicode_runs_n, c);
 }
 
-/* Characters with their combining class and place: class << 56 | place << 24 | character. Sorting
- * a run of marks by this number is the stable order that normalization wants. */
+/* Characters with combining class and index: class << 56 | index << 24 | character. Sorting a run
+ * of marks by this number gives the stable order that normalization requires. */
 struct marks {
     uint64_t *items; /* (capacity) */
     size_t n, capacity;
@@ -102,7 +102,7 @@ static void decompose(struct marks *m, uint32_t c, int depth) {
     if (p->second) decompose(m, p->second, depth + 1);
 }
 
-/* What first and second compose to, 0: nothing. */
+/* The composition of first and second, 0: none. */
 static uint32_t join(uint32_t first, uint32_t second) {
     if (first - LEAD_FIRST < N_LEADS && second - VOWEL_FIRST < N_VOWELS)
         return HANGUL_FIRST + ((first - LEAD_FIRST) * N_VOWELS + second - VOWEL_FIRST) * N_TAILS;
@@ -142,10 +142,10 @@ static void order_marks(struct marks *m) {
     }
 }
 
-/* Joins each starter with what follows it and is not blocked. */
+/* Composes each starter with the following characters that are not blocked. */
 static void compose_marks(struct marks *m) {
     size_t starter = SIZE_MAX, kept = 0;
-    unsigned last = 0; /* class of the last kept character behind the starter */
+    unsigned last = 0; /* class of the last kept character after the starter */
     for (size_t i = 0; i < m->n; i++) {
         uint32_t c = m->items[i] & 0xffffff;
         unsigned class = (unsigned)(m->items[i] >> 56);
@@ -164,7 +164,7 @@ static void compose_marks(struct marks *m) {
     m->n = kept;
 }
 
-/* Everything up to here may be put out as it is. */
+/* Length of the prefix that needs no normalization. */
 static size_t stable_prefix(const struct unicode_flags *u, const char *text, size_t n) {
     size_t last = 0;
     for (size_t i = 0; i < n;) {
@@ -180,7 +180,7 @@ static size_t stable_prefix(const struct unicode_flags *u, const char *text, siz
 bool unicode_normalize(const struct unicode_flags *u, const char *text, size_t n, bool compose,
                        str *out) {
     struct marks m = {0};
-    /* The last character before the first unstable one may join with it. */
+    /* The last character before the first unstable one may compose with it. */
     size_t from = compose ? stable_prefix(u, text, n) : 0;
     str_add_n(out, text, from);
     for (size_t i = from; i < n && !m.failed;) {
@@ -217,7 +217,7 @@ void unicode_add_lower(str *out, const char *text, size_t n) {
     }
 }
 
-/* GPT-2 writes the printable bytes of Latin-1 as themselves, the others in order from U+0100 on. */
+/* GPT-2 maps the printable bytes of Latin-1 to themselves, the others in order from U+0100 on. */
 int unicode_byte_of(uint32_t c) {
     bool printable = (c >= 33 && c <= 126) || (c >= 161 && c <= 255);
     if (printable && c != 173) return (int)c;

@@ -1,6 +1,6 @@
-/* unicode.h - what tokenizers ask about characters.
+/* unicode.h - properties of characters and normalization, for tokenizers.
  *
- * The tables (unicode_table.c, unicode_pairs.c) are written by scripts/unicode-tables. All text
+ * scripts/unicode-tables generates the tables (unicode_table.c, unicode_pairs.c). All text
  * here is valid UTF-8. Any thread. */
 #ifndef INFERD_TEXT_UNICODE_H
 #define INFERD_TEXT_UNICODE_H
@@ -12,13 +12,13 @@ enum {
     UNICODE_NUMBER = 2,    /* N */
     UNICODE_SPACE = 4,     /* White_Space */
     UNICODE_MARK = 8,      /* M */
-    UNICODE_UPPER = 16,    /* Lu, Lt, Lm, Lo, M: what may stand in a word's first part */
-    UNICODE_LOWER = 32,    /* Ll, Lm, Lo, M: what may stand in its second part */
+    UNICODE_UPPER = 16,    /* Lu, Lt, Lm, Lo, M: the first part of a cased word */
+    UNICODE_LOWER = 32,    /* Ll, Lm, Lo, M: its second part */
     UNICODE_DIGIT = 64,    /* Nd */
     UNICODE_UNSTABLE = 128 /* text without such characters is in NFC */
 };
 
-/* Code point -> flags; the basic plane is a table, the rest is searched. Immutable once filled. */
+/* Code point -> flags: a table for the basic plane, a search for others. Immutable once filled. */
 struct unicode_flags {
     uint8_t plane0[0x10000];
 };
@@ -26,7 +26,7 @@ void unicode_flags_init(struct unicode_flags *u);
 
 unsigned unicode_flags_of(const struct unicode_flags *u, uint32_t c);
 unsigned unicode_flags_search(uint32_t c); /* the same without the table */
-/* Alphabetic, a mark, a digit or connecting punctuation: what Unicode recommends as \w. */
+/* Alphabetic, a mark, a digit or connecting punctuation: \w as Unicode recommends it. */
 bool unicode_is_word(uint32_t c);
 bool unicode_is_han(uint32_t c); /* script Han */
 
@@ -34,12 +34,12 @@ bool unicode_is_han(uint32_t c); /* script Han */
 uint32_t unicode_of_byte(unsigned char b);
 int unicode_byte_of(uint32_t c);
 
-/* Appends text in normalization form C or D. Linear in n but for the ordering of long runs of
- * combining marks (n log n). False without memory. */
+/* Appends text in normalization form C (compose) or D. O(n), O(n log n) for long runs of combining
+ * marks. false: out of memory. */
 bool unicode_normalize(const struct unicode_flags *u, const char *text, size_t n, bool compose,
                        str *out);
 
-/* Appends text in lower case: character by character. */
+/* Appends text in lower case, character by character. */
 void unicode_add_lower(str *out, const char *text, size_t n);
 
 struct unicode_pair {

@@ -19,7 +19,7 @@ int hf_source_type(const struct safetensor *s) {
     }
 }
 
-/* Bytes of the smallest piece that is made at once: an element, or a block. */
+/* Bytes of the smallest computed unit: an element, or a block. */
 static uint64_t unit_bytes(int type) {
     return qtype_find(type)->block_bytes;
 }
@@ -64,7 +64,7 @@ static float load(const uint8_t *p, int type) {
     return type == QTYPE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
-/* Elements [begin, begin + n) of row r of matrix mat. */
+/* Computes n elements of a row, from element begin on. */
 static void make_elements(const struct hf_recipe *k, int type, uint64_t row, uint64_t begin,
                           uint64_t n, uint8_t *out) {
     int from = hf_source_type(k->sources[0]);
@@ -99,7 +99,7 @@ static void make_blocks(const struct hf_recipe *k, uint64_t row, uint64_t begin,
     }
 }
 
-/* Up to n bytes of one row from its byte `within` on; returns how many. */
+/* Reads up to n bytes of one row from its byte `within` on; returns their number. */
 static uint64_t read_made(const struct hf_recipe *k, int type, uint64_t row, uint64_t within,
                           uint64_t n, uint8_t *dst) {
     uint8_t chunk[CHUNK_UNITS * sizeof(struct mxfp4_block)];

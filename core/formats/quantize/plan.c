@@ -35,8 +35,8 @@ enum file_type {
     FILE_ANY = -1
 };
 
-/* Types that users can choose_types. Matrices become `base` unless a rule below applies; the output
- * head becomes `output`. */
+/* Types that users can choose. Matrices become `base` unless a rule below applies; the output head
+ * becomes `output`. */
 struct recipe {
     const char *name;
     enum file_type file_type;
@@ -98,9 +98,9 @@ static const struct {
     {"ffn_down", false, ROLE_FFN_DOWN},
 };
 
-/* Small but sensitive matrices, by a part of their name: they are not quantized, nor are vectors
- * and tensors whose name does not end in "weight". In GGUF files all of these are F32; a folder may
- * have them as F16 or BF16, which becomes F32. */
+/* Small but sensitive matrices, by a part of their name. They are not quantized; neither are
+ * vectors and tensors whose name does not end in "weight". In GGUF files all of these are F32; F16
+ * and BF16 of a folder become F32. */
 static const char *const kept_names[] = {
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -117,8 +117,7 @@ static const char *const kept_names[] = {
     "indexer.q_proj.weight",
 };
 
-/* Where in the model a rule applies, for tensor i of the n tensors of a role, in order of layers.
- */
+/* The tensors that a rule applies to: tensor i of the n tensors of a role, in order of layers. */
 enum where {
     EVERYWHERE,
     FIRST_2,       /* i < 2 */
@@ -185,7 +184,7 @@ struct item {
 struct shape {
     uint64_t n_layers, n_heads, n_kv_heads, n_experts;
     uint64_t n_v;           /* tensors of ROLE_ATTN_V */
-    bool tied;              /* the embedding is the output head too */
+    bool tied;              /* the embedding is also the output head */
     uint64_t at_v, at_down; /* tensors of the role so far */
 };
 
@@ -361,14 +360,14 @@ static int mix_type(const struct recipe *r, struct shape *s, const struct item *
         type = rule->type;
         break;
     }
-    /* In models of 70 B parameters V is a small part of the weights and worth more bits. */
+    /* In 70B models V is a small part of the weights, so more bits cost little. */
     bool is_70b = s->n_layers == 80 && s->n_heads != s->n_kv_heads;
     if (is_70b && it->role == ROLE_ATTN_V && (type == QTYPE_Q3_K || type == QTYPE_Q4_K))
         type = QTYPE_Q5_K;
     return type;
 }
 
-/* The given type, or its replacement if rows of n_cols values are not whole blocks. */
+/* The type, or its replacement if rows of n_cols values are not whole blocks. */
 static int fitting_type(int type, uint64_t n_cols) {
     static const struct {
         int type, instead;

@@ -1,5 +1,5 @@
-/* quantize_int.h - what quantize/plan.c (which type for which tensor) and quantize.c (the
- * conversion) share. Private to core/formats. */
+/* quantize_int.h - shared by quantize/plan.c (chooses types) and quantize.c (converts). Private to
+ * core/formats. */
 #ifndef INFERD_FORMATS_QUANTIZE_QUANTIZE_INT_H
 #define INFERD_FORMATS_QUANTIZE_QUANTIZE_INT_H
 
