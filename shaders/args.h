@@ -1,11 +1,11 @@
-/* args.h - the argument structs of the device kernels, one for each kernel, shared by C, MSL and
- * CUDA, and the constants on which launchers and kernels agree. This file: rows, sampling,
- * exchanges; args_linear.h: products and experts; args_attention.h: RoPE and attention.
+/* args.h - the argument structs of the device kernels, one per kernel, shared by C, MSL and CUDA,
+ * and the constants on which launchers and kernels agree. This file: rows, sampling, exchanges;
+ * args_linear.h: products and experts; args_attention.h: RoPE and attention.
  *
- *   args_*    the facts of an op that Metal's kernel and CUDA's both need
- *   margs_*   Metal: what buffer(0) holds. Buffers follow, in the order that the kernel's comment
- *             gives. Function constants are numbered by an enum margs_*_const.
- *   cargs_*   CUDA: device pointers, then `op`, the shared facts, then what only CUDA needs
+ *   args_*    the fields of an op that Metal's and CUDA's kernels share
+ *   margs_*   Metal: the content of buffer(0). The other buffers follow in the order that the
+ *     kernel's comment gives. An enum margs_*_const numbers the function constants.
+ *   cargs_*   CUDA: device pointers, then `op`, the shared fields, then fields of CUDA alone
  *
  * Layout: members of fixed width, 4-byte members in pairs where an 8-byte member follows, padding
  * spelled out. ARGS_SIZE asserts the size in each of the three languages. */
@@ -46,8 +46,7 @@ enum args_act {
 
 #define ARGS_KV_COPY_PAIRS 256 /* block pairs (from, to) of one launch of kv_copy */
 
-/* ---- top: the k largest logits of a row. A row is cut into n_slices of slice_cols columns. ----
- */
+/* ---- top: the k largest logits of a row, which is cut into n_slices of slice_cols columns ---- */
 struct args_top {
     uint32_t n_cols, k;
     uint32_t n_slices, slice_cols;

@@ -7,7 +7,7 @@
 
 /* ---- rope_store ---- */
 
-/* What a norm of q or k covers: nothing, each head, all heads of a row. */
+/* The values that a norm of q or k covers: none, each head, all heads of a row. */
 enum args_norm { ARGS_NORM_NONE, ARGS_NORM_HEADS, ARGS_NORM_ROW };
 struct args_rope_store {
     uint32_t n_heads, n_kv_heads;
@@ -23,7 +23,7 @@ struct args_attention {
     uint32_t window;     /* 0: none */
     uint32_t first_task; /* of this launch */
     uint32_t n_slices;   /* of a KV head's group of query heads */
-    uint32_t n_splits;   /* most KV splits of a task */
+    uint32_t n_splits;   /* largest number of KV splits of a task */
     float q_scale;       /* scale * log2(e); with softcap scale / softcap */
     float cap;           /* softcap * log2(e); 0: none */
 };
@@ -40,7 +40,7 @@ ARGS_SIZE(struct args_linear_attention, 24);
 
 /* ================================ Metal ================================ */
 
-/* rope.metal: rope_store, with struct args_rope_store. One simdgroup a head. */
+/* rope.metal: rope_store, with struct args_rope_store. One simdgroup per head. */
 #define MARGS_ROPE_SIMDGROUPS 4 /* of a threadgroup */
 enum margs_rope_const {
     MARGS_ROPE_KV_TYPE, /* enum qtype of the pools */
@@ -65,9 +65,9 @@ enum margs_attention_const {
     MARGS_ATTENTION_SINKS,
     /* attention_decode, attention_reduce */
     MARGS_ATTENTION_HEADS,      /* query heads of a threadgroup: of one slice */
-    MARGS_ATTENTION_SIMDGROUPS, /* of a threadgroup, a chunk each */
-    MARGS_ATTENTION_BY_SEQ,     /* tasks go over sequences: those of one row */
-    MARGS_ATTENTION_FINAL,      /* a row sees one chunk at most: no second pass */
+    MARGS_ATTENTION_SIMDGROUPS, /* of a threadgroup, one chunk each */
+    MARGS_ATTENTION_BY_SEQ,     /* 1: a task is one sequence of one row; else any row */
+    MARGS_ATTENTION_FINAL,      /* a row sees at most one chunk: no second pass */
     /* attention_prefill */
     MARGS_ATTENTION_ROWS = MARGS_ATTENTION_HEADS,         /* queries of a tile: 8 or 16 */
     MARGS_ATTENTION_MIN_ROWS = MARGS_ATTENTION_SIMDGROUPS /* shorter sequences are skipped */
@@ -125,8 +125,7 @@ enum cuda_attention_type {
     CUDA_ATTENTION_N_TYPES
 };
 
-/* Kernels for heads of 64 and of 128 dimensions, and for any multiple of 16 up to 128 and to 256.
- */
+/* Kernels for heads of 64, of 128, of any multiple of 16 up to 128, and up to 256 dimensions. */
 enum cuda_attention_dims {
     CUDA_ATTENTION_64,
     CUDA_ATTENTION_128,

@@ -5,7 +5,7 @@
 
 #include "shaders/args.h"
 
-/* ---- input: residual addition and norms before a product. One threadgroup or block a row. ---- */
+/* ---- input: residual addition and norms. One threadgroup or block per row. ---- */
 struct args_input {
     uint32_t n_in;
     float residual_scale, eps;
@@ -22,7 +22,7 @@ struct args_moe_tile {
 };
 ARGS_SIZE(struct args_moe_tile, 12);
 
-/* moe_route: one threadgroup or block a row, of n_experts threads rounded up to 32. */
+/* moe_route: one threadgroup or block per row, of n_experts threads rounded up to 32. */
 struct args_moe_route {
     uint32_t n_rows, n_experts, n_used, renormalize;
     float weight_scale;
@@ -32,11 +32,11 @@ ARGS_SIZE(struct args_moe_route, 20);
 /* moe_lists: one threadgroup or block. */
 struct args_moe_lists {
     uint32_t n_pairs, n_experts;
-    uint32_t tile_rows, n_tiles; /* largest count of a tile; tiles to fill in */
+    uint32_t tile_rows, n_tiles; /* largest count of a tile; number of tiles to write */
 };
 ARGS_SIZE(struct args_moe_lists, 16);
 
-/* moe_combine: one thread a column of a row. */
+/* moe_combine: one thread per column of a row. */
 struct args_moe_combine {
     uint32_t n_in, n_used;
 };
@@ -45,11 +45,11 @@ ARGS_SIZE(struct args_moe_combine, 8);
 /* ================================ Metal ================================ */
 
 /* input.metal: input_rows, with struct args_input. */
-#define MARGS_INPUT_MOST 32 /* values of a thread */
+#define MARGS_INPUT_MAX_VALUES 32 /* values of a thread */
 enum margs_input_const {
-    MARGS_INPUT_PER,           /* values of a thread, up to MARGS_INPUT_MOST */
+    MARGS_INPUT_VALUES,        /* values per thread, at most MARGS_INPUT_MAX_VALUES */
     MARGS_INPUT_RESIDUAL,      /* 1: x += residual_scale * residual */
-    MARGS_INPUT_RESIDUAL_NORM, /* 1: the residual is normed first */
+    MARGS_INPUT_RESIDUAL_NORM, /* 1: the norm is applied to the residual first */
     MARGS_INPUT_NORM           /* 1: out = x / rms(x) * norm */
 };
 
@@ -57,7 +57,7 @@ enum margs_input_const {
  * computes. The kernels of experts (moe.metal, moe_matrix.metal) have the same constants. */
 #define MARGS_LINEAR_SIMDGROUPS 2  /* of linear_vector */
 #define MARGS_PRODUCT_SLOTS     4  /* weight rows side by side in a simdgroup (product.h) */
-#define MARGS_PRODUCT_TILE      32 /* outputs, and most rows, of a tile of product_matrix.h */
+#define MARGS_PRODUCT_TILE      32 /* outputs and maximum rows of a tile of product_matrix.h */
 #define MARGS_PRODUCT_THREADS   256
 enum margs_linear_const {
     MARGS_LINEAR_TYPE,      /* enum qtype of the weights */
@@ -97,7 +97,7 @@ ARGS_SIZE(struct margs_moe_combine, 16);
 /* ================================ CUDA ================================ */
 #if !defined(__METAL_VERSION__)
 
-/* input.cu. One block a row, threads a multiple of 32. */
+/* input.cu. One block per row, threads a multiple of 32. */
 enum { CARGS_INPUT_F16, CARGS_INPUT_F32 }; /* enum cuda_in */
 struct cargs_input {
     float *x;
@@ -214,7 +214,7 @@ ARGS_SIZE(struct cargs_product, 704);
 /* repack.cu */
 struct cuda_repack_state {
     uint32_t largest; /* bits of the largest scale so far, f32 */
-    int32_t shift[2]; /* power of two of the tiles there are, before and after each second chunk */
+    int32_t shift[2]; /* exponents of the tiles so far, by the parity of the chunk */
 };
 ARGS_SIZE(struct cuda_repack_state, 12);
 /* largest and repack: a chunk of rows. */

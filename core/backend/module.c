@@ -2,6 +2,8 @@
  * the CUDA libraries cannot be unloaded. Any thread may call it; a mutex guards the loading. */
 #include "core/backend/module.h"
 
+#include "core/base/program.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,14 +13,6 @@
 
 #define CUDA_MODULE          "libinferd-cuda.so"
 #define CUDA_MODULE_VARIABLE "INFERD_CUDA_MODULE"
-
-/* Writes the program's folder, with a final slash; "" if the system does not tell. */
-static void find_program_folder(char *out, size_t n) {
-    ssize_t got = readlink("/proc/self/exe", out, n - 1);
-    out[got > 0 ? got : 0] = '\0';
-    char *slash = strrchr(out, '/');
-    if (slash) slash[1] = '\0';
-}
 
 static void forward_log(void *arg, enum log_level level, const char *line) {
     (void)arg;
@@ -47,7 +41,7 @@ static const struct backend_module *find_module(char *why, size_t n) {
     if (named && *named) return load_module(named, why, n);
     static const char *const places[] = {CUDA_MODULE, "../lib/inferd/" CUDA_MODULE};
     char folder[3072], path[4096];
-    find_program_folder(folder, sizeof folder);
+    program_folder(folder, sizeof folder);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(path, sizeof path, "%s%s", folder, places[i]);
         if (access(path, R_OK) == 0) return load_module(path, why, n);

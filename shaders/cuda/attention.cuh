@@ -24,21 +24,22 @@
 #include "shaders/args_attention.h"
 #include "shaders/cuda/device.cuh"
 
-#define CHUNK      CUDA_ATTENTION_CHUNK
-#define QUARTER    16                    /* tokens of one load */
+#define CHUNK       CUDA_ATTENTION_CHUNK
+#define QUARTER     16 /* tokens of one load */
 #define SPAN_CHUNKS CUDA_ATTENTION_SPAN
-#define QUERIES    CUDA_ATTENTION_QUERIES
-#define SCALE_DIMS 32                    /* dimensions of a token per Q8_0 scale */
-#define NOTHING    (-__int_as_float(0x7f800000))
-#define ONES_F16   0x3c003c00u
-#define ONES_BF16  0x3f803f80u
+#define QUERIES     CUDA_ATTENTION_QUERIES
+#define SCALE_DIMS  32 /* dimensions of a token per Q8_0 scale */
+#define NOTHING     (-__int_as_float(0x7f800000))
+#define ONES_F16    0x3c003c00u
+#define ONES_BF16   0x3f803f80u
 
 template <int KV> struct kv_traits {
     static constexpr bool quantized = KV == CUDA_ATTENTION_Q8;
     static constexpr int q_parts = KV == CUDA_ATTENTION_BF16 ? 2 : 1;
 };
 
-template <int KV> __device__ __forceinline__ void mma(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+template <int KV>
+__device__ __forceinline__ void mma(float d[4], const uint32_t a[4], const uint32_t b[2]) {
     if (KV == CUDA_ATTENTION_BF16)
         mma_bf16(d, a, b);
     else
@@ -105,7 +106,8 @@ __device__ __forceinline__ float scale_for(float top, float *back) {
 
 /* row (head_dim) f32; NULL: zeros. */
 template <int KV, int DIM>
-__device__ __forceinline__ void load_query(const float *row, int head_dim, float q_scale, query_words<KV, DIM> &q) {
+__device__ __forceinline__ void load_query(const float *row, int head_dim, float q_scale,
+                                           query_words<KV, DIM> &q) {
     int t = threadIdx.x % 4;
     float2 v[DIM / 8];
     float up = 1, top = 0;
@@ -122,7 +124,8 @@ __device__ __forceinline__ void load_query(const float *row, int head_dim, float
     }
 #pragma unroll
     for (int k = 0; k < DIM / 8; k++) {
-        float x = __fmul_rn(__fmul_rn(v[k].x, q_scale), up), y = __fmul_rn(__fmul_rn(v[k].y, q_scale), up);
+        float x = __fmul_rn(__fmul_rn(v[k].x, q_scale), up),
+              y = __fmul_rn(__fmul_rn(v[k].y, q_scale), up);
         uint32_t high = pack<KV>(x, y);
         q.part[0][k] = high;
         if (kv_traits<KV>::q_parts == 2) {
@@ -171,9 +174,9 @@ __device__ __forceinline__ float probability_of(float score, float unit, float m
  * p: their probabilities as the left operand of a product; m: of the lane's two queries. whole:
  * all queries see the whole chunk. */
 template <int KV>
-__device__ __forceinline__ void chunk_probabilities(float s[CHUNK / 8][4], int first, const seen keys[2],
-                                              const float back[2], float cap, bool whole,
-                                              uint32_t p[CHUNK / 16][4], float m[2]) {
+__device__ __forceinline__ void
+chunk_probabilities(float s[CHUNK / 8][4], int first, const seen keys[2], const float back[2],
+                    float cap, bool whole, uint32_t p[CHUNK / 16][4], float m[2]) {
     int token = first + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -200,13 +203,14 @@ __device__ __forceinline__ void chunk_probabilities(float s[CHUNK / 8][4], int f
         m[r] = __fmul_rn(top, unit);
 #pragma unroll
         for (int j = 0; j < CHUNK / 8; j++)
-            p[j / 2][j % 2 * 2 + r] =
-                pack<KV>(probability_of(s[j][2 * r], unit, m[r]), probability_of(s[j][2 * r + 1], unit, m[r]));
+            p[j / 2][j % 2 * 2 + r] = pack<KV>(probability_of(s[j][2 * r], unit, m[r]),
+                                               probability_of(s[j][2 * r + 1], unit, m[r]));
     }
 }
 
 /* Sums of the probabilities of the lane's two queries. */
-template <int KV> __device__ __forceinline__ void chunk_sums(const uint32_t p[CHUNK / 16][4], float l[2]) {
+template <int KV>
+__device__ __forceinline__ void chunk_sums(const uint32_t p[CHUNK / 16][4], float l[2]) {
     const uint32_t ones = KV == CUDA_ATTENTION_BF16 ? ONES_BF16 : ONES_F16, b[2] = {ones, ones};
     float d[4] = {0, 0, 0, 0};
 #pragma unroll

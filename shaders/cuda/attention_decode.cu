@@ -5,87 +5,15 @@
  * In products, tokens and dimensions are the 16 rows, and the queries of all heads of a KV head
  * are the 8 columns: so K and V are read once for all of them, and little work is wasted on
  * missing queries. The last block of a task to end merges the partial results. */
-#include "shaders/cuda/attention.cuh"
+#include "shaders/cuda/attention_decode_task.cuh"
 #include "shaders/cuda/kernels.h"
 #include "shaders/cuda/rope.cuh"
 
 namespace {
 
-enum { WARPS = CUDA_ATTENTION_WARPS, THREADS = 32 * WARPS, SLICE = CUDA_ATTENTION_SLICE };
-enum { SCORE_PITCH = CHUNK + 4 }; /* floats per query of scores; neighbouring queries are in different banks */
-
-/* ---- the task of a block ---- */
-
-struct task {
-    uint32_t index;                                      /* index in this pass */
-    uint32_t seq, kv_head, row, query, n_queries, group; /* row: the sequence's first; query: the first one */
-    int first_split, n_splits, n_blocks;
-    seen keys; /* union over its queries */
-};
-
-/* False: another kernel's task, or none. By all lanes of a warp. */
-__device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
-    const uint32_t at = index + a.op.first_task, lane = threadIdx.x % 32;
-    t.index = index;
-    t.group = a.op.n_heads / a.op.n_kv_heads;
-    t.query = at % a.op.n_slices * SLICE;
-    t.kv_head = at / a.op.n_slices % a.op.n_kv_heads;
-    t.seq = at / a.op.n_slices / a.op.n_kv_heads;
-    t.row = t.seq;
-    uint32_t n_rows = 1;
-    if (a.n_rows != a.op.n_seqs) { /* otherwise each sequence has one row: saves a dependent load */
-        t.row = (uint32_t)a.row_start[t.seq];
-        n_rows = (uint32_t)a.row_start[t.seq + 1] - t.row;
-    }
-    const uint32_t all = n_rows * t.group;
-    if ((n_rows > 1 && all > QUERIES) || t.query >= all) return false;
-    t.n_queries = min((uint32_t)SLICE, all - t.query);
-    const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
-    t.keys = seen_from(row <= end ? a.pos[t.row + row] : -1, a.op.window);
-    t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
-    t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
-    const int split = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
-    t.first_split = t.keys.last < 0 ? 0 : t.keys.first / split;
-    /* A position beyond max_context must not exceed the memory for partial results. */
-    t.n_splits = t.keys.last < 0 ? 0 : min(t.keys.last / split - t.first_split + 1, (int)a.op.n_splits);
-    t.n_blocks = (t.n_splits + (int)a.block_splits - 1) / (int)a.block_splits;
-    return true;
-}
-
-__device__ uint32_t query_row(const task &t, uint32_t query) {
-    return t.row + (t.query + query) / t.group;
-}
-
-__device__ uint32_t query_head(const task &t, uint32_t query) {
-    return t.kv_head * t.group + (t.query + query) % t.group;
-}
-
-/* Index into q and out. */
-__device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t query) {
-    return ((uint64_t)query_row(t, query) * a.op.n_heads + query_head(t, query)) * a.head_dim;
-}
-
-__device__ float *partial_at(const cargs_attention &a, const task &t, uint32_t split, uint32_t query) {
-    return a.partials +
-           (((uint64_t)t.index * a.op.n_splits + split) * a.n_slots + query) * (a.head_dim + CUDA_ATTENTION_PARTIAL);
-}
-
-/* A block's chunks; whole: their result is the task's result. */
-struct share {
-    int begin, end; /* end: the last chunk; before begin: no chunks */
-    bool whole;
-};
-
-__device__ share share_of(const cargs_attention &a, const task &t, int block) {
-    const int chunks = a.by_chunk ? 1 : SPAN_CHUNKS, first = block * (int)a.block_splits;
-    share s;
-    s.begin = (t.first_split + first) * chunks;
-    s.end = (t.first_split + min(first + (int)a.block_splits, t.n_splits)) * chunks - 1;
-    s.begin = max(s.begin, t.keys.last < 0 ? 0 : t.keys.first / CHUNK);
-    s.end = min(s.end, t.keys.last < 0 ? -1 : t.keys.last / CHUNK);
-    s.whole = t.n_blocks <= 1 && s.begin / SPAN_CHUNKS == max(s.end, s.begin) / SPAN_CHUNKS;
-    return s;
-}
+enum { WARPS = CUDA_ATTENTION_WARPS, THREADS = 32 * WARPS };
+/* Floats per query of scores; neighbouring queries are in different banks. */
+enum { SCORE_PITCH = CHUNK + 4 };
 
 /* ---- shared memory ---- */
 
@@ -102,9 +30,11 @@ template <int KV, int DIM> struct layout {
     static constexpr uint32_t value_bytes = values + 4 * scales;
     static constexpr uint32_t keys_at = 0, values_at = WARPS * key_slots * key_bytes;
     static constexpr uint32_t scores_at = values_at + 2 * value_bytes;
-    static constexpr uint32_t last_at = scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
+    static constexpr uint32_t last_at =
+        scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
     static constexpr uint32_t new_token_at = last_at + 16;
-    static constexpr int blocks = DIM == 64 || (element == 1 && DIM == 128) ? 4 : 3; /* per multiprocessor */
+    static constexpr int blocks =
+        DIM == 64 || (element == 1 && DIM == 128) ? 4 : 3; /* per multiprocessor */
     static constexpr uint32_t bytes = new_token_at + (DIM + DIM / SCALE_DIMS) * 4;
 };
 
@@ -116,7 +46,8 @@ __device__ __forceinline__ uint32_t key_place(uint32_t d, uint32_t half) {
 }
 
 /* Offset of the 16 dimensions `unit` of a token of a chunk of V, Q8_0. */
-template <int DIM> __device__ __forceinline__ uint32_t value_place_q8(uint32_t token, uint32_t unit) {
+template <int DIM>
+__device__ __forceinline__ uint32_t value_place_q8(uint32_t token, uint32_t unit) {
     if (DIM == 64) return token * 64 + ((unit ^ (token / 2)) & 3) * 16;
     return value_place(token, unit);
 }
@@ -134,15 +65,15 @@ __device__ __forceinline__ int quarter_pos(int chunk) {
 }
 
 /* The run of a block of a pool; the table is not valid for invisible positions. */
-__device__ __forceinline__ const uint8_t *run_of(const cargs_attention &a, const task &t, const void *pool,
-                                                 int block, bool visible) {
+__device__ __forceinline__ const uint8_t *run_of(const cargs_attention &a, const task &t,
+                                                 const void *pool, int block, bool visible) {
     const uint64_t at = ((uint64_t)block * a.op.n_kv_heads + t.kv_head) * a.run_bytes;
     return static_cast<const uint8_t *>(pool) + (visible ? at : 0);
 }
 
 template <int KV, int DIM>
-__device__ __forceinline__ void start_keys(const cargs_attention &a, const task &t, int head_dim, int chunk,
-                                           int last, int block, uint8_t *to) {
+__device__ __forceinline__ void start_keys(const cargs_attention &a, const task &t, int head_dim,
+                                           int chunk, int last, int block, uint8_t *to) {
     const uint32_t lane = threadIdx.x % 32, bt = a.block_tokens;
     const int pos = quarter_pos(chunk);
     if (chunk <= last) {
@@ -153,16 +84,18 @@ __device__ __forceinline__ void start_keys(const cargs_attention &a, const task 
             const uint8_t *from = run + lane * bt + token, *scales = run + (uint32_t)head_dim * bt;
 #pragma unroll
             for (int d = 0; d < DIM; d += 32)
-                if (d < head_dim) async_copy16_if(to + (d + lane) * 16, from + (uint32_t)d * bt, visible);
+                if (d < head_dim)
+                    async_copy16_if(to + (d + lane) * 16, from + (uint32_t)d * bt, visible);
             if (lane < (uint32_t)head_dim / 16)
-                async_copy16_if(to + DIM * 16 + lane * 16, scales + (lane / 2 * bt + token + lane % 2 * 8) * 2,
-                                visible);
+                async_copy16_if(to + DIM * 16 + lane * 16,
+                                scales + (lane / 2 * bt + token + lane % 2 * 8) * 2, visible);
         } else {
             const uint8_t *from = run + (lane / 2 * bt + token + lane % 2 * 8) * 2;
             uint8_t *at = to + key_place(lane / 2, lane % 2);
 #pragma unroll
             for (int d = 0; d < DIM; d += 16)
-                if (d < head_dim) async_copy16_if(at + d * 32, from + (uint32_t)d * bt * 2, visible);
+                if (d < head_dim)
+                    async_copy16_if(at + d * 32, from + (uint32_t)d * bt * 2, visible);
         }
     }
     async_commit();
@@ -170,8 +103,8 @@ __device__ __forceinline__ void start_keys(const cargs_attention &a, const task 
 
 /* Clears tokens that no query of the block sees: they may be NaN. */
 template <int KV, int DIM>
-__device__ __forceinline__ void start_values(const cargs_attention &a, const task &t, int head_dim, int chunk,
-                                             int last, int block, uint8_t *to) {
+__device__ __forceinline__ void start_values(const cargs_attention &a, const task &t, int head_dim,
+                                             int chunk, int last, int block, uint8_t *to) {
     const uint32_t lane = threadIdx.x % 32, quarter = threadIdx.x / 32 * QUARTER;
     const int pos = quarter_pos(chunk);
     if (chunk <= last) {
@@ -180,13 +113,15 @@ __device__ __forceinline__ void start_values(const cargs_attention &a, const tas
         const uint32_t token = (uint32_t)pos & (a.block_tokens - 1);
         if (kv_traits<KV>::quantized) {
             const uint32_t units = (uint32_t)head_dim / 16;
-            const uint8_t *scales = run + (uint32_t)head_dim * a.block_tokens + token * (units / 2) * 2;
+            const uint8_t *scales =
+                run + (uint32_t)head_dim * a.block_tokens + token * (units / 2) * 2;
             const uint8_t *from = run + token * (uint32_t)head_dim;
             for (uint32_t i = lane; i < QUARTER * units; i += 32)
-                async_copy16_if(to + value_place_q8<DIM>(quarter + i / units, i % units), from + i * 16, visible);
+                async_copy16_if(to + value_place_q8<DIM>(quarter + i / units, i % units),
+                                from + i * 16, visible);
             if (lane < units) /* a token's scales are contiguous, in rows of units / 2 */
-                async_copy16_if(to + layout<KV, DIM>::values + quarter * units + lane * 16, scales + lane * 16,
-                                visible);
+                async_copy16_if(to + layout<KV, DIM>::values + quarter * units + lane * 16,
+                                scales + lane * 16, visible);
         } else {
             const uint32_t first = lane / 8, unit = lane % 8;
             const uint8_t *from = run + ((token + first) * (uint32_t)head_dim + unit * 8) * 2;
@@ -196,7 +131,8 @@ __device__ __forceinline__ void start_values(const cargs_attention &a, const tas
 #pragma unroll
                 for (uint32_t i = 0; i < QUARTER; i += 4)
                     if (panel * 64 + (int)unit * 8 < head_dim)
-                        async_copy16_if(to + panel * (CHUNK * 128) + place(quarter + first + i, unit),
+                        async_copy16_if(to + panel * (CHUNK * 128) +
+                                            place(quarter + first + i, unit),
                                         from + (i * (uint32_t)head_dim + panel * 64) * 2,
                                         whole || sees(t.keys, pos + (int)(first + i)));
         }
@@ -214,8 +150,8 @@ template <int KV> __device__ __forceinline__ uint32_t product_row(uint32_t upper
 }
 
 template <int KV, int DIM>
-__device__ __forceinline__ void make_scores(const query_words<KV, DIM> &q, const uint8_t *keys, int head_dim,
-                                            float s[4]) {
+__device__ __forceinline__ void make_scores(const query_words<KV, DIM> &q, const uint8_t *keys,
+                                            int head_dim, float s[4]) {
     const uint32_t lane = threadIdx.x % 32;
     const uint8_t *from = keys + key_place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
@@ -230,8 +166,8 @@ __device__ __forceinline__ void make_scores(const query_words<KV, DIM> &q, const
 }
 
 template <int DIM>
-__device__ __forceinline__ void make_scores_q8(const query_words<CUDA_ATTENTION_Q8, DIM> &q, const uint8_t *keys,
-                                               int head_dim, float s[4]) {
+__device__ __forceinline__ void make_scores_q8(const query_words<CUDA_ATTENTION_Q8, DIM> &q,
+                                               const uint8_t *keys, int head_dim, float s[4]) {
     const uint32_t lane = threadIdx.x % 32;
     const uint8_t *scales = keys + DIM * 16 + lane / 4 * 4;
 #pragma unroll
@@ -246,7 +182,8 @@ __device__ __forceinline__ void make_scores_q8(const query_words<CUDA_ATTENTION_
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const uint32_t w = r[2 * i + half] ^ 0x80808080u;
-                a[2 * half] = decode_pair(w, 0x4240, even), a[2 * half + 1] = decode_pair(w, 0x4341, odd);
+                a[2 * half] = decode_pair(w, 0x4240, even),
+                      a[2 * half + 1] = decode_pair(w, 0x4341, odd);
             }
             mma_f16(s, a, q.part[0] + 4 * group + 2 * i);
         }
@@ -260,7 +197,8 @@ template <int KV> __device__ __forceinline__ void leave_scores(const float s[4],
 #pragma unroll
     for (uint32_t upper = 0; upper < 2; upper++) {
         const uint32_t token = product_row<KV>(upper);
-        float *to = scores + threadIdx.x / 32 * QUARTER + token % 8 / 2 * 4 + token / 8 * 2 + token % 2;
+        float *to =
+            scores + threadIdx.x / 32 * QUARTER + token % 8 / 2 * 4 + token / 8 * 2 + token % 2;
         to[query * SCORE_PITCH] = s[2 * upper];
         to[(query + 1) * SCORE_PITCH] = s[2 * upper + 1];
     }
@@ -270,8 +208,9 @@ template <int KV> __device__ __forceinline__ void leave_scores(const float s[4],
 
 /* p: the right operand of products, as pairs of tokens. whole: the query sees the whole chunk. */
 template <int KV>
-__device__ __forceinline__ float make_probabilities(const float *scores, int first, seen keys, float unit, float cap,
-                                              bool whole, uint32_t p[CHUNK / 8]) {
+__device__ __forceinline__ float make_probabilities(const float *scores, int first, seen keys,
+                                                    float unit, float cap, bool whole,
+                                                    uint32_t p[CHUNK / 8]) {
     const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     float s[CHUNK / 4], top = NOTHING;
 #pragma unroll
@@ -287,7 +226,8 @@ __device__ __forceinline__ float make_probabilities(const float *scores, int fir
     if (!whole) {
 #pragma unroll
         for (int i = 0; i < CHUNK / 4; i++)
-            if (!sees(keys, first + i / 4 * 16 + i / 2 % 2 * 8 + (int)t * 2 + i % 2)) s[i] = NOTHING;
+            if (!sees(keys, first + i / 4 * 16 + i / 2 % 2 * 8 + (int)t * 2 + i % 2))
+                s[i] = NOTHING;
     }
 #pragma unroll
     for (int i = 0; i < CHUNK / 4; i++)
@@ -302,8 +242,10 @@ __device__ __forceinline__ float make_probabilities(const float *scores, int fir
 }
 
 /* Sums of the probabilities of queries 2 t and 2 t + 1. */
-template <int KV> __device__ __forceinline__ void sum_probabilities(const uint32_t p[CHUNK / 8], float l[2]) {
-    const uint32_t ones = KV == CUDA_ATTENTION_BF16 ? ONES_BF16 : ONES_F16, a[4] = {ones, ones, ones, ones};
+template <int KV>
+__device__ __forceinline__ void sum_probabilities(const uint32_t p[CHUNK / 8], float l[2]) {
+    const uint32_t ones = KV == CUDA_ATTENTION_BF16 ? ONES_BF16 : ONES_F16,
+                   a[4] = {ones, ones, ones, ones};
     float d[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int j = 0; j < CHUNK / 16; j++)
@@ -316,8 +258,8 @@ template <int KV> __device__ __forceinline__ void sum_probabilities(const uint32
 template <int DIM> constexpr int n_tiles = DIM / 16 / WARPS;
 
 template <int KV, int DIM>
-__device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 8], const uint8_t *values, int head_dim,
-                                            float o[n_tiles<DIM>][4]) {
+__device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 8], const uint8_t *values,
+                                            int head_dim, float o[n_tiles<DIM>][4]) {
     const uint32_t lane = threadIdx.x % 32;
     const int tile = (int)threadIdx.x / 32 * n_tiles<DIM>;
 #pragma unroll
@@ -333,8 +275,8 @@ __device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 8], const u
 }
 
 /* The scales of tokens 2 lane and 2 lane + 1 of a chunk; 0 for tokens that no query sees. */
-__device__ __forceinline__ uint32_t value_scales(const uint16_t *scales, int n_groups, int group, int first,
-                                                 seen keys) {
+__device__ __forceinline__ uint32_t value_scales(const uint16_t *scales, int n_groups, int group,
+                                                 int first, seen keys) {
     const int token = (int)threadIdx.x % 32 * 2;
     const uint32_t lo = sees(keys, first + token) ? scales[token * n_groups + group] : 0;
     const uint32_t hi = sees(keys, first + token + 1) ? scales[(token + 1) * n_groups + group] : 0;
@@ -342,12 +284,14 @@ __device__ __forceinline__ uint32_t value_scales(const uint16_t *scales, int n_g
 }
 
 template <int DIM>
-__device__ __forceinline__ void make_values_q8(const uint32_t p[CHUNK / 8], const uint8_t *values, int head_dim,
-                                               int first, seen keys, float o[n_tiles<DIM>][4]) {
+__device__ __forceinline__ void make_values_q8(const uint32_t p[CHUNK / 8], const uint8_t *values,
+                                               int head_dim, int first, seen keys,
+                                               float o[n_tiles<DIM>][4]) {
     constexpr int N = n_tiles<DIM>;
     const uint32_t lane = threadIdx.x % 32, t = lane % 4;
     const int tile = (int)threadIdx.x / 32 * N;
-    const uint16_t *scales = reinterpret_cast<const uint16_t *>(values + layout<CUDA_ATTENTION_Q8, DIM>::values);
+    const uint16_t *scales =
+        reinterpret_cast<const uint16_t *>(values + layout<CUDA_ATTENTION_Q8, DIM>::values);
     if (tile * 16 >= head_dim) return;
     uint32_t mine[(N + 1) / 2];
 #pragma unroll
@@ -359,8 +303,9 @@ __device__ __forceinline__ void make_values_q8(const uint32_t p[CHUNK / 8], cons
     for (int at = 0; at < N * (CHUNK / 16); at += 2) {
         uint32_t r[4];
         const int of = at + (int)lane / 16;
-        ldmatrix4_trans(r, values + value_place_q8<DIM>((uint32_t)(of / N) * 16 + lane / 8 % 2 * 8 + lane % 8,
-                                                        (uint32_t)(tile + of % N)));
+        ldmatrix4_trans(
+            r, values + value_place_q8<DIM>((uint32_t)(of / N) * 16 + lane / 8 % 2 * 8 + lane % 8,
+                                            (uint32_t)(tile + of % N)));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int j = (at + i) / N, n = (at + i) % N;
@@ -369,7 +314,8 @@ __device__ __forceinline__ void make_values_q8(const uint32_t p[CHUNK / 8], cons
             for (int half = 0; half < 2; half++) {
                 const uint32_t pair = __shfl_sync(CUDA_ALL, mine[n / 2], 8 * j + 4 * half + (int)t);
                 const uint32_t w = r[2 * i + half] ^ 0x80808080u;
-                a[2 * half] = decode_pair(w, 0x4240, pair), a[2 * half + 1] = decode_pair(w, 0x4341, pair);
+                a[2 * half] = decode_pair(w, 0x4240, pair),
+                      a[2 * half + 1] = decode_pair(w, 0x4341, pair);
             }
             mma_f16(o[n], a, p + 2 * j);
         }
@@ -416,14 +362,15 @@ __device__ __forceinline__ void store_result(const cargs_attention &a, const tas
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t query = threadIdx.x % 4 * 2 + i;
         to[i] = query < t.n_queries ? a.out + query_at(a, t, query) : nullptr;
-        factor[i] = query < t.n_queries ? normalize_factor(f.sum[i], a.sinks, query_head(t, query)) : 0;
+        factor[i] =
+            query < t.n_queries ? normalize_factor(f.sum[i], a.sinks, query_head(t, query)) : 0;
     }
     store<KV, DIM>(f, head_dim, to, factor, true);
 }
 
 template <int KV, int DIM>
 __device__ __forceinline__ void store_partial(const cargs_attention &a, const task &t, int head_dim,
-                                           const block_result<DIM> &f, int split) {
+                                              const block_result<DIM> &f, int split) {
     const float factor[2] = {1, 1};
     float *to[2];
 #pragma unroll
@@ -434,64 +381,6 @@ __device__ __forceinline__ void store_partial(const cargs_attention &a, const ta
             *reinterpret_cast<float2 *>(to[i] + head_dim) = make_float2(f.sum[i].m, f.sum[i].l);
     }
     store<KV, DIM>(f, head_dim, to, factor, false);
-}
-
-/* ---- merging partial results ---- */
-
-__device__ __forceinline__ void merge4(float4 &o, float4 add, merge f) {
-    o.x = merged(o.x, add.x, f), o.y = merged(o.y, add.y, f);
-    o.z = merged(o.z, add.z, f), o.w = merged(o.w, add.w, f);
-}
-
-/* Merges four dimensions of a query from all partial results of a task: chunks into spans (a
- * span's partial result is a span already), spans into the result. SPAN_CHUNKS chunks of the
- * positions of a span, or as many spans, are read before the first is used; missing ones are
- * replaced by empty results, whose merging changes nothing, so that no branch delays the rest. */
-__device__ __forceinline__ void merge_query(const cargs_attention &a, const task &t, uint32_t query, uint32_t d) {
-    const uint32_t stride = a.n_slots * (a.head_dim + CUDA_ATTENTION_PARTIAL);
-    const float *from = partial_at(a, t, 0, query);
-    float4 o = make_float4(0, 0, 0, 0);
-    sums total = empty_sums();
-#pragma unroll 1
-    for (int base = -(t.first_split % SPAN_CHUNKS); base < t.n_splits; base += SPAN_CHUNKS) {
-        float4 partial[SPAN_CHUNKS], span = make_float4(0, 0, 0, 0);
-        float2 ml[SPAN_CHUNKS];
-        sums sum = empty_sums();
-#pragma unroll
-        for (int i = 0; i < SPAN_CHUNKS; i++) {
-            const bool there = base + i >= 0 && base + i < t.n_splits;
-            const float *p = from + (there ? (uint64_t)(uint32_t)(base + i) * stride : 0);
-            partial[i] = make_float4(0, 0, 0, 0);
-            ml[i] = make_float2(NOTHING, 0);
-            if (there) partial[i] = __ldcg(reinterpret_cast<const float4 *>(p + d));
-            if (there) ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.head_dim));
-        }
-        if (!a.by_chunk) span = o, sum = total;
-#pragma unroll
-        for (int i = 0; i < SPAN_CHUNKS; i++)
-            merge4(span, partial[i], merge_factors(sum, ml[i].x, ml[i].y));
-        if (a.by_chunk)
-            merge4(o, span, merge_factors(total, sum.m, sum.l));
-        else
-            o = span, total = sum;
-    }
-    const float factor = normalize_factor(total, a.sinks, query_head(t, query));
-    o.x = normalized(o.x, factor), o.y = normalized(o.y, factor);
-    o.z = normalized(o.z, factor), o.w = normalized(o.w, factor);
-    *reinterpret_cast<float4 *>(a.out + query_at(a, t, query) + d) = o;
-}
-
-/* Is this block the last of its task? Then it sees the others' stores, and the count is reset. */
-__device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        *last = atomicAdd(done, 1u) == (uint32_t)n_blocks - 1;
-        if (*last) *done = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    return *last != 0;
 }
 
 /* ---- q, k and v of a step's rows, unless a previous kernel has made them ---- */
@@ -511,7 +400,8 @@ __device__ __forceinline__ void patch_keys(uint8_t *keys, const new_token &f, in
         if (kv_traits<KV>::quantized)
             keys[d * 16 + token] = (uint8_t)f.bits[d];
         else
-            *reinterpret_cast<uint16_t *>(keys + key_place(d, token / 8) + token % 8 * 2) = f.bits[d];
+            *reinterpret_cast<uint16_t *>(keys + key_place(d, token / 8) + token % 8 * 2) =
+                f.bits[d];
     if (kv_traits<KV>::quantized && lane < (uint32_t)head_dim / SCALE_DIMS)
         reinterpret_cast<uint16_t *>(keys + DIM * 16)[lane * QUARTER + token] = f.scales[lane];
     __syncwarp();
@@ -525,15 +415,16 @@ __device__ __forceinline__ void patch_values(uint8_t *values, const new_token &f
         if (kv_traits<KV>::quantized)
             values[value_place_q8<DIM>(f.token, d / 16) + d % 16] = (uint8_t)f.bits[DIM + d];
         else
-            *reinterpret_cast<uint16_t *>(values + value_place(f.token, d / 8) + d % 8 * 2) = f.bits[DIM + d];
+            *reinterpret_cast<uint16_t *>(values + value_place(f.token, d / 8) + d % 8 * 2) =
+                f.bits[DIM + d];
     if (kv_traits<KV>::quantized && lane < groups)
         reinterpret_cast<uint16_t *>(values + layout<KV, DIM>::values)[f.token * groups + lane] =
             f.scales[DIM / SCALE_DIMS + lane];
 }
 
 /* Source of row `at`: the queries, then k, then v. */
-__device__ __forceinline__ const float *row_at(const cargs_attention &a, const cargs_rope_store &r, const task &t,
-                                               uint32_t at) {
+__device__ __forceinline__ const float *row_at(const cargs_attention &a, const cargs_rope_store &r,
+                                               const task &t, uint32_t at) {
     const uint64_t kv_row = ((uint64_t)t.row * a.op.n_kv_heads + t.kv_head) * a.head_dim;
     return at < t.n_queries ? a.q + query_at(a, t, at) : (at == t.n_queries ? r.k : r.v) + kv_row;
 }
@@ -542,8 +433,8 @@ __device__ __forceinline__ const float *row_at(const cargs_attention &a, const c
  * has the newest token, its k and v, which the first slice's block stores too. The rows are
  * distributed over the warps. work: DIM f32 of angles, then a row of DIM each. */
 template <int KV, int DIM>
-__device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r, const task &t,
-                                          new_token &f, float *work) {
+__device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r,
+                                          const task &t, new_token &f, float *work) {
     const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)r.slots[t.row];
     const float *cosines = work, *sines = work + r.n_rot / 2;
     if (slot >= r.op.n_slots) f.chunk = -1;
@@ -576,7 +467,8 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
             continue;
         }
         const bool is_k = at == t.n_queries;
-        unsigned char *run = t.query == 0 ? slot_run(r, is_k ? r.k_pool : r.v_pool, slot, t.kv_head) : nullptr;
+        unsigned char *run =
+            t.query == 0 ? slot_run(r, is_k ? r.k_pool : r.v_pool, slot, t.kv_head) : nullptr;
         store_head(r, v, run, is_k, slot % r.block_tokens, f.bits + (is_k ? 0 : DIM),
                    f.scales + (is_k ? 0 : DIM / SCALE_DIMS), type, true);
     }
@@ -590,24 +482,26 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
 struct pipe {
     uint8_t *keys, *values; /* keys: of the warp; values: of the block */
     int last, at;           /* last: chunk; at: number of chunks so far */
-    int block[3];           /* the warp's block of the chunk whose values are copied next, and of the two after it */
+    int block[3]; /* the warp's block of the chunk whose values are copied next, and of the two
+                     after it */
 };
 
 template <int KV, int DIM>
-__device__ __forceinline__ void start_pair(const cargs_attention &a, const task &t, int head_dim, const pipe &p,
-                                           int chunk) {
+__device__ __forceinline__ void start_pair(const cargs_attention &a, const task &t, int head_dim,
+                                           const pipe &p, int chunk) {
     start_keys<KV, DIM>(a, t, head_dim, chunk, p.last, p.block[0], p.keys);
     start_values<KV, DIM>(a, t, head_dim, chunk, p.last, p.block[0], p.values);
 }
 
 /* After the barrier of a chunk: starts copying the next V, and as much K as its memory holds. */
 template <int KV, int DIM>
-__device__ __forceinline__ void start_next(const cargs_attention &a, const task &t, int head_dim, pipe &p,
-                                           int chunk) {
+__device__ __forceinline__ void start_next(const cargs_attention &a, const task &t, int head_dim,
+                                           pipe &p, int chunk) {
     using at = layout<KV, DIM>;
     p.at++;
     uint8_t *values = p.values + (p.at % 2) * at::value_bytes;
-    if (at::key_slots == 1) start_keys<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], p.keys);
+    if (at::key_slots == 1)
+        start_keys<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], p.keys);
     start_values<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], values);
     if (at::key_slots == 2)
         start_keys<KV, DIM>(a, t, head_dim, chunk + 2, p.last, p.block[1],
@@ -618,13 +512,15 @@ __device__ __forceinline__ void start_next(const cargs_attention &a, const task 
 
 /* Computes a chunk's o, m and l. */
 template <int KV, int DIM>
-__device__ __forceinline__ void attend_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM> &q,
-                                         seen keys, int head_dim, int chunk, pipe &p, const new_token &newest,
-                                         float *scores, block_result<DIM> &f) {
+__device__ __forceinline__ void attend_chunk(const cargs_attention &a, const task &t,
+                                             const query_words<KV, DIM> &q, seen keys, int head_dim,
+                                             int chunk, pipe &p, const new_token &newest,
+                                             float *scores, block_result<DIM> &f) {
     using at = layout<KV, DIM>;
     const bool is_new = chunk == newest.chunk && threadIdx.x / 32 == newest.token / QUARTER;
     const int slot = p.at % 2, key_slot = p.at % (int)at::key_slots, first = chunk * CHUNK;
-    uint8_t *warp_keys = p.keys + key_slot * at::key_bytes, *values = p.values + slot * at::value_bytes;
+    uint8_t *warp_keys = p.keys + key_slot * at::key_bytes,
+            *values = p.values + slot * at::value_bytes;
     float s[4] = {0, 0, 0, 0}, l[2];
     uint32_t w[CHUNK / 8];
     scores += key_slot * (SLICE * SCORE_PITCH);
@@ -641,7 +537,8 @@ __device__ __forceinline__ void attend_chunk(const cargs_attention &a, const tas
     if (is_new) patch_values<KV, DIM>(values, newest, head_dim);
     __syncthreads();
     start_next<KV, DIM>(a, t, head_dim, p, chunk);
-    const bool whole = a.n_rows == a.op.n_seqs && first >= t.keys.first && first + CHUNK - 1 <= t.keys.last;
+    const bool whole =
+        a.n_rows == a.op.n_seqs && first >= t.keys.first && first + CHUNK - 1 <= t.keys.last;
     const float m = make_probabilities<KV>(scores, first, keys, q.back, a.op.cap, whole, w);
     if (at::key_slots == 1) __syncthreads(); /* the next chunk's scores use the same memory */
     sum_probabilities<KV>(w, l);
@@ -674,9 +571,9 @@ __device__ __forceinline__ lane_query query_of(const cargs_attention &a, const t
 
 /* Attends to a block's chunks and stores the result or partial results. */
 template <int KV, int DIM>
-__device__ __forceinline__ void attend_share(const cargs_attention &a, const task &t, const share &s,
-                                         const lane_query &l, int head_dim, pipe &p, const new_token &newest,
-                                         float *scores) {
+__device__ __forceinline__ void attend_share(const cargs_attention &a, const task &t,
+                                             const share &s, const lane_query &l, int head_dim,
+                                             pipe &p, const new_token &newest, float *scores) {
     query_words<KV, DIM> q;
     load_query<KV, DIM>(l.row, head_dim, a.op.q_scale, q);
     block_result<DIM> all;
@@ -733,11 +630,13 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     new_token newest;
     newest.chunk = makes_rows && t.keys.last >= 0 && s.end == t.keys.last / CHUNK ? s.end : -1;
     newest.token = (uint32_t)t.keys.last % CHUNK;
-    newest.bits = reinterpret_cast<uint16_t *>(shared + at::new_token_at), newest.scales = newest.bits + 2 * DIM;
+    newest.bits = reinterpret_cast<uint16_t *>(shared + at::new_token_at),
+    newest.scales = newest.bits + 2 * DIM;
     /* K and V of a sequence's earlier tokens were written by earlier steps, unless it has
      * several rows in this step. So the copy must wait only for the chunk with the newest token,
      * which this step stores, and only if that token is not made here. */
-    const bool early = makes_rows || (a.n_rows == a.op.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
+    const bool early =
+        makes_rows || (a.n_rows == a.op.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
 #pragma unroll 1
     for (int i = 0; i < 2; i++) {
         if (i == 1 && makes_rows && t.keys.last >= 0) {
@@ -749,11 +648,14 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
         }
         if (early == (i == 0)) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
         if (makes_rows == (i == 0) && at::key_slots == 2)
-            start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
+            start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1],
+                                p.keys + at::key_bytes);
     }
     p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
-    attend_share<KV, DIM>(a, t, s, l, head_dim, p, newest, reinterpret_cast<float *>(shared + at::scores_at));
-    if (s.whole || !is_last(a.done + t.index, t.n_blocks, reinterpret_cast<uint32_t *>(shared + at::last_at)))
+    attend_share<KV, DIM>(a, t, s, l, head_dim, p, newest,
+                          reinterpret_cast<float *>(shared + at::scores_at));
+    if (s.whole ||
+        !is_last(a.done + t.index, t.n_blocks, reinterpret_cast<uint32_t *>(shared + at::last_at)))
         return;
     for (uint32_t i = threadIdx.x; i < t.n_queries * ((uint32_t)head_dim / 4); i += THREADS)
         merge_query(a, t, i / ((uint32_t)head_dim / 4), i % ((uint32_t)head_dim / 4) * 4);
@@ -774,13 +676,15 @@ template <int KV> uint32_t decode_shared(int dims) {
 
 } // namespace
 
-const void *cuda_attention_decode_kernel(enum cuda_attention_type type, enum cuda_attention_dims dims) {
+const void *cuda_attention_decode_kernel(enum cuda_attention_type type,
+                                         enum cuda_attention_dims dims) {
     return type == CUDA_ATTENTION_F16    ? decode_kernel<CUDA_ATTENTION_F16>(dims)
            : type == CUDA_ATTENTION_BF16 ? decode_kernel<CUDA_ATTENTION_BF16>(dims)
                                          : decode_kernel<CUDA_ATTENTION_Q8>(dims);
 }
 
-uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims) {
+uint32_t cuda_attention_decode_shared(enum cuda_attention_type type,
+                                      enum cuda_attention_dims dims) {
     return type == CUDA_ATTENTION_F16    ? decode_shared<CUDA_ATTENTION_F16>(dims)
            : type == CUDA_ATTENTION_BF16 ? decode_shared<CUDA_ATTENTION_BF16>(dims)
                                          : decode_shared<CUDA_ATTENTION_Q8>(dims);

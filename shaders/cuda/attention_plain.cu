@@ -7,18 +7,26 @@
 
 namespace {
 
-enum { PLAIN_CHUNK = 32, TYPE_F32 = 0, TYPE_F16 = 1, TYPE_BF16 = 30, TYPE_Q8_0 = 8 }; /* enum qtype */
+enum {
+    PLAIN_CHUNK = 32,
+    TYPE_F32 = 0,
+    TYPE_F16 = 1,
+    TYPE_BF16 = 30,
+    TYPE_Q8_0 = 8
+}; /* enum qtype */
 
 __device__ float f16_value(const void *at, uint64_t i) {
     return unpack_f16(static_cast<const uint16_t *>(at)[i]).x;
 }
 
 /* Value i of a run; for Q8_0 times scale j. */
-__device__ __forceinline__ float run_value(const cargs_attention &a, const uint8_t *run, uint32_t i, uint32_t j) {
+__device__ __forceinline__ float run_value(const cargs_attention &a, const uint8_t *run, uint32_t i,
+                                           uint32_t j) {
     if (a.kv_type == TYPE_F32) return reinterpret_cast<const float *>(run)[i];
     if (a.kv_type == TYPE_F16) return f16_value(run, i);
     if (a.kv_type == TYPE_BF16) return unpack_bf16(reinterpret_cast<const uint16_t *>(run)[i]).x;
-    return (float)reinterpret_cast<const int8_t *>(run)[i] * f16_value(run + a.head_dim * a.block_tokens, j);
+    return (float)reinterpret_cast<const int8_t *>(run)[i] *
+           f16_value(run + a.head_dim * a.block_tokens, j);
 }
 
 /* The last sequence that begins at or before row. */
@@ -34,17 +42,21 @@ __device__ uint32_t seq_of(const cargs_attention &a, uint32_t row) {
     return from;
 }
 
-__device__ const uint8_t *run_of(const cargs_attention &a, const void *pool, const int32_t *table, int pos,
-                                 uint32_t kv_head) {
+__device__ const uint8_t *run_of(const cargs_attention &a, const void *pool, const int32_t *table,
+                                 int pos, uint32_t kv_head) {
     uint64_t block = (uint32_t)table[(uint32_t)pos / a.block_tokens];
     return static_cast<const uint8_t *>(pool) + (block * a.op.n_kv_heads + kv_head) * a.run_bytes;
 }
 
 /* The lane's score, in units of log2. q: of this head, already scaled. */
-__device__ float score_of(const cargs_attention &a, const float *q, const uint8_t *run, uint32_t token) {
+__device__ float score_of(const cargs_attention &a, const float *q, const uint8_t *run,
+                          uint32_t token) {
     float s = 0;
     for (uint32_t d = 0; d < a.head_dim; d++)
-        s = fmaf(q[d], run_value(a, run, d * a.block_tokens + token, d / SCALE_DIMS * a.block_tokens + token), s);
+        s = fmaf(
+            q[d],
+            run_value(a, run, d * a.block_tokens + token, d / SCALE_DIMS * a.block_tokens + token),
+            s);
     return a.op.cap != 0 ? __fmul_rn(a.op.cap, tanhf(s)) : s;
 }
 
@@ -64,7 +76,8 @@ CUDA_KERNEL(32) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
     const int32_t *table = a.tables + (uint64_t)seq_of(a, row) * a.op.table_stride;
     const seen keys = seen_from(a.pos[row], a.op.window);
     sums total = empty_sums();
-    for (int first = keys.first / PLAIN_CHUNK * PLAIN_CHUNK; first <= keys.last; first += PLAIN_CHUNK) {
+    for (int first = keys.first / PLAIN_CHUNK * PLAIN_CHUNK; first <= keys.last;
+         first += PLAIN_CHUNK) {
         int pos = first + (int)lane;
         float s = NOTHING;
         if (sees(keys, pos))
@@ -78,8 +91,11 @@ CUDA_KERNEL(32) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
             for (int i = 0; i < PLAIN_CHUNK; i++) {
                 if (!sees(keys, first + i)) continue;
                 uint32_t token = (uint32_t)(first + i) % a.block_tokens;
-                add = fmaf(probabilities[i], run_value(a, run_of(a, a.v, table, first + i, kv_head),
-                                                 token * a.head_dim + d, token * (a.head_dim / SCALE_DIMS) + d / SCALE_DIMS), add);
+                add = fmaf(probabilities[i],
+                           run_value(a, run_of(a, a.v, table, first + i, kv_head),
+                                     token * a.head_dim + d,
+                                     token * (a.head_dim / SCALE_DIMS) + d / SCALE_DIMS),
+                           add);
             }
             o[d] = merged(o[d], add, f);
         }
@@ -90,7 +106,7 @@ CUDA_KERNEL(32) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
         a.out[at + d] = normalized(o[d], factor);
 }
 
-}
+} // namespace
 
 const void *cuda_attention_plain_kernel(void) {
     return (const void *)attention_plain;

@@ -15,9 +15,10 @@ enum { TILE = CUDA_ATTENTION_TILE, WARPS = TILE / 16, THREADS = WARPS * 32, ROW 
 #ifdef CUDA_WGMMA
 /* Wide heads do not leave enough registers for wgmma; with a variable number of products they
  * would wait for each other. */
-template <int DIM, bool EXACT> constexpr bool by_group = EXACT && DIM <= 128;
+template <int DIM, bool EXACT> constexpr bool by_group = EXACT &&DIM <= 128;
 
-template <int KV> __device__ __forceinline__ void group_mma(float d[8][4], const uint32_t a[4], const uint8_t *b) {
+template <int KV>
+__device__ __forceinline__ void group_mma(float d[8][4], const uint32_t a[4], const uint8_t *b) {
     if (KV == CUDA_ATTENTION_BF16)
         wgmma_rows_bf16(d, a, b);
     else
@@ -73,7 +74,8 @@ __device__ bool find_tile(const cargs_attention &a, uint32_t index, tile &t) {
 }
 
 __device__ seen tile_keys(const cargs_attention &a, const tile &t) {
-    uint32_t group = a.op.n_heads / a.op.n_kv_heads, end = t.row + (t.query + t.n_queries - 1) / group;
+    uint32_t group = a.op.n_heads / a.op.n_kv_heads,
+             end = t.row + (t.query + t.n_queries - 1) / group;
     seen all;
     all.first = 0x7fffffff, all.last = -1;
     for (uint32_t row = t.row + t.query / group + threadIdx.x % 32; row <= end; row += 32) {
@@ -111,7 +113,8 @@ struct warp_quarter {
     int block; /* in the next chunk; -1: not visible */
 };
 
-__device__ __forceinline__ int block_of(const cargs_attention &a, const tile &t, int chunk, int quarter) {
+__device__ __forceinline__ int block_of(const cargs_attention &a, const tile &t, int chunk,
+                                        int quarter) {
     int pos = chunk * CHUNK + quarter * QUARTER;
     return sees_any(t.keys, pos, QUARTER)
                ? a.tables[(uint64_t)t.seq * a.op.table_stride + (uint32_t)pos / a.block_tokens]
@@ -131,8 +134,9 @@ __device__ __forceinline__ uint32_t key_half() {
     return threadIdx.x % 32 / 16;
 }
 
-__device__ __forceinline__ void copy_keys(uint8_t *keys, const uint8_t *run, uint32_t token, const cargs_attention &a,
-                                          uint32_t head_dim, int quarter, bool visible) {
+__device__ __forceinline__ void copy_keys(uint8_t *keys, const uint8_t *run, uint32_t token,
+                                          const cargs_attention &a, uint32_t head_dim, int quarter,
+                                          bool visible) {
     const uint8_t *from = run + (uint64_t)(key_dim() * a.block_tokens + token + key_half() * 8) * 2;
     for (uint32_t s = 0; s < head_dim; s += 16) {
         uint8_t *at = keys + place(s + key_dim(), (uint32_t)quarter * 2 + key_half());
@@ -143,8 +147,8 @@ __device__ __forceinline__ void copy_keys(uint8_t *keys, const uint8_t *run, uin
     }
 }
 
-__device__ __forceinline__ void copy_values(uint8_t *values, const uint8_t *run, uint32_t token, uint32_t head_dim,
-                                            int quarter, int pos, seen keys) {
+__device__ __forceinline__ void copy_values(uint8_t *values, const uint8_t *run, uint32_t token,
+                                            uint32_t head_dim, int quarter, int pos, seen keys) {
     uint32_t lane = threadIdx.x % 32;
     for (uint32_t unit = lane % 8; unit < head_dim / 8; unit += 8)
 #pragma unroll
@@ -158,12 +162,13 @@ __device__ __forceinline__ void copy_values(uint8_t *values, const uint8_t *run,
 }
 
 /* Copies a quarter: values, then their scales. */
-__device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32_t token, const cargs_attention &a,
-                                         uint32_t head_dim, bool is_k) {
+__device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32_t token,
+                                         const cargs_attention &a, uint32_t head_dim, bool is_k) {
     uint32_t lane = threadIdx.x % 32;
     const uint8_t *scales = run + head_dim * a.block_tokens;
     for (uint32_t i = lane; i < head_dim; i += 32)
-        async_copy16(to + i * 16, is_k ? run + i * a.block_tokens + token : run + token * head_dim + i * 16);
+        async_copy16(to + i * 16,
+                     is_k ? run + i * a.block_tokens + token : run + token * head_dim + i * 16);
     for (uint32_t i = lane; i < head_dim / 16; i += 32)
         async_copy16(to + head_dim * 16 + i * 16,
                      is_k ? scales + (i / 2 * a.block_tokens + token + i % 2 * 8) * 2
@@ -182,8 +187,9 @@ struct pipe {
 
 /* Starts the warp's share of a chunk's copies; stage: of K and V, for Q8_0 of raw quarters. */
 template <int KV>
-__device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile &t, warp_quarter &p, int chunk,
-                                            uint32_t head_dim, uint8_t *stage) {
+__device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile &t,
+                                            warp_quarter &p, int chunk, uint32_t head_dim,
+                                            uint8_t *stage) {
     if (chunk <= t.keys.last / CHUNK && t.keys.last >= 0) {
         int pos = chunk * CHUNK + p.quarter * QUARTER;
         bool visible = p.block >= 0;
@@ -193,8 +199,8 @@ __device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile
         p.block = block_of(a, t, chunk + 1, p.quarter);
         if (kv_traits<KV>::quantized) {
             if (visible)
-                copy_raw(stage + (uint32_t)(p.quarter + (p.is_k ? 0 : 4)) * head_dim * 17, run, token, a, head_dim,
-                         p.is_k);
+                copy_raw(stage + (uint32_t)(p.quarter + (p.is_k ? 0 : 4)) * head_dim * 17, run,
+                         token, a, head_dim, p.is_k);
         } else if (p.is_k)
             copy_keys(stage, run, token, a, head_dim, p.quarter, visible);
         else
@@ -204,8 +210,9 @@ __device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile
 }
 
 /* Decodes the warp's quarter of a chunk from raw Q8_0. */
-__device__ __forceinline__ void decode_quarter(const tile &t, const warp_quarter &p, int chunk, uint32_t head_dim,
-                                            const uint8_t *raw, uint8_t *stage) {
+__device__ __forceinline__ void decode_quarter(const tile &t, const warp_quarter &p, int chunk,
+                                               uint32_t head_dim, const uint8_t *raw,
+                                               uint8_t *stage) {
     uint32_t lane = threadIdx.x % 32;
     int pos = chunk * CHUNK + p.quarter * QUARTER;
     raw += (uint32_t)(p.quarter + (p.is_k ? 0 : 4)) * head_dim * 17;
@@ -214,8 +221,9 @@ __device__ __forceinline__ void decode_quarter(const tile &t, const warp_quarter
     for (uint32_t s = 0; p.is_k && s < head_dim; s += 16) {
         uint4 v = make_uint4(0, 0, 0, 0);
         if (visible)
-            v = decode_q8(*reinterpret_cast<const uint2 *>(raw + (s + key_dim()) * 16 + key_half() * 8),
-                          *reinterpret_cast<const uint4 *>(scales + s / SCALE_DIMS * 32 + key_half() * 16));
+            v = decode_q8(
+                *reinterpret_cast<const uint2 *>(raw + (s + key_dim()) * 16 + key_half() * 8),
+                *reinterpret_cast<const uint4 *>(scales + s / SCALE_DIMS * 32 + key_half() * 16));
         put16(stage + place(s + key_dim(), (uint32_t)p.quarter * 2 + key_half()), v);
     }
     for (uint32_t unit = lane % 8; !p.is_k && unit < head_dim / 8; unit += 8)
@@ -223,20 +231,23 @@ __device__ __forceinline__ void decode_quarter(const tile &t, const warp_quarter
         for (uint32_t i = lane / 8; i < QUARTER; i += 4) {
             uint4 v = make_uint4(0, 0, 0, 0);
             if (sees(t.keys, pos + (int)i)) {
-                uint32_t scale = reinterpret_cast<const uint16_t *>(scales)[i * (head_dim / SCALE_DIMS) + unit / 4];
+                uint32_t scale = reinterpret_cast<const uint16_t *>(
+                    scales)[i * (head_dim / SCALE_DIMS) + unit / 4];
                 scale |= scale << 16;
                 v = decode_q8(*reinterpret_cast<const uint2 *>(raw + i * head_dim + unit * 8),
                               make_uint4(scale, scale, scale, scale));
             }
-            put16(stage + key_bytes(head_dim) + value_place((uint32_t)p.quarter * QUARTER + i, unit), v);
+            put16(stage + key_bytes(head_dim) +
+                      value_place((uint32_t)p.quarter * QUARTER + i, unit),
+                  v);
         }
 }
 
 /* Waits for a chunk, number `at` of the block's, and starts copying the one `lead` chunks later,
  * which overwrites the previous chunk. Returns its stage. */
 template <int KV>
-__device__ __forceinline__ uint8_t *wait_chunk(const cargs_attention &a, const tile &t, pipe &p, int chunk, int at,
-                                          uint32_t head_dim) {
+__device__ __forceinline__ uint8_t *wait_chunk(const cargs_attention &a, const tile &t, pipe &p,
+                                               int chunk, int at, uint32_t head_dim) {
     if (p.lead == 0) {
         __syncthreads();
         start_chunk<KV>(a, t, p.mine, chunk, head_dim, p.stages);
@@ -280,8 +291,8 @@ template <int N> __device__ __forceinline__ void clear(float d[N][4]) {
 }
 
 template <int KV, int DIM, bool EXACT>
-__device__ __forceinline__ void make_scores(const queries<KV, DIM> &q, const uint8_t *keys, int head_dim,
-                                            float s[CHUNK / 8][4]) {
+__device__ __forceinline__ void make_scores(const queries<KV, DIM> &q, const uint8_t *keys,
+                                            int head_dim, float s[CHUNK / 8][4]) {
     clear<CHUNK / 8>(s);
 #ifdef CUDA_WGMMA
     if (by_group<DIM, EXACT>) {
@@ -298,7 +309,7 @@ __device__ __forceinline__ void make_scores(const queries<KV, DIM> &q, const uin
     } else
 #endif
     {
-#pragma unroll query_unroll<DIM>
+#pragma unroll query_unroll < DIM>
         for (int k = 0; k < DIM / 16; k++) {
             if (k * 16 >= head_dim) break;
 #pragma unroll
@@ -334,8 +345,8 @@ __device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 16][4], con
 
 /* Adds the chunk's probabilities times V to o. */
 template <int KV, int DIM, bool EXACT>
-__device__ __forceinline__ void add_values(const uint32_t p[CHUNK / 16][4], const uint8_t *values, int head_dim,
-                                            const merge f[2], float o[DIM / 8][4]) {
+__device__ __forceinline__ void add_values(const uint32_t p[CHUNK / 16][4], const uint8_t *values,
+                                           int head_dim, const merge f[2], float o[DIM / 8][4]) {
     /* Panels at once: two if the registers suffice. */
     constexpr int N = by_group<DIM, EXACT> && DIM > PANEL && KV != CUDA_ATTENTION_BF16 ? 2 : 1;
 #pragma unroll
@@ -381,8 +392,9 @@ __device__ __forceinline__ lane_queries queries_of(const cargs_attention &a, con
 
 /* Merges o, a span, with the previous spans, which lie in out, not yet normalized. */
 template <int DIM>
-__device__ __forceinline__ void add_span(const cargs_attention &a, const lane_queries &l, int head_dim, bool first,
-                                          bool last, const float o[DIM / 8][4], const sums span[2], sums total[2]) {
+__device__ __forceinline__ void
+add_span(const cargs_attention &a, const lane_queries &l, int head_dim, bool first, bool last,
+         const float o[DIM / 8][4], const sums span[2], sums total[2]) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         merge f = merge_factors(total[r], span[r].m, span[r].l);
@@ -402,7 +414,8 @@ __device__ __forceinline__ void add_span(const cargs_attention &a, const lane_qu
 
 /* Grid: KV heads, tiles, the last one first (it walks the most chunks). Shared: struct pipe. */
 template <int KV, int DIM, bool EXACT>
-CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
+CUDA_KERNEL(THREADS)
+attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
     CUDA_SHARED(uint8_t, shared);
     pdl_launch();
     pdl_wait();
@@ -416,13 +429,15 @@ CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
     pipe.last = t.keys.last < 0 ? -1 : t.keys.last / CHUNK;
     pipe.decoded = shared + (1024 - reinterpret_cast<uintptr_t>(shared) % 1024) % 1024;
     pipe.stages = pipe.decoded + (kv_traits<KV>::quantized ? stage_bytes((uint32_t)head_dim) : 0);
-    pipe.bytes = kv_traits<KV>::quantized ? raw_bytes((uint32_t)head_dim) : stage_bytes((uint32_t)head_dim);
+    pipe.bytes =
+        kv_traits<KV>::quantized ? raw_bytes((uint32_t)head_dim) : stage_bytes((uint32_t)head_dim);
     pipe.n_stages = (int)a.n_stages;
     pipe.lead = pipe.n_stages - 1;
     pipe.mine.quarter = warp % 4, pipe.mine.is_k = warp < 4;
     pipe.mine.block = block_of(a, t, first, pipe.mine.quarter);
     for (int i = 0; i < pipe.lead; i++)
-        start_chunk<KV>(a, t, pipe.mine, first + i, (uint32_t)head_dim, pipe.stages + (uint32_t)i * pipe.bytes);
+        start_chunk<KV>(a, t, pipe.mine, first + i, (uint32_t)head_dim,
+                        pipe.stages + (uint32_t)i * pipe.bytes);
 
     const lane_queries l = queries_of(a, t);
     queries<KV, DIM> q;
@@ -463,9 +478,10 @@ template <int KV> const void *prefill_kernel(int dims) {
                                            : (const void *)attention_prefill<KV, 256, false>;
 }
 
-}
+} // namespace
 
-const void *cuda_attention_prefill_kernel(enum cuda_attention_type type, enum cuda_attention_dims dims) {
+const void *cuda_attention_prefill_kernel(enum cuda_attention_type type,
+                                          enum cuda_attention_dims dims) {
     return type == CUDA_ATTENTION_F16    ? prefill_kernel<CUDA_ATTENTION_F16>(dims)
            : type == CUDA_ATTENTION_BF16 ? prefill_kernel<CUDA_ATTENTION_BF16>(dims)
                                          : prefill_kernel<CUDA_ATTENTION_Q8>(dims);

@@ -9,24 +9,74 @@
 
 /* The block, and the format that it is repacked to (same offset, group and minimum). */
 template <int type> struct block_of;
-template <> struct block_of<QTYPE_Q4_0> { typedef q4_0_block block; enum { elems = 32, format = CUDA_FORMAT_Q4 }; };
-template <> struct block_of<QTYPE_Q4_1> { typedef q4_1_block block; enum { elems = 32, format = CUDA_FORMAT_Q4_MIN }; };
-template <> struct block_of<QTYPE_Q5_0> { typedef q5_0_block block; enum { elems = 32, format = CUDA_FORMAT_Q5 }; };
-template <> struct block_of<QTYPE_Q5_1> { typedef q5_1_block block; enum { elems = 32, format = CUDA_FORMAT_Q5_MIN }; };
-template <> struct block_of<QTYPE_Q8_0> { typedef q8_0_block block; enum { elems = 32, format = CUDA_FORMAT_Q8 }; };
-template <> struct block_of<QTYPE_Q2_K> { typedef q2_k_block block; enum { elems = 256, format = CUDA_FORMAT_Q2_MIN }; };
-template <> struct block_of<QTYPE_Q3_K> { typedef q3_k_block block; enum { elems = 256, format = CUDA_FORMAT_Q3 }; };
-template <> struct block_of<QTYPE_Q4_K> { typedef q4_k_block block; enum { elems = 256, format = CUDA_FORMAT_Q4_MIN }; };
-template <> struct block_of<QTYPE_Q5_K> { typedef q5_k_block block; enum { elems = 256, format = CUDA_FORMAT_Q5_MIN }; };
-template <> struct block_of<QTYPE_Q6_K> { typedef q6_k_block block; enum { elems = 256, format = CUDA_FORMAT_Q6 }; };
-template <> struct block_of<QTYPE_IQ4_NL> { typedef iq4_nl_block block; enum { elems = 32, format = CUDA_FORMAT_IQ4 }; };
-template <> struct block_of<QTYPE_IQ4_XS> { typedef iq4_xs_block block; enum { elems = 256, format = CUDA_FORMAT_IQ4 }; };
-template <> struct block_of<QTYPE_MXFP4> { typedef mxfp4_block block; enum { elems = 32, format = CUDA_FORMAT_MXFP4 }; };
+template <> struct block_of<QTYPE_Q4_0> {
+    typedef q4_0_block block;
+    enum { elems = 32, format = CUDA_FORMAT_Q4 };
+};
+template <> struct block_of<QTYPE_Q4_1> {
+    typedef q4_1_block block;
+    enum { elems = 32, format = CUDA_FORMAT_Q4_MIN };
+};
+template <> struct block_of<QTYPE_Q5_0> {
+    typedef q5_0_block block;
+    enum { elems = 32, format = CUDA_FORMAT_Q5 };
+};
+template <> struct block_of<QTYPE_Q5_1> {
+    typedef q5_1_block block;
+    enum { elems = 32, format = CUDA_FORMAT_Q5_MIN };
+};
+template <> struct block_of<QTYPE_Q8_0> {
+    typedef q8_0_block block;
+    enum { elems = 32, format = CUDA_FORMAT_Q8 };
+};
+template <> struct block_of<QTYPE_Q2_K> {
+    typedef q2_k_block block;
+    enum { elems = 256, format = CUDA_FORMAT_Q2_MIN };
+};
+template <> struct block_of<QTYPE_Q3_K> {
+    typedef q3_k_block block;
+    enum { elems = 256, format = CUDA_FORMAT_Q3 };
+};
+template <> struct block_of<QTYPE_Q4_K> {
+    typedef q4_k_block block;
+    enum { elems = 256, format = CUDA_FORMAT_Q4_MIN };
+};
+template <> struct block_of<QTYPE_Q5_K> {
+    typedef q5_k_block block;
+    enum { elems = 256, format = CUDA_FORMAT_Q5_MIN };
+};
+template <> struct block_of<QTYPE_Q6_K> {
+    typedef q6_k_block block;
+    enum { elems = 256, format = CUDA_FORMAT_Q6 };
+};
+template <> struct block_of<QTYPE_IQ4_NL> {
+    typedef iq4_nl_block block;
+    enum { elems = 32, format = CUDA_FORMAT_IQ4 };
+};
+template <> struct block_of<QTYPE_IQ4_XS> {
+    typedef iq4_xs_block block;
+    enum { elems = 256, format = CUDA_FORMAT_IQ4 };
+};
+template <> struct block_of<QTYPE_MXFP4> {
+    typedef mxfp4_block block;
+    enum { elems = 32, format = CUDA_FORMAT_MXFP4 };
+};
 
 /* Every quantized type, for tables of kernels. */
-#define CUDA_EACH_QTYPE(X)                                                                                   \
-    X(QTYPE_Q4_0) X(QTYPE_Q4_1) X(QTYPE_Q5_0) X(QTYPE_Q5_1) X(QTYPE_Q8_0) X(QTYPE_Q2_K) X(QTYPE_Q3_K)        \
-    X(QTYPE_Q4_K) X(QTYPE_Q5_K) X(QTYPE_Q6_K) X(QTYPE_IQ4_NL) X(QTYPE_IQ4_XS) X(QTYPE_MXFP4)
+#define CUDA_EACH_QTYPE(X)                                                                         \
+    X(QTYPE_Q4_0)                                                                                  \
+    X(QTYPE_Q4_1)                                                                                  \
+    X(QTYPE_Q5_0)                                                                                  \
+    X(QTYPE_Q5_1)                                                                                  \
+    X(QTYPE_Q8_0)                                                                                  \
+    X(QTYPE_Q2_K)                                                                                  \
+    X(QTYPE_Q3_K)                                                                                  \
+    X(QTYPE_Q4_K)                                                                                  \
+    X(QTYPE_Q5_K)                                                                                  \
+    X(QTYPE_Q6_K)                                                                                  \
+    X(QTYPE_IQ4_NL)                                                                                \
+    X(QTYPE_IQ4_XS)                                                                                \
+    X(QTYPE_MXFP4)
 
 __device__ __forceinline__ float half_value(uint16_t h) {
     return unpack_f16(h).x;
@@ -57,13 +107,15 @@ __device__ __forceinline__ uint32_t block_q(const q2_k_block *b, uint32_t i) {
     return b->q[i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3;
 }
 __device__ __forceinline__ uint32_t block_q(const q3_k_block *b, uint32_t i) {
-    return (b->q[i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3) | (b->high[i % 32] >> i / 32 & 1) << 2;
+    return (b->q[i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3) | (b->high[i % 32] >> i / 32 & 1)
+                                                                       << 2;
 }
 __device__ __forceinline__ uint32_t block_q(const q4_k_block *b, uint32_t i) {
     return b->q[i / 64 * 32 + i % 32] >> 4 * (i / 32 % 2) & 15;
 }
 __device__ __forceinline__ uint32_t block_q(const q5_k_block *b, uint32_t i) {
-    return (b->q[i / 64 * 32 + i % 32] >> 4 * (i / 32 % 2) & 15) | (b->high[i % 32] >> i / 32 & 1) << 4;
+    return (b->q[i / 64 * 32 + i % 32] >> 4 * (i / 32 % 2) & 15) | (b->high[i % 32] >> i / 32 & 1)
+                                                                       << 4;
 }
 __device__ __forceinline__ uint32_t block_q(const q6_k_block *b, uint32_t i) {
     return (b->low[i / 128 * 64 + i % 64] >> 4 * (i / 64 % 2) & 15) |
@@ -82,7 +134,8 @@ __device__ __forceinline__ uint32_t block_q(const mxfp4_block *b, uint32_t i) {
 /* ---- scale and minimum (x, y) of a group of tile_of<>::group values ---- */
 
 /* The six-bit scale and minimum of a group of Q4_K and Q5_K. */
-__device__ __forceinline__ float2 scale_min(const uint8_t scales[12], uint32_t group, uint16_t d, uint16_t dmin) {
+__device__ __forceinline__ float2 scale_min(const uint8_t scales[12], uint32_t group, uint16_t d,
+                                            uint16_t dmin) {
     uint32_t t = group % 4, scale, least;
     if (group < 4) {
         scale = scales[t] & 63;
@@ -114,7 +167,8 @@ __device__ __forceinline__ float2 block_scale(const q2_k_block *b, uint32_t grou
                        -(half_value(b->dmin) * (float)(b->scales[group] >> 4)));
 }
 __device__ __forceinline__ float2 block_scale(const q3_k_block *b, uint32_t group) {
-    int low = b->scales[group % 8] >> 4 * (group / 8) & 15, high = b->scales[8 + group % 4] >> 2 * (group / 4) & 3;
+    int low = b->scales[group % 8] >> 4 * (group / 8) & 15,
+        high = b->scales[8 + group % 4] >> 2 * (group / 4) & 3;
     return make_float2(half_value(b->d) * (float)((low | high << 4) - 32), 0);
 }
 __device__ __forceinline__ float2 block_scale(const q4_k_block *b, uint32_t group) {
@@ -130,11 +184,13 @@ __device__ __forceinline__ float2 block_scale(const iq4_nl_block *b, uint32_t) {
     return make_float2(half_value(b->d), 0);
 }
 __device__ __forceinline__ float2 block_scale(const iq4_xs_block *b, uint32_t group) {
-    int low = b->scales_low[group / 2] >> 4 * (group % 2) & 15, high = b->scales_high >> 2 * group & 3;
+    int low = b->scales_low[group / 2] >> 4 * (group % 2) & 15,
+        high = b->scales_high >> 2 * group & 3;
     return make_float2(half_value(b->d) * (float)((low | high << 4) - 32), 0);
 }
 __device__ __forceinline__ float2 block_scale(const mxfp4_block *b, uint32_t) { /* 2^(e - 128) */
-    return make_float2(__uint_as_float(b->e < 2 ? 0x200000u << b->e : (uint32_t)(b->e - 1) << 23), 0);
+    return make_float2(__uint_as_float(b->e < 2 ? 0x200000u << b->e : (uint32_t)(b->e - 1) << 23),
+                       0);
 }
 
 /* ---- values ---- */

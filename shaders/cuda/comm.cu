@@ -46,7 +46,7 @@ CUDA_KERNEL(256) join_parts(CUDA_ARGS(struct cargs_join_parts) a) {
     a.out[(uint64_t)blockIdx.y * a.n_cols + col] = part[col - first];
 }
 
-}
+} // namespace
 
 const void *cuda_sum_parts_kernel(void) {
     return (const void *)sum_parts;

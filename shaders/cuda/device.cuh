@@ -29,12 +29,12 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#define CUDA_KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define CUDA_KERNEL(threads)             __global__ void __launch_bounds__(threads)
 /* blocks: at least that many fit a multiprocessor; this bounds the registers. */
 #define CUDA_KERNEL_MIN(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 #define CUDA_ARGS(type)                  const __grid_constant__ type
 #define CUDA_SHARED(type, name)                                                                    \
-    extern __shared__ __align__(1024) unsigned char cuda_shared_bytes[];                             \
+    extern __shared__ __align__(1024) unsigned char cuda_shared_bytes[];                           \
     type *name = reinterpret_cast<type *>(cuda_shared_bytes)
 
 #define CUDA_ALL 0xffffffffu
@@ -65,7 +65,8 @@ __device__ __forceinline__ void async_copy16(void *shared, const void *global) {
 /* Writes zeros, and reads nothing, unless there. */
 __device__ __forceinline__ void async_copy16_if(void *shared, const void *global, bool there) {
     unsigned at = (unsigned)__cvta_generic_to_shared(shared);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(there ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global),
+                 "r"(there ? 16 : 0)
                  : "memory");
 }
 
@@ -97,7 +98,8 @@ __device__ __forceinline__ void mbar_fence() {
 
 __device__ __forceinline__ void mbar_arrive(uint64_t *bar) {
     unsigned at = (unsigned)__cvta_generic_to_shared(bar);
-    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(at) : "memory");
+    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(at)
+                 : "memory");
 }
 
 __device__ __forceinline__ void mbar_wait(uint64_t *bar, uint32_t parity) {
@@ -130,17 +132,21 @@ __device__ __forceinline__ void async_arrive(uint64_t *bar) {
 __device__ __forceinline__ void bulk_expect(uint64_t *bar, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
     unsigned at = (unsigned)__cvta_generic_to_shared(bar);
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared.b64 [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared.b64 [%0], %1;" ::"r"(at), "r"(bytes)
+                 : "memory");
 #endif
 }
 
 /* bytes is a multiple of 16, both ends are aligned to 16. */
-__device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *bar) {
+__device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint32_t bytes,
+                                          uint64_t *bar) {
     unsigned lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900
-    unsigned to = (unsigned)__cvta_generic_to_shared(shared), at = (unsigned)__cvta_generic_to_shared(bar);
+    unsigned to = (unsigned)__cvta_generic_to_shared(shared),
+             at = (unsigned)__cvta_generic_to_shared(bar);
     if (lane == 0)
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+                     "[%1], %2, [%3];" ::"r"(to),
                      "l"(global), "r"(bytes), "r"(at)
                      : "memory");
 #else
@@ -153,11 +159,12 @@ __device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint
  * cuda_tensor_map, an argument of the kernel), from a row and a group on; groups after the last
  * are zeros. shared, aligned to 1024: (2, 16, 128 bytes), with the 16-byte unit u of row r at u
  * ^ r % 8. */
-__device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tensor_map &map, uint32_t row, uint32_t group,
-                                            uint64_t *bar) {
+__device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tensor_map &map,
+                                            uint32_t row, uint32_t group, uint64_t *bar) {
     unsigned lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900
-    unsigned to = (unsigned)__cvta_generic_to_shared(shared), at = (unsigned)__cvta_generic_to_shared(bar);
+    unsigned to = (unsigned)__cvta_generic_to_shared(shared),
+             at = (unsigned)__cvta_generic_to_shared(bar);
     if (lane == 0)
         asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
                      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
@@ -166,7 +173,8 @@ __device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tens
 #else
     for (unsigned i = lane; i < 256; i += 32) {
         unsigned u = i % 8, r = i / 8 % 16, z = i / 128;
-        const char *from = reinterpret_cast<const char *>(map.words[0]) + (row + r) * map.words[1] + u * 16;
+        const char *from =
+            reinterpret_cast<const char *>(map.words[0]) + (row + r) * map.words[1] + u * 16;
         bool there = group + z < map.words[3];
         async_copy16_if(static_cast<char *>(shared) + z * 2048 + r * 128 + (u ^ r % 8) * 16,
                         from + (there ? (group + z) * 128 : 0), there);
@@ -186,27 +194,29 @@ __device__ __forceinline__ uint4 load_stream16(const void *p) {
 
 __device__ __forceinline__ uint2 load_stream8(const void *p) {
     uint2 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
+                 : "=r"(v.x), "=r"(v.y)
+                 : "l"(p));
     return v;
 }
 
-/* ---- tensor cores: d (16, 8) f32 += a (16, 16) b (16, 8), by all lanes of a warp. With g = lane / 4 and t
- * = lane % 4, the pair of halves in
- *   a[0]: row g,     columns 2t, 2t + 1      a[1]: row g + 8, columns 2t, 2t + 1
- *   a[2]: row g,     columns 2t + 8, 2t + 9  a[3]: row g + 8, columns 2t + 8, 2t + 9
- *   b[0]: rows 2t, 2t + 1, column g          b[1]: rows 2t + 8, 2t + 9, column g
- *   d[0], d[1]: row g, columns 2t, 2t + 1    d[2], d[3]: row g + 8, columns 2t, 2t + 1
- * (PTX ISA, mma.m16n8k16) */
+/* ---- tensor cores: d (16, 8) f32 += a (16, 16) b (16, 8), by all lanes of a warp. With g = lane /
+ * 4 and t = lane % 4, the pair of halves in a[0]: row g,     columns 2t, 2t + 1      a[1]: row g +
+ * 8, columns 2t, 2t + 1 a[2]: row g,     columns 2t + 8, 2t + 9  a[3]: row g + 8, columns 2t + 8,
+ * 2t + 9 b[0]: rows 2t, 2t + 1, column g          b[1]: rows 2t + 8, 2t + 9, column g d[0], d[1]:
+ * row g, columns 2t, 2t + 1    d[2], d[3]: row g + 8, columns 2t, 2t + 1 (PTX ISA, mma.m16n8k16) */
 
 __device__ __forceinline__ void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 __device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, "
                  "{%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));

@@ -4,9 +4,10 @@
 
 namespace {
 
-__device__ __forceinline__ float epilogue_one(const cargs_apply_epilogue &a, float in_scale, float sum, uint64_t i, uint32_t col) {
+__device__ __forceinline__ float epilogue_one(const cargs_apply_epilogue &a, float in_scale,
+                                              float sum, uint64_t i, uint32_t col) {
     return a.epilogue.act ? epilogue_pair(a.epilogue, in_scale, sum, a.pair_sums[i], col)
-                      : epilogue_sum(a.epilogue, in_scale, sum, col);
+                          : epilogue_sum(a.epilogue, in_scale, sum, col);
 }
 
 __device__ __forceinline__ float sum_of(const cargs_apply_epilogue &a, uint64_t i) {
@@ -31,7 +32,8 @@ CUDA_KERNEL(256) apply_epilogue(CUDA_ARGS(struct cargs_apply_epilogue) a) {
     if (col >= a.n_out) return;
     float4 v = *reinterpret_cast<const float4 *>(a.sums + at), y;
     for (uint32_t split = 1; split < a.n_splits; split++) {
-        float4 w = *reinterpret_cast<const float4 *>(a.sums + split * ((uint64_t)a.n_rows * a.n_out) + at);
+        float4 w =
+            *reinterpret_cast<const float4 *>(a.sums + split * ((uint64_t)a.n_rows * a.n_out) + at);
         v.x += w.x, v.y += w.y, v.z += w.z, v.w += w.w;
     }
     if (a.epilogue.act) {
@@ -49,7 +51,7 @@ CUDA_KERNEL(256) apply_epilogue(CUDA_ARGS(struct cargs_apply_epilogue) a) {
     *reinterpret_cast<float4 *>(a.y + at) = y;
 }
 
-}
+} // namespace
 
 const void *cuda_epilogue_kernel(void) {
     return (const void *)apply_epilogue;

@@ -25,13 +25,15 @@ __device__ __forceinline__ float epilogue_act(uint32_t act, float gate, float up
 }
 
 /* at: index into the bias. */
-__device__ __forceinline__ float epilogue_sum(const cargs_epilogue &t, float in_scale, float sum, uint64_t at) {
+__device__ __forceinline__ float epilogue_sum(const cargs_epilogue &t, float in_scale, float sum,
+                                              uint64_t at) {
     float v = sum * in_scale * t.scale;
     if (t.bias) v += t.bias[at];
     return t.cap != 0 ? t.cap * tanhf(v * t.y_over_cap) : v * t.y_scale;
 }
 
-__device__ __forceinline__ float epilogue_pair(const cargs_epilogue &t, float in_scale, float gate, float up, uint64_t at) {
+__device__ __forceinline__ float epilogue_pair(const cargs_epilogue &t, float in_scale, float gate,
+                                               float up, uint64_t at) {
     gate = gate * in_scale * t.scale;
     up = up * in_scale * t.pair_scale;
     if (t.bias) gate += t.bias[at];

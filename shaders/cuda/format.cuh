@@ -37,7 +37,8 @@
 
 /* low, high: bits of a value in the planes; at0, at1: bit position of its lowest bit, by half;
  * offset: q minus the number it represents. */
-template <int low_, int high_, int group_, int has_min_, int at0_, int at1_, int offset_> struct tile_shape {
+template <int low_, int high_, int group_, int has_min_, int at0_, int at1_, int offset_>
+struct tile_shape {
     enum {
         low = low_,
         high = high_,
@@ -73,15 +74,18 @@ template <> struct tile_of<CUDA_FORMAT_IQ4> : tile_shape<4, 0, 32, 0, 0, 0, 128>
 template <> struct tile_of<CUDA_FORMAT_MXFP4> : tile_shape<4, 0, 32, 0, 9, 9, 0> {};
 
 /* The lane's 16 bytes of chunk k of a plane of a tile. */
-template <int format> __device__ __forceinline__ const unsigned char *tile_low(const void *tile, int k, int lane) {
+template <int format>
+__device__ __forceinline__ const unsigned char *tile_low(const void *tile, int k, int lane) {
     return (const unsigned char *)tile + 512 * k + 16 * lane;
 }
-template <int format> __device__ __forceinline__ const unsigned char *tile_high(const void *tile, int k, int lane) {
+template <int format>
+__device__ __forceinline__ const unsigned char *tile_high(const void *tile, int k, int lane) {
     return (const unsigned char *)tile + tile_of<format>::low_bytes + 512 * k + 16 * lane;
 }
-template <int format> __device__ __forceinline__ const unsigned char *tile_scale(const void *tile, int k, int lane) {
-    return (const unsigned char *)tile + tile_of<format>::low_bytes + tile_of<format>::high_bytes + 128 * k +
-           16 * (lane / 4);
+template <int format>
+__device__ __forceinline__ const unsigned char *tile_scale(const void *tile, int k, int lane) {
+    return (const unsigned char *)tile + tile_of<format>::low_bytes + tile_of<format>::high_bytes +
+           128 * k + 16 * (lane / 4);
 }
 
 __device__ __forceinline__ uint32_t rotate_right(uint32_t v, int n) {
@@ -148,8 +152,8 @@ __device__ __forceinline__ uint32_t bytes_pair(uint32_t w, int c) {
     return c ? pick_bytes(w, 0, 0x4341) : w & 0x00ff00ffu;
 }
 
-/* MXFP4: half 0's and 1's pairs c from a lane's word: signs at bits 15, 12, 13, 14 (for (c, half) = (0, 0), (0, 1),
- * (1, 0), (1, 1)) of both halves of the word, the rest at 9, 6, 3, 0. */
+/* MXFP4: half 0's and 1's pairs c from a lane's word: signs at bits 15, 12, 13, 14 (for (c, half) =
+ * (0, 0), (0, 1), (1, 0), (1, 1)) of both halves of the word, the rest at 9, 6, 3, 0. */
 __device__ __forceinline__ uint32_t mxfp4_pair(uint32_t w, int c, int half) {
     int up = 6 * c + 3 * half, sign = c ? 2 - half : 3 * half;
     return (w << up & 0x0e000e00u) | (w << sign & 0x80008000u);
@@ -176,11 +180,11 @@ __device__ __forceinline__ void pairs_of(uint32_t low, uint32_t high, int j, int
 /* The operand of decode_step from a lane's scale words, for step j and half: (scale, scale) or
  * (scale, minimum). scale: the lane's words of the scale plane, from the chunk that holds step 0
  * on. */
-template <int format> __device__ __forceinline__ uint32_t step_scale(const uint32_t *scale, int j, int half) {
+template <int format>
+__device__ __forceinline__ uint32_t step_scale(const uint32_t *scale, int j, int half) {
     typedef tile_of<format> T;
     int k = 16 * j / T::scale_cols, i = 16 * j % T::scale_cols / T::group;
-    if (T::has_min)
-        return scale[4 * k + 2 * half + i];
+    if (T::has_min) return scale[4 * k + 2 * half + i];
     return pick_bytes(scale[4 * k + 2 * half + i / 2], 0, i % 2 ? 0x3232 : 0x1010);
 }
 
@@ -190,8 +194,8 @@ template <int format> __device__ __forceinline__ uint32_t step_scale(const uint3
  * there. scale0, scale1: step_scale of the halves. If j is a compile-time constant, all branches
  * disappear. */
 template <int format>
-__device__ __forceinline__ void decode_step(const uint32_t *low, const uint32_t *high, int j, uint32_t scale0,
-                                            uint32_t scale1, uint32_t a[4]) {
+__device__ __forceinline__ void decode_step(const uint32_t *low, const uint32_t *high, int j,
+                                            uint32_t scale0, uint32_t scale1, uint32_t a[4]) {
     typedef tile_of<format> T;
     if (format == CUDA_FORMAT_MXFP4) {
 #pragma unroll
@@ -214,8 +218,7 @@ __device__ __forceinline__ void decode_step(const uint32_t *low, const uint32_t 
         bytes[0] = low[2 * j];
         bytes[1] = low[2 * j + 1];
     }
-    if (format == CUDA_FORMAT_IQ4)
-        iq4_bytes(low[j], bytes);
+    if (format == CUDA_FORMAT_IQ4) iq4_bytes(low[j], bytes);
 #pragma unroll
     for (int c = 0; c < 2; c++) {
         uint32_t x[2];
@@ -235,18 +238,21 @@ __device__ __forceinline__ void decode_step(const uint32_t *low, const uint32_t 
 /* Adds q of step j, value i of 4 (the row's columns 4t + i), half to a lane's words of a tile
  * (low_words, high_words, initialized to 0). */
 template <int format>
-__device__ __forceinline__ void encode_value(uint32_t q, int j, int i, int half, uint32_t *low, uint32_t *high) {
+__device__ __forceinline__ void encode_value(uint32_t q, int j, int i, int half, uint32_t *low,
+                                             uint32_t *high) {
     typedef tile_of<format> T;
     int c = i / 2, second = i % 2;
     if (format == CUDA_FORMAT_Q8) { /* bytes 0, 2: pair 0; 1, 3: pair 1 */
         low[2 * j + half] |= q << (8 * (c + 2 * second));
-    } else if (format == CUDA_FORMAT_IQ4) { /* nibbles in the order of Q8's bytes, half 1 in the high half */
+    } else if (format ==
+               CUDA_FORMAT_IQ4) { /* nibbles in the order of Q8's bytes, half 1 in the high half */
         low[j] |= q << (4 * (c + 2 * second) + 16 * half);
     } else if (format == CUDA_FORMAT_MXFP4) {
         int up = 6 * c + 3 * half, sign = c ? 2 - half : 3 * half;
         low[j] |= ((q & 7) << (9 - up) | (q >> 3) << (15 - sign)) << (16 * second);
     } else {
-        uint32_t in_place = q << ((half ? (int)T::at1 : (int)T::at0) + 16 * second), mask = low_mask<format>(half);
+        uint32_t in_place = q << ((half ? (int)T::at1 : (int)T::at0) + 16 * second),
+                 mask = low_mask<format>(half);
         low[j * T::low / 4] |= rotate_right(in_place & mask, 32 - low_turn<format>(j, c));
         if (T::high > 0)
             high[j * T::high / 4] |= rotate_right(in_place & ~mask, 32 - high_turn<format>(j, c));

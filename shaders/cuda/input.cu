@@ -15,7 +15,8 @@ namespace {
 enum { MAX_WARPS = 32 };
 
 /* Threads per multiprocessor: 2048; on sm_86, sm_89 and sm_120 1536. */
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1200 || (__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900))
+#if defined(__CUDA_ARCH__) &&                                                                      \
+    (__CUDA_ARCH__ >= 1200 || (__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900))
 enum { HOLDS_2048 = 0 };
 #else
 enum { HOLDS_2048 = 1 };
@@ -28,9 +29,12 @@ struct place {
 };
 
 __device__ __forceinline__ float4 load4(const float *row, place p) {
-    if (p.whole) return p.col < p.n_in ? *reinterpret_cast<const float4 *>(row + p.col) : make_float4(0, 0, 0, 0);
-    return make_float4(p.col < p.n_in ? row[p.col] : 0.0f, p.col + 1 < p.n_in ? row[p.col + 1] : 0.0f,
-                       p.col + 2 < p.n_in ? row[p.col + 2] : 0.0f, p.col + 3 < p.n_in ? row[p.col + 3] : 0.0f);
+    if (p.whole)
+        return p.col < p.n_in ? *reinterpret_cast<const float4 *>(row + p.col)
+                              : make_float4(0, 0, 0, 0);
+    return make_float4(
+        p.col < p.n_in ? row[p.col] : 0.0f, p.col + 1 < p.n_in ? row[p.col + 1] : 0.0f,
+        p.col + 2 < p.n_in ? row[p.col + 2] : 0.0f, p.col + 3 < p.n_in ? row[p.col + 3] : 0.0f);
 }
 
 __device__ __forceinline__ void store4(float *row, place p, float4 v) {
@@ -55,7 +59,8 @@ __device__ __forceinline__ float4 norm4(float4 v, float k, float4 w) {
 }
 
 __device__ __forceinline__ float4 mul4(float4 a, float4 b) {
-    return make_float4(__fmul_rn(a.x, b.x), __fmul_rn(a.y, b.y), __fmul_rn(a.z, b.z), __fmul_rn(a.w, b.w));
+    return make_float4(__fmul_rn(a.x, b.x), __fmul_rn(a.y, b.y), __fmul_rn(a.z, b.z),
+                       __fmul_rn(a.w, b.w));
 }
 
 __device__ __forceinline__ float sum4(float4 v) {
@@ -121,7 +126,8 @@ template <int n> __device__ __forceinline__ float squares(const float4 v[n]) {
 }
 
 template <int n>
-__device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_input &a, uint32_t largest) {
+__device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_input &a,
+                                              uint32_t largest) {
     float inverse = a.inverse, scale = a.scale;
     if (scale == 0) scale = row_scale(largest, &inverse);
     if (threadIdx.x == 0) a.scales[blockIdx.x] = inverse;
@@ -130,8 +136,8 @@ __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_inp
     for (int i = 0; i < n; i++) {
         uint32_t col = 4 * (threadIdx.x + i * blockDim.x);
         if (col >= a.pitch) break;
-        *reinterpret_cast<uint2 *>(out + col) =
-            make_uint2(pack_f16(v[i].x * scale, v[i].y * scale), pack_f16(v[i].z * scale, v[i].w * scale));
+        *reinterpret_cast<uint2 *>(out + col) = make_uint2(
+            pack_f16(v[i].x * scale, v[i].y * scale), pack_f16(v[i].z * scale, v[i].w * scale));
     }
 }
 
@@ -139,7 +145,8 @@ __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_inp
  * many per multiprocessor, so that with many rows one block reads while another one computes or
  * writes. */
 template <int n, bool plain, int blocks>
-CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1) input(CUDA_ARGS(struct cargs_input) all) {
+CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1)
+input(CUDA_ARGS(struct cargs_input) all) {
     cargs_input a = all;
     if (plain) a.norm = a.residual = a.residual_norm = nullptr;
     __shared__ row_facts shared[2][MAX_WARPS];
@@ -165,7 +172,8 @@ CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1) input(CUDA_ARGS(struct cargs_inpu
     for (int i = 0; i < n; i++) {
         float4 x = load4(a.x + first, p[i]);
         if (a.residual) {
-            float4 r = a.residual_norm ? norm4(v[i], inverse, residual_norm[i]) : load4(a.residual + first, p[i]);
+            float4 r = a.residual_norm ? norm4(v[i], inverse, residual_norm[i])
+                                       : load4(a.residual + first, p[i]);
             x = fma4(a.op.residual_scale, r, x);
         }
         v[i] = x;
@@ -204,7 +212,7 @@ CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1) input(CUDA_ARGS(struct cargs_inpu
         store4(static_cast<float *>(a.out) + first, p[i], v[i]);
 }
 
-}
+} // namespace
 
 const void *cuda_input_kernel(uint32_t n, int plain) {
     if (n <= 1) return (const void *)input<1, false, 2>;

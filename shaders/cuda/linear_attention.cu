@@ -31,11 +31,13 @@ template <int D> struct sizes {
         STATE = D * D,
         SLOT = STATE + 2 * C * D
     };
-    static_assert((int)C * D == (int)THREADS * ROWS, "outputs has a thread for each column of eight rows");
+    static_assert((int)C * D == (int)THREADS * ROWS,
+                  "outputs has a thread for each column of eight rows");
 };
 
 __device__ float4 fma4(float4 a, float4 b, float4 c) {
-    return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z), fmaf(a.w, b.w, c.w));
+    return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z),
+                       fmaf(a.w, b.w, c.w));
 }
 
 __device__ float4 fma4(float a, float4 b, float4 c) {
@@ -128,14 +130,15 @@ template <int D> __device__ struct part task_part(const args &a, uint32_t task) 
 
 /* Row s of the chunk: from this step, or kept in the slot by an earlier one. */
 template <int D>
-__device__ const float *row_at(const args &a, const struct part &p, const float *x, const float *kept, uint32_t head,
-                               uint32_t s) {
-    return s >= p.first ? x + ((uint64_t)(uint32_t)(p.row + (int32_t)s) * a.op.n_heads + head) * D : kept + s * D;
+__device__ const float *row_at(const args &a, const struct part &p, const float *x,
+                               const float *kept, uint32_t head, uint32_t s) {
+    return s >= p.first ? x + ((uint64_t)(uint32_t)(p.row + (int32_t)s) * a.op.n_heads + head) * D
+                        : kept + s * D;
 }
 
 template <int D>
-__device__ float4 quad_at(const args &a, const struct part &p, const float *x, const float *kept, uint32_t head,
-                          uint32_t s, uint32_t i) {
+__device__ float4 quad_at(const args &a, const struct part &p, const float *x, const float *kept,
+                          uint32_t head, uint32_t s, uint32_t i) {
     return reinterpret_cast<const float4 *>(row_at<D>(a, p, x, kept, head, s))[i];
 }
 
@@ -151,8 +154,8 @@ template <int D> __device__ float4 *state_quads(const args &a, uint32_t task, ui
     return reinterpret_cast<float4 *>(state_of<D>(a, task, head));
 }
 
-/* Kernel 1. states (n_tasks, n_heads, head_dim, head_dim): of each chunk that is full after this step
- * the sum of (decay^(C - 1 - s) k[s])^T v[s]. Grid: tasks, heads. */
+/* Kernel 1. states (n_tasks, n_heads, head_dim, head_dim): of each chunk that is full after this
+ * step the sum of (decay^(C - 1 - s) k[s])^T v[s]. Grid: tasks, heads. */
 template <int D> CUDA_KERNEL(THREADS) linear_attention_chunks(CUDA_ARGS(args) a) {
     enum { C = sizes<D>::C, QUADS = sizes<D>::QUADS };
     __shared__ float4 kt[C * QUADS], vt[C * QUADS];
@@ -197,8 +200,10 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_scan(CUDA_ARGS(args) a) {
     const uint32_t at = blockIdx.x * THREADS + threadIdx.x, head = blockIdx.y, seq = blockIdx.z;
     const struct rows r = rows_of(a, seq);
     if (!r.there) return;
-    const uint32_t base = first_task<D>(a, seq), first = r.pos / C, n_full = (r.pos + r.n) / C - first;
-    const uint32_t begin = max(base, a.op.first_task), end = min(base + n_full, a.op.first_task + a.op.n_tasks);
+    const uint32_t base = first_task<D>(a, seq), first = r.pos / C,
+                   n_full = (r.pos + r.n) / C - first;
+    const uint32_t begin = max(base, a.op.first_task),
+                   end = min(base + n_full, a.op.first_task + a.op.n_tasks);
     if (begin >= end) return;
     float4 *kept = reinterpret_cast<float4 *>(slot_of<D>(a, r.slot, head)) + at;
     const float far = power(decay_of(a, head), C);
@@ -207,7 +212,8 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_scan(CUDA_ARGS(args) a) {
         float4 of_chunk[AHEAD]; /* loaded together: only the additions are sequential */
 #pragma unroll
         for (uint32_t i = 0; i < AHEAD; i++)
-            of_chunk[i] = t + i < end ? state_quads<D>(a, t + i - a.op.first_task, head)[at] : zero4();
+            of_chunk[i] =
+                t + i < end ? state_quads<D>(a, t + i - a.op.first_task, head)[at] : zero4();
 #pragma unroll
         for (uint32_t i = 0; i < AHEAD; i++) {
             if (t + i >= end) break;
@@ -220,7 +226,8 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_scan(CUDA_ARGS(args) a) {
 
 /* decay^(r - s) (q[r] . k[s]) of the chunk's rows of this step: scores (C, C), of s <= r. */
 template <int D>
-__device__ void make_scores(const struct part &p, float g, const float4 *qt, const float4 *kt, float *scores) {
+__device__ void make_scores(const struct part &p, float g, const float4 *qt, const float4 *kt,
+                            float *scores) {
     enum { C = sizes<D>::C, QUADS = sizes<D>::QUADS };
     for (uint32_t e = threadIdx.x; e < C * C; e += THREADS) {
         const uint32_t r = e / C, s = e % C;
@@ -234,7 +241,8 @@ __device__ void make_scores(const struct part &p, float g, const float4 *qt, con
 
 /* q[r] S, column col, of the rows first .. first + 7. S is read once for all of them. */
 template <int D>
-__device__ void sums_before(float sums[ROWS], const float4 *qt, const float *s, uint32_t first, uint32_t col) {
+__device__ void sums_before(float sums[ROWS], const float4 *qt, const float *s, uint32_t first,
+                            uint32_t col) {
     float4 acc[ROWS];
 #pragma unroll
     for (uint32_t x = 0; x < ROWS; x++)
@@ -290,7 +298,8 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_outputs(CUDA_ARGS(args) a
         float acc = p.chunk != 0 ? sums[x] * power(g, r + 1) : 0.0f;
         for (uint32_t s = 0; s <= r; s++)
             acc = fmaf(scores[r * C + s], v[s * D + col], acc);
-        a.out[((uint64_t)(uint32_t)(p.row + (int32_t)r) * a.op.n_heads + head) * D + col] = acc * a.op.scale;
+        a.out[((uint64_t)(uint32_t)(p.row + (int32_t)r) * a.op.n_heads + head) * D + col] =
+            acc * a.op.scale;
     }
 }
 
@@ -326,8 +335,8 @@ template <int D> __device__ void step_before(const float *q, const float *s, flo
 /* Adds the chunk that the step's row fills to the slot's S. Thread (class, column) holds what it
  * read in step_before. kt (C, head_dim): the decayed K. */
 template <int D>
-__device__ void step_close(const args &a, const struct part &p, const float *v_kept, const float *kt, float *state,
-                           float far, uint32_t head) {
+__device__ void step_close(const args &a, const struct part &p, const float *v_kept,
+                           const float *kt, float *state, float far, uint32_t head) {
     enum { C = sizes<D>::C };
     const uint32_t cls = threadIdx.x / D, col = threadIdx.x % D;
     float v[C];
@@ -358,7 +367,8 @@ template <int D> CUDA_KERNEL(4 * D) linear_attention_step(CUDA_ARGS(args) a) {
     const struct part p = part_of<D>(rows, rows.pos / C);
     const uint32_t r = p.last;
     const float g = decay_of(a, head);
-    float *slot = slot_of<D>(a, p.slot, head), *k_kept = slot + sizes<D>::STATE, *v_kept = k_kept + C * D;
+    float *slot = slot_of<D>(a, p.slot, head), *k_kept = slot + sizes<D>::STATE,
+          *v_kept = k_kept + C * D;
     if (tid < QUADS) qt[tid] = quad_at<D>(a, p, a.q, a.q, head, r, tid);
     __syncthreads();
     if (p.chunk != 0) step_before<D>(reinterpret_cast<const float *>(qt), slot, parts);
@@ -370,12 +380,14 @@ template <int D> CUDA_KERNEL(4 * D) linear_attention_step(CUDA_ARGS(args) a) {
     }
     if (r == C - 1)
         for (uint32_t e = tid; e < C * QUADS; e += 4 * D)
-            kt[e] = times(quad_at<D>(a, p, a.k, k_kept, head, e / QUADS, e % QUADS), power(g, C - 1 - e / QUADS));
+            kt[e] = times(quad_at<D>(a, p, a.k, k_kept, head, e / QUADS, e % QUADS),
+                          power(g, C - 1 - e / QUADS));
     __syncthreads();
     if (tid < D) {
         float acc = 0.0f;
         if (p.chunk != 0)
-            acc = sum4(make_float4(parts[tid], parts[D + tid], parts[2 * D + tid], parts[3 * D + tid])) *
+            acc = sum4(make_float4(parts[tid], parts[D + tid], parts[2 * D + tid],
+                                   parts[3 * D + tid])) *
                   power(g, r + 1);
         for (uint32_t s = 0; s <= r; s++)
             acc = fmaf(scores[s], row_at<D>(a, p, a.v, v_kept, head, s)[tid], acc);
@@ -384,18 +396,25 @@ template <int D> CUDA_KERNEL(4 * D) linear_attention_step(CUDA_ARGS(args) a) {
     if (r == C - 1)
         step_close<D>(a, p, v_kept, reinterpret_cast<const float *>(kt), slot, power(g, C), head);
     else if (tid < QUADS) {
-        reinterpret_cast<float4 *>(k_kept)[r * QUADS + tid] = quad_at<D>(a, p, a.k, a.k, head, r, tid);
-        reinterpret_cast<float4 *>(v_kept)[r * QUADS + tid] = quad_at<D>(a, p, a.v, a.v, head, r, tid);
+        reinterpret_cast<float4 *>(k_kept)[r * QUADS + tid] =
+            quad_at<D>(a, p, a.k, a.k, head, r, tid);
+        reinterpret_cast<float4 *>(v_kept)[r * QUADS + tid] =
+            quad_at<D>(a, p, a.v, a.v, head, r, tid);
     }
 }
 
 template <int D> const void *kernel_of(enum cuda_linear_kernel kernel) {
     switch (kernel) {
-    case CUDA_LINEAR_CHUNKS: return (const void *)linear_attention_chunks<D>;
-    case CUDA_LINEAR_SCAN: return (const void *)linear_attention_scan<D>;
-    case CUDA_LINEAR_OUTPUTS: return (const void *)linear_attention_outputs<D>;
-    case CUDA_LINEAR_KEEP: return (const void *)linear_attention_keep<D>;
-    case CUDA_LINEAR_STEP: return (const void *)linear_attention_step<D>;
+    case CUDA_LINEAR_CHUNKS:
+        return (const void *)linear_attention_chunks<D>;
+    case CUDA_LINEAR_SCAN:
+        return (const void *)linear_attention_scan<D>;
+    case CUDA_LINEAR_OUTPUTS:
+        return (const void *)linear_attention_outputs<D>;
+    case CUDA_LINEAR_KEEP:
+        return (const void *)linear_attention_keep<D>;
+    case CUDA_LINEAR_STEP:
+        return (const void *)linear_attention_step<D>;
     }
     return nullptr;
 }

@@ -28,7 +28,8 @@ CUDA_KERNEL(256) lt_fill(CUDA_ARGS(struct cargs_lt_fill) a) {
  * compares them with y. */
 CUDA_KERNEL(128) lt_probe(CUDA_ARGS(struct cargs_lt_probe) a) {
     pdl_wait();
-    uint32_t warp = (blockIdx.x * 128 + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    uint32_t warp = (blockIdx.x * 128 + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4,
+             t = lane % 4;
     uint32_t out = mix(warp * 2 + 1) % ((a.n_out + 15) / 16) * 16;
     uint32_t row = mix(warp * 2 + 0x10001) % ((a.n_rows + 7) / 8) * 8;
     uint32_t pitch = a.pitch, part = a.split_cols;
@@ -50,11 +51,12 @@ CUDA_KERNEL(128) lt_probe(CUDA_ARGS(struct cargs_lt_probe) a) {
     for (int i = 0; i < 4; i++) {
         uint32_t o = out + g + i / 2 * 8, r = row + t * 2 + i % 2;
         if (o >= a.n_out || r >= a.n_rows) continue;
-        if (__float_as_uint(a.y[(uint64_t)r * a.n_out + o]) != __float_as_uint(sum[i] * a.scale)) atomicAdd(a.wrong, 1u);
+        if (__float_as_uint(a.y[(uint64_t)r * a.n_out + o]) != __float_as_uint(sum[i] * a.scale))
+            atomicAdd(a.wrong, 1u);
     }
 }
 
-}
+} // namespace
 
 const void *cuda_lt_fill_kernel(void) {
     return (const void *)lt_fill;

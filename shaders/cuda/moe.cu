@@ -14,7 +14,8 @@ namespace {
 /* Exclusive prefix sum of v over the threads; *total: over all. parts (33): shared memory for
  * this alone. By all threads. */
 __device__ __forceinline__ uint32_t block_prefix(uint32_t v, uint32_t *parts, uint32_t *total) {
-    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32, before = v;
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32,
+             before = v;
 #pragma unroll
     for (uint32_t i = 1; i < 32; i *= 2) {
         uint32_t below = __shfl_up_sync(CUDA_ALL, before, i);
@@ -91,8 +92,10 @@ CUDA_KERNEL(1024) moe_lists(CUDA_ARGS(struct cargs_moe_lists) a) {
     __syncthreads();
 
     /* Thread e handles expert e. */
-    uint32_t count = counts[at], own = (count + a.op.tile_rows - 1) / a.op.tile_rows, n_pairs, n_tiles;
-    uint32_t begin = block_prefix(count, parts[0], &n_pairs), tile = block_prefix(own, parts[1], &n_tiles);
+    uint32_t count = counts[at], own = (count + a.op.tile_rows - 1) / a.op.tile_rows, n_pairs,
+             n_tiles;
+    uint32_t begin = block_prefix(count, parts[0], &n_pairs),
+             tile = block_prefix(own, parts[1], &n_tiles);
     firsts[at] = begin;
     for (uint32_t i = 0; i < own; i++) {
         a.tiles[tile + i].expert = at;
@@ -135,7 +138,7 @@ CUDA_KERNEL(256) moe_combine(CUDA_ARGS(struct cargs_moe_combine) a) {
     a.y[value] = sum;
 }
 
-}
+} // namespace
 
 const void *cuda_moe_route_kernel(void) {
     return (const void *)moe_route;

@@ -10,13 +10,13 @@ enum { ROWS = 8 };
 
 __device__ __forceinline__ float4 four(const float *row, uint32_t col, uint32_t n, bool whole) {
     if (whole) return *reinterpret_cast<const float4 *>(row + col);
-    return make_float4(row[col], col + 1 < n ? row[col + 1] : 0.0f, col + 2 < n ? row[col + 2] : 0.0f,
-                       col + 3 < n ? row[col + 3] : 0.0f);
+    return make_float4(row[col], col + 1 < n ? row[col + 1] : 0.0f,
+                       col + 2 < n ? row[col + 2] : 0.0f, col + 3 < n ? row[col + 3] : 0.0f);
 }
 
 /* Sums of n rows of x with one weight row, in all lanes. */
-__device__ __forceinline__ void row_sums(const float *w, const float *const x[ROWS], uint32_t n, uint32_t n_in,
-                                         float sums[ROWS]) {
+__device__ __forceinline__ void row_sums(const float *w, const float *const x[ROWS], uint32_t n,
+                                         uint32_t n_in, float sums[ROWS]) {
     float4 acc[ROWS];
     bool whole = n_in % 4 == 0;
 #pragma unroll
@@ -28,8 +28,8 @@ __device__ __forceinline__ void row_sums(const float *w, const float *const x[RO
         for (int r = 0; r < ROWS; r++) {
             if (r >= n) break;
             float4 b = four(x[r], col, n_in, whole);
-            acc[r] = make_float4(fmaf(a.x, b.x, acc[r].x), fmaf(a.y, b.y, acc[r].y), fmaf(a.z, b.z, acc[r].z),
-                                 fmaf(a.w, b.w, acc[r].w));
+            acc[r] = make_float4(fmaf(a.x, b.x, acc[r].x), fmaf(a.y, b.y, acc[r].y),
+                                 fmaf(a.z, b.z, acc[r].z), fmaf(a.w, b.w, acc[r].w));
         }
     }
 #pragma unroll
@@ -43,7 +43,8 @@ struct output {
 };
 
 /* Computes n of the block's rows, from first on, by one warp. */
-__device__ __forceinline__ void output_rows(const cargs_product &a, const output &o, uint32_t first, uint32_t n) {
+__device__ __forceinline__ void output_rows(const cargs_product &a, const output &o, uint32_t first,
+                                            uint32_t n) {
     const cargs_epilogue &epilogue = a.epilogue[o.matrix];
     const float *x[ROWS];
     float sums[ROWS], up[ROWS];
@@ -62,7 +63,8 @@ __device__ __forceinline__ void output_rows(const cargs_product &a, const output
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         if (r >= n || lane != r) continue;
-        float v = epilogue.act ? epilogue_pair(epilogue, 1.0f, sums[r], up[r], at) : epilogue_sum(epilogue, 1.0f, sums[r], at);
+        float v = epilogue.act ? epilogue_pair(epilogue, 1.0f, sums[r], up[r], at)
+                               : epilogue_sum(epilogue, 1.0f, sums[r], at);
         a.y[o.matrix][(uint64_t)to[r] * n_out + o.at] = v;
     }
 }
@@ -90,7 +92,7 @@ CUDA_KERNEL(32 * CARGS_F32_TILE) product_f32(CUDA_ARGS(struct cargs_product) a) 
         output_rows(a, o, first + done, min(n - done, (uint32_t)ROWS));
 }
 
-}
+} // namespace
 
 const void *cuda_product_f32_kernel(void) {
     return (const void *)product_f32;

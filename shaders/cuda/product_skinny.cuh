@@ -37,11 +37,12 @@ enum { SKINNY_THREADS = 32 * (CARGS_SKINNY_CONSUMERS + CARGS_SKINNY_PRODUCERS), 
 /* The work of a consumer warp. */
 struct skinny_role {
     uint32_t split, matrix, tile; /* matrix: index into w; tile: of that matrix */
-    bool active;                 /* false: after the last tile */
-    uint32_t n_chunks;           /* of its K split */
+    bool active;                  /* false: after the last tile */
+    uint32_t n_chunks;            /* of its K split */
 };
 
-__device__ __forceinline__ skinny_role skinny_role_of(const cargs_product &a, uint32_t warp, uint32_t cols) {
+__device__ __forceinline__ skinny_role skinny_role_of(const cargs_product &a, uint32_t warp,
+                                                      uint32_t cols) {
     skinny_role r;
     uint32_t rest = warp / a.n_splits;
     r.split = warp % a.n_splits;
@@ -67,7 +68,8 @@ struct skinny_rows {
 /* The sum of one output and row: the partial sums of its K splits, added in ascending order.
  * sums: (warps, N * 4, 32). */
 template <int N>
-__device__ __forceinline__ float skinny_sum(const float *sums, uint32_t first_warp, uint32_t n_splits, uint32_t k) {
+__device__ __forceinline__ float skinny_sum(const float *sums, uint32_t first_warp,
+                                            uint32_t n_splits, uint32_t k) {
     float sum = sums[(first_warp * N * 4 + k) * 32 + threadIdx.x % 32];
     for (uint32_t p = 1; p < n_splits; p++)
         sum = __fadd_rn(sum, sums[((first_warp + p) * N * 4 + k) * 32 + threadIdx.x % 32]);
@@ -75,9 +77,9 @@ __device__ __forceinline__ float skinny_sum(const float *sums, uint32_t first_wa
 }
 
 template <int N>
-__device__ __forceinline__ void skinny_store(const cargs_product &a, const skinny_role &role, const skinny_rows &rows,
-                                             const uint32_t *row_of, const uint32_t *out_of, float acc[N][4],
-                                             float *sums) {
+__device__ __forceinline__ void skinny_store(const cargs_product &a, const skinny_role &role,
+                                             const skinny_rows &rows, const uint32_t *row_of,
+                                             const uint32_t *out_of, float acc[N][4], float *sums) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const bool produces = warp >= a.n_consumers;
     const cargs_epilogue &epilogue = a.epilogue[a.epilogue[0].act ? 0 : role.matrix];
@@ -100,15 +102,19 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
         if (row >= rows.n || out >= n_out) continue;
         float sum = shared ? skinny_sum<N>(sums, warp, a.n_splits, k) : acc[k / 4][k % 4];
         float x_scale = a.x_scale[row_of[row]];
-        float v = epilogue.act ? epilogue_pair(epilogue, x_scale, sum, skinny_sum<N>(sums, warp + a.n_splits, a.n_splits, k), expert_out + out)
-                           : epilogue_sum(epilogue, x_scale, sum, expert_out + out);
+        float v = epilogue.act
+                      ? epilogue_pair(epilogue, x_scale, sum,
+                                      skinny_sum<N>(sums, warp + a.n_splits, a.n_splits, k),
+                                      expert_out + out)
+                      : epilogue_sum(epilogue, x_scale, sum, expert_out + out);
         a.y[role.matrix][(uint64_t)out_of[row] * n_out + out] = v;
     }
 }
 
 /* Finds the rows: the y-th group, or the y-th tile of the list. By all threads; a barrier must
  * follow. */
-__device__ __forceinline__ skinny_rows skinny_find_rows(const cargs_product &a, uint32_t *row_of, uint32_t *out_of) {
+__device__ __forceinline__ skinny_rows skinny_find_rows(const cargs_product &a, uint32_t *row_of,
+                                                        uint32_t *out_of) {
     skinny_rows rows = {0, 0};
     if (!a.tiles) {
         uint32_t first = blockIdx.y * a.group_rows;
@@ -137,7 +143,8 @@ struct skinny_ring {
 };
 
 template <class F>
-__device__ __forceinline__ skinny_ring skinny_ring_of(const cargs_product &a, unsigned char *base, uint64_t *bars) {
+__device__ __forceinline__ skinny_ring skinny_ring_of(const cargs_product &a, unsigned char *base,
+                                                      uint64_t *bars) {
     skinny_ring r;
     uint32_t weights = a.n_consumers * F::BYTES, row = 2 * F::COLS + F::X_PAD;
     r.base = base;
@@ -157,7 +164,8 @@ struct skinny_target {
 };
 
 template <class F>
-__device__ __forceinline__ skinny_target skinny_target_of(const cargs_product &a, uint32_t consumer) {
+__device__ __forceinline__ skinny_target skinny_target_of(const cargs_product &a,
+                                                          uint32_t consumer) {
     skinny_target f = {0, 0, 0, 0};
     if (consumer >= a.n_consumers) return f;
     skinny_role role = skinny_role_of(a, consumer, F::COLS);
@@ -168,9 +176,11 @@ __device__ __forceinline__ skinny_target skinny_target_of(const cargs_product &a
 /* Starts copying the consumers' weights of a chunk. */
 template <class F>
 __device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, const skinny_ring &r,
-                                                    const skinny_target targets[SKINNY_TARGETS], uint32_t expert, uint32_t stage,
+                                                    const skinny_target targets[SKINNY_TARGETS],
+                                                    uint32_t expert, uint32_t stage,
                                                     uint32_t chunk) {
-    uint32_t n_producers = blockDim.x / 32 - a.n_consumers, producer = threadIdx.x / 32 - a.n_consumers, n = 0;
+    uint32_t n_producers = blockDim.x / 32 - a.n_consumers,
+             producer = threadIdx.x / 32 - a.n_consumers, n = 0;
     unsigned char *to = r.base + stage * r.stage_bytes + producer * F::BYTES;
     uint64_t *bar = r.full + stage;
 #pragma unroll
@@ -201,15 +211,18 @@ template <class F> struct skinny_input {
         n_rows = rows;
     }
 
-    __device__ __forceinline__ void copy(const cargs_product &a, const skinny_ring &r, const uint32_t *row_of,
-                                         uint32_t stage, uint32_t chunk) const {
+    __device__ __forceinline__ void copy(const cargs_product &a, const skinny_ring &r,
+                                         const uint32_t *row_of, uint32_t stage,
+                                         uint32_t chunk) const {
         unsigned char *to = r.input + stage * r.stage_bytes + unit * 16 + first_row * r.row_bytes;
         uint32_t col = chunk * F::COLS + unit * 8;
-        for (uint32_t split = 0; split < a.n_splits; split++, col += a.split_cols, to += a.group_rows * r.row_bytes) {
+        for (uint32_t split = 0; split < a.n_splits;
+             split++, col += a.split_cols, to += a.group_rows * r.row_bytes) {
             bool there = col < a.pitch;
             const uint16_t *from = x + (there ? col : 0);
             unsigned char *row_to = to;
-            for (uint32_t row = first_row; row < n_rows; row += AT_ONCE * step, row_to += AT_ONCE * step * r.row_bytes) {
+            for (uint32_t row = first_row; row < n_rows;
+                 row += AT_ONCE * step, row_to += AT_ONCE * step * r.row_bytes) {
                 uint32_t of[AT_ONCE];
 #pragma unroll
                 for (uint32_t i = 0; i < AT_ONCE; i++)
@@ -217,7 +230,8 @@ template <class F> struct skinny_input {
 #pragma unroll
                 for (uint32_t i = 0; i < AT_ONCE; i++)
                     if (row + i * step < n_rows)
-                        async_copy16_if(row_to + i * step * r.row_bytes, from + (uint64_t)of[i] * a.pitch, there);
+                        async_copy16_if(row_to + i * step * r.row_bytes,
+                                        from + (uint64_t)of[i] * a.pitch, there);
             }
         }
     }
@@ -225,8 +239,8 @@ template <class F> struct skinny_input {
 
 /* Copies the whole input, by one producer, to arrive with the first stage. */
 template <class F>
-__device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const skinny_ring &r, const uint32_t *row_of,
-                                                 uint32_t n_rows) {
+__device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const skinny_ring &r,
+                                                 const uint32_t *row_of, uint32_t n_rows) {
     uint32_t lane = threadIdx.x % 32, bytes = a.pitch * 2;
     const uint16_t *x = static_cast<const uint16_t *>(a.x);
     for (uint32_t row = 0; row < n_rows; row++)
@@ -243,8 +257,9 @@ __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const s
  * with them. */
 template <class F>
 __device__ __forceinline__ void skinny_produce(const cargs_product &a, const skinny_ring &r,
-                                            const skinny_target targets[SKINNY_TARGETS], const uint32_t *row_of,
-                                            const skinny_rows &rows, uint32_t n_before) {
+                                               const skinny_target targets[SKINNY_TARGETS],
+                                               const uint32_t *row_of, const skinny_rows &rows,
+                                               uint32_t n_before) {
     const skinny_input<F> input(a, rows.n);
     const bool whole = a.x_row != 0;
     if (whole && threadIdx.x / 32 == a.n_consumers) skinny_copy_rows<F>(a, r, row_of, rows.n);
@@ -264,7 +279,8 @@ __device__ __forceinline__ void skinny_produce(const cargs_product &a, const ski
 }
 
 template <class F>
-__device__ __forceinline__ void skinny_load(typename F::frags &frags, const unsigned char *w, int from, int to) {
+__device__ __forceinline__ void skinny_load(typename F::frags &frags, const unsigned char *w,
+                                            int from, int to) {
 #pragma unroll
     for (int i = from; i < to; i++)
         F::load(frags, w, threadIdx.x % 32, i);
@@ -276,10 +292,10 @@ __device__ __forceinline__ void skinny_load(typename F::frags &frags, const unsi
  * chunk. Between the operations of the second half the next chunk's fragments are loaded from
  * w_next. */
 template <class F, int N, bool second>
-__device__ __forceinline__ void skinny_half(float acc[N][4], const typename F::frags &frags, typename F::frags &next_frags,
-                                            uint32_t operand[4], uint32_t now[4 * N], const unsigned char *x,
-                                            const unsigned char *x_next, const unsigned char *w_next,
-                                            const uint32_t at[N]) {
+__device__ __forceinline__ void
+skinny_half(float acc[N][4], const typename F::frags &frags, typename F::frags &next_frags,
+            uint32_t operand[4], uint32_t now[4 * N], const unsigned char *x,
+            const unsigned char *x_next, const unsigned char *w_next, const uint32_t at[N]) {
     const int UNITS = F::COLS / 32, STEPS = 2 * UNITS;
 #pragma unroll
     for (int u = second ? UNITS / 2 : 0; u < (second ? UNITS : UNITS / 2); u++) {
@@ -290,7 +306,8 @@ __device__ __forceinline__ void skinny_half(float acc[N][4], const typename F::f
             int j = 2 * u + i, k = j - STEPS / 2; /* k: index within the second half */
             F::template multiply<N>(acc, operand, now, i);
             if (second)
-                skinny_load<F>(next_frags, w_next, k * F::PIECES / (STEPS / 2), (k + 1) * F::PIECES / (STEPS / 2));
+                skinny_load<F>(next_frags, w_next, k * F::PIECES / (STEPS / 2),
+                               (k + 1) * F::PIECES / (STEPS / 2));
             if (j + 1 < STEPS) F::step(operand, frags, j + 1);
         }
 #pragma unroll
@@ -307,10 +324,11 @@ template <int N> struct skinny_place {
 
 /* Multiplies one chunk; fragments of the next one are loaded in its middle. */
 template <class F, int N>
-__device__ __forceinline__ void skinny_chunk(const cargs_product &a, const skinny_role &role, const skinny_ring &r,
-                                             skinny_place<N> &p, uint32_t chunk, const typename F::frags &frags,
-                                             typename F::frags &next_frags, uint32_t operand[4], uint32_t now[4 * N],
-                                             float acc[N][4]) {
+__device__ __forceinline__ void skinny_chunk(const cargs_product &a, const skinny_role &role,
+                                             const skinny_ring &r, skinny_place<N> &p,
+                                             uint32_t chunk, const typename F::frags &frags,
+                                             typename F::frags &next_frags, uint32_t operand[4],
+                                             uint32_t now[4 * N], float acc[N][4]) {
     const bool last = chunk + 1 == role.n_chunks;
     uint64_t *empty = r.empty + p.stage;
     const unsigned char *x_now = p.x_next;
@@ -328,15 +346,17 @@ __device__ __forceinline__ void skinny_chunk(const cargs_product &a, const skinn
 /* A consumer warp's K split. Lanes without an input row read the last row again; their results
  * are not stored. */
 template <class F, int N>
-__device__ __forceinline__ void skinny_consume(const cargs_product &a, const skinny_role &role, const skinny_rows &rows,
-                                             const skinny_ring &r, float acc[N][4]) {
+__device__ __forceinline__ void skinny_consume(const cargs_product &a, const skinny_role &role,
+                                               const skinny_rows &rows, const skinny_ring &r,
+                                               float acc[N][4]) {
     const uint32_t lane = threadIdx.x % 32;
     uint32_t now[4 * N], operand[4], chunk = 0;
     typename F::frags even, odd;
     skinny_place<N> p;
     F::template input_at<N>(p.at, rows.n, r.row_bytes, lane);
     p.w = r.base + threadIdx.x / 32 * F::BYTES;
-    p.x = p.x_next = r.input + role.split * (a.x_row ? a.split_cols * 2 : a.group_rows * r.row_bytes);
+    p.x = p.x_next =
+        r.input + role.split * (a.x_row ? a.split_cols * 2 : a.group_rows * r.row_bytes);
     p.stage = p.parity = 0;
     mbar_wait(r.full, 0);
     if (role.active) {
@@ -359,7 +379,9 @@ __device__ __forceinline__ void skinny_consume(const cargs_product &a, const ski
 
 /* Dynamic shared memory: the ring and, with x_row, group_rows rows of the input; afterwards the
  * same memory holds (n_consumers, N * 4, 32) sums. */
-template <class F, int N> CUDA_KERNEL_MIN(SKINNY_THREADS, 1) product_skinny(CUDA_ARGS(struct cargs_product) a) {
+template <class F, int N>
+CUDA_KERNEL_MIN(SKINNY_THREADS, 1)
+product_skinny(CUDA_ARGS(struct cargs_product) a) {
     CUDA_SHARED(unsigned char, shared);
     __shared__ uint32_t row_of[SKINNY_ROWS], out_of[SKINNY_ROWS];
     __shared__ uint64_t bars[2 * CARGS_SKINNY_STAGES];

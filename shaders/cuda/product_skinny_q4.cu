@@ -3,9 +3,13 @@
 
 struct cuda_skinny cuda_skinny_q4(int format, int n_groups) {
     switch (format) {
-    case CUDA_FORMAT_Q4: return skinny_of<tiles<CUDA_FORMAT_Q4>>(n_groups);
-    case CUDA_FORMAT_Q4_MIN: return skinny_of<tiles<CUDA_FORMAT_Q4_MIN>>(n_groups);
-    case CUDA_FORMAT_IQ4: return skinny_of<tiles<CUDA_FORMAT_IQ4>>(n_groups);
-    default: return skinny_of<tiles<CUDA_FORMAT_MXFP4>>(n_groups);
+    case CUDA_FORMAT_Q4:
+        return skinny_of<tiles<CUDA_FORMAT_Q4>>(n_groups);
+    case CUDA_FORMAT_Q4_MIN:
+        return skinny_of<tiles<CUDA_FORMAT_Q4_MIN>>(n_groups);
+    case CUDA_FORMAT_IQ4:
+        return skinny_of<tiles<CUDA_FORMAT_IQ4>>(n_groups);
+    default:
+        return skinny_of<tiles<CUDA_FORMAT_MXFP4>>(n_groups);
     }
 }

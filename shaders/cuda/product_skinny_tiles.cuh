@@ -12,10 +12,12 @@ template <int format> struct tiles {
     typedef tile_of<format> T;
     enum { COLS = CUDA_TILE_COLS, BYTES = T::bytes, X_PAD = 32 };
 
-    static __device__ __forceinline__ void copy(unsigned char *to, const cargs_product &a, uint32_t matrix,
-                                                uint32_t expert, uint32_t tile, uint32_t col, uint64_t *bar) {
+    static __device__ __forceinline__ void copy(unsigned char *to, const cargs_product &a,
+                                                uint32_t matrix, uint32_t expert, uint32_t tile,
+                                                uint32_t col, uint64_t *bar) {
         uint32_t row_tiles = (a.n_in + COLS - 1) / COLS;
-        const unsigned char *w = static_cast<const unsigned char *>(a.w[matrix]) + expert * a.expert_bytes;
+        const unsigned char *w =
+            static_cast<const unsigned char *>(a.w[matrix]) + expert * a.expert_bytes;
         bulk_copy(to, w + ((uint64_t)tile * row_tiles + col / COLS) * BYTES, BYTES, bar);
     }
 
@@ -31,7 +33,8 @@ template <int format> struct tiles {
     /* Scales first: the first step needs them, and the first words of the planes. */
     enum { PIECES = T::scale_chunks + T::low_chunks + T::high_chunks };
 
-    static __device__ __forceinline__ void load(frags &f, const unsigned char *w, uint32_t lane, int i) {
+    static __device__ __forceinline__ void load(frags &f, const unsigned char *w, uint32_t lane,
+                                                int i) {
         int low = i - (int)T::scale_chunks, high = low - (int)T::low_chunks;
         if (low < 0)
             words(f.scale + 4 * i, tile_scale<format>(w, i, lane));
@@ -41,8 +44,9 @@ template <int format> struct tiles {
             words(f.high + 4 * high, tile_high<format>(w, high, lane));
     }
 
-    template <int N> static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows, uint32_t row_bytes,
-                                                                        uint32_t lane) {
+    template <int N>
+    static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows,
+                                                    uint32_t row_bytes, uint32_t lane) {
 #pragma unroll
         for (int n = 0; n < N; n++)
             at[n] = min(8 * n + lane / 4, n_rows - 1) * row_bytes + lane % 4 * 8;
@@ -50,8 +54,8 @@ template <int format> struct tiles {
 
     /* b[4 n ..]: the unit's first step, then its second, of group n. */
     template <int N>
-    static __device__ __forceinline__ void load_input(uint32_t b[4 * N], const unsigned char *x, const uint32_t at[N],
-                                                      int unit) {
+    static __device__ __forceinline__ void load_input(uint32_t b[4 * N], const unsigned char *x,
+                                                      const uint32_t at[N], int unit) {
 #pragma unroll
         for (int i = 0; i < 2 * N; i++) {
             uint2 two = *reinterpret_cast<const uint2 *>(x + at[i / 2] + unit * 64 + i % 2 * 32);
@@ -60,11 +64,13 @@ template <int format> struct tiles {
     }
 
     static __device__ __forceinline__ void step(uint32_t a[4], const frags &f, int j) {
-        decode_step<format>(f.low, f.high, j, step_scale<format>(f.scale, j, 0), step_scale<format>(f.scale, j, 1), a);
+        decode_step<format>(f.low, f.high, j, step_scale<format>(f.scale, j, 0),
+                            step_scale<format>(f.scale, j, 1), a);
     }
 
     template <int N>
-    static __device__ __forceinline__ void multiply(float acc[N][4], const uint32_t a[4], const uint32_t b[4 * N], int i) {
+    static __device__ __forceinline__ void multiply(float acc[N][4], const uint32_t a[4],
+                                                    const uint32_t b[4 * N], int i) {
 #pragma unroll
         for (int n = 0; n < N; n++)
             mma_f16(acc[n], a, b + 4 * n + 2 * i);

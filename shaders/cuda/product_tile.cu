@@ -22,7 +22,7 @@ template <int WM_, int WN_, int MT_, int NT_> struct shape {
         MT = MT_,
         NT = NT_,
         threads = 32 * WM * WN,
-        tiles = WM * MT,       /* of 16 weight rows */
+        tiles = WM * MT, /* of 16 weight rows */
         rows = 16 * tiles,
         inputs = WN * NT * 8, /* input rows */
         input_bytes = inputs * ROW_BYTES
@@ -32,24 +32,24 @@ typedef shape<4, 2, 2, 8> large;
 typedef shape<2, 2, 2, 4> small;
 
 template <typename S>
-__device__ __forceinline__ void copy_inputs(const cargs_product_tile &a, unsigned char *to, uint32_t k) {
+__device__ __forceinline__ void copy_inputs(const cargs_product_tile &a, unsigned char *to,
+                                            uint32_t k) {
 #pragma unroll
     for (uint32_t i = threadIdx.x; i < (uint32_t)S::inputs * 16; i += S::threads) {
         uint32_t row = i / 16, at = i % 16, in = blockIdx.x * S::inputs + row;
         if (in >= a.n_rows) in = a.n_rows - 1;
         if (k * STAGE_COLS + at * 8 < a.pitch)
-            async_copy16(to + swizzled(row, at), a.x + (uint64_t)in * a.pitch + k * STAGE_COLS + at * 8);
+            async_copy16(to + swizzled(row, at),
+                         a.x + (uint64_t)in * a.pitch + k * STAGE_COLS + at * 8);
     }
 }
 
-template <typename S> struct sums {
-    float v[S::MT][S::NT][4];
-};
+template <typename S> struct sums { float v[S::MT][S::NT][4]; };
 
 /* Adds the products of a stage's first n_steps steps, 4 or 8. */
 template <int format, typename S>
-__device__ __forceinline__ void multiply(const unsigned char *weights, const unsigned char *inputs, uint32_t k,
-                                         uint32_t n_steps, sums<S> &acc) {
+__device__ __forceinline__ void multiply(const unsigned char *weights, const unsigned char *inputs,
+                                         uint32_t k, uint32_t n_steps, sums<S> &acc) {
     typedef typename source<format>::half half;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     weights += warp / S::WN * S::MT * half::bytes;
@@ -67,7 +67,8 @@ __device__ __forceinline__ void multiply(const unsigned char *weights, const uns
             uint32_t a[S::MT][4], b[S::NT][2];
 #pragma unroll
             for (int n = 0; n < S::NT; n++) {
-                uint2 v = *reinterpret_cast<const uint2 *>(inputs + n * 8 * ROW_BYTES + 128 * q + (j * 32 ^ turn));
+                uint2 v = *reinterpret_cast<const uint2 *>(inputs + n * 8 * ROW_BYTES + 128 * q +
+                                                           (j * 32 ^ turn));
                 b[n][0] = v.x, b[n][1] = v.y;
             }
 #pragma unroll
@@ -83,7 +84,8 @@ __device__ __forceinline__ void multiply(const unsigned char *weights, const uns
 }
 
 /* Adds the sums of a K split to those of the previous ones; the next split starts at 0. */
-template <typename S> __device__ __forceinline__ void end_part(sums<S> &total, sums<S> &acc, bool first) {
+template <typename S>
+__device__ __forceinline__ void end_part(sums<S> &total, sums<S> &acc, bool first) {
 #pragma unroll
     for (int m = 0; m < S::MT; m++)
 #pragma unroll
@@ -108,7 +110,9 @@ template <typename S> __device__ __forceinline__ void keep(float *to, const sums
 }
 
 /* Block (x, y): inputs of x, weight rows of y. */
-template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS(struct cargs_product_tile) a) {
+template <int format, typename S>
+CUDA_KERNEL(S::threads)
+product_tile(CUDA_ARGS(struct cargs_product_tile) a) {
     typedef typename source<format>::half half;
     enum { stage_weights = S::tiles * half::bytes, stage_bytes = stage_weights + S::input_bytes };
     CUDA_SHARED(unsigned char, shared);
@@ -137,7 +141,8 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
         async_commit();
         const unsigned char *stage = shared + place * stage_bytes;
         uint32_t left = (a.pitch - k * STAGE_COLS) / 16;
-        multiply<format, S>(stage, stage + stage_weights, k, left < STAGE_STEPS ? left : (uint32_t)STAGE_STEPS, acc);
+        multiply<format, S>(stage, stage + stage_weights, k,
+                            left < STAGE_STEPS ? left : (uint32_t)STAGE_STEPS, acc);
         uint32_t done = (k + 1) * STAGE_COLS;
         if (done % a.split_cols == 0 || k + 1 == n) end_part(total, acc, done <= a.split_cols);
         place = place + 1 == a.n_stages ? 0 : place + 1;
@@ -148,7 +153,8 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
     keep(out, total);
     __syncthreads();
     write_block<S::inputs, S::rows, S::threads>(a, out);
-    if (a.overlaps_previous) pdl_wait(); /* a kernel that waits for this one also relies on the previous one */
+    if (a.overlaps_previous)
+        pdl_wait(); /* a kernel that waits for this one also relies on the previous one */
 }
 
 template <int format, typename S> cuda_tile_kernel kernel_of() {
@@ -163,7 +169,7 @@ template <int format> struct kernels {
     }
 };
 
-}
+} // namespace
 
 cuda_tile_kernel cuda_product_tile_kernel(int format, int shape) {
     if (format == CUDA_FORMAT_F16) return kernels<CUDA_FORMAT_F16>::of(shape);

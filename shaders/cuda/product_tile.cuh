@@ -29,12 +29,14 @@ template <int format> struct half_tile {
     };
     static __device__ __forceinline__ uint32_t from(uint32_t piece, uint32_t half) {
         if (piece < low) return (half * low + piece) * 16;
-        if (piece < low + high) return T::low_bytes + ((T::high_chunks > 1 ? half * high : 0) + piece - low) * 16;
+        if (piece < low + high)
+            return T::low_bytes + ((T::high_chunks > 1 ? half * high : 0) + piece - low) * 16;
         return T::low_bytes + T::high_bytes + (half * scale + piece - low - high) * 16;
     }
 };
 
-template <int n> __device__ __forceinline__ void read_words(uint32_t *to, const unsigned char *from) {
+template <int n>
+__device__ __forceinline__ void read_words(uint32_t *to, const unsigned char *from) {
     if (n == 1) {
         to[0] = *reinterpret_cast<const uint32_t *>(from);
     } else if (n == 2) {
@@ -53,8 +55,10 @@ template <int format> struct operand {
     uint32_t low[8], high[2], scale[8];
 
     /* Steps 4q .. 4q + 3 of the half tile at `from`. */
-    __device__ __forceinline__ void load(const unsigned char *from, uint32_t half, int q, int lane) {
-        const unsigned char *high_at = from + 16 * H::low, *scale_at = high_at + 16 * H::high + 16 * (lane / 4);
+    __device__ __forceinline__ void load(const unsigned char *from, uint32_t half, int q,
+                                         int lane) {
+        const unsigned char *high_at = from + 16 * H::low,
+                            *scale_at = high_at + 16 * H::high + 16 * (lane / 4);
         if (T::low == 2) read_words<2>(low, from + 16 * lane + 8 * q);
         if (T::low == 4) read_words<4>(low, from + 512 * q + 16 * lane);
         if (T::low == 8) {
@@ -72,7 +76,8 @@ template <int format> struct operand {
     }
     __device__ __forceinline__ void step(int q, int j, uint32_t a[4]) const {
         int of = T::scale_cols == 128 ? 4 * q + j : j;
-        decode_step<format>(low, high, j, step_scale<format>(scale, of, 0), step_scale<format>(scale, of, 1), a);
+        decode_step<format>(low, high, j, step_scale<format>(scale, of, 0),
+                            step_scale<format>(scale, of, 1), a);
     }
 };
 
@@ -112,25 +117,29 @@ template <> struct source<CUDA_FORMAT_F16> {
 struct tile_place {
     uint32_t matrix, tile;
 };
-__device__ __forceinline__ tile_place place_of(const cargs_product_tile &a, uint32_t i, uint32_t n) {
+__device__ __forceinline__ tile_place place_of(const cargs_product_tile &a, uint32_t i,
+                                               uint32_t n) {
     if (!a.epilogue.act) return {0, blockIdx.y * n + i};
     return {i % 2, blockIdx.y * (n / 2) + i / 2};
 }
 
-__device__ __forceinline__ const unsigned char *row_tile(const cargs_product_tile &a, tile_place p) {
+__device__ __forceinline__ const unsigned char *row_tile(const cargs_product_tile &a,
+                                                         tile_place p) {
     uint32_t tile = p.tile < a.n_tiles ? p.tile : a.n_tiles - 1;
     return static_cast<const unsigned char *>(p.matrix ? a.pair : a.w) + tile * a.tile_row_bytes;
 }
 
 /* Copies columns 128 k .. 128 k + 127 of n row tiles. */
 template <int format, int n, int threads>
-__device__ __forceinline__ void copy_weights(const cargs_product_tile &a, unsigned char *to, uint32_t k) {
+__device__ __forceinline__ void copy_weights(const cargs_product_tile &a, unsigned char *to,
+                                             uint32_t k) {
     typedef typename source<format>::half half;
     for (uint32_t i = threadIdx.x; i < (uint32_t)n * half::pieces; i += threads) {
         uint32_t tile = i / half::pieces, piece = i % half::pieces;
         const unsigned char *from = row_tile(a, place_of(a, tile, n));
         if constexpr (source<format>::quantized) {
-            from += (uint64_t)(k / 2) * tile_of<format>::bytes + half_tile<format>::from(piece, k % 2);
+            from +=
+                (uint64_t)(k / 2) * tile_of<format>::bytes + half_tile<format>::from(piece, k % 2);
             async_copy16(to + tile * half::bytes + piece * 16, from);
         } else {
             uint32_t row = piece / 16, at = piece % 16;
@@ -154,17 +163,20 @@ __device__ __forceinline__ void write_block(const cargs_product_tile &a, const f
         uint32_t in = i / (n_out / 4), at = i % (n_out / 4) * 4;
         uint32_t row = blockIdx.x * inputs + in, out = blockIdx.y * n_out + at;
         if (row >= a.n_rows || out >= a.n_out) continue;
-        const float *from = sums + in * (rows + SUMS_PAD) + (a.epilogue.act ? at / 16 * 32 + at % 16 : at);
+        const float *from =
+            sums + in * (rows + SUMS_PAD) + (a.epilogue.act ? at / 16 * 32 + at % 16 : at);
         float4 v = *reinterpret_cast<const float4 *>(from);
         float4 up = *reinterpret_cast<const float4 *>(from + (a.epilogue.act ? 16 : 0));
-        float in_scale = a.in_scale[row], sum[4] = {v.x, v.y, v.z, v.w}, pair[4] = {up.x, up.y, up.z, up.w};
-        float *y = (a.partials ? a.partials + (uint64_t)blockIdx.z * a.n_rows * a.n_out : a.y) + (uint64_t)row * a.n_out + out;
+        float in_scale = a.in_scale[row], sum[4] = {v.x, v.y, v.z, v.w},
+              pair[4] = {up.x, up.y, up.z, up.w};
+        float *y = (a.partials ? a.partials + (uint64_t)blockIdx.z * a.n_rows * a.n_out : a.y) +
+                   (uint64_t)row * a.n_out + out;
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
             if (a.partials) break;
             uint32_t of = out + j < a.n_out ? out + j : a.n_out - 1;
             sum[j] = a.epilogue.act ? epilogue_pair(a.epilogue, in_scale, sum[j], pair[j], of)
-                                : epilogue_sum(a.epilogue, in_scale, sum[j], of);
+                                    : epilogue_sum(a.epilogue, in_scale, sum[j], of);
         }
         if (a.n_out % 4 == 0) {
             *reinterpret_cast<float4 *>(y) = float4{sum[0], sum[1], sum[2], sum[3]};
@@ -180,17 +192,28 @@ __device__ __forceinline__ void write_block(const cargs_product_tile &a, const f
 /* K<format>::of(shape) for a quantized format, otherwise an empty kernel. */
 template <template <int> class K> static cuda_tile_kernel quantized_kernel(int format, int shape) {
     switch (format) {
-    case CUDA_FORMAT_Q4: return K<CUDA_FORMAT_Q4>::of(shape);
-    case CUDA_FORMAT_Q4_MIN: return K<CUDA_FORMAT_Q4_MIN>::of(shape);
-    case CUDA_FORMAT_Q5: return K<CUDA_FORMAT_Q5>::of(shape);
-    case CUDA_FORMAT_Q5_MIN: return K<CUDA_FORMAT_Q5_MIN>::of(shape);
-    case CUDA_FORMAT_Q8: return K<CUDA_FORMAT_Q8>::of(shape);
-    case CUDA_FORMAT_Q6: return K<CUDA_FORMAT_Q6>::of(shape);
-    case CUDA_FORMAT_Q3: return K<CUDA_FORMAT_Q3>::of(shape);
-    case CUDA_FORMAT_Q2_MIN: return K<CUDA_FORMAT_Q2_MIN>::of(shape);
-    case CUDA_FORMAT_IQ4: return K<CUDA_FORMAT_IQ4>::of(shape);
-    case CUDA_FORMAT_MXFP4: return K<CUDA_FORMAT_MXFP4>::of(shape);
-    default: return cuda_tile_kernel{};
+    case CUDA_FORMAT_Q4:
+        return K<CUDA_FORMAT_Q4>::of(shape);
+    case CUDA_FORMAT_Q4_MIN:
+        return K<CUDA_FORMAT_Q4_MIN>::of(shape);
+    case CUDA_FORMAT_Q5:
+        return K<CUDA_FORMAT_Q5>::of(shape);
+    case CUDA_FORMAT_Q5_MIN:
+        return K<CUDA_FORMAT_Q5_MIN>::of(shape);
+    case CUDA_FORMAT_Q8:
+        return K<CUDA_FORMAT_Q8>::of(shape);
+    case CUDA_FORMAT_Q6:
+        return K<CUDA_FORMAT_Q6>::of(shape);
+    case CUDA_FORMAT_Q3:
+        return K<CUDA_FORMAT_Q3>::of(shape);
+    case CUDA_FORMAT_Q2_MIN:
+        return K<CUDA_FORMAT_Q2_MIN>::of(shape);
+    case CUDA_FORMAT_IQ4:
+        return K<CUDA_FORMAT_IQ4>::of(shape);
+    case CUDA_FORMAT_MXFP4:
+        return K<CUDA_FORMAT_MXFP4>::of(shape);
+    default:
+        return cuda_tile_kernel{};
     }
 }
 

@@ -33,12 +33,11 @@ typedef shape<1, 1, 8> small;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(INFERD_CUDA_STANDIN)
 
-template <typename S> struct input_regs {
-    uint4 v[S::units][2];
-};
+template <typename S> struct input_regs { uint4 v[S::units][2]; };
 
 /* Eight threads store side by side: 64 columns of two rows, in eight different groups of banks. */
-template <typename S> __device__ __forceinline__ void unit_of(int n, uint32_t &row, uint32_t &half, uint32_t &at) {
+template <typename S>
+__device__ __forceinline__ void unit_of(int n, uint32_t &row, uint32_t &half, uint32_t &at) {
     uint32_t i = threadIdx.x + n * S::threads;
     at = i % 4;
     half = i / 8 % 2;
@@ -47,7 +46,8 @@ template <typename S> __device__ __forceinline__ void unit_of(int n, uint32_t &r
 
 /* Loads columns 128 k .. 128 k + 127 of the block's inputs. */
 template <typename S>
-__device__ __forceinline__ void load_inputs(const cargs_product_tile &a, uint32_t k, input_regs<S> &r) {
+__device__ __forceinline__ void load_inputs(const cargs_product_tile &a, uint32_t k,
+                                            input_regs<S> &r) {
 #pragma unroll
     for (int n = 0; n < S::units; n++) {
         uint32_t row, half, at;
@@ -61,7 +61,8 @@ __device__ __forceinline__ void load_inputs(const cargs_product_tile &a, uint32_
     }
 }
 
-template <typename S> __device__ __forceinline__ void store_inputs(unsigned char *to, const input_regs<S> &r) {
+template <typename S>
+__device__ __forceinline__ void store_inputs(unsigned char *to, const input_regs<S> &r) {
 #pragma unroll
     for (int n = 0; n < S::units; n++) {
         uint32_t row, half, at;
@@ -69,19 +70,18 @@ template <typename S> __device__ __forceinline__ void store_inputs(unsigned char
         unsigned char *line = to + half * S::half_bytes + row * 128;
         const uint4 v = r.v[n][0], w = r.v[n][1];
         *reinterpret_cast<uint4 *>(line + ((2 * at) ^ row % 8) * 16) = uint4{v.x, v.z, w.x, w.z};
-        *reinterpret_cast<uint4 *>(line + ((2 * at + 1) ^ row % 8) * 16) = uint4{v.y, v.w, w.y, w.w};
+        *reinterpret_cast<uint4 *>(line + ((2 * at + 1) ^ row % 8) * 16) =
+            uint4{v.y, v.w, w.y, w.w};
     }
 }
 
-template <typename S> struct sums {
-    float v[S::MT][S::NT][4];
-};
+template <typename S> struct sums { float v[S::MT][S::NT][4]; };
 
 /* Adds the products of a stage's first n_steps steps, 4 or 8; no wgmma is in progress
  * afterwards. */
 template <int format, typename S>
-__device__ __forceinline__ void multiply(const unsigned char *weights, const unsigned char *inputs, uint32_t k,
-                                         uint32_t n_steps, sums<S> &acc) {
+__device__ __forceinline__ void multiply(const unsigned char *weights, const unsigned char *inputs,
+                                         uint32_t k, uint32_t n_steps, sums<S> &acc) {
     typedef half_tile<format> half;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     weights += (warp / 4 * S::MT * 4 + warp % 4) * half::bytes;
@@ -132,15 +132,19 @@ template <typename S> __device__ __forceinline__ void keep(float *to, const sums
 #endif
 
 /* Block (x, y, z): inputs of x, weight rows of y, K split z. */
-template <int format, typename S> CUDA_KERNEL(S::threads) product_wgmma(CUDA_ARGS(struct cargs_product_tile) a) {
+template <int format, typename S>
+CUDA_KERNEL(S::threads)
+product_wgmma(CUDA_ARGS(struct cargs_product_tile) a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(INFERD_CUDA_STANDIN)
     enum { stage_weights = S::tiles * half_tile<format>::bytes };
     CUDA_SHARED_1024(shared);
     unsigned char *weights = shared + S::stages * S::input_bytes;
-    const uint32_t first = blockIdx.z * (a.split_cols / STAGE_COLS), all = (a.pitch + STAGE_COLS - 1) / STAGE_COLS;
+    const uint32_t first = blockIdx.z * (a.split_cols / STAGE_COLS),
+                   all = (a.pitch + STAGE_COLS - 1) / STAGE_COLS;
     const uint32_t n = min(all - first, a.split_cols / STAGE_COLS);
     for (uint32_t k = 0; k < 2; k++) {
-        if (k < n) copy_weights<format, S::tiles, S::threads>(a, weights + k * stage_weights, first + k);
+        if (k < n)
+            copy_weights<format, S::tiles, S::threads>(a, weights + k * stage_weights, first + k);
         async_commit();
     }
     if (!a.overlaps_previous) pdl_wait();
@@ -158,7 +162,8 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_wgmma(CUDA_ARG
         __syncthreads(); /* stage k has arrived, and no thread reads the previous one */
         if (k + 2 < n) {
             load_inputs<S>(a, first + k + 2, in);
-            copy_weights<format, S::tiles, S::threads>(a, weights + later * stage_weights, first + k + 2);
+            copy_weights<format, S::tiles, S::threads>(a, weights + later * stage_weights,
+                                                       first + k + 2);
         }
         async_commit();
         uint32_t left = (a.pitch - (first + k) * STAGE_COLS) / 16;
@@ -172,7 +177,8 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_wgmma(CUDA_ARG
     keep(out, acc);
     __syncthreads();
     write_block<S::inputs, S::rows, S::threads>(a, out);
-    if (a.overlaps_previous) pdl_wait(); /* a kernel that waits for this one also relies on the previous one */
+    if (a.overlaps_previous)
+        pdl_wait(); /* a kernel that waits for this one also relies on the previous one */
 #else
     (void)a;
 #endif
@@ -190,7 +196,7 @@ template <int format> struct kernels {
     }
 };
 
-}
+} // namespace
 
 cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape) {
 #if defined(CUDA_HAVE_SM90A) || defined(INFERD_CUDA_STANDIN)

@@ -20,7 +20,8 @@ __device__ float row_scale(const float *x, uint32_t n, float eps, float *sums) {
 
 __device__ uint32_t get(const void *from, uint32_t bytes, uint32_t at) {
     if (bytes == 4) return static_cast<const uint32_t *>(from)[at];
-    return bytes == 2 ? static_cast<const uint16_t *>(from)[at] : static_cast<const uint8_t *>(from)[at];
+    return bytes == 2 ? static_cast<const uint16_t *>(from)[at]
+                      : static_cast<const uint8_t *>(from)[at];
 }
 
 enum part { Q, K, V };
@@ -30,15 +31,17 @@ struct rope_shared {
     float cosines[HEAD_MAX / 2], sines[HEAD_MAX / 2], sums[WARPS];
 };
 
-__device__ __forceinline__ void take(float (&v)[HEAD_QUADS][4], const float (&from)[HEAD_QUADS][4]) {
+__device__ __forceinline__ void take(float (&v)[HEAD_QUADS][4],
+                                     const float (&from)[HEAD_QUADS][4]) {
 #pragma unroll
     for (uint32_t i = 0; i < 4 * HEAD_QUADS; i++)
         v[i / 4][i % 4] = from[i / 4][i % 4];
 }
 
 /* Stores K of a token at value `at` of a tile; for Q8_0 the scales go to its run. */
-__device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a, const float (&v)[HEAD_QUADS][4],
-                                                unsigned char *run, uint32_t token, void *tile, uint32_t at) {
+__device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a,
+                                                const float (&v)[HEAD_QUADS][4], unsigned char *run,
+                                                uint32_t token, void *tile, uint32_t at) {
     const uint32_t bytes = element_bytes(a.kv_type);
 #pragma unroll 1
     for (uint32_t i = 0; 128 * i < a.head_dim; i++) {
@@ -61,8 +64,8 @@ __device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a
 /* Processes a block's heads of a row of q, k or v, distributed over its warps. Everything that
  * depends only on the row's position and on weights is ready before the previous kernel's
  * product has ended. */
-__device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row, uint32_t block,
-                           struct rope_shared &s) {
+__device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row,
+                           uint32_t block, struct rope_shared &s) {
     const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)a.slots[row];
     const bool aligned = a.head_dim % 4 == 0;
     const uint32_t n_heads = part == Q ? a.op.n_heads : a.op.n_kv_heads;
@@ -72,7 +75,8 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     const uint64_t at = (uint64_t)row * n_heads * a.head_dim;
     const float *from = (part == Q ? a.q : part == K ? a.k : a.v) + at;
     const float *factors = part == Q ? a.q_norm : a.k_norm;
-    float *x = reinterpret_cast<float *>(s.heads[warp]), next[HEAD_QUADS][4], f[HEAD_QUADS][4], scale = 1.0f;
+    float *x = reinterpret_cast<float *>(s.heads[warp]), next[HEAD_QUADS][4], f[HEAD_QUADS][4],
+          scale = 1.0f;
     if (part != V) make_angles(a, (float)a.pos[row], s.cosines, s.sines, threadIdx.x, THREADS);
     if (norm == ARGS_NORM_HEADS) read_head(a, factors, f, aligned);
     __syncthreads();
@@ -97,7 +101,8 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
 }
 
 /* Destination of a row's K; NULL: not stored. */
-__device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row, uint32_t head, uint32_t *token) {
+__device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row, uint32_t head,
+                                 uint32_t *token) {
     const uint32_t slot = row < a.n_rows ? (uint32_t)a.slots[row] : a.op.n_slots;
     if (slot >= a.op.n_slots) return nullptr;
     *token = slot % a.block_tokens;
@@ -108,9 +113,10 @@ __device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row,
  * of consecutive rows fill whole sectors. Each warp has some of the rows; then the block writes.
  * shared: the cosines and sines of each row, then the tile (CUDA_ROPE_ROWS, head_dim and a word)
  * of elements, with no two rows in one bank. */
-__device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint32_t head, unsigned char *shared,
-                          struct rope_shared &s) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, end = min(first + CUDA_ROPE_ROWS, a.n_rows);
+__device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint32_t head,
+                          unsigned char *shared, struct rope_shared &s) {
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32,
+                   end = min(first + CUDA_ROPE_ROWS, a.n_rows);
     const uint32_t bytes = element_bytes(a.kv_type), pitch = a.head_dim + 4 / bytes;
     const uint64_t stride = (uint64_t)a.op.n_kv_heads * a.head_dim;
     const bool aligned = a.head_dim % 4 == 0;
@@ -144,7 +150,8 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
     const uint32_t i = threadIdx.x % CUDA_ROPE_ROWS;
     uint32_t to;
     unsigned char *base = run_of(a, first + i, head, &to);
-    for (uint32_t d = threadIdx.x / CUDA_ROPE_ROWS; base && d < a.head_dim; d += THREADS / CUDA_ROPE_ROWS)
+    for (uint32_t d = threadIdx.x / CUDA_ROPE_ROWS; base && d < a.head_dim;
+         d += THREADS / CUDA_ROPE_ROWS)
         put(base, bytes, d * a.block_tokens + to, get(tile, bytes, i * pitch + d));
 }
 

@@ -23,8 +23,8 @@ __device__ __forceinline__ float inverse_rms(float sum, uint32_t n, float eps) {
 
 /* Cosines and sines (n_rot / 2) of a row, by n threads, of which this is number i. The angle is
  * rounded to f32 as on every device; sine and cosine are accurate for angles of many turns. */
-__device__ __forceinline__ void make_angles(const struct cargs_rope_store &a, float pos, float *cosines,
-                                            float *sines, uint32_t i, uint32_t n) {
+__device__ __forceinline__ void make_angles(const struct cargs_rope_store &a, float pos,
+                                            float *cosines, float *sines, uint32_t i, uint32_t n) {
 #pragma unroll 1 /* small code: fetching instructions would cost more than the loop */
     for (; i < a.n_rot / 2; i += n) {
         float s, c;
@@ -40,14 +40,14 @@ __device__ __forceinline__ uint32_t quad_dim(uint32_t i) {
 
 /* Reads a head, with zeros after it. */
 template <int N>
-__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src, float (&v)[N][4],
-                                          bool aligned) {
+__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src,
+                                          float (&v)[N][4], bool aligned) {
 #pragma unroll
     for (uint32_t i = 0; i < N; i++) {
         const uint32_t d = quad_dim(i);
         if (aligned) {
-            const float4 q =
-                d < a.head_dim ? *reinterpret_cast<const float4 *>(src + d) : make_float4(0, 0, 0, 0);
+            const float4 q = d < a.head_dim ? *reinterpret_cast<const float4 *>(src + d)
+                                            : make_float4(0, 0, 0, 0);
             v[i][0] = q.x, v[i][1] = q.y, v[i][2] = q.z, v[i][3] = q.w;
         } else {
 #pragma unroll
@@ -58,14 +58,15 @@ __device__ __forceinline__ void read_head(const struct cargs_rope_store &a, cons
 }
 
 template <int N>
-__device__ __forceinline__ void write_head(const struct cargs_rope_store &a, float *to, const float (&v)[N][4],
-                                           bool aligned) {
+__device__ __forceinline__ void write_head(const struct cargs_rope_store &a, float *to,
+                                           const float (&v)[N][4], bool aligned) {
 #pragma unroll
     for (uint32_t i = 0; i < N; i++) {
         const uint32_t d = quad_dim(i);
         if (aligned) {
             if (d < a.head_dim)
-                *reinterpret_cast<float4 *>(to + d) = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
+                *reinterpret_cast<float4 *>(to + d) =
+                    make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
         } else {
 #pragma unroll
             for (uint32_t e = 0; e < 4; e++)
@@ -76,8 +77,8 @@ __device__ __forceinline__ void write_head(const struct cargs_rope_store &a, flo
 
 /* f: factors, laid out as v; unused with ARGS_NORM_NONE. */
 template <int N>
-__device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm, float (&v)[N][4],
-                                          const float (&f)[N][4], float scale) {
+__device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm,
+                                          float (&v)[N][4], const float (&f)[N][4], float scale) {
     float sum = 0.0f;
     if (norm == ARGS_NORM_NONE) return;
     if (norm == ARGS_NORM_HEADS) {
@@ -133,7 +134,8 @@ __device__ __forceinline__ void put(void *to, uint32_t bytes, uint32_t at, uint3
 
 __device__ __forceinline__ uint32_t value_bits(uint32_t kv_type, float v) {
     if (kv_type == QTYPE_F32) return __float_as_uint(v);
-    if (kv_type == QTYPE_F16) return pack_f16(v > F16_MAX ? F16_MAX : v < -F16_MAX ? -F16_MAX : v, 0.0f);
+    if (kv_type == QTYPE_F16)
+        return pack_f16(v > F16_MAX ? F16_MAX : v < -F16_MAX ? -F16_MAX : v, 0.0f);
     return pack_bf16(v, 0.0f);
 }
 
@@ -144,8 +146,8 @@ __device__ __forceinline__ void q8_0_bits(const float v[4], uint32_t bits[4], ui
 #pragma unroll
     for (int i = 4; i > 0; i /= 2)
         largest = fmaxf(largest, __shfl_xor_sync(CUDA_ALL, largest, i));
-    const bool numbers =
-        fabsf(v[0]) <= F32_MAX && fabsf(v[1]) <= F32_MAX && fabsf(v[2]) <= F32_MAX && fabsf(v[3]) <= F32_MAX;
+    const bool numbers = fabsf(v[0]) <= F32_MAX && fabsf(v[1]) <= F32_MAX &&
+                         fabsf(v[2]) <= F32_MAX && fabsf(v[3]) <= F32_MAX;
     const bool bad = (__ballot_sync(CUDA_ALL, !numbers) >> (threadIdx.x % 32 / 8 * 8) & 255) != 0;
     const float d = bad ? __int_as_float(0x7fffffff) : largest / 127.0f;
     const float inverse = d > 0.0f ? 1.0f / d : 0.0f;
@@ -157,7 +159,8 @@ __device__ __forceinline__ void q8_0_bits(const float v[4], uint32_t bits[4], ui
 
 /* Converts a quad to the type of K and V; for Q8_0 with the scale of its eight lanes' values. By
  * all lanes of a warp. */
-__device__ __forceinline__ void encode(uint32_t kv_type, const float v[4], uint32_t bits[4], uint16_t *scale) {
+__device__ __forceinline__ void encode(uint32_t kv_type, const float v[4], uint32_t bits[4],
+                                       uint16_t *scale) {
     if (kv_type == QTYPE_Q8_0) {
         q8_0_bits(v, bits, scale);
         return;
@@ -168,26 +171,29 @@ __device__ __forceinline__ void encode(uint32_t kv_type, const float v[4], uint3
 }
 
 /* Address of the scale of a token's dimensions from 32 group on, in a run of K (by_dim) or V. */
-__device__ __forceinline__ uint16_t *scale_at(const struct cargs_rope_store &a, unsigned char *run, bool by_dim,
-                                              uint32_t token, uint32_t group) {
+__device__ __forceinline__ uint16_t *scale_at(const struct cargs_rope_store &a, unsigned char *run,
+                                              bool by_dim, uint32_t token, uint32_t group) {
     return reinterpret_cast<uint16_t *>(run + a.block_tokens * a.head_dim) +
            (by_dim ? group * a.block_tokens + token : token * (a.head_dim / 32) + group);
 }
 
 /* Address of the run of head `head` that holds a slot; the token in it is slot % block_tokens. */
-__device__ __forceinline__ unsigned char *slot_run(const struct cargs_rope_store &a, unsigned char *pool,
-                                                   uint32_t slot, uint32_t head) {
+__device__ __forceinline__ unsigned char *
+slot_run(const struct cargs_rope_store &a, unsigned char *pool, uint32_t slot, uint32_t head) {
     return pool + ((uint64_t)(slot / a.block_tokens) * a.op.n_kv_heads + head) * a.run_bytes;
 }
 
 /* Stores a quad of a token of V: contiguous. */
 __device__ __forceinline__ void put_quad(unsigned char *run, uint32_t bytes, uint32_t at,
                                          const uint32_t bits[4]) {
-    if (bytes == 4) *reinterpret_cast<uint4 *>(run + at * 4) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
+    if (bytes == 4)
+        *reinterpret_cast<uint4 *>(run + at * 4) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
     if (bytes == 2)
-        *reinterpret_cast<uint2 *>(run + at * 2) = make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
+        *reinterpret_cast<uint2 *>(run + at * 2) =
+            make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
     if (bytes == 1)
-        *reinterpret_cast<uint32_t *>(run + at) = bits[0] | bits[1] << 8 | bits[2] << 16 | bits[3] << 24;
+        *reinterpret_cast<uint32_t *>(run + at) =
+            bits[0] | bits[1] << 8 | bits[2] << 16 | bits[3] << 24;
 }
 
 /* Stores one head to token `token` of a run of K (by_dim) or V (NULL: not stored), and to kept
@@ -195,8 +201,9 @@ __device__ __forceinline__ void put_quad(unsigned char *run, uint32_t bytes, uin
  * warp. */
 template <int N>
 __device__ __forceinline__ void store_head(const struct cargs_rope_store &a, const float (&v)[N][4],
-                                           unsigned char *run, bool by_dim, uint32_t token, uint16_t *kept,
-                                           uint16_t *scales, uint32_t kv_type, bool aligned) {
+                                           unsigned char *run, bool by_dim, uint32_t token,
+                                           uint16_t *kept, uint16_t *scales, uint32_t kv_type,
+                                           bool aligned) {
     const uint32_t bytes = element_bytes(kv_type);
 #pragma unroll 1
     for (uint32_t i = 0; i < N && 128 * i < a.head_dim; i++) {
@@ -216,7 +223,8 @@ __device__ __forceinline__ void store_head(const struct cargs_rope_store &a, con
 #pragma unroll
             for (uint32_t e = 0; e < 4; e++)
                 if (d + e < a.head_dim)
-                    put(run, bytes, by_dim ? (d + e) * a.block_tokens + token : token * a.head_dim + d + e,
+                    put(run, bytes,
+                        by_dim ? (d + e) * a.block_tokens + token : token * a.head_dim + d + e,
                         bits[e]);
         }
         if (run && scaled) *scale_at(a, run, by_dim, token, d / 32) = scale;

@@ -1,6 +1,6 @@
 /* rows.cu - embed, gather, kv_copy: copies of rows and blocks; copy_tokens; upload. */
-#include "shaders/cuda/block.cuh"
 #include "shaders/args.h"
+#include "shaders/cuda/block.cuh"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 
@@ -9,10 +9,10 @@ namespace {
 /* out = scale * the row of the table, in the bits of qtype_decode, multiplied. */
 __device__ void embed_row(const void *from, const struct cargs_embed &a, float *out) {
     switch (a.type) {
-#define CASE(type)                                                                                          \
-    case type:                                                                                              \
-        for (uint32_t i = threadIdx.x; i < a.n_cols; i += blockDim.x)                                       \
-            out[i] = a.scale * row_value<type>(from, i);                                                    \
+#define CASE(type)                                                                                 \
+    case type:                                                                                     \
+        for (uint32_t i = threadIdx.x; i < a.n_cols; i += blockDim.x)                              \
+            out[i] = a.scale * row_value<type>(from, i);                                           \
         break;
         CUDA_EACH_QTYPE(CASE)
 #undef CASE
@@ -71,7 +71,7 @@ CUDA_KERNEL(256) kv_copy(CUDA_ARGS(struct cargs_kv_copy) a) {
         *reinterpret_cast<uint16_t *>(to + i) = *reinterpret_cast<const uint16_t *>(from + i);
 }
 
-}
+} // namespace
 
 const void *cuda_embed_kernel(void) {
     return (const void *)embed;

@@ -97,8 +97,8 @@ __device__ bool keeps(cut c, uint32_t key, uint32_t id) {
 /* ---- the cut ---- */
 
 /* Number of tokens, or their weight, at or before c in rank. by_weight: only among list (n). */
-__device__ uint64_t reach(const row &r, cut c, bool by_weight, cut within, const entry *list, uint32_t n,
-                          uint64_t *each) {
+__device__ uint64_t reach(const row &r, cut c, bool by_weight, cut within, const entry *list,
+                          uint32_t n, uint64_t *each) {
     uint64_t sum = 0;
     if (list) {
         for (uint32_t i = threadIdx.x; i < n; i += THREADS)
@@ -106,15 +106,16 @@ __device__ uint64_t reach(const row &r, cut c, bool by_weight, cut within, const
     } else {
         for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
             uint32_t key = sample_key(r.x[i]);
-            if (keeps(c, key, i) && keeps(within, key, i)) sum += by_weight ? weight_at(r, r.x[i]) : 1;
+            if (keeps(c, key, i) && keeps(within, key, i))
+                sum += by_weight ? weight_at(r, r.x[i]) : 1;
         }
     }
     return block_total(sum, each);
 }
 
 /* The first cut in rank whose number or weight reaches want. */
-__device__ cut find_cut(const row &r, uint64_t want, bool by_weight, cut within, const entry *list, uint32_t n,
-                        uint64_t *each) {
+__device__ cut find_cut(const row &r, uint64_t want, bool by_weight, cut within, const entry *list,
+                        uint32_t n, uint64_t *each) {
     uint32_t low = 0, high = sample_key(r.max); /* the key is in [low, high] */
     while (low < high) {
         uint32_t middle = low + (high - low) / 2 + 1;
@@ -146,7 +147,8 @@ __device__ uint64_t kept_weight(const row &r, cut c, uint64_t least, uint64_t *e
 
 /* Collects tokens that `within` keeps, with at least this key and weight, in list (up to LIST of
  * them); returns their number. With by_weight false each counts 1. */
-__device__ uint32_t gather(const row &r, cut within, uint32_t key, uint64_t weight, bool by_weight, entry *list) {
+__device__ uint32_t gather(const row &r, cut within, uint32_t key, uint64_t weight, bool by_weight,
+                           entry *list) {
     __shared__ uint32_t n_list;
     __syncthreads();
     if (threadIdx.x == 0) n_list = 0;
@@ -192,7 +194,8 @@ __device__ cut nucleus(const row &r, float top_p, cut within, entry *list, uint6
 /* ---- the random choice ---- */
 
 /* The id at which the running sum of the kept weights, in the order of ids, exceeds target. */
-__device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint64_t *each, int32_t *token) {
+__device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint64_t *each,
+                     int32_t *token) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint64_t sum = 0, before = 0;
     for (uint32_t i = r.first + lane; i < r.end; i += 32) {
@@ -233,7 +236,10 @@ __device__ int32_t sample_row(const row &r, const cargs_sampling &d, uint64_t *e
     cut c = {0, UINT32_MAX};
     if (d.params.top_k && d.params.top_k < r.n) c = first_k(r, d.params.top_k, list, each);
     if (d.params.top_p < 1.0f) c = nucleus(r, d.params.top_p, c, list, each);
-    uint64_t least = d.params.min_p > 0 ? (uint64_t)ceil((double)d.params.min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS)) : 1;
+    uint64_t least =
+        d.params.min_p > 0
+            ? (uint64_t)ceil((double)d.params.min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS))
+            : 1;
     if (!least) least = 1;
     uint64_t total = kept_weight(r, c, least, each);
     walk(r, c, least, sample_target(d.seed, d.index, total), each, &token);
@@ -252,20 +258,23 @@ __device__ cut best_of(const row &r, uint64_t *each) {
 }
 
 /* Applies the penalties of the row's history; each entry keeps its token's logit. */
-__device__ void apply_penalties(float *x, uint32_t n_cols, const cargs_sampling &d, cargs_penalty_entry *history) {
+__device__ void apply_penalties(float *x, uint32_t n_cols, const cargs_sampling &d,
+                                cargs_penalty_entry *history) {
     const sampling &p = d.params;
     for (uint32_t i = threadIdx.x; i < d.n_history; i += THREADS) {
         cargs_penalty_entry *e = &history[(uint64_t)d.first_history + i];
         if ((uint32_t)e->token >= n_cols) continue;
         float v = x[e->token];
         e->logit = v;
-        if (p.repetition_penalty != 1.0f) v = v > 0 ? v / p.repetition_penalty : v * p.repetition_penalty;
+        if (p.repetition_penalty != 1.0f)
+            v = v > 0 ? v / p.repetition_penalty : v * p.repetition_penalty;
         if (e->count) v -= fmaf(p.frequency_penalty, (float)e->count, p.presence_penalty);
         x[e->token] = v;
     }
 }
 
-__device__ void undo_penalties(float *x, uint32_t n_cols, const cargs_sampling &d, const cargs_penalty_entry *history) {
+__device__ void undo_penalties(float *x, uint32_t n_cols, const cargs_sampling &d,
+                               const cargs_penalty_entry *history) {
     for (uint32_t i = threadIdx.x; i < d.n_history; i += THREADS) {
         const cargs_penalty_entry *e = &history[(uint64_t)d.first_history + i];
         if ((uint32_t)e->token < n_cols) x[e->token] = e->logit;
@@ -279,18 +288,24 @@ CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a)
     const cargs_sampling d = a.sampling[blockIdx.x];
     float *x = a.x + (uint64_t)blockIdx.x * a.n_cols;
     uint32_t run = ((a.n_cols + WARPS - 1) / WARPS + 31) / 32 * 32, first = threadIdx.x / 32 * run;
-    row r = {x, a.n_cols, first < a.n_cols ? first : a.n_cols, first + run < a.n_cols ? first + run : a.n_cols, 0,
+    row r = {x,
+             a.n_cols,
+             first < a.n_cols ? first : a.n_cols,
+             first + run < a.n_cols ? first + run : a.n_cols,
+             0,
              d.params.temperature};
     cargs_sampled sampled = {-1, 0, 0};
     cut best = best_of(r, each);
     r.max = best.id < r.n ? x[best.id] : -INFINITY;
-    if (d.params.temperature >= 0 && r.max > -INFINITY && r.max < INFINITY) { /* the same in all threads */
+    if (d.params.temperature >= 0 && r.max > -INFINITY &&
+        r.max < INFINITY) { /* the same in all threads */
         double sum = 0;
         for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32)
             if (x[i] == x[i]) sum += (double)expf(x[i] - r.max);
         sum = block_sum(sum, each);
         sampled.log_sum = (float)((double)r.max + log(sum));
-        bool penalties = d.n_history && d.first_history <= a.n_history && d.n_history <= a.n_history - d.first_history;
+        bool penalties = d.n_history && d.first_history <= a.n_history &&
+                         d.n_history <= a.n_history - d.first_history;
         if (penalties) {
             apply_penalties(x, a.n_cols, d, a.history);
             __syncthreads();
@@ -325,7 +340,7 @@ CUDA_KERNEL(256) update_history(CUDA_ARGS(struct cargs_update_history) a) {
     history[update.n].count = 1;
 }
 
-}
+} // namespace
 
 const void *cuda_sample_kernel(void) {
     return (const void *)sample;

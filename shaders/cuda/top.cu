@@ -19,11 +19,12 @@ namespace {
 typedef unsigned long long entry;
 
 enum { THREADS = 256, PER_THREAD = CUDA_TOP_TILE / THREADS };
-enum { GROUPS = THREADS / 2, HALF = GROUPS / 2 }; /* two neighbouring threads share a group */
+enum { GROUPS = THREADS / 2, HALF = GROUPS / 2 };     /* two neighbouring threads share a group */
 enum { MOST_FOUND = ARGS_TOP_MAX * CUDA_TOP_SLICES }; /* k groups with one entry from each list */
 
 static_assert((int)GROUPS >= (int)ARGS_TOP_MAX, "k groups");
-static_assert((int)MOST_FOUND >= ARGS_TOP_MAX * 2 * (PER_THREAD + 1), "k groups of a tile and of the list");
+static_assert((int)MOST_FOUND >= ARGS_TOP_MAX * 2 * (PER_THREAD + 1),
+              "k groups of a tile and of the list");
 static_assert((int)GROUPS >= 2 * CUDA_TOP_SLICES, "the heads of all lists in groups of their own");
 
 struct top_shared {
@@ -101,7 +102,8 @@ __device__ void keep_first(struct top_shared &s, entry most) {
 }
 
 /* Selects among columns begin .. end - 1 of a row. */
-__device__ void read_slice(struct top_shared &s, const float *x, uint32_t begin, uint32_t end, uint32_t k) {
+__device__ void read_slice(struct top_shared &s, const float *x, uint32_t begin, uint32_t end,
+                           uint32_t k) {
     entry first = 0;
     if (threadIdx.x < k) s.list[threadIdx.x] = 0; /* only this thread reads it */
     for (uint32_t base = begin; base < end; base += CUDA_TOP_TILE) {
@@ -133,7 +135,8 @@ __device__ void read_slice(struct top_shared &s, const float *x, uint32_t begin,
 
 /* Merges the lists (n_lists, k) of this launch's other blocks. Entry p of list l goes to group 2
  * l + p, so that the first entries of the lists, which are the largest, are in different groups. */
-__device__ void merge_lists(struct top_shared &s, const entry *lists, uint32_t n_lists, uint32_t k) {
+__device__ void merge_lists(struct top_shared &s, const entry *lists, uint32_t n_lists,
+                            uint32_t k) {
     const uint32_t group = threadIdx.x / 2, side = threadIdx.x % 2;
     entry most = 0;
 #pragma unroll 8

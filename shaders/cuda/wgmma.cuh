@@ -28,7 +28,8 @@ __device__ __forceinline__ void wgmma_shared_fence() {}
 
 /* Each warp computes its own rows: the stand-in needs no warpgroup. */
 template <int NT>
-__device__ __forceinline__ void wgmma_f16(float d[NT][4], const uint32_t a[4], const unsigned char *b, int j) {
+__device__ __forceinline__ void wgmma_f16(float d[NT][4], const uint32_t a[4],
+                                          const unsigned char *b, int j) {
     uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     for (int n = 0; n < NT; n++) {
         const unsigned char *row = b + (8 * n + g) * 128;
@@ -39,7 +40,9 @@ __device__ __forceinline__ void wgmma_f16(float d[NT][4], const uint32_t a[4], c
     }
 }
 
-template <bool bf16> __device__ __forceinline__ void wgmma_rows(float d[8][4], const uint32_t a[4], const unsigned char *b) {
+template <bool bf16>
+__device__ __forceinline__ void wgmma_rows(float d[8][4], const uint32_t a[4],
+                                           const unsigned char *b) {
     uint32_t row = threadIdx.x % 16, piece = threadIdx.x % 32 / 16;
     for (uint32_t n = 0; n < 8; n += 2) {
         uint32_t v[4];
@@ -51,10 +54,12 @@ template <bool bf16> __device__ __forceinline__ void wgmma_rows(float d[8][4], c
                 mma_f16(d[n + i], a, v + 2 * i);
     }
 }
-__device__ __forceinline__ void wgmma_rows_f16(float d[8][4], const uint32_t a[4], const unsigned char *b) {
+__device__ __forceinline__ void wgmma_rows_f16(float d[8][4], const uint32_t a[4],
+                                               const unsigned char *b) {
     wgmma_rows<false>(d, a, b);
 }
-__device__ __forceinline__ void wgmma_rows_bf16(float d[8][4], const uint32_t a[4], const unsigned char *b) {
+__device__ __forceinline__ void wgmma_rows_bf16(float d[8][4], const uint32_t a[4],
+                                                const unsigned char *b) {
     wgmma_rows<true>(d, a, b);
 }
 
@@ -83,13 +88,15 @@ __device__ __forceinline__ void wgmma_shared_fence() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Start of the matrix in units of 16 bytes; 1024 bytes from 8 rows to the next; 128-byte swizzling. */
+/* Start of the matrix in units of 16 bytes; 1024 bytes from 8 rows to the next; 128-byte
+ * swizzling. */
 __device__ __forceinline__ uint64_t wgmma_matrix(const unsigned char *b, int j) {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(b) + 32 * j;
-    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 |
+           (uint64_t)1 << 62;
 }
 
-#define WGMMA_D(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+#define WGMMA_D(i)  "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define WGMMA_D4(i) WGMMA_D(i), WGMMA_D(i + 1), WGMMA_D(i + 2), WGMMA_D(i + 3)
 
 template <int NT> struct wgmma_of;
@@ -97,8 +104,9 @@ template <> struct wgmma_of<8> {
     static __device__ __forceinline__ void run(float d[8][4], const uint32_t a[4], uint64_t b) {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
                      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-                     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "
+                     "%31}, "
                      "{%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"
                      : WGMMA_D4(0), WGMMA_D4(4)
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
@@ -108,10 +116,11 @@ template <> struct wgmma_of<16> {
     static __device__ __forceinline__ void run(float d[16][4], const uint32_t a[4], uint64_t b) {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
                      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-                     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "
-                     "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
-                     "%56, %57, %58, %59, %60, %61, %62, %63}, "
+                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "
+                     "%31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "
+                     "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, "
+                     "%61, %62, %63}, "
                      "{%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}"
                      : WGMMA_D4(0), WGMMA_D4(4), WGMMA_D4(8), WGMMA_D4(12)
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
@@ -119,31 +128,35 @@ template <> struct wgmma_of<16> {
 };
 
 template <int NT>
-__device__ __forceinline__ void wgmma_f16(float d[NT][4], const uint32_t a[4], const unsigned char *b, int j) {
+__device__ __forceinline__ void wgmma_f16(float d[NT][4], const uint32_t a[4],
+                                          const unsigned char *b, int j) {
     wgmma_of<NT>::run(d, a, wgmma_matrix(b, j));
 }
 
 /* 1024 bytes from 8 rows to the next; 64 columns need no other stride. */
 __device__ __forceinline__ uint64_t wgmma_rows_matrix(const unsigned char *b) {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(b);
-    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(1024 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
-           (uint64_t)1 << 62;
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(1024 >> 4) << 16 |
+           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 
-#define WGMMA_ROWS(type)                                                                                     \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                 \
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " "                             \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "    \
-                 "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                        \
-                 "{%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"                                                 \
-                 : WGMMA_D4(0), WGMMA_D4(4)                                                                  \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_rows_matrix(b)))
+#define WGMMA_ROWS(type)                                                                           \
+    asm volatile(                                                                                  \
+        "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                 \
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " "                            \
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "   \
+        "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                       \
+        "{%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"                                                \
+        : WGMMA_D4(0), WGMMA_D4(4)                                                                 \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_rows_matrix(b)))
 
-__device__ __forceinline__ void wgmma_rows_f16(float d[8][4], const uint32_t a[4], const unsigned char *b) {
+__device__ __forceinline__ void wgmma_rows_f16(float d[8][4], const uint32_t a[4],
+                                               const unsigned char *b) {
     WGMMA_ROWS("f16");
 }
 
-__device__ __forceinline__ void wgmma_rows_bf16(float d[8][4], const uint32_t a[4], const unsigned char *b) {
+__device__ __forceinline__ void wgmma_rows_bf16(float d[8][4], const uint32_t a[4],
+                                                const unsigned char *b) {
     WGMMA_ROWS("bf16");
 }
 #endif

@@ -1,18 +1,21 @@
-/* attention.h - what both families of attention kernels share: the canonical order, in which a row
- * has the same bits from either.
+/* attention.h - what both families of attention kernels share: the canonical order of operations,
+ * by which a row gets the same bits from either family.
  *
- * Positions are cut into chunks of CHUNK, counted from 0, whatever the row sees of them.
- *   q' = q * q_scale, rounded; a score is the chain of fma over dimensions ascending of q' and K,
- *     from 0, and is in units of log2: q_scale holds scale * log2(e). With a soft-cap q_scale is
- *     scale / softcap, and the score is cap * tanh of the chain, cap = softcap * log2(e).
- *   Of a chunk: m = the largest score that the row sees, weight = exp2(score - m), of what it does
- *     not see 0; l = their sum in the order of chunk_weights; o = the chain of fma over tokens
- *     ascending of weight and V, from 0.
- *   The first chunk of which the row sees anything is taken as it is, those after it are merged
- *     ascending (merge_factors); chunks of which it sees nothing take no part. The sink comes last
- *     (finish_factor).
- * What a row does not see is left out by choosing, never by a product: it may be no number. No sum
- * or product is left for the compiler to fuse: each is an fma or stands alone. */
+ * Positions are cut into chunks of CHUNK tokens, counted from position 0, whatever part of them is
+ * visible to the row.
+ *   q' = q * q_scale, rounded. A score is a chain of fma over ascending dimensions of q' and K,
+ *     starting at 0. Its unit is log2: q_scale includes scale * log2(e). With a soft-cap, q_scale
+ *     is scale / softcap and the score is cap * tanh(chain), cap = softcap * log2(e).
+ *   Per chunk: m = the largest visible score; the probability of a token = exp2(score - m), 0 if
+ *     the token is not visible; l = the sum of the probabilities in the order of
+ *     chunk_probabilities; o = the chain of fma over ascending tokens of probability and V,
+ *     starting at 0.
+ *   The first chunk with a visible token is used as it is. Later ones are merged into it in
+ *     ascending order (merge_factors). Chunks without a visible token are skipped. The sink comes
+ *     last (final_factor).
+ * Tokens that are not visible are excluded by selection, never by a product: they may hold NaN or
+ * infinity. The compiler finds no sum and product to fuse: each is an explicit fma or stands
+ * alone. */
 #ifndef INFERD_METAL_ATTENTION_H
 #define INFERD_METAL_ATTENTION_H
 
@@ -27,32 +30,32 @@ constant uint GROUP [[function_constant(MARGS_ATTENTION_GROUP)]];
 constant uint SOFTCAP [[function_constant(MARGS_ATTENTION_SOFTCAP)]];
 constant uint SINKS [[function_constant(MARGS_ATTENTION_SINKS)]];
 
-#define CHUNK        MARGS_ATTENTION_CHUNK /* tokens; 4 a lane */
+#define CHUNK        MARGS_ATTENTION_CHUNK /* tokens; 4 per lane */
 #define LANE_TOKENS  4
 #define MAX_HEAD_DIM 256
 
-/* Positions first..last of a sequence: what a row sees. */
-struct seen {
+/* The positions that are visible to a row: first..last of its sequence. */
+struct key_range {
     uint first, last;
 };
 
-static inline seen seen_from(int pos, uint window) {
-    seen s;
+static inline key_range visible_keys(int pos, uint window) {
+    key_range s;
     s.last = uint(pos);
     s.first = window && s.last >= window ? s.last + 1 - window : 0;
     return s;
 }
 
-static inline bool sees(seen s, uint pos) {
+static inline bool is_visible(key_range s, uint pos) {
     return pos >= s.first && pos <= s.last;
 }
 
-/* Of the chunk, anything? */
-static inline bool sees_chunk(seen s, uint chunk) {
+/* Whether any token of the chunk is visible. */
+static inline bool chunk_is_visible(key_range s, uint chunk) {
     return s.first / CHUNK <= chunk && chunk <= s.last / CHUNK;
 }
 
-/* Where the run of `head` for position pos begins in a pool. */
+/* Byte offset in a pool of the run of `head` that holds position pos. */
 static inline ulong run_at(device const int *table, uint pos, uint n_kv_heads, uint head) {
     return (ulong(uint(table[pos / BLOCK_TOKENS])) * n_kv_heads + head) *
            kv_run_bytes(KV_TYPE, HEAD_DIM, BLOCK_TOKENS);
@@ -69,13 +72,15 @@ struct chunk_sum {
     float m, l;
 };
 
-/* dots: of tokens first_token..+3, one lane's; becomes their weights. All lanes get the sum. */
-static inline chunk_sum chunk_weights(thread float4 &dots, uint first_token, seen s, float cap) {
+/* dots: a lane's scores, of tokens first_token .. first_token + 3; replaced by their probabilities.
+ * All lanes get the sum. */
+static inline chunk_sum
+chunk_probabilities(thread float4 &dots, uint first_token, key_range s, float cap) {
     chunk_sum sum;
     bool4 visible;
     float m = -MAXFLOAT;
     for (uint i = 0; i < LANE_TOKENS; i++) {
-        visible[i] = sees(s, first_token + i);
+        visible[i] = is_visible(s, first_token + i);
         if (SOFTCAP) dots[i] = fma(cap, precise::tanh(dots[i]), 0.0f);
         m = visible[i] ? max(m, dots[i]) : m;
     }
@@ -88,14 +93,15 @@ static inline chunk_sum chunk_weights(thread float4 &dots, uint first_token, see
     return sum;
 }
 
-/* ---- chunks together ---- */
+/* ---- merging chunks ---- */
 
-/* o = fma(o of the chunk, add, o so far * keep), likewise l. */
+/* o = fma(o of the chunk, add, o so far * keep), and likewise l. */
 struct merge {
     float keep, add;
 };
 
-/* total: of the chunks before, becomes that of all. first: there are none before. */
+/* total: sum of the previous chunks, updated to include this one. first: there is no previous
+ * chunk. */
 static inline merge merge_factors(thread chunk_sum &total, chunk_sum chunk, bool first) {
     merge f;
     const float m = first ? chunk.m : max(total.m, chunk.m);
@@ -106,15 +112,15 @@ static inline merge merge_factors(thread chunk_sum &total, chunk_sum chunk, bool
     return f;
 }
 
-/* The result is fma(o, factor, 0): + 0 makes one zero of two. sink: of the head; not looked at
- * without SINKS. */
-static inline float finish_factor(chunk_sum total, float sink) {
+/* The result is fma(o, factor, 0); adding 0 turns -0 into 0. sink: the head's, ignored unless SINKS
+ * is set. */
+static inline float final_factor(chunk_sum total, float sink) {
     if (!SINKS) return 1.0f / total.l;
     const float last = fma(sink, M_LOG2E_F, 0.0f);
     const float m = max(total.m, last);
     const float keep = fast::exp2(total.m - m);
     return keep /
-           fma(total.l, keep, exp2(last - m)); // a sink may be -inf, which fast:: leaves open
+           fma(total.l, keep, exp2(last - m)); // a sink may be -inf, for which fast:: is undefined
 }
 
 #endif

@@ -1,6 +1,7 @@
-// attention.metal - paged attention of single rows: the family on plain fma. Two passes: chunks of
-// a row's positions in parallel, each with all query heads of a KV head, so that K and V are read
-// once for all of them; then the chunks of a row merged in ascending order.
+// attention.metal - paged attention of single rows, the family on plain fma (flash decoding). Two
+// passes: the first computes the chunks of a row in parallel, each for all query heads of a KV
+// head, so that K and V are read once for all of them; the second merges the partial results of a
+// row in ascending order.
 #include "shaders/metal/attention.h"
 
 constant uint HEADS [[function_constant(MARGS_ATTENTION_HEADS)]];
@@ -9,25 +10,25 @@ constant uint BY_SEQ [[function_constant(MARGS_ATTENTION_BY_SEQ)]];
 constant uint FINAL [[function_constant(MARGS_ATTENTION_FINAL)]];
 
 #define MAX_HEADS  16
-#define LANE_DIMS  2 /* next to each other, in a step of SIMD_WIDTH * LANE_DIMS dimensions */
+#define LANE_DIMS  2 /* adjacent, in a step of SIMD_WIDTH * LANE_DIMS dimensions */
 #define STEP_DIMS  (SIMD_WIDTH * LANE_DIMS)
 #define MAX_STEPS  (MAX_HEAD_DIM / STEP_DIMS)
 #define N_STEPS    ((HEAD_DIM + STEP_DIMS - 1) / STEP_DIMS)
 #define SCALE_STEP (CHUNK * (HEAD_DIM / KV_SCALE_DIMS))
 
-// A lane's dimensions of each head: STEP_DIMS * step + LANE_DIMS * lane on.
+// A lane's dimensions of each head: STEP_DIMS * step + LANE_DIMS * lane and the next one.
 struct lane_values {
     float2 v[MAX_HEADS][MAX_STEPS];
 };
 
-// What a task is: a row and HEADS query heads of it from `head` on, n_heads of which exist.
+// A task: one row and HEADS query heads of it from `head` on, of which n_heads exist.
 struct row_task {
     uint row, seq, kv_head, head, n_heads;
-    uint first_chunk, n_chunks; // that it sees
-    seen keys;
+    uint first_chunk, n_chunks; // visible ones
+    key_range keys;
 };
 
-// The sequence of a row: the last that begins at or before it.
+// The sequence of a row: the last one that begins at or before it.
 static inline uint seq_of(device const int *row_start, uint n_seqs, uint row) {
     uint from = 0, end = n_seqs;
     while (from + 1 < end) {
@@ -40,9 +41,12 @@ static inline uint seq_of(device const int *row_start, uint n_seqs, uint row) {
     return from;
 }
 
-// False: no row of this pass.
-static inline bool find_task(constant args_attention &a, uint index, device const int *pos,
-                             device const int *row_start, thread row_task &t) {
+// Returns false if the task has no row in this pass.
+static inline bool find_task(constant args_attention &a,
+                             uint index,
+                             device const int *pos,
+                             device const int *row_start,
+                             thread row_task &t) {
     const uint task = a.first_task + index, slice = task % a.n_slices;
     const uint unit = task / a.n_slices / a.n_kv_heads;
     t.kv_head = task / a.n_slices % a.n_kv_heads;
@@ -51,17 +55,17 @@ static inline bool find_task(constant args_attention &a, uint index, device cons
     t.seq = BY_SEQ ? unit : seq_of(row_start, a.n_seqs, unit);
     t.row = BY_SEQ ? uint(row_start[unit]) : unit;
     if (BY_SEQ && uint(row_start[unit + 1]) != t.row + 1) return false;
-    t.keys = seen_from(pos[t.row], a.window);
+    t.keys = visible_keys(pos[t.row], a.window);
     t.first_chunk = t.keys.first / CHUNK;
-    // A position that is not below max_context must not reach beyond the memory for parts.
+    // Positions at or beyond max_context must not write outside the buffer of partials.
     t.n_chunks = min(t.keys.last / CHUNK - t.first_chunk + 1, a.n_splits);
     return true;
 }
 
-// Four tokens' dot products with all heads, from token `first` on, which lies in one block. q
-// (HEADS, HEAD_DIM). run: of the block, token: the first one's place in it.
-static inline void make_dots(threadgroup const float *q, device const uchar *run, uint token,
-                             thread float4 *dots) {
+// Dot products of four tokens, starting at token `first`, with all heads. The tokens lie in one
+// block. q (HEADS, HEAD_DIM). run: of that block; token: index of the first token in it.
+static inline void
+make_dots(threadgroup const float *q, device const uchar *run, uint token, thread float4 *dots) {
     for (uint from = 0; from < HEAD_DIM; from += KV_SCALE_DIMS) {
         const uint end = min(from + KV_SCALE_DIMS, HEAD_DIM);
         float4 scale = 1.0f;
@@ -83,44 +87,52 @@ static inline void make_dots(threadgroup const float *q, device const uchar *run
     }
 }
 
-// The scales of V of the chunk's tokens, (CHUNK, HEAD_DIM / 32), of those that the row sees.
-static inline void load_scales(device const uchar *pool, device const int *table, uint first_pos,
-                               thread const row_task &t, uint n_kv_heads, uint lane,
+// The scales of V, (CHUNK, HEAD_DIM / 32), of the chunk's visible tokens.
+static inline void load_scales(device const uchar *pool,
+                               device const int *table,
+                               uint first_pos,
+                               thread const row_task &t,
+                               uint n_kv_heads,
+                               uint lane,
                                threadgroup half *scales) {
     const uint n = HEAD_DIM / KV_SCALE_DIMS;
     for (uint i = lane; i < SCALE_STEP; i += SIMD_WIDTH) {
         const uint pos = first_pos + i / n;
-        if (sees(t.keys, pos))
-            scales[i] = run_scales(pool + run_at(table, pos, n_kv_heads, t.kv_head))
-                [pos % BLOCK_TOKENS * n + i % n];
+        if (is_visible(t.keys, pos))
+            scales[i] = run_scales(
+                pool + run_at(table, pos, n_kv_heads, t.kv_head))[pos % BLOCK_TOKENS * n + i % n];
     }
 }
 
-// Adds LANE_TOKENS tokens from position pos on to o. weights (HEADS, CHUNK), scales: of their V, both
-// from these tokens on.
-static inline void add_values(device const uchar *run, uint pos, seen keys, uint lane,
-                              threadgroup const float *weights, threadgroup const half *scales,
+// Adds LANE_TOKENS tokens from position pos on to o. probs (HEADS, CHUNK) and scales (of V) begin
+// at these tokens.
+static inline void add_values(device const uchar *run,
+                              uint pos,
+                              key_range keys,
+                              uint lane,
+                              threadgroup const float *probs,
+                              threadgroup const half *scales,
                               thread lane_values &o) {
     float2 v[MAX_STEPS][LANE_TOKENS];
     for (uint step = 0; step < N_STEPS; step++) {
         const uint d = step * STEP_DIMS + lane * LANE_DIMS;
         for (uint i = 0; i < LANE_TOKENS; i++) {
             v[step][i] = 0.0f;
-            if (d >= HEAD_DIM || !sees(keys, pos + i)) continue;
+            if (d >= HEAD_DIM || !is_visible(keys, pos + i)) continue;
             v[step][i] = kv_load2(KV_TYPE, run, (pos + i) % BLOCK_TOKENS * HEAD_DIM + d);
             if (KV_TYPE == QTYPE_Q8_0)
                 v[step][i] *= float(scales[i * (HEAD_DIM / KV_SCALE_DIMS) + d / KV_SCALE_DIMS]);
         }
     }
     for (uint h = 0; h < HEADS; h++) {
-        const float4 w = *(threadgroup const float4 *)(weights + h * CHUNK);
+        const float4 w = *(threadgroup const float4 *)(probs + h * CHUNK);
         for (uint step = 0; step < N_STEPS; step++)
             for (uint i = 0; i < LANE_TOKENS; i++)
                 o.v[h][step] = fma(float2(w[i]), v[step][i], o.v[h][step]);
     }
 }
 
-// A lane's dimensions of one head times factor, to (HEAD_DIM) f32.
+// Stores a lane's dimensions of one head, times factor, to (HEAD_DIM) f32.
 static inline void store_lane(device float *to, thread const float2 *o, float factor, uint lane) {
     for (uint step = 0; step < N_STEPS; step++) {
         const uint d = step * STEP_DIMS + lane * LANE_DIMS;
@@ -130,10 +142,10 @@ static inline void store_lane(device float *to, thread const float2 *o, float fa
 }
 
 // First pass. q (n_rows, n_heads, HEAD_DIM) f32; pos (n_rows), row_start (n_seqs + 1), tables
-// (n_seqs, table_stride) i32. parts (tasks, HEADS, n_splits, HEAD_DIM) f32, of chunk
-// first_chunk + part; sums (tasks, HEADS, n_splits) their m and l. With FINAL parts is out
-// (n_rows, n_heads, HEAD_DIM). Grid: SIMDGROUPS parts each, tasks. shared: q' (HEADS, HEAD_DIM);
-// weights (SIMDGROUPS, HEADS, CHUNK); scales of Q8_0.
+// (n_seqs, table_stride) i32. partials (tasks, HEADS, n_splits, HEAD_DIM) f32, split s holding
+// chunk first_chunk + s; sums (tasks, HEADS, n_splits): their m and l. With FINAL, partials is out
+// (n_rows, n_heads, HEAD_DIM). Grid: (groups of SIMDGROUPS splits, tasks). Threadgroup memory
+// `shared`: q' (HEADS, HEAD_DIM); probabilities (SIMDGROUPS, HEADS, CHUNK); scales of Q8_0.
 kernel void attention_decode(constant args_attention &a [[buffer(0)]],
                              device const float *q [[buffer(1)]],
                              device const int *pos [[buffer(2)]],
@@ -142,7 +154,7 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
                              device const uchar *k_pool [[buffer(5)]],
                              device const uchar *v_pool [[buffer(6)]],
                              device const float *sinks [[buffer(7)]],
-                             device float *parts [[buffer(8)]],
+                             device float *partials [[buffer(8)]],
                              device chunk_sum *sums [[buffer(9)]],
                              threadgroup float *shared [[threadgroup(0)]],
                              uint2 group [[threadgroup_position_in_grid]],
@@ -155,15 +167,15 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
     for (uint i = simdgroup * SIMD_WIDTH + lane; i < HEADS * HEAD_DIM; i += SIMDGROUPS * SIMD_WIDTH)
         shared[i] = i < t.n_heads * HEAD_DIM ? from[i] * a.q_scale : 0.0f;
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const uint part = group.x * SIMDGROUPS + simdgroup;
-    if (part >= t.n_chunks) return;
+    const uint split = group.x * SIMDGROUPS + simdgroup;
+    if (split >= t.n_chunks) return;
 
-    threadgroup float *weights = shared + HEADS * HEAD_DIM + simdgroup * CHUNK * HEADS;
+    threadgroup float *probs = shared + HEADS * HEAD_DIM + simdgroup * CHUNK * HEADS;
     threadgroup half *scales =
         (threadgroup half *)(shared + HEADS * HEAD_DIM + SIMDGROUPS * CHUNK * HEADS) +
         simdgroup * SCALE_STEP;
     device const int *table = tables + ulong(t.seq) * a.table_stride;
-    const uint first_pos = (t.first_chunk + part) * CHUNK;
+    const uint first_pos = (t.first_chunk + split) * CHUNK;
     const uint lane_pos = first_pos + lane * LANE_TOKENS;
     float4 dots[MAX_HEADS];
     for (uint h = 0; h < HEADS; h++)
@@ -171,12 +183,11 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
     if (lane_pos <= t.keys.last && lane_pos + LANE_TOKENS > t.keys.first)
         make_dots(shared, k_pool + run_at(table, lane_pos, a.n_kv_heads, t.kv_head),
                   lane_pos % BLOCK_TOKENS, dots);
-    if (KV_TYPE == QTYPE_Q8_0)
-        load_scales(v_pool, table, first_pos, t, a.n_kv_heads, lane, scales);
+    if (KV_TYPE == QTYPE_Q8_0) load_scales(v_pool, table, first_pos, t, a.n_kv_heads, lane, scales);
     chunk_sum sum[MAX_HEADS];
     for (uint h = 0; h < HEADS; h++) {
-        sum[h] = chunk_weights(dots[h], lane_pos, t.keys, a.cap);
-        ((threadgroup float4 *)(weights + h * CHUNK))[lane] = dots[h];
+        sum[h] = chunk_probabilities(dots[h], lane_pos, t.keys, a.cap);
+        ((threadgroup float4 *)(probs + h * CHUNK))[lane] = dots[h];
     }
     simdgroup_barrier(mem_flags::mem_threadgroup);
 
@@ -188,24 +199,24 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
     const uint end = min(first_pos + CHUNK, t.keys.last + 1);
     for (uint p = begin; p < end; p += LANE_TOKENS)
         add_values(v_pool + run_at(table, p, a.n_kv_heads, t.kv_head), p, t.keys, lane,
-                   weights + (p - first_pos),
-                   scales + (p - first_pos) * (HEAD_DIM / KV_SCALE_DIMS), o);
+                   probs + (p - first_pos), scales + (p - first_pos) * (HEAD_DIM / KV_SCALE_DIMS),
+                   o);
 
     for (uint h = 0; h < t.n_heads; h++) {
-        const ulong at = (ulong(group.y) * HEADS + h) * a.n_splits + part;
+        const ulong at = (ulong(group.y) * HEADS + h) * a.n_splits + split;
         if (FINAL)
-            store_lane(parts + (ulong(t.row) * a.n_heads + t.head + h) * HEAD_DIM, o.v[h],
-                       finish_factor(sum[h], SINKS ? sinks[t.head + h] : 0.0f), lane);
+            store_lane(partials + (ulong(t.row) * a.n_heads + t.head + h) * HEAD_DIM, o.v[h],
+                       final_factor(sum[h], SINKS ? sinks[t.head + h] : 0.0f), lane);
         else
-            store_lane(parts + at * HEAD_DIM, o.v[h], 1.0f, lane);
+            store_lane(partials + at * HEAD_DIM, o.v[h], 1.0f, lane);
         if (!FINAL && lane == 0) sums[at] = sum[h];
     }
 }
 
-// Second pass: out (n_rows, n_heads, HEAD_DIM) f32 from what the first left. Grid: HEADS, tasks; a
-// simdgroup a head.
+// Second pass: merges the partials of the first into out (n_rows, n_heads, HEAD_DIM) f32. Grid:
+// (HEADS, tasks), one simdgroup per head.
 kernel void attention_reduce(constant args_attention &a [[buffer(0)]],
-                             device const float *parts [[buffer(1)]],
+                             device const float *partials [[buffer(1)]],
                              device const chunk_sum *sums [[buffer(2)]],
                              device const int *pos [[buffer(3)]],
                              device const int *row_start [[buffer(4)]],
@@ -218,16 +229,16 @@ kernel void attention_reduce(constant args_attention &a [[buffer(0)]],
     const ulong at = (ulong(group.y) * HEADS + group.x) * a.n_splits;
     chunk_sum total = sums[at];
     float2 o[MAX_STEPS];
-    for (uint part = 0; part < t.n_chunks; part++) {
-        const merge f = merge_factors(total, sums[at + part], part == 0);
-        device const float *from = parts + (at + part) * HEAD_DIM;
+    for (uint split = 0; split < t.n_chunks; split++) {
+        const merge f = merge_factors(total, sums[at + split], split == 0);
+        device const float *from = partials + (at + split) * HEAD_DIM;
         for (uint step = 0; step < N_STEPS; step++) {
             const uint d = step * STEP_DIMS + lane * LANE_DIMS;
             if (d >= HEAD_DIM) break;
             const float2 v = ((device const float2 *)from)[d / LANE_DIMS];
-            o[step] = part == 0 ? v : fma(v, float2(f.add), o[step] * f.keep);
+            o[step] = split == 0 ? v : fma(v, float2(f.add), o[step] * f.keep);
         }
     }
     store_lane(out + (ulong(t.row) * a.n_heads + t.head + group.x) * HEAD_DIM, o,
-               finish_factor(total, SINKS ? sinks[t.head + group.x] : 0.0f), lane);
+               final_factor(total, SINKS ? sinks[t.head + group.x] : 0.0f), lane);
 }

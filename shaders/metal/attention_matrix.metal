@@ -1,11 +1,13 @@
 // attention_matrix.metal - paged attention of sequences with several rows: the family on simdgroup
-// matrices. A threadgroup has a tile of ROWS queries of one KV head, queries of a sequence being
-// its rows times GROUP heads, and walks the chunks that any of them sees. Three phases a chunk:
-//   scores   a simdgroup has a quarter of the chunk's tokens, for all queries
-//   weights  a simdgroup has a quarter of the queries, a lane four tokens, as in attention.metal
-//   values   a simdgroup has a quarter of the dimensions, for all queries
-// K and V come in steps to threadgroup memory of the simdgroup that needs them, decoded; the loads
-// of the next step are issued before this one is computed.
+// matrices. A threadgroup has a tile of ROWS queries of one KV head (the queries of a sequence are
+// its rows times GROUP heads) and loops over the chunks that any of them sees. Three phases per
+// chunk:
+//   scores         each simdgroup: a quarter of the chunk's tokens, for all queries
+//   probabilities  each simdgroup: a quarter of the queries, four tokens per lane, as in
+//     attention.metal
+//   values         each simdgroup: a quarter of the dimensions, for all queries
+// K and V are decoded into the threadgroup memory of the simdgroup that needs them, one step at a
+// time; the loads of the next step are issued before the current one is computed.
 #include "shaders/metal/attention.h"
 #include <metal_simdgroup_matrix>
 
@@ -16,10 +18,10 @@ constant uint MIN_ROWS [[function_constant(MARGS_ATTENTION_MIN_ROWS)]];
 #define MAX_ROWS    16
 #define ROW_TILES   (ROWS / 8)
 #define MAX_TILES   (MAX_ROWS / 8)
-#define SPAN        32 /* tokens, or dimensions, that a simdgroup has at a time */
+#define SPAN        32 /* tokens or dimensions of a simdgroup at a time */
 #define SPAN_TILES  (SPAN / 8)
-#define STEP        16 /* dimensions of K, or tokens of V, in threadgroup memory at a time */
-#define LANE_VALUES 4  /* of one load; LANE_LOADS of them are a lane's part of a step */
+#define STEP        16 /* dimensions of K or tokens of V in threadgroup memory at a time */
+#define LANE_VALUES 4  /* of one load; a lane's part of a step is LANE_LOADS loads */
 #define LANE_LOADS  (SPAN * STEP / SIMD_WIDTH / LANE_VALUES)
 #define SPAN_LANES  (SPAN / LANE_VALUES)
 #define MAX_SPANS   (MAX_HEAD_DIM / SPAN / SIMDGROUPS)
@@ -28,23 +30,25 @@ struct tile_sums {
     simdgroup_float8x8 m[MAX_TILES][SPAN_TILES]; // (ROWS, SPAN)
 };
 
-// A lane's part of a step on its way.
+// A lane's part of a step, in registers between load and store.
 struct lane_step {
     float4 v[LANE_LOADS];
 };
 
 // One query of the tile.
 struct query_state {
-    seen keys;
-    uint in_chunk;   // sees anything of the chunk at hand
-    float keep, add; // for merging it; at last keep is the factor of the result
+    key_range keys;
+    uint in_chunk; // whether any token of the current chunk is visible
+    // Merge factors of the chunk; after the last chunk keep is the factor of the result.
+    float keep, add;
 };
 
-// Where a tile's queries are, and what all of them together see.
+// A tile's queries, and the union of the positions that they see.
 struct tile_at {
     uint seq, kv_head;
-    uint row, query, n_queries; // the sequence's first row; the tile's first query, their number
-    seen keys;
+    uint row;              // the sequence's first
+    uint query, n_queries; // the tile's first; how many it has
+    key_range keys;
 };
 
 static inline void clear(thread tile_sums &acc) {
@@ -59,9 +63,13 @@ static inline void store(thread tile_sums &acc, threadgroup float *to, uint stri
             simdgroup_store(acc.m[i][j], to + i * 8 * stride + j * 8, stride);
 }
 
-// acc += a (ROWS, 8) with `stride` * b (8, SPAN), of which n_tiles matrices count.
-static inline void multiply(thread tile_sums &acc, threadgroup const float *a, uint stride,
-                            threadgroup const float *b, uint n_tiles) {
+// acc += a * b. a (ROWS, 8) with row stride `stride`; b (8, SPAN), of which the first n_tiles
+// matrices are used.
+static inline void multiply(thread tile_sums &acc,
+                            threadgroup const float *a,
+                            uint stride,
+                            threadgroup const float *b,
+                            uint n_tiles) {
     simdgroup_float8x8 ma[MAX_TILES], mb;
     for (uint i = 0; i < ROW_TILES; i++)
         simdgroup_load(ma[i], a + i * 8 * stride, stride);
@@ -72,7 +80,8 @@ static inline void multiply(thread tile_sums &acc, threadgroup const float *a, u
     }
 }
 
-// A step to its place, (STEP, SPAN): after all lanes read the one before, before any reads this.
+// Stores a step, (STEP, SPAN), after all lanes have read the previous one; all lanes may read it on
+// return.
 static inline void put_step(thread const lane_step &s, threadgroup float *stage, uint lane) {
     simdgroup_barrier(mem_flags::mem_threadgroup);
     for (uint i = 0; i < LANE_LOADS; i++)
@@ -80,9 +89,9 @@ static inline void put_step(thread const lane_step &s, threadgroup float *stage,
     simdgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-// Which tile is this? False: none.
-static inline bool find_tile(constant args_attention &a, uint index,
-                             device const int *row_start, thread tile_at &t) {
+// Finds tile `index`. Returns false if there are fewer tiles.
+static inline bool
+find_tile(constant args_attention &a, uint index, device const int *row_start, thread tile_at &t) {
     for (t.seq = 0; t.seq < a.n_seqs; t.seq++) {
         const uint n_rows = uint(row_start[t.seq + 1] - row_start[t.seq]);
         const uint n_tiles = n_rows < MIN_ROWS ? 0 : (n_rows * GROUP + ROWS - 1) / ROWS;
@@ -97,20 +106,25 @@ static inline bool find_tile(constant args_attention &a, uint index,
     return false;
 }
 
-// The tile's queries: q' (ROWS, HEAD_DIM), zeros behind the last, and what each sees.
-static inline void load_queries(constant args_attention &a, device const float *q,
-                                device const int *pos, thread tile_at &t, threadgroup float *to,
-                                threadgroup query_state *queries, uint thread_index) {
+// Loads the tile's queries as q' (ROWS, HEAD_DIM), padded with zeros, and the positions visible to
+// each.
+static inline void load_queries(constant args_attention &a,
+                                device const float *q,
+                                device const int *pos,
+                                thread tile_at &t,
+                                threadgroup float *to,
+                                threadgroup query_state *queries,
+                                uint thread_index) {
     for (uint i = thread_index; i < ROWS * HEAD_DIM; i += SIMDGROUPS * SIMD_WIDTH) {
         const uint at = t.query + i / HEAD_DIM;
         const ulong head = ulong(t.row + at / GROUP) * a.n_heads + t.kv_head * GROUP + at % GROUP;
         to[i] = i / HEAD_DIM < t.n_queries ? q[head * HEAD_DIM + i % HEAD_DIM] * a.q_scale : 0.0f;
     }
     if (thread_index < ROWS) {
-        seen keys;
+        key_range keys;
         keys.first = UINT_MAX, keys.last = 0;
         if (thread_index < t.n_queries)
-            keys = seen_from(pos[t.row + (t.query + thread_index) / GROUP], a.window);
+            keys = visible_keys(pos[t.row + (t.query + thread_index) / GROUP], a.window);
         queries[thread_index].keys = keys;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -123,9 +137,9 @@ static inline void load_queries(constant args_attention &a, device const float *
 
 // ---- scores ----
 
-// Dimensions d.. of a lane's four tokens; what no query sees is 0.
-static inline void load_k(device const uchar *run, bool visible, uint token, uint d, uint lane,
-                          thread lane_step &s) {
+// Dimensions of a lane's four tokens, from d on; 0 where no query sees the tokens.
+static inline void
+load_k(device const uchar *run, bool visible, uint token, uint d, uint lane, thread lane_step &s) {
     for (uint i = 0; i < LANE_LOADS; i++) {
         const uint at = d + i * (SIMD_WIDTH / SPAN_LANES) + lane / SPAN_LANES;
         s.v[i] = 0.0f;
@@ -137,10 +151,15 @@ static inline void load_k(device const uchar *run, bool visible, uint token, uin
     }
 }
 
-// acc = q' * K^T of the SPAN tokens from position `first` on.
-static inline void make_scores(thread const tile_at &t, device const uchar *pool,
-                               device const int *table, uint n_kv_heads, uint first,
-                               threadgroup const float *q, threadgroup float *stage, uint lane,
+// acc = q' * K^T for SPAN tokens from position `first` on.
+static inline void make_scores(thread const tile_at &t,
+                               device const uchar *pool,
+                               device const int *table,
+                               uint n_kv_heads,
+                               uint first,
+                               threadgroup const float *q,
+                               threadgroup float *stage,
+                               uint lane,
                                thread tile_sums &acc) {
     const uint pos = first + lane % SPAN_LANES * LANE_VALUES;
     const bool visible = pos <= t.keys.last && pos + LANE_VALUES > t.keys.first;
@@ -157,56 +176,71 @@ static inline void make_scores(thread const tile_at &t, device const uchar *pool
     }
 }
 
-// ---- weights ----
+// ---- probabilities ----
 
-// Scores of one query, (CHUNK), become weights; total takes the chunk in.
-static inline void weigh(threadgroup float *scores, uint chunk, threadgroup query_state &query,
-                         float cap, uint lane, thread chunk_sum &total) {
-    const seen keys = query.keys;
-    const bool in_chunk = sees_chunk(keys, chunk);
-    float4 weights = 0.0f;
+// Turns the scores of one query, (CHUNK), into probabilities and merges the chunk into total.
+static inline void make_probabilities(threadgroup float *scores,
+                                      uint chunk,
+                                      threadgroup query_state &query,
+                                      float cap,
+                                      uint lane,
+                                      thread chunk_sum &total) {
+    const key_range keys = query.keys;
+    const bool in_chunk = chunk_is_visible(keys, chunk);
+    float4 probs = 0.0f;
     merge f;
     f.keep = 1.0f, f.add = 0.0f;
     if (in_chunk) {
-        weights = ((threadgroup float4 *)scores)[lane];
+        probs = ((threadgroup float4 *)scores)[lane];
         const chunk_sum sum =
-            chunk_weights(weights, chunk * CHUNK + lane * LANE_TOKENS, keys, cap);
+            chunk_probabilities(probs, chunk * CHUNK + lane * LANE_TOKENS, keys, cap);
         f = merge_factors(total, sum, chunk == keys.first / CHUNK);
     }
-    ((threadgroup float4 *)scores)[lane] = weights;
+    ((threadgroup float4 *)scores)[lane] = probs;
     if (lane == 0) query.in_chunk = in_chunk, query.keep = f.keep, query.add = f.add;
 }
 
 // ---- values ----
 
-// A span of dimensions, of those that the simdgroup sums.
+// A range of the dimensions that the simdgroup sums.
 struct dims {
     uint first, end;
 };
 
-// Tokens from position pos on, dimensions d; what no query sees is 0.
-static inline void load_v(thread const tile_at &t, device const uchar *pool,
-                          device const int *table, uint n_kv_heads, uint pos, dims d, uint lane,
+// Dimensions d of the tokens from position pos on; 0 where no query sees a token.
+static inline void load_v(thread const tile_at &t,
+                          device const uchar *pool,
+                          device const int *table,
+                          uint n_kv_heads,
+                          uint pos,
+                          dims d,
+                          uint lane,
                           thread lane_step &s) {
     const uint at = d.first + lane % SPAN_LANES * LANE_VALUES;
     for (uint i = 0; i < LANE_LOADS; i++) {
         const uint p = pos + i * (SIMD_WIDTH / SPAN_LANES) + lane / SPAN_LANES;
         s.v[i] = 0.0f;
-        if (!sees(t.keys, p) || at >= d.end) continue;
+        if (!is_visible(t.keys, p) || at >= d.end) continue;
         device const uchar *run = pool + run_at(table, p, n_kv_heads, t.kv_head);
         const uint token = p % BLOCK_TOKENS;
         s.v[i] = kv_load4(KV_TYPE, run, token * HEAD_DIM + at);
         if (KV_TYPE == QTYPE_Q8_0)
-            s.v[i] *= float(
-                run_scales(run)[token * (HEAD_DIM / KV_SCALE_DIMS) + at / KV_SCALE_DIMS]);
+            s.v[i] *=
+                float(run_scales(run)[token * (HEAD_DIM / KV_SCALE_DIMS) + at / KV_SCALE_DIMS]);
     }
 }
 
-// acc = weights (ROWS, CHUNK) * V of dimensions d.
-static inline void sum_values(thread const tile_at &t, device const uchar *pool,
-                              device const int *table, uint n_kv_heads, uint chunk, dims d,
-                              threadgroup const float *weights, threadgroup float *stage,
-                              uint lane, thread tile_sums &acc) {
+// acc = probs (ROWS, CHUNK) * V, for dimensions d.
+static inline void sum_values(thread const tile_at &t,
+                              device const uchar *pool,
+                              device const int *table,
+                              uint n_kv_heads,
+                              uint chunk,
+                              dims d,
+                              threadgroup const float *probs,
+                              threadgroup float *stage,
+                              uint lane,
+                              thread tile_sums &acc) {
     const uint begin = chunk * CHUNK, end = min(begin + CHUNK, t.keys.last + 1);
     const uint n_tiles = min(uint(SPAN_TILES), (d.end - d.first) / 8);
     uint pos = max(begin, t.keys.first / STEP * STEP);
@@ -217,13 +251,16 @@ static inline void sum_values(thread const tile_at &t, device const uchar *pool,
         put_step(next, stage, lane);
         if (pos + STEP < end) load_v(t, pool, table, n_kv_heads, pos + STEP, d, lane, next);
         for (uint i = 0; i < STEP; i += 8)
-            multiply(acc, weights + pos - begin + i, CHUNK, stage + i * SPAN, n_tiles);
+            multiply(acc, probs + pos - begin + i, CHUNK, stage + i * SPAN, n_tiles);
     }
 }
 
-// o (ROWS) of a lane's dimension takes in the chunk's acc, through stage (ROWS, SPAN).
-static inline void take_in(thread tile_sums &acc, threadgroup const query_state *queries,
-                           threadgroup float *stage, uint lane, thread float *o) {
+// Merges the chunk's acc into o (ROWS) of a lane's dimension, through stage (ROWS, SPAN).
+static inline void merge_values(thread tile_sums &acc,
+                                threadgroup const query_state *queries,
+                                threadgroup float *stage,
+                                uint lane,
+                                thread float *o) {
     simdgroup_barrier(mem_flags::mem_threadgroup);
     store(acc, stage, SPAN);
     simdgroup_barrier(mem_flags::mem_threadgroup);
@@ -232,9 +269,9 @@ static inline void take_in(thread tile_sums &acc, threadgroup const query_state 
             o[i] = fma(stage[i * SPAN + lane], queries[i].add, o[i] * queries[i].keep);
 }
 
-// Buffers as attention_decode's first eight; out (n_rows, n_heads, HEAD_DIM) f32. Grid: tiles (at
-// most n_rows * GROUP / ROWS + n_seqs), KV heads. shared: q' (ROWS, HEAD_DIM); scores, then weights
-// (ROWS, CHUNK); stages (SIMDGROUPS, STEP, SPAN).
+// The first eight buffers are those of attention_decode; out (n_rows, n_heads, HEAD_DIM) f32. Grid:
+// (tiles, KV heads), at most n_rows * GROUP / ROWS + n_seqs tiles. Threadgroup memory `shared`: q'
+// (ROWS, HEAD_DIM); scores, then probabilities (ROWS, CHUNK); stages (SIMDGROUPS, STEP, SPAN).
 kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
                               device const float *q [[buffer(1)]],
                               device const int *pos [[buffer(2)]],
@@ -252,11 +289,11 @@ kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
     tile_at t;
     if (!find_tile(a, group.x, row_start, t)) return;
     t.kv_head = group.y;
-    threadgroup float *weights = shared + ROWS * HEAD_DIM;
-    threadgroup float *stage = weights + ROWS * CHUNK + simdgroup * STEP * SPAN;
+    threadgroup float *probs = shared + ROWS * HEAD_DIM;
+    threadgroup float *stage = probs + ROWS * CHUNK + simdgroup * STEP * SPAN;
     device const int *table = tables + ulong(t.seq) * a.table_stride;
-    const uint own = ROWS / SIMDGROUPS; // queries that this simdgroup weighs
-    // Dimensions that this simdgroup sums, a whole number of matrices.
+    const uint own = ROWS / SIMDGROUPS; // queries whose probabilities this simdgroup computes
+    // Dimensions that this simdgroup sums: a whole number of matrices.
     const uint n_dims = (HEAD_DIM / 8 + SIMDGROUPS - 1) / SIMDGROUPS * 8;
     const uint first_dim = simdgroup * n_dims, end_dim = min(first_dim + n_dims, HEAD_DIM);
     chunk_sum total[MAX_ROWS / SIMDGROUPS];
@@ -271,31 +308,34 @@ kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
     for (uint chunk = t.keys.first / CHUNK; chunk <= t.keys.last / CHUNK; chunk++) {
         const uint span = simdgroup * SPAN;
         make_scores(t, k_pool, table, a.n_kv_heads, chunk * CHUNK + span, shared, stage, lane, acc);
-        threadgroup_barrier(mem_flags::mem_threadgroup); // the last chunk's weights were read
-        store(acc, weights + span, CHUNK);
+        // The previous chunk's probabilities have been read.
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        store(acc, probs + span, CHUNK);
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (uint i = 0; i < own; i++)
-            weigh(weights + (simdgroup * own + i) * CHUNK, chunk, queries[simdgroup * own + i],
-                  a.cap, lane, total[i]);
+            make_probabilities(probs + (simdgroup * own + i) * CHUNK, chunk,
+                               queries[simdgroup * own + i], a.cap, lane, total[i]);
         threadgroup_barrier(mem_flags::mem_threadgroup);
         dims d;
         d.first = first_dim, d.end = end_dim;
         for (uint i = 0; d.first < d.end; d.first += SPAN, i++) {
-            sum_values(t, v_pool, table, a.n_kv_heads, chunk, d, weights, stage, lane, acc);
-            take_in(acc, queries, stage, lane, o[i]);
+            sum_values(t, v_pool, table, a.n_kv_heads, chunk, d, probs, stage, lane, acc);
+            merge_values(acc, queries, stage, lane, o[i]);
         }
     }
 
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint i = 0; i < own; i++) {
-        const uint query = simdgroup * own + i, head = t.kv_head * GROUP + (t.query + query) % GROUP;
-        if (lane == 0) queries[query].keep = finish_factor(total[i], SINKS ? sinks[head] : 0.0f);
+        const uint query = simdgroup * own + i,
+                   head = t.kv_head * GROUP + (t.query + query) % GROUP;
+        if (lane == 0) queries[query].keep = final_factor(total[i], SINKS ? sinks[head] : 0.0f);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint d = first_dim + lane, i = 0; i < MAX_SPANS; d += SPAN, i++)
         for (uint k = 0; k < t.n_queries && d < end_dim; k++) {
             const uint at = t.query + k;
-            const ulong head = ulong(t.row + at / GROUP) * a.n_heads + t.kv_head * GROUP + at % GROUP;
+            const ulong head =
+                ulong(t.row + at / GROUP) * a.n_heads + t.kv_head * GROUP + at % GROUP;
             out[head * HEAD_DIM + d] = fma(o[i][k], queries[k].keep, 0.0f);
         }
 }

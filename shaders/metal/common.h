@@ -1,6 +1,6 @@
-/* common.h - what every Metal source starts with: the shared argument structs, decoders of stored
- * types. Included text is flattened into each source when it is embedded, so that a library is one
- * string. */
+/* common.h - included by every Metal source: the shared argument structs and conversions of 16-bit
+ * floats. embed-metal replaces includes by their text, because a device compiles each library from
+ * one string. */
 #ifndef INFERD_METAL_COMMON_H
 #define INFERD_METAL_COMMON_H
 
@@ -13,12 +13,12 @@ using namespace metal;
 
 #define SIMD_WIDTH 32
 
-/* A BF16's value: its bits are the upper half of a float's. */
+/* The value of a BF16: its bits are the upper half of a float. */
 static inline float bf16_value(ushort bits) {
     return as_type<float>(uint(bits) << 16);
 }
 
-/* An IEEE half's value from its bits. */
+/* The value of an IEEE half from its bits. */
 static inline float f16_value(ushort bits) {
     return float(as_type<half>(bits));
 }

@@ -1,16 +1,16 @@
-/* decode.h - stored weights to f32, eight columns at a time, with exactly the bits of qtype_decode.
- * Layouts: core/base/qblock.h.
+/* decode.h - decodes stored weights to f32, eight columns at a time, with exactly the bits of
+ * qtype_decode. Layouts: core/base/qblock.h.
  *
- * type is a function constant in every caller, so that one branch is left. The eight values of a
- * group are one run of eight bytes (or less) in every format: a thread takes them with one load.
- * Rows lie at any address that the format's blocks allow (2 bytes; F32: 4; MXFP4: 1), hence the
- * packed vectors, which ask for no more than their element's alignment.
+ * Every caller passes a function constant as type, so that the compiler keeps one branch. The eight
+ * values of a group are one run of at most eight bytes in every format: a thread reads them with
+ * one load. Rows may have any address that the format's blocks allow (2 bytes; F32: 4; MXFP4: 1),
+ * hence the packed vectors, which need only the alignment of their elements.
  *
- * Bytes stay four to a register while fields are cut out of them; a conversion and one product, or
- * one fma where the format has a minimum, are left for each value. Scales are multiplied first: of
- * d * scale * q all is exact in f32 (at most 11 + 7 + 5 bits), so that only what a minimum adds is
- * rounded, once, by the fma as by the C decoder's subtraction. Offsets in a row fit 32 bits
- * (metal_row_bytes), which a load adds to its 64-bit base for nothing. */
+ * Bytes stay four to a register while fields are extracted; then each value costs one conversion
+ * and one product, or one fma where the format has a minimum. Scales are multiplied first: d *
+ * scale * q is exact in f32 (at most 11 + 7 + 5 bits), so only the addition of a minimum rounds,
+ * once, in the fma as in the subtraction of the C decoder. Offsets in a row fit in 32 bits
+ * (metal_row_bytes); a load adds them to its 64-bit base at no cost. */
 #ifndef INFERD_METAL_DECODE_H
 #define INFERD_METAL_DECODE_H
 
@@ -29,13 +29,13 @@ static inline uint2 bytes8(device const uchar *p) {
 }
 
 /* Eight bytes at any address. */
-static inline uint2 loose8(device const uchar *p) {
+static inline uint2 unaligned8(device const uchar *p) {
     const uchar4 a = *(device const packed_uchar4 *)p;
     const uchar4 b = *(device const packed_uchar4 *)(p + 4);
     return uint2(as_type<uint>(a), as_type<uint>(b));
 }
 
-/* ---- eight small integers, a byte each, to values ---- */
+/* ---- eight small integers, one per byte, to values ---- */
 
 static inline float byte_of(uint2 v, uint j) {
     return float((j < 4 ? v.x : v.y) >> 8 * (j % 4) & 255);
@@ -61,18 +61,19 @@ static inline void signed8(uint2 v, float d, thread float *w) {
     }
 }
 
-/* Group g of a block of 32: bytes 8 (g % 2) on, the low nibbles for its first half. */
+/* Group g of a block of 32: the bytes from 8 (g % 2) on; the low nibbles hold the first half of the
+ * block. */
 static inline uint2 nibbles_of(uint2 v, uint g) {
     return v >> (g & 2) * 2 & 0x0f0f0f0fu;
 }
 
-/* Bit j of bits to bit 4 of byte j. The product puts bit i (of four) to bits i, i + 7, i + 14 and
- * i + 21, of which one is at a byte's beginning. */
+/* Moves bit j of bits to bit 4 of byte j. The product copies bit i (of four) to bits i, i + 7, i +
+ * 14 and i + 21, exactly one of which is the lowest bit of a byte. */
 static inline uint2 fifth_bits(uint bits) {
     return (uint2(bits & 15, bits >> 4) * 0x00204081u & 0x01010101u) << 4;
 }
 
-/* Sixteen levels as bytes of four registers: a table in memory would cost a load a value. */
+/* Sixteen levels as bytes of four registers: a table in memory would cost one load per value. */
 static inline float iq4_level(uint q) {
     const uint low = q & 4 ? 0xf6eaddcfu : 0xbfad9881u;
     const uint high = q & 4 ? 0x71594535u : 0x26190d01u;
@@ -84,8 +85,9 @@ static inline void iq4_levels8(uint2 v, float d, thread float *w) {
         w[j] = d * iq4_level((j < 4 ? v.x : v.y) >> 8 * (j % 4) & 15);
 }
 
-/* A nibble is sign, two bits of exponent, one of mantissa: put into a half it is the value times
- * 2^-14, its subnormal included. The fma with 0 makes -0 a 0, as in the C decoder's table. */
+/* A nibble has one sign bit, two exponent bits and one mantissa bit. Placed in a half it is the
+ * value times 2^-14, including the subnormal. The fma with 0 turns -0 into 0, as in the C decoder's
+ * table. */
 static inline void mxfp4_levels8(uint2 v, float d, thread float *w) {
     for (uint j = 0; j < 8; j++) {
         const uint q = (j < 4 ? v.x : v.y) >> 8 * (j % 4);
@@ -93,7 +95,7 @@ static inline void mxfp4_levels8(uint2 v, float d, thread float *w) {
     }
 }
 
-/* ---- groups of a block, b its first byte ---- */
+/* ---- groups of a block; b: its first byte ---- */
 
 static inline void q4_0_group(device const uchar *b, uint g, thread float *w) {
     scaled8(nibbles_of(bytes8(b + 2 + 8 * (g & 1)), g), 8, half_at(b), w);
@@ -114,18 +116,19 @@ static inline void q5_1_group(device const uchar *b, uint g, thread float *w) {
 }
 
 static inline void mxfp4_group(device const uchar *b, uint g, thread float *w) {
-    const uint e = b[0]; /* the first two exponents are subnormal scales */
+    const uint e = b[0]; /* the first two exponents give subnormal scales */
     const float d = as_type<float>(e < 2 ? 0x200000u << e : (e - 1) << 23);
-    mxfp4_levels8(nibbles_of(loose8(b + 1 + 8 * (g & 1)), g), d, w);
+    mxfp4_levels8(nibbles_of(unaligned8(b + 1 + 8 * (g & 1)), g), d, w);
 }
 
 /* ---- super-blocks ----
- * Of the 32 groups of one, group 8 * u + c is the u-th of class c: in half u / 2, quarter t = 2 *
- * (u % 2) + c / 4 of it, sub-block of 32 s = 2 * u + c / 4, sub-block of 16 4 * u + c / 2; its
- * bytes begin 8 * (c % 4) into a run of 32. Who wants all four of a class asks for each byte once:
- * what they share, then what those of a half share, then a group's own. */
+ * A super-block has 32 groups. Group 8 * u + c is the u-th of class c. With t = 2 * (u % 2) + c / 4
+ * it lies in quarter t of half u / 2; s = 2 * u + c / 4 is its sub-block of 32, 4 * u + c / 2 its
+ * sub-block of 16. Its bytes begin at 8 * (c % 4) of a run of 32. A thread that needs all four
+ * groups of a class loads each byte once: first what all four share, then what those of a half
+ * share, then each group's own bytes. */
 struct super_raw {
-    uint4 head; /* scales; Q4_K, Q5_K, IQ4_XS: and d */
+    uint4 head; /* scales; Q4_K, Q5_K, IQ4_XS: also d */
     uint d;     /* d, dmin */
     uint2 all, half_low, half_high, own;
 };
@@ -170,8 +173,8 @@ static inline void super_head(uint type, device const uchar *b, uint c, thread s
     if (type == QTYPE_Q5_K) raw.all = bytes8(b + 16 + 8 * (c % 4));
 }
 
-static inline void super_half(uint type, device const uchar *b, uint c, uint h,
-                              thread super_raw &raw) {
+static inline void
+super_half(uint type, device const uchar *b, uint c, uint h, thread super_raw &raw) {
     if (type == QTYPE_Q2_K) raw.half_low = bytes8(b + 16 + 32 * h + 8 * (c % 4));
     if (type == QTYPE_Q3_K) raw.half_low = bytes8(b + 32 + 32 * h + 8 * (c % 4));
     if (type != QTYPE_Q6_K) return;
@@ -179,8 +182,8 @@ static inline void super_half(uint type, device const uchar *b, uint c, uint h,
     raw.half_high = bytes8(b + 128 + 32 * h + 8 * (c % 4));
 }
 
-static inline void super_own(uint type, device const uchar *b, uint c, uint u,
-                             thread super_raw &raw) {
+static inline void
+super_own(uint type, device const uchar *b, uint c, uint u, thread super_raw &raw) {
     if (type == QTYPE_Q4_K) raw.own = bytes8(b + 16 + 32 * u + 8 * (c % 4));
     if (type == QTYPE_Q5_K) raw.own = bytes8(b + 48 + 32 * u + 8 * (c % 4));
     if (type == QTYPE_IQ4_XS) raw.own = bytes8(b + 8 + 32 * u + 16 * (c / 4) + 8 * (c % 2));
@@ -220,9 +223,9 @@ static inline void iq4_xs_values(thread const super_raw &raw, uint c, uint u, th
     iq4_levels8(nibbles_of(raw.own, c), d, w);
 }
 
-/* Group 8 * u + c of what was loaded for it. */
-static inline void super_values(uint type, thread const super_raw &raw, uint c, uint u,
-                                thread float *w) {
+/* Decodes group 8 * u + c from the bytes that were loaded for it. */
+static inline void
+super_values(uint type, thread const super_raw &raw, uint c, uint u, thread float *w) {
     const uint t = 2 * (u % 2) + c / 4, s = 2 * u + c / 4;
     if (type == QTYPE_Q2_K) {
         const uint scale = head_byte(raw.head, 4 * u + c / 2);
@@ -253,7 +256,7 @@ static inline void super_group(uint type, device const uchar *b, uint g, thread 
     super_values(type, raw, g % 8, g / 8, w);
 }
 
-/* ---- values as they are ---- */
+/* ---- unquantized values ---- */
 
 static inline float plain_value(uint type, device const uchar *row, uint col) {
     if (type == QTYPE_F32) return ((device const float *)row)[col];
@@ -283,8 +286,8 @@ static inline bool is_plain(uint type) {
 
 /* ---- the entry points ---- */
 
-/* w (8) = columns 8 * group to 8 * group + 7, all of which the row has, of the row that begins at
- * row. */
+/* w (8) = columns 8 * group to 8 * group + 7 of the row that begins at `row`. The row has all
+ * eight. */
 static inline void decode8(uint type, device const uchar *row, uint group, thread float *w) {
     const uint block = group / 4, g = group % 4; /* of 32 */
     if (is_super(type))
@@ -313,10 +316,10 @@ static inline void decode8(uint type, device const uchar *row, uint group, threa
     }
 }
 
-/* As decode8 for a row of n_cols columns of which the last group has fewer than eight, which only
- * rows of plain types may have: the missing are 0. */
-static inline void decode8_edge(uint type, device const uchar *row, uint group, uint n_cols,
-                                thread float *w) {
+/* As decode8, for a row of n_cols columns whose last group may be incomplete (rows of plain types
+ * only). Missing columns are 0. */
+static inline void
+decode8_edge(uint type, device const uchar *row, uint group, uint n_cols, thread float *w) {
     if (!is_plain(type) || 8 * group + 8 <= n_cols) return decode8(type, row, group, w);
     for (uint j = 0; j < 8; j++)
         w[j] = 8 * group + j < n_cols ? plain_value(type, row, 8 * group + j) : 0;

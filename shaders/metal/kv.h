@@ -1,11 +1,11 @@
-/* kv.h - where K and V lie in the pools (core/backend/backend.h draws it) and how their types are
- * read. A run is one block of one KV head. */
+/* kv.h - the layout of K and V in the pools (core/backend/backend.h shows it) and how their types
+ * are loaded. A run is one block of one KV head. */
 #ifndef INFERD_METAL_KV_H
 #define INFERD_METAL_KV_H
 
 #include "shaders/metal/common.h"
 
-#define KV_SCALE_DIMS 32 /* of Q8_0: dimensions of a token that share a scale */
+#define KV_SCALE_DIMS 32 /* Q8_0: dimensions of a token that share a scale */
 
 static inline uint kv_value_bytes(uint type) {
     return type == QTYPE_F32 ? 4 : type == QTYPE_Q8_0 ? 1 : 2;
@@ -21,7 +21,7 @@ static inline uint kv_run_bytes(uint type, uint head_dim, uint block_tokens) {
     return kv_values_bytes(type, head_dim, block_tokens) + scales;
 }
 
-/* Values at..at + 3 of a run, at a multiple of 4; Q8_0: without their scales. */
+/* Values at .. at + 3 of a run, `at` a multiple of 4; Q8_0: not yet scaled. */
 static inline float4 kv_load4(uint type, device const uchar *run, uint at) {
     if (type == QTYPE_F32) return ((device const float4 *)run)[at / 4];
     if (type == QTYPE_F16) return float4(((device const half4 *)run)[at / 4]);
@@ -30,7 +30,7 @@ static inline float4 kv_load4(uint type, device const uchar *run, uint at) {
     return float4(((device const char4 *)run)[at / 4]);
 }
 
-/* Likewise two, at a multiple of 2. */
+/* Likewise two values, `at` a multiple of 2. */
 static inline float2 kv_load2(uint type, device const uchar *run, uint at) {
     if (type == QTYPE_F32) return ((device const float2 *)run)[at / 2];
     if (type == QTYPE_F16) return float2(((device const half2 *)run)[at / 2]);

@@ -1,5 +1,5 @@
-/* linear.h - what both families of backend_linear share: the constants of a pipeline, which weight
- * a tile is of, what becomes of a product. */
+/* linear.h - what both kernel families of backend_linear share: the function constants of a
+ * pipeline, the weight of a tile, the epilogue. */
 #ifndef INFERD_METAL_LINEAR_H
 #define INFERD_METAL_LINEAR_H
 
@@ -18,17 +18,23 @@ constant uint WIDTH [[function_constant(MARGS_LINEAR_WIDTH)]];
 
 /* One threadgroup's part of an op. */
 struct linear_tile {
-    device const uchar *w[2]; /* the weight; a pair's second */
+    device const uchar *w[2]; /* the weight; of a pair: also the second */
     device const float *bias[2];
     device float *y;
-    uint n_out, at; /* tile of the weight */
-    bool has_bias;  /* a pair has it in BIAS */
+    uint n_out, at; /* tile index within the weight */
+    bool has_bias;  /* a pair uses BIAS instead */
 };
 
-static inline linear_tile linear_pick(constant margs_linear &a, uint tile, device const uchar *w0,
-                                      device const uchar *w1, device const uchar *w2,
-                                      device const float *b0, device const float *b1,
-                                      device const float *b2, device float *y0, device float *y1,
+static inline linear_tile linear_pick(constant margs_linear &a,
+                                      uint tile,
+                                      device const uchar *w0,
+                                      device const uchar *w1,
+                                      device const uchar *w2,
+                                      device const float *b0,
+                                      device const float *b1,
+                                      device const float *b2,
+                                      device float *y0,
+                                      device float *y1,
                                       device float *y2) {
     linear_tile t = {{w0, w1}, {b0, b1}, y0, a.n_out[0], tile, (BIAS & 1) != 0};
     if (N_WEIGHTS > 1 && t.at >= a.n_tiles[0]) {
@@ -39,9 +45,9 @@ static inline linear_tile linear_pick(constant margs_linear &a, uint tile, devic
     return t;
 }
 
-/* The value that is written for a product, or a pair of them. */
-static inline float linear_finish(constant margs_linear &a, thread const linear_tile &t, uint out,
-                                  float v, float up) {
+/* The epilogue: from the sums of a product, or of a pair, to the value that is stored. */
+static inline float linear_epilogue(
+    constant margs_linear &a, thread const linear_tile &t, uint out, float v, float up) {
     if (ACT != ARGS_ACT_NONE) {
         if (BIAS & 1) v += t.bias[0][out];
         if (BIAS & 2) up += t.bias[1][out];
@@ -52,8 +58,8 @@ static inline float linear_finish(constant margs_linear &a, thread const linear_
     return SCALED & 1 ? v * a.y_scale : v;
 }
 
-/* The rows of a pass or tile. Those of a batch from first on; an expert's are in moe.h, with the
- * same functions. rows_x is readable beyond rows_n too. */
+/* The rows of a pass or tile. linear_batch: the rows of a batch from `first` on; moe.h has the same
+ * functions for the rows of an expert. rows_x returns a readable row beyond rows_n too. */
 struct linear_batch {
     device const float *x; /* (n_rows, n_in) */
     uint first, n_rows, n_in;
@@ -71,13 +77,16 @@ static inline ulong rows_y(thread const linear_batch &b, uint i) {
     return b.first + i;
 }
 
-/* The first N of rows, those that there are (family for few rows). Every lane of a weight row's
- * eight has all of its products: lane c finishes and writes the results c, c + 8, ... */
+/* The first N rows, if they exist (GEMV family). All eight lanes of a weight row have all of its
+ * products: lane c applies the epilogue to results c, c + 8, ... and stores them. */
 template <uint R, uint N, uint U, typename Rows>
-static inline void linear_rows(constant margs_linear &a, thread const linear_tile &t,
-                               thread const Rows &rows, uint simdgroup, uint lane) {
+static inline void linear_rows(constant margs_linear &a,
+                               thread const linear_tile &t,
+                               thread const Rows &rows,
+                               uint simdgroup,
+                               uint lane) {
     const bool pair = ACT != ARGS_ACT_NONE;
-    const uint n_outs = pair ? R / 2 : R; /* of this lane's */
+    const uint n_outs = pair ? R / 2 : R; /* of this lane */
     const uint out =
         ((t.at * MARGS_LINEAR_SIMDGROUPS + simdgroup) * n_outs) * MARGS_PRODUCT_SLOTS + lane / 8;
     product_lane<R, N> l;
@@ -97,7 +106,7 @@ static inline void linear_rows(constant margs_linear &a, thread const linear_til
         l.x[n] = rows_x(rows, n);
     const product_sums<R, N> s = product_rows<R, N, U>(l);
 
-    float v[(R * N + 7) / 8], up[(R * N + 7) / 8]; /* this lane's */
+    float v[(R * N + 7) / 8], up[(R * N + 7) / 8]; /* of this lane */
 #pragma unroll
     for (uint i = 0; i < R * N; i++) {
         const uint r = pair ? min(2 * (i / N), R - 1) : i / N;
@@ -109,7 +118,7 @@ static inline void linear_rows(constant margs_linear &a, thread const linear_til
     for (uint k = 0; k < (R * N + 7) / 8; k++) {
         const uint i = 8 * k + l.c, o = out + i / N * MARGS_PRODUCT_SLOTS;
         if (i < n_outs * N && i % N < rows_n(rows) && o < t.n_out)
-            t.y[rows_y(rows, i % N) * t.n_out + o] = linear_finish(a, t, o, v[k], up[k]);
+            t.y[rows_y(rows, i % N) * t.n_out + o] = linear_epilogue(a, t, o, v[k], up[k]);
     }
 }
 

@@ -1,7 +1,7 @@
-// linear.metal - backend_linear for few rows (product.h).
+// linear.metal - backend_linear for few rows: GEMV and skinny GEMM (product.h).
 #include "shaders/metal/linear.h"
 
-// Grid: passes of ROWS rows of x, tiles of all weights.
+// Grid: (passes of ROWS rows of x, tiles of all weights).
 kernel void linear_vector(constant margs_linear &a [[buffer(0)]],
                           device const float *x [[buffer(1)]],
                           device const uchar *w0 [[buffer(2)]],

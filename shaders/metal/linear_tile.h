@@ -1,4 +1,4 @@
-/* linear_tile.h - the body of the kernels for many rows (product_matrix.h): of a batch or of an
+/* linear_tile.h - the body of the GEMM kernels (product_matrix.h), for the rows of a batch or of an
  * expert. */
 #ifndef INFERD_METAL_LINEAR_TILE_H
 #define INFERD_METAL_LINEAR_TILE_H
@@ -7,11 +7,14 @@
 
 #include "shaders/metal/linear.h"
 
-/* A pair's gate and up go over the same rows of x one after the other; only their product is
- * written. */
+/* The gate and up products of a pair read the same rows of x, one after the other; only their
+ * combined result is written. */
 template <uint RB, typename Rows>
-static inline void linear_tile_rows(constant margs_linear &a, thread const linear_tile &t,
-                                    thread const Rows &rows, threadgroup float4 *mem, uint at,
+static inline void linear_tile_rows(constant margs_linear &a,
+                                    thread const linear_tile &t,
+                                    thread const Rows &rows,
+                                    threadgroup float4 *mem,
+                                    uint at,
                                     uint c) {
     const uint w_row = min(t.at * MARGS_PRODUCT_TILE + at / 8, t.n_out - 1);
     product_source s = {t.w[0] + ulong(w_row) * a.row_bytes[0], rows_x(rows, at / 8), TYPE, a.n_in,
@@ -28,7 +31,7 @@ static inline void linear_tile_rows(constant margs_linear &a, thread const linea
     for (uint r = 0; r < RB; r++) {
         const uint row = 8 * r + at / 32;
         if (row < rows_n(rows) && out < t.n_out)
-            t.y[rows_y(rows, row) * t.n_out + out] = linear_finish(a, t, out, v.v[r], up.v[r]);
+            t.y[rows_y(rows, row) * t.n_out + out] = linear_epilogue(a, t, out, v.v[r], up.v[r]);
     }
 }
 

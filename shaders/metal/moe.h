@@ -5,8 +5,8 @@
 
 #include "shaders/metal/linear.h"
 
-/* As linear_batch. Gate and up read the row of a pair, which n_share pairs have in common; down
- * reads the pair's own. */
+/* As linear_batch. The gate and up products read the row of a pair, which n_share pairs share; the
+ * down product reads one row per pair. */
 struct moe_rows {
     device const float *x;
     device const uint *list; /* of the tile */
@@ -25,15 +25,21 @@ static inline ulong rows_y(thread const moe_rows &r, uint i) {
     return r.list[i];
 }
 
-static inline moe_rows moe_rows_of(constant margs_moe_products &a, args_moe_tile tile,
-                                   device const float *x, device const uint *list) {
+static inline moe_rows moe_rows_of(constant margs_moe_products &a,
+                                   args_moe_tile tile,
+                                   device const float *x,
+                                   device const uint *list) {
     return {x, list + tile.first, tile.count, a.linear.n_in, a.n_share};
 }
 
-/* Tile `at` of an expert's outputs. w1 and b1: of a pair's second. */
-static inline linear_tile moe_outputs(constant margs_moe_products &a, uint expert, uint at,
-                                      device const uchar *w0, device const uchar *w1,
-                                      device const float *b0, device const float *b1,
+/* Tile `at` of an expert's outputs. w1 and b1: the second weight of a pair. */
+static inline linear_tile moe_outputs(constant margs_moe_products &a,
+                                      uint expert,
+                                      uint at,
+                                      device const uchar *w0,
+                                      device const uchar *w1,
+                                      device const float *b0,
+                                      device const float *b1,
                                       device float *y) {
     const ulong first = ulong(expert) * a.linear.n_out[0];
     return {{w0 + first * a.linear.row_bytes[0], w1 + first * a.linear.row_bytes[1]},

@@ -1,17 +1,17 @@
-// moe.metal - a mixture of experts: which experts a row goes to, which rows an expert gets, the sum
-// of what they make of it. Their products for few rows an expert are at the end; for many in
-// moe_matrix.metal.
+// moe.metal - a mixture of experts: routing of rows to experts, the list of rows of each expert,
+// the weighted sum of the experts' outputs. The experts' products for few rows per expert are at
+// the end; those for many are in moe_matrix.metal.
 //
-// An expert's rows are worked on in tiles of up to tile_rows pairs, so
-// that its weights are read once for all of them; the grids of products have as many tiles as there
-// may be, those beyond are empty.
+// An expert's rows are processed in tiles of up to tile_rows pairs, so that its weights are read
+// once for all of them. The grids of the products have as many tiles as there can be; the surplus
+// ones are empty.
 #include "shaders/metal/moe.h"
 #include "shaders/metal/sums.h"
 
-// Sum of v over the threads before this one; *total: over all. parts (32): nobody else's. All
-// threads call it.
-static inline uint group_prefix_sum(uint v, threadgroup uint *parts, uint simd, uint n_simds,
-                                    uint lane, thread uint *total) {
+// Sum of v over the threads before this one; *total: over all threads. parts (32): scratch of this
+// call alone. All threads call it.
+static inline uint group_prefix_sum(
+    uint v, threadgroup uint *parts, uint simd, uint n_simds, uint lane, thread uint *total) {
     const uint before = simd_prefix_exclusive_sum(v);
     if (lane == SIMD_WIDTH - 1) parts[simd] = before + v;
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -21,23 +21,22 @@ static inline uint group_prefix_sum(uint v, threadgroup uint *parts, uint simd, 
     return before + simd_broadcast(parts_before, ushort(simd));
 }
 
-// Chooses and weighs a row's experts: one threadgroup a row, thread t is expert t. An expert is
-// chosen by its rank, the number of experts with a larger score, or the same and a lower number; a
-// score that is no number ranks as the lowest.
-// experts, weights (n_rows, n_used), ascending. A single row needs no lists: its pairs are written
-// here.
-[[max_total_threads_per_threadgroup(1024)]]
-kernel void moe_route(constant args_moe_route &a [[buffer(0)]],
-                      device const float *scores [[buffer(1)]], // (n_rows, n_experts)
-                      device uint *experts [[buffer(2)]],
-                      device float *weights [[buffer(3)]],
-                      device uint *list [[buffer(4)]],
-                      device args_moe_tile *tiles [[buffer(5)]],
-                      uint row [[threadgroup_position_in_grid]],
-                      uint e [[thread_index_in_threadgroup]],
-                      uint lane [[thread_index_in_simdgroup]],
-                      uint simd [[simdgroup_index_in_threadgroup]],
-                      uint n_simds [[simdgroups_per_threadgroup]]) {
+// Selects and weights a row's experts: one threadgroup per row, thread t is expert t. An expert is
+// selected by its rank: the number of experts with a larger score, or with the same score and a
+// lower number. A NaN score ranks lowest. experts, weights (n_rows, n_used), ascending. A single
+// row needs no moe_lists: its pairs are written here.
+[[max_total_threads_per_threadgroup(1024)]] kernel void
+moe_route(constant args_moe_route &a [[buffer(0)]],
+          device const float *scores [[buffer(1)]], // (n_rows, n_experts)
+          device uint *experts [[buffer(2)]],
+          device float *weights [[buffer(3)]],
+          device uint *list [[buffer(4)]],
+          device args_moe_tile *tiles [[buffer(5)]],
+          uint row [[threadgroup_position_in_grid]],
+          uint e [[thread_index_in_threadgroup]],
+          uint lane [[thread_index_in_simdgroup]],
+          uint simd [[simdgroup_index_in_threadgroup]],
+          uint n_simds [[simdgroups_per_threadgroup]]) {
     threadgroup float keys[ARGS_MOE_EXPERTS], float_parts[SIMD_WIDTH], top;
     threadgroup uint parts[SIMD_WIDTH];
     const bool exists = e < a.n_experts;
@@ -62,19 +61,19 @@ kernel void moe_route(constant args_moe_route &a [[buffer(0)]],
     tiles[slot] = {e, slot, 1};
 }
 
-// The pairs of each expert, in ascending order, and the tiles that they make: one threadgroup, of
-// at least n_experts threads. Counts are sums of integers, whose order does not matter; the rest
-// has one order.
-[[max_total_threads_per_threadgroup(1024)]]
-kernel void moe_lists(constant args_moe_lists &a [[buffer(0)]],
-                      device const uint *experts [[buffer(1)]], // (n_pairs)
-                      device uint *list [[buffer(2)]],          // (n_pairs)
-                      device args_moe_tile *tiles [[buffer(3)]],     // (n_tiles)
-                      uint at [[thread_index_in_threadgroup]],
-                      uint threads [[threads_per_threadgroup]],
-                      uint lane [[thread_index_in_simdgroup]],
-                      uint simd [[simdgroup_index_in_threadgroup]],
-                      uint n_simds [[simdgroups_per_threadgroup]]) {
+// The pairs of each expert, in ascending order, and their tiles: one threadgroup of at least
+// n_experts threads. Counts are sums of integers, whose order does not matter; everything else has
+// a fixed order.
+[[max_total_threads_per_threadgroup(1024)]] kernel void
+moe_lists(constant args_moe_lists &a [[buffer(0)]],
+          device const uint *experts [[buffer(1)]],  // (n_pairs)
+          device uint *list [[buffer(2)]],           // (n_pairs)
+          device args_moe_tile *tiles [[buffer(3)]], // (n_tiles)
+          uint at [[thread_index_in_threadgroup]],
+          uint threads [[threads_per_threadgroup]],
+          uint lane [[thread_index_in_simdgroup]],
+          uint simd [[simdgroup_index_in_threadgroup]],
+          uint n_simds [[simdgroups_per_threadgroup]]) {
     threadgroup atomic_uint counts[ARGS_MOE_EXPERTS];
     threadgroup uint first[ARGS_MOE_EXPERTS], parts[2][SIMD_WIDTH];
     atomic_store_explicit(&counts[at], 0u, memory_order_relaxed);
@@ -91,13 +90,12 @@ kernel void moe_lists(constant args_moe_lists &a [[buffer(0)]],
     const uint tile = group_prefix_sum(n_own, parts[1], simd, n_simds, lane, &n_tiles);
     first[at] = begin;
     for (uint i = 0; i < n_own; i++)
-        tiles[tile + i] = {at, begin + i * a.tile_rows,
-                           min(a.tile_rows, count - i * a.tile_rows)};
+        tiles[tile + i] = {at, begin + i * a.tile_rows, min(a.tile_rows, count - i * a.tile_rows)};
     for (uint i = n_tiles + at; i < a.n_tiles; i += threads)
         tiles[i] = {0, 0, 0};
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
-    // Each simdgroup goes over all pairs for one expert after the other.
+    // Each simdgroup scans all pairs for one expert after the other.
     for (uint e = simd; e < a.n_experts; e += n_simds) {
         uint to = first[e];
         const uint end = to + atomic_load_explicit(&counts[e], memory_order_relaxed);
@@ -110,12 +108,12 @@ kernel void moe_lists(constant args_moe_lists &a [[buffer(0)]],
     }
 }
 
-// y = sum of weight * (what an expert made of the row), ascending, then the shared expert's part.
-// One thread a column.
+// y = the sum of weight * expert output over ascending experts, then the shared expert's part. One
+// thread per column.
 kernel void moe_combine(constant margs_moe_combine &a [[buffer(0)]],
-                        device const float *out [[buffer(1)]],     // (n_rows, n_used, n_in)
-                        device const float *weights [[buffer(2)]], // (n_rows, n_used)
-                        device const float *shared [[buffer(3)]],  // (n_rows, n_in)
+                        device const float *out [[buffer(1)]],         // (n_rows, n_used, n_in)
+                        device const float *weights [[buffer(2)]],     // (n_rows, n_used)
+                        device const float *shared [[buffer(3)]],      // (n_rows, n_in)
                         device const float *shared_gate [[buffer(4)]], // (n_rows)
                         device float *y [[buffer(5)]],                 // (n_rows, n_in)
                         uint2 at [[thread_position_in_grid]]) {
@@ -132,10 +130,10 @@ kernel void moe_combine(constant margs_moe_combine &a [[buffer(0)]],
     y[value] = sum;
 }
 
-// The products of gate and up (ACT), or of down, for few rows an expert (product.h): y (n_pairs,
-// n_out). Grid: tiles of pairs, of which those beyond the last are empty; tiles of outputs. ROWS 1:
-// all tiles have one row. Else a tile takes the smallest body that holds it; all have the same
-// outputs.
+// The products of gate and up (ACT), or of down, for few rows per expert (product.h): y (n_pairs,
+// n_out). Grid: (tiles of pairs, those beyond the last empty; tiles of outputs). ROWS 1: all tiles
+// have one row. Otherwise a tile uses the smallest body that holds its rows; all bodies cover the
+// same outputs.
 kernel void moe_vector(constant margs_moe_products &a [[buffer(0)]],
                        device const args_moe_tile *tiles [[buffer(1)]],
                        device const uint *list [[buffer(2)]],

@@ -1,11 +1,11 @@
-// probe_matrix.metal - what the backend asks a device at start.
+// probe_matrix.metal - tests a property of the device when the backend starts.
 #include "shaders/metal/common.h"
 #include <metal_simdgroup_matrix>
 
-// Is simdgroup_multiply_accumulate a chain of fma over k, in ascending order? d (8, 8) and chain
-// (8, 8) f32 from a (8, 8), b (8, 8), c (8, 8): one threadgroup of one simdgroup for each set.
-// The kernels of products and attention exist in two families, one on simdgroup matrices and one on
-// plain fma, whose results are the same bits exactly where this holds.
+// Is simdgroup_multiply_accumulate a chain of fma over ascending k? Computes d (8, 8) by matrices
+// and chain (8, 8) by fma from a, b, c (8, 8), all f32; one threadgroup of one simdgroup per set.
+// Products and attention have two families of kernels, one on simdgroup matrices and one on plain
+// fma; both give the same bits exactly where this property holds.
 kernel void probe_matrix(device const float *a [[buffer(1)]],
                          device const float *b [[buffer(2)]],
                          device const float *c [[buffer(3)]],

@@ -1,35 +1,37 @@
-/* product.h - rows of x times rows of a stored weight: the order that all products keep, and the
- * family of kernels for few rows. Nothing here knows where its rows come from: a caller fills
- * pointers and offsets (of a batch, of an expert's rows).
+/* product.h - rows of x times rows of a stored weight: the order of sums that all products keep,
+ * and the kernel family for few rows (GEMV, skinny GEMM). This file does not know where its rows
+ * come from: the caller fills in pointers and offsets (rows of a batch, or of an expert).
  *
- * THE ORDER. Columns in groups of 8, group k / 8 of class (k / 8) % 8. Each class has a sum of its
- * own, from 0: sum[c] = fma(w[k], x[k], sum[c]) over its columns, ascending. The result is
+ * THE ORDER. Columns form groups of 8; group g has class g % 8. Each class has its own sum,
+ * starting at 0: sum[c] = fma(w[k], x[k], sum[c]) over its columns in ascending order. The result
+ * is
  *   ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)), + 0
- * Missing columns of a last group, and missing groups, are zeros (which change no sum but -0 to 0,
- * and so does the last addition). product_matrix.h keeps the same order: the bits are the same.
+ * Missing columns of the last group, and missing groups, count as zeros (which change no sum except
+ * -0 to 0; the last addition does that anyway). product_matrix.h keeps the same order, so its bits
+ * are the same.
  *
- * THE SHAPE. Eight lanes a weight row, lane c of them class c: they read 64 neighbouring columns,
- * four such rows side by side in a simdgroup of 32. No lane idles, no threadgroup memory, no
- * barrier, and the eight sums meet in three shuffles at the end. One row of x is bound by the
- * memory's bandwidth: each weight byte is asked for once, with eight bytes a lane. A step takes 256
- * columns (U = 4 groups a lane): a whole super-block, whose scales are decoded once, and (Q4: 144
- * bytes) whole cache lines that nobody asks for again, which matters where some 20 simdgroups share
- * a first-level cache of a few KB; and four loads a row are in flight ahead of their use. R = 2
- * weight rows a lane share each load of x, which costs 4 bytes a column where a 4-bit weight costs
- * 0.56: all four rows of a simdgroup read the same x, so that makes 0.5 bytes a weight from the
- * first-level cache. With N rows of x a weight is decoded once for all of them; arithmetic grows
- * to N + 6 operations a weight. R = 4 would halve the loads of x there, and take 60 more registers,
- * with which half as many simdgroups are resident. */
+ * THE SHAPE. Eight lanes per weight row, lane c for class c: they read 64 adjacent columns; a
+ * simdgroup of 32 has four such rows. No lane idles, and there is no threadgroup memory and no
+ * barrier; three shuffles add the eight sums at the end. One row of x is bound by memory bandwidth:
+ * each weight byte is loaded once, eight bytes per lane. A step takes 256 columns (U = 4 groups per
+ * lane): one super-block, whose scales are decoded once, and (Q4: 144 bytes) whole cache lines that
+ * are not loaded again, which matters because some 20 simdgroups share a first-level cache of a few
+ * KB. It keeps four loads per row in flight ahead of their use. R = 2 weight rows per lane share
+ * each load of x, which costs 4 bytes per column where a 4-bit weight costs 0.56; all four rows of
+ * a simdgroup read the same x, so x costs 0.5 bytes per weight from the first-level cache. With N
+ * rows of x a weight is decoded once for all of them; arithmetic grows to N + 6 operations per
+ * weight. R = 4 would halve the loads of x but need 60 more registers, which would halve the
+ * occupancy. */
 #ifndef INFERD_METAL_PRODUCT_H
 #define INFERD_METAL_PRODUCT_H
 
 #include "shaders/args_linear.h"
 #include "shaders/metal/decode.h"
 
-/* Eight columns of a row of x: of any alignment that a float has. edge: the row's last group may
- * have fewer; the missing are 0. */
-static inline void load8(device const float *x, uint group, uint n_cols, bool edge,
-                         thread float *v) {
+/* Eight columns of a row of x, of any alignment that a float may have. edge: the row's last group
+ * may be incomplete; missing columns are 0. */
+static inline void
+load8(device const float *x, uint group, uint n_cols, bool edge, thread float *v) {
     if (edge && 8 * group + 8 > n_cols) {
         for (uint j = 0; j < 8; j++)
             v[j] = 8 * group + j < n_cols ? x[8 * group + j] : 0.0f;
@@ -41,23 +43,26 @@ static inline void load8(device const float *x, uint group, uint n_cols, bool ed
         v[j] = a[j], v[4 + j] = b[j];
 }
 
-/* What a lane multiplies: R weight rows by N rows of x. The lanes of one row hold the same but c.
- * Pointers must be readable also where a result is not wanted: repeat a row that is. */
+/* What a lane multiplies: R weight rows by N rows of x. The lanes of one weight row differ only in
+ * c. Every pointer must be readable, even where its result is not wanted: repeat a valid row
+ * there. */
 template <uint R, uint N> struct product_lane {
     device const uchar *w[R]; /* first bytes of weight rows */
-    uint type[2];             /* of w[0], w[2] ..; of w[1], w[3] ..: function constants */
+    uint type[2];             /* of w[0], w[2], ...; of w[1], w[3], ...: function constants */
     device const float *x[N]; /* first values of rows */
     uint n_in;
-    bool edge; /* n_in is no multiple of 8: a function constant */
-    uint c;    /* the lane's class: its index in the simdgroup, % 8 */
+    bool edge; /* n_in is not a multiple of 8: a function constant */
+    uint c;    /* the lane's class: its index in the simdgroup % 8 */
 };
 
 template <uint R, uint N> struct product_sums { float v[R][N]; };
 
 /* Weights of one group, w (R, 8), times each row of x. */
 template <uint R, uint N>
-static inline void product_add(thread const product_lane<R, N> &l, uint group,
-                               thread const float (&w)[R][8], thread product_sums<R, N> &s) {
+static inline void product_add(thread const product_lane<R, N> &l,
+                               uint group,
+                               thread const float (&w)[R][8],
+                               thread product_sums<R, N> &s) {
     float x[8];
 #pragma unroll
     for (uint n = 0; n < N; n++) {
@@ -71,8 +76,8 @@ static inline void product_add(thread const product_lane<R, N> &l, uint group,
 }
 
 template <uint R, uint N>
-static inline void product_step(thread const product_lane<R, N> &l, uint group,
-                                thread product_sums<R, N> &s) {
+static inline void
+product_step(thread const product_lane<R, N> &l, uint group, thread product_sums<R, N> &s) {
     float w[R][8];
 #pragma unroll
     for (uint r = 0; r < R; r++) {
@@ -84,10 +89,10 @@ static inline void product_step(thread const product_lane<R, N> &l, uint group,
     product_add(l, group, w, s);
 }
 
-/* A super-block: four groups of the lane's class. */
+/* One super-block: four groups of the lane's class. */
 template <uint R, uint N>
-static inline void product_super(thread const product_lane<R, N> &l, uint block,
-                                 thread product_sums<R, N> &s) {
+static inline void
+product_super(thread const product_lane<R, N> &l, uint block, thread product_sums<R, N> &s) {
     super_raw raw[R];
     device const uchar *b[R];
     float w[R][8];
@@ -108,8 +113,8 @@ static inline void product_super(thread const product_lane<R, N> &l, uint block,
     }
 }
 
-/* v[r][n] = weight row r times row n, in every lane of the row's eight. All lanes of the simdgroup
- * call it. */
+/* v[r][n] = weight row r times row n of x, in each of the row's eight lanes. All lanes of the
+ * simdgroup call it. */
 template <uint R, uint N, uint U>
 static inline product_sums<R, N> product_rows(thread const product_lane<R, N> &l) {
     product_sums<R, N> s;
@@ -139,17 +144,17 @@ static inline product_sums<R, N> product_rows(thread const product_lane<R, N> &l
     return s;
 }
 
-/* ---- what comes behind a product ---- */
+/* ---- activations ---- */
 
-/* act(gate) * up. 1 + tanh(z) is 2 / (1 + e^-2z), so that all three are gate / (1 + e^-z) * up.
- * -inf / inf would be a NaN: the lowest float gives the -0 that is meant. */
+/* act(gate) * up. 1 + tanh(z) = 2 / (1 + e^-2z), so all three activations are gate / (1 + e^-z) *
+ * up. gate is at least -FLT_MAX, because -inf / inf would be NaN instead of -0. */
 static inline float product_act(uint act, float gate, float up) {
     gate = gate < -FLT_MAX ? -FLT_MAX : gate;
     float z = gate;
     if (act == ARGS_ACT_GELU_TANH)
         z = 1.5957691216057308f * fma(0.044715f * gate * gate, gate, gate);
     if (act == ARGS_ACT_SWIGLU_OAI) {
-        gate = gate > 7.0f ? 7.0f : gate; /* a NaN stays one */
+        gate = gate > 7.0f ? 7.0f : gate; /* NaN stays NaN */
         up = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
         z = 1.702f * gate;
         up += 1.0f;

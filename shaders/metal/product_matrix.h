@@ -1,16 +1,17 @@
-/* product_matrix.h - the family of products for many rows, on simdgroup matrices. The order is
- * product.h's: a multiply-accumulate of 8x8 matrices is a chain of fma over their 8 columns, so a
- * group of 8 columns is one step of its class's sum, and the bits are those of product_rows.
+/* product_matrix.h - the family of products for many rows (GEMM), on simdgroup matrices. The order
+ * of sums is that of product.h: a multiply-accumulate of 8x8 matrices is a chain of fma over their
+ * 8 columns, so a group of 8 columns is one step of its class's sum, and the bits are those of
+ * product_rows.
  *
- * A threadgroup of 256 has a tile of 8 * RB rows of x (RB = 1, 2, 4) and 32 weight rows; its eight
- * simdgroups have a class each, with the sums of the whole tile in RB * 4 matrices: RB + 4 loads
- * from threadgroup memory for RB * 4 multiply-accumulates. Each thread brings eight columns of one
- * row of x and of one weight row, always the same rows, thread t those of row t / 8 and class t %
- * 8: eight lanes read 64 neighbouring columns, each weight of the tile is decoded once, and what
- * rows they are is two pointers that the caller sets. The next 64 columns are asked for before the
- * current are multiplied and wait in 16 registers; tiles in threadgroup memory (17 KB) are not
- * doubled, so that a core holds two threadgroups or three, one of which computes while another is
- * at a barrier. */
+ * A threadgroup of 256 threads has a tile of 8 * RB rows of x (RB = 1, 2, 4) and 32 weight rows.
+ * Each of its eight simdgroups has one class and keeps the sums of the whole tile in RB * 4
+ * matrices: RB + 4 loads from threadgroup memory for RB * 4 multiply-accumulates. Each thread loads
+ * eight columns of one row of x and of one weight row, always of the same rows: thread t loads row
+ * t / 8, class t % 8. So eight lanes read 64 adjacent columns, each weight of the tile is decoded
+ * once, and the caller selects the rows by two pointers. The next 64 columns are loaded into 16
+ * registers before the current ones are multiplied. Tiles in threadgroup memory (17 KB) are not
+ * double-buffered, so that two or three threadgroups fit on a core and one computes while another
+ * waits at a barrier. */
 #ifndef INFERD_METAL_PRODUCT_MATRIX_H
 #define INFERD_METAL_PRODUCT_MATRIX_H
 
@@ -18,28 +19,29 @@
 
 #include "shaders/metal/product.h"
 
-/* A class's part of a tile, (32, 8) floats and 4 unused: the eight lanes of a row write four floats
- * each to all 32 banks at once, without them to the same four. */
+/* A class's part of a tile: (32, 8) floats and 4 of padding. With the padding the eight lanes of a
+ * row write four floats each to all 32 banks; without it they would hit the same four. */
 #define PRODUCT_PART       65                  /* of 4 floats */
-#define PRODUCT_TILE_QUADS (16 * PRODUCT_PART) /* threadgroup memory: static, of the kernel */
+#define PRODUCT_TILE_QUADS (16 * PRODUCT_PART) /* static threadgroup memory of the kernel */
 
-/* What a thread brings. Pointers must be readable also where a result is not wanted. */
+/* What a thread loads. Pointers must be readable even where the result is not wanted. */
 struct product_source {
     device const uchar *w; /* weight row t / 8 of the tile */
     device const float *x; /* row t / 8 of the tile, for t < 64 * RB */
     uint type, n_in;
-    bool edge; /* as in product_lane; both are function constants */
+    bool edge; /* as in product_lane; type and edge are function constants */
 };
 
 struct product_piece {
     float w[8], x[8];
 };
 
-/* Group `group`; zeros where the row has none (only the last 64 columns may lack some). */
+/* Loads group `group`; zeros where the row has no such group (possible in the last 64 columns
+ * only). */
 static inline product_piece product_load(thread const product_source &s, uint group, bool with_x) {
     product_piece p;
-    const bool there = 8 * group < s.n_in;
-    const uint at = there ? group : 0;
+    const bool present = 8 * group < s.n_in;
+    const uint at = present ? group : 0;
     if (s.edge)
         decode8_edge(s.type, s.w, at, s.n_in, p.w);
     else
@@ -48,15 +50,16 @@ static inline product_piece product_load(thread const product_source &s, uint gr
         p.x[j] = 0;
     if (with_x) load8(s.x, at, s.n_in, s.edge, p.x);
     for (uint j = 0; j < 8; j++) {
-        p.w[j] = there ? p.w[j] : 0.0f;
-        p.x[j] = there ? p.x[j] : 0.0f;
+        p.w[j] = present ? p.w[j] : 0.0f;
+        p.x[j] = present ? p.x[j] : 0.0f;
     }
     return p;
 }
 
-/* Into the threadgroup's tiles: mem (2: w, x; 8 classes, 32 rows, 8 columns). */
-static inline void product_put(threadgroup float4 *mem, uint t, thread const product_piece &p,
-                               bool with_x) {
+/* Stores a group to the tiles in threadgroup memory: mem (2: w, x; 8 classes, 32 rows, 8
+ * columns). */
+static inline void
+product_put(threadgroup float4 *mem, uint t, thread const product_piece &p, bool with_x) {
     threadgroup float4 *w = mem + t % 8 * PRODUCT_PART + t / 8 * 2, *x = w + 8 * PRODUCT_PART;
     w[0] = float4(p.w[0], p.w[1], p.w[2], p.w[3]);
     w[1] = float4(p.w[4], p.w[5], p.w[6], p.w[7]);
@@ -67,10 +70,10 @@ static inline void product_put(threadgroup float4 *mem, uint t, thread const pro
 
 template <uint RB> struct product_sums_matrix { simdgroup_float8x8 v[RB][4]; };
 
-/* One class's step. */
+/* One step of a class: 8 columns. */
 template <uint RB>
-static inline void product_multiply(threadgroup const float4 *mem, uint c,
-                                    thread product_sums_matrix<RB> &s) {
+static inline void
+product_multiply(threadgroup const float4 *mem, uint c, thread product_sums_matrix<RB> &s) {
     threadgroup const float *w = (threadgroup const float *)(mem + c * PRODUCT_PART);
     threadgroup const float *x = (threadgroup const float *)(mem + (8 + c) * PRODUCT_PART);
     simdgroup_float8x8 a, b[4];
@@ -88,9 +91,11 @@ static inline void product_multiply(threadgroup const float4 *mem, uint c,
 
 template <uint RB> struct product_values { float v[RB]; };
 
-/* The classes' sums of 16 rows at a time are put side by side and added. */
+/* Adds the sums of the classes, 16 rows at a time, through threadgroup memory. */
 template <uint RB>
-static inline product_values<RB> product_add_classes(threadgroup float4 *mem, uint t, uint c,
+static inline product_values<RB> product_add_classes(threadgroup float4 *mem,
+                                                     uint t,
+                                                     uint c,
                                                      thread const product_sums_matrix<RB> &s) {
     threadgroup float *parts = (threadgroup float *)mem; /* (8 classes, 16 rows, 32) */
     product_values<RB> out;
@@ -114,18 +119,18 @@ static inline product_values<RB> product_add_classes(threadgroup float4 *mem, ui
     return out;
 }
 
-/* The tile's products: value r of thread t is of row 8 * r + t / 32 and weight row t % 32. t: the
- * thread in its threadgroup, c: its simdgroup. All 256 threads call it. */
+/* The tile's products: value r of thread t is of row 8 * r + t / 32 and weight row t % 32. t:
+ * thread index in the threadgroup, c: simdgroup index. All 256 threads call it. */
 template <uint RB>
-static inline product_values<RB> product_tile(thread const product_source &src,
-                                              threadgroup float4 *mem, uint t, uint c) {
+static inline product_values<RB>
+product_tile(thread const product_source &src, threadgroup float4 *mem, uint t, uint c) {
     const bool with_x = t < 64 * RB;
     product_sums_matrix<RB> s;
 #pragma unroll
     for (uint i = 0; i < RB * 4; i++)
         s.v[i / 4][i % 4] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     product_piece next = product_load(src, t % 8, with_x);
-    threadgroup_barrier(mem_flags::mem_threadgroup); /* a tile before this one has been read */
+    threadgroup_barrier(mem_flags::mem_threadgroup); /* the previous tile has been read */
     product_put(mem, t, next, with_x);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint col = 64; col < src.n_in; col += 64) {

@@ -1,4 +1,4 @@
-// rope.metal - norms of heads, rotary embedding and the store of K and V into the pools.
+// rope.metal - norms of heads, rotary embedding, and the store of K and V to the pools.
 #include "shaders/args_attention.h"
 #include "shaders/metal/kv.h"
 
@@ -11,11 +11,11 @@ constant uint K_NORM [[function_constant(MARGS_ROPE_K_NORM)]];
 constant uint N_ROT [[function_constant(MARGS_ROPE_N_ROT)]];
 constant uint INTERLEAVED [[function_constant(MARGS_ROPE_INTERLEAVED)]];
 
-#define SIMDGROUPS   MARGS_ROPE_SIMDGROUPS /* of a threadgroup; each has a head at a time */
+#define SIMDGROUPS   MARGS_ROPE_SIMDGROUPS /* of a threadgroup, one head each at a time */
 #define MAX_HEAD_DIM 256
 #define F16_MAX      65504.0f
 
-// The same order for any number of rows: lanes in pairs, pairs of pairs and so on.
+// Adds lanes in pairs, then pairs of pairs and so on: the same order for any number of rows.
 static inline float sum_of_lanes(float v) {
     for (ushort apart = 1; apart < SIMD_WIDTH; apart *= 2)
         v += simd_shuffle_xor(v, apart);
@@ -26,9 +26,9 @@ static inline float inverse_rms(float sum, uint n, float eps) {
     return 1.0f / sqrt(sum / float(n) + eps);
 }
 
-// Of x (n) by the whole threadgroup; sums (SIMDGROUPS).
-static inline float row_scale(device const float *x, uint n, float eps, threadgroup float *sums,
-                              uint lane, uint simdgroup) {
+// The inverse RMS of x (n), by the whole threadgroup; sums (SIMDGROUPS).
+static inline float row_scale(
+    device const float *x, uint n, float eps, threadgroup float *sums, uint lane, uint simdgroup) {
     float sum = 0.0f;
     for (uint i = simdgroup * SIMD_WIDTH + lane; i < n; i += SIMDGROUPS * SIMD_WIDTH)
         sum = fma(x[i], x[i], sum);
@@ -46,10 +46,10 @@ static inline float head_scale(device const float *x, float eps, uint lane) {
     return inverse_rms(sum_of_lanes(sum), HEAD_DIM, eps);
 }
 
-// x (HEAD_DIM) of one head, in place. The angle is rounded to f32 as on every backend; sine and
-// cosine are the precise ones, which hold for angles of many turns.
-static inline void rotate(threadgroup float *x, device const float *inv_freq, float pos,
-                          float magnitude, uint lane) {
+// Rotates x (HEAD_DIM), one head, in place. The angle is rounded to f32 as on every backend.
+// precise:: sine and cosine are accurate for large angles too.
+static inline void
+rotate(threadgroup float *x, device const float *inv_freq, float pos, float magnitude, uint lane) {
     for (uint i = lane; i < N_ROT / 2; i += SIMD_WIDTH) {
         const uint first = INTERLEAVED ? 2 * i : i;
         const uint second = INTERLEAVED ? 2 * i + 1 : i + N_ROT / 2;
@@ -61,7 +61,7 @@ static inline void rotate(threadgroup float *x, device const float *inv_freq, fl
     }
 }
 
-// Value d of a token to element `at` of its run.
+// Stores one value to element `at` of a run.
 static inline void store_value(device uchar *run, uint at, float v) {
     if (KV_TYPE == QTYPE_F32) ((device float *)run)[at] = v;
     if (KV_TYPE == QTYPE_F16)
@@ -74,8 +74,8 @@ static inline void store_value(device uchar *run, uint at, float v) {
     }
 }
 
-// 32 dimensions of a token, one a lane, as Q8_0: the largest magnitude is 127, a group with a value
-// that is no number has a scale that is none.
+// Stores 32 dimensions of a token, one per lane, as Q8_0: the largest magnitude becomes 127. A
+// group with a NaN or infinite value gets a NaN scale.
 static inline void store_q8_0(device uchar *run, uint at, uint scale_at, float v, uint lane) {
     const float largest = simd_max(fabs(v));
     const bool bad = simd_any(!isfinite(v));
@@ -83,12 +83,13 @@ static inline void store_q8_0(device uchar *run, uint at, uint scale_at, float v
     const float inverse = d > 0.0f ? 1.0f / d : 0.0f;
     ((device char *)run)[at] = d > 0.0f ? char(int(rint(v * inverse))) : char(0);
     if (lane == 0)
-        ((device half *)(run + kv_values_bytes(KV_TYPE, HEAD_DIM, BLOCK_TOKENS)))[scale_at] = half(d);
+        ((device half *)(run + kv_values_bytes(KV_TYPE, HEAD_DIM, BLOCK_TOKENS)))[scale_at] =
+            half(d);
 }
 
-// x (HEAD_DIM) of one head to token `token` of a run of K (by_dim) or V.
-static inline void store_head(threadgroup const float *x, device uchar *run, bool by_dim,
-                              uint token, uint lane) {
+// Stores x (HEAD_DIM), one head, to token `token` of a run of K (by_dim) or V.
+static inline void
+store_head(threadgroup const float *x, device uchar *run, bool by_dim, uint token, uint lane) {
     for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH) {
         const uint at = by_dim ? d * BLOCK_TOKENS + token : token * HEAD_DIM + d;
         const uint group = d / KV_SCALE_DIMS, n_groups = HEAD_DIM / KV_SCALE_DIMS;
@@ -100,10 +101,10 @@ static inline void store_head(threadgroup const float *x, device uchar *run, boo
     }
 }
 
-// q (n_rows, n_heads, HEAD_DIM) f32 in place; k, v (n_rows, n_kv_heads, HEAD_DIM) f32; pos, slots
-// (n_rows) i32; inv_freq (N_ROT / 2) f32; norms (HEAD_DIM) or (a whole row) f32. Grid: groups of
-// heads, rows, {q, k, v}. A row that is normed as a whole has one threadgroup for all its heads,
-// since another would overwrite what it sums.
+// q (n_rows, n_heads, HEAD_DIM) f32, in place; k, v (n_rows, n_kv_heads, HEAD_DIM) f32; pos, slots
+// (n_rows) i32; inv_freq (N_ROT / 2) f32; norms (HEAD_DIM) or (a whole row) f32. Grid: (groups of
+// heads, rows, {q, k, v}). A row with one norm for all heads is processed by one threadgroup,
+// because another one would overwrite values that it still sums.
 kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
                        device float *q [[buffer(1)]],
                        device const float *k [[buffer(2)]],
@@ -131,14 +132,15 @@ kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
     device const float *factors = is_q ? q_norm : k_norm;
     threadgroup float *x = heads[simdgroup];
     float scale = 1.0f;
-    if (norm == ARGS_NORM_ROW) scale = row_scale(from, n_heads * HEAD_DIM, a.eps, sums, lane, simdgroup);
+    if (norm == ARGS_NORM_ROW)
+        scale = row_scale(from, n_heads * HEAD_DIM, a.eps, sums, lane, simdgroup);
     for (uint head = first + simdgroup; head < end; head += SIMDGROUPS) {
         device const float *src = from + head * HEAD_DIM;
         if (norm == ARGS_NORM_HEADS) scale = head_scale(src, a.eps, lane);
         for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
-            x[d] = norm == ARGS_NORM_NONE   ? src[d]
+            x[d] = norm == ARGS_NORM_NONE    ? src[d]
                    : norm == ARGS_NORM_HEADS ? src[d] * scale * factors[d]
-                                        : src[d] * scale * factors[head * HEAD_DIM + d];
+                                             : src[d] * scale * factors[head * HEAD_DIM + d];
         simdgroup_barrier(mem_flags::mem_threadgroup);
         if (is_q || is_k) rotate(x, inv_freq, float(pos[group.y]), a.magnitude, lane);
         simdgroup_barrier(mem_flags::mem_threadgroup);
@@ -147,8 +149,9 @@ kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
                 q[row + head * HEAD_DIM + d] = x[d];
         } else {
             const ulong run = ulong(slot / BLOCK_TOKENS) * a.n_kv_heads + head;
-            store_head(x, (is_k ? k_pool : v_pool) + run * kv_run_bytes(KV_TYPE, HEAD_DIM, BLOCK_TOKENS),
-                       is_k, slot % BLOCK_TOKENS, lane);
+            store_head(
+                x, (is_k ? k_pool : v_pool) + run * kv_run_bytes(KV_TYPE, HEAD_DIM, BLOCK_TOKENS),
+                is_k, slot % BLOCK_TOKENS, lane);
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);
     }

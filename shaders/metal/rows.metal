@@ -5,7 +5,8 @@
 // Function constants: enum margs_embed_const (shaders/args.h).
 constant uint EMBED_TYPE [[function_constant(MARGS_EMBED_TYPE)]];
 
-// out (n_rows, n_cols) f32 = scale * table[ids[row]], of any type. A thread takes eight columns.
+// out (n_rows, n_cols) f32 = scale * table[ids[row]], for a table of any type. One thread per eight
+// columns.
 kernel void embed(constant margs_embed &a [[buffer(0)]],
                   device const uchar *table [[buffer(1)]],
                   device const int *ids [[buffer(2)]],
@@ -20,7 +21,7 @@ kernel void embed(constant margs_embed &a [[buffer(0)]],
         to[j] = w[j] * a.scale;
 }
 
-// out[i] = x[rows[i]] (+ residual[rows[i]]); residual is x where there is none.
+// out[i] = x[rows[i]] (+ residual[rows[i]]); without a residual the host binds x in its place.
 kernel void gather(constant margs_gather &a [[buffer(0)]],
                    device const float *x [[buffer(1)]],
                    device const float *residual [[buffer(2)]],
@@ -33,8 +34,8 @@ kernel void gather(constant margs_gather &a [[buffer(0)]],
     out[ulong(row) * a.n_cols + col] = a.has_residual ? x[from] + residual[from] : x[from];
 }
 
-// Block pairs[2i] of both pools to block pairs[2i + 1], a unit a thread. No block that one pair writes
-// is in another.
+// Copies block pairs[2i] of both pools to block pairs[2i + 1], one unit per thread. A block written
+// by one pair occurs in no other pair.
 kernel void kv_copy(constant margs_kv_copy &a [[buffer(0)]],
                     device uint4 *k [[buffer(1)]],
                     device uint4 *v [[buffer(2)]],

@@ -1,11 +1,11 @@
-// top.metal - the k largest logits of rows, in the samplers' order: logit down, of equal ones the
-// lower id first.
+// top.metal - the k largest logits of rows, in the samplers' order: descending logits, ties by
+// ascending id.
 //
-// A row's columns are cut into slices, one a threadgroup; each of its simdgroups keeps the best k
-// of what it reads as a sorted list spread over its lanes, and simdgroup 0 merges the lists. Where
-// a row has several slices a second launch merges their lists in the same way. The order is total,
-// so the result is one whatever the cut. Floats are compared as integers: nothing depends on what
-// the GPU does with NaN and denormals.
+// A row's columns are cut into slices, one per threadgroup. Each simdgroup keeps the best k
+// candidates that it has read as a sorted list spread over its lanes; simdgroup 0 merges the lists.
+// If a row has several slices, a second launch merges their lists in the same way. The order is
+// total, so the result does not depend on the cut. Floats are compared as integers, so the result
+// does not depend on how the GPU treats NaN and denormals.
 #include "shaders/metal/common.h"
 
 // Function constants: enum margs_top_const (shaders/args.h).
@@ -15,10 +15,10 @@ constant uint TOP_LAST [[function_constant(MARGS_TOP_LAST)]];
 
 #define TOP_UNROLL 4
 
-// A candidate is (key, id). This one comes after all others.
+// A candidate is (key, id). This one ranks after all others.
 constant uint2 TOP_NONE = uint2(0, 0xFFFFFFFF);
 
-// Keys order as the logits do: NaN is -inf, and the two zeros are one.
+// Keys have the order of the logits: NaN counts as -inf, and both zeros are equal.
 static inline uint top_key(uint bits) {
     if ((bits & 0x7FFFFFFF) > 0x7F800000) bits = 0xFF800000;
     if (bits == 0x80000000) bits = 0;
@@ -29,8 +29,8 @@ static inline bool top_before(uint2 a, uint2 b) {
     return a.x > b.x || (a.x == b.x && a.y < b.y);
 }
 
-// The first k candidates so far. Entry i is slot i / 32 of lane i % 32; all lanes hold last, entry
-// k - 1.
+// The best k candidates so far. Entry i is slot i / 32 of lane i % 32; every lane has a copy of the
+// last entry, k - 1.
 struct top_list {
     uint2 slot[2];
     uint2 last;
@@ -50,7 +50,7 @@ static inline void top_insert(thread top_list &l, uint2 c, uint k, uint lane) {
                           ushort((k - 1) % SIMD_WIDTH));
 }
 
-// Each lane brings a candidate. Most are not among the best, and a vote finds that out.
+// Each lane offers one candidate. Most are not among the best k; a ballot skips those.
 static inline void top_offer(thread top_list &l, uint2 c, uint k, uint lane) {
     if (TOP_SLOTS == 0) { // each lane keeps its own best until top_settle
         if (top_before(c, l.slot[0])) l.slot[0] = c;
@@ -64,7 +64,7 @@ static inline void top_offer(thread top_list &l, uint2 c, uint k, uint lane) {
     }
 }
 
-// With k 1: the lanes' best.
+// For k = 1: the best of all lanes.
 static inline void top_settle(thread top_list &l) {
     if (TOP_SLOTS != 0) return;
     const uint key = simd_max(l.slot[0].x);
@@ -77,7 +77,7 @@ static inline top_list top_empty() {
     return l;
 }
 
-// Merges the simdgroups' lists into that of simdgroup 0; lists (MARGS_TOP_SIMDGROUPS, k).
+// Merges the lists of all simdgroups into that of simdgroup 0; lists (MARGS_TOP_SIMDGROUPS, k).
 static inline void
 top_merge(thread top_list &l, threadgroup uint2 *lists, uint k, uint sg, uint lane) {
     threadgroup uint2 *own = lists + sg * k;
@@ -91,7 +91,7 @@ top_merge(thread top_list &l, threadgroup uint2 *lists, uint k, uint sg, uint la
 }
 
 // x (rows, n_cols) f32, read as bits; candidates (rows of the pass, n_slices, k); ids, values
-// (rows, k). A threadgroup a slice and row; merging, one a row.
+// (rows, k). Grid: (slices, rows); when merging, one threadgroup per row.
 kernel void top(constant margs_top &a [[buffer(0)]],
                 device const uint *x [[buffer(1)]],
                 device uint2 *candidates [[buffer(2)]],

@@ -1,5 +1,6 @@
-/* test_standin.cu - the stand-in itself: each function of device.cuh in a kernel, against plain code;
- * fragments and matrix loads by the tables of the PTX ISA; the runtime's calls and failures. */
+/* test_standin.cu - the stand-in itself: each function of device.cuh in a kernel, against
+ * plain code; fragments and matrix loads by the tables of the PTX ISA; the runtime's calls and
+ * failures. */
 #include "shaders/cuda/device.cuh"
 
 #include <cuda_runtime_api.h>
@@ -21,7 +22,9 @@ uint32_t random32() {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(seed >> 32);
 }
-float real() { return (float)(int32_t)random32() * 0x1p-31f; }
+float real() {
+    return (float)(int32_t)random32() * 0x1p-31f;
+}
 
 /* ---- running ---- */
 
@@ -47,7 +50,9 @@ template <typename T> struct device {
         CHECK(!cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice));
     }
     device(const device &) = delete;
-    ~device() { CHECK(!cudaFree(p)); }
+    ~device() {
+        CHECK(!cudaFree(p));
+    }
     /* When the stream has done its work; as it is now. */
     std::vector<T> get() const {
         CHECK(!cudaStreamSynchronize(stream));
@@ -83,7 +88,9 @@ std::string fault(void (*f)()) {
     if (WIFEXITED(status) && WEXITSTATUS(status)) return "signal"; /* seen by a sanitizer */
     return WIFSIGNALED(status) ? WTERMSIG(status) == SIGABRT ? text : "signal" : "";
 }
-bool has(const std::string &text, const char *part) { return text.find(part) != std::string::npos; }
+bool has(const std::string &text, const char *part) {
+    return text.find(part) != std::string::npos;
+}
 
 /* ---- who and where ---- */
 
@@ -230,7 +237,8 @@ void test_halves() {
         long double exact = (long double)x * y + z;
         if (fabsl(exact) > 1e-3 && fabsl(exact) < 60000)
             CHECK(fma_f16x2(a, b, c) >> 16 == 0 || fma_f16x2(a, b, c) < 65536);
-        CHECK_MSG((fma_f16x2(a, b, c) & 0xffff) == nearest_f16((double)exact), "%a * %a + %a", x, y, z);
+        CHECK_MSG((fma_f16x2(a, b, c) & 0xffff) == nearest_f16((double)exact), "%a * %a + %a", x, y,
+                  z);
         CHECK((mul_f16x2(a << 16, b << 16) >> 16) == nearest_f16((double)x * y));
         CHECK((sub_f16x2(a, b) & 0xffff) == nearest_f16((double)x - y));
     }
@@ -401,7 +409,11 @@ void test_copies() {
 
 /* ---- barriers in shared memory, and the copies that arrive at one ---- */
 
-enum { RING_STAGES = 2, RING_CHUNKS = 7, RING_ROWS = 40 /* of the matrix, of 3 groups of 64 halves */ };
+enum {
+    RING_STAGES = 2,
+    RING_CHUNKS = 7,
+    RING_ROWS = 40 /* of the matrix, of 3 groups of 64 halves */
+};
 struct ring_args {
     struct cuda_tensor_map map;
     const uint32_t *in; /* (RING_CHUNKS, 256) */
@@ -409,8 +421,8 @@ struct ring_args {
     uint16_t *boxes;    /* (2, 2, 16, 64) */
 };
 
-/* Warp 1 brings chunks, one piece by lane 0's bulk copy and one by all lanes' small ones, to a ring; warp 0
- * reads them. */
+/* Warp 1 brings chunks, one piece by lane 0's bulk copy and one by all lanes' small ones, to a
+ * ring; warp 0 reads them. */
 CUDA_KERNEL(64) ring(CUDA_ARGS(struct ring_args) a) {
     CUDA_SHARED(uint32_t, s); /* (RING_STAGES, 256), then a box */
     __shared__ uint64_t full[RING_STAGES], empty[RING_STAGES], there;
@@ -452,7 +464,8 @@ CUDA_KERNEL(64) ring(CUDA_ARGS(struct ring_args) a) {
         for (uint32_t i = threadIdx.x; i < 2048; i += 64) {
             uint32_t z = i / 1024, r = i / 64 % 16, col = i % 64;
             uint32_t at = z * 2048 + r * 128 + (col / 8 ^ r % 8) * 16 + col % 8 * 2;
-            a.boxes[c * 2048 + i] = *reinterpret_cast<const uint16_t *>(reinterpret_cast<const char *>(box) + at);
+            a.boxes[c * 2048 + i] =
+                *reinterpret_cast<const uint16_t *>(reinterpret_cast<const char *>(box) + at);
         }
         __syncthreads();
     }
@@ -519,7 +532,7 @@ void test_sums() {
         CHECK(y[r] == want);
     }
 }
-}
+} // namespace
 
 #include "tests/cuda/test_standin_runtime.h"
 

@@ -1,5 +1,5 @@
-# metal.mk - how the Metal backend is built: on a Mac against Apple's framework, on Linux (METAL=standin)
-# against the stand-in below tests/metal/standin, which runs the shaders on the CPU and checks them.
+# metal.mk - builds the Metal backend: on a Mac (METAL=native) against Apple's framework, on Linux
+# (METAL=standin) against the stand-in in tests/metal/standin, which runs the shaders on the CPU.
 METAL_O   :=
 METAL_LIB :=
 METAL_SIM ?= tests/metal/standin
@@ -35,7 +35,7 @@ GCC_INC  := $(shell gcc -print-file-name=include)
 OBJC_ABI := -fobjc-runtime=gcc -fblocks -fexceptions -fobjc-exceptions -D_NATIVE_OBJC_EXCEPTIONS \
   -fconstant-string-class=NSConstantString -DGNUSTEP -DGNUSTEP_BASE_LIBRARY=1 -DGNU_RUNTIME=1 \
   -isystem /usr/include/GNUstep -isystem $(METAL_SIM)/framework -idirafter $(BUILD)/sim/include
-# gcc's folder has objc/ and headers that clang must not take for its own.
+# Only objc/ of gcc's folder: clang must not use its other headers.
 $(BUILD)/sim/include/objc:
 	@mkdir -p $(@D) && ln -sfn $(GCC_INC)/objc $@
 SIM_RT   := $(patsubst $(METAL_SIM)/%,$(BUILD)/sim/%.o,$(wildcard $(METAL_SIM)/runtime/*.c $(METAL_SIM)/runtime/*.S))
@@ -44,8 +44,8 @@ METAL_O  += $(SIM_FW)
 .PHONY: metal-objects
 metal-objects: $(METAL_M:%.m=$(BUILD)/%.o) # the host code alone
 
-# Of the product only core/backend/backend.c knows that there is a Metal backend: everything else is
-# taken from the plain build.
+# Only core/backend/backend.c depends on whether there is a Metal backend: everything else comes from the
+# plain build.
 LIB_C    := core/backend/backend.c
 LIB_CC   :=
 WEB      :=
@@ -75,7 +75,7 @@ $(BUILD)/sim/runtime/%.S.o: $(METAL_SIM)/runtime/%.S
 	@mkdir -p $(@D)
 	$(CC) -c -o $@ $<
 endif
-# Tests that run on the device, or on the stand-in.
+# Tests that run on a device or on the stand-in.
 ifneq ($(filter native standin,$(METAL)),)
 METAL_OPS  := test_backend test_linear test_moe test_attention test_rope_store test_top test_linear_attention \
               test_model test_arch_forward

@@ -2,10 +2,10 @@
 """Plants faults in the Metal backend's kernels and host code, one at a time, and counts how many its
 tests catch: usage: tests/metal/mutants.py [--jobs N] [--only TEXT] [--list]
 
-mutants_list.py says what is planted where. Everything happens in copies of the tree below build/: the
-tree itself is never touched. Tests run in the stand-in's plain mode; what survives there is asked of
-them again in check mode. A fault whose place is no longer in the sources, or that does not
-compile, is an error (exit 2): mend the list. Exit 1 when less than 95 % are caught."""
+mutants_list.py lists the faults. The script works in copies of the tree below build/ and does not change
+the tree itself. Tests run in the stand-in's plain mode; faults that survive run again in check mode. A
+fault whose place is not in the sources exactly once, or that does not compile, is an error (exit 2):
+correct the list. Exit 1: less than 95 % are caught."""
 import argparse
 import os
 import queue
@@ -21,9 +21,17 @@ from mutants_list import MUTANTS, TESTS
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WORK = os.path.join(ROOT, "build", "mutants")
 LEAST = 0.95
-TIME_LIMIT = 600  # seconds of a test without a fault; with one SLOWER times what it took, and 60
-SLOWER = 4
+TIME_LIMIT = 600  # seconds of a test without a fault
+SLOWER = 4  # a test with a fault may take SLOWER times as long, and COMPILE_S to compile its shaders
+COMPILE_S = 300
 INVALID = re.compile(r"the Metal compiler refused|program_source:\d+(:\d+)?: error")
+
+
+def pattern_of(place):
+    """Matches the tokens of place, however clang-format breaks its lines."""
+    tokens = re.findall(r"\w+|\S", place)
+    gaps = [r"\s+" if a[-1].isalnum() and b[0].isalnum() else r"\s*" for a, b in zip(tokens, tokens[1:])]
+    return re.compile("".join(re.escape(t) + gap for t, gap in zip(tokens, gaps + [""])))
 
 
 class Mutant:
@@ -32,13 +40,16 @@ class Mutant:
         self.verdict, self.seconds, self.output = None, 0, ""
         with open(os.path.join(ROOT, path)) as f:
             text = f.read()
-        self.count = text.count(place)
-        self.line = text[:text.find(place)].count("\n") + 1
-        self.text = text.replace(place, fault)
+        found = list(pattern_of(place).finditer(text))
+        self.count = len(found)
+        if found:
+            begin, end = found[0].span()
+            self.line = text[:begin].count("\n") + 1
+            self.text = text[:begin] + fault + text[end:]
 
 
 class Tree:
-    """A copy of the sources and of what is built of them."""
+    """A copy of the sources and of the builds."""
 
     def __init__(self, number):
         self.path = os.path.join(WORK, str(number))
@@ -61,7 +72,7 @@ class Tree:
             f.write(text)
 
     def make(self, tests):
-        # The plain build is as it was copied: no mutant touches it.
+        # No mutant changes the plain build.
         targets = [f"build-metal/{t}" for t in tests]
         r = subprocess.run(["make", "-s", "METAL=standin", "-o", "metal-base", *targets],
                            cwd=self.path, env=self.env, stdout=subprocess.PIPE,
@@ -91,7 +102,7 @@ def tests_of(path):
 
 
 def caught_by(output):
-    """What the first failing check, or the stand-in, said."""
+    """The first failing check, or the report of the stand-in."""
     m = re.search(r"^FAIL (\S+)", output, re.M)
     if m:
         return m.group(1)
@@ -110,7 +121,7 @@ def judge(tree, mutant, mode, good):
         if not built:
             mutant.verdict, mutant.output = "invalid", output
             break
-        passed, output = tree.run(test, mode, SLOWER * good[test] + 60)
+        passed, output = tree.run(test, mode, SLOWER * good[test] + COMPILE_S)
         if INVALID.search(output):
             mutant.verdict, mutant.output = "invalid", output
             break
@@ -122,7 +133,7 @@ def judge(tree, mutant, mode, good):
 
 
 def in_parallel(trees, items, act):
-    """act(tree, item) for each item, on whichever tree is free."""
+    """Calls act(tree, item) for each item, on the next free tree."""
     todo = queue.Queue()
     for item in items:
         todo.put(item)
@@ -142,7 +153,7 @@ def in_parallel(trees, items, act):
 
 
 def baseline(trees, tests, mode):
-    """Of tests that pass without a fault the seconds that they take; the others are told."""
+    """The seconds that each test takes without a fault. Prints the tests that fail."""
     good = {}
 
     def run(tree, test):
@@ -161,13 +172,13 @@ def baseline(trees, tests, mode):
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--jobs", type=int, default=os.cpu_count())
-    ap.add_argument("--only", default="", help="part of a path or of what is planted")
+    ap.add_argument("--only", default="", help="only faults with this text in their path or description")
     ap.add_argument("--list", action="store_true")
     args = ap.parse_args()
     mutants = [Mutant(*row) for row in MUTANTS]
     gone = [m for m in mutants if m.count != 1]
     for m in gone:
-        print(f"mutants: {m.path}: {m.count} places for \"{m.what}\": {m.place!r}")
+        print(f"mutants: {m.path}: {m.count} places match \"{m.what}\": {m.place!r}")
     if gone:
         return 2
     mutants = [m for m in mutants if args.only in f"{m.path} {m.what}"]

@@ -1,6 +1,6 @@
-"""mutants_list.py: what mutants.py plants, and which tests are asked first."""
+"""mutants_list.py: the faults that mutants.py plants, and the tests that must catch them."""
 
-# By the beginning of a path, the first that fits: the tests that are asked, the nearest first.
+# Path prefix (the first that matches) and the tests to run, the most specific first.
 TESTS = [
     ("shaders/metal/linear_attention.metal", ["test_linear_attention"]),
     ("core/backend/metal/linear_attention.m", ["test_linear_attention"]),
@@ -22,19 +22,20 @@ TESTS = [
     ("core/backend/metal/linear.m", ["test_metal_linear"]),
     ("shaders/metal/moe", ["test_metal_moe"]),
     ("core/backend/metal/moe.m", ["test_metal_moe"]),
-    # Pipelines of other constants meet in one slot of the table only where there are many.
+    # Pipelines with other constants share a slot of the table only if there are many.
     ("core/backend/metal/command.m", ["test_standin_backend", "test_metal_rows", "test_metal_linear"]),
     ("core/backend/metal/", ["test_standin_backend"]),
 ]
 
-# What survives, and why:
-# - "fast math is on": the stand-in reorders no sums, and no kernel here meets a NaN under it.
-# - "a missing group is multiplied": the group is decoded from the row's beginning, and x is 0 there;
-#   only a weight that is infinite would show.
-# - "a weight that sticks out of its part": parts lie side by side in the stand-in's memory, as they do
-#   in a Mac's, and the test's rows end before the edge.
-# - "more rows than there is room for": the tests' rows fit one pass.
-# (file, text there, once; what it becomes; the fault)
+# Known survivors:
+# - "fast math is on": the stand-in does not reorder sums, and no test of a kernel with NaN is affected.
+# - "a missing group is multiplied": the group decodes the row's beginning, and x is 0 there; only an
+#   infinite weight would show it.
+# - "a weight that crosses its buffer": wrapped buffers are adjacent in the stand-in's memory, as on a
+#   Mac, and the test's rows end before the edge.
+# - "more rows than the scratch holds": the rows of the tests fit in one pass.
+# (file; a text that occurs there once, compared without regard to spaces and line breaks; its
+# replacement; the fault)
 MUTANTS = [
     # ---- rows ----
     ("shaders/metal/rows.metal", "to[j] = w[j] * a.scale;", "to[j] = w[j];",
@@ -42,7 +43,7 @@ MUTANTS = [
     ("shaders/metal/rows.metal", "for (uint j = 0; j < min(8u, a.n_cols - col); j++)",
      "for (uint j = 0; j < 8u; j++)", "embed: no guard of the last group"),
     ("shaders/metal/rows.metal", "ulong(uint(ids[row])) * a.row_bytes", "ulong(row) * a.row_bytes",
-     "embed: the row's place instead of its id"),
+     "embed: the row's index instead of its id"),
     ("shaders/metal/rows.metal", "const ulong from = ulong(uint(rows[row])) * a.n_cols + col;",
      "const ulong from = ulong(uint(rows[row])) * (a.n_cols + 1) + col;", "gather: wrong stride"),
     ("shaders/metal/rows.metal", "a.has_residual ? x[from] + residual[from] : x[from]",
@@ -50,7 +51,7 @@ MUTANTS = [
     ("shaders/metal/rows.metal", "device uint4 *pool = at.z ? v : k;", "device uint4 *pool = k;",
      "kv_copy: V is not copied"),
     ("shaders/metal/rows.metal", "if (at.x >= a.n_units) return;", "",
-     "kv_copy: no guard of the tail"),
+     "kv_copy: no guard of the last units"),
     # ---- decoders ----
     ("shaders/metal/decode.h", "scaled8(nibbles_of(bytes8(b + 2 + 8 * (g & 1)), g), 8, half_at(b), w);",
      "scaled8(nibbles_of(bytes8(b + 2 + 8 * (g & 1)), g), 7, half_at(b), w);",
@@ -66,7 +67,7 @@ MUTANTS = [
      "const float d = as_type<float>((e - 1) << 23);", "MXFP4: subnormal scales"),
     # ---- top ----
     ("shaders/metal/top.metal", "return a.x > b.x || (a.x == b.x && a.y < b.y);",
-     "return a.x > b.x;", "top: ties are left as they come"),
+     "return a.x > b.x;", "top: ties are not ordered by id"),
     ("shaders/metal/top.metal", "if (bits == 0x80000000) bits = 0;", "", "top: -0 is less than 0"),
     ("shaders/metal/top.metal",
      "        if (s * SIMD_WIDTH + lane < k) own[s * SIMD_WIDTH + lane] = l.slot[s];\n"
@@ -90,11 +91,11 @@ MUTANTS = [
     ("shaders/metal/input.metal", "if (col < a.n_in) x[first + col] = v[i];", "",
      "input: the stream is not updated"),
     ("shaders/metal/input.metal", "inverse_rms(v, a, parts[1], simd", "inverse_rms(v, a, parts[0], simd",
-     "input: two sums share their parts"),
+     "input: two sums share scratch"),
     ("shaders/metal/sums.h", "    threadgroup_barrier(mem_flags::mem_threadgroup);\n", "",
      "sums: no barrier before the second tree"),
     ("shaders/metal/sums.h", "lane < n_simds ? parts[lane] : 0.0f", "parts[lane]",
-     "sums: parts that nobody wrote"),
+     "sums: reads uninitialised parts"),
     # ---- rope and the store ----
     ("shaders/metal/rope.metal", "x[first] = fma(u, c, -(v * s));", "x[first] = fma(u, c, v * s);",
      "rope: the rotation's sign"),
@@ -122,9 +123,9 @@ MUTANTS = [
      "rope: the barrier does not order device memory"),
     # ---- attention ----
     ("shaders/metal/attention.h", "s.last + 1 - window : 0", "s.last - window : 0",
-     "attention: the window is one longer"),
+     "attention: the window is one token longer"),
     ("shaders/metal/attention.h", "return pos >= s.first && pos <= s.last;",
-     "return pos >= s.first && pos < s.last;", "attention: a row does not see itself"),
+     "return pos >= s.first && pos < s.last;", "attention: a row's own token is not visible"),
     ("shaders/metal/attention.h", "if (SOFTCAP) dots[i] = fma(cap, precise::tanh(dots[i]), 0.0f);", "",
      "attention: no soft-cap"),
     ("shaders/metal/attention.h",
@@ -145,18 +146,18 @@ MUTANTS = [
      "from[i] * a.q_scale : 0.0f;", "decode: no barrier after the queries"),
     ("shaders/metal/attention.metal", "if (KV_TYPE == QTYPE_Q8_0) k[i] *= scale;", "",
      "decode: K's scales are left out"),
-    ("shaders/metal/attention.metal", "if (d >= HEAD_DIM || !sees(keys, pos + i)) continue;",
+    ("shaders/metal/attention.metal", "if (d >= HEAD_DIM || !is_visible(keys, pos + i)) continue;",
      "if (d >= HEAD_DIM) continue;",
-     "decode: values that the row does not see"),
+     "decode: values that are not visible to the row"),
     ("shaders/metal/attention_matrix.metal",
-     "        threadgroup_barrier(mem_flags::mem_threadgroup); // the last chunk's weights were read\n",
-     "", "prefill: weights are overwritten while they are read"),
+     "        threadgroup_barrier(mem_flags::mem_threadgroup);\n        store(acc, probs + span, CHUNK);\n",
+     "        store(acc, probs + span, CHUNK);\n", "prefill: probabilities are overwritten while they are read"),
     # ---- products ----
     ("shaders/metal/product.h", "        v += simd_shuffle_xor(v, 4);\n", "",
      "product: half of the classes are left out"),
     ("shaders/metal/product.h", "for (; first + l.c < n_groups; first += 8)",
      "for (; first + l.c + 1 < n_groups; first += 8)", "product: the last group is left out"),
-    ("shaders/metal/product.h", "        up += 1.0f;\n", "", "SWIGLU_OAI: up is not raised"),
+    ("shaders/metal/product.h", "        up += 1.0f;\n", "", "SWIGLU_OAI: up + 1 is dropped"),
     ("shaders/metal/product.h", "v[j] = 8 * group + j < n_cols ? x[8 * group + j] : 0.0f;",
      "v[j] = x[8 * group + j];", "product: no guard of the row's end"),
     ("shaders/metal/linear.h", "return product_act(ACT, v, up);", "return product_act(ACT, up, v);",
@@ -172,13 +173,13 @@ MUTANTS = [
     ("shaders/metal/product_matrix.h",
      "        product_multiply(mem, c, s);\n        threadgroup_barrier(mem_flags::mem_threadgroup);\n",
      "        product_multiply(mem, c, s);\n", "matrix: tiles are overwritten while they are read"),
-    ("shaders/metal/product_matrix.h", "        p.w[j] = there ? p.w[j] : 0.0f;\n", "",
+    ("shaders/metal/product_matrix.h", "        p.w[j] = present ? p.w[j] : 0.0f;\n", "",
      "matrix: a missing group is multiplied"),
     ("shaders/metal/product_matrix.h", "((v[0] + v[512]) + (v[1024] + v[1536]))",
-     "((v[0] + v[1024]) + (v[512] + v[1536]))", "matrix: another order of sums than the vectors'"),
+     "((v[0] + v[1024]) + (v[512] + v[1536]))", "matrix: another order of sums than the vector family"),
     ("shaders/metal/linear_tile.h", "s.w = t.w[1] + ulong(w_row) * a.row_bytes[1];",
      "s.w = t.w[1] + ulong(w_row) * a.row_bytes[0];", "matrix: up in gate's stride"),
-    ("core/backend/metal/linear.m", "{MARGS_LINEAR_EDGE, w->n_in % 8 != 0}", "{MARGS_LINEAR_EDGE, 0}", "host: odd widths go unguarded"),
+    ("core/backend/metal/linear.m", "{MARGS_LINEAR_EDGE, w->n_in % 8 != 0}", "{MARGS_LINEAR_EDGE, 0}", "host: no guard of odd widths"),
     ("core/backend/metal/linear.m", "if (i < BACKEND_LINEAR_MAX - 1) args.n_tiles[i] = tiles;",
      "if (i < BACKEND_LINEAR_MAX - 1) args.n_tiles[i] = tiles + 1;", "host: wrong bound of the tiles"),
     ("core/backend/metal/linear.m", "a->bias[at] ? metal_weight_at(a->bias[at]) : l->binds[0];",
@@ -192,27 +193,27 @@ MUTANTS = [
      "host: functions leak"),
     ("core/backend/metal/command.m", "        [m->encoder release];\n", "", "host: encoders leak"),
     ("core/backend/metal/command.m", "    [m->running waitUntilCompleted];\n", "",
-     "host: nobody waits"),
+     "host: sync does not wait"),
     ("core/backend/metal/command.m",
      "        if ([m->running status] != MTLCommandBufferStatusCompleted)\n"
      "            metal_fail(m, \"running a step\", [m->running error]);\n",
-     "", "host: a failed step passes for a good one"),
-    ("core/backend/metal/command.m", "    [m->captured release];\n", "", "host: dropped steps leak"),
+     "", "host: a failed step is not reported"),
+    ("core/backend/metal/command.m", "    [m->captured release];\n", "", "host: discarded steps leak"),
     ("core/backend/metal/command.m", "    memset(tally, 0, sizeof m->encoding_tally);\n", "",
      "host: dispatches are counted again"),
     ("core/backend/metal/command.m", "    memset(m->encoding_tally, 0, sizeof m->encoding_tally);\n", "",
-     "host: what was recorded is counted again"),
+     "host: captured dispatches are counted again"),
     ("core/backend/metal/command.m", "memcmp(p->consts, l->consts, l->n_consts * sizeof l->consts[0]) == 0;",
      "true;", "host: a pipeline of other constants"),
     ("core/backend/metal/memory.m", "    int rc = metal_sync(be, e);\n    if (!rc) memcpy((char *)dst->host",
      "    int rc = 0;\n    (void)be, (void)e;\n    if (!rc) memcpy((char *)dst->host",
      "host: uploads do not wait"),
     ("core/backend/metal/memory.m", "*offset = at - i * r->stride;", "*offset = 0;",
-     "host: wrong offset in the last part"),
-    ("core/backend/metal/memory.m", "return [r->parts[i] retain];", "return r->parts[i];", "host: a part is not retained"),
+     "host: wrong offset in the last buffer"),
+    ("core/backend/metal/memory.m", "return [r->parts[i] retain];", "return r->parts[i];", "host: a wrapped buffer is not retained"),
     ("core/backend/metal/memory.m", "    if (!buf->mtl) {\n        free(buf);\n        return buffer_refused(m, bytes, e);\n    }\n",
-     "", "host: a missing buffer is not noticed"),
-    ("core/backend/metal/memory.m", "if (*offset + bytes <= [r->parts[i] length]) return", "return", "host: a weight that sticks out of its part"),
+     "", "host: a failed allocation is not noticed"),
+    ("core/backend/metal/memory.m", "if (*offset + bytes <= [r->parts[i] length]) return", "return", "host: a weight that crosses its buffer"),
     ("core/backend/metal/device.m", "        [m->queue release];\n", "", "host: the queue leaks"),
     ("core/backend/metal/device.m", "            [m->libraries[i] release];\n", "            ;\n",
      "host: libraries leak"),
@@ -223,12 +224,12 @@ MUTANTS = [
      "{MTLGPUFamilyMac2, offsetof(struct metal_features, simdgroup_matrix)}",
      "host: matrices on a GPU without them"),
     ("core/backend/metal/attention.m", "sums.offset = PARTIAL_BYTES - softmax_bytes(d, n_tasks);\n    uint64_t rows",
-     "sums.offset = PARTIAL_BYTES / 2;\n    uint64_t rows", "host: sums lie elsewhere than they are read"),
+     "sums.offset = PARTIAL_BYTES / 2;\n    uint64_t rows", "host: sums are written elsewhere than they are read"),
     ("core/backend/metal/top.m", "n = pass_rows(a->n_rows - args.first_row);",
-     "n = a->n_rows - args.first_row;", "host: more rows than there is room for"),
+     "n = a->n_rows - args.first_row;", "host: more rows than the scratch holds"),
     # ---- mixture of experts, linear attention ----
     ("shaders/metal/moe.metal", "rank += keys[i] > key || (keys[i] == key && i < e);",
-     "rank += keys[i] > key || (keys[i] == key && i > e);", "moe: of equal scores the higher expert"),
+     "rank += keys[i] > key || (keys[i] == key && i > e);", "moe: ties select the higher expert"),
     ("shaders/metal/moe.metal", "const bool chosen = exists && rank < a.n_used;",
      "const bool chosen = exists && rank <= a.n_used;", "moe: one expert too many"),
     ("shaders/metal/moe.metal", "chosen || (exists && !a.renormalize) ? exp(score - top) : 0.0f",
@@ -240,19 +241,19 @@ MUTANTS = [
     ("shaders/metal/moe.metal", "min(a.tile_rows, count - i * a.tile_rows)",
      "a.tile_rows", "moe: a tile takes the next expert's rows"),
     ("shaders/metal/moe.metal", "for (uint i = n_tiles + at; i < a.n_tiles; i += threads)",
-     "for (uint i = n_tiles + at + 1; i < a.n_tiles; i += threads)", "moe: a tile of the step before is left"),
+     "for (uint i = n_tiles + at + 1; i < a.n_tiles; i += threads)", "moe: a tile of the previous step remains"),
     ("shaders/metal/moe.metal", "sum = fma(share, shared[value], sum);",
      "sum = fma(1.0f, shared[value], sum);", "moe: the shared expert's gate is dropped"),
-    ("shaders/metal/linear_attention.metal", "if (!p.there || p.last != LINEAR_CHUNK - 1) return;",
-     "if (!p.there) return;", "linear attention: a chunk that is not full is summed"),
+    ("shaders/metal/linear_attention.metal", "if (!p.valid || p.last != LINEAR_CHUNK - 1) return;",
+     "if (!p.valid) return;", "linear attention: an incomplete chunk is summed"),
     ("shaders/metal/linear_attention.metal", "float4 s = first + begin - base ? *kept : float4(0.0f);",
-     "float4 s = *kept;", "linear attention: a new sequence takes over an old state"),
-    ("shaders/metal/linear_attention.metal", "s = fma(far, s, of_chunk);",
-     "s = s + of_chunk;", "linear attention: the scan does not decay"),
+     "float4 s = *kept;", "linear attention: a new sequence starts with an old state"),
+    ("shaders/metal/linear_attention.metal", "s = fma(chunk_decay, s, chunk_sum);",
+     "s = s + chunk_sum;", "linear attention: the scan does not decay"),
     ("shaders/metal/linear_attention.metal", "if (r < p.first || r > p.last || s > r) continue;\n        float4 acc",
-     "if (r < p.first || r > p.last || s >= r) continue;\n        float4 acc", "linear attention: a row does not see itself"),
+     "if (r < p.first || r > p.last || s >= r) continue;\n        float4 acc", "linear attention: a row leaves itself out"),
     ("shaders/metal/linear_attention.metal", "sums[x] * linear_power(g, r + 1) : 0.0f",
-     "sums[x] * linear_power(g, r) : 0.0f", "linear attention: a decay too few"),
+     "sums[x] * linear_power(g, r) : 0.0f", "linear attention: one decay is missing"),
     ("shaders/metal/linear_attention.metal", "for (uint e = p.first * LINEAR_QUADS + tid; e < (p.last + 1) * LINEAR_QUADS;",
      "for (uint e = p.first * LINEAR_QUADS + tid; e < p.last * LINEAR_QUADS;", "linear attention: the last row is not kept"),
 ]

@@ -1,5 +1,5 @@
-/* standin_case.h - what the tests of the stand-in share: one device, one queue, the last violation,
- * and a kernel that is built and run in a line. */
+/* standin_case.h - shared by the tests of the stand-in: one device, one queue, the last violation,
+ * and a one-line way to build and run a kernel. */
 #ifndef INFERD_TESTS_STANDIN_CASE_H
 #define INFERD_TESTS_STANDIN_CASE_H
 
@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-static char violation[1024]; /* the first one since it was emptied */
+static char violation[1024]; /* the first since it was cleared */
 static id<MTLDevice> device;
 static id<MTLCommandQueue> queue;
 
@@ -18,7 +18,7 @@ static inline void on_violation(const char *message) {
     if (!violation[0]) snprintf(violation, sizeof violation, "%s", message);
 }
 
-/* want: part of the report, NULL: there must be none. */
+/* want: part of the report; NULL: no report expected. */
 static inline void expect_report(const char *what, const char *got, const char *want) {
     if (!got || !got[0])
         CHECK_MSG(!want, "%s: no report, want \"%s\"", what, want);
@@ -48,7 +48,7 @@ static inline id<MTLComputePipelineState> pipeline_of(const char *text, NSError 
     return [[device newComputePipelineStateWithFunction:function error:error] autorelease];
 }
 
-/* A kernel k over device float *d in buffer(0), threadgroup float *t, and where its thread is. */
+/* A kernel k with device float *d in buffer(0), threadgroup float *t, and the thread's indices. */
 #define KERNEL(body) "kernel void k(device float *d [[buffer(0)]], " KERNEL_PLACE ") {" body "}"
 #define KERNEL_PLACE                                                                               \
     "threadgroup float *t [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]], "            \

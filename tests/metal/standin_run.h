@@ -1,5 +1,5 @@
-/* standin_run.h - the stand-in's executor without the framework: a Metal source is compiled, loaded
- * and its kernels are run over arrays of the test. */
+/* standin_run.h - the stand-in's executor without the framework: compiles and loads a Metal source
+ * and runs its kernels over arrays of the test. */
 #ifndef INFERD_TESTS_STANDIN_RUN_H
 #define INFERD_TESTS_STANDIN_RUN_H
 
@@ -37,7 +37,7 @@ static int run_find_image(struct dl_phdr_info *info, size_t size, void *context)
     return 1;
 }
 
-/* Runs a command, its output to text; 0 or its status. */
+/* Runs a command and stores its output in text; returns its exit status. */
 static inline int run_command(const char *command, char *text, size_t n) {
     FILE *f = popen(command, "r");
     size_t used = 0;
@@ -50,8 +50,8 @@ static inline int run_command(const char *command, char *text, size_t n) {
     return pclose(f);
 }
 
-/* Compiles the file below tests/metal in mode plain or check, with the flags. The test ends when
- * that fails. */
+/* Compiles a file below tests/metal in mode plain or check, with the flags. A failure ends the
+ * test. */
 static inline struct run_lib run_open(const char *file, const char *mode, const char *flags) {
     struct run_lib lib = {0};
     char command[1024], text[4096];
@@ -90,7 +90,7 @@ static inline const msl_kernel_desc *run_find(const struct run_lib *lib, const c
     exit(1);
 }
 
-/* A dispatch of n_groups x n_threads over buffers 0, 1, ... (data NULL ends them). */
+/* A dispatch of n_groups x n_threads over buffers 0, 1, ..., up to the first with data NULL. */
 struct run_buffer {
     void *data;
     size_t bytes;
@@ -101,9 +101,9 @@ struct run {
     const char *kernel;
     uint32_t n_groups, n_threads, tg_bytes;
     struct run_buffer buffers[6];
-    msl_opts opts; /* check follows the library's mode */
+    msl_opts opts; /* check is set by the library's mode */
 };
-/* The report, or "". The text stays until the next call. */
+/* The report, or "". Valid until the next call. */
 static inline const char *run_kernel(const struct run *r) {
     static char error[1024];
     msl_dispatch d = {.k = run_find(r->lib, r->kernel),

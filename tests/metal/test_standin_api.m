@@ -1,5 +1,5 @@
-// test_standin_api.m - misuse of the host API, each of which the stand-in must report; what it must
-// allow; and what it counts.
+// test_standin_api.m - misuse of the host API that the stand-in must report, correct use that it
+// must accept, and its counts of live objects.
 #include "tests/metal/standin_case.h"
 
 static const MTLSize one = {1, 1, 1}, lanes = {32, 1, 1};
@@ -156,7 +156,7 @@ static void released_in_flight(void) {
     }
 }
 
-// A step that was encoded ahead may be thrown away: nothing runs, nothing stays.
+// An encoded command buffer may be dropped without commit: nothing runs, nothing leaks.
 static void dropped_command_buffer(void) {
     @autoreleasepool {
         id<MTLComputePipelineState> pipeline = pipeline_of(KERNEL("d[i] = 1; t[i] = 0;"), NULL);
@@ -185,7 +185,7 @@ static void too_many_command_buffers(void) {
             for (int i = 0; i < 3; i++)
                 [two commandBuffer];
         });
-        // with one of them committed the third waits for it
+        // if one is committed, the third waits for it
         id<MTLCommandQueue> other =
             [[device newCommandQueueWithMaxCommandBufferCount:2] autorelease];
         EXPECT_VIOLATION(NULL, {
@@ -213,13 +213,13 @@ static void live_objects(void) {
             }
             CHECK(device.currentAllocatedSize == bytes);
         }
-        // the GPU thread gives the last one up after waitUntilCompleted returned
+        // the GPU thread releases the last one after waitUntilCompleted returns
         for (int i = 0; i < 1000 && metalsim_live(METALSIM_COMMAND_BUFFER); i++)
             [NSThread sleepForTimeInterval:0.001];
         for (int i = 0; i < METALSIM_N_KINDS; i++)
             CHECK_MSG(metalsim_live(i) == before[i], "%s: %ld, %ld before", metalsim_kind_name(i),
                       metalsim_live(i), before[i]);
-        // one that is forgotten shows
+        // a leaked object is counted
         id<MTLBuffer> leak = new_buffer(64);
         CHECK(metalsim_live(METALSIM_BUFFER) == before[METALSIM_BUFFER] + 1);
         CHECK(device.currentAllocatedSize > bytes);

@@ -1,6 +1,6 @@
-/* test_standin_attention_traffic.c - what paged attention moves at decode, as
- * the stand-in's meter counts it: K and V are read once for all query heads of
- * a KV head; the parts of rows that go between its two passes are listed. */
+/* test_standin_attention_traffic.c - memory traffic of paged attention at decode, by the stand-in's
+ * traffic meter: K and V are read once for all query heads of a KV head; prints the bytes of the
+ * partial results between the two passes. */
 #include "tests/support/attention_scene.h"
 
 #include "tests/metal/standin/runtime/msl_traffic.h"
@@ -35,17 +35,18 @@ static void check_decode(backend *be, const struct shape *s) {
     double live = (double)(tokens * 2 * kv_block_size(&kv)) / s->block_tokens;
     double read = (double)argument("attention_decode", "k_pool").read +
                   (double)argument("attention_decode", "v_pool").read;
-    struct metalsim_bytes parts = argument("attention_decode", "parts"),
+    struct metalsim_bytes partials = argument("attention_decode", "partials"),
                           sums = argument("attention_decode", "sums"),
-                          merged = argument("attention_reduce", "parts");
+                          merged = argument("attention_reduce", "partials");
     CHECK_MSG(read >= live && read <= 1.05 * live, "%s, group %u: %g of the live K and V",
               qtype_name(s->kv_type), s->n_heads / s->n_kv_heads, read / live);
-    CHECK_MSG(merged.read == parts.written && sums.written > 0, "%s, group %u: parts %llu, %llu",
-              qtype_name(s->kv_type), s->n_heads / s->n_kv_heads, (unsigned long long)parts.written,
+    CHECK_MSG(partials.written > 0 && merged.read == partials.written && sums.written > 0,
+              "%s, group %u: partials %llu, %llu", qtype_name(s->kv_type),
+              s->n_heads / s->n_kv_heads, (unsigned long long)partials.written,
               (unsigned long long)merged.read);
     printf("     %-4s %3u %5u %10.0f %6.3f %6.3f\n", qtype_name(s->kv_type), s->head_dim,
            s->n_heads / s->n_kv_heads, live, read / live,
-           (double)(parts.written + sums.written + merged.read) / live);
+           (double)(partials.written + sums.written + merged.read) / live);
     free_pools(&c);
     free_scene(&c);
     free(q), free(out);
@@ -58,7 +59,7 @@ static void test_decode_traffic(void) {
     backend *be = be_open("metal", 1);
     be_need(be != NULL, "the device");
     be_rng.state = 71;
-    printf("     type dim group    live K/V   read  parts, written and read\n");
+    printf("     type dim group    live K/V   read  partials, written and read\n");
     for (int t = 0; t < 2; t++)
         for (int d = 0; d < 2; d++)
             for (int g = 0; g < 3; g++)

@@ -1,5 +1,5 @@
-/* test_standin_backend.c - the Metal backend's host code on a device that fails, is small, is late,
- * or is watched: what it leaves behind, what it reports, what it waits for. */
+/* test_standin_backend.c - the Metal backend's host code on a device with failures, small limits,
+ * delays or the guard: what it leaves allocated, what it reports, what it waits for. */
 #include "tests/metal/standin/framework/metalsim.h"
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
@@ -17,21 +17,21 @@ static backend *open_metal(err *e) {
     return backend_open(&config, &be, e) ? NULL : be;
 }
 
-/* The GPU thread gives its last command buffer up a moment after the wait for it. */
+/* The GPU thread releases its last command buffer shortly after the wait for it returns. */
 static long live_when_idle(void) {
     for (int i = 0; i < 2000 && metalsim_live_all(); i++)
         usleep(1000);
     return metalsim_live_all();
 }
 
-/* One op with all that it needs: out (N_ROWS, N_COLS) = table[ids]. */
-struct scene {
+/* One op with its operands: out (N_ROWS, N_COLS) = table[ids]. */
+struct fixture {
     backend *be;
     backend_weight *w;
     backend_buf *ids, *out;
 };
 
-static void scene_init(struct scene *s, backend *be) {
+static void fixture_init(struct fixture *s, backend *be) {
     static const int32_t ids[N_ROWS] = {3, 1, 4, 1};
     s->be = be;
     s->w = be_weight(be, QTYPE_F32, N_VOCAB, N_COLS, table);
@@ -39,20 +39,20 @@ static void scene_init(struct scene *s, backend *be) {
     s->out = be_f32(be, NULL, N_ROWS * N_COLS);
 }
 
-static void scene_fini(struct scene *s) {
+static void fixture_fini(struct fixture *s) {
     backend_weight_free(s->w);
     backend_buf_free(s->ids);
     backend_buf_free(s->out);
 }
 
-static int embed(struct scene *s) {
+static int embed(struct fixture *s) {
     struct op_embed op = {
         .table = s->w, .ids = s->ids, .n_rows = N_ROWS, .scale = 1, .out = s->out};
     return backend_embed(s->be, &op);
 }
 
-/* The row of the table that row 0 of out is, -1: none. */
-static int first_row(struct scene *s) {
+/* The row of the table that row 0 of out equals; -1: none. */
+static int first_row(struct fixture *s) {
     const float *out = backend_buf_host(s->out);
     for (int i = 0; i < N_VOCAB; i++)
         if (memcmp(out, table + i * N_COLS, N_COLS * sizeof *out) == 0) return i;
@@ -66,24 +66,24 @@ static uint64_t n_dispatches(const backend *be) {
     return n;
 }
 
-static void nothing_left_after_close(void) {
-    struct scene s;
+static void no_objects_after_close(void) {
+    struct fixture s;
     err e = {0};
     backend *be = open_metal(&e);
     be_need(be != NULL, e.msg);
-    scene_init(&s, be);
+    fixture_init(&s, be);
     CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0 && first_row(&s) == 3);
     CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0 &&
           backend_capture_end(be, &e) == 0);
-    CHECK(embed(&s) == 0); /* begun, not flushed */
-    scene_fini(&s);
+    CHECK(embed(&s) == 0); /* encoded, not flushed */
+    fixture_fini(&s);
     backend_close(be);
-    CHECK_MSG(live_when_idle() == 0, "%ld objects are left", metalsim_live_all());
+    CHECK_MSG(live_when_idle() == 0, "%ld objects remain", metalsim_live_all());
     for (int i = 0; i < METALSIM_N_KINDS; i++)
         CHECK_MSG(metalsim_live(i) == 0, "%ld of kind %s", metalsim_live(i), metalsim_kind_name(i));
 }
 
-/* Whatever fails while it opens is told, and nothing is left. */
+/* Every failure during open is reported, and no object remains. */
 static void failing_open(void) {
     static const char *const faults[] = {"queue=1",  "library=1",        "library=2",
                                          "buffer=1", "buffer=3",         "pipeline=1",
@@ -97,18 +97,17 @@ static void failing_open(void) {
         CHECK_MSG(!be && (e.code == ERR_DEVICE || e.code == ERR_NOMEM) && e.msg[0],
                   "%s: code %d \"%s\"", faults[i], e.code, e.msg);
         backend_close(be);
-        CHECK_MSG(live_when_idle() == 0, "%s: %ld objects are left", faults[i],
-                  metalsim_live_all());
+        CHECK_MSG(live_when_idle() == 0, "%s: %ld objects remain", faults[i], metalsim_live_all());
     }
     metalsim_set_faults(NULL);
 }
 
-static void flat_over_many_steps(void) {
-    struct scene s;
+static void constant_memory_over_steps(void) {
+    struct fixture s;
     err e = {0};
     backend *be = open_metal(&e);
     be_need(be != NULL, e.msg);
-    scene_init(&s, be);
+    fixture_init(&s, be);
     uint64_t bytes = 0, before = 0;
     long live = 0;
     for (int i = 0; i < 1000; i++) {
@@ -130,14 +129,14 @@ static void flat_over_many_steps(void) {
     for (int i = 0; i < 2000 && metalsim_live(METALSIM_COMMAND_BUFFER); i++)
         usleep(1000);
     CHECK(metalsim_live(METALSIM_COMMAND_BUFFER) == 0);
-    /* what was thrown away is not counted: of 990 rounds 330 drop theirs */
+    /* discarded steps are not counted: 330 of 990 rounds discard theirs */
     CHECK_MSG(n_dispatches(be) - before == 990 + 660, "%llu",
               (unsigned long long)(n_dispatches(be) - before));
-    scene_fini(&s);
+    fixture_fini(&s);
     backend_close(be);
 }
 
-/* A step that fails: all that follows is ERR_DEVICE with the first reason. */
+/* A failed step: every later call returns ERR_DEVICE with the first reason. */
 static void failing_step(void) {
     static const char *const faults[][2] = {{"command=1:oom", "Insufficient Memory"},
                                             {"command=1:timeout", "GPU Timeout"},
@@ -145,11 +144,11 @@ static void failing_step(void) {
                                             {"command=1:internal", "Internal Error"},
                                             {"command=1:lost", "lost"}};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        struct scene s;
+        struct fixture s;
         err e = {0};
         backend *be = open_metal(&e);
         be_need(be != NULL, e.msg);
-        scene_init(&s, be);
+        fixture_init(&s, be);
         be_need(metalsim_set_faults(faults[i][0]) == 0, "faults");
         CHECK(embed(&s) == 0);
         CHECK(backend_sync(be, &e) == ERR_DEVICE && e.code == ERR_DEVICE);
@@ -159,61 +158,62 @@ static void failing_step(void) {
         CHECK(backend_sync(be, &e) == ERR_DEVICE && strstr(e.msg, faults[i][1]));
         CHECK(backend_capture_begin(be, 0, &e) == ERR_DEVICE &&
               backend_flush(be, &e) == ERR_DEVICE);
-        scene_fini(&s);
+        fixture_fini(&s);
         backend_close(be);
         metalsim_set_faults(NULL);
-        CHECK_MSG(live_when_idle() == 0, "%s: %ld objects are left", faults[i][0],
+        CHECK_MSG(live_when_idle() == 0, "%s: %ld objects remain", faults[i][0],
                   metalsim_live_all());
     }
 }
 
-/* A kernel variant that cannot be compiled in the middle of things. */
+/* A kernel variant fails to compile at its first use. */
 static void failing_pipeline(void) {
-    struct scene s;
+    struct fixture s;
     err e = {0};
     backend *be = open_metal(&e);
     be_need(be != NULL, e.msg);
-    scene_init(&s, be);
+    fixture_init(&s, be);
     be_need(metalsim_set_faults("pipeline=1") == 0, "faults");
     CHECK(embed(&s) == ERR_DEVICE);
     CHECK(backend_sync(be, &e) == ERR_DEVICE && strstr(e.msg, "embed"));
     metalsim_set_faults(NULL);
-    scene_fini(&s);
+    fixture_fini(&s);
     backend_close(be);
     CHECK(live_when_idle() == 0);
 }
 
-/* Buffers are seen by host and device at once: what the host changes waits for what reads it. */
+/* Host and device share buffers, so an upload waits until no step reads them. */
 static void uploads_wait(void) {
-    struct scene s;
+    struct fixture s;
     err e = {0};
     const int32_t other[N_ROWS] = {7, 7, 7, 7};
     float out[N_COLS];
     backend *be = open_metal(&e);
     be_need(be != NULL, e.msg);
-    scene_init(&s, be);
+    fixture_init(&s, be);
     metalsim_set_delay_ms(50);
     CHECK(embed(&s) == 0 && backend_flush(be, &e) == 0);
     CHECK(backend_upload(be, s.ids, 0, other, sizeof other, &e) == 0);
-    CHECK(first_row(&s) == 3); /* of the ids from before the upload */
+    CHECK(first_row(&s) == 3); /* with the ids from before the upload */
     CHECK(embed(&s) == 0);
     CHECK(backend_download(be, s.out, 0, out, sizeof out, &e) == 0);
     CHECK(memcmp(out, table + 7 * N_COLS, sizeof out) == 0);
     CHECK(embed(&s) == 0 && backend_upload(be, s.ids, 4, other, 4, &e) == 0);
     CHECK(first_row(&s) == 7);
     metalsim_set_delay_ms(0);
-    scene_fini(&s);
+    fixture_fini(&s);
     backend_close(be);
 }
 
-/* Encoded ahead, run later, with what the buffers hold by then; in order with what came between. */
-static void recorded_steps(void) {
-    struct scene s;
+/* A captured step runs at its launch, with what the buffers then hold, after ops that were enqueued
+ * in between. */
+static void captured_steps(void) {
+    struct fixture s;
     err e = {0};
     const int32_t other[N_ROWS] = {9, 9, 9, 9};
     backend *be = open_metal(&e);
     be_need(be != NULL, e.msg);
-    scene_init(&s, be);
+    fixture_init(&s, be);
     CHECK(backend_graph_launch(be, &e) == ERR_INVALID);
     CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0 &&
           backend_capture_end(be, &e) == 0);
@@ -223,28 +223,28 @@ static void recorded_steps(void) {
     CHECK(backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
     CHECK(first_row(&s) == 9 && n_dispatches(be) == before + 1);
     CHECK(backend_graph_launch(be, &e) == ERR_INVALID); /* once */
-    scene_fini(&s);
+    fixture_fini(&s);
     backend_close(be);
 }
 
-/* What comes while a step is recorded, or before it is run, keeps its place. */
-static void order_of_recorded_steps(void) {
+/* Ops and uploads during a capture, or before its launch, keep their order. */
+static void order_of_captured_steps(void) {
     static const int32_t other[N_ROWS] = {9, 9, 9, 9}, third[N_ROWS] = {5, 5, 5, 5};
-    struct scene s, other_scene;
+    struct fixture s, other_fixture;
     err e = {0};
     backend *be = open_metal(&e);
     be_need(be != NULL, e.msg);
-    scene_init(&s, be);
-    scene_init(&other_scene, be);
-    struct scene late = {be, s.w, other_scene.ids, s.out}; /* another row to the same place */
+    fixture_init(&s, be);
+    fixture_init(&other_fixture, be);
+    struct fixture late = {be, s.w, other_fixture.ids, s.out}; /* another row, same output */
     uint64_t before = n_dispatches(be);
     CHECK(backend_capture_end(be, &e) == ERR_INVALID);
     CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0);
     CHECK(backend_upload(be, s.ids, 0, other, sizeof other, &e) == 0 && backend_sync(be, &e) == 0);
-    CHECK(first_row(&s) == -1 && n_dispatches(be) == before); /* only recorded, half of it */
+    CHECK(first_row(&s) == -1 && n_dispatches(be) == before); /* captured so far, not run */
     CHECK(backend_capture_end(be, &e) == 0);
     CHECK(backend_upload(be, late.ids, 0, third, sizeof third, &e) == 0);
-    CHECK(embed(&late) == 0); /* not flushed, and yet it comes first */
+    CHECK(embed(&late) == 0); /* not flushed, yet it runs first */
     CHECK(backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
     CHECK(first_row(&s) == 9 && n_dispatches(be) == before + 2);
     CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0); /* never ended */
@@ -253,8 +253,8 @@ static void order_of_recorded_steps(void) {
     CHECK(backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
     CHECK(first_row(&s) == 5 && n_dispatches(be) == before + 3);
     CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0);
-    scene_fini(&other_scene);
-    scene_fini(&s);
+    fixture_fini(&other_fixture);
+    fixture_fini(&s);
     backend_close(be);
     CHECK(live_when_idle() == 0);
 }
@@ -265,9 +265,9 @@ static char *map_pages(uint64_t n_pages) {
     return all + (PAGE - (uintptr_t)all % PAGE) % PAGE;
 }
 
-/* A file that is larger than the device's largest buffer: its weights are read where they lie, in
- * whichever part. */
-static void ranges_in_parts(void) {
+/* A file larger than the device's largest buffer: its weights are read in place from several
+ * wrapped buffers. */
+static void ranges_in_several_buffers(void) {
     enum { N_PAGES = 6000 };
     for (uint64_t most = 2400; most <= 2400 * 3; most += 2400 * 2) {
         struct metalsim_limits limits = {.max_buffer_bytes = most * PAGE};
@@ -282,17 +282,17 @@ static void ranges_in_parts(void) {
         uint64_t all = backend_allocated_bytes(be), edge = most * PAGE - 64;
         for (uint64_t at = 0; at + sizeof table <= N_PAGES * PAGE; at += 128 * PAGE + 4096 + 32) {
             if (at < edge && edge < at + 128 * PAGE && edge + sizeof table <= N_PAGES * PAGE)
-                at = edge; /* across two parts */
-            struct scene s;
+                at = edge; /* across two buffers */
+            struct fixture s;
             memcpy(file + at, table, sizeof table);
-            scene_init(&s, be);
+            fixture_init(&s, be);
             backend_weight_free(s.w);
             s.w = be_weight(be, QTYPE_F32, N_VOCAB, N_COLS, file + at);
             CHECK(backend_weight_bytes(s.w) == 0); /* in place */
             CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0);
             CHECK_MSG(first_row(&s) == 3, "a weight at %llu of a file in buffers of %llu pages",
                       (unsigned long long)at, (unsigned long long)most);
-            scene_fini(&s);
+            fixture_fini(&s);
             memset(file + at, 0, sizeof table);
         }
         CHECK(backend_allocated_bytes(be) == all);
@@ -307,21 +307,21 @@ static void ranges_in_parts(void) {
 static void other_families(void) {
     static const char *const names[] = {"apple7", "apple8", "apple9", "apple10", "mac2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct scene s;
+        struct fixture s;
         err e = {0};
         be_need(metalsim_set_family(names[i]) == 0, names[i]);
         backend *be = open_metal(&e);
         CHECK_MSG(be, "%s: %s", names[i], e.msg);
         if (!be) continue;
-        scene_init(&s, be);
+        fixture_init(&s, be);
         CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0 && first_row(&s) == 3);
-        scene_fini(&s);
+        fixture_fini(&s);
         backend_close(be);
     }
     metalsim_set_family("apple9");
 }
 
-/* GPUs of other makers: a width of simdgroups that the kernels are not made for. */
+/* GPUs of other vendors may have another simdgroup width, which the kernels do not support. */
 static void other_simdgroups(void) {
     const struct metalsim_limits limits = {.simd_width = 64};
     struct backend_config config = {.name = "auto", .max_rows = 8, .max_cols = 64};
@@ -334,31 +334,31 @@ static void other_simdgroups(void) {
     metalsim_set_limits(NULL);
     be = open_metal(&e);
     be_need(be != NULL, e.msg);
-    struct scene s;
-    scene_init(&s, be);
-    metalsim_set_limits(&limits); /* of one kernel alone */
+    struct fixture s;
+    fixture_init(&s, be);
+    metalsim_set_limits(&limits); /* of one kernel only */
     CHECK(embed(&s) == ERR_DEVICE && backend_sync(be, &e) == ERR_DEVICE);
     CHECK_MSG(strstr(e.msg, "simdgroups of 64"), "got \"%s\"", e.msg);
     metalsim_set_limits(NULL);
-    scene_fini(&s);
+    fixture_fini(&s);
     backend_close(be);
     CHECK(live_when_idle() == 0);
 }
 
-/* A kernel whose registers leave it fewer threads than it is launched with. */
+/* A kernel whose register use allows fewer threads than its launch needs. */
 static void too_few_threads(void) {
     const struct metalsim_limits limits = {.max_threads = 32};
-    struct scene s;
+    struct fixture s;
     err e = {0};
     backend *be = open_metal(&e);
     be_need(be != NULL, e.msg);
-    scene_init(&s, be);
+    fixture_init(&s, be);
     metalsim_set_limits(&limits);
     CHECK(embed(&s) == ERR_DEVICE && backend_sync(be, &e) == ERR_DEVICE);
     CHECK_MSG(strstr(e.msg, "cannot run embed") && strstr(e.msg, "at most 32 threads"),
               "got \"%s\"", e.msg);
     metalsim_set_limits(NULL);
-    scene_fini(&s);
+    fixture_fini(&s);
     backend_close(be);
 }
 
@@ -366,15 +366,15 @@ int main(void) {
     metalsim_set_options(0, 1, 0, 1);
     for (int i = 0; i < N_VOCAB * N_COLS; i++)
         table[i] = (float)(i + 1);
-    RUN(nothing_left_after_close);
+    RUN(no_objects_after_close);
     RUN(failing_open);
-    RUN(flat_over_many_steps);
+    RUN(constant_memory_over_steps);
     RUN(failing_step);
     RUN(failing_pipeline);
     RUN(uploads_wait);
-    RUN(recorded_steps);
-    RUN(order_of_recorded_steps);
-    RUN(ranges_in_parts);
+    RUN(captured_steps);
+    RUN(order_of_captured_steps);
+    RUN(ranges_in_several_buffers);
     RUN(other_families);
     RUN(other_simdgroups);
     RUN(too_few_threads);

@@ -1,5 +1,5 @@
-// test_standin_checks.m - mistakes in kernels, each of which the stand-in must report, and their
-// clean neighbours, about which it must be silent.
+// test_standin_checks.m - kernels with mistakes, which the stand-in must report, and correct
+// variants of them, for which it must report nothing.
 #include "tests/metal/standin_case.h"
 
 struct kernel_case {
@@ -7,7 +7,7 @@ struct kernel_case {
     int n_floats, tg_bytes, n_groups, n_threads;
 };
 
-// Runs kernel k over buffer(0) of floats 0, 1, 2, ...; the report is a violation or the error.
+// Runs kernel k over buffer(0) of floats 0, 1, 2, ...; returns the violation or the error.
 static void run_case(const struct kernel_case *c) {
     @autoreleasepool {
         NSError *error = nil;

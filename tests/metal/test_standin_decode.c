@@ -1,6 +1,6 @@
-/* test_standin_decode.c - what one decode step of a small model moves through device memory,
- * metered by the stand-in: no weight is read twice, a group of query heads shares one read of K and
- * V. Prints a table of all traffic by kernel. */
+/* test_standin_decode.c - device memory traffic of one decode step of a small model, by the
+ * stand-in's traffic meter: no weight is read twice, and a group of query heads shares one read of
+ * K and V. Prints the traffic of each kernel. */
 #include "msl_traffic.h"
 #include "tests/support/be.h"
 #include "tests/support/gguf_make.h"
@@ -43,7 +43,7 @@ static uint64_t block_bytes(const struct runner *r) {
     return backend_kv_block_bytes(&r->kv[0], &bytes) ? bytes : 0;
 }
 
-/* What attention read of the pools. */
+/* Bytes that attention read from the pools. */
 static struct metalsim_bytes pool_bytes(void) {
     struct metalsim_bytes sum = {0};
     struct metalsim_argument a;
@@ -68,7 +68,7 @@ static void print_kernels(uint64_t weights) {
                (unsigned long long)k.barriers, k.tg_dynamic_bytes + k.tg_static_bytes);
     }
     metalsim_traffic_sum(NULL, "weights", &w);
-    printf("  weights: %llu bytes asked for, %llu once, of %llu\n", (unsigned long long)w.read,
+    printf("  weights: %llu bytes loaded, %llu distinct, of %llu\n", (unsigned long long)w.read,
            (unsigned long long)w.read_once, (unsigned long long)weights);
 }
 
@@ -87,14 +87,14 @@ static void check_case(size_t c) {
                                             .kv_type = cases[c].kv_type,
                                             .max_rows = MAX_ROWS,
                                             .max_tokens = CONTEXT});
-    for (uint32_t s = 0; s < n; s++) /* what the pools hold does not matter here */
+    for (uint32_t s = 0; s < n; s++) /* the content of the pools does not matter here */
         pieces[s] = (struct piece){tokens, CONTEXT - 1, 1, s};
     metalsim_traffic_reset();
     runner_step(&r, pieces, n, false);
     metalsim_traffic_stop();
     metalsim_traffic_sum(NULL, "weights", &w);
     kv = pool_bytes();
-    /* the embedding's rows are read beside the weights that a step needs whole */
+    /* rows of the embedding, read in addition to the weights */
     double weights = (double)r.hp.weight_bytes;
     double live = (double)block_bytes(&r) / RUNNER_BLOCK_TOKENS * 2 * CONTEXT * n * N_LAYERS;
     printf("%s, %u rows, %d tokens each, K/V %s: weights read %.3f times, K/V %.3f times\n",

@@ -1,5 +1,5 @@
-// test_standin_device.m - the stand-in as another GPU, as an older compiler, and as a device that
-// fails.
+// test_standin_device.m - the stand-in as other GPUs, with an older language version, and with
+// failures.
 #include "tests/metal/standin_case.h"
 
 static const char *const matrix_source =
@@ -35,7 +35,7 @@ static void family(void) {
     CHECK(metalsim_set_family("apple6") == -1 && metalsim_set_family("") == -1);
 }
 
-// The pipeline of a source, or the text of the error.
+// Error text from compiling a source; NULL if it compiles.
 static const char *build_error(const char *text, MTLLanguageVersion version) {
     NSError *error = nil;
     MTLCompileOptions *options = [[MTLCompileOptions new] autorelease];
@@ -63,7 +63,7 @@ static void language_versions(void) {
                       "'bfloat' needs Metal 3.1");
         expect_report("bfloat in 3.1", build_error(bfloat_source, MTLLanguageVersion3_1), NULL);
         expect_report("matrix in 3.0", build_error(matrix_source, MTLLanguageVersion3_0), NULL);
-        // what is left out by the preprocessor, and comments, do not count
+        // text removed by the preprocessor, and comments, do not count
         expect_report("guarded",
                       build_error("#if __METAL_VERSION__ >= 310\ntypedef bfloat wide;\n#endif\n"
                                   "kernel void k(device float *d [[buffer(0)]]) { d[0] = 1; /* "
@@ -101,7 +101,8 @@ static void limits(void) {
 
 static id<MTLComputePipelineState> adder; // adds 1 to every float
 
-// Commits n dispatches over buffer as one command buffer and waits; its error's code, 0: none.
+// Commits n dispatches over buffer as one command buffer and waits; returns its error code, 0:
+// none.
 static NSInteger run(id<MTLBuffer> buffer, int n) {
     id<MTLCommandBuffer> commands = [queue commandBuffer];
     id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
@@ -136,7 +137,7 @@ static void failing_commands(void) {
             values[0] = 0;
             CHECK(run(buffer, 4) == 0 && values[0] == 4);
             CHECK_MSG(run(buffer, 4) == rows[i].code, "%s", rows[i].spec);
-            CHECK(values[0] == 6); // half of it was done
+            CHECK(values[0] == 6); // half of it was executed
             CHECK(run(buffer, 4) == 0 && values[0] == 10);
         }
         CHECK(metalsim_set_faults("command=1:lost") == 0);
@@ -158,7 +159,7 @@ static void failing_objects(void) {
         CHECK([[device newBufferWithLength:64 options:0] autorelease]);
         CHECK(![device newCommandQueue]);
         CHECK(!pipeline_of(KERNEL("d[i] += 1; t[i] = 0;"), &error) && error);
-        error = nil; // the library is there now, the pipeline is not
+        error = nil; // the library is cached now, the pipeline is not
         CHECK(!pipeline_of(KERNEL("d[i] += 1; t[i] = 0;"), &error) && error);
         CHECK(pipeline_of(KERNEL("d[i] += 1; t[i] = 0;"), NULL));
         CHECK(metalsim_set_faults("nodevice") == 0);
@@ -194,7 +195,7 @@ static void nothing_left(void) {
     [queue release];
     [device release];
     for (int i = 0; i < 1000 && metalsim_live_all(); i++)
-        [NSThread sleepForTimeInterval:0.001]; // the GPU thread gives its last command buffer up
+        [NSThread sleepForTimeInterval:0.001]; // the GPU thread releases its last command buffer
     CHECK_MSG(metalsim_live_all() == 0, "%ld objects are left", metalsim_live_all());
 }
 

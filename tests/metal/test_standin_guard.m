@@ -1,5 +1,5 @@
-// test_standin_guard.m - METALSIM_GUARD: what the host does to a buffer before the GPU is done with
-// it. Each case is a process of its own, since the guard ends it.
+// test_standin_guard.m - METALSIM_GUARD: host accesses to a buffer that the GPU still uses. Each
+// case is a process of its own, because the guard ends it.
 #include "tests/metal/standin_case.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static const char *const source =
     "kernel void k(device const float *a [[buffer(0)]], device float *b [[buffer(1)]]) {\n"
     "    b[0] = a[0] + 1; }";
 
-// What a child does between commit and wait.
+// What a child process does between commit and wait.
 static void touch(const char *what, volatile float *read_by_gpu, volatile float *written_by_gpu) {
     if (strcmp(what, "read-result") == 0)
         printf("%f\n", (double)*written_by_gpu);
@@ -44,7 +44,7 @@ static int child(const char *what) {
         [commands commit];
         touch(what, in, out);
         [commands waitUntilCompleted];
-        rc = *out == 42 ? 0 : 1; // both are the host's again
+        rc = *out == 42 ? 0 : 1; // the host may access both again
         *in = 1;
         *out = 1;
     }
@@ -53,7 +53,7 @@ static int child(const char *what) {
     return rc;
 }
 
-// How a child with that environment ends.
+// Exit status of a child with that environment.
 static int run_child(const char *what, const char *level) {
     fflush(stdout);
     pid_t pid = fork();

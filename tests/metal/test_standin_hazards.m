@@ -1,5 +1,5 @@
-// test_standin_hazards.m - what is bound wrongly or in the wrong order, so that a real GPU would
-// read or write something else: structs, offsets, blits, memory of the host, concurrent dispatches.
+// test_standin_hazards.m - wrong bindings and wrong order, with which a real GPU would access other
+// data: structs, offsets, blits, host memory, concurrent dispatches.
 #include "tests/metal/standin_case.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void struct_sizes(void) {
         EXPECT_VIOLATION("is 12 bytes, setBytes: gave 16", go(encoder));
         [encoder setBytes:zeros length:12 atIndex:0];
         EXPECT_VIOLATION(NULL, go(encoder));
-        [encoder setBytes:zeros length:64 atIndex:2]; // an array may be of any length
+        [encoder setBytes:zeros length:64 atIndex:2]; // an array may have any length
         EXPECT_VIOLATION(NULL, go(encoder));
         [encoder endEncoding];
     }
@@ -123,7 +123,7 @@ static id<MTLBuffer> wrap(void *memory, NSUInteger length) {
                                  deallocator:nil] autorelease];
 }
 
-// Four pages at a multiple of the page.
+// Four pages, page-aligned.
 static char *map_pages(int protection) {
     char *all = mmap(NULL, 5 * PAGE, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return all + (PAGE - (uintptr_t)all % PAGE) % PAGE;
@@ -144,7 +144,7 @@ static void host_memory(void) {
     }
 }
 
-// Reads a float of buffer 0, writes it to buffer 1; the error's text.
+// Copies a float from buffer 0 to buffer 1; returns the error text.
 static const char *copy_float(id<MTLBuffer> from, id<MTLBuffer> to) {
     const char *source = "kernel void k(device const float *a [[buffer(0)]], device float *b "
                          "[[buffer(1)]]) { b[0] = a[0] + 1; }";
@@ -160,7 +160,7 @@ static const char *copy_float(id<MTLBuffer> from, id<MTLBuffer> to) {
     return commands.error.localizedDescription.UTF8String;
 }
 
-// As a mapped model file is: the GPU may read it, and faults when it writes.
+// Like a mapped model file: the GPU may read it; a write faults.
 static void read_only_memory(void) {
     for (int check = 0; check < 2; check++) {
         metalsim_set_options(check, 1, 0, 1);

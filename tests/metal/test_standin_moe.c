@@ -1,15 +1,15 @@
-/* test_standin_moe.c - what a mixture of experts moves, by the stand-in's meter: the weights of the
- * experts that rows chose and of no others, each once; and that the backend's own counters say what
- * the meter sees. Prints the ratios. */
+/* test_standin_moe.c - memory traffic of a mixture of experts, by the stand-in's traffic meter:
+ * only the selected experts' weights are read, each once, and the backend's traffic counters agree
+ * with the meter. Prints the ratios. */
 #include "tests/support/moe64.h"
 
 #include "msl_traffic.h"
 
-enum { EXPERTS = 16, USED = 3, COLS = 512, MOST_ROWS = 8 };
+enum { EXPERTS = 16, USED = 3, COLS = 512, MAX_ROWS = 8 };
 
 static backend *open_metal(void) {
     struct backend_config config = {
-        .max_rows = MOST_ROWS, .max_cols = COLS, .moe = {EXPERTS, USED, COLS}};
+        .max_rows = MAX_ROWS, .max_cols = COLS, .moe = {EXPERTS, USED, COLS}};
     backend *be = be_open_config(config, "metal");
     be_need(be != NULL, "Metal");
     return be;
@@ -31,7 +31,7 @@ static struct moe_case decode_case(int type, uint32_t n_rows) {
                              .renormalize = true};
 }
 
-/* How many experts the layer's rows choose. */
+/* Number of experts that the layer's rows select. */
 static uint32_t n_chosen(struct moe_layer *l) {
     struct moe_way w = moe_way_new(l);
     bool chosen[EXPERTS] = {false};
@@ -49,9 +49,8 @@ static uint32_t n_chosen(struct moe_layer *l) {
     return n;
 }
 
-/* The counters of the backend are arithmetic on shapes: what crosses the bus with a perfect cache.
- * Which experts several rows share is not in them, so that their weights are counted up to the
- * most. */
+/* The backend computes its counters from shapes: the bytes that cross the bus with a perfect cache.
+ * It does not know which experts several rows share, so its weight bytes are an upper bound. */
 static void check_counters(const backend *be, uint32_t n_rows) {
     static const char *const kernels[] = {"moe_route", "moe_lists", "moe_vector", "moe_combine"};
     for (uint32_t i = 0; i < backend_n_kernels(be); i++)
@@ -78,7 +77,7 @@ static void check_decode(int type, uint32_t n_rows) {
     struct moe_case c = decode_case(type, n_rows);
     struct moe_layer l = moe_layer_new(&c);
     struct metalsim_bytes weights, all;
-    static float y[MOST_ROWS * COLS];
+    static float y[MAX_ROWS * COLS];
     uint64_t expert, used = n_chosen(&l);
     qtype_bytes(type, 3 * c.n_ff, c.n_in, &expert);
     backend *be = open_metal();
@@ -88,13 +87,12 @@ static void check_decode(int type, uint32_t n_rows) {
     metalsim_traffic_stop();
     metalsim_traffic_sum("moe_vector", "weights", &weights);
     metalsim_traffic_sum(NULL, NULL, &all);
-    printf(
-        "  %-7s %u rows, %2u of %u experts: weights %.4f read, %.4f asked for; all else %.1f %%\n",
-        qtype_name(type), n_rows, (unsigned)used, EXPERTS,
-        (double)weights.read_once / (double)(used * expert),
-        (double)weights.read / (double)(used * expert),
-        100.0 * (double)(all.read_once + all.written_once - weights.read_once) /
-            (double)weights.read_once);
+    printf("  %-7s %u rows, %2u of %u experts: weights %.4f distinct, %.4f loaded; rest %.1f %%\n",
+           qtype_name(type), n_rows, (unsigned)used, EXPERTS,
+           (double)weights.read_once / (double)(used * expert),
+           (double)weights.read / (double)(used * expert),
+           100.0 * (double)(all.read_once + all.written_once - weights.read_once) /
+               (double)weights.read_once);
     CHECK(weights.read_once == used * expert);
     CHECK((double)weights.read <= 1.02 * (double)(used * expert));
     CHECK(weights.written == 0);
@@ -109,7 +107,7 @@ static void test_decode_reads_chosen_experts_once(void) {
                                 QTYPE_Q4_K, QTYPE_Q5_K, QTYPE_Q6_K};
     be_rng.state = 41;
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
-        for (uint32_t n_rows = 1; n_rows <= MOST_ROWS; n_rows += 7)
+        for (uint32_t n_rows = 1; n_rows <= MAX_ROWS; n_rows += 7)
             check_decode(types[t], n_rows);
 }
 

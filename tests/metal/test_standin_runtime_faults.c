@@ -1,5 +1,5 @@
-/* test_standin_runtime_faults.c - mistakes of shaders that the executor must report: loops without
- * an end, misaligned accesses, atomics. */
+/* test_standin_runtime_faults.c - mistakes in shaders that the executor must report: endless loops,
+ * misaligned accesses, atomics. */
 #include "tests/metal/standin_run.h"
 
 static struct run_lib checked, plain; /* kernels/faults.metal */
@@ -36,7 +36,7 @@ static void test_watchdog(void) {
         }
     }
     CHECK_SILENT(run_one_group("ok_loop"));
-    CHECK_SILENT(run(&plain, "ok_loop")); /* the workers are as good as before */
+    CHECK_SILENT(run(&plain, "ok_loop")); /* the workers still work */
 }
 static void test_alignment(void) {
     CHECK_REPORT(run(&checked, "misaligned_float4"), "misaligned");

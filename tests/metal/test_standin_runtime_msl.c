@@ -1,5 +1,5 @@
-/* test_standin_runtime_msl.c - what functions of the Metal Shading Language give on the stand-in,
- * and what the language pass accepts and refuses. */
+/* test_standin_runtime_msl.c - results of functions of the Metal Shading Language on the stand-in;
+ * what the language pass accepts and rejects. */
 #include "tests/metal/standin_run.h"
 
 #include <dirent.h>
@@ -54,7 +54,7 @@ static void test_packed(void) {
                   (double)want[i]);
 }
 
-/* What each row of kernel lanes must be, for lane l. */
+/* Expected value of each row of kernel lanes, for lane l. */
 static float want_lane(int row, int l) {
     const float v = (float)(l + 1);
     int quad = l & ~3;
@@ -152,7 +152,7 @@ static float random_float(void) {
     rng = rng * 1664525 + 1013904223;
     return (float)(int32_t)rng * 0x1p-31f;
 }
-static uint16_t half_bits(float x) { /* of a value that a half holds exactly */
+static uint16_t half_bits(float x) { /* x must be exact in a half */
     _Float16 h = (_Float16)x;
     uint16_t u;
     memcpy(&u, &h, sizeof u);
@@ -163,7 +163,7 @@ static uint16_t bfloat_bits(float x) {
     memcpy(&u, &x, sizeof u);
     return (uint16_t)(u >> 16);
 }
-/* The product's terms added in the order that is asked for. */
+/* Adds the product's terms in the requested order. */
 static float product_term(const float *a, const float *b, int i, int j, float c, int tree) {
     float p[8];
     for (int k = 0; k < 8; k++) {
@@ -180,7 +180,7 @@ static void test_matrix_product(void) {
         float a[64], b[64], c[64], d[2][64];
         uint16_t a16[64], b16[64];
         for (int i = 0; i < 64; i++) {
-            /* few bits, so that the narrow types hold them */
+            /* few bits: exact in the narrow types */
             a[i] = type ? rintf(random_float() * 64) / 32 : random_float();
             b[i] = type == 1 ? rintf(random_float() * 64) / 32 : random_float();
             c[i] = random_float();
@@ -211,10 +211,10 @@ static void test_thread_elements(void) {
     CHECK_SILENT(run_kernel(&r));
     for (int i = 0; i < 64; i++)
         sum += d[i];
-    CHECK(sum == 32 + 496); /* every lane's two elements are in the matrix once */
+    CHECK(sum == 32 + 496); /* each lane's two elements occur once in the matrix */
 }
 
-/* fast:: may be off by 2 ULP, differs with the seed, and not from run to run. */
+/* fast:: results may be off by 2 ULP, depending on the seed but not on the run. */
 static int ulp_apart(float a, float b) {
     int32_t x, y;
     memcpy(&x, &a, sizeof x);
@@ -253,7 +253,7 @@ static void test_fast_math(void) {
     CHECK_REPORT(run_kernel(&r), "fast::exp of -inf");
 }
 
-/* The plain names are the fast functions in a library with fast math, and only there. */
+/* Plain function names mean the fast variants only in a library with fast math. */
 static void test_fast_library(void) {
     static const char *const flags[] = {"-DMSL_FAST_MATH=0", "-DMSL_FAST_MATH=1"};
     float in[32], out[64];
@@ -276,8 +276,8 @@ static void test_fast_library(void) {
     }
 }
 
-/* Each file of checks/: bad_ ones are refused with the text of their first line, "// error: TEXT".
- */
+/* Each file of checks/: bad_ files are rejected with the text of their first line, "// error:
+ * TEXT". */
 static void test_language(void) {
     char path[600], command[800], text[8192], line[256];
     DIR *files = opendir("tests/metal/checks");

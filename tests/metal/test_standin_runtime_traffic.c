@@ -1,5 +1,4 @@
-/* test_standin_runtime_traffic.c - the traffic meter's numbers for kernels whose traffic is known.
- */
+/* test_standin_runtime_traffic.c - the traffic meter's figures for kernels with known traffic. */
 #include "tests/metal/standin_run.h"
 
 #include "tests/metal/standin/runtime/msl_traffic.h"

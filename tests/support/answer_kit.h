@@ -1,4 +1,4 @@
-/* answer_kit.h - syntaxes of some families, and what the parser makes of an answer as one text. For
+/* answer_kit.h - syntaxes of some families, and the parser's pieces of an answer as one text. For
  * test_chat_parser and fuzz_answer. */
 #ifndef INFERD_TESTS_SUPPORT_ANSWER_KIT_H
 #define INFERD_TESTS_SUPPORT_ANSWER_KIT_H
@@ -49,7 +49,7 @@ static const struct chat_syntax harmony = {
 };
 
 /* The tools that may be called. */
-static const char *const names[] = {"get_weather", "add", "a-b"};
+static const char *const names[] = {"get_weather", "add", "a-b", "ns.add:v/2", "add:2"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 /* Appends the parser's pieces: "|T:..." text, "|R:..." reasoning, "|C:name" a call, "|A:..." its
@@ -87,7 +87,7 @@ static size_t next_part(const char *s, size_t n, bool whole) {
 }
 
 /* Feeds an answer part by part and collects the pieces. false: a failure, or as collect. */
-static bool feed(chat_parser *p, const char *s, size_t n, bool whole, str *out, int *last) {
+static inline bool feed(chat_parser *p, const char *s, size_t n, bool whole, str *out, int *last) {
     for (size_t k; n && (k = next_part(s, n, whole)); s += k, n -= k) {
         int rc = *s == CHAT_CONTROL_OPEN ? chat_parser_control(p, s + 1, k - 2)
                                          : chat_parser_text(p, s, k);

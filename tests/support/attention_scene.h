@@ -1,6 +1,6 @@
-/* attention_scene.h - what tests of paged attention share: sequences with random K and V in random
- * blocks of pools that hold NaN wherever nothing was stored, rows over them, the op, and the same
- * in float64. */
+/* attention_scene.h - shared by tests of paged attention: sequences with random K and V in random
+ * blocks of pools (NaN where nothing was stored), rows over them, the op, and a float64 reference.
+ */
 #ifndef INFERD_TESTS_ATTENTION_SCENE_H
 #define INFERD_TESTS_ATTENTION_SCENE_H
 
@@ -16,7 +16,7 @@ struct shape {
     int kv_type;
 };
 
-/* What an architecture adds to softmax(q K^T) V. */
+/* Features that an architecture adds to softmax(q K^T) V. */
 struct features {
     uint32_t window;
     float softcap;
@@ -55,7 +55,7 @@ static struct backend_kv kv_of(const struct shape *s, uint32_t n_blocks, backend
                                .head_dim = s->head_dim};
 }
 
-/* Values become what the pool holds, so the reference sees what the kernel reads. */
+/* Rounds values to the pool's type, so that the reference and the kernel read the same. */
 static void put_token(struct scene *c, uint32_t seq, uint32_t pos, float *src, bool is_k) {
     struct backend_kv kv = kv_of(&c->s, N_BLOCKS, NULL, NULL);
     uint32_t block = (uint32_t)c->tables[seq * c->stride + pos / c->s.block_tokens];
@@ -74,7 +74,7 @@ static void make_scene_of(struct scene *c, const struct shape *s, struct feature
     memset(c, 0, sizeof *c);
     c->s = *s, c->f = f;
     c->stride = first > MAX_CONTEXT ? LONG_STRIDE : STRIDE;
-    for (uint32_t h = 0; f.sinks && h < s->n_heads; h++) /* of little, much or all of the weight */
+    for (uint32_t h = 0; f.sinks && h < s->n_heads; h++) /* small, large or dominant */
         c->sinks[h] = h % 5 == 3 ? -INFINITY : h % 7 == 5 ? 200 : be_real() * 8;
     c->n_seqs = 1 + be_below(MAX_SEQS);
     for (uint32_t i = 0; i < N_BLOCKS; i++)
@@ -150,7 +150,7 @@ static uint32_t first_key(const struct scene *c, int32_t pos) {
     return c->f.window && n > c->f.window ? n - c->f.window : 0;
 }
 
-/* The block table of sequence i of r; what no row sees is no block. */
+/* The block table of sequence i of r; entries that no row sees are invalid. */
 static void fill_table(const struct scene *c, const struct rows *r, uint32_t i, int32_t *table) {
     uint32_t first = UINT32_MAX;
     for (int32_t row = r->row_start[i]; row < r->row_start[i + 1]; row++)
@@ -193,7 +193,7 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
     free(q);
 }
 
-/* Plain softmax(q K^T) V of one query head in float64, and what the scene adds to it. */
+/* Softmax(q K^T) V of one query head in float64, with the scene's features. */
 static void reference(const struct scene *c, uint32_t seq, int32_t pos, uint32_t head,
                       const float *q, double *out) {
     uint32_t kv_head = head / (c->s.n_heads / c->s.n_kv_heads), dim = c->s.head_dim;

@@ -1,4 +1,4 @@
-/* be.h - what tests of the backend share: opening each set of kernels of this machine (the CPU's
+/* be.h - shared by tests of the backend: opening each set of kernels of this machine (the CPU's
  * instruction sets, "metal" in a build that has it, "cuda" where there is one), buffers from
  * arrays, a seeded generator. Failures to set up end the test binary. Single thread. */
 #ifndef INFERD_TESTS_BE_H
@@ -21,8 +21,7 @@ static inline void be_need(int ok, const char *what) {
 }
 
 /* Arguments of a test binary. "quick": smaller sets, odd sizes among them, for an emulator.
- * "isa=NAME": the instruction set that this machine is to pick. "only=NAME": the one of be_isas
- * that is gone through. */
+ * "isa=NAME": the instruction set to use. "only=NAME": the only one of be_isas to run. */
 static bool be_quick;
 static const char *be_best, *be_only;
 
@@ -35,8 +34,8 @@ static inline void be_args(int argc, char **argv) {
     if (be_quick) printf("quick set\n");
 }
 
-/* Is this one of be_isas a device beside the CPU? Those have kernels for the shapes of models
- * alone, and take long to open. */
+/* Is this one of be_isas a device other than the CPU? Devices have kernels for shapes of real
+ * models only, and are slow to open. */
 static inline bool be_is_device_set(const char *isa) {
     return strcmp(isa, "metal") == 0 || strcmp(isa, "cuda") == 0;
 }
@@ -87,18 +86,17 @@ static inline bool be_is_cuda(const backend *be) {
     return strcmp(backend_name(be), "cuda") == 0;
 }
 
-/* The part by which each term of a product with weights of this type may be off: CUDA's tensor
- * cores multiply f16. Weights of 16 bits are exact and their input has 11 bits; so have quantized
- * ones, as decoded, too. 0: as the arithmetic of f32 has it. */
+/* Relative error of each term of a product with weights of this type: CUDA's tensor cores multiply
+ * f16. Weights of 16 bits are exact and their input has 11 bits; decoded quantized weights have 11
+ * bits, too. 0: f32 arithmetic. */
 static inline double be_rounding(const backend *be, int type) {
     if (!be_is_cuda(be) || type == QTYPE_F32) return 0;
     return type == QTYPE_BF16 || type == QTYPE_F16 ? 0x1p-11 : 0x1p-10;
 }
 
-/* The same of a whole model, whose weights are mostly of the type of this name: by what part of the
- * logits' rms one of them may be off. The rounding of 16-bit products, and that of what attention
- * weighs 16-bit values with, makes 0.8 % of a model of two layers, that of a 4-bit weight's
- * decoding 2 %. 0: nothing is to be added. */
+/* The same for a whole model with weights mostly of the named type: error of a logit relative to
+ * the logits' rms. Rounding of 16-bit products and of attention's 16-bit probabilities gives 0.8 %
+ * in a model of two layers, decoding of 4-bit weights 2 %. 0: nothing is added. */
 static inline double be_logit_error(const backend *be, const char *quant, int kv_type) {
     bool f32 = strcmp(quant, "F32") == 0;
     if (!be_is_cuda(be) || (f32 && kv_type == QTYPE_F32)) return 0;
@@ -217,8 +215,8 @@ static const char *const be_isas[] = {
 #endif
 };
 
-/* The type that stands for kv_type in a cache of heads of head_dim in blocks of 16: itself, or F16
- * for F32 on a device that has no kernels for that; -1: none. */
+/* The type to use for kv_type in a cache of heads of head_dim in blocks of 16: itself, or F16 for
+ * F32 on a device without such kernels; -1: none. */
 static inline int be_kv_type(const backend *be, uint32_t head_dim, int kv_type) {
     struct backend_kv cache = {
         .kv_type = kv_type, .n_kv_heads = 1, .block_tokens = 16, .head_dim = head_dim};
@@ -235,7 +233,7 @@ static inline bool be_has(const char *isa, uint32_t head_dim, int kv_type) {
     return has;
 }
 
-/* Can so many devices of set `isa` form a group here? */
+/* Can n devices of set `isa` form a group here? */
 static inline bool be_has_ranks(const char *isa, uint32_t n_ranks) {
     backend *be = be_open_config(
         (struct backend_config){.n_ranks = n_ranks, .max_rows = 1, .max_cols = 1}, isa);
@@ -245,7 +243,7 @@ static inline bool be_has_ranks(const char *isa, uint32_t n_ranks) {
 
 /* Has set `isa` attention for such a cache? Devices' kernels are made for the shapes of models. */
 static inline bool be_attends(const char *isa, const struct backend_kv *cache) {
-    static backend *cuda; /* for the questions alone */
+    static backend *cuda; /* opened only for such queries */
     if (!be_is_device_set(isa)) return true;
     if (strcmp(isa, "cuda") == 0) {
         if (!cuda) cuda = be_open(isa, 1);
@@ -255,7 +253,7 @@ static inline bool be_attends(const char *isa, const struct backend_kv *cache) {
            128 % cache->block_tokens == 0;
 }
 
-/* Of these, NULL for one that shares all kernels but products with the one before it. */
+/* The name of set i; NULL if it differs from the one before only in products. */
 static inline const char *be_row_isa(int i) {
     bool shares = strcmp(be_isas[i], "avxvnni") == 0 || strcmp(be_isas[i], "i8mm") == 0;
     return shares ? NULL : be_isas[i];

@@ -1,4 +1,4 @@
-/* engine_kit.h - what tests of the engine share: a small configuration, opening and closing an
+/* engine_kit.h - shared by tests of the engine: a small configuration, opening and closing an
  * engine, the check that it is idle, and reading streams to their end (waits for notify, keeps the
  * tokens and the final event of each). Include in one file of a test only. */
 #ifndef INFERD_TESTS_SUPPORT_ENGINE_KIT_H

@@ -1,4 +1,4 @@
-/* forward64.c - slow and plain on purpose. */
+/* forward64.c - see forward64.h; written for clarity, not speed. */
 #include "tests/support/forward64.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* forward64.h - a decoder-only transformer in float64, one token after the other over contiguous
- * keys and values: what the forward pass is compared with. It shares no code with it and takes its
- * numbers from the test; of the file it reads tensors alone. Which norms and biases there are
- * follows from the tensors. */
+/* forward64.h - a decoder-only transformer in float64, token by token over contiguous keys and
+ * values: the reference of the forward pass. It shares no code with it, takes hyperparameters from
+ * the test and reads only tensors from the file; norms and biases are used if their tensors exist.
+ */
 #ifndef INFERD_TESTS_FORWARD64_H
 #define INFERD_TESTS_FORWARD64_H
 
@@ -29,7 +29,7 @@ struct forward64 {
     double weight_scale;
 };
 
-/* hidden (n, n_embd): the stream behind the last layer, after the final norm. Ends the process if a
+/* hidden (n, n_embd): the residual stream after the final norm. Ends the process if a
  * tensor is missing. */
 void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
                       double *hidden);

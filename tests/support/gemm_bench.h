@@ -1,6 +1,6 @@
-/* gemm_bench.h - how fast the kernels of matrix products are, by type and row count: a table on
- * standard output. Weights that stay in the second-level cache tell what the kernels can do;
- * weights that come from memory, with a thread on each processor, what decoding one stream can. */
+/* gemm_bench.h - the speed of matrix product kernels by type and row count, as a table on standard
+ * output. Weights in the second-level cache show the kernels' limit; weights in memory, with a
+ * thread per processor, the limit of decoding one stream. */
 #ifndef INFERD_TESTS_GEMM_BENCH_H
 #define INFERD_TESTS_GEMM_BENCH_H
 

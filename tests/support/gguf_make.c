@@ -44,7 +44,7 @@ static float next_normal(uint64_t *state) {
 }
 
 static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "no memory for the test model");
+    return err_no_memory(e);
 }
 
 /* Text of a vocabulary entry as gguf_make.h lists them. */

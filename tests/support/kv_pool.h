@@ -1,5 +1,5 @@
-/* kv_pool.h - K/V pools as backend.h draws them, written and read one token at a time: the tests'
- * own view of the layout. */
+/* kv_pool.h - K/V pools in the layout of backend.h, written and read one token at a time: the
+ * tests' own implementation of the layout. */
 #ifndef INFERD_TESTS_KV_POOL_H
 #define INFERD_TESTS_KV_POOL_H
 

@@ -1,5 +1,5 @@
-/* matrix.h - random weights of every type with their exact values, products in float64, and how far
- * from those a product of the backend may be. Single thread. */
+/* matrix.h - random weights of every type with their exact values, products in float64, and the
+ * tolerance for a product of the backend. Single thread. */
 #ifndef INFERD_TESTS_MATRIX_H
 #define INFERD_TESTS_MATRIX_H
 
@@ -43,7 +43,7 @@ static inline int matrix_top(int bits) {
     return bits == 16 ? 254 * 127 + 127 : 127;
 }
 
-/* Inputs that blocks of codes hold exactly: whole numbers up to top times a power of two, top
+/* Inputs that blocks of codes represent exactly: integers up to top times a power of two, top
  * itself in each block. The quantization of activations then adds no error of its own. Every other
  * block has all its values at the end of the range. */
 static inline void matrix_fill_exact(float *x, uint64_t n, int top) {
@@ -86,7 +86,7 @@ static inline double matrix_allowed(const struct matrix *m, const float *x, uint
     return 2e-6 * sum + rounding + (is_float ? 0 : steps) + 1e-30;
 }
 
-/* What row out of the matrix makes of x (n_in). */
+/* The product of row `out` of the matrix and x (n_in). */
 static inline double matrix_product(const struct matrix *m, const float *x, uint32_t out,
                                     float bias) {
     const float *w = m->values + (uint64_t)out * m->n_in;

@@ -1,5 +1,5 @@
-/* moe64.h - layers of experts with their exact weights, rows through a backend's op_moe, and the
- * same in float64 with how far from it the backend may be. Single thread. */
+/* moe64.h - layers of experts with their exact weights, rows through a backend's op_moe, and a
+ * float64 reference with tolerances. Single thread. */
 #ifndef INFERD_TESTS_MOE64_H
 #define INFERD_TESTS_MOE64_H
 
@@ -158,7 +158,7 @@ static inline double moe_sigmoid(double x) {
     return 1 / (1 + exp(-x));
 }
 
-/* What act makes of gate and up: *gain times *factor. */
+/* act(gate, up) = *gain times *factor. */
 static inline void moe_act_parts(enum backend_act act, double g, double u, double *gain,
                                  double *factor) {
     *factor = u;
@@ -173,7 +173,7 @@ static inline void moe_act_parts(enum backend_act act, double g, double u, doubl
     }
 }
 
-/* A row's way, and how far from it the backend may be. Activations have top codes. */
+/* A row's reference values and tolerances. Activations have top codes. */
 struct moe_way {
     const struct moe_layer *l;
     const float *x;
@@ -185,7 +185,7 @@ struct moe_way {
     double relative; /* largest error so far, of the largest value of its row */
 };
 
-/* false: two scores are so near each other that rounding may choose. */
+/* false: two scores are so close that rounding may decide between them. */
 static inline bool moe_choose(struct moe_way *w) {
     const struct moe_case *c = &w->l->c;
     double score[MOE_MOST_EXPERTS], most = -INFINITY, sum = 0, rounding = 0,
@@ -216,7 +216,7 @@ static inline bool moe_choose(struct moe_way *w) {
     return true;
 }
 
-/* Adds what one expert makes of the row. The slope of each act is below 1.14. */
+/* Adds one expert's output for the row. The slope of each act is below 1.14. */
 static inline void moe_add_expert(struct moe_way *w, uint32_t e) {
     const struct moe_layer *l = w->l;
     const struct moe_case *c = &l->c;
@@ -243,7 +243,7 @@ static inline void moe_add_expert(struct moe_way *w, uint32_t e) {
     }
 }
 
-/* Largest error in units of what is allowed; one that is no number is infinite. */
+/* Largest error in units of the tolerance; NaN counts as infinite. */
 static inline double moe_compare_row(struct moe_way *w, uint32_t row, const float *y) {
     const struct moe_case *c = &w->l->c;
     const float *shared = w->l->shared + (uint64_t)row * c->n_in;
@@ -284,7 +284,7 @@ static inline void moe_way_free(struct moe_way *w) {
     free(w->hidden_error);
 }
 
-/* Draws rows until the scores are apart. */
+/* Generates rows until the scores differ enough. */
 static inline void moe_draw_rows(struct moe_way *w, struct moe_layer *l) {
     for (uint32_t row = 0; row < l->c.n_rows; row++) {
         float *x = l->x + (uint64_t)row * l->c.n_in;

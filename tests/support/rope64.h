@@ -12,9 +12,9 @@ static inline void rope64_plain(double base, int n, double *f) {
         f[i] = 1 / pow(base, 2.0 * i / n);
 }
 
-/* YaRN, section 3.2 (NTK-by-parts): with r = L theta_i / 2 pi turns in the original context L, what
- * turns more than beta_fast times stays, what turns less than beta_slow times is divided. The ramp
- * is linear in i between the two bounds, which transformers rounds outwards. */
+/* YaRN, section 3.2 (NTK-by-parts): with r = L theta_i / 2 pi rotations in the original context L,
+ * frequencies with more than beta_fast rotations are kept, those with less than beta_slow are
+ * divided. The ramp is linear in i between the two bounds, which transformers rounds outwards. */
 static inline double rope64_yarn(double base, int n, double factor, double context, bool rounded,
                                  double *f) {
     const double two_pi = 2 * acos(-1.0), beta_fast = 32, beta_slow = 1;

@@ -1,5 +1,5 @@
-/* runner.h - runs a model over paged K/V pools without the engine, for tests: pieces of sequences
- * in, logits out. Failures to set up end the test binary. Single thread. */
+/* runner.h - runs a model over paged K/V pools without the engine: takes pieces of sequences, gives
+ * logits. Failures to set up end the test binary. Single thread. */
 #ifndef INFERD_TESTS_RUNNER_H
 #define INFERD_TESTS_RUNNER_H
 
@@ -19,7 +19,7 @@ struct runner {
     struct model_hparams hp;
     uint32_t max_rows, table_stride;
     uint32_t n_top;          /* of the next steps */
-    struct model_shape next; /* the guess that comes with them */
+    struct model_shape next; /* the predicted shape of the step after */
     uint32_t n_pools;
     struct backend_kv kv[RUNNER_MAX_POOLS];
 };

@@ -3,6 +3,7 @@
 #ifndef INFERD_TESTS_CHECK_H
 #define INFERD_TESTS_CHECK_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,6 +52,11 @@ static int check_failures, check_tests_passed, check_tests_failed, check_tests_s
         check_tests_skipped++;                                                                     \
         printf("skip %s: %s\n", name, why);                                                        \
     } while (0)
+
+/* Is a test binary to measure instead ("bench" as its first argument)? */
+static inline bool check_bench(int argc, char **argv) {
+    return argc > 1 && strcmp(argv[1], "bench") == 0;
+}
 
 static inline int check_done(void) {
     (void)check_failures; /* of a test that only skips */

@@ -239,7 +239,7 @@ static void test_refusals(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1 && strcmp(argv[1], "bench") == 0)
+    if (check_bench(argc, argv))
         return attention_bench(argc > 2 ? argv[2] : "", argc > 3 ? atoi(argv[3]) : 1);
     be_args(argc, argv);
     RUN(test_attention);

@@ -407,7 +407,8 @@ static void a_folder_is_read(void) {
     int32_t *ids = NULL;
     size_t n = 0;
     CHECK(mkdtemp(folder));
-    CHECK(tokenizer_open(folder, &t, &e) == ERR_IO && !t && strstr(e.msg, "no tokenizer.json"));
+    CHECK(tokenizer_open(folder, &t, &e) == ERR_IO && !t &&
+          strstr(e.msg, "neither tokenizer.json"));
     CHECK(file_write(folder, names[0],
                      WITH("\"added_tokens\":[{\"id\":10,\"content\":\"<s>\",\"special\":true},"
                           "{\"id\":11,\"content\":\"</s>\",\"special\":true},"
@@ -495,16 +496,18 @@ static void bad_files_are_refused(void) {
         {"[1]", "not a JSON object"},
         {"{\"model\":\"\xff\"}", "not valid UTF-8"},
         {"{}", "no 'model'"},
-        {"{\"model\":{\"type\":\"WordPiece\"}}", "model 'WordPiece' is not supported"},
-        {"{\"model\":{\"type\":\"Unigram\"}}", "model 'Unigram' is not supported"},
+        {"{\"model\":{\"type\":\"WordPiece\"}}", "model type 'WordPiece' is not supported"},
+        {"{\"model\":{\"type\":\"Unigram\"}}", "model type 'Unigram' is not supported"},
         {"{\"model\":{\"type\":\"BPE\"}}", "no 'vocab'"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{}}}", "the vocabulary has 0 tokens"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "no 'merges'"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "not an integer"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e9},\"merges\":[]}}", "not an integer"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0.5},\"merges\":[]}}", "not an integer"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "two tokens"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}", "one text"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}",
+         "two tokens have the id 0"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}",
+         "the same text"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}",
          "not a pair of strings"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\",1]]}}",
@@ -524,7 +527,7 @@ static void bad_files_are_refused(void) {
         {WITH("\"normalizer\":{}"), "a normalizer has no type"},
         {WITH("\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}"), "'UnicodeScripts' is not"},
         {WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a[b]]\"}}"),
-         "a character class inside another"},
+         "a nested character class"},
         {WITH("\"pre_tokenizer\":{\"type\":\"ByteLevel\"}"), "without it is not supported"},
         {WITH("\"decoder\":{\"type\":\"CTC\"}"), "decoder 'CTC' is not supported"},
         {WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"

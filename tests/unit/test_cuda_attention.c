@@ -3,6 +3,7 @@
  * cache holds after its position; errors against float64; padding. Prints the largest errors. The
  * shapes of models are test_attention's. */
 #include "tests/support/attention_scene.h"
+#include "tests/support/device_main.h"
 
 static const int types[] = {QTYPE_F16, QTYPE_BF16, QTYPE_Q8_0, QTYPE_F32};
 enum { N_TYPES = 4, SPAN = 1024 };
@@ -367,18 +368,14 @@ static void test_errors(void) {
     backend_close(be);
 }
 
-int main(int argc, char **argv) {
-    be_args(argc, argv);
-    backend *be = open_cuda();
-    if (!be) {
-        SKIP("cuda", "no CUDA device, or a build without it");
-        return check_done();
-    }
-    backend_close(be);
+static void run(void) {
     RUN(test_bits);
     RUN(test_batches);
     RUN(test_steps);
     RUN(test_hidden_values);
     RUN(test_errors);
-    return check_done();
+}
+
+int main(int argc, char **argv) {
+    return device_main(argc, argv, "cuda", run);
 }

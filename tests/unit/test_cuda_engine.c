@@ -5,9 +5,9 @@
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
 #include "tests/support/be.h"
+#include "tests/support/device_main.h"
 #include "tests/support/engine_kit.h"
 #include "tests/support/gguf_make.h"
-#include "tests/unit/check.h"
 
 #include <unistd.h>
 
@@ -254,7 +254,7 @@ static void a_group_samples_too(void) {
     n_ranks = 1;
 }
 
-int main(int argc, char **argv) {
+static void run(void) {
     struct tiny_llama shape = {.seed = 11,
                                .n_vocab = N_VOCAB,
                                .context_length = 1024,
@@ -262,16 +262,6 @@ int main(int argc, char **argv) {
                                .n_heads = 4,
                                .head_dim = 64};
     err e = {0};
-    be_args(argc, argv);
-    /* The stand-in runs work only when it is waited for, and has two devices. */
-    setenv("CUDASIM_LATE", "1", 0);
-    setenv("CUDASIM_DEVICES", "2", 0);
-    backend *be = be_open("cuda", 1);
-    if (!be) {
-        SKIP("cuda", "no CUDA module, no GPU, or another backend was selected");
-        return check_done();
-    }
-    backend_close(be);
     be_need(mkdtemp(folder) != NULL, "a folder");
     snprintf(path, sizeof path, "%s/tiny.gguf", folder);
     be_need(gguf_make_tiny_llama(path, &shape, &e) == 0, e.msg);
@@ -280,5 +270,11 @@ int main(int argc, char **argv) {
     RUN(long_histories_are_sampled_on_the_host);
     RUN(a_group_samples_too);
     CHECK(unlink(path) == 0 && rmdir(folder) == 0);
-    return check_done();
+}
+
+int main(int argc, char **argv) {
+    /* The stand-in runs work only when it is waited for, and has two devices. */
+    setenv("CUDASIM_LATE", "1", 0);
+    setenv("CUDASIM_DEVICES", "2", 0);
+    return device_main(argc, argv, "cuda", run);
 }

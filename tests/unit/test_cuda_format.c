@@ -2,7 +2,7 @@
  * tiles and decoded again by the device, against qtype_decode; 16-bit rows with their padding. Uses
  * private headers, so it links its own copy of the backend. Products are test_backend's. */
 #include "tests/support/be.h"
-#include "tests/unit/check.h"
+#include "tests/support/device_main.h"
 
 #ifdef INFERD_CUDA_INSIDE
 #include "core/backend/cuda/gemm_int.h"
@@ -336,8 +336,5 @@ int main(void) {
     return check_done();
 }
 #else
-int main(void) {
-    SKIP("cuda", "the CUDA backend is not linked in");
-    return check_done();
-}
+DEVICE_MAIN_SKIPS("cuda", "the CUDA backend is not linked in")
 #endif

@@ -1,8 +1,8 @@
 /* test_cuda_graph.c - decode steps replayed from CUDA graphs and padded with empty rows: the bits
  * of the same tokens as one prompt, which is enqueued op by op. */
+#include "tests/support/device_main.h"
 #include "tests/support/gguf_make.h"
 #include "tests/support/runner.h"
-#include "tests/unit/check.h"
 
 #include <unistd.h>
 
@@ -69,16 +69,9 @@ static void graphs_give_the_same_bits(void) {
     free(want);
 }
 
-int main(int argc, char **argv) {
+static void run(void) {
     struct tiny_llama shape = {.seed = 4, .weight_type = QTYPE_Q8_0, .n_heads = 4, .head_dim = 64};
     err e = {0};
-    be_args(argc, argv);
-    backend *be = be_open("cuda", 1);
-    if (!be) {
-        SKIP("cuda", "no CUDA module, no GPU, or another backend was selected");
-        return check_done();
-    }
-    backend_close(be);
     be_need(mkdtemp(folder) != NULL, "a folder");
     snprintf(path, sizeof path, "%s/tiny.gguf", folder);
     runner_need(gguf_make_tiny_llama(path, &shape, &e), &e);
@@ -86,5 +79,8 @@ int main(int argc, char **argv) {
         tokens[i / N_TOKENS][i % N_TOKENS] = (int32_t)be_below(N_VOCAB);
     RUN(graphs_give_the_same_bits);
     CHECK(unlink(path) == 0 && rmdir(folder) == 0);
-    return check_done();
+}
+
+int main(int argc, char **argv) {
+    return device_main(argc, argv, "cuda", run);
 }

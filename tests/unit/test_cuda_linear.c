@@ -3,8 +3,8 @@
  * infinity and NaN propagate. If the backend is linked in (CUDA=standin), each kernel is forced;
  * otherwise the number of rows selects it. Everything else of backend_linear is test_linear's. */
 #include "core/backend/backend_int.h"
+#include "tests/support/device_main.h"
 #include "tests/support/matrix.h"
-#include "tests/unit/check.h"
 
 #ifdef INFERD_CUDA_STANDIN
 #include "core/backend/cuda/gemm_int.h"
@@ -345,14 +345,7 @@ static void test_norm(void) {
     backend_close(be);
 }
 
-int main(int argc, char **argv) {
-    be_args(argc, argv);
-    backend *be = open_cuda();
-    if (!be) {
-        SKIP("cuda", "there is no such device");
-        return check_done();
-    }
-    backend_close(be);
+static void run(void) {
     RUN(test_bits_of_every_type);
     RUN(test_bits_of_shapes);
     RUN(test_three);
@@ -360,5 +353,8 @@ int main(int argc, char **argv) {
     RUN(test_not_finite);
     RUN(test_spread);
     RUN(test_norm);
-    return check_done();
+}
+
+int main(int argc, char **argv) {
+    return device_main(argc, argv, "cuda", run);
 }

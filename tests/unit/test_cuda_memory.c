@@ -2,9 +2,9 @@
  * weights of every type, with and without experts; the device's memory limits; uploads and
  * downloads that overlap later work. */
 #include "tests/support/blocks.h"
+#include "tests/support/device_main.h"
 #include "tests/support/gguf_make.h"
 #include "tests/support/runner.h"
-#include "tests/unit/check.h"
 
 #include <unistd.h>
 
@@ -181,15 +181,7 @@ static void tokens_are_copied(void) {
     backend_close(be);
 }
 
-int main(int argc, char **argv) {
-    be_args(argc, argv);
-    setenv("CUDASIM_LATE", "1", 0); /* the stand-in runs work only when it is waited for */
-    backend *be = open_cuda(0);
-    if (!be) {
-        SKIP("cuda", "no CUDA module, no GPU, or another backend was selected");
-        return check_done();
-    }
-    backend_close(be);
+static void run(void) {
     be_need(mkdtemp(folder) != NULL, "a folder");
     snprintf(path, sizeof path, "%s/tiny.gguf", folder);
     RUN(limits_are_reported);
@@ -197,5 +189,9 @@ int main(int argc, char **argv) {
     RUN(models_take_the_estimate);
     RUN(copies_overlap);
     RUN(tokens_are_copied);
-    return check_done();
+}
+
+int main(int argc, char **argv) {
+    setenv("CUDASIM_LATE", "1", 0); /* the stand-in runs work only when it is waited for */
+    return device_main(argc, argv, "cuda", run);
 }

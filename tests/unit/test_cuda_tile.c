@@ -2,8 +2,8 @@
  * cuBLASLt over decoded weights if it is installed. The number of rows and the shape select the
  * kernel; all give a row the bits that it has alone. Single rows are tested by test_cuda_linear and
  * test_linear. */
+#include "tests/support/device_main.h"
 #include "tests/support/matrix.h"
-#include "tests/unit/check.h"
 
 enum { MOST_ROWS = 520, MOST_COLS = 8960, SOME = 5 };
 
@@ -99,15 +99,11 @@ static void test_long_rows(void) {
     check_forms(forms, sizeof forms / sizeof forms[0]);
 }
 
-int main(int argc, char **argv) {
-    be_args(argc, argv);
-    backend *be = be_open_config((struct backend_config){.max_rows = 1, .max_cols = 64}, "cuda");
-    if (!be) {
-        SKIP("cuda", "there is no such device");
-        return check_done();
-    }
-    backend_close(be);
+static void run(void) {
     RUN(test_rows);
     RUN(test_long_rows);
-    return check_done();
+}
+
+int main(int argc, char **argv) {
+    return device_main(argc, argv, "cuda", run);
 }

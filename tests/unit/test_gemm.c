@@ -412,7 +412,7 @@ static void test_choice(void) {
 
 int main(int argc, char **argv) {
     const struct gemm_isa *isa;
-    if (argc > 1 && strcmp(argv[1], "bench") == 0) return bench(argc, argv);
+    if (check_bench(argc, argv)) return bench(argc, argv);
     be_args(argc, argv);
     for (uint32_t i = 0; (isa = gemm_isa_at(i)) != NULL; i++)
         printf("%s%s", i ? ", " : "instruction sets here: ", isa->name);

@@ -1,16 +1,17 @@
-/* test_metal_attention.c - paged attention on the Metal device: both families of kernels against
- * float64 and against each other, bit for bit, over types, head dimensions, groups and features;
- * contexts of several chunks; which kernels a step runs. Prints the errors it reached. Skips in a
- * build without the device. */
-#include "tests/support/attention_scene.h"
+/* test_metal_attention.c - paged attention on the Metal device: both kernel families against
+ * float64 and, bit for bit, against each other, over types, head dimensions, groups and features;
+ * contexts of several chunks; which kernels a step dispatches. Prints the errors found. Skipped in
+ * a build without Metal. */
+#include "tests/support/device_main.h"
 
 #ifdef INFERD_METAL
 #include "core/backend/metal/metal.h"
+#include "tests/support/attention_scene.h"
 
-/* Where the device has both families they give the same bits; elsewhere there is one. */
+/* On a device with both families they give the same bits; other devices have only one. */
 static const enum metal_products families[] = {METAL_VECTOR_ONLY, METAL_BOTH, METAL_MATRIX_ONLY};
 enum { N_FAMILIES = 3 };
-static enum metal_products found; /* what the device has */
+static enum metal_products found; /* families of the device */
 
 static backend *open_metal(void) {
     backend *be =
@@ -23,7 +24,7 @@ static bool runs_here(enum metal_products family) {
     return found == METAL_BOTH || found == family;
 }
 
-/* A GPU without simdgroup matrices has no kernels on them. */
+/* Without simdgroup matrices a GPU has only the vector family. */
 static uint64_t dispatches(const backend *be, const char *kernel) {
     for (uint32_t i = 0; i < backend_n_kernels(be); i++)
         if (strcmp(backend_kernel_name(be, i), kernel) == 0) return backend_dispatch_count(be, i);
@@ -37,8 +38,8 @@ static const uint32_t dims[] = {8, 40, 64, 80, 96, 112, 128, 256};
 enum { N_TYPES = 4, N_DIMS = sizeof dims / sizeof dims[0] };
 static double errors[N_TYPES][N_DIMS];
 
-/* Errors are absolute: V is below 1 in magnitude. 2e-6 covers the rounding of scores up to 30 in
- * units of log2, and exp2 of a few ulp. */
+/* Errors are absolute: V is below 1 in magnitude. 2e-6 covers the rounding of scores up to 30
+ * (unit: log2) and exp2 within a few ulp. */
 #define TOLERANCE 2e-6
 
 static int index_of(const int *all, int n, int what) {
@@ -66,7 +67,7 @@ static void print_errors(void) {
     printf("\n");
 }
 
-/* ---- against float64, all families alike ---- */
+/* ---- against float64, all families ---- */
 
 static void check_rows(backend *be, struct scene *c, const struct rows *r) {
     uint64_t n = (uint64_t)r->n * c->s.n_heads * c->s.head_dim;
@@ -128,7 +129,7 @@ static void test_types_and_dims(void) {
     backend_close(be);
 }
 
-/* Groups larger than what a threadgroup of the vector family takes at once. */
+/* Groups larger than a threadgroup of the vector family processes at once. */
 static void test_large_groups(void) {
     static const struct shape shapes[] = {{17, 1, 64, 16, QTYPE_F16},
                                           {16, 1, 128, 32, QTYPE_Q8_0},
@@ -141,7 +142,7 @@ static void test_large_groups(void) {
     backend_close(be);
 }
 
-/* Some rows at the end of 4,096 positions, all families. */
+/* A few rows at the end of 4,096 positions, all families. */
 static void test_long_contexts(void) {
     static const struct features features[] = {{0}, {1000, 0, true}, {0, 30, false}};
     backend *be = open_metal();
@@ -167,13 +168,13 @@ static void test_long_contexts(void) {
     backend_close(be);
 }
 
-/* ---- what runs ---- */
+/* ---- dispatches ---- */
 
 struct step {
     uint32_t n_seqs, rows_each, table_stride, max_context;
 };
 
-/* Rows at the positions from 0 on of n_seqs sequences that share one block. */
+/* Computes rows at positions 0, 1, ... of n_seqs sequences that share one block. */
 static void run_step(backend *be, const struct step *s, float *got) {
     enum { HEADS = 2, DIM = 64 };
     uint32_t n = s->n_seqs * s->rows_each;
@@ -186,7 +187,7 @@ static void run_step(backend *be, const struct step *s, float *got) {
     for (uint32_t i = 0; i < n; i++) {
         be_fill(q + i * width, i % s->rows_each ? 0 : width, 1);
         pos[i] = (int32_t)(i % s->rows_each);
-        memcpy(q + i * width, q, width * 4); /* all alike but for their positions */
+        memcpy(q + i * width, q, width * 4); /* identical except for their positions */
     }
     for (uint32_t i = 0; i <= s->n_seqs; i++)
         start[i] = (int32_t)(i * s->rows_each);
@@ -223,9 +224,9 @@ struct runs {
     uint64_t decode, reduce, prefill; /* dispatches */
 };
 
-/* Decode steps run two passes, or one where a chunk is all that rows can see; prefill runs the
- * other family; a mixed step all. What does not fit the memory for parts goes over the device
- * several times, with the same result. */
+/* A decode step takes two passes, or one if all rows see a single chunk; prefill uses the other
+ * family; a mixed step uses both. If the partials do not fit the scratch, the step takes several
+ * rounds with the same result. */
 static void test_dispatches(void) {
     static const struct runs runs[] = {
         {{3, 1, 64, 0}, METAL_BOTH, 1, 1, 0},
@@ -261,7 +262,7 @@ static void test_dispatches(void) {
     free(got), free(first);
 }
 
-/* Caches that the kernels have no shape for. */
+/* Cache shapes that no kernel supports are refused. */
 static void test_refused(void) {
     static const struct shape shapes[] = {{2, 1, 33, 16, QTYPE_F16},
                                           {2, 1, 264, 16, QTYPE_F16},
@@ -313,8 +314,5 @@ int main(int argc, char **argv) {
     return check_done();
 }
 #else
-int main(void) {
-    SKIP("metal", "this build has no Metal backend");
-    return check_done();
-}
+DEVICE_MAIN_SKIPS("metal", "this build has no Metal backend")
 #endif

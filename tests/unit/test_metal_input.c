@@ -1,18 +1,18 @@
-/* test_metal_input.c - what the Metal backend does to rows before a product: pending residuals and
- * norms against float64 arithmetic on odd widths, the same bits in every batch. Skips in a build
- * without it. Prints the largest error of each form. */
+/* test_metal_input.c - preparation of a product's input on the Metal device: pending residuals and
+ * norms, against float64 on odd widths; the same bits in every batch. Prints the largest error of
+ * each form. Skipped in a build without Metal. */
 #include "tests/support/be.h"
-#include "tests/unit/check.h"
+#include "tests/support/device_main.h"
 
 #ifdef INFERD_METAL
 
-enum { MOST_ROWS = 5, MOST_COLS = 32768 };
+enum { MAX_ROWS = 5, MAX_COLS = 32768 };
 
 static backend *open_metal(void) {
-    return be_open_metal((struct backend_config){.max_rows = MOST_ROWS, .max_cols = MOST_COLS});
+    return be_open_metal((struct backend_config){.max_rows = MAX_ROWS, .max_cols = MAX_COLS});
 }
 
-/* Rows and what is done to them. */
+/* Rows and the operations applied to them. */
 struct rows {
     uint32_t n_rows, n_in;
     bool residual, residual_norm;
@@ -44,7 +44,8 @@ static void free_rows(struct rows *s) {
     free(s->x), free(s->r), free(s->r_norm), free(s->norm);
 }
 
-/* Rows first to first + n through backend_norm; x as it is afterwards, and the result. */
+/* Runs backend_norm over rows first .. first + n - 1; x: their values afterwards, out: the
+ * result. */
 static void run(backend *be, const struct rows *s, uint32_t first, uint32_t n, float *x,
                 float *out) {
     uint64_t at = (uint64_t)first * s->n_in, n_all = (uint64_t)n * s->n_in;
@@ -74,8 +75,8 @@ static double inverse_rms(const double *v, uint32_t n, double eps) {
     return 1 / sqrt(sum / n + eps);
 }
 
-/* Largest error of a row: of x in units of its terms, of out relative to the exact value of the x
- * that the backend left. */
+/* Largest error of a row: of x relative to its terms, of out relative to the exact value for the x
+ * that the backend stored. */
 static void compare_row(const struct rows *s, uint32_t row, const float *x, const float *out,
                         double *worst) {
     const float *x0 = s->x + (uint64_t)row * s->n_in, *r0 = s->r + (uint64_t)row * s->n_in;
@@ -106,11 +107,11 @@ enum { N_WIDTHS = sizeof widths / sizeof widths[0] };
 
 static void check_form(int form, float scale) {
     static const char *const names[] = {"norm", "residual, norm", "normed residual, norm"};
-    const double tolerance = 5e-7; /* 4 roundings, and half of the sum's error */
+    const double tolerance = 5e-7; /* 4 roundings plus half of the sum's error */
     backend *be = open_metal();
     double worst[2] = {0, 0};
     for (int w = 0; w < N_WIDTHS; w++) {
-        struct rows s = new_rows(2 + be_below(MOST_ROWS - 1), widths[w], form, scale);
+        struct rows s = new_rows(2 + be_below(MAX_ROWS - 1), widths[w], form, scale);
         uint64_t n = (uint64_t)s.n_rows * s.n_in;
         float *x = be_new(n, sizeof *x), *out = be_new(n, sizeof *out);
         float *x1 = be_new(s.n_in, sizeof *x1), *out1 = be_new(s.n_in, sizeof *out1);
@@ -148,7 +149,7 @@ static void test_normed_residual(void) {
     check_form(2, 3);
 }
 
-/* Zeros are divided by the root of eps, and a NaN stays in its row. */
+/* A row of zeros is divided by sqrt(eps); a NaN affects only its own row. */
 static void test_special_values(void) {
     enum { N = 100 };
     backend *be = open_metal();
@@ -164,7 +165,7 @@ static void test_special_values(void) {
     backend_close(be);
 }
 
-/* What was to be read and written: each value once, norms' too. */
+/* Traffic counters: each value is read and written once, the norms' factors too. */
 static void test_traffic(void) {
     enum { N = 1000, ROWS = 3 };
     backend *be = open_metal();
@@ -191,8 +192,5 @@ int main(void) {
     return check_done();
 }
 #else
-int main(void) {
-    SKIP("metal", "this build has no Metal backend");
-    return check_done();
-}
+DEVICE_MAIN_SKIPS("metal", "this build has no Metal backend")
 #endif

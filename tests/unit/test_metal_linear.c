@@ -1,9 +1,9 @@
-/* test_metal_linear.c - matrix products of the Metal backend: both families of kernels give the
- * same bits for a row, whatever came with it; how far from float64 they are, for every type;
- * dispatches of ops with several weights. Skips in a build without it. What else backend_linear
- * does is test_linear's. */
+/* test_metal_linear.c - matrix products on the Metal device: a row has the same bits in both kernel
+ * families and in every batch; errors against float64 for every type; dispatches of ops with
+ * several weights. Everything else about backend_linear is in test_linear. Skipped in a build
+ * without Metal. */
+#include "tests/support/device_main.h"
 #include "tests/support/matrix.h"
-#include "tests/unit/check.h"
 
 #ifdef INFERD_METAL
 #include "core/backend/metal/metal.h"
@@ -12,10 +12,10 @@
 #define HAS_METER
 #endif
 
-enum { MOST_ROWS = 70, MOST_COLS = 1024 };
+enum { MAX_ROWS = 70, MAX_COLS = 1024 };
 
 static backend *open_metal(void) {
-    return be_open_metal((struct backend_config){.max_rows = MOST_ROWS, .max_cols = MOST_COLS});
+    return be_open_metal((struct backend_config){.max_rows = MAX_ROWS, .max_cols = MAX_COLS});
 }
 
 static uint64_t dispatches(const backend *be, const char *kernel) {
@@ -24,11 +24,11 @@ static uint64_t dispatches(const backend *be, const char *kernel) {
     return UINT64_MAX;
 }
 
-/* An op's weights, one input. */
+/* The weights of an op and its input. */
 struct product {
     uint32_t n_weights, n_rows;
     struct matrix m[BACKEND_LINEAR_MAX];
-    float *bias[BACKEND_LINEAR_MAX], *x; /* (n_out), (MOST_ROWS, n_in) */
+    float *bias[BACKEND_LINEAR_MAX], *x; /* (n_out), (MAX_ROWS, n_in) */
     backend_buf *xb, *yb[BACKEND_LINEAR_MAX];
     backend_weight *w[BACKEND_LINEAR_MAX], *b[BACKEND_LINEAR_MAX];
     struct op_linear op;
@@ -38,15 +38,15 @@ static struct product *product_new(backend *be, uint32_t n_weights, const int *t
                                    const uint32_t *n_outs, uint32_t n_in) {
     struct product *p = be_new(1, sizeof *p);
     p->n_weights = n_weights;
-    p->x = be_new((uint64_t)MOST_ROWS * n_in, sizeof *p->x);
-    be_fill(p->x, (uint64_t)MOST_ROWS * n_in, 2);
-    p->xb = be_f32(be, p->x, (uint64_t)MOST_ROWS * n_in);
+    p->x = be_new((uint64_t)MAX_ROWS * n_in, sizeof *p->x);
+    be_fill(p->x, (uint64_t)MAX_ROWS * n_in, 2);
+    p->xb = be_f32(be, p->x, (uint64_t)MAX_ROWS * n_in);
     p->op = (struct op_linear){.in.x = p->xb, .n_weights = n_weights};
     for (uint32_t i = 0; i < n_weights; i++) {
         p->m[i] = matrix_make(block_type_of(types[i]), n_outs[i], n_in, i & 1);
         p->bias[i] = be_new(n_outs[i], sizeof *p->bias[i]);
         be_fill(p->bias[i], n_outs[i], 1);
-        p->yb[i] = be_f32(be, NULL, (uint64_t)MOST_ROWS * n_outs[i]);
+        p->yb[i] = be_f32(be, NULL, (uint64_t)MAX_ROWS * n_outs[i]);
         p->w[i] = be_weight(be, types[i], n_outs[i], n_in, p->m[i].packed);
         p->b[i] = be_weight(be, QTYPE_F32, 1, n_outs[i], p->bias[i]);
         p->op.w[i] = p->w[i], p->op.y[i] = p->yb[i];
@@ -66,7 +66,8 @@ static void product_free(struct product *p) {
     free(p);
 }
 
-/* Rows first.. of p->x, as their own batch, to got (.., n_out) of weight i. */
+/* Computes rows first .. first + n_rows - 1 of p->x as a batch of their own; got[i] (.., n_out):
+ * results of weight i. */
 static void run(backend *be, struct product *p, uint32_t first, uint32_t n_rows, float **got) {
     uint64_t n_in = p->m[0].n_in;
     backend_buf *x = be_f32(be, p->x + first * n_in, n_rows * n_in);
@@ -80,9 +81,9 @@ static void run(backend *be, struct product *p, uint32_t first, uint32_t n_rows,
 
 /* ---- one order in both families ---- */
 
-/* Every mode that this device may be in; the first is the one of rows alone. Where the probe found
- * that simdgroup matrices add in another order, they do all rows and there is nothing to compare.
- */
+/* Lists the modes that this device supports; the first is the one for single rows. If the probe
+ * found that simdgroup matrices add in another order, they compute all rows and there is nothing to
+ * compare. */
 static uint32_t find_modes(backend *be, enum metal_products *modes) {
     enum metal_products found = backend_metal_products(be);
     modes[0] = found == METAL_MATRIX_ONLY ? METAL_MATRIX_ONLY : METAL_VECTOR_ONLY;
@@ -92,15 +93,15 @@ static uint32_t find_modes(backend *be, enum metal_products *modes) {
     return found == METAL_BOTH ? 3 : 1;
 }
 
-/* Batches of many sizes in each mode against rows alone. */
+/* Compares batches of many sizes in each mode with rows computed alone. */
 static void check_families(backend *be, struct product *p, uint32_t n_rows) {
     static const uint32_t batches[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 17, 33, 70};
     enum metal_products modes[3];
     uint32_t n_modes = find_modes(be, modes), n_results = p->op.act ? 1 : p->n_weights;
     float *want[BACKEND_LINEAR_MAX] = {0}, *got[BACKEND_LINEAR_MAX] = {0};
     for (uint32_t i = 0; i < p->n_weights; i++)
-        want[i] = be_new((uint64_t)MOST_ROWS * p->m[i].n_out, 4),
-        got[i] = be_new((uint64_t)MOST_ROWS * p->m[i].n_out, 4);
+        want[i] = be_new((uint64_t)MAX_ROWS * p->m[i].n_out, 4),
+        got[i] = be_new((uint64_t)MAX_ROWS * p->m[i].n_out, 4);
     CHECK(backend_metal_force_products(be, modes[0]) == 0);
     for (uint32_t row = 0; row < n_rows; row++)
         run(be, p, row, 1, want);
@@ -112,7 +113,7 @@ static void check_families(backend *be, struct product *p, uint32_t n_rows) {
             for (uint32_t i = 0; i < n_results; i++) {
                 uint64_t n_out = p->m[i].n_out, at = first * n_out;
                 CHECK_MSG(memcmp(got[i] + at, want[i] + at, n * n_out * sizeof(float)) == 0,
-                          "%s (%u, %u), %u rows, mode %d: other bits than a row alone",
+                          "%s (%u, %u), %u rows, mode %d: bits differ from a row alone",
                           qtype_name(p->m[i].type), p->m[i].n_out, p->m[i].n_in, n, (int)modes[f]);
             }
         }
@@ -120,7 +121,7 @@ static void check_families(backend *be, struct product *p, uint32_t n_rows) {
         free(want[i]), free(got[i]);
 }
 
-/* Of each type: many rows of few columns and outputs, few rows of more. */
+/* Each type: many rows with few columns and outputs, few rows with more of both. */
 static void test_families(void) {
     static const uint32_t n_outs[2][5] = {{33, 1, 31, 3, 8}, {67, 31, 66, 1, 33}};
     static const uint32_t floats[] = {100, 7, 1, 328}, blocks[] = {96, 352}, supers[] = {256, 512};
@@ -133,7 +134,7 @@ static void test_families(void) {
         for (uint32_t k = 0; k < (elems == 1 ? 4 : 2); k++) {
             uint32_t n_in = elems == 1 ? floats[k] : elems == Q_ELEMS ? blocks[k] : supers[k];
             struct product *p = product_new(be, 1, &type, &n_outs[k % 2][(t + k) % 5], n_in);
-            check_families(be, p, k == 0 ? MOST_ROWS : 12);
+            check_families(be, p, k == 0 ? MAX_ROWS : 12);
             CHECK(backend_metal_force_products(be, found) == 0);
             product_free(p);
         }
@@ -162,8 +163,8 @@ static double worst_error(const struct matrix *m, const float *x, const float *g
     return worst;
 }
 
-/* Sums in f32 of exactly decoded weights: eight of them, n_in / 8 roundings each at most, of which
- * few go one way. */
+/* f32 sums of exactly decoded weights: eight sums of at most n_in / 8 roundings each, only some of
+ * which have the same sign. */
 static void test_error(void) {
     enum { OUTS = 33, ROWS = 12 };
     backend *be = open_metal();
@@ -195,7 +196,7 @@ static double act_of(enum backend_act act, double g, double u) {
     return g / (1 + exp(-1.702 * g)) * (u + 1);
 }
 
-/* Product of weight i, row and output, bias included. */
+/* The product of weight i for one row and output, including the bias. */
 static double exact(const struct product *p, uint32_t i, uint32_t row, uint32_t o) {
     const struct matrix *m = &p->m[i];
     double sum = p->op.bias[i] ? (double)p->bias[i][o] : 0;
@@ -220,13 +221,14 @@ static void check_values(const struct product *p, uint32_t n_rows, float *const 
             }
 }
 
-/* n weights of these types in every family, bias on all but the second; dispatches of one op. */
+/* n weights of these types in every family, all with a bias except the second; also counts the
+ * dispatches of the op. */
 static void check_op(backend *be, uint32_t n, const int *types, const uint32_t *n_outs,
                      enum backend_act act, float cap, uint64_t n_dispatches) {
     struct product *p = product_new(be, n, types, n_outs, 256);
     float *got[BACKEND_LINEAR_MAX] = {0};
     for (uint32_t i = 0; i < n; i++) {
-        got[i] = be_new((uint64_t)MOST_ROWS * n_outs[i], 4);
+        got[i] = be_new((uint64_t)MAX_ROWS * n_outs[i], 4);
         if (i != 1) p->op.bias[i] = p->b[i];
     }
     p->op.act = act, p->op.softcap = cap, p->op.y_scale = cap != 0 ? 0.25f : 0;
@@ -267,7 +269,7 @@ static void test_weights(void) {
     backend_close(be);
 }
 
-/* Bytes that an op says it moves: those of its arrays, each weight once. */
+/* The op's traffic counters: the bytes of its arrays, each weight once. */
 static void test_counted_bytes(void) {
     backend *be = open_metal();
     if (backend_metal_products(be) == METAL_MATRIX_ONLY) {
@@ -294,15 +296,15 @@ static void test_counted_bytes(void) {
 }
 
 #ifdef HAS_METER
-/* Bytes of weights that one row and eight ask the memory for, by the stand-in's meter, which needs
- * check mode: each once, and next to nothing twice. */
+/* Weight bytes that one row and eight rows load, by the stand-in's traffic meter (check mode only):
+ * each byte once, almost none twice. */
 static void test_weights_read_once(void) {
     enum { OUTS = 64 };
     backend *be = open_metal();
-    float *got = be_new((uint64_t)MOST_ROWS * OUTS, 4);
+    float *got = be_new((uint64_t)MAX_ROWS * OUTS, 4);
     const uint32_t rows[] = {1, 8};
     if (backend_metal_products(be) != METAL_MATRIX_ONLY)
-        printf("  type    asked for / size of the weight: 1 row, 8 rows\n");
+        printf("  type    bytes loaded / size of the weight: 1 row, 8 rows\n");
     for (uint32_t t = 0; t < N_BLOCK_TYPES && backend_metal_products(be) != METAL_MATRIX_ONLY;
          t++) {
         int type = block_types[t].type;
@@ -343,8 +345,5 @@ int main(int argc, char **argv) {
     return check_done();
 }
 #else
-int main(void) {
-    SKIP("metal", "this build has no Metal backend");
-    return check_done();
-}
+DEVICE_MAIN_SKIPS("metal", "this build has no Metal backend")
 #endif

@@ -1,18 +1,18 @@
-/* test_metal_moe.c - mixtures of experts of the Metal backend beyond test_moe.c, which goes through
- * it too: experts in their thousands, all rows at one expert, ties, rows that are no numbers, both
- * families of products to the same bits, what is dispatched and read. Prints an error table. Skips
- * in a build without it. */
+/* test_metal_moe.c - mixtures of experts on the Metal device, beyond test_moe.c: the largest number
+ * of experts, all rows routed to one expert, ties, NaN rows, the same bits from both kernel
+ * families, dispatches and traffic. Prints an error table. Skipped in a build without Metal. */
+#include "tests/support/device_main.h"
 #include "tests/support/moe64.h"
 
 #ifdef INFERD_METAL
 
 #include "core/backend/metal/metal.h"
 
-enum { MOST_ROWS = 80, MOST_COLS = 512 };
+enum { MAX_ROWS = 80, MAX_COLS = 512 };
 
 static backend *open_metal(uint32_t n_experts, uint32_t n_used) {
     struct backend_config config = {
-        .max_rows = MOST_ROWS, .max_cols = MOST_COLS, .moe = {n_experts, n_used, MOST_COLS}};
+        .max_rows = MAX_ROWS, .max_cols = MAX_COLS, .moe = {n_experts, n_used, MAX_COLS}};
     return be_open_metal(config);
 }
 
@@ -35,7 +35,7 @@ static struct moe_case plain_case(const struct block_type *t, uint32_t n_rows) {
 
 /* ---- against float64 ---- */
 
-/* Each type at one row, some that share an expert's weights, and many. */
+/* Each type with one row, with a few rows that share experts, and with many. */
 static void test_every_type(void) {
     static const uint32_t rows[] = {1, 9, 70};
     be_rng.state = 31;
@@ -54,7 +54,7 @@ static void test_every_type(void) {
     }
 }
 
-/* Widths that are no multiple of anything. */
+/* Odd widths. */
 static void test_odd_sizes(void) {
     static const uint32_t sizes[][2] = {{1, 1}, {3, 19}, {99, 7}, {257, 33}, {31, 511}, {511, 65}};
     static const int types[] = {QTYPE_F32, QTYPE_F16, QTYPE_BF16};
@@ -70,7 +70,7 @@ static void test_odd_sizes(void) {
     }
 }
 
-/* As many experts as there may be, a number that is no multiple of 32, and all of them used. */
+/* The largest number of experts, a number that is not a multiple of 32, and all experts used. */
 static void test_many_experts(void) {
     static const uint32_t experts[][2] = {{1024, 8}, {1000, 3}, {257, 257}, {1, 1}};
     be_rng.state = 33;
@@ -86,7 +86,7 @@ static void test_many_experts(void) {
     }
 }
 
-/* Rows of a layer through the backend, against float64. */
+/* Compares the rows of a layer with float64. */
 static void check_rows(backend *be, struct moe_layer *l) {
     struct moe_way w = moe_way_new(l);
     w.top = w.top_in = 0;
@@ -104,8 +104,8 @@ static void check_rows(backend *be, struct moe_layer *l) {
     moe_way_free(&w);
 }
 
-/* All rows go to one expert, the first, the last or one between: many tiles of one, none of the
- * others. */
+/* All rows are routed to one expert, the first, the last or one between: many tiles of that expert,
+ * none of the others. */
 static void test_all_rows_to_one_expert(void) {
     static const uint32_t favourites[] = {0, 3, 5};
     be_rng.state = 34;
@@ -121,10 +121,10 @@ static void test_all_rows_to_one_expert(void) {
     }
 }
 
-/* ---- choices ---- */
+/* ---- routing ---- */
 
-/* Experts that all say their own number, 2^-e in column 0 of down's bias, of which equal scores
- * choose the lowest. Scores beyond the first few are lower or no numbers. */
+/* Each expert e outputs its own number, 2^-e in column 0 of down's bias. Of equal scores the lowest
+ * experts are selected. All other scores are lower, or NaN. */
 static void test_ties_and_nan(void) {
     enum { EXPERTS = 40, IN = 8, USED = 5 };
     backend *be = open_metal(EXPERTS, USED);
@@ -150,7 +150,7 @@ static void test_ties_and_nan(void) {
     backend_close(be);
 }
 
-/* Nothing of an op with more rows is left for the next one. */
+/* An op leaves nothing behind that affects a later op with fewer rows. */
 static void test_fewer_rows_follow(void) {
     enum { ROWS = 9 };
     be_rng.state = 37;
@@ -158,7 +158,7 @@ static void test_fewer_rows_follow(void) {
     struct moe_case c = plain_case(block_type_of(QTYPE_Q8_0), ROWS);
     struct moe_layer l = moe_layer_new(&c);
     struct moe_placed p = moe_place(be, &l);
-    static float all[ROWS * MOST_COLS], y[ROWS * MOST_COLS];
+    static float all[ROWS * MAX_COLS], y[ROWS * MAX_COLS];
     moe_run_rows(be, &p, &l, NULL, ROWS, all);
     for (uint32_t n = ROWS - 1; n > 0; n--) {
         moe_run_rows(be, &p, &l, NULL, n, y);
@@ -169,7 +169,7 @@ static void test_fewer_rows_follow(void) {
     backend_close(be);
 }
 
-/* A row that is no number leaves the others' bits alone. */
+/* A NaN row does not change the bits of the others. */
 static void test_nan_stays_in_its_row(void) {
     enum { ROWS = 12 };
     be_rng.state = 35;
@@ -196,8 +196,8 @@ static void test_nan_stays_in_its_row(void) {
 
 /* ---- families ---- */
 
-/* The bits of a layer's rows do not depend on the family of kernels, nor on how many rows share an
- * expert: from 1 to more than a tile. */
+/* The bits of a row do not depend on the kernel family or on how many rows share an expert, from 1
+ * to more than a tile. */
 static void check_families(const struct moe_case *c) {
     static const enum metal_products families[] = {METAL_VECTOR_ONLY, METAL_MATRIX_ONLY,
                                                    METAL_BOTH};
@@ -254,12 +254,12 @@ static enum metal_products found_products(void) {
     return found;
 }
 
-/* One row takes six dispatches and reads its own experts' weights once, more take one for their
- * lists. */
+/* One row takes six dispatches and reads the weights of its experts once; several rows take one
+ * more, for their lists. */
 static void test_dispatches(void) {
     enum { N = 6 };
     bool matrix =
-        found_products() == METAL_MATRIX_ONLY; /* else so few rows are the vector family's */
+        found_products() == METAL_MATRIX_ONLY; /* else the vector family computes so few rows */
     const char *products = matrix ? "moe_matrix" : "moe_vector";
     const struct {
         const char *kernel;
@@ -311,8 +311,5 @@ int main(int argc, char **argv) {
     return check_done();
 }
 #else
-int main(void) {
-    SKIP("metal", "this build has no Metal backend");
-    return check_done();
-}
+DEVICE_MAIN_SKIPS("metal", "this build has no Metal backend")
 #endif

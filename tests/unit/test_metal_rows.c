@@ -1,8 +1,7 @@
-/* test_metal_rows.c - the Metal device itself: opens, copies, rows moved, steps encoded ahead.
- * Skips in a build without it. Ops that other tests go through on every backend are not repeated
- * here. */
+/* test_metal_rows.c - the Metal device itself: open, copies, moved rows, captured steps. Ops that
+ * other tests run on every backend are not repeated here. Skipped in a build without Metal. */
 #include "tests/support/blocks.h"
-#include "tests/unit/check.h"
+#include "tests/support/device_main.h"
 
 #ifdef INFERD_METAL
 
@@ -31,7 +30,7 @@ static void test_record(void) {
     CHECK(backend_capture_begin(be, 0, &e) == 0 && backend_gather(be, &a) == 0 &&
           backend_capture_end(be, &e) == 0);
     CHECK(dispatches(be, "gather") == 0);
-    rows[0] = 2; /* what the buffers hold when it runs counts */
+    rows[0] = 2; /* the launch reads the buffers' current content */
     CHECK(backend_upload(be, br, 0, rows, sizeof rows, &e) == 0);
     CHECK(backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
     CHECK(dispatches(be, "gather") == 1);
@@ -51,17 +50,17 @@ static void test_record(void) {
     backend_close(be);
 }
 
-/* Bits of a and b, where a float holds them in full: a device may flush what is subnormal. */
+/* Compares bits, except of subnormal values, which a device may flush to zero. */
 static bool same_bits(float a, float b) {
     if (fabsf(a) < FLT_MIN && fabsf(b) < FLT_MIN) return true;
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
 }
 
-/* A table in the middle of a mapped file: of the type's own alignment and no more. */
+/* A table inside a mapped file, aligned to no more than its type requires. */
 static void check_embed(backend *be, const struct block_type *t, uint32_t n_cols, uint8_t *pages,
                         uint64_t offset) {
-    enum { VOCAB = 37, ROWS = 9, MOST_COLS = 768 };
-    static float want[MOST_COLS], got[ROWS * MOST_COLS];
+    enum { VOCAB = 37, ROWS = 9, MAX_COLS = 768 };
+    static float want[MAX_COLS], got[ROWS * MAX_COLS];
     uint64_t row = 0, one = qtype_find(t->type)->block_bytes;
     be_need(qtype_bytes(t->type, 1, n_cols, &row), "a row");
     for (uint64_t at = 0; at < VOCAB * row; at += one)
@@ -119,8 +118,5 @@ int main(void) {
     return check_done();
 }
 #else
-int main(void) {
-    SKIP("metal", "this build has no Metal backend");
-    return check_done();
-}
+DEVICE_MAIN_SKIPS("metal", "this build has no Metal backend")
 #endif

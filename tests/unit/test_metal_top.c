@@ -1,7 +1,8 @@
-/* test_metal_top.c - top-k on the Metal device against a plain sort: rows made to break ties,
- * slices and lists. Skips in a build without it. What all backends share is in test_top.c. */
+/* test_metal_top.c - top-k on the Metal device against a plain sort: rows with many ties, several
+ * slices, incomplete lists. What all backends share is in test_top.c. Skipped in a build without
+ * Metal. */
 #include "tests/support/be.h"
-#include "tests/unit/check.h"
+#include "tests/support/device_main.h"
 
 #ifdef INFERD_METAL
 
@@ -20,7 +21,7 @@ static float value_of(float x) {
     return isnan(x) ? -INFINITY : x;
 }
 
-/* What a row is filled with. */
+/* What a row contains. */
 enum kind { RANDOM, EQUAL, NANS, NEG_INF, RISING, FALLING, TIES, ZEROS, TINY, MIXED, N_KINDS };
 
 static float value_at(enum kind kind, uint32_t i, uint32_t n) {
@@ -62,7 +63,7 @@ static void check_row(const float *x, uint32_t n, uint32_t k, const int32_t *ids
     free(want);
 }
 
-/* Rows of kinds first, first + 1, ... */
+/* Rows of the kinds first, first + 1, ... */
 static void check_rows(backend *be, uint32_t n_rows, uint32_t n, uint32_t k, uint32_t first) {
     float *x = be_new((uint64_t)n_rows * n, sizeof *x);
     float *values = be_new((uint64_t)n_rows * k, sizeof *values);
@@ -95,7 +96,7 @@ static backend *open_metal(void) {
     return be_open_metal((struct backend_config){.max_rows = 150, .max_cols = 64});
 }
 
-/* All kinds, few columns: lists that are not full, k of all columns. */
+/* All kinds with few columns: incomplete lists, k equal to the number of columns. */
 static void test_narrow(void) {
     backend *be = open_metal();
     for (uint32_t n = 1; n <= 70; n += n < 6 || n > 62 ? 1 : 7) {
@@ -106,7 +107,7 @@ static void test_narrow(void) {
     backend_close(be);
 }
 
-/* Vocabularies: several slices, ties across them, the last slice shorter than k. */
+/* Sizes of vocabularies: several slices, ties across slices, a last slice shorter than k. */
 static void test_wide(void) {
     backend *be = open_metal();
     be_rng.state = 7;
@@ -116,11 +117,11 @@ static void test_wide(void) {
     check_rows(be, 1, 128256, 64, RANDOM);
     check_rows(be, 2, 128256, 40, TIES);
     check_rows(be, 2, 300001, 1, MIXED);
-    check_rows(be, 1, 64 * 8192 + 5, 5, TIES); /* more slices than a row may have */
+    check_rows(be, 1, 64 * 8192 + 5, 5, TIES); /* would exceed the largest number of slices */
     backend_close(be);
 }
 
-/* More rows than there is room for at once. */
+/* More rows than one pass holds. */
 static void test_many_rows(void) {
     backend *be = open_metal();
     be_rng.state = 9;
@@ -129,7 +130,7 @@ static void test_many_rows(void) {
     backend_close(be);
 }
 
-/* Every logit is read once, and by the counters' arithmetic too. */
+/* Every logit is read once, and the traffic counters say so. */
 static void test_traffic(void) {
     backend *be = open_metal();
     uint64_t read = 0, written = 0;
@@ -153,8 +154,5 @@ int main(int argc, char **argv) {
     return check_done();
 }
 #else
-int main(void) {
-    SKIP("metal", "this build has no Metal backend");
-    return check_done();
-}
+DEVICE_MAIN_SKIPS("metal", "this build has no Metal backend")
 #endif

@@ -1,7 +1,7 @@
-/* test_model_ahead.c - steps that a device encodes ahead, or keeps recordings of: the CPU backend
- * behind a table that can record. Ops that are recorded are kept and run later, with what the
- * buffers hold by then; results are the plain backend's, bit for bit, whatever was guessed and
- * however a step was filled up. And what a device is told of a model's files. */
+/* test_model_ahead.c - steps that a device encodes ahead or captures: the CPU backend behind a
+ * vtable that records ops and runs them later with the buffers' contents at that time. Results
+ * equal the plain backend's, bit for bit, for any prediction and any padding. Also: a device sees a
+ * model's files before its weights. */
 #include "core/backend/backend_int.h"
 #include "tests/support/be.h"
 #include "tests/support/gguf_make.h"
@@ -17,7 +17,7 @@ static char path[64];
 
 enum { MOST_OPS = 64, MOST_RECORDINGS = 96 };
 
-/* An op as it was called. */
+/* A recorded call of an op. */
 struct taped {
     enum backend_op op;
     union {
@@ -36,7 +36,7 @@ struct recording {
 static const struct backend_vtable *cpu;
 static struct backend_vtable table;
 static struct recording kept[MOST_RECORDINGS];
-static struct recording *tape; /* being recorded, or chosen to run */
+static struct recording *tape; /* being recorded, or selected to run */
 static uint32_t n_kept, n_ops, n_flushes, n_wrong;
 static bool recording, ready;
 static uint32_t last_context; /* max_context of the attention that ran last */
@@ -49,7 +49,7 @@ static void require(bool ok) {
 /* Runs an op of the CPU backend; NULL: as it is. Set for ops whose padding rows are checked. */
 static int (*replay[BACKEND_N_OPS])(backend *be, const void *args);
 
-/* Has the CPU backend run the op, or the test in its place. */
+/* Runs the op on the CPU backend, or the test's replacement. */
 static int run_op(backend *be, enum backend_op op, const void *args) {
     if (replay[op]) return replay[op](be, args);
     switch (op) {
@@ -177,7 +177,7 @@ static void make_recording(backend *be, bool keeps) {
     if (cpu->name) table.name = tape_##name;
     BACKEND_OPS(TAPE_ENTRY, TAPE_ENTRY)
 #undef TAPE_ENTRY
-    table.store_attend = cpu->store_attend; /* calls its parts, which are taped */
+    table.store_attend = cpu->store_attend; /* calls its parts, which are recorded */
     replay[BACKEND_OP_rope_store] = replay_rope_store;
     replay[BACKEND_OP_paged_attention] = replay_paged_attention;
     table.sync = sync_ops, table.flush = flush;
@@ -203,7 +203,7 @@ static struct runner_config config(void) {
                                   .max_tokens = MOST_TOKENS};
 }
 
-/* One step on both; the same results. */
+/* Runs one step on both backends and compares. */
 static void step(struct runner *ahead, struct runner *plain, const struct piece *pieces,
                  uint32_t n) {
     struct model_output a = runner_run(ahead, pieces, n, false, 0);
@@ -232,7 +232,7 @@ static void decode_ahead(void) {
     runner_open(&plain, &c);
     make_recording(ahead.be, false);
     uint32_t at = 0, n_right = 0, n_wrong_guesses = 0;
-    for (uint32_t n; at < 500; at += n) { /* the prompt; no guess is right but the last */
+    for (uint32_t n; at < 500; at += n) { /* the prompt; only the last prediction is right */
         n = at + 21 > 500 ? 500 - at : 21;
         for (uint32_t s = 0; s < N_SEQUENCES; s++)
             pieces[s] = (struct piece){tokens[s], at, n, s};
@@ -247,8 +247,8 @@ static void decode_ahead(void) {
         uint32_t before = n_ops;
         for (uint32_t s = 0; s < n_seqs; s++)
             pieces[s] = (struct piece){tokens[s], at, 1, s};
-        /* Sometimes the guess at the step behind this one is wrong: another count of sequences or
-         * of first tokens, or contexts that it does not reach. */
+        /* Sometimes the prediction of the next step is wrong: another number of sequences or of
+         * first tokens, or contexts beyond its maximum. */
         uint32_t next_seqs = 1 + be_below(N_SEQUENCES), kind = be_below(6);
         ahead.next = (struct model_shape){.n_rows = next_seqs,
                                           .n_seqs = next_seqs,
@@ -278,10 +278,9 @@ static void decode_ahead(void) {
     runner_close(&plain);
 }
 
-/* Sequences come and go, so that steps have another count of rows each time: from a recording of a
- * few more rows comes what the plain backend computes. Prompts, and steps of a prompt and decoding
- * rows together, are enqueued op by op. */
-static void decode_from_recordings(void) {
+/* Sequences start and end, so the number of rows varies: a captured step with a few more rows gives
+ * the plain backend's results. Prompts and mixed steps are enqueued op by op. */
+static void decode_from_captured_steps(void) {
     struct runner keeps, plain;
     struct runner_config c = config();
     static int32_t tokens[RUNNER_MAX_PIECES][MOST_TOKENS];
@@ -328,7 +327,7 @@ static void decode_from_recordings(void) {
     runner_close(&plain);
 }
 
-/* Positions that the shape does not reach would leave an encoded grid. */
+/* Positions beyond the shape would exceed the encoded grid. */
 static void contexts_are_checked(void) {
     struct runner_config c = config();
     struct runner r;
@@ -428,7 +427,7 @@ static void remove_model(void) {
 int main(void) {
     RUN(make_model);
     RUN(decode_ahead);
-    RUN(decode_from_recordings);
+    RUN(decode_from_captured_steps);
     RUN(contexts_are_checked);
     RUN(files_are_shown_before_weights);
     RUN(remove_model);

@@ -1,5 +1,5 @@
 /* test_moe.c - mixtures of experts of the CPU backend, for every type and instruction set of this
- * machine, against float64 arithmetic on odd sizes; ties, experts that nobody chose, bitwise
+ * machine, against float64 arithmetic on odd sizes; ties, experts without rows, bitwise
  * invariance, refusals. `bench`: see moe_bench.h. */
 #include "tests/support/moe64.h"
 #include "tests/unit/moe_bench.h"
@@ -168,8 +168,8 @@ static void test_ties(void) {
     moe_layer_free(&l);
 }
 
-/* Weights of experts that no row chose are not looked at: NaN there harms nobody. */
-static void test_experts_that_nobody_chose(void) {
+/* Weights of experts that no row chose are not read: NaN there has no effect. */
+static void test_unchosen_experts(void) {
     enum { ROWS = 33 };
     struct moe_case c = small_case(block_type_of(QTYPE_F32), ROWS);
     c.biases = true;
@@ -401,12 +401,12 @@ static void test_refusals(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1 && strcmp(argv[1], "bench") == 0) return moe_bench(argc, argv);
+    if (check_bench(argc, argv)) return moe_bench(argc, argv);
     be_args(argc, argv);
     RUN(test_against_float64);
     RUN(test_long_rows);
     RUN(test_ties);
-    RUN(test_experts_that_nobody_chose);
+    RUN(test_unchosen_experts);
     RUN(test_batch_invariance);
     RUN(test_input_is_that_of_linear);
     RUN(test_counters);

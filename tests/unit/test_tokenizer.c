@@ -1,6 +1,6 @@
-/* test_tokenizer.c - ids and text against golden files that other implementations made (their
- * provenance: tests/data/tokenizer/README.md and the shared data's README), round trips, long text,
- * threads. What no golden file covers is in test_tokenizer_rules.c. */
+/* test_tokenizer.c - ids and text against golden files of other implementations (provenance:
+ * tests/data/tokenizer/README.md and the shared data's README), round trips, long text, threads.
+ * test_tokenizer_rules.c covers the rest. */
 #include "core/base/mem.h"
 #include "core/text/utf8.h"
 #include "core/tokenizer/tokenizer_int.h"
@@ -87,8 +87,8 @@ static void check_golden(const char *model, const char *golden, bool special) {
             int32_t *ids = mem_new((uint64_t)cJSON_GetArraySize(tokens), sizeof *ids);
             size_t n_ids = ids_of(tokens, ids);
             CHECK_MSG(encodes_to(t, text, strlen(text), 0, ids, n_ids), "%s", id);
-            /* U+2581 comes back as a space; phi-3's file does not say so where llama's does, for
-             * the same ids. */
+            /* U+2581 decodes to a space; phi-3's golden file has U+2581 where llama's has a space,
+             * for the same ids. */
             if (back != text || !strstr(text, "\xe2\x96\x81"))
                 CHECK_MSG(decodes_to(t, ids, n_ids, back, strlen(back)), "%s", id);
             if (special) {
@@ -110,7 +110,7 @@ static void check_golden(const char *model, const char *golden, bool special) {
     free(file);
 }
 
-/* Texts separated by a line of their own, ids one text a line, in files that begin with `cases`. */
+/* Files named `cases`*: texts between separator lines, ids with one line per text. */
 static void check_inp_out(const char *model, const char *cases) {
     static const char separator[] = "\n__ggml_vocab_test__\n";
     char path[PATH_BYTES];
@@ -241,7 +241,7 @@ static size_t random_text(struct rng *rng, char *text, size_t max) {
     return n;
 }
 
-/* U+2581 itself cannot come back: it stands for the space. */
+/* U+2581 itself does not round-trip: it represents the space. */
 static bool has_space_mark(const char *text, size_t n) {
     for (size_t i = 0; i + 3 <= n; i++)
         if (memcmp(text + i, "\xe2\x96\x81", 3) == 0) return true;
@@ -272,12 +272,12 @@ static void check_round_trips(const char *path) {
     tokenizer_close(t);
 }
 
-static void demo_random_bytes_come_back(void) {
+static void demo_random_bytes_round_trip(void) {
     check_round_trips(DEMO_GGUF);
     check_round_trips(DEMO_MODEL);
 }
 
-static void llama_random_bytes_come_back(void) {
+static void llama_random_bytes_round_trip(void) {
     check_round_trips(SHARED "gguf/ggml-vocab-llama-spm.gguf");
 }
 
@@ -316,7 +316,7 @@ static void check_library(const struct both *b, const char *text, size_t n) {
     free(whole.ids);
 }
 
-static void long_text_is_cut_without_a_trace(void) {
+static void long_text_is_split_with_the_same_ids(void) {
     enum { LONG = 60000 };
     struct both b = open_both(DEMO_GGUF);
     if (!b.library) return;
@@ -339,7 +339,7 @@ static void long_text_is_cut_without_a_trace(void) {
     close_both(&b);
 }
 
-/* Random parts of real text, and of its bytes as far as they are characters. */
+/* Random parts of real text, cut at bytes; incomplete characters are removed. */
 static void check_merging(const char *path) {
     enum { ROUNDS = 3000, MAX_BYTES = 300 };
     struct both b = open_both(path);
@@ -375,7 +375,7 @@ static void llama_merging_equals_the_library(void) {
     check_merging(SHARED "gguf/ggml-vocab-phi-3.gguf");
 }
 
-/* Pieces in any cut are their text: parsed when all are trusted, plain when none is. */
+/* Pieces cut anywhere equal the whole text: parsed if all are trusted, plain if none is. */
 static void cut_pieces_equal_the_whole(void) {
     static const char text[] = "<s><|user|>Tell me <|end|> a story.<|end|><|assistant|>Once upon";
     tokenizer *t = open_or_fail(DEMO_GGUF);
@@ -469,13 +469,12 @@ static void threads_share_a_tokenizer(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1 && strcmp(argv[1], "bench") == 0)
-        return tokenizer_bench(argc > 2 ? argv[2] : NULL);
+    if (check_bench(argc, argv)) return tokenizer_bench(argc > 2 ? argv[2] : NULL);
     RUN(demo_model_equals_spm_encode);
     RUN(demo_gguf_equals_spm_encode);
     RUN(demo_special_tokens_are_known);
-    RUN(demo_random_bytes_come_back);
-    RUN(long_text_is_cut_without_a_trace);
+    RUN(demo_random_bytes_round_trip);
+    RUN(long_text_is_split_with_the_same_ids);
     RUN(merging_by_scores_equals_the_library);
     RUN(cut_pieces_equal_the_whole);
     RUN(threads_share_a_tokenizer);
@@ -487,7 +486,7 @@ int main(int argc, char **argv) {
         RUN(phi3_gguf_equals_the_references);
         RUN(bpe_ggufs_equal_the_references);
         RUN(tokenizer_json_equals_the_references);
-        RUN(llama_random_bytes_come_back);
+        RUN(llama_random_bytes_round_trip);
         RUN(llama_merging_equals_the_library);
     } else {
         SKIP("references", "no shared data at " SHARED);

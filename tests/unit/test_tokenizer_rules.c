@@ -117,7 +117,8 @@ static void special_tokens_are_cut_out(void) {
         {"<s>", 0, {SP, BYTE('<'), BYTE('s'), BYTE('>'), END}},
         {"a<|x|>", 0, {SP_A, BYTE('<'), BYTE('|'), BYTE('x'), BYTE('|'), BYTE('>'), END}},
         {"<|x|", PARSE, {SP, BYTE('<'), BYTE('|'), BYTE('x'), BYTE('|'), END}},
-        /* The text of a byte token is no byte; of two tokens with one text the last has it. */
+        /* The text of a byte token is not that byte; of two tokens with equal text the last wins.
+         */
         {"<0x4", PARSE, {SP, BYTE('<'), BYTE('0'), BYTE('x'), BYTE('4'), END}},
         {"bb", 0, {SP, NEW, END}},
         {"\xff"
@@ -163,7 +164,7 @@ static void phi3_tokens_take_white_space(void) {
     }
 }
 
-/* A client's text never becomes a control token, whatever lies around it. */
+/* A client's text never becomes a control token, whatever surrounds it. */
 static void only_trusted_text_holds_control_tokens(void) {
     static const struct {
         tokenizer_piece pieces[4];
@@ -299,7 +300,7 @@ static void old_files_are_understood(void) {
     tokenizer_close(t);
 }
 
-/* "</s>" is text where the vocabulary says so, and there may be no byte tokens. */
+/* "</s>" may be ordinary text, and a vocabulary may have no byte tokens. */
 static void vocabularies_without_bytes_have_unknown_text(void) {
     static const struct gguf_make_token tokens[] = {
         {"<unk>", 0, TOKEN_UNKNOWN}, {"</s>", 0, TOKEN_NORMAL}, {"\xe2\x96\x81", 0, TOKEN_NORMAL},
@@ -334,8 +335,8 @@ static void bad_vocabularies_are_refused(void) {
         {{"a", 0, 1}, ERR_UNSUPPORTED, "bert", "tokenizer.ggml.model 'bert' is not supported"},
         {{"a", 0, 7}, ERR_FORMAT, NULL, "token 0 has unknown type 7"},
         {{"a", 0, -1}, ERR_FORMAT, NULL, "token 0 has unknown type -1"},
-        {{"a", NAN, 1}, ERR_FORMAT, NULL, "the score of token 0 is no number"},
-        {{"<0xGG>", 0, 6}, ERR_FORMAT, NULL, "byte token 0 is not written <0xNN>"},
+        {{"a", NAN, 1}, ERR_FORMAT, NULL, "the score of token 0 is NaN"},
+        {{"<0xGG>", 0, 6}, ERR_FORMAT, NULL, "the text of byte token 0 is not <0xNN>"},
         {{too_long, 0, 1}, ERR_FORMAT, NULL, "token 0 has 4097 bytes"},
         {{"a", 0, 1}, ERR_FORMAT, NULL, "neither 256 byte tokens nor an unknown token"},
     };
@@ -456,13 +457,13 @@ static void bad_merges_are_refused(void) {
         uint32_t n;
         const char *pre, *what;
     } cases[] = {
-        {NULL, 0, "gpt-2", "no 'tokenizer.ggml.merges'"},
+        {NULL, 0, "gpt-2", "'tokenizer.ggml.merges' is missing"},
         {one, 1, "gpt-2", "merge 0 is not two texts"},
         {unknown, 1, "gpt-2", "merge 0 names the unknown token 'z'"},
         {empty, 1, "gpt-2", "merge 0 names the unknown token ''"},
         {made, 1, "gpt-2", "merge 0 makes an unknown token"},
         {control, 2, "gpt-2", "merge 1 makes an unknown token"},
-        {gpt2_merges, 2, "klingon", "tokenizer.ggml.pre 'klingon' is not known"},
+        {gpt2_merges, 2, "klingon", "tokenizer.ggml.pre 'klingon' is not supported"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct gguf_make_vocab v = gpt2();
@@ -484,10 +485,10 @@ static void bad_merges_are_refused(void) {
     twice[G_B].text = "a";
     v.tokens = twice;
     CHECK(gguf_make_vocab(path, &v, NULL) == 0 && tokenizer_open(path, &t, &e) == ERR_FORMAT && !t);
-    CHECK_MSG(strstr(e.msg, "tokens 0 and 1 have one text"), "%s", e.msg);
+    CHECK_MSG(strstr(e.msg, "tokens 0 and 1 have the same text"), "%s", e.msg);
 }
 
-/* A tokenizer.model, written by hand: fields that matter, nothing else. */
+/* A hand-written tokenizer.model with the relevant fields only. */
 struct proto {
     uint8_t bytes[16384];
     size_t n;
@@ -520,7 +521,7 @@ static void make_model(struct proto *p, const char *trainer, const char *normali
     p->n = 0;
     for (int i = 0; i < N_LISTED - 1; i++)
         put_piece(p, listed[i].text, listed[i].score, listed[i].type);
-    put_piece(p, "c", -12, TOKEN_NORMAL); /* keeps the ids of the list; texts may not repeat */
+    put_piece(p, "c", -12, TOKEN_NORMAL); /* keeps the list's ids; texts are unique */
     for (int b = 0; b < 256; b++) {
         char text[8];
         snprintf(text, sizeof text, "<0x%02X>", b);
@@ -574,8 +575,8 @@ static void other_tokenizer_models_are_refused(void) {
         size_t n;
         const char *what;
     } cases[] = {
-        {"\x18\x01", IDENTITY, 4, "model type is not BPE"},
-        {"", IDENTITY, 4, "model type is not BPE"},
+        {"\x18\x01", IDENTITY, 4, "type is not supported (expected BPE)"},
+        {"", IDENTITY, 4, "type is not supported (expected BPE)"},
         {BPE "\xc0\x01\x01", IDENTITY, 4, "white space as suffix"},
         {BPE, NULL, 0, "removing extra white space"},
         {BPE, "\x18\x01", 2, "removing extra white space"},
@@ -593,7 +594,7 @@ static void other_tokenizer_models_are_refused(void) {
     }
 }
 
-static void a_cut_model_says_where(void) {
+static void a_truncated_model_names_the_offset(void) {
     struct proto p;
     tokenizer *t;
     err e = {0};
@@ -604,7 +605,7 @@ static void a_cut_model_says_where(void) {
     snprintf(offset, sizeof offset, "offset %zu", p.n - 4);
     CHECK_MSG(strstr(e.msg, offset), "%s, want %s", e.msg, offset);
     CHECK(open_bytes(p.bytes, p.n - 5, &t, &e) == ERR_FORMAT && !t);
-    CHECK_MSG(strstr(e.msg, "a number is cut off"), "%s", e.msg);
+    CHECK_MSG(strstr(e.msg, "a number is truncated"), "%s", e.msg);
     CHECK(open_bytes(p.bytes, 0, &t, &e) == ERR_FORMAT && !t);
 }
 
@@ -696,7 +697,7 @@ static void runs_of_spaces_stay_whole(void) {
     tokenizer_close(t);
 }
 
-/* Damaged files: an error, or a tokenizer that works on whatever it was told. */
+/* Damaged files: an error, or a tokenizer that works. */
 static void try_damaged(const uint8_t *bytes, size_t n, int *n_refused) {
     static const char text[] = "ab a<s><|x|>\xff bb \xc3\xa9<u>";
     tokenizer *t;
@@ -764,7 +765,7 @@ int main(void) {
     RUN(bad_merges_are_refused);
     RUN(a_tokenizer_model_is_read);
     RUN(other_tokenizer_models_are_refused);
-    RUN(a_cut_model_says_where);
+    RUN(a_truncated_model_names_the_offset);
     RUN(runs_of_spaces_stay_whole);
     RUN(random_scores_merge_as_in_the_library);
     RUN(damaged_files_are_survived);

@@ -152,7 +152,7 @@ static int bench(void) {
 
 int main(int argc, char **argv) {
     be_args(argc, argv);
-    if (argc > 1 && strcmp(argv[1], "bench") == 0) return bench();
+    if (check_bench(argc, argv)) return bench();
     RUN(test_top);
     RUN(test_refusals);
     return check_done();

@@ -4,7 +4,7 @@
 
 #include "core/base/mem.h"
 
-enum { INPUT_THREADS = 1024, INPUT_MAX_COLS = MARGS_INPUT_MOST * INPUT_THREADS };
+enum { INPUT_THREADS = 1024, INPUT_MAX_COLS = MARGS_INPUT_MAX_VALUES * INPUT_THREADS };
 
 int metal_input_scratch(struct metal_backend *m, const struct backend_config *c, err *e) {
     uint64_t bytes;
@@ -39,7 +39,7 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
         m, &(struct metal_launch){
                .kernel = "input_rows",
                .n_consts = 4,
-               .consts = {{MARGS_INPUT_PER, metal_div_up(n_in, threads)},
+               .consts = {{MARGS_INPUT_VALUES, metal_div_up(n_in, threads)},
                           {MARGS_INPUT_RESIDUAL, in->residual != NULL},
                           {MARGS_INPUT_RESIDUAL_NORM, in->residual_norm != NULL},
                           {MARGS_INPUT_NORM, in->norm != NULL}},

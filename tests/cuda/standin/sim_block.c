@@ -32,7 +32,7 @@ struct bulk {
     void *to;
     const void *from;
     uint32_t bytes, fill; /* fill: zeros behind them */
-    uint64_t *bar;        /* NULL: nobody counts the bytes */
+    uint64_t *bar;        /* NULL: the bytes are not counted */
     bool arrives;
 };
 
@@ -294,7 +294,7 @@ void cudasim_tensor_copy(void *shared, const uint64_t map[16], uint32_t row, uin
     }
 }
 
-/* Nobody can go on without what is under way. */
+/* Every thread waits: the copies in flight arrive. */
 static void bulk_arrives(void) {
     uint32_t n = s->n_bulk;
     s->n_bulk = 0;

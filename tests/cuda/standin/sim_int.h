@@ -27,7 +27,7 @@ struct sim_options {
 const struct sim_options *sim_options(void);
 extern struct cudasim_counts sim_counts;
 
-/* One launch, its arguments owned by whoever keeps it. */
+/* One launch, its arguments owned by its holder. */
 struct sim_kernel {
     const void *fn;
     dim3 grid, block;

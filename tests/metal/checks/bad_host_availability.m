@@ -1,4 +1,4 @@
-// bad_host_availability.m - a language version that macOS 13 does not know, without asking.
+// bad_host_availability.m - a language version newer than macOS 13, without a version check.
 #include "tests/metal/checks/host.h"
 
 int check_mistake(id<MTLDevice> device) {

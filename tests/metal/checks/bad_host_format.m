@@ -1,4 +1,4 @@
-// bad_host_format.m - a format for Linux: macOS wants %llu.
+// bad_host_format.m - a format that is right on Linux only: macOS needs %llu.
 #include "tests/metal/checks/host.h"
 
 int check_mistake(id<MTLDevice> device) {

@@ -1,4 +1,4 @@
-// bad_host_null.m - a pointer that is NULL on one path is followed.
+// bad_host_null.m - dereferences a pointer that is NULL on one path.
 #include "tests/metal/checks/host.h"
 
 int check_mistake(id<MTLDevice> device) {

@@ -1,4 +1,4 @@
-// bad_host_over_release.m - what is autoreleased is not the caller's to release.
+// bad_host_over_release.m - the caller releases an autoreleased object.
 #include "tests/metal/checks/host.h"
 
 int check_mistake(id<MTLDevice> device) {

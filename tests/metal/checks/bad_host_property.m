@@ -1,4 +1,4 @@
-// bad_host_property.m - a property that came with macOS 15, without asking.
+// bad_host_property.m - a property introduced by macOS 15, without a version check.
 #include "tests/metal/checks/host.h"
 
 int check_mistake(id<MTLDevice> device) {

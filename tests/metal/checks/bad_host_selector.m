@@ -1,4 +1,4 @@
-// bad_host_selector.m - a method that there is none of.
+// bad_host_selector.m - a method that does not exist.
 #include "tests/metal/checks/host.h"
 
 int check_mistake(id<MTLDevice> device) {

@@ -1,4 +1,4 @@
-// bad_host_use_after_release.m - a message to what was released.
+// bad_host_use_after_release.m - a message to a released object.
 #include "tests/metal/checks/host.h"
 
 int check_mistake(id<MTLDevice> device) {

@@ -1,4 +1,4 @@
-// bad_host_width.m - on macOS uint64_t is not NSUInteger, as it is on Linux.
+// bad_host_width.m - uint64_t is NSUInteger on Linux, but not on macOS.
 #include "tests/metal/checks/host.h"
 
 int check_mistake(id<MTLDevice> device) {

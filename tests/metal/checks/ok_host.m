@@ -1,4 +1,4 @@
-// ok_host.m - what the passes over the host code must let through.
+// ok_host.m - correct host code that every pass must accept.
 #include "tests/metal/checks/host.h"
 
 uint64_t check_buffer_bytes(id<MTLDevice> device, NSUInteger length) {

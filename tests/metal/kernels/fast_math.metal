@@ -1,4 +1,4 @@
-// fast_math.metal - exp as the library has it, and precise::exp, of in[i].
+// fast_math.metal - the library's own exp, and precise::exp, of in[i].
 #include <metal_stdlib>
 using namespace metal;
 

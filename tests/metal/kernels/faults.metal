@@ -1,5 +1,5 @@
-// faults.metal - each kernel makes one mistake that the executor must report, or (ok_) looks as if it
-// made one; test_standin_runtime_faults.c has the reports.
+// faults.metal - each kernel makes one mistake that the executor must report, or (ok_) only seems
+// to; test_standin_runtime_faults.c has the reports.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -87,7 +87,7 @@ kernel void ok_atomics(device uint *d [[buffer(0)]], threadgroup atomic_uint *t 
     if (i == 0) d[0] = *(threadgroup uint *)t;
 }
 
-// Two arguments in one buffer: what belongs to b is not an overrun of a.
+// Two arguments in one buffer: an access to b does not overrun a.
 kernel void one_buffer(device const float *a [[buffer(0)]], device float *b [[buffer(1)]],
                        uint i [[thread_position_in_grid]]) {
     b[i] = a[i];

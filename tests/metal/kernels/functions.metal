@@ -1,5 +1,5 @@
 // functions.metal - each kernel writes the results of functions for one thread or one simdgroup;
-// test_standin_runtime_msl.c knows what they must be.
+// test_standin_runtime_msl.c has the expected values.
 #include <metal_simdgroup_matrix>
 #include <metal_stdlib>
 using namespace metal;
@@ -99,7 +99,7 @@ kernel void packs(device float *out [[buffer(0)]], device const packed *in [[buf
     PUT(sizeof(float3));
     PUT(sizeof(packed_float3));
     PUT(sizeof(bfloat4));
-    bfloat x = bfloat(1.0f) + bfloat(0.00390625f); // half of the last bit: to even
+    bfloat x = bfloat(1.0f) + bfloat(0.00390625f); // half of the last bit: rounds to even
     PUT(x);
     bfloat4 y = bfloat4(float4(1, 2, 3, 4.015625f));
     PUT(y.w);
@@ -112,7 +112,7 @@ kernel void packs(device float *out [[buffer(0)]], device const packed *in [[buf
     PUT(float3x3(2.0f)[1][1]);
 }
 
-// out (rows, 32): one row for each function.
+// out (rows, 32): one row per function.
 kernel void lanes(device float *out [[buffer(0)]], uint lane [[thread_index_in_simdgroup]]) {
     const float v = float(lane + 1);
     uint n = lane;
@@ -145,7 +145,7 @@ kernel void lanes(device float *out [[buffer(0)]], uint lane [[thread_index_in_s
     LANE(simd_sum(float2(v, 1.0f)).y);
 }
 
-// A simdgroup matrix through every kind of load and store: stride, origin, transpose, both memories.
+// Every kind of load and store of a simdgroup matrix: stride, origin, transpose, both memories.
 kernel void matrix_moves(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
                          threadgroup float *t [[threadgroup(0)]],
                          uint lane [[thread_index_in_simdgroup]]) {

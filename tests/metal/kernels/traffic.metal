@@ -1,4 +1,4 @@
-// traffic.metal - kernels whose traffic is known; test_standin_runtime_traffic.c knows the numbers.
+// traffic.metal - kernels with known traffic; test_standin_runtime_traffic.c has the figures.
 #include <metal_simdgroup_matrix>
 #include <metal_stdlib>
 using namespace metal;
@@ -7,7 +7,7 @@ struct args {
     uint n, rows;
 };
 
-// y[row] = w (rows, n) x: one simdgroup a row, float4 loads; x is read by every row.
+// y[row] = w (rows, n) x: one simdgroup per row, float4 loads; every row reads x.
 kernel void matvec(constant args &a [[buffer(0)]], device const float *w [[buffer(1)]],
                    device const float *x [[buffer(2)]], device float *y [[buffer(3)]],
                    uint row [[threadgroup_position_in_grid]],
@@ -20,7 +20,7 @@ kernel void matvec(constant args &a [[buffer(0)]], device const float *w [[buffe
     sum = simd_sum(sum);
     if (lane == 0) y[row] = sum;
 }
-// The same with each weight read again after the sum: twice requested.
+// The same, with each weight read again after the sum: two requests.
 kernel void matvec_twice(constant args &a [[buffer(0)]], device const float *w [[buffer(1)]],
                          device const float *x [[buffer(2)]], device float *y [[buffer(3)]],
                          uint row [[threadgroup_position_in_grid]],
@@ -34,8 +34,10 @@ kernel void matvec_twice(constant args &a [[buffer(0)]], device const float *w [
     sum = simd_sum(sum);
     if (lane == 0) y[row] = sum * scale;
 }
-// All lanes read the same value; a lane reads its own one twice with nothing between.
-kernel void shared_reads(device const float *x [[buffer(0)]], device volatile float *y [[buffer(1)]],
+// All lanes read the same value; each lane reads its own twice without a synchronization point
+// between.
+kernel void shared_reads(device const float *x [[buffer(0)]],
+                         device volatile float *y [[buffer(1)]],
                          uint lane [[thread_index_in_simdgroup]]) {
     const float own = y[lane] + y[lane];
     y[lane] = x[0] + own;

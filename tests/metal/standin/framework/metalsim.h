@@ -1,52 +1,55 @@
-/* metalsim.h - what only the stand-in has: tests use it, the product never does.
+/* metalsim.h - the stand-in's own interface: tests use it, the product does not.
  *
- * Everything here can be set by the environment too, for processes that know nothing of it:
- *   METALSIM_MODE=check     (the default) bounds, races, uninitialised threadgroup memory; =plain:
- * fast METALSIM_WORKERS=N      threads that execute threadgroups in plain mode (default 1; 0:
- * processors) METALSIM_SHUFFLE=0|1|2  order of threadgroups and threads; METALSIM_SEED=N
- *   METALSIM_MATRIX=tree    sums of matrix products in pairs, not as a chain of fma
- *   METALSIM_NOISE=SEED     fast math's functions are up to 2 ULP off (0: they are not)
- *   METALSIM_GUARD=1        a host access to a buffer that the GPU may be writing ends the process
- *                           with status 86; =2 also a host write to one that it may be reading
- *   METALSIM_DELAY_MS=N     a command buffer starts so late: what is read too early is old for sure
- *   METALSIM_FAMILY=NAME    metalsim_set_family; METALSIM_MAX_BUFFER=BYTES, METALSIM_MAX_THREADS=N
- *   METALSIM_FAIL=SPEC      metalsim_set_faults
- *   METALSIM_POISON=1       new buffers hold 0xFF bytes
- *   METALSIM_CACHE=dir      compiled shaders; METALSIM_CC=path the compiler driver */
+ * Every option can also be set in the environment, for processes that do not call this interface:
+ *  METALSIM_MODE=check: (default) reports accesses out of bounds, races, uninitialised threadgroup
+ *    memory; =plain: faster
+ *  METALSIM_WORKERS=N: threads that run threadgroups in plain mode (default 1; 0: one per
+ *    processor)
+ *  METALSIM_SHUFFLE=0|1|2: order of threadgroups and threads; METALSIM_SEED=N
+ *  METALSIM_MATRIX=tree: sums of matrix products in pairs instead of a chain of fma
+ *  METALSIM_NOISE=SEED: fast math functions are off by up to 2 ULP (0: exact)
+ *  METALSIM_GUARD=1: a host access to a buffer that the GPU may write ends the process with status
+ *    86; =2: also a host write to one that the GPU may read
+ *  METALSIM_DELAY_MS=N: command buffers start this late, so that a premature read returns old data
+ *  METALSIM_FAMILY=NAME: metalsim_set_family; METALSIM_MAX_BUFFER=BYTES, METALSIM_MAX_THREADS=N
+ *  METALSIM_FAIL=SPEC: metalsim_set_faults
+ *  METALSIM_POISON=1: new buffers are filled with 0xFF
+ *  METALSIM_CACHE=dir: compiled shaders; METALSIM_CC=path: the compiler driver */
 #ifndef METALSIM_H
 #define METALSIM_H
 
 #include <stdint.h>
 
-/* Misuse of the API. Without a handler the message is printed and the process aborts, as under
- * Apple's validation layer. May be called from any thread. Returns the handler before. */
+/* Called for misuse of the API. Without a handler the message is printed and the process aborts, as
+ * under Apple's validation layer. May be called on any thread. Returns the previous handler. */
 typedef void (*metalsim_handler)(const char *message);
 metalsim_handler metalsim_set_violation_handler(metalsim_handler handler);
 
-/* Of dispatches from now on, and of libraries compiled from now on. workers 0: one a processor. */
+/* Applies to later dispatches and to libraries compiled later. workers 0: one per processor. */
 void metalsim_set_options(int check, int workers, int shuffle, uint64_t seed);
 
-/* Which GPU: apple7 (M1), apple8 (M2), apple9 (M3, M4; the default), apple10 (M5) or mac2 (an Intel
- * Mac: no simdgroup matrices). A source that uses what the family or the language version lacks is
- * refused when its library is made. -1: no such family. */
+/* Selects the GPU: apple7 (M1), apple8 (M2), apple9 (M3, M4; the default), apple10 (M5) or mac2 (an
+ * Intel Mac: no simdgroup matrices). Creating a library fails if its source uses what the family or
+ * the language version lacks. Returns -1 for an unknown name. */
 int metalsim_set_family(const char *name);
 
-/* 0: the family's own. max_threads: of a threadgroup, as pipelines with many registers have it.
- * simd_width: what pipelines say theirs is; shaders run with 32 all the same. */
+/* 0: the family's own limit. max_threads: of a threadgroup, as for pipelines that use many
+ * registers. simd_width: the width that pipelines report; shaders run with 32 anyway. */
 struct metalsim_limits {
     uint64_t max_buffer_bytes, working_set_bytes;
     uint32_t max_threads, simd_width;
 };
-void metalsim_set_limits(const struct metalsim_limits *limits); /* NULL: all the family's own */
+void metalsim_set_limits(const struct metalsim_limits *limits); /* NULL: all limits of the family */
 
-/* What fails, separated by commas; counts start anew, NULL or "": nothing does. -1: not understood.
- *   command=N:KIND   the Nth command buffer that runs ends in an error, its last half undone. KIND:
- *                    oom, timeout, pagefault, internal, or lost (and all later ones too)
- *   buffer=N, library=N, pipeline=N, queue=N   the Nth that is asked for is nil
+/* Injects failures, separated by commas; counts restart. NULL or "": none. Returns -1 if spec is
+ * malformed.
+ *   command=N:KIND   the Nth command buffer that runs ends in an error; its second half is not
+ *     executed. KIND: oom, timeout, pagefault, internal, or lost (which also fails all later ones)
+ *   buffer=N, library=N, pipeline=N, queue=N   the Nth object of this kind is nil
  *   nodevice         there is no device */
 int metalsim_set_faults(const char *spec);
 
-/* How late command buffers start from now on. */
+/* Delay before each later command buffer starts. */
 void metalsim_set_delay_ms(unsigned ms);
 
 enum metalsim_kind {
@@ -64,7 +67,7 @@ enum metalsim_kind {
 };
 const char *metalsim_kind_name(enum metalsim_kind kind);
 
-/* Objects of a kind that are allocated and not yet deallocated; of all kinds. */
+/* Live objects of a kind; of all kinds. */
 long metalsim_live(enum metalsim_kind kind);
 long metalsim_live_all(void);
 

@@ -1,13 +1,13 @@
-/* sim.h - what the files of the stand-in framework share; nothing outside this folder includes it.
+/* sim.h - shared by the files of the stand-in framework; included only in this folder.
  *
- * sim_state.m    options, violations, errors
- * sim_object.m   the root class: counts live objects, catches messages to dead ones
- * sim_family.m   GPU families and limits; sim_fault.m: failures on demand
- * sim_buffer.m   buffers; sim_guard.m: the host's view of them while the GPU works
- * sim_library.m  source -> shader object -> functions -> pipelines; sim_compile.m runs the compiler
- * sim_encoder.m  what is recorded and checked before it runs
- * sim_command.m  command buffers, queues, one GPU thread for each queue
- * sim_device.m   the device */
+ *  sim_state.m: options, violations, errors
+ *  sim_object.m: the root class; counts live objects, reports messages to deallocated ones
+ *  sim_family.m: GPU families and limits; sim_fault.m: injected failures
+ *  sim_buffer.m: buffers; sim_guard.m: the host's view of them while the GPU works
+ *  sim_library.m: source, shader object, functions, pipelines; sim_compile.m: runs the compiler
+ *  sim_encoder.m: commands, which it checks and records
+ *  sim_command.m: command buffers, queues, one GPU thread per queue
+ *  sim_device.m: the device */
 #ifndef METALSIM_SIM_H
 #define METALSIM_SIM_H
 
@@ -20,14 +20,14 @@
 #include <stdbool.h>
 
 enum {
-    SIM_MAC_PAGE = 16384, /* of Apple silicon; an Intel Mac's is less */
+    SIM_MAC_PAGE = 16384, /* of Apple silicon; Intel Macs have smaller pages */
     SIM_HOST_PAGE = 4096,
     SIM_SET_BYTES_MAX = 4096
 };
 
 /* ---- sim_state.m ---- */
 
-/* Reads the environment; at the first device. */
+/* Reads the environment. Called when the first device is created. */
 void sim_state_init(void);
 const msl_opts *sim_options(void);
 int sim_guard_level(void);
@@ -42,7 +42,7 @@ double sim_now(void);
 
 struct sim_family {
     const char *name, *gpu;
-    MTLGPUFamily family; /* the last that it supports */
+    MTLGPUFamily family; /* the highest that it supports */
     uint64_t max_buffer_bytes, working_set_bytes;
     bool unified_memory;
     uint32_t constant_align;         /* of offsets of arguments in the constant address space */
@@ -70,17 +70,17 @@ enum sim_fault {
     SIM_N_FAULTS
 };
 void sim_fault_init(void);
-/* Counts one; whether it is to fail. */
+/* Counts one object of this kind; returns whether it must fail. */
 bool sim_fault(enum sim_fault place);
-/* The same of a command buffer: the error it is to end in, or nil. Autoreleased. */
+/* The same for a command buffer: returns the error that it must end in, or nil. Autoreleased. */
 NSError *sim_fault_of_command(void);
 
 /* ---- sim_object.m ---- */
 
 void sim_object_init(void);
 
-/* A message to an object of this class after its dealloc is a violation, not a crash: the last few
- * thousand are kept as zombies. */
+/* A message to a deallocated object of this class is a violation, not a crash: the last few
+ * thousand objects are kept as zombies. */
 @interface MetalsimObject ()
 + (enum metalsim_kind)kind;
 @end
@@ -89,10 +89,10 @@ void sim_object_init(void);
 
 @interface SimBuffer : MetalsimObject <MTLBuffer> {
   @public
-    void *host, *gpu; /* two views of one memory under METALSIM_GUARD, else equal */
+    void *host, *gpu; /* equal, or under METALSIM_GUARD two mappings of one memory */
     size_t n_bytes, n_mapped;
     bool own;      /* host and gpu are this object's mappings */
-    int in_flight; /* commands that name it and are not done; atomic */
+    int in_flight; /* commands that use it and have not completed; atomic */
     id<MTLDevice> _device;
     NSString *_label;
     MTLResourceOptions options;
@@ -147,17 +147,17 @@ void sim_guard_unlock(SimBuffer *buffer, bool gpu_writes);
 
 /* ---- sim_compile.m ---- */
 
-/* The path of the shader object of this source, compiled now or found in the cache; nil with
- * *error. Autoreleased. */
+/* Path of the shader object for this source, from the cache or newly compiled; nil with *error.
+ * Autoreleased. */
 NSString *sim_compile(NSString *source, MTLCompileOptions *options, NSError **error);
 
 /* ---- sim_encoder.m ---- */
 
-/* A copy of setBytes:, with a guard page behind it; later commands of the encoder share it. */
+/* A copy of setBytes: data with a guard page after it; shared by later commands of the encoder. */
 struct sim_bytes {
     uint8_t *data;
     size_t n_bytes;
-    int n_refs; /* one thread at a time: an encoder's, then the GPU's */
+    int n_refs; /* used by one thread at a time: the encoder's, then the GPU's */
 };
 
 struct sim_binding {
@@ -176,7 +176,8 @@ struct sim_command {
     uint32_t n_groups[3], n_threads[3], grid[3]; /* grid: of dispatchThreads:, else 0 */
     size_t n_bytes;                              /* of a copy or fill */
     uint8_t value;
-    unsigned encoder, epoch; /* within the command buffer: its encoder; barriers before it there */
+    unsigned encoder; /* index in the command buffer */
+    unsigned epoch;   /* barriers before the command in its encoder */
 };
 
 @class SimCommandBuffer, SimQueue;
@@ -192,10 +193,10 @@ struct sim_command {
 - (id)initWithOwner:(SimCommandBuffer *)owner number:(unsigned)number;
 @end
 
-/* Whether the GPU may write through what is bound at an index. */
+/* Whether the kernel may write through the binding at an index. */
 bool sim_command_writes(const struct sim_command *command, int index);
 
-/* Gives up what a command holds. */
+/* Releases what a command holds. */
 void sim_command_fini(struct sim_command *command, bool retained);
 
 /* ---- sim_command.m ---- */
@@ -205,7 +206,7 @@ void sim_command_fini(struct sim_command *command, bool retained);
     SimQueue *queue;
     struct sim_command *commands;
     size_t n_commands, cap_commands;
-    SimEncoder *encoder; /* the open one; not retained */
+    SimEncoder *encoder; /* the open encoder; not retained */
     unsigned n_encoders;
     NSMutableArray *handlers;
     NSString *_label;
@@ -221,12 +222,13 @@ void sim_command_fini(struct sim_command *command, bool retained);
 - (struct sim_command *)addCommand:(const struct sim_command *)command;
 @end
 
-/* Outlives the queue object: the GPU thread frees it. */
+/* Outlives the queue object; the GPU thread frees it. */
 struct sim_queue {
     pthread_mutex_t mutex;
     pthread_cond_t work, done;
     SimCommandBuffer *head, *tail;
-    unsigned n_open, n_committed, max_open; /* made and not done; of these committed; limit */
+    unsigned n_open, max_open; /* created and not completed; limit */
+    unsigned n_committed;      /* of the open ones */
     bool stop;
 };
 

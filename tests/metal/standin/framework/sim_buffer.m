@@ -1,5 +1,5 @@
-// sim_buffer.m - MTLBuffer: memory between guard pages, so that a byte too far is a fault; under
-// METALSIM_GUARD mapped twice, for the GPU and for the host.
+// sim_buffer.m - MTLBuffer: memory between guard pages, so that an access past the end faults;
+// under METALSIM_GUARD mapped twice, for the GPU and for the host.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <Block.h>
@@ -13,7 +13,7 @@ size_t sim_buffer_allocated(void) {
     return __atomic_load_n(&n_allocated, __ATOMIC_SEQ_CST);
 }
 
-// Two mappings of the same memory: at gpu, and one that is returned; NULL.
+// Maps the same memory twice: at gpu, and at the returned address. NULL: failed.
 static void *map_twice(void *gpu, size_t n_bytes) {
     int fd = memfd_create("mtlbuffer", 0);
     if (fd < 0) return NULL;

@@ -1,5 +1,5 @@
 // sim_command.m - command buffers and queues. A queue has one GPU thread, which runs committed
-// command buffers in order; completed handlers run on that thread, before waitUntilCompleted
+// command buffers in order; completed handlers run on that thread before waitUntilCompleted
 // returns, as on a Mac.
 #import "tests/metal/standin/framework/sim.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// One command buffer less that is not done.
+// Counts a command buffer as completed.
 static void leave_queue(struct sim_queue *q, bool was_committed) {
     pthread_mutex_lock(&q->mutex);
     q->n_open--;
@@ -136,7 +136,7 @@ static void leave_queue(struct sim_queue *q, bool was_committed) {
         return;
     }
     [self guard:sim_guard_lock];
-    [self retain]; // until it is done
+    [self retain]; // until it completes
     struct sim_queue *q = queue->state;
     pthread_mutex_lock(&q->mutex);
     _status = MTLCommandBufferStatusCommitted;
@@ -167,14 +167,14 @@ static void leave_queue(struct sim_queue *q, bool was_committed) {
     pthread_mutex_unlock(&q->mutex);
 }
 
-- (void)giveUpCommands {
+- (void)releaseCommands {
     for (size_t i = 0; i < n_commands; i++)
         sim_command_fini(&commands[i], retains);
     n_commands = 0;
 }
 
 - (void)dealloc {
-    [self giveUpCommands]; // of one that was never committed
+    [self releaseCommands]; // for one that was never committed
     free(commands);
     if (!finished) leave_queue(queue->state, false);
     for (NSValue *value in handlers)
@@ -187,7 +187,7 @@ static void leave_queue(struct sim_queue *q, bool was_committed) {
 }
 @end
 
-// ---- what the GPU thread does ----
+// ---- the GPU thread ----
 
 static int run_dispatch(const struct sim_command *c, char *error, size_t error_bytes) {
     const SimFunction *f = c->pipeline->function;
@@ -221,7 +221,8 @@ static int run_one(const struct sim_command *c, char *error, size_t error_bytes)
     return 0;
 }
 
-// The error that it ends with, autoreleased, or nil. Of one that is to fail half is done.
+// Runs the commands; returns the error, autoreleased, or nil. If it must fail, only the first half
+// runs.
 static NSError *run_all(SimCommandBuffer *b) {
     char text[1024];
     NSError *fault = sim_fault_of_command();
@@ -239,7 +240,7 @@ static void finish(SimCommandBuffer *b, struct sim_queue *q) {
     NSError *error = [run_all(b) retain];
     b->end_time = sim_now();
     [b guard:sim_guard_unlock];
-    [b giveUpCommands];
+    [b releaseCommands];
     pthread_mutex_lock(&q->mutex);
     b->_error = error;
     b->_status = error ? MTLCommandBufferStatusError : MTLCommandBufferStatusCompleted;
@@ -299,7 +300,7 @@ static void *gpu_thread(void *arg) {
     return self;
 }
 
-// Waits for one to be done when there are too many; where none is committed that would be for ever.
+// Waits while too many are open, unless none is committed: that wait would never end.
 - (SimCommandBuffer *)make:(bool)retained {
     bool stuck = false;
     pthread_mutex_lock(&state->mutex);
@@ -310,8 +311,8 @@ static void *gpu_thread(void *arg) {
     state->n_open++;
     pthread_mutex_unlock(&state->mutex);
     if (stuck)
-        sim_violation("commandBuffer: %u command buffers are open and none is committed: it would "
-                      "never return",
+        sim_violation("commandBuffer: %u command buffers are open and none is committed: the call "
+                      "would never return",
                       state->max_open);
     return [[[SimCommandBuffer alloc] initWithQueue:self retainsReferences:retained] autorelease];
 }

@@ -1,5 +1,5 @@
-// sim_compile.m - MSL source to a shader object, by the compiler driver in tools/, kept in a cache
-// of files. Two processes that compile the same source at once end with the same file.
+// sim_compile.m - compiles MSL source to a shader object with the compiler driver in tools/ and
+// caches it in a file. Two processes that compile the same source at once produce the same file.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@ static uint64_t hash_file(uint64_t hash, const char *path) {
     return hash;
 }
 
-// What the compiler's own files hold: a change of one of them compiles everything anew.
+// Hash of the compiler's own files: a change in one of them recompiles everything.
 static uint64_t hash_compiler(uint64_t hash, const char *driver) {
     static const char *const folders[] = {"", "/../msl/include", "/../runtime"};
     const char *slash = strrchr(driver, '/');
@@ -44,14 +44,14 @@ static uint64_t hash_compiler(uint64_t hash, const char *driver) {
                 strcmp(dot, ".inc") != 0)
                 continue;
             snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-            hash += hash_file(hash_text(1, entry->d_name), path); // in whatever order they come
+            hash += hash_file(hash_text(1, entry->d_name), path); // in any order
         }
         closedir(files);
     }
     return hash_text(hash, getenv("MSL_CXX") ?: "");
 }
 
-// Once for the process: nobody edits the compiler while it runs.
+// Once per process: the compiler does not change while it runs.
 static uint64_t compiler_hash(void) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static uint64_t hash;
@@ -70,7 +70,7 @@ static NSString *definitions(MTLCompileOptions *options) {
     return text;
 }
 
-// nil, or why there is no library.
+// Returns nil, or the reason why there is no library.
 static NSString *run_compiler(NSString *source, NSString *base, NSString *defines) {
     const char *driver = getenv("METALSIM_CC") ?: METALSIM_DEFAULT_CC;
     NSString *own = [base stringByAppendingFormat:@".%d.%p", (int)getpid(), (void *)pthread_self()];
@@ -78,7 +78,7 @@ static NSString *run_compiler(NSString *source, NSString *base, NSString *define
              atomically:YES
                encoding:NSUTF8StringEncoding
                   error:NULL];
-    // The translated text first: who finds the object finds it too.
+    // The translated text is renamed first: it exists whenever the object does.
     NSString *command = [NSString
         stringWithFormat:@"MSL_NAME=program_source '%s' %s '%@.metal' '%@.tmp'%@ 2>'%@.log' && "
                          @"mv '%@.tmp.cpp' '%@.cpp' && mv '%@.tmp' '%@.so'",

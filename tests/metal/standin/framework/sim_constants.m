@@ -36,7 +36,7 @@ static size_t type_bytes(MTLDataType type) {
     }
     return self;
 }
-// The older name of the same switch.
+// The older name of the same option.
 - (BOOL)fastMathEnabled {
     return mathMode == MTLMathModeFast;
 }

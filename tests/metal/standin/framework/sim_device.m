@@ -1,5 +1,5 @@
-// sim_device.m - the device: what it can do, and what is made from it. One for the process, which
-// lives while somebody holds it.
+// sim_device.m - the device: its capabilities, and the objects made from it. One per process, alive
+// while it is retained.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <string.h>
@@ -116,7 +116,7 @@ static bool is_mapped(void *pointer, size_t n_bytes) {
     if (sim_fault(SIM_FAULT_LIBRARY)) {
         if (error)
             *error = sim_error(MTLLibraryErrorDomain, MTLLibraryErrorInternal,
-                               @"the compiler service does not answer (injected)");
+                               @"the compiler service did not reply (injected)");
         return nil;
     }
     NSString *path = sim_compile(source, options, error);
@@ -150,7 +150,7 @@ static bool is_mapped(void *pointer, size_t n_bytes) {
     return p;
 }
 
-// Between the last release and dealloc nobody may be given the device.
+// The device must not be handed out between its last release and its dealloc.
 - (oneway void)release {
     pthread_mutex_lock(&only.mutex);
     [super release];

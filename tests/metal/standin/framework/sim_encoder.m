@@ -1,5 +1,5 @@
-// sim_encoder.m - compute and blit encoders: every rule that can be checked before the GPU runs is
-// checked where the command is recorded. One thread at a time per encoder.
+// sim_encoder.m - compute and blit encoders: checks every rule that can be checked before the GPU
+// runs when the command is encoded. One thread at a time per encoder.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <stdlib.h>
@@ -36,8 +36,8 @@ bool sim_command_writes(const struct sim_command *c, int index) {
     return a && !a->is_const;
 }
 
-// A concurrent encoder orders nothing between barriers: of two dispatches that are given the same
-// memory neither may write it.
+// A concurrent encoder orders nothing between barriers: two dispatches in one interval may share
+// memory only if neither writes it.
 static void check_hazards(const SimCommandBuffer *owner, const struct sim_command *c) {
     for (size_t i = owner->n_commands; i-- > 0;) {
         const struct sim_command *before = &owner->commands[i];
@@ -49,17 +49,17 @@ static void check_hazards(const SimCommandBuffer *owner, const struct sim_comman
                     !argument_at(c, b) ||
                     (!sim_command_writes(before, a) && !sim_command_writes(c, b)))
                     continue;
-                sim_violation(
-                    "%s after %s in a concurrent encoder: both are given buffer '%s', one "
-                    "writes it, and no memoryBarrierWithScope: is between them",
-                    c->pipeline->function->kernel->name, before->pipeline->function->kernel->name,
-                    buffer->_label ? buffer->_label.UTF8String : "?");
+                sim_violation("%s after %s in a concurrent encoder: both use buffer '%s', one "
+                              "writes it, and no memoryBarrierWithScope: is between them",
+                              c->pipeline->function->kernel->name,
+                              before->pipeline->function->kernel->name,
+                              buffer->_label ? buffer->_label.UTF8String : "?");
                 return;
             }
     }
 }
 
-// What a recorded command holds until it is done.
+// Retains what an encoded command uses until it completes.
 static void hold(struct sim_command *command, bool retained) {
     [command->pipeline retain];
     for (int i = 0; i < MSL_MAX_BUF; i++) {
@@ -83,7 +83,8 @@ void sim_command_fini(struct sim_command *command, bool retained) {
     memset(command, 0, sizeof *command);
 }
 
-// Of an offset: the type's own alignment, up to 16; the GPU's for the constant address space.
+// Required alignment of an offset: that of the type, up to 16; in the constant address space that
+// of the GPU.
 static uint32_t offset_align(const msl_arg_desc *a) {
     uint32_t own = a->size & -a->size;
     own = own > 16 ? 16 : own ? own : 1;
@@ -91,7 +92,7 @@ static uint32_t offset_align(const msl_arg_desc *a) {
     return own > least ? own : least;
 }
 
-// Whether what is bound at an argument of a kernel fits it.
+// Checks that the binding of a kernel argument fits the argument.
 static bool check_argument(const struct sim_command *c, const msl_kernel_desc *kernel,
                            const msl_arg_desc *a) {
     if (a->kind == MSL_A_TG) {
@@ -126,7 +127,7 @@ static bool check_argument(const struct sim_command *c, const msl_kernel_desc *k
     return false;
 }
 
-// Whether a dispatch of so many threads a threadgroup is one that the device takes.
+// Checks that the device accepts a dispatch with these threads per threadgroup.
 static bool check_dispatch(const struct sim_command *c, MTLSize groups, MTLSize threads) {
     if (!c->pipeline) {
         sim_violation("dispatch without a pipeline state");
@@ -287,7 +288,7 @@ static void set_size(uint32_t out[3], MTLSize size) {
     if ([self isOpen] && scope & MTLBarrierScopeBuffers) state.epoch++;
 }
 
-// Whether a range of a blit lies in its buffer.
+// Checks that a range of a blit lies in its buffer.
 static bool check_range(const SimBuffer *buffer, NSUInteger offset, NSUInteger size) {
     if (!buffer)
         sim_violation("blit without a buffer");

@@ -1,5 +1,5 @@
-// sim_family.m - what kind of GPU the stand-in is: which families it supports, its limits, and what
-// a shader may use on it. Facts: Apple's Metal feature set tables.
+// sim_family.m - the GPU that the stand-in imitates: the families it supports, its limits, and the
+// shader features it accepts. Source: Apple's Metal feature set tables.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <ctype.h>
@@ -15,8 +15,8 @@ static const struct sim_family families[] = {
     {"mac2", "AMD Radeon Pro 5500M", MTLGPUFamilyMac2, 3ull << 30, 4ull << 30, false, 32, 14},
 };
 
-// Words of a shader and what they need. since: of the language, times 10. apple: the first Apple
-// family with it; 0: every GPU has it, Mac2 too.
+// Words in a shader and what they require. since: language version times 10. apple: the first Apple
+// family that has the feature; 0: every GPU, including Mac2.
 static const struct {
     const char *word;
     unsigned since;
@@ -136,7 +136,7 @@ NSString *sim_family_refuses(const char *text, MTLLanguageVersion version) {
 void sim_family_init(void) {
     const char *name = getenv("METALSIM_FAMILY");
     if (name && set_family(name) != 0)
-        sim_violation("METALSIM_FAMILY=%s: not apple7, apple8, apple9, apple10 or mac2", name);
+        sim_violation("METALSIM_FAMILY=%s: want apple7, apple8, apple9, apple10 or mac2", name);
     if (getenv("METALSIM_MAX_BUFFER"))
         forced.max_buffer_bytes = strtoull(getenv("METALSIM_MAX_BUFFER"), NULL, 0);
     if (getenv("METALSIM_MAX_THREADS"))

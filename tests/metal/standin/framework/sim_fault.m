@@ -1,5 +1,5 @@
-// sim_fault.m - failures on demand: of the Nth command buffer, buffer, library or pipeline that the
-// process makes. Any thread.
+// sim_fault.m - injected failures: of the Nth command buffer, buffer, library or pipeline of the
+// process. Any thread.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <stdio.h>
@@ -29,13 +29,13 @@ enum { N_KINDS = sizeof kinds / sizeof *kinds };
 static struct {
     pthread_mutex_t mutex;
     struct {
-        uint64_t at, n;                // the one that fails, 0: none; made so far
+        uint64_t at, n;                // number of the one that fails, 0: none; created so far
         const struct fault_kind *kind; // of a command buffer
     } of[SIM_N_FAULTS];
     bool lost;
 } faults = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-// "place=N", "command=N:kind", "nodevice"; false: not understood.
+// Parses "place=N", "command=N:kind" or "nodevice"; false: malformed.
 static bool read_fault(char *text) {
     char *number = strchr(text, '=');
     if (number) *number++ = 0;
@@ -77,7 +77,8 @@ int metalsim_set_faults(const char *spec) {
 
 void sim_fault_init(void) {
     const char *spec = getenv("METALSIM_FAIL");
-    if (spec && set_faults(spec) != 0) sim_violation("METALSIM_FAIL=%s: not understood", spec);
+    if (spec && set_faults(spec) != 0)
+        sim_violation("METALSIM_FAIL=%s: want PLACE=N, command=N:KIND or nodevice", spec);
 }
 
 bool sim_fault(enum sim_fault place) {

@@ -1,6 +1,6 @@
-// sim_guard.m - METALSIM_GUARD: between commit and completion the host's view of a buffer that the
-// GPU may write is inaccessible (level 1), of one that it may read is read-only (level 2). What the
-// host does too early ends the process with status 86: a wrong result is never seen.
+// sim_guard.m - METALSIM_GUARD: between commit and completion, the host's mapping of a buffer is
+// inaccessible if the GPU may write it (level 1) and read-only if the GPU may read it (level 2). A
+// premature host access ends the process with status 86.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <signal.h>
@@ -12,7 +12,7 @@ enum { N_GUARDED = 4096, EXIT_EARLY_ACCESS = 86 };
 
 static struct {
     pthread_mutex_t mutex;
-    // Read by the signal handler without the mutex: a slot that is in use does not move.
+    // The signal handler reads slots without the mutex: a slot in use does not move.
     struct guarded {
         uint8_t *host;
         size_t n_bytes;
@@ -53,7 +53,7 @@ static void protect(const struct guarded *g) {
     mprotect(g->host, g->n_bytes, access);
 }
 
-// The slot of a buffer's memory, or with make a free one; NULL.
+// The slot of a buffer's memory; if there is none, a free one (make) or NULL.
 static struct guarded *find(const SimBuffer *buffer, bool make) {
     struct guarded *unused = NULL;
     for (int i = 0; i < N_GUARDED; i++) {
@@ -68,7 +68,7 @@ static struct guarded *find(const SimBuffer *buffer, bool make) {
     return unused;
 }
 
-// Memory that is not the framework's own (no-copy) has one view only and is not guarded.
+// Memory that the framework did not allocate (no-copy) has only one mapping and is not guarded.
 static bool is_guarded(const SimBuffer *buffer, bool gpu_writes) {
     return buffer->host != buffer->gpu && (gpu_writes || sim_guard_level() > 1);
 }

@@ -1,5 +1,6 @@
-// sim_library.m - MTLLibrary, MTLFunction, MTLComputePipelineState over loaded shader objects. Each
-// set of function constants is its own instance of the object, whose static initialisers see them.
+// sim_library.m - MTLLibrary, MTLFunction and MTLComputePipelineState, implemented with loaded
+// shader objects. Each set of function constants has its own instance of the object, whose static
+// initialisers read them.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <dlfcn.h>
@@ -42,9 +43,9 @@ static bool copy_file(const char *from, const char *to) {
     return n == 0;
 }
 
-// A private instance of the object, whose constants have these values; NULL. It stays loaded: a
-// dispatch in flight may run its code. dlopen returns the object that it has when it knows the
-// file: so each instance is a new file.
+// Loads a private instance of the object with these constant values; NULL: failed. It stays loaded,
+// because a dispatch in flight may run its code. dlopen returns the existing object for a file that
+// it knows, so each instance is a new file.
 static void *load_instance(const char *path, const msl_fc_values *values) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static int serial;
@@ -78,7 +79,7 @@ static const char *type_name(unsigned type) {
     return "?";
 }
 
-// Of a declaration, as its author may have written it.
+// The type name as a source may spell it.
 static const char *declared_type(const char *type) {
     static const char *const aliases[][2] = {
         {"int32_t", "int"},       {"uint32_t", "uint"},   {"int16_t", "short"},
@@ -164,7 +165,7 @@ static const char *declared_type(const char *type) {
     return names;
 }
 
-// Names of the constants that a kernel reaches and that have no value, or nil.
+// Names of the constants that a kernel reaches and that have no value; nil: none.
 - (NSString *)missingIn:(const msl_kernel_desc *)kernel values:(const msl_fc_values *)values {
     NSMutableArray *names = [NSMutableArray array];
     for (unsigned i = 0; i < kernel->nfc; i++) {
@@ -200,7 +201,8 @@ static const char *declared_type(const char *type) {
     return [self newFunction:name of:handle values:NULL];
 }
 
-// Values given by name join those by index; false: one is of another type than its declaration.
+// Merges values given by name into those given by index; false: a value has another type than its
+// declaration.
 - (bool)resolve:(MTLFunctionConstantValues *)given
            into:(msl_fc_values *)values
           error:(NSError **)error {

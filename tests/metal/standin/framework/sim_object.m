@@ -1,6 +1,6 @@
-// sim_object.m - the root of the stand-in's classes: counts what lives, keeps the dead for a while
-// so that a message to one of them is told by name, and wants a pool where something is
-// autoreleased.
+// sim_object.m - the root class of the stand-in: counts live objects, keeps deallocated ones for a
+// while so that a message to one is reported by name, and requires an autorelease pool where an
+// object is autoreleased.
 #import "tests/metal/standin/framework/sim.h"
 
 #import <objc/runtime.h>
@@ -10,7 +10,7 @@ enum { N_ZOMBIES = 4096 };
 static struct {
     pthread_mutex_t mutex;
     id objects[N_ZOMBIES];
-    Class classes[N_ZOMBIES]; /* what each was */
+    Class classes[N_ZOMBIES]; /* the class that each object had */
     unsigned next;
 } grave = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -43,7 +43,7 @@ long metalsim_live_all(void) {
     return n;
 }
 
-// What a dead object has become.
+// The class of deallocated objects.
 @interface MetalsimZombie : NSObject
 @end
 
@@ -78,7 +78,7 @@ static const char *name_of_dead(id object) {
 }
 @end
 
-// The oldest of the dead makes place and is given back.
+// The oldest zombie is freed.
 static id bury(id object) {
     pthread_mutex_lock(&grave.mutex);
     unsigned i = grave.next++ % N_ZOMBIES;
@@ -91,7 +91,7 @@ static id bury(id object) {
     return oldest;
 }
 
-// ---- -[NSObject autorelease] wants a pool: whatever is autoreleased without one leaks ----
+// ---- -[NSObject autorelease] requires a pool: without one the object leaks ----
 
 static id (*autorelease_before)(id, SEL);
 

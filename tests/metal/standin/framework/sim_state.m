@@ -1,5 +1,5 @@
-// sim_state.m - the stand-in's options and how it reports. Any thread may report; options are set
-// by the test's thread before it starts work.
+// sim_state.m - options and reports of the stand-in. Any thread may report; the test's thread sets
+// options before it starts work.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 NSString *const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
 NSString *const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
 
-// The framework is a process-wide service, as the real one is: so is its state.
+// The framework is a process-wide service, like the real one, and so is its state.
 static struct {
     metalsim_handler handler;
     msl_opts options;
@@ -31,7 +31,7 @@ static void init(void) {
     msl_opts *o = &state.options;
     const char *mode = getenv("METALSIM_MODE");
     if (mode && strcmp(mode, "plain") != 0 && strcmp(mode, "check") != 0)
-        sim_violation("METALSIM_MODE=%s: not plain or check", mode);
+        sim_violation("METALSIM_MODE=%s: want plain or check", mode);
     if (mode) o->check = strcmp(mode, "check") == 0;
     o->workers = (int)env_number("METALSIM_WORKERS", (uint64_t)o->workers);
     o->shuffle = (int)env_number("METALSIM_SHUFFLE", (uint64_t)o->shuffle);

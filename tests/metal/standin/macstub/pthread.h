@@ -1,4 +1,4 @@
-/* pthread.h - the types are opaque here as there: only their names are for the syntax pass. */
+/* pthread.h - the syntax pass needs only the names of these types. */
 #pragma once
 #include <stddef.h>
 typedef struct _opaque_pthread_t *pthread_t;

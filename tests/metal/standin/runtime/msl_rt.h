@@ -1,16 +1,16 @@
 /* msl_rt.h - executes compute grids of compiled Metal shaders on the CPU.
  *
  * The C interface between three parties: shader objects (a .metal source that tools/metalcc
- * compiled into a .so), the grid executor (this folder) and the stand-in Metal framework
- * (../framework), which loads the former and calls the latter.
+ * compiled to a .so), the grid executor (this folder) and the stand-in Metal framework
+ * (../framework), which loads the objects and calls the executor.
  *
- * A threadgroup runs on one worker thread; its threads are fibers that switch at simdgroup
- * operations and barriers only. In check mode the shader object was compiled with clang's
- * ThreadSanitizer instrumentation, whose hooks are this folder's own: every access is tested for
- * bounds, initialisation, constness and races.
+ * A threadgroup runs on one worker thread; its threads are fibers that switch only at simdgroup
+ * operations and barriers. In check mode the shader object is compiled with clang's ThreadSanitizer
+ * instrumentation, whose hooks this folder implements: every access is checked for bounds,
+ * initialisation, constness and races.
  *
- * THREAD SAFETY: msl_rt_run may be called from any thread; one grid runs at a time. The functions
- * for shader code may be called from shader code only. */
+ * THREAD SAFETY: msl_rt_run may be called on any thread; one grid runs at a time. Only shader code
+ * may call the functions for shader code. */
 #ifndef MSL_RT_H
 #define MSL_RT_H
 #include <stddef.h>
@@ -33,8 +33,8 @@ enum {
  *   const msl_fc_desc msl_fcs[]; const unsigned msl_nfcs; ---- */
 enum msl_argkind { MSL_A_BUFFER = 1, MSL_A_TG = 2, MSL_A_BUILTIN = 3 };
 typedef struct msl_arg_desc {
-    uint8_t kind, index, is_ref; /* index: the buffer's or threadgroup slot's */
-    uint8_t is_const;            /* 0; or 1, with 2 where it is in the constant address space */
+    uint8_t kind, index, is_ref; /* index: of the buffer or threadgroup slot */
+    uint8_t is_const;            /* 0; 1: const; | 2: in the constant address space */
     uint32_t size;               /* sizeof(pointee) */
     const char *name;
 } msl_arg_desc;
@@ -50,13 +50,13 @@ typedef struct msl_kernel_desc {
     void (*entry)(const struct msl_launch *);
     const msl_arg_desc *args;
     uint32_t nargs;
-    const uint16_t *fc; /* indices of the function constants that it can reach */
+    const uint16_t *fc; /* indices of the function constants that it reaches */
     uint32_t nfc;
     uint32_t max_threads; /* [[max_total_threads_per_threadgroup(n)]] or 0 */
     const void *function;
     const msl_tg_var *const *tg_vars; /* of all kernels of the object */
 } msl_kernel_desc;
-/* Bytes of threadgroup memory that the kernel declares itself. */
+/* Bytes of threadgroup memory that the kernel itself declares. */
 static inline uint32_t msl_rt_static_tg_bytes(const msl_kernel_desc *k) {
     uint32_t bytes = 0;
     for (const msl_tg_var *v = *k->tg_vars; v; v = v->next)
@@ -68,7 +68,7 @@ typedef struct msl_fc_desc {
     const char *name, *type;
 } msl_fc_desc;
 
-/* ---- what an entry is given: one record for each worker, tgpig updated for each group ---- */
+/* ---- arguments of an entry: one record per worker; tgpig is updated for each threadgroup ---- */
 typedef struct msl_launch {
     void *buf[MSL_MAX_BUF];
     void *tg[MSL_MAX_TG];
@@ -81,14 +81,14 @@ typedef struct msl_threadpos {
 const msl_threadpos *msl_rt_pos(void);
 
 /* ---- function constants: program-scope initialisers of a shader object read the values that are
- * set in the thread that loads it ---- */
+ * set in the loading thread ---- */
 typedef struct msl_fc_values {
     uint8_t set[MSL_MAX_FC];
     uint8_t type[MSL_MAX_FC];
     uint64_t val[MSL_MAX_FC];
 } msl_fc_values;
 const msl_fc_values *msl_rt_fc(void);
-void msl_rt_set_fc(const msl_fc_values *values); /* NULL: none. The caller keeps them alive */
+void msl_rt_set_fc(const msl_fc_values *values); /* NULL: none. The caller keeps them alive. */
 
 /* ---- called by shader code (msl/include) ---- */
 #ifdef __clang__ /* not to be moved into or out of a branch */
@@ -96,25 +96,27 @@ void msl_rt_set_fc(const msl_fc_values *values); /* NULL: none. The caller keeps
 #else
 #define MSL_CONVERGENT
 #endif
-enum { MSL_OP_MATRIX_PRODUCT = 42 }; /* op of a simdgroup matrix product; others are the headers' */
+/* op of a simdgroup matrix product; the headers number the others. */
+enum { MSL_OP_MATRIX_PRODUCT = 42 };
 typedef void (*msl_reduce_fn)(const void *slots, uint32_t mask, void *result);
 /* Publishes sz (<= 64) bytes and waits for the live lanes of the simdgroup; returns the 32 slots
- * (stride 64 bytes). With fn the last lane to arrive computes the result once and every lane gets
- * the address of the result instead. mask: the lanes that took part. */
+ * (stride 64 bytes). With fn, the last lane to arrive computes the result once and every lane gets
+ * its address instead. mask: the lanes that took part. */
 const void *msl_rt_simd(const void *in, uint32_t sz, msl_reduce_fn fn, uint32_t op, uint32_t line,
                         uint32_t *mask) MSL_CONVERGENT;
 void msl_rt_barrier(uint32_t flags, uint32_t line) MSL_CONVERGENT;
 void msl_rt_simd_barrier(uint32_t flags, uint32_t line) MSL_CONVERGENT;
-/* The result r of fast::name(x, y): NaN or infinity as an argument is reported (check mode) or
- * makes the result NaN; with msl_opts.noise r is moved by up to 2 ULP, by the same for the same
- * bits. */
+/* The result r of fast::name(x, y). A NaN or infinite argument is reported (check mode) or makes
+ * the result NaN. With msl_opts.noise r is off by up to 2 ULP, equally for equal bits. */
 float msl_rt_fast(float r, float x, float y, const char *name);
-/* Are the terms of a simdgroup matrix product, and of simd_sum, added as a tree, not as a chain? */
+/* Whether the terms of a simdgroup matrix product, and of simd_sum, are added as a tree instead of
+ * a chain. */
 int msl_rt_sum_tree(void);
-/* An atomic access of sz bytes follows (check builds). */
+/* Announces an atomic access of sz bytes (check builds). */
 enum msl_atomic_kind { MSL_AT_LOAD = 1, MSL_AT_STORE = 2, MSL_AT_UPDATE = 3 };
 void msl_rt_atomic(const volatile void *p, uint32_t sz, uint32_t kind, uint32_t line);
-/* The threadgroup's copy of a variable: every thread asks for the same ones in the same order. */
+/* The threadgroup's copy of a variable. Every thread requests the same variables in the same
+ * order. */
 void *msl_rt_tgvar(uint32_t size, uint32_t align, uint32_t line);
 
 /* ---- called by the framework ---- */
@@ -139,13 +141,13 @@ typedef struct msl_opts {
     uint64_t noise; /* seed of fast math's deviations; 0: none */
     uint32_t watchdog_ms; /* CPU time of one threadgroup on a worker; 0: 20 s */
 } msl_opts;
-/* 0 = ok, else the number of reports; err holds the first one. */
+/* Returns 0, or the number of reports; err holds the first one. */
 int msl_rt_run(const msl_dispatch *d, const msl_opts *o, char *err, size_t errlen);
 
 typedef struct msl_stats {
     uint64_t switches, simd_ops, simd_barriers, matrix_products, barriers, threads, loads, stores;
 } msl_stats;
-extern msl_stats msl_rt_stats; /* sums over all runs */
+extern msl_stats msl_rt_stats; /* totals over all runs */
 #ifdef __cplusplus
 }
 #endif

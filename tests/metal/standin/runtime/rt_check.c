@@ -1,6 +1,6 @@
-/* rt_check.c - check mode: the __tsan_* hooks that clang's instrumentation calls before each
- * access of shader code (libtsan is not linked). Each access is tested for bounds, initialisation,
- * constness and races. Runs on the one worker of check mode. */
+/* rt_check.c - check mode: the __tsan_* hooks that clang's instrumentation calls before each access
+ * of shader code (libtsan is not linked). Each access is checked for bounds, initialisation,
+ * constness and races. Runs on the single worker of check mode. */
 #include "rt_int.h"
 
 #include <string.h>
@@ -11,8 +11,8 @@ static inline int inside(uintptr_t a, const void *lo, uintptr_t n) {
 
 /* ---- threadgroup memory ---- */
 
-/* Are two threads' accesses of one barrier interval ordered? Only in one simdgroup, by a
- * simdgroup_barrier between them. */
+/* Whether accesses of two threads in one barrier interval are ordered: only within a simdgroup, by
+ * a simdgroup_barrier between them. */
 static inline int same_simdgroup(uint32_t a, uint32_t b) {
     return a / MSL_SIMD == b / MSL_SIMD;
 }
@@ -139,7 +139,7 @@ static void meter(struct range *r, size_t offset, uint32_t n, int how) {
         r->bytes.read++;
     }
 }
-/* May another argument be written where this one is const? */
+/* Whether another argument may write where this one is const. */
 static int writable_elsewhere(uintptr_t a) {
     for (int i = 0; i < rt_grid.nrg; i++) {
         const struct range *r = &rt_grid.rg[i];
@@ -160,15 +160,15 @@ static void check_dev(struct range *r, uintptr_t a, uint32_t n, int how) {
     for (size_t i = a - r->lo; i < a - r->lo + n; i++)
         check_dev_race(r, i, how);
 }
-/* A GPU loads a vector from a multiple of its size only. An argument struct of setBytes is aligned
- * where it begins, wherever the stand-in keeps it. */
+/* A GPU loads a vector only from a multiple of its size. An argument struct set by setBytes counts
+ * as aligned at its start, wherever the stand-in stores it. */
 static void check_alignment(uintptr_t a, uint32_t align, uint32_t n, int how) {
     if (a & (align - 1))
         rt_fail("misaligned %s of %u bytes: %u past a multiple of %u", how_called(how), n,
                 (uint32_t)(a & (align - 1)), align);
 }
 
-/* align: of the type that is accessed, 1 where it is not known. */
+/* align: of the accessed type, 1 if unknown. */
 static void check_access(const volatile void *p, uint32_t n, int how, uint32_t align, void *pc) {
     struct worker *w = rt_worker;
     const msl_dispatch *d = rt_grid.d;
@@ -194,7 +194,7 @@ static void check_access(const volatile void *p, uint32_t n, int how, uint32_t a
     }
     if (inside(a, d->dlbase_lo, (uintptr_t)d->dlbase_hi - (uintptr_t)d->dlbase_lo)) {
         if (how & WRITES) rt_fail("write to program-scope data");
-    } else if (!inside(a, w, sizeof *w)) { /* the simdgroups' slots lie in the worker */
+    } else if (!inside(a, w, sizeof *w)) { /* the slots of the simdgroups lie in the worker */
         char b[256];
         rt_describe(a, b, sizeof b);
         rt_fail("%s of %u bytes out of bounds: %s", how_called(how), n, b);
@@ -202,12 +202,12 @@ static void check_access(const volatile void *p, uint32_t n, int how, uint32_t a
     rt_pc = NULL;
 }
 void msl_rt_atomic(const volatile void *p, uint32_t sz, uint32_t kind, uint32_t line) {
-    (void)line; /* the caller's address says it */
+    (void)line; /* the caller's address identifies the line */
     int how = kind == MSL_AT_LOAD ? READS : kind == MSL_AT_STORE ? WRITES : READS | WRITES;
     check_access(p, sz, how | ATOMIC, sz, __builtin_return_address(0));
 }
 
-/* ---- the hooks. Their names and signatures are the instrumentation's. ---- */
+/* ---- the hooks; clang's instrumentation defines their names and signatures ---- */
 
 #define PC __builtin_return_address(0)
 #define HOOK(name, n, how, align)                                                                  \
@@ -236,9 +236,8 @@ void __tsan_func_entry(void *p) {
     (void)p;
 }
 void __tsan_func_exit(void) {}
-/* Copies of whole structs: calls that clang before 15 leaves as they are, which metalcc has
- * wrapped.
- */
+/* Copies of whole structs: clang before 15 does not instrument these calls, so metalcc wraps
+ * them. */
 #define COPY_HOOKS(prefix)                                                                         \
     void *prefix##memcpy(void *d, const void *s, size_t n);                                        \
     void *prefix##memmove(void *d, const void *s, size_t n);                                       \

@@ -1,6 +1,7 @@
 /* rt_fiber.c - one threadgroup: its threads as fibers, simdgroup operations, barriers, and
- * threadgroup variables. A fiber runs until it waits for others; what all wait at must be the same
- * place of the source, or the code is divergent, which is reported. Runs on a worker's thread. */
+ * threadgroup variables. A fiber runs until it must wait for others. All of them must wait at the
+ * same source line; otherwise the code is divergent, which is reported. Runs on a worker's
+ * thread. */
 #include "rt_int.h"
 
 #include <string.h>
@@ -50,7 +51,7 @@ static void order_simdgroups(struct worker *w) {
     if (rt_grid.o.shuffle == 1) shuffle_bytes(w, w->sgorder, w->nsg);
     w->cursor = 0;
 }
-/* A mask of lanes in the shuffled order. */
+/* A mask of lanes, in the shuffled order. */
 static inline uint32_t shuffled(const struct simdgroup *g, uint32_t mask) {
     if (!rt_grid.o.shuffle) return mask;
     uint32_t r = 0;
@@ -59,14 +60,14 @@ static inline uint32_t shuffled(const struct simdgroup *g, uint32_t mask) {
     return r;
 }
 
-/* ---- who runs next ---- */
+/* ---- scheduling ---- */
 
 static inline struct fiber *take_ready(struct simdgroup *g) {
     uint32_t k = (uint32_t)__builtin_ctz(g->ready);
     g->ready &= g->ready - 1;
     return &rt_worker->t[g->index * MSL_SIMD + g->perm[k]];
 }
-/* All live lanes have come: computes the result and lets them go on, but those of minus. */
+/* All live lanes have arrived: computes the result and makes them ready, except those in minus. */
 static void complete_simd(struct simdgroup *g, uint32_t minus) {
     uint32_t p = g->par;
     rt_worker->window++;
@@ -90,8 +91,8 @@ static void release_barrier(struct worker *w) {
     }
     order_simdgroups(w);
 }
-/* The running fiber waits or has returned: who runs now; NULL when all have returned. A simdgroup
- * runs as far as it can before another one does. */
+/* Called when the running fiber waits or has returned. Returns the next fiber; NULL: all have
+ * returned. A simdgroup runs as far as it can before the next one. */
 static struct fiber *pick(void) {
     struct worker *w = rt_worker;
     struct simdgroup *g = rt_fiber->g;
@@ -101,7 +102,7 @@ static struct fiber *pick(void) {
             rt_fail("line %u: divergent simdgroup operation: lanes %08x wait at a simdgroup "
                     "operation on line %u, lanes %08x at a threadgroup_barrier on line %u",
                     g->line, g->wait, g->line, g->bar, w->bline);
-        complete_simd(g, 0); /* the last lane that it waited for returned */
+        complete_simd(g, 0); /* the last lane that it waited for has returned */
         return take_ready(g);
     }
     for (;;) {
@@ -120,7 +121,7 @@ static struct fiber *pick(void) {
     }
 }
 static void fiber_main(void) {
-    void *dead; /* nobody returns to this stack */
+    void *dead; /* never resumed */
     rt_grid.d->k->entry(&rt_worker->launch);
     rt_worker->ndone++;
     rt_fiber->g->live &= ~(1u << rt_fiber->lane);
@@ -133,7 +134,7 @@ static void fiber_main(void) {
     __builtin_unreachable();
 }
 
-/* ---- what shader code calls ---- */
+/* ---- called by shader code ---- */
 
 const void *msl_rt_simd(const void *in, uint32_t sz, msl_reduce_fn fn, uint32_t op, uint32_t line,
                         uint32_t *mask) {
@@ -167,7 +168,7 @@ void msl_rt_simd_barrier(uint32_t flags, uint32_t line) {
     char nothing = 0;
     struct simdgroup *g = rt_fiber->g;
     msl_rt_simd(&nothing, 1, NULL, SIMD_BARRIER | flags, line, NULL);
-    /* Orders threadgroup memory among the lanes: one step, made by the first lane to leave. */
+    /* Orders threadgroup memory among the lanes: the first lane to leave advances the interval. */
     if ((flags & FLAG_THREADGROUP) && g->rmask[g->par ^ 1]) {
         g->rmask[g->par ^ 1] = 0;
         g->sep++;
@@ -214,8 +215,8 @@ void msl_rt_set_fc(const msl_fc_values *values) {
 
 /* ---- one threadgroup ---- */
 
-/* A new fiber's stack: what msl_switch pops. Each starts at another offset of its page, so that
- * the same variable of all fibers does not fall into one cache set. */
+/* A new fiber's stack holds what msl_switch pops. Each stack starts at another offset in its page,
+ * so that a variable of all fibers does not map to one cache set. */
 static void *fiber_stack(struct worker *w, uint32_t i) {
     uintptr_t *sp = (uintptr_t *)(w->stacks + (size_t)(i + 1) * STACK - i * 320 % 4096 / 64 * 64);
     *--sp = 0;

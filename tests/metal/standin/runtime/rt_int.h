@@ -1,7 +1,7 @@
-/* rt_int.h - private to runtime/: a worker with the threadgroup that it runs, and the grid.
+/* rt_int.h - private to runtime/: a worker with its current threadgroup, and the grid.
  *
- * The executor keeps process-wide state (one pool of workers, the thread's own worker): shader
- * code has no context argument, it calls msl_rt_* as a GPU's instructions would run. */
+ * The executor has process-wide state (one pool of workers; the worker of a thread), because shader
+ * code has no context argument: it calls msl_rt_* like instructions of a GPU. */
 #ifndef MSL_RT_INT_H
 #define MSL_RT_INT_H
 #include "msl_rt.h"
@@ -12,41 +12,41 @@
 #include <time.h>
 
 enum {
-    STACK = 29 * 4096, /* of a fiber; not a power of two: fibers must not share cache sets */
+    STACK = 29 * 4096, /* of a fiber; not a power of two, so that fibers do not share cache sets */
     STACK_GUARD = 4096,
-    STACK_MARGIN = 8 << 20, /* below the first: a large frame must not reach another mapping */
+    STACK_MARGIN = 8 << 20, /* below the first stack, so that a large frame reaches no mapping */
     STACKS_BYTES = MSL_MAX_THREADS * STACK,
     SLOT = 64,        /* bytes that a lane can publish */
     ARENA = 64 << 10, /* threadgroup memory with red zones between the allocations */
     REDZONE = 64,
     MAX_WORKERS = 64
 };
-enum { FLAG_DEVICE = 1, FLAG_THREADGROUP = 2 }; /* bits of mem_flags, as the shader headers have */
+enum { FLAG_DEVICE = 1, FLAG_THREADGROUP = 2 }; /* bits of mem_flags, as in the shader headers */
 
-/* Shadow of one byte of threadgroup memory (check mode): the last write and read, each with the
- * barrier interval (ep) and the simdgroup_barrier interval (sep) that it fell into. */
+/* Shadow of one byte of threadgroup memory (check mode): the last write and read, each with its
+ * barrier interval (ep) and simdgroup_barrier interval (sep). */
 struct tg_cell {
     uint32_t wep, wsep, rep, rsep;
     uint16_t wtid, rtid;
-    uint8_t rmulti;  /* readers besides rtid: 1 of its simdgroup, 2 of another */
+    uint8_t rmulti;  /* readers besides rtid: 1 in its simdgroup, 2 in another */
     uint8_t watomic; /* the write was atomic */
 };
-/* The same for a byte of a writable buffer; serial is the run's. */
+/* The same for a byte of a writable buffer; serial is that of the run. */
 struct dev_cell {
     uint32_t serial, wthr, rthr;
     uint16_t wep, rep;
     uint8_t wr, rmulti; /* wr: 1 a write, 2 an atomic one, 3 atomic ones of several threadgroups */
 };
-/* The traffic meter's cell for a byte of a buffer: reads of the last window, in which a simdgroup
- * ran from one meeting point to the next. */
+/* The traffic meter's cell for a byte of a buffer: reads in the current window, in which a
+ * simdgroup runs from one synchronization point to the next. */
 struct traffic_cell {
     uint32_t window;
-    uint16_t count, most; /* reads by lane; the most of any lane */
+    uint16_t count, most; /* reads by the current lane; maximum of any lane */
     uint8_t lane, read, written;
 };
 
 struct simdgroup {
-    uint32_t live, wait, bar, ready; /* masks of lanes; ready counts in the shuffled order */
+    uint32_t live, wait, bar, ready; /* masks of lanes; ready is in the shuffled order */
     uint32_t line, op, sz;           /* of the operation that lanes wait at */
     uint32_t par;                    /* which of the two sets of slots is being filled */
     uint32_t sep, rmask[2];
@@ -76,7 +76,7 @@ struct worker {
     uint8_t *tgbase;            /* ARENA bytes between guard pages */
     uint32_t tgdyn, tgdynbytes; /* arena offset after / bytes of setThreadgroupMemoryLength */
     uint32_t tghi;              /* highest arena offset in use */
-    uint32_t tgmost;            /* most bytes that a threadgroup took */
+    uint32_t tgmost;            /* maximum bytes of a threadgroup */
     uint32_t window;            /* of the traffic meter, never 0 */
     uint8_t tgown[ARENA];       /* check mode: 0 is red zone */
     struct tg_cell *tgshadow;
@@ -95,13 +95,13 @@ struct range {
     const char *what; /* label, or name of the argument, for reports */
     const char *name, *label;
     int index, writable, constant;
-    struct dev_cell *shadow; /* one for each byte; check mode, where something may be written */
-    struct traffic_cell *traffic; /* likewise; check mode with the meter on */
+    struct dev_cell *shadow;      /* one per byte; check mode, if any argument is writable */
+    struct traffic_cell *traffic; /* one per byte; check mode with the meter on */
     struct metalsim_bytes bytes;
 };
 
-/* The running dispatch and the pool of workers. mu guards want, busy, gen and the report; the rest
- * is written by msl_rt_run (under run_mu) while no worker runs, and only read by workers. */
+/* The running dispatch and the pool of workers. mu guards want, busy, gen and the report;
+ * msl_rt_run (under run_mu) writes the rest while no worker runs, and workers only read it. */
 struct grid {
     pthread_mutex_t mu, run_mu;
     pthread_cond_t go, done;
@@ -113,15 +113,15 @@ struct grid {
     uint32_t next, total, stride, serial;
     struct range rg[MSL_MAX_BUF];
     int nrg;
-    uint32_t tg_dynamic, tg_static; /* bytes of a threadgroup, the most so far */
+    uint32_t tg_dynamic, tg_static; /* bytes of a threadgroup, maximum so far */
     char *err;
     size_t errlen;
     int nerr;
 };
 extern struct grid rt_grid;
-extern __thread struct worker *rt_worker; /* of this thread, while it runs threadgroups */
-extern __thread struct fiber *rt_fiber;   /* that runs */
-extern __thread void *rt_pc;              /* of the access that is being checked, or NULL */
+extern __thread struct worker *rt_worker; /* of this thread while it runs threadgroups */
+extern __thread struct fiber *rt_fiber;   /* the running fiber */
+extern __thread void *rt_pc;              /* of the access being checked, or NULL */
 
 static inline uint32_t rt_random(struct worker *w) {
     uint64_t x = w->rng;
@@ -135,16 +135,16 @@ static inline uint32_t rt_align16(uint32_t n) {
     return (n + 15) & ~15u;
 }
 
-/* Reports and abandons the threadgroup; called on a fiber, never returns to it. */
+/* Reports and abandons the threadgroup. Called on a fiber; does not return. */
 _Noreturn void rt_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Says where an address lies that belongs to no buffer. */
+/* Describes the position of an address that belongs to no buffer. */
 void rt_describe(uintptr_t a, char *b, size_t n);
 void rt_install_fault_handler(void);
 void rt_watchdog_install(void);
 void rt_watchdog_start(struct worker *w);
 void rt_watchdog_stop(struct worker *w);
 int rt_traffic_on(void);
-/* Adds the dispatch that has run. Called with run_mu held. */
+/* Adds the finished dispatch. Called with run_mu held. */
 void rt_traffic_add(const msl_stats *before);
 void rt_run_group(struct worker *w, uint32_t index);
 #endif

@@ -1,4 +1,4 @@
-/* rt_math.c - what a GPU's arithmetic leaves open, chosen by the options of the dispatch. Runs on a
+/* rt_math.c - arithmetic that GPUs leave open, chosen by the options of the dispatch. Runs on a
  * worker's thread. */
 #include "rt_int.h"
 
@@ -20,7 +20,7 @@ static uint32_t bits_of(float x) {
 }
 float msl_rt_fast(float r, float x, float y, const char *name) {
     if (!isfinite(x) || !isfinite(y)) {
-        if (rt_grid.o.check && rt_fiber) /* not an initialiser of the object */
+        if (rt_grid.o.check && rt_fiber) /* not in an initialiser of the object */
             rt_fail("fast::%s of %g: fast math leaves NaN and infinity undefined", name,
                     (double)(isfinite(x) ? y : x));
         return NAN;

@@ -1,5 +1,5 @@
-/* rt_report.c - what went wrong, in words: the report of a dispatch, names of addresses, and page
- * faults of shader code. Runs on the worker's thread; never ends the process. */
+/* rt_report.c - error texts: the report of a dispatch, names of addresses, and page faults of
+ * shader code. Runs on the worker's thread; never ends the process. */
 #define _GNU_SOURCE
 #include "rt_int.h"
 
@@ -80,8 +80,8 @@ void rt_describe(uintptr_t a, char *b, size_t n) {
         snprintf(b, n, "address %p belongs to no bound buffer", (void *)a);
 }
 
-/* Page faults of shader code (plain mode has no other check of bounds). What is not ours faults
- * again with the previous action. */
+/* Page faults of shader code, the only check of bounds in plain mode. Other faults are raised again
+ * with the previous action. */
 static struct sigaction old_segv, old_bus;
 static void on_fault(int sig, siginfo_t *si, void *context) {
     struct worker *w = rt_worker;

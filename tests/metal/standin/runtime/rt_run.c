@@ -1,6 +1,6 @@
-/* rt_run.c - a dispatch: binds it, spreads its threadgroups over the workers, waits. Workers are
- * made at first need and live as long as the process. msl_rt_run is called by the framework's
- * queue threads; it is itself the first worker. */
+/* rt_run.c - a dispatch: binds its arguments, distributes its threadgroups over the workers, waits.
+ * Workers are created on demand and live as long as the process. The framework's queue threads call
+ * msl_rt_run; the calling thread is the first worker. */
 #define _GNU_SOURCE
 #include "rt_int.h"
 
@@ -26,7 +26,7 @@ static void *map(size_t bytes, int prot) {
 static void unmap(void *p, size_t bytes) {
     if (p) munmap(p, bytes);
 }
-/* NULL when there is no memory. */
+/* NULL: out of memory. */
 static struct worker *worker_new(int index) {
     struct worker *w = aligned_alloc(64, (sizeof *w + 63) / 64 * 64);
     if (!w) return NULL;
@@ -52,7 +52,7 @@ static struct worker *worker_new(int index) {
     mprotect(w->tgbase, ARENA, PROT_READ | PROT_WRITE);
     return w;
 }
-/* Buffers, grid and threadgroup memory of the dispatch, as this worker's threads see them. */
+/* Buffers, grid and threadgroup memory of the dispatch, as seen by this worker's threads. */
 static void bind_launch(struct worker *w, const msl_dispatch *d) {
     msl_launch *l = &w->launch;
     uint32_t o = 0;
@@ -77,7 +77,7 @@ static void bind_launch(struct worker *w, const msl_dispatch *d) {
 }
 static void run_groups(struct worker *w) {
     stack_t ss = {.ss_sp = w->altstack, .ss_size = ALTSTACK};
-    sigaltstack(&ss, NULL); /* a fiber's overflow is handled off its stack */
+    sigaltstack(&ss, NULL); /* a fiber's stack overflow is handled on another stack */
     rt_worker = w;
     bind_launch(w, rt_grid.d);
     if (rt_grid.o.seed) w->rng ^= rt_grid.o.seed * 0xD1342543DE82EF95ULL | 1;
@@ -119,7 +119,7 @@ static void *worker_main(void *p) {
     }
     return NULL;
 }
-/* Makes workers up to n; returns how many there are. Called with mu held. */
+/* Creates workers up to n; returns how many exist. Called with mu held. */
 static int have_workers(int n) {
     while (rt_grid.nw < n) {
         struct worker *w = worker_new(rt_grid.nw);
@@ -143,15 +143,15 @@ static uint32_t gcd(uint32_t a, uint32_t b) {
     }
     return a;
 }
-/* Random order of threadgroups: steps of a stride that is coprime to their number. */
+/* Random order of threadgroups: steps with a stride that is coprime to their number. */
 static uint32_t pick_stride(uint32_t total, uint64_t seed) {
     uint32_t s = (uint32_t)(seed * 7919 + 3) % total;
     while (!s || gcd(s, total) != 1)
         s = (s + 1) % total;
     return s;
 }
-/* Ranges in descending order of their start: of arguments that lie in one buffer, an address
- * belongs to the one that begins last before it. */
+/* Ranges in descending order of their start: if several arguments lie in one buffer, an address
+ * belongs to the one with the greatest start at or below it. */
 static void bind_ranges(const msl_dispatch *d) {
     rt_grid.nrg = 0;
     for (uint32_t i = 0; i < d->k->nargs; i++) {
@@ -183,7 +183,7 @@ static int may_be_written(const struct range *r) {
     }
     return 0;
 }
-/* -1 without memory. */
+/* -1: out of memory. */
 static int map_shadows(void) {
     for (int j = 0; rt_grid.o.check && j < rt_grid.nrg; j++) {
         struct range *r = &rt_grid.rg[j];

@@ -1,5 +1,5 @@
-/* rt_traffic.c - keeps what msl_traffic.h promises: a table of kernels and one of their buffers, to
- * which each dispatch adds at its end. run_mu guards both. rt_check.c counts the bytes. */
+/* rt_traffic.c - implements msl_traffic.h: a table of kernels and one of their buffers, to which
+ * each dispatch adds at its end. run_mu guards both. rt_check.c counts the bytes. */
 #include "rt_int.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ int rt_traffic_on(void) {
     return table.on;
 }
 
-/* The zeroed row behind the last one, or NULL without memory. Rows are never taken back. */
+/* A new zeroed row at the end; NULL: out of memory. Rows are never removed. */
 static void *add_row(void *rows, uint32_t *n, size_t bytes) {
     char **at = rows;
     char *grown = realloc(*at, (size_t)(*n + 1) * bytes);

@@ -1,6 +1,6 @@
-/* rt_watchdog.c - ends a threadgroup that does not end: a timer of the worker thread's CPU time
- * whose handler abandons the threadgroup, so that a loop without a barrier is caught too. Armed
- * while a worker runs threadgroups; a threadgroup that ends is progress. */
+/* rt_watchdog.c - stops a threadgroup that does not end: the handler of a timer on the worker
+ * thread's CPU time abandons it, so that a loop without a barrier is caught too. Armed while a
+ * worker runs threadgroups; each finished threadgroup counts as progress. */
 #define _GNU_SOURCE
 #include "rt_int.h"
 
@@ -24,7 +24,7 @@ static void on_tick(int sig, siginfo_t *si, void *context) {
         w->ticks = 0;
     }
     if (++w->ticks <= TICKS) return;
-    /* The instruction that was running names the line. */
+    /* The interrupted instruction identifies the line. */
     rt_pc = (char *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] + 1;
     rt_fail("watchdog: the threadgroup does not end: it ran for %u ms", limit_ms());
 }

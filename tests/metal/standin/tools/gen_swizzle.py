@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """gen_swizzle.py DIR: writes DIR/msl_swizzle{2,3,4}.inc, the swizzles of a vector type.
 
-Each is one line MSL_P<components><W|R>(xyzw-name, rgba-name, indices...); W: no component twice, so
-it can be assigned to. msl_vec.h gives the macros their meaning."""
+One line each: MSL_P<components><W|R>(xyzw-name, rgba-name, indices...); W: no component occurs
+twice, so it is assignable. msl_vec.h defines the macros."""
 import itertools
 import sys
 

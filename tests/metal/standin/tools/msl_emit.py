@@ -1,4 +1,4 @@
-"""msl_emit.py: what is written: the source's tokens with their rewrites, then one entry for each
+"""msl_emit.py: writes the output: the source's tokens with their rewrites, then one entry per
 kernel and the reflection tables of runtime/msl_rt.h."""
 import os
 import re
@@ -12,19 +12,20 @@ FLOAT = re.compile(r"(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 
 def rewrite_common(src):
     for i, t in enumerate(src.v):
-        # Attributes mean nothing to C++; macros would be expanded inside them.
+        # C++ does not know these attributes; macros would be expanded inside them.
         if t.s == "[[" and t.out == "[[" and src.v[i + 1].kind == "id":
             src.blank(i, src.close(i) + 1)
-        # A floating literal is a float in MSL (-cl-single-precision-constant is lost in templates).
+        # A floating literal is a float in MSL (-cl-single-precision-constant does not reach
+        # templates).
         if t.kind == "num" and FLOAT.fullmatch(t.s):
             t.out = t.s + "f"
-    for t in src.all:  # hints; macros in them are not expanded here
+    for t in src.all:  # hints, copied without macro expansion
         if t.kind == "cpp" and re.match(r"#\s*pragma\s+(unroll|METAL|clang loop)", t.s):
             t.out = ""
 
 
 def rewrite_for_check(src):
-    """Spellings that C++ for OpenCL reads otherwise: 1.0h, (float4)x, vec<T, 4>(...)."""
+    """Rewrites what C++ for OpenCL reads differently: 1.0h, (float4)x, vec<T, 4>(...)."""
     v = src.v
     for t in v:
         m = re.fullmatch(r"(.*\d\.?)(h|bf)", t.out) if t.kind == "num" else None
@@ -57,7 +58,7 @@ def body(src, check):
 def arguments(src, q, kernel):
     """The entry's call arguments and the argument table of kernel number q."""
     call, table = [], []
-    # Buffers without an attribute take the free indices in order, as Apple's compiler does.
+    # Buffers without an attribute get the free indices in order, as with Apple's compiler.
     taken = {dict(at)["buffer"] for _, at in kernel["params"] if "buffer" in dict(at)}
     free = (str(i) for i in range(msl_rules.MAX_BUFFER + 1) if str(i) not in taken)
     for x, (plain, attributes) in enumerate(kernel["params"]):

@@ -1,24 +1,24 @@
-"""msl_program.py: walks a source's program scope; finds kernels, function constants and who mentions
-whom, and rewrites what has no C++ spelling: function constants, threadgroup variables, explicit
-instantiations with [[host_name]]."""
+"""msl_program.py: walks a source's program scope; finds kernels, function constants and the
+identifiers that each definition mentions; rewrites what has no C++ spelling: function constants,
+threadgroup variables, explicit instantiations with [[host_name]]."""
 import msl_rules
 
 
 class Program:
     """kernels: dicts (name, callee, params, line, attrs, fn); constants: (name, type, index);
-    graph: name -> the identifiers in its definition; n_definitions: name -> how many bodies.
-    check: the rewrites are for the address-space pass, else for the executable build."""
+    graph: name -> the identifiers in its definition; n_definitions: name -> number of bodies.
+    check: rewrites for the address-space pass instead of the executable build."""
 
     def __init__(self, src, check):
         self.src, self.v, self.check = src, src.v, check
         self.kernels, self.constants, self.templates = [], [], {}
         self.graph, self.n_definitions = {}, {}
         self.kernel_names = self.find_kernel_names()
-        self.start = 0  # of the declaration that the walk is in
-        self.template = None  # index of its closing > when it is a template
+        self.start = 0  # of the current declaration
+        self.template = None  # index of its closing >, if it is a template
         self.template_names = []  # of its parameters
         self.n_threadgroup_variables = 0
-        self.attributes = []  # that stand before it
+        self.attributes = []  # before the declaration
 
     def find_kernel_names(self):
         names = set()
@@ -41,7 +41,7 @@ class Program:
         return i
 
     def step(self, i):
-        """Handles what starts at token i; returns where to go on."""
+        """Handles the declaration at token i; returns the index after it."""
         src, t = self.src, self.v[i]
         at_start = i == (self.start if self.template is None else self.template + 1)
         if t.s == "namespace":
@@ -70,7 +70,7 @@ class Program:
         return i + 1
 
     def parameter_names(self, a, b):
-        """Of the template parameters v[a:b]: typename T, int N = 4 -> T, N."""
+        """The names of the template parameters v[a:b]: typename T, int N = 4 -> T, N."""
         names = []
         for lo, hi in self.src.split(a, b):
             words = self.src.words(lo, hi)
@@ -85,7 +85,7 @@ class Program:
         return end + 1
 
     def instantiation(self, i):
-        """template [[host_name("x")]] kernel void f<T>(...);"""
+        """Parses template [[host_name("x")]] kernel void f<T>(...);"""
         src, v, j, host = self.src, self.v, i + 1, None
         if v[j].s == "[[":
             end = src.close(j)
@@ -117,7 +117,7 @@ class Program:
         return j if v[j].s == ";" else i + 1
 
     def constant(self, i):
-        """constant T name [[function_constant(n)]]; or constant T name = ...; None: neither."""
+        """Parses constant T name [[function_constant(n)]] or constant T name = ...; None: neither."""
         src, v = self.src, self.v
         j = i
         while v[j].s not in (";", "=", "[[", "{"):
@@ -133,7 +133,7 @@ class Program:
         if v[j].s != "=":
             return None
         end = src.find(j, (";",))
-        k = j - 1  # the name stands before its dimensions
+        k = j - 1  # the name precedes its dimensions
         while v[k].s in ("]", "[") or v[k].kind == "num" or v[k - 1].s == "[":
             k -= 1
         self.graph[v[k].s] = {t.s for t in v[j:end] if t.kind == "id"}
@@ -158,7 +158,7 @@ class Program:
         return self.src.find(i, (";",))
 
     def function_name(self, i):
-        """Of the function whose parameters open at i."""
+        """Handles the function whose parameter list opens at i."""
         v, q, depth = self.v, i - 1, 0
         if v[q].s != ">":
             return v[q].s
@@ -231,7 +231,7 @@ class Program:
             self.src.err(v[i], f"pointer or reference '{v[k + 2].s}' has no address space")
 
     def declarator(self, i, end):
-        """The first declared name of the declaration v[i:end]: behind the type."""
+        """The first name declared by v[i:end], after the type."""
         v, depth, k = self.v, 0, i + 1
         while k < end:
             depth += {"<": 1, ">": -1}.get(v[k].s, 0)
@@ -242,8 +242,8 @@ class Program:
         return k
 
     def threadgroup_variable(self, i, function):
-        """threadgroup T name[..], ...; at i in a body: returns where it ends, or None for a pointer
-        to threadgroup memory."""
+        """threadgroup T name[..], ...; at i in a body: returns the end index, or None for a
+        pointer to threadgroup memory."""
         src, v = self.src, self.v
         end = src.find(i + 1, (";", "=", "{"))
         k = self.declarator(i, end)
@@ -264,7 +264,7 @@ class Program:
         return end + 1
 
     def threadgroup_registration(self, function, name):
-        """Tells of the variable before the kernel runs: staticThreadgroupMemoryLength."""
+        """Declares the variable to the reflection tables: staticThreadgroupMemoryLength."""
         if self.check or (self.template is not None and not self.template_names):
             return ""
         if self.template is not None:

@@ -1,4 +1,4 @@
-"""msl_rules.py: rules of the Metal Shading Language that a C++ compiler would not report.
+"""msl_rules.py: checks rules of the Metal Shading Language that a C++ compiler does not check.
 
 Source of the rules: Metal Shading Language Specification 3.1, "Metal and C++" (1.5.4), address
 spaces (4), function arguments (5.2)."""
@@ -31,7 +31,7 @@ SPACES = {
     "device", "threadgroup", "thread", "constant", "threadgroup_imageblock", "object_data",
     "ray_data",
 }
-# A kernel has one number of components for all of these (5.2.3.6).
+# In one kernel all of these have the same number of components (5.2.3.6).
 DIMENSIONED = {
     "thread_position_in_grid", "threads_per_grid", "thread_position_in_threadgroup",
     "threads_per_threadgroup", "threadgroup_position_in_grid", "threadgroups_per_grid",
@@ -41,7 +41,7 @@ SCALAR = {
     "simdgroups_per_threadgroup", "threads_per_simdgroup", "thread_execution_width",
     "quadgroup_index_in_threadgroup", "thread_index_in_quadgroup",
 }
-# Attribute -> the address of its components in an entry (launch record L, msl_rt.h).
+# Attribute -> address of its components in an entry (launch record L, msl_rt.h).
 BUILTIN = {
     "thread_position_in_grid": "msl::tpig(L).v",
     "threadgroup_position_in_grid": "L->tgpig",
@@ -122,7 +122,7 @@ def check_kernel_parameters(src, name, params):
 
 
 def reachable(graph, name):
-    """The names that name mentions, and those that they mention."""
+    """The names that name mentions, directly and indirectly."""
     seen, todo = set(), [name]
     while todo:
         for m in graph.get(todo.pop(), ()):
@@ -135,7 +135,7 @@ def reachable(graph, name):
 def check_recursion(src, graph, n_definitions):
     for f in graph:
         names = reachable(graph, f)
-        # Overloads share a name: what calls another overload would look recursive.
+        # Overloads share a name: a call of another overload would look like recursion.
         if f in names and all(n_definitions.get(g, 1) == 1 for g in names | {f}):
             src.errors.append(f"{src.name}: error: function '{f}' is recursive; MSL forbids "
                               "recursion [msl]")

@@ -1,6 +1,7 @@
-"""msl_source.py: a preprocessed Metal source as tokens, with what the translator needs of brackets.
+"""msl_source.py: a preprocessed Metal source as tokens, with the bracket matching that the
+translator needs.
 
-Token.out is what will be written instead of the token; a rewrite sets it and leaves the rest."""
+Token.out is the text written for the token; a rewrite changes nothing else."""
 import os
 import re
 import subprocess
@@ -15,7 +16,7 @@ TOKEN = re.compile(
     re.X | re.M,
 )
 CLOSING = {"(": ")", "[": "]", "{": "}", "[[": "]]"}
-# What Apple's compiler defines for macOS 14 and Metal 3.1.
+# Macros that Apple's compiler defines for macOS 14 and Metal 3.1.
 PREDEFINED = (
     "__METAL_VERSION__=310", "__METAL__=1", "__METAL_MACOS__=1", "__HAVE_BFLOAT__=1",
     "__HAVE_SIMDGROUP_MATRIX__=1",
@@ -43,8 +44,8 @@ def lex(text):
 
 
 def preprocess(clang, path, name, defines):
-    """The source after clang -E, with <metal_*> headers empty: only the user's text is translated.
-    Ends the program with the compiler's messages when it fails."""
+    """The source after clang -E with empty <metal_*> headers, so that only the user's text is
+    translated. If clang fails, ends the program with its messages."""
     include = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "msl", "include")
     with tempfile.TemporaryDirectory() as empty:
         for header in os.listdir(include):
@@ -61,7 +62,7 @@ def preprocess(clang, path, name, defines):
 
 
 class Source:
-    """all: every token; v: those that mean something; errors: messages for the user."""
+    """all: every token; v: those other than space and comments; errors: messages for the user."""
 
     def __init__(self, text, name):
         self.name = name
@@ -92,11 +93,11 @@ class Source:
         raise SystemExit(f"{self.name}: unbalanced brackets")
 
     def after(self, i):
-        """The index behind the token at i, or behind the bracket that it opens."""
+        """The index after the token at i, or after the bracket that it opens."""
         return self.close(i) + 1 if self.v[i].s in CLOSING else i + 1
 
     def find(self, i, ends):
-        """The first token from i, outside of brackets, that is one of ends."""
+        """The first token from i on, outside brackets, that is in ends."""
         while i < self.n and self.v[i].s not in ends:
             i = self.after(i)
         if i >= self.n:
@@ -104,7 +105,7 @@ class Source:
         return i
 
     def find_plain(self, i, ends):
-        """The first token from i that is one of ends, brackets or not."""
+        """The first token from i on that is in ends, inside brackets too."""
         while i < self.n and self.v[i].s not in ends:
             i += 1
         if i == self.n:
@@ -135,7 +136,7 @@ class Source:
             t.out = ""
 
     def split(self, a, b):
-        """v[a:b] at its commas: a list of (lo, hi)."""
+        """Splits v[a:b] at its commas: a list of (lo, hi)."""
         parts, lo, i, depth = [], a, a, 0
         while i < b:
             s = self.v[i].s

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """mslc.py IN.metal -o OUT.cpp [--clang CLANG] [--name NAME] [--check] [-D...]
 
-Translates a Metal source to C++ that runs (metalcc compiles it):
-1 clang -E: the user's macros and conditionals; the <metal_*> headers are empty here;
-2 rules of MSL that C++ would accept otherwise are reported (msl_rules.py);
-3 the three constructs that have no C++ spelling are rewritten (msl_program.py);
-4 an entry for each kernel and the reflection tables follow (msl_emit.py).
+Translates a Metal source to executable C++, which metalcc compiles:
+1 clang -E expands the user's macros and conditionals; the <metal_*> headers are empty here;
+2 msl_rules.py reports violations of MSL that C++ would accept;
+3 msl_program.py rewrites the three constructs that have no C++ spelling;
+4 msl_emit.py appends an entry for each kernel and the reflection tables.
 Line markers are kept, so that messages and reports name lines of the .metal file. With --check the
 output is for the address-space pass (metalcheck) and has no entries."""
 import argparse
@@ -23,7 +23,7 @@ def main():
     ap.add_argument("-o", dest="out", required=True)
     ap.add_argument("--clang", default="clang")
     ap.add_argument("-D", action="append", default=[], dest="defines")
-    ap.add_argument("--name", help="what messages call the source")
+    ap.add_argument("--name", help="name of the source in messages")
     ap.add_argument("--check", action="store_true")
     a = ap.parse_args()
     name = a.name or a.src

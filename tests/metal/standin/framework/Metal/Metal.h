@@ -1,9 +1,9 @@
 /* Metal.h - the compute subset of Apple's Metal API, for Linux (GNUstep) and for the syntax pass.
  *
  * Names, selectors, enumerator values and the macOS versions that introduced them are those of the
- * public API; what a selector means is in Apple's documentation, what this implementation refuses
- * in the .m files beside. Nothing here is the stand-in's own but MetalsimObject, which products do
- * not name; its switches are in metalsim.h. */
+ * public API. Apple's documentation says what a selector means; the .m files beside this one say
+ * what the stand-in rejects. The only addition is MetalsimObject, which the product does not name;
+ * the stand-in's switches are in metalsim.h. */
 #ifndef METALSIM_METAL_H
 #define METALSIM_METAL_H
 

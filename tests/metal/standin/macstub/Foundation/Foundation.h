@@ -1,6 +1,6 @@
 /* Foundation.h - the declarations that the Metal host code uses, for a syntax-only pass with
- * Apple's ABI (clang -target arm64-apple-macos13); never linked. Types and the versions that
- * introduced what is younger than the target are Apple's. */
+ * Apple's ABI (clang -target arm64-apple-macos13); never linked. Types and availability versions
+ * are Apple's. */
 #pragma once
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
-/* msl_check.h - declarations only: MSL compiled as C++ for OpenCL (clang -x clcpp -fsyntax-only),
- * whose address spaces have MSL's rules. Types of expressions are checked by the executable build
- * (msl/include); this pass is about device/threadgroup/thread/constant and the scope of threadgroup
- * variables. */
+/* msl_check.h - declarations for a syntax-only pass that compiles MSL as C++ for OpenCL (clang -x
+ * clcpp -fsyntax-only), whose address spaces follow the rules of MSL. The executable build
+ * (msl/include) checks the types of expressions; this pass checks
+ * device/threadgroup/thread/constant and the scope of threadgroup variables. */
 #pragma once
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
@@ -75,8 +75,9 @@ template <class T> struct numeric_limits {
     }
 };
 } /* namespace metal */
-/* Packed vectors: clang's with their elements' alignment, but three components, which take the room
- * of three only as an array: those have no swizzles of more than one component here. */
+/* Packed vectors: clang's vectors with the alignment of their elements. A packed vector of three
+ * has the right size only as an array, so swizzles of more than one component are missing from
+ * it. */
 #define MSL_PACKED3(n, T)                                                                          \
     struct packed_##n##3 {                                                                         \
         T x, y, z;                                                                                 \
@@ -132,8 +133,8 @@ typedef int bool4 __attribute__((ext_vector_type(4)));
 MSL_MATRICES(float, float)
 MSL_MATRICES(half, half)
 MSL_MATRICES(bfloat, half)
-/* float4(...) is a construction in MSL; (float4)x is written msl_c<float4>() ->* x by the
- * translator. */
+/* In MSL float4(...) is a construction; the translator writes (float4)x as msl_c<float4>() ->*
+ * x. */
 template <class V, class... A> V msl_make(A...);
 template <class V> struct msl_c {};
 template <class V, class U> V operator->*(msl_c<V>, U);
@@ -180,7 +181,7 @@ template <class T> struct msl_elem<T __attribute__((ext_vector_type(2)))> { type
 template <class T> struct msl_elem<T __attribute__((ext_vector_type(3)))> { typedef T type; };
 template <class T> struct msl_elem<T __attribute__((ext_vector_type(4)))> { typedef T type; };
 template <class T> using msl_elem_t = typename msl_elem<T>::type;
-/* A predicate's type: bool, or as many. */
+/* The type of a predicate: bool, or a vector of bool of the same size. */
 template <class T> struct msl_truth { typedef bool type; };
 template <class T> struct msl_truth<T __attribute__((ext_vector_type(2)))> { typedef bool2 type; };
 template <class T> struct msl_truth<T __attribute__((ext_vector_type(3)))> { typedef bool3 type; };
@@ -353,7 +354,7 @@ template <class T, int C, int R> struct simdgroup_matrix {
     thread vec<T, 2> &thread_elements();
 };
 template <class T, int C, int R = C> simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T);
-/* Device and threadgroup memory only: the address-space rule of the specification. */
+/* Device and threadgroup memory only: the specification's address-space rule. */
 #define MATRIX_MOVES(AS)                                                                           \
     template <class T>                                                                             \
     void simdgroup_load(thread simdgroup_matrix<T, 8, 8> &, const AS T *, ulong = 8,               \

@@ -1,8 +1,8 @@
-/* msl_atomic.h - atomics of device and threadgroup memory; relaxed only, as in MSL before 3.2.
+/* msl_atomic.h - atomics in device and threadgroup memory; relaxed only, as in MSL before 3.2.
  *
- * atomic_int and atomic_uint have all operations; atomic_float exchange, add and sub; atomic_ulong
- * only min and max without a result, on device memory (specification 6.15). In a check build each
- * is announced to the executor, which tests bounds and alignment. */
+ * atomic_int and atomic_uint have all operations; atomic_float has exchange, add and sub;
+ * atomic_ulong has only min and max without a result, in device memory (specification 6.15). In a
+ * check build each operation first calls the executor, which tests bounds and alignment. */
 #ifndef MSL_ATOMIC_H
 #define MSL_ATOMIC_H
 #include "msl_types.h"
@@ -22,7 +22,7 @@ template <class T>
 using msl_if_32 = enable_if_t<is_same<T, int>::value || is_same<T, uint>::value ||
                                   is_same<T, float>::value || is_same<T, bool>::value,
                               T>;
-/* The value's type comes from the pointer: a plain 1 may stand for an uint. */
+/* The pointer determines the type of the value: a plain 1 may be passed for a uint. */
 template <class T> struct msl_same { typedef T type; };
 template <class T> using msl_value = typename msl_same<T>::type;
 

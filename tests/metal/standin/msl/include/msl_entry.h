@@ -1,10 +1,12 @@
-/* msl_entry.h - what tools/mslc.py writes: function constants, entries and their arguments. */
+/* msl_entry.h - used by the code that tools/mslc.py writes: function constants, entries and their
+ * arguments. */
 #ifndef MSL_ENTRY_H
 #define MSL_ENTRY_H
 #include "msl_vec.h"
 
 namespace msl {
-/* Threadgroup variables, listed while the object is loaded: one instance for each. */
+/* Threadgroup variables, registered when the object is loaded: one instance of this per
+ * variable. */
 static const msl_tg_var *tg_vars;
 template <class F, F function, unsigned bytes, unsigned ordinal> struct tg_static {
     static bool add() {

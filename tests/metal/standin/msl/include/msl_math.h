@@ -1,10 +1,10 @@
 /* msl_math.h - common, integer, relational, geometric and math functions; numeric_limits and the
  * constants of <metal_math>. Metal Shading Language Specification 3.1, sections 6.3 to 6.9.
  *
- * Overloads for each type, not templates: an int argument must convert, or be ambiguous, as with
- * Apple's compiler. Functions that have a fast variant exist as precise::f and fast::f; the plain
- * name is the one that the library was compiled for (MSL_FAST_MATH). fast:: is undefined for NaN
- * and infinity, and may be some ULP off: msl_rt_fast sees to both. */
+ * These are overloads for each type, not templates: an int argument must convert or be ambiguous,
+ * as with Apple's compiler. Functions with a fast variant exist as precise::f and fast::f; the
+ * plain name means the variant that the library was compiled for (MSL_FAST_MATH). fast:: is
+ * undefined for NaN and infinity and may be some ULP off; msl_rt_fast implements both. */
 #ifndef MSL_MATH_H
 #define MSL_MATH_H
 #include "msl_vec.h"
@@ -16,7 +16,7 @@
 #endif
 
 namespace metal {
-/* ---- from one element to vectors ---- */
+/* ---- from elements to vectors ---- */
 #define MSL_V1_(n, T, N)                                                                           \
     MSL_INL vec<T, N> n(vec<T, N> a) {                                                             \
         vec<T, N> r;                                                                               \
@@ -38,7 +38,7 @@ namespace metal {
             r.v[i] = n((T)a.v[i], (T)b.v[i], (T)c.v[i]);                                           \
         return r;                                                                                  \
     }
-/* To a type with as many components: bool, int. */
+/* Conversion to a type with the same number of components: bool, int. */
 #define MSL_VR_(n, R, T, N)                                                                        \
     MSL_INL vec<R, N> n(vec<T, N> a) {                                                             \
         vec<R, N> r;                                                                               \
@@ -51,7 +51,7 @@ namespace metal {
 #define MSL_V3(n, T)    MSL_V3_(n, T, 2) MSL_V3_(n, T, 3) MSL_V3_(n, T, 4)
 #define MSL_VR(n, R, T) MSL_VR_(n, R, T, 2) MSL_VR_(n, R, T, 3) MSL_VR_(n, R, T, 4)
 
-/* ---- floating point: e is computed in float from x (and y, z), rounded once ---- */
+/* ---- floating point: e is computed in float from x (and y, z) and rounded once ---- */
 #define MSL_SCALARS1(n, e)                                                                         \
     MSL_INL float n(float x) {                                                                     \
         return (float)(e);                                                                         \
@@ -90,7 +90,7 @@ namespace metal {
     }
 #define MSL_VECTORS(V, n) V(n, float) V(n, half) V(n, bfloat_t)
 
-/* The same in both variants. */
+/* Identical in both variants. */
 #define MSL_BOTH(n)                                                                                \
     namespace precise {                                                                            \
     using metal::n;                                                                                \
@@ -102,7 +102,7 @@ namespace metal {
 #define MSL_F2(n, e) MSL_SCALARS2(n, e) MSL_VECTORS(MSL_V2, n) MSL_BOTH(n)
 #define MSL_F3(n, e) MSL_SCALARS3(n, e) MSL_VECTORS(MSL_V3, n) MSL_BOTH(n)
 
-/* Two variants: of half and bfloat there is one. */
+/* Two variants; half and bfloat have one. */
 #define MSL_A1(n, e)                                                                               \
     namespace precise {                                                                            \
     MSL_SCALARS1(n, e) MSL_VECTORS(MSL_V1, n)                                                      \
@@ -219,8 +219,7 @@ MSL_PAIRS(half)
 MSL_PAIRS(bfloat_t)
 #undef MSL_PAIRS
 
-/* ---- of all arithmetic types. min and max of NaN: as a comparison decides, MSL leaves it open
- * ---- */
+/* ---- all arithmetic types. min and max of NaN: the comparison decides; MSL leaves it open ---- */
 #define MSL_ORDERED(T)                                                                             \
     MSL_INL T min(T a, T b) {                                                                      \
         return b < a ? b : a;                                                                      \
@@ -424,7 +423,7 @@ template <int N> MSL_INL bool all(vec<bool, N> a) {
         r &= (bool)a.v[i];
     return r;
 }
-/* By their bits: a library with fast math may assume that there is no NaN. */
+/* By bits, because a library with fast math may assume that there is no NaN. */
 MSL_INL uint msl_magnitude(float x) {
     return __builtin_bit_cast(uint, x) & 0x7fffffffu;
 }

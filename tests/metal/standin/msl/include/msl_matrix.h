@@ -55,8 +55,8 @@ template <class D, class A, class B, class C> struct msl_mma_in {
     B b[2];
     C c[2];
 };
-/* The order in which a device adds the eight products to c is not documented: a chain of fma over k
- * here, or, so that code which relies on that is found, the products' sum in pairs. */
+/* The order in which a device adds the eight products to c is not documented. It is a chain of fma
+ * over k here or, to expose code that relies on that, a sum of the products in pairs. */
 MSL_INL float msl_sum_chain(const float *a, const float (*b)[8], int j, float c) {
     for (int k = 0; k < 8; k++)
         c = __builtin_fmaf(a[k], b[k][j], c);
@@ -73,7 +73,7 @@ inline float msl_sum_tree(const float *a, const float (*b)[8], int j, float c) {
 }
 template <class D, class A, class B, class C>
 void msl_mma(const void *s, uint32_t mask, void *res) {
-    /* runs once per simdgroup, in the last lane to arrive: the products of the whole matrix */
+    /* runs once per simdgroup, in the last lane to arrive, and computes the whole matrix */
     typedef msl_mma_in<D, A, B, C> I;
     float a[8][8], b[8][8], c[8][8];
     const bool tree = msl_rt_sum_tree();
@@ -90,7 +90,7 @@ void msl_mma(const void *s, uint32_t mask, void *res) {
     for (int i = 0; i < 8; i++)
         for (int j = 0; j < 8; j++)
             c[i][j] = tree ? msl_sum_tree(a[i], b, j, c[i][j]) : msl_sum_chain(a[i], b, j, c[i][j]);
-    char *w = (char *)s; /* results go back through the slots, bytes 32.. */
+    char *w = (char *)s; /* results are returned in the slots, bytes 32.. */
     for (uint l = 0; l < 32; l++) {
         uint r = msl_mrow(l), k = msl_mcol(l);
         D *d = (D *)(w + l * 64 + 32);

@@ -16,7 +16,7 @@ MSL_INL void simdgroup_barrier(mem_flags f, MSL_LINE) {
     msl_rt_simd_barrier((uint)f, line_);
 }
 
-/* ---- simdgroup functions: each is a msl_rt_simd with a number of its own ---- */
+/* ---- simdgroup functions: each is an msl_rt_simd with its own number ---- */
 template <class T> MSL_INL const T &msl_slot(const void *s, uint lane) {
     return *(const T *)((const char *)s + lane * 64);
 }
@@ -25,7 +25,7 @@ template <class T, class O> void msl_reduce(const void *s, uint32_t mask, void *
     uint n = 0;
     for (uint i = 0; i < 32; i++)
         if (mask >> i & 1) a[n++] = msl_slot<T>(s, i);
-    /* The order of a sum is the device's: a chain, or pairs and pairs of pairs. */
+    /* The device chooses the order of a sum: a chain, or pairs and pairs of pairs. */
     if (msl_rt_sum_tree())
         for (uint step = 1; step < n; step *= 2)
             for (uint i = 0; i + step < n; i += 2 * step)
@@ -62,7 +62,7 @@ MSL_REDUCTION(or, 6, a | b)
 MSL_REDUCTION(xor, 7, a ^ b)
 #undef MSL_REDUCTION
 
-/* The lanes before this one, and itself; identity where there is none. */
+/* A scan over the lanes before this one, exclusive or inclusive; identity if there is none. */
 template <class T, class O>
 MSL_INL T msl_prefix(T v, T identity, uint first, uint end, uint id, uint line_) {
     uint m;
@@ -91,7 +91,7 @@ MSL_PREFIX(sum, msl_op_sum, 0, 10)
 MSL_PREFIX(product, msl_op_product, 1, 12)
 #undef MSL_PREFIX
 
-/* The value of lane from; of a lane that does not take part it is undefined: all bits set. */
+/* The value of lane `from`; if that lane does not take part it is undefined: all bits set. */
 template <class T> MSL_INL T msl_pick(T v, uint from, uint id, uint line_) {
     uint m;
     const void *s = msl_rt_simd(&v, sizeof v, nullptr, id, line_, &m);
@@ -99,15 +99,16 @@ template <class T> MSL_INL T msl_pick(T v, uint from, uint id, uint line_) {
     __builtin_memset((void *)&v, 0xFF, sizeof v);
     return v;
 }
-/* The value of lane from, or otherwise when it is outside [first, end). */
+/* The value of lane `from`, or `otherwise` if `from` is outside [first, end). */
 template <class T>
 MSL_INL T msl_pick_or(T v, uint from, uint first, uint end, T otherwise, uint id, uint line_) {
     uint m;
     const void *s = msl_rt_simd(&v, sizeof v, nullptr, id, line_, &m);
     return from >= first && from < end && (m >> from & 1) ? msl_slot<T>(s, from) : otherwise;
 }
-/* simd_ and quad_ forms over groups of n lanes; id is the op's number for divergence reports. A
- * lane beyond the end of a shuffle up or down keeps its value, or takes the filling one. */
+/* simd_ and quad_ forms over groups of n lanes; id is the number of the operation in divergence
+ * reports. In a shuffle up or down, a lane beyond the end keeps its value or gets the fill
+ * value. */
 #define MSL_SHUFFLES(group, n, id)                                                                 \
     template <class T> MSL_INL T group##_shuffle(T v, ushort l, MSL_LINE) {                        \
         uint first = msl_rt_pos()->tiisg & ~(n - 1u);                                              \

@@ -35,7 +35,7 @@ typedef __fp16 half; // with -Xclang -fnative-half-type -Xclang -fallow-half-arg
 namespace metal {
 template <class T, class A, class B> struct msl_both {};
 template <class T> struct msl_both<T, T, T> { typedef T type; };
-/* bfloat: storage 16 bits, arithmetic in float rounded after every operation */
+/* bfloat: 16 bits of storage; arithmetic in float, rounded after every operation */
 struct bfloat_t {
     ushort b;
     bfloat_t() = default;

@@ -1,6 +1,7 @@
 /* msl_vec.h - vectors with their swizzles, packed vectors, matrices, as_type.
  *
- * Classes, not clang's vector types: MSL's rules of conversion and construction are stricter. */
+ * These are classes rather than clang's vector types, because MSL's rules for conversion and
+ * construction are stricter. */
 #ifndef MSL_VEC_H
 #define MSL_VEC_H
 #include "msl_types.h"
@@ -218,7 +219,7 @@ template <class T> struct vec<T, 4> {
     MSL_INL vec(T a, vec<T, 3> b) : vec(a, (T)b.v[0], (T)b.v[1], (T)b.v[2]) {}
 #include "msl_swizzle4.inc"
 };
-/* Aligned as its elements; since Metal 2.1 with swizzles. Arithmetic is done on vectors. */
+/* Aligned like its elements; with swizzles, as since Metal 2.1. Arithmetic converts to vectors. */
 #define MSL_PACKED_OP(o)                                                                           \
     friend MSL_INL wide operator o(packed_vec a, packed_vec b) {                                   \
         return wide(a) o wide(b);                                                                  \

@@ -1,0 +1,151 @@
+/* attention_decode_task.cuh - how attention_decode.cu divides its work: the queries of a sequence
+ * that make a task, the chunks of K and V that each block of a task attends to, and how the last
+ * of them merges their partial results. */
+#ifndef INFERD_SHADERS_CUDA_ATTENTION_DECODE_TASK_CUH
+#define INFERD_SHADERS_CUDA_ATTENTION_DECODE_TASK_CUH
+
+#include "shaders/cuda/attention.cuh"
+
+namespace {
+
+enum { SLICE = CUDA_ATTENTION_SLICE };
+
+/* ---- the task of a block ---- */
+
+struct task {
+    uint32_t index; /* in this pass */
+    uint32_t seq, kv_head;
+    uint32_t row;              /* the sequence's first */
+    uint32_t query, n_queries; /* query: the first one */
+    uint32_t group;            /* query heads per KV head */
+    int first_split, n_splits, n_blocks;
+    seen keys; /* union over its queries */
+};
+
+/* False: another kernel's task, or none. By all lanes of a warp. */
+__device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
+    const uint32_t at = index + a.op.first_task, lane = threadIdx.x % 32;
+    t.index = index;
+    t.group = a.op.n_heads / a.op.n_kv_heads;
+    t.query = at % a.op.n_slices * SLICE;
+    t.kv_head = at / a.op.n_slices % a.op.n_kv_heads;
+    t.seq = at / a.op.n_slices / a.op.n_kv_heads;
+    t.row = t.seq;
+    uint32_t n_rows = 1;
+    if (a.n_rows != a.op.n_seqs) { /* otherwise each sequence has one row: saves a dependent load */
+        t.row = (uint32_t)a.row_start[t.seq];
+        n_rows = (uint32_t)a.row_start[t.seq + 1] - t.row;
+    }
+    const uint32_t all = n_rows * t.group;
+    if ((n_rows > 1 && all > QUERIES) || t.query >= all) return false;
+    t.n_queries = min((uint32_t)SLICE, all - t.query);
+    const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
+    t.keys = seen_from(row <= end ? a.pos[t.row + row] : -1, a.op.window);
+    t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
+    t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
+    const int split = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
+    t.first_split = t.keys.last < 0 ? 0 : t.keys.first / split;
+    /* A position beyond max_context must not exceed the memory for partial results. */
+    t.n_splits =
+        t.keys.last < 0 ? 0 : min(t.keys.last / split - t.first_split + 1, (int)a.op.n_splits);
+    t.n_blocks = (t.n_splits + (int)a.block_splits - 1) / (int)a.block_splits;
+    return true;
+}
+
+__device__ uint32_t query_row(const task &t, uint32_t query) {
+    return t.row + (t.query + query) / t.group;
+}
+
+__device__ uint32_t query_head(const task &t, uint32_t query) {
+    return t.kv_head * t.group + (t.query + query) % t.group;
+}
+
+/* Index into q and out. */
+__device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t query) {
+    return ((uint64_t)query_row(t, query) * a.op.n_heads + query_head(t, query)) * a.head_dim;
+}
+
+__device__ float *partial_at(const cargs_attention &a, const task &t, uint32_t split,
+                             uint32_t query) {
+    return a.partials + (((uint64_t)t.index * a.op.n_splits + split) * a.n_slots + query) *
+                            (a.head_dim + CUDA_ATTENTION_PARTIAL);
+}
+
+/* A block's chunks; whole: their result is the task's result. */
+struct share {
+    int begin, end; /* end: the last chunk; before begin: no chunks */
+    bool whole;
+};
+
+__device__ share share_of(const cargs_attention &a, const task &t, int block) {
+    const int chunks = a.by_chunk ? 1 : SPAN_CHUNKS, first = block * (int)a.block_splits;
+    share s;
+    s.begin = (t.first_split + first) * chunks;
+    s.end = (t.first_split + min(first + (int)a.block_splits, t.n_splits)) * chunks - 1;
+    s.begin = max(s.begin, t.keys.last < 0 ? 0 : t.keys.first / CHUNK);
+    s.end = min(s.end, t.keys.last < 0 ? -1 : t.keys.last / CHUNK);
+    s.whole = t.n_blocks <= 1 && s.begin / SPAN_CHUNKS == max(s.end, s.begin) / SPAN_CHUNKS;
+    return s;
+}
+
+/* ---- merging partial results ---- */
+
+__device__ __forceinline__ void merge4(float4 &o, float4 add, merge f) {
+    o.x = merged(o.x, add.x, f), o.y = merged(o.y, add.y, f);
+    o.z = merged(o.z, add.z, f), o.w = merged(o.w, add.w, f);
+}
+
+/* Merges four dimensions of a query from all partial results of a task: chunks into spans (a
+ * span's partial result is a span already), spans into the result. SPAN_CHUNKS chunks of the
+ * positions of a span, or as many spans, are read before the first is used; missing ones are
+ * replaced by empty results, whose merging changes nothing, so that no branch delays the rest. */
+__device__ __forceinline__ void merge_query(const cargs_attention &a, const task &t, uint32_t query,
+                                            uint32_t d) {
+    const uint32_t stride = a.n_slots * (a.head_dim + CUDA_ATTENTION_PARTIAL);
+    const float *from = partial_at(a, t, 0, query);
+    float4 o = make_float4(0, 0, 0, 0);
+    sums total = empty_sums();
+#pragma unroll 1
+    for (int base = -(t.first_split % SPAN_CHUNKS); base < t.n_splits; base += SPAN_CHUNKS) {
+        float4 partial[SPAN_CHUNKS], span = make_float4(0, 0, 0, 0);
+        float2 ml[SPAN_CHUNKS];
+        sums sum = empty_sums();
+#pragma unroll
+        for (int i = 0; i < SPAN_CHUNKS; i++) {
+            const bool there = base + i >= 0 && base + i < t.n_splits;
+            const float *p = from + (there ? (uint64_t)(uint32_t)(base + i) * stride : 0);
+            partial[i] = make_float4(0, 0, 0, 0);
+            ml[i] = make_float2(NOTHING, 0);
+            if (there) partial[i] = __ldcg(reinterpret_cast<const float4 *>(p + d));
+            if (there) ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.head_dim));
+        }
+        if (!a.by_chunk) span = o, sum = total;
+#pragma unroll
+        for (int i = 0; i < SPAN_CHUNKS; i++)
+            merge4(span, partial[i], merge_factors(sum, ml[i].x, ml[i].y));
+        if (a.by_chunk)
+            merge4(o, span, merge_factors(total, sum.m, sum.l));
+        else
+            o = span, total = sum;
+    }
+    const float factor = normalize_factor(total, a.sinks, query_head(t, query));
+    o.x = normalized(o.x, factor), o.y = normalized(o.y, factor);
+    o.z = normalized(o.z, factor), o.w = normalized(o.w, factor);
+    *reinterpret_cast<float4 *>(a.out + query_at(a, t, query) + d) = o;
+}
+
+/* Is this block the last of its task? Then it sees the others' stores, and the count is reset. */
+__device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *last = atomicAdd(done, 1u) == (uint32_t)n_blocks - 1;
+        if (*last) *done = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return *last != 0;
+}
+
+} // namespace
+#endif
