@@ -1,4 +1,4 @@
-// A GGUF file with more keys: what a model of another family would say of itself.
+// A GGUF file with additional keys, as of a model of another family.
 import { readFileSync, writeFileSync } from "node:fs";
 
 const sizes = { 0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8 };

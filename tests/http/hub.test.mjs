@@ -1,5 +1,5 @@
 // `inferd pull` against a server on 127.0.0.1 that behaves like the Hugging Face Hub: listing, redirect
-// to a second server ("the CDN"), tokens, Range, and everything that goes wrong on the way.
+// to a second server ("the CDN"), tokens, Range, and failures.
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -37,7 +37,7 @@ const listen = (handler) =>
 
 const rangeFrom = (request) => Number(/^bytes=(\d+)-$/.exec(request.headers.range ?? "")?.[1] ?? 0);
 
-// Answers as a CDN does: the whole file, or from a byte on.
+// Answers like a CDN: the whole file, or a range to its end.
 function sendFile(request, response, bytes, { upTo = bytes.length } = {}) {
   const from = rangeFrom(request);
   const head = { "Accept-Ranges": "bytes", "Content-Length": bytes.length - from };
@@ -539,13 +539,13 @@ hubTest(
       "tokenizer.json",
       "tokenizer_config.json",
     ]);
-    // A small file with other bytes than its git hash says.
+    // A small file that does not match its git hash.
     rmSync(hub.path("config.json"));
     hub.listed["config.json"] = { blobId: "a".repeat(40) };
     const wrong = await pull(hub, ["hf:org/tiny"]);
     assert.match(wrong.text, /config\.json: its git hash is not the one that the Hub lists/);
     assert.ok(!existsSync(hub.path("config.json")));
-    // What an earlier revision had and this one has not is named.
+    // Files of an earlier revision are named.
     delete hub.listed["config.json"];
     delete hub.files["chat_template.jinja"];
     const stranger = await pull(hub, ["hf:org/tiny"]);

@@ -25,7 +25,7 @@ async function answer(server, request) {
   return JSON.stringify(choices[0]);
 }
 
-// Answers of all requests, one after the other or all at once, from a fresh server.
+// Answers of all requests from a new server, one after another or concurrently.
 async function answers(flags, together, check = () => {}) {
   const server = await startServer(flags);
   try {

@@ -1,4 +1,4 @@
-// 256 concurrent streaming clients over a KV cache far too small for them; one in ten vanishes.
+// 256 concurrent streaming clients over a KV cache far too small for them; one in ten disconnects.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { metrics, modelName, patience, post, random, randomPrompt, sse, startServer, until } from "./server.mjs";
@@ -8,7 +8,7 @@ const clients = Number(process.env.LOAD_CLIENTS ?? 256);
 const longestPrompt = patience > 1 ? 200 : 800,
   longestAnswer = patience > 1 ? 40 : 120;
 
-// Where each client is, for the message when one hangs.
+// Each client's state, for the message if one hangs.
 const places = new Map();
 
 async function client(server, i, counts) {
@@ -35,8 +35,8 @@ async function client(server, i, counts) {
       finish = null,
       done = false,
       usage = null;
-    // Who vanishes does not look back: a body that fetch had read whole when it was aborted may never
-    // end (Node 20), neither on the next read nor on the iterator's return.
+    // After aborting, do not read the body: in Node 20 a body that was complete when it was aborted may
+    // never end, neither on the next read nor on the iterator's return.
     const leave = () => {
       controller.abort();
       throw controller.signal.reason;
@@ -68,7 +68,7 @@ async function client(server, i, counts) {
 }
 
 test(`${clients} streaming clients, a tenth of them vanishing`, async () => {
-  // Two of the longest sequences fill this cache.
+  // Two sequences of maximum length fill this cache.
   const cacheTokens = 2 * (longestPrompt + longestAnswer) + 160;
   const server = await startServer([
     "--kv-cache-tokens",

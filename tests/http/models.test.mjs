@@ -1,5 +1,5 @@
 // Every architecture of tests/golden/arch, as a Hugging Face folder and as a GGUF file: registered, served,
-// several by one daemon, and asked for a streamed chat.
+// several by one daemon, with a streamed chat.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { readdirSync } from "node:fs";

@@ -1,9 +1,9 @@
-// Answers against OpenAI's own description: validate("Response", body), validateEvent(event).
+// Validates answers against OpenAI's specification: validate("Response", body), validateEvent(event).
 import { readFileSync } from "node:fs";
 import Ajv2020 from "ajv/dist/2020.js";
 
 const { components } = JSON.parse(readFileSync(new URL("../data/openai/schemas.json", import.meta.url), "utf8"));
-// The description writes some schemas in OpenAPI 3.0's way.
+// The specification has some schemas in the style of OpenAPI 3.0.
 function modern(schema) {
   if (Array.isArray(schema)) return schema.map(modern);
   if (schema === null || typeof schema !== "object") return schema;
@@ -25,7 +25,7 @@ for (const [name, schema] of Object.entries(components.schemas)) {
   if (/^Response.*Event$/.test(name) && type) events.set(type, name);
 }
 
-// Throws unless value is what the schema of that name says.
+// Throws unless value is valid for the named schema.
 export function validate(name, value) {
   const check = ajv.getSchema(`openai#/components/schemas/${name}`);
   if (!check)

@@ -112,7 +112,7 @@ function schema(r, depth) {
   return makers[r.pick(kinds)](r, depth);
 }
 
-// A root is an object, as most requests have; some are anything, or call themselves.
+// A root is usually an object; some are of any kind or recursive.
 function root(r) {
   if (r.chance(0.04)) {
     const node = {
@@ -150,7 +150,7 @@ async function generate(seed) {
   if (response.status === 400) return (refusals.push(`${seed}: ${body.error.message} ${JSON.stringify(s)}`), "refused");
   assert.equal(response.status, 200, JSON.stringify({ seed, s, body }));
   const { message, finish_reason } = body.choices[0];
-  // Nothing obliges a model to end a list that may go on.
+  // A model need not end an unbounded list.
   if (finish_reason === "length") return s.$ref ? "endless" : "cut";
   const value = JSON.parse(message.content);
   const valid = ajv.compile(s);

@@ -1,5 +1,5 @@
-// Cases of JSON Schema put to `inferd grammar`, with the demo model's tokens: verdicts on their texts; and every
-// random text that a schema lets through is valid for ajv, which knows nothing of us.
+// Cases of JSON Schema for `inferd grammar`, with the demo model's tokens: verdicts on their texts; and every random
+// text that a schema allows must be valid for ajv, an independent validator.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -18,7 +18,7 @@ process.on("exit", () => rmSync(folder, { recursive: true }));
 export const read = (file) => JSON.parse(readFileSync(file, "utf8"));
 const draftOf = (schema) => (typeof schema === "object" && schema.$schema) || "";
 
-// As Python writes it: a space after ':' and ','; characters beyond ASCII as escapes.
+// As Python serializes it: a space after ':' and ','; characters beyond ASCII as escapes.
 const spaced = (value) => {
   if (Array.isArray(value)) return `[${value.map(spaced).join(", ")}]`;
   if (value && typeof value === "object")
@@ -28,7 +28,7 @@ const spaced = (value) => {
   return JSON.stringify(value).replace(/[^\0-\x7f]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 };
 
-// What inferd says: {refused}, or {generated, verdicts} of the texts.
+// inferd's result: {refused}, or {generated, verdicts} of the texts.
 const ask = (schema, texts) => {
   const file = join(folder, "schema.json");
   writeFileSync(file, JSON.stringify(schema));
@@ -46,7 +46,7 @@ const ask = (schema, texts) => {
   };
 };
 
-// Beside a $ref: drafts up to 7 pass over it, ajv does not.
+// Keywords beside a $ref: drafts up to 7 ignore them, ajv does not.
 const hasSiblings = (v) =>
   v &&
   typeof v === "object" &&
@@ -54,14 +54,14 @@ const hasSiblings = (v) =>
     ["properties", "patternProperties", "additionalProperties", "type", "enum", "items"].some((k) => k in v)) ||
     Object.values(v).some(hasSiblings));
 
-// Or null, where ajv has no opinion, or another one than the recorded verdicts.
+// null: ajv cannot compile it or disagrees with the recorded verdicts.
 const validatorOf = (schema, tests) => {
   if (/draft-0[34]/.test(draftOf(schema))) return null; // ajv has other rules for them
   if (/draft-0[67]/.test(draftOf(schema)) && hasSiblings(schema)) return null;
   const Ajv = /draft-0[67]/.test(draftOf(schema)) ? Ajv7 : Ajv2020;
   const ajv = new Ajv({ strict: false, logger: false, validateSchema: false, multipleOfPrecision: 9 });
   addFormats(ajv);
-  // RFC 3986 lets nothing follow the colon, ajv does not; the grammar's uri has its own tests.
+  // RFC 3986 allows an empty path after the colon, ajv does not; format uri has its own tests.
   ajv.addFormat("uri", /^[a-z][a-z0-9+.-]*:/i);
   try {
     const validate = ajv.compile(schema);
@@ -71,7 +71,7 @@ const validatorOf = (schema, tests) => {
   }
 };
 
-// More digits than a JavaScript number has: what ajv would see is another number.
+// More digits than a JavaScript number has: ajv would see another number.
 const exact = (text) => !/\d{16}|\d[.\deE+-]{16}|[eE][+-]?\d{2}/.test(text);
 
 // known(description of the case, of its test, text): the verdict that is right here differs from the recorded one.

@@ -1,4 +1,4 @@
-// Starts a real inferd on a free port of 127.0.0.1 with a registry of its own.
+// Starts a real inferd on a free port of 127.0.0.1 with its own registry.
 import assert from "node:assert/strict";
 import { spawn, execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -12,12 +12,12 @@ export const modelName = "inferd-demo";
 // How much longer than the plain build this one may take (sanitizers).
 export const patience = Number(process.env.PATIENCE ?? 1);
 
-// How long a server may live: one that hangs must not outlive what started it.
+// Maximum lifetime of a server, so that a hanging one does not outlive its test.
 const lifetimeMs = Number(process.env.SERVER_SECONDS ?? 900) * 1000;
 
 const demo = { file: modelFile, name: modelName, alias: "demo" };
 
-// models: what is registered and served; under: a command that runs the server's.
+// models: registered and served; under: a command that runs the server's command.
 export async function startServer(flags = [], models = [demo], under = []) {
   const folder = mkdtempSync(join(tmpdir(), "inferd-test-"));
   const registry = join(folder, "registry.db");
@@ -53,7 +53,7 @@ export async function startServer(flags = [], models = [demo], under = []) {
   return server;
 }
 
-// Starts a process and waits until it serves; returns what ends the server's process of the moment.
+// Starts a process and waits until it serves; returns a function that ends the current process.
 async function launch(server, command) {
   const child = spawn(command[0], command.slice(1), { stdio: ["ignore", "pipe", "pipe"] });
   server.child = child;
@@ -79,7 +79,7 @@ async function launch(server, command) {
   };
 }
 
-// One server for what runs on it one after the other; `use` gets it and stops nothing.
+// A shared server for consecutive tests; `use` must not stop it.
 export async function serving(flags, use) {
   const server = await startServer(flags);
   try {
@@ -98,7 +98,7 @@ export function post(server, path, body, options = {}) {
   });
 }
 
-// The choice of a completion of the demo model that must succeed.
+// The choice of a demo model's completion, which must succeed.
 export async function complete(server, request) {
   const response = await post(server, "/v1/completions", { model: modelName, ...request });
   assert.equal(response.status, 200, await response.clone().text());
@@ -196,7 +196,7 @@ export async function until(check, what, limitMs = 20_000) {
   }
 }
 
-// Small seeded random numbers, so that a failure can be repeated.
+// Seeded random numbers, so that a failure can be reproduced.
 export function random(seed) {
   const next = () => {
     seed = (seed + 0x6d2b79f5) | 0;

@@ -1,7 +1,7 @@
 /* test_api_faults.c - a server that runs out of memory: the n-th allocation of its threads fails,
- * for every n that a request reaches. Each time the client gets a clean error or a closed
- * connection, nothing leaks (AddressSanitizer), every KV block is free again, and the next request
- * is answered as before. Arguments: "quick": every seventh n. */
+ * for every n up to the number of a request's allocations. Each time the client gets a clean error
+ * or a closed connection, nothing leaks (AddressSanitizer), every KV block is free again, and the
+ * next request is answered as before. Arguments: "quick": every seventh n. */
 #include "api_server.h"
 #include "registry/responses.h"
 
@@ -19,7 +19,7 @@ static uint64_t stride = 1;
 /* Every status that a request which ran out of memory may have; 0: closed without an answer. */
 static bool is_clean(const struct answer *a) {
     if (a->status == 0) return true;
-    if (a->status == 200) return true; /* its body is looked at by the caller */
+    if (a->status == 200) return true; /* the caller checks the body */
     if (a->status != 500 && a->status != 503) return false;
     cJSON *v = cJSON_Parse(str_cstr(&a->body));
     bool said = cJSON_IsString(at(v, "error.message")) || cJSON_IsString(at(v, "error"));
@@ -27,8 +27,8 @@ static bool is_clean(const struct answer *a) {
     return a->complete && said;
 }
 
-/* A streamed answer ends with its end mark, an error event, or a cut connection; a whole one is
- * JSON. Nothing else. */
+/* A streamed answer ends with its end mark, an error event or a closed connection; a whole one is
+ * JSON. */
 static bool body_is_whole(const struct answer *a, bool stream) {
     const char *body = str_cstr(&a->body);
     if (!a->complete) return true; /* cut: the client knows */

@@ -1,9 +1,8 @@
-/* test_arch.c - every architecture against what transformers computed in float32 from the same
- * weights (tests/golden/arch, see its README): logits, most likely tokens and greedy answers, from
- * the Hugging Face folder and from the GGUF file; in one step, in chunks, in a mixed batch, and
- * through the engine with prefix-cache hits. "only=DEVICE" runs it there (be.h). "table" as
- * argument prints the errors as Markdown, and with a second one those of other models, folders
- * alone: what make.py wrote there. */
+/* test_arch.c - every architecture against transformers' float32 results for the same weights
+ * (tests/golden/arch, see its README): logits, most likely tokens and greedy answers, from the
+ * Hugging Face folder and from the GGUF file; in one step, in chunks, in a mixed batch, and through
+ * the engine with prefix-cache hits. Arguments: "only=DEVICE" selects the device (be.h); "table"
+ * prints the errors as Markdown, "table FOLDER" those of other folders written by make.py. */
 #include "core/engine/engine.h"
 #include "tests/support/engine_kit.h"
 #include "tests/support/files.h"
@@ -18,12 +17,12 @@
 static const char *golden = "tests/golden/arch";
 
 /* A served context of SHORT tokens or of LONG ones: models with long and short rotary factors
- * choose by it, transformers by the prompt. */
+ * choose by it; transformers chooses by the prompt. */
 enum { MAX_MODELS = 32, N_PROMPTS = 4, MAX_PROMPT = 130, MAX_GREEDY = 16, SHORT = 64, LONG = 160 };
 
 /* Products with quantized weights round their input (activation-bits), even to 16 bits. On a device
- * whose products have 16 bits (be_logit_error) two tokens may change places whose logits are nearer
- * to each other than that. */
+ * whose products have 16 bits (be_logit_error) two tokens may swap ranks if their logits differ by
+ * less than that. */
 static const double tolerance = 1e-3, tolerance_quantized = 1e-2;
 static uint32_t n_positions, n_swapped;
 
@@ -113,7 +112,7 @@ static const char *model_path(const struct golden *g, int file) {
     return path;
 }
 
-/* n_ranks, where the model can be spread over them. */
+/* n_ranks, if the model can be divided among them. */
 static uint32_t ranks_of(const struct golden *g, int file) {
     struct model_hparams hp;
     err e = {0};
@@ -228,7 +227,7 @@ static void test_chunks_and_answers(void) {
         }
 }
 
-/* All prompts in one step, behind beginnings of different lengths: the same bits as alone. */
+/* All prompts in one step, after prefixes of different lengths: the same bits as alone. */
 static void test_mixed_batch(void) {
     static const uint32_t begun[N_PROMPTS] = {0, 3, 0, 101};
     for (uint32_t i = 0; i < n_models; i++) {
@@ -304,7 +303,7 @@ static void test_engine(void) {
     }
 }
 
-/* The same tokens within the same tolerance of a logit, though sums are cut otherwise. */
+/* The same tokens within the same tolerance, although sums are divided differently. */
 static void test_two_ranks(void) {
     uint32_t n_spread = 0;
     if (!be_has_ranks(be_only, 2)) {

@@ -1,7 +1,7 @@
-/* test_arch_forward.c - a tiny random file of each architecture, with all that is special about it
- * switched on, through the forward pass against an independent float64 one (forward64.h), whole and
- * in chunks; and what is refused of them. What each architecture means by its keys is written here
- * a second time, from the models' own code. */
+/* test_arch_forward.c - a tiny random file of each architecture with all its features enabled: the
+ * forward pass, whole and in chunks, against an independent float64 one (forward64.h); and
+ * refusals. The meaning of each architecture's keys is implemented here again, from the models' own
+ * code. */
 #include "core/formats/gguf/gguf.h"
 #include "tests/support/forward_check.h"
 #include "tests/support/rope64.h"
@@ -25,7 +25,7 @@ enum have {
     UNTIED = 1024
 };
 
-/* A file in the making and what it means. */
+/* A file being built, and its parameters. */
 struct maker {
     gguf_writer *w;
     const char *arch;
@@ -187,12 +187,12 @@ static void add_experts(struct maker *m, int i) {
 
 /* ---- files ---- */
 
-/* Odd halves, where the kernels are not made for the sizes of models alone (be_has). */
+/* Odd halves, unless the kernels support only sizes of real models (be_has). */
 static uint32_t head_dim(void) {
     return be_only && be_is_device_set(be_only) ? 16 : 14;
 }
 
-/* Sizes that are odd where they may be; nothing special. */
+/* Sizes that are odd where allowed; no special features. */
 static void start(struct maker *m, const char *arch, unsigned have) {
     err e = {0};
     *m = (struct maker){
@@ -332,7 +332,7 @@ static void test_qwen2(void) {
     check(&m);
 }
 
-/* The weights of the chosen experts are left as they are; a shared expert behind a gate. */
+/* The chosen experts' weights are not normalized; a gated shared expert. */
 static void test_qwen2moe(void) {
     struct maker m;
     start(&m, "qwen2moe", PRE_NORM | QKV_BIAS | UNTIED);
@@ -374,7 +374,7 @@ static void test_gemma(void) {
     check(&m);
 }
 
-/* Even layers see a window; both scores and logits are capped. */
+/* Even layers have a window; scores and logits are soft-capped. */
 static void test_gemma2(void) {
     struct maker m;
     start(&m, "gemma2", PRE_NORM | POST_NORM);
@@ -391,7 +391,8 @@ static void test_gemma2(void) {
     check(&m);
 }
 
-/* Every sixth layer sees all, with a scaled rope; the others have their own base, unscaled. */
+/* Every sixth layer has full attention and a scaled rope; the others have their own unscaled base.
+ */
 static void test_gemma3(void) {
     struct maker m;
     start(&m, "gemma3", PRE_NORM | POST_NORM | QK_HEAD_NORM);
@@ -407,8 +408,8 @@ static void test_gemma3(void) {
     check(&m);
 }
 
-/* Q, K and V in one tensor, gate and up in another; part of a head turns; divisors for contexts
- * beyond the original one. */
+/* Q, K and V in one tensor, gate and up in another; partial rotary; divisors for contexts beyond
+ * the original one. */
 static void make_phi3(struct maker *m) {
     static const float near[5] = {1, 1.1f, 1.2f, 1.5f, 2}, far[5] = {1, 2, 4, 8, 12};
     start(m, "phi3", PRE_NORM | FUSED | UNTIED);
@@ -440,7 +441,8 @@ static void test_quantized_phi3(void) {
     check(&m);
 }
 
-/* Biases everywhere, sinks, experts with a clamped activation; every second layer sees all. */
+/* Biases everywhere, sinks, experts with a clamped activation; every second layer has full
+ * attention. */
 static void test_gpt_oss(void) {
     struct maker m;
     start(&m, "gpt-oss", PRE_NORM | QKV_BIAS | OUT_BIAS | SINKS | EXPERT_BIAS | UNTIED);
@@ -458,7 +460,7 @@ static void test_gpt_oss(void) {
     check(&m);
 }
 
-/* Norms behind the blocks alone. With a window, as OLMo 3: YaRN on layers that see all. */
+/* Norms only after the blocks. With a window, as OLMo 3: YaRN on layers with full attention. */
 static void test_olmo2(void) {
     struct maker m;
     start(&m, "olmo2", POST_NORM | QK_ROW_NORM | UNTIED);
@@ -506,7 +508,7 @@ static int read_file(struct maker *m, struct model_hparams *hp, err *e) {
     return model_read_hparams(path, hp, e);
 }
 
-/* The 27B models scale by n_embd / n_heads, which no key says. */
+/* The 27B models scale by n_embd / n_heads, without a key for it. */
 static void test_wide_queries(void) {
     const struct {
         const char *arch;
@@ -528,7 +530,7 @@ static void test_wide_queries(void) {
     }
 }
 
-/* What a file that says nothing gets: Gemma 2's caps and its window of 4096 on even layers. */
+/* Defaults for missing keys: Gemma 2's caps and its window of 4096 on even layers. */
 static void test_defaults(void) {
     struct model_hparams hp;
     struct maker m;
@@ -555,7 +557,7 @@ struct refusal {
     unsigned have;
     const char *key, *text; /* a key with a text, or text NULL: */
     uint32_t value;         /* a number */
-    uint32_t n_bools;       /* or so many bools */
+    uint32_t n_bools;       /* or this many bools */
     int code;
     const char *says;
 };
@@ -604,7 +606,7 @@ static void test_refusals(void) {
     }
 }
 
-/* Keys of a file with experts that cannot be. */
+/* Invalid keys of a file with experts. */
 static void test_expert_refusals(void) {
     static const struct {
         const char *key;

@@ -108,7 +108,7 @@ static void a_file_that_is_cut_reads_as_zeros(void) {
     for (uint64_t i = 0; i < file_map_readable_bytes(&m); i++)
         bad += m.base[i] != (i < CUT_TO ? byte_at(i) : 0);
     CHECK_MSG(!bad, "%llu bytes differ", (unsigned long long)bad);
-    CHECK(file_map_check(&other, &e) == 0); /* it was not touched, and nobody looked */
+    CHECK(file_map_check(&other, &e) == 0); /* not accessed, so not checked */
     file_map_look();
     CHECK(file_map_check(&other, &e) == ERR_CHANGED);
     file_map_close(&m);

@@ -1,5 +1,5 @@
-/* test_kv.c - the pager on small scenarios with exact block ids. Blocks hold 4 tokens; a fresh
- * cache hands out blocks 0, 1, 2, ... */
+/* test_kv.c - the paged cache in small scenarios with exact block ids. Blocks hold 4 tokens; an
+ * empty cache allocates blocks 0, 1, 2, ... */
 #include "core/kv/kv.h"
 #include "tests/support/rng.h"
 #include "tests/unit/check.h"
@@ -31,7 +31,7 @@ static void check_ok(const kv *c) {
     CHECK_MSG(kv_check(c, &e) == 0, "%s", e.msg);
 }
 
-/* Of the sequences that a test makes now. */
+/* The salt of new sequences. */
 static struct hash128 salt;
 #define PROMPT(ids, n) (&(const struct kv_prompt){(ids), (n), salt})
 
@@ -88,7 +88,7 @@ static void test_whole_blocks_hit(void) {
     kv_seq_free(c, b);
     CHECK(kv_n_free(c) == 8);
     kv_seq *d = run(c, abc, 10, 8, 300); /* after both are gone: revived */
-    TABLE(d, 0, 1, 3);                   /* 3 and 2 hold nothing of use: last freed, first taken */
+    TABLE(d, 0, 1, 3);                   /* 3 and 2 are not cached: last freed, first reused */
     struct kv_stats st;
     kv_stats_get(c, &st);
     CHECK(st.n_blocks == 8 && st.n_free == 5 && st.n_cached == 0 && st.evictions == 0);
@@ -104,7 +104,7 @@ static void test_same_tokens_other_parent(void) {
     kv *c = open_cache(8, true);
     kv_seq *a = run(c, x, 9, 0, 0);
     TABLE(a, 0, 1, 2);
-    kv_seq *b = run(c, y, 9, 0, 0); /* 7 7 7 7 after 2 2 2 2 is something else */
+    kv_seq *b = run(c, y, 9, 0, 0); /* 7 7 7 7 after 2 2 2 2 is another prefix */
     TABLE(b, 3, 4, 5);
     kv_seq *d = run(c, x + 4, 5, 0, 0); /* and at the start of a sequence too */
     TABLE(d, 6, 7);
@@ -140,7 +140,7 @@ static void test_part_of_a_block(void) {
 }
 
 /* A prompt that is cached to its end: all but its last token is reused; computed again, the block
- * equals the cached one and is given back. */
+ * equals the cached one and is freed. */
 static void test_whole_prompt_cached(void) {
     kv *c = open_cache(8, true);
     kv_seq *a = run(c, abc, 8, 0, 100);
@@ -220,7 +220,7 @@ static void test_fork_copy_on_write(void) {
         TABLE(f, 0, 2);
         CHECK(kv_seq_reserve(c, g, 5, 6) == 0);
         TABLE(g, 0, 3);
-        CHECK(kv_seq_need(c, a, 6, 7) == 0); /* the others have left it */
+        CHECK(kv_seq_need(c, a, 6, 7) == 0); /* the others released it */
         CHECK(kv_seq_reserve(c, a, 6, 7) == 0);
         TABLE(a, 0, 1);
         check_ok(c);
@@ -238,8 +238,8 @@ static void test_fork_copy_on_write(void) {
     }
 }
 
-/* Within one planning round: the source's other owners vanish, the copy's owner forks and vanishes;
- * what is taken then must neither disturb the source nor be overwritten by a forgotten copy. */
+/* Within one planning round: the source's other owners end, the copy's owner forks and ends. Blocks
+ * taken then must neither change the source nor be overwritten by a stale copy. */
 static void test_copies_within_one_round(void) {
     kv *c = open_cache(6, true);
     err e;
@@ -253,7 +253,7 @@ static void test_copies_within_one_round(void) {
     check_ok(c);
     kv_seq_free(c, a);
     check_ok(c);
-    kv_seq_free(c, f); /* its copy is off, 2 is free */
+    kv_seq_free(c, f); /* its copy is cancelled, 2 is free */
     check_ok(c);
     CHECK(kv_n_free(c) == 3);
     kv_seq *h = kv_seq_new(c, PROMPT(abc + 8, 8), &n_cached);
@@ -266,7 +266,7 @@ static void test_copies_within_one_round(void) {
     CHECK(slot_mark(c, g, 5) == 105 && slot_mark(c, g, 4) == 104);
     CHECK(slot_mark(c, h, 0) == 900 && slot_mark(c, h, 7) == 907);
     check_ok(c);
-    CHECK(kv_n_free(c) == 2); /* 1 came back */
+    CHECK(kv_n_free(c) == 2); /* 1 is free again */
     kv_close(c);
 }
 
@@ -327,7 +327,7 @@ static void test_salts_share_nothing(void) {
     kv_seq *first[3];
     for (int i = 0; i < 3; i++) {
         salt = salts[i];
-        first[i] = run(c, abc, 9, 0, 100 * i); /* nothing is there, however full the cache is */
+        first[i] = run(c, abc, 9, 0, 100 * i); /* no hit, however full the cache is */
         TABLE(first[i], 3 * i, 3 * i + 1, 3 * i + 2);
     }
     for (int i = 0; i < 3; i++) {
@@ -350,7 +350,7 @@ static void test_salts_share_nothing(void) {
     salt = salts[0];
 }
 
-/* However many beginnings others have, a part of one's own is found. */
+/* A partial match is found, however many prefixes other salts have. */
 static void test_salts_hide_no_parts(void) {
     kv *c = open_cache(64, true);
     const int32_t mine[5] = {1, 2, 3, 4, 5}, half[3] = {1, 2, 9};
@@ -411,7 +411,8 @@ static void test_prefix_cache_off(void) {
     kv_close(c);
 }
 
-/* A cached block that only a queued copy keeps is not in the free list: taking it costs nothing. */
+/* A cached block that only a queued copy pins is not in the free list: reusing it takes no block.
+ */
 static void test_pinned_block_costs_nothing(void) {
     const int32_t other[6] = {1, 2, 3, 99, 98, 97};
     kv *c = open_cache(6, true);
@@ -429,9 +430,9 @@ static void test_pinned_block_costs_nothing(void) {
 
 static struct rng rng;
 
-/* Random calls without a scheduler, copies left queued over many of them. Every need is exact,
- * every reservation succeeds exactly when its need is there, and at each flush every valid position
- * of every sequence holds the number of its own text. */
+/* Random calls without a scheduler; copies stay queued over many calls. Every need is exact, every
+ * reservation succeeds exactly if its need is available, and at each flush every valid position of
+ * every sequence holds the number of its own text. */
 struct model_seq {
     kv_seq *kv;
     int32_t tokens[MAX_TABLE * BT];
@@ -439,7 +440,7 @@ struct model_seq {
     struct hash128 salt;
 };
 
-/* Of the first n tokens. */
+/* The number of a text of n tokens. */
 static uint64_t text_number(const struct model_seq *m, uint32_t n) {
     uint64_t x = 1 + m->salt.lo + 2 * m->salt.hi;
     for (uint32_t i = 0; i < n; i++)

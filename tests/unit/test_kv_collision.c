@@ -1,5 +1,5 @@
-/* test_kv_collision.c - the prefix table when hashes collide all the time: its own copy of prefix.c
- * with hashes of one bit. Tokens and parents must decide alone. */
+/* test_kv_collision.c - the prefix table with constant hash collisions: compiles prefix.c with
+ * hashes of one bit, so only tokens and parents distinguish blocks. */
 #define KV_HASH_MASK UINT64_C(1)
 #include "core/kv/prefix.c"
 

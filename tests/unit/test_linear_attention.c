@@ -100,7 +100,7 @@ static struct device open_device(const struct trial *t, const char *set, uint32_
     uint64_t n = MAX_SEQS * slot_floats(t);
     float *junk = be_new(n, sizeof *junk);
     for (uint64_t i = 0; i < n; i++)
-        junk[i] = NAN; /* nobody has cleared the slots */
+        junk[i] = NAN; /* the slots are not cleared */
     d.state = be_f32(d.be, junk, n);
     free(junk);
     return d;

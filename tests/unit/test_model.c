@@ -1,6 +1,6 @@
 /* test_model.c - the forward pass on tiny random llamas against an independent float64 one
- * (forward64.h); the same bytes in any chunks and batches; refusals of files that the pass cannot
- * run. Other architectures: test_arch_forward.c. */
+ * (forward64.h); the same bytes in any chunks and batches; refusals of unsupported files. Other
+ * architectures: test_arch_forward.c. */
 #include "core/formats/gguf/gguf.h"
 #include "tests/support/forward_check.h"
 #include "tests/support/gguf_make.h"

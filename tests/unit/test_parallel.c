@@ -1,6 +1,6 @@
 /* test_parallel.c - exchanges of a group of backends against sums in plain order, bit for bit, on
  * odd sizes; models whose columns are shared out unevenly against the float64 reference; a rank
- * that fails, or comes for something else, holds nobody up; what is refused. That each
+ * that fails, or calls another exchange, blocks no other rank; refusals. That each
  * architecture is the same on two ranks: test_arch_forward.c, test_arch.c; the engine:
  * test_engine.c. */
 #include "core/backend/cpu/cpu_int.h"

@@ -85,7 +85,7 @@ static void hang_up_wakes_and_is_remembered(void) {
     c->theirs = -1;
     CHECK(reaches(&c->n_resumes, 1) && atomic_load(&c->w.gone));
     watch_look(&c->w);
-    CHECK(!watch_wait(&c->w)); /* nobody is there to wait for */
+    CHECK(!watch_wait(&c->w)); /* there is nothing to wait for */
     end(c);
     watch_close(wt);
     CHECK(atomic_load(&n_destroyed) == 1);
