@@ -15,6 +15,7 @@
 
 #include "core/base/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* ROW(ARG, name, kind, least, most, initial, help), with any ARG that the user of the row wants.
@@ -70,5 +71,19 @@ static inline struct sampling sampling_default(void) {
 
 /* ERR_INVALID with param = the name of the first parameter that is out of its bounds. */
 int sampling_check(const struct sampling *s, err *e);
+
+/* What a model's files recommend: values of the parameters for which has is set. */
+#define SAMPLING_HAS(ARG, NAME, KIND, LEAST, MOST, INITIAL, HELP) bool NAME;
+struct sampling_has {
+    SAMPLING_ROWS(SAMPLING_HAS, )
+};
+struct sampling_recommended {
+    struct sampling values;
+    struct sampling_has has;
+};
+
+/* Takes value for the parameter of this name. ERR_INVALID, and r is unchanged: no such parameter,
+ * not a whole number (top_k), or out of its bounds. */
+int sampling_recommend(struct sampling_recommended *r, const char *name, double value, err *e);
 
 #endif

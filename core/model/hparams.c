@@ -2,6 +2,8 @@
  * Keys that the forward pass does not support are refused by name, never ignored. Owns nothing. */
 #include "core/model/model_int.h"
 
+#include "core/base/log.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -283,6 +285,31 @@ static int read_ff(struct model_keys *k, const struct model_arch *arch, struct m
     return model_key_count(k, "feed_forward_length", MAX_FF, 0, &hp->n_ff, e);
 }
 
+/* What the model recommends; a value that is no number or out of bounds is not used. */
+static void read_sampling(const gguf *g, struct sampling_recommended *r) {
+    static const char *const rows[][2] = {
+        {"general.sampling.temp", "temperature"},
+        {"general.sampling.top_p", "top_p"},
+        {"general.sampling.top_k", "top_k"},
+        {"general.sampling.min_p", "min_p"},
+        {"general.sampling.penalty_repeat", "repetition_penalty"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *key = rows[i][0];
+        double v;
+        uint64_t n;
+        err e = {0};
+        if (!gguf_has(g, key)) continue;
+        int rc = gguf_get_f64(g, key, &v, &e);
+        if (rc && gguf_get_u64(g, key, &n, NULL) == 0) {
+            v = (double)n;
+            rc = 0;
+        }
+        if (!rc) rc = sampling_recommend(r, rows[i][1], v, &e);
+        if (rc) log_warn("%s: %s is not used: %s", gguf_path(g), key, e.msg);
+    }
+}
+
 int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct model_arch **arch,
                        err *e) {
     gguf_str name;
@@ -295,6 +322,7 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
     snprintf(hp->arch, sizeof hp->arch, "%s", a->name);
     if (gguf_get_str(g, "general.name", &name, NULL) == 0)
         copy_text(hp->name, sizeof hp->name, name);
+    read_sampling(g, &hp->sampling);
     if ((rc = model_key_count(&k, "block_count", MODEL_MAX_LAYERS, 0, &hp->n_layers, e)) ||
         (rc = model_key_count(&k, "context_length", MAX_CONTEXT, 0, &hp->context_length, e)) ||
         (rc = model_key_count(&k, "embedding_length", MAX_WIDTH, 0, &hp->n_embd, e)) ||

@@ -9,6 +9,7 @@
 
 #include "core/backend/ops.h"
 #include "core/base/err.h"
+#include "core/base/sampling.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -69,6 +70,7 @@ struct model_hparams {
     float rms_eps;
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */
+    struct sampling_recommended sampling;           /* by general.sampling.* */
     bool tied_embeddings;
     enum model_pooling pooling;
     uint64_t n_params;     /* elements of all weights */

@@ -44,7 +44,7 @@ static int read_runs(const struct loader *l, const gguf_tensor *t, const struct 
     if (from && r->n == 1) return 0;
     if (mem_mul(r->n, r->bytes, &bytes)) *data = *copy = mem_new_aligned(bytes);
     if (!*copy)
-        return err_set(e, ERR_NOMEM, "no memory for tensor %.*s, %llu runs of %llu bytes",
+        return err_set(e, ERR_NOMEM, "out of memory: tensor %.*s needs %llu runs of %llu bytes",
                        (int)t->name.len, t->name.data, (unsigned long long)r->n,
                        (unsigned long long)r->bytes);
     char *to = *copy;

@@ -3,6 +3,7 @@
 #include "core/text/json.h"
 
 #include "core/base/mem.h"
+#include "core/base/str.h"
 #include "core/text/utf8.h"
 
 #include <math.h>
@@ -10,12 +11,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NUMBER_BYTES = 511 };
+enum { MAX_NUMBER_BYTES = 511, PATH_BYTES = 160, KEY_BYTES = 40 };
+
+/* Where the value that is being read stands in its object or array. */
+struct place {
+    const struct place *outer; /* NULL: in the root */
+    const char *key;           /* NULL: in an array, at index */
+    size_t index;
+};
 
 struct reader {
     const char *start, *p, *end;
     const struct json_rules *rules;
+    const struct place *place; /* NULL: the root */
     size_t n_values;
+    bool cut; /* end is where the text stops being UTF-8 */
     err *e;
 };
 
@@ -25,10 +35,58 @@ static const char *subject(const struct reader *r) {
     return r->rules->subject ? r->rules->subject : "";
 }
 
+/* ---- errors ---- */
+
+static bool is_plain_key(const char *key) {
+    size_t n = 0;
+    while ((key[n] >= 'a' && key[n] <= 'z') || (key[n] >= 'A' && key[n] <= 'Z') ||
+           (key[n] >= '0' && key[n] <= '9') || key[n] == '_' || key[n] == '-')
+        n++;
+    return n && !key[n];
+}
+
+/* Length of key, cut between characters. */
+static int shown_bytes(const char *key) {
+    size_t n = strlen(key);
+    return (int)utf8_valid_prefix(key, n < KEY_BYTES ? n : KEY_BYTES);
+}
+
+static void write_place(str *s, const struct place *p) {
+    if (!p) return;
+    write_place(s, p->outer);
+    if (!p->key)
+        str_addf(s, "[%zu]", p->index);
+    else if (is_plain_key(p->key))
+        str_addf(s, "%s%.*s", p->outer ? "." : "", shown_bytes(p->key), p->key);
+    else
+        str_addf(s, "[\"%.*s\"]", shown_bytes(p->key), p->key);
+}
+
+/* Writes before and the path of the value that is being read ("messages[3].content"), a long one
+ * without its end; nothing in the root. */
+static const char *write_path(const struct reader *r, const char *before, char path[PATH_BYTES]) {
+    str s;
+    if (!r->place) return "";
+    str_init(&s, 1 << 16);
+    str_add(&s, before);
+    write_place(&s, r->place);
+    bool whole = s.len < PATH_BYTES;
+    size_t n = whole ? s.len : utf8_valid_prefix(str_cstr(&s), PATH_BYTES - sizeof "...");
+    snprintf(path, PATH_BYTES, "%.*s%s", (int)n, str_cstr(&s), whole ? "" : "...");
+    str_fini(&s);
+    return path;
+}
+
 /* Both return NULL, so that a failing step is one line. */
 static void *refuse(struct reader *r, const char *why) {
-    err_set(r->e, ERR_FORMAT, "%snot valid JSON: %s at byte %zu", subject(r), why,
-            (size_t)(r->p - r->start));
+    char path[PATH_BYTES];
+    const char *in = write_path(r, " in ", path);
+    if (r->cut && r->p >= r->end)
+        err_set(r->e, ERR_FORMAT, "%snot valid UTF-8%s (byte %zu)", subject(r), in,
+                (size_t)(r->end - r->start));
+    else
+        err_set(r->e, ERR_FORMAT, "%snot valid JSON: %s at byte %zu%s", subject(r), why,
+                (size_t)(r->p - r->start), in);
     return NULL;
 }
 
@@ -76,8 +134,9 @@ static int read_hex4(const struct reader *r, const char *p) {
 
 static char *write_nul(struct reader *r, char *w) {
     if (r->rules->nul == JSON_NUL_REFUSED) {
-        err_set(r->e, ERR_UNSUPPORTED, "U+0000 in a string is not supported (byte %zu)",
-                (size_t)(r->p - r->start));
+        char path[PATH_BYTES];
+        err_set(r->e, ERR_UNSUPPORTED, "U+0000 in a string is not supported (byte %zu%s)",
+                (size_t)(r->p - r->start), write_path(r, " in ", path));
         return NULL;
     }
     bool kept = r->rules->nul == JSON_NUL_KEPT;
@@ -210,7 +269,7 @@ static int compare_keys(const void *a, const void *b) {
 }
 
 /* Sorts instead of comparing pairs: a body of a million keys must not cost a square. */
-static bool check_keys(struct reader *r, const cJSON *object) {
+static bool check_keys(struct reader *r, const cJSON *object, const char *begin) {
     size_t n = 0, i = 0;
     for (const cJSON *c = object->child; c; c = c->next)
         n++;
@@ -222,9 +281,12 @@ static bool check_keys(struct reader *r, const cJSON *object) {
     qsort(keys, n, sizeof *keys, compare_keys);
     for (i = 1; i < n && strcmp(keys[i - 1], keys[i]); i++) {
     }
-    if (i < n)
-        err_set(r->e, ERR_FORMAT, "%snot valid: duplicate key \"%.60s\" in an object", subject(r),
-                keys[i]);
+    if (i < n) {
+        char path[PATH_BYTES];
+        err_set(r->e, ERR_FORMAT, "%snot valid: duplicate key \"%.*s\" in the object at byte %zu%s",
+                subject(r), shown_bytes(keys[i]), keys[i], (size_t)(begin - r->start),
+                write_path(r, ", ", path));
+    }
     free(keys);
     return i >= n;
 }
@@ -241,11 +303,14 @@ static char *parse_key(struct reader *r) {
     return refuse(r, why);
 }
 
-static bool parse_item(struct reader *r, cJSON *list, bool object, uint32_t depth) {
+static bool parse_item(struct reader *r, cJSON *list, bool object, size_t index, uint32_t depth) {
     skip_space(r);
     char *key = object ? parse_key(r) : NULL;
     if (object && !key) return false;
+    const struct place place = {r->place, key, index};
+    r->place = &place;
     cJSON *item = parse_value(r, depth + 1);
+    r->place = place.outer;
     if (!item) {
         cJSON_free(key);
         return false;
@@ -257,16 +322,16 @@ static bool parse_item(struct reader *r, cJSON *list, bool object, uint32_t dept
 
 /* r->p is after the bracket. */
 static cJSON *parse_list(struct reader *r, uint32_t depth, bool object) {
-    const char close = object ? '}' : ']';
+    const char close = object ? '}' : ']', *begin = r->p - 1;
     cJSON *list = object ? cJSON_CreateObject() : cJSON_CreateArray();
     if (!list) return fail_memory(r);
     skip_space(r);
     if (skip_byte(r, close)) return list;
-    while (parse_item(r, list, object, depth)) {
+    for (size_t i = 0; parse_item(r, list, object, i, depth); i++) {
         skip_space(r);
         if (skip_byte(r, ',')) continue;
         if (skip_byte(r, close)) {
-            if (object && !check_keys(r, list)) break;
+            if (object && !check_keys(r, list, begin)) break;
             return list;
         }
         refuse(r, object ? "expected ',' or '}'" : "expected ',' or ']'");
@@ -318,14 +383,13 @@ int json_decode(const char *text, size_t n, const struct json_rules *rules, cJSO
     struct reader r = {
         .start = text, .p = text, .end = text + n, .rules = rules, .e = e ? e : &local};
     *out = NULL;
-    size_t valid = utf8_valid_prefix(text, n);
-    if (valid < n)
-        return err_set(e, ERR_FORMAT, "%snot valid UTF-8 (byte %zu)", subject(&r), valid);
+    r.end = text + utf8_valid_prefix(text, n);
+    r.cut = r.end < text + n;
     if (rules->byte_order_mark) skip_word(&r, "\xef\xbb\xbf");
     cJSON *v = parse_value(&r, 0);
     if (!v) return r.e->code;
     skip_space(&r);
-    if (r.p < r.end) {
+    if (r.p < r.end || r.cut) {
         refuse(&r, "more text after the value");
         cJSON_Delete(v);
         return ERR_FORMAT;

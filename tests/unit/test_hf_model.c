@@ -1,5 +1,5 @@
 /* test_hf_model.c - model folders as ggufs: the golden models against llama.cpp's converter,
- * folders made here against plain loops, and what must be refused. */
+ * generated folders against plain loops, and refusals. */
 #include "core/formats/gguf/gguf_int.h"
 #include "core/formats/hf/model.h"
 #include "core/formats/model_file.h"
@@ -82,7 +82,7 @@ static void compare_keys(const char *name, const gguf *folder, const gguf *file)
     }
 }
 
-/* Keys that the converter leaves out, each because the architecture's default is taken for it. */
+/* Keys that the converter omits because the architecture's default applies. */
 static void check_extra_keys(const char *name, const gguf *folder, const gguf *file) {
     static const char *const known[] = {
         "gemma2.rope.freq_base",
@@ -102,7 +102,7 @@ static void check_extra_keys(const char *name, const gguf *folder, const gguf *f
     }
 }
 
-static void folders_are_what_the_converter_makes_of_them(void) {
+static void folders_equal_the_converter(void) {
     for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
         char path[256], dir[256];
         gguf *folder = NULL, *file = NULL;
@@ -258,7 +258,7 @@ static void rows_of_q_and_k_are_interleaved(void) {
                 CHECK(head > 0 || memcmp(got_k + 56 * j, k + 56 * from, 56) == 0);
             }
         const gguf_tensor *embed = g ? gguf_tensor_find(g, "token_embd.weight") : NULL;
-        CHECK(g && gguf_n_tensors(g) == 4); /* inv_freq is nobody's */
+        CHECK(g && gguf_n_tensors(g) == 4); /* inv_freq is skipped */
         /* In place only where it is aligned. */
         CHECK(embed && (embed->data != NULL) == ((8 + s.used + 1 + pad) % 2 == 0));
         free(got_q);
@@ -274,7 +274,7 @@ static void rows_of_q_and_k_are_interleaved(void) {
     "\"num_attention_heads\":1,\"num_key_value_heads\":1,\"vocab_size\":3,"                        \
     "\"num_local_experts\":3,\"num_experts_per_tok\":2,\"tie_word_embeddings\":true}"
 
-/* Experts in a file each, named as a family names them, or all in one tensor. */
+/* Each expert in its own file, with a family's names, or all in one tensor. */
 static void write_experts(const char *model_type, const char *names[3], bool fused) {
     static struct shard s;
     static uint8_t part[3][3][48];
@@ -392,7 +392,7 @@ static void experts_of_gpt_oss_are_split(void) {
     remove_file("model.safetensors");
 }
 
-/* A model of text and images: the text model's tensors alone, norms with 1 added. */
+/* A model of text and images: only the text model's tensors, norms plus 1. */
 static void images_of_gemma3_are_left_out(void) {
     static struct shard s;
     begin(&s, 11);
@@ -486,7 +486,7 @@ static void indexes_are_checked(void) {
     refused(ERR_NOT_FOUND, "no config.json");
 }
 
-/* One tensor beside the embedding of a folder that is whole otherwise. */
+/* One odd tensor in an otherwise complete folder. */
 static void odd_tensors_are_named(void) {
     static const struct {
         const char *name, *type, *shape;
@@ -498,14 +498,13 @@ static void odd_tensors_are_named(void) {
          "is not known for this family"},
         {"transformer.h.0.attn.weight", "F32", "4", 4, ERR_UNSUPPORTED,
          "is not known for this family"},
-        {"model.layers.1.mlp.up_proj.weight", "F32", "4", 4, ERR_UNSUPPORTED,
-         "beyond those of config.json"},
+        {"model.layers.1.mlp.up_proj.weight", "F32", "4", 4, ERR_UNSUPPORTED, "beyond config.json"},
         {"model.layers.99999999.mlp.up_proj.weight", "F32", "4", 4, ERR_UNSUPPORTED,
          "is not known for this family"},
         {"model.layers.0.self_attn.q_proj.weight", "F32", "4,2", 8, ERR_FORMAT, "whole heads"},
         {"model.layers.0.mlp.up_proj.weight", "U8", "4,2", 8, ERR_UNSUPPORTED,
          "not supported for weights"},
-        {"model.layers.0.mlp.up_proj.weight", "F32", "0,2", 0, ERR_FORMAT, "any elements"},
+        {"model.layers.0.mlp.up_proj.weight", "F32", "0,2", 0, ERR_FORMAT, "at least one element"},
         {"model.layers.0.mlp.up_proj.weight", "F32", "1,1,2,2", 4, ERR_FORMAT, "1 to 3"},
         {"model.layers.0.mlp.experts.0.up_proj.weight", "F32", "2,2", 4, ERR_FORMAT, "expert"},
     };
@@ -522,7 +521,8 @@ static void odd_tensors_are_named(void) {
                             "model.layers.0.mlp.experts.%d.up_proj.weight",
                             "model.layers.0.mlp.experts.%d.gate_proj.weight"};
     write_experts("qwen2_moe", names, false);
-    refused(ERR_FORMAT, "twice"); /* one expert's tensor under two offsets */
+    refused(ERR_FORMAT,
+            "another tensor has the same name"); /* one expert's tensor under two offsets */
     begin(&s, 1);
     add(&s, "model.layers.0.mlp.experts.1.up_proj.weight", "F16", "6,4", 24);
     write_shard(&s, "model.safetensors", 0);
@@ -659,7 +659,7 @@ static void frequencies_of_llama3_are_scaled(void) {
     gguf_close(g);
 }
 
-/* Layers with a window: w, without: f. Empty: no array, the architecture's rule holds. */
+/* w: a layer with a window, f: without. Empty: no array, the architecture's rule applies. */
 static void windows_follow_the_family(void) {
     static const struct {
         const char *json, *pattern;
@@ -713,7 +713,7 @@ static void windows_follow_the_family(void) {
 
 int main(void) {
     if (!mkdtemp(folder)) return 1;
-    RUN(folders_are_what_the_converter_makes_of_them);
+    RUN(folders_equal_the_converter);
     RUN(rows_of_q_and_k_are_interleaved);
     RUN(experts_are_stacked);
     RUN(experts_of_gpt_oss_are_split);

@@ -1,5 +1,6 @@
 /* test_json.c - the strict JSON reader against JSONTestSuite, the reading of objects by tables,
  * what tables say of themselves, and the writers read back by another parser (cJSON's). */
+#include "api/http/ignored.h"
 #include "api/http/json.h"
 
 #include "core/base/mem.h"
@@ -108,6 +109,38 @@ static void json_refuses_what_cjson_lets_pass(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refuses(rows[i][0], strlen(rows[i][0]), rows[i][1]);
     refuses("\"a\0b\"", 5, "control character");
+}
+
+static void json_errors_name_the_path(void) {
+    static const char *const rows[][2] = {
+        {"{\"messages\":[{},{\"tool_calls\":[{\"id\":1,\"b\":2,\"id\":3}]}]}",
+         "duplicate key \"id\" in the object at byte 31, messages[1].tool_calls[0]"},
+        {"{\"a\":1,\"a\":2}", "duplicate key \"a\" in the object at byte 0"},
+        {"{\"messages\":[{\"content\":\"a\"},{\"content\":tru}]}",
+         "unexpected character at byte 40 in messages[1].content"},
+        {"{\"a\":[1,2,{\"b c\":[\"\\x\"]}]}", "unknown escape at byte 21 in a[2][\"b c\"][0]"},
+        {"{\"a\":{\"b\":1,}}", "expected a key at byte 12 in a"},
+        {"[[1,2", "expected ',' or ']' at byte 5 in [0]"},
+        {"{\"a\":[\"\xc3\"]}", "not valid UTF-8 in a[0] (byte 7)"},
+        {"{\"\":{\"\xc3\xa4\":-}}", "bad number at byte 11 in [\"\"][\"\xc3\xa4\"]"},
+        {"{} \xff", "not valid UTF-8 (byte 3)"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        refuses(rows[i][0], strlen(rows[i][0]), rows[i][1]);
+    /* What is wrong in the root has no path. */
+    cJSON *v = NULL;
+    err e = {0};
+    CHECK(json_parse("{\"a\" 1}", 7, &v, &e) == ERR_FORMAT);
+    CHECK_STR(e.msg, "the request body is not valid JSON: expected ':' at byte 5");
+    /* A path of long keys is cut, and fits. */
+    char text[2000] = "";
+    for (int i = 0; i < 12; i++)
+        strcat(text, "{\"\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac"
+                     "\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac"
+                     "\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\":");
+    CHECK(json_parse(text, strlen(text), &v, &e) == ERR_FORMAT);
+    CHECK_MSG(strlen(e.msg) < 280 && utf8_valid(e.msg, strlen(e.msg)), "%s", e.msg);
+    CHECK_STR(e.msg + strlen(e.msg) - 3, "...");
 }
 
 /* Each rule allows what it names and nothing else. */
@@ -307,7 +340,7 @@ static void nuls_survive(void) {
 /* One row of each kind, in two levels. */
 struct sample {
     const char *text, *word;
-    const cJSON *list, *any, *object;
+    const cJSON *list, *any, *object, *label;
     int64_t number;
     bool has_number;
 };
@@ -315,6 +348,16 @@ struct sample {
 static const struct json_field inner_rows[] = {
     {"word", JSON_ENUM, JSON_REQUIRED, SAMPLE(word), .words = "on|off", .initial = "\"off\""}};
 static const struct json_table inner_table = JSON_TABLE(inner_rows, NULL);
+static const struct json_field echo_rows[] = {
+    {"word", JSON_ENUM, 0, SAMPLE(word), .words = "on|off"},
+    {"hint", JSON_ADVISORY, 0, .why = "it changes nothing"},
+    {"parts", JSON_ARRAY, 0, SAMPLE(list), .table = &inner_table},
+};
+static const struct json_table echo_table = JSON_TABLE(echo_rows, NULL);
+static const struct json_table *tool_of(const cJSON *tool) {
+    return cJSON_HasObjectItem(tool, "hosted") ? NULL : &inner_table;
+}
+static const struct json_table tool_table = {.of = tool_of};
 static const struct json_field sample_rows[] = {
     {"text", JSON_STRING, 0, SAMPLE(text), .min = 1, .max = 3},
     {"word", JSON_ENUM, JSON_NULLABLE, SAMPLE(word), .words = "low|high"},
@@ -325,6 +368,10 @@ static const struct json_field sample_rows[] = {
      .min = -9223372036854775808.0, .max = 9223372036854775808.0},
     {"gone", JSON_REFUSED, JSON_NULLABLE, .words = "auto|none", .why = "it is gone"},
     {"with_nul", JSON_STRING, JSON_WITH_NUL, SAMPLE(text), .max = 3},
+    {"hint", JSON_ADVISORY, 0, .words = "auto", .why = "it changes nothing"},
+    {"label", JSON_ADVISORY, JSON_KEPT, SAMPLE(label), .why = "it changes nothing"},
+    {"echoes", JSON_ARRAY, JSON_ECHOED, SAMPLE(list), .table = &echo_table},
+    {"tools", JSON_ARRAY, 0, SAMPLE(list), .table = &tool_table},
 };
 static const struct json_table sample_table = JSON_TABLE(sample_rows, NULL);
 
@@ -362,7 +409,14 @@ static void rows_of_every_kind_are_read(void) {
         {"{\"gone\":\"none\"}", 0, ""},
         {"{\"gone\":null}", 0, ""},
         {"{\"gone\":\"no\"}", ERR_UNSUPPORTED, "it is gone"},
-        {"{\"gone\":{}}", ERR_UNSUPPORTED, "it is gone"},
+        {"{\"gone\":{\"a\":1}}", ERR_UNSUPPORTED, "it is gone"},
+        {"{\"gone\":0}", ERR_UNSUPPORTED, "it is gone"},
+        {"{\"gone\":{}}", 0, ""},
+        {"{\"gone\":[]}", 0, ""},
+        {"{\"gone\":\"\"}", 0, ""},
+        {"{\"gone\":false}", 0, ""},
+        {"{\"hint\":[\"\\u0000\"]}", 0, ""},
+        {"{\"label\":5}", 0, ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sample out = {0};
@@ -376,23 +430,112 @@ static void rows_of_every_kind_are_read(void) {
     }
 }
 
-/* Dropped at every level that a table describes, named in a way that a header can carry. */
-static void unknown_fields_are_dropped_and_named(void) {
-    cJSON *v = parse(
-        "{\"new\":1,\"\":2,\"text\":\"ab\",\"list\":[{\"word\":\"on\",\"x\":{}},3,{\"y\":[]}],"
-        "\"object\":{\"z\":null,\"word\":\"off\"},\"any\":\"q\","
-        "\"a\\r\\nb: c\\u20ac\":0}");
-    str ignored;
-    str_init(&ignored, 4096);
-    json_drop_unknown(v, &sample_table, &ignored);
-    CHECK_STR(str_cstr(&ignored), "new, ?, list[0].x, list[2].y, object.z, a??b??c?");
+/* The header and the rest of the body after sifting. */
+static void expect_sifted(const char *body, const char *header, const char *rest) {
+    struct ignored list = {0};
+    char names[IGNORED_HEADER_BYTES];
+    err e = {0};
+    cJSON *v = parse(body);
+    CHECK(ignored_sift(&list, v, &sample_table, &e) == 0);
+    ignored_header(&list, names);
+    CHECK_STR(names, header);
     char *text = cJSON_PrintUnformatted(v);
-    CHECK_STR(text,
-              "{\"text\":\"ab\",\"list\":[{\"word\":\"on\"},3,{}],\"object\":{\"word\":\"off\"},"
-              "\"any\":\"q\"}");
+    CHECK_STR(text, rest);
     cJSON_free(text);
     cJSON_Delete(v);
-    str_fini(&ignored);
+}
+
+/* Dropped at every level that a table describes, and named in a way that a header can carry. */
+static void unknown_fields_are_dropped_and_named(void) {
+    expect_sifted(
+        "{\"new\":1,\"\":2,\"text\":\"ab\",\"list\":[{\"word\":\"on\",\"x\":{}},3,{\"y\":[]}],"
+        "\"object\":{\"z\":null,\"word\":\"off\"},\"any\":\"q\","
+        "\"a\\r\\nb: c\\u20ac\":0}",
+        "new, ?, list[0].x, list[2].y, object.z, a??b??c?",
+        "{\"text\":\"ab\",\"list\":[{\"word\":\"on\"},3,{}],\"object\":{\"word\":\"off\"},"
+        "\"any\":\"q\"}");
+}
+
+/* Harmless values are no news. A field that is in many objects is named once. */
+static void advisory_fields_are_named(void) {
+    static const char many[] =
+        "{\"hint\":{\"a\":1},\"label\":\"x\",\"tools\":[{\"word\":\"on\"},"
+        "{\"hosted\":1},{\"hosted\":2}],\"echoes\":[{\"hint\":1},{\"hint\":2}]}";
+    static const char harmless[] =
+        "{\"hint\":\"auto\",\"label\":null,\"echoes\":[{\"hint\":\"\"}]}";
+    expect_sifted(many, "hint, label, tools[1], tools[2], echoes[0].hint",
+                  "{\"label\":\"x\",\"tools\":[{\"word\":\"on\"},{\"hosted\":1},{\"hosted\":2}],"
+                  "\"echoes\":[{},{}]}");
+    expect_sifted(harmless, "", "{\"label\":null,\"echoes\":[{}]}");
+    expect_sifted("{\"text\":null,\"echoes\":[{\"word\":null,\"parts\":[{\"word\":null}]}]}", "",
+                  "{\"text\":null,\"echoes\":[{\"parts\":[{}]}]}");
+    struct sample out = {0};
+    err e = {0};
+    cJSON *v = parse("{\"hint\":5,\"label\":7}");
+    CHECK(json_read(v, &sample_table, "", &out, &e) == 0);
+    CHECK(cJSON_IsNumber(out.label) && out.label->valuedouble == 7);
+    cJSON_Delete(v);
+}
+
+/* With refuse, each is an error; but clients cannot choose what they echo. */
+static void ignored_fields_can_be_refused(void) {
+    static const struct {
+        const char *body;
+        int want;
+        const char *param;
+    } rows[] = {
+        {"{\"new\":1}", ERR_INVALID, "new"},
+        {"{\"object\":{\"new\":1}}", ERR_INVALID, "object.new"},
+        {"{\"hint\":1}", ERR_UNSUPPORTED, "hint"},
+        {"{\"hint\":\"auto\"}", 0, ""},
+        {"{\"tools\":[{},{\"hosted\":1}]}", ERR_UNSUPPORTED, "tools[1]"},
+        {"{\"echoes\":[{\"hint\":1,\"new\":1,\"parts\":[{\"new\":1}]}]}", 0, ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ignored list = {.refuse = true};
+        err e = {0};
+        cJSON *v = parse(rows[i].body);
+        int rc = ignored_sift(&list, v, &sample_table, &e);
+        CHECK_MSG(rc == rows[i].want && strcmp(e.param, rows[i].param) == 0, "%s: %d %s %s",
+                  rows[i].body, rc, e.param, e.msg);
+        cJSON_Delete(v);
+    }
+}
+
+/* Thousands of names: the list, the header and the counts stay bounded, and say that there is more.
+ */
+static void ignored_fields_are_bounded(void) {
+    struct ignored list = {0};
+    struct ignored_counts *counts = mem_new(1, sizeof *counts);
+    char names[IGNORED_HEADER_BYTES], name[32];
+    err e = {0};
+    cJSON *v = parse("{\"hint\":1}");
+    for (int i = 0; i < 5000; i++) {
+        snprintf(name, sizeof name, "field_%d", i);
+        cJSON_AddNumberToObject(v, name, i);
+    }
+    CHECK(ignored_sift(&list, v, &sample_table, &e) == 0);
+    CHECK(list.n == IGNORED_MAX && cJSON_GetArraySize(v) == 0);
+    ignored_header(&list, names);
+    CHECK_MSG(strlen(names) < IGNORED_HEADER_BYTES && strncmp(names, "hint, field_0, ", 15) == 0 &&
+                  strcmp(names + strlen(names) - 5, ", ...") == 0,
+              "%s", names);
+    ignored_counts_init(counts);
+    ignored_counts_add(counts, 3, &list);
+    ignored_counts_add(counts, 3, &list);
+    uint64_t n = 0, known = 0, unknown = 0;
+    for (size_t i = 0; i < IGNORED_COUNTS; i++) {
+        const struct ignored_count *slot = &counts->slots[i];
+        if (!slot->n) continue;
+        n++;
+        CHECK(slot->row == 3);
+        if (strcmp(slot->field, "hint") == 0) known = slot->n;
+        if (strcmp(slot->field, "unknown") == 0) unknown = slot->n;
+    }
+    CHECK(n == 2 && known == 2 && unknown == 10000);
+    ignored_counts_fini(counts);
+    free(counts);
+    cJSON_Delete(v);
 }
 
 static void tables_are_written_as_json(void) {
@@ -400,11 +543,11 @@ static void tables_are_written_as_json(void) {
     str_init(&s, 65536);
     json_add_table(&s, &sample_table);
     cJSON *v = parse(str_cstr(&s));
-    CHECK(cJSON_GetArraySize(v) == 8);
+    CHECK(cJSON_GetArraySize(v) == 12);
     char *first = cJSON_PrintUnformatted(cJSON_GetArrayItem(v, 0));
     CHECK_STR(first,
               "{\"name\":\"text\",\"type\":\"string\",\"required\":false,\"nullable\":false,"
-              "\"default\":null,\"minimum\":1,\"maximum\":3,\"values\":null,\"supported\":true,"
+              "\"default\":null,\"minimum\":1,\"maximum\":3,\"values\":null,\"class\":\"honoured\","
               "\"reason\":null,\"help\":null,\"fields\":null}");
     cJSON_free(first);
     const cJSON *list = cJSON_GetArrayItem(v, 2);
@@ -419,7 +562,9 @@ static void tables_are_written_as_json(void) {
     CHECK(json_int64(cJSON_GetObjectItem(cJSON_GetArrayItem(v, 5), "minimum"), &bound) &&
           bound == INT64_MIN);
     const cJSON *gone = cJSON_GetArrayItem(v, 6);
-    CHECK(cJSON_IsFalse(cJSON_GetObjectItem(gone, "supported")));
+    CHECK_STR(cJSON_GetStringValue(cJSON_GetObjectItem(gone, "class")), "refused");
+    CHECK_STR(cJSON_GetStringValue(cJSON_GetObjectItem(cJSON_GetArrayItem(v, 8), "class")),
+              "advisory");
     CHECK_STR(cJSON_GetStringValue(cJSON_GetObjectItem(gone, "reason")), "it is gone");
     cJSON_Delete(v);
     str_fini(&s);
@@ -435,6 +580,7 @@ int main(void) {
         SKIP("json_suite_whole", "no ../shared/data/json-test-suite");
     }
     RUN(json_refuses_what_cjson_lets_pass);
+    RUN(json_errors_name_the_path);
     RUN(rules_allow_what_they_name);
     RUN(json_limits_hold);
     RUN(json_many_keys_cost_no_square);
@@ -445,6 +591,9 @@ int main(void) {
     RUN(nuls_survive);
     RUN(rows_of_every_kind_are_read);
     RUN(unknown_fields_are_dropped_and_named);
+    RUN(advisory_fields_are_named);
+    RUN(ignored_fields_can_be_refused);
+    RUN(ignored_fields_are_bounded);
     RUN(tables_are_written_as_json);
     return check_done();
 }

@@ -109,7 +109,7 @@ static const struct bad bads[] = {
      "overlap", ERR_FORMAT},
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
      "\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
-     "twice", ERR_FORMAT},
+     "the same name", ERR_FORMAT},
     {"{\"\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", "a name has 0 bytes",
      ERR_FORMAT},
     {"{\"x\\u0041\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", "without escapes",

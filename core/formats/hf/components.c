@@ -14,7 +14,7 @@ enum { MAX_DEPTH = 8, SHOWN_BYTES = 40 };
     "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 #define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 
-/* Destination of a component's steps. */
+/* The destination of a component's steps. */
 struct target {
     const char *what; /* "normalizer", for errors */
     const char *list; /* name of a Sequence's list */
@@ -24,8 +24,8 @@ struct target {
 };
 
 static int err_unsupported(const struct target *to, const char *type, const char *why, err *e) {
-    return err_set(e, ERR_UNSUPPORTED, "%s '%.*s' is not supported%s", to->what, SHOWN_BYTES, type,
-                   why);
+    return err_set(e, ERR_UNSUPPORTED, "the %s '%.*s' is not supported%s", to->what, SHOWN_BYTES,
+                   type, why);
 }
 
 /* Passes each component to to->read, in order. */

@@ -1,5 +1,5 @@
-/* hf/config.c - config.json of a model folder -> the keys that a GGUF of the model has. One row for
- * each family; what changes the computation and has no counterpart is refused by its name. Pure. */
+/* hf/config.c - converts config.json of a model folder to the keys of a GGUF. One row per family; a
+ * member that changes the computation and has no counterpart is refused by name. Pure. */
 #include "core/formats/hf/model_int.h"
 
 #include "core/base/str.h"
@@ -202,8 +202,8 @@ static int choose_family(struct hf_reader *r) {
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                                  families[i].model_type);
     return err_set_param(r->e, ERR_UNSUPPORTED, "model_type",
-                         "models of type '%.*s' are not supported (%s are)", SHOWN_BYTES,
-                         model_type ? model_type : class_name, known);
+                         "models of type '%.*s' are not supported (expected one of %s)",
+                         SHOWN_BYTES, model_type ? model_type : class_name, known);
 }
 
 /* ---- members that must not be ignored ---- */
@@ -314,7 +314,7 @@ static int read_layer_types(struct hf_reader *r, const cJSON *list, bool *window
     return 0;
 }
 
-/* The family's rule. */
+/* Applies the family's rule for layers with a window. */
 static int guess_windows(struct hf_reader *r, const bool *rotated, bool *windowed) {
     const struct hf_family *f = r->config->family;
     uint64_t first = 0, period = 0;
@@ -442,7 +442,7 @@ static int put_experts(struct hf_reader *r) {
     return 0;
 }
 
-/* Granite's multipliers. */
+/* Writes Granite's multipliers. */
 static int put_scales(struct hf_reader *r) {
     static const struct {
         const char *member, *suffix;

@@ -47,7 +47,7 @@ int hf_file_read(const char *path, size_t max_bytes, bool may_miss, char **text,
         ssize_t got = read(fd, *text + *n, size - *n);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) rc = err_set(e, ERR_IO, "%s: cannot read: %s", path, strerror(errno));
-        if (got == 0) rc = err_set(e, ERR_IO, "%s: became shorter while it was read", path);
+        if (got == 0) rc = err_set(e, ERR_IO, "%s: the file was truncated while it was read", path);
         if (got > 0) *n += (size_t)got;
     }
     close(fd);

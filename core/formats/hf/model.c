@@ -1,4 +1,4 @@
-/* hf/model.c - opens a model folder: finds its files, checks them against the index, and makes a
+/* hf/model.c - opens a model folder: finds its files, checks them against the index, and builds a
  * gguf with keys from config.json and tensors from the files. Owns the mappings. Opened on one
  * thread, then read-only. */
 #include "core/formats/hf/model_int.h"
@@ -199,7 +199,7 @@ static int open_by_index(struct folder *f, const char *folder, const char *index
     return rc;
 }
 
-/* model.safetensors, else the files that the index names. */
+/* Opens model.safetensors, or the files in the index. */
 static int open_files(struct folder *f, const char *folder, err *e) {
     static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
     static const char *const others[] = {"pytorch_model.bin",
@@ -223,7 +223,7 @@ static int open_files(struct folder *f, const char *folder, err *e) {
 
 /* ---- keys ---- */
 
-/* The folder's own name. */
+/* Writes the folder's name as general.name. */
 static int put_name(gguf_writer *w, const char *folder, err *e) {
     char path[PATH_MAX];
     const char *whole = realpath(folder, path) ? path : folder, *slash = strrchr(whole, '/');
@@ -265,6 +265,22 @@ static int read_config(struct folder *f, const char *folder, gguf_writer *w, err
     return rc;
 }
 
+/* generation_config.json may be missing. */
+static int read_generation(const char *folder, gguf_writer *w, err *e) {
+    char path[HF_PATH_MAX_BYTES], *text = NULL;
+    void *document = NULL;
+    size_t n;
+    int rc = join_path(folder, gguf_str_of("generation_config.json"), path, e);
+    if (!rc) rc = hf_file_read(path, HF_CONFIG_MAX_BYTES, true, &text, &n, e);
+    if (rc || !text) return rc;
+    rc = hf_json_parse(text, n, &document, e);
+    if (rc) err_prefix(e, "%s: ", path);
+    if (!rc) rc = hf_generation_write(document, path, w, e);
+    cJSON_Delete(document);
+    free(text);
+    return rc;
+}
+
 /* Opens w's keys as a gguf, which lies in *bytes and must not outlive them. */
 static int open_keys(const gguf_writer *w, const char *name, void **bytes, gguf **out, err *e) {
     uint64_t n;
@@ -281,6 +297,7 @@ static bool has_head(const struct hf_tensors *t) {
 
 static int read_folder(struct folder *f, const char *folder, gguf_writer *w, err *e) {
     int rc = read_config(f, folder, w, e);
+    if (!rc) rc = read_generation(folder, w, e);
     if (!rc) rc = open_files(f, folder, e);
     if (!rc) rc = hf_tensors_map(&f->tensors, &f->config, f->files, f->n_files, e);
     if (rc) return rc;

@@ -1,5 +1,5 @@
-/* hf/model_int.h - the parts of hf_model: configuration, rotary embedding, names and layouts of
- * tensors. Private to core/formats. */
+/* hf/model_int.h - shared by the files of hf_model: configuration, rotary embedding, names and
+ * layouts of tensors. Private to core/formats. */
 #ifndef INFERD_FORMATS_HF_MODEL_INT_H
 #define INFERD_FORMATS_HF_MODEL_INT_H
 
@@ -14,7 +14,7 @@
 /* How a family differs from the others, beyond its numbers. */
 enum hf_trait {
     HF_PERMUTED = 1 << 0,        /* GGUF orders rows of Q and K for pairs (2i, 2i + 1) */
-    HF_NORM_PLUS_1 = 1 << 1,     /* its norms multiply by 1 + weight */
+    HF_NORM_PLUS_1 = 1 << 1,     /* norms multiply by 1 + weight */
     HF_POST_NORMS = 1 << 2,      /* post_attention_layernorm comes before the residual is added */
     HF_GPT_OSS = 1 << 3,         /* experts as gpt-oss stores them */
     HF_LLAMA_KEYS = 1 << 4,      /* GGUF has its vocab_size and rope.dimension_count */
@@ -24,7 +24,7 @@ enum hf_trait {
     HF_LAYER_TYPES = 1 << 8,     /* reads layer_types */
     HF_SWITCHED_WINDOW = 1 << 9, /* use_sliding_window must be true for a window */
     HF_EXPERTS = 1 << 10,
-    HF_QWEN_EXPERTS = 1 << 11, /* moe_intermediate_size, norm_topk_prob and the like */
+    HF_QWEN_EXPERTS = 1 << 11, /* moe_intermediate_size, norm_topk_prob etc. */
     HF_SCALES = 1 << 12,       /* granite's multipliers */
     HF_GEMMA_CAPS = 1 << 13,   /* query_pre_attn_scalar, soft-caps */
     HF_NOPE = 1 << 14          /* no_rope_layers */
@@ -35,7 +35,7 @@ enum hf_window {
     HF_WINDOW_NONE,
     HF_WINDOW_ALL,
     HF_WINDOW_PERIOD,      /* all except every n-th */
-    HF_WINDOW_FROM_LAYER,  /* max_window_layers on */
+    HF_WINDOW_FROM_LAYER,  /* from layer max_window_layers on */
     HF_WINDOW_ALTERNATING, /* even ones below max_window_layers */
     HF_WINDOW_NOPE         /* those without rotation */
 };
@@ -54,7 +54,7 @@ struct hf_family {
     bool tied;
 };
 
-/* What the mapping of tensors depends on. */
+/* Parameters of the mapping of tensors. */
 struct hf_config {
     const struct hf_family *family;
     uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
@@ -78,6 +78,9 @@ struct hf_reader {
 
 /* Fills *config and writes the architecture's keys. Errors name the member. */
 int hf_config_read(const char *json, size_t n, gguf_writer *keys, struct hf_config *config, err *e);
+/* generation.c: adds the sampling that generation_config.json (document, of hf_json_parse) asks
+ * for. do_sample false is temperature 0. A value that is wrong is named in the log and not used. */
+int hf_generation_write(const void *document, const char *path, gguf_writer *keys, err *e);
 
 /* NULL: missing, or null. */
 const cJSON *hf_value(const cJSON *object, const char *name);

@@ -1,7 +1,7 @@
-/* hf/rope.c - the rotary embedding's parameters, in the forms that transformers has written:
- * version 4 has rope_scaling (null, or with "rope_type", in old files "type"), rope_theta and
- * rope_local_base_freq; version 5 has rope_parameters with all of it, for some families one for
- * each type of layer. Formulas: transformers' modeling_rope_utils. Pure. */
+/* hf/rope.c - the rotary embedding's parameters, in the forms that transformers writes: version 4
+ * has rope_scaling (null, or with "rope_type", in old files "type"), rope_theta and
+ * rope_local_base_freq; version 5 has rope_parameters, for some families one per type of layer.
+ * Formulas: transformers' modeling_rope_utils. Pure. */
 #include "core/formats/hf/model_int.h"
 
 #include <inttypes.h>
@@ -160,7 +160,8 @@ static int read_local(struct hf_reader *r, const cJSON *params, double *theta) {
     *theta = 0;
     if (strcmp(r->config->family->arch, "gemma3") != 0) return 0;
     if (type && strcmp(type, "default") != 0)
-        return hf_refuse(r, "rope_parameters", "scaling of layers with a window is not supported");
+        return hf_refuse(r, "rope_parameters",
+                         "rope scaling of layers with a window is not supported");
     int rc = local ? hf_read_real(r, local, "rope_theta", 10000, theta)
                    : hf_read_real(r, r->json, "rope_local_base_freq", 10000, theta);
     if (!rc && !(*theta > 0)) rc = err_value(r, "rope_theta");
@@ -209,7 +210,7 @@ int hf_read_rope(struct hf_reader *r) {
     if (!rope.type) rope.type = hf_text(rope.params, "type");
     if (!rope.type) rope.type = "default";
     bool phi3 = strcmp(r->config->family->arch, "phi3") == 0;
-    if (phi3 && strcmp(rope.type, "yarn") == 0) rope.type = "longrope"; /* as old files mean it */
+    if (phi3 && strcmp(rope.type, "yarn") == 0) rope.type = "longrope"; /* its name in old files */
     if ((rc = hf_read_real(r, rope.params, "factor", 1, &rope.factor)) ||
         (rc = read_either(r, &rope, "rope_theta", r->config->family->rope_theta, &theta)) ||
         (rc = read_local(r, params, &local)) || (rc = read_partial(r, &rope)))

@@ -96,7 +96,7 @@ static int read_type(struct reader *r, struct safetensor *t, uint32_t *bits) {
             return 0;
         }
     gguf_show_name(shown, name);
-    return err_tensor(r, ERR_UNSUPPORTED, json_offset(r), &t->name, "dtype '%s' is not known",
+    return err_tensor(r, ERR_UNSUPPORTED, json_offset(r), &t->name, "dtype '%s' is not supported",
                       shown);
 }
 
@@ -253,7 +253,7 @@ static int index_tensors(struct reader *r) {
         if (!compare_names(&s->by_name[i - 1], &s->by_name[i]))
             return err_tensor(r, ERR_FORMAT,
                               (uint64_t)((const uint8_t *)s->by_name[i]->name.data - s->base),
-                              &s->by_name[i]->name, "the name occurs twice");
+                              &s->by_name[i]->name, "another tensor has the same name");
     return 0;
 }
 
@@ -262,7 +262,7 @@ static int read_file(safetensors *s, err *e) {
     uint64_t n;
     if (s->bytes < LENGTH_BYTES)
         return err_tensor(&r, ERR_FORMAT, 0, NULL,
-                          "not a safetensors file: it has only %" PRIu64 " bytes", s->bytes);
+                          "not a safetensors file: it has %" PRIu64 " bytes", s->bytes);
     memcpy(&n, s->base, sizeof n);
     if (n > s->bytes - LENGTH_BYTES || n > SAFETENSORS_HEADER_MAX_BYTES)
         return err_tensor(&r, ERR_FORMAT, 0, NULL,

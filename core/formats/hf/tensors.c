@@ -1,6 +1,5 @@
 /* hf/tensors.c - maps the tensors of a folder's files to tensors of GGUF. A name that is not in the
- * tables is refused; shapes are checked as far as bytes depend on them. Owns the index.
- */
+ * tables is refused; shapes are checked where the bytes depend on them. Owns the index. */
 #include "core/formats/hf/model_int.h"
 
 #include <inttypes.h>
@@ -12,14 +11,14 @@ enum { NAME_BYTES = 192, MEMORY_MAX = 1 << 30, SOURCE_BLOCK_BYTES = 16 };
 
 enum layout {
     AS_IS,
-    ROWS_OF_Q, /* permuted where the family is */
+    ROWS_OF_Q, /* permuted if the family is HF_PERMUTED */
     ROWS_OF_K,
     STACKED,     /* a file's tensor is one expert's matrix */
     GATE_UP,     /* all experts': gate's rows, then up's */
-    OSS_GATE_UP, /* gpt-oss, transposed: gate's and up's columns in turns */
+    OSS_GATE_UP, /* gpt-oss, transposed: gate's and up's columns alternate */
     OSS_DOWN,    /* transposed */
     OSS_GATE_UP_BIAS,
-    OSS_GATE_UP_BLOCKS, /* MXFP4: gate's and up's rows in turns */
+    OSS_GATE_UP_BLOCKS, /* MXFP4: gate's and up's rows alternate */
     OSS_GATE_UP_SCALES,
     OSS_DOWN_BLOCKS,
     OSS_DOWN_SCALES
@@ -104,7 +103,7 @@ static const struct name_row layer_rows[] = {
 struct entry {
     gguf_tensor tensor;
     struct hf_recipe recipe;
-    uint64_t order; /* the converter's: by the source that completes it */
+    uint64_t order; /* the converter's order: by the source that completes it */
     uint32_t have;  /* STACKED: sources so far */
     uint32_t rank;
     enum layout layout;
@@ -121,7 +120,7 @@ struct mapper {
     err *e;
 };
 
-enum { LATE = 1 }; /* bit 62 of order: after those made first */
+enum { LATE = 1 }; /* bit 62 of order: after the tensors made first */
 
 /* ---- entries ---- */
 
@@ -132,11 +131,11 @@ static int bad_shape(const struct mapper *m, const struct safetensor *s, const c
     for (uint32_t d = 0; d < s->n_dims && used < sizeof shape; d++)
         used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%" PRIu64, d ? ", " : "",
                                  s->dims[d]);
-    return err_set_param(m->e, ERR_FORMAT, name, "%s: tensor '%s' is %s (%s), not %s", m->path,
+    return err_set_param(m->e, ERR_FORMAT, name, "%s: tensor '%s' is %s (%s), expected %s", m->path,
                          name, s->type_name, shape, wanted);
 }
 
-/* Name is "blk.N." and so on, already in the entry's form. *index says where it is. */
+/* Adds an entry named "blk.N....", as in the result. *index: its number. */
 static int add_entry(struct mapper *m, const char *name, uint64_t *index) {
     if (m->n == m->capacity) {
         uint64_t capacity = m->capacity ? m->capacity * 2 : 256;
@@ -194,11 +193,11 @@ static bool wants_f32(const gguf_tensor *t) {
 
 /* ---- one layout each ---- */
 
-/* A tensor of 1 to 3 dimensions whose rows are taken as they are, or permuted. */
+/* Maps a tensor of 1 to 3 dimensions whose rows are copied or permuted. */
 static int map_plain(struct mapper *m, const struct safetensor *s, const char *name,
                      uint32_t permuted_heads) {
     uint64_t i;
-    if (s->n_dims < 1 || s->n_dims > 3) return bad_shape(m, s, "of 1 to 3 dimensions");
+    if (s->n_dims < 1 || s->n_dims > 3) return bad_shape(m, s, "1 to 3 dimensions");
     int rc = add_entry(m, name, &i);
     if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
     if (rc) return rc;
@@ -208,12 +207,12 @@ static int map_plain(struct mapper *m, const struct safetensor *s, const char *n
     k->n_mats = s->n_dims > 2 ? s->dims[0] : 1;
     set_dims(&m->entries[i], s->n_dims);
     if (permuted_heads) {
-        if (s->n_dims == 1) { /* a bias is permuted as the rows of its matrix are */
+        if (s->n_dims == 1) { /* a bias is permuted like the rows of its matrix */
             k->n_rows = k->n_cols;
             k->n_cols = 1;
         }
         if (s->n_dims > 2 || k->n_rows % (2 * (uint64_t)permuted_heads))
-            return bad_shape(m, s, "of rows for whole heads");
+            return bad_shape(m, s, "rows for whole heads");
         k->permuted_heads = permuted_heads;
     }
     k->src_rows = k->n_rows;
@@ -225,8 +224,8 @@ static uint64_t *expert_slot(struct mapper *m, uint32_t layer, enum part part) {
     return &m->experts[(uint64_t)layer * N_PARTS + part];
 }
 
-/* The entry of a layer's part, added if it is not there. Sources of one layout alone share one, and
- * of those only STACKED and OSS_DOWN_BLOCKS (which stands for MXFP4) do. */
+/* Finds the entry of a layer's part, or adds it. Only sources of the same layout share an entry,
+ * and only for STACKED and OSS_DOWN_BLOCKS (which stands for MXFP4). */
 static int find_part(struct mapper *m, const struct safetensor *s, uint32_t layer, enum part part,
                      enum layout layout, uint64_t *i) {
     char name[NAME_BYTES];
@@ -235,7 +234,7 @@ static int find_part(struct mapper *m, const struct safetensor *s, uint32_t laye
     if (*slot) {
         *i = *slot - 1;
         if (shares && m->entries[*i].layout == layout) return 0;
-        return bad_shape(m, s, "beside other tensors of the same experts");
+        return bad_shape(m, s, "one layout for all tensors of the experts");
     }
     snprintf(name, sizeof name, "blk.%" PRIu32 ".%s.weight", layer, part_names[part]);
     int rc = add_entry(m, name, i);
@@ -249,7 +248,7 @@ static int map_expert(struct mapper *m, const struct safetensor *s, const struct
                       uint32_t layer, uint64_t expert) {
     uint64_t i;
     uint32_t n = m->config->n_experts;
-    if (expert >= n) return bad_shape(m, s, "of an expert that config.json counts");
+    if (expert >= n) return bad_shape(m, s, "an expert number below that of config.json");
     if (s->n_dims != 2) return bad_shape(m, s, "a matrix");
     int rc = find_part(m, s, layer, row->part, STACKED, &i);
     if (rc) return rc;
@@ -266,8 +265,8 @@ static int map_expert(struct mapper *m, const struct safetensor *s, const struct
         set_dims(entry, 3);
     }
     if (s->dims[0] != entry->recipe.n_rows || s->dims[1] != entry->recipe.n_cols)
-        return bad_shape(m, s, "as large as the other experts'");
-    if (entry->recipe.sources[expert]) return bad_shape(m, s, "there once");
+        return bad_shape(m, s, "the shape of the other experts");
+    if (entry->recipe.sources[expert]) return bad_shape(m, s, "a single tensor of this name");
     entry->recipe.sources[expert] = s;
     entry->have++;
     /* The last expert's tensor completes all three. */
@@ -279,13 +278,12 @@ static int map_expert(struct mapper *m, const struct safetensor *s, const struct
     return 0;
 }
 
-/* gate and up out of one source of all experts: rows, or for transposed ones columns, are halves or
- * in turns. */
+/* Maps gate and up from one source of all experts: their rows (transposed: columns) are halves of
+ * the source or alternate. */
 static int map_gate_up(struct mapper *m, const struct safetensor *s, uint32_t layer,
                        bool transposed, bool in_turns) {
     uint64_t axis = transposed ? 2 : 1;
-    if (s->n_dims != 3 || s->dims[axis] % 2)
-        return bad_shape(m, s, "of gate and up of all experts");
+    if (s->n_dims != 3 || s->dims[axis] % 2) return bad_shape(m, s, "gate and up of all experts");
     uint64_t half = s->dims[axis] / 2;
     for (int up = 0; up < 2; up++) {
         uint64_t i;
@@ -309,7 +307,7 @@ static int map_gate_up(struct mapper *m, const struct safetensor *s, uint32_t la
 
 static int map_oss_down(struct mapper *m, const struct safetensor *s, uint32_t layer) {
     uint64_t i;
-    if (s->n_dims != 3) return bad_shape(m, s, "of all experts");
+    if (s->n_dims != 3) return bad_shape(m, s, "a tensor of all experts");
     int rc = find_part(m, s, layer, PART_DOWN, OSS_DOWN, &i);
     if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
     if (rc) return rc;
@@ -325,7 +323,7 @@ static int map_oss_down(struct mapper *m, const struct safetensor *s, uint32_t l
 /* (n_experts, 2 n_ff) -> two of (n_experts, n_ff) */
 static int map_oss_bias(struct mapper *m, const struct safetensor *s, uint32_t layer) {
     char name[NAME_BYTES];
-    if (s->n_dims != 2 || s->dims[1] % 2) return bad_shape(m, s, "of gate and up of all experts");
+    if (s->n_dims != 2 || s->dims[1] % 2) return bad_shape(m, s, "gate and up of all experts");
     for (int up = 0; up < 2; up++) {
         uint64_t i;
         snprintf(name, sizeof name, "blk.%" PRIu32 ".%s.bias", layer,
@@ -353,14 +351,14 @@ static int map_oss_bias(struct mapper *m, const struct safetensor *s, uint32_t l
     return 0;
 }
 
-/* MXFP4 comes as two tensors of bytes, in any order: blocks (n_experts, rows, blocks, 16) and
- * scales (n_experts, rows, blocks). Each knows the shape; the second must agree with the first. */
+/* MXFP4 is stored as two tensors of bytes, in any order: blocks (n_experts, rows, blocks, 16) and
+ * scales (n_experts, rows, blocks). The second one's shape must match the first one's. */
 static int map_mxfp4(struct mapper *m, const struct safetensor *s, uint32_t layer, enum part part,
                      bool in_turns, bool is_scales) {
     uint64_t i, turns = in_turns ? 2 : 1;
     bool fits = s->type == ST_U8 && s->n_dims == (is_scales ? 3 : 4) && s->dims[1] % turns == 0 &&
                 (is_scales || s->dims[3] == SOURCE_BLOCK_BYTES) && s->dims[2] <= INT32_MAX;
-    if (!fits) return bad_shape(m, s, "of MXFP4 blocks or scales");
+    if (!fits) return bad_shape(m, s, "MXFP4 blocks or scales");
     int rc = find_part(m, s, layer, part, OSS_DOWN_BLOCKS, &i);
     if (rc) return rc;
     struct entry *entry = &m->entries[i];
@@ -368,8 +366,9 @@ static int map_mxfp4(struct mapper *m, const struct safetensor *s, uint32_t laye
     uint64_t n_rows = s->dims[1] / turns, n_cols = s->dims[2] * Q_ELEMS;
     bool second = k->n_sources || k->scales;
     if (second && (k->n_mats != s->dims[0] || k->n_rows != n_rows || k->n_cols != n_cols))
-        return bad_shape(m, s, "as its blocks or scales are");
-    if (is_scales ? k->scales != NULL : k->n_sources > 0) return bad_shape(m, s, "there once");
+        return bad_shape(m, s, "the shape of its blocks or scales");
+    if (is_scales ? k->scales != NULL : k->n_sources > 0)
+        return bad_shape(m, s, "a single tensor of this name");
     if (is_scales) {
         k->scales = s;
         entry->order = m->order; /* the converter makes these first */
@@ -455,8 +454,8 @@ static bool ends_with(const char *s, const char *end) {
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-/* Tensors that are not needed: the vision part of gemma 3, frequencies in old files, and a head
- * that the family never reads. */
+/* Is the tensor not needed? The vision part of gemma 3, frequencies in old files, and a head that
+ * the family does not read. */
 static bool is_skipped(const struct hf_config *c, const char *name) {
     bool gemma3 = strcmp(c->family->arch, "gemma3") == 0;
     if (gemma3 && (strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.")))
@@ -483,14 +482,14 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     static const char language[] = "language_model.", layers[] = "model.layers.";
     char name[NAME_BYTES], rest[NAME_BYTES];
     const struct hf_config *c = m->config;
-    if (s->name.len >= NAME_BYTES - 32) return refuse_name(m, s, "has too long a name");
+    if (s->name.len >= NAME_BYTES - 32) return refuse_name(m, s, "has a name that is too long");
     memcpy(name, s->name.data, s->name.len);
     name[s->name.len] = '\0';
     char *inner = strstr(name, language);
     if (inner && strcmp(c->family->arch, "gemma3") == 0)
         memmove(inner, inner + sizeof language - 1, strlen(inner + sizeof language - 1) + 1);
     if (is_skipped(c, name)) return 0;
-    if (!s->n_elems) return bad_shape(m, s, "of any elements");
+    if (!s->n_elems) return bad_shape(m, s, "at least one element");
     m->order += 4;
     const struct name_row *row =
         find_row(model_rows, sizeof model_rows / sizeof model_rows[0], name, c->family->traits);
@@ -500,7 +499,7 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     if (strncmp(name, layers, sizeof layers - 1) != 0 || !take_number(&p, &layer) || *p != '.')
         return refuse_name(m, s, "is not known for this family");
     if (layer >= c->n_layers)
-        return refuse_name(m, s, "belongs to a layer beyond those of config.json");
+        return refuse_name(m, s, "belongs to a layer beyond config.json's num_hidden_layers");
     split_expert(p + 1, rest, &expert);
     row = find_row(layer_rows, sizeof layer_rows / sizeof layer_rows[0], rest, c->family->traits);
     if (!row) return refuse_name(m, s, "is not known for this family");
@@ -509,7 +508,7 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
 
 /* ---- the whole ---- */
 
-/* Adds rope_freqs.weight and similar tensors, which no file has. */
+/* Adds rope_freqs.weight and similar tensors, which the files do not contain. */
 static int add_factors(struct mapper *m) {
     static const char *const names[] = {"rope_freqs.weight", "rope_factors_long.weight",
                                         "rope_factors_short.weight"};

@@ -86,8 +86,8 @@ static int read_model(const cJSON *model, struct hf_tokenizer *t, err *e) {
     if (!type && hf_member(model, "merges")) type = "BPE"; /* the oldest files have no type */
     if (!type) return err_set(e, ERR_FORMAT, "there is no 'model' with a 'type'");
     if (strcmp(type, "BPE") != 0)
-        return err_set(e, ERR_UNSUPPORTED, "model '%.*s' is not supported, only BPE", SHOWN_BYTES,
-                       type);
+        return err_set(e, ERR_UNSUPPORTED, "model type '%.*s' is not supported (expected BPE)",
+                       SHOWN_BYTES, type);
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (int i = 0; i < 2; i++) {
         const char *affix = hf_text(model, affixes[i]);
@@ -106,12 +106,14 @@ static int read_model(const cJSON *model, struct hf_tokenizer *t, err *e) {
 }
 
 static int new_added(struct hf_tokenizer *t, int n, err *e) {
-    if (n > HF_MAX_ID + 1) return err_set(e, ERR_FORMAT, "there are too many added tokens (%d)", n);
+    if (n > HF_MAX_ID + 1)
+        return err_set(e, ERR_FORMAT, "there are %d added tokens, expected at most %d", n,
+                       HF_MAX_ID + 1);
     t->added = mem_new((uint64_t)n, sizeof *t->added);
     return t->added ? 0 : err_no_memory(e);
 }
 
-/* Content and flags of the token whose id is known. */
+/* Adds an added token with the given id. */
 static int add_added(struct hf_tokenizer *t, int32_t id, const cJSON *item, err *e) {
     struct hf_added *a = &t->added[t->n_added];
     a->token.id = id;
@@ -172,7 +174,7 @@ static int tri_state(const cJSON *config, const char *name) {
     return cJSON_IsBool(item) ? cJSON_IsTrue(item) : -1;
 }
 
-/* The template with this name of a list; a single one is "default". */
+/* The template with this name in a list; a single template is "default". */
 static const char *find_template(const cJSON *config, const char *wanted) {
     const cJSON *item, *list = hf_member(config, "chat_template");
     if (cJSON_IsString(list)) return strcmp(wanted, "default") == 0 ? list->valuestring : NULL;
@@ -198,7 +200,7 @@ static int read_eos_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
     return 0;
 }
 
-/* The model's config.json counts if the others have no value; a negative id stands for no token. */
+/* config.json applies if the other files have no value; a negative id means no token. */
 static int read_model_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
     const cJSON *text = hf_member(config, "text_config");
     if (cJSON_IsObject(text) && !hf_member(config, "eos_token_id")) config = text;
@@ -255,7 +257,7 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
     }
     t->chat_template = t->template_file ? t->template_file : find_template(config, "default");
     if (!t->chat_template) t->chat_template = find_template(t->documents[DOC_TEMPLATE], "default");
-    /* A separate file has the only one. */
+    /* A separate file replaces all templates of the list. */
     if (!t->template_file) t->tool_template = find_template(config, "tool_use");
     return 0;
 }
@@ -264,8 +266,8 @@ static int compare_texts(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Texts that files name special: a role's token, "eos_token" and the like, or an additional one. In
- * order; the caller frees. NULL: no memory. */
+/* Sorted list of the texts that files declare special: "eos_token" and similar roles, and
+ * additional ones. The caller frees. NULL: out of memory. */
 static const char **list_special(const struct hf_tokenizer *t, size_t *n) {
     const cJSON *files[] = {t->documents[DOC_CONFIG], t->documents[DOC_SPECIAL]}, *item;
     uint64_t room = 0;
@@ -288,7 +290,7 @@ static const char **list_special(const struct hf_tokenizer *t, size_t *n) {
     return texts;
 }
 
-/* "32000": {"content": ...}, a member a token. */
+/* Reads "32000": {"content": ...}, one member per token. */
 static int read_decoder(const cJSON *list, struct hf_tokenizer *t, err *e) {
     const cJSON *item;
     int rc = 0;
@@ -303,7 +305,7 @@ static int read_decoder(const cJSON *list, struct hf_tokenizer *t, err *e) {
     return rc;
 }
 
-/* "<|x|>": 32000, a member a token; which are special, the other files say. */
+/* Reads "<|x|>": 32000, one member per token; the other files declare which are special. */
 static int read_plain_added(const cJSON *list, struct hf_tokenizer *t, err *e) {
     size_t n;
     const char **special = list_special(t, &n);
@@ -319,7 +321,7 @@ static int read_plain_added(const cJSON *list, struct hf_tokenizer *t, err *e) {
     return rc;
 }
 
-/* Both lists; the later one of a token with its flags counts. */
+/* Reads both lists; added_tokens_decoder, which has flags, takes precedence. */
 static int read_beside(const char *folder, struct hf_tokenizer *t, err *e) {
     int rc = read_document(folder, "added_tokens.json", &t->documents[DOC_ADDED], e);
     if (!rc) rc = read_folder(folder, t, e);
@@ -332,13 +334,13 @@ static int read_beside(const char *folder, struct hf_tokenizer *t, err *e) {
     t->space_prefix = tri_state(config, "add_prefix_space");
     int n_decoder = decoder ? cJSON_GetArraySize(decoder) : 0;
     int n_plain = plain ? cJSON_GetArraySize(plain) : 0;
-    if (n_decoder > HF_MAX_ID + 1) n_plain = 0; /* is refused */
+    if (n_decoder > HF_MAX_ID + 1) n_plain = 0; /* new_added refuses it */
     rc = new_added(t, n_decoder + n_plain, e);
     if (!rc) rc = read_plain_added(plain, t, e);
     return rc ? rc : read_decoder(decoder, t, e);
 }
 
-/* The file and the folder around it. */
+/* Splits path into the file and its folder. */
 static int find_files(const char *path, char *folder, char *file, err *e) {
     struct stat st;
     if (stat(path, &st)) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));

@@ -90,7 +90,7 @@ static int read_source(const struct job *j, const gguf_tensor *t, const struct p
     begin += bytes_of(t->type, p->start);
     if (!file_read_at(j->fd, raw, n, begin)) return 0;
     return err_set(e, ERR_IO, "%s: cannot read: %s", gguf_path(j->plan->src),
-                   errno ? strerror(errno) : "the file became shorter in the meantime");
+                   errno ? strerror(errno) : "the file was truncated while it was read");
 }
 
 /* Index of the first value that is not finite, or n. */
@@ -161,7 +161,7 @@ static void process_pieces(struct worker *w, bool reports) {
         p.n = n_elems - p.start < PIECE_ELEMS ? n_elems - p.start : PIECE_ELEMS;
         int rc = process_piece(w, &p, &e);
         if (!rc && reports && o->progress && o->progress(o->arg, j->done_bytes, j->total_bytes))
-            rc = err_set(&e, ERR_STOPPING, "stopped: %s was not written", o->path);
+            rc = err_set(&e, ERR_STOPPING, "stopped by request: %s was not written", o->path);
         if (rc) stop_with_error(j, rc, &e);
     }
 }
