@@ -178,3 +178,29 @@ int registry_files_list(const char *path, struct registry_files *out, err *e) {
     if (rc) registry_files_fini(out);
     return rc;
 }
+
+int registry_model_paths(const struct registry_model *m, char ***paths, size_t *n, err *e) {
+    struct registry_files f;
+    *paths = NULL;
+    *n = 0;
+    int rc = registry_files_list(m->path, &f, e);
+    if (rc) return rc;
+    char **list = mem_new(f.n, sizeof *list);
+    if (!list) rc = err_no_memory(e);
+    for (size_t i = 0; i < f.n && !rc; i++) {
+        list[i] = f.files[i].path; /* moved */
+        f.files[i].path = NULL;
+    }
+    if (!rc) {
+        *paths = list;
+        *n = f.n;
+    }
+    registry_files_fini(&f);
+    return rc;
+}
+
+void registry_paths_free(char **paths, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        free(paths[i]);
+    free(paths);
+}

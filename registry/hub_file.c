@@ -27,7 +27,7 @@ struct part {
     int fd;
     uint64_t done;  /* bytes written and hashed */
     bool begun;     /* the body's position was checked */
-    bool misplaced; /* and was not the requested one */
+    bool misplaced; /* and differs from the requested one */
     struct registry_hash hash;
 };
 
@@ -55,7 +55,7 @@ static int hash_bytes(struct part *p, int fd, uint64_t n, err *e) {
         int64_t got = file_read_some(fd, chunk, left < CHUNK_BYTES ? left : CHUNK_BYTES, p->done);
         if (got <= 0) {
             rc = err_set(e, ERR_IO, "cannot read %s: %s", p->path,
-                         got ? strerror(errno) : "it became shorter in the meantime");
+                         got ? strerror(errno) : "the file was truncated while it was read");
             break;
         }
         registry_hash_add(&p->hash, chunk, (size_t)got);

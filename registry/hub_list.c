@@ -218,8 +218,8 @@ static int choose_gguf(const struct hub_listing *l, const char *wanted, const st
     if (n_gguf == 0)
         return err_set(
             e, ERR_UNSUPPORTED,
-            "the repository has neither a GGUF nor safetensors with a config.json: nothing that "
-            "inferd could load");
+            "the repository has neither a GGUF nor safetensors with a config.json: inferd cannot "
+            "load any of its files");
     say_candidates(l, NULL, o);
     return err_set(e, ERR_NOT_FOUND, "no GGUF of the repository matches \"%s\"", wanted);
 }

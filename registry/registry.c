@@ -47,7 +47,7 @@ int registry_db_error(sqlite3 *db, const char *file, const char *what, err *e) {
                        "registry %s is damaged (%s): remove it and add the models again", file,
                        sqlite3_errmsg(db));
     case SQLITE_NOMEM:
-        return err_set(e, ERR_NOMEM, "no memory for the registry %s", file);
+        return err_no_memory(e);
     default:
         return err_set(e, ERR_IO, "cannot %s registry %s: %s", what, file, sqlite3_errmsg(db));
     }
@@ -556,6 +556,47 @@ int registry_remove(registry *r, const char *name, err *e) {
     return rc;
 }
 
+int registry_remove_name(registry *r, const char *name, err *e) {
+    int64_t id;
+    int position;
+    sqlite3_stmt *st;
+    int rc = name_holder(r, name, &id, &position, e);
+    if (rc || !id || position == 0) return rc ? rc : registry_remove(r, name, e);
+    rc = prepare(r, "DELETE FROM names WHERE name = ?1 AND position > 0", &st, e);
+    if (rc) return rc;
+    sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
+    if (sqlite3_step(st) != SQLITE_DONE) rc = err_db(r, "write", e);
+    sqlite3_finalize(st);
+    return rc;
+}
+
+static int write_alias(registry *r, int64_t id, const char *alias, err *e) {
+    struct registry_model m;
+    int64_t holder;
+    int rc = name_holder(r, alias, &holder, NULL, e);
+    if (!rc && holder && holder != id) return err_taken(r, alias, holder, e);
+    if (!rc) rc = load_model(r, id, &m, e);
+    if (rc) return rc;
+    size_t n = m.n_aliases;
+    registry_model_fini(&m);
+    if (n >= ALIASES_MAX && holder != id)
+        return err_set_param(e, ERR_INVALID, "alias", "at most %d aliases", ALIASES_MAX);
+    return write_name(r, id, alias, e);
+}
+
+int registry_add_alias(registry *r, const char *name, const char *alias, err *e) {
+    int64_t id;
+    int rc = registry_check_name(alias, e);
+    if (!rc) rc = registry_db_exec(r->db, r->file, "BEGIN IMMEDIATE", e);
+    if (rc) return rc;
+    rc = name_holder(r, name, &id, NULL, e);
+    if (!rc && id) rc = write_alias(r, id, alias, e);
+    if (!rc) rc = registry_db_exec(r->db, r->file, "COMMIT", e);
+    if (rc) rollback(r);
+    if (!rc && !id) rc = err_unknown(r, name, e);
+    return rc;
+}
+
 /* Checks that the files exist and have the registered size. */
 static int check_size(const struct registry_model *m, struct registry_stat *now, err *e) {
     struct registry_files files;
@@ -565,7 +606,8 @@ static int check_size(const struct registry_model *m, struct registry_stat *now,
     if (rc || strcmp(files.format, m->format) != 0) {
         if (!rc) registry_files_fini(&files);
         return err_set_param(e, ERR_CHANGED, "model",
-                             "%s is no longer the model that was added: add it again", m->path);
+                             "%s is a different model than the one that was added: add it again",
+                             m->path);
     }
     *now = files.stat;
     registry_files_fini(&files);
@@ -605,9 +647,10 @@ int registry_verify(registry *r, const struct registry_model *m,
     if (!rc) rc = registry_scan_sha256(m->path, &now, progress, progress_arg, sha, e);
     if (rc) return rc;
     if (strcmp(sha, m->sha256) != 0)
-        return err_set_param(e, ERR_CHANGED, "model",
-                             "%s has another SHA-256 than when it was added: its content changed",
-                             m->path);
+        return err_set_param(
+            e, ERR_CHANGED, "model",
+            "the SHA-256 of %s changed since it was added: add it again, or restore the file",
+            m->path);
     if (now.mtime_ns == m->mtime_ns) return 0;
     return exec_with_id(r, "UPDATE models SET mtime_ns = ?2 WHERE id = ?1", m->id, now.mtime_ns, e);
 }

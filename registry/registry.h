@@ -64,7 +64,16 @@ int registry_add(registry *r, const struct registry_add *add, struct registry_mo
 int registry_list(registry *r, struct registry_model **models, size_t *n, err *e);
 /* By name or alias. ERR_NOT_FOUND lists the registered names. */
 int registry_find(registry *r, const char *name, struct registry_model *out, err *e);
+/* Gives the model `name` another name. ERR_EXISTS: it belongs to another model. */
+int registry_add_alias(registry *r, const char *name, const char *alias, err *e);
+/* Removes one name: of a model the alias, or the whole model by its own name; the files stay. */
+int registry_remove_name(registry *r, const char *name, err *e);
 int registry_remove(registry *r, const char *name, err *e); /* the files stay */
+
+/* Paths of the files that make the model (those of its SHA-256). The caller frees *paths (n) with
+ * registry_paths_free. ERR_IO: one is missing. */
+int registry_model_paths(const struct registry_model *m, char ***paths, size_t *n, err *e);
+void registry_paths_free(char **paths, size_t n);
 
 /* As registry_find; also checks that the files did not change since: ERR_CHANGED, ERR_IO. */
 int registry_resolve(registry *r, const char *name, struct registry_model *out, err *e);

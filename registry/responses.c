@@ -225,17 +225,18 @@ static int insert_row(responses *s, const struct responses_row *row, const char 
     return finish(s, st, e);
 }
 
-static int insert_items(responses *s, const struct responses_row *row, const char *owner, err *e) {
+/* Notes the ids of items that row n has. */
+static int insert_items(responses *s, int64_t n, const char *owner, const char *const *ids,
+                        size_t n_ids, err *e) {
     sqlite3_stmt *st;
-    int64_t n = sqlite3_last_insert_rowid(s->db);
     int rc =
         prepare(s, "INSERT OR IGNORE INTO response_items (owner, id, response) VALUES (?1, ?2, ?3)",
                 &st, e);
     if (rc) return rc;
     bind_text(st, 1, owner);
     sqlite3_bind_int64(st, 3, n);
-    for (size_t i = 0; i < row->n_items && !rc; i++) {
-        bind_text(st, 2, row->item_ids[i]);
+    for (size_t i = 0; i < n_ids && !rc; i++) {
+        bind_text(st, 2, ids[i]);
         if (sqlite3_step(st) != SQLITE_DONE) rc = err_db(s, "write", e);
         sqlite3_reset(st);
     }
@@ -243,24 +244,43 @@ static int insert_items(responses *s, const struct responses_row *row, const cha
     return rc;
 }
 
-static uint64_t bytes_of(const struct responses_row *row) {
-    uint64_t n = ROW_BYTES + (uint64_t)strlen(row->body) + strlen(row->items);
+static int insert_label(responses *s, int64_t n, const char *owner, const char *model,
+                        const char *metadata, err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(s, "INSERT INTO response_labels VALUES (?1, ?2, ?3, ?4)", &st, e);
+    if (rc) return rc;
+    sqlite3_bind_int64(st, 1, n);
+    bind_text(st, 2, owner);
+    bind_text(st, 3, model);
+    bind_text(st, 4, metadata);
+    return finish(s, st, e);
+}
+
+/* With texts of n_text bytes. */
+static uint64_t bytes_of(uint64_t n_text, const char *const *item_ids, size_t n_items) {
+    uint64_t n = ROW_BYTES + n_text;
     if (n > PAGE_BYTES) n += 2 * PAGE_BYTES - n % PAGE_BYTES;
-    for (size_t i = 0; i < row->n_items; i++)
-        n += ITEM_BYTES + strlen(row->item_ids[i]);
+    for (size_t i = 0; i < n_items; i++)
+        n += ITEM_BYTES + strlen(item_ids[i]);
     return n;
+}
+
+static int check_bytes(const responses *s, uint64_t n_bytes, err *e) {
+    if (n_bytes <= s->max_bytes / OWN_PART) return 0;
+    return err_set(e, ERR_TOO_LONG, "the response has %llu bytes, more than may be stored",
+                   (unsigned long long)n_bytes);
 }
 
 /* *full: nothing was stored; lets other threads run before the next try. */
 static int put(responses *s, const struct responses_row *row, int64_t now_s, bool *full, err *e) {
     char owner[OWNER_BYTES];
     owner_of(row->key, owner);
-    uint64_t n_bytes = bytes_of(row);
+    uint64_t n_text = (uint64_t)strlen(row->body) + strlen(row->items);
+    if (row->model) n_text += ITEM_BYTES + strlen(row->model) + strlen(row->metadata);
+    uint64_t n_bytes = bytes_of(n_text, row->item_ids, row->n_items);
     int64_t expires_s = now_s + (int64_t)s->ttl_s;
-    if (n_bytes > s->max_bytes / OWN_PART)
-        return err_set(e, ERR_TOO_LONG, "the response has %llu bytes, more than may be stored",
-                       (unsigned long long)n_bytes);
-    int rc = exec(s, "BEGIN IMMEDIATE", e);
+    int rc = check_bytes(s, n_bytes, e);
+    if (!rc) rc = exec(s, "BEGIN IMMEDIATE", e);
     if (rc) return rc;
     *full = false;
     rc = remove_expired(s, now_s, EXPIRED_AT_PUT, e);
@@ -268,7 +288,9 @@ static int put(responses *s, const struct responses_row *row, int64_t now_s, boo
     if (!rc) rc = make_room(s, owner, n_bytes, full, e);
     const int64_t numbers[3] = {now_s, expires_s, (int64_t)n_bytes};
     if (!rc && !*full) rc = insert_row(s, row, owner, numbers, e);
-    if (!rc && !*full) rc = insert_items(s, row, owner, e);
+    int64_t n = sqlite3_last_insert_rowid(s->db);
+    if (!rc && !*full) rc = insert_items(s, n, owner, row->item_ids, row->n_items, e);
+    if (!rc && !*full && row->model) rc = insert_label(s, n, owner, row->model, row->metadata, e);
     return end_write(s, rc, e);
 }
 
@@ -371,6 +393,184 @@ static int remove_row(responses *s, const char *id, const char *key, int64_t now
 int responses_delete(responses *s, const char *id, const char *key, int64_t now_s, err *e) {
     pthread_mutex_lock(&s->lock);
     int rc = remove_row(s, id, key, now_s, e);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+/* ---- change ---- */
+
+/* What is known of a row before a change. */
+struct before {
+    int64_t n;
+    uint64_t n_bytes, body, items; /* bytes: counted, and of the texts */
+    bool same;                     /* its items are old_items, if that matters */
+};
+
+static int find_row(responses *s, const struct responses_change *c, const char *owner,
+                    int64_t now_s, struct before *b, err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(s,
+                     "SELECT n, n_bytes, length(CAST(body AS BLOB)), length(CAST(items AS BLOB)), "
+                     "?4 IS NULL OR items = ?4 FROM responses WHERE id = ?1 AND owner = ?2 AND "
+                     "expires_s > ?3",
+                     &st, e);
+    if (rc) return rc;
+    bind_text(st, 1, c->id);
+    bind_text(st, 2, owner);
+    sqlite3_bind_int64(st, 3, now_s);
+    if (c->items) bind_text(st, 4, c->old_items);
+    int step = sqlite3_step(st);
+    if (step == SQLITE_ROW)
+        *b = (struct before){sqlite3_column_int64(st, 0), (uint64_t)sqlite3_column_int64(st, 1),
+                             (uint64_t)sqlite3_column_int64(st, 2),
+                             (uint64_t)sqlite3_column_int64(st, 3), sqlite3_column_int(st, 4) != 0};
+    else if (step == SQLITE_DONE)
+        rc = err_set(e, ERR_NOT_FOUND, "'%.100s' is not stored", c->id);
+    else
+        rc = err_db(s, "read", e);
+    sqlite3_finalize(st);
+    if (!rc && !b->same)
+        rc = err_set(e, ERR_CHANGED, "'%.100s' was changed by another request", c->id);
+    return rc;
+}
+
+/* An upper bound of the row's bytes after the change. */
+static uint64_t bytes_after(const struct responses_change *c, const struct before *b) {
+    uint64_t before = b->n_bytes, grown = bytes_of(0, c->item_ids, c->n_items) - ROW_BYTES;
+    uint64_t body = c->body ? strlen(c->body) : b->body;
+    uint64_t items = c->items        ? strlen(c->items)
+                     : c->more_items ? b->items + 1 + strlen(c->more_items)
+                                     : b->items;
+    grown += c->metadata ? strlen(c->metadata) : 0;
+    if (items < b->items) before -= b->items - items;
+    if (body > b->body) grown += body - b->body;
+    if (items > b->items) grown += items - b->items;
+    /* Up to a page is lost where texts grow beyond the one that they filled. */
+    if (grown && before <= PAGE_BYTES && before + grown > PAGE_BYTES) grown += 2 * PAGE_BYTES;
+    return before + grown;
+}
+
+static int update_row(responses *s, const struct responses_change *c, const struct before *b,
+                      const int64_t numbers[2], err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(s,
+                     "UPDATE responses SET body = coalesce(?2, body), items = CASE"
+                     "  WHEN ?4 IS NOT NULL THEN substr(items, 1, length(items) - 2) ||"
+                     "    CASE WHEN substr(items, -3) = '[]}' THEN '' ELSE ',' END || ?4 || ']}'"
+                     "  ELSE coalesce(?3, items) END,"
+                     "  expires_s = ?5, n_bytes = ?6 WHERE n = ?1",
+                     &st, e);
+    if (rc) return rc;
+    sqlite3_bind_int64(st, 1, b->n);
+    if (c->body) bind_text(st, 2, c->body);
+    if (c->items) bind_text(st, 3, c->items);
+    if (c->more_items) bind_text(st, 4, c->more_items);
+    sqlite3_bind_int64(st, 5, numbers[0]);
+    sqlite3_bind_int64(st, 6, numbers[1]);
+    return finish(s, st, e);
+}
+
+static int update_label(responses *s, int64_t n, const char *metadata, err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(s, "UPDATE response_labels SET metadata = ?2 WHERE response = ?1", &st, e);
+    if (rc) return rc;
+    sqlite3_bind_int64(st, 1, n);
+    bind_text(st, 2, metadata);
+    return finish(s, st, e);
+}
+
+/* Renews the row first, so that it is not what makes room. */
+static int change(responses *s, const struct responses_change *c, int64_t now_s, bool *full,
+                  err *e) {
+    char owner[OWNER_BYTES];
+    struct before b = {0};
+    int64_t expires_s = now_s + (int64_t)s->ttl_s;
+    owner_of(c->key, owner);
+    int rc = exec(s, "BEGIN IMMEDIATE", e);
+    if (rc) return rc;
+    *full = false;
+    rc = find_row(s, c, owner, now_s, &b, e);
+    uint64_t n_bytes = rc ? 0 : bytes_after(c, &b);
+    if (!rc) rc = check_bytes(s, n_bytes, e);
+    const int64_t same[2] = {expires_s, (int64_t)b.n_bytes};
+    const struct responses_change nothing = {.id = c->id};
+    if (!rc) rc = update_row(s, &nothing, &b, same, e);
+    uint64_t grown = n_bytes > b.n_bytes ? n_bytes - b.n_bytes : 0;
+    if (!rc) rc = make_room(s, owner, grown, full, e);
+    const int64_t numbers[2] = {expires_s, (int64_t)n_bytes};
+    if (!rc && !*full) rc = update_row(s, c, &b, numbers, e);
+    if (!rc && !*full && sqlite3_changes(s->db) == 0)
+        rc = err_set(e, ERR_TOO_LONG, "'%.100s' does not fit beside the other responses", c->id);
+    if (!rc && !*full) rc = insert_items(s, b.n, owner, c->item_ids, c->n_items, e);
+    if (!rc && !*full && c->metadata) rc = update_label(s, b.n, c->metadata, e);
+    return end_write(s, rc, e);
+}
+
+int responses_change(responses *s, const struct responses_change *c, int64_t now_s, err *e) {
+    bool full = true;
+    int rc = 0;
+    for (int i = 0; full && !rc && i < ROUNDS_MAX; i++) {
+        pthread_mutex_lock(&s->lock);
+        rc = change(s, c, now_s, &full, e);
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (rc || !full) return rc;
+    return err_set(e, ERR_IO, "the stored responses take too much space in registry %s", s->file);
+}
+
+/* ---- list ---- */
+
+/* The number of the row with that id; 0 for id NULL. */
+static int number_of(responses *s, const char *id, const char *owner, int64_t now_s, int64_t *n,
+                     err *e) {
+    struct before b = {0};
+    const struct responses_change c = {.id = id};
+    int rc = id ? find_row(s, &c, owner, now_s, &b, e) : 0;
+    *n = b.n;
+    return rc;
+}
+
+static int list_rows(responses *s, const struct responses_query *q, int64_t now_s,
+                     void (*each)(void *arg, const char *id, const char *body), void *arg,
+                     bool *more, err *e) {
+    /* ?1 owner, ?2 after, ?3 model, ?4 metadata, ?5 time, ?6 limit */
+    static const char filter[] =
+        "SELECT r.id, r.body FROM response_labels l JOIN responses r ON r.n = l.response "
+        "WHERE l.owner = ?1 AND (?3 IS NULL OR l.model = ?3) AND r.expires_s > ?5 AND NOT EXISTS ("
+        "  SELECT 1 FROM json_each(?4) w WHERE NOT EXISTS ("
+        "    SELECT 1 FROM json_each(l.metadata) h WHERE h.key = w.key AND h.value = w.value)) ";
+    char owner[OWNER_BYTES], sql[sizeof filter + 80];
+    sqlite3_stmt *st;
+    int64_t after;
+    int step, n = 0;
+    owner_of(q->key, owner);
+    int rc = number_of(s, q->after, owner, now_s, &after, e);
+    snprintf(sql, sizeof sql, "%sAND (?2 = 0 OR l.response %c ?2) ORDER BY l.response %s LIMIT ?6",
+             filter, q->ascending ? '>' : '<', q->ascending ? "ASC" : "DESC");
+    if (!rc) rc = prepare(s, sql, &st, e);
+    if (rc) return rc;
+    bind_text(st, 1, owner);
+    sqlite3_bind_int64(st, 2, after);
+    if (q->model) bind_text(st, 3, q->model);
+    bind_text(st, 4, q->metadata);
+    sqlite3_bind_int64(st, 5, now_s);
+    sqlite3_bind_int(st, 6, q->limit + 1);
+    while ((step = sqlite3_step(st)) == SQLITE_ROW && n < q->limit) {
+        each(arg, (const char *)sqlite3_column_text(st, 0),
+             (const char *)sqlite3_column_text(st, 1));
+        n++;
+    }
+    *more = step == SQLITE_ROW;
+    if (step != SQLITE_ROW && step != SQLITE_DONE) rc = err_db(s, "read", e);
+    sqlite3_finalize(st);
+    return rc;
+}
+
+int responses_list(responses *s, const struct responses_query *q, int64_t now_s,
+                   void (*each)(void *arg, const char *id, const char *body), void *arg, bool *more,
+                   err *e) {
+    pthread_mutex_lock(&s->lock);
+    int rc = list_rows(s, q, now_s, each, arg, more, e);
     pthread_mutex_unlock(&s->lock);
     return rc;
 }

@@ -1,5 +1,7 @@
-/* responses.h - stored responses, in the registry's file: a response's body, the items of its
- * conversation, and the response that it continues.
+/* responses.h - what the API stores for its clients, in the registry's file: responses (their body,
+ * their items, and the response that each continues), conversations, whose items grow, and chat
+ * completions, which are listed by model and metadata. All are rows of one kind, called responses
+ * here; their ids' prefixes tell them apart.
  *
  * A response belongs to its owner, the API key that created it, stored as SHA-256. It has a time to
  * live, which is renewed for a whole conversation when a response is added to it. Beyond the limit
@@ -12,6 +14,7 @@
 
 #include "core/base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +40,7 @@ struct responses_row {
     const char *body, *items;
     const char *const *item_ids; /* (n_items) for responses_find_item */
     size_t n_items;
+    const char *model, *metadata; /* responses_list finds it by them; model NULL: not at all */
 };
 
 /* Stores a row. It survives a crash of the process; a crash of the machine may lose the last ones.
@@ -59,5 +63,35 @@ int responses_get(responses *s, const char *id, const char *key, int64_t now_s,
 int responses_find_item(responses *s, const char *item_id, const char *key, int64_t now_s,
                         struct responses_entry *out, err *e);
 int responses_delete(responses *s, const char *id, const char *key, int64_t now_s, err *e);
+
+/* A change of a row, which renews its time to live. NULL members stay as they are. */
+struct responses_change {
+    const char *id, *key;
+    const char *body, *items, *metadata;
+    const char *old_items; /* items: what they must have been */
+    /* Instead of items: members for the array at the end of the items, {"...":[...]}, separated by
+     * commas; and their ids, for responses_find_item. */
+    const char *more_items;
+    const char *const *item_ids; /* (n_items) */
+    size_t n_items;
+};
+/* All or nothing. ERR_NOT_FOUND as responses_get; ERR_CHANGED: other items than old_items;
+ * ERR_TOO_LONG, ERR_IO as responses_put. */
+int responses_change(responses *s, const struct responses_change *c, int64_t now_s, err *e);
+
+/* The owner's rows that have a model, in order of creation. */
+struct responses_query {
+    const char *key;
+    const char *model;    /* NULL: any */
+    const char *metadata; /* a JSON object whose members they must have */
+    const char *after;    /* id of the row before the first one; NULL: from the beginning */
+    bool ascending;
+    int limit;
+};
+/* Calls each for up to limit rows, with the lock held: it must not call this store. *more: there
+ * are others. ERR_NOT_FOUND: there is no row `after`. */
+int responses_list(responses *s, const struct responses_query *q, int64_t now_s,
+                   void (*each)(void *arg, const char *id, const char *body), void *arg, bool *more,
+                   err *e);
 
 #endif

@@ -98,6 +98,19 @@ static const char *const migrations[] = {
     "  UPDATE response_total SET n_bytes = n_bytes - old.n_bytes;"
     "  UPDATE response_owners SET n_bytes = n_bytes - old.n_bytes WHERE owner = old.owner;"
     "  DELETE FROM response_owners WHERE owner = old.owner AND n_bytes <= 0; END;",
+    /* 6: rows that change (conversations), and rows that are listed by model and metadata (stored
+     * chats). */
+    "CREATE TRIGGER response_resized AFTER UPDATE OF n_bytes ON responses BEGIN"
+    "  UPDATE response_total SET n_bytes = n_bytes + new.n_bytes - old.n_bytes;"
+    "  UPDATE response_owners SET n_bytes = n_bytes + new.n_bytes - old.n_bytes"
+    "    WHERE owner = old.owner; END;"
+    "CREATE TABLE response_labels ("
+    "  response INTEGER PRIMARY KEY REFERENCES responses (n) ON DELETE CASCADE,"
+    "  owner TEXT NOT NULL,"
+    "  model TEXT NOT NULL,"
+    "  metadata TEXT NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX response_labels_by_owner ON response_labels (owner, response);",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

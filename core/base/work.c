@@ -41,10 +41,13 @@ uint64_t work_left(const struct work *w) {
 int work_error(int reason, err *e) {
     switch (reason) {
     case ERR_DEADLINE:
-        return err_set(e, reason, "The time that this may take is over: ask for less, or later.");
+        return err_set(
+            e, reason,
+            "The computation exceeded its deadline: simplify the request, or retry later.");
     case ERR_CANCELLED:
-        return err_set(e, reason, "Cancelled: the result is not wanted any more.");
+        return err_set(e, reason, "The computation was cancelled.");
     default:
-        return err_set(e, ERR_WORK, "This takes more work than is allowed: ask for less.");
+        return err_set(e, ERR_WORK,
+                       "The computation exceeds its work budget: simplify the request.");
     }
 }

@@ -1,5 +1,5 @@
 /* pool.c - owns the blocks: references, the free list in order of reuse, the queue of copies, and
- * the K/V pools. Knows no tokens. Worker thread only, but kv_stats_get. */
+ * the K/V pools. Does not know tokens. Worker thread only, except kv_stats_get. */
 #include "core/kv/kv_int.h"
 
 #include "core/backend/ops.h"
@@ -16,7 +16,7 @@ static struct backend_kv layer_kv(const struct kv_config *config) {
                                .head_dim = config->head_dim};
 }
 
-/* K and V of all layers. false: overflow, or no K/V can be held so. */
+/* Bytes of K and V of a block in all layers. false: overflow, or an unsupported shape. */
 static bool block_bytes(const struct kv_config *config, uint64_t *bytes) {
     const struct backend_kv layer = layer_kv(config);
     uint64_t one;
@@ -33,15 +33,20 @@ static int config_check(const struct kv_config *config, err *e) {
     uint64_t bytes;
     uint32_t block_tokens = config->block_tokens;
     if (!config->n_blocks || !config->max_seqs || !config->max_blocks_per_seq)
-        return err_set(e, ERR_INVALID, "a KV cache needs at least one block and one sequence");
+        return err_set(e, ERR_INVALID,
+                       "the KV cache has no blocks or no sequences: expected at least one of each");
     if (!block_tokens || (block_tokens & (block_tokens - 1)))
-        return err_set(e, ERR_INVALID, "block_tokens is %u, must be a power of two", block_tokens);
+        return err_set(e, ERR_INVALID, "block_tokens is %u, expected a power of two", block_tokens);
     if ((uint64_t)config->n_blocks * block_tokens > INT32_MAX)
-        return err_set(e, ERR_INVALID, "the KV cache has more than 2^31 - 1 tokens");
+        return err_set(
+            e, ERR_INVALID,
+            "the KV cache has more than 2^31 - 1 tokens: choose a smaller kv_cache_tokens");
     if (!config->be) return 0;
     if (!config->n_layers || !config->n_kv_heads || !config->head_dim ||
         !block_bytes(config, &bytes) || !mem_mul(bytes, config->n_blocks, &bytes))
-        return err_set(e, ERR_INVALID, "the KV cache has no valid size");
+        return err_set(e, ERR_INVALID,
+                       "the KV cache's size is invalid: its type does not fit the model, or it "
+                       "exceeds 2^64 bytes");
     return 0;
 }
 
@@ -50,7 +55,7 @@ static int pools_open(kv *c, err *e) {
     uint64_t bytes = kv_block_bytes(config) / 2 / config->n_layers * config->n_blocks;
     c->n_ranks = backend_n_ranks(config->be);
     c->layers = mem_new((uint64_t)c->n_ranks * config->n_layers, sizeof *c->layers);
-    if (!c->layers) return err_set(e, ERR_NOMEM, "no memory for the KV cache");
+    if (!c->layers) return err_no_memory(e);
     for (uint32_t i = 0; i < c->n_ranks * config->n_layers; i++) {
         backend *be = backend_peer(config->be, i / config->n_layers);
         c->layers[i] = layer_kv(config);
@@ -106,7 +111,7 @@ int kv_open(const struct kv_config *config, kv **out, err *e) {
     int rc = config_check(config, e);
     if (rc) return rc;
     kv *c = mem_new(1, sizeof *c);
-    if (!c) return err_set(e, ERR_NOMEM, "no memory for the KV cache");
+    if (!c) return err_no_memory(e);
     c->config = *config;
     uint64_t n_blocks = config->n_blocks, n_buckets = 1, n_ids, n_entries;
     while (n_buckets < n_blocks)
@@ -124,7 +129,7 @@ int kv_open(const struct kv_config *config, kv **out, err *e) {
     c->tables = mem_new(n_entries, sizeof *c->tables);
     if (!c->blocks || !c->tokens || !c->buckets || !c->roots || !c->copies || !c->scratch ||
         !c->seqs || !c->tables) {
-        rc = err_set(e, ERR_NOMEM, "no memory for a KV cache of %u blocks", config->n_blocks);
+        rc = err_no_memory(e);
         goto fail;
     }
     if (config->be && (rc = pools_open(c, e))) goto fail;

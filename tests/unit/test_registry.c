@@ -489,7 +489,8 @@ static void test_migrations(void) {
     CHECK(query("v.db", "SELECT count(*) FROM pragma_journal_mode WHERE journal_mode = 'wal'") ==
           1);
     /* Back to version 1: what the later migrations made is gone, rows stay. */
-    sql("v.db", "DROP INDEX models_by_path; DROP TABLE response_items; DROP TABLE responses;"
+    sql("v.db", "DROP INDEX models_by_path; DROP TABLE response_labels; DROP TABLE response_items; "
+                "DROP TABLE responses;"
                 "DROP TABLE response_total; DROP TABLE response_owners; PRAGMA user_version = 1");
     r = open_registry("v.db");
     CHECK(r && registry_find(r, "one", &m, &e) == 0);
@@ -503,7 +504,7 @@ static void test_migrations(void) {
     CHECK(strstr(e.msg, "version 1000") && strstr(e.msg, "newer"));
     CHECK(query("v.db", "PRAGMA user_version") == 1000);
 
-    /* An empty file becomes a registry, somebody else's database does not. */
+    /* An empty file becomes a registry, another program's database does not. */
     FILE *f = fopen(at("empty.db"), "wb");
     if (f) fclose(f);
     r = open_registry("empty.db");
@@ -555,7 +556,7 @@ static void test_scribbled_registry(void) {
     CHECK(add(r, "one.gguf", "one", "uno", &e) == 0);
     registry_close(r);
     FILE *f = fopen(at("scribble.db"), "rb");
-    static unsigned char good[1 << 16], bad[1 << 16];
+    static unsigned char good[1 << 17], bad[1 << 17];
     size_t size = f ? fread(good, 1, sizeof good, f) : 0;
     if (f) fclose(f);
     CHECK(size > 4096 && size < sizeof good);
@@ -588,7 +589,7 @@ static void test_unwritable_folder(void) {
     if (pid == 0) {
         registry *r;
         err e;
-        /* root may write anywhere: become somebody who may not */
+        /* root may write anywhere: become a user who may not */
         if (geteuid() == 0 && (chmod(folder, 0755) || setgid(65534) || setuid(65534))) _exit(3);
         int rc = registry_open(at("locked/r.db"), &r, &e);
         if (rc == ERR_IO) rc = registry_open(at("locked/new/r.db"), &r, &e);

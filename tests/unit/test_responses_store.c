@@ -151,7 +151,7 @@ static void time_to_live(void) {
     CHECK(put(s, "resp_x", NULL, NULL, "{}", NOW + 1, &e) == 0);
     CHECK(has(s, "resp_1", NULL, NOW + DAY) && has(s, "resp_2", NULL, NOW + DAY));
     CHECK(put(s, "resp_3", NULL, "resp_2", "{}", NOW + DAY, &e) == 0);
-    /* The conversation goes on as a whole; the response that nobody went on from is gone. */
+    /* The whole conversation is kept; the response without a successor expired. */
     CHECK(has(s, "resp_1", NULL, NOW + DAY + 10) && has(s, "resp_2", NULL, NOW + DAY + 10));
     CHECK(!has(s, "resp_x", NULL, NOW + DAY + 10));
     CHECK(responses_delete(s, "resp_x", NULL, NOW + DAY + 10, &e) == ERR_NOT_FOUND);
@@ -343,6 +343,7 @@ static void older_files_keep_theirs(void) {
     CHECK(put(s, "resp_2", NULL, NULL, "{}", NOW, &e) == 0);
     responses_close(s);
     run_sql("DROP TRIGGER response_added; DROP TRIGGER response_removed;"
+            "DROP TRIGGER response_resized; DROP TABLE response_labels;"
             "CREATE TABLE old (id TEXT NOT NULL PRIMARY KEY, response INTEGER NOT NULL REFERENCES "
             "responses (n) ON DELETE CASCADE) STRICT, WITHOUT ROWID;"
             "INSERT INTO old SELECT id, response FROM response_items; DROP TABLE response_items;"
@@ -362,6 +363,145 @@ static void older_files_keep_theirs(void) {
     responses_entry_fini(&entry);
     CHECK(responses_delete(s, "resp_1", "key", NOW, &e) == 0);
     CHECK(put(s, "resp_3", "key", NULL, "{}", NOW, &e) == 0);
+    check_total();
+    responses_close(s);
+}
+
+static int put_open(responses *s, const char *id, const char *key, err *e) {
+    return responses_put(
+        s, &(struct responses_row){.id = id, .key = key, .body = "{}", .items = "{\"input\":[]}"},
+        NOW, e);
+}
+
+static void rows_change(void) {
+    static const char *const ids[] = {"msg_1"};
+    struct responses_change c = {
+        .id = "conv_1", .key = "key", .more_items = "{\"id\":1}", .item_ids = ids, .n_items = 1};
+    struct responses_entry entry;
+    err e = {0};
+    fresh_file("change.db");
+    responses *s = open_store(DAY, 1 << 20, NOW);
+    CHECK(put_open(s, "conv_1", "key", &e) == 0);
+    CHECK(responses_change(s, &c, NOW + DAY / 2, &e) == 0);
+    c.more_items = "2,3";
+    c.n_items = 0;
+    CHECK(responses_change(s, &c, NOW + DAY / 2, &e) == 0);
+    check_total();
+    CHECK(responses_find_item(s, "msg_1", "key", NOW + DAY + 5, &entry, &e) == 0);
+    CHECK_STR(entry.items, "{\"input\":[{\"id\":1},2,3]}");
+    /* Of another owner; unknown; changed meanwhile. */
+    c.key = "other";
+    CHECK(responses_change(s, &c, NOW, &e) == ERR_NOT_FOUND);
+    c.key = NULL;
+    CHECK(responses_change(s, &c, NOW, &e) == ERR_NOT_FOUND);
+    c = (struct responses_change){
+        .id = "conv_1", .key = "key", .body = "{1}", .items = "{\"input\":[]}", .old_items = "x"};
+    CHECK(responses_change(s, &c, NOW, &e) == ERR_CHANGED);
+    c.old_items = entry.items;
+    CHECK(responses_change(s, &c, NOW, &e) == 0);
+    responses_entry_fini(&entry);
+    CHECK(responses_get(s, "conv_1", "key", NOW, &entry, &e) == 0);
+    CHECK_STR(entry.body, "{1}");
+    CHECK_STR(entry.items, "{\"input\":[]}");
+    responses_entry_fini(&entry);
+    check_total();
+    responses_close(s);
+}
+
+/* A row that grows displaces others, not itself, and not beyond its share. */
+static void changes_make_room(void) {
+    static char more[6001];
+    struct responses_change c = {.id = "conv_1", .more_items = more};
+    err e = {0};
+    fresh_file("grow.db");
+    memset(more, '1', sizeof more - 1);
+    responses *s = open_store(DAY, 256 << 10, NOW);
+    CHECK(put_open(s, "conv_1", NULL, &e) == 0);
+    for (int i = 0; i < 400; i++) {
+        char id[32];
+        snprintf(id, sizeof id, "resp_%d", i);
+        CHECK(put(s, id, NULL, NULL, "{}", NOW + i, &e) == 0);
+        check_total();
+    }
+    CHECK(!has(s, "conv_1", NULL, NOW) && has(s, "resp_399", NULL, NOW));
+    CHECK(put_open(s, "conv_1", NULL, &e) == 0);
+    int64_t n = query("SELECT count(*) FROM responses");
+    CHECK(responses_change(s, &c, NOW + 400, &e) == 0);
+    CHECK(responses_change(s, &c, NOW + 400, &e) == 0);
+    check_total();
+    CHECK(query("SELECT count(*) FROM responses") < n);
+    CHECK(query("SELECT n_bytes FROM response_total") <= 256 << 10);
+    int rc = 0, rounds = 0;
+    while (!rc && rounds++ < 10)
+        rc = responses_change(s, &c, NOW + 400, &e);
+    CHECK(rc == ERR_TOO_LONG && rounds > 1);
+    CHECK(has(s, "conv_1", NULL, NOW));
+    check_total();
+    responses_close(s);
+}
+
+static void add_id(void *arg, const char *id, const char *body) {
+    char *list = arg;
+    (void)body;
+    strcat(strcat(list, *list ? " " : ""), id);
+}
+
+static void check_list(responses *s, const struct responses_query *q, const char *want, bool more) {
+    char list[256] = "";
+    bool others = !more;
+    err e = {0};
+    CHECK_MSG(responses_list(s, q, NOW, add_id, list, &others, &e) == 0, "%s", e.msg);
+    CHECK_STR(list, want);
+    CHECK(others == more);
+}
+
+static void labelled_rows_are_listed(void) {
+    static const char *const metadata[] = {"{}", "{\"a\":\"1\",\"b'\\\"\":\"2\"}", "{\"a\":\"2\"}",
+                                           "{\"a\":\"1\"}"};
+    err e = {0};
+    fresh_file("list.db");
+    responses *s = open_store(DAY, 1 << 20, NOW);
+    CHECK(put(s, "resp_1", "key", NULL, "{}", NOW, &e) == 0);
+    for (int i = 0; i < 4; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "c%d", i);
+        const struct responses_row row = {.id = id,
+                                          .key = "key",
+                                          .body = "{}",
+                                          .items = "{}",
+                                          .model = i == 3 ? "n" : "m",
+                                          .metadata = metadata[i]};
+        CHECK(responses_put(s, &row, NOW, &e) == 0);
+    }
+    check_total();
+    struct responses_query q = {.key = "key", .metadata = "{}", .ascending = true, .limit = 10};
+    check_list(s, &q, "c0 c1 c2 c3", false);
+    q.limit = 2;
+    check_list(s, &q, "c0 c1", true);
+    q.after = "c1";
+    check_list(s, &q, "c2 c3", false);
+    q.ascending = false;
+    check_list(s, &q, "c0", false);
+    q.after = NULL;
+    check_list(s, &q, "c3 c2", true);
+    q.model = "m";
+    q.metadata = "{\"a\":\"1\"}";
+    check_list(s, &q, "c1", false);
+    q.metadata = metadata[1];
+    check_list(s, &q, "c1", false);
+    q.key = NULL;
+    check_list(s, &q, "", false);
+    q.after = "c1";
+    bool more;
+    CHECK(responses_list(s, &q, NOW, add_id, NULL, &more, &e) == ERR_NOT_FOUND);
+    q = (struct responses_query){.key = "key", .metadata = "{\"z\":\"1\"}", .limit = 1};
+    check_list(s, &q, "", false);
+    const struct responses_change c = {.id = "c0", .key = "key", .metadata = q.metadata};
+    CHECK(responses_change(s, &c, NOW, &e) == 0);
+    check_list(s, &q, "c0", false);
+    CHECK(responses_delete(s, "c0", "key", NOW, &e) == 0);
+    check_list(s, &q, "", false);
+    CHECK(query("SELECT count(*) FROM response_labels") == 3);
     check_total();
     responses_close(s);
 }
@@ -486,6 +626,9 @@ int main(void) {
     RUN(counts_what_the_file_takes);
     RUN(item_ids_are_their_owners);
     RUN(older_files_keep_theirs);
+    RUN(rows_change);
+    RUN(changes_make_room);
+    RUN(labelled_rows_are_listed);
     RUN(chains_that_loop_end);
     RUN(locked_and_full);
     RUN(damaged_files);
