@@ -71,6 +71,9 @@ struct grammar_schema {
         *schema;   /* object or bool, borrowed; a number's literal in valuestring if cJSON's double
                       is not exact (as json_parse of api/ and chat_json_parse leave it) */
     bool in_order; /* properties in the schema's order ("strict"); otherwise in any order */
+    bool draft_integers; /* integers also as 1.0 or 1e0, which the draft allows; otherwise what must
+                            be an integer, and integers of enum and const, are written as 1, zero
+                            as 0 */
 };
 /* A JSON value that is valid by draft 2020-12, without white space except one optional space after
  * ':' and ','. A keyword that cannot be enforced is an error with its JSON pointer; README.md lists

@@ -49,7 +49,8 @@ static grammar *finish(grammar_builder *b, grammar_node root) {
 static grammar *of_schema(const char *text, bool in_order) {
     cJSON *schema = cJSON_Parse(text);
     grammar_builder *b = grammar_builder_new();
-    grammar *g = finish(b, grammar_json(b, &(struct grammar_schema){schema, in_order}));
+    grammar *g = finish(
+        b, grammar_json(b, &(struct grammar_schema){.schema = schema, .in_order = in_order}));
     cJSON_Delete(schema);
     return g;
 }

@@ -729,7 +729,7 @@ static void test_threads(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1 && strcmp(argv[1], "bench") == 0) return grammar_bench();
+    if (check_bench(argc, argv)) return grammar_bench();
     RUN(test_nodes);
     RUN(test_json);
     RUN(test_forced);

@@ -3,6 +3,7 @@
  * hostile schemas must be refused quickly. */
 #include "core/chat/chat.h"
 #include "core/grammar/grammar.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
 #include "core/base/str.h"
@@ -27,12 +28,17 @@ static grammar_vocab *bytes_vocab(void) {
     return v;
 }
 
-static int compile(const cJSON *schema, bool in_order, grammar **g, err *e) {
+static int compile_as(const struct grammar_schema *s, grammar **g, err *e) {
     grammar_builder *b = grammar_builder_new();
-    struct grammar_schema s = {schema, in_order};
-    int rc = grammar_finish(b, grammar_json(b, &s), g, e);
+    int rc = grammar_finish(b, grammar_json(b, s), g, e);
     grammar_builder_free(b);
     return rc;
+}
+
+/* With the draft's integers, by which the recorded verdicts are. */
+static int compile(const cJSON *schema, bool in_order, grammar **g, err *e) {
+    const struct grammar_schema s = {schema, in_order, .draft_integers = true};
+    return compile_as(&s, g, e);
 }
 
 static int compile_text(const char *schema, bool in_order, grammar **g, err *e) {
@@ -121,6 +127,15 @@ static void write_value(str *s, const cJSON *v, const struct writing *w) {
 
 /* ---- recorded cases ---- */
 
+/* Does a number in v have a fraction or an exponent? */
+static bool has_fraction(const cJSON *v) {
+    if (cJSON_IsNumber(v)) return strpbrk(v->valuestring, ".eE") != NULL;
+    const cJSON *p = v->child;
+    while (p && !has_fraction(p))
+        p = p->next;
+    return p != NULL;
+}
+
 struct counts {
     int compiled, refused, verdicts;
 };
@@ -130,9 +145,10 @@ static void check_case(const cJSON *one, grammar_vocab *v, struct counts *n) {
         {",", ":", false}, {", ", ": ", false}, {", ", ":", true}};
     const char *name = cJSON_GetObjectItem(one, "description")->valuestring;
     const cJSON *refused = cJSON_GetObjectItem(one, "refused"), *test;
-    grammar *g = NULL;
+    const cJSON *schema = cJSON_GetObjectItem(one, "schema");
+    grammar *g = NULL, *strict = NULL;
     err e = {0};
-    int rc = compile(cJSON_GetObjectItem(one, "schema"), false, &g, &e);
+    int rc = compile(schema, false, &g, &e);
     n->compiled += rc == 0;
     n->refused += rc != 0;
     CHECK_MSG(!refused || rc, "%s is not refused", name);
@@ -142,18 +158,25 @@ static void check_case(const cJSON *one, grammar_vocab *v, struct counts *n) {
         if (refused) CHECK_STR(e.param, refused->valuestring);
         return;
     }
+    CHECK_MSG(compile_as(&(struct grammar_schema){.schema = schema}, &strict, &e) == 0, "%s",
+              e.msg);
     cJSON_ArrayForEach(test, cJSON_GetObjectItem(one, "tests")) {
+        const cJSON *data = cJSON_GetObjectItem(test, "data");
         for (size_t i = 0; i < sizeof writings / sizeof writings[0]; i++) {
             bool valid = cJSON_IsTrue(cJSON_GetObjectItem(test, "valid"));
             str text;
             str_init(&text, FILE_MAX_BYTES);
-            write_value(&text, cJSON_GetObjectItem(test, "data"), &writings[i]);
+            write_value(&text, data, &writings[i]);
             CHECK_MSG(accepts(g, v, str_cstr(&text)) == valid, "%s: %s", name, str_cstr(&text));
+            bool taken = accepts(strict, v, str_cstr(&text));
+            CHECK_MSG(taken == valid || (valid && has_fraction(data)), "%s: strict: %s", name,
+                      str_cstr(&text));
             str_fini(&text);
             n->verdicts++;
         }
     }
     grammar_release(g);
+    grammar_release(strict);
 }
 
 static struct counts check_file(const char *path) {
@@ -216,6 +239,137 @@ static void test_in_order(void) {
         CHECK(!accepts(g, v, "{\"a\":1,  \"c\":2}"));
         grammar_release(g);
     }
+    grammar_vocab_free(v);
+}
+
+/* ---- integers ---- */
+
+static struct rng rng = {7};
+
+static int number_from(int low, int high) {
+    return low + (int)rng_below(&rng, (uint32_t)(high - low + 1));
+}
+
+/* A schema of an integer that some integer satisfies. */
+static void write_integer_schema(str *s) {
+    int one = number_from(-300, 300), step = number_from(1, 12);
+    str_add(s, "{\"type\":");
+    str_add(s, rng_below(&rng, 3) ? "\"integer\"" : "[\"integer\",\"null\"]");
+    if (rng_below(&rng, 2)) str_addf(s, ",\"minimum\":%d", one - step - number_from(0, 90));
+    if (rng_below(&rng, 3) == 0) str_addf(s, ",\"exclusiveMinimum\":%d.5", one - step - 1);
+    if (rng_below(&rng, 2)) str_addf(s, ",\"maximum\":%d.0", one + step + number_from(0, 9));
+    if (rng_below(&rng, 3) == 0) str_addf(s, ",\"exclusiveMaximum\":%de0", one + step + 1);
+    if (rng_below(&rng, 3) == 0) str_addf(s, ",\"multipleOf\":%d", step);
+    if (rng_below(&rng, 4) == 0) str_addf(s, ",\"not\":{\"const\":%d}", one + step + 1);
+    str_add_char(s, '}');
+}
+
+/* enum, const and alternatives; their values are integers too. */
+static void write_listed_schema(str *s) {
+    int one = number_from(-300, 300);
+    switch (rng_below(&rng, 4)) {
+    case 0:
+        str_addf(s, "{\"enum\":[%d,%d,%d]}", one, one + 1, -one);
+        break;
+    case 1:
+        str_addf(s, "{\"const\":%d}", one);
+        break;
+    case 2:
+        str_addf(s, "{\"type\":\"integer\",\"enum\":[%d.0,%de1,\"x\",0.5]}", one, one);
+        break;
+    default:
+        str_addf(s, "{\"oneOf\":[{\"const\":%d},{\"type\":\"integer\",\"minimum\":%d}]}", one,
+                 one + 1);
+    }
+}
+
+static double number_of(const cJSON *schema, const char *name, double otherwise) {
+    const cJSON *at = cJSON_GetObjectItem(schema, name);
+    return at ? at->valuedouble : otherwise;
+}
+
+/* Is the number v valid? For the schemas above. */
+static bool is_valid(const cJSON *schema, double v) {
+    const cJSON *list = cJSON_GetObjectItem(schema, "enum"), *p;
+    if (v != (double)(long long)v) return false;
+    if (v < number_of(schema, "minimum", v) || v > number_of(schema, "maximum", v)) return false;
+    if (v <= number_of(schema, "exclusiveMinimum", v - 1)) return false;
+    if (v >= number_of(schema, "exclusiveMaximum", v + 1)) return false;
+    double step = number_of(schema, "multipleOf", 1), times = v / step;
+    if (times != (double)(long long)times || v != number_of(schema, "const", v)) return false;
+    if ((p = cJSON_GetObjectItem(schema, "not")) && v == number_of(p, "const", v + 1)) return false;
+    bool found = list == NULL;
+    cJSON_ArrayForEach(p, list) found |= cJSON_IsNumber(p) && p->valuedouble == v;
+    int matches = 0;
+    list = cJSON_GetObjectItem(schema, "oneOf");
+    cJSON_ArrayForEach(p, list) matches += is_valid(p, v);
+    return found && (!list || matches == 1);
+}
+
+/* A random text of g with a number of at most 15 characters; false: none came. */
+static bool write_number(const grammar *g, grammar_vocab *v, char text[32]) {
+    uint32_t mask[N_BYTES / 32];
+    grammar_matcher *m = NULL;
+    err e = {0};
+    CHECK_MSG(grammar_matcher_new(g, v, &m, &e) == 0, "%s", e.msg);
+    bool done = false;
+    for (int n = 0; m && !done && n < 15;) {
+        int choices[N_BYTES], k = 0;
+        grammar_matcher_mask(m, mask);
+        for (int c = 0; c < N_BYTES; c++)
+            if (mask[c / 32] >> c % 32 & 1) choices[k++] = c;
+        bool may_end = grammar_matcher_may_end(m);
+        CHECK_MSG(k || may_end, "a dead end after %.*s", n, text);
+        if (!k || (may_end && rng_below(&rng, 3) == 0)) {
+            done = true;
+            text[n] = 0;
+            break;
+        }
+        int c = choices[rng_below(&rng, (uint32_t)k)];
+        text[n++] = (char)c;
+        CHECK(grammar_matcher_accept(m, c));
+    }
+    grammar_matcher_free(m);
+    return done && text[0] != 'n' && text[0] != '"';
+}
+
+static bool is_plain(const char *text) {
+    const char *digits = text + (*text == '-');
+    return *digits && strspn(digits, "0123456789") == strlen(digits) &&
+           (*digits != '0' || (!digits[1] && digits == text));
+}
+
+static void test_integers(void) {
+    grammar_vocab *v = bytes_vocab();
+    int numbers = 0, fractions = 0;
+    for (int i = 0; i < 300; i++) {
+        str schema;
+        str_init(&schema, 1000);
+        if (i % 3)
+            write_integer_schema(&schema);
+        else
+            write_listed_schema(&schema);
+        cJSON *tree = NULL;
+        err e = {0};
+        CHECK(chat_json_parse(schema.data, schema.len, &tree, &e) == 0);
+        for (int draft = 0; draft < 2; draft++) {
+            const struct grammar_schema s = {.schema = tree, .draft_integers = draft};
+            grammar *g = NULL;
+            char text[32];
+            CHECK_MSG(compile_as(&s, &g, &e) == 0, "%s: %s", schema.data, e.msg);
+            for (int k = 0; g && k < 40; k++) {
+                if (!write_number(g, v, text)) continue;
+                numbers++;
+                fractions += strpbrk(text, ".eE") != NULL;
+                CHECK_MSG(is_valid(tree, strtod(text, NULL)), "%s: %s", schema.data, text);
+                CHECK_MSG(draft || is_plain(text), "%s: %s", schema.data, text);
+            }
+            grammar_release(g);
+        }
+        cJSON_Delete(tree);
+        str_fini(&schema);
+    }
+    CHECK_MSG(numbers > 5000 && fractions > 200, "%d numbers, %d fractions", numbers, fractions);
     grammar_vocab_free(v);
 }
 
@@ -302,6 +456,7 @@ int main(void) {
     RUN(test_suite);
     RUN(test_random);
     RUN(test_in_order);
+    RUN(test_integers);
     RUN(test_bounds);
     RUN(test_size);
     return check_done();

@@ -45,11 +45,11 @@ int dfa_from_until(const char *const *stops, size_t n, struct work *w, struct df
 /* Content of a string of this JSON Schema format. ERR_NOT_FOUND: unknown format. */
 int dfa_from_format(const char *format, struct work *w, struct dfa *out, err *e);
 /* JSON texts of numbers. Bounds are JSON literals ("-1.5", "1e3", exact, any length) or NULL.
- * multiple_of likewise, > 0. integer: whole numbers, also written with ".0". Numbers without
- * multiple_of that need not be integers may have exponents. ERR_UNSUPPORTED: multiple_of has too
- * many digits. */
+ * multiple_of likewise, > 0. integer: whole numbers, also written with ".0"; plain: whole numbers
+ * without fraction and exponent, and zero without a sign. Numbers without multiple_of that need not
+ * be integers may have exponents. ERR_UNSUPPORTED: multiple_of has too many digits. */
 struct dfa_number {
-    bool integer, exclusive_min, exclusive_max;
+    bool integer, plain, exclusive_min, exclusive_max;
     const char *min, *max, *multiple_of;
 };
 int dfa_from_number(const struct dfa_number *spec, struct work *w, struct dfa *out, err *e);

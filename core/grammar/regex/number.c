@@ -11,6 +11,7 @@ enum { MAX_DIGITS = 20000 }; /* before and after a bound's point, zeros included
 /* Digits after the point and in the exponent are bounded, well above what a double needs (17 and
  * 3): otherwise a model that has written "20.000" tends to add zeros without end. */
 static const char any_number[] = "-?(0|[1-9][0-9]*)(\\.[0-9]{1,24})?([eE][+-]?[0-9]{1,4})?";
+static const char plain_number[] = "(0|-?[1-9][0-9]*)";
 static const char whole_number[] = "-?(0|[1-9][0-9]*)(\\.0{1,3})?";
 
 /* ---- literals ---- */
@@ -446,7 +447,8 @@ static int narrow_to_multiples(struct dfa *d, const char *literal, struct work *
 
 int dfa_from_number(const struct dfa_number *spec, struct work *w, struct dfa *out, err *e) {
     struct dfa d = {0};
-    int rc = dfa_from_regex(spec->integer ? whole_number : any_number, 0, w, &d, e);
+    const char *all = spec->plain ? plain_number : spec->integer ? whole_number : any_number;
+    int rc = dfa_from_regex(all, 0, w, &d, e);
     bool one = spec->min && spec->max && strcmp(spec->min, spec->max) == 0 &&
                !spec->exclusive_min && !spec->exclusive_max;
     if (!rc && one) rc = narrow_to_bound(&d, spec->min, EQUAL, w, e);

@@ -205,7 +205,11 @@ static int compile_schema(struct s_ctx *c, const cJSON *schema, uint32_t *value)
 }
 
 int schema_compile(grammar *g, const struct grammar_schema *schema, uint32_t *value, err *e) {
-    struct s_ctx c = {.g = g, .in_order = schema->in_order, .e = e, .work_spent = g->schema_work};
+    struct s_ctx c = {.g = g,
+                      .in_order = schema->in_order,
+                      .draft_integers = schema->draft_integers,
+                      .e = e,
+                      .work_spent = g->schema_work};
     c.mem = arena_new(SCHEMA_MAX_ARENA_BYTES);
     if (!c.mem) return err_no_memory(e);
     int rc = compile_schema(&c, schema->schema, value);

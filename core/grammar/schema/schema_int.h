@@ -201,7 +201,7 @@ struct s_scope {
 
 struct s_ctx {
     grammar *g;
-    bool in_order;
+    bool in_order, draft_integers;
     arena *mem;
     err *e;
     struct s_doc doc;

@@ -190,7 +190,7 @@ static int make_bounded_number(struct s_ctx *c, const struct dfa_number *n, uint
                                uint32_t *dfa) {
     str key;
     str_init(&key, KEY_MAX_BYTES);
-    str_addf(&key, "n%d%d%d,%s,%s,%s", n->integer, n->exclusive_min, n->exclusive_max,
+    str_addf(&key, "n%d%d%d%d,%s,%s,%s", n->integer, n->plain, n->exclusive_min, n->exclusive_max,
              n->min ? n->min : "", n->max ? n->max : "", n->multiple_of ? n->multiple_of : "");
     struct dfa_number copy = *n;
     int rc = make_once(c, &key, make_number, &copy, dfa);
@@ -198,11 +198,14 @@ static int make_bounded_number(struct s_ctx *c, const struct dfa_number *n, uint
     return rc ? s_fail_at(c, rc, node) : 0;
 }
 
+/* A value that the schema writes without fraction and exponent is written so in the text too,
+ * unless integers are the draft's. */
 static int number_equal(struct s_ctx *c, const cJSON *value, uint32_t *dfa) {
     char text[NUMBER_BYTES];
     const char *v = number_literal(value, text);
-    return make_bounded_number(c, &(struct dfa_number){.min = v, .max = v}, s_node_of(c, value),
-                               dfa);
+    const struct dfa_number one = {
+        .plain = !c->draft_integers && !strpbrk(v, ".eE"), .min = v, .max = v};
+    return make_bounded_number(c, &one, s_node_of(c, value), dfa);
 }
 
 /* Numbers below and above v. */
@@ -314,6 +317,7 @@ static int number_positive(struct numbers *n, const struct s_fact *f) {
     switch (f->kind) {
     case S_F_INTEGER:
         n->spec.integer = true;
+        n->spec.plain = !n->c->draft_integers;
         n->node = f->node;
         return 0;
     case S_F_MIN:
