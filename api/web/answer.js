@@ -45,16 +45,18 @@ function fail(answer, error) {
   answer.error = { message: error.message, param: error.param ?? null, status: error.status ?? null };
 }
 
-// Streams the answer to `body` into `answer`; onChange is called after each change. Never throws: a failure
-// is in answer.state (done, stopped, cut, failed) and answer.error.
+// Streams the answer to `body` into `answer`; onChange is called after each change. Without a body it goes on
+// after answer.event, the last event that the answer has. Never throws: a failure is in answer.state (done,
+// stopped, cut, failed) and answer.error.
 export async function runAnswer(answer, body, signal, onChange) {
-  const clock = { start: performance.now(), first: 0, last: 0, chunks: 0 };
+  const clock = { start: performance.now(), first: 0, last: 0, chunks: 0 },
+    from = body ? null : answer.event;
   let usage = null;
   delete answer.error;
   answer.state = "running";
   answer.finish = null;
   try {
-    for await (const event of streamChat(body, signal)) {
+    for await (const event of streamChat(body, signal, from)) {
       const choice = event.choices[0];
       answer.resuming = event.resuming;
       if (choice && takeDelta(answer, choice.delta)) {
@@ -64,7 +66,10 @@ export async function runAnswer(answer, body, signal, onChange) {
       }
       if (choice?.finish_reason) answer.finish = choice.finish_reason;
       if (event.usage) usage = event.usage;
+      answer.event = event.event_id;
       answer.stats = measure(clock, usage);
+      // The pause counts for neither figure.
+      if (from) Object.assign(answer.stats, { ttft_ms: null, tokens_per_s: null });
       onChange();
     }
     answer.state = "done";
@@ -72,6 +77,7 @@ export async function runAnswer(answer, body, signal, onChange) {
     fail(answer, e);
   }
   delete answer.resuming;
+  delete answer.event;
   onChange();
 }
 

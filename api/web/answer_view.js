@@ -1,7 +1,7 @@
 // Renders an answer: reasoning, text, tool calls, errors, statistics. Used by the chat and by
 // the playground.
 import { h, morphChildren, number } from "./dom.js";
-import { MarkdownStream, codeBlock, listenForCopies } from "./markdown.js";
+import { MarkdownStream, codeBlock, listenForClicks } from "./markdown.js";
 
 function prettyJson(text) {
   try {
@@ -29,7 +29,7 @@ const ENDINGS = { length: "cut off at the token limit", content_filter: "withhel
 
 function endingOf(answer) {
   if (answer.state === "stopped") return "stopped";
-  if (answer.resuming) return "the connection broke, resuming";
+  if (answer.resuming) return "resuming after a break";
   return answer.state === "done" ? ENDINGS[answer.finish] : null;
 }
 
@@ -98,7 +98,7 @@ export class AnswerView {
     this.textStream = new MarkdownStream(this.text);
     this.reasoningStream = new MarkdownStream(this.reasoning);
     this.shownCalls = "";
-    listenForCopies(this.el);
+    listenForClicks(this.el);
     this.update();
   }
 

@@ -25,10 +25,11 @@ class CutError extends Error {
 }
 
 async function refusal(response) {
+  const text = await response.text().catch(() => "");
   try {
-    return new ApiError(response.status, (await response.json()).error);
+    return new ApiError(response.status, JSON.parse(text).error);
   } catch {
-    return new ApiError(response.status);
+    return new ApiError(response.status, text ? { message: text.trim() } : {});
   }
 }
 
@@ -57,6 +58,8 @@ async function ask(path, { body, signal, timeoutMs, lastEventId } = {}) {
 
 export const fetchModels = async () => (await (await ask("v1/models", { timeoutMs: 5000 })).json()).data;
 export const fetchReady = async () => (await ask("readyz", { timeoutMs: 5000 })).text();
+export const fetchHistory = async () => (await ask("v1/inferd/history", { timeoutMs: 5000 })).json();
+export const fetchHealth = async () => (await ask("health", { timeoutMs: 5000 })).json();
 export const fetchMetrics = async () => (await ask("metrics", { timeoutMs: 5000 })).text();
 
 // Server-sent events: {id, data}.
@@ -117,14 +120,20 @@ async function resume(id, signal, cause) {
   throw cause;
 }
 
-// Chunks of a streamed chat; {resuming: true, choices: []} when its connection broke and the rest is
-// requested. `body` is an object; `seed`, if any, is a string, because JavaScript numbers do not hold
-// all 64 bits.
-export async function* streamChat({ seed, ...body }, signal) {
+// `body` is an object; `seed`, if any, is a string, because JavaScript numbers do not hold all 64 bits.
+function begin({ seed, ...body }, signal) {
   const json = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
-  const whole = seed === undefined ? json : `${json.slice(0, -1)},"seed":${seed}}`;
-  let response = await ask(CHAT, { body: whole, signal });
-  let last = null,
+  return ask(CHAT, { body: seed === undefined ? json : `${json.slice(0, -1)},"seed":${seed}}`, signal });
+}
+
+const GONE = "This answer is incomplete: the page was left, and the server has not kept the rest.";
+
+// Chunks of a streamed chat, each with the id of its event; {resuming: true, choices: []} when the
+// connection broke and the rest is requested. `from`: the id of the event after which to go on with a
+// stream of before, instead of `body`.
+export async function* streamChat(body, signal, from) {
+  let response = from ? await resume(from, signal, new CutError(GONE)) : await begin(body, signal);
+  let last = from ?? null,
     attempts = 0; // since the last event
   for (;;) {
     try {
@@ -134,7 +143,7 @@ export async function* streamChat({ seed, ...body }, signal) {
         if (event.error) throw new ApiError(response.status, event.error);
         last = id ?? last;
         attempts = 0;
-        yield event;
+        yield { ...event, event_id: last };
       }
     } catch (e) {
       if (e.name !== "CutError" || !last || ++attempts > MAX_ATTEMPTS) throw e;

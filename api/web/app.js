@@ -113,14 +113,14 @@ function startKey(connection) {
   box.value = getKey();
   box.addEventListener("change", () => {
     setKey(box.value.trim());
-    connection.look();
+    connection.unlock();
   });
   $("api-key-form").addEventListener("submit", (e) => e.preventDefault());
   $("key-form").addEventListener("submit", (e) => {
     e.preventDefault();
     setKey($("key-input").value.trim());
     box.value = getKey();
-    connection.look();
+    connection.unlock();
   });
   connection.addEventListener("state", () => {
     const locked = connection.state === "locked";
@@ -133,7 +133,8 @@ function startKey(connection) {
 startTheme();
 startPanels();
 const connection = new Connection();
-const chat = new Chat(new ChatStore(), connection);
+const chat = new Chat(await ChatStore.open(), connection);
+await chat.start();
 const modes = startPlayground(connection);
 const dashboard = new Dashboard($("panel-dashboard"));
 startKey(connection);

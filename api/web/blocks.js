@@ -1,5 +1,5 @@
-// Markdown, the block half: lines -> a tree of blocks. Pure, no DOM. CommonMark with GitHub's tables
-// and task lists; HTML is text. Depth is bounded, so that parsing hostile text takes no longer than
+// Markdown, the block half: lines -> a tree of blocks. Pure, no DOM. CommonMark with GitHub's tables,
+// task lists and footnotes, and formulas between $$ or \\[ \\]; HTML is text. Depth is bounded, so that parsing hostile text takes no longer than
 // parsing plain text of the same length.
 
 const MAX_DEPTH = 16;
@@ -9,6 +9,9 @@ const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/;
 const MARKER = /^( {0,3})([-*+]|\d{1,9}[.)])( +|$)/;
 const UNDERLINE = /^ {0,3}(?:=+|-+)[ \t]*$/;
 const QUOTE = /^ {0,3}> ?/;
+const FORMULA = /^ {0,3}(\$\$|\\\[)/;
+const FOOTNOTE = /^ {0,3}\[\^([^\]\s]{1,80})\]:[ \t]*/;
+const FORMULA_LINES = 200;
 const TASK = /^\[([ xX])\][ \t]+/;
 
 const isBlank = (line) => line.trim() === "";
@@ -35,6 +38,7 @@ function markerOf(line) {
 
 // Does this line end a paragraph before it?
 function interrupts(line) {
+  if (FORMULA.test(line) || FOOTNOTE.test(line)) return true;
   if (FENCE.test(line) || HEADING.test(line) || QUOTE.test(line) || isRule(line)) return true;
   const m = markerOf(line);
   return m !== null && !m.empty && (m.start === null || m.start === 1);
@@ -92,6 +96,8 @@ class Scanner {
       this.rule() ??
       this.quote() ??
       this.list() ??
+      this.formula() ??
+      this.footnote() ??
       this.table() ??
       this.indented() ??
       this.paragraph(false)
@@ -203,6 +209,45 @@ class Scanner {
     return { kind: "table", align, head, rows };
   }
 
+  // Ends where the closing delimiter ends a line; without it, it is a paragraph.
+  formula() {
+    const open = FORMULA.exec(this.line)?.[1];
+    if (!open) return null;
+    const close = open === "$$" ? "$$" : "\\]",
+      text = [this.line.trimStart().slice(open.length)];
+    for (let j = this.i; ; text.push(this.lines[++j])) {
+      const end = text.at(-1).indexOf(close);
+      if (
+        end >= 0 &&
+        text
+          .at(-1)
+          .slice(end + close.length)
+          .trim()
+      )
+        return null;
+      if (end < 0 && (j + 1 >= this.lines.length || text.length >= FORMULA_LINES)) return null;
+      if (end < 0) continue;
+      text[text.length - 1] = text.at(-1).slice(0, end);
+      this.i = j + 1;
+      const tex = text.join("\n");
+      return tex.trim() ? { kind: "formula", tex: tex.trim(), source: open + tex + close } : null;
+    }
+  }
+
+  // [^label]: text, with the indented lines that follow.
+  footnote() {
+    const m = FOOTNOTE.exec(this.line);
+    if (!m) return null;
+    const inner = [this.line.slice(m[0].length)];
+    for (this.i++; this.more(); this.i++) {
+      const next = isBlank(this.line) ? this.lines[this.nextFull()] : this.line;
+      const goesOn = next !== undefined && (indentOf(next) >= 2 || (!isBlank(this.line) && !interrupts(next)));
+      if (!goesOn) break;
+      inner.push(this.line.slice(Math.min(4, indentOf(this.line))));
+    }
+    return { kind: "footnote", label: m[1], blocks: parseBlocks(inner, this.depth + 1) };
+  }
+
   indented() {
     if (indentOf(this.line) < 4) return null;
     const text = [];
@@ -244,3 +289,6 @@ export const splitLines = (text) =>
   text
     .split("\n")
     .map((l) => (l.endsWith("\r") ? l.slice(0, -1) : l).replace(/^[ \t]+/, (s) => s.replaceAll("\t", "    ")));
+
+// The labels of the footnotes that a text defines.
+export const footnotesOf = (text) => new Set(Array.from(text.matchAll(/^ {0,3}\[\^([^\]\s]{1,80})\]:/gm), (m) => m[1]));

@@ -1,11 +1,15 @@
 // The chat tab: the conversation that is open, the composer, and the answers that are running. An
 // answer continues while another chat is shown.
-import { $, h, saveFile } from "./dom.js";
+import { $, openMenu, saveFile } from "./dom.js";
+import { asMarkdown, readChats } from "./import.js";
 import { asMessage, newAnswer, runAnswer } from "./answer.js";
 import { AssistantMessage, UserMessage } from "./message.js";
 import { CHAT_FIELDS, SettingsForm } from "./settings.js";
 import { Announcer, notify } from "./notices.js";
+import { Attachments, withFiles } from "./attach.js";
+import { Presets } from "./presets.js";
 import { ChatList, firstWords, titleOf } from "./chat_list.js";
+import { addMessage, pathOf, removeBranch, showVersion, versionsOf } from "./tree.js";
 
 const SAVE_MS = 1000; // while an answer grows
 const LAST_OPEN = "inferd.last-open";
@@ -22,20 +26,46 @@ export class Chat {
     this.store = store;
     this.connection = connection;
     this.runs = new Map(); // chat id -> {chat, message, controller, view}
+    this.adopting = new Set(); // ids of chats whose answers may run elsewhere
     this.views = new Map(); // message -> its view
     this.announcer = new Announcer();
     this.form = new SettingsForm(CHAT_FIELDS, "chat", () => this.settingsChanged());
     $("chat-settings").append(this.form.el);
+    this.presets = new Presets({
+      get: () => this.form.get(),
+      set: (settings) => {
+        this.form.set(settings);
+        this.settingsChanged();
+      },
+    });
+    this.attached = new Attachments({
+      button: $("attach"),
+      input: $("attach-files"),
+      row: $("attached"),
+      target: $("conversation"),
+      onError: notify,
+    });
     this.list = new ChatList(this);
     this.actions = {
       retry: (m) => this.retry(m),
       edit: (m, text) => this.edit(m, text),
+      rewrite: (m, text) => this.rewrite(m, text),
+      version: (m, at) => this.version(m, at),
       remove: (m) => this.removeMessage(m),
       proceed: (m) => this.proceed(m),
     };
     this.listen();
-    const last = sessionStorage.getItem(LAST_OPEN) ?? store.list()[0]?.id;
-    this.open((last && store.load(last)) || store.create());
+    store.runs = (id) => this.runs.has(id);
+    this.open(store.create());
+  }
+
+  // Opens the chat that was open last.
+  async start() {
+    const last = sessionStorage.getItem(LAST_OPEN);
+    if (!this.store.lasting) notify("This browser keeps no chats here: they last until the page is closed.");
+    await this.openId(this.store.has(last) ? last : this.store.list()[0]?.id);
+    for (const { id, running } of this.store.list())
+      if (running && !this.runs.has(id)) this.settled(await this.store.load(id));
   }
 
   listen() {
@@ -54,22 +84,21 @@ export class Chat {
     $("starters").addEventListener("click", (e) => e.target.closest("button") && this.submit(e.target.textContent));
     $("scroll").addEventListener("scroll", () => this.followed());
     $("to-end").addEventListener("click", () => this.toEnd());
-    $("export-chat").addEventListener("click", () => this.export([this.chat.id]));
+    openMenu($("export-chat"), $("export-menu"));
+    $("export-json").addEventListener("click", () => this.export([this.chat.id]));
+    $("export-markdown").addEventListener("click", () => this.exportMarkdown());
     this.connection.addEventListener("model", () => this.modelChanged());
     this.connection.addEventListener("state", () => this.showComposer());
-    this.store.addEventListener("dropped", (e) => {
-      notify(
-        `The browser's storage for chats is full: ${e.detail.length === 1 ? `the oldest chat, “${titleOf(e.detail[0])}”, was` : `the ${e.detail.length} oldest chats were`} deleted.`,
-      );
-      this.list.render();
-    });
     this.store.addEventListener("elsewhere", (e) => this.changedElsewhere(e.detail));
     // Leaving the page breaks the streams, so the state before that is saved.
     addEventListener("pagehide", () => {
-      this.runs.forEach(({ chat }) => this.store.save(chat));
+      this.runs.forEach(({ chat, message }) => this.store.leave(chat.id, message));
       this.leaving = true;
     });
-    addEventListener("pageshow", () => (this.leaving = false));
+    addEventListener("pageshow", () => {
+      this.runs.forEach(({ chat }) => this.store.takeLeft(chat.id));
+      this.leaving = false;
+    });
   }
 
   // ---- the chat that is open ----
@@ -78,21 +107,71 @@ export class Chat {
     this.chat = this.runs.get(chat.id)?.chat ?? chat;
     sessionStorage.setItem(LAST_OPEN, chat.id);
     this.form.set(this.chat.settings);
+    this.presets.forget();
     if (this.chat.model) this.connection.choose(this.chat.model);
+    this.views.clear();
+    $("log").replaceChildren();
     this.render();
+    this.toEnd();
     this.list.render();
   }
 
-  start() {
+  async openId(id) {
+    const opening = (this.opening = Symbol("the last click counts"));
+    const chat = this.runs.get(id)?.chat ?? (id && (await this.store.load(id)));
+    if (chat && opening === this.opening) this.open(this.settled(chat));
+  }
+
+  // Goes on with what was running when its page was left. A page that was left in order says so (leave());
+  // else another window may still have it.
+  settled(chat) {
+    const running = chat.messages.filter((m) => m.state === "running");
+    if (!running.length || this.runs.has(chat.id)) return chat;
+    const left = this.store.takeLeft(chat.id),
+      mine = running.find((m) => m.id === left?.id);
+    if (mine) this.goOn(chat, Object.assign(mine, left));
+    else this.adopt(chat.id);
+    return chat;
+  }
+
+  async adopt(id) {
+    if (this.adopting.has(id)) return;
+    this.adopting.add(id);
+    const taken = await this.store.runsElsewhere(id);
+    this.adopting.delete(id);
+    const chat = taken ? null : await this.find(id);
+    for (const m of chat?.messages ?? []) if (m.state === "running") this.goOn(chat, m);
+    if (chat) this.list.render();
+  }
+
+  goOn(chat, message) {
+    if (this.runs.has(chat.id)) return;
+    if (message.event) {
+      this.run(chat, message, null);
+      return;
+    }
+    message.state = "cut";
+    this.save(chat, false);
+    if (chat === this.chat) this.refresh();
+  }
+
+  begin() {
     if (this.chat.messages.length || this.runs.has(this.chat.id)) this.open(this.store.create());
     $("input").focus();
   }
 
-  deleteChat(id) {
-    const chat = this.runs.get(id)?.chat ?? this.store.load(id);
+  find(id) {
+    return this.chat.id === id ? this.chat : (this.runs.get(id)?.chat ?? this.store.load(id));
+  }
+
+  async deleteChat(id) {
+    const chat = await this.find(id);
     this.runs.get(id)?.controller.abort();
-    this.store.remove(id);
-    if (this.chat.id === id) this.open(this.store.load(this.store.list()[0]?.id) ?? this.store.create());
+    await this.store.remove(id);
+    if (this.chat.id === id) {
+      this.open(this.store.create());
+      await this.openId(this.store.list()[0]?.id);
+    }
     this.list.render();
     const undo = () => {
       this.save(chat, false);
@@ -101,31 +180,56 @@ export class Chat {
     if (chat) notify(`Deleted “${titleOf(chat)}”.`, { label: "Undo", run: undo });
   }
 
-  rename(id, title) {
-    const chat = this.chat.id === id ? this.chat : (this.runs.get(id)?.chat ?? this.store.load(id));
+  // Changes fields of a chat's row in the list.
+  async change(id, fields) {
+    const chat = await this.find(id);
     if (!chat) return;
-    Object.assign(chat, { title, named: true });
-    this.save(chat, false);
+    Object.assign(chat, fields);
+    const saved = this.save(chat, false);
     this.list.render();
     this.showTitle();
+    await saved;
   }
 
-  export(ids) {
+  async export(ids) {
     const stamp = new Date().toISOString().slice(0, 10);
-    saveFile(`inferd-chats-${stamp}.json`, "application/json", this.store.export(ids));
+    saveFile(`inferd-chats-${stamp}.json`, "application/json", await this.store.export(ids));
   }
 
-  save(chat, touch = true) {
-    if (this.store.save(chat, touch)) return;
-    if (!this.saidFull) notify("This chat does not fit into the browser's storage: it will be lost on reload.");
-    this.saidFull = true;
+  exportMarkdown() {
+    const title = titleOf(this.chat),
+      name = title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "");
+    saveFile(`${name || "chat"}.md`, "text/markdown", asMarkdown(this.chat, title));
   }
 
-  changedElsewhere(id) {
+  async import(files) {
+    let added = 0,
+      known = 0;
+    for (const file of files) {
+      try {
+        for (const chat of readChats(await file.text())) {
+          if (await this.store.add(chat)) added++;
+          else known++;
+        }
+      } catch (e) {
+        notify(`${file.name}: ${e.message}`);
+      }
+    }
+    if (added + known)
+      notify(`${added} ${added === 1 ? "chat was" : "chats were"} imported, ${known} were here already.`);
     this.list.render();
-    if (id !== this.chat.id || this.runs.has(id)) return;
-    const chat = this.store.load(id);
-    if (chat) this.open(chat);
+  }
+
+  async save(chat, touch = true) {
+    const kept = await this.store.save(chat, touch);
+    if (kept || this.saidFull || !this.store.lasting) return;
+    this.saidFull = true;
+    notify("The browser's storage is full: this chat is lost on reload. Export and delete old chats.");
+  }
+
+  async changedElsewhere(id) {
+    this.list.render();
+    if (id === this.chat.id && !this.runs.has(id)) await this.openId(id);
   }
 
   settingsChanged() {
@@ -152,20 +256,30 @@ export class Chat {
     return view;
   }
 
+  // Shows the chat's path; what is shown already stays.
   render() {
-    const { messages } = this.chat;
-    this.views.clear();
-    $("log").replaceChildren(...messages.map((m) => this.makeView(m).el));
+    const path = pathOf(this.chat),
+      shown = [...this.views.keys()];
+    let same = 0;
+    while (same < path.length && shown[same] === path[same]) same++;
+    for (const m of shown.slice(same)) {
+      this.views.get(m).el.remove();
+      this.views.delete(m);
+    }
+    $("log").append(...path.slice(same).map((m) => this.makeView(m).el));
     this.refresh();
-    this.toEnd();
   }
 
-  // Updates what depends on all messages: buttons of the last one, the welcome, the composer.
+  // Updates what depends on all messages: their buttons, the welcome, the composer.
   refresh() {
-    const { messages } = this.chat;
-    for (const m of messages) this.views.get(m).update(m === messages.at(-1));
-    $("welcome").hidden = messages.length > 0;
-    $("export-chat").disabled = messages.length === 0;
+    const path = [...this.views.keys()];
+    for (const m of path) {
+      const versions = versionsOf(this.chat, m);
+      const where = { last: m === path.at(-1), versions: { at: versions.indexOf(m), n: versions.length } };
+      this.views.get(m).update(where);
+    }
+    $("welcome").hidden = path.length > 0;
+    $("export-chat").disabled = path.length === 0;
     this.showTitle();
     this.showComposer();
   }
@@ -206,14 +320,16 @@ export class Chat {
   // ---- asking ----
 
   submit(text = $("input").value.trim()) {
-    if (!text || !this.free()) return;
+    if ((!text && !this.attached.files.length) || !this.free()) return;
     if (text === $("input").value.trim()) {
       $("input").value = "";
       this.grow();
     }
-    this.chat.messages.push({ role: "user", content: text });
-    $("log").append(this.makeView(this.chat.messages.at(-1)).el);
-    this.answer();
+    this.answer(addMessage(this.chat, pathOf(this.chat).at(-1), this.userMessage(text, this.attached.take())));
+  }
+
+  userMessage(content, files) {
+    return { role: "user", content, ...(files?.length && { files }) };
   }
 
   // An invalid field stops the request: it is never omitted silently.
@@ -233,36 +349,44 @@ export class Chat {
       model: this.connection.model.id,
       messages: [
         ...(system ? [{ role: "system", content: system }] : []),
-        ...said.map((m) => (m.role === "user" ? { role: "user", content: m.content } : asMessage(m))),
+        ...said.map((m) => (m.role === "user" ? { role: "user", content: withFiles(m) } : asMessage(m))),
       ],
       ...params,
     };
   }
 
-  answer() {
-    const { chat } = this,
-      message = { ...newAnswer(), context_length: this.connection.model.context_length };
-    const body = this.requestBody(chat.messages);
-    chat.messages.push(message);
-    $("log").append(this.makeView(message).el);
+  // Adds an answer below `parent`.
+  answer(parent) {
+    const { chat } = this;
+    showVersion(chat, parent);
+    const path = pathOf(chat),
+      body = this.requestBody(path.slice(0, path.indexOf(parent) + 1));
+    const message = addMessage(chat, parent, {
+      ...newAnswer(),
+      context_length: this.connection.model.context_length,
+    });
+    this.render();
     this.follows = true;
-    return this.run(message, body);
+    return this.run(chat, message, body);
   }
 
-  async run(message, body) {
-    const { chat } = this,
-      run = { chat, message, controller: new AbortController(), view: this.views.get(message) };
-    chat.model = body.model;
-    if (!chat.named) chat.title = firstWords(chat.messages);
+  // Without a body: the rest of an answer that the server has kept.
+  async run(chat, message, body) {
+    const run = { chat, message, controller: new AbortController(), view: this.views.get(message) },
+      { signal } = run.controller;
+    if (body) chat.model = body.model;
+    else message.resuming = true;
+    if (!chat.named) chat.title = firstWords(pathOf(chat));
     message.state = "running";
     this.runs.set(chat.id, run);
-    this.announcer.reset();
-    this.save(chat);
-    this.refresh();
+    if (chat === this.chat) this.announcer.reset();
+    this.save(chat, Boolean(body));
+    if (chat === this.chat) this.refresh();
     this.list.render();
-    this.toEnd();
+    if (chat === this.chat) this.toEnd();
+    if (!body) await this.connection.untilReady(signal);
     let saved = performance.now();
-    await runAnswer(message, body, run.controller.signal, () => {
+    await runAnswer(message, body, signal, () => {
       this.grew(run);
       if (performance.now() - saved < SAVE_MS) return;
       saved = performance.now();
@@ -272,13 +396,12 @@ export class Chat {
   }
 
   // Not if the chat was deleted meanwhile.
-  keep({ chat, controller }) {
-    if (this.leaving) return;
-    if (!controller.signal.aborted || this.store.load(chat.id)) this.save(chat);
+  keep({ chat }) {
+    if (!this.leaving && this.store.has(chat.id)) this.save(chat);
   }
 
   grew(run) {
-    run.view.update();
+    run.view?.update();
     if (run.chat !== this.chat) return;
     this.announcer.progress(run.message.content);
     if (this.follows) requestAnimationFrame(() => this.follows && this.toEnd());
@@ -302,59 +425,83 @@ export class Chat {
 
   // ---- actions of a message's buttons ----
 
-  // Deletes `n` messages from the i-th on; if they are more than `replaced`, this can be undone.
-  cut(i, n, replaced) {
-    const { chat } = this,
-      before = [...chat.messages];
-    for (const m of chat.messages.splice(i, n)) {
-      this.views.get(m)?.el.remove();
-      this.views.delete(m);
-    }
-    const lost = before.length - chat.messages.length - replaced;
-    if (lost <= 0) return;
-    const undo = () => {
-      this.runs.get(chat.id)?.controller.abort();
-      chat.messages = before;
-      this.save(chat);
-      this.open(chat);
-    };
-    notify(lost === 1 ? "One message was deleted." : `${lost} messages were deleted.`, { label: "Undo", run: undo });
-  }
-
   free() {
     if (this.runs.has(this.chat.id)) return false;
+    if (this.chat.messages.some((m) => m.state === "running")) {
+      notify("Another window receives an answer of this chat.");
+      return false;
+    }
     if (this.connection.ready) return this.valid();
     notify("The server is not ready. The page keeps trying.");
     this.connection.look();
     return false;
   }
 
+  parentOf(message) {
+    return this.chat.messages.find((m) => m.id === message.parent) ?? null;
+  }
+
+  // Another answer to the same message; one that failed without a word is replaced.
   retry(message) {
-    if (!this.free()) return;
-    this.cut(this.chat.messages.indexOf(message), Infinity, 1);
-    this.answer();
+    const parent = this.parentOf(message);
+    if (!parent || !this.free()) return;
+    if (!message.content && !message.tool_calls?.length && !message.reasoning) removeBranch(this.chat, message);
+    this.answer(parent);
     $("input").focus();
   }
 
+  // Another version of a message of the user, and an answer to it.
   edit(message, text) {
-    if (!this.free()) return;
-    this.cut(this.chat.messages.indexOf(message), Infinity, 2);
-    this.submit(text);
+    if (!this.free()) return false;
+    this.answer(addMessage(this.chat, this.parentOf(message), this.userMessage(text, message.files)));
     $("input").focus();
+    return true;
   }
 
+  // Another version of an answer, in the user's words.
+  rewrite(message, content) {
+    if (this.runs.has(this.chat.id)) return false;
+    if (content === message.content.trim()) return true;
+    const { reasoning, context_length } = message;
+    const version = { ...newAnswer(), content, reasoning, context_length, state: "done", edited: true };
+    addMessage(this.chat, this.parentOf(message), version);
+    this.changed();
+    return true;
+  }
+
+  version(message, at) {
+    showVersion(this.chat, versionsOf(this.chat, message)[at]);
+    this.changed(false);
+    this.announcer.say(`Version ${at + 1} of ${versionsOf(this.chat, message).length}.`);
+  }
+
+  // After a change of the tree.
+  changed(touch = true) {
+    if (!this.chat.named) this.chat.title = firstWords(pathOf(this.chat));
+    this.save(this.chat, touch);
+    this.render();
+    this.list.render();
+  }
+
+  // Deletes a message with the branch below it.
   removeMessage(message) {
     if (this.runs.has(this.chat.id)) return;
-    this.cut(this.chat.messages.indexOf(message), 1, 0);
-    this.save(this.chat);
-    this.refresh();
+    const { chat } = this,
+      { n, undo } = removeBranch(chat, message);
+    this.changed();
+    const back = () => {
+      undo();
+      this.save(chat);
+      this.open(chat);
+    };
+    notify(n === 1 ? "One message was deleted." : `${n} messages were deleted.`, { label: "Undo", run: back });
     $("input").focus();
   }
 
   proceed(message) {
     if (!this.free()) return;
-    const body = this.requestBody(this.chat.messages);
-    this.run(message, { ...body, continue_final_message: true, add_generation_prompt: false });
+    const body = this.requestBody(pathOf(this.chat));
+    this.run(this.chat, message, { ...body, continue_final_message: true, add_generation_prompt: false });
     $("input").focus();
   }
 }

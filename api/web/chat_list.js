@@ -1,15 +1,12 @@
-// The list of chats at the side: open, rename, delete, export.
+// The list of chats at the side: search, open, pin, rename, delete, export.
 import { $, h, iconButton } from "./dom.js";
 
 const TITLE_CHARS = 60;
 
 // A chat's title until it is renamed.
 export function firstWords(messages) {
-  const line =
-    messages
-      .find((m) => m.role === "user")
-      ?.content.trim()
-      .split("\n")[0] ?? "";
+  const first = messages.find((m) => m.role === "user"),
+    line = (first?.content.trim() || first?.files?.[0]?.name || "").split("\n")[0];
   return line.length > TITLE_CHARS ? `${line.slice(0, TITLE_CHARS - 1)}…` : line;
 }
 
@@ -24,10 +21,32 @@ export class ChatList {
     this.editing = null; // id of the chat whose title is being changed
     $("new-chat").addEventListener("click", () => {
       this.left();
-      chat.start();
+      chat.begin();
     });
     this.el.addEventListener("keydown", (e) => this.arrow(e));
     $("export-all").addEventListener("click", () => chat.export(chat.store.list().map((c) => c.id)));
+    $("import").addEventListener("click", () => $("import-files").click());
+    $("import-files").addEventListener("change", (e) => {
+      const files = [...e.target.files];
+      e.target.value = ""; // the same file may be chosen again
+      chat.import(files);
+    });
+    this.found = null; // ids of the chats that the search found; null: no search
+    $("search").addEventListener("input", () => this.search());
+  }
+
+  // Shows what has the text in its title or its messages, as it is found.
+  async search() {
+    this.searching?.abort();
+    const text = $("search").value.trim(),
+      { signal } = (this.searching = new AbortController());
+    this.found = text ? new Set() : null;
+    const found = (id) => {
+      this.found.add(id);
+      this.render();
+    };
+    if (text) await this.chat.store.search(text, found, signal);
+    if (!signal.aborted) this.render();
   }
 
   // One row is in the tab order; arrow keys move to the others.
@@ -48,11 +67,13 @@ export class ChatList {
 
   render() {
     if (this.editing) return;
-    const chats = this.chat.store.list(),
+    const all = this.chat.store.list(),
+      chats = this.found ? all.filter((c) => this.found.has(c.id)) : all,
       focused = document.activeElement?.dataset?.chat;
     this.el.replaceChildren(...chats.map((c) => this.row(c)));
-    $("no-chats").hidden = chats.length > 0;
-    $("export-all").disabled = chats.length === 0;
+    $("no-chats").hidden = all.length > 0;
+    $("no-hits").hidden = !this.found || chats.length > 0;
+    $("export-all").disabled = all.length === 0;
     const current = chats.findIndex((c) => c.id === this.chat.chat?.id);
     [...this.el.children].forEach((row, i) => reach(row, i === Math.max(0, current)));
     if (focused) this.el.querySelector(`[data-chat="${CSS.escape(focused)}"]`)?.focus();
@@ -64,12 +85,11 @@ export class ChatList {
     const title = titleOf(c);
     const open = () => {
       this.left();
-      const chat = this.chat.store.load(c.id);
-      if (chat) this.chat.open(chat);
+      this.chat.openId(c.id);
     };
     const li = h(
       "li",
-      { class: running ? "busy" : null },
+      { class: [running && "busy", c.pinned && "pinned"].filter(Boolean).join(" ") || null },
       h(
         "button",
         {
@@ -82,6 +102,14 @@ export class ChatList {
         },
         title,
       ),
+      iconButton(
+        "pin",
+        c.pinned ? `Unpin ${title}` : `Pin ${title}`,
+        () => this.chat.change(c.id, { pinned: !c.pinned }),
+        {
+          "aria-pressed": String(Boolean(c.pinned)),
+        },
+      ),
       iconButton("edit", `Rename ${title}`, () => this.rename(li, c)),
       iconButton("trash", `Delete ${title}`, () => this.chat.deleteChat(c.id)),
     );
@@ -92,10 +120,10 @@ export class ChatList {
     const box = h("input", { type: "text", "aria-label": "Title of the chat", maxlength: 200 });
     box.value = titleOf(c);
     this.editing = c.id;
-    const end = (keep) => {
+    const end = async (keep) => {
       if (!this.editing) return;
       this.editing = null;
-      if (keep && box.value.trim()) this.chat.rename(c.id, box.value.trim());
+      if (keep && box.value.trim()) await this.chat.change(c.id, { title: box.value.trim(), named: true });
       else this.render();
       this.el.querySelector(`[data-chat="${CSS.escape(c.id)}"]`)?.focus();
     };

@@ -1,10 +1,14 @@
-// Whether the server is reachable, and what it serves. Retries if it was not.
+// Whether the server is reachable, and what it serves. Asks /readyz twice a second while the page can be
+// seen, so that the header follows the server within a second.
 import { $, number } from "./dom.js";
 import { fetchModels, fetchReady } from "./api.js";
 
-const CALM_MS = 15_000; // between requests to a healthy server
-const FIRST_RETRY_MS = 1000,
-  LONGEST_RETRY_MS = 10_000;
+const EVERY_MS = 500;
+const SLOW_MS = 450; // an answer that takes longer is shown as pending
+const MODELS_EVERY_MS = 15_000;
+
+// What /readyz says with status 503, in words for people.
+const WAITS = { loading: "loading", draining: "shutting down", unhealthy: "engine failed" };
 
 export class Connection extends EventTarget {
   constructor() {
@@ -13,14 +17,25 @@ export class Connection extends EventTarget {
     this.models = [];
     this.picker = $("model");
     this.timer = 0;
-    this.retryMs = FIRST_RETRY_MS;
+    this.listed = -Infinity; // when the models were read
+    this.locked = false; // they need a key, or another one
     this.picker.addEventListener("change", () => this.changed());
     document.addEventListener("visibilitychange", () => document.hidden || this.look());
     addEventListener("online", () => this.look());
   }
 
+  // May a request be sent? A server that is slow to answer may be busy.
   get ready() {
-    return this.state === "ready" && this.models.length > 0;
+    return (this.state === "ready" || this.state === "slow") && this.models.length > 0;
+  }
+
+  // Resolves when a request may be sent, or when `signal` aborts.
+  async untilReady(signal) {
+    while (!this.ready && !signal.aborted)
+      await new Promise((resolve) => {
+        this.addEventListener("state", resolve, { once: true });
+        signal.addEventListener("abort", resolve, { once: true });
+      });
   }
 
   get model() {
@@ -38,28 +53,39 @@ export class Connection extends EventTarget {
     this.dispatchEvent(new Event("model"));
   }
 
-  // Asks now and again later; not again if a key is required first.
+  // The API key has changed.
+  unlock() {
+    this.locked = false;
+    this.look();
+  }
+
+  // Asks now and again later, not while the page is hidden.
   async look() {
     clearTimeout(this.timer);
     const turn = (this.turn = (this.turn ?? 0) + 1);
+    const slow = setTimeout(() => turn === this.turn && this.show({ name: "slow", text: "no answer yet" }), SLOW_MS);
     const found = await this.ask();
+    clearTimeout(slow);
     if (turn !== this.turn) return; // a later request has begun
     if (found.models) this.fill(found.models);
     this.show(found);
-    const ready = found.name === "ready";
-    this.retryMs = ready ? FIRST_RETRY_MS : Math.min(LONGEST_RETRY_MS, this.retryMs * 1.5);
-    if (found.name !== "locked") this.timer = setTimeout(() => this.look(), ready ? CALM_MS : this.retryMs);
+    if (!document.hidden) this.timer = setTimeout(() => this.look(), EVERY_MS);
   }
 
   async ask() {
-    if (document.hidden && this.ready) return { name: "ready", text: "ready" };
     try {
       await fetchReady();
-      return { name: "ready", text: "ready", models: await fetchModels() };
+      const now = performance.now();
+      if (this.locked) return { name: "locked", text: "API key needed" };
+      if (this.models.length && now - this.listed < MODELS_EVERY_MS) return { name: "ready", text: "ready" };
+      const models = await fetchModels();
+      this.listed = now;
+      return { name: "ready", text: "ready", models };
     } catch (e) {
-      if (e.status === 401) return { name: "locked", text: "API key needed" };
-      if (e.status === 503) return { name: "away", text: "not ready yet" };
-      return { name: "away", text: e.status ? e.message : "server away" };
+      this.listed = -Infinity; // a server that returns may have others
+      this.locked = e.status === 401;
+      if (this.locked) return { name: "locked", text: "API key needed" };
+      return { name: "away", text: e.status ? (WAITS[e.message] ?? e.message) : "server away" };
     }
   }
 
@@ -77,9 +103,10 @@ export class Connection extends EventTarget {
   }
 
   show({ name, text }) {
+    if (name !== "locked" && this.state === name && $("state-text").textContent === text) return;
     this.state = name;
     $("state").dataset.state = name;
-    if ($("state-text").textContent !== text) $("state-text").textContent = text;
+    $("state-text").textContent = text;
     this.dispatchEvent(new Event("state"));
   }
 }

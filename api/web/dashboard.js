@@ -2,7 +2,8 @@
 import { $, h, number } from "./dom.js";
 import { fetchMetrics } from "./api.js";
 import { Graph } from "./graph.js";
-import { Change, Metrics } from "./metrics.js";
+import { LastHour } from "./last_hour.js";
+import { Change, Metrics, percentile } from "./metrics.js";
 
 const EVERY_MS = 1000;
 
@@ -14,12 +15,25 @@ const known = (v, format = short) => (v === null ? "–" : format(v));
 const share = (part, whole) => (whole ? part / whole : null);
 const thousandfold = (v) => (v === null ? null : v * 1000);
 
+const SPAN_MS = 120_000;
+const SHARES = [0.5, 0.95, 0.99];
+
+// Percentiles of a histogram of seconds, of the graph's two minutes and since the server's start.
+const percentiles = (c, m, name) => {
+  const text = (before) => SHARES.map((q) => known(thousandfold(percentile(before, m, name, q)), ms)).join(" · ");
+  return [
+    ["p50 · p95 · p99, two minutes", c.oldest ? text(c.oldest) : "–"],
+    ["p50 · p95 · p99, since the start", text(null)],
+  ];
+};
+
 const REQUESTS = "inferd_http_requests_total";
 // The page's own requests would hide the rest.
+const OWN = ["/metrics", "/readyz"];
 const asked =
   (codes) =>
   ({ route, code }) =>
-    route !== "/metrics" && (codes === undefined || code.startsWith(codes));
+    !OWN.includes(route) && (codes === undefined || code.startsWith(codes));
 
 // Mean since the server's start of a histogram of seconds.
 const overAll = (m, name) => known(thousandfold(share(m.get(`${name}_sum`), m.get(`${name}_count`))), ms);
@@ -129,6 +143,7 @@ const GRAPHS = [
       big: overAll(m, "inferd_time_to_first_token_seconds"),
       facts: [
         ["now", known(thousandfold(c.mean("inferd_time_to_first_token_seconds")), ms)],
+        ...percentiles(c, m, "inferd_time_to_first_token_seconds"),
         ["in the queue, of all", overAll(m, "inferd_queue_time_seconds")],
       ],
     }),
@@ -142,6 +157,7 @@ const GRAPHS = [
       big: overAll(m, "inferd_inter_token_latency_seconds"),
       facts: [
         ["now", known(thousandfold(c.mean("inferd_inter_token_latency_seconds")), ms)],
+        ...percentiles(c, m, "inferd_inter_token_latency_seconds"),
         ["a step now", known(thousandfold(c.mean("inferd_step_time_seconds")), ms)],
       ],
     }),
@@ -151,10 +167,13 @@ const GRAPHS = [
 export class Dashboard {
   constructor(root) {
     this.rows = GRAPHS.map((spec) => ({ spec, graph: new Graph(spec) }));
+    this.hour = new LastHour();
+    this.readings = []; // of the last two minutes
     this.note = h("p", { class: "soft", role: "status" });
     root.append(
       h("div", { class: "dash-head" }, h("h2", {}, "Live metrics"), this.note),
       h("div", { class: "graphs" }, ...this.rows.map(({ graph }) => graph.el)),
+      this.hour.el,
     );
     this.shown = false;
     this.timer = 0;
@@ -170,6 +189,7 @@ export class Dashboard {
   turn() {
     const on = this.shown && !document.hidden;
     if (on === Boolean(this.timer)) return;
+    this.hour.show(on);
     if (on) this.timer = setInterval(() => this.read(), EVERY_MS);
     else clearInterval(this.timer);
     if (on) this.read();
@@ -191,7 +211,11 @@ export class Dashboard {
   }
 
   take(m) {
+    // Of a server that was restarted, the readings before count no more.
+    if (this.before === null) this.readings = [];
+    this.readings = [...this.readings.filter((r) => r.timeMs > m.timeMs - SPAN_MS), m];
     const change = new Change(this.before, m);
+    change.oldest = this.readings.length > 1 ? this.readings[0] : null;
     for (const { spec, graph } of this.rows) {
       const { values, ...rest } = spec.read(change, m);
       graph.push(m.timeMs, values, rest);

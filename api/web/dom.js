@@ -27,6 +27,9 @@ const ICONS = {
   more: "M9 6l6 6-6 6",
   retry: "M19 12a7 7 0 1 1-2.2-5.1M19 4v4.5h-4.5",
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
+  pin: "M9 4h6l-1 6 3 3H7l3-3zM12 13v7",
+  previous: "M14 6l-6 6 6 6",
+  next: "M10 6l6 6-6 6",
   close: "M6 6l12 12M18 6L6 18",
 };
 
@@ -105,6 +108,19 @@ export function saveFile(name, type, text) {
   const url = URL.createObjectURL(new Blob([text], { type }));
   h("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+// `menu` (a popover of buttons) opens below `button`, and closes when one of its buttons is used.
+export function openMenu(button, menu) {
+  button.addEventListener("click", () => {
+    menu.showPopover();
+    const { right, bottom } = button.getBoundingClientRect();
+    menu.style.top = `${bottom + 4}px`;
+    menu.style.left = `${Math.max(8, right - menu.offsetWidth)}px`;
+    menu.querySelector("button").focus();
+  });
+  menu.addEventListener("click", (e) => e.target.closest("button") && menu.hidePopover());
+  menu.addEventListener("toggle", (e) => button.setAttribute("aria-expanded", String(e.newState === "open")));
 }
 
 export const number = (n) => n.toLocaleString("en-US");

@@ -1,8 +1,6 @@
-// A small line graph of the last two minutes, drawn as SVG, with its values as text beside it.
+// A small line graph of the last minutes, drawn as SVG, with its values as text beside it.
 import { h, svg } from "./dom.js";
 
-const SPAN_MS = 120_000;
-const GAP_MS = 3500; // readings further apart are not joined
 const WIDTH = 300,
   HEIGHT = 90;
 
@@ -14,9 +12,18 @@ function roundUp(value) {
 
 export class Graph {
   // series: [{label}]; stacked: the second on top of the first; bars: separate readings, for values
-  // that do not exist every second.
-  constructor({ title, series, stacked = false, bars = false, format }) {
-    Object.assign(this, { title, series, stacked, bars, format });
+  // that do not exist every second. Readings further apart than gapMs are not joined.
+  constructor({
+    title,
+    series,
+    stacked = false,
+    bars = false,
+    format,
+    spanMs = 120_000,
+    gapMs = 3500,
+    span = "two minutes",
+  }) {
+    Object.assign(this, { title, series, stacked, bars, format, spanMs, gapMs, span });
     this.points = []; // {timeMs, values: number|null of each series}
     this.big = h("output", { class: "big" }, "–");
     this.areas = series.map((_, i) => svg("path", { class: `area s${i}` }));
@@ -41,9 +48,14 @@ export class Graph {
   }
 
   // facts: [[label, text]], shown without a graph.
-  push(timeMs, values, { top = null, facts = [], big } = {}) {
-    this.points = this.points.filter((p) => p.timeMs > timeMs - SPAN_MS);
-    this.points.push({ timeMs, values });
+  push(timeMs, values, rest) {
+    this.fill([...this.points.filter((p) => p.timeMs > timeMs - this.spanMs), { timeMs, values }], rest);
+  }
+
+  // Shows these points, the oldest first, at least one.
+  fill(points, { top = null, facts = [], big } = {}) {
+    this.points = points;
+    const { timeMs, values } = points.at(-1);
     const scale = top ?? this.scale();
     this.big.textContent = big ?? this.text(values[0]);
     this.topLabel.textContent = this.format(scale);
@@ -52,7 +64,7 @@ export class Graph {
     this.show([...named, ...facts]);
     this.drawing.setAttribute(
       "aria-label",
-      `${this.title} over the last two minutes, now ${this.big.textContent}, scale to ${this.format(scale)}`,
+      `${this.title} over the last ${this.span}, now ${this.big.textContent}, scale to ${this.format(scale)}`,
     );
   }
 
@@ -75,9 +87,9 @@ export class Graph {
     let last = -Infinity;
     for (const p of this.points) {
       const v = this.height(p, i);
-      if (v === null || this.bars || p.timeMs - last > GAP_MS) runs.push([]);
+      if (v === null || this.bars || p.timeMs - last > this.gapMs) runs.push([]);
       last = p.timeMs;
-      const x = WIDTH * (1 - (now - p.timeMs) / SPAN_MS),
+      const x = WIDTH * (1 - (now - p.timeMs) / this.spanMs),
         y = HEIGHT - 1 - (Math.min(v, scale) / scale) * (HEIGHT - 2);
       if (v !== null) runs.at(-1).push(`${x.toFixed(1)} ${y.toFixed(1)}`);
     }

@@ -1,11 +1,13 @@
-// Markdown, the inline half: one paragraph's text -> DOM nodes. HTML in it stays text, and a link
-// must lead to http, https or mailto.
+// Markdown, the inline half: one paragraph's text -> DOM nodes. HTML in it stays text, a link must lead
+// to http, https or mailto, and an image comes from the text itself (data:) or from this server.
 import { h } from "./dom.js";
+import { renderMath } from "./math.js";
 
 const MAX_DELIMITERS = 1000; // beyond this, stars are text: bounds nesting and time
-const MAX_TARGET = 2000;
+const MAX_TARGET = 2000,
+  MAX_IMAGE = 4 << 20; // characters of a data: address
 
-const PLAIN = /(?:(?!https?:\/\/)[^\\`*_~[\]!<&\n])+/y;
+const PLAIN = /(?:(?!https?:\/\/)[^\\`*_~[\]!<&\n$])+/y;
 const URL_TEXT = /https?:\/\/[^\s<>"'`]+/y;
 const ANGLE = /<((?:https?:|mailto:)[^\s<>]{1,2000})>/y;
 const ENTITY = /&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|(amp|lt|gt|quot|apos|nbsp|copy|mdash|ndash|hellip));/y;
@@ -30,13 +32,48 @@ function safeUrl(text) {
   return ["http:", "https:", "mailto:"].includes(url.protocol) ? url.href : null;
 }
 
+const DATA_IMAGE = /^data:image\/[a-z0-9.+-]+[;,]/i;
+
+// Nothing is loaded from another host: the page's policy forbids it too.
+function imageUrl(text) {
+  if (DATA_IMAGE.test(text)) return text;
+  if (!URL.canParse(text, document.baseURI)) return null;
+  const url = new URL(text, document.baseURI);
+  return url.origin === location.origin ? url.href : null;
+}
+
+const NOTE = /\[\^([^\]\s]{1,80})\]/y;
+let notes = new Set();
+
+// Renders with these labels of footnotes.
+export function withNotes(labels, render) {
+  const before = notes;
+  notes = labels;
+  try {
+    return render();
+  } finally {
+    notes = before;
+  }
+}
+
+const noteReference = (label) =>
+  h(
+    "sup",
+    {},
+    h(
+      "a",
+      { href: "#", class: "note-ref", role: "doc-noteref", "data-note": label, "aria-label": `Footnote ${label}` },
+      label,
+    ),
+  );
+
 const link = (href, title, ...children) =>
   h("a", { href, title, target: "_blank", rel: "noopener noreferrer" }, ...children);
 
 // "(target "title")" at `at`; null when it is not one.
 function targetAt(text, at) {
   if (text[at] !== "(") return null;
-  const part = text.slice(at, at + MAX_TARGET);
+  const part = text.slice(at, at + (text.startsWith("data:image/", at + 1) ? MAX_IMAGE : MAX_TARGET));
   let i = 1,
     depth = 0;
   while (/[ \n]/.test(part[i] ?? "")) i++;
@@ -156,6 +193,8 @@ class Inline {
     if (c === "`") return this.code();
     if (c === "\n") return this.lineBreak();
     if (c === "*" || c === "_" || c === "~") return this.delimiters(c);
+    if (c === "$") return this.formula("$$", "$$", true) || this.dollar();
+    if (c === "[" && this.take(NOTE, (m) => this.note(m[1]))) return undefined;
     if (c === "[" || (c === "!" && this.text[this.at + 1] === "[")) return this.open(c);
     if (c === "]") return this.close();
     if (c === "<" && this.take(ANGLE, (m) => this.address(m[1], m[1]))) return undefined;
@@ -164,8 +203,37 @@ class Inline {
     return this.push(c);
   }
 
+  note(label) {
+    if (!notes.has(label)) return false;
+    this.items.push(noteReference(label));
+    return true;
+  }
+
+  // A formula between delimiters; false if there is none.
+  formula(open, close, display) {
+    if (!this.text.startsWith(open, this.at) || this.unclosed?.has(close)) return false;
+    const from = this.at + open.length,
+      end = this.text.indexOf(close, from);
+    if (end < 0) (this.unclosed ??= new Set()).add(close); // looks no further in vain
+    const tex = this.text.slice(from, Math.max(from, end));
+    if (!tex.trim()) return false;
+    this.push(renderMath(tex.trim(), open + tex + close, display), end + close.length - this.at);
+    return true;
+  }
+
+  // $x$ is a formula unless the signs look like those of amounts: no space inside, no letter or digit outside.
+  dollar() {
+    const m = /\$((?:[^\s$\\]|\\[^])(?:(?:[^$\\]|\\[^]){0,2000}?[^\s$\\])?|\\[^])\$(?![\p{L}\p{N}])/uy;
+    m.lastIndex = this.at;
+    const found = /[\p{L}\p{N}]/u.test(this.text[this.at - 1] ?? "") ? null : m.exec(this.text);
+    if (!found) return this.push("$");
+    return this.push(renderMath(found[1], found[0], false), found[0].length);
+  }
+
   escape() {
     const next = this.text[this.at + 1];
+    if (next === "(" && this.formula("\\(", "\\)", false)) return;
+    if (next === "[" && this.formula("\\[", "\\]", true)) return;
     if (next === "\n") this.push(h("br"), 2);
     else if (next && /[!-/:-@[-`{-~]/.test(next)) this.push(next, 2);
     else this.push("\\");
@@ -245,6 +313,7 @@ class Inline {
     const target = this.brackets.length ? targetAt(this.text, this.at + 1) : null;
     const from = this.brackets.pop();
     if (!target) return this.push("]");
+    if (this.items[from].bracket === "![" && this.image(from, target)) return undefined;
     const href = safeUrl(target.url);
     // Other targets are shown as written, without a link.
     if (!href) return this.push(this.text.slice(this.at, this.at + 1 + target.length));
@@ -256,6 +325,16 @@ class Inline {
     // Links do not nest: the brackets around this one are text.
     if (bracket === "[") this.brackets = [];
     return undefined;
+  }
+
+  image(from, target) {
+    const src = imageUrl(target.url);
+    if (!src) return false;
+    const alt = emphasise(this.items.splice(from + 1)).map((n) => n.textContent ?? n);
+    this.items.pop();
+    this.items.push(h("img", { src, alt: alt.join(""), title: target.title, loading: "lazy" }));
+    this.at += 1 + target.length;
+    return true;
   }
 }
 

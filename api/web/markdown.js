@@ -1,9 +1,10 @@
 // Markdown -> DOM, whole or as it streams in. Elements are made one by one from the parsed blocks, so
 // that a model's text can never become unintended markup.
 import { h, copyText, icon, morphChildren } from "./dom.js";
-import { parseBlocks, splitLines } from "./blocks.js";
+import { footnotesOf, parseBlocks, splitLines } from "./blocks.js";
 import { highlight, languageName } from "./highlight.js";
-import { renderInline } from "./inline.js";
+import { renderInline, withNotes } from "./inline.js";
+import { renderMath } from "./math.js";
 
 const QUICK_MS = 6;
 
@@ -20,6 +21,24 @@ const RENDER = {
       ...b.items.map((item) => listItem(item, b.loose)),
     ),
   table: renderTable,
+  formula: (b) => h("div", { class: "formula" }, renderMath(b.tex, b.source, true)),
+  footnote: (b) =>
+    h(
+      "aside",
+      { class: "footnote", role: "doc-footnote", "data-note": b.label, tabindex: "-1" },
+      h(
+        "a",
+        {
+          href: "#",
+          class: "note-back",
+          role: "doc-backlink",
+          "data-note": b.label,
+          "aria-label": `Back to the text of footnote ${b.label}`,
+        },
+        b.label,
+      ),
+      h("div", {}, ...b.blocks.map(renderBlock)),
+    ),
 };
 
 const renderBlock = (block) => RENDER[block.kind](block);
@@ -80,8 +99,20 @@ function renderTable(b) {
   );
 }
 
-// One listener for all copy buttons below `root`: streaming replaces the buttons themselves.
-export function listenForCopies(root) {
+// Goes from a footnote's number to the footnote, and back.
+function followNote(e) {
+  const from = e.target.closest?.(".note-ref, .note-back");
+  if (!from) return;
+  e.preventDefault();
+  const wanted = from.matches(".note-ref") ? ".footnote" : ".note-ref",
+    to = from.closest(".markdown").querySelector(`${wanted}[data-note="${CSS.escape(from.dataset.note)}"]`);
+  to?.scrollIntoView({ block: "nearest" });
+  to?.focus();
+}
+
+// One listener for all copy buttons and footnotes below `root`: streaming replaces the elements themselves.
+export function listenForClicks(root) {
+  root.addEventListener("click", followNote);
   root.addEventListener("click", async (e) => {
     const button = e.target.closest?.(".copy-code");
     if (!button) return;
@@ -125,13 +156,16 @@ export class MarkdownStream {
     clearTimeout(this.timer);
     this.timer = 0;
     this.source = source;
+    // Footnotes come last, but their numbers stand in blocks that were finished before.
+    if (footnotesOf(source).size) this.done = this.nDone = 0;
     this.render();
   }
 
   render() {
     const lines = splitLines(this.source.slice(this.done));
     const blocks = parseBlocks(lines);
-    morphChildren(this.root, blocks.map(renderBlock), this.root.childNodes[this.nDone] ?? null);
+    const fresh = withNotes(footnotesOf(this.source), () => blocks.map(renderBlock));
+    morphChildren(this.root, fresh, this.root.childNodes[this.nDone] ?? null);
     const keep = blocks.length - 2;
     if (keep <= 0) return;
     this.done = this.offsetOfLine(blocks[keep].from);

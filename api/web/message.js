@@ -1,7 +1,8 @@
 // One message of a chat on the page, with its buttons. The chat implements their actions:
-// `actions` has retry, edit, copy, remove and proceed, each called with the message.
+// `actions` has retry, edit, rewrite, remove, proceed and version, each called with the message.
 import { h, icon, iconButton, copyText } from "./dom.js";
 import { AnswerView } from "./answer_view.js";
+import { fileList } from "./attach.js";
 
 function copyButton(read) {
   const button = iconButton("copy", "Copy message", async () => {
@@ -16,60 +17,92 @@ function copyButton(read) {
   return button;
 }
 
+// Goes through the versions of a message; nothing if there is only one.
+function versionButtons(message, actions, { at, n }) {
+  if (n < 2) return [];
+  const step = (by, name, label) =>
+    iconButton(name, label, () => actions.version(message, at + by), { disabled: at + by < 0 || at + by >= n });
+  return [
+    h(
+      "span",
+      { class: "versions", role: "group", "aria-label": "Versions" },
+      step(-1, "previous", "Previous version"),
+      h("span", {}, h("span", { class: "visually-hidden" }, "Version "), `${at + 1}/${n}`),
+      step(1, "next", "Next version"),
+    ),
+  ];
+}
+
+// A form in place of `shown` (elements beside each other) until it is saved or given up.
+function editInPlace(shown, { text, label, note, action, save }) {
+  const box = h("textarea", { "aria-label": label, rows: Math.min(16, text.split("\n").length + 1) });
+  box.value = text;
+  const close = () => form.replaceWith(...shown);
+  const send = (e) => {
+    e.preventDefault();
+    if (!box.value.trim()) return;
+    if (save(box.value.trim()) !== false) close();
+  };
+  const form = h(
+    "form",
+    { class: "edit", onsubmit: send },
+    box,
+    h(
+      "div",
+      { class: "row" },
+      h("small", {}, note),
+      h("button", { type: "button", onclick: close }, "Cancel"),
+      h("button", { type: "submit", class: "primary" }, action),
+    ),
+  );
+  box.addEventListener("keydown", (e) => {
+    if (e.key === "Enter" && !e.shiftKey && !e.isComposing) send(e);
+    if (e.key === "Escape") {
+      e.stopPropagation();
+      close();
+    }
+  });
+  for (const el of shown.slice(1)) el.remove();
+  shown[0].replaceWith(form);
+  box.focus();
+}
+
 export class UserMessage {
   constructor(message, actions) {
     this.message = message;
     this.actions = actions;
     this.text = h("div", { class: "text" }, message.content);
-    this.tools = h(
-      "div",
-      { class: "tools" },
+    this.tools = h("div", { class: "tools" });
+    this.el = h(
+      "article",
+      { class: "message user", "aria-label": "You" },
+      fileList(message.files),
+      this.text,
+      this.tools,
+    );
+  }
+
+  update({ versions }) {
+    const key = `${versions.at} ${versions.n}`;
+    if (key === this.shown) return;
+    this.shown = key;
+    const { message, actions } = this;
+    this.tools.replaceChildren(
+      ...versionButtons(message, actions, versions),
       copyButton(() => message.content),
       iconButton("edit", "Edit message", () => this.edit()),
       iconButton("trash", "Delete message", () => actions.remove(message)),
     );
-    this.el = h("article", { class: "message user", "aria-label": "You" }, this.text, this.tools);
   }
 
-  update() {}
-
-  // Replaces the text by a field; sending it deletes the messages after it.
   edit() {
-    const box = h("textarea", {
-      "aria-label": "Edit your message",
-      rows: Math.min(12, this.message.content.split("\n").length + 1),
+    editInPlace([this.text, this.tools], {
+      text: this.message.content,
+      label: "Edit your message",
+      note: "Starts another branch; this one is kept.",
+      action: "Send",
+      save: (text) => this.actions.edit(this.message, text),
     });
-    box.value = this.message.content;
-    const close = () => {
-      form.replaceWith(this.text, this.tools);
-      this.tools.children[1].focus();
-    };
-    const save = (e) => {
-      e.preventDefault();
-      if (box.value.trim()) this.actions.edit(this.message, box.value.trim());
-    };
-    const form = h(
-      "form",
-      { class: "edit", onsubmit: save },
-      box,
-      h(
-        "div",
-        { class: "row" },
-        h("small", {}, "Messages after it will be replaced."),
-        h("button", { type: "button", onclick: close }, "Cancel"),
-        h("button", { type: "submit", class: "primary" }, "Send"),
-      ),
-    );
-    box.addEventListener("keydown", (e) => {
-      if (e.key === "Enter" && !e.shiftKey && !e.isComposing) save(e);
-      if (e.key === "Escape") {
-        e.stopPropagation();
-        close();
-      }
-    });
-    this.text.remove();
-    this.tools.replaceWith(form);
-    box.focus();
   }
 }
 
@@ -81,26 +114,27 @@ export class AssistantMessage {
     this.tools = h("div", { class: "tools" });
     this.el = h("article", { class: "message assistant", "aria-label": "Answer" }, this.view.el, this.tools);
     this.shown = "";
-    this.update();
   }
 
-  update(last = this.last) {
-    this.last = last;
+  // where: {last: is it the last message, versions: {at, n}}.
+  update(where = this.where) {
+    this.where = where;
     const { message } = this,
       running = message.state === "running";
     this.el.classList.toggle("running", running);
     this.el.setAttribute("aria-busy", String(running));
     this.view.update();
-    const key = `${message.state} ${message.finish} ${last}`;
+    if (!where) return;
+    const key = `${message.state} ${message.finish} ${where.last} ${where.versions.at} ${where.versions.n}`;
     if (key === this.shown) return;
     this.shown = key;
-    this.tools.replaceChildren(...(running ? [] : this.buttons(last)));
+    this.tools.replaceChildren(...(running ? [] : this.buttons(where)));
   }
 
-  buttons(last) {
+  buttons({ last, versions }) {
     const { message, actions } = this,
       broken = message.state === "failed" || message.state === "cut";
-    const out = [];
+    const out = versionButtons(message, actions, versions);
     if (broken)
       out.push(
         h(
@@ -112,6 +146,7 @@ export class AssistantMessage {
       );
     if (message.content) out.push(copyButton(() => message.content));
     if (!broken) out.push(iconButton("retry", "Regenerate answer", () => actions.retry(message)));
+    if (message.content) out.push(iconButton("edit", "Edit answer", () => this.edit()));
     if (last && message.content && (message.state !== "done" || message.finish === "length"))
       out.push(
         h(
@@ -123,5 +158,15 @@ export class AssistantMessage {
       );
     out.push(iconButton("trash", "Delete answer", () => actions.remove(message)));
     return out;
+  }
+
+  edit() {
+    editInPlace([this.view.el, this.tools], {
+      text: this.message.content,
+      label: "Edit the answer",
+      note: "Adds a version; the model's own is kept.",
+      action: "Save",
+      save: (text) => this.actions.rewrite(this.message, text),
+    });
   }
 }

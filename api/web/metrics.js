@@ -29,6 +29,21 @@ export class Metrics {
   }
 }
 
+// The value (in seconds) below which the share `q` of a histogram's values lies, between two readings (`before`
+// null: since the server's start), linear inside a bucket; null without values. Above the last bound it is that.
+export function percentile(before, now, name, q) {
+  const count = (m, le) => m?.get(`${name}_bucket`, (l) => l.le === le) ?? 0;
+  const buckets = now.all(`${name}_bucket`).map(({ labels, value }) => {
+    return { bound: Number(labels.le.replace("+Inf", "Infinity")), n: value - count(before, labels.le) };
+  });
+  const wanted = q * (buckets.at(-1)?.n ?? 0),
+    at = buckets.findIndex(({ n }) => n >= wanted);
+  if (!(wanted > 0)) return null;
+  const [low, below] = at ? [buckets[at - 1].bound, buckets[at - 1].n] : [0, 0],
+    { bound, n } = buckets[at];
+  return bound === Infinity ? low : low + ((bound - low) * (wanted - below)) / (n - below);
+}
+
 // The change between two readings; null if unknown: no previous reading, or a server
 // that was restarted.
 export class Change {

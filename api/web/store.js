@@ -1,14 +1,13 @@
-// The chats, in localStorage: per chat one entry for its row in the list and one for its messages, so
-// that two windows do not overwrite each other's list. If the storage or the maximum number is
-// exhausted, the least recently used chats are deleted, and a "dropped" event reports it.
+// The chats, in IndexedDB: "meta" has a row of the list for each chat, "chats" its messages and settings.
+// All rows of the list are in memory. Windows tell each other of changes. Without IndexedDB (some private
+// modes) chats last until the page is closed.
+import { asBranch, asTree, newId } from "./tree.js";
 
-const META = "inferd.meta.",
-  CHAT = "inferd.chat.",
-  LAST = "inferd.last-settings";
-const MAX_CHATS = 300;
-
-const newId = () =>
-  Array.from(crypto.getRandomValues(new Uint8Array(9)), (b) => b.toString(36).padStart(2, "0")).join("");
+const LAST = "inferd.last-settings";
+const OLD_META = "inferd.meta.",
+  OLD_CHAT = "inferd.chat."; // entries of localStorage that this store takes over
+const LEFT = "inferd.left."; // an answer that ran when its page was left
+const ANSWER_MS = 2000; // for another window to say that it runs an answer
 
 function read(key) {
   try {
@@ -18,68 +17,201 @@ function read(key) {
   }
 }
 
+const done = (request) =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+
+const committed = (transaction) =>
+  new Promise((resolve, reject) => {
+    transaction.oncomplete = resolve;
+    transaction.onabort = transaction.onerror = () => reject(transaction.error);
+  });
+
+function openDatabase() {
+  const request = indexedDB.open("inferd", 1);
+  request.onupgradeneeded = () => {
+    request.result.createObjectStore("meta", { keyPath: "id" });
+    request.result.createObjectStore("chats", { keyPath: "id" });
+  };
+  return done(request);
+}
+
+const rowOf = ({ id, title, named, created, updated, pinned, messages }) => {
+  const running = messages.some((m) => m.state === "running");
+  return { id, title, named, created, updated, pinned: Boolean(pinned), running };
+};
+const bodyOf = ({ id, settings, model, messages, next }) => ({ id, settings, model, messages, next: next ?? null });
+
+// A chat of an earlier version of this page, or of a file, in the form of this one.
+export function asChat(chat) {
+  const messages = chat.messages.every((m) => m.id) ? asTree(chat.messages) : asBranch(chat.messages);
+  const now = Date.now();
+  return {
+    title: "",
+    named: false,
+    created: now,
+    updated: now,
+    settings: {},
+    next: null,
+    ...chat,
+    id: chat.id ?? newId(),
+    messages,
+  };
+}
+
 export class ChatStore extends EventTarget {
+  static async open() {
+    const store = new ChatStore();
+    try {
+      store.db = await openDatabase();
+      for (const row of await done(store.db.transaction("meta").objectStore("meta").getAll()))
+        store.rows.set(row.id, row);
+      await store.takeOver();
+    } catch {
+      store.db = null;
+    }
+    return store;
+  }
+
   constructor() {
     super();
-    addEventListener("storage", (e) => {
-      if (e.key === null || e.key.startsWith(META))
-        this.dispatchEvent(new CustomEvent("elsewhere", { detail: e.key?.slice(META.length) }));
+    this.db = null;
+    this.rows = new Map();
+    this.bodies = new Map(); // only without a database
+    this.runs = () => false; // does this window run an answer of the chat?
+    this.channel = new BroadcastChannel("inferd.chats");
+    this.channel.onmessage = ({ data }) => this.heard(data);
+  }
+
+  // Moves the chats of localStorage here.
+  async takeOver() {
+    for (const key of Object.keys(localStorage).filter((k) => k.startsWith(OLD_META))) {
+      const id = key.slice(OLD_META.length),
+        chat = read(OLD_CHAT + id);
+      if (Array.isArray(chat?.messages)) await this.write(asChat({ ...chat, ...read(key), id }));
+      localStorage.removeItem(OLD_CHAT + id);
+      localStorage.removeItem(key);
+    }
+  }
+
+  heard({ changed, row, who, runs }) {
+    if (who) return this.runs(who) && this.channel.postMessage({ runs: who });
+    if (runs) return this.dispatchEvent(new CustomEvent("runs", { detail: runs }));
+    if (row) this.rows.set(changed, row);
+    else this.rows.delete(changed);
+    return this.dispatchEvent(new CustomEvent("elsewhere", { detail: changed }));
+  }
+
+  // Does another window run an answer of this chat?
+  runsElsewhere(id) {
+    return new Promise((resolve) => {
+      const end = (e) => {
+        if (e && e.detail !== id) return;
+        this.removeEventListener("runs", end);
+        resolve(Boolean(e));
+      };
+      this.addEventListener("runs", end);
+      setTimeout(end, ANSWER_MS);
+      this.channel.postMessage({ who: id });
     });
   }
 
-  // [{id, title, updated}], the newest first.
+  get lasting() {
+    return this.db !== null;
+  }
+
+  has(id) {
+    return this.rows.has(id);
+  }
+
+  // The rows: pinned chats first, then the newest first.
   list() {
-    const keys = Object.keys(localStorage).filter((k) => k.startsWith(META));
-    const rows = keys.map((k) => ({ ...read(k), id: k.slice(META.length) }));
-    return rows.sort((a, b) => (b.updated ?? 0) - (a.updated ?? 0));
+    return [...this.rows.values()].sort(
+      (a, b) => Number(b.pinned ?? false) - Number(a.pinned ?? false) || (b.updated ?? 0) - (a.updated ?? 0),
+    );
   }
 
   create() {
-    const settings = read(LAST) ?? {};
-    return { id: newId(), title: "", named: false, created: Date.now(), updated: Date.now(), settings, messages: [] };
+    return asChat({ settings: read(LAST) ?? {}, messages: [] });
   }
 
-  load(id) {
-    const chat = read(CHAT + id);
-    if (!chat || !Array.isArray(chat.messages)) return null;
-    // The page was closed during the answer.
-    for (const m of chat.messages) if (m.state === "running") m.state = "cut";
-    return { settings: {}, ...chat, ...read(META + id), id };
+  async load(id) {
+    if (!this.rows.has(id)) return null;
+    const body = this.db
+      ? await done(this.db.transaction("chats").objectStore("chats").get(id))
+      : structuredClone(this.bodies.get(id));
+    return body ? { ...body, ...this.rows.get(id) } : null;
   }
 
-  // Returns false if the chat does not fit even after deleting all others.
-  save(chat, touch = true) {
-    if (touch) chat.updated = Date.now();
-    const { id, title, named, created, updated, settings, messages } = chat;
-    const whole = JSON.stringify({ created, settings, messages });
-    const meta = JSON.stringify({ title, named, updated });
-    const dropped = this.makeRoom(id);
-    for (;;) {
-      try {
-        localStorage.setItem(CHAT + id, whole);
-        localStorage.setItem(META + id, meta);
-        break;
-      } catch {
-        const victim = this.list().findLast((c) => c.id !== id);
-        if (!victim) return false;
-        this.remove(victim.id);
-        dropped.push(victim);
-      }
+  // Keeps a message of a page that is being left, when the database would be too slow.
+  leave(id, message) {
+    try {
+      localStorage.setItem(LEFT + id, JSON.stringify(message));
+    } catch {
+      // then what the database has of it counts
     }
-    if (dropped.length) this.dispatchEvent(new CustomEvent("dropped", { detail: dropped }));
+  }
+
+  // What leave() kept of a chat, once.
+  takeLeft(id) {
+    const message = read(LEFT + id);
+    localStorage.removeItem(LEFT + id);
+    return message;
+  }
+
+  async write(chat) {
+    const row = rowOf(chat),
+      body = bodyOf(chat);
+    this.rows.set(chat.id, row);
+    if (!this.db) return this.bodies.set(chat.id, structuredClone(body));
+    const t = this.db.transaction(["meta", "chats"], "readwrite");
+    t.objectStore("chats").put(body);
+    t.objectStore("meta").put(row);
+    await committed(t);
+    return this.channel.postMessage({ changed: chat.id, row });
+  }
+
+  // Resolves to false if the browser does not keep it.
+  async save(chat, touch = true) {
+    if (touch) chat.updated = Date.now();
+    try {
+      await this.write(chat);
+      return this.db !== null;
+    } catch {
+      return false;
+    }
+  }
+
+  // Adds a chat of a file; false if it is here already, unchanged. A changed one becomes another chat.
+  async add(chat) {
+    const here = this.rows.get(chat.id);
+    if (here?.updated === chat.updated) return false;
+    if (!(await this.save(here ? { ...chat, id: newId() } : chat, false)) && this.lasting)
+      throw new Error("The browser's storage is full.");
     return true;
   }
 
-  makeRoom(id) {
-    const others = this.list().filter((c) => c.id !== id);
-    const dropped = others.slice(MAX_CHATS - 1);
-    for (const c of dropped) this.remove(c.id);
-    return dropped;
+  async remove(id) {
+    this.rows.delete(id);
+    this.bodies.delete(id);
+    if (!this.db) return;
+    const t = this.db.transaction(["meta", "chats"], "readwrite");
+    t.objectStore("chats").delete(id);
+    t.objectStore("meta").delete(id);
+    await committed(t).catch(() => {});
+    this.channel.postMessage({ changed: id, row: null });
   }
 
-  remove(id) {
-    localStorage.removeItem(META + id);
-    localStorage.removeItem(CHAT + id);
+  // Calls `found` with the id of each chat whose title or messages contain the text, until `signal` aborts.
+  async search(text, found, signal) {
+    const wanted = text.toLocaleLowerCase();
+    for (const { id, title } of this.list()) {
+      if (signal.aborted) return;
+      const has = (s) => typeof s === "string" && s.toLocaleLowerCase().includes(wanted);
+      if (has(title) || (await this.load(id))?.messages.some((m) => has(m.content))) found(id);
+    }
   }
 
   // The settings of a new chat.
@@ -91,8 +223,9 @@ export class ChatStore extends EventTarget {
     }
   }
 
-  export(ids) {
-    const chats = ids.map((id) => this.load(id)).filter(Boolean);
-    return JSON.stringify({ format: "inferd-chats", version: 1, exported: new Date().toISOString(), chats }, null, 2);
+  async export(ids) {
+    const chats = (await Promise.all(ids.map((id) => this.load(id)))).filter(Boolean);
+    for (const chat of chats) delete chat.running;
+    return JSON.stringify({ format: "inferd-chats", version: 2, exported: new Date().toISOString(), chats }, null, 2);
   }
 }
