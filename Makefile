@@ -18,7 +18,7 @@ JOBS    ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 UNAME := $(shell uname -s)
 ARCH  := $(shell uname -m)
 
-PACKAGES   := libmicrohttpd libcjson sqlite3 sentencepiece nettle libpcre2-8 libcurl
+PACKAGES   := libmicrohttpd libcjson sqlite3 sentencepiece nettle libpcre2-8 libcurl libedit
 PKG_CFLAGS  = $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 PKG_LIBS    = $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
 
@@ -53,7 +53,7 @@ endif
 ifeq ($(filter aarch64 arm64,$(ARCH)),)
 LIB_C  := $(filter-out %_neon.c %_i8mm.c,$(LIB_C))
 endif
-WEB    := $(if $(CROSS),,$(sort $(wildcard api/web/*)))
+WEB    := $(if $(CROSS),,$(sort $(wildcard api/web/*.* $(addprefix api/web/vendor/*.,js mjs txt))))
 
 SUPPORT_O := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
@@ -146,8 +146,9 @@ QUICK_HTTP := http fields tools structured responses messages ollama
 test-quick: ## the tests that take under two minutes in all; it says what it leaves out
 	@$(MAKE) -s -j$(JOBS) all
 	@echo "test-quick leaves out the unit programs $(SLOW_UNIT), all HTTP files except"
-	@echo "$(QUICK_HTTP), the page in a browser, load, fuzz corpora, ARM, Metal and CUDA: make test"
-	@SUITES="unit cli http" FILES="$(QUICK_HTTP)" scripts/run-tests $(BUILD) QUICK=1
+	@echo "$(QUICK_HTTP), the command line, the page in a browser, load, agents, fuzz corpora,"
+	@echo "ARM, Metal and CUDA: make test"
+	@SUITES="unit http" FILES="$(QUICK_HTTP)" scripts/run-tests $(BUILD) QUICK=1
 
 # The processors and what each is to pick are in scripts/test-arm64.
 ARM64_TESTS := test_base test_qtype test_gemm test_backend test_moe test_linear test_attention test_rope_store test_top

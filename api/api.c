@@ -18,6 +18,9 @@ static int init_state(api *a, const struct api_config *config, err *e) {
     if (!a->config.version) return err_no_memory(e);
     if (getentropy(&a->secret, sizeof a->secret))
         return err_set(e, ERR_IO, "the system provides no random secret");
+    int rc = model_aliases_parse(config->model_aliases, &a->aliases, e);
+    if (rc) return rc;
+    a->config.model_aliases = NULL; /* kept as aliases */
     a->grammars = grammar_cache_new();
     if (!a->grammars) return err_no_memory(e);
     return resume_open(&kept, &a->resume, e);
@@ -31,7 +34,9 @@ int api_open(const struct api_config *config, api **out, err *e) {
                                      .routes = api_routes,
                                      .n_routes = api_n_routes,
                                      .api = a,
-                                     .add_work_headers = api_add_rate_limit};
+                                     .add_work_headers = api_add_rate_limit,
+                                     .tick = history_tick};
+    metrics_history_init(&a->history);
     int rc = init_state(a, config, e);
     if (!rc) rc = http_open(&a->http, &setup, e);
     if (rc) {
@@ -51,6 +56,11 @@ int api_set_models(api *a, const struct api_model *models, size_t n, err *e) {
         return err_set(e, ERR_INVALID, "1 to %d models can be served, not %zu", API_MAX_MODELS, n);
     memcpy(a->models, models, n * sizeof *models);
     a->n_models = n;
+    for (size_t i = 0; i < a->aliases.n; i++)
+        if (!api_find_model(a, a->aliases.pairs[i].model))
+            return err_set_param(e, ERR_INVALID, "model_aliases",
+                                 "'%.60s' is not the name of a served model",
+                                 a->aliases.pairs[i].model);
     atomic_store(&a->http.ready, true);
     return 0;
 }
@@ -69,7 +79,9 @@ void api_close(api *a) {
     http_close(&a->http);
     resume_close(a->resume); /* kept streams hold answers */
     http_fini(&a->http);
+    history_fini(&a->history);
     grammar_cache_free(a->grammars);
+    model_aliases_fini(&a->aliases);
     free((char *)a->config.version);
     free(a);
 }

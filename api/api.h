@@ -35,7 +35,7 @@ int api_open(const struct api_config *config, api **out, err *e);
 uint16_t api_port(const api *a);
 
 /* The models are loaded: /readyz turns 200. Called once. models (n) is copied; what it points to is
- * borrowed. */
+ * borrowed. ERR_INVALID: an alias of config.model_aliases is for none of them. */
 int api_set_models(api *a, const struct api_model *models, size_t n, err *e);
 
 /* New requests get 503 and Retry-After, running streams continue; /readyz is 503. */

@@ -7,15 +7,26 @@
 
 #define ROUTES(X)                                                                                  \
     X(chat_route)                                                                                  \
+    X(chat_list_route)                                                                             \
+    X(chat_get_route)                                                                              \
+    X(chat_update_route)                                                                           \
+    X(chat_delete_route)                                                                           \
+    X(chat_messages_route)                                                                         \
     X(completions_route)                                                                           \
     X(embeddings_route)                                                                            \
     X(messages_route)                                                                              \
     X(messages_count_route)                                                                        \
     X(ollama_chat_route)                                                                           \
     X(ollama_generate_route)                                                                       \
+    X(ollama_embed_route)                                                                          \
+    X(ollama_embeddings_route)                                                                     \
     X(ollama_show_route)                                                                           \
     X(ollama_tags_route)                                                                           \
     X(ollama_ps_route)                                                                             \
+    X(ollama_delete_route)                                                                         \
+    X(ollama_copy_route)                                                                           \
+    X(ollama_pull_route)                                                                           \
+    X(ollama_create_route)                                                                         \
     X(ollama_version_route)                                                                        \
     X(responses_route)                                                                             \
     X(response_tokens_route)                                                                       \
@@ -23,6 +34,14 @@
     X(response_delete_route)                                                                       \
     X(response_items_route)                                                                        \
     X(response_cancel_route)                                                                       \
+    X(conversations_route)                                                                         \
+    X(conversation_get_route)                                                                      \
+    X(conversation_update_route)                                                                   \
+    X(conversation_delete_route)                                                                   \
+    X(conversation_items_route)                                                                    \
+    X(conversation_append_route)                                                                   \
+    X(conversation_item_route)                                                                     \
+    X(conversation_item_delete_route)                                                              \
     X(models_route)                                                                                \
     X(model_route)                                                                                 \
     X(tokenize_route)                                                                              \
@@ -30,6 +49,8 @@
     X(detokenize_route)                                                                            \
     X(v1_detokenize_route)                                                                         \
     X(render_route)                                                                                \
+    X(openapi_route)                                                                               \
+    X(history_route)                                                                               \
     X(fields_route)                                                                                \
     X(livez_route)                                                                                 \
     X(readyz_route)                                                                                \

@@ -18,7 +18,7 @@ static const struct config_key keys[] = {
      "Models to serve: registered names, aliases or paths of model files and folders, separated "
      "by\n"
      "commas. Empty: the only registered model, or the first one whose name begins with \"demo\"\n"
-     "or \"inferd-demo\"."},
+     "or \"inferd-demo\"; if none is registered, the demo model installed with the program."},
     {"chat-template", CONFIG_TEXT, AT(chat_template), "", 0, 0, NULL, "",
      "How messages become a prompt, instead of the models' own templates: a Jinja file, or one of\n"
      "alpaca, chatml, gemma, llama2, llama3, mistral, mistral-tekken, phi3, vicuna, zephyr.\n"
@@ -105,6 +105,12 @@ static const struct config_key keys[] = {
      "CPU time that the token masks of one answer may take; beyond it the answer ends with an\n"
      "error. Expensive masks are computed beside the steps, so other answers continue. 0: no "
      "limit."},
+    {"model-sampling", CONFIG_SWITCH, AT(model_sampling), "on", 0, 0, NULL, "",
+     "Where a request is silent, samples as the model recommends: generation_config.json of a\n"
+     "folder, general.sampling.* of a GGUF. off: the defaults that the API documents."},
+    {"json-integers", CONFIG_CHOICE, AT(json_integers), "strict", 0, 0, "strict|draft", "",
+     "How answers that follow a JSON schema write its integers. strict: digits alone (30). draft:\n"
+     "also with a fraction of zeros (30.0), which JSON Schema counts as an integer."},
     {"http-threads", CONFIG_NUMBER, AT(http_threads), "2", 1, 64, NULL, "threads",
      "Threads that serve connections. A waiting stream occupies none."},
     {"prepare-threads", CONFIG_NUMBER, AT(prepare_threads), "2", 1, 64, NULL, "threads",
@@ -129,8 +135,9 @@ static const struct config_key keys[] = {
     {"max-connections-per-address", CONFIG_NUMBER, AT(max_connections_per_address), "0", 0, 65536,
      NULL, "connections",
      "Open connections per client address (IPv6: its first 64 bits); further ones are closed at\n"
-     "once. 0: no limit of their own. Keep 0 behind a reverse proxy: all its clients have its\n"
-     "address."},
+     "once. 0: no limit of their own. Behind a reverse proxy set trusted-proxies too: the limit "
+     "is\n"
+     "then for running requests of each client (429 beyond it); otherwise all have one address."},
     {"max-body-bytes", CONFIG_BYTES, AT(max_body_bytes), "8M", 1024, UINT64_C(1) << 30, NULL,
      "bytes",
      "Largest request body; 413 beyond it. All bodies being received may hold 16 times as much\n"
@@ -160,9 +167,31 @@ static const struct config_key keys[] = {
      "matches every name below example.com, * any name. Addresses, localhost and\n"
      "host.docker.internal are always accepted. Empty: on a loopback address without api-key-file\n"
      "only those, so that web sites cannot reach the daemon by DNS rebinding; otherwise any name."},
+    {"allowed-origins", CONFIG_TEXT, AT(allowed_origins), "", 0, 0, NULL, "",
+     "Other sites whose pages may use the daemon from a browser (CORS), separated by commas: "
+     "exact\n"
+     "origins (https://chat.example.com, app://obsidian.md), http://localhost:* for any port,\n"
+     "https://*.example.com for every name below it, chrome-extension://* for any host, null for\n"
+     "pages without an origin, * for every page. Cookies are never allowed; keys travel in "
+     "headers.\n"
+     "Empty: only the daemon's own page."},
+    {"trusted-proxies", CONFIG_TEXT, AT(trusted_proxies), "", 0, 0, NULL, "",
+     "Addresses or ranges (127.0.0.1, 10.0.0.0/8, ::1) of reverse proxies, separated by commas. "
+     "Their\n"
+     "X-Forwarded-For, -Host and -Proto give the client's address in the log and in limits, and "
+     "the\n"
+     "host that Origin is compared with; from others these headers are ignored. The proxy must "
+     "set\n"
+     "all three itself: what it passes on from clients is believed. allowed-hosts applies to the\n"
+     "forwarded host and to the Host header."},
     {"api-key-file", CONFIG_TEXT, AT(api_key_file), "", 0, 0, NULL, "",
      "File of accepted API keys, one per line, readable by its owner (or group) only. Empty: no\n"
      "key is required."},
+    {"admin-key-file", CONFIG_TEXT, AT(admin_key_file), "", 0, 0, NULL, "",
+     "File of administrators' keys, like api-key-file. They are API keys that may also change the\n"
+     "registry of models (/api/delete, /api/copy, /api/create). Once keys of either kind are set,\n"
+     "every request needs one. Without any, programs on this machine may do it, if host is a\n"
+     "loopback address."},
     {"max-priority", CONFIG_NUMBER, AT(max_priority), "0", 0, 1000, NULL, "",
      "Highest priority that a request may ask for; 400 beyond it. Requests have priority 0 unless\n"
      "they ask for another; negative ones are always allowed."},
@@ -173,9 +202,15 @@ static const struct config_key keys[] = {
      "answer is 504, or its stream ends with an error. The header X-Request-Timeout-Ms can "
      "shorten\n"
      "it. 0: no limit."},
-    {"unknown-fields", CONFIG_CHOICE, AT(unknown_fields), "refuse", 0, 0, "refuse|ignore", "",
-     "Request fields that this server does not know: refuse answers 400, ignore drops them and\n"
-     "lists them in the response header x-inferd-ignored-fields."},
+    {"model-aliases", CONFIG_TEXT, AT(model_aliases), "", 0, 0, NULL, "",
+     "Other names for the served models, as PATTERN=MODEL, separated by commas; * in a pattern\n"
+     "stands for any characters: claude-*=mine answers clients that ask for a vendor's models.\n"
+     "Exact names and registered aliases go first, then the first pattern that matches."},
+    {"unknown-fields", CONFIG_CHOICE, AT(unknown_fields), "ignore", 0, 0, "ignore|refuse", "",
+     "Request fields that this server does not know, or that change no answer (hints, labels,\n"
+     "placement): ignore accepts them, lists them in the response header\n"
+     "x-inferd-ignored-fields and counts them at /metrics; refuse answers 400. What clients echo\n"
+     "from earlier answers inside of messages is accepted in both cases."},
     {"responses-ttl-s", CONFIG_NUMBER, AT(responses_ttl_s), "2592000", 0, UINT64_C(315360000), NULL,
      "seconds",
      "How long responses of /v1/responses are stored in the registry's file, and a conversation\n"

@@ -37,7 +37,8 @@ struct config_key {
 struct config {
     char *model, *chat_template, *registry, *host, *backend, *isa, *activation_bits, *kv_cache_type,
         *block_tokens, *api_key_file, *log_level, *models_dir, *hf_endpoint, *hf_token_file,
-        *unknown_fields, *prefix_sharing, *allowed_hosts;
+        *unknown_fields, *json_integers, *prefix_sharing, *allowed_hosts, *allowed_origins,
+        *trusted_proxies, *model_aliases, *admin_key_file;
     uint64_t port, threads, tensor_parallel, kv_cache_tokens, context_length, max_batch_tokens,
         prefill_chunk, max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads,
         prepare_threads, prepare_slow_threads, prepare_queue, prepare_budget_s, max_answer_bytes,
@@ -46,7 +47,7 @@ struct config {
         responses_ttl_s, responses_max_bytes, shutdown_deadline_s, hf_stall_s, hf_retries, device,
         max_priority, grammar_work_s, request_timeout_s;
     double gpu_memory_utilization;
-    bool prefix_cache;
+    bool prefix_cache, model_sampling;
 };
 
 /* Sets every key to its default. After ERR_NOMEM c holds nothing. */
@@ -75,6 +76,11 @@ int config_registry_path(const struct config *c, char **path, err *e);
 /* Folder where `inferd pull` stores models, found in the same way. The caller frees *path. */
 int config_models_path(const struct config *c, char **path, err *e);
 
+/* A folder of what programs keep for themselves, created if missing: name ("": the folder itself)
+ * below systemd's STATE_DIRECTORY, or below inferd in XDG_STATE_HOME or ~/.local/state. The caller
+ * frees *path. ERR_IO. */
+int config_state_folder(const char *name, char **path, err *e);
+
 /* The Hub's address: the key, else $HF_ENDPOINT, else https://huggingface.co. Borrowed. */
 const char *config_hf_endpoint(const struct config *c);
 /* The Hub's token: hf-token-file's first line, else $HF_TOKEN, else "". The caller frees *token. */
@@ -87,6 +93,8 @@ struct config_api_keys {
     size_t n;
 };
 int config_read_api_keys(const char *path, struct config_api_keys *out, err *e);
+/* Appends those of the file that the configuration key names. On failure out is empty. */
+int config_add_api_keys(const char *key, const char *path, struct config_api_keys *out, err *e);
 void config_api_keys_fini(struct config_api_keys *k);
 
 #endif

@@ -14,9 +14,10 @@
 
 enum { PATH_MAX_BYTES = 4096, KEYS_MAX_BYTES = 1 << 20, KEYS_MAX = 10000, TOKEN_MAX_BYTES = 4096 };
 
-/* The XDG base directory specification requires to ignore a relative XDG_DATA_HOME. */
-static void add_data_home(str *path) {
-    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+/* A folder of the XDG base directory specification, which requires to ignore a relative value of
+ * the variable. initial: its place in the home folder. */
+static void add_user_folder(str *path, const char *variable, const char *initial) {
+    const char *data = getenv(variable), *home = getenv("HOME");
     if (data && data[0] == '/') {
         str_add(path, data);
         return;
@@ -25,7 +26,7 @@ static void add_data_home(str *path) {
         const struct passwd *pw = getpwuid(getuid());
         home = pw ? pw->pw_dir : NULL;
     }
-    if (home && home[0] == '/') str_addf(path, "%s/.local/share", home);
+    if (home && home[0] == '/') str_addf(path, "%s/%s", home, initial);
 }
 
 /* The value of key, else name below the systemd unit's state folder or the user's data folder. */
@@ -39,7 +40,7 @@ static int data_path(const char *key, const char *value, const char *name, char 
         str_add_n(&s, state, strcspn(state, ":"));
         str_addf(&s, "/%s", name);
     } else {
-        add_data_home(&s);
+        add_user_folder(&s, "XDG_DATA_HOME", ".local/share");
         if (s.len == 0) {
             str_fini(&s);
             return err_set_param(e, ERR_INVALID, key, "the home folder is unknown: set %s", key);
@@ -59,6 +60,40 @@ int config_registry_path(const struct config *c, char **path, err *e) {
 
 int config_models_path(const struct config *c, char **path, err *e) {
     return data_path("models-dir", c->models_dir, "models", path, e);
+}
+
+/* Creates the folders of path. false: errno tells why. */
+static bool make_folders(char *path) {
+    for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        bool ok = mkdir(path, 0700) == 0 || errno == EEXIST || errno == EROFS || errno == EACCES;
+        *slash = '/';
+        if (!ok) return false;
+    }
+    return mkdir(path, 0700) == 0 || errno == EEXIST;
+}
+
+int config_state_folder(const char *name, char **path, err *e) {
+    const char *state = getenv("STATE_DIRECTORY");
+    str s;
+    str_init(&s, PATH_MAX_BYTES);
+    if (state && state[0] == '/') {
+        str_add_n(&s, state, strcspn(state, ":"));
+    } else {
+        add_user_folder(&s, "XDG_STATE_HOME", ".local/state");
+        if (s.len) str_add(&s, "/inferd");
+    }
+    int rc = s.len ? 0 : err_set(e, ERR_IO, "the home folder is unknown: set XDG_STATE_HOME");
+    if (name[0]) str_addf(&s, "/%s", name);
+    *path = rc ? NULL : str_take(&s);
+    str_fini(&s);
+    if (!rc && !*path) rc = err_no_memory(e);
+    if (!rc && !make_folders(*path)) {
+        rc = err_set(e, ERR_IO, "%s: %s", *path, strerror(errno));
+        free(*path);
+        *path = NULL;
+    }
+    return rc;
 }
 
 static int check_private(const char *key, const char *path, err *e) {
@@ -87,14 +122,22 @@ static int add_key(struct config_api_keys *k, const char *line, size_t n, err *e
 }
 
 int config_read_api_keys(const char *path, struct config_api_keys *out, err *e) {
+    memset(out, 0, sizeof *out);
+    return config_add_api_keys("api-key-file", path, out, e);
+}
+
+int config_add_api_keys(const char *key, const char *path, struct config_api_keys *out, err *e) {
     char *text;
+    size_t before = out->n;
     size_t n;
     unsigned number = 0;
-    memset(out, 0, sizeof *out);
     if (!path[0]) return 0;
-    int rc = check_private("api-key-file", path, e);
+    int rc = check_private(key, path, e);
     if (!rc) rc = textfile_read(path, KEYS_MAX_BYTES, &text, &n, e);
-    if (rc) return rc;
+    if (rc) {
+        config_api_keys_fini(out);
+        return rc;
+    }
     for (char *line = text, *end = text + n; line < end && !rc;) {
         size_t len = 0;
         while (line + len < end && line[len] != '\n')
@@ -108,8 +151,9 @@ int config_read_api_keys(const char *path, struct config_api_keys *out, err *e) 
     if (rc) {
         err_prefix(e, "%s:%u: ", path, number);
         config_api_keys_fini(out);
-    } else if (out->n == 0) {
-        rc = err_set_param(e, ERR_INVALID, "api-key-file", "api-key-file %s contains no key", path);
+    } else if (out->n == before) {
+        config_api_keys_fini(out);
+        rc = err_set_param(e, ERR_INVALID, key, "%s %s contains no key", key, path);
     }
     return rc;
 }

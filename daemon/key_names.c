@@ -17,6 +17,7 @@ static const struct {
     {"kv_type", "kv-cache-type"},
     {"max_per_address", "max-connections-per-address"},
     {"endpoint", "hf-endpoint"},
+    {"max_rows", "max-batch-tokens"},
 };
 
 const char *key_name_of(const char *field) {

@@ -10,18 +10,23 @@
 #include "daemon/activation.h"
 #include "daemon/loader.h"
 #include "daemon/notify.h"
+#include "daemon/run_file.h"
 #include "daemon/signals.h"
 
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* Supervisors signal a process and then its whole group: two signals this close count as one. */
 enum { DRAIN_POLL_MS = 50, SAME_STOP_NS = 500 * 1000 * 1000 };
 
 enum { LOOK_MS = 1000 }; /* interval of checks of the models' files */
+
+enum { ANNOUNCED_MAX_BYTES = 8000 };
 
 enum { OWN_FILES = 64 }; /* files other than connections: models, threads, the registry */
 
@@ -36,10 +41,13 @@ struct server {
     struct served models[API_MAX_MODELS];
     size_t n_models;
     struct config_api_keys keys;
+    size_t n_admin_keys;      /* the last ones */
+    char *registry;           /* file */
     struct activation socket; /* of a supervisor; if set, host and port are its own */
     const char *host;
     responses *store; /* NULL: responses are not stored */
     api *api;
+    struct run_file run_file;
 };
 
 /* Adds one model of the list; refuses a second name of the same model. */
@@ -138,6 +146,9 @@ static int open_api(struct server *s, err *e) {
         log_warn(
             "%s admits other machines and api-key-file is not set: everyone can use this server",
             s->host);
+    if (strcmp(c->allowed_origins, "*") == 0 && s->keys.n == 0)
+        log_warn("allowed-origins is * and api-key-file is not set: every web page that a visitor "
+                 "opens can use this server");
     const struct api_config config = {
         .http = {.host = s->host,
                  .port = (uint16_t)c->port,
@@ -155,16 +166,22 @@ static int open_api(struct server *s, err *e) {
                  .keepalive_ms = (uint32_t)c->keepalive_ms,
                  .max_answer_bytes = c->max_answer_bytes,
                  .allowed_hosts = c->allowed_hosts,
+                 .allowed_origins = c->allowed_origins,
+                 .trusted_proxies = c->trusted_proxies,
                  .api_keys = (const char *const *)s->keys.keys,
                  .n_api_keys = s->keys.n,
+                 .n_admin_keys = s->n_admin_keys,
                  .request_timeout_s = (uint32_t)c->request_timeout_s},
         .resume_timeout_s = (uint32_t)c->resume_timeout_s,
         .resume_streams = (uint32_t)c->resume_streams,
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,
         .share_prefixes = strcmp(c->prefix_sharing, "all") == 0,
         .max_priority = (int)c->max_priority,
-        .ignore_unknown = strcmp(c->unknown_fields, "ignore") == 0,
+        .draft_integers = strcmp(c->json_integers, "draft") == 0,
+        .refuse_ignored = strcmp(c->unknown_fields, "refuse") == 0,
         .store = s->store,
+        .registry = s->registry,
+        .model_aliases = c->model_aliases,
         .version = INFERD_VERSION,
     };
     rc = api_open(&config, &s->api, e);
@@ -203,20 +220,46 @@ static int publish_models(struct server *s, err *e) {
                                        .n_aliases = m->model.n_aliases,
                                        .engine = m->engine,
                                        .chat = m->chat,
-                                       .created_s = m->model.created_s};
+                                       .created_s = m->model.created_s,
+                                       .sha256 = m->model.sha256};
     }
     return api_set_models(s->api, models, s->n_models, e);
 }
 
-static void announce_ready(const struct server *s) {
-    const char *host = s->host;
+static void add_url(const struct server *s, const char *host, str *out) {
     bool v6 = strchr(host, ':') != NULL;
-    printf("inferd: serving ");
+    str_addf(out, "http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", api_port(s->api));
+}
+
+/* Says that the daemon serves: on stdout, to a supervisor, and to `inferd ps`. */
+static void announce_ready(struct server *s) {
+    const char *reachable = s->host;
+    str names, url;
+    err e;
+    str_init(&names, ANNOUNCED_MAX_BYTES);
+    str_init(&url, ANNOUNCED_MAX_BYTES);
     for (size_t i = 0; i < s->n_models; i++)
-        printf("%s%s", i ? ", " : "", s->models[i].model.id);
-    printf(" on http://%s%s%s:%u\n", v6 ? "[" : "", host, v6 ? "]" : "", api_port(s->api));
+        str_addf(&names, "%s%s", i ? ", " : "", s->models[i].model.id);
+    add_url(s, s->host, &url);
+    printf("inferd: serving %s on %s\n", str_cstr(&names), str_cstr(&url));
     fflush(stdout);
     notify_send("READY=1");
+    if (strcmp(s->host, "0.0.0.0") == 0) reachable = "127.0.0.1";
+    if (strcmp(s->host, "::") == 0) reachable = "::1";
+    str_clear(&url);
+    add_url(s, reachable, &url);
+    if (run_file_open(&s->run_file, str_cstr(&url), str_cstr(&names), &e))
+        log_info("`inferd ps` does not list this daemon: %s", e.msg);
+    str_fini(&names);
+    str_fini(&url);
+}
+
+/* Has what started this daemon closed the pipe on its standard input? Drops what is in it. */
+static bool stdin_ended(void) {
+    char dropped[256];
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (poll(&p, 1, 0) <= 0) return false;
+    return read(STDIN_FILENO, dropped, sizeof dropped) <= 0;
 }
 
 /* Waits until no request runs, the deadline is over, or a second signal arrives. */
@@ -247,12 +290,22 @@ static void close_all(struct server *s) {
         loader_model_fini(&s->models[i].model);
     }
     config_api_keys_fini(&s->keys);
+    free(s->registry);
 }
 
-int lifecycle_serve(const struct config *c, err *e) {
-    struct server s = {.config = c};
+static int read_keys(struct server *s, err *e) {
+    int rc = config_read_api_keys(s->config->api_key_file, &s->keys, e);
+    size_t n = s->keys.n;
+    if (!rc) rc = config_add_api_keys("admin-key-file", s->config->admin_key_file, &s->keys, e);
+    s->n_admin_keys = rc ? 0 : s->keys.n - n;
+    return rc;
+}
+
+int lifecycle_serve(const struct config *c, bool until_stdin_ends, err *e) {
+    struct server s = {.config = c, .run_file = {.fd = -1}};
     int rc = signals_open(e);
-    if (!rc) rc = config_read_api_keys(c->api_key_file, &s.keys, e);
+    if (!rc) rc = read_keys(&s, e);
+    if (!rc) rc = config_registry_path(c, &s.registry, e);
     if (!rc) rc = find_models(&s, e);
     if (!rc) open_store(&s);
     if (!rc) rc = open_api(&s, e);
@@ -262,12 +315,13 @@ int lifecycle_serve(const struct config *c, err *e) {
         rc = publish_models(&s, e);
         if (!rc) {
             announce_ready(&s);
-            while (!signals_wait(LOOK_MS))
+            while (!signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended()))
                 model_files_look();
             drain_requests(&s);
         }
     }
     close_all(&s);
+    run_file_close(&s.run_file);
     if (!rc) log_info("stopped");
     return rc;
 }

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/program.h"
 #include "core/base/qblock.h"
 #include "core/chat/syntax.h"
 #include "daemon/input.h"
@@ -16,7 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TEMPLATE_MAX_BYTES = 16 << 20 };
+enum { TEMPLATE_MAX_BYTES = 16 << 20, PROGRAM_BYTES = 4096 };
+
+#define DEMO_NAME "inferd-demo"
+#define DEMO_FILE "../share/inferd/inferd-demo-q8_0.gguf" /* from the program's folder */
 
 void loader_model_fini(struct loader_model *m) {
     free(m->id);
@@ -44,6 +48,7 @@ static void move_row(struct registry_model *row, struct loader_model *out) {
                                  .n_aliases = row->n_aliases,
                                  .created_s = row->added_s,
                                  .registry_id = row->id};
+    snprintf(out->sha256, sizeof out->sha256, "%s", row->sha256);
     row->name = row->path = NULL;
     row->aliases = NULL;
     row->n_aliases = 0;
@@ -73,13 +78,14 @@ static bool is_demo(const struct registry_model *m) {
     return false;
 }
 
-/* Chooses the default model; the caller frees *name. */
-static int default_name(registry *r, char **name, err *e) {
+/* Chooses the default of the registered models; the caller frees *name. */
+static int default_name(registry *r, char **name, size_t *n_models, err *e) {
     struct registry_model *models;
     const char *chosen = NULL;
     size_t n;
     int rc = registry_list(r, &models, &n, e);
     if (rc) return rc;
+    *n_models = n;
     if (n == 1) chosen = models[0].name;
     for (size_t i = 0; i < n && !chosen; i++)
         if (is_demo(&models[i])) chosen = models[i].name;
@@ -97,6 +103,46 @@ static int default_name(registry *r, char **name, err *e) {
     return rc;
 }
 
+int loader_suggest(registry *r, const char *name, err *e) {
+    struct registry_model *models;
+    struct suggest s;
+    size_t n;
+    if (registry_list(r, &models, &n, NULL)) return ERR_NOT_FOUND;
+    suggest_init(&s, name);
+    for (size_t i = 0; i < n; i++) {
+        suggest_offer(&s, models[i].name);
+        for (size_t k = 0; k < models[i].n_aliases; k++)
+            suggest_offer(&s, models[i].aliases[k]);
+    }
+    if (s.best && s.distance < strlen(name)) /* a name of one letter resembles every other */
+        err_set_param(e, ERR_NOT_FOUND, "model", "no model is named %.96s: did you mean %s?", name,
+                      s.best);
+    registry_models_free(models, n);
+    return ERR_NOT_FOUND;
+}
+
+/* The demo model that is installed with the program. false: name means another, or it is not
+ * there. */
+static bool find_installed_demo(const char *name, struct loader_model *out) {
+    char folder[PROGRAM_BYTES], path[PROGRAM_BYTES + sizeof DEMO_FILE];
+    if (name[0] && strcmp(name, DEMO_NAME) != 0 && strcmp(name, "demo") != 0) return false;
+    program_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s%s", folder, DEMO_FILE);
+    if (access(path, R_OK) || find_path(path, out, NULL)) return false;
+    char *id = mem_strdup(DEMO_NAME), *alias = mem_strdup("demo");
+    out->aliases = mem_new(1, sizeof *out->aliases);
+    if (!id || !alias || !out->aliases) {
+        free(id);
+        free(alias);
+        loader_model_fini(out);
+        return false;
+    }
+    free(out->id);
+    out->id = id;
+    out->aliases[out->n_aliases++] = alias;
+    return true;
+}
+
 int loader_find(const struct config *c, const char *name, struct loader_model *out, err *e) {
     struct registry_model row;
     registry *r;
@@ -104,14 +150,18 @@ int loader_find(const struct config *c, const char *name, struct loader_model *o
     memset(out, 0, sizeof *out);
     if (name[0] == '/' || name[0] == '.') return find_path(name, out, e);
     bool is_file = name[0] && access(name, R_OK) == 0;
+    size_t n_models = 0;
     int rc = open_registry(c, &r, is_file ? NULL : e);
     if (rc) return is_file ? find_path(name, out, e) : rc;
-    if (!name[0]) rc = default_name(r, &chosen, e);
+    if (!name[0]) rc = default_name(r, &chosen, &n_models, e);
     if (!rc) rc = registry_resolve(r, chosen ? chosen : name, &row, e);
+    if (rc == ERR_NOT_FOUND && name[0]) loader_suggest(r, name, e);
     free(chosen);
     registry_close(r);
     if (!rc) move_row(&row, out);
-    return rc == ERR_NOT_FOUND && is_file ? find_path(name, out, e) : rc;
+    if (rc != ERR_NOT_FOUND) return rc;
+    if (is_file) return find_path(name, out, e);
+    return n_models == 0 && find_installed_demo(name, out) ? 0 : rc;
 }
 
 void loader_note_loaded(const struct config *c, const struct loader_model *m) {
@@ -151,6 +201,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .max_queue = (uint32_t)c->max_queue,
         .stream_events = (uint32_t)c->stream_events,
         .prefix_cache = c->prefix_cache,
+        .ignore_sampling = !c->model_sampling,
         .grammar_cache_bytes = c->grammar_cache_bytes,
         .grammar_work_s = c->grammar_work_s,
     };

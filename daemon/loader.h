@@ -5,6 +5,7 @@
 #include "core/chat/chat.h"
 #include "core/engine/engine.h"
 #include "daemon/config.h"
+#include "registry/registry.h"
 
 /* A model's file and names. Strings are owned. */
 struct loader_model {
@@ -12,13 +13,20 @@ struct loader_model {
     char **aliases; /* (n_aliases) */
     size_t n_aliases;
     int64_t created_s;
+    char sha256[65];     /* as in the registry; "": given as a path */
     int64_t registry_id; /* 0: given as a path */
 };
 
 /* name: a registered name or alias, or a path (if it begins with '/' or '.', or no such name is
- * registered and the file exists). "": the default model, see the key model. ERR_NOT_FOUND,
- * ERR_CHANGED (the file changed since it was registered), ERR_IO. */
+ * registered and the file exists). "": the default model, see the key model. While no model has
+ * these names, inferd-demo and demo are the demo model that was installed with the program; "" is
+ * it, too, while none is registered. ERR_NOT_FOUND, ERR_CHANGED (the file changed since it was
+ * registered), ERR_IO. */
 int loader_find(const struct config *c, const char *name, struct loader_model *out, err *e);
+
+/* After ERR_NOT_FOUND for a name: asks "did you mean" if a registered name is similar. Returns
+ * ERR_NOT_FOUND. */
+int loader_suggest(registry *r, const char *name, err *e);
 void loader_model_fini(struct loader_model *m);
 
 /* Stores when a registered model was loaded; a failure is only logged. */

@@ -11,7 +11,11 @@
 static const struct command commands[] = {
     {"serve", "serve models over an OpenAI-compatible HTTP API", cmd_serve},
     {"chat", "talk to a running daemon", cmd_chat},
+    {"run", "talk to a model, by a daemon of its own if none serves it", cmd_run},
+    {"ps", "list the models that are served", cmd_ps},
+    {"stop", "stop a daemon", cmd_stop},
     {"models", "register, list and check models", cmd_models},
+    {"rm", "remove a model, with --files its files, too", cmd_rm},
     {"pull", "download a model from the Hugging Face Hub", cmd_pull},
     {"config", "print or check a configuration file", cmd_config},
     {"tokenize", "convert text to token ids and back", cmd_tokenize},

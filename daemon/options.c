@@ -1,6 +1,7 @@
 /* options.c - argument tables: --name VALUE, --name=VALUE, --switch, -- ends options. */
 #include "daemon/options.h"
 
+#include "daemon/help.h"
 #include "daemon/input.h"
 
 #include <errno.h>
@@ -8,18 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HELP_MAX_BYTES = 1 << 16, HELP_COLUMN = 30, PROBLEMS_MAX_BYTES = 1 << 16 };
+enum { PROBLEMS_MAX_BYTES = 1 << 16 };
 
-/* One parsed --flag: at most one of option and key, or is_config / is_help. */
+/* One parsed --flag: one of option and key, or is_config or help. */
 struct flag {
     const struct option *option;
     const struct config_key *key;
-    bool is_config, is_help;
+    const struct help_format *help; /* NULL: none is asked for */
+    bool is_config;
     char name[64];
     const char *value; /* after '=', or NULL */
 };
 
-static bool takes_key(const struct options *o, const struct config_key *key) {
+bool options_take_key(const struct options *o, const struct config_key *key) {
     if (!o->config) return false;
     if (!o->keys) return true;
     for (const char *const *k = o->keys; *k; k++)
@@ -35,7 +37,7 @@ static int err_unknown(const struct options *o, const char *name, err *e) {
     for (size_t i = 0; i < o->n_options; i++)
         suggest_offer(&s, o->options[i].name);
     for (size_t i = 0; i < n; i++)
-        if (takes_key(o, &keys[i])) suggest_offer(&s, keys[i].name);
+        if (options_take_key(o, &keys[i])) suggest_offer(&s, keys[i].name);
     if (o->config) suggest_offer(&s, "config");
     suggest_offer(&s, "help");
     if (s.best)
@@ -44,21 +46,16 @@ static int err_unknown(const struct options *o, const char *name, err *e) {
 }
 
 static int identify(const struct options *o, const char *arg, struct flag *f, err *e) {
+    bool bad;
     memset(f, 0, sizeof *f);
-    if (strcmp(arg, "-h") == 0) {
-        f->is_help = true;
-        return 0;
-    }
+    f->help = help_asked(arg, &bad, e);
+    if (f->help || bad) return bad ? ERR_INVALID : 0;
     if (arg[1] != '-') return err_set(e, ERR_INVALID, "unknown option %.40s", arg);
     const char *equals = strchr(arg, '=');
     size_t n = equals ? (size_t)(equals - arg - 2) : strlen(arg + 2);
     snprintf(f->name, sizeof f->name, "%.*s", n < sizeof f->name ? (int)n : (int)sizeof f->name - 1,
              arg + 2);
     f->value = equals ? equals + 1 : NULL;
-    if (strcmp(f->name, "help") == 0) {
-        f->is_help = true;
-        return 0;
-    }
     if (o->config && strcmp(f->name, "config") == 0) {
         f->is_config = true;
         return 0;
@@ -67,7 +64,7 @@ static int identify(const struct options *o, const char *arg, struct flag *f, er
         if (strcmp(o->options[i].name, f->name) == 0) f->option = &o->options[i];
     if (f->option) return 0;
     f->key = config_find(f->name);
-    if (f->key && takes_key(o, f->key)) return 0;
+    if (f->key && options_take_key(o, f->key)) return 0;
     return err_unknown(o, f->name, e);
 }
 
@@ -126,7 +123,10 @@ static int parse_pass(const struct options *o, int argc, char **argv, bool files
         struct flag f;
         int rc = identify(o, arg, &f, e);
         if (rc) return rc;
-        if (f.is_help) return OPTIONS_HELP;
+        if (f.help) {
+            if (files) help_print_options(o, f.help);
+            return OPTIONS_HELP;
+        }
         bool is_switch = f.option && f.option->kind == OPTION_SWITCH;
         if (is_switch && f.value) return err_set(e, ERR_INVALID, "--%s takes no value", f.name);
         bool may_lack = f.option && f.option->kind == OPTION_MAYBE;
@@ -146,49 +146,10 @@ static int parse_pass(const struct options *o, int argc, char **argv, bool files
     return 0;
 }
 
-static void add_line(str *out, const char *name, const char *value, const char *help) {
-    size_t start = out->len;
-    str_addf(out, "  --%s%s%s", name, value[0] ? " " : "", value);
-    size_t used = out->len - start;
-    str_addf(out, "%*s", used < HELP_COLUMN ? (int)(HELP_COLUMN - used) : 2, "");
-    for (const char *h = help; *h; h++) {
-        str_add_char(out, *h);
-        if (*h == '\n') str_addf(out, "%*s", HELP_COLUMN, "");
-    }
-    str_add_char(out, '\n');
-}
-
-static void print_help(const struct options *o) {
-    str out;
-    size_t n;
-    const struct config_key *keys = config_keys(&n);
-    str_init(&out, HELP_MAX_BYTES);
-    str_addf(&out, "usage: inferd %s%s\n%s\n\n", o->usage,
-             o->n_options || o->config ? " [options]" : "", o->summary);
-    for (size_t i = 0; i < o->n_options; i++)
-        add_line(&out, o->options[i].name, o->options[i].value ? o->options[i].value : "",
-                 o->options[i].help);
-    if (o->config) add_line(&out, "config", "FILE", "read daemon.conf; flags take precedence");
-    for (size_t i = 0; i < n; i++) {
-        if (!takes_key(o, &keys[i])) continue;
-        str help;
-        str_init(&help, HELP_MAX_BYTES);
-        str_addf(&help, "%s\n(", keys[i].help);
-        config_add_bounds(&help, &keys[i]);
-        str_add_char(&help, ')');
-        add_line(&out, keys[i].name, "VALUE", str_cstr(&help));
-        str_fini(&help);
-    }
-    add_line(&out, "help", "", "print this");
-    fputs(str_cstr(&out), stdout);
-    str_fini(&out);
-}
-
 int options_parse(const struct options *o, int argc, char **argv, size_t *n_args, err *e) {
     size_t n;
     int rc = parse_pass(o, argc, argv, true, &n, e);
     if (!rc) rc = parse_pass(o, argc, argv, false, &n, e);
-    if (rc == OPTIONS_HELP) print_help(o);
     if (!rc && n < o->min_args) rc = err_set(e, ERR_INVALID, "usage: inferd %s", o->usage);
     if (n_args) *n_args = n;
     return rc;

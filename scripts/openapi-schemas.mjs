@@ -7,6 +7,9 @@ import { readFileSync } from "node:fs";
 const roots = [
   "Response",
   "ResponseItemList",
+  "ChatCompletionList",
+  "ChatCompletionDeleted",
+  "CustomToolCallResource",
   "TokenCountsResource",
   "ErrorResponse",
   "CreateChatCompletionResponse",
@@ -32,6 +35,8 @@ const roots = [
     "ReasoningTextDone",
     "FunctionCallArgumentsDelta",
     "FunctionCallArgumentsDone",
+    "CustomToolCallInputDelta",
+    "CustomToolCallInputDone",
   ].map((name) => `Response${name}Event`),
 ];
 

@@ -19,6 +19,7 @@ struct state {
     bool open;
     enum gen_piece_kind kind;
     uint32_t index; /* of the next block */
+    bool hides_thinking;
 };
 
 /* ---- errors ---- */
@@ -84,10 +85,19 @@ static void write_begin(struct gen *g, str *out) {
     gen_frame_close(out);
 }
 
+/* Clients keep blocks of thinking only with a signature; any is accepted when it comes back. */
 static void close_block(struct gen *g, str *out) {
     struct state *s = g->state;
     if (!s->open) return;
     s->open = false;
+    if (s->kind == GEN_REASONING) {
+        gen_frame_open(g, "content_block_delta", out);
+        str_addf(out,
+                 "{\"type\":\"content_block_delta\",\"index\":%u,\"delta\":{\"type\":"
+                 "\"signature_delta\",\"signature\":\"%s\"}}",
+                 s->index, g->id);
+        gen_frame_close(out);
+    }
     gen_frame_open(g, "content_block_stop", out);
     str_addf(out, "{\"type\":\"content_block_stop\",\"index\":%u}", s->index++);
     gen_frame_close(out);
@@ -126,7 +136,7 @@ static void write_piece(struct gen *g, struct gen_choice *c, const struct gen_pi
     const struct state *s = g->state;
     if (piece->kind == GEN_CALL || (piece->n && (!s->open || s->kind != piece->kind)))
         open_block(g, c, piece, out);
-    if (!piece->n) return;
+    if (!piece->n || (piece->kind == GEN_REASONING && s->hides_thinking)) return;
     gen_frame_open(g, "content_block_delta", out);
     str_addf(out,
              "{\"type\":\"content_block_delta\",\"index\":%u,\"delta\":{\"type\":\"%s\":", s->index,
@@ -173,9 +183,10 @@ static void write_whole(struct gen *g, str *out) {
     add_head(g, out);
     str_add(out, ",\"content\":[");
     if (c->reasoning.len) {
+        const struct state *s = g->state;
         str_add(out, "{\"type\":\"thinking\",\"thinking\":");
-        json_add_string(out, str_cstr(&c->reasoning), c->reasoning.len);
-        str_add(out, ",\"signature\":\"\"}");
+        json_add_string(out, str_cstr(&c->reasoning), s->hides_thinking ? 0 : c->reasoning.len);
+        str_addf(out, ",\"signature\":\"%s\"}", g->id);
         comma = ",";
     }
     if (c->text.len) {
@@ -225,7 +236,7 @@ static int read_body(struct request *r, const cJSON *json, const struct json_tab
                      struct body *b, err *e) {
     struct messages_fields *f = &b->fields;
     gen_fields_default(&f->gen);
-    chat_request_init(&b->chat);
+    chat_request_init(&b->chat, r->ignored);
     int rc = gen_body_read(json, table, f, e);
     if (rc) return rc;
     rc = api_request_model(r, f->gen.model, e);
@@ -235,14 +246,14 @@ static int read_body(struct request *r, const cJSON *json, const struct json_tab
     f->gen.stop_name = "stop_sequences";
     b->chat.model = m;
     b->chat.options = &b->options;
-    rc = gen_options_read(&f->gen, tokenizer_n_vocab(engine_tokenizer(m->engine)), &b->options, e);
+    gen_fields_recommend(&f->gen, engine_sampling(m->engine));
+    rc = gen_options_read(&f->gen, tokenizer_n_vocab(engine_tokenizer(m->engine)), r->ignored,
+                          &b->options, e);
     return rc ? rc : messages_read(f, m->chat, &b->chat, e);
 }
 
 static void free_body(struct body *b) {
-    cJSON_Delete(b->chat.messages);
-    cJSON_Delete(b->chat.tools.list);
-    cJSON_Delete(b->chat.extra);
+    chat_request_fini(&b->chat);
     free(b);
 }
 
@@ -251,6 +262,7 @@ static int answer_messages(struct request *r, const cJSON *json, err *e) {
     struct state *state = mem_new(1, sizeof *state);
     int rc = b && state ? read_body(r, json, &messages_table, b, e) : err_no_memory(e);
     if (!rc) {
+        state->hides_thinking = b->fields.hides_thinking;
         rc = chat_request_start(
             r, &b->chat,
             &(struct chat_start){.writer = &writer, .state = state, .id_prefix = "msg_"}, e);
@@ -285,7 +297,10 @@ static void handle_count(struct request *r) {
     gen_handle(r, answer_count);
 }
 
-static const struct protocol protocol = {.write_error = write_error, .id_header = "request-id"};
+static const struct protocol protocol = {.write_error = write_error,
+                                         .id_header = "request-id",
+                                         .area = "/v1/messages",
+                                         .header = "anthropic-version"};
 
 const struct route messages_route = {
     "POST",          "/v1/messages",           ROUTE_GENERATE,

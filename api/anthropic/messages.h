@@ -10,15 +10,28 @@
 struct messages_fields {
     struct gen_fields gen; /* model, max_tokens, temperature, ... */
     const cJSON *messages, *system, *tools, *tool_choice, *thinking, *output_config;
-    const cJSON *output_format, *stop_sequences, *metadata, *cache_control;
-    const char *service_tier;
+    const cJSON *output_format, *stop_sequences;
+    bool hides_thinking; /* set by messages_read */
 };
 extern const struct json_table messages_table;       /* POST /v1/messages */
 extern const struct json_table messages_count_table; /* POST /v1/messages/count_tokens */
 
+#define MESSAGES_ADVISORY(field, harmless, reason)                                                 \
+    {                                                                                              \
+        .name = field, .type = JSON_ADVISORY, .flags = JSON_NULLABLE, .words = harmless,           \
+        .why = reason                                                                              \
+    }
+#define MESSAGES_CACHE_CONTROL                                                                     \
+    MESSAGES_ADVISORY("cache_control", NULL, "prefixes are cached automatically")
+
+/* Members of a message, and of a block of the system prompt. */
+extern const struct json_table messages_turn_table, messages_system_table;
+/* Fills q->messages from messages and system, which the caller frees, also on failure. */
+int messages_read_turns(const struct messages_fields *f, struct chat_request *q, err *e);
+
 /* Fills q's messages, tools, format and extra; the caller frees them, also on failure. chat NULL:
  * no template (fuzzing). */
-int messages_read(const struct messages_fields *f, const chat_template *chat,
-                  struct chat_request *q, err *e);
+int messages_read(struct messages_fields *f, const chat_template *chat, struct chat_request *q,
+                  err *e);
 
 #endif

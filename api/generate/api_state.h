@@ -4,6 +4,8 @@
 
 #include "api/generate/config.h"
 #include "api/generate/grammar_cache.h"
+#include "api/generate/history.h"
+#include "api/generate/model_alias.h"
 #include "api/generate/resume.h"
 #include "api/http/http.h"
 #include "core/base/siphash.h"
@@ -17,19 +19,25 @@ struct request;
 struct api {
     struct http http;
     struct api_config config; /* version is a copy; http.config has the copies of http's */
-    struct hash128 secret;    /* of this process: keys hashes that clients must not predict */
+    struct model_aliases aliases;
+    struct hash128 secret; /* of this process: keys hashes that clients must not predict */
     resume *resume;
     grammar_cache *grammars;
     struct api_model models[API_MAX_MODELS]; /* (n_models) written once, before http.ready */
     size_t n_models;
+    struct history history;
     /* Of /metrics: checks of idle engines' KV pools. */
     atomic_uint_least64_t n_pool_checks, n_pool_check_failures, last_check_ns;
 };
 
-/* The model with that id or alias, or NULL. */
+/* The model with that id, alias or, at last, a pattern of model_aliases; or NULL. ":latest", which
+ * Ollama's clients append, counts as absent. */
 const struct api_model *api_find_model(const struct api *a, const char *name);
 /* Sets r->model from a body's model field. ERR_NOT_FOUND. */
 int api_request_model(struct request *r, const char *name, err *e);
+/* The same for a field that may be left out (NULL or "") if only one model is served. ERR_INVALID,
+ * ERR_NOT_FOUND. */
+int api_body_model(struct request *r, const char *name, err *e);
 /* http_setup.add_work_headers: the engine's queue as OpenAI's rate limit. */
 void api_add_rate_limit(struct request *r);
 

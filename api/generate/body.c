@@ -4,15 +4,14 @@
 #include "api/generate/api_state.h"
 #include "api/http/costs.h"
 #include "api/http/error.h"
+#include "api/http/ignored.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 int gen_body_read(const cJSON *body, const struct json_table *table, void *out, err *e) {
     return json_read(body, table, "", out, e);
@@ -22,11 +21,12 @@ int gen_request_read(struct request *r, const cJSON *body, const struct json_tab
                      struct gen_request *q, err *e) {
     struct gen_fields *f = &q->fields;
     int rc = gen_body_read(body, table, f, e);
-    if (!rc) rc = api_request_model(r, f->model, e);
+    if (!rc) rc = api_body_model(r, f->model, e);
     if (rc) return rc;
     q->model = r->model;
-    return gen_options_read(f, tokenizer_n_vocab(engine_tokenizer(q->model->engine)), &q->options,
-                            e);
+    gen_fields_recommend(f, engine_sampling(q->model->engine));
+    return gen_options_read(f, tokenizer_n_vocab(engine_tokenizer(q->model->engine)), r->ignored,
+                            &q->options, e);
 }
 
 int gen_ids_read(const cJSON *array, const char *param, int32_t n_vocab, struct gen_prompt *p,
@@ -65,37 +65,29 @@ int gen_reply_bounded(struct request *r, str *body, err *e) {
                    REPLY_MAX_BYTES >> 20);
 }
 
-enum { IGNORED_BYTES = 240 }; /* of the header */
-
-/* With unknown-fields = ignore: drops what the table does not know, and names it in a header. */
-static void drop_unknown_fields(struct request *r, cJSON *body) {
-    str ignored;
-    if (!r->api->config.ignore_unknown || !r->route->table || !cJSON_IsObject(body)) return;
-    str_init(&ignored, 4096);
-    json_drop_unknown(body, r->route->table, &ignored);
-    if (ignored.len) {
-        char list[IGNORED_BYTES];
-        size_t n = (size_t)snprintf(list, sizeof list, "%s", str_cstr(&ignored));
-        if (n >= sizeof list) { /* whole names, then an ellipsis */
-            n = sizeof list - 4;
-            while (n && list[n - 1] != ' ')
-                n--;
-            snprintf(list + n, sizeof list - n, "...");
-        }
-        reply_header(r, "x-inferd-ignored-fields", list);
-    }
-    str_fini(&ignored);
+/* Names and counts what the body asked for in vain, once. A handler that ran out of its quick
+ * budget starts over. */
+static void report_ignored(struct request *r, const struct ignored *list) {
+    char names[IGNORED_HEADER_BYTES];
+    if (!list->n || r->work.reason == ERR_WORK) return;
+    ignored_header(list, names);
+    reply_header(r, "x-inferd-ignored-fields", names);
+    ignored_counts_add(&r->http->ignored, r->row, list);
 }
 
 void gen_handle(struct request *r, int (*answer)(struct request *r, const cJSON *body, err *e)) {
     if (resume_request(r->api->resume, r)) return;
+    struct ignored ignored = {.refuse = r->api->config.refuse_ignored};
     err e = {0};
     cJSON *body = NULL;
     uint64_t begin_ns = clock_now_ns();
     int rc = json_parse(str_cstr(&r->body), r->body.len, &body, &e);
     costs_add_part(r, PART_JSON, begin_ns);
-    if (!rc) drop_unknown_fields(r, body);
+    if (!rc && r->route->table) rc = ignored_sift(&ignored, body, r->route->table, &e);
+    r->ignored = &ignored;
     if (!rc) rc = answer(r, body, &e);
+    r->ignored = NULL;
     if (rc) reply_err(r, &e);
+    report_ignored(r, &ignored);
     cJSON_Delete(body);
 }

@@ -20,6 +20,17 @@ int chat_body_read(struct request *r, const cJSON *body, struct gen_request *q,
 int chat_fields_read(const struct gen_fields *f, const chat_template *chat, struct chat_request *q,
                      err *e);
 
+/* How a request wants the model to think. Names are of fields. */
+struct chat_thought {
+    const char *effort, *effort_name; /* NULL: not given */
+    const char *switch_name;          /* NULL: not given */
+    bool on, optional;                /* optional: not listed if the template cannot */
+};
+/* Gives the template its variables. Effort "none" means no thinking. What the template cannot do is
+ * listed as ignored; but a model without thinking does not think. chat as above. */
+int chat_thought_apply(const struct chat_thought *t, const chat_template *chat,
+                       struct chat_request *q, err *e);
+
 /* ---- chat_messages.c ---- */
 
 extern const struct json_table chat_message_table;

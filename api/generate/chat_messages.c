@@ -1,9 +1,10 @@
 /* chat_messages.c - the messages of a chat. Pure; pool threads.
  *
  * Templates see of a message: role, content (text, text parts, or null beside tool calls), name,
- * reasoning_content, tool_calls and tool_call_id. Other members are refused by name. Adapting the
+ * reasoning_content, tool_calls and tool_call_id. Other members are ignored. Adapting the
  * messages to what a template accepts is core/chat's task. */
 #include "api/generate/chat_body.h"
+#include "api/generate/tool_form.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,15 +15,12 @@ static bool is_word(const cJSON *v, const char *word) {
 
 enum { NUL = JSON_NULLABLE };
 
-#define REFUSED(name, flags, test, reason)                                                         \
-    { name, JSON_REFUSED, flags, .accepts = (test), .why = (reason) }
-
 static const struct json_table part_table, call_table, function_table;
 
 struct message {
     const char *role, *name, *tool_call_id;
     const char *reasoning_content, *reasoning, *refusal;
-    const cJSON *content, *tool_calls, *parsed;
+    const cJSON *content, *tool_calls;
 };
 
 /* Includes members that clients echo from answers. */
@@ -34,17 +32,16 @@ static const struct json_field message_fields[] = {
      .help = "A text or an array of text parts; null only with tool_calls."},
     {"name", JSON_STRING, NUL, .offset = offsetof(struct message, name)},
     {"tool_call_id", JSON_STRING, NUL, .offset = offsetof(struct message, tool_call_id)},
-    {"tool_calls", JSON_ARRAY, NUL, .offset = offsetof(struct message, tool_calls),
+    {"tool_calls", JSON_ARRAY, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, tool_calls),
      .table = &call_table, .help = "The assistant's earlier calls."},
     {"refusal", JSON_STRING, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, refusal)},
     {"reasoning_content", JSON_STRING, NUL | JSON_WITH_NUL,
      .offset = offsetof(struct message, reasoning_content)},
     {"reasoning", JSON_STRING, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, reasoning)},
-    {"parsed", JSON_VALUE, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, parsed),
-     .help = "Accepted and ignored: OpenAI's library echoes the parsed content."},
-    REFUSED("annotations", NUL, json_is_empty_list, "annotations are not supported"),
-    REFUSED("audio", NUL, NULL, "audio is not supported"),
-    REFUSED("function_call", NUL, NULL, "use 'tool_calls'"),
+    {"parsed", JSON_ADVISORY, NUL, .why = "OpenAI's library echoes the parsed content"},
+    {"annotations", JSON_ADVISORY, NUL, .why = "the model does not see them"},
+    {"audio", JSON_ADVISORY, NUL, .why = "the model sees the text only"},
+    {"function_call", JSON_REFUSED, NUL, .why = "use 'tool_calls'"},
 };
 const struct json_table chat_message_table = JSON_TABLE(message_fields, NULL);
 
@@ -56,7 +53,8 @@ static const struct json_field part_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct part, type)},
     {"text", JSON_STRING, JSON_WITH_NUL, .offset = offsetof(struct part, text)},
     {"refusal", JSON_STRING, JSON_WITH_NUL, .offset = offsetof(struct part, refusal)},
-    REFUSED("prompt_cache_breakpoint", NUL, NULL, "the prefix cache needs no breakpoints"),
+    {"prompt_cache_breakpoint", JSON_ADVISORY, NUL, .why = "prefixes are cached automatically"},
+    {"cache_control", JSON_ADVISORY, NUL, .why = "prefixes are cached automatically"},
 };
 static const struct json_table part_table = JSON_TABLE(part_fields, NULL);
 
@@ -128,24 +126,66 @@ struct call {
     const cJSON *function;
 };
 struct function {
-    const char *name, *arguments;
-    const cJSON *parsed;
+    const char *name;
+    const cJSON *arguments;
 };
 
 static const struct json_field call_fields[] = {
     {"id", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct call, id)},
-    {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct call, type)},
+    {"type", JSON_STRING, NUL, .offset = offsetof(struct call, type), .initial = "\"function\""},
     {"function", JSON_OBJECT, JSON_REQUIRED, .offset = offsetof(struct call, function),
      .table = &function_table},
 };
-static const struct json_table call_table = JSON_TABLE(call_fields, NULL);
+static const struct json_field custom_fields[] = {
+    {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, name)},
+    {"input", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_WITH_NUL,
+     .offset = offsetof(struct function, arguments)},
+};
+static const struct json_table custom_table = JSON_TABLE(custom_fields, NULL);
+static const struct json_field custom_call_fields[] = {
+    {"id", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct call, id)},
+    {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct call, type)},
+    {"custom", JSON_OBJECT, JSON_REQUIRED | JSON_WITH_NUL,
+     .offset = offsetof(struct call, function), .table = &custom_table},
+};
+static const struct json_table custom_call_table = JSON_TABLE(custom_call_fields, NULL);
+static const struct json_table *call_of(const cJSON *call);
+static const struct json_table call_table = {call_fields, sizeof call_fields / sizeof *call_fields,
+                                             NULL, call_of};
+
+static bool is_custom(const cJSON *call) {
+    return is_word(cJSON_GetObjectItemCaseSensitive(call, "type"), "custom");
+}
+
+static const struct json_table *call_of(const cJSON *call) {
+    return is_custom(call) ? &custom_call_table : &call_table;
+}
 static const struct json_field function_fields[] = {
     {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, name)},
-    {"arguments", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, arguments)},
-    {"parsed_arguments", JSON_VALUE, NUL, .offset = offsetof(struct function, parsed),
-     .help = "Accepted and ignored: OpenAI's library echoes the parsed arguments."},
+    {"arguments", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_OBJECT,
+     .offset = offsetof(struct function, arguments),
+     .help = "JSON as a text, or the object itself."},
+    {"parsed_arguments", JSON_ADVISORY, NUL, .why = "OpenAI's library echoes the parsed arguments"},
 };
 static const struct json_table function_table = JSON_TABLE(function_fields, NULL);
+
+/* Adds what was called to a call, as models see it. */
+static bool add_function(cJSON *to, const struct function *f, bool custom) {
+    cJSON *function = cJSON_AddObjectToObject(to, "function"), *arguments;
+    if (custom) {
+        str text;
+        str_init(&text, SIZE_MAX);
+        tool_form_add_arguments(f->arguments->valuestring, &text);
+        arguments = text.failed ? NULL : cJSON_CreateString(str_cstr(&text));
+        str_fini(&text);
+    } else {
+        arguments = cJSON_Duplicate(f->arguments, true);
+    }
+    bool ok = cJSON_AddStringToObject(function, "name", f->name) &&
+              cJSON_AddItemToObject(function, "arguments", arguments);
+    if (!ok) cJSON_Delete(arguments);
+    return ok;
+}
 
 /* Appends one earlier tool call to list. */
 static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
@@ -154,21 +194,21 @@ static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
     struct function function = {0};
     if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
+    bool custom = is_custom(v);
     json_path(name, "%s.type", path);
-    if (cJSON_IsString(type) && !is_word(type, "function"))
-        return err_set_param(e, ERR_UNSUPPORTED, name,
-                             "Unsupported value for '%s': only 'function' is supported.", name);
+    if (cJSON_IsString(type) && !custom && !is_word(type, "function"))
+        return err_set_param(
+            e, ERR_UNSUPPORTED, name,
+            "Unsupported value for '%s': only 'function' and 'custom' are supported.", name);
     json_path(name, "%s.", path);
-    int rc = json_read(v, &call_table, name, &call, e);
+    int rc = json_read(v, call_of(v), name, &call, e);
     if (rc) return rc;
-    json_path(name, "%s.function.", path);
-    rc = json_read(call.function, &function_table, name, &function, e);
+    json_path(name, "%s.%s.", path, custom ? "custom" : "function");
+    rc = json_read(call.function, custom ? &custom_table : &function_table, name, &function, e);
     if (rc) return rc;
-    cJSON *out = cJSON_CreateObject(), *f = cJSON_AddObjectToObject(out, "function");
-    cJSON_AddStringToObject(out, "id", call.id);
-    cJSON_AddStringToObject(out, "type", call.type);
-    cJSON_AddStringToObject(f, "name", function.name);
-    bool ok = cJSON_AddStringToObject(f, "arguments", function.arguments) != NULL;
+    cJSON *out = cJSON_CreateObject();
+    bool ok = add_function(out, &function, custom) && cJSON_AddStringToObject(out, "id", call.id) &&
+              cJSON_AddStringToObject(out, "type", "function");
     bool added = cJSON_AddItemToArray(list, out);
     if (!added) cJSON_Delete(out);
     return ok && added ? 0 : err_no_memory(e);

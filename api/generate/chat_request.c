@@ -16,8 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void chat_request_init(struct chat_request *q) {
-    *q = (struct chat_request){.add_generation_prompt = true,
+void chat_request_init(struct chat_request *q, struct ignored *ignored) {
+    *q = (struct chat_request){.ignored = ignored,
+                               .add_generation_prompt = true,
                                .tools.parallel = true,
                                .param_messages = "messages",
                                .param_tools = "tools",
@@ -31,6 +32,7 @@ void chat_request_fini(struct chat_request *q) {
     cJSON_Delete(q->messages);
     cJSON_Delete(q->extra);
     cJSON_Delete(q->tools.list);
+    cJSON_Delete(q->tools.forms);
     cJSON_Delete(q->format.parsed);
 }
 
@@ -118,8 +120,8 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
     const struct api_model *m = q->model;
     if (!m->chat)
         return err_set_param(e, ERR_UNSUPPORTED, "model",
-                             "The model '%.200s' has no chat template: set chat-template in the "
-                             "server's configuration, or use /v1/completions.",
+                             "The model '%.200s' has no chat template: use /v1/completions, or "
+                             "ask the server's operator to configure a template.",
                              m->id);
     cJSON *tools = NULL;
     int rc = rename_reasoning(q, e);

@@ -11,6 +11,7 @@
 
 struct gen_options;
 struct gen_writer;
+struct ignored;
 struct request;
 
 enum chat_tool_choice { CHAT_TOOLS_AUTO, CHAT_TOOLS_NONE, CHAT_TOOLS_REQUIRED, CHAT_TOOLS_NAMED };
@@ -23,6 +24,8 @@ struct chat_tools {
     bool parallel;        /* more than one call in an answer */
     const cJSON *allowed; /* array of the only tools that may be called, by name; borrowed; NULL:
                              all */
+    cJSON *forms;         /* of tools that are no plain functions (tool_form.h); freed by
+                             chat_request_fini; NULL: none */
 };
 
 enum chat_format_kind {
@@ -50,6 +53,7 @@ struct chat_request {
     const cJSON *documents; /* array or NULL */
     cJSON *extra;           /* further variables of the template, or NULL */
     bool add_generation_prompt, continue_final_message;
+    struct ignored *ignored; /* where its readers list what they ignore; NULL: nowhere */
     struct chat_tools tools;
     struct chat_format format;
     /* Names of the fields in errors. param_function: the member of a tool that has its name and
@@ -59,7 +63,7 @@ struct chat_request {
 };
 
 /* Defaults: everything empty, text, parallel calls, a generation prompt; chat's field names. */
-void chat_request_init(struct chat_request *q);
+void chat_request_init(struct chat_request *q, struct ignored *ignored);
 void chat_request_fini(struct chat_request *q); /* frees the trees */
 /* Sets a further variable of the template. value is taken, also on failure; NULL is ERR_NOMEM. */
 int chat_request_set(struct chat_request *q, const char *name, cJSON *value, err *e);

@@ -22,6 +22,7 @@ struct api_model {
     engine *engine;
     const chat_template *chat; /* NULL: chat requests are refused with the reason */
     int64_t created_s;
+    const char *sha256; /* as in the registry; "": not registered */
 };
 
 struct api_config {
@@ -32,10 +33,14 @@ struct api_config {
     uint32_t resume_buffer_bytes; /* of the last frames of each */
     bool share_prefixes;          /* all API keys share cached prompts */
     int max_priority;             /* largest priority that a request may have */
-    bool ignore_unknown;          /* unknown request fields are dropped and named in a header of the
-                                     answer, instead of refused */
+    bool draft_integers;          /* see struct grammar_schema */
+    bool refuse_ignored;          /* unknown and advisory request fields are refused; otherwise they
+                                     are named in a header of the answer */
     struct responses *store;      /* of /v1/responses; borrowed until api_close; NULL: no store */
-    const char *version;          /* "0.1.0" */
+    const char
+        *registry; /* file of the catalogue of models; borrowed until api_close; NULL: none */
+    const char *model_aliases; /* model_alias.h; NULL: none. Read by api_open */
+    const char *version;       /* "0.1.0" */
 };
 
 #endif

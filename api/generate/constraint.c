@@ -19,7 +19,7 @@ struct making {
     const struct chat_request *q;
     const struct chat_syntax *syntax;
     enum chat_begin begin;
-    bool lead;
+    bool lead, draft_integers;
     grammar_builder *b;
     const cJSON *fault; /* the first tool whose grammar cannot be made */
 };
@@ -125,7 +125,7 @@ static grammar_node functions_node(struct making *m, cJSON **schemas, grammar_no
         const cJSON *name = cJSON_GetObjectItemCaseSensitive(f, "name");
         if (!chat_tools_allow(&m->q->tools, name->valuestring)) continue;
         bool strict = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(f, "strict"));
-        const struct grammar_schema schema = {schemas[i], strict};
+        const struct grammar_schema schema = {schemas[i], strict, m->draft_integers};
         grammar_node called = text_node(m, name->valuestring);
         grammar_node arguments = grammar_json(m->b, &schema);
         if (!m->fault && arguments < 0) m->fault = v;
@@ -178,7 +178,7 @@ static grammar_node text_or_calls_node(struct making *m, cJSON **schemas) {
 
 static grammar_node form_node(struct making *m, const cJSON *object) {
     const struct chat_format *f = &m->q->format;
-    struct grammar_schema schema = {f->value, f->strict};
+    struct grammar_schema schema = {f->value, f->strict, m->draft_integers};
     if (f->kind == CHAT_FORMAT_REGEX) return grammar_regex(m->b, f->text);
     if (f->kind == CHAT_FORMAT_GBNF) return grammar_gbnf(m->b, f->text, strlen(f->text));
     if (f->kind == CHAT_FORMAT_OBJECT) schema.schema = object;
@@ -258,6 +258,7 @@ static int finish_grammar(struct making *m, grammar_node root, grammar **out, er
 static int begin_grammar(struct making *m, err *e) {
     m->b = grammar_builder_new();
     if (!m->b) return err_no_memory(e);
+    m->draft_integers = m->r->api->config.draft_integers;
     grammar_builder_limit(m->b, &m->r->work);
     return 0;
 }

@@ -24,25 +24,33 @@ enum { GEN_MAX_STOPS = 16, GEN_MAX_STOP_BYTES = 4096 };
 #define GEN_SAMPLING(KIND, LEAST, MOST, HELP)                                                      \
     .type = GEN_JSON_##KIND, .min = LEAST, .max = MOST, .help = HELP
 
+struct ignored;
+
 /* Members of a request body after json_read: the union over the endpoints that generate. Pointers
  * borrow from the JSON tree. */
 struct gen_fields {
-    const char *model, *user, *safety_identifier, *prompt_cache_key, *cache_salt;
+    const char *model, *cache_salt;
+    const cJSON *user, *safety_identifier, *prompt_cache_key; /* of any type */
     SAMPLING_ROWS(GEN_SAMPLING_MEMBER, ) /* temperature, top_p, ...: double, or int64_t */
+    struct sampling_has sent;            /* which of these the request has */
     int64_t seed, n, max_tokens, priority;
     bool has_seed, has_max_tokens;
+    bool zero_is_no_limit; /* max_tokens 0, as below 0; otherwise it scores the prompt */
     bool stream, ignore_eos;
     const cJSON *stop, *logit_bias, *stream_options;
     const char *stop_name; /* in errors */
     /* chat */
     const cJSON *messages, *chat_template_kwargs, *documents;
     const char *reasoning_effort;
+    const cJSON *reasoning, *think, *thinking;
+    bool enable_thinking, has_enable_thinking;
     bool add_generation_prompt, has_add_generation_prompt, continue_final_message;
     int64_t max_completion_tokens, top_logprobs;
     const cJSON *tools, *tool_choice, *response_format;
-    const cJSON *structured_outputs, *guided_json, *guided_choice;
-    const char *guided_regex, *guided_grammar;
-    bool parallel_tool_calls;
+    const cJSON *structured_outputs, *guided_json, *guided_choice, *json_schema;
+    const char *guided_regex, *guided_grammar, *grammar;
+    bool parallel_tool_calls, store;
+    const cJSON *metadata;
     bool has_max_completion_tokens, has_top_logprobs, logprobs;
     /* completions */
     const cJSON *prompt;
@@ -51,10 +59,18 @@ struct gen_fields {
     bool has_n_logprobs, has_best_of, echo;
 };
 void gen_fields_default(struct gen_fields *f);
+/* Puts the model's values where the request is silent; after json_read. */
+void gen_fields_recommend(struct gen_fields *f, const struct sampling_recommended *r);
 
 /* Rows of all of OpenAI's endpoints that generate: the model and how to sample. gen_table adds
  * those of chat and completions. */
 extern const struct json_table gen_sampling_table, gen_table;
+/* Fields of other servers: samplers; those and the rest, which gen_sampling_table ends with. */
+extern const struct json_table gen_sampler_table, gen_peer_table;
+
+/* Metadata that is stored with an answer; NULL: none. ERR_INVALID: more pairs or longer texts than
+ * OpenAI allows. */
+int gen_metadata_check(const cJSON *metadata, err *e);
 
 /* What the fields ask for, checked beyond their types. */
 struct gen_options {
@@ -68,7 +84,9 @@ struct gen_options {
     bool echo;      /* the answer begins with the prompt's text */
     bool no_tokens; /* max_tokens 0: the prompt is only scored */
 };
-/* Fills o from f. n_vocab bounds logit_bias' ids. ERR_INVALID, ERR_UNSUPPORTED with the param. */
-int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_options *o, err *e);
+/* Fills o from f. n_vocab bounds logit_bias' ids; ignored as in chat_request. ERR_INVALID,
+ * ERR_UNSUPPORTED with the param. */
+int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct ignored *ignored,
+                     struct gen_options *o, err *e);
 
 #endif

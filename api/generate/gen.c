@@ -182,6 +182,7 @@ static void free_stream(struct resumable *k) {
 
 static const struct resumable_ops stream_ops = {
     .detach = detach_stream, .attach = attach_stream, .free = free_stream};
+
 /* ---- start ---- */
 
 /* Is the answer's first space the tokenizer's own, because the answer directly follows a control

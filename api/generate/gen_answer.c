@@ -140,14 +140,16 @@ bool gen_answer_take(struct gen *g, struct gen_choice *c, int32_t token) {
     return stop;
 }
 
-void gen_answer_finish(struct gen *g, struct gen_choice *c) {
+void gen_answer_finish(struct gen *g, struct gen_choice *c, bool cut) {
     const char *text;
     size_t n;
     bool text_came = false;
     engine_text_finish(c->text_state, &text, &n);
+    /* A character that was cut off is not part of the arguments. */
+    if (cut && chat_parser_state(c->parser) == CHAT_PIECE_ARGUMENTS) n = 0;
     int rc = chat_parser_text(c->parser, text, n);
     bool stop = take_pieces(g, c, &text_came);
-    if (!rc && !stop) rc = chat_parser_finish(c->parser);
+    if (!rc && !stop) rc = chat_parser_finish(c->parser, cut);
     if (!rc && !stop) stop = take_pieces(g, c, &text_came);
     if (rc && !g->error.code) err_no_memory(&g->error);
     if (stop) return;

@@ -99,7 +99,7 @@ static void take_final(struct gen *g, struct gen_choice *c, const struct engine_
     c->done = true;
     if (!c->stopped && !g->no_tokens) {
         if (c->parser) {
-            gen_answer_finish(g, c);
+            gen_answer_finish(g, c, ev->finish != ENGINE_FINISH_STOP);
         } else {
             const char *text;
             size_t n;

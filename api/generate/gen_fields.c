@@ -1,7 +1,11 @@
 /* gen_fields.c - see fields.h: the table of shared fields, and the checks that a table cannot
  * express. Owns nothing; pool threads. */
 #include "api/generate/fields.h"
+#include "api/http/ignored.h"
 
+#include "core/text/utf8.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +14,7 @@
 
 #define SAMPLING(FLAGS, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                    \
     {                                                                                              \
-        .name = #NAME, .flags = FLAGS, AT(NAME), .initial = #INITIAL,                              \
+        .name = #NAME, .flags = FLAGS, AT(NAME), HAS(sent.NAME), .initial = #INITIAL,              \
         GEN_SAMPLING(KIND, LEAST, MOST, HELP)                                                      \
     }
 
@@ -31,8 +35,8 @@ static const struct json_table stream_table = JSON_TABLE(stream_fields, NULL);
 
 /* priority and the fields after it are extensions that other servers have too. */
 static const struct json_field fields[] = {
-    {"model", JSON_STRING, JSON_REQUIRED, AT(model), .min = 1,
-     .help = "Id or alias of a served model, see GET /v1/models."},
+    {"model", JSON_STRING, NUL, AT(model),
+     .help = "Id or alias of a served model, see GET /v1/models; optional if only one is served."},
     SAMPLING_TEMPERATURE(SAMPLING, NUL),
     SAMPLING_TOP_P(SAMPLING, NUL),
     {"seed", JSON_INT, NUL, AT(seed), HAS(has_seed), -9223372036854775808.0, 9223372036854775808.0,
@@ -44,10 +48,10 @@ static const struct json_field fields[] = {
     {"logit_bias", JSON_OBJECT, NUL, AT(logit_bias),
      .help = "Maps up to 1024 token ids to biases from -100 to 100."},
     {"stream", JSON_BOOL, NUL, AT(stream), .initial = "false"},
-    {"user", JSON_STRING, NUL, AT(user), .help = "Accepted and ignored."},
+    {"user", JSON_ADVISORY, NUL | JSON_KEPT, AT(user), .why = "answers do not depend on the user"},
     {"priority", JSON_INT, NUL, AT(priority), .min = -1000, .max = 1000, .initial = "0",
      .help = "Higher priorities are scheduled first and preempted last; values above the server's "
-             "max-priority are refused."},
+             "limit are refused."},
     {"cache_salt", JSON_STRING, NUL, AT(cache_salt), .min = 1,
      .help = "Only requests with the same salt (and API key) share cached prompts."},
     SAMPLING_TOP_K(SAMPLING, NUL),
@@ -56,13 +60,13 @@ static const struct json_field fields[] = {
     {"ignore_eos", JSON_BOOL, NUL, AT(ignore_eos), .initial = "false",
      .help = "Continues after an end-of-answer token."},
 };
-const struct json_table gen_sampling_table = JSON_TABLE(fields, NULL);
+const struct json_table gen_sampling_table = JSON_TABLE(fields, &gen_peer_table);
 
 static const struct json_field choice_fields[] = {
     {"n", JSON_INT, NUL, AT(n), .min = 1, .max = ENGINE_MAX_CHOICES, .initial = "1",
      .help = "Choices per prompt."},
     {"stream_options", JSON_OBJECT, NUL, AT(stream_options), .table = &stream_table,
-     .help = "Only with stream."},
+     .help = "Ignored without stream."},
 };
 const struct json_table gen_table = JSON_TABLE(choice_fields, &gen_sampling_table);
 
@@ -75,11 +79,25 @@ void gen_fields_default(struct gen_fields *f) {
     f->stop_name = "stop";
 }
 
+/* A float's shortest decimal: 0.9, not 0.89999998. */
+static double shortest(float v) {
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", (double)v);
+    return strtod(text, NULL);
+}
+
+#define RECOMMENDED_REAL(v)  shortest(v)
+#define RECOMMENDED_ABOVE(v) shortest(v)
+#define RECOMMENDED_COUNT(v) (v)
+#define RECOMMEND(ARG, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                     \
+    if (!f->sent.NAME && r->has.NAME) f->NAME = RECOMMENDED_##KIND(r->values.NAME);
+void gen_fields_recommend(struct gen_fields *f, const struct sampling_recommended *r) {
+    SAMPLING_ROWS(RECOMMEND, )
+}
+
 static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err *e) {
     if (!cJSON_IsString(v)) return json_wrong_type(name, "a string", v, e);
-    if (!*v->valuestring)
-        return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': the string is empty.",
-                             name);
+    if (!*v->valuestring) return 0; /* clients send it for no stop string */
     if (strlen(v->valuestring) > GEN_MAX_STOP_BYTES)
         return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': at most %d bytes.",
                              name, GEN_MAX_STOP_BYTES);
@@ -134,11 +152,10 @@ static int read_bias(const cJSON *map, int32_t n_vocab, struct gen_options *o, e
     return 0;
 }
 
-static int read_stream_options(const struct gen_fields *f, struct gen_options *o, err *e) {
+static int read_stream_options(const struct gen_fields *f, struct ignored *ignored,
+                               struct gen_options *o, err *e) {
     if (!f->stream_options) return 0;
-    if (!f->stream)
-        return err_set_param(e, ERR_INVALID, "stream_options",
-                             "'stream_options' is only allowed when 'stream' is true.");
+    if (!f->stream && f->stream_options->child) return ignored_add(ignored, "stream_options", e);
     struct stream_options so = {0};
     int rc = json_read(f->stream_options, &stream_table, "stream_options.", &so, e);
     o->include_usage = so.include_usage;
@@ -147,15 +164,15 @@ static int read_stream_options(const struct gen_fields *f, struct gen_options *o
 }
 
 static int read_max_tokens(const struct gen_fields *f, struct gen_options *o, err *e) {
-    int64_t max = -1;
-    if (f->has_max_tokens) max = f->max_tokens;
+    int64_t max = f->has_max_tokens ? f->max_tokens : -1;
     if (f->has_max_completion_tokens) {
-        if (max >= 0 && max != f->max_completion_tokens)
+        if (f->has_max_tokens && max != f->max_completion_tokens)
             return err_set_param(
                 e, ERR_INVALID, "max_tokens",
                 "'max_tokens' and 'max_completion_tokens' mean the same: send only one.");
         max = f->max_completion_tokens;
     }
+    if (max == 0 && f->zero_is_no_limit) max = -1;
     o->no_tokens = max == 0;
     o->params.max_tokens = max < 0 ? 0 : max ? (uint32_t)max : 1;
     return 0;
@@ -165,7 +182,7 @@ static int read_logprobs(const struct gen_fields *f, struct gen_options *o, err 
     o->params.n_logprobs = -1;
     if (f->has_n_logprobs) o->params.n_logprobs = (int)f->n_logprobs;
     if (f->logprobs) o->params.n_logprobs = (int)f->top_logprobs;
-    if (f->has_top_logprobs && !f->logprobs)
+    if (f->has_top_logprobs && f->top_logprobs && !f->logprobs)
         return err_set_param(e, ERR_INVALID, "top_logprobs",
                              "'top_logprobs' is only allowed when 'logprobs' is true.");
     o->params.prompt_logprobs = f->echo && o->params.n_logprobs >= 0;
@@ -177,7 +194,8 @@ static int read_logprobs(const struct gen_fields *f, struct gen_options *o, err 
 #define TAKE_COUNT(v) (v) < 0 ? 0 : (uint32_t)(v)
 #define TAKE_SAMPLING(ARG, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                 \
     p->sampling.NAME = TAKE_##KIND(f->NAME);
-int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_options *o, err *e) {
+int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct ignored *ignored,
+                     struct gen_options *o, err *e) {
     memset(o, 0, sizeof *o);
     struct engine_params *p = &o->params;
     engine_params_default(p);
@@ -197,6 +215,29 @@ int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_opt
     if (!rc) rc = read_logprobs(f, o, e);
     if (!rc) rc = read_stop(f->stop, f->stop_name, o, e);
     if (!rc) rc = read_bias(f->logit_bias, n_vocab, o, e);
-    if (!rc) rc = read_stream_options(f, o, e);
+    if (!rc) rc = read_stream_options(f, ignored, o, e);
     return rc;
+}
+
+/* ---- metadata ---- */
+
+enum { MAX_PAIRS = 16, MAX_KEY = 64, MAX_VALUE = 512 };
+
+int gen_metadata_check(const cJSON *metadata, err *e) {
+    int n = 0;
+    for (const cJSON *v = metadata ? metadata->child : NULL; v; v = v->next) {
+        char name[JSON_PATH_BYTES];
+        json_path(name, "metadata.%s", v->string);
+        if (++n > MAX_PAIRS)
+            return err_set_param(e, ERR_INVALID, "metadata",
+                                 "Invalid value for 'metadata': at most %d pairs.", MAX_PAIRS);
+        if (utf8_count(v->string, strlen(v->string)) > MAX_KEY)
+            return err_set_param(e, ERR_INVALID, "metadata",
+                                 "Invalid key in 'metadata': at most %d characters.", MAX_KEY);
+        if (!cJSON_IsString(v)) return json_wrong_type(name, "a string", v, e);
+        if (utf8_count(v->valuestring, strlen(v->valuestring)) > MAX_VALUE)
+            return err_set_param(e, ERR_INVALID, name,
+                                 "Invalid value for '%s': at most %d characters.", name, MAX_VALUE);
+    }
+    return 0;
 }

@@ -11,7 +11,7 @@
 int gen_answer_init(struct gen_choice *c, const struct chat_parser_config *parser,
                     const struct gen_options *o, err *e);
 bool gen_answer_take(struct gen *g, struct gen_choice *c, int32_t token); /* true: it stopped */
-void gen_answer_finish(struct gen *g, struct gen_choice *c);
+void gen_answer_finish(struct gen *g, struct gen_choice *c, bool cut);
 /* Writes the text and log-probabilities that are complete. */
 void gen_write_text(struct gen *g, struct gen_choice *c);
 

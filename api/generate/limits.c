@@ -33,7 +33,7 @@ int limits_apply(const struct request *r, const char *cache_salt, struct engine_
     if (p->priority > most)
         return err_set_param(
             e, ERR_INVALID, "priority",
-            "Invalid value for 'priority': %d is above this server's limit (max-priority = %d).",
+            "Invalid value for 'priority': %d, expected at most %d, this server's limit.",
             p->priority, most);
     return make_salt(r, cache_salt, &p->prefix_salt, e);
 }

@@ -37,6 +37,18 @@ int prompts_encode(const tokenizer *tok, const char *text, int flags, size_t max
     return rc;
 }
 
+/* At most as many ids as bytes, and those that the tokenizer adds. */
+static int encode_cut(const struct prompts_config *c, const char *text, struct gen_prompt *to,
+                      err *e) {
+    size_t most = strlen(text) + 16;
+    int rc = prompts_encode(c->tok, text, TOKENIZER_ADD_SPECIAL, most, to, e);
+    if (rc || to->n <= c->max_tokens) return rc;
+    int32_t last = to->ids[to->n - 1];
+    to->n = c->max_tokens;
+    if (last == tokenizer_eos(c->tok)) to->ids[to->n - 1] = last;
+    return 0;
+}
+
 static int add_text(const struct prompts_config *c, const char *text, struct gen_prompt *to,
                     err *e) {
     if (!*text && c->no_empty) return fail_empty(c, "", e);
@@ -49,6 +61,8 @@ static int add_text(const struct prompts_config *c, const char *text, struct gen
                              c->param);
     int rc = to->infill
                  ? tokenizer_encode_fim(c->tok, text, c->suffix, c->max_tokens, &to->ids, &to->n, e)
+             : c->truncate
+                 ? encode_cut(c, text, to, e)
                  : prompts_encode(c->tok, text, TOKENIZER_ADD_SPECIAL, c->max_tokens, to, e);
     if (rc == ERR_TOO_LONG) return fail_too_long(c, e);
     if (!rc && !to->n) return fail_empty(c, ", and this model's tokenizer adds no token", e);
@@ -118,4 +132,10 @@ int prompts_read(const struct prompts_config *c, const cJSON *v, struct gen_prom
         *list = NULL;
     }
     return rc;
+}
+
+int prompts_read_text(const struct prompts_config *c, const char *text, struct gen_prompt **list,
+                      size_t *n, err *e) {
+    const cJSON value = {.type = cJSON_String, .valuestring = (char *)text};
+    return prompts_read(c, &value, list, n, e);
 }

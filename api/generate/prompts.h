@@ -13,6 +13,7 @@ struct prompts_config {
     uint32_t max_tokens; /* per text */
     size_t max;          /* number of texts */
     const char *suffix; /* NULL or "": none; otherwise each text precedes it and must be a string */
+    bool truncate;      /* cuts the end of longer texts, but for an EOS that the tokenizer adds */
     bool no_empty;      /* refuse "" even if the tokenizer adds a token to it */
 };
 /* Reads a string, an array of strings, an array of token ids or an array of such arrays into *list
@@ -20,6 +21,10 @@ struct prompts_config {
  * param; then nothing is left. */
 int prompts_read(const struct prompts_config *c, const cJSON *v, struct gen_prompt **list,
                  size_t *n, err *e);
+
+/* The same for one text. */
+int prompts_read_text(const struct prompts_config *c, const char *text, struct gen_prompt **list,
+                      size_t *n, err *e);
 
 /* As tokenizer_encode, for a string of a request's tree: TEXT_NUL in it is U+0000. */
 int prompts_encode(const tokenizer *tok, const char *text, int flags, size_t max_ids,

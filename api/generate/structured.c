@@ -8,19 +8,17 @@ enum { NUL = JSON_NULLABLE, MAX_CHOICES = 4096 };
 
 struct format {
     const char *type;
-    const cJSON *json_schema;
+    const cJSON *json_schema, *schema;
 };
 struct json_schema {
-    const char *name, *description;
+    const char *name;
     const cJSON *schema;
     bool strict;
 };
 
 static const struct json_field json_schema_fields[] = {
-    {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct json_schema, name), .min = 1,
-     .max = 64},
-    {"description", JSON_STRING, NUL, .offset = offsetof(struct json_schema, description),
-     .help = "Accepted and ignored: the model does not see it."},
+    {"name", JSON_STRING, NUL, .offset = offsetof(struct json_schema, name), .min = 1, .max = 64},
+    {"description", JSON_ADVISORY, NUL, .why = "the model does not see it"},
     {"schema", JSON_OBJECT, NUL, .offset = offsetof(struct json_schema, schema),
      .help = "A JSON Schema; default: any JSON object."},
     {"strict", JSON_BOOL, NUL, .offset = offsetof(struct json_schema, strict), .initial = "false",
@@ -33,6 +31,8 @@ static const struct json_field format_fields[] = {
      .words = "text|json_object|json_schema"},
     {"json_schema", JSON_OBJECT, 0, .offset = offsetof(struct format, json_schema),
      .table = &json_schema_table},
+    {"schema", JSON_OBJECT, NUL, .offset = offsetof(struct format, schema),
+     .help = "Of other servers: as json_schema.schema, also with the type json_object."},
 };
 const struct json_table response_format_table = JSON_TABLE(format_fields, NULL);
 
@@ -57,26 +57,29 @@ static const struct json_field outputs_fields[] = {
 const struct json_table structured_outputs_table = JSON_TABLE(outputs_fields, NULL);
 
 static int read_response_format(const cJSON *v, struct chat_request *q, err *e) {
-    static const char member[] = "response_format.json_schema";
+    static const char member[] = "response_format.json_schema", other[] = "response_format.schema";
     struct format f = {0};
     struct json_schema s = {0};
     int rc = json_read(v, &response_format_table, "response_format.", &f, e);
     if (rc) return rc;
-    bool schema = strcmp(f.type, "json_schema") == 0;
-    if (schema && !f.json_schema)
+    bool text = strcmp(f.type, "text") == 0, schema = strcmp(f.type, "json_schema") == 0;
+    const char *alien = !schema && f.json_schema ? member : text && f.schema ? other : NULL;
+    if (schema && !f.json_schema && !f.schema)
         return err_set_param(e, ERR_INVALID, member, "Missing required parameter: '%s'.", member);
-    if (!schema && f.json_schema)
-        return err_set_param(e, ERR_INVALID, member, "'%s' does not belong to the type '%s'.",
-                             member, f.type);
-    if (strcmp(f.type, "json_object") == 0) q->format.kind = CHAT_FORMAT_OBJECT;
-    if (!schema) return 0;
-    rc = json_read(f.json_schema, &json_schema_table, "response_format.json_schema.", &s, e);
-    if (rc) return rc;
-    q->format.kind = s.schema ? CHAT_FORMAT_SCHEMA : CHAT_FORMAT_OBJECT;
-    q->format.value = s.schema;
+    if (alien)
+        return err_set_param(e, ERR_INVALID, alien, "'%s' does not belong to the type '%s'.", alien,
+                             f.type);
+    if (f.json_schema && f.schema)
+        return err_set_param(e, ERR_INVALID, other, "'%s' and '%s' mean the same: send only one.",
+                             other, member);
+    if (text) return 0;
+    if (f.json_schema)
+        rc = json_read(f.json_schema, &json_schema_table, "response_format.json_schema.", &s, e);
+    q->format.value = f.schema ? f.schema : s.schema;
+    q->format.kind = q->format.value ? CHAT_FORMAT_SCHEMA : CHAT_FORMAT_OBJECT;
     q->format.strict = s.strict;
-    q->param_format = "response_format.json_schema.schema";
-    return 0;
+    q->param_format = f.schema ? other : "response_format.json_schema.schema";
+    return rc;
 }
 
 /* Sets a schema that was given as JSON or as its text. */
@@ -119,19 +122,22 @@ static int fail_second_format(const char *param, err *e) {
         "'%s': the answer can be constrained in only one way: send one such field.", param);
 }
 
-/* Sets q's format from one source, whose fields are named prefix_NAME. */
-static int take_outputs(const struct outputs *o, const char *prefix, struct chat_request *q,
+/* The names of the members of struct outputs, by source. */
+enum { N_OUTPUTS = 5 };
+static const char *const guided_names[N_OUTPUTS] = {"guided_json", "guided_regex", "guided_choice",
+                                                    "guided_grammar", ""};
+static const char *const llama_names[N_OUTPUTS] = {"json_schema", "", "", "grammar", ""};
+static const char *const outputs_names[N_OUTPUTS] = {
+    "structured_outputs.json", "structured_outputs.regex", "structured_outputs.choice",
+    "structured_outputs.grammar", "structured_outputs.json_object"};
+
+/* Sets q's format from one source. */
+static int take_outputs(const struct outputs *o, const char *const *params, struct chat_request *q,
                         err *e) {
-    static const char *const names[] = {"json", "regex", "choice", "grammar", "json_object"};
-    static const char *const full[2][5] = {
-        {"guided_json", "guided_regex", "guided_choice", "guided_grammar", ""},
-        {"structured_outputs.json", "structured_outputs.regex", "structured_outputs.choice",
-         "structured_outputs.grammar", "structured_outputs.json_object"}};
-    const char *const *params = full[strcmp(prefix, "structured_outputs") == 0];
     const bool given[] = {o->json != NULL, o->regex != NULL, o->choice != NULL, o->grammar != NULL,
                           o->json_object};
     int rc = 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !rc; i++) {
+    for (size_t i = 0; i < N_OUTPUTS && !rc; i++) {
         if (!given[i]) continue;
         if (q->format.kind != CHAT_FORMAT_TEXT) return fail_second_format(params[i], e);
         q->param_format = params[i];
@@ -153,11 +159,14 @@ int chat_format_read(const struct gen_fields *f, struct chat_request *q, err *e)
                                    .choice = f->guided_choice,
                                    .regex = f->guided_regex,
                                    .grammar = f->guided_grammar};
+    const char *gbnf = f->grammar && *f->grammar ? f->grammar : NULL; /* "" is none */
+    const struct outputs llama = {.json = f->json_schema, .grammar = gbnf};
     int rc = f->response_format ? read_response_format(f->response_format, q, e) : 0;
     if (!rc && f->structured_outputs) {
         rc = json_read(f->structured_outputs, &structured_outputs_table, "structured_outputs.", &o,
                        e);
-        if (!rc) rc = take_outputs(&o, "structured_outputs", q, e);
+        if (!rc) rc = take_outputs(&o, outputs_names, q, e);
     }
-    return rc ? rc : take_outputs(&guided, "guided", q, e);
+    if (!rc) rc = take_outputs(&guided, guided_names, q, e);
+    return rc ? rc : take_outputs(&llama, llama_names, q, e);
 }

@@ -5,9 +5,13 @@
 #include "api/generate/chat_request.h"
 #include "api/generate/fields.h"
 
-enum { CHAT_MAX_TOOLS = 128 };
+enum { CHAT_MAX_TOOLS = 1024 };
 
-extern const struct json_table tool_table;
+extern const struct json_table tool_table, tool_choice_table;
+/* Sets t->choice if word is "auto", "none", "required" or "any". */
+bool chat_tools_choose(const char *word, struct chat_tools *t);
+/* Appends a function, which is taken also on failure (NULL: no memory), as templates see it. */
+int chat_tools_add(struct chat_tools *t, cJSON *function, err *e);
 /* Fills q->tools from tools, tool_choice and parallel_tool_calls. */
 int chat_tools_read(const struct gen_fields *f, struct chat_request *q, err *e);
 /* The rules for tools of every protocol: valid names, each once, the chosen one exists. Errors name

@@ -3,6 +3,7 @@
 
 #include "api/http/error.h"
 #include "api/http/http.h"
+#include "api/http/origin.h"
 #include "api/http/request.h"
 #include <string.h>
 #include <strings.h>
@@ -52,13 +53,6 @@ bool auth_check_key(struct request *r) {
     return false;
 }
 
-/* Length of host[:port] without the port. */
-static size_t name_length(const char *host) {
-    size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-    size_t all = strlen(host);
-    return n <= all && (!host[n] || host[n] == ':') ? n : all;
-}
-
 static bool is_address(const char *host, size_t n) {
     return n && (*host == '[' ? host[n - 1] == ']' : strspn(host, "0123456789.") == n);
 }
@@ -85,37 +79,73 @@ static bool listens_locally(const struct http_config *c) {
            strcmp(c->host, "localhost") == 0;
 }
 
+static bool is_own_page(const struct request *r) {
+    const char *header = request_header(r, "Origin"), *host = request_host(r);
+    struct origin origin;
+    return !header || (host && origin_parse(header, &origin) &&
+                       origin_is_of_host(&origin, host, r->forwarded.scheme));
+}
+
+bool auth_check_admin(struct request *r) {
+    const struct http_config *c = &r->http->config;
+    bool ok = c->n_api_keys
+                  ? r->key_number > c->n_api_keys - c->n_admin_keys
+                  : listens_locally(c) && is_own_page(r) && !request_header(r, "X-Forwarded-For") &&
+                        !request_header(r, "Forwarded");
+    if (ok) return true;
+    reply_error(r, &(struct api_error){403, "invalid_request_error", "admin_key_required", NULL,
+                                       c->n_api_keys
+                                           ? "This needs an administrator's key: the daemon's "
+                                             "operator can set the configuration key "
+                                             "admin-key-file."
+                                           : "Without keys only programs on the daemon's machine "
+                                             "may do this: its operator can set the configuration "
+                                             "key admin-key-file."});
+    return false;
+}
+
+static bool is_accepted_host(const struct http_config *c, const char *host) {
+    size_t n = origin_name_length(host);
+    return is_address(host, n) || is_listed_name(c->allowed_hosts, host, n) ||
+           is_listed_name("localhost, .localhost, host.docker.internal", host, n);
+}
+
 /* DNS rebinding: a site points its own name at 127.0.0.1, so its page can call the daemon on the
  * visitor's machine as same-origin and read every answer. The Host header gives the attack away: it
  * carries the site's name. Addresses are safe, and so are names under localhost and .internal,
  * which no site can own. A daemon with keys is not affected; one that listens on other addresses
- * has names that only its operator knows. */
+ * has names that only its operator knows.
+ *
+ * A page can set X-Forwarded-Host, and its browser may run at a trusted proxy's address, but it
+ * cannot set Host: so both are checked. */
 bool auth_check_host(struct request *r) {
     const struct http_config *c = &r->http->config;
-    const char *host = request_header(r, "Host");
+    const char *host = request_header(r, "Host"), *forwarded = request_host(r);
     bool listed = c->allowed_hosts && *c->allowed_hosts;
-    if (!host || (!listed && (c->n_api_keys || !listens_locally(c)))) return true;
-    size_t n = name_length(host);
-    if (is_address(host, n) || is_listed_name(c->allowed_hosts, host, n) ||
-        is_listed_name("localhost, .localhost, host.docker.internal", host, n))
+    if (!listed && (c->n_api_keys || !listens_locally(c))) return true;
+    if ((!host || is_accepted_host(c, host)) && (!forwarded || is_accepted_host(c, forwarded)))
         return true;
     reply_error(r, &(struct api_error){403, "invalid_request_error", "host_not_allowed", NULL,
-                                       "This daemon does not accept the name in the Host header: "
-                                       "its operator can add it to the configuration key "
-                                       "allowed-hosts."});
+                                       r->forwarded.has_host
+                                           ? "This daemon does not accept the name in the Host or "
+                                             "X-Forwarded-Host header: its operator can add it to "
+                                             "the configuration key allowed-hosts."
+                                           : "This daemon does not accept the name in the Host "
+                                             "header: its operator can add it to the configuration "
+                                             "key allowed-hosts."});
     return false;
 }
 
 /* A page of another site can make a visitor's browser post to a daemon on the visitor's machine.
- * Browsers name the page's site in Origin; it must be the host that is asked. Programs send no
- * Origin and are not affected. */
+ * Browsers name the page's site in Origin; it must be the host that is asked, or be listed.
+ * Programs send no Origin and are not affected. */
 bool auth_check_origin(struct request *r) {
-    const char *origin = request_header(r, "Origin");
-    if (!origin) return true;
-    const char *host = request_header(r, "Host"), *scheme = strstr(origin, "://");
-    if (host && scheme && strcasecmp(scheme + 3, host) == 0) return true;
+    const char *header = request_header(r, "Origin");
+    if (is_own_page(r) || origins_hold(&r->http->origins, header)) return true;
     reply_error(r, &(struct api_error){403, "invalid_request_error", "origin_not_allowed", NULL,
                                        "Requests from pages of other sites are refused: the Origin "
-                                       "header does not match the Host header."});
+                                       "header does not match the Host header. The daemon's "
+                                       "operator can add the origin to the configuration key "
+                                       "allowed-origins, or a reverse proxy to trusted-proxies."});
     return false;
 }

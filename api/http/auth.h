@@ -9,6 +9,10 @@
 struct request;
 
 bool auth_check_key(struct request *r);
+/* After auth_check_key: may r change what the server has? With keys, an administrator's key;
+ * without any, programs of this machine, but neither web pages of other sites nor clients of a
+ * proxy. */
+bool auth_check_admin(struct request *r);
 bool auth_check_host(struct request *r);
 bool auth_check_origin(struct request *r);
 /* The accepted API key of a checked request; NULL if no keys are configured. */

@@ -6,7 +6,6 @@
 
 #include "core/base/clock.h"
 
-#include <netinet/in.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -24,22 +23,10 @@ void conns_fini(struct conns *cs) {
 
 /* ---- addresses ---- */
 
-static struct conn_address address_of(const struct sockaddr *from) {
-    struct conn_address a = {{0}};
-    if (!from) return a;
-    if (from->sa_family == AF_INET) {
-        struct sockaddr_in in;
-        memcpy(&in, from, sizeof in);
-        a.bytes[0] = 4;
-        memcpy(a.bytes + 1, &in.sin_addr, 4);
-    } else if (from->sa_family == AF_INET6) {
-        struct sockaddr_in6 in;
-        memcpy(&in, from, sizeof in);
-        bool mapped = IN6_IS_ADDR_V4MAPPED(&in.sin6_addr);
-        a.bytes[0] = mapped ? 4 : 6;
-        /* A household or a machine usually has a whole /64. */
-        memcpy(a.bytes + 1, in.sin6_addr.s6_addr + (mapped ? 12 : 0), mapped ? 4 : 8);
-    }
+static struct conn_address counted_address(const struct address *from) {
+    struct conn_address a = {{from->family}};
+    /* A household or a machine usually has a whole /64. */
+    memcpy(a.bytes + 1, from->bytes, from->family == 4 ? 4 : 8);
     return a;
 }
 
@@ -59,6 +46,21 @@ static bool address_full(struct conns *cs, const struct conn_address *a) {
     for (const struct conn *c = *bucket_of(cs, a); c && n < limit; c = c->next_peer)
         n += !c->shut && memcmp(&c->address, a, sizeof *a) == 0;
     return n >= limit;
+}
+
+/* With cs->mu held. */
+static void link_peer(struct conns *cs, struct conn *c, const struct conn_address *a) {
+    struct conn **bucket = bucket_of(cs, a);
+    c->address = *a;
+    c->next_peer = *bucket;
+    c->peer_link = bucket;
+    if (c->next_peer) c->next_peer->peer_link = &c->next_peer;
+    *bucket = c;
+}
+
+static void unlink_peer(struct conn *c) {
+    *c->peer_link = c->next_peer;
+    if (c->next_peer) c->next_peer->peer_link = c->peer_link;
 }
 
 /* ---- lists, with cs->mu held ---- */
@@ -124,9 +126,11 @@ static bool evict_conn(struct conns *cs, bool reserved) {
 /* ---- a connection's begin and end ---- */
 
 bool conns_admit(struct conns *cs, const struct sockaddr *from) {
-    struct conn_address a = address_of(from);
+    struct address peer = address_of(from);
+    struct conn_address a = counted_address(&peer);
+    bool proxy = cs->config.proxies && networks_hold(cs->config.proxies, &peer);
     pthread_mutex_lock(&cs->mu);
-    bool per_address = address_full(cs, &a);
+    bool per_address = !proxy && address_full(cs, &a);
     bool full = cs->n_open >= (uint64_t)cs->config.max + CONNS_RESERVE + CONNS_CLOSING;
     if (per_address)
         cs->counts.refused_address++;
@@ -154,7 +158,8 @@ static void make_room(struct conns *cs, struct conn *c) {
 }
 
 void conns_open(struct conns *cs, struct conn *c, const struct sockaddr *from) {
-    c->address = address_of(from);
+    c->peer = address_of(from);
+    struct conn_address a = counted_address(&c->peer);
     c->thread = pthread_self();
     pthread_mutex_lock(&cs->mu);
     cs->n_open++;
@@ -162,19 +167,14 @@ void conns_open(struct conns *cs, struct conn *c, const struct sockaddr *from) {
     make_room(cs, c);
     append_conn(cs, c, CONN_WAITING);
     atomic_store(&c->due_ns, clock_now_ns() + limit_of(cs, c));
-    struct conn **bucket = bucket_of(cs, &c->address);
-    c->next_peer = *bucket;
-    c->peer_link = bucket;
-    if (c->next_peer) c->next_peer->peer_link = &c->next_peer;
-    *bucket = c;
+    link_peer(cs, c, &a);
     pthread_mutex_unlock(&cs->mu);
 }
 
 void conns_close(struct conns *cs, struct conn *c) {
     pthread_mutex_lock(&cs->mu);
     unlink_conn(cs, c);
-    *c->peer_link = c->next_peer;
-    if (c->next_peer) c->next_peer->peer_link = c->peer_link;
+    unlink_peer(c);
     if (!c->shut) (*(c->reserved ? &cs->n_reserve : &cs->n_counted))--;
     cs->n_open--;
     pthread_mutex_unlock(&cs->mu);
@@ -191,8 +191,30 @@ static void enter_state(struct conns *cs, struct conn *c, enum conn_state state,
     pthread_mutex_unlock(&cs->mu);
 }
 
+/* Counts c for address a. With cs->mu held. */
+static void move_conn(struct conns *cs, struct conn *c, const struct conn_address *a) {
+    unlink_peer(c);
+    link_peer(cs, c, a);
+}
+
+bool conns_forward(struct conns *cs, struct conn *c, const struct address *client) {
+    struct conn_address a = counted_address(client);
+    pthread_mutex_lock(&cs->mu);
+    bool full = memcmp(&a, &c->address, sizeof a) != 0 && address_full(cs, &a);
+    if (full)
+        cs->counts.refused_address++;
+    else
+        move_conn(cs, c, &a);
+    pthread_mutex_unlock(&cs->mu);
+    return !full;
+}
+
 void conns_wait(struct conns *cs, struct conn *c) {
+    struct conn_address a = counted_address(&c->peer);
     enter_state(cs, c, CONN_WAITING, clock_now_ns() + limit_of(cs, c));
+    pthread_mutex_lock(&cs->mu);
+    if (memcmp(&a, &c->address, sizeof a) != 0) move_conn(cs, c, &a);
+    pthread_mutex_unlock(&cs->mu);
 }
 
 void conns_line(struct conns *cs, struct conn *c) {

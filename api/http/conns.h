@@ -18,6 +18,8 @@
 #ifndef INFERD_API_HTTP_CONNS_H
 #define INFERD_API_HTTP_CONNS_H
 
+#include "api/http/address.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -38,7 +40,7 @@ enum conn_state {
     CONN_N_STATES
 };
 
-/* An IPv4 address, the first 64 bits of an IPv6 address, or nothing (Unix sockets). */
+/* What counts as one client: an IPv4 address, the first 64 bits of an IPv6 address, or nothing. */
 struct conn_address {
     uint8_t bytes[9]; /* the first byte: 4, 6 or 0 */
 };
@@ -46,7 +48,8 @@ struct conn_address {
 struct conn {
     struct conn *prev, *next;            /* in the same state, the oldest first */
     struct conn *next_peer, **peer_link; /* in the bucket of its address */
-    struct conn_address address;
+    struct address peer;                 /* at the other end */
+    struct conn_address address;         /* it counts for: the peer's, or conns_forward's */
     enum conn_state state;
     bool shut;                    /* shut down: not counted any more */
     bool line;                    /* the first line of the next head has arrived */
@@ -76,6 +79,7 @@ struct conns_config {
     uint64_t wait_ns;    /* for a head; for a body and a buffer of an answer besides its bytes */
     uint64_t reserve_ns; /* the same, beyond max */
     uint64_t body_ns;    /* a body younger than this is not evicted */
+    const struct networks *proxies; /* the limit per address is not for these; NULL: none */
 };
 
 struct conns {
@@ -110,6 +114,9 @@ void conns_line(struct conns *cs, struct conn *c);
 void conns_body(struct conns *cs, struct conn *c);
 /* c's request is complete. Its answer has no deadline until conns_moved. */
 void conns_answer(struct conns *cs, struct conn *c);
+/* c's request counts for this client of the proxy at the other end, until conns_wait. false: that
+ * client has reached its limit, and nothing changes. */
+bool conns_forward(struct conns *cs, struct conn *c, const struct address *client);
 
 /* Sets c's deadline: `bytes` have been received since from_ns, or were given to the socket then. */
 void conns_moved(struct conns *cs, struct conn *c, uint64_t from_ns, uint64_t bytes);

@@ -42,7 +42,7 @@ void reply_no_room(struct request *r) {
 void reply_error(struct request *r, const struct api_error *error) {
     str body;
     str_init(&body, 16384);
-    const struct protocol *p = r->route ? r->route->protocol : NULL;
+    const struct protocol *p = request_protocol(r);
     (p && p->write_error ? p->write_error : error_write)(&body, error);
     if (error->status == 429) {
         reply_header(r, "Retry-After", "1");

@@ -22,9 +22,20 @@ static bool is_token(const char *s, size_t n) {
     return n > 0;
 }
 
+bool framing_is_name_list(const char *value) {
+    for (;;) {
+        value += strspn(value, " \t");
+        size_t n = strcspn(value, " \t,");
+        if (!is_token(value, n)) return false;
+        value += n + strspn(value + n, " \t");
+        if (!*value) return true;
+        if (*value++ != ',') return false;
+    }
+}
+
 /* A name or an address, possibly in brackets, and a port. Any other byte could be read as a path, a
  * user or a second host. */
-static bool is_host(const char *value, size_t n) {
+bool framing_is_host(const char *value, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char c = value[i];
         bool alnum = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
@@ -52,7 +63,7 @@ const char *framing_target(const char *target, size_t n, size_t *n_origin) {
         at++;
     *n_origin = at;
     if (at == scheme && scheme) return "The request target has no host.";
-    if (scheme && (memchr(target, '%', at) || !is_host(target + scheme, at - scheme)))
+    if (scheme && (memchr(target, '%', at) || !framing_is_host(target + scheme, at - scheme)))
         return "The host of the request target is not a name and port.";
     if (!scheme && (!n || *target != '/'))
         return "The request target must be a path that begins with a slash.";
@@ -122,7 +133,7 @@ void framing_header(struct framing *f, const char *name, size_t n_name, const ch
     check_bytes(f, name, n_name, value, n_value);
     if (is_named(name, n_name, "Host")) {
         if (f->n_hosts++) refuse_head(f, 400, "The Host header occurs more than once.");
-        if (!is_host(value, n_value))
+        if (!framing_is_host(value, n_value))
             refuse_head(f, 400, "The Host header is not a name and port.");
         if (f->authority &&
             (n_value != f->n_authority || strncasecmp(value, f->authority, n_value) != 0))

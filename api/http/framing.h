@@ -30,6 +30,12 @@ struct framing {
  * or "https://" and a host precede it; *n_origin is their length, 0 without them. */
 const char *framing_target(const char *target, size_t n, size_t *n_origin);
 
+/* May value (n) be host[:port], judged by its bytes? */
+bool framing_is_host(const char *value, size_t n);
+
+/* Is it a list of header names, "a, b"? */
+bool framing_is_name_list(const char *value);
+
 void framing_method(struct framing *f, const char *method);
 /* One header; headers are passed in the order received. If f->at is set, name and value lie in the
  * head as it was received, each line ends with 2 zero bytes, and value[n_value + 1] can be read. */

@@ -23,6 +23,7 @@
  * Callbacks run on HTTP threads, one at a time per connection. */
 #include "api/http/http_int.h"
 
+#include "api/http/cors.h"
 #include "api/http/error.h"
 #include "api/http/id.h"
 #include "api/http/metrics.h"
@@ -86,6 +87,21 @@ static void set_id(struct request *r) {
         id_new(r->id, "req_");
 }
 
+struct forwarding {
+    struct forwarded *to;
+    const struct networks *trusted;
+};
+
+static void on_header(void *arg, const char *name, const char *value) {
+    const struct forwarding *f = arg;
+    forwarded_header(f->to, f->trusted, name, value);
+}
+
+static void read_forwarded(struct request *r) {
+    struct forwarding f = {&r->forwarded, &r->http->proxies};
+    if (networks_hold(f.trusted, &r->conn->peer)) request_header_each(r, on_header, &f);
+}
+
 static struct request *begin_request(struct http *h, struct MHD_Connection *connection,
                                      const char *url, const char *method) {
     struct conn *c = head_conn(connection);
@@ -105,16 +121,21 @@ static struct request *begin_request(struct http *h, struct MHD_Connection *conn
     url += c->n_origin; /* the origin has no escapes, so decoding has not changed its length */
     snprintf(r->path, sizeof r->path, "%s", *url ? url : "/");
     set_id(r);
+    read_forwarded(r);
     watch_begin(h->watch, &r->watched);
     return r;
 }
 
 static void log_request(const struct request *r, unsigned status, bool cut) {
-    char method[4 * sizeof r->method], path[512];
-    log_info("%s %s %u%s %.1f ms %s prompt_tokens=%llu completion_tokens=%llu",
-             log_field(method, sizeof method, r->method), log_field(path, sizeof path, r->path),
-             status, cut ? " (cut off)" : "", (double)(clock_now_ns() - r->start_ns) / 1e6, r->id,
-             (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens);
+    char method[4 * sizeof r->method], path[512], client[ADDRESS_TEXT_BYTES];
+    /* Supervisors and the page ask every second or more often. */
+    bool health = r->route && (r->route->flags & ROUTE_HEALTH) && status < 400;
+    log_write(health ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO,
+              "%s %s %u%s %.1f ms %s prompt_tokens=%llu completion_tokens=%llu client=%s",
+              log_field(method, sizeof method, r->method), log_field(path, sizeof path, r->path),
+              status, cut ? " (cut off)" : "", (double)(clock_now_ns() - r->start_ns) / 1e6, r->id,
+              (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens,
+              address_text(request_client(r), client));
 }
 
 static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
@@ -133,6 +154,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
     metrics_count(h, r->row, status);
     log_request(r, status, cut);
+    recent_add(&h->recent, r, status, cut);
     if (r->key_number) {
         struct key_costs *k = costs_of_key(r);
         atomic_fetch_add(&k->n_requests, 1);
@@ -238,7 +260,7 @@ static enum MHD_Result send_reply(struct request *r) {
     reply_work_headers(r);
     struct MHD_Response *response = make_response(r);
     if (!response) return MHD_NO;
-    const struct protocol *protocol = r->route ? r->route->protocol : NULL;
+    const struct protocol *protocol = request_protocol(r);
     enum MHD_Result ok = MHD_add_response_header(response, "x-request-id", r->id);
     if (ok && protocol && protocol->id_header)
         ok = MHD_add_response_header(response, protocol->id_header, r->id);
@@ -246,6 +268,10 @@ static enum MHD_Result send_reply(struct request *r) {
         ok = MHD_add_response_header(response, "Content-Type", p->content_type);
     for (size_t i = 0; ok && i < p->n_headers; i++)
         ok = MHD_add_response_header(response, p->headers[i].name, p->headers[i].value);
+    struct cors_header cors[CORS_MAX_HEADERS];
+    size_t n_cors = cors_headers(r, cors);
+    for (size_t i = 0; ok && i < n_cors; i++)
+        ok = MHD_add_response_header(response, cors[i].name, cors[i].value);
     if (ok && (r->close || atomic_load(&r->http->draining)))
         ok = MHD_add_response_header(response, "Connection", "close");
     if (ok) ok = MHD_queue_response(r->connection, p->status, response);
@@ -276,12 +302,24 @@ static bool check_reserve(struct request *r) {
     return false;
 }
 
+/* A trusted proxy's connections have no limit by address; the requests of each client behind it
+ * have. */
+static bool check_client(struct request *r) {
+    const struct address *client = &r->forwarded.client;
+    if (!client->family || conns_forward(&r->http->conns, r->conn, client)) return true;
+    reply_error(r, &(struct api_error){429, "requests", "rate_limit_exceeded", NULL,
+                                       "Too many requests from your address at once: try again "
+                                       "later."});
+    return false;
+}
+
 /* The headers are complete. */
 static enum MHD_Result on_headers(struct request *r, const char *method, const char *version) {
     const char *length = request_header(r, "Content-Length");
     uint64_t announced = length ? strtoull(length, NULL, 10) : 0;
     bool framed = head_check(r, method, version);
-    if (framed && route_check(r) && check_reserve(r) && announced > r->http->config.max_body_bytes)
+    if (framed && route_check(r) && check_reserve(r) && check_client(r) &&
+        announced > r->http->config.max_body_bytes)
         refuse_body(r);
     if (!r->reply.status) return MHD_YES;
     r->discard_body = true;
@@ -436,14 +474,15 @@ static void on_tick(void *arg) {
     struct conns_counts now;
     uint64_t now_ns = clock_now_ns();
     conns_reap(&h->conns);
+    if (h->setup.tick) h->setup.tick(h->setup.api);
     if (now_ns - d->logged_ns < LOG_INTERVAL_S * UINT64_C(1000000000)) return;
     conns_get(&h->conns, &now);
     const struct conns_counts *was = &d->logged;
     if (now.evicted != was->evicted || now.reserved != was->reserved ||
         now.refused_full != was->refused_full || now.refused_address != was->refused_address)
-        log_warn("connections are at a limit (max-connections = %u, max-connections-per-address = "
-                 "%u): %llu idle ones were closed, %llu could only ask for health, %llu were "
-                 "refused, %llu because of their address",
+        log_warn("connections are at a limit (max_connections = %u, max_per_address = "
+                 "%u): %llu idle ones were closed, %llu could only request health, %llu "
+                 "were refused, and %llu because of their address",
                  h->conns.config.max, h->conns.config.max_per_address,
                  (unsigned long long)(now.evicted - was->evicted),
                  (unsigned long long)(now.reserved - was->reserved),
@@ -488,6 +527,7 @@ static void free_config(struct http_config *c) {
 
 static int copy_config(struct http_config *to, const struct http_config *from, err *e) {
     *to = *from;
+    to->allowed_origins = to->trusted_proxies = NULL; /* kept as http.origins and proxies */
     to->host = mem_strdup(from->host);
     to->allowed_hosts = mem_strdup(from->allowed_hosts ? from->allowed_hosts : "");
     char **keys = mem_new(from->n_api_keys, sizeof *keys);
@@ -533,10 +573,15 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
             return err_set_param(e, ERR_INVALID, "api_keys", "an API key must not be empty");
     h->setup = *setup;
     answers_init(&h->answers, c->max_answer_bytes);
-    conns_init(&h->conns, &(struct conns_config){c->max_connections, c->max_per_address,
-                                                 c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
-                                                 RESERVE_WAIT_S * second, BODY_GRACE_S * second});
+    ignored_counts_init(&h->ignored);
+    recent_init(&h->recent);
+    conns_init(&h->conns,
+               &(struct conns_config){c->max_connections, c->max_per_address,
+                                      c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
+                                      RESERVE_WAIT_S * second, BODY_GRACE_S * second, &h->proxies});
     int family, rc = copy_config(&h->config, c, e);
+    if (!rc) rc = origins_parse(c->allowed_origins, &h->origins, e);
+    if (!rc) rc = networks_parse(c->trusted_proxies, &h->proxies, e);
     h->daemon = mem_new(1, sizeof *h->daemon);
     if (!h->daemon) return err_no_memory(e);
     h->daemon->listen_fd = -1;
@@ -590,6 +635,10 @@ void http_close(struct http *h) {
 void http_fini(struct http *h) {
     if (!h->setup.config) return;
     answers_fini(&h->answers);
+    ignored_counts_fini(&h->ignored);
+    recent_fini(&h->recent);
     conns_fini(&h->conns);
+    origins_fini(&h->origins);
+    networks_fini(&h->proxies);
     free_config(&h->config);
 }

@@ -5,10 +5,14 @@
 #ifndef INFERD_API_HTTP_HTTP_H
 #define INFERD_API_HTTP_HTTP_H
 
+#include "api/http/address.h"
 #include "api/http/answers.h"
 #include "api/http/conns.h"
 #include "api/http/costs.h"
 #include "api/http/http_config.h"
+#include "api/http/ignored.h"
+#include "api/http/origin.h"
+#include "api/http/recent.h"
 #include "api/http/watch.h"
 #include "api/http/work_pool.h"
 #include "core/base/err.h"
@@ -33,6 +37,7 @@ struct http_setup {
     struct api *api; /* the owner, for request.api */
     /* Headers of the owner for answers of routes that start work, once the status is known. */
     void (*add_work_headers)(struct request *r);
+    void (*tick)(struct api *api); /* NULL: none; once a second, on the watcher thread */
 };
 
 /* State of the server, embedded in its owner. Zeroed before http_open. */
@@ -40,11 +45,15 @@ struct http {
     struct http_config config; /* strings and keys are copies */
     struct http_setup setup;
     struct http_daemon *daemon; /* http_int.h */
+    struct origin_list origins; /* constant: of config.allowed_origins */
+    struct networks proxies;    /* constant: of config.trusted_proxies */
     struct conns conns;
     watch *watch;
     work_pool *pool;
     struct costs costs;
     struct answers answers;
+    struct ignored_counts ignored;
+    struct recent recent;
     atomic_bool ready;                  /* routes with ROUTE_MODEL are answered */
     atomic_bool draining;               /* routes with ROUTE_WORK are not */
     atomic_bool closing;                /* unanswered requests get a 503 */

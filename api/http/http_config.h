@@ -16,10 +16,11 @@ struct http_config {
     uint32_t prepare_slow_threads; /* and expensive ones */
     uint32_t prepare_queue;        /* most requests in preparation; 503 beyond */
     uint32_t prepare_budget_s;     /* approximate core-seconds to prepare a request; 400 beyond */
-    uint32_t max_connections; /* at the limit the connection that has been idle longest is closed;
-                                 a few more may ask for health */
-    uint32_t max_per_address; /* open connections per client address (IPv6: per /64); 0: no limit */
-    uint64_t max_body_bytes;  /* 413 beyond; 503 beyond 16 times that in all incoming requests */
+    uint32_t max_connections;   /* at the limit the connection that has been idle longest is closed;
+                                   a few more may ask for health */
+    uint32_t max_per_address;   /* open connections per client address (IPv6: per /64), behind a
+                                   trusted proxy requests; 0: no limit */
+    uint64_t max_body_bytes;    /* 413 beyond; 503 beyond 16 times that in all incoming requests */
     uint32_t max_header_bytes;  /* 431 beyond */
     uint32_t idle_timeout_s;    /* of a connection without a running request, and of a client that
                                    does not read its answer. A request may take twice that to
@@ -31,8 +32,11 @@ struct http_config {
     const char *allowed_hosts;  /* comma-separated names that are accepted in the Host header; ".x":
                                    names below x; "*": any. NULL or "": on a loopback address
                                    without keys only this machine's own names, otherwise any */
+    const char *allowed_origins; /* origins of other sites' pages that may ask (origin.h) */
+    const char *trusted_proxies; /* proxies whose X-Forwarded headers are believed (address.h) */
     const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
+    size_t n_admin_keys; /* the last ones of api_keys may administer (ROUTE_ADMIN) */
 };
 
 #endif

@@ -1,6 +1,5 @@
-/* http_head.c - a request's head as libmicrohttpd has it: headers, query, and whether its framing
- * is unambiguous (framing.h). With http.c the only file that uses the library. Owns nothing; runs
- * on HTTP threads. */
+/* http_head.c - whether the framing of a request's head, as libmicrohttpd has it, is unambiguous
+ * (framing.h). Owns nothing; runs on HTTP threads. */
 #include "api/http/http_int.h"
 
 #include "api/http/error.h"
@@ -18,31 +17,6 @@ struct conn *head_conn(struct MHD_Connection *connection) {
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
 }
-
-const char *request_header(const struct request *r, const char *name) {
-    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
-}
-
-struct query {
-    void (*each)(void *arg, const char *name, const char *value);
-    void *arg;
-};
-
-static enum MHD_Result on_parameter(void *cls, enum MHD_ValueKind kind, const char *name,
-                                    const char *value) {
-    const struct query *q = cls;
-    (void)kind;
-    q->each(q->arg, name, value ? value : "");
-    return MHD_YES;
-}
-
-void request_query_each(const struct request *r,
-                        void (*each)(void *arg, const char *name, const char *value), void *arg) {
-    struct query q = {each, arg};
-    MHD_get_connection_values(r->connection, MHD_GET_ARGUMENT_KIND, on_parameter, &q);
-}
-
-/* ---- framing ---- */
 
 static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                  size_t n_name, const char *value, size_t n_value) {

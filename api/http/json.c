@@ -48,14 +48,6 @@ int json_wrong_type(const char *name, const char *wanted, const cJSON *v, err *e
                          name, wanted, json_type_name(v));
 }
 
-bool json_is_false(const cJSON *v) {
-    return cJSON_IsFalse(v);
-}
-
-bool json_is_empty_list(const cJSON *v) {
-    return cJSON_IsArray(v) && !v->child;
-}
-
 void json_add_string(str *s, const char *bytes, size_t n) {
     if (!utf8_valid(bytes, n)) {
         str fixed;

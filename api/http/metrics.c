@@ -3,8 +3,8 @@
 
 #include "api/http/route.h"
 
-const unsigned http_codes[HTTP_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413, 414, 415,
-                                           417, 429, 431, 499, 500, 501, 503, 504, 0};
+const unsigned http_codes[HTTP_N_CODES] = {200, 204, 304, 400, 401, 403, 404, 405, 413, 414,
+                                           415, 417, 429, 431, 499, 500, 501, 503, 504, 0};
 
 void metrics_count(struct http *h, size_t row, unsigned status) {
     size_t col = 0;

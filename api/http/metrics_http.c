@@ -25,6 +25,25 @@ static void add_requests(str *s, struct http *h) {
         }
 }
 
+static void add_ignored(str *s, struct http *h) {
+    const char *name = "inferd_ignored_fields_total";
+    struct ignored_counts *c = &h->ignored;
+    metrics_head(s, name, "counter",
+                 "Request fields accepted and ignored, by route and field; \"unknown\" stands for "
+                 "all that no table has.");
+    pthread_mutex_lock(&c->mu);
+    for (size_t i = 0; i < IGNORED_COUNTS; i++) {
+        const struct ignored_count *slot = &c->slots[i];
+        if (!slot->n) continue;
+        str_add(s, name);
+        metrics_add_route(s, h, slot->row);
+        str_add(s, ",field=\"");
+        metrics_label(s, slot->field);
+        str_addf(s, "\"} %" PRIu64 "\n", slot->n);
+    }
+    pthread_mutex_unlock(&c->mu);
+}
+
 static void add_connections(str *s, struct http *h) {
     struct conns_counts c;
     conns_get(&h->conns, &c);
@@ -45,7 +64,7 @@ static void add_connections(str *s, struct http *h) {
         {"inferd_http_connections_evicted_total", "Idle connections closed to make room.",
          c.evicted},
         {"inferd_http_connections_reserved_total",
-         "Connections beyond max-connections, which could only ask for health.", c.reserved},
+         "Connections beyond the limit, which can only request health.", c.reserved},
     };
     const char *name = "inferd_http_connections";
     metrics_head(s, name, "gauge", "Open connections, by state.");
@@ -63,6 +82,7 @@ static void add_connections(str *s, struct http *h) {
 
 void metrics_add_http(str *s, struct http *h) {
     add_requests(s, h);
+    add_ignored(s, h);
     metrics_add_costs(s, h);
     add_connections(s, h);
 }

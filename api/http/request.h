@@ -10,6 +10,7 @@
 #define INFERD_API_HTTP_REQUEST_H
 
 #include "api/http/answers.h"
+#include "api/http/forwarded.h"
 #include "api/http/job.h"
 #include "api/http/reply.h"
 #include "api/http/watch.h"
@@ -24,6 +25,8 @@ struct api;
 struct api_model;
 struct conn;
 struct http;
+struct ignored;
+struct protocol;
 struct route;
 
 struct request {
@@ -32,16 +35,18 @@ struct request {
     struct work work;    /* budget of its handler */
     uint32_t key_number; /* index of its API key, from 1; 0: no keys are configured */
     struct http *http;
-    struct api *api;           /* of the server's owner: nothing of it is known here */
-    void *connection;          /* libmicrohttpd's */
-    struct conn *conn;         /* the connection in conns.h */
-    bool close;                /* the connection ends with the answer */
-    const struct route *route; /* NULL: none matches */
-    size_t row;                /* its route's row in tables; the last row: none matches */
+    struct api *api;            /* of the server's owner: nothing of it is known here */
+    void *connection;           /* libmicrohttpd's */
+    struct conn *conn;          /* the connection in conns.h */
+    bool close;                 /* the connection ends with the answer */
+    struct forwarded forwarded; /* by a trusted proxy; zeroed: there is none */
+    const struct route *route;  /* NULL: none matches */
+    size_t row;                 /* its route's row in tables; the last row: none matches */
     char method[16];
     char path[256];                /* for the log; longer ones are cut and match no route */
     const char *rest;              /* path after a prefix route's prefix, or from its {id} on */
     char id[65];                   /* x-request-id */
+    struct ignored *ignored;       /* what its body asks for in vain, while its handler runs */
     const struct api_model *model; /* the model that the body asks for; NULL: not known (yet) */
     uint64_t start_ns;
     uint64_t deadline_ns; /* when it must be answered at the latest; 0: no deadline */
@@ -62,9 +67,22 @@ struct request {
 
 /* A request header's value (valid until the request ends) or NULL. */
 const char *request_header(const struct request *r, const char *name);
+/* Calls `each` for every header, in the order received; value is "" if it has none. */
+void request_header_each(const struct request *r,
+                         void (*each)(void *arg, const char *name, const char *value), void *arg);
+/* The host[:port] that the client asked for: the forwarded one, else the Host header; NULL: none.
+ */
+const char *request_host(const struct request *r);
+/* The client's address: the forwarded one, else the peer's. */
+const struct address *request_client(const struct request *r);
 /* Calls `each` for every parameter of the query; value is "" if it has none. */
 void request_query_each(const struct request *r,
                         void (*each)(void *arg, const char *name, const char *value), void *arg);
+/* Copies segment k (from 0) of r->rest to dst, cut to n bytes; "" if there is none. */
+void request_segment(const struct request *r, int k, char *dst, size_t n);
+/* The protocol of r's errors and headers: its route's, or the one that its path or a header belongs
+ * to. NULL: OpenAI's. On the HTTP thread if r has no route or a shared one. */
+const struct protocol *request_protocol(const struct request *r);
 /* Frees the body: it is not needed any more. */
 void request_drop_body(struct request *r);
 /* Sets r->deadline_ns from the configuration and the timeout header. false: the header is wrong and

@@ -3,6 +3,7 @@
 #include "api/http/route.h"
 
 #include "api/http/auth.h"
+#include "api/http/cors.h"
 #include "api/http/error.h"
 #include "api/http/http.h"
 #include "api/http/request.h"
@@ -20,10 +21,18 @@ static size_t fixed_length(const struct route *route) {
 static bool path_matches(const struct route *route, const char *path) {
     if (route->matches) return route->matches(path);
     if (route->flags & ROUTE_PREFIX) return strncmp(path, route->path, strlen(route->path)) == 0;
-    size_t n = fixed_length(route);
-    if (!route->path[n]) return strcmp(path, route->path) == 0;
-    size_t id = strncmp(path, route->path, n) == 0 ? strcspn(path + n, "/") : 0;
-    return id && strcmp(path + n + id, route->path + n + strlen("{id}")) == 0;
+    const char *p = route->path;
+    while (*p) {
+        if (*p != '{') {
+            if (*p++ != *path++) return false;
+            continue;
+        }
+        size_t n = strcspn(path, "/");
+        if (!n) return false;
+        path += n;
+        p += strcspn(p, "}") + 1;
+    }
+    return !*path;
 }
 
 /* HEAD is GET whose body libmicrohttpd leaves out. */
@@ -110,7 +119,8 @@ static bool check_body_headers(struct request *r) {
 }
 
 bool route_check(struct request *r) {
-    return auth_check_host(r) && auth_check_origin(r) && find_route(r) &&
-           (!(r->route->flags & ROUTE_KEY) || auth_check_key(r)) && check_state(r) &&
+    return auth_check_host(r) && auth_check_origin(r) && !cors_answer_preflight(r) &&
+           find_route(r) && (!(r->route->flags & ROUTE_KEY) || auth_check_key(r)) &&
+           (!(r->route->flags & ROUTE_ADMIN) || auth_check_admin(r)) && check_state(r) &&
            check_body_headers(r) && request_read_deadline(r);
 }

@@ -12,13 +12,15 @@ struct json_table;
 struct request;
 
 enum route_flags {
-    ROUTE_PREFIX = 1,  /* path starts with route.path; otherwise {id} stands for any one segment */
+    ROUTE_PREFIX = 1,  /* path starts with route.path; otherwise {...} stands for any one segment */
     ROUTE_KEY = 2,     /* needs an API key if keys are configured */
     ROUTE_MODEL = 4,   /* 503 while the model is loading */
     ROUTE_WORK = 8,    /* starts new work: 503 while draining */
     ROUTE_JSON = 16,   /* needs an application/json body */
     ROUTE_DIRECT = 32, /* answered on the HTTP thread: the handler neither waits nor computes */
-    ROUTE_HEALTH = 64  /* also answered on connections beyond max_connections */
+    ROUTE_HEALTH = 64, /* also answered on connections beyond max_connections */
+    ROUTE_ADMIN = 256, /* with ROUTE_KEY: only for administrators, see auth_check_admin */
+    ROUTE_SHARED = 128 /* of several protocols: the request's headers say which */
 };
 enum {
     ROUTE_TEXT = ROUTE_KEY | ROUTE_MODEL | ROUTE_JSON,
@@ -29,6 +31,9 @@ enum {
 struct protocol {
     void (*write_error)(str *out, const struct api_error *error);
     const char *id_header; /* name of a second header that carries x-request-id */
+    const char
+        *area; /* requests without a route at this path or below it are its own; NULL: none */
+    const char *header; /* that only its clients send: decides on shared routes; NULL: none */
 };
 
 struct route {

@@ -7,6 +7,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/program.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -242,6 +243,8 @@ static void handle_metrics(struct request *r) {
     str_add(&s, "inferd_build_info{version=\"");
     metrics_label(&s, a->config.version);
     str_add(&s, "\"} 1\n");
+    metrics_head(&s, "process_resident_memory_bytes", "gauge", "Resident memory of the process.");
+    str_addf(&s, "process_resident_memory_bytes %" PRIu64 "\n", program_resident_bytes());
     metrics_head(&s, "inferd_ready", "gauge", "1 when new requests are answered.");
     str_addf(&s, "inferd_ready %d\n", ready && !atomic_load(&a->http.draining));
     metrics_head(&s, "inferd_http_requests_active", "gauge",

@@ -29,10 +29,7 @@ struct fields {
 #define AT(member)  .offset = offsetof(struct fields, member)
 #define HAS(member) .has = 1 + offsetof(struct fields, member)
 #define MODEL_ROW                                                                                  \
-    {                                                                                              \
-        "model", JSON_STRING, NUL, AT(gen.model), .min = 1,                                        \
-                                                  .help = "Optional if only one model is served."  \
-    }
+    { "model", JSON_STRING, NUL, AT(gen.model), .help = "Optional if only one model is served." }
 
 static const struct json_field tokenize_fields[] = {
     MODEL_ROW,
@@ -74,10 +71,7 @@ static const struct json_table detokenize_table = JSON_TABLE(detokenize_fields, 
 static int read_body(struct request *r, const cJSON *body, const struct json_table *table,
                      struct fields *f, err *e) {
     int rc = gen_body_read(body, table, f, e);
-    if (rc) return rc;
-    if (!f->gen.model && r->api->n_models > 1)
-        return err_set_param(e, ERR_INVALID, "model", "Missing required parameter: 'model'.");
-    return api_request_model(r, f->gen.model ? f->gen.model : r->api->models[0].id, e);
+    return rc ? rc : api_body_model(r, f->gen.model, e);
 }
 
 static void add_pieces(str *out, const tokenizer *tok, const struct gen_prompt *p) {
@@ -128,7 +122,7 @@ static int encode_messages(struct request *r, const struct fields *f, struct gen
         return err_set_param(e, ERR_INVALID,
                              f->has_special ? "add_special_tokens" : "parse_special",
                              "It cannot be set with 'messages': the chat template decides it.");
-    chat_request_init(&chat);
+    chat_request_init(&chat, r->ignored);
     chat.model = r->model;
     int rc = chat_messages_read(f->gen.messages, &chat.messages, e);
     if (!rc) rc = chat_fields_read(&f->gen, r->model->chat, &chat, e);

@@ -5,9 +5,10 @@
 #include <stddef.h>
 
 struct web_file {
-    const char *name; /* "index.html" */
+    const char *name; /* path below api/web: "index.html" */
     const char *content_type;
-    const char *etag; /* including its quotes; changes with the bytes */
+    const char *encoding; /* of the bytes: "gzip", or NULL */
+    const char *etag;     /* including its quotes; changes with the bytes */
     const unsigned char *bytes;
     size_t n;
 };

@@ -26,7 +26,7 @@ struct state {
     uint32_t n_calls; /* of a stream: written */
 };
 
-static void write_error(str *out, const struct api_error *error) {
+void ollama_write_error(str *out, const struct api_error *error) {
     str_add(out, "{\"error\":");
     json_add_cstr(out, error->message);
     str_add_char(out, '}');
@@ -34,7 +34,7 @@ static void write_error(str *out, const struct api_error *error) {
 
 /* ---- writing ---- */
 
-static void add_time(int64_t seconds, str *out) {
+void ollama_add_time(int64_t seconds, str *out) {
     time_t t = (time_t)seconds;
     struct tm tm;
     char text[32];
@@ -47,7 +47,7 @@ static void add_head(const struct api_model *m, int64_t created_s, str *out) {
     str_add(out, "{\"model\":");
     json_add_cstr(out, m->id);
     str_add(out, ",\"created_at\":");
-    add_time(created_s, out);
+    ollama_add_time(created_s, out);
 }
 
 /* Omits a call that the end of the answer cut off; done_reason is "length". */
@@ -127,7 +127,7 @@ static void write_end(struct gen *g, str *out) {
 
 static void write_failure(struct gen *g, const struct api_error *error, str *out) {
     (void)g;
-    write_error(out, error);
+    ollama_write_error(out, error);
     str_add_char(out, '\n');
 }
 
@@ -172,18 +172,35 @@ static void reply_loaded(struct request *r, const struct body *b, bool generate)
     reply_json(r, 200, &out);
 }
 
-/* Passes the prompt to the model unchanged; control tokens in it are text. */
-static int start_raw(struct request *r, const struct body *b, struct state *state, err *e) {
+/* "raw", and "suffix", which asks for the text between prompt and suffix: no chat template. */
+static bool is_plain(const struct ollama_fields *f) {
+    return f->raw || (f->suffix && *f->suffix);
+}
+
+/* suffix: (1) the prompt, wrapped by the model's fill-in-the-middle tokens. */
+static int read_plain(const struct body *b, struct gen_prompt **list, size_t *n, err *e) {
+    const struct ollama_fields *f = &b->fields;
     const tokenizer *tok = engine_tokenizer(b->model->engine);
-    struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
-    const char *text = b->fields.prompt;
-    int rc = prompt ? prompts_encode(tok, text, TOKENIZER_ADD_SPECIAL,
-                                     engine_context_length(b->model->engine), prompt, e)
-                    : err_no_memory(e);
-    if (!rc && !prompt->n) rc = err_set(e, ERR_INVALID, "The prompt is empty.");
+    const struct prompts_config config = {.param = "prompt",
+                                          .tok = tok,
+                                          .suffix = f->suffix,
+                                          .max_tokens = engine_context_length(b->model->engine),
+                                          .max = 1};
+    struct tokenizer_fim fim;
+    if (f->suffix && *f->suffix && !tokenizer_fim(tok, &fim))
+        return err_set_param(e, ERR_UNSUPPORTED, "suffix",
+                             "%s does not support insert: the model has no fill-in-the-middle "
+                             "tokens, leave 'suffix' out.",
+                             b->model->id);
+    return prompts_read_text(&config, f->prompt ? f->prompt : "", list, n, e);
+}
+
+/* Passes the prompt to the model without a chat template; control tokens in it are text. */
+static int start_plain(struct request *r, const struct body *b, struct state *state, err *e) {
+    struct gen_prompt *prompts;
+    size_t n;
+    int rc = read_plain(b, &prompts, &n, e);
     if (rc) {
-        if (!*e->param) snprintf(e->param, sizeof e->param, "prompt");
-        gen_prompts_free(prompt, prompt != NULL);
         free(state);
         return rc;
     }
@@ -193,25 +210,28 @@ static int start_raw(struct request *r, const struct body *b, struct state *stat
                                           .state = state,
                                           .id_prefix = "ollama-",
                                           .options = &b->options,
-                                          .prompts = prompt,
-                                          .n_prompts = 1},
+                                          .prompts = prompts,
+                                          .n_prompts = n},
                      e);
 }
 
 static int start_answer(struct request *r, struct body *b, bool generate, err *e) {
-    const struct ollama_fields *f = &b->fields;
+    struct ollama_fields *f = &b->fields;
     int32_t n_vocab = tokenizer_n_vocab(engine_tokenizer(b->model->engine));
-    int rc = gen_options_read(&f->gen, n_vocab, &b->options, e);
+    gen_fields_recommend(&f->gen, engine_sampling(b->model->engine));
+    int rc = gen_options_read(&f->gen, n_vocab, r->ignored, &b->options, e);
     if (rc) return rc;
     struct state *state = mem_new(1, sizeof *state);
     if (!state) return err_no_memory(e);
     state->generate = generate;
-    if (f->raw) {
-        if (!f->format && !f->system) return start_raw(r, b, state, e);
+    if (is_plain(f)) {
+        bool formatted = f->format && !(cJSON_IsString(f->format) && !*f->format->valuestring);
+        bool system = f->system && *f->system;
+        if (!formatted && !system) return start_plain(r, b, state, e);
         free(state);
-        return err_set_param(e, ERR_UNSUPPORTED, f->format ? "format" : "system",
-                             "Unsupported value for '%s': it cannot be combined with 'raw'.",
-                             f->format ? "format" : "system");
+        return err_set_param(e, ERR_UNSUPPORTED, formatted ? "format" : "system",
+                             "Unsupported value for '%s': it cannot be combined with '%s'.",
+                             formatted ? "format" : "system", f->raw ? "raw" : "suffix");
     }
     b->chat.model = b->model;
     b->chat.options = &b->options;
@@ -228,12 +248,13 @@ static int start_answer(struct request *r, struct body *b, bool generate, err *e
 static int answer_body(struct request *r, const cJSON *json, bool generate, err *e) {
     struct body *b = mem_new(1, sizeof *b);
     if (!b) return err_no_memory(e);
-    chat_request_init(&b->chat);
+    chat_request_init(&b->chat, r->ignored);
     int rc = ollama_fields_read(r, json, generate ? &ollama_generate_table : &ollama_chat_table,
                                 &b->fields, e);
     b->model = r->model;
     const struct ollama_fields *f = &b->fields;
-    bool empty = generate ? !f->prompt || !*f->prompt : !f->messages || !f->messages->child;
+    bool empty = generate ? (!f->prompt || !*f->prompt) && !(f->suffix && *f->suffix)
+                          : !f->messages || !f->messages->child;
     if (!rc && empty)
         reply_loaded(r, b, generate);
     else if (!rc)
@@ -263,17 +284,21 @@ static void handle_generate(struct request *r) {
 
 /* ---- models ---- */
 
-static void add_details(const struct api_model *m, str *out) {
-    const struct engine_model served = engine_model(m->engine);
+void ollama_add_details(str *out, const char *architecture, uint64_t n_params, const char *quant) {
     str_add(out, "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":");
-    json_add_cstr(out, served.arch);
+    json_add_cstr(out, architecture);
     str_add(out, ",\"families\":[");
-    json_add_cstr(out, served.arch);
-    double n = (double)served.n_params;
+    json_add_cstr(out, architecture);
+    double n = (double)n_params;
     str_addf(out, "],\"parameter_size\":\"%.1f%c\",\"quantization_level\":",
              n >= 1e9 ? n / 1e9 : n / 1e6, n >= 1e9 ? 'B' : 'M');
-    json_add_cstr(out, served.quant);
+    json_add_cstr(out, quant);
     str_add_char(out, '}');
+}
+
+static void add_details(const struct api_model *m, str *out) {
+    const struct engine_model served = engine_model(m->engine);
+    ollama_add_details(out, served.arch, served.n_params, served.quant);
 }
 
 /* The part that tags and ps share, without the closing brace. */
@@ -282,23 +307,34 @@ static void add_model(const struct api_model *m, str *out) {
     json_add_cstr(out, m->id);
     str_add(out, ",\"model\":");
     json_add_cstr(out, m->id);
-    str_addf(out, ",\"size\":%" PRIu64 ",\"digest\":\"\",", engine_model(m->engine).weight_bytes);
+    str_addf(out, ",\"size\":%" PRIu64 ",\"digest\":", engine_model(m->engine).weight_bytes);
+    json_add_cstr(out, m->sha256 ? m->sha256 : "");
+    str_add_char(out, ',');
     add_details(m, out);
 }
 
+/* The served models, then what else is registered. */
 static void handle_tags(struct request *r) {
     str out;
+    err e = {0};
+    int rc;
     str_init(&out, 1 << 20);
     str_add(&out, "{\"models\":[");
     for (size_t i = 0; i < r->api->n_models; i++) {
         if (i) str_add_char(&out, ',');
         add_model(&r->api->models[i], &out);
         str_add(&out, ",\"modified_at\":");
-        add_time(r->api->models[i].created_s, &out);
+        ollama_add_time(r->api->models[i].created_s, &out);
         str_add_char(&out, '}');
     }
+    rc = ollama_add_registered(r, &out, &e);
     str_add(&out, "]}");
-    reply_json(r, 200, &out);
+    if (!rc) {
+        reply_json(r, 200, &out);
+        return;
+    }
+    str_fini(&out);
+    reply_err(r, &e);
 }
 
 /* Served models never expire: a date far in the future. */
@@ -318,6 +354,44 @@ static void handle_ps(struct request *r) {
     reply_json(r, 200, &out);
 }
 
+/* Lines of a Modelfile's PARAMETERs, as far as the model recommends any. */
+static void add_parameters(const struct sampling_recommended *r, str *out) {
+    const struct {
+        const char *name;
+        bool has;
+        double value;
+    } rows[] = {
+        {"temperature", r->has.temperature, r->values.temperature},
+        {"top_p", r->has.top_p, r->values.top_p},
+        {"top_k", r->has.top_k, r->values.top_k},
+        {"min_p", r->has.min_p, r->values.min_p},
+        {"repeat_penalty", r->has.repetition_penalty, r->values.repetition_penalty},
+    };
+    const char *newline = "";
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].has) {
+            str_addf(out, "%s%-30s %.7g", newline, rows[i].name, rows[i].value);
+            newline = "\\n";
+        }
+}
+
+static void add_capabilities(const struct api_model *m, str *out) {
+    const tokenizer *tok = engine_tokenizer(m->engine);
+    bool thinks = m->chat && (chat_template_uses(m->chat, "enable_thinking") ||
+                              chat_template_uses(m->chat, "reasoning_effort"));
+    const struct {
+        const char *name;
+        bool has;
+    } rows[] = {{"tools", m->chat != NULL},
+                {"insert", tokenizer_fim(tok, &(struct tokenizer_fim){0})},
+                {"thinking", thinks},
+                {"embedding", true}};
+    str_add(out, ",\"capabilities\":[\"completion\"");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].has) str_addf(out, ",\"%s\"", rows[i].name);
+    str_add_char(out, ']');
+}
+
 static int answer_show(struct request *r, const cJSON *body, err *e) {
     struct ollama_fields f;
     int rc = ollama_fields_read(r, body, &ollama_show_table, &f, e);
@@ -327,7 +401,9 @@ static int answer_show(struct request *r, const cJSON *body, err *e) {
     const char *template = tokenizer_chat_template(engine_tokenizer(m->engine));
     str out;
     str_init(&out, 4 << 20);
-    str_add(&out, "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":");
+    str_add(&out, "{\"modelfile\":\"\",\"parameters\":\"");
+    add_parameters(engine_sampling(m->engine), &out);
+    str_add(&out, "\",\"template\":");
     json_add_cstr(&out, template ? template : "");
     str_add_char(&out, ',');
     add_details(m, &out);
@@ -337,9 +413,11 @@ static int answer_show(struct request *r, const cJSON *body, err *e) {
     str_addf(&out, ",\"%s.context_length\":%u,\"%s.embedding_length\":%u,\"%s.block_count\":%u}",
              served.arch, engine_context_length(m->engine), served.arch, served.n_embd, served.arch,
              served.n_layers);
-    str_addf(&out, ",\"capabilities\":[\"completion\"%s]", m->chat ? ",\"tools\"" : "");
+    add_capabilities(m, &out);
+    str_add(&out, ",\"digest\":");
+    json_add_cstr(&out, m->sha256 ? m->sha256 : "");
     str_add(&out, ",\"modified_at\":");
-    add_time(m->created_s, &out);
+    ollama_add_time(m->created_s, &out);
     str_add_char(&out, '}');
     reply_json(r, 200, &out);
     return 0;
@@ -358,28 +436,29 @@ static void handle_version(struct request *r) {
 
 /* ---- routes ---- */
 
-static const struct protocol protocol = {.write_error = write_error};
-
-/* Without ROUTE_JSON: Ollama's clients send no Content-Type (its own examples with curl). */
-enum { MODEL = ROUTE_KEY | ROUTE_MODEL };
+const struct protocol ollama_protocol = {.write_error = ollama_write_error, .area = "/api"};
 
 const struct route ollama_chat_route = {"POST",
                                         "/api/chat",
-                                        MODEL | ROUTE_WORK,
+                                        OLLAMA_MODEL | ROUTE_WORK,
                                         handle_chat,
                                         .table = &ollama_chat_table,
-                                        .protocol = &protocol};
+                                        .protocol = &ollama_protocol};
 const struct route ollama_generate_route = {"POST",
                                             "/api/generate",
-                                            MODEL | ROUTE_WORK,
+                                            OLLAMA_MODEL | ROUTE_WORK,
                                             handle_generate,
                                             .table = &ollama_generate_table,
-                                            .protocol = &protocol};
-const struct route ollama_show_route = {
-    "POST", "/api/show", MODEL, handle_show, .table = &ollama_show_table, .protocol = &protocol};
-const struct route ollama_tags_route = {"GET", "/api/tags", MODEL | ROUTE_DIRECT, handle_tags,
-                                        .protocol = &protocol};
-const struct route ollama_ps_route = {"GET", "/api/ps", MODEL | ROUTE_DIRECT, handle_ps,
-                                      .protocol = &protocol};
+                                            .protocol = &ollama_protocol};
+const struct route ollama_show_route = {"POST",
+                                        "/api/show",
+                                        OLLAMA_MODEL,
+                                        handle_show,
+                                        .table = &ollama_show_table,
+                                        .protocol = &ollama_protocol};
+const struct route ollama_tags_route = {"GET", "/api/tags", OLLAMA_MODEL | ROUTE_DIRECT,
+                                        handle_tags, .protocol = &ollama_protocol};
+const struct route ollama_ps_route = {"GET", "/api/ps", OLLAMA_MODEL | ROUTE_DIRECT, handle_ps,
+                                      .protocol = &ollama_protocol};
 const struct route ollama_version_route = {"GET", "/api/version", ROUTE_KEY | ROUTE_DIRECT,
-                                           handle_version, .protocol = &protocol};
+                                           handle_version, .protocol = &ollama_protocol};

@@ -10,12 +10,32 @@
 struct ollama_fields {
     struct gen_fields gen; /* from options, and stream */
     const char *model, *name;
-    const cJSON *messages, *format, *options, *think, *keep_alive;
+    const cJSON *messages, *format, *options, *think;
     const char *prompt, *system, *suffix;
-    bool stream, raw, verbose;
+    bool stream, raw;
     double num_ctx; /* 0: not given */
+    const cJSON *input;
+    bool truncate;
+    int64_t dimensions;
 };
-extern const struct json_table ollama_chat_table, ollama_generate_table, ollama_show_table;
+extern const struct json_table ollama_chat_table, ollama_generate_table, ollama_show_table,
+    ollama_embed_table, ollama_embeddings_table;
+
+/* Finds the served model that a body asks for: also by a name that was added to the registry since
+ * the start. ERR_NOT_FOUND says whether the model is registered and not served. */
+int ollama_find_model(struct request *r, const char *name, err *e);
+/* "details" of a model in lists, with its braces. */
+void ollama_add_details(str *out, const char *architecture, uint64_t n_params, const char *quant);
+void ollama_add_time(int64_t seconds, str *out);
+/* Appends the registered models that are not served, as members of /api/tags' list. */
+int ollama_add_registered(struct request *r, str *out, err *e);
+
+/* Ollama's form of errors, {"error":"..."}. */
+extern const struct protocol ollama_protocol;
+void ollama_write_error(str *out, const struct api_error *error);
+
+/* Without ROUTE_JSON: Ollama's clients send no Content-Type (its own examples with curl). */
+#define OLLAMA_MODEL (ROUTE_KEY | ROUTE_MODEL)
 
 /* Reads a body by its table into *f, with Ollama's defaults, and the options into f->gen. Sets
  * r->model; ":latest" after a name is optional. */

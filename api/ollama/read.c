@@ -2,10 +2,11 @@
  * threads.
  *
  * Sampling options have Ollama's defaults, so that its clients get the answers they expect. Options
- * for loading a model are part of the server's configuration, so they are refused. */
+ * for loading a model are part of the server's configuration, so they are ignored. */
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
 #include "api/generate/tools.h"
+#include "api/http/ignored.h"
 #include "api/http/request.h"
 #include "api/ollama/ollama.h"
 
@@ -16,40 +17,23 @@
 #define AT(member)  .offset = offsetof(struct ollama_fields, member)
 #define HAS(member) .has = 1 + offsetof(struct ollama_fields, member)
 
-/* Sampling parameters with Ollama's defaults, or by Ollama's name. */
+/* Sampling parameters with Ollama's defaults. */
 #define SAMPLING(DEFAULT, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                  \
     {                                                                                              \
-        .name = #NAME, .flags = NUL, AT(gen.NAME), .initial = DEFAULT,                             \
-        GEN_SAMPLING(KIND, LEAST, MOST, HELP)                                                      \
-    }
-#define RENAMED(ALIAS, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                     \
-    {                                                                                              \
-        .name = ALIAS, .flags = NUL, AT(gen.NAME), .initial = #INITIAL,                            \
+        .name = #NAME, .flags = NUL, AT(gen.NAME), HAS(gen.sent.NAME), .initial = DEFAULT,         \
         GEN_SAMPLING(KIND, LEAST, MOST, HELP)                                                      \
     }
 
 enum { NUL = JSON_NULLABLE };
 
-#define REFUSED(field, reason)                                                                     \
-    { .name = field, .type = JSON_REFUSED, .flags = NUL, .why = reason }
-#define LOADING(field) REFUSED(field, "it is set when the server starts")
+#define ADVISORY(field, reason)                                                                    \
+    { .name = field, .type = JSON_ADVISORY, .flags = NUL, .why = reason }
+#define LOADING(field) ADVISORY(field, "it is set when the server starts")
 #define ONLY(field, test, reason)                                                                  \
     { .name = field, .type = JSON_REFUSED, .flags = NUL, .accepts = test, .why = reason }
 
 static bool is_zero(const cJSON *v) {
     return cJSON_IsNumber(v) && v->valuedouble == 0;
-}
-
-static bool is_one(const cJSON *v) {
-    return cJSON_IsNumber(v) && v->valuedouble == 1;
-}
-
-static bool is_minus_one(const cJSON *v) {
-    return cJSON_IsNumber(v) && v->valuedouble == -1;
-}
-
-static bool is_empty(const cJSON *v) {
-    return (cJSON_IsString(v) && !*v->valuestring) || (cJSON_IsArray(v) && !v->child);
 }
 
 /* ---- tables ---- */
@@ -63,7 +47,7 @@ static const struct json_field option_fields[] = {
      .min = -2,
      .max = 2147483647.0,
      .initial = "-1",
-     .help = "Maximum tokens of the answer; -1 or -2: up to the context length."},
+     .help = "Maximum tokens of the answer; 0 or less: up to the context length."},
     SAMPLING_TEMPERATURE(SAMPLING, "0.8"),
     SAMPLING_TOP_K(SAMPLING, "40"),
     SAMPLING_TOP_P(SAMPLING, "0.9"),
@@ -80,7 +64,6 @@ static const struct json_field option_fields[] = {
      .flags = NUL | JSON_OR_STRING | JSON_OR_ARRAY,
      AT(gen.stop),
      .help = "Up to 16 stop strings of at most 4096 bytes each."},
-    SAMPLING_REPETITION_PENALTY(RENAMED, "repeat_penalty"),
     SAMPLING_PRESENCE_PENALTY(SAMPLING, "0"),
     SAMPLING_FREQUENCY_PENALTY(SAMPLING, "0"),
     {.name = "num_ctx",
@@ -89,14 +72,7 @@ static const struct json_field option_fields[] = {
      AT(num_ctx),
      .min = 1,
      .max = 2147483647.0,
-     .help = "At most the server's context-length, which always applies."},
-    ONLY("repeat_last_n", is_minus_one, "penalties always apply to the whole text (-1)"),
-    ONLY("typical_p", is_one, "only 1 (off) is supported"),
-    ONLY("tfs_z", is_one, "only 1 (off) is supported"),
-    ONLY("mirostat", is_zero, "only 0 (off) is supported"),
-    REFUSED("mirostat_tau", "mirostat is not supported"),
-    REFUSED("mirostat_eta", "mirostat is not supported"),
-    REFUSED("penalize_newline", "penalties apply to all tokens"),
+     .help = "The server's context length always applies; a larger value is ignored."},
     LOADING("num_keep"),
     LOADING("num_batch"),
     LOADING("num_gpu"),
@@ -108,7 +84,8 @@ static const struct json_field option_fields[] = {
     LOADING("use_mmap"),
     LOADING("use_mlock"),
 };
-static const struct json_table option_table = JSON_TABLE(option_fields, NULL);
+_Static_assert(offsetof(struct ollama_fields, gen) == 0, "gen_sampler_table's rows assume it");
+static const struct json_table option_table = JSON_TABLE(option_fields, &gen_sampler_table);
 
 static const struct json_field common_fields[] = {
     {.name = "model", .type = JSON_STRING, .flags = JSON_REQUIRED, AT(model), .min = 1},
@@ -123,20 +100,15 @@ static const struct json_field common_fields[] = {
      .type = JSON_VALUE,
      .flags = NUL | JSON_OR_BOOL | JSON_OR_STRING,
      AT(think),
-     .help = "A boolean requires a chat template that uses enable_thinking; \"low\", \"medium\", "
-             "\"high\" one that uses reasoning_effort."},
-    {.name = "keep_alive",
-     .type = JSON_VALUE,
-     .flags = NUL | JSON_OR_STRING | JSON_OR_NUMBER,
-     AT(keep_alive),
-     .help = "Accepted and ignored: served models stay loaded."},
+     .help = "A boolean sets enable_thinking of the chat template, \"low\", \"medium\", \"high\" "
+             "its reasoning_effort; ignored if it does not use that."},
+    ADVISORY("keep_alive", "served models stay loaded"),
 };
 static const struct json_table common_table = JSON_TABLE(common_fields, NULL);
 
 struct function {
     const char *name;
     const cJSON *arguments;
-    int64_t index;
 };
 static const struct json_field function_fields[] = {
     {.name = "name",
@@ -148,12 +120,7 @@ static const struct json_field function_fields[] = {
      .type = JSON_OBJECT,
      .flags = JSON_REQUIRED,
      .offset = offsetof(struct function, arguments)},
-    {.name = "index",
-     .type = JSON_INT,
-     .flags = NUL,
-     .offset = offsetof(struct function, index),
-     .min = 0,
-     .max = 1024},
+    ADVISORY("index", "calls are in their order"),
 };
 static const struct json_table function_table = JSON_TABLE(function_fields, NULL);
 
@@ -185,7 +152,7 @@ static const struct json_field message_fields[] = {
      .type = JSON_ENUM,
      .flags = JSON_REQUIRED,
      .offset = offsetof(struct message, role),
-     .words = "system|user|assistant|tool"},
+     .words = "system|developer|user|assistant|tool"},
     {.name = "content",
      .type = JSON_STRING,
      .flags = NUL | JSON_WITH_NUL,
@@ -207,14 +174,14 @@ static const struct json_field message_fields[] = {
      .type = JSON_STRING,
      .flags = NUL,
      .offset = offsetof(struct message, tool_call_id)},
-    ONLY("images", is_empty, "images are not supported"),
+    ONLY("images", NULL, "images are not supported"),
 };
 static const struct json_table message_table = JSON_TABLE(message_fields, NULL);
 
 static const struct json_field chat_fields[] = {
     {.name = "messages",
      .type = JSON_ARRAY,
-     .flags = NUL | JSON_WITH_NUL,
+     .flags = NUL | JSON_WITH_NUL | JSON_ECHOED,
      AT(messages),
      .table = &message_table,
      .help = "Without messages the answer is empty, as when Ollama loads a model."},
@@ -224,7 +191,7 @@ static const struct json_field chat_fields[] = {
      AT(gen.tools),
      .max = CHAT_MAX_TOOLS,
      .table = &tool_table},
-    ONLY("logprobs", json_is_false, "use /v1/chat/completions"),
+    ONLY("logprobs", NULL, "use /v1/chat/completions"),
     ONLY("top_logprobs", is_zero, "use /v1/chat/completions"),
 };
 const struct json_table ollama_chat_table = JSON_TABLE(chat_fields, &common_table);
@@ -242,11 +209,16 @@ static const struct json_field generate_fields[] = {
      AT(raw),
      .initial = "false",
      .help = "Passes the prompt to the model without a chat template."},
-    ONLY("suffix", is_empty, "use /v1/completions"),
-    ONLY("images", is_empty, "images are not supported"),
-    ONLY("template", is_empty, "the model's own template is used (see chat-template)"),
-    ONLY("context", is_empty, "send the conversation to /api/chat"),
-    ONLY("logprobs", json_is_false, "use /v1/completions"),
+    {.name = "suffix",
+     .type = JSON_STRING,
+     .flags = NUL,
+     AT(suffix),
+     .help = "The answer is the text between prompt and suffix, without a chat template; only for "
+             "models with fill-in-the-middle tokens."},
+    ONLY("images", NULL, "images are not supported"),
+    ONLY("template", NULL, "the model's own template is used"),
+    ONLY("context", NULL, "send the conversation to /api/chat"),
+    ONLY("logprobs", NULL, "use /v1/completions"),
     ONLY("top_logprobs", is_zero, "use /v1/completions"),
 };
 const struct json_table ollama_generate_table = JSON_TABLE(generate_fields, &common_table);
@@ -254,36 +226,60 @@ const struct json_table ollama_generate_table = JSON_TABLE(generate_fields, &com
 static const struct json_field show_fields[] = {
     {.name = "model", .type = JSON_STRING, AT(model), .min = 1},
     {.name = "name", .type = JSON_STRING, AT(name), .min = 1, .help = "Older name of model."},
-    {.name = "verbose",
-     .type = JSON_BOOL,
-     .flags = NUL,
-     AT(verbose),
-     .initial = "false",
-     .help = "Accepted and ignored: the vocabulary is not listed."},
-    ONLY("system", is_empty, "models have no system prompt"),
-    ONLY("template", is_empty, "the model's own template is used (see chat-template)"),
-    ONLY("options", is_empty, "models have no options"),
+    ADVISORY("verbose", "the vocabulary is not listed"),
+    ADVISORY("system", "models have no system prompt"),
+    ADVISORY("template", "the model's own template is used"),
+    ADVISORY("options", "models have no options"),
 };
 const struct json_table ollama_show_table = JSON_TABLE(show_fields, NULL);
 
-/* ---- reading ---- */
+#define VECTOR_FIELDS                                                                              \
+    ADVISORY("options", "the server's context length applies, and vectors do not depend on "       \
+                        "sampling"),                                                               \
+        ADVISORY("keep_alive", "served models stay loaded")
 
-/* "name" and "name:latest" mean the same. */
-static const struct api_model *find_model(const struct api *a, const char *name) {
-    static const char latest[] = ":latest";
-    char cut[256];
-    const struct api_model *m = api_find_model(a, name);
-    size_t n = strlen(name), k = sizeof latest - 1;
-    if (m || n <= k || n >= sizeof cut || strcmp(name + n - k, latest) != 0) return m;
-    memcpy(cut, name, n - k);
-    cut[n - k] = '\0';
-    return api_find_model(a, cut);
-}
+static const struct json_field embed_fields[] = {
+    {.name = "model", .type = JSON_STRING, .flags = JSON_REQUIRED, AT(model), .min = 1},
+    {.name = "input",
+     .type = JSON_VALUE,
+     .flags = NUL | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
+     AT(input),
+     .help = "A text or an array of at most 2048 texts. Without one the answer has no vectors."},
+    {.name = "truncate",
+     .type = JSON_BOOL,
+     .flags = NUL,
+     AT(truncate),
+     .initial = "true",
+     .help = "Cuts the end of texts beyond the context length; false: they are refused."},
+    {.name = "dimensions",
+     .type = JSON_INT,
+     .flags = NUL,
+     AT(dimensions),
+     .max = 1 << 30,
+     .initial = "0",
+     .help = "Truncates to this many dimensions and renormalizes; only for models trained for it "
+             "(Matryoshka). 0: all."},
+    VECTOR_FIELDS,
+};
+const struct json_table ollama_embed_table = JSON_TABLE(embed_fields, NULL);
+
+static const struct json_field embeddings_fields[] = {
+    {.name = "model", .type = JSON_STRING, .flags = JSON_REQUIRED, AT(model), .min = 1},
+    {.name = "prompt",
+     .type = JSON_VALUE,
+     .flags = NUL | JSON_OR_STRING | JSON_WITH_NUL,
+     AT(input),
+     .help = "Its end is cut beyond the context length. Without it the vector is empty."},
+    VECTOR_FIELDS,
+};
+const struct json_table ollama_embeddings_table = JSON_TABLE(embeddings_fields, NULL);
+
+/* ---- reading ---- */
 
 static int read_options(struct ollama_fields *f, err *e) {
     int rc = json_read(f->options, &option_table, "options.", f, e);
     if (rc) return rc;
-    if (f->gen.max_tokens < 0) f->gen.has_max_tokens = false;
+    if (f->gen.max_tokens <= 0) f->gen.has_max_tokens = false;
     return 0;
 }
 
@@ -296,6 +292,7 @@ int ollama_fields_read(struct request *r, const cJSON *body, const struct json_t
     f->gen.top_p = 0.9;
     f->gen.stop_name = "options.stop";
     f->stream = true;
+    f->truncate = true;
     int rc = gen_body_read(body, table, f, e);
     if (!rc && f->options) rc = read_options(f, e);
     if (rc) return rc;
@@ -303,16 +300,10 @@ int ollama_fields_read(struct request *r, const cJSON *body, const struct json_t
     if (!f->model) f->model = f->name;
     if (!f->model)
         return err_set_param(e, ERR_INVALID, "model", "Missing required parameter: 'model'.");
-    r->model = find_model(r->api, f->model);
-    if (!r->model)
-        return err_set_param(e, ERR_NOT_FOUND, "model", "model '%.200s' not found", f->model);
+    rc = ollama_find_model(r, f->model, e);
+    if (rc) return rc;
     uint32_t context = engine_context_length(r->model->engine);
-    if (f->num_ctx > context)
-        return err_set_param(e, ERR_INVALID, "options.num_ctx",
-                             "Invalid value for 'options.num_ctx': this model is served with a "
-                             "context of %u tokens (context-length).",
-                             context);
-    return 0;
+    return f->num_ctx > context ? ignored_add(r->ignored, "options.num_ctx", e) : 0;
 }
 
 static int add_calls(cJSON *m, const cJSON *calls, const char *path, err *e) {
@@ -388,10 +379,7 @@ static int read_think(const cJSON *think, const chat_template *chat, struct chat
         return chat_request_set(q, "reasoning_effort", cJSON_CreateString(think->valuestring), e);
     if (cJSON_IsBool(think) && switches)
         return chat_request_set(q, "enable_thinking", cJSON_CreateBool(cJSON_IsTrue(think)), e);
-    if (cJSON_IsFalse(think)) return 0;
-    return err_set_param(
-        e, ERR_UNSUPPORTED, "think",
-        "Unsupported value for 'think': the model's chat template does not use it.");
+    return cJSON_IsFalse(think) ? 0 : ignored_add(q->ignored, "think", e);
 }
 
 static int read_format(const cJSON *format, struct chat_request *q, err *e) {

@@ -36,8 +36,11 @@ static const struct json_field fields[] = {
              "text."},
     {"suffix", JSON_STRING, NUL, AT(suffix),
      .help = "Text after the answer, for models with fill-in-the-middle tokens."},
-    {"max_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), 0, 2147483647.0,
-     .initial = "16", .help = "0 scores the prompt without generating."},
+    {"max_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), -1, 2147483647.0,
+     .initial = "16",
+     .help = "0 scores the prompt without generating; -1: up to the context length."},
+    {"max_completion_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), -1, 2147483647.0,
+     .help = "The same; chat's name."},
     {"logprobs", JSON_INT, NUL, AT(n_logprobs), HAS(has_n_logprobs), 0, MAX_LOGPROBS,
      .help = "Returns log-probabilities of the tokens and of that many most likely alternatives."},
     {"echo", JSON_BOOL, NUL, AT(echo), .initial = "false",
@@ -47,7 +50,27 @@ static const struct json_field fields[] = {
      .help = "Candidates to generate; the n with the highest mean log-probability are returned. "
              "Not with stream."},
 };
-static const struct json_table completions_table = JSON_TABLE(fields, &gen_table);
+static bool is_text_format(const cJSON *v) {
+    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(v, "type"));
+    return type && strcmp(type, "text") == 0;
+}
+
+/* They would change the answer, but only a chat has them. */
+static const char use_chat[] = "use /v1/chat/completions";
+static const struct json_field chat_fields[] = {
+    {"messages", JSON_REFUSED, NUL, .why = use_chat},
+    {"tools", JSON_REFUSED, NUL, .why = use_chat},
+    {"response_format", JSON_REFUSED, NUL, .accepts = is_text_format, .why = use_chat},
+    {"structured_outputs", JSON_REFUSED, NUL, .why = use_chat},
+    {"guided_json", JSON_REFUSED, NUL, .why = use_chat},
+    {"guided_regex", JSON_REFUSED, NUL, .why = use_chat},
+    {"guided_choice", JSON_REFUSED, NUL, .why = use_chat},
+    {"guided_grammar", JSON_REFUSED, NUL, .why = use_chat},
+    {"json_schema", JSON_REFUSED, NUL, .why = use_chat},
+    {"grammar", JSON_REFUSED, NUL, .why = use_chat},
+};
+static const struct json_table chat_table = JSON_TABLE(chat_fields, &gen_table);
+static const struct json_table completions_table = JSON_TABLE(fields, &chat_table);
 
 /* ---- the best of several ---- */
 

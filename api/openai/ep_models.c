@@ -1,4 +1,5 @@
-/* ep_models.c - GET /v1/models and /v1/models/{id}. Runs on HTTP threads. */
+/* ep_models.c - GET /v1/models and /v1/models/{id}, with the members that clients of OpenAI and of
+ * Anthropic read. Runs on HTTP threads. */
 #include "api/generate/api_state.h"
 #include "api/http/error.h"
 #include "api/http/json.h"
@@ -8,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <time.h>
 
 /* What requests may ask of this model. */
 static void add_capabilities(str *s, const struct api_model *m) {
@@ -30,6 +32,30 @@ static void add_capabilities(str *s, const struct api_model *m) {
     str_add_char(s, '}');
 }
 
+#define ADD_VALUE(ARG, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                     \
+    if (r->has.NAME) {                                                                             \
+        str_addf(s, "%s\"" #NAME "\":%.7g", comma, (double)r->values.NAME);                        \
+        comma = ",";                                                                               \
+    }
+
+/* What the model recommends, and requests get where they are silent. */
+static void add_sampling(str *s, const struct sampling_recommended *r) {
+    const char *comma = "";
+    str_add(s, ",\"sampling\":{");
+    SAMPLING_ROWS(ADD_VALUE, )
+    str_add_char(s, '}');
+}
+
+static void add_anthropic(str *s, const struct api_model *m, uint32_t length) {
+    char created[32] = "";
+    time_t t = (time_t)m->created_s;
+    struct tm tm;
+    if (gmtime_r(&t, &tm)) strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    str_addf(s, ",\"type\":\"model\",\"created_at\":\"%s\",\"display_name\":", created);
+    json_add_cstr(s, m->id);
+    str_addf(s, ",\"max_input_tokens\":%" PRIu32 ",\"max_tokens\":%" PRIu32, length, length);
+}
+
 static void add_model(str *s, const struct api_model *m) {
     str_add(s, "{\"id\":");
     json_add_cstr(s, m->id);
@@ -43,8 +69,17 @@ static void add_model(str *s, const struct api_model *m) {
         json_add_cstr(s, m->aliases[i]);
     }
     str_add_char(s, ']');
+    add_anthropic(s, m, length);
     add_capabilities(s, m);
+    add_sampling(s, engine_sampling(m->engine));
     str_add_char(s, '}');
+}
+
+static void add_id(str *s, const struct api *api, size_t i) {
+    if (i < api->n_models)
+        json_add_cstr(s, api->models[i].id);
+    else
+        str_add(s, "null");
 }
 
 static void handle_models(struct request *r) {
@@ -55,7 +90,11 @@ static void handle_models(struct request *r) {
         if (i) str_add_char(&body, ',');
         add_model(&body, &r->api->models[i]);
     }
-    str_add(&body, "]}");
+    str_add(&body, "],\"has_more\":false,\"first_id\":");
+    add_id(&body, r->api, 0);
+    str_add(&body, ",\"last_id\":");
+    add_id(&body, r->api, r->api->n_models - 1);
+    str_add_char(&body, '}');
     reply_json(r, 200, &body);
 }
 
@@ -71,8 +110,9 @@ static void handle_model(struct request *r) {
     reply_json(r, 200, &body);
 }
 
-const struct route models_route = {"GET", "/v1/models", ROUTE_KEY | ROUTE_MODEL | ROUTE_DIRECT,
+const struct route models_route = {"GET", "/v1/models",
+                                   ROUTE_KEY | ROUTE_MODEL | ROUTE_DIRECT | ROUTE_SHARED,
                                    .handle = handle_models};
-const struct route model_route = {"GET", "/v1/models/",
-                                  ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX | ROUTE_DIRECT,
-                                  .handle = handle_model, .name = "/v1/models/{id}"};
+const struct route model_route = {
+    "GET", "/v1/models/", ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX | ROUTE_DIRECT | ROUTE_SHARED,
+    .handle = handle_model, .name = "/v1/models/{id}"};

@@ -40,6 +40,8 @@ static int read_messages(struct request *r, struct asked *a, err *e) {
     int rc = 0;
     if (f->previous_response_id)
         rc = response_items_chain(f->previous_response_id, &from, a->earlier, e);
+    const char *conversation = response_fields_conversation(f);
+    if (!rc && conversation) rc = response_items_conversation(conversation, &from, a->earlier, e);
     if (!rc) rc = response_items_read(f->input, &from, a->own, e);
     const cJSON *const lists[] = {a->earlier, a->own};
     if (!rc) rc = response_items_messages(f->instructions, lists, 2, &a->chat.messages, e);
@@ -55,14 +57,14 @@ static int read_body(struct request *r, const cJSON *body, const struct json_tab
     struct chat_request *q = &a->chat;
     response_fields_default(&a->fields);
     a->earlier = a->own = NULL;
-    chat_request_init(q);
+    chat_request_init(q, r->ignored);
     q->param_messages = "input";
     q->param_format = "text.format";
     q->param_function = "";
     q->param_effort = "reasoning.effort";
     int rc = gen_body_read(body, table, &a->fields, e);
-    if (!rc) rc = response_fields_check(&a->fields, e);
-    if (!rc) rc = api_request_model(r, a->fields.gen.model, e);
+    if (!rc) rc = response_fields_check(&a->fields, r->ignored, e);
+    if (!rc) rc = api_body_model(r, a->fields.gen.model, e);
     if (rc) return rc;
     q->model = r->model;
     rc = response_tools_read(&a->fields, q, e);
@@ -73,7 +75,12 @@ static int read_body(struct request *r, const cJSON *body, const struct json_tab
 
 /* A previous response that is not stored is the request's fault, and has a code of its own. */
 static int explain_failure(struct request *r, int rc, err *e) {
-    if (rc != ERR_NOT_FOUND || strcmp(e->param, "previous_response_id") != 0) return rc;
+    if (rc != ERR_NOT_FOUND) return rc;
+    if (strcmp(e->param, "conversation") == 0) {
+        reply_error(r, &(struct api_error){404, "invalid_request_error", NULL, e->param, e->msg});
+        return 0;
+    }
+    if (strcmp(e->param, "previous_response_id") != 0) return rc;
     reply_error(r, &(struct api_error){400, "invalid_request_error", "previous_response_not_found",
                                        e->param, e->msg});
     return 0;
@@ -82,13 +89,18 @@ static int explain_failure(struct request *r, int rc, err *e) {
 static int start_response(struct request *r, struct asked *a, const struct gen_options *options,
                           err *e) {
     const struct response_fields *f = &a->fields;
-    responses *store = f->store ? r->api->config.store : NULL;
+    responses *store = r->api->config.store;
     if (f->store && f->has_store && !store)
         return err_set_param(e, ERR_UNSUPPORTED, "store",
                              "Unsupported value for 'store': this server does not store responses "
                              "(see its configuration and log).");
-    struct response_state *state = response_state_new(&(struct response_config){
-        .fields = f, .store = store, .key = auth_key(r), .input = a->own});
+    struct response_state *state =
+        response_state_new(&(struct response_config){.fields = f,
+                                                     .store = store,
+                                                     .stores = f->store,
+                                                     .key = auth_key(r),
+                                                     .forms = a->chat.tools.forms,
+                                                     .input = a->own});
     a->own = NULL;
     if (!state) return err_no_memory(e);
     a->chat.options = options;
@@ -101,9 +113,10 @@ static int answer_responses(struct request *r, const cJSON *body, err *e) {
     struct asked a;
     struct gen_options options;
     int rc = read_body(r, body, &responses_table, &a, e);
+    if (!rc) gen_fields_recommend(&a.fields.gen, engine_sampling(r->model->engine));
     if (!rc)
         rc = gen_options_read(&a.fields.gen, tokenizer_n_vocab(engine_tokenizer(r->model->engine)),
-                              &options, e);
+                              r->ignored, &options, e);
     options.obfuscate = a.fields.obfuscate;
     if (!rc) rc = start_response(r, &a, &options, e);
     asked_fini(&a);

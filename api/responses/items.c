@@ -1,5 +1,6 @@
 /* responses/items.c - items of the Responses API: read from a request, fetched from the store,
  * converted to the messages that a chat template sees. Owns nothing; runs on pool threads. */
+#include "api/generate/tool_form.h"
 #include "api/http/id.h"
 #include "api/http/json.h"
 #include "api/responses/responses.h"
@@ -27,6 +28,14 @@ static bool is_type(const cJSON *item, const char *type) {
     return strcmp(text_of(item, "type"), type) == 0;
 }
 
+static bool is_call(const cJSON *item) {
+    return is_type(item, "function_call") || is_type(item, "custom_tool_call");
+}
+
+static bool is_output(const cJSON *item) {
+    return is_type(item, "function_call_output") || is_type(item, "custom_tool_call_output");
+}
+
 /* Appends value to list, which owns it afterwards; returns NULL and frees it on failure. */
 static cJSON *append_value(cJSON *list, cJSON *value) {
     if (value && cJSON_AddItemToArray(list, value)) return value;
@@ -37,12 +46,12 @@ static cJSON *append_value(cJSON *list, cJSON *value) {
 /* ---- tables ---- */
 
 struct item {
-    const char *type, *id, *role, *status, *call_id, *name, *arguments;
+    const char *type, *id, *role, *status, *call_id, *name, *space, *arguments;
     const cJSON *content, *summary, *output;
 };
 #define AT(member) .offset = offsetof(struct item, member)
-#define REFUSED(name, reason)                                                                      \
-    { name, JSON_REFUSED, NUL, .why = (reason) }
+#define ADVISORY(name, reason)                                                                     \
+    { name, JSON_ADVISORY, NUL, .why = (reason) }
 #define ANY_ITEM                                                                                   \
     {"type", JSON_STRING, NUL, AT(type)},                                                          \
         {"id", JSON_STRING, NUL, AT(id), .min = 1, .max = MAX_ID}, {                               \
@@ -50,37 +59,45 @@ struct item {
     }
 
 static const char no_callers[] = "only the client can call tools";
-static const char no_namespaces[] = "namespaces of tools are not supported";
+static const struct json_table part_table;
 
 static const struct json_field message_fields[] = {
     ANY_ITEM,
     {"role", JSON_ENUM, JSON_REQUIRED, AT(role), .words = "user|assistant|system|developer"},
     {"content", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
-     AT(content)},
-    REFUSED("phase", "phases are not supported by chat templates"),
+     AT(content), .table = &part_table},
+    ADVISORY("phase", "chat templates do not know it"),
 };
 static const struct json_field call_fields[] = {
     ANY_ITEM,
     {"call_id", JSON_STRING, JSON_REQUIRED, AT(call_id), .min = 1, .max = MAX_ID},
     {"name", JSON_STRING, JSON_REQUIRED, AT(name), .min = 1},
     {"arguments", JSON_STRING, JSON_REQUIRED, AT(arguments)},
-    REFUSED("namespace", no_namespaces),
-    REFUSED("caller", no_callers),
+    {"namespace", JSON_STRING, NUL, AT(space)},
+    ADVISORY("caller", no_callers),
+};
+static const struct json_field custom_fields[] = {
+    ANY_ITEM,
+    {"call_id", JSON_STRING, JSON_REQUIRED, AT(call_id), .min = 1, .max = MAX_ID},
+    {"name", JSON_STRING, JSON_REQUIRED, AT(name), .min = 1},
+    {"input", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, AT(arguments)},
+    {"namespace", JSON_STRING, NUL, AT(space)},
+    ADVISORY("caller", no_callers),
 };
 static const struct json_field output_fields[] = {
     ANY_ITEM,
     {"call_id", JSON_STRING, JSON_REQUIRED, AT(call_id), .min = 1, .max = MAX_ID},
     {"output", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
-     AT(output)},
+     AT(output), .table = &part_table},
     {"name", JSON_STRING, NUL, AT(name), .min = 1},
-    REFUSED("namespace", no_namespaces),
-    REFUSED("caller", no_callers),
+    ADVISORY("namespace", "the call with its call_id has it"),
+    ADVISORY("caller", no_callers),
 };
 static const struct json_field reasoning_fields[] = {
     ANY_ITEM,
-    {"summary", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(summary)},
-    {"content", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(content)},
-    REFUSED("encrypted_content", "reasoning is plain text here: send 'content'"),
+    {"summary", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(summary), .table = &part_table},
+    {"content", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(content), .table = &part_table},
+    ADVISORY("encrypted_content", "only its author can read it"),
 };
 static const struct json_field reference_fields[] = {
     {"type", JSON_STRING, NUL, AT(type)},
@@ -96,14 +113,13 @@ struct part {
 static const struct json_field text_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
     {"text", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, PART(text)},
-    REFUSED("prompt_cache_breakpoint", "the prefix cache needs no breakpoints"),
+    ADVISORY("prompt_cache_breakpoint", "prefixes are cached automatically"),
 };
 static const struct json_field answer_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
     {"text", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, PART(text)},
-    {"logprobs", JSON_ARRAY, NUL | JSON_WITH_NUL, PART(logprobs), .help = "Accepted and ignored."},
-    {"annotations", JSON_REFUSED, NUL, .accepts = json_is_empty_list,
-     .why = "annotations are not supported"},
+    {"logprobs", JSON_ARRAY, NUL | JSON_WITH_NUL, PART(logprobs)},
+    ADVISORY("annotations", "the model does not see them"),
 };
 static const struct json_field refusal_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
@@ -128,6 +144,17 @@ static const struct part_kind answer_parts[] = {{"output_text", &answer_table},
                                                 {NULL, NULL}};
 static const struct part_kind thought_parts[] = {{"reasoning_text", &text_table}, {NULL, NULL}};
 static const struct part_kind summary_parts[] = {{"summary_text", &text_table}, {NULL, NULL}};
+
+static const struct part_kind *const part_kinds[] = {answer_parts, thought_parts, summary_parts};
+
+/* The table of a part of a known type; a reader refuses others. */
+static const struct json_table *part_of(const cJSON *part) {
+    for (size_t i = 0; i < sizeof part_kinds / sizeof *part_kinds; i++)
+        for (const struct part_kind *k = part_kinds[i]; k->type; k++)
+            if (is_type(part, k->type)) return k->table;
+    return &text_table;
+}
+static const struct json_table part_table = {.of = part_of};
 
 static int read_part(const cJSON *v, const char *path, const struct part_kind *kinds,
                      struct part *part, err *e) {
@@ -199,7 +226,7 @@ struct reader {
 
 static int new_item(const struct item *in, const char *type, const char *prefix, const char *path,
                     cJSON *list, cJSON **out, err *e) {
-    char id[48];
+    char id[JSON_PATH_BYTES];
     if (in->id &&
         strspn(in->id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
             strlen(in->id)) {
@@ -227,17 +254,20 @@ static int read_message(struct reader *r, const struct item *in, const char *pat
 
 static int read_call(struct reader *r, const struct item *in, const char *path, err *e) {
     cJSON *item;
-    int rc = new_item(in, "function_call", "fc_", path, r->list, &item, e);
+    bool custom = strcmp(in->type, "custom_tool_call") == 0;
+    int rc = new_item(in, in->type, custom ? "ctc_" : "fc_", path, r->list, &item, e);
     if (rc) return rc;
     bool ok = cJSON_AddStringToObject(item, "call_id", in->call_id) &&
               cJSON_AddStringToObject(item, "name", in->name) &&
-              cJSON_AddStringToObject(item, "arguments", in->arguments);
+              (!in->space || cJSON_AddStringToObject(item, "namespace", in->space)) &&
+              cJSON_AddStringToObject(item, custom ? "input" : "arguments", in->arguments);
     return ok ? 0 : err_no_memory(e);
 }
 
 static int read_output(struct reader *r, const struct item *in, const char *path, err *e) {
     cJSON *item;
-    int rc = new_item(in, "function_call_output", "fco_", path, r->list, &item, e);
+    bool custom = strcmp(in->type, "custom_tool_call_output") == 0;
+    int rc = new_item(in, in->type, custom ? "ctco_" : "fco_", path, r->list, &item, e);
     if (rc) return rc;
     bool ok = cJSON_AddStringToObject(item, "call_id", in->call_id) &&
               (!in->name || cJSON_AddStringToObject(item, "name", in->name));
@@ -326,26 +356,52 @@ static const struct item_kind {
     {"function_call_output", JSON_TABLE(output_fields, NULL), read_output},
     {"reasoning", JSON_TABLE(reasoning_fields, NULL), read_reasoning},
     {"item_reference", JSON_TABLE(reference_fields, NULL), read_reference},
+    {"custom_tool_call", JSON_TABLE(custom_fields, NULL), read_call},
+    {"custom_tool_call_output", JSON_TABLE(output_fields, NULL), read_output},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds, KIND_MESSAGE = 0, KIND_REFERENCE = 4 };
+
+/* Echoes of tools that another server ran, and its own notes: the model cannot use them. */
+static bool is_foreign(const cJSON *item) {
+    static const char types[] =
+        "web_search_call|file_search_call|computer_call|"
+        "image_generation_call|local_shell_call|local_shell_call_output|shell_call|"
+        "shell_call_output|apply_patch_call|apply_patch_call_output|additional_tools|"
+        "code_interpreter_call|mcp_list_tools|mcp_approval_request|mcp_approval_response|mcp_call|"
+        "tool_search_call|tool_search_output|compaction|compaction_summary|ghost_snapshot";
+    return words_hold(types, text_of(item, "type"));
+}
+
+/* Without a type it is a message; with an id and without a role, a reference. NULL: another type.
+ */
+static const struct item_kind *kind_of(const cJSON *item) {
+    const char *type = text_of(item, "type");
+    for (size_t i = 0; i < N_KINDS; i++)
+        if (strcmp(kinds[i].type, type) == 0) return &kinds[i];
+    if (*type) return NULL;
+    return &kinds[member(item, "id") && !member(item, "role") ? KIND_REFERENCE : KIND_MESSAGE];
+}
+
+static const struct json_table *item_of(const cJSON *item) {
+    const struct item_kind *kind = kind_of(item);
+    if (is_foreign(item)) return NULL;
+    return kind ? &kind->table : &kinds[KIND_MESSAGE].table; /* its reader refuses the type */
+}
+const struct json_table response_item_table = {.of = item_of};
 
 static int read_item(struct reader *r, const cJSON *v, const char *path, err *e) {
     char name[JSON_PATH_BYTES];
     struct item in = {0};
     if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
-    const char *type = text_of(v, "type");
-    const struct item_kind *kind = NULL;
-    for (size_t i = 0; i < N_KINDS; i++)
-        if (strcmp(kinds[i].type, type) == 0) kind = &kinds[i];
+    if (is_foreign(v)) return 0;
+    const struct item_kind *kind = kind_of(v);
     json_path(name, "%s.type", path);
-    if (!kind && *type)
+    if (!kind)
         return err_set_param(e, ERR_UNSUPPORTED, name,
                              "Unsupported value for '%s': '%.40s'. Supported types are: 'message', "
-                             "'function_call', 'function_call_output', 'reasoning' and "
-                             "'item_reference'.",
-                             name, type);
-    /* Without a type it is a message; with an id and without a role, a reference. */
-    if (!kind) kind = &kinds[member(v, "id") && !member(v, "role") ? KIND_REFERENCE : KIND_MESSAGE];
+                             "'function_call', 'function_call_output', 'custom_tool_call', "
+                             "'custom_tool_call_output', 'reasoning' and 'item_reference'.",
+                             name, text_of(v, "type"));
     json_path(name, "%s.", path);
     int rc = json_read(v, &kind->table, name, &in, e);
     return rc ? rc : kind->read(r, &in, path, e);
@@ -361,7 +417,7 @@ int response_items_read(const cJSON *input, const struct response_source *from, 
     }
     for (const cJSON *v = input ? input->child : NULL; v && !rc; v = v->next) {
         char path[JSON_PATH_BYTES];
-        json_path(path, "input[%d]", i++);
+        json_path(path, "%s[%d]", from->param ? from->param : "input", i++);
         rc = read_item(&r, v, path, e);
     }
     cJSON_Delete(r.last);
@@ -383,6 +439,31 @@ static int add_entry(const struct responses_entry *entry, cJSON *list, err *e) {
     if (!rc) rc = move_items(cJSON_GetObjectItemCaseSensitive(items, "input"), list, e);
     if (!rc) rc = move_items(cJSON_GetObjectItemCaseSensitive(items, "output"), list, e);
     cJSON_Delete(items);
+    return rc;
+}
+
+int response_conversation_get(const char *id, const struct response_source *from,
+                              struct responses_entry *entry, err *e) {
+    err why = {0};
+    bool stored = from->store && strncmp(id, "conv_", 5) == 0;
+    *entry = (struct responses_entry){0};
+    int rc = stored ? responses_get(from->store, id, from->key, from->now_s, entry, &why)
+                    : ERR_NOT_FOUND;
+    if (rc == ERR_NOT_FOUND)
+        return err_set_param(e, rc, "conversation", "Conversation with id '%.64s' not found.", id);
+    if (rc && e) *e = why;
+    return rc;
+}
+
+int response_items_conversation(const char *id, const struct response_source *from, cJSON *list,
+                                err *e) {
+    struct responses_entry entry;
+    int rc = response_conversation_get(id, from, &entry, e);
+    if (!rc && strlen(entry.items) > from->max_bytes)
+        rc = err_set_param(e, ERR_TOO_LONG, "conversation",
+                           "The conversation is too long: start a new one.");
+    if (!rc) rc = add_entry(&entry, list, e);
+    responses_entry_fini(&entry);
     return rc;
 }
 
@@ -508,16 +589,32 @@ static bool add_reasoning(struct maker *m, const cJSON **item) {
     return ok;
 }
 
+/* The call's function, as models see it. */
+static bool add_function(cJSON *call, const cJSON *item) {
+    str name, arguments;
+    cJSON *function = cJSON_AddObjectToObject(call, "function");
+    str_init(&name, SIZE_MAX);
+    str_init(&arguments, SIZE_MAX);
+    tool_form_add_name(text_of(item, "namespace"), text_of(item, "name"), &name);
+    if (is_type(item, "custom_tool_call"))
+        tool_form_add_arguments(text_of(item, "input"), &arguments);
+    else
+        str_add(&arguments, text_of(item, "arguments"));
+    bool ok = !name.failed && !arguments.failed &&
+              cJSON_AddStringToObject(function, "name", str_cstr(&name)) &&
+              cJSON_AddStringToObject(function, "arguments", str_cstr(&arguments));
+    str_fini(&name);
+    str_fini(&arguments);
+    return ok;
+}
+
 static bool add_call(struct maker *m, const cJSON *item) {
     cJSON *to = assistant_message(m, false, false);
     cJSON *calls = cJSON_GetObjectItemCaseSensitive(to, "tool_calls");
     if (!calls) calls = cJSON_AddArrayToObject(to, "tool_calls");
     cJSON *call = calls ? append_value(calls, cJSON_CreateObject()) : NULL;
-    bool ok = cJSON_AddStringToObject(call, "id", text_of(item, "call_id")) &&
-              cJSON_AddStringToObject(call, "type", "function");
-    cJSON *function = cJSON_AddObjectToObject(call, "function");
-    return ok && cJSON_AddStringToObject(function, "name", text_of(item, "name")) &&
-           cJSON_AddStringToObject(function, "arguments", text_of(item, "arguments"));
+    return cJSON_AddStringToObject(call, "id", text_of(item, "call_id")) &&
+           cJSON_AddStringToObject(call, "type", "function") && add_function(call, item);
 }
 
 static bool add_output(struct maker *m, const cJSON *item) {
@@ -529,8 +626,8 @@ static bool add_output(struct maker *m, const cJSON *item) {
 }
 
 static bool add_item(struct maker *m, const cJSON *item) {
-    if (is_type(item, "function_call")) return add_call(m, item);
-    if (is_type(item, "function_call_output")) return add_output(m, item);
+    if (is_call(item)) return add_call(m, item);
+    if (is_output(item)) return add_output(m, item);
     const char *role = text_of(item, "role");
     cJSON *to =
         strcmp(role, "assistant") == 0 ? assistant_message(m, true, true) : new_message(m, role);
@@ -554,9 +651,14 @@ static int compare_texts(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A member of all items of one type (NULL: any), sorted; the caller frees. */
-static const char **sorted_members(const cJSON *const *lists, size_t n_lists, const char *type,
-                                   const char *name, size_t *n) {
+static bool is_any(const cJSON *item) {
+    (void)item;
+    return true;
+}
+
+/* A member of all items that `of` wants, sorted; the caller frees. */
+static const char **sorted_members(const cJSON *const *lists, size_t n_lists,
+                                   bool (*of)(const cJSON *item), const char *name, size_t *n) {
     size_t most = 0;
     *n = 0;
     for (size_t i = 0; i < n_lists; i++)
@@ -564,34 +666,37 @@ static const char **sorted_members(const cJSON *const *lists, size_t n_lists, co
     const char **texts = mem_new(most, sizeof *texts);
     for (size_t i = 0; i < n_lists && texts; i++)
         for (const cJSON *v = lists[i]->child; v; v = v->next)
-            if (!type || is_type(v, type)) texts[(*n)++] = text_of(v, name);
+            if (of(v)) texts[(*n)++] = text_of(v, name);
     if (texts && *n > 1) qsort(texts, *n, sizeof *texts, compare_texts);
     return texts;
 }
 
-static int check_items(const cJSON *const *lists, size_t n_lists, err *e) {
-    size_t n_ids, n_calls;
-    int rc = 0;
-    const char **ids = sorted_members(lists, n_lists, NULL, "id", &n_ids);
-    const char **calls = sorted_members(lists, n_lists, "function_call", "call_id", &n_calls);
-    if (!ids || !calls) rc = err_no_memory(e);
-    for (size_t i = 1; i < n_ids && !rc; i++)
+int response_items_check_ids(const cJSON *const *lists, size_t n_lists, const char *param, err *e) {
+    size_t n;
+    const char **ids = sorted_members(lists, n_lists, is_any, "id", &n);
+    int rc = ids ? 0 : err_no_memory(e);
+    for (size_t i = 1; i < n && !rc; i++)
         if (strcmp(ids[i - 1], ids[i]) == 0)
-            rc = err_set_param(e, ERR_INVALID, "input",
+            rc = err_set_param(e, ERR_INVALID, param,
                                "Duplicate item found with id '%.64s': a conversation may contain "
                                "each item only once.",
                                ids[i]);
+    free(ids);
+    return rc;
+}
+
+static int check_outputs(const cJSON *const *lists, size_t n_lists, err *e) {
+    size_t n;
+    const char **calls = sorted_members(lists, n_lists, is_call, "call_id", &n);
+    int rc = calls ? 0 : err_no_memory(e);
     for (size_t i = 0; i < n_lists && !rc; i++)
         for (const cJSON *v = lists[i]->child; v && !rc; v = v->next) {
             const char *call_id = text_of(v, "call_id");
-            if (is_type(v, "function_call_output") &&
-                !bsearch(&call_id, calls, n_calls, sizeof *calls, compare_texts))
+            if (is_output(v) && !bsearch(&call_id, calls, n, sizeof *calls, compare_texts))
                 rc = err_set_param(e, ERR_INVALID, "input",
-                                   "No tool call found for function call output with call_id "
-                                   "'%.64s'.",
+                                   "No tool call found for the output with call_id '%.64s'.",
                                    call_id);
         }
-    free(ids);
     free(calls);
     return rc;
 }
@@ -599,7 +704,8 @@ static int check_items(const cJSON *const *lists, size_t n_lists, err *e) {
 int response_items_messages(const char *instructions, const cJSON *const *lists, size_t n_lists,
                             cJSON **out, err *e) {
     *out = NULL;
-    int rc = check_items(lists, n_lists, e);
+    int rc = response_items_check_ids(lists, n_lists, "input", e);
+    if (!rc) rc = check_outputs(lists, n_lists, e);
     if (rc) return rc;
     struct maker m = {.list = cJSON_CreateArray()};
     bool ok = m.list != NULL;

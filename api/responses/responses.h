@@ -2,8 +2,9 @@
  * of a conversation, the writer of the answer. Pool threads.
  *
  * An item is an object of one of OpenAI's item types, in the form of answers and of the store:
- * message, reasoning, function_call, function_call_output; each with type, id and status; the
- * content of a message is an array of parts. What a client sends is checked and converted to that
+ * message, reasoning, function_call, function_call_output, custom_tool_call,
+ * custom_tool_call_output; each with type, id and status; the content of a message is an array of
+ * parts. What a client sends is checked and converted to that
  * form once. */
 #ifndef INFERD_API_RESPONSES_RESPONSES_H
 #define INFERD_API_RESPONSES_RESPONSES_H
@@ -20,9 +21,12 @@ struct response_source {
     responses *store; /* NULL: nothing is stored */
     const char *key;  /* API key of their owner; NULL without keys */
     int64_t now_s;
-    size_t max_bytes; /* of a conversation's stored items */
+    size_t max_bytes;  /* of a conversation's stored items */
+    const char *param; /* the field with the items that are read; NULL: input */
 };
 
+/* Of each item in an input. */
+extern const struct json_table response_item_table;
 /* Appends the items of input (a string or an array; NULL: none) to list; references are looked up
  * in the source. A 400 names the param. */
 int response_items_read(const cJSON *input, const struct response_source *from, cJSON *list,
@@ -30,6 +34,15 @@ int response_items_read(const cJSON *input, const struct response_source *from, 
 /* {"input": [items], "output": [items]} of a stored response, which the caller deletes. Output
  * items are stored without log-probabilities: these are large, and no continuation needs them. */
 int response_items_parse(const struct responses_entry *entry, cJSON **out, err *e);
+/* Fetches a conversation; the caller ends entry, also on failure. ERR_NOT_FOUND: it is not stored.
+ */
+int response_conversation_get(const char *id, const struct response_source *from,
+                              struct responses_entry *entry, err *e);
+/* Appends its items to list. */
+int response_items_conversation(const char *id, const struct response_source *from, cJSON *list,
+                                err *e);
+/* ERR_INVALID about param: two items of the lists have the same id. */
+int response_items_check_ids(const cJSON *const *lists, size_t n_lists, const char *param, err *e);
 /* Appends the items of the conversation that ends with response id to list, oldest first.
  * ERR_NOT_FOUND: it, or a response before it, is not stored. */
 int response_items_chain(const char *id, const struct response_source *from, cJSON *list, err *e);
@@ -42,7 +55,7 @@ int response_items_messages(const char *instructions, const cJSON *const *lists,
 
 struct response_fields {
     struct gen_fields gen; /* first: the rows of gen_sampling_table assume it */
-    const cJSON *input, *tools, *tool_choice, *text, *reasoning, *metadata, *include,
+    const cJSON *input, *conversation, *tools, *tool_choice, *text, *reasoning, *metadata, *include,
         *stream_options;
     const char *instructions, *previous_response_id, *truncation;
     int64_t max_tool_calls;
@@ -54,20 +67,32 @@ extern const struct json_table response_tokens_table;
 
 void response_fields_default(struct response_fields *f);
 /* Makes the checks that a table cannot express, and sets the gen fields that follow from others. */
-int response_fields_check(struct response_fields *f, err *e);
-/* Fills q's tools and format; borrows from f, except q->tools.list, which is q's. */
-int response_tools_read(const struct response_fields *f, struct chat_request *q, err *e);
+int response_fields_check(struct response_fields *f, struct ignored *ignored, err *e);
+/* Fills q's format, borrowed from f. */
+int response_format_read(const struct response_fields *f, struct chat_request *q, err *e);
+/* The id of the conversation that the response belongs to; NULL: none. */
+const char *response_fields_conversation(const struct response_fields *f);
 /* Appends the members of the response object that echo the request, each after a comma. */
 void response_fields_echo(const struct response_fields *f, str *out);
+
+/* ---- responses/tools.c ---- */
+
+extern const struct json_table response_tool_table, response_choice_table;
+/* Fills q's tools and format; borrows from f, except q->tools.list and forms, which are q's. */
+int response_tools_read(const struct response_fields *f, struct chat_request *q, err *e);
+/* Appends ,"tools":[...] of the response object. */
+void response_tools_echo(const cJSON *tools, str *out);
 
 /* ---- responses/writer.c ---- */
 
 struct response_state; /* gen.state of the writer */
 struct response_config {
     const struct response_fields *fields;
-    responses *store; /* NULL: the answer is not stored */
+    responses *store; /* NULL: nothing is stored */
+    bool stores;      /* the answer, not only the items of its conversation */
     const char *key;
-    cJSON *input; /* the request's own items; taken, also on failure */
+    const cJSON *forms; /* of the request's tools (tool_form.h) */
+    cJSON *input;       /* the request's own items; taken, also on failure */
 };
 struct response_state *response_state_new(const struct response_config *c);
 void response_state_free(void *state);

@@ -6,6 +6,7 @@
  * whole answer is divided into items at its end. A piece of another kind begins another item. */
 #include "api/generate/frames.h"
 #include "api/generate/gen.h"
+#include "api/generate/tool_form.h"
 #include "api/http/id.h"
 #include "api/http/request.h"
 #include "api/responses/responses.h"
@@ -18,24 +19,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum item_kind { ITEM_MESSAGE, ITEM_REASONING, ITEM_CALL };
+enum item_kind { ITEM_MESSAGE, ITEM_REASONING, ITEM_CALL, ITEM_CUSTOM };
 
 struct item {
     enum item_kind kind;
     char id[48];
-    char call_id[48]; /* ITEM_CALL */
-    char *name;       /* ITEM_CALL; owned */
-    str text;         /* the message, the reasoning, the arguments */
-    str logprobs;     /* ITEM_MESSAGE: members of the array */
+    char call_id[48];        /* of a call */
+    char *name;              /* of a call's function; owned */
+    struct tool_input input; /* ITEM_CUSTOM */
+    str text;                /* the message, the reasoning, the arguments or input */
+    str logprobs;            /* ITEM_MESSAGE: members of the array */
     const char *status;
 };
 
 struct response_state {
     responses *store;
-    char *key, *previous_id; /* owned; NULL: none */
-    str echo;                /* response_fields_echo */
-    char *input;             /* the request's own items as a JSON array */
-    char **input_ids;        /* (n_input_ids) */
+    bool stores;
+    char *key, *previous_id, *conversation; /* owned; NULL: none */
+    cJSON *forms;                           /* of tools that are no functions; owned */
+    str echo;                               /* response_fields_echo */
+    char *input;                            /* the request's own items as a JSON array */
+    char **input_ids;                       /* (n_input_ids) */
     size_t n_input_ids;
     struct item *items; /* (n_items) */
     size_t n_items;
@@ -65,12 +69,17 @@ struct response_state *response_state_new(const struct response_config *c) {
     bool ok = st != NULL;
     if (ok) {
         const char *previous = c->fields->previous_response_id;
+        const char *conversation = response_fields_conversation(c->fields);
         st->store = c->store;
+        st->stores = c->store && c->stores;
         st->frames = c->fields->gen.stream;
         str_init(&st->echo, REPLY_MAX_BYTES);
         response_fields_echo(c->fields, &st->echo);
-        ok = !st->echo.failed && (!c->key || (st->key = mem_strdup(c->key))) &&
-             (!previous || (st->previous_id = mem_strdup(previous))) && copy_input(st, c->input);
+        ok = !st->echo.failed && (!c->forms || (st->forms = cJSON_Duplicate(c->forms, true))) &&
+             (!c->key || (st->key = mem_strdup(c->key))) &&
+             (!previous || (st->previous_id = mem_strdup(previous))) &&
+             (!conversation || (st->conversation = mem_strdup(conversation))) &&
+             copy_input(st, c->input);
     }
     cJSON_Delete(c->input);
     if (ok) return st;
@@ -97,6 +106,8 @@ void response_state_free(void *state) {
     free(st->input);
     free(st->key);
     free(st->previous_id);
+    free(st->conversation);
+    cJSON_Delete(st->forms);
     str_fini(&st->echo);
     free(st);
 }
@@ -118,14 +129,25 @@ static void add_part(const struct item *it, enum extent extent, str *out) {
     str_add_char(out, '}');
 }
 
-static void add_item(const struct item *it, enum extent extent, str *out) {
-    static const char *const types[] = {"message", "reasoning", "function_call"};
+static bool is_call(const struct item *it) {
+    return it->kind == ITEM_CALL || it->kind == ITEM_CUSTOM;
+}
+
+static void add_item(const struct response_state *st, const struct item *it, enum extent extent,
+                     str *out) {
+    static const char *const types[] = {"message", "reasoning", "function_call",
+                                        "custom_tool_call"};
     str_addf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\"", it->id, types[it->kind],
              it->status);
-    if (it->kind == ITEM_CALL) {
+    if (is_call(it)) {
+        const struct tool_form form = tool_form_of(st->forms, it->name);
         str_addf(out, ",\"call_id\":\"%s\",\"name\":", it->call_id);
-        json_add_cstr(out, it->name);
-        str_add(out, ",\"arguments\":");
+        json_add_cstr(out, form.name);
+        if (form.space) {
+            str_add(out, ",\"namespace\":");
+            json_add_cstr(out, form.space);
+        }
+        str_addf(out, ",\"%s\":", form.custom ? "input" : "arguments");
         json_add_string(out, str_cstr(&it->text), extent == BEGUN ? 0 : it->text.len);
         str_add_char(out, '}');
         return;
@@ -139,7 +161,7 @@ static void add_item(const struct item *it, enum extent extent, str *out) {
 static void add_items(const struct response_state *st, enum extent extent, str *out) {
     for (size_t i = 0; i < st->n_items; i++) {
         if (i) str_add_char(out, ',');
-        add_item(&st->items[i], extent, out);
+        add_item(st, &st->items[i], extent, out);
     }
 }
 
@@ -215,14 +237,14 @@ static void open_item_event(struct gen *g, const char *type, str *out) {
     const struct item *it = &st->items[st->n_items - 1];
     open_event(g, type, out);
     str_addf(out, ",\"item_id\":\"%s\",\"output_index\":%zu", it->id, st->n_items - 1);
-    if (it->kind != ITEM_CALL) str_add(out, ",\"content_index\":0");
+    if (!is_call(it)) str_add(out, ",\"content_index\":0");
 }
 
 static void item_event(struct gen *g, const char *type, enum extent extent, str *out) {
     const struct response_state *st = g->state;
     open_event(g, type, out);
     str_addf(out, ",\"output_index\":%zu,\"item\":", st->n_items - 1);
-    add_item(&st->items[st->n_items - 1], extent, out);
+    add_item(st, &st->items[st->n_items - 1], extent, out);
     close_event(out);
 }
 
@@ -241,21 +263,22 @@ static const struct {
     [ITEM_REASONING] = {"response.reasoning_text.delta", "response.reasoning_text.done", "text"},
     [ITEM_CALL] = {"response.function_call_arguments.delta",
                    "response.function_call_arguments.done", "arguments"},
+    [ITEM_CUSTOM] = {"response.custom_tool_call_input.delta",
+                     "response.custom_tool_call_input.done", "input"},
 };
 
-static void delta_event(struct gen *g, const struct gen_piece *piece, const str *logprobs,
-                        str *out) {
+static void delta_event(struct gen *g, const char *text, size_t n, const str *logprobs, str *out) {
     const struct response_state *st = g->state;
     enum item_kind kind = st->items[st->n_items - 1].kind;
     open_item_event(g, names[kind].delta, out);
     str_add(out, ",\"delta\":");
-    json_add_string(out, piece->text, piece->n);
+    json_add_string(out, text, n);
     if (kind == ITEM_MESSAGE) {
         str_add(out, ",\"logprobs\":[");
         str_add_n(out, str_cstr(logprobs), logprobs->len);
         str_add_char(out, ']');
     }
-    gen_add_padding(g, piece->n, out);
+    gen_add_padding(g, n, out);
     close_event(out);
 }
 
@@ -265,7 +288,7 @@ static void done_event(struct gen *g, str *out) {
     open_item_event(g, names[it->kind].done, out);
     if (it->kind == ITEM_CALL) {
         str_add(out, ",\"name\":");
-        json_add_cstr(out, it->name);
+        json_add_cstr(out, tool_form_of(st->forms, it->name).name);
     }
     str_addf(out, ",\"%s\":", names[it->kind].text);
     json_add_string(out, str_cstr(&it->text), it->text.len);
@@ -287,14 +310,14 @@ static void close_item(struct gen *g, const char *status, str *out) {
     it->status = status;
     if (!st->frames) return;
     done_event(g, out);
-    if (it->kind != ITEM_CALL) part_event(g, "response.content_part.done", FULL, out);
+    if (!is_call(it)) part_event(g, "response.content_part.done", FULL, out);
     item_event(g, "response.output_item.done", FULL, out);
 }
 
-/* Opens an item. call NULL: not a function call. */
+/* Opens an item. call NULL: not a call. */
 static struct item *open_item(struct gen *g, enum item_kind kind, const struct gen_call *call,
                               str *out) {
-    static const char *const prefixes[] = {"msg_", "rs_", "fc_"};
+    static const char *const prefixes[] = {"msg_", "rs_", "fc_", "ctc_"};
     struct response_state *st = g->state;
     close_item(g, "completed", out);
     struct item *grown = mem_resize(st->items, st->n_items + 1, sizeof *grown);
@@ -314,19 +337,24 @@ static struct item *open_item(struct gen *g, enum item_kind kind, const struct g
     st->open = true;
     if (st->frames) {
         item_event(g, "response.output_item.added", BEGUN, out);
-        if (kind != ITEM_CALL) part_event(g, "response.content_part.added", BEGUN, out);
+        if (!is_call(it)) part_event(g, "response.content_part.added", BEGUN, out);
     }
     return it;
+}
+
+static enum item_kind kind_of_call(const struct response_state *st, const struct gen_choice *c,
+                                   uint32_t call) {
+    return tool_form_of(st->forms, c->calls[call].name).custom ? ITEM_CUSTOM : ITEM_CALL;
 }
 
 static void take_piece(struct gen *g, struct gen_choice *c, const struct gen_piece *piece,
                        str *out) {
     struct response_state *st = g->state;
     const str *logprobs = &c->logprobs[0];
+    struct item *it = st->open ? &st->items[st->n_items - 1] : NULL;
     enum item_kind kind = piece->kind == GEN_TEXT        ? ITEM_MESSAGE
                           : piece->kind == GEN_REASONING ? ITEM_REASONING
-                                                         : ITEM_CALL;
-    struct item *it = st->open ? &st->items[st->n_items - 1] : NULL;
+                                                         : kind_of_call(st, c, piece->call);
     if (piece->kind == GEN_CALL) {
         open_item(g, kind, &c->calls[piece->call], out);
         return;
@@ -335,14 +363,20 @@ static void take_piece(struct gen *g, struct gen_choice *c, const struct gen_pie
     if (empty) return;
     if (!it || it->kind != kind) it = open_item(g, kind, NULL, out);
     if (!it) return;
-    str_add_n(&it->text, piece->text, piece->n);
+    size_t before = it->text.len;
+    if (kind == ITEM_CUSTOM)
+        tool_input_take(&it->input, piece->text, piece->n, &it->text);
+    else
+        str_add_n(&it->text, piece->text, piece->n);
     g->n_held += piece->n + (kind == ITEM_MESSAGE ? logprobs->len : 0);
     if (kind == ITEM_MESSAGE && logprobs->len) {
         if (it->logprobs.len) str_add_char(&it->logprobs, ',');
         str_add_n(&it->logprobs, str_cstr(logprobs), logprobs->len);
     }
     out->failed = out->failed || it->text.failed || it->logprobs.failed;
-    if (st->frames) delta_event(g, piece, logprobs, out);
+    size_t n = it->text.len - before;
+    if (st->frames && (n || kind == ITEM_MESSAGE))
+        delta_event(g, str_cstr(&it->text) + before, n, logprobs, out);
 }
 
 /* An answer without pieces is an empty message. */
@@ -354,29 +388,20 @@ static void close_choice(struct gen *g, struct gen_choice *c, str *out) {
 
 /* ---- the end ---- */
 
-static bool store_row(struct gen *g, const str *body, const char **ids, const str *items) {
-    struct response_state *st = g->state;
+/* The ids of output and input items, borrowed. NULL: no memory. */
+static const char **all_ids(const struct response_state *st) {
     size_t n = 0;
-    err e = {0};
-    for (size_t i = 0; i < st->n_items; i++)
+    const char **ids = mem_new(st->n_input_ids + st->n_items, sizeof *ids);
+    for (size_t i = 0; ids && i < st->n_items; i++)
         ids[n++] = st->items[i].id;
-    for (size_t i = 0; i < st->n_input_ids; i++)
+    for (size_t i = 0; ids && i < st->n_input_ids; i++)
         ids[n++] = st->input_ids[i];
-    const struct responses_row row = {.id = g->id,
-                                      .key = st->key,
-                                      .previous_id = st->previous_id,
-                                      .body = str_cstr(body),
-                                      .items = str_cstr(items),
-                                      .item_ids = ids,
-                                      .n_items = n};
-    int rc = responses_put(st->store, &row, clock_wall_s(), &e);
-    if (rc) log_warn("%s: %s is not stored: %s", g->request->id, g->id, e.msg);
-    return rc == 0;
+    return ids;
 }
 
-static bool store_response(struct gen *g, const str *body) {
+static bool store_response(struct gen *g, const str *body, const char **ids) {
     struct response_state *st = g->state;
-    const char **ids = mem_new(st->n_input_ids + st->n_items, sizeof *ids);
+    err e = {0};
     str items;
     str_init(&items, REPLY_MAX_BYTES);
     str_add(&items, "{\"input\":");
@@ -384,22 +409,56 @@ static bool store_response(struct gen *g, const str *body) {
     str_add(&items, ",\"output\":[");
     add_items(st, PLAIN, &items);
     str_add(&items, "]}");
-    bool ok = ids && !body->failed && !items.failed && store_row(g, body, ids, &items);
+    const struct responses_row row = {.id = g->id,
+                                      .key = st->key,
+                                      .previous_id = st->previous_id,
+                                      .body = str_cstr(body),
+                                      .items = str_cstr(&items),
+                                      .item_ids = ids,
+                                      .n_items = st->n_items + st->n_input_ids};
+    bool whole = ids && !body->failed && !items.failed;
+    int rc = whole ? responses_put(st->store, &row, clock_wall_s(), &e) : err_no_memory(&e);
+    if (rc) log_warn("%s: %s is not stored: %s", g->request->id, g->id, e.msg);
     str_fini(&items);
-    free(ids);
-    return ok;
+    return rc == 0;
+}
+
+/* Adds the items of input and output to the conversation. */
+static void extend_conversation(struct gen *g, const char **ids) {
+    struct response_state *st = g->state;
+    size_t n = strlen(st->input);
+    err e = {0};
+    str items;
+    str_init(&items, REPLY_MAX_BYTES);
+    str_add_n(&items, st->input + 1, n - 2); /* without the brackets */
+    if (n > 2 && st->n_items) str_add_char(&items, ',');
+    add_items(st, PLAIN, &items);
+    const struct responses_change c = {.id = st->conversation,
+                                       .key = st->key,
+                                       .more_items = str_cstr(&items),
+                                       .item_ids = ids,
+                                       .n_items = st->n_items + st->n_input_ids};
+    bool whole = ids && !items.failed;
+    int rc = whole ? responses_change(st->store, &c, clock_wall_s(), &e) : err_no_memory(&e);
+    if (rc)
+        log_warn("%s: %s is not added to %s: %s", g->request->id, g->id, st->conversation, e.msg);
+    str_fini(&items);
 }
 
 /* Writes the final object to body, which the caller ends. If storing fails, the object says so. */
 static void make_final(struct gen *g, struct object *o, str *body) {
     const struct response_state *st = g->state;
-    o->stored = st->store != NULL;
+    const char **ids = st->store ? all_ids(st) : NULL;
+    o->stored = st->stores;
     str_init(body, REPLY_MAX_BYTES);
     add_response(g, o, body);
-    if (!o->stored || store_response(g, body)) return;
-    o->stored = false;
-    str_clear(body);
-    add_response(g, o, body);
+    if (o->stored && !store_response(g, body, ids)) {
+        o->stored = false;
+        str_clear(body);
+        add_response(g, o, body);
+    }
+    if (st->store && st->conversation && !o->error) extend_conversation(g, ids);
+    free(ids);
 }
 
 static const char *final_status(const struct gen *g) {
@@ -422,7 +481,7 @@ static void final_event(struct gen *g, struct object *o, str *out) {
 
 static void write_begin(struct gen *g, str *out) {
     const struct response_state *st = g->state;
-    const struct object o = {.status = "in_progress", .stored = st->store != NULL};
+    const struct object o = {.status = "in_progress", .stored = st->stores};
     response_event(g, "response.created", &o, out);
     response_event(g, "response.in_progress", &o, out);
 }

@@ -20,6 +20,8 @@ struct chat_traits {
     bool absent_to_null, absent_to_empty;
     bool join_parts[ROLE_COUNT], wrap_text[ROLE_COUNT];
     bool refuses_developer, copies_developer;
+    bool refuses_system;      /* it takes no system message at all, */
+    bool refuses_late_system; /* or only as the first message */
     bool tool_needs_name;
     bool ids_of_nine; /* a call's id has nine letters and digits */
 };

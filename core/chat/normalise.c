@@ -218,6 +218,96 @@ static enum chat_role parse_role(const char *role) {
     return strcmp(role, "tool") == 0 ? ROLE_TOOL : ROLE_USER;
 }
 
+/* ---- system messages that are not first ---- */
+
+static cJSON *content_parts(const cJSON *content) {
+    if (cJSON_IsArray(content)) return cJSON_Duplicate(content, true);
+    cJSON *list = cJSON_CreateArray(), *part = cJSON_CreateObject();
+    const char *text = cJSON_IsString(content) ? content->valuestring : "";
+    bool ok = cJSON_AddStringToObject(part, "type", "text") &&
+              cJSON_AddStringToObject(part, "text", text) && cJSON_AddItemToArray(list, part);
+    if (ok) return list;
+    cJSON_Delete(part);
+    cJSON_Delete(list);
+    return NULL;
+}
+
+/* The texts of the messages from first up to end, which have no other content; NULL: no memory. */
+static cJSON *join_texts(const cJSON *first, const cJSON *end) {
+    str text;
+    str_init(&text, TEXT_MAX_BYTES);
+    for (const cJSON *m = first; m != end; m = m->next) {
+        const char *more = chat_member(m, "content")->valuestring;
+        if (text.len && *more) str_add(&text, "\n\n");
+        str_add(&text, more);
+    }
+    cJSON *joined = text.failed ? NULL : cJSON_CreateString(str_cstr(&text));
+    str_fini(&text);
+    return joined;
+}
+
+/* Likewise the parts of any content. */
+static cJSON *join_parts(const cJSON *first, const cJSON *end) {
+    cJSON *parts = cJSON_CreateArray();
+    bool ok = parts != NULL;
+    for (const cJSON *m = first; ok && m != end; m = m->next) {
+        cJSON *more = content_parts(chat_member(m, "content"));
+        ok = more != NULL;
+        while (ok && more->child)
+            ok = cJSON_AddItemToArray(parts, cJSON_DetachItemViaPointer(more, more->child));
+        cJSON_Delete(more);
+    }
+    if (ok) return parts;
+    cJSON_Delete(parts);
+    return NULL;
+}
+
+/* Sets to's content to those of the messages from first up to end (NULL: all that follow). */
+static int join_contents(const cJSON *first, const cJSON *end, cJSON *to, err *e) {
+    bool texts = true;
+    for (const cJSON *m = first; m != end && texts; m = m->next)
+        texts = cJSON_IsString(chat_member(m, "content"));
+    return set_member(to, "content", texts ? join_texts(first, end) : join_parts(first, end), e);
+}
+
+static bool has_role(const cJSON *message, const char *name) {
+    const cJSON *role = chat_member(message, "role");
+    return cJSON_IsString(role) && strcmp(role->valuestring, name) == 0;
+}
+
+static bool is_system(const cJSON *message) {
+    return has_role(message, "system") || has_role(message, "developer");
+}
+
+/* Folds the system messages from first up to end, which is none: their texts join the user's turn
+ * or the system message next to them; between others they become a turn of the user. */
+static int fold_run(cJSON *messages, cJSON *first, cJSON *end, err *e) {
+    cJSON *before = first == messages->child ? NULL : first->prev;
+    cJSON *last = end ? end->prev : messages->child->prev;
+    bool up = has_role(end, "user") && !is_system(before);
+    bool down = !up && (is_system(before) || has_role(before, "user"));
+    cJSON *to = up ? end : down ? before : last;
+    int rc = join_contents(down ? before : first, up ? end->next : end, to, e);
+    if (!rc && !up && !down) rc = set_member(to, "role", cJSON_CreateString("user"), e);
+    for (cJSON *m = first, *next; !rc && m != end; m = next) {
+        next = m->next;
+        if (m != to) cJSON_Delete(cJSON_DetachItemViaPointer(messages, m));
+    }
+    return rc;
+}
+
+static int fold_systems(const struct chat_traits *traits, cJSON *messages, err *e) {
+    int rc = 0;
+    for (cJSON *m = messages->child, *end; m && !rc; m = end) {
+        end = m->next;
+        if (!is_system(m) || (!traits->refuses_system && m == messages->child)) continue;
+        while (is_system(end))
+            end = end->next;
+        rc = fold_run(messages, m, end, e);
+    }
+    return rc;
+}
+
 /* Context of the changes to all messages. */
 struct shaping {
     const struct chat_traits *traits;
@@ -256,6 +346,8 @@ static int normalise_messages(const chat_template *t, const struct chat_input *i
     for (cJSON *m = messages->child; m && !rc; m = m->next)
         rc = normalise_message(&s, m, number++, e);
     free(s.calls.list);
+    if (!rc && (t->traits.refuses_system || t->traits.refuses_late_system))
+        rc = fold_systems(&t->traits, messages, e);
     return rc;
 }
 

@@ -38,6 +38,7 @@ struct chat_parser {
     char **names; /* (n_names) */
     size_t n_names;
     enum state state;
+    bool cut;        /* the end of the answer is not the model's */
     bool skip_space; /* white space that follows belongs to a mark */
     bool said;       /* text or a call came: the answer as a whole can no longer be a call */
     bool in_string, escaped;
@@ -199,23 +200,28 @@ static enum match match_mark(const char *mark, struct cursor *c) {
     return YES;
 }
 
-/* Matches the name, arguments_open, and the arguments' first brace, which is not consumed. */
+/* Matches one of the names, arguments_open, and the arguments' first brace, which is not consumed.
+ * A name may go on with characters that arguments_open begins with. */
 static enum match match_name(const chat_parser *p, struct cursor *c, const char **name) {
-    size_t from = c->at, n;
-    while (c->at < c->n && chat_is_name_char(c->s[c->at]))
-        c->at++;
-    n = c->at - from;
-    if (n > CHAT_MAX_NAME_BYTES) return NO;
-    if (c->at == c->n) return PARTIAL;
-    *name = NULL;
-    for (size_t i = 0; i < p->n_names && !*name; i++)
-        if (strlen(p->names[i]) == n && memcmp(p->names[i], c->s + from, n) == 0)
+    enum match best = NO;
+    for (size_t i = 0; i < p->n_names; i++) {
+        size_t left = c->n - c->at, n = strlen(p->names[i]);
+        if (memcmp(p->names[i], c->s + c->at, n < left ? n : left) != 0) continue;
+        struct cursor end = *c;
+        end.at += n;
+        enum match m = n < left ? match_mark(p->syntax->arguments_open, &end) : PARTIAL;
+        if (m == YES) {
+            pass_space(&end);
+            m = end.at == end.n ? PARTIAL : end.s[end.at] == '{' ? YES : NO;
+        }
+        if (m == YES) {
+            *c = end;
             *name = p->names[i];
-    if (!*name) return NO;
-    enum match m = match_mark(p->syntax->arguments_open, c);
-    if (m != YES) return m;
-    pass_space(c);
-    return c->at == c->n ? PARTIAL : c->s[c->at] == '{' ? YES : NO;
+            return YES;
+        }
+        if (m == PARTIAL) best = PARTIAL;
+    }
+    return best;
 }
 
 static enum match match_call(const chat_parser *p, struct cursor *c, const char **name) {
@@ -240,11 +246,27 @@ static size_t trimmed(const char *s, size_t n) {
 
 /* ---- steps; true: step again ---- */
 
+/* The answer ends within what may be a mark. true: it was cut off there, and the bytes are
+ * dropped. */
+static bool drop_cut(chat_parser *p) {
+    if (p->cut) drop_held(p, p->held.len);
+    return p->cut;
+}
+
+/* Emits what cannot belong to the mark, with the white space before that only at the end. */
+static void emit_before(chat_parser *p, enum chat_piece_kind kind, const char *mark, bool final) {
+    const char *s = str_cstr(&p->held);
+    size_t n = p->held.len, keep = final && !p->cut ? 0 : partial_at_end(s, n, mark);
+    emit_piece(p, kind, final && !keep ? n : trimmed(s, n - keep));
+    if (final) drop_held(p, p->held.len);
+}
+
 static bool step_begin(chat_parser *p, bool final) {
     struct cursor c = cursor_of(p);
     pass_space(&c);
+    bool begun = c.at < c.n;
     enum match m = match_mark(p->syntax->reasoning_open, &c);
-    if (m == PARTIAL && !final) return false;
+    if (m == PARTIAL && (!final || (begun && drop_cut(p)))) return false;
     if (m == YES) drop_held(p, c.at);
     p->skip_space = m == YES;
     p->state = m == YES ? AT_REASONING : AT_TEXT;
@@ -263,8 +285,7 @@ static bool step_reasoning(chat_parser *p, bool final) {
         p->skip_space = true;
         return true;
     }
-    size_t keep = final ? 0 : partial_at_end(s, n, mark);
-    emit_piece(p, CHAT_PIECE_REASONING, final ? n : trimmed(s, n - keep));
+    emit_before(p, CHAT_PIECE_REASONING, mark, final);
     return false;
 }
 
@@ -281,8 +302,9 @@ static bool step_whole(chat_parser *p, bool final) {
     const char *name = NULL;
     struct cursor c = cursor_of(p);
     c.at = controls_before(&c);
+    bool begun = c.at < c.n;
     enum match m = match_call(p, &c, &name);
-    if (m == PARTIAL && !final) return false;
+    if (m == PARTIAL && (!final || (begun && drop_cut(p)))) return false;
     if (m == YES)
         p->state = AT_HEAD;
     else
@@ -305,8 +327,7 @@ static bool step_text(chat_parser *p, bool final) {
         p->state = AT_HEAD;
         return true;
     }
-    size_t keep = final ? 0 : partial_at_end(s, n, mark);
-    emit_piece(p, CHAT_PIECE_TEXT, final ? n : trimmed(s, n - keep));
+    emit_before(p, CHAT_PIECE_TEXT, mark, final);
     return false;
 }
 
@@ -341,7 +362,7 @@ static bool step_head(chat_parser *p, bool final) {
     size_t first = control_at(c.s + c.at, c.n - c.at), begin = c.at + (first ? first : 1);
     enum match m = match_mark(p->syntax->section_open, &c);
     if (m == YES) m = with_arguments(match_call(p, &c, &name), &c);
-    if (m == PARTIAL && !final) return false;
+    if (m == PARTIAL && (!final || drop_cut(p))) return false;
     if (m == YES) {
         begin_call(p, name, c.at);
     } else {
@@ -403,6 +424,7 @@ static bool step_gap(chat_parser *p, bool final) {
         return true;
     }
     if (close != YES && (more == PARTIAL || close == PARTIAL) && !final) return false;
+    if (close == NO && more == PARTIAL && drop_cut(p)) return false;
     drop_held(p, close == YES ? end.at : close == PARTIAL ? p->held.len : 0);
     p->state = AT_TEXT;
     return true;
@@ -417,11 +439,20 @@ static const char *recipient(const chat_parser *p, const char *header, size_t n)
     if (!at) return NULL;
     at += strlen(mark);
     size_t left = n - (size_t)(at - header), k = 0;
-    while (k < left && chat_is_name_char(at[k]))
+    while (k < left && (chat_is_name_char(at[k]) || memchr(".:/", at[k], 3)))
         k++;
     for (size_t i = 0; i < p->n_names; i++)
         if (strlen(p->names[i]) == k && memcmp(p->names[i], at, k) == 0) return p->names[i];
     return NULL;
+}
+
+/* Is s[0..n) the beginning of a header: a control token in it, or the recipient first? */
+static bool is_header(const char *s, size_t n, const char *mark) {
+    if (memchr(s, (unsigned char)CHAT_CONTROL_OPEN, n)) return true;
+    while (n && chat_is_space(*s))
+        s++, n--;
+    size_t n_mark = strlen(mark);
+    return memcmp(s, mark, n < n_mark ? n : n_mark) == 0;
 }
 
 static bool step_header(chat_parser *p, bool final) {
@@ -432,6 +463,7 @@ static bool step_header(chat_parser *p, bool final) {
     const char *end = n ? memmem(s, n, mark, sizeof mark - 1) : NULL;
     p->message = CHAT_PIECE_TEXT;
     if (!end) {
+        if (final && is_header(s, n, p->syntax->trigger) && drop_cut(p)) return false;
         /* No header: the answer has no messages and is text. */
         bool none = final || n > HEADER_MAX_BYTES;
         if (none) p->state = AT_MESSAGE;
@@ -498,7 +530,8 @@ int chat_parser_control(chat_parser *p, const char *text, size_t n) {
     return run_steps(p, false);
 }
 
-int chat_parser_finish(chat_parser *p) {
+int chat_parser_finish(chat_parser *p, bool cut) {
     begin_feed(p);
+    p->cut = cut;
     return run_steps(p, true);
 }

@@ -172,6 +172,24 @@ static void probe_developer(struct probe *p, struct chat_traits *traits) {
     free(as_stranger);
 }
 
+/* Where may a system message be: first, before the second turn? */
+static void probe_system(struct probe *p, struct chat_traits *traits) {
+    bool wrap = traits->wrap_text[ROLE_SYSTEM];
+    char first[256], late[256], json[JSON_BYTES];
+    snprintf(first, sizeof first, "{\"role\":\"system\",\"content\":%s},",
+             wrap ? "[{\"type\":\"text\",\"text\":" TEXT "}]" : TEXT);
+    snprintf(late, sizeof late, "{\"role\":\"system\",\"content\":%s},",
+             wrap ? "[{\"type\":\"text\",\"text\":\"" TWO "\"}]" : "\"" TWO "\"");
+    const char *const turns = USER ",{\"role\":\"assistant\",\"content\":\"Yes.\"},";
+    snprintf(json, sizeof json, "[%s" USER "]", turns);
+    if (!probe_render(p, json, false)) return; /* it refuses more than that */
+    snprintf(json, sizeof json, "[%s%s" USER "]", first, turns);
+    traits->refuses_system = !probe_render(p, json, false) || !output_has(p, ONE);
+    snprintf(json, sizeof json, "[%s%s%s" USER "]", first, turns, late);
+    traits->refuses_late_system =
+        !probe_render(p, json, false) || !output_has(p, ONE) || !output_has(p, TWO);
+}
+
 static void probe_tool_name(struct probe *p, struct chat_traits *traits) {
     char json[JSON_BYTES];
     const char *content = traits->wrap_text[ROLE_TOOL] ? PARTS : TEXT;
@@ -212,6 +230,7 @@ int chat_template_probe(chat_template *t, err *e) {
     for (int role = 0; role < ROLE_COUNT; role++)
         probe_parts(&p, &traits, (enum chat_role)role);
     probe_developer(&p, &traits);
+    probe_system(&p, &traits);
     probe_tool_name(&p, &traits);
     probe_ids(&p, &traits);
     chat_output_fini(&p.out);

@@ -18,7 +18,7 @@
 #define CHAT_HOLE_ID       '\xfd' /* nine letters and digits */
 #define CHAT_HOLE_INDEX    '\xfc' /* the call's number, from 0 */
 
-enum { CHAT_MARK_BYTES = 256, CHAT_MAX_NAME_BYTES = 64 };
+enum { CHAT_MARK_BYTES = 256, CHAT_MAX_NAME_BYTES = 128 };
 
 struct chat_syntax {
     /* The template shows tools and calls, in this form. false: it does not, or not as JSON; the
@@ -89,11 +89,14 @@ struct chat_piece {
 };
 
 /* Feed whole UTF-8 characters; a control token's text; the end of the answer. Bytes that may be a
- * mark are held back until that is decided; if they are not, they are text. Control tokens that are
- * not marks are dropped. The pieces do not depend on how the answer was divided. ERR_NOMEM. */
+ * mark are held back until that is decided; if they are not, they are text. At the end such bytes
+ * are text if the model ended the answer (`<tool_c` was all that it said), and are dropped if the
+ * answer was cut off: a token limit leaves no part of a mark, and of a call its name with the
+ * arguments so far, or nothing if these have not begun. Control tokens that are not marks are
+ * dropped. The pieces do not depend on how the answer was divided. ERR_NOMEM. */
 int chat_parser_text(chat_parser *p, const char *text, size_t n);
 int chat_parser_control(chat_parser *p, const char *text, size_t n);
-int chat_parser_finish(chat_parser *p);
+int chat_parser_finish(chat_parser *p, bool cut);
 /* Returns the pieces of the last such call one by one; false: no more. */
 bool chat_parser_next(chat_parser *p, struct chat_piece *out);
 /* The kind of the next bytes; CHAT_PIECE_TEXT also while that is undecided. */

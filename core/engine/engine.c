@@ -71,7 +71,7 @@ static void log_sizes(const engine *en, const struct kv_config *kc, const char *
              en->config.max_batch_tokens, en->config.max_sequences, en->config.max_queue);
 }
 
-/* For a GPU with memory of its own. */
+/* For a GPU with its own memory. */
 static void log_memory(const engine *en, const struct model_memory *m) {
     uint64_t held = backend_allocated_bytes(en->be), limit = backend_memory_limit(en->be);
     if (!m->weights) return;
@@ -86,14 +86,14 @@ static int open_cache(engine *en, const struct kv_config *kc, err *e) {
     if (rc == ERR_NOMEM)
         err_set_param(
             e, ERR_NOMEM, "kv_cache_tokens",
-            "no memory for a KV cache of %llu tokens, %llu MiB: choose a smaller "
+            "out of memory: a KV cache of %llu tokens needs %llu MiB; choose a smaller "
             "kv_cache_tokens",
             (unsigned long long)kc->n_blocks * kc->block_tokens,
             (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks * engine_n_ranks(en) >> 20));
     return rc;
 }
 
-/* Memory that the model will take on a GPU with memory of its own, so that a model that does not
+/* Memory that the model will take on a GPU with its own memory, so that a model that does not
  * fit is refused before anything is allocated. */
 static int measure_model(engine *en, const struct engine_config *config,
                          const struct model_limits *limits, struct model_memory *out, err *e) {
@@ -266,6 +266,11 @@ struct engine_model engine_model(const engine *en) {
                                  .n_layers = hp->n_layers,
                                  .n_embd = hp->n_embd,
                                  .pooling = (enum engine_pooling)hp->pooling};
+}
+
+const struct sampling_recommended *engine_sampling(const engine *en) {
+    static const struct sampling_recommended none;
+    return en->config.ignore_sampling ? &none : &en->hp.sampling;
 }
 
 const struct model_hparams *engine_hparams(const engine *en) {

@@ -58,6 +58,7 @@ struct engine_config {
     uint32_t stream_events;    /* events that wait for a reader; shared by a request's choices, at
                                   least 16 each */
     bool prefix_cache;
+    bool ignore_sampling; /* the model's recommended sampling is not used: engine_sampling */
     uint64_t grammar_cache_bytes; /* of cached grammar masks */
     uint64_t grammar_work_s;      /* time that all masks of one sequence may take; 0: no bound */
     /* Called on the worker thread after each step, with no lock held; or NULL. The next step waits
@@ -105,6 +106,8 @@ struct engine_model engine_model(const engine *en);
 const tokenizer *engine_tokenizer(const engine *en);
 struct model_hparams; /* core/model/model.h, for rooms that may include it */
 const struct model_hparams *engine_hparams(const engine *en);
+/* What the model's files recommend; nothing with ignore_sampling. Lives as long as the engine. */
+const struct sampling_recommended *engine_sampling(const engine *en);
 /* Longest prompt + answer in tokens: the configured context, bounded by the KV cache. */
 uint32_t engine_context_length(const engine *en);
 

@@ -104,7 +104,9 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
     if (!rc) rc = req->pooling ? init_pooling(st, req->pooling) : init_sampling(st, req);
     if (!rc) rc = init_ring(st, req->n_choices);
     if (!rc && !req->params.has_seed && getentropy(&st->seed, sizeof st->seed)) rc = ERR_IO;
-    if (rc) err_set(e, rc, rc == ERR_IO ? "no random seed" : "out of memory");
+    if (rc)
+        err_set(e, rc,
+                rc == ERR_IO ? "cannot read a random seed from the system" : "out of memory");
     if (!rc && req->params.grammar && !req->pooling)
         rc = constraint_init(&st->constraint, en, req, e);
     if (rc) {

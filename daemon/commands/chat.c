@@ -1,331 +1,255 @@
-/* commands/chat.c - inferd chat: a streamed conversation with the running daemon over its public
- * API. It knows nothing of engines. Main thread. */
-#include "core/base/mem.h"
-#include "core/base/str.h"
-#include "core/text/json.h"
-#include "daemon/commands/chat_http.h"
-#include "daemon/commands/commands.h"
-#include "daemon/options.h"
+/* commands/chat.c - inferd chat: a prompt from arguments and standard input, or a conversation at
+ * the terminal. Main thread. */
+#include "daemon/commands/chat.h"
 
-#include <cjson/cJSON.h>
-#include <errno.h>
-#include <signal.h>
+#include "core/base/mem.h"
+#include "daemon/commands/chat_commands.h"
+#include "daemon/commands/commands.h"
+#include "daemon/commands/line_editor.h"
+#include "daemon/input.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 1 << 20, ANSWER_MAX_BYTES = 16 << 20, BODY_MAX_BYTES = 1 << 20 };
+enum { PROMPT_MAX_BYTES = 16 << 20 };
 
-static volatile sig_atomic_t n_interrupts;
+/* ---- one prompt ---- */
 
-struct chat {
-    const char *url, *system, *api_key;
-    char *model;
-    uint64_t max_tokens; /* 0: the server's choice */
-    cJSON *messages;     /* the conversation so far */
-    str line;            /* incomplete line of the event stream */
-    str answer;          /* text of the answer so far */
-    str body;            /* of a response that is not an event stream */
-    bool done;           /* the stream sent [DONE] */
-    err stream_error;    /* an error event in the stream */
-    bool interactive;    /* stdin is a terminal */
-};
-
-static void on_interrupt(int number) {
-    (void)number;
-    n_interrupts++;
+static size_t without_line_ends(const char *text, size_t n) {
+    while (n && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+        n--;
+    return n;
 }
 
-static bool interrupted(void) {
-    return n_interrupts > 0;
-}
-
-static void add_message(cJSON *messages, const char *role, const char *content) {
-    cJSON *m = cJSON_CreateObject();
-    cJSON_AddStringToObject(m, "role", role);
-    cJSON_AddStringToObject(m, "content", content);
-    cJSON_AddItemToArray(messages, m);
-}
-
-static void reset_conversation(struct chat *c) {
-    cJSON_Delete(c->messages);
-    c->messages = cJSON_CreateArray();
-    if (c->system) add_message(c->messages, "system", c->system);
-}
-
-/* Prints text without the control characters that a terminal would obey: C0 except line feed and
- * tab, DEL, and C1 (c2 80..9f in UTF-8). */
-static void print_safe(const char *text) {
-    const unsigned char *p = (const unsigned char *)text;
-    for (; *p; p++) {
-        if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f)
-            p++;
-        else if ((*p >= 0x20 && *p != 0x7f) || *p == '\n' || *p == '\t')
-            putchar(*p);
-    }
-    fflush(stdout);
-}
-
-static const char *string_at(const cJSON *o, const char *name) {
-    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
-}
-
-static cJSON *parse_answer(const char *text, size_t n) {
-    static const struct json_rules rules = {.max_depth = 64, .duplicate_keys = true};
-    cJSON *root = NULL;
-    json_decode(text, n, &rules, &root, NULL);
-    return root;
-}
-
-/* Reads {"error": {"message": ...}}; false if text is something else. */
-static bool read_error_message(const char *text, size_t n, int status, err *e) {
-    cJSON *root = parse_answer(text, n);
-    const char *message = string_at(cJSON_GetObjectItemCaseSensitive(root, "error"), "message");
-    if (message && status)
-        err_set(e, ERR_INVALID, "the server answers %d: %s", status, message);
-    else if (message)
-        err_set(e, ERR_INVALID, "the server says: %s", message);
-    cJSON_Delete(root);
-    return message != NULL;
-}
-
-/* The error of a response other than 200, whose body is in c->body. */
-static int err_status(const struct chat *c, int status, err *e) {
-    if (!read_error_message(str_cstr(&c->body), c->body.len, status, e))
-        err_set(e, ERR_INVALID, "the server answers %d", status);
-    return ERR_INVALID;
-}
-
-/* One line of the event stream: "data: JSON", "data: [DONE]", ": comment" or empty. */
-static void read_event_line(struct chat *c, const char *line) {
-    if (strncmp(line, "data:", 5) != 0) return;
-    line += 5 + strspn(line + 5, " ");
-    if (strcmp(line, "[DONE]") == 0) {
-        c->done = true;
-        return;
-    }
-    cJSON *root = parse_answer(line, strlen(line));
-    const cJSON *choice = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(root, "choices"), 0);
-    const char *text = string_at(cJSON_GetObjectItemCaseSensitive(choice, "delta"), "content");
-    if (text) {
-        str_add(&c->answer, text);
-        print_safe(text);
-    }
-    cJSON_Delete(root);
-    if (!text) read_error_message(line, strlen(line), 0, &c->stream_error);
-}
-
-/* Collects a whole body; what exceeds the bound is cut off. */
-static int on_plain_body(void *arg, int status, const char *bytes, size_t n, bool *done, err *e) {
-    struct chat *c = arg;
-    (void)status, (void)e;
-    str_add_n(&c->body, bytes, n);
-    *done = c->body.failed;
-    return 0;
-}
-
-/* Prints the event stream's text as it arrives. */
-static int on_answer_body(void *arg, int status, const char *bytes, size_t n, bool *done, err *e) {
-    struct chat *c = arg;
-    if (status != 200) return on_plain_body(arg, status, bytes, n, done, e);
-    for (size_t i = 0; i < n && !c->done && !c->stream_error.code; i++) {
-        if (bytes[i] != '\n') {
-            if (bytes[i] != '\r') str_add_char(&c->line, bytes[i]);
-            continue;
-        }
-        read_event_line(c, str_cstr(&c->line));
-        str_clear(&c->line);
-    }
-    *done = c->done || c->stream_error.code;
-    return c->line.failed ? err_set(e, ERR_FORMAT, "the server sends a line of more than %d bytes",
-                                    LINE_MAX_BYTES)
-                          : 0;
-}
-
-static char *make_request_body(const struct chat *c) {
-    cJSON *root = cJSON_CreateObject();
-    cJSON_AddStringToObject(root, "model", c->model);
-    cJSON_AddBoolToObject(root, "stream", true);
-    if (c->max_tokens) cJSON_AddNumberToObject(root, "max_tokens", (double)c->max_tokens);
-    cJSON_AddItemReferenceToObject(root, "messages", c->messages);
-    char *text = cJSON_PrintUnformatted(root);
-    cJSON_Delete(root);
-    return text;
-}
-
-/* Sends the conversation and prints the answer. */
-static int stream_answer(struct chat *c, err *e) {
-    char *body = make_request_body(c);
-    if (!body) return err_no_memory(e);
-    const struct chat_request request = {.url = c->url,
-                                         .path = "/v1/chat/completions",
-                                         .body = body,
-                                         .api_key = c->api_key,
-                                         .stopped = interrupted,
-                                         .on_body = on_answer_body,
-                                         .arg = c};
-    int status, rc = chat_http_send(&request, &status, e);
-    cJSON_free(body);
-    if (rc) return rc;
-    if (status != 200) return err_status(c, status, e);
-    if (c->stream_error.code) return err_set(e, ERR_INVALID, "%s", c->stream_error.msg);
-    return c->done ? 0 : err_set(e, ERR_IO, "the answer was cut off: the stream has no [DONE]");
-}
-
-/* Asks and prints the answer. On success the conversation grows by both; on an error by neither. An
- * answer that the user stopped is kept as far as it came. */
-static int take_turn(struct chat *c, const char *text, err *e) {
-    n_interrupts = 0;
-    c->done = false;
-    str_clear(&c->line);
-    str_clear(&c->answer);
-    str_clear(&c->body);
-    err_clear(&c->stream_error);
-    add_message(c->messages, "user", text);
-    int rc = stream_answer(c, e);
-    bool stopped = rc == ERR_STOPPING;
-    if (c->answer.len || stopped) printf(stopped ? " [stopped]\n" : "\n");
-    if ((rc && !stopped) || c->answer.len == 0)
-        cJSON_DeleteItemFromArray(c->messages, cJSON_GetArraySize(c->messages) - 1);
-    else
-        add_message(c->messages, "assistant", str_cstr(&c->answer));
-    return stopped ? 0 : rc;
-}
-
-/* Chooses the first model that the server lists. */
-static int find_model(struct chat *c, err *e) {
-    const struct chat_request request = {.url = c->url,
-                                         .path = "/v1/models",
-                                         .api_key = c->api_key,
-                                         .stopped = interrupted,
-                                         .on_body = on_plain_body,
-                                         .arg = c};
-    int status, rc = chat_http_send(&request, &status, e);
-    if (rc) return rc;
-    if (status != 200) return err_status(c, status, e);
-    cJSON *root = parse_answer(str_cstr(&c->body), c->body.len);
-    const char *id =
-        string_at(cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(root, "data"), 0), "id");
-    if (!id)
-        rc = err_set(e, ERR_NOT_FOUND, "%s serves no model (GET /v1/models lists none)", c->url);
-    else if (!(c->model = mem_strdup(id)))
-        rc = err_no_memory(e);
-    cJSON_Delete(root);
+/* The words, then what a pipe or file on standard input says. */
+static int read_prompt(const struct chat_line *l, bool piped, str *prompt, err *e) {
+    char *text = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < l->n_words; i++)
+        str_addf(prompt, "%s%s", i ? " " : "", l->words[i]);
+    int rc = piped ? textfile_read("-", PROMPT_MAX_BYTES, &text, &n, e) : 0;
+    n = text ? without_line_ends(text, n) : 0;
+    if (n && prompt->len) str_add(prompt, "\n\n");
+    str_add_n(prompt, text ? text : "", n);
+    free(text);
+    if (!rc && prompt->failed)
+        rc = err_set(e, ERR_TOO_LONG, "the prompt is longer than %d bytes", PROMPT_MAX_BYTES);
     return rc;
 }
 
-/* Reads a line of stdin, without its line feed. false at the end of input or after two Ctrl-C. */
-static bool read_prompt(const struct chat *c, char **line, size_t *capacity) {
-    n_interrupts = 0;
-    for (;;) {
-        if (c->interactive) {
-            printf("> ");
-            fflush(stdout);
-        }
-        errno = 0;
-        ssize_t n = getline(line, capacity, stdin);
-        if (n >= 0) {
-            if (n && (*line)[n - 1] == '\n') (*line)[n - 1] = '\0';
-            return true;
-        }
-        if (errno != EINTR || n_interrupts != 1) return false;
-        clearerr(stdin);
-        printf("\n(Ctrl-C again or /quit leaves)\n");
+static int ask_once(struct conversation *talk, const char *prompt, err *e) {
+    bool stopped;
+    if (!prompt[strspn(prompt, " \t\r\n")]) {
+        err_set(e, ERR_INVALID, "there is no prompt: give it as an argument or on standard input");
+        return EXIT_USAGE;
     }
+    return conversation_ask(talk, prompt, &stopped, e) ? 1 : 0;
 }
 
-/* Returns the exit status. A failed turn ends a script; at a terminal the conversation continues.
- */
-static int converse(struct chat *c, err *e) {
-    char *line = NULL;
-    size_t capacity = 0;
-    int status = 0;
-    if (c->interactive)
-        printf("Talking to %s. /reset forgets the conversation, /quit leaves, Ctrl-C stops an "
-               "answer.\n",
-               c->model);
-    while (status == 0 && read_prompt(c, &line, &capacity)) {
-        if (strcmp(line, "/quit") == 0) break;
-        if (strcmp(line, "/reset") == 0) {
-            reset_conversation(c);
-        } else if (line[strspn(line, " \t")] == '\0') {
-            continue;
-        } else if (c->interactive && line[0] == '/' && !strchr(line, ' ')) {
-            printf("Unknown command %s: there are /reset and /quit.\n", line);
-        } else if (take_turn(c, line, e)) {
-            if (!c->interactive)
-                status = 1;
-            else
-                fprintf(stderr, "inferd: %s\n", e->msg);
-        }
+/* ---- a conversation ---- */
+
+/* Has text, which began with """, the closing one? Removes both. */
+static bool close_block(str *text) {
+    if (text->len < 6 || strcmp(text->data + text->len - 3, "\"\"\"") != 0) return false;
+    size_t begin = 3 + (text->data[3] == '\n');
+    text->len -= 3;
+    if (text->len > begin && text->data[text->len - 1] == '\n') text->len--;
+    if (text->len < begin) text->len = begin;
+    text->data[text->len] = '\0';
+    memmove(text->data, text->data + begin, text->len - begin + 1);
+    text->len -= begin;
+    return true;
+}
+
+/* Reads a message: a line, lines that end with '\', or a block between """. */
+static enum line_result read_message(line_editor *ed, str *message) {
+    str line;
+    str_init(&line, PROMPT_MAX_BYTES);
+    str_clear(message);
+    enum line_result got = line_editor_read(ed, ">>> ", &line);
+    bool is_block = got == LINE_READ && strncmp(str_cstr(&line), "\"\"\"", 3) == 0;
+    while (got == LINE_READ) {
+        bool goes_on = !is_block && line.len && line.data[line.len - 1] == '\\';
+        str_add_n(message, str_cstr(&line), line.len - goes_on);
+        if (is_block ? close_block(message) : !goes_on) break;
+        str_add_char(message, '\n');
+        got = line_editor_read(ed, "... ", &line);
     }
-    free(line);
+    if (got == LINE_END && message->len) got = LINE_READ; /* the end closes a block, too */
+    if (line.failed) message->failed = true;
+    str_fini(&line);
+    return got;
+}
+
+/* Asks text, after what /read added. */
+static int ask(struct chat_session *s, const char *text, bool *stopped, err *e) {
+    str whole;
+    str_init(&whole, PROMPT_MAX_BYTES);
+    if (s->prefix) str_add(&whole, s->prefix);
+    str_add(&whole, text);
+    int rc = whole.failed
+                 ? err_set(e, ERR_TOO_LONG, "the message is longer than %d bytes", PROMPT_MAX_BYTES)
+                 : conversation_ask(&s->talk, str_cstr(&whole), stopped, e);
+    str_fini(&whole);
+    if (!rc) {
+        free(s->prefix);
+        s->prefix = NULL;
+    }
+    return rc;
+}
+
+/* A command or a message. */
+static int take_message(struct chat_session *s, const char *text, bool *stopped, err *e) {
+    if (!text[strspn(text, " \t\n")]) return 0;
+    if (!chat_command_is(text)) return ask(s, text, stopped, e);
+    int rc = chat_command_run(s, text, e);
+    if (rc || !s->ask) return rc;
+    char *again = s->ask;
+    s->ask = NULL;
+    rc = ask(s, again, stopped, e);
+    free(again);
+    return rc;
+}
+
+/* interactive: a failed turn does not end the conversation, as it ends a script. */
+static int converse(struct chat_session *s, line_editor *ed, bool interactive, err *e) {
+    str message;
+    int rc = 0;
+    str_init(&message, PROMPT_MAX_BYTES);
+    while (!s->ended && !rc) {
+        bool stopped = false;
+        client_forget_interrupts();
+        enum line_result got = read_message(ed, &message);
+        if (got == LINE_END || (got == LINE_INTERRUPTED && !interactive)) break;
+        if (got == LINE_INTERRUPTED) {
+            puts("(Ctrl-D or /bye ends)");
+            continue;
+        }
+        if (message.failed)
+            rc = err_set(e, ERR_TOO_LONG, "the message is longer than %d bytes", PROMPT_MAX_BYTES);
+        else
+            rc = take_message(s, str_cstr(&message), &stopped, e);
+        if (rc && interactive) {
+            fprintf(stderr, "inferd: %s\n", e->msg);
+            err_clear(e);
+            rc = 0;
+        }
+        if (stopped && !interactive) break;
+        fflush(stdout);
+    }
+    str_fini(&message);
+    return rc ? 1 : 0;
+}
+
+static int talk_at_terminal(struct chat_session *s, bool interactive, err *e) {
+    char *folder = NULL, *history = NULL;
+    line_editor *ed;
+    bool terminal = interactive && isatty(STDOUT_FILENO);
+    err none;
+    if (terminal && config_state_folder("", &folder, &none) == 0) {
+        str path;
+        str_init(&path, 8192);
+        str_addf(&path, "%s/chat_history", folder);
+        history = str_take(&path);
+        str_fini(&path);
+    }
+    free(folder);
+    const struct line_editor_config config = {.terminal = terminal,
+                                              .history = history,
+                                              .interrupted = client_interrupted,
+                                              .complete = chat_command_complete};
+    int status = line_editor_open(&config, &ed, e) ? 1 : 0;
+    if (interactive && !status)
+        printf("Talking to %s. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",
+               s->talk.model);
+    if (!status) status = converse(s, ed, interactive, e);
+    line_editor_close(ed);
+    free(history);
     return status;
 }
 
-static void install_interrupt(void) {
-    struct sigaction act = {.sa_handler = on_interrupt}; /* no SA_RESTART: getline returns */
-    sigemptyset(&act.sa_mask);
-    sigaction(SIGINT, &act, NULL);
-    signal(SIGPIPE, SIG_IGN);
+int chat_talk(const struct chat_line *l, err *e) {
+    bool tty = isatty(STDIN_FILENO);
+    struct chat_session s = {.ended = false};
+    str prompt;
+    int status = 1, rc;
+    str_init(&prompt, PROMPT_MAX_BYTES);
+    rc = conversation_init(&s.talk, &l->client, l->system, e);
+    s.talk.json = l->json;
+    s.talk.verbose = l->verbose;
+    s.talk.colour = isatty(STDOUT_FILENO);
+    if (!rc && settings_take(&l->settings, s.talk.settings, e)) {
+        status = EXIT_USAGE;
+        rc = ERR_INVALID;
+    }
+    if (!rc) rc = read_prompt(l, !tty && !l->lines, &prompt, e);
+    client_catch_interrupts();
+    if (!rc)
+        rc = l->model ? conversation_set(&s.talk.model, l->model, e)
+                      : conversation_find_model(&s.talk, e);
+    if (!rc && (l->n_words || (!tty && !l->lines)))
+        status = ask_once(&s.talk, str_cstr(&prompt), e);
+    else if (!rc)
+        status = talk_at_terminal(&s, tty && !l->lines, e);
+    str_fini(&prompt);
+    conversation_fini(&s.talk);
+    free(s.prefix);
+    return status;
+}
+
+/* ---- the command ---- */
+
+size_t chat_options(struct chat_line *l, struct option *rows) {
+    const struct option own[] = {
+        CLIENT_OPTIONS(&l->client),
+        {.name = "system",
+         .kind = OPTION_TEXT,
+         .target = &l->system,
+         .value = "TEXT",
+         .help = "system message"},
+        {.name = "lines",
+         .kind = OPTION_SWITCH,
+         .target = &l->lines,
+         .help = "each line of standard input is a message or a command, in one conversation; "
+                 "without it, all of standard input is one message"},
+        {.name = "json",
+         .kind = OPTION_SWITCH,
+         .target = &l->json,
+         .help = "print the server's whole answer as JSON, not streamed"},
+        {.name = "verbose",
+         .kind = OPTION_SWITCH,
+         .target = &l->verbose,
+         .help = "print tokens and speed of each answer to stderr"},
+    };
+    size_t n = sizeof own / sizeof *own;
+    memcpy(rows, own, sizeof own);
+    return n + settings_options(&l->settings, rows + n);
 }
 
 int cmd_chat(int argc, char **argv, err *e) {
-    const char *model = NULL, *key_file = "";
-    struct chat c = {.url = "http://127.0.0.1:8080", .interactive = isatty(STDIN_FILENO)};
-    struct config_api_keys keys = {0};
-    const struct option own[] = {
-        {.name = "url",
-         .kind = OPTION_TEXT,
-         .target = &c.url,
-         .value = "URL",
-         .help = "daemon to talk to, http or https (default http://127.0.0.1:8080)"},
-        {.name = "model",
-         .kind = OPTION_TEXT,
-         .target = &model,
-         .value = "NAME",
-         .help = "model to use (default: the first that the daemon lists)"},
-        {.name = "system",
-         .kind = OPTION_TEXT,
-         .target = &c.system,
-         .value = "TEXT",
-         .help = "system message"},
-        {.name = "max-tokens",
-         .kind = OPTION_NUMBER,
-         .target = &c.max_tokens,
-         .value = "N",
-         .min = 1,
-         .max = 1 << 24,
-         .help = "maximum length of an answer, tokens"},
-        {.name = "api-key-file",
-         .kind = OPTION_TEXT,
-         .target = &key_file,
-         .value = "FILE",
-         .help = "file with the API key in its first line (default: $INFERD_API_KEY)"}};
-    const struct options o = {.usage = "chat",
-                              .summary = "Talks to a running daemon; reads lines from the "
-                                         "terminal or standard input.",
-                              .options = own,
-                              .n_options = sizeof own / sizeof own[0]};
-    int rc = options_parse(&o, argc, argv, NULL, e);
+    static const char summary[] =
+        "Talks to a running daemon. A PROMPT, text on standard input, or both (the text follows "
+        "the prompt) is asked once; otherwise the terminal is read, where /help lists commands.";
+    struct chat_line l = {.model = NULL};
+    struct option rows[CHAT_OPTIONS_MAX + 1];
+    size_t n = chat_options(&l, rows);
+    rows[n++] = (struct option){.name = "model",
+                                .kind = OPTION_TEXT,
+                                .target = &l.model,
+                                .value = "MODEL",
+                                .help = "model to use (default: the first that the daemon lists)"};
+    const struct options o = {.usage = "chat [PROMPT]",
+                              .summary = summary,
+                              .options = rows,
+                              .n_options = n,
+                              .args = l.words,
+                              .max_args = CHAT_WORDS_MAX};
+    int rc = options_parse(&o, argc, argv, &l.n_words, e);
     if (rc) return options_exit(rc);
-    if (chat_http_check_url(c.url, e)) return EXIT_USAGE;
-    if (config_read_api_keys(key_file, &keys, e)) return 1;
-    c.api_key = keys.n ? keys.keys[0] : getenv("INFERD_API_KEY");
-    install_interrupt();
-    str_init(&c.line, LINE_MAX_BYTES);
-    str_init(&c.answer, ANSWER_MAX_BYTES);
-    str_init(&c.body, BODY_MAX_BYTES);
-    reset_conversation(&c);
-    rc = model ? 0 : find_model(&c, e);
-    if (!rc && model && !(c.model = mem_strdup(model))) rc = err_no_memory(e);
-    int status = rc ? 1 : converse(&c, e);
-    cJSON_Delete(c.messages);
-    free(c.model);
-    str_fini(&c.line);
-    str_fini(&c.answer);
-    str_fini(&c.body);
-    config_api_keys_fini(&keys);
+    int status = client_open(&l.client, e);
+    if (status < 0) status = chat_talk(&l, e);
+    client_close(&l.client);
     return status;
 }

@@ -1,18 +1,11 @@
 /* commands.c - finds a command by name. */
 #include "daemon/commands/commands.h"
 
+#include "daemon/help.h"
 #include "daemon/input.h"
 #include "daemon/options.h"
 
-#include <stdio.h>
 #include <string.h>
-
-static void print_table(const struct command_table *table) {
-    printf("usage: %s COMMAND [options]\n%s\n\n", table->prefix, table->summary);
-    for (size_t i = 0; i < table->n; i++)
-        printf("  %-12s %s\n", table->commands[i].name, table->commands[i].summary);
-    printf("\n`%s COMMAND --help` describes a command.\n", table->prefix);
-}
 
 int command_run(const struct command_table *table, int argc, char **argv, err *e) {
     struct suggest s;
@@ -20,9 +13,12 @@ int command_run(const struct command_table *table, int argc, char **argv, err *e
         err_set(e, ERR_INVALID, "usage: %s COMMAND; see %s --help", table->prefix, table->prefix);
         return EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
-        print_table(table);
+    bool bad;
+    const struct help_format *help =
+        help_asked(strcmp(argv[1], "help") == 0 ? "--help" : argv[1], &bad, e);
+    if (bad) return EXIT_USAGE;
+    if (help) {
+        help_print_table(table, help);
         return 0;
     }
     suggest_init(&s, argv[1]);

@@ -25,6 +25,10 @@ int command_run(const struct command_table *table, int argc, char **argv, err *e
 
 int cmd_serve(int argc, char **argv, err *e);
 int cmd_chat(int argc, char **argv, err *e);
+int cmd_run(int argc, char **argv, err *e);
+int cmd_ps(int argc, char **argv, err *e);
+int cmd_stop(int argc, char **argv, err *e);
+int cmd_rm(int argc, char **argv, err *e);
 int cmd_models(int argc, char **argv, err *e);
 int cmd_pull(int argc, char **argv, err *e);
 int cmd_config(int argc, char **argv, err *e);

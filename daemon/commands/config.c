@@ -1,5 +1,6 @@
-/* commands/config.c - inferd config example | check FILE. */
+/* commands/config.c - inferd config example | check FILE | man. */
 #include "daemon/commands/commands.h"
+#include "daemon/help.h"
 #include "daemon/options.h"
 
 #include <stdio.h>
@@ -14,6 +15,19 @@ static int run_example(int argc, char **argv, err *e) {
     str text;
     str_init(&text, TEXT_MAX_BYTES);
     config_add_example(&text);
+    fputs(str_cstr(&text), stdout);
+    str_fini(&text);
+    return 0;
+}
+
+static int run_man(int argc, char **argv, err *e) {
+    const struct options o = {.usage = "config man",
+                              .summary = "Prints the manual page inferd.conf(5)."};
+    int rc = options_parse(&o, argc, argv, NULL, e);
+    if (rc) return options_exit(rc);
+    str text;
+    str_init(&text, TEXT_MAX_BYTES);
+    help_add_config_page(&text);
     fputs(str_cstr(&text), stdout);
     str_fini(&text);
     return 0;
@@ -50,6 +64,7 @@ int cmd_config(int argc, char **argv, err *e) {
     static const struct command commands[] = {
         {"example", "print daemon.conf with every key at its default", run_example},
         {"check", "check a file", run_check},
+        {"man", "print the manual page inferd.conf(5)", run_man},
     };
     static const struct command_table table = {"inferd config", "The configuration file.", commands,
                                                sizeof commands / sizeof commands[0]};

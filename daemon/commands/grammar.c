@@ -24,7 +24,7 @@ enum {
 
 struct grammar_args {
     const char *schema, *regex, *gbnf;
-    bool jsonl, strict;
+    bool jsonl, strict, draft_integers;
     uint64_t generate, seed;
 };
 
@@ -48,7 +48,7 @@ static int from_schema(grammar_builder *b, const struct grammar_args *a, bool in
     rc = chat_json_parse(text, n, &schema, e);
     if (rc) err_prefix(e, "%s: ", textfile_name(a->schema));
     if (!rc) {
-        struct grammar_schema s = {schema, in_order};
+        struct grammar_schema s = {schema, in_order, a->draft_integers};
         rc = grammar_finish(b, grammar_json(b, &s), out, e);
     }
     cJSON_Delete(schema);
@@ -278,6 +278,7 @@ static int run(const char *path, const struct grammar_args *a, err *e) {
 }
 
 int cmd_grammar(int argc, char **argv, err *e) {
+    static const char *const keys[] = {"model", "registry", "json-integers", "log-level", NULL};
     struct grammar_args a = {0};
     const struct option own[] = {
         {.name = "schema",
@@ -325,8 +326,9 @@ int cmd_grammar(int argc, char **argv, err *e) {
                         "with status 2; the message names the place in it.",
                     .options = own,
                     .n_options = sizeof own / sizeof own[0],
-                    .keys = instrument_text_keys}};
+                    .keys = keys}};
     int status = instrument_parse(&in, argc, argv, e);
+    a.draft_integers = in.config.json_integers && strcmp(in.config.json_integers, "draft") == 0;
     if (status < 0) status = run(in.model.path, &a, e);
     instrument_fini(&in);
     return status;

@@ -1,7 +1,10 @@
 /* commands/models.c - inferd models add | list | show | remove | verify. */
+#include "core/model/model.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
 #include "daemon/commands/register.h"
+#include "daemon/commands/remove.h"
+#include "daemon/loader.h"
 #include "daemon/options.h"
 #include "registry/registry.h"
 
@@ -12,7 +15,7 @@
 
 enum { COLUMNS = 7, ALIASES_SHOWN_BYTES = 60 };
 
-static const char *const registry_key[] = {"registry", NULL};
+static const char *const registry_keys[] = {"registry", "models-dir", NULL};
 
 /* Common to all subcommands: a configuration for the registry's path, and the open registry. */
 struct models_command {
@@ -28,7 +31,7 @@ struct models_command {
 static int models_open(struct models_command *m, int argc, char **argv, err *e) {
     if (config_init(&m->config, e)) return 1;
     m->options.config = &m->config;
-    m->options.keys = registry_key;
+    m->options.keys = registry_keys;
     m->options.args = &m->arg;
     int rc = options_parse(&m->options, argc, argv, &m->n_args, e);
     if (rc) return options_exit(rc);
@@ -43,6 +46,11 @@ static int models_close(struct models_command *m, int status) {
     registry_close(m->registry);
     config_fini(&m->config);
     return status;
+}
+
+static int find_model(const struct models_command *m, struct registry_model *out, err *e) {
+    int rc = registry_find(m->registry, m->arg, out, e);
+    return rc == ERR_NOT_FOUND ? loader_suggest(m->registry, m->arg, e) : rc;
 }
 
 static void format_time(int64_t seconds, char *out, size_t n) {
@@ -80,6 +88,30 @@ static void join_aliases(const struct registry_model *m, size_t max_bytes, str *
     str_init(out, max_bytes);
     for (size_t i = 0; i < m->n_aliases; i++)
         str_addf(out, "%s%s", i ? ", " : "", m->aliases[i]);
+}
+
+/* What the model's files recommend; nothing if they cannot be read. */
+static cJSON *sampling_json(const struct registry_model *m) {
+    struct model_hparams hp = {0};
+    cJSON *o = cJSON_CreateObject();
+    if (model_read_hparams(m->path, &hp, NULL)) return o;
+    const struct sampling_recommended *r = &hp.sampling;
+    char text[32];
+#define ADD_VALUE(ARG, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                     \
+    snprintf(text, sizeof text, "%.7g", (double)r->values.NAME);                                   \
+    if (r->has.NAME) cJSON_AddRawToObject(o, #NAME, text);
+    SAMPLING_ROWS(ADD_VALUE, )
+    return o;
+}
+
+static void print_sampling(const struct registry_model *m) {
+    cJSON *o = sampling_json(m), *v;
+    printf("sampling      ");
+    cJSON_ArrayForEach(v, o) {
+        printf("%s%s %s", v == o->child ? "" : ", ", v->string, v->valuestring);
+    }
+    printf("%s\n", o && o->child ? "" : "nothing recommended");
+    cJSON_Delete(o);
 }
 
 static void print_model(const struct registry_model *m) {
@@ -182,66 +214,102 @@ static int run_show(int argc, char **argv, err *e) {
     const struct option own[] = {
         {.name = "json", .kind = OPTION_SWITCH, .target = &json, .help = "print a JSON object"}};
     struct models_command m = {
-        .options = {.usage = "models show NAME",
+        .options = {.usage = "models show MODEL",
                     .summary = "Shows everything that the registry knows about a model.",
                     .options = own,
                     .n_options = 1,
                     .min_args = 1,
                     .max_args = 1}};
-    struct registry_model model;
+    struct registry_model found;
     int status = models_open(&m, argc, argv, e);
     if (status >= 0) return models_close(&m, status);
-    if (registry_find(m.registry, m.arg, &model, e)) return models_close(&m, 1);
+    if (find_model(&m, &found, e)) return models_close(&m, 1);
     status = 0;
-    if (json)
-        status = printing_json(model_json(&model), e) ? 1 : 0;
-    else
-        print_model(&model);
-    registry_model_fini(&model);
+    if (json) {
+        cJSON *o = model_json(&found);
+        cJSON_AddItemToObject(o, "sampling", sampling_json(&found));
+        status = printing_json(o, e) ? 1 : 0;
+    } else {
+        print_model(&found);
+        print_sampling(&found);
+    }
+    registry_model_fini(&found);
     return models_close(&m, status);
 }
 
-static int run_remove(int argc, char **argv, err *e) {
+/* usage: "models remove MODEL", or "rm MODEL" */
+static int remove_model(const char *usage, int argc, char **argv, err *e) {
+    struct remove_options how = {.files = false};
+    const struct option own[] = {
+        {.name = "files",
+         .kind = OPTION_SWITCH,
+         .target = &how.files,
+         .help = "delete its files, too, after asking"},
+        {.name = "yes", .kind = OPTION_SWITCH, .target = &how.yes, .help = "do not ask"},
+        {.name = "outside",
+         .kind = OPTION_SWITCH,
+         .target = &how.outside,
+         .help = "delete files even outside the folder of `inferd pull` (models-dir)"}};
     struct models_command m = {
-        .options = {.usage = "models remove NAME",
-                    .summary = "Removes a model from the registry. Its files stay.",
+        .options = {.usage = usage,
+                    .summary = "Removes a model from the registry. Its files stay, unless --files.",
+                    .options = own,
+                    .n_options = 3,
                     .min_args = 1,
                     .max_args = 1}};
+    struct registry_model found;
+    char *folder = NULL;
     int status = models_open(&m, argc, argv, e);
     if (status >= 0) return models_close(&m, status);
-    if (registry_remove(m.registry, m.arg, e)) return models_close(&m, 1);
-    printf("removed %s\n", m.arg);
-    return models_close(&m, 0);
+    int rc = find_model(&m, &found, e);
+    if (rc) return models_close(&m, 1);
+    rc = config_models_path(&m.config, &folder, e);
+    if (!rc) rc = remove_registered(m.registry, &found, folder, &how, e);
+    free(folder);
+    registry_model_fini(&found);
+    return models_close(&m, rc ? 1 : 0);
+}
+
+static int run_remove(int argc, char **argv, err *e) {
+    return remove_model("models remove MODEL", argc, argv, e);
+}
+
+static int run_models_rm(int argc, char **argv, err *e) {
+    return remove_model("models rm MODEL", argc, argv, e);
+}
+
+int cmd_rm(int argc, char **argv, err *e) {
+    return remove_model("rm MODEL", argc, argv, e);
 }
 
 /* Prints one line. Returns 0 if the files are unchanged. */
-static int verify_one(registry *r, const struct registry_model *model) {
+static int verify_one(registry *r, const struct registry_model *found) {
     err why;
-    struct progress progress = {.label = model->name};
-    int rc = registry_verify(r, model, progress_show, &progress, &why);
+    struct progress progress = {.label = found->name};
+    int rc = registry_verify(r, found, progress_show, &progress, &why);
     progress_end(&progress);
     if (rc)
-        printf("%s: FAILED: %s\n", model->name, why.msg);
+        printf("%s: FAILED: %s\n", found->name, why.msg);
     else
-        printf("%s: ok\n", model->name);
+        printf("%s: ok\n", found->name);
     return rc;
 }
 
 static int run_verify(int argc, char **argv, err *e) {
     struct models_command m = {
         .options = {
-            .usage = "models verify [NAME]",
+            .usage = "models verify [MODEL]",
             .summary =
                 "Checks whether models' files are unchanged since they were added (SHA-256).",
             .max_args = 1}};
-    struct registry_model model, *models;
+    struct registry_model found, *models;
     size_t n, n_bad = 0;
     int status = models_open(&m, argc, argv, e);
     if (status >= 0) return models_close(&m, status);
     if (m.n_args) {
-        if (registry_find(m.registry, m.arg, &model, e)) return models_close(&m, 1);
-        n_bad = verify_one(m.registry, &model) != 0;
-        registry_model_fini(&model);
+        if (find_model(&m, &found, e)) return models_close(&m, 1);
+        n_bad = verify_one(m.registry, &found) != 0;
+        registry_model_fini(&found);
     } else {
         if (registry_list(m.registry, &models, &n, e)) return models_close(&m, 1);
         for (size_t i = 0; i < n; i++)
@@ -257,6 +325,7 @@ int cmd_models(int argc, char **argv, err *e) {
         {"list", "list registered models", run_list},
         {"show", "show one model", run_show},
         {"remove", "remove a model from the registry", run_remove},
+        {"rm", "the same", run_models_rm},
         {"verify", "check that files are unchanged", run_verify},
     };
     static const struct command_table table = {"inferd models", "Manages the registry of models.",

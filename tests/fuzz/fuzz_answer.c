@@ -1,6 +1,7 @@
-/* fuzz_answer.c - a byte that selects the family, one for where the prompt ends, and an answer in
- * which control tokens are written as in marks. Parses it whole and character by character: the
- * pieces must be equal, arguments must follow a call, and only offered tools may be called. */
+/* fuzz_answer.c - a byte that selects the family, one for where the prompt ends, whether tools are
+ * offered and whether the answer is cut off, and an answer in which control tokens are written as
+ * in marks. Parses it whole and character by character: the pieces must be equal, arguments must
+ * follow a call, and only offered tools may be called. */
 #include "core/text/utf8.h"
 #include "tests/support/answer_kit.h"
 
@@ -28,10 +29,11 @@ static const struct chat_syntax *const families[] = {&hermes, &llama, &mistral, 
                                                      &harmony};
 
 static void parse_answer(const struct chat_parser_config *config, const char *s, size_t n,
-                         bool whole, str *out) {
+                         bool whole, bool cut, str *out) {
     chat_parser *p = chat_parser_new(config);
     int last = -1;
-    if (!p || !feed(p, s, n, whole, out, &last) || chat_parser_finish(p) || !collect(p, out, &last))
+    if (!p || !feed(p, s, n, whole, out, &last) || chat_parser_finish(p, cut) ||
+        !collect(p, out, &last))
         abort();
     chat_parser_free(p);
 }
@@ -56,8 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     str one, other;
     str_init(&one, 1 << 20);
     str_init(&other, 1 << 20);
-    parse_answer(&config, (const char *)bytes + 2, n - 2, true, &one);
-    parse_answer(&config, (const char *)bytes + 2, n - 2, false, &other);
+    parse_answer(&config, (const char *)bytes + 2, n - 2, true, bytes[1] & 8, &one);
+    parse_answer(&config, (const char *)bytes + 2, n - 2, false, bytes[1] & 8, &other);
     if (one.len != other.len || (one.len && memcmp(one.data, other.data, one.len) != 0)) abort();
     str_fini(&one);
     str_fini(&other);

@@ -5,6 +5,7 @@
 #include "api/generate/chat_body.h"
 #include "api/generate/structured.h"
 #include "api/generate/tools.h"
+#include "api/http/ignored.h"
 #include "api/ollama/ollama.h"
 #include "api/responses/responses.h"
 #include "api/routes.h"
@@ -24,7 +25,7 @@ static void read_body(const cJSON *body, const struct json_table *table) {
     err e = {0};
     gen_fields_default(&f);
     int rc = json_read(body, table, "", &f, &e);
-    if (!rc && o) rc = gen_options_read(&f, N_VOCAB, o, &e);
+    if (!rc && o) rc = gen_options_read(&f, N_VOCAB, NULL, o, &e);
     if (rc && !*e.msg) abort();
     for (uint32_t i = 0; !rc && o && i < o->n_stops; i++)
         if (!*o->stops[i]) abort();
@@ -37,7 +38,7 @@ static void read_body(const cJSON *body, const struct json_table *table) {
         cJSON_Delete(clean);
     }
     struct chat_request q;
-    chat_request_init(&q);
+    chat_request_init(&q, NULL);
     rc = chat_fields_read(&f, NULL, &q, &e);
     if (rc && !*e.msg) abort();
     cJSON_Delete(q.extra);
@@ -49,19 +50,20 @@ static void read_by_table(const cJSON *body, const struct json_table *table) {
     static const char unknown[] = "Unrecognized";
     void *fields = calloc(1, FIELDS_BYTES);
     cJSON *copy = cJSON_Duplicate(body, true);
-    str ignored;
+    struct ignored ignored = {0}, strict = {.refuse = true};
+    char header[IGNORED_HEADER_BYTES];
     err e = {0};
-    str_init(&ignored, 4096);
     if (fields && json_read(body, table, "", fields, &e) && !*e.msg) abort();
-    if (copy) json_drop_unknown(copy, table, &ignored);
-    if (copy && strncmp(e.msg, unknown, strlen(unknown)) == 0 && !ignored.len) abort();
+    if (copy && ignored_sift(&ignored, copy, table, &e)) abort();
+    if (copy && strncmp(e.msg, unknown, strlen(unknown)) == 0 && !ignored.n) abort();
     err_clear(&e);
     if (fields && copy && json_read(copy, table, "", fields, &e) &&
         strncmp(e.msg, unknown, strlen(unknown)) == 0)
         abort();
-    for (size_t i = 0; i < ignored.len; i++)
-        if (ignored.data[i] < ' ' || ignored.data[i] > '~') abort();
-    str_fini(&ignored);
+    ignored_header(&ignored, header);
+    for (size_t i = 0; header[i]; i++)
+        if (header[i] < ' ' || header[i] > '~') abort();
+    if (copy && ignored_sift(&strict, copy, table, &e) && !*e.msg) abort();
     cJSON_Delete(copy);
     free(fields);
 }
@@ -76,7 +78,7 @@ static void read_chat(const cJSON *body) {
     struct chat_request q;
     err e = {0};
     gen_fields_default(&f);
-    chat_request_init(&q);
+    chat_request_init(&q, NULL);
     int rc = json_read(body, &chat_table, "", &f, &e);
     if (!rc) rc = chat_messages_read(f.messages, &q.messages, &e);
     if (!rc) rc = chat_tools_read(&f, &q, &e);
@@ -90,7 +92,7 @@ static void read_anthropic(const cJSON *body) {
     struct chat_request q;
     err e = {0};
     gen_fields_default(&f.gen);
-    chat_request_init(&q);
+    chat_request_init(&q, NULL);
     int rc = json_read(body, &messages_table, "", &f, &e);
     if (!rc) rc = messages_read(&f, NULL, &q, &e);
     check_chat(rc, &q, &e);
@@ -103,7 +105,7 @@ static void read_ollama(const cJSON *body) {
     struct chat_request q;
     err e = {0};
     gen_fields_default(&f.gen);
-    chat_request_init(&q);
+    chat_request_init(&q, NULL);
     int rc = json_read(body, &ollama_chat_table, "", &f, &e);
     if (!rc && !f.think) rc = ollama_chat_read(&f, &nothing, &q, &e);
     if (!f.think) check_chat(rc, &q, &e);
@@ -118,9 +120,9 @@ static void read_response(const cJSON *body) {
     const cJSON *const lists[] = {items};
     err e = {0};
     response_fields_default(&f);
-    chat_request_init(&q);
+    chat_request_init(&q, NULL);
     int rc = json_read(body, &responses_table, "", &f, &e);
-    if (!rc) rc = response_fields_check(&f, &e);
+    if (!rc) rc = response_fields_check(&f, NULL, &e);
     if (!rc) rc = response_tools_read(&f, &q, &e);
     if (!rc) rc = response_items_read(f.input, &nowhere, items, &e);
     if (!rc) rc = response_items_messages(f.instructions, lists, 1, &messages, &e);

@@ -1,5 +1,5 @@
 /* test_api.c - the HTTP layer over sockets, in front of a real engine with a tiny model: answers
- * and streams, refusals, limits of one request, clients that vanish. */
+ * and streams, refusals, limits of one request, clients that disconnect. */
 #include "api_server.h"
 
 /* Posts and parses the answer; the caller deletes. */
@@ -16,7 +16,7 @@ static cJSON *post_json(const char *path, const char *body, int status) {
 
 /* ---- before and after loading ---- */
 
-static void loading_is_said(void) {
+static void loading_is_reported(void) {
     struct answer a;
     client_get("/livez", &a);
     CHECK(a.status == 200);
@@ -59,7 +59,7 @@ static void models_are_listed(void) {
 
 /* ---- generations ---- */
 
-static void a_stream_says_what_the_whole_says(void) {
+static void a_stream_equals_the_whole_answer(void) {
     static const char *const tails[] = {"\"temperature\":0,\"max_tokens\":40}",
                                         "\"seed\":7,\"max_tokens\":60,\"ignore_eos\":true}",
                                         "\"seed\":8,\"max_completion_tokens\":1}"};
@@ -91,7 +91,7 @@ static void a_stream_says_what_the_whole_says(void) {
     }
 }
 
-/* What a request makes the server keep is bounded, also over many choices. */
+/* The memory that a request takes is bounded, also for many choices. */
 static void too_large_answers_are_refused(void) {
     cJSON *v = post_json("/v1/chat/completions",
                          "{" HELLO ",\"n\":128,\"logprobs\":true,\"top_logprobs\":20,"
@@ -134,7 +134,7 @@ static void a_stop_string_ends_the_text_before_it(void) {
     CHECK(engine_quiet());
 }
 
-static void completions_take_all_kinds_of_prompts(void) {
+static void completions_accept_all_kinds_of_prompts(void) {
     cJSON *v = post_json("/v1/completions",
                          "{\"model\":\"tiny\",\"prompt\":[\"one\",\"two\"],\"n\":2,\"seed\":1,"
                          "\"max_tokens\":5,\"ignore_eos\":true}",
@@ -157,7 +157,7 @@ static void completions_take_all_kinds_of_prompts(void) {
     CHECK_STR(text_at(v, "choices.0.text"), "abc def");
     int n = int_at(v, "usage.prompt_tokens");
     CHECK(int_at(v, "usage.completion_tokens") == 0);
-    /* Without the BOS that the tokenizer put in front, which the first token is predicted from. */
+    /* Without the BOS that the tokenizer adds, from which the first token is predicted. */
     CHECK(cJSON_GetArraySize(at(v, "choices.0.logprobs.tokens")) == n - 1);
     CHECK(cJSON_GetArraySize(at(v, "choices.0.logprobs.top_logprobs")) == n - 1);
     CHECK(at(v, "choices.0.logprobs.token_logprobs.0")->valuedouble < 0);
@@ -228,7 +228,8 @@ static void wrong_requests_are_refused(void) {
     answer_fini(&a);
 }
 
-/* DNS rebinding: the other site's name leads here; its page need not send an Origin. */
+/* DNS rebinding: the other site's name resolves to this server; its page need not send an Origin.
+ */
 static void a_foreign_name_is_refused(void) {
     static const char *const headers[] = {"", "Origin: http://evil.example\r\n"};
     static const char *const paths[] = {"/livez", "/v1/models", "/metrics", "/", "/nothing"};
@@ -262,8 +263,8 @@ static void a_too_long_prompt_names_the_limit(void) {
     str_fini(&s);
 }
 
-/* Whoever smuggles a second request behind a doubtful body gets no answer to it. */
-static void doubtful_lengths_close_the_connection(void) {
+/* Request smuggling: a second request after an ambiguous body gets no answer. */
+static void ambiguous_lengths_close_the_connection(void) {
     static const char *const headers[] = {
         "Content-Length: 2\r\nContent-Length: 40\r\n\r\n{}",
         "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -316,11 +317,11 @@ static void too_large_bodies_are_413(void) {
     reader_body(&r, &a);
     expect_error(&a, 413, "request_too_large");
     answer_fini(&a);
-    /* Whatever stands behind a chunked body is no request. */
+    /* Bytes after a chunked body are not a request. */
     char rest;
     CHECK(r.at == r.n && client_recv(fd, &rest, 1, CLIENT_WAIT_MS) == 0);
     close(fd);
-    /* A client that asks first is told before it sends. */
+    /* A client that sends Expect: 100-continue gets the status before it sends the body. */
     fd = client_connect();
     r = (struct reader){.fd = fd};
     client_request(fd, "POST /v1/completions",
@@ -370,7 +371,7 @@ static void too_large_headers_are_431(void) {
     str_fini(&s);
 }
 
-static void connections_are_kept_and_named(void) {
+static void connections_are_kept_alive(void) {
     int fd = client_connect();
     struct reader r = {.fd = fd};
     struct answer a;
@@ -468,7 +469,7 @@ static void metrics_are_prometheus_text(void) {
 
 /* ---- clients that leave, clients that are many ---- */
 
-static void vanished_clients_free_their_blocks(void) {
+static void disconnected_clients_free_their_blocks(void) {
     static const char *const bodies[] = {
         "{" HELLO ",\"stream\":true,\"ignore_eos\":true,\"n\":3}", /* mid-stream */
         "{" HELLO ",\"ignore_eos\":true}",                         /* silent */
@@ -479,7 +480,7 @@ static void vanished_clients_free_their_blocks(void) {
             char byte;
             client_request(fd, "POST /v1/chat/completions", JSON_TYPE, bodies[i]);
             if (i == 0) CHECK(client_recv(fd, &byte, 1, CLIENT_WAIT_MS) == 1);
-            if (half) shutdown(fd, SHUT_WR); /* counts as gone */
+            if (half) shutdown(fd, SHUT_WR); /* counts as disconnected */
             if (!half) close(fd);
             CHECK(engine_quiet());
             if (half) close(fd);
@@ -517,8 +518,8 @@ static void many_streams_end_properly(void) {
     CHECK(engine_quiet());
 }
 
-/* A client that does not read holds a full ring and a few buffers; others go on. */
-static void a_slow_reader_slows_nobody(void) {
+/* A client that does not read occupies a full ring and a few buffers; others continue. */
+static void a_slow_reader_delays_no_other(void) {
     int slow = client_connect();
     client_request(slow, "POST /v1/chat/completions", JSON_TYPE,
                    "{" HELLO ",\"stream\":true,\"ignore_eos\":true,\"n\":4,\"logprobs\":true,"
@@ -541,27 +542,27 @@ int main(void) {
     if (!set_up()) return 1;
     struct api_config c = base_config();
     start_server(&c);
-    RUN(loading_is_said);
+    RUN(loading_is_reported);
     RUN(models_are_listed);
-    RUN(a_stream_says_what_the_whole_says);
+    RUN(a_stream_equals_the_whole_answer);
     RUN(a_stop_string_ends_the_text_before_it);
     RUN(too_large_answers_are_refused);
-    RUN(completions_take_all_kinds_of_prompts);
+    RUN(completions_accept_all_kinds_of_prompts);
     RUN(logprobs_are_given);
     RUN(wrong_requests_are_refused);
     RUN(a_foreign_name_is_refused);
     RUN(a_too_long_prompt_names_the_limit);
-    RUN(doubtful_lengths_close_the_connection);
+    RUN(ambiguous_lengths_close_the_connection);
     RUN(compressed_bodies_are_415);
     RUN(too_large_bodies_are_413);
     RUN(expect_continue_is_answered);
     RUN(too_large_headers_are_431);
-    RUN(connections_are_kept_and_named);
+    RUN(connections_are_kept_alive);
     RUN(the_page_is_served);
     RUN(metrics_are_prometheus_text);
-    RUN(vanished_clients_free_their_blocks);
+    RUN(disconnected_clients_free_their_blocks);
     RUN(many_streams_end_properly);
-    RUN(a_slow_reader_slows_nobody);
+    RUN(a_slow_reader_delays_no_other);
     stop_server();
     return tear_down();
 }

@@ -1,8 +1,8 @@
-/* test_api_chat.c - what of a chat request reaches the template, and what the template says reaches
- * the client: over sockets, one engine with a tiny model behind several templates. */
+/* test_api_chat.c - fields of a chat request reach the template, errors of the template reach the
+ * client: over sockets, one engine with a tiny model and several templates. */
 #include "api_server.h"
 
-/* Shows in an error what it was given. */
+/* Puts its input into an error. */
 static const char telling[] =
     "{% set given = [enable_thinking, documents, add_generation_prompt, reasoning_effort] %}\n"
     "{{ raise_exception(given | tojson) }}";
@@ -72,7 +72,7 @@ static void failures_reach_the_client(void) {
     refused("strict", HI, "messages",
             "The chat template fails on the messages (line 2): 'dict object' has no attribute "
             "'lost'");
-    refused("none", HI, "model", "set chat-template in the server's configuration");
+    refused("none", HI, "model", "has no chat template: use /v1/completions");
 }
 
 static void wrong_fields_are_named(void) {
@@ -89,7 +89,7 @@ static void wrong_fields_are_named(void) {
             "'messages' cannot be set");
     refused("tiny", HI ",\"documents\":{}", "documents", "an array");
     refused("tiny", HI ",\"documents\":[{},\"x\"]", "documents[1]", "an object");
-    refused("tiny", HI ",\"reasoning_effort\":\"low\"", "reasoning_effort", "does not use it");
+    cJSON_Delete(ask("tiny", HI ",\"reasoning_effort\":\"low\"", 200)); /* ignored */
     refused("telling", HI ",\"reasoning_effort\":\"a very long word for an effort of thoughts\"",
             "reasoning_effort", "too long");
     refused("tiny", HI ",\"continue_final_message\":true,\"add_generation_prompt\":true",
@@ -98,7 +98,7 @@ static void wrong_fields_are_named(void) {
 }
 
 /* The tiny template adds strings: <|role|>, content, <|end|>, and <|assistant|> in the end. */
-static void prompts_end_as_asked(void) {
+static void prompts_end_as_requested(void) {
 #define TWO_TURNS                                                                                  \
     "\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"     \
     "\"b\"}]"
@@ -111,7 +111,7 @@ static void prompts_end_as_asked(void) {
                                   "false") == whole - 2);
 }
 
-static void messages_get_the_shape_of_the_template(void) {
+static void messages_get_the_form_of_the_template(void) {
     int n = prompt_tokens("\"messages\":[{\"role\":\"user\",\"content\":\"a\\nb\"}]");
     CHECK(prompt_tokens("\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
                         "\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]}]") == n);
@@ -127,17 +127,17 @@ int main(void) {
     struct api_config c = base_config();
     start_server(&c);
     chat_template *tell = compiled(telling), *fail = compiled(strict);
-    const struct api_model models[] = {{"tiny", NULL, 0, en, chat, 0},
-                                       {"telling", NULL, 0, en, tell, 0},
-                                       {"strict", NULL, 0, en, fail, 0},
-                                       {"none", NULL, 0, en, NULL, 0}};
+    const struct api_model models[] = {{"tiny", NULL, 0, en, chat, 0, NULL},
+                                       {"telling", NULL, 0, en, tell, 0, NULL},
+                                       {"strict", NULL, 0, en, fail, 0, NULL},
+                                       {"none", NULL, 0, en, NULL, 0, NULL}};
     err e = {0};
     CHECK(api_set_models(server, models, sizeof models / sizeof *models, &e) == 0);
     RUN(fields_reach_the_template);
     RUN(failures_reach_the_client);
     RUN(wrong_fields_are_named);
-    RUN(prompts_end_as_asked);
-    RUN(messages_get_the_shape_of_the_template);
+    RUN(prompts_end_as_requested);
+    RUN(messages_get_the_form_of_the_template);
     stop_server();
     chat_template_free(tell);
     chat_template_free(fail);

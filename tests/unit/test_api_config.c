@@ -1,8 +1,57 @@
-/* test_api_config.c - the HTTP layer in other configurations and at its end: keys, bounds of
+/* test_api_config.c - the HTTP layer in other configurations and at shutdown: keys, limits of
  * connections, keep-alives, drain, close. */
 #include "api/generate/api_state.h"
 #include "api/http/conns.h"
 #include "api_server.h"
+
+/* The model that answers for a name; "" is a 404. */
+static void expect_model(const char *name, const char *id) {
+    const struct api_model *m = api_find_model(server, name);
+    CHECK_MSG(strcmp(m ? m->id : "", id) == 0, "%s: %s", name, m ? m->id : "no model");
+}
+
+static void aliases_have_wildcards(void) {
+    struct api_config c = base_config();
+    c.model_aliases = " claude-*-5 = tiny,gpt-4o=tiny,,*/tiny-?=tiny, a*b*c=tiny";
+    start_server(&c);
+    publish();
+    expect_model("tiny", "tiny");
+    expect_model("tiny:latest", "tiny");
+    expect_model("tiny:other", "");
+    expect_model("claude-opus-4-5", "tiny");
+    expect_model("claude--5", "tiny");
+    expect_model("claude-5", "");
+    expect_model("claude-opus-4-50", "");
+    expect_model("gpt-4o", "tiny");
+    expect_model("gpt-4o-mini", "");
+    expect_model("x/tiny-?", "tiny");
+    expect_model("x/tiny-1", "");
+    expect_model("abc", "tiny");
+    expect_model("aXbXbXc", "tiny");
+    expect_model("acb", "");
+    expect_model("", "");
+    stop_server();
+}
+
+static void wrong_aliases_are_refused(void) {
+    static const char *const wrong[] = {"claude-*", "claude-*=", "=tiny", "a=b=c", "a=*"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct api_config c = base_config();
+        struct api *a = NULL;
+        err e = {0};
+        c.model_aliases = wrong[i];
+        CHECK_MSG(api_open(&c, &a, &e) == ERR_INVALID, "%s", wrong[i]);
+        CHECK(!a && strcmp(e.param, "model_aliases") == 0);
+    }
+    struct api_config c = base_config();
+    const struct api_model m = {.id = "tiny", .engine = en, .chat = chat};
+    err e = {0};
+    c.model_aliases = "gpt-*=other";
+    start_server(&c);
+    CHECK(api_set_models(server, &m, 1, &e) == ERR_INVALID);
+    CHECK_MSG(strstr(e.msg, "'other'"), "%s", e.msg);
+    stop_server();
+}
 
 static void keys_are_checked(void) {
     static const char *const keys[] = {"first-key", "k2"};
@@ -41,7 +90,7 @@ static void keys_are_checked(void) {
     stop_server();
 }
 
-/* The first of a connection's answers; its status. */
+/* Sends a connection's first request; returns the answer's status. */
 static int status_of(int fd, const char *line) {
     struct reader r = {.fd = fd};
     struct answer a;
@@ -69,7 +118,7 @@ static void all_wait(unsigned n) {
     } while (c.open[CONN_WAITING] != n);
 }
 
-static void the_longest_idle_connection_gives_way(void) {
+static void the_longest_idle_connection_is_closed(void) {
     struct api_config c = base_config();
     c.http.max_connections = 2;
     c.http.idle_timeout_s = 60;
@@ -110,9 +159,8 @@ static void idle_connections_end(void) {
     stop_server();
 }
 
-/* Both connections that may be open wait for the engine: others hear of the daemon's health, and
- * nothing else. */
-static void health_is_told_beyond_the_limit(void) {
+/* Both allowed connections wait for the engine: others get answers to health checks only. */
+static void health_is_answered_beyond_the_limit(void) {
     static const char work[] = "{\"model\":\"tiny\",\"prompt\":\"a\",\"stream\":true,"
                                "\"max_tokens\":3000,\"ignore_eos\":true,\"logprobs\":5}";
     struct api_config c = base_config();
@@ -128,7 +176,7 @@ static void health_is_told_beyond_the_limit(void) {
     while (api_n_active(server) < 2)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     for (int i = 0; i < 20; i++)
-        idle[i] = client_connect(); /* more than the reserve has room for */
+        idle[i] = client_connect(); /* more than the reserve holds */
     static const char *const health[] = {"/livez", "/readyz", "/health", "/metrics"};
     for (size_t i = 0; i < sizeof health / sizeof *health; i++) {
         client_get(health[i], &a);
@@ -180,9 +228,9 @@ static void addresses_are_bounded(void) {
     stop_server();
 }
 
-static int status_as(const char *host) {
+static int status_with(const char *headers) {
     char request[256];
-    int n = snprintf(request, sizeof request, "GET /v1/models HTTP/1.1\r\nHost: %s\r\n\r\n", host);
+    int n = snprintf(request, sizeof request, "GET /v1/models HTTP/1.1\r\n%s\r\n", headers);
     int fd = client_connect();
     struct reader r = {.fd = fd};
     struct answer a;
@@ -192,6 +240,12 @@ static int status_as(const char *host) {
     answer_fini(&a);
     close(fd);
     return status;
+}
+
+static int status_as(const char *host) {
+    char header[128];
+    snprintf(header, sizeof header, "Host: %s\r\n", host);
+    return status_with(header);
 }
 
 static void hosts_are_checked(void) {
@@ -235,7 +289,7 @@ static void hosts_are_checked(void) {
                   status);
         stop_server();
     }
-    /* With keys, or for other machines, no name is known beforehand. */
+    /* With keys, or on other addresses, any name is accepted. */
     static const char *const keys[] = {"k"};
     struct api_config c = base_config();
     c.http.api_keys = keys;
@@ -251,8 +305,81 @@ static void hosts_are_checked(void) {
     stop_server();
 }
 
-/* One sends its headers a byte at a time, one its body: each byte begins the idle timeout anew. */
-static void slow_senders_are_cut_off(void) {
+/* A name in Host or in a trusted proxy's X-Forwarded-Host, and a page's Origin. */
+static void forwarded_hosts_are_checked(void) {
+    static const struct {
+        const char *proxies, *hosts, *origins, *headers;
+        int status;
+    } rows[] = {
+        {"127.0.0.1", "", "", "Host: localhost\r\nX-Forwarded-Host: localhost\r\n", 200},
+        {"127.0.0.1", "", "", "Host: localhost\r\nX-Forwarded-Host: evil.example\r\n", 403},
+        {"127.0.0.1", "llm.example", "", "Host: 127.0.0.1\r\nX-Forwarded-Host: llm.example\r\n",
+         200},
+        {"127.0.0.1", "llm.example", "", "Host: llm.example\r\nX-Forwarded-Host: llm.example\r\n",
+         200},
+        /* A page that rebound its own name runs at the proxy's address and sets what it can. */
+        {"127.0.0.1", "", "", "Host: evil.example\r\nX-Forwarded-Host: localhost\r\n", 403},
+        {"127.0.0.1", "", "", "Host: localhost\r\nX-Forwarded-Host: a b\r\n", 403},
+        {"127.0.0.1", "", "", "Host: localhost\r\nX-Forwarded-Host: evil.example, localhost\r\n",
+         200},
+        {"127.0.0.1", "", "", "Host: localhost\r\nX-Forwarded-Host: localhost, evil.example\r\n",
+         403},
+        /* From other clients the header is ignored. */
+        {"10.0.0.0/8", "", "", "Host: localhost\r\nX-Forwarded-Host: evil.example\r\n", 200},
+        {"", "", "", "Host: evil.example\r\nX-Forwarded-Host: localhost\r\n", 403},
+        {"", "*", "",
+         "Host: 127.0.0.1\r\nX-Forwarded-Host: llm.example\r\nOrigin: https://llm.example\r\n",
+         403},
+        /* The page's own host is the forwarded one. */
+        {"127.0.0.1", "*", "",
+         "Host: inferd:8080\r\nX-Forwarded-Host: llm.example\r\nOrigin: https://llm.example\r\n",
+         200},
+        {"127.0.0.1", "*", "",
+         "Host: inferd:8080\r\nX-Forwarded-Host: llm.example\r\nOrigin: http://inferd:8080\r\n",
+         403},
+        {"127.0.0.1", "*", "",
+         "Host: a\r\nX-Forwarded-Host: b\r\nX-Forwarded-Proto: https\r\nOrigin: https://b\r\n",
+         200},
+        {"127.0.0.1", "*", "",
+         "Host: a\r\nX-Forwarded-Host: b\r\nX-Forwarded-Proto: https\r\nOrigin: http://b\r\n", 403},
+        /* Other origins. */
+        {"", "", "", "Host: localhost\r\nOrigin: null\r\n", 403},
+        {"", "", "", "Host: localhost:80\r\nOrigin: http://localhost\r\n", 200},
+        {"", "", "", "Host: localhost\r\nOrigin: app://localhost\r\n", 403},
+        {"", "", "https://a.example", "Host: localhost\r\nOrigin: https://a.example\r\n", 200},
+        {"", "", "https://a.example", "Host: localhost\r\nOrigin: https://b.example\r\n", 403},
+        {"", "", "*", "Host: localhost\r\nOrigin: https://b.example\r\n", 200},
+        /* A listed origin does not open the daemon to foreign names. */
+        {"", "", "*", "Host: evil.example\r\nOrigin: http://evil.example\r\n", 403},
+        {"", "", "http://evil.example", "Host: evil.example\r\n", 403},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct api_config c = base_config();
+        c.http.trusted_proxies = rows[i].proxies;
+        c.http.allowed_hosts = rows[i].hosts;
+        c.http.allowed_origins = rows[i].origins;
+        start_server(&c);
+        publish();
+        int status = status_with(rows[i].headers);
+        CHECK_MSG(status == rows[i].status, "\"%s\" \"%s\" \"%s\" %s: %d", rows[i].proxies,
+                  rows[i].hosts, rows[i].origins, rows[i].headers, status);
+        stop_server();
+    }
+}
+
+static void wrong_lists_are_refused_at_start(void) {
+    for (int i = 0; i < 2; i++) {
+        struct api_config c = base_config();
+        api *none = NULL;
+        err e = {0};
+        *(i ? &c.http.allowed_origins : &c.http.trusted_proxies) = "nonsense";
+        CHECK(api_open(&c, &none, &e) == ERR_INVALID && !none);
+        CHECK_STR(e.param, i ? "allowed_origins" : "trusted_proxies");
+    }
+}
+
+/* One client sends its headers byte by byte, one its body: each byte restarts the idle timeout. */
+static void slow_senders_time_out(void) {
     struct api_config c = base_config();
     c.http.idle_timeout_s = 1;
     start_server(&c);
@@ -277,7 +404,7 @@ static void slow_senders_are_cut_off(void) {
 }
 
 /* Of 16 * 256 KiB, 21 bodies of that size fill nearly all: 64 KiB of each are free. */
-static void bodies_that_arrive_are_bounded(void) {
+static void received_bodies_are_bounded(void) {
     enum { N = 21, BYTES = 256 << 10, FREE = 64 << 10 };
     struct api_config c = base_config();
     c.http.max_body_bytes = BYTES;
@@ -301,7 +428,7 @@ static void bodies_that_arrive_are_bounded(void) {
     expect_error(&a, 503, "overloaded");
     answer_fini(&a);
     client_post("/v1/completions", "{\"model\":\"tiny\",\"prompt\":\"a\",\"max_tokens\":1}", &a);
-    CHECK(a.status == 200); /* a common one is served all the while */
+    CHECK(a.status == 200); /* an ordinary request is served meanwhile */
     answer_fini(&a);
     for (int i = 0; i < N; i++) {
         struct reader r = {.fd = fds[i]};
@@ -330,12 +457,12 @@ static uint64_t metric(const char *name) {
     return value;
 }
 
-/* Some 6 MB, more than sockets take of what is not read. */
+/* Some 6 MB, more than sockets buffer for a client that does not read. */
 #define LARGE                                                                                      \
     "{" HELLO ",\"n\":16,\"logprobs\":true,\"top_logprobs\":20,\"ignore_eos\":true,"               \
     "\"max_tokens\":250}"
 
-/* Asks for a large answer and reads its status alone. */
+/* Requests a large answer and reads only its status. */
 static int ask_and_wait(struct reader *r, struct answer *a) {
     int fd = client_connect();
     client_request(fd, "POST /v1/chat/completions", JSON_TYPE, LARGE);
@@ -344,9 +471,9 @@ static int ask_and_wait(struct reader *r, struct answer *a) {
     return a->status;
 }
 
-/* Answers that are not read hold what they may, and no more: the next ones are refused until the
- * readers have dawdled for a while, and then these are cut off. Small answers always find room. */
-static void answers_that_are_not_read_are_bounded(void) {
+/* Answers that are not read take at most their limit: further ones are refused until the slow
+ * readers time out and are disconnected. Small answers always fit. */
+static void unread_answers_are_bounded(void) {
     enum { N = 4, BOUND = 16 << 20 };
     struct api_config c = base_config();
     struct reader readers[N];
@@ -375,7 +502,7 @@ static void answers_that_are_not_read_are_bounded(void) {
     }
     CHECK(n == N);
     for (int i = 0; i < n; i++) {
-        if (i == N - 1) { /* the last one has its room */
+        if (i == N - 1) { /* the last one fits */
             reader_body(&readers[i], &answers[i]);
             CHECK(answers[i].complete && answers[i].body.len > 4 << 20);
         } else {
@@ -390,7 +517,7 @@ static void answers_that_are_not_read_are_bounded(void) {
     stop_server();
 }
 
-static void a_taken_port_is_said(void) {
+static void a_port_in_use_is_reported(void) {
     struct api_config c = base_config();
     start_server(&c);
     c.http.port = client_port;
@@ -403,7 +530,7 @@ static void a_taken_port_is_said(void) {
 }
 
 /* Every token is an "a" and the stop string is longer than the answer: all text is held back until
- * the end, so that nothing but comments can flow meanwhile. */
+ * the end, so that only comments are sent meanwhile. */
 static void quiet_streams_get_comments(void) {
     struct api_config c = base_config();
     c.http.keepalive_ms = 1;
@@ -464,7 +591,7 @@ static void draining_refuses_and_finishes(void) {
 }
 
 /* Engines are stopped first: streams end with an error event, silent requests with a status. */
-static void closing_ends_what_runs(void) {
+static void closing_ends_running_requests(void) {
     struct api_config c = base_config();
     start_server(&c);
     publish();
@@ -495,18 +622,22 @@ static void closing_ends_what_runs(void) {
 
 int main(void) {
     if (!set_up()) return 1;
+    RUN(aliases_have_wildcards);
+    RUN(wrong_aliases_are_refused);
     RUN(keys_are_checked);
-    RUN(the_longest_idle_connection_gives_way);
+    RUN(the_longest_idle_connection_is_closed);
     RUN(idle_connections_end);
-    RUN(health_is_told_beyond_the_limit);
+    RUN(health_is_answered_beyond_the_limit);
     RUN(addresses_are_bounded);
     RUN(hosts_are_checked);
-    RUN(slow_senders_are_cut_off);
-    RUN(bodies_that_arrive_are_bounded);
-    RUN(answers_that_are_not_read_are_bounded);
-    RUN(a_taken_port_is_said);
+    RUN(forwarded_hosts_are_checked);
+    RUN(wrong_lists_are_refused_at_start);
+    RUN(slow_senders_time_out);
+    RUN(received_bodies_are_bounded);
+    RUN(unread_answers_are_bounded);
+    RUN(a_port_in_use_is_reported);
     RUN(quiet_streams_get_comments);
     RUN(draining_refuses_and_finishes);
-    RUN(closing_ends_what_runs);
+    RUN(closing_ends_running_requests);
     return tear_down();
 }

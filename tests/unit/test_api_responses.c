@@ -1,5 +1,5 @@
-/* test_api_responses.c - what /v1/responses makes of a body and of an answer: items, the messages
- * that they become, tools, the writer's events and objects, and bytes that are no request. */
+/* test_api_responses.c - /v1/responses: items and the messages that they become, tools, the
+ * writer's events and objects, and malformed bodies. */
 #include "api/generate/body.h"
 #include "api/generate/gen.h"
 #include "api/http/request.h"
@@ -58,7 +58,7 @@ static void becomes(const char *instructions, const char *input, const char *mes
 
 /* ---- items ---- */
 
-static void items_are_brought_into_one_form(void) {
+static void items_are_canonicalized(void) {
     err e;
     cJSON *list = read_items(
         "[{\"role\":\"user\",\"content\":\"a\",\"id\":\"m1\"},"
@@ -117,17 +117,17 @@ static void items_become_messages(void) {
                           "\"tool_calls\":[" CALLS("1") "," CALLS("2") "]}," TOOL("2") "," TOOL(
                               "1") ",{\"role\":\"assistant\",\"reasoning_content\":\"u\","
                                    "\"content\":\"d\"}]");
-    /* Calls alone have no content; two answers in a row stay two. */
+    /* Calls alone have no content; two consecutive answers are not merged. */
     becomes(NULL, "[" CALL("1") "," OUTPUT("1") "," ANSWER("x") "," ANSWER("y") "]",
             "[{\"role\":\"assistant\",\"tool_calls\":[" CALLS("1") "],\"content\":null}," TOOL(
                 "1") "," ANSWER("x") "," ANSWER("y") "]");
-    /* A text after a call begins another message; thoughts in a row are one. */
+    /* A text after a call begins another message; consecutive reasoning items are merged. */
     becomes(NULL, "[" CALL("1") "," ANSWER("x") "," OUTPUT("1") "]",
             "[{\"role\":\"assistant\",\"tool_calls\":[" CALLS("1") "],\"content\":null}," ANSWER(
                 "x") "," TOOL("1") "]");
     becomes(NULL, "[" THOUGHT("t") "," THOUGHT("u") "]",
             "[{\"role\":\"assistant\",\"reasoning_content\":\"t\\nu\",\"content\":\"\"}]");
-    /* A summary stands for reasoning without text. */
+    /* A summary replaces reasoning without text. */
     becomes(NULL,
             "[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"s\"}]}]",
             "[{\"role\":\"assistant\",\"reasoning_content\":\"s\",\"content\":\"\"}]");
@@ -172,9 +172,9 @@ static int read_fields(const char *body, struct response_fields *f, struct chat_
     *e = (err){0};
     *tree = parse(body);
     response_fields_default(f);
-    chat_request_init(q);
+    chat_request_init(q, NULL);
     int rc = gen_body_read(*tree, &responses_table, f, e);
-    if (!rc) rc = response_fields_check(f, e);
+    if (!rc) rc = response_fields_check(f, NULL, e);
     if (!rc) rc = response_tools_read(f, q, e);
     return rc;
 }
@@ -274,7 +274,8 @@ static void answer_init(struct answer *a, const char *body, responses *store) {
                         .id = "resp_1",
                         .created_s = 1000,
                         .stream = f.gen.stream};
-    a->g.state = response_state_new(&(struct response_config){&f, store, NULL, input});
+    a->g.state = response_state_new(
+        &(struct response_config){.fields = &f, .store = store, .stores = true, .input = input});
     CHECK(a->g.state != NULL);
     str_init(&a->out, 1 << 24);
     str_init(&a->choice.text, 1 << 20);
@@ -361,7 +362,44 @@ static void expect_output(const cJSON *response, const char *want) {
     "[" OUT_THOUGHT "," OUT_TEXT("completed") "," OUT_CALL(                                        \
         "call_0", "f", "{\\\"a\\\":1}") "," OUT_CALL("call_1", "g", "{}") "]"
 
-static void a_stream_tells_its_items(void) {
+/* n custom tools "t0", "t1", ... in namespaces of at most 1024, and n_allowed choices of the last
+ * one. */
+static int read_many_tools(int n, int n_allowed, struct chat_request *q, err *e) {
+    struct response_fields f;
+    cJSON *tree;
+    str body;
+    str_init(&body, 16 << 20);
+    str_add(&body, "{\"model\":\"m\",\"input\":\"x\",\"tools\":[");
+    for (int i = 0; i < n; i++) {
+        if (i % 1024 == 0)
+            str_addf(&body, "%s{\"type\":\"namespace\",\"name\":\"s%d\",\"tools\":[",
+                     i ? "]}," : "", i / 1024);
+        str_addf(&body, "%s{\"type\":\"custom\",\"name\":\"t%d\"}", i % 1024 ? "," : "", i);
+    }
+    str_add(&body, "]}],\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[");
+    for (int i = 0; i < n_allowed; i++)
+        str_addf(&body, "%s{\"type\":\"custom\",\"name\":\"t%d\"}", i ? "," : "", n - 1);
+    str_add(&body, "]}}");
+    CHECK(!body.failed);
+    int rc = read_fields(str_cstr(&body), &f, q, &tree, e);
+    str_fini(&body);
+    cJSON_Delete(tree);
+    return rc;
+}
+
+/* Namespaces do not lift the limit, and no choice costs the square of the number of tools. */
+static void tools_are_bounded(void) {
+    struct chat_request q;
+    err e;
+    CHECK_MSG(read_many_tools(1024, 1024, &q, &e) == 0, "%s", e.msg);
+    CHECK(cJSON_GetArraySize(q.tools.list) == 1);
+    chat_request_fini(&q);
+    CHECK(read_many_tools(2000, 1024, &q, &e) == ERR_INVALID && strcmp(e.param, "tools") == 0);
+    CHECK(cJSON_GetArraySize(q.tools.list) == 1024);
+    chat_request_fini(&q);
+}
+
+static void a_stream_lists_its_items(void) {
     struct answer a;
     char types[4096];
     answer_init(&a, "{\"model\":\"m\",\"input\":\"x\",\"stream\":true}", NULL);
@@ -453,7 +491,7 @@ static void a_whole_answer_has_the_same_items(void) {
     answer_fini(&a);
 }
 
-static void a_failure_is_told(void) {
+static void a_failure_is_reported(void) {
     struct answer a;
     char types[4096];
     answer_init(&a, "{\"model\":\"m\",\"input\":\"x\",\"stream\":true}", NULL);
@@ -473,7 +511,7 @@ static void a_failure_is_told(void) {
 
 /* ---- with a store ---- */
 
-static void what_is_stored_goes_on(void) {
+static void stored_responses_continue(void) {
     struct answer a;
     responses *store = NULL;
     char file[64];
@@ -493,7 +531,7 @@ static void what_is_stored_goes_on(void) {
     str_add(&a.choice.logprobs[0], "],\"top_logprobs\":[]}");
     response_writer.whole(&a.g, &a.out);
     CHECK(strstr(str_cstr(&a.out), "\"store\":true"));
-    /* The writer's clock is the wall's. */
+    /* The writer uses wall-clock time. */
     struct responses_entry entry;
     CHECK(responses_get(store, "resp_1", NULL, 0, &entry, &e) == 0);
     CHECK_STR(entry.body, str_cstr(&a.out));
@@ -515,7 +553,7 @@ static void what_is_stored_goes_on(void) {
     const struct response_source little = {.store = store, .max_bytes = 10};
     CHECK(!read_items("[{\"type\":\"item_reference\",\"id\":\"msg_x\"}]", &little, &e));
     CHECK(e.code == ERR_TOO_LONG && strcmp(e.param, "input") == 0);
-    /* An item that is named again is looked up again: few bytes do not become many. */
+    /* Repeated references to an item are limited: few bytes must not become many. */
     str many;
     str_init(&many, 1 << 20);
     str_add(&many, "[{\"id\":\"msg_x\"}");
@@ -549,8 +587,8 @@ static uint32_t dice(uint32_t n) {
     return (uint32_t)(state >> 33) % n;
 }
 
-/* Takes members and values of a valid body for others of it: refused by name, or read. */
-static void bodies_with_parts_exchanged(void) {
+/* Exchanges members and values within a valid body: the result is refused by name, or parsed. */
+static void bodies_with_exchanged_parts(void) {
     static const char *const parts[] = {
         "\"x\"",
         "5",
@@ -618,14 +656,15 @@ static void bodies_with_parts_exchanged(void) {
 }
 
 int main(void) {
-    RUN(items_are_brought_into_one_form);
+    RUN(items_are_canonicalized);
     RUN(items_become_messages);
     RUN(many_items);
     RUN(tools_and_formats);
-    RUN(a_stream_tells_its_items);
+    RUN(tools_are_bounded);
+    RUN(a_stream_lists_its_items);
     RUN(a_whole_answer_has_the_same_items);
-    RUN(a_failure_is_told);
-    RUN(what_is_stored_goes_on);
-    RUN(bodies_with_parts_exchanged);
+    RUN(a_failure_is_reported);
+    RUN(stored_responses_continue);
+    RUN(bodies_with_exchanged_parts);
     return check_done();
 }

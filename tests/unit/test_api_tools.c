@@ -1,5 +1,5 @@
-/* test_api_tools.c - what a request says of tools and forms, as read; and which answers its grammar
- * lets through, byte by byte, to their end. */
+/* test_api_tools.c - a request's tools and response formats as parsed, and the answers that its
+ * grammar accepts, byte by byte. */
 #include "api/generate/api_state.h"
 #include "api/generate/chat_body.h"
 #include "api/generate/constraint.h"
@@ -28,10 +28,10 @@ static void token_of(const void *arg, int32_t id, struct grammar_token *out) {
     }
 }
 
-/* One request, its template and what it needs of the daemon. */
+/* One request, its template and the daemon's state that it needs. */
 struct fixture {
     struct api *api;
-    struct request r; /* with all the time in the world */
+    struct request r; /* without a deadline */
     struct api_model model;
     chat_template *template;
     cJSON *body;
@@ -52,7 +52,7 @@ static int set_up(struct fixture *f, const char *source, const char *body, err *
     f->model.chat = f->template;
     CHECK_MSG(json_parse(body, strlen(body), &f->body, e) == 0, "%s: %s", body, e->msg);
     gen_fields_default(&f->fields);
-    chat_request_init(&f->q);
+    chat_request_init(&f->q, NULL);
     f->q.model = &f->model;
     int rc = json_read(f->body, &chat_table, "", &f->fields, e);
     if (!rc) rc = chat_tools_read(&f->fields, &f->q, e);
@@ -67,7 +67,7 @@ static void tear_down(struct fixture *f) {
     free(f->api);
 }
 
-/* Does g let the text through, and may it end there? '\x01' stands for the control token. */
+/* Does g accept the text as a whole? '\x01' represents the control token. */
 static bool passes(const grammar *g, const char *text) {
     grammar_vocab *v = NULL;
     grammar_matcher *m = NULL;
@@ -106,13 +106,13 @@ static bool passes(const grammar *g, const char *text) {
 #define CALL(name, arguments)                                                                      \
     "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " arguments "}\n</tool_call>"
 
-/* lets: texts that may come as a whole; stops: texts that may not. Both end with NULL. */
+/* lets: accepted texts; stops: rejected ones. Both end with NULL. */
 static void check(const char *source, enum chat_begin begin, const char *body,
                   const char *const *lets, const char *const *stops) {
     struct fixture f;
     err e = {0};
     grammar *g = NULL, *again = NULL;
-    /* chat_table is chained to what needs a model, which is not checked here. */
+    /* chat_table links to tables that need a model; they are not checked here. */
     int rc = set_up(&f, source, body, &e);
     if (!rc) rc = chat_constraint_make(&f.r, &f.q, begin, false, &g, &e);
     CHECK_MSG(rc == 0 && g, "%s: %s", body, e.msg);
@@ -122,7 +122,7 @@ static void check(const char *source, enum chat_begin begin, const char *body,
         for (; *stops; stops++)
             CHECK_MSG(!passes(g, *stops), "%s lets through %s", body, *stops);
         CHECK(chat_constraint_make(&f.r, &f.q, begin, false, &again, &e) == 0);
-        CHECK(again == g); /* out of the cache */
+        CHECK(again == g); /* from the cache */
     }
     grammar_release(again);
     grammar_release(g);
@@ -171,13 +171,13 @@ static void a_call_without_a_mark_is_the_whole_answer(void) {
           LIST("{\"name", "{\"name\": \"add\"}", "{\"name\": \"sub\", \"parameters\": {}}"));
 }
 
-static void a_form_or_a_call(void) {
+static void a_schema_or_a_call(void) {
     check(PLAIN, CHAT_BEGIN_TEXT,
           BODY("\"model\":\"m\",\"response_format\":{\"type\":\"json_object\"}," TOOLS),
           LIST("{\"x\": 1}", CALL("now", "{}")), LIST("", "text", "[]"));
 }
 
-static void wrong_schemas_are_blamed(void) {
+static void invalid_schemas_are_named(void) {
     struct fixture f;
     err e = {0};
     grammar *g = NULL;
@@ -200,8 +200,8 @@ static grammar *one_text(const char *text) {
     return g;
 }
 
-/* Bounded, and what was asked for lately stays. */
-/* Each of them can be made, all of them together would take minutes. */
+/* The cache is bounded and keeps the most recently used grammars. */
+/* Each one compiles; all together would take minutes. */
 static void tools_are_bounded_together(void) {
     struct fixture f;
     err e = {0};
@@ -241,7 +241,7 @@ static void make(grammar_cache *c, const char *key, const grammar *g) {
     grammar_cache_end(c, &claim, g, NULL);
 }
 
-static void cache_forgets_the_oldest(void) {
+static void cache_evicts_the_oldest(void) {
     grammar_cache *c = grammar_cache_new();
     grammar *first = one_text("x");
     make(c, "first", first);
@@ -279,8 +279,8 @@ static void *ask_second(void *arg) {
     return NULL;
 }
 
-/* What comes of one thread's grammar is what another one that waits for it gets. */
-static void who_asks_second_waits(void) {
+/* A thread that waits for another one's compilation gets the same result. */
+static void second_request_waits(void) {
     enum { MADE, FAILED, GIVEN_UP, CANCELLED, N_WAYS };
     static const enum grammar_found wanted[] = {GRAMMAR_FOUND, GRAMMAR_FAILED, GRAMMAR_MINE,
                                                 GRAMMAR_BUSY};
@@ -295,7 +295,7 @@ static void who_asks_second_waits(void) {
         CHECK(grammar_cache_begin(c, &claim, NULL, &found, NULL) == GRAMMAR_MINE);
         CHECK(grammar_cache_begin(c, &again, NULL, &found, NULL) == GRAMMAR_BUSY);
         CHECK(pthread_create(&thread, NULL, ask_second, &s) == 0);
-        nanosleep(&(struct timespec){0, 5000000}, NULL); /* it mostly waits by now */
+        nanosleep(&(struct timespec){0, 5000000}, NULL); /* it usually waits after this time */
         err_set_param(&why, ERR_INVALID, "tools", "too much");
         if (way == CANCELLED) {
             atomic_store(&cancelled, true);
@@ -317,8 +317,8 @@ static void who_asks_second_waits(void) {
 /* Six look-aheads: an automaton of millions of states. */
 #define HEAVY "(?=.*a.{12})(?=.*b.{12})(?=.*c.{10})(?=.*d.{9})(?=.*e.{9})(?=.*f.{9}).*"
 
-/* A budget that is not enough is an error that names the field, and is kept; the quick lane's says
- * nothing of the request and is not. */
+/* An exceeded budget is an error that names the field, and is cached; that of the quick lane is not
+ * the request's fault and is not cached. */
 static void expensive_grammars_are_refused_once(void) {
     struct fixture f;
     err e = {0}, again = {0};
@@ -366,11 +366,11 @@ int main(void) {
     RUN(required_and_named_are_calls);
     RUN(reasoning_comes_before);
     RUN(a_call_without_a_mark_is_the_whole_answer);
-    RUN(a_form_or_a_call);
-    RUN(wrong_schemas_are_blamed);
+    RUN(a_schema_or_a_call);
+    RUN(invalid_schemas_are_named);
     RUN(tools_are_bounded_together);
-    RUN(cache_forgets_the_oldest);
-    RUN(who_asks_second_waits);
+    RUN(cache_evicts_the_oldest);
+    RUN(second_request_waits);
     RUN(expensive_grammars_are_refused_once);
     RUN(templates_do_not_see_strict);
     return check_done();

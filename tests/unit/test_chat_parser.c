@@ -40,7 +40,7 @@ static unsigned draw(unsigned n) {
 
 /* Cuts with probability 1 / one_in after each character; one_in 0: only at `only`. */
 static void check_cut(const struct chat_parser_config *config, const char *answer, const char *want,
-                      unsigned one_in, size_t only) {
+                      bool cut_off, unsigned one_in, size_t only) {
     chat_parser *p = chat_parser_new(config);
     size_t n = strlen(answer), from = 0;
     int last = -1;
@@ -52,22 +52,34 @@ static void check_cut(const struct chat_parser_config *config, const char *answe
         CHECK(feed(p, answer + from, i - from, true, &got, &last));
         from = i;
     }
-    CHECK(chat_parser_finish(p) == 0 && collect(p, &got, &last));
+    CHECK(chat_parser_finish(p, cut_off) == 0 && collect(p, &got, &last));
     CHECK_STR(str_cstr(&got), want);
     str_fini(&got);
     chat_parser_free(p);
 }
 
-static void check(const struct chat_syntax *syntax, enum chat_begin begin, size_t n_names,
-                  const char *answer, const char *want) {
+static void check_end(const struct chat_syntax *syntax, enum chat_begin begin, size_t n_names,
+                      const char *answer, bool cut_off, const char *want) {
     const struct chat_parser_config config = {
         .syntax = syntax, .begin = begin, .names = names, .n_names = n_names};
-    check_cut(&config, answer, want, 0, 0);
-    check_cut(&config, answer, want, 1, 0);
+    check_cut(&config, answer, want, cut_off, 0, 0);
+    check_cut(&config, answer, want, cut_off, 1, 0);
     for (size_t i = 1; i < strlen(answer); i++)
-        check_cut(&config, answer, want, 0, i);
+        check_cut(&config, answer, want, cut_off, 0, i);
     for (int i = 0; i < 50; i++)
-        check_cut(&config, answer, want, 2 + draw(12), 0);
+        check_cut(&config, answer, want, cut_off, 2 + draw(12), 0);
+}
+
+/* The model ended the answer. */
+static void check(const struct chat_syntax *syntax, enum chat_begin begin, size_t n_names,
+                  const char *answer, const char *want) {
+    check_end(syntax, begin, n_names, answer, false, want);
+}
+
+/* A limit ended it. */
+static void check_limit(const struct chat_syntax *syntax, enum chat_begin begin, const char *answer,
+                        const char *want) {
+    check_end(syntax, begin, N_NAMES, answer, true, want);
 }
 
 #define OPEN   CHAT_BEGIN_OPEN
@@ -135,6 +147,18 @@ static void test_calls(void) {
         "functions.a-b:12\xff<|tool_call_argument_begin|>\xfe{}\xff<|tool_call_end|>\xfe"
         "\xff<|tool_calls_section_end|>\xfe",
         "|C:add|A:{}|C:a-b|A:{}");
+    check(&kimi, BEHIND, 5,
+          "\xff<|tool_calls_section_begin|>\xfe\xff<|tool_call_begin|>\xfe"
+          "functions.ns.add:v/2:0\xff<|tool_call_argument_begin|>\xfe{}\xff<|tool_call_end|>\xfe"
+          "\xff<|tool_call_begin|>\xfe"
+          "functions.add:2:1\xff<|tool_call_argument_begin|>\xfe{}\xff<|tool_call_end|>\xfe"
+          "\xff<|tool_call_begin|>\xfe"
+          "functions.add:2\xff<|tool_call_argument_begin|>\xfe{}\xff<|tool_call_end|>\xfe"
+          "\xff<|tool_calls_section_end|>\xfe",
+          "|C:ns.add:v/2|A:{}|C:add:2|A:{}|C:add|A:{}");
+    check(&hermes, BEHIND, 5,
+          "<tool_call>\n{\"name\": \"ns.add:v/2\", \"arguments\": {}}\n</tool_call>",
+          "|C:ns.add:v/2|A:{}");
     check(&llama, BEHIND, 3, "{\"name\": \"add\", \"parameters\": {\"a\": 1}}",
           "|C:add|A:{\"a\": 1}");
     check(&llama, BEHIND, 3, "\xff<|python_tag|>\xfe{\"name\": \"add\", \"parameters\": {}}",
@@ -155,6 +179,8 @@ static void test_harmony(void) {
           "|R:Hm|C:add|A:{\"a\": 1}");
     check(&harmony, OPEN, 3, " to=functions.a-b" C("channel") "commentary json" C("message") "{}",
           "|C:a-b|A:{}");
+    check(&harmony, OPEN, 5, " to=functions.ns.add:v/2" C("channel") "commentary" C("message") "{}",
+          "|C:ns.add:v/2|A:{}");
     check(&harmony, OPEN, 3,
           C("channel") "commentary" C("message") "I ask." C("end")
               C("start") "assistant"
@@ -214,6 +240,40 @@ static void test_cut_off(void) {
           "|C:add|A:{}|T:, \"id\": 1}\n</tool_call>");
 }
 
+/* A limit cuts: marks that are not whole are dropped; what cannot be one stays. */
+static void test_limit(void) {
+    check_limit(&hermes, BEHIND, "So <tool_c", "|T:So");
+    check_limit(&hermes, BEHIND, "So <tool_x", "|T:So <tool_x");
+    check_limit(&hermes, BEHIND, "So \n", "|T:So \n");
+    check_limit(&hermes, BEHIND, "<tool_call>\n{\"name\": \"ad", "");
+    check_limit(&hermes, BEHIND, "<tool_call>\n{\"name\": \"nobody\"",
+                "|T:<tool_call>\n{\"name\": \"nobody\"");
+    check_limit(&hermes, BEHIND, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": \"<",
+                "|C:add|A:{\"a\": \"<");
+    check_limit(&hermes, BEHIND,
+                "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{",
+                "|C:add|A:{}");
+    check_limit(&hermes, OPEN, " <thi", "");
+    check_limit(&hermes, OPEN, " \n", "|T: \n");
+    check_limit(&hermes, INSIDE, "Why\n</th", "|R:Why");
+    check_limit(&hermes, INSIDE, "Why\n", "|R:Why\n");
+    check_limit(&llama, BEHIND, "{\"name\": \"add\", \"par", "");
+    check_limit(&llama, BEHIND, "{\"name\": 1", "|T:{\"name\": 1");
+    check_limit(
+        &mistral, BEHIND,
+        "\xff[TOOL_CALLS]\xfe[{\"name\": \"add\", \"arguments\": {}, \"id\": \"abc123XYZ\"}, {",
+        "|C:add|A:{}");
+    check_limit(&harmony, OPEN, C("channel") "comm", "");
+    check_limit(&harmony, OPEN, " to=func", "");
+    check_limit(&harmony, OPEN, " to=functions.add" C("channel") "commentary json" C("message"),
+                "");
+    check_limit(&harmony, OPEN,
+                C("channel") "analysis" C("message") "Hm." C("end")
+                    C("start") "assistant" C("channel") "fin",
+                "|R:Hm.");
+    check_limit(&harmony, OPEN, "no header", "|T:no header");
+}
+
 static void test_state(void) {
     chat_parser *p = chat_parser_new(&(struct chat_parser_config){
         .syntax = &hermes, .begin = OPEN, .names = names, .n_names = 3});
@@ -234,6 +294,7 @@ int main(void) {
     RUN(test_harmony);
     RUN(test_no_calls);
     RUN(test_cut_off);
+    RUN(test_limit);
     RUN(test_state);
     return check_done();
 }

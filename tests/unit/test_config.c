@@ -423,6 +423,10 @@ static void test_key_names(void) {
         {"/data/max_queue/x_max_queue: \"max_queue\" xmax_queue max_queue.gguf max_queuex",
          "/data/max_queue/x_max_queue: \"max_queue\" xmax_queue max_queue.gguf max_queuex"},
         {"device 1: no backend, isa or endpoint", "device 1: no backend, isa or endpoint"},
+        {"at a limit (max_connections = 9, max_per_address = 3): none",
+         "at a limit (max-connections = 9, max-connections-per-address = 3): none"},
+        {"out of memory: 9 rows; choose a smaller max_rows",
+         "out of memory: 9 rows; choose a smaller max-batch-tokens"},
         {"", ""}};
     char text[100];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

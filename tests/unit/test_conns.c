@@ -23,7 +23,7 @@ struct pair {
 static struct conns cs;
 
 static void start(uint32_t max, uint32_t per_address, uint64_t wait_ns) {
-    conns_init(&cs, &(struct conns_config){max, per_address, wait_ns, wait_ns, HOUR_NS});
+    conns_init(&cs, &(struct conns_config){max, per_address, wait_ns, wait_ns, HOUR_NS, NULL});
 }
 
 static void open_from(struct pair *p, const struct sockaddr *from) {
@@ -111,7 +111,7 @@ static void beyond_the_limit_there_is_a_reserve(void) {
 /* Bodies give way where nothing waits, the slowest first; answers never do. */
 static void a_slow_body_gives_way(void) {
     struct pair p[5];
-    conns_init(&cs, &(struct conns_config){3, 0, HOUR_NS, HOUR_NS, 0});
+    conns_init(&cs, &(struct conns_config){3, 0, HOUR_NS, HOUR_NS, 0, NULL});
     for (int i = 0; i < 3; i++)
         open_one(&p[i]);
     conns_answer(&cs, &p[0].c);
@@ -245,6 +245,48 @@ static void addresses_are_counted(void) {
     }
 }
 
+/* A proxy may open as many as it likes; the requests of a client behind it are limited while they
+ * run. */
+static void clients_behind_a_proxy_are_counted(void) {
+    struct sockaddr_storage proxy = address("10.0.0.1"), other = address("10.0.0.2");
+    struct address a, b;
+    struct networks trusted;
+    struct pair p[4];
+    struct conns_counts n;
+    CHECK(networks_parse("10.0.0.1", &trusted, NULL) == 0);
+    CHECK(address_parse("2001:db8:1:2::1", 15, &a) && address_parse("2001:db8:1:2::2", 15, &b));
+    conns_init(&cs, &(struct conns_config){10, 2, HOUR_NS, HOUR_NS, HOUR_NS, &trusted});
+    for (int i = 0; i < 4; i++) {
+        CHECK(conns_admit(&cs, (struct sockaddr *)&proxy));
+        open_from(&p[i], (struct sockaddr *)&proxy);
+        conns_body(&cs, &p[i].c);
+    }
+    CHECK(conns_forward(&cs, &p[0].c, &a) && conns_forward(&cs, &p[1].c, &b));
+    CHECK(conns_forward(&cs, &p[1].c, &b));  /* for itself it does not count twice */
+    CHECK(!conns_forward(&cs, &p[2].c, &b)); /* the same /64 */
+    conns_get(&cs, &n);
+    CHECK(n.refused_address == 1 && n.open[CONN_BODY] == 4);
+    CHECK(address_parse("2001:db8:1:3::1", 15, &b) && conns_forward(&cs, &p[3].c, &b));
+    conns_wait(&cs, &p[0].c); /* its request has ended */
+    CHECK(conns_forward(&cs, &p[2].c, &a));
+    close_one(&p[1]);
+    conns_body(&cs, &p[0].c);
+    CHECK(conns_forward(&cs, &p[0].c, &a));
+    for (int i = 0; i < 4; i++)
+        if (i != 1) close_one(&p[i]);
+    /* Others keep the limit of their connections. */
+    for (int i = 0; i < 2; i++) {
+        CHECK(conns_admit(&cs, (struct sockaddr *)&other));
+        open_from(&p[i], (struct sockaddr *)&other);
+    }
+    CHECK(!conns_admit(&cs, (struct sockaddr *)&other));
+    for (int i = 0; i < 2; i++)
+        close_one(&p[i]);
+    CHECK(cs.n_open == 0);
+    conns_fini(&cs);
+    networks_fini(&trusted);
+}
+
 static bool count(struct conn *c, void *n) {
     (void)c;
     ++*(int *)n;
@@ -282,6 +324,7 @@ int main(void) {
     RUN(ends_come_by_the_clock);
     RUN(a_line_does_not_begin_a_wait_anew);
     RUN(addresses_are_counted);
+    RUN(clients_behind_a_proxy_are_counted);
     RUN(found_are_those_of_the_thread);
     return check_done();
 }

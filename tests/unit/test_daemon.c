@@ -1,10 +1,11 @@
 /* test_daemon.c - small parts of the daemon: log lines, systemd's notification, signals, lists of
- * token ids, sizes for people. */
+ * token ids, sizes for people, the files of daemons that run. */
 #include "core/base/log.h"
 #include "daemon/commands/printing.h"
 #include "daemon/input.h"
 #include "daemon/logsink.h"
 #include "daemon/notify.h"
+#include "daemon/run_file.h"
 #include "daemon/signals.h"
 #include "tests/unit/check.h"
 
@@ -82,7 +83,7 @@ static void test_notify(void) {
     snprintf(path, sizeof path, "%s/notify", folder);
     notify_through(path);
     unlink(path);
-    notify_send("READY=1"); /* nobody there: no crash, no wait */
+    notify_send("READY=1"); /* no receiver: no crash, no wait */
     memset(path, 'x', sizeof path - 1);
     path[0] = '/';
     path[sizeof path - 1] = '\0';
@@ -160,6 +161,40 @@ static void test_formats(void) {
     }
 }
 
+/* Writes a run file as a daemon does, without its lock; its descriptor. */
+static int write_run_file(char path[128]) {
+    static const char text[] = "http://127.0.0.1:1\nm\n";
+    struct run_file own;
+    setenv("XDG_STATE_HOME", folder, 1);
+    unsetenv("STATE_DIRECTORY");
+    CHECK(run_file_open(&own, "http://127.0.0.1:2", "own", NULL) == 0); /* makes the folder */
+    run_file_close(&own);
+    snprintf(path, 128, "%s/inferd/run/77777", folder);
+    int fd = open(path, O_CREAT | O_RDWR, 0600);
+    CHECK(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
+    return fd;
+}
+
+static void test_run_files(void) {
+    char path[128];
+    struct run_list list;
+    int fd = write_run_file(path);
+#ifdef F_OFD_SETLK
+    /* A lock without a process: no daemon that could be stopped, but its file remains. */
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    CHECK(fcntl(fd, F_OFD_SETLK, &lock) == 0);
+    CHECK(run_list_read(&list, NULL) == 0 && list.n == 0 && access(path, F_OK) == 0);
+    run_list_fini(&list);
+#endif
+    close(fd);
+    CHECK(run_list_read(&list, NULL) == 0 && list.n == 0 && access(path, F_OK) != 0);
+    run_list_fini(&list);
+    for (int up = 0; up < 2; up++) {
+        snprintf(path, sizeof path, "%s/inferd%s", folder, up ? "" : "/run");
+        rmdir(path);
+    }
+}
+
 int main(void) {
     snprintf(folder, sizeof folder, "%s", "/tmp/inferd-test-daemon-XXXXXX");
     if (!mkdtemp(folder)) return 1;
@@ -168,6 +203,7 @@ int main(void) {
     RUN(test_signals);
     RUN(test_idlist);
     RUN(test_formats);
+    RUN(test_run_files);
     rmdir(folder);
     return check_done();
 }

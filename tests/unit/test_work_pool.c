@@ -120,7 +120,7 @@ static void a_full_queue_drops_the_longest_line(void) {
     CHECK(work_pool_put(p, &many[0].item) && reaches(&many[0].n_quick, 1));
     for (int i = 1; i < 4; i++)
         CHECK(work_pool_put(p, &many[i].item));
-    CHECK(!work_pool_put(p, &many[4].item)); /* nobody's line is longer */
+    CHECK(!work_pool_put(p, &many[4].item)); /* no other queue is longer */
     CHECK(work_pool_put(p, &one.item) && atomic_load(&many[3].n_refused) == 1);
     CHECK(work_pool_put(p, &two.item) == false); /* both lines have two turns now */
     CHECK(work_pool_step(p, &three.item));       /* was let in before */
@@ -131,8 +131,8 @@ static void a_full_queue_drops_the_longest_line(void) {
     close_pool(p);
 }
 
-/* One's own line in the slow lane is a line, too. */
-static void nobody_takes_his_own_place(void) {
+/* A key's queue in the slow lane counts as its queue. */
+static void a_key_does_not_displace_itself(void) {
     work_pool *p = open_pool(1, 1, 3);
     struct job mine[] = {JOB(1, "a", false), JOB(1, "b", true), JOB(1, "c", true),
                          JOB(1, "d", true)};
@@ -207,7 +207,7 @@ int main(void) {
     RUN(clients_take_turns);
     RUN(expensive_ones_wait_for_each_other);
     RUN(a_full_queue_drops_the_longest_line);
-    RUN(nobody_takes_his_own_place);
+    RUN(a_key_does_not_displace_itself);
     RUN(stopping_refuses_and_cancels);
     RUN(none_is_lost);
     return check_done();

@@ -1,6 +1,6 @@
 /* test_worker.c - engine, scheduler and cache together over a fake device (fake_device.h): every
- * request's tokens must be those of a simulation that knows only the request. Arguments: a number
- * makes the random rounds that many times longer. */
+ * request's tokens must be those of a simulation that knows only the request. Arguments: "quick"
+ * for a quarter of the random rounds, or a number for that many times as many. */
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/engine/engine_int.h"
@@ -12,7 +12,12 @@
 
 #include <unistd.h>
 
+static bool quick;
 static int effort = 1;
+
+static int rounds(int n) {
+    return quick ? (n + 3) / 4 : n * effort;
+}
 
 static _Thread_local struct rng rng = {11};
 
@@ -172,7 +177,7 @@ static struct engine_stats run_jobs(const struct engine_config *c, int n_jobs) {
 
 static void text_is_the_same_in_every_configuration(void) {
     struct engine_stats s;
-    for (int round = 0; round < 4 * effort; round++) {
+    for (int round = 0; round < rounds(4); round++) {
         struct engine_config c = base_config();
         c.max_queue = 200;
         s = run_jobs(&c, 40);
@@ -238,7 +243,7 @@ static void cancels_free_everything(void) {
     c.kv_cache_tokens = 640;
     engine *en = fake_open(&c);
     bell_init(&b);
-    for (int round = 0; round < 20 * effort; round++) {
+    for (int round = 0; round < rounds(20); round++) {
         enum { N = 24 };
         struct job jobs[N];
         struct reading *r = calloc(N, sizeof *r);
@@ -376,7 +381,7 @@ static void queue_bound_is_exact(void) {
 }
 
 /* Streams without readers, as many as can run, fill the cache: the others still end. */
-static void slow_readers_stop_nobody(void) {
+static void slow_readers_do_not_stop_others(void) {
     enum { SLOW = 4, QUICK = 12 };
     struct engine_config c = base_config();
     struct bell b;
@@ -448,7 +453,7 @@ static void decode_steps_are_foreseen(void) {
 }
 
 static void stop_ends_every_stream_once(void) {
-    for (int round = 0; round < 10 * effort; round++) {
+    for (int round = 0; round < rounds(10); round++) {
         enum { N = 30 };
         struct engine_config c = base_config();
         struct bell b;
@@ -620,7 +625,7 @@ static void no_notify_after_free(void) {
     struct job j;
     int calls = 0;
     engine *en = fake_open(&c);
-    for (int i = 0; i < N * effort; i++) {
+    for (int i = 0; i < rounds(N); i++) {
         struct doorbell *mine = &d[i % N];
         engine_stream *stream;
         random_job(&j, NULL);
@@ -738,7 +743,7 @@ static void all_while_steps_overlap(void) {
     prompt_logprobs_in_a_wide_step();
     cancels_free_everything();
     queue_bound_is_exact();
-    slow_readers_stop_nobody();
+    slow_readers_do_not_stop_others();
     stop_ends_every_stream_once();
     device_failure_ends_all_and_refuses();
     broken_logits_end_one_sequence();
@@ -755,12 +760,18 @@ static void all_while_every_step_may_overlap(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1) effort = atoi(argv[1]);
+    quick = argc > 1 && strcmp(argv[1], "quick") == 0;
+    if (argc > 1 && !quick) effort = atoi(argv[1]);
+    if (effort < 1) {
+        fprintf(stderr, "usage: test_worker [quick | TIMES]: TIMES is 1 or more, not \"%s\"\n",
+                argv[1]);
+        return 2;
+    }
     RUN(text_is_the_same_in_every_configuration);
     RUN(prompt_logprobs_in_a_wide_step);
     RUN(cancels_free_everything);
     RUN(queue_bound_is_exact);
-    RUN(slow_readers_stop_nobody);
+    RUN(slow_readers_do_not_stop_others);
     RUN(decode_steps_are_foreseen);
     RUN(stop_ends_every_stream_once);
     RUN(device_failure_ends_all_and_refuses);

@@ -301,7 +301,7 @@ static void read_until(struct reading *r, int n) {
 /* Looks are held from the beginning, or in the middle of answers. All without a grammar come to
  * their ends meanwhile. Of the held ones some are cancelled or come to their deadline; the rest
  * goes on as if nothing had been. */
-static void held_looks_hold_nobody_else(void) {
+static void deferred_masks_delay_no_other(void) {
     for (int round = 0; round < 2 * n_rounds; round++) {
         struct engine_config c = random_config();
         struct job *jobs = calloc(N_ALL, sizeof *jobs);
@@ -412,7 +412,7 @@ static void a_failing_device_ends_held_ones(void) {
 }
 
 /* Each slice takes a quarter of a second of the thread, of three seconds. */
-static void what_stays_dear_is_given_up(void) {
+static void expensive_masks_are_given_up(void) {
     struct engine_config c = base_config();
     struct job *jobs = calloc(N_ALL, sizeof *jobs);
     struct reading *r = calloc(N_ALL, sizeof *r);
@@ -444,7 +444,7 @@ static void what_stays_dear_is_given_up(void) {
 static void all_while_steps_overlap(void) {
     fake_overlaps = true;
     as_if_alone_and_token_by_token();
-    held_looks_hold_nobody_else();
+    deferred_masks_delay_no_other();
     a_stop_ends_held_ones();
     a_failing_device_ends_held_ones();
     fake_overlaps = false;
@@ -456,11 +456,11 @@ int main(int argc, char **argv) {
     make_grammars();
     CHECK_MSG(engine_grammar_vocab(NULL, FAKE_VOCAB, 0, &vocab, &e) == 0, "%s", e.msg);
     RUN(as_if_alone_and_token_by_token);
-    RUN(held_looks_hold_nobody_else);
+    RUN(deferred_masks_delay_no_other);
     RUN(deadlines_end_held_ones);
     RUN(a_stop_ends_held_ones);
     RUN(a_failing_device_ends_held_ones);
-    RUN(what_stays_dear_is_given_up);
+    RUN(expensive_masks_are_given_up);
     RUN(all_while_steps_overlap);
     grammar_vocab_free(vocab);
     for (int i = 0; i < N_PATTERNS; i++)

@@ -1,0 +1,220 @@
+/* embed.c - see embed.h. */
+#include "api/generate/embed.h"
+
+#include "api/generate/api_state.h"
+#include "api/generate/limits.h"
+#include "api/generate/prompts.h"
+#include "api/http/costs.h"
+#include "api/http/error.h"
+#include "api/http/request.h"
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    WINDOW = 16,         /* inputs submitted at once */
+    FLOAT_BYTES = 17,    /* upper bound for a number and its comma: -1.23456789e-10, */
+    ROW_BYTES = 64,      /* upper bound for the rest of a row, if its index has up to 7 digits */
+    DIRECT_FLOATS = 4096 /* more are written on a pool thread */
+};
+
+struct embed {
+    struct embed_result result;
+    float *vectors; /* of result */
+    void (*write)(struct request *r, const struct embed_result *v);
+    enum engine_pooling pooling;
+    struct engine_params params;
+    struct gen_prompt *inputs; /* (result.n) */
+    size_t n_submitted, n_done;
+    struct slot {
+        engine_stream *stream; /* NULL: free */
+        size_t input;
+    } slots[WINDOW];
+    struct http *http;
+    struct answer_hold hold; /* of vectors */
+};
+
+void embed_add_vector(const float *v, uint32_t n, str *out) {
+    for (uint32_t i = 0; i < n; i++) {
+        str_add_char(out, i ? ',' : '[');
+        json_add_number(out, (double)v[i]);
+    }
+    str_add_char(out, ']');
+}
+
+static void embed_free(void *job) {
+    struct embed *j = job;
+    if (!j) return;
+    for (size_t i = 0; i < WINDOW; i++)
+        engine_stream_free(j->slots[i].stream);
+    gen_prompts_free(j->inputs, j->result.n);
+    answers_hold(&j->http->answers, &j->hold, 0);
+    free(j->vectors);
+    free(j);
+}
+
+/* ---- the job ---- */
+
+/* Scales to length 1; the zero vector stays zero. */
+static int normalize(const float *from, uint32_t n, float *to, err *e) {
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += (double)from[i] * (double)from[i];
+    if (!isfinite(sum))
+        return err_set(e, ERR_DEVICE, "the model computed a vector that is not finite");
+    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = (float)((double)from[i] * scale);
+    return 0;
+}
+
+static int take_result(struct embed *j, struct slot *s, const struct engine_event *ev, err *e) {
+    uint32_t n;
+    const float *vector = engine_stream_embedding(s->stream, &n);
+    if (!vector)
+        return ev->error.code ? (*e = ev->error).code
+                              : err_set(e, ERR_DEVICE, "the computation was interrupted");
+    int rc = normalize(vector, j->result.n_dims, j->vectors + s->input * j->result.n_dims, e);
+    engine_stream_free(s->stream);
+    s->stream = NULL;
+    j->n_done++;
+    return rc;
+}
+
+/* Fills free slots with inputs. A full queue is an error only if none of this request's inputs is
+ * in it, so that no result would trigger another try. */
+static int submit_inputs(struct request *r, struct embed *j, err *e) {
+    for (size_t i = 0; i < WINDOW && j->n_submitted < j->result.n; i++) {
+        struct slot *s = &j->slots[i];
+        if (s->stream) continue;
+        const struct gen_prompt *p = &j->inputs[j->n_submitted];
+        const struct engine_request q = {.prompt = p->ids,
+                                         .n_prompt = (uint32_t)p->n,
+                                         .n_choices = 1,
+                                         .pooling = j->pooling,
+                                         .params = j->params,
+                                         .deadline_ns = r->deadline_ns,
+                                         .notify = watch_notify,
+                                         .notify_arg = &r->watched};
+        int rc = engine_submit(j->result.model->engine, &q, &s->stream, e);
+        if (rc == ERR_FULL && j->n_done < j->n_submitted) return 0;
+        if (rc) return rc;
+        s->input = j->n_submitted++;
+    }
+    return 0;
+}
+
+static int collect_results(struct embed *j, bool *any, err *e) {
+    struct engine_event ev;
+    for (size_t i = 0; i < WINDOW; i++) {
+        struct slot *s = &j->slots[i];
+        if (!s->stream || !engine_stream_next(s->stream, &ev)) continue;
+        int rc = take_result(j, s, &ev, e); /* its only event is the final one */
+        if (rc) return rc;
+        *any = true;
+    }
+    return 0;
+}
+
+static enum job_status embed_poll(struct request *r, void *job) {
+    struct embed *j = job;
+    err e;
+    err_clear(&e);
+    for (bool any = true; any;) {
+        any = false;
+        int rc = collect_results(j, &any, &e);
+        if (!rc && any) rc = submit_inputs(r, j, &e);
+        if (rc) {
+            reply_err(r, &e);
+            return JOB_REPLY;
+        }
+    }
+    if (j->n_done < j->result.n) return JOB_WAIT;
+    if ((uint64_t)j->result.n * j->result.n_dims > DIRECT_FLOATS) return JOB_WORK;
+    j->write(r, &j->result);
+    return JOB_REPLY;
+}
+
+static void embed_work(struct request *r, void *job) {
+    const struct embed *j = job;
+    j->write(r, &j->result);
+}
+
+static const struct job_ops embed_ops = {
+    .poll = embed_poll, .work = embed_work, .free = embed_free};
+
+/* ---- start ---- */
+
+static enum engine_pooling read_pooling(const char *name, enum engine_pooling trained_for) {
+    if (!name) return trained_for ? trained_for : ENGINE_POOLING_LAST;
+    return !strcmp(name, "mean")  ? ENGINE_POOLING_MEAN
+           : !strcmp(name, "cls") ? ENGINE_POOLING_CLS
+                                  : ENGINE_POOLING_LAST;
+}
+
+/* Refuses a request whose answer would be too large, before anything is computed. */
+static int check_size(const struct embed *j, const struct embed_config *c, err *e) {
+    uint64_t n = j->result.n_dims;
+    uint64_t row = c->base64 ? n * 16 / 3 + 4 : n * FLOAT_BYTES;
+    if ((row + ROW_BYTES) * j->result.n < REPLY_MAX_BYTES - 4096) return 0;
+    return err_set_param(e, ERR_INVALID, c->param,
+                         "Invalid value for '%s': the answer could exceed %d MiB: send fewer "
+                         "inputs%s.",
+                         c->param, REPLY_MAX_BYTES >> 20, c->hint ? c->hint : "");
+}
+
+static int init_embed(struct request *r, struct embed *j, const struct embed_config *c, err *e) {
+    struct embed_result *v = &j->result;
+    engine *en = r->model->engine;
+    uint32_t n_embd = engine_model(en).n_embd;
+    if (c->n_dims > n_embd)
+        return err_set_param(
+            e, ERR_INVALID, "dimensions",
+            "Invalid value for 'dimensions': this model's vectors have %u dimensions.", n_embd);
+    v->model = r->model;
+    v->n_dims = c->n_dims ? (uint32_t)c->n_dims : n_embd;
+    j->write = c->write;
+    j->pooling = read_pooling(c->pooling, engine_model(en).pooling);
+    const struct prompts_config config = {.param = c->param,
+                                          .tok = engine_tokenizer(en),
+                                          .max_tokens = engine_context_length(en),
+                                          .max = EMBED_MAX_INPUTS,
+                                          .truncate = c->truncate,
+                                          .no_empty = c->no_empty};
+    engine_params_default(&j->params);
+    uint64_t begin_ns = clock_now_ns();
+    int rc = limits_apply(r, c->cache_salt, &j->params, e);
+    if (!rc) rc = prompts_read(&config, c->input, &j->inputs, &v->n, e);
+    costs_add_part(r, PART_TOKENIZE, begin_ns);
+    if (!rc) rc = check_size(j, c, e);
+    if (rc) return rc;
+    for (size_t i = 0; i < v->n; i++)
+        v->n_tokens += j->inputs[i].n;
+    r->prompt_tokens = v->n_tokens;
+    if (!answers_hold(&r->http->answers, &j->hold, (uint64_t)v->n * v->n_dims * sizeof(float))) {
+        reply_no_room(r);
+        return err_set(e, ERR_NOMEM, "no room for the answer");
+    }
+    j->vectors = mem_new((uint64_t)v->n * v->n_dims, sizeof *j->vectors);
+    v->vectors = j->vectors;
+    return j->vectors ? 0 : err_no_memory(e);
+}
+
+int embed_start(struct request *r, const struct embed_config *c, err *e) {
+    struct embed *j = mem_new(1, sizeof *j);
+    if (!j) return err_no_memory(e);
+    j->http = r->http;
+    int rc = init_embed(r, j, c, e);
+    if (!rc) rc = submit_inputs(r, j, e);
+    if (rc) {
+        embed_free(j);
+        return r->reply.status ? 0 : rc;
+    }
+    r->ops = &embed_ops;
+    r->job = j;
+    return 0;
+}

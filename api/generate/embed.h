@@ -1,0 +1,45 @@
+/* embed.h - vectors of texts: inputs -> vectors of length 1, pooled from the model's hidden states.
+ * Shared by the endpoints that answer with vectors; they differ in how they read a body and write
+ * an answer. The job submits the inputs to the engine a few at a time, so that a long list does not
+ * fill the queue. It starts on a pool thread, and ends there if the answer is large; the rest runs
+ * on the connection's HTTP thread. */
+#ifndef INFERD_API_GENERATE_EMBED_H
+#define INFERD_API_GENERATE_EMBED_H
+
+#include "api/generate/choice.h"
+#include "api/http/json.h"
+#include "core/engine/engine.h"
+
+enum { EMBED_MAX_INPUTS = 2048 }; /* as OpenAI */
+
+struct api_model;
+struct request;
+
+/* What the writer of an answer gets. */
+struct embed_result {
+    const struct api_model *model;
+    size_t n;
+    uint32_t n_dims;
+    const float *vectors; /* (n, n_dims) */
+    uint64_t n_tokens;    /* of all inputs */
+};
+
+struct embed_config {
+    const cJSON *input;               /* as prompts_read; borrowed during embed_start */
+    const char *param;                /* its name in errors */
+    const char *pooling, *cache_salt; /* NULL: the model's, the key's */
+    int64_t n_dims;                   /* first dimensions to keep, renormalized; 0: all */
+    bool truncate;    /* cuts the end of texts beyond the context length, else they are refused */
+    bool no_empty;    /* refuses "" */
+    bool base64;      /* what the answer's size is estimated by: base64, else decimal numbers */
+    const char *hint; /* after "send fewer inputs", how an answer gets smaller; NULL: nothing */
+    void (*write)(struct request *r, const struct embed_result *v); /* fills the reply */
+};
+/* Submits the first inputs and attaches the job to the request, whose model is set; or replies. On
+ * failure nothing is left. ERR_INVALID names the parameter. */
+int embed_start(struct request *r, const struct embed_config *c, err *e);
+
+/* Appends a vector as a JSON array. */
+void embed_add_vector(const float *v, uint32_t n, str *out);
+
+#endif

@@ -1,0 +1,31 @@
+/* page.h - lists in pages, as OpenAI's API has them: the query's limit, order and after, and the
+ * list object. Pool threads. */
+#ifndef INFERD_API_HTTP_PAGE_H
+#define INFERD_API_HTTP_PAGE_H
+
+#include "api/http/json.h"
+
+struct request;
+
+enum { PAGE_ID_BYTES = 128, PAGE_MAX_LIMIT = 100, PAGE_LIMIT = 20 };
+
+struct page {
+    int limit;
+    bool ascending;
+    char after[PAGE_ID_BYTES]; /* "": from the beginning */
+};
+
+/* Takes a parameter of a query. false: it is not one of a page's. ERR_INVALID in e: a wrong value.
+ */
+bool page_take(struct page *p, const char *name, const char *value, err *e);
+/* ERR_INVALID: the query has a parameter that nothing knows. */
+int page_refuse(const char *name, err *e);
+
+/* Opens a list; the caller adds its data. */
+void page_open(str *out);
+/* Closes it; first and last are ids, NULL for an empty list. */
+void page_close(str *out, const char *first, const char *last, bool more);
+/* Replies with the page of an array of objects with ids. ERR_INVALID: there is no item p->after. */
+int page_reply(struct request *r, const cJSON *items, const struct page *p, err *e);
+
+#endif

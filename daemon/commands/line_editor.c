@@ -1,0 +1,241 @@
+/* line_editor.c - libedit's native interface. The characters are read here, so that Ctrl-C, a
+ * change of the window's size and a paste (bracketed: it comes as one piece between two marks) are
+ * ours to handle. */
+#include "daemon/commands/line_editor.h"
+
+#include "core/base/mem.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <wchar.h>
+
+enum { HISTORY_LINES = 1000, REMEMBERED_BYTES = 4096, POLL_MS = 200, PASTE_MAX_BYTES = 1 << 20 };
+
+#define PASTE_ON    "\033[?2004h"
+#define PASTE_OFF   "\033[?2004l"
+#define PASTE_BEGIN "\033[200~"
+#define PASTE_END   "\033[201~"
+
+static volatile sig_atomic_t resized;
+
+struct line_editor {
+    struct line_editor_config config;
+    EditLine *el;
+    History *history;
+    const char *prompt;
+    char *line; /* of getline */
+    size_t capacity;
+};
+
+static void on_resize(int number) {
+    (void)number;
+    resized = 1;
+}
+
+static line_editor *editor_of(EditLine *el) {
+    line_editor *ed = NULL;
+    el_get(el, EL_CLIENTDATA, &ed);
+    return ed;
+}
+
+static char *prompt_of(EditLine *el) {
+    return (char *)(uintptr_t)editor_of(el)->prompt;
+}
+
+/* ---- characters ---- */
+
+/* One byte: 1; 0 at the end; -1 if Ctrl-C was pressed or reading fails. */
+static int read_byte(EditLine *el, char *out) {
+    const line_editor *ed = editor_of(el);
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    for (;;) {
+        if (ed->config.interrupted()) return -1;
+        if (resized) {
+            resized = 0;
+            el_resize(el);
+        }
+        int ready = poll(&p, 1, POLL_MS);
+        if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+        ssize_t got = read(STDIN_FILENO, out, 1);
+        if (got >= 0) return (int)got;
+        if (errno != EINTR && errno != EAGAIN) return -1;
+    }
+}
+
+static int read_char(EditLine *el, wchar_t *out) {
+    char bytes[8];
+    size_t n = 0;
+    for (;;) {
+        int got = read_byte(el, &bytes[n]);
+        if (got <= 0) return got;
+        n++;
+        mbstate_t state;
+        memset(&state, 0, sizeof state);
+        size_t used = mbrtowc(out, bytes, n, &state);
+        if (used <= n) return 1;
+        if (used == (size_t)-1 || n == sizeof bytes) n = 0; /* malformed: dropped */
+    }
+}
+
+/* ---- keys ---- */
+
+/* After PASTE_BEGIN: inserts what comes until PASTE_END. Carriage returns are what terminals send
+ * for line ends. */
+static unsigned char on_paste(EditLine *el, int key) {
+    static const size_t end_bytes = sizeof PASTE_END - 1;
+    str text;
+    char c;
+    bool whole = false;
+    (void)key;
+    str_init(&text, PASTE_MAX_BYTES);
+    while (!whole && !text.failed && read_byte(el, &c) > 0) {
+        str_add_char(&text, c == '\r' ? '\n' : c);
+        whole = text.len >= end_bytes && !strcmp(text.data + text.len - end_bytes, PASTE_END);
+    }
+    if (whole) text.data[text.len - end_bytes] = '\0';
+    int rc = whole && *str_cstr(&text) ? el_insertstr(el, str_cstr(&text)) : 0;
+    str_fini(&text);
+    return rc ? CC_REFRESH_BEEP : CC_REFRESH;
+}
+
+/* What the offered words have in common. */
+struct common {
+    char text[128];
+    size_t n_words;
+};
+
+static void offer(void *to, const char *word) {
+    struct common *c = to;
+    if (c->n_words++ == 0) {
+        snprintf(c->text, sizeof c->text, "%s", word);
+        return;
+    }
+    size_t n = 0;
+    while (c->text[n] && c->text[n] == word[n])
+        n++;
+    c->text[n] = '\0';
+}
+
+static unsigned char on_tab(EditLine *el, int key) {
+    const line_editor *ed = editor_of(el);
+    const LineInfo *line = el_line(el);
+    size_t n = (size_t)(line->cursor - line->buffer), word = n;
+    struct common found = {.n_words = 0};
+    (void)key;
+    ed->config.complete(ed->config.arg, line->buffer, n, offer, &found);
+    while (word && line->buffer[word - 1] != ' ')
+        word--;
+    size_t have = n - word;
+    if (!found.n_words || strlen(found.text) < have) return CC_REFRESH_BEEP;
+    bool longer = found.text[have] != '\0';
+    if (longer) el_insertstr(el, found.text + have);
+    if (found.n_words == 1) el_insertstr(el, " ");
+    return found.n_words == 1 || longer ? CC_REFRESH : CC_REFRESH_BEEP;
+}
+
+static void bind_keys(EditLine *el) {
+    static const char *const keys[][2] = {
+        {"^I", "inferd-complete"},     {PASTE_BEGIN, "inferd-paste"},
+        {"^R", "em-inc-search-prev"},  {"\033[3~", "ed-delete-next-char"},
+        {"\033[1;5C", "em-next-word"}, {"\033[1;5D", "ed-prev-word"},
+        {"\033[H", "ed-move-to-beg"},  {"\033[F", "ed-move-to-end"},
+        {"\033[1~", "ed-move-to-beg"}, {"\033[4~", "ed-move-to-end"},
+    };
+    el_set(el, EL_ADDFN, "inferd-complete", "completes a command", on_tab);
+    el_set(el, EL_ADDFN, "inferd-paste", "inserts a pasted text", on_paste);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        el_set(el, EL_BIND, keys[i][0], keys[i][1], NULL);
+}
+
+/* ---- lines ---- */
+
+static void open_history(line_editor *ed) {
+    HistEvent ev;
+    if (!(ed->history = history_init())) return;
+    history(ed->history, &ev, H_SETSIZE, HISTORY_LINES);
+    history(ed->history, &ev, H_SETUNIQUE, 1);
+    if (ed->config.history) history(ed->history, &ev, H_LOAD, ed->config.history);
+    el_set(ed->el, EL_HIST, history, ed->history);
+}
+
+/* libedit converts between bytes and characters by the locale. */
+static void choose_locale(void) {
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, "UTF-8");
+}
+
+int line_editor_open(const struct line_editor_config *config, line_editor **out, err *e) {
+    line_editor *ed = mem_new(1, sizeof *ed);
+    *out = ed;
+    if (!ed) return err_no_memory(e);
+    ed->config = *config;
+    if (!config->terminal) return 0;
+    choose_locale();
+    if (!(ed->el = el_init("inferd", stdin, stdout, stderr))) return 0; /* lines as they come */
+    struct sigaction act = {.sa_handler = on_resize};
+    sigemptyset(&act.sa_mask);
+    sigaction(SIGWINCH, &act, NULL);
+    el_set(ed->el, EL_CLIENTDATA, ed);
+    el_set(ed->el, EL_PROMPT, prompt_of);
+    el_set(ed->el, EL_EDITOR, "emacs");
+    el_set(ed->el, EL_SIGNAL, 0);
+    el_set(ed->el, EL_GETCFN, read_char);
+    open_history(ed);
+    bind_keys(ed->el);
+    el_source(ed->el, NULL); /* the user's own bindings, ~/.editrc */
+    return 0;
+}
+
+void line_editor_close(line_editor *ed) {
+    if (!ed) return;
+    if (ed->el) el_end(ed->el);
+    if (ed->history) history_end(ed->history);
+    free(ed->line);
+    free(ed);
+}
+
+static void remember(line_editor *ed, const char *line) {
+    HistEvent ev;
+    if (!ed->history || !line[strspn(line, " \t\n")] || strlen(line) > REMEMBERED_BYTES) return;
+    history(ed->history, &ev, H_ENTER, line);
+    if (ed->config.history) history(ed->history, &ev, H_SAVE, ed->config.history);
+}
+
+static enum line_result edit_line(line_editor *ed, str *line) {
+    int n = 0;
+    fputs(PASTE_ON, stdout);
+    fflush(stdout);
+    const char *text = el_gets(ed->el, &n);
+    fputs(PASTE_OFF, stdout);
+    if (!text || n <= 0) putchar('\n');
+    fflush(stdout);
+    if (ed->config.interrupted()) return LINE_INTERRUPTED; /* what was typed is forgotten */
+    if (!text || n <= 0) return LINE_END;
+    size_t len = strlen(text);
+    str_add_n(line, text, len - (len && text[len - 1] == '\n'));
+    remember(ed, str_cstr(line));
+    return LINE_READ;
+}
+
+enum line_result line_editor_read(line_editor *ed, const char *prompt, str *line) {
+    str_clear(line);
+    ed->prompt = prompt;
+    if (ed->el) return edit_line(ed, line);
+    errno = 0;
+    ssize_t n = getline(&ed->line, &ed->capacity, stdin);
+    if (n < 0) {
+        bool interrupted = errno == EINTR && ed->config.interrupted();
+        clearerr(stdin);
+        return interrupted ? LINE_INTERRUPTED : LINE_END;
+    }
+    str_add_n(line, ed->line, (size_t)n - (ed->line[n - 1] == '\n'));
+    return LINE_READ;
+}

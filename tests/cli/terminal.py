@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""`inferd chat` and `inferd run` on a terminal: keys, history, several lines, commands, Ctrl-C and Ctrl-D.
+usage: terminal.py BINARY URL FOLDER
+
+FOLDER is the home of the histories and saved chats. Prints a line for each check, as tests/cli/run does."""
+import fcntl, json, os, pty, re, select, signal, struct, sys, termios, time
+
+BINARY, URL, FOLDER = sys.argv[1:]
+STATE = os.path.join(FOLDER, "state")
+HISTORY = os.path.join(STATE, "inferd", "chat_history")
+LIMIT_S = 60
+UP, LEFT, HOME, END, DELETE = "\x1b[A", "\x1b[D", "\x1b[H", "\x1b[F", "\x1b[3~"
+
+
+def check(name, condition, why=""):
+    print(f"ok   {name}" if condition else f"FAIL {name}: {why!r}", flush=True)
+
+
+class Terminal:
+    def __init__(self, *args, **env):
+        self.out = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+            os.environ.update({"TERM": "xterm", "LC_ALL": "C.UTF-8", "XDG_STATE_HOME": STATE, **env})
+            os.execv(BINARY, [BINARY, *args])
+
+    def read(self, seconds):
+        if select.select([self.fd], [], [], seconds)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                return False
+            self.out += data.decode(errors="replace")
+            return bool(data)
+        return True
+
+    def until(self, pattern, seconds=LIMIT_S):
+        """Reads until the output matches, forgets it up to there and returns the match's text; "" after the limit."""
+        end = time.time() + seconds
+        while time.time() < end:
+            found = re.search(pattern, self.out, re.S)
+            if found:
+                self.out = self.out[found.end():]
+                return found[0]
+            if not self.read(0.1):
+                break
+        return ""
+
+    def prompt(self):
+        return self.until(r">>> (\x1b\[[0-9;]*[A-Za-z])*$")
+
+    def send(self, text):
+        os.write(self.fd, text.encode())
+
+    def say(self, text):
+        self.send(text + "\r")
+        return self.prompt()
+
+    def end(self, keys="\x04"):
+        if keys:
+            self.send(keys)
+        end = time.time() + LIMIT_S
+        while time.time() < end:
+            self.read(0.05)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(status)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        return "it did not end"
+
+
+def saved(t, name):
+    t.send(f"/save {name}\r")
+    t.until(rf"saved to \S*{name}\.json")
+    t.prompt()
+    with open(os.path.join(STATE, "inferd", "chats", name + ".json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def user_texts(body):
+    return [m["content"] for m in body["messages"] if m["role"] == "user"]
+
+
+def keys_and_lines():
+    t = Terminal("chat", "--url", URL, "--max-tokens", "4")
+    check("a terminal says what it talks to", "inferd-demo" in t.until("Talking to .*?/help"), t.out)
+    t.prompt()
+    t.say("Hxllo!" + HOME + "\x06" + DELETE + "e")
+    t.say("na\u00efvex\x7f" + LEFT + "\u00e9" + END + "!")
+    t.say("one \\\rtwo\\\rthree")
+    t.say('"""first\rsecond \\\r\r"""')
+    t.say('"""in one"""')
+    t.say("\x1b[200~pasted\rtext\x1b[201~ and typed")
+    t.say("draft\x15final")
+    texts = user_texts(saved(t, "keys"))
+    want = ["Hello!", "na\u00efv\u00e9e!", "one \ntwo\nthree", "first\nsecond \\\n", "in one", "pasted\ntext and typed",
+            "final"]
+    for name, text in zip(["cursor keys and delete", "UTF-8", "lines that end with a backslash", "a block of lines",
+                           "a block in one line", "a paste of two lines", "Ctrl-U"], want):
+        check(f"line editor: {name}", text in texts, texts)
+    t.send("not sent\x03")
+    check("Ctrl-C at the prompt forgets the line", t.until(r"Ctrl-D or /bye ends"), t.out)
+    t.prompt()
+    t.say("/set max_tokens 4000")
+    for _ in range(5):  # a short story may be over before the key arrives
+        t.send("Tell me a long story about a fox.\r")
+        t.until(r"fox\.\r\n.*?\w+ \w+ ")
+        t.send("\x03")
+        stopped = t.until(r"\[stopped\]|Ctrl-D or /bye ends")
+        if stopped == "[stopped]":
+            break
+        t.prompt()
+    check("Ctrl-C ends the answer", stopped == "[stopped]", t.out)
+    check("and not the program", t.prompt(), t.out)
+    check("a stopped answer is kept", saved(t, "stopped")["messages"][-1]["role"] == "assistant")
+    check("Ctrl-D ends the program", t.end() == 0)
+    t = Terminal("chat", "--url", URL, "--max-tokens", "4")
+    t.prompt()
+    t.send("final" + UP)
+    t.say(UP * 3)
+    check("the history outlives the program", "Tell me a long story" in open(HISTORY).read().replace("\\040", " "))
+    t.send("\x12long st")
+    check("Ctrl-R finds a line", t.until("a long story about"), t.out)
+    t.end("\x03\x04")
+
+
+def history_is_bounded():
+    t = Terminal("chat", "--url", URL, "--max-tokens", "1")
+    t.prompt()
+    with open(HISTORY, "w") as f:
+        f.write("_HiStOrY_V2_\n" + "".join(f"line{i}\n" for i in range(1500)))
+    t.end()
+    t = Terminal("chat", "--url", URL, "--max-tokens", "1")
+    t.prompt()
+    t.say("the newest")
+    lines = open(HISTORY).read().splitlines()
+    check("the history has at most 1000 lines", len(lines) <= 1001 and "newest" in lines[-1], len(lines))
+    check("the history is the user's alone", os.stat(HISTORY).st_mode & 0o777 == 0o600, oct(os.stat(HISTORY).st_mode))
+    check("/bye ends", t.end("/bye\r") == 0)
+
+
+def commands():
+    t = Terminal("chat", "--url", URL, "--system", "Be brief.", "--max-tokens", "4", "--seed", "1")
+    t.prompt()
+
+    def says(name, line, pattern):
+        t.send(line + "\r")
+        check(name, t.until(pattern, 20), t.out)
+        t.prompt()
+
+    says("/help lists commands", "/help", r'/system \[TEXT\].*"""')
+    says("a misspelt command", "/sytem x", r"unknown command /sytem: did you mean /system\?")
+    says("a misspelt setting", "/set tempratur 1", r"did you mean temperature\?")
+    says("a value out of bounds", "/set top-p 2", r"top_p: 2 is out of bounds \(above 0 to 1\)")
+    says("/set shows values", "/set", r"max_tokens +4 .*seed +1 ")
+    says("/system shows the message", "/system", r"Be brief\.")
+    says("/model lists", "/model", r"\* inferd-demo")
+    says("a misspelt model", "/model inferd-dem", r"did you mean inferd-demo\?")
+    says("/image says that there are none", "/image a.png", r"inferd-demo takes no images")
+    says("Tab completes a command", "/sys\t", r"Be brief\.")
+    t.say("/set temp\t0.5")
+    t.say("/model demo")
+    t.say("Hello!")
+    path = os.path.join(FOLDER, "text.txt")
+    with open(path, "w") as f:
+        f.write("From a file.")
+    says("/read", f"/read {path}", "12 bytes of")
+    t.say("What is this?")
+    body = saved(t, "chat")
+    check("Tab completes a setting", body.get("temperature") == 0.5, body)
+    check("a saved chat is a request's body", body["model"] == "demo" and body["seed"] == 1
+          and body["messages"][0] == {"role": "system", "content": "Be brief."}, body)
+    check("/read precedes the message", "From a file.\n\nWhat is this?" in user_texts(body), user_texts(body))
+    says("/regen without an answer", "/clear\r/regen", "there is no answer yet")
+    t.say("/set temperature")
+    t.say("/system -")
+    empty = saved(t, "empty")
+    check("/clear, /system - and a setting's default", empty["messages"] == [] and "temperature" not in empty, empty)
+    says("/load", "/load chat", "loaded 4 messages for demo")
+    t.say("/regen")
+    again = saved(t, "again")
+    check("/load and /regen", len(again["messages"]) == 5 and user_texts(again) == user_texts(body), again)
+    says("/load of nothing", "/load nothing", "No such file")
+    t.say("/etc/hosts is a file")
+    check("and was asked", "/etc/hosts is a file" in user_texts(saved(t, "path")))
+    status = t.end()
+    check("commands: Ctrl-D ends", status == 0, (status, t.out))
+
+
+def run_own():
+    """A daemon of its own, that ends with the chat, even if that is killed."""
+    path = "./registry/demo/inferd-demo-q8_0.gguf"
+    t = Terminal("run", path, "--max-tokens", "4")
+    check("run loads and talks", t.prompt(), t.out)
+    daemons = os.path.join(STATE, "inferd", "run")
+    check("run has a daemon", len(os.listdir(daemons)) == 1, os.listdir(daemons))
+    pid = int(os.listdir(daemons)[0])
+    t.send("\x03")
+    t.prompt()
+    t.say("Hello!")
+    check("Ctrl-C does not reach the daemon", len(user_texts(saved(t, "run"))) == 1)
+    os.kill(t.pid, signal.SIGKILL)
+    os.waitpid(t.pid, 0)
+    end = time.time() + 20
+    while time.time() < end and os.path.exists(f"/proc/{pid}") and os.listdir(daemons):
+        time.sleep(0.1)
+    check("the daemon of a killed run ends", not os.listdir(daemons), os.listdir(daemons))
+
+
+keys_and_lines()
+history_is_bounded()
+commands()
+run_own()
