@@ -5,7 +5,7 @@ import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { ask, expectProblem, load, noProblems, openPage, skip } from "./browser_page.mjs";
+import { ask, expectProblem, load, newPage, noProblems, openPage, skip } from "./browser_page.mjs";
 import { startServer, until } from "./server.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "inferd-key-"));
@@ -20,6 +20,8 @@ test("a key is asked for, tried, and kept for this browser tab only", { skip }, 
   await box.waitFor();
   await until(() => box.evaluate((el) => el === document.activeElement), "the field has the focus");
   await it.shot("key");
+  await page.waitForResponse((r) => r.url().endsWith("/readyz"));
+  assert.equal(it.problems.filter((p) => /status of 401/.test(p)).length, 1, "it asks for the models once");
   await box.fill("wrong-key");
   await box.press("Enter");
   await page.getByText("The key was not accepted.").waitFor();
@@ -58,6 +60,55 @@ test("the page finds a server again that was away; what was typed is still there
   assert.equal(await page.locator(".error").count(), 0);
   assert.ok((await page.locator(".message.assistant .text").last().textContent()).length > 0);
   expectProblem(it, /ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET|status of 503/);
+});
+
+test("within a second the header says that the server has gone, and that it is back", { skip }, async () => {
+  const page = await newPage(it),
+    port = new URL(it.server.url).port,
+    state = (name) => page.locator(`#state[data-state="${name}"]`).waitFor();
+  await page.clock.install();
+  await page.goto(it.server.url);
+  await state("locked");
+  await page.fill("#key-input", "right-key");
+  await page.press("#key-input", "Enter");
+  await state("ready");
+  await page.clock.pauseAt(Date.now() + 5000);
+  await it.server.stop("SIGKILL");
+  // The page's clock stands still: it moves by one second, which must be enough.
+  await page.clock.runFor(1000);
+  await page.locator("#state", { hasText: "server away" }).waitFor();
+  await state("away");
+  it.server = await startServer(["--api-key-file", join(folder, "keys"), "--port", port]);
+  await page.clock.runFor(1000);
+  await state("ready");
+  expectProblem(it, /ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET|status of (401|503)/);
+  await page.context().close();
+});
+
+test("an answer that the server has not kept says that it is incomplete", { skip }, async () => {
+  const { page } = it,
+    port = new URL(it.server.url).port;
+  await load(it);
+  await page.route(
+    "**/v1/chat/completions",
+    (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) }),
+    { times: 1 },
+  );
+  await page.click("#new-chat");
+  await page.fill("#input", "Tell me a story about a bear.");
+  await page.press("#input", "Enter");
+  const answer = page.locator(".message.assistant .text").last();
+  await until(async () => (await answer.textContent()).length > 20, "text appears");
+  await page.goto("about:blank");
+  await it.server.stop();
+  it.server = await startServer(["--api-key-file", join(folder, "keys"), "--port", port]);
+  await load(it);
+  await page.getByText("This answer is incomplete").waitFor();
+  assert.ok((await answer.textContent()).length > 0, "what had come is kept");
+  expectProblem(it, /status of 404/);
+  await page.getByRole("button", { name: "Try again" }).click();
+  await page.locator("#stop").waitFor({ state: "hidden" });
+  assert.equal(await page.locator(".error").count(), 0);
 });
 
 // Passes connections on to the server; cuts as many streams as told, each inside its fourth event.

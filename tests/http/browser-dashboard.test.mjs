@@ -89,6 +89,62 @@ test("a phone's width", { skip }, async () => {
   await it.shot("phone-dashboard-dark");
 });
 
+test("percentiles are those of the histogram", { skip }, async () => {
+  const { page } = it;
+  const found = await page.evaluate(async () => {
+    const { Metrics, percentile } = await import("/metrics.js");
+    const text = (counts) =>
+      ["0.1", "0.2", "0.4", "+Inf"].map((le, i) => `x_bucket{le="${le}"} ${counts[i]}`).join("\n") + "\n";
+    const before = new Metrics(text([10, 10, 10, 10]), 0),
+      now = new Metrics(text([10, 14, 18, 20]), 1);
+    return [
+      [0.5, 0.9, 0.99].map((q) => percentile(before, now, "x", q)),
+      percentile(null, now, "x", 0.25),
+      percentile(now, now, "x", 0.5),
+      percentile(null, now, "y", 0.5),
+    ];
+  });
+  // Of ten values since: four from 0.1 to 0.2, four to 0.4, two above.
+  assert.deepEqual(
+    found[0].map((v) => v.toFixed(3)),
+    ["0.250", "0.400", "0.400"],
+  );
+  assert.deepEqual(found.slice(1), [0.05, null, null]);
+  const all = await value("Mean time to first token", "since the start");
+  assert.match(all, /^[\d.,]+ m?s · [\d.,]+ m?s · [\d.,]+ m?s$/);
+});
+
+test("the last hour, the models and the requests are the server's", { skip }, async () => {
+  const { page, server } = it;
+  await page.setViewportSize({ width: 1400, height: 900 });
+  await page.emulateMedia({ colorScheme: "light" });
+  await load(it, "/#dashboard");
+  const history = async () => (await fetch(`${server.url}/v1/inferd/history`)).json();
+  await until(async () => (await history()).samples.length > 1, "two samples");
+  await (await chat(server, { messages: user("Hello!"), max_tokens: 5, ignore_eos: true })).text();
+  const rows = page.getByRole("region", { name: "Requests: table" }).locator("tbody tr");
+  await until(async () => (await rows.count()) === (await history()).requests.length, "all requests are listed");
+  const { requests, samples } = await history();
+  assert.deepEqual((await rows.first().locator("td").allInnerTexts()).slice(1, 4), [
+    requests[0].route,
+    requests[0].model,
+    "200",
+  ]);
+  assert.equal(await rows.first().locator("td").last().innerText(), "5");
+  const models = await page.getByRole("region", { name: "Models: table" }).locator("tbody tr").allInnerTexts();
+  assert.deepEqual(
+    models.map((m) => m.split("\t")),
+    [["inferd-demo", "loaded", "8,192", "0", "0", "demo"]],
+  );
+  if (samples.at(-1).memory_bytes) assert.match(await big("Memory, last hour"), /^[\d,.]+ [MG]iB$/);
+  const line = await graph("Sequences, last hour").locator(".line.s0").getAttribute("d");
+  assert.ok(line.match(/[ML]/g).length >= 2, line);
+  await page.locator(".last-hour").scrollIntoViewIfNeeded();
+  await it.shot("dashboard-hour");
+  await page.getByRole("region", { name: "Requests: table" }).scrollIntoViewIfNeeded();
+  await it.shot("dashboard-requests");
+});
+
 test("a server that goes away is said to be away", { skip }, async () => {
   const { page } = it;
   await it.server.stop();

@@ -71,6 +71,131 @@ test("Markdown becomes the elements that it means", { skip }, async () => {
   for (const [source, html] of CASES) assert.equal(await render(source), html, JSON.stringify(source));
 });
 
+// What a formula became: per formula its TeX, whether it is on lines of its own, and its first MathML elements.
+const formulas = (source) =>
+  it.page.evaluate(async (text) => {
+    const { MarkdownStream } = await import("/markdown.js");
+    const { loadMath } = await import("/math.js");
+    await loadMath();
+    const root = document.createElement("div");
+    new MarkdownStream(root).finish(text);
+    const found = [...root.querySelectorAll(".math")].map((el) => [
+      el.dataset.tex,
+      "display" in el.dataset,
+      el.querySelector("math")?.firstChild.firstChild.firstElementChild?.localName ?? el.innerHTML,
+    ]);
+    for (const el of root.querySelectorAll(".math")) el.replaceWith("#");
+    return [found, root.textContent];
+  }, source);
+
+test("formulas become MathML, with their backslashes; amounts of money do not", { skip }, async () => {
+  const { page } = it;
+  const matrix = "\\begin{pmatrix} a & b \\\\ c & d \\end{pmatrix}";
+  for (const [source, found, rest] of [
+    [
+      "So $\\frac{a}{b}$ and \\(x^2\\).",
+      [
+        ["\\frac{a}{b}", false, "mfrac"],
+        ["x^2", false, "msup"],
+      ],
+      "So # and #.",
+    ],
+    ["Thus\n$$\n" + matrix + "\n$$\nholds", [[matrix, true, "mo"]], "Thus#holds"],
+    [
+      "- \\[ a_1 \\]\n- $$a_2$$ too",
+      [
+        ["a_1", true, "msub"],
+        ["a_2", true, "msub"],
+      ],
+      "## too",
+    ],
+    ["\\[\n= 1\n\n- 2\n\\]", [["= 1\n\n- 2", true, "mo"]], "#"],
+    ["$5 and $6, $ 7 $, US$8 or 9$, `$x$`, \\$x\\$", [], "$5 and $6, $ 7 $, US$8 or 9$, $x$, $x$"],
+    ["$\\notacommand{x}$", [["\\notacommand{x}", false, "<code>$\\notacommand{x}$</code>"]], "#"],
+    [
+      "$\\href{https://example.org}{x}$ $\\fcolorbox{red}{blue}{y}$",
+      [
+        ["\\href{https://example.org}{x}", false, "mstyle"],
+        ["\\fcolorbox{red}{blue}{y}", false, "mpadded"],
+      ],
+      "# #",
+    ],
+    ["$$ never closed\n\n*a*", [], "$$ never closeda"],
+  ])
+    assert.deepEqual(await formulas(source), [found, rest], source);
+  const html = await render("$\\includegraphics{https://example.org/x.png}$ $\\htmlStyle{color:red}{x}$");
+  assert.doesNotMatch(html, /<img| (?:href|src|style)=/);
+  await page.click("#new-chat");
+  await scripted(page, [
+    { content: "The roots of $ax^2+bx+c$ are\n\n$$x_{1,2} = \\frac{-b \\pm \\sqr" },
+    { content: "t{b^2-4ac}}{2a}$$\n\nand \\(\\sum_{i=1}^n i = \\tfrac{n(n+1)}{2}\\)." },
+  ]);
+  await ask(page, "Show me formulas.");
+  assert.equal(await page.locator(".message .math math").count(), 3);
+  const box = await page.locator(".math[data-display] msqrt").boundingBox();
+  assert.ok(box.height > 10 && box.width > 30, JSON.stringify(box));
+  await it.shot("markdown-formulas");
+});
+
+test("a library is sent compressed, and its licence lies beside it", { skip }, async () => {
+  const { server } = it,
+    file = `${server.url}/vendor/katex.min.js`;
+  const response = await fetch(file);
+  assert.equal(response.headers.get("content-encoding"), "gzip");
+  assert.ok((await response.text()).length > 200_000);
+  assert.equal((await fetch(file, { headers: { "Accept-Encoding": "identity" } })).status, 406);
+  assert.match(await (await fetch(`${server.url}/vendor/LICENSES.txt`)).text(), /KaTeX[^]*MIT License/);
+});
+
+const DOT =
+  "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+test("images come from the text or from this server, never from another", { skip }, async () => {
+  const { page } = it;
+  assert.equal(
+    await render(`a ![*one* dot](${DOT} "t")`),
+    `<p>a <img src="${DOT}" alt="one dot" title="t" loading="lazy"></p>`,
+  );
+  const { origin } = new URL(it.server.url);
+  assert.equal(await render("![logo](/icon.svg)"), `<p><img src="${origin}/icon.svg" alt="logo" loading="lazy"></p>`);
+  for (const other of [
+    "https://example.org/a.png",
+    "//example.org/a.png",
+    "http://127.0.0.1:1/a.png",
+    "blob:x",
+    "file:///a.png",
+  ])
+    assert.doesNotMatch(await render(`![x](${other})`), /<img/, other);
+  await page.click("#new-chat");
+  await scripted(page, [{ content: `![dot](${DOT}) ![logo](/icon.svg)` }]);
+  await ask(page, "Show me images.");
+  const loaded = () => page.$$eval(".message img", (all) => all.map((i) => i.complete && i.naturalWidth > 0));
+  await page.waitForFunction(() => [...document.querySelectorAll(".message img")].every((i) => i.complete));
+  assert.deepEqual(await loaded(), [true, true]);
+});
+
+test("footnotes: numbers lead to the notes and back; without a note they stay text", { skip }, async () => {
+  const { page } = it;
+  assert.equal(await render("a[^1] [^2]"), "<p>a[^1] [^2]</p>");
+  await page.click("#new-chat");
+  await scripted(page, [
+    { content: "Water boils[^1] at 100 °C[^note].\n\nMore.\n\nEnd.\n\n[^1]: At *sea" },
+    { content: " level*.\n[^note]: Celsius.\n    And more." },
+  ]);
+  await ask(page, "With footnotes, please.");
+  assert.deepEqual(await page.locator(".footnote").allInnerTexts(), [
+    "1\n\nAt sea level.",
+    "note\n\nCelsius.\nAnd more.",
+  ]);
+  await page.locator('[role="doc-noteref"][aria-label="Footnote note"]').click();
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.note), "note");
+  assert.equal(await page.evaluate(() => document.activeElement.localName), "aside");
+  await page.locator('[role="doc-backlink"]').last().click();
+  assert.equal(await page.evaluate(() => document.activeElement.className), "note-ref");
+  assert.equal(new URL(page.url()).hash, "");
+  await it.shot("markdown-footnotes");
+});
+
 const HOSTILE = [
   "<script>window.hit = 1</script>",
   "<img src=x onerror='window.hit = 1'>",
@@ -82,11 +207,14 @@ const HOSTILE = [
   "```<script>window.hit=1</script>\n</code></pre><script>window.hit=1</script>\n```",
   "| <b onmouseover=window.hit=1>a</b> | b |\n|--|--|\n| <a href=javascript:window.hit=1>x</a> | <style>*{display:none}</style> |",
   "`<img src=x onerror=window.hit=1>` **<u>x</u>** > <form action=https://evil.example/><input name=q></form>",
+  "$\\href{javascript:window.hit=1}{x}$ $$\\htmlData{x=1}{y}$$ \\(\\url{javascript:window.hit=1}\\) $\\html@mathml{<b>}{<b>}$",
+  "[^x]: <script>window.hit = 1</script>\n\n[^x] ![x](data:text/html,<script>window.hit=1</script>)",
 ];
 
 test("hostile text stays text: in answers, in questions, in titles", { skip }, async () => {
   const { page } = it,
     text = HOSTILE.join("\n\n");
+  await page.click("#new-chat");
   await scripted(
     page,
     [...text.matchAll(/[^]{1,7}/g)]
@@ -105,7 +233,11 @@ test("hostile text stays text: in answers, in questions, in titles", { skip }, a
     handlers: [...document.querySelectorAll("*")].filter((e) =>
       [...e.attributes].some((a) => a.name.startsWith("on") || a.name === "srcdoc"),
     ).length,
-    links: [...document.querySelectorAll(".message a")].map((a) => [a.protocol, a.rel, a.hostname]),
+    links: [...document.querySelectorAll(".message a:not(.note-ref, .note-back)")].map((a) => [
+      a.protocol,
+      a.rel,
+      a.hostname,
+    ]),
   }));
   assert.equal(found.hit, undefined);
   assert.equal(found.handlers, 0);

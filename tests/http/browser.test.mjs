@@ -140,13 +140,24 @@ test("an answer grows as it comes; it can be stopped, and the server stops too",
   assert.equal(await page.locator(".message.assistant .continue").count(), 1);
 });
 
-test("trying again replaces the answer, editing a message replaces what follows", { skip }, async () => {
-  const { page } = it;
+test("trying again and editing add branches; each version can be gone back to", { skip }, async () => {
+  const { page } = it,
+    first = await answers().innerText(),
+    versions = () => page.locator(".versions > span").allTextContents();
   await page.getByRole("button", { name: "Regenerate answer" }).click();
   await ended(page);
   assert.equal(await page.locator(".message").count(), 2);
+  assert.deepEqual(await versions(), ["Version 2/2"]);
+  const second = await answers().innerText();
   await ask(page, "And then?");
   assert.equal(await page.locator(".message").count(), 4);
+  await page.getByRole("button", { name: "Previous version" }).click();
+  assert.equal(await answers().innerText(), first);
+  assert.equal(await page.locator(".message").count(), 2, "what followed belongs to the other version");
+  assert.equal(await page.getByRole("button", { name: "Previous version" }).isDisabled(), true);
+  await page.getByRole("button", { name: "Next version" }).click();
+  assert.equal(await answers().first().innerText(), second);
+  assert.equal(await users().last().innerText(), "And then?");
   await page.locator(".message.user").first().hover();
   await page.getByRole("button", { name: "Edit message" }).first().click();
   const box = page.getByRole("textbox", { name: "Edit your message" });
@@ -164,15 +175,30 @@ test("trying again replaces the answer, editing a message replaces what follows"
     "the title follows until it is chosen",
   );
   assert.match(await answers().last().textContent(), /7/);
-  await page.getByText("2 messages were deleted.").waitFor();
-  await page.getByRole("button", { name: "Undo" }).click();
+  await load(it);
+  assert.deepEqual(await users().allTextContents(), ["What is 3 plus 4?"]);
+  await page.getByRole("button", { name: "Previous version" }).click();
   assert.equal((await users().allTextContents()).at(-1), "And then?");
   assert.equal(await page.locator(".message").count(), 4);
-  await page.locator(".message.user").first().hover();
-  await page.getByRole("button", { name: "Edit message" }).first().click();
-  await box.fill("What is 3 plus 4?");
-  await box.press("Enter");
-  await ended(page);
+  await it.shot("chat-branches");
+});
+
+test("an edited answer is a version of its own, and the chat goes on from it", { skip }, async () => {
+  const { page } = it;
+  await page.getByRole("button", { name: "Next version" }).first().click();
+  const own = await answers().last().innerText();
+  await page.getByRole("button", { name: "Edit answer" }).click();
+  await page.getByRole("textbox", { name: "Edit the answer" }).fill("It is *seven*.");
+  await page.getByRole("button", { name: "Save" }).click();
+  assert.equal(await answers().last().innerHTML(), "<p>It is <em>seven</em>.</p>");
+  const body = await nextBody(() => ask(page, "Are you sure?"));
+  assert.deepEqual(
+    body.messages.map((m) => m.content),
+    ["What is 3 plus 4?", "It is *seven*.", "Are you sure?"],
+  );
+  await page.locator(".message.assistant").first().getByRole("button", { name: "Previous version" }).click();
+  assert.equal(await answers().last().innerText(), own);
+  assert.equal(await page.locator(".message").count(), 2);
 });
 
 test("messages are copied and deleted", { skip }, async () => {
@@ -181,9 +207,15 @@ test("messages are copied and deleted", { skip }, async () => {
   await page.locator(".message.user").getByRole("button", { name: "Copy message" }).click();
   await page.getByRole("button", { name: "Copied" }).waitFor();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "What is 3 plus 4?");
-  await page.getByRole("button", { name: "Delete answer" }).click();
-  assert.equal(await page.locator(".message").count(), 1);
-  await page.getByText("One message was deleted.").waitFor();
+  const kept = await answers().last().innerText();
+  await page.getByRole("button", { name: "Next version" }).last().click();
+  assert.equal(await page.locator(".message").count(), 4);
+  await page.getByRole("button", { name: "Delete answer" }).first().click();
+  await page.getByText("3 messages were deleted.").waitFor();
+  assert.equal(await answers().innerText(), kept, "the version beside it is shown");
+  await page.getByRole("button", { name: "Undo" }).click();
+  assert.equal(await page.locator(".message").count(), 4);
+  await page.getByRole("button", { name: "Delete answer" }).first().click();
 });
 
 test("chats outlive a reload, with their settings", { skip }, async () => {
@@ -200,29 +232,49 @@ test("chats outlive a reload, with their settings", { skip }, async () => {
   assert.match(await answers().first().textContent(), /fox/i);
 });
 
-test("an answer that a reload interrupts says so and can be tried again", { skip }, async () => {
-  const { page } = it;
-  await page.route(
-    "**/v1/chat/completions",
-    (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) }),
-    { times: 1 },
-  );
-  await page.click("#new-chat");
-  await page.fill("#input", "Tell me a story about a bear.");
-  await page.press("#input", "Enter");
-  await until(async () => (await answers().last().textContent()).length > 20, "text appears");
-  await load(it);
-  await page.getByText("This answer is incomplete").waitFor();
-  assert.ok((await answers().last().textContent()).length > 0, "what had come is kept");
-  await page.getByRole("button", { name: "Try again" }).click();
-  await ended(page);
-  assert.equal(await page.locator(".error").count(), 0);
+test("an answer that a reload interrupts goes on where it was, in the window that has it", { skip }, async () => {
+  const { page } = it,
+    texts = [];
+  assert.equal(await page.inputValue("#chat-temperature"), "0");
+  // Long enough to be reloaded twice.
+  const longer = (route) => {
+    const body = route.request().postDataJSON();
+    route.continue(body.messages ? { postData: JSON.stringify({ ...body, ignore_eos: true, max_tokens: 3000 }) } : {});
+  };
+  await page.route("**/v1/chat/completions", longer);
+  for (const reloads of [0, 2]) {
+    await page.click("#new-chat");
+    await page.fill("#input", "Tell me a story about a bear.");
+    await page.press("#input", "Enter");
+    const grown = async (n) =>
+      (await answers().last().innerText()).length > n || (await page.locator("#stop").isHidden());
+    if (reloads) {
+      await until(() => grown(20), "text appears");
+      const other = await page.context().newPage();
+      await load(it, "/", other);
+      assert.equal(await page.locator("#stop").isVisible(), true, "the answer still runs here");
+      for (let i = 0; i < reloads; i++) {
+        const before = (await answers().last().innerText()).length;
+        await page.reload();
+        await answers().last().waitFor();
+        await until(() => grown(before + 20), "what had come is kept, and it goes on");
+      }
+      await other.close();
+    }
+    await ended(page);
+    assert.equal(await page.locator(".error").count(), 0);
+    texts.push(await answers().last().innerText());
+  }
+  await page.unroute("**/v1/chat/completions", longer);
+  assert.ok(texts[0].length > 200);
+  assert.equal(texts[1], texts[0]);
+  assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((k) => k.includes(".left."))), []);
 });
 
 test("chats are renamed, deleted, brought back, exported without the key", { skip }, async () => {
   const { page } = it;
   await page.locator("#chat-list li").first().hover();
-  await page.getByRole("button", { name: "Rename Tell me a story about a bear." }).click();
+  await page.getByRole("button", { name: "Rename Tell me a story about a bear." }).first().click();
   await page.keyboard.type("Bears");
   await page.keyboard.press("Enter");
   assert.equal(await page.locator("#chat-title").textContent(), "Bears");
@@ -236,7 +288,7 @@ test("chats are renamed, deleted, brought back, exported without the key", { ski
   const [download] = await Promise.all([page.waitForEvent("download"), page.click("#export-all")]);
   const text = readFileSync(await download.path(), "utf8"),
     data = JSON.parse(text);
-  assert.equal(data.chats.length, 3);
+  assert.equal(data.chats.length, 4);
   assert.ok(data.chats.some((c) => c.title === "Bears" && c.messages.length === 2));
   assert.equal(text.includes("secret-key"), false);
   assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes("secret-key")), false);
@@ -288,32 +340,89 @@ test("reasoning folds, tool calls are cards", { skip }, async () => {
   await it.shot("chat-tools");
 });
 
-test("when the space is used up the oldest chats go, with a notice", { skip }, async () => {
+test("chats of localStorage move to the database and stay readable", { skip }, async () => {
   const page = await newPage(it);
   await load(it, "/", page);
   await page.evaluate(() => {
-    for (let i = 0; i < 12; i++) {
+    const messages = [
+      { role: "user", content: "What is old?" },
+      { role: "assistant", content: "This chat.", state: "done" },
+    ];
+    for (let i = 0; i < 3; i++) {
+      localStorage.setItem(`inferd.chat.old${i}`, JSON.stringify({ settings: { temperature: "0.5" }, messages }));
       localStorage.setItem(
-        `inferd.chat.old${i}`,
-        JSON.stringify({ settings: {}, messages: [{ role: "user", content: "x".repeat(400_000) }] }),
+        `inferd.meta.old${i}`,
+        JSON.stringify({ title: `Old ${i}`, named: true, updated: 1000 + i }),
       );
-      localStorage.setItem(`inferd.meta.old${i}`, JSON.stringify({ title: `Old ${i}`, updated: 1000 + i }));
     }
-    // Up to the brim.
-    for (let n = 1 << 19; n >= 1; n >>= 1)
-      try {
-        for (;;) localStorage.setItem("inferd.chat.old0", localStorage.getItem("inferd.chat.old0") + " ".repeat(n));
-      } catch {}
+  });
+  for (let i = 0; i < 2; i++) {
+    await load(it, "/", page);
+    assert.deepEqual(await page.locator("#chat-list .open").allTextContents(), ["Old 2", "Old 1", "Old 0"]);
+    await page.getByRole("button", { name: "Old 1", exact: true }).click();
+    assert.deepEqual(await page.locator(".message .text").allInnerTexts(), ["What is old?", "This chat."]);
+    assert.equal(await page.inputValue("#chat-temperature"), "0.5");
+    assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((k) => /old/.test(k))), []);
+  }
+  await ask(page, "And you?");
+  assert.equal(await page.locator(".message").count(), 4);
+  await page.context().close();
+});
+
+test("chats are searched by title and text, and pinned", { skip }, async () => {
+  const { page } = it,
+    titles = () => page.locator("#chat-list .open").allTextContents(),
+    all = await titles(),
+    search = page.getByRole("searchbox", { name: "Search chats" });
+  await search.fill("OSLO");
+  await until(async () => (await titles()).length === 1, "one chat is found");
+  assert.deepEqual(await titles(), ["Weather in Oslo?"]);
+  await search.fill("let me LOOK");
+  await until(async () => (await titles()).length === 1, "found by an answer's text");
+  await search.fill("no such text anywhere");
+  await page.getByText("No chat has this text.").waitFor();
+  await search.fill("");
+  await until(async () => (await titles()).length === all.length, "all are shown again");
+  await page.locator("#chat-list li").last().hover();
+  await page.getByRole("button", { name: `Pin ${all.at(-1)}`, exact: true }).click();
+  await until(async () => (await titles())[0] === all.at(-1), "the pinned chat is the first");
+  await load(it);
+  assert.equal((await titles())[0], all.at(-1));
+  await it.shot("chat-pinned");
+  await page.getByRole("button", { name: `Unpin ${all.at(-1)}`, exact: true }).click();
+  await until(async () => (await titles())[0] === all[0], "back in its place");
+});
+
+test("a browser that has no room says so, and the chat goes on", { skip }, async () => {
+  const page = await newPage(it);
+  await page.addInitScript(() => {
+    IDBObjectStore.prototype.put = () => {
+      throw new DOMException("no room", "QuotaExceededError");
+    };
   });
   await load(it, "/", page);
-  await page.click("#new-chat");
   await ask(page, "Hello!");
-  await page.getByText(/storage for chats is full: the oldest chat, “Old 0”, was deleted/).waitFor();
-  const titles = await page.locator("#chat-list .open").allTextContents();
-  assert.equal(titles[0], "Hello!");
-  assert.equal(titles.includes("Old 0"), false);
-  assert.equal(titles.includes("Old 11"), true);
+  await page.getByText("The browser's storage is full").waitFor();
+  await ask(page, "Hello again!");
+  assert.equal(await page.locator(".message").count(), 4);
   await page.context().close();
+});
+
+test("two windows show the same chats", { skip }, async () => {
+  const { page } = it,
+    other = await it.page.context().newPage();
+  await load(it, "/", other);
+  const title = await page.locator("#chat-list .open").first().textContent();
+  await page.getByRole("button", { name: title, exact: true }).click();
+  await other.getByRole("button", { name: title, exact: true }).click();
+  await ask(page, "Seen by both?");
+  await other.locator(".message.user", { hasText: "Seen by both?" }).waitFor();
+  const n = await other.locator("#chat-list li").count();
+  await page.getByRole("button", { name: `Delete ${title}` }).click();
+  await until(async () => (await other.locator("#chat-list li").count()) === n - 1, "gone in the other window too");
+  await page.getByRole("button", { name: "Undo" }).click();
+  await until(async () => (await other.locator("#chat-list li").count()) === n, "and back");
+  await other.close();
 });
 
 test("the keyboard alone is enough", { skip }, async () => {

@@ -1,5 +1,5 @@
-// `inferd chat` against a scripted server whose bytes come in pieces of every size: what it sends, how it reads
-// answers, and what it says when they are broken.
+// `inferd chat` against a scripted server that sends its bytes in pieces of any size: the requests, the
+// parsing of answers, and the errors for malformed ones.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -10,7 +10,7 @@ import { test } from "node:test";
 import tls from "node:tls";
 import { binary, until } from "./server.mjs";
 
-// Answers each connection's request with the same bytes, `piece` of them a write. hang: never closes.
+// Answers each connection's request with the same bytes, `piece` per write. hang: never closes.
 function startScripted(answer, { piece = 4096, hang = false, secure = null } = {}) {
   const requests = [];
   async function send(socket) {
@@ -73,7 +73,7 @@ const chunks = (text) =>
 const ok = "HTTP/1.1 200 OK\r\n";
 const asked = (run) => JSON.parse(run.requests.at(-1).split("\r\n\r\n")[1]);
 
-test("answers by length, in chunks and to the end of the connection, in pieces of every size", async () => {
+test("reads answers by length, in chunks and until close, in pieces of any size", async () => {
   const answers = [
     `${ok}Content-Length: ${Buffer.byteLength(story)}\r\n\r\n${story}`,
     `${ok}Transfer-Encoding: chunked\r\n\r\n${chunks(story)}`,
@@ -94,11 +94,11 @@ test("answers by length, in chunks and to the end of the connection, in pieces o
     }
 });
 
-test("a conversation carries its earlier turns and options; nothing is sent to a proxy", async () => {
+test("a conversation sends its earlier turns and options, and bypasses proxies", async () => {
   const answer = `${ok}Content-Length: ${Buffer.byteLength(story)}\r\n\r\n${story}`;
   const long = "x".repeat(100000);
   const run = await ask(Buffer.from(answer), {
-    args: ["--system", "Be brief.", "--max-tokens", "7"],
+    args: ["--lines", "--system", "Be brief.", "--max-tokens", "7"],
     env: { http_proxy: "http://127.0.0.1:1", INFERD_API_KEY: "" },
     input: `One\n\n${long}\n/quit\nnot asked\n`,
   });
@@ -117,7 +117,7 @@ test("a conversation carries its earlier turns and options; nothing is sent to a
   });
 });
 
-test("broken answers are errors that say so", async () => {
+test("malformed answers are reported as errors", async () => {
   const cases = [
     ["", /connection .* was lost/],
     ["HTTP/1.1 200", /connection .* was lost|cut off/],
@@ -148,7 +148,7 @@ test("broken answers are errors that say so", async () => {
   }
 });
 
-test("Ctrl-C while waiting and while reading ends the answer", async () => {
+test("Ctrl-C ends the answer while waiting and while reading", async () => {
   for (const answer of ["", `${ok}Content-Length: 9999\r\n\r\n${delta("part")}`]) {
     const server = await startScripted(Buffer.from(answer), { hang: true });
     const run = startChat(`http://127.0.0.1:${server.port}`);
@@ -161,7 +161,7 @@ test("Ctrl-C while waiting and while reading ends the answer", async () => {
   }
 });
 
-test("https: a certificate that SSL_CERT_FILE trusts, and one that nothing trusts", async () => {
+test("https: a certificate trusted by SSL_CERT_FILE, and an untrusted one", async () => {
   const folder = mkdtempSync(join(tmpdir(), "inferd-chat-"));
   const key = join(folder, "key.pem"),
     cert = join(folder, "cert.pem");

@@ -1,4 +1,4 @@
-// Other people's clients: Vercel's AI SDK and LangChain, as their documentation uses them.
+// Third-party clients: Vercel's AI SDK and LangChain, as their documentation uses them.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { createOpenAI } from "@ai-sdk/openai";
@@ -34,7 +34,7 @@ const person = z.object({
 const weather = z.object({ city: z.string().max(12), unit: z.enum(["C", "F"]) });
 const settings = { temperature: 0, maxOutputTokens: 200, maxRetries: 0 };
 
-test("Vercel: text, at once and streamed, over chat and over responses", async () => {
+test("Vercel: text, whole and streamed, over chat and responses", async () => {
   for (const model of [vercel.chat(modelName), vercel.responses(modelName)]) {
     const { text, usage, finishReason } = await generateText({ ...settings, model, prompt: "Hello!" });
     assert.ok(text.length > 0 && usage.outputTokens > 0 && ["stop", "length"].includes(finishReason));
@@ -57,7 +57,7 @@ test("Vercel: objects by a schema", async () => {
   assert.deepEqual(await stream.object, object);
 });
 
-test("Vercel: a tool is called and answered", async () => {
+test("Vercel: a tool call and its result", async () => {
   for (const model of [vercel.chat(modelName), vercel.responses(modelName)]) {
     const asked = [];
     const tools = {
@@ -99,7 +99,7 @@ test("LangChain: invoke and stream", async () => {
   assert.equal(text, answer.content);
 });
 
-// LangChain leaves bounds and integers out of the schema that it sends.
+// LangChain omits bounds and integer types from the schema that it sends.
 test("LangChain: structured output by a schema", async () => {
   const loose = z.object({ name: z.string(), age: z.number(), likes: z.array(z.enum(["tea", "cake"])) });
   for (const method of ["jsonSchema", "functionCalling"]) {

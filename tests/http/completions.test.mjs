@@ -1,4 +1,4 @@
-// What only POST /v1/completions has: best_of, suffix, echo with log-probabilities.
+// Features of POST /v1/completions only: best_of, suffix, echo with log-probabilities.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -47,7 +47,7 @@ async function refused(body, param, words) {
 
 const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
 
-test("best_of returns the n whose tokens are the most probable ones", async () => {
+test("best_of returns the n answers with the highest mean log-probability", async () => {
   const params = {
     prompt: ["Once upon a time", "The dog"],
     max_tokens: 12,
@@ -84,13 +84,13 @@ test("best_of returns the n whose tokens are the most probable ones", async () =
   await refused({ prompt: Array(50).fill("x"), best_of: 3 }, "prompt", /at most 42 texts/);
 });
 
-test("logprobs has OpenAI's bound", async () => {
+test("logprobs has OpenAI's maximum", async () => {
   await refused({ logprobs: 6 }, "logprobs", /between 0 and 5/);
   const { choices } = await ask({ prompt: "Once", logprobs: 5, max_tokens: 3, temperature: 0 });
   assert.ok(choices[0].logprobs.top_logprobs.every((o) => Object.keys(o).length <= 6 && Object.keys(o).length >= 4));
 });
 
-// Each token stands in the text where its offset says; a first space that the vocabulary puts before a text does not.
+// Each token is at its offset in the text, without the vocabulary's space prefix.
 function standsInText({ text, logprobs: l }) {
   const characters = [...text];
   l.tokens.forEach((token, i) => {
@@ -121,7 +121,7 @@ test("echo with logprobs scores the prompt, and the texts add up", async () => {
   assert.equal(only.text, prompt);
   const scored = l.token_logprobs.slice(0, n);
   assert.deepEqual(only.logprobs.token_logprobs, scored);
-  // Two choices of two prompts, and a stream, show the same.
+  // Two choices of two prompts, and a stream, give the same.
   for (const choice of (
     await ask({ prompt: [prompt, "x"], n: 2, echo: true, logprobs: 2, max_tokens: 1, temperature: 0 })
   ).choices.slice(0, 2))
@@ -140,8 +140,8 @@ test("echo with logprobs scores the prompt, and the texts add up", async () => {
   ))
     tokens.push(...(event.choices?.[0].logprobs.tokens ?? []));
   assert.deepEqual(tokens, l.tokens);
-  // The answer's tokens scored as a prompt have the same probabilities. These ids the client sent, <s> among them:
-  // it has no probability, and an object without members, as the schema wants one.
+  // The answer's tokens scored as a prompt have the same probabilities. The client sent these ids,
+  // including <s>, which has no probability and an empty object, as the schema requires.
   const ids = (await ask({ prompt: text }, "/tokenize")).tokens;
   const {
     choices: [again],
@@ -158,9 +158,9 @@ test("echo with logprobs scores the prompt, and the texts add up", async () => {
       .forEach((p, i) => assert.ok(Math.abs(p - l.token_logprobs[i]) < 1e-3, `${i}: ${p} ${l.token_logprobs[i]}`));
 });
 
-test("offsets of tokens go by the text, with and without the vocabulary's own space before it", async () => {
+test("text offsets count from the text, with and without the vocabulary's space prefix", async () => {
   for (const model of [modelName, "spaced"]) {
-    // The small model without training would answer with parts of characters.
+    // The untrained small model would answer with parts of characters.
     const ids = (await ask({ model, prompt: "a the\u00e9", add_special_tokens: false }, "/tokenize")).tokens;
     const logit_bias = Object.fromEntries(ids.slice(0, 3).map((id) => [id, 100]));
     for (const prompt of ["Once upon", " Once \u00e9\u4f60 x", "x"])
@@ -186,8 +186,8 @@ test("offsets of tokens go by the text, with and without the vocabulary's own sp
 });
 
 // logits' = logits + bias - presence * (count > 0) - frequency * count, over the tokens generated so far. The
-// model's own log-probabilities of both tokens at each place come from scoring, so the formula says what must follow.
-test("penalties are those of OpenAI's formula", async () => {
+// model's own log-probabilities of both tokens at each position come from scoring; the formula gives the rest.
+test("penalties follow OpenAI's formula", async () => {
   const start = (await ask({ prompt: "Once upon a time" }, "/tokenize")).tokens;
   const score = async (ids) =>
     (await ask({ prompt: ids, echo: true, logprobs: 0, max_tokens: 0 })).choices[0].logprobs.token_logprobs.at(-1);
@@ -234,13 +234,13 @@ test("penalties are those of OpenAI's formula", async () => {
   assert.ok(used.size > 2);
 });
 
-test("a prompt that is null is the empty one", async () => {
+test("a null prompt is an empty prompt", async () => {
   const a = await ask({ prompt: null, temperature: 0 }),
     b = await ask({ prompt: "", temperature: 0 });
   assert.deepEqual([a.choices, a.usage.prompt_tokens], [b.choices, b.usage.prompt_tokens]);
 });
 
-test("suffix: the model is asked for what belongs between", async () => {
+test("suffix: the model fills in the middle", async () => {
   const encode = async (text) =>
     (await ask({ model: "fim", prompt: text, add_special_tokens: false }, "/tokenize")).tokens;
   const capabilities = async (id) => (await (await fetch(`${server.url}/v1/models/${id}`)).json()).capabilities;
@@ -249,7 +249,7 @@ test("suffix: the model is asked for what belongs between", async () => {
     suffix = " and they were happy.";
   const params = { model: "fim", max_tokens: 20, temperature: 0, ignore_eos: true };
   const answer = await ask({ ...params, prompt, suffix });
-  // The same by hand: the suffix without the space that this vocabulary puts before a text.
+  // The same by hand: the suffix without this vocabulary's space prefix.
   const sign = await encode("\u263a"),
     inner = (await encode("\u263a" + suffix)).slice(sign.length);
   const bos = (await ask({ model: "fim", prompt: "" }, "/tokenize")).tokens;
@@ -269,6 +269,10 @@ test("suffix: the model is asked for what belongs between", async () => {
   for await (const event of sse(await post(server, "/v1/completions", { ...params, prompt, suffix, stream: true })))
     if (event.choices) text += event.choices[0].text;
   assert.equal(text, answer.choices[0].text);
+  const options = { temperature: 0, num_predict: 20, top_k: 1 };
+  const ollama = await ask({ model: "fim", prompt, suffix, stream: false, options }, "/api/generate");
+  assert.equal(ollama.prompt_eval_count, ids.length);
+  assert.ok(ollama.eval_count > 0 && answer.choices[0].text.startsWith(ollama.response), ollama.response);
   await refused({ suffix }, "suffix", /fill-in-the-middle/);
   await refused({ model: "fim", suffix, echo: true }, "echo", /suffix/);
   await refused({ model: "fim", suffix, prompt: [1, 2] }, "prompt", /text/);

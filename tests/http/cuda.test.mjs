@@ -1,7 +1,6 @@
-// The CUDA backend behind a whole server, on the stand-in below tests/cuda (about a step a second): the
-// tokens of the CPU backend, the same bytes for a request however it is scheduled, decode steps from
-// recordings, memory that is bounded and does not grow, and a device that fails. What needs many steps
-// is tests/cuda/load.py's, on a GPU.
+// A server with the CUDA backend, on the stand-in of tests/cuda (about one step per second): the CPU
+// backend's tokens, the same bytes for any schedule, decode steps as CUDA graphs, bounded memory, and
+// a failing device. Tests with many steps are in tests/cuda/load.py, for a GPU.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { chat, complete, metrics, serving, startServer, until, user } from "./server.mjs";
@@ -18,7 +17,7 @@ const small = [
 ];
 const cuda = ["--backend", "cuda", ...small];
 
-// As long as it lasts, the stand-in has these options.
+// Runs with these options of the stand-in.
 async function standin(options, use) {
   Object.assign(process.env, options);
   try {
@@ -34,7 +33,7 @@ const requests = [
   { prompt: "def add(a, b):", max_tokens: 5, temperature: 1, top_k: 40, seed: 8, ignore_eos: true },
 ];
 
-test("tokens are those of the CPU backend; together they are each alone; steps run from recordings", async () => {
+test("tokens equal the CPU backend's and do not depend on the batch; steps run as CUDA graphs", async () => {
   const cpu = ["--backend", "cpu", "--activation-bits", "16", ...small];
   const want = await serving(cpu, (server) => complete(server, requests[0]));
   await serving([...cuda, "--prefix-cache", "off"], async (server) => {
@@ -60,7 +59,7 @@ test("tokens are those of the CPU backend; together they are each alone; steps r
   });
 });
 
-test("auto is the GPU where there is one, else the CPU; what is missing is named", async () => {
+test("auto chooses the GPU if there is one, otherwise the CPU, and names what is missing", async () => {
   const device = async (server) =>
     [...(await metrics(server)).keys()].some((k) => k.includes('{backend="cuda",kernel=')) ? "cuda" : "cpu";
   const one = async (server) => (await complete(server, { prompt: "a", max_tokens: 1 }), device(server));
@@ -77,7 +76,7 @@ test("auto is the GPU where there is one, else the CPU; what is missing is named
   await assert.rejects(startServer([...cuda, "--isa", "generic"]), /isa "generic" is an instruction set of the CPU/);
 });
 
-test("a model that does not fit is refused with the numbers, the cache takes what is left", async () => {
+test("a model that does not fit is refused with its sizes; the cache takes the remaining memory", async () => {
   const flags = ["--backend", "cuda", "--max-batch-tokens", "64"];
   const MiB = 1 << 20;
   await standin({ CUDASIM_MEMORY: String(700 * MiB) }, () =>
@@ -99,7 +98,7 @@ test("a model that does not fit is refused with the numbers, the cache takes wha
   );
 });
 
-// The calls that fail are beyond those of the start.
+// The failing calls come after those of the start.
 for (const fault of ["launch:200", "sync:100"])
   test(`a device that fails (${fault}) ends its requests with 500, and readiness`, () =>
     standin({ CUDASIM_FAIL: fault }, () =>

@@ -1,5 +1,5 @@
-// Answers that max_tokens cuts, at many places, read by the libraries that clients use: a call or an object that is not
-// whole is never taken for one.
+// Answers truncated by max_tokens at many positions, read by clients' libraries: an incomplete call or object is never
+// used as a complete one.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
@@ -60,7 +60,7 @@ test("chat: finish_reason is length, and parse() and stream() refuse", async () 
     assert.equal(finish_reason, "length");
     for (const call of message.tool_calls ?? []) {
       begun++;
-      // Libraries take a call without arguments for a whole one.
+      // Libraries treat a call without arguments as complete.
       assert.ok(call.function.arguments.trim() && !isWhole(call.function.arguments), call.function.arguments);
     }
   }
@@ -83,7 +83,7 @@ test("runTools() does not call the function", async () => {
   assert.equal(called, 0);
 });
 
-test("Vercel's library runs no tool, also where all of the arguments may be left out", async () => {
+test("Vercel's library runs no tool, even if all arguments are optional", async () => {
   const vercel = createOpenAI({ baseURL: `${server.url}/v1`, apiKey: "none" });
   let called = 0;
   const tools = { get_weather: tool({ inputSchema: place.partial(), execute: () => (called++, "warm") }) };
@@ -111,7 +111,7 @@ test("Vercel's library runs no tool, also where all of the arguments may be left
   assert.equal(called, 0);
 });
 
-test("responses: incomplete as a whole, and the item that was cut", async () => {
+test("responses: the response and the truncated item are incomplete", async () => {
   const ask = { model, input: "Weather in Rome?", temperature: 0 };
   const called = {
     ...ask,
@@ -172,43 +172,47 @@ test("Ollama: done_reason is length", async () => {
   }
 });
 
-// Behind a control token an answer can end between a call's head and its arguments.
+// After a control token an answer can end between a call's head and its arguments.
 const template = "../shared/data/chat-templates/templates/openai-gpt-oss-120b.jinja";
-test("gpt-oss: no call without arguments", { skip: existsSync(template) ? false : "no ../shared" }, async (t) => {
-  const file = "tests/golden/arch/gpt-oss/hf";
-  const { added_tokens } = JSON.parse(readFileSync(`${file}/tokenizer.json`, "utf8"));
-  const id = (text) => added_tokens.find((token) => token.content === text).id;
-  const own = await startServer(["--chat-template", template], [{ file, name: model }]);
-  t.after(() => own.stop());
-  const tools = [
-    {
-      type: "function",
-      function: {
-        name: "get_weather",
-        description: "The weather.",
-        parameters: { type: "object", properties: { city: { type: "string" } } },
+test(
+  "gpt-oss: a call without arguments is not returned",
+  { skip: existsSync(template) ? false : "no ../shared" },
+  async (t) => {
+    const file = "tests/golden/arch/gpt-oss/hf";
+    const { added_tokens } = JSON.parse(readFileSync(`${file}/tokenizer.json`, "utf8"));
+    const id = (text) => added_tokens.find((token) => token.content === text).id;
+    const own = await startServer(["--chat-template", template], [{ file, name: model }]);
+    t.after(() => own.stop());
+    const tools = [
+      {
+        type: "function",
+        function: {
+          name: "get_weather",
+          description: "The weather.",
+          parameters: { type: "object", properties: { city: { type: "string" } } },
+        },
       },
-    },
-  ];
-  let calls = 0,
-    none = 0;
-  for (let max_tokens = 1; max_tokens < 60; max_tokens++) {
-    const body = {
-      messages: user("Hi"),
-      temperature: 0,
-      max_tokens,
-      tools,
-      tool_choice: "required",
-      logit_bias: { [id("<|end|>")]: 100 },
-    };
-    const response = await chat(own, body),
-      text = await response.text();
-    assert.equal(response.status, 200, text);
-    const { message, finish_reason } = JSON.parse(text).choices[0];
-    if (finish_reason !== "length") continue;
-    if (!message.tool_calls) none++;
-    for (const call of message.tool_calls ?? [])
-      (calls++, assert.ok(call.function.arguments.trim(), `${max_tokens}: ${JSON.stringify(call)}`));
-  }
-  assert.ok(calls && none, `${calls} ${none}`);
-});
+    ];
+    let calls = 0,
+      none = 0;
+    for (let max_tokens = 1; max_tokens < 60; max_tokens++) {
+      const body = {
+        messages: user("Hi"),
+        temperature: 0,
+        max_tokens,
+        tools,
+        tool_choice: "required",
+        logit_bias: { [id("<|end|>")]: 100 },
+      };
+      const response = await chat(own, body),
+        text = await response.text();
+      assert.equal(response.status, 200, text);
+      const { message, finish_reason } = JSON.parse(text).choices[0];
+      if (finish_reason !== "length") continue;
+      if (!message.tool_calls) none++;
+      for (const call of message.tool_calls ?? [])
+        (calls++, assert.ok(call.function.arguments.trim(), `${max_tokens}: ${JSON.stringify(call)}`));
+    }
+    assert.ok(calls && none, `${calls} ${none}`);
+  },
+);

@@ -1,4 +1,4 @@
-// POST /v1/embeddings with the official OpenAI SDK and on the wire.
+// POST /v1/embeddings with the official OpenAI SDK and with plain HTTP.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
@@ -24,7 +24,7 @@ const length = (v) => Math.sqrt(v.reduce((sum, x) => sum + x * x, 0));
 const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
 const bits = (v) => Buffer.from(Float32Array.from(v).buffer).toString("hex");
 
-test("one text: a vector of length 1, and its tokens", async () => {
+test("one text: a unit vector and its token count", async () => {
   const answer = await create({ input: texts[1] });
   assert.equal(answer.object, "list");
   assert.equal(answer.model, model);
@@ -37,7 +37,7 @@ test("one text: a vector of length 1, and its tokens", async () => {
   assert.equal(bits(ids), bits(answer.data[0].embedding), "token ids are the same input");
 });
 
-test("base64 holds the same float32 values, and is what the SDK asks for by itself", async () => {
+test("base64 has the same float32 values and is the SDK's default", async () => {
   const floats = (await create({ input: texts })).data.map((d) => bits(d.embedding));
   const raw = await (await post(server, "/v1/embeddings", { model, input: texts, encoding_format: "base64" })).json();
   assert.deepEqual(
@@ -58,7 +58,7 @@ test("base64 holds the same float32 values, and is what the SDK asks for by itse
   }
 });
 
-test("a batch gives each text what it gets alone, bit for bit, whatever else runs", async () => {
+test("a text's vector does not depend on the batch or on other requests, bit for bit", async () => {
   for (const pooling of ["mean", "cls", "last"]) {
     const alone = [];
     for (const input of texts) alone.push(bits(await vector({ input, pooling })));
@@ -76,7 +76,7 @@ test("a batch gives each text what it gets alone, bit for bit, whatever else run
   }
 });
 
-test("last is the default of a model that says nothing; poolings differ", async () => {
+test("last is the default pooling; poolings differ", async () => {
   const [none, mean, last] = [
     await vector({ input: texts[1] }),
     await vector({ input: texts[1], pooling: "mean" }),
@@ -86,7 +86,7 @@ test("last is the default of a model that says nothing; poolings differ", async 
   assert.ok(dot(mean, last) < 0.999);
 });
 
-test("dimensions cut the vector and scale it to length 1 again", async () => {
+test("dimensions truncates the vector and renormalizes it", async () => {
   const whole = await vector({ input: texts[1] });
   for (const dimensions of [1, 7, whole.length]) {
     const cut = await vector({ input: texts[1], dimensions });
@@ -101,7 +101,7 @@ test("dimensions cut the vector and scale it to length 1 again", async () => {
   );
 });
 
-test("what is wrong with input is said of input", async () => {
+test("errors of input name input", async () => {
   const wrong = [
     [],
     "",
@@ -143,7 +143,7 @@ test("a text of the whole context has a vector", async () => {
   await assert.rejects(create({ input: [...input, 300] }), (e) => e.code === "context_length_exceeded");
 });
 
-test("a client that hangs up ends the work", async () => {
+test("a disconnected client cancels the work", async () => {
   const abort = new AbortController();
   const input = Array(2000).fill(texts[3]);
   const asked = post(server, "/v1/embeddings", { model, input, pooling: "mean" }, { signal: abort.signal }).catch(

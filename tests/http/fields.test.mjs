@@ -1,8 +1,9 @@
 // Every field of every endpoint, as GET /v1/inferd/fields tells them: right, wrong, out of bounds,
-// null, missing, refused, unknown. An endpoint that comes later needs a base body here, no more.
+// null, missing, refused, advisory, unknown. An endpoint that comes later needs a base body here, no more.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
+import Ajv2020 from "ajv/dist/2020.js";
 import { fieldsDoc } from "../../scripts/fields-doc.mjs";
 import { chat, modelName, post, startServer, user } from "./server.mjs";
 
@@ -23,7 +24,18 @@ const bases = {
   "POST /api/chat": { model, messages: user("x"), stream: false, options: { num_predict: 1 } },
   "POST /api/generate": { model, prompt: "x", stream: false, options: { num_predict: 1 } },
   "POST /api/show": { model },
+  "POST /api/copy": { source: model, destination: "copied" },
+  "POST /api/pull": { model },
+  "POST /api/create": { model: "copied", from: model },
+  "POST /api/embed": { model, input: "x" },
+  "POST /api/embeddings": { model, prompt: "x" },
+  "POST /v1/chat/completions/{id}": { metadata: {} },
+  "POST /v1/conversations": {},
+  "POST /v1/conversations/{id}": { metadata: {} },
+  "POST /v1/conversations/{id}/items": { items: [{ role: "user", content: "x" }] },
 };
+// Bodies that are answered with 200 once.
+const once = { "DELETE /api/delete": { model } };
 bases["POST /v1/tokenize"] = bases["POST /tokenize"];
 bases["POST /v1/detokenize"] = bases["POST /detokenize"];
 
@@ -57,6 +69,8 @@ const right = {
     response_format: { value: { type: "json_schema", json_schema: { name: "x" } } },
     "response_format.type": { value: "json_schema" },
     "response_format.json_schema": { value: { name: "x" } },
+    "response_format.schema": { value: {}, with: { response_format: { type: "json_object" } } },
+    grammar: { value: 'root ::= "x"' },
     "structured_outputs.grammar": { value: 'root ::= "x"' },
     guided_grammar: { value: 'root ::= "x"' },
     top_logprobs: { value: 2, with: { logprobs: true } },
@@ -110,6 +124,10 @@ const right = {
     },
   },
   "POST /detokenize": { tokens: { value: [300] } },
+  "POST /v1/conversations": { items: { value: [] }, metadata: { value: { a: "b" } } },
+  "POST /v1/chat/completions/{id}": { metadata: { value: { a: "b" } } },
+  "POST /v1/conversations/{id}": { metadata: { value: { a: "b" } } },
+  "POST /v1/conversations/{id}/items": { items: { value: [{ role: "user", content: "x" }] } },
   "POST /v1/messages": {
     thinking: { depends: "thinking" },
     "thinking.type": { depends: "thinking" },
@@ -122,9 +140,13 @@ const right = {
     },
   },
   "POST /api/chat": { format: { value: "json", depends: "format" }, think: { depends: "think" } },
+  "POST /api/copy": { source: { value: model } },
+  "POST /api/pull": { model: { value: model }, name: { value: model, without: ["model"] } },
+  "POST /api/create": { from: { value: model }, model: { value: "copied" } },
+  "POST /api/embed": { input: { value: ["x", "y"] }, dimensions: { value: 5 } },
 };
 right["POST /v1/messages/count_tokens"] = right["POST /v1/messages"];
-right["POST /api/generate"] = right["POST /api/chat"];
+right["POST /api/generate"] = { ...right["POST /api/chat"], suffix: { value: "y", depends: "suffix" } };
 right["POST /v1/tokenize"] = right["POST /tokenize"];
 right["POST /v1/detokenize"] = right["POST /detokenize"];
 right["POST /v1/inferd/render"] = right["POST /v1/chat/completions"];
@@ -146,14 +168,19 @@ const openai = {
   ],
 };
 
-let server, endpoints;
+let server, strict, endpoints;
 before(async () => {
-  server = await startServer();
+  [server, strict] = await Promise.all([startServer(), startServer(["--unknown-fields", "refuse"])]);
+  for (const to of [server, strict])
+    keptChats.set(to, (await (await chat(to, { messages: user("x"), max_tokens: 1, store: true })).json()).id);
+  for (const to of [server, strict]) kept.set(to, (await (await post(to, "/v1/conversations", {})).json()).id);
+  for (const path of ["", "/input_tokens"])
+    right[`POST /v1/responses${path}`].conversation = { value: kept.get(server) };
   const { object, data } = await (await fetch(server.url + "/v1/inferd/fields")).json();
   assert.equal(object, "list");
   endpoints = data;
 });
-after(() => server.stop());
+after(() => Promise.all([server.stop(), strict.stop()]));
 
 const clone = (v) => structuredClone(v);
 // Numbers that JavaScript would round travel as text.
@@ -165,11 +192,19 @@ class Literal {
     return `@@${this.text}@@`;
   }
 }
-const send = async (endpoint, body) => {
+// The {id} of endpoints that have one: of a conversation and a chat of each server.
+const kept = new Map(),
+  keptChats = new Map();
+const send = async (endpoint, body, to = server) => {
   const json = JSON.stringify(body).replace(/"@@([^@]*)@@"/g, "$1");
-  const response = await post(server, endpoint.split(" ")[1], json);
+  const response = await post(
+    to,
+    endpoint.split(" ")[1].replace("{id}", (endpoint.includes("chat") ? keptChats : kept).get(to)),
+    json,
+  );
   const text = await response.text();
-  return { status: response.status, text, error: response.status === 400 ? JSON.parse(text).error : null };
+  const ignored = (response.headers.get("x-inferd-ignored-fields") ?? "").split(", ");
+  return { status: response.status, text, ignored, error: response.status === 400 ? JSON.parse(text).error : null };
 };
 
 // Does the error name the field? Ollama's is a text.
@@ -232,8 +267,8 @@ function outOfBounds(row) {
 }
 const rightItem = (row) => (row.fields ? rightObject(row.fields) : "x");
 
-async function expectRefusal(endpoint, body, name, what) {
-  const { status, text, error } = await send(endpoint, body);
+async function expectRefusal(endpoint, body, name, what, to = server) {
+  const { status, text, error } = await send(endpoint, body, to);
   assert.equal(status, 400, `${endpoint}: ${name} ${what}: ${text}`);
   assert.ok(blames(error, name), `${endpoint}: ${name} ${what}: ${text}`);
 }
@@ -241,6 +276,18 @@ async function expectAnswer(endpoint, body, name, what, depends) {
   const answer = await send(endpoint, body);
   if (depends && answer.status === 400 && blames(answer.error, depends)) return;
   assert.equal(answer.status, 200, `${endpoint}: ${name} ${what}: ${answer.text}`);
+}
+
+// Accepted and named; with unknown-fields = refuse a 400, except where clients echo earlier answers.
+async function expectIgnored(endpoint, body, path, name, what) {
+  const { status, text, ignored } = await send(endpoint, body);
+  assert.equal(status, 200, `${endpoint}: ${name} ${what}: ${text}`);
+  assert.ok(ignored.includes(name), `${endpoint}: ${name} ${what} is not in ${ignored}`);
+  if (["messages", "input", "items", "system"].includes(path[0])) {
+    const same = await send(endpoint, body, strict);
+    assert.equal(same.status, 200, `${endpoint}: ${name} ${what}, refuse: ${same.text}`);
+    assert.ok(same.ignored.includes(name), `${endpoint}: ${name} ${what}, refuse, is not in ${same.ignored}`);
+  } else await expectRefusal(endpoint, body, name, what, strict);
 }
 
 // One field in all ways. at(body): the object that it is a member of.
@@ -259,7 +306,7 @@ async function checkField(endpoint, row, base, path, hint) {
     for (const other of hint?.without ?? []) delete body[other];
     return body;
   };
-  if (row.supported) {
+  if (row.class === "honoured") {
     const value = hint && "value" in hint ? hint.value : rightValue(row);
     if (value !== undefined && !(types(row)[0] === "array" && row.minimum && !hint))
       await expectAnswer(endpoint, full(value), name, "right", hint?.depends);
@@ -270,9 +317,16 @@ async function checkField(endpoint, row, base, path, hint) {
     for (const bad of outOfBounds(row))
       await expectRefusal(endpoint, full(bad), name, `out of bounds (${JSON.stringify(bad).slice(0, 40)})`);
   } else {
-    await expectRefusal(endpoint, withValue({ inferd: "test" }), name, "refused");
-    for (const word of row.values ?? []) await expectAnswer(endpoint, withValue(word), name, word);
-    assert.ok(row.reason, `${name}: a refusal has a reason`);
+    assert.ok(row.reason, `${name}: ${row.class} without a reason`);
+    const some = [{ inferd: "test" }, ...(row.class === "advisory" ? ["\u0000", [[]], 7.5] : [])];
+    for (const value of some)
+      if (row.class === "refused") await expectRefusal(endpoint, withValue(value), name, "refused");
+      else await expectIgnored(endpoint, withValue(value), path, name, JSON.stringify(value));
+    for (const word of row.values ?? []) {
+      const answer = await send(endpoint, withValue(word), strict);
+      if (hint?.depends && answer.status === 400 && blames(answer.error, hint.depends)) continue;
+      assert.equal(answer.status, 200, `${endpoint}: ${name} ${word}: ${answer.text}`);
+    }
   }
   if (row.nullable && !row.required) await expectAnswer(endpoint, full(null), name, "null", hint?.depends);
   else if (!row.nullable) await expectRefusal(endpoint, full(null), name, "null");
@@ -284,7 +338,7 @@ async function checkTable(endpoint, rows, base, path, wrong) {
   const unknown = clone(base),
     [object, prefix] = place(unknown, path);
   object.no_such_field = 1;
-  await expectRefusal(endpoint, unknown, prefix + "no_such_field", "unknown").catch((e) => wrong.push(e.message));
+  await expectIgnored(endpoint, unknown, path, prefix + "no_such_field", "unknown").catch((e) => wrong.push(e.message));
   assert.equal(new Set(rows.map((r) => r.name)).size, rows.length, `${endpoint} ${prefix}: a name twice`);
   let n = 0;
   for (const row of rows) {
@@ -296,7 +350,7 @@ async function checkTable(endpoint, rows, base, path, wrong) {
     const below = { ...clone(base), ...hint?.with };
     for (const other of hint?.without ?? []) delete below[other];
     const [parent] = place(below, path);
-    const value = hint?.value ?? (row.supported ? rightValue(row) : undefined);
+    const value = hint?.value ?? (row.class === "honoured" ? rightValue(row) : undefined);
     if (parent[row.name] === undefined) parent[row.name] = clone(value);
     const inner = [parent[row.name]].flat()[0];
     if (inner !== null && typeof inner === "object")
@@ -305,7 +359,7 @@ async function checkTable(endpoint, rows, base, path, wrong) {
   return n;
 }
 
-test("every field of every endpoint: right, wrong, out of bounds, null, missing, refused, unknown", async (t) => {
+test("every field of every endpoint: valid, null, wrong and missing values", async (t) => {
   assert.ok(endpoints.length >= 2);
   for (const { endpoint, fields } of endpoints)
     await t.test(endpoint, async (tt) => {
@@ -318,7 +372,7 @@ test("every field of every endpoint: right, wrong, out of bounds, null, missing,
     });
 });
 
-test("the tables know all of OpenAI's fields", async (t) => {
+test("the tables contain all of OpenAI's fields", async (t) => {
   const file = "../shared/data/openai/openapi-inference-subset.json";
   const spec = existsSync(file) ? JSON.parse(readFileSync(file, "utf8")).components.schemas : null;
   const properties = (s) =>
@@ -339,7 +393,7 @@ test("the tables know all of OpenAI's fields", async (t) => {
     });
 });
 
-test("every row says what it is", () => {
+test("every row has a description", () => {
   const walk = (rows, where) => {
     for (const row of rows) {
       assert.deepEqual(Object.keys(row), [
@@ -351,7 +405,7 @@ test("every row says what it is", () => {
         "minimum",
         "maximum",
         "values",
-        "supported",
+        "class",
         "reason",
         "help",
         "fields",
@@ -371,53 +425,131 @@ test("every row says what it is", () => {
   }
 });
 
-test("api/FIELDS.md is what the tables say", () => {
+test("api/FIELDS.md equals the tables", () => {
   const now = fieldsDoc(endpoints),
     kept = readFileSync("api/FIELDS.md", "utf8");
   if (process.env.WRITE_FIELDS) writeFileSync("api/FIELDS.md", now);
   else assert.ok(now === kept, "run `WRITE_FIELDS=1 node --test tests/http/fields.test.mjs`");
 });
 
-test("unknown-fields = ignore drops them and says so", async () => {
-  const odd = await startServer(["--unknown-fields", "ignore"]);
-  try {
-    const response = await chat(odd, {
-      messages: user("x"),
-      max_tokens: 1,
-      stream: true,
-      stream_options: { include_usage: true, later: 1 },
-      tools: [],
-      new_field: { a: 1 },
-      "bad\r\nname": 2,
-    });
-    assert.equal(response.status, 200, await response.text());
-    const ignored = response.headers.get("x-inferd-ignored-fields").split(", ");
-    for (const name of ["stream_options.later", "new_field", "bad??name"])
-      assert.ok(ignored.includes(name), `${name} in ${ignored}`);
-    const deep = await chat(odd, {
-      messages: [{ role: "user", content: [{ type: "text", text: "x", cache: 1 }], mood: 2 }],
-      max_tokens: 1,
-    });
-    assert.equal(deep.status, 200, await deep.text());
-    assert.equal(deep.headers.get("x-inferd-ignored-fields"), "messages[0].content[0].cache, messages[0].mood");
-    const wrong = await chat(odd, { messages: user("x"), max_tokens: "1", new_field: 1 });
-    assert.equal(wrong.status, 400, "a known field is checked all the same");
-    assert.equal((await wrong.json()).error.param, "max_tokens");
-    assert.equal(wrong.headers.get("x-inferd-ignored-fields"), "new_field");
-    const many = await chat(odd, {
-      messages: user("x"),
-      max_tokens: 1,
-      ...Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`field_${i}`, i])),
-    });
-    assert.equal(many.status, 200);
-    assert.match(
-      many.headers.get("x-inferd-ignored-fields"),
-      /^(field_\d+, ){10,40}\.\.\.$/,
-      "the header is bounded, and says so",
-    );
-    const none = await chat(odd, { messages: user("x"), max_tokens: 1 });
-    assert.equal(none.headers.get("x-inferd-ignored-fields"), null);
-  } finally {
-    await odd.stop();
+const ignoredOf = (response) => response.headers.get("x-inferd-ignored-fields");
+
+test("ignored fields are named in the header, also of streams and errors", async () => {
+  const stream = await chat(server, {
+    messages: user("x"),
+    max_tokens: 1,
+    stream: true,
+    stream_options: { include_usage: true, later: 1 },
+    tools: [],
+    new_field: { a: 1 },
+    user: "me",
+    "bad\r\nname": 2,
+  });
+  assert.equal(stream.status, 200);
+  assert.equal(ignoredOf(stream), "stream_options.later, new_field, user, bad??name");
+  assert.match(await stream.text(), /data: \[DONE\]/);
+
+  const deep = await chat(server, {
+    messages: [{ role: "user", content: [{ type: "text", text: "x", cache: 1 }], mood: 2 }, ...user("y")].map((m) => ({
+      ...m,
+      again: 1,
+    })),
+    max_tokens: 1,
+  });
+  assert.equal(deep.status, 200, await deep.text());
+  assert.equal(ignoredOf(deep), "messages[0].content[0].cache, messages[0].mood, messages[0].again");
+
+  const wrong = await chat(server, { messages: user("x"), max_tokens: "1", new_field: 1 });
+  assert.equal(wrong.status, 400, "a known field is checked all the same");
+  assert.equal((await wrong.json()).error.param, "max_tokens");
+  assert.equal(ignoredOf(wrong), "new_field");
+  const long = await chat(server, { messages: user("x ".repeat(20000)), new_field: 1 });
+  assert.equal(long.status, 400, await long.text());
+  assert.equal(ignoredOf(long), "new_field", "an error of the engine");
+
+  const many = await chat(server, {
+    messages: user("x"),
+    max_tokens: 1,
+    ...Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`field_${i}`, i])),
+  });
+  assert.equal(many.status, 200);
+  assert.match(ignoredOf(many), /^(field_\d+, ){10,40}\.\.\.$/, "the header is bounded, and says so");
+  const none = await chat(server, { messages: user("x"), max_tokens: 1, store: false, metadata: {}, user: null });
+  assert.equal(ignoredOf(none), null);
+});
+
+test("ignored fields are counted by route and field", async () => {
+  const count = async (route, field) => {
+    const text = await (await fetch(server.url + "/metrics")).text();
+    const label = `inferd_ignored_fields_total{route="${route}",method="POST",field="${field}"} `;
+    const line = text.split("\n").find((l) => l.startsWith(label));
+    return line ? Number(line.slice(label.length)) : 0;
+  };
+  const route = "/v1/chat/completions";
+  const names = ["user", "messages.annotations", "tools", "unknown"];
+  const before = await Promise.all(names.map((n) => count(route, n)));
+  const other = await count("/api/chat", "keep_alive");
+  const note = [{ url: "x" }];
+  const body = {
+    user: "me",
+    messages: [
+      { role: "assistant", content: "x", annotations: note, a: 1 },
+      { role: "assistant", content: "y", annotations: note, b: 2 },
+      ...user("z"),
+    ],
+    tools: [{ type: "web_search_preview", user_location: {} }],
+    max_tokens: 1,
+    c: 3,
+  };
+  const response = await chat(server, body);
+  assert.equal(response.status, 200, await response.text());
+  assert.equal(ignoredOf(response), "user, messages[0].annotations, messages[0].a, messages[1].b, tools[0], c");
+  const after = await Promise.all(names.map((n) => count(route, n)));
+  assert.deepEqual(
+    after.map((n, i) => n - before[i]),
+    [1, 2, 1, 3],
+  );
+  const ollama = await post(server, "/api/chat", JSON.stringify({ model, messages: [], keep_alive: "5m" }));
+  assert.equal(ollama.status, 200, await ollama.text());
+  assert.equal((await count("/api/chat", "keep_alive")) - other, 1);
+});
+
+test("a hosted tool is left out, unless tool_choice requires it", async () => {
+  const hosted = { type: "mcp", server_label: "x", server_url: "https://x.invalid" };
+  const own = { type: "function", function: { name: "f" } };
+  const left = await chat(server, { messages: user("x"), max_tokens: 1, tools: [hosted, own, { type: "web_search" }] });
+  assert.equal(left.status, 200, await left.text());
+  assert.equal(ignoredOf(left), "tools[0], tools[2]");
+  for (const tool_choice of ["required", { type: "mcp" }, { type: "function", function: { name: "x" } }]) {
+    const demanded = await chat(server, { messages: user("x"), max_tokens: 1, tools: [hosted], tool_choice });
+    const { error } = await demanded.json();
+    assert.equal(demanded.status, 400, JSON.stringify(error));
+    assert.match(error.param, /^tool_choice/);
   }
+  const refused = await chat(strict, { messages: user("x"), max_tokens: 1, tools: [own, hosted] });
+  assert.equal(refused.status, 400);
+  assert.equal((await refused.json()).error.param, "tools[1]");
+});
+
+// The document is made from the same rows: each right body fits it, a wrong type does not.
+test("openapi.json describes every endpoint and its body", async () => {
+  const [document, fields] = await Promise.all(
+    ["/openapi.json", "/v1/inferd/fields"].map(async (path) => (await fetch(server.url + path)).json()),
+  );
+  assert.match(document.openapi, /^3\.1\./);
+  const ajv = new Ajv2020({ strict: false, validateSchema: true });
+  for (const { endpoint, fields: rows } of fields.data) {
+    const [method, path] = endpoint.split(" "),
+      base = bases[endpoint] ?? once[endpoint];
+    const operation = document.paths[path][method.toLowerCase()];
+    const fits = ajv.compile(operation.requestBody.content["application/json"].schema);
+    assert.ok(fits(base), `${endpoint}: ${ajv.errorsText(fits.errors)}`);
+    for (const row of rows) {
+      const wrong = row.class === "honoured" ? wrongType(row) : undefined;
+      if (wrong !== undefined) assert.ok(!fits({ ...base, [row.name]: wrong }), `${endpoint}: ${row.name}`);
+      assert.ok(row.class === "honoured" || fits({ ...base, [row.name]: {} }), `${endpoint}: ${row.name}`);
+    }
+  }
+  assert.ok(document.paths["/v1/responses/{id}"].get && document.paths["/v1/responses/{id}"].delete);
+  assert.equal(document.paths["/v1/responses/{id}"].get.parameters[0].name, "id");
 });

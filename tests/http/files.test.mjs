@@ -1,4 +1,4 @@
-// What becomes of the daemon when its files change under it, and of signals that are not for it to stop.
+// The daemon when its files change while it runs, and signals that must not stop it.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import {
@@ -19,7 +19,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { binary, modelFile, post, sse, startServer, until } from "./server.mjs";
 
-// A server of its own copy of the demo model, which `change` may do anything to.
+// Starts a server with its own copy of the demo model, which `change` modifies.
 async function withCopy(change) {
   const folder = mkdtempSync(join(tmpdir(), "inferd-files-"));
   const file = join(folder, "model.gguf");
@@ -51,7 +51,7 @@ async function answer(server) {
   return { status: response.status, body: await response.json() };
 }
 
-// It says what happened and refuses, in words that name no path.
+// The error explains the refusal without naming a path.
 async function isRefused(server, file) {
   await until(async () => (await readyz(server)) === 503, "readiness is red");
   const { status, body } = await answer(server);
@@ -62,8 +62,7 @@ async function isRefused(server, file) {
   assert.ok(server.stderr.includes(file), "the log names the file");
 }
 
-// Reads a stream on, of which `change` is done after the first tokens; its tokens must be those of the model
-// up to where it ends.
+// Reads a stream and runs `change` after the first tokens; the tokens must be the model's until it ends.
 async function changeInStream(server, whole, change) {
   const response = await post(server, "/v1/completions", request({ max_tokens: 4000, stream: true }));
   assert.equal(response.status, 200);
@@ -82,7 +81,7 @@ async function changeInStream(server, whole, change) {
   return error;
 }
 
-test("a file that is cut while it is served ends its streams, and readiness", () =>
+test("truncating a served file ends its streams and readiness", () =>
   withCopy(async (server, file) => {
     const whole = (await answer(server)).body.choices[0].text;
     const error = await changeInStream(server, whole, () => truncateSync(file, 4096));
@@ -90,7 +89,7 @@ test("a file that is cut while it is served ends its streams, and readiness", ()
     await isRefused(server, file);
   }));
 
-test("a file that is written over in place is noticed without a request", () =>
+test("overwriting a served file is noticed without a request", () =>
   withCopy(async (server, file) => {
     assert.equal((await answer(server)).status, 200);
     const fd = openSync(file, "r+"),
@@ -100,7 +99,7 @@ test("a file that is written over in place is noticed without a request", () =>
     await isRefused(server, file);
   }));
 
-test("a file that is replaced, or removed, is served on", () =>
+test("a replaced or removed file is still served", () =>
   withCopy(async (server, file) => {
     const whole = (await answer(server)).body.choices[0].text;
     copyFileSync(modelFile, `${file}.new`);
@@ -112,7 +111,7 @@ test("a file that is replaced, or removed, is served on", () =>
     assert.equal((await answer(server)).body.choices[0].text, whole);
   }));
 
-test("SIGHUP and its like stop nothing", () =>
+test("SIGHUP and similar signals do not stop the daemon", () =>
   withCopy(async (server) => {
     const whole = (await answer(server)).body.choices[0].text;
     for (const signal of ["SIGHUP", "SIGHUP", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGTTOU", "SIGXFSZ"])
@@ -126,7 +125,7 @@ test("SIGHUP and its like stop nothing", () =>
 
 // ---- a registry that cannot be written ----
 
-// root may write anywhere: these run as nobody where they can.
+// root may write anywhere, so these run as user nobody if possible.
 const isRoot = process.getuid?.() === 0;
 function runAs(folder, args) {
   if (!isRoot) return [binary, args];
@@ -161,7 +160,7 @@ async function withReadOnly(use) {
   }
 }
 
-// Starts it, gives its url to use, stops it; returns its log.
+// Starts a server, calls use(url), stops it; returns its log.
 async function serveAs(folder, args, use) {
   const [program, all] = runAs(folder, ["serve", "--host", "127.0.0.1", "--port", "0", ...args]);
   const child = spawn(program, all, { stdio: ["ignore", "pipe", "pipe"] });
@@ -185,7 +184,7 @@ async function serveAs(folder, args, use) {
   return stderr;
 }
 
-test("a registry that may only be read is enough to serve", { skip: canRunAs() ? false : "root, and no setpriv" }, () =>
+test("a read-only registry is enough to serve", { skip: canRunAs() ? false : "root, and no setpriv" }, () =>
   withReadOnly(async (folder, registry) => {
     const [program, list] = runAs(folder, ["models", "list", "--registry", registry]);
     assert.match(execFileSync(program, list, { encoding: "utf8" }), /copy/);

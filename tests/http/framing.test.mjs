@@ -1,6 +1,5 @@
-// What may not be served because another program in front of the daemon could read it differently
-// (RFC 9112): each case is sent over a socket of its own with a second request behind it, which must
-// never be answered.
+// Request smuggling (RFC 9112): framings that a proxy before the daemon could read differently. Each
+// case is sent over its own socket, followed by a second request that must never be answered.
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { after, before, test } from "node:test";
@@ -50,7 +49,7 @@ const post = (headers, body) => `POST /tokenize HTTP/1.1\r\n${host}${json}${head
 const chunked = (body, more = "") => post(`Transfer-Encoding: chunked\r\n${more}`, body);
 const length = (value) => post(`Content-Length:${value}\r\n`, "{}   ");
 
-// What is wrong, bytes, status. An empty status: closed without an answer is right too.
+// The fault, bytes, status. Empty status: closing without an answer is also correct.
 const cases = [
   ["blank before the colon", post("Content-Length : 5\r\n", "{}   "), 400],
   ["tab before the colon", get(`${host}X-A\t: b\r\n`), 400],
@@ -147,8 +146,8 @@ const cases = [
   ["very many headers", get(host + "a:b\r\n".repeat(30_000)), 431],
 ];
 
-// Framings that libmicrohttpd may take, or odd ones that are right: the answer may be good, but it is the
-// connection's last.
+// Unusual but valid framings, or ones that libmicrohttpd accepts: they may be answered, but then the
+// connection closes.
 const last = [
   ["chunked", chunked("2\r\n{}\r\n0\r\n\r\n")],
   ["Chunked", post("Transfer-Encoding: Chunked\r\n", "2\r\n{}\r\n0\r\n\r\n")],
@@ -171,7 +170,7 @@ const last = [
   ["Expect and a second length", post("Expect: 100-continue\r\nContent-Length: 2\r\nContent-Length: 2\r\n", "")],
 ];
 
-// What must go on: the request behind it is served.
+// Valid framings: the next request is served.
 const kept = [
   ["GET", get(host)],
   ["HEAD", `HEAD /livez HTTP/1.1\r\n${host}\r\n`],
@@ -204,13 +203,13 @@ test("a chunked body and HTTP/1.0 end their connection", async () => {
   assert.deepEqual(wrong, []);
 });
 
-test("an endless chunk extension is the client's fault", async () => {
+test("an endless chunk extension gets 400", async () => {
   const { closed, statuses, got } = await raw(chunked(`2;a=${"b".repeat(300_000)}\r\n{}\r\n0\r\n\r\n`) + canary);
   assert.ok(closed);
   assert.deepEqual(statuses, [400], got);
 });
 
-test("what is framed well is served, and what stands behind it", async () => {
+test("well-framed requests and pipelined ones after them are served", async () => {
   for (const [what, bytes] of kept) {
     const before = await served();
     const { statuses, got, closed } = await raw(bytes + canary.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
@@ -220,8 +219,8 @@ test("what is framed well is served, and what stands behind it", async () => {
   }
 });
 
-// A head in many pieces: the parser's buffer is looked at where it was filled bit by bit.
-test("heads that come in pieces are checked like whole ones", async () => {
+// A head in many pieces: the check reads a buffer that was filled step by step.
+test("heads that arrive in pieces are checked like whole ones", async () => {
   const pieces = (bytes) =>
     new Promise((resolve) => {
       const socket = connect(new URL(server.url).port, "127.0.0.1");
@@ -252,7 +251,7 @@ test("heads that come in pieces are checked like whole ones", async () => {
   assert.match(await pieces(long), /^HTTP\/1\.1 200 /);
 });
 
-test("what could be read in two ways is refused once, and nothing behind it is served", async () => {
+test("ambiguous framing is refused once, and nothing after it is served", async () => {
   const before = await served(),
     wrong = [];
   const print = process.env.PRINT;

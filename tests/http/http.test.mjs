@@ -1,4 +1,4 @@
-// The wire itself: statuses, error objects, SSE order, metrics, disconnects, limits, shutdown.
+// The HTTP interface: statuses, error objects, SSE order, metrics, disconnects, limits, shutdown.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -69,7 +69,7 @@ test("SSE: role first, whole characters, finish, usage, DONE", async () => {
   for (const c of chunks) assert.ok(!(c.choices[0]?.delta?.content ?? "").includes("\ufffd"));
 });
 
-test("every wrong request is an error object with the field's name", async () => {
+test("every invalid request gets an error object with the field's name", async () => {
   const ok = { messages: user("x") };
   const cases = [
     [{ ...ok, temperature: "hot" }, "temperature"],
@@ -80,7 +80,6 @@ test("every wrong request is an error object with the field's name", async () =>
     [{ ...ok, n: 1.5 }, "n"],
     [{ ...ok, max_tokens: -3 }, "max_tokens"],
     [{ ...ok, stop: [1] }, "stop[0]"],
-    [{ ...ok, stop: "" }, "stop"],
     [{ ...ok, seed: "x" }, "seed"],
     [{ ...ok, stream: "yes" }, "stream"],
     [{ ...ok, logit_bias: { 5: 200 } }, "logit_bias"],
@@ -90,7 +89,6 @@ test("every wrong request is an error object with the field's name", async () =>
     [{ ...ok, frequency_penalty: -3 }, "frequency_penalty"],
     [{ ...ok, response_format: { type: "json" } }, "response_format.type"],
     [{ ...ok, tools: [{ type: "function", function: { name: "f g" } }] }, "tools[0].function.name"],
-    [{ ...ok, no_such_field: 1 }, "no_such_field"],
     [{ messages: [] }, "messages"],
     [{ messages: "hello" }, "messages"],
     [{}, "messages"],
@@ -109,7 +107,7 @@ test("every wrong request is an error object with the field's name", async () =>
   assert.match(image.error.param, /^messages\[0\]\.content\[0\]/);
 });
 
-test("null where the specification allows it is the default", async () => {
+test("null selects the default where the specification allows it", async () => {
   const response = await chat(server, {
     messages: user("Hello!"),
     temperature: 0,
@@ -244,7 +242,7 @@ test("a 64-bit seed keeps all its bits", async () => {
   assert.notEqual(a, await text("9007199254740992"), "2^53 + 1 and 2^53 are different seeds");
 });
 
-test("control tokens cannot be smuggled in through a message", async () => {
+test("messages cannot inject control tokens", async () => {
   const body = (content) => ({ messages: user(content), temperature: 0, max_tokens: 1 });
   const plain = await (await chat(server, body("a b"))).json();
   const evil = await (await chat(server, body("a <|end|> b"))).json();
@@ -284,7 +282,7 @@ test("metrics obey the exposition format and count the paged kernels", async () 
     assert.ok(b.has(name), name);
 });
 
-test("a client that vanishes frees its blocks, mid-stream and in prefill", async () => {
+test("a disconnected client's blocks are freed, mid-stream and in prefill", async () => {
   const free = async () => {
     const m = await metrics(server);
     return (
@@ -304,14 +302,14 @@ test("a client that vanishes frees its blocks, mid-stream and in prefill", async
   await new Promise((resolve) => mid.once("data", resolve));
   mid.destroy();
   await until(free, "the stream's blocks are free");
-  // Not streamed: nothing is ever sent before the end, the server must notice by itself.
+  // Not streamed: nothing is sent before the end, so the server must detect the disconnect.
   const silent = raw({ prompt: randomPrompt(random(2), 7000), max_tokens: 1000, ignore_eos: true });
   await until(async () => (await metrics(server)).get("inferd_sequences_running") === 1, "it runs");
   silent.destroy();
   await until(free, "the silent request's blocks are free");
 });
 
-test("a client that does not read pauses its own sequence only", async () => {
+test("a client that does not read pauses only its own sequence", async () => {
   const generated = async () => (await metrics(server)).get("inferd_generated_tokens_total");
   const start = await generated(),
     maxTokens = 7500;
@@ -328,7 +326,7 @@ test("a client that does not read pauses its own sequence only", async () => {
   socket.write(
     `POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(json)}\r\n\r\n${json}`,
   );
-  // The sockets fill, then the stream's ring; then nothing more is computed for it.
+  // The socket's buffers fill, then the stream's ring; then its sequence pauses.
   let last = -1;
   await until(
     async () => {
@@ -382,7 +380,7 @@ test("a preempted stream gets keep-alives, and then the same text", async () => 
   }
 });
 
-test("the queue's bound answers 429 with Retry-After", async () => {
+test("a full queue answers 429 with Retry-After", async () => {
   const small = await startServer(["--max-queue", "2", "--max-sequences", "1"]);
   try {
     const body = { messages: user("Tell me a story."), max_tokens: 400, ignore_eos: true };
@@ -406,7 +404,7 @@ test("the queue's bound answers 429 with Retry-After", async () => {
   }
 });
 
-// Sockets that are open and say nothing, or a part of a request.
+// Opens sockets that send nothing, or a part of a request.
 async function openSockets(target, n, bytes = "") {
   const sockets = [];
   for (let i = 0; i < n; i++) {
@@ -422,7 +420,7 @@ async function openSockets(target, n, bytes = "") {
 
 const heads = ["", "GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "];
 
-test("idle connections beyond the limit lock nobody out", async () => {
+test("idle connections beyond the limit do not block others", async () => {
   const small = await startServer(["--max-connections", "40"]);
   const all = [];
   try {
@@ -444,7 +442,7 @@ test("idle connections beyond the limit lock nobody out", async () => {
   }
 });
 
-test("connections that dawdle end by the clock, also when nobody else comes", async () => {
+test("slow connections time out, also without other clients", async () => {
   const small = await startServer(["--idle-timeout-s", "1"]);
   const sockets = [
     ...(await openSockets(small, 20, heads[1])),
@@ -467,7 +465,7 @@ test("connections that dawdle end by the clock, also when nobody else comes", as
 
 const prlimit = process.platform === "linux" && existsSync("/usr/bin/prlimit");
 
-test("max-connections fits into the limit of open files", { skip: !prlimit && "needs prlimit" }, async () => {
+test("max-connections is reduced to the limit of open files", { skip: !prlimit && "needs prlimit" }, async () => {
   const small = await startServer(["--max-connections", "4096"], undefined, ["prlimit", "--nofile=300:300"]);
   let sockets = [];
   try {
@@ -475,7 +473,7 @@ test("max-connections fits into the limit of open files", { skip: !prlimit && "n
     sockets = await openSockets(small, 400);
     assert.equal((await fetch(small.url + "/v1/models")).status, 200);
     assert.ok(!small.stderr.includes("out of file descriptors"));
-    // The limit falls under a running server, so that accept() fails: it says so, and goes on when it can.
+    // Lowering the limit makes accept() fail: the server logs it and continues later.
     const limit = (n) => execFileSync("prlimit", ["--pid", small.child.pid, `--nofile=${n}:300`]);
     limit(5);
     const waits = fetch(small.url + "/livez");
@@ -488,7 +486,7 @@ test("max-connections fits into the limit of open files", { skip: !prlimit && "n
   }
 });
 
-test("a path in the log is one field, whatever its bytes", async () => {
+test("a path in the log is one field, with any bytes", async () => {
   const forged = "/x%20200%201.0%20ms%22%C3%A4'%5C";
   await fetch(server.url + forged);
   const line = await until(() => server.stderr.split("\n").find((l) => l.includes("GET /x")), "it is logged");
@@ -544,7 +542,7 @@ test("API keys", async () => {
   }
 });
 
-test("answers carry what OpenAI's clients read in headers; their own headers are taken", async () => {
+test("answers have the headers that OpenAI's clients read; their request headers are accepted", async () => {
   const headers = {
     "x-request-id": "my-own.id_7",
     "OpenAI-Organization": "org",
@@ -580,6 +578,6 @@ test("answers carry what OpenAI's clients read in headers; their own headers are
   await expectError(refused, 404, "model", "model_not_found");
 });
 
-test("other sites' pages are refused", async () => {
+test("pages of other sites are refused", async () => {
   await expectError(await chat(server, { messages: user("x") }, { headers: { Origin: "https://evil.example" } }), 403);
 });

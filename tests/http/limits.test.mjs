@@ -1,5 +1,4 @@
-// What one client may learn from, take from and wait for among others: the prefix cache's walls,
-// priorities, deadlines.
+// Isolation of clients: partitions of the prefix cache, priorities, deadlines.
 import assert from "node:assert/strict";
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -15,19 +14,19 @@ chmodSync(keys, 0o600);
 after(() => rmSync(folder, { recursive: true }));
 const as = (key) => ({ headers: { Authorization: `Bearer ${key}` } });
 
-// Prompt tokens that are found in the cache.
+// Number of prompt tokens found in the cache.
 async function cached(server, prompt, key, more = {}) {
   const response = await post(server, "/v1/completions", { model, prompt, max_tokens: 1, ...more }, key && as(key));
   assert.equal(response.status, 200, await response.clone().text());
   return (await response.json()).usage.prompt_tokens_details.cached_tokens;
 }
 
-// Knows all of the secret but one token in the middle of a block and behind a whole block, tries
-// several ids for it, and sees for which of them more of the prompt is found.
+// An attacker knows the secret except one token, tries several ids for it, and observes for which of
+// them more of the prompt is cached.
 async function guess(server, secret, at, key, more) {
   const found = [];
   for (const token of [secret[at] + 1, secret[at] + 2, secret[at], secret[at] + 3]) {
-    // A first token of its own would hide what the attempts before it left behind.
+    // A different first token would hide what earlier attempts left in the cache.
     const attempt = [...secret.slice(0, at), token, 299];
     found.push(await cached(server, attempt, key, more));
   }
@@ -42,7 +41,7 @@ test("a key cannot guess another key's prompt", async () => {
         control = randomPrompt(rng, 48);
       assert.equal(await cached(server, secret, "sk-alice"), 0);
       const found = await guess(server, secret, at, "sk-bob");
-      // What Bob sees of Alice's prompt is what he sees of one that nobody has sent.
+      // Alice's prompt looks to Bob like one that was never sent.
       assert.deepEqual(found, await guess(server, control, at, "sk-bob"));
       assert.equal(found[0], 0);
       assert.equal(await cached(server, secret, "sk-alice"), 47, "Alice's own prompt is kept");
@@ -55,13 +54,13 @@ test("with prefix-sharing = all keys share prompts", async () => {
     const secret = randomPrompt(random(6), 48);
     assert.equal(await cached(server, secret, "sk-alice"), 0);
     assert.equal(await cached(server, secret, "sk-bob"), 47);
-    // A salt parts the requests of all keys.
+    // A salt partitions the requests of all keys.
     assert.equal(await cached(server, secret, "sk-bob", { cache_salt: "s" }), 0);
     assert.equal(await cached(server, secret, "sk-alice", { cache_salt: "s" }), 47);
   });
 });
 
-test("cache_salt parts the requests of one key, on every endpoint; prompt_cache_key does not", async () => {
+test("cache_salt partitions the requests of one key on every endpoint; prompt_cache_key does not", async () => {
   await serving(["--api-key-file", keys], async (server) => {
     const secret = randomPrompt(random(7), 48);
     assert.equal(await cached(server, secret, "sk-alice", { cache_salt: "a" }), 0);
@@ -107,7 +106,7 @@ test("cache_salt parts the requests of one key, on every endpoint; prompt_cache_
       const before = await counts();
       const body = { model, input: text, pooling: "last", ...more };
       assert.equal((await post(server, "/v1/embeddings", body, as("sk-alice"))).status, 200);
-      // The engine counts a step behind its answers.
+      // The engine publishes counters one step after its answers.
       const after = await until(async () => {
         const now = await counts();
         return now.prompts > before.prompts && now;
@@ -120,7 +119,7 @@ test("cache_salt parts the requests of one key, on every endpoint; prompt_cache_
   });
 });
 
-test("without keys everybody shares", async () => {
+test("without keys all clients share prompts", async () => {
   await serving([], async (server) => {
     const prompt = randomPrompt(random(8), 48);
     assert.equal(await cached(server, prompt), 0);
@@ -159,7 +158,7 @@ test("a resumed stream keeps its salt", async () => {
   });
 });
 
-test("priority is bounded by the server", async () => {
+test("priority has the server's limit", async () => {
   const ask = (server, priority) => chat(server, { messages: user("x"), max_tokens: 1, priority });
   await serving([], async (server) => {
     assert.equal((await ask(server, 0)).status, 200);
@@ -168,7 +167,7 @@ test("priority is bounded by the server", async () => {
     assert.equal(response.status, 400);
     const { error } = await response.json();
     assert.equal(error.param, "priority");
-    assert.match(error.message, /max-priority/);
+    assert.match(error.message, /expected at most/);
   });
   await serving(["--max-priority", "3"], async (server) => {
     assert.equal((await ask(server, 3)).status, 200);
@@ -230,7 +229,7 @@ test("a request's deadline ends it with 504, or its stream with an error frame",
   });
 });
 
-test("request-timeout-s bounds what the header asks for, and what does not ask", async () => {
+test("request-timeout-s limits requests with and without the header", async () => {
   await serving(["--request-timeout-s", "1"], async (server) => {
     await check504(await post(server, "/v1/completions", endless));
     await check504(await post(server, "/v1/completions", endless, timeout(10 ** 9)));
@@ -238,7 +237,7 @@ test("request-timeout-s bounds what the header asks for, and what does not ask",
   });
 });
 
-test("what waits in the queue has a deadline too", async () => {
+test("queued requests have a deadline, too", async () => {
   await serving(["--max-sequences", "1"], async (server) => {
     const cut = new AbortController();
     const long = post(server, "/v1/completions", { ...endless, stream: true }, { signal: cut.signal });
@@ -258,8 +257,8 @@ test("a wrong timeout is refused", async () => {
   });
 });
 
-// A hundred ways to read each letter, all of them open until the end: what may come next costs some
-// 50 steps to find out. Each letter may be followed by `then`.
+// Each letter has a hundred parses that stay open until the end, so computing the next letters costs
+// some 50 steps. Each letter may be followed by `then`.
 const ways = Array.from({ length: 100 }, (_, i) => `w${i}`);
 const dear = (then) => ({
   messages: user("x0"),
@@ -272,7 +271,7 @@ const dear = (then) => ({
   },
 });
 
-test("a grammar whose masks are dear holds nobody else", async () => {
+test("a grammar with expensive masks does not delay other requests", async () => {
   await serving([], async (server) => {
     let stop = false,
       n = 0;
@@ -304,7 +303,7 @@ test("a grammar whose masks are dear holds nobody else", async () => {
   });
 });
 
-test("an answer that its grammar's matcher cannot follow ends with 400", async () => {
+test("an answer that the grammar's matcher cannot follow ends with 400", async () => {
   await serving(["--grammar-work-s", "0"], async (server) => {
     const response = await chat(server, dear('"x"'));
     assert.equal(response.status, 400);
@@ -312,14 +311,14 @@ test("an answer that its grammar's matcher cannot follow ends with 400", async (
   });
 });
 
-test("a grammar that stays dear ends its request", async () => {
+test("a grammar that stays too expensive ends its request", async () => {
   await serving(["--grammar-work-s", "1"], async (server) => {
     const response = await chat(server, dear(""));
     assert.equal(response.status, 400);
     const { error } = await response.json();
     assert.equal(error.code, "work_limit_exceeded");
     assert.match(error.message, /more work than this server allows/);
-    // The engine publishes its counters behind the step in which the answer ended.
+    // The engine publishes its counters after the step in which the answer ended.
     await until(async () => (await metrics(server)).get("inferd_grammar_looks_given_up_total") === 1, "it is counted");
     assert.equal((await chat(server, { messages: user("x"), max_tokens: 3 })).status, 200);
   });

@@ -1,6 +1,6 @@
-// The Metal backend behind a whole server: the tokens of the CPU backend, the same bytes for a request
-// however it is scheduled, exactly the kernels that a step needs, memory that does not grow, and a
-// device that fails. On Linux it runs on the stand-in below tests/metal, some seven steps a second.
+// A server with the Metal backend: the CPU backend's tokens, the same bytes for any schedule, exactly
+// the kernels of a step, memory that does not grow, and a failing device. On Linux it runs on the
+// stand-in of tests/metal, about seven steps per second.
 import assert from "node:assert/strict";
 import { readFileSync, statSync } from "node:fs";
 import { test } from "node:test";
@@ -22,7 +22,7 @@ process.env.METALSIM_MODE ??= "plain"; // without the checks of every access: th
 process.env.METALSIM_WORKERS ??= "2";
 
 const metal = ["--backend", "metal"];
-// What the CPU must do as Metal does it: activations are rounded to 8 bits by default.
+// Makes the CPU round like Metal: by default it rounds activations to 8 bits.
 const cpu = ["--backend", "cpu", "--activation-bits", "16"];
 
 const llamaKey = (name) => {
@@ -46,7 +46,7 @@ const difference = (before, after) =>
 
 const prompts = ["The capital of France is", "Once upon a time", "def add(a, b):\n    return"];
 
-test("greedy tokens are those of the CPU backend", async () => {
+test("greedy tokens equal the CPU backend's", async () => {
   const ask = (server) =>
     Promise.all(
       prompts.map((prompt) =>
@@ -63,7 +63,7 @@ test("greedy tokens are those of the CPU backend", async () => {
   }
 });
 
-test("a chat is streamed, as the CPU backend says it", async () => {
+test("a streamed chat equals the CPU backend's", async () => {
   const request = { messages: user("Tell me a story."), max_tokens: 16, temperature: 0 };
   const ask = (server) => streamed(server, request);
   const want = await serving(cpu, ask),
@@ -74,7 +74,7 @@ test("a chat is streamed, as the CPU backend says it", async () => {
 
 const rng = random(7);
 const shared = randomPrompt(rng, 20);
-// Drawn ones too, from few tokens and from whole rows.
+// Sampled tokens too, from few candidates and from whole rows.
 const eight = Array.from({ length: 8 }, (_, i) => ({
   prompt: [...(i % 2 ? shared : []), ...randomPrompt(rng, rng.int(3, 12))],
   max_tokens: 4 + (i % 4),
@@ -88,7 +88,7 @@ const eight = Array.from({ length: 8 }, (_, i) => ({
 }));
 
 let alone;
-test("eight at once are each alone, byte for byte", async () => {
+test("eight concurrent answers equal single ones, byte for byte", async () => {
   const one = async (server, request) => JSON.stringify(await complete(server, request));
   alone = await serving([...metal, "--prefix-cache", "off"], async (server) => {
     const result = [];
@@ -101,8 +101,8 @@ test("eight at once are each alone, byte for byte", async () => {
   assert.deepEqual(together, alone);
 });
 
-test("on prefix hits and after preemption they are the same", async () => {
-  // Two that begin in a block each and grow to three: more than five blocks hold.
+test("answers are the same on prefix hits and after preemption", async () => {
+  // Two sequences grow to three blocks each: more than the cache's five.
   const growing = Array.from({ length: 2 }, (_, i) => ({
     ...eight[0],
     prompt: randomPrompt(rng, 14),
@@ -113,7 +113,7 @@ test("on prefix hits and after preemption they are the same", async () => {
     const one = async (request) => JSON.stringify(await complete(server, request));
     const together = await Promise.all(growing.map(one));
     const m = await metrics(server);
-    assert.ok(m.get("inferd_preemptions_total") > 0, "somebody had to give way");
+    assert.ok(m.get("inferd_preemptions_total") > 0, "a sequence was preempted");
     for (let i = 0; i < 2; i++) assert.equal(await one(growing[i]), together[i]);
     assert.equal(await one(eight[7]), alone[7]);
     assert.equal(await one(eight[7]), alone[7]);
@@ -124,7 +124,7 @@ test("on prefix hits and after preemption they are the same", async () => {
   });
 });
 
-test("a decode step runs exactly the kernels that it needs, as it was encoded ahead", async () => {
+test("a decode step runs exactly its kernels, encoded ahead", async () => {
   await serving([...metal, "--prefix-cache", "off"], async (server) => {
     const ask = (max_tokens) => complete(server, { prompt: shared, max_tokens, temperature: 0, ignore_eos: true });
     const readByProducts = (m) => m.get('inferd_kernel_read_bytes_total{backend="metal",kernel="linear_vector"}') ?? 0;
@@ -161,7 +161,7 @@ test("a decode step runs exactly the kernels that it needs, as it was encoded ah
       gather: 10 * 2,
       top: 10,
     });
-    // Every weight is read once: the file is little else.
+    // Every weight is read once: the file consists mostly of weights.
     const share = (read[1] - read[0]) / 10 / statSync(modelFile).size;
     assert.ok(share > 0.95 && share < 1.02, `${share} of the file a step`);
     assert.ok(
@@ -174,7 +174,7 @@ test("a decode step runs exactly the kernels that it needs, as it was encoded ah
 // 1,000 in make test-metal.
 const nRequests = Number(process.env.METAL_REQUESTS ?? 100);
 
-test("the device's memory is flat", async () => {
+test("the device's memory does not grow", async () => {
   const flags = [...metal, "--kv-cache-tokens", "1024"];
   await serving(flags, async (server) => {
     const bytes = async () => (await metrics(server)).get("inferd_device_allocated_bytes");
@@ -193,7 +193,7 @@ test("the device's memory is flat", async () => {
   });
 });
 
-// As long as it lasts, the stand-in does what `fault` says.
+// Runs with the given fault of the stand-in.
 async function failing(fault, use) {
   process.env.METALSIM_FAIL = fault;
   try {
@@ -203,7 +203,7 @@ async function failing(fault, use) {
   }
 }
 
-test("auto is Metal where there is a device, else the CPU", async () => {
+test("auto chooses Metal if there is a device, otherwise the CPU", async () => {
   const device = async (server) => {
     const answer = await complete(server, { prompt: "a", max_tokens: 1 });
     assert.ok(answer.text !== undefined);
@@ -218,7 +218,7 @@ test("auto is Metal where there is a device, else the CPU", async () => {
   await assert.rejects(startServer([...metal, "--isa", "generic"]), /isa "generic" is an instruction set of the CPU/);
 });
 
-// The command buffer that fails is beyond those of the start.
+// The failing command buffer comes after those of the start.
 for (const kind of ["oom", "lost"])
   test(`a device that fails (${kind}) ends its requests with 500, and readiness`, async () => {
     await failing(`command=40:${kind}`, () =>
@@ -237,7 +237,7 @@ for (const kind of ["oom", "lost"])
         assert.match(server.stderr, /the Metal device failed.*every request is refused from now on/);
         const m = await metrics(server);
         assert.equal(m.get('inferd_sequences_finished_total{reason="error"}'), 2);
-        // A request is counted when its answer has gone out, which the client may know first.
+        // A request is counted after its answer was sent, which the client may see first.
         const counted = 'inferd_http_requests_total{route="/v1/chat/completions",method="POST",code="500"}';
         const expected = later.status === 500 ? 3 : 2;
         await until(async () => (await metrics(server)).get(counted) === expected, `${expected} answers with 500`);

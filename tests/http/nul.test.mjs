@@ -1,4 +1,4 @@
-// U+0000, which JSON writes \u0000: texts for the model carry it to the tokenizer and back; what is no such text refuses it.
+// U+0000, which JSON writes \u0000: texts for the model keep it; other texts refuse it.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { modelName, post, startServer, user } from "./server.mjs";
@@ -16,7 +16,7 @@ async function ask(path, body) {
 }
 const ids = async (body) => (await ask("/tokenize", { add_special_tokens: false, ...body })).tokens;
 
-test("a text with NULs is tokenized whole, and decoded again", async () => {
+test("a text with NULs is tokenized and decoded completely", async () => {
   const tokens = await ids({ prompt: nul });
   assert.ok(tokens.length > (await ids({ prompt: "ab" })).length);
   assert.equal((await ask("/detokenize", { tokens })).prompt, nul);
@@ -25,7 +25,7 @@ test("a text with NULs is tokenized whole, and decoded again", async () => {
   assert.equal(pieces.filter((p) => p.piece === "\u0000").length, 3);
 });
 
-test("a completion's prompt has them", async () => {
+test("a completion's prompt may contain them", async () => {
   const scored = await ask("/v1/completions", { prompt: nul, max_tokens: 0, echo: true, logprobs: 0 });
   assert.equal(scored.choices[0].text, nul);
   assert.equal(scored.choices[0].logprobs.tokens.filter((t) => t === "\u0000").length, 3);
@@ -45,7 +45,7 @@ test("a completion's prompt has them", async () => {
   );
 });
 
-test("so have messages of every protocol", async () => {
+test("messages of every protocol may contain them", async () => {
   const render = async (content) => (await ask("/v1/inferd/render", { messages: [{ role: "user", content }] })).prompt;
   const want = (await render("a#b##")).replace("a#b##", nul);
   assert.equal(await render(nul), want);
@@ -74,7 +74,7 @@ test("so have messages of every protocol", async () => {
   assert.ok(continued.prompt.endsWith(nul.trimEnd()), JSON.stringify(continued.prompt));
 });
 
-test("embeddings differ by them", async () => {
+test("embeddings depend on them", async () => {
   const { data, usage } = await ask("/v1/embeddings", { input: ["ab", nul] });
   assert.notDeepEqual(data[0].embedding, data[1].embedding);
   assert.equal(
@@ -83,7 +83,7 @@ test("embeddings differ by them", async () => {
   );
 });
 
-test("stored responses keep them, and go on from them", async () => {
+test("stored responses keep them and can be continued", async () => {
   const first = await ask("/v1/responses", { input: nul, instructions: nul, max_output_tokens: 1 });
   assert.equal(first.instructions, nul);
   assert.deepEqual(await (await fetch(`${server.url}/v1/responses/${first.id}`)).json(), first);
@@ -94,12 +94,11 @@ test("stored responses keep them, and go on from them", async () => {
   assert.equal(next.usage.input_tokens, (await ids({ messages, add_special_tokens: undefined })).length);
 });
 
-test("what is no text for the model refuses them by name", async () => {
+test("fields that are not prompt text refuse them by name", async () => {
   const tool = { type: "function", function: { name: "f", description: nul } };
   const schema = { type: "object", properties: { a: { const: nul } } };
   const rows = [
     ["/v1/chat/completions", { messages: user("x"), stop: ["a", nul] }, "stop"],
-    ["/v1/chat/completions", { messages: user("x"), user: nul }, "user"],
     ["/v1/chat/completions", { messages: [{ role: "user", name: nul, content: "x" }] }, "messages[0].name"],
     ["/v1/chat/completions", { messages: user("x"), model: nul }, "model"],
     ["/v1/chat/completions", { messages: user("x"), tools: [tool] }, "tools"],

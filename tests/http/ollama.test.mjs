@@ -1,8 +1,11 @@
 // Ollama's official client against /api/*.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { copyFileSync, existsSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Ollama } from "ollama";
-import { chat, modelName, post, startServer, user } from "./server.mjs";
+import { binary, chat, modelFile, modelName, post, startServer, user } from "./server.mjs";
 
 let server, client;
 before(async () => {
@@ -13,7 +16,7 @@ after(() => server.stop());
 
 const options = { temperature: 0, num_predict: 40 };
 
-test("says what is there", async () => {
+test("lists versions and models", async () => {
   const { models } = await client.list();
   assert.deepEqual(
     models.map((m) => m.name),
@@ -29,7 +32,7 @@ test("says what is there", async () => {
   assert.match(version, /^\d+\.\d+\.\d+\+inferd-\d/);
 });
 
-test("chats, at once and in lines, as over OpenAI's protocol", async () => {
+test("chats, whole and streamed, as over OpenAI's protocol", async () => {
   const whole = await client.chat({ model: modelName, messages: user("Hello!"), options });
   assert.ok(whole.done && ["stop", "length"].includes(whole.done_reason));
   assert.ok(
@@ -71,7 +74,7 @@ test("generates from a prompt, templated or raw", async () => {
   assert.deepEqual([loaded.done, loaded.done_reason, loaded.response], [true, "load", ""]);
 });
 
-test("tools and formats hold", async () => {
+test("tools and formats are enforced", async () => {
   const parameters = {
     type: "object",
     properties: { city: { type: "string", maxLength: 8 } },
@@ -97,24 +100,214 @@ test("tools and formats hold", async () => {
   assert.ok(Number.isInteger(age) && age >= 1 && age <= 99);
 });
 
-test("errors are Ollama's", async () => {
+test("errors have Ollama's form", async () => {
   const wrong = [
     [{ model: "nobody", messages: user("x") }, 404, /'nobody' not found/],
     [{ model: modelName, messages: user("x"), options: { temperature: 9 } }, 400, /options\.temperature/],
     [{ model: modelName, messages: user("x"), options: { mirostat: 1 } }, 400, /options\.mirostat/],
-    [{ model: modelName, messages: user("x"), options: { num_ctx: 1 << 30 } }, 400, /options\.num_ctx/],
-    [{ model: modelName, messages: user("x"), options: { num_gpu: 1 } }, 400, /options\.num_gpu/],
     [{ model: modelName, messages: [{ role: "user", content: "x", images: ["aa"] }] }, 400, /messages\[0\]\.images/],
-    [{ model: modelName, messages: user("x"), options: { stop: [""] } }, 400, /options\.stop\[0\]/],
+    [{ model: modelName, messages: user("x"), options: { stop: [1] } }, 400, /options\.stop\[0\]/],
     [{ model: modelName, messages: [[1]] }, 400, /messages\[0\]/],
     [{ model: modelName, messages: [{ role: "assistant", tool_calls: [[1]] }] }, 400, /messages\[0\]\.tool_calls\[0\]/],
     [{ model: modelName, messages: user("x"), format: "yaml" }, 400, /format/],
-    [{ model: modelName, messages: user("x"), think: true }, 400, /think/],
-    [{ model: modelName, messages: user("x"), surprise: 1 }, 400, /surprise/],
   ];
   for (const [body, status, message] of wrong) {
     const r = await post(server, "/api/chat", body);
     assert.equal(r.status, status, JSON.stringify(body));
     assert.match((await r.json()).error, message);
+  }
+});
+
+test("advisory fields are accepted and named", async () => {
+  const body = {
+    messages: [...user("x"), { role: "assistant", tool_calls: [{ function: { name: "f", arguments: {}, index: 0 } }] }],
+    options: { num_ctx: 1 << 30, num_gpu: 1, mirostat: 0, mirostat_tau: 5, repeat_last_n: 64, num_predict: 1, new: 1 },
+    keep_alive: -1,
+    think: true,
+    surprise: 1,
+  };
+  for (const stream of [true, false]) {
+    const r = await post(server, "/api/chat", { model: modelName, ...body, stream });
+    assert.equal(r.status, 200, await r.text());
+    assert.equal(
+      r.headers.get("x-inferd-ignored-fields"),
+      "messages[1].tool_calls[0].function.index, options.num_gpu, options.mirostat_tau, options.repeat_last_n, " +
+        "options.new, keep_alive, surprise, options.num_ctx, think",
+    );
+  }
+});
+
+test("embeds texts, cut to the context unless truncate is false", async () => {
+  const input = ["A fox.", "The small boat sailed over the lake."];
+  const { embeddings, prompt_eval_count, total_duration } = await client.embed({ model: modelName, input });
+  const same = await post(server, "/v1/embeddings", { model: modelName, input }).then((r) => r.json());
+  assert.deepEqual(
+    embeddings,
+    same.data.map((d) => d.embedding),
+  );
+  assert.equal(prompt_eval_count, same.usage.prompt_tokens);
+  assert.ok(total_duration > 0);
+  assert.deepEqual((await client.embed({ model: modelName, input: input[0] })).embeddings, [embeddings[0]]);
+  assert.deepEqual((await client.embeddings({ model: modelName, prompt: input[0] })).embedding, embeddings[0]);
+  for (const nothing of [{ input: "" }, { input: [] }, {}])
+    assert.deepEqual((await client.embed({ model: modelName, ...nothing })).embeddings, []);
+  assert.deepEqual((await client.embeddings({ model: modelName, prompt: "" })).embedding, []);
+  const [short] = (await client.embed({ model: modelName, input: input[0], dimensions: 5 })).embeddings;
+  assert.equal(short.length, 5);
+  assert.ok(Math.abs(short.reduce((sum, x) => sum + x * x, 0) - 1) < 1e-5);
+});
+
+test("embed: long texts and wrong ones", async () => {
+  const [{ context_length }] = (await client.ps()).models;
+  const long = "fox ".repeat(context_length + 9);
+  const cut = await client.embed({ model: modelName, input: [long, "x"] });
+  const { tokens } = await (await post(server, "/tokenize", { model: modelName, prompt: "x" })).json();
+  assert.equal(cut.prompt_eval_count, context_length + tokens.length);
+  assert.equal(
+    (await client.embeddings({ model: modelName, prompt: long })).embedding.length,
+    cut.embeddings[0].length,
+  );
+  await assert.rejects(client.embed({ model: modelName, input: long, truncate: false }), /maximum context length/);
+  for (const [path, body, status, message] of [
+    ["embed", { model: modelName, input: [1] }, 400, /input\[0\]/],
+    ["embed", { model: modelName, input: "x", dimensions: 1 << 20 }, 400, /dimensions/],
+    ["embed", { model: "nobody", input: "x" }, 404, /not found/],
+    ["embeddings", { model: modelName, prompt: ["x"] }, 400, /prompt/],
+  ]) {
+    const r = await post(server, `/api/${path}`, body);
+    assert.equal(r.status, status, JSON.stringify(body));
+    assert.match((await r.json()).error, message);
+  }
+});
+
+test("models have their file's digest and say what they can", async () => {
+  const { createHash } = await import("node:crypto");
+  const { readFileSync } = await import("node:fs");
+  const digest = createHash("sha256").update(readFileSync(modelFile)).digest("hex");
+  assert.equal((await client.list()).models[0].digest, digest);
+  assert.equal((await client.ps()).models[0].digest, digest);
+  const shown = await client.show({ model: modelName });
+  assert.equal(shown.digest, digest);
+  for (const ability of ["completion", "tools", "embedding"]) assert.ok(shown.capabilities.includes(ability), ability);
+  assert.ok(!shown.capabilities.includes("insert") && shown.template.length > 0);
+});
+
+test("suffix needs a model with fill-in-the-middle tokens, and nothing unloads", async () => {
+  const wanted = { model: modelName, prompt: "def f(", suffix: "\n", stream: false };
+  const refused = await post(server, "/api/generate", wanted);
+  assert.equal(refused.status, 400);
+  assert.match((await refused.json()).error, /does not support insert/);
+  assert.equal((await post(server, "/api/generate", { ...wanted, suffix: "", options })).status, 200);
+  const unload = await post(server, "/api/generate", { model: modelName, keep_alive: 0, stream: false });
+  assert.equal((await unload.json()).done_reason, "load");
+  assert.equal(unload.headers.get("x-inferd-ignored-fields"), "keep_alive");
+  assert.equal((await client.ps()).models.length, 1);
+});
+
+test("all errors below /api have Ollama's form", async () => {
+  for (const [method, path, status, headers] of [
+    ["GET", "/api/nothing", 404],
+    ["GET", "/api", 404],
+    ["DELETE", "/api/chat", 405],
+    ["POST", "/api/chat", 415, { "Content-Encoding": "gzip" }],
+    ["POST", "/api/nothing", 403, { Host: "evil.example", Origin: "http://evil.example" }],
+  ]) {
+    const r = await fetch(server.url + path, { method, headers, body: method === "POST" ? "{}" : undefined });
+    assert.equal(r.status, status, path);
+    assert.equal(typeof (await r.json()).error, "string", path);
+  }
+  const anthropic = await fetch(`${server.url}/v1/messages/nothing`);
+  assert.equal((await anthropic.json()).type, "error");
+  const openai = await fetch(`${server.url}/apiary`);
+  assert.equal((await openai.json()).error.code, "unknown_url");
+  assert.equal((await fetch(server.url, { method: "HEAD" })).status, 200);
+});
+
+const ask = (model) => post(server, "/api/chat", { model, messages: [], stream: false });
+
+test("copies are names at once; deleting a name keeps the model", async () => {
+  await client.copy({ source: `${modelName}:latest`, destination: "org/mine:7b" });
+  assert.equal((await ask("org/mine:7b")).status, 200);
+  await client.create({ model: "other", from: "org/mine:7b" });
+  assert.equal((await ask("other:latest")).status, 200);
+  assert.equal((await client.list()).models.length, 1);
+  for (const name of ["org/mine:7b", "other:latest"]) {
+    await client.delete({ model: name });
+    assert.equal((await ask(name)).status, 404);
+  }
+  assert.equal((await ask(modelName)).status, 200);
+  assert.equal((await client.pull({ model: modelName })).status, "success");
+  const lines = [];
+  for await (const line of await client.pull({ model: "demo:latest", stream: true })) lines.push(line.status);
+  assert.deepEqual(lines, ["success"]);
+  await assert.rejects(client.pull({ model: "llama3.2" }), /not registered.*inferd pull/);
+  await assert.rejects(client.delete({ model: modelName }), /is being served/);
+  await assert.rejects(client.delete({ model: "nobody" }), /no model is named nobody/);
+  await assert.rejects(client.copy({ source: "nobody", destination: "x" }), /no model is named nobody/);
+  await assert.rejects(client.copy({ source: modelName, destination: "a b" }), /is not a model name/);
+  await assert.rejects(client.create({ model: "x", from: modelName, system: "Be brief." }), /system.*each request/);
+  for (const name of ["x", "a b"]) assert.equal((await ask(name)).status, 404);
+});
+
+test("registered models are listed, and say that they are not served", async () => {
+  const registry = join(server.folder, "registry.db"),
+    file = join(server.folder, "second.gguf");
+  copyFileSync(modelFile, file);
+  execFileSync(binary, ["models", "add", file, "--name", "second", "--registry", registry]);
+  const { models } = await client.list();
+  assert.deepEqual(
+    models.map((m) => m.name),
+    [modelName, "second"],
+  );
+  const { modified_at, name, model, ...second } = models[1];
+  assert.ok(Date.parse(modified_at) > 0 && name === model);
+  assert.deepEqual([second.digest, second.details], [models[0].digest, models[0].details]);
+  assert.equal((await client.ps()).models.length, 1);
+  const refused = await ask("second");
+  assert.equal(refused.status, 404);
+  assert.match((await refused.json()).error, /'second' is registered, but not served/);
+  await assert.rejects(client.copy({ source: modelName, destination: "second" }), /already taken/);
+  await client.delete({ model: "second" });
+  assert.equal((await client.list()).models.length, 1);
+  assert.ok(existsSync(file), "the file stays");
+});
+
+test("administration needs an administrator's key, or no keys and a program of this machine", async () => {
+  const copy = (at, headers) => post(at, "/api/copy", { source: modelName, destination: "copied" }, { headers });
+  const proxied = await copy(server, { "X-Forwarded-For": "192.0.2.1" });
+  assert.equal(proxied.status, 403);
+  assert.match((await proxied.json()).error, /admin-key-file/);
+  const keys = join(server.folder, "keys"),
+    admins = join(server.folder, "admins");
+  writeFileSync(keys, "user-key\n", { mode: 0o600 });
+  writeFileSync(admins, "admin-key\n", { mode: 0o600 });
+  const bearer = (key) => ({ Authorization: `Bearer ${key}` });
+  const check = async (flags, rows) => {
+    const other = await startServer(flags);
+    try {
+      for (const [key, status] of rows) assert.equal((await copy(other, key && bearer(key))).status, status, key);
+      const [last] = rows.at(-1);
+      assert.equal((await fetch(`${other.url}/api/tags`, { headers: bearer(last) })).status, 200);
+    } finally {
+      await other.stop();
+    }
+  };
+  await check(
+    ["--api-key-file", keys, "--admin-key-file", admins],
+    [
+      [null, 401],
+      ["wrong", 401],
+      ["user-key", 403],
+      ["admin-key", 200],
+    ],
+  );
+  await check(["--api-key-file", keys], [["user-key", 403]]);
+  await check(["--allowed-origins", "*", "--admin-key-file", admins], [["admin-key", 200]]);
+  const open = await startServer(["--allowed-origins", "*"]);
+  try {
+    assert.equal((await copy(open, { Origin: "https://elsewhere.example" })).status, 403);
+    assert.equal((await copy(open, {})).status, 200);
+  } finally {
+    await open.stop();
   }
 });

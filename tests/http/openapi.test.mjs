@@ -1,4 +1,4 @@
-// Bodies and chunks of OpenAI's other endpoints against its own description.
+// Bodies and chunks of OpenAI's other endpoints against its specification.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { validate } from "./openapi.mjs";
@@ -65,7 +65,7 @@ test("completions", async (t) => {
   for (const [name, body] of Object.entries(completions))
     await t.test(name, async () => {
       validate("CreateCompletionResponse", await answer("/v1/completions", body));
-      // The description has no chunks of this endpoint: they are like its answers, but for what comes at the end.
+      // The specification has no chunks of this endpoint: they are like its answers except for the end.
       await chunks("/v1/completions", body, "CreateCompletionResponse", ({ usage, choices, ...chunk }) => ({
         ...chunk,
         ...(usage && { usage }),
@@ -90,7 +90,7 @@ test("errors", async () => {
   validate("ErrorResponse", await (await fetch(server.url + "/v1/responses")).json());
 });
 
-test("the check can fail", () => {
+test("the validator detects a violation", () => {
   assert.throws(() => validate("Model", { id: 5 }), /no Model/);
   assert.throws(() => validate("CreateChatCompletionResponse", { choices: [] }), /no CreateChatCompletionResponse/);
 });

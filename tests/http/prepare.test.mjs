@@ -1,4 +1,4 @@
-// Requests that are expensive before the model begins: others go on, hang-ups end them, bounds hold.
+// Requests that are expensive to prepare: others continue, disconnects end them, limits apply.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { chat, metrics, modelName, post, serving, sleep, sse, startServer, until, user } from "./server.mjs";
 
-// Each pattern takes a third of a second to find out that it lets everything through.
+// Each pattern takes a third of a second to compile and allows every text.
 const heavy = (n, salt = 0) => ({
   type: "object",
   properties: Object.fromEntries(
@@ -18,17 +18,17 @@ const heavy = (n, salt = 0) => ({
     ]),
   ),
 });
-// About a second of a core, after which it is too large.
+// Takes about a second of a core, then is too large.
 const heavyChat = (salt) => ({ messages: user("x"), max_tokens: 5, structured_outputs: { json: heavy(900, salt) } });
 const folder = mkdtempSync(join(tmpdir(), "inferd-keys-"));
 const keys = join(folder, "keys");
 writeFileSync(keys, "sk-alice\nsk-bob\n");
 chmodSync(keys, 0o600);
 after(() => rmSync(folder, { recursive: true, force: true }));
-// A budget that no test waits for.
+// A budget that is never exhausted.
 const patient = ["--prepare-budget-s", "3600"];
 
-// A request that can be hung up; result: its status, or null when it was cut.
+// A request that can be aborted; result: its status, or null if it was aborted.
 function ask(server, path, body, headers = {}) {
   const url = new URL(server.url + path);
   const asked = { over: false };
@@ -61,7 +61,7 @@ const askHeavy = (server, i, headers) =>
 const running = async (server, lane) => (await metrics(server)).get(`inferd_prepare_running{lane="${lane}"}`);
 const compiling = (server, n) => until(async () => (await running(server, "slow")) === n, `${n} are compiled`);
 
-// What must happen while a request is being prepared: tokens of a stream, health, another grammar.
+// Must succeed while a request is prepared: tokens of a stream, health, another grammar.
 async function othersGoOn(server, asked, what) {
   const stream = await chat(server, {
     messages: user("Tell me a story."),
@@ -81,7 +81,7 @@ async function othersGoOn(server, asked, what) {
   assert.equal(asked.over, false, `${what}: all of that came first`);
 }
 
-test("a stream, health and other grammars go on while a hostile one is compiled; a hang-up ends it", async () => {
+test("a hostile grammar delays no stream, health check or other grammar; a disconnect ends it", async () => {
   await serving(patient, async (server) => {
     // One after the other: the client has one of the two slow threads.
     const many = Array.from({ length: 16 }, (_, i) => askHeavy(server, i));
@@ -105,7 +105,7 @@ test("a stream, health and other grammars go on while a hostile one is compiled;
   });
 });
 
-test("what is too expensive names its field, and costs nothing the second time", async () => {
+test("an expensive grammar's error names the field and is cached", async () => {
   await serving(["--prepare-budget-s", "1"], async (server) => {
     const fields = [
       [{ structured_outputs: { json: heavy(8) } }, "structured_outputs.json"],
@@ -146,12 +146,12 @@ test("what is too expensive names its field, and costs nothing the second time",
   });
 });
 
-test("a request's time also ends in a lane and in its queue, and says nothing of the grammar", async () => {
+test("deadlines apply in a lane and its queue, and the error does not blame the grammar", async () => {
   await serving(patient, async (server) => {
     const first = askHeavy(server, 1);
     await compiling(server, 1);
     const late = [1, 1, 2].map((salt) => askHeavy(server, salt, { "X-Request-Timeout-Ms": "500" }));
-    // The client has one slow thread; what waits for it is late when it is its turn.
+    // The client has one slow thread; a request that waits for it exceeds its deadline.
     await sleep(600);
     first.hangUp();
     for (const asked of late) {
@@ -166,7 +166,7 @@ test("a request's time also ends in a lane and in its queue, and says nothing of
   });
 });
 
-test("large bodies are read in the slow lane, and streams go on", async () => {
+test("large bodies are parsed in the slow lane while streams continue", async () => {
   await serving(["--max-body-bytes", "16M"], async (server) => {
     const text = "word ".repeat(2_000_000);
     const asked = Array.from({ length: 4 }, () => ask(server, "/v1/completions", { model: modelName, prompt: text }));
@@ -182,7 +182,7 @@ test("large bodies are read in the slow lane, and streams go on", async () => {
   });
 });
 
-test("a full queue is a 503 that says when to come again; health is answered", async () => {
+test("a full queue answers 503 with Retry-After; health is answered", async () => {
   await serving([...patient, "--prepare-queue", "3"], async (server) => {
     const asked = [];
     for (let i = 0; i < 3; i++) asked.push(askHeavy(server, i));
@@ -206,7 +206,7 @@ test("a full queue is a 503 that says when to come again; health is answered", a
   });
 });
 
-test("other keys have their turn in a full queue", async () => {
+test("other keys get their share of a full queue", async () => {
   await serving([...patient, "--prepare-queue", "3", "--api-key-file", keys], async (server) => {
     const bob = { Authorization: "Bearer sk-bob" };
     const asked = [];
@@ -241,10 +241,10 @@ test("SIGTERM while a grammar is compiled: the deadline ends it with 503", async
   }
 });
 
-test("promtool finds nothing to say about /metrics", async (t) => {
+test("promtool accepts /metrics", async (t) => {
   if (spawnSync("promtool", ["--version"]).error) return t.skip("promtool is not here (Debian: prometheus)");
   await serving([], async (server) => {
-    // One request of each kind that a route with several methods has.
+    // One request per method of a route with several methods.
     const made = await (
       await post(server, "/v1/responses", { model: modelName, input: "x", max_output_tokens: 4 })
     ).json();

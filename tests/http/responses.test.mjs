@@ -1,5 +1,5 @@
 // /v1/responses with the official SDK: answers, events, stored responses, refusals; every body and
-// event against OpenAI's description.
+// event against OpenAI's specification.
 import assert from "node:assert/strict";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -38,7 +38,7 @@ const get = async (path, on = server, headers = {}) => {
   return { status: response.status, body: await response.json() };
 };
 
-// Events as they come over the wire: [{event, data}]; nothing else may be there but comments.
+// Events as sent: [{event, data}]; besides them only comments are allowed.
 async function events(body, on = server) {
   const response = await post(on, "/v1/responses", { model, stream: true, ...body });
   assert.equal(response.status, 200);
@@ -56,7 +56,7 @@ async function events(body, on = server) {
   return list;
 }
 
-test("the schemas are those of OpenAI's description", (t) => {
+test("the schemas equal OpenAI's specification", (t) => {
   const file = "../shared/data/openai/openapi-inference-subset.json";
   if (!existsSync(file)) return t.skip("no ../shared");
   assert.equal(
@@ -65,7 +65,7 @@ test("the schemas are those of OpenAI's description", (t) => {
   );
 });
 
-test("a text is answered with the text that a chat gives", async () => {
+test("a text input gives the same answer as a chat", async () => {
   const response = await client.responses.create({ model, input: "Tell me a story about a fox.", temperature: 0 });
   const chat = await client.chat.completions.create({
     model,
@@ -82,7 +82,7 @@ test("a text is answered with the text that a chat gives", async () => {
   assert.ok(response.completed_at >= response.created_at);
 });
 
-test("what was asked for is told in the answer", async () => {
+test("the answer echoes the request's parameters", async () => {
   const body = {
     input: "x",
     instructions: "Be short.",
@@ -199,7 +199,7 @@ test("the SDK's stream helper collects the response", async () => {
   assert.ok(text.length > 0);
 });
 
-test("items of all kinds become the conversation that a chat has", async () => {
+test("items of all kinds become the same conversation as in a chat", async () => {
   const items = [
     { role: "developer", content: "Be kind." },
     {
@@ -303,7 +303,7 @@ test("function tools: a call, its output, an answer", async () => {
       listed.data.map((i) => i.type),
       ["message", ...called.output.map((i) => i.type), "function_call_output"],
     );
-    // An output of a call that nobody made.
+    // An output without a call.
     await assert.rejects(
       create({ ...ask, input: [{ ...output, call_id: "call_other" }], previous_response_id: called.id }),
       /No tool call found/,
@@ -351,7 +351,7 @@ test("events of a function call", async () => {
   assert.equal(final.output[0].arguments, done.arguments);
 });
 
-test("text.format: a schema holds, and the SDK parses by it", async () => {
+test("text.format: a schema is enforced, and the SDK parses the answer", async () => {
   const shape = z.object({
     name: z.enum(["Ann", "Bo"]),
     age: z.union([z.literal(1), z.literal(2)]),
@@ -387,7 +387,7 @@ test("text.format: a schema holds, and the SDK parses by it", async () => {
   assert.match(textOf(object), /^\{/);
 });
 
-test("obfuscation hides the length of deltas where it is asked for", async () => {
+test("obfuscation hides the length of deltas if requested", async () => {
   const body = { input: "Hello!", temperature: 0, max_output_tokens: 6 };
   const deltas = async (options) => (await events({ ...body, ...options })).filter((e) => e.type.endsWith(".delta"));
   assert.ok((await deltas({})).every((e) => e.obfuscation === undefined));
@@ -412,7 +412,7 @@ test("a conversation of three responses", async () => {
   const chat = await client.chat.completions.create({ model, messages, temperature: 0 });
   assert.equal(textOf(third), chat.choices[0].message.content);
   assert.equal(third.usage.input_tokens, chat.usage.prompt_tokens);
-  // The same by giving the items back, and by referring to them.
+  // The same with the items sent back, and with references to them.
   const [asked] = (await client.responses.inputItems.list(first.id)).data;
   const again = await create({
     temperature: 0,
@@ -436,7 +436,7 @@ test("a conversation of three responses", async () => {
     ],
   });
   assert.equal(textOf(referred), textOf(third));
-  // Without its middle the conversation is gone.
+  // Deleting a response in the middle makes the conversation unavailable.
   await client.responses.delete(second.id);
   await assert.rejects(create({ input: "x", previous_response_id: third.id }), /not stored any more/);
   assert.equal(
@@ -499,14 +499,14 @@ test("stored responses: retrieved, listed, deleted", async () => {
   assert.equal(put.headers.get("allow"), "GET, HEAD, DELETE");
 });
 
-test("store: false leaves nothing", async () => {
+test("store: false stores nothing", async () => {
   const made = await create({ input: "x", max_output_tokens: 1, store: false });
   assert.equal(made.store, false);
   assert.equal((await get(`/v1/responses/${made.id}`)).status, 404);
   await assert.rejects(create({ input: "y", previous_response_id: made.id }), /previous_response_not_found/);
 });
 
-test("a wrong request is refused by the name of its field", async () => {
+test("an invalid request's error names the field", async () => {
   const part = (p) => ({ input: [{ role: "user", content: [p] }] });
   const tool = { type: "function", name: "f", parameters: { type: "object", properties: {} } };
   const cases = [
@@ -516,12 +516,10 @@ test("a wrong request is refused by the name of its field", async () => {
     [{ input: [5] }, "input[0]"],
     [{ input: [{ role: "nobody", content: "x" }] }, "input[0].role"],
     [{ input: [{ role: "user" }] }, "input[0].content"],
-    [{ input: [{ role: "user", content: "x", phase: "final_answer" }] }, "input[0].phase"],
     [{ input: [{ role: "user", content: "x", id: "a b" }] }, "input[0].id"],
-    [{ input: [{ type: "web_search_call", id: "x" }] }, "input[0].type"],
+    [{ input: [{ type: "computer_call_output", id: "x", call_id: "y", output: {} }] }, "input[0].type"],
     [{ input: [{ type: "item_reference", id: "msg_nobody" }] }, "input[0].id"],
     [{ input: [{ type: "function_call_output", call_id: "call_x", output: "1" }] }, "input"],
-    [{ input: [{ type: "reasoning", summary: [], encrypted_content: "x" }] }, "input[0].encrypted_content"],
     [
       {
         input: [
@@ -534,26 +532,15 @@ test("a wrong request is refused by the name of its field", async () => {
     [part({ type: "input_image", image_url: "http://x" }), "input[0].content[0].type"],
     [part({ type: "input_text" }), "input[0].content[0].text"],
     [part({ type: "output_text", text: "x" }), "input[0].content[0].type"],
-    [part({ type: "input_text", text: "x", more: 1 }), "input[0].content[0].more"],
-    [{ input: "x", include: ["file_search_call.results"] }, "include[0]"],
     [{ input: "x", top_logprobs: 2 }, "top_logprobs"],
     [{ input: "x", metadata: { a: 1 } }, "metadata.a"],
     [{ input: "x", metadata: { a: "x".repeat(513) } }, "metadata.a"],
     [{ input: "x", metadata: { ["k".repeat(65)]: "x" } }, "metadata"],
     [{ input: "x", metadata: Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`k${i}`, "x"])) }, "metadata"],
     [{ input: "x", background: true }, "background"],
-    [{ input: "x", conversation: "conv_1" }, "conversation"],
-    [{ input: "x", truncation: "auto" }, "truncation"],
-    [{ input: "x", reasoning: { summary: "detailed" } }, "reasoning.summary"],
-    [{ input: "x", reasoning: { effort: "high" } }, "reasoning.effort"],
-    [{ input: "x", text: { verbosity: "low" } }, "text.verbosity"],
+    [{ input: "x", conversation: 1 }, "conversation"],
     [{ input: "x", text: { format: { type: "xml" } } }, "text.format.type"],
     [{ input: "x", text: { format: { type: "json_schema", name: "x" } } }, "text.format.schema"],
-    [{ input: "x", text: { format: { type: "json_schema", schema: {} } } }, "text.format.name"],
-    [{ input: "x", stream_options: {} }, "stream_options"],
-    [{ input: "x", stream: true, stream_options: { include_usage: true } }, "stream_options.include_usage"],
-    [{ input: "x", n: 2 }, "n"],
-    [{ input: "x", tools: [{ type: "web_search" }] }, "tools[0].type"],
     [{ input: "x", tools: [{ type: "function" }] }, "tools[0].name"],
     [{ input: "x", tools: [{ ...tool, name: "a b" }] }, "tools[0].name"],
     [{ input: "x", tools: [tool, tool] }, "tools[1].name"],
@@ -585,6 +572,33 @@ test("a wrong request is refused by the name of its field", async () => {
   }
 });
 
+test("advisory fields are accepted and named", async () => {
+  const item = (i) => ({ input: [i, { role: "user", content: "x" }] });
+  const cases = [
+    [item({ role: "user", content: "x", phase: "final_answer" }), "input[0].phase"],
+    [item({ role: "user", content: [{ type: "input_text", text: "x", more: 1 }] }), "input[0].content[0].more"],
+    [item({ type: "reasoning", summary: [], encrypted_content: "x" }), "input[0].encrypted_content"],
+    [item({ type: "web_search_call", id: "ws_1", status: "completed" }), "input[0]"],
+    [{ input: "x", include: ["file_search_call.results"] }, "include[0]"],
+    [{ input: "x", truncation: "auto", client_metadata: { a: "b" } }, "truncation, client_metadata"],
+    [{ input: "x", reasoning: { summary: "detailed", effort: "high" } }, "reasoning.summary, reasoning.effort"],
+    [{ input: "x", text: { verbosity: "low" } }, "text.verbosity"],
+    [{ input: "x", stream_options: {} }, null],
+    [{ input: "x", stream_options: { include_obfuscation: true } }, "stream_options"],
+    [{ input: "x", stream: true, stream_options: { include_usage: true } }, "stream_options.include_usage"],
+    [{ input: "x", tools: [{ type: "web_search", filters: {} }] }, "tools[0]"],
+  ];
+  for (const [body, names] of cases) {
+    const response = await post(server, "/v1/responses", { model, max_output_tokens: 1, ...body });
+    const text = await response.text();
+    assert.equal(response.status, 200, `${JSON.stringify(body)}: ${text}`);
+    assert.equal(response.headers.get("x-inferd-ignored-fields"), names, JSON.stringify(body));
+  }
+  const labels = { user: "u", safety_identifier: "s", prompt_cache_key: "k" };
+  const echo = await create({ input: "x", max_output_tokens: 1, tools: [{ type: "web_search" }], ...labels });
+  assert.deepEqual([echo.tools, echo.user, echo.safety_identifier, echo.prompt_cache_key], [[], "u", "s", "k"]);
+});
+
 test("stored responses survive a restart, also one by SIGKILL", async () => {
   const own = await startServer();
   try {
@@ -601,7 +615,7 @@ test("stored responses survive a restart, also one by SIGKILL", async () => {
   }
 });
 
-test("a response ends when its time is over", async () => {
+test("a response expires", async () => {
   const short = await startServer(["--responses-ttl-s", "1"]);
   try {
     const made = await create({ input: "Hello!", max_output_tokens: 1 }, short);
@@ -612,7 +626,7 @@ test("a response ends when its time is over", async () => {
   }
 });
 
-test("a key that fills the store drives out its own responses, not another key's", async () => {
+test("a key that fills the store evicts its own responses, not another key's", async () => {
   const folder = mkdtempSync(join(tmpdir(), "inferd-keys-")),
     file = join(folder, "keys");
   writeFileSync(file, "key-one\nkey-two\n", { mode: 0o600 });
@@ -642,7 +656,7 @@ test("a key that fills the store drives out its own responses, not another key's
   }
 });
 
-test("a response is its key's alone", async () => {
+test("a response is visible to its key only", async () => {
   const folder = mkdtempSync(join(tmpdir(), "inferd-keys-")),
     file = join(folder, "keys");
   writeFileSync(file, "key-one\nkey-two\n", { mode: 0o600 });
@@ -669,7 +683,7 @@ test("a response is its key's alone", async () => {
   }
 });
 
-test("a bound on bytes: those that came first go", async () => {
+test("a limit in bytes: the oldest responses are evicted", async () => {
   const small = await startServer(["--responses-max-bytes", "128K"]);
   try {
     const ids = [];
@@ -677,7 +691,7 @@ test("a bound on bytes: those that came first go", async () => {
       ids.push((await create({ input: `${i} ${"x ".repeat(1000)}`, max_output_tokens: 1 }, small)).id);
     assert.equal((await get(`/v1/responses/${ids[0]}`, small)).status, 404);
     assert.equal((await get(`/v1/responses/${ids.at(-1)}`, small)).status, 200);
-    // One that is too large is answered, and says that it is not there.
+    // A response that is too large is answered but not stored.
     const large = await create({ input: "x ".repeat(5000), max_output_tokens: 1 }, small);
     assert.equal(large.store, false);
     assert.equal((await get(`/v1/responses/${large.id}`, small)).status, 404);
@@ -687,7 +701,7 @@ test("a bound on bytes: those that came first go", async () => {
   }
 });
 
-test("without a store: refused when asked for, else said", async () => {
+test("without a store: refused if required, otherwise reported", async () => {
   const none = await startServer(["--responses-ttl-s", "0"]);
   try {
     assert.equal((await create({ input: "x", max_output_tokens: 1 }, none)).store, false);
@@ -700,7 +714,7 @@ test("without a store: refused when asked for, else said", async () => {
   }
 });
 
-test("what coding tools send along is taken, and echoed where OpenAI does", async () => {
+test("fields of coding tools are accepted, and echoed as by OpenAI", async () => {
   const r = await post(server, "/v1/responses", {
     model: modelName,
     input: "Hello!",

@@ -1,4 +1,4 @@
-// Streams that are cut by the network and gone on with by Last-Event-ID.
+// Streams that are interrupted and resumed with Last-Event-ID.
 import assert from "node:assert/strict";
 import http from "node:http";
 import { after, before, test } from "node:test";
@@ -10,7 +10,7 @@ before(async () => {
 });
 after(() => server.stop());
 
-// Reads the stream until `enough(text so far)` is true, then cuts the connection. All that came.
+// Reads the stream until `enough(text so far)` is true, then closes the connection. Returns everything received.
 function cut(body, headers, enough, path = "/v1/chat/completions") {
   return new Promise((resolve, reject) => {
     const request = http.request(
@@ -33,7 +33,7 @@ function cut(body, headers, enough, path = "/v1/chat/completions") {
 }
 const all = () => false;
 
-// Whole frames with their ids; what the cut left of the last one is dropped, as clients do.
+// Complete frames with their ids; a truncated last one is dropped, as clients do.
 function frames(text) {
   const whole = text.slice(0, text.lastIndexOf("\n\n") + 2);
   return whole
@@ -70,7 +70,7 @@ const ask = {
   frequency_penalty: 0.5,
 };
 
-test("a cut stream goes on where it was, byte for byte, and computes nothing meanwhile", async () => {
+test("an interrupted stream resumes byte for byte and computes nothing meanwhile", async () => {
   const whole = frames((await cut(ask, {}, all)).text);
   assert.equal(whole.at(-1).data, "[DONE]");
   for (const n of [3, 20, 61]) {
@@ -78,7 +78,7 @@ test("a cut stream goes on where it was, byte for byte, and computes nothing mea
     assert.ok(first.length >= n - 1 && first.at(-1).data !== "[DONE]", "it was cut before its end");
     await until(
       async () => (await metrics(server)).get("inferd_sequences_running") === 0,
-      "nothing runs while nobody reads",
+      "nothing runs without a reader",
     );
     const rest = frames((await cut({}, { "Last-Event-ID": first.at(-1).id }, all)).text);
     const ids = [...first, ...rest].filter((f) => f.id).map((f) => Number(f.id.split(":").at(-1)));
@@ -92,24 +92,24 @@ test("a cut stream goes on where it was, byte for byte, and computes nothing mea
   }
 });
 
-test("frames that were sent and lost are sent again", async () => {
+test("frames that were sent but lost are resent", async () => {
   const first = frames((await cut(ask, {}, (t) => t.split("\n\n").length > 30)).text);
   const early = first[9].id;
   const rest = frames((await cut({}, { "Last-Event-ID": early }, all)).text);
   assert.equal(said(rest.slice(0, first.length - 10)), said(first.slice(10)));
 });
 
-test("several choices, without a seed of the client's", async () => {
+test("several choices, without a seed from the client", async () => {
   const body = { ...ask, seed: undefined, n: 3, max_tokens: 60, stream_options: { include_usage: true } };
   const first = frames((await cut(body, {}, (t) => t.split("\n\n").length > 25)).text);
   const rest = frames((await cut({}, { "Last-Event-ID": first.at(-1).id }, all)).text);
-  // Once more from an earlier frame: the same, so nothing was drawn anew.
+  // Again from an earlier frame: the same text, so nothing was sampled again.
   const again = frames((await cut({}, { "Last-Event-ID": first[7].id }, all)).text);
   for (const i of [0, 1, 2]) assert.equal(text([...first.slice(0, 8), ...again], i), text([...first, ...rest], i));
   assert.equal(JSON.parse(rest.at(-2).data).usage.completion_tokens <= 180, true);
 });
 
-test("a stream that had ended can be read again, and one whose old connection lives is taken over", async () => {
+test("an ended stream can be read again; a stream with a live connection is taken over", async () => {
   const whole = frames((await cut(ask, {}, all)).text);
   const tail = frames((await cut({}, { "Last-Event-ID": whole[whole.length - 4].id }, all)).text);
   assert.deepEqual(
@@ -131,7 +131,7 @@ test("a stream that had ended can be read again, and one whose old connection li
   await reader.cancel().catch(() => {});
 });
 
-test("what is not there is 404", async () => {
+test("unknown streams are 404", async () => {
   for (const id of ["chatcmpl-0:1", "nonsense", "a:b", ":", "chatcmpl-1:99999999999999999999999"]) {
     const r = await post(server, "/v1/chat/completions", {}, { headers: { "Last-Event-ID": id } });
     assert.deepEqual([r.status, (await r.json()).error.code], [404, "stream_not_found"], id);
@@ -146,7 +146,7 @@ test("what is not there is 404", async () => {
   }
 });
 
-// Cuts streams of a server of its own; their last ids, once the server has noticed.
+// Interrupts streams of a new server; returns their last ids after the server has noticed.
 async function withCut(flags, n, then) {
   const mine = await startServer(flags);
   const before = server;
@@ -163,18 +163,18 @@ async function withCut(flags, n, then) {
   }
 }
 
-test("kept streams are bounded in number: the oldest leaves", () =>
+test("kept streams are limited in number: the oldest is dropped", () =>
   withCut(["--resume-streams", "2"], 3, async (lasts, status) => {
     assert.deepEqual([await status(lasts[0]), await status(lasts[1]), await status(lasts[2])], [404, 200, 200]);
   }));
 
-test("kept streams are bounded in time", () =>
+test("kept streams are limited in time", () =>
   withCut(["--resume-timeout-s", "1"], 1, async ([last], status) => {
     await new Promise((done) => setTimeout(done, 1200));
     assert.equal(await status(last), 404);
   }));
 
-// The frames that are kept count among the bytes of all answers.
+// Kept frames count towards the bytes of all answers.
 for (const [bound, status] of [
   ["256M", 200],
   ["1M", 404],

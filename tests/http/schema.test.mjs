@@ -1,5 +1,5 @@
-// JSON Schema: the recorded cases of tests/data/schema; and where the shared data is there the whole JSON Schema
-// Test Suite and schemas from the field.
+// JSON Schema: the recorded cases of tests/data/schema; with the shared data also the whole JSON Schema Test Suite and
+// published schemas.
 import assert from "node:assert/strict";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -27,7 +27,7 @@ const otherwise = (file) => (description, what, text) =>
   file === "optional/content.json" ||
   (/optional\/format\/(idn-)?hostname/.test(file) && /A-label|Punycode|punycode/.test(`${description} ${what}`));
 
-// A schema of draft 7 has to say so.
+// A schema of draft 7 must declare it.
 const ofDraft = (draft, schema) =>
   draft === "draft7" && schema && typeof schema === "object" && !schema.$schema
     ? { $schema: "http://json-schema.org/draft-07/schema#", ...schema }
@@ -56,7 +56,7 @@ for (const draft of ["draft2020-12", "draft7"])
     report(t, all);
   });
 
-test("schemas from the field", { skip: existsSync(real) ? false : "no shared data" }, (t) => {
+test("published schemas", { skip: existsSync(real) ? false : "no shared data" }, (t) => {
   const totals = nothing();
   for (const file of readdirSync(real).sort()) check(file, [read(join(real, file))], totals);
   assert.ok(totals.compiled > 130);

@@ -38,7 +38,7 @@ test("chats", async () => {
   assert.equal(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens);
 });
 
-test("streams the same text as it answers at once", async () => {
+test("streams the same text as a whole answer", async () => {
   const params = { model: modelName, messages: user("Tell me a story about a small boat."), seed: 7, temperature: 0.8 };
   const whole = await client.chat.completions.create(params);
   const stream = await client.chat.completions.create({
@@ -159,7 +159,7 @@ test("parse() gives an object of the schema's type", async () => {
   assert.equal(refusal, null);
 });
 
-test("stream() tells of content, and parses it at the end", async () => {
+test("stream() reports content and parses it at the end", async () => {
   const stream = client.chat.completions.stream({
     ...ask("Who is that?"),
     response_format: zodResponseFormat(person, "person"),
@@ -171,7 +171,7 @@ test("stream() tells of content, and parses it at the end", async () => {
   assert.deepEqual(person.parse(answer.choices[0].message.parsed), answer.choices[0].message.parsed);
 });
 
-test("stream() tells of tool calls", async () => {
+test("stream() reports tool calls", async () => {
   const tools = [zodFunction({ name: "get_weather", parameters: place })];
   const body = { ...ask("Weather in Rome?"), tools, tool_choice: "required", parallel_tool_calls: false };
   const stream = client.chat.completions.stream(body);

@@ -1,5 +1,5 @@
-// Answers that must have a form: response_format, structured_outputs and the guided fields. What
-// the model would rather say is its own affair; every answer that ends must hold the form.
+// Constrained answers: response_format, structured_outputs and the guided fields. Every answer that
+// ends must satisfy the constraint.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import Ajv2020 from "ajv/dist/2020.js";
@@ -21,7 +21,7 @@ const schemaFormat = (schema, strict = false) => ({
 });
 const ajv = new Ajv2020({ strict: false });
 
-// Random schemas whose values are short: everything is bounded.
+// Random schemas with short, bounded values.
 function random(seed) {
   let state = BigInt(seed) * 2654435761n + 12345n;
   return (n) => {
@@ -96,7 +96,7 @@ test("answers of 50 random schemas are valid", async () => {
   assert.ok(ended >= 45, `only ${ended} answers ended`);
 });
 
-test("strict: members in the schema's order", async () => {
+test("strict: members have the schema's order", async () => {
   const schema = {
     type: "object",
     properties: { z: { type: "boolean" }, a: { type: "integer", maximum: 9, minimum: 0 }, m: { enum: ["x"] } },
@@ -141,7 +141,7 @@ test("regular expressions, choices, grammars", async () => {
     }
 });
 
-test("a stream gives the same as a whole answer, and log-probabilities of every token of it", async () => {
+test("a stream equals the whole answer and has log-probabilities of every token", async () => {
   const schema = {
     type: "object",
     properties: { a: { type: "string", maxLength: 20 } },
@@ -164,7 +164,7 @@ test("a stream gives the same as a whole answer, and log-probabilities of every 
   assert.deepEqual(tokens, logprobs.content);
 });
 
-test("what is wrong, or asked for twice, is refused by name", async () => {
+test("invalid or duplicate constraints are refused by name", async () => {
   const wrong = [
     [{ response_format: { type: "json_schema" } }, "response_format.json_schema"],
     [{ response_format: { type: "text", json_schema: { name: "x" } } }, "response_format.json_schema"],

@@ -1,4 +1,4 @@
-// Text to tokens and back, and the prompt that a chat becomes.
+// Text to tokens and back, and the prompt of a chat.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { chat, modelName, post, random, startServer, user } from "./server.mjs";
@@ -31,7 +31,7 @@ const texts = [
   "a".repeat(3000),
 ];
 
-test("tokenize and detokenize are each other's inverse", async () => {
+test("tokenize and detokenize are inverse", async () => {
   const rng = random(5);
   const more = Array.from({ length: 20 }, () =>
     String.fromCodePoint(...Array.from({ length: rng.int(1, 60) }, () => rng.int(1, rng.int(0, 1) ? 0x7e : 0xd7ff))),
@@ -51,7 +51,7 @@ test("tokenize and detokenize are each other's inverse", async () => {
     }
 });
 
-test("the names of vLLM and llama.cpp, and what they ask for", async () => {
+test("the field names of vLLM and llama.cpp", async () => {
   const text = "Hello there <|end|> \u{1f600}";
   const plain = await ask("/tokenize", { prompt: text });
   assert.deepEqual(await ask("/tokenize", { content: text, add_special: true, parse_special: false }), plain);
@@ -89,7 +89,7 @@ test("a chat's prompt: render, tokenize and the chat itself agree", async () => 
   const { prompt, tokens, count, spans } = await ask("/v1/inferd/render", { messages, temperature: 0, stream: true });
   assert.equal(tokens.length, count);
   assert.deepEqual((await ask("/tokenize", { messages })).tokens, tokens);
-  // The spans cover the text's bytes, and what is not trusted is the messages' own.
+  // The spans cover the text's bytes; the untrusted ones are the messages' texts.
   const bytes = Buffer.from(prompt);
   assert.deepEqual(
     spans.map((s) => s.start),

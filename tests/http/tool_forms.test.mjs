@@ -1,0 +1,239 @@
+// Tools that models know only as functions: functions of namespaces and custom tools with free text,
+// in Responses and Chat Completions, with the official SDK; every answer against OpenAI's schemas.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import OpenAI from "openai";
+import { validate, validateEvent } from "./openapi.mjs";
+import { chat, modelName, post, startServer, user } from "./server.mjs";
+
+const model = modelName;
+let server, client;
+before(async () => {
+  server = await startServer();
+  client = new OpenAI({ baseURL: server.url + "/v1", apiKey: "none", maxRetries: 0 });
+});
+after(() => server.stop());
+
+const exactly = (members) => ({
+  type: "object",
+  properties: Object.fromEntries(Object.entries(members).map(([k, v]) => [k, { const: v }])),
+  required: Object.keys(members),
+  additionalProperties: false,
+});
+const close = { type: "function", name: "close_agent", parameters: exactly({ id: 7 }), strict: false };
+const agents = {
+  type: "namespace",
+  name: "multi_agent_v1",
+  description: "Other agents.",
+  tools: [close, { type: "custom", name: "note" }],
+};
+// Escapes in the call's JSON: quotes, line ends, a pair of surrogates, a backslash.
+const patch = '*** "a"\n\t\\ é 😀 end';
+const literally = (text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+const patcher = {
+  type: "custom",
+  name: "apply_patch",
+  description: "Edits files.",
+  format: { type: "grammar", syntax: "regex", definition: literally(patch) },
+};
+const ask = { model, input: "x", max_output_tokens: 300, temperature: 0 };
+const ignoredOf = (response) => response.headers.get("x-inferd-ignored-fields");
+
+async function stream(body) {
+  const events = [];
+  for await (const event of await client.responses.create({ ...body, stream: true })) {
+    validateEvent(event);
+    events.push(event);
+  }
+  return events;
+}
+
+test("functions of a namespace are offered, called, and echoed", async () => {
+  const body = { ...ask, tools: [agents], tool_choice: { type: "function", name: "close_agent" } };
+  const whole = await post(server, "/v1/responses", body);
+  assert.equal(whole.status, 200);
+  assert.equal(ignoredOf(whole), null);
+  const response = validate("Response", await whole.json());
+  const [item] = response.output;
+  assert.deepEqual(
+    [item.type, item.namespace, item.name, JSON.parse(item.arguments)],
+    ["function_call", "multi_agent_v1", "close_agent", { id: 7 }],
+  );
+  assert.deepEqual(response.tools, [agents], "echoed as it came");
+
+  const events = await stream(body);
+  const [added] = events.filter((e) => e.type === "response.output_item.added");
+  assert.deepEqual([added.item.namespace, added.item.name], ["multi_agent_v1", "close_agent"]);
+  const [done] = events.filter((e) => e.type === "response.function_call_arguments.done");
+  assert.equal(done.name, "close_agent");
+
+  // The model sees the same function in the definition and in the echoed call.
+  const next = [
+    { role: "user", content: "x" },
+    item,
+    { type: "function_call_output", call_id: item.call_id, output: "ok" },
+  ];
+  const again = await post(server, "/v1/responses", { ...ask, tools: [agents], input: next, tool_choice: "none" });
+  assert.equal(again.status, 200, await again.clone().text());
+  const tokens = async (input) =>
+    (await (await post(server, "/v1/responses/input_tokens", { model, input, tools: [agents] })).json()).input_tokens;
+  const plain = structuredClone(next);
+  Object.assign(plain[1], { name: "multi_agent_v1__close_agent", namespace: undefined });
+  assert.equal(await tokens(next), await tokens(plain));
+  assert.notEqual(await tokens(next), await tokens([next[0], { ...item, namespace: undefined }, next[2]]));
+});
+
+test("tool_choice names tools by type, name and namespace", async () => {
+  const same = { type: "function", name: "close_agent", parameters: exactly({ own: true }) };
+  const first = async (tool_choice, tools = [agents, same]) => {
+    const response = await post(server, "/v1/responses", { ...ask, tools, tool_choice });
+    const text = await response.text();
+    assert.equal(response.status, 200, text);
+    return JSON.parse(text).output.find((i) => /_call$/.test(i.type));
+  };
+  const named = await first({ type: "function", name: "close_agent", namespace: "multi_agent_v1" });
+  assert.equal(named.namespace, "multi_agent_v1");
+  const only = (tool) => ({ type: "allowed_tools", mode: "required", tools: [tool] });
+  const space = await first(only({ type: "namespace", name: "multi_agent_v1" }), [same, { ...agents, tools: [close] }]);
+  assert.equal(space.namespace, "multi_agent_v1");
+  const note = await first(only({ type: "custom", name: "apply_patch" }), [same, patcher]);
+  assert.equal(note.input, patch);
+  for (const tool_choice of [
+    { type: "custom", name: "close_agent" },
+    { type: "function", name: "close_agent", namespace: "other" },
+    only({ type: "function", name: "apply_patch" }),
+  ]) {
+    const response = await post(server, "/v1/responses", { ...ask, tools: [agents, same, patcher], tool_choice });
+    assert.equal(response.status, 400);
+    assert.match((await response.json()).error.param, /^tool_choice/);
+  }
+});
+
+test("a custom tool is called with text", async () => {
+  const body = { ...ask, tools: [patcher], tool_choice: { type: "custom", name: "apply_patch" } };
+  const whole = validate("Response", await (await post(server, "/v1/responses", body)).json());
+  const [item] = whole.output;
+  validate("CustomToolCallResource", item);
+  assert.deepEqual([item.type, item.name, item.input], ["custom_tool_call", "apply_patch", patch]);
+  assert.deepEqual(whole.tools, [patcher]);
+
+  const events = await stream(body);
+  const of = (type) => events.filter((e) => e.type === `response.custom_tool_call_input.${type}`);
+  assert.ok(of("delta").length > 3);
+  assert.ok(of("delta").every((e) => e.delta));
+  assert.equal(
+    of("delta")
+      .map((e) => e.delta)
+      .join(""),
+    patch,
+  );
+  assert.equal(of("done")[0].input, patch);
+  assert.equal(events.at(-1).response.output[0].input, patch);
+
+  const output = { type: "custom_tool_call_output", call_id: item.call_id, output: "done" };
+  const input = [{ role: "user", content: "x" }, item, output];
+  const next = await post(server, "/v1/responses", { ...ask, max_output_tokens: 1, input, tools: [patcher] });
+  assert.equal(next.status, 200, await next.clone().text());
+  assert.equal(ignoredOf(next), null);
+  const stored = await post(server, "/v1/responses", {
+    ...ask,
+    max_output_tokens: 1,
+    previous_response_id: whole.id,
+    input: [output],
+  });
+  assert.equal(stored.status, 200, await stored.clone().text());
+  const items = await client.responses.inputItems.list((await stored.json()).id);
+  assert.equal(items.data[0].type, "custom_tool_call_output");
+  const alone = await post(server, "/v1/responses", { ...ask, input: [output] });
+  assert.equal(alone.status, 400, "an output without its call");
+});
+
+test("a limit cuts the input of a custom tool, not its markup", async () => {
+  const body = { ...ask, tools: [patcher], tool_choice: "required" };
+  for (const max_output_tokens of [4, 8, 12, 16, 20]) {
+    const response = await client.responses.create({ ...body, max_output_tokens });
+    const call = response.output.find((i) => i.type === "custom_tool_call");
+    if (call) assert.ok(patch.startsWith(call.input), call.input);
+  }
+});
+
+test("grammars of custom tools: a regular expression is enforced, Lark is described and named", async () => {
+  const tool = (format) => ({ type: "custom", name: "say", format });
+  const send = (tools, more) => post(server, "/v1/responses", { ...ask, max_output_tokens: 40, tools, ...more });
+  const lark = await send([tool({ type: "grammar", syntax: "lark", definition: 'start: "x"' })]);
+  assert.equal(lark.status, 200);
+  assert.equal(ignoredOf(lark), "tools[0].format");
+  const inside = { ...agents, tools: [tool({ type: "grammar", syntax: "lark", definition: 'start: "x"' })] };
+  assert.equal(ignoredOf(await send([inside])), "tools[0].tools[0].format");
+  const text = await send([tool({ type: "text" })]);
+  assert.equal(ignoredOf(text), null);
+  const many = await send([tool({ type: "grammar", syntax: "regex", definition: "[ab]{3}|c" })], {
+    tool_choice: "required",
+  });
+  const call = (await many.json()).output.find((i) => i.type === "custom_tool_call");
+  assert.match(call.input, /^([ab]{3}|c)$/);
+  for (const [format, param] of [
+    [{ type: "grammar" }, "tools[0].format.syntax"],
+    [{ type: "grammar", syntax: "regex" }, "tools[0].format.definition"],
+    [{ type: "grammar", syntax: "bnf", definition: "x" }, "tools[0].format.syntax"],
+    [{ type: "image" }, "tools[0].format.type"],
+  ]) {
+    const wrong = await send([tool(format)]);
+    assert.equal(wrong.status, 400, JSON.stringify(format));
+    assert.equal((await wrong.json()).error.param, param);
+  }
+  const broken = await send([tool({ type: "grammar", syntax: "regex", definition: "(" })], { tool_choice: "required" });
+  assert.equal(broken.status, 400);
+  assert.match((await broken.json()).error.message, /'say'/);
+});
+
+test("tools that a server would run are dropped and named", async () => {
+  const types = ["local_shell", "shell", "apply_patch", "web_search", "tool_search"];
+  const inner = { ...agents, tools: [close, { type: "shell" }] };
+  const response = await post(server, "/v1/responses", { ...ask, tools: [...types.map((type) => ({ type })), inner] });
+  assert.equal(response.status, 200, await response.clone().text());
+  assert.equal(ignoredOf(response), "tools[0], tools[1], tools[2], tools[3], tools[4], tools[5].tools[1]");
+});
+
+test("chat completions: a custom tool is called with text", async () => {
+  const custom = {
+    name: "apply_patch",
+    description: "Edits files.",
+    format: { type: "grammar", grammar: { syntax: "regex", definition: literally(patch) } },
+  };
+  const tools = [
+    { type: "custom", custom },
+    { type: "function", function: { name: "now" } },
+  ];
+  const tool_choice = { type: "custom", custom: { name: "apply_patch" } };
+  const body = { messages: user("x"), max_tokens: 300, temperature: 0, tools, tool_choice };
+  const whole = validate("CreateChatCompletionResponse", await (await chat(server, body)).json());
+  const [call] = whole.choices[0].message.tool_calls;
+  assert.deepEqual([call.type, call.custom], ["custom", { name: "apply_patch", input: patch }]);
+
+  let input = "";
+  const heads = [];
+  for await (const chunk of await client.chat.completions.create({ model, ...body, stream: true }))
+    for (const part of chunk.choices[0]?.delta.tool_calls ?? []) {
+      if (part.id) heads.push([part.type, part.custom.name]);
+      input += part.custom.input;
+    }
+  assert.deepEqual(heads, [["custom", "apply_patch"]]);
+  assert.equal(input, patch);
+
+  const answered = [...user("x"), whole.choices[0].message, { role: "tool", tool_call_id: call.id, content: "done" }];
+  const next = await chat(server, { messages: answered, max_tokens: 1, tools });
+  assert.equal(next.status, 200, await next.clone().text());
+  assert.equal(ignoredOf(next), null);
+  const allowed = { type: "allowed_tools", allowed_tools: { mode: "required", tools: [tool_choice] } };
+  const only = await chat(server, { ...body, tool_choice: allowed });
+  assert.equal((await only.json()).choices[0].message.tool_calls[0].type, "custom");
+  const lark = structuredClone(tools);
+  lark[0].custom.format.grammar = { syntax: "lark", definition: 'start: "x"' };
+  const named = await chat(server, { ...body, max_tokens: 1, tools: lark });
+  assert.equal(ignoredOf(named), "tools[0].custom.format");
+  const wrong = structuredClone(tools);
+  delete wrong[0].custom.format.grammar;
+  const refused = await chat(server, { ...body, tools: wrong });
+  assert.equal((await refused.json()).error.param, "tools[0].custom.format.grammar");
+});
