@@ -168,7 +168,7 @@ test("broken JSON, wrong types, paths and methods", async () => {
     415,
   );
   await expectError(await fetch(server.url + "/v1/nothing"), 404);
-  const wrong = await fetch(server.url + "/v1/chat/completions");
+  const wrong = await fetch(server.url + "/v1/completions");
   assert.equal(wrong.headers.get("allow"), "POST");
   const deleted = await fetch(server.url + "/v1/models", { method: "DELETE" });
   assert.equal(deleted.headers.get("allow"), "GET, HEAD");

@@ -209,21 +209,28 @@ test("a full queue answers 503 with Retry-After; health is answered", async () =
 test("other keys get their share of a full queue", async () => {
   await serving([...patient, "--prepare-queue", "3", "--api-key-file", keys], async (server) => {
     const bob = { Authorization: "Bearer sk-bob" };
-    const asked = [];
-    for (let i = 0; i < 3; i++) {
-      asked.push(askHeavy(server, i, { Authorization: "Bearer sk-alice" }));
-      await sleep(50); // in this order
-    }
     const stats = async () => (await fetch(server.url + "/metrics", { headers: bob })).text();
-    await until(async () => /inferd_prepare_queued\{lane="slow"\} 2/.test(await stats()), "two wait");
-    const response = await chat(server, { messages: user("x"), max_tokens: 2 }, { headers: bob });
-    assert.equal(response.status, 200, await response.text());
-    const evicted = await asked[2].result;
-    assert.equal(evicted.status, 503);
+    // Alice fills the queue, Bob asks. On a busy machine a place may become free before Bob asks: once more.
+    const share = async (salt) => {
+      const asked = [];
+      for (let i = 0; i < 3; i++) {
+        asked.push(askHeavy(server, salt + i, { Authorization: "Bearer sk-alice" }));
+        await sleep(50); // in this order
+      }
+      const full = async () => /inferd_prepare_queued\{lane="slow"\} 2/.test(await stats());
+      await until(async () => asked[0].over || (await full()), "two wait, or the first has ended");
+      const response = await chat(server, { messages: user("x"), max_tokens: 2 }, { headers: bob });
+      await response.arrayBuffer();
+      const evicted = await asked[2].result;
+      for (const a of asked) a.hangUp();
+      return response.status === 200 && evicted?.status === 503;
+    };
+    let evicted = false;
+    for (let salt = 0; salt < 50 && !evicted; salt += 10) evicted = await share(salt);
+    assert.ok(evicted);
     const text = await stats();
     assert.match(text, /inferd_key_requests_total\{key="2"\} [1-9]/);
     assert.doesNotMatch(text, /sk-alice|sk-bob/);
-    for (const a of asked) a.hangUp();
   });
 });
 
