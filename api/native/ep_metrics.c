@@ -84,10 +84,10 @@ static void add_counters(str *s, const struct engine_stats *t) {
          "Sequences preempted: their KV blocks were freed and recomputed later.",
          t->preemptions_total},
         {"inferd_overdue_total", "counter", "Sequences ended by their deadline.", t->overdue_total},
-        {"inferd_grammar_looks_deferred_total", "counter",
+        {"inferd_grammar_masks_deferred_total", "counter",
          "Grammar masks computed in the background because they exceeded the budget of a step.",
          t->masks_deferred_total},
-        {"inferd_grammar_looks_given_up_total", "counter",
+        {"inferd_grammar_masks_given_up_total", "counter",
          "Sequences ended because their grammar exceeded the work limit.", t->masks_given_up_total},
         {"inferd_steps_total", "counter", "Forward passes.", t->steps_total},
         {"inferd_steps_ahead_total", "counter",
@@ -118,11 +118,11 @@ static void add_counters(str *s, const struct engine_stats *t) {
         metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
         str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
     }
-    metrics_head(s, "inferd_grammar_look_seconds_total", "counter",
+    metrics_head(s, "inferd_grammar_mask_seconds_total", "counter",
                  "Time spent on grammar masks, by the worker and in the background.");
     str_addf(s,
-             "inferd_grammar_look_seconds_total{thread=\"worker\"} %.9g\n"
-             "inferd_grammar_look_seconds_total{thread=\"background\"} %.9g\n",
+             "inferd_grammar_mask_seconds_total{thread=\"worker\"} %.9g\n"
+             "inferd_grammar_mask_seconds_total{thread=\"background\"} %.9g\n",
              (double)t->mask_ns_total * 1e-9, (double)t->deferred_mask_ns_total * 1e-9);
     static const char *const finish[] = {"stop", "length", "cancel", "error"};
     metrics_head(s, "inferd_sequences_finished_total", "counter", "Sequences finished, by reason.");

@@ -1,11 +1,11 @@
 /* pace.c - running means of two times, and the chunk that follows from them. Owns nothing. */
 #include "core/engine/pace.h"
 
-/* STRETCH: the time of a step with prompt rows, relative to one without. Streams stay steady
- * (people notice gaps of three times the usual), and prompts get more than half of the machine.
- * LEAST rows are cheap on any device: the weights are read for them anyway. */
-#define STRETCH 2.2
-#define NEWEST  0.2 /* weight of the newest step in a mean */
+/* SLOWDOWN: the longest time of a step with prompt rows, relative to one without. Streams stay
+ * steady (people notice gaps of three times the usual), and prompts get more than half of the
+ * machine. LEAST rows are cheap on any device: the weights are read for them anyway. */
+#define SLOWDOWN 2.2
+#define NEWEST   0.2 /* weight of the newest step in a mean */
 enum { LEAST = 8, UNKNOWN = 64, MANY_ROWS = 16, MOST_OUTNUMBERED = 8 };
 
 static void mean_add(double *mean, double value) {
@@ -34,12 +34,12 @@ void pace_note(struct pace *p, uint32_t n_prefill, uint32_t n_decode, uint64_t n
     }
 }
 
-uint32_t pace_chunk(const struct pace *p, uint32_t n_decode, uint32_t n_behind, uint32_t most) {
-    double chunk = UNKNOWN, share = (double)n_behind / n_decode;
+uint32_t pace_chunk(const struct pace *p, uint32_t n_decode, uint32_t n_prefill, uint32_t most) {
+    double chunk = UNKNOWN, share = (double)n_prefill / n_decode;
     if (share < 1) share = 1;
     if (share > MOST_OUTNUMBERED) share = MOST_OUTNUMBERED;
     if (p->decode_ns > 0 && p->row_ns > 0)
-        chunk = (STRETCH - 1) * decode_ns(p, n_decode) / p->row_ns * share;
+        chunk = (SLOWDOWN - 1) * decode_ns(p, n_decode) / p->row_ns * share;
     if (chunk < LEAST) chunk = LEAST;
     return chunk < most ? (uint32_t)chunk : most;
 }

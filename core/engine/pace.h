@@ -16,9 +16,9 @@ struct pace {
 /* A step of n_prefill + n_decode rows took ns. */
 void pace_note(struct pace *p, uint32_t n_prefill, uint32_t n_decode, uint64_t ns);
 
-/* Prompt rows for a step in which n_decode (>= 1) sequences wait for their next token and n_behind
+/* Prompt rows for a step in which n_decode (>= 1) sequences wait for their next token and n_prefill
  * (>= 1) for their first: as many as keep the step within about twice its time without them, more
  * when the latter outnumber the former. At least 8, at most `most`. */
-uint32_t pace_chunk(const struct pace *p, uint32_t n_decode, uint32_t n_behind, uint32_t most);
+uint32_t pace_chunk(const struct pace *p, uint32_t n_decode, uint32_t n_prefill, uint32_t most);
 
 #endif

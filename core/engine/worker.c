@@ -502,7 +502,7 @@ static int begin_paced_step(engine *en, err *e) {
 static void note_step(engine *en, const struct step_in_flight *f, struct engine_step *did) {
     uint64_t now = clock_now_ns();
     uint64_t since = f->start_ns > en->finished_ns ? f->start_ns : en->finished_ns;
-    struct model_recorded ahead = model_recorded_steps(en->mdl);
+    struct model_encoded ahead = model_encoded_steps(en->mdl);
     did->ns = now - since;
     en->finished_ns = now;
     pace_note(&en->pace, f->plan.n_rows - f->plan.n_decode_rows, f->plan.n_decode_rows, did->ns);

@@ -119,7 +119,7 @@ int model_memory_find(const char *path, backend *be, const struct model_limits *
 
 void model_rank_close(model *m) {
     if (!m) return;
-    if (m->recorded.n_rows) backend_graph_discard(m->be);
+    if (m->encoded.n_rows) backend_graph_discard(m->be);
     for (uint32_t i = 0; i < MODEL_MAX_STEPS; i++) {
         backend_host_free(m->be, m->in_flight[i].top_ids);
         backend_host_free(m->be, m->in_flight[i].top_values);

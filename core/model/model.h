@@ -198,11 +198,11 @@ bool model_overlaps(const model *m);
 int model_begin(model *m, const struct model_batch *batch, err *e);
 int model_finish(model *m, struct model_output *out, err *e);
 
-/* Counts of steps that ran from an earlier encoding (made ahead, or kept as a recording), and of
- * encodings that were dropped unused. From the thread of model_forward. */
-struct model_recorded {
+/* Counts of steps that ran from an earlier encoding (made ahead, or kept as a captured graph), and
+ * of encodings that were dropped unused. From the thread of model_forward. */
+struct model_encoded {
     uint64_t run, dropped;
 };
-struct model_recorded model_recorded_steps(const model *m);
+struct model_encoded model_encoded_steps(const model *m);
 
 #endif

@@ -216,9 +216,9 @@ struct model {
     float *host_hidden; /* (max_rows, n_embd), likewise */
     struct model_step in_flight[MODEL_MAX_STEPS]; /* a ring; a step's event is its index */
     uint32_t first_in_flight, n_in_flight;
-    struct model_shape recorded;  /* of the step encoded ahead; n_rows 0: none */
-    struct model_recorded counts; /* of such steps */
-    uint64_t identity;            /* unique in this process: the time when it was opened */
+    struct model_shape encoded;  /* of the step encoded ahead; n_rows 0: none */
+    struct model_encoded counts; /* of such steps */
+    uint64_t identity;           /* unique in this process: the time when it was opened */
     /* For steps that are padded to the shape of a graph: scratch, and 0, 1, 2, ... */
     int32_t padded[3][MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
     struct backend_sampling no_sampling[MODEL_MAX_PADDING];

@@ -328,12 +328,12 @@ static int run_graph(model *m, const struct model_shape *s, const struct backend
 
 /* Has the device begin step s: as encoded ahead, or op by op. */
 static int run_encoded(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
-    bool ready = m->recorded.n_rows && same_shape(&m->recorded, s);
-    if (m->recorded.n_rows && !ready) {
+    bool ready = m->encoded.n_rows && same_shape(&m->encoded, s);
+    if (m->encoded.n_rows && !ready) {
         backend_graph_discard(m->be);
         m->counts.dropped++;
     }
-    m->recorded.n_rows = 0;
+    m->encoded.n_rows = 0;
     if (ready) {
         m->counts.run++;
         return backend_graph_launch(m->be, e);
@@ -350,7 +350,7 @@ static void encode_ahead(model *m, const struct model_shape *s, const struct bac
     if (backend_capture_begin(m->be, 0, &ignored)) return;
     int rc = model_enqueue(m, s, kv), ended = backend_capture_end(m->be, &ignored);
     if (!rc && !ended)
-        m->recorded = *s;
+        m->encoded = *s;
     else
         backend_graph_discard(m->be);
 }
@@ -397,6 +397,6 @@ int model_rank_finish(model *m, struct model_output *out, err *e) {
     return rc || m->part.rank ? rc : fetch_results(m, f, out, e);
 }
 
-struct model_recorded model_recorded_steps(const model *m) {
+struct model_encoded model_encoded_steps(const model *m) {
     return m->counts;
 }

@@ -162,11 +162,11 @@ static double time_of(struct bench *b, const struct bench_case *k, const struct 
     key++;
     for (int i = -1; i < b->n_runs; i++) {
         if (i == 0) need((int)cudaEventRecord(begin, c->stream), "an event");
-        int rc = cuda_record(&c->base, key, &e);
+        int rc = cuda_capture_begin(&c->base, key, &e);
         for (uint32_t j = 0; rc == 0 && j < n; j++)
             enqueue(b, k, kv, &calls[j % n_calls]);
-        if (rc == 0) need(cuda_record_end(&c->base, &e), "recording");
-        need(cuda_run_recorded(&c->base, &e), "a run");
+        if (rc == 0) need(cuda_capture_end(&c->base, &e), "recording");
+        need(cuda_graph_launch(&c->base, &e), "a run");
     }
     need((int)cudaEventRecord(end, c->stream), "an event");
     need(cuda_sync(&c->base, &e), "attention");

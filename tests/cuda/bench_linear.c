@@ -39,17 +39,17 @@ static double time_of(struct bench *b, bool with_input) {
     float ms = 0;
     err e;
     uint32_t n = b->n * (b->n < 16 ? 16 / b->n : 1);
-    need(cuda_record(be, ++b->key, &e), "recording");
+    need(cuda_capture_begin(be, ++b->key, &e), "recording");
     for (uint32_t i = 0; i < n; i++)
         launch(b, i % b->n, with_input);
-    need(cuda_record_end(be, &e), "recording");
-    need(cuda_run_recorded(be, &e), "a step");
+    need(cuda_capture_end(be, &e), "recording");
+    need(cuda_graph_launch(be, &e), "a step");
     need((int)cudaEventCreateWithFlags(&begin, cudaEventDefault), "an event");
     need((int)cudaEventCreateWithFlags(&end, cudaEventDefault), "an event");
     need((int)cudaEventRecord(begin, b->c->stream), "an event");
     for (int i = 0; i < b->n_runs; i++) {
-        need(cuda_record(be, b->key, &e) == 1 ? 0 : -1, "a recording");
-        need(cuda_run_recorded(be, &e), "a step");
+        need(cuda_capture_begin(be, b->key, &e) == 1 ? 0 : -1, "a recording");
+        need(cuda_graph_launch(be, &e), "a step");
     }
     need((int)cudaEventRecord(end, b->c->stream), "an event");
     need((int)cudaStreamSynchronize(b->c->stream), "a step");

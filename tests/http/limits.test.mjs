@@ -293,8 +293,8 @@ test("a grammar with expensive masks does not delay other requests", async () =>
       }
       assert.ok(n > before, "the other stream goes on");
       const m = await metrics(server);
-      assert.ok(m.get("inferd_grammar_looks_deferred_total") > 0);
-      assert.ok(m.get('inferd_grammar_look_seconds_total{thread="background"}') > 0);
+      assert.ok(m.get("inferd_grammar_masks_deferred_total") > 0);
+      assert.ok(m.get('inferd_grammar_mask_seconds_total{thread="background"}') > 0);
     } finally {
       stop = true;
       cut.abort();
@@ -319,7 +319,7 @@ test("a grammar that stays too expensive ends its request", async () => {
     assert.equal(error.code, "work_limit_exceeded");
     assert.match(error.message, /more work than this server allows/);
     // The engine publishes its counters after the step in which the answer ended.
-    await until(async () => (await metrics(server)).get("inferd_grammar_looks_given_up_total") === 1, "it is counted");
+    await until(async () => (await metrics(server)).get("inferd_grammar_masks_given_up_total") === 1, "it is counted");
     assert.equal((await chat(server, { messages: user("x"), max_tokens: 3 })).status, 200);
   });
 });

@@ -1,10 +1,10 @@
-/* fake_device.h - a backend, a model and a tokenizer for tests of the engine: instead of numbers
- * the K pool holds, at each slot, which token at which position was stored there. A row's logits
- * are a hash of the tokens that it finds through its block table, so a wrong slot, table, copy or
- * order shows at once: as other logits, and as a count of misplaced tokens. Steps and copies of
- * blocks happen in the order in which they were enqueued, and not before a caller waits for them.
- * With fake_overlaps it samples tokens itself, and takes a step while another one is in flight.
- * Include in one test binary only: these definitions replace the archive's. */
+/* fake_device.h - a backend, a model and a tokenizer for tests of the engine: each slot of the K
+ * pool holds, instead of numbers, the token and position that were stored there. A row's logits are
+ * a hash of the tokens that it finds through its block table, so a wrong slot, table, copy or order
+ * yields other logits and a count of misplaced tokens. Steps and copies of blocks run in the order
+ * in which they were enqueued, and not before a caller waits for them. With fake_overlaps it
+ * samples tokens itself, and accepts a step while another one is in flight. Include in one test
+ * binary only: these definitions replace the archive's. */
 #ifndef INFERD_TESTS_FAKE_DEVICE_H
 #define INFERD_TESTS_FAKE_DEVICE_H
 
@@ -32,7 +32,8 @@ enum {
 
 static atomic_int fake_errors;     /* misplaced tokens, bad arrays */
 static atomic_int fake_fail_after; /* forwards until ERR_DEVICE; -1: never */
-/* Forwards until the model's file changes: from that one on logits say FAKE_GARBAGE. 0: never. */
+/* Forwards until the model's file changes: from that one on logits select FAKE_GARBAGE. 0:
+ * never. */
 static atomic_int fake_change_at;
 static atomic_int fake_forwards;
 static bool fake_overlaps;           /* before the engine opens */
@@ -141,14 +142,14 @@ int backend_copy_bandwidth(backend *be, double *bytes_per_s, err *e) {
     *bytes_per_s = 0;
     return err_set(e, ERR_UNSUPPORTED, "the fake device has no memory to measure");
 }
-static uint64_t fake_allocated, fake_memory_limit; /* 0: as a device without a limit */
+static uint64_t fake_allocated, fake_memory_limit; /* 0: a device without a limit */
 uint64_t backend_allocated_bytes(const backend *be) {
     (void)be;
     return fake_allocated;
 }
 bool backend_kv_fits(const backend *be, const struct backend_kv *cache) {
     (void)be;
-    return cache->head_dim % 2 == 0; /* an odd one: what only some devices have */
+    return cache->head_dim % 2 == 0; /* odd: only some devices support it */
 }
 static uint64_t fake_memory_free;
 bool backend_can_sample(const backend *be) {
@@ -303,7 +304,7 @@ static uint32_t fake_seq_of(const struct model_batch *b, int32_t row) {
     return s;
 }
 
-/* The guess at the next step, and how many steps it was right about. */
+/* The prediction of the next step, and the number of correct predictions. */
 static struct model_shape fake_guess;
 static atomic_int fake_guesses, fake_right_guesses;
 static void fake_count_guess(const struct model_batch *b) {
@@ -316,9 +317,9 @@ static void fake_count_guess(const struct model_batch *b) {
     fake_guess = b->next;
 }
 
-struct model_recorded model_recorded_steps(const model *m) {
+struct model_encoded model_encoded_steps(const model *m) {
     (void)m;
-    return (struct model_recorded){(uint64_t)atomic_load(&fake_right_guesses), 0};
+    return (struct model_encoded){(uint64_t)atomic_load(&fake_right_guesses), 0};
 }
 
 /* Samples as backend.h says; penalties here, the rest is the sampler's. */
@@ -356,7 +357,7 @@ static void fake_sample(model *m, const struct backend_sampling *d,
     out->log_sum = (float)((double)max + log(sum));
 }
 
-/* A row of logits, and what is found in it; the row itself is hidden unless it is needed. */
+/* A row of logits and its results; the row itself is hidden unless it is needed. */
 static void fake_row(model *m, const struct model_batch *b, uint32_t i, uint32_t n) {
     float *row = m->logits + (size_t)i * FAKE_VOCAB;
     struct fake_results *r = &m->results[m->turn];
@@ -406,7 +407,7 @@ static void fake_copy_tokens(model *m, const struct model_batch *b) {
     fake_update_history(m, b);
 }
 
-/* What out row i sees through its table. */
+/* The tokens that out row i finds through its table. */
 static uint32_t fake_read(model *m, const struct model_batch *b, uint32_t i) {
     const struct backend_kv *layer = b->kv;
     int32_t row = b->out_rows[i], pos = b->positions[row];
@@ -441,7 +442,7 @@ static int fake_forward(model *m, const struct model_batch *b, struct model_outp
         fake_require(m->ids[i] >= 0 && m->ids[i] < FAKE_VOCAB);
         *fake_slot_at(b->kv, b->slots[i]) = (struct fake_slot){m->ids[i], b->positions[i]};
     }
-    for (uint32_t i = 0; i < shape->n_rows; i++) { /* no other row wrote there */
+    for (uint32_t i = 0; i < shape->n_rows; i++) { /* not written by another row */
         struct fake_slot *at = fake_slot_at(b->kv, b->slots[i]);
         fake_require(at->token == m->ids[i] && at->pos == b->positions[i]);
     }

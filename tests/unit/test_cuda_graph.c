@@ -42,7 +42,7 @@ static void graphs_give_the_same_bits(void) {
         memcpy(want + (uint64_t)s * N_TOKENS * N_VOCAB, runner_step(&r, &whole, 1, true),
                (uint64_t)N_TOKENS * N_VOCAB * sizeof *want);
     }
-    CHECK(model_recorded_steps(r.m).run == 0);
+    CHECK(model_encoded_steps(r.m).run == 0);
     for (uint32_t i = 0; i < (be_quick ? 30 : 120); i++) {
         uint32_t first = be_below(N_SEQS), n = 0, room = 1 + be_below(N_SEQS);
         for (uint32_t k = 0; k < room; k++) {
@@ -61,7 +61,7 @@ static void graphs_give_the_same_bits(void) {
         if (r.n_top) check_top(&out, n, r.n_top);
         n_steps++;
     }
-    struct model_recorded counts = model_recorded_steps(r.m);
+    struct model_encoded counts = model_encoded_steps(r.m);
     CHECK_MSG(counts.run > (be_quick ? 3 : 60) && counts.run < n_steps, "%llu of %u steps",
               (unsigned long long)counts.run, n_steps);
     CHECK(mem_guard_violations() == 0);

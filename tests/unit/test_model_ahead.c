@@ -40,13 +40,14 @@ static struct recording *tape; /* being recorded, or selected to run */
 static uint32_t n_kept, n_ops, n_flushes, n_wrong;
 static bool recording, ready;
 static uint32_t last_context; /* max_context of the attention that ran last */
-static uint32_t n_padded;     /* rows that attention had and that are no tokens */
+static uint32_t n_padded;     /* padding rows of that attention */
 
 static void require(bool ok) {
     n_wrong += !ok;
 }
 
-/* Runs an op of the CPU backend; NULL: as it is. Set for ops whose padding rows are checked. */
+/* Replaces an op of the CPU backend; NULL: the op itself. Set for ops whose padding rows are
+ * checked. */
 static int (*replay[BACKEND_N_OPS])(backend *be, const void *args);
 
 /* Runs the op on the CPU backend, or the test's replacement. */
@@ -177,7 +178,7 @@ static void make_recording(backend *be, bool keeps) {
     if (cpu->name) table.name = tape_##name;
     BACKEND_OPS(TAPE_ENTRY, TAPE_ENTRY)
 #undef TAPE_ENTRY
-    table.store_attend = cpu->store_attend; /* calls its parts, which are recorded */
+    table.store_attend = cpu->store_attend; /* calls other ops, which are recorded */
     replay[BACKEND_OP_rope_store] = replay_rope_store;
     replay[BACKEND_OP_paged_attention] = replay_paged_attention;
     table.sync = sync_ops, table.flush = flush;
@@ -215,7 +216,7 @@ static void step(struct runner *ahead, struct runner *plain, const struct piece 
     if (!n_top) return;
     CHECK(memcmp(a.top_ids, b.top_ids, n_top * sizeof(int32_t)) == 0);
     CHECK(memcmp(a.top_values, b.top_values, n_top * sizeof(float)) == 0);
-    for (uint32_t r = 0; r < n; r++) /* the first one is the row's largest */
+    for (uint32_t r = 0; r < n; r++) /* the first is the row's largest value */
         for (uint32_t v = 0; v < N_VOCAB; v++)
             CHECK(a.logits[r * N_VOCAB + v] <= a.top_values[r * ahead->n_top]);
 }
@@ -240,7 +241,7 @@ static void decode_ahead(void) {
         step(&ahead, &plain, pieces, N_SEQUENCES);
     }
     CHECK(n_ops == n_flushes * (n_ops / n_flushes) && tape->n == 0);
-    struct model_recorded counts = model_recorded_steps(ahead.m);
+    struct model_encoded counts = model_encoded_steps(ahead.m);
     CHECK(counts.run == 0 && counts.dropped == 0);
     for (uint32_t i = 0, n_seqs = N_SEQUENCES; i < 60; i++, at++) {
         struct model_shape guess = ahead.next;
@@ -267,7 +268,7 @@ static void decode_ahead(void) {
         n_wrong_guesses += !right && guess.n_rows;
         n_seqs = next_seqs, ahead.n_top = truth.n_top;
     }
-    counts = model_recorded_steps(ahead.m);
+    counts = model_encoded_steps(ahead.m);
     CHECK_MSG(counts.run == n_right && counts.dropped == n_wrong_guesses,
               "%llu run, not %u; %llu dropped, not %u", (unsigned long long)counts.run, n_right,
               (unsigned long long)counts.dropped, n_wrong_guesses);
@@ -317,7 +318,7 @@ static void decode_from_captured_steps(void) {
         CHECK((n_ops == before) == !mixed);
         n_decode += !mixed, n_mixed += mixed;
     }
-    struct model_recorded counts = model_recorded_steps(keeps.m);
+    struct model_encoded counts = model_encoded_steps(keeps.m);
     CHECK_MSG(counts.run + n_kept == n_decode && counts.dropped == 0, "%llu run, %u kept of %u",
               (unsigned long long)counts.run, n_kept, n_decode);
     CHECK(counts.run > 10 && n_mixed > 5 && n_padded > 20 && n_wrong == 0);

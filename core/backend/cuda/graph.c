@@ -1,5 +1,4 @@
-/* graph.c - captured steps: CUDA graphs, kept under the keys that the model gives them. Owns them.
- */
+/* graph.c - captured steps: CUDA graphs, kept under the model's keys. Owns them. */
 #include "core/backend/cuda/launch_int.h"
 
 #include <stdlib.h>
@@ -27,12 +26,12 @@ static struct cuda_graph *find_graph(struct cuda_backend *c, uint64_t key) {
     return oldest;
 }
 
-int cuda_record(backend *be, uint64_t key, err *e) {
+int cuda_capture_begin(backend *be, uint64_t key, err *e) {
     struct cuda_backend *c = cuda_of(be);
     if (c->failed.code) return cuda_failure(c, e);
     if (!key) return err_set(e, ERR_INVALID, "a captured step needs a key other than 0");
     cuda_enter(c);
-    if (c->capturing) cuda_drop_recorded(be);
+    if (c->capturing) cuda_graph_discard(be);
     struct cuda_graph *g = find_graph(c, key);
     c->graph = g;
     if (g->key == key) return 1;
@@ -61,7 +60,7 @@ static int keep_counts(struct cuda_backend *c, struct cuda_graph *g) {
     return 0;
 }
 
-int cuda_record_end(backend *be, err *e) {
+int cuda_capture_end(backend *be, err *e) {
     struct cuda_backend *c = cuda_of(be);
     struct cuda_graph *g = c->graph;
     cudaGraph_t graph = NULL;
@@ -79,7 +78,7 @@ int cuda_record_end(backend *be, err *e) {
     return 0;
 }
 
-int cuda_run_recorded(backend *be, err *e) {
+int cuda_graph_launch(backend *be, err *e) {
     struct cuda_backend *c = cuda_of(be);
     struct cuda_graph *g = c->graph;
     if (c->failed.code) return cuda_failure(c, e);
@@ -96,7 +95,7 @@ int cuda_run_recorded(backend *be, err *e) {
     return 0;
 }
 
-void cuda_drop_recorded(backend *be) {
+void cuda_graph_discard(backend *be) {
     struct cuda_backend *c = cuda_of(be);
     if (c->capturing) {
         cudaGraph_t graph = NULL;

@@ -27,10 +27,10 @@ int cuda_flush(backend *be, err *e);
 
 /* ---- graph.c: the steps that the backend captures (backend.h) ---- */
 
-int cuda_record(backend *be, uint64_t key, err *e);
-int cuda_record_end(backend *be, err *e);
-int cuda_run_recorded(backend *be, err *e);
-void cuda_drop_recorded(backend *be);
+int cuda_capture_begin(backend *be, uint64_t key, err *e);
+int cuda_capture_end(backend *be, err *e);
+int cuda_graph_launch(backend *be, err *e);
+void cuda_graph_discard(backend *be);
 void cuda_graphs_free(struct cuda_backend *c);
 
 #endif

@@ -34,8 +34,8 @@ int cuda_host_new(backend *be, uint64_t bytes, void **out, err *e);
 void cuda_host_free(backend *be, void *p);
 int cuda_download_later(backend *be, const backend_buf *src, uint64_t offset, void *to,
                         uint64_t bytes, err *e);
-int cuda_mark(backend *be, uint32_t mark, err *e);
-int cuda_wait(backend *be, uint32_t mark, err *e);
+int cuda_event_record(backend *be, uint32_t event, err *e);
+int cuda_event_wait(backend *be, uint32_t event, err *e);
 int cuda_copy_bandwidth(backend *be, double *bytes_per_s, err *e);
 
 /* ---- tensor_map.c ---- */

@@ -1,5 +1,5 @@
-/* rows.c - launches of the ops that move rows: embed, gather, chain. Kernels: shaders/cuda/rows.cu.
- */
+/* rows.c - launches of the ops that move rows: embed, gather, copy_tokens. Kernels:
+ * shaders/cuda/rows.cu. */
 #include "core/backend/cuda/ops_int.h"
 
 #include "shaders/cuda/kernels.h"

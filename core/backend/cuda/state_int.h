@@ -130,7 +130,7 @@ struct cuda_tile_plan {
     int format;
     bool pair;
     uint32_t n_out, n_in;
-    uint8_t best[CUDA_TILE_BUCKETS]; /* tile.c's BEST_* */
+    uint8_t best[CUDA_TILE_BUCKETS]; /* a kernel of tile.c, or CUDA_BEST_* */
 };
 
 struct cuda_backend {
@@ -156,8 +156,9 @@ struct cuda_backend {
     bool uploading; /* the last launch was an upload: the next one must not overlap it */
     struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
-    struct cuda_graph *graph; /* chosen by cuda_record, run by cuda_run_recorded; NULL: none */
-    uint64_t clock;           /* graph runs so far */
+    struct cuda_graph
+        *graph;     /* chosen by cuda_capture_begin, run by cuda_graph_launch; NULL: none */
+    uint64_t clock; /* graph runs so far */
     bool capturing;
     struct cuda_kernel_count captured[BACKEND_MAX_KERNELS]; /* of the capture in progress */
     struct cuda_function functions[CUDA_MAX_FUNCTIONS];     /* (n_functions) launched so far */

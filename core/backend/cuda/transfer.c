@@ -143,19 +143,19 @@ int cuda_download_later(backend *be, const backend_buf *src, uint64_t offset, vo
                       e);
 }
 
-int cuda_mark(backend *be, uint32_t mark, err *e) {
+int cuda_event_record(backend *be, uint32_t event, err *e) {
     struct cuda_backend *c = cuda_of(be);
     if (c->failed.code) return cuda_failure(c, e);
     cuda_enter(c);
-    c->event_staged[mark] = c->staged;
-    return cuda_check(c, "recording an event", cudaEventRecord(c->events[mark], c->stream), e);
+    c->event_staged[event] = c->staged;
+    return cuda_check(c, "recording an event", cudaEventRecord(c->events[event], c->stream), e);
 }
 
-int cuda_wait(backend *be, uint32_t mark, err *e) {
+int cuda_event_wait(backend *be, uint32_t event, err *e) {
     struct cuda_backend *c = cuda_of(be);
     if (c->failed.code || c->group) return cuda_sync(be, e); /* which notices a broken group */
-    cudaError_t rc = cudaEventSynchronize(c->events[mark]);
-    if (!rc && c->event_staged[mark] > c->unstaged) c->unstaged = c->event_staged[mark];
+    cudaError_t rc = cudaEventSynchronize(c->events[event]);
+    if (!rc && c->event_staged[event] > c->unstaged) c->unstaged = c->event_staged[event];
     return cuda_check(c, "running a step", rc, e);
 }
 
