@@ -1,7 +1,7 @@
 /* kv_layout.h - where keys and values lie in the pools of a paged KV cache.
  *
- * Each layer has one K and one V pool of (n_blocks, n_kv_heads) runs. A slot is
- * block * block_tokens + offset in the block. The run of one block and head:
+ * Each layer has one K and one V pool of (n_blocks, n_kv_heads) runs. A slot is block *
+ * block_tokens + offset in the block. The run of one block and head:
  *   K (head_dim, block_tokens): the tokens of one dimension lie side by side, so that a vector
  *     register takes several keys and no score needs a sum across lanes
  *   V (block_tokens, head_dim)

@@ -200,11 +200,18 @@ __device__ __forceinline__ uint2 load_stream8(const void *p) {
     return v;
 }
 
-/* ---- tensor cores: d (16, 8) f32 += a (16, 16) b (16, 8), by all lanes of a warp. With g = lane /
- * 4 and t = lane % 4, the pair of halves in a[0]: row g,     columns 2t, 2t + 1      a[1]: row g +
- * 8, columns 2t, 2t + 1 a[2]: row g,     columns 2t + 8, 2t + 9  a[3]: row g + 8, columns 2t + 8,
- * 2t + 9 b[0]: rows 2t, 2t + 1, column g          b[1]: rows 2t + 8, 2t + 9, column g d[0], d[1]:
- * row g, columns 2t, 2t + 1    d[2], d[3]: row g + 8, columns 2t, 2t + 1 (PTX ISA, mma.m16n8k16) */
+// clang-format off
+/* ---- tensor cores: d (16, 8) f32 += a (16, 16) b (16, 8), by all lanes of a warp (PTX ISA,
+ * mma.m16n8k16). With g = lane / 4 and t = lane % 4 a lane holds:
+ *   a[0]        row g,      columns 2t, 2t + 1
+ *   a[1]        row g + 8,  columns 2t, 2t + 1
+ *   a[2]        row g,      columns 2t + 8, 2t + 9
+ *   a[3]        row g + 8,  columns 2t + 8, 2t + 9
+ *   b[0]        rows 2t, 2t + 1,      column g
+ *   b[1]        rows 2t + 8, 2t + 9,  column g
+ *   d[0], d[1]  row g,      columns 2t, 2t + 1
+ *   d[2], d[3]  row g + 8,  columns 2t, 2t + 1 */
+// clang-format on
 
 __device__ __forceinline__ void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
     asm volatile(

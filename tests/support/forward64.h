@@ -16,7 +16,7 @@ struct forward64 {
     struct forward64_rope {
         uint32_t n_rot;
         double inv_freq[64], magnitude;
-    } rope[2]; /* of the other, of windowed layers */
+    } rope[2]; /* of the others, the windowed layers */
     bool interleaved;
     uint32_t window;
     bool windowed[FORWARD64_MAX_LAYERS], no_rope[FORWARD64_MAX_LAYERS];
@@ -29,8 +29,8 @@ struct forward64 {
     double weight_scale;
 };
 
-/* hidden (n, n_embd): the residual stream after the final norm. Ends the process if a
- * tensor is missing. */
+/* hidden (n, n_embd): the residual stream after the final norm. Ends the process if a tensor is
+ * missing. */
 void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
                       double *hidden);
 

@@ -1,6 +1,6 @@
-/* test_attention.c - paged attention against float64: random block tables over
- * pools that hold NaN wherever nothing was stored, prefill chunks and decode rows mixed; bitwise
- * the same alone, in any batch and with any number of threads. */
+/* test_attention.c - paged attention against float64: random block tables over pools that hold NaN
+ * in every unwritten slot, prefill chunks mixed with decode rows; bitwise the same alone, in any
+ * batch and with any number of threads. */
 #include "tests/support/attention_scene.h"
 #include "tests/unit/attention_bench.h"
 
@@ -46,7 +46,7 @@ static bool attends(const char *isa, const struct shape *s) {
 static void check_shape(backend *be, const struct shape *s, struct features f, float *q) {
     struct scene c;
     struct rows r;
-    for (int sharp = 0; sharp < 2; sharp++) { /* flat weights; one key takes nearly all */
+    for (int sharp = 0; sharp < 2; sharp++) { /* uniform probabilities; one key with nearly all */
         make_scene(&c, s, f, sharp ? 12 : 1);
         be_fill(q, (uint64_t)MAX_SEQS * 48 * s->n_heads * s->head_dim, sharp ? 2 : 1);
         random_rows(&c, q, &r);
@@ -135,8 +135,8 @@ static void test_attention_invariance(void) {
         }
 }
 
-/* The end of a prompt at once on three threads = row by row on one, with everything that an
- * architecture may add. */
+/* The end of a prompt at once on three threads = row by row on one, with all options that
+ * architectures use. */
 static void check_prefill(const char *isa, const struct shape *s, uint32_t window) {
     uint64_t width = (uint64_t)s->n_heads * s->head_dim;
     struct scene c;
@@ -184,7 +184,7 @@ static void test_attention_prefill(void) {
     }
 }
 
-/* Numbers that would leave tables, pools or batch are refused before anything is read. */
+/* Numbers outside of tables, pools or the batch are refused before any access. */
 static void test_refusals(void) {
     enum { W = 64 };
     backend *be = be_open("", 1);
@@ -221,7 +221,7 @@ static void test_refusals(void) {
     CHECK(backend_paged_attention(be, &op) == ERR_INVALID);
     op.softcap = 0;
     op.table_stride = 0;
-    CHECK(backend_paged_attention(be, &op) == ERR_INVALID); /* rows, and no blocks */
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID); /* rows without blocks */
     op.table_stride = 2;
     table[1] = 4;
     CHECK(backend_upload(be, tb, 0, table, sizeof table, &e) == 0);

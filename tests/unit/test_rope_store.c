@@ -1,6 +1,6 @@
 /* test_rope_store.c - head norms, rotary embedding and the scatter of K and V, and block copies,
- * against float64; bitwise the same for a row alone, in any batch, with any number
- * of threads, and whatever other layers asked for before. */
+ * against float64; bitwise the same for a row alone, in any batch, with any number of threads, and
+ * after calls with any other layer's parameters. */
 #include "tests/support/be.h"
 #include "tests/support/kv_pool.h"
 #include "tests/unit/check.h"
@@ -18,10 +18,10 @@ struct rope_case {
     float magnitude, base;
 };
 
-/* Inputs of n rows, and what an op made of them. */
+/* Inputs of n rows, and an op's results. */
 struct rope_rows {
     uint32_t n;
-    bool is_cpu; /* where they ran last */
+    bool is_cpu; /* the last device */
     const struct rope_case *c;
     struct backend_kv kv;
     uint64_t q_width, k_width, pool_bytes;
@@ -78,7 +78,7 @@ static backend_weight *norm_of(backend *be, const struct rope_case *c, const flo
     return be_weight(be, QTYPE_F32, 1, c->norms == NORM_HEADS ? c->head_dim : width, w);
 }
 
-/* The op over rows from..from + n - 1; their q goes to got_q, the pools to pools. */
+/* Runs the op over rows from..from + n - 1; their q goes to got_q, the pools to pools. */
 static void run_rope(backend *be, struct rope_rows *r, uint32_t from, uint32_t n) {
     const struct rope_case *c = r->c;
     r->is_cpu = be_is_cpu(be);
@@ -143,8 +143,8 @@ static void reference(const struct rope_rows *r, const float *row, const float *
     }
 }
 
-/* f32 operations: four roundings of a value without norm; with one, sums of up to a row besides.
- * Metal's sine of an angle of many turns has fewer digits. */
+/* f32 operations: four roundings of a value without norm; with a norm, also sums of up to a row.
+ * Metal's sine has fewer digits for angles of many turns. */
 static double tolerance(const struct rope_rows *r, double want) {
     const struct rope_case *c = r->c;
     if (!r->is_cpu) return 1e-4 + 1e-3 * fabs(want);
@@ -202,7 +202,7 @@ static const struct rope_case cases[] = {
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
-/* Everything else of a case, at random. */
+/* Chooses everything else of a case at random. */
 static struct rope_case random_case(int i, enum norms norms) {
     static const float magnitudes[] = {0, 1, 1.3465735f, 0.25f};
     struct rope_case c = cases[i];
@@ -242,8 +242,8 @@ static void test_rope_store(void) {
 
 /* ---- bitwise ---- */
 
-/* The rows one by one, on a device that has done nothing else and has one thread. Others than
- * the CPU are opened once: they remember nothing of an op, and to open them takes long. */
+/* Runs the rows one by one, on a fresh device with one thread. Devices other than the CPU are
+ * opened once: they keep no state of an op, and opening them takes long. */
 static void run_alone(const char *isa, struct rope_rows *r) {
     backend *be = be_open(isa, 1);
     for (uint32_t i = 0; i < r->n; i++) {
@@ -256,7 +256,7 @@ static void run_alone(const char *isa, struct rope_rows *r) {
     backend_close(be);
 }
 
-/* Rows of layer c at the positions that `positions` seeds, the same but for their number. */
+/* Rows of layer c at positions seeded by `positions`; only their number differs. */
 static void check_layer(backend *be, const char *isa, const struct rope_case *c,
                         uint64_t positions) {
     struct rope_rows r;
@@ -282,8 +282,8 @@ static void check_layer(backend *be, const char *isa, const struct rope_case *c,
     free_rows(&r);
 }
 
-/* Layers of three sets of angles and one without any, over steps that keep or change positions:
- * what the device remembers of one never shows in another. */
+/* Layers with three sets of angles and one without, over steps that keep or change positions: the
+ * device's cached angles of one layer never affect another. */
 static void check_layers(const char *isa, int n_threads) {
     backend *be = be_open(isa, n_threads);
     struct rope_case layer[4];
@@ -294,7 +294,7 @@ static void check_layers(const char *isa, int n_threads) {
         layer[i].base = i % 2 ? 1000000 : 10000;
     }
     layer[2].n_rot = 0;
-    layer[3] = layer[1]; /* the same angles but for their length */
+    layer[3] = layer[1]; /* the same angles, other magnitude */
     layer[3].magnitude = layer[1].magnitude + 0.5f;
     for (int step = 0; step < 4; step++) {
         uint64_t positions = be_rng.state;
@@ -315,8 +315,8 @@ static void test_rope_invariance(void) {
     }
 }
 
-/* F16 stores what is beyond its range as its largest value; a device's row whose slot is in no
- * block is stored nowhere. */
+/* F16 stores values beyond its range as its largest value; a row whose slot is in no block is not
+ * stored. */
 static void check_ends(backend *be) {
     enum { DIM = 8, TOKENS = 16, ROWS = 3, RUN_VALUES = DIM * TOKENS };
     float q[ROWS * DIM] = {0}, k[ROWS * DIM], v[ROWS * DIM];

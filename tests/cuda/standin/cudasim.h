@@ -7,12 +7,15 @@
  *   CUDASIM_MEMORY=n     bytes of a device (16 GiB)
  *   CUDASIM_SHUFFLE=seed blocks, warps and lanes run in random orders
  *   CUDASIM_LATE=1       work of a stream runs only when something waits for it, and a kernel that
- * is launched with programmatic stream serialization often begins, up to pdl_wait(), before the
- * kernel in front of it CUDASIM_FAIL=malloc:N | launch:N | sync:N the N-th such call (counted from
- * 1) and everything after it fail: cudaErrorMemoryAllocation from cudaMalloc;
- * cudaErrorIllegalAddress or cudaErrorECCUncorrectable from every call, as a lost device has it A
- * fault of a kernel (see README.md) is one message with the kernel, block and thread, then abort().
- */
+ *                        is launched with programmatic stream serialization often begins, up to
+ *                        pdl_wait(), before the previous kernel
+ *   CUDASIM_FAIL=malloc:N | launch:N | sync:N
+ *                        the N-th such call (counted from 1) and everything after it fail:
+ *                        cudaErrorMemoryAllocation from cudaMalloc; cudaErrorIllegalAddress or
+ *                        cudaErrorECCUncorrectable from every call, as on a lost device
+ *
+ * A fault of a kernel (see README.md) prints one message with the kernel, block and thread, then
+ * calls abort(). */
 #ifndef CUDASIM_H
 #define CUDASIM_H
 
@@ -29,7 +32,7 @@ extern "C" {
  */
 void cudasim_next_args_bytes(size_t n);
 
-/* What has run since the start (not: been recorded), and what lives now. */
+/* Launches that ran since the start (captured ones count when they run), and live objects. */
 struct cudasim_counts {
     uint64_t launches, blocks, threads, warp_ops, barriers, switches;
     uint64_t device_bytes, host_bytes;
@@ -37,12 +40,12 @@ struct cudasim_counts {
 };
 void cudasim_counts_get(struct cudasim_counts *out);
 
-/* Calls from a test, in a process of its own or before the first call of the runtime: sets one
- * of the options above as the environment would ("CUDASIM_FAIL", "launch:3"), and starts the
- * failures' counts anew. */
+/* A test calls this in its own process or before the first call of the runtime: sets one of the
+ * options above as the environment would ("CUDASIM_FAIL", "launch:3"), and restarts the counts of
+ * failures. */
 void cudasim_option_set(const char *name, const char *value);
 
-/* ---- from here on: device.h's ---- */
+/* ---- used by device.h ---- */
 
 enum cudasim_op {
     CUDASIM_SYNCWARP,
@@ -68,10 +71,10 @@ enum cudasim_op {
     CUDASIM_LDMATRIX_TRANS
 };
 
-/* What a lane gives to a warp function and takes from it. */
+/* Arguments and result of one lane in a warp function. */
 struct cudasim_lane {
     const void *at;        /* ldmatrix: this lane's row */
-    void *pc;              /* and where it is asked for */
+    void *pc;              /* the call site */
     uint64_t v;            /* in and out: the value */
     uint32_t lane, width;  /* shuffles: source lane, delta or mask; width */
     const uint32_t *a, *b; /* mma */
@@ -106,7 +109,7 @@ void cudasim_tensor_copy(void *shared, const uint64_t map[16], uint32_t row, uin
                          uint64_t *bar, const char *file, int line);
 void cudasim_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-/* What the compiler does not see as an access: an atomic operation, a load by other means. */
+/* An access that the compiler does not instrument: an atomic operation, or a special load. */
 #ifdef CUDASIM_CHECK
 void cudasim_access(const void *p, size_t n, int atomic);
 #else

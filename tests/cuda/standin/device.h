@@ -1,5 +1,5 @@
-/* device.h - the language of the CUDA kernels (shaders/cuda/device.cuh) as C++ for the CPU: what
- * CUDA C++ has beyond C++, and the functions that device.cuh adds to it. */
+/* device.h - the language of the CUDA kernels (shaders/cuda/device.cuh) as C++ for the CPU: CUDA's
+ * extensions of C++, and the functions that device.cuh adds to them. */
 #ifndef CUDASIM_DEVICE_H
 #define CUDASIM_DEVICE_H
 
@@ -38,7 +38,7 @@ static const int warpSize __attribute__((unused)) = 32;
 using std::max;
 using std::min;
 
-/* As CUDA: the mixed pairs go to the unsigned or the larger one. */
+/* As in CUDA, mixed pairs use the unsigned or the larger type. */
 static inline unsigned min(unsigned a, int b) {
     return a < (unsigned)b ? a : (unsigned)b;
 }
@@ -196,7 +196,7 @@ static inline float __fdividef(float a, float b) {
 static inline float __saturatef(float a) {
     return a > 0 ? a < 1 ? a : 1.0f : 0.0f;
 }
-/* ex2.approx.ftz: what is below the normal numbers is 0. */
+/* ex2.approx.ftz: subnormal results are 0. */
 static inline float exp2_fast(float a) {
     return a < -126 ? 0.0f : exp2f(a);
 }
@@ -272,8 +272,8 @@ static inline float2 unpack_f16(uint32_t v) {
 static inline float2 unpack_bf16(uint32_t v) {
     return {cudasim_from_bf16(v & 0xffff), cudasim_from_bf16(v >> 16)};
 }
-/* The product of two halves is exact in a double; the sum of it and a third is rounded to odd, so
- * that the second rounding, to a half, is right. */
+/* The product of two halves is exact in a double; its sum with a third half is rounded to odd, so
+ * that the second rounding, to a half, is correct. */
 static inline uint32_t cudasim_fma_f16(uint32_t a, uint32_t b, uint32_t c) {
     double p = (double)cudasim_from_f16(a) * cudasim_from_f16(b), q = cudasim_from_f16(c),
            s = p + q;
@@ -308,7 +308,7 @@ static inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t selector) {
     return __byte_perm(a, b, selector);
 }
 
-/* ---- waiting for others ---- */
+/* ---- synchronization ---- */
 
 #define CUDASIM_WHERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
@@ -393,7 +393,7 @@ CUDASIM_VOTE(unsigned, __reduce_max_sync, CUDASIM_MAX_U, unsigned, v)
 CUDASIM_VOTE(unsigned, __reduce_and_sync, CUDASIM_AND, unsigned, v)
 CUDASIM_VOTE(unsigned, __reduce_or_sync, CUDASIM_OR, unsigned, v)
 CUDASIM_VOTE(unsigned, __reduce_xor_sync, CUDASIM_XOR, unsigned, v)
-/* The lanes that are here: no more than the caller itself can be relied on. */
+/* The active lanes: a caller may rely on its own lane only. */
 static inline unsigned __activemask() {
     return 1u << ((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31);
 }
@@ -427,7 +427,7 @@ static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline void __nanosleep(unsigned) {}
 
-/* One thread runs at a time. What they access is told as an atomic access. */
+/* One thread runs at a time. These accesses are reported as atomic. */
 #define CUDASIM_UNSEEN __attribute__((no_sanitize("thread")))
 #define CUDASIM_ATOMIC(name, T, to)                                                                \
     CUDASIM_UNSEEN static inline T name(T *p, T v) {                                               \

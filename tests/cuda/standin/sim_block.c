@@ -1,7 +1,6 @@
 /* sim_block.c - one block: its threads as fibers on the launching thread, warp functions, barriers,
  * asynchronous copies, shared memory. A thread runs until it waits for others; threads that never
- * wait run one after the other on one stack. Divergence that a GPU would not forgive is reported.
- */
+ * wait run one after the other on one stack. Divergence that is undefined on a GPU is reported. */
 #include "sim_int.h"
 
 #include <stdarg.h>
@@ -16,7 +15,7 @@ void msl_fiber_start(void);
 
 enum { STACK = 256 << 10, GUARD = 4096 };
 
-/* Copies under way of a thread: group n is the n-th committed. */
+/* A thread's copies in flight: group n is the n-th committed one. */
 struct copy {
     void *to;
     const void *from;
@@ -27,11 +26,11 @@ struct copies {
     uint32_t n, cap, groups;
 };
 
-/* A copy that arrives at a barrier, or (arrives) an arrival behind copies. */
+/* A copy that arrives at a barrier, or (arrives) an arrival after copies. */
 struct bulk {
     void *to;
     const void *from;
-    uint32_t bytes, fill; /* fill: zeros behind them */
+    uint32_t bytes, fill; /* fill: zeros after them */
     uint64_t *bar;        /* NULL: the bytes are not counted */
     bool arrives;
 };
@@ -48,7 +47,7 @@ struct cudasim_thread {
     const uint64_t *mbar; /* waits for the end of its phase */
 };
 
-/* Lanes of a warp that wait for each other: those that named the same mask. */
+/* Lanes of a warp that wait for each other: those that passed the same mask. */
 struct meeting {
     uint32_t mask, here;
     enum cudasim_op op;
@@ -64,11 +63,11 @@ struct warp {
     uint8_t place[SIM_WARP];
 };
 
-/* Two: while a block of one kernel waits in pdl_wait, the kernel in front of it runs. */
+/* Two: while a block of one kernel waits in pdl_wait, the previous kernel runs. */
 static struct block {
     const struct sim_kernel *k;
     const struct sim_function *f;
-    const struct sim_kernel *before; /* runs when all of this block are in pdl_wait */
+    const struct sim_kernel *before; /* runs when all threads of this block are in pdl_wait */
     struct cudasim_thread t[SIM_MAX_THREADS], *now;
     struct warp w[SIM_MAX_WARPS];
     uint8_t order[SIM_MAX_WARPS];
@@ -123,7 +122,7 @@ static bool same_place(const char *file, int line, const char *file2, int line2)
     return line == line2 && (file == file2 || !strcmp(file, file2));
 }
 
-/* ---- who runs next ---- */
+/* ---- choice of the next thread ---- */
 
 static void shuffle(uint8_t *a, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
@@ -152,7 +151,8 @@ static struct cudasim_thread *take(struct warp *w) {
     return &s->t[(w - s->w) * SIM_WARP + w->order[place]];
 }
 
-/* All of a meeting's live lanes have come: the result, and they go on, but those of minus. */
+/* All live lanes of a meeting have arrived: computes the result and resumes them, except those of
+ * minus. */
 static void complete(struct warp *w, struct meeting *m, uint32_t minus) {
     struct meeting done = *m;
     *m = w->m[--w->n_meetings];
@@ -189,7 +189,7 @@ static void report_stuck(void) {
     cudasim_fail("threads wait for others that never come: divergence%.*s", (int)n, text);
 }
 
-/* ---- barriers in shared memory: what their eight bytes are here ---- */
+/* ---- barriers in shared memory: the layout of their eight bytes ---- */
 
 enum { MBAR_MADE = 0x5a, MBAR_MAX_TX = (1 << 20) - 1 /* PTX ISA */ };
 struct mbar {
@@ -205,8 +205,8 @@ static struct mbar *mbar_of(uint64_t *bar, const char *file, int line) {
     return m;
 }
 
-/* The phase ends when nothing is missing any more: a barrier for all of the block, to the check of
- * races. */
+/* The phase ends when all arrivals and bytes are there: to the check of races, a barrier of the
+ * whole block. */
 static void mbar_settle(struct mbar *m) {
     if (m->pending || m->tx) return;
     m->parity = !m->parity;
@@ -249,7 +249,7 @@ static void bulk_add(struct bulk b) {
     s->bulk[s->n_bulk++] = b;
 }
 
-/* The thread's copies are the barrier's from now on. */
+/* From now on the thread's copies belong to the barrier. */
 void cudasim_async_arrive(uint64_t *bar, const char *file, int line) {
     struct copies *c = &s->now->copies;
     mbar_of(bar, file, line);
@@ -272,8 +272,8 @@ void cudasim_bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_
     memset(shared, 0xff, bytes); /* it may arrive at any time from now on */
 }
 
-/* map: what the stand-in's cuTensorMapEncodeTiled leaves, shaders/cuda/tensor_map.h's plain form.
- */
+/* map: the output of the stand-in's cuTensorMapEncodeTiled, the plain form of
+ * shaders/cuda/tensor_map.h. */
 void cudasim_tensor_copy(void *shared, const uint64_t map[16], uint32_t row, uint32_t group,
                          uint64_t *bar, const char *file, int line) {
     enum { ROWS = 16, GROUPS = 2, UNITS = 8 };
@@ -314,7 +314,7 @@ static void bulk_arrives(void) {
 
 static const char in_pdl_wait[] = "pdl_wait";
 
-/* The kernel in front runs, and leaves what belongs to this one as it was. */
+/* Runs the previous kernel, without changing this kernel's state. */
 static void run_before(void) {
     struct block *me = s;
     const struct sim_kernel *before = me->before;
@@ -356,7 +356,7 @@ static void release_barrier(void) {
     shuffle(s->order, s->n_warps);
 }
 
-/* The running thread waits or has ended: who goes on; NULL: all have ended. */
+/* The running thread waits or has ended: returns the next one to run; NULL: all have ended. */
 static struct cudasim_thread *pick(void) {
     struct warp *w = &s->w[s->now->warp];
     if (w->ready) return take(w);
@@ -379,7 +379,7 @@ static void go_on(struct cudasim_thread *t) {
     cudasim_thread_idx = &t->idx;
 }
 
-/* A lane ended: others may have waited for it alone. */
+/* A lane has ended: others may wait for it alone. */
 static void end_thread(struct cudasim_thread *t) {
     struct warp *w = &s->w[t->warp];
     sim_settle();
@@ -415,8 +415,8 @@ static void fiber_main(void) {
     }
 }
 
-/* What msl_switch pops from a new stack; each starts elsewhere in its page, for the cache's sake.
- */
+/* The initial stack that msl_switch pops; each starts at another offset of its page, to spread over
+ * the cache's sets. */
 static void start(struct cudasim_thread *t) {
     if (!s->n_stacks) {
         char *low = map(STACK);
@@ -443,7 +443,7 @@ static void wait_for_others(void) {
     msl_switch(&me->sp, n->sp);
 }
 
-/* ---- what kernels call ---- */
+/* ---- functions that kernels call ---- */
 
 void cudasim_warp(enum cudasim_op op, uint32_t mask, struct cudasim_lane *l, const char *file,
                   int line) {
@@ -508,7 +508,7 @@ void cudasim_pdl_wait(void) {
     if (s->before) cudasim_barrier(0, in_pdl_wait, 0);
 }
 
-/* ---- asynchronous copies: the bytes arrive when they are waited for, no sooner ---- */
+/* ---- asynchronous copies: the bytes arrive when a thread waits for them, not before ---- */
 
 void cudasim_copy16(void *shared, const void *global, size_t bytes, size_t from, const char *file,
                     int line) {
@@ -632,7 +632,7 @@ void sim_kernel_run(const struct sim_kernel *k, const struct sim_kernel *before)
     cudasim_block_dim = k->block;
     cudasim_grid_dim = k->grid;
     uint64_t n = (uint64_t)k->grid.x * k->grid.y * k->grid.z, add = 0, step = 1;
-    if (sim_options()->shuffle) { /* a walk that meets each once: steps of a length prime to n */
+    if (sim_options()->shuffle) { /* a permutation: steps of a length coprime to n */
         add = sim_random() % n;
         step = sim_random() % n | 1;
         for (uint64_t a = step, b = n;; step++, a = step, b = n) {

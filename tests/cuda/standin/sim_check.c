@@ -1,11 +1,10 @@
-/* sim_check.c - every access of a kernel to memory, in a build with CUDA_CHECK=1: the compiler
- * calls
- * __tsan_readN and __tsan_writeN in front of each (that is all that is taken of ThreadSanitizer;
- * its library is not linked). Reported: what is neither device memory, nor the launch's shared
- * memory, nor the thread's own; what is written to device memory before pdl_wait(); and races in
- * shared memory: two accesses by different threads, one of them a write (of other bytes than are
- * there), without a __syncthreads between them, or within a warp a __syncwarp. Shuffles and votes
- * do not order memory. */
+/* sim_check.c - checks every memory access of a kernel, in a build with CUDA_CHECK=1: the compiler
+ * calls __tsan_readN or __tsan_writeN before each access (ThreadSanitizer's instrumentation; its
+ * library is not linked). It reports accesses outside device memory, the launch's shared memory and
+ * the thread's own memory, writes to device memory before pdl_wait(), and races in shared memory:
+ * two accesses by different threads, one of them a write that changes bytes, without a
+ * __syncthreads between them, or within a warp a __syncwarp. Shuffles and votes do not order
+ * memory. */
 #include "sim_int.h"
 
 #include <stdio.h>
@@ -31,7 +30,7 @@ struct access {
     void *pc;
 };
 
-/* A write over another thread's, which may be of the same bytes: known when it has been made. */
+/* A write over another thread's write. It may store the same bytes, so it is checked afterwards. */
 static struct {
     struct access a;
     uint32_t with;

@@ -107,7 +107,7 @@ void cudasim_counts_get(struct cudasim_counts *out) {
 
 /* ---- devices ---- */
 
-/* Bytes of shared memory a block may ask for, by compute capability (CUDA programming guide). */
+/* Bytes of shared memory per block, by compute capability (CUDA programming guide). */
 uint32_t sim_shared_optin(void) {
     switch (options.sm) {
     case 80:
@@ -342,8 +342,8 @@ const char *cudaGetErrorString(cudaError_t rc) {
     return "unrecognized error code";
 }
 
-/* Of the maps that the driver makes this one: halves, rows in groups of 64, boxes of 16 rows by two
- * groups (shaders/cuda/tensor_map.h). */
+/* Of the driver's tensor maps, only this kind: halves, rows in groups of 64, boxes of 16 rows by
+ * two groups (shaders/cuda/tensor_map.h). */
 static int encode_tiled(uint64_t map[16], int type, uint32_t rank, void *address,
                         const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                         const uint32_t *steps, int interleave, int swizzle, int l2, int fill) {

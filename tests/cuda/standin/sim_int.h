@@ -1,4 +1,4 @@
-/* sim_int.h - between the files of the stand-in. */
+/* sim_int.h - shared by the files of the stand-in. */
 #ifndef CUDASIM_SIM_INT_H
 #define CUDASIM_SIM_INT_H
 
@@ -34,51 +34,51 @@ struct sim_kernel {
     size_t shared;
     void *args;
     size_t args_bytes;
-    bool early; /* may start before the one in front of it has ended */
+    bool early; /* may start before the previous kernel has ended */
 };
-/* Runs it to its end on this thread; one at a time in the process. With before: that one runs
- * first, but for a block of k, which has come as far as pdl_wait() by then. */
+/* Runs the launch to its end on this thread; one at a time in the process. With before: that launch
+ * runs first, after one block of k has run up to pdl_wait(). */
 void sim_kernel_run(const struct sim_kernel *k, const struct sim_kernel *before);
 
 uint64_t sim_random(void);
 
-/* ---- of the runtime's calls. One lock; sim_enter takes it and returns what every call must fail
- * with now, sim_leave keeps the error for cudaGetLastError, gives the lock back and returns it.
- * ---- */
+/* ---- calls of the runtime. One lock: sim_enter takes it and returns the error with which every
+ * call fails now; sim_leave keeps the error for cudaGetLastError, releases the lock and returns the
+ * error. ---- */
 cudaError_t sim_enter(void);
 cudaError_t sim_leave(cudaError_t rc);
 /* The device is lost: from now on sim_enter says so. */
 cudaError_t sim_lose(cudaError_t rc);
 /* Counts a call that CUDASIM_FAIL may name: true from the N-th on. */
 bool sim_fails(long nth, long *count);
-/* Gives the lock back while it waits; it must be held once. */
+/* Releases the lock while it waits; it must be held once. */
 void sim_wait(pthread_cond_t *changed);
 int sim_device(void);
 uint32_t sim_shared_optin(void);
 
-/* A call that streams under capture forbid (cudaMalloc and so on). */
+/* A call that is forbidden while a stream captures (cudaMalloc and others). */
 bool sim_capture_forbids(void);
-/* From now on the work of s is put off, as with CUDASIM_LATE. */
+/* From now on the work of s is deferred, as with CUDASIM_LATE. */
 void sim_stream_late(cudaStream_t s);
-/* Runs all that was put off. */
+/* Runs all deferred work. */
 void sim_flush_all(void);
 
 enum sim_where { SIM_PAGEABLE, SIM_PINNED, SIM_DEVICE };
-/* Where p lies; *left: bytes from it to the allocation's end. */
+/* The kind of memory of p; *left: bytes from it to the allocation's end. */
 enum sim_where sim_where(const void *p, uint64_t *left);
-/* Whether bytes may be copied so. */
+/* Is this copy allowed? */
 cudaError_t sim_copy_check(const char *call, void *dst, const void *src, size_t bytes,
                            enum cudaMemcpyKind kind);
 cudaError_t sim_set_check(const char *call, void *dst, size_t bytes);
 void sim_memory_reset(int device);
 
-/* Of the lanes in mask, all at the same warp function; lane 0 is the block's thread first. */
+/* For the lanes in mask, all at the same warp function; lane 0 is thread `first` of the block. */
 void sim_warp_run(enum cudasim_op op, uint32_t mask, uint32_t first,
                   struct cudasim_lane *const io[SIM_WARP]);
 const char *sim_op_name(enum cudasim_op op);
 
 /* A kernel. */
-enum { SIM_SHARED = 48 << 10 }; /* bytes of shared memory that need no asking */
+enum { SIM_SHARED = 48 << 10 }; /* bytes of shared memory available without an attribute */
 struct sim_function {
     const void *fn;
     char name[512];
@@ -94,9 +94,9 @@ struct sim_function *sim_function(const void *fn);
 /* ---- sim_check.c: accesses of kernels ---- */
 enum sim_access { SIM_READ, SIM_WRITE, SIM_ATOMIC, SIM_COPY };
 enum { SIM_SHARED_MAX = 256 << 10, SIM_ME = 0xffff };
-/* By thread (its number in the block; SIM_ME: the running one). Nothing where no kernel runs. */
+/* By thread (its number in the block; SIM_ME: the running one). No effect while no kernel runs. */
 void sim_access(const void *p, size_t n, enum sim_access how, uint32_t thread, void *pc);
-/* The running thread has gone on behind its last access. */
+/* The running thread has proceeded past its last access. */
 void sim_settle(void);
 
 struct sim_now {

@@ -1,6 +1,6 @@
-/* sim_kernel.c - what is known of a kernel: its name and its static shared memory (both from the
- * program's own symbols: a __shared__ array is a static one, named after its function), and how
- * much dynamic shared memory it may have. */
+/* sim_kernel.c - properties of a kernel: its name and its static shared memory (both from the
+ * program's own symbols: a __shared__ array is a static variable named after its function), and its
+ * limit of dynamic shared memory. */
 #include "sim_int.h"
 
 #include <elf.h>

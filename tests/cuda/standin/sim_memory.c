@@ -1,6 +1,6 @@
-/* sim_memory.c - device memory, pinned memory, and what may be copied where. A device allocation
- * ends at an unreadable page (but for up to 255 bytes), another lies
- * in front of it; what is between is checked when it is freed; it begins as NaN and -1. */
+/* sim_memory.c - device memory, pinned memory, and which copies are allowed. A device allocation
+ * lies between two unreadable pages and ends at most 255 bytes before the second one; the rest of
+ * its pages is checked when it is freed. Its initial contents are NaN and -1. */
 #include "sim_int.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static inline bool within(const struct memory *m, const char *p) {
 }
 
 static struct memory *find(const void *p) {
-    static size_t last; /* mostly where the one before was */
+    static size_t last; /* usually at the previous one */
     if (last < all.n && within(&all.of[last], p)) return &all.of[last];
     for (size_t i = all.n; i-- > 0;)
         if (within(&all.of[i], p)) return &all.of[last = i];
@@ -120,7 +120,7 @@ static cudaError_t release(void *p, enum sim_where where, bool registered) {
     if (!m || m->p != p || m->where != where || m->registered != registered)
         return sim_leave(registered ? cudaErrorHostMemoryNotRegistered : cudaErrorInvalidValue);
     if (!rc && sim_capture_forbids()) return sim_leave(cudaErrorStreamCaptureUnsupported);
-    if (!rc) sim_flush_all(); /* as cudaFree waits for the device */
+    if (!rc) sim_flush_all(); /* because cudaFree waits for the device */
     drop(find(p));
     return sim_leave(rc);
 }

@@ -1,8 +1,8 @@
 /* sim_nccl.c - NCCL for devices of the stand-in: an exchange is a host function in each stream,
- * which waits until all ranks have come to theirs. Streams with exchanges put their work off, so
- * that only who waits for a stream waits for other ranks. While it waits the runtime's lock is
- * free: other threads' streams go on. One thread per rank, but between ncclGroupStart and
- * ncclGroupEnd. */
+ * which waits until all ranks have reached theirs. Streams with exchanges defer their work, so that
+ * only a thread that waits for a stream waits for other ranks. It releases the runtime's lock while
+ * it waits, so other threads' streams proceed. One thread per rank, except between ncclGroupStart
+ * and ncclGroupEnd. */
 #include "include/nccl.h"
 #include "sim_int.h"
 
@@ -26,7 +26,7 @@ struct ncclComm {
     int rank, device;
 };
 struct group {
-    struct group *next; /* aborted: kept, for streams may still come to its exchanges */
+    struct group *next; /* aborted: kept, because streams may still reach its exchanges */
     int n, n_here, n_refs;
     unsigned round;
     bool aborted;
@@ -131,7 +131,7 @@ ncclResult_t ncclGroupStart(void) {
     return ncclSuccess;
 }
 
-/* The exchanges of this thread, which are those of a whole group. */
+/* The exchanges that this thread has enqueued for a whole group. */
 ncclResult_t ncclGroupEnd(void) {
     if (--depth || !n_queued) return ncclSuccess;
     struct group *g = queued[0]->comm->group;

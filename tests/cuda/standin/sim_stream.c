@@ -1,5 +1,5 @@
-/* sim_stream.c - streams, events, launches, graphs. A stream's work runs at once, or with
- * CUDASIM_LATE when something waits for it; a stream under capture keeps it for a graph. */
+/* sim_stream.c - streams, events, launches, graphs. A stream runs its work at once, or with
+ * CUDASIM_LATE when something waits for it; under capture it keeps the work for a graph. */
 #include "sim_int.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ struct op {
     struct sim_kernel kernel;
     void *dst;
     const void *src;
-    void *owned; /* bytes of a pageable source, as they were at the call */
+    void *owned; /* a pageable source's bytes at the time of the call */
     size_t bytes;
     int value;
     cudaHostFn_t fn;
@@ -24,7 +24,7 @@ struct op {
 };
 struct ops {
     struct op *of;
-    size_t n, cap, first; /* those before first are done */
+    size_t n, cap, first; /* those before `first` are done */
 };
 
 struct CUgraph_st {
@@ -40,7 +40,7 @@ struct CUevent_st {
     unsigned flags;
     int refs, device;
     cudaStream_t stream;       /* where it was recorded last */
-    uint64_t version, reached; /* times recorded; of them passed */
+    uint64_t version, reached; /* times recorded; times reached */
     struct timespec at;
     cudaGraph_t graph; /* recorded under this capture */
 };
@@ -122,8 +122,8 @@ static void flush(cudaStream_t s, cudaEvent_t until, uint64_t version);
 
 static void run_op(struct op *o);
 
-/* Some of n > 0 in a row; returns how many. Put off, a kernel may begin before the one in front:
- * every second time, so that each is sometimes the one in front. */
+/* Runs some of n > 0 ops in order; returns how many. A deferred kernel may begin before the
+ * previous one ends: every second time, so that each kernel is the earlier one in some runs. */
 static size_t run_some(struct op *o, size_t n) {
     static unsigned turn;
     if (sim_options()->late && n > 1 && o[0].kind == KERNEL && o[1].kind == KERNEL &&
@@ -163,7 +163,7 @@ static void run_op(struct op *o) {
     }
 }
 
-/* Runs what is put off on s: all of it, or until the event has been passed. */
+/* Runs the deferred work of s: all of it, or until the event is reached. */
 static void flush(cudaStream_t s, cudaEvent_t until, uint64_t version) {
     while (s->ops.first < s->ops.n && !(until && until->reached >= version)) {
         struct op o[2];
@@ -184,7 +184,7 @@ void sim_flush_all(void) {
         flush(&legacy[i], NULL, 0);
 }
 
-/* The legacy stream waits for all that did not ask to be left out. */
+/* The legacy stream waits for all streams that are not non-blocking. */
 static void flush_blocking(void) {
     for (cudaStream_t s = streams; s; s = s->next)
         if (!(s->flags & cudaStreamNonBlocking) && s->device == sim_device()) flush(s, NULL, 0);
@@ -329,7 +329,7 @@ static cudaError_t enqueue_copy(cudaStream_t s, void *dst, const void *src, size
         memcpy(o.owned, src, bytes);
     }
     cudaError_t rc = enqueue(s, &o);
-    /* To pageable memory: has ended when the call returns. */
+    /* Copies to pageable memory have ended when the call returns. */
     if (!rc && !s->capture && sim_where(dst, &left) == SIM_PAGEABLE) flush(s, NULL, 0);
     return rc;
 }
@@ -402,7 +402,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     if (!e || !(s = stream_of(s)) || e->device != s->device)
         return sim_leave(cudaErrorInvalidResourceHandle);
     e->graph = s->capture;
-    if (s->capture) return sim_leave(cudaSuccess); /* the order of the calls is kept anyway */
+    if (s->capture) return sim_leave(cudaSuccess); /* calls run in order anyway */
     e->stream = s;
     e->refs++;
     struct op o = {.kind = RECORD, .event = e, .version = ++e->version};

@@ -43,7 +43,7 @@ typedef struct cudasim_lane *const *lanes;
     for (uint32_t i = 0; i < SIM_WARP; i++)                                                        \
         if ((mask) >> i & 1)
 
-/* The lane that lane i reads: its own where the source lies outside its segment of width lanes. */
+/* The lane that lane i reads: i itself if the source is outside its segment of width lanes. */
 static uint32_t source(enum cudasim_op op, uint32_t i, const struct cudasim_lane *l) {
     uint32_t w = l->width, base = i & ~(w - 1), at = i & (w - 1);
     switch (op) {
@@ -53,7 +53,7 @@ static uint32_t source(enum cudasim_op op, uint32_t i, const struct cudasim_lane
         return at >= l->lane ? i - l->lane : i;
     case CUDASIM_SHFL_DOWN:
         return at + l->lane < w ? i + l->lane : i;
-    default: /* xor: into an earlier segment is allowed, into a later one not */
+    default: /* xor may read an earlier segment, not a later one */
         return (i ^ l->lane) < base + w ? i ^ l->lane : i;
     }
 }
@@ -63,7 +63,7 @@ static void shuffles(enum cudasim_op op, uint32_t mask, lanes io) {
         uint32_t w = io[i]->width;
         if (!w || w > SIM_WARP || w & (w - 1)) cudasim_fail("%s: width %u", sim_op_name(op), w);
         uint32_t from = source(op, i, io[i]);
-        /* A lane that is not there gives what it likes. */
+        /* An inactive lane's value is undefined. */
         io[i]->out = mask >> from & 1 ? io[from]->v : ~(uint64_t)0;
     }
 }

@@ -10,8 +10,8 @@ CUDASIM_O := $(CUDASIM_C:%.c=$(BUILD)/%.o) $(BUILD)/$(CUDA_SIM)/msl_switch.o
 CUDA_O   := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o)
 .PHONY: cuda-objects
 cuda-objects: $(CUDA_C:%.c=$(BUILD)/%.o) # the host code alone
-# Of the product only core/backend/backend.c knows that there is a CUDA backend: everything else is
-# taken from the plain build.
+# Only core/backend/backend.c depends on the presence of a CUDA backend: everything else comes from the
+# plain build.
 LIB_C    := core/backend/backend.c
 LIB_CC   :=
 WEB      :=
@@ -25,7 +25,7 @@ $(BUILD)/libcuda.a: $(CUDA_O) $(CUDASIM_O)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
-# Kernels call fmaf a lot; what the building machine has is what the tests run on.
+# Kernels call fmaf often; tests run on the machine that builds them.
 CUDASIM_ISA := $(if $(shell grep -m1 -ow fma /proc/cpuinfo 2>/dev/null),-mavx2 -mfma -mf16c)
 # CUDA_CHECK=1: every access of a kernel is checked (sim_check.c); give BUILD too.
 ifdef CUDA_CHECK
@@ -42,12 +42,12 @@ $(CUDASIM_C:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) -D_GNU_SOURCE -std=gnu11 -O3 -g -fno-omit-frame-pointer -ffp-contract=off $(CUDASIM_ISA) -Wall -Wextra -Wshadow \
 	    -pthread -I. $(SAN) -MMD -MP -c -o $@ $<
-# The switch of fibers is that of the Metal stand-in.
+# Fibers are switched by the Metal stand-in's code.
 $(BUILD)/$(CUDA_SIM)/msl_switch.o: tests/metal/standin/runtime/msl_switch.S
 	@mkdir -p $(@D)
 	$(CC) -c -o $@ $<
 
-# Looks at the backend from inside.
+# Uses the backend's internals.
 $(BUILD)/test_cuda_format $(BUILD)/test_cuda_linear: CPPFLAGS += $(CUDASIM_FLAGS) -DINFERD_CUDA_INSIDE
 
 # The stand-in's own test.

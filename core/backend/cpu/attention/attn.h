@@ -8,8 +8,8 @@
  *   m = max(M, m_c);  L = L * e(M - m) + l_c * e(m_c - m);  A likewise;  M = m
  * At the end a sink s is merged by the same formula with m_c = s, l_c = 1 and A_c = 0.
  * So a query's result depends only on its own position and keys: not on the other rows, on where a
- * prefill began, or on the number of threads that shared the chunks. Keys
- * that only other queries of the tile see get probability 0. */
+ * prefill began, or on the number of threads that shared the chunks. Keys that only other queries
+ * of the tile see get probability 0. */
 #ifndef INFERD_BACKEND_CPU_ATTENTION_ATTN_H
 #define INFERD_BACKEND_CPU_ATTENTION_ATTN_H
 

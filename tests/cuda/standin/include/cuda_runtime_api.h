@@ -1,6 +1,6 @@
-/* cuda_runtime_api.h - the part of the CUDA runtime's interface that the stand-in has, under the
- * names and with the values of CUDA's own header. What is not declared here, a backend that is
- * tested on the stand-in cannot call. */
+/* cuda_runtime_api.h - the part of the CUDA runtime's interface that the stand-in implements, with
+ * the names and values of CUDA's own header. A backend that is tested on the stand-in can call only
+ * what is declared here. */
 #ifndef CUDASIM_CUDA_RUNTIME_API_H
 #define CUDASIM_CUDA_RUNTIME_API_H
 

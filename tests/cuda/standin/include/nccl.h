@@ -1,4 +1,4 @@
-/* nccl.h - the stand-in's NCCL: what the backend calls of it (sim_nccl.c). */
+/* nccl.h - the stand-in's NCCL: the functions that the backend calls (sim_nccl.c). */
 #ifndef CUDASIM_NCCL_H
 #define CUDASIM_NCCL_H
 
