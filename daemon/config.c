@@ -377,7 +377,7 @@ void config_fini(struct config *c) {
 }
 
 /* Cuts white space at both ends, in place. */
-static char *trim(char *text) {
+static char *trim_text(char *text) {
     text += strspn(text, " \t\r");
     size_t n = strlen(text);
     while (n && strchr(" \t\r", text[n - 1]))
@@ -397,13 +397,13 @@ static void cut_comment(char *line) {
  * key, 0 for none. */
 static int load_line(struct config *c, char *line, unsigned number, unsigned *first_line, err *e) {
     cut_comment(line);
-    char *name = trim(line);
+    char *name = trim_text(line);
     if (!*name) return 0;
     char *equals = strchr(name, '=');
     if (!equals) return err_set(e, ERR_INVALID, "expected KEY = VALUE, found \"%.64s\"", name);
     *equals = '\0';
-    name = trim(name);
-    char *value = trim(equals + 1);
+    name = trim_text(name);
+    char *value = trim_text(equals + 1);
     if (!*name) return err_set(e, ERR_INVALID, "expected KEY = VALUE, found no key before =");
     const struct config_key *key = config_find(name);
     if (key && first_line[key - keys])

@@ -533,7 +533,7 @@ const struct help_format *help_asked(const char *arg, bool *bad, err *e) {
     return NULL;
 }
 
-static void print(str *out) {
+static void print_help(str *out) {
     fputs(str_cstr(out), stdout);
     str_fini(out);
 }
@@ -544,7 +544,7 @@ void help_print_options(const struct options *o, const struct help_format *f) {
     f->options_begin(o, &out);
     write_rows(o, f, &out);
     if (f->options_end) f->options_end(o, &out);
-    print(&out);
+    print_help(&out);
 }
 
 void help_print_table(const struct command_table *t, const struct help_format *f) {
@@ -552,7 +552,7 @@ void help_print_table(const struct command_table *t, const struct help_format *f
     str out;
     str_init(&out, OUT_MAX_BYTES);
     f->table_begin(t, &out);
-    print(&out);
+    print_help(&out);
     snprintf(argument, sizeof argument, "--help=%s", f->name);
     for (size_t i = 0; f->recurses && i < t->n; i++) {
         char name[WORDS_BYTES];
@@ -562,5 +562,5 @@ void help_print_table(const struct command_table *t, const struct help_format *f
     if (!f->table_end) return;
     str_init(&out, OUT_MAX_BYTES);
     f->table_end(t, &out);
-    print(&out);
+    print_help(&out);
 }

@@ -45,7 +45,7 @@ static int err_unknown(const struct options *o, const char *name, err *e) {
     return err_set(e, ERR_INVALID, "unknown option --%s", name);
 }
 
-static int identify(const struct options *o, const char *arg, struct flag *f, err *e) {
+static int identify_flag(const struct options *o, const char *arg, struct flag *f, err *e) {
     bool bad;
     memset(f, 0, sizeof *f);
     f->help = help_asked(arg, &bad, e);
@@ -121,7 +121,7 @@ static int parse_pass(const struct options *o, int argc, char **argv, bool files
             continue;
         }
         struct flag f;
-        int rc = identify(o, arg, &f, e);
+        int rc = identify_flag(o, arg, &f, e);
         if (rc) return rc;
         if (f.help) {
             if (files) help_print_options(o, f.help);

@@ -22,7 +22,7 @@ static int pipe_ends[2] = {-1, -1};
 static volatile sig_atomic_t n_stops, came[N_NOTED];
 static int n_stops_seen;
 
-static void ring(void) {
+static void ring_bell(void) {
     ssize_t n = write(pipe_ends[1], "s", 1); /* a full pipe has a byte already */
     (void)n;
 }
@@ -31,7 +31,7 @@ static void on_stop(int number) {
     int kept = errno;
     (void)number;
     if (++n_stops >= PATIENCE) _exit(1);
-    ring();
+    ring_bell();
     errno = kept;
 }
 
@@ -39,11 +39,11 @@ static void on_noted(int number) {
     int kept = errno;
     for (int i = 0; i < N_NOTED; i++)
         if (noted[i] == number) came[i] = 1;
-    ring();
+    ring_bell();
     errno = kept;
 }
 
-static void handle(const int *numbers, size_t n, void (*handler)(int)) {
+static void set_handlers(const int *numbers, size_t n, void (*handler)(int)) {
     struct sigaction act = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigfillset(&act.sa_mask);
     sigdelset(&act.sa_mask, SIGBUS); /* a mapped file may raise it during a handler */
@@ -57,9 +57,9 @@ int signals_open(err *e) {
         fcntl(pipe_ends[i], F_SETFD, FD_CLOEXEC);
         fcntl(pipe_ends[i], F_SETFL, O_NONBLOCK);
     }
-    handle(stopping, sizeof stopping / sizeof *stopping, on_stop);
-    handle(noted, N_NOTED, on_noted);
-    handle(ignored, sizeof ignored / sizeof *ignored, SIG_IGN);
+    set_handlers(stopping, sizeof stopping / sizeof *stopping, on_stop);
+    set_handlers(noted, N_NOTED, on_noted);
+    set_handlers(ignored, sizeof ignored / sizeof *ignored, SIG_IGN);
     return model_files_guard(e);
 }
 

@@ -138,7 +138,7 @@ static bool has_type(const char *name, const char *type) {
     return false;
 }
 
-static bool matches(const char *name, const char *wanted) {
+static bool name_matches(const char *name, const char *wanted) {
     if (!is_gguf(name)) return false;
     if (!wanted) return !is_side_gguf(name);
     if (strcmp(name, wanted) == 0) return true;
@@ -181,7 +181,7 @@ static void say_candidates(const struct hub_listing *l, const char *wanted,
     size_t n = 0;
     for (size_t i = 0; i < l->n_files && n < SAID_MAX; i++) {
         struct model_file_part part;
-        if (!matches(l->files[i].name, wanted)) continue;
+        if (!name_matches(l->files[i].name, wanted)) continue;
         if (model_file_part_read(l->files[i].name, &part) && part.part != 1) continue;
         o->say(o->arg, l->files[i].name);
         n++;
@@ -197,7 +197,7 @@ static int choose_gguf(const struct hub_listing *l, const char *wanted, const st
         struct model_file_part part;
         bool later = model_file_part_read(f->name, &part) && part.part != 1;
         n_gguf += is_gguf(f->name) && !later;
-        if (later || !matches(f->name, wanted)) continue;
+        if (later || !name_matches(f->name, wanted)) continue;
         n++;
         first = f;
         if (wanted &&

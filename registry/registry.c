@@ -62,13 +62,13 @@ static int err_db(registry *r, const char *what, err *e) {
     return registry_db_error(r->db, r->file, what, e);
 }
 
-static int prepare(registry *r, const char *sql, sqlite3_stmt **st, err *e) {
+static int prepare_sql(registry *r, const char *sql, sqlite3_stmt **st, err *e) {
     if (sqlite3_prepare_v2(r->db, sql, -1, st, NULL) == SQLITE_OK) return 0;
     *st = NULL;
     return err_db(r, "read", e);
 }
 
-static void rollback(registry *r) {
+static void rollback_changes(registry *r) {
     sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
@@ -89,9 +89,9 @@ int registry_make_folders(const char *file, unsigned mode, err *e) {
     return rc;
 }
 
-/* name: the file, or a URI of it. bring migrates its schema, or checks it. */
+/* name: the file, or a URI of it. prepare migrates its schema, or checks it. */
 static int open_db(const char *file, const char *name, int flags,
-                   int (*bring)(sqlite3 *db, const char *file, err *e), sqlite3 **out, err *e) {
+                   int (*prepare)(sqlite3 *db, const char *file, err *e), sqlite3 **out, err *e) {
     sqlite3 *db = NULL;
     int rc;
     if (sqlite3_open_v2(name, &db, flags | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
@@ -101,7 +101,7 @@ static int open_db(const char *file, const char *name, int flags,
     sqlite3_extended_result_codes(db, 1);
     sqlite3_busy_timeout(db, REGISTRY_BUSY_MS);
     rc = registry_db_exec(db, file, "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF", e);
-    if (!rc) rc = bring(db, file, e);
+    if (!rc) rc = prepare(db, file, e);
     if (rc) goto error;
     *out = db;
     return 0;
@@ -205,7 +205,7 @@ static char *column_dup(sqlite3_stmt *st, int column) {
 static int load_names(registry *r, struct registry_model *m, err *e) {
     sqlite3_stmt *st;
     int step,
-        rc = prepare(r, "SELECT name FROM names WHERE model_id = ?1 ORDER BY position", &st, e);
+        rc = prepare_sql(r, "SELECT name FROM names WHERE model_id = ?1 ORDER BY position", &st, e);
     if (rc) return rc;
     sqlite3_bind_int64(st, 1, m->id);
     while ((step = sqlite3_step(st)) == SQLITE_ROW) {
@@ -237,11 +237,12 @@ static int load_names(registry *r, struct registry_model *m, err *e) {
 static int load_model(registry *r, int64_t id, struct registry_model *m, err *e) {
     sqlite3_stmt *st;
     memset(m, 0, sizeof *m);
-    int rc = prepare(r,
-                     "SELECT path, format, architecture, quantization, n_params, context_length,"
-                     " size_bytes, sha256, mtime_ns, added_s, last_loaded_s"
-                     " FROM models WHERE id = ?1",
-                     &st, e);
+    int rc =
+        prepare_sql(r,
+                    "SELECT path, format, architecture, quantization, n_params, context_length,"
+                    " size_bytes, sha256, mtime_ns, added_s, last_loaded_s"
+                    " FROM models WHERE id = ?1",
+                    &st, e);
     if (rc) return rc;
     sqlite3_bind_int64(st, 1, id);
     int step = sqlite3_step(st);
@@ -278,7 +279,7 @@ static int load_model(registry *r, int64_t id, struct registry_model *m, err *e)
 static int query_id(registry *r, const char *sql, const char *text, int64_t *id, int *position,
                     err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(r, sql, &st, e);
+    int rc = prepare_sql(r, sql, &st, e);
     if (rc) return rc;
     sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
     int step = sqlite3_step(st);
@@ -371,15 +372,16 @@ static int find_add_target(registry *r, const struct registry_add *add, const ch
 static int write_row(registry *r, int64_t *id, const struct registry_scan *scan, const char *sha,
                      err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(r,
-                     *id ? "UPDATE models SET path = ?1, format = ?2, architecture = ?3,"
-                           " quantization = ?4, n_params = ?5, context_length = ?6,"
-                           " size_bytes = ?7, sha256 = ?8, mtime_ns = ?9, added_s = ?10"
-                           " WHERE id = ?11"
-                         : "INSERT INTO models (path, format, architecture, quantization, n_params,"
-                           " context_length, size_bytes, sha256, mtime_ns, added_s)"
-                           " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-                     &st, e);
+    int rc =
+        prepare_sql(r,
+                    *id ? "UPDATE models SET path = ?1, format = ?2, architecture = ?3,"
+                          " quantization = ?4, n_params = ?5, context_length = ?6,"
+                          " size_bytes = ?7, sha256 = ?8, mtime_ns = ?9, added_s = ?10"
+                          " WHERE id = ?11"
+                        : "INSERT INTO models (path, format, architecture, quantization, n_params,"
+                          " context_length, size_bytes, sha256, mtime_ns, added_s)"
+                          " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                    &st, e);
     if (rc) return rc;
     sqlite3_bind_text(st, 1, scan->path, -1, SQLITE_STATIC);
     sqlite3_bind_text(st, 2, scan->format, -1, SQLITE_STATIC);
@@ -403,11 +405,12 @@ static int write_row(registry *r, int64_t *id, const struct registry_scan *scan,
 /* Adds a name at the next free position, unless id has it already. */
 static int write_name(registry *r, int64_t id, const char *name, err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(r,
-                     "INSERT INTO names (name, model_id, position) SELECT ?1, ?2,"
-                     " (SELECT coalesce(max(position) + 1, 0) FROM names WHERE model_id = ?2)"
-                     " WHERE NOT EXISTS (SELECT 1 FROM names WHERE name = ?1 AND model_id = ?2)",
-                     &st, e);
+    int rc =
+        prepare_sql(r,
+                    "INSERT INTO names (name, model_id, position) SELECT ?1, ?2,"
+                    " (SELECT coalesce(max(position) + 1, 0) FROM names WHERE model_id = ?2)"
+                    " WHERE NOT EXISTS (SELECT 1 FROM names WHERE name = ?1 AND model_id = ?2)",
+                    &st, e);
     if (rc) return rc;
     sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
     sqlite3_bind_int64(st, 2, id);
@@ -431,7 +434,7 @@ static int write_model(registry *r, const struct registry_add *add,
         rc = write_name(r, id, add->aliases[i], e);
     if (!rc) rc = load_model(r, id, out, e);
     if (!rc && (rc = registry_db_exec(r->db, r->file, "COMMIT", e))) registry_model_fini(out);
-    if (rc) rollback(r);
+    if (rc) rollback_changes(r);
     return rc;
 }
 
@@ -457,7 +460,7 @@ int registry_add(registry *r, const struct registry_add *add, struct registry_mo
     /* Checked before the long read for a quick answer, and again inside the write transaction. */
     rc = registry_db_exec(r->db, r->file, "BEGIN", e);
     if (!rc) rc = find_add_target(r, add, scan.path, &id, name, e);
-    rollback(r);
+    rollback_changes(r);
     if (!rc)
         rc = registry_scan_sha256(scan.path, &scan.stat, add->progress, add->progress_arg, sha, e);
     if (!rc) rc = write_model(r, add, &scan, sha, out, e);
@@ -473,7 +476,7 @@ int registry_list(registry *r, struct registry_model **models, size_t *n, err *e
     *models = NULL;
     *n = 0;
     if (rc) return rc;
-    rc = prepare(r, "SELECT model_id FROM names WHERE position = 0 ORDER BY name", &st, e);
+    rc = prepare_sql(r, "SELECT model_id FROM names WHERE position = 0 ORDER BY name", &st, e);
     while (!rc && (step = sqlite3_step(st)) == SQLITE_ROW) {
         if (count == capacity) {
             capacity = capacity ? capacity * 2 : 8;
@@ -489,7 +492,7 @@ int registry_list(registry *r, struct registry_model **models, size_t *n, err *e
     }
     if (!rc && step != SQLITE_DONE) rc = err_db(r, "read", e);
     sqlite3_finalize(st);
-    rollback(r); /* ends the snapshot; nothing was written */
+    rollback_changes(r); /* ends the snapshot; nothing was written */
     if (rc) {
         registry_models_free(list, count);
         return rc;
@@ -528,14 +531,14 @@ int registry_find(registry *r, const char *name, struct registry_model *out, err
     if (rc) return rc;
     rc = name_holder(r, name, &id, NULL, e);
     if (!rc && id) rc = load_model(r, id, out, e);
-    rollback(r);
+    rollback_changes(r);
     if (!rc && !id) rc = err_unknown(r, name, e);
     return rc;
 }
 
 static int exec_with_id(registry *r, const char *sql, int64_t id, int64_t value, err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(r, sql, &st, e);
+    int rc = prepare_sql(r, sql, &st, e);
     if (rc) return rc;
     sqlite3_bind_int64(st, 1, id);
     if (sqlite3_bind_parameter_count(st) > 1) sqlite3_bind_int64(st, 2, value);
@@ -551,7 +554,7 @@ int registry_remove(registry *r, const char *name, err *e) {
     rc = name_holder(r, name, &id, NULL, e);
     if (!rc && id) rc = exec_with_id(r, "DELETE FROM models WHERE id = ?1", id, 0, e);
     if (!rc) rc = registry_db_exec(r->db, r->file, "COMMIT", e);
-    if (rc) rollback(r);
+    if (rc) rollback_changes(r);
     if (!rc && !id) rc = err_unknown(r, name, e);
     return rc;
 }
@@ -562,7 +565,7 @@ int registry_remove_name(registry *r, const char *name, err *e) {
     sqlite3_stmt *st;
     int rc = name_holder(r, name, &id, &position, e);
     if (rc || !id || position == 0) return rc ? rc : registry_remove(r, name, e);
-    rc = prepare(r, "DELETE FROM names WHERE name = ?1 AND position > 0", &st, e);
+    rc = prepare_sql(r, "DELETE FROM names WHERE name = ?1 AND position > 0", &st, e);
     if (rc) return rc;
     sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
     if (sqlite3_step(st) != SQLITE_DONE) rc = err_db(r, "write", e);
@@ -592,7 +595,7 @@ int registry_add_alias(registry *r, const char *name, const char *alias, err *e)
     rc = name_holder(r, name, &id, NULL, e);
     if (!rc && id) rc = write_alias(r, id, alias, e);
     if (!rc) rc = registry_db_exec(r->db, r->file, "COMMIT", e);
-    if (rc) rollback(r);
+    if (rc) rollback_changes(r);
     if (!rc && !id) rc = err_unknown(r, name, e);
     return rc;
 }

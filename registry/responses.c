@@ -53,7 +53,7 @@ static int err_db(responses *s, const char *what, err *e) {
     return registry_db_error(s->db, s->file, what, e);
 }
 
-static int prepare(responses *s, const char *sql, sqlite3_stmt **st, err *e) {
+static int prepare_sql(responses *s, const char *sql, sqlite3_stmt **st, err *e) {
     if (sqlite3_prepare_v2(s->db, sql, -1, st, NULL) == SQLITE_OK) return 0;
     *st = NULL;
     return err_db(s, "read", e);
@@ -64,7 +64,7 @@ static void bind_text(sqlite3_stmt *st, int at, const char *text) {
 }
 
 /* Runs a statement that returns no rows and finalizes it. */
-static int finish(responses *s, sqlite3_stmt *st, err *e) {
+static int finish_sql(responses *s, sqlite3_stmt *st, err *e) {
     int rc = sqlite3_step(st);
     if (rc != SQLITE_DONE)
         rc = err_db(s, "write", e);
@@ -74,27 +74,28 @@ static int finish(responses *s, sqlite3_stmt *st, err *e) {
     return rc;
 }
 
-static int exec(responses *s, const char *sql, err *e) {
+static int exec_sql(responses *s, const char *sql, err *e) {
     if (sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK) return 0;
     return err_db(s, "write", e);
 }
 
 static int end_write(responses *s, int rc, err *e) {
-    if (!rc) rc = exec(s, "COMMIT", e);
+    if (!rc) rc = exec_sql(s, "COMMIT", e);
     if (rc) sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
     return rc;
 }
 
 static int remove_expired(responses *s, int64_t now_s, int n_max, err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(s,
-                     "DELETE FROM responses WHERE n IN (SELECT n FROM responses WHERE expires_s <= "
-                     "?1 ORDER BY expires_s, n LIMIT ?2)",
-                     &st, e);
+    int rc =
+        prepare_sql(s,
+                    "DELETE FROM responses WHERE n IN (SELECT n FROM responses WHERE expires_s <= "
+                    "?1 ORDER BY expires_s, n LIMIT ?2)",
+                    &st, e);
     if (rc) return rc;
     sqlite3_bind_int64(st, 1, now_s);
     sqlite3_bind_int(st, 2, n_max);
-    return finish(s, st, e);
+    return finish_sql(s, st, e);
 }
 
 /* The file contains conversations: only users who may write it may read it. SQLite creates files
@@ -120,8 +121,8 @@ int responses_open(const struct responses_config *c, int64_t now_s, responses **
     s->max_bytes = c->max_bytes;
     s->file = mem_strdup(c->file);
     int rc = s->file ? registry_db_open(c->file, BUSY_MS, &s->db, e) : err_no_memory(e);
-    if (!rc) rc = exec(s, "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON", e);
-    if (!rc) rc = exec(s, "BEGIN IMMEDIATE", e);
+    if (!rc) rc = exec_sql(s, "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON", e);
+    if (!rc) rc = exec_sql(s, "BEGIN IMMEDIATE", e);
     if (!rc) rc = end_write(s, remove_expired(s, now_s, EXPIRED_AT_START, e), e);
     if (!rc) hide_from_others(c->file);
     if (rc)
@@ -143,7 +144,7 @@ void responses_close(responses *s) {
 
 static int total_bytes(responses *s, uint64_t *total, err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(s, "SELECT n_bytes FROM response_total", &st, e);
+    int rc = prepare_sql(s, "SELECT n_bytes FROM response_total", &st, e);
     if (rc) return rc;
     if (sqlite3_step(st) == SQLITE_ROW)
         *total = (uint64_t)sqlite3_column_int64(st, 0);
@@ -173,11 +174,11 @@ static int make_room(responses *s, const char *owner, uint64_t n_bytes, bool *fu
             *full = true;
             return 0;
         }
-        rc = prepare(s, remove_one, &st, e);
+        rc = prepare_sql(s, remove_one, &st, e);
         if (rc) return rc;
         bind_text(st, 1, owner);
         sqlite3_bind_int64(st, 2, (int64_t)n_bytes);
-        rc = finish(s, st, e);
+        rc = finish_sql(s, st, e);
         if (!rc && !sqlite3_changes(s->db))
             return err_set(e, ERR_IO,
                            "registry %s is damaged: it counts responses that it does not have",
@@ -191,29 +192,29 @@ static int make_room(responses *s, const char *owner, uint64_t n_bytes, bool *fu
 static int refresh_chain(responses *s, const char *id, const char *owner, int64_t expires_s,
                          err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(s,
-                     "WITH RECURSIVE chain (n, previous_id) AS ("
-                     "  SELECT n, previous_id FROM responses WHERE id = ?1 AND owner = ?2"
-                     "  UNION"
-                     "  SELECT r.n, r.previous_id FROM responses r JOIN chain c"
-                     "    ON r.id = c.previous_id WHERE r.owner = ?2 LIMIT ?4)"
-                     "UPDATE responses SET expires_s = ?3 WHERE n IN (SELECT n FROM chain)",
-                     &st, e);
+    int rc = prepare_sql(s,
+                         "WITH RECURSIVE chain (n, previous_id) AS ("
+                         "  SELECT n, previous_id FROM responses WHERE id = ?1 AND owner = ?2"
+                         "  UNION"
+                         "  SELECT r.n, r.previous_id FROM responses r JOIN chain c"
+                         "    ON r.id = c.previous_id WHERE r.owner = ?2 LIMIT ?4)"
+                         "UPDATE responses SET expires_s = ?3 WHERE n IN (SELECT n FROM chain)",
+                         &st, e);
     if (rc) return rc;
     bind_text(st, 1, id);
     bind_text(st, 2, owner);
     sqlite3_bind_int64(st, 3, expires_s);
     sqlite3_bind_int(st, 4, CHAIN_MAX);
-    return finish(s, st, e);
+    return finish_sql(s, st, e);
 }
 
 static int insert_row(responses *s, const struct responses_row *row, const char *owner,
                       const int64_t numbers[3], err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(s,
-                     "INSERT INTO responses (id, owner, previous_id, body, items, created_s, "
-                     "expires_s, n_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                     &st, e);
+    int rc = prepare_sql(s,
+                         "INSERT INTO responses (id, owner, previous_id, body, items, created_s, "
+                         "expires_s, n_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                         &st, e);
     if (rc) return rc;
     bind_text(st, 1, row->id);
     bind_text(st, 2, owner);
@@ -222,16 +223,16 @@ static int insert_row(responses *s, const struct responses_row *row, const char 
     bind_text(st, 5, row->items);
     for (int i = 0; i < 3; i++)
         sqlite3_bind_int64(st, 6 + i, numbers[i]);
-    return finish(s, st, e);
+    return finish_sql(s, st, e);
 }
 
 /* Notes the ids of items that row n has. */
 static int insert_items(responses *s, int64_t n, const char *owner, const char *const *ids,
                         size_t n_ids, err *e) {
     sqlite3_stmt *st;
-    int rc =
-        prepare(s, "INSERT OR IGNORE INTO response_items (owner, id, response) VALUES (?1, ?2, ?3)",
-                &st, e);
+    int rc = prepare_sql(
+        s, "INSERT OR IGNORE INTO response_items (owner, id, response) VALUES (?1, ?2, ?3)", &st,
+        e);
     if (rc) return rc;
     bind_text(st, 1, owner);
     sqlite3_bind_int64(st, 3, n);
@@ -247,13 +248,13 @@ static int insert_items(responses *s, int64_t n, const char *owner, const char *
 static int insert_label(responses *s, int64_t n, const char *owner, const char *model,
                         const char *metadata, err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(s, "INSERT INTO response_labels VALUES (?1, ?2, ?3, ?4)", &st, e);
+    int rc = prepare_sql(s, "INSERT INTO response_labels VALUES (?1, ?2, ?3, ?4)", &st, e);
     if (rc) return rc;
     sqlite3_bind_int64(st, 1, n);
     bind_text(st, 2, owner);
     bind_text(st, 3, model);
     bind_text(st, 4, metadata);
-    return finish(s, st, e);
+    return finish_sql(s, st, e);
 }
 
 /* With texts of n_text bytes. */
@@ -272,7 +273,8 @@ static int check_bytes(const responses *s, uint64_t n_bytes, err *e) {
 }
 
 /* *full: nothing was stored; lets other threads run before the next try. */
-static int put(responses *s, const struct responses_row *row, int64_t now_s, bool *full, err *e) {
+static int put_row(responses *s, const struct responses_row *row, int64_t now_s, bool *full,
+                   err *e) {
     char owner[OWNER_BYTES];
     owner_of(row->key, owner);
     uint64_t n_text = (uint64_t)strlen(row->body) + strlen(row->items);
@@ -280,7 +282,7 @@ static int put(responses *s, const struct responses_row *row, int64_t now_s, boo
     uint64_t n_bytes = bytes_of(n_text, row->item_ids, row->n_items);
     int64_t expires_s = now_s + (int64_t)s->ttl_s;
     int rc = check_bytes(s, n_bytes, e);
-    if (!rc) rc = exec(s, "BEGIN IMMEDIATE", e);
+    if (!rc) rc = exec_sql(s, "BEGIN IMMEDIATE", e);
     if (rc) return rc;
     *full = false;
     rc = remove_expired(s, now_s, EXPIRED_AT_PUT, e);
@@ -302,7 +304,7 @@ int responses_put(responses *s, const struct responses_row *row, int64_t now_s, 
             return err_set(e, ERR_IO, "the stored responses take too much space in registry %s",
                            s->file);
         pthread_mutex_lock(&s->lock);
-        rc = put(s, row, now_s, &full, e);
+        rc = put_row(s, row, now_s, &full, e);
         pthread_mutex_unlock(&s->lock);
     }
     return rc;
@@ -330,7 +332,7 @@ static int get_row(responses *s, const char *sql, const char *id, const char *ke
     sqlite3_stmt *st;
     *out = (struct responses_entry){0};
     owner_of(key, owner);
-    int rc = prepare(s, sql, &st, e);
+    int rc = prepare_sql(s, sql, &st, e);
     if (rc) return rc;
     bind_text(st, 1, id);
     bind_text(st, 2, owner);
@@ -378,13 +380,13 @@ static int remove_row(responses *s, const char *id, const char *key, int64_t now
     char owner[OWNER_BYTES];
     sqlite3_stmt *st;
     owner_of(key, owner);
-    int rc =
-        prepare(s, "DELETE FROM responses WHERE id = ?1 AND owner = ?2 AND expires_s > ?3", &st, e);
+    int rc = prepare_sql(s, "DELETE FROM responses WHERE id = ?1 AND owner = ?2 AND expires_s > ?3",
+                         &st, e);
     if (rc) return rc;
     bind_text(st, 1, id);
     bind_text(st, 2, owner);
     sqlite3_bind_int64(st, 3, now_s);
-    rc = finish(s, st, e);
+    rc = finish_sql(s, st, e);
     if (!rc && sqlite3_changes(s->db) == 0)
         rc = err_set(e, ERR_NOT_FOUND, "'%.100s' is not stored", id);
     return rc;
@@ -409,11 +411,12 @@ struct before {
 static int find_row(responses *s, const struct responses_change *c, const char *owner,
                     int64_t now_s, struct before *b, err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(s,
-                     "SELECT n, n_bytes, length(CAST(body AS BLOB)), length(CAST(items AS BLOB)), "
-                     "?4 IS NULL OR items = ?4 FROM responses WHERE id = ?1 AND owner = ?2 AND "
-                     "expires_s > ?3",
-                     &st, e);
+    int rc =
+        prepare_sql(s,
+                    "SELECT n, n_bytes, length(CAST(body AS BLOB)), length(CAST(items AS BLOB)), "
+                    "?4 IS NULL OR items = ?4 FROM responses WHERE id = ?1 AND owner = ?2 AND "
+                    "expires_s > ?3",
+                    &st, e);
     if (rc) return rc;
     bind_text(st, 1, c->id);
     bind_text(st, 2, owner);
@@ -453,13 +456,14 @@ static uint64_t bytes_after(const struct responses_change *c, const struct befor
 static int update_row(responses *s, const struct responses_change *c, const struct before *b,
                       const int64_t numbers[2], err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(s,
-                     "UPDATE responses SET body = coalesce(?2, body), items = CASE"
-                     "  WHEN ?4 IS NOT NULL THEN substr(items, 1, length(items) - 2) ||"
-                     "    CASE WHEN substr(items, -3) = '[]}' THEN '' ELSE ',' END || ?4 || ']}'"
-                     "  ELSE coalesce(?3, items) END,"
-                     "  expires_s = ?5, n_bytes = ?6 WHERE n = ?1",
-                     &st, e);
+    int rc =
+        prepare_sql(s,
+                    "UPDATE responses SET body = coalesce(?2, body), items = CASE"
+                    "  WHEN ?4 IS NOT NULL THEN substr(items, 1, length(items) - 2) ||"
+                    "    CASE WHEN substr(items, -3) = '[]}' THEN '' ELSE ',' END || ?4 || ']}'"
+                    "  ELSE coalesce(?3, items) END,"
+                    "  expires_s = ?5, n_bytes = ?6 WHERE n = ?1",
+                    &st, e);
     if (rc) return rc;
     sqlite3_bind_int64(st, 1, b->n);
     if (c->body) bind_text(st, 2, c->body);
@@ -467,26 +471,26 @@ static int update_row(responses *s, const struct responses_change *c, const stru
     if (c->more_items) bind_text(st, 4, c->more_items);
     sqlite3_bind_int64(st, 5, numbers[0]);
     sqlite3_bind_int64(st, 6, numbers[1]);
-    return finish(s, st, e);
+    return finish_sql(s, st, e);
 }
 
 static int update_label(responses *s, int64_t n, const char *metadata, err *e) {
     sqlite3_stmt *st;
-    int rc = prepare(s, "UPDATE response_labels SET metadata = ?2 WHERE response = ?1", &st, e);
+    int rc = prepare_sql(s, "UPDATE response_labels SET metadata = ?2 WHERE response = ?1", &st, e);
     if (rc) return rc;
     sqlite3_bind_int64(st, 1, n);
     bind_text(st, 2, metadata);
-    return finish(s, st, e);
+    return finish_sql(s, st, e);
 }
 
 /* Renews the row first, so that it is not what makes room. */
-static int change(responses *s, const struct responses_change *c, int64_t now_s, bool *full,
-                  err *e) {
+static int change_response(responses *s, const struct responses_change *c, int64_t now_s,
+                           bool *full, err *e) {
     char owner[OWNER_BYTES];
     struct before b = {0};
     int64_t expires_s = now_s + (int64_t)s->ttl_s;
     owner_of(c->key, owner);
-    int rc = exec(s, "BEGIN IMMEDIATE", e);
+    int rc = exec_sql(s, "BEGIN IMMEDIATE", e);
     if (rc) return rc;
     *full = false;
     rc = find_row(s, c, owner, now_s, &b, e);
@@ -511,7 +515,7 @@ int responses_change(responses *s, const struct responses_change *c, int64_t now
     int rc = 0;
     for (int i = 0; full && !rc && i < ROUNDS_MAX; i++) {
         pthread_mutex_lock(&s->lock);
-        rc = change(s, c, now_s, &full, e);
+        rc = change_response(s, c, now_s, &full, e);
         pthread_mutex_unlock(&s->lock);
     }
     if (rc || !full) return rc;
@@ -547,7 +551,7 @@ static int list_rows(responses *s, const struct responses_query *q, int64_t now_
     int rc = number_of(s, q->after, owner, now_s, &after, e);
     snprintf(sql, sizeof sql, "%sAND (?2 = 0 OR l.response %c ?2) ORDER BY l.response %s LIMIT ?6",
              filter, q->ascending ? '>' : '<', q->ascending ? "ASC" : "DESC");
-    if (!rc) rc = prepare(s, sql, &st, e);
+    if (!rc) rc = prepare_sql(s, sql, &st, e);
     if (rc) return rc;
     bind_text(st, 1, owner);
     sqlite3_bind_int64(st, 2, after);

@@ -60,7 +60,7 @@ static void embed_free(void *job) {
 /* ---- the job ---- */
 
 /* Scales to length 1; the zero vector stays zero. */
-static int normalize(const float *from, uint32_t n, float *to, err *e) {
+static int normalize_vector(const float *from, uint32_t n, float *to, err *e) {
     double sum = 0;
     for (uint32_t i = 0; i < n; i++)
         sum += (double)from[i] * (double)from[i];
@@ -78,7 +78,8 @@ static int take_result(struct embed *j, struct slot *s, const struct engine_even
     if (!vector)
         return ev->error.code ? (*e = ev->error).code
                               : err_set(e, ERR_DEVICE, "the computation was interrupted");
-    int rc = normalize(vector, j->result.n_dims, j->vectors + s->input * j->result.n_dims, e);
+    int rc =
+        normalize_vector(vector, j->result.n_dims, j->vectors + s->input * j->result.n_dims, e);
     engine_stream_free(s->stream);
     s->stream = NULL;
     j->n_done++;

@@ -80,14 +80,14 @@ void gen_fields_default(struct gen_fields *f) {
 }
 
 /* A float's shortest decimal: 0.9, not 0.89999998. */
-static double shortest(float v) {
+static double shortest_double(float v) {
     char text[32];
     snprintf(text, sizeof text, "%.7g", (double)v);
     return strtod(text, NULL);
 }
 
-#define RECOMMENDED_REAL(v)  shortest(v)
-#define RECOMMENDED_ABOVE(v) shortest(v)
+#define RECOMMENDED_REAL(v)  shortest_double(v)
+#define RECOMMENDED_ABOVE(v) shortest_double(v)
 #define RECOMMENDED_COUNT(v) (v)
 #define RECOMMEND(ARG, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                     \
     if (!f->sent.NAME && r->has.NAME) f->NAME = RECOMMENDED_##KIND(r->values.NAME);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Cuts blanks off both ends of text, in place. */
-static char *trim(char *text) {
+static char *trim_text(char *text) {
     text += strspn(text, " \t");
     size_t n = strlen(text);
     while (n && strchr(" \t", text[n - 1]))
@@ -19,8 +19,8 @@ static char *trim(char *text) {
 static int read_pair(char *entry, struct model_aliases *out, err *e) {
     char *model = strchr(entry, '=');
     if (model) *model++ = '\0';
-    const char *pattern = trim(entry);
-    model = model ? trim(model) : model;
+    const char *pattern = trim_text(entry);
+    model = model ? trim_text(model) : model;
     if (!model || !*model || !*pattern || strpbrk(model, "=*"))
         return err_set_param(e, ERR_INVALID, "model_aliases",
                              "\"%.60s\": expected PATTERN=MODEL, for example claude-*=mine",
@@ -41,7 +41,7 @@ int model_aliases_parse(const char *text, struct model_aliases *out, err *e) {
     for (char *entry = out->text, *next; !rc && entry; entry = next) {
         next = strchr(entry, ',');
         if (next) *next++ = '\0';
-        if (*trim(entry)) rc = read_pair(entry, out, e);
+        if (*trim_text(entry)) rc = read_pair(entry, out, e);
     }
     if (rc) model_aliases_fini(out);
     return rc;
@@ -53,7 +53,7 @@ void model_aliases_fini(struct model_aliases *l) {
 }
 
 /* After a mismatch the last star takes one character more; earlier ones need not. */
-static bool matches(const char *pattern, const char *name) {
+static bool pattern_matches(const char *pattern, const char *name) {
     const char *star = NULL, *from = name;
     while (*name) {
         if (*pattern == '*') {
@@ -74,6 +74,6 @@ static bool matches(const char *pattern, const char *name) {
 
 const char *model_aliases_find(const struct model_aliases *l, const char *name) {
     for (size_t i = 0; i < l->n; i++)
-        if (matches(l->pairs[i].pattern, name)) return l->pairs[i].model;
+        if (pattern_matches(l->pairs[i].pattern, name)) return l->pairs[i].model;
     return NULL;
 }

@@ -19,7 +19,7 @@ static uint64_t load_count(const atomic_uint_least64_t *n) {
     return atomic_load_explicit(n, memory_order_relaxed);
 }
 
-static double seconds(const atomic_uint_least64_t *ns) {
+static double load_seconds(const atomic_uint_least64_t *ns) {
     return (double)load_count(ns) / 1e9;
 }
 
@@ -41,7 +41,7 @@ static void add_family(str *s, const struct http *h, const struct family *f) {
             str_add(s, f->name);
             metrics_add_route(s, h, row);
             if (f->label) str_addf(s, ",%s=\"%s\"", f->label, f->values[i]);
-            str_addf(s, "} %.9g\n", seconds(sum));
+            str_addf(s, "} %.9g\n", load_seconds(sum));
         }
 }
 
@@ -68,7 +68,7 @@ static void add_lanes(str *s, struct http *h) {
                  "Time that requests waited for a thread of a lane.");
     for (int i = 0; i < WORK_N_LANES; i++)
         str_addf(s, "inferd_prepare_wait_seconds_total{lane=\"%s\"} %.9g\n", lanes[i],
-                 seconds(&c->wait_ns[i]));
+                 load_seconds(&c->wait_ns[i]));
     metrics_head(s, "inferd_prepare_runs_total", "counter", "Requests that a lane began.");
     for (int i = 0; i < WORK_N_LANES; i++)
         str_addf(s, "inferd_prepare_runs_total{lane=\"%s\"} %" PRIu64 "\n", lanes[i],
@@ -128,7 +128,7 @@ static void add_keys(str *s, const struct http *h) {
             bool more = k + 1 == n && n < n_keys;
             str_addf(s, "%s{key=\"%zu%s\"} ", rows[i].name, k + 1, more ? "+" : "");
             if (rows[i].ns)
-                str_addf(s, "%.9g\n", seconds(value));
+                str_addf(s, "%.9g\n", load_seconds(value));
             else
                 str_addf(s, "%" PRIu64 "\n", load_count(value));
         }

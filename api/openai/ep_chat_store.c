@@ -41,7 +41,7 @@ static void reply_failed(struct request *r, const err *e) {
 }
 
 /* The completion of r's path; the caller ends entry. */
-static int find(struct request *r, struct responses_entry *entry, err *e) {
+static int find_completion(struct request *r, struct responses_entry *entry, err *e) {
     char id[PAGE_ID_BYTES];
     responses *store = r->api->config.store;
     *entry = (struct responses_entry){0};
@@ -54,7 +54,7 @@ static int find(struct request *r, struct responses_entry *entry, err *e) {
 static void handle_get(struct request *r) {
     struct responses_entry entry;
     err e = {0};
-    if (find(r, &entry, &e)) {
+    if (find_completion(r, &entry, &e)) {
         reply_failed(r, &e);
     } else {
         str body;
@@ -68,7 +68,7 @@ static void handle_get(struct request *r) {
 static void handle_delete(struct request *r) {
     struct responses_entry entry;
     err e = {0};
-    int rc = find(r, &entry, &e);
+    int rc = find_completion(r, &entry, &e);
     if (!rc) rc = responses_delete(r->api->config.store, entry.id, auth_key(r), clock_wall_s(), &e);
     if (rc) {
         reply_failed(r, &e);
@@ -84,8 +84,8 @@ static void handle_delete(struct request *r) {
 }
 
 /* Replaces the metadata and replies with the completion. */
-static int update(struct request *r, const struct responses_entry *entry, const cJSON *metadata,
-                  err *e) {
+static int update_completion(struct request *r, const struct responses_entry *entry,
+                             const cJSON *metadata, err *e) {
     cJSON *completion = NULL,
           *copy = metadata ? cJSON_Duplicate(metadata, true) : cJSON_CreateObject();
     str body, label;
@@ -118,8 +118,8 @@ static int answer_update(struct request *r, const cJSON *body, err *e) {
     int rc = gen_body_read(body, &update_table, &f, e);
     if (!rc) rc = gen_metadata_check(f.metadata, e);
     if (rc) return rc;
-    rc = find(r, &entry, e);
-    if (!rc) rc = update(r, &entry, f.metadata, e);
+    rc = find_completion(r, &entry, e);
+    if (!rc) rc = update_completion(r, &entry, f.metadata, e);
     if (rc) reply_failed(r, e);
     responses_entry_fini(&entry);
     return 0;
@@ -232,7 +232,7 @@ static void handle_messages(struct request *r) {
     cJSON *items = NULL;
     request_query_each(r, read_parameter, &q);
     int rc = q.error.code;
-    if (!rc) rc = find(r, &entry, &q.error);
+    if (!rc) rc = find_completion(r, &entry, &q.error);
     if (!rc) rc = read_messages(&entry, &items, &q.error);
     if (!rc)
         rc = page_reply(r, cJSON_GetObjectItemCaseSensitive(items, "messages"), &q.page, &q.error);

@@ -85,7 +85,7 @@ struct scores {
 };
 
 /* An end-of-answer token has no event, so a choice without other tokens ranks last. */
-static double mean(const struct score *s) {
+static double mean_logprob(const struct score *s) {
     return s->n ? s->sum / (double)s->n : -INFINITY;
 }
 
@@ -94,7 +94,7 @@ static uint32_t rank_of(const struct gen *g, uint32_t index) {
     const struct scores *s = g->state;
     uint32_t from = index / s->best_of * s->best_of, better = 0;
     for (uint32_t i = from; i < from + s->best_of; i++) {
-        double a = mean(&s->of[i]), b = mean(&s->of[index]);
+        double a = mean_logprob(&s->of[i]), b = mean_logprob(&s->of[index]);
         better += a > b || (a == b && i < index);
     }
     return better;

@@ -95,7 +95,7 @@ static struct response_source source_of(const struct request *r) {
 }
 
 /* The conversation of r's path; the caller ends entry. */
-static int find(struct request *r, struct responses_entry *entry, err *e) {
+static int find_conversation(struct request *r, struct responses_entry *entry, err *e) {
     char id[PAGE_ID_BYTES];
     const struct response_source from = source_of(r);
     request_segment(r, 0, id, sizeof id);
@@ -105,7 +105,7 @@ static int find(struct request *r, struct responses_entry *entry, err *e) {
 /* The same with its parsed items, {"input": [...]}, which the caller deletes. */
 static int find_items(struct request *r, struct responses_entry *entry, cJSON **items, err *e) {
     *items = NULL;
-    int rc = find(r, entry, e);
+    int rc = find_conversation(r, entry, e);
     if (!rc) rc = response_items_parse(entry, items, e);
     return rc;
 }
@@ -123,7 +123,7 @@ static int read_items(struct request *r, const cJSON *items, cJSON **list, err *
 
 /* ---- create, retrieve, update, delete ---- */
 
-static int create(struct request *r, const struct fields *f, cJSON *list, err *e) {
+static int create_conversation(struct request *r, const struct fields *f, cJSON *list, err *e) {
     char id[48];
     int64_t now_s = clock_wall_s();
     str body, items;
@@ -162,7 +162,7 @@ static int answer_create(struct request *r, const cJSON *body, err *e) {
     if (!rc) rc = gen_metadata_check(f.metadata, e);
     if (!rc && !r->api->config.store) rc = no_store(e);
     if (!rc) rc = read_items(r, f.items, &list, e);
-    if (!rc) rc = create(r, &f, list, e);
+    if (!rc) rc = create_conversation(r, &f, list, e);
     cJSON_Delete(list);
     return rc;
 }
@@ -176,15 +176,15 @@ static void handle_create(struct request *r) {
 static void handle_get(struct request *r) {
     struct responses_entry entry = {0};
     err e = {0};
-    if (find(r, &entry, &e))
+    if (find_conversation(r, &entry, &e))
         reply_failed(r, &e);
     else
         reply_text_of(r, entry.body);
     responses_entry_fini(&entry);
 }
 
-static int update(struct request *r, const struct responses_entry *entry, const cJSON *metadata,
-                  err *e) {
+static int update_conversation(struct request *r, const struct responses_entry *entry,
+                               const cJSON *metadata, err *e) {
     cJSON *old = NULL;
     int64_t created_s = 0;
     str body;
@@ -209,9 +209,9 @@ static int answer_update(struct request *r, const cJSON *body, err *e) {
     int rc = gen_body_read(body, &metadata_table, &f, e);
     if (!rc) rc = gen_metadata_check(f.metadata, e);
     if (rc) return rc;
-    rc = find(r, &entry, e);
+    rc = find_conversation(r, &entry, e);
     if (!rc && f.metadata)
-        rc = update(r, &entry, f.metadata, e);
+        rc = update_conversation(r, &entry, f.metadata, e);
     else if (!rc)
         reply_text_of(r, entry.body);
     responses_entry_fini(&entry);
@@ -226,7 +226,7 @@ static void handle_update(struct request *r) {
 static void handle_delete(struct request *r) {
     struct responses_entry entry = {0};
     err e = {0};
-    int rc = find(r, &entry, &e);
+    int rc = find_conversation(r, &entry, &e);
     if (!rc) rc = responses_delete(r->api->config.store, entry.id, auth_key(r), clock_wall_s(), &e);
     if (rc) {
         reply_failed(r, &e);
@@ -272,8 +272,8 @@ static void handle_items(struct request *r) {
     responses_entry_fini(&entry);
 }
 
-static int append(struct request *r, const struct responses_entry *entry, const cJSON *list,
-                  err *e) {
+static int append_items(struct request *r, const struct responses_entry *entry, const cJSON *list,
+                        err *e) {
     size_t n = (size_t)cJSON_GetArraySize(list), i = 0;
     const char **ids = mem_new(n, sizeof *ids);
     const char *first = NULL, *last = NULL;
@@ -312,7 +312,7 @@ static int answer_append(struct request *r, const cJSON *body, err *e) {
     int found = rc ? rc : find_items(r, &entry, &items, e);
     const cJSON *const lists[] = {input_of(items), list};
     if (!found) rc = response_items_check_ids(lists, 2, "items", e);
-    if (!found && !rc) found = append(r, &entry, list, e);
+    if (!found && !rc) found = append_items(r, &entry, list, e);
     if (!rc && found) reply_failed(r, e);
     cJSON_Delete(list);
     cJSON_Delete(items);

@@ -15,12 +15,12 @@ enum { NUL = JSON_NULLABLE, MAX_REFERENCES = 1000, MAX_CHAIN = 4096, MAX_ID = 64
 
 #define STATUSES "in_progress|completed|incomplete"
 
-static const cJSON *member(const cJSON *object, const char *name) {
+static const cJSON *find_member(const cJSON *object, const char *name) {
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
 static const char *text_of(const cJSON *object, const char *name) {
-    const char *text = cJSON_GetStringValue(member(object, name));
+    const char *text = cJSON_GetStringValue(find_member(object, name));
     return text ? text : "";
 }
 
@@ -379,7 +379,8 @@ static const struct item_kind *kind_of(const cJSON *item) {
     for (size_t i = 0; i < N_KINDS; i++)
         if (strcmp(kinds[i].type, type) == 0) return &kinds[i];
     if (*type) return NULL;
-    return &kinds[member(item, "id") && !member(item, "role") ? KIND_REFERENCE : KIND_MESSAGE];
+    return &kinds[find_member(item, "id") && !find_member(item, "role") ? KIND_REFERENCE
+                                                                        : KIND_MESSAGE];
 }
 
 static const struct json_table *item_of(const cJSON *item) {
@@ -551,16 +552,16 @@ static bool set_content(cJSON *message, const cJSON *parts) {
 /* The current assistant message; or a new one if it already has a member that must come after the
  * next item. */
 static cJSON *assistant_message(struct maker *m, bool with_content, bool with_calls) {
-    if (m->answer && !(with_content && member(m->answer, "content")) &&
-        !(with_calls && member(m->answer, "tool_calls")))
+    if (m->answer && !(with_content && find_member(m->answer, "content")) &&
+        !(with_calls && find_member(m->answer, "tool_calls")))
         return m->answer;
     cJSON *made = new_message(m, "assistant");
     return m->answer = made;
 }
 
 static void add_thought(str *text, const cJSON *item) {
-    const cJSON *parts = member(item, "content");
-    if (!parts || !parts->child) parts = member(item, "summary");
+    const cJSON *parts = find_member(item, "content");
+    if (!parts || !parts->child) parts = find_member(item, "summary");
     for (const cJSON *v = parts ? parts->child : NULL; v; v = v->next) {
         if (text->len) str_add(text, "\n");
         str_add(text, text_of(v, "text"));
@@ -573,7 +574,7 @@ static bool add_reasoning(struct maker *m, const cJSON **item) {
     cJSON *to = assistant_message(m, true, true);
     str text;
     str_init(&text, SIZE_MAX);
-    const char *before = cJSON_GetStringValue(member(to, "reasoning_content"));
+    const char *before = cJSON_GetStringValue(find_member(to, "reasoning_content"));
     if (before) str_add(&text, before);
     add_thought(&text, *item);
     while ((*item)->next && is_type((*item)->next, "reasoning")) {
@@ -622,7 +623,7 @@ static bool add_output(struct maker *m, const cJSON *item) {
     const char *name = text_of(item, "name");
     return to && cJSON_AddStringToObject(to, "tool_call_id", text_of(item, "call_id")) &&
            (!*name || cJSON_AddStringToObject(to, "name", name)) &&
-           set_content(to, member(item, "output"));
+           set_content(to, find_member(item, "output"));
 }
 
 static bool add_item(struct maker *m, const cJSON *item) {
@@ -631,16 +632,16 @@ static bool add_item(struct maker *m, const cJSON *item) {
     const char *role = text_of(item, "role");
     cJSON *to =
         strcmp(role, "assistant") == 0 ? assistant_message(m, true, true) : new_message(m, role);
-    return to && set_content(to, member(item, "content"));
+    return to && set_content(to, find_member(item, "content"));
 }
 
 /* Templates expect a content: null beside calls, otherwise an empty one. */
 static bool fill_contents(cJSON *messages) {
     bool ok = true;
     for (cJSON *v = messages->child; v && ok; v = v->next) {
-        if (member(v, "content")) continue;
-        ok = member(v, "tool_calls") ? cJSON_AddNullToObject(v, "content") != NULL
-                                     : cJSON_AddStringToObject(v, "content", "") != NULL;
+        if (find_member(v, "content")) continue;
+        ok = find_member(v, "tool_calls") ? cJSON_AddNullToObject(v, "content") != NULL
+                                          : cJSON_AddStringToObject(v, "content", "") != NULL;
     }
     return ok;
 }

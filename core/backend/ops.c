@@ -10,19 +10,19 @@
 /* ---- building blocks of checks ---- */
 
 /* Does buf hold (a, b, c) elements of elem bytes? */
-static bool holds(const backend *be, const backend_buf *buf, uint64_t a, uint64_t b, uint64_t c,
-                  uint64_t elem) {
+static bool buf_holds(const backend *be, const backend_buf *buf, uint64_t a, uint64_t b, uint64_t c,
+                      uint64_t elem) {
     uint64_t n;
     return buf && buf->be == be && mem_mul(a, b, &n) && mem_mul(n, c, &n) && mem_mul(n, elem, &n) &&
            n <= buf->bytes;
 }
 
 static bool holds_f32(const backend *be, const backend_buf *buf, uint64_t rows, uint64_t cols) {
-    return holds(be, buf, rows, cols, 1, sizeof(float));
+    return buf_holds(be, buf, rows, cols, 1, sizeof(float));
 }
 
 static bool holds_i32(const backend *be, const backend_buf *buf, uint64_t n) {
-    return holds(be, buf, n, 1, 1, sizeof(int32_t));
+    return buf_holds(be, buf, n, 1, 1, sizeof(int32_t));
 }
 
 /* A vector of n f32 for each of n_experts experts; n_experts 0: a plain one. */
@@ -61,8 +61,8 @@ static bool kv_ok(const backend *be, const struct backend_kv *kv) {
     uint64_t block;
     if (!backend_kv_block_bytes(kv, &block) || !kv->n_blocks) return false;
     if (kv->n_blocks > INT32_MAX / kv->block_tokens) return false; /* a slot is an i32 */
-    return holds(be, kv->k, kv->n_blocks, block, 1, 1) &&
-           holds(be, kv->v, kv->n_blocks, block, 1, 1);
+    return buf_holds(be, kv->k, kv->n_blocks, block, 1, 1) &&
+           buf_holds(be, kv->v, kv->n_blocks, block, 1, 1);
 }
 
 /* ---- check_NAME: ERR_INVALID, ERR_UNSUPPORTED, or one of these ---- */
@@ -221,7 +221,7 @@ static int check_linear_attention(const backend *be, const struct op_linear_atte
         !holds_f32(be, a->out, a->n_rows, cols) || !holds_i32(be, a->pos, a->n_rows) ||
         !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) ||
         !holds_i32(be, a->slots, a->n_seqs) ||
-        !holds(be, a->state, a->n_slots, a->n_heads, state, 1) ||
+        !buf_holds(be, a->state, a->n_slots, a->n_heads, state, 1) ||
         (a->decay && !is_vector(be, a->decay, a->n_heads)) || a->out == a->q || a->out == a->k ||
         a->out == a->v)
         return ERR_INVALID;
@@ -240,9 +240,9 @@ static int check_top(const backend *be, const struct op_top *a) {
 static int check_sample(const backend *be, const struct op_sample *a) {
     if (a->n_rows > be->max_rows || !a->n_cols || a->n_cols > SAMPLE_MAX_COLS ||
         !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
-        !holds(be, a->sampling, a->n_rows, 1, 1, sizeof(struct backend_sampling)) ||
-        !holds(be, a->history, a->n_history, 1, 1, sizeof(struct backend_penalty_entry)) ||
-        !holds(be, a->out, a->n_rows, 1, 1, sizeof(struct backend_sampled)))
+        !buf_holds(be, a->sampling, a->n_rows, 1, 1, sizeof(struct backend_sampling)) ||
+        !buf_holds(be, a->history, a->n_history, 1, 1, sizeof(struct backend_penalty_entry)) ||
+        !buf_holds(be, a->out, a->n_rows, 1, 1, sizeof(struct backend_sampled)))
         return ERR_INVALID;
     return ready_if(a->n_rows);
 }
@@ -263,7 +263,7 @@ static int check_update_history(const backend *be, const struct op_update_histor
 
 static bool work_ok(const backend *be, const backend_buf *work, uint32_t n_rows, uint32_t n_cols) {
     uint64_t need = backend_exchange_bytes(be, n_rows, n_cols);
-    return !need || holds(be, work, need, 1, 1, 1);
+    return !need || buf_holds(be, work, need, 1, 1, 1);
 }
 
 static int check_all_reduce(const backend *be, const struct op_all_reduce *a) {

@@ -40,7 +40,7 @@ static void add_totals(struct totals *sum, const struct qtrial *t, int lane, int
     sum->rb -= m * (double)t->e[lane];
 }
 
-static int clamp(float code, int lo, int hi) {
+static int clamp_code(float code, int lo, int hi) {
     return code < (float)lo ? lo : code > (float)hi ? hi : (int)code;
 }
 
@@ -88,10 +88,11 @@ static void choose_min_codes(const struct min_shape *k, const float *x, float d,
     int scale[QFIT_LANES], min[2][QFIT_LANES];
     float at = d > 0 ? floorf(s->d / d) : 0;
     for (int i = 0; i < QFIT_LANES; i++) {
-        scale[i] = clamp(at + (float)(i - 1), 0, k->code_max);
+        scale[i] = clamp_code(at + (float)(i - 1), 0, k->code_max);
         float lane_d = d * (float)scale[i], m = s->m + (s->d - lane_d) * s->level;
         for (int side = 0; side < 2; side++) {
-            min[side][i] = dmin > 0 ? clamp(floorf(-m / dmin) + (float)side, 0, k->code_max) : 0;
+            min[side][i] =
+                dmin > 0 ? clamp_code(floorf(-m / dmin) + (float)side, 0, k->code_max) : 0;
             t[side].d[i] = lane_d;
             t[side].m[i] = -dmin * (float)min[side][i];
         }
@@ -179,7 +180,7 @@ static void choose_scale_code(const struct scale_shape *k, const float *x, float
     int scale[QFIT_LANES];
     float at = d != 0 ? floorf(s->d / d) : 0;
     for (int i = 0; i < QFIT_LANES; i++) {
-        scale[i] = clamp(at + (float)(i - 1), k->code_lo, -k->code_lo - 1);
+        scale[i] = clamp_code(at + (float)(i - 1), k->code_lo, -k->code_lo - 1);
         t.d[i] = d * (float)scale[i];
     }
     qfit_try(&k->grid, x, k->len, &t);

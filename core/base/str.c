@@ -25,7 +25,7 @@ void str_clear(str *s) {
 }
 
 /* Makes room for n more bytes and the NUL. */
-static bool reserve(str *s, size_t n) {
+static bool reserve_bytes(str *s, size_t n) {
     if (s->failed) return false;
     if (n > s->max_bytes || s->len > s->max_bytes - n) {
         s->failed = true;
@@ -47,7 +47,7 @@ static bool reserve(str *s, size_t n) {
 }
 
 void str_add_n(str *s, const char *bytes, size_t n) {
-    if (!reserve(s, n)) return;
+    if (!reserve_bytes(s, n)) return;
     if (n) memcpy(s->data + s->len, bytes, n);
     s->len += n;
     s->data[s->len] = '\0';
@@ -69,7 +69,7 @@ void str_addf(str *s, const char *fmt, ...) {
     va_end(ap);
     if (n < 0) {
         s->failed = true;
-    } else if (reserve(s, (size_t)n)) {
+    } else if (reserve_bytes(s, (size_t)n)) {
         vsnprintf(s->data + s->len, (size_t)n + 1, fmt, again);
         s->len += (size_t)n;
     }

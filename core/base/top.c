@@ -14,7 +14,7 @@ static bool any_above(const float *x, float least) {
 }
 
 /* Inserts v into the sorted list of n entries, which has room for n + 1. */
-static void insert(int32_t *ids, float *values, uint32_t n, int32_t id, float v) {
+static void insert_entry(int32_t *ids, float *values, uint32_t n, int32_t id, float v) {
     uint32_t at = n;
     for (; at > 0 && values[at - 1] < v; at--) {
         values[at] = values[at - 1];
@@ -27,7 +27,7 @@ static void insert(int32_t *ids, float *values, uint32_t n, int32_t id, float v)
 void top_select(const float *x, uint32_t n, uint32_t k, int32_t *ids, float *values) {
     uint32_t i = 0;
     for (; i < k; i++)
-        insert(ids, values, i, (int32_t)i, isnan(x[i]) ? -INFINITY : x[i]);
+        insert_entry(ids, values, i, (int32_t)i, isnan(x[i]) ? -INFINITY : x[i]);
     while (i < n) {
         if (n - i >= BLOCK && !any_above(x + i, values[k - 1])) {
             i += BLOCK;
@@ -35,6 +35,6 @@ void top_select(const float *x, uint32_t n, uint32_t k, int32_t *ids, float *val
         }
         uint32_t end = n - i < BLOCK ? n : i + BLOCK;
         for (; i < end; i++)
-            if (x[i] > values[k - 1]) insert(ids, values, k - 1, (int32_t)i, x[i]);
+            if (x[i] > values[k - 1]) insert_entry(ids, values, k - 1, (int32_t)i, x[i]);
     }
 }

@@ -238,7 +238,7 @@ static size_t partial_at_end(const char *s, size_t n, const char *mark) {
 }
 
 /* Length of s[0..n) without trailing white space. */
-static size_t trimmed(const char *s, size_t n) {
+static size_t trimmed_length(const char *s, size_t n) {
     while (n && chat_is_space(s[n - 1]))
         n--;
     return n;
@@ -257,7 +257,7 @@ static bool drop_cut(chat_parser *p) {
 static void emit_before(chat_parser *p, enum chat_piece_kind kind, const char *mark, bool final) {
     const char *s = str_cstr(&p->held);
     size_t n = p->held.len, keep = final && !p->cut ? 0 : partial_at_end(s, n, mark);
-    emit_piece(p, kind, final && !keep ? n : trimmed(s, n - keep));
+    emit_piece(p, kind, final && !keep ? n : trimmed_length(s, n - keep));
     if (final) drop_held(p, p->held.len);
 }
 
@@ -278,7 +278,7 @@ static bool step_reasoning(chat_parser *p, bool final) {
     size_t n = p->held.len;
     const char *end = n ? memmem(s, n, mark, strlen(mark)) : NULL;
     if (end) {
-        size_t at = (size_t)(end - s), text = trimmed(s, at);
+        size_t at = (size_t)(end - s), text = trimmed_length(s, at);
         emit_piece(p, CHAT_PIECE_REASONING, text);
         drop_held(p, at - text + strlen(mark));
         p->state = AT_TEXT;
@@ -323,7 +323,7 @@ static bool step_text(chat_parser *p, bool final) {
     }
     const char *found = memmem(s, n, mark, strlen(mark));
     if (found) {
-        emit_piece(p, CHAT_PIECE_TEXT, trimmed(s, (size_t)(found - s)));
+        emit_piece(p, CHAT_PIECE_TEXT, trimmed_length(s, (size_t)(found - s)));
         p->state = AT_HEAD;
         return true;
     }
@@ -433,7 +433,7 @@ static bool step_gap(chat_parser *p, bool final) {
 /* ---- harmony ---- */
 
 /* The tool that a header addresses, or NULL. */
-static const char *recipient(const chat_parser *p, const char *header, size_t n) {
+static const char *find_recipient(const chat_parser *p, const char *header, size_t n) {
     const char *mark = p->syntax->trigger;
     const char *at = memmem(header, n, mark, strlen(mark));
     if (!at) return NULL;
@@ -470,7 +470,7 @@ static bool step_header(chat_parser *p, bool final) {
         return none && n;
     }
     size_t header = (size_t)(end - s);
-    const char *name = recipient(p, s, header);
+    const char *name = find_recipient(p, s, header);
     bool begun = n > header + sizeof mark - 1; /* the arguments, see with_arguments */
     if (name && !begun && !final) return false;
     if (memmem(s, header, analysis, sizeof analysis - 1)) p->message = CHAT_PIECE_REASONING;

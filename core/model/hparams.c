@@ -206,7 +206,7 @@ static void copy_text(char *dst, size_t n, gguf_str src) {
     dst[len] = '\0';
 }
 
-static bool contains(gguf_str s, const char *part) {
+static bool name_contains(gguf_str s, const char *part) {
     size_t n = strlen(part);
     for (uint64_t i = 0; i + n <= s.len; i++)
         if (memcmp(s.data + i, part, n) == 0) return true;
@@ -245,8 +245,8 @@ static int read_tensors(const gguf *g, struct model_hparams *hp, err *e) {
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
         const gguf_tensor *t = gguf_tensor_at(g, i);
         const struct model_experts *x = &hp->experts;
-        if (contains(t->name, "rope_f")) continue;
-        bool chosen = x->n_experts && contains(t->name, "_exps.");
+        if (name_contains(t->name, "rope_f")) continue;
+        bool chosen = x->n_experts && name_contains(t->name, "_exps.");
         uint64_t bytes = t != embed || hp->tied_embeddings ? t->bytes : 0;
         hp->n_params += t->n_elems;
         hp->weight_bytes += bytes;
@@ -285,7 +285,7 @@ static int read_ff(struct model_keys *k, const struct model_arch *arch, struct m
     return model_key_count(k, "feed_forward_length", MAX_FF, 0, &hp->n_ff, e);
 }
 
-/* What the model recommends; a value that is no number or out of bounds is not used. */
+/* The recommended parameters; values that are not numbers or out of bounds are ignored. */
 static void read_sampling(const gguf *g, struct sampling_recommended *r) {
     static const char *const rows[][2] = {
         {"general.sampling.temp", "temperature"},
@@ -350,14 +350,14 @@ int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
     return rc;
 }
 
-static uint32_t larger(uint32_t a, uint32_t b) {
+static uint32_t larger_of(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config) {
     const struct model_experts *x = &hp->experts;
-    uint32_t cols = larger(hp->n_embd, hp->n_heads * hp->head_dim);
-    config->max_cols = larger(cols, x->n_experts ? x->n_ff_shared : hp->n_ff);
+    uint32_t cols = larger_of(hp->n_embd, hp->n_heads * hp->head_dim);
+    config->max_cols = larger_of(cols, x->n_experts ? x->n_ff_shared : hp->n_ff);
     config->moe = (struct backend_moe_limits){
         .n_experts = x->n_experts, .n_used = x->n_used, .n_ff = x->n_ff};
 }

@@ -31,7 +31,7 @@ struct reader {
 
 static cJSON *parse_value(struct reader *r, uint32_t depth);
 
-static const char *subject(const struct reader *r) {
+static const char *subject_of(const struct reader *r) {
     return r->rules->subject ? r->rules->subject : "";
 }
 
@@ -78,14 +78,14 @@ static const char *write_path(const struct reader *r, const char *before, char p
 }
 
 /* Both return NULL, so that a failing step is one line. */
-static void *refuse(struct reader *r, const char *why) {
+static void *refuse_text(struct reader *r, const char *why) {
     char path[PATH_BYTES];
     const char *in = write_path(r, " in ", path);
     if (r->cut && r->p >= r->end)
-        err_set(r->e, ERR_FORMAT, "%snot valid UTF-8%s (byte %zu)", subject(r), in,
+        err_set(r->e, ERR_FORMAT, "%snot valid UTF-8%s (byte %zu)", subject_of(r), in,
                 (size_t)(r->end - r->start));
     else
-        err_set(r->e, ERR_FORMAT, "%snot valid JSON: %s at byte %zu%s", subject(r), why,
+        err_set(r->e, ERR_FORMAT, "%snot valid JSON: %s at byte %zu%s", subject_of(r), why,
                 (size_t)(r->p - r->start), in);
     return NULL;
 }
@@ -147,7 +147,7 @@ static char *write_nul(struct reader *r, char *w) {
 
 /* One escape, r->p after its backslash; returns the new write position or NULL. */
 static char *parse_escape(struct reader *r, char *w) {
-    if (r->p >= r->end) return refuse(r, "unfinished string");
+    if (r->p >= r->end) return refuse_text(r, "unfinished string");
     char c = *r->p++;
     const char *from = "\"\\/bfnrt", *to = "\"\\/\b\f\n\r\t";
     const char *hit = c ? strchr(from, c) : NULL;
@@ -155,15 +155,15 @@ static char *parse_escape(struct reader *r, char *w) {
         *w++ = to[hit - from];
         return w;
     }
-    if (c != 'u') return refuse(r, "unknown escape");
+    if (c != 'u') return refuse_text(r, "unknown escape");
     int u = read_hex4(r, r->p);
-    if (u < 0) return refuse(r, "bad \\u escape");
+    if (u < 0) return refuse_text(r, "bad \\u escape");
     uint32_t code = (uint32_t)u;
     r->p += 4;
     if (u >= 0xd800 && u <= 0xdfff) {
         bool pair = u <= 0xdbff && r->end - r->p >= 6 && r->p[0] == '\\' && r->p[1] == 'u';
         int low = pair ? read_hex4(r, r->p + 2) : -1;
-        if (low < 0xdc00 || low > 0xdfff) return refuse(r, "lone surrogate");
+        if (low < 0xdc00 || low > 0xdfff) return refuse_text(r, "lone surrogate");
         code = 0x10000 + ((code - 0xd800) << 10) + ((uint32_t)low - 0xdc00);
         r->p += 6;
     }
@@ -174,14 +174,14 @@ static char *fill_string(struct reader *r, char *w) {
     while (r->p < r->end && *r->p != '"') {
         unsigned char c = (unsigned char)*r->p;
         if (c < 0x20 && (!c || !r->rules->control_characters))
-            return refuse(r, "control character in a string");
+            return refuse_text(r, "control character in a string");
         r->p++;
         if (c != '\\')
             *w++ = (char)c;
         else if (!(w = parse_escape(r, w)))
             return NULL;
     }
-    if (!skip_byte(r, '"')) return refuse(r, "unfinished string");
+    if (!skip_byte(r, '"')) return refuse_text(r, "unfinished string");
     *w = '\0';
     return w;
 }
@@ -241,14 +241,14 @@ static bool skip_number(struct reader *r, bool *integer) {
 static cJSON *parse_number(struct reader *r) {
     const char *from = r->p;
     bool integer;
-    if (!skip_number(r, &integer)) return refuse(r, "bad number");
+    if (!skip_number(r, &integer)) return refuse_text(r, "bad number");
     char literal[MAX_NUMBER_BYTES + 1];
     size_t n = (size_t)(r->p - from);
-    if (n > MAX_NUMBER_BYTES) return refuse(r, "too long a number");
+    if (n > MAX_NUMBER_BYTES) return refuse_text(r, "too long a number");
     memcpy(literal, from, n);
     literal[n] = '\0';
     double v = strtod(literal, NULL);
-    if (!isfinite(v)) return refuse(r, "number out of range");
+    if (!isfinite(v)) return refuse_text(r, "number out of range");
     cJSON *item = cJSON_CreateNumber(v);
     if (!item) return fail_memory(r);
     if (!integer || fabs(v) >= 9007199254740992.0 || r->rules->all_literals) {
@@ -284,7 +284,7 @@ static bool check_keys(struct reader *r, const cJSON *object, const char *begin)
     if (i < n) {
         char path[PATH_BYTES];
         err_set(r->e, ERR_FORMAT, "%snot valid: duplicate key \"%.*s\" in the object at byte %zu%s",
-                subject(r), shown_bytes(keys[i]), keys[i], (size_t)(begin - r->start),
+                subject_of(r), shown_bytes(keys[i]), keys[i], (size_t)(begin - r->start),
                 write_path(r, ", ", path));
     }
     free(keys);
@@ -293,14 +293,14 @@ static bool check_keys(struct reader *r, const cJSON *object, const char *begin)
 
 /* A member's name and the colon after it. */
 static char *parse_key(struct reader *r) {
-    if (!skip_byte(r, '"')) return refuse(r, "expected a key");
+    if (!skip_byte(r, '"')) return refuse_text(r, "expected a key");
     char *key = parse_string(r);
     if (!key) return NULL;
     skip_space(r);
     const char *why = text_holds_nul(key) ? "\\u0000 in a key" : "expected ':'";
     if (!text_holds_nul(key) && skip_byte(r, ':')) return key;
     cJSON_free(key);
-    return refuse(r, why);
+    return refuse_text(r, why);
 }
 
 static bool parse_item(struct reader *r, cJSON *list, bool object, size_t index, uint32_t depth) {
@@ -334,7 +334,7 @@ static cJSON *parse_list(struct reader *r, uint32_t depth, bool object) {
             if (object && !check_keys(r, list, begin)) break;
             return list;
         }
-        refuse(r, object ? "expected ',' or '}'" : "expected ',' or ']'");
+        refuse_text(r, object ? "expected ',' or '}'" : "expected ',' or ']'");
         break;
     }
     cJSON_Delete(list);
@@ -350,7 +350,7 @@ static cJSON *parse_word(struct reader *r) {
     else if (skip_word(r, "null"))
         item = cJSON_CreateNull();
     else
-        return refuse(r, "unexpected character");
+        return refuse_text(r, "unexpected character");
     return item ? item : fail_memory(r);
 }
 
@@ -358,17 +358,17 @@ static cJSON *parse_value(struct reader *r, uint32_t depth) {
     char why[64];
     if (++r->n_values > r->rules->max_values && r->rules->max_values) {
         snprintf(why, sizeof why, "more than %zu values", r->rules->max_values);
-        return refuse(r, why);
+        return refuse_text(r, why);
     }
     skip_space(r);
-    if (r->p >= r->end) return refuse(r, "unexpected end");
+    if (r->p >= r->end) return refuse_text(r, "unexpected end");
     switch (*r->p) {
     case '{':
     case '[': {
         bool object = *r->p++ == '{';
         if (depth < r->rules->max_depth) return parse_list(r, depth, object);
         snprintf(why, sizeof why, "nesting deeper than %u levels", r->rules->max_depth);
-        return refuse(r, why);
+        return refuse_text(r, why);
     }
     case '"':
         r->p++;
@@ -390,7 +390,7 @@ int json_decode(const char *text, size_t n, const struct json_rules *rules, cJSO
     if (!v) return r.e->code;
     skip_space(&r);
     if (r.p < r.end || r.cut) {
-        refuse(&r, "more text after the value");
+        refuse_text(&r, "more text after the value");
         cJSON_Delete(v);
         return ERR_FORMAT;
     }

@@ -57,7 +57,7 @@ struct marks {
     bool failed;
 };
 
-static void put(struct marks *m, uint32_t c) {
+static void put_mark(struct marks *m, uint32_t c) {
     if (m->n == m->capacity) {
         size_t capacity = m->capacity ? 2 * m->capacity : 256;
         uint64_t *items = mem_resize(m->items, capacity, sizeof *items);
@@ -85,25 +85,25 @@ static const struct unicode_pair *find_split(uint32_t c) {
     return low < unicode_splits_n && unicode_splits[low].whole == c ? &unicode_splits[low] : NULL;
 }
 
-static void decompose(struct marks *m, uint32_t c, int depth) {
+static void decompose_char(struct marks *m, uint32_t c, int depth) {
     if (c - HANGUL_FIRST < N_HANGUL) {
         uint32_t s = c - HANGUL_FIRST;
-        put(m, LEAD_FIRST + s / (N_VOWELS * N_TAILS));
-        put(m, VOWEL_FIRST + s / N_TAILS % N_VOWELS);
-        if (s % N_TAILS) put(m, TAIL_FIRST + s % N_TAILS);
+        put_mark(m, LEAD_FIRST + s / (N_VOWELS * N_TAILS));
+        put_mark(m, VOWEL_FIRST + s / N_TAILS % N_VOWELS);
+        if (s % N_TAILS) put_mark(m, TAIL_FIRST + s % N_TAILS);
         return;
     }
     const struct unicode_pair *p = depth < MAX_DEPTH ? find_split(c) : NULL;
     if (!p) {
-        put(m, c);
+        put_mark(m, c);
         return;
     }
-    decompose(m, p->first, depth + 1);
-    if (p->second) decompose(m, p->second, depth + 1);
+    decompose_char(m, p->first, depth + 1);
+    if (p->second) decompose_char(m, p->second, depth + 1);
 }
 
 /* The composition of first and second, 0: none. */
-static uint32_t join(uint32_t first, uint32_t second) {
+static uint32_t find_joined(uint32_t first, uint32_t second) {
     if (first - LEAD_FIRST < N_LEADS && second - VOWEL_FIRST < N_VOWELS)
         return HANGUL_FIRST + ((first - LEAD_FIRST) * N_VOWELS + second - VOWEL_FIRST) * N_TAILS;
     if (first - HANGUL_FIRST < N_HANGUL && (first - HANGUL_FIRST) % N_TAILS == 0 &&
@@ -151,7 +151,7 @@ static void compose_marks(struct marks *m) {
         unsigned class = (unsigned)(m->items[i] >> 56);
         bool adjacent = starter != SIZE_MAX && starter + 1 == kept;
         if (starter != SIZE_MAX && (adjacent || last < class)) {
-            uint32_t whole = join(m->items[starter] & 0xffffff, c);
+            uint32_t whole = find_joined(m->items[starter] & 0xffffff, c);
             if (whole) {
                 m->items[starter] = whole;
                 continue;
@@ -185,7 +185,7 @@ bool unicode_normalize(const struct unicode_flags *u, const char *text, size_t n
     str_add_n(out, text, from);
     for (size_t i = from; i < n && !m.failed;) {
         unsigned len;
-        decompose(&m, utf8_decode_valid(text + i, &len), 0);
+        decompose_char(&m, utf8_decode_valid(text + i, &len), 0);
         i += len;
     }
     if (!m.failed) {

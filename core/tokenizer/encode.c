@@ -63,7 +63,7 @@ static uint32_t char_before(const char *text, size_t from, size_t at, size_t *le
     return size == n ? c : NO_CHARACTER;
 }
 
-static uint32_t char_behind(const char *text, size_t at, size_t n, size_t *len) {
+static uint32_t char_after(const char *text, size_t at, size_t n, size_t *len) {
     unsigned size;
     size_t left = n - at < 4 ? n - at : 4;
     *len = 1;
@@ -82,11 +82,11 @@ static bool fit_cut(const tokenizer *t, int32_t id, const char *text, size_t n, 
     unsigned flags = t->tokens[id].flags;
     size_t len;
     if (flags & TOKEN_SINGLE_WORD && (unicode_is_word(char_before(text, 0, cut->start, &len)) ||
-                                      unicode_is_word(char_behind(text, cut->end, n, &len))))
+                                      unicode_is_word(char_after(text, cut->end, n, &len))))
         return false;
     while (flags & TOKEN_LSTRIP && is_white(char_before(text, cut->from, cut->start, &len)))
         cut->start -= len;
-    while (flags & TOKEN_RSTRIP && is_white(char_behind(text, cut->end, n, &len)))
+    while (flags & TOKEN_RSTRIP && is_white(char_after(text, cut->end, n, &len)))
         cut->end += len;
     return true;
 }
@@ -350,7 +350,7 @@ int encode_plain(const tokenizer *t, const char *text, bool space_prefix, struct
     return rc;
 }
 
-static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
+static int run_job(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
     const tokenizer *t = j->t;
     bool special = flags & TOKENIZER_ADD_SPECIAL;
     int rc = 0;
@@ -362,7 +362,7 @@ static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
         j->ids.n -= t->n_before;
         memmove(j->ids.ids, j->ids.ids + t->n_before, j->ids.n * sizeof *j->ids.ids);
     }
-    if (!rc && special) rc = add_all(j, t->behind, t->n_behind);
+    if (!rc && special) rc = add_all(j, t->after, t->n_after);
     if (!rc && !j->ids.ids && !(j->ids.ids = mem_new(1, sizeof *j->ids.ids)))
         rc = err_no_memory(j->e);
     if (rc) {
@@ -384,7 +384,7 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t n, int flags, 
                     .e = e};
     *ids = NULL;
     *n_ids = 0;
-    return run(&j, flags, ids, n_ids);
+    return run_job(&j, flags, ids, n_ids);
 }
 
 int tokenizer_encode_pieces(const tokenizer *t, const tokenizer_piece *pieces, size_t n_pieces,
@@ -411,7 +411,7 @@ int tokenizer_encode_pieces(const tokenizer *t, const tokenizer_piece *pieces, s
                     .ids.max = max_ids,
                     .e = e};
     if (n_pieces) find_trusted_end(&j);
-    int rc = run(&j, flags, ids, n_ids);
+    int rc = run_job(&j, flags, ids, n_ids);
     str_fini(&text);
     return rc;
 }

@@ -71,8 +71,8 @@ void normalizer_work_fini(struct normalizer_work *w) {
     str_fini(&w->texts[1]);
 }
 
-static void strip(const struct normalizer *n, const struct step *s, const char *text, size_t len,
-                  str *out) {
+static void strip_text(const struct normalizer *n, const struct step *s, const char *text,
+                       size_t len, str *out) {
     size_t from = 0, end = s->right ? 0 : len; /* end: after the last character that is kept */
     bool leading = s->left;
     for (size_t i = 0; i < len;) {
@@ -138,7 +138,7 @@ static int run_step(const struct normalizer *n, const struct step *s, struct reg
         unicode_add_lower(out, text, len);
         return 0;
     case NORMALIZER_STRIP:
-        strip(n, s, text, len, out);
+        strip_text(n, s, text, len, out);
         return 0;
     case NORMALIZER_PREPEND:
         if (len) str_add(out, s->content);

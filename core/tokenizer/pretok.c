@@ -125,7 +125,7 @@ static int pass_on(const struct split *s, size_t start, size_t end) {
     return run_step(s->r, s->step + 1, s->text + start, end - start, s->at_start && start == 0);
 }
 
-static int flush(struct split *s) {
+static int flush_piece(struct split *s) {
     bool has = s->has_piece;
     s->has_piece = false;
     return has ? pass_on(s, s->start, s->end) : 0;
@@ -154,7 +154,7 @@ static int take_part(struct split *s, const struct step *step, size_t start, siz
     }
     int rc = 0;
     if (!s->has_piece || !joins) {
-        rc = flush(s);
+        rc = flush_piece(s);
         s->start = start;
         s->has_piece = true;
     }
@@ -193,7 +193,7 @@ static int run_split(const struct run *r, unsigned number, const char *text, siz
         }
     }
     rc = take_part(&s, step, done, n, false);
-    return rc ? rc : flush(&s);
+    return rc ? rc : flush_piece(&s);
 }
 
 static int run_metaspace(const struct run *r, unsigned number, const char *text, size_t n,

@@ -37,7 +37,7 @@ struct rewrite {
     err *e;
 };
 
-static int refuse(struct rewrite *w, const char *what) {
+static int refuse_pattern(struct rewrite *w, const char *what) {
     return err_set(w->e, ERR_UNSUPPORTED, "%s is not supported", what);
 }
 
@@ -124,7 +124,7 @@ static int take_items(struct rewrite *w) {
             str_add_n(w->out, w->p, n);
             w->p += n;
         } else if (*w->p == '[') {
-            return refuse(w, "a nested character class");
+            return refuse_pattern(w, "a nested character class");
         } else if (*w->p == '\\') {
             take_escape(w, true);
         } else {
@@ -154,7 +154,7 @@ static int take_operand(struct rewrite *w, int depth) {
 static int take_class(struct rewrite *w, int depth) {
     str items, *out = w->out, ahead;
     bool negated = w->p[1] == '^';
-    if (depth > 2) return refuse(w, "a deeply nested character class");
+    if (depth > 2) return refuse_pattern(w, "a deeply nested character class");
     str_init(&items, PATTERN_MAX_BYTES);
     str_init(&ahead, PATTERN_MAX_BYTES);
     w->p += negated ? 2 : 1;
@@ -163,10 +163,11 @@ static int take_class(struct rewrite *w, int depth) {
     w->out = &ahead;
     while (!rc && strncmp(w->p, "&&", 2) == 0) {
         w->p += 2;
-        rc = negated ? refuse(w, "a negated intersection of character classes")
+        rc = negated ? refuse_pattern(w, "a negated intersection of character classes")
                      : take_operand(w, depth);
     }
-    if (!rc && *w->p != ']') rc = refuse(w, "this form of intersection of character classes");
+    if (!rc && *w->p != ']')
+        rc = refuse_pattern(w, "this form of intersection of character classes");
     w->out = out;
     if (!rc) {
         w->p++;
@@ -179,7 +180,7 @@ static int take_class(struct rewrite *w, int depth) {
     return rc;
 }
 
-static int rewrite(const char *pattern, str *out, err *e) {
+static int rewrite_pattern(const char *pattern, str *out, err *e) {
     struct rewrite w = {pattern, out, e};
     int rc = 0;
     while (!rc && *w.p) {
@@ -203,7 +204,7 @@ int regex_new(const char *pattern, bool literal, struct regex **out, err *e) {
     if (literal)
         str_add(&text, pattern);
     else
-        rc = rewrite(pattern, &text, e);
+        rc = rewrite_pattern(pattern, &text, e);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     struct regex *r = mem_new(1, sizeof *r);
     if (!rc && (!r || !context || text.failed)) rc = err_no_memory(e);

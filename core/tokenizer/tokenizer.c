@@ -354,14 +354,14 @@ static bool merges_alone(const tokenizer *t) {
     return t->byte_fallback && cost <= SCORED_MAX_COST;
 }
 
-static int build(tokenizer *t, struct vocab *v, err *e) {
+static int build_tokenizer(tokenizer *t, struct vocab *v, err *e) {
     t->bos = v->bos;
     t->eos = v->eos;
     t->fim = v->fim;
     memcpy(t->before, v->before, sizeof t->before);
-    memcpy(t->behind, v->behind, sizeof t->behind);
+    memcpy(t->after, v->after, sizeof t->after);
     t->n_before = v->n_before;
-    t->n_behind = v->n_behind;
+    t->n_after = v->n_after;
     t->space_prefix = v->space_prefix;
     t->prefix_rule = v->prefix_rule;
     t->spm_user_rules = v->spm_user_rules;
@@ -421,7 +421,7 @@ static int find_kind(const char *path, enum file_kind *kind, char *inside, err *
 
 int tokenizer_build(struct vocab *v, tokenizer **out, err *e) {
     tokenizer *t = mem_new(1, sizeof *t);
-    int rc = t ? build(t, v, e) : err_no_memory(e);
+    int rc = t ? build_tokenizer(t, v, e) : err_no_memory(e);
     vocab_fini(v);
     *out = NULL;
     if (rc)

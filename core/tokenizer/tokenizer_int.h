@@ -72,13 +72,13 @@ struct vocab {
     uint32_t n;
     int32_t bos, eos, eot, eom, pad; /* -1: none */
     struct tokenizer_fim fim;        /* the ids that the file names, -1: none */
-    int32_t before[VOCAB_MAX_ADDED], behind[VOCAB_MAX_ADDED]; /* added by TOKENIZER_ADD_SPECIAL */
-    unsigned n_before, n_behind;
+    int32_t before[VOCAB_MAX_ADDED], after[VOCAB_MAX_ADDED]; /* added by TOKENIZER_ADD_SPECIAL */
+    unsigned n_before, n_after;
     bool space_prefix; /* adds a space at the start of the text and after a control token */
     enum prefix_rule prefix_rule; /* with space_prefix */
-    bool spm_user_rules;      /* user-defined tokens as in SentencePiece: their text is escaped, the
-                                 space      prefix goes before the first one. Otherwise as in GGUF's
-                                 reference: text      unchanged, a prefix after each one */
+    bool spm_user_rules;      /* user-defined tokens as in SentencePiece: their text is escaped and
+                                 the space prefix precedes the first one. Otherwise as in GGUF's
+                                 reference: their text is unchanged, a prefix follows each one */
     bool strip_after_special; /* drops white space after a special token (Phi-3) */
     char *chat_template;      /* owned, NULL: none */
     char *tool_template;      /* the same, "tool_use" */
@@ -197,8 +197,8 @@ struct tokenizer {
     bool cuts_at_space; /* no token spans the position before a space: see encode.c */
     int32_t bos, eos, unk;
     struct tokenizer_fim fim;
-    int32_t before[VOCAB_MAX_ADDED], behind[VOCAB_MAX_ADDED];
-    unsigned n_before, n_behind;
+    int32_t before[VOCAB_MAX_ADDED], after[VOCAB_MAX_ADDED];
+    unsigned n_before, n_after;
     bool space_prefix, spm_user_rules, strip_after_special;
     enum prefix_rule prefix_rule;
     uint32_t longest_text; /* maximum bytes of text per token */

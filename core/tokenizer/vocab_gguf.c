@@ -201,7 +201,7 @@ static int read_settings(const gguf *g, const struct pretok_rule *rule, struct v
     /* Gemma 4 needs BOS, although some files set add_bos_token to false. */
     if (bpe && rule->marks_spaces) add_bos |= rule->add_bos;
     if (add_bos && v->bos >= 0) v->before[v->n_before++] = v->bos;
-    if (add_eos && v->eos >= 0) v->behind[v->n_behind++] = v->eos;
+    if (add_eos && v->eos >= 0) v->after[v->n_after++] = v->eos;
     rc = read_template(g, "tokenizer.chat_template", &v->chat_template, e);
     return rc ? rc : read_template(g, "tokenizer.chat_template.tool_use", &v->tool_template, e);
 }

@@ -182,7 +182,7 @@ int vocab_take_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     v->pad = find_token(v, h->pad);
     if (v->pad < 0 && (uint32_t)h->pad_id < v->n) v->pad = h->pad_id;
     take_flag(h->add_bos, v->bos, v->before, &v->n_before);
-    take_flag(h->add_eos, v->eos, v->behind, &v->n_behind);
+    take_flag(h->add_eos, v->eos, v->after, &v->n_after);
     for (unsigned i = 0; i < h->n_eos_ids; i++)
         if ((uint32_t)h->eos_ids[i] < v->n) v->tokens[h->eos_ids[i]].eog = true;
     if (h->chat_template) v->chat_template = mem_strdup(h->chat_template);
@@ -194,7 +194,7 @@ int vocab_take_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
 
 static int read_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     int rc = take_ids(v, h->before, h->n_before, v->before, &v->n_before, e);
-    if (!rc) rc = take_ids(v, h->behind, h->n_behind, v->behind, &v->n_behind, e);
+    if (!rc) rc = take_ids(v, h->after, h->n_after, v->after, &v->n_after, e);
     if (!rc) rc = vocab_take_settings(h, v, e);
     if (rc) return rc;
     if (v->bos < 0 && v->n_before) v->bos = v->before[v->n_before - 1];

@@ -22,7 +22,7 @@ static bool can_merge(const struct vocab_token *t) {
 }
 
 /* The mergeable token with this text, or -1. */
-static int32_t find(const struct named *names, uint32_t n, const char *text, uint32_t len) {
+static int32_t find_named(const struct named *names, uint32_t n, const char *text, uint32_t len) {
     const struct named *it = named_find(names, n, text, len);
     return it ? it->id : -1;
 }
@@ -34,9 +34,9 @@ static bool note_merge(const struct vocab *v, const struct named *names, uint32_
     if (m->left_len > VOCAB_MAX_TEXT_BYTES || m->right_len > VOCAB_MAX_TEXT_BYTES) return false;
     memcpy(joined, m->left, m->left_len);
     memcpy(joined + m->left_len, m->right, m->right_len);
-    int32_t id = find(names, n, joined, m->left_len + m->right_len);
-    bool known = id >= 0 && find(names, n, m->left, m->left_len) >= 0 &&
-                 find(names, n, m->right, m->right_len) >= 0;
+    int32_t id = find_named(names, n, joined, m->left_len + m->right_len);
+    bool known = id >= 0 && find_named(names, n, m->left, m->left_len) >= 0 &&
+                 find_named(names, n, m->right, m->right_len) >= 0;
     if (!known) return false;
     if (!made[id].n++) made[id].first = rank;
     made[id].last = rank;
@@ -47,8 +47,8 @@ static bool note_merge(const struct vocab *v, const struct named *names, uint32_
 static uint32_t count_cuts(const struct named *names, uint32_t n, const struct vocab_token *t) {
     uint32_t cuts = 0;
     for (uint32_t i = 1; i < t->len; i++)
-        cuts += !utf8_continues(t->text[i]) && find(names, n, t->text, i) >= 0 &&
-                find(names, n, t->text + i, t->len - i) >= 0;
+        cuts += !utf8_continues(t->text[i]) && find_named(names, n, t->text, i) >= 0 &&
+                find_named(names, n, t->text + i, t->len - i) >= 0;
     return cuts;
 }
 

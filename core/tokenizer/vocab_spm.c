@@ -41,19 +41,19 @@ struct message {
     err *e;
 };
 
-static int broken(const struct message *m, const char *what) {
+static int refuse_broken(const struct message *m, const char *what) {
     return err_set(m->e, ERR_FORMAT, "%s: offset %td: %s", m->path, m->pos - m->start, what);
 }
 
 static int take_varint(struct message *m, uint64_t *v) {
     *v = 0;
     for (int i = 0; i < VARINT_MAX_BYTES; i++) {
-        if (m->pos == m->end) return broken(m, "a number is truncated");
+        if (m->pos == m->end) return refuse_broken(m, "a number is truncated");
         uint8_t byte = *m->pos++;
         *v |= (uint64_t)(byte & 0x7f) << (7 * i);
         if (!(byte & 0x80)) return 0;
     }
-    return broken(m, "a number is too long");
+    return refuse_broken(m, "a number is too long");
 }
 
 /* Reads one field; *there = false: the message ends. */
@@ -80,15 +80,16 @@ static int take_field(struct message *m, struct field *f, bool *there) {
         if (rc) return rc;
         break;
     default:
-        return broken(m, "neither GGUF nor a SentencePiece model (unknown wire type)");
+        return refuse_broken(m, "neither GGUF nor a SentencePiece model (unknown wire type)");
     }
-    if (f->len > (uint64_t)(m->end - m->pos)) return broken(m, "a field is longer than the file");
+    if (f->len > (uint64_t)(m->end - m->pos))
+        return refuse_broken(m, "a field is longer than the file");
     f->bytes = m->pos;
     m->pos += f->len;
     return 0;
 }
 
-static struct message inside(const struct message *m, const struct field *f) {
+static struct message message_in(const struct message *m, const struct field *f) {
     struct message sub = {m->path, m->start, f->bytes, f->bytes + f->len, m->e};
     return sub;
 }
@@ -102,24 +103,25 @@ static int read_piece(struct message m, struct vocab_token *t) {
         if (rc) return rc;
         if (!there) break;
         if (f.number == 1 && f.kind == KIND_BYTES) {
-            if (f.len > VOCAB_MAX_TEXT_BYTES) return broken(&m, "a piece has more than 4096 bytes");
+            if (f.len > VOCAB_MAX_TEXT_BYTES)
+                return refuse_broken(&m, "a piece has more than 4096 bytes");
             t->text = (const char *)f.bytes;
             t->len = (uint32_t)f.len;
         } else if (f.number == 2 && f.kind == KIND_FIXED32) {
             memcpy(&t->score, f.bytes, sizeof t->score);
-            if (isnan(t->score)) return broken(&m, "a piece's score is NaN");
+            if (isnan(t->score)) return refuse_broken(&m, "a piece's score is NaN");
         } else if (f.number == 3 && f.kind == KIND_VARINT) {
             if (f.value < TOKEN_NORMAL || f.value > TOKEN_BYTE)
-                return broken(&m, "a piece has an unknown type");
+                return refuse_broken(&m, "a piece has an unknown type");
             t->type = (enum token_type)f.value;
         }
     }
     if (t->type == TOKEN_BYTE && vocab_byte_value(t->text, t->len) < 0)
-        return broken(&m, "a byte piece's text is not <0xNN>");
+        return refuse_broken(&m, "a byte piece's text is not <0xNN>");
     return 0;
 }
 
-static int unsupported(const struct message *m, const char *what) {
+static int refuse_unsupported(const struct message *m, const char *what) {
     return err_set(m->e, ERR_UNSUPPORTED, "%s: %s", m->path, what);
 }
 
@@ -137,7 +139,7 @@ static int read_trainer_spec(struct message m, struct vocab *v, uint64_t *model_
         if (f.kind != KIND_VARINT) continue;
         if (f.number == 3) *model_type = f.value;
         if (f.number == 24 && f.value)
-            return unsupported(&m, "white space as suffix is not supported");
+            return refuse_unsupported(&m, "white space as suffix is not supported");
         if (f.number == 41) v->bos = id_of(f.value);
         if (f.number == 42) v->eos = id_of(f.value);
     }
@@ -152,14 +154,16 @@ static int read_normalizer_spec(struct message m, struct vocab *v) {
         if (rc) return rc;
         if (!there) break;
         if (f.number == 2 && f.kind == KIND_BYTES && f.len)
-            return unsupported(&m, "a normalization rule other than identity is not supported");
+            return refuse_unsupported(&m,
+                                      "a normalization rule other than identity is not supported");
         if (f.kind != KIND_VARINT) continue;
         if (f.number == 3) v->space_prefix = f.value != 0;
         if (f.number == 4) removes_spaces = f.value != 0;
         if (f.number == 5 && !f.value)
-            return unsupported(&m, "spaces that are not escaped are not supported");
+            return refuse_unsupported(&m, "spaces that are not escaped are not supported");
     }
-    return removes_spaces ? unsupported(&m, "removing extra white space is not supported") : 0;
+    return removes_spaces ? refuse_unsupported(&m, "removing extra white space is not supported")
+                          : 0;
 }
 
 static int read_denormalizer_spec(struct message m) {
@@ -169,7 +173,7 @@ static int read_denormalizer_spec(struct message m) {
         int rc = take_field(&m, &f, &there);
         if (rc || !there) return rc;
         if (f.number == 2 && f.kind == KIND_BYTES && f.len)
-            return unsupported(&m, "a denormalization rule is not supported");
+            return refuse_unsupported(&m, "a denormalization rule is not supported");
     }
 }
 
@@ -184,7 +188,7 @@ static int count_pieces(struct message m, struct vocab *v) {
         n += f.number == 1 && f.kind == KIND_BYTES;
     }
     if (n == 0 || n > VOCAB_MAX_TOKENS)
-        return broken(&m, "neither GGUF nor a SentencePiece model (no pieces, or too many)");
+        return refuse_broken(&m, "neither GGUF nor a SentencePiece model (no pieces, or too many)");
     v->n = (uint32_t)n;
     v->tokens = mem_new(n, sizeof *v->tokens);
     return v->tokens ? 0 : err_no_memory(m.e);
@@ -210,7 +214,7 @@ static int read_model(struct message m, struct vocab *v) {
         rc = take_field(&m, &f, &there);
         if (rc || !there) break;
         if (f.kind != KIND_BYTES) continue;
-        struct message sub = inside(&m, &f);
+        struct message sub = message_in(&m, &f);
         if (f.number == 1) rc = read_piece(sub, &v->tokens[id++]);
         if (f.number == 2) rc = read_trainer_spec(sub, v, &model_type);
         if (f.number == 3) rc = read_normalizer_spec(sub, v);
@@ -219,8 +223,9 @@ static int read_model(struct message m, struct vocab *v) {
     }
     if (rc) return rc;
     if (model_type != MODEL_TYPE_BPE)
-        return unsupported(&m, "the SentencePiece model's type is not supported (expected BPE)");
-    if (!normalizer) return unsupported(&m, "removing extra white space is not supported");
+        return refuse_unsupported(&m,
+                                  "the SentencePiece model's type is not supported (expected BPE)");
+    if (!normalizer) return refuse_unsupported(&m, "removing extra white space is not supported");
     for (uint32_t i = v->n; i-- > 0;)
         if (v->tokens[i].type == TOKEN_UNKNOWN) v->unk = (int32_t)i;
     v->bos = control_or_none(v, v->bos);

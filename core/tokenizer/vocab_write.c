@@ -28,7 +28,7 @@ struct lists {
     bool has_flags;
 };
 
-static int refuse(err *e, const char *what, const char *name) {
+static int refuse_vocab(err *e, const char *what, const char *name) {
     return err_set(e, ERR_UNSUPPORTED, "a GGUF file cannot express %s '%.*s'", what, N_SHOWN, name);
 }
 
@@ -50,7 +50,7 @@ static const char *step_name(const struct hf_step *s) {
 static int check_byte_level(const struct hf_tokenizer *h, bool *nfc, err *e) {
     for (unsigned i = 0; i < h->normalizer.n; i++) {
         if (h->normalizer.items[i].kind != HF_NFC)
-            return refuse(e, "normalizer", step_name(&h->normalizer.items[i]));
+            return refuse_vocab(e, "normalizer", step_name(&h->normalizer.items[i]));
         *nfc = true;
     }
     return 0;
@@ -78,10 +78,11 @@ static int find_rule(const char *path, const struct vocab *v, const struct preto
         if (s->kind == HF_BYTE_LEVEL && i + 1 == steps->n) continue;
         if (s->kind != HF_SPLIT || s->literal || s->behavior == HF_MERGED_WITH_PREVIOUS ||
             s->behavior == HF_MERGED_WITH_NEXT || s->behavior == HF_CONTIGUOUS)
-            return refuse(e, "pre_tokenizer", s->kind == HF_SPLIT ? s->pattern : step_name(s));
+            return refuse_vocab(e, "pre_tokenizer",
+                                s->kind == HF_SPLIT ? s->pattern : step_name(s));
         /* A pattern that matches everything may also be "remove the text between matches". */
         if (s->behavior == HF_REMOVED && !s->invert)
-            return refuse(e, "a pre_tokenizer that removes", s->pattern);
+            return refuse_vocab(e, "a pre_tokenizer that removes", s->pattern);
         patterns[n++] = s->pattern;
     }
     bool asked = false, irrelevant = false;
@@ -91,7 +92,7 @@ static int find_rule(const char *path, const struct vocab *v, const struct preto
         asked = true;
         if (irrelevant) return 0;
     }
-    return refuse(e, "the pre_tokenizer", n ? patterns[n - 1] : "without a pattern");
+    return refuse_vocab(e, "the pre_tokenizer", n ? patterns[n - 1] : "without a pattern");
 }
 
 static bool is_mark(const char *text) {
@@ -111,21 +112,22 @@ static int check_marked(const struct vocab *v, bool *prefix, enum prefix_rule *h
                  is_mark(s->content))
             marks = true;
         else
-            return refuse(e, "normalizer", step_name(s));
+            return refuse_vocab(e, "normalizer", step_name(s));
     }
     for (unsigned i = 0; i < h->pre_tokenizer.n; i++) {
         const struct hf_step *s = &h->pre_tokenizer.items[i];
         bool none = s->kind == HF_SPLIT && s->literal && strcmp(s->pattern, " ") == 0 && marks;
         if (none) continue; /* no spaces remain to split at */
         if (s->kind != HF_METASPACE || !is_mark(s->content))
-            return refuse(e, "pre_tokenizer", s->kind == HF_SPLIT ? s->pattern : step_name(s));
+            return refuse_vocab(e, "pre_tokenizer",
+                                s->kind == HF_SPLIT ? s->pattern : step_name(s));
         if (s->prepend != HF_PREPEND_NEVER && !*prefix)
             *how = s->prepend == HF_PREPEND_FIRST ? PREFIX_FIRST : PREFIX_NO_SPACE;
         *prefix |= s->prepend != HF_PREPEND_NEVER;
         marks = true;
     }
-    if (!marks) return refuse(e, "a tokenizer without", "ByteLevel or Metaspace");
-    return h->byte_fallback ? 0 : refuse(e, "a tokenizer without", "byte_fallback");
+    if (!marks) return refuse_vocab(e, "a tokenizer without", "ByteLevel or Metaspace");
+    return h->byte_fallback ? 0 : refuse_vocab(e, "a tokenizer without", "byte_fallback");
 }
 
 static void lists_fini(struct lists *l) {
@@ -219,7 +221,7 @@ static int write_merges(const struct vocab *v, gguf_writer *w, err *e) {
     for (uint32_t i = 0; !rc && i < v->n_merges; i++) {
         const struct vocab_merge *m = &v->merges[i];
         if (memchr(m->left, ' ', m->left_len) || memchr(m->right, ' ', m->right_len))
-            rc = refuse(e, "a merge of texts with a space", "");
+            rc = refuse_vocab(e, "a merge of texts with a space", "");
         texts[i] = (gguf_str){at, (uint64_t)m->left_len + m->right_len + 1};
         memcpy(at, m->left, m->left_len);
         at[m->left_len] = ' ';
@@ -240,8 +242,9 @@ static int write_id(gguf_writer *w, const char *key, int32_t id, const struct li
 /* A GGUF file names one BOS and one EOS, and whether each is added. */
 static int check_added(const struct vocab *v, err *e) {
     bool before = v->n_before == 0 || (v->n_before == 1 && v->before[0] == v->bos);
-    bool behind = v->n_behind == 0 || (v->n_behind == 1 && v->behind[0] == v->eos);
-    return before && behind ? 0 : refuse(e, "a post_processor that adds", "more than BOS and EOS");
+    bool after = v->n_after == 0 || (v->n_after == 1 && v->after[0] == v->eos);
+    return before && after ? 0
+                           : refuse_vocab(e, "a post_processor that adds", "more than BOS and EOS");
 }
 
 /* Writes the tokens besides EOS that end an answer. GGUF has two more keys; further tokens are
@@ -266,7 +269,7 @@ static int write_settings(const struct vocab *v, const struct lists *l, gguf_wri
     if (!rc) rc = write_id(w, KEY("padding_token_id"), v->pad, l, e);
     if (!rc) rc = write_ends(v, l, w, e);
     if (!rc) rc = gguf_writer_set_bool(w, KEY("add_bos_token"), v->n_before > 0, e);
-    if (!rc) rc = gguf_writer_set_bool(w, KEY("add_eos_token"), v->n_behind > 0, e);
+    if (!rc) rc = gguf_writer_set_bool(w, KEY("add_eos_token"), v->n_after > 0, e);
     if (!rc && v->chat_template)
         rc = gguf_writer_set_str(w, "tokenizer.chat_template", v->chat_template, e);
     if (!rc && v->tool_template)

@@ -243,8 +243,8 @@ static void print_text(const cJSON *o) {
     if (number_at(o, "decode_read_bytes_per_step") > 0) bench_traffic_print(o);
 }
 
-static int report(struct bench *b, engine *en, const struct engine_config *config,
-                  const struct bench_result *r, err *e) {
+static int report_bench(struct bench *b, engine *en, const struct engine_config *config,
+                        const struct bench_result *r, err *e) {
     cJSON *o = result_json(b, en, config, r);
     if (b->json) return printing_json(o, e);
     print_text(o);
@@ -252,7 +252,7 @@ static int report(struct bench *b, engine *en, const struct engine_config *confi
     return 0;
 }
 
-static int measure(struct bench *b, engine *en, const struct engine_config *config, err *e) {
+static int measure_engine(struct bench *b, engine *en, const struct engine_config *config, err *e) {
     struct bench_result r = {0};
     uint64_t state = 1;
     bool on_cpu = strcmp(engine_backend_name(en), "cpu") == 0;
@@ -267,10 +267,10 @@ static int measure(struct bench *b, engine *en, const struct engine_config *conf
             prefill_ns ? (double)b->rows[PHASE_PREFILL] * 1e9 / (double)prefill_ns : 0;
         r.decode_rates[i] = decode_ns ? (double)b->rows[PHASE_DECODE] * 1e9 / (double)decode_ns : 0;
     }
-    return rc ? rc : report(b, en, config, &r, e);
+    return rc ? rc : report_bench(b, en, config, &r, e);
 }
 
-static int run(struct instrument *in, struct bench *b, err *e) {
+static int run_bench(struct instrument *in, struct bench *b, err *e) {
     struct engine_config config;
     engine *en = NULL;
     uint64_t length = b->n_fill + b->n_prompt + b->n_gen + 1;
@@ -297,7 +297,7 @@ static int run(struct instrument *in, struct bench *b, err *e) {
             (unsigned long long)length, engine_context_length(en));
     b->en = en;
     if (!rc) rc = bench_traffic_init(&b->traffic, en, e);
-    if (!rc) rc = measure(b, en, &config, e);
+    if (!rc) rc = measure_engine(b, en, &config, e);
     engine_close(en);
     bench_traffic_fini(&b->traffic);
     free(b->steps_ms[PHASE_DECODE]);
@@ -352,7 +352,7 @@ int cmd_bench(int argc, char **argv, err *e) {
                     .n_options = sizeof own / sizeof own[0],
                     .keys = instrument_compute_keys}};
     int status = instrument_parse(&in, argc, argv, e);
-    if (status < 0) status = run(&in, &b, e) ? 1 : 0;
+    if (status < 0) status = run_bench(&in, &b, e) ? 1 : 0;
     instrument_fini(&in);
     return status;
 }

@@ -84,7 +84,7 @@ static enum line_result read_message(line_editor *ed, str *message) {
 }
 
 /* Asks text, after what /read added. */
-static int ask(struct chat_session *s, const char *text, bool *stopped, err *e) {
+static int ask_model(struct chat_session *s, const char *text, bool *stopped, err *e) {
     str whole;
     str_init(&whole, PROMPT_MAX_BYTES);
     if (s->prefix) str_add(&whole, s->prefix);
@@ -103,18 +103,18 @@ static int ask(struct chat_session *s, const char *text, bool *stopped, err *e) 
 /* A command or a message. */
 static int take_message(struct chat_session *s, const char *text, bool *stopped, err *e) {
     if (!text[strspn(text, " \t\n")]) return 0;
-    if (!chat_command_is(text)) return ask(s, text, stopped, e);
+    if (!chat_command_is(text)) return ask_model(s, text, stopped, e);
     int rc = chat_command_run(s, text, e);
     if (rc || !s->ask) return rc;
     char *again = s->ask;
     s->ask = NULL;
-    rc = ask(s, again, stopped, e);
+    rc = ask_model(s, again, stopped, e);
     free(again);
     return rc;
 }
 
 /* interactive: a failed turn does not end the conversation, as it ends a script. */
-static int converse(struct chat_session *s, line_editor *ed, bool interactive, err *e) {
+static int read_messages(struct chat_session *s, line_editor *ed, bool interactive, err *e) {
     str message;
     int rc = 0;
     str_init(&message, PROMPT_MAX_BYTES);
@@ -164,7 +164,7 @@ static int talk_at_terminal(struct chat_session *s, bool interactive, err *e) {
     if (interactive && !status)
         printf("Talking to %s. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",
                s->talk.model);
-    if (!status) status = converse(s, ed, interactive, e);
+    if (!status) status = read_messages(s, ed, interactive, e);
     line_editor_close(ed);
     free(history);
     return status;

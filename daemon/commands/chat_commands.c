@@ -79,7 +79,7 @@ static int find_saved(const char *name, char path[PATH_BYTES], err *e) {
     return 0;
 }
 
-static int save(struct chat_session *s, const char *rest, err *e) {
+static int save_chat(struct chat_session *s, const char *rest, err *e) {
     char path[PATH_BYTES], part[PATH_BYTES + 8];
     int rc = find_saved(rest, path, e);
     if (rc) return rc;
@@ -101,7 +101,7 @@ static int save(struct chat_session *s, const char *rest, err *e) {
     return rc;
 }
 
-static int load(struct chat_session *s, const char *rest, err *e) {
+static int load_chat(struct chat_session *s, const char *rest, err *e) {
     char path[PATH_BYTES], *text;
     size_t n;
     int rc = find_saved(rest, path, e);
@@ -139,7 +139,7 @@ static int read_file(struct chat_session *s, const char *rest, err *e) {
     return 0;
 }
 
-static int regenerate(struct chat_session *s, const char *rest, err *e) {
+static int regenerate_answer(struct chat_session *s, const char *rest, err *e) {
     (void)rest;
     int n = cJSON_GetArraySize(s->talk.messages);
     if (n < 2) return err_set(e, ERR_INVALID, "there is no answer yet");
@@ -150,7 +150,7 @@ static int regenerate(struct chat_session *s, const char *rest, err *e) {
     return 0;
 }
 
-static int clear(struct chat_session *s, const char *rest, err *e) {
+static int clear_chat(struct chat_session *s, const char *rest, err *e) {
     (void)rest, (void)e;
     conversation_clear(&s->talk);
     free(s->prefix);
@@ -167,7 +167,7 @@ static int add_image(struct chat_session *s, const char *rest, err *e) {
                    s->talk.model);
 }
 
-static int end(struct chat_session *s, const char *rest, err *e) {
+static int end_chat(struct chat_session *s, const char *rest, err *e) {
     (void)rest, (void)e;
     s->ended = true;
     return 0;
@@ -181,13 +181,13 @@ static const struct chat_command commands[] = {
     {"set", "[NAME [VALUE]]", "", "show or change a setting; no value: the default",
      change_setting},
     {"model", "[NAME]", "", "list the models or choose another one", change_model},
-    {"regen", "", "", "answer the last message again", regenerate},
+    {"regen", "", "", "answer the last message again", regenerate_answer},
     {"read", "FILE", "", "put a text file before the next message", read_file},
     {"image", "FILE", "", "models that inferd serves take no images", add_image},
-    {"save", "NAME", "", "save the chat; a name with / is a path", save},
-    {"load", "NAME", "", "continue a saved chat", load},
-    {"clear", "", "reset", "forget the conversation", clear},
-    {"bye", "", "quit|exit", "end, as Ctrl-D does", end},
+    {"save", "NAME", "", "save the chat; a name with / is a path", save_chat},
+    {"load", "NAME", "", "continue a saved chat", load_chat},
+    {"clear", "", "reset", "forget the conversation", clear_chat},
+    {"bye", "", "quit|exit", "end, as Ctrl-D does", end_chat},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

@@ -19,7 +19,7 @@ struct answer {
     const struct conversation *c;
     str line;  /* incomplete line of the event stream */
     str text;  /* of the answer so far */
-    str body;  /* of a response that is no event stream */
+    str body;  /* of a response other than an event stream */
     err error; /* an error event in the stream */
     bool done; /* the stream sent [DONE] */
     bool dim;  /* reasoning is being printed */
@@ -181,14 +181,14 @@ static int take_body(struct answer *a, err *e) {
     if (text) str_add(&a->text, text);
     a->done = root != NULL;
     cJSON_Delete(root);
-    if (!a->done) return err_set(e, ERR_FORMAT, "the server's answer is no JSON");
+    if (!a->done) return err_set(e, ERR_FORMAT, "the server's answer is not JSON");
     fwrite(a->body.data, 1, a->body.len, stdout);
     if (a->body.data[a->body.len - 1] != '\n') putchar('\n');
     fflush(stdout);
     return 0;
 }
 
-static int receive(const struct conversation *c, struct answer *a, err *e) {
+static int receive_answer(const struct conversation *c, struct answer *a, err *e) {
     char *body = make_request(c);
     if (!body) return err_no_memory(e);
     const struct chat_request request = {.url = c->client->url,
@@ -224,7 +224,7 @@ int conversation_ask(struct conversation *c, const char *text, bool *stopped, er
     str_init(&a.body, ANSWER_MAX_BYTES);
     client_forget_interrupts();
     cJSON_AddItemToArray(c->messages, new_message("user", text));
-    int rc = receive(c, &a, e);
+    int rc = receive_answer(c, &a, e);
     *stopped = rc == ERR_STOPPING;
     if (a.dim) fputs("\033[0m", stdout);
     if (!c->json && (a.text.len || *stopped || a.dim)) puts(*stopped ? " [stopped]" : "");

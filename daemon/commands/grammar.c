@@ -66,7 +66,7 @@ static int from_gbnf(grammar_builder *b, const struct grammar_args *a, grammar *
     return rc;
 }
 
-static int compile(const struct grammar_args *a, bool in_order, grammar **out, err *e) {
+static int compile_grammar(const struct grammar_args *a, bool in_order, grammar **out, err *e) {
     if (!a->schema + !a->regex + !a->gbnf != 2)
         return err_set(e, ERR_INVALID, "expected exactly one of --schema, --regex and --gbnf");
     grammar_builder *b = grammar_builder_new();
@@ -100,7 +100,7 @@ static int encode_inside(const tokenizer *tok, const char *text, int32_t **ids, 
     return rc;
 }
 
-static bool allows(struct grammar_tools *t, grammar_matcher *m, int32_t id) {
+static bool mask_allows(struct grammar_tools *t, grammar_matcher *m, int32_t id) {
     grammar_matcher_mask(m, t->mask);
     return (t->mask[(uint32_t)id / 32] >> (uint32_t)id % 32 & 1) && grammar_matcher_accept(m, id);
 }
@@ -128,7 +128,7 @@ static int check_line(void *arg, const cJSON *line, str *out, err *e) {
     if (rc) return rc;
     rc = grammar_matcher_new(t->g, t->vocab, &m, e);
     if (!rc) {
-        while (i < n && allows(t, m, ids[i]))
+        while (i < n && mask_allows(t, m, ids[i]))
             i++;
         at = strlen(text->valuestring);
         if (i < n) rc = count_bytes(t, text->valuestring, &at, e);
@@ -155,7 +155,7 @@ static bool is_one_byte(const struct grammar_tools *t, int32_t id) {
     return n == 1;
 }
 
-static bool closes(const struct grammar_tools *t, int32_t id) {
+static bool token_closes(const struct grammar_tools *t, int32_t id) {
     size_t n;
     const char *bytes = tokenizer_token_bytes(t->tok, id, false, &n);
     return n == 1 && strchr("\"]},", bytes[0]) != NULL;
@@ -165,21 +165,21 @@ enum choice { ANY, ONE_BYTE, CLOSING };
 
 /* One of the mask's tokens, none that ends: one that closes something, else of one byte (so that
  * the few bytes that lead on are not lost among many words), else any. -1: only the end is left. */
-static int32_t choose(const struct grammar_tools *t, enum choice from, uint64_t *random) {
+static int32_t choose_token(const struct grammar_tools *t, enum choice from, uint64_t *random) {
     int32_t chosen = -1;
     uint64_t n = 0;
     for (uint32_t id = 0; id < t->n_vocab; id++) {
         if (!(t->mask[id / 32] >> id % 32 & 1) || tokenizer_is_eog(t->tok, (int32_t)id)) continue;
-        if (from == CLOSING && !closes(t, (int32_t)id)) continue;
+        if (from == CLOSING && !token_closes(t, (int32_t)id)) continue;
         if (from == ONE_BYTE && !is_one_byte(t, (int32_t)id)) continue;
         if (next_random(random) % ++n == 0) chosen = (int32_t)id;
     }
-    return chosen < 0 && from != ANY ? choose(t, from - 1, random) : chosen;
+    return chosen < 0 && from != ANY ? choose_token(t, from - 1, random) : chosen;
 }
 
 /* Generates a random text; the longer it is, the more it is steered to its end. */
-static int walk(struct grammar_tools *t, const grammar *g, uint64_t *random, str *text, bool *ended,
-                err *e) {
+static int walk_grammar(struct grammar_tools *t, const grammar *g, uint64_t *random, str *text,
+                        bool *ended, err *e) {
     grammar_matcher *m;
     uint32_t max = g == t->ordered ? WALK_TOKENS : FREE_TOKENS;
     int rc = grammar_matcher_new(g, t->vocab, &m, e);
@@ -192,7 +192,7 @@ static int walk(struct grammar_tools *t, const grammar *g, uint64_t *random, str
         grammar_matcher_mask(m, t->mask);
         int32_t id = -1;
         if (!grammar_matcher_may_end(m) || next_random(random) % 3)
-            id = choose(t, closing ? CLOSING : ANY, random);
+            id = choose_token(t, closing ? CLOSING : ANY, random);
         *ended = id < 0 || !grammar_matcher_accept(m, id);
         if (*ended) break;
         const char *bytes = tokenizer_token_bytes(t->tok, id, false, &n);
@@ -205,7 +205,7 @@ static int walk(struct grammar_tools *t, const grammar *g, uint64_t *random, str
     return rc;
 }
 
-static int generate(struct grammar_tools *t, const struct grammar_args *a, err *e) {
+static int generate_texts(struct grammar_tools *t, const struct grammar_args *a, err *e) {
     uint64_t random = a->seed, n_open = 0;
     int rc = 0;
     for (uint64_t i = 0; i < a->generate && !rc; i++) {
@@ -213,9 +213,9 @@ static int generate(struct grammar_tools *t, const struct grammar_args *a, err *
         bool ended = false;
         str_init(&text, TEXT_MAX_BYTES);
         str_init(&line, TEXT_MAX_BYTES);
-        rc = walk(t, t->g, &random, &text, &ended, e);
+        rc = walk_grammar(t, t->g, &random, &text, &ended, e);
         /* In any order, a required member is one name among all possible ones. */
-        if (!rc && !ended) rc = walk(t, t->ordered, &random, &text, &ended, e);
+        if (!rc && !ended) rc = walk_grammar(t, t->ordered, &random, &text, &ended, e);
         str_add(&line, "{\"text\":");
         jsonl_add_text(&line, str_cstr(&text), text.len);
         str_add_char(&line, '}');
@@ -237,7 +237,7 @@ static void one_byte(const void *arg, int32_t id, struct grammar_token *out) {
     *out = (struct grammar_token){GRAMMAR_TOKEN_TEXT, (const char *)arg + id, 1};
 }
 
-static int answer(struct grammar_tools *t, const struct grammar_args *a, err *e) {
+static int write_answers(struct grammar_tools *t, const struct grammar_args *a, err *e) {
     char each[N_BYTES];
     for (int i = 0; i < N_BYTES; i++)
         each[i] = (char)i;
@@ -247,7 +247,7 @@ static int answer(struct grammar_tools *t, const struct grammar_args *a, err *e)
     int rc = t->mask ? 0 : err_no_memory(e);
     if (!rc) rc = engine_grammar_vocab(t->tok, t->n_vocab, MASK_CACHE_BYTES, &t->vocab, e);
     if (!rc) rc = grammar_vocab_new(&bytes, &t->bytes, e);
-    if (!rc && a->generate) rc = generate(t, a, e);
+    if (!rc && a->generate) rc = generate_texts(t, a, e);
     if (!rc && a->jsonl) rc = jsonl_run(&(struct jsonl){check_line, t, TEXT_MAX_BYTES}, e);
     grammar_vocab_free(t->bytes);
     grammar_vocab_free(t->vocab);
@@ -255,7 +255,7 @@ static int answer(struct grammar_tools *t, const struct grammar_args *a, err *e)
     return rc;
 }
 
-static int run(const char *path, const struct grammar_args *a, err *e) {
+static int run_grammar(const char *path, const struct grammar_args *a, err *e) {
     struct grammar_tools t = {0};
     tokenizer *tok = NULL;
     int status = 1;
@@ -263,13 +263,13 @@ static int run(const char *path, const struct grammar_args *a, err *e) {
         err_set(e, ERR_INVALID, "expected --jsonl or --generate N");
         return EXIT_USAGE;
     }
-    int rc = compile(a, a->strict, &t.g, e);
-    if (!rc && a->generate) rc = compile(a, true, &t.ordered, e);
+    int rc = compile_grammar(a, a->strict, &t.g, e);
+    if (!rc && a->generate) rc = compile_grammar(a, true, &t.ordered, e);
     if (rc == ERR_INVALID || rc == ERR_UNSUPPORTED || rc == ERR_TOO_LONG || rc == ERR_FORMAT) {
         status = EXIT_REFUSED;
     } else if (!rc && !tokenizer_open(path, &tok, e)) {
         t.tok = tok;
-        status = answer(&t, a, e) ? 1 : 0;
+        status = write_answers(&t, a, e) ? 1 : 0;
     }
     tokenizer_close(tok);
     grammar_release(t.g);
@@ -329,7 +329,7 @@ int cmd_grammar(int argc, char **argv, err *e) {
                     .keys = keys}};
     int status = instrument_parse(&in, argc, argv, e);
     a.draft_integers = in.config.json_integers && strcmp(in.config.json_integers, "draft") == 0;
-    if (status < 0) status = run(in.model.path, &a, e);
+    if (status < 0) status = run_grammar(in.model.path, &a, e);
     instrument_fini(&in);
     return status;
 }

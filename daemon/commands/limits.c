@@ -135,7 +135,7 @@ static void *run_share(void *arg) {
 }
 
 /* Seconds from the first beginning to the last end; 0 if a thread could not be started. */
-static double pass(struct share *shares, int n) {
+static double time_pass(struct share *shares, int n) {
     atomic_int n_missing = n;
     int started = 0;
     for (int i = 0; i < n; i++) {
@@ -163,7 +163,7 @@ static int best_pass(const struct share *first, int n, int n_passes, double *sec
         if (first->data) shares[i].data = first->data + (size_t)i * first->bytes;
     }
     for (int i = 0; i < n_passes && !rc; i++) {
-        double s = pass(shares, n);
+        double s = time_pass(shares, n);
         if (s <= 0) rc = err_set(e, ERR_IO, "cannot start %d threads", n);
         if (*seconds == 0 || s < *seconds) *seconds = s;
     }

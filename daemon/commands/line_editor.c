@@ -112,7 +112,7 @@ struct common {
     size_t n_words;
 };
 
-static void offer(void *to, const char *word) {
+static void offer_word(void *to, const char *word) {
     struct common *c = to;
     if (c->n_words++ == 0) {
         snprintf(c->text, sizeof c->text, "%s", word);
@@ -130,7 +130,7 @@ static unsigned char on_tab(EditLine *el, int key) {
     size_t n = (size_t)(line->cursor - line->buffer), word = n;
     struct common found = {.n_words = 0};
     (void)key;
-    ed->config.complete(ed->config.arg, line->buffer, n, offer, &found);
+    ed->config.complete(ed->config.arg, line->buffer, n, offer_word, &found);
     while (word && line->buffer[word - 1] != ' ')
         word--;
     size_t have = n - word;
@@ -202,7 +202,7 @@ void line_editor_close(line_editor *ed) {
     free(ed);
 }
 
-static void remember(line_editor *ed, const char *line) {
+static void remember_line(line_editor *ed, const char *line) {
     HistEvent ev;
     if (!ed->history || !line[strspn(line, " \t\n")] || strlen(line) > REMEMBERED_BYTES) return;
     history(ed->history, &ev, H_ENTER, line);
@@ -221,7 +221,7 @@ static enum line_result edit_line(line_editor *ed, str *line) {
     if (!text || n <= 0) return LINE_END;
     size_t len = strlen(text);
     str_add_n(line, text, len - (len && text[len - 1] == '\n'));
-    remember(ed, str_cstr(line));
+    remember_line(ed, str_cstr(line));
     return LINE_READ;
 }
 

@@ -64,7 +64,7 @@ static int print_answer(const struct logits_job *job, const tokenizer *tok, bool
     return json ? printing_json(o, e) : 0;
 }
 
-static int run(struct instrument *in, const char *tokens, int n_top, bool json, err *e) {
+static int run_logits(struct instrument *in, const char *tokens, int n_top, bool json, err *e) {
     struct logits_job job = {.n_top = n_top};
     struct engine_config config;
     engine *en = NULL;
@@ -122,7 +122,7 @@ int cmd_logits(int argc, char **argv, err *e) {
         err_set(e, ERR_INVALID, "--tokens IDS is missing");
         status = EXIT_USAGE;
     } else if (status < 0) {
-        status = run(&in, tokens, (int)n_top, json, e) ? 1 : 0;
+        status = run_logits(&in, tokens, (int)n_top, json, e) ? 1 : 0;
     }
     instrument_fini(&in);
     return status;

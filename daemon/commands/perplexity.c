@@ -82,7 +82,7 @@ static int encode_file(const tokenizer *tok, const char *file, int32_t **ids, si
     return rc;
 }
 
-static int measure(struct instrument *in, struct perplexity_job *job, err *e) {
+static int measure_windows(struct instrument *in, struct perplexity_job *job, err *e) {
     struct engine_config config;
     engine *en;
     loader_engine_config(&in->config, in->model.path, &config);
@@ -107,7 +107,8 @@ static int measure(struct instrument *in, struct perplexity_job *job, err *e) {
     return rc;
 }
 
-static int run(struct instrument *in, const char *file, size_t context, bool json, err *e) {
+static int run_perplexity(struct instrument *in, const char *file, size_t context, bool json,
+                          err *e) {
     struct perplexity_job job = {.context = context};
     tokenizer *tok = NULL;
     int32_t *ids = NULL;
@@ -132,7 +133,7 @@ static int run(struct instrument *in, const char *file, size_t context, bool jso
         goto end;
     }
     if (job.n_bos) job.prompt[0] = tokenizer_bos(tok);
-    rc = measure(in, &job, e);
+    rc = measure_windows(in, &job, e);
     if (!rc) rc = print_result(&job, json, e);
 end:
     free(job.window_sums);
@@ -169,7 +170,7 @@ int cmd_perplexity(int argc, char **argv, err *e) {
                     .n_options = sizeof own / sizeof own[0],
                     .keys = instrument_compute_keys}};
     int status = instrument_parse(&in, argc, argv, e);
-    if (status < 0) status = run(&in, file, (size_t)context, json, e) ? 1 : 0;
+    if (status < 0) status = run_perplexity(&in, file, (size_t)context, json, e) ? 1 : 0;
     instrument_fini(&in);
     return status;
 }

@@ -63,7 +63,7 @@ void printing_table_add(struct printing_table *t, const char *const *cells) {
     t->n_rows++;
 }
 
-static const char *cell(const struct printing_table *t, size_t row, size_t column) {
+static const char *table_cell(const struct printing_table *t, size_t row, size_t column) {
     const char *text = row ? t->cells[(row - 1) * t->n_columns + column] : t->heads[column];
     return text ? text : "";
 }
@@ -74,14 +74,14 @@ void printing_table_print(struct printing_table *t) {
     int widths[COLUMNS_MAX] = {0};
     for (size_t row = 0; row <= t->n_rows; row++)
         for (size_t column = 0; column < t->n_columns; column++) {
-            int width = (int)strlen(cell(t, row, column));
+            int width = (int)strlen(table_cell(t, row, column));
             if (width > widths[column]) widths[column] = width;
         }
     for (size_t row = 0; row <= t->n_rows; row++)
         for (size_t column = 0; column < t->n_columns; column++) {
             bool last = column + 1 == t->n_columns;
             int pad = t->right[column] ? widths[column] : last ? 0 : -widths[column];
-            printf("%*s%s", pad, cell(t, row, column), last ? "\n" : "  ");
+            printf("%*s%s", pad, table_cell(t, row, column), last ? "\n" : "  ");
         }
     for (size_t i = 0; i < t->n_rows * t->n_columns; i++)
         free(t->cells[i]);

@@ -20,7 +20,7 @@ enum { COLUMNS = 7, POLL_MS = 50 };
 /* ---- ps ---- */
 
 /* The value of a metric without labels; 0 if there is none. */
-static double metric(const char *text, const char *name) {
+static double read_metric(const char *text, const char *name) {
     size_t n = strlen(name);
     for (const char *line = text; line && *line;) {
         if (strncmp(line, name, n) == 0 && line[n] == ' ') return strtod(line + n, NULL);
@@ -46,7 +46,7 @@ static const cJSON *find_by(const cJSON *array, const char *key, const char *val
 
 /* {"url", "pid", "models": [{"id", "context_length", "size_bytes", "running", "waiting"}],
  * "resident_bytes", "device_bytes"} of a daemon; what needs another API key is left out. */
-static int describe(struct client *c, pid_t pid, cJSON **out, err *e) {
+static int describe_daemon(struct client *c, pid_t pid, cJSON **out, err *e) {
     cJSON *health = NULL, *models = NULL, *sizes = NULL, *m;
     char *metrics = NULL;
     int rc = client_get(c, "/health", &health, e);
@@ -73,9 +73,9 @@ static int describe(struct client *c, pid_t pid, cJSON **out, err *e) {
     }
     if (metrics) {
         cJSON_AddNumberToObject(*out, "resident_bytes",
-                                metric(metrics, "process_resident_memory_bytes"));
+                                read_metric(metrics, "process_resident_memory_bytes"));
         cJSON_AddNumberToObject(*out, "device_bytes",
-                                metric(metrics, "inferd_device_allocated_bytes"));
+                                read_metric(metrics, "inferd_device_allocated_bytes"));
     }
     free(metrics);
     cJSON_Delete(health);
@@ -85,7 +85,7 @@ static int describe(struct client *c, pid_t pid, cJSON **out, err *e) {
 }
 
 /* A number of an object, "-" if it has none. bytes: as a size. */
-static const char *cell(const cJSON *o, const char *name, bool bytes, char out[32]) {
+static const char *format_cell(const cJSON *o, const char *name, bool bytes, char out[32]) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
     if (!cJSON_IsNumber(v))
         snprintf(out, 32, "-");
@@ -100,9 +100,9 @@ static const char *cell(const cJSON *o, const char *name, bool bytes, char out[3
 static void add_memory(const cJSON *d, str *out) {
     const cJSON *device = cJSON_GetObjectItemCaseSensitive(d, "device_bytes");
     char text[32];
-    str_add(out, cell(d, "resident_bytes", true, text));
+    str_add(out, format_cell(d, "resident_bytes", true, text));
     if (cJSON_IsNumber(device) && device->valuedouble > 0)
-        str_addf(out, " + %s GPU", cell(d, "device_bytes", true, text));
+        str_addf(out, " + %s GPU", format_cell(d, "device_bytes", true, text));
 }
 
 static void print_daemons(const cJSON *daemons) {
@@ -118,11 +118,11 @@ static void print_daemons(const cJSON *daemons) {
         add_memory(d, &memory);
         cJSON_ArrayForEach(m, cJSON_GetObjectItemCaseSensitive(d, "models")) {
             const char *const cells[COLUMNS] = {client_string(m, "id"),
-                                                cell(m, "context_length", false, context),
-                                                cell(m, "running", false, running),
-                                                cell(m, "waiting", false, waiting),
+                                                format_cell(m, "context_length", false, context),
+                                                format_cell(m, "running", false, running),
+                                                format_cell(m, "waiting", false, waiting),
                                                 str_cstr(&memory),
-                                                cell(d, "pid", false, pid),
+                                                format_cell(d, "pid", false, pid),
                                                 client_string(d, "url")};
             if (t) printing_table_add(t, cells);
             str_clear(&memory); /* of the whole daemon: once */
@@ -137,7 +137,7 @@ static int add_daemon(const struct client *c, const char *url, pid_t pid, cJSON 
     struct client at = *c;
     cJSON *d;
     at.url = url;
-    int rc = describe(&at, pid, &d, e);
+    int rc = describe_daemon(&at, pid, &d, e);
     if (!rc) cJSON_AddItemToArray(daemons, d);
     return rc;
 }
@@ -188,7 +188,7 @@ int cmd_ps(int argc, char **argv, err *e) {
 /* ---- stop ---- */
 
 /* Is word the daemon's address, port, process id or one of its models? */
-static bool means(const struct run_daemon *d, const char *word) {
+static bool word_means(const struct run_daemon *d, const char *word) {
     char pid[24];
     const char *port = strrchr(d->url, ':');
     snprintf(pid, sizeof pid, "%ld", (long)d->pid);
@@ -203,7 +203,7 @@ static bool means(const struct run_daemon *d, const char *word) {
     return false;
 }
 
-static bool runs(pid_t pid) {
+static bool process_runs(pid_t pid) {
     struct run_list list;
     bool found = false;
     if (run_list_read(&list, NULL)) return true;
@@ -217,7 +217,7 @@ static int stop_daemon(const struct run_daemon *d, uint64_t wait_s, err *e) {
     if (kill(d->pid, SIGTERM) && errno != ESRCH)
         return err_set(e, ERR_IO, "process %ld: %s", (long)d->pid, strerror(errno));
     uint64_t end_ns = clock_now_ns() + wait_s * UINT64_C(1000000000);
-    while (runs(d->pid)) {
+    while (process_runs(d->pid)) {
         if (client_interrupted()) return err_set(e, ERR_STOPPING, "stopped waiting");
         if (clock_now_ns() > end_ns)
             return err_set(e, ERR_IO,
@@ -233,7 +233,7 @@ static int stop_daemon(const struct run_daemon *d, uint64_t wait_s, err *e) {
 static int err_which(const struct run_list *list, const char *word, err *e) {
     struct suggest s;
     if (list->n == 0)
-        return err_set(e, ERR_NOT_FOUND, "no daemon of this user runs (see `inferd ps`)");
+        return err_set(e, ERR_NOT_FOUND, "no daemon of this user process_runs (see `inferd ps`)");
     if (!word)
         return err_set(e, ERR_INVALID,
                        "%zu daemons run: name a model, a port or an address, or give --all (see "
@@ -277,10 +277,10 @@ int cmd_stop(int argc, char **argv, err *e) {
     client_catch_interrupts();
     if (run_list_read(&list, e)) return 1;
     for (size_t i = 0; i < list.n; i++)
-        n_meant += all || (word ? means(&list.daemons[i], word) : list.n == 1);
+        n_meant += all || (word ? word_means(&list.daemons[i], word) : list.n == 1);
     if (n_meant == 0 || (n_meant > 1 && !all)) rc = err_which(&list, n_meant ? NULL : word, e);
     for (size_t i = 0; i < list.n && !rc; i++)
-        if (all || !word || means(&list.daemons[i], word))
+        if (all || !word || word_means(&list.daemons[i], word))
             rc = stop_daemon(&list.daemons[i], wait_s, e);
     run_list_fini(&list);
     return rc ? 1 : 0;

@@ -27,7 +27,7 @@ static int show_progress(void *arg, uint64_t done, uint64_t total) {
 }
 
 /* Prints a line without control characters: names come from a server. */
-static void say(void *arg, const char *line) {
+static void print_line(void *arg, const char *line) {
     struct pull_command *c = arg;
     progress_bar_end(&c->bar);
     fputs("inferd: ", stderr);
@@ -69,7 +69,7 @@ static int open_registry(struct pull_command *c, err *e) {
     return rc;
 }
 
-static int pull(struct pull_command *c, err *e) {
+static int pull_model(struct pull_command *c, err *e) {
     hub_model *model = NULL;
     const struct hub_options options = {.endpoint = config_hf_endpoint(&c->config),
                                         .token = c->token,
@@ -77,7 +77,7 @@ static int pull(struct pull_command *c, err *e) {
                                         .stall_s = (uint32_t)c->config.hf_stall_s,
                                         .n_retries = (uint32_t)c->config.hf_retries,
                                         .progress = show_progress,
-                                        .say = say,
+                                        .say = print_line,
                                         .arg = c};
     int rc = hub_open(&options, c->what, c->revision, &model, e);
     if (rc) return rc;
@@ -145,7 +145,7 @@ int cmd_pull(int argc, char **argv, err *e) {
         if (!rc) rc = config_read_hf_token(&c.config, &c.token, e);
         if (!rc) rc = open_registry(&c, e);
         if (!rc) rc = signals_open(e);
-        if (!rc) rc = pull(&c, e);
+        if (!rc) rc = pull_model(&c, e);
         status = rc ? 1 : 0;
     }
     registry_close(c.registry);

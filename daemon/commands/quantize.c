@@ -84,7 +84,7 @@ static void make_report(const quantize_plan *p, struct report *r) {
     }
 }
 
-static double rms(double sum_sq, uint64_t n) {
+static double root_mean_square(double sum_sq, uint64_t n) {
     return n ? sqrt(sum_sq / (double)n) : 0;
 }
 
@@ -100,7 +100,7 @@ static void add_row(struct printing_table *table, const struct total *t, bool me
     format_bytes(t->bytes_after, after, sizeof after);
     snprintf(bits, sizeof bits, "%.2f", (double)t->bytes_after * 8 / (double)t->n_elems);
     if (measured && t->error_sq > 0) {
-        snprintf(error, sizeof error, "%.3g", rms(t->error_sq, t->n_elems));
+        snprintf(error, sizeof error, "%.3g", root_mean_square(t->error_sq, t->n_elems));
         snprintf(relative, sizeof relative, "%.3g %%", 100 * relative_error(t));
     } else if (measured) {
         strcpy(error, "0");
@@ -139,7 +139,7 @@ static void add_numbers(cJSON *o, const struct total *t, bool measured) {
     cJSON_AddNumberToObject(o, "bytes_after", (double)t->bytes_after);
     cJSON_AddNumberToObject(o, "bits_per_weight", (double)t->bytes_after * 8 / (double)t->n_elems);
     if (!measured) return;
-    cJSON_AddNumberToObject(o, "rms_error", rms(t->error_sq, t->n_elems));
+    cJSON_AddNumberToObject(o, "rms_error", root_mean_square(t->error_sq, t->n_elems));
     cJSON_AddNumberToObject(o, "relative_error", relative_error(t));
 }
 
@@ -222,7 +222,7 @@ static int write_model(const struct quantize_command *c, const gguf *src, quanti
     return rc;
 }
 
-static int run(const struct quantize_command *c, err *e) {
+static int run_quantize(const struct quantize_command *c, err *e) {
     const struct quantize_options options = {.type = c->type,
                                              .output_type = c->output_type,
                                              .embedding_type = c->embedding_type,
@@ -315,7 +315,7 @@ int cmd_quantize(int argc, char **argv, err *e) {
     else if (!c.type || (c.n_args < 2 && !c.dry_run))
         err_set(e, ERR_INVALID, "usage: inferd %s", options.usage);
     else
-        status = run(&c, e) ? 1 : 0;
+        status = run_quantize(&c, e) ? 1 : 0;
     str_fini(&types);
     return status;
 }

@@ -36,7 +36,7 @@ static int check_others(registry *r, const struct registry_model *m, err *e) {
     return rc;
 }
 
-static int confirm(const struct registry_model *m, char *const *paths, size_t n, err *e) {
+static int confirm_removal(const struct registry_model *m, char *const *paths, size_t n, err *e) {
     char size[32], answer[16];
     format_bytes(m->size_bytes, size, sizeof size);
     if (!isatty(STDIN_FILENO))
@@ -78,7 +78,7 @@ int remove_registered(registry *r, const struct registry_model *m, const char *m
                 rc = err_set(e, ERR_INVALID,
                              "%s is outside the models folder %s: --outside deletes it, too",
                              paths[i], models_folder);
-        if (!rc && !how->yes) rc = confirm(m, paths, n, e);
+        if (!rc && !how->yes) rc = confirm_removal(m, paths, n, e);
     }
     if (!rc) rc = registry_remove(r, m->name, e);
     if (!rc && how->files) rc = delete_files(paths, n, models_folder, e);

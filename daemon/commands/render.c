@@ -24,32 +24,32 @@ struct renderer {
     const struct render_args *args;
 };
 
-static int render(const struct renderer *r, const struct chat_input *in, struct chat_output *out,
-                  err *e) {
+static int render_input(const struct renderer *r, const struct chat_input *in,
+                        struct chat_output *out, err *e) {
     return r->args->no_normalise ? chat_render(r->chat, in, TEXT_MAX_BYTES, out, e)
                                  : chat_prompt(r->chat, in, TEXT_MAX_BYTES, out, e);
 }
 
 /* A member; NULL if missing or null. */
-static const cJSON *member(const cJSON *o, const char *name) {
+static const cJSON *find_member(const cJSON *o, const char *name) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
     return cJSON_IsNull(v) ? NULL : v;
 }
 
 static int read_array(const cJSON *o, const char *name, const cJSON **out, err *e) {
-    *out = member(o, name);
+    *out = find_member(o, name);
     return !*out || cJSON_IsArray(*out) ? 0 : err_set(e, ERR_INVALID, "%s is not an array", name);
 }
 
 static int read_flag(const cJSON *o, const char *name, bool *out, err *e) {
-    const cJSON *v = member(o, name);
+    const cJSON *v = find_member(o, name);
     if (v && !cJSON_IsBool(v)) return err_set(e, ERR_INVALID, "%s is not true or false", name);
     if (v) *out = cJSON_IsTrue(v);
     return 0;
 }
 
 static int read_text(const cJSON *o, const char *name, const char **out, err *e) {
-    const cJSON *v = member(o, name);
+    const cJSON *v = find_member(o, name);
     if (v && !cJSON_IsString(v)) return err_set(e, ERR_INVALID, "%s is not a string", name);
     if (v) *out = v->valuestring;
     return 0;
@@ -88,7 +88,7 @@ static int read_input(const cJSON *o, struct chat_input *in, err *e) {
     if (!rc && in->continue_final_message && in->add_generation_prompt)
         rc = err_set(e, ERR_INVALID,
                      "continue_final_message and add_generation_prompt cannot be combined");
-    in->extra = member(o, member(o, "extra") ? "extra" : "chat_template_kwargs");
+    in->extra = find_member(o, find_member(o, "extra") ? "extra" : "chat_template_kwargs");
     if (!rc && in->extra && !cJSON_IsObject(in->extra))
         rc = err_set(e, ERR_INVALID, "%s is not an object", in->extra->string);
     return rc ? rc : read_now(o, &in->now, e);
@@ -99,7 +99,7 @@ static int render_line(void *arg, const cJSON *line, str *out, err *e) {
     struct chat_input in = {.add_generation_prompt = !r->args->no_prompt, .now = clock_wall_s()};
     struct chat_output text = {0};
     int rc = read_input(line, &in, e);
-    if (!rc) rc = render(r, &in, &text, e);
+    if (!rc) rc = render_input(r, &in, &text, e);
     if (rc && !text.failure.fault) return rc;
     str_add(out, rc ? "{\"error\":" : "{\"text\":");
     if (rc) {
@@ -136,14 +136,14 @@ static int render_file(const struct renderer *r, err *e) {
     in.messages = root;
     if (!cJSON_IsArray(root)) rc = read_input(root, &in, e);
     if (rc) err_prefix(e, "%s: ", textfile_name(file));
-    if (!rc) rc = render(r, &in, &out, e);
+    if (!rc) rc = render_input(r, &in, &out, e);
     if (!rc) fwrite(out.text, 1, out.n, stdout);
     chat_output_fini(&out);
     cJSON_Delete(root);
     return rc;
 }
 
-static int run(const struct instrument *in, const struct render_args *args, err *e) {
+static int run_render(const struct instrument *in, const struct render_args *args, err *e) {
     tokenizer *tok = NULL;
     chat_template *chat = NULL;
     int rc = args->template_file ? 0 : tokenizer_open(in->model.path, &tok, e);
@@ -204,7 +204,7 @@ int cmd_render(int argc, char **argv, err *e) {
                            : "--messages FILE is missing, or --jsonl");
         status = EXIT_USAGE;
     } else if (status < 0) {
-        status = run(&in, &args, e) ? 1 : 0;
+        status = run_render(&in, &args, e) ? 1 : 0;
     }
     instrument_fini(&in);
     return status;

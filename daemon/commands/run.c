@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Does the daemon at url serve the model? */
-static bool serves(const struct client *c, const char *url, const char *model) {
+static bool daemon_serves(const struct client *c, const char *url, const char *model) {
     struct client at = *c;
     struct conversation talk = {.client = &at};
     err why;
@@ -30,8 +30,8 @@ static bool find_server(struct client *c, const char *model, err *e) {
     const char *found = NULL;
     if (run_list_read(&list, e)) err_clear(e);
     for (size_t i = 0; i < list.n && !found; i++)
-        if (serves(c, list.daemons[i].url, model)) found = list.daemons[i].url;
-    if (!found && serves(c, CLIENT_DEFAULT_URL, model)) found = CLIENT_DEFAULT_URL;
+        if (daemon_serves(c, list.daemons[i].url, model)) found = list.daemons[i].url;
+    if (!found && daemon_serves(c, CLIENT_DEFAULT_URL, model)) found = CLIENT_DEFAULT_URL;
     char *copy = found ? mem_strdup(found) : NULL;
     run_list_fini(&list);
     if (!copy) return false;

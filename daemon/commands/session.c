@@ -22,7 +22,7 @@ struct session {
     bool woken;
 };
 
-static void notify(void *arg) {
+static void notify_session(void *arg) {
     struct session *s = arg;
     pthread_mutex_lock(&s->lock);
     s->woken = true;
@@ -38,14 +38,14 @@ static void wait_woken(struct session *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static int start(struct session *s, struct slot *slot, err *e) {
+static int start_slot(struct session *s, struct slot *slot, err *e) {
     struct engine_request req = {.n_choices = 1};
     engine_params_default(&req.params);
     if (!s->job->next(s->job->arg, s->n_started, &req)) {
         s->exhausted = true;
         return 0;
     }
-    req.notify = notify;
+    req.notify = notify_session;
     req.notify_arg = s;
     int rc = engine_submit(s->engine, &req, &slot->stream, e);
     if (rc) {
@@ -79,11 +79,11 @@ int session_run(engine *en, const struct session_job *job, err *e) {
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.wake, NULL);
     for (uint32_t i = 0; i < job->n_parallel && !s.exhausted && !rc; i++)
-        rc = start(&s, &s.slots[i], e);
+        rc = start_slot(&s, &s.slots[i], e);
     if (job->submitted) job->submitted(job->arg);
     while (!rc && (s.n_running || !s.exhausted)) {
         for (uint32_t i = 0; i < job->n_parallel && !s.exhausted && !rc; i++)
-            if (!s.slots[i].stream) rc = start(&s, &s.slots[i], e);
+            if (!s.slots[i].stream) rc = start_slot(&s, &s.slots[i], e);
         if (s.n_running && !rc) wait_woken(&s);
         for (uint32_t i = 0; i < job->n_parallel && !rc; i++)
             rc = take_events(&s, &s.slots[i], e);

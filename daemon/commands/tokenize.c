@@ -43,7 +43,7 @@ static void print_ids(const tokenizer *tok, const int32_t *ids, size_t n) {
     }
 }
 
-static int encode(const tokenizer *tok, const struct tokenize_args *a, err *e) {
+static int encode_text(const tokenizer *tok, const struct tokenize_args *a, err *e) {
     char *text;
     int32_t *ids = NULL;
     size_t n, n_ids;
@@ -61,7 +61,7 @@ static int encode(const tokenizer *tok, const struct tokenize_args *a, err *e) {
     return rc;
 }
 
-static int decode(const tokenizer *tok, const struct tokenize_args *a, err *e) {
+static int decode_ids(const tokenizer *tok, const struct tokenize_args *a, err *e) {
     int32_t *ids = NULL;
     char *text = NULL;
     size_t n_ids, n;
@@ -147,11 +147,11 @@ static int convert_lines(const tokenizer *tok, const struct tokenize_args *a, er
     return jsonl_run(&(struct jsonl){convert_line, &tools, TEXT_MAX_BYTES}, e);
 }
 
-static int convert(const tokenizer *tok, const struct tokenize_args *a, err *e) {
+static int convert_input(const tokenizer *tok, const struct tokenize_args *a, err *e) {
     if (a->jsonl) return convert_lines(tok, a, e);
     if (a->decode && !a->decode[0])
         return err_set(e, ERR_INVALID, "--decode requires ids, or --jsonl");
-    return a->decode ? decode(tok, a, e) : encode(tok, a, e);
+    return a->decode ? decode_ids(tok, a, e) : encode_text(tok, a, e);
 }
 
 int cmd_tokenize(int argc, char **argv, err *e) {
@@ -161,7 +161,7 @@ int cmd_tokenize(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &a.file,
          .value = "FILE",
-         .help = "text to encode (default: standard input)"},
+         .help = "text to encode_text (default: standard input)"},
         {.name = "decode",
          .kind = OPTION_MAYBE,
          .target = &a.decode,
@@ -200,7 +200,7 @@ int cmd_tokenize(int argc, char **argv, err *e) {
     int status = instrument_parse(&in, argc, argv, e);
     if (status < 0) {
         int rc = tokenizer_open(in.model.path, &tok, e);
-        if (!rc) rc = convert(tok, &a, e);
+        if (!rc) rc = convert_input(tok, &a, e);
         status = rc ? 1 : 0;
     }
     tokenizer_close(tok);

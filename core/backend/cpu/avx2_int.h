@@ -80,7 +80,7 @@ ALWAYS_INLINE __m256 tanh_ps(__m256 x) {
 }
 
 /* A hint: never faults, even if the address is past the end of the weight. */
-ALWAYS_INLINE void prefetch(const uint8_t *w, uint64_t at) {
+ALWAYS_INLINE void prefetch_weights(const uint8_t *w, uint64_t at) {
     _mm_prefetch((const char *)((uintptr_t)w + at), _MM_HINT_T0);
 }
 

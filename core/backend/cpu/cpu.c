@@ -94,15 +94,15 @@ static void buf_free(backend_buf *buf) {
     free(buf);
 }
 
-static int upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
-                  err *e) {
+static int upload_bytes(backend *be, backend_buf *dst, uint64_t offset, const void *src,
+                        uint64_t bytes, err *e) {
     (void)be, (void)e;
     memcpy((char *)dst->host + offset, src, bytes);
     return 0;
 }
 
-static int download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
-                    err *e) {
+static int download_bytes(backend *be, const backend_buf *src, uint64_t offset, void *dst,
+                          uint64_t bytes, err *e) {
     (void)be, (void)e;
     memcpy(dst, (const char *)src->host + offset, bytes);
     return 0;
@@ -123,8 +123,8 @@ static void place_thread(const backend *be) {
 static const struct backend_vtable vtable = {.close = close_backend,
                                              .buf_new = buf_new,
                                              .buf_free = buf_free,
-                                             .upload = upload,
-                                             .download = download,
+                                             .upload = upload_bytes,
+                                             .download = download_bytes,
                                              .weight_new = cpu_weight_new,
                                              .weight_free = cpu_weight_free,
                                              .sync = sync_ops,

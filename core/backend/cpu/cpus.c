@@ -55,7 +55,7 @@ static int usable_cores(void) {
 
 /* Processors that the control group may use at once, rounded up; 0: no limit. A process in a
  * container sees its group's files at the root. */
-static int quota(void) {
+static int read_quota(void) {
     double limit = 0, period = 0;
     FILE *f = fopen("/sys/fs/cgroup/cpu.max", "r");
     bool ok = f && fscanf(f, "%lf %lf", &limit, &period) == 2; /* fails for "max" */
@@ -75,7 +75,7 @@ static int usable_cores(void) {
     return sysctlbyname("hw.physicalcpu", &n, &size, NULL, 0) == 0 ? n : 0;
 }
 
-static int quota(void) {
+static int read_quota(void) {
     return 0;
 }
 
@@ -85,14 +85,14 @@ static int usable_cores(void) {
     return 0;
 }
 
-static int quota(void) {
+static int read_quota(void) {
     return 0;
 }
 
 #endif
 
 int pool_default_threads(void) {
-    int n = usable_cores(), most = quota();
+    int n = usable_cores(), most = read_quota();
     if (n <= 0) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (most && n > most) n = most;
     return n > 0 ? n : 1;

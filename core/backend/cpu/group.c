@@ -44,7 +44,7 @@ static bool is_over(struct cpu_group *g, uint_fast32_t round) {
 }
 
 /* Waits for all ranks. ERR_DEVICE: the group is broken. */
-static int meet(struct cpu_group *g) {
+static int wait_for_ranks(struct cpu_group *g) {
     uint_fast32_t round = atomic_load(&g->round);
     if (atomic_load(&g->broken)) return ERR_DEVICE;
     if (atomic_fetch_add(&g->n_here, 1) + 1 == g->n) {
@@ -74,7 +74,7 @@ static int begin_exchange(struct cpu_backend *c, float *x, uint32_t n_rows, uint
     struct cpu_group *g = c->group;
     struct offer *own = &g->offers[c->base.rank];
     *own = (struct offer){x, n_rows, n_cols};
-    int rc = meet(g);
+    int rc = wait_for_ranks(g);
     for (uint32_t r = 0; !rc && r < g->n; r++)
         if (g->offers[r].n_rows != n_rows || g->offers[r].n_cols != n_cols) rc = ERR_INVALID;
     return rc;
@@ -117,7 +117,7 @@ int cpu_all_reduce(backend *be, const struct op_all_reduce *a) {
     if (rc) return rc;
     pool_run(c->pool, count_chunks(run.end - run.first), reduce_chunk, &run);
     cpu_count(c, &cpu_isa_generic, CPU_ALL_REDUCE);
-    return meet(c->group);
+    return wait_for_ranks(c->group);
 }
 
 /* ---- columns ---- */
@@ -145,7 +145,7 @@ int cpu_all_gather(backend *be, const struct op_all_gather *a) {
     if (rc) return rc;
     if (a->out) pool_run(c->pool, a->n_rows, gather_row, &run);
     cpu_count(c, &cpu_isa_generic, CPU_ALL_GATHER);
-    return meet(c->group);
+    return wait_for_ranks(c->group);
 }
 
 /* ---- the group ---- */

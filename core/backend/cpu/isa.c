@@ -12,7 +12,7 @@
 #include <sys/sysctl.h>
 #endif
 
-static bool always(void) {
+static bool always_available(void) {
     return true;
 }
 
@@ -81,7 +81,7 @@ static const struct {
     {&gemm_i8mm, cpu_has_i8mm},
     {&gemm_neon, cpu_has_neon},
 #endif
-    {&gemm_generic, always},
+    {&gemm_generic, always_available},
 };
 
 const struct gemm_isa *gemm_isa_at(uint32_t i) {

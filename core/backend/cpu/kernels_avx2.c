@@ -33,7 +33,8 @@ static float residual_scale(const struct cpu_row *r) {
 
 /* x += scale * residual (* residual_norm); returns the sum of its squares. residual and normed are
  * constants. */
-ALWAYS_INLINE __m256 update(const struct cpu_row *r, bool residual, bool normed, float scale) {
+ALWAYS_INLINE __m256 update_vector(const struct cpu_row *r, bool residual, bool normed,
+                                   float scale) {
     __m256 sum = _mm256_setzero_ps(), k = _mm256_set1_ps(scale);
     const struct cpu_row at = *r; /* the compiler must assume that stores change *r */
     for (uint32_t i = 0, n = at.n; i < n; i += LANES) {
@@ -53,9 +54,9 @@ void avx2_norm_row(const struct cpu_row *r) {
     const float *x = r->x, *norm = r->norm;
     float *out = r->out;
     const uint32_t n = r->n;
-    __m256 sum = r->residual_norm ? update(r, true, true, residual_scale(r))
-                 : r->residual    ? update(r, true, false, r->residual_scale)
-                                  : update(r, false, false, 0);
+    __m256 sum = r->residual_norm ? update_vector(r, true, true, residual_scale(r))
+                 : r->residual    ? update_vector(r, true, false, r->residual_scale)
+                                  : update_vector(r, false, false, 0);
     if (!norm) return;
     __m256 scale = _mm256_set1_ps(inverse_rms(sum, r));
     for (uint32_t i = 0; i < n; i += LANES) {
@@ -65,7 +66,7 @@ void avx2_norm_row(const struct cpu_row *r) {
 }
 
 /* act(gate, up); act is a constant. max and min return their second operand if either is NaN. */
-ALWAYS_INLINE __m256 gated(enum backend_act act, __m256 g, __m256 u) {
+ALWAYS_INLINE __m256 apply_gate(enum backend_act act, __m256 g, __m256 u) {
     /* e^-x is bounded, so g must be, too */
     g = _mm256_max_ps(_mm256_set1_ps(CPU_GATE_MIN), g);
     __m256 x = g;
@@ -84,24 +85,24 @@ ALWAYS_INLINE __m256 gated(enum backend_act act, __m256 g, __m256 u) {
     return _mm256_mul_ps(_mm256_div_ps(g, _mm256_add_ps(e, _mm256_set1_ps(1))), u);
 }
 
-ALWAYS_INLINE void glu(enum backend_act act, const float *gate, const float *up, float *out,
-                       uint32_t n) {
+ALWAYS_INLINE void glu_row(enum backend_act act, const float *gate, const float *up, float *out,
+                           uint32_t n) {
     for (uint32_t i = 0; i < n; i += LANES) {
         __m256 g = load_some(gate + i, n - i), u = load_some(up + i, n - i);
-        store_some(out + i, gated(act, g, u), n - i);
+        store_some(out + i, apply_gate(act, g, u), n - i);
     }
 }
 
 void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
-    glu(BACKEND_ACT_SILU, gate, up, out, n);
+    glu_row(BACKEND_ACT_SILU, gate, up, out, n);
 }
 
 void avx2_glu_gelu_tanh(const float *gate, const float *up, float *out, uint32_t n) {
-    glu(BACKEND_ACT_GELU_TANH, gate, up, out, n);
+    glu_row(BACKEND_ACT_GELU_TANH, gate, up, out, n);
 }
 
 void avx2_glu_swiglu_oai(const float *gate, const float *up, float *out, uint32_t n) {
-    glu(BACKEND_ACT_SWIGLU_OAI, gate, up, out, n);
+    glu_row(BACKEND_ACT_SWIGLU_OAI, gate, up, out, n);
 }
 
 void avx2_softcap(const float *x, float *out, uint32_t n, float scale, float cap) {

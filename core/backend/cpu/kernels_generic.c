@@ -59,7 +59,7 @@ static void glu_swiglu_oai(const float *gate, const float *up, float *out, uint3
     }
 }
 
-static void softcap(const float *x, float *out, uint32_t n, float scale, float cap) {
+static void softcap_row(const float *x, float *out, uint32_t n, float scale, float cap) {
     for (uint32_t i = 0; i < n; i++)
         out[i] = cap * tanhf(scale * x[i]);
 }
@@ -95,7 +95,7 @@ const struct cpu_isa cpu_isa_generic = {
     .glu = {[BACKEND_ACT_SILU] = glu_silu,
             [BACKEND_ACT_GELU_TANH] = glu_gelu_tanh,
             [BACKEND_ACT_SWIGLU_OAI] = glu_swiglu_oai},
-    .softcap = softcap,
+    .softcap = softcap_row,
     .rotate = generic_rotate,
     .encode_kv = generic_encode_kv,
     .attention = generic_attention,

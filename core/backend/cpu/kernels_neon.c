@@ -53,7 +53,8 @@ static float residual_scale(const struct cpu_row *r) {
 }
 
 /* The updated vector of x at column i; n columns are left. */
-ALWAYS_INLINE float32x4_t update(const struct cpu_row *r, float scale, uint32_t i, uint32_t n) {
+ALWAYS_INLINE float32x4_t update_vector(const struct cpu_row *r, float scale, uint32_t i,
+                                        uint32_t n) {
     float32x4_t v = load_some(r->x + i, n);
     if (!r->residual) return v;
     float32x4_t add = load_some(r->residual + i, n);
@@ -71,12 +72,12 @@ static void normalize_row(const struct cpu_row *r) {
     for (; i + 4 * LANES <= n; i += 4 * LANES) {
         UNROLL
         for (uint32_t k = 0; k < 4; k++) {
-            float32x4_t v = update(r, scale, i + k * LANES, LANES);
+            float32x4_t v = update_vector(r, scale, i + k * LANES, LANES);
             s.of[k] = vfmaq_f32(s.of[k], v, v);
         }
     }
     for (; i < n; i += LANES) {
-        float32x4_t v = update(r, scale, i, n - i);
+        float32x4_t v = update_vector(r, scale, i, n - i);
         s.of[0] = vfmaq_f32(s.of[0], v, v);
     }
     if (!r->norm) return;
@@ -88,7 +89,7 @@ static void normalize_row(const struct cpu_row *r) {
 }
 
 /* act(gate, up); act is a constant. max and min of a NaN are NaN. */
-ALWAYS_INLINE float32x4_t gated(enum backend_act act, float32x4_t g, float32x4_t u) {
+ALWAYS_INLINE float32x4_t apply_gate(enum backend_act act, float32x4_t g, float32x4_t u) {
     /* e^-x is bounded, so g must be, too */
     g = vmaxq_f32(g, vdupq_n_f32(CPU_GATE_MIN));
     float32x4_t x = g;
@@ -105,27 +106,27 @@ ALWAYS_INLINE float32x4_t gated(enum backend_act act, float32x4_t g, float32x4_t
     return vmulq_f32(vdivq_f32(g, vaddq_f32(e, vdupq_n_f32(1))), u);
 }
 
-ALWAYS_INLINE void glu(enum backend_act act, const float *gate, const float *up, float *out,
-                       uint32_t n) {
+ALWAYS_INLINE void glu_row(enum backend_act act, const float *gate, const float *up, float *out,
+                           uint32_t n) {
     for (uint32_t i = 0; i < n; i += LANES) {
         float32x4_t g = load_some(gate + i, n - i), u = load_some(up + i, n - i);
-        store_some(out + i, gated(act, g, u), n - i);
+        store_some(out + i, apply_gate(act, g, u), n - i);
     }
 }
 
 static void glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
-    glu(BACKEND_ACT_SILU, gate, up, out, n);
+    glu_row(BACKEND_ACT_SILU, gate, up, out, n);
 }
 
 static void glu_gelu_tanh(const float *gate, const float *up, float *out, uint32_t n) {
-    glu(BACKEND_ACT_GELU_TANH, gate, up, out, n);
+    glu_row(BACKEND_ACT_GELU_TANH, gate, up, out, n);
 }
 
 static void glu_swiglu_oai(const float *gate, const float *up, float *out, uint32_t n) {
-    glu(BACKEND_ACT_SWIGLU_OAI, gate, up, out, n);
+    glu_row(BACKEND_ACT_SWIGLU_OAI, gate, up, out, n);
 }
 
-static void softcap(const float *x, float *out, uint32_t n, float scale, float cap) {
+static void softcap_row(const float *x, float *out, uint32_t n, float scale, float cap) {
     for (uint32_t i = 0; i < n; i += LANES) {
         float32x4_t v = tanh_f32(vmulq_n_f32(load_some(x + i, n - i), scale));
         store_some(out + i, vmulq_n_f32(v, cap), n - i);
@@ -153,7 +154,7 @@ const struct cpu_isa cpu_isa_neon = {
     .glu = {[BACKEND_ACT_SILU] = glu_silu,
             [BACKEND_ACT_GELU_TANH] = glu_gelu_tanh,
             [BACKEND_ACT_SWIGLU_OAI] = glu_swiglu_oai},
-    .softcap = softcap,
+    .softcap = softcap_row,
     .rotate = neon_rotate,
     .encode_kv = neon_encode_kv,
     .attention = neon_attention,

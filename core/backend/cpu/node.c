@@ -16,11 +16,11 @@
 
 enum { MAX_NODES = 64, MAX_CPUS = 64 * CPU_PLACE_WORDS, PREFERRED = 1 /* MPOL_PREFERRED */ };
 
-static bool has(const struct cpu_place *p, int cpu) {
+static bool holds_cpu(const struct cpu_place *p, int cpu) {
     return p->cpus[cpu / 64] >> cpu % 64 & 1;
 }
 
-static struct cpu_place current(void) {
+static struct cpu_place current_place(void) {
     struct cpu_place p = {.node = -1};
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set)) return p;
@@ -42,7 +42,7 @@ static bool read_node(const char *folder, int node, const struct cpu_place *of,
         int c = fgetc(f);
         if (c == '-' && fscanf(f, "%d", &last) == 1) c = fgetc(f);
         for (int cpu = first < 0 ? 0 : first; cpu <= last && cpu < MAX_CPUS; cpu++)
-            if (has(of, cpu)) out->cpus[cpu / 64] |= UINT64_C(1) << cpu % 64, n++;
+            if (holds_cpu(of, cpu)) out->cpus[cpu / 64] |= UINT64_C(1) << cpu % 64, n++;
         if (c != ',') break;
     }
     if (f) fclose(f);
@@ -50,7 +50,7 @@ static bool read_node(const char *folder, int node, const struct cpu_place *of,
 }
 
 struct cpu_place cpu_place_of(const char *folder, uint32_t rank, uint32_t n_ranks) {
-    struct cpu_place all = current(), nodes[MAX_NODES];
+    struct cpu_place all = current_place(), nodes[MAX_NODES];
     uint32_t n = 0;
     for (int node = 0; n_ranks > 1 && node < MAX_NODES; node++)
         n += read_node(folder, node, &all, &nodes[n]);
@@ -58,11 +58,11 @@ struct cpu_place cpu_place_of(const char *folder, uint32_t rank, uint32_t n_rank
 }
 
 struct cpu_place cpu_place_enter(const struct cpu_place *to) {
-    struct cpu_place before = current();
+    struct cpu_place before = current_place();
     cpu_set_t set;
     CPU_ZERO(&set);
     for (int cpu = 0; cpu < CPU_SETSIZE && cpu < MAX_CPUS; cpu++)
-        if (has(to, cpu)) CPU_SET(cpu, &set);
+        if (holds_cpu(to, cpu)) CPU_SET(cpu, &set);
     sched_setaffinity(0, sizeof set, &set); /* best effort */
     return before;
 }

@@ -9,7 +9,8 @@ enum { LANES = 4 };
 #define F16_MAX 65504.0f
 
 /* u cos - v sin and u sin + v cos, each with one fused operation. */
-ALWAYS_INLINE float32x4x2_t turn(float32x4_t u, float32x4_t v, float32x4_t c, float32x4_t s) {
+ALWAYS_INLINE float32x4x2_t rotate_pair(float32x4_t u, float32x4_t v, float32x4_t c,
+                                        float32x4_t s) {
     float32x4x2_t turned = {{vfmsq_f32(vmulq_f32(u, c), v, s), vfmaq_f32(vmulq_f32(v, c), u, s)}};
     return turned;
 }
@@ -25,9 +26,9 @@ void neon_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r) {
             float32x4_t c = vld1q_f32(r->cosines + i), s = vld1q_f32(r->sines + i);
             if (r->interleaved) {
                 float32x4x2_t pair = vld2q_f32(x + 2 * i);
-                vst2q_f32(x + 2 * i, turn(pair.val[0], pair.val[1], c, s));
+                vst2q_f32(x + 2 * i, rotate_pair(pair.val[0], pair.val[1], c, s));
             } else {
-                float32x4x2_t t = turn(vld1q_f32(x + i), vld1q_f32(x + half + i), c, s);
+                float32x4x2_t t = rotate_pair(vld1q_f32(x + i), vld1q_f32(x + half + i), c, s);
                 vst1q_f32(x + i, t.val[0]);
                 vst1q_f32(x + half + i, t.val[1]);
             }

@@ -62,7 +62,7 @@ struct rope_run {
 };
 
 /* Copies n adjacent values of elem bytes into a column of a matrix with n_cols columns. */
-static void scatter(const void *from, void *to, uint64_t elem, uint32_t n, uint32_t n_cols) {
+static void scatter_rows(const void *from, void *to, uint64_t elem, uint32_t n, uint32_t n_cols) {
     for (uint32_t i = 0; elem == sizeof(uint16_t) && i < n; i++)
         ((uint16_t *)to)[i * n_cols] = ((const uint16_t *)from)[i];
     for (uint32_t i = 0; elem == sizeof(uint8_t) && i < n; i++)
@@ -83,10 +83,10 @@ static void store_row(const struct rope_run *r, const float *k, const float *v, 
         uint32_t values[CPU_MAX_HEAD_DIM]; /* of any type */
         uint16_t scales[CPU_MAX_HEAD_DIM / Q_ELEMS];
         r->isa->encode_kv(kv->kv_type, k, values, scales, dim);
-        scatter(values, k_pool + at + token * elem, elem, dim, tokens);
+        scatter_rows(values, k_pool + at + token * elem, elem, dim, tokens);
         if (kv->kv_type == QTYPE_Q8_0)
-            scatter(scales, (uint16_t *)(void *)(k_pool + scales_at) + token, sizeof *scales,
-                    dim / Q_ELEMS, tokens);
+            scatter_rows(scales, (uint16_t *)(void *)(k_pool + scales_at) + token, sizeof *scales,
+                         dim / Q_ELEMS, tokens);
         r->isa->encode_kv(kv->kv_type, v, v_pool + at + token * dim * elem, scales, dim);
         if (kv->kv_type == QTYPE_Q8_0)
             memcpy(v_pool + scales_at + token * (dim / Q_ELEMS) * sizeof *scales, scales,

@@ -28,8 +28,8 @@ static void pack_chunk(const void *arg, uint32_t chunk, int thread) {
                    w->panels + expert * w->expert_bytes + pair * GEMM_PANELS * w->panel_bytes);
 }
 
-static int repack(struct cpu_backend *c, struct cpu_weight *w,
-                  const struct backend_weight_desc *desc, err *e) {
+static int repack_weight(struct cpu_backend *c, struct cpu_weight *w,
+                         const struct backend_weight_desc *desc, err *e) {
     uint64_t n_experts = desc->n_experts ? desc->n_experts : 1, bytes;
     uint64_t n_pairs = (desc->n_out + PAIR_OUTS - 1) / PAIR_OUTS;
     if (!gemm_has_type(desc->type))
@@ -64,7 +64,7 @@ int cpu_weight_new(backend *be, const struct backend_weight_desc *desc, backend_
                                       .n_in = desc->n_in};
     qtype_bytes(desc->type, 1, desc->n_in, &w->row_bytes);
     w->data = desc->data;
-    int rc = desc->use & BACKEND_USE_LINEAR ? repack(cpu_of(be), w, desc, e) : 0;
+    int rc = desc->use & BACKEND_USE_LINEAR ? repack_weight(cpu_of(be), w, desc, e) : 0;
     if (rc) {
         free(w);
         return rc;

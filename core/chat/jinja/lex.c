@@ -182,7 +182,7 @@ static bool read_hex(const struct lexer *x, size_t at, size_t end, int n, uint32
 }
 
 /* Decodes the escape at `at` (after the backslash) into out; returns the offset after it. */
-static size_t unescape(struct lexer *x, size_t at, size_t end, char *out, size_t *n) {
+static size_t decode_escape(struct lexer *x, size_t at, size_t end, char *out, size_t *n) {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
     char ch = x->p[at];
     const char *simple = strchr(from, ch);
@@ -238,7 +238,7 @@ static void lex_string(struct lexer *x) {
         size_t n_out = 0;
         for (size_t at = start; at < end;) {
             if (x->p[at] == '\\')
-                at = unescape(x, at + 1, end, out, &n_out);
+                at = decode_escape(x, at + 1, end, out, &n_out);
             else
                 out[n_out++] = x->p[at++];
         }

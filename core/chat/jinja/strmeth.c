@@ -7,7 +7,7 @@
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 
 /* Does the character at p (len bytes) occur in chars, or is it white space when chars is NULL? */
-static bool strippable(const char *p, size_t len, const jstr *chars) {
+static bool is_strippable(const char *p, size_t len, const jstr *chars) {
     size_t n;
     if (!chars) return uc_is_space(utf8_decode_lossy(p, len, &n));
     return memmem(chars->p, chars->n, p, len) != NULL;
@@ -22,7 +22,7 @@ static jval strip_sides(jctx *c, jval self, struct jargs *a, int sides) {
     jcharge(c, s->n / 16);
     while ((sides & STRIP_LEFT) && from < to && (!chars || jcharge(c, chars->n / 64))) {
         size_t len = utf8_len_lossy(s->p + from, to - from);
-        if (!strippable(s->p + from, len, chars)) break;
+        if (!is_strippable(s->p + from, len, chars)) break;
         from += len;
     }
     while ((sides & STRIP_RIGHT) && to > from && (!chars || jcharge(c, chars->n / 64))) {
@@ -30,7 +30,7 @@ static jval strip_sides(jctx *c, jval self, struct jargs *a, int sides) {
         while (start > from && to - start < 4 && utf8_continues(s->p[start]))
             start--;
         if (utf8_len_lossy(s->p + start, to - start) != to - start) start = to - 1;
-        if (!strippable(s->p + start, to - start, chars)) break;
+        if (!is_strippable(s->p + start, to - start, chars)) break;
         to = start;
     }
     return jstr_slice(c, s, from, to);
@@ -177,7 +177,7 @@ static void split_words(jctx *c, const jstr *s, int64_t max, bool from_right, st
                 size_t start = from - 1;
                 while (start > 0 && from - start < 4 && utf8_continues(s->p[start]))
                     start--;
-                if (strippable(s->p + start, from - start, NULL)) break;
+                if (is_strippable(s->p + start, from - start, NULL)) break;
                 from = start;
             }
             if (!max--) from = 0;
@@ -187,13 +187,13 @@ static void split_words(jctx *c, const jstr *s, int64_t max, bool from_right, st
     }
     for (size_t at = 0; at < s->n && !c->failed;) {
         size_t len = utf8_len_lossy(s->p + at, s->n - at);
-        if (strippable(s->p + at, len, NULL)) {
+        if (is_strippable(s->p + at, len, NULL)) {
             at += len;
             continue;
         }
         size_t end = at;
         while (end < s->n &&
-               !strippable(s->p + end, len = utf8_len_lossy(s->p + end, s->n - end), NULL))
+               !is_strippable(s->p + end, len = utf8_len_lossy(s->p + end, s->n - end), NULL))
             end += len;
         if (max == 0) {
             jlist_push(c, out, jstr_slice(c, s, at, s->n));

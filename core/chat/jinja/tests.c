@@ -70,7 +70,7 @@ static jval t_callable(jctx *c, jval v, struct jargs *a) {
 }
 
 /* odd, even, divisibleby: v % by == rest? */
-static jval divisible(jctx *c, jval v, int64_t by, int rest) {
+static jval test_divisible(jctx *c, jval v, int64_t by, int rest) {
     if (v.kind == J_UNDEF) return jfail_undef(c, v);
     if (!jis_number(v)) return jfail(c, "a number is needed, not '%s'", jtype_name(v));
     jval got = jop_binary(c, OP_MOD, v, jint(by));
@@ -79,12 +79,12 @@ static jval divisible(jctx *c, jval v, int64_t by, int rest) {
 
 static jval t_odd(jctx *c, jval v, struct jargs *a) {
     jval none[1];
-    return jbind(c, "odd", "", 0, a, none) ? divisible(c, v, 2, 1) : jundef_plain();
+    return jbind(c, "odd", "", 0, a, none) ? test_divisible(c, v, 2, 1) : jundef_plain();
 }
 
 static jval t_even(jctx *c, jval v, struct jargs *a) {
     jval none[1];
-    return jbind(c, "even", "", 0, a, none) ? divisible(c, v, 2, 0) : jundef_plain();
+    return jbind(c, "even", "", 0, a, none) ? test_divisible(c, v, 2, 0) : jundef_plain();
 }
 
 static jval t_divisibleby(jctx *c, jval v, struct jargs *a) {
@@ -92,7 +92,7 @@ static jval t_divisibleby(jctx *c, jval v, struct jargs *a) {
     int64_t by;
     if (!jbind(c, "divisibleby", "num", 1, a, &num) || !jarg_int(c, num, 1, &by))
         return jundef_plain();
-    return divisible(c, v, by, 0);
+    return test_divisible(c, v, by, 0);
 }
 
 static jval compare_with(jctx *c, jval v, struct jargs *a, enum jop op) {

@@ -221,24 +221,24 @@ static uint64_t alignment_of(const gguf_writer *w) {
 }
 
 /* The stream remembers a failed write: make_header checks it once. */
-static void put(FILE *f, const void *p, uint64_t n, uint64_t *pos) {
+static void write_bytes(FILE *f, const void *p, uint64_t n, uint64_t *pos) {
     if (n) fwrite(p, 1, n, f);
     *pos += n;
 }
 
 static void put_u32(FILE *f, uint32_t v, uint64_t *pos) {
-    put(f, &v, sizeof v, pos);
+    write_bytes(f, &v, sizeof v, pos);
 }
 
 static void put_u64(FILE *f, uint64_t v, uint64_t *pos) {
-    put(f, &v, sizeof v, pos);
+    write_bytes(f, &v, sizeof v, pos);
 }
 
-static void pad(FILE *f, uint64_t alignment, uint64_t *pos) {
+static void write_padding(FILE *f, uint64_t alignment, uint64_t *pos) {
     static const uint8_t zeros[64];
     while (*pos % alignment) {
         uint64_t n = alignment - *pos % alignment;
-        put(f, zeros, n < sizeof zeros ? n : sizeof zeros, pos);
+        write_bytes(f, zeros, n < sizeof zeros ? n : sizeof zeros, pos);
     }
 }
 
@@ -262,27 +262,27 @@ static int place_tensors(gguf_writer *w, uint64_t alignment, uint64_t *bytes, er
 /* Writes everything except the data. */
 static void put_header(FILE *f, const gguf_writer *w, uint64_t alignment) {
     uint64_t pos = 0;
-    put(f, "GGUF", 4, &pos);
+    write_bytes(f, "GGUF", 4, &pos);
     put_u32(f, GGUF_VERSION_MAX, &pos);
     put_u64(f, w->n_tensors, &pos);
     put_u64(f, w->n_entries, &pos);
     for (uint64_t i = 0; i < w->n_entries; i++) {
         const struct entry *it = &w->entries[i];
         put_u64(f, it->key_len, &pos);
-        put(f, it->key, it->key_len, &pos);
+        write_bytes(f, it->key, it->key_len, &pos);
         put_u32(f, it->type, &pos);
-        put(f, it->payload, it->n, &pos);
+        write_bytes(f, it->payload, it->n, &pos);
     }
     for (uint64_t i = 0; i < w->n_tensors; i++) {
         const gguf_tensor *t = &w->tensors[i];
         put_u64(f, t->name.len, &pos);
-        put(f, t->name.data, t->name.len, &pos);
+        write_bytes(f, t->name.data, t->name.len, &pos);
         put_u32(f, t->n_dims, &pos);
-        put(f, t->dims, t->n_dims * sizeof t->dims[0], &pos);
+        write_bytes(f, t->dims, t->n_dims * sizeof t->dims[0], &pos);
         put_u32(f, (uint32_t)t->type, &pos);
         put_u64(f, w->offsets[i], &pos);
     }
-    pad(f, alignment, &pos);
+    write_padding(f, alignment, &pos);
 }
 
 /* Everything except the data, in memory; the caller frees *bytes. */

@@ -29,7 +29,7 @@ static int err_unsupported(const struct target *to, const char *type, const char
 }
 
 /* Passes each component to to->read, in order. */
-static int walk(const struct target *to, const cJSON *node, int depth, err *e) {
+static int read_components(const struct target *to, const cJSON *node, int depth, err *e) {
     if (!node || cJSON_IsNull(node)) return 0;
     const char *type = hf_text(node, "type");
     if (!type) return err_set(e, ERR_FORMAT, "a %s has no type", to->what);
@@ -39,7 +39,7 @@ static int walk(const struct target *to, const cJSON *node, int depth, err *e) {
         return err_set(e, ERR_FORMAT, "a %s Sequence has no list '%s', or is nested too deeply",
                        to->what, to->list);
     cJSON_ArrayForEach(item, list) {
-        int rc = walk(to, item, depth + 1, e);
+        int rc = read_components(to, item, depth + 1, e);
         if (rc) return rc;
     }
     return 0;
@@ -95,7 +95,7 @@ int hf_read_normalizer(const cJSON *node, struct hf_tokenizer *t, err *e) {
                         .t = t,
                         .steps = &t->normalizer,
                         .read = read_normalizer};
-    return walk(&to, node, 0, e);
+    return read_components(&to, node, 0, e);
 }
 
 static int read_behavior(const struct target *to, const cJSON *node, struct hf_step *step, err *e) {
@@ -191,7 +191,7 @@ int hf_read_pre_tokenizer(const cJSON *node, struct hf_tokenizer *t, err *e) {
                         .t = t,
                         .steps = &t->pre_tokenizer,
                         .read = read_pre_tokenizer};
-    return walk(&to, node, 0, e);
+    return read_components(&to, node, 0, e);
 }
 
 /* Decoding is fixed: marks become spaces, byte tokens their bytes. Any other decoder is refused. */
@@ -231,7 +231,7 @@ static int read_decoder(const struct target *to, const char *type, const cJSON *
 
 int hf_read_decoder(const cJSON *node, struct hf_tokenizer *t, err *e) {
     struct target to = {.what = "decoder", .list = "decoders", .t = t, .read = read_decoder};
-    return walk(&to, node, 0, e);
+    return read_components(&to, node, 0, e);
 }
 
 /* Ids that a template adds on one side. */
@@ -250,24 +250,24 @@ static int add_ids(int32_t *ids, unsigned *n, const cJSON *list, err *e) {
 
 static int read_template(const cJSON *node, struct hf_tokenizer *t, err *e) {
     const cJSON *item, *tokens = hf_member(node, "special_tokens");
-    bool behind = false;
+    bool after = false;
     int rc = 0;
     cJSON_ArrayForEach(item, hf_member(node, "single")) {
         const cJSON *token = hf_member(item, "SpecialToken");
         if (hf_member(item, "Sequence")) {
-            if (behind) return err_set(e, ERR_UNSUPPORTED, "a post_processor repeats the text");
-            behind = true;
+            if (after) return err_set(e, ERR_UNSUPPORTED, "a post_processor repeats the text");
+            after = true;
             continue;
         }
         const char *name = hf_text(token, "id");
         const cJSON *ids = name ? hf_member(hf_member(tokens, name), "ids") : NULL;
         if (!cJSON_IsArray(ids))
             return err_set(e, ERR_FORMAT, "the post_processor names a token without ids");
-        rc = behind ? add_ids(t->behind, &t->n_behind, ids, e)
-                    : add_ids(t->before, &t->n_before, ids, e);
+        rc = after ? add_ids(t->after, &t->n_after, ids, e)
+                   : add_ids(t->before, &t->n_before, ids, e);
         if (rc) return rc;
     }
-    return behind ? 0 : err_set(e, ERR_FORMAT, "the post_processor's template has no text");
+    return after ? 0 : err_set(e, ERR_FORMAT, "the post_processor's template has no text");
 }
 
 /* "cls": ["[CLS]", 101] before the text, "sep" after it. */
@@ -285,7 +285,7 @@ static int read_post_processor(const struct target *to, const char *type, const 
     if (strcmp(type, "TemplateProcessing") == 0) return read_template(node, t, e);
     if (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0) {
         int rc = read_pair(node, "cls", t->before, &t->n_before, e);
-        return rc ? rc : read_pair(node, "sep", t->behind, &t->n_behind, e);
+        return rc ? rc : read_pair(node, "sep", t->after, &t->n_after, e);
     }
     return err_unsupported(to, type, "", e);
 }
@@ -293,5 +293,5 @@ static int read_post_processor(const struct target *to, const char *type, const 
 int hf_read_post_processor(const cJSON *node, struct hf_tokenizer *t, err *e) {
     struct target to = {
         .what = "post_processor", .list = "processors", .t = t, .read = read_post_processor};
-    return walk(&to, node, 0, e);
+    return read_components(&to, node, 0, e);
 }

@@ -73,7 +73,7 @@ static int join_path(const char *folder, gguf_str name, char path[HF_PATH_MAX_BY
     return err_set(e, ERR_IO, "%s: the path is longer than %d bytes", folder, HF_PATH_MAX_BYTES);
 }
 
-static bool exists(const char *folder, const char *name) {
+static bool file_exists(const char *folder, const char *name) {
     char path[HF_PATH_MAX_BYTES];
     return join_path(folder, gguf_str_of(name), path, NULL) == 0 && access(path, F_OK) == 0;
 }
@@ -210,10 +210,10 @@ static int open_files(struct folder *f, const char *folder, err *e) {
                                          "pytorch_model.pt"};
     f->files = mem_new(MAX_FILES, sizeof *f->files);
     if (!f->files) return err_no_memory(e);
-    if (exists(folder, single)) return open_file(f, folder, gguf_str_of(single), e);
-    if (exists(folder, index)) return open_by_index(f, folder, index, e);
+    if (file_exists(folder, single)) return open_file(f, folder, gguf_str_of(single), e);
+    if (file_exists(folder, index)) return open_by_index(f, folder, index, e);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (exists(folder, others[i]))
+        if (file_exists(folder, others[i]))
             return err_set(e, ERR_UNSUPPORTED,
                            "%s: its weights are in %s, expected safetensors: convert them with "
                            "save_pretrained, or use a GGUF",

@@ -53,7 +53,7 @@ static const uint8_t *source_matrix(const struct hf_recipe *k, uint64_t mat, uin
     return k->sources[0]->data + mat * k->src_rows * k->src_cols * bytes_each;
 }
 
-static float load(const uint8_t *p, int type) {
+static float load_float(const uint8_t *p, int type) {
     uint16_t half;
     float f;
     if (type == QTYPE_F32) {
@@ -77,7 +77,7 @@ static void make_elements(const struct hf_recipe *k, int type, uint64_t row, uin
             memcpy(out + i * each, p, each);
             continue;
         }
-        float f = load(p, from) + k->add;
+        float f = load_float(p, from) + k->add;
         memcpy(out + i * sizeof f, &f, sizeof f);
     }
 }

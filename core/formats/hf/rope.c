@@ -30,7 +30,7 @@ static void put_linear(struct hf_reader *r, const struct rope *rope) {
     hf_put_f32(r, "rope.scaling.factor", rope->factor);
 }
 
-static double mscale(double factor, double m) {
+static double yarn_mscale(double factor, double m) {
     return factor > 1 ? 0.1 * m * log(factor) + 1 : 1;
 }
 
@@ -60,7 +60,7 @@ static int put_yarn(struct hf_reader *r, const struct rope *rope) {
     bool given = hf_value(rope->params, "attention_factor");
     if (!given && m != 0 && m_all != 0)
         hf_put_f32(r, "rope.scaling.yarn_attn_factor",
-                   mscale(rope->factor, m) / mscale(rope->factor, m_all));
+                   yarn_mscale(rope->factor, m) / yarn_mscale(rope->factor, m_all));
     else if ((rc = copy_real(r, rope, given ? "attention_factor" : "attn_factor",
                              "rope.scaling.yarn_attn_factor")))
         return rc;

@@ -79,7 +79,7 @@ static int err_expected(const struct reader *r, const gguf_str *name, const char
     return err_tensor(r, ERR_FORMAT, json_offset(r), name, "expected %s here", wanted);
 }
 
-static bool equals(gguf_str s, const char *text) {
+static bool str_equals(gguf_str s, const char *text) {
     return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
 }
 
@@ -89,7 +89,7 @@ static int read_type(struct reader *r, struct safetensor *t, uint32_t *bits) {
     if (json_scan_name(&r->json, &name.data, &name.len))
         return err_expected(r, &t->name, "a dtype");
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (equals(name, types[i].name)) {
+        if (str_equals(name, types[i].name)) {
             t->type = types[i].type;
             t->type_name = types[i].name;
             *bits = types[i].bits;
@@ -141,10 +141,10 @@ static int read_members(struct reader *r, struct safetensor *t, uint32_t *bits,
         if (!more) break;
         if (json_scan_name(&r->json, &key.data, &key.len) || json_scan_take(&r->json, ':'))
             return err_expected(r, &t->name, "a member");
-        unsigned bit = equals(key, "dtype")          ? 1
-                       : equals(key, "shape")        ? 2
-                       : equals(key, "data_offsets") ? 4
-                                                     : 0;
+        unsigned bit = str_equals(key, "dtype")          ? 1
+                       : str_equals(key, "shape")        ? 2
+                       : str_equals(key, "data_offsets") ? 4
+                                                         : 0;
         if (seen & bit) return err_expected(r, &t->name, "each member once");
         seen |= bit;
         int rc = 0;
@@ -210,7 +210,7 @@ static int read_header(struct reader *r) {
         if (!more) break;
         if (json_scan_name(&r->json, &name.data, &name.len) || json_scan_take(&r->json, ':'))
             return err_expected(r, NULL, "a tensor's name, without escapes");
-        if (equals(name, "__metadata__")) {
+        if (str_equals(name, "__metadata__")) {
             if (json_scan_skip(&r->json)) return err_expected(r, NULL, "metadata");
             continue;
         }

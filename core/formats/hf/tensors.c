@@ -545,7 +545,7 @@ static int check_complete(struct mapper *m, const struct entry *entry) {
 }
 
 /* Sets type, size and data of a tensor whose sources are complete. */
-static int settle(struct mapper *m, struct entry *entry) {
+static int settle_tensor(struct mapper *m, struct entry *entry) {
     struct hf_recipe *k = &entry->recipe;
     gguf_tensor *t = &entry->tensor;
     static const char norm[] = "norm.weight";
@@ -579,14 +579,14 @@ static int compare_order(const void *a, const void *b) {
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static int finish(struct mapper *m) {
+static int finish_tensors(struct mapper *m) {
     struct hf_tensors *t = m->t;
     if (m->n) qsort(m->entries, m->n, sizeof *m->entries, compare_order);
     t->tensors = mem_new(m->n, sizeof *t->tensors);
     t->recipes = mem_new(m->n, sizeof *t->recipes);
     if (!t->tensors || !t->recipes) return err_no_memory(m->e);
     for (uint64_t i = 0; i < m->n; i++) {
-        int rc = settle(m, &m->entries[i]);
+        int rc = settle_tensor(m, &m->entries[i]);
         if (rc) return rc;
         t->tensors[i] = m->entries[i].tensor;
         t->recipes[i] = m->entries[i].recipe;
@@ -606,7 +606,7 @@ int hf_tensors_map(struct hf_tensors *t, const struct hf_config *config, safeten
         for (uint64_t i = 0; !rc && i < safetensors_n(files[f]); i++)
             rc = map_tensor(&m, safetensors_at(files[f], i));
     }
-    if (!rc) rc = finish(&m);
+    if (!rc) rc = finish_tensors(&m);
     free(m.entries);
     free(m.experts);
     return rc;

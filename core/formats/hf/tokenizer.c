@@ -210,7 +210,7 @@ static int read_model_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
 }
 
 /* folder/name, or name where folder is "". */
-static int join(const char *folder, const char *name, char *path, err *e) {
+static int join_path(const char *folder, const char *name, char *path, err *e) {
     int n = snprintf(path, HF_PATH_MAX_BYTES, "%s%s%s", folder, folder[0] ? "/" : "", name);
     return n < HF_PATH_MAX_BYTES ? 0
                                  : err_set(e, ERR_IO, "%s: the path is longer than %d bytes",
@@ -220,7 +220,7 @@ static int join(const char *folder, const char *name, char *path, err *e) {
 static int read_document(const char *folder, const char *name, void **document, err *e) {
     char path[HF_PATH_MAX_BYTES], *text = NULL;
     size_t n = 0;
-    int rc = join(folder, name, path, e);
+    int rc = join_path(folder, name, path, e);
     if (!rc) rc = hf_file_read(path, HF_CONFIG_MAX_BYTES, true, &text, &n, e);
     if (rc || !text) return rc;
     rc = hf_json_parse(text, n, document, e);
@@ -239,7 +239,7 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
     if (!rc) rc = read_eos_ids(t->documents[DOC_GENERATION], t, e);
     if (!rc) rc = read_model_ids(t->documents[DOC_MODEL], t, e);
     if (!rc) rc = read_document(folder, "chat_template.json", &t->documents[DOC_TEMPLATE], e);
-    if (!rc) rc = join(folder, "chat_template.jinja", path, e);
+    if (!rc) rc = join_path(folder, "chat_template.jinja", path, e);
     if (!rc) rc = hf_file_read(path, HF_CONFIG_MAX_BYTES, true, &t->template_file, &n, e);
     if (rc) return rc;
     if (t->template_file && memchr(t->template_file, 0, n))
@@ -345,14 +345,14 @@ static int find_files(const char *path, char *folder, char *file, err *e) {
     struct stat st;
     if (stat(path, &st)) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode)) {
-        int rc = join(path, "tokenizer.json", file, e);
-        if (!rc) rc = join("", path, folder, e);
+        int rc = join_path(path, "tokenizer.json", file, e);
+        if (!rc) rc = join_path("", path, folder, e);
         if (!rc && access(file, F_OK))
             rc = err_set(e, ERR_NOT_FOUND, "%s contains no tokenizer.json", path);
         return rc;
     }
     const char *slash = strrchr(path, '/');
-    int rc = join("", path, file, e);
+    int rc = join_path("", path, file, e);
     if (rc) return rc;
     if (slash)
         snprintf(folder, HF_PATH_MAX_BYTES, "%.*s", slash == path ? 1 : (int)(slash - path), path);

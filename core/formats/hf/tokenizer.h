@@ -86,8 +86,8 @@ struct hf_tokenizer {
     struct hf_steps normalizer, pre_tokenizer;
     bool decodes_bytes;        /* the decoder reads GPT-2's alphabet */
     bool decoder_strips_space; /* removes one leading space of the whole text */
-    int32_t before[HF_MAX_ADDED_IDS], behind[HF_MAX_ADDED_IDS]; /* of the post-processor */
-    unsigned n_before, n_behind;
+    int32_t before[HF_MAX_ADDED_IDS], after[HF_MAX_ADDED_IDS]; /* of the post-processor */
+    unsigned n_before, n_after;
     const char *bos, *eos, *pad; /* texts; NULL: unknown */
     int add_bos, add_eos;        /* 0 or 1; -1: not configured */
     int space_prefix;            /* the same, of a tokenizer.model */

@@ -232,18 +232,18 @@ static int find_plain(const char *name, int *type, err *e) {
     return 0;
 }
 
-static bool contains(gguf_str s, const char *part) {
+static bool name_contains(gguf_str s, const char *part) {
     return memmem(s.data, s.len, part, strlen(part)) != NULL;
 }
 
-static bool equals(gguf_str s, const char *text) {
+static bool name_equals(gguf_str s, const char *text) {
     return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
 }
 
 static enum role role_of(gguf_str name) {
     for (size_t i = 0; i < sizeof role_names / sizeof role_names[0]; i++)
-        if (role_names[i].whole ? equals(name, role_names[i].name)
-                                : contains(name, role_names[i].name))
+        if (role_names[i].whole ? name_equals(name, role_names[i].name)
+                                : name_contains(name, role_names[i].name))
             return role_names[i].role;
     return ROLE_OTHER;
 }
@@ -255,7 +255,7 @@ static bool is_kept(const gguf_tensor *t) {
     if (!matrix || t->name.len < n || memcmp(t->name.data + t->name.len - n, suffix, n) != 0)
         return true;
     for (size_t i = 0; i < sizeof kept_names / sizeof kept_names[0]; i++)
-        if (contains(t->name, kept_names[i])) return true;
+        if (name_contains(t->name, kept_names[i])) return true;
     return false;
 }
 
@@ -383,7 +383,7 @@ static int fitting_type(int type, uint64_t n_cols) {
 }
 
 /* A name from the file for use in a message. */
-static const char *shown(gguf_str name, char out[64]) {
+static const char *shown_name(gguf_str name, char out[64]) {
     snprintf(out, 64, "%.*s", (int)(name.len < 63 ? name.len : 63), name.data);
     for (char *c = out; *c; c++)
         if (*c < ' ' || *c > '~') *c = '?';
@@ -404,12 +404,12 @@ static int set_type(struct quantize_tensor *t, const struct quantize_options *o,
     if (!qtype_bytes(t->type, src->n_elems / src->dims[0], src->dims[0], &t->bytes))
         return err_set(e, ERR_UNSUPPORTED,
                        "tensor %s would become %s, which this build cannot write",
-                       shown(src->name, name), qtype_name(t->type));
+                       shown_name(src->name, name), qtype_name(t->type));
     if (t->type == src->type || is_exact(src->type) || o->allow_requantize) return 0;
     return err_set(e, ERR_INVALID,
                    "tensor %s is already quantized (%s): start from an F32, F16 or BF16 model "
                    "(--allow-requantize converts it nevertheless)",
-                   shown(src->name, name), qtype_name(src->type));
+                   shown_name(src->name, name), qtype_name(src->type));
 }
 
 static int choose_types(quantize_plan *p, const struct recipe *r, const struct quantize_options *o,

@@ -172,7 +172,7 @@ static bool range_any(struct machine *m, const struct frame *f, uint32_t lo, uin
 /* ---- the string ---- */
 
 /* f with its escapes undone. */
-static struct frame unescaped(const struct frame *f) {
+static struct frame without_escapes(const struct frame *f) {
     struct frame g = *f;
     g.phase = STRING_BODY;
     g.acc = 0;
@@ -180,7 +180,7 @@ static struct frame unescaped(const struct frame *f) {
 }
 
 static void take_code_point(struct machine *m, const struct frame *f, uint32_t cp) {
-    struct frame g = unescaped(f);
+    struct frame g = without_escapes(f);
     uint8_t bytes[4];
     size_t n = utf8_encode(cp, (char *)bytes);
     for (size_t i = 0; i < n; i++)
@@ -240,7 +240,7 @@ static uint32_t combine_pair(uint32_t upper, uint32_t lower) {
 }
 
 static void hex_step(struct machine *m, const struct frame *f, uint8_t byte) {
-    struct frame g = *f, content = unescaped(f);
+    struct frame g = *f, content = without_escapes(f);
     uint32_t lo, hi;
     int missing = add_digit(&g.acc, byte, &lo, &hi);
     if (missing < 0) return;
@@ -261,7 +261,7 @@ static void hex_step(struct machine *m, const struct frame *f, uint8_t byte) {
 }
 
 static void low_step(struct machine *m, const struct frame *f, uint8_t byte) {
-    struct frame g = *f, content = unescaped(f);
+    struct frame g = *f, content = without_escapes(f);
     uint32_t upper = f->acc >> 20, digits = f->acc & 0xfffff, lo, hi;
     int missing = add_digit(&digits, byte, &lo, &hi);
     if (missing < 0 || lo > 0xdfff || hi < 0xdc00) return;

@@ -9,7 +9,7 @@
 
 /* ---- the trie ---- */
 
-static void allow(const struct grammar_vocab *v, int32_t token, uint32_t *mask) {
+static void allow_token(const struct grammar_vocab *v, int32_t token, uint32_t *mask) {
     for (; token >= 0; token = v->same[token])
         mask[(uint32_t)token / 32] |= UINT32_C(1) << (uint32_t)token % 32;
 }
@@ -31,7 +31,7 @@ static void walk_nodes(struct machine *m, const struct grammar_vocab *v, struct 
         work->first[node->depth] = first;
         work->ends[node->depth] = m->n_pool;
         work->frames[node->depth] = m->n_frames;
-        if (node->token >= 0) allow(v, node->token, mask);
+        if (node->token >= 0) allow_token(v, node->token, mask);
         at++;
     }
 }
@@ -90,7 +90,7 @@ static void walk_below(struct machine *m, const struct grammar_vocab *v, struct 
         work->first[node->depth] = first;
         work->ends[node->depth] = m->n_pool;
         work->frames[node->depth] = m->n_frames;
-        if (node->token >= 0) allow(v, node->token, mask);
+        if (node->token >= 0) allow_token(v, node->token, mask);
         walk_nodes(m, v, work, t, at + 1, node->end, mask);
     }
     machine_roll_back(m, work->frames[0]);
@@ -128,7 +128,7 @@ static void walk_automaton(struct machine *m, const struct grammar_vocab *v, str
             continue;
         }
         work->states[node->depth] = x;
-        if (node->token >= 0) allow(v, node->token, mask);
+        if (node->token >= 0) allow_token(v, node->token, mask);
         at++;
     }
 }
@@ -150,7 +150,7 @@ static void walk_alone(struct machine *m, const struct grammar_vocab *v, struct 
         *f = work->path[node->depth - 1];
         enum alone went = step_alone(m, f, node->byte);
         if (went == ALONE_NO_LONGER) walk_below(m, v, work, t, at, mask);
-        if (went == ALONE_ON && node->token >= 0) allow(v, node->token, mask);
+        if (went == ALONE_ON && node->token >= 0) allow_token(v, node->token, mask);
         at = went == ALONE_ON ? at + 1 : node->end;
     }
 }

@@ -115,8 +115,8 @@ static int adjacency_init(struct adjacency *a, const struct dfa_draft *d, bool b
 /* ---- trimming ---- */
 
 /* Sets bit in seen for all states reachable from the n states in queue (n_states). */
-static void reach(const struct dfa_draft *d, const struct adjacency *a, bool backwards, uint8_t bit,
-                  uint8_t *seen, uint32_t *queue, uint32_t n) {
+static void mark_reachable(const struct dfa_draft *d, const struct adjacency *a, bool backwards,
+                           uint8_t bit, uint8_t *seen, uint32_t *queue, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t s = queue[i];
         for (uint32_t j = a->first[s]; j < a->first[s + 1]; j++) {
@@ -135,7 +135,7 @@ static int mark_useful(const struct dfa_draft *d, uint8_t *seen, uint32_t *queue
     if (!rc) {
         queue[0] = d->start;
         seen[d->start] |= 1;
-        reach(d, &a, false, 1, seen, queue, 1);
+        mark_reachable(d, &a, false, 1, seen, queue, 1);
     }
     adjacency_fini(&a);
     a = (struct adjacency){0};
@@ -147,7 +147,7 @@ static int mark_useful(const struct dfa_draft *d, uint8_t *seen, uint32_t *queue
                 seen[s] |= 2;
                 queue[n++] = s;
             }
-        reach(d, &a, true, 2, seen, queue, n);
+        mark_reachable(d, &a, true, 2, seen, queue, n);
     }
     adjacency_fini(&a);
     return rc;
@@ -269,8 +269,8 @@ static void part_by_class(struct partition *edges, const struct dfa_draft *d) {
 }
 
 /* Puts states that no text distinguishes into one set. Element s - 1 of states is state s. */
-static int refine(struct dfa_draft *d, const struct adjacency *into, struct partition *states,
-                  struct partition *edges) {
+static int refine_partition(struct dfa_draft *d, const struct adjacency *into,
+                            struct partition *states, struct partition *edges) {
     for (uint32_t s = 1; s < d->n_states; s++)
         if (d->accept[s]) partition_mark(states, s - 1);
     partition_split(states);
@@ -329,7 +329,7 @@ static int merge_classes(struct dfa *a) {
 }
 
 /* Numbers the states in breadth-first order, least byte first. */
-static int renumber(struct dfa *a) {
+static int renumber_states(struct dfa *a) {
     uint32_t *number = mem_new(a->n_states, sizeof *number);
     uint32_t *order = mem_new(a->n_states, sizeof *order);
     uint32_t *next = mem_new((uint64_t)a->n_states * a->n_classes, sizeof *next);
@@ -384,17 +384,17 @@ static int build_table(struct dfa_draft *d, const struct partition *states, stru
     }
     if (d->start) a->start = states->set_of[d->start - 1] + 1;
     int rc = merge_classes(a);
-    return rc || !a->start ? rc : renumber(a);
+    return rc || !a->start ? rc : renumber_states(a);
 }
 
-static int minimise(struct dfa_draft *d, struct dfa *a) {
+static int minimise_dfa(struct dfa_draft *d, struct dfa *a) {
     struct partition states = {0}, edges = {0};
     struct adjacency into = {0};
     int rc = draft_trim(d);
     if (!rc && (rc = partition_init(&states, d->n_states - 1)) == 0 &&
         (rc = partition_init(&edges, d->n_edges)) == 0 &&
         (rc = adjacency_init(&into, d, true)) == 0 &&
-        (rc = d->start ? refine(d, &into, &states, &edges) : 0) == 0)
+        (rc = d->start ? refine_partition(d, &into, &states, &edges) : 0) == 0)
         rc = build_table(d, &states, a);
     partition_fini(&states);
     partition_fini(&edges);
@@ -406,7 +406,7 @@ int dfa_draft_finish(struct dfa_draft *d, struct dfa *out, err *e) {
     struct dfa a = {0};
     uint32_t cost = DRAFT_COST + d->n_states + d->n_edges / EDGES_PER_STATE;
     dfa_draft_spend(d, DRAFT_WORK);
-    int rc = d->failed ? d->failed : minimise(d, &a);
+    int rc = d->failed ? d->failed : minimise_dfa(d, &a);
     dfa_draft_fini(d);
     if (rc) {
         dfa_fini(&a);

@@ -20,7 +20,7 @@ static int add_alt(struct making *m, struct s_alt alt) {
     return 0;
 }
 
-static int unite(struct s_ctx *c, uint32_t *all, uint32_t one) {
+static int unite_dfas(struct s_ctx *c, uint32_t *all, uint32_t one) {
     if (dfa_is_empty(s_dfa(c, one)) || *all == one) return 0;
     if (*all != GRAMMAR_NONE) return s_combine(c, *all, one, DFA_OR, all);
     *all = one;
@@ -34,7 +34,7 @@ static int flush_length(struct making *m) {
     if (!m->has_length) return 0;
     m->has_length = false;
     int rc = s_lengths(m->c, m->min_len, m->max_len, &dfa);
-    return rc ? rc : unite(m->c, &m->strings, dfa);
+    return rc ? rc : unite_dfas(m->c, &m->strings, dfa);
 }
 
 static int add_string(struct making *m, const struct s_form *f) {
@@ -57,7 +57,7 @@ static int add_string(struct making *m, const struct s_form *f) {
     if (dfa == GRAMMAR_NONE && m->has_length && min >= m->min_len && max <= m->max_len) return 0;
     rc = flush_length(m);
     if (!rc && dfa == GRAMMAR_NONE) rc = s_lengths(m->c, min, max, &dfa);
-    return rc ? rc : unite(m->c, &m->strings, dfa);
+    return rc ? rc : unite_dfas(m->c, &m->strings, dfa);
 }
 
 static int add_form(struct making *m, const struct s_form *f) {
@@ -65,11 +65,11 @@ static int add_form(struct making *m, const struct s_form *f) {
     uint32_t dfa;
     if (f->types & S_WORDS) {
         rc = s_words(m->c, f->types & S_WORDS, &dfa);
-        if (!rc) rc = unite(m->c, &m->words, dfa);
+        if (!rc) rc = unite_dfas(m->c, &m->words, dfa);
     }
     if (!rc && (f->types & S_NUMBER)) {
         rc = s_number(m->c, f, &dfa);
-        if (!rc) rc = unite(m->c, &m->numbers, dfa);
+        if (!rc) rc = unite_dfas(m->c, &m->numbers, dfa);
     }
     if (!rc && (f->types & S_STRING)) rc = add_string(m, f);
     if (!rc && (f->types & S_ARRAY)) {
@@ -99,7 +99,7 @@ static int add_scalars(struct making *m) {
         string.dfa = m->strings;
         rc = add_alt(m, string);
     }
-    if (!rc && m->numbers != GRAMMAR_NONE) rc = unite(m->c, &m->words, m->numbers);
+    if (!rc && m->numbers != GRAMMAR_NONE) rc = unite_dfas(m->c, &m->words, m->numbers);
     if (rc || m->words == GRAMMAR_NONE) return rc;
     return add_alt(m, (struct s_alt){.kind = G_ALT_TEXT, .dfa = m->words});
 }

@@ -67,7 +67,7 @@ static int grow_table(struct members *m) {
     return 0;
 }
 
-static int declare(struct members *m, const char *text, bool required, bool forbidden) {
+static int declare_member(struct members *m, const char *text, bool required, bool forbidden) {
     int rc = grow_table(m);
     if (rc) return rc;
     uint32_t *at = name_slot(m, text);
@@ -84,7 +84,7 @@ static int declare(struct members *m, const char *text, bool required, bool forb
 static int declare_all(struct members *m, const cJSON *object, bool required) {
     int rc = 0;
     for (const cJSON *p = object ? object->child : NULL; p && !rc; p = p->next)
-        rc = declare(m, p->string, required, false);
+        rc = declare_member(m, p->string, required, false);
     return rc;
 }
 
@@ -141,9 +141,9 @@ static int gather_fact(struct members *m, const struct s_fact *f, struct s_objec
         return rc ? rc : s_push(m->c, &m->own, f);
     case S_F_REQUIRED:
     case S_F_FORBIDDEN:
-        return declare(m, f->name, f->kind == S_F_REQUIRED, f->kind == S_F_FORBIDDEN);
+        return declare_member(m, f->name, f->kind == S_F_REQUIRED, f->kind == S_F_FORBIDDEN);
     case S_F_PROPERTY:
-        rc = declare(m, f->name, false, false);
+        rc = declare_member(m, f->name, false, false);
         return rc ? rc : s_push(m->c, &m->own, f);
     case S_F_NAMES: /* ignored in approximations, which could otherwise recurse without end */
         return m->form->approx ? 0 : add_names(m, f->elem);

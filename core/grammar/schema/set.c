@@ -9,7 +9,7 @@
 enum { REFERENCE_HOPS = 256 };
 
 /* Does the keyword constrain values? All others are annotations, or unknown. */
-static bool constrains(const char *keyword) {
+static bool keyword_constrains(const char *keyword) {
     static const char *const known[] = {"type",
                                         "enum",
                                         "const",
@@ -60,7 +60,7 @@ static const cJSON *only_constraint(const cJSON *schema, int *n) {
     const cJSON *one = NULL;
     *n = 0;
     for (const cJSON *p = schema->child; p; p = p->next)
-        if (constrains(p->string)) {
+        if (keyword_constrains(p->string)) {
             one = p;
             ++*n;
         }
@@ -68,7 +68,7 @@ static const cJSON *only_constraint(const cJSON *schema, int *n) {
 }
 
 /* Follows references; *drop: the conjunct constrains nothing. */
-static int simplify(struct s_ctx *c, uint32_t *elem, bool *drop) {
+static int simplify_conjunct(struct s_ctx *c, uint32_t *elem, bool *drop) {
     *drop = false;
     for (int hops = 0; hops < REFERENCE_HOPS; hops++) {
         uint32_t kind = *elem & 3, node = *elem >> 2;
@@ -107,7 +107,7 @@ int s_set_of(struct s_ctx *c, const uint32_t *elems, uint32_t n, uint32_t *set) 
     for (uint32_t i = 0; i < n && !rc; i++) {
         bool drop;
         mine[kept] = elems[i];
-        rc = simplify(c, &mine[kept], &drop);
+        rc = simplify_conjunct(c, &mine[kept], &drop);
         kept += !drop;
     }
     if (rc) return rc;

@@ -47,7 +47,7 @@ static struct s_memo *bucket_of(struct s_ctx *c, const str *key) {
     return &c->memos[(h ^ h >> 32) % S_SET_BUCKETS];
 }
 
-static bool recall(struct s_ctx *c, const str *key, uint32_t *dfa) {
+static bool recall_dfa(struct s_ctx *c, const str *key, uint32_t *dfa) {
     for (const struct s_memo *m = bucket_of(c, key)->next; m; m = m->next)
         if (m->n == key->len && memcmp(m->key, key->data, m->n) == 0) {
             *dfa = m->dfa;
@@ -56,7 +56,7 @@ static bool recall(struct s_ctx *c, const str *key, uint32_t *dfa) {
     return false;
 }
 
-static int remember(struct s_ctx *c, const str *key, uint32_t dfa) {
+static int remember_dfa(struct s_ctx *c, const str *key, uint32_t dfa) {
     struct s_memo *m = s_new(c, 1, sizeof *m), *bucket = bucket_of(c, key);
     char *copy = key->failed ? NULL : arena_strndup(c->mem, key->data, key->len);
     if (!m || !copy) return s_full(c);
@@ -71,10 +71,10 @@ int s_combine(struct s_ctx *c, uint32_t a, uint32_t b, enum dfa_op op, uint32_t 
     str_init(&key, KEY_MAX_BYTES);
     str_addf(&key, "%c%u,%u", "&|-"[op], a, b);
     int rc = 0;
-    if (!recall(c, &key, dfa)) {
+    if (!recall_dfa(c, &key, dfa)) {
         rc = dfa_combine(s_dfa(c, a), s_dfa(c, b), op, c->g->work, &out, c->e);
         if (!rc) rc = s_dfa_add(c, &out, dfa);
-        if (!rc) rc = remember(c, &key, *dfa);
+        if (!rc) rc = remember_dfa(c, &key, *dfa);
     }
     str_fini(&key);
     return rc;
@@ -84,10 +84,10 @@ int s_combine(struct s_ctx *c, uint32_t a, uint32_t b, enum dfa_op op, uint32_t 
 typedef int s_maker(void *arg, struct work *w, struct dfa *out, err *e);
 static int make_once(struct s_ctx *c, const str *key, s_maker *maker, void *arg, uint32_t *dfa) {
     struct dfa out;
-    if (recall(c, key, dfa)) return 0;
+    if (recall_dfa(c, key, dfa)) return 0;
     int rc = maker(arg, c->g->work, &out, c->e);
     if (!rc) rc = s_dfa_add(c, &out, dfa);
-    return rc ? rc : remember(c, key, *dfa);
+    return rc ? rc : remember_dfa(c, key, *dfa);
 }
 
 struct lengths {
@@ -257,7 +257,7 @@ struct numbers {
     char text[3][NUMBER_BYTES];
 };
 
-static int intersect(struct s_ctx *c, uint32_t *all, uint32_t one) {
+static int intersect_dfas(struct s_ctx *c, uint32_t *all, uint32_t one) {
     if (*all != GRAMMAR_NONE) return s_combine(c, *all, one, DFA_AND, all);
     *all = one;
     return 0;
@@ -277,7 +277,7 @@ static int number_bound(struct numbers *n, const struct s_fact *f) {
                                   .max = upper ? v : NULL};
         uint32_t dfa;
         int rc = make_bounded_number(n->c, &more, f->node, &dfa);
-        return rc ? rc : intersect(n->c, &n->dfa, dfa);
+        return rc ? rc : intersect_dfas(n->c, &n->dfa, dfa);
     }
     const char *v = number_literal(at, n->text[upper]);
     if (upper) {
@@ -301,7 +301,7 @@ static int number_factor(struct numbers *n, const struct s_fact *f) {
     uint32_t dfa;
     int rc = make_bounded_number(
         n->c, &(struct dfa_number){.multiple_of = number_literal(at, text)}, f->node, &dfa);
-    return rc ? rc : intersect(n->c, &n->dfa, dfa);
+    return rc ? rc : intersect_dfas(n->c, &n->dfa, dfa);
 }
 
 static int number_member(struct numbers *n, const struct s_fact *f) {
@@ -310,7 +310,7 @@ static int number_member(struct numbers *n, const struct s_fact *f) {
     int rc = f->kind == S_F_ENUM  ? numbers_of(n->c, at, &dfa)
              : cJSON_IsNumber(at) ? number_equal(n->c, at, &dfa)
                                   : make_word_list(n->c, (struct words){NULL, 0}, &dfa);
-    return rc ? rc : intersect(n->c, &n->dfa, dfa);
+    return rc ? rc : intersect_dfas(n->c, &n->dfa, dfa);
 }
 
 static int number_positive(struct numbers *n, const struct s_fact *f) {
@@ -366,7 +366,7 @@ int s_number(struct s_ctx *c, const struct s_form *form, uint32_t *dfa) {
     if (!rc && (n.dfa == GRAMMAR_NONE || s->integer || s->min || s->max || s->multiple_of)) {
         uint32_t bounded;
         rc = make_bounded_number(c, s, n.node, &bounded);
-        if (!rc) rc = intersect(c, &n.dfa, bounded);
+        if (!rc) rc = intersect_dfas(c, &n.dfa, bounded);
     }
     for (const struct s_fact *f = form->facts; f && !rc; f = f->next)
         if (f->negated) rc = number_negative(&n, f);
@@ -450,7 +450,7 @@ int s_string(struct s_ctx *c, const struct s_form *form, uint32_t *dfa, uint32_t
             if (f->m < *max) *max = f->m;
         } else if (!f->negated) {
             rc = fact_strings(c, f, &one);
-            if (!rc && one != GRAMMAR_NONE) rc = intersect(c, dfa, one);
+            if (!rc && one != GRAMMAR_NONE) rc = intersect_dfas(c, dfa, one);
         }
     }
     for (const struct s_fact *f = form->facts; f && !rc; f = f->next) {

@@ -154,7 +154,7 @@ static uint32_t log2_floor(uint64_t x) {
 
 /* Decides which groups are split and sorts them by the cost of a task, in buckets of powers of two,
  * most expensive first, so that small tasks fill the end. false: too many tasks for a uint32_t. */
-static bool plan(struct attn_run *run) {
+static bool plan_tiles(struct attn_run *run) {
     struct cpu_attn *t = run->attn;
     uint64_t total = 0, n_used = 0, n_tasks = 0, n_merges = 0;
     uint32_t at[N_BUCKETS + 1] = {0};
@@ -298,7 +298,7 @@ int cpu_paged_attention(backend *be, const struct op_paged_attention *a) {
                            .run_bytes = block_bytes / kv->n_kv_heads};
     run.n_subs = (n_group + run.heads_per_tile - 1) / run.heads_per_tile;
     run.n_tiles = kv->n_kv_heads * run.n_subs;
-    if (!make_groups(&run) || !plan(&run)) return ERR_INVALID;
+    if (!make_groups(&run) || !plan_tiles(&run)) return ERR_INVALID;
     uint32_t share = (run.n_tasks + run.n_threads - 1) / run.n_threads;
     pool_run(c->pool, share * run.n_threads, attn_task, &run);
     pool_run(c->pool, run.n_merges, merge_task, &run);

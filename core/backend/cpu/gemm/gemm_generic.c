@@ -110,7 +110,7 @@ static bool has_mins(int type) {
 }
 
 /* Bytes of a K block's scales, and of one block's planes. */
-static void sizes(int type, uint32_t n_blocks, uint32_t *scales, uint32_t *planes) {
+static void k_block_sizes(int type, uint32_t n_blocks, uint32_t *scales, uint32_t *planes) {
     uint32_t whole = (uint32_t)gemm_k_block_bytes(type, n_blocks * GEMM_BLOCK);
     switch (type) {
     case QTYPE_Q8_0:
@@ -202,7 +202,7 @@ static void unpack_tile(int type, const uint8_t *src, uint32_t n_cols, struct ge
         unpack_floats(type, src, n_cols, tile);
         return;
     }
-    sizes(type, n_blocks, &scale_bytes, &plane_bytes);
+    k_block_sizes(type, n_blocks, &scale_bytes, &plane_bytes);
     struct k_block s = {src, src + scale_bytes, n_blocks};
     n_scales = has_halves(type) ? 2 * n_blocks : n_blocks;
     for (uint32_t i = 0; i < n_scales; i++)
@@ -218,8 +218,8 @@ static void unpack_tile(int type, const uint8_t *src, uint32_t n_cols, struct ge
 /* ---- products ---- */
 
 /* Sum of w * q over columns c .. c + n - 1 of one row and output; hi and lo point at column 0. */
-static int32_t dot(const struct gemm_tile *t, uint32_t out, const int8_t *hi, const int8_t *lo,
-                   uint32_t c, uint32_t n) {
+static int32_t dot_codes(const struct gemm_tile *t, uint32_t out, const int8_t *hi,
+                         const int8_t *lo, uint32_t c, uint32_t n) {
     int32_t sum = 0;
     for (uint32_t i = c; i < c + n; i++) {
         int32_t w = (int8_t)t->q[i / 4][out][i % 4];
@@ -234,11 +234,11 @@ static float multiply_block(int type, const struct gemm_tile *t, uint32_t out,
     uint32_t c = block * GEMM_BLOCK, half = GEMM_BLOCK / 2;
     float product;
     if (has_halves(type)) {
-        float i0 = (float)dot(t, out, x->q[0], x->q[1], c, half);
-        float i1 = (float)dot(t, out, x->q[0], x->q[1], c + half, half);
+        float i0 = (float)dot_codes(t, out, x->q[0], x->q[1], c, half);
+        float i1 = (float)dot_codes(t, out, x->q[0], x->q[1], c + half, half);
         product = fmaf(i1, t->scale[2 * block + 1][out], i0 * t->scale[2 * block][out]);
     } else
-        product = (float)dot(t, out, x->q[0], x->q[1], c, GEMM_BLOCK) * t->scale[block][out];
+        product = (float)dot_codes(t, out, x->q[0], x->q[1], c, GEMM_BLOCK) * t->scale[block][out];
     acc = fmaf(product, a->d, acc);
     if (!has_mins(type)) return acc;
     if (!has_halves(type)) return fmaf(t->min[block][out], a->s, acc);

@@ -23,7 +23,7 @@ void gemm_ymm_multiply_float(const struct gemm_job *j);
 ALWAYS_INLINE void gemm_ymm_ask_ahead(const uint8_t *p, uint32_t bytes) {
     enum { AHEAD = 8192 };
     for (uint32_t i = 0; i < bytes; i += 64)
-        prefetch(p, AHEAD + i);
+        prefetch_weights(p, AHEAD + i);
 }
 
 /* A tile of float weights holds the address of the panel's K block. */

@@ -27,14 +27,14 @@ struct layout {
 
 /* ---- pieces ---- */
 
-static uint32_t get32(const uint8_t *p) {
+static uint32_t get_word(const uint8_t *p) {
     uint32_t w;
     memcpy(&w, p, sizeof w);
     return w;
 }
 
 /* Four columns of this output. */
-static void put(uint8_t *planes, uint32_t vector, uint32_t word) {
+static void put_word(uint8_t *planes, uint32_t vector, uint32_t word) {
     memcpy(planes + 64 * vector, &word, sizeof word);
 }
 
@@ -46,15 +46,15 @@ static void put_f16(const struct lane *l, uint32_t array, const uint8_t *src) {
 /* Nibbles of 32 values: the file's order is the panel's. */
 static void put_nibbles(const uint8_t *src, uint8_t *planes) {
     for (uint32_t v = 0; v < 4; v++)
-        put(planes, v, get32(src + 4 * v));
+        put_word(planes, v, get_word(src + 4 * v));
 }
 
 /* Splits 32 bytes into two blocks: one in the low nibbles, one in the high ones. */
 static void split_nibbles(const uint8_t *src, uint8_t *low, uint8_t *high) {
     for (uint32_t v = 0; v < 4; v++) {
-        uint32_t a = get32(src + 4 * v), b = get32(src + 16 + 4 * v);
-        put(low, v, (a & 0x0f0f0f0f) | (b & 0x0f0f0f0f) << 4);
-        put(high, v, (a >> 4 & 0x0f0f0f0f) | (b & 0xf0f0f0f0));
+        uint32_t a = get_word(src + 4 * v), b = get_word(src + 16 + 4 * v);
+        put_word(low, v, (a & 0x0f0f0f0f) | (b & 0x0f0f0f0f) << 4);
+        put_word(high, v, (a >> 4 & 0x0f0f0f0f) | (b & 0xf0f0f0f0));
     }
 }
 
@@ -71,13 +71,13 @@ static void split_twos(const uint8_t *src, uint8_t *planes, uint32_t apart) {
     for (uint32_t v = 0; v < 2; v++) {
         uint32_t w[4];
         for (uint32_t i = 0; i < 4; i++)
-            w[i] = get32(src + 16 * v + 4 * i);
+            w[i] = get_word(src + 16 * v + 4 * i);
         swap_bits(&w[0], &w[1], 2, 0x33333333);
         swap_bits(&w[2], &w[3], 2, 0x33333333);
         swap_bits(&w[0], &w[2], 4, 0x0f0f0f0f);
         swap_bits(&w[1], &w[3], 4, 0x0f0f0f0f);
         for (uint32_t i = 0; i < 4; i++)
-            put(planes + i * apart, v, w[i]);
+            put_word(planes + i * apart, v, w[i]);
     }
 }
 
@@ -85,7 +85,7 @@ static void split_twos(const uint8_t *src, uint8_t *planes, uint32_t apart) {
 static void split_ones(const uint8_t *src, uint8_t *planes, uint32_t apart) {
     uint32_t w[8];
     for (uint32_t i = 0; i < 8; i++)
-        w[i] = get32(src + 4 * i);
+        w[i] = get_word(src + 4 * i);
     for (uint32_t i = 0; i < 8; i += 2)
         swap_bits(&w[i], &w[i + 1], 1, 0x55555555);
     for (uint32_t i = 0; i < 8; i++)
@@ -93,7 +93,7 @@ static void split_ones(const uint8_t *src, uint8_t *planes, uint32_t apart) {
     for (uint32_t i = 0; i < 4; i++)
         swap_bits(&w[i], &w[i + 4], 4, 0x0f0f0f0f);
     for (uint32_t i = 0; i < 8; i++)
-        put(planes + i * apart, 0, w[i]);
+        put_word(planes + i * apart, 0, w[i]);
 }
 
 /* Moves bit 4 g + c of h (column c of group g) to bit g of byte c: rotates the bit index by two
@@ -129,7 +129,7 @@ static void pack_q8_0(const uint8_t *src, const struct lane *l) {
     for (uint32_t b = 0; b < l->n_blocks; b++, src += sizeof(struct q8_0_block), planes += 512) {
         put_f16(l, b, src + offsetof(struct q8_0_block, d));
         for (uint32_t v = 0; v < 8; v++)
-            put(planes, v, get32(src + offsetof(struct q8_0_block, q) + 4 * v));
+            put_word(planes, v, get_word(src + offsetof(struct q8_0_block, q) + 4 * v));
     }
 }
 
@@ -155,7 +155,7 @@ static void pack_q5_0(const uint8_t *src, const struct lane *l) {
     for (uint32_t b = 0; b < l->n_blocks; b++, src += sizeof(struct q5_0_block), planes += 320) {
         put_f16(l, b, src + offsetof(struct q5_0_block, d));
         put_nibbles(src + offsetof(struct q5_0_block, q), planes);
-        put(planes, 4, spread_ones(get32(src + offsetof(struct q5_0_block, high))));
+        put_word(planes, 4, spread_ones(get_word(src + offsetof(struct q5_0_block, high))));
     }
 }
 
@@ -165,7 +165,7 @@ static void pack_q5_1(const uint8_t *src, const struct lane *l) {
         put_f16(l, b, src + offsetof(struct q5_1_block, d));
         put_f16(l, l->n_blocks + b, src + offsetof(struct q5_1_block, m));
         put_nibbles(src + offsetof(struct q5_1_block, q), planes);
-        put(planes, 4, spread_ones(get32(src + offsetof(struct q5_1_block, high))));
+        put_word(planes, 4, spread_ones(get_word(src + offsetof(struct q5_1_block, high))));
     }
 }
 
