@@ -252,42 +252,16 @@ PRODUCT(wide_half_mins, WIDE | HALVES | MINS)
 #undef PRODUCT
 
 static void multiply_job(const struct gemm_job *j) {
-    bool planes = j->x.q[1];
-    clear_acc(j);
-    switch (j->type) {
-    case QTYPE_Q4_0:
-        (planes ? wide_plain : plain_8)(j);
-        break;
-    case QTYPE_Q5_0:
-    case QTYPE_MXFP4:
-        (planes ? wide_plain : plain_4)(j);
-        break;
-    case QTYPE_Q8_0:
-    case QTYPE_IQ4_NL:
-    case QTYPE_IQ4_XS:
-        wide_plain(j);
-        break;
-    case QTYPE_Q4_1:
-    case QTYPE_Q4_K:
-        (planes ? wide_mins : mins_8)(j);
-        break;
-    case QTYPE_Q5_1:
-    case QTYPE_Q5_K:
-        (planes ? wide_mins : mins_4)(j);
-        break;
-    case QTYPE_Q3_K:
-        (planes ? wide_halves : halves_4)(j);
-        break;
-    case QTYPE_Q6_K:
-        (planes ? wide_halves : halves_2)(j);
-        break;
-    case QTYPE_Q2_K:
-        (planes ? wide_half_mins : half_mins_4)(j);
-        break;
-    default:
-        gemm_ymm_multiply_float(j);
-        break;
-    }
+    static ymm_product *const products[][2] = {
+        [QTYPE_Q4_0] = {plain_8, wide_plain},      [QTYPE_Q4_1] = {mins_8, wide_mins},
+        [QTYPE_Q5_0] = {plain_4, wide_plain},      [QTYPE_Q5_1] = {mins_4, wide_mins},
+        [QTYPE_Q8_0] = {wide_plain, wide_plain},   [QTYPE_Q2_K] = {half_mins_4, wide_half_mins},
+        [QTYPE_Q3_K] = {halves_4, wide_halves},    [QTYPE_Q4_K] = {mins_8, wide_mins},
+        [QTYPE_Q5_K] = {mins_4, wide_mins},        [QTYPE_Q6_K] = {halves_2, wide_halves},
+        [QTYPE_IQ4_NL] = {wide_plain, wide_plain}, [QTYPE_IQ4_XS] = {wide_plain, wide_plain},
+        [QTYPE_MXFP4] = {plain_4, wide_plain},
+    };
+    multiply_by_type(j, products, sizeof products / sizeof *products);
 }
 
 const struct gemm_isa gemm_avx2 = {

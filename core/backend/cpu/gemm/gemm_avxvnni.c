@@ -17,34 +17,16 @@ PRODUCT(half_mins, HALVES | MINS)
 #undef PRODUCT
 
 static void multiply_job(const struct gemm_job *j) {
-    bool planes = j->x.q[1];
-    clear_acc(j);
-    switch (j->type) {
-    case QTYPE_Q4_0:
-    case QTYPE_Q5_0:
-    case QTYPE_Q8_0:
-    case QTYPE_IQ4_NL:
-    case QTYPE_IQ4_XS:
-    case QTYPE_MXFP4:
-        (planes ? plain_planes : plain)(j);
-        break;
-    case QTYPE_Q4_1:
-    case QTYPE_Q5_1:
-    case QTYPE_Q4_K:
-    case QTYPE_Q5_K:
-        (planes ? mins_planes : mins)(j);
-        break;
-    case QTYPE_Q3_K:
-    case QTYPE_Q6_K:
-        (planes ? halves_planes : halves)(j);
-        break;
-    case QTYPE_Q2_K:
-        (planes ? half_mins_planes : half_mins)(j);
-        break;
-    default:
-        gemm_ymm_multiply_float(j);
-        break;
-    }
+    static ymm_product *const products[][2] = {
+        [QTYPE_Q4_0] = {plain, plain_planes},   [QTYPE_Q4_1] = {mins, mins_planes},
+        [QTYPE_Q5_0] = {plain, plain_planes},   [QTYPE_Q5_1] = {mins, mins_planes},
+        [QTYPE_Q8_0] = {plain, plain_planes},   [QTYPE_Q2_K] = {half_mins, half_mins_planes},
+        [QTYPE_Q3_K] = {halves, halves_planes}, [QTYPE_Q4_K] = {mins, mins_planes},
+        [QTYPE_Q5_K] = {mins, mins_planes},     [QTYPE_Q6_K] = {halves, halves_planes},
+        [QTYPE_IQ4_NL] = {plain, plain_planes}, [QTYPE_IQ4_XS] = {plain, plain_planes},
+        [QTYPE_MXFP4] = {plain, plain_planes},
+    };
+    multiply_by_type(j, products, sizeof products / sizeof *products);
 }
 
 const struct gemm_isa gemm_avxvnni = {

@@ -374,4 +374,15 @@ ALWAYS_INLINE void all_rows(const struct gemm_job *j, uint32_t kind) {
     }
 }
 
+typedef void ymm_product(const struct gemm_job *j);
+
+/* Multiplies with the job's row of products (n_types), indexed by type: for one plane of
+ * activations and for two. A type without a row is a float type. */
+static inline void multiply_by_type(const struct gemm_job *j, ymm_product *const products[][2],
+                                    size_t n_types) {
+    ymm_product *product = (size_t)j->type < n_types ? products[j->type][j->x.q[1] != NULL] : NULL;
+    clear_acc(j);
+    (product ? product : gemm_ymm_multiply_float)(j);
+}
+
 #endif
