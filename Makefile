@@ -210,7 +210,7 @@ format: ## rewrite all sources in the project's format
 bench: all ## short benchmark of the demo model on the CPU backend
 	@scripts/bench $(BUILD)/inferd
 
-# install-files builds nothing, for `sudo make install-files` behind a build by somebody else.
+# install-files builds nothing: for `sudo make install-files` after a build by an ordinary user.
 .PHONY: install install-files uninstall
 INSTALL = PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSTEM="$(UNAME)" scripts/install
 install: all install-files ## install daemon, configuration example, demo model and service files below PREFIX

@@ -1,4 +1,4 @@
-/* api.h - the HTTP API in front of engines.
+/* api.h - the HTTP API of the engines.
  *
  * libmicrohttpd runs a few threads. A connection that waits for tokens is suspended and occupies no
  * thread. One watcher thread resumes connections when their streams have events, triggers

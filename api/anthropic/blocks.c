@@ -62,8 +62,8 @@ static const struct json_field content_fields[] = {
      .flags = NUL | JSON_WITH_NUL | JSON_OR_STRING | JSON_OR_ARRAY,
      IN(content),
      .table = &inner_table,
-     .help = "Of tool_result, search_result and compaction: text or blocks of text; in a "
-             "tool_result documents and search results, too."},
+     .help = "In tool_result, search_result and compaction: text or blocks of text; in "
+             "tool_result also documents and search results."},
 };
 static const struct json_field source_fields[] = {
     {.name = "source",
@@ -71,7 +71,7 @@ static const struct json_field source_fields[] = {
      .flags = JSON_WITH_NUL | JSON_OR_STRING | JSON_OR_OBJECT,
      IN(source),
      .table = &source_table,
-     .help = "Of a document an object, of a search_result a text."},
+     .help = "An object in document, a string in search_result."},
     {.name = "title",
      .type = JSON_STRING,
      .flags = NUL | JSON_WITH_NUL,
@@ -85,7 +85,7 @@ static const struct json_field source_fields[] = {
 };
 static const struct json_field thinking_fields[] = {
     {.name = "thinking", .type = JSON_STRING, .flags = JSON_WITH_NUL, IN(thinking)},
-    MESSAGES_ADVISORY("signature", NULL, "thinking is taken as it is"),
+    MESSAGES_ADVISORY("signature", NULL, "thinking is accepted without verification"),
 };
 static const struct json_table any_block = JSON_TABLE(any_fields, NULL),
                                /* of one type */
@@ -540,7 +540,7 @@ int messages_read_turns(const struct messages_fields *f, struct chat_request *q,
     const cJSON *last = cJSON_GetArrayItem(q->messages, cJSON_GetArraySize(q->messages) - 1);
     if (!last)
         return err_set_param(e, ERR_INVALID, "messages",
-                             "Invalid value for 'messages': none of its blocks is for the model.");
+                             "Invalid value for 'messages': it has no block that the model reads.");
     const cJSON *role = cJSON_GetObjectItemCaseSensitive(last, "role");
     if (strcmp(role->valuestring, "assistant") == 0) {
         q->continue_final_message = true;

@@ -54,7 +54,7 @@ static const struct json_field tool_fields[] = {
      .initial = "false"},
     MESSAGES_CACHE_CONTROL,
     MESSAGES_ADVISORY("defer_loading", NULL, "the model sees all tools"),
-    MESSAGES_ADVISORY("input_examples", NULL, "templates have no place for them"),
+    MESSAGES_ADVISORY("input_examples", NULL, "chat templates cannot render them"),
     MESSAGES_ADVISORY("eager_input_streaming", NULL,
                       "arguments are streamed as they are generated"),
     MESSAGES_ADVISORY("allowed_callers", NULL, "only the model calls tools"),
@@ -105,7 +105,7 @@ static const struct json_field thinking_fields[] = {
      .offset = offsetof(struct thinking, display),
      .words = "summarized|omitted",
      .initial = "\"summarized\"",
-     .help = "omitted: blocks of thinking come without text; otherwise with all of it."},
+     .help = "omitted: thinking blocks have no text; summarized: they have the full text."},
 };
 static const struct json_table thinking_table = JSON_TABLE(thinking_fields, NULL);
 
@@ -195,7 +195,7 @@ static const struct json_field prompt_fields[] = {
      .help = "Older name of output_config.format."},
     MESSAGES_CACHE_CONTROL,
     MESSAGES_ADVISORY("mcp_servers", NULL, "the server calls no tools"),
-    MESSAGES_ADVISORY("context_management", NULL, "the conversation is used as it is"),
+    MESSAGES_ADVISORY("context_management", NULL, "the server does not edit conversations"),
 };
 const struct json_table messages_count_table = JSON_TABLE(prompt_fields, NULL);
 
@@ -241,7 +241,7 @@ static const struct json_field fields[] = {
      .min = 1,
      .help = "Only requests with the same salt (and API key) share cached prompts."},
     MESSAGES_ADVISORY("container", NULL, "the server runs no code"),
-    MESSAGES_ADVISORY("inference_geo", NULL, "the server is where it is"),
+    MESSAGES_ADVISORY("inference_geo", NULL, "the server runs in one place"),
 };
 const struct json_table messages_table = JSON_TABLE(fields, &messages_count_table);
 

@@ -65,7 +65,7 @@ int gen_reply_bounded(struct request *r, str *body, err *e) {
                    REPLY_MAX_BYTES >> 20);
 }
 
-/* Names and counts what the body asked for in vain, once. A handler that ran out of its quick
+/* Names and counts the ignored fields of the body, once. A handler that ran out of its quick
  * budget starts over. */
 static void report_ignored(struct request *r, const struct ignored *list) {
     char names[IGNORED_HEADER_BYTES];

@@ -123,7 +123,7 @@ static const struct json_field fields[] = {
     {"metadata", JSON_OBJECT, NUL, AT(metadata),
      .help = "Up to 16 strings of up to 512 characters, stored with the completion; ignored "
              "without store."},
-    ADVISORY("prediction", NULL, "it could only save time"),
+    ADVISORY("prediction", NULL, "predicted output changes the speed, not the answer"),
     ADVISORY("web_search_options", NULL, "the server has no web search"),
     ADVISORY("moderation", NULL, "the server does not moderate"),
     REFUSED("functions", NULL, "it is deprecated: use 'tools'"),

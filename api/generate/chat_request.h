@@ -24,7 +24,7 @@ struct chat_tools {
     bool parallel;        /* more than one call in an answer */
     const cJSON *allowed; /* array of the only tools that may be called, by name; borrowed; NULL:
                              all */
-    cJSON *forms;         /* of tools that are no plain functions (tool_form.h); freed by
+    cJSON *forms;         /* of tools other than plain functions (tool_form.h); freed by
                              chat_request_fini; NULL: none */
 };
 

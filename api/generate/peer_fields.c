@@ -42,12 +42,12 @@ static bool is_negative(const cJSON *v) {
         GEN_SAMPLING(KIND, LEAST, MOST, HELP)                                                      \
     }
 
-static const char no_sampler[] = "there is no such sampler: leave it off";
+static const char no_sampler[] = "this sampler is not supported: omit the field";
 static const char sampler_off[] = "it belongs to a sampler that is off";
 static const char own_order[] = "samplers have a fixed order";
 static const char own_cache[] = "prefixes are cached automatically";
 static const char own_slots[] = "the server schedules requests itself";
-static const char no_beams[] = "there is no beam search";
+static const char no_beams[] = "beam search is not supported";
 static const char plain_form[] = "answers have one form";
 
 static const struct json_field sampler_fields[] = {

@@ -8,8 +8,8 @@
 
 static const char BLANKS[] = " \t";
 
-/* The next element of a list "a, b" without blanks around it; *at is behind it afterwards, NULL at
- * the end. */
+/* The next element of a list "a, b" without surrounding blanks; moves *at past it, to NULL at the
+ * end. */
 static const char *next_element(const char **at, size_t *n) {
     const char *from = *at + strspn(*at, BLANKS);
     size_t all = strcspn(from, ",");
@@ -41,7 +41,7 @@ static bool read_address(const char *text, size_t n, struct address *out) {
     return is_port_or_end(end, n - m) && address_parse(text, m, out);
 }
 
-/* What stands left of a word that is no address was not written by a proxy of ours. */
+/* Elements to the left of one that is not an address were not written by a trusted proxy. */
 static void read_client(struct forwarded *f, const struct networks *trusted, const char *text,
                         size_t n) {
     struct address a;

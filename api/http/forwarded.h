@@ -18,7 +18,7 @@ enum { FORWARDED_HOST_BYTES = 256 };
 struct forwarded {
     struct address client; /* family 0: none is named */
     bool has_host;
-    char host[FORWARDED_HOST_BYTES]; /* "": has_host, but it is no name and port */
+    char host[FORWARDED_HOST_BYTES]; /* "": has_host, but it is not a name and port */
     const char *scheme;              /* "http", "https"; NULL: neither is named */
 };
 

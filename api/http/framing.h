@@ -1,6 +1,6 @@
 /* framing.h - checks that every program reads a request's head in the same way (RFC 9112). If a
- * proxy in front saw another end of a header, of the head or of the body than this daemon does, one
- * client could write another one's requests (request smuggling).
+ * proxy saw another end of a header, of the head or of the body than this daemon does, one client
+ * could write another one's requests (request smuggling).
  *
  * libmicrohttpd 0.9 is lenient and has no switch for most of it, so its result is checked. It
  * parses in place and ends names, values and lines with zero bytes; where they lie tells what stood

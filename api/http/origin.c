@@ -35,7 +35,7 @@ static unsigned default_port(const char *scheme, size_t n) {
     return same_text(scheme, n, "https", 5) ? 443 : 0;
 }
 
-/* A port of 1 to 5 digits, 1 to 65535; 0: it is none. */
+/* A port of 1 to 5 digits, 1 to 65535; 0: not a port. */
 static unsigned read_port(const char *text, size_t n) {
     unsigned port = 0;
     for (size_t i = 0; i < n; i++) {

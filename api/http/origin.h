@@ -18,10 +18,10 @@ struct origin {
     unsigned port;             /* the scheme's own if the text has none; 0: unknown */
 };
 
-/* false: text is "null" or no origin. */
+/* false: text is "null" or not an origin. */
 bool origin_parse(const char *text, struct origin *out);
 
-/* Length of the name in host[:port]; of all of it if what follows the name is no port. */
+/* Length of the name in host[:port]; the whole length if what follows the name is not a port. */
 size_t origin_name_length(const char *host);
 
 /* Does a page of this origin come from host[:port]? scheme: how its browser reached that host,

@@ -15,10 +15,10 @@ struct page {
     char after[PAGE_ID_BYTES]; /* "": from the beginning */
 };
 
-/* Takes a parameter of a query. false: it is not one of a page's. ERR_INVALID in e: a wrong value.
+/* Takes a parameter of a query. false: not a parameter of a page. ERR_INVALID in e: a wrong value.
  */
 bool page_take(struct page *p, const char *name, const char *value, err *e);
-/* ERR_INVALID: the query has a parameter that nothing knows. */
+/* Sets ERR_INVALID: the query has an unknown parameter. */
 int page_refuse(const char *name, err *e);
 
 /* Opens a list; the caller adds its data. */

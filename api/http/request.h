@@ -46,7 +46,7 @@ struct request {
     char path[256];                /* for the log; longer ones are cut and match no route */
     const char *rest;              /* path after a prefix route's prefix, or from its {id} on */
     char id[65];                   /* x-request-id */
-    struct ignored *ignored;       /* what its body asks for in vain, while its handler runs */
+    struct ignored *ignored;       /* its body's ignored fields, while its handler runs */
     const struct api_model *model; /* the model that the body asks for; NULL: not known (yet) */
     uint64_t start_ns;
     uint64_t deadline_ns; /* when it must be answered at the latest; 0: no deadline */

@@ -35,7 +35,7 @@ static void add_logprobs(const struct gen *g, const struct gen_choice *c, str *o
 /* The writer's own state. */
 struct chat_state {
     bool named;   /* tool_choice names a function: finish_reason is stop */
-    cJSON *forms; /* of tools that are no functions (tool_form.h) */
+    cJSON *forms; /* of tools other than functions (tool_form.h) */
     struct {      /* by index of the choice */
         bool opened;
         struct tool_input input; /* of its last call, if that is a custom one */
@@ -335,7 +335,7 @@ static int start_chat(struct request *r, const struct gen_fields *f,
         e);
 }
 
-/* What is asked of the store in vain is named. */
+/* Names the fields that require a store if there is none. */
 static int check_store(struct request *r, const struct gen_fields *f, err *e) {
     int rc = gen_metadata_check(f->metadata, e);
     bool stores = f->store && r->api->config.store;

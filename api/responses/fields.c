@@ -117,7 +117,7 @@ static const struct json_field fields[] = {
     {"background", JSON_REFUSED, NUL, .why = "background responses are not supported: use stream"},
     {"service_tier", JSON_ADVISORY, NUL, .words = "auto|default", .why = "there is only one tier"},
     {"prompt", JSON_REFUSED, NUL, .why = "stored prompts are not supported"},
-    {"context_management", JSON_ADVISORY, NUL, .why = "the conversation is used as it is"},
+    {"context_management", JSON_ADVISORY, NUL, .why = "the server does not edit conversations"},
     {"moderation", JSON_ADVISORY, NUL, .why = "the server does not moderate"},
     {"safety_identifier", JSON_ADVISORY, NUL | JSON_KEPT, AT(gen.safety_identifier),
      .why = "answers do not depend on the user"},

@@ -101,7 +101,8 @@ static const struct json_field choice_fields[] = {
     {"type", JSON_ENUM, JSON_REQUIRED, CHOICE(type), .words = "function|custom|allowed_tools"},
     {"name", JSON_STRING, 0, CHOICE(name), .min = 1},
     {"namespace", JSON_STRING, NUL, CHOICE(space), .min = 1,
-     .help = "Of the function or custom tool with that name; default: the first one with it."},
+     .help =
+         "Namespace of the named function or custom tool; default: the first tool of that name."},
     {"mode", JSON_ENUM, 0, CHOICE(mode), .words = "auto|required"},
     {"tools", JSON_ARRAY, 0, CHOICE(tools), .min = 1, .max = CHAT_MAX_TOOLS},
 };

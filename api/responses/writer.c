@@ -36,7 +36,7 @@ struct response_state {
     responses *store;
     bool stores;
     char *key, *previous_id, *conversation; /* owned; NULL: none */
-    cJSON *forms;                           /* of tools that are no functions; owned */
+    cJSON *forms;                           /* of tools other than functions; owned */
     str echo;                               /* response_fields_echo */
     char *input;                            /* the request's own items as a JSON array */
     char **input_ids;                       /* (n_input_ids) */

@@ -16,7 +16,7 @@ class ApiError extends Error {
   }
 }
 
-// There was no answer, or it broke off.
+// No answer, or an incomplete one.
 class CutError extends Error {
   constructor(message) {
     super(message);

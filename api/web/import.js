@@ -46,8 +46,8 @@ function ownChat(chat) {
   });
 }
 
-// A tree of nodes {id, parent, message} of which some are no messages: those are left out, and what hangs
-// below them is hung higher. `current`: the node that was shown last.
+// A tree of nodes {id, parent, message}. Nodes without a message are left out, and their children get the
+// nearest kept ancestor as parent. `current`: the node that was shown last.
 function foreignChat({ id, title, created, updated, settings = {}, nodes, current }) {
   const byId = new Map(nodes.map((n) => [n.id, n]));
   const kept = (at) => {

@@ -214,7 +214,7 @@ class Inline {
     if (!this.text.startsWith(open, this.at) || this.unclosed?.has(close)) return false;
     const from = this.at + open.length,
       end = this.text.indexOf(close, from);
-    if (end < 0) (this.unclosed ??= new Set()).add(close); // looks no further in vain
+    if (end < 0) (this.unclosed ??= new Set()).add(close); // not searched for again
     const tex = this.text.slice(from, Math.max(from, end));
     if (!tex.trim()) return false;
     this.push(renderMath(tex.trim(), open + tex + close, display), end + close.length - this.at);

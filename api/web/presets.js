@@ -48,7 +48,7 @@ export class Presets {
     this.set(settings);
   }
 
-  // Another chat is shown: its settings are no preset's any more.
+  // Another chat is shown: its settings no longer belong to a preset.
   forget() {
     this.picker.value = "";
     $("preset-delete").disabled = true;

@@ -1,7 +1,7 @@
 /* ops.h - the ops of a backend.
  *
  * BACKEND_OPS is the list of all ops. A row makes the function `int backend_NAME(backend *, const
- * struct op_NAME *)`, the check in front of it (check_NAME in ops.c), the entry of each device's
+ * struct op_NAME *)`, its check (check_NAME in ops.c), the entry of each device's
  * table (cpu_NAME, metal_NAME, cuda_NAME), and a counter. To add an op: a row and a struct here, a
  * check in ops.c, a launcher per device with its kernel.
  *

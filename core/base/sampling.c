@@ -56,7 +56,7 @@ int sampling_recommend(struct sampling_recommended *r, const char *name, double 
     if (!(fabs(value) <= 1e9))
         return err_set_param(e, ERR_INVALID, name, "%s is out of bounds", name);
     SAMPLING_ROWS(TAKE, )
-    if (!known) return err_set_param(e, ERR_INVALID, name, "%s is no sampling parameter", name);
+    if (!known) return err_set_param(e, ERR_INVALID, name, "%s is not a sampling parameter", name);
     int rc = sampling_check(&one.values, e);
     if (rc) return rc;
     SAMPLING_ROWS(KEEP, )

@@ -4,8 +4,9 @@
  * at the lowest priority, and the list of sequences that wait for it: each live one at most once.
  *
  * A computation that runs out of units starts again from its beginning, so its slices double until
- * it completes. The waiting sequence that has had the least time of this thread since it came goes
- * next; so an expensive grammar delays a cheaper one by a slice, and none waits for ever. A mask is
+ * it completes. The next slice goes to the waiting sequence that has had the least time on this
+ * thread since it arrived, so an expensive grammar delays a cheaper one by one slice, and none
+ * waits for ever. A mask is
  * a function of the text alone: tokens are the same whichever thread computed it. */
 #include "core/base/thread.h"
 #include "core/engine/engine_int.h"

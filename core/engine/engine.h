@@ -177,8 +177,8 @@ enum engine_event_kind {
 };
 
 enum engine_finish {
-    ENGINE_FINISH_STOP,   /* an end-of-generation token (which is no event of its own), the end of
-                             the grammar's text, or a pooled request's end */
+    ENGINE_FINISH_STOP, /* an end-of-generation token (which is not an event of its own), the end of
+                           the grammar's text, or a pooled request's end */
     ENGINE_FINISH_LENGTH, /* max_tokens or the context's end */
     ENGINE_FINISH_CANCEL,
     ENGINE_FINISH_ERROR /* code and message in the event */

@@ -3,8 +3,8 @@
  * If a mapped file is truncated, or the disk cannot deliver a page, access to the lost pages raises
  * SIGBUS. With the guard of model_file.h such an access reads zeros and marks the map as lost: call
  * file_map_check before using the result of a computation on mapped data. file_map_look detects
- * files that were written in place. A file that was replaced by another of its name, or removed, is
- * no error: the mapped data stays as it is.
+ * files that were written in place. Replacing a file by another of its name, or removing it, is not
+ * an error: the mapped data does not change.
  *
  * THREAD SAFETY: all functions from any thread; open and close of one map from one at a time. */
 #ifndef INFERD_FORMATS_FILE_MAP_H

@@ -498,7 +498,7 @@ const struct unicode_lower unicode_lowers[] = {
 };
 const uint32_t unicode_lowers_n = sizeof unicode_lowers / sizeof unicode_lowers[0];
 
-/* Word characters that are no letter, mark or digit. */
+/* Word characters other than letters, marks and digits. */
 const struct unicode_range unicode_words[] = {
     {0x5f,0x5f}, {0x16ee,0x16f0}, {0x203f,0x2040}, {0x2054,0x2054}, {0x2160,0x2182},
     {0x2185,0x2188}, {0x24b6,0x24e9}, {0x3007,0x3007}, {0x3021,0x3029}, {0x3038,0x303a},

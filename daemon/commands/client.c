@@ -120,5 +120,5 @@ int client_get(const struct client *c, const char *path, cJSON **root, err *e) {
     if (rc) return rc;
     *root = client_parse(text, strlen(text));
     free(text);
-    return *root ? 0 : err_set(e, ERR_FORMAT, "%s%s answers no JSON", c->url, path);
+    return *root ? 0 : err_set(e, ERR_FORMAT, "the answer of %s%s is not JSON", c->url, path);
 }

@@ -44,7 +44,7 @@ int client_get(const struct client *c, const char *path, cJSON **root, err *e);
 /* GET path as text, at most 1 MiB; the caller frees *text. Errors as client_get's. */
 int client_get_text(const struct client *c, const char *path, char **text, err *e);
 
-/* Parses a body of the server; NULL if it is no JSON. */
+/* Parses a body of the server; NULL if it is not JSON. */
 cJSON *client_parse(const char *text, size_t n);
 const char *client_string(const cJSON *o, const char *name); /* NULL: no such string */
 

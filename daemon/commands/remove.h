@@ -12,7 +12,7 @@ struct remove_options {
 
 /* models_folder: where `inferd pull` stores models. Files that another registered model uses stay.
  * Nothing is removed before everything is checked; then the row goes first. ERR_INVALID: files
- * outside, or nobody to ask; ERR_STOPPING: the answer was no; ERR_IO. */
+ * outside, or no terminal to confirm on; ERR_STOPPING: the answer was no; ERR_IO. */
 int remove_registered(registry *r, const struct registry_model *m, const char *models_folder,
                       const struct remove_options *how, err *e);
 

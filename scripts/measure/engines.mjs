@@ -1,4 +1,4 @@
-// The programs that are measured, behind one face: inferd, and peers of the llama.cpp family.
+// The measured programs behind one interface: inferd, and peers of the llama.cpp family.
 //
 // Each figure is one sample of a fresh process; what is measured runs warm in it.
 import { existsSync, mkdtempSync, rmSync } from "node:fs";

@@ -60,7 +60,7 @@ function parse(argv) {
   o.models = resolve(o.models);
   o.rounds ||= o.quick ? 3 : 5;
   for (const name of ["rounds", "threads"])
-    if (!(Number.isInteger(o[name]) && o[name] > 0)) die(`--${name} is no positive whole number`);
+    if (!(Number.isInteger(o[name]) && o[name] > 0)) die(`--${name} is not a positive whole number`);
   for (const name of o.only.split(","))
     if (!(name in rows)) die(`no row ${name} (there are ${Object.keys(rows).join(", ")})`);
   return o;

@@ -1,5 +1,5 @@
-/* large.c - products of so many rows that decoding the whole matrix first costs little: cuBLASLt,
- * the decoding before it and the epilogue after it. Allocates CUDA_SCRATCH_DECODED, _LT and _PAIR
+/* large.c - products of many rows, for which decoding the whole matrix first costs little: the
+ * decoding, cuBLASLt and the epilogue. Allocates CUDA_SCRATCH_DECODED, _LT and _PAIR
  * at open. */
 #include "core/backend/cuda/gemm_int.h"
 

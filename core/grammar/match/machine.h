@@ -86,7 +86,7 @@ struct frame {
 
 struct machine {
     const grammar *g;
-    struct frame *frames; /* (MACHINE_MAX_FRAMES) arena; 0 is no frame */
+    struct frame *frames; /* (MACHINE_MAX_FRAMES) arena; 0: none */
     uint32_t n_frames;
     uint32_t *table;      /* (2 * MACHINE_MAX_FRAMES) frames by content; 0: free */
     uint32_t *slot;       /* (MACHINE_MAX_FRAMES) of each frame in table */
