@@ -13,18 +13,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 enum { MAX_BYTES = 1 << 12 };
 
-/* Calls in a section, with their number. */
-static const struct chat_syntax numbered = {
-    .several = true,
-    .section_open = "\xff<|calls|>\xfe",
-    .call_open = "\xff<|call|>\xfe"
-                 "functions.",
-    .arguments_open = ":\xfc\xff<|args|>\xfe",
-    .call_close = "\xff<|end|>\xfe",
-    .section_close = "\xff<|calls_end|>\xfe",
-    .trigger = "\xff<|calls|>\xfe",
-};
-
 static const struct chat_syntax *const families[] = {&hermes, &llama, &mistral, &numbered,
                                                      &harmony};
 

@@ -1,6 +1,7 @@
 /* test_standin_runtime_msl.c - results of functions of the Metal Shading Language on the stand-in;
  * what the language pass accepts and rejects. */
 #include "tests/metal/standin_run.h"
+#include "tests/support/rng.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -147,10 +148,9 @@ static void test_matrix_moves(void) {
         }
 }
 
-static uint32_t rng = 1;
 static float random_float(void) {
-    rng = rng * 1664525 + 1013904223;
-    return (float)(int32_t)rng * 0x1p-31f;
+    static struct rng random = {1};
+    return rng_float(&random, -1, 1);
 }
 static uint16_t half_bits(float x) { /* x must be exact in a half */
     _Float16 h = (_Float16)x;

@@ -1,5 +1,5 @@
 /* answer_kit.h - syntaxes of some families, and the parser's pieces of an answer as one text. For
- * test_chat_parser and fuzz_answer. */
+ * test_chat_parser, test_chat_cut and fuzz_answer. */
 #ifndef INFERD_TESTS_SUPPORT_ANSWER_KIT_H
 #define INFERD_TESTS_SUPPORT_ANSWER_KIT_H
 
@@ -46,6 +46,18 @@ static const struct chat_syntax harmony = {
     .reasoning_open = "\xff<|channel|>\xfe"
                       "analysis\xff<|message|>\xfe",
     .reasoning_close = "\xff<|end|>\xfe",
+};
+
+/* Calls in a section, with their number. */
+static const struct chat_syntax numbered = {
+    .several = true,
+    .section_open = "\xff<|calls|>\xfe",
+    .call_open = "\xff<|call|>\xfe"
+                 "functions.",
+    .arguments_open = ":\xfc\xff<|args|>\xfe",
+    .call_close = "\xff<|end|>\xfe",
+    .section_close = "\xff<|calls_end|>\xfe",
+    .trigger = "\xff<|calls|>\xfe",
 };
 
 /* The tools that may be called. */

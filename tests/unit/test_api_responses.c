@@ -8,6 +8,7 @@
 #include "core/base/mem.h"
 
 #include "check.h"
+#include "tests/support/rng.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -524,7 +525,7 @@ static void stored_responses_continue(void) {
                 store);
     str_add(&a.choice.reasoning, "hmm");
     str_add(&a.choice.text, "one two");
-    /* More values than a text that is parsed may have. */
+    /* More values than a parsed text may have. */
     str_addf(&a.choice.logprobs[0], "{\"token\":\"one two\",\"logprob\":-1,\"bytes\":[0");
     for (int i = 0; i < JSON_MAX_VALUES; i++)
         str_add(&a.choice.logprobs[0], ",1");
@@ -577,15 +578,7 @@ static void stored_responses_continue(void) {
     }
 }
 
-/* ---- bytes that are no request ---- */
-
-static uint64_t state = 88172645463325252u;
-static uint32_t dice(uint32_t n) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint32_t)(state >> 33) % n;
-}
+/* ---- malformed requests ---- */
 
 /* Exchanges members and values within a valid body: the result is refused by name, or parsed. */
 static void bodies_with_exchanged_parts(void) {
@@ -617,21 +610,22 @@ static void bodies_with_exchanged_parts(void) {
         "metadata", "include", "instructions", "stream_options", "previous_response_id",
         "store"};
     enum { N_PARTS = sizeof parts / sizeof *parts, N_NAMES = sizeof names / sizeof *names };
+    struct rng random = {88172645463325252u};
     int n_read = 0;
     for (int round = 0; round < 20000; round++) {
         str body;
         str_init(&body, 1 << 16);
         str_add(&body, "{\"model\":\"m\"");
-        if (dice(2)) str_add(&body, ",\"input\":\"x\"");
-        uint32_t from = dice(N_NAMES), n = dice(4);
+        if (rng_below(&random, 2)) str_add(&body, ",\"input\":\"x\"");
+        uint32_t from = rng_below(&random, N_NAMES), n = rng_below(&random, 4);
         for (uint32_t i = 0; i < n; i++) {
             const char *name = names[(from + i) % N_NAMES];
             if (strcmp(name, "input") == 0 && strstr(str_cstr(&body), "\"input\"")) continue;
             str_addf(&body, ",\"%s\":", name);
-            uint32_t n_items = dice(4);
+            uint32_t n_items = rng_below(&random, 4);
             if (n_items) str_add_char(&body, '[');
             for (uint32_t k = 0; k < n_items + !n_items; k++)
-                str_addf(&body, "%s%s", k ? "," : "", parts[dice(N_PARTS)]);
+                str_addf(&body, "%s%s", k ? "," : "", parts[rng_below(&random, N_PARTS)]);
             if (n_items) str_add_char(&body, ']');
         }
         str_add_char(&body, '}');

@@ -1,6 +1,6 @@
-/* test_chat_cut.c - answers with calls, cut off at every place, in the syntax of every template at
- * hand and in forms with control tokens: no byte of a mark becomes text or reasoning, no name and
- * no argument is more or other than in the whole answer, and the pieces do not depend on how the
+/* test_chat_cut.c - answers with calls, cut off at every position, in the syntax of every available
+ * template and in forms with control tokens: no byte of a mark becomes text or reasoning, names and
+ * arguments are prefixes of those of the whole answer, and the pieces do not depend on how the
  * answer was divided. */
 #include "tests/support/answer_kit.h"
 #include "tests/support/rng.h"
@@ -18,7 +18,7 @@ static const char *const arguments[] = {
 };
 enum { N_ARGUMENTS = sizeof arguments / sizeof *arguments };
 
-/* What a parser made of an answer. */
+/* The parsed answer. */
 struct result {
     str text, reasoning;
     str names[MAX_CALLS], arguments[MAX_CALLS];
@@ -159,7 +159,7 @@ static bool same_results(const struct result *a, const struct result *b) {
     return ok;
 }
 
-/* Is part the beginning of whole, but for white space at its end? */
+/* Is part a prefix of whole, ignoring white space at its end? */
 static bool begins(const str *whole, const str *part, bool spaces) {
     size_t n = part->len;
     while (spaces && n && strchr(" \n\t\r", part->data[n - 1]))
@@ -180,7 +180,7 @@ static void check_cut(const char *name, const char *answer, size_t n, const stru
               n, answer, str_cstr(&cut->text), str_cstr(&cut->reasoning), cut->n_calls);
 }
 
-/* Whole: the calls are what was written. */
+/* Whole: the calls equal those written. */
 static void check_whole(const char *name, const char *answer, const struct answer *a, size_t seed,
                         const struct result *r) {
     CHECK_MSG(r->n_calls == a->n_calls, "%s: %zu calls in %s", name, r->n_calls, answer);
@@ -269,16 +269,6 @@ static void test_shared_templates(void) {
 
 /* Marks that are control tokens. */
 static void test_control_tokens(void) {
-    static const struct chat_syntax numbered = {
-        .several = true,
-        .section_open = "\xff<|calls|>\xfe",
-        .call_open = "\xff<|call|>\xfe"
-                     "functions.",
-        .arguments_open = ":\xfc\xff<|args|>\xfe",
-        .call_close = "\xff<|end|>\xfe",
-        .section_close = "\xff<|calls_end|>\xfe",
-        .trigger = "\xff<|calls|>\xfe",
-    };
     static const struct {
         const char *name;
         const struct chat_syntax *syntax;

@@ -1,6 +1,7 @@
 /* test_chat_parser.c - the parser's pieces do not depend on how an answer is divided: every case is
  * fed whole, character by character, with every single cut, and with random cuts. */
 #include "tests/support/answer_kit.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
 #include <stdint.h>
@@ -32,11 +33,7 @@ static bool may_cut(const char *s, size_t at) {
     return !within && ((unsigned char)s[at] & 0xc0) != 0x80;
 }
 
-static uint64_t seed = 1;
-static unsigned draw(unsigned n) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (unsigned)(seed >> 33) % n;
-}
+static struct rng random_cuts = {1};
 
 /* Cuts with probability 1 / one_in after each character; one_in 0: only at `only`. */
 static void check_cut(const struct chat_parser_config *config, const char *answer, const char *want,
@@ -47,7 +44,7 @@ static void check_cut(const struct chat_parser_config *config, const char *answe
     str got;
     str_init(&got, 1 << 20);
     for (size_t i = 1; i <= n; i++) {
-        bool cut = one_in ? draw(one_in) == 0 : i == only;
+        bool cut = one_in ? rng_below(&random_cuts, one_in) == 0 : i == only;
         if (i < n && (!cut || !may_cut(answer, i))) continue;
         CHECK(feed(p, answer + from, i - from, true, &got, &last));
         from = i;
@@ -67,7 +64,7 @@ static void check_end(const struct chat_syntax *syntax, enum chat_begin begin, s
     for (size_t i = 1; i < strlen(answer); i++)
         check_cut(&config, answer, want, cut_off, 0, i);
     for (int i = 0; i < 50; i++)
-        check_cut(&config, answer, want, cut_off, 2 + draw(12), 0);
+        check_cut(&config, answer, want, cut_off, 2 + rng_below(&random_cuts, 12), 0);
 }
 
 /* The model ended the answer. */
@@ -240,7 +237,7 @@ static void test_cut_off(void) {
           "|C:add|A:{}|T:, \"id\": 1}\n</tool_call>");
 }
 
-/* A limit cuts: marks that are not whole are dropped; what cannot be one stays. */
+/* A limit cuts the answer: incomplete marks are dropped; text that cannot be a mark is kept. */
 static void test_limit(void) {
     check_limit(&hermes, BEHIND, "So <tool_c", "|T:So");
     check_limit(&hermes, BEHIND, "So <tool_x", "|T:So <tool_x");

@@ -1,9 +1,10 @@
-/* test_gguf.c - files written here byte by byte, as the GGUF specification draws them, against the
- * reader; then what the writer makes. Damaged files must be refused by name, never crash: run it
+/* test_gguf.c - files built byte by byte after the GGUF specification, against the reader; then the
+ * writer's output. Damaged files must be refused with the damaged field's name, never crash: run it
  * under ASan, every file lies in a block of exactly its size. */
 #include "core/base/mem.h"
 #include "core/formats/gguf/gguf_int.h"
 #include "tests/support/gguf_make.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
 #include <stdlib.h>
@@ -57,7 +58,7 @@ static void put_tensor(struct file *f, const char *name, uint32_t n_dims, const 
     put_u64(f, offset);
 }
 
-/* One thing that is wrong with an else good file; 0 means: as it should be. */
+/* One defect of an otherwise valid file; 0: none. */
 struct harm {
     const char *magic, *key2, *name2;
     uint32_t version, value_type, elem_type, str_elem_type, n_dims, tensor_type, alignment;
@@ -228,7 +229,7 @@ static void every_prefix_is_refused(void) {
     }
 }
 
-/* Reads what an accepted file offers; ASan watches. */
+/* Reads all of an accepted file, under ASan. */
 static uint64_t read_all(const gguf *g) {
     uint64_t sum = 0;
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
@@ -258,7 +259,7 @@ static void try_damaged(const struct file *f, int *n_refused) {
 
 static void flipped_bits_are_survived(void) {
     struct file good, f;
-    uint64_t random = 1;
+    struct rng random = {1};
     int n_refused = 0;
     make_file(&good, &(struct harm){0});
     for (size_t bit = 0; bit < good.n * 8; bit++) {
@@ -269,8 +270,8 @@ static void flipped_bits_are_survived(void) {
     for (int round = 0; round < 5000; round++) {
         f = good;
         for (int k = 0; k < 4; k++) {
-            random = random * 6364136223846793005u + 1442695040888963407u;
-            f.bytes[(random >> 33) % good.n] = (uint8_t)(random >> 25);
+            uint32_t at = rng_below(&random, (uint32_t)good.n);
+            f.bytes[at] = (uint8_t)rng_next(&random);
         }
         try_damaged(&f, &n_refused);
     }
@@ -377,7 +378,7 @@ static void long_paths_and_odd_names_are_shown(void) {
     CHECK_MSG(strstr(e.msg, "'a??[31m?'"), "%s", e.msg);
 }
 
-/* A folder of its own below /tmp; removed at the end. */
+/* A new folder below /tmp; removed at the end. */
 static char folder[64];
 
 static const char *in_folder(const char *name) {
@@ -499,7 +500,7 @@ static void the_writer_refuses_what_cannot_be_read_back(void) {
     gguf_writer_free(NULL);
 }
 
-/* Files of the field: their vocabularies' sizes are public knowledge. */
+/* Published models: the sizes of their vocabularies are public knowledge. */
 static void real_files_are_read(void) {
     static const struct {
         const char *name;

@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/grammar/grammar_int.h"
+#include "tests/support/rng.h"
 
 #include <stdlib.h>
 
@@ -55,7 +56,7 @@ static const struct {
 };
 enum { N_SAMPLES = sizeof samples / sizeof *samples };
 
-/* ---- lists that are full ---- */
+/* ---- full lists ---- */
 
 /* n items and an error, for every n around the capacities of the lists: 16, 32, 64. */
 static void mistakes_behind_full_lists(void) {
@@ -90,7 +91,7 @@ static void mistakes_behind_full_lists(void) {
         }
 }
 
-/* ---- allocations that fail ---- */
+/* ---- failing allocations ---- */
 
 static void each_allocation_fails_once(void) {
     for (size_t i = 0; i < N_SAMPLES; i++) {
@@ -238,6 +239,7 @@ static void patient_forced(grammar_matcher *m, const char *expected, size_t n) {
 static void walk_with_budgets(const grammar *g, grammar_vocab *v, uint32_t seed) {
     grammar_matcher *free_one, *bound;
     uint32_t mask[(N_VOCAB + 31) / 32], other[(N_VOCAB + 31) / 32], n_refused = 0;
+    struct rng random = {seed + 1};
     CHECK(grammar_matcher_new(g, v, &free_one, NULL) == 0);
     CHECK(grammar_matcher_new(g, v, &bound, NULL) == 0);
     for (int step = 0; step < 60; step++) {
@@ -247,7 +249,7 @@ static void walk_with_budgets(const grammar *g, grammar_vocab *v, uint32_t seed)
         n_refused += patient_mask(bound, other);
         CHECK(memcmp(mask, other, sizeof mask) == 0);
         patient_forced(bound, bytes, grammar_matcher_forced(free_one, bytes, sizeof bytes));
-        uint32_t id = (seed = seed * 1664525 + 1013904223) >> 8, tries = 0;
+        uint32_t id = rng_below(&random, N_VOCAB), tries = 0;
         while (!has(mask, id % N_VOCAB) && ++tries < N_VOCAB)
             id++;
         patient_accept(bound, (int32_t)((id + 1) % N_VOCAB), has(mask, (id + 1) % N_VOCAB));

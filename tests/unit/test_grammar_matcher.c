@@ -2,6 +2,7 @@
  * text, caches, bounds. Mode "bench" prints the cost of masks (grammar_bench.h). */
 #include "core/base/mem.h"
 #include "core/grammar/match/machine.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 #include "tests/unit/grammar_bench.h"
 #include "tests/unit/grammar_ref.h"
@@ -59,7 +60,7 @@ static grammar_matcher *new_matcher(const grammar *g, grammar_vocab *v) {
     return m;
 }
 
-/* The calls that must not allocate. */
+/* Calls that must not allocate. */
 static void get_mask(grammar_matcher *m, uint32_t *mask) {
     mem_guard_enter();
     grammar_matcher_mask(m, mask);
@@ -613,7 +614,7 @@ static void test_refused(void) {
     grammar_builder_free(b);
 }
 
-/* Nested texts of a recursive rule: as deep as the memory allows, then none. */
+/* Nested texts of a recursive rule: up to the memory's limit, then none. */
 static void test_rule_depth(void) {
     static struct tokens t;
     make_json_tokens(&t);
@@ -683,7 +684,8 @@ struct walker {
 
 static void *walk_along(void *arg) {
     struct walker *w = arg;
-    uint32_t masks[2][MAX_WORDS], seed = w->seed;
+    uint32_t masks[2][MAX_WORDS];
+    struct rng random = {w->seed + 1};
     for (int round = 0; round < 40; round++) {
         grammar_matcher *m[2] = {NULL, NULL};
         if (grammar_matcher_new(w->g, w->cached, &m[0], NULL) ||
@@ -695,10 +697,10 @@ static void *walk_along(void *arg) {
             w->differences += memcmp(masks[0], masks[1], (w->t->n + 31) / 32 * 4) != 0;
             uint32_t id, tries = 0;
             do
-                id = (seed = seed * 1664525 + 1013904223) >> 8;
-            while (!has(masks[0], id % w->t->n) && ++tries < 100000);
+                id = rng_below(&random, w->t->n);
+            while (!has(masks[0], id) && ++tries < 100000);
             for (int i = 0; i < 2; i++)
-                w->differences += !grammar_matcher_accept(m[i], (int32_t)(id % w->t->n));
+                w->differences += !grammar_matcher_accept(m[i], (int32_t)id);
         }
         grammar_matcher_free(m[0]);
         grammar_matcher_free(m[1]);

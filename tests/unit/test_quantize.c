@@ -1,12 +1,13 @@
-/* test_quantize.c - small models made here, in every type: bytes against the plain encoder, errors
- * against sums of this file's own, types of the mixes against llama-quantize's choices, and files
- * that must not be lost. */
+/* test_quantize.c - small generated models, in every type: bytes against the plain encoder, errors
+ * against this file's own sums, types of the mixes against llama-quantize's choices, and protection
+ * of existing files. */
 #include "core/base/mem.h"
 #include "core/formats/gguf/gguf_int.h"
 #include "core/formats/model_file.h"
 #include "core/formats/quantize/quantize.h"
 #include "core/tokenizer/tokenizer.h"
 #include "tests/support/gguf_make.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -46,7 +47,7 @@ struct request {
     void *arg;
 };
 
-/* *plan is NULL or the caller's, *src is open while plan is there. */
+/* *plan is NULL or owned by the caller; *src is open as long as plan exists. */
 static int quantize(const struct request *r, gguf **src, quantize_plan **plan, err *e) {
     const struct quantize_output output = {.path = in_folder(r->dst),
                                            .overwrite = r->overwrite,
@@ -79,7 +80,7 @@ static bool same_files(const char *a, const char *b) {
     return same;
 }
 
-/* Every key of src is in dst with the same bytes, but for what says what dst is. */
+/* Every key of src is in dst with the same bytes, except the keys that describe dst. */
 static void check_metadata(const gguf *src, const gguf *dst) {
     uint64_t version = 0;
     CHECK(gguf_get_u64(dst, "general.quantization_version", &version, NULL) == 0 && version == 2);
@@ -128,8 +129,8 @@ static uint64_t file_type(const gguf *g) {
     return v;
 }
 
-/* Bounds of the relative error on normally distributed weights: about one and a half times what
- * each format can do. */
+/* Bounds of the relative error on normally distributed weights: about 1.5 times each format's own
+ * error. */
 static void every_type_is_written(void) {
     static const struct {
         const char *name;
@@ -186,7 +187,7 @@ static void every_type_is_written(void) {
 }
 
 static void any_number_of_threads_writes_the_same(void) {
-    /* Tensors of three pieces and a bit, of one, of less. */
+    /* Tensors of more than three pieces, of one, of less than one. */
     const struct tiny_llama model = {.seed = 6,
                                      .n_vocab = 3100,
                                      .n_embd = 256,
@@ -230,7 +231,7 @@ static int type_in(const char *file, const char *tensor) {
 static void rows_that_do_not_fit_fall_back(void) {
     static const struct {
         const char *name;
-        int at_96, at_40; /* what rows of so many values become */
+        int at_96, at_40; /* the result for rows of n values */
     } types[] = {{"q2_k", QTYPE_Q4_0, QTYPE_F16},   {"q3_k_s", QTYPE_Q4_0, QTYPE_F16},
                  {"q4_k_s", QTYPE_Q5_0, QTYPE_F16}, {"q5_k_s", QTYPE_Q5_1, QTYPE_F16},
                  {"q6_k", QTYPE_Q8_0, QTYPE_F16},   {"iq4_xs", QTYPE_IQ4_NL, QTYPE_F16},
@@ -293,10 +294,10 @@ static void quantized_sources_need_a_word(void) {
 
 /* ---- experts ---- */
 
-/* Random weights of this shape as type; *data is the caller's to free. */
+/* Random weights of this shape as type; the caller frees *data. */
 static void add_random(gguf_writer *w, const char *name, int type, const uint64_t dims[3],
                        void **data) {
-    static uint64_t random = 11;
+    static struct rng random = {11};
     gguf_tensor t = {.name = {name, strlen(name)},
                      .type = type,
                      .n_dims = dims[2] ? 3 : 2,
@@ -305,10 +306,8 @@ static void add_random(gguf_writer *w, const char *name, int type, const uint64_
     t.n_elems = dims[0] * dims[1] * t.dims[2];
     CHECK(qtype_bytes(type, t.n_elems / dims[0], dims[0], &t.bytes));
     float *values = mem_new(t.n_elems, sizeof *values);
-    for (uint64_t i = 0; i < t.n_elems; i++) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
-        values[i] = (float)((double)(random >> 33) / (double)(1u << 30) - 1);
-    }
+    for (uint64_t i = 0; i < t.n_elems; i++)
+        values[i] = rng_float(&random, -1, 1);
     t.data = *data = mem_new(t.bytes, 1);
     qtype_encode(type, values, *data, t.n_elems);
     free(values);
@@ -319,7 +318,7 @@ static const struct {
     const char *name;
     int type;
     uint64_t dims[3];
-    int as_q8_0, as_f16, as_mxfp4; /* what these recipes make of it */
+    int as_q8_0, as_f16, as_mxfp4; /* the result of these recipes */
 } expert_tensors[] = {
     {"token_embd.weight", QTYPE_BF16, {64, 7, 0}, QTYPE_Q8_0, QTYPE_F16, QTYPE_Q8_0},
     {"blk.0.attn_q.weight", QTYPE_F16, {64, 33, 0}, QTYPE_Q8_0, QTYPE_F16, QTYPE_Q8_0},
@@ -347,7 +346,7 @@ static void make_experts(void) {
         free(data[i]);
 }
 
-/* Routers and biases become F32, experts that were trained as MXFP4 stay that, all others are
+/* Routers and biases become F32, experts that were trained as MXFP4 keep that type, all others are
  * encoded as one long row of blocks. */
 static void experts_are_written(void) {
     static const char *const types[] = {"q8_0", "f16", "mxfp4"};
@@ -392,7 +391,7 @@ static int add_tokenizer(void *arg, gguf_writer *w, err *e) {
 }
 
 /* A folder in its own type: every tensor as the reference converter wrote it, bit for bit, also
- * those that are put together while they are written; and the tokenizer beside them. */
+ * tensors that are assembled while they are written; and the tokenizer. */
 static void check_folder(const char *name, const char *type) {
     char hf[128], reference[128];
     gguf *src = NULL, *want = NULL, *got = NULL;
@@ -465,7 +464,8 @@ static void add_zeros(gguf_writer *w, const char *name, uint64_t cols, uint64_t 
     CHECK_MSG(gguf_writer_add_tensor(w, &t, &e) == 0, "%s", e.msg);
 }
 
-/* As make_mixes.py builds it, layers in falling order: the choice goes by number, not by place. */
+/* As make_mixes.py builds it, with layers in descending order: the choice depends on the layer's
+ * number, not its place. */
 static void make_mix_model(const struct mix_model *m) {
     static const char *const attention[] = {"attn_q", "attn_k", "attn_v", "attn_output"};
     static const char *const ffn[] = {"ffn_gate", "ffn_up", "ffn_down"};
@@ -568,7 +568,7 @@ static void mixes_are_those_of_llama_quantize(void) {
     if (f) fclose(f);
 }
 
-/* ---- what must not be lost ---- */
+/* ---- protection of existing files ---- */
 
 static void touch(const char *name, const char *text) {
     FILE *f = fopen(in_folder(name), "w");
@@ -657,7 +657,7 @@ static void a_failed_write_is_said(void) {
     CHECK(!there("never.gguf") && !there("never.gguf.tmp"));
 }
 
-/* ---- sources with something wrong ---- */
+/* ---- invalid sources ---- */
 
 static void damaged_sources_are_refused(void) {
     err e = {0};
@@ -670,7 +670,7 @@ static void damaged_sources_are_refused(void) {
     CHECK(stat(in_folder("cut.gguf"), &st) == 0);
     CHECK(truncate(in_folder("cut.gguf"), st.st_size - 5000) == 0);
     CHECK(result_of(&r, &e) == ERR_FORMAT);
-    /* And one that shrinks after its plan was made. */
+    /* And one that shrinks after it was planned. */
     unlink(in_folder("cut.gguf"));
     CHECK(result_of(&copy, &e) == 0);
     CHECK(gguf_open(in_folder("cut.gguf"), 0, &src, &e) == 0);

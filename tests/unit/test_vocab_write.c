@@ -1,11 +1,13 @@
-/* test_vocab_write.c - a tokenizer written as keys of a GGUF file tokenizes as the folder does that
- * it comes from: every component of tests/data/tokenizer/bpe (ids of the tokenizers library), real
- * vocabularies of the shared data, hand-made folders; and what GGUF cannot carry is refused. */
+/* test_vocab_write.c - a tokenizer written as keys of a GGUF file tokenizes like its original
+ * folder: every component of tests/data/tokenizer/bpe (ids of the tokenizers library), real
+ * vocabularies of the shared data, hand-made folders; and tokenizers that GGUF cannot represent are
+ * refused. */
 #include "core/base/mem.h"
 #include "core/formats/gguf/gguf.h"
 #include "core/text/utf8.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/files.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
 #include <cjson/cJSON.h>
@@ -68,7 +70,7 @@ static bool same_ids(const tokenizer *a, const tokenizer *b, const char *text, s
     return same;
 }
 
-/* All that a caller can ask of single tokens. */
+/* All functions of single tokens. */
 static void check_same_tokens(const tokenizer *a, const tokenizer *b) {
     for (int32_t id = 0; id < tokenizer_n_vocab(a); id++) {
         size_t n_x, n_y;
@@ -107,23 +109,22 @@ static cJSON *load_texts(void) {
     return texts;
 }
 
-/* Another order of the texts' bytes each round: borders fall anywhere, characters break. */
+/* Random parts of the texts in each round: word boundaries fall anywhere, characters are broken. */
 static void check_random_texts(const tokenizer *a, const tokenizer *b, const cJSON *texts) {
-    uint64_t random = 7;
+    struct rng random = {7};
+    const uint32_t n_texts = (uint32_t)cJSON_GetArraySize(texts);
     for (int round = 0; round < 200; round++) {
         char text[64];
         size_t n = 0;
         while (n < sizeof text) {
-            random = random * 6364136223846793005u + 1442695040888963407u;
-            const char *from = cJSON_GetArrayItem(texts, (int)((random >> 33) %
-                                                               (unsigned)cJSON_GetArraySize(texts)))
-                                   ->valuestring;
-            size_t len = strlen(from), at = len ? (random >> 20) % len : 0;
-            size_t take = 1 + (random >> 50) % 9;
+            const cJSON *item = cJSON_GetArrayItem(texts, (int)rng_below(&random, n_texts));
+            const char *from = item->valuestring;
+            size_t len = strlen(from), at = len ? rng_below(&random, (uint32_t)len) : 0;
+            size_t take = 1 + rng_below(&random, 9);
             for (size_t i = 0; i < take && n < sizeof text; i++)
                 text[n++] = at + i < len ? from[at + i] : ' ';
         }
-        /* A tokenizer.json's components see the parts between broken characters one by one. */
+        /* A tokenizer.json's components process the parts between broken characters separately. */
         if ((a->norm || a->space_prefix) && !utf8_valid(text, n)) n = utf8_valid_prefix(text, n);
         CHECK_MSG(same_ids(a, b, text, n, round % 4), "random text %d", round);
     }
@@ -149,7 +150,8 @@ static cJSON *parse_file(const char *path) {
     return json;
 }
 
-/* base with the members of set in place of its own; those of "model" one by one. */
+/* A copy of base in which the members of set replace its own; those of "model" are replaced one by
+ * one. */
 static void put_composed(const cJSON *base, const cJSON *set) {
     cJSON *json = cJSON_Duplicate(base, true);
     const cJSON *item, *inner;
@@ -171,7 +173,7 @@ static void put_composed(const cJSON *base, const cJSON *set) {
     cJSON_Delete(json);
 }
 
-/* Every component either is refused by name or comes back; those that GGUF names must not be
+/* Every component is either refused by name or preserved; those that GGUF names must not be
  * refused. */
 static void components_come_back_or_are_refused(void) {
     cJSON *bytes = parse_file(FOLDER "byte-level.json"), *spm = parse_file(FOLDER "spm-like.json");
@@ -240,8 +242,8 @@ static bool encodes_to(const tokenizer *t, const char *text, int flags, const in
     return same;
 }
 
-/* transformers' files around a tokenizer.model of 4096 pieces: ids leave a hole at 4097, one list
- * says more than the other, a special token takes the white space before it. */
+/* transformers' files around a tokenizer.model of 4096 pieces: id 4097 is missing, one list has
+ * more entries than the other, a special token strips the white space before it. */
 static void a_folder_around_a_model_is_read(void) {
     static const char *const names[] = {"added_tokens.json",      "tokenizer_config.json",
                                         "generation_config.json", "config.json",
@@ -298,7 +300,7 @@ static void a_folder_around_a_model_is_read(void) {
     "\"decoder\":{\"type\":\"Fuse\"}"
 #define BYTE_DECODER "\"decoder\":{\"type\":\"ByteLevel\"},"
 
-/* The refusal names what stands in the way. */
+/* The refusal names the cause. */
 static void what_gguf_cannot_carry_is_refused(void) {
     static const struct {
         const char *json;
@@ -331,8 +333,7 @@ static void what_gguf_cannot_carry_is_refused(void) {
     drop_file("tokenizer.json");
 }
 
-/* Merges whose order no scores have: "ab" is a token that nothing makes. They are kept as merges.
- */
+/* Merges that no scores represent: no merge makes the token "ab". They are kept as merges. */
 static void merges_without_scores_are_kept(void) {
     cJSON *texts = load_texts();
     put_file("tokenizer.json",
@@ -369,8 +370,8 @@ static int compare_ranked(const void *a, const void *b) {
     return (x->right > y->right) - (x->right < y->right);
 }
 
-/* Every cut of a token into two as a merge, in the order of the scores: as transformers converts a
- * tokenizer.model. */
+/* Every split of a token into two as a merge, in the order of the scores, as transformers converts
+ * a tokenizer.model. */
 static cJSON *merges_of(const struct vocab *v, const tokenizer *t) {
     struct ranked *all = mem_new(1 << 16, sizeof *all);
     uint32_t n = 0;
@@ -429,7 +430,8 @@ static void put_merges(const struct vocab *v, const tokenizer *t, const char *co
     "{\"type\":\"Replace\",\"pattern\":{\"String\":" MARK                                          \
     "},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}"
 
-/* The ways in which Llama's, Mistral's and Gemma's tokenizer.json say what SentencePiece does. */
+/* The forms in which the tokenizer.json of Llama, Mistral and Gemma express SentencePiece's
+ * rules. */
 static void merges_become_scores_again(void) {
     static const struct {
         const char *components;
@@ -501,7 +503,7 @@ static bool same_list(const gguf *a, const gguf *b, const char *key) {
     return true;
 }
 
-/* The reference converter's file of the same folder, and what is in both. */
+/* The reference converter's file of the same folder: compares the common keys. */
 static void check_beside_reference(const char *name, const cJSON *texts) {
     char hf[PATH_BYTES], reference[PATH_BYTES];
     gguf *a = NULL, *b = NULL;
