@@ -1,11 +1,11 @@
-// Attacks through what a body says: JSON, sizes, counts, texts, templates.
+// Attacks through request bodies: JSON, sizes, counts, texts, templates.
 
 import { sleep } from "../../tests/http/server.mjs";
 import { postBytes } from "./wire.mjs";
 
 const chars = (n, of) => of.repeat(Math.ceil(n / of.length)).slice(0, n);
 
-// Each of the bodies by turns, by n clients. A refusal is an answer; a 5xx is not.
+// n clients send the bodies in turn. A refusal is an answer; a 5xx is not.
 const bodies =
   (n, path, list, options = {}) =>
   async (c) => {
@@ -404,11 +404,11 @@ export const bodyAttacks = [
       ];
       await c.crowd(8, async (i, round) => {
         const last = ids[(i + round) % ids.length];
-        // A stream that another client takes up ends for this one, also in the middle.
+        // A stream that another client resumes ends for this one, possibly in the middle.
         const r = await c.chat({ stream: true }, { headers: { ...c.headers, "Last-Event-ID": last } });
         if (r.status) c.answered(r, `Last-Event-ID ${last.slice(0, 40)}`);
       });
-      // A stream that is cut over and over, and fetched by several at once.
+      // A stream that is cut repeatedly and resumed by several clients at once.
       await c.crowd(6, async (i) => {
         const socket = await c.sockets.open();
         if (!socket) return;

@@ -1,8 +1,8 @@
-// Attacks through what an answer must look like: grammars, patterns, schemas, tools.
+// Attacks through constraints of the answer: grammars, patterns, schemas, tools.
 
 const letters = (n, of = "a") => of.repeat(n);
 
-// Grammars that must be refused; what is broken comes late, early, deep and often.
+// Grammars that must be refused, with errors that are late, early, deep and many.
 function badGrammars() {
   const items = (n, item) => Array.from({ length: n }, () => item).join(" ");
   const list = [];
@@ -33,8 +33,8 @@ function badGrammars() {
   return list;
 }
 
-// Patterns whose automata or trees are large, and such that are no patterns. Any answer but a 5xx
-// will do; what counts is that others go on.
+// Patterns with large automata or trees, and invalid ones. Any answer but a 5xx is right; other
+// clients must not be delayed.
 const patterns = [
   "(?=.*a.{12})(?=.*b.{12})(?=.*c.{10})(?=.*d.{9})(?=.*e.{9})(?=.*f.{9}).*",
   "(a|a)*b",
@@ -74,7 +74,7 @@ const unique = { type: "array", items: { type: "integer" }, uniqueItems: true, m
 
 const json = (schema) => ({ structured_outputs: { json: schema } });
 
-// Streams of an expensive schema, by so many clients.
+// n clients that stream with an expensive schema.
 const expensive =
   (schema, n, max_tokens = 400) =>
   async (c) => {
@@ -83,7 +83,7 @@ const expensive =
         { ...json(schema), max_tokens, seed: i, temperature: 1, stream: true },
         { limitMs: c.seconds * 1000 },
       );
-      if (r.status) c.answered(r, "answer"); // else the attack's time is over
+      if (r.status) c.answered(r, "answer"); // otherwise the attack's time is over
     });
   };
 

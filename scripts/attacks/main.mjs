@@ -1,4 +1,4 @@
-// Hostile clients against a daemon of its own: what `scripts/attack` runs. Progress goes to stderr,
+// Hostile clients against a daemon started for them: the program of `scripts/attack`. Progress goes to stderr,
 // the table to stdout.
 import { existsSync } from "node:fs";
 
@@ -56,7 +56,7 @@ function parse(argv) {
 const ms = (x) => (Number.isFinite(x) ? (x < 10 ? x.toFixed(1) : x.toFixed(0)) : "-");
 const gaps = (g) => `${ms(g.p50)} / ${ms(g.p99)} / ${ms(g.max)}`;
 
-// The first few; --json has all.
+// The first few; --json prints all.
 function verdict(problems) {
   const shown = problems.slice(0, 3).join("; ").replaceAll("|", "\\|");
   return problems.length > 3 ? `${shown}; and ${problems.length - 3} more` : shown || "ok";

@@ -1,6 +1,6 @@
-// A thread of well-behaved clients beside an attack, so that what the attacker costs this process
-// is not taken for what it costs them: streams one after the other, visitors on fresh connections,
-// /livez, and the daemon's memory.
+// A thread of well-behaved clients beside an attack, so that the attacker's load on this process does
+// not distort their measurements: streams in sequence, visitors on fresh connections, /livez, and the
+// daemon's memory.
 import { setMaxListeners } from "node:events";
 import { readFileSync } from "node:fs";
 import { parentPort, workerData } from "node:worker_threads";
@@ -22,7 +22,7 @@ function failed(why) {
   p.failed[why] = (p.failed[why] ?? 0) + 1;
 }
 
-// Streams without an end. A gap that the end of a phase or of all cuts counts as far as it came.
+// Endless streams. A gap that the end of a phase or of the run cuts counts up to the cut.
 async function streamer(seed) {
   const rng = random(1000 + seed);
   while (!controller.signal.aborted) {
@@ -53,7 +53,7 @@ function cutGaps() {
   }
 }
 
-// A client that comes anew each time.
+// A client with a new connection for each request.
 async function visitor() {
   const body = { model: server.model, prompt: "Once", max_tokens: 2, temperature: 0 };
   while (!controller.signal.aborted) {
@@ -78,7 +78,7 @@ async function prober() {
   }
 }
 
-// MB; 0 where there is no /proc.
+// MB; 0 without /proc.
 function resident() {
   try {
     return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) / 1024;

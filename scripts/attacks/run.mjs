@@ -1,6 +1,6 @@
-// Runs scenarios one after the other, each against a daemon of its own on 127.0.0.1: normal clients
-// alone, then beside the attack, then until the daemon is idle again. What is judged has no time in
-// it but limits for hangs; times are figures.
+// Runs scenarios in sequence, each against a new daemon on 127.0.0.1: normal clients alone, then
+// beside the attack, then until the daemon is idle again. Verdicts depend on no time except the limits
+// for hangs; times are only reported.
 import { setMaxListeners } from "node:events";
 import { chmodSync, copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,13 +10,13 @@ import { modelFile, modelName, patience, sleep, startServer } from "../../tests/
 import { percentile } from "../measure/numbers.mjs";
 import { ask, Sockets } from "./wire.mjs";
 
-const hangMs = 60_000 * patience; // nothing may take longer; no measured bound
-const memoryMb = 256; // that an attack may add, where its scenario names no other bound
+const hangMs = 60_000 * patience; // an upper limit of every wait, not a measured bound
+const memoryMb = 256; // that an attack may add, unless its scenario names another bound
 
 const normalKey = "sk-normal";
 export const hostileKey = "sk-hostile";
 
-// The normal clients' thread: {phase} begins a phase, {stop} ends it and brings what they saw.
+// The normal clients' thread: {phase} begins a phase, {stop} ends it and returns the results.
 export class Normals {
   constructor(server, headers, streams) {
     const workerData = {
@@ -44,7 +44,7 @@ export async function gauges(server, headers) {
   return { status, text, get };
 }
 
-// Nothing is computed, and every block of the KV cache is free.
+// No sequence runs, and every block of the KV cache is free.
 export async function idle(server, headers) {
   const end = performance.now() + hangMs / 2;
   let last = "";
@@ -60,7 +60,7 @@ export async function idle(server, headers) {
   return last;
 }
 
-// What a scenario's run() gets.
+// The argument of a scenario's run().
 export class Context {
   constructor(server, headers, seconds) {
     Object.assign(this, {
@@ -108,7 +108,7 @@ export class Context {
     );
   }
 
-  // n clients that repeat what they do until the time is over; each does it once at least.
+  // n clients that repeat an action until the time is over, each at least once.
   crowd(n, what) {
     return Promise.all(
       Array.from({ length: n }, async (_, i) => {
@@ -128,7 +128,7 @@ export class Context {
     return r;
   }
 
-  // Of what the hostile clients must not get.
+  // Records results that hostile clients must not get.
   refused(r, what, ...codes) {
     this.answered(r, what);
     const wanted = codes.length ? codes : [400];
@@ -156,7 +156,7 @@ export async function start(scenario, options) {
   Object.assign(server, { model: modelName, modelFile: file, over: null });
   server.exited.then((how) => (server.over = how.signal ?? `exit ${how.code}`));
   const host = new URL(server.url).hostname;
-  if (!/^127\.|^\[::1\]$/.test(host)) throw new Error(`the daemon listens on ${host}, which is no loopback address`);
+  if (!/^127\.|^\[::1\]$/.test(host)) throw new Error(`the daemon listens on ${host}, which is not a loopback address`);
   const stop = async () => {
     const limit = setTimeout(() => server.child.kill("SIGKILL"), hangMs);
     const how = await server.stop();
@@ -184,7 +184,7 @@ function figures(phases) {
   };
 }
 
-// What the normal clients may not see: a 5xx, and being shut out. A full queue (429) is no fault.
+// Failures of normal clients: a 5xx, or a refused connection. A full queue (429) is not a failure.
 function judgeNormals(scenario, f, problem) {
   if (scenario.normalsMayFail) return;
   let lost = 0;
@@ -204,7 +204,7 @@ export async function runScenario(scenario, options) {
   const normals = new Normals(server, bearer(normalKey), 4);
   const result = { name: scenario.name, problems: c.problems, notes: c.notes };
   try {
-    await sleep(Math.min(1000, c.seconds * 300)); // the streams' own start is not what is measured
+    await sleep(Math.min(1000, c.seconds * 300)); // excludes the start of the streams from the measurement
     await normals.tell({ phase: "start" });
     await normals.tell({ phase: "calm" });
     await sleep(Math.min(2000, c.seconds * 500));
@@ -218,7 +218,7 @@ export async function runScenario(scenario, options) {
       c.signal.addEventListener("abort", () => setTimeout(resolve, hangMs / 2).unref()),
     );
     await Promise.race([scenario.run(c), over, hung]);
-    // The normal clients see what an attack leaves behind for a while, also where it was short.
+    // Normal clients run on for a while to measure the after-effects, also of a short attack.
     const least = begun + Math.min(c.seconds, scenario.brief ? 1 : Infinity) * 1000;
     while (c.on && performance.now() < least) await sleep(50);
     result.seconds = (performance.now() - begun) / 1000;

@@ -1,7 +1,7 @@
-// All attacks: {name, about, run(context)} and what is special about them: short: in the tests, too;
-// seconds; flags of the daemon; keys: it has two API keys; ownModel: it serves a copy of the model that
-// may be spoiled; memoryMb: that the attack may add; brief: over when run() is; alone: not for a daemon
-// that others use; normalsMayFail: normal clients are not judged. run.mjs has the context.
+// All attacks: {name, about, run(context)} and options: short: also runs in the tests; seconds; flags of
+// the daemon; keys: the daemon has two API keys; ownModel: it serves a copy of the model, which the attack
+// may damage; memoryMb: limit of added memory; brief: ends with run(); alone: needs its own daemon;
+// normalsMayFail: failures of normal clients do not count. run.mjs defines the context.
 import { bodyAttacks } from "./bodies.mjs";
 import { grammars } from "./grammars.mjs";
 import { trust } from "./trust.mjs";

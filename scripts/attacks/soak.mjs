@@ -1,13 +1,13 @@
-// Mixed load with hostile clients on one daemon for a long time: is its memory flat? It goes through
-// the attacks that need no daemon of their own, round after round, beside normal clients, and looks at
-// the memory between two rounds, when the daemon is idle: only then it is comparable.
+// Mixed load with hostile clients on one daemon for a long time: is its memory flat? Each round runs the
+// attacks that can share a daemon, beside normal clients. Memory is measured between two rounds, when the
+// daemon is idle: only then it is comparable.
 import { readFileSync } from "node:fs";
 import { sleep } from "../../tests/http/server.mjs";
 import { median } from "../measure/numbers.mjs";
 import { Context, idle, Normals, start } from "./run.mjs";
 import { scenarios } from "./scenarios.mjs";
 
-const slackMb = 16; // of the last third's median above the middle third's, or a twentieth
+const slackMb = 16; // by which the last third's median may exceed the middle third's, or a twentieth
 
 const resident = (pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))[1]) / 1024;
 

@@ -1,4 +1,4 @@
-// Attacks on what keys, logs, names and files are trusted with.
+// Attacks on keys, logs, names and files.
 import { chmodSync, closeSync, openSync, statSync, truncateSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { sleep } from "../../tests/http/server.mjs";
@@ -10,7 +10,7 @@ const cached = (r) => JSON.parse(r.text).usage?.prompt_tokens_details?.cached_to
 const story = (c) => ({ model: c.model, prompt: "Once upon a time", max_tokens: 20, temperature: 0 });
 const textOf = (answer) => JSON.parse(answer).choices[0].text;
 
-// Whether a request is answered, and if not whether /readyz says so.
+// Is a request answered, and if not, does /readyz report it?
 async function served(c, what) {
   const r = await ask(c.url, "/v1/completions", {
     body: { model: c.model, prompt: "Once upon", max_tokens: 8 },

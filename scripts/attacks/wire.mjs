@@ -1,9 +1,9 @@
-// What hostile clients need of the wire: requests on connections of their own, and raw bytes.
+// Network functions of hostile clients: requests on fresh connections, and raw bytes.
 import { request } from "node:http";
 import { connect } from "node:net";
 
 // One request on a fresh connection: {status, text, ms, headers}. Never throws: status 0 is a
-// connection that failed or took longer than limitMs, and `error` says which.
+// connection that failed or took longer than limitMs, as `error` tells.
 export function ask(url, path, { method, body, headers, limitMs = 60_000, signal } = {}) {
   return new Promise((resolve) => {
     const start = performance.now();
@@ -41,7 +41,7 @@ export function postBytes(path, body, headers = "") {
   return `POST ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}\r\n${headers}\r\n${text}`;
 }
 
-// Connections that are all ended together.
+// Connections that are closed together.
 export class Sockets {
   constructor(url) {
     ({ hostname: this.host, port: this.port } = new URL(url));
@@ -49,7 +49,7 @@ export class Sockets {
   }
 
   // A connected socket, or null when the connection was refused. Received bytes are gathered in
-  // socket.text unless the caller pauses it; socket.over tells that the other side has ended it.
+  // socket.text unless the caller pauses it; socket.over: the other side has closed it.
   open(options = {}) {
     return new Promise((resolve) => {
       const socket = connect({ host: this.host, port: Number(this.port), ...options });
@@ -68,7 +68,7 @@ export class Sockets {
     });
   }
 
-  // Sends bytes, returns what came until the other side ended the connection or ms have passed.
+  // Sends bytes; returns the bytes received until the other side closes the connection or ms have passed.
   async exchange(bytes, ms) {
     const socket = await this.open();
     if (!socket) return { text: "", closed: true };

@@ -1,11 +1,11 @@
-// Attacks below HTTP's meaning: connections, framing, slowness, hang-ups.
+// Attacks below the level of requests: connections, framing, slowness, hang-ups.
 import { sleep } from "../../tests/http/server.mjs";
 import { postBytes } from "./wire.mjs";
 
 const body = { prompt: "Once upon a time", max_tokens: 400, ignore_eos: true };
 
-// Requests after which nothing may be read as a second one: [what, bytes, statuses; 0: closed
-// without an answer]. The canary behind them is what a proxy in front may have taken for a body.
+// Requests after which no second one may be read: [title, bytes, statuses; 0: closed without an
+// answer]. The canary after them is what an upstream proxy may have taken for a body.
 const canary = "GET /livez?canary HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 const get = (head, target = "/livez") => `GET ${target} HTTP/1.1\r\nHost: 127.0.0.1\r\n${head}\r\n`;
 const json = '{"prompt":"x"}';
@@ -29,12 +29,12 @@ export const framings = [
   ],
   ["an unknown coding", send("Transfer-Encoding: gzip\r\n", "0\r\n\r\n"), [400, 501]],
   ["xchunked", send("Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"), [400, 501]],
-  ["chunked in front of gzip", send("Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"), [400, 501]],
-  ["chunked behind a tab and VT", send("Transfer-Encoding: \x0bchunked\r\n", "0\r\n\r\n"), [400, 501]],
-  // libmicrohttpd 0.9 takes these three for CR LF without a word: then the connection must end.
-  ["bare LF behind a chunk's size", chunked(`e\n${json}\r\n0\r\n\r\n`), [200, 400]],
-  ["bare LF behind a chunk", chunked(`e\r\n${json}\n0\r\n\r\n`), [200, 400]],
-  ["bare LF behind the last chunk", chunked(`e\r\n${json}\r\n0\n\n`), [200, 400]],
+  ["chunked before gzip", send("Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"), [400, 501]],
+  ["chunked after a tab and VT", send("Transfer-Encoding: \x0bchunked\r\n", "0\r\n\r\n"), [400, 501]],
+  // libmicrohttpd 0.9 silently reads these three as CR LF: then the connection must end.
+  ["bare LF after a chunk's size", chunked(`e\n${json}\r\n0\r\n\r\n`), [200, 400]],
+  ["bare LF after a chunk", chunked(`e\r\n${json}\n0\r\n\r\n`), [200, 400]],
+  ["bare LF after the last chunk", chunked(`e\r\n${json}\r\n0\n\n`), [200, 400]],
   ["a chunk's size in 0x", chunked(`0xe\r\n${json}\r\n0\r\n\r\n`), [400]],
   ["a chunk's size with a sign", chunked(`+e\r\n${json}\r\n0\r\n\r\n`), [400]],
   ["a chunk's size with a minus", chunked(`-e\r\n${json}\r\n0\r\n\r\n`), [400]],
@@ -85,7 +85,7 @@ async function framing(c) {
   );
 }
 
-// What must still be served: the strictness above has to cost no real client.
+// Requests that must be served: the strictness above must not refuse real clients.
 async function lawful(c) {
   const cases = [
     ["a plain GET", get("")],
@@ -99,7 +99,7 @@ async function lawful(c) {
     ["leading zeros of a chunk", chunked(`000e\r\n${json}\r\n0\r\n\r\n`)],
     ["a trailer", chunked(`e\r\n${json}\r\n0\r\nX-T: 1\r\n\r\n`)],
     ["Chunked", send("Transfer-Encoding: Chunked\r\n", `e\r\n${json}\r\n0\r\n\r\n`)],
-    ["an empty line in front", `\r\n${get("")}`],
+    ["an empty line before the request", `\r\n${get("")}`],
     ["an IPv6 Host", "GET /livez HTTP/1.1\r\nHost: [::1]:80\r\n\r\n"],
     ["an absolute target", "GET http://127.0.0.1/livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"],
     [
@@ -117,7 +117,7 @@ async function lawful(c) {
   }
 }
 
-// n sockets; each sends a byte of its head now and then, or nothing, until the time is over.
+// n sockets; each sends a byte of its head from time to time, or none, until the time is over.
 const holders = (n, bytes) => async (c) => {
   let opened = 0,
     refused = 0;
@@ -141,7 +141,7 @@ const holders = (n, bytes) => async (c) => {
   c.note(`${opened} opened, ${refused} refused`);
 };
 
-// Requests that are given up after some ms, at every stage that such a time reaches.
+// Requests that are aborted after some ms, in every stage that this time reaches.
 const hangUps = (make, delays) => async (c) => {
   let n = 0;
   await c.crowd(24, async (i, round) => {
@@ -187,7 +187,7 @@ export const wires = [
     short: true,
     brief: true,
     seconds: 6,
-    about: "requests that a proxy may frame otherwise, each with a second request behind it",
+    about: "requests that a proxy may frame differently, each followed by a second request",
     run: framing,
   },
   { name: "lawful-framing", short: true, brief: true, about: "unusual requests that are in order", run: lawful },

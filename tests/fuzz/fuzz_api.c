@@ -1,6 +1,6 @@
 /* fuzz_api.c - any bytes as a request body: refused with a reason, or the fields of every endpoint
- * can be read, and what was parsed can be printed and parsed again. Without what a table does not
- * know, no field is refused for being unknown. */
+ * can be read, and the parsed value can be printed and parsed again. After removing unknown fields,
+ * no field is refused as unknown. */
 #include "api/anthropic/messages.h"
 #include "api/generate/chat_body.h"
 #include "api/generate/structured.h"
@@ -45,7 +45,7 @@ static void read_body(const cJSON *body, const struct json_table *table) {
     free(o);
 }
 
-/* An endpoint's table into room that is larger than what any endpoint reads into. */
+/* Reads an endpoint's table into a buffer larger than any endpoint's struct. */
 static void read_by_table(const cJSON *body, const struct json_table *table) {
     static const char unknown[] = "Unrecognized";
     void *fields = calloc(1, FIELDS_BYTES);
@@ -68,7 +68,8 @@ static void read_by_table(const cJSON *body, const struct json_table *table) {
     free(fields);
 }
 
-/* What the rows leave to code: messages, tools and the form of the answer, in each protocol. */
+/* Fields that the rows leave to code: messages, tools and the form of the answer, in each
+ * protocol. */
 static void check_chat(int rc, const struct chat_request *q, const err *e) {
     if (rc ? !*e->msg : !q->messages) abort();
 }

@@ -58,7 +58,7 @@ static void render_source(const char *source) {
     cJSON_Delete(messages);
 }
 
-/* The input's conversation, brought into the shape that the template takes. */
+/* The input's conversation in the shape that the template accepts. */
 static void render_line(const char *source, const char *line, size_t n) {
     cJSON *o = NULL;
     chat_template *t = NULL;

@@ -1,6 +1,6 @@
-/* fuzz_config.c - a letter that says what a file is, and the file: 'c' daemon.conf, 'k' API keys,
- * 't' the Hub's token, 'i' a list of token ids. It is refused in words, or what was read keeps the
- * bounds that the headers promise. */
+/* fuzz_config.c - a letter for the kind of a file, and the file: 'c' daemon.conf, 'k' API keys, 't'
+ * the Hub's token, 'i' a list of token ids. It is refused with a message, or its values are within
+ * the bounds of the headers. */
 #include "daemon/config.h"
 #include "daemon/input.h"
 #include "tests/fuzz/scratch.h"
@@ -22,7 +22,7 @@ static bool is_choice(const char *choices, const char *value) {
     return false;
 }
 
-/* Also what a file with problems leaves: its other lines are applied. */
+/* Also after a file with errors, whose other lines are applied. */
 static void check_key(const struct config *c, const struct config_key *key) {
     const char *at = (const char *)c + key->offset;
     const char *text;

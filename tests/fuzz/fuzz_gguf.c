@@ -6,8 +6,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
-/* Kept where the compiler must believe that it is used: every byte that an accessor gives out is
- * read, so that the sanitizer sees it. */
+/* A sink that the compiler cannot remove: every byte that an accessor returns is read, so that the
+ * sanitizer checks it. */
 static volatile uint64_t sink;
 
 static void touch(const void *p, uint64_t n) {

@@ -1,6 +1,6 @@
-/* fuzz_http.c - any bytes as a request's head. It is cut into lines, names and values in the way of
- * libmicrohttpd 0.9 (in place, ended by zeros), then checked; what is accepted must be a head that
- * has one reading: that is decided here from the untouched bytes. */
+/* fuzz_http.c - any bytes as a request's head. It is split into lines, names and values as by
+ * libmicrohttpd 0.9 (in place, terminated by zeros), then checked; an accepted head must have
+ * exactly one reading, which this target decides from the original bytes. */
 #include "api/http/framing.h"
 
 #include <stdint.h>
@@ -15,10 +15,10 @@ enum { MAX_HEAD = 4096 };
 
 struct head {
     char raw[MAX_HEAD], cut[MAX_HEAD + 2]; /* as received; with zeros */
-    size_t n, at;                          /* of cut, what has been taken */
+    size_t n, at;                          /* of cut: bytes consumed */
 };
 
-/* The next line, up to CR LF or LF, which become zeros; NULL: there is none. */
+/* The next line, up to CR LF or LF, which become zeros; NULL: no line. */
 static char *next_line(struct head *h) {
     for (size_t i = h->at; i < h->n; i++) {
         bool crlf = h->cut[i] == '\r' && i + 1 < h->n && h->cut[i + 1] == '\n';
@@ -31,7 +31,7 @@ static char *next_line(struct head *h) {
     return NULL;
 }
 
-/* The headers' lines: false when the library itself refuses one. */
+/* The lines of the headers; false: the library itself refuses one. */
 static bool take_headers(struct head *h, struct framing *f) {
     for (char *line; (line = next_line(h));) {
         if (!*line) return true;
@@ -44,9 +44,8 @@ static bool take_headers(struct head *h, struct framing *f) {
     return false;
 }
 
-/* The run of line ends and NULs that begins at i; returns its end. All of them are zeros when the
- * library is done, so that a NUL can stand for a byte that a bare LF lacks: only this leaves no
- * trace. */
+/* The run of line ends and NULs that begins at i; returns its end. The library replaces them all by
+ * zeros, so a NUL can fill the place that a bare LF leaves: only this case leaves no trace. */
 static size_t check_run(const struct head *h, size_t i) {
     bool nul = false, bare = false;
     for (; i < h->at && strchr("\r\n", h->raw[i]); i++) {
@@ -61,8 +60,8 @@ static size_t check_run(const struct head *h, size_t i) {
     return i;
 }
 
-/* From the untouched bytes: every line ends in CR LF, none begins with a blank, and there is no
- * other control byte but a tab. */
+/* In the original bytes every line ends in CR LF, none begins with a blank, and the only control
+ * byte is a tab. */
 static void check_raw(const struct head *h, size_t from) {
     for (size_t i = from; i < h->at;) {
         size_t end = check_run(h, i);
@@ -97,7 +96,7 @@ static void check_head(struct head *h, size_t from, const char *version) {
     if (!count(h, from, "Host") && strcmp(version, "HTTP/1.0") != 0) abort();
 }
 
-/* What is decoded from an accepted path has no control byte. */
+/* The decoded form of an accepted path has no control byte. */
 static void check_target(const char *target, size_t n) {
     size_t n_origin;
     if (framing_target(target, n, &n_origin)) return;

@@ -1,5 +1,5 @@
-/* fuzz_hub.c - any bytes as what was asked for, NUL, the Hub's listing of a repository: it is
- * refused, or what is chosen of it has sizes and hashes and lies below its folder. */
+/* fuzz_hub.c - any bytes as the requested name, NUL, the Hub's listing of a repository: it is
+ * refused, or the chosen files have sizes and hashes and lie below its folder. */
 #include "core/base/mem.h"
 #include "registry/hub_int.h"
 

@@ -1,6 +1,6 @@
-/* fuzz_origin.c - any bytes as the lists allowed-origins and trusted-proxies, and as what browsers
- * and proxies send: lines of a list of origins, an origin, a host, a list of networks, and values
- * of X-Forwarded-For, -Host and -Proto. What is accepted is judged again from the text. */
+/* fuzz_origin.c - any bytes as the lists allowed-origins and trusted-proxies, and as headers of
+ * browsers and proxies: lines of a list of origins, an origin, a host, a list of networks, and
+ * values of X-Forwarded-For, -Host and -Proto. Accepted values are checked again from the text. */
 #include "api/http/forwarded.h"
 #include "api/http/framing.h"
 #include "api/http/origin.h"
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 enum { MAX_BYTES = 4096, N_LINES = 7 };
 
-/* An accepted origin is the text itself again, but for a port that may be left out. */
+/* An accepted origin prints as the same text, except for an optional port. */
 static void check_origin(const char *text, const struct origin *o) {
     char again[MAX_BYTES + 32];
     snprintf(again, sizeof again, "%.*s://%.*s", (int)o->n_scheme, o->scheme, (int)o->n_host,
@@ -47,7 +47,7 @@ static void check_list(const char *list, const char *text, const char *host) {
     bool held = origins_hold(&l, text), null = strcmp(text, "null") == 0;
     if (l.any && !held) abort();
     if (held && !l.any && !parsed && !null) abort();
-    /* Without a pattern the list holds only what is written in it. */
+    /* Without a pattern the list contains only its own entries. */
     if (held && parsed && !strchr(list, '*')) {
         bool written = false;
         for (const char *s = list; *s && !written; s++)
@@ -70,7 +70,7 @@ static void check_forwarded(const char *list, char *const value[3]) {
         address_text(&f.client, text);
         if (!address_parse(text, strlen(text), &again)) abort();
         if (memcmp(&again, &f.client, sizeof again) != 0) abort();
-        /* The same address once more changes nothing. */
+        /* Adding the same address again changes nothing. */
         struct forwarded more = f;
         forwarded_header(&more, &trusted, names[0], text);
         if (memcmp(&more.client, &f.client, sizeof again) != 0) abort();

@@ -1,6 +1,6 @@
 /* fuzz_safetensors.c - a model folder in one input: u32 n | n bytes of config.json | the bytes of a
- * .safetensors file. Each part is refused, or all that it gives out is safe to read; and so are the
- * tensors that both make together. */
+ * .safetensors file. Each part is refused, or all of its data is safe to read; so are the tensors
+ * of both together. */
 #include "core/formats/hf/model_int.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
-/* Kept where the compiler must believe that it is used: the sanitizer sees every read. */
+/* A sink that the compiler cannot remove: the sanitizer checks every read. */
 static volatile uint64_t sink;
 
 static void touch(const void *p, uint64_t n) {

@@ -14,7 +14,7 @@ static int replay(const char *path) {
     FILE *f = fopen(path, "rb");
     if (!f) return -1;
     uint8_t *bytes = NULL;
-    /* Exactly as large as the file, so that a sanitizer sees every byte read past its end. */
+    /* Exactly as large as the file, so that a sanitizer detects every read past its end. */
     int rc = fstat(fileno(f), &st) || !S_ISREG(st.st_mode) ? -1 : 0;
     if (!rc && st.st_size) {
         bytes = malloc((size_t)st.st_size);

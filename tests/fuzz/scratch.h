@@ -1,5 +1,5 @@
-/* scratch.h - a target's input as a file, for what opens one by its path. One file a process,
- * removed at its end; every call writes it anew. */
+/* scratch.h - a target's input as a file, for functions that open a path. One file per process,
+ * removed at its end; every call overwrites it. */
 #ifndef INFERD_FUZZ_SCRATCH_H
 #define INFERD_FUZZ_SCRATCH_H
 

@@ -1,5 +1,5 @@
-/* vocab_kit.h - what the fuzz targets of vocabularies share: a text is encoded and decoded, and a
- * vocabulary is written as keys of a GGUF file. abort() is a finding. */
+/* vocab_kit.h - shared by the fuzz targets of vocabularies: encodes and decodes a text, and writes
+ * a vocabulary as keys of a GGUF file. abort() is a finding. */
 #ifndef INFERD_FUZZ_VOCAB_KIT_H
 #define INFERD_FUZZ_VOCAB_KIT_H
 
@@ -10,7 +10,7 @@
 
 enum { MAX_IDS = 1 << 16 };
 
-/* What fails says why. */
+/* A failure has a message. */
 static void check_refusal(const err *e) {
     if (!e->code || !e->msg[0]) abort();
 }
@@ -36,13 +36,13 @@ static void try_encode(const tokenizer *t, const char *text, size_t n, int flags
     free(ids);
 }
 
-/* As plain text, and as a prompt whose control tokens are meant. */
+/* As plain text, and as a prompt with parsed control tokens. */
 static void try_text(const tokenizer *t, const char *text, size_t n, const int32_t *unk) {
     try_encode(t, text, n, 0, unk);
     try_encode(t, text, n, TOKENIZER_ADD_SPECIAL | TOKENIZER_PARSE_SPECIAL, unk);
 }
 
-/* path: that of the file that it was read from, or "". */
+/* path: the vocabulary's file, or "". */
 static void try_writing(const struct vocab *v, const char *path) {
     gguf_writer *w = gguf_writer_new();
     err e = {0};

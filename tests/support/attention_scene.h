@@ -67,7 +67,7 @@ static void put_token(struct scene *c, uint32_t seq, uint32_t pos, float *src, b
         kv_put(&row, src + ((uint64_t)pos * c->s.n_kv_heads + row.head) * c->s.head_dim);
 }
 
-/* first: tokens of sequence 0, cut to what the tables hold; 0: any up to MAX_CONTEXT. */
+/* first: tokens of sequence 0, limited to the tables' size; 0: any up to MAX_CONTEXT. */
 static void make_scene_of(struct scene *c, const struct shape *s, struct features f, float scale,
                           uint32_t first) {
     uint32_t width = s->n_kv_heads * s->head_dim, order[N_BLOCKS], used = 0;
@@ -257,7 +257,7 @@ static inline void random_rows(const struct scene *c, const float *q, struct row
 }
 
 /* Number n of the combinations: windows shorter and longer than blocks, spans and chunks of keys,
- * and than the context; caps that change every score and such that change few. */
+ * and than the context; caps that change every score, and caps that change few. */
 static inline struct features features_of(int n) {
     static const uint32_t windows[] = {1, 5, 64, 255, 256, 257, 5000};
     static const float caps[] = {0, 50, 2.5f};

@@ -1,6 +1,6 @@
 /* be.h - shared by tests of the backend: opening each set of kernels of this machine (the CPU's
- * instruction sets, "metal" in a build that has it, "cuda" where there is one), buffers from
- * arrays, a seeded generator. Failures to set up end the test binary. Single thread. */
+ * instruction sets, "metal" and "cuda" if the build has them), buffers from arrays, a seeded
+ * generator. Failures to set up end the test binary. Single thread. */
 #ifndef INFERD_TESTS_BE_H
 #define INFERD_TESTS_BE_H
 
@@ -47,8 +47,8 @@ static inline void be_name_set(struct backend_config *config, const char *isa) {
     config->isa = device ? NULL : isa;
 }
 
-/* Opens config with kernels `isa`, one of be_isas, or "" or NULL for the CPU's best. NULL when this
- * machine lacks them, or they are not those asked for. */
+/* Opens config with kernels `isa`, one of be_isas, or "" or NULL for the CPU's best. NULL if this
+ * machine lacks them, or if they are not the requested ones. */
 static inline backend *be_open_config(struct backend_config config, const char *isa) {
     backend *be;
     err e = {0};
@@ -76,8 +76,8 @@ static inline backend *be_open_bits(const char *isa, int n_threads, int bits) {
 }
 
 /* The CPU rounds the input of products with quantized weights and computes everything else to the
- * last bits; Metal and CUDA have transcendental functions of a few ulp and flush denormals; Metal
- * keeps f32, CUDA see be_rounding. */
+ * last bits; transcendental functions of Metal and CUDA have errors of a few ulp, and both flush
+ * denormals; Metal keeps f32, for CUDA see be_rounding. */
 static inline bool be_is_cpu(const backend *be) {
     return strcmp(backend_name(be), "cpu") == 0;
 }
@@ -96,7 +96,7 @@ static inline double be_rounding(const backend *be, int type) {
 
 /* The same for a whole model with weights mostly of the named type: error of a logit relative to
  * the logits' rms. Rounding of 16-bit products and of attention's 16-bit probabilities gives 0.8 %
- * in a model of two layers, decoding of 4-bit weights 2 %. 0: nothing is added. */
+ * in a model of two layers, decoding of 4-bit weights 2 %. 0: no additional error. */
 static inline double be_logit_error(const backend *be, const char *quant, int kv_type) {
     bool f32 = strcmp(quant, "F32") == 0;
     if (!be_is_cuda(be) || (f32 && kv_type == QTYPE_F32)) return 0;
@@ -145,7 +145,7 @@ static inline backend_weight *be_weight_for(backend *be, unsigned use, int type,
     return w;
 }
 
-/* n_experts matrices, or vectors where n_out is 1; 0: a plain one. */
+/* n_experts matrices, or vectors if n_out is 1; 0: a plain one. */
 static inline backend_weight *be_experts(backend *be, int type, uint64_t n_experts, uint64_t n_out,
                                          uint64_t n_in, const void *data) {
     unsigned use = BACKEND_USE_LINEAR;
@@ -197,7 +197,7 @@ static inline void be_fill(float *x, uint64_t n, float scale) {
         x[i] = be_real() * scale;
 }
 
-/* The sets that tests go through. */
+/* The sets that tests run. */
 static const char *const be_isas[] = {
 #if defined(__aarch64__)
     "generic", "neon", "i8mm",
@@ -241,7 +241,7 @@ static inline bool be_has_ranks(const char *isa, uint32_t n_ranks) {
     return be != NULL;
 }
 
-/* Has set `isa` attention for such a cache? Devices' kernels are made for the shapes of models. */
+/* Has set `isa` attention for such a cache? Devices have kernels for the shapes of models only. */
 static inline bool be_attends(const char *isa, const struct backend_kv *cache) {
     static backend *cuda; /* opened only for such queries */
     if (!be_is_device_set(isa)) return true;
@@ -253,7 +253,7 @@ static inline bool be_attends(const char *isa, const struct backend_kv *cache) {
            128 % cache->block_tokens == 0;
 }
 
-/* The name of set i; NULL if it differs from the one before only in products. */
+/* The name of set i; NULL if it differs from the previous one only in products. */
 static inline const char *be_row_isa(int i) {
     bool shares = strcmp(be_isas[i], "avxvnni") == 0 || strcmp(be_isas[i], "i8mm") == 0;
     return shares ? NULL : be_isas[i];

@@ -8,7 +8,7 @@
 #include <float.h>
 #include <stddef.h>
 
-/* Where a block has its halves (MXFP4: its exponent byte). */
+/* Offsets of a block's halves (MXFP4: its exponent byte). */
 static const struct block_type {
     int type;
     uint32_t n_halves, half[2];

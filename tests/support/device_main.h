@@ -1,5 +1,5 @@
-/* device_main.h - main of the tests of one device ("cuda", "metal"): they run where the device
- * opens; elsewhere the program says that it skips them. */
+/* device_main.h - main of the tests of one device ("cuda", "metal"): they run if the device opens;
+ * otherwise the program reports that it skips them. */
 #ifndef INFERD_TESTS_DEVICE_MAIN_H
 #define INFERD_TESTS_DEVICE_MAIN_H
 
@@ -20,7 +20,7 @@ static inline int device_main(int argc, char **argv, const char *device, void (*
     return check_done();
 }
 
-/* main in a build whose backend cannot be tested, and why. */
+/* main of a build whose backend cannot be tested; prints why. */
 #define DEVICE_MAIN_SKIPS(device, why)                                                             \
     int main(void) {                                                                               \
         SKIP(device, why);                                                                         \

@@ -38,7 +38,7 @@ struct bell {
     uint64_t rings;
 };
 
-/* The bell of tests that need only one. */
+/* The bell of tests with a single one. */
 static struct bell bell = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
 
 static inline void bell_init(struct bell *b) {

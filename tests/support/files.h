@@ -21,7 +21,7 @@ static inline char *file_read(const char *path, size_t *n) {
     return bytes;
 }
 
-/* NULL: it cannot be read, or is no JSON. */
+/* NULL: it cannot be read, or is not JSON. */
 static inline cJSON *file_json(const char *path) {
     char *text = file_read(path, NULL);
     cJSON *json = text ? cJSON_Parse(text) : NULL;

@@ -1,5 +1,5 @@
 /* forward_check.h - a model file through the forward pass: its logits against a reference, and the
- * same bytes in any chunks and beside any others. Single thread. */
+ * same bytes in any chunks and batches. Single thread. */
 #ifndef INFERD_TESTS_FORWARD_CHECK_H
 #define INFERD_TESTS_FORWARD_CHECK_H
 
@@ -30,7 +30,7 @@ static inline uint64_t count_kernels(const backend *be, const char *prefix) {
     return n;
 }
 
-/* A file that is run with the instruction set isa. */
+/* A file that runs with the instruction set isa. */
 struct forward_case {
     const char *path, *isa;
     int kv_type;
@@ -38,8 +38,8 @@ struct forward_case {
     uint32_t n_ranks; /* 0 is 1 */
 };
 
-/* Prompts of every length in one go; then the longest in chunks and beside others, the same bytes.
- */
+/* Prompts of every length in one step; then the longest in chunks and in batches: the same
+ * bytes. */
 static inline void forward_check(const struct forward_case *c, const int32_t *tokens,
                                  const double *want) {
     static const uint32_t lengths[] = {1, 7, 33, 130};

@@ -1,4 +1,4 @@
-/* gemm_bench.c - see gemm_bench.h. Best of several runs: other work on the machine only slows. */
+/* gemm_bench.c - see gemm_bench.h. Best of several runs, because other load only slows a run. */
 #include "tests/support/gemm_bench.h"
 
 #include "core/base/clock.h"
@@ -27,7 +27,7 @@ struct walk {
     struct gemm_rows x; /* by K blocks, (N_K_BLOCKS, n_rows, GEMM_COLS) */
     struct gemm_tile *tile;
     float *acc;
-    uint64_t sum; /* of what was read, so that it is read */
+    uint64_t sum; /* of the bytes read, so that they are read */
 };
 
 static void *aligned(uint64_t bytes) {
@@ -161,7 +161,7 @@ void gemm_bench(const struct gemm_isa *isa, int type, int planes) {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t *w = aligned(MEMORY_BYTES);
     n = n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
-    for (uint64_t i = 0; i < MEMORY_BYTES / 8; i++) /* no exponent of a half or a float is full */
+    for (uint64_t i = 0; i < MEMORY_BYTES / 8; i++) /* no half or float is infinite or NaN */
         w[i] = ((uint64_t)be_rand() << 32 | be_rand()) & 0xbfffbfffbfffbfff;
     b.w = (const uint8_t *)w;
     printf("%s, %d plane%s, %d columns, GOP/s and GB/s of weights by rows; at the end a row over "

@@ -1,4 +1,4 @@
-/* gguf_make.c - builds the files that gguf_make.h promises. */
+/* gguf_make.c - builds the files of gguf_make.h. */
 #include "tests/support/gguf_make.h"
 
 #include "core/base/mem.h"

@@ -1,5 +1,5 @@
-/* gguf_make.h - GGUF files for tests, made on the spot: a tiny llama with seeded random weights,
- * and an existing file with its weights in another type. Single thread. */
+/* gguf_make.h - generates GGUF files for tests: a tiny llama with seeded random weights, and an
+ * existing file with its weights in another type. Single thread. */
 #ifndef INFERD_TESTS_GGUF_MAKE_H
 #define INFERD_TESTS_GGUF_MAKE_H
 
@@ -73,12 +73,12 @@ int gguf_make_retype(const char *src, const char *dst, int qtype, err *e);
  * its keys too in number 0; split.no, split.count and split.tensors.count. */
 struct gguf_make_part {
     uint16_t no, count; /* no from 0 */
-    int32_t n_tensors;  /* of all parts, as it says */
+    int32_t n_tensors;  /* declared number, of all parts */
     uint64_t begin, end;
 };
 int gguf_make_part(const gguf *src, const char *path, const struct gguf_make_part *part, err *e);
 
-/* Cuts the model at src into n_parts such parts, STEM-00001-of-0000N.gguf and so on, tensors dealt
+/* Splits the model at src into n_parts such parts, STEM-00001-of-0000N.gguf and so on, with tensors
  * in order. */
 int gguf_make_split(const char *src, const char *stem, uint32_t n_parts, err *e);
 

@@ -57,12 +57,12 @@ static inline void matrix_fill_exact(float *x, uint64_t n, int top) {
     }
 }
 
-/* Allowed error of one output, from the arithmetic's own terms.
- * Sums: 2e-6 of the sum of magnitudes, bias included (a few roundings a block, far from all one
- * way). With quantized weights 4 times the block's largest weight stands for each: its scaled code
- * and its min may be larger than itself. Quantized activations: half a step, max / top / 2, for
- * each column of a block, times its weight. top 0: exact ones. Roundings of each term: they go both
- * ways, so the root of their squares' sum, 8 times, and what long sums lose beside f32's. */
+/* Allowed error of one output, from the arithmetic's own terms. Sums: 2e-6 of the sum of
+ * magnitudes, bias included (a few roundings per block, mostly in different directions). A
+ * quantized weight counts as 4 times the block's largest one: its scaled code and its min may
+ * exceed its value. Quantized activations: half a step, max / top / 2, for each column of a block,
+ * times its weight. top 0: exact ones. Roundings of each term: they go both ways, so the root of
+ * their squares' sum, 8 times, and what long sums lose beside f32's. */
 static inline double matrix_allowed(const struct matrix *m, const float *x, uint32_t out,
                                     float bias, int top) {
     const float *w = m->values + (uint64_t)out * m->n_in;

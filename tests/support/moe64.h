@@ -115,7 +115,8 @@ static inline void moe_placed_free(struct moe_placed *p) {
         backend_weight_free(p->w[i]);
 }
 
-/* Rows order[0..n) (NULL: 0..n) of the layer, as they come; row r's result goes to y + r * n_in. */
+/* Rows order[0..n) (NULL: 0..n) of the layer, in this order; row r's result goes to y + r *
+ * n_in. */
 static inline void moe_run_rows(backend *be, struct moe_placed *p, const struct moe_layer *l,
                                 const uint32_t *order, uint32_t n, float *y) {
     uint32_t n_in = l->c.n_in;

@@ -1,5 +1,5 @@
-/* runner.h - runs a model over paged K/V pools without the engine: takes pieces of sequences, gives
- * logits. Failures to set up end the test binary. Single thread. */
+/* runner.h - runs a model over paged K/V pools without the engine: takes pieces of sequences,
+ * returns logits. Failures to set up end the test binary. Single thread. */
 #ifndef INFERD_TESTS_RUNNER_H
 #define INFERD_TESTS_RUNNER_H
 
@@ -33,7 +33,7 @@ struct piece {
 };
 
 struct runner_config {
-    const char *path, *isa; /* isa "" or NULL: the CPU's best, or the device that was asked for */
+    const char *path, *isa; /* isa "" or NULL: the CPU's best, or the requested device */
     int n_threads, kv_type, activation_bits; /* 0: 16, for exactness */
     uint32_t max_rows, max_tokens;           /* of a step, of a sequence (model_limits.n_ctx) */
     uint32_t n_ranks;                        /* 0 is 1 */
@@ -96,7 +96,7 @@ static inline void runner_close(struct runner *r) {
 }
 
 /* One step. logits (rows, n_vocab): every row of every piece, or each piece's last row; then hidden
- * (rows, n_embd): the same rows of the last n_hidden pieces, which give no logits. */
+ * (rows, n_embd): the same rows of the last n_hidden pieces, which have no logits. */
 static inline struct model_output runner_run(struct runner *r, const struct piece *pieces,
                                              uint32_t n_pieces, bool every_row, uint32_t n_hidden) {
     int32_t *ints = calloc((size_t)r->max_rows * 4 + r->table_stride * RUNNER_MAX_PIECES, 4);

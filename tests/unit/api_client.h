@@ -1,5 +1,5 @@
 /* api_client.h - a plain HTTP/1.1 client over a socket for tests: requests written byte by byte as
- * the test says, answers read to their end, chunked bodies put together. Every wait is bounded. */
+ * the test specifies, answers read to their end, chunked bodies decoded. Every wait is bounded. */
 #ifndef INFERD_TESTS_API_CLIENT_H
 #define INFERD_TESTS_API_CLIENT_H
 
@@ -35,13 +35,13 @@ static int client_connect(void) {
 static void client_send(int fd, const char *bytes, size_t n) {
     while (n) {
         ssize_t w = send(fd, bytes, n, 0); /* main ignores SIGPIPE */
-        if (w <= 0) return;                /* the server may refuse early: the answer tells */
+        if (w <= 0) return;                /* the server may refuse early: see its answer */
         bytes += w;
         n -= (size_t)w;
     }
 }
 
-/* Up to max bytes; 0: closed, -1: nothing came in wait_ms. */
+/* Up to max bytes; 0: closed, -1: no bytes within wait_ms. */
 static ssize_t client_recv(int fd, char *buf, size_t max, int wait_ms) {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (poll(&p, 1, wait_ms) <= 0) return -1;
@@ -52,7 +52,7 @@ static ssize_t client_recv(int fd, char *buf, size_t max, int wait_ms) {
 struct answer {
     int status; /* 0: closed without an answer */
     str head, body;
-    bool complete; /* the body came to its declared end */
+    bool complete; /* the body reached its declared end */
 };
 
 static void answer_fini(struct answer *a) {
@@ -60,7 +60,7 @@ static void answer_fini(struct answer *a) {
     str_fini(&a->body);
 }
 
-/* A header's value, "" if it is not there. Static storage. */
+/* A header's value, "" if it is missing. Static storage. */
 static const char *answer_header(const struct answer *a, const char *name) {
     static char value[512];
     size_t n = strlen(name);
@@ -163,7 +163,7 @@ static void client_request(int fd, const char *line, const char *headers, const 
     str_fini(&s);
 }
 
-/* A whole exchange on a connection of its own. The caller frees with answer_fini. */
+/* A whole exchange on a new connection. The caller frees with answer_fini. */
 static void client_ask(const char *line, const char *headers, const char *body, struct answer *a) {
     int fd = client_connect();
     struct reader r = {.fd = fd};

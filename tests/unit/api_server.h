@@ -77,7 +77,7 @@ static void stop_server(void) {
     server = NULL;
 }
 
-/* Waits until nothing runs and every block is free. */
+/* Waits until no sequence runs and every block is free. */
 static inline bool engine_quiet(void) {
     for (uint64_t end = clock_now_ns() + 30000000000u; clock_now_ns() < end;) {
         struct engine_stats s;
@@ -122,7 +122,7 @@ static inline void expect_error(const struct answer *a, int status, const char *
 
 #define HELLO "\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"hello there\"}]"
 
-/* The deltas of a streamed chat put together; checks the order of events. */
+/* Concatenates the deltas of a streamed chat; checks the order of events. */
 struct streamed {
     str text;
     char finish[32];

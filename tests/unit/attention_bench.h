@@ -1,6 +1,7 @@
 /* attention_bench.h - `test_attention bench [isa [threads]]`: rates of paged attention and of rope
- * + KV scatter at TinyLlama's shape (32 heads of 64, 4 KV heads). No test: asserts nothing. Decode
- * goes round enough sequences that K and V come from memory; blocks lie in random order. */
+ * + KV scatter at TinyLlama's shape (32 heads of 64, 4 KV heads). Not a test: asserts nothing.
+ * Decode cycles through enough sequences to read K and V from memory; blocks are in random
+ * order. */
 #ifndef INFERD_TESTS_ATTENTION_BENCH_H
 #define INFERD_TESTS_ATTENTION_BENCH_H
 
@@ -72,7 +73,7 @@ static int bench_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* What is asked for: the last n_rows of n_seqs sequences of context tokens. */
+/* The computed rows: the last n_rows of n_seqs sequences of context tokens. */
 struct bench_ask {
     uint32_t n_seqs, n_rows, context, window;
     float softcap;

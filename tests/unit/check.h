@@ -1,5 +1,5 @@
-/* check.h - the unit tests' few lines of harness: CHECK counts and goes on, a test binary prints
- * one line per test function and ends with "N passed, N failed". */
+/* check.h - the unit tests' harness: CHECK counts failures and continues, a test binary prints one
+ * line per test function and ends with "N passed, N failed". */
 #ifndef INFERD_TESTS_CHECK_H
 #define INFERD_TESTS_CHECK_H
 
@@ -46,14 +46,14 @@ static int check_failures, check_tests_passed, check_tests_failed, check_tests_s
         fflush(stdout);                                                                            \
     } while (0)
 
-/* A test that cannot run here says so. */
+/* Reports a test that cannot run here. */
 #define SKIP(name, why)                                                                            \
     do {                                                                                           \
         check_tests_skipped++;                                                                     \
         printf("skip %s: %s\n", name, why);                                                        \
     } while (0)
 
-/* Is a test binary to measure instead ("bench" as its first argument)? */
+/* Is a test binary called to measure ("bench" as its first argument)? */
 static inline bool check_bench(int argc, char **argv) {
     return argc > 1 && strcmp(argv[1], "bench") == 0;
 }

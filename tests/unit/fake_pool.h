@@ -1,7 +1,6 @@
-/* fake_pool.h - the backend calls that core/kv makes, over plain memory, for tests of the
- * pager and the scheduler. With one KV head and head_dim 2 of F32 a slot of the K pool is one
- * uint64_t: tests store there which text the slot stands for. Include in one file of a test only.
- */
+/* fake_pool.h - the backend calls that core/kv makes, over plain memory, for tests of the pager and
+ * the scheduler. With one KV head and head_dim 2 of F32 a slot of the K pool is one uint64_t: tests
+ * store there the number of the slot's text. Include in one file of a test only. */
 #ifndef INFERD_TESTS_FAKE_POOL_H
 #define INFERD_TESTS_FAKE_POOL_H
 
@@ -18,7 +17,7 @@ struct backend_buf {
 };
 
 static uint64_t fake_copies;
-static uint32_t fake_ranks = 1; /* of a group; all are one device */
+static uint32_t fake_ranks = 1; /* of a group; all ranks are one device */
 
 uint32_t backend_n_ranks(const backend *be) {
     (void)be;
@@ -45,7 +44,7 @@ void backend_buf_free(backend_buf *buf) {
     free(buf);
 }
 
-/* Every second call runs its copies backwards: the order within a call must not matter. */
+/* Every second call runs its copies in reverse: their order within a call is arbitrary. */
 int backend_kv_copy(backend *be, const struct op_kv_copy *a) {
     const struct backend_kv *pool = &a->kv;
     const int32_t *pairs = a->pairs;

@@ -1,7 +1,7 @@
 /* moe_bench.h - `test_moe bench [type [isa [threads]]]`: a mixture of experts beside a dense layer
- * that does as much work for a row, in GB/s of weights read and in GOP/s. No test: asserts nothing.
- * Weights are more than a cache holds; rows choose at random, so that n of them read
- * 1 - (1 - used / experts)^n of the experts' weights. */
+ * with equal work per row, in GB/s of weights read and in GOP/s. Not a test: asserts nothing.
+ * Weights exceed the caches; rows select experts at random, so n rows read 1 - (1 - used /
+ * experts)^n of the experts' weights. */
 #ifndef INFERD_TESTS_MOE_BENCH_H
 #define INFERD_TESTS_MOE_BENCH_H
 
@@ -28,7 +28,7 @@ struct bench_layer {
     backend_buf *x, *hidden, *y; /* (BENCH_ROWS, ..) */
 };
 
-/* Blocks of one matrix, repeated: a product's time does not depend on what is in it. */
+/* Blocks of one matrix, repeated: a product's time does not depend on the values. */
 static backend_weight *bench_weight(backend *be, const struct block_type *t, uint32_t n_experts,
                                     uint32_t n_out, uint32_t n_in) {
     struct matrix m = matrix_make(t, 32, n_in, false);
@@ -72,8 +72,8 @@ static void bench_dense(const struct bench_layer *l, uint32_t i, uint32_t n_rows
     be_need(backend_linear(l->be, &inner) == 0 && backend_linear(l->be, &outer) == 0, "linear");
 }
 
-/* When what was enqueued is done. One thread of the CPU: its processor time, so that a busy machine
- * counts less. Everything else: real time. */
+/* The time when all enqueued work is done. One CPU thread: its processor time, so that a busy
+ * machine counts less. Otherwise: real time. */
 static uint64_t bench_now(backend *be) {
     struct timespec t;
     err e = {0};

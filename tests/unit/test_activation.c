@@ -1,4 +1,4 @@
-/* test_activation.c - sockets handed over by systemd's protocol, each case in a process of its own:
+/* test_activation.c - sockets handed over by systemd's protocol, each case in a separate process:
  * its number and descriptor 3 are part of the protocol. */
 #include "daemon/activation.h"
 #include "tests/unit/check.h"

@@ -1,5 +1,5 @@
-/* test_api.c - the HTTP layer over sockets, in front of a real engine with a tiny model: answers
- * and streams, refusals, limits of one request, clients that disconnect. */
+/* test_api.c - the HTTP layer over sockets, over a real engine with a tiny model: answers and
+ * streams, refusals, limits of one request, clients that disconnect. */
 #include "api_server.h"
 
 /* Posts and parses the answer; the caller deletes. */
@@ -91,7 +91,7 @@ static void a_stream_equals_the_whole_answer(void) {
     }
 }
 
-/* The memory that a request takes is bounded, also for many choices. */
+/* The memory of a request is bounded, also with many choices. */
 static void too_large_answers_are_refused(void) {
     cJSON *v = post_json("/v1/chat/completions",
                          "{" HELLO ",\"n\":128,\"logprobs\":true,\"top_logprobs\":20,"
@@ -467,7 +467,7 @@ static void metrics_are_prometheus_text(void) {
     answer_fini(&a);
 }
 
-/* ---- clients that leave, clients that are many ---- */
+/* ---- clients that disconnect, many clients ---- */
 
 static void disconnected_clients_free_their_blocks(void) {
     static const char *const bodies[] = {

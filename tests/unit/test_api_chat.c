@@ -97,7 +97,7 @@ static void wrong_fields_are_named(void) {
     refused("tiny", HI ",\"continue_final_message\":1", "continue_final_message", "a boolean");
 }
 
-/* The tiny template adds strings: <|role|>, content, <|end|>, and <|assistant|> in the end. */
+/* The tiny template adds strings: <|role|>, content, <|end|>, and <|assistant|> at the end. */
 static void prompts_end_as_requested(void) {
 #define TWO_TURNS                                                                                  \
     "\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"     \

@@ -135,7 +135,7 @@ static void the_longest_idle_connection_is_closed(void) {
     CHECK(is_closed(second));
     all_wait(2);
     CHECK(status_of(first, "GET /livez") == 200);
-    for (int i = 0; i < 100; i++) { /* silent ones come and go */
+    for (int i = 0; i < 100; i++) { /* silent ones connect and disconnect */
         close(first);
         first = client_connect();
     }
@@ -218,7 +218,7 @@ static void addresses_are_bounded(void) {
     close(more);
     CHECK(status_of(fds[0], "GET /livez") == 200);
     close(fds[0]);
-    for (int status = 0; status != 200;) { /* once the server has seen it close */
+    for (int status = 0; status != 200;) { /* once the server has noticed that it closed */
         more = client_connect();
         status = status_of(more, "GET /livez");
         close(more);
@@ -317,7 +317,8 @@ static void forwarded_hosts_are_checked(void) {
          200},
         {"127.0.0.1", "llm.example", "", "Host: llm.example\r\nX-Forwarded-Host: llm.example\r\n",
          200},
-        /* A page that rebound its own name runs at the proxy's address and sets what it can. */
+        /* A page that rebound its own name reaches the proxy's address and sets any header it
+         * can. */
         {"127.0.0.1", "", "", "Host: evil.example\r\nX-Forwarded-Host: localhost\r\n", 403},
         {"127.0.0.1", "", "", "Host: localhost\r\nX-Forwarded-Host: a b\r\n", 403},
         {"127.0.0.1", "", "", "Host: localhost\r\nX-Forwarded-Host: evil.example, localhost\r\n",

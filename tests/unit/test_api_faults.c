@@ -31,7 +31,7 @@ static bool is_clean(const struct answer *a) {
  * JSON. */
 static bool body_is_whole(const struct answer *a, bool stream) {
     const char *body = str_cstr(&a->body);
-    if (!a->complete) return true; /* cut: the client knows */
+    if (!a->complete) return true; /* truncated: the client detects it */
     if (stream)
         return strstr(body, "data: [DONE]") || strstr(body, "\"error\":{") ||
                strstr(body, "response.completed") || strstr(body, "response.incomplete");

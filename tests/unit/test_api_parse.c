@@ -253,7 +253,7 @@ static void options_carry_the_values(void) {
     free(o);
 }
 
-/* Every property of a schema, including those of $ref and allOf. */
+/* All properties of a schema, including those of $ref and allOf. */
 static int check_properties(const cJSON *schemas, const cJSON *schema,
                             const struct json_table *table) {
     int n = 0;

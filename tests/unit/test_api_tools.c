@@ -1,4 +1,4 @@
-/* test_api_tools.c - a request's tools and response formats as parsed, and the answers that its
+/* test_api_tools.c - a request's tools and response formats as parsed, and the answers that their
  * grammar accepts, byte by byte. */
 #include "api/generate/api_state.h"
 #include "api/generate/chat_body.h"

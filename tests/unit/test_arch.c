@@ -16,8 +16,8 @@
 
 static const char *golden = "tests/golden/arch";
 
-/* A served context of SHORT tokens or of LONG ones: models with long and short rotary factors
- * choose by it; transformers chooses by the prompt. */
+/* A served context of SHORT or LONG tokens: it selects the rotary factors of models with long and
+ * short ones; in transformers the prompt does. */
 enum { MAX_MODELS = 32, N_PROMPTS = 4, MAX_PROMPT = 130, MAX_GREEDY = 16, SHORT = 64, LONG = 160 };
 
 /* Products with quantized weights round their input (activation-bits), even to 16 bits. On a device
@@ -27,9 +27,10 @@ static const double tolerance = 1e-3, tolerance_quantized = 1e-2;
 static uint32_t n_positions, n_swapped;
 
 struct prompt {
-    int32_t ids[MAX_PROMPT + MAX_GREEDY]; /* (n + n_greedy): the reference's answer behind it */
+    int32_t
+        ids[MAX_PROMPT + MAX_GREEDY]; /* (n + n_greedy): the prompt, then the reference's answer */
     uint32_t n, n_greedy, n_rows;
-    uint32_t rows[MAX_PROMPT]; /* positions whose logits were kept */
+    uint32_t rows[MAX_PROMPT]; /* positions with stored logits */
     const float *logits;       /* (n_rows, n_vocab) */
 };
 

@@ -10,7 +10,7 @@
 
 enum { N_VOCAB = 96, MAX_TENSORS = 1024 };
 
-/* Tensors that a file has beside those that every one has. */
+/* Tensors of a file in addition to those of every file. */
 enum have {
     PRE_NORM = 1,
     POST_NORM = 2,
@@ -25,7 +25,7 @@ enum have {
     UNTIED = 1024
 };
 
-/* A file being built, and its parameters. */
+/* A file under construction, and its parameters. */
 struct maker {
     gguf_writer *w;
     const char *arch;
@@ -105,7 +105,7 @@ static void add(struct maker *m, int layer, const struct shape *s) {
     be_need(m->n_data < MAX_TENSORS, "room for tensors");
     m->data[m->n_data++] = values;
     if (matrix && m->type != QTYPE_F32 && s->n_in % Q_ELEMS == 0) {
-        void *blocks = be_new(n, sizeof *values); /* more than it takes */
+        void *blocks = be_new(n, sizeof *values); /* more than a file needs */
         be_need(m->n_data < MAX_TENSORS && qtype_bytes(m->type, n / s->n_in, s->n_in, &t.bytes),
                 "a quantized tensor");
         qtype_encode(m->type, values, blocks, n);
@@ -500,7 +500,7 @@ static void test_granite(void) {
     check(&m);
 }
 
-/* ---- what keys say, and what is refused ---- */
+/* ---- meaning of keys, refusals ---- */
 
 static int read_file(struct maker *m, struct model_hparams *hp, err *e) {
     finish(m);

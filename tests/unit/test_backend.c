@@ -1,13 +1,13 @@
-/* test_backend.c - every op of the CPU backend but rope and attention, for every type and
+/* test_backend.c - every op of the CPU backend except rope and attention, for every type and
  * instruction set of this machine, against float64 arithmetic on odd sizes; bitwise batch
- * invariance; refusals. What the kernels of products compute bit for bit is test_gemm's. */
+ * invariance; refusals. test_gemm tests the kernels of products bit for bit. */
 #include "tests/support/matrix.h"
 #include "tests/unit/check.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* ThreadSanitizer is slow: every fifth type has the same threads. */
+/* ThreadSanitizer is slow, and all types use the same threads: every fifth type. */
 #if defined(__SANITIZE_THREAD__)
 enum { TYPE_STEP = 5 };
 #else
@@ -81,7 +81,7 @@ static void test_linear(void) {
         int bits = i & 1 ? 16 : 8;
         backend *be = be_open_bits(be_isas[i / 2], 2, bits);
         if (!be) continue;
-        if (!be_is_cpu(be) && bits == 8) { /* it does not round them: once is enough */
+        if (!be_is_cpu(be) && bits == 8) { /* no rounding: one run is enough */
             backend_close(be);
             continue;
         }
@@ -150,7 +150,7 @@ static void test_linear_shares_input(void) {
 
 enum { F_IN = 256, F_OUT = 83, F_SIDE = 33, F_ROW = F_OUT + F_SIDE + F_IN + F_OUT };
 
-/* What rows go through: a normed product of two weights, then a gated one. */
+/* The ops on rows: a normed product of two weights, then a gated one. */
 struct layer {
     struct matrix m[2], side;
     float norm[F_IN], bias[F_SIDE];
@@ -178,7 +178,7 @@ static void free_layer_weights(struct layer_weights *w) {
     backend_weight_free(w->bias);
 }
 
-/* Rows order[0..n) of the inputs; row r's results, one after the other, go to out + r * F_ROW. */
+/* Rows order[0..n) of the inputs; the concatenated results of row r go to out + r * F_ROW. */
 static void run_rows(backend *be, const struct layer *l, const struct layer_weights *w,
                      const uint32_t *order, uint32_t n, float *out) {
     uint64_t n_x = (uint64_t)n * F_IN, n_y = (uint64_t)n * F_OUT;
@@ -298,8 +298,9 @@ static void test_batch_invariance(void) {
     free(x);
 }
 
-/* A norm in front of a product is the product of the normed rows, bit for bit; a gated product is
- * silu of the one times the other, as float64 has it from the two, within 1e-6 (Metal: 4e-6). */
+/* A norm before a product equals the product of the normed rows, bit for bit; a gated product is
+ * silu of one product times the other, computed in float64 from the two, within 1e-6 (Metal:
+ * 4e-6). */
 static void test_fused_forms(void) {
     enum { N = 19 };
     static float x[N * F_IN], other[N * F_IN], fused[N * F_ROW], y[2][N * F_OUT];
@@ -335,7 +336,7 @@ static void test_fused_forms(void) {
             be_get(be, yb, y[0], N * F_OUT);
             for (uint32_t r = 0; r < N; r++)
                 CHECK(memcmp(y[0] + r * F_OUT, fused + r * F_ROW, F_OUT * sizeof *y[0]) == 0);
-            op = (struct op_linear){.in.x = xb, /* with the residual added by now */
+            op = (struct op_linear){.in.x = xb, /* now with the residual added */
                                     .n_rows = N,
                                     .n_weights = 2,
                                     .w = {w.w[0], w.w[1]},
@@ -419,7 +420,7 @@ static void test_refusals(void) {
     CHECK(backend_open(&config, &be, &e) == ERR_UNSUPPORTED && !be && strstr(e.msg, "cpu"));
     config.name = "cpu", config.isa = "mmx";
     CHECK(backend_open(&config, &be, &e) == ERR_UNSUPPORTED && strstr(e.msg, "generic"));
-    config.name = "auto"; /* an ISA is the CPU's: it is chosen, and then asked for it */
+    config.name = "auto"; /* only the CPU has an ISA: the CPU is selected, then the ISA */
     CHECK(backend_open(&config, &be, &e) == ERR_UNSUPPORTED && strstr(e.msg, "generic"));
     config.isa = "generic", config.n_threads = 1;
     CHECK(backend_open(&config, &be, &e) == 0 && be_is_cpu(be));
@@ -468,7 +469,7 @@ static void test_refusals(void) {
     CHECK(backend_weight_new(good, &desc, &none, &e) == ERR_INVALID);
     desc.use = BACKEND_USE_VECTOR, desc.n_out = 2;
     CHECK(backend_weight_new(good, &desc, &none, &e) == ERR_INVALID);
-    desc.use = BACKEND_USE_EMBED; /* not repacked, no product */
+    desc.use = BACKEND_USE_EMBED; /* not repacked: no products */
     CHECK(backend_weight_new(good, &desc, &none, &e) == 0 && backend_weight_bytes(none) == 0);
     op.in.residual = NULL, op.w[0] = none;
     CHECK(backend_linear(good, &op) == ERR_INVALID);
@@ -488,8 +489,8 @@ static double cpu_seconds(void) {
            (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
 }
 
-/* Many short jobs with pauses of any length between them: none is lost, none runs twice, and
- * threads without work sleep. */
+/* Many short jobs with random pauses: none is lost, none runs twice, and threads without work
+ * sleep. */
 static void test_threads(void) {
     enum { ROWS = 64, COLS = 256 };
     float *x = be_new(ROWS * COLS, 4), *got = be_new(ROWS * COLS, 4), w[COLS];
@@ -518,7 +519,7 @@ static void test_threads(void) {
     }
     be_get(be, xb, got, ROWS * COLS);
     for (int i = 0; i < ROWS * COLS; i++)
-        CHECK(got[i] == 2000); /* one was added each time */
+        CHECK(got[i] == 2000); /* each job added one */
     usleep(20000);
     double before = cpu_seconds();
     usleep(300000);

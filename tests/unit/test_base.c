@@ -94,7 +94,7 @@ static void test_utf8(void) {
     str_fini(&s);
 }
 
-/* Every scalar value comes back, and each of its beginnings is cut off, not malformed. */
+/* Every scalar value is decoded again, and each of its prefixes is truncated, not malformed. */
 static void test_utf8_every_character(void) {
     for (uint32_t c = 0; c <= UTF8_LAST + 1; c++) {
         char bytes[4];
@@ -114,7 +114,7 @@ static void test_utf8_every_character(void) {
     CHECK(!utf8_is_scalar(0xd800) && !utf8_is_scalar(0xdfff) && !utf8_is_scalar(UTF8_LAST + 1));
 }
 
-/* The three ways to ask agree on every pair of bytes, with and without bytes that follow. */
+/* The three functions agree on every pair of bytes, with and without following bytes. */
 static void test_utf8_malformed(void) {
     for (unsigned pair = 0; pair < 0x10000; pair++) {
         char bytes[5] = {(char)(pair >> 8), (char)pair, '\x80', '\x80', 'a'};
@@ -166,7 +166,7 @@ static void test_err(void) {
 }
 
 /* The first words of the reference implementation's vectors_sip128: key 00 01 ... 0f, texts of the
- * bytes 00 01 ...; and every length has a value of its own, across whole words. */
+ * bytes 00 01 ...; and every length has a different value, across whole words. */
 static void test_siphash(void) {
     static const struct hash128 want[] = {{0xe6a825ba047f81a3u, 0x930255c71472f66du},
                                           {0x44af996bd8c187dau, 0x45fc229b11597634u},
@@ -185,8 +185,8 @@ static void test_siphash(void) {
     CHECK(!hash128_same(siphash128((struct hash128){1, 0}, text, 9), seen[9]));
 }
 
-/* The array is full, an allocation fails, and the next one does not: nothing is lost, and the array
- * is the caller's all the time (AddressSanitizer sees to it). */
+/* The array is full, an allocation fails, and the next one does not: no item is lost, and the
+ * caller owns the array at all times (checked by AddressSanitizer). */
 static void test_mem_grow(void) {
     uint32_t *list = NULL, n = 0, capacity = 0, n_failed = 0;
     for (; n < 1000; n++) {
@@ -194,7 +194,7 @@ static void test_mem_grow(void) {
         mem_fail_at(1);
         bool grown = mem_grow(&list, n, &capacity, sizeof *list);
         CHECK(grown == (n < room) && list == before && capacity == room);
-        CHECK(mem_fail_at(0) == grown); /* the failure was used up where there was no room */
+        CHECK(mem_fail_at(0) == grown); /* pending unless the call had to grow */
         n_failed += !grown;
         CHECK(mem_grow(&list, n, &capacity, sizeof *list) && capacity > n);
         list[n] = n;
@@ -224,7 +224,7 @@ static void test_work(void) {
     CHECK(work_spend(&w, UINT64_MAX - 1) && work_spend(&w, UINT64_MAX - 1));
     CHECK(work_left(&w) == UINT64_MAX);
     atomic_store(&cancelled, true);
-    uint32_t more = 0; /* until the flag is looked at */
+    uint32_t more = 0; /* until the flag is read */
     while (work_spend(&w, 1))
         more++;
     CHECK(more < 10000 && w.reason == ERR_CANCELLED && !work_spend(&w, 1));

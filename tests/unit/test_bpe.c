@@ -19,7 +19,8 @@
 
 enum { MAX_IDS = 1 << 20, PATH_BYTES = 256, MAX_LINES = 64 };
 
-/* base with the members of set in place of its own; the model's are replaced one by one. */
+/* A copy of base in which the members of set replace its own; those of the model are replaced one
+ * by one. */
 static cJSON *compose(const cJSON *base, const cJSON *set) {
     cJSON *json = cJSON_Duplicate(base, true), *item;
     cJSON_ArrayForEach(item, set) {
@@ -36,7 +37,7 @@ static cJSON *compose(const cJSON *base, const cJSON *set) {
     return json;
 }
 
-/* pre: the rule of that name takes the place of the file's own pre-tokenizer; NULL: none does. */
+/* pre: name of the rule that replaces the file's own pre-tokenizer; NULL: keeps it. */
 static tokenizer *open_json(const char *text, const char *pre, err *e) {
     struct hf_tokenizer *h;
     struct vocab v = {0};
@@ -96,7 +97,7 @@ static bool decodes_to(const tokenizer *t, const cJSON *list, const char *want) 
     return same;
 }
 
-/* What lossy decoding hides is not compared. */
+/* Bytes that lossy decoding replaces are not compared. */
 static bool is_comparable(const char *text) {
     return !strstr(text, "\xef\xbf\xbd");
 }
@@ -153,7 +154,7 @@ static void components_equal_the_library(void) {
     free(file);
 }
 
-/* A vocabulary of a, b, c and what they merge to, ranks in the list's order. */
+/* A vocabulary of a, b, c and their merges, ranked in the list's order. */
 #define TINY_MODEL                                                                                 \
     "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4,"           \
     "\"abc\":5,\"aa\":6,\"aab\":7,\"aaaa\":8,\"cc\":9},\"merges\":[\"b c\",\"a b\",\"a a\","       \
@@ -170,7 +171,8 @@ static int tiny_id(const char *text, size_t n) {
     return -1;
 }
 
-/* The definition, word for word: of all neighbours that merge take the lowest rank, leftmost. */
+/* The definition: of all adjacent pairs that merge, takes the lowest rank, the leftmost of equal
+ * ones. */
 static size_t naive_merge(const char *text, size_t n, int32_t *ids) {
     size_t cuts[1024], n_cuts = 0;
     for (size_t i = 0; i <= n; i++)
@@ -197,7 +199,7 @@ static size_t naive_merge(const char *text, size_t n, int32_t *ids) {
     return n_cuts - 1;
 }
 
-/* Lengths around the border between the two ways of merging, and beyond. */
+/* Lengths around the threshold between the two merge algorithms, and beyond. */
 static void merging_equals_the_definition(void) {
     err e = {0};
     tokenizer *t = open_json(TINY_MODEL "}", NULL, &e);
@@ -218,7 +220,7 @@ static void merging_equals_the_definition(void) {
     tokenizer_close(t);
 }
 
-/* Work grows with the text, not with its square: these would take hours. */
+/* Work is linear in the text: with quadratic work these would take hours. */
 static void long_words_are_merged(void) {
     enum { LONG = 1 << 20 };
     cJSON *base = parse_file(FOLDER "byte-level.json");
@@ -267,7 +269,7 @@ static void bytes_that_are_no_text_come_back(void) {
     cJSON_Delete(base);
 }
 
-/* A stream's text, put together, is the text that decoding all at once gives. */
+/* The concatenated text of a stream equals the text decoded at once. */
 static void check_stream(const tokenizer *t, const char *text) {
     struct engine_text_config config = {.tok = t,
                                         .strip_leading_space = tokenizer_strips_leading_space(t)};
@@ -297,8 +299,8 @@ static void check_stream(const tokenizer *t, const char *text) {
     free(ids);
 }
 
-/* What a stream has given after each token is what decoding those tokens gives, but for the bytes
- * that may still become a character. */
+/* After each token, a stream has returned the decoded text of the tokens so far, except bytes that
+ * may still become a character. */
 static void check_splits(const tokenizer *t, const int32_t *ids, size_t n_ids, bool with_control) {
     struct engine_text_config config = {.tok = t,
                                         .strip_leading_space = tokenizer_strips_leading_space(t),
@@ -330,7 +332,8 @@ static void check_splits(const tokenizer *t, const int32_t *ids, size_t n_ids, b
     str_fini(&want);
 }
 
-/* Random ids: words, single bytes that are no characters, control tokens between, none at all. */
+/* Random ids: words, single bytes that are not characters, control tokens between them, or no
+ * ids. */
 static void streams_equal_the_whole_text_on_every_split(void) {
     static const char *const files[] = {FOLDER "byte-level.json", FOLDER "spm-like.json",
                                         "registry/demo/tokenizer.model",
@@ -375,7 +378,7 @@ static void streams_equal_the_whole_text(void) {
     }
 }
 
-/* Special tokens come out of trusted text only, however a client writes them. */
+/* Only trusted text yields special tokens, however a client writes them. */
 static void clients_cannot_write_control_tokens(void) {
     cJSON *base = parse_file(FOLDER "byte-level.json");
     tokenizer *t = base ? open_composed(base, NULL, "qwen2", NULL) : NULL;
@@ -397,7 +400,7 @@ static void clients_cannot_write_control_tokens(void) {
 
 #define WITH(members) TINY_MODEL "," members "}"
 
-/* What lies beside tokenizer.json: BOS and EOS by the class, ends of an answer, the template. */
+/* Files beside tokenizer.json: BOS and EOS by the class, end-of-generation tokens, the template. */
 static void a_folder_is_read(void) {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
                                         "generation_config.json", "chat_template.jinja"};
@@ -442,8 +445,8 @@ static void a_folder_is_read(void) {
     rmdir(folder);
 }
 
-/* What the tokenizers library, 0.23.2, does with characters of recent versions of Unicode: letters,
- * numbers and Han up to 16.0, normalization up to 9.0, lower case up to 17.0. */
+/* Characters of recent Unicode versions in the tokenizers library, 0.23.2: letters, numbers and Han
+ * up to 16.0, normalization up to 9.0, lower case up to 17.0. */
 static void characters_have_the_age_of_the_reference(void) {
     static const struct {
         uint32_t c;

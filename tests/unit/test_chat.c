@@ -73,8 +73,8 @@ static void test_golden(void) {
     run_suite(LOCAL);
 }
 
-/* tests/data/chat/expressions.json: small templates and what Jinja2 makes of them. Its parser
- * rejects some unknown names that we reject at rendering. */
+/* tests/data/chat/expressions.json: small templates and Jinja2's results. Its parser rejects some
+ * unknown names that we reject at rendering. */
 static void test_expressions(void) {
     char *text = file_read("tests/data/chat/expressions.json", NULL);
     CHECK(text != NULL);

@@ -1,10 +1,8 @@
 /* test_chat_shapes.c - chat_prompt changes clients' messages into the shapes that the template
- * takes, and changes nothing else.
- *
- * tests/data/chat/normalised.tsv says, for every golden case, which changes of the messages explain
- * the prompt; its script determined that with Jinja2. This test applies these changes with code of
- * its own and renders as strictly as transformers does; cases without a line must give their golden
- * text unchanged. */
+ * accepts, and nothing else. * tests/data/chat/normalised.tsv says, for every golden case, which
+ * changes of the messages explain the prompt; its script determined that with Jinja2. This test
+ * applies these changes with code of its own and renders as strictly as transformers does; cases
+ * without a line must give their golden text unchanged. */
 #include "chat_golden.h"
 
 struct counts {
@@ -181,7 +179,7 @@ static void check_template(const char *dir, const char *name, chat_template *t, 
             cJSON *messages = cJSON_Duplicate(in.messages, true);
             change(messages, changes);
             in.messages = messages;
-            if (render_plain(t, in, &plain)) /* it refuses more than that */
+            if (render_plain(t, in, &plain)) /* it refuses other messages, too */
                 ok = rc && strcmp(out.failure.text, plain.failure.text) == 0;
             else
                 ok = rc == 0 && same_text(&out, &plain) && spans_cover(&out);
@@ -278,7 +276,7 @@ static void test_shapes(void) {
     }
 }
 
-/* What cannot be changed stays as it is, or is refused. */
+/* Messages that cannot be changed stay as they are, or are refused. */
 static void test_no_shape(void) {
     err e;
     char *got = prompt(joins, CALL("\"content\":\"\",", "\"{broken\""), NULL, &e);

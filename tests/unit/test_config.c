@@ -191,7 +191,7 @@ static void test_file_unreadable(void) {
     str_fini(&problems);
 }
 
-/* The committed example is what the table says, and with its comment signs off it loads. */
+/* The committed example equals the table's, and it loads without its comment signs. */
 static void test_example(void) {
     struct config c, plain;
     err e;
@@ -335,7 +335,7 @@ static void test_registry_path(void) {
     config_fini(&c);
 }
 
-/* Where the Hub is and what it is told: the key, then the environment. */
+/* The Hub's address and token: the key takes precedence over the environment. */
 static void test_hub_keys(void) {
     struct config c;
     err e;
@@ -413,7 +413,7 @@ static void test_suggest(void) {
     }
 }
 
-/* Fields that lower floors name become keys, as words only. */
+/* Names of lower floors' fields become keys, as whole words only. */
 static void test_key_names(void) {
     static const char *const cases[][2] = {
         {"n_ranks = 3: the model has 8 heads", "tensor-parallel = 3: the model has 8 heads"},

@@ -1,5 +1,5 @@
-/* test_conns.c - open connections over socket pairs: who gives way at the limit, what ends by the
- * clock and what does not, and which addresses are one client. */
+/* test_conns.c - open connections over socket pairs: evictions at the limit, time limits, and which
+ * addresses count as one client. */
 #include "api/http/conns.h"
 
 #include "check.h"
@@ -44,7 +44,7 @@ static void close_one(struct pair *p) {
     close(p->theirs);
 }
 
-/* What the client sees. */
+/* The client's view of the connection. */
 static bool is_shut(const struct pair *p) {
     char byte;
     return recv(p->theirs, &byte, 1, MSG_DONTWAIT) == 0;
@@ -55,7 +55,7 @@ static void the_longest_wait_gives_way(void) {
     start(3, 0, HOUR_NS);
     for (int i = 0; i < 3; i++)
         open_one(&p[i]);
-    conns_body(&cs, &p[0].c); /* the first one is busy, and then waits as the last */
+    conns_body(&cs, &p[0].c); /* the first one is busy, then waits after the others */
     open_one(&p[3]);
     CHECK(is_shut(&p[1]) && !is_shut(&p[0]) && !is_shut(&p[2]) && !is_shut(&p[3]));
     conns_answer(&cs, &p[0].c);
@@ -87,7 +87,7 @@ static void beyond_the_limit_there_is_a_reserve(void) {
     CHECK(!is_shut(&p[0]) && !is_shut(&p[1]));
     conns_get(&cs, &n);
     CHECK(n.reserved == MANY && n.evicted == MANY - CONNS_RESERVE && n.refused_full == 0);
-    /* Nobody waits any more: the next one is refused, with the reserve left as it is. */
+    /* No connection is idle: the next one is refused, and the reserve stays unchanged. */
     for (int i = MANY - CONNS_RESERVE; i < MANY; i++)
         conns_answer(&cs, &more[i].c);
     struct pair refused;
@@ -95,7 +95,7 @@ static void beyond_the_limit_there_is_a_reserve(void) {
     conns_get(&cs, &n);
     CHECK(is_shut(&refused) && n.refused_full == 1);
     close_one(&refused);
-    /* With room again, a new one is as good as any. */
+    /* When there is room again, a new connection is accepted. */
     close_one(&p[0]);
     open_one(&p[0]);
     CHECK(!p[0].c.reserved && !is_shut(&p[0]));
@@ -107,8 +107,8 @@ static void beyond_the_limit_there_is_a_reserve(void) {
     conns_fini(&cs);
 }
 
-/* Those that are shut down and not closed are bounded as well. */
-/* Bodies give way where nothing waits, the slowest first; answers never do. */
+/* Connections that are shut down but not closed are bounded, too. */
+/* If no connection is idle, the one with the slowest body is evicted; answers never are. */
 static void a_slow_body_gives_way(void) {
     struct pair p[5];
     conns_init(&cs, &(struct conns_config){3, 0, HOUR_NS, HOUR_NS, 0, NULL});
@@ -117,7 +117,7 @@ static void a_slow_body_gives_way(void) {
     conns_answer(&cs, &p[0].c);
     conns_body(&cs, &p[2].c);
     conns_body(&cs, &p[1].c);
-    conns_moved(&cs, &p[2].c, p[2].c.since_ns, 1 << 20); /* the older one, and the faster */
+    conns_moved(&cs, &p[2].c, p[2].c.since_ns, 1 << 20); /* older and faster */
     open_one(&p[3]);
     CHECK(is_shut(&p[1]) && !is_shut(&p[0]) && !is_shut(&p[2]) && !p[3].c.reserved);
     conns_answer(&cs, &p[3].c);
@@ -126,7 +126,7 @@ static void a_slow_body_gives_way(void) {
     for (int i = 0; i < 5; i++)
         close_one(&p[i]);
     conns_fini(&cs);
-    /* One that has just begun is not cut off. */
+    /* A body that has just begun is not evicted. */
     start(1, 0, HOUR_NS);
     open_one(&p[0]);
     conns_body(&cs, &p[0].c);
@@ -186,7 +186,7 @@ static void ends_come_by_the_clock(void) {
     conns_fini(&cs);
 }
 
-/* A wait that sends one line after the other is one wait. */
+/* Sending single lines does not restart the time of a wait. */
 static void a_line_does_not_begin_a_wait_anew(void) {
     struct pair p;
     start(10, 0, HOUR_NS);
@@ -245,8 +245,7 @@ static void addresses_are_counted(void) {
     }
 }
 
-/* A proxy may open as many as it likes; the requests of a client behind it are limited while they
- * run. */
+/* A proxy's connections have no limit; the running requests of each of its clients have one. */
 static void clients_behind_a_proxy_are_counted(void) {
     struct sockaddr_storage proxy = address("10.0.0.1"), other = address("10.0.0.2");
     struct address a, b;
@@ -262,7 +261,7 @@ static void clients_behind_a_proxy_are_counted(void) {
         conns_body(&cs, &p[i].c);
     }
     CHECK(conns_forward(&cs, &p[0].c, &a) && conns_forward(&cs, &p[1].c, &b));
-    CHECK(conns_forward(&cs, &p[1].c, &b));  /* for itself it does not count twice */
+    CHECK(conns_forward(&cs, &p[1].c, &b));  /* a proxy's own request does not count twice */
     CHECK(!conns_forward(&cs, &p[2].c, &b)); /* the same /64 */
     conns_get(&cs, &n);
     CHECK(n.refused_address == 1 && n.open[CONN_BODY] == 4);
@@ -274,7 +273,7 @@ static void clients_behind_a_proxy_are_counted(void) {
     CHECK(conns_forward(&cs, &p[0].c, &a));
     for (int i = 0; i < 4; i++)
         if (i != 1) close_one(&p[i]);
-    /* Others keep the limit of their connections. */
+    /* Other clients keep their connection limit. */
     for (int i = 0; i < 2; i++) {
         CHECK(conns_admit(&cs, (struct sockaddr *)&other));
         open_from(&p[i], (struct sockaddr *)&other);

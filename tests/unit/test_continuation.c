@@ -1,6 +1,5 @@
-/* test_continuation.c - a request that goes on where another one stopped (a tiny llama with seeded
- * random weights): whatever the place of the cut, what came before and what comes then are, bit for
- * bit, the answer that was never cut. */
+/* test_continuation.c - a request that continues another one's answer (a tiny llama with seeded
+ * random weights): for any cut, the two parts are, bit for bit, the uncut answer. */
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/engine/engine.h"
@@ -102,7 +101,7 @@ static void goes_on_anywhere(bool prefix_cache) {
         for (uint32_t k = 0; k < N_CHOICES; k++)
             for (int c = 0; c < N_CUTS; c++) {
                 int n = j->whole[k].n_tokens;
-                if (n == 0) break; /* its first token was the end */
+                if (n == 0) break; /* the first token was the end */
                 go_on(en, j, k,
                       c == 0   ? 0
                       : c == 1 ? n - 1

@@ -1,7 +1,7 @@
 /* test_cuda_attention.c - paged attention of the CUDA backend over contexts of several spans: a row
  * has the same bits alone, with a few others, in a prompt and in a batch of any size, whatever the
- * cache holds after its position; errors against float64; padding. Prints the largest errors. The
- * shapes of models are test_attention's. */
+ * cache holds after its position; errors against float64; padding. Prints the largest errors.
+ * test_attention tests the shapes of models. */
 #include "tests/support/attention_scene.h"
 #include "tests/support/device_main.h"
 
@@ -170,7 +170,8 @@ static void test_hidden_values(void) {
         struct rows r;
         enum { N = 40, FIRST = 100 };
         make_scene_of(&c, &s, (struct features){0}, 2, 200);
-        for (uint32_t p = 0; p < c.context[0]; p++) { /* each one dwarfs the previous ones */
+        for (uint32_t p = 0; p < c.context[0];
+             p++) { /* each one is far larger than the previous ones */
             float *v = c.v[0] + (uint64_t)p * s.head_dim;
             for (uint32_t d = 0; d < s.head_dim; d++)
                 v[d] *= p < FIRST ? 1e-3f : p % 3 ? 1 : 60000;
@@ -222,7 +223,7 @@ static void step_rows_of(struct step_rows *r, const struct scene *c) {
     r->start[r->n] = (int32_t)r->n;
 }
 
-/* Computes out and both pools in buffers of its own. */
+/* Computes out and both pools in new buffers. */
 static void run_step(backend *be, const struct step_case *k, struct scene *c,
                      const struct step_rows *r, float *const qkv[3], bool at_once, void *got[3]) {
     const struct shape *s = &c->s;

@@ -1,6 +1,6 @@
 /* test_cuda_format.c - weights as the CUDA backend stores them: every quantized type repacked into
  * tiles and decoded again by the device, against qtype_decode; 16-bit rows with their padding. Uses
- * private headers, so it links its own copy of the backend. Products are test_backend's. */
+ * private headers, so it links its own copy of the backend. test_backend tests products. */
 #include "tests/support/be.h"
 #include "tests/support/device_main.h"
 

@@ -1,7 +1,7 @@
 /* test_cuda_linear.c - matrix products of the CUDA backend: a row has the same bits whichever
  * kernel computes it and whatever else is in the batch; rows of several K splits against float64;
  * infinity and NaN propagate. If the backend is linked in (CUDA=standin), each kernel is forced;
- * otherwise the number of rows selects it. Everything else of backend_linear is test_linear's. */
+ * otherwise the number of rows selects it. test_linear tests everything else of backend_linear. */
 #include "core/backend/backend_int.h"
 #include "tests/support/device_main.h"
 #include "tests/support/matrix.h"
@@ -72,7 +72,7 @@ static void product_free(struct product *p) {
     free(p->x);
 }
 
-/* Multiplies rows first .. first + n_rows - 1 as a batch of their own; got: (n_rows, n_out). */
+/* Multiplies rows first .. first + n_rows - 1 as a separate batch; got: (n_rows, n_out). */
 static void multiply_rows(backend *be, const struct product *p, uint32_t first, uint32_t n_rows,
                           float *got) {
     backend_buf *x = be_f32(be, p->x + (uint64_t)first * p->n_in, (uint64_t)n_rows * p->n_in);

@@ -19,7 +19,7 @@ struct rows {
     backend_buf *y;
 };
 
-/* Multiplies rows first .. first + n - 1 as a batch of their own. */
+/* Multiplies rows first .. first + n - 1 as a separate batch. */
 static void multiply_rows(backend *be, const struct form *f, const struct rows *r, uint32_t first,
                           uint32_t n_rows, float *got) {
     backend_buf *x = be_f32(be, r->x + (uint64_t)first * f->n_in, (uint64_t)n_rows * f->n_in);

@@ -1,5 +1,5 @@
 /* test_daemon.c - small parts of the daemon: log lines, systemd's notification, signals, lists of
- * token ids, sizes for people, the files of daemons that run. */
+ * token ids, human-readable sizes, files of running daemons. */
 #include "core/base/log.h"
 #include "daemon/commands/printing.h"
 #include "daemon/input.h"
@@ -21,7 +21,7 @@
 
 static char folder[64];
 
-/* Logs with stderr led to a file; what came out, NUL-terminated. */
+/* Logs with stderr redirected to a file; returns its text, NUL-terminated. */
 static void log_to_file(bool journal, char *out, size_t n) {
     char path[96], text[64];
     struct stat st;
@@ -161,7 +161,7 @@ static void test_formats(void) {
     }
 }
 
-/* Writes a run file as a daemon does, without its lock; its descriptor. */
+/* Writes a run file as a daemon does, without its lock; returns its descriptor. */
 static int write_run_file(char path[128]) {
     static const char text[] = "http://127.0.0.1:1\nm\n";
     struct run_file own;
@@ -180,7 +180,7 @@ static void test_run_files(void) {
     struct run_list list;
     int fd = write_run_file(path);
 #ifdef F_OFD_SETLK
-    /* A lock without a process: no daemon that could be stopped, but its file remains. */
+    /* A lock without a process: no daemon to stop, but its file remains. */
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     CHECK(fcntl(fd, F_OFD_SETLK, &lock) == 0);
     CHECK(run_list_read(&list, NULL) == 0 && list.n == 0 && access(path, F_OK) == 0);

@@ -1,6 +1,6 @@
-/* test_embeddings.c - hidden states and what pools them: the model's against the float64 forward
- * pass, and the same bits beside logits, in chunks, among others, preempted and on a prefix hit.
- * An argument: the engine's tests over that GGUF file, without the float64 reference. */
+/* test_embeddings.c - hidden states and pooling: the model's against the float64 forward pass, and
+ * the same bits beside logits, in chunks, in a batch, preempted and on a prefix hit. An argument:
+ * the engine's tests over that GGUF file, without the float64 reference. */
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
 #include "tests/support/engine_kit.h"
@@ -30,7 +30,7 @@ static const struct {
     {{.seed = 7, .n_layers = 1, .n_heads = 3, .n_kv_heads = 3, .head_dim = 10}, 1e-4},
 };
 
-/* Pieces of two sequences in one step, the second of which gives hidden states: as far as `n`. */
+/* Chunks of two sequences in one step; the second one outputs hidden states, up to `n`. */
 static void check_step(struct runner *r, const int32_t *tokens, const float *hidden,
                        const float *logits, uint32_t at, uint32_t n) {
     uint64_t embd = r->hp.n_embd, vocab = r->hp.n_vocab;
@@ -118,8 +118,8 @@ static struct engine_request request(int text, enum engine_pooling pooling) {
     return q;
 }
 
-/* All texts at once, vectors[text * N_POOLINGS + pooling - 1]; beside them as many that generate.
- */
+/* All texts at once, vectors[text * N_POOLINGS + pooling - 1]; beside them as many generating
+ * requests. */
 static void embed_all(engine *en, struct vector *vectors, bool beside) {
     enum { N = N_TEXTS * N_POOLINGS };
     struct reading *others = be_new(N_TEXTS, sizeof *others);
@@ -225,8 +225,8 @@ static void same_in_chunks_and_among_others(void) {
     }
 }
 
-/* One text in the middle of whose computation another one, more important, takes its blocks: the
- * second is submitted by the worker between two steps, so that this does not depend on time. */
+/* While one text is computed, another one of higher priority takes its blocks: the worker submits
+ * the second between two steps, so that the test does not depend on time. */
 struct intrusion {
     engine *en;
     engine_stream *stream;
@@ -266,7 +266,7 @@ static void same_after_preemption(void) {
         c.on_step_arg = &in;
         engine *en = in.en = kit_open(&c);
         be_need(engine_submit(en, &q, &r[0].stream, &e) == 0, e.msg);
-        read_all(r, 1, &bell); /* ends after the other one was submitted, and gave way */
+        read_all(r, 1, &bell); /* ends after the other one was submitted and preempted it */
         r[1].stream = in.stream;
         read_all(r + 1, 1, &bell);
         check_vector(&r[0], N_TEXTS - 1, in.pooling);
@@ -278,8 +278,8 @@ static void same_after_preemption(void) {
     }
 }
 
-/* The last token's state needs no other row: what is cached is not computed again. A mean needs all
- * of them. */
+/* The last token's state needs no other row: cached rows are not computed again. A mean needs all
+ * rows. */
 static void same_on_a_prefix_hit(void) {
     struct engine_config c = base_config();
     struct vector *again = be_new(N_TEXTS * N_POOLINGS, sizeof *again);
@@ -290,7 +290,7 @@ static void same_on_a_prefix_hit(void) {
     for (int i = 0; i < N_TEXTS * N_POOLINGS; i++) {
         uint32_t n = lengths[i / N_POOLINGS], n_cached = again[i].reading.final.n_cached;
         if (i % N_POOLINGS + 1 == ENGINE_POOLING_LAST)
-            CHECK_MSG(n_cached + 16 >= n, "%u of %u", n_cached, n); /* all but a part of a block */
+            CHECK_MSG(n_cached + 16 >= n, "%u of %u", n_cached, n); /* all but a partial block */
         else
             CHECK(n_cached == 0);
     }
@@ -307,7 +307,7 @@ static void nothing_before_the_end(void) {
     err e = {0};
     engine *en = kit_open(&c);
     be_need(engine_submit(en, &q, &r.stream, &e) == 0, e.msg);
-    CHECK(!engine_stream_embedding(r.stream, &n)); /* its final event was not taken */
+    CHECK(!engine_stream_embedding(r.stream, &n)); /* its final event was not read */
     engine_stream_cancel(r.stream);
     read_all(&r, 1, &bell);
     CHECK((engine_stream_embedding(r.stream, &n) != NULL) ==
@@ -323,7 +323,7 @@ static void nothing_before_the_end(void) {
     q = request(0, ENGINE_POOLING_MEAN);
     q.n_choices = 2;
     CHECK(engine_submit(en, &q, &r.stream, &e) == ERR_INVALID);
-    q = request(N_TEXTS - 1, ENGINE_POOLING_NONE); /* no room for an answer */
+    q = request(N_TEXTS - 1, ENGINE_POOLING_NONE); /* no context left for an answer */
     CHECK(engine_submit(en, &q, &r.stream, &e) == ERR_TOO_LONG);
     kit_close(en);
 }

@@ -1,7 +1,6 @@
 /* test_engine.c - the engine over a real model (a tiny llama with seeded random weights, or the
- * GGUF file given as an argument): the promise of batch invariance, byte for byte. What a request
- * gives alone, in an engine without prefix cache, is the reference for every other way to run it.
- */
+ * GGUF file given as an argument): batch invariance, byte for byte. A request's answer alone, in an
+ * engine without prefix cache, is the reference for every other way to run it. */
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/engine/engine.h"
@@ -69,7 +68,7 @@ static bool same(const struct reading *a, const struct reading *b) {
            !memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs);
 }
 
-/* All requests at once; each must be as it was alone. */
+/* All requests at once; each answer must be as it was alone. */
 static void run_together(engine *en, const char *what) {
     struct reading *r = calloc(N_REQUESTS, sizeof *r);
     for (int i = 0; i < N_REQUESTS; i++)
@@ -141,7 +140,7 @@ static void same_on_a_prefix_hit(void) {
     engine_close(en);
 }
 
-/* Choice i is what a request of its own with seed + i gives. */
+/* Choice i equals the answer of a separate request with seed + i. */
 static void same_as_a_choice(void) {
     enum { CHOICES = 3, FIRST = 4, LAST = 6 };
     struct engine_config c = base_config();
@@ -231,11 +230,11 @@ static void cancels_over_a_real_model(void) {
     for (uint32_t i = 0; i < engine_n_kernels(en); i++)
         if (!strncmp(engine_kernel_get(en, i, &k), "paged_attention", 15) && k.dispatches > most)
             most = k.dispatches;
-    CHECK(most > 0); /* the paged kernel is what ran */
+    CHECK(most > 0); /* the paged kernel ran */
     engine_close(en);
 }
 
-/* The promise holds for each number of ranks by itself: sums are cut otherwise. */
+/* Batch invariance holds for each number of ranks separately: sums are divided differently. */
 static void the_same_on_two_ranks(void) {
     struct engine_config c = base_config();
     n_ranks = c.n_ranks = 2;

@@ -1,6 +1,6 @@
-/* test_engine_grammar.c - answers that a grammar binds, from the demo model: every answer is a text
- * of its grammar, and byte for byte the same alone, among others, in other chunks, preempted, with
- * log-probabilities (one token a step) and cut anywhere and continued. */
+/* test_engine_grammar.c - answers under a grammar, from the demo model: every answer is a text of
+ * its grammar, and byte for byte the same alone, in a batch, in other chunks, preempted, with
+ * log-probabilities (one token per step), and cut anywhere and continued. */
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/base/str.h"
@@ -28,7 +28,7 @@ static struct engine_config base_config(void) {
     return c;
 }
 
-static uint64_t mask_units; /* that the worker spends on a mask; 0: the default */
+static uint64_t mask_units; /* units of the worker for a mask; 0: the default */
 
 static engine *open_engine(const struct engine_config *c) {
     engine *en = kit_open(c);
@@ -275,7 +275,7 @@ static void same_when_continued(void) {
     free(r);
 }
 
-/* Choices have a matcher each. */
+/* Each choice has its own matcher. */
 static void choices_are_bound_alike(void) {
     enum { N = 4 };
     struct engine_config c = base_config();
@@ -299,7 +299,7 @@ static void choices_are_bound_alike(void) {
     free(r);
 }
 
-/* No bias lets through what the grammar forbids; what it forbids as a beginning is refused. */
+/* No bias allows a token that the grammar forbids; a forbidden beginning is refused. */
 static void nothing_else_comes(void) {
     struct engine_config c = base_config();
     struct reading *r = calloc(1, sizeof *r);
@@ -316,8 +316,7 @@ static void nothing_else_comes(void) {
     q.n_prompt = 2, q.n_generated = 1;
     CHECK(engine_submit(en, &q, &r->stream, &e) == ERR_INVALID && !strcmp(e.param, "prompt"));
     memset(r, 0, sizeof *r);
-    q.n_generated = 0,
-    q.params.max_tokens = 3; /* the bound of tokens comes before the text's end */
+    q.n_generated = 0, q.params.max_tokens = 3; /* the token limit precedes the text's end */
     kit_answer(en, &q, r);
     CHECK(r->final.finish == ENGINE_FINISH_LENGTH && r->n_tokens == 3);
     kit_close(en);

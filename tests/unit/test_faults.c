@@ -1,7 +1,7 @@
-/* test_faults.c - disks, databases and memory that fail. Every n-th file call, every n-th write of
- * SQLite and every n-th allocation fails once over each scenario: the error must say what and
- * where, nothing incomplete may stand under a final name, and the next run must succeed. Leaks are
- * for AddressSanitizer to find. */
+/* test_faults.c - failing disks, databases and memory. Every n-th file call, every n-th write of
+ * SQLite and every n-th allocation fails once in each scenario: the error must name the operation
+ * and the file, no incomplete file may have a final name, and the next run must succeed.
+ * AddressSanitizer finds leaks. */
 #include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/formats/model_file.h"
@@ -57,10 +57,11 @@ static bool holds(const char *name, const char *text) {
 struct scenario {
     void (*prepare)(void); /* NULL: nothing */
     int (*run)(err *e);
-    void (*check)(bool done); /* what must be there after a run that succeeded, or failed */
+    void (*check)(bool done); /* checks the state after a run that succeeded, or failed */
 };
 
-/* Lets every file call of run fail with errno why, one in each run; why 0: transfer one byte. */
+/* Makes every file call of run fail with errno why, one in each run; why 0: it transfers one
+ * byte. */
 static void fail_file_calls(const struct scenario *s, int why) {
     uint64_t n = 1;
     for (bool reached = true; reached && n < RUNS_MAX; n++) {
@@ -85,7 +86,7 @@ static void fail_files(const struct scenario *s) {
     fail_file_calls(s, 0);
 }
 
-/* Lets every allocation of this thread fail, one in each run. */
+/* Makes every allocation of this thread fail, one in each run. */
 static void fail_allocations(const struct scenario *s) {
     uint64_t n = 1, n_failed = 0;
     for (bool reached = true; reached && n < RUNS_MAX; n++) {
@@ -285,7 +286,7 @@ static int download(err *e) {
     return rc;
 }
 
-/* A part of an earlier download is kept: it is read back and continued. */
+/* A part of an earlier download exists: it is read and continued. */
 static void earlier_part(void) {
     unlink(at("file"));
     unlink(at("file.part"));
@@ -303,7 +304,7 @@ static void check_download(bool done) {
     CHECK(!is_there("file.part") && !is_there("file.part.id"));
 }
 
-/* Whatever failed, the next run completes the file. */
+/* After any failure the next run completes the file. */
 static int download_twice(err *e) {
     int rc = download(e);
     uint64_t left = file_fail_at(0, 0);
@@ -371,7 +372,7 @@ static int add_split(err *e) {
     return add_path(at("split-00001-of-00002.gguf"), "m", e);
 }
 
-/* All of the row, or nothing of it. */
+/* The whole row, or none. */
 static void check_registry(bool done) {
     struct registry_model *models = NULL;
     registry *r;
@@ -507,7 +508,7 @@ static void test_database_disk(void) {
     sqlite3_vfs_unregister(&disk.vfs);
 }
 
-/* A response is not stored either; test_responses_store holds that, with a shorter wait. */
+/* A response is not stored either: test_responses_store tests that, with a shorter wait. */
 static void test_database_busy(void) {
     sqlite3 *db;
     err e = {0};
@@ -525,7 +526,7 @@ static void test_database_busy(void) {
 int main(void) {
     const struct tiny_llama tiny = {.seed = 7, .n_layers = 1};
     err e;
-    /* Thousands of syncs: of memory, if the system has such a folder. */
+    /* Thousands of syncs: in a folder in memory, if the system has one. */
     snprintf(folder, sizeof folder, "%s/test_faults.XXXXXX",
              access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     signal(SIGPIPE, SIG_IGN);

@@ -1,6 +1,6 @@
 /* test_file_map.c - mapped files begin at 16 KiB, are readable to the end of their last 16 KiB, and
- * hold the file's bytes, then zeros; what becomes of them when the file is cut, written to,
- * replaced or removed. */
+ * hold the file's bytes, then zeros; effects of truncating, writing, replacing and removing the
+ * file. */
 #include "core/formats/file_map.h"
 #include "tests/unit/check.h"
 
@@ -56,7 +56,7 @@ static void whole_units_of_16_kib_are_readable(void) {
         CHECK(file_map_readable_bytes(&maps[i]) ==
               (sizes[i] + FILE_MAP_ALIGN - 1) / FILE_MAP_ALIGN * FILE_MAP_ALIGN);
     }
-    for (int i = 0; i < N; i++) /* all at once: none lies in another's memory */
+    for (int i = 0; i < N; i++) /* all at once: no map overlaps another */
         check_bytes(&maps[i]);
     for (int i = 0; i < N; i += 2)
         file_map_close(&maps[i]);
@@ -82,7 +82,7 @@ static void nothing_is_mapped_of_nothing(void) {
 
 enum { CUT_FILE_BYTES = 300000, CUT_TO = 70000, N_READERS = 4 };
 
-/* The last byte, over and over until the map counts as lost. */
+/* Reads the last byte until the map is marked as lost. */
 static void *read_end(void *map) {
     const struct file_map *m = map;
     const volatile uint8_t *last = m->base + m->bytes - 1;
@@ -91,7 +91,7 @@ static void *read_end(void *map) {
     return NULL;
 }
 
-/* Several threads touch a page when it is lost; the pages before the cut stay the file's. */
+/* Several threads access a page when it is lost; the pages before the cut keep the file's bytes. */
 static void a_file_that_is_cut_reads_as_zeros(void) {
     struct file_map m, other;
     pthread_t readers[N_READERS];
@@ -124,7 +124,7 @@ static void a_file_that_is_written_to_is_noticed(void) {
     err e = {0};
     const char *path = make_file(5000);
     CHECK(utimensat(AT_FDCWD, path, early, 0) == 0 && file_map_open(path, &m, &e) == 0);
-    CHECK(chmod(path, 0600) == 0); /* of its bytes and their time nothing changes */
+    CHECK(chmod(path, 0600) == 0); /* its bytes and their time are unchanged */
     file_map_look();
     CHECK(file_map_check(&m, &e) == 0);
     int fd = open(path, O_WRONLY);
@@ -152,7 +152,7 @@ static void a_file_that_was_replaced_stays_what_it_was(void) {
     file_map_close(&m);
 }
 
-/* In a process of its own, which it ends. */
+/* In a separate process, which it ends. */
 static void another_bus_error_ends_the_process(void) {
     char path[64];
     int status = -1;

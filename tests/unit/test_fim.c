@@ -1,7 +1,7 @@
-/* test_fim.c - prompts to fill in the middle: the tokens of each family of vocabularies that is
- * there, their order, and that no space gets in between. What stands between the tokens is compared
- * with the texts' own encoding; where a vocabulary puts a space before text, the suffix is compared
- * with what its makers do: encode a sign before it and cut off the sign's tokens. */
+/* test_fim.c - prompts to fill in the middle: the tokens of each available family of vocabularies,
+ * their order, and no additional space between them. The ids between the tokens are compared with
+ * the encoded texts; for vocabularies that add a space before text, the suffix is compared with its
+ * makers' method: encode a sign before it and remove the sign's tokens. */
 #include "core/base/mem.h"
 #include "core/formats/gguf/gguf.h"
 #include "core/tokenizer/tokenizer.h"
@@ -31,7 +31,7 @@ static struct list encode(const tokenizer *t, const char *text) {
     return l;
 }
 
-/* Behind a sign that merges with nothing, without the sign. */
+/* Encoded after a sign that never merges, without the sign. */
 static struct list encode_inner(const tokenizer *t, const char *text) {
     static const char sign[] = "\xe2\x98\xba";
     char buf[256];
@@ -54,7 +54,7 @@ static size_t take_one(const int32_t *ids, size_t at, size_t n, int32_t id) {
     return take(ids, at, n, &(struct list){&id, 1});
 }
 
-/* All pairs of texts. begin: ids before everything. */
+/* All pairs of texts. begin: the first ids. */
 static void check_prompts(const tokenizer *t, const struct tokenizer_fim *fim, int32_t begin) {
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         size_t n, at = 0;
@@ -142,7 +142,7 @@ static void keys_of_the_file_are_read(void) {
                                             {"fim_pre", "fim_suf", "fim_mid"}};
     char path[64], key[80];
     snprintf(path, sizeof path, "/tmp/inferd-test-fim-%d.gguf", (int)getpid());
-    for (int round = 0; round < 4; round++) { /* old keys, new ones, both, not all of them */
+    for (int round = 0; round < 4; round++) { /* old keys, new ones, both, some of them */
         tokenizer *t;
         err e = {0};
         struct tokenizer_fim fim;

@@ -1,6 +1,6 @@
-/* test_gemm.c - the kernels of matrix products, by instruction set and weight type: the plain ones
- * against float64 over the blocks of the file, every other set bit for bit against the plain one
- * (of a NaN only that it is one), on random and adversarial blocks and activations. */
+/* test_gemm.c - the kernels of matrix products, by instruction set and weight type: the plain
+ * kernels against float64 over the file's blocks, every other set bit for bit against the plain one
+ * (NaN equals any NaN), on random and adversarial blocks and activations. */
 #include "core/backend/cpu/gemm/gemm.h"
 
 #include "tests/support/blocks.h"
@@ -19,7 +19,7 @@ enum {
     N_QUICK_ROW_COUNTS = 5
 };
 
-/* Column counts of a type, those that its blocks allow. 0 beyond. */
+/* The n-th column count that the type's blocks allow; 0 after the last. */
 static uint32_t n_in_at(int type, uint32_t i) {
     if (block_is_float(type)) return i < N_FLOAT_IN ? float_in[i] : 0;
     uint32_t block = qtype_find(type)->block_elems, k = 0;
@@ -43,7 +43,7 @@ struct weights {
     uint8_t *panels[GEMM_PANELS];
 };
 
-/* n_outs need not fill the panels; those are taken out of their pair. */
+/* n_outs need not fill the panels; they are copied out of their pair. */
 static struct weights make_weights(const struct block_type *t, uint32_t n_in, uint32_t n_outs,
                                    bool sane) {
     struct weights w = {.t = t, .n_in = n_in, .n_outs = n_outs};
@@ -60,7 +60,7 @@ static struct weights make_weights(const struct block_type *t, uint32_t n_in, ui
     memset(pair, 0x5a, all);
     gemm_pack_pair(t->type, w.rows, w.row_bytes, n_outs, n_in, pair);
     for (uint32_t p = 0; p < GEMM_PANELS; p++)
-        w.panels[p] = be_new(panel, 1); /* zeros, where there are 16 outputs or fewer */
+        w.panels[p] = be_new(panel, 1); /* zeros if there are at most 16 outputs */
     for (uint64_t at = 0; at < panel; at += bytes) {
         uint32_t c = (uint32_t)(at / gemm_k_block_bytes(t->type, GEMM_COLS)) * GEMM_COLS;
         bytes = gemm_k_block_bytes(t->type, n_in - c < GEMM_COLS ? n_in - c : GEMM_COLS);
@@ -150,7 +150,7 @@ static void run(const struct gemm_isa *isa, const struct weights *w, const struc
         for (int k = 0; k < 2; k++)
             if (j.x.q[k]) j.x.q[k] += p->first_row * j.x.q_stride + c;
         if (j.x.blocks) j.x.blocks += p->first_row * j.x.blocks_stride + c / GEMM_BLOCK;
-        memset(tile, 0xa5, sizeof tile); /* a NaN, if anything reads it */
+        memset(tile, 0xa5, sizeof tile); /* a NaN, to detect reads */
         for (uint32_t k = 0; k < p->n_panels; k++)
             isa->unpack(j.type, w->panels[k] + at, j.n_cols, &tile[k]);
         isa->multiply(&j);
@@ -158,7 +158,7 @@ static void run(const struct gemm_isa *isa, const struct weights *w, const struc
     }
 }
 
-/* Weight (out, column) of the file as float64 where the format says so: the decoder's f32. */
+/* Weight (out, column) of the file: the decoder's f32 as float64. */
 static float *decode(const struct weights *w) {
     float *values = be_new((uint64_t)w->n_outs * w->n_in, sizeof *values);
     for (uint64_t o = 0; o < w->n_outs; o++)
@@ -166,7 +166,7 @@ static float *decode(const struct weights *w) {
     return values;
 }
 
-/* Largest |scale * code| + |min| of each column's block bounds what the sums are made of. */
+/* The largest |scale * code| + |min| of each column's block, a bound of the terms of the sums. */
 static void magnitudes(const struct weights *w, uint32_t out, double *size) {
     static struct gemm_tile tile;
     uint64_t at = 0;
@@ -211,7 +211,7 @@ static void check_generic(const struct weights *w, const struct inputs *in, bool
     }
     CHECK_MSG(worst <= 1, "%s n_in %u planes %d: %.3g of the tolerance", qtype_name(w->t->type),
               w->n_in, 1 + two, worst);
-    for (uint32_t r = 0; r < p.n_rows; r++) /* outputs that are not there */
+    for (uint32_t r = 0; r < p.n_rows; r++) /* outputs that do not exist */
         for (uint32_t o = w->n_outs; o < STRIDE; o++)
             CHECK(acc[r * STRIDE + o] == 0);
     free(values);
@@ -231,8 +231,8 @@ static void test_generic_against_float64(void) {
             }
 }
 
-/* What pack and unpack make of a file's row is what the decoder makes of it: scale * code + min,
- * one rounding each, as the decoder does. */
+/* Packed and unpacked rows equal the decoder's: scale * code + min, with one rounding per
+ * operation. */
 static void test_panels_hold_the_decoders_values(void) {
     static struct gemm_tile tile;
     be_rng.state = 4;
@@ -268,7 +268,7 @@ static void test_panels_hold_the_decoders_values(void) {
     }
 }
 
-/* Fails on a row's own bits, on rows beside it, and on what lies behind. */
+/* Fails if a row's bits, adjacent rows, or bytes after the result differ. */
 static void check_product(const struct gemm_isa *isa, const struct weights *w,
                           const struct inputs *in, const struct product *p, const float *want) {
     static _Alignas(64) float acc[(GEMM_ROWS + 1) * STRIDE];
@@ -298,7 +298,7 @@ static void check_sets(const struct weights *w, const struct inputs *in) {
     for (uint32_t i = 0; (isa = gemm_isa_at(i)) != NULL; i++)
         for (uint32_t k = 0; k < (be_quick ? N_QUICK_ROW_COUNTS : N_ROW_COUNTS); k++)
             for (uint32_t n_panels = 1; n_panels <= GEMM_PANELS; n_panels++) {
-                /* generic is compared with itself, which says that rows do not meddle */
+                /* comparing generic with itself shows that rows are independent */
                 if (isa == &gemm_generic && row_counts[k] > 3) continue;
                 struct product p = {be_below(GEMM_ROWS + 1 - row_counts[k]), row_counts[k],
                                     n_panels};
@@ -328,7 +328,7 @@ static bool same_block(const struct gemm_block *a, const struct gemm_block *b) {
            same_f32(a->s1, b->s1) && a->n == b->n && a->n0 == b->n0 && a->n1 == b->n1;
 }
 
-/* Codes by the rule in gemm.h, in float64 where it has no ties; then every set bit for bit. */
+/* Codes by the rule of gemm.h, computed in float64 except at ties; then every set bit for bit. */
 static void test_quantize(void) {
     be_rng.state = 6;
     enum { N_IN = 96 };

@@ -1,5 +1,5 @@
-/* test_gguf_split.c - models in parts: a golden model cut in three is the model that it was, and
- * what does not fit is refused with the part's name. */
+/* test_gguf_split.c - models in parts: a golden model in three parts equals the original, and a
+ * mismatch is refused with the part's name. */
 #include "core/formats/gguf/gguf_int.h"
 #include "core/formats/model_file.h"
 #include "core/formats/quantize/quantize.h"
@@ -30,7 +30,7 @@ static bool write_parts(const gguf *src) {
     return true;
 }
 
-/* How many of g's tensors lie in its i-th file; 0 and false: there is none. */
+/* The number of g's tensors in its i-th file; 0 and false: no such file. */
 static bool tensors_in(const gguf *g, uint64_t i, uint64_t *n) {
     const void *base;
     uint64_t bytes;
@@ -163,7 +163,7 @@ static void parts_that_do_not_fit_are_refused(void) {
     /* the same tensors in two parts */
     CHECK(gguf_make_part(src, path_of(2, 3, path), &third, &e) == 0);
     refused(path_of(0, 3, path), ERR_FORMAT, "occurs twice");
-    /* fewer tensors than counted */
+    /* fewer tensors than declared */
     third.begin = n / 3;
     CHECK(gguf_make_part(src, path_of(2, 3, path), &third, &e) == 0);
     refused(path_of(0, 3, path), ERR_FORMAT, "split.tensors.count");

@@ -1,7 +1,7 @@
-/* test_golden.c - the demo model against what transformers computed in float32 from the same
- * weights (tests/golden/demo, see its README): most likely tokens, log-probabilities, greedy
- * answers and perplexity. "all" as argument goes through every perplexity window, "only=DEVICE"
- * runs it there (be.h). */
+/* test_golden.c - the demo model against results of transformers in float32 with the same weights
+ * (tests/golden/demo, see its README): most likely tokens, log-probabilities, greedy answers and
+ * perplexity. Argument "all" tests every perplexity window, "only=DEVICE" selects the device
+ * (be.h). */
 #include "core/tokenizer/tokenizer.h"
 #include "tests/support/files.h"
 #include "tests/support/gguf_make.h"
@@ -27,7 +27,7 @@ static char f32_path[64];
 static bool all_windows;
 static uint32_t n_ranks = 1;
 
-/* The file as text, NUL-terminated; NULL when it is not there. */
+/* The file as text, NUL-terminated; NULL if it does not exist. */
 static cJSON *read_json(const char *path) {
     cJSON *json = file_json(path);
     if (!json) {
@@ -77,14 +77,14 @@ static double log_probability(const float *logits, uint32_t n, int32_t id) {
     return logits[id] - max - log(sum);
 }
 
-/* What a run may differ by. tie: margins below it may be decided otherwise. */
+/* Tolerances of a run. tie: below this margin the order may differ. */
 struct bound {
     const char *path;
     int kv_type, bits;
     double mean, worst, tie;
 };
 
-/* The least that a device which rounds to 16 bits is allowed. */
+/* Minimum tolerance of a device that rounds to 16 bits. */
 static const struct bound rounded = {.mean = 5e-3, .worst = 0.05, .tie = 0.02};
 
 static void check_positions(const struct bound *b) {
@@ -95,7 +95,7 @@ static void check_positions(const struct bound *b) {
     double sum = 0, worst = 0, mean_bound, worst_bound, tie;
     struct runner r;
     open_demo(&r, b->path, b->kv_type, b->bits, n);
-    bool rounds = be_is_cuda(r.be); /* to 16 bits, whatever the file and the cache */
+    bool rounds = be_is_cuda(r.be); /* to 16 bits, for any file and cache type */
     mean_bound = rounds ? fmax(b->mean, rounded.mean) : b->mean;
     worst_bound = rounds ? fmax(b->worst, rounded.worst) : b->worst;
     tie = rounds ? fmax(b->tie, rounded.tie) : b->tie;
@@ -134,12 +134,12 @@ static void test_positions_q8_0(void) {
 }
 
 /* With the default activations of 8 bits: measured mean 0.016, worst 0.14, top-1 equal at 633 of
- * 639 positions, the widest margin that was decided otherwise 0.06. */
+ * 639 positions, the widest margin with a different order 0.06. */
 static void test_positions_q8_0_8_bits(void) {
     check_positions(&(struct bound){MODEL, QTYPE_F16, 8, 0.025, 0.25, 0.12});
 }
 
-/* On two ranks the same, within the same bounds: sums are cut otherwise. */
+/* The same on two ranks, within the same bounds: sums are divided differently. */
 static void test_positions_two_ranks(void) {
     if (!be_has_ranks(be_only, 2)) {
         SKIP("two ranks", "there is one device");
@@ -165,8 +165,8 @@ static uint32_t answer(struct runner *r, int32_t *tokens, uint32_t n, uint32_t m
     return made;
 }
 
-/* A continuation may leave the golden one only from where the two best logits were closer than tie.
- */
+/* A continuation may differ from the golden one only after the two best logits were closer than
+ * tie. */
 static void check_greedy(const char *path, int kv_type, int bits, double tie) {
     cJSON *golden = read_json(GOLDEN "greedy.json");
     uint32_t max = (uint32_t)number(golden, "max_new_tokens"), chats = 0;
@@ -207,7 +207,7 @@ static void test_greedy_q8_0(void) {
     check_greedy(MODEL, QTYPE_F16, 16, 0.02);
 }
 
-/* Windows of 511 tokens behind a BOS: sums of negative log-probabilities within the part
+/* Windows of 511 tokens after a BOS: sums of negative log-probabilities within the part
  * tolerance. */
 static void check_perplexity(int bits, double tolerance) {
     cJSON *golden = read_json(GOLDEN "perplexity.json");

@@ -8,7 +8,7 @@
 
 static struct rng rng = {88172645463325252u};
 
-/* ---- what holds for every finished automaton ---- */
+/* ---- invariants of finished automata ---- */
 
 /* Moore's algorithm, quadratic: does some text distinguish each pair of live states? */
 static bool is_minimal(const struct dfa *d) {

@@ -1,5 +1,5 @@
 /* Regular expressions: thousands of random patterns, anchored and as a search, against PCRE2;
- * tables of where ECMA-262 differs, and of what is refused. */
+ * tables of ECMA-262's differences and of refusals. */
 #include "check.h"
 #include "core/base/mem.h"
 #include "core/grammar/regex/dfa_int.h"
@@ -180,7 +180,7 @@ static bool has_changed(uint32_t c) {
     return false;
 }
 
-/* Every property, of the characters that PCRE2's version of Unicode has. */
+/* Every property of the characters in PCRE2's version of Unicode. */
 static void properties(void) {
     int unassigned_code;
     PCRE2_SIZE unassigned_at;

@@ -35,7 +35,7 @@ static int compile_as(const struct grammar_schema *s, grammar **g, err *e) {
     return rc;
 }
 
-/* With the draft's integers, by which the recorded verdicts are. */
+/* With the draft's integers, as in the recorded verdicts. */
 static int compile(const cJSON *schema, bool in_order, grammar **g, err *e) {
     const struct grammar_schema s = {schema, in_order, .draft_integers = true};
     return compile_as(&s, g, e);
@@ -49,7 +49,7 @@ static int compile_text(const char *schema, bool in_order, grammar **g, err *e) 
     return rc;
 }
 
-/* By masks, with which accept must agree. */
+/* By masks; accept must agree with them. */
 static bool accepts(const grammar *g, grammar_vocab *v, const char *text) {
     uint32_t mask[N_BYTES / 32];
     grammar_matcher *m = NULL;
@@ -250,7 +250,7 @@ static int number_from(int low, int high) {
     return low + (int)rng_below(&rng, (uint32_t)(high - low + 1));
 }
 
-/* A schema of an integer that some integer satisfies. */
+/* A satisfiable schema of an integer. */
 static void write_integer_schema(str *s) {
     int one = number_from(-300, 300), step = number_from(1, 12);
     str_add(s, "{\"type\":");

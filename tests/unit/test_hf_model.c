@@ -62,7 +62,7 @@ static const struct gguf_kv *find_kv(const gguf *g, gguf_str key) {
     return NULL;
 }
 
-/* Every key of the architecture that the converter writes is there with the same bytes. */
+/* Every key of the architecture that the converter writes exists with the same bytes. */
 static void compare_keys(const char *name, const gguf *folder, const gguf *file) {
     char key[200], arch[200];
     gguf_str text = {"", 0};
@@ -128,13 +128,13 @@ static void folders_equal_the_converter(void) {
     }
 }
 
-/* ---- folders made here ---- */
+/* ---- generated folders ---- */
 
 static char folder[] = "/tmp/inferd-hf-XXXXXX";
 
 enum { MAX_TENSORS = 64, HEADER_BYTES = 16384 };
 
-/* A .safetensors file being made: its tensors' values are random bytes that are no NaN. */
+/* A .safetensors file under construction: its tensors' values are random bytes other than NaN. */
 struct shard {
     char header[HEADER_BYTES];
     size_t used;
@@ -180,7 +180,7 @@ static void write_text(const char *name, const char *text) {
     write_bytes(name, text, strlen(text));
 }
 
-/* pad: spaces behind the header, so that data begin at any offset. */
+/* pad: spaces after the header, so that data begins at any offset. */
 static void write_shard(struct shard *s, const char *name, unsigned pad) {
     static uint8_t file[sizeof s->header + sizeof s->data + 64];
     uint64_t n = s->used + 1 + pad;
@@ -214,7 +214,7 @@ static void refused(int code, const char *says) {
     gguf_close(g);
 }
 
-/* All of a tensor, the caller frees; NULL and a failed check without it. */
+/* A whole tensor, which the caller frees; NULL and a failed check if there is none. */
 static uint8_t *read_all(const gguf *g, const char *name, int type, uint64_t bytes) {
     const gguf_tensor *t = g ? gguf_tensor_find(g, name) : NULL;
     err e = {0};
@@ -259,7 +259,7 @@ static void rows_of_q_and_k_are_interleaved(void) {
             }
         const gguf_tensor *embed = g ? gguf_tensor_find(g, "token_embd.weight") : NULL;
         CHECK(g && gguf_n_tensors(g) == 4); /* inv_freq is skipped */
-        /* In place only where it is aligned. */
+        /* In place only if it is aligned. */
         CHECK(embed && (embed->data != NULL) == ((8 + s.used + 1 + pad) % 2 == 0));
         free(got_q);
         free(got_k);
@@ -274,13 +274,13 @@ static void rows_of_q_and_k_are_interleaved(void) {
     "\"num_attention_heads\":1,\"num_key_value_heads\":1,\"vocab_size\":3,"                        \
     "\"num_local_experts\":3,\"num_experts_per_tok\":2,\"tie_word_embeddings\":true}"
 
-/* Each expert in its own file, with a family's names, or all in one tensor. */
+/* Each expert in its own tensors, with a family's names, or all in one tensor. */
 static void write_experts(const char *model_type, const char *names[3], bool fused) {
     static struct shard s;
     static uint8_t part[3][3][48];
     char config[400], name[100];
     begin(&s, 99);
-    /* The values of (expert, part) are the same in every folder. */
+    /* The values of (expert, part) are equal in all folders. */
     for (int x = 0; x < 3; x++)
         for (int p = 0; p < 3; p++)
             memcpy(part[x][p], add(&s, "x", "F16", "24", 24), 48);
@@ -383,7 +383,7 @@ static void experts_of_gpt_oss_are_split(void) {
         free(biases);
     }
     uint8_t *got = read_all(g, "blk.0.ffn_down_exps.weight", QTYPE_BF16, 768);
-    for (int i = 0; got && i < 2 * 64 * 3; i++) { /* (2, 64, 3) out of (2, 3, 64) */
+    for (int i = 0; got && i < 2 * 64 * 3; i++) { /* (2, 64, 3) from (2, 3, 64) */
         int x = i / 192, r = i % 192 / 3, c = i % 3;
         CHECK(memcmp(got + 2 * i, down + 2 * (x * 192 + c * 64 + r), 2) == 0);
     }
@@ -430,7 +430,7 @@ static void images_of_gemma3_are_left_out(void) {
     remove_file("model.safetensors");
 }
 
-/* ---- what folders may lack ---- */
+/* ---- incomplete folders ---- */
 
 static void write_index(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -593,7 +593,7 @@ static void members_without_counterpart_are_refused(void) {
     }
 }
 
-/* The same keys from what transformers 4 and transformers 5 write. */
+/* The same keys from the files of transformers 4 and transformers 5. */
 static void both_forms_of_rope_are_read(void) {
     static const char *const pairs[][2] = {
         {"{\"model_type\":\"qwen2\",\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"yarn\","

@@ -1,4 +1,4 @@
-/* test_history.c - the ring of samples: bounded, the oldest go first. */
+/* test_history.c - the ring of samples: bounded, the oldest are dropped first. */
 #include "api/generate/history.h"
 
 #include "check.h"

@@ -1,5 +1,5 @@
-/* test_json.c - the strict JSON reader against JSONTestSuite, the reading of objects by tables,
- * what tables say of themselves, and the writers read back by another parser (cJSON's). */
+/* test_json.c - the strict JSON reader against JSONTestSuite, reading objects by tables, the
+ * tables' descriptions, and the writers' output read by another parser (cJSON's). */
 #include "api/http/ignored.h"
 #include "api/http/json.h"
 
@@ -23,7 +23,7 @@ static cJSON *parse(const char *text) {
     return v;
 }
 
-/* Refused, and the message holds `why`. */
+/* Refused with a message that contains `why`. */
 static void refuses(const char *text, size_t n, const char *why) {
     cJSON *v = NULL;
     err e = {0};
@@ -127,12 +127,12 @@ static void json_errors_name_the_path(void) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refuses(rows[i][0], strlen(rows[i][0]), rows[i][1]);
-    /* What is wrong in the root has no path. */
+    /* Errors in the root have no path. */
     cJSON *v = NULL;
     err e = {0};
     CHECK(json_parse("{\"a\" 1}", 7, &v, &e) == ERR_FORMAT);
     CHECK_STR(e.msg, "the request body is not valid JSON: expected ':' at byte 5");
-    /* A path of long keys is cut, and fits. */
+    /* A path of long keys is truncated to fit. */
     char text[2000] = "";
     for (int i = 0; i < 12; i++)
         strcat(text, "{\"\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac"
@@ -143,7 +143,7 @@ static void json_errors_name_the_path(void) {
     CHECK_STR(e.msg + strlen(e.msg) - 3, "...");
 }
 
-/* Each rule allows what it names and nothing else. */
+/* Each rule allows only its own extension. */
 static void rules_allow_what_they_name(void) {
     static const struct json_rules strict = {.max_depth = 3}, open = {.max_depth = 3,
                                                                       .nul = JSON_NUL_ENDS,
@@ -263,7 +263,8 @@ static void json_integers_are_exact(void) {
     }
 }
 
-/* Random bytes, cuts and flips of a real body: never a crash, never a tree on failure. */
+/* Random bytes, truncated and damaged copies of a real body: never a crash, never a tree on
+ * failure. */
 static void json_random_bytes_are_harmless(void) {
     static const char seed[] =
         "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"h\\u00e9\\ud83d\\ude00\"}]"
@@ -315,7 +316,7 @@ static void writers_are_read_back(void) {
     str_fini(&s);
 }
 
-/* U+0000: two bytes in the tree, a NUL with a length for who asks, an escape again when written. */
+/* U+0000: two bytes in the tree, a NUL with a length on request, an escape again when written. */
 static void nuls_survive(void) {
     static const char text[] = "{\"k\":[\"\\u0000\",\"a\\u0000\\u0000b\",\"\xc3\x80\"]}";
     static const char wanted[] = "a\0\0b";
@@ -332,7 +333,7 @@ static void nuls_survive(void) {
     CHECK_STR(str_cstr(&s), text);
     str_fini(&s);
     cJSON_Delete(v);
-    refuses("\"\xc0\x80\"", 4, "not valid UTF-8"); /* no client writes it itself */
+    refuses("\"\xc0\x80\"", 4, "not valid UTF-8"); /* no client can write it directly */
 }
 
 /* ---- objects by tables ---- */
@@ -445,7 +446,7 @@ static void expect_sifted(const char *body, const char *header, const char *rest
     cJSON_Delete(v);
 }
 
-/* Dropped at every level that a table describes, and named in a way that a header can carry. */
+/* Dropped at every level that a table describes, and named in a form that fits a header. */
 static void unknown_fields_are_dropped_and_named(void) {
     expect_sifted(
         "{\"new\":1,\"\":2,\"text\":\"ab\",\"list\":[{\"word\":\"on\",\"x\":{}},3,{\"y\":[]}],"
@@ -456,7 +457,7 @@ static void unknown_fields_are_dropped_and_named(void) {
         "\"any\":\"q\"}");
 }
 
-/* Harmless values are no news. A field that is in many objects is named once. */
+/* Harmless values are not reported. A field in many objects is named once. */
 static void advisory_fields_are_named(void) {
     static const char many[] =
         "{\"hint\":{\"a\":1},\"label\":\"x\",\"tools\":[{\"word\":\"on\"},"

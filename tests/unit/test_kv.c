@@ -80,14 +80,14 @@ static void test_whole_blocks_hit(void) {
     kv *c = open_cache(8, true);
     kv_seq *a = run(c, abc, 10, 0, 100);
     TABLE(a, 0, 1, 2);
-    kv_seq *b = run(c, abc, 10, 8, 200); /* while a is alive: shared */
+    kv_seq *b = run(c, abc, 10, 8, 200); /* while a exists: shared */
     TABLE(b, 0, 1, 3);
     CHECK(slot_mark(c, b, 7) == 107 && slot_mark(c, b, 8) == 208);
     CHECK(kv_n_free(c) == 4);
     kv_seq_free(c, a);
     kv_seq_free(c, b);
     CHECK(kv_n_free(c) == 8);
-    kv_seq *d = run(c, abc, 10, 8, 300); /* after both are gone: revived */
+    kv_seq *d = run(c, abc, 10, 8, 300); /* after both are freed: reused */
     TABLE(d, 0, 1, 3);                   /* 3 and 2 are not cached: last freed, first reused */
     struct kv_stats st;
     kv_stats_get(c, &st);
@@ -104,7 +104,7 @@ static void test_same_tokens_other_parent(void) {
     kv *c = open_cache(8, true);
     kv_seq *a = run(c, x, 9, 0, 0);
     TABLE(a, 0, 1, 2);
-    kv_seq *b = run(c, y, 9, 0, 0); /* 7 7 7 7 after 2 2 2 2 is another prefix */
+    kv_seq *b = run(c, y, 9, 0, 0); /* 7 7 7 7 after 2 2 2 2 is a different prefix */
     TABLE(b, 3, 4, 5);
     kv_seq *d = run(c, x + 4, 5, 0, 0); /* and at the start of a sequence too */
     TABLE(d, 6, 7);
@@ -117,7 +117,7 @@ static void test_part_of_a_block(void) {
     kv_seq *a = run(c, abc, 8, 0, 100);
     uint32_t n_cached;
     kv_seq_free(c, a);
-    CHECK(kv_prompt_need(c, PROMPT(other, 8), 8) == 3); /* 0 and 1 revived, a copy of 1 */
+    CHECK(kv_prompt_need(c, PROMPT(other, 8), 8) == 3); /* 0 and 1 reused, a copy of 1 */
     kv_seq *b = kv_seq_new(c, PROMPT(other, 8), &n_cached);
     CHECK(n_cached == 6);
     TABLE(b, 0, 1);
@@ -139,8 +139,8 @@ static void test_part_of_a_block(void) {
     kv_close(c);
 }
 
-/* A prompt that is cached to its end: all but its last token is reused; computed again, the block
- * equals the cached one and is freed. */
+/* A completely cached prompt: all but its last token is reused; the recomputed block equals the
+ * cached one and is freed. */
 static void test_whole_prompt_cached(void) {
     kv *c = open_cache(8, true);
     kv_seq *a = run(c, abc, 8, 0, 100);
@@ -174,7 +174,7 @@ static void test_computed_twice_at_once(void) {
     kv_close(c);
 }
 
-/* Tail first: the continuation goes before its prefix; the oldest freed sequence goes first. */
+/* The continuation is evicted before its prefix, the oldest freed sequence first. */
 static void test_eviction_order(void) {
     const int32_t x[12] = {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
     const int32_t y[8] = {5, 5, 5, 5, 6, 6, 6, 6};
@@ -188,7 +188,7 @@ static void test_eviction_order(void) {
     s = run(c, (int32_t[]){9}, 1, 0, 0);
     TABLE(s, 2);
     kv_seq_free(c, s);       /* not full, so not cached: first again */
-    s = run(c, x, 12, 8, 0); /* 0 1 are still there */
+    s = run(c, x, 12, 8, 0); /* 0 1 are still cached */
     TABLE(s, 0, 1, 2);
     kv_seq_free(c, s); /* 4 3 2 1 0 */
     s = run(c, (int32_t[]){9, 9, 9, 9, 9}, 5, 0, 0);
@@ -238,8 +238,8 @@ static void test_fork_copy_on_write(void) {
     }
 }
 
-/* Within one planning round: the source's other owners end, the copy's owner forks and ends. Blocks
- * taken then must neither change the source nor be overwritten by a stale copy. */
+/* In one planning round the source's other owners end, and the copy's owner forks and ends. Blocks
+ * allocated after that must neither change the source nor be overwritten by a stale copy. */
 static void test_copies_within_one_round(void) {
     kv *c = open_cache(6, true);
     err e;
@@ -270,7 +270,7 @@ static void test_copies_within_one_round(void) {
     kv_close(c);
 }
 
-/* The ranks of a group have the same blocks: a copy is made on each of them, in each layer. */
+/* The ranks of a group have the same blocks: each rank makes the copy, in each layer. */
 static void test_ranks(void) {
     struct kv_config config = {.be = (backend *)&fake_device,
                                .n_layers = 2,
@@ -319,7 +319,7 @@ static void test_whole_cache_for_one(void) {
 }
 
 /* Same tokens under another salt: whole blocks, parts of blocks, blocks computed at the same time
- * and forks are found under their own salt alone, whichever half of it differs. */
+ * and forks are found only under their own salt, whichever half of it differs. */
 static void test_salts_share_nothing(void) {
     static const struct hash128 salts[] = {{0, 0}, {7, 0}, {0, 7}};
     const int32_t part[7] = {1, 2, 3, 4, 5, 6, 9};
@@ -327,7 +327,7 @@ static void test_salts_share_nothing(void) {
     kv_seq *first[3];
     for (int i = 0; i < 3; i++) {
         salt = salts[i];
-        first[i] = run(c, abc, 9, 0, 100 * i); /* no hit, however full the cache is */
+        first[i] = run(c, abc, 9, 0, 100 * i); /* a miss, even with a full cache */
         TABLE(first[i], 3 * i, 3 * i + 1, 3 * i + 2);
     }
     for (int i = 0; i < 3; i++) {
@@ -430,9 +430,9 @@ static void test_pinned_block_costs_nothing(void) {
 
 static struct rng rng;
 
-/* Random calls without a scheduler; copies stay queued over many calls. Every need is exact, every
- * reservation succeeds exactly if its need is available, and at each flush every valid position of
- * every sequence holds the number of its own text. */
+/* Random calls without a scheduler; copies stay queued over many calls. Every computed need is
+ * exact, a reservation succeeds if and only if its blocks are available, and at each flush every
+ * valid position of every sequence holds the number of its text. */
 struct model_seq {
     kv_seq *kv;
     int32_t tokens[MAX_TABLE * BT];

@@ -5,7 +5,7 @@
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
 
-/* What a row of the stream goes through on its way into a product. */
+/* Parameters of the transformation of a row before a product. */
 struct input_case {
     uint32_t n_rows, n;
     float scale; /* of the values */
@@ -15,8 +15,8 @@ struct input_case {
 
 enum { INPUT_X, INPUT_RESIDUAL, INPUT_OUT, N_INPUTS };
 
-/* In float64: v[INPUT_X] becomes the updated stream, v[INPUT_OUT] the product's input. err: how
- * far an f32 stream may be off, in each column. */
+/* In float64: v[INPUT_X] becomes the updated stream, v[INPUT_OUT] the product's input. err: the
+ * largest error of an f32 stream, per column. */
 static void reference_input(const struct input_case *t, double *v[N_INPUTS], const float *norms[2],
                             double *error) {
     double sum = 0, k = t->residual_scale != 0 ? (double)t->residual_scale : 1;
@@ -37,8 +37,8 @@ static void reference_input(const struct input_case *t, double *v[N_INPUTS], con
         v[INPUT_OUT][c] = v[INPUT_X][c] * (t->norm ? k * (double)norms[1][c] : 1);
 }
 
-/* The norm as an op of its own gives the bits that a product's input has, and the same stream. got:
- * both as the product left them, x as it was before. */
+/* The norm as a separate op yields the same bits as a product's input, and the same stream. got:
+ * both after the product; x: before it. */
 static void check_norm(backend *be, struct op_norm *op, const float *x, const float *got,
                        uint64_t all) {
     float *alone = be_new(2 * all, sizeof *alone);
@@ -94,7 +94,7 @@ static void check_input(backend *be, const struct input_case *t) {
                       "%s n %u: stream %g, not %g", backend_isa(be), n, stream, v[INPUT_X][c]);
             CHECK_MSG(fabs(in - v[INPUT_OUT][c]) <= (2e-5 + share) * fabs(v[INPUT_OUT][c]) + 1e-30,
                       "%s n %u: %g, not %g", backend_isa(be), n, in, v[INPUT_OUT][c]);
-            /* nothing but the sum is rounded where nothing else is asked for */
+            /* only the sum is rounded if no other step is requested */
             if (!t->norm) CHECK(in == stream);
             if (!t->residual) CHECK(got[all + row + c] == x[row + c]);
             if (t->residual && !t->residual_norm && !t->residual_scale)
@@ -117,7 +117,7 @@ static void check_input(backend *be, const struct input_case *t) {
     free(x);
 }
 
-/* Every combination of what struct op_input may ask for. */
+/* Every combination of the options of struct op_input. */
 static void test_input(void) {
     static const uint32_t cols[] = {1, 2, 7, 8, 19, 33, 97, 99, 257, 989};
     static const float scales[] = {1, 1e-4f, 1e4f};
@@ -140,8 +140,8 @@ static void test_input(void) {
     }
 }
 
-/* An input for quantized weights is the one for float weights, quantized: a product of what an
- * identity wrote has the same bits; and x is updated in both ways alike. */
+/* The input of quantized weights is the quantized input of float weights: a product of an
+ * identity's output has the same bits; and both update x equally. */
 static void test_input_quantized(void) {
     enum { ROWS = 19, IN = 352, OUT = 33, N = ROWS * IN };
     static float x[N], r[N], got[2][N], y[2][ROWS * OUT], w[2][IN];
@@ -196,10 +196,9 @@ static void test_input_quantized(void) {
         }
 }
 
-/* ---- what comes behind a product ---- */
+/* ---- epilogue of a product ---- */
 
-/* Ops whose products are the values of biases, whatever these are (0 * inf is not 0): of one row,
- * n columns. */
+/* Ops whose products equal the biases, for any values (0 * inf is not 0): one row, n columns. */
 struct values {
     backend_buf *x, *y;
     backend_weight *w, *bias[2];
@@ -235,7 +234,7 @@ static const float extremes[] = {0,     -0.0f,  1e-40f, -1e-30f,  1e-30f,    -1e
                                  88,    89.5f,  -100,   -101,     7,         7.00001f, -7};
 enum { N_EXTREMES = sizeof extremes / sizeof extremes[0] };
 
-/* Most of n values are spread over +-range. */
+/* Spreads most of n values over +-range. */
 static float *make_values(uint32_t n, float range) {
     float *x = be_new(n, sizeof *x);
     for (uint32_t i = 0; i < n; i++)
@@ -248,15 +247,15 @@ static bool same_value(double got, double want, double error) {
     return got == (double)(float)want || fabs(got - want) <= error;
 }
 
-/* As the header defines them; x: what e^-x is taken of. */
+/* As the header defines them; x: the argument of e^-x. */
 static double reference_act(enum backend_act act, double g, double u, double *x) {
     double z = sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g);
-    *x = 0; /* g itself: not rounded */
+    *x = 0; /* g itself, not rounded */
     if (act == BACKEND_ACT_GELU_TANH) {
         *x = 2 * z;
         if (g == -(double)INFINITY) return -0.0 * u;
         return (z < -10 ? g / (1 + exp(-2 * z)) : g / 2 * (1 + tanh(z))) *
-               u; /* 1 - 1 has no digits */
+               u; /* 1 - 1 cancels all digits */
     }
     if (act == BACKEND_ACT_SWIGLU_OAI) {
         if (g > 7) g = 7;
@@ -268,9 +267,9 @@ static double reference_act(enum backend_act act, double g, double u, double *x)
     return g / (1 + exp(act == BACKEND_ACT_SILU ? -g : -*x)) * u;
 }
 
-/* Four roundings, and those of the exponent x, which e^x makes x times as large (Metal: four times
- * that); what is below 1e-36 may be 0. Values and columns of every count, so that each lies in
- * every lane. */
+/* Four roundings, and that of the exponent x, which e^x makes x times as large (Metal: four times
+ * that); results below 1e-36 may be 0. All counts of columns, so that each value lies in every
+ * lane. */
 static void test_acts(void) {
     static const uint32_t cols[] = {1, 7, 33, 97, 25441};
     for (int i = 0; i < BE_N_ISAS; i++) {
@@ -326,7 +325,7 @@ static void test_y_scale_and_softcap(void) {
                 if (cap != 0) {
                     want = (double)cap * tanh((double)k * (double)x[at] / (double)cap);
                     error = 5 * 1.2e-7 * fabs(want) +
-                            1e-44 * (1 + (double)cap); /* steps of the smallest */
+                            1e-44 * (1 + (double)cap); /* multiples of the smallest value */
                 }
                 if (!be_is_cpu(be)) error = (cap != 0 ? 4 * error : 0) + 2e-38 * (1 + fabs(cap));
                 CHECK_MSG(same_value((double)got[at], want, error),
@@ -345,7 +344,7 @@ static void test_y_scale_and_softcap(void) {
 
 enum { B_ROWS = 37, B_IN = 96, B_ODD_IN = 97, B_OUT = 33 };
 
-/* Forms of an op, one after the other on the same rows. */
+/* Forms of an op, applied in sequence to the same rows. */
 static const struct form {
     bool residual, residual_norm, norm;
     float residual_scale;
@@ -451,7 +450,7 @@ static void test_forms_batch_invariance(void) {
     }
 }
 
-/* What an op may not ask for. */
+/* Ops that are refused. */
 static void test_form_refusals(void) {
     float data[64] = {0};
     backend *be = be_open("", 1);

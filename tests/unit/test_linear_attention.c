@@ -1,12 +1,12 @@
 /* test_linear_attention.c - linear attention on every backend against the recurrence in float64,
- * and whether results and states depend on how rows came: alone, with others, in which steps. */
+ * and independence of results and states from batching: alone, with other rows, in any steps. */
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
 
 enum { MAX_SEQS = 6, MAX_LEN = 200, MAX_ROWS = 256 };
 static const double ATOL = 1e-3, RTOL = 1e-2;
 
-/* What a test goes through: shape, decays, sequences. */
+/* A test's shape, decays and sequences. */
 struct trial {
     uint32_t dim, n_heads, n_seqs;
     float scale;
@@ -17,7 +17,7 @@ struct trial {
     } seqs[MAX_SEQS];
 };
 
-/* What came out: outputs of each sequence, the state pool. */
+/* The results: outputs of each sequence, the state pool. */
 struct result {
     float *out[MAX_SEQS], *state;
 };
@@ -53,7 +53,7 @@ static void free_trial(struct trial *t) {
 /* ---- the reference ---- */
 
 /* Head h of sequence s: S = decay S + k^T v; out = scale q S. Returns the largest |error|, and in
- * *share of what is allowed. */
+ * *share as a share of the tolerance. */
 static double worst_error(const struct trial *t, const struct seq *s, uint32_t h, const float *got,
                           double *share) {
     const uint32_t d = t->dim;
@@ -154,7 +154,7 @@ static void run_step(const struct trial *t, const struct device *d, struct step 
         backend_buf_free(all[i]);
 }
 
-/* Runs a step of take[i] rows of each sequence, 0: it is not in it; first: which comes first. */
+/* Runs a step of take[i] rows of each sequence, 0: not in the step; first: the first sequence. */
 static void run_rows(const struct trial *t, const struct device *d, struct result *r,
                      const uint32_t *take, uint32_t *done, uint32_t first) {
     struct step s = {0};
@@ -186,8 +186,8 @@ static void run_rows(const struct trial *t, const struct device *d, struct resul
     free(s.q), free(s.k), free(s.v), free(s.out);
 }
 
-/* How rows are split into steps. ACROSS: one row less than a chunk of each, most of them lying in
- * two chunks. */
+/* How rows are split into steps. ACROSS: one row less than a chunk of each, mostly across two
+ * chunks. */
 enum way { ALONE, TOGETHER, ONE_BY_ONE, ACROSS, RANDOMLY };
 
 static bool choose(const struct trial *t, enum way way, const uint32_t *done, uint32_t *take) {
@@ -238,7 +238,7 @@ static void free_result(const struct trial *t, struct result *r) {
 
 /* ---- checks ---- */
 
-/* Bits of outputs, and of what the slots define. */
+/* Bits of outputs and of the used slots. */
 static void check_same(const struct trial *t, const struct result *a, const struct result *b) {
     const uint64_t chunk = backend_linear_chunk(t->dim), n_state = (uint64_t)t->dim * t->dim;
     const uint64_t n_head = slot_floats(t) / t->n_heads;
@@ -260,7 +260,7 @@ static void check_same(const struct trial *t, const struct result *a, const stru
     }
 }
 
-/* most_heads: what the backend is opened for; many make Metal go in passes of few chunks. */
+/* most_heads: the backend's limit at open; with many heads Metal takes passes of few chunks. */
 static void check_trial(struct trial *t, uint32_t most_heads, const char *set) {
     struct result alone, other;
     double worst = 0, share = 0;
@@ -315,7 +315,8 @@ static void test_dim_128(void) {
     check_lengths((uint32_t[]){5, 111}, 2, new_trial(128, 3, false), 3);
 }
 
-/* All decays; and backends made for so many heads that Metal has room for two chunks at a time. */
+/* All decays; and backends opened for so many heads that Metal has room for two chunks at a
+ * time. */
 static void test_passes(void) {
     check_lengths((uint32_t[]){65, 3, 40}, 3, new_trial(128, 5, true), 512);
     check_lengths((uint32_t[]){131}, 1, new_trial(64, 1, true), 4096);
@@ -356,9 +357,9 @@ static void test_refused(void) {
     CHECK(backend_linear_attention(d.be, &op) == 0);
     op.slots = bad;
     CHECK(backend_linear_attention(d.be, &op) == ERR_INVALID);
-    op.slots = slots, op.n_seqs = 1, op.row_start = one; /* 4, 5, 7 do not follow each other */
+    op.slots = slots, op.n_seqs = 1, op.row_start = one; /* 4, 5, 7 are not consecutive */
     CHECK(backend_linear_attention(d.be, &op) == ERR_INVALID);
-    op.n_seqs = 2, op.row_start = two, op.n_heads = 3; /* more than it was opened for */
+    op.n_seqs = 2, op.row_start = two, op.n_heads = 3; /* more than the limit at open */
     CHECK(backend_linear_attention(d.be, &op) == ERR_INVALID);
     op.n_heads = 1, op.head_dim = 128;
     CHECK(backend_linear_attention(d.be, &op) == ERR_INVALID);
@@ -368,10 +369,10 @@ static void test_refused(void) {
     close_device(&d);
 }
 
-/* Slots are read by the device alone there: rows of a sequence with one that is not are left. */
+/* There only the device reads slots: it skips rows of a sequence whose slot is invalid. */
 static void check_slot(const char *set) {
     struct trial t = new_trial(64, 1, false);
-    for (uint32_t n_rows = 2; n_rows <= 3; n_rows++) { /* a row each; several */
+    for (uint32_t n_rows = 2; n_rows <= 3; n_rows++) { /* one row each; several rows */
         struct device d = open_device(&t, set, 1);
         if (!d.be) return;
         float x[3 * 64];

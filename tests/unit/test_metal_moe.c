@@ -150,7 +150,7 @@ static void test_ties_and_nan(void) {
     backend_close(be);
 }
 
-/* An op leaves nothing behind that affects a later op with fewer rows. */
+/* An op leaves no state that affects a later op with fewer rows. */
 static void test_fewer_rows_follow(void) {
     enum { ROWS = 9 };
     be_rng.state = 37;

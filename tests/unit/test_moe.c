@@ -21,7 +21,7 @@ static backend *open_moe(const char *isa, int n_threads, int bits) {
 
 /* ---- cases ---- */
 
-/* A count of columns that all blocks of these types allow. */
+/* A count of columns that the blocks of all these types allow. */
 static uint32_t any_cols(const struct block_type *a, const struct block_type *b, bool may_be_long) {
     static const uint32_t any[] = {19, 33, 99, 1, 160}, by_32[] = {32, 96, 160, 288};
     uint32_t block = 1, of[] = {qtype_find(a->type)->block_elems, qtype_find(b->type)->block_elems};
@@ -36,7 +36,7 @@ static const struct block_type *any_type(void) {
     return &block_types[be_below(N_BLOCK_TYPES)];
 }
 
-/* Gate is of type t, up and down of it or of another, the router mostly of floats. */
+/* Gate has type t, up and down have t or another type, the router is mostly floats. */
 static struct moe_case any_case(const struct block_type *t, int bits) {
     enum { MOST_WEIGHTS = 400000, MOST_PRODUCTS = 10000000 };
     static const uint32_t experts[] = {3, 5, 8, 60}, used[] = {1, 2, 4},
@@ -78,7 +78,7 @@ static void test_against_float64(void) {
         int bits = i & 1 ? 16 : 8;
         backend *be = open_wide(be_isas[i / 2], 2, bits, MOST_COLS);
         if (!be) continue;
-        if (!be_is_cpu(be) && bits == 8) { /* it does not round them: once is enough */
+        if (!be_is_cpu(be) && bits == 8) { /* no rounding: one run is enough */
             backend_close(be);
             continue;
         }
@@ -92,7 +92,8 @@ static void test_against_float64(void) {
     }
 }
 
-/* Blocks of 32 in rows that are no multiple of 256, as in the widest MXFP4 models; both ways. */
+/* Blocks of 32 in rows that are not a multiple of 256, as in the widest MXFP4 models; in both
+ * directions. */
 static void test_long_rows(void) {
     backend *be = open_wide("", 2, 8, MOST_COLS);
     be_rng.state = 5;
@@ -131,7 +132,8 @@ static struct moe_case small_case(const struct block_type *t, uint32_t n_rows) {
                              .renormalize = true};
 }
 
-/* Equal scores: the lower expert. All experts score alike, each says its number. */
+/* Equal scores select the lower expert. All experts have equal scores, and each outputs its
+ * number. */
 static void test_ties(void) {
     enum { EXPERTS = 5, IN = 32 };
     struct moe_case c = small_case(block_type_of(QTYPE_F32), 3);
@@ -168,7 +170,7 @@ static void test_ties(void) {
     moe_layer_free(&l);
 }
 
-/* Weights of experts that no row chose are not read: NaN there has no effect. */
+/* Weights of unselected experts are not read: NaN there has no effect. */
 static void test_unchosen_experts(void) {
     enum { ROWS = 33 };
     struct moe_case c = small_case(block_type_of(QTYPE_F32), ROWS);
@@ -244,7 +246,7 @@ static void check_invariance(const char *isa, const struct block_type *t, uint32
     moe_layer_free(&l);
 }
 
-/* The best set goes through all types, the others through every third. */
+/* The best set tests all types, the others every third. */
 static void test_batch_invariance(void) {
     be_rng.state = 6;
     backend *best = open_moe("", 1, 8);
@@ -256,7 +258,7 @@ static void test_batch_invariance(void) {
     backend_close(best);
 }
 
-/* Residual and norm in front: the bits of the rows that op_linear makes of them. */
+/* Residual and norm before the router: the same bits as op_linear's rows. */
 static void test_input_is_that_of_linear(void) {
     enum { ROWS = 7, IN = 256 };
     static float identity[IN * IN], residual[ROWS * IN], norm[IN], y[ROWS * IN], want[ROWS * IN];
@@ -314,7 +316,7 @@ static uint64_t count_of(const backend *be, const char *name) {
 static void test_counters(void) {
     struct moe_case c = small_case(block_type_of(QTYPE_Q4_K), 2);
     backend *be = open_moe("generic", 1, 8);
-    if (!be) return; /* others are gone through */
+    if (!be) return; /* only= selects another set */
     struct moe_layer l = moe_layer_new(&c);
     struct moe_placed p = moe_place(be, &l);
     float y[2 * 256];
@@ -331,7 +333,7 @@ static void test_counters(void) {
     moe_layer_free(&l);
 }
 
-/* Scratch is taken at open, or nothing is. */
+/* Scratch is allocated at open, or open fails. */
 static void test_limits(void) {
     struct backend_config config = {.name = "cpu", .max_rows = 8, .max_cols = 64};
     backend *be;
@@ -389,7 +391,7 @@ static void test_refusals(void) {
     other.op.in.x = px, other.op.y = py, other.op.n_rows = 4;
     CHECK(backend_moe(plain, &other.op) == ERR_INVALID); /* opened without experts */
     struct op_linear linear = {.in.x = x, .n_rows = 1, .n_weights = 1, .w = {p.w[1]}, .y = {y}};
-    CHECK(backend_linear(be, &linear) == ERR_INVALID); /* experts are no plain weight */
+    CHECK(backend_linear(be, &linear) == ERR_INVALID); /* experts are not a plain weight */
     backend_buf *bufs[] = {x, y, small, px, py};
     for (int i = 0; i < 5; i++)
         backend_buf_free(bufs[i]);

@@ -1,8 +1,8 @@
 /* test_ops.c - every op of BACKEND_OPS that the device has runs in a served model: the golden
  * models of each architecture and the demo model answer requests through the engine, alone and on
- * two ranks, and the calls of each op are added up. An op that no model uses must be listed in
- * `unused`, with the reason; a listed op that does run fails as well. "only=DEVICE" runs it there
- * (be.h). */
+ * two ranks, and the calls of each op are summed. An op that no model uses must be listed in
+ * `unused`, with the reason; a listed op that does run fails as well. "only=DEVICE" selects the
+ * device (be.h). */
 #include "core/engine/engine_int.h"
 #include "tests/support/be.h"
 #include "tests/support/engine_kit.h"
@@ -43,8 +43,8 @@ static void add_counts(backend *be) {
 #undef HAS_OP
 }
 
-/* Random tokens from a small vocabulary. A prompt of seed s differs from that of s + 1 in its last
- * token alone. */
+/* Random tokens from a small vocabulary. Prompts of seeds s and s + 1 differ only in their last
+ * token. */
 static engine_stream *submit(engine *en, uint32_t seed, float temperature,
                              enum engine_pooling pooling) {
     int32_t ids[N_PROMPT];
@@ -155,7 +155,7 @@ static void test_every_op_ran(void) {
     }
 }
 
-/* The list may hold linear attention and nothing else. */
+/* The list may contain only linear attention. */
 static void test_only_linear_attention_is_unused(void) {
     for (int i = 0; i < N_UNUSED; i++)
         CHECK_MSG(unused[i].op == BACKEND_OP_linear_attention, "op %s has no model",

@@ -1,4 +1,4 @@
-/* test_origin.c - the lists allowed-origins and trusted-proxies, and what a proxy says about its
+/* test_origin.c - the lists allowed-origins and trusted-proxies, and a proxy's headers about its
  * client: accepted forms, tricks, and entries that are refused at start. */
 #include "api/http/address.h"
 #include "api/http/forwarded.h"
@@ -25,7 +25,7 @@ static const struct {
     {"https://a.example", "https://a.example:8443", false},
     {"https://a.example:8443", "https://a.example:8443", true},
     {"https://a.example:8443", "https://a.example", false},
-    /* names that only look alike */
+    /* names that are merely similar */
     {"https://a.example", "https://a.example.evil", false},
     {"https://a.example", "https://xa.example", false},
     {"https://a.example", "https://a.example@evil", false},
@@ -286,7 +286,7 @@ static void peers_have_addresses(void) {
     CHECK_STR(address_text(&a, text), "unknown");
 }
 
-/* The client behind trusted 10.0.0.0/8; "": none is named. */
+/* The client of a trusted proxy in 10.0.0.0/8; "": none is named. */
 static void the_rightmost_foreign_address_is_the_client(void) {
     static const struct {
         const char *value, *client;
@@ -294,14 +294,14 @@ static void the_rightmost_foreign_address_is_the_client(void) {
         {"203.0.113.9", "203.0.113.9"},
         {"203.0.113.9, 10.0.0.2", "203.0.113.9"},
         {"203.0.113.9,10.0.0.2 , 10.0.0.3", "203.0.113.9"},
-        /* the left part may be the client's own invention */
+        /* the client may have written the left part */
         {"198.51.100.1, 203.0.113.9", "203.0.113.9"},
         {"127.0.0.1, 203.0.113.9, 10.0.0.2", "203.0.113.9"},
         {"10.0.0.7, 203.0.113.9", "203.0.113.9"},
         {"nonsense, 203.0.113.9", "203.0.113.9"},
         {"10.0.0.7", "10.0.0.7"},
         {"10.0.0.7, 10.0.0.8", "10.0.0.7"},
-        /* behind a word that is no address nothing is believed */
+        /* elements before an invalid one are ignored */
         {"203.0.113.9, unknown, 10.0.0.2", "10.0.0.2"},
         {"203.0.113.9, _hidden", ""},
         {"unknown", ""},
@@ -335,7 +335,7 @@ static void the_rightmost_foreign_address_is_the_client(void) {
         CHECK_MSG(strcmp(text, rows[i].client) == 0, "\"%s\": \"%s\"", rows[i].value, text);
         CHECK(!f.has_host && !f.scheme);
     }
-    /* Several headers are one list. */
+    /* Several headers form one list. */
     struct forwarded f = {0};
     char text[ADDRESS_TEXT_BYTES];
     forwarded_header(&f, &trusted, "X-Forwarded-For", "198.51.100.1, 203.0.113.9");

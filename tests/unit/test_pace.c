@@ -1,5 +1,5 @@
-/* test_pace.c - on a made-up machine whose step takes a + b * rows, the chunk brings a step near
- * twice the time that it takes without prompts. */
+/* test_pace.c - on a simulated machine whose step takes a + b * rows, the chunk brings a step near
+ * twice its time without prompts. */
 #include "core/engine/pace.h"
 #include "tests/unit/check.h"
 
@@ -11,8 +11,8 @@ static uint64_t step_ns(const struct machine *m, uint32_t n_prefill, uint32_t n_
     return (uint64_t)(m->fixed_ns + n_decode * m->decode_row_ns + n_prefill * m->prefill_row_ns);
 }
 
-/* A prompt alone, its answer, then a second prompt beside it, paced. Returns how many times longer
- * the last mixed step was than one without prompts. */
+/* A prompt alone, its answer, then a second prompt beside it, paced. Returns the time of the last
+ * mixed step, relative to one without prompts. */
 static double stretch_on(const struct machine *m, uint32_t n_decode) {
     struct pace p = {0};
     for (int i = 0; i < 4; i++)
@@ -55,7 +55,7 @@ static void test_bounds(void) {
     CHECK(pace_chunk(&p, 4, 1, 512) == 512);
 }
 
-/* One that streams among many that wait does not hold them up. */
+/* One streaming sequence does not delay many that wait. */
 static void test_many_wait(void) {
     const struct machine m = {20e6, 2e6, 2e6};
     struct pace p = {0};
@@ -67,7 +67,7 @@ static void test_many_wait(void) {
     CHECK(pace_chunk(&p, 1, 31, 512) <= 8 * alone + 8);
 }
 
-/* A mixed step that took far too long (the machine was busy elsewhere) does not end prefilling. */
+/* A mixed step that took far too long (on a busy machine) does not stop prefill. */
 static void test_outlier(void) {
     const struct machine m = {20e6, 2e6, 2e6};
     struct pace p = {0};

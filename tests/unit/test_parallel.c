@@ -1,8 +1,7 @@
 /* test_parallel.c - exchanges of a group of backends against sums in plain order, bit for bit, on
- * odd sizes; models whose columns are shared out unevenly against the float64 reference; a rank
- * that fails, or calls another exchange, blocks no other rank; refusals. That each
- * architecture is the same on two ranks: test_arch_forward.c, test_arch.c; the engine:
- * test_engine.c. */
+ * odd sizes; models whose columns are divided unevenly against the float64 reference; a rank that
+ * fails, or calls another exchange, blocks no other rank; refusals. Each architecture on two ranks:
+ * test_arch_forward.c, test_arch.c; the engine: test_engine.c. */
 #include "core/backend/cpu/cpu_int.h"
 #include "tests/support/forward_check.h"
 #include "tests/support/gguf_make.h"
@@ -14,11 +13,11 @@
 
 enum { MAX_RANKS = 4, MAX_ROWS = 40, MAX_COLS = 700, ROUNDS = 200 };
 
-/* Exchanges are the same whatever the instruction set: the CPU's best, and other devices. */
+/* Exchanges do not depend on the instruction set: the CPU's best, and other devices. */
 static const char *const sets[] = {"", "cuda"};
 static const char *set;
 
-/* NULL: there are not so many devices. */
+/* NULL: too few devices. */
 static backend *open_group(uint32_t n_ranks, int n_threads) {
     return be_open_config(
         (struct backend_config){
@@ -96,7 +95,8 @@ static void check_reduce(backend *be, uint32_t n_ranks, const uint32_t shape[2])
     make_ranks(ranks, be, n_ranks,
                (struct rank){.n_rows = shape[0], .n_cols = shape[1], .rounds = 1});
     for (uint32_t r = 0; r < n_ranks; r++) {
-        be_fill(in[r], n, powf(10, (float)r)); /* of unlike size: another order shows */
+        be_fill(in[r], n,
+                powf(10, (float)r)); /* of different sizes, so that another order is detected */
         put(&ranks[r], in[r], n);
     }
     run_ranks(ranks, n_ranks);
@@ -169,7 +169,7 @@ static void test_all_gather(void) {
     }
 }
 
-/* Many exchanges one after the other: a rank that is ahead must not write where others read. */
+/* Many exchanges in sequence: a rank that is ahead must not write where others read. */
 static void test_rounds(void) {
     struct rank ranks[MAX_RANKS];
     static float ones[MAX_COLS], got[MAX_COLS];
@@ -192,7 +192,7 @@ static void *break_soon(void *arg) {
     return NULL;
 }
 
-/* A rank that does not come: the others are told. */
+/* A rank is missing: the others get an error. */
 static void test_break(void) {
     struct rank ranks[MAX_RANKS];
     backend *be = open_group(3, 3);
@@ -215,7 +215,7 @@ static void test_break(void) {
     backend_close(be);
 }
 
-/* Ranks that disagree on what they exchange all hear of it, where they can be asked. */
+/* Ranks that disagree on an exchange all get an error, on devices that detect it. */
 static void test_shapes_differ(void) {
     struct rank ranks[MAX_RANKS];
     backend *be = open_group(2, 2);
@@ -295,8 +295,8 @@ static void remove_node(const char *dir, int node) {
     rmdir(name);
 }
 
-/* Ranks go to the nodes in blocks, where the nodes come out even; a node without processors is
- * none. A list may have parts. */
+/* Ranks are assigned to nodes in blocks if that is even; a node without processors does not count.
+ * A list may have several ranges. */
 static void test_nodes(void) {
     char dir[] = "/tmp/inferd-test-nodes-XXXXXX", rest[32];
     struct cpu_place all = cpu_place_of("/nonexistent", 0, 2), before;
@@ -315,7 +315,8 @@ static void test_nodes(void) {
         struct cpu_place p = cpu_place_of(dir, rank, 4);
         CHECK(p.node == (rank < 2 ? 0 : 3) && n_cpus(&p) == (rank < 2 ? n - 1 : 1));
         CHECK(p.cpus[0] == (rank < 2 ? all.cpus[0] - 2 : 2));
-        CHECK(cpu_place_of(dir, rank, 5).node == -1); /* some would have more than others */
+        CHECK(cpu_place_of(dir, rank, 5).node ==
+              -1); /* some nodes would have more ranks than others */
     }
     CHECK(cpu_place_of(dir, 0, 1).node == -1);
     struct cpu_place one = cpu_place_of(dir, 1, 2), now;
@@ -334,8 +335,8 @@ static void test_nodes(void) {
 
 static char path[] = "/tmp/inferd-test-parallel-XXXXXX";
 
-/* Shares of unlike width: 7 blocks of hidden columns, 321 tokens. Sums are cut otherwise than on
- * one rank, so the reference's tolerances are those of test_model.c. */
+/* Shares of different widths: 7 blocks of the FFN dimension, 321 tokens. Sums are divided
+ * differently than on one rank, so the tolerances are those of test_model.c. */
 static void test_uneven_shares(void) {
     static const struct {
         struct tiny_llama shape;
@@ -398,7 +399,7 @@ static int forward(struct runner *r, struct backend_kv *kv, err *e) {
         &out, e);
 }
 
-/* A rank that refuses an op: the step ends on all, with that rank's words; so do those after it. */
+/* A rank refuses an op: the step ends on all ranks with that rank's message; so do later steps. */
 static void test_failing_rank(void) {
     for (uint32_t bad = 0; bad < 2; bad++) {
         struct tiny_llama shape = {.seed = 5};
@@ -414,7 +415,7 @@ static void test_failing_rank(void) {
                                                 .max_tokens = 16});
         memcpy(kv, r.kv, sizeof kv);
         CHECK(forward(&r, kv, &e) == 0);
-        kv[bad * r.hp.n_layers + 1].n_blocks++; /* not what the pool holds */
+        kv[bad * r.hp.n_layers + 1].n_blocks++; /* differs from the pool's content */
         CHECK(forward(&r, kv, &e) == ERR_INVALID);
         CHECK_MSG((strncmp(e.msg, "rank 1: ", 8) == 0) == (bad == 1), "%s", e.msg);
         CHECK_MSG(strstr(e.msg, "refused"), "%s", e.msg);
@@ -477,7 +478,7 @@ int main(int argc, char **argv) {
     be_need(fd >= 0, "a file");
     close(fd);
     be_rng.state = 5;
-    setenv("CUDASIM_DEVICES", "4", 0); /* of the stand-in, in its build */
+    setenv("CUDASIM_DEVICES", "4", 0); /* the stand-in's, in its build */
     for (int i = 0; i < 2; i++)
         if (be_has_ranks(sets[i], 2)) exchanges(sets[i]);
     RUN(test_refusals);

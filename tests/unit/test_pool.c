@@ -1,5 +1,5 @@
-/* test_pool.c - every chunk runs exactly once, whatever the number of threads and chunks, however
- * unequal the chunks, from one job to the next. */
+/* test_pool.c - every chunk runs exactly once, for any number of threads and chunks, with chunks of
+ * unequal cost, over consecutive jobs. */
 #include "core/backend/cpu/pool.h"
 #include "tests/unit/check.h"
 

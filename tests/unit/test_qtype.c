@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* rmse: what the encoder may leave on Gaussian values, over their standard deviation. again: what
- * encoding decoded values once more may leave, over the first time's error. hash: of the bytes that
- * test_same_bytes encodes; a change of an encoder changes it. */
+/* rmse: the encoder's largest error on Gaussian values, relative to their standard deviation.
+ * again: the largest error of encoding decoded values, relative to the first error. hash: of the
+ * bytes that test_same_bytes encodes; it changes with the encoder. */
 static const struct type_case {
     int type;
     double rmse, again;
@@ -41,7 +41,7 @@ static uint32_t next_random(void) {
     return random_state;
 }
 
-/* Nearly Gaussian, with basic arithmetic alone: the same on every machine. */
+/* Nearly Gaussian, by basic arithmetic only: the same on every machine. */
 static void fill_gaussian(float *x, size_t n, double sigma) {
     for (size_t i = 0; i < n; i++) {
         double sum = -6;
@@ -58,7 +58,7 @@ static double rmse(const float *a, const float *b, size_t n) {
     return sqrt(sum / (double)n);
 }
 
-/* y = what a reader makes of x. (n) each. */
+/* y = x encoded and decoded. (n) each. */
 static void round_trip(int type, const float *x, float *y, size_t n) {
     uint64_t bytes;
     CHECK(qtype_bytes(type, 1, n, &bytes));
@@ -77,7 +77,7 @@ static void *read_file(const char *path, size_t *n) {
     return data;
 }
 
-/* Bit for bit; of a NaN only that it is one. */
+/* Bit for bit; any NaN equals any other. */
 static void golden(const struct qtype_info *info) {
     char path[64];
     size_t size;
@@ -147,7 +147,7 @@ static void test_gaussian_error(void) {
     }
 }
 
-/* Blocks are encoded each by itself, whatever their number, and nothing is written behind them. */
+/* Each block is encoded independently of their number, and no bytes are written after them. */
 static void test_block_counts(void) {
     static float x[7 * MAX_ELEMS];
     static uint8_t all[8 * 1024], one[1024 + 1];
@@ -213,7 +213,7 @@ static void test_small_values(void) {
     }
 }
 
-/* Beyond every half: a number of the right sign comes back, as large as the type has. */
+/* Values beyond the range of halves: decoded with the right sign, as the type's largest value. */
 static void test_large_values(void) {
     const float sizes[] = {1e6f, 1e9f, 1e20f, FLT_MAX, INFINITY};
     float x[MAX_ELEMS], y[MAX_ELEMS];
@@ -257,7 +257,7 @@ static void test_nan(void) {
     }
 }
 
-/* Any bits at all, as floats: nothing that a sanitizer would report. */
+/* Arbitrary bits as floats: no report of a sanitizer. */
 static void test_any_bits(void) {
     uint32_t bits[MAX_ELEMS];
     float x[MAX_ELEMS], y[MAX_ELEMS];
@@ -274,7 +274,7 @@ static void test_any_bits(void) {
     }
 }
 
-/* The promise that the bytes do not depend on the machine or the compiler. */
+/* The encoded bytes do not depend on the machine or the compiler. */
 static void test_same_bytes(void) {
     enum { N = 8 * MAX_ELEMS };
     static float x[N];
@@ -295,7 +295,7 @@ static void test_same_bytes(void) {
 
 /* ---- the table of errors ---- */
 
-/* Squared error of type on the matrices of a model, over their number of values. */
+/* Mean squared error of the type on a model's matrices. */
 static double model_rmse(const gguf *g, int type) {
     double sum = 0, n = 0;
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {

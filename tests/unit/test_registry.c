@@ -1,5 +1,5 @@
-/* test_registry.c - the catalogue: names, files that change, two processes, schema versions,
- * files that are no registry. Models are made on the spot. */
+/* test_registry.c - the catalogue: names, files that change, two processes, schema versions, files
+ * that are not a registry. The test creates its models. */
 #include "core/base/mem.h"
 #include "registry/registry.h"
 #include "tests/support/gguf_make.h"
@@ -65,7 +65,7 @@ static void set_mtime(const char *file, int64_t mtime_ns) {
     CHECK(utimensat(AT_FDCWD, at(file), t, 0) == 0);
 }
 
-/* Statements on the database behind the registry's back. */
+/* Executes statements on the database without the registry's knowledge. */
 static void sql(const char *name, const char *statements) {
     sqlite3 *db;
     CHECK(sqlite3_open(at(name), &db) == SQLITE_OK);
@@ -192,7 +192,7 @@ static void test_names(void) {
     CHECK(add(r, "two.gguf", "two", "one", &e) == ERR_EXISTS);
     CHECK(registry_find(r, "two", &m, &e) == ERR_NOT_FOUND);
 
-    /* The same file and name: the row is brought up to date, aliases are joined. */
+    /* The same file and name: the row is updated, aliases are merged. */
     CHECK(add(r, "one.gguf", "one", "eins", &e) == 0);
     CHECK(add(r, "one.gguf", NULL, NULL, &e) == 0);
     CHECK(registry_find(r, "eins", &m, &e) == 0 && m.n_aliases == 2);
@@ -238,7 +238,7 @@ static void test_changed_file(void) {
     CHECK(registry_find(r, "mut", &kept, &e) == 0);
     CHECK(registry_verify(r, &kept, NULL, NULL, &e) == 0);
 
-    /* Only touched: refused until verify has seen that the bytes are the same. */
+    /* Only its time changed: refused until verify has found the same bytes. */
     set_mtime("mut.gguf", kept.mtime_ns - 1000000000);
     CHECK(registry_resolve(r, "mut", &m, &e) == ERR_CHANGED && strstr(e.msg, "verify"));
     CHECK(registry_verify(r, &kept, NULL, NULL, &e) == 0);
@@ -248,7 +248,7 @@ static void test_changed_file(void) {
     CHECK(registry_find(r, "mut", &m, &e) == 0 && registry_verify(r, &m, NULL, NULL, &e) == 0);
     registry_model_fini(&m);
 
-    /* Other bytes, same size and time: only the hash sees it. */
+    /* Other bytes, same size and time: only the hash detects it. */
     overwrite("mut.gguf", (long)kept.size_bytes - 5, "\x55", 1);
     set_mtime("mut.gguf", kept.mtime_ns);
     CHECK(registry_resolve(r, "mut", &m, &e) == 0);
@@ -280,7 +280,7 @@ static void test_changed_file(void) {
     registry_close(r);
 }
 
-/* "NAME SIZE SHA256" of one of the test's files, as the digest of several takes it. */
+/* "NAME SIZE SHA256" of one of the test's files, as in the digest of several files. */
 static void add_line(char *lines, size_t size, const char *dir, const char *name) {
     char path[256], hex[65];
     struct stat st = {0};
@@ -325,13 +325,13 @@ static int64_t mtime_of(const char *file) {
 #endif
 }
 
-/* Each file of a model of several, changed in each way, is noticed; put back, all is well. */
+/* In a model of several files each kind of change of each file is noticed; restored files pass. */
 static void check_file_matters(registry *r, const char *name, const char *file) {
     err e;
     char byte = 0, other;
     int64_t mtime = mtime_of(file);
     CHECK_MSG(resolve(r, name, &e) == 0, "%s before %s: %s", name, file, e.msg);
-    /* An older time too: not the newest of all counts, but each. */
+    /* An older time, too: every file's time counts, not only the newest. */
     set_mtime(file, mtime - 3600 * INT64_C(1000000000));
     CHECK_MSG(resolve(r, name, &e) == ERR_CHANGED && strstr(e.msg, "verify"), "%s", file);
     CHECK_MSG(verify(r, name, &e) == 0 && resolve(r, name, &e) == 0, "%s: %s", file, e.msg);
@@ -343,7 +343,7 @@ static void check_file_matters(registry *r, const char *name, const char *file) 
     other = (char)(byte ^ 1);
     CHECK(pwrite(fd, &other, 1, 20) == 1);
     set_mtime(file, mtime);
-    CHECK_MSG(resolve(r, name, &e) == 0, "%s: %s", file, e.msg); /* only the hash sees that */
+    CHECK_MSG(resolve(r, name, &e) == 0, "%s: %s", file, e.msg); /* only the hash detects that */
     CHECK_MSG(verify(r, name, &e) == ERR_CHANGED && strstr(e.msg, "SHA-256"), "%s", file);
     CHECK(pwrite(fd, &byte, 1, 20) == 1);
     struct stat st = {0};
@@ -390,7 +390,8 @@ static void test_split_gguf(void) {
     registry_close(r);
 }
 
-/* config.json, weights and tokenizer of a Hugging Face folder, and two files that do not count. */
+/* config.json, weights and tokenizer of a Hugging Face folder, and two files that are not part of
+ * the model. */
 static void test_folder(void) {
     static const char *const files[] = {"chat_template.jinja",    "config.json",
                                         "generation_config.json", "model.safetensors",
@@ -419,7 +420,7 @@ static void test_folder(void) {
     }
     set_mtime("tiny-hf/README.md", 1600000000 * INT64_C(1000000000));
     CHECK(unlink(at("tiny-hf/consolidated.safetensors")) == 0 && resolve(r, "th", &e) == 0);
-    /* Another file that would be read, though empty, is a change. */
+    /* An additional file that would be read is a change, even an empty one. */
     FILE *f = fopen(at("tiny-hf/special_tokens_map.json"), "wb");
     if (f) fclose(f);
     CHECK(resolve(r, "th", &e) == ERR_CHANGED);
@@ -444,7 +445,7 @@ static int work(int worker) {
         snprintf(alias, sizeof alias, "alias-%d-%d", worker, round);
         if (registry_open(at("shared.db"), &r, &e)) goto fail;
         if (add(r, "one.gguf", name, alias, &e)) goto fail;
-        /* Both workers want this one; exactly one file may hold it. */
+        /* Both workers register this name; exactly one file may have it. */
         int rc = add(r, worker ? "one.gguf" : "two.gguf", "wanted", NULL, &e);
         if (rc && rc != ERR_EXISTS) goto fail;
         if (registry_list(r, &list, &n, &e)) goto fail;
@@ -488,7 +489,7 @@ static void test_migrations(void) {
     CHECK(newest >= 2);
     CHECK(query("v.db", "SELECT count(*) FROM pragma_journal_mode WHERE journal_mode = 'wal'") ==
           1);
-    /* Back to version 1: what the later migrations made is gone, rows stay. */
+    /* Back to version 1: drops the tables and columns of later migrations, keeps rows. */
     sql("v.db", "DROP INDEX models_by_path; DROP TABLE response_labels; DROP TABLE response_items; "
                 "DROP TABLE responses;"
                 "DROP TABLE response_total; DROP TABLE response_owners; PRAGMA user_version = 1");
@@ -504,7 +505,7 @@ static void test_migrations(void) {
     CHECK(strstr(e.msg, "version 1000") && strstr(e.msg, "newer"));
     CHECK(query("v.db", "PRAGMA user_version") == 1000);
 
-    /* An empty file becomes a registry, another program's database does not. */
+    /* An empty file becomes a registry; another program's database is refused. */
     FILE *f = fopen(at("empty.db"), "wb");
     if (f) fclose(f);
     r = open_registry("empty.db");
@@ -537,7 +538,7 @@ static void test_damaged_registry(void) {
     }
     registry_close(r);
     CHECK(stat(at("cut.db"), &st) == 0 && st.st_size > 8192);
-    /* Cut to every length: an error each time that does not fit, never a crash. */
+    /* Truncated to many lengths: an error, never a crash. */
     for (off_t size = st.st_size - 1000; size > 0; size -= 1000) {
         CHECK(truncate(at("cut.db"), size) == 0);
         int rc = registry_open(at("cut.db"), &r, &e);
@@ -547,7 +548,7 @@ static void test_damaged_registry(void) {
     }
 }
 
-/* Random bytes all over a database: errors or old rows, never a crash. */
+/* Random bytes in random places of a database: errors or old rows, never a crash. */
 static void test_scribbled_registry(void) {
     registry *r = open_registry("scribble.db");
     struct registry_model *list;
@@ -589,7 +590,7 @@ static void test_unwritable_folder(void) {
     if (pid == 0) {
         registry *r;
         err e;
-        /* root may write anywhere: become a user who may not */
+        /* root may write anywhere: switches to another user */
         if (geteuid() == 0 && (chmod(folder, 0755) || setgid(65534) || setuid(65534))) _exit(3);
         int rc = registry_open(at("locked/r.db"), &r, &e);
         if (rc == ERR_IO) rc = registry_open(at("locked/new/r.db"), &r, &e);

@@ -1,5 +1,6 @@
-/* test_responses_store.c - stored responses: owners, time to live, room, conversations, threads, a
- * file that is locked, full, read-only or damaged. Time is an argument, so nothing waits. */
+/* test_responses_store.c - stored responses: owners, time to live, limits of space, conversations,
+ * threads, a file that is locked, full, read-only or damaged. Time is an argument, so no test
+ * waits. */
 #include "core/base/mem.h"
 #include "registry/registry.h"
 #include "registry/responses.h"
@@ -75,7 +76,7 @@ static void run_sql(const char *text) {
     sqlite3_close(db);
 }
 
-/* The counts that triggers keep are those of the rows. */
+/* The triggers' counts equal those of the rows. */
 static void check_total(void) {
     CHECK(query("SELECT n_bytes FROM response_total") ==
           query("SELECT coalesce(sum(n_bytes), 0) FROM responses"));
@@ -112,7 +113,7 @@ static void survives_a_restart(void) {
     CHECK(responses_find_item(s, "msg_of_resp_1", NULL, NOW + 5, &entry, &e) == ERR_NOT_FOUND);
     check_total();
     responses_close(s);
-    /* The other users of the file do not mind. */
+    /* Other users of the file are not affected. */
     registry *r = NULL;
     CHECK(registry_open(file, &r, &e) == 0);
     registry_close(r);
@@ -133,10 +134,10 @@ static void owners_see_their_own(void) {
     CHECK(responses_find_item(s, "msg_of_resp_a", "key-b", NOW, &entry, &e) == ERR_NOT_FOUND);
     CHECK(responses_delete(s, "resp_a", "key-b", NOW, &e) == ERR_NOT_FOUND);
     CHECK(has(s, "resp_a", "key-a", NOW));
-    /* The key itself is nowhere in the file. */
+    /* The file does not contain the key itself. */
     CHECK(query("SELECT count(*) FROM responses WHERE owner LIKE '%key%'") == 0);
     CHECK(query("SELECT count(*) FROM responses WHERE length(owner) = 64") == 1);
-    /* Another key's conversation does not get more time. */
+    /* Another key's conversation is not extended. */
     CHECK(put(s, "resp_b", "key-b", "resp_a", "{}", NOW + DAY / 2, &e) == 0);
     CHECK(!has(s, "resp_a", "key-a", NOW + DAY));
     responses_close(s);
@@ -195,7 +196,7 @@ static void room(void) {
         put_nth(s, "k", i, NOW + i);
     CHECK(has_nth(s, "k", 39, NOW + 40) && has_nth(s, "k", 25, NOW + 40));
     CHECK(!has_nth(s, "k", 23, NOW + 40) && !has_nth(s, "k", 0, NOW + 40));
-    /* What a new one goes on from leaves last. */
+    /* The predecessor of a new response is deleted last. */
     CHECK(put(s, "resp_next", "k", "resp_k_25", one_body, NOW + 40, &e) == 0);
     CHECK(put(s, "resp_more", "k", NULL, one_body, NOW + 40, &e) == 0);
     CHECK(has_nth(s, "k", 25, NOW + 40) && !has_nth(s, "k", 26, NOW + 40));
@@ -215,7 +216,7 @@ static int n_of(const char *key, responses *s, int n, int64_t now_s) {
     return kept;
 }
 
-/* A key that floods the store loses its own; a key that holds less loses none. */
+/* A key that floods the store loses its own responses; a key that holds less loses none. */
 static void owners_keep_their_share(void) {
     fresh_file("share.db");
     responses *s = open_store(DAY, ROOM, NOW);
@@ -227,7 +228,8 @@ static void owners_keep_their_share(void) {
     int kept = n_of("flood", s, 60, NOW + 100);
     CHECK_MSG(kept >= 10, "%d", kept);
     CHECK(has_nth(s, "flood", 59, NOW + 100) && has_nth(s, "flood", 60 - kept, NOW + 100));
-    /* A second one takes room from the first, oldest first, until both hold the same. */
+    /* A second key displaces the first one's responses, oldest first, until both hold equal
+     * amounts. */
     for (int i = 0; i < 30; i++)
         put_nth(s, "second", i, NOW + 100 + i);
     int first = n_of("flood", s, 60, NOW + 200), second = n_of("second", s, 30, NOW + 200);
@@ -238,7 +240,7 @@ static void owners_keep_their_share(void) {
     responses_close(s);
 }
 
-/* A large one finds its room also where thousands of small ones of another key must go. */
+/* A large response is stored even if it displaces thousands of another key's small ones. */
 static void room_of_many_small_ones(void) {
     enum { MAX = 32 << 20, LARGE = 4000000 };
     char id[32];
@@ -262,7 +264,7 @@ static void room_of_many_small_ones(void) {
     responses_close(s);
 }
 
-/* What is counted is no less than what the file grows by, whatever the shape of the rows. */
+/* The counted bytes are at least the file's growth, for any shape of rows. */
 static void counts_what_the_file_takes(void) {
     static const struct {
         int n_rows, n_items;
@@ -281,7 +283,7 @@ static void counts_what_the_file_takes(void) {
         char *body = mem_new(shapes[k].n_body + 1, 1);
         memset(body, 'z', shapes[k].n_body);
         for (int i = 0; i < shapes[k].n_rows; i++) {
-            unsigned mixed = (unsigned)i * 2654435761u; /* ids come in no order */
+            unsigned mixed = (unsigned)i * 2654435761u; /* ids are not in order */
             snprintf(id, sizeof id, "resp_%08x%056x", mixed, i);
             for (int n = 0; n < shapes[k].n_items; n++) {
                 snprintf(ids[n], sizeof ids[n], "msg_%08x%08x%032x", mixed * (unsigned)(n + 3), n,
@@ -308,7 +310,7 @@ static void counts_what_the_file_takes(void) {
     }
 }
 
-/* Clients choose item ids: another key's are not in their way. */
+/* Clients choose item ids: another key's ids do not conflict. */
 static void item_ids_are_their_owners(void) {
     struct responses_entry entry;
     err e = {0};
@@ -333,7 +335,7 @@ static void item_ids_are_their_owners(void) {
     responses_close(s);
 }
 
-/* A file of version 4 keeps its responses; its triggers and counts become those of today. */
+/* A file of version 4 keeps its responses; its triggers and counts are migrated. */
 static void older_files_keep_theirs(void) {
     struct responses_entry entry;
     err e = {0};
@@ -408,7 +410,7 @@ static void rows_change(void) {
     responses_close(s);
 }
 
-/* A row that grows displaces others, not itself, and not beyond its share. */
+/* A growing row displaces others, not itself, within its key's share. */
 static void changes_make_room(void) {
     static char more[6001];
     struct responses_change c = {.id = "conv_1", .more_items = more};
@@ -513,7 +515,7 @@ static void chains_that_loop_end(void) {
     CHECK(put(s, "resp_1", NULL, "resp_2", "{}", NOW, &e) == 0);
     CHECK(put(s, "resp_2", NULL, "resp_1", "{}", NOW, &e) == 0);
     CHECK(put(s, "resp_3", NULL, "resp_2", "{}", NOW + 1, &e) == 0);
-    /* An id that is there, an item that another one holds. */
+    /* An existing id, and an item of another response. */
     CHECK(put(s, "resp_3", NULL, NULL, "{}", NOW + 1, &e) == ERR_IO);
     CHECK(query("SELECT count(*) FROM responses") == 3);
     check_total();

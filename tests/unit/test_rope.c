@@ -1,5 +1,5 @@
 /* test_rope.c - frequencies under each scaling against the formulas in float64 (rope64.h) and
- * against figures worked out by hand from the papers; divisors in files that cannot be. */
+ * against figures derived by hand from the papers; invalid divisors in files. */
 #include "core/model/model_int.h"
 #include "tests/support/be.h"
 #include "tests/support/rope64.h"
@@ -58,7 +58,7 @@ static void test_llama3_divisors(void) {
     expect(&r, &(struct model_rope_divisors){.all = divisors}, 131072, want, 1);
 }
 
-/* The base grows only for contexts beyond the original one: by 3^(128/126) for twice of it. */
+/* The base grows only for contexts beyond the original one: by 3^(128/126) for twice its length. */
 static void test_dynamic(void) {
     double want[MAX_PAIRS];
     struct model_rope r = {.scaling = MODEL_ROPE_DYNAMIC,
@@ -72,13 +72,13 @@ static void test_dynamic(void) {
     CHECK(fabs(base - 30527.7) < 0.1);
     rope64_plain(base, 128, want);
     expect(&r, &none, 4096, want, 1);
-    r.n_rot = 2; /* one pair, which turns by 1 whatever the base */
+    r.n_rot = 2; /* one pair, which rotates by 1 for any base */
     expect(&r, &none, 4096, want, 1);
 }
 
 /* A head of 64 with base 10^4 and factor 40 over 4096 tokens, as DeepSeek-V2 has it: pairs up to 10
  * (32 turns: 10.47, rounded down) keep their frequency, from 23 on (1 turn: 22.51, rounded up) they
- * are divided by 40; pair 15 is 5/13 of the way. */
+ * are divided by 40; pair 15 is interpolated at 5/13. */
 static void test_yarn(void) {
     double plain[MAX_PAIRS], want[MAX_PAIRS];
     struct model_rope r = {.scaling = MODEL_ROPE_YARN,

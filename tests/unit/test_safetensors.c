@@ -1,5 +1,5 @@
-/* test_safetensors.c - the reader of one .safetensors file: what it lists, and every way in which a
- * header can lie. */
+/* test_safetensors.c - the reader of one .safetensors file: its lists, and all kinds of invalid
+ * headers. */
 #include "core/formats/hf/safetensors.h"
 #include "tests/unit/check.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A file in memory: a header and n_data bytes 0, 1, 2 ... behind it. */
+/* A file in memory: a header and n_data bytes 0, 1, 2 ... after it. */
 struct file {
     uint8_t *bytes;
     uint64_t n;
@@ -67,7 +67,7 @@ static void tensors_are_listed(void) {
     free(f.bytes);
 }
 
-/* One tensor "x" of the members given, over 16 bytes of data. */
+/* One tensor "x" with the given members, over 16 bytes of data. */
 struct bad {
     const char *header, *says;
     int code;
@@ -144,7 +144,7 @@ static void every_cut_is_refused(void) {
     for (uint64_t n = 0; n < f.n; n++) {
         safetensors *s = NULL;
         err e = {0};
-        uint8_t *copy = malloc(n ? n : 1); /* so that a sanitizer sees a read beyond it */
+        uint8_t *copy = malloc(n ? n : 1); /* so that a sanitizer detects a read beyond it */
         if (!copy) abort();
         memcpy(copy, f.bytes, n);
         int rc = safetensors_open_memory(copy, n, "test", &s, &e);
@@ -161,7 +161,7 @@ static void every_cut_is_refused(void) {
     free(f.bytes);
 }
 
-/* As many tensors as the largest models have, by a header of several megabytes. */
+/* As many tensors as the largest models have: a header of several megabytes. */
 static void large_headers_are_read(void) {
     enum { N = 60000 };
     size_t room = (size_t)N * 128, used = 1;

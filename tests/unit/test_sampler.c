@@ -214,7 +214,7 @@ static void ties_go_to_the_lowest_id(void) {
     compare_with_reference(4096, 30, true);
 }
 
-/* A row of anything: coarse ones have many ties, some have no number in them, or no finite one. */
+/* An arbitrary row: coarse ones have many ties, some have only NaN, or no finite value. */
 static void any_row(float *logits, uint32_t n) {
     static const float odd[] = {NAN, -INFINITY, -0.0f, 0, 1e-40f, 3e38f};
     uint32_t kind = rng_next(&rng) % 4;
@@ -226,8 +226,8 @@ static void any_row(float *logits, uint32_t n) {
         logits[i] = i % 2 ? NAN : -INFINITY;
 }
 
-/* A draw from a row's first tokens is the draw from the row: same token, same refusal, whatever the
- * filters, and whether the tokens are exactly as many as needed or all that a device gives. */
+/* Sampling from a row's best tokens equals sampling from the row: the same token, the same refusal,
+ * with all filters, for exactly as many tokens as needed and for all that a device returns. */
 static void draws_from_few_tokens_are_those_from_the_row(void) {
     static const uint32_t sizes[] = {1, 2, 7, 63, 64, 65, 66, 1000, 4096};
     for (size_t z = 0; z < sizeof sizes / sizeof sizes[0]; z++) {
@@ -269,12 +269,12 @@ static void draws_from_few_tokens_are_those_from_the_row(void) {
     }
 }
 
-/* Parameters that need more than the best tokens say so. */
+/* Parameters that need more than the best tokens are detected. */
 static void draws_that_need_the_row(void) {
     struct engine_params p;
     struct engine_logit_bias bias = {1, 1};
     engine_params_default(&p);
-    CHECK(sampler_n_top(&p, 1000) == 0); /* any token may come */
+    CHECK(sampler_n_top(&p, 1000) == 0); /* any token is possible */
     p.sampling.top_k = BACKEND_MAX_TOP + 1;
     CHECK(sampler_n_top(&p, 1000) == 0);
     p.sampling.top_k = 40;
@@ -399,7 +399,8 @@ static void broken_logits(void) {
     CHECK(sampler_sample(s, &masked, &sampled) == 0 && sampled == 1);
     p.n_bias = 0;
     masked.mask = &only_0;
-    CHECK(sampler_sample(s, &masked, &sampled) == ERR_DEVICE); /* what may come is no number */
+    CHECK(sampler_sample(s, &masked, &sampled) ==
+          ERR_DEVICE); /* the allowed tokens have NaN logits */
     CHECK(sampler_logprobs(s, some, 0, 5, &ev) == 0);
     CHECK(ev.logprob == SAMPLER_MIN_LOGPROB && ev.n_top == 3 && ev.top_token[0] == 3);
     for (int i = 0; i < 2; i++) {

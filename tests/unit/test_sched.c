@@ -1,5 +1,5 @@
-/* test_sched.c - the scheduler's policy on small scenarios with exact plans, without pools. The
- * randomised test is test_sched_random. Blocks hold 4 tokens. */
+/* test_sched.c - the scheduler's policy on small scenarios with exact plans, without pools.
+ * test_sched_random tests it with random steps. Blocks hold 4 tokens. */
 #include "core/engine/sched.h"
 #include "tests/unit/check.h"
 #include "tests/unit/fake_pool.h"
@@ -39,7 +39,7 @@ static void close_all(void) {
     kv_close(t.cache);
 }
 
-/* A sequence of n tokens base, base + 1, ...: another base, no common prefix. */
+/* A sequence of n tokens base, base + 1, ...; different bases have no common prefix. */
 struct test_seq {
     struct sched_seq s;
     int32_t tokens[CAPACITY];
@@ -76,7 +76,7 @@ static uint32_t rows(const struct test_seq *q) {
     return 0;
 }
 
-/* Ends the step: commits, and each sequence whose logits came gets a token. */
+/* Ends the step: commits, and appends a token to each sequence with logits. */
 static void finish_step(void) {
     err e = {0};
     CHECK(kv_flush_copies(t.cache, &e) == 0);
@@ -106,7 +106,7 @@ static void test_budget_split(void) {
     finish_step();
     CHECK(a.s.n_computed == 32 && c.s.n_tokens == 6);
     plan();
-    /* c decodes: the others get a chunk of 24 together. */
+    /* c decodes: the others share a chunk of 24. */
     CHECK(rows(&c) == 1 && t.plan.n_decode_rows == 1);
     CHECK(rows(&a) == 12 && rows(&b) == 6 && rows(&d) == 6);
     finish_step();
@@ -115,7 +115,7 @@ static void test_budget_split(void) {
     sched_remove(t.s, &a.s);
     CHECK(a.s.state == SCHED_DONE && a.s.kv == NULL);
     plan();
-    CHECK(rows(&d) == 38 && t.plan.n_rows == 38); /* what is left: all of the first's */
+    CHECK(rows(&d) == 38 && t.plan.n_rows == 38); /* the rest: all of the first's rows */
     finish_step();
     CHECK(sched_n_running(t.s) == 1 && sched_n_waiting(t.s) == 0);
     close_all();
@@ -166,7 +166,7 @@ static void test_priority_goes_first(void) {
     finish_step();
     sched_remove(t.s, &c.s);
     plan();
-    CHECK(a.s.state == SCHED_RUNNING && a.s.n_computed == 8); /* its two blocks were still there */
+    CHECK(a.s.state == SCHED_RUNNING && a.s.n_computed == 8); /* its two blocks were still cached */
     CHECK(a.s.n_cached == 0);
     finish_step();
     close_all();
@@ -188,7 +188,8 @@ static void test_queue_bounds(void) {
     close_all();
 }
 
-/* 6 blocks. The youngest gives way; it comes back only when its blocks and one token more fit. */
+/* 6 blocks. The newest sequence is preempted; it is admitted again only when its blocks and one
+ * more token fit. */
 static void test_preempts_the_youngest(void) {
     struct test_seq a, b, c;
     open_all((struct setup){.n_blocks = 6, .budget = 32, .chunk = 32, .n_seqs = 4});
@@ -205,7 +206,7 @@ static void test_preempts_the_youngest(void) {
     for (int i = 0; i < 3; i++)
         step(); /* to 13 */
     CHECK(a.s.n_tokens == 13 && b.s.n_tokens == 13);
-    plan(); /* a takes from b, the last but it */
+    plan(); /* a takes from b, the next one before it */
     CHECK(rows(&a) == 1 && b.s.state == SCHED_WAITING && kv_n_free(t.cache) == 2);
     finish_step();
     CHECK(sched_n_preemptions(t.s) == 2);
@@ -224,10 +225,10 @@ static void test_victim_is_itself(void) {
     add(&b, 2000, 7, 16);
     step();
     step();
-    plan(); /* a at 8 has room; b at 9 has none and is the last of the order */
+    plan(); /* a at 8 has room; b at 9 has none and is the last in order */
     CHECK(rows(&a) == 1 && t.plan.n_items == 1 && b.s.state == SCHED_WAITING);
     finish_step();
-    step(); /* a at 9 takes one of b's blocks; b's own 9 tokens never fit beside it */
+    step(); /* a at 9 takes one of b's blocks; then b's own 9 tokens no longer fit */
     CHECK(sched_n_running(t.s) == 1 && b.s.state == SCHED_WAITING);
     sched_remove(t.s, &a.s);
     plan();
@@ -289,7 +290,7 @@ static void test_paused(void) {
     CHECK(rows(&a) == 1 && rows(&b) == 1);
     finish_step();
     a.s.paused = true;
-    add(&c, 3000, 3, 24); /* wants a slot that a does not use */
+    add(&c, 3000, 3, 24); /* needs a slot that a does not use */
     plan();
     CHECK(a.s.state == SCHED_WAITING && rows(&c) == 3 && rows(&b) == 1);
     finish_step();
@@ -331,7 +332,7 @@ static void test_forks(void) {
         CHECK(sched_add(t.s, &f[i].s) == 0);
     }
     add(&other, 5000, 2, 10);
-    plan(); /* the forks wait, what comes behind them does not */
+    plan(); /* the forks wait, later sequences do not */
     CHECK(rows(&a) == 6 && rows(&other) == 2 && t.plan.n_items == 2);
     finish_step();
     plan();
@@ -356,7 +357,8 @@ static void test_fork_without_leader(void) {
     CHECK(sched_add(t.s, &f.s) == 0);
     step();
     CHECK(f.s.state == SCHED_WAITING && a.s.n_computed == 8);
-    a.s.paused = true; /* a leader that stands still is not waited for; its blocks are shared */
+    a.s.paused =
+        true; /* sequences do not wait for a leader that makes no progress; its blocks are shared */
     plan();
     CHECK(rows(&f) == 4 && f.s.n_cached == 8 && f.s.leader == NULL);
     finish_step();
@@ -394,7 +396,7 @@ static void test_logprob_rows_are_bounded(void) {
     add(&b, 2000, 12, 30);
     add(&c, 3000, 40, 50);
     a.s.all_rows = b.s.all_rows = true;
-    plan(); /* what they cannot use goes to c */
+    plan(); /* c gets the rows that they cannot use */
     CHECK(rows(&a) == 5 && rows(&b) == 0 && rows(&c) == 27);
     finish_step();
     step();

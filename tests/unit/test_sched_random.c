@@ -1,11 +1,10 @@
 /* test_sched_random.c - pager and scheduler together, driven by random requests over a cache that
- * is far too small, against a model that knows nothing of blocks: every slot of the K pool holds a
- * number that stands for the salt and the whole text up to the token that was "computed" there.
- * Before and after each step, each planned sequence must find the number of its own text in every
- * slot below its computed tokens. What a token is follows from the text before it, so a sequence's
- * text is the same whatever happens to it.
- *
- * usage: test_sched_random [SEEDS [STEPS]]; default 5 seeds of 100,000 steps. */
+ * is far too small, against a model without blocks: every slot of the K pool holds a number that
+ * represents the salt and the whole text up to the token that was "computed" there. Before and
+ * after each step, each planned sequence must find the number of its own text in every slot below
+ * its computed tokens. A token is a function of the text before it, so preemption and recomputation
+ * do not change a sequence's text. * usage: test_sched_random [SEEDS [STEPS]]; default 5 seeds of
+ * 100,000 steps. */
 #include "core/base/mem.h"
 #include "core/engine/sched.h"
 #include "tests/support/rng.h"
@@ -15,7 +14,7 @@
 enum { MAX_LIVE = 24, MAX_TEXT = 64, ROUND_STEPS = 2000, DRAIN_STEPS = 20000, GARBAGE = 1 };
 
 struct live {
-    struct sched_seq s; /* first: a plan's item leads back here */
+    struct sched_seq s; /* first: a plan's item points back here */
     int32_t tokens[MAX_TEXT];
     uint64_t text[MAX_TEXT]; /* number of tokens[0..i] */
     uint64_t seed;           /* its sampler's */
@@ -99,7 +98,8 @@ static struct live *unused(void) {
     return NULL;
 }
 
-/* Prompts from two token ids, most of them along one of three fixed texts: hits are the rule. */
+/* Prompts of two token ids, mostly prefixes of one of three fixed texts: most of them hit the
+ * cache. */
 static void fill_prompt(struct live *q, uint32_t n_prompt) {
     uint32_t kind = rnd(4);
     uint32_t same = rnd(n_prompt + 1);
@@ -160,7 +160,7 @@ static void check_contents(const struct live *q, uint32_t n) {
                   t.step, pos, q->s.n_tokens);
 }
 
-/* How many running sequences' tables hold the block, in any entry. */
+/* The number of running sequences whose table contains the block. */
 static uint32_t n_holders(int32_t block) {
     uint32_t n = 0;
     for (int i = 0; i < MAX_LIVE; i++) {
@@ -204,7 +204,7 @@ static void check_plan(const struct sched_plan *plan) {
               t.step);
 }
 
-/* A forward pass: all rows are written, in any order of sequences, then everybody reads. */
+/* A forward pass: all rows are written, in any order of sequences, then all sequences read. */
 static void compute(const struct sched_plan *plan) {
     uint32_t shift = plan->n_items ? rnd(plan->n_items) : 0;
     for (uint32_t i = 0; i < plan->n_items; i++)
@@ -319,7 +319,7 @@ static void test_random(void) {
         if (check_failures) fprintf(stderr, "  failed with seed %u\n", seed);
     }
     CHECK(mem_guard_violations() == 0);
-    /* Each thing that is to be tested did happen, often. */
+    /* Each tested event occurred often. */
     CHECK(t.n_finished > n_steps / 50 && t.n_cancelled > n_steps / 200);
     CHECK(t.n_preempted > n_steps / 100 && t.n_forked > n_steps / 200);
     CHECK(t.n_cached_tokens > n_steps / 50 && t.n_evicted > n_steps / 50);

@@ -1,5 +1,5 @@
-/* test_sizing.c - what engine_open checks before it loads anything, over a fake device: the
- * configuration's numbers, and the cache's size by model, memory and a device's own limit. */
+/* test_sizing.c - the checks of engine_open before loading, over a fake device: the configuration's
+ * numbers, and the cache's size by model, memory and a device's own limit. */
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/engine/engine_int.h"
@@ -33,7 +33,7 @@ static void configuration_is_checked(void) {
     c.backend = "none";
     CHECK(engine_open(&c, &en, &e) == ERR_UNSUPPORTED);
 
-    c = base_config(); /* the cache may be smaller than the context, or sized by itself */
+    c = base_config(); /* the cache may be smaller than the context, or sized automatically */
     c.kv_cache_tokens = 70;
     if (!engine_open(&c, &en, &e)) {
         CHECK(engine_context_length(en) == 64);
@@ -46,7 +46,7 @@ static void configuration_is_checked(void) {
     engine_stats_get(en, &s);
     CHECK(engine_context_length(en) == 100 && s.kv_blocks == 7 * c.max_sequences);
     engine_close(en);
-    c.max_sequences = 4096; /* more than the 64k tokens that are enough */
+    c.max_sequences = 4096; /* more than the sufficient 64k tokens */
     CHECK(engine_open(&c, &en, &e) == 0);
     engine_stats_get(en, &s);
     CHECK(s.kv_blocks == 65536 / 16);
@@ -60,7 +60,7 @@ static int size_of(const struct engine_config *c, const struct model_hparams *hp
     return engine_size(c, hp, &device, out, e);
 }
 
-/* Sizes follow from the model and the memory; a cache that cannot be had is refused in words. */
+/* Sizes follow from the model and the memory; an impossible cache is refused with a message. */
 static void cache_is_sized(void) {
     struct engine_config c = base_config();
     struct model_hparams hp = {
@@ -83,8 +83,8 @@ static void cache_is_sized(void) {
     CHECK(strstr(e.msg, "67108864 needs 536870912 MiB"));
 }
 
-/* A device that says what it should hold decides instead of the machine's memory: weights and what
- * it holds already are taken off. */
+/* A device's own limit replaces the machine's memory: weights and other allocations are
+ * subtracted. */
 static void a_device_has_its_own_limit(void) {
     struct engine_config c = base_config();
     struct model_hparams hp = {.n_layers = 16,
@@ -99,7 +99,8 @@ static void a_device_has_its_own_limit(void) {
     CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
     CHECK((uint64_t)size.kc.n_blocks * size.kc.block_tokens == (UINT64_C(1) << 30) >> 16);
     CHECK_STR(size.reason, "half of the device's memory beside the weights");
-    fake_memory_limit = UINT64_C(1) << 50; /* no less than the machine's rule leaves to others */
+    fake_memory_limit = UINT64_C(1)
+                        << 50; /* at least as much as the machine's rule leaves to others */
     CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
     CHECK((uint64_t)size.kc.n_blocks * size.kc.block_tokens == (UINT64_C(8) << 30) >> 16);
     CHECK_STR(size.reason, "at most 8 GiB");
@@ -121,8 +122,8 @@ static void a_device_has_its_own_limit(void) {
     CHECK_STR(e.param, "backend");
 }
 
-/* A GPU with memory of its own is filled: what its limit, or what is free there, leaves beside the
- * model. */
+/* A GPU with its own memory is filled: the cache gets the rest of its limit, or of its free
+ * memory. */
 static void a_gpu_is_filled(void) {
     const uint64_t gib = UINT64_C(1) << 30;
     struct engine_config c = base_config();

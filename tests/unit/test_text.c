@@ -1,5 +1,5 @@
-/* test_text.c - incremental text against decoding everything at once and searching naively. The
- * vocabulary is made here: the tokenizer's one function that engine_text calls is this file's. */
+/* test_text.c - incremental text against decoding everything at once and searching naively. This
+ * file defines the vocabulary, and the one function of the tokenizer that engine_text calls. */
 #include "core/base/str.h"
 #include "core/engine/engine.h"
 #include "core/text/utf8.h"
@@ -27,7 +27,7 @@ const char *tokenizer_token_bytes(const tokenizer *t, int32_t id, bool with_cont
 
 static struct rng rng = {7};
 
-/* Few different bytes, so that stop strings and whole characters happen: ASCII, parts of U+00E9,
+/* Few different bytes, so that stop strings and whole characters occur: ASCII, parts of U+00E9,
  * U+20AC and U+1F600, bytes that are never valid. */
 static char random_byte(void) {
     static const unsigned char bytes[] = {'a',  'b',  'a',  'b',  ' ',  'c',  0xc3, 0xa9, 0xe2,
@@ -121,7 +121,7 @@ static void random_texts(void) {
         str_init(&got, 1 << 20);
         bool stopped = run(ids, n, &c, &got);
         bool want_stopped = reference(ids, n, &c, &want);
-        /* The last U+FFFD may only come at the end, where there is nothing left to stop. */
+        /* The last U+FFFD may appear only at the end, where no stop string can follow. */
         CHECK(stopped == want_stopped || (want_stopped && ends_in_part_of_character(ids, n)));
         CHECK_MSG(got.len == want.len && !memcmp(str_cstr(&got), str_cstr(&want), got.len),
                   "round %d: %zu bytes, want %zu", round, got.len, want.len);
@@ -172,7 +172,7 @@ static void characters_come_whole(void) {
     engine_text_free(NULL);
 }
 
-/* Text from elsewhere; a stop string does not go on over a flush. */
+/* Text from another source; a stop string does not match across a flush. */
 static void flush_lets_go(void) {
     static const char *const stops[] = {"stop"};
     struct engine_text_config c = {.stop = stops, .n_stop = 1};

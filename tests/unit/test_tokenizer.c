@@ -422,7 +422,7 @@ static void demo_special_tokens_are_known(void) {
     tokenizer_close(t);
 }
 
-/* One tokenizer, many threads: TSan watches, and every thread must see the same ids. */
+/* One tokenizer, many threads: every thread must get the same ids; run under TSan. */
 struct share {
     const tokenizer *t;
     const char *text;

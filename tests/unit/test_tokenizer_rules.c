@@ -1,5 +1,5 @@
-/* test_tokenizer_rules.c - special tokens, prefixes, trust and hostile files, on vocabularies made
- * here; expected ids are worked out by hand from the vocabulary below. */
+/* test_tokenizer_rules.c - special tokens, prefixes, trust and hostile files, on vocabularies built
+ * by the test; expected ids are derived by hand from the vocabulary below. */
 #include "core/base/mem.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/gguf_make.h"
@@ -55,7 +55,7 @@ static tokenizer *open_vocab(const struct gguf_make_vocab *v) {
     return t;
 }
 
-/* A text and its ids, which END ends; BYTE(c) is c's byte token. */
+/* A text and its ids, terminated by END; BYTE(c) is c's byte token. */
 #define BYTE(c) (N_LISTED + (unsigned char)(c))
 
 struct row {
@@ -109,11 +109,11 @@ static void special_tokens_are_cut_out(void) {
         {"<s><s>", PARSE | ADD, {BOS, BOS, END}},
         {"ab<s>", PARSE | ADD, {BOS, SP_AB, BOS, END}},
         {"<unk>a", PARSE, {UNK, SP_A, END}},
-        /* The file calls these user-defined: one is, the other ends answers. */
+        /* The file calls both user-defined: one is, the other is an end-of-generation token. */
         {"b<u>b", 0, {SP, B, USER, SP, B, END}},
         {"<u>", 0, {USER, END}},
         {"<|im_end|>", PARSE, {IM_END, END}},
-        /* Not parsed: ordinary text, byte by byte where no piece fits. */
+        /* Not parsed: ordinary text, as bytes where no piece matches. */
         {"<s>", 0, {SP, BYTE('<'), BYTE('s'), BYTE('>'), END}},
         {"a<|x|>", 0, {SP_A, BYTE('<'), BYTE('|'), BYTE('x'), BYTE('|'), BYTE('>'), END}},
         {"<|x|", PARSE, {SP, BYTE('<'), BYTE('|'), BYTE('x'), BYTE('|'), END}},
@@ -282,7 +282,7 @@ static void the_number_of_ids_is_bounded(void) {
     tokenizer_close(t);
 }
 
-/* Without types and scores, as in the first GGUF files: known by text and by id. */
+/* Without types and scores, as in the first GGUF files: recognized by text and by id. */
 static void old_files_are_understood(void) {
     struct gguf_make_vocab v = plain();
     v.no_types = v.no_scores = true;
@@ -361,7 +361,7 @@ static void bad_vocabularies_are_refused(void) {
     CHECK(tokenizer_open("tests", &t, &e) == ERR_IO && !t);
 }
 
-/* GPT-2's alphabet: U+0120 is a space, U+010A a line feed. Bytes that are no token are dropped. */
+/* GPT-2's alphabet: U+0120 is a space, U+010A a line feed. Bytes without a token are dropped. */
 enum { G_A, G_B, G_SP, G_NL, G_AB, G_SP_A, G_1, G_X, G_END, G_USER, N_GPT2 };
 static const struct gguf_make_token gpt2_tokens[N_GPT2] = {
     [G_A] = {"a", 0, TOKEN_NORMAL},
@@ -394,7 +394,7 @@ static struct gguf_make_vocab gpt2(void) {
 static void a_byte_level_gguf_is_read(void) {
     static const struct row rows[] = {
         {"ab", 0, {G_AB, END}},
-        {" ab", 0, {G_SP_A, G_B, END}}, /* rank goes before place */
+        {" ab", 0, {G_SP_A, G_B, END}}, /* rank takes precedence over position */
         {"ab ab\n", TOKENIZER_ADD_SPECIAL, {G_AB, G_SP_A, G_B, G_NL, END}},
         {"a<|x|>b<u>", TOKENIZER_PARSE_SPECIAL, {G_A, G_X, G_B, G_USER, END}},
         {"<u>z\xff", 0, {G_USER, END}},
@@ -415,7 +415,7 @@ static void a_byte_level_gguf_is_read(void) {
     tokenizer_close(t);
 }
 
-/* Gemma 4: characters, spaces marked, byte tokens for the rest. */
+/* Gemma 4: characters, marked spaces, byte tokens for the rest. */
 static void a_gguf_with_marked_spaces_is_read(void) {
     enum { G4_BOS, G4_SP, G4_A, G4_SP_A, G4_B, G4_AB, G4_LINES, N_GEMMA };
     static const struct gguf_make_token tokens[N_GEMMA] = {
@@ -532,7 +532,7 @@ static void make_model(struct proto *p, const char *trainer, const char *normali
 }
 
 static int open_bytes(const uint8_t *bytes, size_t n, tokenizer **t, err *e) {
-    unlink(path); /* some file systems flush a file that is truncated and written again */
+    unlink(path); /* some file systems flush a file that is truncated and rewritten */
     FILE *f = fopen(path, "wb");
     *t = NULL;
     if (!f) return err_set(e, ERR_IO, "cannot write %s", path);
@@ -549,7 +549,7 @@ static void a_tokenizer_model_is_read(void) {
     static const struct row rows[] = {
         {"ab", TOKENIZER_ADD_SPECIAL, {BOS, SP_AB, END}},
         {"ab<|x|>ab", TOKENIZER_PARSE_SPECIAL, {SP_AB, X, SP_AB, END}},
-        {"<u>ab", 0, {SP, USER, AB, END}}, /* the library puts its prefix before everything */
+        {"<u>ab", 0, {SP, USER, AB, END}}, /* the library adds its prefix before the whole text */
         {"a<u>ab<u><u>", 0, {SP_A, USER, AB, USER, USER, END}},
         {"<|x|><u>a", TOKENIZER_PARSE_SPECIAL, {X, SP, USER, A, END}},
         {"\xff", 0, {SP, BYTE(0xff), END}},
@@ -619,8 +619,8 @@ static struct spm *open_library(const tokenizer *t) {
     return library;
 }
 
-/* Random vocabularies over three letters, with few scores, so that many are equal: every text's
- * ids are the library's. */
+/* Random vocabularies over three letters, with few distinct scores: every text's ids equal the
+ * library's. */
 static void random_scores_merge_as_in_the_library(void) {
     enum { VOCABS = 60, TEXTS = 60, MAX_BYTES = 60, MAX_LEN = 5 };
     static const char *const letters[] = {"a", "b", "\xe2\x96\x81", "\xc3\xa9"};
@@ -690,7 +690,7 @@ static void runs_of_spaces_stay_whole(void) {
     free(whole.ids);
     free(text);
     tokenizer_close(t);
-    /* A token with a space inside forbids all cuts. */
+    /* A token that contains a space forbids all cuts. */
     tokens[OLD].text = "a\xe2\x96\x81";
     t = open_vocab(&v);
     CHECK(t && !t->cuts_at_space);

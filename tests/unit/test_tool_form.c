@@ -1,5 +1,5 @@
-/* test_tool_form.c - names of tools in namespaces, and the input of custom tools taken out of JSON
- * arguments, cut into pieces everywhere. */
+/* test_tool_form.c - names of tools in namespaces, and the input of custom tools extracted from
+ * JSON arguments, divided at every position. */
 #include "api/generate/tool_form.h"
 #include "tests/unit/check.h"
 

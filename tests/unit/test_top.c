@@ -1,6 +1,6 @@
 /* test_top.c - the op that picks the first tokens of rows of logits, on every device of the build,
- * against a plain sort: ids and the very bits of the values, with ties, infinities and NaN.
- * `bench [only=SET]`: what it takes for rows of a large vocabulary. */
+ * against a plain sort: ids and bits of the values, with ties, infinities and NaN. `bench
+ * [only=SET]`: its time for rows of a large vocabulary. */
 #include "core/base/clock.h"
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
@@ -94,8 +94,7 @@ static void test_top(void) {
                 if (ks[k] <= cols[c]) check_rows(be, 1 + be_below(MOST_ROWS), cols[c], ks[k]);
         if (!be_quick) check_rows(be, 8, MOST_COLS, BACKEND_MAX_TOP);
         check_rows(be, 2, MOST_COLS, 1);
-        if (!be_quick)
-            check_rows(be, 7, 2 * MOST_COLS + 11, 41); /* more than a device cuts apart */
+        if (!be_quick) check_rows(be, 7, 2 * MOST_COLS + 11, 41); /* more than a device divides */
         backend_close(be);
     }
 }
@@ -110,7 +109,7 @@ static void test_refusals(void) {
     CHECK(backend_top(be, &op) == ERR_INVALID);
     op.k = BACKEND_MAX_TOP + 1;
     CHECK(backend_top(be, &op) == ERR_INVALID);
-    op.k = 64, op.n_rows = 3, op.n_cols = 64; /* more than the results hold */
+    op.k = 64, op.n_rows = 3, op.n_cols = 64; /* more than the results can hold */
     CHECK(backend_top(be, &op) == ERR_INVALID);
     op.n_rows = 1, op.n_cols = 63; /* fewer than wanted */
     CHECK(backend_top(be, &op) == ERR_INVALID);

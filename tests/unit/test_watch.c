@@ -1,5 +1,5 @@
-/* test_watch.c - the watcher of suspended connections over socket pairs: who is woken, and who is
- * not when a descriptor's number is used again. */
+/* test_watch.c - the watcher of suspended connections over socket pairs: which connections are
+ * resumed, also when a descriptor's number is reused. */
 #include "api/http/watch.h"
 
 #include "check.h"
@@ -85,14 +85,14 @@ static void hang_up_wakes_and_is_remembered(void) {
     c->theirs = -1;
     CHECK(reaches(&c->n_resumes, 1) && atomic_load(&c->w.gone));
     watch_look(&c->w);
-    CHECK(!watch_wait(&c->w)); /* there is nothing to wait for */
+    CHECK(!watch_wait(&c->w)); /* no event to wait for */
     end(c);
     watch_close(wt);
     CHECK(atomic_load(&n_destroyed) == 1);
 }
 
-/* A number that was closed comes again at once: what happened to the old connection must not reach
- * the new one, and the new one is watched. */
+/* A closed number is reused at once: events of the old connection must not reach the new one, and
+ * the new one is watched. */
 static void reused_number_belongs_to_the_new_connection(void) {
     enum { ROUNDS = 300 };
     watch *wt = open_watch(0);
@@ -157,8 +157,8 @@ static void release_resumes_everything(void) {
     CHECK(atomic_load(&n_destroyed) == N);
 }
 
-/* While another thread has a request, nothing else resumes its connection; what happened meanwhile
- * is known afterwards. */
+/* While another thread has a request, nothing else resumes its connection; events of that time are
+ * handled afterwards. */
 static void lent_requests_are_resumed_by_their_return(void) {
     enum { NOTIFIED, LEFT, RELEASED, N_WAYS };
     for (int way = 0; way < N_WAYS; way++) {
@@ -181,7 +181,7 @@ static void lent_requests_are_resumed_by_their_return(void) {
         if (way == RELEASED) watch_release_all(wt);
         watch_notify(&c->w);
         watch_notify(&other->w);
-        CHECK(reaches(&other->n_resumes, 1)); /* the watcher came by */
+        CHECK(reaches(&other->n_resumes, 1)); /* after a round of the watcher */
         CHECK(atomic_load(&c->n_resumes) == 0);
         watch_return(&c->w);
         CHECK(atomic_load(&c->n_resumes) == 1 && !watch_lent(&c->w));

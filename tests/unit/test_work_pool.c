@@ -1,5 +1,5 @@
-/* test_work_pool.c - the pool that prepares requests: whose turn it is, what moves to the slow
- * lane, who leaves a full queue, and that no item is lost when it stops. */
+/* test_work_pool.c - the pool that prepares requests: turns of clients, moves to the slow lane,
+ * evictions from a full queue, and that no item is lost when it stops. */
 #include "api/http/work_pool.h"
 
 #include "check.h"
@@ -93,7 +93,8 @@ static void clients_take_turns(void) {
     close_pool(p);
 }
 
-/* Expensive requests of one client leave a slow thread to others, and the quick lane alone. */
+/* Expensive requests of one client leave a slow thread to others, and do not occupy the quick
+ * lane. */
 static void expensive_ones_wait_for_each_other(void) {
     work_pool *p = open_pool(1, 2, 100);
     struct job a = JOB(1, "a", false), b = JOB(1, "b", false), other = JOB(2, "o", true),
@@ -123,7 +124,7 @@ static void a_full_queue_drops_the_longest_line(void) {
     CHECK(!work_pool_put(p, &many[4].item)); /* no other queue is longer */
     CHECK(work_pool_put(p, &one.item) && atomic_load(&many[3].n_refused) == 1);
     CHECK(work_pool_put(p, &two.item) == false); /* both lines have two turns now */
-    CHECK(work_pool_step(p, &three.item));       /* was let in before */
+    CHECK(work_pool_step(p, &three.item));       /* was admitted before */
     atomic_store(&many[0].open, true);
     CHECK(reaches(&many[2].n_done, 1) && reaches(&one.n_done, 1) && reaches(&three.n_done, 1));
     CHECK(atomic_load(&many[3].n_quick) == 0 && atomic_load(&many[4].n_refused) == 0);
@@ -176,7 +177,7 @@ static void stopping_refuses_and_cancels(void) {
     work_pool_free(p);
 }
 
-/* Whatever happens, each item that was taken is told of once. */
+/* Each accepted item is reported exactly once. */
 static void none_is_lost(void) {
     enum { N = 4000 };
     work_pool *p = open_pool(3, 2, 50);

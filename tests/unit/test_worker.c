@@ -32,7 +32,7 @@ struct job {
 
 static bool overlaps; /* all jobs, from now on */
 static void random_job(struct job *j, struct bell *b) {
-    static const int32_t common[MAX_PROMPT] = {0}; /* many prompts share a beginning */
+    static const int32_t common[MAX_PROMPT] = {0}; /* many prompts share a prefix */
     struct engine_params *p = &j->req.params;
     memset(j, 0, sizeof *j);
     j->req.n_prompt = 1 + rng_next(&rng) % MAX_PROMPT;
@@ -72,7 +72,7 @@ static void random_job(struct job *j, struct bell *b) {
             j->bias[i] = (struct engine_logit_bias){(int32_t)(rng_next(&rng) % FAKE_VOCAB), 1.5f};
 }
 
-/* What choice `choice` of the request must give. */
+/* The expected tokens of choice `choice` of the request. */
 static void simulate(const struct job *j, uint32_t choice, struct reading *want) {
     const struct engine_params *p = &j->req.params;
     sampler *s = sampler_new(FAKE_VOCAB);
@@ -182,7 +182,7 @@ static void text_is_the_same_in_every_configuration(void) {
         c.max_queue = 200;
         s = run_jobs(&c, 40);
         CHECK(s.cached_tokens_total > 0);
-        c.kv_cache_tokens = 32 * (7 + rng_next(&rng) % 6); /* a request alone can take 6 blocks */
+        c.kv_cache_tokens = 32 * (7 + rng_next(&rng) % 6); /* one request needs up to 6 blocks */
         c.block_tokens = 32;
         s = run_jobs(&c, 40);
         CHECK(s.preemptions_total > 0);
@@ -201,7 +201,7 @@ static void text_is_the_same_in_every_configuration(void) {
     }
 }
 
-/* More rows of prompts whose every row needs logits than a step may have. */
+/* Prompts with logits of every row, with more rows than a step may have. */
 static void prompt_logprobs_with(uint32_t stream_events) {
     enum { N = 8 };
     struct engine_config c = base_config();
@@ -255,7 +255,7 @@ static void cancels_free_everything(void) {
             n += !engine_submit(en, &jobs[i].req, &r[n].stream, NULL);
         }
         usleep(rng_next(&rng) % 1500);
-        for (int i = 0; i < n; i++) { /* read a little, cancel, or leave for good */
+        for (int i = 0; i < n; i++) { /* read a little, cancel, or stop reading */
             if (rng_next(&rng) % 2) reading_poll(&r[i]);
             if (rng_next(&rng) % 2) engine_stream_cancel(r[i].stream);
             if (rng_next(&rng) % 4) continue;
@@ -274,7 +274,7 @@ static void cancels_free_everything(void) {
     bell_fini(&b);
 }
 
-/* A worker that stands in on_step until the gate opens. */
+/* A worker that waits in on_step until the gate opens. */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -346,7 +346,7 @@ static void queue_bound_is_exact(void) {
     random_job(&j, &b);
     j.req.n_choices = 1;
     CHECK(engine_submit(en, &j.req, &first.stream, NULL) == 0);
-    gate_wait(&g); /* the first one was admitted, the worker takes nothing more now */
+    gate_wait(&g); /* the first one was admitted; the worker takes no more now */
 
     struct submitter *s = calloc(SUBMITTERS, sizeof *s);
     pthread_t threads[SUBMITTERS];
@@ -380,7 +380,7 @@ static void queue_bound_is_exact(void) {
     free(s);
 }
 
-/* Streams without readers, as many as can run, fill the cache: the others still end. */
+/* Streams without readers, the maximum that can run, fill the cache: the others still end. */
 static void slow_readers_do_not_stop_others(void) {
     enum { SLOW = 4, QUICK = 12 };
     struct engine_config c = base_config();
@@ -413,8 +413,8 @@ static void slow_readers_do_not_stop_others(void) {
     free(r);
 }
 
-/* Once every prompt is computed, each step is the one that was guessed before it, until sequences
- * end; those that reach max_tokens do so as foreseen. */
+/* Once every prompt is computed, each step is as predicted, until sequences end; ends by max_tokens
+ * are predicted, too. */
 static void decode_steps_are_foreseen(void) {
     enum { N = 5, TOKENS = 40 };
     struct engine_config c = base_config();
@@ -493,7 +493,8 @@ static void stop_ends_every_stream_once(void) {
     }
 }
 
-/* Of a device, or of the model's file: what was computed of one that had changed is never seen. */
+/* Failures of the device or of the model's file: results computed from a changed file never reach a
+ * client. */
 static void failure_ends_all_and_refuses(int code) {
     enum { N = 20 };
     struct engine_config c = base_config();
@@ -545,7 +546,7 @@ static void changed_file_ends_all_and_refuses(void) {
     failure_ends_all_and_refuses(ERR_CHANGED);
 }
 
-/* Logits that are no numbers end their own sequence only. */
+/* NaN logits end only their own sequence. */
 static void broken_logits_end_one_sequence(void) {
     struct engine_config c = base_config();
     struct bell b;
@@ -571,7 +572,7 @@ static void broken_logits_end_one_sequence(void) {
     free(r);
 }
 
-/* Cancelled while paused, and while waiting behind a closed gate: final at once, blocks free. */
+/* Cancelled while paused, and while waiting at a closed gate: final at once, blocks free. */
 static void cancel_while_paused_or_waiting(void) {
     struct engine_config c = base_config();
     struct bell b;
@@ -636,11 +637,11 @@ static void no_notify_after_free(void) {
         if (engine_submit(en, &j.req, &stream, NULL)) continue;
         if (i % 2) usleep(rng_next(&rng) % 100);
         for (int k = 0; i % 50 == 0 && k < 20000 && !atomic_load(&mine->calls); k++)
-            usleep(100); /* some are rung in any case, however busy the machine is */
+            usleep(100); /* some are notified in any case, even on a busy machine */
         engine_stream_free(stream);
         atomic_store(&mine->freed, true);
     }
-    engine_check(en, NULL); /* the worker has seen every cancel before it answers */
+    engine_check(en, NULL); /* the worker has handled every cancel before it answers */
     fake_check_ended(en);
     for (int i = 0; i < N; i++) {
         CHECK(atomic_load(&d[i].late) == 0);
@@ -735,7 +736,7 @@ static void requests_are_checked(void) {
 }
 
 /* The same with a device that samples tokens and takes a step before the previous one is finished:
- * what cannot be known beforehand (ends, cancels, full streams, preemptions) comes a step late. */
+ * unpredictable events (ends, cancels, full streams, preemptions) take effect one step later. */
 static void all_while_steps_overlap(void) {
     int before = atomic_load(&fake_token_copies);
     fake_overlaps = true;

@@ -1,5 +1,5 @@
-/* test_worker_deadline.c - requests that have a deadline, over a fake device (fake_device.h): what
- * is over ends wherever it is, what is not goes on with the same tokens. */
+/* test_worker_deadline.c - requests with a deadline, over a fake device (fake_device.h): overdue
+ * requests end in every state, the others continue with the same tokens. */
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
@@ -33,7 +33,7 @@ static struct engine_request request(int i) {
     return q;
 }
 
-/* Request i's streams are r[CHOICES * i] and those behind it. */
+/* Request i's streams are r[CHOICES * i] and the following ones. */
 static void submit(engine *en, int i, uint64_t deadline_ns, struct reading *r) {
     struct engine_request q = request(i);
     engine_stream *streams[CHOICES] = {NULL};
@@ -52,8 +52,8 @@ static void close_engine(engine *en) {
     engine_close(en);
 }
 
-/* Nobody reads, so every sequence comes to a stop: paused, preempted, or never admitted; the worker
- * sleeps, and only the deadlines wake it. Every other request has one. */
+/* Without readers every sequence stops: paused, preempted, or never admitted; the worker sleeps,
+ * and only the deadlines wake it. Every other request has one. */
 static void what_waits_ends_by_its_deadline(void) {
     struct engine_config c = base_config();
     struct reading *want = calloc((size_t)N * CHOICES, sizeof *want);
@@ -101,7 +101,7 @@ static void what_waits_ends_by_its_deadline(void) {
     free(got);
 }
 
-/* Holds the worker behind one step until the deadline is there. */
+/* Holds the worker after one step until the deadline. */
 static atomic_uint_fast64_t held_until;
 static void hold_step(void *arg, const struct engine_step *step) {
     uint64_t until = atomic_load(&held_until);
@@ -111,7 +111,7 @@ static void hold_step(void *arg, const struct engine_step *step) {
         usleep(200);
 }
 
-/* In the middle of prefill or decode: not a token more after the deadline. */
+/* During prefill or decode: no token after the deadline. */
 static void what_runs_ends_between_two_steps(void) {
     struct engine_config c = base_config();
     c.on_step = hold_step;

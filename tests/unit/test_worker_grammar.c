@@ -1,8 +1,8 @@
-/* test_worker_grammar.c - sequences that grammars bind, over a fake device (fake_device.h): random
+/* test_worker_grammar.c - sequences with grammars, over a fake device (fake_device.h): random
  * requests in random configurations against a simulation that knows only the request: it asks the
- * grammar's matcher after each token what may come, and takes what must come one token at a time.
- * How much of that the worker may do itself differs by the round, from nothing to all.
- * An argument makes it that many times longer. */
+ * grammar's matcher after each token which tokens are allowed, and takes forced tokens one at a
+ * time. Rounds differ in how many masks the worker may compute itself, from none to all. An
+ * argument multiplies the number of rounds. */
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
@@ -15,13 +15,12 @@
 
 #include <unistd.h>
 
-/* The thread of deferred masks reads its time before and after each slice: there a test holds
- * it.
- */
+/* The thread of deferred masks reads its clock before and after each slice; a test holds it
+ * there. */
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_cond = PTHREAD_COND_INITIALIZER;
 static bool gate_closed;
-static uint64_t look_ns, look_clock; /* that a slice takes */
+static uint64_t look_ns, look_clock; /* time of a slice */
 
 void thread_enter_background(void) {}
 
@@ -43,8 +42,7 @@ static void set_gate(bool closed) {
 
 static struct rng rng = {17};
 
-/* Long words that leave no choice; bounded and endless texts; an end at any place; a control token.
- */
+/* Long words without a choice; bounded and endless texts; an end at any place; a control token. */
 static const char *const patterns[] = {
     "(abcdefghijklm|nopqrstuvw|nobody)(,(abcabcabc|xyzxyz)){1,6}",
     "[a-z]{3,40}",
@@ -102,7 +100,7 @@ static void random_job(struct job *j) {
 
 static grammar_vocab *vocab; /* of its own */
 
-/* The longest token that the bytes begin with, by trying all; the last of equal ones. */
+/* The longest token that is a prefix of the bytes, by trying all; the last of equal ones. */
 static size_t longest_token(const char *bytes, size_t n, int32_t *token) {
     size_t longest = 0;
     for (int32_t id = 0; id < FAKE_VOCAB; id++) {
@@ -121,8 +119,8 @@ struct simulated {
     uint32_t mask[(FAKE_VOCAB + 31) / 32];
 };
 
-/* Is the end, and nothing else, allowed? Leaves the end out where something else is and the request
- * ignores it. */
+/* Is only the end allowed? Removes the end if other tokens are allowed and the request ignores
+ * it. */
 static bool only_end(struct simulated *s, bool ignore_eos) {
     grammar_matcher_mask(s->matcher, s->mask);
     const uint32_t end = 1u << FAKE_EOG;
@@ -209,7 +207,7 @@ static struct engine_config random_config(void) {
 
 static uint64_t n_forced_in_all, n_preemptions, n_deferred;
 
-/* Units for a mask on the worker: almost none, some, all. */
+/* Units for a mask on the worker: almost none, some, enough. */
 static engine *open_engine(const struct engine_config *c, uint64_t units) {
     engine *en = fake_open(c);
     en->deferred.units = units; /* before the first request: no thread reads it yet */
@@ -298,9 +296,9 @@ static void read_until(struct reading *r, int n) {
     }
 }
 
-/* Looks are held from the beginning, or in the middle of answers. All without a grammar come to
- * their ends meanwhile. Of the held ones some are cancelled or come to their deadline; the rest
- * goes on as if nothing had been. */
+/* Masks are held from the beginning, or in the middle of answers. Meanwhile all requests without a
+ * grammar end. Some of the held ones are cancelled or reach their deadline; the rest continue
+ * unchanged. */
 static void deferred_masks_delay_no_other(void) {
     for (int round = 0; round < 2 * n_rounds; round++) {
         struct engine_config c = random_config();
@@ -321,7 +319,7 @@ static void deferred_masks_delay_no_other(void) {
         }
         for (int i = 1; i < N_HELD; i += 2)
             engine_stream_cancel(r[i].stream);
-        for (int i = 1; i < N_HELD; i += 2) { /* not before the gate opens, but now */
+        for (int i = 1; i < N_HELD; i += 2) { /* while the gate is still closed */
             read_all(&r[i], 1, &bell);
             CHECK(r[i].final.finish == ENGINE_FINISH_CANCEL || middle);
         }
@@ -363,7 +361,7 @@ static void *stop_engine(void *en) {
     return NULL;
 }
 
-/* With masks waiting and one being computed. */
+/* With waiting masks and one being computed. */
 static void a_stop_ends_held_ones(void) {
     for (int round = 0; round < n_rounds; round++) {
         struct engine_config c = random_config();
@@ -397,7 +395,7 @@ static void a_failing_device_ends_held_ones(void) {
     engine *en = open_engine(&c, 1);
     submit_mixed(en, jobs, r);
     atomic_store(&fake_fail_after, 0);
-    engine_stream *more = NULL; /* should all that run have ended by now */
+    engine_stream *more = NULL; /* in case all running ones have ended by now */
     bool went = !engine_submit(en, &jobs[N_HELD].req, &more, NULL);
     read_all(r, N_ALL, &bell);
     for (int i = 0; i < N_HELD; i++)
@@ -411,7 +409,7 @@ static void a_failing_device_ends_held_ones(void) {
     free(r);
 }
 
-/* Each slice takes a quarter of a second of the thread, of three seconds. */
+/* Each slice takes a quarter of a second; the limit is three seconds. */
 static void expensive_masks_are_given_up(void) {
     struct engine_config c = base_config();
     struct job *jobs = calloc(N_ALL, sizeof *jobs);

@@ -1,7 +1,7 @@
 /* tokenizer_bench.h - `test_tokenizer bench [FAMILY]`: processor time of encoding, as a Markdown
- * table: MB/s on 1 MB of prose and on texts without the borders that tokenizers count on. No test:
- * asserts nothing. Families beyond the shared vocabularies borrow cl100k's tokens: what they cost
- * is in the cutting, not in the tokens. */
+ * table: MB/s on 1 MB of prose and on texts without word boundaries. Not a test: asserts nothing.
+ * Families beyond the shared vocabularies use cl100k's tokens: splitting dominates their cost, not
+ * the tokens. */
 #ifndef INFERD_TESTS_TOKENIZER_BENCH_H
 #define INFERD_TESTS_TOKENIZER_BENCH_H
 
@@ -21,7 +21,7 @@ enum { BENCH_MB = 1000000, BENCH_EQUAL = 100000, BENCH_MIN_MS = 60 };
 
 static const struct {
     const char *name, *path;
-    const char *rule; /* cuts as this name of tokenizer.ggml.pre does; NULL: the file's own way */
+    const char *rule; /* splits as this name of tokenizer.ggml.pre; NULL: the file's own rule */
 } bench_families[] = {
     {"llama 2 (SentencePiece)", BENCH_SHARED "tokenizers/sentencepiece/llama2", NULL},
     {"mistral v3 (SentencePiece)", BENCH_SHARED "tokenizers/sentencepiece/mistral-v3", NULL},
@@ -41,7 +41,7 @@ static const struct {
     {"bloom", BENCH_CL100K, "bloom"},
 };
 
-/* A text of one unit again and again; NULL: prose, or letters at random. */
+/* A text that repeats one unit; NULL: prose, or random letters. */
 static const struct {
     const char *name, *unit;
     size_t n;
@@ -90,7 +90,7 @@ static double bench_seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* MB/s; a text that takes its time is encoded once. */
+/* MB/s; a slow text is encoded once. */
 static double bench_rate(const tokenizer *t, const char *text, size_t n) {
     double from = bench_seconds(), spent = 0;
     size_t rounds = 0;
