@@ -2,6 +2,7 @@
 #include "api/http/reply.h"
 
 #include "api/http/http.h"
+#include "api/http/json.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
 #include "core/base/clock.h"
@@ -48,4 +49,13 @@ void reply_text(struct request *r, unsigned status, const char *content_type, st
 
 void reply_json(struct request *r, unsigned status, str *body) {
     reply_text(r, status, "application/json", body);
+}
+
+void reply_deleted(struct request *r, const char *id, const char *object) {
+    str body;
+    str_init(&body, 1024);
+    str_add(&body, "{\"id\":");
+    json_add_cstr(&body, id);
+    str_addf(&body, ",\"object\":\"%s\",\"deleted\":true}", object);
+    reply_json(r, 200, &body);
 }

@@ -33,5 +33,7 @@ void reply_work_headers(struct request *r);
 /* Both take body's bytes. A body that failed (out of memory) becomes a 500. */
 void reply_json(struct request *r, unsigned status, str *body);
 void reply_text(struct request *r, unsigned status, const char *content_type, str *body);
+/* 200 with {"id", "object", "deleted": true}; object is plain ASCII. */
+void reply_deleted(struct request *r, const char *id, const char *object);
 
 #endif

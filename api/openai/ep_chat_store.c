@@ -70,16 +70,10 @@ static void handle_delete(struct request *r) {
     err e = {0};
     int rc = find_completion(r, &entry, &e);
     if (!rc) rc = responses_delete(r->api->config.store, entry.id, auth_key(r), clock_wall_s(), &e);
-    if (rc) {
+    if (rc)
         reply_failed(r, &e);
-    } else {
-        str body;
-        str_init(&body, 1024);
-        str_add(&body, "{\"object\":\"chat.completion.deleted\",\"id\":");
-        json_add_cstr(&body, entry.id);
-        str_add(&body, ",\"deleted\":true}");
-        reply_json(r, 200, &body);
-    }
+    else
+        reply_deleted(r, entry.id, "chat.completion.deleted");
     responses_entry_fini(&entry);
 }
 

@@ -228,16 +228,10 @@ static void handle_delete(struct request *r) {
     err e = {0};
     int rc = find_conversation(r, &entry, &e);
     if (!rc) rc = responses_delete(r->api->config.store, entry.id, auth_key(r), clock_wall_s(), &e);
-    if (rc) {
+    if (rc)
         reply_failed(r, &e);
-    } else {
-        str body;
-        str_init(&body, 1024);
-        str_add(&body, "{\"id\":");
-        json_add_cstr(&body, entry.id);
-        str_add(&body, ",\"object\":\"conversation.deleted\",\"deleted\":true}");
-        reply_json(r, 200, &body);
-    }
+    else
+        reply_deleted(r, entry.id, "conversation.deleted");
     responses_entry_fini(&entry);
 }
 

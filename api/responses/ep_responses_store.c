@@ -99,12 +99,7 @@ static void handle_delete(struct request *r) {
         reply_failed(r, id, &e);
         return;
     }
-    str body;
-    str_init(&body, 1024);
-    str_add(&body, "{\"id\":");
-    json_add_cstr(&body, id);
-    str_add(&body, ",\"object\":\"response\",\"deleted\":true}");
-    reply_json(r, 200, &body);
+    reply_deleted(r, id, "response");
 }
 
 static void handle_items(struct request *r) {
