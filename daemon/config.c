@@ -15,10 +15,10 @@ enum { FILE_MAX_BYTES = 1 << 20, PROBLEMS_MAX = 100 };
 
 static const struct config_key keys[] = {
     {"model", CONFIG_TEXT, AT(model), "", 0, 0, NULL, "",
-     "Models to serve: registered names, aliases or paths of model files and folders, separated "
-     "by\n"
-     "commas. Empty: the only registered model, or the first one whose name begins with \"demo\"\n"
-     "or \"inferd-demo\"; if none is registered, the demo model installed with the program."},
+     "Models to serve: registered names, aliases or paths of model files and folders, separated\n"
+     "by commas. Empty: the only registered model, or the first one whose name begins with\n"
+     "\"demo\" or \"inferd-demo\"; if none is registered, the demo model installed with the\n"
+     "program."},
     {"chat-template", CONFIG_TEXT, AT(chat_template), "", 0, 0, NULL, "",
      "How messages become a prompt, instead of the models' own templates: a Jinja file, or one of\n"
      "alpaca, chatml, gemma, llama2, llama3, mistral, mistral-tekken, phi3, vicuna, zephyr.\n"
@@ -29,23 +29,20 @@ static const struct config_key keys[] = {
     {"host", CONFIG_TEXT, AT(host), "127.0.0.1", 0, 0, NULL, "",
      "Address to listen on. 0.0.0.0 or :: admits other machines: set api-key-file then."},
     {"port", CONFIG_NUMBER, AT(port), "8080", 0, 65535, NULL, "",
-     "TCP port. 0: any free port, printed at start. A socket passed by systemd or launchd "
-     "replaces\n"
-     "host and port."},
+     "TCP port. 0: any free port, printed at start. A socket passed by systemd or launchd\n"
+     "replaces host and port."},
     {"backend", CONFIG_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|metal|cuda", "",
      "Device that computes. metal: the GPU of a Mac. cuda: an NVIDIA GPU (compute capability 8.0\n"
-     "or higher), through the module libinferd-cuda.so, which is loaded from the program's "
-     "folder,\n"
-     "from ../lib/inferd, or from the file that the environment variable INFERD_CUDA_MODULE "
-     "names.\n"
-     "auto: metal or cuda if this build and this machine have it, otherwise cpu."},
+     "or higher), through the module libinferd-cuda.so, which is loaded from the program's\n"
+     "folder, from ../lib/inferd, or from the file that the environment variable\n"
+     "INFERD_CUDA_MODULE names. auto: metal or cuda if this build and this machine have it,\n"
+     "otherwise cpu."},
     {"device", CONFIG_NUMBER, AT(device), "0", 0, 63, NULL, "",
      "cuda: number of the GPU to use, as listed by nvidia-smi."},
     {"gpu-memory-utilization", CONFIG_PART, AT(gpu_memory_utilization), "0", 100, 1000, NULL, "",
      "cuda: fraction of the GPU's memory that each model of this process may hold: weights, KV\n"
-     "cache and step buffers. 0 means 0.9. A model that does not fit is refused at start, with "
-     "the\n"
-     "numbers."},
+     "cache and step buffers. 0 means 0.9. A model that does not fit is refused at start, with\n"
+     "the numbers."},
     {"isa", CONFIG_TEXT, AT(isa), "", 0, 0, NULL, "",
      "cpu: instruction set of the kernels (generic, avx2, ...). Empty: the best that the CPU has.\n"
      "With backend = auto it selects the CPU; other backends refuse it."},
@@ -57,18 +54,16 @@ static const struct config_key keys[] = {
      "Ignored by other backends."},
     {"tensor-parallel", CONFIG_NUMBER, AT(tensor_parallel), "1", 1, 16, NULL, "ranks",
      "Devices of this machine that share each model: heads, FFN columns and KV cache are split\n"
-     "among them. The numbers of heads and KV heads must be divisible by it. cuda: that many "
-     "GPUs,\n"
-     "starting at `device`, connected by NCCL. cpu: groups of threads, each on its own NUMA node\n"
-     "if the machine has several."},
+     "among them. The numbers of heads and KV heads must be divisible by it. cuda: that many\n"
+     "GPUs, starting at `device`, connected by NCCL. cpu: groups of threads, each on its own\n"
+     "NUMA node if the machine has several."},
     {"kv-cache-tokens", CONFIG_NUMBER, AT(kv_cache_tokens), "0", 0, UINT64_C(1) << 30, NULL,
      "tokens",
-     "Size of the KV cache, shared by all requests of a model and allocated at start. 0: room for\n"
-     "8 full contexts, at least 65536 tokens, limited to 8 GiB and a quarter of the available\n"
-     "memory; on a Mac's GPU to half of what it should hold beside the weights. cuda: all memory\n"
-     "that gpu-memory-utilization leaves beside weights and step buffers, up to max-sequences "
-     "full\n"
-     "contexts. The log states the size."},
+     "Size of the KV cache, shared by all requests of a model and allocated at start. 0: room\n"
+     "for 8 full contexts, at least 65536 tokens, limited to 8 GiB and a quarter of the\n"
+     "available memory; on a Mac's GPU to half of what it should hold beside the weights. cuda:\n"
+     "all memory that gpu-memory-utilization leaves beside weights and step buffers, up to\n"
+     "max-sequences full contexts. The log states the size."},
     {"kv-cache-type", CONFIG_CHOICE, AT(kv_cache_type), "f16", 0, 0, "f16|bf16|q8_0|f32", "",
      "Number format of the KV cache. q8_0 takes about half of f16's memory, is less exact, and\n"
      "requires head dimensions that are multiples of 32."},
@@ -93,17 +88,16 @@ static const struct config_key keys[] = {
     {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",
      "Reuses the KV cache of common prompt prefixes."},
     {"prefix-sharing", CONFIG_CHOICE, AT(prefix_sharing), "key", 0, 0, "key|all", "",
-     "Whose cached prefixes a request may reuse. key: those of its own API key; response time and\n"
-     "cached_tokens would otherwise reveal other clients' prompts. all: those of every key. "
-     "Without\n"
-     "API keys all clients share. A request's cache_salt separates them further."},
+     "Whose cached prefixes a request may reuse. key: those of its own API key; response time\n"
+     "and cached_tokens would otherwise reveal other clients' prompts. all: those of every key.\n"
+     "Without API keys all clients share. A request's cache_salt separates them further."},
     {"grammar-cache-bytes", CONFIG_BYTES, AT(grammar_cache_bytes), "32M", 0, UINT64_C(1) << 34,
      NULL, "bytes",
      "Memory per model for token masks of grammar states that recur. 0: every mask is computed\n"
      "anew."},
     {"grammar-work-s", CONFIG_NUMBER, AT(grammar_work_s), "60", 0, 86400, NULL, "seconds",
      "CPU time that the token masks of one answer may take; beyond it the answer ends with an\n"
-     "error. Expensive masks are computed beside the steps, so other answers continue. 0: no "
+     "error. Expensive masks are computed beside the steps, so other answers continue. 0: no\n"
      "limit."},
     {"model-sampling", CONFIG_SWITCH, AT(model_sampling), "on", 0, 0, NULL, "",
      "Where a request is silent, samples as the model recommends: generation_config.json of a\n"
@@ -120,24 +114,21 @@ static const struct config_key keys[] = {
      "several, one client occupies all but one at most. Clients (API keys, or addresses) take\n"
      "turns."},
     {"prepare-queue", CONFIG_NUMBER, AT(prepare_queue), "1024", 1, 65536, NULL, "requests",
-     "Requests being prepared or waiting for it; beyond it they are answered with 503, first "
-     "those\n"
-     "of the client with the most of them."},
+     "Requests being prepared or waiting for it; beyond it they are answered with 503, first\n"
+     "those of the client with the most of them."},
     {"prepare-budget-s", CONFIG_NUMBER, AT(prepare_budget_s), "5", 1, 3600, NULL, "seconds",
      "Work that preparing a request may take: template and grammar; 400 beyond it. Counted in\n"
      "steps, so it does not depend on load; a second is about one second of a core."},
     {"max-connections", CONFIG_NUMBER, AT(max_connections), "4096", 1, 65536, NULL, "connections",
-     "Open connections. At the limit a new one replaces the one that has been idle longest; if "
-     "all\n"
-     "are busy, 32 more may ask for /livez, /readyz, /health and /metrics and get 503 for "
-     "anything\n"
-     "else. Lowered at start to fit the limit of open files."},
+     "Open connections. At the limit a new one replaces the one that has been idle longest; if\n"
+     "all are busy, 32 more may ask for /livez, /readyz, /health and /metrics and get 503 for\n"
+     "anything else. Lowered at start to fit the limit of open files."},
     {"max-connections-per-address", CONFIG_NUMBER, AT(max_connections_per_address), "0", 0, 65536,
      NULL, "connections",
      "Open connections per client address (IPv6: its first 64 bits); further ones are closed at\n"
-     "once. 0: no limit of their own. Behind a reverse proxy set trusted-proxies too: the limit "
-     "is\n"
-     "then for running requests of each client (429 beyond it); otherwise all have one address."},
+     "once. 0: no limit of their own. Behind a reverse proxy set trusted-proxies too: the limit\n"
+     "is then for running requests of each client (429 beyond it); otherwise all have one\n"
+     "address."},
     {"max-body-bytes", CONFIG_BYTES, AT(max_body_bytes), "8M", 1024, UINT64_C(1) << 30, NULL,
      "bytes",
      "Largest request body; 413 beyond it. All bodies being received may hold 16 times as much\n"
@@ -155,9 +146,8 @@ static const struct config_key keys[] = {
      "each not counted. At the limit, complete answers that were not read for 2 seconds are cut\n"
      "off, longest wait first, and streams are not kept for Last-Event-ID; then 503."},
     {"resume-timeout-s", CONFIG_NUMBER, AT(resume_timeout_s), "60", 0, 86400, NULL, "seconds",
-     "How long a disconnected stream can be resumed with Last-Event-ID; it does not compute in "
-     "the\n"
-     "meantime. 0: never."},
+     "How long a disconnected stream can be resumed with Last-Event-ID; it does not compute in\n"
+     "the meantime. 0: never."},
     {"resume-streams", CONFIG_NUMBER, AT(resume_streams), "64", 1, 65536, NULL, "streams",
      "Disconnected streams that are kept at once; the oldest is dropped first."},
     {"resume-buffer-bytes", CONFIG_BYTES, AT(resume_buffer_bytes), "256K", 4096, 16 << 20, NULL,
@@ -168,22 +158,17 @@ static const struct config_key keys[] = {
      "host.docker.internal are always accepted. Empty: on a loopback address without api-key-file\n"
      "only those, so that web sites cannot reach the daemon by DNS rebinding; otherwise any name."},
     {"allowed-origins", CONFIG_TEXT, AT(allowed_origins), "", 0, 0, NULL, "",
-     "Other sites whose pages may use the daemon from a browser (CORS), separated by commas: "
-     "exact\n"
-     "origins (https://chat.example.com, app://obsidian.md), http://localhost:* for any port,\n"
-     "https://*.example.com for every name below it, chrome-extension://* for any host, null for\n"
-     "pages without an origin, * for every page. Cookies are never allowed; keys travel in "
-     "headers.\n"
-     "Empty: only the daemon's own page."},
+     "Other sites whose pages may use the daemon from a browser (CORS), separated by commas:\n"
+     "exact origins (https://chat.example.com, app://obsidian.md), http://localhost:* for any\n"
+     "port, https://*.example.com for every name below it, chrome-extension://* for any host,\n"
+     "null for pages without an origin, * for every page. Cookies are never allowed; keys travel\n"
+     "in headers. Empty: only the daemon's own page."},
     {"trusted-proxies", CONFIG_TEXT, AT(trusted_proxies), "", 0, 0, NULL, "",
-     "Addresses or ranges (127.0.0.1, 10.0.0.0/8, ::1) of reverse proxies, separated by commas. "
-     "Their\n"
-     "X-Forwarded-For, -Host and -Proto give the client's address in the log and in limits, and "
-     "the\n"
-     "host that Origin is compared with; from others these headers are ignored. The proxy must "
-     "set\n"
-     "all three itself: what it passes on from clients is believed. allowed-hosts applies to the\n"
-     "forwarded host and to the Host header."},
+     "Addresses or ranges (127.0.0.1, 10.0.0.0/8, ::1) of reverse proxies, separated by commas.\n"
+     "Their X-Forwarded-For, -Host and -Proto give the client's address in the log and in\n"
+     "limits, and the host that Origin is compared with; from others these headers are ignored.\n"
+     "The proxy must set all three itself: what it passes on from clients is believed.\n"
+     "allowed-hosts applies to the forwarded host and to the Host header."},
     {"api-key-file", CONFIG_TEXT, AT(api_key_file), "", 0, 0, NULL, "",
      "File of accepted API keys, one per line, readable by its owner (or group) only. Empty: no\n"
      "key is required."},
@@ -197,11 +182,9 @@ static const struct config_key keys[] = {
      "they ask for another; negative ones are always allowed."},
     {"request-timeout-s", CONFIG_NUMBER, AT(request_timeout_s), "3600", 0, UINT64_C(31536000), NULL,
      "seconds",
-     "Time from a request's headers to the end of its answer, including all waiting. Beyond it "
-     "the\n"
-     "answer is 504, or its stream ends with an error. The header X-Request-Timeout-Ms can "
-     "shorten\n"
-     "it. 0: no limit."},
+     "Time from a request's headers to the end of its answer, including all waiting. Beyond it\n"
+     "the answer is 504, or its stream ends with an error. The header X-Request-Timeout-Ms can\n"
+     "shorten it. 0: no limit."},
     {"model-aliases", CONFIG_TEXT, AT(model_aliases), "", 0, 0, NULL, "",
      "Other names for the served models, as PATTERN=MODEL, separated by commas; * in a pattern\n"
      "stands for any characters: claude-*=mine answers clients that ask for a vendor's models.\n"
