@@ -13,7 +13,7 @@ struct prompts_config {
     uint32_t max_tokens; /* per text */
     size_t max;          /* number of texts */
     const char *suffix; /* NULL or "": none; otherwise each text precedes it and must be a string */
-    bool truncate;      /* cuts the end of longer texts, but for an EOS that the tokenizer adds */
+    bool truncate;      /* cuts the end of longer texts, except an EOS that the tokenizer adds */
     bool no_empty;      /* refuse "" even if the tokenizer adds a token to it */
 };
 /* Reads a string, an array of strings, an array of token ids or an array of such arrays into *list

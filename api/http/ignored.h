@@ -12,7 +12,7 @@
 
 enum { IGNORED_MAX = 32, IGNORED_HEADER_BYTES = 240 };
 
-/* Of one body. Zeroed, but for refuse. */
+/* Of one body. Zeroed, except refuse. */
 struct ignored {
     bool refuse;     /* outside of echoed objects, each is an error instead */
     bool more;       /* there are more than IGNORED_MAX */

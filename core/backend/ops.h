@@ -1,9 +1,9 @@
 /* ops.h - the ops of a backend.
  *
  * BACKEND_OPS is the list of all ops. A row makes the function `int backend_NAME(backend *, const
- * struct op_NAME *)`, its check (check_NAME in ops.c), the entry of each device's
- * table (cpu_NAME, metal_NAME, cuda_NAME), and a counter. To add an op: a row and a struct here, a
- * check in ops.c, a launcher per device with its kernel.
+ * struct op_NAME *)`, its check (check_NAME in ops.c), the entry of each device's table (cpu_NAME,
+ * metal_NAME, cuda_NAME), and a counter. To add an op: a row and a struct here, a check in ops.c, a
+ * launcher per device with its kernel.
  *
  * SHAPES: activations are f32, row-major, one row per scheduled token. All row counts are n_rows <=
  * max_rows; buffers hold at least the shape given. The checks compare sizes and types: a mismatch

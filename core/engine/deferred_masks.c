@@ -6,8 +6,7 @@
  * A computation that runs out of units starts again from its beginning, so its slices double until
  * it completes. The next slice goes to the waiting sequence that has had the least time on this
  * thread since it arrived, so an expensive grammar delays a cheaper one by one slice, and none
- * waits for ever. A mask is
- * a function of the text alone: tokens are the same whichever thread computed it. */
+ * waits for ever. A mask is a function of the text alone: tokens do not depend on the thread. */
 #include "core/base/thread.h"
 #include "core/engine/engine_int.h"
 

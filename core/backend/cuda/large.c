@@ -1,6 +1,5 @@
 /* large.c - products of many rows, for which decoding the whole matrix first costs little: the
- * decoding, cuBLASLt and the epilogue. Allocates CUDA_SCRATCH_DECODED, _LT and _PAIR
- * at open. */
+ * decoding, cuBLASLt and the epilogue. Allocates CUDA_SCRATCH_DECODED, _LT and _PAIR at open. */
 #include "core/backend/cuda/gemm_int.h"
 
 #include "shaders/cuda/kernels.h"
