@@ -1,9 +1,7 @@
-/* bench_attention.c - paged attention on a GPU: bytes of K and V per second in decode, with
- * blocks in random order and contiguous; operations per second in prefill; the store of K and V,
- * alone and in one launch with attention. 32 query heads, blocks of 16 tokens. Runs a CUDA graph
- * of many calls, each over blocks of its own, so that data comes from memory and no launch is
- * waited for.
- *
+/* bench_attention.c - paged attention on a GPU: bytes of K and V per second in decode, with blocks
+ * in random order and contiguous; operations per second in prefill; the store of K and V, alone and
+ * in one launch with attention. 32 query heads, blocks of 16 tokens. Runs a CUDA graph of many
+ * calls, each over different blocks, so that data comes from memory and launches cost no time. *
  * usage: bench_attention [quick|all]     quick: small shapes once, for the simulator; all: every
  * type and size */
 #include "core/backend/cuda/ops_int.h"
@@ -15,7 +13,7 @@
 #include <string.h>
 
 enum { HEADS = 32, BLOCK = 16, CALLS = 16, MAX_CALLS = 160, MAX_ROWS = 8192, MAX_DIM = 128 };
-#define APART_BYTES (UINT64_C(256) << 20) /* of K and V, after which a block may be read again */
+#define APART_BYTES (UINT64_C(256) << 20) /* of K and V between two reads of one block */
 
 static void need(int rc, const char *what) {
     if (rc == 0) return;

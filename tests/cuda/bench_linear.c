@@ -1,9 +1,8 @@
 /* bench_linear.c - products of few rows on a GPU: their share of the memory bandwidth, alone and
- * with the kernel that makes their input before each, in a CUDA graph; the best number of tiles
- * per block and of ring stages; whether the bits are those of the kernel for many rows.
- *
- * usage: bench_linear [quick | sweep]     quick: small shapes once, for the simulator; sweep:
- * also the best tiles and stages */
+ * each after the kernel that computes its input, in a CUDA graph; the best number of tiles per
+ * block and of ring stages; whether the bits are those of the kernel for many rows. * usage:
+ * bench_linear [quick | sweep]     quick: small shapes once, for the simulator; sweep: also the
+ * best tiles and stages */
 #include "tests/cuda/bench_product.h"
 
 static const struct product_shape full[] = {

@@ -53,7 +53,7 @@ template <typename T> struct device {
     ~device() {
         CHECK(!cudaFree(p));
     }
-    /* When the stream has done its work; as it is now. */
+    /* After the stream's work; immediately. */
     std::vector<T> get() const {
         CHECK(!cudaStreamSynchronize(stream));
         return now();
@@ -65,7 +65,7 @@ template <typename T> struct device {
     }
 };
 
-/* What f prints when it ends the process by abort(); "" when it does not. */
+/* The output of f if it calls abort(); "" if it does not. */
 std::string fault(void (*f)()) {
     int fd[2];
     fflush(stdout);
@@ -85,14 +85,14 @@ std::string fault(void (*f)()) {
     close(fd[0]);
     int status = 0;
     waitpid(pid, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status)) return "signal"; /* seen by a sanitizer */
+    if (WIFEXITED(status) && WEXITSTATUS(status)) return "signal"; /* detected by a sanitizer */
     return WIFSIGNALED(status) ? WTERMSIG(status) == SIGABRT ? text : "signal" : "";
 }
 bool has(const std::string &text, const char *part) {
     return text.find(part) != std::string::npos;
 }
 
-/* ---- who and where ---- */
+/* ---- indices ---- */
 
 struct out_args {
     uint32_t *out;
@@ -141,7 +141,7 @@ CUDA_KERNEL(96) warps(CUDA_ARGS(struct out_args) a) {
     out[i++] = __float_as_uint(warp_sum((float)lane));
     out[i++] = __float_as_uint(warp_max((float)(lane * 5 % 32)));
     out[i++] = __match_any_sync(CUDA_ALL, lane % 5);
-    /* Halves of a warp apart, the later half first. */
+    /* The halves of a warp separately, the second half first. */
     if (lane >= 16)
         out[i++] = __ballot_sync(0xffff0000u, lane & 1);
     else
@@ -201,7 +201,7 @@ void test_warps() {
 
 /* ---- 16-bit floats ---- */
 
-/* The half nearest to v among all there are; ties to the even one. */
+/* The half nearest to v, found by trying all; ties to the even one. */
 uint32_t nearest_f16(double v) {
     uint32_t best = 0;
     double gap = INFINITY;
@@ -242,7 +242,7 @@ void test_halves() {
         CHECK((mul_f16x2(a << 16, b << 16) >> 16) == nearest_f16((double)x * y));
         CHECK((sub_f16x2(a, b) & 0xffff) == nearest_f16((double)x - y));
     }
-    /* 1 + 2^-11 is a tie; 2^-30 beyond it decides, and only one rounding sees it. */
+    /* 1 + 2^-11 is a tie; 2^-30 beyond it decides, which only a single rounding preserves. */
     uint32_t tie = fma_f16x2(pack_f16(0x1p-6f, 0), pack_f16(0x1p-5f, 0), pack_f16(1, 0));
     CHECK((tie & 0xffff) == 0x3c00);
     CHECK(pack_bf16(1 + 0x1p-8f, 1 + 0x1p-8f + 0x1p-20f) == (0x3f80u | 0x3f81u << 16));
@@ -417,12 +417,12 @@ enum {
 struct ring_args {
     struct cuda_tensor_map map;
     const uint32_t *in; /* (RING_CHUNKS, 256) */
-    uint32_t *out;      /* (RING_CHUNKS, 256), then what was there too early */
+    uint32_t *out;      /* (RING_CHUNKS, 256), then values that arrived too early */
     uint16_t *boxes;    /* (2, 2, 16, 64) */
 };
 
-/* Warp 1 brings chunks, one piece by lane 0's bulk copy and one by all lanes' small ones, to a
- * ring; warp 0 reads them. */
+/* Warp 1 copies chunks to a ring, one piece by lane 0's bulk copy and one by small copies of all
+ * lanes; warp 0 reads them. */
 CUDA_KERNEL(64) ring(CUDA_ARGS(struct ring_args) a) {
     CUDA_SHARED(uint32_t, s); /* (RING_STAGES, 256), then a box */
     __shared__ uint64_t full[RING_STAGES], empty[RING_STAGES], there;
@@ -501,7 +501,7 @@ struct sum_args {
     uint32_t n;
 };
 
-/* y[block] = the sum of n values of x; threads without any end in between are none. */
+/* y[block] = the sum of n values of x; threads without values are between those that have some. */
 template <int threads> CUDA_KERNEL(threads) sums(CUDA_ARGS(struct sum_args) a) {
     CUDA_SHARED(float, part);
     pdl_wait();

@@ -6,7 +6,7 @@ namespace {
 struct step_args {
     uint32_t *x;
     uint32_t add;
-    uint32_t pad[100]; /* arguments of some length: kept until the graph is gone */
+    uint32_t pad[100]; /* long arguments: kept as long as the graph */
     uint32_t last;
 };
 
@@ -44,7 +44,7 @@ void test_graph() {
     }
     CHECK(!cudaGraphExecDestroy(exec));
 
-    /* Waiting for a stream that is captured, and memory while it is. */
+    /* Waiting for a stream under capture, and allocations during it. */
     CHECK(!cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) ==
           cudaErrorIllegalState);
@@ -67,14 +67,14 @@ void test_late() {
     for (int i = 0; i < 32; i++)
         pinned[i] = 5;
     CHECK(!cudaMemcpyAsync(x.p, pinned, 128, cudaMemcpyHostToDevice, stream));
-    pinned[0] = 6; /* too soon: the copy takes it */
+    pinned[0] = 6; /* too soon: the copy reads it */
     CHECK(!launch(step, {x.p, 1, {}, 0}, 1, 32));
     CHECK(!cudaMemcpyAsync(pinned, x.p, 128, cudaMemcpyDeviceToHost, stream));
     CHECK(pinned[1] == 5);
     CHECK(cudaStreamQuery(stream) == cudaErrorNotReady && !cudaStreamQuery(stream));
     CHECK(pinned[0] == 19 && pinned[1] == 16);
 
-    /* From pageable memory: taken within the call. To it: there when the call returns. */
+    /* From pageable memory: read within the call. To it: written when the call returns. */
     uint32_t own[32] = {9};
     CHECK(!cudaMemcpyAsync(x.p, own, 128, cudaMemcpyHostToDevice, stream));
     own[0] = 0;
@@ -100,7 +100,7 @@ void test_events() {
     CHECK(!launch(step, {x.p, 2, {}, 0}, 1, 32, 0, other));
     CHECK(!cudaEventRecord(second, other));
     CHECK(cudaEventQuery(second) == cudaErrorNotReady);
-    CHECK(x.now()[0] == 14); /* (1 * 3 + 1) * 3 + 2: what followed the event has not run */
+    CHECK(x.now()[0] == 14); /* (1 * 3 + 1) * 3 + 2: the work after the event has not run */
     CHECK(!cudaEventQuery(second) && !cudaEventSynchronize(second));
     CHECK(!cudaStreamSynchronize(stream) && x.get()[0] == 142);
     float ms;
@@ -124,7 +124,7 @@ void test_events() {
     CHECK(!cudaEventDestroy(event) && !cudaEventDestroy(second) && !cudaStreamDestroy(other));
 }
 
-/* out[0] = what x[0] is before pdl_wait(), out[1] = after it. */
+/* out[0] = x[0] before pdl_wait(), out[1] = x[0] after it. */
 struct early_args {
     uint32_t *x, *out;
 };
@@ -137,7 +137,7 @@ CUDA_KERNEL(64) early(CUDA_ARGS(struct early_args) a) {
     a.out[64 + threadIdx.x] = a.x[63 - threadIdx.x]++;
 }
 
-/* A kernel that reads too soon is seen to read what was there before. */
+/* A kernel that reads too soon reads the old value. */
 void test_early_start() {
     device<uint32_t> x(std::vector<uint32_t>(64, 1)), out(128);
     cudaLaunchAttribute attr;
@@ -257,7 +257,7 @@ CUDA_KERNEL(64) faulty(CUDA_ARGS(struct fault_args) a) {
     if (a.which == 3 && t % 2) a.x[t] = __shfl_xor_sync(CUDA_ALL, t, 1);
     if (a.which == 4) a.x[t] = t % 2 ? __shfl_xor_sync(CUDA_ALL, t, 1) : __ballot_sync(CUDA_ALL, 1);
     if (a.which == 5) a.x[t] = __shfl_sync(1u << (t + 1) % 32, t, 0);
-    if (a.which == 6) s[t * 16] = 1;         /* beyond what the launch gave */
+    if (a.which == 6) s[t * 16] = 1;         /* beyond the launch's shared memory */
     if (a.which == 7 && t % 32 >= 4) return; /* a product without them */
     if (a.which == 7) {
         uint32_t d[4];
@@ -269,8 +269,8 @@ CUDA_KERNEL(64) faulty(CUDA_ARGS(struct fault_args) a) {
     __shared__ uint64_t bar[2];
     if (t == 0) mbar_init(&bar[0], 2);
     __syncthreads();
-    if (a.which == 11 && t < 3) mbar_arrive(&bar[t / 2]); /* the second one was not made */
-    if (a.which == 12 && t == 0) mbar_wait(&bar[0], 0);   /* nobody comes */
+    if (a.which == 11 && t < 3) mbar_arrive(&bar[t / 2]); /* the second one does not exist */
+    if (a.which == 12 && t == 0) mbar_wait(&bar[0], 0);   /* no arrival */
     if (a.which == 13 && t == 0) bulk_expect(&bar[0], 16), bulk_copy(s, a.x, 16, &bar[0]);
     if (a.which == 14 && t == 0)
         bulk_copy(s, a.x, 16, &bar[0]), mbar_arrive(&bar[0]), mbar_wait(&bar[0], 0);
@@ -285,7 +285,7 @@ template <int which> std::string fault_of() {
     });
 }
 
-/* ---- what only a build with CUDA_CHECK=1 sees ---- */
+/* ---- faults that only a build with CUDA_CHECK=1 detects ---- */
 
 CUDA_KERNEL(64) racing(CUDA_ARGS(struct fault_args) a) {
     CUDA_SHARED(uint32_t, s);
@@ -304,11 +304,11 @@ CUDA_KERNEL(64) racing(CUDA_ARGS(struct fault_args) a) {
     if (which == 5) a.x[t] = s[t ^ 32]; /* another warp */
     __syncthreads();
     a.x[t] = s[63 - t] + fixed[63 - t];
-    if (which == 6) s[t] = 1; /* others may still read */
+    if (which == 6) s[t] = 1; /* others may still be reading */
     __syncthreads();
     fixed[64] = 7; /* all the same */
     if (which == 7) s[0] = t;
-    if (which == 14) s[0] = 7 + t / 63; /* the last one another */
+    if (which == 14) s[0] = 7 + t / 63; /* the last one reads another */
     if (which == 8) atomicAdd(&s[0], 1u), a.x[t] = s[0];
     atomicAdd(&s[1], 1u);
     if (which == 9) a.x[1025] = 1;
@@ -354,8 +354,8 @@ void test_checks() {
 #endif
 }
 
-/* Written behind its end, within the rest of 256 bytes: found when it is freed. */
-CUDA_KERNEL(64) behind(CUDA_ARGS(struct fault_args) a) {
+/* Written after its end, within the rest of 256 bytes: detected when it is freed. */
+CUDA_KERNEL(64) past_end(CUDA_ARGS(struct fault_args) a) {
     pdl_wait();
     a.x[5 + threadIdx.x % 2] = 1;
 }
@@ -375,7 +375,7 @@ void test_faults() {
     CHECK(has(fault_of<8>(), "not aligned"));
     CHECK(has(fault_of<9>(), "not aligned"));
     s = fault_of<10>();
-    CHECK(has(s, "bytes in front of it") || s == "signal" || has(s, "not memory of the device"));
+    CHECK(has(s, "bytes before it") || s == "signal" || has(s, "not memory of the device"));
     CHECK(has(fault_of<11>(), "no barrier was made here"));
     CHECK(has(fault_of<12>(), "thread 0 waits at the barrier"));
     CHECK(has(fault_of<13>(), "the block has ended before copies that it began"));
@@ -384,10 +384,10 @@ void test_faults() {
     CHECK(fault_of<16>() == "");
     s = fault([] {
         device<uint32_t> x(5);
-        launch(behind, {x.p, 0}, 1, 64);
+        launch(past_end, {x.p, 0}, 1, 64);
         cudaStreamSynchronize(stream);
     });
-    CHECK_MSG(has(s, "written 1 bytes behind its end") || s == "signal" ||
+    CHECK_MSG(has(s, "written 1 bytes after its end") || s == "signal" ||
                   has(s, "write of 4 bytes"),
               "%s", s.c_str());
 }

@@ -4,6 +4,7 @@
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,6 +28,16 @@ static inline cJSON *file_json(const char *path) {
     cJSON *json = text ? cJSON_Parse(text) : NULL;
     free(text);
     return json;
+}
+
+/* The first `max` numbers of a JSON array as integers; returns how many. */
+static inline uint32_t file_json_ints(const cJSON *array, int32_t *out, uint32_t max) {
+    uint32_t n = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) {
+        if (n < max) out[n++] = item->valueint;
+    }
+    return n;
 }
 
 /* text as folder/name. false: it cannot be written. */

@@ -59,15 +59,6 @@ static char *read_of(const char *name, const char *file, size_t *n) {
     exit(1);
 }
 
-static uint32_t read_ints(const cJSON *array, int32_t *out, uint32_t max) {
-    uint32_t n = 0;
-    const cJSON *item;
-    cJSON_ArrayForEach(item, array) {
-        if (n < max) out[n++] = item->valueint;
-    }
-    return n;
-}
-
 static void read_golden(struct golden *g) {
     size_t n;
     char *text = read_of(g->name, "golden.json", &n);
@@ -78,9 +69,11 @@ static void read_golden(struct golden *g) {
     g->logits = (float *)(void *)read_of(g->name, "logits.f32", &n);
     cJSON_ArrayForEach(item, all) {
         struct prompt *p = &g->prompts[i++ % N_PROMPTS];
-        p->n = read_ints(cJSON_GetObjectItem(item, "ids"), p->ids, MAX_PROMPT);
-        p->n_greedy = read_ints(cJSON_GetObjectItem(item, "greedy"), p->ids + p->n, MAX_GREEDY);
-        p->n_rows = read_ints(cJSON_GetObjectItem(item, "rows"), (int32_t *)p->rows, MAX_PROMPT);
+        p->n = file_json_ints(cJSON_GetObjectItem(item, "ids"), p->ids, MAX_PROMPT);
+        p->n_greedy =
+            file_json_ints(cJSON_GetObjectItem(item, "greedy"), p->ids + p->n, MAX_GREEDY);
+        p->n_rows =
+            file_json_ints(cJSON_GetObjectItem(item, "rows"), (int32_t *)p->rows, MAX_PROMPT);
         p->logits = g->logits + at;
         at += (uint64_t)p->n_rows * g->n_vocab;
     }

@@ -81,17 +81,17 @@ static void check_limit(const struct chat_syntax *syntax, enum chat_begin begin,
 
 #define OPEN   CHAT_BEGIN_OPEN
 #define INSIDE CHAT_BEGIN_REASONING
-#define BEHIND CHAT_BEGIN_TEXT
+#define TEXT   CHAT_BEGIN_TEXT
 
 static void test_text(void) {
     check(&hermes, OPEN, 3, "", "");
     check(&hermes, OPEN, 3, "Hello  there \n", "|T:Hello  there \n");
     check(&hermes, OPEN, 3, " \n x", "|T: \n x");
-    check(&hermes, BEHIND, 3, "a <tool b <tool_call c", "|T:a <tool b <tool_call c");
-    check(&hermes, BEHIND, 3, "gr\xc3\xbc\xc3\x9f <\xe2\x82\xac> \n",
+    check(&hermes, TEXT, 3, "a <tool b <tool_call c", "|T:a <tool b <tool_call c");
+    check(&hermes, TEXT, 3, "gr\xc3\xbc\xc3\x9f <\xe2\x82\xac> \n",
           "|T:gr\xc3\xbc\xc3\x9f <\xe2\x82\xac> \n");
-    check(&hermes, BEHIND, 3, "x\xff<|odd|>\xfe y", "|T:x y"); /* a control token is not text */
-    check(&hermes, BEHIND, 0, "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>",
+    check(&hermes, TEXT, 3, "x\xff<|odd|>\xfe y", "|T:x y"); /* a control token is not text */
+    check(&hermes, TEXT, 0, "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>",
           "|T:<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>");
 }
 
@@ -102,7 +102,7 @@ static void test_reasoning(void) {
     check(&hermes, INSIDE, 0, "cut </thi", "|R:cut </thi");
     check(&hermes, OPEN, 0, "<think></think>\nc", "|T:c");
     check(&hermes, OPEN, 0, "a <think>b</think>", "|T:a <think>b</think>");
-    check(&hermes, BEHIND, 0, "<think>b</think>", "|T:<think>b</think>");
+    check(&hermes, TEXT, 0, "<think>b</think>", "|T:<think>b</think>");
     check(&mistral, OPEN, 0,
           "\xff[THINK]\xfe"
           "hm\xff[/THINK]\xfe"
@@ -119,7 +119,7 @@ static void test_calls(void) {
     static const char one[] = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": \"}\\\"{\", "
                               "\"b\": [{}, 2]}}\n</tool_call>";
     check(&hermes, OPEN, 3, one, "|C:add|A:{\"a\": \"}\\\"{\", \"b\": [{}, 2]}");
-    check(&hermes, BEHIND, 3,
+    check(&hermes, TEXT, 3,
           "I ask.\n<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>\n"
           "<tool_call>\n{\"name\": \"a-b\", \"arguments\": {\"x\": 1}}\n</tool_call>\n",
           "|T:I ask.|C:add|A:{}|C:a-b|A:{\"x\": 1}");
@@ -127,24 +127,24 @@ static void test_calls(void) {
           "<think>\nCall it.\n</think>\n\n<tool_call>\n{\"name\": \"add\", \"arguments\": "
           "{}}\n</tool_call> Done. ",
           "|R:Call it.|C:add|A:{}|T:Done. ");
-    check(&mistral, BEHIND, 3,
+    check(&mistral, TEXT, 3,
           "\xff[TOOL_CALLS]\xfe[{\"name\": \"add\", \"arguments\": {\"a\": 1}, \"id\": "
           "\"abc123XYZ\"}, {\"name\": \"a-b\", \"arguments\": {}, \"id\": \"0\"}]",
           "|C:add|A:{\"a\": 1}|C:a-b|A:{}");
-    check(&devstral, BEHIND, 3,
+    check(&devstral, TEXT, 3,
           "So: \xff[TOOL_CALLS]\xfe"
           "add\xff[ARGS]\xfe{\"a\": 1}\xff[TOOL_CALLS]\xfe"
           "a-b\xff[ARGS]\xfe{}",
           "|T:So:|C:add|A:{\"a\": 1}|C:a-b|A:{}");
     check(
-        &kimi, BEHIND, 3,
+        &kimi, TEXT, 3,
         "\xff<|tool_calls_section_begin|>\xfe\xff<|tool_call_begin|>\xfe"
         "functions.add:0"
         "\xff<|tool_call_argument_begin|>\xfe{}\xff<|tool_call_end|>\xfe\xff<|tool_call_begin|>\xfe"
         "functions.a-b:12\xff<|tool_call_argument_begin|>\xfe{}\xff<|tool_call_end|>\xfe"
         "\xff<|tool_calls_section_end|>\xfe",
         "|C:add|A:{}|C:a-b|A:{}");
-    check(&kimi, BEHIND, 5,
+    check(&kimi, TEXT, 5,
           "\xff<|tool_calls_section_begin|>\xfe\xff<|tool_call_begin|>\xfe"
           "functions.ns.add:v/2:0\xff<|tool_call_argument_begin|>\xfe{}\xff<|tool_call_end|>\xfe"
           "\xff<|tool_call_begin|>\xfe"
@@ -153,12 +153,12 @@ static void test_calls(void) {
           "functions.add:2\xff<|tool_call_argument_begin|>\xfe{}\xff<|tool_call_end|>\xfe"
           "\xff<|tool_calls_section_end|>\xfe",
           "|C:ns.add:v/2|A:{}|C:add:2|A:{}|C:add|A:{}");
-    check(&hermes, BEHIND, 5,
+    check(&hermes, TEXT, 5,
           "<tool_call>\n{\"name\": \"ns.add:v/2\", \"arguments\": {}}\n</tool_call>",
           "|C:ns.add:v/2|A:{}");
-    check(&llama, BEHIND, 3, "{\"name\": \"add\", \"parameters\": {\"a\": 1}}",
+    check(&llama, TEXT, 3, "{\"name\": \"add\", \"parameters\": {\"a\": 1}}",
           "|C:add|A:{\"a\": 1}");
-    check(&llama, BEHIND, 3, "\xff<|python_tag|>\xfe{\"name\": \"add\", \"parameters\": {}}",
+    check(&llama, TEXT, 3, "\xff<|python_tag|>\xfe{\"name\": \"add\", \"parameters\": {}}",
           "|C:add|A:{}");
 }
 
@@ -185,7 +185,7 @@ static void test_harmony(void) {
           "|T:I ask.{}"); /* an unknown tool's arguments are text */
     check(&harmony, OPEN, 3, "no header", "|T:no header");
     check(&harmony, OPEN, 0, "", "");
-    check(&harmony, BEHIND, 3, "goes on" C("end"), "|T:goes on");
+    check(&harmony, TEXT, 3, "goes on" C("end"), "|T:goes on");
 }
 
 static void test_no_calls(void) {
@@ -200,64 +200,64 @@ static void test_no_calls(void) {
     char want[200];
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         snprintf(want, sizeof want, "|T:%s", answers[i]);
-        check(&hermes, BEHIND, 3, answers[i], want);
+        check(&hermes, TEXT, 3, answers[i], want);
     }
-    check(&hermes, BEHIND, 3,
+    check(&hermes, TEXT, 3,
           "<tool_call><tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>",
           "|T:<tool_call>|C:add|A:{}");
-    check(&llama, BEHIND, 3, "So {\"name\": \"add\", \"parameters\": {}}",
+    check(&llama, TEXT, 3, "So {\"name\": \"add\", \"parameters\": {}}",
           "|T:So {\"name\": \"add\", \"parameters\": {}}");
-    check(&llama, BEHIND, 3, "{\"name\": \"Ann\", \"parameters\": {}}",
+    check(&llama, TEXT, 3, "{\"name\": \"Ann\", \"parameters\": {}}",
           "|T:{\"name\": \"Ann\", \"parameters\": {}}");
 }
 
 /* An answer that ends early: no part of a mark is text, no argument is lost. */
 static void test_cut_off(void) {
-    check(&hermes, BEHIND, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, \"x",
+    check(&hermes, TEXT, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, \"x",
           "|C:add|A:{\"a\": [1, \"x");
-    check(&hermes, BEHIND, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool",
+    check(&hermes, TEXT, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool",
           "|C:add|A:{}");
-    check(&hermes, BEHIND, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": {}", "|C:add|A:{}");
-    check(&mistral, BEHIND, 3,
+    check(&hermes, TEXT, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": {}", "|C:add|A:{}");
+    check(&mistral, TEXT, 3,
           "\xff[TOOL_CALLS]\xfe[{\"name\": \"add\", \"arguments\": {}, \"id\": \"ab",
           "|C:add|A:{}");
     /* A call without arguments is not a call. */
-    check(&hermes, BEHIND, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": ",
+    check(&hermes, TEXT, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": ",
           "|T:<tool_call>\n{\"name\": \"add\", \"arguments\": ");
-    check(&mistral, BEHIND, 3,
+    check(&mistral, TEXT, 3,
           "\xff[TOOL_CALLS]\xfe[{\"name\": \"add\", \"arguments\": {}}, {\"name\": \"add\", "
           "\"arguments\": ",
           "|C:add|A:{}|T:}, {\"name\": \"add\", \"arguments\": ");
     check(&harmony, OPEN, 3, " to=functions.add" C("channel") "commentary json" C("message"), "");
-    check(&llama, BEHIND, 3,
+    check(&llama, TEXT, 3,
           "{\"name\": \"add\", \"parameters\": ", "|T:{\"name\": \"add\", \"parameters\": ");
     /* Anything beyond the mark is text. */
-    check(&hermes, BEHIND, 3,
+    check(&hermes, TEXT, 3,
           "<tool_call>\n{\"name\": \"add\", \"arguments\": {}, \"id\": 1}\n</tool_call>",
           "|C:add|A:{}|T:, \"id\": 1}\n</tool_call>");
 }
 
 /* A limit cuts the answer: incomplete marks are dropped; text that cannot be a mark is kept. */
 static void test_limit(void) {
-    check_limit(&hermes, BEHIND, "So <tool_c", "|T:So");
-    check_limit(&hermes, BEHIND, "So <tool_x", "|T:So <tool_x");
-    check_limit(&hermes, BEHIND, "So \n", "|T:So \n");
-    check_limit(&hermes, BEHIND, "<tool_call>\n{\"name\": \"ad", "");
-    check_limit(&hermes, BEHIND, "<tool_call>\n{\"name\": \"nobody\"",
+    check_limit(&hermes, TEXT, "So <tool_c", "|T:So");
+    check_limit(&hermes, TEXT, "So <tool_x", "|T:So <tool_x");
+    check_limit(&hermes, TEXT, "So \n", "|T:So \n");
+    check_limit(&hermes, TEXT, "<tool_call>\n{\"name\": \"ad", "");
+    check_limit(&hermes, TEXT, "<tool_call>\n{\"name\": \"nobody\"",
                 "|T:<tool_call>\n{\"name\": \"nobody\"");
-    check_limit(&hermes, BEHIND, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": \"<",
+    check_limit(&hermes, TEXT, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": \"<",
                 "|C:add|A:{\"a\": \"<");
-    check_limit(&hermes, BEHIND,
+    check_limit(&hermes, TEXT,
                 "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{",
                 "|C:add|A:{}");
     check_limit(&hermes, OPEN, " <thi", "");
     check_limit(&hermes, OPEN, " \n", "|T: \n");
     check_limit(&hermes, INSIDE, "Why\n</th", "|R:Why");
     check_limit(&hermes, INSIDE, "Why\n", "|R:Why\n");
-    check_limit(&llama, BEHIND, "{\"name\": \"add\", \"par", "");
-    check_limit(&llama, BEHIND, "{\"name\": 1", "|T:{\"name\": 1");
+    check_limit(&llama, TEXT, "{\"name\": \"add\", \"par", "");
+    check_limit(&llama, TEXT, "{\"name\": 1", "|T:{\"name\": 1");
     check_limit(
-        &mistral, BEHIND,
+        &mistral, TEXT,
         "\xff[TOOL_CALLS]\xfe[{\"name\": \"add\", \"arguments\": {}, \"id\": \"abc123XYZ\"}, {",
         "|C:add|A:{}");
     check_limit(&harmony, OPEN, C("channel") "comm", "");

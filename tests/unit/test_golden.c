@@ -41,16 +41,6 @@ static double number(const cJSON *object, const char *key) {
     return cJSON_GetNumberValue(cJSON_GetObjectItem(object, key));
 }
 
-/* Numbers of a JSON array as ids; returns how many. */
-static uint32_t read_ids(const cJSON *array, int32_t *ids, uint32_t max) {
-    uint32_t n = 0;
-    const cJSON *item;
-    cJSON_ArrayForEach(item, array) {
-        if (n < max) ids[n++] = item->valueint;
-    }
-    return n;
-}
-
 /* bits: of activations. */
 static void open_demo(struct runner *r, const char *path, int kv_type, int bits,
                       uint32_t max_rows) {
@@ -91,7 +81,8 @@ static void check_positions(const struct bound *b) {
     cJSON *golden = read_json(GOLDEN "positions.json");
     const cJSON *row;
     int32_t ids[MAX_CONTEXT];
-    uint32_t n = read_ids(cJSON_GetObjectItem(golden, "ids"), ids, MAX_CONTEXT), p = 0, equal = 0;
+    uint32_t n = file_json_ints(cJSON_GetObjectItem(golden, "ids"), ids, MAX_CONTEXT), p = 0,
+             equal = 0;
     double sum = 0, worst = 0, mean_bound, worst_bound, tie;
     struct runner r;
     open_demo(&r, b->path, b->kv_type, b->bits, n);
@@ -176,8 +167,10 @@ static void check_greedy(const char *path, int kv_type, int bits, double tie) {
     if (be_is_cuda(r.be)) tie = fmax(tie, rounded.tie);
     cJSON_ArrayForEach(chat, cJSON_GetObjectItem(golden, "chats")) {
         int32_t tokens[MAX_CONTEXT], want[MAX_CONTEXT];
-        uint32_t n = read_ids(cJSON_GetObjectItem(chat, "prompt_ids"), tokens, MAX_CONTEXT / 2);
-        uint32_t n_want = read_ids(cJSON_GetObjectItem(chat, "output_ids"), want, MAX_CONTEXT / 2);
+        uint32_t n =
+            file_json_ints(cJSON_GetObjectItem(chat, "prompt_ids"), tokens, MAX_CONTEXT / 2);
+        uint32_t n_want =
+            file_json_ints(cJSON_GetObjectItem(chat, "output_ids"), want, MAX_CONTEXT / 2);
         uint32_t n_got = answer(&r, tokens, n, max), same = 0;
         while (same < n_want && same < n_got && tokens[n + same] == want[same])
             same++;

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "core/grammar/grammar_int.h"
 #include "tests/support/rng.h"
+#include "tests/unit/pattern_text.h"
 
 #include <stdlib.h>
 
@@ -46,18 +47,6 @@ static bool accepts(const grammar *g, const char *text, size_t n) {
 }
 
 /* ---- random grammars ---- */
-
-struct text {
-    char at[2048];
-    size_t n;
-};
-
-static void add(struct text *t, const char *s) {
-    size_t n = strlen(s);
-    if (t->n + n >= sizeof t->at) return;
-    memcpy(t->at + t->n, s, n + 1);
-    t->n += n;
-}
 
 /* The same language in both notations; rules: the GBNF rules that it refers to. */
 struct pair {

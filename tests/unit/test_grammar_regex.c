@@ -5,6 +5,7 @@
 #include "core/grammar/regex/dfa_int.h"
 #include "core/text/property.h"
 #include "tests/support/rng.h"
+#include "tests/unit/pattern_text.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -13,18 +14,6 @@
 static struct rng rng = {0x9e3779b97f4a7c15u};
 
 /* ---- random patterns ---- */
-
-struct text {
-    char at[4096];
-    size_t n;
-};
-
-static void add(struct text *t, const char *s) {
-    size_t n = strlen(s);
-    if (t->n + n >= sizeof t->at) return;
-    memcpy(t->at + t->n, s, n + 1);
-    t->n += n;
-}
 
 static const char *const letters[] = {
     "a", "b", "_", "-", "\n", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"};

@@ -304,7 +304,7 @@ static void bulk_arrives(void) {
         if (b.bytes) memcpy(b.to, b.from, b.bytes);
         if (b.fill) memset((char *)b.to + b.bytes, 0, b.fill);
         if (!m) continue;
-        if (b.arrives && !m->pending) cudasim_fail("one arrival too many behind copies");
+        if (b.arrives && !m->pending) cudasim_fail("one arrival too many after copies");
         if (b.arrives) m->pending--;
         m->tx -= b.bytes + b.fill;
         if (m->tx < 0) cudasim_fail("more bytes came than a barrier was told to expect");

@@ -56,11 +56,11 @@ static void drop(struct memory *m) {
     if (m->where == SIM_DEVICE) {
         for (char *c = m->map + PAGE; c < m->p; c++)
             if (*c != (char)0xff)
-                cudasim_fail("memory at %p (%llu bytes) was written %lld bytes in front of it",
+                cudasim_fail("memory at %p (%llu bytes) was written %lld bytes before it",
                              (void *)m->p, (unsigned long long)m->bytes, (long long)(m->p - c));
         for (char *c = m->p + m->bytes; c < m->map + m->map_bytes - PAGE; c++)
             if (*c != (char)0xff)
-                cudasim_fail("memory at %p (%llu bytes) was written %lld bytes behind its end",
+                cudasim_fail("memory at %p (%llu bytes) was written %lld bytes after its end",
                              (void *)m->p, (unsigned long long)m->bytes,
                              (long long)(c - m->p - (int64_t)m->bytes + 1));
         all.used[m->device] -= m->bytes;
