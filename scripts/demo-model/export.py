@@ -20,6 +20,7 @@ import quant
 NAME, LICENSE = "inferd-demo", "mit"
 CONFIG = {"vocab": 4096, "hidden": 512, "layers": 5, "heads": 8, "kv_heads": 2, "head_dim": 64, "ffn": 1152, "context": 8192,
           "theta": 50000.0, "eps": 1e-5}
+SAMPLING = {"temperature": 0.7, "top_p": 0.9}  # what a request that says nothing gets
 PARTS = [("attn_norm", "input_layernorm"), ("attn_q", "self_attn.q_proj"), ("attn_k", "self_attn.k_proj"),
          ("attn_v", "self_attn.v_proj"), ("attn_output", "self_attn.o_proj"), ("ffn_norm", "post_attention_layernorm"),
          ("ffn_gate", "mlp.gate_proj"), ("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj")]
@@ -71,6 +72,8 @@ def model_keys():
     return [("general.architecture", gguf.STRING, "llama"), ("general.name", gguf.STRING, NAME),
             ("general.license", gguf.STRING, LICENSE), ("general.file_type", gguf.U32, 7),
             ("general.quantization_version", gguf.U32, 2), ("general.alignment", gguf.U32, gguf.ALIGNMENT),
+            ("general.sampling.temp", gguf.FLOAT, SAMPLING["temperature"]),
+            ("general.sampling.top_p", gguf.FLOAT, SAMPLING["top_p"]),
             ("llama.vocab_size", gguf.U32, c["vocab"]), ("llama.context_length", gguf.U32, c["context"]),
             ("llama.embedding_length", gguf.U32, c["hidden"]), ("llama.block_count", gguf.U32, c["layers"]),
             ("llama.feed_forward_length", gguf.U32, c["ffn"]), ("llama.attention.head_count", gguf.U32, c["heads"]),
@@ -120,7 +123,7 @@ def write_folder(weights, tokenizer, out):
            "clean_up_tokenization_spaces": False, "model_max_length": c["context"], "chat_template": chatformat.TEMPLATE,
            "added_tokens_decoder": {str(i): {"content": t, "lstrip": False, "normalized": False, "rstrip": False,
                                              "single_word": False, "special": True} for i, t in special.items()}}
-    gen = {"bos_token_id": chatformat.BOS, "eos_token_id": chatformat.END, "do_sample": True, "temperature": 0.7, "top_p": 0.9}
+    gen = {"bos_token_id": chatformat.BOS, "eos_token_id": chatformat.END, "do_sample": True, **SAMPLING}
     for name, obj in (("config.json", config), ("tokenizer_config.json", tok), ("generation_config.json", gen)):
         with open(os.path.join(out, name), "w") as f:
             json.dump(obj, f, indent=2)
