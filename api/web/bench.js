@@ -12,7 +12,7 @@ export const field = (id, label, input, hint) => {
 };
 
 export class Bench {
-  // root: the mode's panel; examples: [{name, prompt, ...}]; extra: elements of this mode's own.
+  // root: the mode's panel; examples: [{name, prompt, max_tokens, ...}]; extra: elements of this mode's own.
   constructor({ root, connection, prefix, examples, extra }) {
     this.connection = connection;
     this.controller = null;
@@ -38,6 +38,12 @@ export class Bench {
     });
     this.example.addEventListener("change", () => this.choose(examples[this.example.value]));
     root.append(form, h("div", { class: "play-out" }, this.status, this.result));
+  }
+
+  // What both modes take from an example; temperature and seed stay as they are.
+  fill({ prompt, max_tokens }) {
+    this.prompt.value = prompt;
+    this.sampling.set({ ...this.sampling.get(), max_tokens });
   }
 
   free() {

@@ -37,7 +37,7 @@ class SchemaMode extends Bench {
   }
 
   choose(example) {
-    this.prompt.value = example.prompt;
+    this.fill(example);
     this.editor.set(example.schema);
     this.name.value = example.name
       .toLowerCase()
@@ -82,6 +82,7 @@ class ToolsMode extends Bench {
       onChange: () => this.fillChoices(),
     });
     const choice = h("select", {});
+    const parallel = h("input", { type: "checkbox", id: "tools-parallel" });
     super({
       root,
       connection,
@@ -95,16 +96,19 @@ class ToolsMode extends Bench {
           choice,
           "When results are sent, “required” and a named tool become “auto”.",
         ),
+        h("p", { class: "check" }, parallel, h("label", { for: "tools-parallel" }, "several calls in one answer")),
       ],
     });
-    Object.assign(this, { editor, choice });
+    Object.assign(this, { editor, choice, parallel });
     this.choose(TOOLS[0]);
   }
 
   choose(example) {
-    this.prompt.value = example.prompt;
+    this.fill(example);
     this.editor.set(example.tools);
     this.fillChoices();
+    this.choice.value = example.choice;
+    this.parallel.checked = false;
   }
 
   // auto, none, required, and each tool by its name.
@@ -145,7 +149,9 @@ class ToolsMode extends Bench {
   }
 
   async ask(followUp) {
-    const answer = await this.run({ messages: this.messages, tools: this.editor.value, ...this.toolChoice(followUp) });
+    const body = { messages: this.messages, tools: this.editor.value, ...this.toolChoice(followUp) };
+    if (!this.parallel.checked) body.parallel_tool_calls = false;
+    const answer = await this.run(body);
     if (answer.state !== "done") return this.say(FAILED[answer.state], "bad");
     const calls = answer.tool_calls.filter(Boolean);
     if (!calls.length)

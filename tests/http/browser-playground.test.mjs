@@ -39,19 +39,20 @@ test("the schema editor says where JSON is wrong, and does not send it", { skip 
 
 test("examples fill the form; the request carries the schema", { skip }, async () => {
   const { page } = it;
-  await page.getByLabel("Example").first().selectOption({ label: "Classification" });
+  await page.getByLabel("Example").first().selectOption({ label: "Choices and yes or no" });
   await panel("schema").getByText("Sampling").click();
   await page.fill("#schema-temperature", "0");
-  await scripted(page, [{ content: '{"verdict":' }, { content: '"mixed","sure":true}' }]);
+  await scripted(page, [{ content: '{"colour":' }, { content: '"red","happy":true}' }]);
   const body = await run("schema");
   assert.equal(body.response_format.type, "json_schema");
   assert.deepEqual(
     { ...body.response_format.json_schema, schema: 0 },
-    { name: "classification", schema: 0, strict: true },
+    { name: "choices_and_yes_or_no", schema: 0, strict: true },
   );
-  assert.deepEqual(body.response_format.json_schema.schema.properties.verdict, { enum: ["good", "mixed", "bad"] });
+  assert.deepEqual(body.response_format.json_schema.schema.properties.happy, { type: "boolean" });
   assert.equal(body.temperature, 0);
-  assert.equal(await panel("schema").locator("code").textContent(), '{\n  "verdict": "mixed",\n  "sure": true\n}');
+  assert.equal(body.max_tokens, 200);
+  assert.equal(await panel("schema").locator("code").textContent(), '{\n  "colour": "red",\n  "happy": true\n}');
   assert.equal(await verdict("schema").textContent(), "The answer is valid JSON.");
   await it.shot("playground-schema");
 });
@@ -108,17 +109,21 @@ test("tools: the round trip, with choices by name", { skip }, async () => {
   await page.getByRole("tab", { name: "Tools" }).click();
   const options = await page.locator("#tools-choice option").allTextContents();
   assert.deepEqual(options, ["default (auto)", "auto", "none", "required", "only get_weather"]);
+  assert.equal(await page.locator("#tools-choice").inputValue(), "required");
   await page.selectOption("#tools-choice", { label: "only get_weather" });
   const call = {
     index: 0,
     id: "call_7",
     type: "function",
-    function: { name: "get_weather", arguments: '{"city":"Oslo","unit":"celsius"}' },
+    function: { name: "get_weather", arguments: '{"city":"Oslo"}' },
   };
   await scripted(page, [{ tool_calls: [call] }]);
   const first = await run("tools");
   assert.deepEqual(first.tool_choice, { type: "function", function: { name: "get_weather" } });
   assert.equal(first.tools[0].function.name, "get_weather");
+  assert.equal(first.parallel_tool_calls, false);
+  assert.equal(first.max_tokens, 200);
+  await page.getByLabel("several calls in one answer").check();
   const card = panel("tools").getByRole("region", { name: "Call of get_weather" });
   assert.equal(JSON.parse(await card.locator("code").textContent()).city, "Oslo");
   await panel("tools").getByLabel("Result of get_weather").fill('{"temperature": 3}');
@@ -130,6 +135,7 @@ test("tools: the round trip, with choices by name", { skip }, async () => {
   ]);
   const second = request.postDataJSON();
   assert.equal(second.tool_choice, "auto");
+  assert.ok(!("parallel_tool_calls" in second));
   const { index, ...sent } = call;
   assert.deepEqual(second.messages.slice(1), [
     { role: "assistant", content: null, tool_calls: [sent] },
@@ -140,16 +146,17 @@ test("tools: the round trip, with choices by name", { skip }, async () => {
   await it.shot("playground-tools-answered");
 });
 
-test("a required tool is called by the real server with arguments that parse", { skip }, async () => {
+test("the named one of two tools is called by the real server with arguments that parse", { skip }, async () => {
   const { page } = it;
-  await page.selectOption("#tools-example", { label: "Sums and notes" });
-  await page.selectOption("#tools-choice", { label: "only add" });
-  await run("tools");
+  await page.selectOption("#tools-example", { label: "One of two tools, by its name" });
+  assert.equal(await page.getByLabel("several calls in one answer").isChecked(), false);
+  const body = await run("tools");
+  assert.deepEqual(body.tool_choice, { type: "function", function: { name: "paint" } });
   const args = JSON.parse(
-    await panel("tools").getByRole("region", { name: "Call of add" }).locator("code").textContent(),
+    await panel("tools").getByRole("region", { name: "Call of paint" }).locator("code").textContent(),
   );
-  assert.deepEqual(Object.keys(args).sort(), ["a", "b"]);
-  await panel("tools").getByLabel("Result of add").fill("42");
+  assert.deepEqual(Object.keys(args), ["colour"]);
+  await panel("tools").getByLabel("Result of paint").fill("The wall is blue.");
   await panel("tools").getByRole("button", { name: "Send result" }).click();
   await panel("tools").getByRole("button", { name: "Run" }).waitFor();
   assert.equal(await panel("tools").locator(".error").count(), 0);
