@@ -10,7 +10,10 @@ import { OpenAI as LlamaOpenAI, OpenAIEmbedding } from "@llamaindex/openai";
 import { Agent, OpenAIConversationsSession, OpenAIProvider, Runner, tool } from "@openai/agents";
 import OpenAI from "openai";
 import { z } from "zod";
+import { onlyLoopback } from "../http/loopback.mjs";
 import { modelName as model, startServer } from "../http/server.mjs";
+
+onlyLoopback();
 
 let server, client;
 before(async () => {

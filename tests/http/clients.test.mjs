@@ -7,7 +7,10 @@ import { tool as langchainTool } from "@langchain/core/tools";
 import { ChatOpenAI, OpenAIEmbeddings } from "@langchain/openai";
 import { embed, generateObject, generateText, streamObject, streamText, tool } from "ai";
 import { z } from "zod";
+import { onlyLoopback } from "./loopback.mjs";
 import { modelName, startServer } from "./server.mjs";
+
+onlyLoopback();
 
 let server, vercel, langchain;
 before(async () => {

@@ -5,7 +5,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";
+import { onlyLoopback } from "./loopback.mjs";
 import { chat, modelName, post, startServer, user } from "./server.mjs";
+
+onlyLoopback();
 
 let server, client;
 before(async () => {

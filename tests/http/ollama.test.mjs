@@ -5,7 +5,10 @@ import { copyFileSync, existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Ollama } from "ollama";
+import { onlyLoopback } from "./loopback.mjs";
 import { binary, chat, modelFile, modelName, post, startServer, user } from "./server.mjs";
+
+onlyLoopback();
 
 let server, client;
 before(async () => {

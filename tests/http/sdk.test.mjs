@@ -4,7 +4,10 @@ import { after, before, test } from "node:test";
 import OpenAI from "openai";
 import { zodFunction, zodResponseFormat } from "openai/helpers/zod";
 import { z } from "zod";
+import { onlyLoopback } from "./loopback.mjs";
 import { metrics, modelName, startServer, until, user } from "./server.mjs";
+
+onlyLoopback();
 
 let server, client;
 before(async () => {
