@@ -23,7 +23,8 @@ enum err_code {
     ERR_CHANGED = -12,     /* a file is not the one that was registered or opened */
     ERR_WORK = -13,        /* needs more work than its budget allows (work.h) */
     ERR_CANCELLED = -14,   /* abandoned: the caller cancelled it */
-    ERR_DEADLINE = -15     /* abandoned: its time limit has passed */
+    ERR_DEADLINE = -15,    /* abandoned: its time limit has passed */
+    ERR_UNAVAILABLE = -16  /* not now: it is being loaded or unloaded, or its place is taken */
 };
 
 typedef struct err {

@@ -61,6 +61,10 @@ struct engine_config {
     bool ignore_sampling; /* the model's recommended sampling is not used: engine_sampling */
     uint64_t grammar_cache_bytes; /* of cached grammar masks */
     uint64_t grammar_work_s;      /* time that all masks of one sequence may take; 0: no bound */
+    /* Called on the thread of engine_open while weights are loaded, with their bytes; nonzero ends
+     * it with ERR_CANCELLED. Or NULL. */
+    int (*on_load)(void *arg, uint64_t done, uint64_t total);
+    void *on_load_arg;
     /* Called on the worker thread after each step, with no lock held; or NULL. The next step waits
      * for its return; engine_submit does not. */
     void (*on_step)(void *arg, const struct engine_step *step);

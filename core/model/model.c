@@ -34,7 +34,7 @@ static bool reads_in_place(const model *m) {
 static int load_weights(model *m, const struct model_hparams *whole, err *e) {
     uint64_t start = clock_now_ns();
     int rc = map_ranges(m, e);
-    const struct model_load load = {whole, m->arch, &m->part, m->be};
+    const struct model_load load = {whole, m->arch, &m->part, m->be, &m->limits};
     m->reads_file = true;
     if (!rc) rc = model_weights_load(m->file, &load, &m->w, e);
     model_files_look();
@@ -97,7 +97,7 @@ static int measure_rank(const char *path, backend *be, const struct model_limits
     m->limits = *limits;
     int rc = model_file_open(path, 0, &m->file, e);
     if (!rc) rc = read_hparams(m, &whole, e);
-    const struct model_load load = {&whole, m->arch, &m->part, be};
+    const struct model_load load = {&whole, m->arch, &m->part, be, NULL};
     if (!rc) rc = model_weights_measure(m->file, &load, &out->weights, e);
     if (!rc) out->steps = model_bufs_bytes(m);
     model_rank_close(m);

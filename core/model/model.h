@@ -91,6 +91,10 @@ struct model_limits {
     /* Entries of a step's penalty history. 0: the device does not sample. Not 0 requires
      * backend_can_sample. */
     uint32_t max_history;
+    /* Called while weights are loaded, with their bytes; nonzero ends it with ERR_CANCELLED. Or
+     * NULL. On the thread of model_open; of a group only its first rank calls it. */
+    int (*on_load)(void *arg, uint64_t done, uint64_t total);
+    void *on_load_arg;
 };
 
 /* Entries in a row of a step's block tables when every position is below max_context: a power of

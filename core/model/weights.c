@@ -24,6 +24,7 @@ struct loader {
     backend *be;
     struct model_weights *w;           /* NULL: only measure */
     uint64_t *measured;                /* bytes, then */
+    const struct model_limits *limits; /* see struct model_load */
     struct model_range shares[N_DIMS]; /* the part of plan->dims that this rank has */
     bool tied, first, alone;           /* rank 0; the only rank */
 };
@@ -180,13 +181,31 @@ static void read_ahead(const struct loader *l, uint32_t layer) {
         if (p->all[i].tensor) gguf_tensor_will_need(p->all[i].tensor);
 }
 
+static uint64_t planned_bytes(const struct weight_plan *p) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->all[i].tensor) sum += p->all[i].tensor->bytes;
+    return sum;
+}
+
+/* Says that done of total bytes are loaded. ERR_CANCELLED. */
+static int report_load(const struct loader *l, uint64_t done, uint64_t total, err *e) {
+    const struct model_limits *to = l->limits;
+    if (!to || !to->on_load || !l->w || !l->first || !to->on_load(to->on_load_arg, done, total))
+        return 0;
+    return err_set(e, ERR_CANCELLED, "loading was cancelled");
+}
+
 static int load_all(const struct loader *l, err *e) {
     const struct weight_plan *p = l->plan;
+    uint64_t done = 0, total = planned_bytes(p);
     read_ahead(l, 0);
     for (uint32_t i = 0; i < p->n; i++) {
         uint32_t layer = p->all[i].layer;
         if (layer != WEIGHT_NO_LAYER && i == p->first[layer]) read_ahead(l, layer + 1);
         int rc = load_planned(l, &p->all[i], e);
+        if (p->all[i].tensor) done += p->all[i].tensor->bytes;
+        if (!rc) rc = report_load(l, done, total, e);
         if (rc) return rc;
     }
     return 0;
@@ -210,6 +229,7 @@ static struct loader make_loader(const struct weight_plan *plan, const struct mo
     const uint64_t dim = load->hp->head_dim;
     struct loader l = {.plan = plan,
                        .be = load->be,
+                       .limits = load->limits,
                        .tied = load->hp->tied_embeddings,
                        .first = p->rank == 0,
                        .alone = p->n_ranks < 2};
