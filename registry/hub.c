@@ -60,6 +60,14 @@ static int read_what(const char *what, char **repo, const char **file, err *e) {
                    what);
 }
 
+int hub_check(const char *what, err *e) {
+    const char *file;
+    char *repo = NULL;
+    int rc = read_what(what, &repo, &file, e);
+    free(repo);
+    return rc;
+}
+
 /* Escapes all except unreserved characters, and '/' if keep_slash. */
 static void add_escaped(str *s, const char *text, bool keep_slash) {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -184,6 +192,14 @@ const char *hub_path(const hub_model *m) {
 
 uint64_t hub_size_bytes(const hub_model *m) {
     return m->size_bytes;
+}
+
+const char *hub_sha256(const hub_model *m) {
+    const struct hub_file *largest = NULL;
+    for (size_t i = 0; i < m->choice.n; i++)
+        if (!largest || m->choice.files[i]->size_bytes > largest->size_bytes)
+            largest = m->choice.files[i];
+    return largest && largest->known && largest->lfs ? largest->hash : "";
 }
 
 /* ---- the download ---- */

@@ -35,6 +35,8 @@ struct hub_options {
     void *arg;
 };
 
+/* Has what the form that hub_open takes? Asks nobody. ERR_INVALID. */
+int hub_check(const char *what, err *e);
 /* Reads the listing and chooses files. what: "hf:ORG/REPO" (safetensors with config.json, else the
  * only GGUF) or "hf:ORG/REPO:FILE" (a GGUF's name, a pattern with * or ?, or a type such as Q4_K_M;
  * it must select one model; a split one includes all parts). revision: branch, tag or commit.
@@ -46,6 +48,8 @@ void hub_close(hub_model *m); /* NULL is fine */
 /* Path to register after hub_fetch: a folder, a GGUF or its first part. */
 const char *hub_path(const hub_model *m);
 uint64_t hub_size_bytes(const hub_model *m);
+/* SHA-256 of its largest file in hexadecimal; "": the listing has none. */
+const char *hub_sha256(const hub_model *m);
 
 /* Downloads the missing files; waits for another process that pulls into the same folder.
  * ERR_STOPPING and ERR_IO leave parts from which the next call continues; ERR_FORMAT (wrong size or

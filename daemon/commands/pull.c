@@ -1,29 +1,37 @@
 /* commands/pull.c - inferd pull: downloads a model from the Hugging Face Hub and registers it. */
-#include "core/base/str.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
 #include "daemon/commands/register.h"
 #include "daemon/options.h"
+#include "daemon/pull_model.h"
 #include "daemon/signals.h"
-#include "registry/hub.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 struct pull_command {
     struct config config;
     const char *what, *revision, *name;
     struct option_list aliases;
-    char *folder, *token;
     registry *registry;
     struct progress_bar bar;
+    struct progress hashing;
 };
 
-static int show_progress(void *arg, uint64_t done, uint64_t total) {
+static int show_progress(void *arg, enum pull_step step, uint64_t done, uint64_t total) {
     struct pull_command *c = arg;
-    return progress_bar_show(&c->bar, done, total);
+    if (step != PULL_HASHING) return progress_bar_show(&c->bar, done, total);
+    progress_bar_end(&c->bar);
+    progress_show(&c->hashing, done, total);
+    return 0;
+}
+
+static void show_chosen(void *arg, const char *path, uint64_t bytes, const char *sha256) {
+    char size[32];
+    (void)arg;
+    (void)sha256;
+    format_bytes(bytes, size, sizeof size);
+    fprintf(stderr, "inferd: %s to %s\n", size, path);
 }
 
 /* Prints a line without control characters: names come from a server. */
@@ -36,30 +44,6 @@ static void print_line(void *arg, const char *line) {
     fputc('\n', stderr);
 }
 
-/* Refuses an invalid or taken name before the download, not after it. */
-static int check_free(const struct pull_command *c, const char *name, const char *path, err *e) {
-    struct registry_model held;
-    int rc = registry_check_name(name, e);
-    if (rc) return rc;
-    rc = registry_find(c->registry, name, &held, NULL);
-    if (rc) return rc == ERR_NOT_FOUND ? 0 : registry_find(c->registry, name, &held, e);
-    char *real = realpath(path, NULL); /* NULL if nothing was downloaded yet */
-    bool same = real && strcmp(real, held.path) == 0;
-    if (!same)
-        rc = err_set_param(e, ERR_EXISTS, "name", "the name %s is already taken by %s", name,
-                           held.path);
-    free(real);
-    registry_model_fini(&held);
-    return rc;
-}
-
-static int check_names(const struct pull_command *c, const char *path, err *e) {
-    int rc = c->name ? check_free(c, c->name, path, e) : 0;
-    for (size_t i = 0; i < c->aliases.n && !rc; i++)
-        rc = check_free(c, c->aliases.items[i], path, e);
-    return rc;
-}
-
 static int open_registry(struct pull_command *c, err *e) {
     char *path;
     int rc = config_registry_path(&c->config, &path, e);
@@ -69,42 +53,32 @@ static int open_registry(struct pull_command *c, err *e) {
     return rc;
 }
 
-static int pull_model(struct pull_command *c, err *e) {
-    hub_model *model = NULL;
-    const struct hub_options options = {.endpoint = config_hf_endpoint(&c->config),
-                                        .token = c->token,
-                                        .folder = c->folder,
-                                        .stall_s = (uint32_t)c->config.hf_stall_s,
-                                        .n_retries = (uint32_t)c->config.hf_retries,
-                                        .progress = show_progress,
-                                        .say = print_line,
-                                        .arg = c};
-    int rc = hub_open(&options, c->what, c->revision, &model, e);
+static int run_pull(struct pull_command *c, err *e) {
+    const struct pull_job job = {.config = &c->config,
+                                 .registry = c->registry,
+                                 .what = c->what,
+                                 .revision = c->revision,
+                                 .name = c->name,
+                                 .aliases = c->aliases.items,
+                                 .n_aliases = c->aliases.n,
+                                 .chosen = show_chosen,
+                                 .progress = show_progress,
+                                 .say = say,
+                                 .arg = c};
+    struct registry_model added;
+    int rc = pull_model(&job, &added, e);
+    progress_bar_end(&c->bar);
+    progress_end(&c->hashing);
     if (rc) return rc;
-    rc = check_names(c, hub_path(model), e);
-    if (!rc) {
-        char size[32];
-        format_bytes(hub_size_bytes(model), size, sizeof size);
-        fprintf(stderr, "inferd: %s to %s\n", size, hub_path(model));
-        rc = hub_fetch(model, e);
-        progress_bar_end(&c->bar);
-        if (rc == ERR_STOPPING)
-            err_set(e, rc,
-                    "stopped; the downloaded part is kept: the same command continues from "
-                    "there");
-    }
-    if (!rc) {
-        rc = register_model(c->registry, hub_path(model), c->name, &c->aliases, e);
-        if (rc) err_prefix(e, "%s is downloaded but not registered: ", hub_path(model));
-    }
-    hub_close(model);
-    return rc;
+    print_added(&added);
+    registry_model_fini(&added);
+    return 0;
 }
 
 int cmd_pull(int argc, char **argv, err *e) {
     static const char *const keys[] = {"registry",   "models-dir", "hf-endpoint", "hf-token-file",
                                        "hf-stall-s", "hf-retries", NULL};
-    struct pull_command c = {.revision = "main", .bar.bytes = true};
+    struct pull_command c = {.revision = "main", .bar.bytes = true, .hashing.label = "hashing"};
     const struct option own[] = {
         {.name = "revision",
          .kind = OPTION_TEXT,
@@ -141,16 +115,12 @@ int cmd_pull(int argc, char **argv, err *e) {
     if (rc) {
         status = options_exit(rc);
     } else {
-        rc = config_models_path(&c.config, &c.folder, e);
-        if (!rc) rc = config_read_hf_token(&c.config, &c.token, e);
-        if (!rc) rc = open_registry(&c, e);
+        rc = open_registry(&c, e);
         if (!rc) rc = signals_open(e);
-        if (!rc) rc = pull_model(&c, e);
+        if (!rc) rc = run_pull(&c, e);
         status = rc ? 1 : 0;
     }
     registry_close(c.registry);
-    free(c.folder);
-    free(c.token);
     config_fini(&c.config);
     return status;
 }

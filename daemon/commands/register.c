@@ -1,16 +1,21 @@
 /* register.c - adds a model on disk to the registry. Main thread of a command. */
 #include "daemon/commands/register.h"
 
-#include "core/tokenizer/tokenizer.h"
 #include "daemon/commands/printing.h"
+#include "daemon/pull_model.h"
 
 #include <stdio.h>
 
+void print_added(const struct registry_model *added) {
+    char params[32], size[32];
+    format_count(added->n_params, params, sizeof params);
+    format_bytes(added->size_bytes, size, sizeof size);
+    printf("added %s: %s, %s parameters, %s, context %llu, %s\n", added->name, added->architecture,
+           params, added->quantization, (unsigned long long)added->context_length, size);
+}
+
 int register_model(registry *r, const char *path, const char *name,
                    const struct option_list *aliases, err *e) {
-    /* The registry checks the weights, then the tokenizer is checked: the registry's error is the
-     * clearer one for a file that is not a model. */
-    tokenizer *tok;
     struct progress progress = {.label = "hashing"};
     struct registry_model added;
     const struct registry_add add = {.path = path,
@@ -19,17 +24,10 @@ int register_model(registry *r, const char *path, const char *name,
                                      .n_aliases = aliases->n,
                                      .progress = progress_show,
                                      .progress_arg = &progress};
-    int rc = registry_check_model(path, e);
-    if (!rc) rc = tokenizer_open(path, &tok, e);
-    if (!rc) tokenizer_close(tok);
-    if (!rc) rc = registry_add(r, &add, &added, e);
+    int rc = pull_register(r, &add, &added, e);
     progress_end(&progress);
     if (rc) return rc;
-    char params[32], size[32];
-    format_count(added.n_params, params, sizeof params);
-    format_bytes(added.size_bytes, size, sizeof size);
-    printf("added %s: %s, %s parameters, %s, context %llu, %s\n", added.name, added.architecture,
-           params, added.quantization, (unsigned long long)added.context_length, size);
+    print_added(&added);
     registry_model_fini(&added);
     return 0;
 }

@@ -9,5 +9,7 @@
  * result. name NULL: made from the path. Errors as registry_add's and tokenizer_open's. */
 int register_model(registry *r, const char *path, const char *name,
                    const struct option_list *aliases, err *e);
+/* The line about a model that was added. */
+void print_added(const struct registry_model *added);
 
 #endif
