@@ -5,11 +5,15 @@
 #include "api/generate/api_state.h"
 #include "api/routes.h"
 
+#include "core/base/clock.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+
+enum { UNLOAD_LOOK_MS = 50 /* between looks at what an unload waits for */ };
 
 static int init_state(api *a, const struct api_config *config, err *e) {
     const struct resume_config kept = {config->resume_streams, config->resume_timeout_s};
@@ -22,7 +26,8 @@ static int init_state(api *a, const struct api_config *config, err *e) {
     if (rc) return rc;
     a->config.model_aliases = NULL; /* kept as aliases */
     a->grammars = grammar_cache_new();
-    if (!a->grammars) return err_no_memory(e);
+    a->models = models_new();
+    if (!a->grammars || !a->models) return err_no_memory(e);
     return resume_open(&kept, &a->resume, e);
 }
 
@@ -35,6 +40,7 @@ int api_open(const struct api_config *config, api **out, err *e) {
                                      .n_routes = api_n_routes,
                                      .api = a,
                                      .add_work_headers = api_add_rate_limit,
+                                     .release = api_release_model,
                                      .tick = history_tick};
     metrics_history_init(&a->history);
     int rc = init_state(a, config, e);
@@ -54,15 +60,60 @@ uint16_t api_port(const api *a) {
 int api_set_models(api *a, const struct api_model *models, size_t n, err *e) {
     if (!n || n > API_MAX_MODELS)
         return err_set(e, ERR_INVALID, "1 to %d models can be served, not %zu", API_MAX_MODELS, n);
-    memcpy(a->models, models, n * sizeof *models);
-    a->n_models = n;
-    for (size_t i = 0; i < a->aliases.n; i++)
-        if (!api_find_model(a, a->aliases.pairs[i].model))
+    for (size_t i = 0; i < n; i++) {
+        int rc = models_add(a->models, &models[i], e);
+        if (rc) return rc;
+    }
+    for (size_t i = 0; i < a->aliases.n; i++) {
+        const char *name = a->aliases.pairs[i].model;
+        const struct api_model *m = models_find(a->models, name, strlen(name));
+        models_release(a->models, m);
+        if (!m)
             return err_set_param(e, ERR_INVALID, "model_aliases",
-                                 "'%.60s' is not the name of a served model",
-                                 a->aliases.pairs[i].model);
+                                 "'%.60s' is not the name of a served model", name);
+    }
     atomic_store(&a->http.ready, true);
     return 0;
+}
+
+int api_add_model(api *a, const struct api_model *m, err *e) {
+    return models_add(a->models, m, e);
+}
+
+/* Waits for the references of m, up to until_ns (0: without end), and drops streams that are only
+ * kept for clients that may return. false: time is over, or *stop. */
+static bool wait_for_users(api *a, const struct api_model *m, uint64_t until_ns,
+                           const atomic_bool *stop) {
+    for (;;) {
+        resume_drop_model(a->resume, m);
+        if (models_wait(a->models, m, UNLOAD_LOOK_MS)) return true;
+        if (atomic_load(stop) || (until_ns && clock_now_ns() >= until_ns)) return false;
+    }
+}
+
+int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool *stop, err *e) {
+    const struct api_model *m = models_withdraw(a->models, id);
+    if (!m) return err_set_param(e, ERR_NOT_FOUND, "model", "no model %s is loaded", id);
+    struct engine_totals *did = mem_new(1, sizeof *did);
+    if (!did) {
+        models_restore(a->models, m);
+        return err_no_memory(e);
+    }
+    uint64_t until_ns = clock_now_ns() + drain_s * UINT64_C(1000000000);
+    int rc = 0;
+    if (!wait_for_users(a, m, until_ns, stop) && !atomic_load(stop))
+        log_warn("%s is unloaded: the answers that still run are ended", id);
+    if (!atomic_load(stop)) {
+        engine_stop(m->engine);
+        engine_totals_add(did, m->engine);
+    }
+    do {
+        if (atomic_load(stop) || !wait_for_users(a, m, 0, stop))
+            rc = err_set(e, ERR_STOPPING, "the daemon is stopping");
+    } while (!rc && !models_forget(a->models, m, did));
+    if (rc) models_release(a->models, m);
+    free(did);
+    return rc;
 }
 
 void api_drain(api *a) {
@@ -81,6 +132,7 @@ void api_close(api *a) {
     http_fini(&a->http);
     history_fini(&a->history);
     grammar_cache_free(a->grammars);
+    models_free(a->models);
     model_aliases_fini(&a->aliases);
     free((char *)a->config.version);
     free(a);

@@ -5,16 +5,19 @@
  * keep-alives and notices clients that hang up while suspended. The engine's worker never touches a
  * socket.
  *
- * THREAD SAFETY: api_* from the daemon's main thread. */
+ * THREAD SAFETY: api_* from the daemon's main thread; api_add_model and api_remove_model from any
+ * one thread at a time, before api_close. */
 #ifndef INFERD_API_H
 #define INFERD_API_H
 
 #include "api/generate/config.h"
+#include "api/generate/model_admin.h"
 #include "core/base/err.h"
 #include "core/chat/chat.h"
 #include "core/engine/engine.h"
 #include "registry/responses.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,9 +37,17 @@ enum {
 int api_open(const struct api_config *config, api **out, err *e);
 uint16_t api_port(const api *a);
 
-/* The models are loaded: /readyz turns 200. Called once. models (n) is copied; what it points to is
- * borrowed. ERR_INVALID: an alias of config.model_aliases is for none of them. */
+/* The first models are loaded: /readyz turns 200. Called once. models (n) is copied; what it points
+ * to is borrowed. ERR_INVALID: an alias of config.model_aliases is for none of them. */
 int api_set_models(api *a, const struct api_model *models, size_t n, err *e);
+
+/* One more model, later. ERR_EXISTS, ERR_UNAVAILABLE. */
+int api_add_model(api *a, const struct api_model *m, err *e);
+/* New requests do not find the model any more. Those that have it may end within drain_s; then its
+ * engine is stopped, which ends them with an error. Returns when nothing refers to it: its engine
+ * may be closed. ERR_NOT_FOUND; ERR_STOPPING: *stop was set meanwhile, requests still have it, and
+ * it may be closed after api_close. */
+int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool *stop, err *e);
 
 /* New requests get 503 and Retry-After, running streams continue; /readyz is 503. */
 void api_drain(api *a);

@@ -50,6 +50,11 @@
     X(v1_detokenize_route)                                                                         \
     X(render_route)                                                                                \
     X(openapi_route)                                                                               \
+    X(admin_models_route)                                                                          \
+    X(admin_load_route)                                                                            \
+    X(admin_unload_route)                                                                          \
+    X(admin_pull_route)                                                                            \
+    X(admin_cancel_route)                                                                          \
     X(history_route)                                                                               \
     X(fields_route)                                                                                \
     X(livez_route)                                                                                 \

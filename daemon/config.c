@@ -202,10 +202,21 @@ static const struct config_key keys[] = {
      UINT64_C(1) << 40, NULL, "bytes",
      "Space that all stored responses may take in the registry's file. Beyond it the API key that\n"
      "holds most loses those that expire first. One response may take an eighth of it."},
+    {"max-models", CONFIG_NUMBER, AT(max_models), "8", 1, 32, NULL, "models",
+     "Models that may be loaded at once. Administrators load and unload registered models while "
+     "the\n"
+     "daemon runs; a model that does not fit into memory is refused, and the others stay. On a "
+     "GPU\n"
+     "whose memory the first model may fill, lower kv-cache-tokens or gpu-memory-utilization."},
+    {"max-model-tasks", CONFIG_NUMBER, AT(max_model_tasks), "8", 1, 64, NULL, "tasks",
+     "Loads, unloads and pulls that wait for earlier ones; beyond it they are answered with 503."},
+    {"unload-deadline-s", CONFIG_NUMBER, AT(unload_deadline_s), "30", 0, 3600, NULL, "seconds",
+     "How long running answers of a model may continue when it is unloaded; then they end with an\n"
+     "error."},
     {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
      "How long running answers may continue after SIGTERM."},
     {"models-dir", CONFIG_TEXT, AT(models_dir), "", 0, 0, NULL, "",
-     "Folder where `inferd pull` stores models. Empty: $STATE_DIRECTORY/models under systemd,\n"
+     "Folder where pulled models are stored. Empty: $STATE_DIRECTORY/models under systemd,\n"
      "otherwise inferd/models in $XDG_DATA_HOME or ~/.local/share."},
     {"hf-endpoint", CONFIG_TEXT, AT(hf_endpoint), "", 0, 0, NULL, "",
      "Address of the Hugging Face Hub or of a mirror. Empty: $HF_ENDPOINT, otherwise\n"

@@ -1,5 +1,5 @@
-/* lifecycle.c - starts and stops everything in order. Owns the engines, the chat templates and the
- * HTTP server while the daemon runs. Main thread; never handles a request. */
+/* lifecycle.c - starts and stops everything in order. Owns the HTTP server while the daemon runs;
+ * the models are serving.c's. Main thread; never handles a request. */
 #include "daemon/lifecycle.h"
 
 #include "api/api.h"
@@ -8,9 +8,9 @@
 #include "core/base/mem.h"
 #include "core/formats/model_file.h"
 #include "daemon/activation.h"
-#include "daemon/loader.h"
 #include "daemon/notify.h"
 #include "daemon/run_file.h"
+#include "daemon/serving.h"
 #include "daemon/signals.h"
 
 #include <limits.h>
@@ -30,16 +30,9 @@ enum { ANNOUNCED_MAX_BYTES = 8000 };
 
 enum { OWN_FILES = 64 }; /* files other than connections: models, threads, the registry */
 
-struct served {
-    struct loader_model model;
-    engine *engine;
-    chat_template *chat;
-};
-
 struct server {
     const struct config *config;
-    struct served models[API_MAX_MODELS];
-    size_t n_models;
+    serving *serving;
     struct config_api_keys keys;
     size_t n_admin_keys;      /* the last ones */
     char *registry;           /* file */
@@ -49,39 +42,6 @@ struct server {
     api *api;
     struct run_file run_file;
 };
-
-/* Adds one model of the list; refuses a second name of the same model. */
-static int add_model(struct server *s, const char *name, err *e) {
-    if (s->n_models == API_MAX_MODELS)
-        return err_set_param(e, ERR_INVALID, "model", "more than %d models are listed, the maximum",
-                             API_MAX_MODELS);
-    struct loader_model *m = &s->models[s->n_models].model;
-    int rc = loader_find(s->config, name, m, e);
-    if (rc) return rc;
-    s->n_models++;
-    for (size_t i = 0; i + 1 < s->n_models; i++)
-        if (strcmp(s->models[i].model.id, m->id) == 0)
-            return err_set_param(e, ERR_INVALID, "model", "model %s is listed twice", m->id);
-    return 0;
-}
-
-/* Reads the key model, a list separated by commas. */
-static int find_models(struct server *s, err *e) {
-    char *list = mem_strdup(s->config->model);
-    if (!list) return err_no_memory(e);
-    int rc = 0;
-    if (list[strspn(list, " ,")] == '\0') rc = add_model(s, "", e);
-    char *rest = NULL;
-    for (char *name = strtok_r(list, ",", &rest); name && !rc; name = strtok_r(NULL, ",", &rest)) {
-        name += strspn(name, " ");
-        size_t n = strlen(name);
-        while (n && name[n - 1] == ' ')
-            name[--n] = '\0';
-        if (n) rc = add_model(s, name, e);
-    }
-    free(list);
-    return rc;
-}
 
 static bool is_loopback(const char *host) {
     return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
@@ -181,49 +141,13 @@ static int open_api(struct server *s, err *e) {
         .refuse_ignored = strcmp(c->unknown_fields, "refuse") == 0,
         .store = s->store,
         .registry = s->registry,
+        .admin = serving_admin(s->serving),
         .model_aliases = c->model_aliases,
         .version = INFERD_VERSION,
     };
     rc = api_open(&config, &s->api, e);
     activation_close(&s->socket); /* the HTTP server has its own descriptor */
     return rc;
-}
-
-static int load_model(struct server *s, struct served *m, err *e) {
-    struct engine_config config;
-    err why;
-    log_info("loading %s from %s", m->model.id, m->model.path);
-    loader_engine_config(s->config, m->model.path, &config);
-    config.n_later = (uint32_t)(s->models + s->n_models - m) - 1;
-    int rc = engine_open(&config, &m->engine, e);
-    if (rc) {
-        err_prefix(e, "model %s: ", m->model.id);
-        return rc;
-    }
-    rc =
-        loader_chat_template(s->config, m->model.path, engine_tokenizer(m->engine), &m->chat, &why);
-    if (rc && *s->config->chat_template) {
-        if (e) *e = why;
-        return err_prefix(e, "chat-template: ");
-    }
-    if (rc) log_warn("%s can complete texts, but not chat: %s", m->model.id, why.msg);
-    loader_note_loaded(s->config, &m->model);
-    return 0;
-}
-
-static int publish_models(struct server *s, err *e) {
-    struct api_model models[API_MAX_MODELS];
-    for (size_t i = 0; i < s->n_models; i++) {
-        const struct served *m = &s->models[i];
-        models[i] = (struct api_model){.id = m->model.id,
-                                       .aliases = (const char *const *)m->model.aliases,
-                                       .n_aliases = m->model.n_aliases,
-                                       .engine = m->engine,
-                                       .chat = m->chat,
-                                       .created_s = m->model.created_s,
-                                       .sha256 = m->model.sha256};
-    }
-    return api_set_models(s->api, models, s->n_models, e);
 }
 
 static void add_url(const struct server *s, const char *host, str *out) {
@@ -238,8 +162,7 @@ static void announce_ready(struct server *s) {
     err e;
     str_init(&names, ANNOUNCED_MAX_BYTES);
     str_init(&url, ANNOUNCED_MAX_BYTES);
-    for (size_t i = 0; i < s->n_models; i++)
-        str_addf(&names, "%s%s", i ? ", " : "", s->models[i].model.id);
+    serving_names(s->serving, &names);
     add_url(s, s->host, &url);
     printf("inferd: serving %s on %s\n", str_cstr(&names), str_cstr(&url));
     fflush(stdout);
@@ -270,8 +193,7 @@ static void drain_requests(struct server *s) {
     log_info("stopping: new requests are refused, %u are running", api_n_active(s->api));
     notify_send("STOPPING=1");
     api_drain(s->api);
-    for (size_t i = 0; i < s->n_models; i++)
-        engine_drain(s->models[i].engine);
+    serving_drain(s->serving);
     while ((n_active = api_n_active(s->api)) > 0 && clock_now_ns() < end_ns)
         if (signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS) break;
     if (n_active)
@@ -280,15 +202,10 @@ static void drain_requests(struct server *s) {
 
 /* Closes everything in reverse order: streams end, connections close, memory is freed. */
 static void close_all(struct server *s) {
-    for (size_t i = 0; i < s->n_models; i++)
-        if (s->models[i].engine) engine_stop(s->models[i].engine);
+    serving_stop(s->serving);
     api_close(s->api);
     responses_close(s->store);
-    for (size_t i = 0; i < s->n_models; i++) {
-        engine_close(s->models[i].engine);
-        chat_template_free(s->models[i].chat);
-        loader_model_fini(&s->models[i].model);
-    }
+    serving_close(s->serving);
     config_api_keys_fini(&s->keys);
     free(s->registry);
 }
@@ -301,24 +218,24 @@ static int read_keys(struct server *s, err *e) {
     return rc;
 }
 
+static bool stop_signal_came(void) {
+    return signals_count() > 0;
+}
+
 int lifecycle_serve(const struct config *c, bool until_stdin_ends, err *e) {
     struct server s = {.config = c, .run_file = {.fd = -1}};
     int rc = signals_open(e);
     if (!rc) rc = read_keys(&s, e);
     if (!rc) rc = config_registry_path(c, &s.registry, e);
-    if (!rc) rc = find_models(&s, e);
+    if (!rc) rc = serving_open(c, &s.serving, e);
     if (!rc) open_store(&s);
     if (!rc) rc = open_api(&s, e);
-    for (size_t i = 0; i < s.n_models && !rc && !signals_count(); i++)
-        rc = load_model(&s, &s.models[i], e);
+    if (!rc) rc = serving_start(s.serving, s.api, stop_signal_came, e);
     if (!rc && !signals_count()) {
-        rc = publish_models(&s, e);
-        if (!rc) {
-            announce_ready(&s);
-            while (!signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended()))
-                model_files_look();
-            drain_requests(&s);
-        }
+        announce_ready(&s);
+        while (!signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended()))
+            model_files_look();
+        drain_requests(&s);
     }
     close_all(&s);
     run_file_close(&s.run_file);

@@ -164,6 +164,27 @@ int loader_find(const struct config *c, const char *name, struct loader_model *o
     return n_models == 0 && find_installed_demo(name, out) ? 0 : rc;
 }
 
+int loader_find_registered(const struct config *c, const char *name, struct loader_model *out,
+                           err *e) {
+    static const char tag[] = ":latest";
+    size_t n = strlen(name), n_tag = sizeof tag - 1;
+    char bare[REGISTRY_NAME_BYTES];
+    struct registry_model row;
+    registry *r;
+    memset(out, 0, sizeof *out);
+    int rc = open_registry(c, &r, e);
+    if (rc) return rc;
+    rc = registry_resolve(r, name, &row, e);
+    if (rc == ERR_NOT_FOUND && n > n_tag && n - n_tag < sizeof bare &&
+        strcmp(name + n - n_tag, tag) == 0) {
+        snprintf(bare, sizeof bare, "%.*s", (int)(n - n_tag), name);
+        rc = registry_resolve(r, bare, &row, e);
+    }
+    registry_close(r);
+    if (!rc) move_row(&row, out);
+    return rc;
+}
+
 void loader_note_loaded(const struct config *c, const struct loader_model *m) {
     registry *r = NULL;
     err e;

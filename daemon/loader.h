@@ -24,6 +24,11 @@ struct loader_model {
  * registered), ERR_IO. */
 int loader_find(const struct config *c, const char *name, struct loader_model *out, err *e);
 
+/* The same among registered models only, never a path or the default. ":latest" after a name may be
+ * absent from the registry. */
+int loader_find_registered(const struct config *c, const char *name, struct loader_model *out,
+                           err *e);
+
 /* After ERR_NOT_FOUND for a name: asks "did you mean" if a registered name is similar. Returns
  * ERR_NOT_FOUND. */
 int loader_suggest(registry *r, const char *name, err *e);

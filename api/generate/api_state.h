@@ -6,6 +6,7 @@
 #include "api/generate/grammar_cache.h"
 #include "api/generate/history.h"
 #include "api/generate/model_alias.h"
+#include "api/generate/models.h"
 #include "api/generate/resume.h"
 #include "api/http/http.h"
 #include "core/base/siphash.h"
@@ -23,18 +24,26 @@ struct api {
     struct hash128 secret; /* of this process: keys hashes that clients must not predict */
     resume *resume;
     grammar_cache *grammars;
-    struct api_model models[API_MAX_MODELS]; /* (n_models) written once, before http.ready */
-    size_t n_models;
+    model_table *models;
     struct history history;
     /* Of /metrics: checks of idle engines' KV pools. */
     atomic_uint_least64_t n_pool_checks, n_pool_check_failures, last_check_ns;
 };
 
-/* The model with that id, alias or, at last, a pattern of model_aliases; or NULL. ":latest", which
- * Ollama's clients append, counts as absent. */
+/* The model with that id, alias or, at last, a pattern of model_aliases, with a reference
+ * (models.h); or NULL. ":latest", which Ollama's clients append, counts as absent. */
 const struct api_model *api_find_model(const struct api *a, const char *name);
-/* Sets r->model from a body's model field. ERR_NOT_FOUND. */
+/* Gives r a reference of m, the caller's; NULL: none. */
+void api_set_model(struct request *r, const struct api_model *m);
+/* http_setup.release. */
+void api_release_model(struct request *r);
+/* Sets r->model from a body's model field. ERR_NOT_FOUND and ERR_UNAVAILABLE say how the model is
+ * loaded. */
 int api_request_model(struct request *r, const char *name, err *e);
+/* The error for a name that no loaded model has. Pool threads: it asks the registry. */
+int api_err_no_model(struct request *r, const char *name, err *e);
+/* Is e about m's engine, which was stopped because m is being unloaded? Then e says so. */
+void api_explain_stop(const struct api *a, const struct api_model *m, err *e);
 /* The same for a field that may be left out (NULL or "") if only one model is served. ERR_INVALID,
  * ERR_NOT_FOUND. */
 int api_body_model(struct request *r, const char *name, err *e);

@@ -10,11 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct responses; /* registry/responses.h */
+struct model_admin; /* model_admin.h */
+struct responses;   /* registry/responses.h */
 
-enum { API_MAX_MODELS = 8 };
+enum { API_MAX_MODELS = 32, API_MODEL_ID_BYTES = 97 /* as REGISTRY_NAME_BYTES */ };
 
-/* A served model. Borrowed: everything outlives api_close. */
+/* A served model. Borrowed: everything outlives api_remove_model, or else api_close. */
 struct api_model {
     const char *id;             /* name in the registry */
     const char *const *aliases; /* (n_aliases) other names that requests may use */
@@ -23,6 +24,7 @@ struct api_model {
     const chat_template *chat; /* NULL: chat requests are refused with the reason */
     int64_t created_s;
     const char *sha256; /* as in the registry; "": not registered */
+    uint64_t serial;    /* differs from that of every earlier model; set by the table (models.h) */
 };
 
 struct api_config {
@@ -39,8 +41,10 @@ struct api_config {
     struct responses *store;      /* of /v1/responses; borrowed until api_close; NULL: no store */
     const char
         *registry; /* file of the catalogue of models; borrowed until api_close; NULL: none */
-    const char *model_aliases; /* model_alias.h; NULL: none. Read by api_open */
-    const char *version;       /* "0.1.0" */
+    const struct model_admin *admin; /* loads and unloads models; borrowed until api_close; NULL:
+                                        the served models do not change */
+    const char *model_aliases;       /* model_alias.h; NULL: none. Read by api_open */
+    const char *version;             /* "0.1.0" */
 };
 
 #endif

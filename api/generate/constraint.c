@@ -350,8 +350,9 @@ static void add_value(str *out, const cJSON *v) {
 static void add_key(const struct making *m, str *key) {
     const struct chat_request *q = m->q;
     const struct chat_format *f = &q->format;
-    str_addf(key, "%p %d %d %d %d %d %d\n", (const void *)m->syntax, (int)m->begin, m->lead,
-             (int)q->tools.choice, q->tools.parallel, (int)f->kind, f->strict);
+    str_addf(key, "%llu %p %d %d %d %d %d %d\n", (unsigned long long)q->model->serial,
+             (const void *)m->syntax, (int)m->begin, m->lead, (int)q->tools.choice,
+             q->tools.parallel, (int)f->kind, f->strict);
     /* Failures are cached too, and they name the fields. */
     str_addf(key, "%s %s %s %s\n", q->param_tools, q->param_function, q->param_schema,
              q->param_format);

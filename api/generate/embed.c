@@ -130,6 +130,7 @@ static enum job_status embed_poll(struct request *r, void *job) {
         int rc = collect_results(j, &any, &e);
         if (!rc && any) rc = submit_inputs(r, j, &e);
         if (rc) {
+            api_explain_stop(r->api, r->model, &e);
             reply_err(r, &e);
             return JOB_REPLY;
         }
@@ -212,6 +213,7 @@ int embed_start(struct request *r, const struct embed_config *c, err *e) {
     int rc = init_embed(r, j, c, e);
     if (!rc) rc = submit_inputs(r, j, e);
     if (rc) {
+        api_explain_stop(r->api, r->model, e);
         embed_free(j);
         return r->reply.status ? 0 : rc;
     }

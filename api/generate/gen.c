@@ -50,6 +50,7 @@ static void gen_free(void *job) {
     gen_prompts_free(g->prompts, g->n_prompts);
     if (g->writer->free) g->writer->free(g->state);
     str_fini(&g->out);
+    models_release(g->api->models, g->model);
     free(g);
 }
 
@@ -260,6 +261,7 @@ static void set_resumes(struct gen *g, const struct gen_options *o) {
     str_init(&g->sent, REPLY_MAX_BYTES);
     g->kept.ops = &stream_ops;
     g->kept.id = g->id;
+    g->kept.model = g->model;
     g->resumes = can && resume_add(g->api->resume, &g->kept, g->request);
 }
 
@@ -275,7 +277,7 @@ int gen_start(const struct gen_config *config, err *e) {
     g->api = config->request->api;
     g->writer = config->writer;
     g->state = config->state;
-    g->model = config->model;
+    g->model = models_retain(g->api->models, config->model);
     g->tok = engine_tokenizer(config->model->engine);
     g->prompts = config->prompts;
     g->n_prompts = config->n_prompts;
@@ -296,6 +298,7 @@ int gen_start(const struct gen_config *config, err *e) {
     if (!rc) rc = init_choices(g, config, e);
     if (!rc) rc = submit_prompts(g, o, e);
     if (rc) {
+        api_explain_stop(g->api, g->model, e);
         gen_free(g);
         return rc;
     }

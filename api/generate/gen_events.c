@@ -154,6 +154,7 @@ static void take_event(struct gen *g, struct gen_choice *c, const struct engine_
     if (ev->kind == ENGINE_EVENT_FINAL && !c->stopped &&
         (ev->finish == ENGINE_FINISH_ERROR || ev->finish == ENGINE_FINISH_CANCEL)) {
         g->error = ev->error;
+        api_explain_stop(g->api, g->model, &g->error);
         if (!g->error.code) err_set(&g->error, ERR_DEVICE, "The generation was interrupted.");
         c->done = true;
         return;

@@ -3,8 +3,10 @@
 
 #include "api/generate/api_state.h"
 #include "core/base/clock.h"
+#include "core/base/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 void metrics_history_init(struct history *h) {
@@ -40,20 +42,19 @@ static uint64_t read_resident_bytes(void) {
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void add_engine(struct history_sample *s, engine *en) {
-    struct engine_stats stats;
-    engine_stats_get(en, &stats);
-    s->generated_tokens += stats.generated_tokens_total;
-    s->prompt_tokens += stats.prompt_tokens_total;
-    s->cached_tokens += stats.cached_tokens_total;
-    s->preemptions += stats.preemptions_total;
-    s->kv_blocks += stats.kv_blocks;
-    s->kv_blocks_used += stats.kv_blocks - stats.kv_blocks_free;
-    if (stats.device_bytes > s->device_bytes) s->device_bytes = stats.device_bytes; /* of all */
-    s->running += stats.running;
-    s->waiting += stats.waiting;
-    s->first_tokens += stats.ttft.count;
-    s->first_token_s += stats.ttft.sum;
+/* Of the models that are loaded, and what those counted that were. */
+static void add_engines(struct history_sample *s, const struct engine_stats *stats) {
+    s->generated_tokens = stats->generated_tokens_total;
+    s->prompt_tokens = stats->prompt_tokens_total;
+    s->cached_tokens = stats->cached_tokens_total;
+    s->preemptions = stats->preemptions_total;
+    s->kv_blocks = stats->kv_blocks;
+    s->kv_blocks_used = stats->kv_blocks - stats->kv_blocks_free;
+    s->device_bytes = stats->device_bytes;
+    s->running = stats->running;
+    s->waiting = stats->waiting;
+    s->first_tokens = stats->ttft.count;
+    s->first_token_s = stats->ttft.sum;
 }
 
 void history_tick(struct api *a) {
@@ -63,7 +64,14 @@ void history_tick(struct api *a) {
     h->next_ns = now + HISTORY_EVERY_S * UINT64_C(1000000000);
     struct history_sample sample = {.time_s = clock_wall_s(),
                                     .memory_bytes = read_resident_bytes()};
-    for (size_t i = 0; i < a->n_models; i++)
-        add_engine(&sample, a->models[i].engine);
+    struct engine_totals *total = mem_new(1, sizeof *total);
+    if (!total) return;
+    struct models_list list;
+    models_list(a->models, true, &list, total);
+    for (size_t i = 0; i < list.n; i++)
+        engine_totals_add(total, list.models[i]->engine);
+    models_list_release(a->models, &list);
+    add_engines(&sample, &total->stats);
+    free(total);
     history_add(h, &sample);
 }

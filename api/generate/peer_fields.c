@@ -110,8 +110,8 @@ static const struct json_field fields[] = {
     ADVISORY("return_progress", NULL, plain_form),
     ADVISORY("return_tokens", NULL, plain_form),
     ADVISORY("post_sampling_probs", NULL, plain_form),
-    ADVISORY("ttl", NULL, "served models stay loaded"),
-    ADVISORY("keep_alive", NULL, "served models stay loaded"),
+    ADVISORY("ttl", NULL, "loaded models stay loaded"),
+    ADVISORY("keep_alive", NULL, "loaded models stay loaded"),
     ADVISORY("draft_model", NULL, "it could only save time"),
     ADVISORY("request_id", NULL, "use the header X-Request-Id"),
 };

@@ -88,6 +88,19 @@ static void drop_old(resume *s) {
     }
 }
 
+void resume_drop_model(resume *s, const struct api_model *m) {
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        struct resumable *k = s->first;
+        while (k && (k->model != m || k->request || k->waiter))
+            k = k->next;
+        if (k) unlink_stream(s, k);
+        pthread_mutex_unlock(&s->lock);
+        if (!k) return;
+        free_stream(k);
+    }
+}
+
 bool resume_add(resume *s, struct resumable *k, struct request *r) {
     if (!s->config.timeout_s || !s->config.max_streams) return false;
     const char *key = auth_key(r);

@@ -47,6 +47,7 @@ struct resumable_ops {
 struct resumable {
     const struct resumable_ops *ops;
     const char *id;                /* of the stream; borrowed */
+    const struct api_model *model; /* that it is of */
     struct resumable *prev, *next; /* guarded by the list's mutex, as everything below */
     struct request *request;       /* the request it is attached to; NULL: kept */
     struct request *waiter;        /* the request that wants it */
@@ -59,6 +60,9 @@ struct resumable {
 bool resume_add(resume *s, struct resumable *k, struct request *r);
 /* The request ends, the stream does not: it is kept from now on, and others may take it. */
 void resume_keep(resume *s, struct resumable *k);
+struct api_model;
+/* Frees the kept streams of a model, which is being unloaded. */
+void resume_drop_model(resume *s, const struct api_model *m);
 /* Before the stream is freed. */
 void resume_leave(resume *s, struct resumable *k);
 

@@ -86,13 +86,16 @@ static bool is_own_page(const struct request *r) {
                        origin_is_of_host(&origin, host, r->forwarded.scheme));
 }
 
+bool auth_is_admin(const struct request *r) {
+    const struct http_config *c = &r->http->config;
+    if (c->n_api_keys) return r->key_number > c->n_api_keys - c->n_admin_keys;
+    return listens_locally(c) && is_own_page(r) && !request_header(r, "X-Forwarded-For") &&
+           !request_header(r, "Forwarded");
+}
+
 bool auth_check_admin(struct request *r) {
     const struct http_config *c = &r->http->config;
-    bool ok = c->n_api_keys
-                  ? r->key_number > c->n_api_keys - c->n_admin_keys
-                  : listens_locally(c) && is_own_page(r) && !request_header(r, "X-Forwarded-For") &&
-                        !request_header(r, "Forwarded");
-    if (ok) return true;
+    if (auth_is_admin(r)) return true;
     reply_error(r, &(struct api_error){403, "invalid_request_error", "admin_key_required", NULL,
                                        c->n_api_keys
                                            ? "This needs an administrator's key: the daemon's "

@@ -13,6 +13,7 @@ bool auth_check_key(struct request *r);
  * without any, programs of this machine, but neither web pages of other sites nor clients of a
  * proxy. */
 bool auth_check_admin(struct request *r);
+bool auth_is_admin(const struct request *r); /* the same, without a reply */
 bool auth_check_host(struct request *r);
 bool auth_check_origin(struct request *r);
 /* The accepted API key of a checked request; NULL if no keys are configured. */

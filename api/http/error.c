@@ -72,6 +72,7 @@ struct api_error error_of(const err *e) {
         {ERR_WORK, 400, "invalid_request_error", "work_limit_exceeded"},
         {ERR_DEADLINE, 504, "server_error", "deadline_exceeded"},
         {ERR_CHANGED, 503, "server_error", "model_changed"},
+        {ERR_UNAVAILABLE, 503, "server_error", "model_unavailable"},
     };
     struct api_error out = {500, "server_error", "internal_error", NULL,
                             "The server had an error while processing the request."};

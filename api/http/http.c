@@ -138,6 +138,10 @@ static void log_request(const struct request *r, unsigned status, bool cut) {
               address_text(request_client(r), client));
 }
 
+static void release_model(struct request *r) {
+    if (r->http->setup.release) r->http->setup.release(r);
+}
+
 static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
                          enum MHD_RequestTerminationCode how) {
     struct request *r = *con_cls;
@@ -148,6 +152,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     conns_wait(&h->conns, r->conn);
     if (r->ops && !(r->ops->cut && r->ops->cut(r, r->job))) r->ops->free(r->job);
     r->ops = NULL;
+    release_model(r);
     answers_hold(&h->answers, &r->hold, 0);
     str_fini(&r->reply.body);
     bool cut = how != MHD_REQUEST_TERMINATED_COMPLETED_OK;
@@ -258,6 +263,7 @@ static enum MHD_Result send_reply(struct request *r) {
     hold_body(r);
     size_t n_body = p->data ? p->n_data : p->body.len;
     reply_work_headers(r);
+    if (!p->stream) release_model(r); /* a client that reads slowly does not keep it loaded */
     struct MHD_Response *response = make_response(r);
     if (!response) return MHD_NO;
     const struct protocol *protocol = request_protocol(r);

@@ -37,6 +37,8 @@ struct http_setup {
     struct api *api; /* the owner, for request.api */
     /* Headers of the owner for answers of routes that start work, once the status is known. */
     void (*add_work_headers)(struct request *r);
+    /* Drops r->model's reference, at the end of r or before its handler starts over. NULL: none. */
+    void (*release)(struct request *r);
     void (*tick)(struct api *api); /* NULL: none; once a second, on the watcher thread */
 };
 

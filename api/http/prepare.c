@@ -33,7 +33,7 @@ static void reset_reply(struct request *r) {
     str_fini(&r->reply.body);
     r->reply = (struct reply){0};
     str_init(&r->reply.body, REPLY_MAX_BYTES);
-    r->model = NULL;
+    if (r->http->setup.release) r->http->setup.release(r);
     r->prompt_tokens = 0;
 }
 

@@ -20,13 +20,13 @@ void recent_add(struct recent *c, const struct request *r, unsigned status, bool
     struct recent_request one = {.end_s = clock_wall_s(),
                                  .ms = (double)(clock_now_ns() - r->start_ns) / 1e6,
                                  .route = r->route,
-                                 .model = r->model,
                                  .key_number = r->key_number,
                                  .status = status,
                                  .cut = cut,
                                  .prompt_tokens = r->prompt_tokens,
                                  .completion_tokens = r->completion_tokens};
     memcpy(one.id, r->id, sizeof one.id);
+    memcpy(one.model, r->model_id, sizeof one.model);
     pthread_mutex_lock(&c->mu);
     c->slots[c->n++ % RECENT_REQUESTS] = one;
     pthread_mutex_unlock(&c->mu);

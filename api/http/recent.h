@@ -8,17 +8,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct api_model;
 struct request;
 struct route;
 
 enum { RECENT_REQUESTS = 100 };
 
 struct recent_request {
-    int64_t end_s;                 /* clock_wall_s */
-    double ms;                     /* from its first byte to the end of its answer */
-    const struct route *route;     /* of the server's table */
-    const struct api_model *model; /* NULL: none was found */
+    int64_t end_s;             /* clock_wall_s */
+    double ms;                 /* from its first byte to the end of its answer */
+    const struct route *route; /* of the server's table */
+    char model[97];            /* its id; "": none was found */
     char id[65];
     uint32_t key_number; /* as in request.h */
     unsigned status;

@@ -47,7 +47,9 @@ struct request {
     const char *rest;              /* path after a prefix route's prefix, or from its {id} on */
     char id[65];                   /* x-request-id */
     struct ignored *ignored;       /* its body's ignored fields, while its handler runs */
-    const struct api_model *model; /* the model that the body asks for; NULL: not known (yet) */
+    const struct api_model *model; /* the model that the body asks for, with a reference (the
+                                      owner's: http_setup.release); NULL: not known (yet) */
+    char model_id[97];             /* its id, for the log, also when the reference is gone */
     uint64_t start_ns;
     uint64_t deadline_ns; /* when it must be answered at the latest; 0: no deadline */
     str body;

@@ -5,20 +5,24 @@
 #include "api/http/request.h"
 #include "api/http/route.h"
 
-enum state { READY, LOADING, DRAINING, BROKEN };
+enum state { READY, LOADING, DRAINING, BROKEN, EMPTY };
 
 static enum state state_of(struct api *a) {
     if (atomic_load(&a->http.draining)) return DRAINING;
     if (!atomic_load(&a->http.ready)) return LOADING;
-    for (size_t i = 0; i < a->n_models; i++) {
+    struct models_list list;
+    models_list(a->models, false, &list, NULL);
+    enum state state = list.n ? READY : EMPTY;
+    for (size_t i = 0; i < list.n; i++) {
         struct engine_stats stats;
-        engine_stats_get(a->models[i].engine, &stats);
-        if (!stats.healthy) return BROKEN;
+        engine_stats_get(list.models[i]->engine, &stats);
+        if (!stats.healthy) state = BROKEN;
     }
-    return READY;
+    models_list_release(a->models, &list);
+    return state;
 }
 
-static const char *const names[] = {"ok", "loading", "draining", "unhealthy"};
+static const char *const names[] = {"ok", "loading", "draining", "unhealthy", "no model is loaded"};
 
 static void reply_line(struct request *r, unsigned status, const char *text) {
     str body;
@@ -48,13 +52,16 @@ static void handle_health(struct request *r) {
     str_add(&body, ",\"version\":");
     json_add_cstr(&body, a->config.version);
     str_add(&body, ",\"models\":[");
-    for (size_t i = 0; atomic_load(&a->http.ready) && i < a->n_models; i++) {
+    struct models_list list;
+    models_list(a->models, false, &list, NULL);
+    for (size_t i = 0; atomic_load(&a->http.ready) && i < list.n; i++) {
         struct engine_stats stats;
-        engine_stats_get(a->models[i].engine, &stats);
+        engine_stats_get(list.models[i]->engine, &stats);
         str_add(&body, i ? ",{\"id\":" : "{\"id\":");
-        json_add_cstr(&body, a->models[i].id);
+        json_add_cstr(&body, list.models[i]->id);
         str_addf(&body, ",\"running\":%u,\"waiting\":%u}", stats.running, stats.waiting);
     }
+    models_list_release(a->models, &list);
     str_add(&body, "]}");
     if (state != READY) reply_header(r, "Retry-After", "5");
     reply_header(r, "Cache-Control", "no-store");

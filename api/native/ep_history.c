@@ -27,8 +27,8 @@ static void add_request(str *s, const struct recent_request *p) {
     str_add(s, ",\"route\":");
     json_add_cstr(s, p->route->path);
     str_add(s, ",\"model\":");
-    if (p->model)
-        json_add_cstr(s, p->model->id);
+    if (*p->model)
+        json_add_cstr(s, p->model);
     else
         str_add(s, "null");
     str_addf(s,

@@ -7,10 +7,12 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/mem.h"
 #include "core/base/program.h"
 
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void add_histogram(str *s, const char *name, const char *help,
@@ -24,47 +26,6 @@ static void add_histogram(str *s, const char *name, const char *help,
     below += h->counts[ENGINE_HIST_BUCKETS - 1];
     str_addf(s, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, below);
     str_addf(s, "%s_sum %.9g\n%s_count %" PRIu64 "\n", name, h->sum, name, below);
-}
-
-static void sum_histogram(struct engine_histogram *to, const struct engine_histogram *h) {
-    memcpy(to->bounds, h->bounds, sizeof to->bounds);
-    for (size_t i = 0; i < ENGINE_HIST_BUCKETS; i++)
-        to->counts[i] += h->counts[i];
-    to->count += h->count;
-    to->sum += h->sum;
-}
-
-static void sum_stats(struct engine_stats *to, const struct engine_stats *s) {
-    for (size_t i = 0; i < sizeof to->requests_total / sizeof *to->requests_total; i++)
-        to->requests_total[i] += s->requests_total[i];
-    to->prompt_tokens_total += s->prompt_tokens_total;
-    to->generated_tokens_total += s->generated_tokens_total;
-    to->cached_tokens_total += s->cached_tokens_total;
-    to->forced_tokens_total += s->forced_tokens_total;
-    to->preemptions_total += s->preemptions_total;
-    to->steps_total += s->steps_total;
-    to->rejected_total += s->rejected_total;
-    to->overdue_total += s->overdue_total;
-    to->mask_ns_total += s->mask_ns_total;
-    to->masks_deferred_total += s->masks_deferred_total;
-    to->deferred_mask_ns_total += s->deferred_mask_ns_total;
-    to->masks_given_up_total += s->masks_given_up_total;
-    to->steps_ahead_total += s->steps_ahead_total;
-    to->steps_ahead_dropped_total += s->steps_ahead_dropped_total;
-    to->steps_overlapped_total += s->steps_overlapped_total;
-    if (s->device_bytes > to->device_bytes) to->device_bytes = s->device_bytes; /* of the process */
-    if (s->n_ranks > to->n_ranks) to->n_ranks = s->n_ranks;
-    to->kv_blocks += s->kv_blocks;
-    to->kv_blocks_free += s->kv_blocks_free;
-    to->kv_blocks_cached += s->kv_blocks_cached;
-    to->kv_evictions_total += s->kv_evictions_total;
-    to->kv_copies_total += s->kv_copies_total;
-    to->running += s->running;
-    to->waiting += s->waiting;
-    sum_histogram(&to->ttft, &s->ttft);
-    sum_histogram(&to->inter_token, &s->inter_token);
-    sum_histogram(&to->queue_time, &s->queue_time);
-    sum_histogram(&to->step_time, &s->step_time);
 }
 
 static void add_counters(str *s, const struct engine_stats *t) {
@@ -138,36 +99,6 @@ static void add_counters(str *s, const struct engine_stats *t) {
     add_histogram(s, "inferd_step_time_seconds", "Duration of a step.", &t->step_time);
 }
 
-/* The counters of kernel `name`, summed over all engines with that backend. */
-static struct engine_kernel sum_kernel(const struct api *a, const char *device, const char *name) {
-    struct engine_kernel sum = {0};
-    for (size_t m = 0; m < a->n_models; m++) {
-        const engine *en = a->models[m].engine;
-        if (strcmp(engine_backend_name(en), device)) continue;
-        for (uint32_t k = 0; k < engine_n_kernels(en); k++) {
-            struct engine_kernel one;
-            if (strcmp(engine_kernel_get(en, k, &one), name) != 0) continue;
-            sum.dispatches += one.dispatches;
-            sum.read_bytes += one.read_bytes;
-            sum.written_bytes += one.written_bytes;
-        }
-    }
-    return sum;
-}
-
-/* Does an earlier engine with the same backend have this kernel, too? */
-static bool named_before(const struct api *a, size_t end, const char *device, const char *name) {
-    for (size_t m = 0; m < end; m++) {
-        const engine *en = a->models[m].engine;
-        if (strcmp(engine_backend_name(en), device)) continue;
-        for (uint32_t k = 0; k < engine_n_kernels(en); k++) {
-            struct engine_kernel one;
-            if (strcmp(engine_kernel_get(en, k, &one), name) == 0) return true;
-        }
-    }
-    return false;
-}
-
 /* The metrics of each kernel. */
 static const struct kernel_metric {
     const char *name, *help;
@@ -183,46 +114,40 @@ static const struct kernel_metric {
      offsetof(struct engine_kernel, written_bytes), true},
 };
 
-static void add_kernel(str *s, const struct api *a, const struct kernel_metric *metric, size_t m,
-                       uint32_t k) {
-    const engine *en = a->models[m].engine;
-    const char *device = engine_backend_name(en);
-    struct engine_kernel one;
+static void add_kernel(str *s, const struct kernel_metric *metric, const struct kernel_total *k) {
     uint64_t value;
-    const char *name = engine_kernel_get(en, k, &one);
-    if (named_before(a, m, device, name)) return;
-    one = sum_kernel(a, device, name);
-    memcpy(&value, (const char *)&one + metric->offset, sizeof value);
+    memcpy(&value, (const char *)&k->sum + metric->offset, sizeof value);
     if (metric->may_be_unknown && !value) return;
     str_addf(s, "%s{backend=\"", metric->name);
-    metrics_label(s, device);
+    metrics_label(s, k->backend);
     str_add(s, "\",kernel=\"");
-    metrics_label(s, name);
+    metrics_label(s, k->name);
     str_addf(s, "\"} %" PRIu64 "\n", value);
 }
 
-static void add_kernels(str *s, const struct api *a) {
+static void add_kernels(str *s, const struct engine_totals *total) {
     for (size_t i = 0; i < sizeof kernel_metrics / sizeof kernel_metrics[0]; i++) {
         metrics_head(s, kernel_metrics[i].name, "counter", kernel_metrics[i].help);
-        for (size_t m = 0; m < a->n_models; m++)
-            for (uint32_t k = 0; k < engine_n_kernels(a->models[m].engine); k++)
-                add_kernel(s, a, &kernel_metrics[i], m, k);
+        for (size_t k = 0; k < total->n_kernels; k++)
+            add_kernel(s, &kernel_metrics[i], &total->kernels[k]);
     }
 }
 
 /* Asks idle engines to check their pools, at most once a second, so that a leaked block shows long
  * before blocks run out. */
-static void check_pools(struct api *a, const struct engine_stats *total) {
+static void check_pools(struct api *a, const struct models_list *list,
+                        const struct engine_stats *total) {
     uint64_t now = clock_now_ns(), last = atomic_load(&a->last_check_ns);
     if (total->running || total->waiting || now - last < 1000000000u ||
         !atomic_compare_exchange_strong(&a->last_check_ns, &last, now))
         return;
-    for (size_t i = 0; i < a->n_models; i++) {
+    for (size_t i = 0; i < list->n; i++) {
         err e = {0};
+        if (list->leaving[i]) continue; /* its engine may have stopped */
         atomic_fetch_add(&a->n_pool_checks, 1);
-        if (engine_check(a->models[i].engine, &e) == 0) continue;
+        if (engine_check(list->models[i]->engine, &e) == 0) continue;
         atomic_fetch_add(&a->n_pool_check_failures, 1);
-        log_error("the KV pool of %s is damaged: %s", a->models[i].id, e.msg);
+        log_error("the KV pool of %s is damaged: %s", list->models[i]->id, e.msg);
     }
 }
 
@@ -232,6 +157,40 @@ static void add_checks(str *s, struct api *a) {
     metrics_head(s, "inferd_pool_check_failures_total", "counter", "Checks that found damage.");
     str_addf(s, "inferd_pool_check_failures_total %" PRIu64 "\n",
              atomic_load(&a->n_pool_check_failures));
+}
+
+static void add_models(str *s, struct api *a, const struct models_list *list) {
+    struct models_counts n;
+    size_t n_loaded = 0;
+    for (size_t i = 0; i < list->n; i++)
+        n_loaded += !list->leaving[i];
+    models_counts(a->models, &n);
+    metrics_head(s, "inferd_models_loaded", "gauge", "Models that requests can use.");
+    str_addf(s, "inferd_models_loaded %zu\n", n_loaded);
+    metrics_head(s, "inferd_model_loads_total", "counter", "Models loaded since the start.");
+    str_addf(s, "inferd_model_loads_total %" PRIu64 "\n", n.n_added);
+    metrics_head(s, "inferd_model_unloads_total", "counter", "Models unloaded since the start.");
+    str_addf(s, "inferd_model_unloads_total %" PRIu64 "\n", n.n_removed);
+}
+
+/* What all engines do, and what those of unloaded models did. */
+static void add_engines(str *s, struct api *a) {
+    struct engine_totals *total = mem_new(1, sizeof *total);
+    struct models_list list;
+    if (!total) {
+        s->failed = true;
+        return;
+    }
+    models_list(a->models, true, &list, total);
+    for (size_t i = 0; i < list.n; i++)
+        engine_totals_add(total, list.models[i]->engine);
+    add_models(s, a, &list);
+    check_pools(a, &list, &total->stats);
+    models_list_release(a->models, &list);
+    add_checks(s, a);
+    add_counters(s, &total->stats);
+    add_kernels(s, total);
+    free(total);
 }
 
 static void handle_metrics(struct request *r) {
@@ -251,18 +210,7 @@ static void handle_metrics(struct request *r) {
                  "Requests being prepared, computed or answered.");
     str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->http.n_active));
     metrics_add_http(&s, &a->http);
-    if (ready) {
-        struct engine_stats total = {0};
-        for (size_t i = 0; i < a->n_models; i++) {
-            struct engine_stats stats;
-            engine_stats_get(a->models[i].engine, &stats);
-            sum_stats(&total, &stats);
-        }
-        check_pools(a, &total);
-        add_checks(&s, a);
-        add_counters(&s, &total);
-        add_kernels(&s, a);
-    }
+    if (ready) add_engines(&s, a);
     reply_header(r, "Cache-Control", "no-store");
     reply_text(r, 200, "text/plain; version=0.0.4; charset=utf-8", &s);
 }

@@ -4,7 +4,10 @@
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
 #include "api/generate/gen.h"
+#include "api/generate/model_admin.h"
 #include "api/generate/prompts.h"
+#include "api/http/auth.h"
+#include "api/http/ignored.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
 #include "api/ollama/ollama.h"
@@ -160,16 +163,32 @@ struct body {
     const struct api_model *model;
 };
 
-/* Replies to a request without a prompt: clients send it to load a model, which is loaded
- * already. */
-static void reply_loaded(struct request *r, const struct body *b, bool generate) {
+/* 0, "0", "0s": the model shall go. */
+static bool is_zero_time(const cJSON *v) {
+    if (cJSON_IsNumber(v)) return v->valuedouble == 0;
+    return cJSON_IsString(v) && (!strcmp(v->valuestring, "0") || !strcmp(v->valuestring, "0s") ||
+                                 !strcmp(v->valuestring, "0m") || !strcmp(v->valuestring, "0h"));
+}
+
+/* Replies to a request without a prompt: clients send it to load a model, which is loaded already,
+ * or with keep_alive 0 to unload it. */
+static int reply_empty(struct request *r, const struct body *b, bool generate, err *e) {
+    const struct model_admin *admin = r->api->config.admin;
+    const cJSON *keep = b->fields.keep_alive;
+    uint64_t task;
+    bool unloads = is_zero_time(keep) && admin && auth_is_admin(r);
+    int rc = unloads ? admin->unload(admin->host, b->model->id, &task, e)
+             : keep  ? ignored_add(r->ignored, "keep_alive", e)
+                     : 0;
+    if (rc) return rc;
     str out;
     str_init(&out, 4096);
     add_head(b->model, clock_wall_s(), &out);
     str_add(&out, generate ? ",\"response\":\"\""
                            : ",\"message\":{\"role\":\"assistant\",\"content\":\"\"}");
-    str_add(&out, ",\"done\":true,\"done_reason\":\"load\"}");
+    str_addf(&out, ",\"done\":true,\"done_reason\":\"%s\"}", unloads ? "unload" : "load");
     reply_json(r, 200, &out);
+    return 0;
 }
 
 /* "raw", and "suffix", which asks for the text between prompt and suffix: no chat template. */
@@ -255,10 +274,12 @@ static int answer_body(struct request *r, const cJSON *json, bool generate, err 
     const struct ollama_fields *f = &b->fields;
     bool empty = generate ? (!f->prompt || !*f->prompt) && !(f->suffix && *f->suffix)
                           : !f->messages || !f->messages->child;
-    if (!rc && empty)
-        reply_loaded(r, b, generate);
-    else if (!rc)
-        rc = start_answer(r, b, generate, e);
+    if (!rc && empty) {
+        rc = reply_empty(r, b, generate, e);
+    } else {
+        if (!rc && f->keep_alive) rc = ignored_add(r->ignored, "keep_alive", e);
+        if (!rc) rc = start_answer(r, b, generate, e);
+    }
     cJSON_Delete(b->chat.messages);
     cJSON_Delete(b->chat.tools.list);
     cJSON_Delete(b->chat.extra);
@@ -315,19 +336,23 @@ static void add_model(const struct api_model *m, str *out) {
 
 /* The served models, then what else is registered. */
 static void handle_tags(struct request *r) {
+    struct models_list list;
     str out;
     err e = {0};
     int rc;
     str_init(&out, 1 << 20);
     str_add(&out, "{\"models\":[");
-    for (size_t i = 0; i < r->api->n_models; i++) {
+    models_list(r->api->models, false, &list, NULL);
+    for (size_t i = 0; i < list.n; i++) {
         if (i) str_add_char(&out, ',');
-        add_model(&r->api->models[i], &out);
+        add_model(list.models[i], &out);
         str_add(&out, ",\"modified_at\":");
-        ollama_add_time(r->api->models[i].created_s, &out);
+        ollama_add_time(list.models[i]->created_s, &out);
         str_add_char(&out, '}');
     }
-    rc = ollama_add_registered(r, &out, &e);
+    bool any = list.n > 0;
+    models_list_release(r->api->models, &list);
+    rc = ollama_add_registered(r, any, &out, &e);
     str_add(&out, "]}");
     if (!rc) {
         reply_json(r, 200, &out);
@@ -337,19 +362,22 @@ static void handle_tags(struct request *r) {
     reply_err(r, &e);
 }
 
-/* Served models never expire: a date far in the future. */
+/* Loaded models never expire: a date far in the future. */
 static void handle_ps(struct request *r) {
+    struct models_list list;
     str out;
     str_init(&out, 1 << 20);
     str_add(&out, "{\"models\":[");
-    for (size_t i = 0; i < r->api->n_models; i++) {
-        const struct api_model *m = &r->api->models[i];
+    models_list(r->api->models, false, &list, NULL);
+    for (size_t i = 0; i < list.n; i++) {
+        const struct api_model *m = list.models[i];
         if (i) str_add_char(&out, ',');
         add_model(m, &out);
         str_addf(&out,
                  ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,\"context_length\":%u}",
                  engine_context_length(m->engine));
     }
+    models_list_release(r->api->models, &list);
     str_add(&out, "]}");
     reply_json(r, 200, &out);
 }

@@ -1,9 +1,6 @@
 /* ep_registry.c - Ollama's view of the registry: which models are registered and not served, DELETE
- * /api/delete, POST /api/copy, /api/create, for administrators, and /api/pull. Pool threads. The
- * registry is opened for each request.
- *
- * Models are loaded when the daemon starts. A model is another name of a registered one at once
- * (copy), but a model that is not served needs a restart. */
+ * /api/delete, POST /api/copy, /api/create, for administrators. Pool threads. The registry is
+ * opened for each request; a new name of a loaded model (copy) counts at once. */
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
 #include "api/http/request.h"
@@ -15,14 +12,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static int open_registry(struct request *r, registry **out, err *e) {
+int ollama_open_registry(struct request *r, registry **out, err *e) {
     const char *file = r->api->config.registry;
     if (!file) return err_set(e, ERR_UNSUPPORTED, "This server has no registry of models.");
     return registry_open(file, out, e);
 }
 
-/* A registered name: without ":latest", which Ollama's clients append, unless it is part of it. */
-static int find_registered(registry *g, const char *name, struct registry_model *out,
+int ollama_find_registered(registry *g, const char *name, struct registry_model *out,
                            char found[REGISTRY_NAME_BYTES], err *e) {
     static const char tag[] = ":latest";
     size_t n = strlen(name), n_tag = sizeof tag - 1;
@@ -33,38 +29,39 @@ static int find_registered(registry *g, const char *name, struct registry_model 
     return registry_find(g, found, out, e);
 }
 
-/* The served model of a row; NULL: none. */
-static const struct api_model *served_of(const struct api *a, const struct registry_model *row) {
-    for (size_t i = 0; i < a->n_models; i++) {
-        const struct api_model *m = &a->models[i];
-        if (strcmp(m->id, row->name) == 0 && m->sha256 && strcmp(m->sha256, row->sha256) == 0)
-            return m;
-    }
+/* The loaded model of a row, with a reference; NULL: none. */
+static const struct api_model *loaded_of(const struct api *a, const struct registry_model *row) {
+    const struct api_model *m = models_find(a->models, row->name, strlen(row->name));
+    if (m && strcmp(m->id, row->name) == 0 && m->sha256 && strcmp(m->sha256, row->sha256) == 0)
+        return m;
+    models_release(a->models, m);
     return NULL;
+}
+
+static bool is_loaded(const struct api *a, const struct registry_model *row) {
+    const struct api_model *m = loaded_of(a, row);
+    models_release(a->models, m);
+    return m != NULL;
 }
 
 int ollama_find_model(struct request *r, const char *name, err *e) {
     char found[REGISTRY_NAME_BYTES];
     struct registry_model row;
     registry *g = NULL;
-    r->model = api_find_model(r->api, name);
+    api_set_model(r, api_find_model(r->api, name));
     if (r->model) return 0;
-    int rc = r->api->config.registry ? open_registry(r, &g, NULL) : ERR_NOT_FOUND;
-    if (!rc) rc = find_registered(g, name, &row, found, NULL);
+    int rc = r->api->config.registry ? ollama_open_registry(r, &g, NULL) : ERR_NOT_FOUND;
+    if (!rc) rc = ollama_find_registered(g, name, &row, found, NULL);
     registry_close(g);
     if (rc) return err_set_param(e, ERR_NOT_FOUND, "model", "model '%.200s' not found", name);
-    r->model = served_of(r->api, &row);
-    if (!r->model)
-        rc = err_set_param(e, ERR_NOT_FOUND, "model",
-                           "model '%.96s' is registered, but not served: add %.96s to the "
-                           "configuration key 'model' and restart the daemon",
-                           name, row.name);
+    api_set_model(r, loaded_of(r->api, &row));
+    if (!r->model) rc = api_err_no_model(r, row.name, e);
     registry_model_fini(&row);
     return rc;
 }
 
-static void add_registered(const struct registry_model *m, str *out) {
-    str_add(out, ",{\"name\":");
+static void add_registered(const struct registry_model *m, bool first, str *out) {
+    str_add(out, first ? "{\"name\":" : ",{\"name\":");
     json_add_cstr(out, m->name);
     str_add(out, ",\"model\":");
     json_add_cstr(out, m->name);
@@ -75,15 +72,18 @@ static void add_registered(const struct registry_model *m, str *out) {
     str_add_char(out, '}');
 }
 
-int ollama_add_registered(struct request *r, str *out, err *e) {
+int ollama_add_registered(struct request *r, bool any, str *out, err *e) {
     struct registry_model *models = NULL;
     registry *g = NULL;
     size_t n = 0;
     if (!r->api->config.registry) return 0;
-    int rc = open_registry(r, &g, e);
+    int rc = ollama_open_registry(r, &g, e);
     if (!rc) rc = registry_list(g, &models, &n, e);
     for (size_t i = 0; !rc && i < n; i++)
-        if (!served_of(r->api, &models[i])) add_registered(&models[i], out);
+        if (!is_loaded(r->api, &models[i])) {
+            add_registered(&models[i], !any, out);
+            any = true;
+        }
     if (!rc) registry_models_free(models, n);
     registry_close(g);
     return rc;
@@ -141,14 +141,6 @@ static const struct json_field create_fields[] = {
 };
 static const struct json_table create_table = JSON_TABLE(create_fields, NULL);
 
-static const struct json_field pull_fields[] = {
-    {.name = "model", .type = JSON_STRING, AT(model), .min = 1, .help = "A registered model."},
-    {.name = "name", .type = JSON_STRING, AT(name), .min = 1, .help = "Older name of model."},
-    {.name = "stream", .type = JSON_BOOL, .flags = NUL, AT(stream), .initial = "true"},
-    {.name = "insecure", .type = JSON_ADVISORY, .flags = NUL, .why = "nothing is downloaded"},
-};
-static const struct json_table pull_table = JSON_TABLE(pull_fields, NULL);
-
 static int read_name(const struct fields *f, const char **out, err *e) {
     *out = f->model ? f->model : f->name;
     return *out ? 0
@@ -160,12 +152,12 @@ static int read_name(const struct fields *f, const char **out, err *e) {
 static int delete_name(struct request *r, registry *g, const char *name, err *e) {
     char found[REGISTRY_NAME_BYTES];
     struct registry_model row;
-    int rc = find_registered(g, name, &row, found, e);
+    int rc = ollama_find_registered(g, name, &row, found, e);
     if (rc) return rc;
-    if (strcmp(row.name, found) == 0 && served_of(r->api, &row))
+    if (strcmp(row.name, found) == 0 && is_loaded(r->api, &row))
         rc = err_set_param(e, ERR_INVALID, "model",
-                           "model '%.96s' is being served: take it out of the configuration key "
-                           "'model' and restart the daemon before it is deleted",
+                           "model '%.96s' is being served: unload it before it is deleted (POST "
+                           "/v1/inferd/models/unload, or /api/generate with keep_alive 0)",
                            found);
     registry_model_fini(&row);
     return rc ? rc : registry_remove_name(g, found, e);
@@ -183,7 +175,7 @@ static int answer_delete(struct request *r, const cJSON *body, err *e) {
     registry *g = NULL;
     int rc = gen_body_read(body, &delete_table, &f, e);
     if (!rc) rc = read_name(&f, &name, e);
-    if (!rc) rc = open_registry(r, &g, e);
+    if (!rc) rc = ollama_open_registry(r, &g, e);
     if (!rc) rc = delete_name(r, g, name, e);
     registry_close(g);
     if (!rc) reply_empty(r);
@@ -197,8 +189,8 @@ static int add_name(struct request *r, const char *from, const char *to, const c
     char found[REGISTRY_NAME_BYTES];
     struct registry_model row;
     registry *g = NULL;
-    int rc = open_registry(r, &g, e);
-    if (!rc) rc = find_registered(g, from, &row, found, e);
+    int rc = ollama_open_registry(r, &g, e);
+    if (!rc) rc = ollama_find_registered(g, from, &row, found, e);
     if (!rc) {
         rc = registry_add_alias(g, row.name, to, e);
         registry_model_fini(&row);
@@ -217,7 +209,7 @@ static int answer_copy(struct request *r, const cJSON *body, err *e) {
     return rc;
 }
 
-static void reply_success(struct request *r, bool stream) {
+void ollama_reply_success(struct request *r, bool stream) {
     str out;
     str_init(&out, 256);
     str_add(&out, "{\"status\":\"success\"}");
@@ -231,40 +223,8 @@ static int answer_create(struct request *r, const cJSON *body, err *e) {
     int rc = gen_body_read(body, &create_table, &f, e);
     if (!rc) rc = read_name(&f, &name, e);
     if (!rc) rc = add_name(r, f.from, name, "model", e);
-    if (!rc) reply_success(r, f.stream);
+    if (!rc) ollama_reply_success(r, f.stream);
     return rc;
-}
-
-/* ---- pull ---- */
-
-/* Clients pull what they are about to use: a registered model is there already. */
-static int answer_pull(struct request *r, const cJSON *body, err *e) {
-    struct fields f = {.stream = true};
-    char found[REGISTRY_NAME_BYTES];
-    struct registry_model row;
-    const char *name;
-    registry *g = NULL;
-    int rc = gen_body_read(body, &pull_table, &f, e);
-    if (!rc) rc = read_name(&f, &name, e);
-    if (rc) return rc;
-    if (!api_find_model(r->api, name)) {
-        rc = open_registry(r, &g, e);
-        if (!rc) rc = find_registered(g, name, &row, found, e);
-        if (!rc) registry_model_fini(&row);
-        registry_close(g);
-    }
-    if (rc == ERR_NOT_FOUND)
-        return err_set_param(e, rc, "model",
-                             "model '%.96s' is not registered, and this server downloads none: run "
-                             "`inferd pull hf:ORG/REPO` on its machine, then restart it with the "
-                             "model in the configuration key 'model'",
-                             name);
-    if (!rc) reply_success(r, f.stream);
-    return rc;
-}
-
-static void handle_pull(struct request *r) {
-    gen_handle(r, answer_pull);
 }
 
 static void handle_delete(struct request *r) {
@@ -289,6 +249,3 @@ const struct route ollama_copy_route = {
 const struct route ollama_create_route = {
     "POST",        "/api/create",          ADMIN,
     handle_create, .table = &create_table, .protocol = &ollama_protocol};
-const struct route ollama_pull_route = {
-    "POST",      "/api/pull",          OLLAMA_MODEL,
-    handle_pull, .table = &pull_table, .protocol = &ollama_protocol};

@@ -5,12 +5,13 @@
 #include "api/generate/chat_request.h"
 #include "api/generate/fields.h"
 #include "api/http/error.h"
+#include "registry/registry.h"
 
 /* Members of a body; pointers borrow from the JSON tree. */
 struct ollama_fields {
     struct gen_fields gen; /* from options, and stream */
     const char *model, *name;
-    const cJSON *messages, *format, *options, *think;
+    const cJSON *messages, *format, *options, *think, *keep_alive;
     const char *prompt, *system, *suffix;
     bool stream, raw;
     double num_ctx; /* 0: not given */
@@ -21,14 +22,22 @@ struct ollama_fields {
 extern const struct json_table ollama_chat_table, ollama_generate_table, ollama_show_table,
     ollama_embed_table, ollama_embeddings_table;
 
-/* Finds the served model that a body asks for: also by a name that was added to the registry since
- * the start. ERR_NOT_FOUND says whether the model is registered and not served. */
+/* Finds the loaded model that a body asks for: also by a name that was added to the registry since
+ * it was loaded. ERR_NOT_FOUND and ERR_UNAVAILABLE say how a registered one is loaded. */
 int ollama_find_model(struct request *r, const char *name, err *e);
 /* "details" of a model in lists, with its braces. */
 void ollama_add_details(str *out, const char *architecture, uint64_t n_params, const char *quant);
 void ollama_add_time(int64_t seconds, str *out);
-/* Appends the registered models that are not served, as members of /api/tags' list. */
-int ollama_add_registered(struct request *r, str *out, err *e);
+/* Appends the registered models that are not loaded, as members of /api/tags' list; any: it has
+ * members already. */
+int ollama_add_registered(struct request *r, bool any, str *out, err *e);
+int ollama_open_registry(struct request *r, registry **out, err *e);
+/* A registered name: without ":latest", which Ollama's clients append, unless it is part of it. */
+int ollama_find_registered(registry *g, const char *name, struct registry_model *out,
+                           char found[REGISTRY_NAME_BYTES], err *e);
+
+/* The last line of what took no time. */
+void ollama_reply_success(struct request *r, bool stream);
 
 /* Ollama's form of errors, {"error":"..."}. */
 extern const struct protocol ollama_protocol;

@@ -102,7 +102,12 @@ static const struct json_field common_fields[] = {
      AT(think),
      .help = "A boolean sets enable_thinking of the chat template, \"low\", \"medium\", \"high\" "
              "its reasoning_effort; ignored if it does not use that."},
-    ADVISORY("keep_alive", "served models stay loaded"),
+    {.name = "keep_alive",
+     .type = JSON_VALUE,
+     .flags = NUL | JSON_OR_NUMBER | JSON_OR_STRING,
+     AT(keep_alive),
+     .help = "0 without a prompt: an administrator's request unloads the model. Otherwise it is "
+             "ignored: loaded models stay loaded."},
 };
 static const struct json_table common_table = JSON_TABLE(common_fields, NULL);
 
@@ -236,7 +241,7 @@ const struct json_table ollama_show_table = JSON_TABLE(show_fields, NULL);
 #define VECTOR_FIELDS                                                                              \
     ADVISORY("options", "the server's context length applies, and vectors do not depend on "       \
                         "sampling"),                                                               \
-        ADVISORY("keep_alive", "served models stay loaded")
+        ADVISORY("keep_alive", "loaded models stay loaded")
 
 static const struct json_field embed_fields[] = {
     {.name = "model", .type = JSON_STRING, .flags = JSON_REQUIRED, AT(model), .min = 1},

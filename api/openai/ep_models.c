@@ -75,25 +75,28 @@ static void add_model(str *s, const struct api_model *m) {
     str_add_char(s, '}');
 }
 
-static void add_id(str *s, const struct api *api, size_t i) {
-    if (i < api->n_models)
-        json_add_cstr(s, api->models[i].id);
+static void add_id(str *s, const struct models_list *list, size_t i) {
+    if (i < list->n)
+        json_add_cstr(s, list->models[i]->id);
     else
         str_add(s, "null");
 }
 
 static void handle_models(struct request *r) {
+    struct models_list list;
     str body;
+    models_list(r->api->models, false, &list, NULL);
     str_init(&body, 1 << 20);
     str_add(&body, "{\"object\":\"list\",\"data\":[");
-    for (size_t i = 0; i < r->api->n_models; i++) {
+    for (size_t i = 0; i < list.n; i++) {
         if (i) str_add_char(&body, ',');
-        add_model(&body, &r->api->models[i]);
+        add_model(&body, list.models[i]);
     }
     str_add(&body, "],\"has_more\":false,\"first_id\":");
-    add_id(&body, r->api, 0);
+    add_id(&body, &list, 0);
     str_add(&body, ",\"last_id\":");
-    add_id(&body, r->api, r->api->n_models - 1);
+    add_id(&body, &list, list.n - 1); /* none: beyond the list */
+    models_list_release(r->api->models, &list);
     str_add_char(&body, '}');
     reply_json(r, 200, &body);
 }

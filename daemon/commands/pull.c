@@ -63,7 +63,7 @@ static int run_pull(struct pull_command *c, err *e) {
                                  .n_aliases = c->aliases.n,
                                  .chosen = show_chosen,
                                  .progress = show_progress,
-                                 .say = say,
+                                 .say = print_line,
                                  .arg = c};
     struct registry_model added;
     int rc = pull_model(&job, &added, e);

@@ -19,6 +19,7 @@ const bases = {
   "POST /tokenize": { model, prompt: "x" },
   "POST /detokenize": { model, tokens: [300] },
   "POST /v1/inferd/render": { model, messages: user("x") },
+  "POST /v1/inferd/models/load": { model },
   "POST /v1/messages": { model, messages: user("x"), max_tokens: 1 },
   "POST /v1/messages/count_tokens": { model, messages: user("x") },
   "POST /api/chat": { model, messages: user("x"), stream: false, options: { num_predict: 1 } },
@@ -35,7 +36,12 @@ const bases = {
   "POST /v1/conversations/{id}/items": { items: [{ role: "user", content: "x" }] },
 };
 // Bodies that are answered with 200 once.
-const once = { "DELETE /api/delete": { model } };
+const once = {
+  "DELETE /api/delete": { model },
+  "POST /v1/inferd/models/unload": { model },
+  "POST /v1/inferd/models/pull": { model: "hf:org/tiny" },
+  "POST /v1/inferd/models/cancel": { task: 1 },
+};
 bases["POST /v1/tokenize"] = bases["POST /tokenize"];
 bases["POST /v1/detokenize"] = bases["POST /detokenize"];
 
@@ -140,6 +146,7 @@ const right = {
     },
   },
   "POST /api/chat": { format: { value: "json", depends: "format" }, think: { depends: "think" } },
+  "POST /v1/inferd/models/load": { model: { value: model } },
   "POST /api/copy": { source: { value: model } },
   "POST /api/pull": { model: { value: model }, name: { value: model, without: ["model"] } },
   "POST /api/create": { from: { value: model }, model: { value: "copied" } },

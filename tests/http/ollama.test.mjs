@@ -135,7 +135,7 @@ test("advisory fields are accepted and named", async () => {
     assert.equal(
       r.headers.get("x-inferd-ignored-fields"),
       "messages[1].tool_calls[0].function.index, options.num_gpu, options.mirostat_tau, options.repeat_last_n, " +
-        "options.new, keep_alive, surprise, options.num_ctx, think",
+        "options.new, surprise, options.num_ctx, keep_alive, think",
     );
   }
 });
@@ -195,13 +195,14 @@ test("models have their file's digest and say what they can", async () => {
   assert.ok(!shown.capabilities.includes("insert") && shown.template.length > 0);
 });
 
-test("suffix needs a model with fill-in-the-middle tokens, and nothing unloads", async () => {
+test("suffix needs a model with fill-in-the-middle tokens, and only administrators unload", async () => {
   const wanted = { model: modelName, prompt: "def f(", suffix: "\n", stream: false };
   const refused = await post(server, "/api/generate", wanted);
   assert.equal(refused.status, 400);
   assert.match((await refused.json()).error, /does not support insert/);
   assert.equal((await post(server, "/api/generate", { ...wanted, suffix: "", options })).status, 200);
-  const unload = await post(server, "/api/generate", { model: modelName, keep_alive: 0, stream: false });
+  const headers = { "X-Forwarded-For": "192.0.2.1" };
+  const unload = await post(server, "/api/generate", { model: modelName, keep_alive: 0, stream: false }, { headers });
   assert.equal((await unload.json()).done_reason, "load");
   assert.equal(unload.headers.get("x-inferd-ignored-fields"), "keep_alive");
   assert.equal((await client.ps()).models.length, 1);
@@ -243,7 +244,7 @@ test("copies are names at once; deleting a name keeps the model", async () => {
   const lines = [];
   for await (const line of await client.pull({ model: "demo:latest", stream: true })) lines.push(line.status);
   assert.deepEqual(lines, ["success"]);
-  await assert.rejects(client.pull({ model: "llama3.2" }), /not registered.*inferd pull/);
+  await assert.rejects(client.pull({ model: "llama3.2" }), /not registered.*hf\.co\/ORG\/REPO/);
   await assert.rejects(client.delete({ model: modelName }), /is being served/);
   await assert.rejects(client.delete({ model: "nobody" }), /no model is named nobody/);
   await assert.rejects(client.copy({ source: "nobody", destination: "x" }), /no model is named nobody/);
@@ -252,7 +253,7 @@ test("copies are names at once; deleting a name keeps the model", async () => {
   for (const name of ["x", "a b"]) assert.equal((await ask(name)).status, 404);
 });
 
-test("registered models are listed, and say that they are not served", async () => {
+test("registered models are listed, and say that they are not loaded", async () => {
   const registry = join(server.folder, "registry.db"),
     file = join(server.folder, "second.gguf");
   copyFileSync(modelFile, file);
@@ -268,7 +269,7 @@ test("registered models are listed, and say that they are not served", async () 
   assert.equal((await client.ps()).models.length, 1);
   const refused = await ask("second");
   assert.equal(refused.status, 404);
-  assert.match((await refused.json()).error, /'second' is registered, but not served/);
+  assert.match((await refused.json()).error, /'second' is not loaded: an administrator can load it/);
   await assert.rejects(client.copy({ source: modelName, destination: "second" }), /already taken/);
   await client.delete({ model: "second" });
   assert.equal((await client.list()).models.length, 1);

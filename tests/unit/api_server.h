@@ -60,7 +60,7 @@ static void start_engine(void) {
 
 static inline void publish(void) {
     static const char *const aliases[] = {"org/other"};
-    const struct api_model m = {"tiny", aliases, 1, en, chat, 1234567890, NULL};
+    const struct api_model m = {"tiny", aliases, 1, en, chat, 1234567890, NULL, 0};
     err e = {0};
     CHECK(api_set_models(server, &m, 1, &e) == 0);
 }

@@ -127,10 +127,10 @@ int main(void) {
     struct api_config c = base_config();
     start_server(&c);
     chat_template *tell = compiled(telling), *fail = compiled(strict);
-    const struct api_model models[] = {{"tiny", NULL, 0, en, chat, 0, NULL},
-                                       {"telling", NULL, 0, en, tell, 0, NULL},
-                                       {"strict", NULL, 0, en, fail, 0, NULL},
-                                       {"none", NULL, 0, en, NULL, 0, NULL}};
+    const struct api_model models[] = {{"tiny", NULL, 0, en, chat, 0, NULL, 0},
+                                       {"telling", NULL, 0, en, tell, 0, NULL, 0},
+                                       {"strict", NULL, 0, en, fail, 0, NULL, 0},
+                                       {"none", NULL, 0, en, NULL, 0, NULL, 0}};
     err e = {0};
     CHECK(api_set_models(server, models, sizeof models / sizeof *models, &e) == 0);
     RUN(fields_reach_the_template);

@@ -1,0 +1,371 @@
+/* model_host.c - see model_host.h. Owns the tasks and the two threads that run them. */
+#include "daemon/model_host.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANE_MODELS, LANE_PULLS, N_LANES };
+enum { NOTIFY_EVERY_MS = 100 };
+
+struct watcher {
+    void (*notify)(void *arg); /* NULL: free */
+    void *arg;
+};
+
+struct host_task {
+    model_host *host;
+    struct model_task shown; /* id 0: free */
+    char revision[MODEL_WHAT_BYTES], name[API_MODEL_ID_BYTES], alias[API_MODEL_ID_BYTES];
+    struct watcher watchers[HOST_WATCHERS];
+    uint64_t notified_ns;
+    atomic_bool stop; /* also read without the mutex */
+};
+
+struct lane {
+    model_host *host;
+    pthread_t thread;
+    bool started;
+};
+
+struct model_host {
+    struct host_ops ops;
+    uint32_t max_waiting;
+    struct lane lanes[N_LANES];
+    pthread_mutex_t mu; /* guards all below */
+    pthread_cond_t wake;
+    bool stopping;
+    struct host_task *tasks; /* (n_tasks) */
+    size_t n_tasks;
+    uint64_t last_id;
+};
+
+static bool has_ended(const struct host_task *t) {
+    return t->shown.state != MODEL_TASK_QUEUED && t->shown.state != MODEL_TASK_RUNNING;
+}
+
+static int lane_of(const struct host_task *t) {
+    return t->shown.kind == MODEL_TASK_PULL ? LANE_PULLS : LANE_MODELS;
+}
+
+/* ---- all below with the mutex held ---- */
+
+static void notify_watchers(struct host_task *t) {
+    t->notified_ns = clock_now_ns();
+    for (size_t i = 0; i < HOST_WATCHERS; i++)
+        if (t->watchers[i].notify) t->watchers[i].notify(t->watchers[i].arg);
+}
+
+static struct host_task *find_task(model_host *h, uint64_t id) {
+    for (size_t i = 0; id && i < h->n_tasks; i++)
+        if (h->tasks[i].shown.id == id) return &h->tasks[i];
+    return NULL;
+}
+
+static void end_task(struct host_task *t, enum model_task_state state) {
+    t->shown.state = state;
+    t->shown.ended_s = clock_wall_s();
+    notify_watchers(t);
+}
+
+/* The oldest task of a lane that waits; NULL: none. */
+static struct host_task *next_task(model_host *h, int lane) {
+    struct host_task *next = NULL;
+    for (size_t i = 0; i < h->n_tasks; i++) {
+        struct host_task *t = &h->tasks[i];
+        if (t->shown.id && t->shown.state == MODEL_TASK_QUEUED && lane_of(t) == lane &&
+            (!next || t->shown.id < next->shown.id))
+            next = t;
+    }
+    return next;
+}
+
+/* A free row, else that of the task that ended first. There is one: see model_host_open. */
+static struct host_task *take_row(model_host *h) {
+    struct host_task *row = NULL;
+    for (size_t i = 0; i < h->n_tasks; i++) {
+        struct host_task *t = &h->tasks[i];
+        if (!t->shown.id) return t;
+        if (has_ended(t) && (!row || t->shown.id < row->shown.id)) row = t;
+    }
+    return row;
+}
+
+static struct host_task *find_same(model_host *h, const struct host_task *like) {
+    for (size_t i = 0; i < h->n_tasks; i++) {
+        struct host_task *t = &h->tasks[i];
+        if (t->shown.id && !has_ended(t) && t->shown.kind == like->shown.kind &&
+            strcmp(t->shown.what, like->shown.what) == 0 && strcmp(t->name, like->name) == 0 &&
+            strcmp(t->revision, like->revision) == 0)
+            return t;
+    }
+    return NULL;
+}
+
+static int put_task(model_host *h, const struct host_task *like, uint64_t *id, err *e) {
+    uint32_t n_waiting = 0;
+    const struct host_task *same = find_same(h, like);
+    if (h->stopping) return err_set(e, ERR_STOPPING, "the server is shutting down");
+    if (same) {
+        *id = same->shown.id;
+        return 0;
+    }
+    for (size_t i = 0; i < h->n_tasks; i++)
+        n_waiting += h->tasks[i].shown.id && h->tasks[i].shown.state == MODEL_TASK_QUEUED;
+    if (n_waiting >= h->max_waiting)
+        return err_set(e, ERR_UNAVAILABLE,
+                       "%u loads, unloads and pulls are waiting already (configuration key "
+                       "max-model-tasks): try again later",
+                       n_waiting);
+    struct host_task *t = take_row(h);
+    *t = *like;
+    t->host = h;
+    t->shown.id = *id = ++h->last_id;
+    t->shown.state = MODEL_TASK_QUEUED;
+    t->shown.step = "waiting";
+    atomic_init(&t->stop, false);
+    pthread_cond_broadcast(&h->wake);
+    return 0;
+}
+
+/* ---- threads ---- */
+
+static int run_task(model_host *h, struct host_task *t, err *e) {
+    const struct host_ops *o = &h->ops;
+    const struct model_pull pull = {.what = t->shown.what,
+                                    .revision = *t->revision ? t->revision : NULL,
+                                    .name = *t->name ? t->name : NULL,
+                                    .alias = *t->alias ? t->alias : NULL};
+    switch (t->shown.kind) {
+    case MODEL_TASK_LOAD:
+        return o->load(o->arg, t->shown.what, t, e);
+    case MODEL_TASK_UNLOAD:
+        return o->unload(o->arg, t->shown.what, t, e);
+    default:
+        return o->pull(o->arg, &pull, t, e);
+    }
+}
+
+static const char *const kind_names[] = {"load", "unload", "pull"};
+
+static void *lane_main(void *arg) {
+    const struct lane *lane = arg;
+    model_host *h = lane->host;
+    pthread_mutex_lock(&h->mu);
+    while (!h->stopping) {
+        struct host_task *t = next_task(h, (int)(lane - h->lanes));
+        if (!t) {
+            pthread_cond_wait(&h->wake, &h->mu);
+            continue;
+        }
+        t->shown.state = MODEL_TASK_RUNNING;
+        t->shown.begun_s = clock_wall_s();
+        notify_watchers(t);
+        pthread_mutex_unlock(&h->mu);
+        err e = {0};
+        int rc = run_task(h, t, &e); /* the row is this thread's until the task ends */
+        bool stopped = rc && atomic_load(&t->stop);
+        if (rc && !stopped) log_warn("%s %s: %s", kind_names[t->shown.kind], t->shown.what, e.msg);
+        pthread_mutex_lock(&h->mu);
+        t->shown.error = e;
+        end_task(t, stopped ? MODEL_TASK_CANCELLED : rc ? MODEL_TASK_FAILED : MODEL_TASK_DONE);
+    }
+    pthread_mutex_unlock(&h->mu);
+    return NULL;
+}
+
+int model_host_open(const struct host_ops *ops, uint32_t max_waiting, model_host **out, err *e) {
+    model_host *h = mem_new(1, sizeof *h);
+    if (!h) return err_no_memory(e);
+    pthread_mutex_init(&h->mu, NULL);
+    pthread_cond_init(&h->wake, NULL);
+    h->ops = *ops;
+    h->max_waiting = max_waiting;
+    h->n_tasks = (size_t)max_waiting + N_LANES + MODEL_TASKS_KEPT;
+    h->tasks = mem_new(h->n_tasks, sizeof *h->tasks);
+    int rc = h->tasks ? 0 : err_no_memory(e);
+    for (int i = 0; i < N_LANES && !rc; i++) {
+        struct lane *lane = &h->lanes[i];
+        lane->host = h;
+        lane->started = !pthread_create(&lane->thread, NULL, lane_main, lane);
+        if (!lane->started) rc = err_set(e, ERR_NOMEM, "cannot start the thread of a task");
+    }
+    if (rc) {
+        model_host_close(h);
+        return rc;
+    }
+    *out = h;
+    return 0;
+}
+
+void model_host_stop(model_host *h) {
+    if (!h) return;
+    pthread_mutex_lock(&h->mu);
+    h->stopping = true;
+    for (size_t i = 0; i < h->n_tasks && h->tasks; i++) {
+        struct host_task *t = &h->tasks[i];
+        if (!t->shown.id || has_ended(t)) continue;
+        atomic_store(&t->stop, true);
+        if (t->shown.state == MODEL_TASK_QUEUED) end_task(t, MODEL_TASK_CANCELLED);
+    }
+    pthread_cond_broadcast(&h->wake);
+    pthread_mutex_unlock(&h->mu);
+}
+
+void model_host_join(model_host *h) {
+    for (int i = 0; h && i < N_LANES; i++) {
+        if (h->lanes[i].started) pthread_join(h->lanes[i].thread, NULL);
+        h->lanes[i].started = false;
+    }
+}
+
+void model_host_close(model_host *h) {
+    if (!h) return;
+    model_host_stop(h);
+    model_host_join(h);
+    pthread_cond_destroy(&h->wake);
+    pthread_mutex_destroy(&h->mu);
+    free(h->tasks);
+    free(h);
+}
+
+void *model_host_arg(const model_host *h) {
+    return h->ops.arg;
+}
+
+/* ---- tasks ---- */
+
+static int add_task(model_host *h, const struct host_task *like, uint64_t *task, err *e) {
+    pthread_mutex_lock(&h->mu);
+    int rc = put_task(h, like, task, e);
+    pthread_mutex_unlock(&h->mu);
+    return rc;
+}
+
+static int add_model_task(model_host *h, enum model_task_kind kind, const char *name,
+                          uint64_t *task, err *e) {
+    struct host_task like = {.shown = {.kind = kind}};
+    char id[API_MODEL_ID_BYTES];
+    int rc = h->ops.resolve(h->ops.arg, kind, name, id, e);
+    if (rc) return rc;
+    snprintf(like.shown.what, sizeof like.shown.what, "%s", id);
+    snprintf(like.shown.model, sizeof like.shown.model, "%s", id);
+    return add_task(h, &like, task, e);
+}
+
+int model_host_load(model_host *h, const char *name, uint64_t *task, err *e) {
+    return add_model_task(h, MODEL_TASK_LOAD, name, task, e);
+}
+
+int model_host_unload(model_host *h, const char *name, uint64_t *task, err *e) {
+    return add_model_task(h, MODEL_TASK_UNLOAD, name, task, e);
+}
+
+/* text NULL: "". */
+static int copy_text(char *to, size_t n, const char *text, const char *param, err *e) {
+    int len = snprintf(to, n, "%s", text ? text : "");
+    if (len >= 0 && (size_t)len < n) return 0;
+    return err_set_param(e, ERR_INVALID, param, "Invalid value for '%s': more than %zu bytes.",
+                         param, n - 1);
+}
+
+int model_host_pull(model_host *h, const struct model_pull *p, uint64_t *task, err *e) {
+    struct host_task like = {.shown = {.kind = MODEL_TASK_PULL}};
+    int rc = h->ops.check_pull(h->ops.arg, p, e);
+    if (!rc) rc = copy_text(like.shown.what, sizeof like.shown.what, p->what, "model", e);
+    if (!rc) rc = copy_text(like.revision, sizeof like.revision, p->revision, "revision", e);
+    if (!rc) rc = copy_text(like.name, sizeof like.name, p->name, "name", e);
+    if (!rc) rc = copy_text(like.alias, sizeof like.alias, p->alias, "model", e);
+    return rc ? rc : add_task(h, &like, task, e);
+}
+
+bool model_host_cancel(model_host *h, uint64_t id) {
+    pthread_mutex_lock(&h->mu);
+    struct host_task *t = find_task(h, id);
+    bool can = t && !has_ended(t) &&
+               (t->shown.state == MODEL_TASK_QUEUED || t->shown.kind != MODEL_TASK_UNLOAD);
+    if (can) atomic_store(&t->stop, true);
+    if (can && t->shown.state == MODEL_TASK_QUEUED) end_task(t, MODEL_TASK_CANCELLED);
+    pthread_mutex_unlock(&h->mu);
+    return can;
+}
+
+bool model_host_get(model_host *h, uint64_t id, struct model_task *out) {
+    pthread_mutex_lock(&h->mu);
+    const struct host_task *t = find_task(h, id);
+    if (t) *out = t->shown;
+    pthread_mutex_unlock(&h->mu);
+    return t != NULL;
+}
+
+size_t model_host_tasks(model_host *h, struct model_task *out, size_t max) {
+    size_t n = 0;
+    pthread_mutex_lock(&h->mu);
+    for (uint64_t before = UINT64_MAX; n < max; before = out[n++].id) {
+        const struct host_task *newest = NULL;
+        for (size_t i = 0; i < h->n_tasks; i++) {
+            const struct host_task *t = &h->tasks[i];
+            if (t->shown.id && t->shown.id < before && (!newest || t->shown.id > newest->shown.id))
+                newest = t;
+        }
+        if (!newest) break;
+        out[n] = newest->shown;
+    }
+    pthread_mutex_unlock(&h->mu);
+    return n;
+}
+
+bool model_host_watch(model_host *h, uint64_t id, void (*notify)(void *arg), void *arg) {
+    bool ok = false;
+    pthread_mutex_lock(&h->mu);
+    struct host_task *t = find_task(h, id);
+    for (size_t i = 0; t && !has_ended(t) && !ok && i < HOST_WATCHERS; i++) {
+        if (t->watchers[i].notify) continue;
+        t->watchers[i] = (struct watcher){notify, arg};
+        ok = true;
+    }
+    pthread_mutex_unlock(&h->mu);
+    return ok;
+}
+
+uint32_t model_host_unwatch(model_host *h, uint64_t id, void *arg) {
+    uint32_t n_left = 0;
+    pthread_mutex_lock(&h->mu);
+    struct host_task *t = find_task(h, id);
+    for (size_t i = 0; t && i < HOST_WATCHERS; i++) {
+        if (t->watchers[i].arg == arg) t->watchers[i] = (struct watcher){0};
+        n_left += t->watchers[i].notify != NULL;
+    }
+    pthread_mutex_unlock(&h->mu);
+    return n_left;
+}
+
+/* ---- for ops ---- */
+
+int host_task_progress(struct host_task *t, const char *step, uint64_t done, uint64_t total) {
+    pthread_mutex_lock(&t->host->mu);
+    bool now = t->shown.step != step || done == total ||
+               clock_now_ns() - t->notified_ns >= NOTIFY_EVERY_MS * UINT64_C(1000000);
+    t->shown.step = step;
+    t->shown.done = done;
+    t->shown.total = total;
+    if (now) notify_watchers(t);
+    pthread_mutex_unlock(&t->host->mu);
+    return atomic_load(&t->stop) ? ERR_CANCELLED : 0;
+}
+
+void host_task_name(struct host_task *t, const char *model, const char *digest) {
+    pthread_mutex_lock(&t->host->mu);
+    if (model) snprintf(t->shown.model, sizeof t->shown.model, "%s", model);
+    if (digest) snprintf(t->shown.digest, sizeof t->shown.digest, "%s", digest);
+    pthread_mutex_unlock(&t->host->mu);
+}
+
+const atomic_bool *host_task_stop(const struct host_task *t) {
+    return &t->stop;
+}

@@ -1,0 +1,524 @@
+/* serving.c - see serving.h. Owns the engines and chat templates. */
+#include "daemon/serving.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "daemon/loader.h"
+#include "daemon/model_host.h"
+#include "daemon/pull_model.h"
+#include "registry/hub.h"
+#include "registry/registry.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A model that is loaded, comes or goes; or a path of the key `model`, which can be loaded again.
+ */
+struct served {
+    struct loader_model model;
+    engine *engine;
+    chat_template *chat;
+    enum model_state state; /* guarded by serving.mu */
+};
+
+struct serving {
+    const struct config *config;
+    api *api;
+    model_host *host;
+    struct model_admin admin;
+    char *registry;                          /* file */
+    pthread_mutex_t mu;                      /* guards rows and n */
+    struct served *rows[2 * API_MAX_MODELS]; /* (n) */
+    size_t n;
+};
+
+/* ---- rows ---- */
+
+static bool has_name(const struct loader_model *m, const char *name, size_t n) {
+    if (strlen(m->id) == n && memcmp(m->id, name, n) == 0) return true;
+    for (size_t i = 0; i < m->n_aliases; i++)
+        if (strlen(m->aliases[i]) == n && memcmp(m->aliases[i], name, n) == 0) return true;
+    return false;
+}
+
+/* With mu held. ":latest" after a name counts as absent. */
+static struct served *find_row(const serving *s, const char *name) {
+    static const char tag[] = ":latest";
+    size_t n = strlen(name), n_tag = sizeof tag - 1;
+    for (size_t i = 0; i < s->n; i++)
+        if (has_name(&s->rows[i]->model, name, n)) return s->rows[i];
+    if (n <= n_tag || strcmp(name + n - n_tag, tag) != 0) return NULL;
+    for (size_t i = 0; i < s->n; i++)
+        if (has_name(&s->rows[i]->model, name, n - n_tag)) return s->rows[i];
+    return NULL;
+}
+
+static void free_row(struct served *m) {
+    engine_close(m->engine);
+    chat_template_free(m->chat);
+    loader_model_fini(&m->model);
+    free(m);
+}
+
+/* Takes what is in *model. ERR_EXISTS, ERR_UNAVAILABLE: too many. */
+static int add_row(serving *s, struct loader_model *model, struct served **out, err *e) {
+    struct served *m = mem_new(1, sizeof *m);
+    if (!m) return err_no_memory(e);
+    int rc = 0;
+    pthread_mutex_lock(&s->mu);
+    for (size_t i = 0; i < s->n && !rc; i++)
+        if (strcmp(s->rows[i]->model.id, model->id) == 0)
+            rc = err_set_param(e, ERR_EXISTS, "model", "model %s is listed twice", model->id);
+    if (!rc && s->n == sizeof s->rows / sizeof s->rows[0])
+        rc = err_set_param(e, ERR_UNAVAILABLE, "model", "too many models are known");
+    if (!rc) {
+        m->model = *model;
+        m->state = MODEL_REGISTERED;
+        memset(model, 0, sizeof *model);
+        s->rows[s->n++] = m;
+    }
+    pthread_mutex_unlock(&s->mu);
+    if (rc) free(m);
+    *out = rc ? NULL : m;
+    return rc;
+}
+
+/* A registered model's row goes; one of a path stays, so that it can be loaded again. The engine is
+ * closed already. */
+static void rest_row(serving *s, struct served *m) {
+    bool keeps = !m->model.registry_id;
+    pthread_mutex_lock(&s->mu);
+    m->state = MODEL_REGISTERED;
+    for (size_t i = 0; i < s->n && !keeps; i++)
+        if (s->rows[i] == m) {
+            memmove(&s->rows[i], &s->rows[i + 1], (s->n - i - 1) * sizeof s->rows[0]);
+            s->n--;
+            break;
+        }
+    pthread_mutex_unlock(&s->mu);
+    if (!keeps) free_row(m);
+}
+
+static void set_state(serving *s, struct served *m, enum model_state state) {
+    pthread_mutex_lock(&s->mu);
+    m->state = state;
+    pthread_mutex_unlock(&s->mu);
+}
+
+/* ---- loading ---- */
+
+static int on_weights(void *arg, uint64_t done, uint64_t total) {
+    return arg ? host_task_progress(arg, "loading weights", done, total) : 0;
+}
+
+/* t NULL: at start. n_later: models that are loaded after this one. */
+static int open_engine(serving *s, struct served *m, uint32_t n_later, struct host_task *t,
+                       err *e) {
+    struct engine_config config;
+    err why;
+    log_info("loading %s from %s", m->model.id, m->model.path);
+    loader_engine_config(s->config, m->model.path, &config);
+    config.n_later = n_later;
+    config.on_load = on_weights;
+    config.on_load_arg = t;
+    int rc = engine_open(&config, &m->engine, e);
+    if (rc) {
+        err_prefix(e, "model %s: ", m->model.id);
+        return rc;
+    }
+    rc =
+        loader_chat_template(s->config, m->model.path, engine_tokenizer(m->engine), &m->chat, &why);
+    if (rc && *s->config->chat_template) {
+        if (e) *e = why;
+        return err_prefix(e, "chat-template: ");
+    }
+    if (rc) log_warn("%s can complete texts, but not chat: %s", m->model.id, why.msg);
+    loader_note_loaded(s->config, &m->model);
+    return 0;
+}
+
+static struct api_model api_model_of(const struct served *m) {
+    return (struct api_model){.id = m->model.id,
+                              .aliases = (const char *const *)m->model.aliases,
+                              .n_aliases = m->model.n_aliases,
+                              .engine = m->engine,
+                              .chat = m->chat,
+                              .created_s = m->model.created_s,
+                              .sha256 = m->model.sha256};
+}
+
+static void close_engine(struct served *m) {
+    engine_close(m->engine);
+    chat_template_free(m->chat);
+    m->engine = NULL;
+    m->chat = NULL;
+}
+
+/* ---- tasks ---- */
+
+static uint32_t count_loaded(serving *s) {
+    uint32_t n = 0;
+    pthread_mutex_lock(&s->mu);
+    for (size_t i = 0; i < s->n; i++)
+        n += s->rows[i]->state != MODEL_REGISTERED;
+    pthread_mutex_unlock(&s->mu);
+    return n;
+}
+
+static int resolve_name(void *arg, enum model_task_kind kind, const char *name,
+                        char id[API_MODEL_ID_BYTES], err *e) {
+    serving *s = arg;
+    struct loader_model found;
+    enum model_state state = MODEL_UNKNOWN;
+    pthread_mutex_lock(&s->mu);
+    const struct served *m = find_row(s, name);
+    if (m) {
+        state = m->state;
+        snprintf(id, API_MODEL_ID_BYTES, "%s", m->model.id);
+    }
+    pthread_mutex_unlock(&s->mu);
+    if (kind == MODEL_TASK_UNLOAD && (state == MODEL_UNKNOWN || state == MODEL_REGISTERED))
+        return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.96s' is not loaded.", name);
+    if (state != MODEL_UNKNOWN) return 0;
+    int rc = loader_find_registered(s->config, name, &found, e);
+    if (rc) return rc;
+    snprintf(id, API_MODEL_ID_BYTES, "%s", found.id);
+    loader_model_fini(&found);
+    return 0;
+}
+
+/* The row to load, which was added if the model is registered. */
+static int row_to_load(serving *s, const char *id, struct served **out, err *e) {
+    struct loader_model found;
+    pthread_mutex_lock(&s->mu);
+    *out = find_row(s, id);
+    pthread_mutex_unlock(&s->mu);
+    if (*out) return 0;
+    int rc = loader_find_registered(s->config, id, &found, e);
+    if (!rc) rc = add_row(s, &found, out, e);
+    loader_model_fini(&found);
+    return rc;
+}
+
+static int load_model(void *arg, const char *id, struct host_task *t, err *e) {
+    serving *s = arg;
+    struct served *m;
+    host_task_progress(t, "loading", 0, 0);
+    int rc = row_to_load(s, id, &m, e);
+    if (rc || m->state == MODEL_LOADED) return rc; /* only this thread changes states */
+    if (count_loaded(s) >= s->config->max_models) {
+        rest_row(s, m);
+        return err_set_param(e, ERR_UNAVAILABLE, "max-models",
+                             "%u models are loaded, the maximum: unload one first, or set "
+                             "max-models",
+                             (unsigned)s->config->max_models);
+    }
+    set_state(s, m, MODEL_LOADING);
+    rc = open_engine(s, m, 0, t, e);
+    const struct api_model published = api_model_of(m);
+    if (!rc) rc = api_add_model(s->api, &published, e);
+    if (rc) {
+        close_engine(m);
+        rest_row(s, m);
+        return rc;
+    }
+    set_state(s, m, MODEL_LOADED);
+    log_info("%s is loaded", id);
+    return 0;
+}
+
+static int unload_model(void *arg, const char *id, struct host_task *t, err *e) {
+    serving *s = arg;
+    pthread_mutex_lock(&s->mu);
+    struct served *m = find_row(s, id);
+    bool loaded = m && m->state == MODEL_LOADED;
+    if (loaded) m->state = MODEL_UNLOADING;
+    pthread_mutex_unlock(&s->mu);
+    if (!loaded) return 0; /* meanwhile it went */
+    host_task_progress(t, "waiting for running answers", 0, 0);
+    int rc = api_remove_model(s->api, m->model.id, (uint32_t)s->config->unload_deadline_s,
+                              host_task_stop(t), e);
+    if (rc) return rc; /* the daemon stops: serving_close frees it */
+    host_task_progress(t, "unloading", 0, 0);
+    log_info("%s is unloaded", id);
+    close_engine(m);
+    rest_row(s, m);
+    return 0;
+}
+
+static int check_pull(void *arg, const struct model_pull *p, err *e) {
+    (void)arg;
+    int rc = hub_check(p->what, e);
+    if (rc && e) snprintf(e->param, sizeof e->param, "model");
+    return rc ? rc : p->name ? registry_check_name(p->name, e) : 0;
+}
+
+static int show_pull(void *arg, enum pull_step step, uint64_t done, uint64_t total) {
+    static const char *const names[] = {[PULL_LISTING] = "reading the list of files",
+                                        [PULL_DOWNLOADING] = "downloading",
+                                        [PULL_HASHING] = "verifying"};
+    return host_task_progress(arg, names[step], done, total);
+}
+
+static void note_chosen(void *arg, const char *path, uint64_t bytes, const char *sha256) {
+    (void)path;
+    host_task_name(arg, NULL, sha256);
+    host_task_progress(arg, "downloading", 0, bytes);
+}
+
+static void say_line(void *arg, const char *line) {
+    char text[512];
+    size_t n = 0;
+    (void)arg;
+    for (; line[n] && n + 1 < sizeof text; n++)
+        text[n] = (unsigned char)line[n] < ' ' || line[n] == 0x7f ? '?' : line[n];
+    text[n] = '\0';
+    log_info("pull: %s", text);
+}
+
+static int run_pull(void *arg, const struct model_pull *p, struct host_task *t, err *e) {
+    serving *s = arg;
+    struct registry_model added;
+    struct pull_job job = {.config = s->config,
+                           .what = p->what,
+                           .revision = p->revision,
+                           .name = p->name,
+                           .aliases = &p->alias,
+                           .n_aliases = p->alias != NULL,
+                           .chosen = note_chosen,
+                           .progress = show_pull,
+                           .say = say_line,
+                           .arg = t};
+    int rc = registry_open(s->registry, &job.registry, e);
+    if (rc) return rc;
+    rc = pull_model(&job, &added, e);
+    registry_close(job.registry);
+    if (rc) return rc;
+    host_task_name(t, added.name, NULL);
+    log_info("pulled %s from %s", added.name, p->what);
+    registry_model_fini(&added);
+    return 0;
+}
+
+/* ---- what the API asks ---- */
+
+static serving *serving_of(model_host *h) {
+    return model_host_arg(h);
+}
+
+static enum model_state find_model(model_host *h, const char *name, char id[API_MODEL_ID_BYTES]) {
+    serving *s = serving_of(h);
+    enum model_state state = MODEL_UNKNOWN;
+    pthread_mutex_lock(&s->mu);
+    const struct served *m = find_row(s, name);
+    if (m) {
+        state = m->state;
+        snprintf(id, API_MODEL_ID_BYTES, "%s", m->model.id);
+    }
+    pthread_mutex_unlock(&s->mu);
+    if (m) return state;
+    struct loader_model found;
+    if (loader_find_registered(s->config, name, &found, NULL)) return MODEL_UNKNOWN;
+    snprintf(id, API_MODEL_ID_BYTES, "%s", found.id);
+    loader_model_fini(&found);
+    return MODEL_REGISTERED;
+}
+
+struct listing {
+    struct model_task tasks[MODEL_TASKS_KEPT];
+    size_t n_tasks;
+    enum model_state states[2 * API_MAX_MODELS]; /* (n) of the rows, as of one moment */
+    char ids[2 * API_MAX_MODELS][API_MODEL_ID_BYTES];
+    bool is_registered[2 * API_MAX_MODELS];
+    size_t n;
+    void (*each)(void *arg, const struct model_entry *m);
+    void *arg;
+};
+
+/* The newest task about the model, if it has not succeeded. */
+static const struct model_task *task_of(const struct listing *l, const char *id) {
+    for (size_t i = 0; i < l->n_tasks; i++) {
+        const struct model_task *t = &l->tasks[i];
+        if (t->kind == MODEL_TASK_PULL || strcmp(t->model, id) != 0) continue;
+        return t->state == MODEL_TASK_DONE ? NULL : t;
+    }
+    return NULL;
+}
+
+static void list_registered(struct listing *l, const struct registry_model *row) {
+    enum model_state state = MODEL_REGISTERED;
+    for (size_t i = 0; i < l->n; i++)
+        if (strcmp(l->ids[i], row->name) == 0) {
+            state = l->states[i];
+            l->is_registered[i] = true;
+        }
+    l->each(l->arg, &(struct model_entry){.id = row->name,
+                                          .aliases = (const char *const *)row->aliases,
+                                          .n_aliases = row->n_aliases,
+                                          .state = state,
+                                          .registered = true,
+                                          .architecture = row->architecture,
+                                          .quantization = row->quantization,
+                                          .sha256 = row->sha256,
+                                          .n_params = row->n_params,
+                                          .context_length = row->context_length,
+                                          .size_bytes = row->size_bytes,
+                                          .task = task_of(l, row->name)});
+}
+
+static int list_models(model_host *h, void (*each)(void *arg, const struct model_entry *m),
+                       void *arg, err *e) {
+    serving *s = serving_of(h);
+    struct listing *l = mem_new(1, sizeof *l);
+    struct registry_model *models = NULL;
+    registry *r = NULL;
+    size_t n = 0;
+    if (!l) return err_no_memory(e);
+    l->each = each;
+    l->arg = arg;
+    l->n_tasks = model_host_tasks(h, l->tasks, MODEL_TASKS_KEPT);
+    pthread_mutex_lock(&s->mu);
+    for (; l->n < s->n; l->n++) {
+        l->states[l->n] = s->rows[l->n]->state;
+        snprintf(l->ids[l->n], sizeof l->ids[0], "%s", s->rows[l->n]->model.id);
+    }
+    pthread_mutex_unlock(&s->mu);
+    int rc = registry_open(s->registry, &r, e);
+    if (!rc) rc = registry_list(r, &models, &n, e);
+    registry_close(r);
+    for (size_t i = 0; i < n && !rc; i++)
+        list_registered(l, &models[i]);
+    for (size_t i = 0; i < l->n && !rc; i++)
+        if (!l->is_registered[i])
+            each(arg, &(struct model_entry){
+                          .id = l->ids[i], .state = l->states[i], .task = task_of(l, l->ids[i])});
+    if (!rc) registry_models_free(models, n);
+    free(l);
+    return rc;
+}
+
+/* ---- the daemon's life ---- */
+
+/* Adds one model of the list; refuses a second name of the same model. */
+static int add_listed(serving *s, const char *name, err *e) {
+    struct loader_model found;
+    struct served *m;
+    if (s->n == s->config->max_models)
+        return err_set_param(e, ERR_INVALID, "model",
+                             "more than %u models are listed, the maximum: set max-models",
+                             (unsigned)s->config->max_models);
+    int rc = loader_find(s->config, name, &found, e);
+    if (!rc) rc = add_row(s, &found, &m, e);
+    loader_model_fini(&found);
+    return rc;
+}
+
+/* Reads the key model, a list separated by commas. */
+static int find_listed(serving *s, err *e) {
+    char *list = mem_strdup(s->config->model);
+    if (!list) return err_no_memory(e);
+    int rc = 0;
+    if (list[strspn(list, " ,")] == '\0') rc = add_listed(s, "", e);
+    char *rest = NULL;
+    for (char *name = strtok_r(list, ",", &rest); name && !rc; name = strtok_r(NULL, ",", &rest)) {
+        name += strspn(name, " ");
+        size_t n = strlen(name);
+        while (n && name[n - 1] == ' ')
+            name[--n] = '\0';
+        if (n) rc = add_listed(s, name, e);
+    }
+    free(list);
+    return rc;
+}
+
+int serving_open(const struct config *config, serving **out, err *e) {
+    serving *s = mem_new(1, sizeof *s);
+    if (!s) return err_no_memory(e);
+    s->config = config;
+    pthread_mutex_init(&s->mu, NULL);
+    const struct host_ops ops = {.arg = s,
+                                 .resolve = resolve_name,
+                                 .check_pull = check_pull,
+                                 .load = load_model,
+                                 .unload = unload_model,
+                                 .pull = run_pull};
+    int rc = config_registry_path(config, &s->registry, e);
+    if (!rc) rc = find_listed(s, e);
+    if (!rc) rc = model_host_open(&ops, (uint32_t)config->max_model_tasks, &s->host, e);
+    if (rc) {
+        serving_close(s);
+        return rc;
+    }
+    s->admin = (struct model_admin){.host = s->host,
+                                    .max_models = (uint32_t)config->max_models,
+                                    .load = model_host_load,
+                                    .unload = model_host_unload,
+                                    .pull = model_host_pull,
+                                    .cancel = model_host_cancel,
+                                    .get = model_host_get,
+                                    .tasks = model_host_tasks,
+                                    .watch = model_host_watch,
+                                    .unwatch = model_host_unwatch,
+                                    .find = find_model,
+                                    .list = list_models};
+    *out = s;
+    return 0;
+}
+
+const struct model_admin *serving_admin(const serving *s) {
+    return &s->admin;
+}
+
+int serving_start(serving *s, api *a, bool (*stopped)(void), err *e) {
+    struct api_model models[API_MAX_MODELS];
+    size_t n = s->n; /* no task runs before the models of the start are there */
+    s->api = a;
+    for (size_t i = 0; i < n; i++) {
+        if (stopped()) return 0;
+        int rc = open_engine(s, s->rows[i], (uint32_t)(n - i - 1), NULL, e);
+        if (rc) return rc;
+        set_state(s, s->rows[i], MODEL_LOADED);
+        models[i] = api_model_of(s->rows[i]);
+    }
+    return stopped() ? 0 : api_set_models(a, models, n, e);
+}
+
+void serving_names(serving *s, str *out) {
+    pthread_mutex_lock(&s->mu);
+    for (size_t i = 0; i < s->n; i++)
+        str_addf(out, "%s%s", i ? ", " : "", s->rows[i]->model.id);
+    pthread_mutex_unlock(&s->mu);
+}
+
+/* Calls `each` for every engine that takes requests. */
+static void each_engine(serving *s, void (*each)(engine *en)) {
+    pthread_mutex_lock(&s->mu);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->rows[i]->state == MODEL_LOADED) each(s->rows[i]->engine);
+    pthread_mutex_unlock(&s->mu);
+}
+
+void serving_drain(serving *s) {
+    model_host_stop(s->host);
+    each_engine(s, engine_drain);
+}
+
+void serving_stop(serving *s) {
+    if (!s) return;
+    model_host_stop(s->host);
+    model_host_join(s->host);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->rows[i]->engine) engine_stop(s->rows[i]->engine);
+}
+
+void serving_close(serving *s) {
+    if (!s) return;
+    model_host_close(s->host);
+    for (size_t i = 0; i < s->n; i++)
+        free_row(s->rows[i]);
+    pthread_mutex_destroy(&s->mu);
+    free(s->registry);
+    free(s);
+}

@@ -1,0 +1,31 @@
+/* serving.h - the models of the running daemon: those of the start, and what administrators load
+ * and unload later (struct model_admin, which it gives to the API).
+ *
+ * THREAD SAFETY: serving_* from the daemon's main thread. Tasks run on the threads of model_host.h,
+ * the functions of serving_admin on any. `mu` guards the rows and their states; the model, engine
+ * and template of a row belong to the thread that loads or unloads it, and do not change in
+ * between. */
+#ifndef INFERD_SERVING_H
+#define INFERD_SERVING_H
+
+#include "api/api.h"
+#include "core/base/str.h"
+#include "daemon/config.h"
+
+#include <stdbool.h>
+
+typedef struct serving serving;
+
+/* Resolves the models of the key `model`, loads nothing. config is borrowed. */
+int serving_open(const struct config *config, serving **out, err *e);
+const struct model_admin *serving_admin(const serving *s); /* for api_open */
+/* Loads them and gives them to the API, unless `stopped` says so between two. a is borrowed. */
+int serving_start(serving *s, api *a, bool (*stopped)(void), err *e);
+void serving_names(serving *s, str *out); /* "a, b" */
+/* Refuses new requests and tasks; running requests continue, running tasks end soon. */
+void serving_drain(serving *s);
+/* Ends the tasks and all sequences. After it no model comes or goes. NULL is fine. */
+void serving_stop(serving *s);
+void serving_close(serving *s); /* after api_close. NULL is fine */
+
+#endif
