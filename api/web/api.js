@@ -60,6 +60,10 @@ export const fetchModels = async () => (await (await ask("v1/models", { timeoutM
 export const fetchReady = async () => (await ask("readyz", { timeoutMs: 5000 })).text();
 export const fetchHistory = async () => (await ask("v1/inferd/history", { timeoutMs: 5000 })).json();
 export const fetchHealth = async () => (await ask("health", { timeoutMs: 5000 })).json();
+// For administrators: the models of the registry and what is done to them; {load,unload,pull,cancel}.
+export const fetchAllModels = async () => (await ask("v1/inferd/models", { timeoutMs: 5000 })).json();
+export const changeModels = async (what, body) =>
+  (await ask(`v1/inferd/models/${what}`, { body: JSON.stringify(body), timeoutMs: 20_000 })).json();
 export const fetchMetrics = async () => (await ask("metrics", { timeoutMs: 5000 })).text();
 
 // Server-sent events: {id, data}.

@@ -22,6 +22,10 @@ export class Connection extends EventTarget {
     this.picker.addEventListener("change", () => this.changed());
     document.addEventListener("visibilitychange", () => document.hidden || this.look());
     addEventListener("online", () => this.look());
+    document.addEventListener("models", () => {
+      this.listed = -Infinity; // the panel saw one come or go
+      this.look();
+    });
   }
 
   // May a request be sent? A server that is slow to answer may be busy.

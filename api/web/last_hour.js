@@ -3,12 +3,13 @@
 import { h, number } from "./dom.js";
 import { fetchHealth, fetchHistory, fetchModels } from "./api.js";
 import { Graph } from "./graph.js";
+import { ModelPanel } from "./model_panel.js";
+import { bytes, table } from "./table.js";
 
 const EVERY_MS = 5000;
 const HOUR = { spanMs: 3_600_000, gapMs: 25_000, span: "hour" };
 
 const count = (v) => (v >= 10 || Number.isInteger(v) ? number(Math.round(v)) : v.toFixed(1));
-const bytes = (v) => (v >= 1 << 30 ? `${(v / 2 ** 30).toFixed(1)} GiB` : `${number(Math.round(v / 2 ** 20))} MiB`);
 const ms = (v) => (v < 10_000 ? `${number(Math.round(v))} ms` : `${(v / 1000).toFixed(1)} s`);
 
 // The growth of a sum from the sample before, null across a restart.
@@ -57,41 +58,13 @@ const GRAPHS = [
   },
 ];
 
-function table(label, heads, note) {
-  const body = h("tbody", {}),
-    head = heads.map(([text, kind]) => h("th", { scope: "col", class: kind }, text));
-  const el = h(
-    "section",
-    { class: "listing", "aria-label": label },
-    h("div", { class: "dash-head" }, h("h2", {}, label), note),
-    h(
-      "div",
-      { class: "table", tabindex: "0", role: "region", "aria-label": `${label}: table` },
-      h("table", {}, h("thead", {}, h("tr", {}, ...head)), body),
-    ),
-  );
-  const fill = (rows) =>
-    body.replaceChildren(
-      ...rows.map((cells) => h("tr", {}, ...cells.map((c, i) => h("td", { class: heads[i][1] }, c)))),
-    );
-  return { el, fill };
-}
-
 const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
 
 export class LastHour {
   constructor() {
     this.graphs = GRAPHS.map((spec) => ({ spec, graph: new Graph({ ...spec, ...HOUR }) }));
     this.note = h("p", { class: "soft", role: "status" });
-    this.models = table(
-      "Models",
-      [["Model"], ["State"], ["Context", "n"], ["Running", "n"], ["Waiting", "n"], ["Also called"]],
-      h(
-        "p",
-        { class: "soft" },
-        "Chosen when the server starts (inferd serve --model); it loads and unloads none later.",
-      ),
-    );
+    this.models = new ModelPanel();
     this.requests = table(
       "Requests",
       [
@@ -119,6 +92,7 @@ export class LastHour {
   show(on) {
     clearInterval(this.timer);
     this.timer = on ? setInterval(() => this.read(), EVERY_MS) : 0;
+    if (!on) this.models.hide();
     if (on) this.read();
   }
 
@@ -126,7 +100,7 @@ export class LastHour {
     try {
       const [history, health, models] = await Promise.all([fetchHistory(), fetchHealth(), fetchModels()]);
       this.showHistory(history);
-      this.showModels(health, models);
+      await this.models.show(health, models);
       this.note.textContent = `A sample every ${history.interval_s} seconds, kept by the server.`;
     } catch (e) {
       this.note.textContent = `No history: ${e.message}`;
@@ -151,23 +125,6 @@ export class LastHour {
         number(r.prompt_tokens),
         number(r.completion_tokens),
       ]),
-    );
-  }
-
-  showModels(health, models) {
-    const loads = new Map(health.models.map((m) => [m.id, m]));
-    this.models.fill(
-      models.map((m) => {
-        const load = loads.get(m.id);
-        return [
-          m.id,
-          load ? "loaded" : "loading",
-          m.context_length ? number(m.context_length) : "–",
-          number(load?.running ?? 0),
-          number(load?.waiting ?? 0),
-          m.aliases?.join(", ") || "–",
-        ];
-      }),
     );
   }
 }

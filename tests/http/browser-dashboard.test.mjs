@@ -134,7 +134,7 @@ test("the last hour, the models and the requests are the server's", { skip }, as
   const models = await page.getByRole("region", { name: "Models: table" }).locator("tbody tr").allInnerTexts();
   assert.deepEqual(
     models.map((m) => m.split("\t")),
-    [["inferd-demo", "loaded", "8,192", "0", "0", "demo"]],
+    [["inferd-demo", "loaded", "8,192", "0", "0", "demo", "Unload"]],
   );
   if (samples.at(-1).memory_bytes) assert.match(await big("Memory, last hour"), /^[\d,.]+ [MG]iB$/);
   const line = await graph("Sequences, last hour").locator(".line.s0").getAttribute("d");

@@ -24,12 +24,13 @@ const FLAGS = [
   "--disable-sync",
 ];
 
-// One server, one browser and one page for the tests of a file: {server, page, problems}.
+// One server, one browser and one page for the tests of a file: {server, page, problems}. flags: the server's, or
+// a function that makes them.
 export function openPage(flags = []) {
   const it = { problems: [], server: null, browser: null, page: null };
   before(async () => {
     if (skip) return;
-    it.server = await startServer(flags);
+    it.server = await startServer(typeof flags === "function" ? await flags() : flags);
     it.browser = await chromium.launch({ executablePath, args: FLAGS });
     it.page = await newPage(it);
     if (shots) mkdirSync(shots, { recursive: true });
