@@ -208,6 +208,10 @@ static const struct config_key keys[] = {
      "daemon runs; a model that does not fit into memory is refused, and the others stay. On a "
      "GPU\n"
      "whose memory the first model may fill, lower kv-cache-tokens or gpu-memory-utilization."},
+    {"load-on-demand", CONFIG_SWITCH, AT(load_on_demand), "off", 0, 0, NULL, "",
+     "A request that names a registered model which is not loaded waits until it is, whoever "
+     "asks.\n"
+     "Nothing is unloaded for it: beyond max-models, or without memory for it, it is refused."},
     {"max-model-tasks", CONFIG_NUMBER, AT(max_model_tasks), "8", 1, 64, NULL, "tasks",
      "Loads, unloads and pulls that wait for earlier ones; beyond it they are answered with 503."},
     {"unload-deadline-s", CONFIG_NUMBER, AT(unload_deadline_s), "30", 0, 3600, NULL, "seconds",

@@ -48,7 +48,7 @@ struct config {
         max_priority, grammar_work_s, request_timeout_s, max_models, max_model_tasks,
         unload_deadline_s;
     double gpu_memory_utilization;
-    bool prefix_cache, model_sampling;
+    bool prefix_cache, model_sampling, load_on_demand;
 };
 
 /* Sets every key to its default. After ERR_NOMEM c holds nothing. */

@@ -453,6 +453,7 @@ int serving_open(const struct config *config, serving **out, err *e) {
     }
     s->admin = (struct model_admin){.host = s->host,
                                     .max_models = (uint32_t)config->max_models,
+                                    .load_on_demand = config->load_on_demand,
                                     .load = model_host_load,
                                     .unload = model_host_unload,
                                     .pull = model_host_pull,

@@ -41,6 +41,10 @@ int api_err_no_model(struct request *r, const char *name, err *e) {
     enum model_state state = MODEL_UNKNOWN;
     bool direct = r->route && (r->route->flags & ROUTE_DIRECT);
     if (admin && !direct) state = admin->find(admin->host, of ? of : name, id);
+    if (admin && admin->load_on_demand && state != MODEL_UNKNOWN) {
+        int rc = admin->load(admin->host, id, &r->waits_for, e);
+        return rc ? rc : err_set_param(e, ERR_UNAVAILABLE, "model", "The model is being loaded.");
+    }
     if (state == MODEL_LOADING || state == MODEL_UNLOADING)
         return err_set_param(e, ERR_UNAVAILABLE, "model", "The model '%.96s' is being %s%s.", id,
                              state == MODEL_LOADING ? "loaded" : "unloaded",

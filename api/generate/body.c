@@ -2,6 +2,7 @@
 #include "api/generate/body.h"
 
 #include "api/generate/api_state.h"
+#include "api/generate/load_wait.h"
 #include "api/http/costs.h"
 #include "api/http/error.h"
 #include "api/http/ignored.h"
@@ -85,9 +86,12 @@ void gen_handle(struct request *r, int (*answer)(struct request *r, const cJSON 
     costs_add_part(r, PART_JSON, begin_ns);
     if (!rc && r->route->table) rc = ignored_sift(&ignored, body, r->route->table, &e);
     r->ignored = &ignored;
+    r->waits_for = 0;
     if (!rc) rc = answer(r, body, &e);
     r->ignored = NULL;
-    if (rc) reply_err(r, &e);
+    bool waits = rc && r->waits_for && !load_wait_start(r, &e);
+    if (waits) ignored.n = 0; /* the second run names them */
+    if (rc && !waits) reply_err(r, &e);
     report_ignored(r, &ignored);
     cJSON_Delete(body);
 }

@@ -65,6 +65,7 @@ struct model_pull {
 struct model_admin {
     model_host *host; /* first argument of every function */
     uint32_t max_models;
+    bool load_on_demand; /* requests for registered models load them */
 
     /* Each queues a task and sets *task to its id; a task that would do the same is joined.
      * ERR_NOT_FOUND, ERR_INVALID (param: of the request), ERR_UNAVAILABLE: as many tasks wait as

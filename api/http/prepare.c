@@ -20,8 +20,7 @@ static struct request *request_of(struct work_item *item) {
     return (struct request *)(void *)((char *)item - offsetof(struct request, item));
 }
 
-static void set_budget(struct request *r) {
-    bool quick = r->item.lane == WORK_QUICK;
+static void set_budget(struct request *r, bool quick) {
     r->work = (struct work){
         .left = quick ? QUICK_UNITS : r->http->config.prepare_budget_s * (uint64_t)UNITS_PER_SECOND,
         .deadline_ns = r->deadline_ns,
@@ -54,7 +53,7 @@ static enum work_verdict handle_request(struct request *r) {
     }
     if (refuse_late(r)) return WORK_DONE;
     if (quick && r->body.len > QUICK_BODY_BYTES) return WORK_SLOWER;
-    set_budget(r);
+    set_budget(r, quick);
     r->route->handle(r);
     if (r->ops) return WORK_DONE;
     if (r->work.reason == ERR_WORK && quick) {
@@ -68,6 +67,14 @@ static enum work_verdict handle_request(struct request *r) {
         reset_reply(r);
     }
     return WORK_DONE;
+}
+
+void prepare_again(struct request *r) {
+    if (!atomic_load(&r->watched.gone)) {
+        set_budget(r, false);
+        r->route->handle(r);
+    }
+    request_drop_body(r);
 }
 
 static enum work_verdict run_item(struct work_item *item, uint64_t waited_ns) {

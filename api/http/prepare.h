@@ -19,6 +19,9 @@ int prepare_open(struct http *h, err *e);
 /* Gives r to the pool: its handler will fill the reply or attach a job. false: the queue is full,
  * and the reply says so. */
 bool prepare_put(struct request *r);
+/* Runs r's handler once more, with its full budget, and drops the body. From a job's `work` that
+ * has left the request. */
+void prepare_again(struct request *r);
 /* Gives r to the pool for its job's `work`. */
 void prepare_step(struct request *r);
 

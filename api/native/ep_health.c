@@ -1,6 +1,7 @@
 /* ep_health.c - for supervisors and load balancers: /livez (the process answers), /readyz (requests
  * may be sent), /health (the same as JSON). Runs on HTTP threads. */
 #include "api/generate/api_state.h"
+#include "api/generate/model_admin.h"
 #include "api/http/json.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
@@ -12,7 +13,8 @@ static enum state state_of(struct api *a) {
     if (!atomic_load(&a->http.ready)) return LOADING;
     struct models_list list;
     models_list(a->models, false, &list, NULL);
-    enum state state = list.n ? READY : EMPTY;
+    bool loads = a->config.admin && a->config.admin->load_on_demand;
+    enum state state = list.n || loads ? READY : EMPTY;
     for (size_t i = 0; i < list.n; i++) {
         struct engine_stats stats;
         engine_stats_get(list.models[i]->engine, &stats);

@@ -411,3 +411,34 @@ test("administrators' keys", async (t) => {
     assert.equal((await empty.json()).done_reason, status === 200 ? "unload" : "load");
   }
 });
+
+test("load-on-demand: requests wait for a registered model, whoever asks", async (t) => {
+  const other = await startServer([...small, "--load-on-demand", "on", "--max-models", "2"]);
+  t.after(() => other.stop());
+  for (const name of ["second", "third"]) register(other, name);
+  const text = async (model) => {
+    const response = await chat(other, { ...short, model, surprise: 1, temperature: 0 });
+    assert.equal(response.status, 200, await response.clone().text());
+    assert.equal(response.headers.get("x-inferd-ignored-fields"), "surprise");
+    return (await response.json()).choices[0].message.content;
+  };
+  const expected = await text(modelName);
+  const same = await Promise.all(Array.from({ length: 6 }, () => text("second")));
+  assert.deepEqual(new Set(same), new Set([expected]), "six wait for one load");
+  assert.equal((await list(other)).tasks.length, 1);
+  const full = await chat(other, { ...short, model: "third" });
+  assert.equal(full.status, 503);
+  assert.match((await full.json()).error.message, /'third' could not be loaded: 2 models are loaded, the maximum/);
+  assert.equal((await chat(other, { ...short, model: "nobody" })).status, 404);
+  for (const model of [modelName, "second"]) await follow("unload", { model }, other);
+  assert.equal(await ready(other), 200);
+  const answers = await Promise.all([
+    post(other, "/api/chat", { model: "third:latest", messages: user("Hi."), stream: false }),
+    post(other, "/v1/messages", { model: "second", messages: user("Hi."), max_tokens: 3 }),
+    post(other, "/v1/embeddings", { model: "second", input: "x" }),
+    post(other, "/v1/responses", { model: "third", input: "x", max_output_tokens: 3 }),
+    chat(other, { ...short, model: "third", stream: true }),
+  ]);
+  for (const a of answers) assert.equal(a.status, 200, await a.text());
+  assert.equal((await list(other)).loaded, 2);
+});
