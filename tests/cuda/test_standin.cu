@@ -445,6 +445,7 @@ CUDA_KERNEL(64) ring(CUDA_ARGS(struct ring_args) a) {
             __syncwarp();
             bulk_copy(stage, a.in + c * 256, 512, &full[c % RING_STAGES]);
             async_copy16_if(stage + 128 + 4 * lane, a.in + c * 256 + 128 + 4 * lane, lane < 31);
+            __syncwarp(); /* lane 0 has started its copy */
             if (lane == 3) a.out[RING_CHUNKS * 256 + c] = stage[3];
             async_arrive(&full[c % RING_STAGES]);
         } else {
