@@ -16,7 +16,7 @@ struct spm {
     sentencepiece::SentencePieceProcessor processor;
 };
 
-static int refuse(err *e, const char *doing, const char *why) {
+static int report_library_error(err *e, const char *doing, const char *why) {
     return err_set(e, ERR_FORMAT, "sentencepiece: %s: %s", doing, why);
 }
 
@@ -25,15 +25,15 @@ int spm_open(const void *model_proto, size_t n, struct spm **out, err *e) try {
     auto s = std::make_unique<spm>();
     const std::string_view bytes(static_cast<const char *>(model_proto), n);
     const auto status = s->processor.LoadFromSerializedProto(bytes);
-    if (!status.ok()) return refuse(e, "vocabulary", status.error_message());
+    if (!status.ok()) return report_library_error(e, "vocabulary", status.error_message());
     *out = s.release();
     return 0;
 } catch (const std::bad_alloc &) {
     return err_no_memory(e);
 } catch (const std::exception &x) {
-    return refuse(e, "vocabulary", x.what());
+    return report_library_error(e, "vocabulary", x.what());
 } catch (...) {
-    return refuse(e, "vocabulary", "unknown error");
+    return report_library_error(e, "vocabulary", "unknown error");
 }
 
 void spm_close(struct spm *s) {
@@ -43,14 +43,14 @@ void spm_close(struct spm *s) {
 int spm_encode(const struct spm *s, const char *text, size_t n, struct id_list *out, err *e) try {
     std::vector<int> ids;
     const auto status = s->processor.Encode(std::string_view(text, n), &ids);
-    if (!status.ok()) return refuse(e, "text", status.error_message());
+    if (!status.ok()) return report_library_error(e, "text", status.error_message());
     for (const int id : ids)
         if (const int rc = id_list_add(out, id, e)) return rc;
     return 0;
 } catch (const std::bad_alloc &) {
     return err_no_memory(e);
 } catch (const std::exception &x) {
-    return refuse(e, "text", x.what());
+    return report_library_error(e, "text", x.what());
 } catch (...) {
-    return refuse(e, "text", "unknown error");
+    return report_library_error(e, "text", "unknown error");
 }
