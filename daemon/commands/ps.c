@@ -233,7 +233,7 @@ static int stop_daemon(const struct run_daemon *d, uint64_t wait_s, err *e) {
 static int err_which(const struct run_list *list, const char *word, err *e) {
     struct suggest s;
     if (list->n == 0)
-        return err_set(e, ERR_NOT_FOUND, "no daemon of this user process_runs (see `inferd ps`)");
+        return err_set(e, ERR_NOT_FOUND, "no daemon of this user runs (see `inferd ps`)");
     if (!word)
         return err_set(e, ERR_INVALID,
                        "%zu daemons run: name a model, a port or an address, or give --all (see "

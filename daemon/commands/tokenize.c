@@ -161,7 +161,7 @@ int cmd_tokenize(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &a.file,
          .value = "FILE",
-         .help = "text to encode_text (default: standard input)"},
+         .help = "text to encode (default: standard input)"},
         {.name = "decode",
          .kind = OPTION_MAYBE,
          .target = &a.decode,
