@@ -16,7 +16,7 @@ struct forward64 {
     struct forward64_rope {
         uint32_t n_rot;
         double inv_freq[64], magnitude;
-    } rope[2]; /* of the others, the windowed layers */
+    } rope[2]; /* [1]: of windowed layers */
     bool interleaved;
     uint32_t window;
     bool windowed[FORWARD64_MAX_LAYERS], no_rope[FORWARD64_MAX_LAYERS];

@@ -149,7 +149,7 @@ uint64_t backend_allocated_bytes(const backend *be) {
 }
 bool backend_kv_fits(const backend *be, const struct backend_kv *cache) {
     (void)be;
-    return cache->head_dim % 2 == 0; /* odd: only some devices support it */
+    return cache->head_dim % 2 == 0; /* only some devices support odd ones */
 }
 static uint64_t fake_memory_free;
 bool backend_can_sample(const backend *be) {

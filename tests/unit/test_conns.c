@@ -261,7 +261,7 @@ static void clients_behind_a_proxy_are_counted(void) {
         conns_body(&cs, &p[i].c);
     }
     CHECK(conns_forward(&cs, &p[0].c, &a) && conns_forward(&cs, &p[1].c, &b));
-    CHECK(conns_forward(&cs, &p[1].c, &b));  /* a proxy's own request does not count twice */
+    CHECK(conns_forward(&cs, &p[1].c, &b));  /* the same request does not count twice */
     CHECK(!conns_forward(&cs, &p[2].c, &b)); /* the same /64 */
     conns_get(&cs, &n);
     CHECK(n.refused_address == 1 && n.open[CONN_BODY] == 4);

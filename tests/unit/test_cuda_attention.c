@@ -170,8 +170,7 @@ static void test_hidden_values(void) {
         struct rows r;
         enum { N = 40, FIRST = 100 };
         make_scene_of(&c, &s, (struct features){0}, 2, 200);
-        for (uint32_t p = 0; p < c.context[0];
-             p++) { /* each one is far larger than the previous ones */
+        for (uint32_t p = 0; p < c.context[0]; p++) { /* far larger than the previous ones */
             float *v = c.v[0] + (uint64_t)p * s.head_dim;
             for (uint32_t d = 0; d < s.head_dim; d++)
                 v[d] *= p < FIRST ? 1e-3f : p % 3 ? 1 : 60000;

@@ -95,8 +95,7 @@ static void check_reduce(backend *be, uint32_t n_ranks, const uint32_t shape[2])
     make_ranks(ranks, be, n_ranks,
                (struct rank){.n_rows = shape[0], .n_cols = shape[1], .rounds = 1});
     for (uint32_t r = 0; r < n_ranks; r++) {
-        be_fill(in[r], n,
-                powf(10, (float)r)); /* of different sizes, so that another order is detected */
+        be_fill(in[r], n, powf(10, (float)r)); /* different sizes reveal another order */
         put(&ranks[r], in[r], n);
     }
     run_ranks(ranks, n_ranks);
@@ -315,8 +314,7 @@ static void test_nodes(void) {
         struct cpu_place p = cpu_place_of(dir, rank, 4);
         CHECK(p.node == (rank < 2 ? 0 : 3) && n_cpus(&p) == (rank < 2 ? n - 1 : 1));
         CHECK(p.cpus[0] == (rank < 2 ? all.cpus[0] - 2 : 2));
-        CHECK(cpu_place_of(dir, rank, 5).node ==
-              -1); /* some nodes would have more ranks than others */
+        CHECK(cpu_place_of(dir, rank, 5).node == -1); /* uneven over the nodes */
     }
     CHECK(cpu_place_of(dir, 0, 1).node == -1);
     struct cpu_place one = cpu_place_of(dir, 1, 2), now;

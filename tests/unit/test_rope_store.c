@@ -21,7 +21,7 @@ struct rope_case {
 /* Inputs of n rows, and an op's results. */
 struct rope_rows {
     uint32_t n;
-    bool is_cpu; /* the last device */
+    bool is_cpu; /* the last run was on the CPU */
     const struct rope_case *c;
     struct backend_kv kv;
     uint64_t q_width, k_width, pool_bytes;

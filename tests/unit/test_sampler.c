@@ -399,8 +399,7 @@ static void broken_logits(void) {
     CHECK(sampler_sample(s, &masked, &sampled) == 0 && sampled == 1);
     p.n_bias = 0;
     masked.mask = &only_0;
-    CHECK(sampler_sample(s, &masked, &sampled) ==
-          ERR_DEVICE); /* the allowed tokens have NaN logits */
+    CHECK(sampler_sample(s, &masked, &sampled) == ERR_DEVICE); /* allowed tokens have NaN logits */
     CHECK(sampler_logprobs(s, some, 0, 5, &ev) == 0);
     CHECK(ev.logprob == SAMPLER_MIN_LOGPROB && ev.n_top == 3 && ev.top_token[0] == 3);
     for (int i = 0; i < 2; i++) {

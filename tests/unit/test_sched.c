@@ -357,8 +357,7 @@ static void test_fork_without_leader(void) {
     CHECK(sched_add(t.s, &f.s) == 0);
     step();
     CHECK(f.s.state == SCHED_WAITING && a.s.n_computed == 8);
-    a.s.paused =
-        true; /* sequences do not wait for a leader that makes no progress; its blocks are shared */
+    a.s.paused = true; /* sequences do not wait for a paused leader; its blocks are shared */
     plan();
     CHECK(rows(&f) == 4 && f.s.n_cached == 8 && f.s.leader == NULL);
     finish_step();

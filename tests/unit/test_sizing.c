@@ -99,8 +99,7 @@ static void a_device_has_its_own_limit(void) {
     CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
     CHECK((uint64_t)size.kc.n_blocks * size.kc.block_tokens == (UINT64_C(1) << 30) >> 16);
     CHECK_STR(size.reason, "half of the device's memory beside the weights");
-    fake_memory_limit = UINT64_C(1)
-                        << 50; /* at least as much as the machine's rule leaves to others */
+    fake_memory_limit = UINT64_C(1) << 50; /* above the machine's rule */
     CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
     CHECK((uint64_t)size.kc.n_blocks * size.kc.block_tokens == (UINT64_C(8) << 30) >> 16);
     CHECK_STR(size.reason, "at most 8 GiB");

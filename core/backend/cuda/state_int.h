@@ -156,9 +156,8 @@ struct cuda_backend {
     bool uploading; /* the last launch was an upload: the next one must not overlap it */
     struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
-    struct cuda_graph
-        *graph;     /* chosen by cuda_capture_begin, run by cuda_graph_launch; NULL: none */
-    uint64_t clock; /* graph runs so far */
+    struct cuda_graph *graph; /* chosen by cuda_capture_begin, for cuda_graph_launch; NULL: none */
+    uint64_t clock;           /* graph runs so far */
     bool capturing;
     struct cuda_kernel_count captured[BACKEND_MAX_KERNELS]; /* of the capture in progress */
     struct cuda_function functions[CUDA_MAX_FUNCTIONS];     /* (n_functions) launched so far */
