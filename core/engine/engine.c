@@ -27,7 +27,7 @@ static int open_sched(engine *en, err *e) {
 /* The memory of steps. */
 static int open_scratch(engine *en, const struct model_limits *limits, err *e) {
     en->smp = sampler_new(en->hp.n_vocab);
-    if (!en->smp || steps_init(en, limits)) return err_no_memory(e);
+    if (!en->smp || steps_init(en, limits) || stats_places_init(en)) return err_no_memory(e);
     return 0;
 }
 
@@ -243,6 +243,8 @@ void engine_close(engine *en) {
     backend_close(en->be);
     grammar_vocab_free(en->vocab);
     free(en->eog);
+    free(en->places);
+    free(en->published);
     tokenizer_close(en->tok);
     pthread_mutex_destroy(&en->lock);
     pthread_mutex_destroy(&en->stats_lock);

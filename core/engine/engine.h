@@ -273,6 +273,16 @@ struct engine_stats {
     bool healthy; /* false: the backend failed; readiness goes red */
 };
 void engine_stats_get(engine *en, struct engine_stats *out);
+/* A place for a running sequence, as of the last step. A sequence keeps its place from its first
+ * admission to its end, also while it is preempted. */
+struct engine_place {
+    uint64_t number; /* of its sequence, in the order of submission, from 1; 0: the place is free */
+    uint32_t n_prompt, n_cached, n_computed, n_generated; /* tokens */
+    uint32_t max_tokens;                                  /* to generate; 0: it is pooled */
+    bool stopped;                                         /* paused or preempted */
+};
+/* Copies at most max places into out; returns max_sequences. */
+uint32_t engine_places_get(engine *en, struct engine_place *out, uint32_t max);
 /* How many sequences may be submitted now; *bound: max_queue. */
 uint32_t engine_queue_room(engine *en, uint32_t *bound);
 /* Counters of kernel i < engine_n_kernels; bytes as in backend_kernel_traffic. */

@@ -94,6 +94,7 @@ struct engine_stream {
     uint32_t n_prompt_sent; /* prompt positions whose event was delivered */
     uint64_t last_token_ns; /* 0: none yet */
     bool admitted, finished;
+    uint32_t place;           /* 1 + index in engine.places; 0: none */
     bool full, mask_deferred; /* why it is paused: its ring is full; its mask is deferred */
     uint32_t n_in_flight;     /* steps in flight that contain it: not freed before they end */
     uint32_t logits_row;      /* in its last step, the row that predicts its next token */
@@ -203,6 +204,7 @@ struct engine {
     struct engine_stream *live, *reap; /* in the scheduler; final, with the worker's reference */
     uint64_t next_deadline_ns;         /* not after any live sequence's; 0: none has one */
     struct engine_stats totals;        /* published to stats after each step */
+    struct engine_stream **places;     /* (config.max_sequences) admitted ones; NULL: free */
     err failure;                       /* code != 0: the device failed, nothing runs any more */
 
     int32_t *eog; /* (n_eog) tokens that end a generation */
@@ -228,6 +230,7 @@ struct engine {
 
     pthread_mutex_t stats_lock;
     struct engine_stats stats;
+    struct engine_place *published; /* (config.max_sequences) */
     atomic_uint_fast64_t n_rejected;
 };
 
@@ -324,7 +327,11 @@ void pooled_finish(struct pooled *p, uint32_t n_embd);
 /* ---- stats.c ---- */
 void stats_init(struct engine_stats *s);
 void stats_observe(struct engine_histogram *h, double seconds);
-/* Worker: makes the totals visible to engine_stats_get. */
+int stats_places_init(engine *en); /* ERR_NOMEM */
+/* Worker: gives an admitted sequence a place if one is free; takes it back. */
+void stats_place(engine *en, struct engine_stream *st);
+void stats_unplace(engine *en, struct engine_stream *st);
+/* Worker: makes the totals and places visible to engine_stats_get and engine_places_get. */
 void stats_publish(engine *en);
 
 /* ---- params.c ---- */

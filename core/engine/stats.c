@@ -2,6 +2,8 @@
  * readers copy the published one. The lock is held only for a copy, never during a step. */
 #include "core/engine/engine_int.h"
 
+#include "core/base/mem.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -30,6 +32,37 @@ void stats_observe(struct engine_histogram *h, double seconds) {
     h->sum += seconds;
 }
 
+int stats_places_init(engine *en) {
+    en->places = mem_new(en->config.max_sequences, sizeof(struct engine_stream *));
+    en->published = mem_new(en->config.max_sequences, sizeof *en->published);
+    return en->places && en->published ? 0 : ERR_NOMEM;
+}
+
+/* Preempted sequences keep their places, so there may be no free one. */
+void stats_place(engine *en, struct engine_stream *st) {
+    for (uint32_t i = 0; i < en->config.max_sequences && !st->place; i++) {
+        if (en->places[i]) continue;
+        en->places[i] = st;
+        st->place = i + 1;
+    }
+}
+
+void stats_unplace(engine *en, struct engine_stream *st) {
+    if (st->place) en->places[st->place - 1] = NULL;
+    st->place = 0;
+}
+
+static struct engine_place place_of(const struct engine_stream *st) {
+    if (!st) return (struct engine_place){0};
+    return (struct engine_place){.number = st->seq.arrival + 1,
+                                 .n_prompt = st->seq.n_prompt,
+                                 .n_cached = stream_n_cached(st),
+                                 .n_computed = st->seq.n_computed,
+                                 .n_generated = st->n_generated,
+                                 .max_tokens = st->max_tokens,
+                                 .stopped = st->seq.paused || st->seq.state != SCHED_RUNNING};
+}
+
 void stats_publish(engine *en) {
     struct engine_stats *t = &en->totals;
     t->running = sched_n_running(en->sch);
@@ -38,7 +71,17 @@ void stats_publish(engine *en) {
     t->healthy = !en->failure.code;
     pthread_mutex_lock(&en->stats_lock);
     en->stats = *t;
+    for (uint32_t i = 0; i < en->config.max_sequences; i++)
+        en->published[i] = place_of(en->places[i]);
     pthread_mutex_unlock(&en->stats_lock);
+}
+
+uint32_t engine_places_get(engine *en, struct engine_place *out, uint32_t max) {
+    uint32_t n = en->config.max_sequences < max ? en->config.max_sequences : max;
+    pthread_mutex_lock(&en->stats_lock);
+    if (n) memcpy(out, en->published, n * sizeof *out);
+    pthread_mutex_unlock(&en->stats_lock);
+    return en->config.max_sequences;
 }
 
 void engine_stats_get(engine *en, struct engine_stats *out) {

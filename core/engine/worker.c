@@ -48,6 +48,7 @@ static void finish_stream(engine *en, struct engine_stream *st, enum engine_fini
                           const err *error) {
     if (st->finished) return;
     st->finished = true;
+    stats_unplace(en, st);
     atomic_store(&st->ended, true);
     if (st->seq.state != SCHED_NEW) {
         sched_remove(en->sch, &st->seq);
@@ -283,6 +284,7 @@ static void fail_device(engine *en, const err *e) {
 static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
     if (st->admitted) return;
     st->admitted = true;
+    stats_place(en, st);
     stats_observe(&en->totals.queue_time, (double)(now - st->submit_ns) * 1e-9);
     en->totals.prompt_tokens_total += st->seq.n_prompt;
     en->totals.cached_tokens_total += stream_n_cached(st);

@@ -234,6 +234,50 @@ static void cancels_over_a_real_model(void) {
     engine_close(en);
 }
 
+/* What the places tell of one sequence, once it waits for its reader. */
+static struct engine_place place_at_rest(engine *en, uint32_t n) {
+    struct engine_place places[32], found = {0};
+    for (int tries = 0; tries < 20000; tries++, usleep(500)) {
+        CHECK(engine_places_get(en, places, 32) == n);
+        for (uint32_t i = 0; i < n && i < 32; i++)
+            if (places[i].number && places[i].stopped) return places[i];
+    }
+    return found;
+}
+
+static void places_tell_what_runs(void) {
+    struct engine_config c = base_config();
+    struct engine_place none[4], p;
+    struct reading *r = calloc(1, sizeof *r);
+    c.max_sequences = 3;
+    c.stream_events = 16;
+    engine *en = kit_open(&c);
+    CHECK(engine_places_get(en, NULL, 0) == 3 && engine_places_get(en, none, 4) == 3);
+    for (int i = 0; i < 3; i++)
+        CHECK(!none[i].number);
+    struct engine_request q = requests[2];
+    q.params.max_tokens = 100;
+    q.params.ignore_eos = true;
+    q.params.prompt_logprobs = false;
+    for (uint64_t round = 1; round <= 2; round++) {
+        memset(r, 0, sizeof *r);
+        kit_submit(en, &q, &r->stream);
+        p = place_at_rest(en, 3);
+        CHECK(p.number == round && p.n_prompt == q.n_prompt && p.max_tokens == 100);
+        CHECK(p.n_generated >= 16 && p.n_generated < 100 && p.n_computed >= q.n_prompt);
+        CHECK(round == 1 ? p.n_cached == 0 : p.n_cached > 0 || q.n_prompt <= 32);
+        engine_stream_cancel(r->stream);
+        read_all(r, 1, &bell);
+        free_all(r, 1);
+        kit_check_idle(en);
+        engine_places_get(en, none, 3);
+        for (int i = 0; i < 3; i++)
+            CHECK(!none[i].number);
+    }
+    free(r);
+    engine_close(en);
+}
+
 /* Batch invariance holds for each number of ranks separately: sums are divided differently. */
 static void the_same_on_two_ranks(void) {
     struct engine_config c = base_config();
@@ -274,6 +318,7 @@ int main(int argc, char **argv) {
     RUN(same_as_a_choice);
     RUN(prompt_logprobs_are_those_of_answers);
     RUN(cancels_over_a_real_model);
+    RUN(places_tell_what_runs);
     RUN(the_same_on_two_ranks);
     if (argc <= 1) unlink(model_path);
     return check_done();
