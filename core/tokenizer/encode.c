@@ -337,11 +337,12 @@ static int encode_job(struct job *j) {
     return rc;
 }
 
-int encode_plain(const tokenizer *t, const char *text, bool space_prefix, struct id_list *ids,
-                 err *e) {
+int encode_passage(const tokenizer *t, const char *text, bool space_prefix, bool parse_special,
+                   struct id_list *ids, err *e) {
     struct job j = {.t = t,
                     .text = text,
                     .n = strlen(text),
+                    .trusted_end = parse_special ? strlen(text) : 0,
                     .prefix_due = space_prefix && t->space_prefix,
                     .ids = *ids,
                     .e = e};

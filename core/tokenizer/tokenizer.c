@@ -539,6 +539,11 @@ bool tokenizer_is_control(const tokenizer *t, int32_t id) {
     return k && k->type == TOKEN_CONTROL;
 }
 
+void tokenizer_added(const tokenizer *t, unsigned *n_before, unsigned *n_behind) {
+    *n_before = t->n_before;
+    *n_behind = t->n_behind;
+}
+
 bool tokenizer_adds_bos(const tokenizer *t) {
     return t->n_before > 0 && t->before[0] == t->bos;
 }

@@ -39,7 +39,7 @@ enum tokenizer_flags {
     TOKENIZER_ADD_SPECIAL = 1,  /* adds BOS/EOS (add_bos_token, add_eos_token), unless the text
                                    begins with BOS */
     TOKENIZER_PARSE_SPECIAL = 2 /* texts of control tokens become those tokens: for text of a
-                                   template, never for a client's */
+                                   template and for raw prompts, never for a message's */
 };
 
 /* Encodes text[0..n). *ids is allocated (caller frees), *n_ids may be 0. ERR_TOO_LONG: more than
@@ -77,6 +77,8 @@ bool tokenizer_is_eog(const tokenizer *t,
                       int32_t id); /* eos, eot, <|im_end|>, ...: ends an answer */
 bool tokenizer_is_control(const tokenizer *t, int32_t id);
 bool tokenizer_adds_bos(const tokenizer *t);
+/* How many tokens TOKENIZER_ADD_SPECIAL puts before and behind a text. */
+void tokenizer_added(const tokenizer *t, unsigned *n_before, unsigned *n_behind);
 /* Id of the token whose text is exactly text, or -1. */
 int32_t tokenizer_find(const tokenizer *t, const char *text);
 /* The token's own text ("<|end|>", "\xe2\x96\x81the"), for display. Borrowed. */
@@ -87,12 +89,30 @@ const char *tokenizer_token_text(const tokenizer *t, int32_t id, size_t *n);
 struct tokenizer_fim {
     int32_t prefix, suffix, middle;
     bool suffix_first;
+    int32_t repository, file; /* precede the name of a repository, of a file; -1: none */
 };
 bool tokenizer_fim(const tokenizer *t, struct tokenizer_fim *out);
 /* Encodes the prompt that asks for the text between prefix and suffix, with BOS if the model adds
  * it; control tokens are not parsed. As tokenizer_encode; ERR_UNSUPPORTED: no such tokens. */
 int tokenizer_encode_fim(const tokenizer *t, const char *prefix, const char *suffix, size_t max_ids,
                          int32_t **ids, size_t *n_ids, err *e);
+
+/* The same with further context before the prefix, and with the start of the answer behind all: it
+ * is known already, and its control tokens are parsed if the caller wants that. */
+struct tokenizer_chunk {
+    const char *name, *text; /* a file's name, and text of it */
+};
+struct tokenizer_infill {
+    const char *prefix, *suffix, *start;
+    bool parse_special;                   /* of start */
+    const struct tokenizer_chunk *chunks; /* (n_chunks) the most important one last */
+    size_t n_chunks;
+};
+/* What does not fit into max_ids is left out: the first chunks, then the prefix's begin and the
+ * suffix's end, 3 to 1. ERR_TOO_LONG: the start alone does not fit, or a text has more than 2^20
+ * tokens; ERR_UNSUPPORTED as above. */
+int tokenizer_encode_infill(const tokenizer *t, const struct tokenizer_infill *in, size_t max_ids,
+                            int32_t **ids, size_t *n_ids, err *e);
 
 /* The model's Jinja chat template, NUL-terminated, borrowed; NULL: the file has none. */
 const char *tokenizer_chat_template(const tokenizer *t);

@@ -66,6 +66,11 @@ struct vocab_merge {
 
 struct hf_tokenizer;
 
+#define NO_FIM                                                                                     \
+    (struct tokenizer_fim) {                                                                       \
+        .prefix = -1, .suffix = -1, .middle = -1, .repository = -1, .file = -1                     \
+    }
+
 /* A file's description of its tokenizer, checked but not yet interpreted. */
 struct vocab {
     struct vocab_token *tokens; /* (n) */
@@ -136,10 +141,10 @@ struct id_list {
     size_t n, capacity, max;
 };
 int id_list_add(struct id_list *list, int32_t id, err *e); /* ERR_TOO_LONG, ERR_NOMEM */
-/* Appends the ids of text without parsing control tokens; space_prefix: adds the vocabulary's space
+/* Appends the ids of text, control tokens parsed or not; space_prefix: adds the vocabulary's space
  * prefix, if it has one. */
-int encode_plain(const tokenizer *t, const char *text, bool space_prefix, struct id_list *ids,
-                 err *e);
+int encode_passage(const tokenizer *t, const char *text, bool space_prefix, bool parse_special,
+                   struct id_list *ids, err *e);
 
 /* libsentencepiece behind a C interface: it throws no exceptions. */
 struct spm;

@@ -162,7 +162,7 @@ static int read_template(const gguf *g, const char *key, char **out, err *e) {
     return *out ? 0 : err_no_memory(e);
 }
 
-/* Each id has two keys, an old one and a new one. */
+/* Some ids have two keys, an old one and a new one. */
 static int read_fim(const gguf *g, struct vocab *v, err *e) {
     struct {
         const char *old, *key;
@@ -171,6 +171,8 @@ static int read_fim(const gguf *g, struct vocab *v, err *e) {
         {"tokenizer.ggml.prefix_token_id", "tokenizer.ggml.fim_pre_token_id", &v->fim.prefix},
         {"tokenizer.ggml.suffix_token_id", "tokenizer.ggml.fim_suf_token_id", &v->fim.suffix},
         {"tokenizer.ggml.middle_token_id", "tokenizer.ggml.fim_mid_token_id", &v->fim.middle},
+        {"", "tokenizer.ggml.fim_rep_token_id", &v->fim.repository},
+        {"", "tokenizer.ggml.fim_sep_token_id", &v->fim.file},
     };
     int rc = 0;
     for (size_t i = 0; !rc && i < sizeof rows / sizeof *rows; i++) {

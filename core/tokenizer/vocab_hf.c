@@ -209,7 +209,7 @@ int vocab_from_hf(struct hf_tokenizer *h, struct vocab *v, err *e) {
     v->free_source = close_hf;
     v->is_bpe = true;
     v->unk = v->bos = v->eos = v->eot = v->eom = v->pad = -1;
-    v->fim = (struct tokenizer_fim){-1, -1, -1, false};
+    v->fim = NO_FIM;
     v->rules.byte_fallback = h->byte_fallback;
     v->rules.fuse_unk = h->fuse_unk;
     v->rules.ignore_merges = h->ignore_merges;

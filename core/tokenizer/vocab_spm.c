@@ -208,7 +208,7 @@ static int read_model(struct message m, struct vocab *v) {
     v->bos = 1;
     v->eos = 2;
     v->eot = v->eom = v->unk = v->pad = -1;
-    v->fim = (struct tokenizer_fim){-1, -1, -1, false};
+    v->fim = NO_FIM;
     int rc = count_pieces(m, v);
     while (!rc) {
         rc = take_field(&m, &f, &there);

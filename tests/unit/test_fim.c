@@ -169,6 +169,126 @@ static void keys_of_the_file_are_read(void) {
     }
 }
 
+static struct list infill(const tokenizer *t, const struct tokenizer_infill *in, size_t max,
+                          int rc) {
+    struct list l = {0};
+    err e = {0};
+    int got = tokenizer_encode_infill(t, in, max, &l.ids, &l.n, &e);
+    CHECK_MSG(got == rc, "%d: %s", got, e.msg);
+    return l;
+}
+
+static bool holds(const struct list *l, int32_t id) {
+    for (size_t i = 0; i < l->n; i++)
+        if (l->ids[i] == id) return true;
+    return false;
+}
+
+/* A vocabulary with all tokens, or without those that name files. */
+static tokenizer *open_with_fim(bool names) {
+    char path[64];
+    tokenizer *t = NULL;
+    err e = {0};
+    static const char *const keys[] = {"fim_pre", "fim_suf", "fim_mid", "fim_rep", "fim_sep"};
+    snprintf(path, sizeof path, "/tmp/inferd-test-infill-%d.gguf", (int)getpid());
+    gguf_writer *w = gguf_writer_new();
+    CHECK_MSG(tokenizer_write_gguf(DEMO, 0, w, &e) == 0, "%s", e.msg);
+    for (int k = 0; k < (names ? 5 : 3); k++) {
+        char key[80];
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", keys[k]);
+        CHECK(gguf_writer_set_u32(w, key, (uint32_t)(500 + 10 * k), &e) == 0);
+    }
+    CHECK_MSG(gguf_writer_finish(w, path, &e) == 0, "%s", e.msg);
+    gguf_writer_free(w);
+    CHECK_MSG(tokenizer_open(path, &t, &e) == 0, "%s", e.msg);
+    unlink(path);
+    return t;
+}
+
+enum { PREFIX = 500, SUFFIX = 510, MIDDLE = 520, REPOSITORY = 530, FILE_NAME = 540 };
+
+/* Without other files it is the prompt of tokenizer_encode_fim, with the answer's start. */
+static void infill_without_files(void) {
+    tokenizer *t = open_with_fim(true);
+    struct list plain = {0};
+    CHECK(tokenizer_encode_fim(t, "int a", "}\n", MAX_IDS, &plain.ids, &plain.n, NULL) == 0);
+    struct tokenizer_infill in = {.prefix = "int a", .suffix = "}\n", .start = ""};
+    struct list l = infill(t, &in, MAX_IDS, 0);
+    CHECK(take(l.ids, 0, l.n, &plain) == l.n);
+    free(l.ids);
+    struct list start = encode_inner(t, "xy");
+    in.start = "xy";
+    l = infill(t, &in, MAX_IDS, 0);
+    CHECK(l.n == plain.n + start.n);
+    size_t at = 0;
+    while (at < l.n && l.ids[at] != SUFFIX)
+        at++;
+    CHECK(at >= start.n && take(l.ids, at - start.n, l.n, &start) == at);
+    free(l.ids);
+    /* Control tokens of the start are parsed if the caller wants that, of files never. */
+    in.start = in.prefix = in.suffix = "<|end|>";
+    int32_t end = tokenizer_find(t, "<|end|>");
+    in.parse_special = false;
+    l = infill(t, &in, MAX_IDS, 0);
+    CHECK(!holds(&l, end));
+    size_t n_text = l.n;
+    free(l.ids);
+    in.parse_special = true;
+    l = infill(t, &in, MAX_IDS, 0);
+    CHECK(holds(&l, end) && l.n < n_text);
+    int n_end = 0;
+    for (size_t i = 0; i < l.n; i++)
+        n_end += l.ids[i] == end;
+    CHECK(n_end == 1);
+    free(l.ids);
+    free(start.ids);
+    free(plain.ids);
+    tokenizer_close(t);
+}
+
+/* For every limit: what is there keeps its order, the last files and the texts near the gap stay
+ * longest, and nothing exceeds the limit. */
+static void infill_within_limits(void) {
+    static const struct tokenizer_chunk chunks[] = {
+        {"old.c", "the oldest of all"}, {"b.c", "in between"}, {"new.c", "the newest text"}};
+    for (int names = 0; names < 2; names++) {
+        tokenizer *t = open_with_fim(names);
+        struct tokenizer_infill in = {.prefix = "a line before the gap",
+                                      .suffix = "and one line behind it",
+                                      .start = "x",
+                                      .chunks = chunks,
+                                      .n_chunks = 3};
+        struct list all = infill(t, &in, MAX_IDS, 0), bare;
+        in.n_chunks = 0;
+        bare = infill(t, &in, MAX_IDS, 0);
+        in.n_chunks = 3;
+        CHECK(holds(&all, REPOSITORY) == names && holds(&all, FILE_NAME) == names);
+        CHECK(all.n > bare.n && !holds(&bare, FILE_NAME));
+        /* All end as without the files, which is behind BOS. */
+        size_t n_before = tokenizer_adds_bos(t);
+        struct list tail = {bare.ids + n_before, bare.n - n_before};
+        size_t last = 0, least = 3 + n_before + 1;
+        for (size_t max = 0; max <= all.n + 2; max++) {
+            struct list l = infill(t, &in, max, max < least ? ERR_TOO_LONG : 0);
+            if (max < least) continue;
+            CHECK(l.n <= max && l.n >= last && holds(&l, PREFIX) && holds(&l, MIDDLE));
+            last = l.n;
+            if (max < bare.n) CHECK(l.n == max);
+            if (max >= bare.n) CHECK(take(l.ids, l.n - tail.n, l.n, &tail) == l.n);
+            if (max >= all.n) CHECK(take(l.ids, 0, l.n, &all) == l.n);
+            free(l.ids);
+        }
+        free(all.ids);
+        free(bare.ids);
+        tokenizer_close(t);
+    }
+    tokenizer *t;
+    err e = {0};
+    CHECK(tokenizer_open(DEMO, &t, &e) == 0);
+    infill(t, &(struct tokenizer_infill){"a", "b", "", false, NULL, 0}, MAX_IDS, ERR_UNSUPPORTED);
+    tokenizer_close(t);
+}
+
 int main(void) {
     if (shared_is_there()) {
         RUN(families_are_known_by_their_tokens);
@@ -178,5 +298,7 @@ int main(void) {
         SKIP("others_have_none", "no " SHARED);
     }
     RUN(keys_of_the_file_are_read);
+    RUN(infill_without_files);
+    RUN(infill_within_limits);
     return check_done();
 }
