@@ -45,9 +45,7 @@
     X(models_route)                                                                                \
     X(model_route)                                                                                 \
     X(tokenize_route)                                                                              \
-    X(v1_tokenize_route)                                                                           \
     X(detokenize_route)                                                                            \
-    X(v1_detokenize_route)                                                                         \
     X(render_route)                                                                                \
     X(openapi_route)                                                                               \
     X(admin_models_route)                                                                          \

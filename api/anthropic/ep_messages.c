@@ -303,8 +303,8 @@ static const struct protocol protocol = {.write_error = write_error,
                                          .header = "anthropic-version"};
 
 const struct route messages_route = {
-    "POST",          "/v1/messages",           ROUTE_GENERATE,
+    "POST",          "/v1/messages",           ROUTE_GENERATE | ROUTE_V1,
     handle_messages, .table = &messages_table, .protocol = &protocol};
 const struct route messages_count_route = {
-    "POST",       "/v1/messages/count_tokens",    ROUTE_TEXT,
+    "POST",       "/v1/messages/count_tokens",    ROUTE_TEXT | ROUTE_V1,
     handle_count, .table = &messages_count_table, .protocol = &protocol};

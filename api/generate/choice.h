@@ -55,6 +55,7 @@ struct gen_choice {
     str logprobs[4];           /* JSON array members not yet written, in the endpoint's form */
     uint64_t n_logprobs;       /* members of each */
     uint64_t n_chars;          /* code points of all tokens so far: text_offset */
+    size_t n_prompt_seen;      /* prompt tokens whose log-probabilities came */
     uint64_t n_tokens;         /* completion tokens */
     uint64_t n_reasoning;      /* of them in reasoning */
     enum gen_finish finish;    /* when done */
@@ -64,8 +65,9 @@ struct gen_choice {
 struct gen_prompt {
     int32_t *ids; /* (n) owned */
     size_t n;
-    bool text;   /* encoded from text: its control tokens were added by the tokenizer */
+    bool text;   /* encoded from text, which may spell control tokens */
     bool infill; /* it surrounds the answer, whose first space belongs to the answer */
+    unsigned n_before, n_behind; /* tokens that the tokenizer added to the text */
     uint64_t n_cached;
 };
 void gen_prompts_free(struct gen_prompt *prompts, size_t n);

@@ -33,8 +33,8 @@ struct gen_fields {
     const cJSON *user, *safety_identifier, *prompt_cache_key; /* of any type */
     SAMPLING_ROWS(GEN_SAMPLING_MEMBER, ) /* temperature, top_p, ...: double, or int64_t */
     struct sampling_has sent;            /* which of these the request has */
-    int64_t seed, n, max_tokens, priority;
-    bool has_seed, has_max_tokens;
+    int64_t seed, n, max_tokens, n_predict, priority;
+    bool has_seed, has_max_tokens, has_n_predict;
     bool zero_is_no_limit; /* max_tokens 0, as below 0; otherwise it scores the prompt */
     bool stream, ignore_eos;
     const cJSON *stop, *logit_bias, *stream_options;
@@ -56,7 +56,7 @@ struct gen_fields {
     const cJSON *prompt;
     const char *suffix;
     int64_t n_logprobs, best_of;
-    bool has_n_logprobs, has_best_of, echo;
+    bool has_n_logprobs, has_best_of, echo, parse_special;
 };
 void gen_fields_default(struct gen_fields *f);
 /* Puts the model's values where the request is silent; after json_read. */

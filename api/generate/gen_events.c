@@ -30,9 +30,11 @@ static void check_pending(struct gen *g, const struct gen_choice *c) {
 /* The client does not see the tokens that the tokenizer added to its text. */
 static void add_logprob(struct gen *g, struct gen_choice *c, const struct engine_event *ev,
                         bool has_logprob) {
-    if (ev->kind == ENGINE_EVENT_PROMPT && g->prompts[c->prompt].text &&
-        tokenizer_is_control(g->tok, ev->token))
-        return;
+    if (ev->kind == ENGINE_EVENT_PROMPT) {
+        const struct gen_prompt *p = &g->prompts[c->prompt];
+        size_t pos = c->n_prompt_seen++;
+        if (pos < p->n_before || pos + p->n_behind >= p->n) return;
+    }
     g->writer->logprob(g, c, ev, has_logprob);
     c->n_logprobs++;
 }
@@ -46,7 +48,9 @@ static void begin_choice(struct gen *g, struct gen_choice *c) {
     const struct gen_prompt *p = &g->prompts[c->prompt];
     char *text = NULL;
     size_t n = 0;
-    if (tokenizer_decode(g->tok, p->ids, p->n, false, &text, &n, &g->error)) return;
+    if (tokenizer_decode(g->tok, p->ids + p->n_before, p->n - p->n_before - p->n_behind, p->text,
+                         &text, &n, &g->error))
+        return;
     str_add_n(&c->text, text, n);
     free(text);
     if (g->n_logprobs >= 0) {
@@ -86,6 +90,7 @@ static void take_token(struct gen *g, struct gen_choice *c, const struct engine_
         size_t n;
         stop = engine_text_push(c->text_state, ev->token, &text, &n);
         str_add_n(&c->text, text, n);
+        if (g->writer->token) stop |= g->writer->token(g, c, ev->token, n);
     }
     if (stop) {
         /* The worker sends the final event at its next step; events still in the ring are dropped

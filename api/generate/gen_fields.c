@@ -76,6 +76,7 @@ void gen_fields_default(struct gen_fields *f) {
     SAMPLING_ROWS(SET_DEFAULT, )
     f->n = 1;
     f->parallel_tool_calls = true;
+    f->parse_special = true;
     f->stop_name = "stop";
 }
 
@@ -173,6 +174,7 @@ static int read_max_tokens(const struct gen_fields *f, struct gen_options *o, er
         max = f->max_completion_tokens;
     }
     if (max == 0 && f->zero_is_no_limit) max = -1;
+    if (f->has_n_predict) max = f->n_predict;
     o->no_tokens = max == 0;
     o->params.max_tokens = max < 0 ? 0 : max ? (uint32_t)max : 1;
     return 0;

@@ -37,11 +37,24 @@ int prompts_encode(const tokenizer *tok, const char *text, int flags, size_t max
     return rc;
 }
 
+int prompts_encode_raw(const tokenizer *tok, const char *text, bool parse_special, size_t max_ids,
+                       struct gen_prompt *to, err *e) {
+    int flags = TOKENIZER_ADD_SPECIAL | (parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
+    int rc = prompts_encode(tok, text, flags, max_ids, to, e);
+    to->text = true;
+    tokenizer_added(tok, &to->n_before, &to->n_behind);
+    if (!parse_special || tokenizer_bos(tok) < 0) return rc;
+    size_t n;
+    const char *bos = tokenizer_token_text(tok, tokenizer_bos(tok), &n);
+    if (n && strncmp(text, bos, n) == 0) to->n_before = 0; /* the client wrote it */
+    return rc;
+}
+
 /* At most as many ids as bytes, and those that the tokenizer adds. */
 static int encode_cut(const struct prompts_config *c, const char *text, struct gen_prompt *to,
                       err *e) {
     size_t most = strlen(text) + 16;
-    int rc = prompts_encode(c->tok, text, TOKENIZER_ADD_SPECIAL, most, to, e);
+    int rc = prompts_encode_raw(c->tok, text, c->parse_special, most, to, e);
     if (rc || to->n <= c->max_tokens) return rc;
     int32_t last = to->ids[to->n - 1];
     to->n = c->max_tokens;
@@ -63,7 +76,7 @@ static int add_text(const struct prompts_config *c, const char *text, struct gen
                  ? tokenizer_encode_fim(c->tok, text, c->suffix, c->max_tokens, &to->ids, &to->n, e)
              : c->truncate
                  ? encode_cut(c, text, to, e)
-                 : prompts_encode(c->tok, text, TOKENIZER_ADD_SPECIAL, c->max_tokens, to, e);
+                 : prompts_encode_raw(c->tok, text, c->parse_special, c->max_tokens, to, e);
     if (rc == ERR_TOO_LONG) return fail_too_long(c, e);
     if (!rc && !to->n) return fail_empty(c, ", and this model's tokenizer adds no token", e);
     return rc;

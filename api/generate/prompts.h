@@ -13,6 +13,7 @@ struct prompts_config {
     uint32_t max_tokens; /* per text */
     size_t max;          /* number of texts */
     const char *suffix; /* NULL or "": none; otherwise each text precedes it and must be a string */
+    bool parse_special; /* the text of a control token is that token (not around a suffix) */
     bool truncate;      /* cuts the end of longer texts, except an EOS that the tokenizer adds */
     bool no_empty;      /* refuse "" even if the tokenizer adds a token to it */
 };
@@ -29,5 +30,9 @@ int prompts_read_text(const struct prompts_config *c, const char *text, struct g
 /* As tokenizer_encode, for a string of a request's tree: TEXT_NUL in it is U+0000. */
 int prompts_encode(const tokenizer *tok, const char *text, int flags, size_t max_ids,
                    struct gen_prompt *to, err *e);
+/* The same for a prompt without a template, with the tokens that the tokenizer adds; parse_special
+ * as above. */
+int prompts_encode_raw(const tokenizer *tok, const char *text, bool parse_special, size_t max_ids,
+                       struct gen_prompt *to, err *e);
 
 #endif

@@ -20,6 +20,9 @@ struct gen_writer {
      * prompt, which has none. */
     void (*logprob)(struct gen *g, struct gen_choice *c, const struct engine_event *ev,
                     bool has_logprob);
+    /* A token was generated; its text, if there is any yet, is the last n bytes of c->text, which
+     * it may cut. true: the answer ends here. Not called with a parser. */
+    bool (*token)(struct gen *g, struct gen_choice *c, int32_t token, size_t n);
     void (*begin)(struct gen *g, str *out);
     void (*open)(struct gen *g, struct gen_choice *c, str *out);
     /* c->logprobs has what came with the piece. */

@@ -97,7 +97,8 @@ struct json_field {
                                        endpoint reads them with json_read by the same table */
 };
 
-/* Tables are chained, so that endpoints can share rows. */
+/* Tables are chained, so that endpoints can share rows. A row hides those of the same name in the
+ * tables after its own. */
 struct json_table {
     const struct json_field *fields;
     size_t n;

@@ -73,6 +73,11 @@ static void add_text(str *s, const char *name, const char *text) {
         str_add(s, "null");
 }
 
+/* Does a table before f's own have a row of the same name? */
+static bool is_hidden(const struct json_table *table, const struct json_field *f) {
+    return json_find_field(table, f->name) != f;
+}
+
 static void add_table(str *s, const struct json_table *table, int depth);
 
 static void add_field(str *s, const struct json_field *f, int depth) {
@@ -109,6 +114,7 @@ static void add_table(str *s, const struct json_table *table, int depth) {
     str_add_char(s, '[');
     for (const struct json_table *t = table; t; t = t->next)
         for (size_t i = 0; i < t->n; i++) {
+            if (is_hidden(table, &t->fields[i])) continue;
             if (!first) str_add_char(s, ',');
             first = false;
             add_field(s, &t->fields[i], depth);
@@ -197,6 +203,7 @@ static void add_members(str *s, const struct json_table *table, int depth) {
     str_add(s, ",\"properties\":{");
     for (const struct json_table *t = table; t; t = t->next)
         for (size_t i = 0; i < t->n; i++) {
+            if (is_hidden(table, &t->fields[i])) continue;
             if (!first) str_add_char(s, ',');
             first = false;
             json_add_cstr(s, t->fields[i].name);
@@ -207,7 +214,7 @@ static void add_members(str *s, const struct json_table *table, int depth) {
     first = true;
     for (const struct json_table *t = table; t; t = t->next)
         for (size_t i = 0; i < t->n; i++) {
-            if (!(t->fields[i].flags & JSON_REQUIRED)) continue;
+            if (!(t->fields[i].flags & JSON_REQUIRED) || is_hidden(table, &t->fields[i])) continue;
             str_add(s, first ? ",\"required\":[" : ",");
             first = false;
             json_add_cstr(s, t->fields[i].name);

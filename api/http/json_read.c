@@ -222,7 +222,8 @@ int json_read(const cJSON *object, const struct json_table *table, const char *p
     for (const struct json_table *t = table; t; t = t->next)
         for (size_t i = 0; i < t->n; i++) {
             const struct json_field *f = &t->fields[i];
-            if (!(f->flags & JSON_REQUIRED) || cJSON_GetObjectItemCaseSensitive(object, f->name))
+            if (!(f->flags & JSON_REQUIRED) || cJSON_GetObjectItemCaseSensitive(object, f->name) ||
+                json_find_field(table, f->name) != f)
                 continue;
             json_path(name, "%s%s", path, f->name);
             return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);

@@ -12,16 +12,31 @@
 #include <string.h>
 #include <strings.h>
 
-/* Length of the path before {id}. */
-static size_t fixed_length(const struct route *route) {
-    const char *id = strstr(route->path, "{id}");
-    return id ? (size_t)(id - route->path) : strlen(route->path);
+const char *route_bare_path(const char *path) {
+    return strncmp(path, "/v1/", 4) == 0 ? path + 3 : path;
+}
+
+/* Makes pattern and path comparable, whether the request has /v1 or not. */
+static void skip_version(const struct route *route, const char **pattern, const char **path) {
+    *pattern = route->path;
+    if (!(route->flags & ROUTE_V1)) return;
+    *pattern = route_bare_path(*pattern);
+    *path = route_bare_path(*path);
+}
+
+/* What follows a prefix route's prefix, or the path before {id}. */
+static const char *rest_of(const struct route *route, const char *path) {
+    const char *pattern;
+    skip_version(route, &pattern, &path);
+    const char *id = strstr(pattern, "{id}");
+    return path + (id ? (size_t)(id - pattern) : strlen(pattern));
 }
 
 static bool path_matches(const struct route *route, const char *path) {
     if (route->matches) return route->matches(path);
-    if (route->flags & ROUTE_PREFIX) return strncmp(path, route->path, strlen(route->path)) == 0;
-    const char *p = route->path;
+    const char *p;
+    skip_version(route, &p, &path);
+    if (route->flags & ROUTE_PREFIX) return strncmp(path, p, strlen(p)) == 0;
     while (*p) {
         if (*p != '{') {
             if (*p++ != *path++) return false;
@@ -57,7 +72,7 @@ static bool find_route(struct request *r) {
         if (method_matches(route, r->method)) {
             r->route = route;
             r->row = i;
-            r->rest = r->path + fixed_length(route);
+            r->rest = rest_of(route, r->path);
             return true;
         }
         add_allow(allow, sizeof allow, route->method);

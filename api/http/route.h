@@ -20,7 +20,8 @@ enum route_flags {
     ROUTE_DIRECT = 32, /* answered on the HTTP thread: the handler neither waits nor computes */
     ROUTE_HEALTH = 64, /* also answered on connections beyond max_connections */
     ROUTE_ADMIN = 256, /* with ROUTE_KEY: only for administrators, see auth_check_admin */
-    ROUTE_SHARED = 128 /* of several protocols: the request's headers say which */
+    ROUTE_SHARED = 128, /* of several protocols: the request's headers say which */
+    ROUTE_V1 = 512      /* the same with and without "/v1" before the path, as in other servers */
 };
 enum {
     ROUTE_TEXT = ROUTE_KEY | ROUTE_MODEL | ROUTE_JSON,
@@ -46,6 +47,8 @@ struct route {
     const struct protocol *protocol;   /* NULL: OpenAI's */
     bool (*matches)(const char *path); /* instead of path, which is for documents; NULL: path */
 };
+/* path without "/v1" before it. */
+const char *route_bare_path(const char *path);
 /* Its name in metrics. */
 static inline const char *route_name(const struct route *route) {
     return route->name ? route->name : route->path;

@@ -73,4 +73,4 @@ static void handle_health(struct request *r) {
 enum { HEALTH = ROUTE_DIRECT | ROUTE_HEALTH };
 const struct route livez_route = {"GET", "/livez", HEALTH, .handle = handle_livez};
 const struct route readyz_route = {"GET", "/readyz", HEALTH, .handle = handle_readyz};
-const struct route health_route = {"GET", "/health", HEALTH, .handle = handle_health};
+const struct route health_route = {"GET", "/health", HEALTH | ROUTE_V1, .handle = handle_health};

@@ -31,6 +31,14 @@ static void add_operation(str *s, const struct route *route) {
     str_init(&id, 256);
     str_addf(&id, "%s %s", route->method, route->path);
     json_add_string(s, str_cstr(&id), id.len);
+    if (route->flags & ROUTE_V1) {
+        const char *bare = route_bare_path(route->path);
+        bool has_version = bare != route->path;
+        str_clear(&id);
+        str_addf(&id, "Also at %s%s.", has_version ? "" : "/v1", bare);
+        str_add(s, ",\"description\":");
+        json_add_string(s, str_cstr(&id), id.len);
+    }
     str_fini(&id);
     add_parameters(s, route->path);
     if (route->flags & ROUTE_KEY) str_add(s, ",\"security\":[{},{\"key\":[]},{\"x-api-key\":[]}]");

@@ -21,8 +21,8 @@ enum {
 struct fields {
     struct gen_fields gen; /* what a chat has too */
     const char *prompt, *content;
-    bool add_special, has_special, add_special_alias, has_alias, parse_special, with_pieces,
-        token_strs;
+    bool add_special, has_special, add_special_alias, has_alias, parse_special, has_parse,
+        with_pieces, token_strs;
     const cJSON *tokens;
 };
 
@@ -37,12 +37,14 @@ static const struct json_field tokenize_fields[] = {
      .help = "The text to tokenize; instead of it 'content' or 'messages'."},
     {"content", JSON_STRING, JSON_WITH_NUL, AT(content), .max = MAX_CHARACTERS,
      .help = "The same; llama.cpp's name."},
-    {"add_special_tokens", JSON_BOOL, NUL, AT(add_special), HAS(has_special), .initial = "true",
-     .help = "Adds the tokens that the model expects around a text (BOS)."},
+    {"add_special_tokens", JSON_BOOL, NUL, AT(add_special), HAS(has_special),
+     .help = "Adds the tokens that the model expects around a text (BOS). Default: true for "
+             "'prompt', as in vLLM, false for 'content', as in llama.cpp."},
     {"add_special", JSON_BOOL, NUL, AT(add_special_alias), HAS(has_alias),
      .help = "The same; llama.cpp's name."},
-    {"parse_special", JSON_BOOL, NUL, AT(parse_special), .initial = "false",
-     .help = "Parses the text of a control token as that token."},
+    {"parse_special", JSON_BOOL, NUL, AT(parse_special), HAS(has_parse), .initial = "true",
+     .help = "Parses the text of a control token as that token. Not with messages, whose text "
+             "never becomes one."},
     {"with_pieces", JSON_BOOL, NUL, AT(with_pieces), .initial = "false",
      .help = "Returns tokens as objects with id and piece: text, or bytes if they are not whole "
              "characters."},
@@ -118,7 +120,7 @@ static void add_answer(str *out, const struct fields *f, const struct api_model 
 static int encode_messages(struct request *r, const struct fields *f, struct gen_prompt *p,
                            err *e) {
     struct chat_request chat;
-    if (f->has_special || f->parse_special)
+    if (f->has_special || (f->has_parse && f->parse_special))
         return err_set_param(e, ERR_INVALID,
                              f->has_special ? "add_special_tokens" : "parse_special",
                              "It cannot be set with 'messages': the chat template decides it.");
@@ -153,7 +155,7 @@ static int encode_text(const struct request *r, const struct fields *f, struct g
 }
 
 static int answer_tokenize(struct request *r, const cJSON *body, err *e) {
-    struct fields f = {.add_special = true};
+    struct fields f = {.parse_special = true};
     struct gen_prompt p = {0};
     int rc = read_body(r, body, &tokenize_table, &f, e);
     if (rc) return rc;
@@ -163,6 +165,7 @@ static int answer_tokenize(struct request *r, const cJSON *body, err *e) {
             "'add_special' and 'add_special_tokens' mean the same: send only one.");
     if (f.has_alias) f.add_special = f.add_special_alias;
     f.has_special |= f.has_alias;
+    if (!f.has_special) f.add_special = f.prompt != NULL;
     int n_texts = (f.prompt != NULL) + (f.content != NULL) + (f.gen.messages != NULL);
     if (n_texts != 1)
         return err_set_param(
@@ -214,11 +217,7 @@ static void handle_detokenize(struct request *r) {
     gen_handle(r, answer_detokenize);
 }
 
-const struct route tokenize_route = {"POST", "/tokenize", ROUTE_TEXT, handle_tokenize,
+const struct route tokenize_route = {"POST", "/tokenize", ROUTE_TEXT | ROUTE_V1, handle_tokenize,
                                      .table = &tokenize_table};
-const struct route v1_tokenize_route = {"POST", "/v1/tokenize", ROUTE_TEXT, handle_tokenize,
-                                        .table = &tokenize_table};
-const struct route detokenize_route = {"POST", "/detokenize", ROUTE_TEXT, handle_detokenize,
-                                       .table = &detokenize_table};
-const struct route v1_detokenize_route = {"POST", "/v1/detokenize", ROUTE_TEXT, handle_detokenize,
-                                          .table = &detokenize_table};
+const struct route detokenize_route = {"POST", "/detokenize", ROUTE_TEXT | ROUTE_V1,
+                                       handle_detokenize, .table = &detokenize_table};

@@ -203,6 +203,7 @@ static int read_plain(const struct body *b, struct gen_prompt **list, size_t *n,
     const struct prompts_config config = {.param = "prompt",
                                           .tok = tok,
                                           .suffix = f->suffix,
+                                          .parse_special = f->gen.parse_special,
                                           .max_tokens = engine_context_length(b->model->engine),
                                           .max = 1};
     struct tokenizer_fim fim;
@@ -214,7 +215,7 @@ static int read_plain(const struct body *b, struct gen_prompt **list, size_t *n,
     return prompts_read_text(&config, f->prompt ? f->prompt : "", list, n, e);
 }
 
-/* Passes the prompt to the model without a chat template; control tokens in it are text. */
+/* Passes the prompt to the model without a chat template. */
 static int start_plain(struct request *r, const struct body *b, struct state *state, err *e) {
     struct gen_prompt *prompts;
     size_t n;

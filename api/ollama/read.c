@@ -214,6 +214,13 @@ static const struct json_field generate_fields[] = {
      AT(raw),
      .initial = "false",
      .help = "Passes the prompt to the model without a chat template."},
+    {.name = "parse_special",
+     .type = JSON_BOOL,
+     .flags = NUL,
+     AT(gen.parse_special),
+     .initial = "true",
+     .help = "With raw: control tokens that the prompt spells are those tokens; false: they are "
+             "text. An extension."},
     {.name = "suffix",
      .type = JSON_STRING,
      .flags = NUL,

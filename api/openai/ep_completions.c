@@ -46,6 +46,9 @@ static const struct json_field fields[] = {
     {"echo", JSON_BOOL, NUL, AT(echo), .initial = "false",
      .help = "Starts the answer with the prompt; with logprobs also the prompt's, without tokens "
              "that the tokenizer added."},
+    {"parse_special", JSON_BOOL, NUL, AT(parse_special), .initial = "true",
+     .help = "Control tokens that the prompt spells (chat marks, fill-in-the-middle tokens) are "
+             "those tokens; false: they are text. With 'suffix' they are always text."},
     {"best_of", JSON_INT, NUL, AT(best_of), HAS(has_best_of), 1, MAX_BEST_OF,
      .help = "Candidates to generate; the n with the highest mean log-probability are returned. "
              "Not with stream."},
@@ -173,7 +176,8 @@ static void completions_logprob(struct gen *g, struct gen_choice *c, const struc
     }
     str_addf(&c->logprobs[3], "%" PRIu64, c->n_chars);
     size_t n;
-    const char *bytes = tokenizer_token_bytes(g->tok, ev->token, false, &n);
+    bool spelled = ev->kind == ENGINE_EVENT_PROMPT && g->prompts[c->prompt].text;
+    const char *bytes = tokenizer_token_bytes(g->tok, ev->token, spelled, &n);
     size_t from = n && c->drops_space && bytes[0] == ' ';
     if (n) c->drops_space = false;
     c->n_chars += utf8_count(bytes + from, n - from);
@@ -337,6 +341,7 @@ static int answer_completions(struct request *r, const cJSON *body, err *e) {
     const struct prompts_config config = {.param = "prompt",
                                           .tok = engine_tokenizer(q.model->engine),
                                           .suffix = q.fields.suffix,
+                                          .parse_special = q.fields.parse_special,
                                           .max_tokens = engine_context_length(q.model->engine),
                                           .max = ENGINE_MAX_CHOICES / q.options.n_choices};
     uint64_t begin_ns = clock_now_ns();

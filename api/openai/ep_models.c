@@ -56,6 +56,16 @@ static void add_anthropic(str *s, const struct api_model *m, uint32_t length) {
     str_addf(s, ",\"max_input_tokens\":%" PRIu32 ",\"max_tokens\":%" PRIu32, length, length);
 }
 
+/* What llama.cpp's clients read. */
+static void add_meta(str *s, const struct api_model *m) {
+    const struct engine_model served = engine_model(m->engine);
+    str_addf(s,
+             ",\"meta\":{\"n_vocab\":%" PRIu32 ",\"n_ctx\":%" PRIu32 ",\"n_embd\":%" PRIu32
+             ",\"n_params\":%" PRIu64 ",\"size\":%" PRIu64 "}",
+             served.n_vocab, engine_context_length(m->engine), served.n_embd, served.n_params,
+             served.weight_bytes);
+}
+
 static void add_model(str *s, const struct api_model *m) {
     str_add(s, "{\"id\":");
     json_add_cstr(s, m->id);
@@ -72,6 +82,7 @@ static void add_model(str *s, const struct api_model *m) {
     add_anthropic(s, m, length);
     add_capabilities(s, m);
     add_sampling(s, engine_sampling(m->engine));
+    add_meta(s, m);
     str_add_char(s, '}');
 }
 
@@ -114,8 +125,9 @@ static void handle_model(struct request *r) {
 }
 
 const struct route models_route = {"GET", "/v1/models",
-                                   ROUTE_KEY | ROUTE_MODEL | ROUTE_DIRECT | ROUTE_SHARED,
+                                   ROUTE_KEY | ROUTE_MODEL | ROUTE_DIRECT | ROUTE_SHARED | ROUTE_V1,
                                    .handle = handle_models};
-const struct route model_route = {
-    "GET", "/v1/models/", ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX | ROUTE_DIRECT | ROUTE_SHARED,
-    .handle = handle_model, .name = "/v1/models/{id}"};
+const struct route model_route = {"GET", "/v1/models/",
+                                  ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX | ROUTE_DIRECT |
+                                      ROUTE_SHARED | ROUTE_V1,
+                                  .handle = handle_model, .name = "/v1/models/{id}"};

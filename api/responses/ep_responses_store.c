@@ -125,11 +125,11 @@ static void handle_cancel(struct request *r) {
                                        "Cannot cancel a synchronous response."});
 }
 
-const struct route response_get_route = {"GET", "/v1/responses/{id}", ROUTE_KEY,
+const struct route response_get_route = {"GET", "/v1/responses/{id}", ROUTE_KEY | ROUTE_V1,
                                          .handle = handle_get};
-const struct route response_delete_route = {"DELETE", "/v1/responses/{id}", ROUTE_KEY,
+const struct route response_delete_route = {"DELETE", "/v1/responses/{id}", ROUTE_KEY | ROUTE_V1,
                                             .handle = handle_delete};
-const struct route response_items_route = {"GET", "/v1/responses/{id}/input_items", ROUTE_KEY,
-                                           .handle = handle_items};
-const struct route response_cancel_route = {"POST", "/v1/responses/{id}/cancel", ROUTE_KEY,
-                                            .handle = handle_cancel};
+const struct route response_items_route = {"GET", "/v1/responses/{id}/input_items",
+                                           ROUTE_KEY | ROUTE_V1, .handle = handle_items};
+const struct route response_cancel_route = {"POST", "/v1/responses/{id}/cancel",
+                                            ROUTE_KEY | ROUTE_V1, .handle = handle_cancel};

@@ -1,11 +1,14 @@
 // Every field of every endpoint, as GET /v1/inferd/fields tells them: right, wrong, out of bounds,
 // null, missing, refused, advisory, unknown. An endpoint that comes later needs a base body here, no more.
 import assert from "node:assert/strict";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import Ajv2020 from "ajv/dist/2020.js";
 import { fieldsDoc } from "../../scripts/fields-doc.mjs";
-import { chat, modelName, post, startServer, user } from "./server.mjs";
+import { addKeys } from "./gguf.mjs";
+import { chat, modelFile, modelName, post, startServer, user } from "./server.mjs";
 
 const model = modelName;
 
@@ -16,6 +19,12 @@ const bases = {
   "POST /v1/responses": { model, input: "x", max_output_tokens: 1 },
   "POST /v1/responses/input_tokens": { model, input: "x" },
   "POST /v1/embeddings": { model, input: "x" },
+  "POST /completion": { model, prompt: "x", n_predict: 1 },
+  "POST /completions": { model, prompt: "x", n_predict: 1 },
+  "POST /infill": { model, input_prefix: "x", input_suffix: "y", n_predict: 1, input_extra: [{ text: "z" }] },
+  "POST /embedding": { model, input: "x" },
+  "POST /embeddings": { model, input: "x" },
+  "POST /apply-template": { model, messages: user("x") },
   "POST /tokenize": { model, prompt: "x" },
   "POST /detokenize": { model, tokens: [300] },
   "POST /v1/inferd/render": { model, messages: user("x") },
@@ -42,8 +51,6 @@ const once = {
   "POST /v1/inferd/models/pull": { model: "hf:org/tiny" },
   "POST /v1/inferd/models/cancel": { task: 1 },
 };
-bases["POST /v1/tokenize"] = bases["POST /tokenize"];
-bases["POST /v1/detokenize"] = bases["POST /detokenize"];
 
 // Where a right value does not follow from the row: `value`, and what else the body needs with it.
 // `without`: members that must not be there. `depends`: the field or its parent
@@ -152,10 +159,21 @@ const right = {
   "POST /api/create": { from: { value: model }, model: { value: "copied" } },
   "POST /api/embed": { input: { value: ["x", "y"] }, dimensions: { value: 5 } },
 };
+const llama = {
+  grammar: { value: 'root ::= "x"' },
+  json_schema: { value: { type: "boolean" } },
+  logit_bias: { value: [[300, 1]] },
+  samplers: { value: ["top_k"] },
+  response_fields: { value: ["content"] },
+};
+for (const path of ["/completion", "/completions", "/infill"]) right[`POST ${path}`] = llama;
+right["POST /embedding"] = right["POST /embeddings"] = {
+  content: { value: ["x"] },
+  input: { value: [300], with: { content: "x" } },
+};
+right["POST /apply-template"] = right["POST /v1/chat/completions"];
 right["POST /v1/messages/count_tokens"] = right["POST /v1/messages"];
 right["POST /api/generate"] = { ...right["POST /api/chat"], suffix: { value: "y", depends: "suffix" } };
-right["POST /v1/tokenize"] = right["POST /tokenize"];
-right["POST /v1/detokenize"] = right["POST /detokenize"];
 right["POST /v1/inferd/render"] = right["POST /v1/chat/completions"];
 
 // Properties of the requests in OpenAI's description, for where ../shared is not there.
@@ -175,9 +193,17 @@ const openai = {
   ],
 };
 
-let server, strict, endpoints;
+let server, strict, endpoints, folder;
 before(async () => {
-  [server, strict] = await Promise.all([startServer(), startServer(["--unknown-fields", "refuse"])]);
+  folder = mkdtempSync(join(tmpdir(), "inferd-fields-"));
+  const file = join(folder, "fim.gguf");
+  addKeys(modelFile, file, {
+    "tokenizer.ggml.fim_pre_token_id": 1000,
+    "tokenizer.ggml.fim_suf_token_id": 1001,
+    "tokenizer.ggml.fim_mid_token_id": 1002,
+  });
+  const models = [{ file, name: modelName, alias: "demo" }];
+  [server, strict] = await Promise.all([startServer([], models), startServer(["--unknown-fields", "refuse"], models)]);
   for (const to of [server, strict])
     keptChats.set(to, (await (await chat(to, { messages: user("x"), max_tokens: 1, store: true })).json()).id);
   for (const to of [server, strict]) kept.set(to, (await (await post(to, "/v1/conversations", {})).json()).id);
@@ -187,7 +213,10 @@ before(async () => {
   assert.equal(object, "list");
   endpoints = data;
 });
-after(() => Promise.all([server.stop(), strict.stop()]));
+after(async () => {
+  await Promise.all([server.stop(), strict.stop()]);
+  rmSync(folder, { recursive: true });
+});
 
 const clone = (v) => structuredClone(v);
 // Numbers that JavaScript would round travel as text.
@@ -218,7 +247,8 @@ const send = async (endpoint, body, to = server) => {
 const blames = (error, name) =>
   typeof error === "string"
     ? error.includes(`'${name}`) || error.endsWith(" " + name)
-    : error.type === "invalid_request_error" && (error.param === name || !!error.param?.startsWith(name + "["));
+    : ["invalid_request_error", "not_supported_error"].includes(error.type) &&
+      (error.param === name || !!error.param?.startsWith(name + "["));
 
 // The object in body that has the fields below `path` (names), and that object's name in messages.
 function place(body, path) {

@@ -53,24 +53,25 @@ test("tokenize and detokenize are inverse", async () => {
 
 test("the field names of vLLM and llama.cpp", async () => {
   const text = "Hello there <|end|> \u{1f600}";
-  const plain = await ask("/tokenize", { prompt: text });
+  const plain = await ask("/tokenize", { prompt: text, parse_special: false });
   assert.deepEqual(await ask("/tokenize", { content: text, add_special: true, parse_special: false }), plain);
-  const bare = await ask("/tokenize", { content: text, add_special: false });
+  const bare = await ask("/tokenize", { content: text, parse_special: false });
   assert.deepEqual(plain.tokens.slice(plain.count - bare.count), bare.tokens, "what is added comes first");
   assert.ok(plain.count > bare.count);
-  const parsed = await ask("/tokenize", { prompt: text, add_special_tokens: false, parse_special: true });
+  const parsed = await ask("/tokenize", { prompt: text, add_special_tokens: false });
   assert.ok(parsed.count < bare.count, "the control token is one token");
-  const pieces = await ask("/tokenize", { content: text, add_special: false, with_pieces: true });
+  assert.deepEqual(await ask("/tokenize", { content: text }), parsed, "llama.cpp's default adds nothing");
+  const pieces = await ask("/tokenize", { content: text, parse_special: false, with_pieces: true });
   assert.deepEqual(
     pieces.tokens.map((t) => t.id),
     bare.tokens,
   );
   const bytes = Buffer.concat(pieces.tokens.map((t) => Buffer.from(t.piece)));
   assert.equal(bytes.toString().trimStart(), text);
-  const strs = await ask("/tokenize", { prompt: text, add_special_tokens: false, return_token_strs: true });
+  const strs = await ask("/tokenize", { content: text, parse_special: false, return_token_strs: true });
   assert.equal(strs.token_strs.length, bare.count);
   assert.ok(strs.token_strs.every((s) => typeof s === "string" && s.length));
-  const { model, ...anonymous } = { model: modelName, prompt: text };
+  const { model, ...anonymous } = { model: modelName, prompt: text, parse_special: false };
   assert.deepEqual(await (await post(server, "/tokenize", anonymous)).json(), plain, "the only model needs no name");
   await refused("/tokenize", { prompt: "x", content: "x" }, "prompt");
   await refused("/tokenize", { prompt: "x".repeat((1 << 20) + 1) }, "prompt");
