@@ -28,6 +28,14 @@
     X(ollama_pull_route)                                                                           \
     X(ollama_create_route)                                                                         \
     X(ollama_version_route)                                                                        \
+    X(llama_completion_route)                                                                      \
+    X(llama_completions_route)                                                                     \
+    X(llama_infill_route)                                                                          \
+    X(llama_embedding_route)                                                                       \
+    X(llama_embeddings_route)                                                                      \
+    X(llama_template_route)                                                                        \
+    X(llama_props_route)                                                                           \
+    X(llama_slots_route)                                                                           \
     X(responses_route)                                                                             \
     X(response_tokens_route)                                                                       \
     X(response_get_route)                                                                          \

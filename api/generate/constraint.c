@@ -195,7 +195,7 @@ static grammar_node form_node(struct making *m, const cJSON *object) {
 
 static grammar_node format_node(struct making *m, const cJSON *object) {
     grammar_node form = form_node(m, object);
-    if (!m->syntax->harmony || m->begin == CHAT_BEGIN_TEXT) return form;
+    if (m->begin == CHAT_BEGIN_TEXT || !m->syntax->harmony) return form;
     return seq_node(m,
                     mark_node(m, "\xff<|channel|>\xfe"
                                  "final\xff<|message|>\xfe"),
@@ -209,7 +209,7 @@ static grammar_node after_reasoning_node(struct making *m, grammar_node node) {
     const struct chat_syntax *x = m->syntax;
     grammar_node first = node; /* as the start of the answer */
     if (m->lead) first = seq_node(m, optional_node(m, text_node(m, " ")), node);
-    if (!*x->reasoning_open || m->begin == CHAT_BEGIN_TEXT) return first;
+    if (m->begin == CHAT_BEGIN_TEXT || !*x->reasoning_open) return first;
     grammar_node lines = x->harmony ? mark_node(m, "\xff<|start|>\xfe"
                                                    "assistant")
                                     : grammar_repeat(m->b, text_node(m, "\n"), 0, 2);
@@ -394,7 +394,7 @@ int chat_constraint_make(struct request *r, const struct chat_request *q, enum c
                          bool lead, grammar **out, err *e) {
     struct making m = {.r = r,
                        .q = q,
-                       .syntax = chat_template_syntax(q->model->chat),
+                       .syntax = q->model->chat ? chat_template_syntax(q->model->chat) : NULL,
                        .begin = begin_at,
                        .lead = lead};
     *out = NULL;

@@ -27,6 +27,7 @@ struct embed {
     float *vectors; /* of result */
     void (*write)(struct request *r, const struct embed_result *v);
     enum engine_pooling pooling;
+    int norm; /* as in embed_config */
     struct engine_params params;
     struct gen_prompt *inputs; /* (result.n) */
     size_t n_submitted, n_done;
@@ -59,14 +60,26 @@ static void embed_free(void *job) {
 
 /* ---- the job ---- */
 
-/* Scales to length 1; the zero vector stays zero. */
-static int normalize_vector(const float *from, uint32_t n, float *to, err *e) {
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += (double)from[i] * (double)from[i];
-    if (!isfinite(sum))
+/* What the vector is divided by: see embed_config.norm. */
+static double norm_of(const float *v, uint32_t n, int norm) {
+    double sum = 0, largest = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        double size = fabs((double)v[i]);
+        if (!(size <= largest)) largest = size;
+        sum += norm > 0 && norm != 2 ? pow(size, norm) : size * size;
+    }
+    if (!isfinite(sum)) return sum;
+    if (norm == EMBED_AS_COMPUTED) return 1;
+    if (norm == EMBED_TO_INT16) return largest / 32760;
+    return norm > 0 && norm != 2 ? pow(sum, 1.0 / norm) : sqrt(sum);
+}
+
+/* The zero vector stays zero. */
+static int normalize_vector(const float *from, uint32_t n, int norm, float *to, err *e) {
+    double by = norm_of(from, n, norm);
+    if (!isfinite(by))
         return err_set(e, ERR_DEVICE, "the model computed a vector that is not finite");
-    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+    double scale = by > 0 ? 1 / by : 0;
     for (uint32_t i = 0; i < n; i++)
         to[i] = (float)((double)from[i] * scale);
     return 0;
@@ -78,8 +91,8 @@ static int take_result(struct embed *j, struct slot *s, const struct engine_even
     if (!vector)
         return ev->error.code ? (*e = ev->error).code
                               : err_set(e, ERR_DEVICE, "the computation was interrupted");
-    int rc =
-        normalize_vector(vector, j->result.n_dims, j->vectors + s->input * j->result.n_dims, e);
+    int rc = normalize_vector(vector, j->result.n_dims, j->norm,
+                              j->vectors + s->input * j->result.n_dims, e);
     engine_stream_free(s->stream);
     s->stream = NULL;
     j->n_done++;
@@ -180,11 +193,13 @@ static int init_embed(struct request *r, struct embed *j, const struct embed_con
     v->model = r->model;
     v->n_dims = c->n_dims ? (uint32_t)c->n_dims : n_embd;
     j->write = c->write;
+    j->norm = c->norm;
     j->pooling = read_pooling(c->pooling, engine_model(en).pooling);
     const struct prompts_config config = {.param = c->param,
                                           .tok = engine_tokenizer(en),
                                           .max_tokens = engine_context_length(en),
                                           .max = EMBED_MAX_INPUTS,
+                                          .parse_special = c->parse_special,
                                           .truncate = c->truncate,
                                           .no_empty = c->no_empty};
     engine_params_default(&j->params);

@@ -11,6 +11,10 @@
 #include "core/engine/engine.h"
 
 enum { EMBED_MAX_INPUTS = 2048 }; /* as OpenAI */
+enum {
+    EMBED_AS_COMPUTED = -1,
+    EMBED_TO_INT16 = -2 /* the largest value becomes 32760 */
+};
 
 struct api_model;
 struct request;
@@ -29,6 +33,8 @@ struct embed_config {
     const char *param;                /* its name in errors */
     const char *pooling, *cache_salt; /* NULL: the model's, the key's */
     int64_t n_dims;                   /* first dimensions to keep, renormalized; 0: all */
+    bool parse_special;               /* as in prompts_config */
+    int norm;         /* how vectors are scaled: 0 or 2 to length 1, p > 0 to p-norm 1, or: */
     bool truncate;    /* cuts the end of texts beyond the context length, else they are refused */
     bool no_empty;    /* refuses "" */
     bool base64;      /* what the answer's size is estimated by: base64, else decimal numbers */

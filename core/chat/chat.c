@@ -36,6 +36,10 @@ int chat_template_new(const char *source, const char *bos, const char *eos, chat
     return rc;
 }
 
+const char *chat_template_source(const chat_template *t) {
+    return t->source;
+}
+
 void chat_template_free(chat_template *t) {
     if (!t) return;
     chat_template_free(t->tool_variant);

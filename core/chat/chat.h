@@ -24,6 +24,8 @@ typedef struct chat_template chat_template;
 int chat_template_new(const char *source, const char *bos, const char *eos, chat_template **out,
                       err *e);
 void chat_template_free(chat_template *t);
+/* As given to chat_template_new; lives as long as t. */
+const char *chat_template_source(const chat_template *t);
 
 /* Renders a few small conversations to find out which shapes of messages the template takes, and
  * thus what chat_prompt() has to change. Bounded; call once, before threads share t. Without it
