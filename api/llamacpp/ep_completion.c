@@ -130,8 +130,7 @@ static int read_and_start(struct request *r, struct llama_body *b, bool infill, 
 static int answer(struct request *r, const cJSON *json, bool infill, err *e) {
     struct llama_body *b = mem_new(1, sizeof *b);
     if (!b) return err_no_memory(e);
-    int rc =
-        llama_body_read(r, json, infill ? &llama_infill_table : &llama_completion_table, b, e);
+    int rc = llama_body_read(r, json, infill ? &llama_infill_table : &llama_completion_table, b, e);
     if (!rc) rc = read_and_start(r, b, infill, e);
     llama_body_fini(b);
     free(b);

@@ -63,9 +63,9 @@ static void handle_embedding(struct request *r) {
     gen_handle(r, answer_embedding);
 }
 
-const struct route llama_embedding_route = {"POST",           "/embedding",   ROUTE_GENERATE,
-                                            handle_embedding, .table = &table,
-                                            .protocol = &llama_protocol};
-const struct route llama_embeddings_route = {"POST",           "/embeddings",  ROUTE_GENERATE,
-                                             handle_embedding, .table = &table,
-                                             .protocol = &llama_protocol};
+const struct route llama_embedding_route = {"POST",          "/embedding",
+                                            ROUTE_GENERATE,  handle_embedding,
+                                            .table = &table, .protocol = &llama_protocol};
+const struct route llama_embeddings_route = {"POST",          "/embeddings",
+                                             ROUTE_GENERATE,  handle_embedding,
+                                             .table = &table, .protocol = &llama_protocol};

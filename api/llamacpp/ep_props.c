@@ -86,8 +86,7 @@ static void handle_props(struct request *r) {
 
 static void add_slot(const struct engine_place *p, uint32_t i, uint32_t context, str *out) {
     bool busy = p->number != 0;
-    int64_t left =
-        p->max_tokens ? (int64_t)p->max_tokens - (int64_t)p->n_generated : (int64_t)-1;
+    int64_t left = p->max_tokens ? (int64_t)p->max_tokens - (int64_t)p->n_generated : (int64_t)-1;
     uint32_t computed = p->n_computed < p->n_prompt ? p->n_computed : p->n_prompt;
     str_addf(out,
              "%s{\"id\":%u,\"id_task\":%" PRId64
@@ -154,14 +153,10 @@ static void handle_template(struct request *r) {
     gen_handle(r, answer_template);
 }
 
-const struct route llama_props_route = {
-    "GET", "/props", ROUTE_KEY | ROUTE_MODEL | ROUTE_V1,
-    .handle = handle_props, .protocol = &llama_protocol};
+const struct route llama_props_route = {"GET", "/props", ROUTE_KEY | ROUTE_MODEL | ROUTE_V1,
+                                        .handle = handle_props, .protocol = &llama_protocol};
 const struct route llama_slots_route = {"GET", "/slots", ROUTE_KEY | ROUTE_MODEL,
                                         .handle = handle_slots, .protocol = &llama_protocol};
-const struct route llama_template_route = {"POST",
-                                           "/apply-template",
-                                           ROUTE_TEXT,
-                                           handle_template,
-                                           .table = &chat_table,
-                                           .protocol = &llama_protocol};
+const struct route llama_template_route = {
+    "POST",          "/apply-template",    ROUTE_TEXT,
+    handle_template, .table = &chat_table, .protocol = &llama_protocol};

@@ -115,11 +115,16 @@ static const struct sampler {
     char letter;
     bool ours;
 } samplers[] = {
-    {"temperature|temp", 't', true}, {"top_k", 'k', true},
-    {"top_p", 'p', true},            {"min_p", 'm', true},
-    {"penalties", 'e', true},        {"infill", 'i', false},
-    {"dry", 'd', false},             {"xtc", 'x', false},
-    {"typ_p|typical_p", 'y', false}, {"top_n_sigma", 's', false},
+    {"temperature|temp", 't', true},
+    {"top_k", 'k', true},
+    {"top_p", 'p', true},
+    {"min_p", 'm', true},
+    {"penalties", 'e', true},
+    {"infill", 'i', false},
+    {"dry", 'd', false},
+    {"xtc", 'x', false},
+    {"typ_p|typical_p", 'y', false},
+    {"top_n_sigma", 's', false},
 };
 enum { TEMPERATURE, TOP_K, TOP_P, MIN_P, PENALTIES, INFILL, N_SAMPLERS = 10 };
 

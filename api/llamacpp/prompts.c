@@ -1,8 +1,8 @@
 /* prompts.c - the prompts of llama.cpp's routes: texts and token ids in any mixture, and the parts
  * of a prompt to fill in. Runs on pool threads. */
+#include "api/generate/prompts.h"
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
-#include "api/generate/prompts.h"
 #include "api/http/request.h"
 #include "api/llamacpp/llamacpp.h"
 
@@ -151,8 +151,9 @@ static int read_chunks(const struct llama_fields *f, struct tokenizer_chunk **li
 /* A generation of n_predict tokens must fit, too; without a limit a quarter of the context. */
 static uint32_t room_for_prompt(const struct request *r, const struct llama_fields *f) {
     uint32_t context = engine_context_length(r->model->engine);
-    int64_t wanted = f->gen.has_n_predict ? f->gen.n_predict
-                                          : f->gen.has_max_tokens ? f->gen.max_tokens : -1;
+    int64_t wanted = f->gen.has_n_predict    ? f->gen.n_predict
+                     : f->gen.has_max_tokens ? f->gen.max_tokens
+                                             : -1;
     int64_t most = context - context / 4, room = wanted < 0 ? most : (int64_t)context - wanted;
     if (room < context / 4) room = context / 4;
     if (room >= context) room = context - 1;
@@ -174,8 +175,8 @@ int llama_infill_read(const struct request *r, const struct llama_fields *f,
                                             .chunks = chunks,
                                             .n_chunks = n_chunks};
         (*list)->text = (*list)->infill = true;
-        rc = tokenizer_encode_infill(tok, &in, room_for_prompt(r, f), &(*list)->ids, &(*list)->n,
-                                     e);
+        rc =
+            tokenizer_encode_infill(tok, &in, room_for_prompt(r, f), &(*list)->ids, &(*list)->n, e);
         if (rc == ERR_UNSUPPORTED)
             rc = err_set_param(e, rc, "input_prefix",
                                "Infill is not supported by this model: its vocabulary has no "

@@ -53,19 +53,19 @@ int llama_state_new(const struct llama_body *b, uint32_t n_choices, bool many, v
     s->tokens = f->return_tokens || o->stream;
     s->n_indent = f->n_indent;
     if (f->t_max_predict_ms > 0) s->most_ns = (uint64_t)f->t_max_predict_ms * 1000000;
-    llama_add_settings(
-        &(struct llama_settings){.params = &o->params,
-                                 .stops = o->stops,
-                                 .n_stops = o->n_stops,
-                                 .n_predict = o->no_tokens            ? 0
-                                              : o->params.max_tokens ? (int64_t)o->params.max_tokens
-                                                                     : -1,
-                                 .n_indent = f->n_indent,
-                                 .t_max_predict_ms = f->t_max_predict_ms,
-                                 .stream = o->stream,
-                                 .timings_per_token = f->timings_per_token,
-                                 .form = &b->form.format},
-        &s->settings);
+    llama_add_settings(&(struct llama_settings){.params = &o->params,
+                                                .stops = o->stops,
+                                                .n_stops = o->n_stops,
+                                                .n_predict = o->no_tokens ? 0
+                                                             : o->params.max_tokens
+                                                                 ? (int64_t)o->params.max_tokens
+                                                                 : -1,
+                                                .n_indent = f->n_indent,
+                                                .t_max_predict_ms = f->t_max_predict_ms,
+                                                .stream = o->stream,
+                                                .timings_per_token = f->timings_per_token,
+                                                .form = &b->form.format},
+                       &s->settings);
     if (cJSON_GetArraySize(f->response_fields))
         s->response_fields = cJSON_Duplicate(f->response_fields, true);
     bool missing = cJSON_GetArraySize(f->response_fields) && !s->response_fields;

@@ -89,7 +89,10 @@ test("an answer has the members of llama.cpp's", async () => {
   assert.deepEqual([top_k, top_p, min_p], [40, 0.95, 0.05], "llama.cpp's defaults");
   assert.deepEqual((await complete({})).tokens, []);
   assert.equal((await complete({ seed: -1 })).generation_settings.seed, 4294967295);
-  assert.deepEqual((await ask("/completions", { prompt: "Once upon a time", temperature: 0, n_predict: 12 })).stop, true);
+  assert.deepEqual(
+    (await ask("/completions", { prompt: "Once upon a time", temperature: 0, n_predict: 12 })).stop,
+    true,
+  );
 });
 
 test("why an answer ended", async () => {
@@ -189,7 +192,9 @@ test("json_schema and grammar hold", async () => {
 });
 
 test("response_fields chooses members, also of members", async () => {
-  const answer = await complete({ response_fields: ["content", "timings/prompt_n", "a/b", "generation_settings/top_k"] });
+  const answer = await complete({
+    response_fields: ["content", "timings/prompt_n", "a/b", "generation_settings/top_k"],
+  });
   assert.deepEqual(Object.keys(answer), ["content", "timings/prompt_n", "generation_settings/top_k"]);
   assert.equal(answer["generation_settings/top_k"], 40);
   assert.deepEqual(await complete({ response_fields: [""], n_predict: 0 }), {});
@@ -199,7 +204,13 @@ test("response_fields chooses members, also of members", async () => {
 
 test("samplers, biases and the ends of lines", async () => {
   const named = async (samplers) => {
-    const response = await post(server, "/completion", { model: modelName, prompt: "x", n_predict: 1, samplers, top_k: 7 });
+    const response = await post(server, "/completion", {
+      model: modelName,
+      prompt: "x",
+      n_predict: 1,
+      samplers,
+      top_k: 7,
+    });
     const { generation_settings: s } = await response.json();
     return [response.headers.get("x-inferd-ignored-fields"), s.top_k, s.top_p, s.min_p, s.temperature];
   };
@@ -224,7 +235,11 @@ test("samplers, biases and the ends of lines", async () => {
   assert.deepEqual([none.content, none.stop_type], ["one\n    two\n  three\n", "eos"]);
   assert.equal(two.content, none.content);
   assert.deepEqual([four.content, four.stop_type, four.has_new_line], ["one\n    two\n  ", "limit", true]);
-  const late = await complete({ grammar: 'root ::= ("a" | "b") [a-z ]{200} "\\n" [a-z]{50}', n_predict: 400, t_max_predict_ms: 1 });
+  const late = await complete({
+    grammar: 'root ::= ("a" | "b") [a-z ]{200} "\\n" [a-z]{50}',
+    n_predict: 400,
+    t_max_predict_ms: 1,
+  });
   assert.deepEqual([late.stop_type, late.content.at(-1)], ["limit", "\n"]);
 });
 
@@ -246,12 +261,24 @@ test("infill: the parts of the prompt in the model's order", async () => {
   assert.equal(answer.tokens_evaluated, ids.length);
   assert.equal(answer.prompt, await shown(ids, model));
   assert.equal(answer.content, (await ask("/completion", { ...params, prompt: ids })).content);
-  const openai = await ask("/v1/completions", { model, prompt: prefix, suffix, max_tokens: 12, temperature: 0, ignore_eos: true });
+  const openai = await ask("/v1/completions", {
+    model,
+    prompt: prefix,
+    suffix,
+    max_tokens: 12,
+    temperature: 0,
+    ignore_eos: true,
+  });
   const bare = await ask("/infill", { ...params, input_prefix: prefix, input_suffix: suffix });
   assert.equal(bare.content, openai.choices[0].text);
   await refused("/infill", { input_prefix: "a", input_suffix: "b" }, "input_prefix", /not supported by this model/);
   await refused("/infill", { model, input_prefix: "a" }, "input_suffix", /Missing/);
-  await refused("/infill", { model, input_prefix: "", input_suffix: "", input_extra: [{}] }, "input_extra[0].text", /Missing/);
+  await refused(
+    "/infill",
+    { model, input_prefix: "", input_suffix: "", input_extra: [{}] },
+    "input_extra[0].text",
+    /Missing/,
+  );
   await refused("/infill", { model, input_prefix: "", input_suffix: "", input_extra: [1] }, "input_extra[0]", /object/);
 });
 
@@ -354,7 +381,8 @@ test("control tokens in raw prompts are parsed, in messages never", async () => 
     return [
       (await ask("/completion", { ...body, n_predict: 1 })).tokens_evaluated,
       (await ask("/v1/completions", { ...body, max_tokens: 1 })).usage.prompt_tokens,
-      (await ask("/api/generate", { ...body, raw: true, stream: false, options: { num_predict: 1 } })).prompt_eval_count,
+      (await ask("/api/generate", { ...body, raw: true, stream: false, options: { num_predict: 1 } }))
+        .prompt_eval_count,
     ];
   };
   assert.deepEqual(await counts(undefined), [n, n, n]);
