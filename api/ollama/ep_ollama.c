@@ -459,7 +459,9 @@ static void handle_show(struct request *r) {
 static void handle_version(struct request *r) {
     str out;
     str_init(&out, 256);
-    str_addf(&out, "{\"version\":\"%s+inferd-%s\"}", OLLAMA_VERSION, r->api->config.version);
+    /* Three numbers: clients compare them (Open WebUI). */
+    str_addf(&out, "{\"version\":\"%s\",\"server\":\"inferd %s\"}", OLLAMA_VERSION,
+             r->api->config.version);
     reply_json(r, 200, &out);
 }
 
