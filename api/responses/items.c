@@ -1,9 +1,8 @@
-/* responses/items.c - items of the Responses API: read from a request, fetched from the store,
- * converted to the messages that a chat template sees. Owns nothing; runs on pool threads. */
-#include "api/generate/tool_form.h"
+/* responses/items.c - items of the Responses API: read from a request, fetched from the store;
+ * messages.c converts them. Owns nothing; runs on pool threads. */
 #include "api/http/id.h"
 #include "api/http/json.h"
-#include "api/responses/responses.h"
+#include "api/responses/items_int.h"
 
 #include "core/base/mem.h"
 
@@ -14,34 +13,6 @@
 enum { NUL = JSON_NULLABLE, MAX_REFERENCES = 1000, MAX_CHAIN = 4096, MAX_ID = 64 };
 
 #define STATUSES "in_progress|completed|incomplete"
-
-static const cJSON *find_member(const cJSON *object, const char *name) {
-    return cJSON_GetObjectItemCaseSensitive(object, name);
-}
-
-static const char *text_of(const cJSON *object, const char *name) {
-    const char *text = cJSON_GetStringValue(find_member(object, name));
-    return text ? text : "";
-}
-
-static bool is_type(const cJSON *item, const char *type) {
-    return strcmp(text_of(item, "type"), type) == 0;
-}
-
-static bool is_call(const cJSON *item) {
-    return is_type(item, "function_call") || is_type(item, "custom_tool_call");
-}
-
-static bool is_output(const cJSON *item) {
-    return is_type(item, "function_call_output") || is_type(item, "custom_tool_call_output");
-}
-
-/* Appends value to list, which owns it afterwards; returns NULL and frees it on failure. */
-static cJSON *append_value(cJSON *list, cJSON *value) {
-    if (value && cJSON_AddItemToArray(list, value)) return value;
-    cJSON_Delete(value);
-    return NULL;
-}
 
 /* ---- tables ---- */
 
@@ -151,7 +122,7 @@ static const struct part_kind *const part_kinds[] = {answer_parts, thought_parts
 static const struct json_table *part_of(const cJSON *part) {
     for (size_t i = 0; i < sizeof part_kinds / sizeof *part_kinds; i++)
         for (const struct part_kind *k = part_kinds[i]; k->type; k++)
-            if (is_type(part, k->type)) return k->table;
+            if (item_is(part, k->type)) return k->table;
     return &text_table;
 }
 static const struct json_table part_table = {.of = part_of};
@@ -161,7 +132,7 @@ static int read_part(const cJSON *v, const char *path, const struct part_kind *k
     char name[JSON_PATH_BYTES];
     *part = (struct part){0};
     if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
-    const char *type = text_of(v, "type");
+    const char *type = item_text(v, "type");
     const struct part_kind *k = kinds;
     while (k->type && strcmp(k->type, type) != 0)
         k++;
@@ -176,7 +147,7 @@ static int read_part(const cJSON *v, const char *path, const struct part_kind *k
 }
 
 static bool add_answer_part(cJSON *list, const struct part *p) {
-    cJSON *to = append_value(list, cJSON_CreateObject());
+    cJSON *to = item_append(list, cJSON_CreateObject());
     if (p->refusal)
         return cJSON_AddStringToObject(to, "type", "refusal") &&
                cJSON_AddStringToObject(to, "refusal", p->refusal);
@@ -191,7 +162,7 @@ static bool add_answer_part(cJSON *list, const struct part *p) {
 
 static bool add_part(cJSON *list, const struct part_kind *kinds, const struct part *p) {
     if (kinds == answer_parts) return add_answer_part(list, p);
-    cJSON *to = append_value(list, cJSON_CreateObject());
+    cJSON *to = item_append(list, cJSON_CreateObject());
     return cJSON_AddStringToObject(to, "type", kinds->type) &&
            cJSON_AddStringToObject(to, "text", p->text);
 }
@@ -236,7 +207,7 @@ static int new_item(const struct item *in, const char *type, const char *prefix,
             "Invalid value for '%s': only letters, digits, '_' and '-' are allowed.", id);
     }
     if (!in->id) id_new(id, prefix);
-    cJSON *item = *out = append_value(list, cJSON_CreateObject());
+    cJSON *item = *out = item_append(list, cJSON_CreateObject());
     bool ok = cJSON_AddStringToObject(item, "id", in->id ? in->id : id) &&
               cJSON_AddStringToObject(item, "type", type) &&
               cJSON_AddStringToObject(item, "status", in->status ? in->status : "completed");
@@ -288,7 +259,7 @@ static int read_reasoning(struct reader *r, const struct item *in, const char *p
 /* Detaches the item with that id from an array. */
 static cJSON *detach_item(cJSON *items, const char *id) {
     for (cJSON *v = items ? items->child : NULL; v; v = v->next)
-        if (strcmp(text_of(v, "id"), id) == 0) return cJSON_DetachItemViaPointer(items, v);
+        if (strcmp(item_text(v, "id"), id) == 0) return cJSON_DetachItemViaPointer(items, v);
     return NULL;
 }
 
@@ -339,7 +310,7 @@ static int read_reference(struct reader *r, const struct item *in, const char *p
     int rc = item ? 0 : look_up_item(r, in->id, e);
     if (rc) return rc;
     if (!item) item = detach_last(r, in->id);
-    if (item) return append_value(r->list, item) ? 0 : err_no_memory(e);
+    if (item) return item_append(r->list, item) ? 0 : err_no_memory(e);
     char name[JSON_PATH_BYTES];
     json_path(name, "%s.id", path);
     return err_set_param(e, ERR_INVALID, name, "Item with id '%.64s' not found: it is not stored.",
@@ -369,17 +340,17 @@ static bool is_foreign(const cJSON *item) {
         "shell_call_output|apply_patch_call|apply_patch_call_output|additional_tools|"
         "code_interpreter_call|mcp_list_tools|mcp_approval_request|mcp_approval_response|mcp_call|"
         "tool_search_call|tool_search_output|compaction|compaction_summary|ghost_snapshot";
-    return words_hold(types, text_of(item, "type"));
+    return words_hold(types, item_text(item, "type"));
 }
 
 /* Without a type it is a message; with an id and without a role, a reference. NULL: another type.
  */
 static const struct item_kind *kind_of(const cJSON *item) {
-    const char *type = text_of(item, "type");
+    const char *type = item_text(item, "type");
     for (size_t i = 0; i < N_KINDS; i++)
         if (strcmp(kinds[i].type, type) == 0) return &kinds[i];
     if (*type) return NULL;
-    return &kinds[find_member(item, "id") && !find_member(item, "role") ? KIND_REFERENCE
+    return &kinds[item_member(item, "id") && !item_member(item, "role") ? KIND_REFERENCE
                                                                         : KIND_MESSAGE];
 }
 
@@ -402,7 +373,7 @@ static int read_item(struct reader *r, const cJSON *v, const char *path, err *e)
                              "Unsupported value for '%s': '%.40s'. Supported types are: 'message', "
                              "'function_call', 'function_call_output', 'custom_tool_call', "
                              "'custom_tool_call_output', 'reasoning' and 'item_reference'.",
-                             name, text_of(v, "type"));
+                             name, item_text(v, "type"));
     json_path(name, "%s.", path);
     int rc = json_read(v, &kind->table, name, &in, e);
     return rc ? rc : kind->read(r, &in, path, e);
@@ -430,7 +401,7 @@ int response_items_read(const cJSON *input, const struct response_source *from, 
 /* Moves the items of an array to the end of list. */
 static int move_items(cJSON *items, cJSON *list, err *e) {
     for (cJSON *v; items && (v = items->child);)
-        if (!append_value(list, cJSON_DetachItemViaPointer(items, v))) return err_no_memory(e);
+        if (!item_append(list, cJSON_DetachItemViaPointer(items, v))) return err_no_memory(e);
     return 0;
 }
 
@@ -513,214 +484,4 @@ int response_items_chain(const char *id, const struct response_source *from, cJS
         responses_entry_fini(&entries[i]);
     free(entries);
     return rc;
-}
-
-/* ---- messages ---- */
-
-struct maker {
-    cJSON *list;
-    cJSON *answer; /* the assistant message that further items are added to, or NULL */
-};
-
-static cJSON *new_message(struct maker *m, const char *role) {
-    cJSON *v = append_value(m->list, cJSON_CreateObject());
-    m->answer = NULL;
-    return v && cJSON_AddStringToObject(v, "role", role) ? v : NULL;
-}
-
-/* A single text becomes a string, several become text parts. */
-static bool set_content(cJSON *message, const cJSON *parts) {
-    if (cJSON_IsString(parts))
-        return cJSON_AddStringToObject(message, "content", parts->valuestring) != NULL;
-    const cJSON *only = parts ? parts->child : NULL;
-    if (!only) return cJSON_AddStringToObject(message, "content", "") != NULL;
-    bool refused = is_type(only, "refusal");
-    if (!only->next)
-        return cJSON_AddStringToObject(message, "content",
-                                       text_of(only, refused ? "refusal" : "text")) != NULL;
-    cJSON *list = cJSON_AddArrayToObject(message, "content");
-    bool ok = list != NULL;
-    for (const cJSON *v = only; v && ok; v = v->next) {
-        cJSON *part = append_value(list, cJSON_CreateObject());
-        ok = cJSON_AddStringToObject(part, "type", "text") &&
-             cJSON_AddStringToObject(part, "text",
-                                     text_of(v, is_type(v, "refusal") ? "refusal" : "text"));
-    }
-    return ok;
-}
-
-/* The current assistant message; or a new one if it already has a member that must come after the
- * next item. */
-static cJSON *assistant_message(struct maker *m, bool with_content, bool with_calls) {
-    if (m->answer && !(with_content && find_member(m->answer, "content")) &&
-        !(with_calls && find_member(m->answer, "tool_calls")))
-        return m->answer;
-    cJSON *made = new_message(m, "assistant");
-    return m->answer = made;
-}
-
-static void add_thought(str *text, const cJSON *item) {
-    const cJSON *parts = find_member(item, "content");
-    if (!parts || !parts->child) parts = find_member(item, "summary");
-    for (const cJSON *v = parts ? parts->child : NULL; v; v = v->next) {
-        if (text->len) str_add(text, "\n");
-        str_add(text, text_of(v, "text"));
-    }
-}
-
-/* Adds a run of reasoning items; *item becomes the last of them. They are joined at once, because
- * there may be thousands. */
-static bool add_reasoning(struct maker *m, const cJSON **item) {
-    cJSON *to = assistant_message(m, true, true);
-    str text;
-    str_init(&text, SIZE_MAX);
-    const char *before = cJSON_GetStringValue(find_member(to, "reasoning_content"));
-    if (before) str_add(&text, before);
-    add_thought(&text, *item);
-    while ((*item)->next && is_type((*item)->next, "reasoning")) {
-        *item = (*item)->next;
-        add_thought(&text, *item);
-    }
-    bool ok = to && !text.failed;
-    if (ok && text.len) {
-        cJSON_DeleteItemFromObjectCaseSensitive(to, "reasoning_content");
-        ok = cJSON_AddStringToObject(to, "reasoning_content", str_cstr(&text)) != NULL;
-    }
-    str_fini(&text);
-    return ok;
-}
-
-/* The call's function, as models see it. */
-static bool add_function(cJSON *call, const cJSON *item) {
-    str name, arguments;
-    cJSON *function = cJSON_AddObjectToObject(call, "function");
-    str_init(&name, SIZE_MAX);
-    str_init(&arguments, SIZE_MAX);
-    tool_form_add_name(text_of(item, "namespace"), text_of(item, "name"), &name);
-    if (is_type(item, "custom_tool_call"))
-        tool_form_add_arguments(text_of(item, "input"), &arguments);
-    else
-        str_add(&arguments, text_of(item, "arguments"));
-    bool ok = !name.failed && !arguments.failed &&
-              cJSON_AddStringToObject(function, "name", str_cstr(&name)) &&
-              cJSON_AddStringToObject(function, "arguments", str_cstr(&arguments));
-    str_fini(&name);
-    str_fini(&arguments);
-    return ok;
-}
-
-static bool add_call(struct maker *m, const cJSON *item) {
-    cJSON *to = assistant_message(m, false, false);
-    cJSON *calls = cJSON_GetObjectItemCaseSensitive(to, "tool_calls");
-    if (!calls) calls = cJSON_AddArrayToObject(to, "tool_calls");
-    cJSON *call = calls ? append_value(calls, cJSON_CreateObject()) : NULL;
-    return cJSON_AddStringToObject(call, "id", text_of(item, "call_id")) &&
-           cJSON_AddStringToObject(call, "type", "function") && add_function(call, item);
-}
-
-static bool add_output(struct maker *m, const cJSON *item) {
-    cJSON *to = new_message(m, "tool");
-    const char *name = text_of(item, "name");
-    return to && cJSON_AddStringToObject(to, "tool_call_id", text_of(item, "call_id")) &&
-           (!*name || cJSON_AddStringToObject(to, "name", name)) &&
-           set_content(to, find_member(item, "output"));
-}
-
-static bool add_item(struct maker *m, const cJSON *item) {
-    if (is_call(item)) return add_call(m, item);
-    if (is_output(item)) return add_output(m, item);
-    const char *role = text_of(item, "role");
-    cJSON *to =
-        strcmp(role, "assistant") == 0 ? assistant_message(m, true, true) : new_message(m, role);
-    return to && set_content(to, find_member(item, "content"));
-}
-
-/* Templates expect a content: null beside calls, otherwise an empty one. */
-static bool fill_contents(cJSON *messages) {
-    bool ok = true;
-    for (cJSON *v = messages->child; v && ok; v = v->next) {
-        if (find_member(v, "content")) continue;
-        ok = find_member(v, "tool_calls") ? cJSON_AddNullToObject(v, "content") != NULL
-                                          : cJSON_AddStringToObject(v, "content", "") != NULL;
-    }
-    return ok;
-}
-
-/* ---- what must hold of a conversation ---- */
-
-static int compare_texts(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static bool is_any(const cJSON *item) {
-    (void)item;
-    return true;
-}
-
-/* A member of all items that `of` wants, sorted; the caller frees. */
-static const char **sorted_members(const cJSON *const *lists, size_t n_lists,
-                                   bool (*of)(const cJSON *item), const char *name, size_t *n) {
-    size_t most = 0;
-    *n = 0;
-    for (size_t i = 0; i < n_lists; i++)
-        most += (size_t)cJSON_GetArraySize(lists[i]);
-    const char **texts = mem_new(most, sizeof *texts);
-    for (size_t i = 0; i < n_lists && texts; i++)
-        for (const cJSON *v = lists[i]->child; v; v = v->next)
-            if (of(v)) texts[(*n)++] = text_of(v, name);
-    if (texts && *n > 1) qsort(texts, *n, sizeof *texts, compare_texts);
-    return texts;
-}
-
-int response_items_check_ids(const cJSON *const *lists, size_t n_lists, const char *param, err *e) {
-    size_t n;
-    const char **ids = sorted_members(lists, n_lists, is_any, "id", &n);
-    int rc = ids ? 0 : err_no_memory(e);
-    for (size_t i = 1; i < n && !rc; i++)
-        if (strcmp(ids[i - 1], ids[i]) == 0)
-            rc = err_set_param(e, ERR_INVALID, param,
-                               "Duplicate item found with id '%.64s': a conversation may contain "
-                               "each item only once.",
-                               ids[i]);
-    free(ids);
-    return rc;
-}
-
-static int check_outputs(const cJSON *const *lists, size_t n_lists, err *e) {
-    size_t n;
-    const char **calls = sorted_members(lists, n_lists, is_call, "call_id", &n);
-    int rc = calls ? 0 : err_no_memory(e);
-    for (size_t i = 0; i < n_lists && !rc; i++)
-        for (const cJSON *v = lists[i]->child; v && !rc; v = v->next) {
-            const char *call_id = text_of(v, "call_id");
-            if (is_output(v) && !bsearch(&call_id, calls, n, sizeof *calls, compare_texts))
-                rc = err_set_param(e, ERR_INVALID, "input",
-                                   "No tool call found for the output with call_id '%.64s'.",
-                                   call_id);
-        }
-    free(calls);
-    return rc;
-}
-
-int response_items_messages(const char *instructions, const cJSON *const *lists, size_t n_lists,
-                            cJSON **out, err *e) {
-    *out = NULL;
-    int rc = response_items_check_ids(lists, n_lists, "input", e);
-    if (!rc) rc = check_outputs(lists, n_lists, e);
-    if (rc) return rc;
-    struct maker m = {.list = cJSON_CreateArray()};
-    bool ok = m.list != NULL;
-    if (ok && instructions) {
-        cJSON *first = new_message(&m, "system");
-        ok = first && cJSON_AddStringToObject(first, "content", instructions);
-    }
-    for (size_t i = 0; i < n_lists; i++)
-        for (const cJSON *v = lists[i]->child; v && ok; v = v->next)
-            ok = is_type(v, "reasoning") ? add_reasoning(&m, &v) : add_item(&m, v);
-    if (ok && fill_contents(m.list)) {
-        *out = m.list;
-        return 0;
-    }
-    cJSON_Delete(m.list);
-    return err_no_memory(e);
 }

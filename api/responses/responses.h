@@ -40,11 +40,14 @@ int response_conversation_get(const char *id, const struct response_source *from
 /* Appends its items to list. */
 int response_items_conversation(const char *id, const struct response_source *from, cJSON *list,
                                 err *e);
-/* ERR_INVALID about param: two items of the lists have the same id. */
-int response_items_check_ids(const cJSON *const *lists, size_t n_lists, const char *param, err *e);
 /* Appends the items of the conversation that ends with response id to list, oldest first.
  * ERR_NOT_FOUND: it, or a response before it, is not stored. */
 int response_items_chain(const char *id, const struct response_source *from, cJSON *list, err *e);
+
+/* ---- responses/messages.c ---- */
+
+/* ERR_INVALID about param: two items of the lists have the same id. */
+int response_items_check_ids(const cJSON *const *lists, size_t n_lists, const char *param, err *e);
 /* Converts the lists' items, one list after the other, to chat_request's messages; instructions (or
  * NULL) come first. ERR_INVALID: a duplicate item id, an output without its call. */
 int response_items_messages(const char *instructions, const cJSON *const *lists, size_t n_lists,
