@@ -34,8 +34,8 @@ int chat_thought_apply(const struct chat_thought *t, const chat_template *chat,
 /* ---- chat_messages.c ---- */
 
 extern const struct json_table chat_message_table;
-/* Checks messages and makes the array for chat_prompt(): only known members. The caller deletes
- * *out. */
-int chat_messages_read(const cJSON *messages, cJSON **out, err *e);
+/* Checks messages and makes q->messages of them, the array for chat_prompt(): only known members.
+ * What q->model's template does not show is named in q->ignored. */
+int chat_messages_read(const cJSON *messages, struct chat_request *q, err *e);
 
 #endif

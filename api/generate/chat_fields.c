@@ -120,9 +120,9 @@ static const struct json_field fields[] = {
     {"store", JSON_BOOL, NUL, AT(store), .initial = "false",
      .help = "Keeps the completion for GET /v1/chat/completions; ignored if the server stores "
              "nothing."},
-    {"metadata", JSON_OBJECT, NUL, AT(metadata),
-     .help = "Up to 16 strings of up to 512 characters, stored with the completion; ignored "
-             "without store."},
+    {"metadata", JSON_VALUE, NUL | JSON_WITH_NUL, AT(metadata),
+     .help = "With store an object of up to 16 strings of up to 512 characters, kept with the "
+             "completion; without it anything, which is ignored."},
     ADVISORY("prediction", NULL, "predicted output changes the speed, not the answer"),
     ADVISORY("web_search_options", NULL, "the server has no web search"),
     ADVISORY("moderation", NULL, "the server does not moderate"),
@@ -251,6 +251,21 @@ int chat_thought_apply(const struct chat_thought *t, const chat_template *chat,
     return rc;
 }
 
+/* Names what the template does not use: documents, and members of chat_template_kwargs. */
+static int note_unused(const struct gen_fields *f, const chat_template *chat,
+                       struct chat_request *q, err *e) {
+    int rc = 0;
+    if (!chat) return 0;
+    if (f->documents && f->documents->child && !chat_template_uses(chat, "documents"))
+        rc = ignored_add(q->ignored, "documents", e);
+    const cJSON *kwargs = f->chat_template_kwargs;
+    for (const cJSON *v = kwargs ? kwargs->child : NULL; v && !rc; v = v->next) {
+        if (chat_template_uses(chat, v->string)) continue;
+        rc = ignored_add_member(q->ignored, "chat_template_kwargs.", v->string, e);
+    }
+    return rc;
+}
+
 int chat_fields_read(const struct gen_fields *f, const chat_template *chat, struct chat_request *q,
                      err *e) {
     const cJSON *kwargs = f->chat_template_kwargs;
@@ -262,6 +277,7 @@ int chat_fields_read(const struct gen_fields *f, const chat_template *chat, stru
                            "'add_generation_prompt' starts a new one: set only one.");
     if (!rc && kwargs) rc = check_kwargs(kwargs, e);
     if (!rc && f->documents) rc = check_documents(f->documents, e);
+    if (!rc) rc = note_unused(f, chat, q, e);
     if (!rc) rc = read_thought(f, q->param_effort, &thought, e);
     if (rc) return rc;
     q->documents = f->documents;
@@ -281,7 +297,7 @@ int chat_body_read(struct request *r, const cJSON *body, struct gen_request *q,
     if (rc) return rc;
     chat->model = q->model;
     chat->options = &q->options;
-    rc = chat_messages_read(q->fields.messages, &chat->messages, e);
+    rc = chat_messages_read(q->fields.messages, chat, e);
     if (!rc) rc = chat_fields_read(&q->fields, q->model->chat, chat, e);
     if (!rc) rc = chat_tools_read(&q->fields, chat, e);
     return rc ? rc : chat_format_read(&q->fields, chat, e);

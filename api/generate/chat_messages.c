@@ -2,9 +2,14 @@
  *
  * Templates see of a message: role, content (text, text parts, or null beside tool calls), name,
  * reasoning_content, tool_calls and tool_call_id. Other members are ignored. Adapting the
- * messages to what a template accepts is core/chat's task. */
+ * messages to what a template accepts is core/chat's task.
+ *
+ * What an assistant said is an echo: its parts of unknown types belong to another server, so they
+ * are left out and named. A user's would change the answer, so they are refused. */
 #include "api/generate/chat_body.h"
 #include "api/generate/tool_form.h"
+#include "api/http/ignored.h"
+#include "core/chat/syntax.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +20,8 @@ static bool is_word(const cJSON *v, const char *word) {
 
 enum { NUL = JSON_NULLABLE };
 
-static const struct json_table part_table, call_table, function_table;
+static const struct json_table part_table, said_table, call_table, function_table;
+static const struct json_table *message_of(const cJSON *message);
 
 struct message {
     const char *role, *name, *tool_call_id;
@@ -23,27 +29,44 @@ struct message {
     const cJSON *content, *tool_calls;
 };
 
+#define CONTENT(PARTS)                                                                             \
+    {                                                                                              \
+        "content", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,               \
+            .offset = offsetof(struct message, content), .table = &PARTS,                          \
+            .help =                                                                                \
+                "A text or an array of text parts, of an assistant also thinking; null only with " \
+                "tool_calls."                                                                      \
+    }
+static const struct json_field content_fields[] = {CONTENT(part_table)};
+static const struct json_field said_fields[] = {CONTENT(said_table)};
 /* Includes members that clients echo from answers. */
 static const struct json_field message_fields[] = {
     {"role", JSON_ENUM, JSON_REQUIRED, .offset = offsetof(struct message, role),
      .words = "system|developer|user|assistant|tool|function"},
-    {"content", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
-     .offset = offsetof(struct message, content), .table = &part_table,
-     .help = "A text or an array of text parts; null only with tool_calls."},
-    {"name", JSON_STRING, NUL, .offset = offsetof(struct message, name)},
+    {"name", JSON_STRING, NUL, .offset = offsetof(struct message, name),
+     .help = "Ignored if the chat template does not show it."},
     {"tool_call_id", JSON_STRING, NUL, .offset = offsetof(struct message, tool_call_id)},
     {"tool_calls", JSON_ARRAY, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, tool_calls),
      .table = &call_table, .help = "The assistant's earlier calls."},
     {"refusal", JSON_STRING, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, refusal)},
     {"reasoning_content", JSON_STRING, NUL | JSON_WITH_NUL,
-     .offset = offsetof(struct message, reasoning_content)},
+     .offset = offsetof(struct message, reasoning_content),
+     .help = "Ignored if the chat template does not show it."},
     {"reasoning", JSON_STRING, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, reasoning)},
     {"parsed", JSON_ADVISORY, NUL, .why = "OpenAI's library echoes the parsed content"},
     {"annotations", JSON_ADVISORY, NUL, .why = "the model does not see them"},
     {"audio", JSON_ADVISORY, NUL, .why = "the model sees the text only"},
     {"function_call", JSON_REFUSED, NUL, .why = "use 'tool_calls'"},
 };
-const struct json_table chat_message_table = JSON_TABLE(message_fields, NULL);
+static const struct json_table message_rest = JSON_TABLE(message_fields, NULL),
+                               said_message = JSON_TABLE(said_fields, &message_rest);
+const struct json_table chat_message_table = {
+    content_fields, sizeof content_fields / sizeof *content_fields, &message_rest, message_of};
+
+static const struct json_table *message_of(const cJSON *message) {
+    bool said = is_word(cJSON_GetObjectItemCaseSensitive(message, "role"), "assistant");
+    return said ? &said_message : &chat_message_table;
+}
 
 struct part {
     const char *type, *text, *refusal;
@@ -57,6 +80,73 @@ static const struct json_field part_fields[] = {
     {"cache_control", JSON_ADVISORY, NUL, .why = "prefixes are cached automatically"},
 };
 static const struct json_table part_table = JSON_TABLE(part_fields, NULL);
+
+/* Thinking, in the forms of several servers: {"type": "thinking", "thinking": ...}, {"type":
+ * "reasoning", "text": ...}. */
+struct thought {
+    const char *type;
+    const cJSON *thinking, *reasoning, *text;
+};
+#define THOUGHT(member)                                                                            \
+    {                                                                                              \
+#member, JSON_VALUE, NUL | JSON_WITH_NUL | JSON_OR_STRING | JSON_OR_ARRAY,                 \
+            .offset = offsetof(struct thought, member)                                             \
+    }
+static const struct json_field thought_fields[] = {
+    {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct thought, type)},
+    THOUGHT(thinking),
+    THOUGHT(reasoning),
+    THOUGHT(text),
+    {"signature", JSON_ADVISORY, NUL, .why = "thinking is taken as it is"},
+    {"cache_control", JSON_ADVISORY, NUL, .why = "prefixes are cached automatically"},
+};
+static const struct json_table thought_table = JSON_TABLE(thought_fields, NULL);
+
+static const struct json_table *said_of(const cJSON *part) {
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(part, "type");
+    if (is_word(type, "thinking") || is_word(type, "reasoning")) return &thought_table;
+    bool known = !cJSON_IsString(type) || is_word(type, "text") || is_word(type, "refusal");
+    return known ? &said_table : NULL;
+}
+static const struct json_table said_table = {part_fields, sizeof part_fields / sizeof *part_fields,
+                                             NULL, said_of};
+
+/* Where a message is read to. */
+struct reader {
+    const chat_template *chat; /* NULL: unknown, it shows everything */
+    struct ignored *ignored;
+    str thoughts; /* of an assistant's parts */
+    int n_thoughts;
+};
+
+/* Text, or the texts of parts. */
+static void add_thought(const cJSON *v, str *out) {
+    if (cJSON_IsString(v)) str_add(out, v->valuestring);
+    for (const cJSON *part = cJSON_IsArray(v) ? v->child : NULL; part; part = part->next) {
+        const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(part, "text"));
+        if (text) str_add(out, text);
+    }
+}
+
+static bool shows_thoughts(const struct reader *r) {
+    return !r->chat || chat_template_syntax(r->chat)->reasoning_member;
+}
+
+/* used: the message has no reasoning beside its parts. */
+static int read_thought(struct reader *r, const cJSON *v, const char *path, bool used, err *e) {
+    char name[JSON_PATH_BYTES];
+    struct thought t = {0};
+    json_path(name, "%s.", path);
+    int rc = json_read(v, &thought_table, name, &t, e);
+    if (rc) return rc;
+    if (!used || !shows_thoughts(r)) {
+        ignored_tolerate(r->ignored, path);
+        return 0;
+    }
+    if (r->n_thoughts++) str_add_char(&r->thoughts, '\n');
+    add_thought(t.thinking ? t.thinking : t.reasoning ? t.reasoning : t.text, &r->thoughts);
+    return 0;
+}
 
 /* Converts a part for templates. An earlier refusal of the model becomes text. */
 static int read_part(const cJSON *v, const char *path, bool refusals, cJSON *out, err *e) {
@@ -86,33 +176,48 @@ static int read_part(const cJSON *v, const char *path, bool refusals, cJSON *out
     return ok ? 0 : err_no_memory(e);
 }
 
-static int read_parts(const cJSON *parts, const char *path, bool refusals, cJSON *out, err *e) {
+static int read_parts(struct reader *r, const struct message *m, const char *path, cJSON *out,
+                      err *e) {
+    bool said = strcmp(m->role, "assistant") == 0;
     int i = 0, rc = 0;
-    if (!parts->child)
+    if (!m->content->child)
         return err_set_param(e, ERR_INVALID, path, "Invalid value for '%s': the array is empty.",
                              path);
-    for (const cJSON *v = parts->child; v && !rc; v = v->next) {
+    for (const cJSON *v = m->content->child; v && !rc; v = v->next) {
         char name[JSON_PATH_BYTES];
+        const struct json_table *of = said && cJSON_IsObject(v) ? said_of(v) : &part_table;
+        json_path(name, "%s[%d]", path, i++);
+        if (!of) continue;
+        if (of == &thought_table) {
+            rc = read_thought(r, v, name, !m->reasoning_content && !m->reasoning, e);
+            continue;
+        }
         cJSON *copy = cJSON_CreateObject();
         if (!copy || !cJSON_AddItemToArray(out, copy)) {
             cJSON_Delete(copy);
             return err_no_memory(e);
         }
-        json_path(name, "%s[%d]", path, i++);
-        rc = read_part(v, name, refusals, copy, e);
+        rc = read_part(v, name, said, copy, e);
     }
     return rc;
 }
 
-static int read_content(const struct message *m, const char *path, bool optional, cJSON *out,
-                        err *e) {
+static int read_content(struct reader *r, const struct message *m, const char *path, bool optional,
+                        cJSON *out, err *e) {
     char name[JSON_PATH_BYTES];
     bool ok;
     json_path(name, "%s.content", path);
     if (cJSON_IsArray(m->content)) {
-        bool refusals = strcmp(m->role, "assistant") == 0;
-        cJSON *parts = cJSON_AddArrayToObject(out, "content");
-        return parts ? read_parts(m->content, name, refusals, parts, e) : err_no_memory(e);
+        cJSON *parts = cJSON_CreateArray();
+        int rc = parts ? read_parts(r, m, name, parts, e) : err_no_memory(e);
+        /* Nothing but what was left out: an empty answer. */
+        if (!rc && !parts->child) {
+            cJSON_Delete(parts);
+            parts = m->tool_calls ? cJSON_CreateNull() : cJSON_CreateString("");
+        }
+        if (!rc && cJSON_AddItemToObject(out, "content", parts)) return 0;
+        cJSON_Delete(parts);
+        return rc ? rc : err_no_memory(e);
     }
     if (!m->content && !optional)
         return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
@@ -264,12 +369,26 @@ static int check_role(const struct message *m, const char *path, err *e) {
     return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
 }
 
-static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
+/* Names the members that the template does not show. */
+static void note_hidden(const struct reader *r, const struct message *m, const char *path) {
+    char name[JSON_PATH_BYTES];
+    if (!r->chat) return;
+    const struct chat_syntax *syntax = chat_template_syntax(r->chat);
+    bool tool = strcmp(m->role, "tool") == 0 || strcmp(m->role, "function") == 0;
+    bool hides = (tool && !syntax->native) || !chat_template_shows_name(r->chat, m->role);
+    json_path(name, "%s.name", path);
+    if (m->name && *m->name && hides) ignored_tolerate(r->ignored, name);
+    const char *thought = m->reasoning_content ? m->reasoning_content : m->reasoning;
+    json_path(name, "%s.%s", path, m->reasoning_content ? "reasoning_content" : "reasoning");
+    if (thought && *thought && !shows_thoughts(r)) ignored_tolerate(r->ignored, name);
+}
+
+static int read_message(struct reader *r, const cJSON *v, const char *path, cJSON *out, err *e) {
     char prefix[JSON_PATH_BYTES];
     struct message m = {0};
     if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
     json_path(prefix, "%s.", path);
-    int rc = json_read(v, &chat_message_table, prefix, &m, e);
+    int rc = json_read(v, message_of(v), prefix, &m, e);
     if (!rc) rc = check_role(&m, path, e);
     if (rc) return rc;
     bool optional =
@@ -278,9 +397,14 @@ static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
     if (m.refusal)
         rc = cJSON_AddStringToObject(out, "content", m.refusal) ? 0 : err_no_memory(e);
     else
-        rc = read_content(&m, path, optional, out, e);
+        rc = read_content(r, &m, path, optional, out, e);
     if (rc) return rc;
-    const char *thought = m.reasoning_content ? m.reasoning_content : m.reasoning;
+    note_hidden(r, &m, path);
+    const char *thought = m.reasoning_content ? m.reasoning_content
+                          : m.reasoning       ? m.reasoning
+                          : r->n_thoughts     ? str_cstr(&r->thoughts)
+                                              : NULL;
+    if (r->thoughts.failed) return err_no_memory(e);
     bool ok = !thought || cJSON_AddStringToObject(out, "reasoning_content", thought);
     if (m.name) ok = ok && cJSON_AddStringToObject(out, "name", m.name);
     if (m.tool_call_id) ok = ok && cJSON_AddStringToObject(out, "tool_call_id", m.tool_call_id);
@@ -288,8 +412,7 @@ static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
     return read_calls(&m, path, out, e);
 }
 
-int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
-    *out = NULL;
+int chat_messages_read(const cJSON *messages, struct chat_request *q, err *e) {
     if (!cJSON_IsArray(messages)) return json_wrong_type("messages", "an array", messages, e);
     if (!messages->child)
         return err_set_param(e, ERR_INVALID, "messages",
@@ -305,12 +428,15 @@ int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
             cJSON_Delete(m);
             rc = err_no_memory(e);
         } else {
-            rc = read_message(v, path, m, e);
+            struct reader r = {.chat = q->model ? q->model->chat : NULL, .ignored = q->ignored};
+            str_init(&r.thoughts, SIZE_MAX);
+            rc = read_message(&r, v, path, m, e);
+            str_fini(&r.thoughts);
         }
     }
     if (rc)
         cJSON_Delete(list);
     else
-        *out = list;
+        q->messages = list;
     return rc;
 }

@@ -68,9 +68,11 @@ extern const struct json_table gen_sampling_table, gen_table;
 /* Fields of other servers: samplers; those and the rest, which gen_sampling_table ends with. */
 extern const struct json_table gen_sampler_table, gen_peer_table;
 
-/* Metadata that is stored with an answer; NULL: none. ERR_INVALID: more pairs or longer texts than
- * OpenAI allows. */
+/* Metadata that is stored with an answer; NULL: none. ERR_INVALID: not an object, U+0000, more
+ * pairs or longer texts than OpenAI allows. */
 int gen_metadata_check(const cJSON *metadata, err *e);
+/* Metadata of an answer that is not stored, of any type: named unless it is empty. */
+int gen_metadata_ignore(const cJSON *metadata, struct ignored *ignored, err *e);
 
 /* What the fields ask for, checked beyond their types. */
 struct gen_options {

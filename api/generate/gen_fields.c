@@ -227,6 +227,12 @@ enum { MAX_PAIRS = 16, MAX_KEY = 64, MAX_VALUE = 512 };
 
 int gen_metadata_check(const cJSON *metadata, err *e) {
     int n = 0;
+    if (metadata && !cJSON_IsObject(metadata))
+        return json_wrong_type("metadata", "an object", metadata, e);
+    if (metadata && json_holds_nul(metadata))
+        return err_set_param(e, ERR_INVALID, "metadata",
+                             "Invalid value for 'metadata': it must not contain the character "
+                             "U+0000 (\\u0000).");
     for (const cJSON *v = metadata ? metadata->child : NULL; v; v = v->next) {
         char name[JSON_PATH_BYTES];
         json_path(name, "metadata.%s", v->string);
@@ -242,4 +248,10 @@ int gen_metadata_check(const cJSON *metadata, err *e) {
                                  "Invalid value for '%s': at most %d characters.", name, MAX_VALUE);
     }
     return 0;
+}
+
+int gen_metadata_ignore(const cJSON *metadata, struct ignored *ignored, err *e) {
+    static const struct json_field field = {.name = "metadata", .type = JSON_ADVISORY};
+    if (!metadata || json_is_harmless(&field, metadata)) return 0;
+    return ignored_add(ignored, "metadata", e);
 }

@@ -45,6 +45,26 @@ static void list_name(struct ignored *list, const char *name, bool known, bool b
     memcpy(row->field, field, strlen(field) + 1);
 }
 
+/* A client's own name, safe in a header. */
+static void add_plain_name(str *s, const char *name) {
+    if (!*name) str_add_char(s, '?');
+    for (; *name; name++) {
+        unsigned char c = (unsigned char)*name;
+        bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                     strchr("_-.[]", c);
+        if (!utf8_continues((char)c)) str_add_char(s, plain ? (char)c : '?');
+    }
+}
+
+/* path with the client's own name after it, safe in a header. */
+static void add_client_name(char *dst, const char *path, const char *member) {
+    str plain;
+    str_init(&plain, JSON_PATH_BYTES); /* what is beyond would be cut */
+    add_plain_name(&plain, member);
+    json_path(dst, "%s%s", path, str_cstr(&plain));
+    str_fini(&plain);
+}
+
 int ignored_add(struct ignored *list, const char *name, err *e) {
     if (!list) return 0;
     if (list->refuse)
@@ -53,6 +73,15 @@ int ignored_add(struct ignored *list, const char *name, err *e) {
                              "configuration forbids (unknown-fields = refuse).",
                              name);
     list_name(list, name, true, true);
+    return 0;
+}
+
+int ignored_add_member(struct ignored *list, const char *path, const char *member, err *e) {
+    char name[JSON_PATH_BYTES];
+    if (!list) return 0;
+    add_client_name(name, path, member);
+    if (list->refuse) return ignored_add(list, name, e);
+    list_name(list, name, false, false);
     return 0;
 }
 
@@ -83,17 +112,6 @@ struct sift {
     err *e;
 };
 
-/* A client's own name, safe in a header. */
-static void add_plain_name(str *s, const char *name) {
-    if (!*name) str_add_char(s, '?');
-    for (; *name; name++) {
-        unsigned char c = (unsigned char)*name;
-        bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-                     strchr("_-.[]", c);
-        if (!utf8_continues((char)c)) str_add_char(s, plain ? (char)c : '?');
-    }
-}
-
 static int drop_unknown(const struct sift *s, cJSON *object, cJSON *member, const char *path,
                         bool echoed) {
     char name[JSON_PATH_BYTES];
@@ -101,11 +119,7 @@ static int drop_unknown(const struct sift *s, cJSON *object, cJSON *member, cons
         json_path(name, "%s%s", path, member->string);
         return json_refuse_unknown(name, s->e);
     }
-    str plain;
-    str_init(&plain, JSON_PATH_BYTES); /* what is beyond would be cut */
-    add_plain_name(&plain, member->string);
-    json_path(name, "%s%s", path, str_cstr(&plain));
-    str_fini(&plain);
+    add_client_name(name, path, member->string);
     list_name(s->list, name, false, false);
     cJSON_Delete(cJSON_DetachItemViaPointer(object, member));
     return 0;

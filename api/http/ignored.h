@@ -33,6 +33,9 @@ int ignored_sift(struct ignored *list, cJSON *body, const struct json_table *tab
 /* A reader ignores the field or item with that path; list NULL: not recorded. With refuse
  * ERR_UNSUPPORTED. */
 int ignored_add(struct ignored *list, const char *name, err *e);
+/* The same of a member whose name is the client's own: in the header, other characters than
+ * letters, digits and "_-.[]" become '?', and it is counted as an unknown one. */
+int ignored_add_member(struct ignored *list, const char *path, const char *member, err *e);
 /* The same inside of an object that a client echoes: never an error. */
 void ignored_tolerate(struct ignored *list, const char *name);
 

@@ -125,10 +125,11 @@ const struct json_field *json_find_field(const struct json_table *table, const c
  * (null, false, "", [], {}) does, as do the row's words, and what accepts() decides instead. */
 bool json_is_harmless(const struct json_field *f, const cJSON *v);
 
-/* Reads object's members into *out, whose defaults the caller has set. path ("" or "messages[2].")
- * is the prefix of names in messages and err.param. ERR_INVALID: an unknown or missing field, a
- * wrong type, a value out of bounds, not an object; ERR_UNSUPPORTED: a refused field. Unknown
- * members of a body are gone after ignored_sift (ignored.h). */
+/* Reads object's members into *out, whose defaults the caller has set. Rows of the same offset are
+ * names of one value: different values are ERR_INVALID, which names both. path ("" or
+ * "messages[2].") is the prefix of names in messages and err.param. ERR_INVALID: an unknown or
+ * missing field, a wrong type, a value out of bounds, not an object; ERR_UNSUPPORTED: a refused
+ * field. Unknown members of a body are gone after ignored_sift (ignored.h). */
 int json_read(const cJSON *object, const struct json_table *table, const char *path, void *out,
               err *e);
 /* ERR_INVALID: an unknown field; ERR_UNSUPPORTED: a refused one, with its reason. */

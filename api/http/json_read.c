@@ -200,6 +200,30 @@ const struct json_field *json_find_field(const struct json_table *table, const c
     return NULL;
 }
 
+static bool is_stored(const struct json_field *f) {
+    return f->type < JSON_REFUSED;
+}
+
+/* Rows of the same member are names of one value: a client that sends several must mean the same.
+ */
+static int check_synonyms(const cJSON *object, const struct json_table *table,
+                          const struct json_field *f, const cJSON *v, const char *path, err *e) {
+    if (!is_stored(f) || cJSON_IsNull(v)) return 0;
+    for (const struct json_table *t = table; t; t = t->next)
+        for (size_t i = 0; i < t->n; i++) {
+            const struct json_field *other = &t->fields[i];
+            if (other == f || other->offset != f->offset || !is_stored(other)) continue;
+            const cJSON *also = cJSON_GetObjectItemCaseSensitive(object, other->name);
+            if (!also || cJSON_IsNull(also) || cJSON_Compare(v, also, true)) continue;
+            char name[JSON_PATH_BYTES];
+            json_path(name, "%s%s", path, f->name);
+            return err_set_param(e, ERR_INVALID, name,
+                                 "'%s' and '%s%s' mean the same: send only one, or equal values.",
+                                 name, path, other->name);
+        }
+    return 0;
+}
+
 /* path is the prefix of members: it ends with a dot, or is empty. */
 static int not_object(const cJSON *v, const char *path, err *e) {
     char name[JSON_PATH_BYTES];
@@ -217,6 +241,10 @@ int json_read(const cJSON *object, const struct json_table *table, const char *p
         json_path(name, "%s%s", path, v->string);
         if (!f) return json_refuse_unknown(name, e);
         int rc = read_field(f, v, name, out, e);
+        if (rc) return rc;
+    }
+    for (const cJSON *v = object->child; v; v = v->next) {
+        int rc = check_synonyms(object, table, json_find_field(table, v->string), v, path, e);
         if (rc) return rc;
     }
     for (const struct json_table *t = table; t; t = t->next)

@@ -126,7 +126,7 @@ static int encode_messages(struct request *r, const struct fields *f, struct gen
                              "It cannot be set with 'messages': the chat template decides it.");
     chat_request_init(&chat, r->ignored);
     chat.model = r->model;
-    int rc = chat_messages_read(f->gen.messages, &chat.messages, e);
+    int rc = chat_messages_read(f->gen.messages, &chat, e);
     if (!rc) rc = chat_fields_read(&f->gen, r->model->chat, &chat, e);
     if (!rc) rc = chat_tools_read(&f->gen, &chat, e);
     if (!rc) rc = chat_request_encode(r, &chat, p, e);

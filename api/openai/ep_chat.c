@@ -337,11 +337,10 @@ static int start_chat(struct request *r, const struct gen_fields *f,
 
 /* Names the fields that require a store if there is none. */
 static int check_store(struct request *r, const struct gen_fields *f, err *e) {
-    int rc = gen_metadata_check(f->metadata, e);
     bool stores = f->store && r->api->config.store;
+    int rc = stores ? gen_metadata_check(f->metadata, e) : 0;
     if (!rc && f->store && !stores) rc = ignored_add(r->ignored, "store", e);
-    if (!rc && !stores && f->metadata && f->metadata->child)
-        rc = ignored_add(r->ignored, "metadata", e);
+    if (!rc && !stores) rc = gen_metadata_ignore(f->metadata, r->ignored, e);
     return rc;
 }
 

@@ -60,6 +60,17 @@ bool chat_template_uses(const chat_template *t, const char *name) {
            (t->tool_variant && chat_template_uses(t->tool_variant, name));
 }
 
+bool chat_template_shows_name(const chat_template *t, const char *role) {
+    bool tool = strcmp(role, "tool") == 0 || strcmp(role, "function") == 0;
+    enum chat_role r = tool                             ? ROLE_TOOL
+                       : strcmp(role, "assistant") == 0 ? ROLE_ASSISTANT
+                       : strcmp(role, "system") == 0    ? ROLE_SYSTEM
+                       : strcmp(role, "developer") == 0 ? ROLE_SYSTEM
+                                                        : ROLE_USER;
+    return !t->traits.hides_name[r] ||
+           (t->tool_variant && chat_template_shows_name(t->tool_variant, role));
+}
+
 static bool is_role_word(const char *text) {
     static const char *const words[] = {"system",    "developer", "user",
                                         "assistant", "tool",      "function"};

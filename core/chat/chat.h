@@ -39,6 +39,10 @@ void chat_template_set_tool_variant(chat_template *t, chat_template *variant);
 /* Does the template mention a variable of this name? */
 bool chat_template_uses(const chat_template *t, const char *name);
 
+/* Does a message's `name` reach the prompt? role: its role; an unknown one counts as "user". Before
+ * chat_template_probe: true. */
+bool chat_template_shows_name(const chat_template *t, const char *role);
+
 /* Formats for files that carry no template ("chatml", "llama3", ...): the source of the one with
  * this name, NULL: none; the i-th name, NULL after the last. */
 const char *chat_builtin_source(const char *name);

@@ -23,7 +23,8 @@ struct chat_traits {
     bool refuses_system;      /* it takes no system message at all, */
     bool refuses_late_system; /* or only as the first message */
     bool tool_needs_name;
-    bool ids_of_nine; /* a call's id has nine letters and digits */
+    bool hides_name[ROLE_COUNT]; /* a message's name does not reach the prompt */
+    bool ids_of_nine;            /* a call's id has nine letters and digits */
 };
 
 struct chat_template {

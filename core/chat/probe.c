@@ -22,6 +22,7 @@ enum { PROBE_STEPS = 200000, PROBE_BYTES = 1 << 20, JSON_BYTES = 2048 };
 #define KEY      "inferd_key"
 #define VALUE    "inferd_value"
 #define ID       "call00001" /* some templates ask for nine characters */
+#define NAMED    "inferd_name"
 #define STRANGER "narrators" /* an unknown role of the length of "developer" */
 
 #define USER        "{\"role\":\"user\",\"content\":\"Hello.\"}"
@@ -202,6 +203,29 @@ static void probe_tool_name(struct probe *p, struct chat_traits *traits) {
     traits->tool_needs_name = named && !nameless;
 }
 
+/* The template hides the names of a role if it renders a message that has one, without it. Results
+ * of tools get their name from the call anyway (normalise.c), so theirs is another one here. */
+static void probe_names(struct probe *p, struct chat_traits *traits) {
+    static const char *const forms[ROLE_COUNT] = {
+        [ROLE_SYSTEM] = "[{\"role\":\"system\",\"name\":\"" NAMED "\",\"content\":%s}," USER "]",
+        [ROLE_USER] = "[{\"role\":\"user\",\"name\":\"" NAMED "\",\"content\":%s}]",
+        [ROLE_ASSISTANT] =
+            "[" USER ",{\"role\":\"assistant\",\"name\":\"" NAMED "\",\"content\":%s}," USER "]",
+        [ROLE_TOOL] = "[" USER ",{\"role\":\"assistant\",\"content\":%s,%s},{\"role\":\"tool\","
+                      "\"tool_call_id\":\"" ID "\",\"name\":\"" NAMED "\",\"content\":%s}]"};
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        char json[JSON_BYTES];
+        const char *content = traits->wrap_text[role] ? PARTS : TEXT;
+        if (role == ROLE_TOOL)
+            snprintf(json, sizeof json, forms[role], traits->empty_to_null ? "null" : "\"\"",
+                     traits->arguments_to_text ? CALLS(OBJECT_TEXT) : CALLS(OBJECT), content);
+        else
+            snprintf(json, sizeof json, forms[role], content);
+        traits->hides_name[role] =
+            probe_render(p, json, role == ROLE_TOOL) && output_has(p, ONE) && !output_has(p, NAMED);
+    }
+}
+
 /* Some templates only accept ids of nine letters and digits. */
 static void probe_ids(struct probe *p, struct chat_traits *traits) {
     char json[JSON_BYTES], *at;
@@ -232,6 +256,7 @@ int chat_template_probe(chat_template *t, err *e) {
     probe_developer(&p, &traits);
     probe_system(&p, &traits);
     probe_tool_name(&p, &traits);
+    probe_names(&p, &traits);
     probe_ids(&p, &traits);
     chat_output_fini(&p.out);
     cJSON_Delete(p.tools);

@@ -32,10 +32,11 @@ static void read_body(const cJSON *body, const struct json_table *table) {
     for (uint32_t i = 0; !rc && o && i < o->params.n_bias; i++)
         if (o->params.bias[i].token < 0 || o->params.bias[i].token >= N_VOCAB) abort();
     if (f.messages) {
-        cJSON *clean;
+        struct chat_request clean;
+        chat_request_init(&clean, NULL);
         rc = chat_messages_read(f.messages, &clean, &e);
-        if ((rc == 0) != (clean != NULL) || (rc && !*e.msg)) abort();
-        cJSON_Delete(clean);
+        if ((rc == 0) != (clean.messages != NULL) || (rc && !*e.msg)) abort();
+        chat_request_fini(&clean);
     }
     struct chat_request q;
     chat_request_init(&q, NULL);
@@ -81,7 +82,7 @@ static void read_chat(const cJSON *body) {
     gen_fields_default(&f);
     chat_request_init(&q, NULL);
     int rc = json_read(body, &chat_table, "", &f, &e);
-    if (!rc) rc = chat_messages_read(f.messages, &q.messages, &e);
+    if (!rc) rc = chat_messages_read(f.messages, &q, &e);
     if (!rc) rc = chat_tools_read(&f, &q, &e);
     if (!rc) rc = chat_format_read(&f, &q, &e);
     check_chat(rc, &q, &e);

@@ -177,3 +177,79 @@ test("an earlier call may have its arguments as an object, and no type", async (
   const object = { name: "f", arguments: { a: 1 } };
   assert.deepEqual(await render({ index: 0, function: object }), [prompt, "messages[1].tool_calls[0].index"]);
 });
+
+test("two names of one field: equal values are one, different ones are refused", async () => {
+  const ask = (body) => chat(server, { messages: user("x"), max_tokens: 1, ...body });
+  for (const body of [
+    { n_predict: 1 },
+    { max_completion_tokens: 1 },
+    { repeat_penalty: 1.1, repetition_penalty: 1.1 },
+    { n_predict: null },
+  ])
+    assert.equal((await ask(body)).status, 200, JSON.stringify(body));
+  for (const [body, names] of [
+    [{ n_predict: 2 }, ["max_tokens", "n_predict"]],
+    [{ max_completion_tokens: 2 }, ["max_tokens", "max_completion_tokens"]],
+    [{ repeat_penalty: 1.1, repetition_penalty: 1.2 }, ["repeat_penalty", "repetition_penalty"]],
+  ]) {
+    const response = await ask(body);
+    assert.equal(response.status, 400, JSON.stringify(body));
+    const { error } = await response.json();
+    for (const name of names) assert.ok(error.message.includes(`'${name}'`), error.message);
+    assert.ok(names.includes(error.param));
+  }
+});
+
+test("what the chat template does not use is named", async () => {
+  const messages = [
+    { role: "user", name: "ann", content: "x" },
+    {
+      role: "assistant",
+      content: [
+        { type: "thinking", thinking: "hm", signature: "s" },
+        { type: "redacted_thinking", data: "z" },
+        { type: "hologram" },
+        { type: "text", text: "y" },
+      ],
+    },
+    { role: "user", content: "z" },
+  ];
+  const response = await chat(server, {
+    messages,
+    max_tokens: 1,
+    documents: [{ text: "d" }],
+    chat_template_kwargs: { enable_thinking: false, "an odd näme": 1 },
+  });
+  assert.equal(response.status, 200, await response.clone().text());
+  const names = ignoredOf(response).split(", ");
+  for (const name of ["documents", "chat_template_kwargs.enable_thinking", "chat_template_kwargs.an?odd?n?me"])
+    assert.ok(names.includes(name), `${names} has ${name}`);
+  for (const name of [
+    "messages[0].name",
+    "messages[1].content[0].signature",
+    "messages[1].content[1]",
+    "messages[1].content[2]",
+  ])
+    assert.ok(names.includes(name) || names.includes("..."), `${names} has ${name}`);
+  const user_part = await chat(server, {
+    messages: [{ role: "user", content: [{ type: "thinking", thinking: "x" }] }],
+  });
+  assert.equal((await user_part.json()).error.param, "messages[0].content[0].type");
+});
+
+test("metadata without store is anything, and named", async () => {
+  for (const metadata of [5, "x", [1], { a: { b: 1 } }, { a: "x".repeat(600) }]) {
+    const asked = await chat(server, { messages: user("x"), max_tokens: 1, metadata });
+    assert.equal(asked.status, 200, await asked.clone().text());
+    assert.equal(ignoredOf(asked), "metadata");
+    const response = await post(server, "/v1/responses", {
+      model: modelName,
+      input: "x",
+      max_output_tokens: 1,
+      store: false,
+      metadata,
+    });
+    assert.equal(response.status, 200, await response.clone().text());
+    assert.equal(ignoredOf(response), "metadata");
+  }
+});

@@ -307,10 +307,11 @@ static void messages_become_template_input(void) {
         "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}}]},"
         "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"2\"},"
         "{\"role\":\"assistant\",\"content\":\"three\",\"annotations\":[]}]");
-    cJSON *out = NULL;
+    struct chat_request q;
     err e = {0};
-    CHECK_MSG(chat_messages_read(in, &out, &e) == 0, "%s", e.msg);
-    char *text = cJSON_PrintUnformatted(out);
+    chat_request_init(&q, NULL);
+    CHECK_MSG(chat_messages_read(in, &q, &e) == 0, "%s", e.msg);
+    char *text = cJSON_PrintUnformatted(q.messages);
     CHECK_STR(text ? text : "",
               "[{\"role\":\"developer\",\"content\":\"be kind\"},"
               "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
@@ -320,8 +321,48 @@ static void messages_become_template_input(void) {
               "{\"role\":\"tool\",\"content\":\"2\",\"tool_call_id\":\"c1\"},"
               "{\"role\":\"assistant\",\"content\":\"three\"}]");
     cJSON_free(text);
-    cJSON_Delete(out);
+    chat_request_fini(&q);
     cJSON_Delete(in);
+}
+
+/* An assistant's thinking becomes reasoning, its parts of other servers are left out; a user's are
+ * refused. */
+static void echoed_parts_are_tolerated(void) {
+    static const struct {
+        const char *text, *want;
+    } rows[] = {
+        {"[{\"type\":\"thinking\",\"thinking\":\"hm\",\"signature\":\"s\"},{\"type\":\"text\","
+         "\"text\":\"a\"}]",
+         "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}],"
+         "\"reasoning_content\":\"hm\"}"},
+        {"[{\"type\":\"reasoning\",\"text\":\"x\"},{\"type\":\"thinking\",\"thinking\":[{\"type\":"
+         "\"text\",\"text\":\"y\"}]},{\"type\":\"text\",\"text\":\"a\"}]",
+         "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}],"
+         "\"reasoning_content\":\"x\\ny\"}"},
+        {"[{\"type\":\"redacted_thinking\",\"data\":\"zz\"}]",
+         "{\"role\":\"assistant\",\"content\":\"\"}"},
+        {"[{\"type\":\"of_tomorrow\",\"x\":1},{\"type\":\"text\",\"text\":\"a\"}]",
+         "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int said = 0; said < 2; said++) {
+            str body;
+            struct chat_request q;
+            err e = {0};
+            str_init(&body, 4096);
+            str_addf(&body, "[{\"role\":\"%s\",\"content\":%s}]", said ? "assistant" : "user",
+                     rows[i].text);
+            cJSON *in = parse(str_cstr(&body));
+            chat_request_init(&q, NULL);
+            int rc = chat_messages_read(in, &q, &e);
+            CHECK_MSG(rc == (said ? 0 : ERR_UNSUPPORTED), "%s: %s", str_cstr(&body), e.msg);
+            char *text = said && !rc ? cJSON_PrintUnformatted(q.messages->child) : NULL;
+            if (said) CHECK_STR(text ? text : "", rows[i].want);
+            cJSON_free(text);
+            chat_request_fini(&q);
+            cJSON_Delete(in);
+            str_fini(&body);
+        }
 }
 
 static void messages_are_refused_by_name(void) {
@@ -371,12 +412,14 @@ static void messages_are_refused_by_name(void) {
          ERR_INVALID, "messages[0].tool_calls[0].function.arguments"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        cJSON *in = parse(rows[i].text), *out = NULL;
+        cJSON *in = parse(rows[i].text);
+        struct chat_request q;
         err e = {0};
-        int rc = chat_messages_read(in, &out, &e);
-        CHECK_MSG(rc == rows[i].want && !out && strcmp(e.param, rows[i].param) == 0,
+        chat_request_init(&q, NULL);
+        int rc = chat_messages_read(in, &q, &e);
+        CHECK_MSG(rc == rows[i].want && !q.messages && strcmp(e.param, rows[i].param) == 0,
                   "%s: %d param '%s' %s", rows[i].text, rc, e.param, e.msg);
-        cJSON_Delete(out);
+        chat_request_fini(&q);
         cJSON_Delete(in);
     }
 }
@@ -467,6 +510,7 @@ int main(void) {
     RUN(options_carry_the_values);
     RUN(messages_become_template_input);
     RUN(messages_are_refused_by_name);
+    RUN(echoed_parts_are_tolerated);
     RUN(errors_have_openais_shape);
     RUN(a_500_names_the_request_and_nothing_else);
     RUN(frames_are_server_sent_events);
