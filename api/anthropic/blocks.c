@@ -10,7 +10,7 @@ enum { NUL = JSON_NULLABLE };
 /* ---- tables ---- */
 
 struct block {
-    const char *type, *text, *id, *name, *tool_use_id, *thinking, *title, *context;
+    const char *type, *text, *id, *name, *tool_use_id, *tool_name, *thinking, *title, *context;
     const cJSON *content, *input, *source;
     bool is_error;
 };
@@ -26,7 +26,7 @@ static const struct json_field any_fields[] = {
      .type = JSON_ENUM,
      .flags = JSON_REQUIRED,
      IN(type),
-     .words = "text|document|search_result|tool_use|tool_result|thinking|compaction",
+     .words = "text|document|search_result|tool_use|tool_result|tool_reference|thinking|compaction",
      .help = "Images are not supported. Blocks of tools that a server runs, thinking that only its "
              "author can read, and unknown blocks of the assistant are ignored."},
     MESSAGES_CACHE_CONTROL,
@@ -83,6 +83,13 @@ static const struct json_field source_fields[] = {
      IN(context),
      .help = "Only for document."},
 };
+static const struct json_field reference_fields[] = {
+    {.name = "tool_name",
+     .type = JSON_STRING,
+     IN(tool_name),
+     .min = 1,
+     .help = "Only for tool_reference, which the model sees as a text."},
+};
 static const struct json_field thinking_fields[] = {
     {.name = "thinking", .type = JSON_STRING, .flags = JSON_WITH_NUL, IN(thinking)},
     MESSAGES_ADVISORY("signature", NULL, "thinking is accepted without verification"),
@@ -95,8 +102,10 @@ static const struct json_table any_block = JSON_TABLE(any_fields, NULL),
                                source_block = JSON_TABLE(source_fields, &content_block),
                                result_block = JSON_TABLE(result_fields, &content_block),
                                thinking_block = JSON_TABLE(thinking_fields, &any_block),
+                               reference_block = JSON_TABLE(reference_fields, &any_block),
                                /* of any type */
-    result_rows = JSON_TABLE(result_fields, &source_block),
+    reference_rows = JSON_TABLE(reference_fields, &source_block),
+                               result_rows = JSON_TABLE(result_fields, &reference_rows),
                                use_rows = JSON_TABLE(use_fields, &result_rows),
                                all_rows = JSON_TABLE(text_fields, &use_rows);
 
@@ -144,10 +153,9 @@ static const char *type_of(const cJSON *block) {
 static bool is_foreign(const cJSON *block) {
     const char *type = type_of(block);
     size_t n = type ? strlen(type) : 0, k = strlen("_tool_result");
-    return type &&
-           (strcmp(type, "redacted_thinking") == 0 || strcmp(type, "server_tool_use") == 0 ||
-            strcmp(type, "mcp_tool_use") == 0 || strcmp(type, "tool_reference") == 0 ||
-            (n > k && strcmp(type + n - k, "_tool_result") == 0));
+    return type && (strcmp(type, "redacted_thinking") == 0 ||
+                    strcmp(type, "server_tool_use") == 0 || strcmp(type, "mcp_tool_use") == 0 ||
+                    (n > k && strcmp(type + n - k, "_tool_result") == 0));
 }
 
 /* NULL: a type that no table has. */
@@ -155,10 +163,15 @@ static const struct json_table *table_of_type(const char *type) {
     static const struct {
         const char *type;
         const struct json_table *table;
-    } rows[] = {{"text", &text_block},         {"image", &all_rows},
-                {"document", &source_block},   {"search_result", &source_block},
-                {"tool_use", &use_block},      {"tool_result", &result_block},
-                {"thinking", &thinking_block}, {"compaction", &content_block}};
+    } rows[] = {{"text", &text_block},
+                {"image", &all_rows},
+                {"document", &source_block},
+                {"search_result", &source_block},
+                {"tool_use", &use_block},
+                {"tool_result", &result_block},
+                {"thinking", &thinking_block},
+                {"compaction", &content_block},
+                {"tool_reference", &reference_block}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(type, rows[i].type) == 0) return rows[i].table;
     return NULL;
@@ -257,6 +270,7 @@ static int read_block(const cJSON *v, const char *path, struct block *b, err *e)
     if (is_type(b, "document") && !cJSON_IsObject(b->source))
         return fail_missing(path, "source", e);
     if (is_type(b, "search_result") && !b->content) return fail_missing(path, "content", e);
+    if (is_type(b, "tool_reference") && !b->tool_name) return fail_missing(path, "tool_name", e);
     if (!is_type(b, "tool_use")) return 0;
     if (!b->id) return fail_missing(path, "id", e);
     return b->name ? 0 : fail_missing(path, "name", e);
@@ -345,6 +359,8 @@ static int add_shown(cJSON *parts, const struct block *b, const char *path, err 
         rc = add_document(b, path, &text, e);
     else if (is_type(b, "search_result"))
         rc = add_search_result(b, path, &text, e);
+    else if (is_type(b, "tool_reference"))
+        add_element(&text, "tool_reference", b->tool_name);
     else
         rc = fail_misplaced(path, b->type, e);
     if (!rc && (text.failed || !add_part(parts, str_cstr(&text)))) rc = err_no_memory(e);

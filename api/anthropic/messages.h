@@ -29,6 +29,17 @@ extern const struct json_table messages_turn_table, messages_system_table;
 /* Fills q->messages from messages and system, which the caller frees, also on failure. */
 int messages_read_turns(const struct messages_fields *f, struct chat_request *q, err *e);
 
+/* A tool of a type that Anthropic defines and the client runs (bash_*, text_editor_*, memory_*,
+ * computer_*). */
+struct messages_client_tool {
+    const char *type, *name;
+    int64_t width, height; /* of the screen; 0: not known */
+    bool zooms;
+};
+bool messages_client_runs(const char *type); /* NULL: no */
+/* {"name", "description", "parameters"} of its function, which the caller deletes. */
+int messages_client_function(const struct messages_client_tool *t, cJSON **out, err *e);
+
 /* Fills q's messages, tools, format and extra; the caller frees them, also on failure. chat NULL:
  * no template (fuzzing). */
 int messages_read(struct messages_fields *f, const chat_template *chat, struct chat_request *q,

@@ -24,7 +24,8 @@ enum { NUL = JSON_NULLABLE };
 struct tool {
     const char *type, *name, *description;
     const cJSON *schema;
-    bool strict;
+    int64_t width, height;
+    bool strict, zooms;
 };
 static const struct json_field tool_fields[] = {
     {.name = "type",
@@ -32,7 +33,8 @@ static const struct json_field tool_fields[] = {
      .flags = NUL,
      .offset = offsetof(struct tool, type),
      .initial = "\"custom\"",
-     .help = "Tools of other types, which Anthropic's server or client defines, are ignored."},
+     .help = "custom, or a tool that Anthropic defines and the client runs: bash_*, text_editor_*, "
+             "memory_*, computer_*. Those that a server would have to run are ignored."},
     {.name = "name",
      .type = JSON_STRING,
      .flags = JSON_REQUIRED,
@@ -52,6 +54,8 @@ static const struct json_field tool_fields[] = {
      .flags = NUL,
      .offset = offsetof(struct tool, strict),
      .initial = "false"},
+};
+static const struct json_field any_tool_fields[] = {
     MESSAGES_CACHE_CONTROL,
     MESSAGES_ADVISORY("defer_loading", NULL, "the model sees all tools"),
     MESSAGES_ADVISORY("input_examples", NULL, "chat templates cannot render them"),
@@ -59,13 +63,49 @@ static const struct json_field tool_fields[] = {
                       "arguments are streamed as they are generated"),
     MESSAGES_ADVISORY("allowed_callers", NULL, "only the model calls tools"),
 };
+#define DISPLAY(field, member)                                                                     \
+    {                                                                                              \
+        .name = field, .type = JSON_INT, .flags = NUL, .offset = offsetof(struct tool, member),    \
+        .min = 1, .max = 1 << 20, .help = "Only for computer_*."                                   \
+    }
+static const struct json_field client_tool_fields[] = {
+    {.name = "type",
+     .type = JSON_STRING,
+     .flags = JSON_REQUIRED,
+     .offset = offsetof(struct tool, type)},
+    {.name = "name",
+     .type = JSON_STRING,
+     .flags = JSON_REQUIRED,
+     .offset = offsetof(struct tool, name),
+     .min = 1},
+    {.name = "strict",
+     .type = JSON_BOOL,
+     .flags = NUL,
+     .offset = offsetof(struct tool, strict),
+     .initial = "false"},
+    DISPLAY("display_width_px", width),
+    DISPLAY("display_height_px", height),
+    {.name = "enable_zoom",
+     .type = JSON_BOOL,
+     .flags = NUL,
+     .offset = offsetof(struct tool, zooms),
+     .initial = "false",
+     .help = "Only for computer_*."},
+    MESSAGES_ADVISORY("display_number", NULL, "the client knows its display"),
+    MESSAGES_ADVISORY("max_characters", NULL, "the client cuts what it shows"),
+};
 static const struct json_table *own_tool(const cJSON *tool);
+static const struct json_table any_tool = JSON_TABLE(any_tool_fields, NULL),
+                               client_tool_table = JSON_TABLE(client_tool_fields, &any_tool);
 static const struct json_table own_tool_table = {
-    tool_fields, sizeof tool_fields / sizeof *tool_fields, NULL, own_tool};
+    tool_fields, sizeof tool_fields / sizeof *tool_fields, &any_tool, own_tool};
 
+/* A tool with a schema is the client's, whatever its type. NULL: a server would have to run it. */
 static const struct json_table *own_tool(const cJSON *tool) {
     const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(tool, "type"));
-    return type && strcmp(type, "custom") != 0 ? NULL : &own_tool_table;
+    if (!type || strcmp(type, "custom") == 0 || cJSON_HasObjectItem(tool, "input_schema"))
+        return &own_tool_table;
+    return messages_client_runs(type) ? &client_tool_table : NULL;
 }
 
 struct choice {
@@ -247,25 +287,35 @@ const struct json_table messages_table = JSON_TABLE(fields, &messages_count_tabl
 
 /* ---- tools, thinking, the answer's form ---- */
 
-static int read_tool(const cJSON *v, int i, cJSON *list, err *e) {
+static int make_function(const struct tool *tool, cJSON **out, err *e) {
+    cJSON *f = *out = cJSON_CreateObject();
+    bool ok = cJSON_AddStringToObject(f, "name", tool->name) &&
+              (!tool->description || cJSON_AddStringToObject(f, "description", tool->description));
+    cJSON *schema = ok ? cJSON_Duplicate(tool->schema, true) : NULL;
+    if (cJSON_AddItemToObject(f, "parameters", schema)) return 0;
+    cJSON_Delete(schema);
+    cJSON_Delete(f);
+    *out = NULL;
+    return err_no_memory(e);
+}
+
+static int read_tool(const cJSON *v, int i, struct chat_request *q, err *e) {
     char path[JSON_PATH_BYTES];
     struct tool tool = {0};
+    cJSON *function = NULL;
+    const struct json_table *table = cJSON_IsObject(v) ? own_tool(v) : &own_tool_table;
     json_path(path, "tools[%d].", i);
-    int rc = json_read(v, &own_tool_table, path, &tool, e);
+    int rc = json_read(v, table, path, &tool, e);
+    const struct messages_client_tool client = {tool.type, tool.name, tool.width, tool.height,
+                                                tool.zooms};
     if (rc) return rc;
-    cJSON *out = cJSON_CreateObject();
-    bool ok = out && cJSON_AddItemToArray(list, out);
-    if (!ok) cJSON_Delete(out);
-    ok = ok && cJSON_AddStringToObject(out, "type", "function");
-    cJSON *f = ok ? cJSON_AddObjectToObject(out, "function") : NULL;
-    ok = f && cJSON_AddStringToObject(f, "name", tool.name);
-    if (ok && tool.description)
-        ok = cJSON_AddStringToObject(f, "description", tool.description) != NULL;
-    cJSON *schema = ok ? cJSON_Duplicate(tool.schema, true) : NULL;
-    ok = schema && cJSON_AddItemToObject(f, "parameters", schema);
-    if (!ok) cJSON_Delete(schema);
-    if (ok && tool.strict) ok = cJSON_AddTrueToObject(f, "strict") != NULL;
-    return ok ? 0 : err_no_memory(e);
+    rc = table == &client_tool_table ? messages_client_function(&client, &function, e)
+                                     : make_function(&tool, &function, e);
+    if (!rc && tool.strict && !cJSON_AddTrueToObject(function, "strict")) {
+        cJSON_Delete(function);
+        return err_no_memory(e);
+    }
+    return rc ? rc : chat_tools_add(&q->tools, function, e);
 }
 
 static int read_choice(const struct messages_fields *f, struct chat_request *q, err *e) {
@@ -289,12 +339,8 @@ static int read_choice(const struct messages_fields *f, struct chat_request *q, 
 
 static int read_tools(const struct messages_fields *f, struct chat_request *q, err *e) {
     int rc = 0, i = 0;
-    if (f->tools && f->tools->child) {
-        q->tools.list = cJSON_CreateArray();
-        if (!q->tools.list) return err_no_memory(e);
-        for (const cJSON *v = f->tools->child; v && !rc; v = v->next, i++)
-            if (!cJSON_IsObject(v) || own_tool(v)) rc = read_tool(v, i, q->tools.list, e);
-    }
+    for (const cJSON *v = f->tools ? f->tools->child : NULL; v && !rc; v = v->next, i++)
+        if (!cJSON_IsObject(v) || own_tool(v)) rc = read_tool(v, i, q, e);
     return rc || !f->tool_choice ? rc : read_choice(f, q, e);
 }
 

@@ -161,7 +161,7 @@ test("errors have Anthropic's form", async () => {
       {
         max_tokens: 4,
         messages: user("x"),
-        tools: [{ type: "bash_20250124", name: "bash" }],
+        tools: [{ type: "web_fetch_20250910", name: "web_fetch" }],
         tool_choice: { type: "any" },
       },
       "tool_choice",
@@ -277,8 +277,8 @@ const blocks = [
   { named: "a result of a search", messages: result([found]) },
   {
     named: "a result that names a tool",
-    messages: result([{ type: "tool_reference", tool_name: "f" }]),
-    ignored: "messages[2].content[0].content[0]",
+    messages: result([{ type: "tool_reference", tool_name: "f", more: 1 }]),
+    ignored: "messages[2].content[0].content[0].more",
   },
   {
     named: "text before a result",
@@ -305,8 +305,8 @@ const blocks = [
   { named: "a call of the user", messages: user([call]), wrong: "messages[0].content[0]" },
   { named: "an image of the assistant", messages: said(image), wrong: "messages[1].content[0]" },
 ];
-const beta = ["web_search_20260209", "web_fetch_20250910", "code_execution_20250825", "bash_20250124"]
-  .concat(["text_editor_20250728", "computer_20250124", "memory_20250818", "tool_search_tool_regex_20251119"])
+const beta = ["web_search_20260209", "web_fetch_20250910", "code_execution_20250825"]
+  .concat(["advisor_20260301", "tool_search_tool_regex_20251119"])
   .map((type) => ({ type, name: type.replace(/_2.*/, "") }));
 const f = { name: "f", input_schema: { type: "object", properties: {} } };
 const hints = { defer_loading: true, input_examples: [{}], eager_input_streaming: true, allowed_callers: ["direct"] };
@@ -357,6 +357,89 @@ for (const { named, wrong, ignored, ...body } of [...blocks, ...fields])
     const u = answer.usage;
     assert.equal(input_tokens, u.input_tokens + u.cache_read_input_tokens + u.cache_creation_input_tokens);
   });
+
+// Tools that Anthropic defines and the client runs: the model gets their documented input.
+const clientTools = [
+  [{ type: "bash_20250124", name: "bash" }, ["command", "restart"], []],
+  [
+    { type: "text_editor_20250728", name: "str_replace_based_edit_tool", max_characters: 100 },
+    ["command", "path", "file_text", "old_str", "new_str", "insert_line", "insert_text", "view_range"],
+    ["view", "create", "str_replace", "insert"],
+  ],
+  [
+    { type: "text_editor_20250124", name: "str_replace_editor" },
+    ["command", "path", "file_text", "old_str", "new_str", "insert_line", "view_range"],
+    ["view", "create", "str_replace", "insert", "undo_edit"],
+  ],
+  [
+    { type: "memory_20250818", name: "memory" },
+    ["command", "path", "file_text", "old_str", "new_str", "insert_line", "insert_text", "view_range"].concat([
+      "old_path",
+      "new_path",
+    ]),
+    ["view", "create", "str_replace", "insert", "delete", "rename"],
+  ],
+  [
+    { type: "computer_20250124", name: "computer", display_width_px: 800, display_height_px: 600, display_number: 1 },
+    ["action", "coordinate", "text", "start_coordinate", "scroll_direction", "scroll_amount", "duration"],
+    ["key", "left_click", "screenshot", "scroll", "wait"],
+  ],
+  [{ type: "bash_20991231", name: "bash" }, ["command", "restart"], []],
+];
+for (const [tool, members, words] of clientTools)
+  test(`${tool.type} is called by its name, with its documented input`, async () => {
+    const body = {
+      max_tokens: 200,
+      tools: [tool],
+      tool_choice: { type: "tool", name: tool.name },
+      messages: user("x"),
+    };
+    const seen = new Set();
+    for (let seed = 0; seed < 4; seed++) {
+      const r = await post(server, "/v1/messages", { model: modelName, ...body, seed });
+      const answer = await r.json();
+      assert.equal(r.status, 200, JSON.stringify(answer));
+      const hints = ["display_number", "max_characters"]
+        .filter((name) => name in tool)
+        .map((name) => `tools[0].${name}`);
+      assert.equal(r.headers.get("x-inferd-ignored-fields") ?? "", hints.join(", "));
+      for (const use of answer.content.filter((b) => b.type === "tool_use")) {
+        assert.equal(use.name, tool.name);
+        for (const key of Object.keys(use.input)) assert.ok(members.includes(key), key);
+        seen.add(use.input.command ?? use.input.action);
+      }
+    }
+    if (words.length > 4) for (const word of seen) assert.ok(typeof word === "string");
+    // Each documented command is one that the model may write, and no other.
+    const wanted = { ...body, tool_choice: { type: "auto" } };
+    const { input_tokens } = await client.beta.messages.countTokens({
+      model: modelName,
+      ...wanted,
+      max_tokens: undefined,
+    });
+    const none = await client.beta.messages.countTokens({ model: modelName, messages: user("x") });
+    assert.ok(input_tokens > none.input_tokens + 20, "the model sees its description");
+  });
+
+test("a tool with a schema is the client's, whatever its type", async () => {
+  const tools = [{ ...f, type: "of_tomorrow_20990101" }];
+  const r = await post(server, "/v1/messages", {
+    ...ask,
+    max_tokens: 60,
+    messages: user("x"),
+    tools,
+    tool_choice: { type: "any" },
+  });
+  const answer = await r.json();
+  assert.equal(r.status, 200, JSON.stringify(answer));
+  assert.equal(answer.content.find((b) => b.type === "tool_use").name, "f");
+});
+
+test("a tool that a result names is text for the model", async () => {
+  const count = async (content) =>
+    (await client.messages.countTokens({ model: modelName, messages: result(content) })).input_tokens;
+  assert.ok((await count([{ type: "tool_reference", tool_name: "get_weather" }])) > (await count([])) + 2);
+});
 
 test("documents and search results become text", async () => {
   const count = async (content) =>
