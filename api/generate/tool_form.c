@@ -23,6 +23,7 @@ int tool_form_note(cJSON **forms, const char *function, const struct tool_form *
     cJSON *to = cJSON_AddObjectToObject(*forms, function);
     bool ok = cJSON_AddStringToObject(to, "name", form->name) &&
               (!form->space || cJSON_AddStringToObject(to, "namespace", form->space)) &&
+              (!form->kind || cJSON_AddStringToObject(to, "kind", form->kind)) &&
               cJSON_AddBoolToObject(to, "custom", form->custom);
     return ok ? 0 : err_no_memory(e);
 }
@@ -33,7 +34,8 @@ struct tool_form tool_form_of(const cJSON *forms, const char *function) {
     return (struct tool_form){
         .name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(form, "name")),
         .space = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(form, "namespace")),
-        .custom = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(form, "custom"))};
+        .custom = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(form, "custom")),
+        .kind = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(form, "kind"))};
 }
 
 /* ---- custom tools ---- */

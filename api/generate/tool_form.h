@@ -1,6 +1,8 @@
 /* tool_form.h - tools that a client knows in another form than models do. Models know functions
  * with JSON arguments. A function of a namespace ("find" of "crm") is the function crm__find; a
- * custom tool, whose input is free text, is a function with one string argument, "input".
+ * custom tool, whose input is free text, is a function with one string argument, "input". A tool
+ * that a protocol defines and its client runs (`kind`) is a function with the input that the
+ * protocol documents.
  *
  * THREAD SAFETY: pure functions, any thread. */
 #ifndef INFERD_API_GENERATE_TOOL_FORM_H
@@ -17,6 +19,7 @@ struct tool_form {
     const char *name;
     const char *space; /* its namespace; NULL: none */
     bool custom;
+    const char *kind; /* of a tool that the protocol defines; NULL: it is none */
 };
 
 /* Appends the function's name; space NULL or "": name itself. */

@@ -107,8 +107,9 @@ static const struct json_field fields[] = {
      .help = "Requires include [\"message.output_text.logprobs\"]."},
     {"include", JSON_ARRAY, NUL, AT(include),
      .help = "\"message.output_text.logprobs\"; other words are ignored."},
-    {"metadata", JSON_OBJECT, NUL, AT(metadata),
-     .help = "Up to 16 strings of up to 512 characters, stored with the response."},
+    {"metadata", JSON_VALUE, NUL | JSON_WITH_NUL, AT(metadata),
+     .help = "With store an object of up to 16 strings of up to 512 characters, kept with the "
+             "response; without it anything, which is ignored."},
     {"store", JSON_BOOL, NUL, AT(store), HAS(has_store), .initial = "true"},
     {"stream_options", JSON_OBJECT, NUL, AT(stream_options), .table = &stream_table,
      .help = "Ignored without stream."},
@@ -188,7 +189,9 @@ const char *response_fields_conversation(const struct response_fields *f) {
 int response_fields_check(struct response_fields *f, struct ignored *ignored, err *e) {
     int bad = check_conversation(f, e);
     if (bad) return bad;
-    int rc = gen_metadata_check(f->metadata, e);
+    int rc = f->store ? gen_metadata_check(f->metadata, e)
+                      : gen_metadata_ignore(f->metadata, ignored, e);
+    if (!f->store && gen_metadata_check(f->metadata, NULL)) f->metadata = NULL; /* not echoed */
     if (!rc) rc = check_include(f, ignored, e);
     if (!rc && f->stream_options && f->stream_options->child && !f->gen.stream)
         rc = ignored_add(ignored, "stream_options", e);

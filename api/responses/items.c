@@ -18,7 +18,7 @@ enum { NUL = JSON_NULLABLE, MAX_REFERENCES = 1000, MAX_CHAIN = 4096, MAX_ID = 64
 
 struct item {
     const char *type, *id, *role, *status, *call_id, *name, *space, *arguments;
-    const cJSON *content, *summary, *output;
+    const cJSON *content, *summary, *output, *action;
 };
 #define AT(member) .offset = offsetof(struct item, member)
 #define ADVISORY(name, reason)                                                                     \
@@ -30,7 +30,7 @@ struct item {
     }
 
 static const char no_callers[] = "only the client can call tools";
-static const struct json_table part_table;
+static const struct json_table part_table, said_table;
 
 static const struct json_field message_fields[] = {
     ANY_ITEM,
@@ -39,6 +39,14 @@ static const struct json_field message_fields[] = {
      AT(content), .table = &part_table},
     ADVISORY("phase", "chat templates do not know it"),
 };
+static const struct json_field said_fields[] = {
+    ANY_ITEM,
+    {"role", JSON_ENUM, JSON_REQUIRED, AT(role), .words = "assistant"},
+    {"content", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
+     AT(content), .table = &said_table},
+    ADVISORY("phase", "chat templates do not know it"),
+};
+static const struct json_table said_message = JSON_TABLE(said_fields, NULL);
 static const struct json_field call_fields[] = {
     ANY_ITEM,
     {"call_id", JSON_STRING, JSON_REQUIRED, AT(call_id), .min = 1, .max = MAX_ID},
@@ -66,9 +74,28 @@ static const struct json_field output_fields[] = {
 };
 static const struct json_field reasoning_fields[] = {
     ANY_ITEM,
-    {"summary", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(summary), .table = &part_table},
-    {"content", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(content), .table = &part_table},
+    {"summary", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(summary), .table = &said_table},
+    {"content", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(content), .table = &said_table},
     ADVISORY("encrypted_content", "only its author can read it"),
+};
+/* Of client_tools.c: what to do is the member action, or operation. */
+#define ACTION(field)                                                                              \
+    ANY_ITEM, {"call_id", JSON_STRING, JSON_REQUIRED, AT(call_id), .min = 1, .max = MAX_ID},       \
+        {field, JSON_OBJECT, JSON_REQUIRED | JSON_WITH_NUL, AT(action)},                           \
+        ADVISORY("environment", "the client knows where it runs"),                                 \
+        ADVISORY("created_by", "there is one author"), ADVISORY("caller", no_callers)
+static const struct json_field action_fields[] = {ACTION("action")};
+static const struct json_field operation_fields[] = {ACTION("operation")};
+static const struct json_field result_fields[] = {
+    {"type", JSON_STRING, NUL, AT(type)},
+    {"id", JSON_STRING, NUL, AT(id), .min = 1, .max = MAX_ID},
+    {"status", JSON_ENUM, NUL, AT(status), .words = STATUSES "|failed"},
+    {"call_id", JSON_STRING, NUL, AT(call_id), .min = 1, .max = MAX_ID,
+     .help = "local_shell_call_output may have it as its id."},
+    {"output", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL, AT(output)},
+    ADVISORY("max_output_length", "the client cuts the output"),
+    ADVISORY("created_by", "there is one author"),
+    ADVISORY("caller", no_callers),
 };
 static const struct json_field reference_fields[] = {
     {"type", JSON_STRING, NUL, AT(type)},
@@ -118,6 +145,14 @@ static const struct part_kind summary_parts[] = {{"summary_text", &text_table}, 
 
 static const struct part_kind *const part_kinds[] = {answer_parts, thought_parts, summary_parts};
 
+/* What the model said, or thought, is an echo: parts of other types belong to another server. */
+static bool is_foreign_part(const cJSON *part) {
+    for (size_t i = 0; i < sizeof part_kinds / sizeof *part_kinds; i++)
+        for (const struct part_kind *k = part_kinds[i]; k->type; k++)
+            if (item_is(part, k->type)) return false;
+    return *item_text(part, "type");
+}
+
 /* The table of a part of a known type; a reader refuses others. */
 static const struct json_table *part_of(const cJSON *part) {
     for (size_t i = 0; i < sizeof part_kinds / sizeof *part_kinds; i++)
@@ -125,7 +160,10 @@ static const struct json_table *part_of(const cJSON *part) {
             if (item_is(part, k->type)) return k->table;
     return &text_table;
 }
-static const struct json_table part_table = {.of = part_of};
+static const struct json_table *said_of(const cJSON *part) {
+    return is_foreign_part(part) ? NULL : part_of(part);
+}
+static const struct json_table part_table = {.of = part_of}, said_table = {.of = said_of};
 
 static int read_part(const cJSON *v, const char *path, const struct part_kind *kinds,
                      struct part *part, err *e) {
@@ -178,6 +216,7 @@ static int read_parts(const cJSON *content, const char *path, const struct part_
     for (const cJSON *v = content ? content->child : NULL; v; v = v->next) {
         char at[JSON_PATH_BYTES];
         json_path(at, "%s.%s[%d]", path, name, i++);
+        if (kinds != input_parts && is_foreign_part(v)) continue;
         int rc = read_part(v, at, kinds, &part, e);
         if (!rc && !add_part(list, kinds, &part)) rc = err_no_memory(e);
         if (rc) return rc;
@@ -256,6 +295,37 @@ static int read_reasoning(struct reader *r, const struct item *in, const char *p
     return rc;
 }
 
+/* Adds a copy; v NULL: null. */
+static int add_copy(cJSON *item, const char *name, const cJSON *v, err *e) {
+    cJSON *copy = v ? cJSON_Duplicate(v, true) : cJSON_CreateNull();
+    if (cJSON_AddItemToObject(item, name, copy)) return 0;
+    cJSON_Delete(copy);
+    return err_no_memory(e);
+}
+
+static int read_client_call(struct reader *r, const struct item *in, const char *path, err *e) {
+    const struct client_tool *t = client_tool_of(CLIENT_TOOL_CALL, in->type);
+    cJSON *item;
+    int rc = new_item(in, in->type, t->call_prefix, path, r->list, &item, e);
+    if (!rc && !cJSON_AddStringToObject(item, "call_id", in->call_id)) rc = err_no_memory(e);
+    return rc ? rc : add_copy(item, t->action, in->action, e);
+}
+
+static int read_client_output(struct reader *r, const struct item *in, const char *path, err *e) {
+    const struct client_tool *t = client_tool_of(CLIENT_TOOL_OUTPUT, in->type);
+    const char *call_id = in->call_id ? in->call_id : in->id;
+    char name[JSON_PATH_BYTES];
+    struct item own = *in;
+    cJSON *item;
+    json_path(name, "%s.%s", path, call_id ? "output" : "call_id");
+    if (!call_id || (!in->output && strcmp(t->type, "apply_patch") != 0))
+        return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
+    if (!in->call_id) own.id = NULL; /* it is the call's */
+    int rc = new_item(&own, in->type, t->output_prefix, path, r->list, &item, e);
+    if (!rc && !cJSON_AddStringToObject(item, "call_id", call_id)) rc = err_no_memory(e);
+    return rc || !in->output ? rc : add_copy(item, "output", in->output, e);
+}
+
 /* Detaches the item with that id from an array. */
 static cJSON *detach_item(cJSON *items, const char *id) {
     for (cJSON *v = items ? items->child : NULL; v; v = v->next)
@@ -329,19 +399,14 @@ static const struct item_kind {
     {"item_reference", JSON_TABLE(reference_fields, NULL), read_reference},
     {"custom_tool_call", JSON_TABLE(custom_fields, NULL), read_call},
     {"custom_tool_call_output", JSON_TABLE(output_fields, NULL), read_output},
+    {"local_shell_call", JSON_TABLE(action_fields, NULL), read_client_call},
+    {"shell_call", JSON_TABLE(action_fields, NULL), read_client_call},
+    {"apply_patch_call", JSON_TABLE(operation_fields, NULL), read_client_call},
+    {"local_shell_call_output", JSON_TABLE(result_fields, NULL), read_client_output},
+    {"shell_call_output", JSON_TABLE(result_fields, NULL), read_client_output},
+    {"apply_patch_call_output", JSON_TABLE(result_fields, NULL), read_client_output},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds, KIND_MESSAGE = 0, KIND_REFERENCE = 4 };
-
-/* Echoes of tools that another server ran, and its own notes: the model cannot use them. */
-static bool is_foreign(const cJSON *item) {
-    static const char types[] =
-        "web_search_call|file_search_call|computer_call|"
-        "image_generation_call|local_shell_call|local_shell_call_output|shell_call|"
-        "shell_call_output|apply_patch_call|apply_patch_call_output|additional_tools|"
-        "code_interpreter_call|mcp_list_tools|mcp_approval_request|mcp_approval_response|mcp_call|"
-        "tool_search_call|tool_search_output|compaction|compaction_summary|ghost_snapshot";
-    return words_hold(types, item_text(item, "type"));
-}
 
 /* Without a type it is a message; with an id and without a role, a reference. NULL: another type.
  */
@@ -354,10 +419,45 @@ static const struct item_kind *kind_of(const cJSON *item) {
                                                                         : KIND_MESSAGE];
 }
 
+/* v: a part, or an array of parts. */
+static bool shows_image(const cJSON *v) {
+    const char *type = item_text(v, "type");
+    if (strstr(type, "image") || strstr(type, "screenshot")) return true;
+    for (const cJSON *part = cJSON_IsArray(v) ? v->child : NULL; part; part = part->next)
+        if (strstr(item_text(part, "type"), "image")) return true;
+    return false;
+}
+
+/* An item of an unknown type is an echo of another server's tools or notes, which the model cannot
+ * use. But what a user puts in changes the answer: something with a role, an input_image, a result
+ * that is a picture. */
+static bool is_foreign(const cJSON *item) {
+    const char *role = item_text(item, "role");
+    bool own = *role && strcmp(role, "assistant") != 0;
+    bool put_in = strncmp(item_text(item, "type"), "input_", strlen("input_")) == 0;
+    bool image =
+        shows_image(item_member(item, "output")) || shows_image(item_member(item, "content"));
+    return !kind_of(item) && !own && !put_in && !image;
+}
+
+static const struct json_table *table_of(const struct item_kind *kind, const cJSON *item) {
+    bool said = kind == &kinds[KIND_MESSAGE] && strcmp(item_text(item, "role"), "assistant") == 0;
+    return said ? &said_message : &kind->table;
+}
+
+/* What is_foreign looks at: the reader refuses such an item. */
+static const struct json_field refused_fields[] = {
+    {"type", JSON_STRING, 0, AT(type)},
+    {"role", JSON_VALUE, 0, AT(content)},
+    {"content", JSON_VALUE, 0, AT(summary)},
+    {"output", JSON_VALUE, 0, AT(output)},
+};
+static const struct json_table refused_table = JSON_TABLE(refused_fields, NULL);
+
 static const struct json_table *item_of(const cJSON *item) {
     const struct item_kind *kind = kind_of(item);
     if (is_foreign(item)) return NULL;
-    return kind ? &kind->table : &kinds[KIND_MESSAGE].table; /* its reader refuses the type */
+    return kind ? table_of(kind, item) : &refused_table;
 }
 const struct json_table response_item_table = {.of = item_of};
 
@@ -369,13 +469,13 @@ static int read_item(struct reader *r, const cJSON *v, const char *path, err *e)
     const struct item_kind *kind = kind_of(v);
     json_path(name, "%s.type", path);
     if (!kind)
-        return err_set_param(e, ERR_UNSUPPORTED, name,
-                             "Unsupported value for '%s': '%.40s'. Supported types are: 'message', "
-                             "'function_call', 'function_call_output', 'custom_tool_call', "
-                             "'custom_tool_call_output', 'reasoning' and 'item_reference'.",
-                             name, item_text(v, "type"));
+        return err_set_param(
+            e, ERR_UNSUPPORTED, name,
+            "Unsupported value for '%s': '%.40s', which the model cannot read. Send "
+            "a 'message' with text.",
+            name, item_text(v, "type"));
     json_path(name, "%s.", path);
-    int rc = json_read(v, &kind->table, name, &in, e);
+    int rc = json_read(v, table_of(kind, v), name, &in, e);
     return rc ? rc : kind->read(r, &in, path, e);
 }
 

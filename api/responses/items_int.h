@@ -3,6 +3,7 @@
 #ifndef INFERD_API_RESPONSES_ITEMS_INT_H
 #define INFERD_API_RESPONSES_ITEMS_INT_H
 
+#include "api/responses/client_tools.h"
 #include "api/responses/responses.h"
 
 #include <string.h>
@@ -21,11 +22,13 @@ static inline bool item_is(const cJSON *item, const char *type) {
 }
 
 static inline bool item_is_call(const cJSON *item) {
-    return item_is(item, "function_call") || item_is(item, "custom_tool_call");
+    return item_is(item, "function_call") || item_is(item, "custom_tool_call") ||
+           client_tool_of(CLIENT_TOOL_CALL, item_text(item, "type"));
 }
 
 static inline bool item_is_output(const cJSON *item) {
-    return item_is(item, "function_call_output") || item_is(item, "custom_tool_call_output");
+    return item_is(item, "function_call_output") || item_is(item, "custom_tool_call_output") ||
+           client_tool_of(CLIENT_TOOL_OUTPUT, item_text(item, "type"));
 }
 
 /* Appends value to list, which owns it afterwards; returns NULL and frees it on failure. */

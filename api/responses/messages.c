@@ -89,8 +89,11 @@ static bool add_function(cJSON *call, const cJSON *item) {
     cJSON *function = cJSON_AddObjectToObject(call, "function");
     str_init(&name, SIZE_MAX);
     str_init(&arguments, SIZE_MAX);
-    tool_form_add_name(item_text(item, "namespace"), item_text(item, "name"), &name);
-    if (item_is(item, "custom_tool_call"))
+    const struct client_tool *t = client_tool_of(CLIENT_TOOL_CALL, item_text(item, "type"));
+    tool_form_add_name(item_text(item, "namespace"), t ? t->type : item_text(item, "name"), &name);
+    if (t)
+        client_tool_add_arguments(t, item, &arguments);
+    else if (item_is(item, "custom_tool_call"))
         tool_form_add_arguments(item_text(item, "input"), &arguments);
     else
         str_add(&arguments, item_text(item, "arguments"));
@@ -114,9 +117,16 @@ static bool add_call(struct maker *m, const cJSON *item) {
 static bool add_output(struct maker *m, const cJSON *item) {
     cJSON *to = new_message(m, "tool");
     const char *name = item_text(item, "name");
-    return to && cJSON_AddStringToObject(to, "tool_call_id", item_text(item, "call_id")) &&
-           (!*name || cJSON_AddStringToObject(to, "name", name)) &&
-           set_content(to, item_member(item, "output"));
+    bool ok = to && cJSON_AddStringToObject(to, "tool_call_id", item_text(item, "call_id")) &&
+              (!*name || cJSON_AddStringToObject(to, "name", name));
+    if (!client_tool_of(CLIENT_TOOL_OUTPUT, item_text(item, "type")))
+        return ok && set_content(to, item_member(item, "output"));
+    str text;
+    str_init(&text, SIZE_MAX);
+    client_tool_add_result(item, &text);
+    ok = ok && !text.failed && cJSON_AddStringToObject(to, "content", str_cstr(&text));
+    str_fini(&text);
+    return ok;
 }
 
 static bool add_item(struct maker *m, const cJSON *item) {
@@ -134,7 +144,7 @@ static bool fill_contents(cJSON *messages) {
     for (cJSON *v = messages->child; v && ok; v = v->next) {
         if (item_member(v, "content")) continue;
         ok = item_member(v, "tool_calls") ? cJSON_AddNullToObject(v, "content") != NULL
-                                     : cJSON_AddStringToObject(v, "content", "") != NULL;
+                                          : cJSON_AddStringToObject(v, "content", "") != NULL;
     }
     return ok;
 }

@@ -3,8 +3,9 @@
  *
  * An item is an object of one of OpenAI's item types, in the form of answers and of the store:
  * message, reasoning, function_call, function_call_output, custom_tool_call,
- * custom_tool_call_output; each with type, id and status; the content of a message is an array of
- * parts. What a client sends is checked and converted to that form once. */
+ * custom_tool_call_output, and those of client_tools.c; each with type, id and status; the content
+ * of a message is an array of parts. What a client sends is checked and converted to that form
+ * once. */
 #ifndef INFERD_API_RESPONSES_RESPONSES_H
 #define INFERD_API_RESPONSES_RESPONSES_H
 

@@ -1,9 +1,11 @@
 /* responses/tools.c - the tools of POST /v1/responses and its tool_choice, in the form that all
- * chat endpoints share, and their echo in the answer. Functions, functions of namespaces and custom
- * tools are the client's own; the others are left out. Pure; pool threads. */
+ * chat endpoints share, and their echo in the answer. Functions, functions of namespaces, custom
+ * tools and those of client_tools.c are run by the client; the others are left out. Pure; pool
+ * threads. */
 #include "api/generate/tools.h"
 #include "api/generate/tool_form.h"
 #include "api/http/ignored.h"
+#include "api/responses/client_tools.h"
 #include "api/responses/responses.h"
 
 #include "core/base/mem.h"
@@ -40,8 +42,9 @@ static const char no_callers[] = "only the client can call tools";
 
 static const struct json_field function_fields[] = {
     {"type", JSON_STRING, NUL, AT(type), .initial = "\"function\"",
-     .help = "function, custom or namespace (with functions and custom tools in its tools); tools "
-             "of other types, which the server would have to run, are ignored."},
+     .help = "function, custom, namespace (with functions and custom tools in its tools), "
+             "local_shell, shell or apply_patch; tools of other types, which the server would have "
+             "to run, are ignored."},
     {"name", JSON_STRING, JSON_REQUIRED, AT(name), .min = 1, .max = CHAT_MAX_NAME_BYTES},
     {"description", JSON_STRING, NUL, AT(description)},
     {"parameters", JSON_OBJECT, NUL, AT(parameters)},
@@ -67,6 +70,18 @@ static const struct json_field custom_fields[] = {
 };
 static const struct json_table custom_table = JSON_TABLE(custom_fields, NULL);
 
+/* {"type": "local"} */
+static bool is_local(const cJSON *v) {
+    return is_type(v, "local") && !v->child->next;
+}
+
+static const struct json_field client_fields[] = {
+    {"type", JSON_STRING, JSON_REQUIRED, AT(type)},
+    {"environment", JSON_ADVISORY, NUL, .accepts = is_local,
+     .why = "the client knows where it runs"},
+    {"allowed_callers", JSON_ADVISORY, NUL, .why = no_callers},
+};
+static const struct json_table client_table = JSON_TABLE(client_fields, NULL);
 static const struct json_table *own_tool(const cJSON *tool);
 static const struct json_table *own_member(const cJSON *tool);
 static const struct json_table function_table = JSON_TABLE(function_fields, NULL);
@@ -88,6 +103,7 @@ static const struct json_table *own_member(const cJSON *tool) {
 }
 
 static const struct json_table *own_tool(const cJSON *tool) {
+    if (client_tool_offered(tool)) return &client_table;
     return is_type(tool, "namespace") ? &space_table : own_member(tool);
 }
 
@@ -98,7 +114,8 @@ struct choice {
 #define CHOICE(member) .offset = offsetof(struct choice, member)
 
 static const struct json_field choice_fields[] = {
-    {"type", JSON_ENUM, JSON_REQUIRED, CHOICE(type), .words = "function|custom|allowed_tools"},
+    {"type", JSON_ENUM, JSON_REQUIRED, CHOICE(type),
+     .words = "function|custom|allowed_tools|local_shell|shell|apply_patch"},
     {"name", JSON_STRING, 0, CHOICE(name), .min = 1},
     {"namespace", JSON_STRING, NUL, CHOICE(space), .min = 1,
      .help =
@@ -110,8 +127,9 @@ const struct json_table response_choice_table = JSON_TABLE(choice_fields, NULL);
 
 /* What a tool of a choice is named by; its other members do not matter. */
 static const struct json_field named_fields[] = {
-    {"type", JSON_ENUM, NUL, CHOICE(type), .words = "function|custom|namespace"},
-    {"name", JSON_STRING, JSON_REQUIRED, CHOICE(name), .min = 1},
+    {"type", JSON_ENUM, NUL, CHOICE(type),
+     .words = "function|custom|namespace|local_shell|shell|apply_patch"},
+    {"name", JSON_STRING, 0, CHOICE(name), .min = 1},
     {"namespace", JSON_STRING, NUL, CHOICE(space), .min = 1},
 };
 static const struct json_table named_table = JSON_TABLE(named_fields, NULL);
@@ -165,7 +183,7 @@ static int read_tool(const cJSON *v, const char *path, const char *space, struct
     if (rc) return rc;
     str_init(&name, SIZE_MAX);
     tool_form_add_name(space, t.name, &name);
-    const struct tool_form form = {t.name, space, custom};
+    const struct tool_form form = {.name = t.name, .space = space, .custom = custom};
     if (name.failed)
         rc = err_no_memory(e);
     else if (custom)
@@ -176,6 +194,30 @@ static int read_tool(const cJSON *v, const char *path, const char *space, struct
     if (!rc && (space || custom)) rc = tool_form_note(&q->tools.forms, str_cstr(&name), &form, e);
     str_fini(&name);
     return rc;
+}
+
+/* The client runs it, too, but answers with pictures. */
+static int check_screen(const cJSON *v, const char *path, err *e) {
+    char at[JSON_PATH_BYTES];
+    if (!is_type(v, "computer") && !is_type(v, "computer_use_preview")) return 0;
+    json_path(at, "%s.type", path);
+    return err_set_param(e, ERR_UNSUPPORTED, at,
+                         "Unsupported value for '%s': the model reads text only and cannot see a "
+                         "screen. Leave the tool out.",
+                         at);
+}
+
+static int read_client_tool(const cJSON *v, const char *path, struct chat_request *q, err *e) {
+    const struct client_tool *t = client_tool_offered(v);
+    const struct tool_form form = {.name = t->type, .kind = t->type};
+    char at[JSON_PATH_BYTES];
+    struct tool tool = {0};
+    cJSON *function = NULL;
+    json_path(at, "%s.", path);
+    int rc = json_read(v, &client_table, at, &tool, e);
+    if (!rc) rc = client_tool_function(t, &function, e);
+    if (!rc) rc = chat_tools_add(&q->tools, function, e);
+    return rc ? rc : tool_form_note(&q->tools.forms, t->type, &form, e);
 }
 
 static int read_space(const cJSON *v, const char *path, struct chat_request *q, err *e) {
@@ -201,6 +243,9 @@ static const char *name_of(const cJSON *tool) {
 /* Does a choice name the tool of that form? */
 static bool names_tool(const struct choice *c, const struct tool_form *form) {
     const char *space = form->space ? form->space : "";
+    if (c->type && client_tool_of(CLIENT_TOOL_TYPE, c->type))
+        return form->kind && strcmp(form->kind, c->type) == 0;
+    if (form->kind) return false;
     if (c->type && strcmp(c->type, "namespace") == 0) return strcmp(space, c->name) == 0;
     bool custom = c->type && strcmp(c->type, "custom") == 0;
     return custom == form->custom && strcmp(form->name, c->name) == 0 &&
@@ -241,13 +286,18 @@ static int keep_allowed(const struct choice *c, struct chat_tools *tools, err *e
     for (const cJSON *v = c->tools->child; v && !rc; v = v->next, i++) {
         json_path(path, "tool_choice.tools[%zu].", i);
         rc = json_read(v, &named_table, path, &all[i].choice, e);
+        const char *type = all[i].choice.type;
+        bool named = all[i].choice.name || (type && client_tool_of(CLIENT_TOOL_TYPE, type));
+        json_path(path, "tool_choice.tools[%zu].name", i);
+        if (!rc && !named)
+            rc = err_set_param(e, ERR_INVALID, path, "Missing required parameter: '%s'.", path);
     }
     if (!rc) keep_named(all, n, tools);
     for (i = 0; i < n && !rc; i++) {
         if (all[i].found) continue;
         json_path(path, "tool_choice.tools[%zu].name", i);
         rc = err_set_param(e, ERR_INVALID, path, "Tool choice '%.64s' not found in 'tools'.",
-                           all[i].choice.name);
+                           all[i].choice.name ? all[i].choice.name : all[i].choice.type);
     }
     free(all);
     tools->choice = strcmp(c->mode, "required") == 0 ? CHAT_TOOLS_REQUIRED : CHAT_TOOLS_AUTO;
@@ -259,6 +309,7 @@ static int read_choice_object(const cJSON *v, struct chat_tools *tools, err *e) 
     int rc = json_read(v, &response_choice_table, "tool_choice.", &c, e);
     if (rc) return rc;
     bool named = strcmp(c.type, "allowed_tools") != 0;
+    if (client_tool_of(CLIENT_TOOL_TYPE, c.type) && !c.name) c.name = c.type;
     const char *missing = named     ? (c.name ? NULL : "name")
                           : !c.mode ? "mode"
                           : c.tools ? NULL
@@ -305,8 +356,14 @@ int response_tools_read(const struct response_fields *f, struct chat_request *q,
     for (const cJSON *v = f->tools ? f->tools->child : NULL; v && !rc; v = v->next) {
         char path[JSON_PATH_BYTES];
         json_path(path, "tools[%d]", i++);
-        if (cJSON_IsObject(v) && !own_tool(v)) continue;
-        rc = is_type(v, "namespace") ? read_space(v, path, q, e) : read_tool(v, path, NULL, q, e);
+        rc = check_screen(v, path, e);
+        if (rc || (cJSON_IsObject(v) && !own_tool(v))) continue;
+        if (client_tool_offered(v))
+            rc = read_client_tool(v, path, q, e);
+        else if (is_type(v, "namespace"))
+            rc = read_space(v, path, q, e);
+        else
+            rc = read_tool(v, path, NULL, q, e);
     }
     if (!rc) rc = read_choice(f->tool_choice, tools, e);
     if (!rc) rc = chat_tools_check(q, e);

@@ -3,12 +3,15 @@
  * and whole answers on a pool thread.
  *
  * Both forms of an answer consist of the same items: a stream reports each as it is generated, a
- * whole answer is divided into items at its end. A piece of another kind begins another item. */
+ * whole answer is divided into items at its end. A piece of another kind begins another item. A
+ * call of a tool that OpenAI defines (client_tools.h) is reported when it is whole: its item has
+ * the arguments in another form. */
 #include "api/generate/frames.h"
 #include "api/generate/gen.h"
 #include "api/generate/tool_form.h"
 #include "api/http/id.h"
 #include "api/http/request.h"
+#include "api/responses/client_tools.h"
 #include "api/responses/responses.h"
 
 #include "core/base/clock.h"
@@ -19,16 +22,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum item_kind { ITEM_MESSAGE, ITEM_REASONING, ITEM_CALL, ITEM_CUSTOM };
+enum item_kind { ITEM_MESSAGE, ITEM_REASONING, ITEM_CALL, ITEM_CUSTOM, ITEM_CLIENT };
 
 struct item {
     enum item_kind kind;
     char id[48];
-    char call_id[48];        /* of a call */
-    char *name;              /* of a call's function; owned */
-    struct tool_input input; /* ITEM_CUSTOM */
-    str text;                /* the message, the reasoning, the arguments or input */
-    str logprobs;            /* ITEM_MESSAGE: members of the array */
+    char call_id[48];               /* of a call */
+    char *name;                     /* of a call's function; owned */
+    struct tool_input input;        /* ITEM_CUSTOM */
+    const struct client_tool *tool; /* ITEM_CLIENT */
+    str text;                       /* the message, the reasoning, the arguments or input */
+    str logprobs;                   /* ITEM_MESSAGE: members of the array */
     const char *status;
 };
 
@@ -91,14 +95,17 @@ size_t response_state_bytes(const struct response_state *st) {
     return st->echo.len + strlen(st->input);
 }
 
+static void free_item(struct item *it) {
+    free(it->name);
+    str_fini(&it->text);
+    str_fini(&it->logprobs);
+}
+
 void response_state_free(void *state) {
     struct response_state *st = state;
     if (!st) return;
-    for (size_t i = 0; i < st->n_items; i++) {
-        free(st->items[i].name);
-        str_fini(&st->items[i].text);
-        str_fini(&st->items[i].logprobs);
-    }
+    for (size_t i = 0; i < st->n_items; i++)
+        free_item(&st->items[i]);
     for (size_t i = 0; i < st->n_input_ids; i++)
         free(st->input_ids[i]);
     free(st->items);
@@ -133,10 +140,22 @@ static bool is_call(const struct item *it) {
     return it->kind == ITEM_CALL || it->kind == ITEM_CUSTOM;
 }
 
+static void add_client_item(const struct item *it, str *out) {
+    str_addf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\",\"call_id\":\"%s\"", it->id,
+             it->tool->call, it->status, it->call_id);
+    if (!client_tool_add_action(it->tool, str_cstr(&it->text), it->text.len, out))
+        out->failed = true; /* it is whole, so there is no memory */
+    str_add_char(out, '}');
+}
+
 static void add_item(const struct response_state *st, const struct item *it, enum extent extent,
                      str *out) {
     static const char *const types[] = {"message", "reasoning", "function_call",
                                         "custom_tool_call"};
+    if (it->kind == ITEM_CLIENT) {
+        add_client_item(it, out);
+        return;
+    }
     str_addf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\"", it->id, types[it->kind],
              it->status);
     if (is_call(it)) {
@@ -302,11 +321,32 @@ static void done_event(struct gen *g, str *out) {
 
 /* ---- items ---- */
 
+/* Reports the call, or drops it if the end of the answer cut it off. */
+static void close_client_item(struct gen *g, struct item *it, const char *status, str *out) {
+    struct response_state *st = g->state;
+    str action;
+    str_init(&action, REPLY_MAX_BYTES);
+    bool whole = client_tool_add_action(it->tool, str_cstr(&it->text), it->text.len, &action);
+    str_fini(&action);
+    if (!whole) {
+        free_item(it);
+        st->n_items--;
+        return;
+    }
+    if (st->frames) item_event(g, "response.output_item.added", FULL, out);
+    it->status = status;
+    if (st->frames) item_event(g, "response.output_item.done", FULL, out);
+}
+
 static void close_item(struct gen *g, const char *status, str *out) {
     struct response_state *st = g->state;
     if (!st->open) return;
     struct item *it = &st->items[st->n_items - 1];
     st->open = false;
+    if (it->kind == ITEM_CLIENT) {
+        close_client_item(g, it, status, out);
+        return;
+    }
     it->status = status;
     if (!st->frames) return;
     done_event(g, out);
@@ -330,12 +370,14 @@ static struct item *open_item(struct gen *g, enum item_kind kind, const struct g
     }
     struct item *it = &st->items[st->n_items++];
     *it = (struct item){.kind = kind, .name = name, .status = "in_progress"};
-    id_new(it->id, prefixes[kind]);
+    if (kind == ITEM_CLIENT)
+        it->tool = client_tool_of(CLIENT_TOOL_TYPE, tool_form_of(st->forms, name).kind);
+    id_new(it->id, it->tool ? it->tool->call_prefix : prefixes[kind]);
     if (call) memcpy(it->call_id, call->id, sizeof it->call_id);
     str_init(&it->text, REPLY_MAX_BYTES);
     str_init(&it->logprobs, REPLY_MAX_BYTES);
     st->open = true;
-    if (st->frames) {
+    if (st->frames && !it->tool) {
         item_event(g, "response.output_item.added", BEGUN, out);
         if (!is_call(it)) part_event(g, "response.content_part.added", BEGUN, out);
     }
@@ -344,7 +386,8 @@ static struct item *open_item(struct gen *g, enum item_kind kind, const struct g
 
 static enum item_kind kind_of_call(const struct response_state *st, const struct gen_choice *c,
                                    uint32_t call) {
-    return tool_form_of(st->forms, c->calls[call].name).custom ? ITEM_CUSTOM : ITEM_CALL;
+    const struct tool_form form = tool_form_of(st->forms, c->calls[call].name);
+    return form.kind ? ITEM_CLIENT : form.custom ? ITEM_CUSTOM : ITEM_CALL;
 }
 
 static void take_piece(struct gen *g, struct gen_choice *c, const struct gen_piece *piece,
@@ -375,15 +418,18 @@ static void take_piece(struct gen *g, struct gen_choice *c, const struct gen_pie
     }
     out->failed = out->failed || it->text.failed || it->logprobs.failed;
     size_t n = it->text.len - before;
-    if (st->frames && (n || kind == ITEM_MESSAGE))
+    if (st->frames && !it->tool && (n || kind == ITEM_MESSAGE))
         delta_event(g, str_cstr(&it->text) + before, n, logprobs, out);
 }
 
 /* An answer without pieces is an empty message. */
 static void close_choice(struct gen *g, struct gen_choice *c, str *out) {
     struct response_state *st = g->state;
-    if (!st->n_items) open_item(g, ITEM_MESSAGE, NULL, out);
-    close_item(g, c->finish == GEN_FINISH_LENGTH ? "incomplete" : "completed", out);
+    const char *status = c->finish == GEN_FINISH_LENGTH ? "incomplete" : "completed";
+    close_item(g, status, out);
+    if (st->n_items) return;
+    open_item(g, ITEM_MESSAGE, NULL, out);
+    close_item(g, status, out);
 }
 
 /* ---- the end ---- */

@@ -517,7 +517,13 @@ test("an invalid request's error names the field", async () => {
     [{ input: [{ role: "nobody", content: "x" }] }, "input[0].role"],
     [{ input: [{ role: "user" }] }, "input[0].content"],
     [{ input: [{ role: "user", content: "x", id: "a b" }] }, "input[0].id"],
-    [{ input: [{ type: "computer_call_output", id: "x", call_id: "y", output: {} }] }, "input[0].type"],
+    [
+      { input: [{ type: "computer_call_output", call_id: "y", output: { type: "computer_screenshot" } }] },
+      "input[0].type",
+    ],
+    [{ input: [{ type: "input_image", image_url: "http://x" }] }, "input[0].type"],
+    [{ input: [{ type: "of_tomorrow", role: "user", content: "x" }] }, "input[0].type"],
+    [{ input: "x", tools: [{ type: "computer_use_preview" }] }, "tools[0].type"],
     [{ input: [{ type: "item_reference", id: "msg_nobody" }] }, "input[0].id"],
     [{ input: [{ type: "function_call_output", call_id: "call_x", output: "1" }] }, "input"],
     [
@@ -534,6 +540,7 @@ test("an invalid request's error names the field", async () => {
     [part({ type: "output_text", text: "x" }), "input[0].content[0].type"],
     [{ input: "x", top_logprobs: 2 }, "top_logprobs"],
     [{ input: "x", metadata: { a: 1 } }, "metadata.a"],
+    [{ input: "x", metadata: 5 }, "metadata"],
     [{ input: "x", metadata: { a: "x".repeat(513) } }, "metadata.a"],
     [{ input: "x", metadata: { ["k".repeat(65)]: "x" } }, "metadata"],
     [{ input: "x", metadata: Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`k${i}`, "x"])) }, "metadata"],

@@ -188,11 +188,119 @@ test("grammars of custom tools: a regular expression is enforced, Lark is descri
 });
 
 test("tools that a server would run are dropped and named", async () => {
-  const types = ["local_shell", "shell", "apply_patch", "web_search", "tool_search"];
+  const types = ["web_search", "tool_search", "image_generation", "code_interpreter"];
+  const container = { type: "shell", environment: { type: "container_auto" } };
   const inner = { ...agents, tools: [close, { type: "shell" }] };
-  const response = await post(server, "/v1/responses", { ...ask, tools: [...types.map((type) => ({ type })), inner] });
+  const tools = [...types.map((type) => ({ type })), container, inner];
+  const response = await post(server, "/v1/responses", { ...ask, tools });
   assert.equal(response.status, 200, await response.clone().text());
   assert.equal(ignoredOf(response), "tools[0], tools[1], tools[2], tools[3], tools[4], tools[5].tools[1]");
+});
+
+// Tools that OpenAI defines and the client runs: the item of a call, and that of its result.
+const clientTools = {
+  local_shell: {
+    call: "local_shell_call",
+    schema: "LocalShellToolCall",
+    check: (item) => assert.ok(item.action.type === "exec" && item.action.command.length && item.action.env),
+    output: (call_id) => ({ type: "local_shell_call_output", id: call_id, output: "done" }),
+  },
+  shell: {
+    call: "shell_call",
+    schema: "FunctionShellCall",
+    check: (item) => assert.ok(item.action.commands.length && item.environment.type === "local"),
+    output: (call_id) => ({
+      type: "shell_call_output",
+      call_id,
+      output: [{ stdout: "one", stderr: "two\n", outcome: { type: "exit", exit_code: 3 } }],
+    }),
+  },
+  apply_patch: {
+    call: "apply_patch_call",
+    schema: "ApplyPatchToolCall",
+    check: ({ operation }) => assert.equal("diff" in operation, operation.type !== "delete_file"),
+    output: (call_id) => ({ type: "apply_patch_call_output", call_id, status: "failed", output: "no such file" }),
+  },
+};
+for (const [type, { call, schema, check, output }] of Object.entries(clientTools))
+  test(`${type}: called in its own items, streamed and whole, and continued`, async () => {
+    // OpenAI's specification cannot name local_shell as a choice.
+    const [tool_choice, more] = type === "local_shell" ? ["required", []] : [{ type }, [{ ...close, name: "other" }]];
+    const tools = [{ type }, ...more];
+    const room = { ...ask, max_output_tokens: 500, temperature: 1.5, tools, tool_choice, parallel_tool_calls: false };
+    let item;
+    for (let seed = 0; seed < 8; seed++) {
+      const r = await post(server, "/v1/responses", { ...room, seed });
+      assert.equal(r.status, 200, await r.clone().text());
+      assert.equal(ignoredOf(r), null);
+      const whole = validate("Response", await r.json());
+      assert.deepEqual(whole.tools[0], { type });
+      const events = await stream({ ...room, seed });
+      const last = events.at(-1).response;
+      assert.deepEqual(
+        last.output.map((i) => [i.type, i.action ?? i.operation]),
+        whole.output.map((i) => [i.type, i.action ?? i.operation]),
+      );
+      const calls = whole.output.filter((i) => i.type === call);
+      for (const event of ["response.output_item.added", "response.output_item.done"])
+        assert.equal(events.filter((e) => e.type === event && e.item.type === call).length, calls.length);
+      for (const one of calls) check(validate(schema, one));
+      item ??= calls[0] && { item: calls[0], id: whole.id };
+      if (!calls.length) assert.equal(whole.status, "incomplete", "only a limit cuts a call off");
+    }
+    assert.ok(item, "there was a whole call");
+    const result = output(item.item.call_id);
+    const next = { ...ask, max_output_tokens: 4, tools, tool_choice: "none" };
+    const stored = await post(server, "/v1/responses", { ...next, previous_response_id: item.id, input: [result] });
+    assert.equal(stored.status, 200, await stored.clone().text());
+    assert.equal(ignoredOf(stored), null);
+    const items = await client.responses.inputItems.list((await stored.json()).id);
+    assert.ok(items.data.some((i) => i.type === result.type));
+    const input = [{ role: "user", content: "x" }, item.item, result];
+    const echoed = await post(server, "/v1/responses", { ...next, input });
+    assert.equal(echoed.status, 200, await echoed.clone().text());
+    const alone = await post(server, "/v1/responses", { ...next, input: [result] });
+    assert.equal(alone.status, 400, "an output without its call");
+    const only = { type: "allowed_tools", mode: "required", tools: [{ type }] };
+    const allowed = await post(server, "/v1/responses", { ...room, tool_choice: only });
+    assert.equal(allowed.status, 200, await allowed.clone().text());
+  });
+
+test("the model reads what a client's tool did", async () => {
+  const call = { type: "shell_call", call_id: "c1", action: { commands: ["ls"] } };
+  const tokens = async (output) => {
+    const input = [{ role: "user", content: "x" }, call, { type: "shell_call_output", call_id: "c1", output }];
+    const r = await post(server, "/v1/responses/input_tokens", { model, input });
+    assert.equal(r.status, 200, await r.clone().text());
+    return (await r.json()).input_tokens;
+  };
+  const none = await tokens([]);
+  const some = await tokens([{ stdout: "a b c d e f", stderr: "", outcome: { type: "exit", exit_code: 0 } }]);
+  const more = await tokens([{ stdout: "a b c d e f", stderr: "", outcome: { type: "timeout" } }]);
+  assert.ok(none < some && some < more);
+});
+
+test("items and parts that another server's answers had are tolerated and named", async () => {
+  const input = [
+    { role: "user", content: "x" },
+    { type: "web_search_call", id: "ws_1", status: "completed" },
+    { type: "of_tomorrow", id: "t_1", whatever: [1] },
+    {
+      role: "assistant",
+      content: [
+        { type: "hologram", x: 1 },
+        { type: "output_text", text: "hm" },
+      ],
+    },
+    { type: "reasoning", summary: [{ type: "new_summary", s: 1 }], content: [{ type: "reasoning_text", text: "so" }] },
+    { role: "user", content: "y" },
+  ];
+  const response = await post(server, "/v1/responses", { ...ask, max_output_tokens: 2, input });
+  assert.equal(response.status, 200, await response.clone().text());
+  assert.equal(ignoredOf(response), "input[1], input[2], input[3].content[0], input[4].summary[0]");
+  const part = { type: "hologram" };
+  const refused = await post(server, "/v1/responses", { ...ask, input: [{ role: "user", content: [part] }] });
+  assert.equal((await refused.json()).error.param, "input[0].content[0].type");
 });
 
 test("chat completions: a custom tool is called with text", async () => {

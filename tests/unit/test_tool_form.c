@@ -22,7 +22,7 @@ static void tools_in_namespaces_have_names(void) {
     }
     cJSON *forms = NULL;
     err e = {0};
-    const struct tool_form form = {"find", "crm", true};
+    const struct tool_form form = {.name = "find", .space = "crm", .custom = true};
     CHECK(tool_form_of(forms, "find").name && !tool_form_of(forms, "find").custom);
     CHECK(tool_form_note(&forms, "crm__find", &form, &e) == 0);
     const struct tool_form found = tool_form_of(forms, "crm__find");
