@@ -77,6 +77,18 @@ static const char *write_path(const struct reader *r, const char *before, char p
     return path;
 }
 
+/* Names the place in err.param, if the caller wants that; a long path is cut. */
+static void set_param(const struct reader *r, const struct place *p) {
+    str s;
+    if (!r->rules->sets_param || !r->e || !p) return;
+    str_init(&s, 1 << 16);
+    write_place(&s, p);
+    size_t n = utf8_valid_prefix(str_cstr(&s),
+                                 s.len < sizeof r->e->param ? s.len : sizeof r->e->param - 1);
+    snprintf(r->e->param, sizeof r->e->param, "%.*s", (int)n, str_cstr(&s));
+    str_fini(&s);
+}
+
 /* Both return NULL, so that a failing step is one line. */
 static void *refuse_text(struct reader *r, const char *why) {
     char path[PATH_BYTES];
@@ -87,6 +99,7 @@ static void *refuse_text(struct reader *r, const char *why) {
     else
         err_set(r->e, ERR_FORMAT, "%snot valid JSON: %s at byte %zu%s", subject_of(r), why,
                 (size_t)(r->p - r->start), in);
+    set_param(r, r->place);
     return NULL;
 }
 
@@ -286,6 +299,7 @@ static bool check_keys(struct reader *r, const cJSON *object, const char *begin)
         err_set(r->e, ERR_FORMAT, "%snot valid: duplicate key \"%.*s\" in the object at byte %zu%s",
                 subject_of(r), shown_bytes(keys[i]), keys[i], (size_t)(begin - r->start),
                 write_path(r, ", ", path));
+        set_param(r, &(struct place){.outer = r->place, .key = keys[i]});
     }
     free(keys);
     return i >= n;

@@ -31,6 +31,7 @@ struct json_rules {
     bool byte_order_mark;    /* passed at the start */
     bool all_literals;       /* each number keeps its text in valuestring; else only where a double
                                 loses some of it: fractions, exponents, 2^53 and more */
+    bool sets_param; /* errors have the path of the place, with a duplicate key's name, as param */
 };
 
 /* Parses text[0..n): one value, valid UTF-8, paired surrogates, numbers within the range of a

@@ -253,3 +253,18 @@ test("metadata without store is anything, and named", async () => {
     assert.equal(ignoredOf(response), "metadata");
   }
 });
+
+test("errors of JSON name the path, at the top level too", async () => {
+  for (const [body, param] of [
+    ['{"model":"m","model":"m"}', "model"],
+    ['{"messages":[{"role":"user","content":"x","role":"user"}]}', "messages[0].role"],
+    ['{"messages":[{"content":tru}]}', "messages[0].content"],
+    ['{"temperature":.5}', "temperature"],
+    ["{", null],
+  ]) {
+    const response = await post(server, "/v1/chat/completions", body);
+    const { error } = await response.json();
+    assert.deepEqual([response.status, error.code, error.param], [400, "invalid_json", param], body);
+    assert.ok(!param || error.message.includes(param.split(".").at(-1)), error.message);
+  }
+});
