@@ -45,6 +45,8 @@ struct route {
     const char *name;                  /* in metrics; NULL: path */
     const struct json_table *table;    /* the body's fields; NULL: no body */
     const struct protocol *protocol;   /* NULL: OpenAI's */
+    const char *answers;               /* the answer's member "object"; NULL: it has none */
+    const char *query;                 /* parameters, "limit|after"; NULL: none */
     bool (*matches)(const char *path); /* instead of path, which is for documents; NULL: path */
 };
 /* path without "/v1" before it. */

@@ -9,17 +9,70 @@
 #include <ctype.h>
 #include <string.h>
 
-/* The {names} in a path. */
-static void add_parameters(str *s, const char *path) {
-    bool first = true;
+/* What parameters of queries mean. */
+static const struct {
+    const char *name, *rest;
+} query_parameters[] = {
+    {"limit", "\"description\":\"At most so many items.\",\"schema\":{\"type\":\"integer\","
+              "\"minimum\":1,\"maximum\":100,\"default\":20}"},
+    {"after", "\"description\":\"The id of the item before the first one.\",\"schema\":{\"type\":"
+              "\"string\"}"},
+    {"order", "\"schema\":{\"type\":\"string\",\"enum\":[\"asc\",\"desc\"]}"},
+    {"model", "\"description\":\"Only of this model.\",\"schema\":{\"type\":\"string\"}"},
+    {"metadata", "\"description\":\"Only with these pairs: metadata[key]=value.\",\"style\":"
+                 "\"deepObject\",\"explode\":true,\"schema\":{\"type\":\"object\","
+                 "\"additionalProperties\":{\"type\":\"string\"}}"},
+};
+
+/* The {names} in a path, and the query's. */
+static void add_parameters(str *s, const struct route *route) {
+    const char *comma = "";
     str_add(s, ",\"parameters\":[");
-    for (const char *at = strchr(path, '{'); at; at = strchr(at + 1, '{')) {
-        str_add(s, first ? "{\"name\":" : ",{\"name\":");
-        first = false;
+    for (const char *at = strchr(route_name(route), '{'); at; at = strchr(at + 1, '{')) {
+        str_addf(s, "%s{\"name\":", comma);
         json_add_string(s, at + 1, strcspn(at + 1, "}"));
         str_add(s, ",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\"}}");
+        comma = ",";
+    }
+    for (size_t i = 0; i < sizeof query_parameters / sizeof *query_parameters; i++) {
+        if (!route->query || !words_hold(route->query, query_parameters[i].name)) continue;
+        str_addf(s, "%s{\"name\":\"%s\",\"in\":\"query\",%s}", comma, query_parameters[i].name,
+                 query_parameters[i].rest);
+        comma = ",";
     }
     str_add_char(s, ']');
+}
+
+static void add_answer(str *s, const struct route *route) {
+    str_add(s, ",\"responses\":{\"200\":{\"description\":\"The answer.\"");
+    if (route->answers)
+        str_addf(s,
+                 ",\"content\":{\"application/json\":{\"schema\":{\"$ref\":"
+                 "\"#/components/schemas/%s\"}}}",
+                 route->answers);
+    str_add(s, "},\"default\":{\"description\":\"An error, in the form of the endpoint's protocol; "
+               "fields that were ignored are in the header x-inferd-ignored-fields.\"}}}");
+}
+
+/* The objects that endpoints answer with, by the word in their member "object". */
+static void add_schemas(str *s, const struct route *const *routes, size_t n) {
+    const char *comma = "";
+    str_add(s, "\"schemas\":{");
+    for (size_t i = 0; i < n; i++) {
+        const char *name = routes[i]->answers;
+        size_t of = 0; /* the first route that has it */
+        while (name && !(routes[of]->answers && strcmp(routes[of]->answers, name) == 0))
+            of++;
+        if (!name || of < i) continue;
+        bool list = strcmp(name, "list") == 0;
+        str_addf(s,
+                 "%s\"%s\":{\"type\":\"object\",\"properties\":{\"object\":{\"const\":\"%s\"}%s},"
+                 "\"required\":[\"object\"%s]}",
+                 comma, name, name, list ? ",\"data\":{\"type\":\"array\"}" : "",
+                 list ? ",\"data\"" : "");
+        comma = ",";
+    }
+    str_add(s, "},");
 }
 
 static void add_operation(str *s, const struct route *route) {
@@ -29,7 +82,7 @@ static void add_operation(str *s, const struct route *route) {
     str_add(s, "\":{\"operationId\":");
     str id;
     str_init(&id, 256);
-    str_addf(&id, "%s %s", route->method, route->path);
+    str_addf(&id, "%s %s", route->method, route_name(route));
     json_add_string(s, str_cstr(&id), id.len);
     if (route->flags & ROUTE_V1) {
         const char *bare = route_bare_path(route->path);
@@ -40,7 +93,7 @@ static void add_operation(str *s, const struct route *route) {
         json_add_string(s, str_cstr(&id), id.len);
     }
     str_fini(&id);
-    add_parameters(s, route->path);
+    add_parameters(s, route);
     if (route->flags & ROUTE_KEY) str_add(s, ",\"security\":[{},{\"key\":[]},{\"x-api-key\":[]}]");
     if (route->table) {
         str_add(s, ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":"
@@ -48,24 +101,22 @@ static void add_operation(str *s, const struct route *route) {
         json_add_schema(s, route->table);
         str_add(s, "}}}");
     }
-    str_add(s, ",\"responses\":{\"200\":{\"description\":\"The answer.\"},"
-               "\"default\":{\"description\":\"An error, in the form of the endpoint's protocol; "
-               "fields that were ignored are in the header x-inferd-ignored-fields.\"}}}");
+    add_answer(s, route);
 }
 
 static void add_paths(str *s, const struct route *const *routes, size_t n) {
     bool first = true;
     for (size_t i = 0; i < n; i++) {
         size_t of = 0; /* the path's first route */
-        while (strcmp(routes[of]->path, routes[i]->path) != 0)
+        while (strcmp(route_name(routes[of]), route_name(routes[i])) != 0)
             of++;
         if (of < i) continue;
         str_add(s, first ? "" : ",");
         first = false;
-        json_add_cstr(s, routes[i]->path);
+        json_add_cstr(s, route_name(routes[i]));
         str_add_char(s, ':');
         for (size_t k = i; k < n; k++) {
-            if (strcmp(routes[k]->path, routes[i]->path) != 0) continue;
+            if (strcmp(route_name(routes[k]), route_name(routes[i])) != 0) continue;
             str_add_char(s, k == i ? '{' : ',');
             add_operation(s, routes[k]);
         }
@@ -80,7 +131,9 @@ static void handle_openapi(struct request *r) {
     json_add_cstr(&body, r->api->config.version);
     str_add(&body, "},\"servers\":[{\"url\":\"/\"}],\"paths\":{");
     add_paths(&body, r->http->setup.routes, r->http->setup.n_routes);
-    str_add(&body, "},\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":"
+    str_add(&body, "},\"components\":{");
+    add_schemas(&body, r->http->setup.routes, r->http->setup.n_routes);
+    str_add(&body, "\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":"
                    "\"bearer\"},\"x-api-key\":{\"type\":\"apiKey\",\"in\":\"header\",\"name\":"
                    "\"x-api-key\"}}}}");
     reply_json(r, 200, &body);

@@ -358,5 +358,5 @@ static void handle_chat(struct request *r) {
     gen_handle(r, answer_chat);
 }
 
-const struct route chat_route = {"POST", "/v1/chat/completions", ROUTE_GENERATE | ROUTE_V1,
-                                 handle_chat, .table = &chat_table};
+const struct route chat_route = {"POST",      "/v1/chat/completions", ROUTE_GENERATE | ROUTE_V1,
+                                 handle_chat, .table = &chat_table,   .answers = "chat.completion"};

@@ -368,5 +368,9 @@ static void handle_completions(struct request *r) {
     gen_handle(r, answer_completions);
 }
 
-const struct route completions_route = {"POST", "/v1/completions", ROUTE_GENERATE,
-                                        handle_completions, .table = &completions_table};
+const struct route completions_route = {"POST",
+                                        "/v1/completions",
+                                        ROUTE_GENERATE,
+                                        handle_completions,
+                                        .table = &completions_table,
+                                        .answers = "text_completion"};

@@ -118,5 +118,9 @@ static void handle_embeddings(struct request *r) {
     gen_handle(r, answer_embeddings);
 }
 
-const struct route embeddings_route = {"POST", "/v1/embeddings", ROUTE_GENERATE, handle_embeddings,
-                                       .table = &embeddings_table};
+const struct route embeddings_route = {"POST",
+                                       "/v1/embeddings",
+                                       ROUTE_GENERATE,
+                                       handle_embeddings,
+                                       .table = &embeddings_table,
+                                       .answers = "list"};

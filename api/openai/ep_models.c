@@ -1,5 +1,5 @@
-/* ep_models.c - GET /v1/models and /v1/models/{id}, with the members that clients of OpenAI and of
- * Anthropic read. Runs on HTTP threads. */
+/* ep_models.c - GET /v1/models and /v1/models/{model}, with the members that clients of OpenAI and
+ * of Anthropic read. Runs on HTTP threads. */
 #include "api/generate/api_state.h"
 #include "api/http/error.h"
 #include "api/http/json.h"
@@ -125,9 +125,12 @@ static void handle_model(struct request *r) {
 }
 
 const struct route models_route = {"GET", "/v1/models",
-                                   ROUTE_KEY | ROUTE_MODEL | ROUTE_DIRECT | ROUTE_SHARED | ROUTE_V1,
-                                   .handle = handle_models};
-const struct route model_route = {"GET", "/v1/models/",
-                                  ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX | ROUTE_DIRECT |
-                                      ROUTE_SHARED | ROUTE_V1,
-                                  .handle = handle_model, .name = "/v1/models/{id}"};
+                                   ROUTE_KEY | ROUTE_MODEL | ROUTE_DIRECT | ROUTE_SHARED,
+                                   .handle = handle_models, .answers = "list"};
+const struct route model_route = {"GET",
+                                  "/v1/models/",
+                                  ROUTE_KEY | ROUTE_V1 | ROUTE_MODEL | ROUTE_PREFIX | ROUTE_DIRECT |
+                                      ROUTE_SHARED,
+                                  .handle = handle_model,
+                                  .name = "/v1/models/{model}",
+                                  .answers = "model"};

@@ -147,8 +147,9 @@ static void handle_tokens(struct request *r) {
     gen_handle(r, answer_tokens);
 }
 
-const struct route responses_route = {"POST", "/v1/responses", ROUTE_GENERATE | ROUTE_V1,
-                                      handle_responses, .table = &responses_table};
-const struct route response_tokens_route = {"POST", "/v1/responses/input_tokens",
-                                            ROUTE_TEXT | ROUTE_V1, handle_tokens,
-                                            .table = &response_tokens_table};
+const struct route responses_route = {
+    "POST",           "/v1/responses",           ROUTE_GENERATE | ROUTE_V1,
+    handle_responses, .table = &responses_table, .answers = "response"};
+const struct route response_tokens_route = {
+    "POST",        "/v1/responses/input_tokens",    ROUTE_TEXT,
+    handle_tokens, .table = &response_tokens_table, .answers = "response.input_tokens"};

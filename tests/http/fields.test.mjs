@@ -589,4 +589,19 @@ test("openapi.json describes every endpoint and its body", async () => {
   }
   assert.ok(document.paths["/v1/responses/{id}"].get && document.paths["/v1/responses/{id}"].delete);
   assert.equal(document.paths["/v1/responses/{id}"].get.parameters[0].name, "id");
+  const named = (list, place) => list.filter((p) => p.in === place).map((p) => p.name);
+  for (const [path, methods] of Object.entries(document.paths))
+    for (const [method, operation] of Object.entries(methods)) {
+      const inPath = [...path.matchAll(/\{(\w+)\}/g)].map((m) => m[1]);
+      assert.deepEqual(named(operation.parameters, "path"), inPath, `${method} ${path}`);
+      const schema = operation.responses[200].content?.["application/json"].schema.$ref;
+      if (schema) assert.ok(document.components.schemas[schema.split("/").at(-1)], schema);
+    }
+  assert.ok(document.paths["/v1/models/{model}"].get && !document.paths["/v1/models/"]);
+  const listed = document.paths["/v1/chat/completions"].get;
+  assert.deepEqual(named(listed.parameters, "query"), ["limit", "after", "order", "model", "metadata"]);
+  // What is answered is what the document says.
+  const { $ref } = document.paths["/v1/models/{model}"].get.responses[200].content["application/json"].schema;
+  const one = await (await fetch(`${server.url}/v1/models/${modelName}`)).json();
+  assert.ok(ajv.validate(document.components.schemas[$ref.split("/").at(-1)], one));
 });
