@@ -2,10 +2,13 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { createOpenAI } from "@ai-sdk/openai";
+import Anthropic from "@anthropic-ai/sdk";
 import { HumanMessage, SystemMessage, ToolMessage } from "@langchain/core/messages";
 import { tool as langchainTool } from "@langchain/core/tools";
 import { ChatOpenAI, OpenAIEmbeddings } from "@langchain/openai";
 import { embed, generateObject, generateText, streamObject, streamText, tool } from "ai";
+import { Ollama } from "ollama";
+import OpenAI from "openai";
 import { z } from "zod";
 import { onlyLoopback } from "./loopback.mjs";
 import { modelName, startServer } from "./server.mjs";
@@ -141,4 +144,67 @@ test("LangChain: embeddings", async () => {
   const [a, b] = await embeddings.embedDocuments(["a fox", "a hen"]);
   assert.deepEqual(await embeddings.embedQuery("a fox"), a);
   assert.notDeepEqual(a, b);
+});
+
+const cities = { type: "object", properties: { city: { enum: ["Rome", "Oslo"] } }, required: ["city"] };
+const asks = ["Weather in Rome?", "And in Oslo?", "And in Rome again?"];
+
+test("Anthropic's SDK: tools over three turns", async () => {
+  const client = new Anthropic({ baseURL: server.url, apiKey: "none", maxRetries: 0 });
+  const tools = [{ name: "weather", input_schema: { ...cities, additionalProperties: false } }];
+  const messages = [];
+  for (const content of asks) {
+    messages.push({ role: "user", content });
+    const choice = { type: "tool", name: "weather", disable_parallel_tool_use: true };
+    const ask = { model: modelName, max_tokens: 200, tools, tool_choice: choice, messages };
+    const answer = await client.messages.create(ask);
+    const use = answer.content.find((b) => b.type === "tool_use");
+    assert.ok(cities.properties.city.enum.includes(use.input.city));
+    const result = { type: "tool_result", tool_use_id: use.id, content: "sunny" };
+    messages.push({ role: "assistant", content: answer.content }, { role: "user", content: [result] });
+    const said = await client.messages.create({ ...ask, max_tokens: 8, tool_choice: { type: "none" } });
+    messages.push({ role: "assistant", content: said.content.length ? said.content : "." });
+  }
+  assert.equal(messages.length, 12);
+});
+
+test("OpenAI's SDK: tools over three turns and structured output by previous_response_id", async () => {
+  const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+  const tools = [{ type: "function", name: "weather", parameters: { ...cities, additionalProperties: false } }];
+  const format = { type: "json_schema", name: "n", schema: { type: "integer", minimum: 1, maximum: 9 } };
+  let previous_response_id;
+  for (const input of asks) {
+    const ask = { model: modelName, max_output_tokens: 200, tools, parallel_tool_calls: false };
+    const tool_choice = { type: "function", name: "weather" };
+    const called = await client.responses.create({ ...ask, input, tool_choice, previous_response_id });
+    const call = called.output.find((i) => i.type === "function_call");
+    assert.ok(cities.properties.city.enum.includes(JSON.parse(call.arguments).city));
+    const said = await client.responses.create({
+      ...ask,
+      input: [{ type: "function_call_output", call_id: call.call_id, output: "sunny" }],
+      tool_choice: "none",
+      text: { format },
+      previous_response_id: called.id,
+    });
+    assert.match(said.output_text, /^[1-9]$/);
+    previous_response_id = said.id;
+  }
+});
+
+test("Ollama's library: tools over three turns, structured output", async () => {
+  const client = new Ollama({ host: server.url });
+  const tools = [{ type: "function", function: { name: "weather", parameters: cities } }];
+  const messages = [];
+  for (const content of asks) {
+    messages.push({ role: "user", content });
+    const options = { num_predict: 40, temperature: 0 };
+    const { message } = await client.chat({ model: modelName, messages, tools, options });
+    const tool_calls = message.tool_calls ?? [{ function: { name: "weather", arguments: { city: "Rome" } } }];
+    messages.push({ ...message, tool_calls }, { role: "tool", tool_name: "weather", content: "sunny" });
+    const format = { type: "integer", minimum: 1, maximum: 9 };
+    const said = await client.chat({ model: modelName, messages, format, options });
+    assert.match(said.message.content, /^[1-9]$/);
+    messages.push(said.message);
+  }
+  assert.equal(messages.length, 12);
 });
