@@ -153,7 +153,7 @@ struct fields {
         .initial = "false",                                                                        \
         .help =                                                                                    \
             "true: events with the task's progress until it ends; a pull whose client hangs up "   \
-            "is cancelled. false: the task, which GET /v1/inferd/models shows."         \
+            "is cancelled. false: the task, which GET /v1/inferd/models shows."                    \
     }
 
 static const struct json_field name_fields[] = {

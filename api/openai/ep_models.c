@@ -125,7 +125,7 @@ static void handle_model(struct request *r) {
 }
 
 const struct route models_route = {"GET", "/v1/models",
-                                   ROUTE_KEY | ROUTE_MODEL | ROUTE_DIRECT | ROUTE_SHARED,
+                                   ROUTE_KEY | ROUTE_MODEL | ROUTE_DIRECT | ROUTE_SHARED | ROUTE_V1,
                                    .handle = handle_models, .answers = "list"};
 const struct route model_route = {"GET",
                                   "/v1/models/",

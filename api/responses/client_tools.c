@@ -1,6 +1,6 @@
-/* responses/client_tools.c - the tools of the Responses API that OpenAI defines and the client runs:
- * local_shell, shell and apply_patch. A request names only their type; the model gets each as a
- * function whose arguments are the members of the item's action, and what it calls comes back in
+/* responses/client_tools.c - the tools of the Responses API that OpenAI defines and the client
+ * runs: local_shell, shell and apply_patch. A request names only their type; the model gets each as
+ * a function whose arguments are the members of the item's action, and what it calls comes back in
  * the tool's own items. Pure; pool threads, and HTTP threads for what is written. */
 #include "api/responses/client_tools.h"
 #include "api/http/json.h"
@@ -12,8 +12,8 @@
 
 #define TEXT(description) "{\"type\":\"string\",\"description\":\"" description "\"}"
 #define WORDS(description)                                                                         \
-    "{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"minItems\":1,\"description\":\""        \
-    description "\"}"
+    "{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"minItems\":1,\"description\":"          \
+    "\"" description "\"}"
 #define COUNT(description)                                                                         \
     "{\"type\":\"integer\",\"minimum\":1,\"description\":\"" description "\"}"
 #define OBJECT(members, required)                                                                  \
@@ -28,12 +28,43 @@ static const struct client_tool tools[] = {
      .output_prefix = "lsho_",
      .action = "action",
      .description = "Runs a command on the user's machine.",
-     .schema = OBJECT("\"command\":" WORDS("The program and its arguments.") ","
-                      "\"working_directory\":" TEXT("Where it runs.") ","
-                      "\"timeout_ms\":" COUNT("Its limit in milliseconds.") ","
-                      "\"env\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"},"
-                      "\"description\":\"Environment variables to set.\"},"
-                      "\"user\":" TEXT("The user that runs it."), "\"command\""),
+     .schema = OBJECT(
+         "\"command\":" WORDS(
+             "The program and its arguments.") ","
+                                               "\"working_directory\":" TEXT(
+                                                   "Where it runs.") ","
+                                                                     "\"timeout_ms\":" COUNT(
+                                                                         "Its limit in "
+                                                                         "milliseconds.") ","
+                                                                                          "\"env\":"
+                                                                                          "{\"type"
+                                                                                          "\":"
+                                                                                          "\"object"
+                                                                                          "\","
+                                                                                          "\"additi"
+                                                                                          "onalProp"
+                                                                                          "erties\""
+                                                                                          ":{"
+                                                                                          "\"type\""
+                                                                                          ":\"strin"
+                                                                                          "g\"},"
+                                                                                          "\"descri"
+                                                                                          "ption\":"
+                                                                                          "\"Enviro"
+                                                                                          "nment "
+                                                                                          "variable"
+                                                                                          "s to "
+                                                                                          "set.\"},"
+                                                                                          "\"user\""
+                                                                                          ":" TEXT(
+                                                                                              "The "
+                                                                                              "user"
+                                                                                              " tha"
+                                                                                              "t "
+                                                                                              "runs"
+                                                                                              " it"
+                                                                                              "."),
+         "\"command\""),
      .members = {{"type", "\"exec\""},
                  {"command", "[]"},
                  {"timeout_ms", "null"},
@@ -47,10 +78,30 @@ static const struct client_tool tools[] = {
      .output_prefix = "sho_",
      .action = "action",
      .description = "Runs commands in a shell on the user's machine.",
-     .schema = OBJECT("\"commands\":" WORDS("The commands, each a line for the shell.") ","
-                      "\"timeout_ms\":" COUNT("Their limit in milliseconds.") ","
-                      "\"max_output_length\":" COUNT("At most so many characters of output."),
-                      "\"commands\""),
+     .schema =
+         OBJECT(
+             "\"commands\":" WORDS(
+                 "The commands, each a line for the shell.") ","
+                                                             "\"timeout_ms\":" COUNT("Their limit "
+                                                                                     "in "
+                                                                                     "milliseconds"
+                                                                                     ".") ","
+                                                                                          "\"max_"
+                                                                                          "output_"
+                                                                                          "length\""
+                                                                                          ":" COUNT(
+                                                                                              "At "
+                                                                                              "most"
+                                                                                              " so "
+                                                                                              "many"
+                                                                                              " cha"
+                                                                                              "ract"
+                                                                                              "ers "
+                                                                                              "of "
+                                                                                              "outp"
+                                                                                              "ut"
+                                                                                              "."),
+             "\"commands\""),
      .members = {{"commands", "[]"}, {"timeout_ms", "null"}, {"max_output_length", "null"}},
      .after = ",\"environment\":{\"type\":\"local\"}"},
     {.type = "apply_patch",
@@ -61,10 +112,14 @@ static const struct client_tool tools[] = {
      .action = "operation",
      .description = "Creates, changes or deletes a file.",
      .schema = OBJECT(
-         "\"type\":{\"type\":\"string\",\"enum\":[\"create_file\",\"update_file\",\"delete_file\"]},"
-         "\"path\":" TEXT("The file's path.") ","
-         "\"diff\":" TEXT("The change as a unified diff without the lines that name files; of a "
-                          "new file its lines, each after a +; empty to delete a file."),
+         "\"type\":{\"type\":\"string\",\"enum\":[\"create_file\",\"update_file\",\"delete_file\"]}"
+         ","
+         "\"path\":" TEXT(
+             "The file's path.") ","
+                                 "\"diff\":" TEXT(
+                                     "The change as a unified diff without the lines that name "
+                                     "files; of a "
+                                     "new file its lines, each after a +; empty to delete a file."),
          "\"type\",\"path\",\"diff\""),
      .members = {{"type", NULL}, {"path", "\"\""}, {"diff", "\"\""}}},
 };

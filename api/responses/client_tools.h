@@ -11,10 +11,10 @@
 #include <stddef.h>
 
 struct client_tool {
-    const char *type;         /* of the tool; the name of its function, too */
-    const char *call, *output; /* types of its items */
+    const char *type;                        /* of the tool; the name of its function, too */
+    const char *call, *output;               /* types of its items */
     const char *call_prefix, *output_prefix; /* of their ids */
-    const char *action; /* the member of a call that says what to do */
+    const char *action;                      /* the member of a call that says what to do */
     const char *description, *schema;
     struct client_tool_member {
         const char *name, *otherwise; /* what a call has if the arguments do not say; NULL: null */

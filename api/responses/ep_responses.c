@@ -151,5 +151,5 @@ const struct route responses_route = {
     "POST",           "/v1/responses",           ROUTE_GENERATE | ROUTE_V1,
     handle_responses, .table = &responses_table, .answers = "response"};
 const struct route response_tokens_route = {
-    "POST",        "/v1/responses/input_tokens",    ROUTE_TEXT,
+    "POST",        "/v1/responses/input_tokens",    ROUTE_TEXT | ROUTE_V1,
     handle_tokens, .table = &response_tokens_table, .answers = "response.input_tokens"};

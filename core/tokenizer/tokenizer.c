@@ -539,9 +539,9 @@ bool tokenizer_is_control(const tokenizer *t, int32_t id) {
     return k && k->type == TOKEN_CONTROL;
 }
 
-void tokenizer_added(const tokenizer *t, unsigned *n_before, unsigned *n_behind) {
+void tokenizer_added(const tokenizer *t, unsigned *n_before, unsigned *n_after) {
     *n_before = t->n_before;
-    *n_behind = t->n_behind;
+    *n_after = t->n_after;
 }
 
 bool tokenizer_adds_bos(const tokenizer *t) {

@@ -78,7 +78,7 @@ bool tokenizer_is_eog(const tokenizer *t,
 bool tokenizer_is_control(const tokenizer *t, int32_t id);
 bool tokenizer_adds_bos(const tokenizer *t);
 /* How many tokens TOKENIZER_ADD_SPECIAL puts before and behind a text. */
-void tokenizer_added(const tokenizer *t, unsigned *n_before, unsigned *n_behind);
+void tokenizer_added(const tokenizer *t, unsigned *n_before, unsigned *n_after);
 /* Id of the token whose text is exactly text, or -1. */
 int32_t tokenizer_find(const tokenizer *t, const char *text);
 /* The token's own text ("<|end|>", "\xe2\x96\x81the"), for display. Borrowed. */
