@@ -39,8 +39,6 @@ enum args_act {
 
 #define ARGS_TOP_MAX          64   /* BACKEND_MAX_TOP */
 #define ARGS_MOE_EXPERTS      1024 /* BACKEND_MAX_EXPERTS */
-#define ARGS_LINEAR_CHUNK_64  32   /* BACKEND_LINEAR_CHUNK_64 */
-#define ARGS_LINEAR_CHUNK_128 16   /* BACKEND_LINEAR_CHUNK_128 */
 
 /* ---- embed, gather: the devices share only the shape (n_rows, n_cols) ---- */
 

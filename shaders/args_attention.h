@@ -29,15 +29,6 @@ struct args_attention {
 };
 ARGS_SIZE(struct args_attention, 40);
 
-/* ---- linear attention. A task is one chunk of one sequence, numbered as the kernels' linear_base
- * does. ---- */
-struct args_linear_attention {
-    uint32_t n_seqs, n_heads, n_slots;
-    uint32_t first_task, n_tasks; /* of this pass */
-    float scale;
-};
-ARGS_SIZE(struct args_linear_attention, 24);
-
 /* ================================ Metal ================================ */
 
 /* rope.metal: rope_store, with struct args_rope_store. One simdgroup per head. */
@@ -72,14 +63,6 @@ enum margs_attention_const {
     MARGS_ATTENTION_ROWS = MARGS_ATTENTION_HEADS,         /* queries of a tile: 8 or 16 */
     MARGS_ATTENTION_MIN_ROWS = MARGS_ATTENTION_SIMDGROUPS /* shorter sequences are skipped */
 };
-
-/* linear_attention.metal */
-enum margs_linear_attention_const { MARGS_LINEAR_ATTENTION_DIM /* head_dim: 64 or 128 */ };
-struct margs_linear_attention {
-    struct args_linear_attention op;
-    uint32_t has_decay;
-};
-ARGS_SIZE(struct margs_linear_attention, 28);
 
 /* ================================ CUDA ================================ */
 #if !defined(__METAL_VERSION__)
@@ -169,25 +152,32 @@ struct cargs_decode {
 };
 ARGS_SIZE(struct cargs_decode, 328);
 
-/* linear_attention.cu */
-enum { CUDA_LINEAR_THREADS = 256 };
-enum cuda_linear_kernel {
-    CUDA_LINEAR_CHUNKS,
-    CUDA_LINEAR_SCAN,
-    CUDA_LINEAR_OUTPUTS,
-    CUDA_LINEAR_KEEP,
-    CUDA_LINEAR_STEP
+/* delta_net.cu: op_delta_net, with the offsets of struct backend_state_parts */
+enum { CUDA_DELTA_THREADS = 512, CUDA_DELTA_ROWS = 8 /* rows that share a read of S */ };
+enum cuda_delta_kernel { CUDA_DELTA_CONV, CUDA_DELTA_RUN, CUDA_DELTA_STEP, CUDA_DELTA_KEEP };
+struct cargs_delta_net {
+    const float *qkv;          /* (n_rows, channels) */
+    const float *z;            /* (n_rows, n_v_heads, dim) */
+    const float *alpha, *beta; /* (n_rows, n_v_heads) */
+    const int32_t *pos;        /* (n_rows); below 0: padding */
+    const int32_t *row_start;  /* (n_seqs + 1) */
+    const int32_t *tables;     /* (n_seqs, 2) */
+    const float *conv, *a, *dt_bias, *norm;
+    float *blocks;                       /* (n_blocks, end) */
+    float *work;                         /* (n_rows, channels) */
+    float *out;                          /* (n_rows, n_v_heads, dim) */
+    uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
+    uint32_t n_seqs, n_blocks, chunk, n_taps, n_k_heads, n_v_heads, dim, tiled;
+    float eps, q_scale;
 };
-struct cargs_linear_attention {
-    const float *q, *k, *v; /* (n_rows, n_heads, head_dim) */
-    const int32_t *pos, *row_start, *slots;
-    const float *decay; /* (n_heads) or NULL: 1 */
-    float *state;       /* (n_slots, n_heads, a slot and head) */
-    float *out;         /* (n_rows, n_heads, head_dim) */
-    float *states;      /* (n_tasks, n_heads, head_dim, head_dim) scratch */
-    struct args_linear_attention op;
+ARGS_SIZE(struct cargs_delta_net, 200);
+
+struct cargs_gate {
+    float *x;          /* (n) */
+    const float *gate; /* (n) */
+    uint64_t n;
 };
-ARGS_SIZE(struct cargs_linear_attention, 104);
+ARGS_SIZE(struct cargs_gate, 24);
 
 #endif
 #endif

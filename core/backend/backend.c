@@ -107,10 +107,6 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
             "%u of %u experts of width %u: expected at most %d experts, of which at least one is "
             "used, and a width above 0",
             moe->n_used, moe->n_experts, moe->n_ff, BACKEND_MAX_EXPERTS);
-    if (config->linear_attention.n_heads &&
-        !backend_linear_chunk(config->linear_attention.head_dim))
-        return err_set(e, ERR_UNSUPPORTED, "linear attention: head_dim is %u: must be 64 or 128",
-                       config->linear_attention.head_dim);
     if (strcmp(config->name, "auto") == 0) return open_best(config, out, e);
     char known[64] = "";
     for (size_t i = 0; i < N_DEVICES; i++) {

@@ -43,10 +43,6 @@ struct backend_config {
     struct backend_moe_limits {
         uint32_t n_experts, n_used, n_ff;
     } moe;
-    /* The largest op_linear_attention; n_heads 0: none. */
-    struct backend_linear_limits {
-        uint32_t n_heads, head_dim;
-    } linear_attention;
 };
 
 /* ERR_UNSUPPORTED: unknown name, or the machine lacks the device, the instruction set or n_ranks

@@ -82,7 +82,6 @@ struct backend {
     int n_threads;
     uint32_t max_rows, max_cols;
     struct backend_moe_limits moe;
-    struct backend_linear_limits linear_attention;
     uint32_t rank, n_ranks;            /* set by backend.c; n_ranks 0: no group */
     backend *peers[BACKEND_MAX_RANKS]; /* (n_ranks) */
     atomic_uint_fast64_t op_counts[BACKEND_N_OPS];
@@ -135,17 +134,7 @@ static inline int backend_store_attend_parts(backend *be, const struct op_store_
     return be->vt->paged_attention(be, &a->attend);
 }
 
-/* ---- linear attention on devices that compute it by chunks. They number the chunks of a step
- * (tasks) and have memory for the sums (n_heads, head_dim, head_dim) f32 of some of them. A step
- * with more tasks takes several passes, which hand S on in the slots. 64 MiB hold 128 tasks of 32
- * heads of 64 values: 4096 rows. ---- */
-
-enum { BACKEND_LINEAR_STATES = 64 << 20 };
-/* Upper bound of the tasks of n_seqs sequences. */
-uint64_t backend_linear_tasks(uint64_t n_rows, uint64_t n_seqs, uint32_t head_dim);
-/* Tasks of a pass; bytes of their sums, 0 without linear attention. */
-uint32_t backend_linear_pass(const struct backend_linear_limits *l, uint32_t max_rows);
-uint64_t backend_linear_pass_bytes(const struct backend_linear_limits *l, uint32_t max_rows);
+/* ---- tiles of a mixture of experts ---- */
 
 /* Maximum number of tiles, of up to tile_rows pairs (row, expert) of one expert each, for n_pairs:
  * each expert may have one partial tile. */

@@ -1,4 +1,4 @@
-/* kv_layout.c - sizes of KV blocks and of the state of linear attention. Pure; any thread. */
+/* kv_layout.c - sizes of KV blocks and of state blocks. Pure; any thread. */
 #include "core/backend/backend_int.h"
 
 #include "core/base/mem.h"
@@ -13,32 +13,26 @@ bool backend_kv_block_bytes(const struct backend_kv *kv, uint64_t *bytes) {
            qtype_bytes(kv->kv_type, rows, kv->head_dim, bytes);
 }
 
-uint32_t backend_linear_chunk(uint32_t head_dim) {
-    return head_dim == 64    ? BACKEND_LINEAR_CHUNK_64
-           : head_dim == 128 ? BACKEND_LINEAR_CHUNK_128
-                             : 0;
+bool backend_state_ok(const struct backend_state *s) {
+    return (s->chunk == 16 || s->chunk == BACKEND_STATE_MAX_CHUNK) && s->n_taps >= 2 &&
+           s->n_taps <= BACKEND_STATE_MAX_TAPS && s->n_k_heads && s->n_v_heads &&
+           s->n_k_heads <= BACKEND_STATE_MAX_HEADS && s->n_v_heads <= BACKEND_STATE_MAX_HEADS &&
+           s->n_v_heads % s->n_k_heads == 0 && s->dim && s->dim % 16 == 0 &&
+           s->dim <= BACKEND_STATE_MAX_DIM;
 }
 
-uint64_t backend_linear_state_bytes(uint32_t head_dim) {
-    uint64_t chunk = backend_linear_chunk(head_dim);
-    return chunk ? (head_dim + 2 * chunk) * head_dim * sizeof(float) : 0;
+struct backend_state_parts backend_state_parts(const struct backend_state *s) {
+    const uint64_t v_cols = (uint64_t)s->n_v_heads * s->dim;
+    const uint64_t n_tail = (s->n_taps - 1) * backend_state_channels(s);
+    struct backend_state_parts p = {.s = 0, .tail = v_cols * s->dim};
+    p.recent = p.tail + n_tail;
+    p.k = p.recent + n_tail;
+    p.u = p.k + (uint64_t)s->chunk * s->n_k_heads * s->dim;
+    p.g = p.u + s->chunk * v_cols;
+    p.end = p.g + (uint64_t)s->chunk * s->n_v_heads;
+    return p;
 }
 
-uint64_t backend_linear_tasks(uint64_t n_rows, uint64_t n_seqs, uint32_t head_dim) {
-    return n_rows / backend_linear_chunk(head_dim) + 2 * n_seqs;
-}
-
-static uint64_t sums_bytes(const struct backend_linear_limits *l) {
-    return (uint64_t)l->n_heads * l->head_dim * l->head_dim * sizeof(float);
-}
-
-uint32_t backend_linear_pass(const struct backend_linear_limits *l, uint32_t max_rows) {
-    uint64_t most = backend_linear_tasks(max_rows, max_rows, l->head_dim);
-    uint64_t n = BACKEND_LINEAR_STATES / sums_bytes(l);
-    if (n < 1) n = 1;
-    return (uint32_t)(n < most ? n : most);
-}
-
-uint64_t backend_linear_pass_bytes(const struct backend_linear_limits *l, uint32_t max_rows) {
-    return l->n_heads ? backend_linear_pass(l, max_rows) * sums_bytes(l) : 0;
+uint64_t backend_state_block_bytes(const struct backend_state *s) {
+    return backend_state_ok(s) ? backend_state_parts(s).end * sizeof(float) : 0;
 }

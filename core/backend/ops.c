@@ -211,19 +211,31 @@ static int check_kv_copy(const backend *be, const struct op_kv_copy *a) {
     return ready_if(a->n_pairs);
 }
 
-static int check_linear_attention(const backend *be, const struct op_linear_attention *a) {
-    uint64_t cols = (uint64_t)a->n_heads * a->head_dim,
-             state = backend_linear_state_bytes(a->head_dim);
-    if (!state || !a->n_heads || a->n_heads > be->linear_attention.n_heads ||
-        a->head_dim != be->linear_attention.head_dim || a->n_rows > be->max_rows ||
-        a->n_seqs > a->n_rows || !factor_ok(a->scale) || !holds_f32(be, a->q, a->n_rows, cols) ||
-        !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
-        !holds_f32(be, a->out, a->n_rows, cols) || !holds_i32(be, a->pos, a->n_rows) ||
+static int check_gate(const backend *be, const struct op_gate *a) {
+    if (a->n_rows > be->max_rows || !a->n_cols || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
+        !holds_f32(be, a->gate, a->n_rows, a->n_cols) || a->x == a->gate)
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static int check_delta_net(const backend *be, const struct op_delta_net *a) {
+    const struct backend_state *s = &a->state;
+    if (!backend_state_ok(s) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows)
+        return ERR_INVALID;
+    const uint64_t channels = backend_state_channels(s), cols = (uint64_t)s->n_v_heads * s->dim;
+    if (!holds_f32(be, a->qkv, a->n_rows, channels) ||
+        !holds_f32(be, a->work, a->n_rows, channels) || !holds_f32(be, a->z, a->n_rows, cols) ||
+        !holds_f32(be, a->out, a->n_rows, cols) ||
+        !holds_f32(be, a->alpha, a->n_rows, s->n_v_heads) ||
+        !holds_f32(be, a->beta, a->n_rows, s->n_v_heads) || a->work == a->qkv || a->out == a->qkv ||
+        a->out == a->work || a->out == a->z)
+        return ERR_INVALID;
+    if (!holds_i32(be, a->pos, a->n_rows) ||
         !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) ||
-        !holds_i32(be, a->slots, a->n_seqs) ||
-        !buf_holds(be, a->state, a->n_slots, a->n_heads, state, 1) ||
-        (a->decay && !is_vector(be, a->decay, a->n_heads)) || a->out == a->q || a->out == a->k ||
-        a->out == a->v)
+        !holds_i32(be, a->tables, 2 * (uint64_t)a->n_seqs) ||
+        !buf_holds(be, s->blocks, s->n_blocks, 1, 1, backend_state_block_bytes(s)) ||
+        !is_vector(be, a->conv, channels * s->n_taps) || !is_vector(be, a->a, s->n_v_heads) ||
+        !is_vector(be, a->dt_bias, s->n_v_heads) || !is_vector(be, a->norm, s->dim))
         return ERR_INVALID;
     return ready_if(a->n_rows);
 }
@@ -307,6 +319,13 @@ const char *backend_op_name(enum backend_op op) {
 
 uint64_t backend_op_count(const backend *be, enum backend_op op) {
     return atomic_load_explicit(&be->op_counts[op], memory_order_relaxed);
+}
+
+bool backend_has_op(const backend *be, enum backend_op op) {
+#define HAS(name, on_cpu, on_metal, on_cuda) [BACKEND_OP_##name] = be->vt->name != NULL,
+    const bool has[BACKEND_N_OPS] = {BACKEND_OPS(HAS, HAS)};
+#undef HAS
+    return has[op];
 }
 
 bool backend_can_sample(const backend *be) {

@@ -20,6 +20,7 @@
 #define INFERD_BACKEND_OPS_H
 
 #include "core/backend/kv_layout.h"
+#include "core/backend/state_layout.h"
 #include "core/base/sampling.h"
 
 /* OP(name, on_cpu, on_metal, on_cuda). yes: the device has the op. no: it does not. parts: it runs
@@ -35,7 +36,8 @@
     OP(store_attend,      parts, parts, yes)          \
     PART(rope_store,      yes,   yes,   yes)          \
     PART(paged_attention, yes,   yes,   yes)          \
-    OP(linear_attention,  yes,   yes,   yes)          \
+    OP(gate,              yes,   no,    yes)          \
+    OP(delta_net,         yes,   no,    yes)          \
     OP(kv_copy,           yes,   yes,   yes)          \
     OP(gather,            yes,   yes,   yes)          \
     OP(top,               yes,   yes,   yes)          \
@@ -53,6 +55,7 @@ enum backend_op { BACKEND_OPS(BACKEND_OP_ID, BACKEND_OP_ID) BACKEND_N_OPS };
 const char *backend_op_name(enum backend_op op); /* "embed" */
 /* Calls of op that reached the device. An op in a captured step counts once, at its capture. */
 uint64_t backend_op_count(const backend *be, enum backend_op op);
+bool backend_has_op(const backend *be, enum backend_op op); /* on its device */
 
 /* ---- rows and products ---- */
 
@@ -207,37 +210,51 @@ struct op_kv_copy {
     uint32_t n_pairs;
 };
 
-/* ---- linear attention ---- */
-
-/* Causal linear attention with one decay per head and a state instead of a KV cache:
- *   out[t] = scale * sum over s <= t of decay^(t - s) * (q[t] . k[s]) * v[s]
- * (Katharopoulos et al., "Transformers are RNNs", 2020; decay as in Sun et al., "Retentive
- * Network", 2023), computed in chunks of C positions counted from the start of the sequence. The
- * state slot of a sequence after n positions holds for each head, all f32:
- *   S (head_dim, head_dim)  of its n / C whole chunks: sum over s of decay^(last - s) k[s]^T v[s],
- *                           last being their last position; undefined while there is none
- *   K (C, head_dim)         the n % C rows after them; the rest is undefined
- *   V (C, head_dim)         likewise
- * so that a row's result and the state do not depend on how the rows were split into steps, bit for
- * bit. A sequence that starts at position 0 needs no cleared slot: undefined values are not read.
- *
- * The rows of a sequence are contiguous, rows row_start[s] .. row_start[s+1]-1, at least one each;
- * their positions are consecutive and continue those in the slot. Sequences do not share slots. */
-enum { BACKEND_LINEAR_CHUNK_64 = 32, BACKEND_LINEAR_CHUNK_128 = 16 }; /* C, by head_dim */
-struct op_linear_attention {
-    const backend_buf *q, *k, *v;               /* (n_rows, n_heads, head_dim) f32 */
-    const backend_buf *pos;                     /* (n_rows) i32 */
-    const backend_buf *row_start;               /* (n_seqs + 1) i32 */
-    const backend_buf *slots;                   /* (n_seqs) i32, each < n_slots */
-    const backend_weight *decay;                /* (1, n_heads) f32 in (0, 1], or NULL: 1 */
-    uint32_t n_rows, n_seqs, n_heads, head_dim; /* heads within the config's; head_dim 64 or 128 */
-    uint32_t n_slots;
-    float scale;
-    backend_buf *state; /* (n_slots, n_heads, backend_linear_state_bytes / 4) f32 */
-    backend_buf *out;   /* (n_rows, n_heads, head_dim) f32 */
+/* x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gate)); gate (n_rows, n_cols) f32 aliases nothing. */
+struct op_gate {
+    backend_buf *x;
+    const backend_buf *gate;
+    uint32_t n_rows, n_cols;
 };
-uint32_t backend_linear_chunk(uint32_t head_dim);       /* C; 0: head_dim is not supported */
-uint64_t backend_linear_state_bytes(uint32_t head_dim); /* of one slot and head; 0: likewise */
+
+/* ---- recurrent state ---- */
+
+/* A gated delta net over the state blocks of state_layout.h (Yang, Kautz, Hatamizadeh, "Gated Delta
+ * Networks", 2024; as transformers' modeling_qwen3_next.py has it). For row t of a sequence, with
+ * channels (q, k, v) of the row u[t] of qkv:
+ *   c[t] = silu(sum over i < n_taps of conv[channel][i] * u[t - n_taps + 1 + i]), u 0 before the
+ * start q, k: c's heads x * rsqrt(sum(x^2) + 1e-6); q *= dim^-1/2 g = a * softplus(alpha +
+ * dt_bias), beta = 1 / (1 + exp(-beta)), both by V head S[t] = e^g S[t-1] + k (beta (v - (e^g
+ * S[t-1])^T k))^T;  o = S[t]^T q out = norm * o / rms(o) * silu(z), by V head; rms as in op_input
+ * V head h has the Q and K of head h % n_k_heads if tiled, else of h / (n_v_heads / n_k_heads).
+ *
+ * A row is computed from S at the last boundary B and the pending rows since, in this order, so
+ * that its bits do not depend on how the rows were cut into steps. With G[t] = sum of g over B..t:
+ *   u[t] = beta (v - e^G[t] S[B]^T k[t] - sum over j in B..t-1 of e^(G[t]-G[j]) (k[j].k[t]) u[j])
+ *   o[t] = e^G[t] S[B]^T q[t] + sum over j in B..t of e^(G[t]-G[j]) (k[j].q[t]) u[j]
+ *   at a boundary: S = e^G[last] S[B] + sum over j of e^(G[last]-G[j]) k[j] u[j]^T
+ * each sum in ascending order.
+ *
+ * The rows of a sequence are contiguous, at least one each; their positions are consecutive and
+ * continue what its state blocks hold. Sequences do not share a live block, and no live block is
+ * another sequence's source. */
+struct op_delta_net {
+    const backend_buf *qkv;            /* (n_rows, channels) f32 */
+    const backend_buf *z;              /* (n_rows, n_v_heads, dim) f32 */
+    const backend_buf *alpha, *beta;   /* (n_rows, n_v_heads) f32 */
+    const backend_buf *pos;            /* (n_rows) i32 */
+    const backend_buf *row_start;      /* (n_seqs + 1) i32 */
+    const backend_buf *tables;         /* (n_seqs, 2) i32: source and live block */
+    const backend_weight *conv;        /* (1, channels * n_taps) f32 */
+    const backend_weight *a, *dt_bias; /* (1, n_v_heads) f32 */
+    const backend_weight *norm;        /* (1, dim) f32 */
+    float eps;
+    uint32_t n_rows, n_seqs;
+    bool tiled;
+    struct backend_state state;
+    backend_buf *work; /* (n_rows, channels) f32: the convolution's output */
+    backend_buf *out;  /* (n_rows, n_v_heads, dim) f32 */
+};
 
 /* ---- tokens from logits ---- */
 

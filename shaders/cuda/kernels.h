@@ -25,10 +25,13 @@ const void *cuda_join_parts_kernel(void);
 /* epilogue.cu */
 const void *cuda_epilogue_kernel(void);
 
-/* rope.cu, top.cu, linear_attention.cu */
+/* rope.cu, top.cu */
 const void *cuda_rope_store_kernel(void);
 const void *cuda_top_kernel(void);
-const void *cuda_linear_attention_kernel(enum cuda_linear_kernel kernel, uint32_t head_dim);
+
+/* delta_net.cu */
+const void *cuda_delta_kernel(enum cuda_delta_kernel kernel);
+const void *cuda_gate_kernel(void);
 
 /* lt_probe.cu */
 const void *cuda_lt_fill_kernel(void);

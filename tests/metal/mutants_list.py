@@ -2,8 +2,6 @@
 
 # Path prefix (the first that matches) and the tests to run, the most specific first.
 TESTS = [
-    ("shaders/metal/linear_attention.metal", ["test_linear_attention"]),
-    ("core/backend/metal/linear_attention.m", ["test_linear_attention"]),
     ("shaders/metal/rows.metal", ["test_metal_rows", "test_rope_store", "test_backend"]),
     ("shaders/metal/decode.h", ["test_metal_rows"]),
     ("shaders/metal/top.metal", ["test_metal_top"]),
@@ -244,16 +242,4 @@ MUTANTS = [
      "for (uint i = n_tiles + at + 1; i < a.n_tiles; i += threads)", "moe: a tile of the previous step remains"),
     ("shaders/metal/moe.metal", "sum = fma(share, shared[value], sum);",
      "sum = fma(1.0f, shared[value], sum);", "moe: the shared expert's gate is dropped"),
-    ("shaders/metal/linear_attention.metal", "if (!p.valid || p.last != LINEAR_CHUNK - 1) return;",
-     "if (!p.valid) return;", "linear attention: an incomplete chunk is summed"),
-    ("shaders/metal/linear_attention.metal", "float4 s = first + begin - base ? *kept : float4(0.0f);",
-     "float4 s = *kept;", "linear attention: a new sequence starts with an old state"),
-    ("shaders/metal/linear_attention.metal", "s = fma(chunk_decay, s, chunk_sum);",
-     "s = s + chunk_sum;", "linear attention: the scan does not decay"),
-    ("shaders/metal/linear_attention.metal", "if (r < p.first || r > p.last || s > r) continue;\n        float4 acc",
-     "if (r < p.first || r > p.last || s >= r) continue;\n        float4 acc", "linear attention: a row leaves itself out"),
-    ("shaders/metal/linear_attention.metal", "sums[x] * linear_power(g, r + 1) : 0.0f",
-     "sums[x] * linear_power(g, r) : 0.0f", "linear attention: one decay is missing"),
-    ("shaders/metal/linear_attention.metal", "for (uint e = p.first * LINEAR_QUADS + tid; e < (p.last + 1) * LINEAR_QUADS;",
-     "for (uint e = p.first * LINEAR_QUADS + tid; e < p.last * LINEAR_QUADS;", "linear attention: the last row is not kept"),
 ]

@@ -233,7 +233,6 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
     c->base.max_rows = config->max_rows;
     c->base.max_cols = config->max_cols;
     c->base.moe = config->moe;
-    c->base.linear_attention = config->linear_attention;
     add_counters(c, isa);
     if (isa != &cpu_isa_generic) add_counters(c, &cpu_isa_generic);
     add_gemm_counters(c);

@@ -32,7 +32,8 @@ enum cpu_kernel {
     CPU_GATHER,
     CPU_TOP,
     CPU_KV_COPY,
-    CPU_LINEAR_ATTENTION,
+    CPU_GATE,
+    CPU_DELTA_NET,
     CPU_MOE_ROUTE,
     CPU_MOE_GATHER,
     CPU_MOE_COMBINE,
@@ -43,6 +44,8 @@ enum cpu_kernel {
 
 struct cpu_attn_job; /* attn.h */
 struct cpu_attn_merge;
+struct cpu_delta_conv; /* delta/delta.h */
+struct cpu_delta_run;
 
 /* Rotary embedding of one row: pair i of a head is rotated by angle i. */
 struct cpu_rotation {
@@ -85,6 +88,8 @@ struct cpu_isa {
     void (*encode_kv)(int type, const float *x, void *values, uint16_t *scales, uint32_t n);
     void (*attention)(const struct cpu_attn_job *j);
     void (*attention_merge)(const struct cpu_attn_merge *m);
+    void (*delta_conv)(const struct cpu_delta_conv *c, const struct cpu_isa *kernels);
+    void (*delta_run)(const struct cpu_delta_run *r);
 };
 
 extern const struct cpu_isa cpu_isa_generic;

@@ -1,6 +1,7 @@
 /* kernels_avx2.c - the AVX2 row kernels, and the table of all AVX2 kernels. A row's last columns
  * are padded and use the same vector code as the others. Pure functions; any thread. */
 #include "core/backend/cpu/avx2_int.h"
+#include "core/backend/cpu/delta/delta.h"
 
 #include <math.h>
 
@@ -128,7 +129,8 @@ const struct cpu_isa cpu_isa_avx2 = {
                      [CPU_GLU_SILU] = "glu_silu_avx2",
                      [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_avx2",
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_avx2",
-                     [CPU_SOFTCAP] = "softcap_avx2"},
+                     [CPU_SOFTCAP] = "softcap_avx2",
+                     [CPU_DELTA_NET] = "delta_net_avx2"},
     .block_step = LANES,
     .norm_row = avx2_norm_row,
     .glu = {[BACKEND_ACT_SILU] = avx2_glu_silu,
@@ -139,4 +141,6 @@ const struct cpu_isa cpu_isa_avx2 = {
     .encode_kv = avx2_encode_kv,
     .attention = avx2_attention,
     .attention_merge = avx2_attention_merge,
+    .delta_conv = avx2_delta_conv,
+    .delta_run = avx2_delta_run,
 };

@@ -1,6 +1,7 @@
 /* kernels_avx512.c - the table of kernels for AVX-512; the AVX2 kernels where wider vectors gain
  * nothing. */
 #include "core/backend/cpu/avx2_int.h"
+#include "core/backend/cpu/delta/delta.h"
 
 const struct cpu_isa cpu_isa_avx512 = {
     .name = "avx512",
@@ -17,7 +18,8 @@ const struct cpu_isa cpu_isa_avx512 = {
                      [CPU_GLU_SILU] = "glu_silu_avx2",
                      [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_avx2",
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_avx2",
-                     [CPU_SOFTCAP] = "softcap_avx2"},
+                     [CPU_SOFTCAP] = "softcap_avx2",
+                     [CPU_DELTA_NET] = "delta_net_avx512"},
     .block_step = 16,
     .norm_row = avx2_norm_row,
     .glu = {[BACKEND_ACT_SILU] = avx2_glu_silu,
@@ -28,4 +30,6 @@ const struct cpu_isa cpu_isa_avx512 = {
     .encode_kv = avx2_encode_kv,
     .attention = avx512_attention,
     .attention_merge = avx512_attention_merge,
+    .delta_conv = avx512_delta_conv,
+    .delta_run = avx512_delta_run,
 };

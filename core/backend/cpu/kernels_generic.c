@@ -1,6 +1,7 @@
 /* kernels_generic.c - the reference of the row kernels in portable C, written for readability.
  * Every reduction has one fixed order per output. Pure functions; any thread. */
 #include "core/backend/cpu/cpu_int.h"
+#include "core/backend/cpu/delta/delta.h"
 
 #include <math.h>
 #include <string.h>
@@ -84,7 +85,8 @@ const struct cpu_isa cpu_isa_generic = {
                      [CPU_GATHER] = "gather_generic",
                      [CPU_TOP] = "top_generic",
                      [CPU_KV_COPY] = "kv_copy_generic",
-                     [CPU_LINEAR_ATTENTION] = "linear_attention_generic",
+                     [CPU_GATE] = "gate_generic",
+                     [CPU_DELTA_NET] = "delta_net_generic",
                      [CPU_MOE_ROUTE] = "moe_route_generic",
                      [CPU_MOE_GATHER] = "moe_gather_generic",
                      [CPU_MOE_COMBINE] = "moe_combine_generic",
@@ -100,4 +102,6 @@ const struct cpu_isa cpu_isa_generic = {
     .encode_kv = generic_encode_kv,
     .attention = generic_attention,
     .attention_merge = generic_attention_merge,
+    .delta_conv = generic_delta_conv,
+    .delta_run = generic_delta_run,
 };

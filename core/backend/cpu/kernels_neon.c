@@ -1,5 +1,6 @@
 /* kernels_neon.c - the NEON row kernels, and the table of all NEON kernels. A row's last columns
  * are padded with zeros and use the same vector code. Pure functions; any thread. */
+#include "core/backend/cpu/delta/delta.h"
 #include "core/backend/cpu/neon_int.h"
 
 #include <math.h>
@@ -148,7 +149,8 @@ const struct cpu_isa cpu_isa_neon = {
                      [CPU_GLU_SILU] = "glu_silu_neon",
                      [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_neon",
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_neon",
-                     [CPU_SOFTCAP] = "softcap_neon"},
+                     [CPU_SOFTCAP] = "softcap_neon",
+                     [CPU_DELTA_NET] = "delta_net_neon"},
     .block_step = LANES,
     .norm_row = normalize_row,
     .glu = {[BACKEND_ACT_SILU] = glu_silu,
@@ -159,4 +161,6 @@ const struct cpu_isa cpu_isa_neon = {
     .encode_kv = neon_encode_kv,
     .attention = neon_attention,
     .attention_merge = neon_attention_merge,
+    .delta_conv = neon_delta_conv,
+    .delta_run = neon_delta_run,
 };

@@ -123,8 +123,7 @@ static int open_device(struct metal_backend *m, const struct backend_config *con
              (unsigned long long)m->features.max_buffer_bytes >> 20,
              (unsigned long long)m->features.working_set_bytes >> 20);
     if ((rc = metal_input_scratch(m, config, e)) || (rc = metal_attention_scratch(m, config, e)) ||
-        (rc = metal_moe_scratch(m, config, e)) || (rc = metal_top_scratch(m, config, e)) ||
-        (rc = metal_linear_attention_scratch(m, config, e)))
+        (rc = metal_moe_scratch(m, config, e)) || (rc = metal_top_scratch(m, config, e)))
         return rc;
     return 0;
 }
@@ -139,7 +138,6 @@ int backend_metal_open(const struct backend_config *config, backend **out, err *
     m->base.max_rows = config->max_rows;
     m->base.max_cols = config->max_cols;
     m->base.moe = config->moe;
-    m->base.linear_attention = config->linear_attention;
     int rc;
     @autoreleasepool {
         rc = open_device(m, config, e);

@@ -232,6 +232,5 @@ int metal_input_scratch(struct metal_backend *m, const struct backend_config *c,
 int metal_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_top_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
-int metal_linear_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 
 #endif

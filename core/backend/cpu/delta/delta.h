@@ -1,0 +1,51 @@
+/* delta.h - the gated delta net on the CPU: what its launcher (delta.c) asks of its kernels.
+ *
+ * The op runs in three passes over the pool: the convolution of each row (conv), the rows of each V
+ * head of each sequence in their order (run), and what the next step reads of the inputs (keep),
+ * which must not be written before every head has read what is there. delta_kernel.h is the source
+ * of the first two; delta_generic.c, delta_avx2.c, ... compile it for one instruction set each. */
+#ifndef INFERD_CPU_DELTA_H
+#define INFERD_CPU_DELTA_H
+
+#include "core/backend/cpu/cpu_int.h"
+
+/* The convolution of one head of Q, K or V in one row. */
+struct cpu_delta_conv {
+    const float *in[BACKEND_STATE_MAX_TAPS]; /* (dim) the inputs of the taps, the oldest first */
+    const float *taps;                       /* (dim, n_taps) */
+    uint32_t n_taps, dim;
+    bool normalize; /* Q and K */
+    float scale;    /* of the result */
+    float *out;     /* (dim) */
+};
+
+/* The rows of one V head in one sequence. */
+struct cpu_delta_run {
+    const float *q, *k, *v;    /* of the first row, after the convolution */
+    const float *alpha, *beta; /* likewise */
+    const float *z;            /* (dim) of the first row */
+    float *out;                /* likewise */
+    uint64_t in_stride;        /* from one row to the next, in q, k and v */
+    uint32_t n_v_heads; /* the stride of alpha and beta; of z and out it is n_v_heads * dim */
+    uint32_t n_rows, first_pos; /* position of the first row */
+    uint32_t chunk, dim;
+    float a, dt_bias, eps;
+    const float *norm;      /* (dim) */
+    const float *s;         /* (dim, dim) at the last boundary; NULL: it is 0 */
+    float *s_out;           /* (dim, dim) for the next boundary; may be s */
+    const float *pending_k; /* of the first pending row; (.., n_k_heads * dim) */
+    float *pending_u;       /* of the chunk's first row; (chunk, n_v_heads * dim) */
+    float *pending_g;       /* likewise (chunk, n_v_heads) */
+    uint64_t k_stride;      /* n_k_heads * dim */
+    void (*silu)(const float *gate, const float *up, float *out, uint32_t n);
+};
+
+#define CPU_DELTA_DECLARE(isa)                                                                     \
+    void isa##_delta_conv(const struct cpu_delta_conv *c, const struct cpu_isa *kernels);          \
+    void isa##_delta_run(const struct cpu_delta_run *r);
+CPU_DELTA_DECLARE(generic)
+CPU_DELTA_DECLARE(avx2)
+CPU_DELTA_DECLARE(avx512)
+CPU_DELTA_DECLARE(neon)
+
+#endif

@@ -1,0 +1,105 @@
+/* delta_net.c - launches of the gated delta net: the convolution of all rows, each V head of each
+ * sequence, what the next step reads of the inputs; and of attention's gate. Owns nothing. */
+#include "core/backend/cuda/ops_int.h"
+
+#include "shaders/cuda/kernels.h"
+
+#include <math.h>
+
+enum { GATE_THREADS = 256 };
+
+/* Shared by the launches of one op. */
+struct delta_op {
+    struct cuda_backend *c;
+    struct cargs_delta_net args;
+    uint64_t row; /* bytes of a row of channels */
+};
+
+static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
+                        const uint32_t grid[2], uint64_t read, uint64_t written) {
+    static const char *const names[] = {
+        [CUDA_DELTA_CONV] = "delta_conv",
+        [CUDA_DELTA_RUN] = "delta_run",
+        [CUDA_DELTA_STEP] = "delta_step",
+        [CUDA_DELTA_KEEP] = "delta_keep",
+    };
+    const bool rows = kernel == CUDA_DELTA_RUN || kernel == CUDA_DELTA_STEP;
+    return cuda_launch(
+        o->c, &(struct cuda_launch){.kernel = cuda_delta_kernel(kernel),
+                                    .name = names[kernel],
+                                    .args = &o->args,
+                                    .args_bytes = sizeof o->args,
+                                    .grid = {grid[0], grid[1]},
+                                    .threads = rows ? CUDA_DELTA_THREADS : BACKEND_STATE_MAX_DIM,
+                                    .read = read,
+                                    .written = written});
+}
+
+int cuda_delta_net(backend *be, const struct op_delta_net *a) {
+    const struct backend_state *s = &a->state;
+    const struct backend_state_parts parts = backend_state_parts(s);
+    const uint64_t row = backend_state_channels(s) * sizeof(float);
+    const uint64_t out_row = (uint64_t)s->n_v_heads * s->dim * sizeof(float);
+    const struct delta_op o = {.c = cuda_of(be),
+                               .args = {.qkv = cuda_at(a->qkv),
+                                        .z = cuda_at(a->z),
+                                        .alpha = cuda_at(a->alpha),
+                                        .beta = cuda_at(a->beta),
+                                        .pos = cuda_at(a->pos),
+                                        .row_start = cuda_at(a->row_start),
+                                        .tables = cuda_at(a->tables),
+                                        .conv = cuda_vector(a->conv),
+                                        .a = cuda_vector(a->a),
+                                        .dt_bias = cuda_vector(a->dt_bias),
+                                        .norm = cuda_vector(a->norm),
+                                        .blocks = cuda_at(s->blocks),
+                                        .work = cuda_at(a->work),
+                                        .out = cuda_at(a->out),
+                                        .tail = parts.tail,
+                                        .recent = parts.recent,
+                                        .k = parts.k,
+                                        .u = parts.u,
+                                        .g = parts.g,
+                                        .end = parts.end,
+                                        .n_seqs = a->n_seqs,
+                                        .n_blocks = s->n_blocks,
+                                        .chunk = s->chunk,
+                                        .n_taps = s->n_taps,
+                                        .n_k_heads = s->n_k_heads,
+                                        .n_v_heads = s->n_v_heads,
+                                        .dim = s->dim,
+                                        .tiled = a->tiled,
+                                        .eps = a->eps,
+                                        .q_scale = 1 / sqrtf((float)s->dim)},
+                               .row = row};
+    const uint32_t n_heads = 2 * s->n_k_heads + s->n_v_heads;
+    const uint64_t state = out_row * s->dim, n_rows = a->n_rows;
+    /* Counts traffic as if every sequence had half a chunk of pending rows. */
+    const uint64_t pending = a->n_seqs * (out_row + row / 2) * s->chunk / 2;
+    const uint64_t folds = n_rows / s->chunk * state;
+    const enum cuda_delta_kernel rows = a->n_rows == a->n_seqs ? CUDA_DELTA_STEP : CUDA_DELTA_RUN;
+    int rc = launch_delta(&o, CUDA_DELTA_CONV, (uint32_t[]){n_heads, a->n_rows}, n_rows * row,
+                          n_rows * row);
+    if (!rc)
+        rc = launch_delta(&o, rows, (uint32_t[]){s->n_v_heads, a->n_seqs},
+                          n_rows * (row + out_row) + a->n_seqs * state + pending,
+                          2 * n_rows * out_row + folds);
+    if (!rc)
+        rc = launch_delta(&o, CUDA_DELTA_KEEP, (uint32_t[]){n_heads, a->n_seqs},
+                          a->n_seqs * s->n_taps * row, a->n_seqs * s->n_taps * row);
+    return rc;
+}
+
+int cuda_gate(backend *be, const struct op_gate *a) {
+    const struct cargs_gate args = {
+        .x = cuda_at(a->x), .gate = cuda_at(a->gate), .n = (uint64_t)a->n_rows * a->n_cols};
+    return cuda_launch(cuda_of(be),
+                       &(struct cuda_launch){.kernel = cuda_gate_kernel(),
+                                             .name = "gate",
+                                             .args = &args,
+                                             .args_bytes = sizeof args,
+                                             .grid = {cuda_div_up(args.n, GATE_THREADS)},
+                                             .threads = GATE_THREADS,
+                                             .read = 2 * args.n * sizeof(float),
+                                             .written = args.n * sizeof(float)});
+}
