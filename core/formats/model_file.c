@@ -43,7 +43,7 @@ int model_file_open_gguf(const char *path, int flags, gguf **out, err *e) {
 int model_file_open(const char *path, int flags, gguf **out, err *e) {
     struct stat st;
     *out = NULL;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return hf_model_open(path, out, e);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return hf_model_open(path, flags, out, e);
     return gguf_split_open(path, flags, out, e);
 }
 

@@ -27,6 +27,8 @@ def add_keys(model):
         writer.add_array(f"{prefix}.attention.sliding_window_pattern", keys["sliding_window_pattern"])
     if "attention_scale" in keys:
         writer.add_float32(f"{prefix}.attention.scale", keys["attention_scale"])
+    if "rope.dimension_count" in keys:
+        writer.add_uint32(f"{prefix}.rope.dimension_count", keys["rope.dimension_count"])
 
 
 if pre:

@@ -10,10 +10,18 @@ architecture allows it. Options:
   pad_vocab  rows of the embedding beyond the vocabulary
   ties    two experts that always score the same: the lower one is taken (make.py)
   keys    metadata that the reference needs and llama.cpp's converter does not write
+  vision  configuration of a vision part: config.json and names as models of text and images have them
+  mtp     a layer that predicts further tokens ("key": config.json counts it; "tensors": it does not)
+  lengths, greedy  of prompts, if others than usual (make.py)
 """
 
 PHI3_SHORT = [1.0, 1.02, 1.1, 1.3, 1.7, 2.1]
 PHI3_LONG = [1.0, 1.3, 2.0, 3.5, 5.0, 7.5]
+
+# Of models with recurrent layers: prompts that cross many boundaries of chunks, kept sparsely.
+LONG = dict(lengths=[1, 7, 33, 130, 700, 1500], greedy=[(7, 12), (33, 12), (700, 8)])
+VISION = dict(depth=1, hidden_size=16, intermediate_size=20, num_heads=2, patch_size=4, spatial_merge_size=2,
+              num_position_embeddings=16)
 
 FAMILIES = {
     "llama": dict(
@@ -132,4 +140,57 @@ FAMILIES = {
                     embedding_multiplier=4.0, residual_multiplier=0.45, attention_multiplier=0.23,
                     logits_scaling=3.0,
                     rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "qwen35": dict(
+        seed=1017, type="qwen3_5", tokenizer="qwen35", outtype="f32", vision=VISION, mtp="key", pad_vocab=5, **LONG,
+        config=dict(hidden_size=40, num_attention_heads=3, num_key_value_heads=1, head_dim=24, intermediate_size=52,
+                    num_hidden_layers=6, max_position_embeddings=2048, rms_norm_eps=1e-6, linear_conv_kernel_dim=4,
+                    linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
+                    linear_num_value_heads=6, layer_types=3 * ["linear_attention"] + ["full_attention"] +
+                    2 * ["linear_attention"], tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25,
+                                         mrope_section=[1, 1, 1], mrope_interleaved=True))),
+    "qwen35-tied": dict(
+        seed=1018, type="qwen3_5_text", tokenizer="qwen35", outtype="bf16", dtype="bfloat16", **LONG,
+        keys={"rope.dimension_count": 16},
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, head_dim=32, intermediate_size=64,
+                    num_hidden_layers=8, max_position_embeddings=2048, rms_norm_eps=1e-6, linear_conv_kernel_dim=4,
+                    linear_key_head_dim=32, linear_value_head_dim=32, linear_num_key_heads=2,
+                    linear_num_value_heads=2, tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0, partial_rotary_factor=0.5,
+                                         mrope_section=[3, 3, 2], mrope_interleaved=True))),
+    "qwen35moe": dict(
+        seed=1019, type="qwen3_5_moe_text", tokenizer="qwen35", outtype="f32", ties=True, **LONG,
+        config=dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                    moe_intermediate_size=20, shared_expert_intermediate_size=28, num_experts=6,
+                    num_experts_per_tok=2, num_hidden_layers=5, max_position_embeddings=2048, rms_norm_eps=1e-6,
+                    linear_conv_kernel_dim=4, linear_key_head_dim=16, linear_value_head_dim=16,
+                    linear_num_key_heads=2, linear_num_value_heads=4, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25,
+                                         mrope_section=[1, 1, 0], mrope_interleaved=True))),
+    "qwen35moe-tied": dict(
+        seed=1020, type="qwen3_5_moe", tokenizer="qwen35", outtype="bf16", dtype="bfloat16", vision=VISION, mtp="key",
+        **LONG,
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
+                    moe_intermediate_size=16, shared_expert_intermediate_size=16, num_experts=5,
+                    num_experts_per_tok=3, num_hidden_layers=4, max_position_embeddings=2048, rms_norm_eps=1e-6,
+                    linear_conv_kernel_dim=4, linear_key_head_dim=48, linear_value_head_dim=48,
+                    linear_num_key_heads=1, linear_num_value_heads=1, tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25,
+                                         mrope_section=[2, 1, 1], mrope_interleaved=True))),
+    "qwen3next": dict(
+        seed=1021, type="qwen3_next", tokenizer="qwen", v4=True, outtype="f32", mtp="tensors", **LONG,
+        config=dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=1, head_dim=16, intermediate_size=40,
+                    moe_intermediate_size=20, shared_expert_intermediate_size=12, num_experts=5,
+                    num_experts_per_tok=2, norm_topk_prob=True, num_hidden_layers=5, max_position_embeddings=2048,
+                    rms_norm_eps=1e-6, linear_conv_kernel_dim=4, linear_key_head_dim=16, linear_value_head_dim=16,
+                    linear_num_key_heads=2, linear_num_value_heads=4, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25))),
+    "qwen3next-tied": dict(
+        seed=1022, type="qwen3_next", tokenizer="qwen", outtype="bf16", dtype="bfloat16", **LONG,
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=32, intermediate_size=40,
+                    moe_intermediate_size=16, shared_expert_intermediate_size=16, num_experts=4,
+                    num_experts_per_tok=3, norm_topk_prob=True, num_hidden_layers=4, max_position_embeddings=2048,
+                    rms_norm_eps=1e-6, linear_conv_kernel_dim=4, linear_key_head_dim=32, linear_value_head_dim=32,
+                    linear_num_key_heads=2, linear_num_value_heads=2, tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25))),
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Makes tests/golden/arch: tiny seeded models, their logits in transformers, and their GGUF files.
 
-  scripts/golden-models/make.py --llama-cpp DIR --out tests/golden/arch [NAME ...]
+  scripts/golden-models/make.py [--llama-cpp DIR] --out tests/golden/arch [NAME ...]
 
 Needs Python with torch, transformers 5, tokenizers, safetensors, sentencepiece, and a checkout of llama.cpp
-for its convert_hf_to_gguf.py. For each family of families.py:
+for its convert_hf_to_gguf.py (that script, conversion/ and gguf-py/ are enough); without --llama-cpp no GGUF
+files are written. For each family of families.py:
   NAME/hf/          the folder that transformers saved, with a tokenizer of a few hundred tokens
   NAME/model.gguf   what llama.cpp's converter makes of it (plus the keys that it leaves out, families.py)
   NAME/golden.json  prompts, the rows of logits that were kept, greedy continuations, versions
@@ -14,6 +15,7 @@ for its convert_hf_to_gguf.py. For each family of families.py:
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,8 +28,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import tokenizers_tiny
 from families import FAMILIES
 
-LENGTHS = [1, 7, 33, 130]
+LENGTHS = [1, 7, 33, 130]  # of prompts
 GREEDY = [(7, 12), (33, 12)]  # (length of the prompt, tokens after it)
+SPARSE = [63, 64, 511, 512, 1023, 1024]  # rows that are kept of prompts of 500 tokens and more, and two others
 MIN_MARGIN = 4e-3             # between the best and the second logit of a row that is kept
 FP4 = [0, .5, 1, 1.5, 2, 3, 4, 6, -0.0, -.5, -1, -1.5, -2, -3, -4, -6]
 
@@ -42,21 +45,26 @@ torch.topk = stable_topk
 
 
 def kept_rows(n):
+    if n >= 500:
+        return sorted({i for i in SPARSE if i < n} | {n // 2, n - 1})
     return range(n) if n < 100 else sorted(set(range(0, n, 8)) | {n - 1})
 
 
 def fill(model, seed, family):
     """Random weights at which every part of the model matters."""
     gen = torch.Generator().manual_seed(seed)
-    one_plus = family["type"].startswith("gemma")
+    gemma = family["type"].startswith("gemma")
+    one_plus = gemma or family["type"].startswith(("qwen3_5", "qwen3_next"))
     for name, p in model.named_parameters():
         x = torch.randn(p.shape, generator=gen)
         if "norm" in name:
-            x = 0.2 * x + (0 if one_plus else 1)
+            x = 0.2 * x + (0 if one_plus and "linear_attn" not in name else 1)
+        elif name.endswith("A_log"):
+            x = 1.2 * x - 2.5  # states that forget within a few tokens, and some that last for hundreds
         elif name.endswith("bias") or name.endswith("sinks") or p.dim() == 1:
             x = 0.4 * x
         elif "embed" in name:
-            x = x * (0.3 if one_plus else 1.0)
+            x = x * (0.3 if gemma else 1.0)
         elif p.dim() == 3 and family["type"] == "gpt_oss":
             x = 1.3 * x / p.shape[1] ** 0.5
             if name.endswith("gate_up_proj"):
@@ -97,6 +105,22 @@ def mxfp4_experts(model, seed):
     return stored
 
 
+def add_mtp(folder, family):
+    """A layer that predicts further tokens, with the weights of the first layer with attention. transformers has
+    no such layer, so neither its tensors nor its key are in the folder that it saves."""
+    from safetensors.torch import load_file, save_file
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    layer = re.compile(r".*\blayers\.3\.(.*)")
+    copies = {"mtp.layers.0." + m[1]: v.clone() for k, v in tensors.items() if (m := layer.match(k))}
+    norm = next(v for k, v in copies.items() if k.endswith("input_layernorm.weight"))
+    gen = torch.Generator().manual_seed(family["seed"] + 2)
+    copies["mtp.fc.weight"] = torch.randn(len(norm), 2 * len(norm), generator=gen).to(norm.dtype)
+    for name in ["pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"]:
+        copies[f"mtp.{name}.weight"] = norm.clone()
+    save_file(tensors | copies, path, metadata={"format": "pt"})
+
+
 def save_mxfp4(folder, stored):
     from safetensors.torch import load_file, save_file
     path = folder / "model.safetensors"
@@ -114,7 +138,10 @@ def config_v4(config):
         config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         rope = rope["full_attention"]
     config["rope_theta"] = rope.pop("rope_theta")
-    rope.pop("partial_rotary_factor", None)
+    part = rope.pop("partial_rotary_factor", None)
+    if config["model_type"] == "qwen3_next":
+        config.update(partial_rotary_factor=part, full_attention_interval=4)
+        config.pop("layer_types")
     if config["model_type"] == "phi3":
         rope = {"type": "longrope", "short_factor": rope["short_factor"], "long_factor": rope["long_factor"]}
     config["rope_scaling"] = rope if rope.get("rope_type", "longrope") != "default" else None
@@ -126,6 +153,8 @@ def finish_config(folder, family):
     config = json.loads(path.read_text())
     if family.get("v4"):
         config_v4(config)
+    if family.get("mtp") == "key":
+        config.get("text_config", config)["mtp_num_hidden_layers"] = 1
     if family.get("mxfp4"):
         config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
             "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
@@ -142,11 +171,11 @@ def margin(rows):
     return float((top[..., 0] - top[..., 1]).min())
 
 
-def golden(model, n_vocab, seed):
+def golden(model, n_vocab, family):
     """Prompts at which no best token is a matter of rounding, their logits and continuations."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(family["seed"])
     prompts, kept = [], []
-    for n in LENGTHS:
+    for n in family.get("lengths", LENGTHS):
         for _ in range(400):
             ids = rng.integers(4, n_vocab - 8, n).tolist()
             rows = logits_of(model, ids)[list(kept_rows(n))]
@@ -156,7 +185,7 @@ def golden(model, n_vocab, seed):
             raise RuntimeError(f"no prompt of {n} tokens has clear answers")
         prompts.append({"ids": ids, "rows": list(kept_rows(n))})
         kept.append(rows)
-        for length, count in GREEDY:
+        for length, count in family.get("greedy", GREEDY):
             if length != n:
                 continue
             text, least = list(ids), 1e9
@@ -174,35 +203,49 @@ def make(name, out, text, llama_cpp):
     folder.mkdir(parents=True, exist_ok=True)
     n_vocab, bos, eos, pre = tokenizers_tiny.make(family["tokenizer"], folder, text)
     n_rows = n_vocab + family.get("pad_vocab", 0)
-    config = transformers.AutoConfig.for_model(
-        family["type"], **family["config"], vocab_size=n_rows, bos_token_id=bos, eos_token_id=eos, pad_token_id=0)
-    model = transformers.AutoModelForCausalLM.from_config(
-        config, attn_implementation="eager", experts_implementation="eager").eval().float()
+    ids = dict(bos_token_id=bos, eos_token_id=eos, pad_token_id=0)
+    text_config, auto = dict(family["config"], vocab_size=n_rows, **ids), transformers.AutoModelForCausalLM
+    if family.get("vision"):
+        vision = dict(family["vision"], out_hidden_size=text_config["hidden_size"])
+        image = dict(image_token_id=0, video_token_id=1, vision_start_token_id=2, vision_end_token_id=3)
+        text_config = dict(text_config=text_config, vision_config=vision, **image,
+                           tie_word_embeddings=text_config["tie_word_embeddings"])
+        auto = transformers.AutoModelForImageTextToText
+    config = transformers.AutoConfig.for_model(family["type"], **text_config)
+    model = auto.from_config(config, attn_implementation="eager", experts_implementation="eager").eval().float()
     fill(model, seed, family)
     stored = mxfp4_experts(model, seed) if family.get("mxfp4") else {}
-    prompts, rows = golden(model, n_vocab, seed)
+    prompts, rows = golden(model, n_vocab, family)
     dtype = getattr(torch, family.get("dtype", "float32"))
+    for part in ["text_config", "vision_config"]:
+        if hasattr(model.config, part):
+            getattr(model.config, part).dtype = dtype
     model.config.dtype = dtype
     model.generation_config = transformers.GenerationConfig(bos_token_id=bos, eos_token_id=eos)
     model.to(dtype).save_pretrained(folder, max_shard_size=family.get("shards", "5GB"))
     if stored:
         save_mxfp4(folder, stored)
+    if family.get("mtp"):
+        add_mtp(folder, family)
     finish_config(folder, family)
     (out / name / "logits.f32").write_bytes(rows.tobytes())
     (out / name / "golden.json").write_text(json.dumps({
         "made_by": "scripts/golden-models/make.py", "seed": seed, "n_vocab": n_rows,
         "torch": torch.__version__, "transformers": transformers.__version__,
         "llama_cpp": llama_cpp.get("commit"), "prompts": prompts}) + "\n")
+    print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, |logit| up to "
+          f"{abs(rows).max():.2f}, least margin {margin(torch.tensor(rows)):.4f}", flush=True)
+    if not llama_cpp["dir"]:
+        print(f"{name}: no model.gguf, as there is no --llama-cpp", flush=True)
+        return
     convert = [sys.executable, str(Path(__file__).parent / "convert.py"), str(llama_cpp["dir"]), str(folder),
                str(out / name / "model.gguf"), family["outtype"], json.dumps(family.get("keys", {})), pre or ""]
     subprocess.run(convert, check=True, stdout=subprocess.DEVNULL)
-    print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, |logit| up to "
-          f"{abs(rows).max():.2f}, least margin {margin(torch.tensor(rows)):.4f}", flush=True)
 
 
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--llama-cpp", type=Path, required=True)
+    args.add_argument("--llama-cpp", type=Path)
     args.add_argument("--llama-cpp-commit", default="unknown")
     args.add_argument("--out", type=Path, required=True)
     args.add_argument("names", nargs="*", metavar="NAME")

@@ -55,7 +55,10 @@ typedef struct gguf_tensor {
 } gguf_tensor;
 
 enum gguf_open_flags {
-    GGUF_OPEN_VOCAB_ONLY = 1 /* lists tensors of unsupported types instead of refusing them */
+    GGUF_OPEN_VOCAB_ONLY = 1, /* lists tensors of unsupported types instead of refusing them */
+    /* A folder's tensors in the order that GGUF files of the family have, although more of them are
+     * then computed: for a file that others read, too. */
+    GGUF_OPEN_AS_FILE = 2
 };
 
 /* Opens and checks path. ERR_IO (cannot open), ERR_FORMAT (names offset and field),

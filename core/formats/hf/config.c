@@ -14,8 +14,9 @@ _Static_assert(sizeof(bool) == 1, "bools are written as they lie in memory");
 
 enum { SHOWN_BYTES = 40, KEY_BYTES = 128 };
 
-#define LLAMA_TRAITS (HF_PERMUTED | HF_LLAMA_KEYS)
-#define GEMMA_TRAITS (HF_NORM_PLUS_1 | HF_GELU | HF_EMBED_HEAD)
+#define LLAMA_TRAITS     (HF_PERMUTED | HF_LLAMA_KEYS)
+#define GEMMA_TRAITS     (HF_NORM_PLUS_1 | HF_GELU | HF_EMBED_HEAD)
+#define DELTA_NET_TRAITS (HF_NORM_PLUS_1 | HF_POST_NORMS | HF_DELTA_NET)
 
 static const struct hf_family families[] = {
     {"llama", "LlamaForCausalLM", "llama", .traits = LLAMA_TRAITS, .hidden = 4096, .ff = 11008,
@@ -48,6 +49,20 @@ static const struct hf_family families[] = {
      .hidden = 2048, .ff = 6144, .n_layers = 24, .n_heads = 32, .n_kv_heads = 4,
      .max_positions = 32768, .vocab = 151936, .sliding_window = 4096, .n_experts = 128,
      .n_experts_used = 8, .expert_ff = 768, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", "qwen35",
+     .traits = DELTA_NET_TRAITS | HF_IMAGES | HF_MROPE, .hidden = 4096, .ff = 12288, .n_layers = 32,
+     .n_heads = 16, .n_kv_heads = 4, .head_dim = 256, .max_positions = 32768, .vocab = 248320,
+     .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen35moe",
+     .traits = DELTA_NET_TRAITS | HF_IMAGES | HF_MROPE | HF_EXPERTS | HF_QWEN_EXPERTS,
+     .hidden = 2048, .n_layers = 40, .n_heads = 16, .n_kv_heads = 2, .head_dim = 256,
+     .max_positions = 32768, .vocab = 248320, .n_experts = 256, .n_experts_used = 8,
+     .expert_ff = 512, .shared_ff = 512, .rms_eps = 1e-6, .rope_theta = 1e4, .renormalize = true},
+    {"qwen3_next", "Qwen3NextForCausalLM", "qwen3next",
+     .traits = DELTA_NET_TRAITS | HF_EXPERTS | HF_QWEN_EXPERTS, .hidden = 2048, .ff = 5632,
+     .n_layers = 48, .n_heads = 16, .n_kv_heads = 2, .head_dim = 256, .max_positions = 32768,
+     .vocab = 151936, .n_experts = 512, .n_experts_used = 10, .expert_ff = 512, .shared_ff = 512,
+     .rms_eps = 1e-6, .rope_theta = 1e4, .renormalize = true},
     {"gemma", "GemmaForCausalLM", "gemma", .traits = GEMMA_TRAITS, .hidden = 3072, .ff = 24576,
      .n_layers = 28, .n_heads = 16, .n_kv_heads = 16, .head_dim = 256, .max_positions = 8192,
      .vocab = 256000, .rms_eps = 1e-6, .rope_theta = 1e4, .tied = true},
@@ -57,7 +72,7 @@ static const struct hf_family families[] = {
      .n_heads = 8, .n_kv_heads = 4, .head_dim = 256, .max_positions = 8192, .vocab = 256000,
      .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e4, .tied = true},
     {"gemma3_text", "Gemma3ForCausalLM", "gemma3",
-     .traits = GEMMA_TRAITS | HF_POST_NORMS | HF_LAYER_TYPES | HF_GEMMA_CAPS,
+     .traits = GEMMA_TRAITS | HF_POST_NORMS | HF_LAYER_TYPES | HF_GEMMA_CAPS | HF_IMAGES,
      .window = HF_WINDOW_PERIOD, .period = 6, .hidden = 2304, .ff = 9216, .n_layers = 26,
      .n_heads = 8, .n_kv_heads = 4, .head_dim = 256, .max_positions = 131072, .vocab = 262208,
      .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e6, .tied = true},
@@ -164,6 +179,12 @@ void hf_put_bools(struct hf_reader *r, const char *suffix, const bool *v, uint32
         r->rc = gguf_writer_set_array(r->keys, key_of(r, suffix, key), GGUF_BOOL, v, n, r->e);
 }
 
+void hf_put_i32s(struct hf_reader *r, const char *suffix, const int32_t *v, uint32_t n) {
+    char key[KEY_BYTES];
+    if (!r->rc)
+        r->rc = gguf_writer_set_array(r->keys, key_of(r, suffix, key), GGUF_I32, v, n, r->e);
+}
+
 /* ---- which family ---- */
 
 static const struct hf_family *find_family(const char *model_type, const char *class_name) {
@@ -174,9 +195,14 @@ static const struct hf_family *find_family(const char *model_type, const char *c
     return NULL;
 }
 
-/* A model of text and images has its text model's members in text_config. */
-static bool is_wrapper(const char *model_type) {
-    return model_type && strcmp(model_type, "gemma3") == 0;
+/* A model of text and images has its text model's members in text_config. NULL: it is none. */
+static const char *text_type(const char *model_type) {
+    static const char *const rows[][2] = {{"gemma3", "gemma3_text"},
+                                          {"qwen3_5", "qwen3_5_text"},
+                                          {"qwen3_5_moe", "qwen3_5_moe_text"}};
+    for (size_t i = 0; model_type && i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(model_type, rows[i][0]) == 0) return rows[i][1];
+    return NULL;
 }
 
 static int choose_family(struct hf_reader *r) {
@@ -185,14 +211,15 @@ static int choose_family(struct hf_reader *r) {
                                  ? classes->child->valuestring
                                  : NULL;
     const char *model_type = hf_text(r->root, "model_type");
-    char known[256];
+    char known[320];
     size_t used = 0;
-    if (is_wrapper(model_type)) {
+    const char *inner = text_type(model_type);
+    if (inner) {
         r->json = hf_value(r->root, "text_config");
         if (!cJSON_IsObject(r->json))
             return err_set_param(r->e, ERR_FORMAT, "text_config",
                                  "member 'text_config' is missing");
-        model_type = "gemma3_text";
+        model_type = inner;
     }
     r->config->family = find_family(model_type, model_type ? NULL : class_name);
     if (r->config->family) return 0;
@@ -403,13 +430,14 @@ static int read_sizes(struct hf_reader *r) {
 
 static int put_sizes(struct hf_reader *r) {
     const struct hf_config *c = r->config;
-    uint32_t ff;
-    int rc = read_u32(r, "intermediate_size", c->family->ff, INT32_MAX, &ff);
+    uint32_t ff = 0;
+    bool dense = c->family->ff || hf_value(r->json, "intermediate_size");
+    int rc = dense ? read_u32(r, "intermediate_size", c->family->ff, INT32_MAX, &ff) : 0;
     if (rc) return rc;
     hf_put_u32(r, "block_count", c->n_layers);
     hf_put_u32(r, "context_length", c->max_positions);
     hf_put_u32(r, "embedding_length", c->hidden);
-    hf_put_u32(r, "feed_forward_length", ff);
+    if (ff) hf_put_u32(r, "feed_forward_length", ff);
     hf_put_u32(r, "attention.head_count", c->n_heads);
     hf_put_u32(r, "attention.head_count_kv", c->n_kv_heads);
     if ((c->family->traits & HF_GPT_OSS)) hf_put_u32(r, "expert_feed_forward_length", ff);
@@ -434,7 +462,8 @@ static int put_experts(struct hf_reader *r) {
     if (!(f->traits & HF_QWEN_EXPERTS)) return 0;
     if ((rc = read_u32(r, "moe_intermediate_size", f->expert_ff, INT32_MAX, &ff))) return rc;
     hf_put_u32(r, "expert_feed_forward_length", ff);
-    hf_put_bool(r, "inferd.experts_renormalize", hf_flag(r->json, "norm_topk_prob", false));
+    hf_put_bool(r, "inferd.experts_renormalize",
+                hf_flag(r->json, "norm_topk_prob", f->renormalize));
     if (!f->shared_ff) return 0;
     if ((rc = read_u32(r, "shared_expert_intermediate_size", f->shared_ff, INT32_MAX, &ff)))
         return rc;
@@ -506,14 +535,14 @@ static int read_all(struct hf_reader *r) {
     }
     if ((traits & HF_SCALES) && (rc = put_scales(r))) return rc;
     if ((traits & HF_GEMMA_CAPS) && (rc = put_caps(r))) return rc;
-    if ((rc = read_windows(r))) return rc;
-    return r->rc;
+    rc = traits & HF_DELTA_NET ? hf_read_delta_net(r) : read_windows(r);
+    return rc ? rc : r->rc;
 }
 
 int hf_config_read(const char *json, size_t n, gguf_writer *keys, struct hf_config *config,
                    err *e) {
     void *document = NULL;
-    memset(config, 0, sizeof *config);
+    *config = (struct hf_config){.as_file = config->as_file};
     int rc = hf_json_parse(json, n, &document, e);
     struct hf_reader r = {
         .json = document, .root = document, .config = config, .keys = keys, .e = e};

@@ -288,6 +288,21 @@ static int open_keys(const gguf_writer *w, const char *name, void **bytes, gguf 
     return rc ? rc : gguf_open_memory(*bytes, n, name, 0, out, e);
 }
 
+/* Says which tensors the mapping left out. */
+static int put_left_out(gguf_writer *w, const struct folder *f, err *e) {
+    const struct hf_tensors *t = &f->tensors;
+    char key[96], text[160], *end = text;
+    if (!t->n_vision && !t->n_mtp) return 0;
+    snprintf(key, sizeof key, "%s.inferd.left_out", f->config.family->arch);
+    if (t->n_vision)
+        end += snprintf(text, sizeof text, "%" PRIu64 " tensors of the vision part%s", t->n_vision,
+                        t->n_mtp ? ", " : "");
+    if (t->n_mtp)
+        snprintf(end, sizeof text - (size_t)(end - text),
+                 "%" PRIu64 " tensors mtp.* of layers that predict further tokens", t->n_mtp);
+    return gguf_writer_set_str(w, key, text, e);
+}
+
 static bool has_head(const struct hf_tensors *t) {
     static const char name[] = "output.weight";
     for (uint64_t i = 0; i < t->n; i++)
@@ -311,7 +326,8 @@ static int read_folder(struct folder *f, const char *folder, gguf_writer *w, err
     if ((rc = put_name(w, folder, e)) ||
         (rc = gguf_writer_set_u32(w, "general.file_type", file_type(&f->tensors), e)))
         return rc;
-    return gguf_writer_set_u32(w, "general.quantization_version", 2, e);
+    rc = put_left_out(w, f, e);
+    return rc ? rc : gguf_writer_set_u32(w, "general.quantization_version", 2, e);
 }
 
 /* Gives f to a new gguf, or closes it on failure. */
@@ -338,11 +354,12 @@ static int make_gguf(struct folder *f, gguf_writer *w, const char *name, gguf **
     return rc;
 }
 
-int hf_model_open(const char *folder, gguf **out, err *e) {
+int hf_model_open(const char *folder, int flags, gguf **out, err *e) {
     *out = NULL;
     struct folder *f = mem_new(1, sizeof *f);
     gguf_writer *w = gguf_writer_new();
     int rc = f && w ? 0 : err_no_memory(e);
+    if (f) f->config.as_file = flags & GGUF_OPEN_AS_FILE;
     if (!rc) rc = read_folder(f, folder, w, e);
     if (!rc)
         rc = make_gguf(f, w, folder, out, e);

@@ -11,8 +11,9 @@
 
 /* folder holds config.json and model.safetensors, or model.safetensors.index.json and the files
  * that it names. ERR_NOT_FOUND (a file is missing), ERR_UNSUPPORTED (names the family, the member
- * of config.json or the tensor that has no counterpart), ERR_FORMAT, ERR_IO. */
-int hf_model_open(const char *folder, gguf **out, err *e);
+ * of config.json or the tensor that has no counterpart), ERR_FORMAT, ERR_IO. flags: of gguf_open.
+ */
+int hf_model_open(const char *folder, int flags, gguf **out, err *e);
 
 /* The keys of a folder with this config.json, without tensors (fuzzing, tests). */
 int hf_config_open_memory(const char *json, size_t n, gguf **out, err *e);

@@ -27,7 +27,10 @@ enum hf_trait {
     HF_QWEN_EXPERTS = 1 << 11, /* moe_intermediate_size, norm_topk_prob etc. */
     HF_SCALES = 1 << 12,       /* granite's multipliers */
     HF_GEMMA_CAPS = 1 << 13,   /* query_pre_attn_scalar, soft-caps */
-    HF_NOPE = 1 << 14          /* no_rope_layers */
+    HF_NOPE = 1 << 14,         /* no_rope_layers */
+    HF_IMAGES = 1 << 15,       /* files may hold a vision part beside the language model */
+    HF_DELTA_NET = 1 << 16,    /* linear attention, gated attention, part of a head rotated */
+    HF_MROPE = 1 << 17         /* GGUF has rope.dimension_sections */
 };
 
 /* Which layers have a window without layer_types; GGUF readers assume the same. */
@@ -51,7 +54,7 @@ struct hf_family {
     uint32_t hidden, ff, n_layers, n_heads, n_kv_heads, head_dim, max_positions, vocab;
     uint32_t sliding_window, n_experts, n_experts_used, expert_ff, shared_ff;
     double rms_eps, rope_theta;
-    bool tied;
+    bool tied, renormalize; /* norm_topk_prob */
 };
 
 /* Parameters of the mapping of tensors. */
@@ -60,6 +63,9 @@ struct hf_config {
     uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
     uint64_t max_positions, window; /* window 0: none */
     bool tied;
+    bool as_file;       /* GGUF_OPEN_AS_FILE; set by the caller of hf_config_read */
+    bool tiles_v_heads; /* of linear attention, as GGUF files of these families do */
+    uint32_t n_k_heads, n_v_heads, state_dim;
     bool has_factors[3];   /* enum hf_factors */
     float factors[3][256]; /* (n_rot / 2) divisors of the rotary frequencies */
 };
@@ -99,6 +105,12 @@ void hf_put_f32(struct hf_reader *r, const char *suffix, double v);
 void hf_put_bool(struct hf_reader *r, const char *suffix, bool v);
 void hf_put_str(struct hf_reader *r, const char *suffix, const char *v);
 void hf_put_bools(struct hf_reader *r, const char *suffix, const bool *v, uint32_t n);
+void hf_put_i32s(struct hf_reader *r, const char *suffix, const int32_t *v, uint32_t n);
+
+/* ---- hf/delta_net.c ---- */
+
+/* Layers with linear attention and their sizes. */
+int hf_read_delta_net(struct hf_reader *r);
 
 /* ---- hf/rope.c ---- */
 int hf_read_rope(struct hf_reader *r);
@@ -118,14 +130,22 @@ struct hf_recipe {
     uint64_t first, step;
     uint32_t permuted_heads; /* 0: p(r) = r */
     bool transposed;
-    float add; /* to every element */
+    /* Heads that GGUF has in another order: rows (by_cols: columns) from regroup_at on are
+     * n_groups * n_share heads of `head`, of which number j of group g comes to place
+     * j * n_groups + g. head 0: no. */
+    uint64_t regroup_at, head;
+    uint32_t n_groups, n_share;
+    bool by_cols;
+    float add;         /* to every element */
+    bool negative_exp; /* -e^x of every element x */
 };
 
 struct hf_tensors {
     gguf_tensor *tensors;      /* (n), in the converter's order */
     struct hf_recipe *recipes; /* (n) */
     uint64_t n;
-    arena *memory; /* names, lists of sources, vectors */
+    uint64_t n_vision, n_mtp; /* tensors left out: of a vision part, of multi-token prediction */
+    arena *memory;            /* names, lists of sources, vectors */
 };
 
 /* Maps every tensor of the files (n_files, in order). ERR_UNSUPPORTED: a name without counterpart;

@@ -2,6 +2,7 @@
  * thread: no state between calls. */
 #include "core/formats/hf/model_int.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { CHUNK_UNITS = 64, MXFP4_SOURCE_BYTES = 16 };
@@ -26,16 +27,24 @@ static uint64_t unit_bytes(int type) {
 
 /* True if a source stores the rows in GGUF's layout. */
 static bool is_copy(const struct hf_recipe *k, int type) {
-    return k->n_sources && !k->scales && !k->transposed && k->add == 0 &&
-           hf_source_type(k->sources[0]) == type;
+    return k->n_sources && !k->scales && !k->transposed && !(k->head && k->by_cols) &&
+           k->add == 0 && !k->negative_exp && hf_source_type(k->sources[0]) == type;
 }
 
 const void *hf_recipe_place(const struct hf_recipe *k, int type) {
     if (k->made) return k->made;
-    bool whole = is_copy(k, type) && k->n_sources == 1 && !k->permuted_heads && k->first == 0 &&
-                 k->step == 1 && k->src_rows == k->n_rows;
+    bool whole = is_copy(k, type) && k->n_sources == 1 && !k->permuted_heads && !k->head &&
+                 k->first == 0 && k->step == 1 && k->src_rows == k->n_rows;
     if (!whole || (uintptr_t)k->sources[0]->data % unit_bytes(type)) return NULL;
     return k->sources[0]->data;
+}
+
+/* Where row or column i comes from, if heads change places. */
+static uint64_t regroup(const struct hf_recipe *k, uint64_t i) {
+    if (!k->head || i < k->regroup_at) return i;
+    uint64_t place = (i - k->regroup_at) / k->head, within = (i - k->regroup_at) % k->head;
+    uint64_t from = place % k->n_groups * k->n_share + place / k->n_groups;
+    return k->regroup_at + from * k->head + within;
 }
 
 /* Row r of Q or K, ordered for pairs (2i, 2i + 1), comes from a head's halves: pair i is row i of
@@ -45,6 +54,7 @@ static uint64_t source_row(const struct hf_recipe *k, uint64_t r) {
         uint64_t head_dim = k->n_rows / k->permuted_heads, j = r % head_dim;
         r = r - j + j % 2 * (head_dim / 2) + j / 2;
     }
+    if (!k->by_cols) r = regroup(k, r);
     return k->first + k->step * r;
 }
 
@@ -71,13 +81,15 @@ static void make_elements(const struct hf_recipe *k, int type, uint64_t row, uin
     uint64_t each = unit_bytes(from), r = source_row(k, row % k->n_rows);
     const uint8_t *base = source_matrix(k, row / k->n_rows, each);
     uint64_t stride = k->transposed ? k->src_cols * each : each;
-    const uint8_t *p = base + (k->transposed ? r : r * k->src_cols) * each + begin * stride;
-    for (uint64_t i = 0; i < n; i++, p += stride) {
-        if (type == from && k->add == 0) {
+    base += (k->transposed ? r : r * k->src_cols) * each;
+    for (uint64_t i = 0; i < n; i++) {
+        const uint8_t *p = base + (k->by_cols ? regroup(k, begin + i) : begin + i) * stride;
+        if (type == from && k->add == 0 && !k->negative_exp) {
             memcpy(out + i * each, p, each);
             continue;
         }
         float f = load_float(p, from) + k->add;
+        if (k->negative_exp) f = -expf(f);
         memcpy(out + i * sizeof f, &f, sizeof f);
     }
 }

@@ -171,19 +171,37 @@ static int read_local(struct hf_reader *r, const cJSON *params, double *theta) {
 static int read_partial(struct hf_reader *r, const struct rope *rope) {
     struct hf_config *c = r->config;
     double part;
-    bool phi3 = strcmp(c->family->arch, "phi3") == 0;
-    int rc = read_either(r, rope, "partial_rotary_factor", 1, &part);
+    bool delta_net = c->family->traits & HF_DELTA_NET;
+    bool partly = delta_net || strcmp(c->family->arch, "phi3") == 0;
+    int rc = read_either(r, rope, "partial_rotary_factor", delta_net ? 0.25 : 1, &part);
     if (rc) return rc;
     if (!(part > 0 && part <= 1)) return err_value(r, "partial_rotary_factor");
-    if (part != 1 && !phi3)
+    if (part != 1 && !partly)
         return hf_refuse(r, "partial_rotary_factor", "only 1 is supported for this family");
     c->n_rot = (uint32_t)(part * c->head_dim);
     if (c->n_rot < 2 || c->n_rot % 2 || c->n_rot > HF_MAX_ROT)
         return err_set_param(r->e, ERR_UNSUPPORTED, "head_dim",
                              "%" PRIu32 " rotated dimensions of a head are not supported",
                              c->n_rot);
-    if (phi3 || (c->family->traits & HF_LLAMA_KEYS))
+    if (partly || (c->family->traits & HF_LLAMA_KEYS))
         hf_put_u32(r, "rope.dimension_count", c->n_rot);
+    return 0;
+}
+
+/* Sizes of the sections whose pairs turn by a position's coordinates of time, height and width. */
+static int put_sections(struct hf_reader *r, const struct rope *rope) {
+    int32_t sizes[4] = {11, 11, 10, 0}; /* transformers' default */
+    const cJSON *list = hf_value(rope->params, "mrope_section"), *item = list ? list->child : NULL;
+    for (int i = 0; list && i < 3; i++, item = item->next) {
+        bool fits = cJSON_IsArray(list) && cJSON_IsNumber(item) && item->valuedouble >= 0 &&
+                    item->valuedouble <= HF_MAX_ROT &&
+                    item->valuedouble == floor(item->valuedouble);
+        if (!fits || (i == 2 && item->next))
+            return err_set_param(r->e, ERR_FORMAT, "mrope_section",
+                                 "member 'mrope_section' is not a list of 3 sizes");
+        sizes[i] = (int32_t)item->valuedouble;
+    }
+    hf_put_i32s(r, "rope.dimension_sections", sizes, 4);
     return 0;
 }
 
@@ -211,6 +229,8 @@ int hf_read_rope(struct hf_reader *r) {
     if (!rope.type) rope.type = "default";
     bool phi3 = strcmp(r->config->family->arch, "phi3") == 0;
     if (phi3 && strcmp(rope.type, "yarn") == 0) rope.type = "longrope"; /* its name in old files */
+    bool mrope = r->config->family->traits & HF_MROPE;
+    if (mrope && strcmp(rope.type, "mrope") == 0) rope.type = "default"; /* likewise */
     if ((rc = hf_read_real(r, rope.params, "factor", 1, &rope.factor)) ||
         (rc = read_either(r, &rope, "rope_theta", r->config->family->rope_theta, &theta)) ||
         (rc = read_local(r, params, &local)) || (rc = read_partial(r, &rope)))
@@ -222,5 +242,5 @@ int hf_read_rope(struct hf_reader *r) {
         return rc;
     hf_put_f32(r, "rope.freq_base", theta);
     if (local > 0) hf_put_f32(r, "rope.freq_base_swa", local);
-    return 0;
+    return mrope ? put_sections(r, &rope) : 0;
 }

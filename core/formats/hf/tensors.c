@@ -13,6 +13,8 @@ enum layout {
     AS_IS,
     ROWS_OF_Q, /* permuted if the family is HF_PERMUTED */
     ROWS_OF_K,
+    CONVOLUTION, /* (channels, 1, taps) -> (channels, taps) */
+    DECAY,       /* a logarithm; GGUF has -e^x */
     STACKED,     /* a file's tensor is one expert's matrix */
     GATE_UP,     /* all experts': gate's rows, then up's */
     OSS_GATE_UP, /* gpt-oss, transposed: gate's and up's columns alternate */
@@ -63,6 +65,17 @@ static const struct name_row layer_rows[] = {
     {.from = "self_attn.k_norm.weight", .to = "attn_k_norm.weight"},
     {.from = "self_attn.qkv_proj.weight", .to = "attn_qkv.weight"},
     {.from = "self_attn.sinks", .to = "attn_sinks.weight"},
+    {.from = "linear_attn.in_proj_qkv.weight", .to = "attn_qkv.weight"},
+    {.from = "linear_attn.in_proj_z.weight", .to = "attn_gate.weight"},
+    {.from = "linear_attn.in_proj_a.weight", .to = "ssm_alpha.weight"},
+    {.from = "linear_attn.in_proj_b.weight", .to = "ssm_beta.weight"},
+    {.from = "linear_attn.in_proj_qkvz.weight", .to = "ssm_in.weight"},
+    {.from = "linear_attn.in_proj_ba.weight", .to = "ssm_ba.weight"},
+    {.from = "linear_attn.conv1d.weight", .to = "ssm_conv1d.weight", .layout = CONVOLUTION},
+    {.from = "linear_attn.A_log", .to = "ssm_a", .layout = DECAY},
+    {.from = "linear_attn.dt_bias", .to = "ssm_dt.bias"},
+    {.from = "linear_attn.norm.weight", .to = "ssm_norm.weight"},
+    {.from = "linear_attn.out_proj.weight", .to = "ssm_out.weight"},
     {.from = "mlp.gate_proj.weight", .to = "ffn_gate.weight"},
     {.from = "mlp.up_proj.weight", .to = "ffn_up.weight"},
     {.from = "mlp.down_proj.weight", .to = "ffn_down.weight"},
@@ -176,16 +189,18 @@ static void set_dims(struct entry *entry, uint32_t n_dims) {
     t->n_elems = k->n_cols * k->n_rows * k->n_mats;
 }
 
-/* Tensors that GGUF stores as F32: vectors, tensors other than weights, and the experts' gates. */
+/* Tensors that GGUF stores as F32: vectors, tensors other than weights, the experts' gates, and
+ * convolutions. */
 static bool wants_f32(const gguf_tensor *t) {
-    static const char *const gates[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"};
+    static const char *const small[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
+                                        "ssm_conv1d.weight"};
     static const char weight[] = ".weight";
     size_t n = sizeof weight - 1;
     if (t->n_dims == 1 || t->name.len < n || memcmp(t->name.data + t->name.len - n, weight, n) != 0)
         return true;
-    for (int i = 0; i < 2; i++) {
-        n = strlen(gates[i]);
-        if (t->name.len >= n && memcmp(t->name.data + t->name.len - n, gates[i], n) == 0)
+    for (int i = 0; i < 3; i++) {
+        n = strlen(small[i]);
+        if (t->name.len >= n && memcmp(t->name.data + t->name.len - n, small[i], n) == 0)
             return true;
     }
     return false;
@@ -218,6 +233,26 @@ static int map_plain(struct mapper *m, const struct safetensor *s, const char *n
     k->src_rows = k->n_rows;
     k->src_cols = k->n_cols;
     return 0;
+}
+
+static int map_convolution(struct mapper *m, const struct safetensor *s, const char *name) {
+    if (s->n_dims != 3 || s->dims[1] != 1)
+        return bad_shape(m, s, "a convolution of each channel by itself");
+    int rc = map_plain(m, s, name, 0);
+    if (rc) return rc;
+    struct entry *entry = &m->entries[m->n - 1];
+    struct hf_recipe *k = &entry->recipe;
+    k->n_rows = k->src_rows = s->dims[0];
+    k->n_mats = 1;
+    set_dims(entry, 2);
+    return 0;
+}
+
+static int map_decay(struct mapper *m, const struct safetensor *s, const char *name) {
+    if (s->n_dims != 1) return bad_shape(m, s, "a vector");
+    int rc = map_plain(m, s, name, 0);
+    if (!rc) m->entries[m->n - 1].recipe.negative_exp = true;
+    return rc;
 }
 
 static uint64_t *expert_slot(struct mapper *m, uint32_t layer, enum part part) {
@@ -396,6 +431,15 @@ static int map_mxfp4_gate_up(struct mapper *m, const struct safetensor *s, uint3
 
 /* ---- names ---- */
 
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+static bool begins_with(const char *s, const char *begin) {
+    return strncmp(s, begin, strlen(begin)) == 0;
+}
+
 static int map_row(struct mapper *m, const struct safetensor *s, const struct name_row *row,
                    uint32_t layer, uint64_t expert) {
     char name[NAME_BYTES];
@@ -409,6 +453,10 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         return map_plain(m, s, name, permuted ? c->n_heads : 0);
     case ROWS_OF_K:
         return map_plain(m, s, name, permuted ? c->n_kv_heads : 0);
+    case CONVOLUTION:
+        return map_convolution(m, s, name);
+    case DECAY:
+        return map_decay(m, s, name);
     case STACKED:
         return map_expert(m, s, row, layer, expert);
     case GATE_UP:
@@ -431,6 +479,35 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
     return 0;
 }
 
+/* Gives V heads the places that they have in GGUF files. */
+static int tile_v_heads(struct mapper *m, const struct safetensor *s) {
+    enum { ROWS, COLS };
+    const struct hf_config *c = m->config;
+    const uint64_t d = c->state_dim, qk = 2 * c->n_k_heads * d;
+    const struct {
+        const char *name;
+        uint64_t at, head;
+        int axis;
+    } rows[] = {{"attn_qkv.weight", qk, d, ROWS},   {"attn_gate.weight", 0, d, ROWS},
+                {"ssm_alpha.weight", 0, 1, ROWS},   {"ssm_beta.weight", 0, 1, ROWS},
+                {"ssm_conv1d.weight", qk, d, ROWS}, {"ssm_a", 0, 1, COLS},
+                {"ssm_dt.bias", 0, 1, COLS},        {"ssm_out.weight", 0, d, COLS}};
+    struct entry *entry = &m->entries[m->n - 1];
+    struct hf_recipe *k = &entry->recipe;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!ends_with(entry->tensor.name.data, rows[i].name)) continue;
+        uint64_t n = rows[i].axis == COLS ? k->n_cols : k->n_rows;
+        if (n != rows[i].at + c->n_v_heads * rows[i].head)
+            return bad_shape(m, s, "the heads of config.json");
+        k->regroup_at = rows[i].at;
+        k->head = rows[i].head;
+        k->n_groups = c->n_k_heads;
+        k->n_share = c->n_v_heads / c->n_k_heads;
+        k->by_cols = rows[i].axis == COLS;
+    }
+    return 0;
+}
+
 static const struct name_row *find_row(const struct name_row *rows, size_t n, const char *name,
                                        uint32_t traits) {
     for (size_t i = 0; i < n; i++)
@@ -449,17 +526,22 @@ static bool take_number(const char **p, uint64_t *v) {
     return n > 0 && n < 7;
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcmp(s + n - k, end) == 0;
+static bool is_vision(const struct hf_config *c, const char *name) {
+    if (!(c->family->traits & HF_IMAGES)) return false;
+    return strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.") ||
+           begins_with(name, "model.visual.") || begins_with(name, "visual.");
 }
 
-/* Is the tensor not needed? The vision part of gemma 3, frequencies in old files, and a head that
- * the family does not read. */
-static bool is_skipped(const struct hf_config *c, const char *name) {
-    bool gemma3 = strcmp(c->family->arch, "gemma3") == 0;
-    if (gemma3 && (strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.")))
-        return true;
+/* Is the tensor not needed? Vision parts, layers that predict further tokens, frequencies in old
+ * files, and a head that the family does not read. */
+static bool is_skipped(struct mapper *m, const char *name) {
+    const struct hf_config *c = m->config;
+    bool predicts = (c->family->traits & HF_DELTA_NET) &&
+                    (begins_with(name, "mtp.") || begins_with(name, "model.mtp."));
+    bool vision = is_vision(c, name);
+    m->t->n_vision += vision;
+    m->t->n_mtp += predicts;
+    if (vision || predicts) return true;
     if ((c->family->traits & HF_EMBED_HEAD) && strcmp(name, "lm_head.weight") == 0) return true;
     return ends_with(name, ".rotary_emb.inv_freq");
 }
@@ -486,9 +568,9 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     memcpy(name, s->name.data, s->name.len);
     name[s->name.len] = '\0';
     char *inner = strstr(name, language);
-    if (inner && strcmp(c->family->arch, "gemma3") == 0)
+    if (inner && (c->family->traits & HF_IMAGES))
         memmove(inner, inner + sizeof language - 1, strlen(inner + sizeof language - 1) + 1);
-    if (is_skipped(c, name)) return 0;
+    if (is_skipped(m, name)) return 0;
     if (!s->n_elems) return bad_shape(m, s, "at least one element");
     m->order += 4;
     const struct name_row *row =
@@ -503,7 +585,9 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     split_expert(p + 1, rest, &expert);
     row = find_row(layer_rows, sizeof layer_rows / sizeof layer_rows[0], rest, c->family->traits);
     if (!row) return refuse_name(m, s, "is not known for this family");
-    return map_row(m, s, row, (uint32_t)layer, expert);
+    int rc = map_row(m, s, row, (uint32_t)layer, expert);
+    bool tiles = m->config->tiles_v_heads && begins_with(rest, "linear_attn.");
+    return rc || !tiles ? rc : tile_v_heads(m, s);
 }
 
 /* ---- the whole ---- */
@@ -548,8 +632,6 @@ static int check_complete(struct mapper *m, const struct entry *entry) {
 static int settle_tensor(struct mapper *m, struct entry *entry) {
     struct hf_recipe *k = &entry->recipe;
     gguf_tensor *t = &entry->tensor;
-    static const char norm[] = "norm.weight";
-    size_t n = sizeof norm - 1;
     int rc = check_complete(m, entry);
     if (rc) return rc;
     for (uint32_t i = 0; i < k->n_sources && !k->scales; i++) {
@@ -560,7 +642,8 @@ static int settle_tensor(struct mapper *m, struct entry *entry) {
     }
     bool f32 = k->made || (!k->scales && wants_f32(t));
     if (!k->scales) t->type = f32 ? QTYPE_F32 : hf_source_type(k->sources[0]);
-    bool is_norm = t->name.len >= n && memcmp(t->name.data + t->name.len - n, norm, n) == 0;
+    bool is_norm =
+        ends_with(t->name.data, "norm.weight") && !ends_with(t->name.data, "ssm_norm.weight");
     if (is_norm && (m->config->family->traits & HF_NORM_PLUS_1)) k->add = 1;
     if (!qtype_bytes(t->type, t->n_elems / t->dims[0], t->dims[0], &t->bytes))
         return refuse_name(m, k->sources[0], "has an impossible size");
