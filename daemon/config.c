@@ -69,6 +69,18 @@ static const struct config_key keys[] = {
      "requires head dimensions that are multiples of 32."},
     {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",
      "Tokens in one block of the KV cache."},
+    {"state-blocks", CONFIG_NUMBER, AT(state_blocks), "0", 0, 1 << 20, NULL, "blocks",
+     "Models with recurrent layers (Qwen3-Next, Qwen3.5): blocks of their state, allocated at\n"
+     "start beside the KV cache. Each running sequence uses one or two, the others keep states of\n"
+     "prefixes for later prompts; with prefix-cache at most half as many sequences run as there\n"
+     "are blocks. At least 2. 0: 4 for each of max-sequences, limited to half of the memory that\n"
+     "an automatically sized KV cache takes, which then takes less, and to 4 GiB except on a GPU\n"
+     "with its own memory. The log states both sizes."},
+    {"state-checkpoint-tokens", CONFIG_NUMBER, AT(state_checkpoint_tokens), "2048", 0, 1 << 24,
+     NULL, "tokens",
+     "Models with recurrent layers: a state is kept after every so many tokens of a long prompt,\n"
+     "for later prompts that begin alike, beside those at the ends of prompts and messages. A\n"
+     "multiple of block-tokens. 0: none."},
     {"context-length", CONFIG_NUMBER, AT(context_length), "0", 0, UINT64_C(1) << 24, NULL, "tokens",
      "Maximum length of prompt and answer together. 0: the model's own maximum."},
     {"max-batch-tokens", CONFIG_NUMBER, AT(max_batch_tokens), "512", 1, 65536, NULL, "tokens",

@@ -53,6 +53,22 @@ static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
     return TOKENIZER_PARSE_SPECIAL | (written ? 0 : TOKENIZER_ADD_SPECIAL);
 }
 
+/* Tokens before the last text that is not the template's: the last message, which a client may send
+ * again with another text. */
+static uint32_t count_stable(const tokenizer *tok, const tokenizer_piece *pieces,
+                             const struct chat_output *text, uint32_t limit) {
+    size_t n = text->n_spans;
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    while (n && text->spans[n - 1].trusted)
+        n--;
+    if (n < 2) return 0;
+    int rc = tokenizer_encode_pieces(tok, pieces, n - 1, encode_flags(tok, text), limit, &ids,
+                                     &n_ids, NULL);
+    free(ids);
+    return rc ? 0 : (uint32_t)n_ids;
+}
+
 int chat_request_tokens(struct request *r, const struct chat_request *q,
                         const struct chat_output *text, struct gen_prompt *prompt, err *e) {
     const struct api_model *m = q->model;
@@ -67,6 +83,8 @@ int chat_request_tokens(struct request *r, const struct chat_request *q,
     uint64_t begin_ns = clock_now_ns();
     int rc = tokenizer_encode_pieces(tok, pieces, text->n_spans, encode_flags(tok, text), limit,
                                      &prompt->ids, &prompt->n, e);
+    if (!rc && engine_model(m->engine).recurrent)
+        prompt->n_stable = count_stable(tok, pieces, text, limit);
     costs_add_part(r, PART_TOKENIZE, begin_ns);
     free(pieces);
     if (rc == ERR_TOO_LONG)

@@ -34,6 +34,9 @@ static void add_counters(struct engine_stats *to, const struct engine_stats *s) 
     to->steps_overlapped_total += s->steps_overlapped_total;
     to->kv_evictions_total += s->kv_evictions_total;
     to->kv_copies_total += s->kv_copies_total;
+    to->state_evictions_total += s->state_evictions_total;
+    to->stateless_tokens_total += s->stateless_tokens_total;
+    to->recomputed_tokens_total += s->recomputed_tokens_total;
     add_histogram(&to->ttft, &s->ttft);
     add_histogram(&to->inter_token, &s->inter_token);
     add_histogram(&to->queue_time, &s->queue_time);
@@ -47,6 +50,9 @@ static void add_gauges(struct engine_stats *to, const struct engine_stats *s) {
     to->kv_blocks += s->kv_blocks;
     to->kv_blocks_free += s->kv_blocks_free;
     to->kv_blocks_cached += s->kv_blocks_cached;
+    to->state_blocks += s->state_blocks;
+    to->state_blocks_free += s->state_blocks_free;
+    to->state_blocks_cached += s->state_blocks_cached;
     to->running += s->running;
     to->waiting += s->waiting;
 }

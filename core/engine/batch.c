@@ -13,7 +13,7 @@ struct batch_array {
     size_t offset, size;
     uint64_t n;
 };
-enum { N_ARRAYS = 14 };
+enum { N_ARRAYS = 15 };
 
 static void list_arrays(const struct model_limits *l, struct batch_array out[N_ARRAYS]) {
 #define ARRAY(member, count)                                                                       \
@@ -24,6 +24,7 @@ static void list_arrays(const struct model_limits *l, struct batch_array out[N_A
         ARRAY(slots, l->max_rows),
         ARRAY(row_start, (uint64_t)l->max_seqs + 1),
         ARRAY(tables, (uint64_t)l->max_seqs * l->table_stride),
+        ARRAY(state_tables, 2 * (uint64_t)l->max_seqs),
         ARRAY(out_rows, l->max_rows),
         ARRAY(need_logits, l->max_logit_rows),
         ARRAY(sample_on_host, l->max_logit_rows),
@@ -55,6 +56,7 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
         .slots = b->slots,
         .row_start = b->row_start,
         .tables = b->tables,
+        .state_tables = b->state_tables,
         .out_rows = b->out_rows,
         .need_logits = b->need_logits,
         .sampling = b->sampling,
@@ -173,6 +175,8 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
      */
     memcpy(b->tables + (size_t)s * b->stride, kv_table(seq->kv),
            kv_seq_n_blocks(seq->kv) * sizeof *b->tables);
+    kv_state_ids(seq->kv,
+                 b->state_tables + 2 * (size_t)s); /* without state layers nobody reads it */
     shape->n_rows = row;
     shape->n_seqs = s + 1;
     b->row_start[s + 1] = (int32_t)row;
@@ -203,11 +207,12 @@ void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const 
     m->next = predict_next(plan);
     m->n_history = m->n_token_copies = m->n_sampled_copies = m->n_history_updates = 0;
     m->kv = kv_layers(cache);
+    m->states = kv_states(cache);
     b->row_start[0] = 0;
     for (uint32_t i = 0; i < plan->n_items; i++)
         m->shape.max_context =
             max_u32(m->shape.max_context, plan->items[i].first + plan->items[i].n_rows);
-    b->stride = model_table_stride(&b->limits, m->shape.max_context, m->kv[0].block_tokens);
+    b->stride = model_table_stride(&b->limits, m->shape.max_context, kv_block_tokens(cache));
     for (uint32_t i = 0; i < plan->n_items; i++) {
         b->first_out[i] =
             plan->items[i].seq->pooled ? m->shape.n_hidden_rows : m->shape.n_logit_rows;

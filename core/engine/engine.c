@@ -20,6 +20,7 @@ static int open_sched(engine *en, err *e) {
         .max_sequences = en->config.max_sequences,
         .max_queue = en->config.max_queue,
         .max_prompt_logprob_rows = ENGINE_PROMPT_LOGPROB_ROWS,
+        .checkpoint_tokens = en->config.state_checkpoint_tokens,
     };
     return sched_new(&sc, en->cache, &en->sch, e);
 }
@@ -55,6 +56,20 @@ static void log_unused(const engine *en) {
             en->config.activation_bits, backend_name(en->be));
 }
 
+static void log_states(const engine *en, const struct engine_size *size) {
+    const struct kv_config *kc = &size->kc;
+    const uint64_t bytes = kv_state_bytes(kc) * engine_n_ranks(en);
+    if (!kc->n_state_layers) return;
+    log_info("engine: %u state blocks of %.1f MiB for %u recurrent layers, %.1f MiB (%s)",
+             kc->state.n_blocks, (double)bytes / (1 << 20), kc->n_state_layers,
+             (double)bytes * kc->state.n_blocks / (1 << 20), size->state_reason);
+    const uint32_t n_most = kc->prefix_cache ? (kc->state.n_blocks + 1) / 2 : kc->state.n_blocks;
+    if (n_most < en->config.max_sequences)
+        log_warn("engine: so many state blocks admit %u sequences at once, though max_sequences is "
+                 "%u: set state_blocks",
+                 n_most, en->config.max_sequences);
+}
+
 static void log_sizes(const engine *en, const struct kv_config *kc, const char *reason) {
     char ranks[64] = "";
     if (engine_n_ranks(en) > 1)
@@ -83,13 +98,22 @@ static void log_memory(const engine *en, const struct model_memory *m) {
 
 static int open_cache(engine *en, const struct kv_config *kc, err *e) {
     int rc = kv_open(kc, &en->cache, e);
-    if (rc == ERR_NOMEM)
+    const uint64_t n_ranks = engine_n_ranks(en);
+    if (rc == ERR_NOMEM && kc->n_state_layers)
         err_set_param(
-            e, ERR_NOMEM, "kv_cache_tokens",
-            "out of memory: a KV cache of %llu tokens needs %llu MiB; choose a smaller "
-            "kv_cache_tokens",
+            e, ERR_NOMEM, "state_blocks",
+            "out of memory: a KV cache of %llu tokens needs %llu MiB, and %u state blocks "
+            "need %llu MiB; choose a smaller kv_cache_tokens or state_blocks",
             (unsigned long long)kc->n_blocks * kc->block_tokens,
-            (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks * engine_n_ranks(en) >> 20));
+            (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks * n_ranks >> 20),
+            kc->state.n_blocks,
+            (unsigned long long)(kv_state_bytes(kc) * kc->state.n_blocks * n_ranks >> 20));
+    else if (rc == ERR_NOMEM)
+        err_set_param(e, ERR_NOMEM, "kv_cache_tokens",
+                      "out of memory: a KV cache of %llu tokens needs %llu MiB; choose a smaller "
+                      "kv_cache_tokens",
+                      (unsigned long long)kc->n_blocks * kc->block_tokens,
+                      (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks * n_ranks >> 20));
     return rc;
 }
 
@@ -160,7 +184,9 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) rc = model_open(config->model_path, en->be, &limits, &en->mdl, e);
     if (!rc) rc = open_sched(en, e);
     if (!rc) rc = open_scratch(en, &limits, e);
-    if (!rc) log_sizes(en, kc, size.reason), log_memory(en, &size.memory), log_unused(en);
+    if (!rc)
+        log_sizes(en, kc, size.reason), log_states(en, &size), log_memory(en, &size.memory),
+            log_unused(en);
     return rc;
 }
 
@@ -268,6 +294,7 @@ struct engine_model engine_model(const engine *en) {
                                  .weight_bytes = hp->weight_bytes,
                                  .n_vocab = hp->n_vocab,
                                  .n_layers = hp->n_layers,
+                                 .recurrent = hp->recurrent.n_layers > 0,
                                  .n_embd = hp->n_embd,
                                  .pooling = (enum engine_pooling)hp->pooling};
 }

@@ -58,6 +58,11 @@ struct engine_config {
     uint32_t stream_events;    /* events that wait for a reader; shared by a request's choices, at
                                   least 16 each */
     bool prefix_cache;
+    /* For models with recurrent layers: blocks of their state (at least 2; 0: sized automatically),
+     * and after how many tokens of a long prompt another one is kept for later prompts (a multiple
+     * of block_tokens; 0: only at the places that sched.h names). */
+    uint64_t state_blocks;
+    uint32_t state_checkpoint_tokens;
     bool ignore_sampling; /* the model's recommended sampling is not used: engine_sampling */
     uint64_t grammar_cache_bytes; /* of cached grammar masks */
     uint64_t grammar_work_s;      /* time that all masks of one sequence may take; 0: no bound */
@@ -104,6 +109,7 @@ struct engine_model {
     uint64_t n_params, weight_bytes;
     uint32_t n_vocab, n_layers, n_embd;
     enum engine_pooling pooling; /* what the model was trained for */
+    bool recurrent;              /* some layers keep a state (engine_request.stable_tokens) */
 };
 struct engine_model engine_model(const engine *en);
 
@@ -156,6 +162,10 @@ struct engine_request {
      * prompt). n_choices is 1; first_choice is the number of the choice that resumes, and seed the
      * request's (engine_stream_seed with first_choice 0 works as well). */
     uint32_t n_generated, first_choice;
+    /* A hint for models with recurrent layers: later requests will probably begin with as many of
+     * the prompt's tokens (those before the last user message), so their state is kept. 0: unknown.
+     */
+    uint32_t stable_tokens;
     /* Not NONE: nothing is generated; the prompt's hidden states become one vector
      * (engine_stream_embedding). Of params only priority and prefix_salt count; n_choices is 1. */
     enum engine_pooling pooling;
@@ -267,6 +277,11 @@ struct engine_stats {
     uint64_t n_ranks;                /* devices over which the model is split */
     uint64_t device_bytes; /* held by the device for this process, all engines; 0: unknown */
     uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
+    /* State blocks of recurrent layers, as those of the KV cache; 0 without such layers. Tokens
+     * that were cached as K/V but computed for want of a state. */
+    uint64_t state_blocks, state_blocks_free, state_blocks_cached, state_evictions_total;
+    uint64_t stateless_tokens_total;
+    uint64_t recomputed_tokens_total; /* after preemptions */
     uint32_t block_tokens;
     uint32_t running, waiting; /* sequences now */
     struct engine_histogram ttft, inter_token, queue_time, step_time;

@@ -26,7 +26,9 @@ struct sched {
     uint32_t n_slots; /* most running */
     struct list running, waiting;
     uint32_t n_new; /* waiting and never admitted */
-    uint64_t n_arrived, n_preemptions;
+    uint64_t n_arrived, n_preemptions, n_recomputed;
+    bool
+        checkpoints; /* states are kept at checkpoints: there are state layers and a prefix cache */
     struct sched_item *items; /* (n_slots) */
 };
 
@@ -78,9 +80,15 @@ int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e)
     if (!s) return err_no_memory(e);
     s->config = *config;
     s->cache = cache;
+    s->checkpoints = cache && kv_has_states(cache) && kv_shares_prefixes(cache);
     sched_set_chunk(s, config->prefill_chunk);
     s->n_slots = config->max_sequences < config->max_batch_tokens ? config->max_sequences
                                                                   : config->max_batch_tokens;
+    if (s->checkpoints) { /* sched.h 3 */
+        struct kv_stats stats;
+        kv_stats_get(cache, &stats);
+        if (s->n_slots > (stats.n_states + 1) / 2) s->n_slots = (uint32_t)(stats.n_states + 1) / 2;
+    }
     s->items = mem_new(s->n_slots, sizeof *s->items);
     if (!s->items) {
         sched_free(s);
@@ -101,7 +109,7 @@ int sched_add(sched *s, struct sched_seq *seq) {
     if (seq->capacity > kv_max_tokens(s->cache)) return ERR_TOO_LONG;
     if (s->n_new >= s->config.max_queue) return ERR_FULL;
     seq->state = SCHED_WAITING;
-    seq->n_computed = seq->n_cached = seq->n_preempted = 0;
+    seq->n_computed = seq->n_cached = seq->n_preempted = seq->n_lost = seq->junction = 0;
     seq->was_admitted = seq->has_placeholder = false;
     seq->arrival = s->n_arrived++;
     seq->kv = NULL;
@@ -127,6 +135,7 @@ static void stop_running(sched *s, struct sched_seq *seq) {
 }
 
 static void preempt(sched *s, struct sched_seq *seq) {
+    seq->n_lost = seq->n_computed;
     stop_running(s, seq);
     seq->state = SCHED_WAITING;
     seq->n_preempted++;
@@ -161,15 +170,16 @@ static void reserve_running(sched *s) {
 
 /* Is the leader computing the prompt, or about to? A fork does not wait for a paused or preempted
  * leader. */
-static bool waits_for_leader(const struct sched_seq *seq) {
+static bool waits_for_leader(const sched *s, const struct sched_seq *seq) {
     const struct sched_seq *leader = seq->leader;
     if (!leader || leader->paused) return false;
+    if (kv_has_states(s->cache) && !s->checkpoints) return false; /* it leaves nothing */
     if (leader->state == SCHED_RUNNING) return leader->n_computed < seq->n_prompt;
     return leader->state == SCHED_WAITING && !leader->was_admitted;
 }
 
-static bool can_fork(const struct sched_seq *seq) {
-    return seq->leader && seq->leader->state == SCHED_RUNNING &&
+static bool can_fork(const sched *s, const struct sched_seq *seq) {
+    return seq->leader && !kv_has_states(s->cache) && seq->leader->state == SCHED_RUNNING &&
            seq->leader->n_computed >= seq->n_prompt;
 }
 
@@ -178,17 +188,20 @@ static struct kv_prompt reusable_prompt(const struct sched_seq *seq) {
     return (struct kv_prompt){seq->tokens, seq->all_rows ? 1 : seq->n_tokens, seq->salt};
 }
 
-/* Free blocks that seq takes when it starts, with room for one more token. */
-static uint32_t blocks_needed(const sched *s, const struct sched_seq *seq) {
+/* Free blocks that seq takes when it starts, with room for one more token, and state blocks. */
+static struct kv_need start_need(const sched *s, const struct sched_seq *seq) {
     uint32_t n_tokens = seq->n_tokens + (seq->n_tokens < seq->capacity);
-    if (can_fork(seq)) return kv_fork_need(s->cache, seq->n_tokens - 1, n_tokens);
+    if (can_fork(s, seq))
+        return (struct kv_need){.blocks = kv_fork_need(s->cache, seq->n_tokens - 1, n_tokens)};
     const struct kv_prompt prompt = reusable_prompt(seq);
     return kv_prompt_need(s->cache, &prompt, n_tokens);
 }
 
 static bool has_room(const sched *s, const struct sched_seq *seq) {
-    return s->running.n < s->n_slots &&
-           blocks_needed(s, seq) + s->running.n / HEADROOM_SEQUENCES <= kv_n_free(s->cache);
+    if (s->running.n >= s->n_slots) return false;
+    struct kv_need need = start_need(s, seq);
+    return need.blocks + s->running.n / HEADROOM_SEQUENCES <= kv_n_free(s->cache) &&
+           need.states <= kv_n_states_free(s->cache);
 }
 
 static bool gives_way(const struct sched_seq *victim, const struct sched_seq *seq) {
@@ -196,12 +209,12 @@ static bool gives_way(const struct sched_seq *victim, const struct sched_seq *se
 }
 
 /* Preempts for an admission, unless even all possible victims would not suffice. (+ 1: a copy of a
- * block shared with a victim may become unnecessary.) */
+ * block shared with a victim may become unnecessary. One victim's live block is state enough.) */
 static bool make_room(sched *s, const struct sched_seq *seq) {
     uint64_t n_most = (uint64_t)kv_n_free(s->cache) + 1;
     for (const struct sched_seq *r = s->running.head; r; r = r->next)
         if (gives_way(r, seq)) n_most += kv_seq_n_blocks(r->kv);
-    if (n_most < blocks_needed(s, seq)) return false;
+    if (n_most < start_need(s, seq).blocks) return false;
     while (!has_room(s, seq)) {
         struct sched_seq *victim = choose_victim(s);
         if (!victim || !gives_way(victim, seq)) return false;
@@ -214,8 +227,8 @@ static bool make_room(sched *s, const struct sched_seq *seq) {
 static bool start_sequence(sched *s, struct sched_seq *seq) {
     const struct kv_prompt prompt = reusable_prompt(seq);
     uint32_t n_cached = seq->n_tokens - 1;
-    kv_seq *blocks = can_fork(seq) ? kv_seq_fork(s->cache, seq->leader->kv, n_cached)
-                                   : kv_seq_new(s->cache, &prompt, &n_cached);
+    kv_seq *blocks = can_fork(s, seq) ? kv_seq_fork(s->cache, seq->leader->kv, n_cached)
+                                      : kv_seq_new(s->cache, &prompt, &n_cached);
     if (!blocks) return false;
     if (kv_seq_reserve(s->cache, blocks, n_cached, seq->n_tokens)) {
         kv_seq_free(s->cache, blocks);
@@ -227,6 +240,9 @@ static bool start_sequence(sched *s, struct sched_seq *seq) {
     seq->leader = NULL;
     seq->kv = blocks;
     seq->n_computed = n_cached;
+    seq->junction = kv_seq_junction(blocks);
+    if (seq->n_lost > n_cached) s->n_recomputed += seq->n_lost - n_cached;
+    seq->n_lost = 0;
     if (!seq->was_admitted) {
         seq->was_admitted = true;
         seq->n_cached = n_cached;
@@ -268,7 +284,7 @@ static void admit_waiting(sched *s) {
         load_add(s, &l, r);
     for (struct sched_seq *seq = s->waiting.head, *next; seq; seq = next) {
         next = seq->next;
-        if (seq->paused || waits_for_leader(seq)) continue;
+        if (seq->paused || waits_for_leader(s, seq)) continue;
         if (l.asked >= prefill_budget(s, l.n_decode)) return;
         if (!has_room(s, seq) && !make_room(s, seq)) return;
         next = seq->next;
@@ -277,10 +293,31 @@ static void admit_waiting(sched *s) {
     }
 }
 
-/* Gives an item up to `want` more rows, as far as its sequence is behind; those with all_rows also
- * share prompt_logprob_left. Returns how many. */
-static uint32_t give_rows(struct sched_item *item, uint32_t want, uint32_t *prompt_logprob_left) {
+/* The smaller of `best` and the boundary at or before pos, if a step may end there. */
+static uint32_t nearer(uint32_t best, uint32_t pos, uint32_t after, uint32_t block_tokens) {
+    pos -= pos % block_tokens;
+    return pos > after && pos < best ? pos : best;
+}
+
+/* The first checkpoint of the prompt after `after` tokens; UINT32_MAX: none. See sched.h 7. */
+static uint32_t next_checkpoint(const sched *s, const struct sched_seq *seq, uint32_t after) {
+    const uint32_t block_tokens = kv_block_tokens(s->cache), every = s->config.checkpoint_tokens;
+    const uint32_t end = seq->n_prompt - 1;
+    if (!s->checkpoints || seq->pooled || after >= end) return UINT32_MAX;
+    uint32_t best = nearer(UINT32_MAX, end, after, block_tokens);
+    if (seq->junction <= end) best = nearer(best, seq->junction, after, block_tokens);
+    if (seq->stable_tokens <= end) best = nearer(best, seq->stable_tokens, after, block_tokens);
+    if (every && end - after >= every - after % every)
+        best = nearer(best, after + every - after % every, after, block_tokens);
+    return best;
+}
+
+/* Gives an item up to `want` more rows, as far as its sequence is behind and up to its next
+ * checkpoint; those with all_rows also share prompt_logprob_left. Returns how many. */
+static uint32_t give_rows(const sched *s, struct sched_item *item, uint32_t want,
+                          uint32_t *prompt_logprob_left) {
     uint32_t n = min_u32(want, gap(item->seq) - item->n_rows);
+    n = min_u32(n, next_checkpoint(s, item->seq, item->first) - item->first - item->n_rows);
     if (item->seq->all_rows && !item->seq->pooled) {
         n = min_u32(n, *prompt_logprob_left);
         *prompt_logprob_left -= n;
@@ -302,17 +339,17 @@ static void share_budget(sched *s, struct sched_plan *plan) {
         struct sched_item *item = &s->items[n++];
         *item = (struct sched_item){.seq = seq, .first = seq->n_computed};
         if (gap(seq) == 1) {
-            give_rows(item, 1, &prompt_logprob_left);
+            give_rows(s, item, 1, &prompt_logprob_left);
             continue;
         }
         bool first = n_behind == l.n_prefill;
-        left -= give_rows(item, first ? (left + 1) / 2 : (left + n_behind - 1) / n_behind,
+        left -= give_rows(s, item, first ? (left + 1) / 2 : (left + n_behind - 1) / n_behind,
                           &prompt_logprob_left);
         n_behind--;
     }
     for (uint32_t i = 0; i < n; i++) {
         struct sched_item *item = &s->items[i];
-        if (gap(item->seq) > 1) left -= give_rows(item, left, &prompt_logprob_left);
+        if (gap(item->seq) > 1) left -= give_rows(s, item, left, &prompt_logprob_left);
         if (!item->n_rows) continue;
         item->wants_logits = item->first + item->n_rows == item->seq->n_tokens;
         plan->n_rows += item->n_rows;
@@ -337,8 +374,20 @@ static void commit_known(sched *s, struct sched_seq *seq) {
 void sched_commit(sched *s, const struct sched_plan *plan) {
     for (uint32_t i = 0; i < plan->n_items; i++) {
         struct sched_seq *seq = plan->items[i].seq;
+        uint32_t checkpoint = next_checkpoint(s, seq, seq->n_computed);
         seq->n_computed += plan->items[i].n_rows;
         commit_known(s, seq);
+        kv_states_advance(s->cache, seq->kv, seq->n_computed, seq->n_computed == checkpoint);
+    }
+}
+
+void sched_fail(sched *s, const struct sched_plan *plan) {
+    if (!kv_has_states(s->cache)) return;
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        struct sched_seq *seq = plan->items[i].seq;
+        if (seq->state != SCHED_RUNNING) continue;
+        kv_states_lost(s->cache, seq->kv);
+        preempt(s, seq);
     }
 }
 
@@ -385,6 +434,10 @@ uint32_t sched_n_waiting(const sched *s) {
 
 uint64_t sched_n_preemptions(const sched *s) {
     return s->n_preemptions;
+}
+
+uint64_t sched_n_recomputed(const sched *s) {
+    return s->n_recomputed;
 }
 
 static int check_list(const struct list *l, enum sched_state state, uint32_t *n_new, err *e) {

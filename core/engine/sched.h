@@ -15,20 +15,31 @@
  *      prefill_chunk / 4, so that several long prompts share a step and short ones join them), and
  *      free blocks for the whole known text + one token, plus one block for every four running
  *      sequences: otherwise the next growth would undo the admission at once. All blocks of the
- *      known text are taken at admission, including cached ones without references. An admission
- *      preempts only paused sequences and those of lower priority, and none if that would not
- *      suffice.
+ *      known text are taken at admission, including cached ones without references. With state
+ *      layers it also requires a free or cached state block, and the hit's state if nobody uses it;
+ *      with a prefix cache, too, no more sequences run than half of the state blocks, so that the
+ *      others can keep prefixes. An admission preempts only paused sequences and those of lower
+ *      priority, and none if that would not suffice.
  *   4. When a running sequence cannot reserve its blocks, a paused one, otherwise the last in the
  *      order, is preempted (its blocks are freed, n_computed = 0, it waits again) until the
  *      reservation succeeds or the sequence itself is the victim. So the first in the order always
  *      advances, and everything ends because any single sequence fits the cache (sched_add checks
- *      it).
+ *      it, and there are at least two state blocks). No running sequence ever needs another state
+ *      block: one is taken at a checkpoint only if it is free or cached.
  *   5. A paused sequence (its stream is full) is neither planned nor admitted. It keeps its blocks
  *      and its slot until another sequence needs them.
  *   6. A fork waits in the queue, without holding back others, until its leader has computed the
  *      prompt. Then it shares the leader's blocks (kv_seq_fork) except for the last prompt token,
  *      which it computes for its own logits. If the leader is gone, paused or preempted, the fork
- *      is admitted like any other sequence.
+ *      is admitted like any other sequence. With state layers it always is, and finds what the
+ *      leader left at the checkpoint of the prompt's end.
+ *   7. With state layers and a prefix cache, steps of a prompt end at its checkpoints, and the
+ *      state there is kept for later prompts. A checkpoint is the last multiple of block_tokens
+ *      before the prompt's last token, at or before stable_tokens, and at the junction, where the
+ *      prompt leaves a cached K/V chain that is deeper than the state it could use; and each
+ *      multiple of checkpoint_tokens. One for which no state block is free or cached is not kept.
+ *      Pooled sequences have none. A sequence that ends or is preempted leaves the state of its
+ *      last boundary, so it resumes there.
  * The queue of sequences that were never admitted is bounded by max_queue; preempted ones do not
  * count. At most max_batch_tokens sequences run, so that each can have a row.
  *
@@ -61,6 +72,8 @@ struct sched_seq {
                       the owner between steps when it has them */
     bool pooled;   /* owner: rows yield hidden states and no logits; with all_rows it does not count
                       for max_prompt_logprob_rows */
+    uint32_t stable_tokens;   /* owner's hint: later prompts will begin with as many of this one's
+                                 tokens (those before the last message); 0: unknown */
     struct sched_seq *leader; /* a queued or running sequence whose first n_prompt tokens are this
                                  one's, or NULL (always with all_rows); the scheduler clears it */
 
@@ -69,6 +82,8 @@ struct sched_seq {
     uint32_t n_computed;  /* tokens whose K/V are valid, or will be when all committed steps end */
     uint32_t n_cached;    /* prompt tokens found cached (or forked) at first admission */
     uint32_t n_preempted; /* times */
+    uint32_t n_lost;      /* preempted: tokens that were computed before */
+    uint32_t junction;    /* kv_seq_junction */
     bool was_admitted;
     uint64_t arrival;              /* order of sched_add */
     kv_seq *kv;                    /* while running */
@@ -79,6 +94,7 @@ struct sched_config {
     uint32_t max_batch_tokens, prefill_chunk, max_sequences, max_queue; /* all >= 1 */
     uint32_t
         max_prompt_logprob_rows; /* a step's rows of all sequences with all_rows; 0: no bound */
+    uint32_t checkpoint_tokens;  /* a multiple of block_tokens; 0: none every so many tokens */
 };
 
 /* One sequence's share of a step: positions first .. first + n_rows - 1. wants_logits: the last row
@@ -110,9 +126,12 @@ void sched_set_chunk(sched *s, uint32_t prefill_chunk);
 void sched_plan_step(sched *s, struct sched_plan *plan);
 
 /* The plan is computed, or will be before any later one: advances n_computed, commits blocks to the
- * prefix table. A plan whose step failed is not committed: nothing of it was computed, its blocks
- * stay reserved, and the next plan starts from the same state. */
+ * prefix table. A plan whose step failed is not committed but given to sched_fail: nothing of it
+ * was computed, its blocks stay reserved, and the next plan starts from the same state. Only with
+ * state layers that cannot be: live blocks may be half written, so the plan's sequences are
+ * preempted. */
 void sched_commit(sched *s, const struct sched_plan *plan);
+void sched_fail(sched *s, const struct sched_plan *plan);
 /* Appends a placeholder for a token that a committed plan will sample, so that the next plan can be
  * made before that one is computed. It is planned for like any other token (n_tokens < capacity);
  * its block is not committed to the prefix table before the token is known. */
@@ -128,6 +147,7 @@ uint32_t sched_n_running(const sched *s);
 uint32_t sched_n_decoding(const sched *s); /* running ones that are one token behind */
 uint32_t sched_n_waiting(const sched *s);
 uint64_t sched_n_preemptions(const sched *s);
+uint64_t sched_n_recomputed(const sched *s); /* tokens computed again after preemptions */
 
 /* Checks the scheduler's invariants and kv_check. */
 int sched_check(const sched *s, err *e);

@@ -1,4 +1,5 @@
-/* sizing.c - checks the configuration against the model and sizes the KV cache. Pure, except that
+/* sizing.c - checks the configuration against the model and sizes the KV cache and the state blocks
+ * of recurrent layers. Pure, except that
  * it reads how much memory is available: the machine's, or that of a device with a limit of its
  * own. Runs in engine_open. */
 #include "core/base/mem.h"
@@ -17,9 +18,15 @@
  * the weights): a daemon that starts fast and leaves memory to others; more must be configured. A
  * GPU with memory of its own is used fully: the cache takes what the limit leaves beside weights
  * and step buffers, up to max_sequences full contexts; if n later models will be opened on it, one
- * part in 1 + n of that. */
-enum { AUTO_CONTEXTS = 8, AUTO_TOKENS = 65536 };
-#define AUTO_BYTES (UINT64_C(8) << 30)
+ * part in 1 + n of that.
+ *
+ * State blocks are sized first, and the cache in the memory that they leave. Automatically there
+ * are AUTO_STATES for each of max_sequences, of which running sequences use one or two and the
+ * others keep prefixes, within half of what an automatically sized cache may take, and
+ * AUTO_STATE_BYTES where AUTO_BYTES bounds that. */
+enum { AUTO_CONTEXTS = 8, AUTO_TOKENS = 65536, AUTO_STATES = 4, MIN_STATES = 2 };
+#define AUTO_BYTES       (UINT64_C(8) << 30)
+#define AUTO_STATE_BYTES (UINT64_C(4) << 30)
 
 /* What the engine cannot work without. The user's bounds are those of daemon/config.c. */
 int engine_config_check(const struct engine_config *c, err *e) {
@@ -39,6 +46,15 @@ int engine_config_check(const struct engine_config *c, err *e) {
     if (c->block_tokens != 16 && c->block_tokens != 32)
         return err_set_param(e, ERR_INVALID, "block_tokens", "block_tokens = %u: must be 16 or 32",
                              c->block_tokens);
+    if (c->state_blocks && (c->state_blocks < MIN_STATES || c->state_blocks > INT32_MAX))
+        return err_set_param(e, ERR_INVALID, "state_blocks",
+                             "state_blocks = %llu: must be 0 or 2 to 2^31 - 1",
+                             (unsigned long long)c->state_blocks);
+    if (c->state_checkpoint_tokens % c->block_tokens)
+        return err_set_param(e, ERR_INVALID, "state_checkpoint_tokens",
+                             "state_checkpoint_tokens = %u: must be a multiple of block_tokens, "
+                             "which is %u",
+                             c->state_checkpoint_tokens, c->block_tokens);
     if (c->kv_type != QTYPE_F16 && c->kv_type != QTYPE_BF16 && c->kv_type != QTYPE_Q8_0 &&
         c->kv_type != QTYPE_F32)
         return err_set_param(e, ERR_INVALID, "kv_type", "kv_type must be f16, bf16, q8_0 or f32");
@@ -166,11 +182,17 @@ static uint64_t cap_blocks(uint64_t value, uint64_t limit, const char *why, cons
     return limit;
 }
 
+/* How many blocks of block_bytes fit `bytes`; those of no layer need no memory. */
+static uint64_t blocks_in(uint64_t bytes, uint64_t block_bytes) {
+    return block_bytes ? bytes / block_bytes : INT32_MAX;
+}
+
 /* Blocks of an automatically sized cache. 0: not even one. */
 static uint64_t auto_blocks(const struct engine_config *c, const struct memory *m, uint32_t context,
                             uint64_t block_bytes, const char **reason) {
     uint64_t per_seq = ((uint64_t)context + c->block_tokens - 1) / c->block_tokens;
-    uint64_t blocks = AUTO_TOKENS / c->block_tokens, most = m->available / m->share / block_bytes;
+    uint64_t blocks = AUTO_TOKENS / c->block_tokens;
+    uint64_t most = blocks_in(m->available / m->share, block_bytes);
     if (m->own) {
         *reason = "max_sequences full contexts";
         blocks = cap_blocks(per_seq * c->max_sequences, most, m->why, reason);
@@ -182,7 +204,7 @@ static uint64_t auto_blocks(const struct engine_config *c, const struct memory *
         *reason = "8 full contexts";
     }
     blocks = cap_blocks(blocks, per_seq * c->max_sequences, "max_sequences full contexts", reason);
-    blocks = cap_blocks(blocks, AUTO_BYTES / block_bytes, "at most 8 GiB", reason);
+    blocks = cap_blocks(blocks, blocks_in(AUTO_BYTES, block_bytes), "at most 8 GiB", reason);
     return cap_blocks(blocks, most, m->why, reason);
 }
 
@@ -201,25 +223,29 @@ uint32_t engine_context_wanted(const struct engine_config *config, const struct 
     return wanted && wanted < hp->context_length ? wanted : hp->context_length;
 }
 
-int engine_size(const struct engine_config *config, const struct model_hparams *hp, backend *be,
-                struct engine_size *out, err *e) {
-    struct kv_config *kc = &out->kc;
-    struct memory memory;
-    int rc = find_memory(config, hp, be, &out->memory, &memory, e);
-    if (rc) return rc;
-    uint32_t context = engine_context_wanted(config, hp);
-    if (context < 2)
-        return err_set_param(e, ERR_INVALID, "context_length",
-                             "context_length must be at least 2 tokens");
+/* The form of the KV cache and of state blocks, without their numbers. */
+static int find_form(const struct engine_config *c, const struct model_hparams *hp, backend *be,
+                     struct kv_config *kc, err *e) {
+    const uint32_t n_ranks = backend_n_ranks(be);
     *kc = (struct kv_config){
-        .n_layers = hp->n_layers,
-        .n_kv_heads = hp->n_kv_heads / backend_n_ranks(be),
+        .n_layers = hp->n_kv_layers,
+        .n_kv_heads = hp->n_kv_heads / n_ranks,
         .head_dim = hp->head_dim,
-        .kv_type = config->kv_type,
-        .block_tokens = config->block_tokens,
-        .max_seqs = config->max_sequences,
-        .prefix_cache = config->prefix_cache,
+        .kv_type = c->kv_type,
+        .n_state_layers = hp->recurrent.n_layers,
+        .block_tokens = c->block_tokens,
+        .max_seqs = c->max_sequences,
+        .prefix_cache = c->prefix_cache,
     };
+    if (kc->n_state_layers) kc->state = model_state_shape(hp, c->block_tokens);
+    if (kc->state.n_k_heads % n_ranks || kc->state.n_v_heads % n_ranks)
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "n_ranks = %u does not divide the %u K heads and %u V heads of the "
+                             "model's recurrent layers",
+                             n_ranks, kc->state.n_k_heads, kc->state.n_v_heads);
+    kc->state.n_k_heads /= n_ranks;
+    kc->state.n_v_heads /= n_ranks;
+    if (!kc->n_layers && kc->n_state_layers) return 0;
     if (kc->kv_type == QTYPE_Q8_0 && kc->head_dim % Q_ELEMS)
         return err_set_param(e, ERR_INVALID, "kv_type",
                              "kv_type q8_0 requires heads of a multiple of %d dimensions; this "
@@ -229,16 +255,76 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
                                      .n_kv_heads = kc->n_kv_heads,
                                      .block_tokens = kc->block_tokens,
                                      .head_dim = kc->head_dim};
-    if (!backend_kv_fits(be, &cache))
-        return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                             "backend %s has no kernels for a KV cache in blocks of %u tokens with "
-                             "heads of %u dimensions: choose backend cpu",
-                             backend_name(be), cache.block_tokens, cache.head_dim);
-    uint64_t block_bytes = kv_block_bytes(kc);
-    if (!block_bytes || block_bytes == UINT64_MAX ||
-        !mem_mul(block_bytes, backend_n_ranks(be), &block_bytes))
-        return err_set(e, ERR_INVALID, "the model's K/V cannot be cached as configured");
-    if (memory.own) block_bytes /= backend_n_ranks(be); /* heads are shared out evenly */
+    if (backend_kv_fits(be, &cache)) return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                         "backend %s has no kernels for a KV cache in blocks of %u tokens with "
+                         "heads of %u dimensions: choose backend cpu",
+                         backend_name(be), cache.block_tokens, cache.head_dim);
+}
+
+/* Bytes of a block of K/V, or of state, on all ranks; on GPUs with their own memory, on one: heads
+ * are shared out evenly. */
+static int find_block_bytes(uint64_t one, const struct memory *m, backend *be, const char *what,
+                            uint64_t *out, err *e) {
+    if (one == UINT64_MAX || !mem_mul(one, m->own ? 1 : backend_n_ranks(be), out))
+        return err_set(e, ERR_INVALID, "the model's %s cannot be cached as configured", what);
+    return 0;
+}
+
+/* Numbers the state blocks and takes their memory off m. */
+static int size_states(const struct engine_config *c, struct memory *m, backend *be,
+                       struct engine_size *out, err *e) {
+    struct kv_config *kc = &out->kc;
+    uint64_t one, bytes, n = c->state_blocks;
+    out->state_reason = NULL;
+    if (!kc->n_state_layers) return 0;
+    int rc = find_block_bytes(kv_state_bytes(kc), m, be, "recurrent state", &one, e);
+    if (rc) return rc;
+    out->state_reason = "state_blocks";
+    if (!n) {
+        out->state_reason = "4 for each of max_sequences";
+        n = cap_blocks((uint64_t)AUTO_STATES * c->max_sequences, m->available / m->share / 2 / one,
+                       "half of what an automatically sized KV cache may take", &out->state_reason);
+        if (!m->own) n = cap_blocks(n, AUTO_STATE_BYTES / one, "at most 4 GiB", &out->state_reason);
+        if (n < MIN_STATES)
+            return err_set_param(
+                e, ERR_NOMEM, "state_blocks",
+                "%llu MiB of %s are available, whose share for state does not hold "
+                "two state blocks (%llu bytes each): set state_blocks, or choose a "
+                "smaller model",
+                mib(m->available), m->whose, (unsigned long long)one);
+    }
+    if (!mem_mul(n, one, &bytes)) bytes = UINT64_MAX;
+    if (m->available && bytes > m->available)
+        return err_set_param(
+            e, ERR_NOMEM, "state_blocks",
+            "state_blocks = %llu needs %llu MiB (%llu bytes each), but %llu MiB of "
+            "%s are available: choose fewer blocks",
+            (unsigned long long)n, mib(bytes), (unsigned long long)one, mib(m->available),
+            m->whose);
+    kc->state.n_blocks = (uint32_t)n;
+    if (m->available)
+        m->available = bytes < m->available ? m->available - bytes : 1; /* 0: unknown */
+    return 0;
+}
+
+int engine_size(const struct engine_config *config, const struct model_hparams *hp, backend *be,
+                struct engine_size *out, err *e) {
+    struct kv_config *kc = &out->kc;
+    struct memory memory;
+    uint64_t block_bytes;
+    int rc = find_memory(config, hp, be, &out->memory, &memory, e);
+    if (rc) return rc;
+    uint32_t context = engine_context_wanted(config, hp);
+    if (context < 2)
+        return err_set_param(e, ERR_INVALID, "context_length",
+                             "context_length must be at least 2 tokens");
+    rc = find_form(config, hp, be, kc, e);
+    if (!rc) rc = find_block_bytes(kv_block_bytes(kc), &memory, be, "K/V", &block_bytes, e);
+    if (!rc && !block_bytes && !kc->n_state_layers)
+        rc = err_set(e, ERR_INVALID, "the model has no layers whose K/V or state could be cached");
+    if (!rc) rc = size_states(config, &memory, be, out, e);
+    if (rc) return rc;
     out->reason = "kv_cache_tokens";
     uint64_t blocks = config->kv_cache_tokens
                           ? config->kv_cache_tokens / config->block_tokens

@@ -68,6 +68,7 @@ void stats_publish(engine *en) {
     t->running = sched_n_running(en->sch);
     t->waiting = sched_n_waiting(en->sch);
     t->preemptions_total = sched_n_preemptions(en->sch);
+    t->recomputed_tokens_total = sched_n_recomputed(en->sch);
     t->healthy = !en->failure.code;
     pthread_mutex_lock(&en->stats_lock);
     en->stats = *t;
@@ -98,6 +99,11 @@ void engine_stats_get(engine *en, struct engine_stats *out) {
     out->kv_blocks_cached = ks.n_cached;
     out->kv_evictions_total = ks.evictions;
     out->kv_copies_total = ks.copies;
+    out->state_blocks = ks.n_states;
+    out->state_blocks_free = ks.n_states_free;
+    out->state_blocks_cached = ks.n_states_cached;
+    out->state_evictions_total = ks.state_evictions;
+    out->stateless_tokens_total = ks.stateless_tokens;
     if (model_check(en->mdl, NULL)) out->healthy = false;
     out->block_tokens = en->config.block_tokens;
     out->deferred_mask_ns_total = atomic_load(&en->deferred.spent_ns);

@@ -5,7 +5,9 @@
  * Whatever a step in flight will write counts as written: everything that reads or overwrites it
  * comes later in the device's stream. So a sequence that turns out to have ended is simply removed,
  * and its blocks are free at once, although the step that has begun still has a row of it. Nothing
- * reads that row: its token is dropped, and its slot was not committed. */
+ * reads that row: its token is dropped, and its slot was not committed. With recurrent layers the
+ * row may also have moved the sequence's state past a boundary; the KV block there is not in the
+ * prefix table then, so that state is left to nobody. */
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"
@@ -59,7 +61,10 @@ int step_begin(engine *en, err *e) {
         step_batch_fill(&f->batch, &f->plan, en->cache);
         rc = model_begin(en->mdl, &f->batch.batch, e);
     }
-    if (rc) return rc; /* the plan is not committed: nothing was computed */
+    if (rc) { /* the plan is not committed: nothing was computed */
+        sched_fail(en->sch, &f->plan);
+        return rc;
+    }
     sched_commit(en->sch, &f->plan);
     f->next_may_begin = can_begin_next(en, f);
     count_in_flight(&f->plan, 1);

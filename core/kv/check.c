@@ -156,6 +156,77 @@ static int check_prefixes(const kv *c, const uint32_t *order, err *e) {
     return 0;
 }
 
+/* seen[i]: position in the list of state blocks without references, from 1; 0: not in it. */
+static int check_state_list(const kv *c, uint32_t *seen, err *e) {
+    uint32_t n = 0, n_cached = 0, n_without_refs = 0, prev = KV_NONE;
+    for (uint32_t i = c->state_head; i != KV_NONE; prev = i, i = c->state_blocks[i].next) {
+        FAIL_IF(i >= c->config.state.n_blocks || seen[i], "state list is broken at %u", i);
+        const struct kv_state *st = &c->state_blocks[i];
+        FAIL_IF(st->prev != prev, "state %u: wrong back link in the list", i);
+        FAIL_IF(st->refs, "state %u is in use and in the list", i);
+        FAIL_IF(st->owner == KV_NONE && n_cached, "state %u is unused, but after cached ones", i);
+        seen[i] = ++n;
+        n_cached += st->owner != KV_NONE;
+    }
+    FAIL_IF(c->state_tail != prev, "the state list does not end at its tail");
+    for (uint32_t i = 0; i < c->config.state.n_blocks; i++)
+        n_without_refs += c->state_blocks[i].refs == 0;
+    FAIL_IF(n != n_without_refs || n != kv_n_states_free(c),
+            "%u states unused, %u in the list, %u counted", n_without_refs, n, kv_n_states_free(c));
+    FAIL_IF(n_cached != atomic_load(&c->n_states_cached), "wrong number of cached states");
+    return 0;
+}
+
+static int check_state_owners(const kv *c, err *e) {
+    uint32_t n_owners = 0, n_owned = 0;
+    for (uint32_t b = 0; b < c->config.n_blocks; b++) {
+        uint32_t i = c->blocks[b].state;
+        if (i == KV_NONE) continue;
+        FAIL_IF(i >= c->config.state.n_blocks || c->state_blocks[i].owner != b,
+                "block %u owns state %u, which is not its own", b, i);
+        FAIL_IF(!c->blocks[b].cached, "block %u owns a state but is not cached", b);
+        n_owners++;
+    }
+    for (uint32_t i = 0; i < c->config.state.n_blocks; i++)
+        n_owned += c->state_blocks[i].owner != KV_NONE;
+    FAIL_IF(n_owners != n_owned, "%u states owned, %u blocks own one", n_owned, n_owners);
+    return 0;
+}
+
+static int check_seq_states(const kv *c, const kv_seq *s, uint32_t *refs, err *e) {
+    uint32_t id = (uint32_t)(s - c->seqs), block_tokens = c->config.block_tokens;
+    FAIL_IF(s->source >= c->config.state.n_blocks || s->live >= c->config.state.n_blocks,
+            "sequence %u: states out of range", id);
+    FAIL_IF(c->state_blocks[s->live].refs != 1, "sequence %u: its live block %u is shared", id,
+            s->live);
+    FAIL_IF(c->state_blocks[s->live].owner != KV_NONE,
+            "sequence %u: its live block %u is owned by a KV block", id, s->live);
+    FAIL_IF(s->boundary % block_tokens || s->boundary / block_tokens > s->n_blocks,
+            "sequence %u: state after %u tokens in %u blocks", id, s->boundary, s->n_blocks);
+    refs[s->live]++;
+    if (s->source == s->live) return 0;
+    refs[s->source]++;
+    FAIL_IF(!s->boundary || c->state_blocks[s->source].owner !=
+                                (uint32_t)s->table[s->boundary / block_tokens - 1],
+            "sequence %u: its source %u is not owned by its block at %u tokens", id, s->source,
+            s->boundary);
+    return 0;
+}
+
+static int check_states(const kv *c, uint32_t *scratch, err *e) {
+    const uint32_t n = c->config.state.n_blocks;
+    memset(scratch, 0, n * sizeof *scratch);
+    int rc = check_state_list(c, scratch, e);
+    memset(scratch, 0, n * sizeof *scratch);
+    if (!rc) rc = check_state_owners(c, e);
+    for (uint32_t i = 0; !rc && i < c->config.max_seqs; i++)
+        if (c->seqs[i].used) rc = check_seq_states(c, &c->seqs[i], scratch, e);
+    for (uint32_t i = 0; !rc && i < n; i++)
+        FAIL_IF(c->state_blocks[i].refs != scratch[i], "state %u: %u references, %u sequences", i,
+                c->state_blocks[i].refs, scratch[i]);
+    return rc;
+}
+
 int kv_check(const kv *c, err *e) {
     uint32_t n_blocks = c->config.n_blocks, *order = c->scratch, *counts = c->scratch + n_blocks;
     memset(c->scratch, 0, 2 * n_blocks * sizeof *c->scratch);
@@ -164,5 +235,6 @@ int kv_check(const kv *c, err *e) {
     memset(counts, 0, n_blocks * sizeof *counts);
     if (!rc) rc = check_seqs(c, counts, e);
     if (!rc) rc = check_prefixes(c, order, e);
+    if (!rc && kv_has_states(c)) rc = check_states(c, c->scratch, e);
     return rc;
 }

@@ -1,4 +1,5 @@
-/* kv.h - the shared paged KV cache: blocks, block tables, prefix reuse, and the K/V pools.
+/* kv.h - the shared paged KV cache: blocks, block tables, prefix reuse, the K/V pools, and the
+ * state blocks of recurrent layers.
  *
  * All memory is allocated in kv_open; afterwards nothing allocates and every call except kv_check
  * is O(1) or O(blocks touched). A block holds block_tokens tokens of every layer. Blocks are
@@ -14,12 +15,21 @@
  * Contents are valid up to the last kv_commit: a block enters the prefix table when the step that
  * writes it is committed.
  *
+ * STATE BLOCKS (n_state_layers > 0; core/backend/state_layout.h says what one holds). Each sequence
+ * has a live block of its own, and a source, which may be the same one. A cached KV block may own a
+ * state block: the state after its last token, a boundary (the chunk is block_tokens). A prompt's
+ * hit is then the deepest cached block that owns a state, whole blocks only; the sequence shares
+ * that state as its source. State blocks are counted, evicted (LRU) and sized apart from K/V: a KV
+ * block whose state is evicted stays, a state whose KV block leaves the prefix table is free. A
+ * sequence that ends leaves the state of its last boundary to the KV block there, at no cost.
+ *
  * THREAD SAFETY: the worker thread only; kv_stats_get may be called from any thread (relaxed
  * counters). */
 #ifndef INFERD_KV_H
 #define INFERD_KV_H
 
 #include "core/backend/kv_layout.h"
+#include "core/backend/state_layout.h"
 #include "core/base/err.h"
 #include "core/base/siphash.h"
 
@@ -33,10 +43,14 @@ struct kv_config {
     /* Where the pools are; in a group every rank has pools with the same blocks. NULL: book-keeping
      * only (scheduler tests). */
     backend *be;
+    /* Layers with attention; 0 if there are state layers only: block tables keep the books. */
     uint32_t n_layers, n_kv_heads, head_dim; /* n_kv_heads of each rank */
     int kv_type;                             /* one that backend_kv can hold */
-    uint32_t n_blocks;                       /* of the whole cache */
-    uint32_t block_tokens;                   /* power of two: 16 or 32 */
+    uint32_t n_state_layers;                 /* recurrent layers; 0: no state blocks */
+    /* With state layers: the shape of each rank and n_blocks, at least 2; chunk is block_tokens. */
+    struct backend_state state;
+    uint32_t n_blocks;     /* of the whole cache */
+    uint32_t block_tokens; /* power of two: 16 or 32 */
     uint32_t max_seqs;
     uint32_t max_blocks_per_seq; /* table stride */
     bool prefix_cache;           /* false: never share between requests */
@@ -47,9 +61,16 @@ void kv_close(kv *c);
 /* Bytes of a block on one rank: all layers, K and V. UINT64_MAX: overflow, or an unusable kv_type.
  */
 uint64_t kv_block_bytes(const struct kv_config *config);
+/* Bytes of a state block on one rank, all layers; 0 without state layers. UINT64_MAX: overflow, or
+ * a shape that the backend does not support. */
+uint64_t kv_state_bytes(const struct kv_config *config);
 /* Longest sequence that fits the empty cache and a block table. */
 uint32_t kv_max_tokens(const kv *c);
-const struct backend_kv *kv_layers(const kv *c); /* (n_ranks, n_layers); NULL when be was NULL */
+const struct backend_kv *kv_layers(const kv *c);    /* (n_ranks, n_layers); NULL when be was NULL */
+const struct backend_state *kv_states(const kv *c); /* (n_ranks, n_state_layers); NULL: none */
+uint32_t kv_block_tokens(const kv *c);
+bool kv_has_states(const kv *c);      /* n_state_layers is not 0 */
+bool kv_shares_prefixes(const kv *c); /* prefix_cache */
 
 /* A sequence's prompt, tokens[0..n), and the salt that limits who may share its blocks. */
 struct kv_prompt {
@@ -61,15 +82,25 @@ struct kv_prompt {
 /* A new sequence. Reuses the longest cached prefix, at most n - 1 tokens (the last prompt token
  * must be computed for its logits). Its last block may match in part: it is shared until written
  * (copy-on-write), and searched among the 16 newest continuations of the prefix. *n_cached tokens
- * need no computation. NULL: all max_seqs are in use. */
+ * need no computation. With state layers whole blocks are reused, up to the deepest that owns a
+ * state. NULL: all max_seqs are in use, or too few state blocks are free (kv_prompt_need). */
 kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached);
 
 /* Blocks that kv_seq_new(p) and then kv_seq_reserve(n_cached, n_tokens) would take from the
- * free list: new ones and cached ones without references. Changes nothing. */
-uint32_t kv_prompt_need(const kv *c, const struct kv_prompt *p, uint32_t n_tokens);
+ * free lists: new ones and cached ones without references. Changes nothing. */
+struct kv_need {
+    uint32_t blocks; /* of kv_n_free */
+    uint32_t states; /* of kv_n_states_free; the reservation takes none */
+};
+struct kv_need kv_prompt_need(const kv *c, const struct kv_prompt *p, uint32_t n_tokens);
+
+/* Tokens of the prompt that were cached as K/V when the sequence began, in whole blocks, if that
+ * is more than the hit for want of a state; otherwise 0. Here the prompt leaves a cached chain. */
+uint32_t kv_seq_junction(const kv_seq *s);
 
 /* A sequence that shares the first n_tokens of src (all computed) and its salt. NULL: all max_seqs
- * are in use. */
+ * are in use. Only without state layers: with them a new sequence finds what src left in the
+ * prefix table. */
 kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens);
 
 /* As kv_prompt_need, for kv_seq_fork(src, n_shared) and then kv_seq_reserve(n_shared, n_tokens)
@@ -91,7 +122,22 @@ uint32_t kv_seq_need(const kv *c, const kv_seq *s, uint32_t first_write, uint32_
  * that one, so the block table may change. */
 void kv_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_computed);
 
-/* Drops the sequence's references (tail first) and returns it to the pool. NULL is fine. */
+/* With state layers, after the kv_commit of a step, even if that knew fewer tokens: the step's
+ * states are those after n_computed tokens. The sequence's source is now that of the last boundary.
+ * keep: if n_computed is a boundary, the KV block that ends there is in the prefix table and owns
+ * no state, and a state block is free or cached, then that KV block owns the state from now on. */
+void kv_states_advance(kv *c, kv_seq *s, uint32_t n_computed, bool keep);
+
+/* A step of the sequence failed, so its live block may hold anything: only kv_seq_free may follow.
+ * A source that is not the live block was not written and stays valid. */
+void kv_states_lost(kv *c, kv_seq *s);
+
+/* The sequence's row of a step's state tables: source and live block. */
+void kv_state_ids(const kv_seq *s, int32_t ids[2]);
+
+/* Drops the sequence's references (tail first) and returns it to the pool. If the KV block at its
+ * last boundary is in the prefix table and owns no state, it owns this sequence's from now on. NULL
+ * is fine. */
 void kv_seq_free(kv *c, kv_seq *s);
 
 /* Slot of a reserved position; the table row (max_blocks_per_seq entries, unused ones 0). */
@@ -102,12 +148,16 @@ uint32_t kv_seq_n_blocks(const kv_seq *s);
 /* Enqueues the pending copy-on-write copies on the backend. On failure they stay pending. */
 int kv_flush_copies(kv *c, err *e);
 
-uint32_t kv_n_free(const kv *c); /* blocks without references (cached ones included) */
+uint32_t kv_n_free(const kv *c);        /* blocks without references (cached ones included) */
+uint32_t kv_n_states_free(const kv *c); /* state blocks likewise */
 
 struct kv_stats {
     uint64_t n_blocks, n_free, n_cached; /* n_cached: free blocks with reusable contents */
     uint64_t prefix_queries_tokens, prefix_hit_tokens; /* counters */
     uint64_t evictions, copies;                        /* counters */
+    uint64_t n_states, n_states_free, n_states_cached; /* as of blocks; cached: owned, not in use */
+    uint64_t state_evictions;  /* counter: cached states that were dropped */
+    uint64_t stateless_tokens; /* counter: cached as K/V, but computed for want of a state */
 };
 void kv_stats_get(const kv *c, struct kv_stats *out);
 

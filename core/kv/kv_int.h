@@ -1,5 +1,6 @@
 /* kv_int.h - shared by the files of core/kv: pool.c (blocks, free list, copy queue), prefix.c
- * (prefix table), seq.c (block tables), check.c (invariants). Private to this folder.
+ * (prefix table), seq.c (block tables), state.c (state blocks), check.c (invariants). Private to
+ * this folder.
  *
  * A block is in exactly one of these states:
  *   in use    refs > 0: that many table entries of sequences point to it
@@ -13,8 +14,16 @@
  * kv_commit replaces a block that duplicates a cached one by that one before it enters the next.
  * Sequences release blocks tail first, so a child is in the free list before (nearer to reuse than)
  * its parent, and the block taken for reuse has no cached child. A pinned block keeps its place in
- * this order: a sequence that holds the copy's destination holds the source's parent. kv_check
- * verifies these invariants. */
+ * this order: a sequence that holds the copy's destination holds the source's parent.
+ *
+ * A STATE BLOCK has as many references as sequences that it is source or live block of (one that is
+ * both counts once), and at most one owner, a cached KV block. Without references it is in the list
+ * of free ones: cached if it has an owner, else unused. A live block has one reference and no
+ * owner, so nothing but its sequence reads or writes it. A source that is not also live is owned by
+ * the KV block that ends at the sequence's boundary in its table: so a state in use keeps its
+ * owner.
+ *
+ * kv_check verifies these invariants. */
 #ifndef INFERD_KV_INT_H
 #define INFERD_KV_INT_H
 
@@ -29,6 +38,7 @@ struct kv_block {
     uint32_t prev, next; /* free list */
     uint32_t copy;       /* index of the queued copy into this block, or KV_NONE */
     bool cached;
+    uint32_t state; /* the state block that it owns, or KV_NONE (always when not cached) */
     /* While cached: */
     uint64_t hash; /* of the salt and the tokens from the sequence's start */
     struct hash128 salt;
@@ -38,6 +48,12 @@ struct kv_block {
     uint32_t first_child; /* most recently entered first; KV_NONE when not cached */
 };
 
+struct kv_state {
+    uint32_t refs;
+    uint32_t owner;      /* KV block, or KV_NONE */
+    uint32_t prev, next; /* list of those without references */
+};
+
 struct kv_seq {
     int32_t *table;    /* (max_blocks_per_seq) */
     uint32_t n_blocks; /* entries in use */
@@ -45,6 +61,10 @@ struct kv_seq {
     struct hash128 salt;
     bool used;
     struct kv_seq *next_unused;
+    /* With state layers: */
+    uint32_t source, live; /* state blocks; KV_NONE when unused */
+    uint32_t boundary;     /* tokens whose state the source holds; 0: it holds none */
+    uint32_t junction;     /* kv_seq_junction */
 };
 
 struct kv {
@@ -62,12 +82,16 @@ struct kv {
     struct kv_seq *seqs; /* (max_seqs) */
     int32_t *tables;     /* (max_seqs, max_blocks_per_seq) */
     struct kv_seq *unused;
-    struct backend_kv *layers; /* (n_ranks, n_layers) or NULL */
-    uint32_t n_ranks;          /* of config.be's group */
-    uint32_t *scratch;         /* (n_blocks, 2) for kv_check */
+    struct backend_kv *layers;       /* (n_ranks, n_layers) or NULL */
+    uint32_t n_ranks;                /* of config.be's group */
+    struct kv_state *state_blocks;   /* (config.state.n_blocks) or NULL: no state layers */
+    uint32_t state_head, state_tail; /* those without references; head is reused first */
+    struct backend_state *states;    /* (n_ranks, n_state_layers) or NULL */
+    uint32_t *scratch; /* for kv_check: (n_blocks, 2), at least as many as state blocks */
     /* Written by the worker thread, read by any. */
-    atomic_uint_fast64_t n_free, n_free_cached;
+    atomic_uint_fast64_t n_free, n_free_cached, n_states_free, n_states_cached;
     atomic_uint_fast64_t prefix_queries_tokens, prefix_hit_tokens, evictions, n_copied;
+    atomic_uint_fast64_t state_evictions, stateless_tokens;
 };
 
 static inline void kv_count(atomic_uint_fast64_t *counter, int64_t delta) {
@@ -98,6 +122,16 @@ uint32_t kv_prefix_lookup(const kv *c, struct kv_place at, const int32_t *tokens
 uint32_t kv_prefix_match(const kv *c, struct kv_place at, const int32_t *tokens, uint32_t n,
                          uint32_t *n_match);
 void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *tokens);
-void kv_prefix_remove(kv *c, uint32_t b); /* b has no cached child */
+void kv_prefix_remove(kv *c, uint32_t b); /* b has no cached child; its state is disowned */
+
+/* state.c */
+int kv_states_open(kv *c, err *e); /* c->n_ranks is set */
+void kv_states_close(kv *c);       /* after a kv_states_open that failed, too */
+/* For a new sequence whose hit ends at boundary: its source is `source` (KV_NONE: there is none),
+ * its live block is taken from the list. false: nothing is free, nothing changed. */
+bool kv_states_begin(kv *c, kv_seq *s, uint32_t source, uint32_t boundary);
+void kv_states_end(kv *c, kv_seq *s);
+void kv_state_disown(kv *c, uint32_t b);           /* KV block b owns a state: not any more */
+bool kv_state_unused(const kv *c, uint32_t state); /* has no references */
 
 #endif

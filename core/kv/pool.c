@@ -26,12 +26,14 @@ static bool block_bytes(const struct kv_config *config, uint64_t *bytes) {
 
 uint64_t kv_block_bytes(const struct kv_config *config) {
     uint64_t bytes;
+    if (!config->n_layers && config->n_state_layers) return 0;
     return block_bytes(config, &bytes) ? bytes : UINT64_MAX;
 }
 
 static int config_check(const struct kv_config *config, err *e) {
     uint64_t bytes;
     uint32_t block_tokens = config->block_tokens;
+    const struct backend_state *state = &config->state;
     if (!config->n_blocks || !config->max_seqs || !config->max_blocks_per_seq)
         return err_set(e, ERR_INVALID,
                        "the KV cache has no blocks or no sequences: expected at least one of each");
@@ -41,7 +43,18 @@ static int config_check(const struct kv_config *config, err *e) {
         return err_set(
             e, ERR_INVALID,
             "the KV cache has more than 2^31 - 1 tokens: choose a smaller kv_cache_tokens");
+    if (config->n_state_layers && (state->n_blocks < 2 || state->n_blocks > INT32_MAX))
+        return err_set(e, ERR_INVALID, "state_blocks is %u, expected 2 to 2^31 - 1",
+                       state->n_blocks);
+    if (config->n_state_layers && state->chunk != block_tokens)
+        return err_set(e, ERR_INVALID, "chunks of %u tokens for blocks of %u", state->chunk,
+                       block_tokens);
     if (!config->be) return 0;
+    if (config->n_state_layers && (!mem_mul(kv_state_bytes(config), state->n_blocks, &bytes)))
+        return err_set(e, ERR_INVALID,
+                       "the size of the state blocks is invalid: the model's shape has no kernels, "
+                       "or it exceeds 2^64 bytes");
+    if (!config->n_layers && config->n_state_layers) return 0;
     if (!config->n_layers || !config->n_kv_heads || !config->head_dim ||
         !block_bytes(config, &bytes) || !mem_mul(bytes, config->n_blocks, &bytes))
         return err_set(e, ERR_INVALID,
@@ -52,8 +65,8 @@ static int config_check(const struct kv_config *config, err *e) {
 
 static int pools_open(kv *c, err *e) {
     const struct kv_config *config = &c->config;
+    if (!config->n_layers) return 0;
     uint64_t bytes = kv_block_bytes(config) / 2 / config->n_layers * config->n_blocks;
-    c->n_ranks = backend_n_ranks(config->be);
     c->layers = mem_new((uint64_t)c->n_ranks * config->n_layers, sizeof *c->layers);
     if (!c->layers) return err_no_memory(e);
     for (uint32_t i = 0; i < c->n_ranks * config->n_layers; i++) {
@@ -113,7 +126,7 @@ int kv_open(const struct kv_config *config, kv **out, err *e) {
     kv *c = mem_new(1, sizeof *c);
     if (!c) return err_no_memory(e);
     c->config = *config;
-    uint64_t n_blocks = config->n_blocks, n_buckets = 1, n_ids, n_entries;
+    uint64_t n_blocks = config->n_blocks, n_buckets = 1, n_ids, n_entries, n_scratch = 2 * n_blocks;
     while (n_buckets < n_blocks)
         n_buckets *= 2;
     c->bucket_mask = (uint32_t)(n_buckets - 1);
@@ -124,7 +137,9 @@ int kv_open(const struct kv_config *config, kv **out, err *e) {
     c->buckets = mem_new(n_buckets, sizeof *c->buckets);
     c->roots = mem_new(n_buckets, sizeof *c->roots);
     c->copies = mem_new(n_blocks, 2 * sizeof *c->copies);
-    c->scratch = mem_new(n_blocks, 2 * sizeof *c->scratch);
+    if (config->n_state_layers && n_scratch < config->state.n_blocks)
+        n_scratch = config->state.n_blocks;
+    c->scratch = mem_new(n_scratch, sizeof *c->scratch);
     c->seqs = mem_new(config->max_seqs, sizeof *c->seqs);
     c->tables = mem_new(n_entries, sizeof *c->tables);
     if (!c->blocks || !c->tokens || !c->buckets || !c->roots || !c->copies || !c->scratch ||
@@ -132,17 +147,20 @@ int kv_open(const struct kv_config *config, kv **out, err *e) {
         rc = err_no_memory(e);
         goto fail;
     }
+    c->n_ranks = config->be ? backend_n_ranks(config->be) : 0;
     if (config->be && (rc = pools_open(c, e))) goto fail;
+    if (config->n_state_layers && (rc = kv_states_open(c, e))) goto fail;
 
     kv_prefix_init(c);
     c->free_head = c->free_tail = KV_NONE;
     for (uint32_t b = config->n_blocks; b-- > 0;) {
-        c->blocks[b].copy = KV_NONE;
+        c->blocks[b].copy = c->blocks[b].state = KV_NONE;
         c->blocks[b].first_child = KV_NONE;
         free_add(c, b); /* block 0 is taken first */
     }
     for (uint32_t i = config->max_seqs; i-- > 0;) {
         c->seqs[i].table = c->tables + (uint64_t)i * config->max_blocks_per_seq;
+        c->seqs[i].source = c->seqs[i].live = KV_NONE;
         c->seqs[i].next_unused = c->unused;
         c->unused = &c->seqs[i];
     }
@@ -155,6 +173,7 @@ fail:
 
 void kv_close(kv *c) {
     if (!c) return;
+    kv_states_close(c);
     for (uint32_t i = 0; c->layers && i < c->n_ranks * c->config.n_layers; i++) {
         backend_buf_free(c->layers[i].v);
         backend_buf_free(c->layers[i].k);
@@ -173,6 +192,14 @@ void kv_close(kv *c) {
 
 const struct backend_kv *kv_layers(const kv *c) {
     return c->layers;
+}
+
+uint32_t kv_block_tokens(const kv *c) {
+    return c->config.block_tokens;
+}
+
+bool kv_shares_prefixes(const kv *c) {
+    return c->config.prefix_cache;
 }
 
 uint32_t kv_max_tokens(const kv *c) {
@@ -267,4 +294,9 @@ void kv_stats_get(const kv *c, struct kv_stats *out) {
     out->prefix_hit_tokens = atomic_load_explicit(&c->prefix_hit_tokens, memory_order_relaxed);
     out->evictions = atomic_load_explicit(&c->evictions, memory_order_relaxed);
     out->copies = atomic_load_explicit(&c->n_copied, memory_order_relaxed);
+    out->n_states = c->config.n_state_layers ? c->config.state.n_blocks : 0;
+    out->n_states_free = atomic_load_explicit(&c->n_states_free, memory_order_relaxed);
+    out->n_states_cached = atomic_load_explicit(&c->n_states_cached, memory_order_relaxed);
+    out->state_evictions = atomic_load_explicit(&c->state_evictions, memory_order_relaxed);
+    out->stateless_tokens = atomic_load_explicit(&c->stateless_tokens, memory_order_relaxed);
 }

@@ -2,7 +2,7 @@
  *
  * At most one entry per block, linked through the blocks: a hash chain finds a whole block, a list
  * of each parent's children finds a block that begins with given tokens.
- * Never changes references or the free list. Worker thread only. */
+ * Never changes references or the free list of blocks. Worker thread only. */
 #include "core/kv/kv_int.h"
 
 #include <assert.h>
@@ -106,6 +106,7 @@ void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *token
 void kv_prefix_remove(kv *c, uint32_t b) {
     struct kv_block *blk = &c->blocks[b];
     assert(blk->cached && blk->first_child == KV_NONE);
+    if (blk->state != KV_NONE) kv_state_disown(c, b);
     if (blk->bucket_next != KV_NONE) c->blocks[blk->bucket_next].bucket_prev = blk->bucket_prev;
     if (blk->bucket_prev != KV_NONE)
         c->blocks[blk->bucket_prev].bucket_next = blk->bucket_next;

@@ -1,6 +1,7 @@
 /* seq.c - owns the block tables: new sequences on a cached prefix, growth, copy-on-write, forks,
- * commit. Only blocks at or after a sequence's valid end are written, so at most one block per
- * reservation, the one that contains that end, needs a copy. Worker thread only. */
+ * commit. With state layers a prefix is shared in whole blocks, so nothing is copied there. Only
+ * blocks at or after a sequence's valid end are written, so at most one block per reservation, the
+ * one that contains that end, needs a copy. Worker thread only. */
 #include "core/kv/kv_int.h"
 
 #include <assert.h>
@@ -20,23 +21,75 @@ static kv_seq *seq_take(kv *c, struct hash128 salt) {
     return s;
 }
 
-kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
+/* What the prefix cache has of a prompt. */
+struct hit {
+    uint32_t n_blocks, n_tokens;
+    uint32_t n_revived; /* of the blocks: without references */
+    uint32_t last;      /* the last block; KV_NONE: there is none */
+    uint32_t state;     /* after n_tokens; KV_NONE: none, or no state layers */
+    uint32_t n_kv;      /* with state layers: tokens cached as K/V, in whole blocks */
+};
+
+static bool block_unused(const kv *c, uint32_t b) {
+    return c->blocks[b].refs == 0 && c->blocks[b].pins == 0;
+}
+
+/* The next block of the prompt's cached chain, after n_found tokens. *n_match: how
+ * many it has of the prompt. With state layers whole blocks only. */
+static uint32_t next_block(const kv *c, const struct kv_prompt *p, struct kv_place at,
+                           uint32_t n_found, uint32_t *n_match) {
+    const uint32_t block_tokens = c->config.block_tokens;
+    if (!kv_has_states(c))
+        return kv_prefix_match(c, at, p->tokens + n_found, p->n - n_found, n_match);
+    *n_match = block_tokens;
+    if (!c->config.prefix_cache || p->n - n_found <= block_tokens) return KV_NONE;
+    return kv_prefix_lookup(c, at, p->tokens + n_found);
+}
+
+/* Writes the blocks of the chain to table, if it is given; those after the hit are not the
+ * sequence's. */
+static struct hit find_hit(const kv *c, const struct kv_prompt *p, int32_t *table) {
+    const bool has_states = kv_has_states(c);
+    struct hit h = {.last = KV_NONE, .state = KV_NONE};
     struct kv_place at = {KV_NONE, p->salt};
-    uint32_t n_match = c->config.block_tokens;
-    kv_seq *s = seq_take(c, p->salt);
+    uint32_t n_match = c->config.block_tokens, n_found = 0, n_chain = 0, n_unused = 0;
+    while (n_match == c->config.block_tokens && n_chain < c->config.max_blocks_per_seq) {
+        uint32_t b = next_block(c, p, at, n_found, &n_match);
+        if (b == KV_NONE) break;
+        if (table) table[n_chain] = (int32_t)b;
+        n_unused += block_unused(c, b);
+        n_found += n_match;
+        n_chain++;
+        at.parent = b;
+        if (has_states && c->blocks[b].state == KV_NONE) continue;
+        h = (struct hit){n_chain, n_found, n_unused, b, c->blocks[b].state, 0};
+    }
+    if (has_states) h.n_kv = n_found;
+    return h;
+}
+
+kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
+    kv_seq *s = c->unused;
     *n_cached = 0;
     if (!s) return NULL;
-    while (n_match == c->config.block_tokens && s->n_blocks < c->config.max_blocks_per_seq) {
-        uint32_t b = kv_prefix_match(c, at, p->tokens + s->n_valid, p->n - s->n_valid, &n_match);
-        if (b == KV_NONE) break;
-        kv_block_ref(c, b);
-        s->table[s->n_blocks++] = (int32_t)b;
-        s->n_valid += n_match;
-        at.parent = b;
+    struct hit h = find_hit(c, p, s->table);
+    if (h.n_kv > h.n_tokens)
+        memset(s->table + h.n_blocks, 0,
+               (h.n_kv / c->config.block_tokens - h.n_blocks) * sizeof *s->table);
+    if (kv_has_states(c) && !kv_states_begin(c, s, h.state, h.n_tokens)) {
+        memset(s->table, 0, h.n_blocks * sizeof *s->table);
+        return NULL;
     }
+    seq_take(c, p->salt);
+    for (uint32_t i = 0; i < h.n_blocks; i++)
+        kv_block_ref(c, (uint32_t)s->table[i]);
+    s->n_blocks = h.n_blocks;
+    s->n_valid = h.n_tokens;
+    s->junction = h.n_kv > h.n_tokens ? h.n_kv : 0;
     if (c->config.prefix_cache) {
         kv_count(&c->prefix_queries_tokens, p->n);
         kv_count(&c->prefix_hit_tokens, s->n_valid);
+        if (s->junction) kv_count(&c->stateless_tokens, s->junction - s->n_valid);
     }
     *n_cached = s->n_valid;
     return s;
@@ -44,7 +97,7 @@ kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
 
 kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens) {
     kv_seq *s = seq_take(c, src->salt);
-    assert(n_tokens <= src->n_valid);
+    assert(n_tokens <= src->n_valid && !kv_has_states(c));
     if (!s) return NULL;
     s->n_blocks = blocks_for(c, n_tokens);
     s->n_valid = n_tokens;
@@ -88,23 +141,16 @@ uint32_t kv_seq_need(const kv *c, const kv_seq *s, uint32_t first_write, uint32_
     return g.n_new + g.copy;
 }
 
-uint32_t kv_prompt_need(const kv *c, const struct kv_prompt *p, uint32_t n_tokens) {
-    struct kv_place at = {KV_NONE, p->salt};
-    uint32_t n_match = c->config.block_tokens;
-    uint32_t n_found = 0, n_blocks = 0, n_revived = 0, n_want = blocks_for(c, n_tokens);
-    while (n_match == c->config.block_tokens && n_blocks < c->config.max_blocks_per_seq) {
-        uint32_t b = kv_prefix_match(c, at, p->tokens + n_found, p->n - n_found, &n_match);
-        if (b == KV_NONE) break;
-        n_revived += c->blocks[b].refs == 0 && c->blocks[b].pins == 0;
-        n_found += n_match;
-        n_blocks++;
-        at.parent = b;
-    }
-    bool part = n_found % c->config.block_tokens != 0 && n_found < n_tokens;
+struct kv_need kv_prompt_need(const kv *c, const struct kv_prompt *p, uint32_t n_tokens) {
+    struct hit h = find_hit(c, p, NULL);
+    uint32_t n_want = blocks_for(c, n_tokens);
+    bool part = h.n_tokens % c->config.block_tokens != 0 && h.n_tokens < n_tokens;
     struct growth g =
-        growth_of(n_want > n_blocks ? n_want - n_blocks : 0, part && c->blocks[at.parent].refs > 0,
-                  part, kv_n_free(c) - n_revived);
-    return n_revived + g.n_new + g.copy;
+        growth_of(n_want > h.n_blocks ? n_want - h.n_blocks : 0, part && c->blocks[h.last].refs > 0,
+                  part, kv_n_free(c) - h.n_revived);
+    struct kv_need need = {.blocks = h.n_revived + g.n_new + g.copy};
+    if (kv_has_states(c)) need.states = 1 + (h.state != KV_NONE && kv_state_unused(c, h.state));
+    return need;
 }
 
 uint32_t kv_fork_need(const kv *c, uint32_t n_shared, uint32_t n_tokens) {
@@ -156,6 +202,7 @@ void kv_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_computed) {
 
 void kv_seq_free(kv *c, kv_seq *s) {
     if (!s) return;
+    if (kv_has_states(c)) kv_states_end(c, s); /* while the table's blocks are in use */
     for (uint32_t i = s->n_blocks; i-- > 0;)
         kv_block_unref(c, (uint32_t)s->table[i]);
     memset(s->table, 0, s->n_blocks * sizeof *s->table);

@@ -36,7 +36,6 @@ static const char *const refused_keys[] = {
     "attention.shared_kv_layers",
     "router_logit_softcapping",
     "rope.dimension_count_swa",
-    "rope.dimension_sections",
     "rope.scaling.alpha",
     "rope.scaling.yarn_log_multiplier",
     "expert_group_count",
@@ -46,7 +45,6 @@ static const char *const refused_keys[] = {
     "leading_dense_block_count",
     "interleave_moe_layer_step",
     "moe_every_n_layers",
-    "nextn_predict_layers",
     "n_deepstack_layers",
     "deepstack_mapping",
     "embedding_length_per_layer_input",
@@ -54,20 +52,35 @@ static const char *const refused_keys[] = {
     "hidden_activation",
     "swiglu_clamp_exp",
     "swiglu_clamp_shexp",
-    "full_attention_interval",
     "num_loops",
     "hyper_connection.count",
     "adapters.count",
     "use_parallel_residual",
     "swin_norm",
 };
+/* Keys of architectures with recurrent layers. */
+static const char *const delta_net_keys[] = {
+    "ssm.conv_kernel",
+    "ssm.inner_size",
+    "ssm.state_size",
+    "ssm.time_step_rank",
+    "ssm.group_count",
+    "full_attention_interval",
+    "attention.recurrent_layers",
+    "nextn_predict_layers",
+    "rope.dimension_sections",
+};
 static const char *const scale_keys[] = {"embedding_scale", "residual_scale", "logit_scale"};
 
 static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err *e) {
-    enum { N_REFUSED = sizeof refused_keys / sizeof refused_keys[0] };
+    enum {
+        N_REFUSED = sizeof refused_keys / sizeof refused_keys[0],
+        N_DELTA_NET = sizeof delta_net_keys / sizeof delta_net_keys[0]
+    };
     bool causal, rope;
     int rc;
     if ((rc = model_keys_refuse(k, refused_keys, N_REFUSED, e)) ||
+        (!arch->delta_net && (rc = model_keys_refuse(k, delta_net_keys, N_DELTA_NET, e))) ||
         (!arch->scale_keys && (rc = model_keys_refuse(k, scale_keys, 3, e))) ||
         (rc = model_key_bool_or(k, "attention.causal", true, &causal, e)))
         return rc;
@@ -213,6 +226,12 @@ static bool name_contains(gguf_str s, const char *part) {
     return false;
 }
 
+/* Is t of a layer that predicts further tokens? */
+static bool is_left_out(const gguf_tensor *t, const struct model_hparams *hp) {
+    uint32_t layer = model_tensor_layer(t->name);
+    return layer >= hp->n_layers && layer < MODEL_MAX_LAYERS;
+}
+
 /* The name of the type that most elements of matrices have. */
 static void name_quant(const gguf *g, struct model_hparams *hp) {
     const gguf_tensor *embed = gguf_tensor_find(g, "token_embd.weight");
@@ -220,7 +239,7 @@ static void name_quant(const gguf *g, struct model_hparams *hp) {
     snprintf(hp->quant, sizeof hp->quant, "%s", qtype_name(embed->type));
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
         const gguf_tensor *t = gguf_tensor_at(g, i);
-        if (t->n_dims >= 2 && t != embed && t->type >= 0 && t->type < 64)
+        if (t->n_dims >= 2 && t != embed && t->type >= 0 && t->type < 64 && !is_left_out(t, hp))
             elems[t->type] += t->n_elems;
     }
     for (int type = 0; type < 64; type++)
@@ -245,7 +264,7 @@ static int read_tensors(const gguf *g, struct model_hparams *hp, err *e) {
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
         const gguf_tensor *t = gguf_tensor_at(g, i);
         const struct model_experts *x = &hp->experts;
-        if (name_contains(t->name, "rope_f")) continue;
+        if (name_contains(t->name, "rope_f") || is_left_out(t, hp)) continue;
         bool chosen = x->n_experts && name_contains(t->name, "_exps.");
         uint64_t bytes = t != embed || hp->tied_embeddings ? t->bytes : 0;
         hp->n_params += t->n_elems;
@@ -327,7 +346,8 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (rc = model_key_count(&k, "context_length", MAX_CONTEXT, 0, &hp->context_length, e)) ||
         (rc = model_key_count(&k, "embedding_length", MAX_WIDTH, 0, &hp->n_embd, e)) ||
         (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, hp, e)) ||
-        (rc = read_layers(&k, a, hp, e)) || (rc = model_hparams_read_rope(&k, a, hp, e)) ||
+        (rc = model_hparams_read_recurrent(&k, a, hp, e)) || (rc = read_layers(&k, a, hp, e)) ||
+        (rc = model_hparams_read_rope(&k, a, hp, e)) ||
         (rc = model_key_real(&k, "attention.layer_norm_rms_epsilon", 0, &hp->rms_eps, e)) ||
         (rc = read_pooling(&k, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
         (rc = read_experts(&k, a, hp, e)) || (rc = refuse_keys(&k, a, e)) ||
@@ -357,6 +377,7 @@ static uint32_t larger_of(uint32_t a, uint32_t b) {
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config) {
     const struct model_experts *x = &hp->experts;
     uint32_t cols = larger_of(hp->n_embd, hp->n_heads * hp->head_dim);
+    cols = larger_of(cols, hp->recurrent.n_v_heads * hp->recurrent.dim);
     config->max_cols = larger_of(cols, x->n_experts ? x->n_ff_shared : hp->n_ff);
     config->moe = (struct backend_moe_limits){
         .n_experts = x->n_experts, .n_used = x->n_used, .n_ff = x->n_ff};

@@ -74,6 +74,39 @@ static int read_yarn(struct model_keys *k, const struct model_arch *arch, struct
     return 0;
 }
 
+/* Interleaved multimodal RoPE (IMRoPE; transformers, Qwen3_5TextRotaryEmbedding): pair i, of number
+ * s in a period of all sections, turns by the position's coordinate s % 3 if s < 3 * the size of
+ * that section, else by a fourth. The three coordinates of text are its position, so this is plain
+ * RoPE if no pair is left to the fourth. */
+static int check_sections(struct model_keys *k, uint32_t n_rot, err *e) {
+    enum { N_MOST = 4 };
+    int64_t sizes[N_MOST] = {0}, period = 0;
+    enum gguf_type type;
+    uint64_t n;
+    if (!model_key_has(k, "rope.dimension_sections")) return 0;
+    int rc = gguf_get_array(k->g, k->key, &type, &n, e);
+    if (rc) return rc;
+    bool fits = (type == GGUF_I32 || type == GGUF_U32) && n >= N_MOST - 1 && n <= N_MOST;
+    for (uint64_t i = 0; i < n && fits; i++) {
+        sizes[i] = gguf_array_i64(k->g, k->key, i);
+        fits = sizes[i] >= 0 && sizes[i] <= UINT16_MAX;
+        period += sizes[i];
+    }
+    if (!fits || !period)
+        return err_set_param(e, ERR_FORMAT, k->key,
+                             "%s: %s must be 3 or 4 sizes of sections, not all 0", gguf_path(k->g),
+                             k->key);
+    for (int64_t i = 0; i < n_rot / 2; i++) {
+        int64_t s = i % period;
+        if (s >= 3 * sizes[s % 3])
+            return err_set_param(e, ERR_UNSUPPORTED, k->key,
+                                 "%s: %s leaves rotated pair %d to none of the first three "
+                                 "sections, which this build does not support",
+                                 gguf_path(k->g), k->key, (int)i);
+    }
+    return 0;
+}
+
 int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
                             struct model_hparams *hp, err *e) {
     struct model_rope *r = &hp->rope[0], *local = &hp->rope[1];
@@ -87,6 +120,7 @@ int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
         return err_set_param(e, ERR_FORMAT, "rope.dimension_count",
                              "%s: the number of rotated dimensions, %u, is odd", gguf_path(k->g),
                              r->n_rot);
+    if (arch->delta_net && (rc = check_sections(k, r->n_rot, e))) return rc;
     if ((rc = read_scaling(k, r, e)) || (rc = read_factor(k, r, hp->context_length, e)) ||
         (rc = read_yarn(k, arch, r, e)) || (rc = model_rope_find_divisors(k->g, r, &div, e)))
         return rc;

@@ -48,12 +48,23 @@ static int load_weights(model *m, const struct model_hparams *whole, err *e) {
     return 0;
 }
 
+/* Refuses a model whose layers the device has no ops for. */
+static int check_ops(const struct model_hparams *hp, const backend *be, err *e) {
+    const bool missing = (hp->recurrent.n_layers && !backend_has_op(be, BACKEND_OP_delta_net)) ||
+                         (hp->attention_gate && !backend_has_op(be, BACKEND_OP_gate));
+    if (!missing) return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                         "backend %s cannot run gated delta nets (%s) yet: choose backend cpu",
+                         backend_name(be), hp->arch);
+}
+
 /* Hyperparameters of this rank, and of the whole model, which describe the tensors. */
 static int read_hparams(model *m, struct model_hparams *whole, err *e) {
     int rc = model_hparams_read(m->file, whole, &m->arch, e);
     if (!rc)
         rc = model_part_find(m->file, whole, backend_rank(m->be), backend_n_ranks(m->be), &m->part,
                              e);
+    if (!rc) rc = check_ops(whole, m->be, e);
     m->hp = *whole;
     if (!rc) model_part_apply(&m->part, &m->hp);
     return rc;

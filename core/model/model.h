@@ -45,7 +45,14 @@ enum { MODEL_MAX_LAYERS = 1024 };
 /* A layer's attention. */
 enum model_layer_flag {
     MODEL_LAYER_WINDOWED = 1, /* attends to the last `window` tokens only */
-    MODEL_LAYER_NO_ROPE = 2   /* no position embedding */
+    MODEL_LAYER_NO_ROPE = 2,  /* no position embedding */
+    MODEL_LAYER_RECURRENT = 4 /* a gated delta net (op_delta_net) in the place of attention */
+};
+
+/* The gated delta nets of recurrent layers; n_layers 0: there are none. */
+struct model_recurrent {
+    uint32_t n_layers, n_taps, n_k_heads, n_v_heads, dim; /* as in struct backend_state */
+    bool tiled;                                           /* as in op_delta_net */
 };
 
 /* How the hidden states of a text's tokens become one vector; the values of {arch}.pooling_type in
@@ -62,11 +69,14 @@ struct model_hparams {
     char arch[32]; /* "llama" */
     char name[96]; /* general.name or "" */
     uint32_t n_vocab, n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
-    uint32_t context_length;          /* tokens the model was trained for */
-    uint32_t window;                  /* of windowed layers; 0: there are none */
+    uint32_t n_kv_layers;    /* layers with attention; their K/V pools are in the layers' order */
+    uint32_t context_length; /* tokens the model was trained for */
+    uint32_t window;         /* of windowed layers; 0: there are none */
     uint8_t layers[MODEL_MAX_LAYERS]; /* (n_layers) bits of enum model_layer_flag */
     struct model_rope rope[2];        /* [0]: layers with full attention, [1]: windowed layers */
     struct model_experts experts;
+    struct model_recurrent recurrent;
+    bool attention_gate; /* attention's output *= sigmoid of a gate that attn_q also holds */
     float rms_eps;
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */
@@ -116,6 +126,10 @@ int model_read_hparams(const char *path, struct model_hparams *hp, err *e);
 
 /* Sets what a backend must know of a model before it opens: max_cols and moe. */
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config);
+
+/* The state blocks of hp's recurrent layers for a KV cache in blocks of block_tokens tokens; zeroed
+ * without such layers. blocks and n_blocks are left 0. */
+struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t block_tokens);
 
 /* Can the model be split over n_ranks devices? ERR_UNSUPPORTED with the numbers that forbid it. */
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e);
@@ -169,7 +183,11 @@ struct model_batch {
     const struct backend_sampling *sampling;     /* (n_logit_rows) */
     const struct backend_penalty_entry *history; /* (n_history) */
     uint32_t n_history;                          /* at most limits.max_history */
-    const struct backend_kv *kv;                 /* (n_ranks, n_layers), the same in every step */
+    const struct backend_kv *kv; /* (n_ranks, n_kv_layers), the same in every step */
+    /* With recurrent layers: their pools, the same in every step, and each sequence's source and
+     * live block (state_layout.h). */
+    const struct backend_state *states; /* (n_ranks, recurrent.n_layers) */
+    const int32_t *state_tables;        /* (n_seqs, 2) */
     /* For a step that begins before the previous one is finished: rows whose token_ids are
      * placeholders, replaced by tokens of the previous step's rows of logits. First
      * n_sampled_copies that it samples, then those that take a row's best token (its n_top is not

@@ -36,6 +36,9 @@ struct model_arch {
     enum model_experts_rule experts;
     bool renormalize; /* the weights of the chosen experts sum to 1 */
     bool shared_expert, expert_biases;
+    bool delta_net;      /* layers without attention have a gated delta net (ssm.*) */
+    bool attention_gate; /* attn_q holds the rows of each head's Q, then those of its gate */
+    bool tiled_v_heads;  /* its files order V heads as op_delta_net's tiled says */
 };
 
 /* NULL: unknown. */
@@ -71,11 +74,15 @@ int model_key_flags(struct model_keys *k, const char *suffix, uint8_t *layers, u
 /* ERR_UNSUPPORTED for the first of n keys that is set (there, and not 0 or false). */
 int model_keys_refuse(struct model_keys *k, const char *const *suffixes, size_t n, err *e);
 
-/* ---- hparams.c, hparams_rope.c ---- */
+/* ---- hparams.c, hparams_recurrent.c, hparams_rope.c ---- */
 
 /* Fills and checks hp from an open file. *arch: its row. ERR_FORMAT, ERR_UNSUPPORTED. */
 int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct model_arch **arch,
                        err *e);
+/* Recurrent layers, n_kv_layers, and n_layers without those that predict further tokens, from keys;
+ * n_layers is block_count. Of every architecture. */
+int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *arch,
+                                 struct model_hparams *hp, err *e);
 /* hp->rope, from keys; layers, window and head_dim are set. */
 int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
                             struct model_hparams *hp, err *e);
@@ -118,6 +125,11 @@ void model_part_apply(const struct model_part *p, struct model_hparams *hp);
 
 /* Weights that a model does not have are NULL. */
 struct model_layer {
+    backend_weight *w_attn_gate; /* (n_heads * head_dim, n_embd), with attention_gate */
+    /* Recurrent layers: w_qkv (channels, n_embd), w_z (n_v_heads * dim, n_embd), w_alpha, w_beta
+     * (n_v_heads, n_embd), conv (1, channels * n_taps), decay and dt_bias (1, n_v_heads), the norm
+     * of the output (1, dim), w_out (n_embd, n_v_heads * dim) */
+    backend_weight *w_qkv, *w_z, *w_alpha, *w_beta, *conv, *decay, *dt_bias, *state_norm, *w_out;
     backend_weight *attn_norm, *wq, *wk, *wv, *bq, *bk, *bv, *q_norm, *k_norm, *sinks, *wo, *bo;
     backend_weight *attn_post_norm;
     backend_weight *ffn_norm, *w_gate, *w_up, *w_down, *b_gate, *b_up, *b_down, *ffn_post_norm;
@@ -136,6 +148,9 @@ struct model_weights {
     uint32_t n_layers;
     struct model_copy *copies; /* memory that a weight reads, as no file has its bytes in place */
 };
+
+/* N of "blk.N....", MODEL_MAX_LAYERS of other names. */
+uint32_t model_tensor_layer(gguf_str name);
 
 /* Checks that the file has every tensor that the model requires, with its shape and type, and no
  * unexpected one. ERR_FORMAT, ERR_UNSUPPORTED, with file and tensor. */
@@ -162,10 +177,15 @@ void model_weights_free(struct model_weights *w);
 /* Device buffers of one step, sized by model_limits. Those that a model does not need are NULL. */
 struct model_bufs {
     backend_buf *ids, *pos, *slots, *row_start, *tables, *out_rows; /* i32 */
-    backend_buf *inv_freq[2];        /* (n_rot / 2) f32, of hparams.rope */
-    backend_buf *x, *r;              /* (max_rows, n_embd) f32: residual stream, a block's output */
-    backend_buf *q, *att;            /* (max_rows, n_heads * head_dim) f32 */
-    backend_buf *k, *v;              /* (max_rows, n_kv_heads * head_dim) f32 */
+    backend_buf *inv_freq[2]; /* (n_rot / 2) f32, of hparams.rope */
+    backend_buf *x, *r;       /* (max_rows, n_embd) f32: residual stream, a block's output */
+    backend_buf *q;           /* (max_rows, n_heads * head_dim) f32 */
+    backend_buf *att;         /* (max_rows, columns of a mixer's output) f32 */
+    backend_buf *k, *v;       /* (max_rows, n_kv_heads * head_dim) f32 */
+    backend_buf *gate;        /* (max_rows, n_heads * head_dim) f32: of attention */
+    /* Of recurrent layers: the convolution's input and output (max_rows, channels), z (max_rows,
+     * n_v_heads * dim), alpha and beta (max_rows, n_v_heads) f32; (max_seqs, 2) i32 */
+    backend_buf *conv_in, *conv_out, *z, *alpha, *beta, *state_tables;
     backend_buf *ff;                 /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
     backend_buf *moe;                /* (max_rows, n_embd) f32: the experts' sum */
     backend_buf *shared;             /* (max_rows, n_embd) f32: the shared expert's output */
@@ -238,16 +258,34 @@ int model_bufs_new(model *m, err *e);
 uint64_t model_bufs_bytes(const model *m); /* memory of model_bufs_new; UINT64_MAX: overflow */
 void model_bufs_free(struct model_bufs *b);
 
-/* Enqueues the ops of a step of this shape (max_context is a multiple of a block). They read the
- * step's buffers when they run. kv (n_layers). */
-int model_enqueue(model *m, const struct model_shape *shape, const struct backend_kv *kv);
-
 /* A block's output that is still to be added to the residual stream: x += residual_scale * (r,
  * normed by norm if any). */
 struct model_pending {
     backend_buf *r; /* NULL: nothing is pending */
     const backend_weight *norm;
 };
+
+/* What a rank's layers keep of sequences. */
+struct model_pools {
+    const struct backend_kv *kv;        /* (n_kv_layers) */
+    const struct backend_state *states; /* (recurrent.n_layers) */
+};
+
+/* Enqueues the ops of a step of this shape (max_context is a multiple of a block). They read the
+ * step's buffers when they run. */
+int model_enqueue(model *m, const struct model_shape *shape, const struct model_pools *pools);
+
+/* Columns of the output of layer i's attention or delta net. */
+uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i);
+/* mixer.c. Attention of layer i over x, or its delta net, after adding the pending output to x. The
+ * result is in att. at: its index among the layers of its kind. */
+struct model_place {
+    uint32_t layer, at;
+    const struct model_shape *shape;
+    const struct model_pools *pools;
+};
+int model_attention_enqueue(model *m, const struct model_place *p, struct model_pending pending);
+int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_pending pending);
 
 /* Input of a linear op: the residual stream x after adding the pending output, normed by norm
  * (NULL: not normed). */

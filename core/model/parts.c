@@ -22,6 +22,10 @@ int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) 
                              "n_ranks = %u: %s norms Q and K over all heads at once "
                              "(attn_q_norm), which no rank has",
                              n_ranks, hp->arch);
+    if (hp->recurrent.n_layers)
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "n_ranks = %u: models with recurrent layers (%s) run on one device",
+                             n_ranks, hp->arch);
     if (hp->n_heads % n_ranks) return refuse_count(hp, hp->n_heads, "heads", n_ranks, e);
     if (hp->n_kv_heads % n_ranks) return refuse_count(hp, hp->n_kv_heads, "KV heads", n_ranks, e);
     if ((uint64_t)backend_share(hp->n_vocab, n_ranks) * (n_ranks - 1) >= hp->n_vocab)

@@ -60,16 +60,21 @@ static bool round_to_graph(const model *m, struct model_shape *s) {
 /* Identifies a step's ops: its shape, this model and the cache (FNV-1a, 64 bits at a time). Not 0.
  */
 static uint64_t graph_key(const model *m, const struct model_shape *s,
-                          const struct backend_kv *kv) {
+                          const struct model_pools *pools) {
     uint64_t hash = UINT64_C(14695981039346656037);
     const uint64_t words[] = {s->n_rows,  s->n_top,    s->max_context,
-                              s->samples, m->identity, kv->kv_type};
+                              s->samples, m->identity, pools->kv->kv_type};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         hash = (hash ^ words[i]) * UINT64_C(1099511628211);
-    for (uint32_t i = 0; i < m->hp.n_layers; i++) {
+    for (uint32_t i = 0; i < m->hp.n_kv_layers; i++) {
+        const struct backend_kv *kv = pools->kv;
         hash = (hash ^ (uintptr_t)kv[i].k) * UINT64_C(1099511628211);
         hash = (hash ^ (uintptr_t)kv[i].v) * UINT64_C(1099511628211);
         hash = (hash ^ kv[i].n_blocks) * UINT64_C(1099511628211);
+    }
+    for (uint32_t i = 0; i < m->hp.recurrent.n_layers; i++) {
+        hash = (hash ^ (uintptr_t)pools->states[i].blocks) * UINT64_C(1099511628211);
+        hash = (hash ^ pools->states[i].n_blocks) * UINT64_C(1099511628211);
     }
     return hash ? hash : 1;
 }
@@ -182,6 +187,8 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
              (uint64_t)(n < n_all ? n_all : s->n_seqs) + 1);
     add_ints(&u, b->out_rows, n < n_all ? m->counted : in->out_rows,
              n < n_all ? n_all : (uint64_t)s->n_logit_rows + s->n_hidden_rows);
+    if (m->hp.recurrent.n_layers)
+        add_ints(&u, b->state_tables, in->state_tables, 2 * (uint64_t)s->n_seqs);
     if (s->samples && !m->part.rank) add_sampling(m, in, now->n_logit_rows, &u);
     add_upload(&u, b->token_copies, 0, in->token_copies,
                in->n_token_copies * sizeof *in->token_copies);
@@ -314,11 +321,12 @@ static int explain_op(model *m, const struct model_shape *s, int rc, err *e) {
 }
 
 /* Runs step s from its graph, which is captured if there is none. */
-static int run_graph(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
-    int kept = backend_capture_begin(m->be, graph_key(m, s, kv), e);
+static int run_graph(model *m, const struct model_shape *s, const struct model_pools *pools,
+                     err *e) {
+    int kept = backend_capture_begin(m->be, graph_key(m, s, pools), e);
     if (kept < 0) return kept;
     if (!kept) {
-        int rc = model_enqueue(m, s, kv), ended = backend_capture_end(m->be, rc ? NULL : e);
+        int rc = model_enqueue(m, s, pools), ended = backend_capture_end(m->be, rc ? NULL : e);
         if (rc || ended) backend_graph_discard(m->be);
         if (rc || ended) return rc ? explain_op(m, s, rc, e) : ended;
     }
@@ -327,7 +335,8 @@ static int run_graph(model *m, const struct model_shape *s, const struct backend
 }
 
 /* Has the device begin step s: as encoded ahead, or op by op. */
-static int run_encoded(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
+static int run_encoded(model *m, const struct model_shape *s, const struct model_pools *pools,
+                       err *e) {
     bool ready = m->encoded.n_rows && same_shape(&m->encoded, s);
     if (m->encoded.n_rows && !ready) {
         backend_graph_discard(m->be);
@@ -338,17 +347,17 @@ static int run_encoded(model *m, const struct model_shape *s, const struct backe
         m->counts.run++;
         return backend_graph_launch(m->be, e);
     }
-    int rc = model_enqueue(m, s, kv);
+    int rc = model_enqueue(m, s, pools);
     return rc ? explain_op(m, s, rc, e) : backend_flush(m->be, e);
 }
 
 /* Encodes step s while the device runs. A failure here only makes the next step slower: it is
  * reported there. */
-static void encode_ahead(model *m, const struct model_shape *s, const struct backend_kv *kv) {
+static void encode_ahead(model *m, const struct model_shape *s, const struct model_pools *pools) {
     err ignored;
     if (!s->n_rows || !backend_can_capture(m->be) || backend_keeps_graphs(m->be)) return;
     if (backend_capture_begin(m->be, 0, &ignored)) return;
-    int rc = model_enqueue(m, s, kv), ended = backend_capture_end(m->be, &ignored);
+    int rc = model_enqueue(m, s, pools), ended = backend_capture_end(m->be, &ignored);
     if (!rc && !ended)
         m->encoded = *s;
     else
@@ -357,16 +366,19 @@ static void encode_ahead(model *m, const struct model_shape *s, const struct bac
 
 static int enqueue_step(model *m, struct model_step *f, err *e) {
     const struct model_batch *batch = f->batch;
-    const struct backend_kv *kv = batch->kv + (uint64_t)m->part.rank * m->hp.n_layers;
-    struct model_shape next = round_context(m, batch->next, kv[0].block_tokens);
-    f->now = round_context(m, batch->shape, kv[0].block_tokens);
+    const uint64_t rank = m->part.rank;
+    struct model_pools pools = {.kv = batch->kv + rank * m->hp.n_kv_layers};
+    if (batch->states) pools.states = batch->states + rank * m->hp.recurrent.n_layers;
+    const uint32_t block_tokens = batch->kv[0].block_tokens;
+    struct model_shape next = round_context(m, batch->next, block_tokens);
+    f->now = round_context(m, batch->shape, block_tokens);
     bool kept = round_to_graph(m, &f->now);
     int rc = upload_batch(m, batch, &f->now, e);
     if (!rc) rc = take_previous_tokens(m, batch, e);
-    if (!rc) rc = kept ? run_graph(m, &f->now, kv, e) : run_encoded(m, &f->now, kv, e);
+    if (!rc) rc = kept ? run_graph(m, &f->now, &pools, e) : run_encoded(m, &f->now, &pools, e);
     if (!rc && !m->part.rank) rc = download_tokens(m, f, e);
     if (!rc) rc = backend_event_record(m->be, (uint32_t)(f - m->in_flight), e);
-    if (!rc) encode_ahead(m, &next, kv);
+    if (!rc) encode_ahead(m, &next, &pools);
     return rc;
 }
 

@@ -1,4 +1,5 @@
-/* transformer.c - the one forward pass: a decoder-only transformer over a paged KV cache. The
+/* transformer.c - the one forward pass: a decoder-only transformer over a paged KV cache and state
+ * blocks (mixer.c: attention and delta nets). The
  * differences between architectures come from the hyperparameters and from which weights exist. It
  * only enqueues ops, and these depend on a step's shape alone: step.c uploads the rest. Runs on the
  * engine's worker.
@@ -10,12 +11,6 @@
  * block is a partial sum, which the ranks add up before it becomes pending. */
 #include "core/model/model_int.h"
 
-/* What ops need to know about a step. */
-struct step {
-    const struct model_shape *shape;
-    const struct backend_kv *kv; /* (n_layers) */
-};
-
 struct op_input model_input(const model *m, backend_buf *x, struct model_pending pending,
                             const backend_weight *norm) {
     return (struct op_input){.x = x,
@@ -24,56 +19,6 @@ struct op_input model_input(const model *m, backend_buf *x, struct model_pending
                              .residual_scale = m->hp.residual_scale,
                              .norm = norm,
                              .eps = m->hp.rms_eps};
-}
-
-/* Attention of layer i over x, after adding the pending output to x. The result is in att. */
-static int enqueue_attention(model *m, uint32_t i, const struct step *in,
-                             struct model_pending pending) {
-    const struct model_hparams *hp = &m->hp;
-    const struct model_layer *l = &m->w.layers[i];
-    struct model_bufs *b = &m->bufs;
-    bool windowed = hp->layers[i] & MODEL_LAYER_WINDOWED;
-    bool uses_rope = !(hp->layers[i] & MODEL_LAYER_NO_ROPE);
-    int rc =
-        backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
-                                                  .n_rows = in->shape->n_rows,
-                                                  .n_weights = 3,
-                                                  .w = {l->wq, l->wk, l->wv},
-                                                  .bias = {l->bq, l->bk, l->bv},
-                                                  .y = {b->q, b->k, b->v}});
-    if (rc) return rc;
-    const struct op_store_attend both = {
-        .store = {.q = b->q,
-                  .k = b->k,
-                  .v = b->v,
-                  .pos = b->pos,
-                  .slots = b->slots,
-                  .inv_freq = b->inv_freq[windowed],
-                  .q_norm = l->q_norm,
-                  .k_norm = l->k_norm,
-                  .eps = hp->rms_eps,
-                  .magnitude = m->magnitude[windowed],
-                  .n_rows = in->shape->n_rows,
-                  .n_heads = hp->n_heads,
-                  .n_rot = uses_rope ? hp->rope[windowed].n_rot : 0,
-                  .interleaved = m->arch->rope_interleaved,
-                  .kv = in->kv[i]},
-        .attend = {.q = b->q,
-                   .pos = b->pos,
-                   .row_start = b->row_start,
-                   .tables = b->tables,
-                   .n_rows = in->shape->n_rows,
-                   .n_seqs = in->shape->n_seqs,
-                   .n_heads = hp->n_heads,
-                   .table_stride = in->shape->max_context / in->kv[i].block_tokens,
-                   .max_context = in->shape->max_context,
-                   .window = windowed ? hp->window : 0,
-                   .scale = hp->attn_scale,
-                   .softcap = hp->attn_softcap,
-                   .sinks = l->sinks,
-                   .kv = in->kv[i],
-                   .out = b->att}};
-    return backend_store_attend(m->be, &both);
 }
 
 /* y = w x (+ bias) */
@@ -97,7 +42,7 @@ static int enqueue_ffn(model *m, const struct model_layer *l, backend_buf *x, ba
     struct model_bufs *b = &m->bufs;
     struct model_pending attended = {b->r, l->attn_post_norm};
     *out = (struct model_pending){b->r, l->ffn_post_norm};
-    int rc = enqueue_linear(m, l->wo, l->bo, att, b->r, n_rows);
+    int rc = enqueue_linear(m, l->w_out ? l->w_out : l->wo, l->bo, att, b->r, n_rows);
     if (!rc) rc = model_sum(m, b->r, n_rows);
     if (rc) return rc;
     struct op_input in = model_input(m, x, attended, l->ffn_norm);
@@ -153,7 +98,8 @@ static int enqueue_head(model *m, const struct model_layer *last, const struct m
     bool split = m->part.n_ranks > 1;
     int rc;
     if ((rc = gather_rows(m, b->x, b->x_last, n_rows, hp->n_embd)) ||
-        (rc = gather_rows(m, b->att, b->att_last, n_rows, hp->n_heads * hp->head_dim)) ||
+        (rc =
+             gather_rows(m, b->att, b->att_last, n_rows, model_mixer_cols(hp, hp->n_layers - 1))) ||
         (rc = enqueue_ffn(m, last, b->x_last, b->att_last, n_rows, &pending)))
         return rc;
     struct op_input stream = model_input(m, b->x_last, pending, m->w.output_norm);
@@ -180,10 +126,9 @@ static int enqueue_head(model *m, const struct model_layer *last, const struct m
     return rc || m->part.rank ? rc : pick_tokens(m, in);
 }
 
-int model_enqueue(model *m, const struct model_shape *shape, const struct backend_kv *kv) {
-    const struct step in = {shape, kv};
+int model_enqueue(model *m, const struct model_shape *shape, const struct model_pools *pools) {
     struct model_bufs *b = &m->bufs;
-    uint32_t n_layers = m->hp.n_layers;
+    uint32_t n_layers = m->hp.n_layers, n_attention = 0, n_recurrent = 0;
     struct model_pending pending = {0};
     int rc = backend_embed(m->be, &(struct op_embed){.table = m->w.embed,
                                                      .ids = b->ids,
@@ -192,7 +137,15 @@ int model_enqueue(model *m, const struct model_shape *shape, const struct backen
                                                      .out = b->x});
     for (uint32_t i = 0; i < n_layers && !rc; i++) {
         const struct model_layer *l = &m->w.layers[i];
-        if ((rc = enqueue_attention(m, i, &in, pending))) return rc;
+        struct model_place p = {.layer = i, .shape = shape, .pools = pools};
+        if (m->hp.layers[i] & MODEL_LAYER_RECURRENT) {
+            p.at = n_recurrent++;
+            rc = model_recurrent_enqueue(m, &p, pending);
+        } else {
+            p.at = n_attention++;
+            rc = model_attention_enqueue(m, &p, pending);
+        }
+        if (rc) return rc;
         rc = i + 1 < n_layers ? enqueue_ffn(m, l, b->x, b->att, shape->n_rows, &pending)
                               : enqueue_head(m, l, shape);
     }

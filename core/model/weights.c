@@ -1,11 +1,12 @@
 /* weights.c - turns the tensors of a file into weights on a backend, as planned by weights_plan.c.
  *
  * A weight may be rows of a larger tensor (fused Q, K and V; fused gate and up; a rank's share):
- * these are read in place. Bytes that the file does not have in place, or not in one piece
- * (columns; rows of every expert), are read into memory of our own, which stays for as long as a
- * weight reads it. */
+ * these are read in place, if they are in one piece. Bytes that the file does not have in place, or
+ * not in one piece (columns; rows of every expert), are read into memory of our own, which stays
+ * for as long as a weight reads it. */
 #include "core/model/weights_int.h"
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
 
 #include <stdlib.h>
@@ -29,31 +30,51 @@ struct loader {
     bool tied, first, alone;           /* rank 0; the only rank */
 };
 
-/* The bytes of a tensor that make up a weight: n runs of `bytes`, `stride` apart. */
+/* Bytes of a tensor: n runs of `bytes`, `stride` apart. */
 struct runs {
     uint64_t n, first, bytes, stride;
 };
 
-/* *data: the runs, in the file or in memory of our own (*copy; otherwise NULL). */
-static int read_runs(const struct loader *l, const gguf_tensor *t, const struct runs *r,
-                     const void **data, void **copy, err *e) {
-    const char *from = t->data ? (const char *)t->data + r->first : NULL;
-    uint64_t bytes;
+/* Those that make up a weight. */
+struct pieces {
+    struct runs all[WEIGHT_MAX_PIECES];
+    uint32_t n;
+};
+
+static int copy_runs(const struct loader *l, const gguf_tensor *t, const struct runs *r, char *to,
+                     err *e) {
+    int rc = 0;
+    for (uint64_t i = 0; i < r->n && !rc; i++, to += r->bytes) {
+        uint64_t at = r->first + i * r->stride;
+        if (t->data)
+            memcpy(to, (const char *)t->data + at, r->bytes);
+        else
+            rc = gguf_tensor_read(l->plan->g, t, at, r->bytes, to, e);
+    }
+    return rc;
+}
+
+/* *data: the pieces, in the file or in memory of our own (*copy; otherwise NULL). */
+static int read_pieces(const struct loader *l, const gguf_tensor *t, const struct pieces *p,
+                       const void **data, void **copy, err *e) {
+    uint64_t bytes = 0, one = 0;
+    bool fits = true;
     int rc = 0;
     *copy = NULL;
-    *data = from;
-    if (from && r->n == 1) return 0;
-    if (mem_mul(r->n, r->bytes, &bytes)) *data = *copy = mem_new_aligned(bytes);
+    *data = t->data ? (const char *)t->data + p->all[0].first : NULL;
+    if (t->data && p->n == 1 && p->all[0].n == 1) return 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        fits = fits && mem_mul(p->all[i].n, p->all[i].bytes, &one) && mem_add(bytes, one, &bytes);
+    if (fits) *data = *copy = mem_new_aligned(bytes);
     if (!*copy)
-        return err_set(e, ERR_NOMEM, "out of memory: tensor %.*s needs %llu runs of %llu bytes",
-                       (int)t->name.len, t->name.data, (unsigned long long)r->n,
-                       (unsigned long long)r->bytes);
+        return err_set(e, ERR_NOMEM,
+                       "out of memory: %llu bytes of tensor %.*s are not in one piece",
+                       (unsigned long long)bytes, (int)t->name.len, t->name.data);
     char *to = *copy;
-    for (uint64_t i = 0; i < r->n && !rc; i++, to += r->bytes)
-        if (from)
-            memcpy(to, from + i * r->stride, r->bytes);
-        else
-            rc = gguf_tensor_read(l->plan->g, t, r->first + i * r->stride, r->bytes, to, e);
+    for (uint32_t i = 0; i < p->n && !rc; i++) {
+        rc = copy_runs(l, t, &p->all[i], to, e);
+        to += p->all[i].n * p->all[i].bytes;
+    }
     if (rc) free(*copy);
     return rc;
 }
@@ -74,6 +95,9 @@ struct share {
     struct model_range rows, cols; /* of one expert; a vector is one row */
     uint64_t row_cols, n_rows;     /* of the tensor: columns of a row; rows of one expert */
     uint64_t n_experts;            /* 1 if it is not of experts */
+    /* In groups: the weight's rows in one of the tensor's groups, the first of them, a group's
+     * rows. rows_each 0: not in groups. */
+    uint64_t rows_each, at, group;
 };
 
 static struct share find_share(const struct loader *l, const struct weight_role *role) {
@@ -86,16 +110,30 @@ static struct share find_share(const struct loader *l, const struct weight_role 
                       .n_rows = dims[whole && !vector ? role->whole : role->n_out],
                       .n_experts = role->experts ? dims[DIM_EXPERTS] : 1};
     if (!vector && !role->embed) s.rows = l->shares[role->n_out];
-    if (vector)
+    if (role->groups != DIM_VECTOR) {
+        s.rows_each = dims[role->n_out] / dims[role->groups];
+        s.group = s.n_rows / dims[role->groups];
+        s.at = at;
+    } else if (vector)
         s.cols.first += at;
     else
         s.rows.first += at;
     return s;
 }
 
+/* A rank's share is whole groups. */
+static bool find_grouped_runs(const struct share *s, int type, struct runs *out) {
+    uint64_t first = s->rows.first / s->rows_each * s->group + s->at;
+    out->n = s->rows.n / s->rows_each;
+    return s->cols.n == s->row_cols && qtype_bytes(type, first, s->row_cols, &out->first) &&
+           qtype_bytes(type, s->rows_each, s->row_cols, &out->bytes) &&
+           qtype_bytes(type, s->group, s->row_cols, &out->stride);
+}
+
 /* false: the share cuts a quantization block, or has no size. */
 static bool find_runs(const struct share *s, int type, struct runs *out) {
     uint64_t row, first, rows, n;
+    if (s->rows_each) return find_grouped_runs(s, type, out);
     bool columns = s->cols.n != s->row_cols, all = s->rows.n == s->n_rows;
     if (!qtype_bytes(type, 1, s->row_cols, &row) || !qtype_bytes(type, 1, s->cols.first, &first) ||
         !qtype_bytes(type, 1, s->cols.n, &out->bytes) ||
@@ -110,6 +148,23 @@ static bool find_runs(const struct share *s, int type, struct runs *out) {
     rows = s->rows.n;
     if (all) out->n = 1, rows = n; /* experts are stored one after the other */
     return mem_mul(rows, row, &out->bytes);
+}
+
+/* *share: as from find_share, for all rows. */
+static bool find_pieces(const struct loader *l, const struct weight_role *role, int type,
+                        struct share *share, struct pieces *out) {
+    *share = find_share(l, role);
+    out->n = 1;
+    if (!role->pieces) return find_runs(share, type, &out->all[0]);
+    for (out->n = 0; out->n < WEIGHT_MAX_PIECES; out->n++) {
+        struct weight_role one = *role;
+        one.n_out = role->pieces[out->n].n_out;
+        one.at = role->pieces[out->n].at;
+        if (one.n_out == DIM_VECTOR) break;
+        struct share rows = find_share(l, &one);
+        if (!find_runs(&rows, type, &out->all[out->n])) return false;
+    }
+    return true;
 }
 
 static int refuse_share(const struct loader *l, const struct share *s, const gguf_tensor *t,
@@ -134,9 +189,10 @@ static int measure_weight(const struct loader *l, const struct backend_weight_de
 /* Loads the rank's share of tensor t in a role as *out, or measures it. */
 static int load_weight(const struct loader *l, const struct weight_role *role, const char *name,
                        const gguf_tensor *t, backend_weight **out, err *e) {
-    struct share share = find_share(l, role);
-    struct runs runs;
+    struct share share;
+    struct pieces pieces;
     void *copy;
+    bool whole = find_pieces(l, role, t->type, &share, &pieces);
     struct backend_weight_desc desc = {.name = name,
                                        .type = t->type,
                                        .n_experts = role->experts ? share.n_experts : 0,
@@ -146,9 +202,9 @@ static int load_weight(const struct loader *l, const struct weight_role *role, c
                : role->embed        ? BACKEND_USE_EMBED
                                     : BACKEND_USE_LINEAR;
     if (role->embed && l->tied && l->alone) desc.use |= BACKEND_USE_LINEAR;
-    if (!find_runs(&share, t->type, &runs)) return refuse_share(l, &share, t, e);
+    if (!whole) return refuse_share(l, &share, t, e);
     if (l->measured) return measure_weight(l, &desc, e);
-    int rc = read_runs(l, t, &runs, &desc.data, &copy, e);
+    int rc = read_pieces(l, t, &pieces, &desc.data, &copy, e);
     if (!rc && (rc = backend_weight_new(l->be, &desc, out, e))) free(copy);
     if (rc) {
         err_prefix(e, "%s: ", gguf_path(l->plan->g));
@@ -245,6 +301,21 @@ static struct loader make_loader(const struct weight_plan *plan, const struct mo
     return l;
 }
 
+/* Tells which of the file's tensors are not loaded, and which a folder's reader left out. */
+static void log_left_out(const struct weight_plan *plan, const struct model_load *load) {
+    struct model_keys k = {.g = plan->g, .arch = load->arch->name};
+    gguf_str text;
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < gguf_n_tensors(plan->g); i++)
+        n += weight_plan_skips(plan, gguf_tensor_at(plan->g, i));
+    if (n)
+        log_info(
+            "model: %llu tensors blk.%u.* of layers that predict further tokens are not loaded",
+            (unsigned long long)n, plan->n_layers);
+    if (!gguf_get_str(plan->g, model_key(&k, "inferd.left_out"), &text, NULL))
+        log_info("model: not loaded: %.*s", (int)(text.len < 160 ? text.len : 160), text.data);
+}
+
 static int walk_plan(const gguf *g, const struct model_load *load, struct model_weights *w,
                      uint64_t *measured, err *e) {
     struct weight_plan plan;
@@ -253,6 +324,7 @@ static int walk_plan(const gguf *g, const struct model_load *load, struct model_
     struct loader l = make_loader(&plan, load);
     l.w = w;
     l.measured = measured;
+    if (w && l.first) log_left_out(&plan, load);
     rc = load_all(&l, e);
     if (!rc && l.tied) rc = load_tied(&l, e);
     weight_plan_free(&plan);

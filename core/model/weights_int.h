@@ -24,9 +24,31 @@ enum weight_dim {
     DIM_EXPERTS,
     DIM_FF_EXPERT,
     DIM_FF_SHARED,
+    DIM_GATE_UP_EXPERT,
     DIM_VOCAB,
+    DIM_HEAD,        /* rows of a head */
+    DIM_HEADS_GATED, /* of each head Q, then its gate */
+    DIM_TAPS,        /* of the recurrent layers' convolution */
+    DIM_CONV,        /* all its coefficients */
+    DIM_STATE,       /* rows of a K or V head of theirs */
+    DIM_TWO_STATES,
+    DIM_K_HEADS,
+    DIM_V_HEADS,
+    DIM_V_OF_K, /* V heads of one K head */
+    DIM_KEYS,   /* all of K, and of Q */
+    DIM_VALUES,
+    DIM_CHANNELS,   /* Q, K, V */
+    DIM_QKV_OF_K,   /* Q, K, V of one K head */
+    DIM_CHANNELS_Z, /* Q, K, V, Z */
+    DIM_BETA_ALPHA,
     N_DIMS
 };
+
+/* Rows at.. of each group of a tensor's rows, n_out in all. */
+struct weight_rows {
+    enum weight_dim n_out, at; /* DIM_VECTOR: none; 0 */
+};
+enum { WEIGHT_MAX_PIECES = 3 };
 
 /* One weight of the model or of a layer, and the tensor that holds it. */
 struct weight_role {
@@ -35,6 +57,9 @@ struct weight_role {
     enum weight_dim n_out, n_in; /* n_out of each expert, if it is of experts */
     unsigned must, may;          /* features with which the tensor must, or may, exist */
     enum weight_dim whole, at;   /* rows at.. of a tensor of `whole` rows; DIM_VECTOR: all rows */
+    enum weight_dim groups; /* these rows of each of so many equal groups; DIM_VECTOR: of one */
+    const struct weight_rows *pieces; /* (WEIGHT_MAX_PIECES) several, instead of n_out and at */
+    enum weight_dim n_cols; /* a vector that the file has as rows of so many; DIM_VECTOR: one row */
     bool experts;
     bool embed; /* the table of embeddings: every rank has all of it */
     bool once;  /* only on rank 0: added to a sum over the ranks */
@@ -51,6 +76,7 @@ struct weight_plan {
     const gguf *g;
     uint64_t dims[N_DIMS]; /* of the whole model */
     uint32_t n_layers, n;
+    uint32_t n_blocks; /* layers with those that predict further tokens, which are not loaded */
     struct planned_weight *all; /* (n) the model's, then layer by layer; the embeddings first */
     uint32_t *first;            /* (n_layers + 1) layer -> its first entry; then n */
 };
@@ -63,6 +89,9 @@ void weight_plan_free(struct weight_plan *p); /* a zeroed one is fine */
 /* "blk.3.attn_q.weight" */
 enum { WEIGHT_NAME_BYTES = 64 };
 void planned_weight_name(const struct planned_weight *w, char name[WEIGHT_NAME_BYTES]);
+
+/* Is t of one of the layers that are not loaded? */
+bool weight_plan_skips(const struct weight_plan *p, const gguf_tensor *t);
 
 static inline bool role_is_vector(const struct weight_role *role) {
     return role->n_out == DIM_VECTOR;

@@ -17,9 +17,9 @@ enum feature {
     POST_NORM = 8, /* after both blocks */
     POST_ATTENTION_FFN_NORM = 16,
     QK_NORM = 32,
-    QKV_APART = 64,
+    Q_APART = 64,
     QKV_FUSED = 128,
-    QKV_APART_BIAS = 256,
+    QKV_APART_BIAS = 256, /* of Q_APART and KV_APART */
     QKV_FUSED_BIAS = 512,
     OUT_BIAS = 1024,
     SINKS = 2048,
@@ -28,8 +28,22 @@ enum feature {
     FF_FUSED = 16384,
     EXPERTS = 32768,
     EXPERT_BIAS = 65536,
-    SHARED = 131072
+    SHARED = 131072,
+    EXPERTS_APART = 1 << 18, /* gate and up of the experts */
+    EXPERTS_FUSED = 1 << 19,
+    KV_APART = 1 << 20,
+    ATTENTION = 1 << 21, /* a layer with attention */
+    Q_GATED = 1 << 22,
+    RECURRENT = 1 << 23, /* a layer with a delta net: */
+    QKV_Z = 1 << 24,     /* Q, K, V and Z apart, */
+    QKVZ = 1 << 25,      /* or by K head in one tensor; */
+    ALPHA_BETA = 1 << 26,
+    BETA_ALPHA = 1 << 27 /* by K head in one tensor */
 };
+
+/* Of each K head: its rows of Q, K, V (and Z). */
+static const struct weight_rows pieces_of_qkvz[WEIGHT_MAX_PIECES] = {
+    {DIM_KEYS, DIM_VECTOR}, {DIM_KEYS, DIM_STATE}, {DIM_VALUES, DIM_TWO_STATES}};
 
 #define MODEL(field) offsetof(struct model_weights, field)
 #define LAYER(field) offsetof(struct model_layer, field)
@@ -43,17 +57,21 @@ static const struct weight_role model_roles[] = {
 
 static const struct weight_role layer_roles[] = {
     {"attn_norm.weight", LAYER(attn_norm), DIM_VECTOR, DIM_EMBD, .must = PRE_NORM},
-    {"attn_q.weight", LAYER(wq), DIM_HEADS, DIM_EMBD, .must = QKV_APART},
-    {"attn_k.weight", LAYER(wk), DIM_KV, DIM_EMBD, .must = QKV_APART},
-    {"attn_v.weight", LAYER(wv), DIM_KV, DIM_EMBD, .must = QKV_APART},
+    {"attn_q.weight", LAYER(wq), DIM_HEADS, DIM_EMBD, .must = Q_APART},
+    {"attn_q.weight", LAYER(wq), DIM_HEADS, DIM_EMBD, .must = Q_GATED, .whole = DIM_HEADS_GATED,
+     .groups = DIM_N_HEADS},
+    {"attn_q.weight", LAYER(w_attn_gate), DIM_HEADS, DIM_EMBD, .must = Q_GATED,
+     .whole = DIM_HEADS_GATED, .at = DIM_HEAD, .groups = DIM_N_HEADS},
+    {"attn_k.weight", LAYER(wk), DIM_KV, DIM_EMBD, .must = KV_APART},
+    {"attn_v.weight", LAYER(wv), DIM_KV, DIM_EMBD, .must = KV_APART},
     {"attn_qkv.weight", LAYER(wq), DIM_HEADS, DIM_EMBD, .must = QKV_FUSED, .whole = DIM_QKV},
     {"attn_qkv.weight", LAYER(wk), DIM_KV, DIM_EMBD, .must = QKV_FUSED, .whole = DIM_QKV,
      .at = DIM_HEADS},
     {"attn_qkv.weight", LAYER(wv), DIM_KV, DIM_EMBD, .must = QKV_FUSED, .whole = DIM_QKV,
      .at = DIM_HEADS_KV},
-    {"attn_q.bias", LAYER(bq), DIM_VECTOR, DIM_HEADS, .must = QKV_APART_BIAS, .may = QKV_APART},
-    {"attn_k.bias", LAYER(bk), DIM_VECTOR, DIM_KV, .must = QKV_APART_BIAS, .may = QKV_APART},
-    {"attn_v.bias", LAYER(bv), DIM_VECTOR, DIM_KV, .must = QKV_APART_BIAS, .may = QKV_APART},
+    {"attn_q.bias", LAYER(bq), DIM_VECTOR, DIM_HEADS, .must = QKV_APART_BIAS, .may = Q_APART},
+    {"attn_k.bias", LAYER(bk), DIM_VECTOR, DIM_KV, .must = QKV_APART_BIAS, .may = KV_APART},
+    {"attn_v.bias", LAYER(bv), DIM_VECTOR, DIM_KV, .must = QKV_APART_BIAS, .may = KV_APART},
     {"attn_qkv.bias", LAYER(bq), DIM_VECTOR, DIM_HEADS, .must = QKV_FUSED_BIAS, .may = QKV_FUSED,
      .whole = DIM_QKV},
     {"attn_qkv.bias", LAYER(bk), DIM_VECTOR, DIM_KV, .must = QKV_FUSED_BIAS, .may = QKV_FUSED,
@@ -63,9 +81,26 @@ static const struct weight_role layer_roles[] = {
     {"attn_q_norm.weight", LAYER(q_norm), DIM_VECTOR, DIM_Q_NORM, .must = QK_NORM},
     {"attn_k_norm.weight", LAYER(k_norm), DIM_VECTOR, DIM_K_NORM, .must = QK_NORM},
     {"attn_sinks.weight", LAYER(sinks), DIM_VECTOR, DIM_N_HEADS, .must = SINKS},
-    {"attn_output.weight", LAYER(wo), DIM_EMBD, DIM_HEADS, .must = ANY},
-    {"attn_output.bias", LAYER(bo), DIM_VECTOR, DIM_EMBD, .must = OUT_BIAS, .may = ANY,
+    {"attn_output.weight", LAYER(wo), DIM_EMBD, DIM_HEADS, .must = ATTENTION},
+    {"attn_output.bias", LAYER(bo), DIM_VECTOR, DIM_EMBD, .must = OUT_BIAS, .may = ATTENTION,
      .once = true},
+    {"attn_qkv.weight", LAYER(w_qkv), DIM_CHANNELS, DIM_EMBD, .must = QKV_Z},
+    {"attn_gate.weight", LAYER(w_z), DIM_VALUES, DIM_EMBD, .must = QKV_Z},
+    {"ssm_in.weight", LAYER(w_qkv), DIM_CHANNELS, DIM_EMBD, .must = QKVZ, .whole = DIM_CHANNELS_Z,
+     .groups = DIM_K_HEADS, .pieces = pieces_of_qkvz},
+    {"ssm_in.weight", LAYER(w_z), DIM_VALUES, DIM_EMBD, .must = QKVZ, .whole = DIM_CHANNELS_Z,
+     .at = DIM_QKV_OF_K, .groups = DIM_K_HEADS},
+    {"ssm_alpha.weight", LAYER(w_alpha), DIM_V_HEADS, DIM_EMBD, .must = ALPHA_BETA},
+    {"ssm_beta.weight", LAYER(w_beta), DIM_V_HEADS, DIM_EMBD, .must = ALPHA_BETA},
+    {"ssm_ba.weight", LAYER(w_beta), DIM_V_HEADS, DIM_EMBD, .must = BETA_ALPHA,
+     .whole = DIM_BETA_ALPHA, .groups = DIM_K_HEADS},
+    {"ssm_ba.weight", LAYER(w_alpha), DIM_V_HEADS, DIM_EMBD, .must = BETA_ALPHA,
+     .whole = DIM_BETA_ALPHA, .at = DIM_V_OF_K, .groups = DIM_K_HEADS},
+    {"ssm_conv1d.weight", LAYER(conv), DIM_VECTOR, DIM_CONV, .must = RECURRENT, .n_cols = DIM_TAPS},
+    {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = RECURRENT},
+    {"ssm_dt.bias", LAYER(dt_bias), DIM_VECTOR, DIM_V_HEADS, .must = RECURRENT},
+    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_STATE, .must = RECURRENT},
+    {"ssm_out.weight", LAYER(w_out), DIM_EMBD, DIM_VALUES, .must = RECURRENT},
     {"post_attention_norm.weight", LAYER(attn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"post_attention_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD,
      .must = POST_ATTENTION_FFN_NORM},
@@ -82,9 +117,14 @@ static const struct weight_role layer_roles[] = {
     {"post_ffw_norm.weight", LAYER(ffn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"ffn_gate_inp.weight", LAYER(router), DIM_EXPERTS, DIM_EMBD, .must = EXPERTS},
     {"ffn_gate_inp.bias", LAYER(router_bias), DIM_VECTOR, DIM_EXPERTS, .must = EXPERT_BIAS},
-    {"ffn_gate_exps.weight", LAYER(e_gate), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS,
+    {"ffn_gate_exps.weight", LAYER(e_gate), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_APART,
      .experts = true},
-    {"ffn_up_exps.weight", LAYER(e_up), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS, .experts = true},
+    {"ffn_up_exps.weight", LAYER(e_up), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_APART,
+     .experts = true},
+    {"ffn_gate_up_exps.weight", LAYER(e_gate), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_FUSED,
+     .whole = DIM_GATE_UP_EXPERT, .experts = true},
+    {"ffn_gate_up_exps.weight", LAYER(e_up), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_FUSED,
+     .whole = DIM_GATE_UP_EXPERT, .at = DIM_FF_EXPERT, .experts = true},
     {"ffn_down_exps.weight", LAYER(e_down), DIM_EMBD, DIM_FF_EXPERT, .must = EXPERTS,
      .experts = true},
     {"ffn_gate_exps.bias", LAYER(eb_gate), DIM_VECTOR, DIM_FF_EXPERT, .must = EXPERT_BIAS,
@@ -109,22 +149,59 @@ enum {
     N_ROPE_TENSORS = sizeof rope_tensors / sizeof rope_tensors[0]
 };
 
+static bool has_tensor(const gguf *g, uint32_t layer, const char *name) {
+    char text[WEIGHT_NAME_BYTES];
+    snprintf(text, sizeof text, "blk.%u.%s", layer, name);
+    return gguf_tensor_find(g, text) != NULL;
+}
+
+static unsigned attention_features(const gguf *g, const struct model_arch *a) {
+    bool fused = !a->attention_gate && has_tensor(g, 0, "attn_qkv.weight");
+    unsigned bits = ATTENTION | (fused ? QKV_FUSED : KV_APART);
+    if (!fused) bits |= a->attention_gate ? Q_GATED : Q_APART;
+    if (a->qk_norm != MODEL_QK_NORM_NONE) bits |= QK_NORM;
+    if (a->qkv_bias) bits |= fused ? QKV_FUSED_BIAS : QKV_APART_BIAS;
+    if (a->output_bias) bits |= OUT_BIAS;
+    if (a->sinks) bits |= SINKS;
+    return bits;
+}
+
 static unsigned find_features(const gguf *g, const struct model_hparams *hp,
-                              const struct model_arch *a) {
-    bool fused_qkv = gguf_tensor_find(g, "blk.0.attn_qkv.weight") != NULL;
-    unsigned bits = ANY | (fused_qkv ? QKV_FUSED : QKV_APART);
+                              const struct model_arch *a, uint32_t layer) {
+    unsigned bits = ANY;
     if (a->pre_norm) bits |= PRE_NORM;
     if (a->pre_norm) bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
     if (a->post_norm) bits |= POST_NORM;
-    if (a->qk_norm != MODEL_QK_NORM_NONE) bits |= QK_NORM;
-    if (a->qkv_bias) bits |= fused_qkv ? QKV_FUSED_BIAS : QKV_APART_BIAS;
-    if (a->output_bias) bits |= OUT_BIAS;
-    if (a->sinks) bits |= SINKS;
+    if (hp->layers[layer] & MODEL_LAYER_RECURRENT) {
+        bits |= RECURRENT | (has_tensor(g, layer, "ssm_in.weight") ? QKVZ : QKV_Z);
+        bits |= has_tensor(g, layer, "ssm_ba.weight") ? BETA_ALPHA : ALPHA_BETA;
+    } else {
+        bits |= attention_features(g, a);
+    }
     if (!hp->experts.n_experts) return bits | DENSE | (a->fused_gate_up ? FF_FUSED : FF_APART);
     bits |= EXPERTS;
+    bits |= has_tensor(g, layer, "ffn_gate_up_exps.weight") ? EXPERTS_FUSED : EXPERTS_APART;
     if (a->expert_biases) bits |= EXPERT_BIAS;
     if (a->shared_expert) bits |= SHARED;
     return bits;
+}
+
+static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_DIMS]) {
+    const uint64_t d = r->dim, keys = r->n_k_heads * d, values = r->n_v_heads * d;
+    if (!r->n_layers) return;
+    out[DIM_TAPS] = r->n_taps;
+    out[DIM_CONV] = (2 * keys + values) * r->n_taps;
+    out[DIM_STATE] = d;
+    out[DIM_TWO_STATES] = 2 * d;
+    out[DIM_K_HEADS] = r->n_k_heads;
+    out[DIM_V_HEADS] = r->n_v_heads;
+    out[DIM_V_OF_K] = r->n_v_heads / r->n_k_heads;
+    out[DIM_KEYS] = keys;
+    out[DIM_VALUES] = values;
+    out[DIM_CHANNELS] = 2 * keys + values;
+    out[DIM_QKV_OF_K] = (2 * keys + values) / r->n_k_heads;
+    out[DIM_CHANNELS_Z] = 2 * keys + 2 * values;
+    out[DIM_BETA_ALPHA] = 2 * (uint64_t)r->n_v_heads;
 }
 
 static void find_dims(const struct model_hparams *hp, const struct model_arch *a,
@@ -147,8 +224,12 @@ static void find_dims(const struct model_hparams *hp, const struct model_arch *a
                                    [DIM_EXPERTS] = hp->experts.n_experts,
                                    [DIM_FF_EXPERT] = hp->experts.n_ff,
                                    [DIM_FF_SHARED] = hp->experts.n_ff_shared,
-                                   [DIM_VOCAB] = hp->n_vocab};
+                                   [DIM_GATE_UP_EXPERT] = 2 * (uint64_t)hp->experts.n_ff,
+                                   [DIM_VOCAB] = hp->n_vocab,
+                                   [DIM_HEAD] = hp->head_dim,
+                                   [DIM_HEADS_GATED] = 2 * heads};
     memcpy(out, dims, sizeof dims);
+    find_recurrent_dims(&hp->recurrent, out);
 }
 
 /* ---- the plan ---- */
@@ -175,9 +256,11 @@ static void plan_roles(struct weight_plan *p, const struct weight_role *roles, s
 
 int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hparams *hp,
                      const struct model_arch *arch, err *e) {
-    unsigned features = find_features(g, hp, arch);
-    uint64_t n_most = N_MODEL_ROLES + (uint64_t)hp->n_layers * N_LAYER_ROLES;
-    *p = (struct weight_plan){.g = g, .n_layers = hp->n_layers};
+    struct model_keys k = {.g = g, .arch = arch->name};
+    uint64_t n_blocks, n_most = N_MODEL_ROLES + (uint64_t)hp->n_layers * N_LAYER_ROLES;
+    *p = (struct weight_plan){.g = g, .n_layers = hp->n_layers, .n_blocks = hp->n_layers};
+    if (arch->delta_net && !gguf_get_u64(g, model_key(&k, "block_count"), &n_blocks, NULL))
+        p->n_blocks = (uint32_t)n_blocks;
     find_dims(hp, arch, p->dims);
     p->all = mem_new(n_most, sizeof *p->all);
     p->first = mem_new((uint64_t)hp->n_layers + 1, sizeof *p->first);
@@ -185,10 +268,10 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
         weight_plan_free(p);
         return err_no_memory(e);
     }
-    plan_roles(p, model_roles, N_MODEL_ROLES, WEIGHT_NO_LAYER, features);
+    plan_roles(p, model_roles, N_MODEL_ROLES, WEIGHT_NO_LAYER, ANY);
     for (uint32_t layer = 0; layer < hp->n_layers; layer++) {
         p->first[layer] = p->n;
-        plan_roles(p, layer_roles, N_LAYER_ROLES, layer, features);
+        plan_roles(p, layer_roles, N_LAYER_ROLES, layer, find_features(g, hp, arch, layer));
     }
     p->first[hp->n_layers] = p->n;
     return 0;
@@ -214,6 +297,23 @@ static bool is_rope_tensor(gguf_str name) {
     return false;
 }
 
+uint32_t model_tensor_layer(gguf_str name) {
+    static const char prefix[] = "blk.";
+    const size_t n = sizeof prefix - 1;
+    uint32_t layer = 0;
+    uint64_t i = n;
+    if (name.len <= n || memcmp(name.data, prefix, n) != 0) return MODEL_MAX_LAYERS;
+    for (; i < name.len && i < n + 4 && name.data[i] >= '0' && name.data[i] <= '9'; i++)
+        layer = layer * 10 + (uint32_t)(name.data[i] - '0');
+    bool numbered = i > n && i < name.len && name.data[i] == '.';
+    return numbered && layer < MODEL_MAX_LAYERS ? layer : MODEL_MAX_LAYERS;
+}
+
+bool weight_plan_skips(const struct weight_plan *p, const gguf_tensor *t) {
+    uint32_t layer = model_tensor_layer(t->name);
+    return layer >= p->n_layers && layer < p->n_blocks;
+}
+
 static int refuse_unexpected(const struct weight_plan *p, err *e) {
     const gguf_tensor **planned = mem_new(p->n, sizeof *planned);
     int rc = 0;
@@ -223,7 +323,8 @@ static int refuse_unexpected(const struct weight_plan *p, err *e) {
     qsort(planned, p->n, sizeof *planned, compare_tensors);
     for (uint64_t i = 0; !rc && i < gguf_n_tensors(p->g); i++) {
         const gguf_tensor *t = gguf_tensor_at(p->g, i);
-        if (is_rope_tensor(t->name) || bsearch(&t, planned, p->n, sizeof *planned, compare_tensors))
+        if (is_rope_tensor(t->name) || weight_plan_skips(p, t) ||
+            bsearch(&t, planned, p->n, sizeof *planned, compare_tensors))
             continue;
         rc = err_set(e, ERR_UNSUPPORTED, "%s: unexpected tensor %.*s for this architecture",
                      gguf_path(p->g), (int)(t->name.len < 96 ? t->name.len : 96), t->name.data);
@@ -240,6 +341,9 @@ static void find_shape(const struct weight_plan *p, const struct weight_role *ro
     dims[0] = p->dims[vector && whole ? role->whole : role->n_in];
     dims[1] = vector ? n_experts : p->dims[whole ? role->whole : role->n_out];
     dims[2] = vector ? 1 : n_experts;
+    if (role->n_cols == DIM_VECTOR) return;
+    dims[0] = p->dims[role->n_cols];
+    dims[1] = p->dims[role->n_in] / dims[0];
 }
 
 static int check_weight(const struct weight_plan *p, const struct planned_weight *w, err *e) {

@@ -231,7 +231,7 @@ static int run_quantize(const struct quantize_command *c, err *e) {
     struct report *report = mem_new(1, sizeof *report);
     quantize_plan *plan = NULL;
     gguf *src = NULL;
-    int rc = report ? model_file_open(c->args[0], 0, &src, e) : err_no_memory(e);
+    int rc = report ? model_file_open(c->args[0], GGUF_OPEN_AS_FILE, &src, e) : err_no_memory(e);
     if (!rc) rc = quantize_plan_new(src, &options, &plan, e);
     if (!rc) {
         make_report(plan, report);

@@ -1,0 +1,105 @@
+/* hparams_recurrent.c - which layers have a gated delta net in the place of attention, and its
+ * sizes, from a file's keys, each checked before anything is sized by it. Owns nothing. */
+#include "core/model/model_int.h"
+
+static const char n_heads_key[] = "ssm.time_step_rank", interval_key[] = "full_attention_interval",
+                  flags_key[] = "attention.recurrent_layers", nextn_key[] = "nextn_predict_layers";
+
+/* Layers at the end that predict further tokens are part of block_count, but not of the model. */
+static int leave_out_nextn(struct model_keys *k, struct model_hparams *hp, err *e) {
+    uint32_t n;
+    int rc = model_key_count_or_zero(k, nextn_key, MODEL_MAX_LAYERS, &n, e);
+    if (rc) return rc;
+    if (n >= hp->n_layers)
+        return err_set_param(e, ERR_FORMAT, k->key, "%s: %s is %u of %u layers", gguf_path(k->g),
+                             k->key, n, hp->n_layers);
+    hp->n_layers -= n;
+    return 0;
+}
+
+/* hp->n_layers is still all of block_count. */
+static int flag_layers(struct model_keys *k, struct model_hparams *hp, err *e) {
+    uint32_t n_all = hp->n_layers, interval;
+    int rc = leave_out_nextn(k, hp, e);
+    if (rc) return rc;
+    if (model_key_has(k, flags_key)) {
+        rc = model_key_flags(k, flags_key, hp->layers, n_all, MODEL_LAYER_RECURRENT, e);
+        for (uint32_t i = hp->n_layers; i < n_all; i++)
+            hp->layers[i] = 0;
+        return rc;
+    }
+    rc = model_key_count(k, interval_key, UINT32_MAX, 4, &interval, e);
+    for (uint32_t i = 0; !rc && i < hp->n_layers; i++)
+        if ((i + 1) % interval) hp->layers[i] |= MODEL_LAYER_RECURRENT;
+    return rc;
+}
+
+/* value is wrong in a way that its bounds do not tell. */
+static int refuse(struct model_keys *k, const char *suffix, uint32_t value, const char *expected,
+                  err *e) {
+    const char *key = model_key(k, suffix);
+    return err_set_param(e, ERR_UNSUPPORTED, key, "%s: %s is %u; this build supports %s",
+                         gguf_path(k->g), key, value, expected);
+}
+
+static int read_sizes(struct model_keys *k, struct model_recurrent *r, err *e) {
+    uint32_t inner;
+    int rc;
+    if ((rc = model_key_count(k, "ssm.conv_kernel", UINT32_MAX, 0, &r->n_taps, e)) ||
+        (rc = model_key_count(k, "ssm.state_size", UINT32_MAX, 0, &r->dim, e)) ||
+        (rc =
+             model_key_count(k, "ssm.group_count", BACKEND_STATE_MAX_HEADS, 0, &r->n_k_heads, e)) ||
+        (rc = model_key_count(k, n_heads_key, BACKEND_STATE_MAX_HEADS, 0, &r->n_v_heads, e)) ||
+        (rc = model_key_count(k, "ssm.inner_size", UINT32_MAX, 0, &inner, e)))
+        return rc;
+    if (r->n_taps < 2 || r->n_taps > BACKEND_STATE_MAX_TAPS)
+        return refuse(k, "ssm.conv_kernel", r->n_taps, "2 to 4", e);
+    if (r->dim % 16 || r->dim > BACKEND_STATE_MAX_DIM)
+        return refuse(k, "ssm.state_size", r->dim, "multiples of 16 up to 128", e);
+    if (r->n_v_heads % r->n_k_heads)
+        return err_set_param(e, ERR_FORMAT, model_key(k, n_heads_key),
+                             "%s: %s: %u V heads cannot share %u K heads (ssm.group_count)",
+                             gguf_path(k->g), k->key, r->n_v_heads, r->n_k_heads);
+    if (inner != r->n_v_heads * r->dim)
+        return err_set_param(e, ERR_UNSUPPORTED, model_key(k, "ssm.inner_size"),
+                             "%s: %s is %u, expected %u V heads of %u dimensions as K has",
+                             gguf_path(k->g), k->key, inner, r->n_v_heads, r->dim);
+    return 0;
+}
+
+int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *arch,
+                                 struct model_hparams *hp, err *e) {
+    struct model_recurrent *r = &hp->recurrent;
+    bool grouped;
+    hp->attention_gate = arch->attention_gate;
+    hp->n_kv_layers = hp->n_layers;
+    if (!arch->delta_net) return 0;
+    int rc = flag_layers(k, hp, e);
+    if (rc) return rc;
+    for (uint32_t i = 0; i < hp->n_layers; i++)
+        r->n_layers += (hp->layers[i] & MODEL_LAYER_RECURRENT) != 0;
+    hp->n_kv_layers = hp->n_layers - r->n_layers;
+    if (!r->n_layers) return 0;
+    if (!hp->n_kv_layers) {
+        const char *key = model_key(k, model_key_has(k, flags_key) ? flags_key : interval_key);
+        return err_set_param(e, ERR_UNSUPPORTED, key,
+                             "%s: by %s none of %u layers has attention, which this build does not "
+                             "support",
+                             gguf_path(k->g), key, hp->n_layers);
+    }
+    if ((rc = read_sizes(k, r, e)) ||
+        (rc = model_key_bool_or(k, "inferd.grouped_v_heads", !arch->tiled_v_heads, &grouped, e)))
+        return rc;
+    r->tiled = !grouped;
+    return 0;
+}
+
+struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t block_tokens) {
+    const struct model_recurrent *r = &hp->recurrent;
+    if (!r->n_layers) return (struct backend_state){0};
+    return (struct backend_state){.chunk = block_tokens,
+                                  .n_taps = r->n_taps,
+                                  .n_k_heads = r->n_k_heads,
+                                  .n_v_heads = r->n_v_heads,
+                                  .dim = r->dim};
+}

@@ -1,0 +1,110 @@
+/* mixer.c - the first half of a layer: attention over the paged KV cache, or a gated delta net over
+ * state blocks. Only enqueues ops. Runs on the engine's worker. */
+#include "core/model/model_int.h"
+
+uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
+    if (hp->layers[i] & MODEL_LAYER_RECURRENT) return hp->recurrent.n_v_heads * hp->recurrent.dim;
+    return hp->n_heads * hp->head_dim;
+}
+
+int model_attention_enqueue(model *m, const struct model_place *p, struct model_pending pending) {
+    const struct model_hparams *hp = &m->hp;
+    const struct model_layer *l = &m->w.layers[p->layer];
+    const struct backend_kv *kv = &p->pools->kv[p->at];
+    const uint32_t n_rows = p->shape->n_rows;
+    struct model_bufs *b = &m->bufs;
+    bool windowed = hp->layers[p->layer] & MODEL_LAYER_WINDOWED;
+    bool uses_rope = !(hp->layers[p->layer] & MODEL_LAYER_NO_ROPE);
+    int rc =
+        backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
+                                                  .n_rows = n_rows,
+                                                  .n_weights = 3,
+                                                  .w = {l->wq, l->wk, l->wv},
+                                                  .bias = {l->bq, l->bk, l->bv},
+                                                  .y = {b->q, b->k, b->v}});
+    if (!rc && l->w_attn_gate)
+        rc = backend_linear(
+            m->be,
+            &(struct op_linear){.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
+                                .n_rows = n_rows,
+                                .n_weights = 1,
+                                .w = {l->w_attn_gate},
+                                .y = {b->gate}});
+    if (rc) return rc;
+    const struct op_store_attend both = {
+        .store = {.q = b->q,
+                  .k = b->k,
+                  .v = b->v,
+                  .pos = b->pos,
+                  .slots = b->slots,
+                  .inv_freq = b->inv_freq[windowed],
+                  .q_norm = l->q_norm,
+                  .k_norm = l->k_norm,
+                  .eps = hp->rms_eps,
+                  .magnitude = m->magnitude[windowed],
+                  .n_rows = n_rows,
+                  .n_heads = hp->n_heads,
+                  .n_rot = uses_rope ? hp->rope[windowed].n_rot : 0,
+                  .interleaved = m->arch->rope_interleaved,
+                  .kv = *kv},
+        .attend = {.q = b->q,
+                   .pos = b->pos,
+                   .row_start = b->row_start,
+                   .tables = b->tables,
+                   .n_rows = n_rows,
+                   .n_seqs = p->shape->n_seqs,
+                   .n_heads = hp->n_heads,
+                   .table_stride = p->shape->max_context / kv->block_tokens,
+                   .max_context = p->shape->max_context,
+                   .window = windowed ? hp->window : 0,
+                   .scale = hp->attn_scale,
+                   .softcap = hp->attn_softcap,
+                   .sinks = l->sinks,
+                   .kv = *kv,
+                   .out = b->att}};
+    rc = backend_store_attend(m->be, &both);
+    if (rc || !l->w_attn_gate) return rc;
+    return backend_gate(m->be, &(struct op_gate){.x = b->att,
+                                                 .gate = b->gate,
+                                                 .n_rows = n_rows,
+                                                 .n_cols = hp->n_heads * hp->head_dim});
+}
+
+int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_pending pending) {
+    const struct model_layer *l = &m->w.layers[p->layer];
+    const uint32_t n_rows = p->shape->n_rows;
+    struct model_bufs *b = &m->bufs;
+    int rc =
+        backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
+                                                  .n_rows = n_rows,
+                                                  .n_weights = 2,
+                                                  .w = {l->w_qkv, l->w_z},
+                                                  .y = {b->conv_in, b->z}});
+    if (!rc)
+        rc = backend_linear(
+            m->be,
+            &(struct op_linear){.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
+                                .n_rows = n_rows,
+                                .n_weights = 2,
+                                .w = {l->w_alpha, l->w_beta},
+                                .y = {b->alpha, b->beta}});
+    if (rc) return rc;
+    return backend_delta_net(m->be, &(struct op_delta_net){.qkv = b->conv_in,
+                                                           .z = b->z,
+                                                           .alpha = b->alpha,
+                                                           .beta = b->beta,
+                                                           .pos = b->pos,
+                                                           .row_start = b->row_start,
+                                                           .tables = b->state_tables,
+                                                           .conv = l->conv,
+                                                           .a = l->decay,
+                                                           .dt_bias = l->dt_bias,
+                                                           .norm = l->state_norm,
+                                                           .eps = m->hp.rms_eps,
+                                                           .n_rows = n_rows,
+                                                           .n_seqs = p->shape->n_seqs,
+                                                           .tiled = m->hp.recurrent.tiled,
+                                                           .state = p->pools->states[p->at],
+                                                           .work = b->conv_out,
+                                                           .out = b->att});
+}
