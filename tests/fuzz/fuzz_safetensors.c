@@ -67,9 +67,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     if (bad && (file || !e.code || !e.msg[0])) abort();
     if (file) walk_file(file);
 
-    struct hf_config *config = malloc(sizeof *config);
+    struct hf_config *config = calloc(1, sizeof *config);
     gguf_writer *keys = gguf_writer_new();
     if (!config || !keys) abort();
+    config->as_file = n_json % 2;
     e.code = 0;
     bad = hf_config_read((const char *)bytes, n_json, keys, config, &e);
     if (bad && (!e.code || !e.msg[0])) abort();

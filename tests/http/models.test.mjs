@@ -1,8 +1,8 @@
-// Every architecture of tests/golden/arch, as a Hugging Face folder and as a GGUF file: registered, served,
-// several by one daemon, with a streamed chat.
+// Every architecture of tests/golden/arch, as a Hugging Face folder and, if it is there, as a GGUF file:
+// registered, served, several by one daemon, with a streamed chat.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { startServer, streamed, user } from "./server.mjs";
 
 const golden = "tests/golden/arch",
@@ -13,7 +13,7 @@ const flags = ["--kv-cache-tokens", "512", "--context-length", "64", "--max-sequ
 const models = (name) => [
   { name: `${name}:folder`, file: `${golden}/${name}/hf` },
   { name: `${name}:gguf`, file: `${golden}/${name}/model.gguf` },
-];
+].filter((model) => existsSync(model.file));
 
 async function check(server, name) {
   const answers = [];
@@ -30,8 +30,10 @@ async function check(server, name) {
     assert.ok(answer.usage.completion_tokens > 0 && answer.usage.prompt_tokens > 5);
     answers.push(answer);
   }
-  assert.equal(answers[0].text, answers[1].text);
-  assert.deepEqual(answers[0].usage, answers[1].usage);
+  for (const answer of answers.slice(1)) {
+    assert.equal(answer.text, answers[0].text);
+    assert.deepEqual(answer.usage, answers[0].usage);
+  }
 }
 
 for (let i = 0; i < names.length; i += together) {

@@ -234,6 +234,14 @@ static inline bool be_has(const char *isa, uint32_t head_dim, int kv_type) {
 }
 
 /* Can n devices of set `isa` form a group here? */
+/* Has the device that was asked for (the CPU, if none was) this op? */
+static inline bool be_has_op(enum backend_op op) {
+    backend *be = be_open(be_only ? be_only : "generic", 1);
+    bool has = be && backend_has_op(be, op);
+    backend_close(be);
+    return has;
+}
+
 static inline bool be_has_ranks(const char *isa, uint32_t n_ranks) {
     backend *be = be_open_config(
         (struct backend_config){.n_ranks = n_ranks, .max_rows = 1, .max_cols = 1}, isa);

@@ -157,13 +157,15 @@ static inline void kit_answer(engine *en, const struct engine_request *q, struct
     free_all(r, 1);
 }
 
-/* Every sequence has ended: none runs or waits, every KV block is free, the invariants hold. */
+/* Every sequence has ended: none runs or waits, every KV and state block is free, the invariants
+ * hold. */
 static inline void kit_check_ended(engine *en) {
     struct engine_stats s;
     err e = {0};
     CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
     engine_stats_get(en, &s);
-    CHECK(s.kv_blocks_free == s.kv_blocks && s.running == 0 && s.waiting == 0);
+    CHECK(s.kv_blocks_free == s.kv_blocks && s.state_blocks_free == s.state_blocks);
+    CHECK(s.running == 0 && s.waiting == 0);
     CHECK_MSG(mem_guard_violations() == 0, "%d", (int)mem_guard_violations());
 }
 

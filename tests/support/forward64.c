@@ -19,6 +19,14 @@ struct layer {
     struct matrix ffn_norm, gate, up, down, b_gate, b_up, b_down, ffn_post;
     struct matrix router, b_router, gate_e, up_e, down_e, b_gate_e, b_up_e, b_down_e;
     struct matrix gate_s, up_s, down_s, router_s;
+    /* of a delta net: Q, K, V and Z apart or by K head, beta and alpha likewise */
+    struct matrix qkv, z, qkvz, alpha, beta, beta_alpha, conv, decay, dt_bias, state_norm,
+        state_out;
+};
+
+/* A delta net's memory: inputs of the convolution (n, channels), S (n_v_heads, dim, dim). */
+struct net {
+    double *u, *s;
 };
 
 static void need(bool ok, const char *what) {
@@ -56,9 +64,29 @@ static struct matrix part(struct matrix m, uint64_t first, uint64_t n) {
     return p;
 }
 
+/* Gate and up of all experts from one tensor. */
+static void split_experts(const gguf *g, const struct forward64 *f, int i, struct layer *l) {
+    struct matrix both = load(g, i, "ffn_gate_up_exps.weight");
+    uint64_t n = f->n_experts, half = f->n_ff_expert;
+    if (!both.w) return;
+    l->gate_e = part(both, 0, n * half);
+    l->up_e = part(both, 0, n * half);
+    for (uint64_t e = 0; e < n; e++) {
+        const double *from = both.w + e * 2 * half * f->n_embd;
+        memcpy(l->gate_e.w + e * half * f->n_embd, from, half * f->n_embd * sizeof *from);
+        memcpy(l->up_e.w + e * half * f->n_embd, from + half * f->n_embd,
+               half * f->n_embd * sizeof *from);
+    }
+    free(both.w);
+}
+
 static void split_fused(const gguf *g, const struct forward64 *f, int i, struct layer *l) {
     uint64_t heads = (uint64_t)f->n_heads * f->head_dim, kv = (uint64_t)f->n_kv_heads * f->head_dim;
     struct matrix qkv = load(g, i, "attn_qkv.weight"), bias = load(g, i, "attn_qkv.bias");
+    if (f->recurrent[i]) {
+        l->qkv = qkv;
+        return;
+    }
     if (qkv.w) {
         l->q = part(qkv, 0, heads), l->bq = part(bias, 0, heads);
         l->k = part(qkv, heads, kv), l->bk = part(bias, heads, kv);
@@ -113,12 +141,23 @@ static struct layer load_layer(const gguf *g, const struct forward64 *f, int i) 
         {"ffn_gate_shexp.weight", &l.gate_s},
         {"ffn_up_shexp.weight", &l.up_s},
         {"ffn_down_shexp.weight", &l.down_s},
+        {"attn_gate.weight", &l.z},
+        {"ssm_in.weight", &l.qkvz},
+        {"ssm_alpha.weight", &l.alpha},
+        {"ssm_beta.weight", &l.beta},
+        {"ssm_ba.weight", &l.beta_alpha},
+        {"ssm_conv1d.weight", &l.conv},
+        {"ssm_a", &l.decay},
+        {"ssm_dt.bias", &l.dt_bias},
+        {"ssm_norm.weight", &l.state_norm},
+        {"ssm_out.weight", &l.state_out},
     };
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
         struct matrix m = load(g, i, all[k].name);
         if (m.w) *all[k].to = m;
     }
     split_fused(g, f, i, &l);
+    split_experts(g, f, i, &l);
     return l;
 }
 
@@ -282,25 +321,125 @@ static void feed_forward(const struct forward64 *f, const struct layer *l, const
     add_block(f, &b, h, 1 / (1 + exp(-gate)), y);
 }
 
-static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t i, double *x,
-                      double *k, double *v, uint32_t n) {
-    uint32_t width = f->n_kv_heads * f->head_dim;
+/* y (n_embd): attention of position t, whose normed input is h. */
+static void attend(const struct forward64 *f, const struct layer *l, uint32_t i, const double *h,
+                   double *k, double *v, uint32_t t, double *y) {
+    uint32_t width = f->n_kv_heads * f->head_dim, heads = f->n_heads * f->head_dim;
     const struct forward64_rope *r = &f->rope[f->windowed[i]];
-    double h[W], q[W], att[W], y[W];
-    for (uint32_t t = 0; t < n; t++) {
-        double *xt = x + t * f->n_embd, *kt = k + t * width, *vt = v + t * width;
-        normalize(f->eps, l->attn_norm.w, xt, h, f->n_embd);
-        multiply(l->q.w, (uint64_t)f->n_heads * f->head_dim, f->n_embd, l->bq.w, h, q);
-        multiply(l->k.w, width, f->n_embd, l->bk.w, h, kt);
-        multiply(l->v.w, width, f->n_embd, l->bv.w, h, vt);
-        norm_heads(f, l->q_norm, q, f->n_heads);
-        norm_heads(f, l->k_norm, kt, f->n_kv_heads);
-        if (!f->no_rope[i]) {
-            turn(f, r, q, f->n_heads, t);
-            turn(f, r, kt, f->n_kv_heads, t);
+    double both[2 * W], q[W], gate[W], att[W], *kt = k + t * width, *vt = v + t * width;
+    multiply(l->q.w, (f->attention_gate ? 2 : 1) * (uint64_t)heads, f->n_embd, l->bq.w, h, both);
+    for (uint32_t c = 0; c < heads; c++) {
+        uint32_t at = f->attention_gate ? c + c / f->head_dim * f->head_dim : c;
+        q[c] = both[at];
+        gate[c] = f->attention_gate ? 1 / (1 + exp(-both[at + f->head_dim])) : 1;
+    }
+    multiply(l->k.w, width, f->n_embd, l->bk.w, h, kt);
+    multiply(l->v.w, width, f->n_embd, l->bv.w, h, vt);
+    norm_heads(f, l->q_norm, q, f->n_heads);
+    norm_heads(f, l->k_norm, kt, f->n_kv_heads);
+    if (!f->no_rope[i]) {
+        turn(f, r, q, f->n_heads, t);
+        turn(f, r, kt, f->n_kv_heads, t);
+    }
+    mix(f, l, f->windowed[i] ? f->window : 0, q, k, v, t, att);
+    for (uint32_t c = 0; c < heads; c++)
+        att[c] *= gate[c];
+    multiply(l->out.w, f->n_embd, heads, l->b_out.w, att, y);
+}
+
+/* What a delta net computes from h: u (channels) of Q, K, V; z (n_v_heads * dim); alpha, beta. */
+static void project(const struct forward64 *f, const struct layer *l, const double *h, double *u,
+                    double *z, double *alpha, double *beta) {
+    uint32_t n = f->n_k_heads, d = f->state_dim, share = f->n_v_heads / n;
+    uint32_t group = (2 + 2 * share) * d, v = share * d;
+    double all[3 * W], pairs[2 * W];
+    if (l->qkvz.w) {
+        multiply(l->qkvz.w, (uint64_t)n * group, f->n_embd, NULL, h, all);
+        for (uint32_t g = 0; g < n; g++) {
+            const double *from = all + g * group;
+            memcpy(u + g * d, from, d * sizeof *u);
+            memcpy(u + (n + g) * d, from + d, d * sizeof *u);
+            memcpy(u + 2 * n * d + g * v, from + 2 * d, v * sizeof *u);
+            memcpy(z + g * v, from + 2 * d + v, v * sizeof *u);
         }
-        mix(f, l, f->windowed[i] ? f->window : 0, q, k, v, t, att);
-        multiply(l->out.w, f->n_embd, (uint64_t)f->n_heads * f->head_dim, l->b_out.w, att, y);
+    } else {
+        multiply(l->qkv.w, (2 * n + f->n_v_heads) * (uint64_t)d, f->n_embd, NULL, h, u);
+        multiply(l->z.w, (uint64_t)f->n_v_heads * d, f->n_embd, NULL, h, z);
+    }
+    if (l->beta_alpha.w) {
+        multiply(l->beta_alpha.w, 2 * (uint64_t)f->n_v_heads, f->n_embd, NULL, h, pairs);
+        for (uint32_t i = 0; i < f->n_v_heads; i++) {
+            const double *from = pairs + i / share * 2 * share + i % share;
+            beta[i] = from[0], alpha[i] = from[share];
+        }
+    } else {
+        multiply(l->alpha.w, f->n_v_heads, f->n_embd, NULL, h, alpha);
+        multiply(l->beta.w, f->n_v_heads, f->n_embd, NULL, h, beta);
+    }
+}
+
+static double silu(double x) {
+    return x / (1 + exp(-x));
+}
+
+/* S <- e^g S; S <- S + k (beta (v - S^T k))^T; o = S^T q */
+static void update_state(double *s, uint32_t d, const double *q, const double *k, const double *v,
+                         double g, double beta, double *o) {
+    for (uint32_t j = 0; j < d; j++) {
+        double held = 0;
+        o[j] = 0;
+        for (uint32_t i = 0; i < d; i++)
+            held += s[i * d + j] * exp(g) * k[i];
+        for (uint32_t i = 0; i < d; i++) {
+            s[i * d + j] = s[i * d + j] * exp(g) + k[i] * beta * (v[j] - held);
+            o[j] += s[i * d + j] * q[i];
+        }
+    }
+}
+
+/* y (n_embd): the delta net at position t, whose normed input is h. */
+static void remember(const struct forward64 *f, const struct layer *l, const double *h,
+                     struct net *net, uint32_t t, double *y) {
+    uint32_t d = f->state_dim, n_qk = 2 * f->n_k_heads, channels = (n_qk + f->n_v_heads) * d;
+    double z[W], alpha[W], beta[W], c[W], o[W];
+    project(f, l, h, net->u + (uint64_t)t * channels, z, alpha, beta);
+    for (uint32_t i = 0; i < channels; i++) {
+        double sum = 0;
+        for (uint32_t k = 0; k < f->n_taps && k <= t; k++)
+            sum += l->conv.w[i * f->n_taps + f->n_taps - 1 - k] *
+                   net->u[(uint64_t)(t - k) * channels + i];
+        c[i] = silu(sum);
+    }
+    for (uint32_t head = 0; head < n_qk; head++) {
+        double sum = 0, *x = c + head * d;
+        for (uint32_t i = 0; i < d; i++)
+            sum += x[i] * x[i];
+        for (uint32_t i = 0; i < d; i++)
+            x[i] /= sqrt(sum + 1e-6) * (head < f->n_k_heads ? sqrt(d) : 1);
+    }
+    for (uint32_t head = 0; head < f->n_v_heads; head++) {
+        uint32_t own = f->tiled ? head % f->n_k_heads : head / (f->n_v_heads / f->n_k_heads);
+        double g = l->decay.w[head] * log1p(exp(alpha[head] + l->dt_bias.w[head]));
+        double *out = o + head * d;
+        update_state(net->s + (uint64_t)head * d * d, d, c + own * d, c + (f->n_k_heads + own) * d,
+                     c + (n_qk + head) * d, g, 1 / (1 + exp(-beta[head])), out);
+        normalize(f->eps, l->state_norm.w, out, out, d);
+        for (uint32_t i = 0; i < d; i++)
+            out[i] *= silu(z[head * d + i]);
+    }
+    multiply(l->state_out.w, f->n_embd, (uint64_t)f->n_v_heads * d, NULL, o, y);
+}
+
+static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t i, double *x,
+                      double *k, double *v, struct net *net, uint32_t n) {
+    double h[W], y[W];
+    for (uint32_t t = 0; t < n; t++) {
+        double *xt = x + t * f->n_embd;
+        normalize(f->eps, l->attn_norm.w, xt, h, f->n_embd);
+        if (f->recurrent[i])
+            remember(f, l, h, net, t, y);
+        else
+            attend(f, l, i, h, k, v, t, y);
         normalize(f->eps, l->attn_post.w, y, y, f->n_embd);
         for (uint32_t c = 0; c < f->n_embd; c++)
             xt[c] += f->residual_scale * y[c];
@@ -314,25 +453,31 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
 
 void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
                       double *hidden) {
-    need(f->n_embd <= W && f->n_ff <= W && f->n_heads * f->head_dim <= W && f->n_experts <= 64 &&
-             n <= FORWARD64_MAX_TOKENS && f->n_layers <= FORWARD64_MAX_LAYERS,
+    uint64_t channels = (2 * (uint64_t)f->n_k_heads + f->n_v_heads) * f->state_dim;
+    uint64_t state_bytes = (uint64_t)f->n_v_heads * f->state_dim * f->state_dim * sizeof(double);
+    need(channels <= W && f->n_embd <= W && f->n_ff <= W && f->n_heads * f->head_dim <= W &&
+             f->n_experts <= 64 && n <= FORWARD64_MAX_TOKENS && f->n_layers <= FORWARD64_MAX_LAYERS,
          "tiny model");
     uint32_t width = f->n_kv_heads * f->head_dim;
     struct matrix embed = load(g, -1, "token_embd.weight"),
                   norm = load(g, -1, "output_norm.weight");
     double *k = calloc((uint64_t)n * width, sizeof *k), *v = calloc((uint64_t)n * width, sizeof *v);
-    need(embed.w && norm.w && k && v, "embedding, norm or memory");
+    struct net net = {calloc(n * channels + 1, sizeof(double)), calloc(1, state_bytes + 1)};
+    need(embed.w && norm.w && k && v && net.u && net.s, "embedding, norm or memory");
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t c = 0; c < f->n_embd; c++)
             hidden[t * f->n_embd + c] =
                 embed.w[(uint64_t)tokens[t] * f->n_embd + c] * f->embed_scale;
     for (uint32_t i = 0; i < f->n_layers; i++) {
         struct layer l = load_layer(g, f, (int)i);
-        run_layer(f, &l, i, hidden, k, v, n);
+        memset(net.s, 0, state_bytes);
+        run_layer(f, &l, i, hidden, k, v, &net, n);
         free_layer(&l);
     }
     for (uint32_t t = 0; t < n; t++)
         normalize(f->eps, norm.w, hidden + t * f->n_embd, hidden + t * f->n_embd, f->n_embd);
+    free(net.s);
+    free(net.u);
     free(v);
     free(k);
     free(norm.w);

@@ -77,13 +77,15 @@ static inline void forward_check(const struct forward_case *c, const int32_t *to
         CHECK(memcmp(got + before * width, whole + at * width, n * width * sizeof *got) == 0);
         at += n;
     }
-    struct piece last = {.tokens = tokens, .start = 129, .n = 1, .sequence = 1};
+    struct piece first = {.tokens = tokens, .n = 129, .sequence = 4};
+    struct piece last = {.tokens = tokens, .start = 129, .n = 1, .sequence = 4};
+    runner_step(&r, &first, 1, false);
     const float *got = runner_step(&r, &last, 1, false); /* a decode step: the same again */
     CHECK(memcmp(got, whole + 129 * width, width * sizeof *got) == 0);
     struct piece prompt = {.tokens = tokens, .n = 130, .sequence = 3};
     got = runner_step(&r, &prompt, 1, false); /* one logit row of many rows */
     CHECK(memcmp(got, whole + 129 * width, width * sizeof *got) == 0);
-    uint64_t n_attended = (steps + 2) * r.hp.n_layers;
+    uint64_t n_attended = (steps + 3) * r.hp.n_kv_layers;
     if (be_is_cpu(r.be)) CHECK(count_kernels(r.be, "paged_attention_") == n_attended);
     if (!be_is_cpu(r.be)) CHECK(count_kernels(r.be, "attention") >= n_attended);
     runner_close(&r);

@@ -20,12 +20,17 @@ struct runner {
     uint32_t max_rows, table_stride;
     uint32_t n_top;          /* of the next steps */
     struct model_shape next; /* the predicted shape of the step after */
-    uint32_t n_pools;
+    uint32_t n_pools, n_states;
     struct backend_kv kv[RUNNER_MAX_POOLS];
+    struct backend_state states[RUNNER_MAX_POOLS]; /* of recurrent layers */
+    struct {
+        int32_t source, live;
+    } state_blocks[RUNNER_MAX_PIECES];
 };
 
 /* Tokens start .. start + n - 1 of a sequence, which owns its share of the pools, blocks in
- * reverse order: a table is never the identity. */
+ * reverse order: a table is never the identity. Of a model with recurrent layers start is 0 or
+ * where the sequence's last piece ended. */
 struct piece {
     const int32_t *tokens;
     uint32_t start, n;
@@ -43,6 +48,20 @@ static inline void runner_need(int rc, const err *e) {
     if (!rc) return;
     fprintf(stderr, "cannot set up: %s\n", e->msg);
     exit(1);
+}
+
+static inline void runner_open_states(struct runner *r) {
+    struct backend_state shape = model_state_shape(&r->hp, RUNNER_BLOCK_TOKENS);
+    err e = {0};
+    shape.n_blocks = 2 * RUNNER_MAX_PIECES;
+    be_need(r->hp.recurrent.n_layers <= RUNNER_MAX_POOLS, "room for states");
+    for (; r->n_states < r->hp.recurrent.n_layers; r->n_states++) {
+        struct backend_state *s = &r->states[r->n_states];
+        uint64_t bytes = backend_state_block_bytes(&shape);
+        *s = shape;
+        be_need(bytes > 0, "a supported state");
+        runner_need(backend_buf_new(r->be, bytes * shape.n_blocks, &s->blocks, &e), &e);
+    }
 }
 
 static inline void runner_open(struct runner *r, const struct runner_config *c) {
@@ -70,10 +89,10 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
     be_need(kv_type >= 0, "a KV cache");
     uint64_t bytes;
     uint32_t n_ranks = backend_n_ranks(r->be);
-    r->n_pools = n_ranks * r->hp.n_layers;
+    r->n_pools = n_ranks * r->hp.n_kv_layers;
     runner_need(r->n_pools <= RUNNER_MAX_POOLS ? 0 : ERR_INVALID, &e);
     for (uint32_t i = 0; i < r->n_pools; i++) {
-        backend *be = backend_peer(r->be, i / r->hp.n_layers);
+        backend *be = backend_peer(r->be, i / r->hp.n_kv_layers);
         r->kv[i] = (struct backend_kv){.kv_type = kv_type,
                                        .n_blocks = n_blocks,
                                        .n_kv_heads = r->hp.n_kv_heads / n_ranks,
@@ -84,6 +103,7 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
         runner_need(backend_buf_new(be, bytes, &r->kv[i].k, &e), &e);
         runner_need(backend_buf_new(be, bytes, &r->kv[i].v, &e), &e);
     }
+    runner_open_states(r);
 }
 
 static inline void runner_close(struct runner *r) {
@@ -91,8 +111,22 @@ static inline void runner_close(struct runner *r) {
         backend_buf_free(r->kv[i].k);
         backend_buf_free(r->kv[i].v);
     }
+    for (uint32_t i = 0; i < r->n_states; i++)
+        backend_buf_free(r->states[i].blocks);
     model_close(r->m);
     backend_close(r->be);
+}
+
+/* table: source and live block of p. A sequence has two blocks; at a boundary it goes on in the
+ * other one, so that the first keeps the boundary's state. */
+static inline void runner_take_state(struct runner *r, const struct piece *p, int32_t table[2]) {
+    int32_t first = 2 * (int32_t)p->sequence, *source = &r->state_blocks[p->sequence].source,
+            *live = &r->state_blocks[p->sequence].live;
+    if (p->start == 0) *source = *live = first;
+    if (p->start && p->start % RUNNER_BLOCK_TOKENS == 0) *live = 2 * first + 1 - *source;
+    table[0] = *source;
+    table[1] = *live;
+    if ((p->start + p->n) / RUNNER_BLOCK_TOKENS > p->start / RUNNER_BLOCK_TOKENS) *source = *live;
 }
 
 /* One step. logits (rows, n_vocab): every row of every piece, or each piece's last row; then hidden
@@ -102,7 +136,7 @@ static inline struct model_output runner_run(struct runner *r, const struct piec
     int32_t *ints = calloc((size_t)r->max_rows * 4 + r->table_stride * RUNNER_MAX_PIECES, 4);
     int32_t *ids = ints, *pos = ids + r->max_rows, *slots = pos + r->max_rows;
     int32_t *wanted = slots + r->max_rows, *tables = wanted + r->max_rows;
-    int32_t row_start[RUNNER_MAX_PIECES + 1] = {0};
+    int32_t row_start[RUNNER_MAX_PIECES + 1] = {0}, state_tables[RUNNER_MAX_PIECES][2];
     uint32_t n = 0, n_wanted = 0, n_logits = 0, context = 0;
     struct model_output out;
     err e = {0};
@@ -124,6 +158,7 @@ static inline struct model_output runner_run(struct runner *r, const struct piec
             if (every_row || k + 1 == p->start + p->n) wanted[n_wanted++] = (int32_t)n;
         }
         row_start[i + 1] = (int32_t)n;
+        runner_take_state(r, p, state_tables[i]);
         if (i < n_pieces - n_hidden) n_logits = n_wanted;
     }
     struct model_batch batch = {.shape = {.n_rows = n,
@@ -139,7 +174,9 @@ static inline struct model_output runner_run(struct runner *r, const struct piec
                                 .row_start = row_start,
                                 .tables = tables,
                                 .out_rows = wanted,
-                                .kv = r->kv};
+                                .kv = r->kv,
+                                .states = r->states,
+                                .state_tables = state_tables[0]};
     mem_guard_enter();
     int rc = model_forward(r->m, &batch, &out, &e);
     mem_guard_leave();

@@ -1,10 +1,14 @@
-/* fake_device.h - a backend, a model and a tokenizer for tests of the engine: each slot of the K
- * pool holds, instead of numbers, the token and position that were stored there. A row's logits are
- * a hash of the tokens that it finds through its block table, so a wrong slot, table, copy or order
- * yields other logits and a count of misplaced tokens. Steps and copies of blocks run in the order
- * in which they were enqueued, and not before a caller waits for them. With fake_overlaps it
- * samples tokens itself, and accepts a step while another one is in flight. Include in one test
- * binary only: these definitions replace the archive's. */
+/* fake_device.h - a backend, a model and a tokenizer for tests of the engine: instead of numbers
+ * the K pool holds, at each slot, which token at which position was stored there. A row's logits
+ * are a hash of the tokens that it finds through its block table, so a wrong slot, table, copy or
+ * order shows at once: as other logits, and as a count of misplaced tokens. Steps and copies of
+ * blocks happen in the order in which they were enqueued, and not before a caller waits for them.
+ * With fake_states its model has recurrent layers, too: each state block holds hashes of the text
+ * at the last boundary and so far, and a row whose hash, as it goes on from there, is not that of
+ * the tokens in K/V counts as misplaced and gets other logits. With fake_no_kv as well it has no
+ * other layers, and the logits are those of the hash. With fake_overlaps it samples tokens itself,
+ * and takes a step while another one is in flight. Include in one test binary only: these
+ * definitions replace the archive's. */
 #ifndef INFERD_TESTS_FAKE_DEVICE_H
 #define INFERD_TESTS_FAKE_DEVICE_H
 
@@ -37,6 +41,7 @@ static atomic_int fake_fail_after; /* forwards until ERR_DEVICE; -1: never */
 static atomic_int fake_change_at;
 static atomic_int fake_forwards;
 static bool fake_overlaps;           /* before the engine opens */
+static bool fake_states, fake_no_kv; /* likewise */
 static atomic_int fake_token_copies; /* rows whose token came from the previous step */
 
 static uint64_t fake_mix(uint64_t h, uint64_t x) {
@@ -44,15 +49,23 @@ static uint64_t fake_mix(uint64_t h, uint64_t x) {
     return h ^ (h >> 29);
 }
 
-/* Logits after a text: (FAKE_VOCAB), a function of all its tokens. A text that begins with
- * FAKE_POISON has NaN logits. */
-static void fake_logits(const int32_t *tokens, uint32_t n, float *logits) {
+static uint64_t fake_hash(const int32_t *tokens, uint32_t n) {
     uint64_t h = 1;
     for (uint32_t i = 0; i < n; i++)
         h = fake_mix(h, (uint64_t)tokens[i] + 1);
+    return h;
+}
+
+static void fake_logits_of(uint64_t h, float *logits) {
     for (uint32_t v = 0; v < FAKE_VOCAB; v++)
         logits[v] = (float)(fake_mix(h, v) >> 40) * 0x1p-21f - 4.0f;
     logits[FAKE_EOG] -= 2.0f;
+}
+
+/* Logits after a text: (FAKE_VOCAB), a function of all its tokens. A text that begins with
+ * FAKE_POISON has NaN logits. */
+static void fake_logits(const int32_t *tokens, uint32_t n, float *logits) {
+    fake_logits_of(fake_hash(tokens, n), logits);
     if (tokens[0] == FAKE_POISON)
         for (uint32_t v = 0; v < FAKE_VOCAB; v++)
             logits[v] = NAN;
@@ -201,6 +214,20 @@ static void fake_copy(const struct fake_op *op) {
             *fake_slot_at(&op->layer, (int64_t)op->from * op->layer.block_tokens + t);
 }
 
+/* What a state block of a layer holds of S and tail, and of recent and the pending rows. */
+struct fake_state {
+    uint64_t at_boundary, so_far;
+    int32_t boundary, end; /* tokens */
+};
+static struct fake_state *fake_state_at(const struct backend_state *layer, int32_t i) {
+    uint64_t size = backend_state_block_bytes(layer);
+    if (i < 0 || (uint64_t)i * size + size > layer->blocks->bytes) {
+        atomic_fetch_add(&fake_errors, 1);
+        i = 0;
+    }
+    return (struct fake_state *)(void *)(layer->blocks->data + (uint64_t)i * size);
+}
+
 /* ---- model ---- */
 struct fake_results { /* of a step */
     int32_t *top_ids; /* (max_logit_rows, BACKEND_MAX_TOP) */
@@ -221,6 +248,7 @@ struct model {
     int32_t *ids;                          /* (max_rows) */
     struct backend_penalty_entry *history; /* (max_history) */
     int32_t *tokens;                       /* (FAKE_CONTEXT) */
+    uint64_t *hashes; /* (max_rows) of the text up to each row, by the states */
 };
 
 int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
@@ -228,13 +256,25 @@ int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
     *hp = (struct model_hparams){.arch = "fake",
                                  .n_vocab = FAKE_VOCAB,
                                  .n_layers = 1,
+                                 .n_kv_layers = !fake_no_kv,
                                  .n_embd = FAKE_EMBD,
                                  .n_heads = 1,
                                  .n_kv_heads = 1,
                                  .head_dim = FAKE_HEAD_DIM,
                                  .context_length = FAKE_CONTEXT,
                                  .quant = "none"};
+    if (fake_states)
+        hp->recurrent = (struct model_recurrent){
+            .n_layers = 2, .n_taps = 2, .n_k_heads = 1, .n_v_heads = 1, .dim = 16};
     return 0;
+}
+struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t block_tokens) {
+    const struct model_recurrent *r = &hp->recurrent;
+    return (struct backend_state){.chunk = block_tokens,
+                                  .n_taps = r->n_taps,
+                                  .n_k_heads = r->n_k_heads,
+                                  .n_v_heads = r->n_v_heads,
+                                  .dim = r->dim};
 }
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) {
     (void)hp, (void)n_ranks, (void)e;
@@ -266,6 +306,7 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
     m->ids = calloc(limits->max_rows, sizeof *m->ids);
     m->history = calloc((size_t)limits->max_history + 1, sizeof *m->history);
     m->tokens = calloc(FAKE_CONTEXT, sizeof *m->tokens);
+    m->hashes = calloc(limits->max_rows, sizeof *m->hashes);
     *out = m;
     return 0;
 }
@@ -282,6 +323,7 @@ void model_close(model *m) {
     free(m->ids);
     free(m->history);
     free(m->tokens);
+    free(m->hashes);
     free(m);
 }
 
@@ -362,7 +404,10 @@ static void fake_row(model *m, const struct model_batch *b, uint32_t i, uint32_t
     float *row = m->logits + (size_t)i * FAKE_VOCAB;
     struct fake_results *r = &m->results[m->turn];
     uint32_t k = b->shape.n_top;
-    fake_logits(m->tokens, n, row);
+    if (b->kv)
+        fake_logits(m->tokens, n, row);
+    else
+        fake_logits_of(m->hashes[b->out_rows[i]], row);
     if (fake_changed()) row[FAKE_GARBAGE] = 1e30f;
     if (k) top_select(row, FAKE_VOCAB, k, r->top_ids + i * k, r->top_values + i * k);
     if (b->shape.samples) fake_sample(m, &b->sampling[i], m->history, row, &r->sampled[i]);
@@ -411,6 +456,7 @@ static void fake_copy_tokens(model *m, const struct model_batch *b) {
 static uint32_t fake_read(model *m, const struct model_batch *b, uint32_t i) {
     const struct backend_kv *layer = b->kv;
     int32_t row = b->out_rows[i], pos = b->positions[row];
+    if (!layer) return (uint32_t)pos + 1;
     uint32_t stride = model_table_stride(&m->limits, b->shape.max_context, layer->block_tokens);
     const int32_t *table = b->tables + (size_t)fake_seq_of(b, row) * stride;
     for (int32_t p = 0; p <= pos; p++) {
@@ -423,11 +469,59 @@ static uint32_t fake_read(model *m, const struct model_batch *b, uint32_t i) {
     return (uint32_t)pos + 1;
 }
 
+/* The rows of sequence s in one recurrent layer; the last layer's hashes remain. */
+static void fake_advance(model *m, const struct model_batch *b, const struct backend_state *layer,
+                         uint32_t s) {
+    const struct fake_state *source = fake_state_at(layer, b->state_tables[2 * s]);
+    struct fake_state *live = fake_state_at(layer, b->state_tables[2 * s + 1]);
+    int32_t first = b->positions[b->row_start[s]], chunk = (int32_t)layer->chunk;
+    int32_t boundary = first - first % chunk, end = first;
+    uint64_t h = 1;
+    if (boundary) {
+        fake_require(source->boundary == boundary);
+        h = source->at_boundary;
+    }
+    if (first > boundary) {
+        fake_require(live->end == first);
+        h = live->so_far;
+    }
+    for (int32_t row = b->row_start[s]; row < b->row_start[s + 1]; row++) {
+        m->hashes[row] = h = fake_mix(h, (uint64_t)m->ids[row] + 1);
+        if (++end % chunk) continue;
+        live->at_boundary = h;
+        live->boundary = end;
+    }
+    live->so_far = h;
+    live->end = end;
+}
+
+static void fake_advance_states(model *m, const struct model_batch *b) {
+    const uint32_t n_layers = m->hp.recurrent.n_layers;
+    fake_require((b->states != NULL) == (n_layers > 0) && (b->kv != NULL) == !fake_no_kv);
+    for (uint32_t i = 0; b->states && i < n_layers; i++)
+        for (uint32_t s = 0; s < b->shape.n_seqs; s++)
+            fake_advance(m, b, &b->states[i], s);
+}
+
+/* The step ended half way: its live blocks hold anything. */
+static void fake_break_states(const struct model_batch *b) {
+    for (uint32_t s = 0; b->states && s < b->shape.n_seqs; s++)
+        *fake_state_at(b->states, b->state_tables[2 * s + 1]) = (struct fake_state){0, 0, -1, -1};
+}
+
+/* Do the states say what K/V say? If not, the text that the row's results come from is spoilt. */
+static void fake_compare(model *m, const struct model_batch *b, uint32_t i, uint32_t n) {
+    bool same = !b->states || !b->kv || m->hashes[b->out_rows[i]] == fake_hash(m->tokens, n);
+    fake_require(same);
+    if (!same) m->tokens[n - 1] = FAKE_GARBAGE;
+}
+
 static int fake_forward(model *m, const struct model_batch *b, struct model_output *out, err *e) {
     const struct model_shape *shape = &b->shape;
     struct fake_results *r = &m->results[m->turn];
     int left = atomic_load(&fake_fail_after);
     if (left >= 0 && atomic_fetch_sub(&fake_fail_after, 1) == 0) m->failed = true;
+    if (m->failed) fake_break_states(b);
     if (m->failed) return err_set(e, ERR_DEVICE, "the fake device failed as told");
     atomic_fetch_add(&fake_forwards, 1);
     fake_require(shape->n_rows > 0 && shape->n_rows <= m->limits.max_rows &&
@@ -440,14 +534,17 @@ static int fake_forward(model *m, const struct model_batch *b, struct model_outp
     for (uint32_t i = 0; i < shape->n_rows; i++) {
         fake_require((uint32_t)b->positions[i] < shape->max_context);
         fake_require(m->ids[i] >= 0 && m->ids[i] < FAKE_VOCAB);
-        *fake_slot_at(b->kv, b->slots[i]) = (struct fake_slot){m->ids[i], b->positions[i]};
+        if (b->kv)
+            *fake_slot_at(b->kv, b->slots[i]) = (struct fake_slot){m->ids[i], b->positions[i]};
     }
-    for (uint32_t i = 0; i < shape->n_rows; i++) { /* not written by another row */
+    for (uint32_t i = 0; b->kv && i < shape->n_rows; i++) { /* not written by another row */
         struct fake_slot *at = fake_slot_at(b->kv, b->slots[i]);
         fake_require(at->token == m->ids[i] && at->pos == b->positions[i]);
     }
+    fake_advance_states(m, b);
     for (uint32_t i = 0; i < shape->n_logit_rows + shape->n_hidden_rows; i++) {
         uint32_t n = fake_read(m, b, i);
+        fake_compare(m, b, i, n);
         if (i < shape->n_logit_rows)
             fake_row(m, b, i, n);
         else
@@ -533,8 +630,10 @@ const char *tokenizer_token_bytes(const tokenizer *t, int32_t id, bool with_cont
 }
 
 /* A small engine on it. */
+static uint32_t fake_state_blocks; /* 0: sized automatically */
 static inline struct engine_config base_config(void) {
     struct engine_config c = kit_config("fake");
+    c.state_blocks = fake_state_blocks, c.state_checkpoint_tokens = 32;
     c.backend = "fake", c.isa = NULL, c.n_threads = 0;
     c.stream_events = 16;
     return c;

@@ -100,6 +100,7 @@ static void test_defaults(void) {
     CHECK_STR(c.activation_bits, "8");
     CHECK(c.port == 8080 && c.max_batch_tokens == 512 && c.prefill_chunk == 0);
     CHECK(c.max_sequences == 64 && c.max_queue == 256 && c.stream_events == 512);
+    CHECK(c.state_blocks == 0 && c.state_checkpoint_tokens == 2048);
     CHECK(c.prefix_cache && c.shutdown_deadline_s == 30 && c.max_body_bytes == 8u << 20);
     config_fini(&c);
 }

@@ -63,7 +63,8 @@ static uint64_t slot_mark(const kv *c, const kv_seq *s, uint32_t pos) {
 
 /* Computes all n tokens as a new sequence; expects n_cached of them found. */
 static kv_seq *run(kv *c, const int32_t *tokens, uint32_t n, uint32_t want_cached, int mark) {
-    uint32_t n_cached, free_before = kv_n_free(c), need = kv_prompt_need(c, PROMPT(tokens, n), n);
+    uint32_t n_cached, free_before = kv_n_free(c),
+                       need = kv_prompt_need(c, PROMPT(tokens, n), n).blocks;
     kv_seq *s = kv_seq_new(c, PROMPT(tokens, n), &n_cached);
     CHECK_MSG(n_cached == want_cached, "%u cached, want %u", n_cached, want_cached);
     check_ok(c);
@@ -117,7 +118,7 @@ static void test_part_of_a_block(void) {
     kv_seq *a = run(c, abc, 8, 0, 100);
     uint32_t n_cached;
     kv_seq_free(c, a);
-    CHECK(kv_prompt_need(c, PROMPT(other, 8), 8) == 3); /* 0 and 1 reused, a copy of 1 */
+    CHECK(kv_prompt_need(c, PROMPT(other, 8), 8).blocks == 3); /* 0 and 1 reused, a copy of 1 */
     kv_seq *b = kv_seq_new(c, PROMPT(other, 8), &n_cached);
     CHECK(n_cached == 6);
     TABLE(b, 0, 1);
@@ -305,7 +306,7 @@ static void test_whole_cache_for_one(void) {
     kv *c = open_cache(2, true);
     uint32_t n_cached;
     kv_seq_free(c, run(c, abc, 8, 0, 100));
-    CHECK(kv_prompt_need(c, PROMPT(other, 8), 8) == 2);
+    CHECK(kv_prompt_need(c, PROMPT(other, 8), 8).blocks == 2);
     kv_seq *s = kv_seq_new(c, PROMPT(other, 8), &n_cached);
     CHECK(n_cached == 6 && kv_n_free(c) == 0 && kv_seq_need(c, s, 6, 8) == 0);
     CHECK(kv_seq_reserve(c, s, 6, 8) == 0);
@@ -339,7 +340,7 @@ static void test_salts_share_nothing(void) {
         kv_seq_free(c, fork);
     }
     salt = (struct hash128){7, 7};
-    CHECK(kv_prompt_need(c, PROMPT(abc, 9), 9) == 3);
+    CHECK(kv_prompt_need(c, PROMPT(abc, 9), 9).blocks == 3);
     for (int i = 0; i < 3; i++) {
         salt = salts[i];
         kv_seq_free(c, run(c, abc, 13, 12, 0));
@@ -421,7 +422,7 @@ static void test_pinned_block_costs_nothing(void) {
     kv_seq *b = kv_seq_new(c, PROMPT(other, 6), &n_cached);
     CHECK(n_cached == 3 && kv_seq_reserve(c, b, 3, 6) == 0);
     TABLE(b, 2, 1);
-    CHECK(kv_n_free(c) == 3 && kv_prompt_need(c, PROMPT(abc, 5), 5) == 1);
+    CHECK(kv_n_free(c) == 3 && kv_prompt_need(c, PROMPT(abc, 5), 5).blocks == 1);
     kv_seq *d = run(c, abc, 5, 4, 200);
     TABLE(d, 0, 3);
     CHECK(slot_mark(c, d, 3) == 103 && slot_mark(c, b, 2) == 102);
@@ -475,7 +476,7 @@ static void random_start(kv *c, struct model_seq *m, const struct model_seq *src
         m->kv = kv_seq_fork(c, src->kv, m->n_valid);
     } else {
         m->salt = salt = (struct hash128){rng_next(&rng) % 2, rng_next(&rng) % 2};
-        need = kv_prompt_need(c, PROMPT(m->tokens, m->n_tokens), m->n_tokens);
+        need = kv_prompt_need(c, PROMPT(m->tokens, m->n_tokens), m->n_tokens).blocks;
         m->kv = kv_seq_new(c, PROMPT(m->tokens, m->n_tokens), &m->n_valid);
     }
     if (m->kv) reserve_exactly(c, m, need, n_free);

@@ -14,6 +14,7 @@ static struct {
 
 struct setup {
     uint32_t n_blocks, budget, chunk, n_seqs, queue, logprob_rows;
+    uint32_t n_states, checkpoint; /* n_states 0: no recurrent layers */
 };
 
 static void open_all(struct setup u) {
@@ -21,12 +22,15 @@ static void open_all(struct setup u) {
                            .block_tokens = BT,
                            .max_seqs = MAX_SEQS + 1,
                            .max_blocks_per_seq = CAPACITY / BT,
-                           .prefix_cache = true};
+                           .prefix_cache = true,
+                           .n_state_layers = u.n_states > 0,
+                           .state = {.chunk = BT, .n_blocks = u.n_states}};
     struct sched_config sc = {.max_batch_tokens = u.budget,
                               .prefill_chunk = u.chunk,
                               .max_sequences = u.n_seqs,
                               .max_queue = u.queue ? u.queue : 100,
-                              .max_prompt_logprob_rows = u.logprob_rows};
+                              .max_prompt_logprob_rows = u.logprob_rows,
+                              .checkpoint_tokens = u.checkpoint};
     err e;
     CHECK(kv_open(&kc, &t.cache, &e) == 0);
     CHECK(sched_new(&sc, t.cache, &t.s, &e) == 0);
@@ -444,6 +448,186 @@ static void test_more_sequences_than_budget(void) {
     sched_free(NULL);
 }
 
+/* ---- recurrent layers ---- */
+
+static void test_steps_end_at_checkpoints(void) {
+    struct test_seq a, b, c;
+    open_all((struct setup){
+        .n_blocks = 60, .budget = 64, .chunk = 64, .n_seqs = 4, .n_states = 16, .checkpoint = 12});
+    fill(&a, 1000, 30, 60);
+    a.s.stable_tokens = 18;
+    CHECK(sched_add(t.s, &a.s) == 0);
+    /* 12; 16, the block before 18 tokens; 24; 28, the last whole block; the end. */
+    for (uint32_t i = 0; i < 5; i++) {
+        static const uint32_t want[] = {12, 4, 8, 4, 2};
+        plan();
+        CHECK_MSG(rows(&a) == want[i] && t.plan.n_rows == want[i], "step %u: %u rows", i, rows(&a));
+        finish_step();
+    }
+    CHECK(a.s.n_tokens == 31 && kv_n_states_free(t.cache) == 16 - 2);
+    add(&b, 1000, 30, 60); /* the same prompt */
+    plan();
+    CHECK(b.s.n_cached == 28 && rows(&b) == 2 && rows(&a) == 1);
+    finish_step();
+    fill(&c, 1000, 44, 60); /* leaves the chain at 22, in a block whose parent has no state */
+    for (uint32_t i = 22; i < 44; i++)
+        c.tokens[i] += 5000;
+    CHECK(sched_add(t.s, &c.s) == 0);
+    plan();
+    CHECK(c.s.n_cached == 16 && c.s.junction == 20 && rows(&c) == 4);
+    finish_step();
+    plan();
+    CHECK(rows(&c) == 4); /* to 24, a multiple of 12 */
+    finish_step();
+    sched_remove(t.s, &c.s);
+    add(&c, 1000, 22, 60);
+    plan();
+    CHECK(c.s.n_cached == 20 && c.s.junction == 0 && rows(&c) == 2);
+    finish_step();
+    close_all();
+}
+
+/* What a sequence leaves of the budget at a checkpoint goes to the others. */
+static void test_budget_after_a_checkpoint(void) {
+    struct test_seq a, b, c;
+    open_all((struct setup){.n_blocks = 60, .budget = 40, .chunk = 40, .n_seqs = 4, .n_states = 8});
+    add(&a, 1000, 10, 60);
+    fill(&b, 2000, 60, 80);
+    fill(&c, 3000, 9, 60);
+    c.s.pooled = true; /* an embedding: nothing follows it */
+    CHECK(sched_add(t.s, &b.s) == 0 && sched_add(t.s, &c.s) == 0);
+    plan();
+    CHECK(rows(&a) == 8 && rows(&c) == 9 && rows(&b) == 23);
+    finish_step();
+    plan(); /* a: 2 rows to its end */
+    CHECK(rows(&a) == 2 && rows(&b) == 33);
+    finish_step();
+    CHECK(b.s.n_computed == 56);
+    close_all();
+}
+
+static void test_half_of_the_states_run(void) {
+    struct test_seq a, b, c, d;
+    open_all((struct setup){.n_blocks = 60, .budget = 64, .chunk = 64, .n_seqs = 8, .n_states = 3});
+    add(&a, 1000, 3, 60); /* at most half of the blocks, rounded up, are for running ones */
+    add(&b, 2000, 3, 60);
+    add(&c, 3000, 3, 60);
+    plan();
+    CHECK(sched_n_running(t.s) == 2 && c.s.state == SCHED_WAITING);
+    finish_step();
+    fill(&d, 4000, 3, 60);
+    d.s.priority = 1;
+    CHECK(sched_add(t.s, &d.s) == 0);
+    plan(); /* b gives way: the last of the order */
+    CHECK(d.s.state == SCHED_RUNNING && b.s.state == SCHED_WAITING && rows(&a) == 1);
+    finish_step();
+    a.s.paused = true;
+    plan();
+    CHECK(a.s.state == SCHED_WAITING && b.s.state == SCHED_RUNNING);
+    CHECK(c.s.state == SCHED_WAITING && b.s.n_computed == 0 && rows(&b) == 4);
+    finish_step();
+    sched_remove(t.s, &d.s);
+    step();
+    CHECK(c.s.state == SCHED_RUNNING);
+    close_all();
+}
+
+/* b needs the state that it finds and a live block, and a holds all but one. */
+static void test_admission_needs_a_state(void) {
+    struct test_seq a, b;
+    open_all((struct setup){.n_blocks = 60, .budget = 64, .chunk = 64, .n_seqs = 8, .n_states = 3});
+    add(&b, 2000, 10, 60);
+    step();
+    step();
+    sched_remove(t.s, &b.s);
+    add(&a, 1000, 10, 60);
+    step();
+    CHECK(a.s.n_computed == 8 && kv_n_states_free(t.cache) == 1);
+    add(&b, 2000, 10, 60);
+    for (int i = 0; i < 3; i++) {
+        plan();
+        CHECK(rows(&a) == (i ? 1 : 2) && b.s.state == SCHED_WAITING);
+        finish_step();
+    }
+    CHECK(a.s.n_computed == 12 && kv_n_states_free(t.cache) == 2); /* past the next boundary */
+    plan();
+    CHECK(b.s.n_cached == 8 && rows(&b) == 2 && kv_n_states_free(t.cache) == 0);
+    finish_step();
+    close_all();
+}
+
+static void test_forks_find_the_checkpoint(void) {
+    struct test_seq a, f;
+    open_all((struct setup){.n_blocks = 40, .budget = 64, .chunk = 64, .n_seqs = 8, .n_states = 8});
+    add(&a, 1000, 11, 60);
+    fill(&f, 1000, 11, 60);
+    f.s.leader = &a.s;
+    CHECK(sched_add(t.s, &f.s) == 0);
+    plan();
+    CHECK(rows(&a) == 8 && t.plan.n_items == 1);
+    finish_step();
+    plan();
+    CHECK(rows(&a) == 3 && t.plan.n_items == 1);
+    finish_step();
+    plan();
+    CHECK(rows(&a) == 1 && rows(&f) == 3 && f.s.n_cached == 8 && !f.s.leader);
+    finish_step();
+    close_all();
+}
+
+/* A preempted sequence goes on at its last boundary; only the pending rows are computed again. */
+static void test_resumes_at_the_last_boundary(void) {
+    struct test_seq a, b;
+    open_all((struct setup){.n_blocks = 40, .budget = 64, .chunk = 64, .n_seqs = 1, .n_states = 4});
+    add(&a, 1000, 10, 60);
+    for (int i = 0; i < 6; i++)
+        step();
+    CHECK(a.s.n_computed == 14 && a.s.n_tokens == 15);
+    fill(&b, 2000, 2, 60);
+    b.s.priority = 1;
+    CHECK(sched_add(t.s, &b.s) == 0);
+    plan();
+    CHECK(rows(&b) == 2 && a.s.state == SCHED_WAITING && sched_n_recomputed(t.s) == 0);
+    finish_step();
+    sched_remove(t.s, &b.s);
+    plan();
+    CHECK(a.s.n_computed == 12 && rows(&a) == 3 && sched_n_recomputed(t.s) == 2);
+    finish_step();
+    close_all();
+}
+
+/* Live blocks may be half written: the plan's sequences begin again at what is sound. */
+static void test_failed_plan_preempts(void) {
+    struct test_seq a, b;
+    open_all((struct setup){.n_blocks = 40, .budget = 64, .chunk = 64, .n_seqs = 4, .n_states = 8});
+    add(&a, 1000, 10, 60);
+    step(); /* keeps the state after 8 */
+    add(&b, 2000, 3, 60);
+    plan();
+    CHECK(rows(&a) == 2 && rows(&b) == 3);
+    sched_fail(t.s, &t.plan);
+    CHECK(a.s.state == SCHED_WAITING && b.s.state == SCHED_WAITING && a.s.n_preempted == 1);
+    CHECK(kv_n_states_free(t.cache) == 8);
+    plan();
+    CHECK(a.s.n_computed == 8 && rows(&a) == 2 && rows(&b) == 3);
+    finish_step();
+    step();
+    step();
+    CHECK(a.s.n_computed == 12); /* its source is its live block */
+    plan();
+    sched_fail(t.s, &t.plan);
+    plan();
+    CHECK(a.s.n_computed == 8 && rows(&a) == 5 && rows(&b) == 6);
+    finish_step();
+    close_all();
+    open_all((struct setup){.n_blocks = 40, .budget = 64, .chunk = 64, .n_seqs = 4});
+    add(&a, 1000, 10, 60);
+    plan();
+    sched_fail(t.s, &t.plan); /* K/V alone can be written again */
+    CHECK(a.s.state == SCHED_RUNNING);
+    close_all();
+}
+
 int main(void) {
     RUN(test_budget_split);
     RUN(test_leftover_in_order);
@@ -462,5 +646,12 @@ int main(void) {
     RUN(test_logprob_rows_are_bounded);
     RUN(test_failed_plan_is_repeated);
     RUN(test_more_sequences_than_budget);
+    RUN(test_steps_end_at_checkpoints);
+    RUN(test_budget_after_a_checkpoint);
+    RUN(test_half_of_the_states_run);
+    RUN(test_admission_needs_a_state);
+    RUN(test_forks_find_the_checkpoint);
+    RUN(test_resumes_at_the_last_boundary);
+    RUN(test_failed_plan_preempts);
     return check_done();
 }

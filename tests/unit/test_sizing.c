@@ -28,6 +28,9 @@ static void configuration_is_checked(void) {
     REFUSED(max_queue, 0, "max_queue");
     REFUSED(stream_events, 0, "stream_events");
     REFUSED(context_length, 1, "context_length");
+    REFUSED(state_blocks, 1, "state_blocks");
+    REFUSED(state_blocks, UINT64_C(1) << 31, "state_blocks");
+    REFUSED(state_checkpoint_tokens, 24, "state_checkpoint_tokens");
 #undef REFUSED
     c = base_config();
     c.backend = "none";
@@ -64,7 +67,7 @@ static int size_of(const struct engine_config *c, const struct model_hparams *hp
 static void cache_is_sized(void) {
     struct engine_config c = base_config();
     struct model_hparams hp = {
-        .n_layers = 1, .n_kv_heads = 1, .head_dim = 16, .context_length = 131072};
+        .n_layers = 1, .n_kv_layers = 1, .n_kv_heads = 1, .head_dim = 16, .context_length = 131072};
     struct engine_size size;
     err e;
     CHECK(size_of(&c, &hp, &size, &e) == 0);
@@ -74,7 +77,7 @@ static void cache_is_sized(void) {
     CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
     CHECK(size.kc.n_blocks == 8 * 131072 / 16 && size.context_length == 131072);
     CHECK_STR(size.reason, "8 full contexts");
-    hp.n_layers = 64; /* 8 MiB a token: 512 TiB of them */
+    hp.n_kv_layers = 64; /* 8 MiB a token: 512 TiB of them */
     hp.n_kv_heads = 128;
     hp.head_dim = 256;
     c.kv_cache_tokens = UINT64_C(1) << 26;
@@ -88,6 +91,7 @@ static void cache_is_sized(void) {
 static void a_device_has_its_own_limit(void) {
     struct engine_config c = base_config();
     struct model_hparams hp = {.n_layers = 16,
+                               .n_kv_layers = 16,
                                .n_kv_heads = 8,
                                .head_dim = 128,
                                .context_length = 131072,
@@ -126,8 +130,11 @@ static void a_device_has_its_own_limit(void) {
 static void a_gpu_is_filled(void) {
     const uint64_t gib = UINT64_C(1) << 30;
     struct engine_config c = base_config();
-    struct model_hparams hp = {
-        .n_layers = 16, .n_kv_heads = 8, .head_dim = 128, .context_length = 131072};
+    struct model_hparams hp = {.n_layers = 16,
+                               .n_kv_layers = 16,
+                               .n_kv_heads = 8,
+                               .head_dim = 128,
+                               .context_length = 131072};
     struct engine_size size = {.memory = {5 * gib, gib}}; /* 64 KiB a token */
     err e;
     c.kv_cache_tokens = 0, c.max_sequences = 64;
@@ -166,10 +173,92 @@ static void a_gpu_is_filled(void) {
     CHECK_STR(e.param, "memory_fraction");
 }
 
+/* State blocks are sized first; an automatically sized cache takes what they leave. */
+static void states_are_sized(void) {
+    const uint64_t gib = UINT64_C(1) << 30;
+    struct engine_config c = base_config();
+    /* 16 KiB of K/V a token; a state block is 24 layers of 2,689,024 bytes, 61.55 MiB. */
+    struct model_hparams hp = {.n_layers = 32,
+                               .n_kv_layers = 8,
+                               .n_kv_heads = 2,
+                               .head_dim = 256,
+                               .context_length = 131072,
+                               .recurrent = {24, 4, 16, 32, 128, true}};
+    struct engine_size size = {.memory = {5 * gib, gib}};
+    const uint64_t block = 24 * UINT64_C(2689024);
+    err e;
+    c.kv_cache_tokens = 0, c.state_blocks = 0, c.max_sequences = 16;
+    fake_memory_limit = 80 * gib, fake_allocated = gib, fake_memory_free = 90 * gib;
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    CHECK(kv_state_bytes(&size.kc) == block && size.kc.state.chunk == 16);
+    CHECK(size.kc.n_layers == 8 && size.kc.n_state_layers == 24);
+    CHECK(size.kc.state.n_blocks == 64 && size.kc.n_blocks == 16 * 131072 / 16);
+    CHECK_STR(size.state_reason, "4 for each of max_sequences");
+    c.max_sequences = 1024; /* more than half of the 73 GiB for states: the cache has the rest */
+    CHECK(size_of(&c, &hp, &size, &e) == 0);
+    CHECK(size.kc.state.n_blocks == 73 * gib / 2 / block);
+    CHECK(size.kc.n_blocks == (73 * gib - size.kc.state.n_blocks * block) / (16 * 16384));
+    CHECK_STR(size.state_reason, "half of what an automatically sized KV cache may take");
+    c.state_blocks = 1000; /* as configured, though the cache gets less than half */
+    CHECK(size_of(&c, &hp, &size, &e) == 0);
+    CHECK(size.kc.state.n_blocks == 1000);
+    CHECK(size.kc.n_blocks == (73 * gib - 1000 * block) / (16 * 16384));
+    CHECK_STR(size.state_reason, "state_blocks");
+    c.kv_cache_tokens = (73 * gib - 1000 * block) / 16384 + 16;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
+    CHECK_STR(e.param, "kv_cache_tokens");
+    c.state_blocks = 73 * gib / block + 1;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
+    CHECK_STR(e.param, "state_blocks");
+    CHECK_MSG(strstr(e.msg, "state_blocks = 1215 needs") && strstr(e.msg, "74752 MiB of the GPU's"),
+              "%s", e.msg);
+    c.state_blocks = 0, c.kv_cache_tokens = 0; /* not even two */
+    fake_memory_limit = 7 * gib + 2 * block;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
+    CHECK_STR(e.param, "state_blocks");
+
+    fake_memory_limit = UINT64_C(1) << 50, fake_memory_free = fake_allocated = 0;
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    CHECK(size.kc.state.n_blocks == 4 * gib / block);
+    CHECK_STR(size.state_reason, "at most 4 GiB");
+    hp.n_kv_layers = 0; /* no attention at all: block tables keep the books */
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    CHECK(size.kc.n_blocks == 8 * 131072 / 16 && kv_block_bytes(&size.kc) == 0);
+    fake_memory_limit = 0;
+}
+
+/* A model without attention layers runs on states alone. */
+static void no_attention_layers(void) {
+    const struct kv_config kc = {
+        .be = (backend *)&fake_errors,
+        .n_blocks = 8,
+        .block_tokens = 16,
+        .max_seqs = 2,
+        .max_blocks_per_seq = 4,
+        .prefix_cache = true,
+        .n_state_layers = 3,
+        .state = {
+            .chunk = 16, .n_blocks = 4, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 2, .dim = 16}};
+    kv *c = NULL;
+    err e;
+    CHECK(kv_open(&kc, &c, &e) == 0 && kv_states(c)[2].n_blocks == 4);
+    CHECK(kv_states(c)[2].blocks->bytes == 4 * kv_state_bytes(&kc) / 3);
+    kv_close(c);
+    struct kv_config bad = kc;
+    bad.state.dim = 17;
+    CHECK(kv_open(&bad, &c, &e) == ERR_INVALID && kv_state_bytes(&bad) == UINT64_MAX);
+    bad = kc, bad.state.n_blocks = 1;
+    CHECK(kv_open(&bad, &c, &e) == ERR_INVALID);
+    bad = kc, bad.state.chunk = 32;
+    CHECK(kv_open(&bad, &c, &e) == ERR_INVALID);
+}
+
 int main(void) {
     RUN(configuration_is_checked);
     RUN(cache_is_sized);
     RUN(a_device_has_its_own_limit);
     RUN(a_gpu_is_filled);
+    RUN(states_are_sized);
+    RUN(no_attention_layers);
     return check_done();
 }

@@ -1,0 +1,396 @@
+/* arch_make.h - a tiny random file of an architecture, tensor by tensor, and the parameters with
+ * which the float64 forward pass (forward64.h) computes the same. The meaning of each
+ * architecture's keys is implemented here again, from the models' own code. Single thread. */
+#ifndef INFERD_TESTS_ARCH_MAKE_H
+#define INFERD_TESTS_ARCH_MAKE_H
+
+#include "core/formats/gguf/gguf.h"
+#include "tests/support/forward_check.h"
+#include "tests/support/rope64.h"
+
+#include <unistd.h>
+
+enum { N_VOCAB = 96, MAX_TENSORS = 1024 };
+
+/* Tensors of a file in addition to those of every file. */
+enum have {
+    PRE_NORM = 1,
+    POST_NORM = 2,
+    QK_HEAD_NORM = 4,
+    QK_ROW_NORM = 8,
+    QKV_BIAS = 16,
+    OUT_BIAS = 32,
+    FF_BIAS = 64,
+    SINKS = 128,
+    FUSED = 256,
+    EXPERT_BIAS = 512,
+    UNTIED = 1024,
+    BY_K_HEAD = 2048,    /* delta nets' projections */
+    GATE_UP_FUSED = 4096 /* of experts */
+};
+
+/* A file under construction, and its parameters. */
+struct maker {
+    gguf_writer *w;
+    const char *arch;
+    unsigned have;
+    int type;         /* of matrices whose rows are whole blocks of 32; others are F32 */
+    double tolerance; /* of a logit; logits have a deviation of a few */
+    struct forward64 f;
+    uint32_t n_predicting; /* layers behind the others, with the tensors of attention's */
+    void *data[MAX_TENSORS];
+    int n_data;
+};
+
+/* What is wrong with the next file: a number is another one or absent; a tensor is absent, or has
+ * rows that are one element too long. */
+struct spoilt {
+    const char *key, *no_tensor, *long_tensor;
+    uint32_t value;
+    bool absent, done;
+};
+static struct spoilt spoilt;
+
+static char path[] = "/tmp/inferd-test-arch-XXXXXX";
+
+static inline const char *key(const struct maker *m, const char *suffix) {
+    static char text[96];
+    snprintf(text, sizeof text, "%s.%s", m->arch, suffix);
+    return text;
+}
+
+static inline void set_u32(struct maker *m, const char *suffix, uint32_t v) {
+    err e = {0};
+    bool wrong = spoilt.key && strcmp(suffix, spoilt.key) == 0;
+    if (wrong && (spoilt.done || spoilt.absent)) return;
+    if (wrong) v = spoilt.value;
+    spoilt.done = spoilt.done || wrong;
+    runner_need(gguf_writer_set_u32(m->w, key(m, suffix), v, &e), &e);
+}
+
+static inline void set_f32(struct maker *m, const char *suffix, double v) {
+    err e = {0};
+    runner_need(gguf_writer_set_f32(m->w, key(m, suffix), (float)v, &e), &e);
+}
+
+static inline void set_text(struct maker *m, const char *suffix, const char *v) {
+    err e = {0};
+    runner_need(gguf_writer_set_str(m->w, key(m, suffix), v, &e), &e);
+}
+
+static inline void set_sections(struct maker *m, const int32_t *v, uint32_t n) {
+    err e = {0};
+    const char *name = key(m, "rope.dimension_sections");
+    runner_need(gguf_writer_set_array(m->w, name, GGUF_I32, v, n, &e), &e);
+}
+
+static inline void set_bools(struct maker *m, const char *suffix, const bool *v, uint32_t n) {
+    err e = {0};
+    uint8_t bytes[FORWARD64_MAX_LAYERS];
+    for (uint32_t i = 0; i < n; i++)
+        bytes[i] = v[i];
+    runner_need(gguf_writer_set_array(m->w, key(m, suffix), GGUF_BOOL, bytes, n, &e), &e);
+}
+
+/* ---- tensors ---- */
+
+/* F32 values, given or (values NULL) random: around 1 with a deviation of 0.1, or around 0. */
+struct shape {
+    const char *name;
+    uint64_t n_in, n_out, n_experts; /* n_out 0: one dimension */
+    bool around_1;
+    const float *values;
+};
+
+static inline void add(struct maker *m, int layer, const struct shape *s) {
+    char name[64];
+    err e = {0};
+    struct shape longer = *s;
+    if (spoilt.no_tensor && strcmp(s->name, spoilt.no_tensor) == 0) return;
+    if (spoilt.long_tensor && strcmp(s->name, spoilt.long_tensor) == 0) {
+        longer.n_in++;
+        longer.values = NULL;
+        s = &longer;
+    }
+    uint64_t n = s->n_in * (s->n_out ? s->n_out : 1) * (s->n_experts ? s->n_experts : 1);
+    float *values = be_new(n, sizeof *values);
+    bool matrix = s->n_out > 1 && s->n_in > 1;
+    be_fill(values, n, s->around_1 ? 0.2f : matrix ? 3 / sqrtf((float)s->n_in) : 0.5f);
+    for (uint64_t i = 0; i < n; i++) {
+        if (s->values) values[i] = s->values[i];
+        if (s->around_1) values[i] += 1;
+    }
+    if (layer < 0)
+        snprintf(name, sizeof name, "%s", s->name);
+    else
+        snprintf(name, sizeof name, "blk.%d.%s", layer, s->name);
+    gguf_tensor t = {.name = {name, strlen(name)},
+                     .type = QTYPE_F32,
+                     .n_dims = s->n_experts ? 3
+                               : s->n_out   ? 2
+                                            : 1,
+                     .dims = {s->n_in, s->n_out ? s->n_out : 1, s->n_experts ? s->n_experts : 1, 1},
+                     .n_elems = n,
+                     .data = values,
+                     .bytes = n * sizeof *values};
+    be_need(m->n_data < MAX_TENSORS, "room for tensors");
+    m->data[m->n_data++] = values;
+    if (matrix && m->type != QTYPE_F32 && s->n_in % Q_ELEMS == 0) {
+        void *blocks = be_new(n, sizeof *values); /* more than a file needs */
+        be_need(m->n_data < MAX_TENSORS && qtype_bytes(m->type, n / s->n_in, s->n_in, &t.bytes),
+                "a quantized tensor");
+        qtype_encode(m->type, values, blocks, n);
+        t.data = m->data[m->n_data++] = blocks;
+        t.type = m->type;
+    }
+    runner_need(gguf_writer_add_tensor(m->w, &t, &e), &e);
+}
+
+static inline void add_vector(struct maker *m, int layer, const char *name, uint64_t n,
+                              bool around_1) {
+    add(m, layer, &(struct shape){.name = name, .n_in = n, .around_1 = around_1});
+}
+
+static inline void add_matrix(struct maker *m, int layer, const char *name, uint64_t n_out,
+                              uint64_t n_in) {
+    add(m, layer, &(struct shape){.name = name, .n_in = n_in, .n_out = n_out});
+}
+
+static inline void add_post_norms(struct maker *m, int i) {
+    const struct forward64 *f = &m->f;
+    if (m->have & POST_NORM || f->ffn_norm_is_post_attention)
+        add_vector(m, i, "post_attention_norm.weight", f->n_embd, true);
+    if (m->have & PRE_NORM && !f->ffn_norm_is_post_attention)
+        add_vector(m, i, "ffn_norm.weight", f->n_embd, true);
+    if (m->have & POST_NORM) add_vector(m, i, "post_ffw_norm.weight", f->n_embd, true);
+}
+
+/* Decays from 1 / 10 to near 1 a token. */
+static inline void add_delta_net(struct maker *m, int i) {
+    const struct forward64 *f = &m->f;
+    uint64_t d = f->state_dim, n = f->n_v_heads, keys = f->n_k_heads * d, values = n * d;
+    float decay[64];
+    for (uint32_t h = 0; h < n; h++)
+        decay[h] = -3 / powf(4, (float)h);
+    add_vector(m, i, "attn_norm.weight", f->n_embd, true);
+    if (m->have & BY_K_HEAD) {
+        add_matrix(m, i, "ssm_in.weight", 2 * keys + 2 * values, f->n_embd);
+        add_matrix(m, i, "ssm_ba.weight", 2 * n, f->n_embd);
+    } else {
+        add_matrix(m, i, "attn_qkv.weight", 2 * keys + values, f->n_embd);
+        add_matrix(m, i, "attn_gate.weight", values, f->n_embd);
+        add_matrix(m, i, "ssm_alpha.weight", n, f->n_embd);
+        add_matrix(m, i, "ssm_beta.weight", n, f->n_embd);
+    }
+    add_matrix(m, i, "ssm_conv1d.weight", 2 * keys + values, f->n_taps);
+    add(m, i, &(struct shape){.name = "ssm_a", .n_in = n, .values = decay});
+    add_vector(m, i, "ssm_dt.bias", n, false);
+    add_vector(m, i, "ssm_norm.weight", d, true);
+    add_matrix(m, i, "ssm_out.weight", f->n_embd, values);
+    add_post_norms(m, i);
+}
+
+static inline void add_attention(struct maker *m, int i) {
+    const struct forward64 *f = &m->f;
+    uint64_t heads = (uint64_t)f->n_heads * f->head_dim, kv = (uint64_t)f->n_kv_heads * f->head_dim;
+    bool fused = m->have & FUSED, rows = m->have & QK_ROW_NORM;
+    if (m->have & PRE_NORM) add_vector(m, i, "attn_norm.weight", f->n_embd, true);
+    if (fused) add_matrix(m, i, "attn_qkv.weight", heads + 2 * kv, f->n_embd);
+    if (!fused) add_matrix(m, i, "attn_q.weight", f->attention_gate ? 2 * heads : heads, f->n_embd);
+    if (!fused) add_matrix(m, i, "attn_k.weight", kv, f->n_embd);
+    if (!fused) add_matrix(m, i, "attn_v.weight", kv, f->n_embd);
+    if (m->have & QKV_BIAS && fused) add_vector(m, i, "attn_qkv.bias", heads + 2 * kv, false);
+    if (m->have & QKV_BIAS && !fused) {
+        add_vector(m, i, "attn_q.bias", heads, false);
+        add_vector(m, i, "attn_k.bias", kv, false);
+        add_vector(m, i, "attn_v.bias", kv, false);
+    }
+    if (m->have & (QK_HEAD_NORM | QK_ROW_NORM)) {
+        add_vector(m, i, "attn_q_norm.weight", rows ? heads : f->head_dim, true);
+        add_vector(m, i, "attn_k_norm.weight", rows ? kv : f->head_dim, true);
+    }
+    if (m->have & SINKS) add_vector(m, i, "attn_sinks.weight", f->n_heads, true);
+    add_matrix(m, i, "attn_output.weight", f->n_embd, heads);
+    if (m->have & OUT_BIAS) add_vector(m, i, "attn_output.bias", f->n_embd, false);
+    add_post_norms(m, i);
+}
+
+static inline void add_plain_ff(struct maker *m, int i) {
+    const struct forward64 *f = &m->f;
+    bool fused = m->have & FUSED;
+    if (!fused) add_matrix(m, i, "ffn_gate.weight", f->n_ff, f->n_embd);
+    add_matrix(m, i, "ffn_up.weight", fused ? 2 * (uint64_t)f->n_ff : f->n_ff, f->n_embd);
+    add_matrix(m, i, "ffn_down.weight", f->n_embd, f->n_ff);
+    if (!(m->have & FF_BIAS)) return;
+    add_vector(m, i, "ffn_gate.bias", f->n_ff, false);
+    add_vector(m, i, "ffn_up.bias", f->n_ff, false);
+    add_vector(m, i, "ffn_down.bias", f->n_embd, false);
+}
+
+static inline void add_experts(struct maker *m, int i) {
+    const struct forward64 *f = &m->f;
+    uint64_t n = f->n_experts, ff = f->n_ff_expert, embd = f->n_embd, shared = f->n_ff_shared;
+    add_matrix(m, i, "ffn_gate_inp.weight", n, embd);
+    bool fused = m->have & GATE_UP_FUSED;
+    if (fused) add(m, i, &(struct shape){"ffn_gate_up_exps.weight", embd, 2 * ff, n, false, NULL});
+    if (!fused) add(m, i, &(struct shape){"ffn_gate_exps.weight", embd, ff, n, false, NULL});
+    if (!fused) add(m, i, &(struct shape){"ffn_up_exps.weight", embd, ff, n, false, NULL});
+    add(m, i, &(struct shape){"ffn_down_exps.weight", ff, embd, n, false, NULL});
+    if (m->have & EXPERT_BIAS) {
+        add_vector(m, i, "ffn_gate_inp.bias", n, false);
+        add_matrix(m, i, "ffn_gate_exps.bias", n, ff);
+        add_matrix(m, i, "ffn_up_exps.bias", n, ff);
+        add_matrix(m, i, "ffn_down_exps.bias", n, embd);
+    }
+    if (!shared) return;
+    add_vector(m, i, "ffn_gate_inp_shexp.weight", embd, false);
+    add_matrix(m, i, "ffn_gate_shexp.weight", shared, embd);
+    add_matrix(m, i, "ffn_up_shexp.weight", shared, embd);
+    add_matrix(m, i, "ffn_down_shexp.weight", embd, shared);
+}
+
+/* ---- files ---- */
+
+/* Odd halves, unless the kernels support only sizes of real models (be_has). */
+static inline uint32_t head_dim(void) {
+    return be_only && be_is_device_set(be_only) ? 16 : 14;
+}
+
+/* Sizes that are odd where allowed; no special features. */
+static inline void start(struct maker *m, const char *arch, unsigned have) {
+    err e = {0};
+    *m = (struct maker){
+        .w = gguf_writer_new(), .arch = arch, .have = have, .type = QTYPE_F32, .tolerance = 2e-4};
+    m->f = (struct forward64){.n_layers = 3,
+                              .n_embd = 36,
+                              .n_heads = 6,
+                              .n_kv_heads = 2,
+                              .head_dim = head_dim(),
+                              .n_ff = 54,
+                              .n_vocab = N_VOCAB,
+                              .eps = (double)1e-5f,
+                              .embed_scale = 1,
+                              .attn_scale = 1 / sqrt(head_dim()),
+                              .residual_scale = 1,
+                              .logit_scale = 1,
+                              .weight_scale = 1};
+    runner_need(gguf_writer_set_str(m->w, "general.architecture", arch, &e), &e);
+}
+
+/* Both sets of frequencies, n_rot dimensions. */
+static inline void plain_rope(struct maker *m, uint32_t n_rot, double base, double local_base) {
+    for (int i = 0; i < 2; i++) {
+        m->f.rope[i].n_rot = n_rot;
+        m->f.rope[i].magnitude = 1;
+        rope64_plain(i ? local_base : base, (int)n_rot, m->f.rope[i].inv_freq);
+    }
+    set_u32(m, "rope.dimension_count", n_rot);
+    set_f32(m, "rope.freq_base", base);
+}
+
+/* Windowed layers: all but every period-th. */
+static inline void window(struct maker *m, uint32_t n, uint32_t period) {
+    m->f.window = n;
+    for (uint32_t i = 0; i < m->f.n_layers; i++)
+        m->f.windowed[i] = !period || (i + 1) % period != 0;
+    set_u32(m, "attention.sliding_window", n);
+}
+
+static inline void experts(struct maker *m, uint32_t n, uint32_t n_used, uint32_t n_ff) {
+    m->f.n_experts = n;
+    m->f.n_used = n_used;
+    m->f.n_ff_expert = n_ff;
+    set_u32(m, "expert_count", n);
+    set_u32(m, "expert_used_count", n_used);
+    set_u32(m, "expert_feed_forward_length", n_ff);
+}
+
+static inline void finish(struct maker *m) {
+    const struct forward64 *f = &m->f;
+    err e = {0};
+    set_u32(m, "context_length", 512);
+    set_u32(m, "block_count", f->n_layers + m->n_predicting);
+    set_u32(m, "embedding_length", f->n_embd);
+    set_u32(m, "feed_forward_length", f->n_ff);
+    set_u32(m, "attention.head_count", f->n_heads);
+    set_u32(m, "attention.head_count_kv", f->n_kv_heads);
+    set_u32(m, "attention.key_length", f->head_dim);
+    set_u32(m, "attention.value_length", f->head_dim);
+    set_f32(m, "attention.layer_norm_rms_epsilon", f->eps);
+    add_matrix(m, -1, "token_embd.weight", N_VOCAB, f->n_embd);
+    add_vector(m, -1, "output_norm.weight", f->n_embd, true);
+    if (m->have & UNTIED) add_matrix(m, -1, "output.weight", N_VOCAB, f->n_embd);
+    for (int i = 0; i < (int)f->n_layers; i++) {
+        i < FORWARD64_MAX_LAYERS && f->recurrent[i] ? add_delta_net(m, i) : add_attention(m, i);
+        f->n_experts ? add_experts(m, i) : add_plain_ff(m, i);
+    }
+    for (uint32_t i = 0; i < m->n_predicting; i++) {
+        add_attention(m, (int)(f->n_layers + i));
+        add_matrix(m, (int)(f->n_layers + i), "nextn.eh_proj.weight", f->n_embd, 2 * f->n_embd);
+    }
+    runner_need(gguf_writer_finish(m->w, path, &e), &e);
+    gguf_writer_free(m->w);
+    for (int i = 0; i < m->n_data; i++)
+        free(m->data[i]);
+}
+
+/* Two ranks can share the model: no norm over all heads, no delta nets, and a rank's heads are
+ * whole blocks. */
+static inline bool is_for_two(const struct maker *m) {
+    if (m->f.n_taps) return false;
+    uint32_t cols = m->f.n_heads * m->f.head_dim;
+    bool blocks = m->type != QTYPE_F32 && cols % Q_ELEMS == 0;
+    return !(m->have & QK_ROW_NORM) && (!blocks || cols / 2 % Q_ELEMS == 0);
+}
+
+/* Delta nets except in every interval-th layer; gated attention with a part of a head rotated. */
+static inline void delta_nets(struct maker *m, uint32_t interval, uint32_t n_taps,
+                              uint32_t n_k_heads, uint32_t n_v_heads, uint32_t dim) {
+    m->f.ffn_norm_is_post_attention = m->f.attention_gate = true;
+    m->f.n_taps = n_taps;
+    m->f.n_k_heads = n_k_heads;
+    m->f.n_v_heads = n_v_heads;
+    m->f.state_dim = dim;
+    for (uint32_t i = 0; i < m->f.n_layers; i++)
+        m->f.recurrent[i] = (i + 1) % interval != 0;
+    set_u32(m, "ssm.conv_kernel", n_taps);
+    set_u32(m, "ssm.group_count", n_k_heads);
+    set_u32(m, "ssm.time_step_rank", n_v_heads);
+    set_u32(m, "ssm.state_size", dim);
+    set_u32(m, "ssm.inner_size", n_v_heads * dim);
+    plain_rope(m, 6, 10000, 10000);
+}
+
+/* V heads tiled; the last layer is a delta net, and after it comes one that predicts. */
+static inline void make_qwen35(struct maker *m) {
+    static const int32_t sections[] = {1, 1, 1, 0};
+    start(m, "qwen35", PRE_NORM | QK_HEAD_NORM | UNTIED);
+    m->f.n_layers = 5;
+    m->f.tiled = true;
+    delta_nets(m, 4, 4, 2, 6, 16);
+    set_sections(m, sections, 4);
+}
+
+/* Against the reference with each instruction set. */
+static inline void check(struct maker *m) {
+    int32_t tokens[FORWARD64_MAX_TOKENS];
+    double *want = be_new((uint64_t)FORWARD64_MAX_TOKENS * N_VOCAB, sizeof *want);
+    gguf *g;
+    err e = {0};
+    finish(m);
+    random_tokens(tokens, FORWARD64_MAX_TOKENS, N_VOCAB);
+    runner_need(gguf_open(path, 0, &g, &e), &e);
+    forward64_run(g, &m->f, tokens, 130, want);
+    gguf_close(g);
+    for (int k = 0; k < BE_N_ISAS; k++) {
+        struct forward_case c = {
+            .path = path, .isa = be_isas[k], .kv_type = QTYPE_F32, .tolerance = m->tolerance};
+        if (be_row_isa(k) && be_has(be_isas[k], m->f.head_dim, c.kv_type))
+            forward_check(&c, tokens, want);
+        c.n_ranks = 2;
+        if (is_for_two(m) && be_has_ranks(be_isas[k], c.n_ranks)) forward_check(&c, tokens, want);
+    }
+    free(want);
+}
+
+#endif

@@ -1,0 +1,316 @@
+/* test_arch_keys.c - what the keys of a file mean, and which files are refused: by the name of the
+ * key or tensor that is wrong. */
+#include "tests/support/arch_make.h"
+
+static int read_file(struct maker *m, struct model_hparams *hp, err *e) {
+    finish(m);
+    memset(e, 0, sizeof *e);
+    return model_read_hparams(path, hp, e);
+}
+
+/* The 27B models scale by n_embd / n_heads, without a key for it. */
+static void test_wide_queries(void) {
+    const struct {
+        const char *arch;
+        unsigned have;
+        uint32_t n_layers;
+        double scale_of;
+    } cases[] = {{"gemma2", PRE_NORM | POST_NORM, 2, head_dim()},
+                 {"gemma2", PRE_NORM | POST_NORM, 46, 6},
+                 {"gemma3", PRE_NORM | POST_NORM | QK_HEAD_NORM, 62, 6},
+                 {"qwen2", PRE_NORM | QKV_BIAS, 46, head_dim()}};
+    for (int i = 0; i < 4; i++) {
+        struct model_hparams hp;
+        struct maker m;
+        err e;
+        start(&m, cases[i].arch, cases[i].have);
+        m.f.n_layers = cases[i].n_layers;
+        CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+        CHECK(fabs((double)hp.attn_scale * sqrt(cases[i].scale_of) - 1) < 1e-6);
+    }
+}
+
+/* Defaults for missing keys: Gemma 2's caps and its window of 4096 on even layers. */
+static void test_defaults(void) {
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    start(&m, "gemma2", PRE_NORM | POST_NORM);
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.attn_softcap == 50 && hp.logit_softcap == 30 && hp.window == 4096);
+    CHECK(hp.layers[0] == MODEL_LAYER_WINDOWED && !hp.layers[1] && hp.layers[2]);
+    start(&m, "gemma3", PRE_NORM | POST_NORM | QK_HEAD_NORM);
+    CHECK(read_file(&m, &hp, &e) == 0 && hp.window == 0 && !hp.layers[0]);
+    CHECK(hp.attn_softcap == 0 && hp.rope[1].base == 10000);
+    start(&m, "gpt-oss", PRE_NORM | QKV_BIAS | OUT_BIAS | SINKS | EXPERT_BIAS | UNTIED);
+    m.f.ffn_norm_is_post_attention = true;
+    experts(&m, 4, 2, 10);
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.window == 128 && hp.layers[0] && !hp.layers[1] && hp.experts.renormalize);
+    uint64_t expert = 3 * 3 * 36 * 10 + 3 * (10 + 10 + 36); /* of three layers */
+    CHECK(hp.n_params - hp.step_params == 2 * expert);
+    CHECK(hp.weight_bytes - hp.step_bytes == 2 * expert * 4);
+}
+
+struct refusal {
+    const char *arch;
+    unsigned have;
+    const char *key, *text; /* a key with a text, or text NULL: */
+    uint32_t value;         /* a number */
+    uint32_t n_bools;       /* or this many bools */
+    int code;
+    const char *says;
+};
+
+static void test_refusals(void) {
+    static const struct refusal cases[] = {
+        {"qwen2", PRE_NORM, .code = ERR_FORMAT, .says = "blk.0.attn_q.bias"},
+        {"llama", PRE_NORM | SINKS, .code = ERR_UNSUPPORTED, .says = "blk.0.attn_sinks.weight"},
+        {"llama", PRE_NORM | POST_NORM, .code = ERR_UNSUPPORTED, .says = "post_attention_norm"},
+        {"qwen3", PRE_NORM | QK_ROW_NORM, .code = ERR_FORMAT, .says = "attn_q_norm.weight"},
+        {"gemma3", PRE_NORM | QK_HEAD_NORM, .code = ERR_FORMAT, .says = "post_attention_norm"},
+        {"olmo2", POST_NORM, .code = ERR_FORMAT, .says = "attn_q_norm.weight"},
+        {"phi3", PRE_NORM, .code = ERR_UNSUPPORTED, .says = "ffn_gate.weight"},
+        {"llama", PRE_NORM | FUSED, .code = ERR_FORMAT, .says = "ffn_gate.weight"},
+        {"qwen3moe", PRE_NORM | QK_HEAD_NORM, .code = ERR_FORMAT, .says = "expert_count"},
+        {"gemma2", PRE_NORM | POST_NORM, "expert_count", .value = 4, .code = ERR_UNSUPPORTED,
+         .says = "expert_count"},
+        {"llama", PRE_NORM, "logit_scale", .value = 4, .code = ERR_UNSUPPORTED,
+         .says = "logit_scale"},
+        {"llama", PRE_NORM, "nextn_predict_layers", .value = 1, .code = ERR_UNSUPPORTED,
+         .says = "nextn_predict_layers"},
+        {"llama", PRE_NORM, "rope.dimension_sections", .n_bools = 4, .code = ERR_UNSUPPORTED,
+         .says = "rope.dimension_sections"},
+        {"llama", PRE_NORM, "inferd.no_rope_layers", .n_bools = 2, .code = ERR_FORMAT,
+         .says = "array of 3 bools"},
+        {"llama", PRE_NORM, "rope.scaling.type", "longrope", .code = ERR_FORMAT,
+         .says = "rope_factors_short.weight"},
+        {"llama", PRE_NORM, "rope.scaling.type", "dynamic", .code = ERR_NOT_FOUND,
+         .says = "rope.scaling.factor"},
+        {"llama", PRE_NORM, "attention.sliding_window", "wide", .code = ERR_FORMAT,
+         .says = "sliding_window"},
+    };
+    static const bool bools[FORWARD64_MAX_LAYERS] = {true};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct refusal *c = &cases[i];
+        struct model_hparams hp;
+        struct maker m;
+        err e;
+        start(&m, c->arch, c->have);
+        if (c->key && c->text) set_text(&m, c->key, c->text);
+        if (c->key && c->n_bools) set_bools(&m, c->key, bools, c->n_bools);
+        if (c->key && !c->text && !c->n_bools) set_u32(&m, c->key, c->value);
+        int rc = read_file(&m, &hp, &e);
+        CHECK_MSG(rc == c->code, "case %zu: %d, %s", i, rc, e.msg);
+        CHECK_MSG(strstr(e.msg, c->says), "case %zu: \"%s\" lacks \"%s\"", i, e.msg, c->says);
+    }
+}
+
+/* Invalid keys of a file with experts. */
+static void test_expert_refusals(void) {
+    static const struct {
+        const char *key;
+        uint32_t value;
+        int code;
+    } cases[] = {{"expert_gating_func", 2, ERR_UNSUPPORTED},
+                 {"expert_gating_func", 3, 0},
+                 {"expert_gating_func", 1, 0},
+                 {"expert_shared_feed_forward_length", 8, ERR_UNSUPPORTED},
+                 {"expert_shared_count", 1, ERR_UNSUPPORTED}};
+    for (int i = 0; i < 5; i++) {
+        struct model_hparams hp;
+        struct maker m;
+        err e;
+        start(&m, "llama", PRE_NORM);
+        experts(&m, 4, 2, 10);
+        set_u32(&m, cases[i].key, cases[i].value);
+        CHECK_MSG(read_file(&m, &hp, &e) == cases[i].code, "case %d: %s", i, e.msg);
+        CHECK(!cases[i].code || strstr(e.msg, cases[i].key));
+    }
+}
+
+/* ---- models with recurrent layers ---- */
+
+static void test_recurrent(void) {
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    make_qwen35(&m);
+    m.n_predicting = 1;
+    set_u32(&m, "nextn_predict_layers", 1);
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.n_layers == 5 && hp.n_kv_layers == 1 && hp.recurrent.n_layers == 4);
+    CHECK(hp.layers[2] == MODEL_LAYER_RECURRENT && !hp.layers[3] && hp.layers[4] && !hp.layers[5]);
+    CHECK(hp.attention_gate && hp.recurrent.tiled && hp.rope[0].n_rot == 6);
+    struct backend_state s = model_state_shape(&hp, 16);
+    CHECK(s.chunk == 16 && s.n_taps == 4 && s.n_k_heads == 2 && s.n_v_heads == 6 && s.dim == 16);
+    CHECK(backend_state_ok(&s) && !s.blocks && !s.n_blocks);
+    CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED && strstr(e.msg, "recurrent"));
+    uint64_t n_params = hp.n_params;
+    make_qwen35(&m); /* what is not loaded does not count */
+    CHECK(read_file(&m, &hp, &e) == 0 && hp.n_params == n_params);
+    start(&m, "qwen3next", PRE_NORM | QK_HEAD_NORM);
+    delta_nets(&m, 2, 4, 1, 2, 16);
+    experts(&m, 4, 2, 10);
+    m.f.n_ff_shared = 20;
+    set_u32(&m, "expert_shared_feed_forward_length", 20);
+    set_u32(&m, "full_attention_interval", 2);
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.n_kv_layers == 1 && !hp.recurrent.tiled && hp.experts.renormalize);
+    start(&m, "llama", PRE_NORM);
+    CHECK(read_file(&m, &hp, &e) == 0 && hp.n_kv_layers == 3 && !hp.recurrent.n_layers);
+    CHECK(model_state_shape(&hp, 16).n_v_heads == 0 && !hp.attention_gate);
+}
+
+/* A qwen35 file, or a qwen3next one with projections by K head, that is spoilt in one way. */
+static void refuse(const struct spoilt *how, bool by_k_head, int code, const char *says) {
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    spoilt = *how;
+    if (by_k_head) {
+        start(&m, "qwen3next", PRE_NORM | QK_HEAD_NORM | BY_K_HEAD);
+        m.f.n_layers = 4;
+        delta_nets(&m, 4, 4, 2, 4, 16);
+        experts(&m, 4, 2, 10);
+        m.f.n_ff_shared = 20;
+        set_u32(&m, "expert_shared_feed_forward_length", 20);
+    } else {
+        make_qwen35(&m);
+    }
+    if (how->key && !how->absent) set_u32(&m, how->key, how->value);
+    int rc = read_file(&m, &hp, &e);
+    CHECK_MSG(rc == code && strstr(e.msg, says), "%s: %d, \"%s\" instead of %d, \"%s\"",
+              how->key         ? how->key
+              : how->no_tensor ? how->no_tensor
+                               : how->long_tensor,
+              rc, e.msg, code, says);
+    spoilt = (struct spoilt){0};
+}
+
+static void test_recurrent_keys(void) {
+    static const struct {
+        const char *key;
+        uint32_t value;
+        int code;
+        const char *says; /* NULL: the key */
+    } cases[] = {
+        {"ssm.conv_kernel", 0, ERR_FORMAT, NULL},
+        {"ssm.conv_kernel", 1, ERR_UNSUPPORTED, NULL},
+        {"ssm.conv_kernel", 5, ERR_UNSUPPORTED, NULL},
+        {"ssm.state_size", 0, ERR_FORMAT, NULL},
+        {"ssm.state_size", 24, ERR_UNSUPPORTED, NULL},
+        {"ssm.state_size", 144, ERR_UNSUPPORTED, NULL},
+        {"ssm.group_count", 0, ERR_FORMAT, NULL},
+        {"ssm.group_count", 4, ERR_FORMAT, "6 V heads cannot share 4 K heads"},
+        {"ssm.group_count", 12, ERR_FORMAT, "ssm.time_step_rank"},
+        {"ssm.time_step_rank", 5, ERR_FORMAT, NULL},
+        {"ssm.time_step_rank", 2000, ERR_FORMAT, NULL},
+        {"ssm.time_step_rank", 4, ERR_UNSUPPORTED, "ssm.inner_size"},
+        {"ssm.inner_size", 192, ERR_UNSUPPORTED, NULL},
+        {"full_attention_interval", 0, ERR_FORMAT, NULL},
+        {"full_attention_interval", 9, ERR_UNSUPPORTED, NULL},
+        {"full_attention_interval", 5, ERR_UNSUPPORTED, "blk.3.attn_q.weight"},
+        {"nextn_predict_layers", 5, ERR_FORMAT, NULL},
+        {"nextn_predict_layers", 2000, ERR_FORMAT, NULL},
+        {"expert_count", 4, ERR_UNSUPPORTED, NULL},
+    };
+    static const char *const needed[] = {"ssm.conv_kernel", "ssm.state_size", "ssm.group_count",
+                                         "ssm.time_step_rank", "ssm.inner_size"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refuse(&(struct spoilt){.key = cases[i].key, .value = cases[i].value}, false, cases[i].code,
+               cases[i].says ? cases[i].says : cases[i].key);
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        refuse(&(struct spoilt){.key = needed[i], .absent = true}, false, ERR_NOT_FOUND, needed[i]);
+}
+
+static void test_recurrent_tensors(void) {
+    static const char *const names[] = {"attn_qkv.weight",    "attn_gate.weight",
+                                        "ssm_alpha.weight",   "ssm_beta.weight",
+                                        "ssm_conv1d.weight",  "ssm_a",
+                                        "ssm_dt.bias",        "ssm_norm.weight",
+                                        "ssm_out.weight",     "post_attention_norm.weight",
+                                        "attn_norm.weight",   "attn_q.weight",
+                                        "attn_q_norm.weight", "attn_k_norm.weight",
+                                        "attn_output.weight", "ffn_gate.weight"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        refuse(&(struct spoilt){.no_tensor = names[i]}, false, ERR_FORMAT, names[i]);
+        refuse(&(struct spoilt){.long_tensor = names[i]}, false, ERR_FORMAT, names[i]);
+    }
+    refuse(&(struct spoilt){.long_tensor = "ssm_in.weight"}, true, ERR_FORMAT, "ssm_in.weight");
+    refuse(&(struct spoilt){.long_tensor = "ssm_ba.weight"}, true, ERR_FORMAT, "ssm_ba.weight");
+    refuse(&(struct spoilt){.no_tensor = "ssm_in.weight"}, true, ERR_FORMAT, "attn_qkv.weight");
+    refuse(&(struct spoilt){.no_tensor = "ssm_ba.weight"}, true, ERR_FORMAT, "ssm_alpha.weight");
+}
+
+/* Q without the rows of its gate; layers that the list of flags and the tensors disagree on. */
+static void test_recurrent_layers(void) {
+    static const bool flags[] = {true, true, true, false, true};
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    make_qwen35(&m);
+    m.f.attention_gate = false;
+    CHECK(read_file(&m, &hp, &e) == ERR_FORMAT && strstr(e.msg, "blk.3.attn_q.weight"));
+    make_qwen35(&m);
+    set_bools(&m, "attention.recurrent_layers", flags, 4);
+    CHECK(read_file(&m, &hp, &e) == ERR_FORMAT && strstr(e.msg, "array of 5 bools"));
+    make_qwen35(&m);
+    set_bools(&m, "attention.recurrent_layers", flags + 1, 4);
+    CHECK(read_file(&m, &hp, &e) == ERR_FORMAT);
+    make_qwen35(&m);
+    memset(m.f.recurrent, 1, 5);
+    set_bools(&m, "attention.recurrent_layers", m.f.recurrent, 5);
+    CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "recurrent_layers"));
+    make_qwen35(&m);
+    m.n_predicting = 1; /* no key says that there is one */
+    CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "blk.5."));
+    start(&m, "llama", PRE_NORM);
+    set_u32(&m, "ssm.conv_kernel", 4);
+    CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "ssm.conv_kernel"));
+}
+
+/* Sections are accepted if they make plain rope of text positions. */
+static void test_sections(void) {
+    static const struct {
+        int32_t v[4];
+        uint32_t n;
+        int code;
+    } cases[] = {{{11, 11, 10, 0}, 4, 0},
+                 {{1, 1, 1, 0}, 3, 0},
+                 {{2, 1, 0, 1}, 4, ERR_UNSUPPORTED},
+                 {{0, 0, 0, 3}, 4, ERR_UNSUPPORTED},
+                 {{0}, 4, ERR_FORMAT},
+                 {{3, -1, 1, 0}, 4, ERR_FORMAT},
+                 {{1, 1, 0, 0}, 2, ERR_FORMAT}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_hparams hp;
+        struct maker m;
+        err e;
+        start(&m, "qwen35", PRE_NORM | QK_HEAD_NORM);
+        delta_nets(&m, 2, 4, 1, 2, 16);
+        set_u32(&m, "full_attention_interval", 2);
+        set_sections(&m, cases[i].v, cases[i].n);
+        int rc = read_file(&m, &hp, &e);
+        CHECK_MSG(rc == cases[i].code, "case %zu: %d, %s", i, rc, e.msg);
+        CHECK(!rc || strstr(e.msg, "rope.dimension_sections"));
+    }
+}
+
+int main(int argc, char **argv) {
+    be_args(argc, argv);
+    int fd = mkstemp(path);
+    be_need(fd >= 0, "a file");
+    close(fd);
+    RUN(test_wide_queries);
+    RUN(test_defaults);
+    RUN(test_refusals);
+    RUN(test_expert_refusals);
+    RUN(test_recurrent);
+    RUN(test_recurrent_keys);
+    RUN(test_recurrent_tensors);
+    RUN(test_recurrent_layers);
+    RUN(test_sections);
+    unlink(path);
+    return check_done();
+}
