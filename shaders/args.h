@@ -37,8 +37,8 @@ enum args_act {
     ARGS_N_ACTS
 };
 
-#define ARGS_TOP_MAX          64   /* BACKEND_MAX_TOP */
-#define ARGS_MOE_EXPERTS      1024 /* BACKEND_MAX_EXPERTS */
+#define ARGS_TOP_MAX     64   /* BACKEND_MAX_TOP */
+#define ARGS_MOE_EXPERTS 1024 /* BACKEND_MAX_EXPERTS */
 
 /* ---- embed, gather: the devices share only the shape (n_rows, n_cols) ---- */
 

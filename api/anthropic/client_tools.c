@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TEXT(description)  "{\"type\":\"string\",\"description\":\"" description "\"}"
-#define COUNT(description) "{\"type\":\"integer\",\"description\":\"" description "\"}"
+/* clang-format would break the texts at every word. */
+// clang-format off
+#define TEXT(description)    "{\"type\":\"string\",\"description\":\"" description "\"}"
+#define COUNT(description)   "{\"type\":\"integer\",\"description\":\"" description "\"}"
 #define PAIR(n, description)                                                                       \
     "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":" n ",\"maxItems\":" n      \
     ",\"description\":\"" description "\"}"
@@ -19,19 +21,14 @@
 #define COMMANDS(words)                                                                            \
     "\"command\":{\"type\":\"string\",\"enum\":[" words "],\"description\":\"What to do.\"},"
 
-#define FILE_MEMBERS                                                                                 \
-    "\"path\":" TEXT("The absolute path of the file or folder.") ",\"file_text\":" TEXT(             \
-        "create: the file's content.") ",\"old_str\":" TEXT("str_replace: the text to replace, "     \
-                                                            "which must occur exactly "              \
-                                                            "once.") ","                             \
-                                                                     "\"insert_line\":" COUNT(       \
-                                                                         "insert: the line after "   \
-                                                                         "which the text is "        \
-                                                                         "inserted; 0: at the "      \
-                                                                         "beginning.") ",\"view_"    \
-                                                                                       "range\""     \
-                                                                                       ":" PAIR("2", \
-                                                                                                "view: the first and the last line, from 1; -1: the end of the file.")
+#define FILE_MEMBERS                                                                               \
+    "\"path\":" TEXT("The absolute path of the file or folder.") ",\"file_text\":" TEXT(           \
+        "create: the file's content.") ",\"old_str\":" TEXT("str_replace: the text to replace, "   \
+                                                            "which must occur exactly "            \
+                                                            "once.") ","                           \
+    "\"insert_line\":" COUNT("insert: the line after which the text is inserted; 0: at the "       \
+                             "beginning.") ",\"view_range\":"                                      \
+    PAIR("2", "view: the first and the last line, from 1; -1: the end of the file.")
 #define EDITOR(words, new_text)                                                                    \
     OBJECT(COMMANDS(words) FILE_MEMBERS new_text, "\"command\",\"path\"")
 #define NEW_STR                                                                                    \
@@ -41,30 +38,19 @@
         "insert: the text to insert.")
 
 #define FIRST_ACTIONS                                                                              \
-    "\"key\",\"type\",\"mouse_move\",\"left_click\",\"left_click_drag\",\"right_click\","          \
+    "\"key\",\"type\",\"mouse_move\",\"left_click\",\"left_click_drag\",\"right_click\","           \
     "\"middle_click\",\"double_click\",\"screenshot\",\"cursor_position\""
 #define MORE_ACTIONS                                                                               \
     ",\"left_mouse_down\",\"left_mouse_up\",\"scroll\",\"hold_key\",\"wait\",\"triple_click\""
 #define FIRST_MEMBERS(words)                                                                       \
     "\"action\":{\"type\":\"string\",\"enum\":[" words "],\"description\":\"What to do.\"},"       \
-    "\"coordinate\":" PAIR(                                                                        \
-        "2", "x and y in pixels, from the left and from the top.") ","                             \
-                                                                   "\"text\":" TEXT(               \
-                                                                       "type: the text; key and "  \
-                                                                       "hold_key: the key, as "    \
-                                                                       "xdotool names it.")
+    "\"coordinate\":" PAIR("2", "x and y in pixels, from the left and from the top.") ","          \
+    "\"text\":" TEXT("type: the text; key and hold_key: the key, as xdotool names it.")
 #define MORE_MEMBERS                                                                               \
-    ",\"start_coordinate\":" PAIR(                                                                 \
-        "2", "left_click_drag: where it begins.") ","                                              \
-                                                  "\"scroll_direction\":{\"type\":\"string\","     \
-                                                  "\"enum\":[\"up\",\"down\",\"left\",\"right\"]}" \
-                                                  ","                                              \
-                                                  "\"scroll_amount\":" COUNT(                      \
-                                                      "scroll: the number of clicks of the "       \
-                                                      "wheel.") ",\"duration\":"                   \
-                                                                "{\"type\":\"number\","            \
-                                                                "\"description\":\"hold_key and "  \
-                                                                "wait: seconds.\"}"
+    ",\"start_coordinate\":" PAIR("2", "left_click_drag: where it begins.") ","                    \
+    "\"scroll_direction\":{\"type\":\"string\",\"enum\":[\"up\",\"down\",\"left\",\"right\"]},"    \
+    "\"scroll_amount\":" COUNT("scroll: the number of clicks of the wheel.") ",\"duration\":"      \
+    "{\"type\":\"number\",\"description\":\"hold_key and wait: seconds.\"}"
 #define REGION ",\"region\":" PAIR("4", "zoom: x and y of two corners.")
 
 static const char shell[] = "Runs a command in a shell that keeps its state between calls.";
@@ -74,35 +60,30 @@ static const char screen[] = "Uses the mouse and the keyboard of a screen, and t
 /* Of one family the newest first; a version that is not known has the newest's input. */
 static const struct client_tool {
     const char *family, *since, *description, *schema;
-} tools
-    [] =
-        {
-            {"bash_", "", shell,
-             OBJECT("\"command\":" TEXT("The command to run; required unless the shell is "
-                                        "restarted.") ",\"restart\":{\"type\":\"boolean\","
-                                                      "\"description\":\"true: restarts the "
-                                                      "shell.\"}",
-                    "")},
-            {"text_editor_", "20250728", editor,
-             EDITOR("\"view\",\"create\",\"str_replace\",\"insert\"", INSERT_TEXT)},
-            {"text_editor_", "20250429", editor,
-             EDITOR("\"view\",\"create\",\"str_replace\",\"insert\"", NEW_STR)},
-            {"text_editor_", "", editor,
-             EDITOR("\"view\",\"create\",\"str_replace\",\"insert\",\"undo_edit\"", NEW_STR)},
-            {"memory_", "",
-             "Reads and writes the files in /memories, which outlast the conversation.",
-             OBJECT(COMMANDS("\"view\",\"create\",\"str_replace\",\"insert\",\"delete\",\"rename\"")
-                        FILE_MEMBERS INSERT_TEXT
-                    ",\"old_path\":" TEXT("rename: the path as it is.") ",\"new_path\":" TEXT(
-                        "rename: the path as it will be."),
-                    "\"command\"")},
-            {"computer_", "20251124", screen,
-             OBJECT(FIRST_MEMBERS(FIRST_ACTIONS MORE_ACTIONS ",\"zoom\"") MORE_MEMBERS REGION,
-                    "\"action\"")},
-            {"computer_", "20250124", screen,
-             OBJECT(FIRST_MEMBERS(FIRST_ACTIONS MORE_ACTIONS) MORE_MEMBERS, "\"action\"")},
-            {"computer_", "", screen, OBJECT(FIRST_MEMBERS(FIRST_ACTIONS), "\"action\"")},
+} tools[] = {
+    {"bash_", "", shell,
+     OBJECT("\"command\":" TEXT("The command to run; required unless the shell is restarted.")
+            ",\"restart\":{\"type\":\"boolean\",\"description\":\"true: restarts the shell.\"}", "")},
+    {"text_editor_", "20250728", editor,
+     EDITOR("\"view\",\"create\",\"str_replace\",\"insert\"", INSERT_TEXT)},
+    {"text_editor_", "20250429", editor,
+     EDITOR("\"view\",\"create\",\"str_replace\",\"insert\"", NEW_STR)},
+    {"text_editor_", "", editor,
+     EDITOR("\"view\",\"create\",\"str_replace\",\"insert\",\"undo_edit\"", NEW_STR)},
+    {"memory_", "", "Reads and writes the files in /memories, which outlast the conversation.",
+     OBJECT(COMMANDS("\"view\",\"create\",\"str_replace\",\"insert\",\"delete\",\"rename\"")
+                FILE_MEMBERS INSERT_TEXT
+            ",\"old_path\":" TEXT("rename: the path as it is.") ",\"new_path\":" TEXT(
+                "rename: the path as it will be."),
+            "\"command\"")},
+    {"computer_", "20251124", screen,
+     OBJECT(FIRST_MEMBERS(FIRST_ACTIONS MORE_ACTIONS ",\"zoom\"") MORE_MEMBERS REGION,
+            "\"action\"")},
+    {"computer_", "20250124", screen,
+     OBJECT(FIRST_MEMBERS(FIRST_ACTIONS MORE_ACTIONS) MORE_MEMBERS, "\"action\"")},
+    {"computer_", "", screen, OBJECT(FIRST_MEMBERS(FIRST_ACTIONS), "\"action\"")},
 };
+// clang-format on
 
 static const struct client_tool *find_tool(const char *type) {
     for (size_t i = 0; type && i < sizeof tools / sizeof *tools; i++) {

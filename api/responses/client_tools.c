@@ -10,10 +10,12 @@
 
 #include <string.h>
 
+/* clang-format would break the texts at every word. */
+// clang-format off
 #define TEXT(description) "{\"type\":\"string\",\"description\":\"" description "\"}"
 #define WORDS(description)                                                                         \
-    "{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"minItems\":1,\"description\":"          \
-    "\"" description "\"}"
+    "{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"minItems\":1,\"description\":\""        \
+    description "\"}"
 #define COUNT(description)                                                                         \
     "{\"type\":\"integer\",\"minimum\":1,\"description\":\"" description "\"}"
 #define OBJECT(members, required)                                                                  \
@@ -28,43 +30,12 @@ static const struct client_tool tools[] = {
      .output_prefix = "lsho_",
      .action = "action",
      .description = "Runs a command on the user's machine.",
-     .schema = OBJECT(
-         "\"command\":" WORDS(
-             "The program and its arguments.") ","
-                                               "\"working_directory\":" TEXT(
-                                                   "Where it runs.") ","
-                                                                     "\"timeout_ms\":" COUNT(
-                                                                         "Its limit in "
-                                                                         "milliseconds.") ","
-                                                                                          "\"env\":"
-                                                                                          "{\"type"
-                                                                                          "\":"
-                                                                                          "\"object"
-                                                                                          "\","
-                                                                                          "\"additi"
-                                                                                          "onalProp"
-                                                                                          "erties\""
-                                                                                          ":{"
-                                                                                          "\"type\""
-                                                                                          ":\"strin"
-                                                                                          "g\"},"
-                                                                                          "\"descri"
-                                                                                          "ption\":"
-                                                                                          "\"Enviro"
-                                                                                          "nment "
-                                                                                          "variable"
-                                                                                          "s to "
-                                                                                          "set.\"},"
-                                                                                          "\"user\""
-                                                                                          ":" TEXT(
-                                                                                              "The "
-                                                                                              "user"
-                                                                                              " tha"
-                                                                                              "t "
-                                                                                              "runs"
-                                                                                              " it"
-                                                                                              "."),
-         "\"command\""),
+     .schema = OBJECT("\"command\":" WORDS("The program and its arguments.") ","
+                      "\"working_directory\":" TEXT("Where it runs.") ","
+                      "\"timeout_ms\":" COUNT("Its limit in milliseconds.") ","
+                      "\"env\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"},"
+                      "\"description\":\"Environment variables to set.\"},"
+                      "\"user\":" TEXT("The user that runs it."), "\"command\""),
      .members = {{"type", "\"exec\""},
                  {"command", "[]"},
                  {"timeout_ms", "null"},
@@ -78,30 +49,10 @@ static const struct client_tool tools[] = {
      .output_prefix = "sho_",
      .action = "action",
      .description = "Runs commands in a shell on the user's machine.",
-     .schema =
-         OBJECT(
-             "\"commands\":" WORDS(
-                 "The commands, each a line for the shell.") ","
-                                                             "\"timeout_ms\":" COUNT("Their limit "
-                                                                                     "in "
-                                                                                     "milliseconds"
-                                                                                     ".") ","
-                                                                                          "\"max_"
-                                                                                          "output_"
-                                                                                          "length\""
-                                                                                          ":" COUNT(
-                                                                                              "At "
-                                                                                              "most"
-                                                                                              " so "
-                                                                                              "many"
-                                                                                              " cha"
-                                                                                              "ract"
-                                                                                              "ers "
-                                                                                              "of "
-                                                                                              "outp"
-                                                                                              "ut"
-                                                                                              "."),
-             "\"commands\""),
+     .schema = OBJECT("\"commands\":" WORDS("The commands, each a line for the shell.") ","
+                      "\"timeout_ms\":" COUNT("Their limit in milliseconds.") ","
+                      "\"max_output_length\":" COUNT("At most so many characters of output."),
+                      "\"commands\""),
      .members = {{"commands", "[]"}, {"timeout_ms", "null"}, {"max_output_length", "null"}},
      .after = ",\"environment\":{\"type\":\"local\"}"},
     {.type = "apply_patch",
@@ -112,17 +63,14 @@ static const struct client_tool tools[] = {
      .action = "operation",
      .description = "Creates, changes or deletes a file.",
      .schema = OBJECT(
-         "\"type\":{\"type\":\"string\",\"enum\":[\"create_file\",\"update_file\",\"delete_file\"]}"
-         ","
-         "\"path\":" TEXT(
-             "The file's path.") ","
-                                 "\"diff\":" TEXT(
-                                     "The change as a unified diff without the lines that name "
-                                     "files; of a "
-                                     "new file its lines, each after a +; empty to delete a file."),
+         "\"type\":{\"type\":\"string\",\"enum\":[\"create_file\",\"update_file\",\"delete_file\"]},"
+         "\"path\":" TEXT("The file's path.") ","
+         "\"diff\":" TEXT("The change as a unified diff without the lines that name files; of a "
+                          "new file its lines, each after a +; empty to delete a file."),
          "\"type\",\"path\",\"diff\""),
      .members = {{"type", NULL}, {"path", "\"\""}, {"diff", "\"\""}}},
 };
+// clang-format on
 enum { N_TOOLS = sizeof tools / sizeof *tools };
 
 const struct client_tool *client_tool_of(enum client_tool_name by, const char *name) {
