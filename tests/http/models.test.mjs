@@ -10,10 +10,11 @@ const golden = "tests/golden/arch",
 const names = readdirSync(golden).filter((name) => !name.includes("."));
 const flags = ["--kv-cache-tokens", "512", "--context-length", "64", "--max-sequences", "4"];
 
-const models = (name) => [
-  { name: `${name}:folder`, file: `${golden}/${name}/hf` },
-  { name: `${name}:gguf`, file: `${golden}/${name}/model.gguf` },
-].filter((model) => existsSync(model.file));
+const models = (name) =>
+  [
+    { name: `${name}:folder`, file: `${golden}/${name}/hf` },
+    { name: `${name}:gguf`, file: `${golden}/${name}/model.gguf` },
+  ].filter((model) => existsSync(model.file));
 
 async function check(server, name) {
   const answers = [];
