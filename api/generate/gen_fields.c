@@ -174,7 +174,13 @@ static int read_max_tokens(const struct gen_fields *f, struct gen_options *o, er
         max = f->max_completion_tokens;
     }
     if (max == 0 && f->zero_is_no_limit) max = -1;
-    if (f->has_n_predict) max = f->n_predict;
+    if (f->has_n_predict) {
+        /* Completions have a default of max_tokens, which looks as if it was sent. */
+        if (f->zero_is_no_limit && f->has_max_tokens && f->max_tokens != f->n_predict)
+            return err_set_param(e, ERR_INVALID, "n_predict",
+                                 "'n_predict' and 'max_tokens' mean the same: send only one.");
+        max = f->n_predict;
+    }
     o->no_tokens = max == 0;
     o->params.max_tokens = max < 0 ? 0 : max ? (uint32_t)max : 1;
     return 0;

@@ -82,7 +82,7 @@ const struct json_table gen_sampler_table = JSON_TABLE(sampler_fields, NULL);
 
 static const struct json_field fields[] = {
     {"n_predict", JSON_INT, NUL, AT(n_predict), HAS(has_n_predict), -2, 2147483647.0,
-     .help = "llama.cpp's name of max_tokens, and goes before it; below 0: up to the context "
+     .help = "llama.cpp's name of max_tokens; below 0: up to the context "
              "length, 0: nothing is generated, only the prompt is cached."},
     REFUSED("min_tokens", is_zero, "answers end where the model ends them: see ignore_eos"),
     REFUSED("stop_token_ids", NULL, "use 'stop'"),

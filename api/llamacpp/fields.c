@@ -32,7 +32,7 @@ static const struct json_field common_fields[] = {
      .help = "Tokens to generate; below 0: up to the context length, 0: none, the prompt is only "
              "put into the cache."},
     {"max_tokens", JSON_INT, NUL, AT(gen.max_tokens), HAS(gen.has_max_tokens), -2, 2147483647.0,
-     .help = "The same; n_predict goes before it."},
+     .help = "The same."},
     {"max_completion_tokens", JSON_INT, NUL, AT(gen.max_tokens), HAS(gen.has_max_tokens), -2,
      2147483647.0, .help = "The same."},
     {"n_cmpl", JSON_INT, NUL, AT(gen.n), .min = 1, .max = ENGINE_MAX_CHOICES, .initial = "1",

@@ -100,7 +100,7 @@ test("items are added, listed in pages, retrieved and deleted", async () => {
   }
   for (const [items, param] of [
     [[], "items"],
-    [[{ type: "image" }], "items[0].type"],
+    [[{ role: "user", content: [{ type: "input_image", image_url: "x" }] }], "items[0].content[0].type"],
     [[say("x"), { ...say("y"), role: 1 }], "items[1].role"],
     [[{ ...say("x"), id: all[0].id }], "items"],
   ]) {

@@ -27,7 +27,7 @@ before(async () => {
     "tokenizer.ggml.fim_sep_token_id": fim.file,
   });
   server = await startServer(
-    ["--max-sequences", "8"],
+    ["--max-sequences", "8", "--model-sampling", "off"],
     [
       { file: modelFile, name: modelName },
       { file, name: "fim" },
