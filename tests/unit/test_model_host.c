@@ -17,8 +17,8 @@ static atomic_int n_running[2], n_both; /* of loads and unloads, of pulls; at on
 
 static void note(const char *what, const char *name) {
     pthread_mutex_lock(&mu);
-    strcat(strcat(asked, what), name);
-    strcat(asked, " ");
+    size_t n = strlen(asked); /* what no longer fits is of no interest */
+    snprintf(asked + n, sizeof asked - n, "%s%s ", what, name);
     pthread_mutex_unlock(&mu);
 }
 
