@@ -35,7 +35,7 @@ struct hub_options {
     void *arg;
 };
 
-/* Has what the form that hub_open takes? Asks nobody. ERR_INVALID. */
+/* Has what the form that hub_open takes? Sends no request. ERR_INVALID. */
 int hub_check(const char *what, err *e);
 /* Reads the listing and chooses files. what: "hf:ORG/REPO" (safetensors with config.json, else the
  * only GGUF) or "hf:ORG/REPO:FILE" (a GGUF's name, a pattern with * or ?, or a type such as Q4_K_M;

@@ -39,7 +39,7 @@ static const struct json_field common_fields[] = {
      .help = "Answers per prompt; with more than one the answer is an array."},
     {"n", JSON_INT, NUL, AT(gen.n), .min = 1, .max = ENGINE_MAX_CHOICES, .help = "The same."},
     {"n_probs", JSON_INT, NUL, AT(n_probs), .min = 0, .max = ENGINE_MAX_TOP_LOGPROBS,
-     .initial = "0", .help = "Adds the log-probabilities of so many most likely tokens."},
+     .initial = "0", .help = "Adds the log-probabilities of the n_probs most likely tokens."},
     {"logit_bias", JSON_VALUE, NUL | JSON_OR_ARRAY | JSON_OR_OBJECT, AT(logit_bias),
      .help = "An array of pairs of a token id or a text (each of its tokens) and a bias from -100 "
              "to 100, or false: never; or an object."},

@@ -13,8 +13,9 @@
 static const struct {
     const char *name, *rest;
 } query_parameters[] = {
-    {"limit", "\"description\":\"At most so many items.\",\"schema\":{\"type\":\"integer\","
-              "\"minimum\":1,\"maximum\":100,\"default\":20}"},
+    {"limit",
+     "\"description\":\"The largest number of items to return.\",\"schema\":{\"type\":\"integer\","
+     "\"minimum\":1,\"maximum\":100,\"default\":20}"},
     {"after", "\"description\":\"The id of the item before the first one.\",\"schema\":{\"type\":"
               "\"string\"}"},
     {"order", "\"schema\":{\"type\":\"string\",\"enum\":[\"asc\",\"desc\"]}"},

@@ -51,7 +51,7 @@ static const struct client_tool tools[] = {
      .description = "Runs commands in a shell on the user's machine.",
      .schema = OBJECT("\"commands\":" WORDS("The commands, each a line for the shell.") ","
                       "\"timeout_ms\":" COUNT("Their limit in milliseconds.") ","
-                      "\"max_output_length\":" COUNT("At most so many characters of output."),
+                      "\"max_output_length\":" COUNT("The largest number of characters of output."),
                       "\"commands\""),
      .members = {{"commands", "[]"}, {"timeout_ms", "null"}, {"max_output_length", "null"}},
      .after = ",\"environment\":{\"type\":\"local\"}"},

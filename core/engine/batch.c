@@ -175,8 +175,7 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
      */
     memcpy(b->tables + (size_t)s * b->stride, kv_table(seq->kv),
            kv_seq_n_blocks(seq->kv) * sizeof *b->tables);
-    kv_state_ids(seq->kv,
-                 b->state_tables + 2 * (size_t)s); /* without state layers nobody reads it */
+    kv_state_ids(seq->kv, b->state_tables + 2 * (size_t)s); /* not read without state layers */
     shape->n_rows = row;
     shape->n_seqs = s + 1;
     b->row_start[s + 1] = (int32_t)row;

@@ -65,7 +65,7 @@ static void log_states(const engine *en, const struct engine_size *size) {
              (double)bytes * kc->state.n_blocks / (1 << 20), size->state_reason);
     const uint32_t n_most = kc->prefix_cache ? (kc->state.n_blocks + 1) / 2 : kc->state.n_blocks;
     if (n_most < en->config.max_sequences)
-        log_warn("engine: so many state blocks admit %u sequences at once, though max_sequences is "
+        log_warn("engine: the state blocks admit %u sequences at once, though max_sequences is "
                  "%u: set state_blocks",
                  n_most, en->config.max_sequences);
 }

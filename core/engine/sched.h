@@ -16,7 +16,7 @@
  *      free blocks for the whole known text + one token, plus one block for every four running
  *      sequences: otherwise the next growth would undo the admission at once. All blocks of the
  *      known text are taken at admission, including cached ones without references. With state
- *      layers it also requires a free or cached state block, and the hit's state if nobody uses it;
+ *      layers it also requires a free or cached state block, and the hit's state if it is unused;
  *      with a prefix cache, too, no more sequences run than half of the state blocks, so that the
  *      others can keep prefixes. An admission preempts only paused sequences and those of lower
  *      priority, and none if that would not suffice.

@@ -7,7 +7,7 @@
  * and its blocks are free at once, although the step that has begun still has a row of it. Nothing
  * reads that row: its token is dropped, and its slot was not committed. With recurrent layers the
  * row may also have moved the sequence's state past a boundary; the KV block there is not in the
- * prefix table then, so that state is left to nobody. */
+ * prefix table then, so that state is not kept. */
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"

@@ -164,7 +164,8 @@ struct model_load {
     const struct model_arch *arch;
     const struct model_part *part;
     backend *be;
-    const struct model_limits *limits; /* whom to tell how far it is; NULL: nobody */
+    const struct model_limits
+        *limits; /* their progress callback is told how far it is; NULL: none */
 };
 int model_weights_load(const gguf *g, const struct model_load *load, struct model_weights *w,
                        err *e);
