@@ -164,8 +164,7 @@ struct model_load {
     const struct model_arch *arch;
     const struct model_part *part;
     backend *be;
-    const struct model_limits
-        *limits; /* their progress callback is told how far it is; NULL: none */
+    const struct model_limits *limits; /* with the progress callback; NULL: none */
 };
 int model_weights_load(const gguf *g, const struct model_load *load, struct model_weights *w,
                        err *e);
