@@ -66,7 +66,7 @@ static void *deferred_masks_main(void *engine_ptr) {
         bool ended = atomic_load(&st->ended), made = !ended && run_slice(en, st);
         if (made) {
             atomic_store(&st->mask_ready, true);
-            worker_notify(st);
+            stream_wake_worker(st);
         }
         if (made || ended) stream_unref(st);
         pthread_mutex_lock(&d->lock);

@@ -259,13 +259,12 @@ bool stream_push(struct engine_stream *st, const struct engine_event *ev);
 void stream_push_final(struct engine_stream *st, enum engine_finish finish, const err *error);
 /* Worker: has the paused sequence's ring room again? */
 bool stream_has_room(struct engine_stream *st);
+/* Any thread: the worker checks st (cancelled, room in the ring, mask ready) before its next step.
+ */
+void stream_wake_worker(struct engine_stream *st);
 
 /* ---- worker.c ---- */
 void *worker_main(void *engine_ptr);
-
-/* Any thread: the worker checks st (cancelled, room in the ring, mask ready) before its next step.
- */
-void worker_notify(struct engine_stream *st);
 
 /* ---- engine.c ---- */
 int engine_err_changed(err *e); /* model_check's error without the path, for clients */
@@ -310,7 +309,7 @@ int deferred_masks_start(engine *en, err *e);
 /* After the worker has ended. Waits for the slice that is running. */
 void deferred_masks_stop(engine *en);
 /* Worker: hands the sequence's mask to the thread, which sets st->mask_ready and calls
- * worker_notify when it is computed. */
+ * stream_wake_worker when it is computed. */
 void deferred_masks_add(struct engine_stream *st);
 
 /* ---- pooling.c ---- */

@@ -134,6 +134,19 @@ void stream_unref(struct engine_stream *st) {
     free(st);
 }
 
+void stream_wake_worker(struct engine_stream *st) {
+    engine *en = st->en;
+    pthread_mutex_lock(&en->lock);
+    if (!st->in_wake_list && !en->joined) {
+        st->in_wake_list = true;
+        st->wake_next = en->wake_list;
+        en->wake_list = st;
+        atomic_fetch_add(&st->refs, 1);
+        pthread_cond_signal(&en->wake);
+    }
+    pthread_mutex_unlock(&en->lock);
+}
+
 uint32_t stream_n_cached(const struct engine_stream *st) {
     return st->seq.n_cached < st->seq.n_prompt ? st->seq.n_cached : st->seq.n_prompt;
 }
@@ -224,7 +237,7 @@ int engine_stream_next(engine_stream *st, struct engine_event *ev) {
         got = false;
     }
     pthread_mutex_unlock(&st->ring_lock);
-    if (wake) worker_notify(st);
+    if (wake) stream_wake_worker(st);
     return got;
 }
 
@@ -233,7 +246,7 @@ void engine_stream_cancel(engine_stream *st) {
     pthread_mutex_lock(&st->ring_lock);
     bool final = st->has_final;
     pthread_mutex_unlock(&st->ring_lock);
-    if (!final) worker_notify(st);
+    if (!final) stream_wake_worker(st);
 }
 
 void engine_stream_free(engine_stream *st) {

@@ -30,19 +30,6 @@ int engine_err_changed(err *e) {
                    "The model's file changed while it was served: the server must be restarted.");
 }
 
-void worker_notify(struct engine_stream *st) {
-    engine *en = st->en;
-    pthread_mutex_lock(&en->lock);
-    if (!st->in_wake_list && !en->joined) {
-        st->in_wake_list = true;
-        st->wake_next = en->wake_list;
-        en->wake_list = st;
-        atomic_fetch_add(&st->refs, 1);
-        pthread_cond_signal(&en->wake);
-    }
-    pthread_mutex_unlock(&en->lock);
-}
-
 /* Ends a sequence: its blocks are freed now, its memory between steps. */
 static void finish_stream(engine *en, struct engine_stream *st, enum engine_finish how,
                           const err *error) {
