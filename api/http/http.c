@@ -617,7 +617,8 @@ void http_close(struct http *h) {
     struct http_daemon *d = h->daemon;
     if (!d) return;
     if (d->mhd) {
-        MHD_socket fd = MHD_quiesce_daemon(d->mhd);
+        /* The library's threads accept until they end: MHD_quiesce_daemon of 0.9.75 races with them
+         * for their epoll sets and aborts. Whoever connects meanwhile gets a 503. */
         atomic_store(&h->closing, true);
         work_pool_stop(h->pool);
         watch_release_all(h->watch);
@@ -625,8 +626,8 @@ void http_close(struct http *h) {
             nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
         /* No connection may be suspended, or lent to a pool thread, any more. */
         work_pool_close(h->pool);
-        MHD_stop_daemon(d->mhd);
-        if (fd != MHD_INVALID_SOCKET) d->listen_fd = fd;
+        MHD_stop_daemon(d->mhd); /* closes the listening socket */
+        d->listen_fd = -1;
     }
     work_pool_close(h->pool);
     work_pool_free(h->pool);

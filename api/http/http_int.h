@@ -10,7 +10,7 @@
 
 struct http_daemon {
     struct MHD_Daemon *mhd;
-    int listen_fd; /* ours until the daemon runs, and again after it was quiesced; -1: none */
+    int listen_fd; /* ours until the daemon runs; -1: none */
     uint16_t port;
     struct conns_counts logged;                   /* of the last log line; watcher thread */
     uint64_t logged_ns;                           /* when it was written */
