@@ -78,9 +78,10 @@ static const struct config_key keys[] = {
      "with its own memory. The log states both sizes."},
     {"state-checkpoint-tokens", CONFIG_NUMBER, AT(state_checkpoint_tokens), "2048", 0, 1 << 24,
      NULL, "tokens",
-     "Models with recurrent layers: a state is kept after every so many tokens of a long prompt,\n"
-     "for later prompts that begin alike, beside those at the ends of prompts and messages. A\n"
-     "multiple of block-tokens. 0: none."},
+     "Models with recurrent layers: the distance, in tokens of a long prompt, between the states "
+     "that\n"
+     "are kept for later prompts with the same beginning, beside those at the ends of prompts and\n"
+     "messages. A multiple of block-tokens. 0: only those at the ends."},
     {"context-length", CONFIG_NUMBER, AT(context_length), "0", 0, UINT64_C(1) << 24, NULL, "tokens",
      "Maximum length of prompt and answer together. 0: the model's own maximum."},
     {"max-batch-tokens", CONFIG_NUMBER, AT(max_batch_tokens), "512", 1, 65536, NULL, "tokens",

@@ -94,7 +94,8 @@ struct sched_config {
     uint32_t max_batch_tokens, prefill_chunk, max_sequences, max_queue; /* all >= 1 */
     uint32_t
         max_prompt_logprob_rows; /* a step's rows of all sequences with all_rows; 0: no bound */
-    uint32_t checkpoint_tokens;  /* a multiple of block_tokens; 0: none every so many tokens */
+    uint32_t checkpoint_tokens; /* distance of states along a prompt, a multiple of block_tokens; 0:
+                                   none */
 };
 
 /* One sequence's share of a step: positions first .. first + n_rows - 1. wants_logits: the last row

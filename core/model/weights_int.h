@@ -57,9 +57,11 @@ struct weight_role {
     enum weight_dim n_out, n_in; /* n_out of each expert, if it is of experts */
     unsigned must, may;          /* features with which the tensor must, or may, exist */
     enum weight_dim whole, at;   /* rows at.. of a tensor of `whole` rows; DIM_VECTOR: all rows */
-    enum weight_dim groups; /* these rows of each of so many equal groups; DIM_VECTOR: of one */
+    enum weight_dim
+        groups; /* the number of equal groups, each of which has these rows; DIM_VECTOR: one */
     const struct weight_rows *pieces; /* (WEIGHT_MAX_PIECES) several, instead of n_out and at */
-    enum weight_dim n_cols; /* a vector that the file has as rows of so many; DIM_VECTOR: one row */
+    enum weight_dim
+        n_cols; /* columns of a vector that the file stores as a matrix; DIM_VECTOR: one row */
     bool experts;
     bool embed; /* the table of embeddings: every rank has all of it */
     bool once;  /* only on rank 0: added to a sum over the ranks */

@@ -13,7 +13,7 @@ const places = new Map();
 
 async function client(server, i, counts) {
   const rng = random(i);
-  const vanish = rng.next() < 0.1 ? rng.int(0, 8) : -1; // after so many chunks
+  const vanish = rng.next() < 0.1 ? rng.int(0, 8) : -1; // after this number of chunks; -1: never
   const controller = new AbortController();
   const maxTokens = rng.int(8, longestAnswer);
   const body = {

@@ -244,7 +244,7 @@ static void test_nothing_is_kept_without_room(void) {
 }
 
 /* A boundary that is reached with a token that the host does not know yet: its block is not in the
- * prefix table, so its state can be left to nobody; once it is known, it can. */
+ * prefix table, so its state cannot be shared; once it is known, it can. */
 static void test_unknown_tokens(void) {
     kv *c = open_cache(16, 4, true);
     kv_seq *a = run(c, abc, 7, 0);

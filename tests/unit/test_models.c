@@ -107,7 +107,7 @@ static void the_table_is_bounded(void) {
 
 enum { USERS = 4, ROUNDS = 200 };
 
-/* What a model points to; freed as soon as the table says that nobody has it. */
+/* What a model points to; freed as soon as its last user has released it. */
 struct thing {
     char id[8];
     atomic_int alive;
@@ -131,7 +131,7 @@ static void *use_models(void *arg) {
     return NULL;
 }
 
-static void nobody_has_a_model_that_was_forgotten(void) {
+static void a_forgotten_model_has_no_user(void) {
     pthread_t users[USERS];
     struct engine_totals *did = mem_new(1, sizeof *did);
     err e = {0};
@@ -165,6 +165,6 @@ int main(void) {
     RUN(names_and_references);
     RUN(a_withdrawn_model_waits_for_its_users);
     RUN(the_table_is_bounded);
-    RUN(nobody_has_a_model_that_was_forgotten);
+    RUN(a_forgotten_model_has_no_user);
     return check_done();
 }
