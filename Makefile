@@ -66,13 +66,13 @@ LIB_O  := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CC:%.cc=$(BUILD)/%.o) $(if $(WEB),$(BU
 LIB    := $(or $(METAL_LIB),$(CUDA_LIB),$(BUILD)/libinferd.a)
 UNIT_C := $(wildcard tests/unit/test_*.c)
 # Programs that never start a thread: ThreadSanitizer has nothing to see there.
-ONE_THREAD := api_parse api_responses api_tools base bpe chat_builtin chat_parser chat_shapes \
+ONE_THREAD := api_parse api_responses api_tools base bpe chat_builtin chat_cut chat_parser chat_shapes \
               chat_syntax config fim gemm gguf grammar_dfa grammar_format grammar_gbnf \
               grammar_number grammar_regex grammar_schema hf_model json kv_collision kv_states pace qtype \
               rope safetensors sampler sched sched_random sched_states text tokenizer_rules vocab_write
 # What QUICK=1 leaves to the whole runs of `make asan` and `make tsan`.
 SLOW_UNIT  := arch arch_forward attention backend gemm linear metal_% moe model qtype \
-              quantize sample tokenizer_rules grammar_% bpe
+              quantize rope_store sample tokenizer tokenizer_rules grammar_% bpe vocab_write
 LEFT_OUT   := $(if $(findstring -fsanitize=thread,$(SAN)),$(ONE_THREAD)) $(if $(QUICK),$(SLOW_UNIT))
 UNIT   := $(filter-out $(LEFT_OUT:%=$(BUILD)/test_%),$(UNIT_C:tests/unit/%.c=$(BUILD)/%))
 FUZZ_C := $(wildcard tests/fuzz/fuzz_*.c)
