@@ -55,8 +55,8 @@ static inline void forward_check(const struct forward_case *c, const int32_t *to
     double squares = 0;
     for (uint64_t i = 0; i < n_longest; i++)
         squares += want[i] * want[i];
-    double device =
-        be_logit_error(r.be, r.hp.quant, c->kv_type) * sqrt(squares / (double)n_longest);
+    double device = be_logit_error(r.be, r.hp.quant, c->kv_type, r.hp.n_layers) *
+                    sqrt(squares / (double)n_longest);
     double tolerance = fmax(c->tolerance, device);
     float *whole = be_new(n_longest, sizeof *whole);
     for (int i = 0; i < 4; i++) {
