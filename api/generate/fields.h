@@ -34,8 +34,9 @@ struct gen_fields {
     SAMPLING_ROWS(GEN_SAMPLING_MEMBER, ) /* temperature, top_p, ...: double, or int64_t */
     struct sampling_has sent;            /* which of these the request has */
     int64_t seed, n, max_tokens, n_predict, priority;
-    bool has_seed, has_max_tokens, has_n_predict;
-    bool zero_is_no_limit; /* max_tokens 0, as below 0; otherwise it scores the prompt */
+    bool has_seed, has_max_tokens, has_n_predict; /* only if the client sent them */
+    int64_t default_max_tokens; /* the endpoint's; below 0: up to the context length */
+    bool zero_is_no_limit;      /* max_tokens 0, as below 0; otherwise it scores the prompt */
     bool stream, ignore_eos;
     const cJSON *stop, *logit_bias, *stream_options;
     const char *stop_name; /* in errors */

@@ -75,6 +75,7 @@ void gen_fields_default(struct gen_fields *f) {
     memset(f, 0, sizeof *f);
     SAMPLING_ROWS(SET_DEFAULT, )
     f->n = 1;
+    f->default_max_tokens = -1;
     f->parallel_tool_calls = true;
     f->parse_special = true;
     f->stop_name = "stop";
@@ -164,23 +165,30 @@ static int read_stream_options(const struct gen_fields *f, struct ignored *ignor
     return rc;
 }
 
+/* One limit with three names, of which a request may send several if they say the same. */
 static int read_max_tokens(const struct gen_fields *f, struct gen_options *o, err *e) {
-    int64_t max = f->has_max_tokens ? f->max_tokens : -1;
-    if (f->has_max_completion_tokens) {
-        if (f->has_max_tokens && max != f->max_completion_tokens)
-            return err_set_param(
-                e, ERR_INVALID, "max_tokens",
-                "'max_tokens' and 'max_completion_tokens' mean the same: send only one.");
-        max = f->max_completion_tokens;
+    const struct limit {
+        const char *name;
+        bool sent;
+        int64_t value;
+    } limits[] = {
+        {"max_tokens", f->has_max_tokens, f->max_tokens},
+        {"max_completion_tokens", f->has_max_completion_tokens, f->max_completion_tokens},
+        {"n_predict", f->has_n_predict, f->n_predict},
+    };
+    const struct limit *one = NULL;
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        const struct limit *other = &limits[i];
+        if (!other->sent) continue;
+        bool both_none = one && one->value < 0 && other->value < 0;
+        if (one && one->value != other->value && !both_none)
+            return err_set_param(e, ERR_INVALID, one->name,
+                                 "'%s' and '%s' mean the same: send only one, or equal values.",
+                                 one->name, other->name);
+        one = other;
     }
-    if (max == 0 && f->zero_is_no_limit) max = -1;
-    if (f->has_n_predict) {
-        /* Completions have a default of max_tokens, which looks as if it was sent. */
-        if (f->zero_is_no_limit && f->has_max_tokens && f->max_tokens != f->n_predict)
-            return err_set_param(e, ERR_INVALID, "n_predict",
-                                 "'n_predict' and 'max_tokens' mean the same: send only one.");
-        max = f->n_predict;
-    }
+    int64_t max = one ? one->value : f->default_max_tokens;
+    if (max == 0 && f->zero_is_no_limit && !f->has_n_predict) max = -1;
     o->no_tokens = max == 0;
     o->params.max_tokens = max < 0 ? 0 : max ? (uint32_t)max : 1;
     return 0;

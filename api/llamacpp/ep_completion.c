@@ -77,7 +77,7 @@ static int read_and_start(struct request *r, struct llama_body *b, bool infill, 
     size_t n = 1;
     bool many = false;
     uint64_t begin_ns = clock_now_ns();
-    int rc = infill ? llama_infill_read(r, &b->fields, &prompts, e)
+    int rc = infill ? llama_infill_read(r, b, &prompts, e)
                     : llama_prompts_read(r, &b->fields, &prompts, &n, &many, e);
     costs_add_part(r, PART_TOKENIZE, begin_ns);
     if (rc) return rc;

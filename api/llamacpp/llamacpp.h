@@ -37,8 +37,8 @@ void llama_body_fini(struct llama_body *b);
 int llama_prompts_read(const struct request *r, const struct llama_fields *f,
                        struct gen_prompt **list, size_t *n, bool *many, err *e);
 /* The prompt of /infill. */
-int llama_infill_read(const struct request *r, const struct llama_fields *f,
-                      struct gen_prompt **list, err *e);
+int llama_infill_read(const struct request *r, const struct llama_body *b, struct gen_prompt **list,
+                      err *e);
 
 /* ---- writer.c ---- */
 

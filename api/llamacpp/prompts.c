@@ -148,20 +148,18 @@ static int read_chunks(const struct llama_fields *f, struct tokenizer_chunk **li
     return 0;
 }
 
-/* A generation of n_predict tokens must fit, too; without a limit a quarter of the context. */
-static uint32_t room_for_prompt(const struct request *r, const struct llama_fields *f) {
-    uint32_t context = engine_context_length(r->model->engine);
-    int64_t wanted = f->gen.has_n_predict    ? f->gen.n_predict
-                     : f->gen.has_max_tokens ? f->gen.max_tokens
-                                             : -1;
-    int64_t most = context - context / 4, room = wanted < 0 ? most : (int64_t)context - wanted;
+/* The tokens to generate must fit, too; without a limit a quarter of the context. */
+static uint32_t room_for_prompt(const struct request *r, const struct gen_options *o) {
+    uint32_t context = engine_context_length(r->model->engine), wanted = o->params.max_tokens;
+    int64_t room = wanted ? (int64_t)context - wanted : (int64_t)context - context / 4;
     if (room < context / 4) room = context / 4;
     if (room >= context) room = context - 1;
     return room < 1 ? 1 : (uint32_t)room;
 }
 
-int llama_infill_read(const struct request *r, const struct llama_fields *f,
-                      struct gen_prompt **list, err *e) {
+int llama_infill_read(const struct request *r, const struct llama_body *b, struct gen_prompt **list,
+                      err *e) {
+    const struct llama_fields *f = &b->fields;
     const tokenizer *tok = engine_tokenizer(r->model->engine);
     struct tokenizer_chunk *chunks = NULL;
     size_t n_chunks = 0;
@@ -175,8 +173,8 @@ int llama_infill_read(const struct request *r, const struct llama_fields *f,
                                             .chunks = chunks,
                                             .n_chunks = n_chunks};
         (*list)->text = (*list)->infill = true;
-        rc =
-            tokenizer_encode_infill(tok, &in, room_for_prompt(r, f), &(*list)->ids, &(*list)->n, e);
+        rc = tokenizer_encode_infill(tok, &in, room_for_prompt(r, &b->options), &(*list)->ids,
+                                     &(*list)->n, e);
         if (rc == ERR_UNSUPPORTED)
             rc = err_set_param(e, rc, "input_prefix",
                                "Infill is not supported by this model: its vocabulary has no "

@@ -39,8 +39,8 @@ static const struct json_field fields[] = {
     {"max_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), -1, 2147483647.0,
      .initial = "16",
      .help = "0 scores the prompt without generating; -1: up to the context length."},
-    {"max_completion_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), -1, 2147483647.0,
-     .help = "The same; chat's name."},
+    {"max_completion_tokens", JSON_INT, NUL, AT(max_completion_tokens),
+     HAS(has_max_completion_tokens), -1, 2147483647.0, .help = "The same; chat's name."},
     {"logprobs", JSON_INT, NUL, AT(n_logprobs), HAS(has_n_logprobs), 0, MAX_LOGPROBS,
      .help = "Returns log-probabilities of the tokens and of that many most likely alternatives."},
     {"echo", JSON_BOOL, NUL, AT(echo), .initial = "false",
@@ -329,8 +329,7 @@ static int new_scores(struct gen_request *q, size_t n_prompts, struct scores **o
 static int answer_completions(struct request *r, const cJSON *body, err *e) {
     struct gen_request q;
     gen_fields_default(&q.fields);
-    q.fields.max_tokens = DEFAULT_MAX_TOKENS;
-    q.fields.has_max_tokens = true;
+    q.fields.default_max_tokens = DEFAULT_MAX_TOKENS;
     int rc = gen_request_read(r, body, &completions_table, &q, e);
     if (!rc) rc = check_suffix(&q, e);
     if (!rc) rc = read_best_of(&q, e);

@@ -187,17 +187,48 @@ test("two names of one field: equal values are one, different ones are refused",
     { n_predict: null },
   ])
     assert.equal((await ask(body)).status, 200, JSON.stringify(body));
-  for (const [body, names] of [
-    [{ n_predict: 2 }, ["max_tokens", "n_predict"]],
-    [{ max_completion_tokens: 2 }, ["max_tokens", "max_completion_tokens"]],
-    [{ repeat_penalty: 1.1, repetition_penalty: 1.2 }, ["repeat_penalty", "repetition_penalty"]],
-  ]) {
-    const response = await ask(body);
-    assert.equal(response.status, 400, JSON.stringify(body));
-    const { error } = await response.json();
-    for (const name of names) assert.ok(error.message.includes(`'${name}'`), error.message);
-    assert.ok(names.includes(error.param));
-  }
+  const different = { repeat_penalty: 1.1, repetition_penalty: 1.2 };
+  const response = await ask(different);
+  assert.equal(response.status, 400);
+  const { error } = await response.json();
+  for (const name of Object.keys(different)) assert.ok(error.message.includes(`'${name}'`), error.message);
+  assert.ok(Object.keys(different).includes(error.param));
+});
+
+// Two of its three names in one body; a default that the client did not send refuses nothing.
+test("the limit of tokens has one value in chats, completions and llama.cpp's form", async () => {
+  const names = ["max_tokens", "max_completion_tokens", "n_predict"];
+  for (const path of ["/v1/chat/completions", "/v1/completions", "/completion"])
+    for (const [one, other] of [
+      [0, 1],
+      [0, 2],
+      [1, 2],
+    ].map((pair) => pair.map((i) => names[i]))) {
+      const given = path.endsWith("chat/completions") ? { messages: user("x") } : { prompt: "x" };
+      const ask = (body) => post(server, path, { model: modelName, temperature: 0, ...given, ...body });
+      for (const [a, b] of [
+        [2, 3],
+        [20, 3],
+        [-1, 3],
+        [16, -1],
+      ]) {
+        const response = await ask({ [one]: a, [other]: b });
+        const { error } = await response.json();
+        assert.deepEqual([response.status, error.param ?? one], [400, one], `${path} ${one} ${a} ${other} ${b}`);
+        for (const name of [one, other]) assert.ok(error.message.includes(`'${name}'`), error.message);
+      }
+      for (const body of [
+        { [one]: 3, [other]: 3 },
+        { [one]: null, [other]: 3 },
+        { [one]: 3, [other]: null },
+      ]) {
+        const answer = await answerOf(await ask(body), body);
+        const n = answer.usage ? answer.usage.completion_tokens : answer.tokens_predicted;
+        assert.equal(n, 3, `${path} ${JSON.stringify(body)}`);
+      }
+    }
+  const silent = await ask({ ignore_eos: true }, "/v1/completions");
+  assert.equal(silent.usage.completion_tokens, 16, "completions have a default");
 });
 
 test("what the chat template does not use is named", async () => {
