@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { after, before, test } from "node:test";
+import { ignoredNames, listedNames } from "../http/ignored_fields.mjs";
 import { onlyLoopback, open } from "../http/loopback.mjs";
 import { startServer } from "../http/server.mjs";
 import { playScript } from "./scripted.mjs";
@@ -76,8 +77,9 @@ async function mend({ script, prepare, command, env = {} }) {
   return { code, output, text: readFileSync(file, "utf8"), seen: proxy.seen };
 }
 
-// What all agents must have met: answers without an error, and the file mended by them.
-function check(t, result, path) {
+// What all agents must have met: answers without an error, the file mended by them, and nothing ignored but
+// what their row of api/CLIENTS.md says.
+function check(t, client, result, path) {
   const generations = result.seen.filter((s) => s.method === "POST" && s.url.startsWith(path));
   const wrong = result.seen.filter((s) => s.status >= 400 && s.url.startsWith(path));
   assert.deepEqual(
@@ -86,8 +88,9 @@ function check(t, result, path) {
   );
   assert.equal(result.code, 0, result.output.slice(-2000));
   assert.equal(result.text, "hello world\n", result.output.slice(-2000));
-  const ignored = new Set(generations.flatMap((s) => (s.ignored ?? "").split(", ").filter(Boolean)));
-  t.diagnostic(`${generations.length} requests; ignored: ${[...ignored].join(", ") || "nothing"}`);
+  const ignored = ignoredNames(generations.map((s) => s.ignored));
+  t.diagnostic(`${generations.length} requests; ignored: ${ignored.join(", ") || "nothing"}`);
+  assert.deepEqual(ignored, listedNames(client));
   return generations;
 }
 
@@ -110,7 +113,7 @@ test("Claude Code edits a file", { skip: skip("claude") }, async (t) => {
       { name: "Edit", input: { file_path: file, old_string: "wrld", new_string: "world" } },
     ],
   });
-  const generations = check(t, result, "/v1/messages");
+  const generations = check(t, "Claude Code", result, "/v1/messages");
   assert.ok(generations.length >= 3, "two calls and a text");
 });
 
@@ -127,7 +130,7 @@ test("Claude Code asks a subagent and runs a command", { skip: skip("claude") },
       { name: "Bash", input: { command: "sed -i s/wrld/world/ a.txt", description: "Mend the typo" } },
     ],
   });
-  const generations = check(t, result, "/v1/messages");
+  const generations = check(t, "Claude Code", result, "/v1/messages");
   const own = generations.filter((s) => JSON.stringify(s.body?.messages[0]).includes(prompt));
   assert.ok(own.length >= 1, "the subagent asked");
   const said = generations.at(-1).body.messages.flatMap((m) => (Array.isArray(m.content) ? m.content : []));
@@ -161,7 +164,12 @@ test("Codex edits a file", { skip: skip("codex") }, async (t) => {
     },
     command: () => ["codex", "exec", "--skip-git-repo-check", "mend the typo in a.txt"],
   });
-  const generations = check(t, result, "/v1/responses");
+  const generations = check(t, "Codex", result, "/v1/responses");
+  const hosted = generations[0].body.tools.filter((_, i) => generations[0].ignored.includes(`tools[${i}]`));
+  assert.deepEqual(
+    hosted.map((tool) => tool.type),
+    ["web_search"],
+  );
   assert.ok(generations.length >= 3, "two calls and a text");
 });
 
@@ -189,6 +197,6 @@ test("opencode edits a file", { skip: skip("opencode") }, async (t) => {
     },
     command: () => ["opencode", "run", "mend the typo in a.txt"],
   });
-  const generations = check(t, result, "/v1/chat/completions");
+  const generations = check(t, "opencode", result, "/v1/chat/completions");
   assert.ok(generations.length >= 3, "two calls and a text");
 });

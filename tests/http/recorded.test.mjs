@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { addKeys } from "./gguf.mjs";
+import { ignoredNames, listedNames } from "./ignored_fields.mjs";
 import { modelFile, modelName, post, sse, startServer } from "./server.mjs";
 
 const folder = "tests/data/clients";
@@ -161,6 +162,11 @@ for (const file of files) {
   test(client, async (t) => {
     assert.ok(source.length && requests.length);
     for (const { repository, file: path } of source) assert.ok(repository.includes("/") && path);
+    assert.deepEqual(
+      ignoredNames(requests.flatMap((r) => r.ignored)),
+      listedNames(client),
+      "its row of api/CLIENTS.md",
+    );
     for (const { name, method, path, body, ignored } of requests)
       await t.test(name, async () => {
         const response = await (method === "GET" ? fetch(server.url + path) : post(server, path, body));
