@@ -10,7 +10,9 @@ export function constants(input) {
   return { type: "object", properties, required: Object.keys(input), additionalProperties: false };
 }
 
-// How each protocol names the tools of a body and forces one.
+const done = { const: "done" }; // a text that is never empty: agents ask again, or give up, after an empty one
+
+// How each protocol names the tools of a body, forces one, and has a text said instead.
 const protocols = {
   "/v1/messages": {
     results: (body) => count(body.messages, (m) => list(m.content).filter((p) => p.type === "tool_result").length),
@@ -22,7 +24,7 @@ const protocols = {
     },
     say(body) {
       body.tool_choice = { type: "none" };
-      body.stop_sequences = [" "];
+      body.output_config = { ...body.output_config, format: { type: "json_schema", schema: done } };
     },
   },
   "/v1/responses": {
@@ -35,7 +37,7 @@ const protocols = {
     },
     say(body) {
       body.tool_choice = "none";
-      body.text = { format: { type: "json_schema", name: "said", schema: { const: "done" } } };
+      body.text = { format: { type: "json_schema", name: "said", schema: done } };
     },
   },
   "/v1/chat/completions": {
@@ -47,7 +49,7 @@ const protocols = {
     },
     say(body) {
       body.tool_choice = "none";
-      body.stop = [" "];
+      body.response_format = { type: "json_schema", json_schema: { name: "said", schema: done } };
     },
   },
 };
