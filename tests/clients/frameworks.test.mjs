@@ -4,12 +4,15 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { OllamaEmbeddings, ChatOllama, Ollama } from "@langchain/ollama";
 import { ChatOpenAI, OpenAIEmbeddings } from "@langchain/openai";
+import { HumanMessage } from "@langchain/core/messages";
 import { tool as langchainTool } from "@langchain/core/tools";
 import { Ollama as LlamaOllama, OllamaEmbedding } from "@llamaindex/ollama";
-import { OpenAI as LlamaOpenAI, OpenAIEmbedding } from "@llamaindex/openai";
+import { OpenAI as LlamaOpenAI, OpenAIEmbedding, OpenAIResponses as LlamaResponses } from "@llamaindex/openai";
 import { Agent, OpenAIConversationsSession, OpenAIProvider, Runner, tool } from "@openai/agents";
+import { tool as llamaTool } from "llamaindex";
 import OpenAI from "openai";
 import { z } from "zod";
+import { asks, checkCities, cities, rolesOfThreeTurns, sunny } from "../http/client_turns.mjs";
 import { onlyLoopback } from "../http/loopback.mjs";
 import { modelName as model, startServer } from "../http/server.mjs";
 
@@ -138,4 +141,80 @@ test("LlamaIndex with OpenAI's and Ollama's APIs: chat, a stream, embeddings", a
   const ollama = new LlamaOllama({ model, config, options: { num_predict: 20 } });
   assert.ok((await ollama.chat({ messages })).message.content.length);
   vectors([await new OllamaEmbedding({ model, config }).getTextEmbedding("a")], 1);
+});
+
+// Ollama's API cannot demand a call, and the demo model makes none by itself: then the test adds one to its answer.
+test("LangChain with Ollama's API: tools over three turns", async () => {
+  const called = [];
+  const get = langchainTool(({ city }) => (called.push(city), sunny(city)), {
+    name: "weather",
+    description: "The weather of a city.",
+    schema: z.object({ city: z.enum(cities) }),
+  });
+  const chat = new ChatOllama({ baseUrl: server.url, model, maxRetries: 0, temperature: 0, numPredict: 60 });
+  const messages = [];
+  for (const [i, content] of asks.entries()) {
+    messages.push(new HumanMessage(content));
+    const call = await chat.bindTools([get]).invoke(messages);
+    if (!call.tool_calls.length)
+      call.tool_calls = [{ type: "tool_call", id: `call_${i}`, name: "weather", args: { city: "Rome" } }];
+    messages.push(call, await get.invoke(call.tool_calls[0]));
+    messages.push(await chat.withStructuredOutput(short.outputType, { includeRaw: true }).invoke(messages));
+    const { raw, parsed } = messages.pop();
+    assert.ok(Number.isInteger(parsed.n));
+    messages.push(raw);
+  }
+  checkCities(called);
+});
+
+// LlamaIndex sends a result with Ollama's API without the call before it.
+test("LlamaIndex: tools over three turns and structured output, with each API", async () => {
+  const baseURL = `${server.url}/v1`;
+  const options = { model, apiKey: "none", baseURL, maxRetries: 0, additionalSessionOptions: { baseURL } };
+  const limits = { temperature: 0, maxTokens: 60, maxOutputTokens: 60 };
+  const openai = new LlamaOpenAI({ ...options, ...limits });
+  const ollama = new LlamaOllama({
+    model,
+    config: { host: server.url },
+    options: { num_predict: 60, temperature: 0 },
+  });
+  const called = [];
+  const get = llamaTool({
+    name: "weather",
+    description: "The weather of a city.",
+    parameters: z.object({ city: z.enum(cities) }),
+    execute: ({ city }) => (called.push(city), sunny(city)),
+  });
+  for (const [llm, tool_choice] of [
+    [openai, { type: "function", function: { name: "weather" } }],
+    [new LlamaResponses({ ...options, ...limits }), { type: "function", name: "weather" }],
+    [ollama],
+  ]) {
+    called.length = 0;
+    const messages = [];
+    const additionalChatOptions = tool_choice && { tool_choice, parallel_tool_calls: false };
+    for (const content of asks) {
+      messages.push({ role: "user", content });
+      const { newMessages } = await llm.exec({ messages, tools: [get], additionalChatOptions });
+      if (!tool_choice && newMessages.length === 1) {
+        const call = { id: "call_1", name: "weather", input: { city: "Rome" } };
+        newMessages[0].options = { toolCall: [call] };
+        const result = { id: call.id, result: get.call(call.input), isError: false };
+        newMessages.push({ role: "user", content: result.result, options: { toolResult: result } });
+      }
+      messages.push(...newMessages);
+      messages.push((await llm.chat({ messages })).message);
+      assert.ok(messages.at(-1).content.length);
+    }
+    checkCities(called);
+    assert.deepEqual(
+      messages.map((m) => m.role),
+      rolesOfThreeTurns("user"), // its role of a result
+    );
+  }
+  const ask = { messages: [{ role: "user", content: "A number" }], responseFormat: short.outputType };
+  for (const llm of [openai, ollama]) {
+    const { message } = await llm.chat(ask);
+    short.outputType.parse(JSON.parse(message.content));
+  }
 });

@@ -2,14 +2,19 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { createOpenAI } from "@ai-sdk/openai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import Anthropic from "@anthropic-ai/sdk";
+import { jsonSchemaOutputFormat } from "@anthropic-ai/sdk/helpers/json-schema";
+import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod";
 import { HumanMessage, SystemMessage, ToolMessage } from "@langchain/core/messages";
 import { tool as langchainTool } from "@langchain/core/tools";
 import { ChatOpenAI, OpenAIEmbeddings } from "@langchain/openai";
-import { embed, generateObject, generateText, streamObject, streamText, tool } from "ai";
+import { embed, generateObject, generateText, stepCountIs, streamObject, streamText, tool } from "ai";
+import Ajv from "ajv";
 import { Ollama } from "ollama";
 import OpenAI from "openai";
 import { z } from "zod";
+import { asks, checkCities, cities as names, rolesOfThreeTurns, sunny } from "./client_turns.mjs";
 import { onlyLoopback } from "./loopback.mjs";
 import { modelName, startServer } from "./server.mjs";
 
@@ -146,23 +151,134 @@ test("LangChain: embeddings", async () => {
   assert.notDeepEqual(a, b);
 });
 
-const cities = { type: "object", properties: { city: { enum: ["Rome", "Oslo"] } }, required: ["city"] };
-const asks = ["Weather in Rome?", "And in Oslo?", "And in Rome again?"];
+const cities = { type: "object", properties: { city: { enum: names } }, required: ["city"] };
+const client = () => new Anthropic({ baseURL: server.url, apiKey: "none", maxRetries: 0 });
+
+// The SDK itself runs the tool and asks again: its loop of steps, streamed and not.
+test("Vercel: tools over three turns by its own loop, by each of its providers", async () => {
+  const compatible = createOpenAICompatible({ name: "inferd", baseURL: `${server.url}/v1`, apiKey: "none" });
+  for (const model of [vercel.chat(modelName), vercel.responses(modelName), compatible(modelName)])
+    for (const generate of [generateText, streamText]) {
+      const called = [];
+      const ask = {
+        ...settings,
+        model,
+        maxOutputTokens: 60,
+        tools: {
+          weather: tool({
+            description: "Weather of a city",
+            inputSchema: z.object({ city: z.enum(names) }),
+            execute: ({ city }) => (called.push(city), sunny(city)),
+          }),
+        },
+        providerOptions: { openai: { parallelToolCalls: false }, inferd: { parallel_tool_calls: false } },
+        stopWhen: stepCountIs(2),
+        prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber ? "none" : { type: "tool", toolName: "weather" } }),
+      };
+      const messages = [];
+      for (const content of asks) {
+        messages.push({ role: "user", content });
+        const result = await generate({ ...ask, messages, onError: ({ error }) => assert.fail(error) });
+        if (generate === streamText) await result.consumeStream();
+        messages.push(...(await result.response).messages);
+        assert.equal((await result.steps).length, 2);
+        assert.ok((await result.text).length);
+      }
+      checkCities(called);
+      assert.deepEqual(
+        messages.map((m) => m.role),
+        rolesOfThreeTurns("tool"),
+      );
+    }
+});
+
+test("LangChain: tools over three turns", async () => {
+  const called = [];
+  const get = langchainTool(({ city }) => (called.push(city), sunny(city)), {
+    name: "weather",
+    description: "Weather of a city",
+    schema: z.object({ city: z.enum(names) }),
+  });
+  const whole = (model, messages) => model.invoke(messages);
+  const streamed = async (model, messages) => {
+    let all;
+    for await (const chunk of await model.stream(messages)) all = all ? all.concat(chunk) : chunk;
+    return all;
+  };
+  for (const [fields, ask] of [
+    [{}, whole],
+    [{}, streamed],
+    [{ useResponsesApi: true }, whole],
+  ]) {
+    const bind = (tool_choice) => langchain(fields).bindTools([get], { tool_choice, parallel_tool_calls: false });
+    const messages = [];
+    called.length = 0;
+    for (const content of asks) {
+      messages.push(new HumanMessage(content));
+      const call = await ask(bind("weather"), messages);
+      assert.equal(call.tool_calls.length, 1);
+      messages.push(call, await get.invoke(call.tool_calls[0]));
+      messages.push(await ask(bind("none"), messages));
+      assert.ok(messages.at(-1).text.length);
+    }
+    checkCities(called);
+    assert.deepEqual(
+      messages.map((m) => m.getType()),
+      asks.flatMap(() => ["human", "ai", "tool", "ai"]),
+    );
+  }
+});
+
+test("Anthropic's SDK: structured output by a schema, whole and streamed", async () => {
+  const schema = {
+    type: "object",
+    properties: {
+      name: { enum: ["Ann", "Bob"] },
+      age: { type: "integer", minimum: 1, maximum: 99 },
+      likes: { type: "array", items: { enum: ["tea", "cake"] }, maxItems: 2 },
+    },
+    required: ["name", "age", "likes"],
+    additionalProperties: false,
+  };
+  const valid = new Ajv().compile(schema);
+  const ask = {
+    model: modelName,
+    max_tokens: 200,
+    temperature: 0,
+    messages: [{ role: "user", content: "Who is it?" }],
+  };
+  const raw = { ...ask, output_config: { format: { type: "json_schema", schema } } };
+  const { content, stop_reason } = await client().messages.create(raw);
+  assert.equal(stop_reason, "end_turn");
+  assert.ok(valid(JSON.parse(content[0].text)), content[0].text);
+  let text = "";
+  for await (const event of await client().messages.create({ ...raw, stream: true }))
+    if (event.type === "content_block_delta") text += event.delta.text;
+  assert.equal(text, content[0].text);
+  // The SDK's own helpers; they leave bounds out of the schema that they send.
+  const loose = z.object({ name: z.enum(["Ann", "Bob"]), tall: z.boolean(), likes: z.array(z.enum(["tea", "cake"])) });
+  for (const format of [zodOutputFormat(loose), jsonSchemaOutputFormat(z.toJSONSchema(loose))]) {
+    const parsed = { ...ask, max_tokens: 400, output_config: { format } };
+    const whole = await client().messages.parse(parsed);
+    assert.deepEqual(loose.parse(whole.parsed_output), whole.parsed_output);
+    const streamed = await client().messages.stream(parsed).finalMessage();
+    assert.deepEqual(streamed.parsed_output, whole.parsed_output);
+  }
+});
 
 test("Anthropic's SDK: tools over three turns", async () => {
-  const client = new Anthropic({ baseURL: server.url, apiKey: "none", maxRetries: 0 });
   const tools = [{ name: "weather", input_schema: { ...cities, additionalProperties: false } }];
   const messages = [];
   for (const content of asks) {
     messages.push({ role: "user", content });
     const choice = { type: "tool", name: "weather", disable_parallel_tool_use: true };
     const ask = { model: modelName, max_tokens: 200, tools, tool_choice: choice, messages };
-    const answer = await client.messages.create(ask);
+    const answer = await client().messages.create(ask);
     const use = answer.content.find((b) => b.type === "tool_use");
-    assert.ok(cities.properties.city.enum.includes(use.input.city));
+    assert.ok(names.includes(use.input.city));
     const result = { type: "tool_result", tool_use_id: use.id, content: "sunny" };
     messages.push({ role: "assistant", content: answer.content }, { role: "user", content: [result] });
-    const said = await client.messages.create({ ...ask, max_tokens: 8, tool_choice: { type: "none" } });
+    const said = await client().messages.create({ ...ask, max_tokens: 8, tool_choice: { type: "none" } });
     messages.push({ role: "assistant", content: said.content.length ? said.content : "." });
   }
   assert.equal(messages.length, 12);
@@ -178,7 +294,7 @@ test("OpenAI's SDK: tools over three turns and structured output by previous_res
     const tool_choice = { type: "function", name: "weather" };
     const called = await client.responses.create({ ...ask, input, tool_choice, previous_response_id });
     const call = called.output.find((i) => i.type === "function_call");
-    assert.ok(cities.properties.city.enum.includes(JSON.parse(call.arguments).city));
+    assert.ok(names.includes(JSON.parse(call.arguments).city));
     const said = await client.responses.create({
       ...ask,
       input: [{ type: "function_call_output", call_id: call.call_id, output: "sunny" }],
