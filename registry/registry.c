@@ -17,11 +17,6 @@
 
 enum { ALIASES_MAX = 64 };
 
-struct registry {
-    sqlite3 *db;
-    char *file;
-};
-
 int registry_db_error(sqlite3 *db, const char *file, const char *what, err *e) {
     switch (sqlite3_errcode(db) & 0xff) {
     case SQLITE_BUSY:
@@ -573,27 +568,36 @@ int registry_remove_name(registry *r, const char *name, err *e) {
     return rc;
 }
 
-static int write_alias(registry *r, int64_t id, const char *alias, err *e) {
+static int write_alias(registry *r, int64_t id, const char *alias, const char *preset, err *e) {
     struct registry_model m;
     int64_t holder;
-    int rc = name_holder(r, alias, &holder, NULL, e);
+    int position, rc = name_holder(r, alias, &holder, &position, e);
     if (!rc && holder && holder != id) return err_taken(r, alias, holder, e);
+    if (!rc && holder && position == 0)
+        return preset ? err_set_param(e, ERR_INVALID, "alias",
+                                      "%s is the model itself: give its preset another name", alias)
+                      : 0;
     if (!rc) rc = load_model(r, id, &m, e);
     if (rc) return rc;
     size_t n = m.n_aliases;
     registry_model_fini(&m);
     if (n >= ALIASES_MAX && holder != id)
-        return err_set_param(e, ERR_INVALID, "alias", "at most %d aliases", ALIASES_MAX);
-    return write_name(r, id, alias, e);
+        return err_set_param(e, ERR_INVALID, "alias",
+                             "a model has at most %d other names: delete one of them first",
+                             ALIASES_MAX);
+    rc = write_name(r, id, alias, e);
+    return rc ? rc : registry_write_preset(r, alias, preset, e);
 }
 
-int registry_add_alias(registry *r, const char *name, const char *alias, err *e) {
+int registry_add_alias(registry *r, const char *name, const char *alias, const char *preset,
+                       err *e) {
     int64_t id;
     int rc = registry_check_name(alias, e);
+    if (!rc && preset) rc = registry_check_preset(alias, preset, e);
     if (!rc) rc = registry_db_exec(r->db, r->file, "BEGIN IMMEDIATE", e);
     if (rc) return rc;
     rc = name_holder(r, name, &id, NULL, e);
-    if (!rc && id) rc = write_alias(r, id, alias, e);
+    if (!rc && id) rc = write_alias(r, id, alias, preset, e);
     if (!rc) rc = registry_db_exec(r->db, r->file, "COMMIT", e);
     if (rc) rollback_changes(r);
     if (!rc && !id) rc = err_unknown(r, name, e);

@@ -64,8 +64,22 @@ int registry_add(registry *r, const struct registry_add *add, struct registry_mo
 int registry_list(registry *r, struct registry_model **models, size_t *n, err *e);
 /* By name or alias. ERR_NOT_FOUND lists the registered names. */
 int registry_find(registry *r, const char *name, struct registry_model *out, err *e);
-/* Gives the model `name` another name. ERR_EXISTS: it belongs to another model. */
-int registry_add_alias(registry *r, const char *name, const char *alias, err *e);
+/* Gives the model `name` another name, with a preset (NULL: without; an older one of the name is
+ * replaced). Both are written, or neither. ERR_EXISTS: the name belongs to another model.
+ * ERR_INVALID: no name, too many names, too large a preset, or one for the model's own name. */
+int registry_add_alias(registry *r, const char *name, const char *alias, const char *preset,
+                       err *e);
+
+/* What a name stands for. preset: a text that its writer knows how to read, kept until the name is
+ * removed; owned: registry_name_fini; NULL: none. */
+enum { REGISTRY_PRESET_BYTES = 1 << 20 };
+struct registry_name {
+    char model[REGISTRY_NAME_BYTES]; /* the model's own name */
+    char *preset;
+};
+/* By name or alias. ERR_NOT_FOUND. */
+int registry_find_name(registry *r, const char *name, struct registry_name *out, err *e);
+void registry_name_fini(struct registry_name *n);
 /* Removes one name: of a model the alias, or the whole model by its own name; the files stay. */
 int registry_remove_name(registry *r, const char *name, err *e);
 int registry_remove(registry *r, const char *name, err *e); /* the files stay */

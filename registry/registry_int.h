@@ -11,11 +11,25 @@
 /* "INFD": distinguishes an inferd registry from other SQLite files. */
 enum { REGISTRY_APPLICATION_ID = 0x494e4644, REGISTRY_BUSY_MS = 5000 };
 
+struct registry {
+    sqlite3 *db;
+    char *file;
+};
+
 /* Sets e from SQLite's last error on db; the text names file and what was tried. */
 int registry_db_error(sqlite3 *db, const char *file, const char *what, err *e);
 
 /* Runs statements that return no rows. */
 int registry_db_exec(sqlite3 *db, const char *file, const char *sql, err *e);
+
+/* ---- presets.c ---- */
+
+/* ERR_INVALID: longer than REGISTRY_PRESET_BYTES. */
+int registry_check_preset(const char *name, const char *preset, err *e);
+/* Sets (NULL: removes) the preset of a name; inside the transaction that wrote the name. */
+int registry_write_preset(registry *r, const char *name, const char *preset, err *e);
+
+/* ---- registry.c, schema.c ---- */
 
 /* Opens or creates the file and its folders, migrates its schema, and then waits up to busy_ms for
  * other processes' locks. A file that this user may only read is opened read-only: writes fail with

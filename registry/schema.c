@@ -111,6 +111,11 @@ static const char *const migrations[] = {
     "  metadata TEXT NOT NULL"
     ") STRICT;"
     "CREATE INDEX response_labels_by_owner ON response_labels (owner, response);",
+    /* 7: what a name has beside its model (presets.c). */
+    "CREATE TABLE presets ("
+    "  name TEXT NOT NULL PRIMARY KEY REFERENCES names (name) ON DELETE CASCADE,"
+    "  preset TEXT NOT NULL"
+    ") STRICT, WITHOUT ROWID;",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

@@ -192,7 +192,7 @@ static int add_name(struct request *r, const char *from, const char *to, const c
     int rc = ollama_open_registry(r, &g, e);
     if (!rc) rc = ollama_find_registered(g, from, &row, found, e);
     if (!rc) {
-        rc = registry_add_alias(g, row.name, to, e);
+        rc = registry_add_alias(g, row.name, to, NULL, e);
         registry_model_fini(&row);
     }
     registry_close(g);

@@ -209,6 +209,74 @@ static void test_names(void) {
     registry_close(r);
 }
 
+/* The preset of a name, "" if it has none, "?" if there is no such name. */
+static const char *preset_of(registry *r, const char *name, const char *model) {
+    static char text[64];
+    struct registry_name n;
+    err e;
+    int rc = registry_find_name(r, name, &n, &e);
+    if (rc == ERR_NOT_FOUND) return "?";
+    CHECK_MSG(rc == 0, "%s", e.msg);
+    CHECK_STR(n.model, model);
+    snprintf(text, sizeof text, "%s", n.preset ? n.preset : "");
+    registry_name_fini(&n);
+    return text;
+}
+
+static void test_presets(void) {
+    registry *r = open_registry("presets.db");
+    char name[32];
+    err e;
+    if (!r) return;
+    CHECK(add(r, "one.gguf", "one", "uno", &e) == 0 && add(r, "two.gguf", "two", NULL, &e) == 0);
+    CHECK(registry_add_alias(r, "uno", "kind", "{1}", &e) == 0);
+    CHECK_STR(preset_of(r, "kind", "one"), "{1}");
+    CHECK_STR(preset_of(r, "uno", "one"), "");
+    CHECK_STR(preset_of(r, "one", "one"), "");
+    CHECK_STR(preset_of(r, "nobody", ""), "?");
+    registry_close(r);
+    r = open_registry("presets.db");
+    CHECK_STR(preset_of(r, "kind", "one"), "{1}");
+    CHECK(registry_add_alias(r, "one", "kind", "{2}", &e) == 0);
+    CHECK_STR(preset_of(r, "kind", "one"), "{2}");
+    CHECK(registry_add_alias(r, "one", "kind", NULL, &e) == 0);
+    CHECK_STR(preset_of(r, "kind", "one"), "");
+
+    /* What fails writes neither the name nor the preset. */
+    CHECK(registry_add_alias(r, "two", "kind", "{3}", &e) == ERR_EXISTS);
+    CHECK(registry_add_alias(r, "one", "one", "{3}", &e) == ERR_INVALID && strstr(e.msg, "itself"));
+    CHECK(registry_add_alias(r, "one", "one", NULL, &e) == 0);
+    char *large = malloc(REGISTRY_PRESET_BYTES + 2);
+    CHECK(large != NULL);
+    if (large) {
+        memset(large, 'x', REGISTRY_PRESET_BYTES + 1);
+        large[REGISTRY_PRESET_BYTES + 1] = '\0';
+        CHECK(registry_add_alias(r, "one", "large", large, &e) == ERR_INVALID);
+        CHECK_MSG(strstr(e.msg, "1048577 bytes, more than 1048576"), "%s", e.msg);
+        CHECK_STR(preset_of(r, "large", ""), "?");
+        large[REGISTRY_PRESET_BYTES] = '\0';
+        CHECK(registry_add_alias(r, "one", "large", large, &e) == 0);
+    }
+    free(large);
+
+    /* Presets go with their name, and with the model. */
+    CHECK(registry_add_alias(r, "one", "kind", "{4}", &e) == 0);
+    CHECK(registry_remove_name(r, "kind", &e) == 0);
+    CHECK_STR(preset_of(r, "kind", ""), "?");
+    CHECK(add(r, "one.gguf", "one", "eins", &e) == 0);
+    CHECK(query("presets.db", "SELECT count(*) FROM presets") == 1);
+    for (int i = 3; i < 64; i++) {
+        snprintf(name, sizeof name, "name-%d", i);
+        CHECK(registry_add_alias(r, "one", name, "{}", &e) == 0);
+    }
+    CHECK(registry_add_alias(r, "one", "more", "{}", &e) == ERR_INVALID);
+    CHECK_STR(e.msg, "a model has at most 64 other names: delete one of them first");
+    CHECK(registry_add_alias(r, "one", "name-3", "{5}", &e) == 0);
+    CHECK(registry_remove(r, "one", &e) == 0);
+    CHECK(query("presets.db", "SELECT count(*) FROM presets") == 0);
+    registry_close(r);
+}
+
 static void test_refused_files(void) {
     registry *r = open_registry("refused.db");
     err e;
@@ -491,7 +559,7 @@ static void test_migrations(void) {
           1);
     /* Back to version 1: drops the tables and columns of later migrations, keeps rows. */
     sql("v.db", "DROP INDEX models_by_path; DROP TABLE response_labels; DROP TABLE response_items; "
-                "DROP TABLE responses;"
+                "DROP TABLE responses; DROP TABLE presets; "
                 "DROP TABLE response_total; DROP TABLE response_owners; PRAGMA user_version = 1");
     r = open_registry("v.db");
     CHECK(r && registry_find(r, "one", &m, &e) == 0);
@@ -611,6 +679,7 @@ int main(void) {
     CHECK(mkdir(at("sub"), 0700) == 0);
     RUN(test_add_find_list);
     RUN(test_names);
+    RUN(test_presets);
     RUN(test_refused_files);
     RUN(test_changed_file);
     RUN(test_split_gguf);
