@@ -3,6 +3,7 @@
 #include "api/api.h"
 
 #include "api/generate/api_state.h"
+#include "api/names.h"
 #include "api/routes.h"
 
 #include "core/base/clock.h"
@@ -42,6 +43,7 @@ int api_open(const struct api_config *config, api **out, err *e) {
                                      .add_work_headers = api_add_rate_limit,
                                      .release = api_release_model,
                                      .tick = history_tick};
+    a->names = &api_registry_names;
     metrics_history_init(&a->history);
     int rc = init_state(a, config, e);
     if (!rc) rc = http_open(&a->http, &setup, e);

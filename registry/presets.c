@@ -1,5 +1,6 @@
-/* presets.c - what a name of a model has beside the model: a text that the API writes and reads (JSON
- * with a system prompt, messages and parameters). Removed with its name, by the foreign key. */
+/* presets.c - what a name of a model has beside the model: a text that the API writes and reads
+ * (JSON with a system prompt, messages and parameters). Removed with its name, by the foreign key.
+ */
 #include "registry/registry_int.h"
 
 #include "core/base/mem.h"
@@ -26,8 +27,7 @@ int registry_write_preset(registry *r, const char *name, const char *preset, err
         return registry_db_error(r->db, r->file, "write", e);
     sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
     if (preset) sqlite3_bind_text(st, 2, preset, -1, SQLITE_STATIC);
-    int rc =
-        sqlite3_step(st) == SQLITE_DONE ? 0 : registry_db_error(r->db, r->file, "write", e);
+    int rc = sqlite3_step(st) == SQLITE_DONE ? 0 : registry_db_error(r->db, r->file, "write", e);
     sqlite3_finalize(st);
     return rc;
 }

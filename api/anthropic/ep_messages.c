@@ -5,6 +5,7 @@
 #include "api/generate/body.h"
 #include "api/generate/frames.h"
 #include "api/generate/gen.h"
+#include "api/generate/preset.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
 
@@ -246,7 +247,7 @@ static int read_body(struct request *r, const cJSON *json, const struct json_tab
     f->gen.stop_name = "stop_sequences";
     b->chat.model = m;
     b->chat.options = &b->options;
-    gen_fields_recommend(&f->gen, engine_sampling(m->engine));
+    preset_recommend(r, &f->gen);
     rc = gen_options_read(&f->gen, tokenizer_n_vocab(engine_tokenizer(m->engine)), r->ignored,
                           &b->options, e);
     return rc ? rc : messages_read(f, m->chat, &b->chat, e);

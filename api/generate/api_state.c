@@ -5,17 +5,26 @@
 
 #include "api/http/reply.h"
 #include "api/http/request.h"
-#include "api/http/route.h"
 
+#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
-const struct api_model *api_find_model(const struct api *a, const char *name) {
+/* By id or alias. */
+static const struct api_model *find_loaded(const struct api *a, const char *name) {
+    size_t n = strlen(name), bare = api_name_bare(name);
+    const struct api_model *m = models_find(a->models, name, n);
+    return m || bare == n ? m : models_find(a->models, name, bare);
+}
+
+size_t api_name_bare(const char *name) {
     static const char tag[] = ":latest";
     size_t n = strlen(name), n_tag = sizeof tag - 1;
-    const struct api_model *m = models_find(a->models, name, n);
-    if (!m && n > n_tag && strcmp(name + n - n_tag, tag) == 0)
-        m = models_find(a->models, name, n - n_tag);
+    return n > n_tag && strcmp(name + n - n_tag, tag) == 0 ? n - n_tag : n;
+}
+
+const struct api_model *api_find_model(const struct api *a, const char *name) {
+    const struct api_model *m = find_loaded(a, name);
     const char *of = m ? NULL : model_aliases_find(&a->aliases, name);
     return of ? models_find(a->models, of, strlen(of)) : m;
 }
@@ -28,19 +37,40 @@ void api_set_model(struct request *r, const struct api_model *m) {
 
 void api_release_model(struct request *r) {
     const struct api_model *m = r->model;
+    cJSON_Delete(r->preset);
+    r->preset = NULL;
     r->model = NULL;
     models_release(r->api->models, m);
+}
+
+/* A model's own name has no preset: the registry is not asked. */
+static int find_name(struct request *r, const char *name, const struct api_model *m,
+                     char id[API_MODEL_ID_BYTES], err *e) {
+    const struct api_names *names = r->api->names;
+    api_set_model(r, m);
+    *id = '\0';
+    if (m && strcmp(m->id, name) == 0) return 0;
+    if (names) return names->find(r, name, id, e);
+    return m ? 0 : err_set_param(e, ERR_NOT_FOUND, "model", "no model is named %.96s", name);
+}
+
+int api_find_name(struct request *r, const char *name, char id[API_MODEL_ID_BYTES], err *e) {
+    const struct api *a = r->api;
+    int rc = find_name(r, name, find_loaded(a, name), id, e);
+    if (rc != ERR_NOT_FOUND) return rc;
+    const char *of = model_aliases_find(&a->aliases, name);
+    return of ? find_name(r, of, find_loaded(a, of), id, e) : rc;
 }
 
 #define HOW_TO_LOAD "an administrator can load it with POST /v1/inferd/models/load"
 
 int api_err_no_model(struct request *r, const char *name, err *e) {
     const struct model_admin *admin = r->api->config.admin;
-    const char *of = model_aliases_find(&r->api->aliases, name);
+    const char *of = model_aliases_find(&r->api->aliases, name), *wanted = of ? of : name;
     char id[API_MODEL_ID_BYTES];
-    enum model_state state = MODEL_UNKNOWN;
-    bool direct = r->route && (r->route->flags & ROUTE_DIRECT);
-    if (admin && !direct) state = admin->find(admin->host, of ? of : name, id);
+    enum model_state state = admin ? admin->find(admin->host, wanted, id) : MODEL_UNKNOWN;
+    /* Other names are the registry's, which does not know this one any more. */
+    if (state != MODEL_UNKNOWN && strcmp(id, wanted) != 0) state = MODEL_UNKNOWN;
     if (admin && admin->load_on_demand && state != MODEL_UNKNOWN) {
         int rc = admin->load(admin->host, id, &r->waits_for, e);
         return rc ? rc : err_set_param(e, ERR_UNAVAILABLE, "model", "The model is being loaded.");
@@ -56,8 +86,9 @@ int api_err_no_model(struct request *r, const char *name, err *e) {
 }
 
 int api_request_model(struct request *r, const char *name, err *e) {
-    api_set_model(r, api_find_model(r->api, name));
-    return r->model ? 0 : api_err_no_model(r, name, e);
+    char id[API_MODEL_ID_BYTES];
+    int rc = api_find_name(r, name, id, e);
+    return rc == ERR_NOT_FOUND ? api_err_no_model(r, *id ? id : name, e) : rc;
 }
 
 int api_body_model(struct request *r, const char *name, err *e) {

@@ -15,7 +15,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct api;
 struct request;
+
+/* The names that models have in the registry, which copies and presets change while the daemon
+ * serves (api/names.c: this room does not see the registry). They read its file: pool threads. */
+struct api_name {
+    const struct api_model *model; /* of the list that was given */
+    char name[API_MODEL_ID_BYTES];
+};
+struct api_names {
+    /* r->model: the model that had this name when it was loaded, or NULL. Sets it, and r->preset,
+     * as the registry says now. ERR_NOT_FOUND: r->model is NULL; id: the registered model that has
+     * the name and is not loaded, or "". */
+    int (*find)(struct request *r, const char *name, char id[API_MODEL_ID_BYTES], err *e);
+    /* The other names of the served models, in their order: (n), which the caller frees. */
+    int (*list)(const struct api *a, const struct models_list *served, struct api_name **out,
+                size_t *n, err *e);
+};
 
 struct api {
     struct http http;
@@ -25,6 +42,7 @@ struct api {
     resume *resume;
     grammar_cache *grammars;
     model_table *models;
+    const struct api_names *names; /* NULL: only those known when a model was loaded */
     struct history history;
     /* Of /metrics: checks of idle engines' KV pools. */
     atomic_uint_least64_t n_pool_checks, n_pool_check_failures, last_check_ns;
@@ -33,14 +51,20 @@ struct api {
 /* The model with that id, alias or, at last, a pattern of model_aliases, with a reference
  * (models.h); or NULL. ":latest", which Ollama's clients append, counts as absent. */
 const struct api_model *api_find_model(const struct api *a, const char *name);
+/* Length of name without ":latest". */
+size_t api_name_bare(const char *name);
 /* Gives r a reference of m, the caller's; NULL: none. */
 void api_set_model(struct request *r, const struct api_model *m);
-/* http_setup.release. */
+/* http_setup.release: ends r's model and preset. */
 void api_release_model(struct request *r);
-/* Sets r->model from a body's model field. ERR_NOT_FOUND and ERR_UNAVAILABLE say how the model is
+/* Sets r->model, and r->preset if the name has one: by id, by a name of the registry, at last by a
+ * pattern of model_aliases. ERR_NOT_FOUND: as api_names.find. */
+int api_find_name(struct request *r, const char *name, char id[API_MODEL_ID_BYTES], err *e);
+/* The same from a body's model field. ERR_NOT_FOUND and ERR_UNAVAILABLE say how the model is
  * loaded. */
 int api_request_model(struct request *r, const char *name, err *e);
-/* The error for a name that no loaded model has. Pool threads: it asks the registry. */
+/* The error for a model that is not loaded: its id, or a name that api_find_name did not find. Pool
+ * threads: it asks the registry. */
 int api_err_no_model(struct request *r, const char *name, err *e);
 /* Is e about m's engine, which was stopped because m is being unloaded? Then e says so. */
 void api_explain_stop(const struct api *a, const struct api_model *m, err *e);

@@ -3,6 +3,7 @@
 
 #include "api/generate/api_state.h"
 #include "api/generate/load_wait.h"
+#include "api/generate/preset.h"
 #include "api/http/costs.h"
 #include "api/http/error.h"
 #include "api/http/ignored.h"
@@ -25,7 +26,7 @@ int gen_request_read(struct request *r, const cJSON *body, const struct json_tab
     if (!rc) rc = api_body_model(r, f->model, e);
     if (rc) return rc;
     q->model = r->model;
-    gen_fields_recommend(f, engine_sampling(q->model->engine));
+    preset_recommend(r, f);
     return gen_options_read(f, tokenizer_n_vocab(engine_tokenizer(q->model->engine)), r->ignored,
                             &q->options, e);
 }
@@ -61,7 +62,9 @@ int gen_reply_bounded(struct request *r, str *body, err *e) {
         reply_json(r, 200, body);
         return 0;
     }
+    bool no_memory = body->no_memory;
     str_fini(body);
+    if (no_memory) return err_no_memory(e);
     return err_set(e, ERR_INVALID, "The answer is larger than %d MiB: send a smaller request.",
                    REPLY_MAX_BYTES >> 20);
 }

@@ -4,6 +4,7 @@
 #include "api/generate/api_state.h"
 #include "api/generate/constraint.h"
 #include "api/generate/gen.h"
+#include "api/generate/preset.h"
 #include "api/generate/tools.h"
 #include "api/http/costs.h"
 #include "api/http/json.h"
@@ -142,7 +143,8 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
                              "ask the server's operator to configure a template.",
                              m->id);
     cJSON *tools = NULL;
-    int rc = rename_reasoning(q, e);
+    int rc = preset_add_messages(r, q, e);
+    if (!rc) rc = rename_reasoning(q, e);
     if (!rc) rc = chat_tools_shown(&q->tools, &tools, e);
     if (!rc && !chat_template_syntax(m->chat)->native) {
         rc = chat_instruct(m->chat, q->messages, tools, e);

@@ -35,7 +35,7 @@ struct gen_fields {
     struct sampling_has sent;            /* which of these the request has */
     int64_t seed, n, max_tokens, n_predict, priority;
     bool has_seed, has_max_tokens, has_n_predict; /* only if the client sent them */
-    int64_t default_max_tokens; /* the endpoint's; below 0: up to the context length */
+    int64_t default_max_tokens; /* of requests and presets without one; below 0: no limit */
     bool zero_is_no_limit;      /* max_tokens 0, as below 0; otherwise it scores the prompt */
     bool stream, ignore_eos;
     const cJSON *stop, *logit_bias, *stream_options;

@@ -23,6 +23,7 @@
 
 struct api;
 struct api_model;
+struct cJSON;
 struct conn;
 struct http;
 struct ignored;
@@ -50,8 +51,10 @@ struct request {
     const struct api_model *model; /* the model that the body asks for, with a reference (the
                                       owner's: http_setup.release); NULL: not known (yet) */
     char model_id[97];             /* its id, for the log, also when the reference is gone */
-    uint64_t waits_for; /* the owner's: what a failed handler could wait for; 0: nothing */
-    uint32_t n_waits;   /* how often it did */
+    struct cJSON *preset; /* of the name that the body asks for (the owner's, ended with the model);
+                             NULL: none */
+    uint64_t waits_for;   /* the owner's: what a failed handler could wait for; 0: nothing */
+    uint32_t n_waits;     /* how often it did */
     uint64_t start_ns;
     uint64_t deadline_ns; /* when it must be answered at the latest; 0: no deadline */
     str body;

@@ -3,6 +3,7 @@
  * texts. Runs on pool threads. */
 #include "api/generate/api_state.h"
 #include "api/generate/chat_body.h"
+#include "api/generate/preset.h"
 #include "api/http/error.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
@@ -49,7 +50,7 @@ static void add_defaults(const struct request *r, str *out) {
     struct gen_options *o = mem_new(1, sizeof *o);
     gen_fields_default(&f);
     llama_sampling_default(&f);
-    gen_fields_recommend(&f, engine_sampling(r->model->engine));
+    preset_recommend(r, &f);
     out->failed |= !o || gen_options_read(&f, 1, NULL, o, NULL) != 0;
     str_addf(out, "{\"default_generation_settings\":{\"n_ctx\":%u,\"params\":",
              engine_context_length(r->model->engine));

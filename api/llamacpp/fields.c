@@ -2,6 +2,7 @@
  * options of a generation. Pure; pool threads. */
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
+#include "api/generate/preset.h"
 #include "api/generate/structured.h"
 #include "api/http/ignored.h"
 #include "api/http/request.h"
@@ -250,7 +251,7 @@ static void read_seed(struct gen_fields *f) {
 static int read_options(struct request *r, struct llama_body *b, err *e) {
     struct llama_fields *f = &b->fields;
     const engine *en = r->model->engine;
-    gen_fields_recommend(&f->gen, engine_sampling(en));
+    preset_recommend(r, &f->gen);
     read_seed(&f->gen);
     if (f->n_probs) {
         f->gen.has_n_logprobs = true;

@@ -5,6 +5,7 @@
 #include "api/generate/body.h"
 #include "api/generate/gen.h"
 #include "api/generate/model_admin.h"
+#include "api/generate/preset.h"
 #include "api/generate/prompts.h"
 #include "api/http/auth.h"
 #include "api/http/ignored.h"
@@ -238,7 +239,7 @@ static int start_plain(struct request *r, const struct body *b, struct state *st
 static int start_answer(struct request *r, struct body *b, bool generate, err *e) {
     struct ollama_fields *f = &b->fields;
     int32_t n_vocab = tokenizer_n_vocab(engine_tokenizer(b->model->engine));
-    gen_fields_recommend(&f->gen, engine_sampling(b->model->engine));
+    preset_recommend(r, &f->gen);
     int rc = gen_options_read(&f->gen, n_vocab, r->ignored, &b->options, e);
     if (rc) return rc;
     struct state *state = mem_new(1, sizeof *state);
@@ -324,36 +325,45 @@ static void add_details(const struct api_model *m, str *out) {
 }
 
 /* The part that tags and ps share, without the closing brace. */
-static void add_model(const struct api_model *m, str *out) {
+static void add_model(const struct api_model *m, const char *name, str *out) {
     str_add(out, "{\"name\":");
-    json_add_cstr(out, m->id);
+    json_add_cstr(out, name);
     str_add(out, ",\"model\":");
-    json_add_cstr(out, m->id);
+    json_add_cstr(out, name);
     str_addf(out, ",\"size\":%" PRIu64 ",\"digest\":", engine_model(m->engine).weight_bytes);
     json_add_cstr(out, m->sha256 ? m->sha256 : "");
     str_add_char(out, ',');
     add_details(m, out);
 }
 
-/* The served models, then what else is registered. */
+static void add_tag(const struct api_model *m, const char *name, bool first, str *out) {
+    if (!first) str_add_char(out, ',');
+    add_model(m, name, out);
+    str_add(out, ",\"modified_at\":");
+    ollama_add_time(m->created_s, out);
+    str_add_char(out, '}');
+}
+
+/* Each served model with its other names, then what else is registered. */
 static void handle_tags(struct request *r) {
     struct models_list list;
+    struct api_name *names = NULL;
+    size_t n_names = 0, k = 0;
     str out;
     err e = {0};
-    int rc;
-    str_init(&out, 1 << 20);
+    str_init(&out, 4 << 20);
     str_add(&out, "{\"models\":[");
     models_list(r->api->models, false, &list, NULL);
-    for (size_t i = 0; i < list.n; i++) {
-        if (i) str_add_char(&out, ',');
-        add_model(list.models[i], &out);
-        str_add(&out, ",\"modified_at\":");
-        ollama_add_time(list.models[i]->created_s, &out);
-        str_add_char(&out, '}');
+    int rc = r->api->names->list(r->api, &list, &names, &n_names, &e);
+    for (size_t i = 0; i < list.n && !rc; i++) {
+        add_tag(list.models[i], list.models[i]->id, i == 0, &out);
+        for (; k < n_names && names[k].model == list.models[i]; k++)
+            add_tag(list.models[i], names[k].name, false, &out);
     }
+    free(names);
     bool any = list.n > 0;
     models_list_release(r->api->models, &list);
-    rc = ollama_add_registered(r, any, &out, &e);
+    if (!rc) rc = ollama_add_registered(r, any, &out, &e);
     str_add(&out, "]}");
     if (!rc) {
         reply_json(r, 200, &out);
@@ -373,7 +383,7 @@ static void handle_ps(struct request *r) {
     for (size_t i = 0; i < list.n; i++) {
         const struct api_model *m = list.models[i];
         if (i) str_add_char(&out, ',');
-        add_model(m, &out);
+        add_model(m, m->id, &out);
         str_addf(&out,
                  ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,\"context_length\":%u}",
                  engine_context_length(m->engine));
@@ -383,8 +393,27 @@ static void handle_ps(struct request *r) {
     reply_json(r, 200, &out);
 }
 
-/* Lines of a Modelfile's PARAMETERs, as far as the model recommends any. */
-static void add_parameters(const struct sampling_recommended *r, str *out) {
+/* Appends text, which ends, as a JSON string. */
+static void add_text(str *text, str *out) {
+    json_add_string(out, str_cstr(text), text->len);
+    out->failed |= text->failed;
+    out->no_memory |= text->no_memory;
+    str_fini(text);
+}
+
+static void add_parameter(const char *name, const cJSON *v, str *lines) {
+    if (cJSON_IsArray(v)) {
+        for (const cJSON *one = v->child; one; one = one->next)
+            add_parameter(name, one, lines);
+        return;
+    }
+    str_addf(lines, "%s%-30s ", lines->len ? "\n" : "", name);
+    json_add_value(lines, v);
+}
+
+/* Lines of a Modelfile's PARAMETERs: those of the preset (NULL: none), and what else the model
+ * recommends. */
+static void add_parameters(const struct sampling_recommended *r, const cJSON *preset, str *out) {
     const struct {
         const char *name;
         bool has;
@@ -396,12 +425,40 @@ static void add_parameters(const struct sampling_recommended *r, str *out) {
         {"min_p", r->has.min_p, r->values.min_p},
         {"repeat_penalty", r->has.repetition_penalty, r->values.repetition_penalty},
     };
-    const char *newline = "";
+    const cJSON *own = cJSON_GetObjectItemCaseSensitive(preset, "parameters");
+    str lines;
+    str_init(&lines, 4 << 20);
+    for (const cJSON *v = own ? own->child : NULL; v; v = v->next)
+        add_parameter(v->string, v, &lines);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].has) {
-            str_addf(out, "%s%-30s %.7g", newline, rows[i].name, rows[i].value);
-            newline = "\\n";
-        }
+        if (rows[i].has && !cJSON_GetObjectItemCaseSensitive(own, rows[i].name))
+            str_addf(&lines, "%s%-30s %.7g", lines.len ? "\n" : "", rows[i].name, rows[i].value);
+    add_text(&lines, out);
+}
+
+/* The other members of a preset. */
+static void add_preset(const cJSON *preset, str *out) {
+    static const char *const names[] = {"system", "messages"};
+    for (size_t i = 0; i < 2; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(preset, names[i]);
+        if (!v) continue;
+        str_addf(out, ",\"%s\":", names[i]);
+        json_add_value(out, v);
+    }
+}
+
+/* The model's template, which is Jinja's, not Go's. Clients look for .Suffix to learn whether
+ * /api/generate takes 'suffix' (Continue). */
+static void add_template(const struct api_model *m, str *out) {
+    static const char fim[] = "{# .Suffix: with 'suffix' /api/generate fills in the middle, by the "
+                              "model's own tokens and without this template #}";
+    const tokenizer *tok = engine_tokenizer(m->engine);
+    const char *text = tokenizer_chat_template(tok);
+    str shown;
+    str_init(&shown, 4 << 20);
+    if (text) str_add(&shown, text);
+    if (tokenizer_fim(tok, &(struct tokenizer_fim){0})) str_add(&shown, fim);
+    add_text(&shown, out);
 }
 
 static void add_capabilities(const struct api_model *m, str *out) {
@@ -427,13 +484,13 @@ static int answer_show(struct request *r, const cJSON *body, err *e) {
     if (rc) return rc;
     const struct api_model *m = r->model;
     const struct engine_model served = engine_model(m->engine);
-    const char *template = tokenizer_chat_template(engine_tokenizer(m->engine));
     str out;
-    str_init(&out, 4 << 20);
-    str_add(&out, "{\"modelfile\":\"\",\"parameters\":\"");
-    add_parameters(engine_sampling(m->engine), &out);
-    str_add(&out, "\",\"template\":");
-    json_add_cstr(&out, template ? template : "");
+    str_init(&out, REPLY_MAX_BYTES);
+    str_add(&out, "{\"modelfile\":\"\",\"parameters\":");
+    add_parameters(engine_sampling(m->engine), r->preset, &out);
+    add_preset(r->preset, &out);
+    str_add(&out, ",\"template\":");
+    add_template(m, &out);
     str_add_char(&out, ',');
     add_details(m, &out);
     str_add(&out, ",\"model_info\":{\"general.architecture\":");
@@ -448,8 +505,7 @@ static int answer_show(struct request *r, const cJSON *body, err *e) {
     str_add(&out, ",\"modified_at\":");
     ollama_add_time(m->created_s, &out);
     str_add_char(&out, '}');
-    reply_json(r, 200, &out);
-    return 0;
+    return gen_reply_bounded(r, &out, e);
 }
 
 static void handle_show(struct request *r) {
@@ -487,8 +543,8 @@ const struct route ollama_show_route = {"POST",
                                         handle_show,
                                         .table = &ollama_show_table,
                                         .protocol = &ollama_protocol};
-const struct route ollama_tags_route = {"GET", "/api/tags", OLLAMA_MODEL | ROUTE_DIRECT,
-                                        handle_tags, .protocol = &ollama_protocol};
+const struct route ollama_tags_route = {"GET", "/api/tags", OLLAMA_MODEL, handle_tags,
+                                        .protocol = &ollama_protocol};
 const struct route ollama_ps_route = {"GET", "/api/ps", OLLAMA_MODEL | ROUTE_DIRECT, handle_ps,
                                       .protocol = &ollama_protocol};
 const struct route ollama_version_route = {"GET", "/api/version", ROUTE_KEY | ROUTE_DIRECT,

@@ -1,15 +1,20 @@
 /* ep_registry.c - Ollama's view of the registry: which models are registered and not served, DELETE
  * /api/delete, POST /api/copy, /api/create, for administrators. Pool threads. The registry is
- * opened for each request; a new name of a loaded model (copy) counts at once. */
+ * opened for each request; a new name of a loaded model counts at once: a copy, or one with a
+ * system prompt, messages and parameters of its own (create: generate/preset.h). */
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
+#include "api/generate/preset.h"
+#include "api/http/ignored.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
 #include "api/ollama/ollama.h"
+#include "core/base/mem.h"
 #include "registry/registry.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int ollama_open_registry(struct request *r, registry **out, err *e) {
@@ -20,12 +25,11 @@ int ollama_open_registry(struct request *r, registry **out, err *e) {
 
 int ollama_find_registered(registry *g, const char *name, struct registry_model *out,
                            char found[REGISTRY_NAME_BYTES], err *e) {
-    static const char tag[] = ":latest";
-    size_t n = strlen(name), n_tag = sizeof tag - 1;
+    size_t n = api_name_bare(name);
     snprintf(found, REGISTRY_NAME_BYTES, "%s", name);
     int rc = registry_find(g, name, out, e);
-    if (rc != ERR_NOT_FOUND || n <= n_tag || strcmp(name + n - n_tag, tag) != 0) return rc;
-    snprintf(found, REGISTRY_NAME_BYTES, "%.*s", (int)(n - n_tag), name);
+    if (rc != ERR_NOT_FOUND || !name[n]) return rc;
+    snprintf(found, REGISTRY_NAME_BYTES, "%.*s", (int)n, name);
     return registry_find(g, found, out, e);
 }
 
@@ -45,26 +49,18 @@ static bool is_loaded(const struct api *a, const struct registry_model *row) {
 }
 
 int ollama_find_model(struct request *r, const char *name, err *e) {
-    char found[REGISTRY_NAME_BYTES];
-    struct registry_model row;
-    registry *g = NULL;
-    api_set_model(r, api_find_model(r->api, name));
-    if (r->model) return 0;
-    int rc = r->api->config.registry ? ollama_open_registry(r, &g, NULL) : ERR_NOT_FOUND;
-    if (!rc) rc = ollama_find_registered(g, name, &row, found, NULL);
-    registry_close(g);
-    if (rc) return err_set_param(e, ERR_NOT_FOUND, "model", "model '%.200s' not found", name);
-    api_set_model(r, loaded_of(r->api, &row));
-    if (!r->model) rc = api_err_no_model(r, row.name, e);
-    registry_model_fini(&row);
-    return rc;
+    char id[API_MODEL_ID_BYTES];
+    int rc = api_find_name(r, name, id, e);
+    if (rc != ERR_NOT_FOUND) return rc;
+    if (*id) return api_err_no_model(r, id, e);
+    return err_set_param(e, rc, "model", "model '%.200s' not found", name);
 }
 
-static void add_registered(const struct registry_model *m, bool first, str *out) {
+static void add_registered(const struct registry_model *m, const char *name, bool first, str *out) {
     str_add(out, first ? "{\"name\":" : ",{\"name\":");
-    json_add_cstr(out, m->name);
+    json_add_cstr(out, name);
     str_add(out, ",\"model\":");
-    json_add_cstr(out, m->name);
+    json_add_cstr(out, name);
     str_addf(out, ",\"size\":%" PRIu64 ",\"digest\":\"%s\",", m->size_bytes, m->sha256);
     ollama_add_details(out, m->architecture, m->n_params, m->quantization);
     str_add(out, ",\"modified_at\":");
@@ -81,7 +77,9 @@ int ollama_add_registered(struct request *r, bool any, str *out, err *e) {
     if (!rc) rc = registry_list(g, &models, &n, e);
     for (size_t i = 0; !rc && i < n; i++)
         if (!is_loaded(r->api, &models[i])) {
-            add_registered(&models[i], !any, out);
+            add_registered(&models[i], models[i].name, !any, out);
+            for (size_t k = 0; k < models[i].n_aliases; k++)
+                add_registered(&models[i], models[i].aliases[k], false, out);
             any = true;
         }
     if (!rc) registry_models_free(models, n);
@@ -92,7 +90,8 @@ int ollama_add_registered(struct request *r, bool any, str *out, err *e) {
 /* ---- fields ---- */
 
 struct fields {
-    const char *model, *name, *source, *destination, *from;
+    const char *model, *name, *source, *destination, *from, *system;
+    const cJSON *parameters, *messages;
     bool stream;
 };
 #define AT(member) .offset = offsetof(struct fields, member)
@@ -111,13 +110,33 @@ static const struct json_field copy_fields[] = {
      .flags = JSON_REQUIRED,
      AT(destination),
      .min = 1,
-     .help = "Becomes another name of the model; no file is copied."},
+     .help = "Becomes another name of the model, with the preset that source has; no file is "
+             "copied."},
 };
 static const struct json_table copy_table = JSON_TABLE(copy_fields, NULL);
 
 #define REFUSED(field, reason)                                                                     \
     { .name = field, .type = JSON_REFUSED, .flags = NUL, .why = reason }
-#define PER_REQUEST "models have none of their own: send it with each request"
+
+enum { MAX_MESSAGES = 256, MAX_SYSTEM = 256 * 1024 };
+
+struct message {
+    const char *role, *content;
+};
+static const struct json_field message_fields[] = {
+    {.name = "role",
+     .type = JSON_ENUM,
+     .flags = JSON_REQUIRED,
+     .offset = offsetof(struct message, role),
+     .words = "system|user|assistant"},
+    {.name = "content",
+     .type = JSON_STRING,
+     .flags = JSON_REQUIRED,
+     .offset = offsetof(struct message, content)},
+    REFUSED("images", "images are not supported"),
+    REFUSED("tool_calls", "messages of a preset are texts"),
+};
+static const struct json_table message_table = JSON_TABLE(message_fields, NULL);
 
 static const struct json_field create_fields[] = {
     {.name = "model", .type = JSON_STRING, AT(model), .min = 1},
@@ -127,11 +146,28 @@ static const struct json_field create_fields[] = {
      .flags = JSON_REQUIRED,
      AT(from),
      .min = 1,
-     .help = "A registered model: the new one is another name of it."},
+     .help = "A registered model: the new one is another name of it, with its preset, changed by "
+             "system, parameters and messages."},
     {.name = "stream", .type = JSON_BOOL, .flags = NUL, AT(stream), .initial = "true"},
-    REFUSED("system", PER_REQUEST),
-    REFUSED("parameters", PER_REQUEST),
-    REFUSED("messages", PER_REQUEST),
+    {.name = "system",
+     .type = JSON_STRING,
+     .flags = NUL,
+     AT(system),
+     .max = MAX_SYSTEM,
+     .help = "The system prompt of requests that begin without one."},
+    {.name = "parameters",
+     .type = JSON_OBJECT,
+     .flags = NUL,
+     AT(parameters),
+     .table = &ollama_option_table,
+     .help = "Options of requests that do not set them."},
+    {.name = "messages",
+     .type = JSON_ARRAY,
+     .flags = NUL | JSON_ECHOED,
+     AT(messages),
+     .max = MAX_MESSAGES,
+     .table = &message_table,
+     .help = "Messages before those of each request. The whole preset has at most 1 MiB."},
     REFUSED("template", "set the configuration key chat-template"),
     REFUSED("files", "put the file on the daemon's machine and use `inferd models add`"),
     REFUSED("adapters", "adapters are not supported: merge it into the model"),
@@ -184,47 +220,164 @@ static int answer_delete(struct request *r, const cJSON *body, err *e) {
 
 /* ---- copy and create ---- */
 
-static int add_name(struct request *r, const char *from, const char *to, const char *param,
-                    err *e) {
-    char found[REGISTRY_NAME_BYTES];
+/* What a new name is made of: a name that may have a preset, and what the request puts over that.
+ */
+struct new_name {
+    const char *from, *to, *param;
+    const struct fields *create; /* NULL: a copy */
+};
+
+/* Sets a copy as the member name; v NULL: keeps the old one. */
+static int set_copy(cJSON *object, const char *name, const cJSON *v, err *e) {
+    if (!v) return 0;
+    cJSON *copy = cJSON_Duplicate(v, true);
+    if (copy) cJSON_DeleteItemFromObjectCaseSensitive(object, name);
+    if (copy && cJSON_AddItemToObject(object, name, copy)) return 0;
+    cJSON_Delete(copy);
+    return err_no_memory(e);
+}
+
+static int set_parameters(cJSON *preset, const cJSON *values, err *e) {
+    if (!values) return 0;
+    cJSON *all = cJSON_GetObjectItemCaseSensitive(preset, "parameters");
+    if (!all) all = cJSON_AddObjectToObject(preset, "parameters");
+    int rc = all ? 0 : err_no_memory(e);
+    for (const cJSON *v = values->child; v && !rc; v = v->next)
+        if (!cJSON_IsNull(v)) rc = set_copy(all, v->string, v, e);
+    return rc;
+}
+
+/* Puts what the request has over what the older preset has. */
+static int change_preset(cJSON *preset, const struct fields *f, err *e) {
+    int rc = set_parameters(preset, f->parameters, e);
+    if (!rc) rc = set_copy(preset, "messages", f->messages, e);
+    if (rc || !f->system) return rc;
+    cJSON_DeleteItemFromObjectCaseSensitive(preset, "system");
+    return cJSON_AddStringToObject(preset, "system", f->system) ? 0 : err_no_memory(e);
+}
+
+/* Writes preset to *out, which the caller frees; NULL: there is nothing in it. */
+static int write_preset(const cJSON *preset, char **out, err *e) {
+    str text;
+    if (!preset->child) return 0;
+    str_init(&text, REPLY_MAX_BYTES);
+    json_add_value(&text, preset);
+    *out = text.failed ? NULL : str_take(&text);
+    str_fini(&text);
+    return *out ? 0 : err_no_memory(e);
+}
+
+/* The text of the new name's preset, which the caller frees; NULL: none. */
+static int make_preset(const char *old, const struct fields *f, char **out, err *e) {
+    cJSON *preset = NULL;
+    *out = NULL;
+    if (!f && !old) return 0;
+    int rc = old ? preset_parse(old, &preset, e)
+                 : ((preset = cJSON_CreateObject()) ? 0 : err_no_memory(e));
+    if (!rc && f) rc = change_preset(preset, f, e);
+    if (!rc) rc = write_preset(preset, out, e);
+    cJSON_Delete(preset);
+    return rc;
+}
+
+static int add_name(struct request *r, const struct new_name *n, char digest[65], err *e) {
+    char found[REGISTRY_NAME_BYTES], *preset = NULL;
+    char to[REGISTRY_NAME_BYTES + 1]; /* one more: a longer name stays too long */
     struct registry_model row;
+    struct registry_name from = {.preset = NULL};
     registry *g = NULL;
     int rc = ollama_open_registry(r, &g, e);
-    if (!rc) rc = ollama_find_registered(g, from, &row, found, e);
+    if (!rc) rc = ollama_find_registered(g, n->from, &row, found, e);
     if (!rc) {
-        rc = registry_add_alias(g, row.name, to, NULL, e);
+        memcpy(digest, row.sha256, sizeof row.sha256);
         registry_model_fini(&row);
+        rc = registry_find_name(g, found, &from, e);
     }
+    if (!rc) rc = make_preset(from.preset, n->create, &preset, e);
+    snprintf(to, sizeof to, "%.*s", (int)api_name_bare(n->to), n->to);
+    if (!rc) rc = registry_add_alias(g, from.model, to, preset, e);
+    registry_name_fini(&from);
+    free(preset);
     registry_close(g);
     if (rc == ERR_EXISTS) rc = e->code = ERR_INVALID;
-    if (rc == ERR_INVALID) snprintf(e->param, sizeof e->param, "%s", param);
+    if (rc == ERR_INVALID) snprintf(e->param, sizeof e->param, "%s", n->param);
     return rc;
 }
 
 static int answer_copy(struct request *r, const cJSON *body, err *e) {
     struct fields f = {0};
+    char digest[65];
     int rc = gen_body_read(body, &copy_table, &f, e);
-    if (!rc) rc = add_name(r, f.source, f.destination, "destination", e);
+    const struct new_name n = {f.source, f.destination, "destination", NULL};
+    if (!rc) rc = add_name(r, &n, digest, e);
     if (!rc) reply_empty(r);
     return rc;
 }
 
-void ollama_reply_success(struct request *r, bool stream) {
+/* Clients show each line; the last one says that all is well. */
+static void reply_lines(struct request *r, bool stream, const char *const *lines, size_t n) {
     str out;
-    str_init(&out, 256);
-    str_add(&out, "{\"status\":\"success\"}");
-    if (stream) str_add_char(&out, '\n');
+    str_init(&out, 4096);
+    for (size_t i = stream ? 0 : n - 1; i < n; i++)
+        str_addf(&out, "{\"status\":\"%s\"}%s", lines[i], stream ? "\n" : "");
     reply_text(r, 200, stream ? "application/x-ndjson" : "application/json", &out);
+}
+
+void ollama_reply_success(struct request *r, bool stream) {
+    reply_lines(r, stream, (const char *const[]){"success"}, 1);
+}
+
+/* ERR_INVALID: a parameter that requests could not have either. */
+static int check_parameters(struct request *r, const cJSON *parameters, err *e) {
+    if (!parameters) return 0;
+    struct ollama_fields *f = mem_new(1, sizeof *f);
+    struct gen_options *o = mem_new(1, sizeof *o);
+    int rc = f && o ? 0 : err_no_memory(e);
+    if (!rc) {
+        gen_fields_default(&f->gen);
+        f->gen.stop_name = "parameters.stop";
+        rc = json_read(parameters, &ollama_option_table, "parameters.", f, e);
+    }
+    if (!rc && f->num_ctx > 0) rc = ignored_add(r->ignored, "parameters.num_ctx", e);
+    if (!rc) rc = gen_options_read(&f->gen, 0, r->ignored, o, e);
+    free(f);
+    free(o);
+    return rc;
+}
+
+static int check_messages(const cJSON *messages, err *e) {
+    int i = 0, rc = 0;
+    for (const cJSON *v = messages ? messages->child : NULL; v && !rc; v = v->next) {
+        char path[JSON_PATH_BYTES];
+        struct message m;
+        json_path(path, "messages[%d].", i++);
+        rc = json_read(v, &message_table, path, &m, e);
+    }
+    return rc;
 }
 
 static int answer_create(struct request *r, const cJSON *body, err *e) {
     struct fields f = {.stream = true};
-    const char *name;
+    struct new_name n = {.param = "model", .create = &f};
+    char digest[65], layer[96];
+    const char *lines[6];
+    size_t n_lines = 0;
     int rc = gen_body_read(body, &create_table, &f, e);
-    if (!rc) rc = read_name(&f, &name, e);
-    if (!rc) rc = add_name(r, f.from, name, "model", e);
-    if (!rc) ollama_reply_success(r, f.stream);
-    return rc;
+    if (!rc) rc = read_name(&f, &n.to, e);
+    if (!rc) rc = check_parameters(r, f.parameters, e);
+    if (!rc) rc = check_messages(f.messages, e);
+    n.from = f.from;
+    if (!rc) rc = add_name(r, &n, digest, e);
+    if (rc) return rc;
+    snprintf(layer, sizeof layer, "using existing layer sha256:%s", digest);
+    lines[n_lines++] = layer;
+    if (f.system) lines[n_lines++] = "creating system layer";
+    if (f.parameters) lines[n_lines++] = "creating parameters layer";
+    if (f.messages) lines[n_lines++] = "creating messages layer";
+    lines[n_lines++] = "writing manifest";
+    lines[n_lines++] = "success";
+    reply_lines(r, f.stream, lines, n_lines);
+    return 0;
 }
 
 static void handle_delete(struct request *r) {

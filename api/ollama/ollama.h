@@ -21,15 +21,17 @@ struct ollama_fields {
 };
 extern const struct json_table ollama_chat_table, ollama_generate_table, ollama_show_table,
     ollama_embed_table, ollama_embeddings_table;
+extern const struct json_table
+    ollama_option_table; /* members of options, read into ollama_fields */
 
-/* Finds the loaded model that a body asks for: also by a name that was added to the registry since
- * it was loaded. ERR_NOT_FOUND and ERR_UNAVAILABLE say how a registered one is loaded. */
+/* Sets r->model and r->preset by the name that a body asks for. ERR_NOT_FOUND and ERR_UNAVAILABLE
+ * say how a registered one is loaded. */
 int ollama_find_model(struct request *r, const char *name, err *e);
 /* "details" of a model in lists, with its braces. */
 void ollama_add_details(str *out, const char *architecture, uint64_t n_params, const char *quant);
 void ollama_add_time(int64_t seconds, str *out);
-/* Appends the registered models that are not loaded, as members of /api/tags' list; any: it has
- * members already. */
+/* Appends the registered models that are not loaded, each with its other names, as members of
+ * /api/tags' list; any: it has members already. */
 int ollama_add_registered(struct request *r, bool any, str *out, err *e);
 int ollama_open_registry(struct request *r, registry **out, err *e);
 /* A registered name: without ":latest", which Ollama's clients append, unless it is part of it. */

@@ -85,7 +85,7 @@ static const struct json_field option_fields[] = {
     LOADING("use_mlock"),
 };
 _Static_assert(offsetof(struct ollama_fields, gen) == 0, "gen_sampler_table's rows assume it");
-static const struct json_table option_table = JSON_TABLE(option_fields, &gen_sampler_table);
+const struct json_table ollama_option_table = JSON_TABLE(option_fields, &gen_sampler_table);
 
 static const struct json_field common_fields[] = {
     {.name = "model", .type = JSON_STRING, .flags = JSON_REQUIRED, AT(model), .min = 1},
@@ -95,7 +95,11 @@ static const struct json_field common_fields[] = {
      .flags = NUL | JSON_OR_STRING | JSON_OR_OBJECT,
      AT(format),
      .help = "\"json\" or a JSON Schema."},
-    {.name = "options", .type = JSON_OBJECT, .flags = NUL, AT(options), .table = &option_table},
+    {.name = "options",
+     .type = JSON_OBJECT,
+     .flags = NUL,
+     AT(options),
+     .table = &ollama_option_table},
     {.name = "think",
      .type = JSON_VALUE,
      .flags = NUL | JSON_OR_BOOL | JSON_OR_STRING,
@@ -239,9 +243,9 @@ static const struct json_field show_fields[] = {
     {.name = "model", .type = JSON_STRING, AT(model), .min = 1},
     {.name = "name", .type = JSON_STRING, AT(name), .min = 1, .help = "Older name of model."},
     ADVISORY("verbose", "the vocabulary is not listed"),
-    ADVISORY("system", "models have no system prompt"),
+    ADVISORY("system", "a name's system prompt is shown as it was created"),
     ADVISORY("template", "the model's own template is used"),
-    ADVISORY("options", "models have no options"),
+    ADVISORY("options", "a name's parameters are shown as they were created"),
 };
 const struct json_table ollama_show_table = JSON_TABLE(show_fields, NULL);
 
@@ -289,9 +293,9 @@ const struct json_table ollama_embeddings_table = JSON_TABLE(embeddings_fields, 
 /* ---- reading ---- */
 
 static int read_options(struct ollama_fields *f, err *e) {
-    int rc = json_read(f->options, &option_table, "options.", f, e);
+    int rc = json_read(f->options, &ollama_option_table, "options.", f, e);
     if (rc) return rc;
-    if (f->gen.max_tokens <= 0) f->gen.has_max_tokens = false;
+    f->gen.zero_is_no_limit = true;
     return 0;
 }
 
@@ -368,11 +372,11 @@ static int add_message(cJSON *list, const cJSON *v, const char *path, err *e) {
     return m.tool_calls && m.tool_calls->child ? add_calls(out, m.tool_calls, path, e) : 0;
 }
 
-/* A prompt becomes a conversation of one message. */
+/* A prompt becomes a conversation of one message; an empty system prompt is none. */
 static int add_prompt(const struct ollama_fields *f, cJSON *list, err *e) {
     const char *const roles[] = {"system", "user"}, *const texts[] = {f->system, f->prompt};
     for (int i = 0; i < 2; i++) {
-        if (!texts[i]) continue;
+        if (!texts[i] || (i == 0 && !*texts[i])) continue;
         cJSON *m = cJSON_CreateObject();
         bool ok = m && cJSON_AddItemToArray(list, m);
         if (!ok) cJSON_Delete(m);

@@ -1,5 +1,5 @@
 /* ep_models.c - GET /v1/models and /v1/models/{model}, with the members that clients of OpenAI and
- * of Anthropic read. Runs on HTTP threads. */
+ * of Anthropic read. Runs on pool threads, because names are looked up in the registry. */
 #include "api/generate/api_state.h"
 #include "api/http/error.h"
 #include "api/http/json.h"
@@ -9,6 +9,8 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* What requests may ask of this model. */
@@ -46,13 +48,13 @@ static void add_sampling(str *s, const struct sampling_recommended *r) {
     str_add_char(s, '}');
 }
 
-static void add_anthropic(str *s, const struct api_model *m, uint32_t length) {
+static void add_anthropic(str *s, const struct api_model *m, const char *name, uint32_t length) {
     char created[32] = "";
     time_t t = (time_t)m->created_s;
     struct tm tm;
     if (gmtime_r(&t, &tm)) strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &tm);
     str_addf(s, ",\"type\":\"model\",\"created_at\":\"%s\",\"display_name\":", created);
-    json_add_cstr(s, m->id);
+    json_add_cstr(s, name);
     str_addf(s, ",\"max_input_tokens\":%" PRIu32 ",\"max_tokens\":%" PRIu32, length, length);
 }
 
@@ -66,71 +68,139 @@ static void add_meta(str *s, const struct api_model *m) {
              served.weight_bytes);
 }
 
-static void add_model(str *s, const struct api_model *m) {
+/* The served models and their other names, in the order of the models. */
+struct served {
+    struct models_list models;
+    struct api_name *names; /* (n_names) */
+    size_t n_names;
+};
+
+static int served_read(const struct api *a, struct served *v, err *e) {
+    *v = (struct served){.names = NULL};
+    models_list(a->models, false, &v->models, NULL);
+    return a->names->list(a, &v->models, &v->names, &v->n_names, e);
+}
+
+static void served_fini(const struct api *a, struct served *v) {
+    models_list_release(a->models, &v->models);
+    free(v->names);
+}
+
+static void add_aliases(str *s, const struct api_model *m, const struct served *v) {
+    const char *comma = "";
+    str_add(s, ",\"aliases\":[");
+    for (size_t i = 0; i < v->n_names; i++) {
+        if (v->names[i].model != m) continue;
+        str_add(s, comma);
+        json_add_cstr(s, v->names[i].name);
+        comma = ",";
+    }
+    str_add_char(s, ']');
+}
+
+/* name: the model's id, or another name, which has the model as its parent and no aliases. */
+static void add_model(str *s, const struct api_model *m, const char *name, const struct served *v) {
+    bool is_id = strcmp(name, m->id) == 0;
     str_add(s, "{\"id\":");
-    json_add_cstr(s, m->id);
+    json_add_cstr(s, name);
     str_addf(s, ",\"object\":\"model\",\"created\":%" PRId64 ",\"owned_by\":\"inferd\"",
              m->created_s);
     uint32_t length = engine_context_length(m->engine);
-    str_addf(s, ",\"context_length\":%" PRIu32 ",\"max_model_len\":%" PRIu32 ",\"aliases\":[",
-             length, length);
-    for (size_t i = 0; i < m->n_aliases; i++) {
-        if (i) str_add_char(s, ',');
-        json_add_cstr(s, m->aliases[i]);
-    }
-    str_add_char(s, ']');
-    add_anthropic(s, m, length);
+    str_addf(s, ",\"context_length\":%" PRIu32 ",\"max_model_len\":%" PRIu32 ",\"parent\":", length,
+             length);
+    if (is_id)
+        str_add(s, "null");
+    else
+        json_add_cstr(s, m->id);
+    add_aliases(s, is_id ? m : NULL, v);
+    add_anthropic(s, m, name, length);
     add_capabilities(s, m);
     add_sampling(s, engine_sampling(m->engine));
     add_meta(s, m);
     str_add_char(s, '}');
 }
 
-static void add_id(str *s, const struct models_list *list, size_t i) {
-    if (i < list->n)
-        json_add_cstr(s, list->models[i]->id);
+static void add_models(str *s, const struct served *v) {
+    size_t k = 0;
+    for (size_t i = 0; i < v->models.n; i++) {
+        const struct api_model *m = v->models.models[i];
+        if (i) str_add_char(s, ',');
+        add_model(s, m, m->id, v);
+        for (; k < v->n_names && v->names[k].model == m; k++) {
+            str_add_char(s, ',');
+            add_model(s, m, v->names[k].name, v);
+        }
+    }
+}
+
+static void add_ends(str *s, const struct served *v) {
+    size_t n = v->models.n;
+    const struct api_model *last = n ? v->models.models[n - 1] : NULL;
+    const struct api_name *name = v->n_names ? &v->names[v->n_names - 1] : NULL;
+    str_add(s, ",\"first_id\":");
+    if (n)
+        json_add_cstr(s, v->models.models[0]->id);
+    else
+        str_add(s, "null");
+    str_add(s, ",\"last_id\":");
+    if (n)
+        json_add_cstr(s, name && name->model == last ? name->name : last->id);
     else
         str_add(s, "null");
 }
 
 static void handle_models(struct request *r) {
-    struct models_list list;
+    struct served v;
     str body;
-    models_list(r->api->models, false, &list, NULL);
-    str_init(&body, 1 << 20);
+    err e = {0};
+    int rc = served_read(r->api, &v, &e);
+    str_init(&body, 4 << 20);
     str_add(&body, "{\"object\":\"list\",\"data\":[");
-    for (size_t i = 0; i < list.n; i++) {
-        if (i) str_add_char(&body, ',');
-        add_model(&body, list.models[i]);
-    }
-    str_add(&body, "],\"has_more\":false,\"first_id\":");
-    add_id(&body, &list, 0);
-    str_add(&body, ",\"last_id\":");
-    add_id(&body, &list, list.n - 1); /* none: beyond the list */
-    models_list_release(r->api->models, &list);
+    if (!rc) add_models(&body, &v);
+    str_add(&body, "],\"has_more\":false");
+    add_ends(&body, &v);
     str_add_char(&body, '}');
-    reply_json(r, 200, &body);
+    served_fini(r->api, &v);
+    if (!rc) {
+        reply_json(r, 200, &body);
+        return;
+    }
+    str_fini(&body);
+    reply_err(r, &e);
+}
+
+/* Asks about a model, which does not load it. */
+static int answer_model(struct request *r, err *e) {
+    char id[API_MODEL_ID_BYTES];
+    struct served v;
+    str body;
+    int rc = api_find_name(r, r->rest, id, e);
+    if (rc == ERR_NOT_FOUND && *id)
+        return err_set_param(e, rc, "model", "The model '%.96s' is not loaded.", id);
+    if (rc == ERR_NOT_FOUND)
+        return err_set_param(e, rc, "model", "The model '%.200s' does not exist.", r->rest);
+    if (rc) return rc;
+    rc = served_read(r->api, &v, e);
+    if (!rc) {
+        str_init(&body, 1 << 20);
+        add_model(&body, r->model, r->model->id, &v);
+        reply_json(r, 200, &body);
+    }
+    served_fini(r->api, &v);
+    return rc;
 }
 
 static void handle_model(struct request *r) {
-    err e;
-    if (api_request_model(r, r->rest, &e)) {
-        reply_err(r, &e);
-        return;
-    }
-    str body;
-    str_init(&body, 1 << 20);
-    add_model(&body, r->model);
-    reply_json(r, 200, &body);
+    err e = {0};
+    if (answer_model(r, &e)) reply_err(r, &e);
 }
 
 const struct route models_route = {"GET", "/v1/models",
-                                   ROUTE_KEY | ROUTE_MODEL | ROUTE_DIRECT | ROUTE_SHARED | ROUTE_V1,
+                                   ROUTE_KEY | ROUTE_MODEL | ROUTE_SHARED | ROUTE_V1,
                                    .handle = handle_models, .answers = "list"};
 const struct route model_route = {"GET",
                                   "/v1/models/",
-                                  ROUTE_KEY | ROUTE_V1 | ROUTE_MODEL | ROUTE_PREFIX | ROUTE_DIRECT |
-                                      ROUTE_SHARED,
+                                  ROUTE_KEY | ROUTE_V1 | ROUTE_MODEL | ROUTE_PREFIX | ROUTE_SHARED,
                                   .handle = handle_model,
                                   .name = "/v1/models/{model}",
                                   .answers = "model"};

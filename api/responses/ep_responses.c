@@ -4,6 +4,7 @@
 #include "api/generate/body.h"
 #include "api/generate/chat_body.h"
 #include "api/generate/gen.h"
+#include "api/generate/preset.h"
 #include "api/http/auth.h"
 #include "api/http/error.h"
 #include "api/http/request.h"
@@ -113,7 +114,7 @@ static int answer_responses(struct request *r, const cJSON *body, err *e) {
     struct asked a;
     struct gen_options options;
     int rc = read_body(r, body, &responses_table, &a, e);
-    if (!rc) gen_fields_recommend(&a.fields.gen, engine_sampling(r->model->engine));
+    if (!rc) preset_recommend(r, &a.fields.gen);
     if (!rc)
         rc = gen_options_read(&a.fields.gen, tokenizer_n_vocab(engine_tokenizer(r->model->engine)),
                               r->ignored, &options, e);

@@ -63,7 +63,9 @@ export class ModelPanel {
     const all = await this.readAll();
     const loads = new Map(health.models.map((m) => [m.id, m]));
     const known = new Map(served.map((m) => [m.id, m]));
-    const rows = all ? all.data : served.map((m) => ({ ...m, state: loads.has(m.id) ? "loaded" : "loading" }));
+    const rows = all
+      ? all.data
+      : served.filter((m) => !m.parent).map((m) => ({ ...m, state: loads.has(m.id) ? "loaded" : "loading" }));
     this.note.textContent = all
       ? `${all.loaded} of at most ${all.max_loaded} are loaded.`
       : "Only an administrator's key loads and unloads models.";

@@ -83,7 +83,7 @@ test("a registered model is loaded, answers, and is unloaded", async () => {
   assert.ok(weights.length > 0 && weights.every((e) => e.done_bytes <= e.total_bytes && e.total_bytes > 0));
   assert.equal(events.at(-1).state, "done");
   const ids = (await (await fetch(`${server.url}/v1/models`)).json()).data.map((m) => m.id);
-  assert.deepEqual(ids, [modelName, "second"]);
+  assert.deepEqual(ids, [modelName, "demo", "second", "zwei"]);
   assert.equal((await chat(server, { ...short, model: "zwei" })).status, 200);
   const two = await post(server, "/v1/completions", { prompt: "x", max_tokens: 1 });
   assert.match((await two.json()).error.message, /2 models are served/);
@@ -410,6 +410,36 @@ test("administrators' keys", async (t) => {
     const empty = await post(other, "/api/generate", { model: modelName, keep_alive: 0 }, { headers });
     assert.equal((await empty.json()).done_reason, status === 200 ? "unload" : "load");
   }
+});
+
+test("presets survive a restart, and an unload while they are used", async (t) => {
+  const flags = [...small, "--load-on-demand", "on", "--model-aliases", "gpt-*=kind"];
+  const other = await startServer(flags, [{ file: modelFile, name: modelName, alias: "kind" }]);
+  t.after(() => other.stop());
+  const preset = { system: "Be kind.", parameters: { num_predict: 4, temperature: 0 }, stream: false };
+  const text = async (model, more) => {
+    const response = await chat(other, { messages: user("Hi."), model, ...more });
+    assert.equal(response.status, 200, await response.clone().text());
+    const { choices, usage } = await response.json();
+    return [choices[0].message.content, usage.prompt_tokens, usage.completion_tokens];
+  };
+  assert.equal((await post(other, "/api/create", { model: "kind", from: modelName, ...preset })).status, 200);
+  const expected = await text("kind");
+  assert.equal(expected[2], 4);
+  assert.notEqual(expected[1], (await text(modelName, { max_tokens: 1 }))[1]);
+  await other.restart();
+  assert.deepEqual(await text("kind"), expected);
+  assert.deepEqual(await text("gpt-5"), expected, "a pattern stands for the name with its preset");
+  // The model goes while the preset is used; who asks afterwards loads it.
+  const busy = Array.from({ length: 12 }, () => text("kind"));
+  await follow("unload", { model: "kind" }, other);
+  assert.deepEqual(new Set((await Promise.all(busy)).map(String)), new Set([String(expected)]));
+  await follow("unload", { model: modelName }, other).catch(() => {});
+  assert.deepEqual(await text("kind"), expected);
+  const remove = { method: "DELETE", body: JSON.stringify({ model: "kind" }) };
+  assert.equal((await fetch(`${other.url}/api/delete`, remove)).status, 200);
+  assert.equal((await chat(other, { ...short, model: "kind" })).status, 404, "known when the model was loaded");
+  assert.deepEqual((await text(modelName, { max_tokens: 4, temperature: 0 }))[2], 4);
 });
 
 test("load-on-demand: requests wait for a registered model, whoever asks", async (t) => {

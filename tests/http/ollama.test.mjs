@@ -23,8 +23,9 @@ test("lists versions and models", async () => {
   const { models } = await client.list();
   assert.deepEqual(
     models.map((m) => m.name),
-    [modelName],
+    [modelName, "demo"],
   );
+  assert.deepEqual({ ...models[1], name: modelName, model: modelName }, models[0]);
   assert.equal(models[0].details.family, "llama");
   const { models: running } = await client.ps();
   assert.ok(running[0].context_length > 0);
@@ -234,11 +235,22 @@ test("copies are names at once; deleting a name keeps the model", async () => {
   assert.equal((await ask("org/mine:7b")).status, 200);
   await client.create({ model: "other", from: "org/mine:7b" });
   assert.equal((await ask("other:latest")).status, 200);
-  assert.equal((await client.list()).models.length, 1);
+  const names = async () => (await client.list()).models.map((m) => m.name);
+  const all = [modelName, "demo", "org/mine:7b", "other"];
+  assert.deepEqual(await names(), all);
+  const { data } = await (await fetch(`${server.url}/v1/models`)).json();
+  assert.deepEqual(
+    data.map((m) => [m.id, m.parent, m.aliases]),
+    all.map((id, i) => [id, i ? modelName : null, i ? [] : all.slice(1)]),
+  );
+  assert.equal((await chat(server, { model: "other", messages: user("x"), max_tokens: 1 })).status, 200);
   for (const name of ["org/mine:7b", "other:latest"]) {
     await client.delete({ model: name });
     assert.equal((await ask(name)).status, 404);
+    const gone = await chat(server, { model: name, messages: user("x"), max_tokens: 1 });
+    assert.equal((await gone.json()).error.code, "model_not_found");
   }
+  assert.deepEqual(await names(), [modelName, "demo"]);
   assert.equal((await ask(modelName)).status, 200);
   assert.equal((await client.pull({ model: modelName })).status, "success");
   const lines = [];
@@ -249,30 +261,172 @@ test("copies are names at once; deleting a name keeps the model", async () => {
   await assert.rejects(client.delete({ model: "nobody" }), /no model is named nobody/);
   await assert.rejects(client.copy({ source: "nobody", destination: "x" }), /no model is named nobody/);
   await assert.rejects(client.copy({ source: modelName, destination: "a b" }), /is not a model name/);
-  await assert.rejects(client.create({ model: "x", from: modelName, system: "Be brief." }), /system.*each request/);
   for (const name of ["x", "a b"]) assert.equal((await ask(name)).status, 404);
+});
+
+const mario = {
+  model: "mario",
+  from: "demo",
+  system: "You are Mario.",
+  parameters: { temperature: 0, num_predict: 5, stop: ["\u0001"], repeat_penalty: 1.2, seed: 3 },
+  messages: [
+    { role: "user", content: "Who are you?" },
+    { role: "assistant", content: "Mario!" },
+  ],
+};
+const system = (content) => ({ role: "system", content });
+
+test("a created model has a system prompt, messages and parameters where a request is silent", async (t) => {
+  const lines = [];
+  for await (const { status } of await client.create({ ...mario, stream: true })) lines.push(status);
+  t.after(() => client.delete({ model: "mario" }));
+  assert.match(lines.shift(), /^using existing layer sha256:[0-9a-f]{64}$/);
+  const layers = ["system", "parameters", "messages"].map((name) => `creating ${name} layer`);
+  assert.deepEqual(lines, [...layers, "writing manifest", "success"]);
+  const whole = { stream: false, messages: user("Hello") };
+  const plain = (messages) =>
+    client.chat({ ...whole, model: modelName, messages, options: { ...mario.parameters, stop: [] } });
+  const same = async (answer, messages) => {
+    const expected = await plain(messages);
+    assert.equal(answer.prompt_eval_count, expected.prompt_eval_count);
+    assert.equal(answer.message.content, expected.message.content);
+    assert.equal(answer.eval_count, 5);
+  };
+  const first = await client.chat({ ...whole, model: "mario" });
+  await same(first, [system(mario.system), ...mario.messages, ...user("Hello")]);
+  const own = [system("Be brief."), ...user("Hello")];
+  await same(await client.chat({ ...whole, model: "mario:latest", messages: own }), [
+    own[0],
+    ...mario.messages,
+    own[1],
+  ]);
+  const generated = await client.generate({ model: "mario", prompt: "Hello", system: "" });
+  assert.equal(generated.response, first.message.content);
+  const told = await client.generate({ model: "mario", prompt: "Hello", system: "Be brief, and be kind to all." });
+  assert.notEqual(told.prompt_eval_count, generated.prompt_eval_count);
+  for (const num_predict of [9, -1]) {
+    const long = await client.chat({ ...whole, model: "mario", options: { num_predict, stop: [] } });
+    assert.ok(long.eval_count > 5, "a request's own value wins");
+  }
+  const raw = await client.generate({ model: "mario", prompt: "Once", raw: true });
+  const alone = await client.generate({ model: modelName, prompt: "Once", raw: true, options: mario.parameters });
+  assert.deepEqual([raw.response, raw.prompt_eval_count], [alone.response, alone.prompt_eval_count]);
+});
+
+test("the other protocols find a created model, too", async (t) => {
+  await client.create(mario);
+  t.after(() => client.delete({ model: "mario" }));
+  const text = (await client.chat({ model: "mario", messages: user("Hello") })).message.content;
+  const ask = async (path, body) => {
+    const r = await post(server, path, { model: "mario", ...body });
+    assert.equal(r.status, 200, await r.clone().text());
+    return r.json();
+  };
+  const openai = await ask("/v1/chat/completions", { messages: user("Hello") });
+  assert.deepEqual([openai.choices[0].message.content, openai.usage.completion_tokens], [text, 5]);
+  const anthropic = await ask("/v1/messages", { max_tokens: 5, messages: user("Hello") });
+  assert.equal(anthropic.content[0].text, text);
+  const counted = await ask("/v1/messages/count_tokens", { messages: user("Hello") });
+  assert.equal(counted.input_tokens, openai.usage.prompt_tokens);
+  const response = await ask("/v1/responses", { input: "Hello" });
+  assert.equal(response.usage.output_tokens, 5);
+  assert.equal(response.output.at(-1).content[0].text, text);
+  // Earlier turns of a conversation come after the preset, which is there once.
+  const next = await ask("/v1/responses", { input: "Go on.", previous_response_id: response.id });
+  const turns = [...user("Hello"), { role: "assistant", content: text }, ...user("Go on.")];
+  const longer = await ask("/v1/chat/completions", { messages: turns });
+  assert.equal(next.usage.input_tokens, longer.usage.prompt_tokens);
+  assert.equal((await ask("/tokenize", { messages: user("Hello") })).count, openai.usage.prompt_tokens);
+  assert.match(
+    (await ask("/apply-template", { messages: user("Hello") })).prompt,
+    /You are Mario\.[^]*Mario![^]*Hello/,
+  );
+  assert.equal((await ask("/v1/completions", { prompt: "Once" })).usage.completion_tokens, 5);
+  assert.equal((await ask("/completion", { prompt: "Once" })).tokens_predicted, 5);
+  assert.ok((await ask("/v1/embeddings", { input: "x" })).data[0].embedding.length > 0);
+  const props = await (await fetch(`${server.url}/props?model=mario`)).json();
+  assert.equal(props.default_generation_settings.params.temperature, 0);
+});
+
+test("a created model is shown, changed, copied, and deleted without its model", async (t) => {
+  await client.create(mario);
+  t.after(async () => {
+    for (const model of ["luigi", "luigi2"]) await client.delete({ model }).catch(() => {});
+  });
+  const shown = await client.show({ model: "mario" });
+  assert.deepEqual([shown.system, shown.messages], [mario.system, mario.messages]);
+  assert.match(shown.parameters, /^temperature +0\nnum_predict +5\nstop +"\\u0001"\nrepeat_penalty +1\.2\nseed +3/);
+  assert.ok(!shown.template.includes(".Suffix"), "it has no fill-in-the-middle tokens");
+  await client.create({ model: "luigi", from: "mario", system: "You are Luigi.", parameters: { num_predict: 3 } });
+  await client.copy({ source: "luigi", destination: "luigi2:latest" });
+  await client.delete({ model: "mario" });
+  assert.equal((await ask("mario")).status, 404);
+  for (const model of ["luigi", "luigi2"]) {
+    const { system, parameters, messages } = await client.show({ model });
+    assert.deepEqual([system, messages], ["You are Luigi.", mario.messages]);
+    assert.match(parameters, /num_predict +3\n/);
+    assert.match(parameters, /repeat_penalty +1\.2\n/);
+  }
+  await client.create({ model: "luigi", from: modelName });
+  const reset = await client.show({ model: "luigi" });
+  assert.deepEqual([reset.system, reset.messages], [undefined, undefined]);
+  assert.equal((await client.show({ model: modelName })).system, undefined);
+});
+
+test("presets that no request could ask for are refused", async () => {
+  const wrong = (body, pattern) => assert.rejects(client.create({ model: "x", from: modelName, ...body }), pattern);
+  await wrong({ template: "{{ .Prompt }}" }, /template/);
+  await wrong({ parameters: { top_k: "a" } }, /parameters\.top_k/);
+  await wrong({ parameters: { temperature: 9 } }, /parameters\.temperature/);
+  await wrong({ parameters: { mirostat: 1 } }, /parameters\.mirostat/);
+  await wrong({ parameters: { stop: [1] } }, /parameters\.stop\[0\]/);
+  await wrong({ parameters: { stop: Array(17).fill("x") } }, /at most 16/);
+  await wrong({ messages: [{ role: "tool", content: "x" }] }, /messages\[0\]\.role/);
+  await wrong({ messages: [{ role: "user", content: "x", images: ["aa"] }] }, /messages\[0\]\.images/);
+  await wrong({ messages: Array(257).fill({ role: "user", content: "x" }) }, /messages/);
+  await wrong({ system: "x".repeat(256 * 1024 + 1) }, /system/);
+  const long = [{ role: "user", content: "x".repeat(1 << 20) }];
+  await wrong({ messages: long }, /more than 1048576: shorten/);
+  await wrong({ model: modelName, system: "x" }, /the model itself: give its preset another name/);
+  assert.equal((await ask("x")).status, 404);
+  const named = await post(server, "/api/create", {
+    model: "x",
+    from: modelName,
+    parameters: { num_ctx: 4096, num_gpu: 1, surprise: 1 },
+    messages: [{ role: "user", content: "x", surprise: 1 }],
+    stream: false,
+  });
+  assert.deepEqual(await named.json(), { status: "success" });
+  assert.deepEqual(named.headers.get("x-inferd-ignored-fields").split(", ").sort(), [
+    "messages[0].surprise",
+    "parameters.num_ctx",
+    "parameters.num_gpu",
+    "parameters.surprise",
+  ]);
+  await client.delete({ model: "x" });
 });
 
 test("registered models are listed, and say that they are not loaded", async () => {
   const registry = join(server.folder, "registry.db"),
     file = join(server.folder, "second.gguf");
   copyFileSync(modelFile, file);
-  execFileSync(binary, ["models", "add", file, "--name", "second", "--registry", registry]);
+  execFileSync(binary, ["models", "add", file, "--name", "second", "--alias", "zweites", "--registry", registry]);
   const { models } = await client.list();
   assert.deepEqual(
     models.map((m) => m.name),
-    [modelName, "second"],
+    [modelName, "demo", "second", "zweites"],
   );
-  const { modified_at, name, model, ...second } = models[1];
+  const { modified_at, name, model, ...second } = models[2];
   assert.ok(Date.parse(modified_at) > 0 && name === model);
   assert.deepEqual([second.digest, second.details], [models[0].digest, models[0].details]);
   assert.equal((await client.ps()).models.length, 1);
   const refused = await ask("second");
   assert.equal(refused.status, 404);
   assert.match((await refused.json()).error, /'second' is not loaded: an administrator can load it/);
+  assert.match((await (await ask("zweites")).json()).error, /'second' is not loaded/);
   await assert.rejects(client.copy({ source: modelName, destination: "second" }), /already taken/);
   await client.delete({ model: "second" });
-  assert.equal((await client.list()).models.length, 1);
+  assert.equal((await client.list()).models.length, 2);
   assert.ok(existsSync(file), "the file stays");
 });
 
