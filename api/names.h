@@ -1,5 +1,5 @@
-/* names.h - names of models in the registry, which other processes, /api/copy and /api/create change
- * while the daemon serves. The registry is opened for each look-up. Pool threads. */
+/* names.h - names of models in the registry, which other processes, /api/copy and /api/create
+ * change while the daemon serves. The registry is opened for each look-up. Pool threads. */
 #ifndef INFERD_API_NAMES_H
 #define INFERD_API_NAMES_H
 

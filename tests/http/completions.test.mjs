@@ -245,6 +245,9 @@ test("suffix: the model fills in the middle", async () => {
     (await ask({ model: "fim", prompt: text, add_special_tokens: false }, "/tokenize")).tokens;
   const capabilities = async (id) => (await (await fetch(`${server.url}/v1/models/${id}`)).json()).capabilities;
   assert.deepEqual([(await capabilities("fim")).fim, (await capabilities(modelName)).fim], [true, false]);
+  const template = async (model) => (await (await post(server, "/api/show", { model })).json()).template;
+  assert.match(await template("fim"), /\{# \.Suffix: .* #\}$/, "Ollama's clients look for it");
+  assert.ok(!(await template(modelName)).includes(".Suffix"));
   const prompt = "Once there was a dog",
     suffix = " and they were happy.";
   const params = { model: "fim", max_tokens: 20, temperature: 0, ignore_eos: true };

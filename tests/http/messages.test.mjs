@@ -628,10 +628,16 @@ test("keys and sizes are refused in the form of the protocol", async () => {
 
 test("lists the models for Anthropic's client", async () => {
   const page = await client.models.list({ limit: 5 });
-  assert.deepEqual([page.has_more, page.first_id, page.last_id], [false, modelName, modelName]);
+  assert.deepEqual([page.has_more, page.first_id, page.last_id], [false, modelName, "demo"]);
   const all = [];
   for await (const m of client.models.list()) all.push(m);
-  assert.equal(all.length, 1);
+  assert.deepEqual(
+    all.map((one) => [one.id, one.display_name]),
+    [
+      [modelName, modelName],
+      ["demo", "demo"],
+    ],
+  );
   const m = await client.models.retrieve("demo");
   assert.deepEqual([m.id, m.type, m.display_name], [modelName, "model", modelName]);
   assert.equal(new Date(m.created_at).getTime() / 1000, m.created);
