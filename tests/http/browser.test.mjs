@@ -29,7 +29,10 @@ const nextBody = async (act, page = it.page) => {
 test("the page loads and offers the model with its context", { skip }, async () => {
   await load(it);
   const options = await it.page.$$eval("#model option", (all) => all.map((o) => [o.value, o.text]));
-  assert.deepEqual(options, [[modelName, `${modelName} · 8K`]]);
+  assert.deepEqual(
+    options,
+    [modelName, "demo"].map((id) => [id, `${id} · 8K`]),
+  );
   await it.shot("chat-empty");
 });
 
