@@ -57,6 +57,13 @@ const llama = {
   },
 };
 
+// A schema that allows other members may have a model write them until the context is full.
+function checkFormat(text, reason, { format }) {
+  if (reason === "length") return;
+  const names = Object.keys(JSON.parse(text));
+  for (const name of format.required) assert.ok(names.includes(name), text);
+}
+
 // Answers by path; `body` is what was sent.
 const checks = {
   "/v1/chat/completions": {
@@ -111,13 +118,21 @@ const checks = {
     },
   },
   "/api/chat": {
-    whole: (answer) => assert.ok(answer.done && answer.message.role === "assistant"),
-    stream(lines) {
+    whole(answer, body) {
+      assert.ok(answer.done && answer.message.role === "assistant");
+      if (body.format) checkFormat(answer.message.content, answer.done_reason, body);
+    },
+    stream(lines, body) {
       assert.equal(lines.at(-1).done, true);
+      const text = lines.map((line) => line.message.content).join("");
+      if (body.format) checkFormat(text, lines.at(-1).done_reason, body);
       assert.equal(lines[0].message.role, "assistant");
     },
   },
+  "/v1/responses": { whole: ({ status, output }) => assert.ok(/^(in)?complete/.test(status) && output.length) },
+  "/v1/messages": { whole: ({ type, usage }) => assert.ok(type === "message" && usage.output_tokens > 0) },
   "/api/generate": {
+    whole: (answer) => assert.ok(answer.done && typeof answer.response === "string"),
     stream(lines) {
       assert.equal(lines.at(-1).done, true);
       assert.ok(lines.every((line) => typeof line.response === "string"));
