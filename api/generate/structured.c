@@ -21,7 +21,8 @@ static const struct json_field json_schema_fields[] = {
     {"description", JSON_ADVISORY, NUL, .why = "the model does not see it"},
     {"schema", JSON_OBJECT, NUL, .offset = offsetof(struct json_schema, schema),
      .help = "A JSON Schema; default: any JSON object."},
-    {"strict", JSON_BOOL, NUL, .offset = offsetof(struct json_schema, strict), .initial = "false",
+    {"strict", JSON_BOOL, NUL | JSON_OR_STRING, /* LM Studio's documented example has "true" */
+     .offset = offsetof(struct json_schema, strict), .initial = "false",
      .help = "Generates members in the schema's order. Answers are valid without it, too."},
 };
 static const struct json_table json_schema_table = JSON_TABLE(json_schema_fields, NULL);

@@ -62,7 +62,7 @@ enum json_type {
 enum json_flags {
     JSON_NULLABLE = 1, /* null counts as absent */
     JSON_REQUIRED = 2,
-    /* JSON_VALUE: the allowed types */
+    /* JSON_VALUE: the allowed types. JSON_BOOL with JSON_OR_STRING: also "true" and "false". */
     JSON_OR_BOOL = 4,
     JSON_OR_NUMBER = 8,
     JSON_OR_STRING = 16,

@@ -149,6 +149,11 @@ bool json_holds_nul(const cJSON *v) {
     return false;
 }
 
+static bool is_bool_text(const struct json_field *f, const cJSON *v) {
+    return f->flags & JSON_OR_STRING && cJSON_IsString(v) &&
+           (strcmp(v->valuestring, "true") == 0 || strcmp(v->valuestring, "false") == 0);
+}
+
 static int read_field(const struct json_field *f, const cJSON *v, const char *name, void *out,
                       err *e) {
     void *to = (char *)out + f->offset;
@@ -165,8 +170,8 @@ static int read_field(const struct json_field *f, const cJSON *v, const char *na
                              name);
     switch (f->type) {
     case JSON_BOOL:
-        if (!cJSON_IsBool(v)) return wrong_type(f, v, name, e);
-        *(bool *)to = cJSON_IsTrue(v);
+        if (!cJSON_IsBool(v) && !is_bool_text(f, v)) return wrong_type(f, v, name, e);
+        *(bool *)to = cJSON_IsTrue(v) || (cJSON_IsString(v) && *v->valuestring == 't');
         break;
     case JSON_INT:
         rc = read_int(f, v, name, to, e);
