@@ -345,7 +345,7 @@ static void older_files_keep_theirs(void) {
     CHECK(put(s, "resp_2", NULL, NULL, "{}", NOW, &e) == 0);
     responses_close(s);
     run_sql("DROP TRIGGER response_added; DROP TRIGGER response_removed;"
-            "DROP TRIGGER response_resized; DROP TABLE response_labels;"
+            "DROP TRIGGER response_resized; DROP TABLE response_labels; DROP TABLE presets;"
             "CREATE TABLE old (id TEXT NOT NULL PRIMARY KEY, response INTEGER NOT NULL REFERENCES "
             "responses (n) ON DELETE CASCADE) STRICT, WITHOUT ROWID;"
             "INSERT INTO old SELECT id, response FROM response_items; DROP TABLE response_items;"
