@@ -167,10 +167,8 @@ static uint32_t count_loaded(serving *s) {
     return n;
 }
 
-static int resolve_name(void *arg, enum model_task_kind kind, const char *name,
-                        char id[API_MODEL_ID_BYTES], err *e) {
-    serving *s = arg;
-    struct loader_model found;
+/* The state and id of a row; MODEL_UNKNOWN: there is none of that name. */
+static enum model_state state_of_row(serving *s, const char *name, char id[API_MODEL_ID_BYTES]) {
     enum model_state state = MODEL_UNKNOWN;
     pthread_mutex_lock(&s->mu);
     const struct served *m = find_row(s, name);
@@ -179,14 +177,27 @@ static int resolve_name(void *arg, enum model_task_kind kind, const char *name,
         snprintf(id, API_MODEL_ID_BYTES, "%s", m->model.id);
     }
     pthread_mutex_unlock(&s->mu);
-    if (kind == MODEL_TASK_UNLOAD && (state == MODEL_UNKNOWN || state == MODEL_REGISTERED))
-        return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.96s' is not loaded.", name);
-    if (state != MODEL_UNKNOWN) return 0;
+    return state;
+}
+
+/* The id of a model that the registry has under that name. */
+static int find_registered(const serving *s, const char *name, char id[API_MODEL_ID_BYTES],
+                           err *e) {
+    struct loader_model found;
     int rc = loader_find_registered(s->config, name, &found, e);
     if (rc) return rc;
     snprintf(id, API_MODEL_ID_BYTES, "%s", found.id);
     loader_model_fini(&found);
     return 0;
+}
+
+static int resolve_name(void *arg, enum model_task_kind kind, const char *name,
+                        char id[API_MODEL_ID_BYTES], err *e) {
+    serving *s = arg;
+    enum model_state state = state_of_row(s, name, id);
+    if (kind == MODEL_TASK_UNLOAD && (state == MODEL_UNKNOWN || state == MODEL_REGISTERED))
+        return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.96s' is not loaded.", name);
+    return state == MODEL_UNKNOWN ? find_registered(s, name, id, e) : 0;
 }
 
 /* The row to load, which was added if the model is registered. */
@@ -310,20 +321,9 @@ static serving *serving_of(model_host *h) {
 
 static enum model_state find_model(model_host *h, const char *name, char id[API_MODEL_ID_BYTES]) {
     serving *s = serving_of(h);
-    enum model_state state = MODEL_UNKNOWN;
-    pthread_mutex_lock(&s->mu);
-    const struct served *m = find_row(s, name);
-    if (m) {
-        state = m->state;
-        snprintf(id, API_MODEL_ID_BYTES, "%s", m->model.id);
-    }
-    pthread_mutex_unlock(&s->mu);
-    if (m) return state;
-    struct loader_model found;
-    if (loader_find_registered(s->config, name, &found, NULL)) return MODEL_UNKNOWN;
-    snprintf(id, API_MODEL_ID_BYTES, "%s", found.id);
-    loader_model_fini(&found);
-    return MODEL_REGISTERED;
+    enum model_state state = state_of_row(s, name, id);
+    if (state != MODEL_UNKNOWN) return state;
+    return find_registered(s, name, id, NULL) ? MODEL_UNKNOWN : MODEL_REGISTERED;
 }
 
 struct listing {

@@ -23,11 +23,11 @@ int registry_write_preset(registry *r, const char *name, const char *preset, err
     const char *sql = preset ? "INSERT INTO presets (name, preset) VALUES (?1, ?2)"
                                " ON CONFLICT (name) DO UPDATE SET preset = excluded.preset"
                              : "DELETE FROM presets WHERE name = ?1";
-    if (sqlite3_prepare_v2(r->db, sql, -1, &st, NULL) != SQLITE_OK)
-        return registry_db_error(r->db, r->file, "write", e);
+    int rc = registry_db_prepare(r->db, r->file, sql, &st, e);
+    if (rc) return rc;
     sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
     if (preset) sqlite3_bind_text(st, 2, preset, -1, SQLITE_STATIC);
-    int rc = sqlite3_step(st) == SQLITE_DONE ? 0 : registry_db_error(r->db, r->file, "write", e);
+    rc = sqlite3_step(st) == SQLITE_DONE ? 0 : registry_db_error(r->db, r->file, "write", e);
     sqlite3_finalize(st);
     return rc;
 }
@@ -39,10 +39,9 @@ int registry_find_name(registry *r, const char *name, struct registry_name *out,
         " JOIN names own ON own.model_id = names.model_id AND own.position = 0"
         " LEFT JOIN presets ON presets.name = names.name WHERE names.name = ?1";
     sqlite3_stmt *st = NULL;
-    int rc = 0;
     *out = (struct registry_name){.preset = NULL};
-    if (sqlite3_prepare_v2(r->db, sql, -1, &st, NULL) != SQLITE_OK)
-        return registry_db_error(r->db, r->file, "read", e);
+    int rc = registry_db_prepare(r->db, r->file, sql, &st, e);
+    if (rc) return rc;
     sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
     int step = sqlite3_step(st);
     if (step == SQLITE_ROW) {

@@ -57,10 +57,14 @@ static int err_db(registry *r, const char *what, err *e) {
     return registry_db_error(r->db, r->file, what, e);
 }
 
-static int prepare_sql(registry *r, const char *sql, sqlite3_stmt **st, err *e) {
-    if (sqlite3_prepare_v2(r->db, sql, -1, st, NULL) == SQLITE_OK) return 0;
+int registry_db_prepare(sqlite3 *db, const char *file, const char *sql, sqlite3_stmt **st, err *e) {
+    if (sqlite3_prepare_v2(db, sql, -1, st, NULL) == SQLITE_OK) return 0;
     *st = NULL;
-    return err_db(r, "read", e);
+    return registry_db_error(db, file, "read", e);
+}
+
+static int prepare_sql(registry *r, const char *sql, sqlite3_stmt **st, err *e) {
+    return registry_db_prepare(r->db, r->file, sql, st, e);
 }
 
 static void rollback_changes(registry *r) {

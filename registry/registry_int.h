@@ -21,6 +21,8 @@ int registry_db_error(sqlite3 *db, const char *file, const char *what, err *e);
 
 /* Runs statements that return no rows. */
 int registry_db_exec(sqlite3 *db, const char *file, const char *sql, err *e);
+/* *st: the caller's to finalize; NULL on failure. */
+int registry_db_prepare(sqlite3 *db, const char *file, const char *sql, sqlite3_stmt **st, err *e);
 
 /* ---- presets.c ---- */
 

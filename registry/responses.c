@@ -54,9 +54,7 @@ static int err_db(responses *s, const char *what, err *e) {
 }
 
 static int prepare_sql(responses *s, const char *sql, sqlite3_stmt **st, err *e) {
-    if (sqlite3_prepare_v2(s->db, sql, -1, st, NULL) == SQLITE_OK) return 0;
-    *st = NULL;
-    return err_db(s, "read", e);
+    return registry_db_prepare(s->db, s->file, sql, st, e);
 }
 
 static void bind_text(sqlite3_stmt *st, int at, const char *text) {

@@ -3,6 +3,13 @@
 #include "api/generate/gen.h"
 #include "api/http/json.h"
 
+void gen_add_bytes(const unsigned char *bytes, size_t n, str *out) {
+    str_add(out, ",\"bytes\":[");
+    for (size_t i = 0; i < n; i++)
+        str_addf(out, i ? ",%u" : "%u", bytes[i]);
+    str_add_char(out, ']');
+}
+
 static void add_token(const struct gen *g, int32_t token, float logprob, str *out) {
     size_t n;
     const unsigned char *bytes =
@@ -11,10 +18,7 @@ static void add_token(const struct gen *g, int32_t token, float logprob, str *ou
     json_add_string(out, (const char *)bytes, n);
     str_add(out, ",\"logprob\":");
     json_add_number(out, (double)logprob);
-    str_add(out, ",\"bytes\":[");
-    for (size_t i = 0; i < n; i++)
-        str_addf(out, i ? ",%u" : "%u", bytes[i]);
-    str_add_char(out, ']');
+    gen_add_bytes(bytes, n, out);
 }
 
 void gen_chat_logprob(struct gen *g, struct gen_choice *c, const struct engine_event *ev,

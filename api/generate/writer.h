@@ -41,5 +41,7 @@ struct gen_writer {
  * c->logprobs[0]. */
 void gen_chat_logprob(struct gen *g, struct gen_choice *c, const struct engine_event *ev,
                       bool has_logprob);
+/* Appends a token's bytes as the member "bytes", an array of numbers. */
+void gen_add_bytes(const unsigned char *bytes, size_t n, str *out);
 
 #endif

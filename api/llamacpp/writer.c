@@ -122,10 +122,8 @@ static void add_token(const struct gen *g, int32_t token, float logprob, str *ou
     const char *bytes = tokenizer_token_bytes(g->tok, token, true, &n);
     str_addf(out, "{\"id\":%d,\"token\":", (int)token);
     json_add_string(out, bytes, utf8_whole(bytes, n));
-    str_add(out, ",\"bytes\":[");
-    for (size_t i = 0; i < n; i++)
-        str_addf(out, i ? ",%u" : "%u", (unsigned char)bytes[i]);
-    str_add(out, "],\"logprob\":");
+    gen_add_bytes((const unsigned char *)bytes, n, out);
+    str_add(out, ",\"logprob\":");
     json_add_number(out, (double)logprob);
 }
 

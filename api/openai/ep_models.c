@@ -149,24 +149,25 @@ static void add_ends(str *s, const struct served *v) {
         str_add(s, "null");
 }
 
-static void handle_models(struct request *r) {
-    struct served v;
+static void reply_models(struct request *r, const struct served *v) {
     str body;
-    err e = {0};
-    int rc = served_read(r->api, &v, &e);
     str_init(&body, 4 << 20);
     str_add(&body, "{\"object\":\"list\",\"data\":[");
-    if (!rc) add_models(&body, &v);
+    add_models(&body, v);
     str_add(&body, "],\"has_more\":false");
-    add_ends(&body, &v);
+    add_ends(&body, v);
     str_add_char(&body, '}');
+    reply_json(r, 200, &body);
+}
+
+static void handle_models(struct request *r) {
+    struct served v;
+    err e = {0};
+    if (served_read(r->api, &v, &e))
+        reply_err(r, &e);
+    else
+        reply_models(r, &v);
     served_fini(r->api, &v);
-    if (!rc) {
-        reply_json(r, 200, &body);
-        return;
-    }
-    str_fini(&body);
-    reply_err(r, &e);
 }
 
 /* Asks about a model, which does not load it. */

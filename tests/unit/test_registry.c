@@ -233,7 +233,7 @@ static void test_presets(void) {
     CHECK_STR(preset_of(r, "kind", "one"), "{1}");
     CHECK_STR(preset_of(r, "uno", "one"), "");
     CHECK_STR(preset_of(r, "one", "one"), "");
-    CHECK_STR(preset_of(r, "nobody", ""), "?");
+    CHECK_STR(preset_of(r, "unknown", ""), "?");
     registry_close(r);
     r = open_registry("presets.db");
     CHECK_STR(preset_of(r, "kind", "one"), "{1}");

@@ -70,7 +70,7 @@ static void turns_find_what_was_left(void) {
     engine_close(en);
 }
 
-/* Every so many tokens of a long prompt, within a bounded number of blocks. */
+/* At a fixed distance along a long prompt, within a bounded number of blocks. */
 static void long_prompts_keep_more(void) {
     struct engine_config c = base_config();
     struct engine_stats s;
