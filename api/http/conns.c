@@ -93,9 +93,15 @@ static void shut_conn(struct conns *cs, struct conn *c) {
     shutdown(c->fd, SHUT_RDWR);
 }
 
+/* Was c opened so recently that its client may still be sending its first head? */
+static bool is_fresh(const struct conns *cs, const struct conn *c, uint64_t now) {
+    return !c->asked && !c->reserved && now - c->since_ns < cs->config.fresh_ns;
+}
+
 static struct conn *longest_wait(const struct conns *cs, bool reserved) {
     struct conn *c = cs->lists[CONN_WAITING].first;
-    while (c && (c->shut || c->reserved != reserved))
+    uint64_t now = clock_now_ns();
+    while (c && (c->shut || c->reserved != reserved || is_fresh(cs, c, now)))
         c = c->next;
     return c;
 }
@@ -213,6 +219,7 @@ void conns_wait(struct conns *cs, struct conn *c) {
     struct conn_address a = counted_address(&c->peer);
     enter_state(cs, c, CONN_WAITING, clock_now_ns() + limit_of(cs, c));
     pthread_mutex_lock(&cs->mu);
+    c->asked = true;
     if (memcmp(&a, &c->address, sizeof a) != 0) move_conn(cs, c, &a);
     pthread_mutex_unlock(&cs->mu);
 }

@@ -7,8 +7,9 @@
  * of an answer. A connection whose answer waits for the engine has none. conns_reap, called
  * periodically, shuts down connections past their deadline.
  *
- * At max connections a new one evicts the one that has waited longest for a head; if none waits,
- * the one whose body arrives most slowly (the earliest deadline). If there is none either, the new
+ * At max connections a new one evicts the one that has waited longest for a head, other than those
+ * opened less than fresh_ns ago, whose first head is still on its way. If none waits, it evicts the
+ * one whose body arrives most slowly (the earliest deadline). If there is none either, the new
  * one is accepted nevertheless, but may only ask for health (struct conn's reserved). There are up
  * to CONNS_RESERVE of these; beyond, the one that has waited longest is evicted.
  *
@@ -52,6 +53,7 @@ struct conn {
     struct conn_address address;         /* it counts for: the peer's, or conns_forward's */
     enum conn_state state;
     bool shut;                    /* shut down: not counted any more */
+    bool asked;                   /* it has had a request */
     bool line;                    /* the first line of the next head has arrived */
     bool chunked;                 /* its body comes in chunks */
     bool reserved;                /* beyond max: it may ask for health, once */
@@ -80,6 +82,7 @@ struct conns_config {
     uint64_t reserve_ns; /* the same, beyond max */
     uint64_t body_ns;    /* a body younger than this is not evicted */
     const struct networks *proxies; /* the limit per address is not for these; NULL: none */
+    uint64_t fresh_ns; /* within max, one younger than this without a request is not evicted */
 };
 
 struct conns {

@@ -51,6 +51,7 @@ enum {
     ARRIVAL_TIMEOUTS = 2,       /* idle timeouts that headers may take, and a body again */
     RESERVE_WAIT_S = 5,         /* the same, for connections beyond the limit */
     BODY_GRACE_S = 1,           /* an older incomplete body may be evicted for a new connection */
+    FRESH_MS = 100,             /* so may one without a request that is older */
     LOG_INTERVAL_S = 10,        /* between log lines about limits */
     CLOSE_WAIT_MS = 1000        /* for the last frames to leave when the daemon stops */
 };
@@ -581,10 +582,10 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     answers_init(&h->answers, c->max_answer_bytes);
     ignored_counts_init(&h->ignored);
     recent_init(&h->recent);
-    conns_init(&h->conns,
-               &(struct conns_config){c->max_connections, c->max_per_address,
-                                      c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
-                                      RESERVE_WAIT_S * second, BODY_GRACE_S * second, &h->proxies});
+    conns_init(&h->conns, &(struct conns_config){c->max_connections, c->max_per_address,
+                                                 c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
+                                                 RESERVE_WAIT_S * second, BODY_GRACE_S * second,
+                                                 &h->proxies, FRESH_MS * second / 1000});
     int family, rc = copy_config(&h->config, c, e);
     if (!rc) rc = origins_parse(c->allowed_origins, &h->origins, e);
     if (!rc) rc = networks_parse(c->trusted_proxies, &h->proxies, e);

@@ -23,7 +23,7 @@ struct pair {
 static struct conns cs;
 
 static void start(uint32_t max, uint32_t per_address, uint64_t wait_ns) {
-    conns_init(&cs, &(struct conns_config){max, per_address, wait_ns, wait_ns, HOUR_NS, NULL});
+    conns_init(&cs, &(struct conns_config){max, per_address, wait_ns, wait_ns, HOUR_NS, NULL, 0});
 }
 
 static void open_from(struct pair *p, const struct sockaddr *from) {
@@ -70,6 +70,23 @@ static void the_longest_wait_gives_way(void) {
     conns_fini(&cs);
 }
 
+/* A connection whose first head is on its way is not evicted; one that has been answered is. */
+static void a_new_connection_stays(void) {
+    struct pair p[4];
+    conns_init(&cs, &(struct conns_config){2, 0, HOUR_NS, HOUR_NS, HOUR_NS, NULL, HOUR_NS});
+    for (int i = 0; i < 3; i++)
+        open_one(&p[i]);
+    for (int i = 0; i < 3; i++)
+        CHECK(!is_shut(&p[i]) && p[i].c.reserved == (i == 2));
+    conns_answer(&cs, &p[1].c);
+    conns_wait(&cs, &p[1].c);
+    open_one(&p[3]);
+    CHECK(is_shut(&p[1]) && !is_shut(&p[0]) && !p[3].c.reserved);
+    for (int i = 0; i < 4; i++)
+        close_one(&p[i]);
+    conns_fini(&cs);
+}
+
 static void beyond_the_limit_there_is_a_reserve(void) {
     struct pair p[2], more[MANY];
     struct conns_counts n;
@@ -111,7 +128,7 @@ static void beyond_the_limit_there_is_a_reserve(void) {
 /* If no connection is idle, the one with the slowest body is evicted; answers never are. */
 static void a_slow_body_gives_way(void) {
     struct pair p[5];
-    conns_init(&cs, &(struct conns_config){3, 0, HOUR_NS, HOUR_NS, 0, NULL});
+    conns_init(&cs, &(struct conns_config){3, 0, HOUR_NS, HOUR_NS, 0, NULL, 0});
     for (int i = 0; i < 3; i++)
         open_one(&p[i]);
     conns_answer(&cs, &p[0].c);
@@ -254,7 +271,7 @@ static void clients_behind_a_proxy_are_counted(void) {
     struct conns_counts n;
     CHECK(networks_parse("10.0.0.1", &trusted, NULL) == 0);
     CHECK(address_parse("2001:db8:1:2::1", 15, &a) && address_parse("2001:db8:1:2::2", 15, &b));
-    conns_init(&cs, &(struct conns_config){10, 2, HOUR_NS, HOUR_NS, HOUR_NS, &trusted});
+    conns_init(&cs, &(struct conns_config){10, 2, HOUR_NS, HOUR_NS, HOUR_NS, &trusted, 0});
     for (int i = 0; i < 4; i++) {
         CHECK(conns_admit(&cs, (struct sockaddr *)&proxy));
         open_from(&p[i], (struct sockaddr *)&proxy);
@@ -317,6 +334,7 @@ static void found_are_those_of_the_thread(void) {
 
 int main(void) {
     RUN(the_longest_wait_gives_way);
+    RUN(a_new_connection_stays);
     RUN(beyond_the_limit_there_is_a_reserve);
     RUN(a_slow_body_gives_way);
     RUN(what_closes_is_bounded);
