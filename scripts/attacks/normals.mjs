@@ -9,26 +9,30 @@ import { stream } from "../measure/streams.mjs";
 import { ask } from "./wire.mjs";
 
 const { server, pid, headers, streams, answerMs } = workerData;
+const RETRIES = 2,
+  RETRY_MS = 1000;
 const controller = new AbortController();
 setMaxListeners(0, controller.signal);
 const phases = {};
 let phase = "calm";
 
 const now = () =>
-  (phases[phase] ??= { gaps: [], visits: 0, failed: {}, visitMs: 0, livezMs: 0, livezFailed: 0, rss: 0 });
+  (phases[phase] ??= { gaps: [], visits: 0, retries: 0, failed: {}, visitMs: 0, livezMs: 0, livezFailed: 0, rss: 0 });
 
 function failed(why) {
   const p = now();
   p.failed[why] = (p.failed[why] ?? 0) + 1;
 }
 
-// Endless streams. A gap that the end of a phase or of the run cuts counts up to the cut.
+// Endless streams, which try again like a visitor. A gap that the end of a phase or of the run cuts counts up to the cut.
 async function streamer(seed) {
   const rng = random(1000 + seed);
+  let refused = 0; // times in sequence
   while (!controller.signal.aborted) {
     const timer = { last: 0 };
     lasts.add(timer);
     const onPiece = (at) => {
+      refused = 0;
       if (timer.last) now().gaps.push(at - timer.last);
       timer.last = at;
     };
@@ -36,8 +40,10 @@ async function streamer(seed) {
     try {
       await stream(server, body, { onPiece, signal: controller.signal, headers });
     } catch (e) {
-      failed(`stream: ${e.cause?.code ?? e.message.slice(0, 120)}`);
-      await sleep(100);
+      const again = e.message.startsWith("503") && ++refused <= RETRIES;
+      if (again) now().retries++;
+      else failed(`stream: ${e.cause?.code ?? e.message.slice(0, 120)}`);
+      await sleep(again ? RETRY_MS : 100);
     }
     lasts.delete(timer);
   }
@@ -53,14 +59,22 @@ function cutGaps() {
   }
 }
 
-// A client with a new connection for each request.
+// A client with a new connection for each request. It tries again when the daemon tells it to, as
+// OpenAI's SDKs do: at most twice.
 async function visitor() {
   const body = { model: server.model, prompt: "Once", max_tokens: 2, temperature: 0 };
   while (!controller.signal.aborted) {
-    const r = await ask(server.url, "/v1/completions", { body, headers, limitMs: answerMs, signal: controller.signal });
+    const start = performance.now();
+    let r;
+    for (let tries = 1; ; tries++) {
+      r = await ask(server.url, "/v1/completions", { body, headers, limitMs: answerMs, signal: controller.signal });
+      if (r.status !== 503 || tries > RETRIES || controller.signal.aborted) break;
+      now().retries++;
+      await sleep(Number(r.headers["retry-after-ms"] ?? RETRY_MS));
+    }
     if (controller.signal.aborted) return;
     const p = now();
-    p.visitMs = Math.max(p.visitMs, r.ms);
+    p.visitMs = Math.max(p.visitMs, performance.now() - start);
     if (r.status === 200) p.visits++;
     else failed(`visit: ${r.status || r.error}`);
     await sleep(100);

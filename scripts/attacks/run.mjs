@@ -177,6 +177,7 @@ function figures(phases) {
     livezMs: attack.livezMs,
     visitMs: attack.visitMs,
     visits: attack.visits,
+    retries: attack.retries,
     rssBefore: calm.rss,
     rssPeak: Math.max(attack.rss ?? 0, phases.after?.rss ?? 0),
     failed: attack.failed,
