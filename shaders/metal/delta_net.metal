@@ -15,13 +15,12 @@
 // in each, then simd_tree_sum. Every product that is added to something is an fma. So a row's bits
 // do not depend on how its sequence was cut into steps.
 //
-// BYTES that a decode step moves at least, of one sequence with P pending rows, in f32:
-//   n_v_heads * DIM^2                               S is read
-//   P * (n_k_heads + n_v_heads) * DIM + n_v_heads   pending K and U, and the last sum of G's
-//   column; P * n_v_heads                                   its other sums channels * (TAPS + 2 *
-//   (TAPS - 1))              taps; recent inputs, read and written channels * 3 + n_v_heads * (2 *
-//   DIM + 2)        qkv, work written and read; z, out, alpha, beta (n_k_heads + n_v_heads) * DIM +
-//   n_v_heads       the new pending row is written
+// BYTES that a decode step between boundaries moves at least, in units of 4: the taps, channels *
+// TAPS, once, and of each sequence with P pending rows
+//   n_v_heads * DIM^2                                 S is read
+//   (P + 1) * ((n_k_heads + n_v_heads) * DIM + n_v_heads)   pending K, U and G; one row is written
+//   channels * 2 * (TAPS - 1)                         recent inputs, read and written
+//   channels * 3 + n_v_heads * (2 * DIM + 2)          qkv; work, twice; z, out, alpha, beta
 // The caches serve what is read twice: K by the V heads of a K head, work likewise. In a step of n
 // rows S is still read once, and written once if the step crosses a boundary.
 #include "shaders/args_attention.h"
