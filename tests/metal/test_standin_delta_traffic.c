@@ -154,6 +154,7 @@ static void test_state_is_read_once(void) {
 }
 
 int main(void) {
+    setenv("METALSIM_MODE", "check", 1); /* which counts bytes */
     RUN(test_state_is_read_once);
     return check_done();
 }
