@@ -136,8 +136,7 @@ __device__ void make_rows(const args &a, const struct rows &r, const struct head
     const uint32_t tid = threadIdx.x, col = tid % DIM, quarter = tid / DIM, warp = tid / 32,
                    lane = tid % 32, dim = a.dim, step = dim / QUARTERS;
     const uint32_t before = row - (from - chunk_from); /* step's row of chunk_from */
-    float *live_g = r.live + a.op.g + h.v_head,
-          *live_u = r.live + a.op.u + (uint64_t)h.v_head * dim;
+    float *live_g = r.live + a.op.g + h.v_head, *live_u = r.live + a.op.u + h.v_head * dim;
     for (uint32_t i = quarter; i < n && col < dim; i += QUARTERS) {
         t.k[i][col] = h.k[(row + i) * h.in_stride + col];
         t.q[i][col] = h.q[(row + i) * h.in_stride + col];
