@@ -68,6 +68,12 @@ struct margs_gather {
 };
 ARGS_SIZE(struct margs_gather, 12);
 
+/* rows.metal: gate. */
+struct margs_gate {
+    uint32_t n_rows, n_cols;
+};
+ARGS_SIZE(struct margs_gate, 8);
+
 /* rows.metal: kv_copy. A thread copies one unit of a block. */
 #define MARGS_KV_COPY_UNIT 16 /* bytes */
 struct margs_kv_copy {

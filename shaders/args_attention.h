@@ -1,5 +1,5 @@
 /* args_attention.h - argument structs of RoPE with the store to the KV cache, of paged attention
- * and of linear attention. args.h explains the names and the layout. */
+ * and of the gated delta net. args.h explains the names and the layout. */
 #ifndef INFERD_SHADERS_ARGS_ATTENTION_H
 #define INFERD_SHADERS_ARGS_ATTENTION_H
 
@@ -28,6 +28,17 @@ struct args_attention {
     float cap;           /* softcap * log2(e); 0: none */
 };
 ARGS_SIZE(struct args_attention, 40);
+
+/* ---- delta_net ---- */
+#define ARGS_DELTA_MAX_DIM  128 /* BACKEND_STATE_MAX_DIM */
+#define ARGS_DELTA_MAX_TAPS 4   /* BACKEND_STATE_MAX_TAPS */
+struct args_delta_net {
+    uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
+    uint32_t n_seqs, n_blocks, n_k_heads, n_v_heads, tiled;
+    float eps, q_scale;
+    uint32_t padding;
+};
+ARGS_SIZE(struct args_delta_net, 80);
 
 /* ================================ Metal ================================ */
 
@@ -62,6 +73,18 @@ enum margs_attention_const {
     /* attention_prefill */
     MARGS_ATTENTION_ROWS = MARGS_ATTENTION_HEADS,         /* queries of a tile: 8 or 16 */
     MARGS_ATTENTION_MIN_ROWS = MARGS_ATTENTION_SIMDGROUPS /* shorter sequences are skipped */
+};
+
+/* delta_net.metal, with struct args_delta_net. */
+#define MARGS_DELTA_QUARTERS   4 /* threads of delta_run for a column, and dimensions' quarters */
+#define MARGS_DELTA_ROWS       4 /* that delta_run takes at a time */
+#define MARGS_DELTA_FOLD       8 /* pending rows that it adds to the state at a time */
+#define MARGS_DELTA_SIMDGROUPS 4 /* of a threadgroup of the other two, one head each */
+enum margs_delta_const {
+    MARGS_DELTA_DIM,
+    MARGS_DELTA_CHUNK,
+    MARGS_DELTA_TAPS,
+    MARGS_DELTA_SINGLE /* each sequence has one row */
 };
 
 /* ================================ CUDA ================================ */
@@ -152,7 +175,7 @@ struct cargs_decode {
 };
 ARGS_SIZE(struct cargs_decode, 328);
 
-/* delta_net.cu: op_delta_net, with the offsets of struct backend_state_parts */
+/* delta_net.cu */
 enum { CUDA_DELTA_THREADS = 512, CUDA_DELTA_ROWS = 8 /* rows that share a read of S */ };
 enum cuda_delta_kernel { CUDA_DELTA_CONV, CUDA_DELTA_RUN, CUDA_DELTA_STEP, CUDA_DELTA_KEEP };
 struct cargs_delta_net {
@@ -163,14 +186,13 @@ struct cargs_delta_net {
     const int32_t *row_start;  /* (n_seqs + 1) */
     const int32_t *tables;     /* (n_seqs, 2) */
     const float *conv, *a, *dt_bias, *norm;
-    float *blocks;                       /* (n_blocks, end) */
-    float *work;                         /* (n_rows, channels) */
-    float *out;                          /* (n_rows, n_v_heads, dim) */
-    uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
-    uint32_t n_seqs, n_blocks, chunk, n_taps, n_k_heads, n_v_heads, dim, tiled;
-    float eps, q_scale;
+    float *blocks; /* (n_blocks, op.end) */
+    float *work;   /* (n_rows, channels) */
+    float *out;    /* (n_rows, n_v_heads, dim) */
+    struct args_delta_net op;
+    uint32_t chunk, n_taps, dim, padding;
 };
-ARGS_SIZE(struct cargs_delta_net, 200);
+ARGS_SIZE(struct cargs_delta_net, 208);
 
 struct cargs_gate {
     float *x;          /* (n) */

@@ -4,7 +4,7 @@
 #define INFERD_BACKEND_ARGS_CHECK_H
 
 #include "core/backend/backend_int.h"
-#include "shaders/args.h"
+#include "shaders/args_attention.h"
 
 #define ARGS_EQUAL(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours)
 
@@ -15,5 +15,7 @@ ARGS_EQUAL(ARGS_ACT_SWIGLU_OAI, BACKEND_ACT_SWIGLU_OAI);
 ARGS_EQUAL(ARGS_N_ACTS, BACKEND_N_ACTS);
 ARGS_EQUAL(ARGS_TOP_MAX, BACKEND_MAX_TOP);
 ARGS_EQUAL(ARGS_MOE_EXPERTS, BACKEND_MAX_EXPERTS);
+ARGS_EQUAL(ARGS_DELTA_MAX_DIM, BACKEND_STATE_MAX_DIM);
+ARGS_EQUAL(ARGS_DELTA_MAX_TAPS, BACKEND_STATE_MAX_TAPS);
 
 #endif

@@ -36,8 +36,8 @@
     OP(store_attend,      parts, parts, yes)          \
     PART(rope_store,      yes,   yes,   yes)          \
     PART(paged_attention, yes,   yes,   yes)          \
-    OP(gate,              yes,   no,    yes)          \
-    OP(delta_net,         yes,   no,    yes)          \
+    OP(gate,              yes,   yes,   yes)          \
+    OP(delta_net,         yes,   yes,   yes)          \
     OP(kv_copy,           yes,   yes,   yes)          \
     OP(gather,            yes,   yes,   yes)          \
     OP(top,               yes,   yes,   yes)          \

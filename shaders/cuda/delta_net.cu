@@ -42,14 +42,14 @@ __device__ struct rows rows_of(const args &a, uint32_t s) {
     r.pos = r.there ? (uint32_t)pos : 0;
     const uint32_t source = r.there ? (uint32_t)a.tables[2 * s] : 0;
     const uint32_t live = r.there ? (uint32_t)a.tables[2 * s + 1] : 0;
-    r.there = r.there && source < a.n_blocks && live < a.n_blocks;
-    r.source = a.blocks + source * a.end;
-    r.live = a.blocks + live * a.end;
+    r.there = r.there && source < a.op.n_blocks && live < a.op.n_blocks;
+    r.source = a.blocks + source * a.op.end;
+    r.live = a.blocks + live * a.op.end;
     return r;
 }
 
 __device__ uint64_t channels_of(const args &a) {
-    return (uint64_t)(2 * a.n_k_heads + a.n_v_heads) * a.dim;
+    return (uint64_t)(2 * a.op.n_k_heads + a.op.n_v_heads) * a.dim;
 }
 
 __device__ float sigmoid(float x) {
@@ -60,13 +60,13 @@ __device__ float sigmoid(float x) {
 __device__ float input_at(const args &a, const struct rows &r, int32_t rel, uint64_t c) {
     if (rel >= 0) return a.qkv[(uint64_t)(r.first + (uint32_t)rel) * channels_of(a) + c];
     if (r.pos == 0) return 0.0f;
-    const float *window = r.pos % a.chunk != 0 ? r.live + a.recent : r.source + a.tail;
+    const float *window = r.pos % a.chunk != 0 ? r.live + a.op.recent : r.source + a.op.tail;
     return window[(uint64_t)((int32_t)a.n_taps - 1 + rel) * channels_of(a) + c];
 }
 
 /* The sequence of a row: the last one that begins at or before it. */
 __device__ uint32_t seq_of(const args &a, uint32_t row) {
-    uint32_t low = 0, high = a.n_seqs;
+    uint32_t low = 0, high = a.op.n_seqs;
     while (high - low > 1) {
         const uint32_t mid = (low + high) / 2;
         if ((uint32_t)a.row_start[mid] <= row)
@@ -93,14 +93,14 @@ CUDA_KERNEL(DIM) delta_conv(CUDA_ARGS(struct cargs_delta_net) a) {
                      input_at(a, r, (int32_t)(row - r.first + t + 1) - (int32_t)a.n_taps, c), y);
         y *= sigmoid(y);
     }
-    if (head < 2 * a.n_k_heads) {
+    if (head < 2 * a.op.n_k_heads) {
         const float part = warp_sum(y * y);
         if (i % 32 == 0) sums[i / 32] = part;
         __syncthreads();
         float sum = 0.0f;
         for (uint32_t w = 0; w < DIM / 32; w++)
             sum += sums[w];
-        y *= (head < a.n_k_heads ? a.q_scale : 1.0f) / sqrtf(sum + 1e-6f);
+        y *= (head < a.op.n_k_heads ? a.op.q_scale : 1.0f) / sqrtf(sum + 1e-6f);
     }
     if (i < a.dim) a.work[(uint64_t)row * channels_of(a) + c] = y;
 }
@@ -122,7 +122,7 @@ template <int N> struct tile {
 
 __device__ const float *k_row(const args &a, const struct rows &r, const struct head &h,
                               uint32_t at, uint32_t from, uint32_t row) {
-    return at < from ? r.live + a.k + at * h.k_cols + (uint64_t)h.k_head * a.dim
+    return at < from ? r.live + a.op.k + at * h.k_cols + (uint64_t)h.k_head * a.dim
                      : h.k + (uint64_t)(row + at - from) * h.in_stride;
 }
 
@@ -136,21 +136,21 @@ __device__ void make_rows(const args &a, const struct rows &r, const struct head
     const uint32_t tid = threadIdx.x, col = tid % DIM, quarter = tid / DIM, warp = tid / 32,
                    lane = tid % 32, dim = a.dim, step = dim / QUARTERS;
     const uint32_t before = row - (from - chunk_from); /* step's row of chunk_from */
-    float *live_g = r.live + a.g + h.v_head, *live_u = r.live + a.u + (uint64_t)h.v_head * dim;
+    float *live_g = r.live + a.op.g + h.v_head, *live_u = r.live + a.op.u + h.v_head * dim;
     for (uint32_t i = quarter; i < n && col < dim; i += QUARTERS) {
         t.k[i][col] = h.k[(row + i) * h.in_stride + col];
         t.q[i][col] = h.q[(row + i) * h.in_stride + col];
     }
-    if (tid < from) t.g[tid] = live_g[(uint64_t)tid * a.n_v_heads];
+    if (tid < from) t.g[tid] = live_g[(uint64_t)tid * a.op.n_v_heads];
     __syncthreads();
     if (tid == 0) {
         for (uint32_t i = 0; i < n; i++) {
-            const uint64_t at = (uint64_t)(r.first + row + i) * a.n_v_heads + h.v_head;
+            const uint64_t at = (uint64_t)(r.first + row + i) * a.op.n_v_heads + h.v_head;
             const float x = a.alpha[at] + a.dt_bias[h.v_head];
             const float soft = x > 20.0f ? x : log1pf(expf(x));
             const float g = fmaf(a.a[h.v_head], soft, from + i != 0 ? t.g[from + i - 1] : 0.0f);
             t.g[from + i] = g;
-            live_g[(uint64_t)(from + i) * a.n_v_heads] = g;
+            live_g[(uint64_t)(from + i) * a.op.n_v_heads] = g;
             t.beta[i] = sigmoid(a.beta[at]);
         }
     }
@@ -221,7 +221,7 @@ __device__ void make_rows(const args &a, const struct rows &r, const struct head
         float sum = 0.0f;
         for (uint32_t d = lane; d < dim; d += 32)
             sum = fmaf(t.parts[0][2 * i][d], t.parts[0][2 * i][d], sum);
-        const float scale = 1.0f / sqrtf(warp_sum(sum) / (float)dim + a.eps);
+        const float scale = 1.0f / sqrtf(warp_sum(sum) / (float)dim + a.op.eps);
         for (uint32_t d = lane; d < dim; d += 32) {
             const float z = a.z[at + d];
             a.out[at + d] = t.parts[0][2 * i][d] * scale * a.norm[d] * z * sigmoid(z);
@@ -236,7 +236,7 @@ __device__ void fold(const args &a, const struct rows &r, const struct head &h, 
                      const float *s, uint32_t row, uint32_t chunk_from) {
     const uint32_t col = threadIdx.x % DIM, quarter = threadIdx.x / DIM, step = a.dim / QUARTERS;
     const float last = t.g[a.chunk - 1], far = expf(last);
-    const float *live_u = r.live + a.u + (uint64_t)h.v_head * a.dim;
+    const float *live_u = r.live + a.op.u + (uint64_t)h.v_head * a.dim;
     float *to = r.live + (uint64_t)h.v_head * a.dim * a.dim;
     __syncthreads();
     if (threadIdx.x < a.chunk) t.by_k[0][threadIdx.x] = expf(last - t.g[threadIdx.x]);
@@ -257,10 +257,11 @@ template <int N> __device__ void run_head(const args &a, struct tile<N> &t) {
     const struct rows r = rows_of(a, blockIdx.y);
     struct head h;
     h.v_head = blockIdx.x;
-    h.k_head = a.tiled ? h.v_head % a.n_k_heads : h.v_head / (a.n_v_heads / a.n_k_heads);
+    h.k_head =
+        a.op.tiled ? h.v_head % a.op.n_k_heads : h.v_head / (a.op.n_v_heads / a.op.n_k_heads);
     h.in_stride = channels_of(a);
-    h.cols = (uint64_t)a.n_v_heads * a.dim;
-    h.k_cols = (uint64_t)a.n_k_heads * a.dim;
+    h.cols = (uint64_t)a.op.n_v_heads * a.dim;
+    h.k_cols = (uint64_t)a.op.n_k_heads * a.dim;
     if (!r.there) { /* padding: its output is finite */
         for (uint32_t i = threadIdx.x; i < r.n * a.dim; i += CUDA_DELTA_THREADS)
             a.out[(r.first + i / a.dim) * h.cols + (uint64_t)h.v_head * a.dim + i % a.dim] = 0.0f;
@@ -268,8 +269,8 @@ template <int N> __device__ void run_head(const args &a, struct tile<N> &t) {
     }
     const float *work = a.work + r.first * h.in_stride;
     h.q = work + (uint64_t)h.k_head * a.dim;
-    h.k = work + (uint64_t)(a.n_k_heads + h.k_head) * a.dim;
-    h.v = work + (uint64_t)(2 * a.n_k_heads + h.v_head) * a.dim;
+    h.k = work + (uint64_t)(a.op.n_k_heads + h.k_head) * a.dim;
+    h.v = work + (uint64_t)(2 * a.op.n_k_heads + h.v_head) * a.dim;
     const uint64_t state = (uint64_t)h.v_head * a.dim * a.dim;
     const float *s = r.pos < a.chunk ? nullptr : r.source + state;
     for (uint32_t row = 0; row < r.n;) {
@@ -322,13 +323,13 @@ CUDA_KERNEL(DIM) delta_keep(CUDA_ARGS(struct cargs_delta_net) a) {
 #pragma unroll
     for (int32_t t = 0; t < TAPS - 1; t++) {
         if (t >= taps) break;
-        if (boundary > r.pos) r.live[a.tail + (uint64_t)t * channels_of(a) + c] = tail[t];
-        r.live[a.recent + (uint64_t)t * channels_of(a) + c] = recent[t];
+        if (boundary > r.pos) r.live[a.op.tail + (uint64_t)t * channels_of(a) + c] = tail[t];
+        r.live[a.op.recent + (uint64_t)t * channels_of(a) + c] = recent[t];
     }
-    if (head < a.n_k_heads || head >= 2 * a.n_k_heads) return;
-    const uint64_t k_cols = (uint64_t)a.n_k_heads * a.dim;
+    if (head < a.op.n_k_heads || head >= 2 * a.op.n_k_heads) return;
+    const uint64_t k_cols = (uint64_t)a.op.n_k_heads * a.dim;
     for (uint32_t p = max(boundary, r.pos); p < end; p++)
-        r.live[a.k + p % a.chunk * k_cols + (uint64_t)(head - a.n_k_heads) * a.dim + i] =
+        r.live[a.op.k + p % a.chunk * k_cols + (uint64_t)(head - a.op.n_k_heads) * a.dim + i] =
             a.work[(uint64_t)(r.first + p - r.pos) * channels_of(a) + c];
 }
 

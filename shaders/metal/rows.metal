@@ -1,4 +1,5 @@
-// rows.metal - ops that move rows: embedding lookup, gather, copies of KV blocks.
+// rows.metal - ops that move rows: embedding lookup, gather, copies of KV blocks; and attention's
+// gate.
 #include "shaders/metal/common.h"
 #include "shaders/metal/decode.h"
 
@@ -32,6 +33,16 @@ kernel void gather(constant margs_gather &a [[buffer(0)]],
     if (col >= a.n_cols || row >= a.n_rows) return;
     const ulong from = ulong(uint(rows[row])) * a.n_cols + col;
     out[ulong(row) * a.n_cols + col] = a.has_residual ? x[from] + residual[from] : x[from];
+}
+
+// x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gates)).
+kernel void gate(constant margs_gate &a [[buffer(0)]],
+                 device float *x [[buffer(1)]],
+                 device const float *gates [[buffer(2)]],
+                 uint2 at [[thread_position_in_grid]]) {
+    if (at.x >= a.n_cols || at.y >= a.n_rows) return;
+    const ulong i = ulong(at.y) * a.n_cols + at.x;
+    x[i] /= 1.0f + precise::exp(-gates[i]);
 }
 
 // Copies block pairs[2i] of both pools to block pairs[2i + 1], one unit per thread. A block written

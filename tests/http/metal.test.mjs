@@ -72,6 +72,40 @@ test("a streamed chat equals the CPU backend's", async () => {
   assert.ok(got.done && got.chunks.length > 4, "token by token");
 });
 
+// Six of its eight layers have a gated delta net, the others gated attention.
+test("a hybrid's streamed chat equals the CPU backend's, on a prefix hit too", async () => {
+  const name = "qwen35-tied",
+    small = ["--kv-cache-tokens", "256", "--context-length", "128", "--max-sequences", "2"],
+    models = [{ name, file: `tests/golden/arch/${name}/hf` }];
+  const request = {
+    model: name,
+    messages: user("Tell me a story of a fox, a bear and the sea, and then another one."),
+    max_tokens: 20,
+    temperature: 0,
+    ignore_eos: true,
+    stream_options: { include_usage: true },
+  };
+  const ask = (server) => streamed(server, request);
+  const want = await serving([...cpu, ...small], ask, models);
+  await serving(
+    [...metal, ...small],
+    async (server) => {
+      const before = kernels(await metrics(server));
+      const first = await ask(server);
+      const used = difference(before, kernels(await metrics(server)));
+      const again = await ask(server);
+      assert.equal(first.text, want.text);
+      assert.ok(first.done && first.chunks.length > 4, "token by token");
+      assert.ok(again.usage.prompt_tokens_details.cached_tokens >= 16, "a prefix hit");
+      assert.equal(again.text, first.text);
+      assert.equal(used.delta_run, used.delta_conv);
+      assert.ok(used.delta_run > used.delta_keep && used.delta_keep > 0, "the prompt's step keeps inputs apart");
+      assert.ok(used.gate > 0, "gated attention");
+    },
+    models,
+  );
+});
+
 const rng = random(7);
 const shared = randomPrompt(rng, 20);
 // Sampled tokens too, from few candidates and from whole rows.

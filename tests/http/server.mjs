@@ -80,8 +80,8 @@ async function launch(server, command) {
 }
 
 // A shared server for consecutive tests; `use` must not stop it.
-export async function serving(flags, use) {
-  const server = await startServer(flags);
+export async function serving(flags, use, models) {
+  const server = await startServer(flags, models);
   try {
     return await use(server);
   } finally {

@@ -85,8 +85,7 @@ enum metal_scratch {
     METAL_SCRATCH_MOE_TILES,
     METAL_SCRATCH_MOE_FF,
     METAL_SCRATCH_MOE_OUT,
-    METAL_SCRATCH_TOP,    /* the candidates of each slice of a row */
-    METAL_SCRATCH_STATES, /* linear attention: the states before chunks */
+    METAL_SCRATCH_TOP, /* the candidates of each slice of a row */
     METAL_N_SCRATCH
 };
 

@@ -1,4 +1,5 @@
-/* rows.m - launches of embed, gather and kv_copy, which copy rows or blocks. Owns nothing. */
+/* rows.m - launches of embed, gather and kv_copy, which copy rows or blocks, and of attention's
+ * gate. Owns nothing. */
 #include "core/backend/metal/metal_int.h"
 
 int metal_embed(backend *be, const struct op_embed *a) {
@@ -40,6 +41,22 @@ int metal_gather(backend *be, const struct op_gather *a) {
                           .read = bytes * (a->residual ? 2 : 1) + a->n_out_rows * sizeof(int32_t),
                           .written = bytes,
                       });
+}
+
+int metal_gate(backend *be, const struct op_gate *a) {
+    const struct margs_gate args = {.n_rows = a->n_rows, .n_cols = a->n_cols};
+    const uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * sizeof(float);
+    return metal_dispatch(metal_of(be), &(struct metal_launch){
+                                            .kernel = "gate",
+                                            .args = &args,
+                                            .args_bytes = sizeof args,
+                                            .n_binds = 2,
+                                            .binds = {metal_at(a->x), metal_at(a->gate)},
+                                            .groups = {metal_div_up(a->n_cols, 256), a->n_rows, 1},
+                                            .threads = {256, 1, 1},
+                                            .read = 2 * bytes,
+                                            .written = bytes,
+                                        });
 }
 
 /* ---- copies of blocks ---- */

@@ -1,0 +1,160 @@
+/* test_standin_delta_traffic.c - memory traffic of the gated delta net, by the stand-in's traffic
+ * meter: a decode step reads S once and does not write it between boundaries; a step that crosses
+ * boundaries writes it once. Prints what a decode step moves. */
+#include "tests/support/be.h"
+#include "tests/unit/check.h"
+
+#include "tests/metal/standin/runtime/msl_traffic.h"
+
+enum { MAX_SEQS = 3 };
+
+static struct metalsim_bytes state_traffic(const char *kernel) {
+    struct metalsim_argument a;
+    for (uint32_t i = 0; metalsim_traffic_argument(i, &a) == 0; i++)
+        if (strcmp(a.kernel, kernel) == 0 && strcmp(a.name, "blocks") == 0) return a.bytes;
+    return (struct metalsim_bytes){0};
+}
+
+/* Bytes of device memory that the op moves, each once. */
+static double moved(void) {
+    static const char *const kernels[] = {"delta_conv", "delta_run", "delta_keep"};
+    uint64_t sum = 0;
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
+        struct metalsim_kernel k;
+        if (metalsim_traffic(kernels[i], &k) == 0)
+            sum += k.memory.read_once + k.memory.written_once;
+    }
+    return (double)sum;
+}
+
+static uint64_t dispatches(const char *kernel) {
+    struct metalsim_kernel k;
+    return metalsim_traffic(kernel, &k) == 0 ? k.dispatches : 0;
+}
+
+static backend_weight *random_vector(backend *be, uint64_t n) {
+    float *x = be_new(n, sizeof *x);
+    be_fill(x, n, 0.1f);
+    backend_weight *w = be_weight(be, QTYPE_F32, 1, n, x);
+    free(x);
+    return w;
+}
+
+/* A step of n_rows rows of each sequence from position first on, metered. The content of the blocks
+ * does not matter. */
+static void run_step(backend *be, struct backend_state s, uint32_t n_seqs, uint32_t n_rows,
+                     uint32_t first) {
+    const uint64_t n = (uint64_t)n_seqs * n_rows, cols = (uint64_t)s.n_v_heads * s.dim;
+    int32_t pos[64], start[MAX_SEQS + 1], tables[2 * MAX_SEQS];
+    be_need(n <= 64, "room for the rows");
+    for (uint32_t i = 0; i <= n_seqs; i++)
+        start[i] = (int32_t)(i * n_rows);
+    for (uint32_t i = 0; i < n; i++)
+        pos[i] = (int32_t)(first + i % n_rows);
+    for (uint32_t i = 0; i < n_seqs; i++)
+        tables[2 * i] = tables[2 * i + 1] = (int32_t)(n_seqs - 1 - i);
+    s.n_blocks = n_seqs;
+    s.blocks = be_f32(be, NULL, n_seqs * backend_state_block_bytes(&s) / sizeof(float));
+    struct op_delta_net op = {.qkv = be_f32(be, NULL, n * backend_state_channels(&s)),
+                              .z = be_f32(be, NULL, n * cols),
+                              .alpha = be_f32(be, NULL, n * s.n_v_heads),
+                              .beta = be_f32(be, NULL, n * s.n_v_heads),
+                              .pos = be_i32(be, pos, n),
+                              .row_start = be_i32(be, start, n_seqs + 1),
+                              .tables = be_i32(be, tables, 2 * (uint64_t)n_seqs),
+                              .conv = random_vector(be, backend_state_channels(&s) * s.n_taps),
+                              .a = random_vector(be, s.n_v_heads),
+                              .dt_bias = random_vector(be, s.n_v_heads),
+                              .norm = random_vector(be, s.dim),
+                              .eps = 1e-6f,
+                              .n_rows = (uint32_t)n,
+                              .n_seqs = n_seqs,
+                              .state = s,
+                              .work = be_f32(be, NULL, n * backend_state_channels(&s)),
+                              .out = be_f32(be, NULL, n * cols)};
+    metalsim_traffic_reset();
+    CHECK(backend_delta_net(be, &op) == 0 && backend_sync(be, NULL) == 0);
+    metalsim_traffic_stop();
+    const backend_buf *bufs[] = {op.qkv,       op.z,      op.alpha, op.beta, op.pos,
+                                 op.row_start, op.tables, op.work,  op.out,  s.blocks};
+    const backend_weight *weights[] = {op.conv, op.a, op.dt_bias, op.norm};
+    for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++)
+        backend_buf_free((backend_buf *)(uintptr_t)bufs[i]);
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
+        backend_weight_free((backend_weight *)(uintptr_t)weights[i]);
+}
+
+/* In floats, of one sequence. */
+static uint64_t state_of(const struct backend_state *s) {
+    return (uint64_t)s->n_v_heads * s->dim * s->dim;
+}
+
+/* n pending rows, as the V heads read them. */
+static uint64_t pending_of(const struct backend_state *s, uint32_t n) {
+    return (uint64_t)n * s->n_v_heads * (2 * s->dim + 1);
+}
+
+/* What a decode step moves with n pending rows a sequence (BYTES in delta_net.metal). */
+static double decode_bytes(const struct backend_state *s, uint32_t n_seqs, uint32_t n) {
+    const uint64_t row = ((uint64_t)s->n_k_heads + s->n_v_heads) * s->dim + s->n_v_heads;
+    const uint64_t channels = backend_state_channels(s);
+    const uint64_t each = state_of(s) + (n + 1) * row + 2 * (s->n_taps - 1) * channels +
+                          3 * channels + 2 * s->n_v_heads * ((uint64_t)s->dim + 1);
+    return (double)(n_seqs * each + s->n_taps * channels) * sizeof(float);
+}
+
+static void check_decode(backend *be, const struct backend_state *s, uint32_t n_seqs,
+                         uint32_t pending) {
+    run_step(be, *s, n_seqs, 1, 3 * s->chunk + pending);
+    const struct metalsim_bytes run = state_traffic("delta_run");
+    const double want = (double)(n_seqs * (state_of(s) + pending_of(s, pending)) * sizeof(float));
+    const double all = decode_bytes(s, n_seqs, pending);
+    printf("     %u sequences, %u and %u heads of %3u, %2u pending rows: %8.0f bytes, %.3f of the "
+           "least\n",
+           n_seqs, s->n_k_heads, s->n_v_heads, s->dim, pending, moved(), moved() / all);
+    CHECK_MSG(moved() >= 0.99 * all && moved() <= 1.05 * all, "%.0f of %.0f bytes", moved(), all);
+    CHECK_MSG((double)run.read >= want && (double)run.read <= 1.01 * want,
+              "delta_run reads %.3f of the state and the pending rows", (double)run.read / want);
+    CHECK(run.written == n_seqs * pending_of(s, 1) * sizeof(float) -
+                             n_seqs * (uint64_t)s->n_v_heads * s->dim * sizeof(float));
+    CHECK(dispatches("delta_conv") == 1 && dispatches("delta_run") == 1 &&
+          dispatches("delta_keep") == 0);
+}
+
+/* S is read once and written once, however many boundaries the step crosses. */
+static void check_fold(backend *be, const struct backend_state *s, uint32_t n_rows,
+                       uint32_t first) {
+    run_step(be, *s, 1, n_rows, first);
+    const struct metalsim_bytes run = state_traffic("delta_run");
+    const uint64_t rows = (uint64_t)n_rows * s->n_v_heads * (s->dim + 1);
+    CHECK_MSG(run.written == (state_of(s) + rows) * sizeof(float), "%u rows: %llu bytes written",
+              n_rows, (unsigned long long)run.written);
+    /* A chunk's K is read again for S, and U by each quarter of a column. */
+    const uint64_t again = 5 * (uint64_t)s->chunk * s->n_v_heads * s->dim;
+    if (n_rows == 1)
+        CHECK(run.read <= (state_of(s) + pending_of(s, s->chunk) + again) * sizeof(float));
+    CHECK(dispatches("delta_keep") == (n_rows > 1));
+}
+
+static const struct backend_state shapes[] = {
+    {.chunk = 16, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 4, .dim = 48},
+    {.chunk = 32, .n_taps = 3, .n_k_heads = 1, .n_v_heads = 2, .dim = 128},
+};
+
+static void test_state_is_read_once(void) {
+    backend *be = be_open_metal((struct backend_config){.max_rows = 64, .max_cols = 64});
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        check_decode(be, &shapes[i], 1, 0);
+        check_decode(be, &shapes[i], 3, shapes[i].chunk / 2 - 1);
+        check_decode(be, &shapes[i], 2, shapes[i].chunk - 2);
+        check_fold(be, &shapes[i], 1, 2 * shapes[i].chunk - 1);
+    }
+    check_fold(be, &shapes[0], 40, 21);
+    backend_close(be);
+}
+
+int main(void) {
+    setenv("METALSIM_MODE", "check", 1); /* which counts bytes */
+    RUN(test_state_is_read_once);
+    return check_done();
+}
