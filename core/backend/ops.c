@@ -220,9 +220,10 @@ static int check_gate(const backend *be, const struct op_gate *a) {
 
 static int check_delta_net(const backend *be, const struct op_delta_net *a) {
     const struct backend_state *s = &a->state;
-    if (!backend_state_ok(s) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows)
+    if (!backend_state_ok(s) || !s->n_v_heads || s->k_dim != s->v_dim || a->n_rows > be->max_rows ||
+        a->n_seqs > a->n_rows)
         return ERR_INVALID;
-    const uint64_t channels = backend_state_channels(s), cols = (uint64_t)s->n_v_heads * s->dim;
+    const uint64_t channels = backend_state_channels(s), cols = (uint64_t)s->n_v_heads * s->v_dim;
     if (!holds_f32(be, a->qkv, a->n_rows, channels) ||
         !holds_f32(be, a->work, a->n_rows, channels) || !holds_f32(be, a->z, a->n_rows, cols) ||
         !holds_f32(be, a->out, a->n_rows, cols) ||
@@ -235,7 +236,7 @@ static int check_delta_net(const backend *be, const struct op_delta_net *a) {
         !holds_i32(be, a->tables, 2 * (uint64_t)a->n_seqs) ||
         !buf_holds(be, s->blocks, s->n_blocks, 1, 1, backend_state_block_bytes(s)) ||
         !is_vector(be, a->conv, channels * s->n_taps) || !is_vector(be, a->a, s->n_v_heads) ||
-        !is_vector(be, a->dt_bias, s->n_v_heads) || !is_vector(be, a->norm, s->dim))
+        !is_vector(be, a->dt_bias, s->n_v_heads) || !is_vector(be, a->norm, s->v_dim))
         return ERR_INVALID;
     return ready_if(a->n_rows);
 }

@@ -3,7 +3,7 @@
 #include "core/model/model_int.h"
 
 uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
-    if (hp->layers[i] & MODEL_LAYER_RECURRENT) return hp->recurrent.n_v_heads * hp->recurrent.dim;
+    if (hp->layers[i] & MODEL_LAYER_RECURRENT) return hp->recurrent.n_v_heads * hp->recurrent.v_dim;
     return hp->n_heads * hp->head_dim;
 }
 

@@ -51,8 +51,8 @@ enum model_layer_flag {
 
 /* The gated delta nets of recurrent layers; n_layers 0: there are none. */
 struct model_recurrent {
-    uint32_t n_layers, n_taps, n_k_heads, n_v_heads, dim; /* as in struct backend_state */
-    bool tiled;                                           /* as in op_delta_net */
+    uint32_t n_layers, n_taps, n_k_heads, n_v_heads, k_dim, v_dim; /* as in struct backend_state */
+    bool tiled;                                                    /* as in op_delta_net */
 };
 
 /* How the hidden states of a text's tokens become one vector; the values of {arch}.pooling_type in
