@@ -14,11 +14,14 @@ bool backend_kv_block_bytes(const struct backend_kv *kv, uint64_t *bytes) {
 }
 
 bool backend_state_ok(const struct backend_state *s) {
-    return (s->chunk == 16 || s->chunk == BACKEND_STATE_MAX_CHUNK) && s->n_taps >= 2 &&
-           s->n_taps <= BACKEND_STATE_MAX_TAPS && s->n_k_heads && s->n_v_heads &&
-           s->n_k_heads <= BACKEND_STATE_MAX_HEADS && s->n_v_heads <= BACKEND_STATE_MAX_HEADS &&
-           s->n_v_heads % s->n_k_heads == 0 && s->dim && s->dim % 16 == 0 &&
-           s->dim <= BACKEND_STATE_MAX_DIM;
+    if ((s->chunk != 16 && s->chunk != BACKEND_STATE_MAX_CHUNK) || s->n_taps < 2 ||
+        s->n_taps > BACKEND_STATE_MAX_TAPS)
+        return false;
+    if (!s->n_v_heads)
+        return !s->n_k_heads && !s->dim && s->channels && s->channels <= BACKEND_STATE_MAX_CHANNELS;
+    return !s->channels && s->n_k_heads && s->n_k_heads <= BACKEND_STATE_MAX_HEADS &&
+           s->n_v_heads <= BACKEND_STATE_MAX_HEADS && s->n_v_heads % s->n_k_heads == 0 && s->dim &&
+           s->dim % 16 == 0 && s->dim <= BACKEND_STATE_MAX_DIM;
 }
 
 struct backend_state_parts backend_state_parts(const struct backend_state *s) {

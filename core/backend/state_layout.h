@@ -1,4 +1,5 @@
-/* state_layout.h - the recurrent state of a gated delta net, in blocks of a pool.
+/* state_layout.h - the recurrent state of a gated delta net or a short convolution, in blocks of a
+ * pool.
  *
  * Each recurrent layer has one pool of n_blocks state blocks. A block of a layer, all f32, with
  * channels = (2 * n_k_heads + n_v_heads) * dim (the rows of Q, K and V before the convolution):
@@ -9,6 +10,7 @@
  *   K       (chunk, n_k_heads, dim)  the pending rows after the boundary: normalized K,
  *   U       (chunk, n_v_heads, dim)  what they add to the state,
  *   G       (chunk, n_v_heads)       the sums of the logarithms of their decays
+ * A short convolution has no heads: its blocks hold tail and recent alone, of `channels` inputs.
  *
  * A sequence has two blocks, which may be the same one: `source` with S and tail at the last
  * boundary at or before its end, and `live` with recent and the pending rows. The step in which a
@@ -25,7 +27,8 @@ enum {
     BACKEND_STATE_MAX_TAPS = 4,
     BACKEND_STATE_MAX_CHUNK = 32,
     BACKEND_STATE_MAX_HEADS = 1024,
-    BACKEND_STATE_MAX_DIM = 128
+    BACKEND_STATE_MAX_DIM = 128,
+    BACKEND_STATE_MAX_CHANNELS = 1 << 20
 };
 
 struct backend_state {
@@ -33,9 +36,10 @@ struct backend_state {
     uint32_t n_blocks;
     uint32_t chunk;                /* 16 or 32: the block_tokens of the KV cache */
     uint32_t n_taps;               /* of the convolution, 2 .. BACKEND_STATE_MAX_TAPS */
-    uint32_t n_k_heads, n_v_heads; /* n_v_heads a multiple of n_k_heads */
+    uint32_t n_k_heads, n_v_heads; /* n_v_heads a multiple of n_k_heads; both 0: no delta net */
     uint32_t dim;                  /* of K's and V's heads: a multiple of 16, at most
                                       BACKEND_STATE_MAX_DIM */
+    uint32_t channels;             /* only without heads: 1 .. BACKEND_STATE_MAX_CHANNELS */
 };
 
 /* Offsets of a block's parts, in floats. */
@@ -44,10 +48,10 @@ struct backend_state_parts {
 };
 
 static inline uint64_t backend_state_channels(const struct backend_state *s) {
-    return (2 * (uint64_t)s->n_k_heads + s->n_v_heads) * s->dim;
+    return s->n_v_heads ? (2 * (uint64_t)s->n_k_heads + s->n_v_heads) * s->dim : s->channels;
 }
 
-/* Is this a shape that the op supports? Does not read blocks and n_blocks. */
+/* Is this a shape that the ops support? Does not read blocks and n_blocks. */
 bool backend_state_ok(const struct backend_state *s);
 /* Of a shape that is. */
 struct backend_state_parts backend_state_parts(const struct backend_state *s);
