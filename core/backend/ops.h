@@ -38,6 +38,7 @@
     PART(paged_attention, yes,   yes,   yes)          \
     OP(gate,              yes,   no,    yes)          \
     OP(delta_net,         yes,   no,    yes)          \
+    OP(short_conv,        yes,   no,    no)           \
     OP(kv_copy,           yes,   yes,   yes)          \
     OP(gather,            yes,   yes,   yes)          \
     OP(top,               yes,   yes,   yes)          \
@@ -254,6 +255,24 @@ struct op_delta_net {
     struct backend_state state;
     backend_buf *work; /* (n_rows, channels) f32: the convolution's output */
     backend_buf *out;  /* (n_rows, n_v_heads, dim) f32 */
+};
+
+/* A short convolution over state blocks (Liquid AI's LFM2; as transformers' modeling_lfm2.py has
+ * it). For row t of a sequence, with B, C and x of row t of bcx, by channel:
+ *   u[t] = B[t] * x[t]
+ *   out[t] = C[t] * (sum over i < n_taps of conv[channel][i] * u[t - n_taps + 1 + i]), u 0 before
+ *   the start, summed in ascending order of i
+ * The state keeps u. Rows, positions and blocks as in op_delta_net; a row's bits do not depend on
+ * how the rows were cut into steps. */
+struct op_short_conv {
+    const backend_buf *bcx;       /* (n_rows, 3, channels) f32 */
+    const backend_buf *pos;       /* (n_rows) i32 */
+    const backend_buf *row_start; /* (n_seqs + 1) i32 */
+    const backend_buf *tables;    /* (n_seqs, 2) i32: source and live block */
+    const backend_weight *conv;   /* (1, channels * n_taps) f32 */
+    uint32_t n_rows, n_seqs;
+    struct backend_state state; /* without heads */
+    backend_buf *out;           /* (n_rows, channels) f32 */
 };
 
 /* ---- tokens from logits ---- */

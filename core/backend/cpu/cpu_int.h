@@ -34,6 +34,7 @@ enum cpu_kernel {
     CPU_KV_COPY,
     CPU_GATE,
     CPU_DELTA_NET,
+    CPU_SHORT_CONV,
     CPU_MOE_ROUTE,
     CPU_MOE_GATHER,
     CPU_MOE_COMBINE,

@@ -155,7 +155,7 @@ static void keep_head(const void *arg, uint32_t item, int thread) {
 }
 
 /* Do the sequences cover the step's rows, each with consecutive positions? */
-static bool batch_ok(const struct op_delta_net *a) {
+bool cpu_states_ok(const struct cpu_state_rows *a) {
     const int32_t *start = a->row_start->host, *pos = a->pos->host;
     if (!a->n_seqs || start[0] != 0 || (uint32_t)start[a->n_seqs] != a->n_rows) return false;
     for (uint32_t s = 0; s < a->n_seqs; s++) {
@@ -164,13 +164,15 @@ static bool batch_ok(const struct op_delta_net *a) {
         for (int32_t r = start[s] + 1; r < start[s + 1]; r++)
             if (pos[r] - 1 != pos[r - 1]) return false;
     }
-    return cpu_all_below(a->tables->host, 2 * a->n_seqs, a->state.n_blocks);
+    return cpu_all_below(a->tables->host, 2 * a->n_seqs, a->n_blocks);
 }
 
 int cpu_delta_net(backend *be, const struct op_delta_net *a) {
     struct cpu_backend *c = cpu_of(be);
     const struct backend_state *st = &a->state;
-    if (!batch_ok(a)) return ERR_INVALID;
+    if (!cpu_states_ok(&(struct cpu_state_rows){a->pos, a->row_start, a->tables, a->n_rows,
+                                                a->n_seqs, st->n_blocks}))
+        return ERR_INVALID;
     const struct delta_op o = {.a = a,
                                .isa = c->isa,
                                .parts = backend_state_parts(st),

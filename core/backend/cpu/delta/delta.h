@@ -3,7 +3,8 @@
  * The op runs in three passes over the pool: the convolution of each row (conv), the rows of each V
  * head of each sequence in their order (run), and what the next step reads of the inputs (keep),
  * which must not be written before every head has read what is there. delta_kernel.h is the source
- * of the first two; delta_generic.c, delta_avx2.c, ... compile it for one instruction set each. */
+ * of the first two; delta_generic.c, delta_avx2.c, ... compile it for one instruction set each. A
+ * short convolution (short_conv.c) keeps its inputs in the same blocks. */
 #ifndef INFERD_CPU_DELTA_H
 #define INFERD_CPU_DELTA_H
 
@@ -39,6 +40,14 @@ struct cpu_delta_run {
     uint64_t k_stride;      /* n_k_heads * dim */
     void (*silu)(const float *gate, const float *up, float *out, uint32_t n);
 };
+
+/* The rows of an op over state blocks. */
+struct cpu_state_rows {
+    const backend_buf *pos, *row_start, *tables; /* as in op_delta_net */
+    uint32_t n_rows, n_seqs, n_blocks;
+};
+/* Do the sequences cover the rows, each with consecutive positions, and are their blocks there? */
+bool cpu_states_ok(const struct cpu_state_rows *rows);
 
 #define CPU_DELTA_DECLARE(isa)                                                                     \
     void isa##_delta_conv(const struct cpu_delta_conv *c, const struct cpu_isa *kernels);          \
