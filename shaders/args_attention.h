@@ -172,6 +172,21 @@ struct cargs_delta_net {
 };
 ARGS_SIZE(struct cargs_delta_net, 200);
 
+/* short_conv.cu: op_short_conv, likewise */
+enum { CUDA_SHORT_CONV_THREADS = 128 };
+struct cargs_short_conv {
+    const float *bcx;         /* (n_rows, 3, channels) */
+    const int32_t *pos;       /* (n_rows); below 0: padding */
+    const int32_t *row_start; /* (n_seqs + 1) */
+    const int32_t *tables;    /* (n_seqs, 2) */
+    const float *conv;
+    float *blocks;              /* (n_blocks, end) */
+    float *out;                 /* (n_rows, channels) */
+    uint64_t tail, recent, end; /* of a block's parts, in floats */
+    uint32_t n_rows, n_seqs, n_blocks, chunk, n_taps, channels;
+};
+ARGS_SIZE(struct cargs_short_conv, 104);
+
 struct cargs_gate {
     float *x;          /* (n) */
     const float *gate; /* (n) */

@@ -38,7 +38,7 @@
     PART(paged_attention, yes,   yes,   yes)          \
     OP(gate,              yes,   no,    yes)          \
     OP(delta_net,         yes,   no,    yes)          \
-    OP(short_conv,        yes,   no,    no)           \
+    OP(short_conv,        yes,   no,    yes)          \
     OP(kv_copy,           yes,   yes,   yes)          \
     OP(gather,            yes,   yes,   yes)          \
     OP(top,               yes,   yes,   yes)          \
