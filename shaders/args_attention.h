@@ -152,7 +152,7 @@ struct cargs_decode {
 };
 ARGS_SIZE(struct cargs_decode, 328);
 
-/* delta_net.cu: op_delta_net, with the offsets of struct backend_state_parts */
+/* delta_net.cu: op_linear_attention, with the offsets of struct backend_state_parts */
 enum { CUDA_DELTA_THREADS = 512, CUDA_DELTA_ROWS = 8 /* rows that share a read of S */ };
 enum cuda_delta_kernel { CUDA_DELTA_CONV, CUDA_DELTA_RUN, CUDA_DELTA_STEP, CUDA_DELTA_KEEP };
 struct cargs_delta_net {
@@ -171,6 +171,21 @@ struct cargs_delta_net {
     float eps, q_scale;
 };
 ARGS_SIZE(struct cargs_delta_net, 200);
+
+/* short_conv.cu: op_short_conv, likewise */
+enum { CUDA_SHORT_CONV_THREADS = 128 };
+struct cargs_short_conv {
+    const float *bcx;         /* (n_rows, 3, channels) */
+    const int32_t *pos;       /* (n_rows); below 0: padding */
+    const int32_t *row_start; /* (n_seqs + 1) */
+    const int32_t *tables;    /* (n_seqs, 2) */
+    const float *conv;
+    float *blocks;              /* (n_blocks, end) */
+    float *out;                 /* (n_rows, channels) */
+    uint64_t tail, recent, end; /* of a block's parts, in floats */
+    uint32_t n_rows, n_seqs, n_blocks, chunk, n_taps, channels;
+};
+ARGS_SIZE(struct cargs_short_conv, 104);
 
 struct cargs_gate {
     float *x;          /* (n) */

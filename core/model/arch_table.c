@@ -59,6 +59,12 @@ static const struct model_arch archs[] = {
      .shared_expert = true,
      .delta_net = true,
      .attention_gate = true},
+    /* LFM2 and LFM2.5 */
+    {.name = "lfm2",
+     .pre_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .act = BACKEND_ACT_SILU,
+     .short_conv = true},
     {.name = "gemma", .pre_norm = true, .scaled_embeddings = true, .act = BACKEND_ACT_GELU_TANH},
     /* 46 layers: the 27B, whose query_pre_attn_scalar is n_embd / n_heads and in no key */
     {.name = "gemma2",

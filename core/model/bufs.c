@@ -87,7 +87,9 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t v_cols = rec->n_layers ? (uint64_t)rec->n_v_heads * rec->v_dim : 0;
     uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->k_dim + v_cols : 0;
     uint64_t v_heads = rec->n_layers ? rec->n_v_heads : 0;
+    uint64_t conv_in = rec->channels ? 3 * (uint64_t)rec->channels : channels;
     if (mixed < v_cols) mixed = v_cols;
+    if (mixed < rec->channels) mixed = rec->channels;
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
     uint64_t exchange = exchange_bytes(m), sampling = lim->max_history && !m->part.rank ? last : 0;
@@ -107,7 +109,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->k, rows, kv},
         {&b->v, rows, kv},
         {&b->gate, rows, hp->attention_gate ? heads : 0},
-        {&b->conv_in, rows, channels},
+        {&b->conv_in, rows, conv_in},
         {&b->conv_out, rows, channels},
         {&b->z, rows, v_cols},
         {&b->alpha, rows, v_heads},

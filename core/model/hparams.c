@@ -81,6 +81,8 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
     int rc;
     if ((rc = model_keys_refuse(k, refused_keys, N_REFUSED, e)) ||
         (!arch->delta_net && (rc = model_keys_refuse(k, delta_net_keys, N_DELTA_NET, e))) ||
+        (!arch->short_conv &&
+         (rc = model_keys_refuse(k, &(const char *){"shortconv.l_cache"}, 1, e))) ||
         (!arch->scale_keys && (rc = model_keys_refuse(k, scale_keys, 3, e))) ||
         (rc = model_key_bool_or(k, "attention.causal", true, &causal, e)))
         return rc;
@@ -96,12 +98,12 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
                          k->key);
 }
 
-static int read_heads(struct model_keys *k, struct model_hparams *hp, err *e) {
+static int read_heads(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
+                      err *e) {
     uint32_t v_dim;
     int rc;
     if ((rc = model_key_count(k, "attention.head_count", MAX_HEADS, 0, &hp->n_heads, e)) ||
-        (rc = model_key_count(k, "attention.head_count_kv", MAX_HEADS, hp->n_heads, &hp->n_kv_heads,
-                              e)))
+        (rc = model_hparams_read_kv_heads(k, arch, hp, e)))
         return rc;
     if (hp->n_heads % hp->n_kv_heads)
         return err_set_param(e, ERR_FORMAT, k->key, "%s: %u heads cannot share %u KV heads",
@@ -345,7 +347,7 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
     if ((rc = model_key_count(&k, "block_count", MODEL_MAX_LAYERS, 0, &hp->n_layers, e)) ||
         (rc = model_key_count(&k, "context_length", MAX_CONTEXT, 0, &hp->context_length, e)) ||
         (rc = model_key_count(&k, "embedding_length", MAX_WIDTH, 0, &hp->n_embd, e)) ||
-        (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, hp, e)) ||
+        (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, a, hp, e)) ||
         (rc = model_hparams_read_recurrent(&k, a, hp, e)) || (rc = read_layers(&k, a, hp, e)) ||
         (rc = model_hparams_read_rope(&k, a, hp, e)) ||
         (rc = model_key_real(&k, "attention.layer_norm_rms_epsilon", 0, &hp->rms_eps, e)) ||

@@ -1,9 +1,11 @@
-/* hparams_recurrent.c - which layers have a gated delta net in the place of attention, and its
- * sizes, from a file's keys, each checked before anything is sized by it. Owns nothing. */
+/* hparams_recurrent.c - which layers have a gated delta net or a short convolution in the place of
+ * attention, and its sizes, from a file's keys, each checked before anything is sized by it. Owns
+ * nothing. */
 #include "core/model/model_int.h"
 
 static const char n_heads_key[] = "ssm.time_step_rank", interval_key[] = "full_attention_interval",
-                  flags_key[] = "attention.recurrent_layers", nextn_key[] = "nextn_predict_layers";
+                  flags_key[] = "attention.recurrent_layers", nextn_key[] = "nextn_predict_layers",
+                  kv_heads_key[] = "attention.head_count_kv", taps_key[] = "shortconv.l_cache";
 
 /* Layers at the end that predict further tokens are part of block_count, but not of the model. */
 static int leave_out_nextn(struct model_keys *k, struct model_hparams *hp, err *e) {
@@ -15,6 +17,39 @@ static int leave_out_nextn(struct model_keys *k, struct model_hparams *hp, err *
                              k->key, n, hp->n_layers);
     hp->n_layers -= n;
     return 0;
+}
+
+int model_hparams_read_kv_heads(struct model_keys *k, const struct model_arch *arch,
+                                struct model_hparams *hp, err *e) {
+    enum gguf_type elem;
+    uint64_t n;
+    const char *key = model_key(k, kv_heads_key);
+    const bool list = arch->short_conv && !gguf_get_array(k->g, key, &elem, &n, NULL);
+    if (!list)
+        return model_key_count(k, kv_heads_key, hp->n_heads, hp->n_heads, &hp->n_kv_heads, e);
+    if (n != hp->n_layers)
+        return err_set_param(e, ERR_FORMAT, key, "%s: %s must have a number for each of %u layers",
+                             gguf_path(k->g), key, hp->n_layers);
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        const int64_t heads = gguf_array_i64(k->g, key, i);
+        if (heads < 0 || heads > hp->n_heads)
+            return err_set_param(e, ERR_FORMAT, key, "%s: %s of layer %u is %lld, not in 0..%u",
+                                 gguf_path(k->g), key, i, (long long)heads, hp->n_heads);
+        if (heads && hp->n_kv_heads && heads != hp->n_kv_heads)
+            return err_set_param(e, ERR_UNSUPPORTED, key,
+                                 "%s: %s differs between layers with attention, which this build "
+                                 "does not support",
+                                 gguf_path(k->g), key);
+        if (heads)
+            hp->n_kv_heads = (uint32_t)heads;
+        else
+            hp->layers[i] |= MODEL_LAYER_RECURRENT;
+    }
+    if (hp->n_kv_heads) return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, key,
+                         "%s: by %s none of %u layers has attention, which this build does not "
+                         "support",
+                         gguf_path(k->g), key, hp->n_layers);
 }
 
 /* hp->n_layers is still all of block_count. */
@@ -68,19 +103,30 @@ static int read_sizes(struct model_keys *k, struct model_recurrent *r, err *e) {
     return 0;
 }
 
+static int read_short_conv(struct model_keys *k, struct model_hparams *hp, err *e) {
+    struct model_recurrent *r = &hp->recurrent;
+    int rc = model_key_count(k, taps_key, UINT32_MAX, 0, &r->n_taps, e);
+    if (rc) return rc;
+    if (r->n_taps < 2 || r->n_taps > BACKEND_STATE_MAX_TAPS)
+        return refuse(k, taps_key, r->n_taps, "2 to 4", e);
+    r->channels = hp->n_embd;
+    return 0;
+}
+
 int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *arch,
                                  struct model_hparams *hp, err *e) {
     struct model_recurrent *r = &hp->recurrent;
     bool grouped;
     hp->attention_gate = arch->attention_gate;
     hp->n_kv_layers = hp->n_layers;
-    if (!arch->delta_net) return 0;
-    int rc = flag_layers(k, hp, e);
+    if (!arch->delta_net && !arch->short_conv) return 0;
+    int rc = arch->delta_net ? flag_layers(k, hp, e) : 0;
     if (rc) return rc;
     for (uint32_t i = 0; i < hp->n_layers; i++)
         r->n_layers += (hp->layers[i] & MODEL_LAYER_RECURRENT) != 0;
     hp->n_kv_layers = hp->n_layers - r->n_layers;
     if (!r->n_layers) return 0;
+    if (arch->short_conv) return read_short_conv(k, hp, e);
     if (!hp->n_kv_layers) {
         const char *key = model_key(k, model_key_has(k, flags_key) ? flags_key : interval_key);
         return err_set_param(e, ERR_UNSUPPORTED, key,
@@ -103,5 +149,6 @@ struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t 
                                   .n_k_heads = r->n_k_heads,
                                   .n_v_heads = r->n_v_heads,
                                   .k_dim = r->k_dim,
-                                  .v_dim = r->v_dim};
+                                  .v_dim = r->v_dim,
+                                  .channels = r->channels};
 }

@@ -1,8 +1,7 @@
 /* transformer.c - the one forward pass: a decoder-only transformer over a paged KV cache and state
- * blocks (mixer.c: attention and delta nets). The
- * differences between architectures come from the hyperparameters and from which weights exist. It
- * only enqueues ops, and these depend on a step's shape alone: step.c uploads the rest. Runs on the
- * engine's worker.
+ * blocks (mixer.c: attention, delta nets and short convolutions). The differences between
+ * architectures come from the hyperparameters and from which weights exist. It only enqueues ops,
+ * and these depend on a step's shape alone: step.c uploads the rest. Runs on the engine's worker.
  *
  * A block's output is not added to the residual stream by an op of its own: it is pending
  * (model_pending), and the next linear op adds and norms it while it reads its input.

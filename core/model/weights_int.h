@@ -41,6 +41,7 @@ enum weight_dim {
     DIM_QKV_OF_K,   /* Q, K, V of one K head */
     DIM_CHANNELS_Z, /* Q, K, V, Z */
     DIM_BETA_ALPHA,
+    DIM_BCX, /* B, C and x of a short convolution */
     N_DIMS
 };
 

@@ -38,8 +38,12 @@ enum feature {
     QKV_Z = 1 << 24,     /* Q, K, V and Z apart, */
     QKVZ = 1 << 25,      /* or by K head in one tensor; */
     ALPHA_BETA = 1 << 26,
-    BETA_ALPHA = 1 << 27 /* by K head in one tensor */
+    BETA_ALPHA = 1 << 27, /* by K head in one tensor */
+    SHORT_CONV = 1 << 28  /* a layer with a short convolution */
 };
+
+/* Of the whole model; bits apart from those of its layers. */
+enum model_feature { EVERY = 1, OUTPUT_NORM = 2, EMBD_NORM = 4 /* the name of the final norm */ };
 
 /* Of each K head: its rows of Q, K, V (and Z). */
 static const struct weight_rows pieces_of_qkvz[WEIGHT_MAX_PIECES] = {
@@ -49,10 +53,11 @@ static const struct weight_rows pieces_of_qkvz[WEIGHT_MAX_PIECES] = {
 #define LAYER(field) offsetof(struct model_layer, field)
 
 static const struct weight_role model_roles[] = {
-    {"token_embd.weight", MODEL(embed), DIM_VOCAB, DIM_EMBD, .must = ANY, .embed = true},
-    {"output_norm.weight", MODEL(output_norm), DIM_VECTOR, DIM_EMBD, .must = ANY},
-    {"output.weight", MODEL(output), DIM_VOCAB, DIM_EMBD, .may = ANY},
-    {"output.bias", MODEL(output_bias), DIM_VECTOR, DIM_VOCAB, .may = ANY},
+    {"token_embd.weight", MODEL(embed), DIM_VOCAB, DIM_EMBD, .must = EVERY, .embed = true},
+    {"output_norm.weight", MODEL(output_norm), DIM_VECTOR, DIM_EMBD, .must = OUTPUT_NORM},
+    {"token_embd_norm.weight", MODEL(output_norm), DIM_VECTOR, DIM_EMBD, .must = EMBD_NORM},
+    {"output.weight", MODEL(output), DIM_VOCAB, DIM_EMBD, .may = EVERY},
+    {"output.bias", MODEL(output_bias), DIM_VECTOR, DIM_VOCAB, .may = EVERY},
 };
 
 static const struct weight_role layer_roles[] = {
@@ -101,6 +106,10 @@ static const struct weight_role layer_roles[] = {
     {"ssm_dt.bias", LAYER(dt_bias), DIM_VECTOR, DIM_V_HEADS, .must = RECURRENT},
     {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_STATE, .must = RECURRENT},
     {"ssm_out.weight", LAYER(w_out), DIM_EMBD, DIM_VALUES, .must = RECURRENT},
+    {"shortconv.in_proj.weight", LAYER(w_bcx), DIM_BCX, DIM_EMBD, .must = SHORT_CONV},
+    {"shortconv.conv.weight", LAYER(conv), DIM_VECTOR, DIM_CONV, .must = SHORT_CONV,
+     .n_cols = DIM_TAPS},
+    {"shortconv.out_proj.weight", LAYER(w_out), DIM_EMBD, DIM_EMBD, .must = SHORT_CONV},
     {"post_attention_norm.weight", LAYER(attn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"post_attention_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD,
      .must = POST_ATTENTION_FFN_NORM},
@@ -172,7 +181,9 @@ static unsigned find_features(const gguf *g, const struct model_hparams *hp,
     if (a->pre_norm) bits |= PRE_NORM;
     if (a->pre_norm) bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
     if (a->post_norm) bits |= POST_NORM;
-    if (hp->layers[layer] & MODEL_LAYER_RECURRENT) {
+    if (hp->layers[layer] & MODEL_LAYER_RECURRENT && a->short_conv) {
+        bits |= SHORT_CONV;
+    } else if (hp->layers[layer] & MODEL_LAYER_RECURRENT) {
         bits |= RECURRENT | (has_tensor(g, layer, "ssm_in.weight") ? QKVZ : QKV_Z);
         bits |= has_tensor(g, layer, "ssm_ba.weight") ? BETA_ALPHA : ALPHA_BETA;
     } else {
@@ -191,7 +202,9 @@ static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_
                    values = r->n_v_heads * d;
     if (!r->n_layers) return;
     out[DIM_TAPS] = r->n_taps;
-    out[DIM_CONV] = (2 * keys + values) * r->n_taps;
+    out[DIM_CONV] = (2 * keys + values + r->channels) * r->n_taps;
+    out[DIM_BCX] = 3 * (uint64_t)r->channels;
+    if (r->channels) return;
     out[DIM_STATE] = d;
     out[DIM_TWO_STATES] = 2 * d;
     out[DIM_K_HEADS] = r->n_k_heads;
@@ -269,7 +282,8 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
         weight_plan_free(p);
         return err_no_memory(e);
     }
-    plan_roles(p, model_roles, N_MODEL_ROLES, WEIGHT_NO_LAYER, ANY);
+    plan_roles(p, model_roles, N_MODEL_ROLES, WEIGHT_NO_LAYER,
+               EVERY | (arch->short_conv ? EMBD_NORM : OUTPUT_NORM));
     for (uint32_t layer = 0; layer < hp->n_layers; layer++) {
         p->first[layer] = p->n;
         plan_roles(p, layer_roles, N_LAYER_ROLES, layer, find_features(g, hp, arch, layer));

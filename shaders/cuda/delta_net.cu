@@ -1,4 +1,4 @@
-/* delta_net.cu - the gated delta net over state blocks (op_delta_net, state_layout.h), and the gate
+/* delta_net.cu - the gated delta net over state blocks (op_linear_attention, state_layout.h), and the gate
  * of attention.
  *
  * Three kernels: the convolution of each head of each row; the rows of each V head of each

@@ -35,8 +35,9 @@ static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
                                     .written = written});
 }
 
-int cuda_delta_net(backend *be, const struct op_delta_net *a) {
+int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
     const struct backend_state *s = &a->state;
+    if (!a->beta) return ERR_UNSUPPORTED; /* model.c refuses Mamba-2 by name */
     const struct backend_state_parts parts = backend_state_parts(s);
     const uint64_t row = backend_state_channels(s) * sizeof(float);
     const uint64_t out_row = (uint64_t)s->n_v_heads * s->v_dim * sizeof(float);

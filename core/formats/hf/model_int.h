@@ -30,7 +30,8 @@ enum hf_trait {
     HF_NOPE = 1 << 14,         /* no_rope_layers */
     HF_IMAGES = 1 << 15,       /* files may hold a vision part beside the language model */
     HF_DELTA_NET = 1 << 16,    /* linear attention, gated attention, part of a head rotated */
-    HF_MROPE = 1 << 17         /* GGUF has rope.dimension_sections */
+    HF_MROPE = 1 << 17,        /* GGUF has rope.dimension_sections */
+    HF_SHORT_CONV = 1 << 18    /* layers with a short convolution, and LFM2's names of members */
 };
 
 /* Which layers have a window without layer_types; GGUF readers assume the same. */
@@ -111,6 +112,13 @@ void hf_put_i32s(struct hf_reader *r, const char *suffix, const int32_t *v, uint
 
 /* Layers with linear attention and their sizes. */
 int hf_read_delta_net(struct hf_reader *r);
+
+/* ---- hf/short_conv.c ---- */
+
+/* Layers with a short convolution, and its size. */
+int hf_read_short_conv(struct hf_reader *r);
+/* The FFN dimension, which members adjust. *ff: the family's default. */
+int hf_short_conv_ff(struct hf_reader *r, uint32_t *ff);
 
 /* ---- hf/rope.c ---- */
 int hf_read_rope(struct hf_reader *r);

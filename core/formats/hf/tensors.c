@@ -42,6 +42,7 @@ struct name_row {
 static const struct name_row model_rows[] = {
     {.from = "model.embed_tokens.weight", .to = "token_embd.weight"},
     {.from = "model.norm.weight", .to = "output_norm.weight"},
+    {.from = "model.embedding_norm.weight", .to = "token_embd_norm.weight"}, /* as GGUF has it */
     {.from = "lm_head.weight", .to = "output.weight", .excludes = HF_EMBED_HEAD},
 };
 
@@ -76,6 +77,17 @@ static const struct name_row layer_rows[] = {
     {.from = "linear_attn.dt_bias", .to = "ssm_dt.bias"},
     {.from = "linear_attn.norm.weight", .to = "ssm_norm.weight"},
     {.from = "linear_attn.out_proj.weight", .to = "ssm_out.weight"},
+    {.from = "operator_norm.weight", .to = "attn_norm.weight"},
+    {.from = "ffn_norm.weight", .to = "ffn_norm.weight"},
+    {.from = "self_attn.q_layernorm.weight", .to = "attn_q_norm.weight"},
+    {.from = "self_attn.k_layernorm.weight", .to = "attn_k_norm.weight"},
+    {.from = "self_attn.out_proj.weight", .to = "attn_output.weight"},
+    {.from = "conv.in_proj.weight", .to = "shortconv.in_proj.weight"},
+    {.from = "conv.conv.weight", .to = "shortconv.conv.weight", .layout = CONVOLUTION},
+    {.from = "conv.out_proj.weight", .to = "shortconv.out_proj.weight"},
+    {.from = "feed_forward.w1.weight", .to = "ffn_gate.weight"},
+    {.from = "feed_forward.w3.weight", .to = "ffn_up.weight"},
+    {.from = "feed_forward.w2.weight", .to = "ffn_down.weight"},
     {.from = "mlp.gate_proj.weight", .to = "ffn_gate.weight"},
     {.from = "mlp.up_proj.weight", .to = "ffn_up.weight"},
     {.from = "mlp.down_proj.weight", .to = "ffn_down.weight"},
@@ -193,12 +205,12 @@ static void set_dims(struct entry *entry, uint32_t n_dims) {
  * convolutions. */
 static bool wants_f32(const gguf_tensor *t) {
     static const char *const small[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
-                                        "ssm_conv1d.weight"};
+                                        "ssm_conv1d.weight", "shortconv.conv.weight"};
     static const char weight[] = ".weight";
     size_t n = sizeof weight - 1;
     if (t->n_dims == 1 || t->name.len < n || memcmp(t->name.data + t->name.len - n, weight, n) != 0)
         return true;
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) {
         n = strlen(small[i]);
         if (t->name.len >= n && memcmp(t->name.data + t->name.len - n, small[i], n) == 0)
             return true;
