@@ -119,6 +119,13 @@ static const struct model_arch archs[] = {
      .pre_norm = true,
      .scale_keys = true,
      .act = BACKEND_ACT_SILU},
+    /* Granite 4.0 */
+    {.name = "granitehybrid",
+     .rope_interleaved = true,
+     .pre_norm = true,
+     .scale_keys = true,
+     .act = BACKEND_ACT_SILU,
+     .mamba2 = true},
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };

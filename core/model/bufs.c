@@ -113,7 +113,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->conv_out, rows, channels},
         {&b->z, rows, v_cols},
         {&b->alpha, rows, v_heads},
-        {&b->beta, rows, v_heads},
+        {&b->beta, rows, rec->mamba2 ? 0 : v_heads},
         {&b->state_tables, lim->max_seqs, rec->n_layers ? 2 : 0},
         {&b->ff, rows, experts->n_experts ? experts->n_ff_shared : hp->n_ff},
         {&b->moe, rows, experts->n_experts ? hp->n_embd : 0},

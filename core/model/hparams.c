@@ -58,7 +58,9 @@ static const char *const refused_keys[] = {
     "use_parallel_residual",
     "swin_norm",
 };
-/* Keys of architectures with recurrent layers. */
+/* Keys of architectures with recurrent layers: the first N_SSM_KEYS of delta nets and Mamba-2, the
+ * others of delta nets alone. */
+enum { N_SSM_KEYS = 5 };
 static const char *const delta_net_keys[] = {
     "ssm.conv_kernel",
     "ssm.inner_size",
@@ -80,7 +82,10 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
     bool causal, rope;
     int rc;
     if ((rc = model_keys_refuse(k, refused_keys, N_REFUSED, e)) ||
-        (!arch->delta_net && (rc = model_keys_refuse(k, delta_net_keys, N_DELTA_NET, e))) ||
+        (!arch->delta_net && !arch->mamba2 &&
+         (rc = model_keys_refuse(k, delta_net_keys, N_SSM_KEYS, e))) ||
+        (!arch->delta_net &&
+         (rc = model_keys_refuse(k, delta_net_keys + N_SSM_KEYS, N_DELTA_NET - N_SSM_KEYS, e))) ||
         (!arch->short_conv &&
          (rc = model_keys_refuse(k, &(const char *){"shortconv.l_cache"}, 1, e))) ||
         (!arch->scale_keys && (rc = model_keys_refuse(k, scale_keys, 3, e))) ||
@@ -92,7 +97,7 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
                              gguf_path(k->g), k->key);
     /* Granite uses this key to say that its layers have no RoPE. */
     rc = model_key_bool_or(k, "rope.scaling.finetuned", true, &rope, e);
-    if (rc || rope || !arch->scale_keys) return rc;
+    if (rc || rope || !arch->scale_keys || arch->mamba2) return rc;
     return err_set_param(e, ERR_UNSUPPORTED, k->key,
                          "%s: %s is false, which this build does not support", gguf_path(k->g),
                          k->key);
@@ -150,7 +155,11 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
     if (model_key_has(k, no_rope))
         return model_key_flags(k, no_rope, hp->layers, hp->n_layers, MODEL_LAYER_NO_ROPE, e);
     if (arch->no_rope_period) flag_layers(hp, arch->no_rope_period, true, MODEL_LAYER_NO_ROPE);
-    return 0;
+    if (!arch->mamba2 || !arch->scale_keys) return 0;
+    bool rope;
+    rc = model_key_bool_or(k, "rope.scaling.finetuned", false, &rope, e);
+    if (!rc && !rope) flag_layers(hp, 1, true, MODEL_LAYER_NO_ROPE);
+    return rc;
 }
 
 static int read_scales(struct model_keys *k, const struct model_arch *arch,

@@ -1,4 +1,4 @@
-/* hparams_recurrent.c - which layers have a gated delta net or a short convolution in the place of
+/* hparams_recurrent.c - which layers have linear attention or a short convolution in the place of
  * attention, and its sizes, from a file's keys, each checked before anything is sized by it. Owns
  * nothing. */
 #include "core/model/model_int.h"
@@ -24,7 +24,8 @@ int model_hparams_read_kv_heads(struct model_keys *k, const struct model_arch *a
     enum gguf_type elem;
     uint64_t n;
     const char *key = model_key(k, kv_heads_key);
-    const bool list = arch->short_conv && !gguf_get_array(k->g, key, &elem, &n, NULL);
+    const bool list =
+        (arch->short_conv || arch->mamba2) && !gguf_get_array(k->g, key, &elem, &n, NULL);
     if (!list)
         return model_key_count(k, kv_heads_key, hp->n_heads, hp->n_heads, &hp->n_kv_heads, e);
     if (n != hp->n_layers)
@@ -77,6 +78,21 @@ static int refuse(struct model_keys *k, const char *suffix, uint32_t value, cons
                          gguf_path(k->g), key, value, expected);
 }
 
+/* Heads of V: of a delta net as wide as those of K. */
+static int read_v_dim(struct model_keys *k, uint32_t inner, struct model_recurrent *r, err *e) {
+    r->v_dim = r->mamba2 ? inner / r->n_v_heads : r->k_dim;
+    if (r->mamba2 && (!r->v_dim || r->v_dim % 16 || r->v_dim > BACKEND_STATE_MAX_V_DIM))
+        return err_set_param(
+            e, ERR_UNSUPPORTED, model_key(k, "ssm.inner_size"),
+            "%s: %s is %u for %u heads (%s); this build supports heads of multiples "
+            "of 16 dimensions up to %d",
+            gguf_path(k->g), k->key, inner, r->n_v_heads, n_heads_key, BACKEND_STATE_MAX_V_DIM);
+    if (inner == r->n_v_heads * r->v_dim) return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, model_key(k, "ssm.inner_size"),
+                         "%s: %s is %u, expected %u V heads of %u dimensions%s", gguf_path(k->g),
+                         k->key, inner, r->n_v_heads, r->v_dim, r->mamba2 ? "" : " as K has");
+}
+
 static int read_sizes(struct model_keys *k, struct model_recurrent *r, err *e) {
     uint32_t inner;
     int rc;
@@ -89,18 +105,14 @@ static int read_sizes(struct model_keys *k, struct model_recurrent *r, err *e) {
         return rc;
     if (r->n_taps < 2 || r->n_taps > BACKEND_STATE_MAX_TAPS)
         return refuse(k, "ssm.conv_kernel", r->n_taps, "2 to 4", e);
-    if (r->k_dim % 16 || r->k_dim > BACKEND_STATE_MAX_V_DIM)
-        return refuse(k, "ssm.state_size", r->k_dim, "multiples of 16 up to 128", e);
-    r->v_dim = r->k_dim;
+    if (r->k_dim % 16 || r->k_dim > (r->mamba2 ? BACKEND_STATE_MAX_K_DIM : BACKEND_STATE_MAX_V_DIM))
+        return refuse(k, "ssm.state_size", r->k_dim,
+                      r->mamba2 ? "multiples of 16 up to 256" : "multiples of 16 up to 128", e);
     if (r->n_v_heads % r->n_k_heads)
         return err_set_param(e, ERR_FORMAT, model_key(k, n_heads_key),
                              "%s: %s: %u V heads cannot share %u K heads (ssm.group_count)",
                              gguf_path(k->g), k->key, r->n_v_heads, r->n_k_heads);
-    if (inner != r->n_v_heads * r->v_dim)
-        return err_set_param(e, ERR_UNSUPPORTED, model_key(k, "ssm.inner_size"),
-                             "%s: %s is %u, expected %u V heads of %u dimensions as K has",
-                             gguf_path(k->g), k->key, inner, r->n_v_heads, r->v_dim);
-    return 0;
+    return read_v_dim(k, inner, r, e);
 }
 
 static int read_short_conv(struct model_keys *k, struct model_hparams *hp, err *e) {
@@ -119,14 +131,16 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
     bool grouped;
     hp->attention_gate = arch->attention_gate;
     hp->n_kv_layers = hp->n_layers;
-    if (!arch->delta_net && !arch->short_conv) return 0;
+    if (!arch->delta_net && !arch->short_conv && !arch->mamba2) return 0;
     int rc = arch->delta_net ? flag_layers(k, hp, e) : 0;
     if (rc) return rc;
     for (uint32_t i = 0; i < hp->n_layers; i++)
         r->n_layers += (hp->layers[i] & MODEL_LAYER_RECURRENT) != 0;
     hp->n_kv_layers = hp->n_layers - r->n_layers;
     if (!r->n_layers) return 0;
+    r->mamba2 = arch->mamba2;
     if (arch->short_conv) return read_short_conv(k, hp, e);
+    if (arch->mamba2) return read_sizes(k, r, e);
     if (!hp->n_kv_layers) {
         const char *key = model_key(k, model_key_has(k, flags_key) ? flags_key : interval_key);
         return err_set_param(e, ERR_UNSUPPORTED, key,

@@ -1,4 +1,4 @@
-/* mixer.c - the first half of a layer: attention over the paged KV cache, or a gated delta net or
+/* mixer.c - the first half of a layer: attention over the paged KV cache, or linear attention or a
  * short convolution over state blocks. Only enqueues ops. Runs on the engine's worker. */
 #include "core/model/model_int.h"
 
@@ -97,14 +97,15 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
     if (m->hp.recurrent.channels) return enqueue_short_conv(m, p, pending);
     const struct model_layer *l = &m->w.layers[p->layer];
     const uint32_t n_rows = p->shape->n_rows;
+    const bool mamba2 = m->hp.recurrent.mamba2;
     struct model_bufs *b = &m->bufs;
     int rc =
         backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
                                                   .n_rows = n_rows,
-                                                  .n_weights = 2,
-                                                  .w = {l->w_qkv, l->w_z},
-                                                  .y = {b->conv_in, b->z}});
-    if (!rc)
+                                                  .n_weights = mamba2 ? 3 : 2,
+                                                  .w = {l->w_qkv, l->w_z, l->w_alpha},
+                                                  .y = {b->conv_in, b->z, b->alpha}});
+    if (!rc && !mamba2)
         rc = backend_linear(
             m->be,
             &(struct op_linear){.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
@@ -117,11 +118,13 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
                                     &(struct op_linear_attention){.qkv = b->conv_in,
                                                                   .z = b->z,
                                                                   .alpha = b->alpha,
-                                                                  .beta = b->beta,
+                                                                  .beta = mamba2 ? NULL : b->beta,
                                                                   .pos = b->pos,
                                                                   .row_start = b->row_start,
                                                                   .tables = b->state_tables,
                                                                   .conv = l->conv,
+                                                                  .conv_bias = l->conv_bias,
+                                                                  .skip = l->skip,
                                                                   .a = l->decay,
                                                                   .dt_bias = l->dt_bias,
                                                                   .norm = l->state_norm,

@@ -46,7 +46,8 @@ enum { MODEL_MAX_LAYERS = 1024 };
 enum model_layer_flag {
     MODEL_LAYER_WINDOWED = 1, /* attends to the last `window` tokens only */
     MODEL_LAYER_NO_ROPE = 2,  /* no position embedding */
-    /* a gated delta net (op_linear_attention) or a short convolution in the place of attention */
+    /* linear attention (a gated delta net, Mamba-2) or a short convolution in the place of
+     * attention */
     MODEL_LAYER_RECURRENT = 4
 };
 
@@ -54,7 +55,7 @@ enum model_layer_flag {
 struct model_recurrent {
     uint32_t n_layers, n_taps, n_k_heads, n_v_heads, k_dim, v_dim; /* as in struct backend_state; */
     uint32_t channels;                                             /* not 0: short convolutions */
-    bool tiled;                                                    /* as in op_linear_attention */
+    bool mamba2, tiled;                                            /* as in op_linear_attention */
 };
 
 /* How the hidden states of a text's tokens become one vector; the values of {arch}.pooling_type in

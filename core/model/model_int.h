@@ -36,6 +36,7 @@ struct model_arch {
     enum model_experts_rule experts;
     bool renormalize; /* the weights of the chosen experts sum to 1 */
     bool shared_expert, expert_biases;
+    bool mamba2;         /* layers without KV heads have Mamba-2 (ssm.*) */
     bool delta_net;      /* layers without attention have a gated delta net (ssm.*) */
     bool attention_gate; /* attn_q holds the rows of each head's Q, then those of its gate */
     bool tiled_v_heads;  /* its files order V heads as op_linear_attention's tiled says */
@@ -132,12 +133,14 @@ void model_part_apply(const struct model_part *p, struct model_hparams *hp);
 /* Weights that a model does not have are NULL. */
 struct model_layer {
     backend_weight *w_attn_gate; /* (n_heads * head_dim, n_embd), with attention_gate */
-    /* Recurrent layers: w_qkv (channels, n_embd), w_z (n_v_heads * dim, n_embd), w_alpha, w_beta
+    /* Recurrent layers: w_qkv (channels, n_embd), w_z (n_v_heads * v_dim, n_embd), w_alpha, w_beta
      * (n_v_heads, n_embd), conv (1, channels * n_taps), decay and dt_bias (1, n_v_heads), the norm
-     * of the output (1, dim), w_out (n_embd, n_v_heads * dim). With a short convolution: w_bcx
-     * (3 * channels, n_embd), conv (1, channels * n_taps), w_out (n_embd, channels) */
+     * of the output (1, v_dim), w_out (n_embd, n_v_heads * v_dim). With Mamba-2 w_alpha is of dt;
+     * conv_bias (1, channels) or NULL, skip (1, n_v_heads), the norm (1, n_v_heads * v_dim) or
+     * NULL. With a short convolution: w_bcx (3 * channels, n_embd), conv (1, channels * n_taps),
+     * w_out (n_embd, channels) */
     backend_weight *w_qkv, *w_z, *w_alpha, *w_beta, *conv, *decay, *dt_bias, *state_norm, *w_out;
-    backend_weight *w_bcx;
+    backend_weight *w_bcx, *conv_bias, *skip;
     backend_weight *attn_norm, *wq, *wk, *wv, *bq, *bk, *bv, *q_norm, *k_norm, *sinks, *wo, *bo;
     backend_weight *attn_post_norm;
     backend_weight *ffn_norm, *w_gate, *w_up, *w_down, *b_gate, *b_up, *b_down, *ffn_post_norm;

@@ -41,7 +41,10 @@ enum weight_dim {
     DIM_QKV_OF_K,   /* Q, K, V of one K head */
     DIM_CHANNELS_Z, /* Q, K, V, Z */
     DIM_BETA_ALPHA,
-    DIM_BCX, /* B, C and x of a short convolution */
+    DIM_CHANNELS_OF_Z, /* Mamba-2: Z and channels, */
+    DIM_ZXBCDT,        /* and dt */
+    DIM_GROUP,         /* values normed at once */
+    DIM_BCX,           /* B, C and x of a short convolution */
     N_DIMS
 };
 

@@ -34,12 +34,14 @@ enum feature {
     KV_APART = 1 << 20,
     ATTENTION = 1 << 21, /* a layer with attention */
     Q_GATED = 1 << 22,
-    RECURRENT = 1 << 23, /* a layer with a delta net: */
+    RECURRENT = 1 << 23, /* a layer with linear attention; of a delta net: */
     QKV_Z = 1 << 24,     /* Q, K, V and Z apart, */
     QKVZ = 1 << 25,      /* or by K head in one tensor; */
     ALPHA_BETA = 1 << 26,
     BETA_ALPHA = 1 << 27, /* by K head in one tensor */
-    SHORT_CONV = 1 << 28  /* a layer with a short convolution */
+    SHORT_CONV = 1 << 28, /* a layer with a short convolution */
+    DELTA_NET = 1 << 29,
+    MAMBA2 = 1 << 30
 };
 
 /* Of the whole model; bits apart from those of its layers. */
@@ -102,9 +104,19 @@ static const struct weight_role layer_roles[] = {
     {"ssm_ba.weight", LAYER(w_alpha), DIM_V_HEADS, DIM_EMBD, .must = BETA_ALPHA,
      .whole = DIM_BETA_ALPHA, .at = DIM_V_OF_K, .groups = DIM_K_HEADS},
     {"ssm_conv1d.weight", LAYER(conv), DIM_VECTOR, DIM_CONV, .must = RECURRENT, .n_cols = DIM_TAPS},
-    {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = RECURRENT},
+    {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = DELTA_NET},
     {"ssm_dt.bias", LAYER(dt_bias), DIM_VECTOR, DIM_V_HEADS, .must = RECURRENT},
-    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_STATE, .must = RECURRENT},
+    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_STATE, .must = DELTA_NET},
+    {"ssm_in.weight", LAYER(w_z), DIM_VALUES, DIM_EMBD, .must = MAMBA2, .whole = DIM_ZXBCDT},
+    {"ssm_in.weight", LAYER(w_qkv), DIM_CHANNELS, DIM_EMBD, .must = MAMBA2, .whole = DIM_ZXBCDT,
+     .at = DIM_VALUES},
+    {"ssm_in.weight", LAYER(w_alpha), DIM_V_HEADS, DIM_EMBD, .must = MAMBA2, .whole = DIM_ZXBCDT,
+     .at = DIM_CHANNELS_OF_Z},
+    {"ssm_conv1d.bias", LAYER(conv_bias), DIM_VECTOR, DIM_CHANNELS, .may = MAMBA2},
+    {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = MAMBA2, .n_cols = DIM_ONE},
+    {"ssm_d", LAYER(skip), DIM_VECTOR, DIM_V_HEADS, .must = MAMBA2, .n_cols = DIM_ONE},
+    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_VALUES, .must = MAMBA2,
+     .n_cols = DIM_GROUP},
     {"ssm_out.weight", LAYER(w_out), DIM_EMBD, DIM_VALUES, .must = RECURRENT},
     {"shortconv.in_proj.weight", LAYER(w_bcx), DIM_BCX, DIM_EMBD, .must = SHORT_CONV},
     {"shortconv.conv.weight", LAYER(conv), DIM_VECTOR, DIM_CONV, .must = SHORT_CONV,
@@ -183,8 +195,11 @@ static unsigned find_features(const gguf *g, const struct model_hparams *hp,
     if (a->post_norm) bits |= POST_NORM;
     if (hp->layers[layer] & MODEL_LAYER_RECURRENT && a->short_conv) {
         bits |= SHORT_CONV;
+    } else if (hp->layers[layer] & MODEL_LAYER_RECURRENT && a->mamba2) {
+        bits |= RECURRENT | MAMBA2;
     } else if (hp->layers[layer] & MODEL_LAYER_RECURRENT) {
-        bits |= RECURRENT | (has_tensor(g, layer, "ssm_in.weight") ? QKVZ : QKV_Z);
+        bits |= RECURRENT | DELTA_NET;
+        bits |= has_tensor(g, layer, "ssm_in.weight") ? QKVZ : QKV_Z;
         bits |= has_tensor(g, layer, "ssm_ba.weight") ? BETA_ALPHA : ALPHA_BETA;
     } else {
         bits |= attention_features(g, a);
@@ -214,7 +229,9 @@ static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_
     out[DIM_VALUES] = values;
     out[DIM_CHANNELS] = 2 * keys + values;
     out[DIM_QKV_OF_K] = (2 * keys + values) / r->n_k_heads;
-    out[DIM_CHANNELS_Z] = 2 * keys + 2 * values;
+    out[DIM_CHANNELS_Z] = out[DIM_CHANNELS_OF_Z] = 2 * keys + 2 * values;
+    out[DIM_ZXBCDT] = 2 * keys + 2 * values + r->n_v_heads;
+    out[DIM_GROUP] = values / r->n_k_heads;
     out[DIM_BETA_ALPHA] = 2 * (uint64_t)r->n_v_heads;
 }
 

@@ -99,6 +99,10 @@ static const struct hf_family families[] = {
      .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES, .hidden = 4096, .ff = 11008,
      .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .rms_eps = 1e-6,
      .rope_theta = 1e4},
+    {"granitemoehybrid", "GraniteMoeHybridForCausalLM", "granitehybrid",
+     .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES | HF_MAMBA2, .hidden = 4096, .ff = 1024,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
@@ -437,8 +441,11 @@ static int put_sizes(struct hf_reader *r) {
     const bool short_conv = c->family->traits & HF_SHORT_CONV;
     uint32_t ff = short_conv ? c->family->ff : 0;
     bool dense = c->family->ff || hf_value(r->json, "intermediate_size");
+    /* Granite 4.0: its shared expert is the whole FFN of models without experts. */
+    const char *name = strcmp(c->family->arch, "granitehybrid") == 0 ? "shared_intermediate_size"
+                                                                     : "intermediate_size";
     int rc = short_conv ? hf_short_conv_ff(r, &ff)
-             : dense    ? read_u32(r, "intermediate_size", c->family->ff, INT32_MAX, &ff)
+             : dense    ? read_u32(r, name, c->family->ff, INT32_MAX, &ff)
                         : 0;
     if (rc) return rc;
     hf_put_u32(r, "block_count", c->n_layers);
@@ -446,7 +453,8 @@ static int put_sizes(struct hf_reader *r) {
     hf_put_u32(r, "embedding_length", c->hidden);
     if (ff) hf_put_u32(r, "feed_forward_length", ff);
     hf_put_u32(r, "attention.head_count", c->n_heads);
-    if (!short_conv) hf_put_u32(r, "attention.head_count_kv", c->n_kv_heads);
+    if (!short_conv && !(c->family->traits & HF_MAMBA2))
+        hf_put_u32(r, "attention.head_count_kv", c->n_kv_heads);
     if ((c->family->traits & HF_GPT_OSS)) hf_put_u32(r, "expert_feed_forward_length", ff);
     return 0;
 }
@@ -545,6 +553,7 @@ static int read_all(struct hf_reader *r) {
     if ((traits & HF_GEMMA_CAPS) && (rc = put_caps(r))) return rc;
     rc = traits & HF_DELTA_NET    ? hf_read_delta_net(r)
          : traits & HF_SHORT_CONV ? hf_read_short_conv(r)
+         : traits & HF_MAMBA2     ? hf_read_mamba2(r)
                                   : read_windows(r);
     return rc ? rc : r->rc;
 }

@@ -31,6 +31,7 @@ enum hf_trait {
     HF_IMAGES = 1 << 15,       /* files may hold a vision part beside the language model */
     HF_DELTA_NET = 1 << 16,    /* linear attention, gated attention, part of a head rotated */
     HF_MROPE = 1 << 17,        /* GGUF has rope.dimension_sections */
+    HF_MAMBA2 = 1 << 19,       /* layers with Mamba-2 */
     HF_SHORT_CONV = 1 << 18    /* layers with a short convolution, and LFM2's names of members */
 };
 
@@ -66,9 +67,9 @@ struct hf_config {
     bool tied;
     bool as_file;       /* GGUF_OPEN_AS_FILE; set by the caller of hf_config_read */
     bool tiles_v_heads; /* of linear attention, as GGUF files of these families do */
-    uint32_t n_k_heads, n_v_heads, state_dim;
-    bool has_factors[3];   /* enum hf_factors */
-    float factors[3][256]; /* (n_rot / 2) divisors of the rotary frequencies */
+    uint32_t n_k_heads, n_v_heads, state_dim; /* of Mamba-2 n_k_heads only: its groups */
+    bool has_factors[3];                      /* enum hf_factors */
+    float factors[3][256];                    /* (n_rot / 2) divisors of the rotary frequencies */
 };
 enum hf_factors { HF_ROPE_FREQS, HF_ROPE_LONG, HF_ROPE_SHORT };
 enum { HF_MAX_ROT = 512, HF_MAX_LAYERS = 1024, HF_MAX_EXPERTS = 4096 };
@@ -119,6 +120,11 @@ int hf_read_delta_net(struct hf_reader *r);
 int hf_read_short_conv(struct hf_reader *r);
 /* The FFN dimension, which members adjust. *ff: the family's default. */
 int hf_short_conv_ff(struct hf_reader *r, uint32_t *ff);
+
+/* ---- hf/mamba2.c ---- */
+
+/* Layers with Mamba-2 and their sizes. */
+int hf_read_mamba2(struct hf_reader *r);
 
 /* ---- hf/rope.c ---- */
 int hf_read_rope(struct hf_reader *r);

@@ -15,6 +15,10 @@ enum layout {
     ROWS_OF_K,
     CONVOLUTION, /* (channels, 1, taps) -> (channels, taps) */
     DECAY,       /* a logarithm; GGUF has -e^x */
+    COLUMN,      /* of Mamba-2: a vector as a matrix of one column, */
+    DECAY_COLUMN,
+    GROUPS,      /* or of a row for each group */
+    HALVES,      /* rows of gate, then of up */
     STACKED,     /* a file's tensor is one expert's matrix */
     GATE_UP,     /* all experts': gate's rows, then up's */
     OSS_GATE_UP, /* gpt-oss, transposed: gate's and up's columns alternate */
@@ -88,6 +92,16 @@ static const struct name_row layer_rows[] = {
     {.from = "feed_forward.w1.weight", .to = "ffn_gate.weight"},
     {.from = "feed_forward.w3.weight", .to = "ffn_up.weight"},
     {.from = "feed_forward.w2.weight", .to = "ffn_down.weight"},
+    {.from = "mamba.in_proj.weight", .to = "ssm_in.weight"},
+    {.from = "mamba.conv1d.weight", .to = "ssm_conv1d.weight", .layout = CONVOLUTION},
+    {.from = "mamba.conv1d.bias", .to = "ssm_conv1d.bias"},
+    {.from = "mamba.A_log", .to = "ssm_a", .layout = DECAY_COLUMN},
+    {.from = "mamba.D", .to = "ssm_d", .layout = COLUMN},
+    {.from = "mamba.dt_bias", .to = "ssm_dt.bias"},
+    {.from = "mamba.norm.weight", .to = "ssm_norm.weight", .layout = GROUPS},
+    {.from = "mamba.out_proj.weight", .to = "ssm_out.weight"},
+    {.from = "shared_mlp.input_linear.weight", .layout = HALVES},
+    {.from = "shared_mlp.output_linear.weight", .to = "ffn_down.weight"},
     {.from = "mlp.gate_proj.weight", .to = "ffn_gate.weight"},
     {.from = "mlp.up_proj.weight", .to = "ffn_up.weight"},
     {.from = "mlp.down_proj.weight", .to = "ffn_down.weight"},
@@ -205,7 +219,8 @@ static void set_dims(struct entry *entry, uint32_t n_dims) {
  * convolutions. */
 static bool wants_f32(const gguf_tensor *t) {
     static const char *const small[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
-                                        "ssm_conv1d.weight", "shortconv.conv.weight"};
+                                        "ssm_conv1d.weight", "ssm_norm.weight",
+                                        "shortconv.conv.weight"};
     static const char weight[] = ".weight";
     size_t n = sizeof weight - 1;
     if (t->n_dims == 1 || t->name.len < n || memcmp(t->name.data + t->name.len - n, weight, n) != 0)
@@ -265,6 +280,36 @@ static int map_decay(struct mapper *m, const struct safetensor *s, const char *n
     int rc = map_plain(m, s, name, 0);
     if (!rc) m->entries[m->n - 1].recipe.negative_exp = true;
     return rc;
+}
+
+/* A vector as a matrix of n_rows rows. */
+static int map_rows(struct mapper *m, const struct safetensor *s, const char *name,
+                    uint64_t n_rows) {
+    if (s->n_dims != 1 || !n_rows || s->dims[0] % n_rows)
+        return bad_shape(m, s, "a vector for whole groups");
+    int rc = map_plain(m, s, name, 0);
+    if (rc) return rc;
+    struct entry *entry = &m->entries[m->n - 1];
+    entry->recipe.n_rows = entry->recipe.src_rows = n_rows;
+    entry->recipe.n_cols = entry->recipe.src_cols = s->dims[0] / n_rows;
+    set_dims(entry, 2);
+    return 0;
+}
+
+static int map_halves(struct mapper *m, const struct safetensor *s, uint32_t layer) {
+    static const char *const names[] = {"ffn_gate.weight", "ffn_up.weight"};
+    char name[NAME_BYTES];
+    if (s->n_dims != 2 || s->dims[0] % 2) return bad_shape(m, s, "gate and up");
+    for (uint64_t half = 0; half < 2; half++, m->order++) {
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer, names[half]);
+        int rc = map_plain(m, s, name, 0);
+        if (rc) return rc;
+        struct entry *entry = &m->entries[m->n - 1];
+        entry->recipe.n_rows = s->dims[0] / 2;
+        entry->recipe.first = half * entry->recipe.n_rows;
+        set_dims(entry, 2);
+    }
+    return 0;
 }
 
 static uint64_t *expert_slot(struct mapper *m, uint32_t layer, enum part part) {
@@ -457,6 +502,7 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
     char name[NAME_BYTES];
     const struct hf_config *c = m->config;
     bool permuted = c->family->traits & HF_PERMUTED;
+    int rc;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer, row->to ? row->to : "");
     switch (row->layout) {
     case AS_IS:
@@ -469,6 +515,15 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         return map_convolution(m, s, name);
     case DECAY:
         return map_decay(m, s, name);
+    case COLUMN:
+    case DECAY_COLUMN:
+        rc = map_rows(m, s, name, s->dims[0]);
+        if (!rc) m->entries[m->n - 1].recipe.negative_exp = row->layout == DECAY_COLUMN;
+        return rc;
+    case GROUPS:
+        return map_rows(m, s, name, c->n_k_heads);
+    case HALVES:
+        return map_halves(m, s, layer);
     case STACKED:
         return map_expert(m, s, row, layer, expert);
     case GATE_UP:
