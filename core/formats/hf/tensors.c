@@ -1,6 +1,7 @@
 /* hf/tensors.c - maps the tensors of a folder's files to tensors of GGUF. A name that is not in the
  * tables is refused; shapes are checked where the bytes depend on them. Owns the index. */
 #include "core/formats/hf/model_int.h"
+#include "core/formats/hf/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,134 +10,7 @@
 
 enum { NAME_BYTES = 192, MEMORY_MAX = 1 << 30, SOURCE_BLOCK_BYTES = 16 };
 
-enum layout {
-    AS_IS,
-    ROWS_OF_Q, /* permuted if the family is HF_PERMUTED */
-    ROWS_OF_K,
-    CONVOLUTION, /* (channels, 1, taps) -> (channels, taps) */
-    DECAY,       /* a logarithm; GGUF has -e^x */
-    COLUMN,      /* of Mamba-2: a vector as a matrix of one column, */
-    DECAY_COLUMN,
-    GROUPS,      /* or of a row for each group */
-    HALVES,      /* rows of gate, then of up */
-    STACKED,     /* a file's tensor is one expert's matrix */
-    GATE_UP,     /* all experts': gate's rows, then up's */
-    OSS_GATE_UP, /* gpt-oss, transposed: gate's and up's columns alternate */
-    OSS_DOWN,    /* transposed */
-    OSS_GATE_UP_BIAS,
-    OSS_GATE_UP_BLOCKS, /* MXFP4: gate's and up's rows alternate */
-    OSS_GATE_UP_SCALES,
-    OSS_DOWN_BLOCKS,
-    OSS_DOWN_SCALES
-};
-
-/* Expert tensors of a layer. */
-enum part { PART_DOWN, PART_GATE, PART_UP, N_PARTS };
 static const char *const part_names[N_PARTS] = {"ffn_down_exps", "ffn_gate_exps", "ffn_up_exps"};
-
-struct name_row {
-    const char *from; /* after "model.layers.N."; '*' is an expert's number */
-    const char *to;   /* after "blk.N."; NULL: parts of the experts */
-    enum layout layout;
-    uint32_t needs, excludes; /* traits */
-    enum part part;
-    uint32_t rank; /* STACKED: the converter's order of a layer's parts */
-};
-
-static const struct name_row model_rows[] = {
-    {.from = "model.embed_tokens.weight", .to = "token_embd.weight"},
-    {.from = "model.norm.weight", .to = "output_norm.weight"},
-    {.from = "model.embedding_norm.weight", .to = "token_embd_norm.weight"}, /* as GGUF has it */
-    {.from = "lm_head.weight", .to = "output.weight", .excludes = HF_EMBED_HEAD},
-};
-
-static const struct name_row layer_rows[] = {
-    {.from = "input_layernorm.weight", .to = "attn_norm.weight"},
-    {.from = "post_attention_layernorm.weight", .to = "ffn_norm.weight", .excludes = HF_POST_NORMS},
-    {.from = "post_attention_layernorm.weight",
-     .to = "post_attention_norm.weight",
-     .needs = HF_POST_NORMS},
-    {.from = "pre_feedforward_layernorm.weight", .to = "ffn_norm.weight"},
-    {.from = "post_feedforward_layernorm.weight", .to = "post_ffw_norm.weight"},
-    {.from = "self_attn.q_proj.weight", .to = "attn_q.weight", .layout = ROWS_OF_Q},
-    {.from = "self_attn.k_proj.weight", .to = "attn_k.weight", .layout = ROWS_OF_K},
-    {.from = "self_attn.v_proj.weight", .to = "attn_v.weight"},
-    {.from = "self_attn.o_proj.weight", .to = "attn_output.weight"},
-    {.from = "self_attn.q_proj.bias", .to = "attn_q.bias", .layout = ROWS_OF_Q},
-    {.from = "self_attn.k_proj.bias", .to = "attn_k.bias", .layout = ROWS_OF_K},
-    {.from = "self_attn.v_proj.bias", .to = "attn_v.bias"},
-    {.from = "self_attn.o_proj.bias", .to = "attn_output.bias"},
-    {.from = "self_attn.q_norm.weight", .to = "attn_q_norm.weight"},
-    {.from = "self_attn.k_norm.weight", .to = "attn_k_norm.weight"},
-    {.from = "self_attn.qkv_proj.weight", .to = "attn_qkv.weight"},
-    {.from = "self_attn.sinks", .to = "attn_sinks.weight"},
-    {.from = "linear_attn.in_proj_qkv.weight", .to = "attn_qkv.weight"},
-    {.from = "linear_attn.in_proj_z.weight", .to = "attn_gate.weight"},
-    {.from = "linear_attn.in_proj_a.weight", .to = "ssm_alpha.weight"},
-    {.from = "linear_attn.in_proj_b.weight", .to = "ssm_beta.weight"},
-    {.from = "linear_attn.in_proj_qkvz.weight", .to = "ssm_in.weight"},
-    {.from = "linear_attn.in_proj_ba.weight", .to = "ssm_ba.weight"},
-    {.from = "linear_attn.conv1d.weight", .to = "ssm_conv1d.weight", .layout = CONVOLUTION},
-    {.from = "linear_attn.A_log", .to = "ssm_a", .layout = DECAY},
-    {.from = "linear_attn.dt_bias", .to = "ssm_dt.bias"},
-    {.from = "linear_attn.norm.weight", .to = "ssm_norm.weight"},
-    {.from = "linear_attn.out_proj.weight", .to = "ssm_out.weight"},
-    {.from = "operator_norm.weight", .to = "attn_norm.weight"},
-    {.from = "ffn_norm.weight", .to = "ffn_norm.weight"},
-    {.from = "self_attn.q_layernorm.weight", .to = "attn_q_norm.weight"},
-    {.from = "self_attn.k_layernorm.weight", .to = "attn_k_norm.weight"},
-    {.from = "self_attn.out_proj.weight", .to = "attn_output.weight"},
-    {.from = "conv.in_proj.weight", .to = "shortconv.in_proj.weight"},
-    {.from = "conv.conv.weight", .to = "shortconv.conv.weight", .layout = CONVOLUTION},
-    {.from = "conv.out_proj.weight", .to = "shortconv.out_proj.weight"},
-    {.from = "feed_forward.w1.weight", .to = "ffn_gate.weight"},
-    {.from = "feed_forward.w3.weight", .to = "ffn_up.weight"},
-    {.from = "feed_forward.w2.weight", .to = "ffn_down.weight"},
-    {.from = "mamba.in_proj.weight", .to = "ssm_in.weight"},
-    {.from = "mamba.conv1d.weight", .to = "ssm_conv1d.weight", .layout = CONVOLUTION},
-    {.from = "mamba.conv1d.bias", .to = "ssm_conv1d.bias"},
-    {.from = "mamba.A_log", .to = "ssm_a", .layout = DECAY_COLUMN},
-    {.from = "mamba.D", .to = "ssm_d", .layout = COLUMN},
-    {.from = "mamba.dt_bias", .to = "ssm_dt.bias"},
-    {.from = "mamba.norm.weight", .to = "ssm_norm.weight", .layout = GROUPS},
-    {.from = "mamba.out_proj.weight", .to = "ssm_out.weight"},
-    {.from = "shared_mlp.input_linear.weight", .layout = HALVES},
-    {.from = "shared_mlp.output_linear.weight", .to = "ffn_down.weight"},
-    {.from = "mlp.gate_proj.weight", .to = "ffn_gate.weight"},
-    {.from = "mlp.up_proj.weight", .to = "ffn_up.weight"},
-    {.from = "mlp.down_proj.weight", .to = "ffn_down.weight"},
-    {.from = "mlp.gate_proj.bias", .to = "ffn_gate.bias"},
-    {.from = "mlp.up_proj.bias", .to = "ffn_up.bias"},
-    {.from = "mlp.down_proj.bias", .to = "ffn_down.bias"},
-    {.from = "mlp.gate_up_proj.weight", .to = "ffn_up.weight"}, /* phi3: fused there too */
-    {.from = "mlp.gate.weight", .to = "ffn_gate_inp.weight"},
-    {.from = "block_sparse_moe.gate.weight", .to = "ffn_gate_inp.weight"},
-    {.from = "mlp.router.weight", .to = "ffn_gate_inp.weight"},
-    {.from = "mlp.router.bias", .to = "ffn_gate_inp.bias"},
-    {.from = "mlp.shared_expert.gate_proj.weight", .to = "ffn_gate_shexp.weight"},
-    {.from = "mlp.shared_expert.up_proj.weight", .to = "ffn_up_shexp.weight"},
-    {.from = "mlp.shared_expert.down_proj.weight", .to = "ffn_down_shexp.weight"},
-    {.from = "mlp.shared_expert_gate.weight", .to = "ffn_gate_inp_shexp.weight"},
-    {.from = "mlp.experts.*.gate_proj.weight", .layout = STACKED, .part = PART_GATE, .rank = 1},
-    {.from = "mlp.experts.*.up_proj.weight", .layout = STACKED, .part = PART_UP, .rank = 2},
-    {.from = "mlp.experts.*.down_proj.weight", .layout = STACKED, .part = PART_DOWN},
-    {.from = "block_sparse_moe.experts.*.w1.weight", .layout = STACKED, .part = PART_GATE},
-    {.from = "block_sparse_moe.experts.*.w3.weight", .layout = STACKED, .part = PART_UP, .rank = 2},
-    {.from = "block_sparse_moe.experts.*.w2.weight",
-     .layout = STACKED,
-     .part = PART_DOWN,
-     .rank = 1},
-    {.from = "mlp.experts.gate_up_proj", .layout = GATE_UP, .excludes = HF_GPT_OSS},
-    {.from = "mlp.experts.down_proj", .to = "ffn_down_exps.weight", .excludes = HF_GPT_OSS},
-    {.from = "mlp.experts.gate_up_proj", .layout = OSS_GATE_UP, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.gate_up_proj_bias", .layout = OSS_GATE_UP_BIAS, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.gate_up_proj_blocks", .layout = OSS_GATE_UP_BLOCKS, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.gate_up_proj_scales", .layout = OSS_GATE_UP_SCALES, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.down_proj", .layout = OSS_DOWN, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.down_proj_bias", .to = "ffn_down_exps.bias", .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.down_proj_blocks", .layout = OSS_DOWN_BLOCKS, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.down_proj_scales", .layout = OSS_DOWN_SCALES, .needs = HF_GPT_OSS},
-};
 
 /* A tensor of the result. */
 struct entry {
@@ -575,15 +449,6 @@ static int tile_v_heads(struct mapper *m, const struct safetensor *s) {
     return 0;
 }
 
-static const struct name_row *find_row(const struct name_row *rows, size_t n, const char *name,
-                                       uint32_t traits) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(rows[i].from, name) == 0 && (traits & rows[i].needs) == rows[i].needs &&
-            !(traits & rows[i].excludes))
-            return &rows[i];
-    return NULL;
-}
-
 /* Takes the digits at *p, at most 6 of them. */
 static bool take_number(const char **p, uint64_t *v) {
     int n = 0;
@@ -640,8 +505,7 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     if (is_skipped(m, name)) return 0;
     if (!s->n_elems) return bad_shape(m, s, "at least one element");
     m->order += 4;
-    const struct name_row *row =
-        find_row(model_rows, sizeof model_rows / sizeof model_rows[0], name, c->family->traits);
+    const struct name_row *row = hf_find_model_row(name, c->family->traits);
     if (row) return map_plain(m, s, row->to, 0);
     uint64_t layer, expert = 0;
     const char *p = name + sizeof layers - 1;
@@ -650,7 +514,7 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     if (layer >= c->n_layers)
         return refuse_name(m, s, "belongs to a layer beyond config.json's num_hidden_layers");
     split_expert(p + 1, rest, &expert);
-    row = find_row(layer_rows, sizeof layer_rows / sizeof layer_rows[0], rest, c->family->traits);
+    row = hf_find_layer_row(rest, c->family->traits);
     if (!row) return refuse_name(m, s, "is not known for this family");
     int rc = map_row(m, s, row, (uint32_t)layer, expert);
     bool tiles = m->config->tiles_v_heads && begins_with(rest, "linear_attn.");
