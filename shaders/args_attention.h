@@ -189,7 +189,7 @@ ARGS_SIZE(struct cargs_short_conv, 104);
 
 struct cargs_gate {
     float *x;          /* (n) */
-    const float *gate; /* (n) */
+    const float *gate; /* (n) or NULL */
     uint64_t n;
 };
 ARGS_SIZE(struct cargs_gate, 24);

@@ -213,7 +213,7 @@ static int check_kv_copy(const backend *be, const struct op_kv_copy *a) {
 
 static int check_gate(const backend *be, const struct op_gate *a) {
     if (a->n_rows > be->max_rows || !a->n_cols || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
-        !holds_f32(be, a->gate, a->n_rows, a->n_cols) || a->x == a->gate)
+        (a->gate && !holds_f32(be, a->gate, a->n_rows, a->n_cols)) || a->x == a->gate)
         return ERR_INVALID;
     return ready_if(a->n_rows);
 }

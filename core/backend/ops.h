@@ -211,10 +211,11 @@ struct op_kv_copy {
     uint32_t n_pairs;
 };
 
-/* x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gate)); gate (n_rows, n_cols) f32 aliases nothing. */
+/* x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gate)); gate (n_rows, n_cols) f32 aliases nothing.
+ * Without gate x is its own, and squared ReLU: x *= max(x, 0). */
 struct op_gate {
     backend_buf *x;
-    const backend_buf *gate;
+    const backend_buf *gate; /* or NULL */
     uint32_t n_rows, n_cols;
 };
 

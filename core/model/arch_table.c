@@ -125,7 +125,22 @@ static const struct model_arch archs[] = {
      .pre_norm = true,
      .scale_keys = true,
      .act = BACKEND_ACT_SILU,
-     .mamba2 = true},
+     .mamba2 = true,
+     .rope_by_key = true},
+    {.name = "falcon-h1",
+     .pre_norm = true,
+     .scale_keys = true,
+     .act = BACKEND_ACT_SILU,
+     .mamba2 = true,
+     .parallel = true,
+     .norm_optional = true},
+    /* Nemotron-H and Nemotron Nano 2 */
+    {.name = "nemotron_h",
+     .pre_norm = true,
+     .mamba2 = true,
+     .lone_blocks = true,
+     .squared_relu = true,
+     .no_rope = true},
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };

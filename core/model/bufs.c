@@ -93,6 +93,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
     uint64_t exchange = exchange_bytes(m), sampling = lim->max_history && !m->part.rank ? last : 0;
+    const bool parallel = hp->layers[0] & MODEL_LAYER_PARALLEL;
     const struct planned plan[] = {
         {&b->ids, rows, 1},
         {&b->pos, rows, 1},
@@ -120,7 +121,10 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->shared, rows, experts->n_ff_shared ? hp->n_embd : 0},
         {&b->shared_gate, rows, experts->n_ff_shared ? 1 : 0},
         {&b->x_last, rows, hp->n_embd},
-        {&b->att_last, rows, mixed},
+        {&b->att_last, rows, mixed > hp->n_embd ? mixed : hp->n_embd},
+        {&b->mix, rows, parallel ? v_cols : 0},
+        {&b->mix_last, rows, parallel ? v_cols : 0},
+        {&b->mixed, rows, parallel ? hp->n_embd : 0},
         {&b->hidden, rows, hp->n_embd},
         {&b->logits, last, m->part.rank ? 0 : hp->n_vocab},
         {&b->logits_part, last, share},

@@ -97,7 +97,7 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
                              gguf_path(k->g), k->key);
     /* Granite uses this key to say that its layers have no RoPE. */
     rc = model_key_bool_or(k, "rope.scaling.finetuned", true, &rope, e);
-    if (rc || rope || !arch->scale_keys || arch->mamba2) return rc;
+    if (rc || rope || !arch->scale_keys || arch->rope_by_key) return rc;
     return err_set_param(e, ERR_UNSUPPORTED, k->key,
                          "%s: %s is false, which this build does not support", gguf_path(k->g),
                          k->key);
@@ -155,7 +155,8 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
     if (model_key_has(k, no_rope))
         return model_key_flags(k, no_rope, hp->layers, hp->n_layers, MODEL_LAYER_NO_ROPE, e);
     if (arch->no_rope_period) flag_layers(hp, arch->no_rope_period, true, MODEL_LAYER_NO_ROPE);
-    if (!arch->mamba2 || !arch->scale_keys) return 0;
+    if (arch->no_rope) flag_layers(hp, 1, true, MODEL_LAYER_NO_ROPE);
+    if (!arch->rope_by_key) return 0;
     bool rope;
     rc = model_key_bool_or(k, "rope.scaling.finetuned", false, &rope, e);
     if (!rc && !rope) flag_layers(hp, 1, true, MODEL_LAYER_NO_ROPE);
@@ -307,9 +308,36 @@ static int read_pooling(struct model_keys *k, struct model_hparams *hp, err *e) 
     return rc;
 }
 
+/* feed_forward_length as an array: 0 of layers that have no FFN. */
+static int read_ff_list(struct model_keys *k, struct model_hparams *hp, err *e) {
+    const char *key = model_key(k, "feed_forward_length");
+    enum gguf_type elem;
+    uint64_t n;
+    int rc = gguf_get_array(k->g, key, &elem, &n, e);
+    if (rc) return rc;
+    if (n != hp->n_layers)
+        return err_set_param(e, ERR_FORMAT, key, "%s: %s must have a number for each of %u layers",
+                             gguf_path(k->g), key, hp->n_layers);
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        const int64_t n_ff = gguf_array_i64(k->g, key, i);
+        if (n_ff < 0 || n_ff > MAX_FF)
+            return err_set_param(e, ERR_FORMAT, key, "%s: %s of layer %u is %lld, not in 0..%d",
+                                 gguf_path(k->g), key, i, (long long)n_ff, MAX_FF);
+        if (n_ff && hp->n_ff && n_ff != hp->n_ff)
+            return err_set_param(e, ERR_UNSUPPORTED, key,
+                                 "%s: %s differs between layers, which this build does not support",
+                                 gguf_path(k->g), key);
+        if (!n_ff) continue;
+        hp->n_ff = (uint32_t)n_ff;
+        hp->layers[i] |= MODEL_LAYER_NO_MIXER;
+    }
+    return 0;
+}
+
 /* Without experts every layer has the plain block. */
 static int read_ff(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
                    err *e) {
+    if (arch->lone_blocks) return read_ff_list(k, hp, e);
     if (arch->experts == MODEL_EXPERTS_ALWAYS)
         return model_key_count_or_zero(k, "feed_forward_length", MAX_FF, &hp->n_ff, e);
     return model_key_count(k, "feed_forward_length", MAX_FF, 0, &hp->n_ff, e);

@@ -125,6 +125,24 @@ static int read_short_conv(struct model_keys *k, struct model_hparams *hp, err *
     return 0;
 }
 
+/* Where each layer is one block, head_count_kv and feed_forward_length say which; both arrays were
+ * read. */
+static int settle_lone_blocks(struct model_keys *k, struct model_hparams *hp, err *e) {
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        uint8_t *flags = &hp->layers[i];
+        if (!(*flags & MODEL_LAYER_NO_MIXER))
+            *flags |= MODEL_LAYER_NO_FFN;
+        else if (*flags & MODEL_LAYER_RECURRENT)
+            *flags &= (uint8_t)~MODEL_LAYER_RECURRENT;
+        else
+            return err_set_param(e, ERR_FORMAT, model_key(k, kv_heads_key),
+                                 "%s: layer %u has KV heads by %s and an FFN by "
+                                 "feed_forward_length; it can have one of them",
+                                 gguf_path(k->g), i, k->key);
+    }
+    return 0;
+}
+
 int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *arch,
                                  struct model_hparams *hp, err *e) {
     struct model_recurrent *r = &hp->recurrent;
@@ -133,10 +151,14 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
     hp->n_kv_layers = hp->n_layers;
     if (!arch->delta_net && !arch->short_conv && !arch->mamba2) return 0;
     int rc = arch->delta_net ? flag_layers(k, hp, e) : 0;
+    if (!rc && arch->lone_blocks) rc = settle_lone_blocks(k, hp, e);
     if (rc) return rc;
-    for (uint32_t i = 0; i < hp->n_layers; i++)
+    hp->n_kv_layers = 0;
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        if (arch->parallel) hp->layers[i] |= MODEL_LAYER_RECURRENT | MODEL_LAYER_PARALLEL;
         r->n_layers += (hp->layers[i] & MODEL_LAYER_RECURRENT) != 0;
-    hp->n_kv_layers = hp->n_layers - r->n_layers;
+        hp->n_kv_layers += model_layer_attends(hp->layers[i]);
+    }
     if (!r->n_layers) return 0;
     r->mamba2 = arch->mamba2;
     if (arch->short_conv) return read_short_conv(k, hp, e);

@@ -4,7 +4,7 @@
 
 uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
     const struct model_recurrent *r = &hp->recurrent;
-    if (hp->layers[i] & MODEL_LAYER_RECURRENT)
+    if (!model_layer_attends(hp->layers[i]))
         return r->channels ? r->channels : r->n_v_heads * r->v_dim;
     return hp->n_heads * hp->head_dim;
 }
@@ -98,6 +98,7 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
     const struct model_layer *l = &m->w.layers[p->layer];
     const uint32_t n_rows = p->shape->n_rows;
     const bool mamba2 = m->hp.recurrent.mamba2;
+    const bool parallel = m->hp.layers[p->layer] & MODEL_LAYER_PARALLEL;
     struct model_bufs *b = &m->bufs;
     int rc =
         backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
@@ -114,25 +115,25 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
                                 .w = {l->w_alpha, l->w_beta},
                                 .y = {b->alpha, b->beta}});
     if (rc) return rc;
-    return backend_linear_attention(m->be,
-                                    &(struct op_linear_attention){.qkv = b->conv_in,
-                                                                  .z = b->z,
-                                                                  .alpha = b->alpha,
-                                                                  .beta = mamba2 ? NULL : b->beta,
-                                                                  .pos = b->pos,
-                                                                  .row_start = b->row_start,
-                                                                  .tables = b->state_tables,
-                                                                  .conv = l->conv,
-                                                                  .conv_bias = l->conv_bias,
-                                                                  .skip = l->skip,
-                                                                  .a = l->decay,
-                                                                  .dt_bias = l->dt_bias,
-                                                                  .norm = l->state_norm,
-                                                                  .eps = m->hp.rms_eps,
-                                                                  .n_rows = n_rows,
-                                                                  .n_seqs = p->shape->n_seqs,
-                                                                  .tiled = m->hp.recurrent.tiled,
-                                                                  .state = p->pools->states[p->at],
-                                                                  .work = b->conv_out,
-                                                                  .out = b->att});
+    return backend_linear_attention(
+        m->be, &(struct op_linear_attention){.qkv = b->conv_in,
+                                             .z = b->z,
+                                             .alpha = b->alpha,
+                                             .beta = mamba2 ? NULL : b->beta,
+                                             .pos = b->pos,
+                                             .row_start = b->row_start,
+                                             .tables = b->state_tables,
+                                             .conv = l->conv,
+                                             .conv_bias = l->conv_bias,
+                                             .skip = l->skip,
+                                             .a = l->decay,
+                                             .dt_bias = l->dt_bias,
+                                             .norm = l->state_norm,
+                                             .eps = m->hp.rms_eps,
+                                             .n_rows = n_rows,
+                                             .n_seqs = p->shape->n_seqs,
+                                             .tiled = m->hp.recurrent.tiled,
+                                             .state = p->pools->states[p->at],
+                                             .work = b->conv_out,
+                                             .out = parallel ? b->mix : b->att});
 }

@@ -42,14 +42,23 @@ struct model_experts {
 };
 
 enum { MODEL_MAX_LAYERS = 1024 };
-/* A layer's attention. */
+/* What a layer is: attention, then an FFN, except for these. */
 enum model_layer_flag {
     MODEL_LAYER_WINDOWED = 1, /* attends to the last `window` tokens only */
     MODEL_LAYER_NO_ROPE = 2,  /* no position embedding */
     /* linear attention (a gated delta net, Mamba-2) or a short convolution in the place of
      * attention */
-    MODEL_LAYER_RECURRENT = 4
+    MODEL_LAYER_RECURRENT = 4,
+    MODEL_LAYER_PARALLEL = 8,  /* with RECURRENT: beside attention, and their sum counts */
+    MODEL_LAYER_NO_MIXER = 16, /* an FFN alone */
+    MODEL_LAYER_NO_FFN = 32
 };
+
+/* Has a layer with these flags attention? */
+static inline bool model_layer_attends(uint8_t flags) {
+    return !(flags & MODEL_LAYER_NO_MIXER) &&
+           (!(flags & MODEL_LAYER_RECURRENT) || flags & MODEL_LAYER_PARALLEL);
+}
 
 /* The recurrent layers, all of one kind; n_layers 0: there are none. */
 struct model_recurrent {

@@ -36,7 +36,13 @@ struct model_arch {
     enum model_experts_rule experts;
     bool renormalize; /* the weights of the chosen experts sum to 1 */
     bool shared_expert, expert_biases;
-    bool mamba2;         /* layers without KV heads have Mamba-2 (ssm.*) */
+    bool mamba2;        /* layers without KV heads have Mamba-2 (ssm.*), */
+    bool parallel;      /* or all layers beside their attention */
+    bool lone_blocks;   /* a layer is attention, Mamba-2 or an FFN, as arrays of keys say */
+    bool norm_optional; /* Mamba-2's norm */
+    bool squared_relu;  /* the FFN has no gate */
+    bool no_rope;
+    bool rope_by_key;    /* layers have RoPE only if rope.scaling.finetuned is true */
     bool delta_net;      /* layers without attention have a gated delta net (ssm.*) */
     bool attention_gate; /* attn_q holds the rows of each head's Q, then those of its gate */
     bool tiled_v_heads;  /* its files order V heads as op_linear_attention's tiled says */
@@ -198,6 +204,9 @@ struct model_bufs {
      * channels) and output (max_rows, channels), z (max_rows, n_v_heads * dim), alpha and beta
      * (max_rows, n_v_heads) f32; (max_seqs, 2) i32 */
     backend_buf *conv_in, *conv_out, *z, *alpha, *beta, *state_tables;
+    /* Of layers with attention and Mamba-2: the latter's output (max_rows, n_v_heads * v_dim), what
+     * w_out makes of it (max_rows, n_embd) f32 */
+    backend_buf *mix, *mix_last, *mixed;
     backend_buf *ff;                 /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
     backend_buf *moe;                /* (max_rows, n_embd) f32: the experts' sum */
     backend_buf *shared;             /* (max_rows, n_embd) f32: the shared expert's output */

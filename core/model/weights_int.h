@@ -59,7 +59,7 @@ struct weight_role {
     const char *name;            /* of the tensor; after "blk.N." for a layer's */
     size_t offset;               /* of its backend_weight * in model_weights or model_layer */
     enum weight_dim n_out, n_in; /* n_out of each expert, if it is of experts */
-    unsigned must, may;          /* features with which the tensor must, or may, exist */
+    uint64_t must, may;          /* features with which the tensor must, or may, exist */
     enum weight_dim whole, at;   /* rows at.. of a tensor of `whole` rows; DIM_VECTOR: all rows */
     enum weight_dim
         groups; /* the number of equal groups, each of which has these rows; DIM_VECTOR: one */

@@ -43,6 +43,10 @@ enum feature {
     DELTA_NET = 1 << 29,
     MAMBA2 = 1 << 30
 };
+/* Beyond the bits of an enumeration's int: */
+#define MAMBA2_NORM ((uint64_t)1 << 31)
+#define LONE_FFN    ((uint64_t)1 << 32) /* an FFN without a mixer before it */
+#define FF_UP       ((uint64_t)1 << 33) /* without a gate */
 
 /* Of the whole model; bits apart from those of its layers. */
 enum model_feature { EVERY = 1, OUTPUT_NORM = 2, EMBD_NORM = 4 /* the name of the final norm */ };
@@ -115,8 +119,8 @@ static const struct weight_role layer_roles[] = {
     {"ssm_conv1d.bias", LAYER(conv_bias), DIM_VECTOR, DIM_CHANNELS, .may = MAMBA2},
     {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = MAMBA2, .n_cols = DIM_ONE},
     {"ssm_d", LAYER(skip), DIM_VECTOR, DIM_V_HEADS, .must = MAMBA2, .n_cols = DIM_ONE},
-    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_VALUES, .must = MAMBA2,
-     .n_cols = DIM_GROUP},
+    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_VALUES, .must = MAMBA2_NORM,
+     .may = MAMBA2, .n_cols = DIM_GROUP},
     {"ssm_out.weight", LAYER(w_out), DIM_EMBD, DIM_VALUES, .must = RECURRENT},
     {"shortconv.in_proj.weight", LAYER(w_bcx), DIM_BCX, DIM_EMBD, .must = SHORT_CONV},
     {"shortconv.conv.weight", LAYER(conv), DIM_VECTOR, DIM_CONV, .must = SHORT_CONV,
@@ -126,6 +130,8 @@ static const struct weight_role layer_roles[] = {
     {"post_attention_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD,
      .must = POST_ATTENTION_FFN_NORM},
     {"ffn_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD, .must = FFN_NORM},
+    {"attn_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD, .must = LONE_FFN},
+    {"ffn_up.weight", LAYER(w_up), DIM_FF, DIM_EMBD, .must = FF_UP},
     {"ffn_gate.weight", LAYER(w_gate), DIM_FF, DIM_EMBD, .must = FF_APART},
     {"ffn_up.weight", LAYER(w_up), DIM_FF, DIM_EMBD, .must = FF_APART},
     {"ffn_up.weight", LAYER(w_gate), DIM_FF, DIM_EMBD, .must = FF_FUSED, .whole = DIM_GATE_UP},
@@ -133,7 +139,7 @@ static const struct weight_role layer_roles[] = {
      .at = DIM_FF},
     {"ffn_down.weight", LAYER(w_down), DIM_EMBD, DIM_FF, .must = DENSE},
     {"ffn_gate.bias", LAYER(b_gate), DIM_VECTOR, DIM_FF, .may = FF_APART},
-    {"ffn_up.bias", LAYER(b_up), DIM_VECTOR, DIM_FF, .may = FF_APART},
+    {"ffn_up.bias", LAYER(b_up), DIM_VECTOR, DIM_FF, .may = FF_APART | FF_UP},
     {"ffn_down.bias", LAYER(b_down), DIM_VECTOR, DIM_EMBD, .may = DENSE, .once = true},
     {"post_ffw_norm.weight", LAYER(ffn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"ffn_gate_inp.weight", LAYER(router), DIM_EXPERTS, DIM_EMBD, .must = EXPERTS},
@@ -176,9 +182,9 @@ static bool has_tensor(const gguf *g, uint32_t layer, const char *name) {
     return gguf_tensor_find(g, text) != NULL;
 }
 
-static unsigned attention_features(const gguf *g, const struct model_arch *a) {
+static uint64_t attention_features(const gguf *g, const struct model_arch *a) {
     bool fused = !a->attention_gate && has_tensor(g, 0, "attn_qkv.weight");
-    unsigned bits = ATTENTION | (fused ? QKV_FUSED : KV_APART);
+    uint64_t bits = ATTENTION | (fused ? QKV_FUSED : KV_APART);
     if (!fused) bits |= a->attention_gate ? Q_GATED : Q_APART;
     if (a->qk_norm != MODEL_QK_NORM_NONE) bits |= QK_NORM;
     if (a->qkv_bias) bits |= fused ? QKV_FUSED_BIAS : QKV_APART_BIAS;
@@ -187,24 +193,32 @@ static unsigned attention_features(const gguf *g, const struct model_arch *a) {
     return bits;
 }
 
-static unsigned find_features(const gguf *g, const struct model_hparams *hp,
+static uint64_t recurrent_features(const gguf *g, const struct model_arch *a, uint32_t layer) {
+    if (a->short_conv) return SHORT_CONV;
+    if (a->mamba2) return RECURRENT | MAMBA2 | (a->norm_optional ? 0 : MAMBA2_NORM);
+    return RECURRENT | DELTA_NET | (has_tensor(g, layer, "ssm_in.weight") ? QKVZ : QKV_Z) |
+           (has_tensor(g, layer, "ssm_ba.weight") ? BETA_ALPHA : ALPHA_BETA);
+}
+
+static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
                               const struct model_arch *a, uint32_t layer) {
-    unsigned bits = ANY;
-    if (a->pre_norm) bits |= PRE_NORM;
-    if (a->pre_norm) bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
+    const uint8_t flags = hp->layers[layer];
+    uint64_t bits = ANY;
+    if (flags & MODEL_LAYER_NO_MIXER)
+        bits |= LONE_FFN;
+    else if (a->pre_norm)
+        bits |= PRE_NORM;
+    if (a->pre_norm && !(flags & (MODEL_LAYER_NO_MIXER | MODEL_LAYER_NO_FFN)))
+        bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
     if (a->post_norm) bits |= POST_NORM;
-    if (hp->layers[layer] & MODEL_LAYER_RECURRENT && a->short_conv) {
-        bits |= SHORT_CONV;
-    } else if (hp->layers[layer] & MODEL_LAYER_RECURRENT && a->mamba2) {
-        bits |= RECURRENT | MAMBA2;
-    } else if (hp->layers[layer] & MODEL_LAYER_RECURRENT) {
-        bits |= RECURRENT | DELTA_NET;
-        bits |= has_tensor(g, layer, "ssm_in.weight") ? QKVZ : QKV_Z;
-        bits |= has_tensor(g, layer, "ssm_ba.weight") ? BETA_ALPHA : ALPHA_BETA;
-    } else {
-        bits |= attention_features(g, a);
-    }
-    if (!hp->experts.n_experts) return bits | DENSE | (a->fused_gate_up ? FF_FUSED : FF_APART);
+    if (model_layer_attends(flags)) bits |= attention_features(g, a);
+    if (flags & MODEL_LAYER_RECURRENT) bits |= recurrent_features(g, a, layer);
+    if (flags & MODEL_LAYER_NO_FFN) return bits;
+    if (!hp->experts.n_experts)
+        return bits | DENSE |
+               (a->squared_relu    ? FF_UP
+                : a->fused_gate_up ? (uint64_t)FF_FUSED
+                                   : (uint64_t)FF_APART);
     bits |= EXPERTS;
     bits |= has_tensor(g, layer, "ffn_gate_up_exps.weight") ? EXPERTS_FUSED : EXPERTS_APART;
     if (a->expert_biases) bits |= EXPERT_BIAS;
@@ -274,7 +288,7 @@ void planned_weight_name(const struct planned_weight *w, char name[WEIGHT_NAME_B
 
 /* Adds the roles that a model with these features has, and whose tensor exists or must. */
 static void plan_roles(struct weight_plan *p, const struct weight_role *roles, size_t n_roles,
-                       uint32_t layer, unsigned features) {
+                       uint32_t layer, uint64_t features) {
     for (size_t i = 0; i < n_roles; i++) {
         char name[WEIGHT_NAME_BYTES];
         struct planned_weight w = {.role = &roles[i], .layer = layer};

@@ -336,7 +336,7 @@ CUDA_KERNEL(256) gate(CUDA_ARGS(struct cargs_gate) a) {
     pdl_launch();
     pdl_wait();
     const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < a.n) a.x[i] *= sigmoid(a.gate[i]);
+    if (i < a.n) a.x[i] *= a.gate != nullptr ? sigmoid(a.gate[i]) : fmaxf(a.x[i], 0.0f);
 }
 
 } // namespace

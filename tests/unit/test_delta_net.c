@@ -486,6 +486,11 @@ static void test_gate(void) {
         be_get(d.be, buf, out, N);
         for (int k = 0; k < N; k++)
             CHECK(fabs(out[k] - x[k] / (1 + exp(-(double)gate[k]))) <= 1e-6 * fabs(x[k]) + 1e-30);
+        be_get(d.be, buf, x, N);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, NULL, 5, 37}) == 0);
+        be_get(d.be, buf, out, N);
+        for (int k = 0; k < N; k++)
+            CHECK(out[k] == (x[k] > 0 ? x[k] * x[k] : 0));
         CHECK(backend_gate(d.be, &(struct op_gate){buf, buf, 5, 37}) == ERR_INVALID);
         CHECK(backend_gate(d.be, &(struct op_gate){buf, by, 5, 38}) == ERR_INVALID);
         backend_buf_free(buf), backend_buf_free(by);

@@ -103,6 +103,12 @@ static const struct hf_family families[] = {
      .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES | HF_MAMBA2, .hidden = 4096, .ff = 1024,
      .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .rms_eps = 1e-6,
      .rope_theta = 1e4},
+    {"falcon_h1", "FalconH1ForCausalLM", "falcon-h1", .traits = HF_LLAMA_KEYS | HF_MAMBA2,
+     .hidden = 4096, .ff = 14336, .n_layers = 32, .n_heads = 32, .n_kv_heads = 8,
+     .max_positions = 8192, .vocab = 128000, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"nemotron_h", "NemotronHForCausalLM", "nemotron_h", .traits = HF_LLAMA_KEYS | HF_MAMBA2,
+     .hidden = 4096, .ff = 21504, .n_layers = 4, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 4096, .vocab = 131072, .rms_eps = 1e-5, .rope_theta = 1e4},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
@@ -412,7 +418,7 @@ static int read_sizes(struct hf_reader *r) {
     const struct hf_family *f = c->family;
     uint32_t positions;
     int rc;
-    if ((rc = read_u32(r, "num_hidden_layers", f->n_layers, HF_MAX_LAYERS, &c->n_layers)) ||
+    if ((rc = read_u32(r, "num_hidden_layers", hf_mamba2_layers(r), HF_MAX_LAYERS, &c->n_layers)) ||
         (rc = read_u32(r, "hidden_size", f->hidden, 1 << 20, &c->hidden)) ||
         (rc = read_u32(r, "num_attention_heads", f->n_heads, 1 << 16, &c->n_heads)) ||
         (rc = read_u32(r, "num_key_value_heads", f->n_kv_heads ? f->n_kv_heads : c->n_heads,
@@ -451,7 +457,8 @@ static int put_sizes(struct hf_reader *r) {
     hf_put_u32(r, "block_count", c->n_layers);
     hf_put_u32(r, "context_length", c->max_positions);
     hf_put_u32(r, "embedding_length", c->hidden);
-    if (ff) hf_put_u32(r, "feed_forward_length", ff);
+    r->config->n_ff = ff;
+    if (ff && strcmp(c->family->arch, "nemotron_h") != 0) hf_put_u32(r, "feed_forward_length", ff);
     hf_put_u32(r, "attention.head_count", c->n_heads);
     if (!short_conv && !(c->family->traits & HF_MAMBA2))
         hf_put_u32(r, "attention.head_count_kv", c->n_kv_heads);
@@ -533,7 +540,10 @@ static int read_all(struct hf_reader *r) {
     uint32_t traits = c->family->traits;
     r->rc = gguf_writer_set_str(r->keys, "general.architecture", c->family->arch, r->e);
     if (!r->rc) r->rc = gguf_writer_set_str(r->keys, "general.type", "model", r->e);
-    const char *eps_name = traits & HF_SHORT_CONV ? "norm_eps" : "rms_norm_eps";
+    const bool nemotron = strcmp(c->family->arch, "nemotron_h") == 0;
+    const char *eps_name = traits & HF_SHORT_CONV ? "norm_eps"
+                           : nemotron             ? "layer_norm_epsilon"
+                                                  : "rms_norm_eps";
     if ((rc = put_sizes(r)) || (rc = hf_read_rope(r)) ||
         (rc = hf_read_real(r, r->json, eps_name, c->family->rms_eps, &eps)))
         return rc;

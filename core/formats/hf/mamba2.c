@@ -1,32 +1,105 @@
-/* hf/mamba2.c - members of config.json of models whose layers have Mamba-2: Granite 4.0. Defaults
- * are transformers'. Pure. */
+/* hf/mamba2.c - members of config.json of models whose layers have Mamba-2: Granite 4.0, Falcon-H1,
+ * Nemotron-H. Defaults are transformers'. Pure. */
 #include "core/formats/hf/model_int.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { SHOWN_BYTES = 40 };
 
-/* n_kv[i] of layer i: 0 of those with Mamba-2. */
-static int read_kinds(struct hf_reader *r, int32_t *n_kv) {
-    const cJSON *list = hf_value(r->json, "layer_types");
-    if (!list) list = hf_value(r->json, "layers_block_type");
-    const cJSON *item = list ? list->child : NULL;
-    for (uint32_t i = 0; i < r->config->n_layers; i++, item = item->next) {
-        n_kv[i] = 0;
-        if (!list) return 0; /* all of them */
-        if (!cJSON_IsString(item))
-            return err_set_param(r->e, ERR_FORMAT, "layer_types",
-                                 "member 'layer_types' is not a list of one string per layer");
-        const char *kind = item->valuestring;
-        if (strcmp(kind, "attention") == 0 || strcmp(kind, "full_attention") == 0)
-            n_kv[i] = (int32_t)r->config->n_kv_heads;
-        else if (strcmp(kind, "mamba") != 0 && strcmp(kind, "linear_attention") != 0)
-            return err_set_param(r->e, ERR_UNSUPPORTED, "layer_types",
-                                 "member 'layer_types': '%.*s' is not supported", SHOWN_BYTES,
-                                 kind);
+/* ---- kinds of layers ---- */
+
+enum kind { MAMBA, ATTENTION, FFN, EXPERTS, UNKNOWN };
+
+static bool is_arch(const struct hf_reader *r, const char *arch) {
+    return strcmp(r->config->family->arch, arch) == 0;
+}
+
+static enum kind kind_of(const char *name) {
+    static const struct {
+        const char *name;
+        enum kind kind;
+    } rows[] = {{"mamba", MAMBA},
+                {"linear_attention", MAMBA},
+                {"attention", ATTENTION},
+                {"full_attention", ATTENTION},
+                {"mlp", FFN},
+                {"moe", EXPERTS}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(name, rows[i].name) == 0) return rows[i].kind;
+    return UNKNOWN;
+}
+
+static enum kind kind_of_letter(char letter) {
+    return letter == 'M'   ? MAMBA
+           : letter == '*' ? ATTENTION
+           : letter == '-' ? FFN
+           : letter == 'E' ? EXPERTS
+                           : UNKNOWN;
+}
+
+/* NULL: there is none. */
+static const cJSON *kind_list(const struct hf_reader *r, const char **name) {
+    *name = "layer_types";
+    if (!hf_value(r->json, *name)) *name = "layers_block_type";
+    return hf_value(r->json, *name);
+}
+
+uint32_t hf_mamba2_layers(const struct hf_reader *r) {
+    const char *name, *pattern = hf_text(r->json, "hybrid_override_pattern");
+    const cJSON *list = kind_list(r, &name);
+    if (!(r->config->family->traits & HF_MAMBA2)) return r->config->family->n_layers;
+    if (cJSON_IsArray(list)) return (uint32_t)cJSON_GetArraySize(list);
+    return pattern ? (uint32_t)strlen(pattern) : r->config->family->n_layers;
+}
+
+static int refuse_kind(struct hf_reader *r, const char *name, const char *kind) {
+    return err_set_param(r->e, ERR_UNSUPPORTED, name, "member '%s': '%.*s' is not supported for %s",
+                         name, SHOWN_BYTES, kind, r->config->family->model_type);
+}
+
+static int read_kinds(struct hf_reader *r, enum kind *kinds) {
+    const char *name, *pattern = hf_text(r->json, "hybrid_override_pattern");
+    const cJSON *list = kind_list(r, &name), *item = list ? list->child : NULL;
+    const bool lone = is_arch(r, "nemotron_h");
+    if (!list && lone && !pattern) return hf_refuse(r, name, "a list of layers is required");
+    if (!list && pattern && strlen(pattern) != r->config->n_layers)
+        return err_set_param(r->e, ERR_FORMAT, "hybrid_override_pattern",
+                             "member 'hybrid_override_pattern' is not a letter for each layer");
+    for (uint32_t i = 0; i < r->config->n_layers; i++) {
+        kinds[i] = MAMBA;
+        if (list) {
+            if (!cJSON_IsString(item))
+                return err_set_param(r->e, ERR_FORMAT, name,
+                                     "member '%s' is not a list of one string per layer", name);
+            kinds[i] = kind_of(item->valuestring);
+            if (kinds[i] > (lone ? FFN : ATTENTION)) return refuse_kind(r, name, item->valuestring);
+            item = item->next;
+        } else if (lone) {
+            kinds[i] = kind_of_letter(pattern[i]);
+            if (kinds[i] > FFN)
+                return refuse_kind(r, "hybrid_override_pattern", (char[]){pattern[i], 0});
+        }
     }
     return 0;
 }
+
+static int put_kinds(struct hf_reader *r) {
+    const struct hf_config *c = r->config;
+    enum kind kinds[HF_MAX_LAYERS];
+    int32_t n_kv[HF_MAX_LAYERS], n_ff[HF_MAX_LAYERS];
+    int rc = read_kinds(r, kinds);
+    if (rc) return rc;
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        n_kv[i] = kinds[i] == ATTENTION ? (int32_t)c->n_kv_heads : 0;
+        n_ff[i] = kinds[i] == FFN ? (int32_t)c->n_ff : 0;
+    }
+    hf_put_i32s(r, "attention.head_count_kv", n_kv, c->n_layers);
+    if (is_arch(r, "nemotron_h")) hf_put_i32s(r, "feed_forward_length", n_ff, c->n_layers);
+    return 0;
+}
+
+/* ---- what is not supported ---- */
 
 /* Limits of the time step dt: 0 and infinity, which JSON has no number for. */
 static int check_limits(struct hf_reader *r) {
@@ -37,39 +110,64 @@ static int check_limits(struct hf_reader *r) {
 }
 
 static int check_members(struct hf_reader *r) {
-    uint64_t n_experts;
-    int rc = hf_read_count(r, "num_local_experts", 0, 0, HF_MAX_EXPERTS, &n_experts);
-    if (!rc) rc = check_limits(r);
+    uint64_t n_experts = 0;
+    const char *act = hf_text(r->json, "mlp_hidden_act");
+    int rc = check_limits(r);
+    if (!rc && is_arch(r, "granitehybrid"))
+        rc = hf_read_count(r, "num_local_experts", 8, 0, HF_MAX_EXPERTS, &n_experts);
     if (rc) return rc;
     if (n_experts)
         return hf_refuse(r, "num_local_experts", "experts are not supported for this family yet");
     if (hf_flag(r->json, "mamba_proj_bias", false))
         return hf_refuse(r, "mamba_proj_bias", "projections with a bias are not supported");
+    if (hf_flag(r->json, "mamba_rms_norm", false) &&
+        hf_flag(r->json, "mamba_norm_before_gate", true))
+        return hf_refuse(r, "mamba_norm_before_gate", "only a norm after the gate is supported");
+    if (is_arch(r, "nemotron_h") && act && strcmp(act, "relu2") != 0)
+        return hf_refuse(r, "mlp_hidden_act", "only 'relu2' is supported");
     return 0;
 }
 
-static int read_sizes(struct hf_reader *r) {
-    enum { TAPS, STATE, GROUPS, HEADS, N_SIZES };
-    static const struct {
-        const char *name;
-        uint64_t usual, max;
-    } rows[N_SIZES] = {[TAPS] = {"mamba_d_conv", 4, 1 << 10},
-                       [STATE] = {"mamba_d_state", 256, 1 << 16},
-                       [GROUPS] = {"mamba_n_groups", 1, 1 << 12},
-                       [HEADS] = {"mamba_n_heads", 128, 1 << 12}};
+/* ---- sizes ---- */
+
+enum size { TAPS, STATE, GROUPS, HEADS, N_SIZES };
+
+static int read_inner(struct hf_reader *r, uint64_t heads, uint64_t *inner) {
+    const bool nemotron = is_arch(r, "nemotron_h");
+    const char *name = nemotron ? "mamba_head_dim" : "mamba_d_head";
+    const cJSON *d_head = hf_value(r->json, name);
+    uint64_t expand;
+    double each = cJSON_IsNumber(d_head) ? d_head->valuedouble : 0;
+    if (nemotron && !d_head) each = 64;
+    int rc = hf_read_count(r, "mamba_expand", 2, 1, 1 << 10, &expand);
+    *inner = nemotron ? (uint64_t)(each * (double)heads) : expand * r->config->hidden;
+    if (!rc && is_arch(r, "falcon-h1") && !cJSON_IsNull(hf_member(r->json, "mamba_d_ssm")))
+        rc = hf_read_count(r, "mamba_d_ssm", 1024, 1, 1 << 24, inner);
+    if (rc) return rc;
+    if (each != 0 && !(each > 0 && each * (double)heads == (double)*inner))
+        return err_set_param(r->e, ERR_FORMAT, name,
+                             "member '%s': %g heads of %g dimensions are not %g", name,
+                             (double)heads, each, (double)*inner);
+    return 0;
+}
+
+static int put_ssm(struct hf_reader *r) {
+    static const char *const names[2][N_SIZES] = {
+        {"mamba_d_conv", "mamba_d_state", "mamba_n_groups", "mamba_n_heads"},
+        {"conv_kernel", "ssm_state_size", "n_groups", "mamba_num_heads"}};
+    static const uint64_t usual[2][N_SIZES] = {{4, 256, 1, 128}, {4, 128, 8, 128}};
+    const int nemotron = is_arch(r, "nemotron_h");
+    struct hf_config *c = r->config;
     uint64_t v[N_SIZES], inner;
     int rc = 0;
     for (int i = 0; !rc && i < N_SIZES; i++)
-        rc = hf_read_count(r, rows[i].name, rows[i].usual, 1, rows[i].max, &v[i]);
-    if (!rc) rc = hf_read_count(r, "mamba_expand", 2, 1, 1 << 10, &inner);
+        rc = hf_read_count(r, names[nemotron][i], usual[nemotron][i], 1, 1 << 12, &v[i]);
+    if (!rc) rc = read_inner(r, v[HEADS], &inner);
     if (rc) return rc;
-    inner *= r->config->hidden;
-    const cJSON *d_head = hf_value(r->json, "mamba_d_head");
-    if (cJSON_IsNumber(d_head) && d_head->valuedouble * (double)v[HEADS] != (double)inner)
-        return err_set_param(r->e, ERR_FORMAT, "mamba_d_head",
-                             "member 'mamba_d_head': %g dimensions of %g heads are not %g",
-                             d_head->valuedouble, (double)v[HEADS], (double)inner);
-    r->config->n_k_heads = (uint32_t)v[GROUPS];
+    c->n_k_heads = (uint32_t)v[GROUPS];
+    const uint64_t rows[HF_SSM_PARTS] = {inner, inner, v[GROUPS] * v[STATE], v[GROUPS] * v[STATE],
+                                         v[HEADS]};
+    memcpy(c->ssm_rows, rows, sizeof rows);
     hf_put_u32(r, "ssm.conv_kernel", v[TAPS]);
     hf_put_u32(r, "ssm.state_size", v[STATE]);
     hf_put_u32(r, "ssm.group_count", v[GROUPS]);
@@ -78,14 +176,68 @@ static int read_sizes(struct hf_reader *r) {
     return 0;
 }
 
+/* ---- Falcon-H1's multipliers ---- */
+
+static int read_scale(struct hf_reader *r, const char *name, float *out) {
+    double v;
+    int rc = hf_read_real(r, r->json, name, 1, &v);
+    if (!rc && !(v > 0)) rc = hf_refuse(r, name, "only a positive number is supported");
+    *out = (float)v;
+    return rc;
+}
+
+/* A list of n numbers, each 1 without it. */
+static int read_scales(struct hf_reader *r, const char *name, float *out, int n) {
+    const cJSON *list = hf_value(r->json, name), *item = list ? list->child : NULL;
+    for (int i = 0; i < n; i++, item = item ? item->next : NULL) {
+        out[i] = 1;
+        if (!list) continue;
+        if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
+            return err_set_param(r->e, ERR_FORMAT, name, "member '%s' is not a list of %d numbers",
+                                 name, n);
+        out[i] = (float)item->valuedouble;
+    }
+    return 0;
+}
+
+/* They are part of the weights in GGUF, of a tied table only in our own keys. */
+static int put_falcon_scales(struct hf_reader *r) {
+    struct hf_config *c = r->config;
+    float *s = c->scales, mlp[2], embed, head;
+    int rc;
+    if ((rc = read_scale(r, "attention_in_multiplier", &s[HF_SCALE_ATTENTION_IN])) ||
+        (rc = read_scale(r, "key_multiplier", &s[HF_SCALE_K])) ||
+        (rc = read_scale(r, "attention_out_multiplier", &s[HF_SCALE_ATTENTION_OUT])) ||
+        (rc = read_scale(r, "ssm_in_multiplier", &s[HF_SCALE_SSM_IN])) ||
+        (rc = read_scale(r, "ssm_out_multiplier", &s[HF_SCALE_SSM_OUT])) ||
+        (rc = read_scale(r, "embedding_multiplier", &embed)) ||
+        (rc = read_scale(r, "lm_head_multiplier", &head)) ||
+        (rc = read_scales(r, "mlp_multipliers", mlp, 2)) ||
+        (rc = read_scales(r, "ssm_multipliers", c->ssm_scales, HF_SSM_PARTS)))
+        return rc;
+    s[HF_SCALE_K] *= s[HF_SCALE_ATTENTION_IN];
+    s[HF_SCALE_FFN_GATE] = mlp[0];
+    s[HF_SCALE_FFN_DOWN] = mlp[1];
+    if (c->as_file && !c->tied) {
+        s[HF_SCALE_EMBED] = embed;
+        s[HF_SCALE_HEAD] = head;
+        return 0;
+    }
+    hf_put_f32(r, "embedding_scale", (double)embed);
+    hf_put_f32(r, "logit_scale", 1 / (double)head);
+    return 0;
+}
+
 int hf_read_mamba2(struct hf_reader *r) {
-    int32_t n_kv[HF_MAX_LAYERS];
     const char *positions = hf_text(r->json, "position_embedding_type");
     int rc = check_members(r);
-    if (!rc) rc = read_kinds(r, n_kv);
-    if (!rc) rc = read_sizes(r);
-    if (rc) return rc;
-    hf_put_i32s(r, "attention.head_count_kv", n_kv, r->config->n_layers);
-    hf_put_bool(r, "rope.scaling.finetuned", positions && strcmp(positions, "rope") == 0);
-    return 0;
+    if (!rc) rc = put_ssm(r);
+    if (!rc && is_arch(r, "falcon-h1")) {
+        hf_put_u32(r, "attention.head_count_kv", r->config->n_kv_heads);
+        return put_falcon_scales(r);
+    }
+    if (!rc) rc = put_kinds(r);
+    if (!rc && is_arch(r, "granitehybrid"))
+        hf_put_bool(r, "rope.scaling.finetuned", positions && strcmp(positions, "rope") == 0);
+    return rc;
 }

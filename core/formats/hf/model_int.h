@@ -59,17 +59,36 @@ struct hf_family {
     bool tied, renormalize; /* norm_topk_prob */
 };
 
+/* Multipliers of a family that GGUF has in its weights. */
+enum hf_scale {
+    HF_SCALE_NONE,
+    HF_SCALE_ATTENTION_IN,
+    HF_SCALE_K,
+    HF_SCALE_ATTENTION_OUT,
+    HF_SCALE_FFN_GATE,
+    HF_SCALE_FFN_DOWN,
+    HF_SCALE_SSM_IN, /* by parts: Z, x, B, C and dt */
+    HF_SCALE_SSM_OUT,
+    HF_SCALE_EMBED,
+    HF_SCALE_HEAD,
+    HF_N_SCALES
+};
+enum { HF_SSM_PARTS = 5 };
+
 /* Parameters of the mapping of tensors. */
 struct hf_config {
     const struct hf_family *family;
-    uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
+    uint32_t n_layers, hidden, n_ff, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
     uint64_t max_positions, window; /* window 0: none */
     bool tied;
     bool as_file;       /* GGUF_OPEN_AS_FILE; set by the caller of hf_config_read */
     bool tiles_v_heads; /* of linear attention, as GGUF files of these families do */
     uint32_t n_k_heads, n_v_heads, state_dim; /* of Mamba-2 n_k_heads only: its groups */
-    bool has_factors[3];                      /* enum hf_factors */
-    float factors[3][256];                    /* (n_rot / 2) divisors of the rotary frequencies */
+    float scales[HF_N_SCALES];                /* 0 is 1 */
+    float ssm_scales[HF_SSM_PARTS];
+    uint64_t ssm_rows[HF_SSM_PARTS];
+    bool has_factors[3];   /* enum hf_factors */
+    float factors[3][256]; /* (n_rot / 2) divisors of the rotary frequencies */
 };
 enum hf_factors { HF_ROPE_FREQS, HF_ROPE_LONG, HF_ROPE_SHORT };
 enum { HF_MAX_ROT = 512, HF_MAX_LAYERS = 1024, HF_MAX_EXPERTS = 4096 };
@@ -123,6 +142,8 @@ int hf_short_conv_ff(struct hf_reader *r, uint32_t *ff);
 
 /* ---- hf/mamba2.c ---- */
 
+/* Layers that config.json lists, or the family's usual number. */
+uint32_t hf_mamba2_layers(const struct hf_reader *r);
 /* Layers with Mamba-2 and their sizes. */
 int hf_read_mamba2(struct hf_reader *r);
 
@@ -150,8 +171,10 @@ struct hf_recipe {
     uint64_t regroup_at, head;
     uint32_t n_groups, n_share;
     bool by_cols;
-    float add;         /* to every element */
-    bool negative_exp; /* -e^x of every element x */
+    float add;               /* to every element */
+    float scale;             /* of every element; 0 is 1 */
+    const float *row_scales; /* (n_rows) or NULL */
+    bool negative_exp;       /* -e^x of every element x */
 };
 
 struct hf_tensors {

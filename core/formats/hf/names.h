@@ -3,7 +3,7 @@
 #ifndef INFERD_FORMATS_HF_NAMES_H
 #define INFERD_FORMATS_HF_NAMES_H
 
-#include <stdint.h>
+#include "core/formats/hf/model_int.h"
 
 enum layout {
     AS_IS,
@@ -34,12 +34,12 @@ struct name_row {
     enum layout layout;
     uint32_t needs, excludes; /* traits */
     enum part part;
+    enum hf_scale scale;
     uint32_t rank; /* STACKED: the converter's order of a layer's parts */
 };
 
-/* The row of a tensor of the model, or of a layer (without "model.layers.N."; its expert's number
- * is
- * '*'), in families with these traits. NULL: unknown. */
+/* The row of a tensor of the model, or of a layer (without "model.layers.N."; its
+ * expert's number is '*'), in families with these traits. NULL: unknown. */
 const struct name_row *hf_find_model_row(const char *name, uint32_t traits);
 const struct name_row *hf_find_layer_row(const char *name, uint32_t traits);
 

@@ -30,6 +30,7 @@ struct mapper {
     uint64_t n, capacity;
     uint64_t *experts; /* (n_layers, N_PARTS) number of an entry + 1 */
     uint64_t order;
+    float *row_scales; /* of HF_SCALE_SSM_IN, or NULL */
     err *e;
 };
 
@@ -492,8 +493,32 @@ static int refuse_name(struct mapper *m, const struct safetensor *s, const char 
     return err_set_param(m->e, ERR_UNSUPPORTED, shown, "%s: tensor '%s' %s", m->path, shown, why);
 }
 
+/* A multiplier for the tensor that was mapped last. */
+static int set_scale(struct mapper *m, const struct safetensor *s, enum hf_scale scale) {
+    const struct hf_config *c = m->config;
+    const float by = c->scales[scale];
+    if (scale == HF_SCALE_NONE || by == 0) return 0;
+    struct hf_recipe *k = &m->entries[m->n - 1].recipe;
+    k->scale = by == 1 ? 0 : by;
+    if (scale != HF_SCALE_SSM_IN) return 0;
+    uint64_t n_rows = 0, row = 0;
+    for (int part = 0; part < HF_SSM_PARTS; part++)
+        n_rows += c->ssm_rows[part];
+    if (k->n_rows != n_rows) return bad_shape(m, s, "the rows that config.json asks for");
+    if (!m->row_scales) {
+        m->row_scales = arena_alloc(m->t->memory, n_rows * sizeof *m->row_scales);
+        if (!m->row_scales) return err_no_memory(m->e);
+        for (int part = 0; part < HF_SSM_PARTS; part++)
+            for (uint64_t i = 0; i < c->ssm_rows[part]; i++)
+                m->row_scales[row++] = c->ssm_scales[part];
+    }
+    k->row_scales = m->row_scales;
+    return 0;
+}
+
 static int map_tensor(struct mapper *m, const struct safetensor *s) {
-    static const char language[] = "language_model.", layers[] = "model.layers.";
+    static const char language[] = "language_model.", layers[] = "model.layers.",
+                      backbone[] = "backbone.";
     char name[NAME_BYTES], rest[NAME_BYTES];
     const struct hf_config *c = m->config;
     if (s->name.len >= NAME_BYTES - 32) return refuse_name(m, s, "has a name that is too long");
@@ -502,11 +527,19 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     char *inner = strstr(name, language);
     if (inner && (c->family->traits & HF_IMAGES))
         memmove(inner, inner + sizeof language - 1, strlen(inner + sizeof language - 1) + 1);
+    if ((c->family->traits & HF_MAMBA2) && begins_with(name, backbone)) {
+        memmove(name + strlen("model."), name + strlen(backbone),
+                strlen(name + strlen(backbone)) + 1);
+        memcpy(name, "model.", strlen("model."));
+    }
     if (is_skipped(m, name)) return 0;
     if (!s->n_elems) return bad_shape(m, s, "at least one element");
     m->order += 4;
     const struct name_row *row = hf_find_model_row(name, c->family->traits);
-    if (row) return map_plain(m, s, row->to, 0);
+    if (row) {
+        int rc = map_plain(m, s, row->to, 0);
+        return rc ? rc : set_scale(m, s, row->scale);
+    }
     uint64_t layer, expert = 0;
     const char *p = name + sizeof layers - 1;
     if (strncmp(name, layers, sizeof layers - 1) != 0 || !take_number(&p, &layer) || *p != '.')
@@ -517,6 +550,7 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     row = hf_find_layer_row(rest, c->family->traits);
     if (!row) return refuse_name(m, s, "is not known for this family");
     int rc = map_row(m, s, row, (uint32_t)layer, expert);
+    if (!rc) rc = set_scale(m, s, row->scale);
     bool tiles = m->config->tiles_v_heads && begins_with(rest, "linear_attn.");
     return rc || !tiles ? rc : tile_v_heads(m, s);
 }

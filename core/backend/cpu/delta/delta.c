@@ -232,10 +232,14 @@ static void gate_row(const void *arg, uint32_t row, int thread) {
     const struct op_gate *a = arg;
     const uint64_t at = (uint64_t)row * a->n_cols;
     float *x = (float *)a->x->host + at;
-    const float *gate = (const float *)a->gate->host + at;
+    const float *gate = a->gate ? (const float *)a->gate->host + at : NULL;
     (void)thread;
-    for (uint32_t i = 0; i < a->n_cols; i++)
-        x[i] /= 1 + expf(-gate[i]);
+    for (uint32_t i = 0; i < a->n_cols; i++) {
+        if (gate)
+            x[i] /= 1 + expf(-gate[i]);
+        else
+            x[i] *= x[i] > 0 ? x[i] : 0;
+    }
 }
 
 int cpu_gate(backend *be, const struct op_gate *a) {
