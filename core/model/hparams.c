@@ -183,7 +183,12 @@ static int read_scales(struct model_keys *k, const struct model_arch *arch,
          (rc = model_key_real(k, "logit_scale", 1, &logits_by, e))))
         return rc;
     hp->logit_scale = logits_by == 1 ? 0 : 1 / logits_by;
-    return 0;
+    if (!arch->parallel) return 0;
+    if ((rc = model_key_real_or(k, "inferd.dt_scale", 0, &hp->dt_scale, e)) ||
+        (rc = model_key_real_or(k, "inferd.attention_out_scale", 0, &hp->attn_out_scale, e)) ||
+        (rc = model_key_real_or(k, "inferd.ssm_out_scale", 0, &hp->ssm_out_scale, e)))
+        return rc;
+    return model_key_real_or(k, "inferd.ffn_out_scale", 0, &hp->ffn_out_scale, e);
 }
 
 static int check_gating(struct model_keys *k, const struct model_experts *x, err *e) {

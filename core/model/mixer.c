@@ -103,16 +103,17 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
     int rc =
         backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
                                                   .n_rows = n_rows,
-                                                  .n_weights = mamba2 ? 3 : 2,
-                                                  .w = {l->w_qkv, l->w_z, l->w_alpha},
-                                                  .y = {b->conv_in, b->z, b->alpha}});
-    if (!rc && !mamba2)
+                                                  .n_weights = 2,
+                                                  .w = {l->w_qkv, l->w_z},
+                                                  .y = {b->conv_in, b->z}});
+    if (!rc)
         rc = backend_linear(
             m->be,
             &(struct op_linear){.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
                                 .n_rows = n_rows,
-                                .n_weights = 2,
+                                .n_weights = mamba2 ? 1 : 2,
                                 .w = {l->w_alpha, l->w_beta},
+                                .y_scale = m->hp.dt_scale,
                                 .y = {b->alpha, b->beta}});
     if (rc) return rc;
     return backend_linear_attention(

@@ -92,7 +92,10 @@ struct model_hparams {
     float rms_eps;
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */
-    struct sampling_recommended sampling;           /* by general.sampling.* */
+    /* Factors of Falcon-H1's products, which its GGUF files have in the weights: of dt, of the
+     * outputs of attention, Mamba-2 and FFN. 0: none */
+    float dt_scale, attn_out_scale, ssm_out_scale, ffn_out_scale;
+    struct sampling_recommended sampling; /* by general.sampling.* */
     bool tied_embeddings;
     enum model_pooling pooling;
     uint64_t n_params;     /* elements of all weights */

@@ -20,13 +20,21 @@ struct op_input model_input(const model *m, backend_buf *x, struct model_pending
                              .eps = m->hp.rms_eps};
 }
 
-/* y = w x (+ bias) */
-static int enqueue_linear(model *m, const backend_weight *w, const backend_weight *bias,
-                          backend_buf *x, backend_buf *y, uint32_t n_rows) {
-    return backend_linear(
-        m->be,
-        &(struct op_linear){
-            .in.x = x, .n_rows = n_rows, .n_weights = 1, .w = {w}, .bias = {bias}, .y = {y}});
+/* y = scale * (w x (+ bias)); scale 0 is 1 */
+struct product {
+    const backend_weight *w, *bias;
+    backend_buf *x, *y;
+    float scale;
+};
+
+static int enqueue_product(model *m, const struct product *p, uint32_t n_rows) {
+    return backend_linear(m->be, &(struct op_linear){.in.x = p->x,
+                                                     .n_rows = n_rows,
+                                                     .n_weights = 1,
+                                                     .w = {p->w},
+                                                     .bias = {p->bias},
+                                                     .y_scale = p->scale,
+                                                     .y = {p->y}});
 }
 
 int model_sum(model *m, backend_buf *x, uint32_t n_rows) {
@@ -48,7 +56,10 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct rows *a,
     const bool attends = model_layer_attends(m->hp.layers[layer]);
     struct model_bufs *b = &m->bufs;
     *out = (struct model_pending){b->r, l->attn_post_norm};
-    int rc = enqueue_linear(m, attends ? l->wo : l->w_out, l->bo, a->att, b->r, a->n);
+    const struct model_hparams *hp = &m->hp;
+    const struct product attention = {l->wo, l->bo, a->att, b->r, hp->attn_out_scale},
+                         recurrent = {l->w_out, l->bo, a->att, b->r, hp->ssm_out_scale};
+    int rc = enqueue_product(m, attends ? &attention : &recurrent, a->n);
     if (!rc) rc = model_sum(m, b->r, a->n);
     if (rc || !(m->hp.layers[layer] & MODEL_LAYER_PARALLEL)) return rc;
     /* Adds attention's output to x; what the norm gives is overwritten. */
@@ -56,7 +67,9 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct rows *a,
                                                .n_rows = a->n,
                                                .out = b->mixed});
     *out = (struct model_pending){b->mixed, NULL};
-    return rc ? rc : enqueue_linear(m, l->w_out, NULL, a->mix, b->mixed, a->n);
+    if (rc) return rc;
+    return enqueue_product(
+        m, &(struct product){l->w_out, NULL, a->mix, b->mixed, hp->ssm_out_scale}, a->n);
 }
 
 /* The FFN without a gate, on an input: b->r. */
@@ -96,7 +109,9 @@ static int enqueue_rest(model *m, uint32_t layer, const struct rows *a,
                                                        .bias = {l->b_gate, l->b_up},
                                                        .act = m->arch->act,
                                                        .y = {b->ff}});
-    if (!rc) rc = enqueue_linear(m, l->w_down, l->b_down, b->ff, b->r, a->n);
+    if (!rc)
+        rc = enqueue_product(
+            m, &(struct product){l->w_down, l->b_down, b->ff, b->r, m->hp.ffn_out_scale}, a->n);
     return rc ? rc : model_sum(m, b->r, a->n);
 }
 

@@ -200,31 +200,72 @@ static int read_scales(struct hf_reader *r, const char *name, float *out, int n)
     return 0;
 }
 
-/* They are part of the weights in GGUF, of a tied table only in our own keys. */
+struct falcon_scales {
+    float attention_in, attention_out, key, ssm_in, ssm_out, embed, head;
+    float mlp[2], ssm[HF_SSM_PARTS];
+};
+
+/* As llama.cpp's converter has them: in the matrices. */
+static void scale_matrices(struct hf_config *c, const struct falcon_scales *f) {
+    const float scales[HF_N_SCALES] = {[HF_SCALE_ATTENTION_IN] = f->attention_in,
+                                       [HF_SCALE_K] = f->key * f->attention_in,
+                                       [HF_SCALE_ATTENTION_OUT] = f->attention_out,
+                                       [HF_SCALE_FFN_GATE] = f->mlp[0],
+                                       [HF_SCALE_FFN_DOWN] = f->mlp[1],
+                                       [HF_SCALE_SSM_IN] = f->ssm_in,
+                                       [HF_SCALE_SSM_OUT] = f->ssm_out};
+    memcpy(c->scales, scales, sizeof scales);
+    memcpy(c->ssm_scales, f->ssm, sizeof f->ssm);
+}
+
+/* The same function without another number in a matrix, so that these are read in place and not
+ * rounded again: norms have the factors of Z and of the FFN's gate, the convolution's taps those of
+ * x, B and C, and keys of our own the rest. */
+static int scale_vectors(struct hf_reader *r, const struct falcon_scales *f) {
+    struct hf_config *c = r->config;
+    const double z = (double)f->ssm_in * (double)f->ssm[0], in = (double)f->attention_in / z;
+    for (int i = 0; i < HF_SSM_PARTS; i++) {
+        if (!(f->ssm[i] > 0))
+            return hf_refuse(r, "ssm_multipliers", "only positive numbers are supported");
+        c->ssm_scales[i] = f->ssm[i] / f->ssm[0];
+    }
+    if (!(f->mlp[0] > 0))
+        return hf_refuse(r, "mlp_multipliers", "only positive numbers are supported");
+    c->scales[HF_SCALE_CONVOLUTION] = 1;
+    c->scales[HF_SCALE_ATTENTION_NORM] = (float)z;
+    c->scales[HF_SCALE_FFN_NORM] = f->mlp[0];
+    hf_put_f32(r, "attention.scale", (double)f->key * in * in / sqrt(c->head_dim));
+    hf_put_f32(r, "inferd.attention_out_scale", (double)f->attention_out * in);
+    hf_put_f32(r, "inferd.dt_scale", (double)c->ssm_scales[4]);
+    hf_put_f32(r, "inferd.ssm_out_scale", (double)f->ssm_out);
+    hf_put_f32(r, "inferd.ffn_out_scale", (double)f->mlp[1] / (double)f->mlp[0]);
+    return 0;
+}
+
 static int put_falcon_scales(struct hf_reader *r) {
     struct hf_config *c = r->config;
-    float *s = c->scales, mlp[2], embed, head;
+    struct falcon_scales f;
     int rc;
-    if ((rc = read_scale(r, "attention_in_multiplier", &s[HF_SCALE_ATTENTION_IN])) ||
-        (rc = read_scale(r, "key_multiplier", &s[HF_SCALE_K])) ||
-        (rc = read_scale(r, "attention_out_multiplier", &s[HF_SCALE_ATTENTION_OUT])) ||
-        (rc = read_scale(r, "ssm_in_multiplier", &s[HF_SCALE_SSM_IN])) ||
-        (rc = read_scale(r, "ssm_out_multiplier", &s[HF_SCALE_SSM_OUT])) ||
-        (rc = read_scale(r, "embedding_multiplier", &embed)) ||
-        (rc = read_scale(r, "lm_head_multiplier", &head)) ||
-        (rc = read_scales(r, "mlp_multipliers", mlp, 2)) ||
-        (rc = read_scales(r, "ssm_multipliers", c->ssm_scales, HF_SSM_PARTS)))
+    if ((rc = read_scale(r, "attention_in_multiplier", &f.attention_in)) ||
+        (rc = read_scale(r, "key_multiplier", &f.key)) ||
+        (rc = read_scale(r, "attention_out_multiplier", &f.attention_out)) ||
+        (rc = read_scale(r, "ssm_in_multiplier", &f.ssm_in)) ||
+        (rc = read_scale(r, "ssm_out_multiplier", &f.ssm_out)) ||
+        (rc = read_scale(r, "embedding_multiplier", &f.embed)) ||
+        (rc = read_scale(r, "lm_head_multiplier", &f.head)) ||
+        (rc = read_scales(r, "mlp_multipliers", f.mlp, 2)) ||
+        (rc = read_scales(r, "ssm_multipliers", f.ssm, HF_SSM_PARTS)))
         return rc;
-    s[HF_SCALE_K] *= s[HF_SCALE_ATTENTION_IN];
-    s[HF_SCALE_FFN_GATE] = mlp[0];
-    s[HF_SCALE_FFN_DOWN] = mlp[1];
+    if (c->as_file) scale_matrices(c, &f);
+    if (!c->as_file && (rc = scale_vectors(r, &f))) return rc;
     if (c->as_file && !c->tied) {
-        s[HF_SCALE_EMBED] = embed;
-        s[HF_SCALE_HEAD] = head;
+        c->scales[HF_SCALE_EMBED] = f.embed;
+        c->scales[HF_SCALE_HEAD] = f.head;
         return 0;
     }
-    hf_put_f32(r, "embedding_scale", (double)embed);
-    hf_put_f32(r, "logit_scale", 1 / (double)head);
+    /* A tied table cannot have both. */
+    hf_put_f32(r, "embedding_scale", (double)f.embed);
+    hf_put_f32(r, "logit_scale", 1 / (double)f.head);
     return 0;
 }
 

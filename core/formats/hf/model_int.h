@@ -59,7 +59,8 @@ struct hf_family {
     bool tied, renormalize; /* norm_topk_prob */
 };
 
-/* Multipliers of a family that GGUF has in its weights. */
+/* Multipliers of a family: of its matrices, which is where GGUF has them, or of vectors, so that
+ * matrices can be read in place. */
 enum hf_scale {
     HF_SCALE_NONE,
     HF_SCALE_ATTENTION_IN,
@@ -67,7 +68,10 @@ enum hf_scale {
     HF_SCALE_ATTENTION_OUT,
     HF_SCALE_FFN_GATE,
     HF_SCALE_FFN_DOWN,
-    HF_SCALE_SSM_IN, /* by parts: Z, x, B, C and dt */
+    HF_SCALE_SSM_IN,      /* by parts: Z, x, B, C and dt */
+    HF_SCALE_CONVOLUTION, /* by parts: x, B and C */
+    HF_SCALE_ATTENTION_NORM,
+    HF_SCALE_FFN_NORM,
     HF_SCALE_SSM_OUT,
     HF_SCALE_EMBED,
     HF_SCALE_HEAD,

@@ -17,7 +17,7 @@ static const struct name_row model_rows[] = {
 };
 
 static const struct name_row layer_rows[] = {
-    {.from = "input_layernorm.weight", .to = "attn_norm.weight"},
+    {.from = "input_layernorm.weight", .to = "attn_norm.weight", .scale = HF_SCALE_ATTENTION_NORM},
     {.from = "post_attention_layernorm.weight", .to = "ffn_norm.weight", .excludes = HF_POST_NORMS},
     {.from = "post_attention_layernorm.weight",
      .to = "post_attention_norm.weight",
@@ -67,7 +67,10 @@ static const struct name_row layer_rows[] = {
     {.from = "feed_forward.w3.weight", .to = "ffn_up.weight"},
     {.from = "feed_forward.w2.weight", .to = "ffn_down.weight"},
     {.from = "mamba.in_proj.weight", .to = "ssm_in.weight", .scale = HF_SCALE_SSM_IN},
-    {.from = "mamba.conv1d.weight", .to = "ssm_conv1d.weight", .layout = CONVOLUTION},
+    {.from = "mamba.conv1d.weight",
+     .to = "ssm_conv1d.weight",
+     .layout = CONVOLUTION,
+     .scale = HF_SCALE_CONVOLUTION},
     {.from = "mamba.conv1d.bias", .to = "ssm_conv1d.bias"},
     {.from = "mamba.A_log", .to = "ssm_a", .layout = DECAY_COLUMN},
     {.from = "mamba.D", .to = "ssm_d", .layout = COLUMN},
@@ -76,7 +79,7 @@ static const struct name_row layer_rows[] = {
     {.from = "mamba.out_proj.weight", .to = "ssm_out.weight", .scale = HF_SCALE_SSM_OUT},
     {.from = "shared_mlp.input_linear.weight", .layout = HALVES},
     {.from = "shared_mlp.output_linear.weight", .to = "ffn_down.weight"},
-    {.from = "pre_ff_layernorm.weight", .to = "ffn_norm.weight"},
+    {.from = "pre_ff_layernorm.weight", .to = "ffn_norm.weight", .scale = HF_SCALE_FFN_NORM},
     {.from = "feed_forward.gate_proj.weight", .to = "ffn_gate.weight", .scale = HF_SCALE_FFN_GATE},
     {.from = "feed_forward.up_proj.weight", .to = "ffn_up.weight"},
     {.from = "feed_forward.down_proj.weight", .to = "ffn_down.weight", .scale = HF_SCALE_FFN_DOWN},

@@ -30,7 +30,7 @@ struct mapper {
     uint64_t n, capacity;
     uint64_t *experts; /* (n_layers, N_PARTS) number of an entry + 1 */
     uint64_t order;
-    float *row_scales; /* of HF_SCALE_SSM_IN, or NULL */
+    float *row_scales; /* of HF_SCALE_SSM_IN or HF_SCALE_CONVOLUTION, or NULL */
     err *e;
 };
 
@@ -500,15 +500,16 @@ static int set_scale(struct mapper *m, const struct safetensor *s, enum hf_scale
     if (scale == HF_SCALE_NONE || by == 0) return 0;
     struct hf_recipe *k = &m->entries[m->n - 1].recipe;
     k->scale = by == 1 ? 0 : by;
-    if (scale != HF_SCALE_SSM_IN) return 0;
+    const int first = scale == HF_SCALE_CONVOLUTION, end = first ? 4 : HF_SSM_PARTS;
+    if (scale != HF_SCALE_SSM_IN && scale != HF_SCALE_CONVOLUTION) return 0;
     uint64_t n_rows = 0, row = 0;
-    for (int part = 0; part < HF_SSM_PARTS; part++)
+    for (int part = first; part < end; part++)
         n_rows += c->ssm_rows[part];
     if (k->n_rows != n_rows) return bad_shape(m, s, "the rows that config.json asks for");
     if (!m->row_scales) {
         m->row_scales = arena_alloc(m->t->memory, n_rows * sizeof *m->row_scales);
         if (!m->row_scales) return err_no_memory(m->e);
-        for (int part = 0; part < HF_SSM_PARTS; part++)
+        for (int part = first; part < end; part++)
             for (uint64_t i = 0; i < c->ssm_rows[part]; i++)
                 m->row_scales[row++] = c->ssm_scales[part];
     }
