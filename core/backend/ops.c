@@ -236,7 +236,8 @@ static bool linear_attention_kind_ok(const backend *be, const struct op_linear_a
                is_vector(be, a->norm, s->v_dim) && !a->conv_bias && !a->skip;
     return !a->tiled && is_vector(be, a->skip, s->n_v_heads) &&
            (!a->conv_bias || is_vector(be, a->conv_bias, backend_state_channels(s))) &&
-           (!a->norm || is_vector(be, a->norm, (uint64_t)s->n_v_heads * s->v_dim));
+           (!a->norm || (is_vector(be, a->norm, (uint64_t)s->n_v_heads * s->v_dim) &&
+                         a->n_norm_groups && s->n_v_heads % a->n_norm_groups == 0));
 }
 
 static int check_linear_attention(const backend *be, const struct op_linear_attention *a) {

@@ -223,27 +223,39 @@ struct op_gate {
 
 /* Linear attention over the state blocks of state_layout.h: with beta a gated delta net (Yang,
  * Kautz, Hatamizadeh, "Gated Delta Networks", 2024; as transformers' modeling_qwen3_next.py has
- * it), without it Mamba-2 (Dao, Gu, "Transformers are SSMs", 2024; as modeling_falcon_h1.py has it;
- * its groups are K heads, B is K, C is Q, x is V). For row t of a sequence, with channels (q, k, v;
- * of Mamba-2 v, k, q) of the row r[t] of qkv:
- *   c[t] = silu(conv_bias + sum over i < n_taps of conv[channel][i] * r[t - n_taps + 1 + i]), with
- *     r 0 before the start
- *   g = a * dt, dt = softplus(alpha + dt_bias), by V head
+ * it), without it Mamba-2 (Dao, Gu, "Transformers are SSMs", 2024; as modeling_falcon_h1.py has it:
+ * its groups are K heads, B is K, C is Q, x is V). The channels of a row r[t] of qkv are Q, K and
+ * V, of Mamba-2 V, K and Q. For row t of a sequence:
+ *
+ *   c[t] = silu(conv_bias + sum over i < n_taps of conv[channel][i] * r[t - n_taps + 1 + i]),
+ *
+ * with r 0 before the start. By V head, dt = softplus(alpha + dt_bias), g = a * dt, and
+ *
  *   S[t] = e^g S[t-1] + k u^T;  o = S[t]^T q
- * Delta net: q, k: c's heads x * rsqrt(sum(x^2) + 1e-6); q *= k_dim^-1/2
- *   u = beta' (v - (e^g S[t-1])^T k), beta' = 1 / (1 + exp(-beta))
- *   out = norm * o / rms(o) * silu(z), by V head; rms as in op_input
- * Mamba-2: u = dt * v, out = (o + skip * v) * silu(z); with norm then norm * out / rms(out), by
- * group of the V heads of one K head V head h has the Q and K of head h % n_k_heads if tiled, else
- * of h / (n_v_heads / n_k_heads).
+ *
+ * V head h has the Q and K of head h % n_k_heads if tiled, else of h / (n_v_heads / n_k_heads).
+ *
+ * Delta net: q and k are c's heads x * rsqrt(sum(x^2) + 1e-6), and q *= k_dim^-1/2;
+ *
+ *   u = b (v - (e^g S[t-1])^T k), b = 1 / (1 + exp(-beta));
+ *
+ *   out = norm * o / rms(o) * silu(z), by V head; rms as in op_input.
+ *
+ * Mamba-2: q, k and v are c's heads; u = dt * v;
+ *
+ *   out = (o + skip * v) * silu(z);
+ *
+ * with norm then norm * out / rms(out), by each of n_norm_groups equal groups of V heads.
  *
  * A row is computed from S at the last boundary B and the pending rows since, in this order, so
  * that its bits do not depend on how the rows were cut into steps. With G[t] = sum of g over B..t:
- *   u[t] = beta' (v - e^G[t] S[B]^T k[t] - sum over j in B..t-1 of e^(G[t]-G[j]) (k[j].k[t]) u[j]),
- *     of Mamba-2 dt * v
- *   o[t] = e^G[t] S[B]^T q[t] + sum over j in B..t of e^(G[t]-G[j]) (k[j].q[t]) u[j]
- *   at a boundary: S = e^G[last] S[B] + sum over j of e^(G[last]-G[j]) k[j] u[j]^T
- * each sum in ascending order.
+ *
+ *   u[t] = b (v - e^G[t] S[B]^T k[t] - sum over j in B..t-1 of e^(G[t]-G[j]) (k[j].k[t]) u[j]);
+ *
+ *   o[t] = e^G[t] S[B]^T q[t] + sum over j in B..t of e^(G[t]-G[j]) (k[j].q[t]) u[j];
+ *
+ * at a boundary: S = e^G[last] S[B] + sum over j of e^(G[last]-G[j]) k[j] u[j]^T; each sum in
+ * ascending order.
  *
  * The rows of a sequence are contiguous, at least one each; their positions are consecutive and
  * continue what its state blocks hold. Sequences do not share a live block, and no live block is
@@ -262,6 +274,7 @@ struct op_linear_attention {
     const backend_weight *norm; /* (1, v_dim) f32; of Mamba-2 (1, n_v_heads * v_dim) or NULL */
     float eps;
     uint32_t n_rows, n_seqs;
+    uint32_t n_norm_groups;     /* of Mamba-2 with norm: divides n_v_heads */
     bool tiled;                 /* not of Mamba-2 */
     struct backend_state state; /* k_dim = v_dim except of Mamba-2 */
     backend_buf *work;          /* (n_rows, channels) f32: the convolution's output */

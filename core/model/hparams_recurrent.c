@@ -5,6 +5,7 @@
 
 static const char n_heads_key[] = "ssm.time_step_rank", interval_key[] = "full_attention_interval",
                   flags_key[] = "attention.recurrent_layers", nextn_key[] = "nextn_predict_layers",
+                  norm_groups_key[] = "inferd.ssm_norm_groups",
                   kv_heads_key[] = "attention.head_count_kv", taps_key[] = "shortconv.l_cache";
 
 /* Layers at the end that predict further tokens are part of block_count, but not of the model. */
@@ -115,6 +116,14 @@ static int read_sizes(struct model_keys *k, struct model_recurrent *r, err *e) {
     return read_v_dim(k, inner, r, e);
 }
 
+/* Groups that Mamba-2 norms: in GGUF files those that share B and C. */
+static int read_norm_groups(struct model_keys *k, struct model_recurrent *r, err *e) {
+    int rc = model_key_count(k, norm_groups_key, r->n_v_heads, r->n_k_heads, &r->n_norm_groups, e);
+    if (rc || r->n_v_heads % r->n_norm_groups == 0) return rc;
+    return err_set_param(e, ERR_FORMAT, k->key, "%s: %s: %u groups of %u heads", gguf_path(k->g),
+                         k->key, r->n_norm_groups, r->n_v_heads);
+}
+
 static int read_short_conv(struct model_keys *k, struct model_hparams *hp, err *e) {
     struct model_recurrent *r = &hp->recurrent;
     int rc = model_key_count(k, taps_key, UINT32_MAX, 0, &r->n_taps, e);
@@ -162,7 +171,8 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
     if (!r->n_layers) return 0;
     r->mamba2 = arch->mamba2;
     if (arch->short_conv) return read_short_conv(k, hp, e);
-    if (arch->mamba2) return read_sizes(k, r, e);
+    if (arch->mamba2 && (rc = read_sizes(k, r, e))) return rc;
+    if (arch->mamba2) return read_norm_groups(k, r, e);
     if (!hp->n_kv_layers) {
         const char *key = model_key(k, model_key_has(k, flags_key) ? flags_key : interval_key);
         return err_set_param(e, ERR_UNSUPPORTED, key,

@@ -133,6 +133,7 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
                                              .eps = m->hp.rms_eps,
                                              .n_rows = n_rows,
                                              .n_seqs = p->shape->n_seqs,
+                                             .n_norm_groups = m->hp.recurrent.n_norm_groups,
                                              .tiled = m->hp.recurrent.tiled,
                                              .state = p->pools->states[p->at],
                                              .work = b->conv_out,

@@ -64,7 +64,8 @@ static inline bool model_layer_attends(uint8_t flags) {
 struct model_recurrent {
     uint32_t n_layers, n_taps, n_k_heads, n_v_heads, k_dim, v_dim; /* as in struct backend_state; */
     uint32_t channels;                                             /* not 0: short convolutions */
-    bool mamba2, tiled;                                            /* as in op_linear_attention */
+    uint32_t n_norm_groups;
+    bool mamba2, tiled; /* as in op_linear_attention */
 };
 
 /* How the hidden states of a text's tokens become one vector; the values of {arch}.pooling_type in

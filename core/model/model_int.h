@@ -36,11 +36,12 @@ struct model_arch {
     enum model_experts_rule experts;
     bool renormalize; /* the weights of the chosen experts sum to 1 */
     bool shared_expert, expert_biases;
-    bool mamba2;        /* layers without KV heads have Mamba-2 (ssm.*), */
-    bool parallel;      /* or all layers beside their attention */
-    bool lone_blocks;   /* a layer is attention, Mamba-2 or an FFN, as arrays of keys say */
-    bool norm_optional; /* Mamba-2's norm */
-    bool squared_relu;  /* the FFN has no gate */
+    bool shared_ungated; /* the shared expert has no gate */
+    bool mamba2;         /* layers without KV heads have Mamba-2 (ssm.*), */
+    bool parallel;       /* or all layers beside their attention */
+    bool lone_blocks;    /* a layer is attention, Mamba-2 or an FFN, as arrays of keys say */
+    bool norm_optional;  /* Mamba-2's norm */
+    bool squared_relu;   /* the FFN has no gate */
     bool no_rope;
     bool rope_by_key;    /* layers have RoPE only if rope.scaling.finetuned is true */
     bool delta_net;      /* layers without attention have a gated delta net (ssm.*) */

@@ -44,6 +44,7 @@ enum feature {
     MAMBA2 = 1 << 30
 };
 /* Beyond the bits of an enumeration's int: */
+#define SHARED_GATE ((uint64_t)1 << 34)
 #define MAMBA2_NORM ((uint64_t)1 << 31)
 #define LONE_FFN    ((uint64_t)1 << 32) /* an FFN without a mixer before it */
 #define FF_UP       ((uint64_t)1 << 33) /* without a gate */
@@ -160,7 +161,7 @@ static const struct weight_role layer_roles[] = {
      .experts = true},
     {"ffn_down_exps.bias", LAYER(eb_down), DIM_VECTOR, DIM_EMBD, .must = EXPERT_BIAS,
      .experts = true, .once = true},
-    {"ffn_gate_inp_shexp.weight", LAYER(s_router), DIM_ONE, DIM_EMBD, .must = SHARED},
+    {"ffn_gate_inp_shexp.weight", LAYER(s_router), DIM_ONE, DIM_EMBD, .must = SHARED_GATE},
     {"ffn_gate_shexp.weight", LAYER(s_gate), DIM_FF_SHARED, DIM_EMBD, .must = SHARED},
     {"ffn_up_shexp.weight", LAYER(s_up), DIM_FF_SHARED, DIM_EMBD, .must = SHARED},
     {"ffn_down_shexp.weight", LAYER(s_down), DIM_EMBD, DIM_FF_SHARED, .must = SHARED},
@@ -222,7 +223,7 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
     bits |= EXPERTS;
     bits |= has_tensor(g, layer, "ffn_gate_up_exps.weight") ? EXPERTS_FUSED : EXPERTS_APART;
     if (a->expert_biases) bits |= EXPERT_BIAS;
-    if (a->shared_expert) bits |= SHARED;
+    if (a->shared_expert) bits |= SHARED | (a->shared_ungated ? 0 : SHARED_GATE);
     return bits;
 }
 
@@ -245,7 +246,7 @@ static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_
     out[DIM_QKV_OF_K] = (2 * keys + values) / r->n_k_heads;
     out[DIM_CHANNELS_Z] = out[DIM_CHANNELS_OF_Z] = 2 * keys + 2 * values;
     out[DIM_ZXBCDT] = 2 * keys + 2 * values + r->n_v_heads;
-    out[DIM_GROUP] = values / r->n_k_heads;
+    out[DIM_GROUP] = values / (r->mamba2 ? r->n_norm_groups : r->n_k_heads);
     out[DIM_BETA_ALPHA] = 2 * (uint64_t)r->n_v_heads;
 }
 

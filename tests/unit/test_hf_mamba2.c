@@ -92,7 +92,8 @@ static void members_without_counterpart_are_refused(void) {
         const char *json, *says;
         int code;
     } rows[] = {
-        {"{\"model_type\":\"granitemoehybrid\"}", "num_local_experts", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"granitemoehybrid\",\"num_local_experts\":4,\"num_experts_per_tok\":5}",
+         "num_experts_per_tok", ERR_FORMAT},
         {"{\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"num_hidden_layers\":1,"
          "\"layer_types\":[\"mlp\"]}",
          "'mlp'", ERR_UNSUPPORTED},

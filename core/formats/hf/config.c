@@ -448,8 +448,7 @@ static int put_sizes(struct hf_reader *r) {
     uint32_t ff = short_conv ? c->family->ff : 0;
     bool dense = c->family->ff || hf_value(r->json, "intermediate_size");
     /* Granite 4.0: its shared expert is the whole FFN of models without experts. */
-    const char *name = strcmp(c->family->arch, "granitehybrid") == 0 ? "shared_intermediate_size"
-                                                                     : "intermediate_size";
+    const char *name = hf_only_shared_expert(r) ? "shared_intermediate_size" : "intermediate_size";
     int rc = short_conv ? hf_short_conv_ff(r, &ff)
              : dense    ? read_u32(r, name, c->family->ff, INT32_MAX, &ff)
                         : 0;

@@ -110,14 +110,9 @@ static int check_limits(struct hf_reader *r) {
 }
 
 static int check_members(struct hf_reader *r) {
-    uint64_t n_experts = 0;
     const char *act = hf_text(r->json, "mlp_hidden_act");
     int rc = check_limits(r);
-    if (!rc && is_arch(r, "granitehybrid"))
-        rc = hf_read_count(r, "num_local_experts", 8, 0, HF_MAX_EXPERTS, &n_experts);
     if (rc) return rc;
-    if (n_experts)
-        return hf_refuse(r, "num_local_experts", "experts are not supported for this family yet");
     if (hf_flag(r->json, "mamba_proj_bias", false))
         return hf_refuse(r, "mamba_proj_bias", "projections with a bias are not supported");
     if (hf_flag(r->json, "mamba_rms_norm", false) &&
@@ -125,6 +120,30 @@ static int check_members(struct hf_reader *r) {
         return hf_refuse(r, "mamba_norm_before_gate", "only a norm after the gate is supported");
     if (is_arch(r, "nemotron_h") && act && strcmp(act, "relu2") != 0)
         return hf_refuse(r, "mlp_hidden_act", "only 'relu2' is supported");
+    return 0;
+}
+
+/* ---- experts of Granite 4.0 ---- */
+
+enum { USUAL_EXPERTS = 8, USUAL_USED = 2, USUAL_SHARED_FF = 1024 };
+
+bool hf_only_shared_expert(const struct hf_reader *r) {
+    const cJSON *n = hf_value(r->json, "num_local_experts");
+    return is_arch(r, "granitehybrid") && cJSON_IsNumber(n) && n->valuedouble == 0;
+}
+
+static int put_experts(struct hf_reader *r) {
+    uint64_t n, used, ff;
+    int rc;
+    if (hf_only_shared_expert(r)) return 0;
+    if ((rc = hf_read_count(r, "num_local_experts", USUAL_EXPERTS, 1, HF_MAX_EXPERTS, &n)) ||
+        (rc = hf_read_count(r, "num_experts_per_tok", USUAL_USED, 1, n, &used)) ||
+        (rc = hf_read_count(r, "shared_intermediate_size", USUAL_SHARED_FF, 1, INT32_MAX, &ff)))
+        return rc;
+    r->config->n_experts = (uint32_t)n;
+    hf_put_u32(r, "expert_count", n);
+    hf_put_u32(r, "expert_used_count", used);
+    hf_put_u32(r, "expert_shared_feed_forward_length", ff);
     return 0;
 }
 
@@ -164,7 +183,9 @@ static int put_ssm(struct hf_reader *r) {
         rc = hf_read_count(r, names[nemotron][i], usual[nemotron][i], 1, 1 << 12, &v[i]);
     if (!rc) rc = read_inner(r, v[HEADS], &inner);
     if (rc) return rc;
-    c->n_k_heads = (uint32_t)v[GROUPS];
+    /* Granite's norm is over all heads, whatever shares B and C. */
+    c->n_norm_groups = is_arch(r, "granitehybrid") ? 1 : (uint32_t)v[GROUPS];
+    if (c->n_norm_groups != v[GROUPS]) hf_put_u32(r, "inferd.ssm_norm_groups", c->n_norm_groups);
     const uint64_t rows[HF_SSM_PARTS] = {inner, inner, v[GROUPS] * v[STATE], v[GROUPS] * v[STATE],
                                          v[HEADS]};
     memcpy(c->ssm_rows, rows, sizeof rows);
@@ -278,7 +299,8 @@ int hf_read_mamba2(struct hf_reader *r) {
         return put_falcon_scales(r);
     }
     if (!rc) rc = put_kinds(r);
-    if (!rc && is_arch(r, "granitehybrid"))
+    if (rc || !is_arch(r, "granitehybrid")) return rc;
+    if (!(rc = put_experts(r)))
         hf_put_bool(r, "rope.scaling.finetuned", positions && strcmp(positions, "rope") == 0);
     return rc;
 }

@@ -87,8 +87,9 @@ struct hf_config {
     bool tied;
     bool as_file;       /* GGUF_OPEN_AS_FILE; set by the caller of hf_config_read */
     bool tiles_v_heads; /* of linear attention, as GGUF files of these families do */
-    uint32_t n_k_heads, n_v_heads, state_dim; /* of Mamba-2 n_k_heads only: its groups */
-    float scales[HF_N_SCALES];                /* 0 is 1 */
+    uint32_t n_k_heads, n_v_heads, state_dim;
+    uint32_t n_norm_groups;    /* of Mamba-2 */
+    float scales[HF_N_SCALES]; /* 0 is 1 */
     float ssm_scales[HF_SSM_PARTS];
     uint64_t ssm_rows[HF_SSM_PARTS];
     bool has_factors[3];   /* enum hf_factors */
@@ -148,6 +149,8 @@ int hf_short_conv_ff(struct hf_reader *r, uint32_t *ff);
 
 /* Layers that config.json lists, or the family's usual number. */
 uint32_t hf_mamba2_layers(const struct hf_reader *r);
+/* Is the shared expert, of Granite 4.0, the whole FFN? */
+bool hf_only_shared_expert(const struct hf_reader *r);
 /* Layers with Mamba-2 and their sizes. */
 int hf_read_mamba2(struct hf_reader *r);
 

@@ -14,6 +14,7 @@ enum layout {
     COLUMN,      /* of Mamba-2: a vector as a matrix of one column, */
     DECAY_COLUMN,
     GROUPS,      /* or of a row for each group */
+    SHARED_DOWN, /* of the shared expert, which is the whole FFN without experts */
     HALVES,      /* rows of gate, then of up */
     STACKED,     /* a file's tensor is one expert's matrix */
     GATE_UP,     /* all experts': gate's rows, then up's */

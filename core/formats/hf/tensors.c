@@ -172,11 +172,13 @@ static int map_rows(struct mapper *m, const struct safetensor *s, const char *na
 }
 
 static int map_halves(struct mapper *m, const struct safetensor *s, uint32_t layer) {
-    static const char *const names[] = {"ffn_gate.weight", "ffn_up.weight"};
+    static const char *const names[2][2] = {{"ffn_gate.weight", "ffn_up.weight"},
+                                            {"ffn_gate_shexp.weight", "ffn_up_shexp.weight"}};
     char name[NAME_BYTES];
     if (s->n_dims != 2 || s->dims[0] % 2) return bad_shape(m, s, "gate and up");
     for (uint64_t half = 0; half < 2; half++, m->order++) {
-        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer, names[half]);
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer,
+                 names[m->config->n_experts > 0][half]);
         int rc = map_plain(m, s, name, 0);
         if (rc) return rc;
         struct entry *entry = &m->entries[m->n - 1];
@@ -396,7 +398,11 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         if (!rc) m->entries[m->n - 1].recipe.negative_exp = row->layout == DECAY_COLUMN;
         return rc;
     case GROUPS:
-        return map_rows(m, s, name, c->n_k_heads);
+        return map_rows(m, s, name, c->n_norm_groups);
+    case SHARED_DOWN:
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_down%s.weight", layer,
+                 c->n_experts ? "_shexp" : "");
+        return map_plain(m, s, name, 0);
     case HALVES:
         return map_halves(m, s, layer);
     case STACKED:

@@ -150,11 +150,10 @@ static void run_head(const void *arg, uint32_t item, int thread) {
 static void norm_group(const void *arg, uint32_t item, int thread) {
     const struct delta_op *o = arg;
     const struct backend_state *st = &o->a->state;
-    const uint32_t n = st->n_v_heads / st->n_k_heads * st->v_dim;
-    const uint32_t group = item % st->n_k_heads;
+    const uint32_t n_groups = o->a->n_norm_groups, n = st->n_v_heads / n_groups * st->v_dim;
     (void)thread;
     o->isa->delta_norm((float *)o->a->out->host + (uint64_t)item * n,
-                       values_of(o->a->norm) + (uint64_t)group * n, n, o->a->eps);
+                       values_of(o->a->norm) + (uint64_t)(item % n_groups) * n, n, o->a->eps);
 }
 
 /* ---- what the next step reads ---- */
@@ -220,7 +219,7 @@ int cpu_linear_attention(backend *be, const struct op_linear_attention *a) {
                                .n_heads = 2 * st->n_k_heads + st->n_v_heads};
     pool_run(c->pool, a->n_seqs * o.n_heads, convolve_head, &o);
     pool_run(c->pool, a->n_seqs * st->n_v_heads, run_head, &o);
-    if (!a->beta && a->norm) pool_run(c->pool, a->n_rows * st->n_k_heads, norm_group, &o);
+    if (!a->beta && a->norm) pool_run(c->pool, a->n_rows * a->n_norm_groups, norm_group, &o);
     pool_run(c->pool, a->n_seqs * o.n_heads, keep_head, &o);
     cpu_count(c, c->isa, CPU_LINEAR_ATTENTION);
     return 0;
