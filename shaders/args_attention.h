@@ -154,23 +154,34 @@ ARGS_SIZE(struct cargs_decode, 328);
 
 /* delta_net.cu: op_linear_attention, with the offsets of struct backend_state_parts */
 enum { CUDA_DELTA_THREADS = 512, CUDA_DELTA_ROWS = 8 /* rows that share a read of S */ };
-enum cuda_delta_kernel { CUDA_DELTA_CONV, CUDA_DELTA_RUN, CUDA_DELTA_STEP, CUDA_DELTA_KEEP };
+enum cuda_delta_kernel {
+    CUDA_DELTA_CONV,
+    CUDA_DELTA_RUN,
+    CUDA_DELTA_STEP,
+    CUDA_DELTA_KEEP,
+    CUDA_MAMBA2_CONV,
+    CUDA_MAMBA2_RUN,
+    CUDA_MAMBA2_STEP,
+    CUDA_MAMBA2_NORM
+};
 struct cargs_delta_net {
     const float *qkv;          /* (n_rows, channels) */
-    const float *z;            /* (n_rows, n_v_heads, dim) */
+    const float *z;            /* (n_rows, n_v_heads, v_dim) */
     const float *alpha, *beta; /* (n_rows, n_v_heads) */
     const int32_t *pos;        /* (n_rows); below 0: padding */
     const int32_t *row_start;  /* (n_seqs + 1) */
     const int32_t *tables;     /* (n_seqs, 2) */
     const float *conv, *a, *dt_bias, *norm;
+    const float *conv_bias, *skip;       /* of Mamba-2; conv_bias or NULL */
     float *blocks;                       /* (n_blocks, end) */
     float *work;                         /* (n_rows, channels) */
-    float *out;                          /* (n_rows, n_v_heads, dim) */
+    float *out;                          /* (n_rows, n_v_heads, v_dim) */
     uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
-    uint32_t n_seqs, n_blocks, chunk, n_taps, n_k_heads, n_v_heads, dim, tiled;
+    uint32_t n_seqs, n_blocks, chunk, n_taps, n_k_heads, n_v_heads, k_dim, v_dim, tiled;
     float eps, q_scale;
+    uint32_t n_norm_groups;
 };
-ARGS_SIZE(struct cargs_delta_net, 200);
+ARGS_SIZE(struct cargs_delta_net, 224);
 
 /* short_conv.cu: op_short_conv, likewise */
 enum { CUDA_SHORT_CONV_THREADS = 128 };
