@@ -71,8 +71,9 @@ ARGS_SIZE(struct margs_gather, 12);
 /* rows.metal: gate. */
 struct margs_gate {
     uint32_t n_rows, n_cols;
+    uint32_t squared_relu; /* there is no gate */
 };
-ARGS_SIZE(struct margs_gate, 8);
+ARGS_SIZE(struct margs_gate, 12);
 
 /* rows.metal: kv_copy. A thread copies one unit of a block. */
 #define MARGS_KV_COPY_UNIT 16 /* bytes */

@@ -29,17 +29,6 @@ struct args_attention {
 };
 ARGS_SIZE(struct args_attention, 40);
 
-/* ---- delta_net ---- */
-#define ARGS_DELTA_MAX_DIM  128 /* BACKEND_STATE_MAX_DIM */
-#define ARGS_DELTA_MAX_TAPS 4   /* BACKEND_STATE_MAX_TAPS */
-struct args_delta_net {
-    uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
-    uint32_t n_seqs, n_blocks, n_k_heads, n_v_heads, tiled;
-    float eps, q_scale;
-    uint32_t padding;
-};
-ARGS_SIZE(struct args_delta_net, 80);
-
 /* ================================ Metal ================================ */
 
 /* rope.metal: rope_store, with struct args_rope_store. One simdgroup per head. */
@@ -75,7 +64,16 @@ enum margs_attention_const {
     MARGS_ATTENTION_MIN_ROWS = MARGS_ATTENTION_SIMDGROUPS /* shorter sequences are skipped */
 };
 
-/* delta_net.metal, with struct args_delta_net. */
+/* delta_net.metal */
+#define MARGS_DELTA_MAX_DIM  128 /* BACKEND_STATE_MAX_V_DIM */
+#define MARGS_DELTA_MAX_TAPS 4   /* BACKEND_STATE_MAX_TAPS */
+struct margs_delta_net {
+    uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
+    uint32_t n_seqs, n_blocks, n_k_heads, n_v_heads, tiled;
+    float eps, q_scale;
+    uint32_t padding;
+};
+ARGS_SIZE(struct margs_delta_net, 80);
 #define MARGS_DELTA_QUARTERS   4 /* threads of delta_run for a column, and dimensions' quarters */
 #define MARGS_DELTA_ROWS       4 /* that delta_run takes at a time */
 #define MARGS_DELTA_FOLD       8 /* pending rows that it adds to the state at a time */
@@ -175,28 +173,55 @@ struct cargs_decode {
 };
 ARGS_SIZE(struct cargs_decode, 328);
 
-/* delta_net.cu */
+/* delta_net.cu: op_linear_attention, with the offsets of struct backend_state_parts */
 enum { CUDA_DELTA_THREADS = 512, CUDA_DELTA_ROWS = 8 /* rows that share a read of S */ };
-enum cuda_delta_kernel { CUDA_DELTA_CONV, CUDA_DELTA_RUN, CUDA_DELTA_STEP, CUDA_DELTA_KEEP };
+enum cuda_delta_kernel {
+    CUDA_DELTA_CONV,
+    CUDA_DELTA_RUN,
+    CUDA_DELTA_STEP,
+    CUDA_DELTA_KEEP,
+    CUDA_MAMBA2_CONV,
+    CUDA_MAMBA2_RUN,
+    CUDA_MAMBA2_STEP,
+    CUDA_MAMBA2_NORM
+};
 struct cargs_delta_net {
     const float *qkv;          /* (n_rows, channels) */
-    const float *z;            /* (n_rows, n_v_heads, dim) */
+    const float *z;            /* (n_rows, n_v_heads, v_dim) */
     const float *alpha, *beta; /* (n_rows, n_v_heads) */
     const int32_t *pos;        /* (n_rows); below 0: padding */
     const int32_t *row_start;  /* (n_seqs + 1) */
     const int32_t *tables;     /* (n_seqs, 2) */
     const float *conv, *a, *dt_bias, *norm;
-    float *blocks; /* (n_blocks, op.end) */
-    float *work;   /* (n_rows, channels) */
-    float *out;    /* (n_rows, n_v_heads, dim) */
-    struct args_delta_net op;
-    uint32_t chunk, n_taps, dim, padding;
+    const float *conv_bias, *skip;       /* of Mamba-2; conv_bias or NULL */
+    float *blocks;                       /* (n_blocks, end) */
+    float *work;                         /* (n_rows, channels) */
+    float *out;                          /* (n_rows, n_v_heads, v_dim) */
+    uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
+    uint32_t n_seqs, n_blocks, chunk, n_taps, n_k_heads, n_v_heads, k_dim, v_dim, tiled;
+    float eps, q_scale;
+    uint32_t n_norm_groups;
 };
-ARGS_SIZE(struct cargs_delta_net, 208);
+ARGS_SIZE(struct cargs_delta_net, 224);
+
+/* short_conv.cu: op_short_conv, likewise */
+enum { CUDA_SHORT_CONV_THREADS = 128 };
+struct cargs_short_conv {
+    const float *bcx;         /* (n_rows, 3, channels) */
+    const int32_t *pos;       /* (n_rows); below 0: padding */
+    const int32_t *row_start; /* (n_seqs + 1) */
+    const int32_t *tables;    /* (n_seqs, 2) */
+    const float *conv;
+    float *blocks;              /* (n_blocks, end) */
+    float *out;                 /* (n_rows, channels) */
+    uint64_t tail, recent, end; /* of a block's parts, in floats */
+    uint32_t n_rows, n_seqs, n_blocks, chunk, n_taps, channels;
+};
+ARGS_SIZE(struct cargs_short_conv, 104);
 
 struct cargs_gate {
     float *x;          /* (n) */
-    const float *gate; /* (n) */
+    const float *gate; /* (n) or NULL */
     uint64_t n;
 };
 ARGS_SIZE(struct cargs_gate, 24);

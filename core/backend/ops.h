@@ -37,7 +37,8 @@
     PART(rope_store,      yes,   yes,   yes)          \
     PART(paged_attention, yes,   yes,   yes)          \
     OP(gate,              yes,   yes,   yes)          \
-    OP(delta_net,         yes,   yes,   yes)          \
+    OP(linear_attention,  yes,   yes,   yes)          \
+    OP(short_conv,        yes,   no,    yes)          \
     OP(kv_copy,           yes,   yes,   yes)          \
     OP(gather,            yes,   yes,   yes)          \
     OP(top,               yes,   yes,   yes)          \
@@ -210,50 +211,92 @@ struct op_kv_copy {
     uint32_t n_pairs;
 };
 
-/* x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gate)); gate (n_rows, n_cols) f32 aliases nothing. */
+/* x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gate)); gate (n_rows, n_cols) f32 aliases nothing.
+ * Without gate x is its own, and squared ReLU: x *= max(x, 0). */
 struct op_gate {
     backend_buf *x;
-    const backend_buf *gate;
+    const backend_buf *gate; /* or NULL */
     uint32_t n_rows, n_cols;
 };
 
 /* ---- recurrent state ---- */
 
-/* A gated delta net over the state blocks of state_layout.h (Yang, Kautz, Hatamizadeh, "Gated Delta
- * Networks", 2024; as transformers' modeling_qwen3_next.py has it). For row t of a sequence, with
- * channels (q, k, v) of the row u[t] of qkv:
- *   c[t] = silu(sum over i < n_taps of conv[channel][i] * u[t - n_taps + 1 + i]), u 0 before the
- * start q, k: c's heads x * rsqrt(sum(x^2) + 1e-6); q *= dim^-1/2 g = a * softplus(alpha +
- * dt_bias), beta = 1 / (1 + exp(-beta)), both by V head S[t] = e^g S[t-1] + k (beta (v - (e^g
- * S[t-1])^T k))^T;  o = S[t]^T q out = norm * o / rms(o) * silu(z), by V head; rms as in op_input
+/* Linear attention over the state blocks of state_layout.h: with beta a gated delta net (Yang,
+ * Kautz, Hatamizadeh, "Gated Delta Networks", 2024; as transformers' modeling_qwen3_next.py has
+ * it), without it Mamba-2 (Dao, Gu, "Transformers are SSMs", 2024; as modeling_falcon_h1.py has it:
+ * its groups are K heads, B is K, C is Q, x is V). The channels of a row r[t] of qkv are Q, K and
+ * V, of Mamba-2 V, K and Q. For row t of a sequence:
+ *
+ *   c[t] = silu(conv_bias + sum over i < n_taps of conv[channel][i] * r[t - n_taps + 1 + i]),
+ *
+ * with r 0 before the start. By V head, dt = softplus(alpha + dt_bias), g = a * dt, and
+ *
+ *   S[t] = e^g S[t-1] + k u^T;  o = S[t]^T q
+ *
  * V head h has the Q and K of head h % n_k_heads if tiled, else of h / (n_v_heads / n_k_heads).
+ *
+ * Delta net: q and k are c's heads x * rsqrt(sum(x^2) + 1e-6), and q *= k_dim^-1/2;
+ *
+ *   u = b (v - (e^g S[t-1])^T k), b = 1 / (1 + exp(-beta));
+ *
+ *   out = norm * o / rms(o) * silu(z), by V head; rms as in op_input.
+ *
+ * Mamba-2: q, k and v are c's heads; u = dt * v;
+ *
+ *   out = (o + skip * v) * silu(z);
+ *
+ * with norm then norm * out / rms(out), by each of n_norm_groups equal groups of V heads.
  *
  * A row is computed from S at the last boundary B and the pending rows since, in this order, so
  * that its bits do not depend on how the rows were cut into steps. With G[t] = sum of g over B..t:
- *   u[t] = beta (v - e^G[t] S[B]^T k[t] - sum over j in B..t-1 of e^(G[t]-G[j]) (k[j].k[t]) u[j])
- *   o[t] = e^G[t] S[B]^T q[t] + sum over j in B..t of e^(G[t]-G[j]) (k[j].q[t]) u[j]
- *   at a boundary: S = e^G[last] S[B] + sum over j of e^(G[last]-G[j]) k[j] u[j]^T
- * each sum in ascending order.
+ *
+ *   u[t] = b (v - e^G[t] S[B]^T k[t] - sum over j in B..t-1 of e^(G[t]-G[j]) (k[j].k[t]) u[j]);
+ *
+ *   o[t] = e^G[t] S[B]^T q[t] + sum over j in B..t of e^(G[t]-G[j]) (k[j].q[t]) u[j];
+ *
+ * at a boundary: S = e^G[last] S[B] + sum over j of e^(G[last]-G[j]) k[j] u[j]^T; each sum in
+ * ascending order.
  *
  * The rows of a sequence are contiguous, at least one each; their positions are consecutive and
  * continue what its state blocks hold. Sequences do not share a live block, and no live block is
  * another sequence's source. */
-struct op_delta_net {
+struct op_linear_attention {
     const backend_buf *qkv;            /* (n_rows, channels) f32 */
-    const backend_buf *z;              /* (n_rows, n_v_heads, dim) f32 */
-    const backend_buf *alpha, *beta;   /* (n_rows, n_v_heads) f32 */
+    const backend_buf *z;              /* (n_rows, n_v_heads, v_dim) f32 */
+    const backend_buf *alpha, *beta;   /* (n_rows, n_v_heads) f32; beta NULL: Mamba-2 */
     const backend_buf *pos;            /* (n_rows) i32 */
     const backend_buf *row_start;      /* (n_seqs + 1) i32 */
     const backend_buf *tables;         /* (n_seqs, 2) i32: source and live block */
     const backend_weight *conv;        /* (1, channels * n_taps) f32 */
+    const backend_weight *conv_bias;   /* (1, channels) f32 or NULL; of Mamba-2 */
     const backend_weight *a, *dt_bias; /* (1, n_v_heads) f32 */
-    const backend_weight *norm;        /* (1, dim) f32 */
+    const backend_weight *skip;        /* (1, n_v_heads) f32; of Mamba-2 */
+    const backend_weight *norm; /* (1, v_dim) f32; of Mamba-2 (1, n_v_heads * v_dim) or NULL */
     float eps;
     uint32_t n_rows, n_seqs;
-    bool tiled;
-    struct backend_state state;
-    backend_buf *work; /* (n_rows, channels) f32: the convolution's output */
-    backend_buf *out;  /* (n_rows, n_v_heads, dim) f32 */
+    uint32_t n_norm_groups;     /* of Mamba-2 with norm: divides n_v_heads */
+    bool tiled;                 /* not of Mamba-2 */
+    struct backend_state state; /* k_dim = v_dim except of Mamba-2 */
+    backend_buf *work;          /* (n_rows, channels) f32: the convolution's output */
+    backend_buf *out;           /* (n_rows, n_v_heads, v_dim) f32 */
+};
+
+/* A short convolution over state blocks (Liquid AI's LFM2; as transformers' modeling_lfm2.py has
+ * it). For row t of a sequence, with B, C and x of row t of bcx, by channel:
+ *   u[t] = B[t] * x[t]
+ *   out[t] = C[t] * (sum over i < n_taps of conv[channel][i] * u[t - n_taps + 1 + i]), u 0 before
+ *   the start, summed in ascending order of i
+ * The state keeps u. Rows, positions and blocks as in op_linear_attention; a row's bits do not
+ * depend on how the rows were cut into steps. */
+struct op_short_conv {
+    const backend_buf *bcx;       /* (n_rows, 3, channels) f32 */
+    const backend_buf *pos;       /* (n_rows) i32 */
+    const backend_buf *row_start; /* (n_seqs + 1) i32 */
+    const backend_buf *tables;    /* (n_seqs, 2) i32: source and live block */
+    const backend_weight *conv;   /* (1, channels * n_taps) f32 */
+    uint32_t n_rows, n_seqs;
+    struct backend_state state; /* without heads */
+    backend_buf *out;           /* (n_rows, channels) f32 */
 };
 
 /* ---- tokens from logits ---- */

@@ -59,6 +59,12 @@ static const struct model_arch archs[] = {
      .shared_expert = true,
      .delta_net = true,
      .attention_gate = true},
+    /* LFM2 and LFM2.5 */
+    {.name = "lfm2",
+     .pre_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .act = BACKEND_ACT_SILU,
+     .short_conv = true},
     {.name = "gemma", .pre_norm = true, .scaled_embeddings = true, .act = BACKEND_ACT_GELU_TANH},
     /* 46 layers: the 27B, whose query_pre_attn_scalar is n_embd / n_heads and in no key */
     {.name = "gemma2",
@@ -113,6 +119,32 @@ static const struct model_arch archs[] = {
      .pre_norm = true,
      .scale_keys = true,
      .act = BACKEND_ACT_SILU},
+    /* Granite 4.0 */
+    {.name = "granitehybrid",
+     .rope_interleaved = true,
+     .pre_norm = true,
+     .scale_keys = true,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_OPTIONAL,
+     .renormalize = true,
+     .shared_expert = true,
+     .shared_ungated = true,
+     .mamba2 = true,
+     .rope_by_key = true},
+    {.name = "falcon-h1",
+     .pre_norm = true,
+     .scale_keys = true,
+     .act = BACKEND_ACT_SILU,
+     .mamba2 = true,
+     .parallel = true,
+     .norm_optional = true},
+    /* Nemotron-H and Nemotron Nano 2 */
+    {.name = "nemotron_h",
+     .pre_norm = true,
+     .mamba2 = true,
+     .lone_blocks = true,
+     .squared_relu = true,
+     .no_rope = true},
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };

@@ -84,13 +84,16 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t rows = lim->max_rows, last = lim->max_logit_rows;
     const struct model_recurrent *rec = &hp->recurrent;
     uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim, mixed = heads;
-    uint64_t v_cols = rec->n_layers ? (uint64_t)rec->n_v_heads * rec->dim : 0;
-    uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->dim + v_cols : 0;
+    uint64_t v_cols = rec->n_layers ? (uint64_t)rec->n_v_heads * rec->v_dim : 0;
+    uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->k_dim + v_cols : 0;
     uint64_t v_heads = rec->n_layers ? rec->n_v_heads : 0;
+    uint64_t conv_in = rec->channels ? 3 * (uint64_t)rec->channels : channels;
     if (mixed < v_cols) mixed = v_cols;
+    if (mixed < rec->channels) mixed = rec->channels;
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
     uint64_t exchange = exchange_bytes(m), sampling = lim->max_history && !m->part.rank ? last : 0;
+    const bool parallel = hp->layers[0] & MODEL_LAYER_PARALLEL;
     const struct planned plan[] = {
         {&b->ids, rows, 1},
         {&b->pos, rows, 1},
@@ -107,18 +110,21 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->k, rows, kv},
         {&b->v, rows, kv},
         {&b->gate, rows, hp->attention_gate ? heads : 0},
-        {&b->conv_in, rows, channels},
+        {&b->conv_in, rows, conv_in},
         {&b->conv_out, rows, channels},
         {&b->z, rows, v_cols},
         {&b->alpha, rows, v_heads},
-        {&b->beta, rows, v_heads},
+        {&b->beta, rows, rec->mamba2 ? 0 : v_heads},
         {&b->state_tables, lim->max_seqs, rec->n_layers ? 2 : 0},
         {&b->ff, rows, experts->n_experts ? experts->n_ff_shared : hp->n_ff},
         {&b->moe, rows, experts->n_experts ? hp->n_embd : 0},
         {&b->shared, rows, experts->n_ff_shared ? hp->n_embd : 0},
         {&b->shared_gate, rows, experts->n_ff_shared ? 1 : 0},
         {&b->x_last, rows, hp->n_embd},
-        {&b->att_last, rows, mixed},
+        {&b->att_last, rows, mixed > hp->n_embd ? mixed : hp->n_embd},
+        {&b->mix, rows, parallel ? v_cols : 0},
+        {&b->mix_last, rows, parallel ? v_cols : 0},
+        {&b->mixed, rows, parallel ? hp->n_embd : 0},
         {&b->hidden, rows, hp->n_embd},
         {&b->logits, last, m->part.rank ? 0 : hp->n_vocab},
         {&b->logits_part, last, share},

@@ -15,7 +15,7 @@ static int enqueue_shared(model *m, const struct model_layer *l, struct op_input
                                                        .y = {b->ff}});
     in->residual = NULL;
     in->residual_norm = NULL;
-    if (!rc)
+    if (!rc && l->s_router)
         rc = backend_linear(m->be, &(struct op_linear){.in = *in,
                                                        .n_rows = n_rows,
                                                        .n_weights = 1,
@@ -50,7 +50,7 @@ int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input
                                              .up_bias = l->eb_up,
                                              .down_bias = l->eb_down,
                                              .shared = l->s_gate ? b->shared : NULL,
-                                             .shared_gate = l->s_gate ? b->shared_gate : NULL,
+                                             .shared_gate = l->s_router ? b->shared_gate : NULL,
                                              .y = b->moe});
     return rc ? rc : model_sum(m, b->moe, n_rows);
 }

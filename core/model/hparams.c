@@ -58,7 +58,9 @@ static const char *const refused_keys[] = {
     "use_parallel_residual",
     "swin_norm",
 };
-/* Keys of architectures with recurrent layers. */
+/* Keys of architectures with recurrent layers: the first N_SSM_KEYS of delta nets and Mamba-2, the
+ * others of delta nets alone. */
+enum { N_SSM_KEYS = 5 };
 static const char *const delta_net_keys[] = {
     "ssm.conv_kernel",
     "ssm.inner_size",
@@ -80,7 +82,12 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
     bool causal, rope;
     int rc;
     if ((rc = model_keys_refuse(k, refused_keys, N_REFUSED, e)) ||
-        (!arch->delta_net && (rc = model_keys_refuse(k, delta_net_keys, N_DELTA_NET, e))) ||
+        (!arch->delta_net && !arch->mamba2 &&
+         (rc = model_keys_refuse(k, delta_net_keys, N_SSM_KEYS, e))) ||
+        (!arch->delta_net &&
+         (rc = model_keys_refuse(k, delta_net_keys + N_SSM_KEYS, N_DELTA_NET - N_SSM_KEYS, e))) ||
+        (!arch->short_conv &&
+         (rc = model_keys_refuse(k, &(const char *){"shortconv.l_cache"}, 1, e))) ||
         (!arch->scale_keys && (rc = model_keys_refuse(k, scale_keys, 3, e))) ||
         (rc = model_key_bool_or(k, "attention.causal", true, &causal, e)))
         return rc;
@@ -90,18 +97,18 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
                              gguf_path(k->g), k->key);
     /* Granite uses this key to say that its layers have no RoPE. */
     rc = model_key_bool_or(k, "rope.scaling.finetuned", true, &rope, e);
-    if (rc || rope || !arch->scale_keys) return rc;
+    if (rc || rope || !arch->scale_keys || arch->rope_by_key) return rc;
     return err_set_param(e, ERR_UNSUPPORTED, k->key,
                          "%s: %s is false, which this build does not support", gguf_path(k->g),
                          k->key);
 }
 
-static int read_heads(struct model_keys *k, struct model_hparams *hp, err *e) {
+static int read_heads(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
+                      err *e) {
     uint32_t v_dim;
     int rc;
     if ((rc = model_key_count(k, "attention.head_count", MAX_HEADS, 0, &hp->n_heads, e)) ||
-        (rc = model_key_count(k, "attention.head_count_kv", MAX_HEADS, hp->n_heads, &hp->n_kv_heads,
-                              e)))
+        (rc = model_hparams_read_kv_heads(k, arch, hp, e)))
         return rc;
     if (hp->n_heads % hp->n_kv_heads)
         return err_set_param(e, ERR_FORMAT, k->key, "%s: %u heads cannot share %u KV heads",
@@ -148,7 +155,12 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
     if (model_key_has(k, no_rope))
         return model_key_flags(k, no_rope, hp->layers, hp->n_layers, MODEL_LAYER_NO_ROPE, e);
     if (arch->no_rope_period) flag_layers(hp, arch->no_rope_period, true, MODEL_LAYER_NO_ROPE);
-    return 0;
+    if (arch->no_rope) flag_layers(hp, 1, true, MODEL_LAYER_NO_ROPE);
+    if (!arch->rope_by_key) return 0;
+    bool rope;
+    rc = model_key_bool_or(k, "rope.scaling.finetuned", false, &rope, e);
+    if (!rc && !rope) flag_layers(hp, 1, true, MODEL_LAYER_NO_ROPE);
+    return rc;
 }
 
 static int read_scales(struct model_keys *k, const struct model_arch *arch,
@@ -171,7 +183,12 @@ static int read_scales(struct model_keys *k, const struct model_arch *arch,
          (rc = model_key_real(k, "logit_scale", 1, &logits_by, e))))
         return rc;
     hp->logit_scale = logits_by == 1 ? 0 : 1 / logits_by;
-    return 0;
+    if (!arch->parallel) return 0;
+    if ((rc = model_key_real_or(k, "inferd.dt_scale", 0, &hp->dt_scale, e)) ||
+        (rc = model_key_real_or(k, "inferd.attention_out_scale", 0, &hp->attn_out_scale, e)) ||
+        (rc = model_key_real_or(k, "inferd.ssm_out_scale", 0, &hp->ssm_out_scale, e)))
+        return rc;
+    return model_key_real_or(k, "inferd.ffn_out_scale", 0, &hp->ffn_out_scale, e);
 }
 
 static int check_gating(struct model_keys *k, const struct model_experts *x, err *e) {
@@ -296,9 +313,36 @@ static int read_pooling(struct model_keys *k, struct model_hparams *hp, err *e) 
     return rc;
 }
 
+/* feed_forward_length as an array: 0 of layers that have no FFN. */
+static int read_ff_list(struct model_keys *k, struct model_hparams *hp, err *e) {
+    const char *key = model_key(k, "feed_forward_length");
+    enum gguf_type elem;
+    uint64_t n;
+    int rc = gguf_get_array(k->g, key, &elem, &n, e);
+    if (rc) return rc;
+    if (n != hp->n_layers)
+        return err_set_param(e, ERR_FORMAT, key, "%s: %s must have a number for each of %u layers",
+                             gguf_path(k->g), key, hp->n_layers);
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        const int64_t n_ff = gguf_array_i64(k->g, key, i);
+        if (n_ff < 0 || n_ff > MAX_FF)
+            return err_set_param(e, ERR_FORMAT, key, "%s: %s of layer %u is %lld, not in 0..%d",
+                                 gguf_path(k->g), key, i, (long long)n_ff, MAX_FF);
+        if (n_ff && hp->n_ff && n_ff != hp->n_ff)
+            return err_set_param(e, ERR_UNSUPPORTED, key,
+                                 "%s: %s differs between layers, which this build does not support",
+                                 gguf_path(k->g), key);
+        if (!n_ff) continue;
+        hp->n_ff = (uint32_t)n_ff;
+        hp->layers[i] |= MODEL_LAYER_NO_MIXER;
+    }
+    return 0;
+}
+
 /* Without experts every layer has the plain block. */
 static int read_ff(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
                    err *e) {
+    if (arch->lone_blocks) return read_ff_list(k, hp, e);
     if (arch->experts == MODEL_EXPERTS_ALWAYS)
         return model_key_count_or_zero(k, "feed_forward_length", MAX_FF, &hp->n_ff, e);
     return model_key_count(k, "feed_forward_length", MAX_FF, 0, &hp->n_ff, e);
@@ -345,7 +389,7 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
     if ((rc = model_key_count(&k, "block_count", MODEL_MAX_LAYERS, 0, &hp->n_layers, e)) ||
         (rc = model_key_count(&k, "context_length", MAX_CONTEXT, 0, &hp->context_length, e)) ||
         (rc = model_key_count(&k, "embedding_length", MAX_WIDTH, 0, &hp->n_embd, e)) ||
-        (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, hp, e)) ||
+        (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, a, hp, e)) ||
         (rc = model_hparams_read_recurrent(&k, a, hp, e)) || (rc = read_layers(&k, a, hp, e)) ||
         (rc = model_hparams_read_rope(&k, a, hp, e)) ||
         (rc = model_key_real(&k, "attention.layer_norm_rms_epsilon", 0, &hp->rms_eps, e)) ||
@@ -377,7 +421,7 @@ static uint32_t larger_of(uint32_t a, uint32_t b) {
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config) {
     const struct model_experts *x = &hp->experts;
     uint32_t cols = larger_of(hp->n_embd, hp->n_heads * hp->head_dim);
-    cols = larger_of(cols, hp->recurrent.n_v_heads * hp->recurrent.dim);
+    cols = larger_of(cols, hp->recurrent.n_v_heads * hp->recurrent.v_dim);
     config->max_cols = larger_of(cols, x->n_experts ? x->n_ff_shared : hp->n_ff);
     config->moe = (struct backend_moe_limits){
         .n_experts = x->n_experts, .n_used = x->n_used, .n_ff = x->n_ff};

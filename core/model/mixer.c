@@ -1,9 +1,11 @@
-/* mixer.c - the first half of a layer: attention over the paged KV cache, or a gated delta net over
- * state blocks. Only enqueues ops. Runs on the engine's worker. */
+/* mixer.c - the first half of a layer: attention over the paged KV cache, or linear attention or a
+ * short convolution over state blocks. Only enqueues ops. Runs on the engine's worker. */
 #include "core/model/model_int.h"
 
 uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
-    if (hp->layers[i] & MODEL_LAYER_RECURRENT) return hp->recurrent.n_v_heads * hp->recurrent.dim;
+    const struct model_recurrent *r = &hp->recurrent;
+    if (!model_layer_attends(hp->layers[i]))
+        return r->channels ? r->channels : r->n_v_heads * r->v_dim;
     return hp->n_heads * hp->head_dim;
 }
 
@@ -70,9 +72,33 @@ int model_attention_enqueue(model *m, const struct model_place *p, struct model_
                                                  .n_cols = hp->n_heads * hp->head_dim});
 }
 
+static int enqueue_short_conv(model *m, const struct model_place *p, struct model_pending pending) {
+    const struct model_layer *l = &m->w.layers[p->layer];
+    struct model_bufs *b = &m->bufs;
+    int rc =
+        backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
+                                                  .n_rows = p->shape->n_rows,
+                                                  .n_weights = 1,
+                                                  .w = {l->w_bcx},
+                                                  .y = {b->conv_in}});
+    if (rc) return rc;
+    return backend_short_conv(m->be, &(struct op_short_conv){.bcx = b->conv_in,
+                                                             .pos = b->pos,
+                                                             .row_start = b->row_start,
+                                                             .tables = b->state_tables,
+                                                             .conv = l->conv,
+                                                             .n_rows = p->shape->n_rows,
+                                                             .n_seqs = p->shape->n_seqs,
+                                                             .state = p->pools->states[p->at],
+                                                             .out = b->att});
+}
+
 int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_pending pending) {
+    if (m->hp.recurrent.channels) return enqueue_short_conv(m, p, pending);
     const struct model_layer *l = &m->w.layers[p->layer];
     const uint32_t n_rows = p->shape->n_rows;
+    const bool mamba2 = m->hp.recurrent.mamba2;
+    const bool parallel = m->hp.layers[p->layer] & MODEL_LAYER_PARALLEL;
     struct model_bufs *b = &m->bufs;
     int rc =
         backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
@@ -85,26 +111,31 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
             m->be,
             &(struct op_linear){.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
                                 .n_rows = n_rows,
-                                .n_weights = 2,
+                                .n_weights = mamba2 ? 1 : 2,
                                 .w = {l->w_alpha, l->w_beta},
+                                .y_scale = m->hp.dt_scale,
                                 .y = {b->alpha, b->beta}});
     if (rc) return rc;
-    return backend_delta_net(m->be, &(struct op_delta_net){.qkv = b->conv_in,
-                                                           .z = b->z,
-                                                           .alpha = b->alpha,
-                                                           .beta = b->beta,
-                                                           .pos = b->pos,
-                                                           .row_start = b->row_start,
-                                                           .tables = b->state_tables,
-                                                           .conv = l->conv,
-                                                           .a = l->decay,
-                                                           .dt_bias = l->dt_bias,
-                                                           .norm = l->state_norm,
-                                                           .eps = m->hp.rms_eps,
-                                                           .n_rows = n_rows,
-                                                           .n_seqs = p->shape->n_seqs,
-                                                           .tiled = m->hp.recurrent.tiled,
-                                                           .state = p->pools->states[p->at],
-                                                           .work = b->conv_out,
-                                                           .out = b->att});
+    return backend_linear_attention(
+        m->be, &(struct op_linear_attention){.qkv = b->conv_in,
+                                             .z = b->z,
+                                             .alpha = b->alpha,
+                                             .beta = mamba2 ? NULL : b->beta,
+                                             .pos = b->pos,
+                                             .row_start = b->row_start,
+                                             .tables = b->state_tables,
+                                             .conv = l->conv,
+                                             .conv_bias = l->conv_bias,
+                                             .skip = l->skip,
+                                             .a = l->decay,
+                                             .dt_bias = l->dt_bias,
+                                             .norm = l->state_norm,
+                                             .eps = m->hp.rms_eps,
+                                             .n_rows = n_rows,
+                                             .n_seqs = p->shape->n_seqs,
+                                             .n_norm_groups = m->hp.recurrent.n_norm_groups,
+                                             .tiled = m->hp.recurrent.tiled,
+                                             .state = p->pools->states[p->at],
+                                             .work = b->conv_out,
+                                             .out = parallel ? b->mix : b->att});
 }

@@ -7,6 +7,7 @@
 #include "core/base/mem.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Registers the file's mappings with the backend. */
 static int map_ranges(model *m, err *e) {
@@ -50,12 +51,19 @@ static int load_weights(model *m, const struct model_hparams *whole, err *e) {
 
 /* Refuses a model whose layers the device has no ops for. */
 static int check_ops(const struct model_hparams *hp, const backend *be, err *e) {
-    const bool missing = (hp->recurrent.n_layers && !backend_has_op(be, BACKEND_OP_delta_net)) ||
+    const bool conv = hp->recurrent.channels;
+    const enum backend_op op = conv ? BACKEND_OP_short_conv : BACKEND_OP_linear_attention;
+    /* Metal has no kernels of Mamba-2. */
+    const bool missing = (hp->recurrent.n_layers && !backend_has_op(be, op)) ||
+                         (hp->recurrent.mamba2 && strcmp(backend_name(be), "metal") == 0) ||
                          (hp->attention_gate && !backend_has_op(be, BACKEND_OP_gate));
     if (!missing) return 0;
     return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                         "backend %s cannot run gated delta nets (%s) yet: choose backend cpu",
-                         backend_name(be), hp->arch);
+                         "backend %s cannot run %s (%s) yet: choose backend cpu", backend_name(be),
+                         conv                   ? "short convolutions"
+                         : hp->recurrent.mamba2 ? "Mamba-2"
+                                                : "gated delta nets",
+                         hp->arch);
 }
 
 /* Hyperparameters of this rank, and of the whole model, which describe the tensors. */

@@ -42,17 +42,30 @@ struct model_experts {
 };
 
 enum { MODEL_MAX_LAYERS = 1024 };
-/* A layer's attention. */
+/* What a layer is: attention, then an FFN, except for these. */
 enum model_layer_flag {
     MODEL_LAYER_WINDOWED = 1, /* attends to the last `window` tokens only */
     MODEL_LAYER_NO_ROPE = 2,  /* no position embedding */
-    MODEL_LAYER_RECURRENT = 4 /* a gated delta net (op_delta_net) in the place of attention */
+    /* linear attention (a gated delta net, Mamba-2) or a short convolution in the place of
+     * attention */
+    MODEL_LAYER_RECURRENT = 4,
+    MODEL_LAYER_PARALLEL = 8,  /* with RECURRENT: beside attention, and their sum counts */
+    MODEL_LAYER_NO_MIXER = 16, /* an FFN alone */
+    MODEL_LAYER_NO_FFN = 32
 };
 
-/* The gated delta nets of recurrent layers; n_layers 0: there are none. */
+/* Has a layer with these flags attention? */
+static inline bool model_layer_attends(uint8_t flags) {
+    return !(flags & MODEL_LAYER_NO_MIXER) &&
+           (!(flags & MODEL_LAYER_RECURRENT) || flags & MODEL_LAYER_PARALLEL);
+}
+
+/* The recurrent layers, all of one kind; n_layers 0: there are none. */
 struct model_recurrent {
-    uint32_t n_layers, n_taps, n_k_heads, n_v_heads, dim; /* as in struct backend_state */
-    bool tiled;                                           /* as in op_delta_net */
+    uint32_t n_layers, n_taps, n_k_heads, n_v_heads, k_dim, v_dim; /* as in struct backend_state; */
+    uint32_t channels;                                             /* not 0: short convolutions */
+    uint32_t n_norm_groups;
+    bool mamba2, tiled; /* as in op_linear_attention */
 };
 
 /* How the hidden states of a text's tokens become one vector; the values of {arch}.pooling_type in
@@ -80,7 +93,10 @@ struct model_hparams {
     float rms_eps;
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */
-    struct sampling_recommended sampling;           /* by general.sampling.* */
+    /* Factors of Falcon-H1's products, which its GGUF files have in the weights: of dt, of the
+     * outputs of attention, Mamba-2 and FFN. 0: none */
+    float dt_scale, attn_out_scale, ssm_out_scale, ffn_out_scale;
+    struct sampling_recommended sampling; /* by general.sampling.* */
     bool tied_embeddings;
     enum model_pooling pooling;
     uint64_t n_params;     /* elements of all weights */

@@ -36,9 +36,20 @@ struct model_arch {
     enum model_experts_rule experts;
     bool renormalize; /* the weights of the chosen experts sum to 1 */
     bool shared_expert, expert_biases;
+    bool shared_ungated; /* the shared expert has no gate */
+    bool mamba2;         /* layers without KV heads have Mamba-2 (ssm.*), */
+    bool parallel;       /* or all layers beside their attention */
+    bool lone_blocks;    /* a layer is attention, Mamba-2 or an FFN, as arrays of keys say */
+    bool norm_optional;  /* Mamba-2's norm */
+    bool squared_relu;   /* the FFN has no gate */
+    bool no_rope;
+    bool rope_by_key;    /* layers have RoPE only if rope.scaling.finetuned is true */
     bool delta_net;      /* layers without attention have a gated delta net (ssm.*) */
     bool attention_gate; /* attn_q holds the rows of each head's Q, then those of its gate */
-    bool tiled_v_heads;  /* its files order V heads as op_delta_net's tiled says */
+    bool tiled_v_heads;  /* its files order V heads as op_linear_attention's tiled says */
+    /* Layers without KV heads have a short convolution (shortconv.*); the final norm is stored as
+     * token_embd_norm. */
+    bool short_conv;
 };
 
 /* NULL: unknown. */
@@ -79,6 +90,9 @@ int model_keys_refuse(struct model_keys *k, const char *const *suffixes, size_t 
 /* Fills and checks hp from an open file. *arch: its row. ERR_FORMAT, ERR_UNSUPPORTED. */
 int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct model_arch **arch,
                        err *e);
+/* n_kv_heads, and which layers of architectures with short convolutions have none. */
+int model_hparams_read_kv_heads(struct model_keys *k, const struct model_arch *arch,
+                                struct model_hparams *hp, err *e);
 /* Recurrent layers, n_kv_layers, and n_layers without those that predict further tokens, from keys;
  * n_layers is block_count. Of every architecture. */
 int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *arch,
@@ -126,10 +140,14 @@ void model_part_apply(const struct model_part *p, struct model_hparams *hp);
 /* Weights that a model does not have are NULL. */
 struct model_layer {
     backend_weight *w_attn_gate; /* (n_heads * head_dim, n_embd), with attention_gate */
-    /* Recurrent layers: w_qkv (channels, n_embd), w_z (n_v_heads * dim, n_embd), w_alpha, w_beta
+    /* Recurrent layers: w_qkv (channels, n_embd), w_z (n_v_heads * v_dim, n_embd), w_alpha, w_beta
      * (n_v_heads, n_embd), conv (1, channels * n_taps), decay and dt_bias (1, n_v_heads), the norm
-     * of the output (1, dim), w_out (n_embd, n_v_heads * dim) */
+     * of the output (1, v_dim), w_out (n_embd, n_v_heads * v_dim). With Mamba-2 w_alpha is of dt;
+     * conv_bias (1, channels) or NULL, skip (1, n_v_heads), the norm (1, n_v_heads * v_dim) or
+     * NULL. With a short convolution: w_bcx (3 * channels, n_embd), conv (1, channels * n_taps),
+     * w_out (n_embd, channels) */
     backend_weight *w_qkv, *w_z, *w_alpha, *w_beta, *conv, *decay, *dt_bias, *state_norm, *w_out;
+    backend_weight *w_bcx, *conv_bias, *skip;
     backend_weight *attn_norm, *wq, *wk, *wv, *bq, *bk, *bv, *q_norm, *k_norm, *sinks, *wo, *bo;
     backend_weight *attn_post_norm;
     backend_weight *ffn_norm, *w_gate, *w_up, *w_down, *b_gate, *b_up, *b_down, *ffn_post_norm;
@@ -183,9 +201,13 @@ struct model_bufs {
     backend_buf *att;         /* (max_rows, columns of a mixer's output) f32 */
     backend_buf *k, *v;       /* (max_rows, n_kv_heads * head_dim) f32 */
     backend_buf *gate;        /* (max_rows, n_heads * head_dim) f32: of attention */
-    /* Of recurrent layers: the convolution's input and output (max_rows, channels), z (max_rows,
-     * n_v_heads * dim), alpha and beta (max_rows, n_v_heads) f32; (max_seqs, 2) i32 */
+    /* Of recurrent layers: the convolution's input (max_rows, channels; of a short one 3 *
+     * channels) and output (max_rows, channels), z (max_rows, n_v_heads * dim), alpha and beta
+     * (max_rows, n_v_heads) f32; (max_seqs, 2) i32 */
     backend_buf *conv_in, *conv_out, *z, *alpha, *beta, *state_tables;
+    /* Of layers with attention and Mamba-2: the latter's output (max_rows, n_v_heads * v_dim), what
+     * w_out makes of it (max_rows, n_embd) f32 */
+    backend_buf *mix, *mix_last, *mixed;
     backend_buf *ff;                 /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
     backend_buf *moe;                /* (max_rows, n_embd) f32: the experts' sum */
     backend_buf *shared;             /* (max_rows, n_embd) f32: the shared expert's output */
@@ -275,10 +297,10 @@ struct model_pools {
  * step's buffers when they run. */
 int model_enqueue(model *m, const struct model_shape *shape, const struct model_pools *pools);
 
-/* Columns of the output of layer i's attention or delta net. */
+/* Columns of the output of layer i's attention or recurrent layer. */
 uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i);
-/* mixer.c. Attention of layer i over x, or its delta net, after adding the pending output to x. The
- * result is in att. at: its index among the layers of its kind. */
+/* mixer.c. Attention of layer i over x, its delta net or its short convolution, after adding the
+ * pending output to x. The result is in att. at: its index among the layers of its kind. */
 struct model_place {
     uint32_t layer, at;
     const struct model_shape *shape;

@@ -1,8 +1,7 @@
 /* transformer.c - the one forward pass: a decoder-only transformer over a paged KV cache and state
- * blocks (mixer.c: attention and delta nets). The
- * differences between architectures come from the hyperparameters and from which weights exist. It
- * only enqueues ops, and these depend on a step's shape alone: step.c uploads the rest. Runs on the
- * engine's worker.
+ * blocks (mixer.c: attention, linear attention and short convolutions). The differences between
+ * architectures come from the hyperparameters and from which weights exist. It only enqueues ops,
+ * and these depend on a step's shape alone: step.c uploads the rest. Runs on the engine's worker.
  *
  * A block's output is not added to the residual stream by an op of its own: it is pending
  * (model_pending), and the next linear op adds and norms it while it reads its input.
@@ -21,13 +20,21 @@ struct op_input model_input(const model *m, backend_buf *x, struct model_pending
                              .eps = m->hp.rms_eps};
 }
 
-/* y = w x (+ bias) */
-static int enqueue_linear(model *m, const backend_weight *w, const backend_weight *bias,
-                          backend_buf *x, backend_buf *y, uint32_t n_rows) {
-    return backend_linear(
-        m->be,
-        &(struct op_linear){
-            .in.x = x, .n_rows = n_rows, .n_weights = 1, .w = {w}, .bias = {bias}, .y = {y}});
+/* y = scale * (w x (+ bias)); scale 0 is 1 */
+struct product {
+    const backend_weight *w, *bias;
+    backend_buf *x, *y;
+    float scale;
+};
+
+static int enqueue_product(model *m, const struct product *p, uint32_t n_rows) {
+    return backend_linear(m->be, &(struct op_linear){.in.x = p->x,
+                                                     .n_rows = n_rows,
+                                                     .n_weights = 1,
+                                                     .w = {p->w},
+                                                     .bias = {p->bias},
+                                                     .y_scale = p->scale,
+                                                     .y = {p->y}});
 }
 
 int model_sum(model *m, backend_buf *x, uint32_t n_rows) {
@@ -36,26 +43,76 @@ int model_sum(model *m, backend_buf *x, uint32_t n_rows) {
                    .x = x, .work = m->bufs.work, .n_rows = n_rows, .n_cols = m->hp.n_embd});
 }
 
-/* The rest of a layer after attention, for n_rows rows of x and att. *out: the pending output. */
-static int enqueue_ffn(model *m, const struct model_layer *l, backend_buf *x, backend_buf *att,
-                       uint32_t n_rows, struct model_pending *out) {
+/* Rows of the step, or those that leave the last layer. */
+struct rows {
+    backend_buf *x, *att, *mix; /* the residual stream, and what the layer's mixers gave */
+    uint32_t n;
+};
+
+/* The products after a layer's attention, recurrent layer, or both. *out: the pending output. */
+static int enqueue_mixed(model *m, uint32_t layer, const struct rows *a,
+                         struct model_pending *out) {
+    const struct model_layer *l = &m->w.layers[layer];
+    const bool attends = model_layer_attends(m->hp.layers[layer]);
     struct model_bufs *b = &m->bufs;
-    struct model_pending attended = {b->r, l->attn_post_norm};
-    *out = (struct model_pending){b->r, l->ffn_post_norm};
-    int rc = enqueue_linear(m, l->w_out ? l->w_out : l->wo, l->bo, att, b->r, n_rows);
-    if (!rc) rc = model_sum(m, b->r, n_rows);
+    *out = (struct model_pending){b->r, l->attn_post_norm};
+    const struct model_hparams *hp = &m->hp;
+    const struct product attention = {l->wo, l->bo, a->att, b->r, hp->attn_out_scale},
+                         recurrent = {l->w_out, l->bo, a->att, b->r, hp->ssm_out_scale};
+    int rc = enqueue_product(m, attends ? &attention : &recurrent, a->n);
+    if (!rc) rc = model_sum(m, b->r, a->n);
+    if (rc || !(m->hp.layers[layer] & MODEL_LAYER_PARALLEL)) return rc;
+    /* Adds attention's output to x; what the norm gives is overwritten. */
+    rc = backend_norm(m->be, &(struct op_norm){.in = model_input(m, a->x, *out, l->ffn_norm),
+                                               .n_rows = a->n,
+                                               .out = b->mixed});
+    *out = (struct model_pending){b->mixed, NULL};
     if (rc) return rc;
-    struct op_input in = model_input(m, x, attended, l->ffn_norm);
-    if (l->router) return model_experts_enqueue(m, l, in, n_rows, &out->r);
-    rc = backend_linear(m->be, &(struct op_linear){.in = in,
-                                                   .n_rows = n_rows,
-                                                   .n_weights = 2,
-                                                   .w = {l->w_gate, l->w_up},
-                                                   .bias = {l->b_gate, l->b_up},
-                                                   .act = m->arch->act,
-                                                   .y = {b->ff}});
-    if (!rc) rc = enqueue_linear(m, l->w_down, l->b_down, b->ff, b->r, n_rows);
-    return rc ? rc : model_sum(m, b->r, n_rows);
+    return enqueue_product(
+        m, &(struct product){l->w_out, NULL, a->mix, b->mixed, hp->ssm_out_scale}, a->n);
+}
+
+/* The FFN without a gate, on an input: b->r. */
+static int enqueue_squared_relu(model *m, const struct model_layer *l, struct op_input in,
+                                uint32_t n_rows) {
+    struct model_bufs *b = &m->bufs;
+    int rc = backend_linear(m->be, &(struct op_linear){.in = in,
+                                                       .n_rows = n_rows,
+                                                       .n_weights = 1,
+                                                       .w = {l->w_up},
+                                                       .bias = {l->b_up},
+                                                       .y = {b->ff}});
+    if (rc) return rc;
+    return backend_gate(m->be,
+                        &(struct op_gate){.x = b->ff, .n_rows = n_rows, .n_cols = m->hp.n_ff});
+}
+
+/* The rest of a layer after its mixers. *pending: what is to be added to x, then the pending
+ * output. */
+static int enqueue_rest(model *m, uint32_t layer, const struct rows *a,
+                        struct model_pending *pending) {
+    const struct model_layer *l = &m->w.layers[layer];
+    const uint8_t flags = m->hp.layers[layer];
+    struct model_bufs *b = &m->bufs;
+    int rc = flags & MODEL_LAYER_NO_MIXER ? 0 : enqueue_mixed(m, layer, a, pending);
+    if (rc || flags & MODEL_LAYER_NO_FFN) return rc;
+    struct op_input in = model_input(m, a->x, *pending, l->ffn_norm);
+    *pending = (struct model_pending){b->r, l->ffn_post_norm};
+    if (l->router) return model_experts_enqueue(m, l, in, a->n, &pending->r);
+    if (m->arch->squared_relu)
+        rc = enqueue_squared_relu(m, l, in, a->n);
+    else
+        rc = backend_linear(m->be, &(struct op_linear){.in = in,
+                                                       .n_rows = a->n,
+                                                       .n_weights = 2,
+                                                       .w = {l->w_gate, l->w_up},
+                                                       .bias = {l->b_gate, l->b_up},
+                                                       .act = m->arch->act,
+                                                       .y = {b->ff}});
+    if (!rc)
+        rc = enqueue_product(
+            m, &(struct product){l->w_down, l->b_down, b->ff, b->r, m->hp.ffn_out_scale}, a->n);
+    return rc ? rc : model_sum(m, b->r, a->n);
 }
 
 static int gather_rows(model *m, const backend_buf *x, backend_buf *out, uint32_t n_rows,
@@ -87,21 +144,37 @@ static int pick_tokens(model *m, const struct model_shape *in) {
                                                      .out = b->sampled});
 }
 
+/* Gathers what the rest of the last layer reads; an FFN alone reads what is still pending. */
+static int gather_last(model *m, uint32_t n_rows, struct model_pending *pending) {
+    const struct model_hparams *hp = &m->hp;
+    const uint32_t last = hp->n_layers - 1;
+    struct model_bufs *b = &m->bufs;
+    int rc = gather_rows(m, b->x, b->x_last, n_rows, hp->n_embd);
+    if (rc) return rc;
+    if (hp->layers[last] & MODEL_LAYER_NO_MIXER) {
+        if (!pending->r) return 0;
+        rc = gather_rows(m, pending->r, b->att_last, n_rows, hp->n_embd);
+        pending->r = b->att_last;
+        return rc;
+    }
+    rc = gather_rows(m, b->att, b->att_last, n_rows, model_mixer_cols(hp, last));
+    if (rc || !(hp->layers[last] & MODEL_LAYER_PARALLEL)) return rc;
+    return gather_rows(m, b->mix, b->mix_last, n_rows,
+                       hp->recurrent.n_v_heads * hp->recurrent.v_dim);
+}
+
 /* After the last attention only rows whose output is needed continue. If hidden states are needed
  * the final norm is an op of its own and the output head reads its result; otherwise the head norms
  * its rows as it reads them: the same bits. */
-static int enqueue_head(model *m, const struct model_layer *last, const struct model_shape *in) {
+static int enqueue_head(model *m, const struct model_shape *in, struct model_pending pending) {
     const struct model_hparams *hp = &m->hp;
     struct model_bufs *b = &m->bufs;
-    struct model_pending pending;
     uint32_t n_rows = in->n_logit_rows + in->n_hidden_rows;
     bool split = m->part.n_ranks > 1;
-    int rc;
-    if ((rc = gather_rows(m, b->x, b->x_last, n_rows, hp->n_embd)) ||
-        (rc =
-             gather_rows(m, b->att, b->att_last, n_rows, model_mixer_cols(hp, hp->n_layers - 1))) ||
-        (rc = enqueue_ffn(m, last, b->x_last, b->att_last, n_rows, &pending)))
-        return rc;
+    int rc = gather_last(m, n_rows, &pending);
+    const struct rows rows = {b->x_last, b->att_last, b->mix_last, n_rows};
+    if (!rc) rc = enqueue_rest(m, hp->n_layers - 1, &rows, &pending);
+    if (rc) return rc;
     struct op_input stream = model_input(m, b->x_last, pending, m->w.output_norm);
     if (in->n_hidden_rows) {
         rc = backend_norm(m->be,
@@ -135,19 +208,22 @@ int model_enqueue(model *m, const struct model_shape *shape, const struct model_
                                                      .n_rows = shape->n_rows,
                                                      .scale = m->hp.embed_scale,
                                                      .out = b->x});
+    const struct rows rows = {b->x, b->att, b->mix, shape->n_rows};
     for (uint32_t i = 0; i < n_layers && !rc; i++) {
-        const struct model_layer *l = &m->w.layers[i];
+        const uint8_t flags = m->hp.layers[i];
         struct model_place p = {.layer = i, .shape = shape, .pools = pools};
-        if (m->hp.layers[i] & MODEL_LAYER_RECURRENT) {
-            p.at = n_recurrent++;
-            rc = model_recurrent_enqueue(m, &p, pending);
-        } else {
+        if (model_layer_attends(flags)) {
             p.at = n_attention++;
             rc = model_attention_enqueue(m, &p, pending);
+            pending = (struct model_pending){0};
+        }
+        if (!rc && flags & MODEL_LAYER_RECURRENT) {
+            p.at = n_recurrent++;
+            rc = model_recurrent_enqueue(m, &p, pending);
         }
         if (rc) return rc;
-        rc = i + 1 < n_layers ? enqueue_ffn(m, l, b->x, b->att, shape->n_rows, &pending)
-                              : enqueue_head(m, l, shape);
+        rc = i + 1 < n_layers ? enqueue_rest(m, i, &rows, &pending)
+                              : enqueue_head(m, shape, pending);
     }
     return rc;
 }

@@ -41,6 +41,10 @@ enum weight_dim {
     DIM_QKV_OF_K,   /* Q, K, V of one K head */
     DIM_CHANNELS_Z, /* Q, K, V, Z */
     DIM_BETA_ALPHA,
+    DIM_CHANNELS_OF_Z, /* Mamba-2: Z and channels, */
+    DIM_ZXBCDT,        /* and dt */
+    DIM_GROUP,         /* values normed at once */
+    DIM_BCX,           /* B, C and x of a short convolution */
     N_DIMS
 };
 
@@ -55,7 +59,7 @@ struct weight_role {
     const char *name;            /* of the tensor; after "blk.N." for a layer's */
     size_t offset;               /* of its backend_weight * in model_weights or model_layer */
     enum weight_dim n_out, n_in; /* n_out of each expert, if it is of experts */
-    unsigned must, may;          /* features with which the tensor must, or may, exist */
+    uint64_t must, may;          /* features with which the tensor must, or may, exist */
     enum weight_dim whole, at;   /* rows at.. of a tensor of `whole` rows; DIM_VECTOR: all rows */
     enum weight_dim
         groups; /* the number of equal groups, each of which has these rows; DIM_VECTOR: one */

@@ -34,12 +34,23 @@ enum feature {
     KV_APART = 1 << 20,
     ATTENTION = 1 << 21, /* a layer with attention */
     Q_GATED = 1 << 22,
-    RECURRENT = 1 << 23, /* a layer with a delta net: */
+    RECURRENT = 1 << 23, /* a layer with linear attention; of a delta net: */
     QKV_Z = 1 << 24,     /* Q, K, V and Z apart, */
     QKVZ = 1 << 25,      /* or by K head in one tensor; */
     ALPHA_BETA = 1 << 26,
-    BETA_ALPHA = 1 << 27 /* by K head in one tensor */
+    BETA_ALPHA = 1 << 27, /* by K head in one tensor */
+    SHORT_CONV = 1 << 28, /* a layer with a short convolution */
+    DELTA_NET = 1 << 29,
+    MAMBA2 = 1 << 30
 };
+/* Beyond the bits of an enumeration's int: */
+#define SHARED_GATE ((uint64_t)1 << 34)
+#define MAMBA2_NORM ((uint64_t)1 << 31)
+#define LONE_FFN    ((uint64_t)1 << 32) /* an FFN without a mixer before it */
+#define FF_UP       ((uint64_t)1 << 33) /* without a gate */
+
+/* Of the whole model; bits apart from those of its layers. */
+enum model_feature { EVERY = 1, OUTPUT_NORM = 2, EMBD_NORM = 4 /* the name of the final norm */ };
 
 /* Of each K head: its rows of Q, K, V (and Z). */
 static const struct weight_rows pieces_of_qkvz[WEIGHT_MAX_PIECES] = {
@@ -49,10 +60,11 @@ static const struct weight_rows pieces_of_qkvz[WEIGHT_MAX_PIECES] = {
 #define LAYER(field) offsetof(struct model_layer, field)
 
 static const struct weight_role model_roles[] = {
-    {"token_embd.weight", MODEL(embed), DIM_VOCAB, DIM_EMBD, .must = ANY, .embed = true},
-    {"output_norm.weight", MODEL(output_norm), DIM_VECTOR, DIM_EMBD, .must = ANY},
-    {"output.weight", MODEL(output), DIM_VOCAB, DIM_EMBD, .may = ANY},
-    {"output.bias", MODEL(output_bias), DIM_VECTOR, DIM_VOCAB, .may = ANY},
+    {"token_embd.weight", MODEL(embed), DIM_VOCAB, DIM_EMBD, .must = EVERY, .embed = true},
+    {"output_norm.weight", MODEL(output_norm), DIM_VECTOR, DIM_EMBD, .must = OUTPUT_NORM},
+    {"token_embd_norm.weight", MODEL(output_norm), DIM_VECTOR, DIM_EMBD, .must = EMBD_NORM},
+    {"output.weight", MODEL(output), DIM_VOCAB, DIM_EMBD, .may = EVERY},
+    {"output.bias", MODEL(output_bias), DIM_VECTOR, DIM_VOCAB, .may = EVERY},
 };
 
 static const struct weight_role layer_roles[] = {
@@ -97,14 +109,30 @@ static const struct weight_role layer_roles[] = {
     {"ssm_ba.weight", LAYER(w_alpha), DIM_V_HEADS, DIM_EMBD, .must = BETA_ALPHA,
      .whole = DIM_BETA_ALPHA, .at = DIM_V_OF_K, .groups = DIM_K_HEADS},
     {"ssm_conv1d.weight", LAYER(conv), DIM_VECTOR, DIM_CONV, .must = RECURRENT, .n_cols = DIM_TAPS},
-    {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = RECURRENT},
+    {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = DELTA_NET},
     {"ssm_dt.bias", LAYER(dt_bias), DIM_VECTOR, DIM_V_HEADS, .must = RECURRENT},
-    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_STATE, .must = RECURRENT},
+    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_STATE, .must = DELTA_NET},
+    {"ssm_in.weight", LAYER(w_z), DIM_VALUES, DIM_EMBD, .must = MAMBA2, .whole = DIM_ZXBCDT},
+    {"ssm_in.weight", LAYER(w_qkv), DIM_CHANNELS, DIM_EMBD, .must = MAMBA2, .whole = DIM_ZXBCDT,
+     .at = DIM_VALUES},
+    {"ssm_in.weight", LAYER(w_alpha), DIM_V_HEADS, DIM_EMBD, .must = MAMBA2, .whole = DIM_ZXBCDT,
+     .at = DIM_CHANNELS_OF_Z},
+    {"ssm_conv1d.bias", LAYER(conv_bias), DIM_VECTOR, DIM_CHANNELS, .may = MAMBA2},
+    {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = MAMBA2, .n_cols = DIM_ONE},
+    {"ssm_d", LAYER(skip), DIM_VECTOR, DIM_V_HEADS, .must = MAMBA2, .n_cols = DIM_ONE},
+    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_VALUES, .must = MAMBA2_NORM,
+     .may = MAMBA2, .n_cols = DIM_GROUP},
     {"ssm_out.weight", LAYER(w_out), DIM_EMBD, DIM_VALUES, .must = RECURRENT},
+    {"shortconv.in_proj.weight", LAYER(w_bcx), DIM_BCX, DIM_EMBD, .must = SHORT_CONV},
+    {"shortconv.conv.weight", LAYER(conv), DIM_VECTOR, DIM_CONV, .must = SHORT_CONV,
+     .n_cols = DIM_TAPS},
+    {"shortconv.out_proj.weight", LAYER(w_out), DIM_EMBD, DIM_EMBD, .must = SHORT_CONV},
     {"post_attention_norm.weight", LAYER(attn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"post_attention_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD,
      .must = POST_ATTENTION_FFN_NORM},
     {"ffn_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD, .must = FFN_NORM},
+    {"attn_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD, .must = LONE_FFN},
+    {"ffn_up.weight", LAYER(w_up), DIM_FF, DIM_EMBD, .must = FF_UP},
     {"ffn_gate.weight", LAYER(w_gate), DIM_FF, DIM_EMBD, .must = FF_APART},
     {"ffn_up.weight", LAYER(w_up), DIM_FF, DIM_EMBD, .must = FF_APART},
     {"ffn_up.weight", LAYER(w_gate), DIM_FF, DIM_EMBD, .must = FF_FUSED, .whole = DIM_GATE_UP},
@@ -112,7 +140,7 @@ static const struct weight_role layer_roles[] = {
      .at = DIM_FF},
     {"ffn_down.weight", LAYER(w_down), DIM_EMBD, DIM_FF, .must = DENSE},
     {"ffn_gate.bias", LAYER(b_gate), DIM_VECTOR, DIM_FF, .may = FF_APART},
-    {"ffn_up.bias", LAYER(b_up), DIM_VECTOR, DIM_FF, .may = FF_APART},
+    {"ffn_up.bias", LAYER(b_up), DIM_VECTOR, DIM_FF, .may = FF_APART | FF_UP},
     {"ffn_down.bias", LAYER(b_down), DIM_VECTOR, DIM_EMBD, .may = DENSE, .once = true},
     {"post_ffw_norm.weight", LAYER(ffn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"ffn_gate_inp.weight", LAYER(router), DIM_EXPERTS, DIM_EMBD, .must = EXPERTS},
@@ -133,7 +161,7 @@ static const struct weight_role layer_roles[] = {
      .experts = true},
     {"ffn_down_exps.bias", LAYER(eb_down), DIM_VECTOR, DIM_EMBD, .must = EXPERT_BIAS,
      .experts = true, .once = true},
-    {"ffn_gate_inp_shexp.weight", LAYER(s_router), DIM_ONE, DIM_EMBD, .must = SHARED},
+    {"ffn_gate_inp_shexp.weight", LAYER(s_router), DIM_ONE, DIM_EMBD, .must = SHARED_GATE},
     {"ffn_gate_shexp.weight", LAYER(s_gate), DIM_FF_SHARED, DIM_EMBD, .must = SHARED},
     {"ffn_up_shexp.weight", LAYER(s_up), DIM_FF_SHARED, DIM_EMBD, .must = SHARED},
     {"ffn_down_shexp.weight", LAYER(s_down), DIM_EMBD, DIM_FF_SHARED, .must = SHARED},
@@ -155,9 +183,9 @@ static bool has_tensor(const gguf *g, uint32_t layer, const char *name) {
     return gguf_tensor_find(g, text) != NULL;
 }
 
-static unsigned attention_features(const gguf *g, const struct model_arch *a) {
+static uint64_t attention_features(const gguf *g, const struct model_arch *a) {
     bool fused = !a->attention_gate && has_tensor(g, 0, "attn_qkv.weight");
-    unsigned bits = ATTENTION | (fused ? QKV_FUSED : KV_APART);
+    uint64_t bits = ATTENTION | (fused ? QKV_FUSED : KV_APART);
     if (!fused) bits |= a->attention_gate ? Q_GATED : Q_APART;
     if (a->qk_norm != MODEL_QK_NORM_NONE) bits |= QK_NORM;
     if (a->qkv_bias) bits |= fused ? QKV_FUSED_BIAS : QKV_APART_BIAS;
@@ -166,31 +194,47 @@ static unsigned attention_features(const gguf *g, const struct model_arch *a) {
     return bits;
 }
 
-static unsigned find_features(const gguf *g, const struct model_hparams *hp,
+static uint64_t recurrent_features(const gguf *g, const struct model_arch *a, uint32_t layer) {
+    if (a->short_conv) return SHORT_CONV;
+    if (a->mamba2) return RECURRENT | MAMBA2 | (a->norm_optional ? 0 : MAMBA2_NORM);
+    return RECURRENT | DELTA_NET | (has_tensor(g, layer, "ssm_in.weight") ? QKVZ : QKV_Z) |
+           (has_tensor(g, layer, "ssm_ba.weight") ? BETA_ALPHA : ALPHA_BETA);
+}
+
+static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
                               const struct model_arch *a, uint32_t layer) {
-    unsigned bits = ANY;
-    if (a->pre_norm) bits |= PRE_NORM;
-    if (a->pre_norm) bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
+    const uint8_t flags = hp->layers[layer];
+    uint64_t bits = ANY;
+    if (flags & MODEL_LAYER_NO_MIXER)
+        bits |= LONE_FFN;
+    else if (a->pre_norm)
+        bits |= PRE_NORM;
+    if (a->pre_norm && !(flags & (MODEL_LAYER_NO_MIXER | MODEL_LAYER_NO_FFN)))
+        bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
     if (a->post_norm) bits |= POST_NORM;
-    if (hp->layers[layer] & MODEL_LAYER_RECURRENT) {
-        bits |= RECURRENT | (has_tensor(g, layer, "ssm_in.weight") ? QKVZ : QKV_Z);
-        bits |= has_tensor(g, layer, "ssm_ba.weight") ? BETA_ALPHA : ALPHA_BETA;
-    } else {
-        bits |= attention_features(g, a);
-    }
-    if (!hp->experts.n_experts) return bits | DENSE | (a->fused_gate_up ? FF_FUSED : FF_APART);
+    if (model_layer_attends(flags)) bits |= attention_features(g, a);
+    if (flags & MODEL_LAYER_RECURRENT) bits |= recurrent_features(g, a, layer);
+    if (flags & MODEL_LAYER_NO_FFN) return bits;
+    if (!hp->experts.n_experts)
+        return bits | DENSE |
+               (a->squared_relu    ? FF_UP
+                : a->fused_gate_up ? (uint64_t)FF_FUSED
+                                   : (uint64_t)FF_APART);
     bits |= EXPERTS;
     bits |= has_tensor(g, layer, "ffn_gate_up_exps.weight") ? EXPERTS_FUSED : EXPERTS_APART;
     if (a->expert_biases) bits |= EXPERT_BIAS;
-    if (a->shared_expert) bits |= SHARED;
+    if (a->shared_expert) bits |= SHARED | (a->shared_ungated ? 0 : SHARED_GATE);
     return bits;
 }
 
 static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_DIMS]) {
-    const uint64_t d = r->dim, keys = r->n_k_heads * d, values = r->n_v_heads * d;
+    const uint64_t d = r->v_dim, keys = (uint64_t)r->n_k_heads * r->k_dim,
+                   values = r->n_v_heads * d;
     if (!r->n_layers) return;
     out[DIM_TAPS] = r->n_taps;
-    out[DIM_CONV] = (2 * keys + values) * r->n_taps;
+    out[DIM_CONV] = (2 * keys + values + r->channels) * r->n_taps;
+    out[DIM_BCX] = 3 * (uint64_t)r->channels;
+    if (r->channels) return;
     out[DIM_STATE] = d;
     out[DIM_TWO_STATES] = 2 * d;
     out[DIM_K_HEADS] = r->n_k_heads;
@@ -200,7 +244,9 @@ static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_
     out[DIM_VALUES] = values;
     out[DIM_CHANNELS] = 2 * keys + values;
     out[DIM_QKV_OF_K] = (2 * keys + values) / r->n_k_heads;
-    out[DIM_CHANNELS_Z] = 2 * keys + 2 * values;
+    out[DIM_CHANNELS_Z] = out[DIM_CHANNELS_OF_Z] = 2 * keys + 2 * values;
+    out[DIM_ZXBCDT] = 2 * keys + 2 * values + r->n_v_heads;
+    out[DIM_GROUP] = values / (r->mamba2 ? r->n_norm_groups : r->n_k_heads);
     out[DIM_BETA_ALPHA] = 2 * (uint64_t)r->n_v_heads;
 }
 
@@ -243,7 +289,7 @@ void planned_weight_name(const struct planned_weight *w, char name[WEIGHT_NAME_B
 
 /* Adds the roles that a model with these features has, and whose tensor exists or must. */
 static void plan_roles(struct weight_plan *p, const struct weight_role *roles, size_t n_roles,
-                       uint32_t layer, unsigned features) {
+                       uint32_t layer, uint64_t features) {
     for (size_t i = 0; i < n_roles; i++) {
         char name[WEIGHT_NAME_BYTES];
         struct planned_weight w = {.role = &roles[i], .layer = layer};
@@ -268,7 +314,8 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
         weight_plan_free(p);
         return err_no_memory(e);
     }
-    plan_roles(p, model_roles, N_MODEL_ROLES, WEIGHT_NO_LAYER, ANY);
+    plan_roles(p, model_roles, N_MODEL_ROLES, WEIGHT_NO_LAYER,
+               EVERY | (arch->short_conv ? EMBD_NORM : OUTPUT_NORM));
     for (uint32_t layer = 0; layer < hp->n_layers; layer++) {
         p->first[layer] = p->n;
         plan_roles(p, layer_roles, N_LAYER_ROLES, layer, find_features(g, hp, arch, layer));

@@ -76,6 +76,9 @@ def fill(model, seed, family):
             x = 0.4 * x
         with torch.no_grad():
             p.copy_(x)
+    for name, b in model.named_buffers():  # biases that choose experts
+        if name.endswith("bias"):
+            b.copy_(0.1 * torch.randn(b.shape, generator=gen))
     if family.get("ties"):  # experts 1 and 4 always score the same
         for name, p in model.named_parameters():
             if name.endswith("mlp.gate.weight"):

@@ -1,5 +1,5 @@
-/* delta_net.cu - the gated delta net over state blocks (op_delta_net, state_layout.h), and the gate
- * of attention.
+/* delta_net.cu - linear attention over state blocks (op_linear_attention, state_layout.h): gated
+ * delta nets and Mamba-2; and the gate of attention.
  *
  * Three kernels: the convolution of each head of each row; the rows of each V head of each
  * sequence, up to CUDA_DELTA_ROWS of one chunk at a time; what the next step reads of the inputs,
@@ -16,9 +16,10 @@
 namespace {
 
 enum {
-    DIM = 128,  /* most columns of a head */
-    TAPS = 4,   /* most taps */
-    CHUNK = 32, /* most rows of a chunk */
+    DIM = 128,   /* most columns of a head of V; of a delta net of any head */
+    DIM_K = 256, /* of a head of Mamba-2's K */
+    TAPS = 4,    /* most taps */
+    CHUNK = 32,  /* most rows of a chunk */
     QUARTERS = 4,
     WARPS = CUDA_DELTA_THREADS / 32
 };
@@ -42,14 +43,20 @@ __device__ struct rows rows_of(const args &a, uint32_t s) {
     r.pos = r.there ? (uint32_t)pos : 0;
     const uint32_t source = r.there ? (uint32_t)a.tables[2 * s] : 0;
     const uint32_t live = r.there ? (uint32_t)a.tables[2 * s + 1] : 0;
-    r.there = r.there && source < a.op.n_blocks && live < a.op.n_blocks;
-    r.source = a.blocks + source * a.op.end;
-    r.live = a.blocks + live * a.op.end;
+    r.there = r.there && source < a.n_blocks && live < a.n_blocks;
+    r.source = a.blocks + source * a.end;
+    r.live = a.blocks + live * a.end;
     return r;
 }
 
 __device__ uint64_t channels_of(const args &a) {
-    return (uint64_t)(2 * a.op.n_k_heads + a.op.n_v_heads) * a.dim;
+    return 2 * (uint64_t)a.n_k_heads * a.k_dim + (uint64_t)a.n_v_heads * a.v_dim;
+}
+
+/* Channels before K and before V: a delta net has Q, K, V, Mamba-2 V, K, Q. */
+__device__ uint64_t k_at(const args &a) {
+    const uint64_t values = (uint64_t)a.n_v_heads * a.v_dim;
+    return a.beta != nullptr ? (uint64_t)a.n_k_heads * a.k_dim : values;
 }
 
 __device__ float sigmoid(float x) {
@@ -60,13 +67,13 @@ __device__ float sigmoid(float x) {
 __device__ float input_at(const args &a, const struct rows &r, int32_t rel, uint64_t c) {
     if (rel >= 0) return a.qkv[(uint64_t)(r.first + (uint32_t)rel) * channels_of(a) + c];
     if (r.pos == 0) return 0.0f;
-    const float *window = r.pos % a.chunk != 0 ? r.live + a.op.recent : r.source + a.op.tail;
+    const float *window = r.pos % a.chunk != 0 ? r.live + a.recent : r.source + a.tail;
     return window[(uint64_t)((int32_t)a.n_taps - 1 + rel) * channels_of(a) + c];
 }
 
 /* The sequence of a row: the last one that begins at or before it. */
 __device__ uint32_t seq_of(const args &a, uint32_t row) {
-    uint32_t low = 0, high = a.op.n_seqs;
+    uint32_t low = 0, high = a.n_seqs;
     while (high - low > 1) {
         const uint32_t mid = (low + high) / 2;
         if ((uint32_t)a.row_start[mid] <= row)
@@ -77,6 +84,16 @@ __device__ uint32_t seq_of(const args &a, uint32_t row) {
     return low;
 }
 
+/* Channel c of a row after the convolution, whose sum begins with bias. */
+__device__ float convolve(const args &a, const struct rows &r, uint32_t row, uint64_t c,
+                          float bias) {
+    float y = bias;
+    for (uint32_t t = 0; t < a.n_taps; t++)
+        y = fmaf(a.conv[c * a.n_taps + t],
+                 input_at(a, r, (int32_t)(row - r.first + t + 1) - (int32_t)a.n_taps, c), y);
+    return y * sigmoid(y);
+}
+
 /* Grid: heads of Q, K and V; rows. A thread for each dimension. */
 CUDA_KERNEL(DIM) delta_conv(CUDA_ARGS(struct cargs_delta_net) a) {
     __shared__ float sums[DIM / 32];
@@ -85,24 +102,33 @@ CUDA_KERNEL(DIM) delta_conv(CUDA_ARGS(struct cargs_delta_net) a) {
     const uint32_t head = blockIdx.x, row = blockIdx.y, i = threadIdx.x;
     const struct rows r = rows_of(a, seq_of(a, row));
     if (!r.there) return;
-    const uint64_t c = (uint64_t)head * a.dim + i;
+    const uint64_t c = (uint64_t)head * a.k_dim + i;
     float y = 0.0f;
-    if (i < a.dim) {
-        for (uint32_t t = 0; t < a.n_taps; t++)
-            y = fmaf(a.conv[c * a.n_taps + t],
-                     input_at(a, r, (int32_t)(row - r.first + t + 1) - (int32_t)a.n_taps, c), y);
-        y *= sigmoid(y);
+    if (i < a.k_dim) {
+        y = convolve(a, r, row, c, 0.0f);
     }
-    if (head < 2 * a.op.n_k_heads) {
+    if (head < 2 * a.n_k_heads) {
         const float part = warp_sum(y * y);
         if (i % 32 == 0) sums[i / 32] = part;
         __syncthreads();
         float sum = 0.0f;
         for (uint32_t w = 0; w < DIM / 32; w++)
             sum += sums[w];
-        y *= (head < a.op.n_k_heads ? a.op.q_scale : 1.0f) / sqrtf(sum + 1e-6f);
+        y *= (head < a.n_k_heads ? a.q_scale : 1.0f) / sqrtf(sum + 1e-6f);
     }
-    if (i < a.dim) a.work[(uint64_t)row * channels_of(a) + c] = y;
+    if (i < a.k_dim) a.work[(uint64_t)row * channels_of(a) + c] = y;
+}
+
+/* Grid: parts of DIM channels, rows. */
+CUDA_KERNEL(DIM) mamba2_conv(CUDA_ARGS(struct cargs_delta_net) a) {
+    pdl_launch();
+    pdl_wait();
+    const uint64_t c = (uint64_t)blockIdx.x * DIM + threadIdx.x;
+    const uint32_t row = blockIdx.y;
+    const struct rows r = rows_of(a, seq_of(a, row));
+    if (!r.there || c >= channels_of(a)) return;
+    a.work[(uint64_t)row * channels_of(a) + c] =
+        convolve(a, r, row, c, a.conv_bias != nullptr ? a.conv_bias[c] : 0.0f);
 }
 
 /* One V head of one sequence. */
@@ -112,46 +138,69 @@ struct head {
     uint32_t v_head, k_head;
 };
 
-/* What a block keeps of N rows. */
-template <int N> struct tile {
-    float k[N][DIM], q[N][DIM];
-    float parts[QUARTERS][2 * N][DIM]; /* of S^T k and S^T q; [0]: then their sums, and o */
-    float g[CHUNK], beta[N];
+/* What a block keeps of N rows. parts: of S^T q in slot EACH * i + EACH - 1, of a delta net's S^T k
+ * in slot 2 * i; o in slot EACH * i of [0] afterwards. */
+template <int N, bool DELTA> struct tile {
+    enum { EACH = DELTA ? 2 : 1, COLS = DELTA ? DIM : DIM_K };
+    float k[N][COLS], q[N][COLS];
+    float parts[QUARTERS][EACH * N][DIM];
+    float g[CHUNK], beta[N];              /* beta: of Mamba-2 dt */
     float by_k[N][CHUNK], by_q[N][CHUNK]; /* e^(G[i] - G[j]) times k[j].k[i], k[j].q[i] */
 };
 
 __device__ const float *k_row(const args &a, const struct rows &r, const struct head &h,
                               uint32_t at, uint32_t from, uint32_t row) {
-    return at < from ? r.live + a.op.k + at * h.k_cols + (uint64_t)h.k_head * a.dim
+    return at < from ? r.live + a.k + at * h.k_cols + (uint64_t)h.k_head * a.k_dim
                      : h.k + (uint64_t)(row + at - from) * h.in_stride;
+}
+
+/* Norm (of a delta net) and gate of n rows; first: place of the head's first row in z and out. */
+template <int N, bool DELTA>
+__device__ void write_rows(const args &a, uint64_t first, const struct tile<N, DELTA> &t,
+                           uint32_t n) {
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = a.v_dim;
+    for (uint32_t i = warp; i < n; i += WARPS) {
+        const uint64_t at = first + (uint64_t)i * a.n_v_heads * dim;
+        const float *o = t.parts[0][tile<N, DELTA>::EACH * i];
+        float sum = 0.0f;
+        for (uint32_t d = lane; DELTA && d < dim; d += 32)
+            sum = fmaf(o[d], o[d], sum);
+        const float scale = DELTA ? 1.0f / sqrtf(warp_sum(sum) / (float)dim + a.eps) : 1.0f;
+        for (uint32_t d = lane; d < dim; d += 32) {
+            const float z = a.z[at + d], x = DELTA ? o[d] * scale * a.norm[d] : o[d];
+            a.out[at + d] = x * z * sigmoid(z);
+        }
+    }
 }
 
 /* Rows `from` .. `from` + n - 1 of a chunk; the first of them is row `row` of the sequence in this
  * step. s: the state at the chunk's boundary, or NULL. chunk_from: the chunk's pending rows before
  * this step. */
-template <int N>
+template <int N, bool DELTA>
 __device__ void make_rows(const args &a, const struct rows &r, const struct head &h,
-                          struct tile<N> &t, const float *s, uint32_t row, uint32_t from,
+                          struct tile<N, DELTA> &t, const float *s, uint32_t row, uint32_t from,
                           uint32_t n, uint32_t chunk_from) {
+    enum { EACH = DELTA ? 2 : 1 };
     const uint32_t tid = threadIdx.x, col = tid % DIM, quarter = tid / DIM, warp = tid / 32,
-                   lane = tid % 32, dim = a.dim, step = dim / QUARTERS;
+                   lane = tid % 32, dim = a.v_dim, step = a.k_dim / QUARTERS;
     const uint32_t before = row - (from - chunk_from); /* step's row of chunk_from */
-    float *live_g = r.live + a.op.g + h.v_head, *live_u = r.live + a.op.u + h.v_head * dim;
-    for (uint32_t i = quarter; i < n && col < dim; i += QUARTERS) {
-        t.k[i][col] = h.k[(row + i) * h.in_stride + col];
-        t.q[i][col] = h.q[(row + i) * h.in_stride + col];
-    }
-    if (tid < from) t.g[tid] = live_g[(uint64_t)tid * a.op.n_v_heads];
+    float *live_g = r.live + a.g + h.v_head, *live_u = r.live + a.u + (uint64_t)h.v_head * dim;
+    for (uint32_t i = quarter; i < n; i += QUARTERS)
+        for (uint32_t c = col; c < a.k_dim; c += DIM) {
+            t.k[i][c] = h.k[(row + i) * h.in_stride + c];
+            t.q[i][c] = h.q[(row + i) * h.in_stride + c];
+        }
+    if (tid < from) t.g[tid] = live_g[(uint64_t)tid * a.n_v_heads];
     __syncthreads();
     if (tid == 0) {
         for (uint32_t i = 0; i < n; i++) {
-            const uint64_t at = (uint64_t)(r.first + row + i) * a.op.n_v_heads + h.v_head;
+            const uint64_t at = (uint64_t)(r.first + row + i) * a.n_v_heads + h.v_head;
             const float x = a.alpha[at] + a.dt_bias[h.v_head];
             const float soft = x > 20.0f ? x : log1pf(expf(x));
             const float g = fmaf(a.a[h.v_head], soft, from + i != 0 ? t.g[from + i - 1] : 0.0f);
             t.g[from + i] = g;
-            live_g[(uint64_t)(from + i) * a.op.n_v_heads] = g;
-            t.beta[i] = sigmoid(a.beta[at]);
+            live_g[(uint64_t)(from + i) * a.n_v_heads] = g;
+            t.beta[i] = DELTA ? sigmoid(a.beta[at]) : soft;
         }
     }
     if (s != nullptr && col < dim) {
@@ -164,14 +213,14 @@ __device__ void make_rows(const args &a, const struct rows &r, const struct head
             const float v = s[(uint64_t)d * dim + col];
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                by_k[i] = fmaf(v, t.k[i][d], by_k[i]);
+                if (DELTA) by_k[i] = fmaf(v, t.k[i][d], by_k[i]);
                 by_q[i] = fmaf(v, t.q[i][d], by_q[i]);
             }
         }
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            t.parts[quarter][2 * i][col] = by_k[i];
-            t.parts[quarter][2 * i + 1][col] = by_q[i];
+            if (DELTA) t.parts[quarter][EACH * i][col] = by_k[i];
+            t.parts[quarter][EACH * i + EACH - 1][col] = by_q[i];
         }
     }
     __syncthreads();
@@ -181,11 +230,11 @@ __device__ void make_rows(const args &a, const struct rows &r, const struct head
         if (j > from + i) continue;
         const float *k = k_row(a, r, h, j, chunk_from, before);
         float by_k = 0.0f, by_q = 0.0f;
-        for (uint32_t d = lane; d < dim; d += 32) {
-            by_k = fmaf(k[d], t.k[i][d], by_k);
+        for (uint32_t d = lane; d < a.k_dim; d += 32) {
+            if (DELTA) by_k = fmaf(k[d], t.k[i][d], by_k);
             by_q = fmaf(k[d], t.q[i][d], by_q);
         }
-        by_k = warp_sum(by_k);
+        if (DELTA) by_k = warp_sum(by_k);
         by_q = warp_sum(by_q);
         if (lane != 0) continue;
         const float near = expf(t.g[from + i] - t.g[j]);
@@ -196,120 +245,150 @@ __device__ void make_rows(const args &a, const struct rows &r, const struct head
     if (tid < dim) {
         for (uint32_t i = 0; i < n; i++) {
             const float far = expf(t.g[from + i]);
-            float u = h.v[(row + i) * h.in_stride + tid], o = 0.0f;
+            const float v = h.v[(row + i) * h.in_stride + tid];
+            float u = v, o = 0.0f;
             if (s != nullptr) {
-                const float sk = (t.parts[0][2 * i][tid] + t.parts[1][2 * i][tid]) +
-                                 (t.parts[2][2 * i][tid] + t.parts[3][2 * i][tid]);
-                const float sq = (t.parts[0][2 * i + 1][tid] + t.parts[1][2 * i + 1][tid]) +
-                                 (t.parts[2][2 * i + 1][tid] + t.parts[3][2 * i + 1][tid]);
-                u = fmaf(-far, sk, u);
+                const uint32_t q = EACH * i + EACH - 1;
+                const float sq = (t.parts[0][q][tid] + t.parts[1][q][tid]) +
+                                 (t.parts[2][q][tid] + t.parts[3][q][tid]);
+                if (DELTA) {
+                    const float sk = (t.parts[0][EACH * i][tid] + t.parts[1][EACH * i][tid]) +
+                                     (t.parts[2][EACH * i][tid] + t.parts[3][EACH * i][tid]);
+                    u = fmaf(-far, sk, u);
+                }
                 o = far * sq;
             }
             for (uint32_t j = 0; j < from + i; j++) {
                 const float uj = live_u[j * h.cols + tid];
-                u = fmaf(-t.by_k[i][j], uj, u);
+                if (DELTA) u = fmaf(-t.by_k[i][j], uj, u);
                 o = fmaf(t.by_q[i][j], uj, o);
             }
             u *= t.beta[i];
             live_u[(uint64_t)(from + i) * h.cols + tid] = u;
-            t.parts[0][2 * i][tid] = fmaf(t.by_q[i][from + i], u, o);
+            o = fmaf(t.by_q[i][from + i], u, o);
+            t.parts[0][EACH * i][tid] = DELTA ? o : fmaf(v, a.skip[h.v_head], o);
         }
     }
     __syncthreads();
-    for (uint32_t i = warp; i < n; i += WARPS) {
-        const uint64_t at = (uint64_t)(r.first + row + i) * h.cols + (uint64_t)h.v_head * dim;
-        float sum = 0.0f;
-        for (uint32_t d = lane; d < dim; d += 32)
-            sum = fmaf(t.parts[0][2 * i][d], t.parts[0][2 * i][d], sum);
-        const float scale = 1.0f / sqrtf(warp_sum(sum) / (float)dim + a.op.eps);
-        for (uint32_t d = lane; d < dim; d += 32) {
-            const float z = a.z[at + d];
-            a.out[at + d] = t.parts[0][2 * i][d] * scale * a.norm[d] * z * sigmoid(z);
-        }
-    }
+    write_rows<N, DELTA>(a, (uint64_t)(r.first + row) * h.cols + (uint64_t)h.v_head * dim, t, n);
     __syncthreads();
 }
 
 /* S at the boundary that ends the chunk, whose first `chunk_from` rows were pending. */
-template <int N>
-__device__ void fold(const args &a, const struct rows &r, const struct head &h, struct tile<N> &t,
-                     const float *s, uint32_t row, uint32_t chunk_from) {
-    const uint32_t col = threadIdx.x % DIM, quarter = threadIdx.x / DIM, step = a.dim / QUARTERS;
+template <int N, bool DELTA>
+__device__ void fold(const args &a, const struct rows &r, const struct head &h,
+                     struct tile<N, DELTA> &t, const float *s, uint32_t row, uint32_t chunk_from) {
+    const uint32_t col = threadIdx.x % DIM, quarter = threadIdx.x / DIM, step = a.k_dim / QUARTERS;
     const float last = t.g[a.chunk - 1], far = expf(last);
-    const float *live_u = r.live + a.op.u + (uint64_t)h.v_head * a.dim;
-    float *to = r.live + (uint64_t)h.v_head * a.dim * a.dim;
+    const float *live_u = r.live + a.u + (uint64_t)h.v_head * a.v_dim;
+    float *to = r.live + (uint64_t)h.v_head * a.k_dim * a.v_dim;
     __syncthreads();
     if (threadIdx.x < a.chunk) t.by_k[0][threadIdx.x] = expf(last - t.g[threadIdx.x]);
     __syncthreads();
-    if (col < a.dim)
+    if (col < a.v_dim)
         for (uint32_t d = quarter * step; d < (quarter + 1) * step; d++) {
-            float sum = s != nullptr ? far * s[(uint64_t)d * a.dim + col] : 0.0f;
+            float sum = s != nullptr ? far * s[(uint64_t)d * a.v_dim + col] : 0.0f;
             for (uint32_t j = 0; j < a.chunk; j++)
                 sum = fmaf(t.by_k[0][j] * k_row(a, r, h, j, chunk_from, row)[d],
                            live_u[j * h.cols + col], sum);
-            to[(uint64_t)d * a.dim + col] = sum;
+            to[(uint64_t)d * a.v_dim + col] = sum;
         }
     __syncthreads();
 }
 
 /* Grid: V heads, sequences. */
-template <int N> __device__ void run_head(const args &a, struct tile<N> &t) {
+template <int N, bool DELTA> __device__ void run_head(const args &a, struct tile<N, DELTA> &t) {
     const struct rows r = rows_of(a, blockIdx.y);
     struct head h;
     h.v_head = blockIdx.x;
-    h.k_head =
-        a.op.tiled ? h.v_head % a.op.n_k_heads : h.v_head / (a.op.n_v_heads / a.op.n_k_heads);
+    h.k_head = a.tiled ? h.v_head % a.n_k_heads : h.v_head / (a.n_v_heads / a.n_k_heads);
     h.in_stride = channels_of(a);
-    h.cols = (uint64_t)a.op.n_v_heads * a.dim;
-    h.k_cols = (uint64_t)a.op.n_k_heads * a.dim;
+    h.cols = (uint64_t)a.n_v_heads * a.v_dim;
+    h.k_cols = (uint64_t)a.n_k_heads * a.k_dim;
     if (!r.there) { /* padding: its output is finite */
-        for (uint32_t i = threadIdx.x; i < r.n * a.dim; i += CUDA_DELTA_THREADS)
-            a.out[(r.first + i / a.dim) * h.cols + (uint64_t)h.v_head * a.dim + i % a.dim] = 0.0f;
+        for (uint32_t i = threadIdx.x; i < r.n * a.v_dim; i += CUDA_DELTA_THREADS)
+            a.out[(r.first + i / a.v_dim) * h.cols + (uint64_t)h.v_head * a.v_dim + i % a.v_dim] =
+                0.0f;
         return;
     }
     const float *work = a.work + r.first * h.in_stride;
-    h.q = work + (uint64_t)h.k_head * a.dim;
-    h.k = work + (uint64_t)(a.op.n_k_heads + h.k_head) * a.dim;
-    h.v = work + (uint64_t)(2 * a.op.n_k_heads + h.v_head) * a.dim;
-    const uint64_t state = (uint64_t)h.v_head * a.dim * a.dim;
+    const uint64_t of_k = (uint64_t)h.k_head * a.k_dim;
+    h.k = work + k_at(a) + of_k;
+    h.q = DELTA ? work + of_k : h.k + h.k_cols;
+    h.v = work + (DELTA ? 2 * h.k_cols : 0) + (uint64_t)h.v_head * a.v_dim;
+    const uint64_t state = (uint64_t)h.v_head * a.k_dim * a.v_dim;
     const float *s = r.pos < a.chunk ? nullptr : r.source + state;
     for (uint32_t row = 0; row < r.n;) {
         const uint32_t chunk_from = (r.pos + row) % a.chunk, begin = row;
         uint32_t at = chunk_from;
         while (at < a.chunk && row < r.n) {
             const uint32_t n = min(min((uint32_t)N, a.chunk - at), r.n - row);
-            make_rows<N>(a, r, h, t, s, row, at, n, chunk_from);
+            make_rows<N, DELTA>(a, r, h, t, s, row, at, n, chunk_from);
             row += n;
             at += n;
         }
         if (at < a.chunk) return;
-        fold<N>(a, r, h, t, s, begin, chunk_from);
+        fold<N, DELTA>(a, r, h, t, s, begin, chunk_from);
         s = r.live + state;
     }
 }
 
 CUDA_KERNEL(CUDA_DELTA_THREADS) delta_run(CUDA_ARGS(struct cargs_delta_net) a) {
-    __shared__ struct tile<CUDA_DELTA_ROWS> t;
+    __shared__ struct tile<CUDA_DELTA_ROWS, true> t;
     pdl_launch();
     pdl_wait();
-    run_head<CUDA_DELTA_ROWS>(a, t);
+    run_head<CUDA_DELTA_ROWS, true>(a, t);
 }
 
 CUDA_KERNEL(CUDA_DELTA_THREADS) delta_step(CUDA_ARGS(struct cargs_delta_net) a) {
-    __shared__ struct tile<1> t;
+    __shared__ struct tile<1, true> t;
     pdl_launch();
     pdl_wait();
-    run_head<1>(a, t);
+    run_head<1, true>(a, t);
 }
 
-/* Grid: heads of Q, K and V; sequences. A thread for each dimension. */
+CUDA_KERNEL(CUDA_DELTA_THREADS) mamba2_run(CUDA_ARGS(struct cargs_delta_net) a) {
+    __shared__ struct tile<CUDA_DELTA_ROWS, false> t;
+    pdl_launch();
+    pdl_wait();
+    run_head<CUDA_DELTA_ROWS, false>(a, t);
+}
+
+CUDA_KERNEL(CUDA_DELTA_THREADS) mamba2_step(CUDA_ARGS(struct cargs_delta_net) a) {
+    __shared__ struct tile<1, false> t;
+    pdl_launch();
+    pdl_wait();
+    run_head<1, false>(a, t);
+}
+
+/* Grid: groups, rows. Norms what the V heads of one group gave. */
+CUDA_KERNEL(DIM) mamba2_norm(CUDA_ARGS(struct cargs_delta_net) a) {
+    __shared__ float sums[DIM / 32];
+    pdl_launch();
+    pdl_wait();
+    const uint32_t n = a.n_v_heads / a.n_norm_groups * a.v_dim, i = threadIdx.x;
+    const float *norm = a.norm + (uint64_t)blockIdx.x * n;
+    float *x = a.out + ((uint64_t)blockIdx.y * a.n_norm_groups + blockIdx.x) * n, part = 0.0f;
+    for (uint32_t d = i; d < n; d += DIM)
+        part = fmaf(x[d], x[d], part);
+    part = warp_sum(part);
+    if (i % 32 == 0) sums[i / 32] = part;
+    __syncthreads();
+    float sum = 0.0f;
+    for (uint32_t w = 0; w < DIM / 32; w++)
+        sum += sums[w];
+    const float scale = 1.0f / sqrtf(sum / (float)n + a.eps);
+    for (uint32_t d = i; d < n; d += DIM)
+        x[d] = x[d] * scale * norm[d];
+}
+
+/* Grid: parts of DIM channels, sequences. */
 CUDA_KERNEL(DIM) delta_keep(CUDA_ARGS(struct cargs_delta_net) a) {
     pdl_launch();
     pdl_wait();
-    const uint32_t head = blockIdx.x, i = threadIdx.x;
+    const uint64_t c = (uint64_t)blockIdx.x * DIM + threadIdx.x;
     const struct rows r = rows_of(a, blockIdx.y);
-    if (!r.there || i >= a.dim) return;
-    const uint64_t c = (uint64_t)head * a.dim + i;
+    if (!r.there || c >= channels_of(a)) return;
     const uint32_t end = r.pos + r.n, boundary = end - end % a.chunk;
     const int32_t taps = (int32_t)a.n_taps - 1;
     float tail[TAPS - 1], recent[TAPS - 1];
@@ -323,13 +402,13 @@ CUDA_KERNEL(DIM) delta_keep(CUDA_ARGS(struct cargs_delta_net) a) {
 #pragma unroll
     for (int32_t t = 0; t < TAPS - 1; t++) {
         if (t >= taps) break;
-        if (boundary > r.pos) r.live[a.op.tail + (uint64_t)t * channels_of(a) + c] = tail[t];
-        r.live[a.op.recent + (uint64_t)t * channels_of(a) + c] = recent[t];
+        if (boundary > r.pos) r.live[a.tail + (uint64_t)t * channels_of(a) + c] = tail[t];
+        r.live[a.recent + (uint64_t)t * channels_of(a) + c] = recent[t];
     }
-    if (head < a.op.n_k_heads || head >= 2 * a.op.n_k_heads) return;
-    const uint64_t k_cols = (uint64_t)a.op.n_k_heads * a.dim;
+    const uint64_t k_cols = (uint64_t)a.n_k_heads * a.k_dim, first = k_at(a);
+    if (c < first || c >= first + k_cols) return;
     for (uint32_t p = max(boundary, r.pos); p < end; p++)
-        r.live[a.op.k + p % a.chunk * k_cols + (uint64_t)(head - a.op.n_k_heads) * a.dim + i] =
+        r.live[a.k + p % a.chunk * k_cols + c - first] =
             a.work[(uint64_t)(r.first + p - r.pos) * channels_of(a) + c];
 }
 
@@ -337,7 +416,7 @@ CUDA_KERNEL(256) gate(CUDA_ARGS(struct cargs_gate) a) {
     pdl_launch();
     pdl_wait();
     const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < a.n) a.x[i] *= sigmoid(a.gate[i]);
+    if (i < a.n) a.x[i] *= a.gate != nullptr ? sigmoid(a.gate[i]) : fmaxf(a.x[i], 0.0f);
 }
 
 } // namespace
@@ -352,6 +431,14 @@ const void *cuda_delta_kernel(enum cuda_delta_kernel kernel) {
         return (const void *)delta_step;
     case CUDA_DELTA_KEEP:
         return (const void *)delta_keep;
+    case CUDA_MAMBA2_CONV:
+        return (const void *)mamba2_conv;
+    case CUDA_MAMBA2_RUN:
+        return (const void *)mamba2_run;
+    case CUDA_MAMBA2_STEP:
+        return (const void *)mamba2_step;
+    case CUDA_MAMBA2_NORM:
+        return (const void *)mamba2_norm;
     }
     return nullptr;
 }

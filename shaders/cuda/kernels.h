@@ -33,6 +33,9 @@ const void *cuda_top_kernel(void);
 const void *cuda_delta_kernel(enum cuda_delta_kernel kernel);
 const void *cuda_gate_kernel(void);
 
+/* short_conv.cu; keep: what the next step reads, after a step with several rows of a sequence */
+const void *cuda_short_conv_kernel(int keep);
+
 /* lt_probe.cu */
 const void *cuda_lt_fill_kernel(void);
 const void *cuda_lt_probe_kernel(void);

@@ -1,4 +1,4 @@
-// delta_net.metal - the gated delta net over state blocks (op_delta_net, core/backend/ops.h;
+// delta_net.metal - the gated delta net over state blocks (op_linear_attention, core/backend/ops.h;
 // blocks: state_layout.h). S of a head is DIM x DIM f32.
 //
 // Kernels: delta_conv, the convolution of each head of each row; delta_run, the rows of each V head
@@ -32,8 +32,8 @@ constant uint CHUNK [[function_constant(MARGS_DELTA_CHUNK)]];
 constant uint TAPS [[function_constant(MARGS_DELTA_TAPS)]];
 constant uint SINGLE [[function_constant(MARGS_DELTA_SINGLE)]];
 
-#define MAX_DIM    ARGS_DELTA_MAX_DIM
-#define MAX_TAPS   ARGS_DELTA_MAX_TAPS
+#define MAX_DIM    MARGS_DELTA_MAX_DIM
+#define MAX_TAPS   MARGS_DELTA_MAX_TAPS
 #define SIMDGROUPS MARGS_DELTA_SIMDGROUPS
 #define QUARTERS   MARGS_DELTA_QUARTERS
 #define MAX_STEP   (MAX_DIM / QUARTERS)
@@ -51,7 +51,7 @@ struct sequence {
     bool valid; // the blocks exist
 };
 
-static inline sequence sequence_at(constant args_delta_net &a,
+static inline sequence sequence_at(constant margs_delta_net &a,
                                    uint index,
                                    device const int *pos,
                                    device const int *row_start,
@@ -80,7 +80,7 @@ static inline uint sequence_of(device const int *row_start, uint n_seqs, uint ro
     return from;
 }
 
-static inline uint channels_of(constant args_delta_net &a) {
+static inline uint channels_of(constant margs_delta_net &a) {
     return (2 * a.n_k_heads + a.n_v_heads) * DIM;
 }
 
@@ -88,7 +88,7 @@ static inline uint channels_of(constant args_delta_net &a) {
 
 // Input `index` of channel c, counted from the sequence's first row in this step; below 0 the state
 // blocks hold it.
-static inline float input_at(constant args_delta_net &a,
+static inline float input_at(constant margs_delta_net &a,
                              thread const sequence &s,
                              device const float *qkv,
                              device const float *blocks,
@@ -103,7 +103,7 @@ static inline float input_at(constant args_delta_net &a,
 // qkv, work (n_rows, channels) f32; conv (channels, TAPS) f32; pos (n_rows), row_start (n_seqs +
 // 1), tables (n_seqs, 2) i32; blocks (n_blocks, end) f32, written only if SINGLE. Grid: (groups of
 // SIMDGROUPS heads of Q, K and V, rows), one simdgroup per head.
-kernel void delta_conv(constant args_delta_net &a [[buffer(0)]],
+kernel void delta_conv(constant margs_delta_net &a [[buffer(0)]],
                        device const float *qkv [[buffer(1)]],
                        device const float *conv [[buffer(2)]],
                        device const int *pos [[buffer(3)]],
@@ -159,7 +159,7 @@ kernel void delta_conv(constant args_delta_net &a [[buffer(0)]],
 
 // After a step with more than one row of a sequence. The buffers are delta_conv's. Grid: (groups of
 // SIMDGROUPS heads of Q, K and V, sequences), one simdgroup per head.
-kernel void delta_keep(constant args_delta_net &a [[buffer(0)]],
+kernel void delta_keep(constant margs_delta_net &a [[buffer(0)]],
                        device const float *qkv [[buffer(1)]],
                        device const int *pos [[buffer(2)]],
                        device const int *row_start [[buffer(3)]],
@@ -420,7 +420,7 @@ fold(thread const head_rows &h, thread const tile &t, thread column &c, uint row
 // (DIM) f32; blocks (n_blocks, end) f32. Grid: (V heads, sequences); QUARTERS * DIM threads.
 // Threadgroup memory `shared`: struct tile.
 [[max_total_threads_per_threadgroup(QUARTERS * MAX_DIM)]] kernel void
-delta_run(constant args_delta_net &a [[buffer(0)]],
+delta_run(constant margs_delta_net &a [[buffer(0)]],
           device const float *work [[buffer(1)]],
           device const float *z [[buffer(2)]],
           device const float *alpha [[buffer(3)]],

@@ -35,14 +35,17 @@ kernel void gather(constant margs_gather &a [[buffer(0)]],
     out[ulong(row) * a.n_cols + col] = a.has_residual ? x[from] + residual[from] : x[from];
 }
 
-// x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gates)).
+// x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gates)), or max(x, 0) where there are none.
 kernel void gate(constant margs_gate &a [[buffer(0)]],
                  device float *x [[buffer(1)]],
                  device const float *gates [[buffer(2)]],
                  uint2 at [[thread_position_in_grid]]) {
     if (at.x >= a.n_cols || at.y >= a.n_rows) return;
     const ulong i = ulong(at.y) * a.n_cols + at.x;
-    x[i] /= 1.0f + precise::exp(-gates[i]);
+    if (a.squared_relu != 0)
+        x[i] *= fmax(x[i], 0.0f);
+    else
+        x[i] /= 1.0f + precise::exp(-gates[i]);
 }
 
 // Copies block pairs[2i] of both pools to block pairs[2i + 1], one unit per thread. A block written

@@ -44,7 +44,7 @@ static backend_weight *random_vector(backend *be, uint64_t n) {
  * does not matter. */
 static void run_step(backend *be, struct backend_state s, uint32_t n_seqs, uint32_t n_rows,
                      uint32_t first) {
-    const uint64_t n = (uint64_t)n_seqs * n_rows, cols = (uint64_t)s.n_v_heads * s.dim;
+    const uint64_t n = (uint64_t)n_seqs * n_rows, cols = (uint64_t)s.n_v_heads * s.v_dim;
     int32_t pos[64], start[MAX_SEQS + 1], tables[2 * MAX_SEQS];
     be_need(n <= 64, "room for the rows");
     for (uint32_t i = 0; i <= n_seqs; i++)
@@ -55,7 +55,7 @@ static void run_step(backend *be, struct backend_state s, uint32_t n_seqs, uint3
         tables[2 * i] = tables[2 * i + 1] = (int32_t)(n_seqs - 1 - i);
     s.n_blocks = n_seqs;
     s.blocks = be_f32(be, NULL, n_seqs * backend_state_block_bytes(&s) / sizeof(float));
-    struct op_delta_net op = {.qkv = be_f32(be, NULL, n * backend_state_channels(&s)),
+    struct op_linear_attention op = {.qkv = be_f32(be, NULL, n * backend_state_channels(&s)),
                               .z = be_f32(be, NULL, n * cols),
                               .alpha = be_f32(be, NULL, n * s.n_v_heads),
                               .beta = be_f32(be, NULL, n * s.n_v_heads),
@@ -65,7 +65,7 @@ static void run_step(backend *be, struct backend_state s, uint32_t n_seqs, uint3
                               .conv = random_vector(be, backend_state_channels(&s) * s.n_taps),
                               .a = random_vector(be, s.n_v_heads),
                               .dt_bias = random_vector(be, s.n_v_heads),
-                              .norm = random_vector(be, s.dim),
+                              .norm = random_vector(be, s.v_dim),
                               .eps = 1e-6f,
                               .n_rows = (uint32_t)n,
                               .n_seqs = n_seqs,
@@ -73,7 +73,7 @@ static void run_step(backend *be, struct backend_state s, uint32_t n_seqs, uint3
                               .work = be_f32(be, NULL, n * backend_state_channels(&s)),
                               .out = be_f32(be, NULL, n * cols)};
     metalsim_traffic_reset();
-    CHECK(backend_delta_net(be, &op) == 0 && backend_sync(be, NULL) == 0);
+    CHECK(backend_linear_attention(be, &op) == 0 && backend_sync(be, NULL) == 0);
     metalsim_traffic_stop();
     const backend_buf *bufs[] = {op.qkv,       op.z,      op.alpha, op.beta, op.pos,
                                  op.row_start, op.tables, op.work,  op.out,  s.blocks};
@@ -86,20 +86,20 @@ static void run_step(backend *be, struct backend_state s, uint32_t n_seqs, uint3
 
 /* In floats, of one sequence. */
 static uint64_t state_of(const struct backend_state *s) {
-    return (uint64_t)s->n_v_heads * s->dim * s->dim;
+    return (uint64_t)s->n_v_heads * s->v_dim * s->v_dim;
 }
 
 /* n pending rows, as the V heads read them. */
 static uint64_t pending_of(const struct backend_state *s, uint32_t n) {
-    return (uint64_t)n * s->n_v_heads * (2 * s->dim + 1);
+    return (uint64_t)n * s->n_v_heads * (2 * s->v_dim + 1);
 }
 
 /* What a decode step moves with n pending rows a sequence (BYTES in delta_net.metal). */
 static double decode_bytes(const struct backend_state *s, uint32_t n_seqs, uint32_t n) {
-    const uint64_t row = ((uint64_t)s->n_k_heads + s->n_v_heads) * s->dim + s->n_v_heads;
+    const uint64_t row = ((uint64_t)s->n_k_heads + s->n_v_heads) * s->v_dim + s->n_v_heads;
     const uint64_t channels = backend_state_channels(s);
     const uint64_t each = state_of(s) + (n + 1) * row + 2 * (s->n_taps - 1) * channels +
-                          3 * channels + 2 * s->n_v_heads * ((uint64_t)s->dim + 1);
+                          3 * channels + 2 * s->n_v_heads * ((uint64_t)s->v_dim + 1);
     return (double)(n_seqs * each + s->n_taps * channels) * sizeof(float);
 }
 
@@ -111,12 +111,12 @@ static void check_decode(backend *be, const struct backend_state *s, uint32_t n_
     const double all = decode_bytes(s, n_seqs, pending);
     printf("     %u sequences, %u and %u heads of %3u, %2u pending rows: %8.0f bytes, %.3f of the "
            "least\n",
-           n_seqs, s->n_k_heads, s->n_v_heads, s->dim, pending, moved(), moved() / all);
+           n_seqs, s->n_k_heads, s->n_v_heads, s->v_dim, pending, moved(), moved() / all);
     CHECK_MSG(moved() >= 0.99 * all && moved() <= 1.05 * all, "%.0f of %.0f bytes", moved(), all);
     CHECK_MSG((double)run.read >= want && (double)run.read <= 1.01 * want,
               "delta_run reads %.3f of the state and the pending rows", (double)run.read / want);
     CHECK(run.written == n_seqs * pending_of(s, 1) * sizeof(float) -
-                             n_seqs * (uint64_t)s->n_v_heads * s->dim * sizeof(float));
+                             n_seqs * (uint64_t)s->n_v_heads * s->v_dim * sizeof(float));
     CHECK(dispatches("delta_conv") == 1 && dispatches("delta_run") == 1 &&
           dispatches("delta_keep") == 0);
 }
@@ -126,19 +126,19 @@ static void check_fold(backend *be, const struct backend_state *s, uint32_t n_ro
                        uint32_t first) {
     run_step(be, *s, 1, n_rows, first);
     const struct metalsim_bytes run = state_traffic("delta_run");
-    const uint64_t rows = (uint64_t)n_rows * s->n_v_heads * (s->dim + 1);
+    const uint64_t rows = (uint64_t)n_rows * s->n_v_heads * (s->v_dim + 1);
     CHECK_MSG(run.written == (state_of(s) + rows) * sizeof(float), "%u rows: %llu bytes written",
               n_rows, (unsigned long long)run.written);
     /* A chunk's K is read again for S, and U by each quarter of a column. */
-    const uint64_t again = 5 * (uint64_t)s->chunk * s->n_v_heads * s->dim;
+    const uint64_t again = 5 * (uint64_t)s->chunk * s->n_v_heads * s->v_dim;
     if (n_rows == 1)
         CHECK(run.read <= (state_of(s) + pending_of(s, s->chunk) + again) * sizeof(float));
     CHECK(dispatches("delta_keep") == (n_rows > 1));
 }
 
 static const struct backend_state shapes[] = {
-    {.chunk = 16, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 4, .dim = 48},
-    {.chunk = 32, .n_taps = 3, .n_k_heads = 1, .n_v_heads = 2, .dim = 128},
+    {.chunk = 16, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 4, .k_dim = 48, .v_dim = 48},
+    {.chunk = 32, .n_taps = 3, .n_k_heads = 1, .n_v_heads = 2, .k_dim = 128, .v_dim = 128},
 };
 
 static void test_state_is_read_once(void) {

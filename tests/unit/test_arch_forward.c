@@ -292,7 +292,7 @@ int main(int argc, char **argv) {
     RUN(test_qwen2moe);
     RUN(test_qwen3moe);
     RUN(test_gpt_oss);
-    if (be_has_op(BACKEND_OP_delta_net)) {
+    if (be_has_op(BACKEND_OP_linear_attention)) {
         RUN(test_qwen35);
         RUN(test_grouped_qwen35);
         RUN(test_quantized_qwen35);

@@ -1,6 +1,7 @@
-/* test_delta_net.c - the gated delta net and the gate of attention on every backend, against the
- * recurrence in float64 (one step of S per token, no chunks), and whether the bits of a sequence
- * depend on how its rows came: alone, with others, in which steps, from a shared state block. */
+/* test_delta_net.c - linear attention (gated delta nets, Mamba-2) and the gate of attention on
+ * every backend, against the recurrence in float64 (one step of S per token, no chunks), and
+ * whether the bits of a sequence depend on how its rows came: alone, with others, in which steps,
+ * from a shared state block. */
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
 
@@ -17,9 +18,9 @@ struct seq {
 
 struct trial {
     struct backend_state shape;
-    bool tiled;
+    bool tiled, mamba2, normed; /* normed: Mamba-2 with a norm of groups */
     float eps;
-    float *conv, *a, *dt_bias, *norm;
+    float *conv, *conv_bias, *a, *dt_bias, *skip, *norm;
     uint32_t n_seqs;
     struct seq seqs[MAX_SEQS];
 };
@@ -29,7 +30,7 @@ static uint64_t channels(const struct trial *t) {
 }
 
 static uint64_t out_cols(const struct trial *t) {
-    return (uint64_t)t->shape.n_v_heads * t->shape.dim;
+    return (uint64_t)t->shape.n_v_heads * t->shape.v_dim;
 }
 
 static float *new_values(uint64_t n, float scale) {
@@ -38,14 +39,17 @@ static float *new_values(uint64_t n, float scale) {
     return x;
 }
 
-static struct trial new_trial(struct backend_state shape, bool tiled) {
-    struct trial t = {.shape = shape, .tiled = tiled, .eps = 1e-6f};
+static struct trial new_trial(struct backend_state shape, bool tiled, bool mamba2, bool normed) {
+    struct trial t = {
+        .shape = shape, .tiled = tiled, .mamba2 = mamba2, .normed = normed, .eps = 1e-6f};
     t.conv = new_values(channels(&t) * shape.n_taps, 0.5f);
     t.a = new_values(shape.n_v_heads, 1);
     for (uint32_t h = 0; h < shape.n_v_heads; h++)
         t.a[h] = -0.01f - fabsf(t.a[h]); /* -exp(A_log) */
     t.dt_bias = new_values(shape.n_v_heads, 1);
-    t.norm = new_values(shape.dim, 1);
+    t.norm = new_values(mamba2 ? out_cols(&t) : shape.v_dim, 1);
+    t.conv_bias = new_values(channels(&t), 1);
+    t.skip = new_values(shape.n_v_heads, 1);
     return t;
 }
 
@@ -61,7 +65,7 @@ static void add_seq(struct trial *t, uint32_t len) {
 static void free_trial(struct trial *t) {
     for (uint32_t i = 0; i < t->n_seqs; i++)
         free(t->seqs[i].qkv), free(t->seqs[i].z), free(t->seqs[i].alpha), free(t->seqs[i].beta);
-    free(t->conv), free(t->a), free(t->dt_bias), free(t->norm);
+    free(t->conv), free(t->a), free(t->dt_bias), free(t->norm), free(t->conv_bias), free(t->skip);
 }
 
 /* ---- the reference ---- */
@@ -70,69 +74,109 @@ static double silu(double x) {
     return x / (1 + exp(-x));
 }
 
-/* The head of row p after the convolution, normed if it is of Q or K. */
-static void convolve(const struct trial *t, const struct seq *s, uint32_t p, uint32_t head,
-                     double *out) {
+/* Channels c .. c + dim - 1 of row p after the convolution. */
+static void convolve(const struct trial *t, const struct seq *s, uint32_t p, uint64_t c,
+                     uint32_t dim, double *out) {
     const struct backend_state *st = &t->shape;
-    double sum = 0;
-    for (uint32_t i = 0; i < st->dim; i++) {
-        const uint64_t c = (uint64_t)head * st->dim + i;
-        out[i] = 0;
+    for (uint32_t i = 0; i < dim; i++, c++) {
+        out[i] = t->mamba2 ? t->conv_bias[c] : 0;
         for (uint32_t tap = 0; tap < st->n_taps; tap++)
             if (p + tap + 1 >= st->n_taps)
                 out[i] += (double)t->conv[c * st->n_taps + tap] *
                           s->qkv[(p + tap + 1 - st->n_taps) * channels(t) + c];
         out[i] = silu(out[i]);
-        sum += out[i] * out[i];
     }
-    if (head >= 2 * st->n_k_heads) return;
-    for (uint32_t i = 0; i < st->dim; i++)
-        out[i] /= sqrt(sum + 1e-6);
 }
 
-/* One step of the recurrence: S (dim, dim) and o (dim). */
+static void normalize(double *x, uint32_t n) {
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    for (uint32_t i = 0; i < n; i++)
+        x[i] /= sqrt(sum + 1e-6);
+}
+
+/* q, k and v of V head h in row p. */
+static void read_heads(const struct trial *t, const struct seq *s, uint32_t p, uint32_t h,
+                       double *q, double *k, double *v) {
+    const struct backend_state *st = &t->shape;
+    const uint32_t n_k = st->n_k_heads, n = st->k_dim, d = st->v_dim;
+    const uint64_t kh = t->tiled ? h % n_k : h / (st->n_v_heads / n_k), values = out_cols(t);
+    if (t->mamba2) {
+        convolve(t, s, p, (uint64_t)h * d, d, v);
+        convolve(t, s, p, values + kh * n, n, k);
+        convolve(t, s, p, values + (n_k + kh) * n, n, q);
+        return;
+    }
+    convolve(t, s, p, kh * n, n, q);
+    convolve(t, s, p, (n_k + kh) * n, n, k);
+    convolve(t, s, p, 2 * (uint64_t)n_k * n + (uint64_t)h * d, d, v);
+    normalize(q, n);
+    normalize(k, n);
+    for (uint32_t i = 0; i < n; i++)
+        q[i] /= sqrt((double)n);
+}
+
+/* One step of the recurrence: S (k_dim, v_dim) and o (v_dim). */
 static void step64(const struct trial *t, const struct seq *s, uint32_t p, uint32_t h,
                    double *state, double *o) {
-    const struct backend_state *st = &t->shape;
-    const uint32_t d = st->dim, n_k = st->n_k_heads;
-    const uint32_t kh = t->tiled ? h % n_k : h / (st->n_v_heads / n_k);
-    double q[BACKEND_STATE_MAX_DIM], k[BACKEND_STATE_MAX_DIM], v[BACKEND_STATE_MAX_DIM];
-    convolve(t, s, p, kh, q);
-    convolve(t, s, p, n_k + kh, k);
-    convolve(t, s, p, 2 * n_k + h, v);
-    const uint64_t at = (uint64_t)p * st->n_v_heads + h;
-    const double decay = exp(t->a[h] * log1p(exp((double)s->alpha[at] + t->dt_bias[h])));
+    const uint32_t n = t->shape.k_dim, d = t->shape.v_dim;
+    double q[BACKEND_STATE_MAX_K_DIM], k[BACKEND_STATE_MAX_K_DIM], v[BACKEND_STATE_MAX_V_DIM];
+    read_heads(t, s, p, h, q, k, v);
+    const uint64_t at = (uint64_t)p * t->shape.n_v_heads + h;
+    const double dt = log1p(exp((double)s->alpha[at] + t->dt_bias[h])), decay = exp(t->a[h] * dt);
     const double beta = 1 / (1 + exp(-(double)s->beta[at]));
     for (uint32_t j = 0; j < d; j++) {
         double kept = 0;
-        for (uint32_t i = 0; i < d; i++)
+        for (uint32_t i = 0; i < n; i++)
             kept += (state[i * d + j] *= decay) * k[i];
-        o[j] = 0;
-        for (uint32_t i = 0; i < d; i++) {
-            state[i * d + j] += k[i] * beta * (v[j] - kept);
-            o[j] += state[i * d + j] * q[i] / sqrt((double)d);
+        const double u = t->mamba2 ? dt * v[j] : beta * (v[j] - kept);
+        o[j] = t->mamba2 ? t->skip[h] * v[j] : 0;
+        for (uint32_t i = 0; i < n; i++) {
+            state[i * d + j] += k[i] * u;
+            o[j] += state[i * d + j] * q[i];
         }
     }
 }
 
-/* The largest error of head h, as a share of what is allowed. */
-static double worst_share(const struct trial *t, const struct seq *s, uint32_t h,
-                          const float *got) {
-    const uint32_t d = t->shape.dim;
-    double *state = be_new((uint64_t)d * d, sizeof *state), o[BACKEND_STATE_MAX_DIM], worst = 0;
+/* Norm and gate of n values; Mamba-2 has the gate first. */
+static void finish_rows(const struct trial *t, const float *z, double *o, uint64_t n,
+                        const float *norm) {
+    double sum = 0;
+    for (uint64_t j = 0; j < n; j++) {
+        if (t->mamba2) o[j] *= silu(z[j]);
+        sum += o[j] * o[j];
+    }
+    for (uint64_t j = 0; j < n; j++) {
+        if (!t->mamba2 || t->normed) o[j] *= norm[j] / sqrt(sum / (double)n + (double)t->eps);
+        if (!t->mamba2) o[j] *= silu(z[j]);
+    }
+}
+
+/* As many groups as K heads, or one. */
+static uint32_t norm_groups(const struct trial *t) {
+    return t->shape.chunk == 32 ? 1 : t->shape.n_k_heads;
+}
+
+/* The largest error of sequence s, as a share of what is allowed. */
+static double worst_share(const struct trial *t, const struct seq *s, const float *got) {
+    const struct backend_state *st = &t->shape;
+    const uint64_t size = (uint64_t)st->k_dim * st->v_dim, cols = out_cols(t);
+    /* What is normed at once: a head, or the heads of a group. */
+    const uint64_t part = t->mamba2 ? cols / norm_groups(t) : st->v_dim;
+    double *state = be_new(size * st->n_v_heads, sizeof *state), *o = be_new(cols, sizeof *o);
+    double worst = 0;
     for (uint32_t p = 0; p < s->len; p++) {
-        double sum = 0;
-        step64(t, s, p, h, state, o);
-        for (uint32_t j = 0; j < d; j++)
-            sum += o[j] * o[j];
-        for (uint32_t j = 0; j < d; j++) {
-            const uint64_t at = p * out_cols(t) + (uint64_t)h * d + j;
-            const double want = t->norm[j] * o[j] / sqrt(sum / d + (double)t->eps) * silu(s->z[at]);
-            const double share = fabs(got[at] - want) / (ATOL + RTOL * fabs(want));
+        for (uint32_t h = 0; h < st->n_v_heads; h++)
+            step64(t, s, p, h, state + h * size, o + (uint64_t)h * st->v_dim);
+        for (uint64_t at = 0; at < cols; at += part)
+            finish_rows(t, s->z + p * cols + at, o + at, part, t->norm + (t->mamba2 ? at : 0));
+        for (uint64_t j = 0; j < cols; j++) {
+            const double share = fabs(got[p * cols + j] - o[j]) / (ATOL + RTOL * fabs(o[j]));
             if (!(share <= worst)) worst = share; /* NaN too */
         }
     }
-    free(state);
+    free(state), free(o);
     return worst;
 }
 
@@ -140,7 +184,7 @@ static double worst_share(const struct trial *t, const struct seq *s, uint32_t h
 
 struct device {
     backend *be;
-    backend_weight *conv, *a, *dt_bias, *norm;
+    backend_weight *conv, *conv_bias, *a, *dt_bias, *skip, *norm;
     backend_buf *blocks;
     uint32_t n_taken; /* state blocks */
 };
@@ -151,14 +195,20 @@ static bool open_device(const struct trial *t, const char *set, struct device *d
     d->be = be_open_config(
         (struct backend_config){.n_threads = 2, .max_rows = MAX_ROWS, .max_cols = 64}, set);
     if (!d->be) return false;
-    if (!backend_has_op(d->be, BACKEND_OP_delta_net)) {
+    const bool metal = strcmp(set, "metal") == 0; /* it has no Mamba-2 */
+    if (!backend_has_op(d->be, BACKEND_OP_linear_attention) || (metal && t->mamba2)) {
         backend_close(d->be);
         return false;
     }
     d->conv = be_weight(d->be, QTYPE_F32, 1, channels(t) * t->shape.n_taps, t->conv);
     d->a = be_weight(d->be, QTYPE_F32, 1, t->shape.n_v_heads, t->a);
     d->dt_bias = be_weight(d->be, QTYPE_F32, 1, t->shape.n_v_heads, t->dt_bias);
-    d->norm = be_weight(d->be, QTYPE_F32, 1, t->shape.dim, t->norm);
+    if (!t->mamba2 || t->normed)
+        d->norm = be_weight(d->be, QTYPE_F32, 1, t->mamba2 ? out_cols(t) : t->shape.v_dim, t->norm);
+    if (t->mamba2) {
+        d->conv_bias = be_weight(d->be, QTYPE_F32, 1, channels(t), t->conv_bias);
+        d->skip = be_weight(d->be, QTYPE_F32, 1, t->shape.n_v_heads, t->skip);
+    }
     const uint64_t n = N_BLOCKS * backend_state_block_bytes(&t->shape) / sizeof(float);
     float *junk = be_new(n, sizeof *junk);
     for (uint64_t i = 0; i < n; i++)
@@ -169,7 +219,7 @@ static bool open_device(const struct trial *t, const char *set, struct device *d
 }
 
 static void close_device(struct device *d) {
-    backend_weight *weights[] = {d->conv, d->a, d->dt_bias, d->norm};
+    backend_weight *weights[] = {d->conv, d->a, d->dt_bias, d->norm, d->conv_bias, d->skip};
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
         backend_weight_free(weights[i]);
     backend_buf_free(d->blocks);
@@ -232,29 +282,32 @@ static void run_step(const struct trial *t, struct device *d, struct run *const 
     }
     backend *be = d->be;
     const uint64_t cols = out_cols(t), heads = t->shape.n_v_heads;
-    struct op_delta_net op = {
+    struct op_linear_attention op = {
         .qkv = gather(be, runs, take, n, channels(t), offsetof(struct seq, qkv)),
         .z = gather(be, runs, take, n, cols, offsetof(struct seq, z)),
         .alpha = gather(be, runs, take, n, heads, offsetof(struct seq, alpha)),
-        .beta = gather(be, runs, take, n, heads, offsetof(struct seq, beta)),
+        .beta = t->mamba2 ? NULL : gather(be, runs, take, n, heads, offsetof(struct seq, beta)),
         .pos = be_i32(be, pos, n_rows),
         .row_start = be_i32(be, start, n + 1),
         .tables = be_i32(be, tables, 2 * (uint64_t)n),
         .conv = d->conv,
+        .conv_bias = d->conv_bias,
         .a = d->a,
         .dt_bias = d->dt_bias,
+        .skip = d->skip,
         .norm = d->norm,
         .eps = t->eps,
         .n_rows = n_rows,
         .n_seqs = n,
         .tiled = t->tiled,
+        .n_norm_groups = norm_groups(t),
         .state = t->shape,
         .work = be_f32(be, NULL, n_rows * channels(t)),
         .out = be_f32(be, NULL, n_rows * cols)};
     op.state.blocks = d->blocks;
     op.state.n_blocks = N_BLOCKS;
     err e = {0};
-    CHECK(backend_delta_net(be, &op) == 0);
+    CHECK(backend_linear_attention(be, &op) == 0);
     CHECK_MSG(backend_sync(be, &e) == 0, "%s", e.msg);
     float *out = be_new(n_rows * cols, sizeof *out);
     be_get(be, op.out, out, n_rows * cols);
@@ -340,18 +393,17 @@ static void check_trial(const struct trial *t, const char *set) {
     for (uint32_t i = 0; i < t->n_seqs; i++) {
         whole[i] = start_run(t, &d, i);
         run_alone(t, &d, &whole[i], MAX_ROWS);
-        for (uint32_t h = 0; h < t->shape.n_v_heads; h++) {
-            double share = worst_share(t, &t->seqs[i], h, whole[i].out);
-            if (!(share <= worst)) worst = share;
-        }
+        double share = worst_share(t, &t->seqs[i], whole[i].out);
+        if (!(share <= worst)) worst = share;
         struct run single = start_run(t, &d, i);
         run_alone(t, &d, &single, 1);
         check_bits(t, &whole[i], &single, "one by one");
         free(single.out);
     }
     CHECK_MSG(worst <= 1, "%s: error %g of what is allowed", set, worst);
-    printf("     %-8s %u and %u heads of %3u, chunks of %u: error %.2g of what is allowed\n", set,
-           t->shape.n_k_heads, t->shape.n_v_heads, t->shape.dim, t->shape.chunk, worst);
+    printf("     %-8s %s: %u heads of %u, %u of %u, chunks of %u: error %.2g of what is allowed\n",
+           set, t->mamba2 ? "Mamba-2" : "delta net", t->shape.n_k_heads, t->shape.k_dim,
+           t->shape.n_v_heads, t->shape.v_dim, t->shape.chunk, worst);
     check_together(t, &d, whole);
     check_forks(t, &d, &whole[0]);
     for (uint32_t i = 0; i < t->n_seqs; i++)
@@ -362,43 +414,63 @@ static void check_trial(const struct trial *t, const char *set) {
 static const char *const sets[] = {"generic", "avx2", "avx512", "neon", "metal", "cuda"};
 
 /* Quick: at most three sequences, each shorter than three chunks. */
-static void check_shape(struct backend_state shape, bool tiled, const uint32_t *lens, uint32_t n) {
-    be_rng.state = 7;
-    struct trial t = new_trial(shape, tiled);
+static void check_sets(struct trial t, const uint32_t *lens, uint32_t n) {
+    const uint32_t chunk = t.shape.chunk;
     for (uint32_t i = 0; i < n && !(be_quick && i == 3); i++)
-        add_seq(&t, be_quick && lens[i] > 2 * shape.chunk ? lens[i] % shape.chunk + 2 * shape.chunk
-                                                          : lens[i]);
+        add_seq(&t, be_quick && lens[i] > 2 * chunk ? lens[i] % chunk + 2 * chunk : lens[i]);
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
         check_trial(&t, sets[i]);
     free_trial(&t);
 }
 
+static void check_shape(struct backend_state shape, bool tiled, const uint32_t *lens, uint32_t n) {
+    be_rng.state = 7;
+    check_sets(new_trial(shape, tiled, false, false), lens, n);
+}
+
+static void test_mamba2(void) {
+    static const uint32_t lens[] = {77, 1, 16, 33, 50};
+    static const struct backend_state shapes[] = {
+        {.chunk = 16, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 5, .k_dim = 48, .v_dim = 16},
+        {.chunk = 32, .n_taps = 3, .n_k_heads = 2, .n_v_heads = 6, .k_dim = 16, .v_dim = 80},
+        {.chunk = 16, .n_taps = 4, .n_k_heads = 3, .n_v_heads = 3, .k_dim = 256, .v_dim = 64},
+        {.chunk = 32, .n_taps = 2, .n_k_heads = 1, .n_v_heads = 2, .k_dim = 128, .v_dim = 128}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        be_rng.state = 13 + i;
+        check_sets(new_trial(shapes[i], false, true, i != 2), lens, i < 2 ? 5 : 2);
+    }
+}
+
 static void test_shapes(void) {
     static const uint32_t lens[] = {77, 1, 16, 33, 50};
     check_shape(
-        (struct backend_state){.chunk = 16, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 1, .dim = 16},
+        (struct backend_state){
+            .chunk = 16, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 1, .k_dim = 16, .v_dim = 16},
         false, lens, 5);
     check_shape(
-        (struct backend_state){.chunk = 16, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 4, .dim = 32},
+        (struct backend_state){
+            .chunk = 16, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 4, .k_dim = 32, .v_dim = 32},
         false, lens, 3);
     check_shape(
-        (struct backend_state){.chunk = 32, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 6, .dim = 48},
+        (struct backend_state){
+            .chunk = 32, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 6, .k_dim = 48, .v_dim = 48},
         true, lens, 2);
     check_shape(
-        (struct backend_state){.chunk = 16, .n_taps = 2, .n_k_heads = 3, .n_v_heads = 3, .dim = 80},
+        (struct backend_state){
+            .chunk = 16, .n_taps = 2, .n_k_heads = 3, .n_v_heads = 3, .k_dim = 80, .v_dim = 80},
         true, (uint32_t[]){40, 19}, 2);
     check_shape(
         (struct backend_state){
-            .chunk = 16, .n_taps = 3, .n_k_heads = 1, .n_v_heads = 2, .dim = 128},
+            .chunk = 16, .n_taps = 3, .n_k_heads = 1, .n_v_heads = 2, .k_dim = 128, .v_dim = 128},
         true, (uint32_t[]){100, 17}, 2);
 }
 
 /* Strong and hardly any decay over many chunks: e^-G alone would overflow. */
 static void test_decays(void) {
     const struct backend_state shape = {
-        .chunk = 32, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 2, .dim = 32};
+        .chunk = 32, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 2, .k_dim = 32, .v_dim = 32};
     be_rng.state = 11;
-    struct trial t = new_trial(shape, false);
+    struct trial t = new_trial(shape, false, false, false);
     t.a[0] = -60, t.a[1] = -1e-6f;
     add_seq(&t, be_quick ? 70 : 120);
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
@@ -423,6 +495,11 @@ static void test_gate(void) {
         be_get(d.be, buf, out, N);
         for (int k = 0; k < N; k++)
             CHECK(fabs(out[k] - x[k] / (1 + exp(-(double)gate[k]))) <= 1e-6 * fabs(x[k]) + 1e-30);
+        be_get(d.be, buf, x, N);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, NULL, 5, 37}) == 0);
+        be_get(d.be, buf, out, N);
+        for (int k = 0; k < N; k++)
+            CHECK(out[k] == (x[k] > 0 ? x[k] * x[k] : 0));
         CHECK(backend_gate(d.be, &(struct op_gate){buf, buf, 5, 37}) == ERR_INVALID);
         CHECK(backend_gate(d.be, &(struct op_gate){buf, by, 5, 38}) == ERR_INVALID);
         backend_buf_free(buf), backend_buf_free(by);
@@ -432,22 +509,31 @@ static void test_gate(void) {
 
 static void test_layout(void) {
     struct backend_state s = {
-        .chunk = 16, .n_taps = 4, .n_k_heads = 16, .n_v_heads = 32, .dim = 128};
+        .chunk = 16, .n_taps = 4, .n_k_heads = 16, .n_v_heads = 32, .k_dim = 128, .v_dim = 128};
     const struct backend_state_parts p = backend_state_parts(&s);
     CHECK(backend_state_channels(&s) == 8192);
     CHECK(p.tail == 32 * 128 * 128 && p.recent - p.tail == 3 * 8192 && p.k - p.recent == 3 * 8192);
     CHECK(p.u - p.k == 16 * 16 * 128 && p.g - p.u == 16 * 32 * 128 && p.end - p.g == 16 * 32);
     CHECK(backend_state_block_bytes(&s) == p.end * 4);
-    struct backend_state bad[] = {s, s, s, s, s};
-    bad[0].chunk = 8, bad[1].n_taps = 5, bad[2].n_v_heads = 24, bad[3].dim = 144, bad[4].dim = 40;
+    struct backend_state bad[] = {s, s, s, s, s, s, s, s};
+    bad[0].chunk = 8, bad[1].n_taps = 5, bad[2].n_v_heads = 24, bad[3].k_dim = 272,
+    bad[4].v_dim = 40, bad[5].v_dim = 144, bad[6].n_v_heads = 0, bad[7].channels = 1;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CHECK(!backend_state_ok(&bad[i]) && !backend_state_block_bytes(&bad[i]));
+    s.k_dim = 256, s.v_dim = 64;
+    const struct backend_state_parts r = backend_state_parts(&s);
+    CHECK(backend_state_channels(&s) == 2 * 16 * 256 + 32 * 64 && r.tail == 32 * 256 * 64);
+    CHECK(r.u - r.k == 16 * 16 * 256 && r.g - r.u == 16 * 32 * 64);
+    const struct backend_state alone = {.chunk = 16, .n_taps = 3, .channels = 40};
+    CHECK(backend_state_channels(&alone) == 40);
+    CHECK(backend_state_block_bytes(&alone) == 2 * 2 * 40 * sizeof(float));
 }
 
 int main(int argc, char **argv) {
     be_args(argc, argv);
     RUN(test_layout);
     RUN(test_shapes);
+    RUN(test_mamba2);
     RUN(test_decays);
     RUN(test_gate);
     return check_done();

@@ -33,7 +33,8 @@ enum cpu_kernel {
     CPU_TOP,
     CPU_KV_COPY,
     CPU_GATE,
-    CPU_DELTA_NET,
+    CPU_LINEAR_ATTENTION,
+    CPU_SHORT_CONV,
     CPU_MOE_ROUTE,
     CPU_MOE_GATHER,
     CPU_MOE_COMBINE,
@@ -90,6 +91,7 @@ struct cpu_isa {
     void (*attention_merge)(const struct cpu_attn_merge *m);
     void (*delta_conv)(const struct cpu_delta_conv *c, const struct cpu_isa *kernels);
     void (*delta_run)(const struct cpu_delta_run *r);
+    void (*delta_norm)(float *x, const float *weight, uint32_t n, float eps);
 };
 
 extern const struct cpu_isa cpu_isa_generic;

@@ -130,7 +130,7 @@ const struct cpu_isa cpu_isa_avx2 = {
                      [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_avx2",
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_avx2",
                      [CPU_SOFTCAP] = "softcap_avx2",
-                     [CPU_DELTA_NET] = "delta_net_avx2"},
+                     [CPU_LINEAR_ATTENTION] = "linear_attention_avx2"},
     .block_step = LANES,
     .norm_row = avx2_norm_row,
     .glu = {[BACKEND_ACT_SILU] = avx2_glu_silu,
@@ -143,4 +143,5 @@ const struct cpu_isa cpu_isa_avx2 = {
     .attention_merge = avx2_attention_merge,
     .delta_conv = avx2_delta_conv,
     .delta_run = avx2_delta_run,
+    .delta_norm = avx2_delta_norm,
 };

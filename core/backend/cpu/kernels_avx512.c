@@ -19,7 +19,7 @@ const struct cpu_isa cpu_isa_avx512 = {
                      [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_avx2",
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_avx2",
                      [CPU_SOFTCAP] = "softcap_avx2",
-                     [CPU_DELTA_NET] = "delta_net_avx512"},
+                     [CPU_LINEAR_ATTENTION] = "linear_attention_avx512"},
     .block_step = 16,
     .norm_row = avx2_norm_row,
     .glu = {[BACKEND_ACT_SILU] = avx2_glu_silu,
@@ -32,4 +32,5 @@ const struct cpu_isa cpu_isa_avx512 = {
     .attention_merge = avx512_attention_merge,
     .delta_conv = avx512_delta_conv,
     .delta_run = avx512_delta_run,
+    .delta_norm = avx512_delta_norm,
 };

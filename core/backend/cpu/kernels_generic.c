@@ -86,7 +86,8 @@ const struct cpu_isa cpu_isa_generic = {
                      [CPU_TOP] = "top_generic",
                      [CPU_KV_COPY] = "kv_copy_generic",
                      [CPU_GATE] = "gate_generic",
-                     [CPU_DELTA_NET] = "delta_net_generic",
+                     [CPU_LINEAR_ATTENTION] = "linear_attention_generic",
+                     [CPU_SHORT_CONV] = "short_conv_generic",
                      [CPU_MOE_ROUTE] = "moe_route_generic",
                      [CPU_MOE_GATHER] = "moe_gather_generic",
                      [CPU_MOE_COMBINE] = "moe_combine_generic",
@@ -104,4 +105,5 @@ const struct cpu_isa cpu_isa_generic = {
     .attention_merge = generic_attention_merge,
     .delta_conv = generic_delta_conv,
     .delta_run = generic_delta_run,
+    .delta_norm = generic_delta_norm,
 };

@@ -150,7 +150,7 @@ const struct cpu_isa cpu_isa_neon = {
                      [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_neon",
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_neon",
                      [CPU_SOFTCAP] = "softcap_neon",
-                     [CPU_DELTA_NET] = "delta_net_neon"},
+                     [CPU_LINEAR_ATTENTION] = "linear_attention_neon"},
     .block_step = LANES,
     .norm_row = normalize_row,
     .glu = {[BACKEND_ACT_SILU] = glu_silu,
@@ -163,4 +163,5 @@ const struct cpu_isa cpu_isa_neon = {
     .attention_merge = neon_attention_merge,
     .delta_conv = neon_delta_conv,
     .delta_run = neon_delta_run,
+    .delta_norm = neon_delta_norm,
 };

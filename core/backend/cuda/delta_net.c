@@ -1,5 +1,6 @@
-/* delta_net.c - launches of the gated delta net: the convolution of all rows, each V head of each
- * sequence, what the next step reads of the inputs; and of attention's gate. Owns nothing. */
+/* delta_net.c - launches of linear attention: the convolution of all rows, each V head of each
+ * sequence, the norm of Mamba-2's groups, what the next step reads of the inputs; and of
+ * attention's gate. Owns nothing. */
 #include "core/backend/cuda/ops_int.h"
 
 #include "shaders/cuda/kernels.h"
@@ -18,81 +19,95 @@ struct delta_op {
 static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
                         const uint32_t grid[2], uint64_t read, uint64_t written) {
     static const char *const names[] = {
-        [CUDA_DELTA_CONV] = "delta_conv",
-        [CUDA_DELTA_RUN] = "delta_run",
-        [CUDA_DELTA_STEP] = "delta_step",
-        [CUDA_DELTA_KEEP] = "delta_keep",
+        [CUDA_DELTA_CONV] = "delta_conv",   [CUDA_DELTA_RUN] = "delta_run",
+        [CUDA_DELTA_STEP] = "delta_step",   [CUDA_DELTA_KEEP] = "delta_keep",
+        [CUDA_MAMBA2_CONV] = "mamba2_conv", [CUDA_MAMBA2_RUN] = "mamba2_run",
+        [CUDA_MAMBA2_STEP] = "mamba2_step", [CUDA_MAMBA2_NORM] = "mamba2_norm",
     };
-    const bool rows = kernel == CUDA_DELTA_RUN || kernel == CUDA_DELTA_STEP;
+    const bool rows = kernel == CUDA_DELTA_RUN || kernel == CUDA_DELTA_STEP ||
+                      kernel == CUDA_MAMBA2_RUN || kernel == CUDA_MAMBA2_STEP;
     return cuda_launch(
         o->c, &(struct cuda_launch){.kernel = cuda_delta_kernel(kernel),
                                     .name = names[kernel],
                                     .args = &o->args,
                                     .args_bytes = sizeof o->args,
                                     .grid = {grid[0], grid[1]},
-                                    .threads = rows ? CUDA_DELTA_THREADS : BACKEND_STATE_MAX_DIM,
+                                    .threads = rows ? CUDA_DELTA_THREADS : BACKEND_STATE_MAX_V_DIM,
                                     .read = read,
                                     .written = written});
 }
 
-int cuda_delta_net(backend *be, const struct op_delta_net *a) {
+int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
     const struct backend_state *s = &a->state;
     const struct backend_state_parts parts = backend_state_parts(s);
     const uint64_t row = backend_state_channels(s) * sizeof(float);
-    const uint64_t out_row = (uint64_t)s->n_v_heads * s->dim * sizeof(float);
-    const struct delta_op o = {.c = cuda_of(be),
-                               .args = {.qkv = cuda_at(a->qkv),
-                                        .z = cuda_at(a->z),
-                                        .alpha = cuda_at(a->alpha),
-                                        .beta = cuda_at(a->beta),
-                                        .pos = cuda_at(a->pos),
-                                        .row_start = cuda_at(a->row_start),
-                                        .tables = cuda_at(a->tables),
-                                        .conv = cuda_vector(a->conv),
-                                        .a = cuda_vector(a->a),
-                                        .dt_bias = cuda_vector(a->dt_bias),
-                                        .norm = cuda_vector(a->norm),
-                                        .blocks = cuda_at(s->blocks),
-                                        .work = cuda_at(a->work),
-                                        .out = cuda_at(a->out),
-                                        .op = {.tail = parts.tail,
-                                               .recent = parts.recent,
-                                               .k = parts.k,
-                                               .u = parts.u,
-                                               .g = parts.g,
-                                               .end = parts.end,
-                                               .n_seqs = a->n_seqs,
-                                               .n_blocks = s->n_blocks,
-                                               .n_k_heads = s->n_k_heads,
-                                               .n_v_heads = s->n_v_heads,
-                                               .tiled = a->tiled,
-                                               .eps = a->eps,
-                                               .q_scale = 1 / sqrtf((float)s->dim)},
-                                        .chunk = s->chunk,
-                                        .n_taps = s->n_taps,
-                                        .dim = s->dim},
-                               .row = row};
+    const uint64_t out_row = (uint64_t)s->n_v_heads * s->v_dim * sizeof(float);
+    const struct delta_op o = {
+        .c = cuda_of(be),
+        .args = {.qkv = cuda_at(a->qkv),
+                 .z = cuda_at(a->z),
+                 .alpha = cuda_at(a->alpha),
+                 .beta = a->beta ? cuda_at(a->beta) : NULL,
+                 .pos = cuda_at(a->pos),
+                 .row_start = cuda_at(a->row_start),
+                 .tables = cuda_at(a->tables),
+                 .conv = cuda_vector(a->conv),
+                 .a = cuda_vector(a->a),
+                 .dt_bias = cuda_vector(a->dt_bias),
+                 .norm = a->norm ? cuda_vector(a->norm) : NULL,
+                 .conv_bias = a->conv_bias ? cuda_vector(a->conv_bias) : NULL,
+                 .skip = a->skip ? cuda_vector(a->skip) : NULL,
+                 .blocks = cuda_at(s->blocks),
+                 .work = cuda_at(a->work),
+                 .out = cuda_at(a->out),
+                 .tail = parts.tail,
+                 .recent = parts.recent,
+                 .k = parts.k,
+                 .u = parts.u,
+                 .g = parts.g,
+                 .end = parts.end,
+                 .n_seqs = a->n_seqs,
+                 .n_blocks = s->n_blocks,
+                 .chunk = s->chunk,
+                 .n_taps = s->n_taps,
+                 .n_k_heads = s->n_k_heads,
+                 .n_v_heads = s->n_v_heads,
+                 .k_dim = s->k_dim,
+                 .v_dim = s->v_dim,
+                 .tiled = a->tiled,
+                 .n_norm_groups = a->n_norm_groups,
+                 .eps = a->eps,
+                 .q_scale = 1 / sqrtf((float)s->k_dim)},
+        .row = row};
     const uint32_t n_heads = 2 * s->n_k_heads + s->n_v_heads;
-    const uint64_t state = out_row * s->dim, n_rows = a->n_rows;
+    const uint64_t state = out_row * s->k_dim, n_rows = a->n_rows;
     /* Counts traffic as if every sequence had half a chunk of pending rows. */
     const uint64_t pending = a->n_seqs * (out_row + row / 2) * s->chunk / 2;
     const uint64_t folds = n_rows / s->chunk * state;
-    const enum cuda_delta_kernel rows = a->n_rows == a->n_seqs ? CUDA_DELTA_STEP : CUDA_DELTA_RUN;
-    int rc = launch_delta(&o, CUDA_DELTA_CONV, (uint32_t[]){n_heads, a->n_rows}, n_rows * row,
+    const uint32_t parts_of_row = cuda_div_up(backend_state_channels(s), BACKEND_STATE_MAX_V_DIM);
+    const bool delta = a->beta, single = a->n_rows == a->n_seqs;
+    const enum cuda_delta_kernel run = delta ? CUDA_DELTA_RUN : CUDA_MAMBA2_RUN,
+                                 step = delta ? CUDA_DELTA_STEP : CUDA_MAMBA2_STEP;
+    int rc = launch_delta(&o, delta ? CUDA_DELTA_CONV : CUDA_MAMBA2_CONV,
+                          (uint32_t[]){delta ? n_heads : parts_of_row, a->n_rows}, n_rows * row,
                           n_rows * row);
     if (!rc)
-        rc = launch_delta(&o, rows, (uint32_t[]){s->n_v_heads, a->n_seqs},
+        rc = launch_delta(&o, single ? step : run, (uint32_t[]){s->n_v_heads, a->n_seqs},
                           n_rows * (row + out_row) + a->n_seqs * state + pending,
                           2 * n_rows * out_row + folds);
+    if (!rc && !delta && a->norm)
+        rc = launch_delta(&o, CUDA_MAMBA2_NORM, (uint32_t[]){a->n_norm_groups, a->n_rows},
+                          n_rows * out_row, n_rows * out_row);
     if (!rc)
-        rc = launch_delta(&o, CUDA_DELTA_KEEP, (uint32_t[]){n_heads, a->n_seqs},
+        rc = launch_delta(&o, CUDA_DELTA_KEEP, (uint32_t[]){parts_of_row, a->n_seqs},
                           a->n_seqs * s->n_taps * row, a->n_seqs * s->n_taps * row);
     return rc;
 }
 
 int cuda_gate(backend *be, const struct op_gate *a) {
-    const struct cargs_gate args = {
-        .x = cuda_at(a->x), .gate = cuda_at(a->gate), .n = (uint64_t)a->n_rows * a->n_cols};
+    const struct cargs_gate args = {.x = cuda_at(a->x),
+                                    .gate = a->gate ? cuda_at(a->gate) : NULL,
+                                    .n = (uint64_t)a->n_rows * a->n_cols};
     return cuda_launch(cuda_of(be),
                        &(struct cuda_launch){.kernel = cuda_gate_kernel(),
                                              .name = "gate",

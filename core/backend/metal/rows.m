@@ -44,17 +44,19 @@ int metal_gather(backend *be, const struct op_gather *a) {
 }
 
 int metal_gate(backend *be, const struct op_gate *a) {
-    const struct margs_gate args = {.n_rows = a->n_rows, .n_cols = a->n_cols};
+    const struct margs_gate args = {
+        .n_rows = a->n_rows, .n_cols = a->n_cols, .squared_relu = !a->gate};
     const uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * sizeof(float);
+    const backend_buf *gate = a->gate ? a->gate : a->x; /* a bound buffer is needed */
     return metal_dispatch(metal_of(be), &(struct metal_launch){
                                             .kernel = "gate",
                                             .args = &args,
                                             .args_bytes = sizeof args,
                                             .n_binds = 2,
-                                            .binds = {metal_at(a->x), metal_at(a->gate)},
+                                            .binds = {metal_at(a->x), metal_at(gate)},
                                             .groups = {metal_div_up(a->n_cols, 256), a->n_rows, 1},
                                             .threads = {256, 1, 1},
-                                            .read = 2 * bytes,
+                                            .read = (a->gate ? 2 : 1) * bytes,
                                             .written = bytes,
                                         });
 }

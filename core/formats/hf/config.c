@@ -63,6 +63,9 @@ static const struct hf_family families[] = {
      .n_layers = 48, .n_heads = 16, .n_kv_heads = 2, .head_dim = 256, .max_positions = 32768,
      .vocab = 151936, .n_experts = 512, .n_experts_used = 10, .expert_ff = 512, .shared_ff = 512,
      .rms_eps = 1e-6, .rope_theta = 1e4, .renormalize = true},
+    {"lfm2", "Lfm2ForCausalLM", "lfm2", .traits = HF_SHORT_CONV, .hidden = 2560, .ff = 12288,
+     .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .max_positions = 128000, .vocab = 65536,
+     .rms_eps = 1e-5, .rope_theta = 1e6, .tied = true},
     {"gemma", "GemmaForCausalLM", "gemma", .traits = GEMMA_TRAITS, .hidden = 3072, .ff = 24576,
      .n_layers = 28, .n_heads = 16, .n_kv_heads = 16, .head_dim = 256, .max_positions = 8192,
      .vocab = 256000, .rms_eps = 1e-6, .rope_theta = 1e4, .tied = true},
@@ -96,6 +99,16 @@ static const struct hf_family families[] = {
      .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES, .hidden = 4096, .ff = 11008,
      .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .rms_eps = 1e-6,
      .rope_theta = 1e4},
+    {"granitemoehybrid", "GraniteMoeHybridForCausalLM", "granitehybrid",
+     .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES | HF_MAMBA2, .hidden = 4096, .ff = 1024,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
+    {"falcon_h1", "FalconH1ForCausalLM", "falcon-h1", .traits = HF_LLAMA_KEYS | HF_MAMBA2,
+     .hidden = 4096, .ff = 14336, .n_layers = 32, .n_heads = 32, .n_kv_heads = 8,
+     .max_positions = 8192, .vocab = 128000, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"nemotron_h", "NemotronHForCausalLM", "nemotron_h", .traits = HF_LLAMA_KEYS | HF_MAMBA2,
+     .hidden = 4096, .ff = 21504, .n_layers = 4, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 4096, .vocab = 131072, .rms_eps = 1e-5, .rope_theta = 1e4},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
@@ -405,7 +418,7 @@ static int read_sizes(struct hf_reader *r) {
     const struct hf_family *f = c->family;
     uint32_t positions;
     int rc;
-    if ((rc = read_u32(r, "num_hidden_layers", f->n_layers, HF_MAX_LAYERS, &c->n_layers)) ||
+    if ((rc = read_u32(r, "num_hidden_layers", hf_mamba2_layers(r), HF_MAX_LAYERS, &c->n_layers)) ||
         (rc = read_u32(r, "hidden_size", f->hidden, 1 << 20, &c->hidden)) ||
         (rc = read_u32(r, "num_attention_heads", f->n_heads, 1 << 16, &c->n_heads)) ||
         (rc = read_u32(r, "num_key_value_heads", f->n_kv_heads ? f->n_kv_heads : c->n_heads,
@@ -417,6 +430,7 @@ static int read_sizes(struct hf_reader *r) {
     c->max_positions = positions;
     c->tied =
         hf_flag(r->root, "tie_word_embeddings", hf_flag(r->json, "tie_word_embeddings", f->tied));
+    if (f->traits & HF_SHORT_CONV) c->tied = hf_flag(r->json, "tie_embedding", c->tied);
     uint32_t even = c->hidden / c->n_heads;
     bool given = !(f->traits & HF_NO_HEAD_DIM) && hf_value(r->json, "head_dim");
     c->head_dim = f->head_dim && !cJSON_IsNull(hf_member(r->json, "head_dim")) ? f->head_dim : even;
@@ -430,16 +444,23 @@ static int read_sizes(struct hf_reader *r) {
 
 static int put_sizes(struct hf_reader *r) {
     const struct hf_config *c = r->config;
-    uint32_t ff = 0;
+    const bool short_conv = c->family->traits & HF_SHORT_CONV;
+    uint32_t ff = short_conv ? c->family->ff : 0;
     bool dense = c->family->ff || hf_value(r->json, "intermediate_size");
-    int rc = dense ? read_u32(r, "intermediate_size", c->family->ff, INT32_MAX, &ff) : 0;
+    /* Granite 4.0: its shared expert is the whole FFN of models without experts. */
+    const char *name = hf_only_shared_expert(r) ? "shared_intermediate_size" : "intermediate_size";
+    int rc = short_conv ? hf_short_conv_ff(r, &ff)
+             : dense    ? read_u32(r, name, c->family->ff, INT32_MAX, &ff)
+                        : 0;
     if (rc) return rc;
     hf_put_u32(r, "block_count", c->n_layers);
     hf_put_u32(r, "context_length", c->max_positions);
     hf_put_u32(r, "embedding_length", c->hidden);
-    if (ff) hf_put_u32(r, "feed_forward_length", ff);
+    r->config->n_ff = ff;
+    if (ff && strcmp(c->family->arch, "nemotron_h") != 0) hf_put_u32(r, "feed_forward_length", ff);
     hf_put_u32(r, "attention.head_count", c->n_heads);
-    hf_put_u32(r, "attention.head_count_kv", c->n_kv_heads);
+    if (!short_conv && !(c->family->traits & HF_MAMBA2))
+        hf_put_u32(r, "attention.head_count_kv", c->n_kv_heads);
     if ((c->family->traits & HF_GPT_OSS)) hf_put_u32(r, "expert_feed_forward_length", ff);
     return 0;
 }
@@ -518,8 +539,12 @@ static int read_all(struct hf_reader *r) {
     uint32_t traits = c->family->traits;
     r->rc = gguf_writer_set_str(r->keys, "general.architecture", c->family->arch, r->e);
     if (!r->rc) r->rc = gguf_writer_set_str(r->keys, "general.type", "model", r->e);
+    const bool nemotron = strcmp(c->family->arch, "nemotron_h") == 0;
+    const char *eps_name = traits & HF_SHORT_CONV ? "norm_eps"
+                           : nemotron             ? "layer_norm_epsilon"
+                                                  : "rms_norm_eps";
     if ((rc = put_sizes(r)) || (rc = hf_read_rope(r)) ||
-        (rc = hf_read_real(r, r->json, "rms_norm_eps", c->family->rms_eps, &eps)))
+        (rc = hf_read_real(r, r->json, eps_name, c->family->rms_eps, &eps)))
         return rc;
     hf_put_f32(r, "attention.layer_norm_rms_epsilon", eps);
     if ((rc = put_experts(r))) return rc;
@@ -528,14 +553,17 @@ static int read_all(struct hf_reader *r) {
         hf_put_u32(r, "attention.key_length", c->head_dim);
         hf_put_u32(r, "attention.value_length", c->head_dim);
     }
-    if (traits & HF_LLAMA_KEYS) {
+    if (traits & (HF_LLAMA_KEYS | HF_SHORT_CONV)) {
         uint32_t n_vocab;
         if ((rc = read_u32(r, "vocab_size", c->family->vocab, INT32_MAX, &n_vocab))) return rc;
         hf_put_u32(r, "vocab_size", n_vocab);
     }
     if ((traits & HF_SCALES) && (rc = put_scales(r))) return rc;
     if ((traits & HF_GEMMA_CAPS) && (rc = put_caps(r))) return rc;
-    rc = traits & HF_DELTA_NET ? hf_read_delta_net(r) : read_windows(r);
+    rc = traits & HF_DELTA_NET    ? hf_read_delta_net(r)
+         : traits & HF_SHORT_CONV ? hf_read_short_conv(r)
+         : traits & HF_MAMBA2     ? hf_read_mamba2(r)
+                                  : read_windows(r);
     return rc ? rc : r->rc;
 }
 

@@ -30,7 +30,9 @@ enum hf_trait {
     HF_NOPE = 1 << 14,         /* no_rope_layers */
     HF_IMAGES = 1 << 15,       /* files may hold a vision part beside the language model */
     HF_DELTA_NET = 1 << 16,    /* linear attention, gated attention, part of a head rotated */
-    HF_MROPE = 1 << 17         /* GGUF has rope.dimension_sections */
+    HF_MROPE = 1 << 17,        /* GGUF has rope.dimension_sections */
+    HF_MAMBA2 = 1 << 19,       /* layers with Mamba-2 */
+    HF_SHORT_CONV = 1 << 18    /* layers with a short convolution, and LFM2's names of members */
 };
 
 /* Which layers have a window without layer_types; GGUF readers assume the same. */
@@ -57,15 +59,39 @@ struct hf_family {
     bool tied, renormalize; /* norm_topk_prob */
 };
 
+/* Multipliers of a family: of its matrices, which is where GGUF has them, or of vectors, so that
+ * matrices can be read in place. */
+enum hf_scale {
+    HF_SCALE_NONE,
+    HF_SCALE_ATTENTION_IN,
+    HF_SCALE_K,
+    HF_SCALE_ATTENTION_OUT,
+    HF_SCALE_FFN_GATE,
+    HF_SCALE_FFN_DOWN,
+    HF_SCALE_SSM_IN,      /* by parts: Z, x, B, C and dt */
+    HF_SCALE_CONVOLUTION, /* by parts: x, B and C */
+    HF_SCALE_ATTENTION_NORM,
+    HF_SCALE_FFN_NORM,
+    HF_SCALE_SSM_OUT,
+    HF_SCALE_EMBED,
+    HF_SCALE_HEAD,
+    HF_N_SCALES
+};
+enum { HF_SSM_PARTS = 5 };
+
 /* Parameters of the mapping of tensors. */
 struct hf_config {
     const struct hf_family *family;
-    uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
+    uint32_t n_layers, hidden, n_ff, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
     uint64_t max_positions, window; /* window 0: none */
     bool tied;
     bool as_file;       /* GGUF_OPEN_AS_FILE; set by the caller of hf_config_read */
     bool tiles_v_heads; /* of linear attention, as GGUF files of these families do */
     uint32_t n_k_heads, n_v_heads, state_dim;
+    uint32_t n_norm_groups;    /* of Mamba-2 */
+    float scales[HF_N_SCALES]; /* 0 is 1 */
+    float ssm_scales[HF_SSM_PARTS];
+    uint64_t ssm_rows[HF_SSM_PARTS];
     bool has_factors[3];   /* enum hf_factors */
     float factors[3][256]; /* (n_rot / 2) divisors of the rotary frequencies */
 };
@@ -112,6 +138,22 @@ void hf_put_i32s(struct hf_reader *r, const char *suffix, const int32_t *v, uint
 /* Layers with linear attention and their sizes. */
 int hf_read_delta_net(struct hf_reader *r);
 
+/* ---- hf/short_conv.c ---- */
+
+/* Layers with a short convolution, and its size. */
+int hf_read_short_conv(struct hf_reader *r);
+/* The FFN dimension, which members adjust. *ff: the family's default. */
+int hf_short_conv_ff(struct hf_reader *r, uint32_t *ff);
+
+/* ---- hf/mamba2.c ---- */
+
+/* Layers that config.json lists, or the family's usual number. */
+uint32_t hf_mamba2_layers(const struct hf_reader *r);
+/* Is the shared expert, of Granite 4.0, the whole FFN? */
+bool hf_only_shared_expert(const struct hf_reader *r);
+/* Layers with Mamba-2 and their sizes. */
+int hf_read_mamba2(struct hf_reader *r);
+
 /* ---- hf/rope.c ---- */
 int hf_read_rope(struct hf_reader *r);
 
@@ -136,8 +178,10 @@ struct hf_recipe {
     uint64_t regroup_at, head;
     uint32_t n_groups, n_share;
     bool by_cols;
-    float add;         /* to every element */
-    bool negative_exp; /* -e^x of every element x */
+    float add;               /* to every element */
+    float scale;             /* of every element; 0 is 1 */
+    const float *row_scales; /* (n_rows) or NULL */
+    bool negative_exp;       /* -e^x of every element x */
 };
 
 struct hf_tensors {

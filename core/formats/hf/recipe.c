@@ -25,10 +25,15 @@ static uint64_t unit_bytes(int type) {
     return qtype_find(type)->block_bytes;
 }
 
+/* Are elements other numbers than those of the source? */
+static bool is_computed(const struct hf_recipe *k) {
+    return k->add != 0 || k->negative_exp || k->scale != 0 || k->row_scales;
+}
+
 /* True if a source stores the rows in GGUF's layout. */
 static bool is_copy(const struct hf_recipe *k, int type) {
     return k->n_sources && !k->scales && !k->transposed && !(k->head && k->by_cols) &&
-           k->add == 0 && !k->negative_exp && hf_source_type(k->sources[0]) == type;
+           !is_computed(k) && hf_source_type(k->sources[0]) == type;
 }
 
 const void *hf_recipe_place(const struct hf_recipe *k, int type) {
@@ -74,6 +79,15 @@ static float load_float(const uint8_t *p, int type) {
     return type == QTYPE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
+static void store_float(float f, int type, uint8_t *p) {
+    if (type == QTYPE_F32) {
+        memcpy(p, &f, sizeof f);
+        return;
+    }
+    const uint16_t half = type == QTYPE_F16 ? f32_to_f16(f) : f32_to_bf16(f);
+    memcpy(p, &half, sizeof half);
+}
+
 /* Computes n elements of a row, from element begin on. */
 static void make_elements(const struct hf_recipe *k, int type, uint64_t row, uint64_t begin,
                           uint64_t n, uint8_t *out) {
@@ -84,13 +98,15 @@ static void make_elements(const struct hf_recipe *k, int type, uint64_t row, uin
     base += (k->transposed ? r : r * k->src_cols) * each;
     for (uint64_t i = 0; i < n; i++) {
         const uint8_t *p = base + (k->by_cols ? regroup(k, begin + i) : begin + i) * stride;
-        if (type == from && k->add == 0 && !k->negative_exp) {
+        if (type == from && !is_computed(k)) {
             memcpy(out + i * each, p, each);
             continue;
         }
         float f = load_float(p, from) + k->add;
         if (k->negative_exp) f = -expf(f);
-        memcpy(out + i * sizeof f, &f, sizeof f);
+        if (k->scale != 0) f *= k->scale;
+        if (k->row_scales) f *= k->row_scales[row % k->n_rows];
+        store_float(f, type, out + i * unit_bytes(type));
     }
 }
 

@@ -1,6 +1,7 @@
 /* hf/tensors.c - maps the tensors of a folder's files to tensors of GGUF. A name that is not in the
  * tables is refused; shapes are checked where the bytes depend on them. Owns the index. */
 #include "core/formats/hf/model_int.h"
+#include "core/formats/hf/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,108 +10,7 @@
 
 enum { NAME_BYTES = 192, MEMORY_MAX = 1 << 30, SOURCE_BLOCK_BYTES = 16 };
 
-enum layout {
-    AS_IS,
-    ROWS_OF_Q, /* permuted if the family is HF_PERMUTED */
-    ROWS_OF_K,
-    CONVOLUTION, /* (channels, 1, taps) -> (channels, taps) */
-    DECAY,       /* a logarithm; GGUF has -e^x */
-    STACKED,     /* a file's tensor is one expert's matrix */
-    GATE_UP,     /* all experts': gate's rows, then up's */
-    OSS_GATE_UP, /* gpt-oss, transposed: gate's and up's columns alternate */
-    OSS_DOWN,    /* transposed */
-    OSS_GATE_UP_BIAS,
-    OSS_GATE_UP_BLOCKS, /* MXFP4: gate's and up's rows alternate */
-    OSS_GATE_UP_SCALES,
-    OSS_DOWN_BLOCKS,
-    OSS_DOWN_SCALES
-};
-
-/* Expert tensors of a layer. */
-enum part { PART_DOWN, PART_GATE, PART_UP, N_PARTS };
 static const char *const part_names[N_PARTS] = {"ffn_down_exps", "ffn_gate_exps", "ffn_up_exps"};
-
-struct name_row {
-    const char *from; /* after "model.layers.N."; '*' is an expert's number */
-    const char *to;   /* after "blk.N."; NULL: parts of the experts */
-    enum layout layout;
-    uint32_t needs, excludes; /* traits */
-    enum part part;
-    uint32_t rank; /* STACKED: the converter's order of a layer's parts */
-};
-
-static const struct name_row model_rows[] = {
-    {.from = "model.embed_tokens.weight", .to = "token_embd.weight"},
-    {.from = "model.norm.weight", .to = "output_norm.weight"},
-    {.from = "lm_head.weight", .to = "output.weight", .excludes = HF_EMBED_HEAD},
-};
-
-static const struct name_row layer_rows[] = {
-    {.from = "input_layernorm.weight", .to = "attn_norm.weight"},
-    {.from = "post_attention_layernorm.weight", .to = "ffn_norm.weight", .excludes = HF_POST_NORMS},
-    {.from = "post_attention_layernorm.weight",
-     .to = "post_attention_norm.weight",
-     .needs = HF_POST_NORMS},
-    {.from = "pre_feedforward_layernorm.weight", .to = "ffn_norm.weight"},
-    {.from = "post_feedforward_layernorm.weight", .to = "post_ffw_norm.weight"},
-    {.from = "self_attn.q_proj.weight", .to = "attn_q.weight", .layout = ROWS_OF_Q},
-    {.from = "self_attn.k_proj.weight", .to = "attn_k.weight", .layout = ROWS_OF_K},
-    {.from = "self_attn.v_proj.weight", .to = "attn_v.weight"},
-    {.from = "self_attn.o_proj.weight", .to = "attn_output.weight"},
-    {.from = "self_attn.q_proj.bias", .to = "attn_q.bias", .layout = ROWS_OF_Q},
-    {.from = "self_attn.k_proj.bias", .to = "attn_k.bias", .layout = ROWS_OF_K},
-    {.from = "self_attn.v_proj.bias", .to = "attn_v.bias"},
-    {.from = "self_attn.o_proj.bias", .to = "attn_output.bias"},
-    {.from = "self_attn.q_norm.weight", .to = "attn_q_norm.weight"},
-    {.from = "self_attn.k_norm.weight", .to = "attn_k_norm.weight"},
-    {.from = "self_attn.qkv_proj.weight", .to = "attn_qkv.weight"},
-    {.from = "self_attn.sinks", .to = "attn_sinks.weight"},
-    {.from = "linear_attn.in_proj_qkv.weight", .to = "attn_qkv.weight"},
-    {.from = "linear_attn.in_proj_z.weight", .to = "attn_gate.weight"},
-    {.from = "linear_attn.in_proj_a.weight", .to = "ssm_alpha.weight"},
-    {.from = "linear_attn.in_proj_b.weight", .to = "ssm_beta.weight"},
-    {.from = "linear_attn.in_proj_qkvz.weight", .to = "ssm_in.weight"},
-    {.from = "linear_attn.in_proj_ba.weight", .to = "ssm_ba.weight"},
-    {.from = "linear_attn.conv1d.weight", .to = "ssm_conv1d.weight", .layout = CONVOLUTION},
-    {.from = "linear_attn.A_log", .to = "ssm_a", .layout = DECAY},
-    {.from = "linear_attn.dt_bias", .to = "ssm_dt.bias"},
-    {.from = "linear_attn.norm.weight", .to = "ssm_norm.weight"},
-    {.from = "linear_attn.out_proj.weight", .to = "ssm_out.weight"},
-    {.from = "mlp.gate_proj.weight", .to = "ffn_gate.weight"},
-    {.from = "mlp.up_proj.weight", .to = "ffn_up.weight"},
-    {.from = "mlp.down_proj.weight", .to = "ffn_down.weight"},
-    {.from = "mlp.gate_proj.bias", .to = "ffn_gate.bias"},
-    {.from = "mlp.up_proj.bias", .to = "ffn_up.bias"},
-    {.from = "mlp.down_proj.bias", .to = "ffn_down.bias"},
-    {.from = "mlp.gate_up_proj.weight", .to = "ffn_up.weight"}, /* phi3: fused there too */
-    {.from = "mlp.gate.weight", .to = "ffn_gate_inp.weight"},
-    {.from = "block_sparse_moe.gate.weight", .to = "ffn_gate_inp.weight"},
-    {.from = "mlp.router.weight", .to = "ffn_gate_inp.weight"},
-    {.from = "mlp.router.bias", .to = "ffn_gate_inp.bias"},
-    {.from = "mlp.shared_expert.gate_proj.weight", .to = "ffn_gate_shexp.weight"},
-    {.from = "mlp.shared_expert.up_proj.weight", .to = "ffn_up_shexp.weight"},
-    {.from = "mlp.shared_expert.down_proj.weight", .to = "ffn_down_shexp.weight"},
-    {.from = "mlp.shared_expert_gate.weight", .to = "ffn_gate_inp_shexp.weight"},
-    {.from = "mlp.experts.*.gate_proj.weight", .layout = STACKED, .part = PART_GATE, .rank = 1},
-    {.from = "mlp.experts.*.up_proj.weight", .layout = STACKED, .part = PART_UP, .rank = 2},
-    {.from = "mlp.experts.*.down_proj.weight", .layout = STACKED, .part = PART_DOWN},
-    {.from = "block_sparse_moe.experts.*.w1.weight", .layout = STACKED, .part = PART_GATE},
-    {.from = "block_sparse_moe.experts.*.w3.weight", .layout = STACKED, .part = PART_UP, .rank = 2},
-    {.from = "block_sparse_moe.experts.*.w2.weight",
-     .layout = STACKED,
-     .part = PART_DOWN,
-     .rank = 1},
-    {.from = "mlp.experts.gate_up_proj", .layout = GATE_UP, .excludes = HF_GPT_OSS},
-    {.from = "mlp.experts.down_proj", .to = "ffn_down_exps.weight", .excludes = HF_GPT_OSS},
-    {.from = "mlp.experts.gate_up_proj", .layout = OSS_GATE_UP, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.gate_up_proj_bias", .layout = OSS_GATE_UP_BIAS, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.gate_up_proj_blocks", .layout = OSS_GATE_UP_BLOCKS, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.gate_up_proj_scales", .layout = OSS_GATE_UP_SCALES, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.down_proj", .layout = OSS_DOWN, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.down_proj_bias", .to = "ffn_down_exps.bias", .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.down_proj_blocks", .layout = OSS_DOWN_BLOCKS, .needs = HF_GPT_OSS},
-    {.from = "mlp.experts.down_proj_scales", .layout = OSS_DOWN_SCALES, .needs = HF_GPT_OSS},
-};
 
 /* A tensor of the result. */
 struct entry {
@@ -130,6 +30,7 @@ struct mapper {
     uint64_t n, capacity;
     uint64_t *experts; /* (n_layers, N_PARTS) number of an entry + 1 */
     uint64_t order;
+    float *row_scales; /* of HF_SCALE_SSM_IN or HF_SCALE_CONVOLUTION, or NULL */
     err *e;
 };
 
@@ -193,12 +94,13 @@ static void set_dims(struct entry *entry, uint32_t n_dims) {
  * convolutions. */
 static bool wants_f32(const gguf_tensor *t) {
     static const char *const small[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
-                                        "ssm_conv1d.weight"};
+                                        "ssm_conv1d.weight", "ssm_norm.weight",
+                                        "shortconv.conv.weight"};
     static const char weight[] = ".weight";
     size_t n = sizeof weight - 1;
     if (t->n_dims == 1 || t->name.len < n || memcmp(t->name.data + t->name.len - n, weight, n) != 0)
         return true;
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) {
         n = strlen(small[i]);
         if (t->name.len >= n && memcmp(t->name.data + t->name.len - n, small[i], n) == 0)
             return true;
@@ -253,6 +155,38 @@ static int map_decay(struct mapper *m, const struct safetensor *s, const char *n
     int rc = map_plain(m, s, name, 0);
     if (!rc) m->entries[m->n - 1].recipe.negative_exp = true;
     return rc;
+}
+
+/* A vector as a matrix of n_rows rows. */
+static int map_rows(struct mapper *m, const struct safetensor *s, const char *name,
+                    uint64_t n_rows) {
+    if (s->n_dims != 1 || !n_rows || s->dims[0] % n_rows)
+        return bad_shape(m, s, "a vector for whole groups");
+    int rc = map_plain(m, s, name, 0);
+    if (rc) return rc;
+    struct entry *entry = &m->entries[m->n - 1];
+    entry->recipe.n_rows = entry->recipe.src_rows = n_rows;
+    entry->recipe.n_cols = entry->recipe.src_cols = s->dims[0] / n_rows;
+    set_dims(entry, 2);
+    return 0;
+}
+
+static int map_halves(struct mapper *m, const struct safetensor *s, uint32_t layer) {
+    static const char *const names[2][2] = {{"ffn_gate.weight", "ffn_up.weight"},
+                                            {"ffn_gate_shexp.weight", "ffn_up_shexp.weight"}};
+    char name[NAME_BYTES];
+    if (s->n_dims != 2 || s->dims[0] % 2) return bad_shape(m, s, "gate and up");
+    for (uint64_t half = 0; half < 2; half++, m->order++) {
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer,
+                 names[m->config->n_experts > 0][half]);
+        int rc = map_plain(m, s, name, 0);
+        if (rc) return rc;
+        struct entry *entry = &m->entries[m->n - 1];
+        entry->recipe.n_rows = s->dims[0] / 2;
+        entry->recipe.first = half * entry->recipe.n_rows;
+        set_dims(entry, 2);
+    }
+    return 0;
 }
 
 static uint64_t *expert_slot(struct mapper *m, uint32_t layer, enum part part) {
@@ -445,6 +379,7 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
     char name[NAME_BYTES];
     const struct hf_config *c = m->config;
     bool permuted = c->family->traits & HF_PERMUTED;
+    int rc;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer, row->to ? row->to : "");
     switch (row->layout) {
     case AS_IS:
@@ -457,6 +392,19 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         return map_convolution(m, s, name);
     case DECAY:
         return map_decay(m, s, name);
+    case COLUMN:
+    case DECAY_COLUMN:
+        rc = map_rows(m, s, name, s->dims[0]);
+        if (!rc) m->entries[m->n - 1].recipe.negative_exp = row->layout == DECAY_COLUMN;
+        return rc;
+    case GROUPS:
+        return map_rows(m, s, name, c->n_norm_groups);
+    case SHARED_DOWN:
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_down%s.weight", layer,
+                 c->n_experts ? "_shexp" : "");
+        return map_plain(m, s, name, 0);
+    case HALVES:
+        return map_halves(m, s, layer);
     case STACKED:
         return map_expert(m, s, row, layer, expert);
     case GATE_UP:
@@ -508,15 +456,6 @@ static int tile_v_heads(struct mapper *m, const struct safetensor *s) {
     return 0;
 }
 
-static const struct name_row *find_row(const struct name_row *rows, size_t n, const char *name,
-                                       uint32_t traits) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(rows[i].from, name) == 0 && (traits & rows[i].needs) == rows[i].needs &&
-            !(traits & rows[i].excludes))
-            return &rows[i];
-    return NULL;
-}
-
 /* Takes the digits at *p, at most 6 of them. */
 static bool take_number(const char **p, uint64_t *v) {
     int n = 0;
@@ -560,8 +499,33 @@ static int refuse_name(struct mapper *m, const struct safetensor *s, const char 
     return err_set_param(m->e, ERR_UNSUPPORTED, shown, "%s: tensor '%s' %s", m->path, shown, why);
 }
 
+/* A multiplier for the tensor that was mapped last. */
+static int set_scale(struct mapper *m, const struct safetensor *s, enum hf_scale scale) {
+    const struct hf_config *c = m->config;
+    const float by = c->scales[scale];
+    if (scale == HF_SCALE_NONE || by == 0) return 0;
+    struct hf_recipe *k = &m->entries[m->n - 1].recipe;
+    k->scale = by == 1 ? 0 : by;
+    const int first = scale == HF_SCALE_CONVOLUTION, end = first ? 4 : HF_SSM_PARTS;
+    if (scale != HF_SCALE_SSM_IN && scale != HF_SCALE_CONVOLUTION) return 0;
+    uint64_t n_rows = 0, row = 0;
+    for (int part = first; part < end; part++)
+        n_rows += c->ssm_rows[part];
+    if (k->n_rows != n_rows) return bad_shape(m, s, "the rows that config.json asks for");
+    if (!m->row_scales) {
+        m->row_scales = arena_alloc(m->t->memory, n_rows * sizeof *m->row_scales);
+        if (!m->row_scales) return err_no_memory(m->e);
+        for (int part = first; part < end; part++)
+            for (uint64_t i = 0; i < c->ssm_rows[part]; i++)
+                m->row_scales[row++] = c->ssm_scales[part];
+    }
+    k->row_scales = m->row_scales;
+    return 0;
+}
+
 static int map_tensor(struct mapper *m, const struct safetensor *s) {
-    static const char language[] = "language_model.", layers[] = "model.layers.";
+    static const char language[] = "language_model.", layers[] = "model.layers.",
+                      backbone[] = "backbone.";
     char name[NAME_BYTES], rest[NAME_BYTES];
     const struct hf_config *c = m->config;
     if (s->name.len >= NAME_BYTES - 32) return refuse_name(m, s, "has a name that is too long");
@@ -570,12 +534,19 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     char *inner = strstr(name, language);
     if (inner && (c->family->traits & HF_IMAGES))
         memmove(inner, inner + sizeof language - 1, strlen(inner + sizeof language - 1) + 1);
+    if ((c->family->traits & HF_MAMBA2) && begins_with(name, backbone)) {
+        memmove(name + strlen("model."), name + strlen(backbone),
+                strlen(name + strlen(backbone)) + 1);
+        memcpy(name, "model.", strlen("model."));
+    }
     if (is_skipped(m, name)) return 0;
     if (!s->n_elems) return bad_shape(m, s, "at least one element");
     m->order += 4;
-    const struct name_row *row =
-        find_row(model_rows, sizeof model_rows / sizeof model_rows[0], name, c->family->traits);
-    if (row) return map_plain(m, s, row->to, 0);
+    const struct name_row *row = hf_find_model_row(name, c->family->traits);
+    if (row) {
+        int rc = map_plain(m, s, row->to, 0);
+        return rc ? rc : set_scale(m, s, row->scale);
+    }
     uint64_t layer, expert = 0;
     const char *p = name + sizeof layers - 1;
     if (strncmp(name, layers, sizeof layers - 1) != 0 || !take_number(&p, &layer) || *p != '.')
@@ -583,9 +554,10 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     if (layer >= c->n_layers)
         return refuse_name(m, s, "belongs to a layer beyond config.json's num_hidden_layers");
     split_expert(p + 1, rest, &expert);
-    row = find_row(layer_rows, sizeof layer_rows / sizeof layer_rows[0], rest, c->family->traits);
+    row = hf_find_layer_row(rest, c->family->traits);
     if (!row) return refuse_name(m, s, "is not known for this family");
     int rc = map_row(m, s, row, (uint32_t)layer, expert);
+    if (!rc) rc = set_scale(m, s, row->scale);
     bool tiles = m->config->tiles_v_heads && begins_with(rest, "linear_attn.");
     return rc || !tiles ? rc : tile_v_heads(m, s);
 }

@@ -1,11 +1,11 @@
-/* delta.c - launches the gated delta net and the gate of attention. Owns nothing. */
+/* delta.c - launches linear attention and the gate of attention. Owns nothing. */
 #include "core/backend/cpu/delta/delta.h"
 
 #include <math.h>
 #include <string.h>
 
 struct delta_op {
-    const struct op_delta_net *a;
+    const struct op_linear_attention *a;
     const struct cpu_isa *isa;
     struct backend_state_parts parts;
     uint64_t channels;
@@ -28,7 +28,7 @@ struct rows_of {
 };
 
 static struct rows_of rows_of(const struct delta_op *o, uint32_t s) {
-    const struct op_delta_net *a = o->a;
+    const struct op_linear_attention *a = o->a;
     const int32_t *start = a->row_start->host, *table = (const int32_t *)a->tables->host + 2 * s;
     const uint32_t first = (uint32_t)start[s];
     return (struct rows_of){.first = first,
@@ -38,15 +38,43 @@ static struct rows_of rows_of(const struct delta_op *o, uint32_t s) {
                             .live = block_of(o, table[1])};
 }
 
+/* ---- heads of a row of channels ---- */
+
+enum part { PART_Q, PART_K, PART_V };
+
+/* Where a part of the channels begins: Q, K, V of a delta net; V, K, Q of Mamba-2. */
+static uint64_t part_at(const struct delta_op *o, enum part part) {
+    const struct backend_state *st = &o->a->state;
+    const uint64_t keys = (uint64_t)st->n_k_heads * st->k_dim;
+    if (o->a->beta) return part * keys;
+    return part == PART_V ? 0 : (uint64_t)st->n_v_heads * st->v_dim + (part == PART_Q ? keys : 0);
+}
+
+/* One head of Q, K or V: number of those of its part. */
+struct head {
+    enum part part;
+    uint32_t number, dim;
+    uint64_t at; /* of its channels */
+};
+
+static struct head head_of(const struct delta_op *o, uint32_t i) {
+    const struct backend_state *st = &o->a->state;
+    const uint32_t n_k = st->n_k_heads;
+    struct head h = {.part = i < n_k ? PART_Q : i < 2 * n_k ? PART_K : PART_V};
+    h.number = i - h.part * n_k;
+    h.dim = h.part == PART_V ? st->v_dim : st->k_dim;
+    h.at = part_at(o, h.part) + (uint64_t)h.number * h.dim;
+    return h;
+}
+
 /* ---- the convolution ---- */
 
-/* The inputs of a head at row `rel` of the sequence: one of the step's rows, or below 0 one that
- * the state blocks hold. */
+/* The inputs of channel `at` and on at row `rel` of the sequence: one of the step's rows, or below
+ * 0 one that the state blocks hold. */
 static const float *input_at(const struct delta_op *o, const struct rows_of *r, int64_t rel,
-                             uint32_t head) {
-    static const float zeros[BACKEND_STATE_MAX_DIM];
+                             uint64_t at) {
+    static const float zeros[BACKEND_STATE_MAX_K_DIM];
     const struct backend_state *st = &o->a->state;
-    const uint64_t at = (uint64_t)head * st->dim;
     if (rel >= 0)
         return (const float *)o->a->qkv->host + (r->first + (uint64_t)rel) * o->channels + at;
     if (!r->pos) return zeros;
@@ -58,19 +86,19 @@ static const float *input_at(const struct delta_op *o, const struct rows_of *r, 
 static void convolve_head(const void *arg, uint32_t item, int thread) {
     const struct delta_op *o = arg;
     const struct backend_state *st = &o->a->state;
-    const uint32_t head = item % o->n_heads, n_k = st->n_k_heads;
+    const struct head h = head_of(o, item % o->n_heads);
     const struct rows_of r = rows_of(o, item / o->n_heads);
-    const uint64_t at = (uint64_t)head * st->dim;
-    struct cpu_delta_conv c = {.taps = values_of(o->a->conv) + at * st->n_taps,
+    struct cpu_delta_conv c = {.taps = values_of(o->a->conv) + h.at * st->n_taps,
                                .n_taps = st->n_taps,
-                               .dim = st->dim,
-                               .normalize = head < 2 * n_k,
-                               .scale = head < n_k ? 1 / sqrtf((float)st->dim) : 1};
+                               .dim = h.dim,
+                               .bias = o->a->conv_bias ? values_of(o->a->conv_bias) + h.at : NULL,
+                               .normalize = o->a->beta && h.part != PART_V,
+                               .scale = h.part == PART_Q ? 1 / sqrtf((float)st->k_dim) : 1};
     (void)thread;
     for (uint32_t row = 0; row < r.n; row++) {
         for (uint32_t t = 0; t < st->n_taps; t++)
-            c.in[t] = input_at(o, &r, (int64_t)row + t + 1 - st->n_taps, head);
-        c.out = (float *)o->a->work->host + (r.first + (uint64_t)row) * o->channels + at;
+            c.in[t] = input_at(o, &r, (int64_t)row + t + 1 - st->n_taps, h.at);
+        c.out = (float *)o->a->work->host + (r.first + (uint64_t)row) * o->channels + h.at;
         o->isa->delta_conv(&c, o->isa);
     }
 }
@@ -79,40 +107,53 @@ static void convolve_head(const void *arg, uint32_t item, int thread) {
 
 static void run_head(const void *arg, uint32_t item, int thread) {
     const struct delta_op *o = arg;
-    const struct op_delta_net *a = o->a;
+    const struct op_linear_attention *a = o->a;
     const struct backend_state *st = &a->state;
-    const uint32_t n_v = st->n_v_heads, n_k = st->n_k_heads, dim = st->dim, head = item % n_v;
+    const uint32_t n_v = st->n_v_heads, n_k = st->n_k_heads, head = item % n_v;
     const uint32_t k_head = a->tiled ? head % n_k : head / (n_v / n_k);
     const struct rows_of r = rows_of(o, item / n_v);
     const float *work = (const float *)a->work->host + r.first * o->channels;
-    const uint64_t of_head = (uint64_t)head * dim, of_row = r.first * (uint64_t)n_v;
+    const uint64_t of_head = (uint64_t)head * st->v_dim, of_row = r.first * (uint64_t)n_v;
+    const uint64_t of_k_head = (uint64_t)k_head * st->k_dim;
     (void)thread;
     o->isa->delta_run(&(struct cpu_delta_run){
-        .q = work + (uint64_t)k_head * dim,
-        .k = work + (uint64_t)(n_k + k_head) * dim,
-        .v = work + (uint64_t)(2 * n_k + head) * dim,
+        .q = work + part_at(o, PART_Q) + of_k_head,
+        .k = work + part_at(o, PART_K) + of_k_head,
+        .v = work + part_at(o, PART_V) + of_head,
         .alpha = (const float *)a->alpha->host + of_row + head,
-        .beta = (const float *)a->beta->host + of_row + head,
-        .z = (const float *)a->z->host + of_row * dim + of_head,
-        .out = (float *)a->out->host + of_row * dim + of_head,
+        .beta = a->beta ? (const float *)a->beta->host + of_row + head : NULL,
+        .z = (const float *)a->z->host + of_row * st->v_dim + of_head,
+        .out = (float *)a->out->host + of_row * st->v_dim + of_head,
         .in_stride = o->channels,
         .n_v_heads = n_v,
         .n_rows = r.n,
         .first_pos = r.pos,
         .chunk = st->chunk,
-        .dim = dim,
+        .k_dim = st->k_dim,
+        .v_dim = st->v_dim,
         .a = values_of(a->a)[head],
         .dt_bias = values_of(a->dt_bias)[head],
         .eps = a->eps,
-        .norm = values_of(a->norm),
-        .s = r.pos < st->chunk ? NULL : r.source + o->parts.s + of_head * dim,
-        .s_out = r.live + o->parts.s + of_head * dim,
-        .pending_k = r.live + o->parts.k + (uint64_t)k_head * dim,
+        .skip = a->skip ? values_of(a->skip)[head] : 0,
+        .norm = a->norm ? values_of(a->norm) : NULL,
+        .s = r.pos < st->chunk ? NULL : r.source + o->parts.s + of_head * st->k_dim,
+        .s_out = r.live + o->parts.s + of_head * st->k_dim,
+        .pending_k = r.live + o->parts.k + of_k_head,
         .pending_u = r.live + o->parts.u + of_head,
         .pending_g = r.live + o->parts.g + head,
-        .k_stride = (uint64_t)n_k * dim,
+        .k_stride = (uint64_t)n_k * st->k_dim,
         .silu = o->isa->glu[BACKEND_ACT_SILU],
     });
+}
+
+/* Norms what the V heads of one group gave in one row. */
+static void norm_group(const void *arg, uint32_t item, int thread) {
+    const struct delta_op *o = arg;
+    const struct backend_state *st = &o->a->state;
+    const uint32_t n_groups = o->a->n_norm_groups, n = st->n_v_heads / n_groups * st->v_dim;
+    (void)thread;
+    o->isa->delta_norm((float *)o->a->out->host + (uint64_t)item * n,
+                       values_of(o->a->norm) + (uint64_t)(item % n_groups) * n, n, o->a->eps);
 }
 
 /* ---- what the next step reads ---- */
@@ -120,15 +161,13 @@ static void run_head(const void *arg, uint32_t item, int thread) {
 /* Copies the last inputs before row `end` of the sequence to a window. It may be the one that
  * input_at reads. */
 static void keep_inputs(const struct delta_op *o, const struct rows_of *r, uint32_t end,
-                        uint32_t head, float *window) {
-    const struct backend_state *st = &o->a->state;
-    const uint32_t n = st->n_taps - 1;
-    float rows[BACKEND_STATE_MAX_TAPS - 1][BACKEND_STATE_MAX_DIM];
+                        const struct head *h, float *window) {
+    const uint32_t n = o->a->state.n_taps - 1;
+    float rows[BACKEND_STATE_MAX_TAPS - 1][BACKEND_STATE_MAX_K_DIM];
     for (uint32_t t = 0; t < n; t++)
-        memcpy(rows[t], input_at(o, r, (int64_t)end - n + t, head), st->dim * sizeof(float));
+        memcpy(rows[t], input_at(o, r, (int64_t)end - n + t, h->at), h->dim * sizeof(float));
     for (uint32_t t = 0; t < n; t++)
-        memcpy(window + t * o->channels + (uint64_t)head * st->dim, rows[t],
-               st->dim * sizeof(float));
+        memcpy(window + t * o->channels + h->at, rows[t], h->dim * sizeof(float));
 }
 
 /* Of one head of one sequence: its inputs before the last boundary and before the end, and the rows
@@ -136,7 +175,8 @@ static void keep_inputs(const struct delta_op *o, const struct rows_of *r, uint3
 static void keep_head(const void *arg, uint32_t item, int thread) {
     const struct delta_op *o = arg;
     const struct backend_state *st = &o->a->state;
-    const uint32_t head = item % o->n_heads, chunk = st->chunk, n_k = st->n_k_heads;
+    const uint32_t chunk = st->chunk, n_k = st->n_k_heads;
+    const struct head h = head_of(o, item % o->n_heads);
     const struct rows_of r = rows_of(o, item / o->n_heads);
     const uint32_t end = r.pos + r.n, boundary = end - end % chunk;
     const uint32_t first = boundary > r.pos ? boundary : r.pos; /* of the new pending rows */
@@ -144,18 +184,17 @@ static void keep_head(const void *arg, uint32_t item, int thread) {
     /* The tail comes first: it may read what becomes recent. It is never read itself where it is
      * written, as the boundary is at least one row away and then a chunk. */
     float *tail = r.live + o->parts.tail, *recent = r.live + o->parts.recent;
-    if (boundary > r.pos) keep_inputs(o, &r, boundary - r.pos, head, tail);
-    keep_inputs(o, &r, r.n, head, recent);
-    if (head < n_k || head >= 2 * n_k) return;
+    if (boundary > r.pos) keep_inputs(o, &r, boundary - r.pos, &h, tail);
+    keep_inputs(o, &r, r.n, &h, recent);
+    if (h.part != PART_K) return;
     for (uint32_t p = first; p < end; p++)
-        memcpy(r.live + o->parts.k + (p % chunk * (uint64_t)n_k + head - n_k) * st->dim,
-               (const float *)o->a->work->host + (r.first + p - r.pos) * o->channels +
-                   (uint64_t)head * st->dim,
-               st->dim * sizeof(float));
+        memcpy(r.live + o->parts.k + (p % chunk * (uint64_t)n_k + h.number) * st->k_dim,
+               (const float *)o->a->work->host + (r.first + p - r.pos) * o->channels + h.at,
+               st->k_dim * sizeof(float));
 }
 
 /* Do the sequences cover the step's rows, each with consecutive positions? */
-static bool batch_ok(const struct op_delta_net *a) {
+bool cpu_states_ok(const struct cpu_state_rows *a) {
     const int32_t *start = a->row_start->host, *pos = a->pos->host;
     if (!a->n_seqs || start[0] != 0 || (uint32_t)start[a->n_seqs] != a->n_rows) return false;
     for (uint32_t s = 0; s < a->n_seqs; s++) {
@@ -164,13 +203,15 @@ static bool batch_ok(const struct op_delta_net *a) {
         for (int32_t r = start[s] + 1; r < start[s + 1]; r++)
             if (pos[r] - 1 != pos[r - 1]) return false;
     }
-    return cpu_all_below(a->tables->host, 2 * a->n_seqs, a->state.n_blocks);
+    return cpu_all_below(a->tables->host, 2 * a->n_seqs, a->n_blocks);
 }
 
-int cpu_delta_net(backend *be, const struct op_delta_net *a) {
+int cpu_linear_attention(backend *be, const struct op_linear_attention *a) {
     struct cpu_backend *c = cpu_of(be);
     const struct backend_state *st = &a->state;
-    if (!batch_ok(a)) return ERR_INVALID;
+    if (!cpu_states_ok(&(struct cpu_state_rows){a->pos, a->row_start, a->tables, a->n_rows,
+                                                a->n_seqs, st->n_blocks}))
+        return ERR_INVALID;
     const struct delta_op o = {.a = a,
                                .isa = c->isa,
                                .parts = backend_state_parts(st),
@@ -178,8 +219,9 @@ int cpu_delta_net(backend *be, const struct op_delta_net *a) {
                                .n_heads = 2 * st->n_k_heads + st->n_v_heads};
     pool_run(c->pool, a->n_seqs * o.n_heads, convolve_head, &o);
     pool_run(c->pool, a->n_seqs * st->n_v_heads, run_head, &o);
+    if (!a->beta && a->norm) pool_run(c->pool, a->n_rows * a->n_norm_groups, norm_group, &o);
     pool_run(c->pool, a->n_seqs * o.n_heads, keep_head, &o);
-    cpu_count(c, c->isa, CPU_DELTA_NET);
+    cpu_count(c, c->isa, CPU_LINEAR_ATTENTION);
     return 0;
 }
 
@@ -189,10 +231,14 @@ static void gate_row(const void *arg, uint32_t row, int thread) {
     const struct op_gate *a = arg;
     const uint64_t at = (uint64_t)row * a->n_cols;
     float *x = (float *)a->x->host + at;
-    const float *gate = (const float *)a->gate->host + at;
+    const float *gate = a->gate ? (const float *)a->gate->host + at : NULL;
     (void)thread;
-    for (uint32_t i = 0; i < a->n_cols; i++)
-        x[i] /= 1 + expf(-gate[i]);
+    for (uint32_t i = 0; i < a->n_cols; i++) {
+        if (gate)
+            x[i] /= 1 + expf(-gate[i]);
+        else
+            x[i] *= x[i] > 0 ? x[i] : 0;
+    }
 }
 
 int cpu_gate(backend *be, const struct op_gate *a) {

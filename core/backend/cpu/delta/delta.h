@@ -1,9 +1,11 @@
-/* delta.h - the gated delta net on the CPU: what its launcher (delta.c) asks of its kernels.
+/* delta.h - linear attention on the CPU: what its launcher (delta.c) asks of its kernels.
  *
  * The op runs in three passes over the pool: the convolution of each row (conv), the rows of each V
  * head of each sequence in their order (run), and what the next step reads of the inputs (keep),
- * which must not be written before every head has read what is there. delta_kernel.h is the source
- * of the first two; delta_generic.c, delta_avx2.c, ... compile it for one instruction set each. */
+ * which must not be written before every head has read what is there. Mamba-2's norm of groups of
+ * heads is a pass of its own. delta_kernel.h is the source
+ * of the first two; delta_generic.c, delta_avx2.c, ... compile it for one instruction set each. A
+ * short convolution (short_conv.c) keeps its inputs in the same blocks. */
 #ifndef INFERD_CPU_DELTA_H
 #define INFERD_CPU_DELTA_H
 
@@ -13,6 +15,7 @@
 struct cpu_delta_conv {
     const float *in[BACKEND_STATE_MAX_TAPS]; /* (dim) the inputs of the taps, the oldest first */
     const float *taps;                       /* (dim, n_taps) */
+    const float *bias;                       /* (dim) or NULL */
     uint32_t n_taps, dim;
     bool normalize; /* Q and K */
     float scale;    /* of the result */
@@ -22,27 +25,38 @@ struct cpu_delta_conv {
 /* The rows of one V head in one sequence. */
 struct cpu_delta_run {
     const float *q, *k, *v;    /* of the first row, after the convolution */
-    const float *alpha, *beta; /* likewise */
-    const float *z;            /* (dim) of the first row */
+    const float *alpha, *beta; /* likewise; beta NULL: Mamba-2 */
+    const float *z;            /* (v_dim) of the first row */
     float *out;                /* likewise */
     uint64_t in_stride;        /* from one row to the next, in q, k and v */
-    uint32_t n_v_heads; /* the stride of alpha and beta; of z and out it is n_v_heads * dim */
+    uint32_t n_v_heads; /* the stride of alpha and beta; of z and out it is n_v_heads * v_dim */
     uint32_t n_rows, first_pos; /* position of the first row */
-    uint32_t chunk, dim;
+    uint32_t chunk, k_dim, v_dim;
     float a, dt_bias, eps;
-    const float *norm;      /* (dim) */
-    const float *s;         /* (dim, dim) at the last boundary; NULL: it is 0 */
-    float *s_out;           /* (dim, dim) for the next boundary; may be s */
-    const float *pending_k; /* of the first pending row; (.., n_k_heads * dim) */
-    float *pending_u;       /* of the chunk's first row; (chunk, n_v_heads * dim) */
+    float skip;             /* of Mamba-2: V's share of the output */
+    const float *norm;      /* (v_dim) of a delta net */
+    const float *s;         /* (k_dim, v_dim) at the last boundary; NULL: it is 0 */
+    float *s_out;           /* (k_dim, v_dim) for the next boundary; may be s */
+    const float *pending_k; /* of the first pending row; (.., n_k_heads * k_dim) */
+    float *pending_u;       /* of the chunk's first row; (chunk, n_v_heads * v_dim) */
     float *pending_g;       /* likewise (chunk, n_v_heads) */
-    uint64_t k_stride;      /* n_k_heads * dim */
+    uint64_t k_stride;      /* n_k_heads * k_dim */
     void (*silu)(const float *gate, const float *up, float *out, uint32_t n);
 };
 
+/* The rows of an op over state blocks. */
+struct cpu_state_rows {
+    const backend_buf *pos, *row_start, *tables; /* as in op_linear_attention */
+    uint32_t n_rows, n_seqs, n_blocks;
+};
+/* Do the sequences cover the rows, each with consecutive positions, and are their blocks there? */
+bool cpu_states_ok(const struct cpu_state_rows *rows);
+
 #define CPU_DELTA_DECLARE(isa)                                                                     \
     void isa##_delta_conv(const struct cpu_delta_conv *c, const struct cpu_isa *kernels);          \
-    void isa##_delta_run(const struct cpu_delta_run *r);
+    void isa##_delta_run(const struct cpu_delta_run *r);                                           \
+    /* x (n) = x / rms(x) * weight */                                                              \
+    void isa##_delta_norm(float *x, const float *weight, uint32_t n, float eps);
 CPU_DELTA_DECLARE(generic)
 CPU_DELTA_DECLARE(avx2)
 CPU_DELTA_DECLARE(avx512)

@@ -1,5 +1,5 @@
-/* delta_kernel.h - the rows of a gated delta net (op_delta_net), written once for vectors of LANES
- * floats. The file that includes it defines
+/* delta_kernel.h - the rows of linear attention (op_linear_attention), written once for vectors of
+ * LANES floats. The file that includes it defines
  *   LANES, vec, NX (vectors of Q and K that share a read of S)
  *   load(p), store(p, v), splat(x), mul_add(a, b, c): a * b + c
  *   DELTA_NAME(name): the name for its instruction set
@@ -40,12 +40,12 @@ static void scale_row(float *y, float scale, uint32_t n) {
 /* ---- convolution ---- */
 
 void DELTA_NAME(delta_conv)(const struct cpu_delta_conv *c, const struct cpu_isa *kernels) {
-    static const float ones[BACKEND_STATE_MAX_DIM] = {
-        [0 ... BACKEND_STATE_MAX_DIM - 1] = 1,
+    static const float ones[BACKEND_STATE_MAX_K_DIM] = {
+        [0 ... BACKEND_STATE_MAX_K_DIM - 1] = 1,
     };
-    float sum[BACKEND_STATE_MAX_DIM];
+    float sum[BACKEND_STATE_MAX_K_DIM];
     for (uint32_t i = 0; i < c->dim; i++) {
-        sum[i] = 0;
+        sum[i] = c->bias ? c->bias[i] : 0;
         for (uint32_t t = 0; t < c->n_taps; t++)
             sum[i] += c->taps[i * c->n_taps + t] * c->in[t][i];
     }
@@ -59,18 +59,18 @@ void DELTA_NAME(delta_conv)(const struct cpu_delta_conv *c, const struct cpu_isa
 /* A chunk's rows, of which `from` are pending and `to` - `from` are new. */
 struct chunk_rows {
     const float *q[BACKEND_STATE_MAX_CHUNK], *k[BACKEND_STATE_MAX_CHUNK]; /* q of new rows only */
-    float g[BACKEND_STATE_MAX_CHUNK];                         /* sums since the boundary */
-    float sk[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_DIM]; /* S^T k and S^T q of new rows */
-    float sq[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_DIM];
+    float g[BACKEND_STATE_MAX_CHUNK];                           /* sums since the boundary */
+    float sk[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM]; /* S^T k and S^T q of new rows */
+    float sq[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM];
     uint32_t from, to;
 };
 
-/* y[x] (NC vectors) = S^T x for columns `at` and on; n <= NX. */
-ALWAYS_INLINE void project(const float *s, uint32_t dim, uint32_t at, const float *const *x,
-                           float *const *y, int n, int n_cols) {
+/* y[x] (NC vectors) = S^T x for columns `at` and on, S (k_dim, dim); n <= NX. */
+ALWAYS_INLINE void project(const float *s, uint32_t k_dim, uint32_t dim, uint32_t at,
+                           const float *const *x, float *const *y, int n, int n_cols) {
     vec acc[NX][NC];
     UNROLL for (int i = 0; i < n; i++) UNROLL for (int c = 0; c < n_cols; c++) acc[i][c] = splat(0);
-    for (uint32_t row = 0; row < dim; row++) {
+    for (uint32_t row = 0; row < k_dim; row++) {
         const float *from = s + (uint64_t)row * dim + at;
         UNROLL for (int i = 0; i < n; i++) {
             const vec f = splat(x[i][row]);
@@ -82,47 +82,65 @@ ALWAYS_INLINE void project(const float *s, uint32_t dim, uint32_t at, const floa
         store(y[i] + at + c * LANES, acc[i][c]);
 }
 
-static void project_columns(const float *s, uint32_t dim, const float *const *x, float *const *y,
-                            int n) {
+/* n: 1, 2 or NX. */
+static void project_columns(const struct cpu_delta_run *r, const float *const *x, float *const *y,
+                            uint32_t n) {
+    const float *s = r->s;
+    const uint32_t k = r->k_dim, v = r->v_dim;
     uint32_t at = 0;
-    for (; at + NC * LANES <= dim; at += NC * LANES) {
+    for (; at + NC * LANES <= v; at += NC * LANES) {
         if (n == NX)
-            project(s, dim, at, x, y, NX, NC);
+            project(s, k, v, at, x, y, NX, NC);
+        else if (n == 2)
+            project(s, k, v, at, x, y, 2, NC);
         else
-            project(s, dim, at, x, y, 2, NC);
+            project(s, k, v, at, x, y, 1, NC);
     }
-    for (; at < dim; at += LANES) {
+    for (; at < v; at += LANES) {
         if (n == NX)
-            project(s, dim, at, x, y, NX, 1);
+            project(s, k, v, at, x, y, NX, 1);
+        else if (n == 2)
+            project(s, k, v, at, x, y, 2, 1);
         else
-            project(s, dim, at, x, y, 2, 1);
+            project(s, k, v, at, x, y, 1, 1);
     }
 }
 
-/* sk and sq of the new rows. */
+/* sq, and for a delta net sk, of the new rows. */
 static void project_rows(const struct cpu_delta_run *r, struct chunk_rows *c) {
+    const uint32_t each = r->beta ? 2 : 1;
     for (uint32_t i = c->from; i < c->to;) {
         const float *x[NX];
         float *y[NX];
-        uint32_t n = c->to - i < NX / 2 ? 1 : NX / 2;
+        uint32_t n = NX / each;
+        if (c->to - i < n) n = c->to - i < 2 || each == 2 ? 1 : 2;
         for (uint32_t j = 0; j < n; j++) {
-            x[2 * j] = c->k[i + j], y[2 * j] = c->sk[i + j];
-            x[2 * j + 1] = c->q[i + j], y[2 * j + 1] = c->sq[i + j];
+            const uint32_t at = each * j;
+            if (r->beta) x[at] = c->k[i + j], y[at] = c->sk[i + j];
+            x[at + each - 1] = c->q[i + j], y[at + each - 1] = c->sq[i + j];
         }
-        project_columns(r->s, r->dim, x, y, 2 * (int)n);
+        project_columns(r, x, y, each * n);
         i += n;
     }
 }
 
-/* The row at offset i of the chunk; its U is appended to the pending ones. */
-static void make_row(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
-                     uint32_t step_row) {
-    const uint32_t dim = r->dim;
-    const uint64_t cols = (uint64_t)r->n_v_heads * dim, at = step_row * (uint64_t)r->n_v_heads;
-    const float x = r->alpha[at] + r->dt_bias, far_g = x > 20 ? x : log1pf(expf(x));
-    float *u = r->pending_u + i * cols, *o = c->sq[i], *w = c->sk[i];
-    c->g[i] = (i ? c->g[i - 1] : 0) + r->a * far_g;
+/* g of the row at offset i of the chunk; returns softplus(alpha + dt_bias). */
+static float add_decay(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
+                       uint32_t step_row) {
+    const float x = r->alpha[step_row * (uint64_t)r->n_v_heads] + r->dt_bias;
+    const float soft = x > 20 ? x : log1pf(expf(x));
+    c->g[i] = (i ? c->g[i - 1] : 0) + r->a * soft;
     r->pending_g[(uint64_t)i * r->n_v_heads] = c->g[i];
+    return soft;
+}
+
+/* The row at offset i of the chunk; its U is appended to the pending ones. */
+static void make_delta_row(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
+                           uint32_t step_row) {
+    const uint32_t dim = r->v_dim;
+    const uint64_t cols = (uint64_t)r->n_v_heads * dim, at = step_row * (uint64_t)r->n_v_heads;
+    float *u = r->pending_u + i * cols, *o = c->sq[i], *w = c->sk[i];
+    add_decay(r, c, i, step_row);
     const float far = expf(c->g[i]), beta = 1 / (1 + expf(-r->beta[at]));
     for (uint32_t d = 0; d < dim; d++) {
         u[d] = r->v[step_row * r->in_stride + d] - (r->s ? far * w[d] : 0);
@@ -130,26 +148,52 @@ static void make_row(const struct cpu_delta_run *r, struct chunk_rows *c, uint32
     }
     for (uint32_t j = 0; j < i; j++) {
         const float near = expf(c->g[i] - c->g[j]);
-        add_scaled(u, r->pending_u + j * cols, -near * dot(c->k[j], c->k[i], dim), dim);
-        add_scaled(o, r->pending_u + j * cols, near * dot(c->k[j], c->q[i], dim), dim);
+        add_scaled(u, r->pending_u + j * cols, -near * dot(c->k[j], c->k[i], r->k_dim), dim);
+        add_scaled(o, r->pending_u + j * cols, near * dot(c->k[j], c->q[i], r->k_dim), dim);
     }
     scale_row(u, beta, dim);
-    add_scaled(o, u, dot(c->k[i], c->q[i], dim), dim);
+    add_scaled(o, u, dot(c->k[i], c->q[i], r->k_dim), dim);
     scale_row(o, 1 / sqrtf(dot(o, o, dim) / (float)dim + r->eps), dim);
     for (uint32_t d = 0; d < dim; d++)
         o[d] *= r->norm[d];
     r->silu(r->z + step_row * cols, o, r->out + step_row * cols, dim);
 }
 
+/* The same of Mamba-2, before the norm of its groups. */
+static void make_mamba2_row(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
+                            uint32_t step_row) {
+    const uint32_t dim = r->v_dim;
+    const uint64_t cols = (uint64_t)r->n_v_heads * dim;
+    const float *v = r->v + step_row * r->in_stride;
+    float *u = r->pending_u + i * cols, *o = c->sq[i];
+    const float dt = add_decay(r, c, i, step_row), far = expf(c->g[i]);
+    for (uint32_t d = 0; d < dim; d++) {
+        u[d] = dt * v[d];
+        o[d] = r->s ? far * o[d] : 0;
+    }
+    for (uint32_t j = 0; j < i; j++)
+        add_scaled(o, r->pending_u + j * cols,
+                   expf(c->g[i] - c->g[j]) * dot(c->k[j], c->q[i], r->k_dim), dim);
+    add_scaled(o, u, dot(c->k[i], c->q[i], r->k_dim), dim);
+    add_scaled(o, v, r->skip, dim);
+    r->silu(r->z + step_row * cols, o, r->out + step_row * cols, dim);
+}
+
+void DELTA_NAME(delta_norm)(float *x, const float *weight, uint32_t n, float eps) {
+    scale_row(x, 1 / sqrtf(dot(x, x, n) / (float)n + eps), n);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] *= weight[i];
+}
+
 /* S at the boundary that ends the chunk. */
 static void fold(const struct cpu_delta_run *r, const struct chunk_rows *c) {
-    const uint32_t dim = r->dim;
+    const uint32_t dim = r->v_dim;
     const uint64_t cols = (uint64_t)r->n_v_heads * dim;
     const float far = expf(c->g[r->chunk - 1]);
     float near[BACKEND_STATE_MAX_CHUNK];
     for (uint32_t j = 0; j < r->chunk; j++)
         near[j] = expf(c->g[r->chunk - 1] - c->g[j]);
-    for (uint32_t row = 0; row < dim; row++) {
+    for (uint32_t row = 0; row < r->k_dim; row++) {
         float *out = r->s_out + (uint64_t)row * dim;
         for (uint32_t at = 0; at < dim; at += LANES) {
             vec acc = splat(0);
@@ -178,8 +222,12 @@ void DELTA_NAME(delta_run)(const struct cpu_delta_run *run) {
             c.q[j] = r.q + (row + j - c.from) * r.in_stride;
         }
         if (r.s) project_rows(&r, &c);
-        for (uint32_t j = c.from; j < c.to; j++)
-            make_row(&r, &c, j, row + j - c.from);
+        for (uint32_t j = c.from; j < c.to; j++) {
+            if (r.beta)
+                make_delta_row(&r, &c, j, row + j - c.from);
+            else
+                make_mamba2_row(&r, &c, j, row + j - c.from);
+        }
         if (c.to < r.chunk) return;
         fold(&r, &c);
         r.s = r.s_out;
