@@ -126,6 +126,7 @@ static const struct weight_role layer_roles[] = {
     {"post_ffw_norm.weight", LAYER(ffn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"ffn_gate_inp.weight", LAYER(router), DIM_EXPERTS, DIM_EMBD, .must = EXPERTS},
     {"ffn_gate_inp.bias", LAYER(router_bias), DIM_VECTOR, DIM_EXPERTS, .must = EXPERT_BIAS},
+    {"exp_probs_b.bias", LAYER(choice_bias), DIM_VECTOR, DIM_EXPERTS, .may = EXPERTS},
     {"ffn_gate_exps.weight", LAYER(e_gate), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_APART,
      .experts = true},
     {"ffn_up_exps.weight", LAYER(e_up), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_APART,
@@ -189,7 +190,8 @@ static unsigned find_features(const gguf *g, const struct model_hparams *hp,
     } else {
         bits |= attention_features(g, a);
     }
-    if (!hp->experts.n_experts) return bits | DENSE | (a->fused_gate_up ? FF_FUSED : FF_APART);
+    if (!hp->experts.n_experts || layer < hp->experts.n_dense)
+        return bits | DENSE | (a->fused_gate_up ? FF_FUSED : FF_APART);
     bits |= EXPERTS;
     bits |= has_tensor(g, layer, "ffn_gate_up_exps.weight") ? EXPERTS_FUSED : EXPERTS_APART;
     if (a->expert_biases) bits |= EXPERT_BIAS;
