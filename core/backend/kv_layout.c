@@ -13,24 +13,29 @@ bool backend_kv_block_bytes(const struct backend_kv *kv, uint64_t *bytes) {
            qtype_bytes(kv->kv_type, rows, kv->head_dim, bytes);
 }
 
+static bool dim_ok(uint32_t dim, uint32_t max) {
+    return dim && dim % 16 == 0 && dim <= max;
+}
+
 bool backend_state_ok(const struct backend_state *s) {
     if ((s->chunk != 16 && s->chunk != BACKEND_STATE_MAX_CHUNK) || s->n_taps < 2 ||
         s->n_taps > BACKEND_STATE_MAX_TAPS)
         return false;
     if (!s->n_v_heads)
-        return !s->n_k_heads && !s->dim && s->channels && s->channels <= BACKEND_STATE_MAX_CHANNELS;
+        return !s->n_k_heads && !s->k_dim && !s->v_dim && s->channels &&
+               s->channels <= BACKEND_STATE_MAX_CHANNELS;
     return !s->channels && s->n_k_heads && s->n_k_heads <= BACKEND_STATE_MAX_HEADS &&
-           s->n_v_heads <= BACKEND_STATE_MAX_HEADS && s->n_v_heads % s->n_k_heads == 0 && s->dim &&
-           s->dim % 16 == 0 && s->dim <= BACKEND_STATE_MAX_DIM;
+           s->n_v_heads <= BACKEND_STATE_MAX_HEADS && s->n_v_heads % s->n_k_heads == 0 &&
+           dim_ok(s->k_dim, BACKEND_STATE_MAX_K_DIM) && dim_ok(s->v_dim, BACKEND_STATE_MAX_V_DIM);
 }
 
 struct backend_state_parts backend_state_parts(const struct backend_state *s) {
-    const uint64_t v_cols = (uint64_t)s->n_v_heads * s->dim;
+    const uint64_t v_cols = (uint64_t)s->n_v_heads * s->v_dim;
     const uint64_t n_tail = (s->n_taps - 1) * backend_state_channels(s);
-    struct backend_state_parts p = {.s = 0, .tail = v_cols * s->dim};
+    struct backend_state_parts p = {.s = 0, .tail = v_cols * s->k_dim};
     p.recent = p.tail + n_tail;
     p.k = p.recent + n_tail;
-    p.u = p.k + (uint64_t)s->chunk * s->n_k_heads * s->dim;
+    p.u = p.k + (uint64_t)s->chunk * s->n_k_heads * s->k_dim;
     p.g = p.u + s->chunk * v_cols;
     p.end = p.g + (uint64_t)s->chunk * s->n_v_heads;
     return p;

@@ -232,10 +232,10 @@ static bool states_ok(const backend *be, const struct backend_state *s, uint32_t
 
 static int check_delta_net(const backend *be, const struct op_delta_net *a) {
     const struct backend_state *s = &a->state;
-    if (!s->n_v_heads || a->n_rows > be->max_rows || a->n_seqs > a->n_rows ||
-        !states_ok(be, s, a->n_seqs, a->row_start, a->tables, a->conv))
+    if (!s->n_v_heads || s->k_dim != s->v_dim || a->n_rows > be->max_rows ||
+        a->n_seqs > a->n_rows || !states_ok(be, s, a->n_seqs, a->row_start, a->tables, a->conv))
         return ERR_INVALID;
-    const uint64_t channels = backend_state_channels(s), cols = (uint64_t)s->n_v_heads * s->dim;
+    const uint64_t channels = backend_state_channels(s), cols = (uint64_t)s->n_v_heads * s->v_dim;
     if (!holds_f32(be, a->qkv, a->n_rows, channels) ||
         !holds_f32(be, a->work, a->n_rows, channels) || !holds_f32(be, a->z, a->n_rows, cols) ||
         !holds_f32(be, a->out, a->n_rows, cols) ||
@@ -244,7 +244,7 @@ static int check_delta_net(const backend *be, const struct op_delta_net *a) {
         a->out == a->work || a->out == a->z)
         return ERR_INVALID;
     if (!holds_i32(be, a->pos, a->n_rows) || !is_vector(be, a->a, s->n_v_heads) ||
-        !is_vector(be, a->dt_bias, s->n_v_heads) || !is_vector(be, a->norm, s->dim))
+        !is_vector(be, a->dt_bias, s->n_v_heads) || !is_vector(be, a->norm, s->v_dim))
         return ERR_INVALID;
     return ready_if(a->n_rows);
 }

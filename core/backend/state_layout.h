@@ -1,16 +1,16 @@
-/* state_layout.h - the recurrent state of a gated delta net or a short convolution, in blocks of a
- * pool.
+/* state_layout.h - the recurrent state of linear attention and of short convolutions, in blocks of
+ * a pool.
  *
  * Each recurrent layer has one pool of n_blocks state blocks. A block of a layer, all f32, with
- * channels = (2 * n_k_heads + n_v_heads) * dim (the rows of Q, K and V before the convolution):
- *   S       (n_v_heads, dim, dim)    the state at a boundary, a position that is a multiple of
- *                                    chunk: S[h][i][j] belongs to dimension i of K and j of V
- *   tail    (n_taps - 1, channels)   the last inputs of the convolution before the boundary
- *   recent  (n_taps - 1, channels)   its last inputs before the sequence's end
- *   K       (chunk, n_k_heads, dim)  the pending rows after the boundary: normalized K,
- *   U       (chunk, n_v_heads, dim)  what they add to the state,
- *   G       (chunk, n_v_heads)       the sums of the logarithms of their decays
- * A short convolution has no heads: its blocks hold tail and recent alone, of `channels` inputs.
+ * channels = 2 * n_k_heads * k_dim + n_v_heads * v_dim (Q, K and V before the convolution):
+ *   S       (n_v_heads, k_dim, v_dim)  the state at a boundary, a position that is a multiple of
+ *                                      chunk: S[h][i][j] belongs to dimension i of K and j of V
+ *   tail    (n_taps - 1, channels)     the last inputs of the convolution before the boundary
+ *   recent  (n_taps - 1, channels)     its last inputs before the sequence's end
+ *   K       (chunk, n_k_heads, k_dim)  the pending rows after the boundary: K,
+ *   U       (chunk, n_v_heads, v_dim)  what they add to the state,
+ *   G       (chunk, n_v_heads)         the sums of the logarithms of their decays
+ * Of a layer that is a convolution alone (n_v_heads 0) a block holds tail and recent only.
  *
  * A sequence has two blocks, which may be the same one: `source` with S and tail at the last
  * boundary at or before its end, and `live` with recent and the pending rows. The step in which a
@@ -27,19 +27,21 @@ enum {
     BACKEND_STATE_MAX_TAPS = 4,
     BACKEND_STATE_MAX_CHUNK = 32,
     BACKEND_STATE_MAX_HEADS = 1024,
-    BACKEND_STATE_MAX_DIM = 128,
-    BACKEND_STATE_MAX_CHANNELS = 1 << 20
+    BACKEND_STATE_MAX_K_DIM = 256,
+    BACKEND_STATE_MAX_V_DIM = 128,
+    BACKEND_STATE_MAX_CHANNELS = 1 << 20 /* of a convolution alone */
 };
 
 struct backend_state {
     backend_buf *blocks; /* (n_blocks, backend_state_block_bytes / 4) f32 */
     uint32_t n_blocks;
-    uint32_t chunk;                /* 16 or 32: the block_tokens of the KV cache */
-    uint32_t n_taps;               /* of the convolution, 2 .. BACKEND_STATE_MAX_TAPS */
-    uint32_t n_k_heads, n_v_heads; /* n_v_heads a multiple of n_k_heads; both 0: no delta net */
-    uint32_t dim;                  /* of K's and V's heads: a multiple of 16, at most
-                                      BACKEND_STATE_MAX_DIM */
-    uint32_t channels;             /* only without heads: 1 .. BACKEND_STATE_MAX_CHANNELS */
+    uint32_t chunk;  /* 16 or 32: the block_tokens of the KV cache */
+    uint32_t n_taps; /* of the convolution, 2 .. BACKEND_STATE_MAX_TAPS */
+    uint32_t n_k_heads,
+        n_v_heads;         /* n_v_heads a multiple of n_k_heads; both 0: a convolution alone */
+    uint32_t k_dim, v_dim; /* of Q's and K's heads, of V's: multiples of 16, at most
+                              BACKEND_STATE_MAX_K_DIM and _V_DIM; 0 without heads */
+    uint32_t channels;     /* of a convolution alone; 0 with heads */
 };
 
 /* Offsets of a block's parts, in floats. */
@@ -48,7 +50,7 @@ struct backend_state_parts {
 };
 
 static inline uint64_t backend_state_channels(const struct backend_state *s) {
-    return s->n_v_heads ? (2 * (uint64_t)s->n_k_heads + s->n_v_heads) * s->dim : s->channels;
+    return 2 * (uint64_t)s->n_k_heads * s->k_dim + (uint64_t)s->n_v_heads * s->v_dim + s->channels;
 }
 
 /* Is this a shape that the ops support? Does not read blocks and n_blocks. */

@@ -84,8 +84,8 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t rows = lim->max_rows, last = lim->max_logit_rows;
     const struct model_recurrent *rec = &hp->recurrent;
     uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim, mixed = heads;
-    uint64_t v_cols = rec->n_layers ? (uint64_t)rec->n_v_heads * rec->dim : 0;
-    uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->dim + v_cols : 0;
+    uint64_t v_cols = rec->n_layers ? (uint64_t)rec->n_v_heads * rec->v_dim : 0;
+    uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->k_dim + v_cols : 0;
     uint64_t v_heads = rec->n_layers ? rec->n_v_heads : 0;
     uint64_t conv_in = rec->channels ? 3 * (uint64_t)rec->channels : channels;
     if (mixed < v_cols) mixed = v_cols;

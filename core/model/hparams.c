@@ -396,7 +396,7 @@ static uint32_t larger_of(uint32_t a, uint32_t b) {
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config) {
     const struct model_experts *x = &hp->experts;
     uint32_t cols = larger_of(hp->n_embd, hp->n_heads * hp->head_dim);
-    cols = larger_of(cols, hp->recurrent.n_v_heads * hp->recurrent.dim);
+    cols = larger_of(cols, hp->recurrent.n_v_heads * hp->recurrent.v_dim);
     if (!x->n_experts || x->n_dense) cols = larger_of(cols, hp->n_ff);
     config->max_cols = larger_of(cols, x->n_ff_shared);
     config->moe = (struct backend_moe_limits){

@@ -81,7 +81,7 @@ static int read_sizes(struct model_keys *k, struct model_recurrent *r, err *e) {
     uint32_t inner;
     int rc;
     if ((rc = model_key_count(k, "ssm.conv_kernel", UINT32_MAX, 0, &r->n_taps, e)) ||
-        (rc = model_key_count(k, "ssm.state_size", UINT32_MAX, 0, &r->dim, e)) ||
+        (rc = model_key_count(k, "ssm.state_size", UINT32_MAX, 0, &r->k_dim, e)) ||
         (rc =
              model_key_count(k, "ssm.group_count", BACKEND_STATE_MAX_HEADS, 0, &r->n_k_heads, e)) ||
         (rc = model_key_count(k, n_heads_key, BACKEND_STATE_MAX_HEADS, 0, &r->n_v_heads, e)) ||
@@ -89,16 +89,17 @@ static int read_sizes(struct model_keys *k, struct model_recurrent *r, err *e) {
         return rc;
     if (r->n_taps < 2 || r->n_taps > BACKEND_STATE_MAX_TAPS)
         return refuse(k, "ssm.conv_kernel", r->n_taps, "2 to 4", e);
-    if (r->dim % 16 || r->dim > BACKEND_STATE_MAX_DIM)
-        return refuse(k, "ssm.state_size", r->dim, "multiples of 16 up to 128", e);
+    if (r->k_dim % 16 || r->k_dim > BACKEND_STATE_MAX_V_DIM)
+        return refuse(k, "ssm.state_size", r->k_dim, "multiples of 16 up to 128", e);
+    r->v_dim = r->k_dim;
     if (r->n_v_heads % r->n_k_heads)
         return err_set_param(e, ERR_FORMAT, model_key(k, n_heads_key),
                              "%s: %s: %u V heads cannot share %u K heads (ssm.group_count)",
                              gguf_path(k->g), k->key, r->n_v_heads, r->n_k_heads);
-    if (inner != r->n_v_heads * r->dim)
+    if (inner != r->n_v_heads * r->v_dim)
         return err_set_param(e, ERR_UNSUPPORTED, model_key(k, "ssm.inner_size"),
                              "%s: %s is %u, expected %u V heads of %u dimensions as K has",
-                             gguf_path(k->g), k->key, inner, r->n_v_heads, r->dim);
+                             gguf_path(k->g), k->key, inner, r->n_v_heads, r->v_dim);
     return 0;
 }
 
@@ -147,6 +148,7 @@ struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t 
                                   .n_taps = r->n_taps,
                                   .n_k_heads = r->n_k_heads,
                                   .n_v_heads = r->n_v_heads,
-                                  .dim = r->dim,
+                                  .k_dim = r->k_dim,
+                                  .v_dim = r->v_dim,
                                   .channels = r->channels};
 }

@@ -5,7 +5,7 @@
 uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
     const struct model_recurrent *r = &hp->recurrent;
     if (hp->layers[i] & MODEL_LAYER_RECURRENT)
-        return r->channels ? r->channels : r->n_v_heads * r->dim;
+        return r->channels ? r->channels : r->n_v_heads * r->v_dim;
     return hp->n_heads * hp->head_dim;
 }
 

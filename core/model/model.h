@@ -54,9 +54,9 @@ enum model_layer_flag {
 
 /* The recurrent layers, all of one kind; n_layers 0: there are none. */
 struct model_recurrent {
-    uint32_t n_layers, n_taps, n_k_heads, n_v_heads, dim; /* as in struct backend_state; */
-    uint32_t channels;                                    /* not 0: short convolutions */
-    bool tiled;                                           /* as in op_delta_net */
+    uint32_t n_layers, n_taps, n_k_heads, n_v_heads, k_dim, v_dim; /* as in struct backend_state; */
+    uint32_t channels;                                             /* not 0: short convolutions */
+    bool tiled;                                                    /* as in op_delta_net */
 };
 
 /* How the hidden states of a text's tokens become one vector; the values of {arch}.pooling_type in

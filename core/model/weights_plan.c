@@ -200,7 +200,8 @@ static unsigned find_features(const gguf *g, const struct model_hparams *hp,
 }
 
 static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_DIMS]) {
-    const uint64_t d = r->dim, keys = r->n_k_heads * d, values = r->n_v_heads * d;
+    const uint64_t d = r->v_dim, keys = (uint64_t)r->n_k_heads * r->k_dim,
+                   values = r->n_v_heads * d;
     if (!r->n_layers) return;
     out[DIM_TAPS] = r->n_taps;
     out[DIM_CONV] = (2 * keys + values + r->channels) * r->n_taps;

@@ -265,7 +265,7 @@ int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
                                  .quant = "none"};
     if (fake_states)
         hp->recurrent = (struct model_recurrent){
-            .n_layers = 2, .n_taps = 2, .n_k_heads = 1, .n_v_heads = 1, .dim = 16};
+            .n_layers = 2, .n_taps = 2, .n_k_heads = 1, .n_v_heads = 1, .k_dim = 16, .v_dim = 16};
     return 0;
 }
 struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t block_tokens) {
@@ -274,7 +274,8 @@ struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t 
                                   .n_taps = r->n_taps,
                                   .n_k_heads = r->n_k_heads,
                                   .n_v_heads = r->n_v_heads,
-                                  .dim = r->dim};
+                                  .k_dim = r->k_dim,
+                                  .v_dim = r->v_dim};
 }
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) {
     (void)hp, (void)n_ranks, (void)e;

@@ -144,7 +144,8 @@ static void test_recurrent(void) {
     CHECK(hp.layers[2] == MODEL_LAYER_RECURRENT && !hp.layers[3] && hp.layers[4] && !hp.layers[5]);
     CHECK(hp.attention_gate && hp.recurrent.tiled && hp.rope[0].n_rot == 6);
     struct backend_state s = model_state_shape(&hp, 16);
-    CHECK(s.chunk == 16 && s.n_taps == 4 && s.n_k_heads == 2 && s.n_v_heads == 6 && s.dim == 16);
+    CHECK(s.chunk == 16 && s.n_taps == 4 && s.n_k_heads == 2 && s.n_v_heads == 6 && s.k_dim == 16 &&
+          s.v_dim == 16);
     CHECK(backend_state_ok(&s) && !s.blocks && !s.n_blocks);
     CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED && strstr(e.msg, "recurrent"));
     uint64_t n_params = hp.n_params;

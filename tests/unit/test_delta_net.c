@@ -29,7 +29,7 @@ static uint64_t channels(const struct trial *t) {
 }
 
 static uint64_t out_cols(const struct trial *t) {
-    return (uint64_t)t->shape.n_v_heads * t->shape.dim;
+    return (uint64_t)t->shape.n_v_heads * t->shape.v_dim;
 }
 
 static float *new_values(uint64_t n, float scale) {
@@ -45,7 +45,7 @@ static struct trial new_trial(struct backend_state shape, bool tiled) {
     for (uint32_t h = 0; h < shape.n_v_heads; h++)
         t.a[h] = -0.01f - fabsf(t.a[h]); /* -exp(A_log) */
     t.dt_bias = new_values(shape.n_v_heads, 1);
-    t.norm = new_values(shape.dim, 1);
+    t.norm = new_values(shape.v_dim, 1);
     return t;
 }
 
@@ -75,8 +75,8 @@ static void convolve(const struct trial *t, const struct seq *s, uint32_t p, uin
                      double *out) {
     const struct backend_state *st = &t->shape;
     double sum = 0;
-    for (uint32_t i = 0; i < st->dim; i++) {
-        const uint64_t c = (uint64_t)head * st->dim + i;
+    for (uint32_t i = 0; i < st->k_dim; i++) {
+        const uint64_t c = (uint64_t)head * st->k_dim + i;
         out[i] = 0;
         for (uint32_t tap = 0; tap < st->n_taps; tap++)
             if (p + tap + 1 >= st->n_taps)
@@ -86,7 +86,7 @@ static void convolve(const struct trial *t, const struct seq *s, uint32_t p, uin
         sum += out[i] * out[i];
     }
     if (head >= 2 * st->n_k_heads) return;
-    for (uint32_t i = 0; i < st->dim; i++)
+    for (uint32_t i = 0; i < st->k_dim; i++)
         out[i] /= sqrt(sum + 1e-6);
 }
 
@@ -94,9 +94,9 @@ static void convolve(const struct trial *t, const struct seq *s, uint32_t p, uin
 static void step64(const struct trial *t, const struct seq *s, uint32_t p, uint32_t h,
                    double *state, double *o) {
     const struct backend_state *st = &t->shape;
-    const uint32_t d = st->dim, n_k = st->n_k_heads;
+    const uint32_t d = st->k_dim, n_k = st->n_k_heads;
     const uint32_t kh = t->tiled ? h % n_k : h / (st->n_v_heads / n_k);
-    double q[BACKEND_STATE_MAX_DIM], k[BACKEND_STATE_MAX_DIM], v[BACKEND_STATE_MAX_DIM];
+    double q[BACKEND_STATE_MAX_K_DIM], k[BACKEND_STATE_MAX_K_DIM], v[BACKEND_STATE_MAX_K_DIM];
     convolve(t, s, p, kh, q);
     convolve(t, s, p, n_k + kh, k);
     convolve(t, s, p, 2 * n_k + h, v);
@@ -118,8 +118,8 @@ static void step64(const struct trial *t, const struct seq *s, uint32_t p, uint3
 /* The largest error of head h, as a share of what is allowed. */
 static double worst_share(const struct trial *t, const struct seq *s, uint32_t h,
                           const float *got) {
-    const uint32_t d = t->shape.dim;
-    double *state = be_new((uint64_t)d * d, sizeof *state), o[BACKEND_STATE_MAX_DIM], worst = 0;
+    const uint32_t d = t->shape.v_dim;
+    double *state = be_new((uint64_t)d * d, sizeof *state), o[BACKEND_STATE_MAX_K_DIM], worst = 0;
     for (uint32_t p = 0; p < s->len; p++) {
         double sum = 0;
         step64(t, s, p, h, state, o);
@@ -158,7 +158,7 @@ static bool open_device(const struct trial *t, const char *set, struct device *d
     d->conv = be_weight(d->be, QTYPE_F32, 1, channels(t) * t->shape.n_taps, t->conv);
     d->a = be_weight(d->be, QTYPE_F32, 1, t->shape.n_v_heads, t->a);
     d->dt_bias = be_weight(d->be, QTYPE_F32, 1, t->shape.n_v_heads, t->dt_bias);
-    d->norm = be_weight(d->be, QTYPE_F32, 1, t->shape.dim, t->norm);
+    d->norm = be_weight(d->be, QTYPE_F32, 1, t->shape.v_dim, t->norm);
     const uint64_t n = N_BLOCKS * backend_state_block_bytes(&t->shape) / sizeof(float);
     float *junk = be_new(n, sizeof *junk);
     for (uint64_t i = 0; i < n; i++)
@@ -351,7 +351,7 @@ static void check_trial(const struct trial *t, const char *set) {
     }
     CHECK_MSG(worst <= 1, "%s: error %g of what is allowed", set, worst);
     printf("     %-8s %u and %u heads of %3u, chunks of %u: error %.2g of what is allowed\n", set,
-           t->shape.n_k_heads, t->shape.n_v_heads, t->shape.dim, t->shape.chunk, worst);
+           t->shape.n_k_heads, t->shape.n_v_heads, t->shape.v_dim, t->shape.chunk, worst);
     check_together(t, &d, whole);
     check_forks(t, &d, &whole[0]);
     for (uint32_t i = 0; i < t->n_seqs; i++)
@@ -374,27 +374,31 @@ static void check_shape(struct backend_state shape, bool tiled, const uint32_t *
 static void test_shapes(void) {
     static const uint32_t lens[] = {77, 1, 16, 33, 50};
     check_shape(
-        (struct backend_state){.chunk = 16, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 1, .dim = 16},
+        (struct backend_state){
+            .chunk = 16, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 1, .k_dim = 16, .v_dim = 16},
         false, lens, 5);
     check_shape(
-        (struct backend_state){.chunk = 16, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 4, .dim = 32},
+        (struct backend_state){
+            .chunk = 16, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 4, .k_dim = 32, .v_dim = 32},
         false, lens, 3);
     check_shape(
-        (struct backend_state){.chunk = 32, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 6, .dim = 48},
+        (struct backend_state){
+            .chunk = 32, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 6, .k_dim = 48, .v_dim = 48},
         true, lens, 2);
     check_shape(
-        (struct backend_state){.chunk = 16, .n_taps = 2, .n_k_heads = 3, .n_v_heads = 3, .dim = 80},
+        (struct backend_state){
+            .chunk = 16, .n_taps = 2, .n_k_heads = 3, .n_v_heads = 3, .k_dim = 80, .v_dim = 80},
         true, (uint32_t[]){40, 19}, 2);
     check_shape(
         (struct backend_state){
-            .chunk = 16, .n_taps = 3, .n_k_heads = 1, .n_v_heads = 2, .dim = 128},
+            .chunk = 16, .n_taps = 3, .n_k_heads = 1, .n_v_heads = 2, .k_dim = 128, .v_dim = 128},
         true, (uint32_t[]){100, 17}, 2);
 }
 
 /* Strong and hardly any decay over many chunks: e^-G alone would overflow. */
 static void test_decays(void) {
     const struct backend_state shape = {
-        .chunk = 32, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 2, .dim = 32};
+        .chunk = 32, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 2, .k_dim = 32, .v_dim = 32};
     be_rng.state = 11;
     struct trial t = new_trial(shape, false);
     t.a[0] = -60, t.a[1] = -1e-6f;
@@ -430,16 +434,24 @@ static void test_gate(void) {
 
 static void test_layout(void) {
     struct backend_state s = {
-        .chunk = 16, .n_taps = 4, .n_k_heads = 16, .n_v_heads = 32, .dim = 128};
+        .chunk = 16, .n_taps = 4, .n_k_heads = 16, .n_v_heads = 32, .k_dim = 128, .v_dim = 128};
     const struct backend_state_parts p = backend_state_parts(&s);
     CHECK(backend_state_channels(&s) == 8192);
     CHECK(p.tail == 32 * 128 * 128 && p.recent - p.tail == 3 * 8192 && p.k - p.recent == 3 * 8192);
     CHECK(p.u - p.k == 16 * 16 * 128 && p.g - p.u == 16 * 32 * 128 && p.end - p.g == 16 * 32);
     CHECK(backend_state_block_bytes(&s) == p.end * 4);
-    struct backend_state bad[] = {s, s, s, s, s};
-    bad[0].chunk = 8, bad[1].n_taps = 5, bad[2].n_v_heads = 24, bad[3].dim = 144, bad[4].dim = 40;
+    struct backend_state bad[] = {s, s, s, s, s, s, s, s};
+    bad[0].chunk = 8, bad[1].n_taps = 5, bad[2].n_v_heads = 24, bad[3].k_dim = 272,
+    bad[4].v_dim = 40, bad[5].v_dim = 144, bad[6].n_v_heads = 0, bad[7].channels = 1;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CHECK(!backend_state_ok(&bad[i]) && !backend_state_block_bytes(&bad[i]));
+    s.k_dim = 256, s.v_dim = 64;
+    const struct backend_state_parts r = backend_state_parts(&s);
+    CHECK(backend_state_channels(&s) == 2 * 16 * 256 + 32 * 64 && r.tail == 32 * 256 * 64);
+    CHECK(r.u - r.k == 16 * 16 * 256 && r.g - r.u == 16 * 32 * 64);
+    const struct backend_state alone = {.chunk = 16, .n_taps = 3, .channels = 40};
+    CHECK(backend_state_channels(&alone) == 40);
+    CHECK(backend_state_block_bytes(&alone) == 2 * 2 * 40 * sizeof(float));
 }
 
 int main(int argc, char **argv) {

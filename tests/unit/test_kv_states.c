@@ -309,26 +309,30 @@ static void test_salts_and_no_prefix_cache(void) {
 /* The ranks of a group have the same state blocks, in each layer. */
 static void test_pools(void) {
     static int fake_device;
-    struct kv_config config = {
-        .be = (backend *)&fake_device,
-        .n_layers = 1,
-        .n_kv_heads = FAKE_HEADS,
-        .head_dim = FAKE_HEAD_DIM,
-        .kv_type = QTYPE_F32,
-        .n_blocks = 4,
-        .block_tokens = 16,
-        .max_seqs = 2,
-        .max_blocks_per_seq = MAX_TABLE,
-        .n_state_layers = 2,
-        .state = {
-            .n_blocks = 5, .chunk = 16, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 2, .dim = 16}};
+    struct kv_config config = {.be = (backend *)&fake_device,
+                               .n_layers = 1,
+                               .n_kv_heads = FAKE_HEADS,
+                               .head_dim = FAKE_HEAD_DIM,
+                               .kv_type = QTYPE_F32,
+                               .n_blocks = 4,
+                               .block_tokens = 16,
+                               .max_seqs = 2,
+                               .max_blocks_per_seq = MAX_TABLE,
+                               .n_state_layers = 2,
+                               .state = {.n_blocks = 5,
+                                         .chunk = 16,
+                                         .n_taps = 4,
+                                         .n_k_heads = 1,
+                                         .n_v_heads = 2,
+                                         .k_dim = 16,
+                                         .v_dim = 16}};
     kv *c = NULL;
     err e;
     fake_ranks = 3;
     CHECK(kv_open(&config, &c, &e) == 0);
     for (int i = 0; i < 6; i++) {
         const struct backend_state *s = &kv_states(c)[i];
-        CHECK(s->n_blocks == 5 && s->dim == 16);
+        CHECK(s->n_blocks == 5 && s->k_dim == 16 && s->v_dim == 16);
         CHECK(s->blocks->bytes == 5 * backend_state_block_bytes(&config.state));
         CHECK(!i || s->blocks != s[-1].blocks);
     }

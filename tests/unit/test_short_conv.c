@@ -264,7 +264,7 @@ static void test_layout(void) {
     CHECK(backend_state_block_bytes(&s) == p.end * 4);
     struct backend_state bad[] = {s, s, s, s, s, s};
     bad[0].chunk = 8, bad[1].n_taps = 5, bad[2].channels = 0, bad[3].n_k_heads = 1;
-    bad[4].dim = 16, bad[5].channels = BACKEND_STATE_MAX_CHANNELS + 1;
+    bad[4].k_dim = 16, bad[5].channels = BACKEND_STATE_MAX_CHANNELS + 1;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CHECK(!backend_state_ok(&bad[i]) && !backend_state_block_bytes(&bad[i]));
 }

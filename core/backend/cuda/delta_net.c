@@ -30,7 +30,7 @@ static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
                                     .args = &o->args,
                                     .args_bytes = sizeof o->args,
                                     .grid = {grid[0], grid[1]},
-                                    .threads = rows ? CUDA_DELTA_THREADS : BACKEND_STATE_MAX_DIM,
+                                    .threads = rows ? CUDA_DELTA_THREADS : BACKEND_STATE_MAX_V_DIM,
                                     .read = read,
                                     .written = written});
 }
@@ -39,7 +39,7 @@ int cuda_delta_net(backend *be, const struct op_delta_net *a) {
     const struct backend_state *s = &a->state;
     const struct backend_state_parts parts = backend_state_parts(s);
     const uint64_t row = backend_state_channels(s) * sizeof(float);
-    const uint64_t out_row = (uint64_t)s->n_v_heads * s->dim * sizeof(float);
+    const uint64_t out_row = (uint64_t)s->n_v_heads * s->v_dim * sizeof(float);
     const struct delta_op o = {.c = cuda_of(be),
                                .args = {.qkv = cuda_at(a->qkv),
                                         .z = cuda_at(a->z),
@@ -67,13 +67,13 @@ int cuda_delta_net(backend *be, const struct op_delta_net *a) {
                                         .n_taps = s->n_taps,
                                         .n_k_heads = s->n_k_heads,
                                         .n_v_heads = s->n_v_heads,
-                                        .dim = s->dim,
+                                        .dim = s->v_dim,
                                         .tiled = a->tiled,
                                         .eps = a->eps,
-                                        .q_scale = 1 / sqrtf((float)s->dim)},
+                                        .q_scale = 1 / sqrtf((float)s->k_dim)},
                                .row = row};
     const uint32_t n_heads = 2 * s->n_k_heads + s->n_v_heads;
-    const uint64_t state = out_row * s->dim, n_rows = a->n_rows;
+    const uint64_t state = out_row * s->k_dim, n_rows = a->n_rows;
     /* Counts traffic as if every sequence had half a chunk of pending rows. */
     const uint64_t pending = a->n_seqs * (out_row + row / 2) * s->chunk / 2;
     const uint64_t folds = n_rows / s->chunk * state;

@@ -44,9 +44,9 @@ static struct rows_of rows_of(const struct delta_op *o, uint32_t s) {
  * the state blocks hold. */
 static const float *input_at(const struct delta_op *o, const struct rows_of *r, int64_t rel,
                              uint32_t head) {
-    static const float zeros[BACKEND_STATE_MAX_DIM];
+    static const float zeros[BACKEND_STATE_MAX_K_DIM];
     const struct backend_state *st = &o->a->state;
-    const uint64_t at = (uint64_t)head * st->dim;
+    const uint64_t at = (uint64_t)head * st->k_dim;
     if (rel >= 0)
         return (const float *)o->a->qkv->host + (r->first + (uint64_t)rel) * o->channels + at;
     if (!r->pos) return zeros;
@@ -60,12 +60,12 @@ static void convolve_head(const void *arg, uint32_t item, int thread) {
     const struct backend_state *st = &o->a->state;
     const uint32_t head = item % o->n_heads, n_k = st->n_k_heads;
     const struct rows_of r = rows_of(o, item / o->n_heads);
-    const uint64_t at = (uint64_t)head * st->dim;
+    const uint64_t at = (uint64_t)head * st->k_dim;
     struct cpu_delta_conv c = {.taps = values_of(o->a->conv) + at * st->n_taps,
                                .n_taps = st->n_taps,
-                               .dim = st->dim,
+                               .dim = st->k_dim,
                                .normalize = head < 2 * n_k,
-                               .scale = head < n_k ? 1 / sqrtf((float)st->dim) : 1};
+                               .scale = head < n_k ? 1 / sqrtf((float)st->k_dim) : 1};
     (void)thread;
     for (uint32_t row = 0; row < r.n; row++) {
         for (uint32_t t = 0; t < st->n_taps; t++)
@@ -81,7 +81,7 @@ static void run_head(const void *arg, uint32_t item, int thread) {
     const struct delta_op *o = arg;
     const struct op_delta_net *a = o->a;
     const struct backend_state *st = &a->state;
-    const uint32_t n_v = st->n_v_heads, n_k = st->n_k_heads, dim = st->dim, head = item % n_v;
+    const uint32_t n_v = st->n_v_heads, n_k = st->n_k_heads, dim = st->v_dim, head = item % n_v;
     const uint32_t k_head = a->tiled ? head % n_k : head / (n_v / n_k);
     const struct rows_of r = rows_of(o, item / n_v);
     const float *work = (const float *)a->work->host + r.first * o->channels;
@@ -123,12 +123,12 @@ static void keep_inputs(const struct delta_op *o, const struct rows_of *r, uint3
                         uint32_t head, float *window) {
     const struct backend_state *st = &o->a->state;
     const uint32_t n = st->n_taps - 1;
-    float rows[BACKEND_STATE_MAX_TAPS - 1][BACKEND_STATE_MAX_DIM];
+    float rows[BACKEND_STATE_MAX_TAPS - 1][BACKEND_STATE_MAX_K_DIM];
     for (uint32_t t = 0; t < n; t++)
-        memcpy(rows[t], input_at(o, r, (int64_t)end - n + t, head), st->dim * sizeof(float));
+        memcpy(rows[t], input_at(o, r, (int64_t)end - n + t, head), st->k_dim * sizeof(float));
     for (uint32_t t = 0; t < n; t++)
-        memcpy(window + t * o->channels + (uint64_t)head * st->dim, rows[t],
-               st->dim * sizeof(float));
+        memcpy(window + t * o->channels + (uint64_t)head * st->k_dim, rows[t],
+               st->k_dim * sizeof(float));
 }
 
 /* Of one head of one sequence: its inputs before the last boundary and before the end, and the rows
@@ -148,10 +148,10 @@ static void keep_head(const void *arg, uint32_t item, int thread) {
     keep_inputs(o, &r, r.n, head, recent);
     if (head < n_k || head >= 2 * n_k) return;
     for (uint32_t p = first; p < end; p++)
-        memcpy(r.live + o->parts.k + (p % chunk * (uint64_t)n_k + head - n_k) * st->dim,
+        memcpy(r.live + o->parts.k + (p % chunk * (uint64_t)n_k + head - n_k) * st->k_dim,
                (const float *)o->a->work->host + (r.first + p - r.pos) * o->channels +
-                   (uint64_t)head * st->dim,
-               st->dim * sizeof(float));
+                   (uint64_t)head * st->k_dim,
+               st->k_dim * sizeof(float));
 }
 
 /* Do the sequences cover the step's rows, each with consecutive positions? */

@@ -40,10 +40,10 @@ static void scale_row(float *y, float scale, uint32_t n) {
 /* ---- convolution ---- */
 
 void DELTA_NAME(delta_conv)(const struct cpu_delta_conv *c, const struct cpu_isa *kernels) {
-    static const float ones[BACKEND_STATE_MAX_DIM] = {
-        [0 ... BACKEND_STATE_MAX_DIM - 1] = 1,
+    static const float ones[BACKEND_STATE_MAX_V_DIM] = {
+        [0 ... BACKEND_STATE_MAX_V_DIM - 1] = 1,
     };
-    float sum[BACKEND_STATE_MAX_DIM];
+    float sum[BACKEND_STATE_MAX_V_DIM];
     for (uint32_t i = 0; i < c->dim; i++) {
         sum[i] = 0;
         for (uint32_t t = 0; t < c->n_taps; t++)
@@ -60,8 +60,8 @@ void DELTA_NAME(delta_conv)(const struct cpu_delta_conv *c, const struct cpu_isa
 struct chunk_rows {
     const float *q[BACKEND_STATE_MAX_CHUNK], *k[BACKEND_STATE_MAX_CHUNK]; /* q of new rows only */
     float g[BACKEND_STATE_MAX_CHUNK];                         /* sums since the boundary */
-    float sk[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_DIM]; /* S^T k and S^T q of new rows */
-    float sq[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_DIM];
+    float sk[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM]; /* S^T k and S^T q of new rows */
+    float sq[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM];
     uint32_t from, to;
 };
 
