@@ -374,6 +374,10 @@ static void test_short_conv_refusals(void) {
                   "list %d: %d, %s", i, rc, e.msg);
     }
     start(&m, "lfm2", PRE_NORM | QK_HEAD_NORM);
+    m.f.short_conv = m.n_kv_list = true;
+    set_bools(&m, "attention.head_count_kv", (bool[]){true, false, true}, 3);
+    CHECK(read_file(&m, &hp, &e) == ERR_FORMAT && strstr(e.msg, "an integer for each"));
+    start(&m, "lfm2", PRE_NORM | QK_HEAD_NORM);
     short_convs(&m, 3, (int32_t[]){0, 2, 1});
     CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "differs between layers"));
     start(&m, "llama", PRE_NORM);
