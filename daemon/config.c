@@ -70,12 +70,12 @@ static const struct config_key keys[] = {
     {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",
      "Tokens in one block of the KV cache."},
     {"state-blocks", CONFIG_NUMBER, AT(state_blocks), "0", 0, 1 << 20, NULL, "blocks",
-     "Models with recurrent layers (Qwen3.5, Falcon-H1): blocks of their state, allocated at\n"
-     "start beside the KV cache. Each running sequence uses one or two, the others keep states of\n"
-     "prefixes for later prompts; with prefix-cache at most half as many sequences run as there\n"
-     "are blocks. At least 2. 0: 4 for each of max-sequences, limited to half of the memory that\n"
-     "an automatically sized KV cache takes, which then takes less, and to 4 GiB except on a GPU\n"
-     "with its own memory. The log states both sizes."},
+     "Models with recurrent layers (Qwen3.5, Qwen3-Next, LFM2): blocks of their state, allocated\n"
+     "at start beside the KV cache. Each running sequence uses one or two, the others keep states\n"
+     "of prefixes for later prompts; with prefix-cache at most half as many sequences run as\n"
+     "there are blocks. At least 2. 0: 4 for each of max-sequences, limited to half of the memory\n"
+     "that an automatically sized KV cache takes, which then takes less, and to 4 GiB except on a\n"
+     "GPU with its own memory. The log states both sizes."},
     {"state-checkpoint-tokens", CONFIG_NUMBER, AT(state_checkpoint_tokens), "2048", 0, 1 << 24,
      NULL, "tokens",
      "Models with recurrent layers: the distance, in tokens of a long prompt, between the states "

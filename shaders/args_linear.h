@@ -25,9 +25,10 @@ ARGS_SIZE(struct args_moe_tile, 12);
 /* moe_route: one threadgroup or block per row, of n_experts threads rounded up to 32. */
 struct args_moe_route {
     uint32_t n_rows, n_experts, n_used, renormalize;
+    uint32_t sigmoid, has_bias; /* the scores' gating; is there a choice_bias? */
     float weight_scale;
 };
-ARGS_SIZE(struct args_moe_route, 20);
+ARGS_SIZE(struct args_moe_route, 28);
 
 /* moe_lists: one threadgroup or block. */
 struct args_moe_lists {
@@ -266,6 +267,7 @@ ARGS_SIZE(struct cargs_dequantize, 32);
 enum { CUDA_MOE_TILE = 32 }; /* largest tile_rows */
 struct cargs_moe_route {
     const float *scores; /* (n_rows, n_experts) */
+    const float *bias;   /* (n_experts), read if op.has_bias */
     uint32_t *experts;   /* (n_rows, n_used), ascending */
     float *weights;      /* (n_rows, n_used) */
     uint32_t *list;      /* written for a single row only, as are tiles */
@@ -273,7 +275,7 @@ struct cargs_moe_route {
     struct args_moe_route op;
     uint32_t padding;
 };
-ARGS_SIZE(struct cargs_moe_route, 64);
+ARGS_SIZE(struct cargs_moe_route, 80);
 struct cargs_moe_lists {
     const uint32_t *experts;     /* (n_pairs) */
     uint32_t *list;              /* (n_pairs) */

@@ -47,11 +47,14 @@ static inline struct moe_plan moe_plan_of(const struct op_moe *a) {
                   .n_experts = n_experts,
                   .n_used = a->n_used,
                   .renormalize = a->renormalize,
+                  .sigmoid = a->gating == BACKEND_GATING_SIGMOID,
+                  .has_bias = a->choice_bias != NULL,
                   .weight_scale = a->weight_scale != 0 ? a->weight_scale : 1},
         .combine = {.n_in = n_in, .n_used = a->n_used},
         .route_threads = (n_experts + 31) / 32 * 32,
         .lists_threads = most < MOE_LISTS_THREADS ? (most + 31) / 32 * 32 : MOE_LISTS_THREADS,
-        .route_traffic = {.read = (uint64_t)a->n_rows * n_experts * sizeof(float),
+        .route_traffic = {.read = ((uint64_t)a->n_rows + (a->choice_bias != NULL)) * n_experts *
+                                  sizeof(float),
                           .written = n_pairs * pair_bytes},
     };
 }

@@ -126,13 +126,15 @@ static bool experts_ok(const backend *be, const struct op_moe *a) {
            is_matrix(be, a->down, n, n_in, n_ff) && is_matrix(be, a->gate, n, n_ff, n_in) &&
            is_matrix(be, a->up, n, n_ff, n_in) && is_matrix(be, a->router, 0, n, n_in) &&
            (!a->router_bias || is_vector(be, a->router_bias, n)) &&
+           (!a->choice_bias || is_vector(be, a->choice_bias, n)) &&
            bias_ok(be, a->gate_bias, n, n_ff) && bias_ok(be, a->up_bias, n, n_ff) &&
            bias_ok(be, a->down_bias, n, n_in);
 }
 
 static int check_moe(const backend *be, const struct op_moe *a) {
     if (a->n_rows > be->max_rows || a->act == BACKEND_ACT_NONE || a->act >= BACKEND_N_ACTS ||
-        !factor_ok(a->weight_scale) || !a->down || !experts_ok(be, a))
+        a->gating >= BACKEND_N_GATINGS || !factor_ok(a->weight_scale) || !a->down ||
+        !experts_ok(be, a))
         return ERR_INVALID;
     uint64_t n_in = a->down->n_out;
     if (!input_ok(be, &a->in, a->n_rows, n_in) || !holds_f32(be, a->y, a->n_rows, n_in) ||

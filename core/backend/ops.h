@@ -122,11 +122,15 @@ struct op_norm {
     backend_buf *out;
 };
 
+/* How a router's scores become probabilities: softmax over all experts, or of each alone. */
+enum backend_gating { BACKEND_GATING_SOFTMAX, BACKEND_GATING_SIGMOID, BACKEND_N_GATINGS };
+
 /* A mixture of experts in one op. For each row:
  *   score (n_experts) = in * router^T (+ router_bias), in f32
- *   the n_used largest scores are chosen; of equal scores the lower expert first
- *   weight of a chosen expert: softmax over all scores; with renormalize, divided by the sum over
- *     the chosen experts (equal to the softmax over them alone); times weight_scale
+ *   probability = softmax(score) or 1 / (1 + exp(-score))
+ *   the n_used largest probability (+ choice_bias) are chosen; of equal ones the lower expert first
+ *   weight of a chosen expert: its probability; with renormalize, divided by the sum over the
+ *     chosen experts (of sigmoids + 1e-20, as they may all be 0); times weight_scale
  *   y = sum, in ascending order of experts, of
  *     weight * (act(gate_e(in), up_e(in)) * down_e^T (+ down_bias_e))
  *     (+ shared * 1 / (1 + exp(-shared_gate)), or + shared without a gate)
@@ -135,6 +139,8 @@ struct op_moe {
     struct op_input in;
     uint32_t n_rows, n_used;
     const backend_weight *router, *router_bias; /* (n_experts, n_in); (1, n_experts) f32 or NULL */
+    enum backend_gating gating;
+    const backend_weight *choice_bias; /* (1, n_experts) f32 or NULL: for the choice only */
     bool renormalize;
     float weight_scale;                        /* 0 is 1 */
     enum backend_act act;                      /* not NONE */

@@ -90,6 +90,8 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t conv_in = rec->channels ? 3 * (uint64_t)rec->channels : channels;
     if (mixed < v_cols) mixed = v_cols;
     if (mixed < rec->channels) mixed = rec->channels;
+    uint64_t ff = experts->n_experts && !experts->n_dense ? 0 : hp->n_ff;
+    if (ff < experts->n_ff_shared) ff = experts->n_ff_shared;
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
     uint64_t exchange = exchange_bytes(m), sampling = lim->max_history && !m->part.rank ? last : 0;
@@ -116,7 +118,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->alpha, rows, v_heads},
         {&b->beta, rows, rec->mamba2 ? 0 : v_heads},
         {&b->state_tables, lim->max_seqs, rec->n_layers ? 2 : 0},
-        {&b->ff, rows, experts->n_experts ? experts->n_ff_shared : hp->n_ff},
+        {&b->ff, rows, ff},
         {&b->moe, rows, experts->n_experts ? hp->n_embd : 0},
         {&b->shared, rows, experts->n_ff_shared ? hp->n_embd : 0},
         {&b->shared_gate, rows, experts->n_ff_shared ? 1 : 0},

@@ -40,6 +40,8 @@ int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input
                                              .n_used = x->n_used,
                                              .router = l->router,
                                              .router_bias = l->router_bias,
+                                             .gating = x->gating,
+                                             .choice_bias = l->choice_bias,
                                              .renormalize = x->renormalize,
                                              .weight_scale = x->weight_scale,
                                              .act = m->arch->act,

@@ -42,7 +42,6 @@ static const char *const refused_keys[] = {
     "expert_group_scale",
     "expert_shared_count",
     "expert_latent_length",
-    "leading_dense_block_count",
     "interleave_moe_layer_step",
     "moe_every_n_layers",
     "n_deepstack_layers",
@@ -72,6 +71,7 @@ static const char *const delta_net_keys[] = {
     "nextn_predict_layers",
     "rope.dimension_sections",
 };
+static const char dense_key[] = "leading_dense_block_count";
 static const char *const scale_keys[] = {"embedding_scale", "residual_scale", "logit_scale"};
 
 static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err *e) {
@@ -191,14 +191,30 @@ static int read_scales(struct model_keys *k, const struct model_arch *arch,
     return model_key_real_or(k, "inferd.ffn_out_scale", 0, &hp->ffn_out_scale, e);
 }
 
-static int check_gating(struct model_keys *k, const struct model_experts *x, err *e) {
-    enum { GATING_SOFTMAX = 1, GATING_SOFTMAX_OF_CHOSEN = 3 }; /* numbers as in GGUF */
+static int read_gating(struct model_keys *k, const struct model_arch *arch, struct model_experts *x,
+                       err *e) {
+    /* numbers as in GGUF; 0 as if absent */
+    enum { GATING_SOFTMAX = 1, GATING_SIGMOID = 2, GATING_SOFTMAX_OF_CHOSEN = 3 };
     uint32_t gating;
     int rc = model_key_count_or_zero(k, "expert_gating_func", UINT32_MAX, &gating, e);
-    if (rc || gating <= GATING_SOFTMAX) return rc;
+    bool sigmoid = gating == GATING_SIGMOID || (!gating && arch->sigmoid_gating);
+    x->gating = sigmoid ? BACKEND_GATING_SIGMOID : BACKEND_GATING_SOFTMAX;
+    if (rc || gating <= GATING_SIGMOID) return rc;
     if (gating == GATING_SOFTMAX_OF_CHOSEN && x->renormalize) return 0;
-    return err_set_param(e, ERR_UNSUPPORTED, k->key, "%s: %s %u is not supported (softmax is)",
-                         gguf_path(k->g), k->key, gating);
+    return err_set_param(e, ERR_UNSUPPORTED, k->key,
+                         "%s: %s %u is not supported (softmax and sigmoid are)", gguf_path(k->g),
+                         k->key, gating);
+}
+
+/* Layers before the first with experts. */
+static int read_dense_layers(struct model_keys *k, struct model_hparams *hp, err *e) {
+    static const char ff[] = "feed_forward_length";
+    struct model_experts *x = &hp->experts;
+    int rc = model_key_count_or_zero(k, dense_key, hp->n_layers, &x->n_dense, e);
+    if (rc || !x->n_dense || hp->n_ff) return rc;
+    return err_set_param(e, ERR_FORMAT, model_key(k, ff),
+                         "%s: %s is missing or 0, but %u layers have no experts", gguf_path(k->g),
+                         k->key, x->n_dense);
 }
 
 static int read_experts(struct model_keys *k, const struct model_arch *arch,
@@ -214,8 +230,9 @@ static int read_experts(struct model_keys *k, const struct model_arch *arch,
     if (!x->n_experts && arch->experts == MODEL_EXPERTS_ALWAYS)
         return err_set_param(e, ERR_FORMAT, k->key, "%s: %s is missing or 0", gguf_path(k->g),
                              k->key);
-    if (!x->n_experts) return 0;
-    rc = model_key_count(k, "expert_used_count", x->n_experts, 0, &x->n_used, e);
+    if (!x->n_experts) return model_keys_refuse(k, &(const char *){dense_key}, 1, e);
+    rc = read_dense_layers(k, hp, e);
+    if (!rc) rc = model_key_count(k, "expert_used_count", x->n_experts, 0, &x->n_used, e);
     if (rc) return rc;
     if (arch->experts == MODEL_EXPERTS_ALWAYS) n_ff /= x->n_used;
     if ((rc = model_key_count(k, "expert_feed_forward_length", MAX_FF, n_ff, &x->n_ff, e)) ||
@@ -223,7 +240,7 @@ static int read_experts(struct model_keys *k, const struct model_arch *arch,
         (rc = model_key_bool_or(k, "expert_weights_norm", arch->renormalize, &x->renormalize, e)) ||
         (rc = model_key_bool_or(k, "inferd.experts_renormalize", x->renormalize, &x->renormalize,
                                 e)) ||
-        (rc = check_gating(k, x, e)))
+        (rc = read_gating(k, arch, x, e)))
         return rc;
     static const char shared[] = "expert_shared_feed_forward_length";
     return arch->shared_expert ? model_key_count(k, shared, MAX_FF, hp->n_ff, &x->n_ff_shared, e)
@@ -339,7 +356,7 @@ static int read_ff_list(struct model_keys *k, struct model_hparams *hp, err *e) 
     return 0;
 }
 
-/* Without experts every layer has the plain block. */
+/* Without experts every layer has the plain block; with them the first ones may. */
 static int read_ff(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
                    err *e) {
     if (arch->lone_blocks) return read_ff_list(k, hp, e);
@@ -422,7 +439,8 @@ void model_backend_limits(const struct model_hparams *hp, struct backend_config 
     const struct model_experts *x = &hp->experts;
     uint32_t cols = larger_of(hp->n_embd, hp->n_heads * hp->head_dim);
     cols = larger_of(cols, hp->recurrent.n_v_heads * hp->recurrent.v_dim);
-    config->max_cols = larger_of(cols, x->n_experts ? x->n_ff_shared : hp->n_ff);
+    if (!x->n_experts || x->n_dense) cols = larger_of(cols, hp->n_ff);
+    config->max_cols = larger_of(cols, x->n_ff_shared);
     config->moe = (struct backend_moe_limits){
         .n_experts = x->n_experts, .n_used = x->n_used, .n_ff = x->n_ff};
 }

@@ -29,9 +29,10 @@ int model_hparams_read_kv_heads(struct model_keys *k, const struct model_arch *a
         (arch->short_conv || arch->mamba2) && !gguf_get_array(k->g, key, &elem, &n, NULL);
     if (!list)
         return model_key_count(k, kv_heads_key, hp->n_heads, hp->n_heads, &hp->n_kv_heads, e);
-    if (n != hp->n_layers)
-        return err_set_param(e, ERR_FORMAT, key, "%s: %s must have a number for each of %u layers",
-                             gguf_path(k->g), key, hp->n_layers);
+    if (n != hp->n_layers || (elem != GGUF_I32 && elem != GGUF_U32))
+        return err_set_param(e, ERR_FORMAT, key,
+                             "%s: %s must have an integer for each of %u layers", gguf_path(k->g),
+                             key, hp->n_layers);
     for (uint32_t i = 0; i < hp->n_layers; i++) {
         const int64_t heads = gguf_array_i64(k->g, key, i);
         if (heads < 0 || heads > hp->n_heads)

@@ -37,6 +37,8 @@ struct model_rope {
 /* Mixture of experts; n_experts 0: none. */
 struct model_experts {
     uint32_t n_experts, n_used, n_ff, n_ff_shared; /* n_ff_shared 0: no shared expert */
+    uint32_t n_dense;                              /* the first layers, which have no experts */
+    enum backend_gating gating;
     bool renormalize;
     float weight_scale;
 };

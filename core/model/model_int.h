@@ -34,7 +34,8 @@ struct model_arch {
     uint32_t wide_query_layers; /* a model of n layers has attn_scale (n_embd / n_heads)^-1/2 */
     bool yarn_exact;            /* YaRN's bounds are not rounded to whole dimensions */
     enum model_experts_rule experts;
-    bool renormalize; /* the weights of the chosen experts sum to 1 */
+    bool renormalize;    /* the weights of the chosen experts sum to 1 */
+    bool sigmoid_gating; /* if no key says otherwise */
     bool shared_expert, expert_biases;
     bool shared_ungated; /* the shared expert has no gate */
     bool mamba2;         /* layers without KV heads have Mamba-2 (ssm.*), */
@@ -152,6 +153,7 @@ struct model_layer {
     backend_weight *attn_post_norm;
     backend_weight *ffn_norm, *w_gate, *w_up, *w_down, *b_gate, *b_up, *b_down, *ffn_post_norm;
     backend_weight *router, *router_bias; /* (n_experts, n_embd), (1, n_experts) */
+    backend_weight *choice_bias;          /* (1, n_experts): for the choice of experts only */
     backend_weight *e_gate, *e_up, *e_down, *eb_gate, *eb_up, *eb_down; /* n_experts of each */
     backend_weight *s_gate, *s_up, *s_down, *s_router; /* shared expert; s_router (1, n_embd) */
 };

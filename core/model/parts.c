@@ -88,7 +88,9 @@ int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank
     uint64_t share = backend_share(hp->n_vocab, n_ranks), first = share * rank;
     p->vocab =
         (struct model_range){first, hp->n_vocab - first < share ? hp->n_vocab - first : share};
-    if (!x->n_experts) return split_ffn(g, hp, hp->n_ff, "ffn_down.weight", p, &p->ff, e);
+    if (!x->n_experts || x->n_dense)
+        rc = split_ffn(g, hp, hp->n_ff, "ffn_down.weight", p, &p->ff, e);
+    if (rc || !x->n_experts) return rc;
     rc = split_ffn(g, hp, x->n_ff, "ffn_down_exps.weight", p, &p->ff_expert, e);
     return rc ? rc : split_ffn(g, hp, x->n_ff_shared, "ffn_down_shexp.weight", p, &p->ff_shared, e);
 }

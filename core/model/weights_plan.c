@@ -145,6 +145,7 @@ static const struct weight_role layer_roles[] = {
     {"post_ffw_norm.weight", LAYER(ffn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"ffn_gate_inp.weight", LAYER(router), DIM_EXPERTS, DIM_EMBD, .must = EXPERTS},
     {"ffn_gate_inp.bias", LAYER(router_bias), DIM_VECTOR, DIM_EXPERTS, .must = EXPERT_BIAS},
+    {"exp_probs_b.bias", LAYER(choice_bias), DIM_VECTOR, DIM_EXPERTS, .may = EXPERTS},
     {"ffn_gate_exps.weight", LAYER(e_gate), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_APART,
      .experts = true},
     {"ffn_up_exps.weight", LAYER(e_up), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_APART,
@@ -215,7 +216,7 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
     if (model_layer_attends(flags)) bits |= attention_features(g, a);
     if (flags & MODEL_LAYER_RECURRENT) bits |= recurrent_features(g, a, layer);
     if (flags & MODEL_LAYER_NO_FFN) return bits;
-    if (!hp->experts.n_experts)
+    if (!hp->experts.n_experts || layer < hp->experts.n_dense)
         return bits | DENSE |
                (a->squared_relu    ? FF_UP
                 : a->fused_gate_up ? (uint64_t)FF_FUSED

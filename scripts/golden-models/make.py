@@ -87,6 +87,9 @@ def fill(model, seed, family):
     dtype = getattr(torch, family.get("dtype", "float32"))
     for p in model.parameters():
         p.data = p.data.to(dtype).float()
+    for name, b in model.named_buffers():
+        if name.endswith("bias"):
+            b.copy_(b.to(dtype).float())
 
 
 def mxfp4_experts(model, seed):

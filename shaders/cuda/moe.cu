@@ -45,9 +45,18 @@ __device__ __forceinline__ float block_sum(float v, float *parts) {
     return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? parts[threadIdx.x % 32] : 0.0f);
 }
 
+/* The largest of the keys, by all threads after keys were written and synchronized. */
+__device__ __forceinline__ float largest_key(const float *keys, uint32_t n) {
+    float most = -INFINITY;
+    for (uint32_t i = 0; i < n; i++)
+        most = fmaxf(most, keys[i]);
+    return most;
+}
+
 /* One block per row, thread t is expert t. An expert is chosen by its rank: the number of
- * experts with a larger score, or with the same score and a lower number; NaN ranks lowest. A
- * single row needs no lists: its pairs are written here. */
+ * experts with a larger key, or with the same key and a lower number; NaN ranks lowest. The key is
+ * the score, or if probabilities have another order (with a bias) or may be equal where scores are
+ * not (sigmoids), the probability. A single row needs no lists: its pairs are written here. */
 CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     __shared__ float keys[ARGS_MOE_EXPERTS], float_parts[32], top;
     __shared__ uint32_t parts[33];
@@ -56,7 +65,18 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     uint32_t row = blockIdx.x, e = threadIdx.x;
     bool exists = e < a.op.n_experts;
     float score = exists ? a.scores[(uint64_t)row * a.op.n_experts + e] : 0.0f;
-    float key = score == score ? score : -INFINITY;
+    bool by_score = !a.op.sigmoid && !a.op.has_bias;
+    float probability = a.op.sigmoid ? 1.0f / (1.0f + expf(-score)) : 0.0f;
+    if (!by_score && !a.op.sigmoid) {
+        keys[e] = exists && score == score ? score : -INFINITY;
+        __syncthreads();
+        probability = exists ? expf(score - largest_key(keys, a.op.n_experts)) : 0.0f;
+        probability /= block_sum(probability, float_parts);
+        __syncthreads();
+    }
+    float key = by_score ? score : probability;
+    if (exists && a.op.has_bias) key += a.bias[e];
+    if (key != key) key = -INFINITY;
     keys[e] = key;
     __syncthreads();
     uint32_t rank = 0;
@@ -65,8 +85,11 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     if (exists && rank == 0) top = score;
     bool chosen = exists && rank < a.op.n_used;
     uint32_t n_chosen, slot = block_prefix(chosen, parts, &n_chosen);
-    float term = chosen || (exists && !a.op.renormalize) ? expf(score - top) : 0.0f;
+    float term = chosen ? probability : 0.0f;
+    if (by_score) term = chosen || (exists && !a.op.renormalize) ? expf(score - top) : 0.0f;
     float sum = block_sum(term, float_parts);
+    if (a.op.sigmoid) sum += 1e-20f;
+    if (!by_score && !a.op.renormalize) sum = 1.0f;
     if (!chosen) return;
     a.experts[row * a.op.n_used + slot] = e;
     a.weights[row * a.op.n_used + slot] = term / sum * a.op.weight_scale;

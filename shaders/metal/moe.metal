@@ -22,9 +22,10 @@ static inline uint group_prefix_sum(
 }
 
 // Selects and weights a row's experts: one threadgroup per row, thread t is expert t. An expert is
-// selected by its rank: the number of experts with a larger score, or with the same score and a
-// lower number. A NaN score ranks lowest. experts, weights (n_rows, n_used), ascending. A single
-// row needs no moe_lists: its pairs are written here.
+// selected by its rank: the number of experts with a larger key, or with the same key and a lower
+// number. A NaN ranks lowest. The key is the score, or if probabilities have another order (with a
+// bias) or may be equal where scores are not (sigmoids), the probability. experts, weights (n_rows,
+// n_used), ascending. A single row needs no moe_lists: its pairs are written here.
 [[max_total_threads_per_threadgroup(1024)]] kernel void
 moe_route(constant args_moe_route &a [[buffer(0)]],
           device const float *scores [[buffer(1)]], // (n_rows, n_experts)
@@ -32,6 +33,7 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
           device float *weights [[buffer(3)]],
           device uint *list [[buffer(4)]],
           device args_moe_tile *tiles [[buffer(5)]],
+          device const float *bias [[buffer(6)]], // (n_experts), read if a.has_bias
           uint row [[threadgroup_position_in_grid]],
           uint e [[thread_index_in_threadgroup]],
           uint lane [[thread_index_in_simdgroup]],
@@ -41,7 +43,21 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
     threadgroup uint parts[SIMD_WIDTH];
     const bool exists = e < a.n_experts;
     const float score = exists ? scores[ulong(row) * a.n_experts + e] : 0.0f;
-    const float key = isnan(score) ? -INFINITY : score;
+    const bool by_score = !a.sigmoid && !a.has_bias;
+    float probability = a.sigmoid ? 1.0f / (1.0f + exp(-score)) : 0.0f;
+    if (!by_score && !a.sigmoid) {
+        keys[e] = exists && !isnan(score) ? score : -INFINITY;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        float most = -INFINITY;
+        for (uint i = 0; i < a.n_experts; i++)
+            most = max(most, keys[i]);
+        probability = exists ? exp(score - most) : 0.0f;
+        probability /= group_tree_sum(probability, float_parts, simd, n_simds, lane);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    float key = by_score ? score : probability;
+    if (exists && a.has_bias) key += bias[e];
+    if (isnan(key)) key = -INFINITY;
     keys[e] = key;
     threadgroup_barrier(mem_flags::mem_threadgroup);
     uint rank = 0;
@@ -51,8 +67,11 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
     const bool chosen = exists && rank < a.n_used;
     uint n_chosen;
     const uint slot = group_prefix_sum(chosen, parts, simd, n_simds, lane, &n_chosen);
-    const float term = chosen || (exists && !a.renormalize) ? exp(score - top) : 0.0f;
-    const float sum = group_tree_sum(term, float_parts, simd, n_simds, lane);
+    float term = chosen ? probability : 0.0f;
+    if (by_score) term = chosen || (exists && !a.renormalize) ? exp(score - top) : 0.0f;
+    float sum = group_tree_sum(term, float_parts, simd, n_simds, lane);
+    if (a.sigmoid) sum += 1e-20f;
+    if (!by_score && !a.renormalize) sum = 1.0f;
     if (!chosen) return;
     experts[row * a.n_used + slot] = e;
     weights[row * a.n_used + slot] = term / sum * a.weight_scale;

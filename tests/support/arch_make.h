@@ -25,8 +25,9 @@ enum have {
     FUSED = 256,
     EXPERT_BIAS = 512,
     UNTIED = 1024,
-    BY_K_HEAD = 2048,    /* delta nets' projections */
-    GATE_UP_FUSED = 4096 /* of experts */
+    BY_K_HEAD = 2048,     /* delta nets' projections */
+    GATE_UP_FUSED = 4096, /* of experts */
+    CHOICE_BIAS = 8192    /* likewise */
 };
 
 /* A file under construction, and its parameters. */
@@ -38,6 +39,7 @@ struct maker {
     double tolerance; /* of a logit; logits have a deviation of a few */
     struct forward64 f;
     uint32_t n_predicting; /* layers behind the others, with the tensors of attention's */
+    bool n_kv_list;        /* attention.head_count_kv is already there, a list */
     void *data[MAX_TENSORS];
     int n_data;
 };
@@ -82,6 +84,11 @@ static inline void set_sections(struct maker *m, const int32_t *v, uint32_t n) {
     err e = {0};
     const char *name = key(m, "rope.dimension_sections");
     runner_need(gguf_writer_set_array(m->w, name, GGUF_I32, v, n, &e), &e);
+}
+
+static inline void set_i32s(struct maker *m, const char *suffix, const int32_t *v, uint32_t n) {
+    err e = {0};
+    runner_need(gguf_writer_set_array(m->w, key(m, suffix), GGUF_I32, v, n, &e), &e);
 }
 
 static inline void set_bools(struct maker *m, const char *suffix, const bool *v, uint32_t n) {
@@ -165,6 +172,15 @@ static inline void add_post_norms(struct maker *m, int i) {
     if (m->have & POST_NORM) add_vector(m, i, "post_ffw_norm.weight", f->n_embd, true);
 }
 
+static inline void add_short_conv(struct maker *m, int i) {
+    const struct forward64 *f = &m->f;
+    add_vector(m, i, "attn_norm.weight", f->n_embd, true);
+    add_matrix(m, i, "shortconv.in_proj.weight", 3 * (uint64_t)f->n_embd, f->n_embd);
+    add_matrix(m, i, "shortconv.conv.weight", f->n_embd, f->n_taps);
+    add_matrix(m, i, "shortconv.out_proj.weight", f->n_embd, f->n_embd);
+    add_post_norms(m, i);
+}
+
 /* Decays from 1 / 10 to near 1 a token. */
 static inline void add_delta_net(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
@@ -231,6 +247,7 @@ static inline void add_experts(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
     uint64_t n = f->n_experts, ff = f->n_ff_expert, embd = f->n_embd, shared = f->n_ff_shared;
     add_matrix(m, i, "ffn_gate_inp.weight", n, embd);
+    if (m->have & CHOICE_BIAS) add_vector(m, i, "exp_probs_b.bias", n, false);
     bool fused = m->have & GATE_UP_FUSED;
     if (fused) add(m, i, &(struct shape){"ffn_gate_up_exps.weight", embd, 2 * ff, n, false, NULL});
     if (!fused) add(m, i, &(struct shape){"ffn_gate_exps.weight", embd, ff, n, false, NULL});
@@ -313,16 +330,20 @@ static inline void finish(struct maker *m) {
     set_u32(m, "embedding_length", f->n_embd);
     set_u32(m, "feed_forward_length", f->n_ff);
     set_u32(m, "attention.head_count", f->n_heads);
-    set_u32(m, "attention.head_count_kv", f->n_kv_heads);
+    if (!m->n_kv_list) set_u32(m, "attention.head_count_kv", f->n_kv_heads);
     set_u32(m, "attention.key_length", f->head_dim);
     set_u32(m, "attention.value_length", f->head_dim);
     set_f32(m, "attention.layer_norm_rms_epsilon", f->eps);
     add_matrix(m, -1, "token_embd.weight", N_VOCAB, f->n_embd);
-    add_vector(m, -1, "output_norm.weight", f->n_embd, true);
+    add_vector(m, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight", f->n_embd,
+               true);
     if (m->have & UNTIED) add_matrix(m, -1, "output.weight", N_VOCAB, f->n_embd);
     for (int i = 0; i < (int)f->n_layers; i++) {
-        i < FORWARD64_MAX_LAYERS && f->recurrent[i] ? add_delta_net(m, i) : add_attention(m, i);
-        f->n_experts ? add_experts(m, i) : add_plain_ff(m, i);
+        if (i >= FORWARD64_MAX_LAYERS || !f->recurrent[i])
+            add_attention(m, i);
+        else
+            f->short_conv ? add_short_conv(m, i) : add_delta_net(m, i);
+        f->n_experts &&i >= (int)f->n_dense ? add_experts(m, i) : add_plain_ff(m, i);
     }
     for (uint32_t i = 0; i < m->n_predicting; i++) {
         add_attention(m, (int)(f->n_layers + i));
@@ -359,6 +380,39 @@ static inline void delta_nets(struct maker *m, uint32_t interval, uint32_t n_tap
     set_u32(m, "ssm.state_size", dim);
     set_u32(m, "ssm.inner_size", n_v_heads * dim);
     plain_rope(m, 6, 10000, 10000);
+}
+
+/* Attention where n_kv is not 0, elsewhere a short convolution. */
+static inline void short_convs(struct maker *m, uint32_t n_taps, const int32_t *n_kv) {
+    m->f.short_conv = m->n_kv_list = true;
+    m->f.n_taps = n_taps;
+    for (uint32_t i = 0; i < m->f.n_layers; i++)
+        m->f.recurrent[i] = !n_kv[i];
+    set_i32s(m, "attention.head_count_kv", n_kv, m->f.n_layers);
+    set_u32(m, "shortconv.l_cache", n_taps);
+    plain_rope(m, head_dim(), 1e6, 1e6);
+}
+
+/* The last layer is a convolution. */
+static inline void make_lfm2(struct maker *m) {
+    static const int32_t n_kv[] = {0, 0, 2, 0, 2, 0};
+    start(m, "lfm2", PRE_NORM | QK_HEAD_NORM);
+    m->f.n_layers = 6;
+    short_convs(m, 3, n_kv);
+}
+
+/* The first layer dense; experts by sigmoids, chosen with a bias. */
+static inline void make_lfm2moe(struct maker *m) {
+    static const int32_t n_kv[] = {0, 2, 0};
+    start(m, "lfm2moe", PRE_NORM | QK_HEAD_NORM | CHOICE_BIAS);
+    short_convs(m, 4, n_kv);
+    experts(m, 6, 3, 22);
+    m->f.n_dense = 1;
+    m->f.renormalize = m->f.sigmoid = true;
+    m->f.weight_scale = 1.75;
+    set_u32(m, "leading_dense_block_count", 1);
+    set_u32(m, "expert_gating_func", 2);
+    set_f32(m, "expert_weights_scale", 1.75);
 }
 
 /* V heads tiled; the last layer is a delta net, and after it comes one that predicts. */

@@ -18,10 +18,11 @@ struct layer {
     struct matrix attn_norm, q, k, v, bq, bk, bv, q_norm, k_norm, sinks, out, b_out, attn_post;
     struct matrix ffn_norm, gate, up, down, b_gate, b_up, b_down, ffn_post;
     struct matrix router, b_router, gate_e, up_e, down_e, b_gate_e, b_up_e, b_down_e;
-    struct matrix gate_s, up_s, down_s, router_s;
+    struct matrix gate_s, up_s, down_s, router_s, choice_bias;
     /* of a delta net: Q, K, V and Z apart or by K head, beta and alpha likewise */
     struct matrix qkv, z, qkvz, alpha, beta, beta_alpha, conv, decay, dt_bias, state_norm,
         state_out;
+    struct matrix bcx; /* of a short convolution: B, C, x; it also has conv and state_out */
 };
 
 /* A delta net's memory: inputs of the convolution (n, channels), S (n_v_heads, dim, dim). */
@@ -151,6 +152,10 @@ static struct layer load_layer(const gguf *g, const struct forward64 *f, int i) 
         {"ssm_dt.bias", &l.dt_bias},
         {"ssm_norm.weight", &l.state_norm},
         {"ssm_out.weight", &l.state_out},
+        {"exp_probs_b.bias", &l.choice_bias},
+        {"shortconv.in_proj.weight", &l.bcx},
+        {"shortconv.conv.weight", &l.conv},
+        {"shortconv.out_proj.weight", &l.state_out},
     };
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
         struct matrix m = load(g, i, all[k].name);
@@ -255,23 +260,25 @@ static const double *at(struct matrix m, uint64_t offset) {
 /* The weights of the chosen experts, 0 for the others. */
 static void route(const struct forward64 *f, const struct layer *l, const double *h, double *p) {
     bool chosen[64] = {0};
-    double score[64], max = -INFINITY, sum = 0, of_chosen = 0;
+    double score[64], key[64], max = -INFINITY, sum = 0, of_chosen = 0;
     multiply(l->router.w, f->n_experts, f->n_embd, l->b_router.w, h, score);
     for (uint32_t i = 0; i < f->n_experts; i++)
         max = fmax(max, score[i]);
     for (uint32_t i = 0; i < f->n_experts; i++)
         sum += exp(score[i] - max);
+    for (uint32_t i = 0; i < f->n_experts; i++) {
+        p[i] = f->sigmoid ? 1 / (1 + exp(-score[i])) : exp(score[i] - max) / sum;
+        key[i] = p[i] + (l->choice_bias.w ? l->choice_bias.w[i] : 0);
+    }
     for (uint32_t n = 0; n < f->n_used; n++) {
         uint32_t best = f->n_experts;
         for (uint32_t i = 0; i < f->n_experts; i++)
-            if (!chosen[i] && (best == f->n_experts || score[i] > score[best])) best = i;
+            if (!chosen[i] && (best == f->n_experts || key[i] > key[best])) best = i;
         chosen[best] = true;
-        of_chosen += exp(score[best] - max) / sum;
+        of_chosen += p[best];
     }
     for (uint32_t i = 0; i < f->n_experts; i++)
-        p[i] = chosen[i]
-                   ? exp(score[i] - max) / sum / (f->renormalize ? of_chosen : 1) * f->weight_scale
-                   : 0;
+        p[i] = chosen[i] ? p[i] / (f->renormalize ? of_chosen : 1) * f->weight_scale : 0;
 }
 
 /* gate, up and down of one block of n_ff, added to y with weight p. */
@@ -296,7 +303,7 @@ static void feed_forward(const struct forward64 *f, const struct layer *l, const
                          double *y) {
     double p[64], gate = 0;
     memset(y, 0, f->n_embd * sizeof *y);
-    if (!f->n_experts) {
+    if (!l->router.w) {
         struct block b = {l->gate.w, l->up.w,     l->down.w, l->b_gate.w,
                           l->b_up.w, l->b_down.w, f->n_ff};
         add_block(f, &b, h, 1, y);
@@ -430,13 +437,32 @@ static void remember(const struct forward64 *f, const struct layer *l, const dou
     multiply(l->state_out.w, f->n_embd, (uint64_t)f->n_v_heads * d, NULL, o, y);
 }
 
+/* y (n_embd): the short convolution at position t, whose normed input is h. */
+static void convolve(const struct forward64 *f, const struct layer *l, const double *h,
+                     struct net *net, uint32_t t, double *y) {
+    const uint32_t n = f->n_embd;
+    double bcx[3 * W], o[W];
+    multiply(l->bcx.w, 3 * (uint64_t)n, n, NULL, h, bcx);
+    for (uint32_t i = 0; i < n; i++) {
+        net->u[(uint64_t)t * n + i] = bcx[i] * bcx[2 * n + i];
+        o[i] = 0;
+        for (uint32_t k = 0; k < f->n_taps && k <= t; k++)
+            o[i] +=
+                l->conv.w[i * f->n_taps + f->n_taps - 1 - k] * net->u[(uint64_t)(t - k) * n + i];
+        o[i] *= bcx[n + i];
+    }
+    multiply(l->state_out.w, n, n, NULL, o, y);
+}
+
 static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t i, double *x,
                       double *k, double *v, struct net *net, uint32_t n) {
     double h[W], y[W];
     for (uint32_t t = 0; t < n; t++) {
         double *xt = x + t * f->n_embd;
         normalize(f->eps, l->attn_norm.w, xt, h, f->n_embd);
-        if (f->recurrent[i])
+        if (f->recurrent[i] && f->short_conv)
+            convolve(f, l, h, net, t, y);
+        else if (f->recurrent[i])
             remember(f, l, h, net, t, y);
         else
             attend(f, l, i, h, k, v, t, y);
@@ -453,14 +479,16 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
 
 void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
                       double *hidden) {
-    uint64_t channels = (2 * (uint64_t)f->n_k_heads + f->n_v_heads) * f->state_dim;
+    uint64_t channels =
+        f->short_conv ? f->n_embd : (2 * (uint64_t)f->n_k_heads + f->n_v_heads) * f->state_dim;
     uint64_t state_bytes = (uint64_t)f->n_v_heads * f->state_dim * f->state_dim * sizeof(double);
     need(channels <= W && f->n_embd <= W && f->n_ff <= W && f->n_heads * f->head_dim <= W &&
              f->n_experts <= 64 && n <= FORWARD64_MAX_TOKENS && f->n_layers <= FORWARD64_MAX_LAYERS,
          "tiny model");
     uint32_t width = f->n_kv_heads * f->head_dim;
     struct matrix embed = load(g, -1, "token_embd.weight"),
-                  norm = load(g, -1, "output_norm.weight");
+                  norm =
+                      load(g, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight");
     double *k = calloc((uint64_t)n * width, sizeof *k), *v = calloc((uint64_t)n * width, sizeof *v);
     struct net net = {calloc(n * channels + 1, sizeof(double)), calloc(1, state_bytes + 1)};
     need(embed.w && norm.w && k && v && net.u && net.s, "embedding, norm or memory");

@@ -20,6 +20,8 @@ struct moe_case {
     enum backend_act act;
     enum moe_share share;
     bool renormalize, biases, ties, exact; /* exact: see matrix_fill_exact */
+    enum backend_gating gating;
+    bool choice_bias;
     float weight_scale;
 };
 
@@ -28,6 +30,7 @@ struct moe_layer {
     struct moe_case c;
     struct matrix router, gate, up, down;
     float *router_bias, *gate_bias, *up_bias, *down_bias; /* zeros without biases */
+    float *choice_bias;                                   /* likewise */
     float *x, *shared, *shared_gate;                      /* (n_rows, ..) */
 };
 
@@ -47,6 +50,7 @@ static inline struct moe_layer moe_layer_new(const struct moe_case *c) {
                           .up = matrix_make(c->up, n * c->n_ff, c->n_in, false),
                           .down = matrix_make(c->down, n * c->n_in, c->n_ff, false),
                           .router_bias = moe_floats(n, bias),
+                          .choice_bias = moe_floats(n, c->choice_bias ? 0.5f : 0),
                           .gate_bias = moe_floats((uint64_t)n * c->n_ff, bias),
                           .up_bias = moe_floats((uint64_t)n * c->n_ff, bias),
                           .down_bias = moe_floats((uint64_t)n * c->n_in, bias),
@@ -61,6 +65,7 @@ static inline struct moe_layer moe_layer_new(const struct moe_case *c) {
         memcpy(packed, packed - row_bytes, row_bytes);
         memcpy(values, values - c->n_in, c->n_in * sizeof *values);
         l.router_bias[e] = l.router_bias[e - 1];
+        l.choice_bias[e] = l.choice_bias[e - 1];
     }
     return l;
 }
@@ -70,15 +75,15 @@ static inline void moe_layer_free(struct moe_layer *l) {
     matrix_free(&l->gate);
     matrix_free(&l->up);
     matrix_free(&l->down);
-    float *floats[] = {l->router_bias, l->gate_bias, l->up_bias,    l->down_bias,
-                       l->x,           l->shared,    l->shared_gate};
+    float *floats[] = {l->router_bias, l->gate_bias, l->up_bias,     l->down_bias,
+                       l->x,           l->shared,    l->shared_gate, l->choice_bias};
     for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++)
         free(floats[i]);
 }
 
 /* The layer in a backend, and an op over it that reads and writes n_rows rows. */
 struct moe_placed {
-    backend_weight *w[8];
+    backend_weight *w[9];
     backend_buf *buf[4]; /* x, shared, shared_gate, y */
     struct op_moe op;
 };
@@ -93,12 +98,15 @@ static inline struct moe_placed moe_place(backend *be, const struct moe_layer *l
                                  be_weight(be, QTYPE_F32, 1, n, l->router_bias),
                                  be_experts(be, QTYPE_F32, n, 1, c->n_ff, l->gate_bias),
                                  be_experts(be, QTYPE_F32, n, 1, c->n_ff, l->up_bias),
-                                 be_experts(be, QTYPE_F32, n, 1, c->n_in, l->down_bias)}};
+                                 be_experts(be, QTYPE_F32, n, 1, c->n_in, l->down_bias),
+                                 be_weight(be, QTYPE_F32, 1, n, l->choice_bias)}};
     p.op = (struct op_moe){.n_used = c->n_used,
                            .router = p.w[0],
                            .gate = p.w[1],
                            .up = p.w[2],
                            .down = p.w[3],
+                           .gating = c->gating,
+                           .choice_bias = c->choice_bias ? p.w[8] : NULL,
                            .renormalize = c->renormalize,
                            .weight_scale = c->weight_scale,
                            .act = c->act};
@@ -111,7 +119,7 @@ static inline struct moe_placed moe_place(backend *be, const struct moe_layer *l
 }
 
 static inline void moe_placed_free(struct moe_placed *p) {
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 9; i++)
         backend_weight_free(p->w[i]);
 }
 
@@ -189,14 +197,24 @@ struct moe_way {
 /* false: two scores are so close that rounding may decide between them. */
 static inline bool moe_choose(struct moe_way *w) {
     const struct moe_case *c = &w->l->c;
-    double score[MOE_MOST_EXPERTS], most = -INFINITY, sum = 0, rounding = 0,
-                                    scale = c->weight_scale;
+    double score[MOE_MOST_EXPERTS], p[MOE_MOST_EXPERTS], most = -INFINITY, sum = 0, all = 0,
+                                                         rounding = 0, scale = c->weight_scale;
+    const bool sigmoid = c->gating == BACKEND_GATING_SIGMOID;
     bool chosen[MOE_MOST_EXPERTS] = {false};
     for (uint32_t e = 0; e < c->n_experts; e++) {
         float bias = w->l->router_bias[e];
         score[e] = matrix_product(&w->l->router, w->x, e, bias);
         rounding = fmax(rounding, matrix_allowed(&w->l->router, w->x, e, bias, w->top_in));
         most = fmax(most, score[e]);
+    }
+    for (uint32_t e = 0; e < c->n_experts; e++)
+        all += exp(score[e] - most);
+    double key_rounding = rounding;
+    for (uint32_t e = 0; e < c->n_experts; e++) {
+        p[e] = sigmoid ? moe_sigmoid(score[e]) : exp(score[e] - most) / all;
+        if (!sigmoid && !c->choice_bias) continue; /* scores have the same order */
+        score[e] = p[e] + (double)w->l->choice_bias[e];
+        key_rounding = (sigmoid ? 0.25 : 0.5) * rounding + 1e-6; /* the slope, and exp */
     }
     double last = 0;
     for (uint32_t k = 0; k < c->n_used; k++) {
@@ -207,12 +225,12 @@ static inline bool moe_choose(struct moe_way *w) {
         last = score[best];
     }
     for (uint32_t e = 0; e < c->n_experts; e++) {
-        if (!chosen[e] && score[e] != last && last - score[e] < 2 * rounding) return false;
-        w->weight[e] = chosen[e] ? exp(score[e] - most) : 0;
-        if (chosen[e] || !c->renormalize) sum += exp(score[e] - most);
+        if (!chosen[e] && score[e] != last && last - score[e] < 2 * key_rounding) return false;
+        w->weight[e] = chosen[e] ? p[e] : 0;
+        if (chosen[e]) sum += p[e];
     }
     for (uint32_t e = 0; e < c->n_experts; e++)
-        w->weight[e] *= (scale != 0 ? scale : 1) / sum;
+        w->weight[e] *= (scale != 0 ? scale : 1) / (c->renormalize ? sum : 1);
     w->weight_error = 2.2 * rounding + 4e-6;
     return true;
 }
@@ -324,11 +342,12 @@ static inline double moe_check_case(backend *be, const struct moe_case *c) {
     }
     CHECK_MSG(worst <= 1,
               "%s %s/%s/%s/%s %d bits, %u of %u experts, in %u ff %u rows %u, act %d share %d "
-              "renormalize %d biases %d ties %d exact %d: %.3g of the tolerance",
+              "renormalize %d biases %d ties %d exact %d gating %d bias of choice %d: %.3g of the "
+              "tolerance",
               backend_isa(be), qtype_name(l.router.type), qtype_name(l.gate.type),
               qtype_name(l.up.type), qtype_name(l.down.type), c->bits, c->n_used, c->n_experts,
               c->n_in, c->n_ff, c->n_rows, c->act, c->share, c->renormalize, c->biases, c->ties,
-              c->exact, worst);
+              c->exact, c->gating, c->choice_bias, worst);
     free(y);
     moe_placed_free(&p);
     moe_way_free(&w);

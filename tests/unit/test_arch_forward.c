@@ -272,6 +272,41 @@ static void test_qwen3next(void) {
         check(&m);
     }
 }
+
+static void test_lfm2(void) {
+    struct maker m;
+    make_lfm2(&m);
+    check(&m);
+    make_lfm2(&m); /* quantized products */
+    m.f.n_embd = 64;
+    m.type = QTYPE_Q8_0;
+    m.tolerance = 5e-3;
+    m.have |= UNTIED;
+    check(&m);
+}
+
+static void test_lfm2moe(void) {
+    struct maker m;
+    make_lfm2moe(&m);
+    check(&m);
+}
+
+/* Scores that softmax or sigmoid weights, with a bias for the choice, in another architecture. */
+static void test_gating(void) {
+    for (int i = 0; i < 4; i++) {
+        struct maker m;
+        start(&m, "qwen3moe", PRE_NORM | QK_HEAD_NORM | CHOICE_BIAS);
+        plain_rope(&m, head_dim(), 10000, 10000);
+        experts(&m, 7, 2, 18);
+        m.f.n_dense = (uint32_t)i / 2;
+        m.f.renormalize = true;
+        m.f.sigmoid = i & 1;
+        set_u32(&m, "expert_gating_func", i & 1 ? 2 : 1);
+        if (i / 2) set_u32(&m, "leading_dense_block_count", 1);
+        check(&m);
+    }
+}
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
     int fd = mkstemp(path);
@@ -292,6 +327,13 @@ int main(int argc, char **argv) {
     RUN(test_qwen2moe);
     RUN(test_qwen3moe);
     RUN(test_gpt_oss);
+    RUN(test_gating);
+    if (be_has_op(BACKEND_OP_short_conv)) {
+        RUN(test_lfm2);
+        RUN(test_lfm2moe);
+    } else {
+        SKIP("LFM2", "this device has no short convolutions");
+    }
     if (be_has_op(BACKEND_OP_linear_attention)) {
         RUN(test_qwen35);
         RUN(test_grouped_qwen35);

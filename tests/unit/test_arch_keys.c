@@ -112,7 +112,8 @@ static void test_expert_refusals(void) {
         const char *key;
         uint32_t value;
         int code;
-    } cases[] = {{"expert_gating_func", 2, ERR_UNSUPPORTED},
+    } cases[] = {{"expert_gating_func", 4, ERR_UNSUPPORTED},
+                 {"expert_gating_func", 2, 0},
                  {"expert_gating_func", 3, 0},
                  {"expert_gating_func", 1, 0},
                  {"expert_shared_feed_forward_length", 8, ERR_UNSUPPORTED},
@@ -298,6 +299,95 @@ static void test_sections(void) {
     }
 }
 
+/* ---- models with short convolutions ---- */
+
+static void test_short_convs(void) {
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    make_lfm2(&m);
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.n_layers == 6 && hp.n_kv_layers == 2 && hp.recurrent.n_layers == 4);
+    CHECK(hp.layers[0] == MODEL_LAYER_RECURRENT && !hp.layers[2] && hp.n_kv_heads == 2);
+    struct backend_state s = model_state_shape(&hp, 32);
+    CHECK(backend_state_ok(&s) && s.channels == 36 && s.n_taps == 3 && !s.n_v_heads);
+    CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED && strstr(e.msg, "recurrent"));
+    make_lfm2moe(&m);
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.experts.n_dense == 1 && hp.experts.gating == BACKEND_GATING_SIGMOID);
+    CHECK(hp.experts.renormalize && hp.experts.weight_scale == 1.75f);
+    start(&m, "lfm2", PRE_NORM | QK_HEAD_NORM); /* a number instead of a list: only attention */
+    m.f.short_conv = true;
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.n_kv_layers == 3 && !hp.recurrent.n_layers && !model_state_shape(&hp, 16).channels);
+}
+
+/* An lfm2moe file that is spoilt in one way. */
+static void refuse_short_conv(const struct spoilt *how, int code, const char *says) {
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    spoilt = *how;
+    make_lfm2moe(&m);
+    int rc = read_file(&m, &hp, &e);
+    CHECK_MSG(rc == code && strstr(e.msg, says), "%d, \"%s\" instead of %d, \"%s\"", rc, e.msg,
+              code, says);
+    spoilt = (struct spoilt){0};
+}
+
+static void test_short_conv_refusals(void) {
+    static const struct {
+        const char *key;
+        uint32_t value;
+        int code;
+    } cases[] = {
+        {"shortconv.l_cache", 0, ERR_FORMAT},       {"shortconv.l_cache", 1, ERR_UNSUPPORTED},
+        {"shortconv.l_cache", 5, ERR_UNSUPPORTED},  {"leading_dense_block_count", 4, ERR_FORMAT},
+        {"expert_gating_func", 4, ERR_UNSUPPORTED}, {"expert_used_count", 7, ERR_FORMAT},
+        {"feed_forward_length", 0, ERR_FORMAT}};
+    static const char *const names[] = {"shortconv.in_proj.weight",  "shortconv.conv.weight",
+                                        "shortconv.out_proj.weight", "token_embd_norm.weight",
+                                        "attn_norm.weight",          "ffn_norm.weight",
+                                        "attn_q_norm.weight",        "ffn_gate_inp.weight",
+                                        "ffn_down_exps.weight",      "ffn_gate.weight"};
+    static const int32_t lists[][3] = {{0, 0, 0}, {0, 7, 0}, {0, -1, 2}};
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refuse_short_conv(&(struct spoilt){.key = cases[i].key, .value = cases[i].value},
+                          cases[i].code, cases[i].key);
+    refuse_short_conv(&(struct spoilt){.key = "shortconv.l_cache", .absent = true}, ERR_NOT_FOUND,
+                      "shortconv.l_cache");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        refuse_short_conv(&(struct spoilt){.no_tensor = names[i]}, ERR_FORMAT, names[i]);
+        refuse_short_conv(&(struct spoilt){.long_tensor = names[i]}, ERR_FORMAT, names[i]);
+    }
+    refuse_short_conv(&(struct spoilt){.long_tensor = "exp_probs_b.bias"}, ERR_FORMAT,
+                      "exp_probs_b.bias");
+    for (int i = 0; i < 4; i++) { /* no attention, too many heads, too few, another length */
+        start(&m, "lfm2", PRE_NORM | QK_HEAD_NORM);
+        short_convs(&m, 3, lists[i % 3]);
+        if (i == 3) m.f.n_layers = 4;
+        int rc = read_file(&m, &hp, &e);
+        CHECK_MSG(rc == (i ? ERR_FORMAT : ERR_UNSUPPORTED) && strstr(e.msg, "head_count_kv"),
+                  "list %d: %d, %s", i, rc, e.msg);
+    }
+    start(&m, "lfm2", PRE_NORM | QK_HEAD_NORM);
+    m.f.short_conv = m.n_kv_list = true;
+    set_bools(&m, "attention.head_count_kv", (bool[]){true, false, true}, 3);
+    CHECK(read_file(&m, &hp, &e) == ERR_FORMAT && strstr(e.msg, "an integer for each"));
+    start(&m, "lfm2", PRE_NORM | QK_HEAD_NORM);
+    short_convs(&m, 3, (int32_t[]){0, 2, 1});
+    CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "differs between layers"));
+    start(&m, "llama", PRE_NORM);
+    set_u32(&m, "shortconv.l_cache", 3);
+    CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "shortconv.l_cache"));
+    start(&m, "llama", PRE_NORM);
+    set_u32(&m, "leading_dense_block_count", 1);
+    CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "leading_dense"));
+}
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
     int fd = mkstemp(path);
@@ -312,6 +402,8 @@ int main(int argc, char **argv) {
     RUN(test_recurrent_tensors);
     RUN(test_recurrent_layers);
     RUN(test_sections);
+    RUN(test_short_convs);
+    RUN(test_short_conv_refusals);
     unlink(path);
     return check_done();
 }

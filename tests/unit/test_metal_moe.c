@@ -1,6 +1,7 @@
 /* test_metal_moe.c - mixtures of experts on the Metal device, beyond test_moe.c: the largest number
- * of experts, all rows routed to one expert, ties, NaN rows, the same bits from both kernel
- * families, dispatches and traffic. Prints an error table. Skipped in a build without Metal. */
+ * of experts, each gating, all rows routed to one expert, ties, NaN rows, the same bits from both
+ * kernel families, dispatches and traffic. Prints an error table. Skipped in a build without Metal.
+ */
 #include "tests/support/device_main.h"
 #include "tests/support/moe64.h"
 
@@ -80,6 +81,23 @@ static void test_many_experts(void) {
             struct moe_case c = plain_case(block_type_of(QTYPE_F32), many ? 11 : 1);
             c.n_experts = experts[i][0], c.n_used = experts[i][1];
             c.n_in = 24, c.n_ff = 9, c.renormalize = i & 1, c.weight_scale = 2.5f;
+            moe_check_case(be, &c);
+        }
+        backend_close(be);
+    }
+}
+
+/* Each gating with and without a bias for the choice, renormalized or not. */
+static void test_gating(void) {
+    be_rng.state = 35;
+    for (int i = 0; i < 8; i++) {
+        backend *be = open_metal(37, 4);
+        struct moe_case c = plain_case(block_type_of(QTYPE_F32), i & 1 ? 1 : 13);
+        c.n_experts = 37, c.n_used = 4, c.n_in = 24, c.n_ff = 9;
+        c.gating = i & 2 ? BACKEND_GATING_SIGMOID : BACKEND_GATING_SOFTMAX;
+        c.choice_bias = i & 4;
+        for (int renormalize = 0; renormalize < 2; renormalize++) {
+            c.renormalize = renormalize;
             moe_check_case(be, &c);
         }
         backend_close(be);
@@ -302,6 +320,7 @@ int main(int argc, char **argv) {
     RUN(test_every_type);
     RUN(test_odd_sizes);
     RUN(test_many_experts);
+    RUN(test_gating);
     RUN(test_all_rows_to_one_expert);
     RUN(test_ties_and_nan);
     RUN(test_fewer_rows_follow);

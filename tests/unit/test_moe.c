@@ -55,13 +55,17 @@ static struct moe_case any_case(const struct block_type *t, int bits) {
                          .biases = be_below(2),
                          .ties = be_below(3) == 0,
                          .exact = be_below(2),
-                         .weight_scale = be_below(3) ? 0 : 2.5f};
+                         .weight_scale = be_below(3) ? 0 : 2.5f,
+                         .gating = (enum backend_gating)be_below(BACKEND_N_GATINGS),
+                         .choice_bias = be_below(2)};
     if (c.n_used > c.n_experts) c.n_used = c.n_experts;
     const struct block_type *wide = qtype_find(c.up->type)->block_elems == QK_ELEMS ? c.up : c.gate;
     c.n_in = any_cols(wide, c.router, true);
     if (c.n_in % qtype_find(c.up->type)->block_elems) c.up = c.gate;
     if (c.n_in % qtype_find(c.router->type)->block_elems) c.router = block_type_of(QTYPE_F32);
     if (!block_is_float(c.router->type)) c.exact = true; /* its scores would be too rough */
+    /* Large scores: their probabilities are all near 0 or 1. */
+    if (c.exact) c.gating = BACKEND_GATING_SOFTMAX, c.choice_bias = false;
     c.n_ff = any_cols(c.down, c.down, c.n_in != MOST_COLS);
     while ((uint64_t)c.n_experts * c.n_in * c.n_ff > MOST_WEIGHTS && c.n_experts > 3)
         c.n_experts = c.n_experts == 60 ? 8 : c.n_experts == 8 ? 5 : 3;

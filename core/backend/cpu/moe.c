@@ -126,12 +126,31 @@ static int score_rows(const struct moe_run *r) {
     return cpu_products_run(&run);
 }
 
-/* The expert with the largest score not chosen yet; of equal scores the first. */
-static uint32_t best_expert(const float *scores, const bool *taken, uint32_t n) {
+/* The expert with the largest key not chosen yet; of equal keys the first. */
+static uint32_t best_expert(const float *keys, const bool *taken, uint32_t n) {
     uint32_t best = n;
     for (uint32_t e = 0; e < n; e++)
-        if (!taken[e] && (best == n || scores[e] > scores[best])) best = e;
+        if (!taken[e] && (best == n || keys[e] > keys[best])) best = e;
     return best;
+}
+
+/* Of a row: probabilities, and what the choice compares. */
+struct choice {
+    float p[BACKEND_MAX_EXPERTS], keys[BACKEND_MAX_EXPERTS];
+    bool taken[BACKEND_MAX_EXPERTS];
+};
+
+static void find_probabilities(const struct moe_run *r, const float *scores, struct choice *c) {
+    const float *bias = r->op->choice_bias ? cpu_weight_of(r->op->choice_bias)->data : NULL;
+    const bool sigmoid = r->op->gating == BACKEND_GATING_SIGMOID;
+    const uint32_t n = r->n_experts, top = sigmoid ? 0 : best_expert(scores, c->taken, n);
+    float sum = 0;
+    for (uint32_t e = 0; e < n; e++)
+        sum += c->p[e] = sigmoid ? 1 / (1 + expf(-scores[e])) : expf(scores[e] - scores[top]);
+    for (uint32_t e = 0; e < n; e++) {
+        if (!sigmoid) c->p[e] /= sum;
+        c->keys[e] = bias ? c->p[e] + bias[e] : c->p[e];
+    }
 }
 
 /* Chooses a row's experts and their weights. Sums run in ascending order of experts. */
@@ -140,19 +159,29 @@ static void route_row(const struct moe_run *r, uint32_t row) {
     const float *scores = r->m->scores + (uint64_t)row * r->n_experts;
     uint32_t *experts = r->m->experts + (uint64_t)row * a->n_used;
     float *weights = r->m->weights + (uint64_t)row * a->n_used;
-    bool taken[BACKEND_MAX_EXPERTS] = {false};
-    uint32_t top = best_expert(scores, taken, r->n_experts), n = 0;
-    float sum = 0, scale = a->weight_scale != 0 ? a->weight_scale : 1;
-    for (uint32_t k = 0; k < a->n_used; k++)
-        taken[best_expert(scores, taken, r->n_experts)] = true;
+    const bool sigmoid = a->gating == BACKEND_GATING_SIGMOID;
+    const bool by_score = !sigmoid && !a->choice_bias; /* probabilities have the scores' order */
+    struct choice c;
+    const float *keys = by_score ? scores : c.keys;
+    uint32_t n = 0, first = 0;
+    float sum = sigmoid && a->renormalize ? 1e-20f : 0;
+    float scale = a->weight_scale != 0 ? a->weight_scale : 1;
+    memset(c.taken, 0, sizeof c.taken);
+    if (!by_score) find_probabilities(r, scores, &c);
+    for (uint32_t k = 0; k < a->n_used; k++) {
+        uint32_t best = best_expert(keys, c.taken, r->n_experts);
+        if (k == 0) first = best;
+        c.taken[best] = true;
+    }
     for (uint32_t e = 0; e < r->n_experts; e++) {
-        if (!taken[e] && a->renormalize) continue;
-        float term = expf(scores[e] - scores[top]);
+        if (!c.taken[e] && (a->renormalize || !by_score)) continue;
+        float term = by_score ? expf(scores[e] - scores[first]) : c.p[e];
         sum += term;
-        if (!taken[e]) continue;
+        if (!c.taken[e]) continue;
         experts[n] = e;
         weights[n++] = term;
     }
+    if (!by_score && !a->renormalize) sum = 1;
     for (uint32_t k = 0; k < n; k++)
         weights[k] = weights[k] / sum * scale;
 }

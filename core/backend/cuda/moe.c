@@ -60,6 +60,7 @@ static int moe_route(const struct moe_run *r) {
     const struct moe_plan *p = &r->plan;
     const struct cargs_moe_route args = {
         .scores = cuda_scratch(r->c, CUDA_SCRATCH_MOE_SCORES),
+        .bias = cuda_vector(r->op->choice_bias),
         .experts = r->experts,
         .weights = r->weights,
         .list = r->list,

@@ -63,13 +63,15 @@ static int moe_score(struct moe_run *r) {
 
 static int moe_route(const struct moe_run *r) {
     const struct moe_plan *p = &r->plan;
+    const struct metal_bind scores = metal_at(r->m->scratch[METAL_SCRATCH_MOE_SCORES]);
+    const backend_weight *bias = r->op->choice_bias;
     return metal_dispatch(r->m, &(struct metal_launch){
                                     .kernel = "moe_route",
                                     .args = &p->route,
                                     .args_bytes = sizeof p->route,
-                                    .n_binds = 5,
-                                    .binds = {metal_at(r->m->scratch[METAL_SCRATCH_MOE_SCORES]),
-                                              r->experts, r->weights, r->list, r->tiles},
+                                    .n_binds = 6,
+                                    .binds = {scores, r->experts, r->weights, r->list, r->tiles,
+                                              bias ? metal_weight_at(bias) : scores},
                                     .groups = {p->route.n_rows, 1, 1},
                                     .threads = {p->route_threads, 1, 1},
                                     .read = p->route_traffic.read,

@@ -66,6 +66,10 @@ static const struct hf_family families[] = {
     {"lfm2", "Lfm2ForCausalLM", "lfm2", .traits = HF_SHORT_CONV, .hidden = 2560, .ff = 12288,
      .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .max_positions = 128000, .vocab = 65536,
      .rms_eps = 1e-5, .rope_theta = 1e6, .tied = true},
+    {"lfm2_moe", "Lfm2MoeForCausalLM", "lfm2moe", .traits = HF_SHORT_CONV | HF_EXPERTS,
+     .hidden = 2048, .ff = 7168, .n_layers = 32, .n_heads = 32, .n_kv_heads = 8,
+     .max_positions = 128000, .vocab = 65536, .n_experts = 32, .n_experts_used = 4,
+     .expert_ff = 1792, .rms_eps = 1e-5, .rope_theta = 1e6, .tied = true, .renormalize = true},
     {"gemma", "GemmaForCausalLM", "gemma", .traits = GEMMA_TRAITS, .hidden = 3072, .ff = 24576,
      .n_layers = 28, .n_heads = 16, .n_kv_heads = 16, .head_dim = 256, .max_positions = 8192,
      .vocab = 256000, .rms_eps = 1e-6, .rope_theta = 1e4, .tied = true},
@@ -480,11 +484,12 @@ static int put_experts(struct hf_reader *r) {
                              used, c->n_experts);
     hf_put_u32(r, "expert_count", c->n_experts);
     hf_put_u32(r, "expert_used_count", used);
-    if (!(f->traits & HF_QWEN_EXPERTS)) return 0;
+    if (!(f->traits & (HF_QWEN_EXPERTS | HF_SHORT_CONV))) return 0;
     if ((rc = read_u32(r, "moe_intermediate_size", f->expert_ff, INT32_MAX, &ff))) return rc;
     hf_put_u32(r, "expert_feed_forward_length", ff);
     hf_put_bool(r, "inferd.experts_renormalize",
                 hf_flag(r->json, "norm_topk_prob", f->renormalize));
+    if (f->traits & HF_SHORT_CONV) return hf_put_sigmoid_experts(r);
     if (!f->shared_ff) return 0;
     if ((rc = read_u32(r, "shared_expert_intermediate_size", f->shared_ff, INT32_MAX, &ff)))
         return rc;

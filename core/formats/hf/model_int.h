@@ -144,6 +144,8 @@ int hf_read_delta_net(struct hf_reader *r);
 int hf_read_short_conv(struct hf_reader *r);
 /* The FFN dimension, which members adjust. *ff: the family's default. */
 int hf_short_conv_ff(struct hf_reader *r, uint32_t *ff);
+/* The leading layers without experts, and how experts are weighted. */
+int hf_put_sigmoid_experts(struct hf_reader *r);
 
 /* ---- hf/mamba2.c ---- */
 

@@ -79,3 +79,18 @@ int hf_short_conv_ff(struct hf_reader *r, uint32_t *ff) {
     *ff = (uint32_t)n;
     return 0;
 }
+
+int hf_put_sigmoid_experts(struct hf_reader *r) {
+    enum { SIGMOID = 2 }; /* as in GGUF */
+    uint64_t n_dense;
+    double scale;
+    int rc = hf_read_count(r, "num_dense_layers", 2, 0, r->config->n_layers, &n_dense);
+    if (!rc) rc = hf_read_real(r, r->json, "routed_scaling_factor", 1, &scale);
+    if (rc) return rc;
+    if (!(scale > 0))
+        return hf_refuse(r, "routed_scaling_factor", "only a positive number is supported");
+    hf_put_u32(r, "leading_dense_block_count", n_dense);
+    hf_put_u32(r, "expert_gating_func", SIGMOID);
+    if (scale != 1) hf_put_f32(r, "expert_weights_scale", scale);
+    return 0;
+}
