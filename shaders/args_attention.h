@@ -173,12 +173,19 @@ struct cargs_decode {
 };
 ARGS_SIZE(struct cargs_decode, 328);
 
-/* delta_net.cu: op_linear_attention, with the offsets of struct backend_state_parts */
-enum { CUDA_DELTA_THREADS = 512, CUDA_DELTA_ROWS = 8 /* rows that share a read of S */ };
+/* delta_net.cu, delta_prefill.cu: op_linear_attention, with the offsets of struct
+ * backend_state_parts */
+enum {
+    CUDA_DELTA_THREADS = 512, /* of the kernels that make rows but delta_prefill */
+    CUDA_DELTA_COLS = 32,     /* columns of a V head that a block of delta_prefill has */
+    CUDA_DELTA_ROWS = 8,      /* rows that share a read of S */
+    CUDA_DELTA_NORM_HEADS = 4 /* of a block of delta_norm */
+};
 enum cuda_delta_kernel {
     CUDA_DELTA_CONV,
-    CUDA_DELTA_RUN,
-    CUDA_DELTA_STEP,
+    CUDA_DELTA_STEP, /* one row per sequence; otherwise */
+    CUDA_DELTA_PREFILL,
+    CUDA_DELTA_NORM,
     CUDA_DELTA_KEEP,
     CUDA_MAMBA2_CONV,
     CUDA_MAMBA2_RUN,
@@ -201,8 +208,9 @@ struct cargs_delta_net {
     uint32_t n_seqs, n_blocks, chunk, n_taps, n_k_heads, n_v_heads, k_dim, v_dim, tiled;
     float eps, q_scale;
     uint32_t n_norm_groups;
+    uint32_t prefill, padding; /* prefill: delta_prefill has made the rows */
 };
-ARGS_SIZE(struct cargs_delta_net, 224);
+ARGS_SIZE(struct cargs_delta_net, 232);
 
 /* short_conv.cu: op_short_conv, likewise */
 enum { CUDA_SHORT_CONV_THREADS = 128 };

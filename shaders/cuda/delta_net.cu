@@ -2,65 +2,28 @@
  * delta nets and Mamba-2; and the gate of attention.
  *
  * Three kernels: the convolution of each head of each row; the rows of each V head of each
- * sequence, up to CUDA_DELTA_ROWS of one chunk at a time; what the next step reads of the inputs,
- * which must not be written before all heads have read it. A step with one row per sequence takes
- * the second kernel for one row.
+ * sequence; what the next step reads of the inputs, which must not be written before all heads have
+ * read it. The second one takes one row per sequence, of Mamba-2 also up to CUDA_DELTA_ROWS of one
+ * chunk at a time; several rows of a delta net are delta_prefill.cu's.
  *
  * ORDER OF SUMS: S^T x in four quarters of the dimensions, ascending in each, then (0 + 1) + (2 +
  * 3); over pending rows ascending; dot products by the lanes of a warp, dimensions ascending in
  * each, then warp_sum. So a row's bits do not depend on how its sequence was cut into steps. */
-#include "shaders/args_attention.h"
-#include "shaders/cuda/device.cuh"
+#include "shaders/cuda/delta_net.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {
 
 enum {
-    DIM = 128,   /* most columns of a head of V; of a delta net of any head */
-    DIM_K = 256, /* of a head of Mamba-2's K */
+    DIM_K = 256, /* most columns of a head of Mamba-2's K */
     TAPS = 4,    /* most taps */
-    CHUNK = 32,  /* most rows of a chunk */
-    QUARTERS = 4,
     WARPS = CUDA_DELTA_THREADS / 32
 };
-
-typedef struct cargs_delta_net args;
-
-/* The rows of a sequence in this step, and its state blocks. */
-struct rows {
-    uint32_t first, n, pos;
-    const float *source;
-    float *live;
-    bool there;
-};
-
-__device__ struct rows rows_of(const args &a, uint32_t s) {
-    struct rows r;
-    r.first = (uint32_t)a.row_start[s];
-    r.n = (uint32_t)a.row_start[s + 1] - r.first;
-    const int32_t pos = r.n != 0 ? a.pos[r.first] : -1;
-    r.there = pos >= 0; /* tables have nothing for padding */
-    r.pos = r.there ? (uint32_t)pos : 0;
-    const uint32_t source = r.there ? (uint32_t)a.tables[2 * s] : 0;
-    const uint32_t live = r.there ? (uint32_t)a.tables[2 * s + 1] : 0;
-    r.there = r.there && source < a.n_blocks && live < a.n_blocks;
-    r.source = a.blocks + source * a.end;
-    r.live = a.blocks + live * a.end;
-    return r;
-}
-
-__device__ uint64_t channels_of(const args &a) {
-    return 2 * (uint64_t)a.n_k_heads * a.k_dim + (uint64_t)a.n_v_heads * a.v_dim;
-}
 
 /* Channels before K and before V: a delta net has Q, K, V, Mamba-2 V, K, Q. */
 __device__ uint64_t k_at(const args &a) {
     const uint64_t values = (uint64_t)a.n_v_heads * a.v_dim;
     return a.beta != nullptr ? (uint64_t)a.n_k_heads * a.k_dim : values;
-}
-
-__device__ float sigmoid(float x) {
-    return 1.0f / (1.0f + expf(-x));
 }
 
 /* Channel c of input `rel`, counted from the sequence's first row in this step. */
@@ -141,7 +104,7 @@ struct head {
 /* What a block keeps of N rows. parts: of S^T q in slot EACH * i + EACH - 1, of a delta net's S^T k
  * in slot 2 * i; o in slot EACH * i of [0] afterwards. */
 template <int N, bool DELTA> struct tile {
-    enum { EACH = DELTA ? 2 : 1, COLS = DELTA ? DIM : DIM_K };
+    enum { EACH = DELTA ? 2 : 1, COLS = DELTA ? (int)DIM : (int)DIM_K };
     float k[N][COLS], q[N][COLS];
     float parts[QUARTERS][EACH * N][DIM];
     float g[CHUNK], beta[N];              /* beta: of Mamba-2 dt */
@@ -195,8 +158,7 @@ __device__ void make_rows(const args &a, const struct rows &r, const struct head
     if (tid == 0) {
         for (uint32_t i = 0; i < n; i++) {
             const uint64_t at = (uint64_t)(r.first + row + i) * a.n_v_heads + h.v_head;
-            const float x = a.alpha[at] + a.dt_bias[h.v_head];
-            const float soft = x > 20.0f ? x : log1pf(expf(x));
+            const float soft = step_size(a, r.first + row + i, h.v_head);
             const float g = fmaf(a.a[h.v_head], soft, from + i != 0 ? t.g[from + i - 1] : 0.0f);
             t.g[from + i] = g;
             live_g[(uint64_t)(from + i) * a.n_v_heads] = g;
@@ -301,7 +263,7 @@ template <int N, bool DELTA> __device__ void run_head(const args &a, struct tile
     const struct rows r = rows_of(a, blockIdx.y);
     struct head h;
     h.v_head = blockIdx.x;
-    h.k_head = a.tiled ? h.v_head % a.n_k_heads : h.v_head / (a.n_v_heads / a.n_k_heads);
+    h.k_head = k_head_of(a, h.v_head);
     h.in_stride = channels_of(a);
     h.cols = (uint64_t)a.n_v_heads * a.v_dim;
     h.k_cols = (uint64_t)a.n_k_heads * a.k_dim;
@@ -331,13 +293,6 @@ template <int N, bool DELTA> __device__ void run_head(const args &a, struct tile
         fold<N, DELTA>(a, r, h, t, s, begin, chunk_from);
         s = r.live + state;
     }
-}
-
-CUDA_KERNEL(CUDA_DELTA_THREADS) delta_run(CUDA_ARGS(struct cargs_delta_net) a) {
-    __shared__ struct tile<CUDA_DELTA_ROWS, true> t;
-    pdl_launch();
-    pdl_wait();
-    run_head<CUDA_DELTA_ROWS, true>(a, t);
 }
 
 CUDA_KERNEL(CUDA_DELTA_THREADS) delta_step(CUDA_ARGS(struct cargs_delta_net) a) {
@@ -382,6 +337,18 @@ CUDA_KERNEL(DIM) mamba2_norm(CUDA_ARGS(struct cargs_delta_net) a) {
         x[d] = x[d] * scale * norm[d];
 }
 
+/* G of the new pending rows from position `from` on. The other kernels write it themselves; those
+ * blocks of delta_prefill that share a V head read what was there before. */
+__device__ void keep_g(const args &a, const struct rows &r, uint32_t v_head, uint32_t from,
+                       uint32_t end) {
+    float *live_g = r.live + a.g + v_head;
+    float g = from % a.chunk != 0 ? live_g[(uint64_t)(from % a.chunk - 1) * a.n_v_heads] : 0.0f;
+    for (uint32_t p = from; p < end; p++) {
+        g = fmaf(a.a[v_head], step_size(a, r.first + p - r.pos, v_head), g);
+        live_g[(uint64_t)(p % a.chunk) * a.n_v_heads] = g;
+    }
+}
+
 /* Grid: parts of DIM channels, sequences. */
 CUDA_KERNEL(DIM) delta_keep(CUDA_ARGS(struct cargs_delta_net) a) {
     pdl_launch();
@@ -406,8 +373,10 @@ CUDA_KERNEL(DIM) delta_keep(CUDA_ARGS(struct cargs_delta_net) a) {
         r.live[a.recent + (uint64_t)t * channels_of(a) + c] = recent[t];
     }
     const uint64_t k_cols = (uint64_t)a.n_k_heads * a.k_dim, first = k_at(a);
+    const uint32_t from = max(boundary, r.pos);
+    if (a.prefill != 0 && c < a.n_v_heads) keep_g(a, r, (uint32_t)c, from, end);
     if (c < first || c >= first + k_cols) return;
-    for (uint32_t p = max(boundary, r.pos); p < end; p++)
+    for (uint32_t p = from; p < end; p++)
         r.live[a.k + p % a.chunk * k_cols + c - first] =
             a.work[(uint64_t)(r.first + p - r.pos) * channels_of(a) + c];
 }
@@ -425,8 +394,6 @@ const void *cuda_delta_kernel(enum cuda_delta_kernel kernel) {
     switch (kernel) {
     case CUDA_DELTA_CONV:
         return (const void *)delta_conv;
-    case CUDA_DELTA_RUN:
-        return (const void *)delta_run;
     case CUDA_DELTA_STEP:
         return (const void *)delta_step;
     case CUDA_DELTA_KEEP:
@@ -439,8 +406,9 @@ const void *cuda_delta_kernel(enum cuda_delta_kernel kernel) {
         return (const void *)mamba2_step;
     case CUDA_MAMBA2_NORM:
         return (const void *)mamba2_norm;
+    default:
+        return cuda_delta_prefill_kernel(kernel);
     }
-    return nullptr;
 }
 
 const void *cuda_gate_kernel(void) {

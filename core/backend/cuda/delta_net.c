@@ -19,13 +19,14 @@ struct delta_op {
 static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
                         const uint32_t grid[2], uint64_t read, uint64_t written) {
     static const char *const names[] = {
-        [CUDA_DELTA_CONV] = "delta_conv",   [CUDA_DELTA_RUN] = "delta_run",
+        [CUDA_DELTA_CONV] = "delta_conv",   [CUDA_DELTA_PREFILL] = "delta_prefill",
         [CUDA_DELTA_STEP] = "delta_step",   [CUDA_DELTA_KEEP] = "delta_keep",
-        [CUDA_MAMBA2_CONV] = "mamba2_conv", [CUDA_MAMBA2_RUN] = "mamba2_run",
-        [CUDA_MAMBA2_STEP] = "mamba2_step", [CUDA_MAMBA2_NORM] = "mamba2_norm",
+        [CUDA_DELTA_NORM] = "delta_norm",   [CUDA_MAMBA2_CONV] = "mamba2_conv",
+        [CUDA_MAMBA2_RUN] = "mamba2_run",   [CUDA_MAMBA2_STEP] = "mamba2_step",
+        [CUDA_MAMBA2_NORM] = "mamba2_norm",
     };
-    const bool rows = kernel == CUDA_DELTA_RUN || kernel == CUDA_DELTA_STEP ||
-                      kernel == CUDA_MAMBA2_RUN || kernel == CUDA_MAMBA2_STEP;
+    const bool rows =
+        kernel == CUDA_DELTA_STEP || kernel == CUDA_MAMBA2_RUN || kernel == CUDA_MAMBA2_STEP;
     return cuda_launch(
         o->c, &(struct cuda_launch){.kernel = cuda_delta_kernel(kernel),
                                     .name = names[kernel],
@@ -42,6 +43,7 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
     const struct backend_state_parts parts = backend_state_parts(s);
     const uint64_t row = backend_state_channels(s) * sizeof(float);
     const uint64_t out_row = (uint64_t)s->n_v_heads * s->v_dim * sizeof(float);
+    const bool delta = a->beta, single = a->n_rows == a->n_seqs, prefill = delta && !single;
     const struct delta_op o = {
         .c = cuda_of(be),
         .args = {.qkv = cuda_at(a->qkv),
@@ -76,6 +78,7 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
                  .v_dim = s->v_dim,
                  .tiled = a->tiled,
                  .n_norm_groups = a->n_norm_groups,
+                 .prefill = prefill,
                  .eps = a->eps,
                  .q_scale = 1 / sqrtf((float)s->k_dim)},
         .row = row};
@@ -83,18 +86,24 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
     const uint64_t state = out_row * s->k_dim, n_rows = a->n_rows;
     /* Counts traffic as if every sequence had half a chunk of pending rows. */
     const uint64_t pending = a->n_seqs * (out_row + row / 2) * s->chunk / 2;
-    const uint64_t folds = n_rows / s->chunk * state;
+    const uint64_t folds = n_rows >= s->chunk ? a->n_seqs * state : 0; /* at most */
     const uint32_t parts_of_row = cuda_div_up(backend_state_channels(s), BACKEND_STATE_MAX_V_DIM);
-    const bool delta = a->beta, single = a->n_rows == a->n_seqs;
-    const enum cuda_delta_kernel run = delta ? CUDA_DELTA_RUN : CUDA_MAMBA2_RUN,
-                                 step = delta ? CUDA_DELTA_STEP : CUDA_MAMBA2_STEP;
+    const enum cuda_delta_kernel rows = prefill  ? CUDA_DELTA_PREFILL
+                                        : delta  ? CUDA_DELTA_STEP
+                                        : single ? CUDA_MAMBA2_STEP
+                                                 : CUDA_MAMBA2_RUN;
+    const uint32_t blocks = prefill ? cuda_div_up(s->v_dim, CUDA_DELTA_COLS) : 1;
+    const uint32_t norm_blocks = cuda_div_up(s->n_v_heads, CUDA_DELTA_NORM_HEADS);
     int rc = launch_delta(&o, delta ? CUDA_DELTA_CONV : CUDA_MAMBA2_CONV,
                           (uint32_t[]){delta ? n_heads : parts_of_row, a->n_rows}, n_rows * row,
                           n_rows * row);
     if (!rc)
-        rc = launch_delta(&o, single ? step : run, (uint32_t[]){s->n_v_heads, a->n_seqs},
+        rc = launch_delta(&o, rows, (uint32_t[]){s->n_v_heads * blocks, a->n_seqs},
                           n_rows * (row + out_row) + a->n_seqs * state + pending,
                           2 * n_rows * out_row + folds);
+    if (!rc && prefill)
+        rc = launch_delta(&o, CUDA_DELTA_NORM, (uint32_t[]){norm_blocks, a->n_rows},
+                          2 * n_rows * out_row, n_rows * out_row);
     if (!rc && !delta && a->norm)
         rc = launch_delta(&o, CUDA_MAMBA2_NORM, (uint32_t[]){a->n_norm_groups, a->n_rows},
                           n_rows * out_row, n_rows * out_row);
