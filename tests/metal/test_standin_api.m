@@ -26,9 +26,8 @@ static void dispatch_rules(void) {
         [encoder setThreadgroupMemoryLength:32768 + 16 atIndex:0];
         EXPECT_VIOLATION("the limit is 32768", dispatch(encoder));
         [encoder setThreadgroupMemoryLength:256 atIndex:0];
-        EXPECT_VIOLATION("the limit is 1024",
-                         [encoder dispatchThreadgroups:one
-                                 threadsPerThreadgroup:MTLSizeMake(1025, 1, 1)]);
+        EXPECT_VIOLATION("the limit is 384", [encoder dispatchThreadgroups:one
+                                                     threadsPerThreadgroup:MTLSizeMake(385, 1, 1)]);
         EXPECT_VIOLATION("empty grid", [encoder dispatchThreadgroups:MTLSizeMake(0, 1, 1)
                                                threadsPerThreadgroup:lanes]);
         EXPECT_VIOLATION(NULL, dispatch(encoder));

@@ -79,7 +79,7 @@ static void limits(void) {
             pipeline_of(KERNEL("d[i] = float(i); t[i] = 0;"), NULL);
         struct metalsim_limits small = {
             .max_buffer_bytes = 65536, .working_set_bytes = 1 << 20, .max_threads = 256};
-        CHECK(pipeline.maxTotalThreadsPerThreadgroup == 1024);
+        CHECK(pipeline.maxTotalThreadsPerThreadgroup == 384); /* it has no attribute for more */
         metalsim_set_limits(&small);
         CHECK(pipeline.maxTotalThreadsPerThreadgroup == 256);
         CHECK(device.maxBufferLength == 65536);
@@ -93,7 +93,7 @@ static void limits(void) {
                                  threadsPerThreadgroup:MTLSizeMake(512, 1, 1)]);
         [encoder endEncoding];
         metalsim_set_limits(NULL);
-        CHECK(pipeline.maxTotalThreadsPerThreadgroup == 1024);
+        CHECK(pipeline.maxTotalThreadsPerThreadgroup == 384);
     }
 }
 

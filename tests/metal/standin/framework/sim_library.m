@@ -10,6 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
+// Threads that every kernel has registers for. Apple guarantees more only to a kernel that asks by
+// [[max_total_threads_per_threadgroup]].
+enum { UNASKED_THREADS = 384 };
+
 struct image {
     void *address, *lo, *hi;
 };
@@ -121,7 +125,8 @@ static const char *declared_type(const char *type) {
 }
 - (NSUInteger)maxTotalThreadsPerThreadgroup {
     uint32_t own = function->kernel->max_threads, most = sim_max_threads();
-    return own && own < most ? own : most;
+    if (!own) own = UNASKED_THREADS;
+    return own < most ? own : most;
 }
 - (NSUInteger)threadExecutionWidth {
     return sim_simd_width();
