@@ -56,22 +56,23 @@ static void run_step(backend *be, struct backend_state s, uint32_t n_seqs, uint3
     s.n_blocks = n_seqs;
     s.blocks = be_f32(be, NULL, n_seqs * backend_state_block_bytes(&s) / sizeof(float));
     struct op_linear_attention op = {.qkv = be_f32(be, NULL, n * backend_state_channels(&s)),
-                              .z = be_f32(be, NULL, n * cols),
-                              .alpha = be_f32(be, NULL, n * s.n_v_heads),
-                              .beta = be_f32(be, NULL, n * s.n_v_heads),
-                              .pos = be_i32(be, pos, n),
-                              .row_start = be_i32(be, start, n_seqs + 1),
-                              .tables = be_i32(be, tables, 2 * (uint64_t)n_seqs),
-                              .conv = random_vector(be, backend_state_channels(&s) * s.n_taps),
-                              .a = random_vector(be, s.n_v_heads),
-                              .dt_bias = random_vector(be, s.n_v_heads),
-                              .norm = random_vector(be, s.v_dim),
-                              .eps = 1e-6f,
-                              .n_rows = (uint32_t)n,
-                              .n_seqs = n_seqs,
-                              .state = s,
-                              .work = be_f32(be, NULL, n * backend_state_channels(&s)),
-                              .out = be_f32(be, NULL, n * cols)};
+                                     .z = be_f32(be, NULL, n * cols),
+                                     .alpha = be_f32(be, NULL, n * s.n_v_heads),
+                                     .beta = be_f32(be, NULL, n * s.n_v_heads),
+                                     .pos = be_i32(be, pos, n),
+                                     .row_start = be_i32(be, start, n_seqs + 1),
+                                     .tables = be_i32(be, tables, 2 * (uint64_t)n_seqs),
+                                     .conv =
+                                         random_vector(be, backend_state_channels(&s) * s.n_taps),
+                                     .a = random_vector(be, s.n_v_heads),
+                                     .dt_bias = random_vector(be, s.n_v_heads),
+                                     .norm = random_vector(be, s.v_dim),
+                                     .eps = 1e-6f,
+                                     .n_rows = (uint32_t)n,
+                                     .n_seqs = n_seqs,
+                                     .state = s,
+                                     .work = be_f32(be, NULL, n * backend_state_channels(&s)),
+                                     .out = be_f32(be, NULL, n * cols)};
     metalsim_traffic_reset();
     CHECK(backend_linear_attention(be, &op) == 0 && backend_sync(be, NULL) == 0);
     metalsim_traffic_stop();

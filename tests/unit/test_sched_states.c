@@ -193,7 +193,8 @@ static void check_plan(const struct sched_plan *plan) {
               "step %u: something could run, nothing is planned", t.step);
 }
 
-/* The rows [first, first + n) of one sequence, as op_linear_attention and attention compute them. */
+/* The rows [first, first + n) of one sequence, as op_linear_attention and attention compute them.
+ */
 static void compute_item(const struct live *q, uint32_t first, uint32_t n) {
     const uint32_t chunk = t.kc.block_tokens, boundary = first - first % chunk, end = first + n;
     int32_t ids[2];
