@@ -27,7 +27,7 @@ enum { MAX_MODELS = 48, MIN_PROMPTS = 4, MAX_PROMPTS = 6, MAX_PROMPT = 1500, MAX
  * whose products have 16 bits (be_logit_error) two tokens may swap ranks if their logits differ by
  * less than that. */
 static const double tolerance = 1e-3, tolerance_quantized = 1e-2;
-static uint32_t n_positions, n_swapped;
+static uint32_t n_positions, n_swapped, n_rerouted;
 
 struct prompt {
     int32_t
@@ -157,6 +157,8 @@ static uint32_t most_likely(const float *logits, uint32_t n) {
     return best;
 }
 
+enum { REROUTED = 4, REROUTED_SHARE = 200 }; /* times the tolerance; one position in so many */
+
 static bool is_quantized(const struct golden *g) {
     return strstr(g->name, "mxfp4") != NULL;
 }
@@ -183,8 +185,12 @@ static void check_row(struct golden *g, int file, uint32_t row, const struct run
               files[file], row, margin);
     n_positions++, n_swapped += best != right;
     if (!(worst <= g->worst[file])) g->worst[file] = worst;
-    CHECK_MSG(worst <= fmax(device, is_quantized(g) ? tolerance_quantized : tolerance),
-              "%s/%s: logits at %u are off by %g", g->name, files[file], row, worst);
+    double allowed = fmax(device, is_quantized(g) ? tolerance_quantized : tolerance);
+    /* On a device of less precision two experts with nearly the same score may change places. */
+    bool may_reroute = r->hp.experts.n_experts && device > tolerance;
+    n_rerouted += may_reroute && worst > allowed;
+    CHECK_MSG(worst <= allowed * (may_reroute ? REROUTED : 1), "%s/%s: logits at %u are off by %g",
+              g->name, files[file], row, worst);
 }
 
 static void check_rows(struct golden *g, int file, const struct prompt *p, const struct runner *r,
@@ -379,6 +385,8 @@ int main(int argc, char **argv) {
     RUN(test_logits);
     printf("     best tokens of %u positions, %u of them others by less than the tolerance\n",
            n_positions, n_swapped);
+    CHECK_MSG(n_rerouted * REROUTED_SHARE <= n_positions, "%u positions beyond the tolerance",
+              n_rerouted);
     if (table) {
         printf("| model | folder, best kernels | GGUF file, generic kernels |\n|---|---|---|\n");
         for (uint32_t i = 0; i < n_models; i++)
