@@ -113,6 +113,9 @@ static void members_without_counterpart_are_refused(void) {
         {"{\"model_type\":\"falcon_h1\",\"mlp_multipliers\":[0,1]}", "mlp_multipliers",
          ERR_UNSUPPORTED},
         {"{\"model_type\":\"falcon_h1\",\"key_multiplier\":-1}", "key_multiplier", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M\","
+         "\"mamba_head_dim\":-1}",
+         "mamba_head_dim", ERR_FORMAT},
         {"{\"model_type\":\"nemotron_h\"}", "layers_block_type", ERR_UNSUPPORTED},
         {"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"ME\"}", "'E'",
          ERR_UNSUPPORTED},

@@ -152,22 +152,23 @@ static int put_experts(struct hf_reader *r) {
 enum size { TAPS, STATE, GROUPS, HEADS, N_SIZES };
 
 static int read_inner(struct hf_reader *r, uint64_t heads, uint64_t *inner) {
-    const bool nemotron = is_arch(r, "nemotron_h");
-    const char *name = nemotron ? "mamba_head_dim" : "mamba_d_head";
-    const cJSON *d_head = hf_value(r->json, name);
-    uint64_t expand;
-    double each = cJSON_IsNumber(d_head) ? d_head->valuedouble : 0;
-    if (nemotron && !d_head) each = 64;
-    int rc = hf_read_count(r, "mamba_expand", 2, 1, 1 << 10, &expand);
-    *inner = nemotron ? (uint64_t)(each * (double)heads) : expand * r->config->hidden;
-    if (!rc && is_arch(r, "falcon-h1") && !cJSON_IsNull(hf_member(r->json, "mamba_d_ssm")))
+    const cJSON *d_head = hf_value(r->json, "mamba_d_head");
+    uint64_t expand, each;
+    int rc;
+    if (is_arch(r, "nemotron_h")) {
+        rc = hf_read_count(r, "mamba_head_dim", 64, 1, 1 << 12, &each);
+        *inner = rc ? 0 : each * heads;
+        return rc;
+    }
+    if ((rc = hf_read_count(r, "mamba_expand", 2, 1, 1 << 10, &expand))) return rc;
+    *inner = expand * r->config->hidden;
+    if (is_arch(r, "falcon-h1") && !cJSON_IsNull(hf_member(r->json, "mamba_d_ssm")))
         rc = hf_read_count(r, "mamba_d_ssm", 1024, 1, 1 << 24, inner);
-    if (rc) return rc;
-    if (each != 0 && !(each > 0 && each * (double)heads == (double)*inner))
-        return err_set_param(r->e, ERR_FORMAT, name,
-                             "member '%s': %g heads of %g dimensions are not %g", name,
-                             (double)heads, each, (double)*inner);
-    return 0;
+    if (rc || !cJSON_IsNumber(d_head)) return rc; /* "auto" */
+    if (d_head->valuedouble * (double)heads == (double)*inner) return 0;
+    return err_set_param(r->e, ERR_FORMAT, "mamba_d_head",
+                         "member 'mamba_d_head': %g heads of %g dimensions are not %g",
+                         (double)heads, d_head->valuedouble, (double)*inner);
 }
 
 static int put_ssm(struct hf_reader *r) {
