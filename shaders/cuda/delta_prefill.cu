@@ -17,7 +17,7 @@ enum {
     WARPS = QUARTERS,
     THREADS = 32 * WARPS,
     LOADS = ROWS * DIM / 4 / THREADS, /* of four values, by a thread for all rows */
-    STEP = DIM / QUARTERS /* most dimensions of a warp */
+    STEP = DIM / QUARTERS             /* most dimensions of a warp */
 };
 
 struct tile {
@@ -26,8 +26,8 @@ struct tile {
     float g[CHUNK];
     /* Of the rows under way. */
     float q[ROWS][DIM], v[ROWS][COLS], beta[ROWS];
-    float parts[QUARTERS][2 * ROWS][COLS];        /* of S^T k and S^T q */
-    float by_k[CHUNK][ROWS], by_q[CHUNK][ROWS];   /* [j][i]: e^(G[i] - G[j]) k[j].k[i], k[j].q[i] */
+    float parts[QUARTERS][2 * ROWS][COLS];      /* of S^T k and S^T q */
+    float by_k[CHUNK][ROWS], by_q[CHUNK][ROWS]; /* [j][i]: e^(G[i] - G[j]) k[j].k[i], k[j].q[i] */
 };
 
 /* The columns of one V head of one sequence that a block has. */
@@ -51,8 +51,8 @@ __device__ void load_pending(const args &a, const struct cols &h, struct tile &t
     }
 }
 
-/* n rows of the step from `row` on, which are at offset `at` of their chunk. All loads are under way
- * at once: a block has little else to wait with. */
+/* n rows of the step from `row` on, which are at offset `at` of their chunk. All loads are under
+ * way at once: a block has little else to wait with. */
 __device__ void load_rows(const args &a, const struct cols &h, struct tile &t, uint32_t row,
                           uint32_t at, uint32_t n) {
     const uint32_t tid = threadIdx.x, width = a.k_dim / 4, lane = tid % 32;
@@ -124,8 +124,8 @@ __device__ void project(const args &a, struct tile &t, const float (&s)[STEP], u
     }
 }
 
-/* What each row takes of the rows before it in the chunk, and of itself. A warp has a row j, and all
- * rows under way in registers. */
+/* What each row takes of the rows before it in the chunk, and of itself. A warp has a row j, and
+ * all rows under way in registers. */
 __device__ void find_pairs(const args &a, struct tile &t, uint32_t at, uint32_t n) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float ki[ROWS][DIM / 32], qi[ROWS][DIM / 32];
@@ -250,8 +250,8 @@ __device__ void fold(const args &a, const struct cols &h, struct tile &t, float 
 /* Reads or writes the block's part of S: element (d, column) of a head is at d * v_dim + column. */
 __device__ const float *s_at(const args &a, const struct cols &h, const float *block) {
     const uint32_t quarter = threadIdx.x / 32, lane = threadIdx.x % 32;
-    return block + ((uint64_t)h.v_head * a.k_dim + quarter * (a.k_dim / QUARTERS)) * a.v_dim + h.first +
-           lane;
+    return block + ((uint64_t)h.v_head * a.k_dim + quarter * (a.k_dim / QUARTERS)) * a.v_dim +
+           h.first + lane;
 }
 
 __device__ void keep_u(const args &a, const struct cols &h, const struct tile &t, uint32_t from,
