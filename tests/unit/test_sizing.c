@@ -229,23 +229,27 @@ static void states_are_sized(void) {
 
 /* A model without attention layers runs on states alone. */
 static void no_attention_layers(void) {
-    const struct kv_config kc = {
-        .be = (backend *)&fake_errors,
-        .n_blocks = 8,
-        .block_tokens = 16,
-        .max_seqs = 2,
-        .max_blocks_per_seq = 4,
-        .prefix_cache = true,
-        .n_state_layers = 3,
-        .state = {
-            .chunk = 16, .n_blocks = 4, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 2, .dim = 16}};
+    const struct kv_config kc = {.be = (backend *)&fake_errors,
+                                 .n_blocks = 8,
+                                 .block_tokens = 16,
+                                 .max_seqs = 2,
+                                 .max_blocks_per_seq = 4,
+                                 .prefix_cache = true,
+                                 .n_state_layers = 3,
+                                 .state = {.chunk = 16,
+                                           .n_blocks = 4,
+                                           .n_taps = 4,
+                                           .n_k_heads = 1,
+                                           .n_v_heads = 2,
+                                           .k_dim = 16,
+                                           .v_dim = 16}};
     kv *c = NULL;
     err e;
     CHECK(kv_open(&kc, &c, &e) == 0 && kv_states(c)[2].n_blocks == 4);
     CHECK(kv_states(c)[2].blocks->bytes == 4 * kv_state_bytes(&kc) / 3);
     kv_close(c);
     struct kv_config bad = kc;
-    bad.state.dim = 17;
+    bad.state.k_dim = 17;
     CHECK(kv_open(&bad, &c, &e) == ERR_INVALID && kv_state_bytes(&bad) == UINT64_MAX);
     bad = kc, bad.state.n_blocks = 1;
     CHECK(kv_open(&bad, &c, &e) == ERR_INVALID);
