@@ -183,7 +183,13 @@ static void states_are_sized(void) {
                                .n_kv_heads = 2,
                                .head_dim = 256,
                                .context_length = 131072,
-                               .recurrent = {24, 4, 16, 32, 128, true}};
+                               .recurrent = {.n_layers = 24,
+                                             .n_taps = 4,
+                                             .n_k_heads = 16,
+                                             .n_v_heads = 32,
+                                             .k_dim = 128,
+                                             .v_dim = 128,
+                                             .tiled = true}};
     struct engine_size size = {.memory = {5 * gib, gib}};
     const uint64_t block = 24 * UINT64_C(2689024);
     err e;
