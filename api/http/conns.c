@@ -93,17 +93,19 @@ static void shut_conn(struct conns *cs, struct conn *c) {
     shutdown(c->fd, SHUT_RDWR);
 }
 
-/* Was c opened so recently that its client may still be sending its first head? */
-static bool is_fresh(const struct conns *cs, const struct conn *c, uint64_t now) {
-    return !c->asked && !c->reserved && now - c->since_ns < cs->config.fresh_ns;
-}
-
+/* Connections whose first head may still be on its way are passed over, unless more than half of
+ * all wait like that: then they are a burst, and the oldest of it gives way. */
 static struct conn *longest_wait(const struct conns *cs, bool reserved) {
-    struct conn *c = cs->lists[CONN_WAITING].first;
-    uint64_t now = clock_now_ns();
-    while (c && (c->shut || c->reserved != reserved || is_fresh(cs, c, now)))
-        c = c->next;
-    return c;
+    struct conn *oldest = NULL;
+    const uint64_t now = clock_now_ns();
+    uint32_t n = 0;
+    for (struct conn *c = cs->lists[CONN_WAITING].first; c; c = c->next) {
+        if (c->shut || c->reserved != reserved) continue;
+        if (reserved || c->asked || now - c->since_ns >= cs->config.fresh_ns) return c;
+        if (!oldest) oldest = c;
+        if (++n > cs->config.max / 2) return oldest;
+    }
+    return NULL;
 }
 
 /* Every byte moves the deadline of a body, so the earliest deadline belongs to the slowest

@@ -7,11 +7,12 @@
  * of an answer. A connection whose answer waits for the engine has none. conns_reap, called
  * periodically, shuts down connections past their deadline.
  *
- * At max connections a new one evicts the one that has waited longest for a head, other than those
- * opened less than fresh_ns ago, whose first head is still on its way. If none waits, it evicts the
- * one whose body arrives most slowly (the earliest deadline). If there is none either, the new
- * one is accepted nevertheless, but may only ask for health (struct conn's reserved). There are up
- * to CONNS_RESERVE of these; beyond, the one that has waited longest is evicted.
+ * At max connections a new one evicts the one that has waited longest for a head. One opened less
+ * than fresh_ns ago, whose first head is still on its way, is passed over unless more than half of
+ * max are like it. If none waits, it evicts the one whose body arrives most slowly (the earliest
+ * deadline). If there is none either, the new one is accepted nevertheless, but may only ask for
+ * health (struct conn's reserved). There are up to CONNS_RESERVE of these; beyond, the one that has
+ * waited longest is evicted.
  *
  * THREAD SAFETY: any thread, except that functions with a conn are called by its own HTTP thread,
  * one at a time. Nothing here closes a descriptor: it is shut down, and libmicrohttpd sees the end.

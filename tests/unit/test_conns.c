@@ -70,19 +70,25 @@ static void the_longest_wait_gives_way(void) {
     conns_fini(&cs);
 }
 
-/* A connection whose first head is on its way is not evicted; one that has been answered is. */
+/* A connection whose first head is on its way is not evicted, unless most are like it; one that has
+ * been answered is. */
 static void a_new_connection_stays(void) {
-    struct pair p[4];
-    conns_init(&cs, &(struct conns_config){2, 0, HOUR_NS, HOUR_NS, HOUR_NS, NULL, HOUR_NS});
+    struct pair p[6];
+    conns_init(&cs, &(struct conns_config){3, 0, HOUR_NS, HOUR_NS, HOUR_NS, NULL, HOUR_NS});
     for (int i = 0; i < 3; i++)
         open_one(&p[i]);
-    for (int i = 0; i < 3; i++)
-        CHECK(!is_shut(&p[i]) && p[i].c.reserved == (i == 2));
+    conns_body(&cs, &p[0].c);
+    conns_body(&cs, &p[1].c);
+    open_one(&p[3]);
+    for (int i = 0; i < 4; i++)
+        CHECK(!is_shut(&p[i]) && p[i].c.reserved == (i == 3));
     conns_answer(&cs, &p[1].c);
     conns_wait(&cs, &p[1].c);
-    open_one(&p[3]);
-    CHECK(is_shut(&p[1]) && !is_shut(&p[0]) && !p[3].c.reserved);
-    for (int i = 0; i < 4; i++)
+    open_one(&p[4]);
+    CHECK(is_shut(&p[1]) && !is_shut(&p[2]) && !p[4].c.reserved);
+    open_one(&p[5]);
+    CHECK(is_shut(&p[2]) && !is_shut(&p[4]) && !p[5].c.reserved);
+    for (int i = 0; i < 6; i++)
         close_one(&p[i]);
     conns_fini(&cs);
 }
