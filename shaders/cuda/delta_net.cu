@@ -16,7 +16,6 @@ namespace {
 
 enum {
     DIM_K = 256, /* most columns of a head of Mamba-2's K */
-    TAPS = 4,    /* most taps */
     WARPS = CUDA_DELTA_THREADS / 32
 };
 
@@ -29,22 +28,7 @@ __device__ uint64_t k_at(const args &a) {
 /* Channel c of input `rel`, counted from the sequence's first row in this step. */
 __device__ float input_at(const args &a, const struct rows &r, int32_t rel, uint64_t c) {
     if (rel >= 0) return a.qkv[(uint64_t)(r.first + (uint32_t)rel) * channels_of(a) + c];
-    if (r.pos == 0) return 0.0f;
-    const float *window = r.pos % a.chunk != 0 ? r.live + a.recent : r.source + a.tail;
-    return window[(uint64_t)((int32_t)a.n_taps - 1 + rel) * channels_of(a) + c];
-}
-
-/* The sequence of a row: the last one that begins at or before it. */
-__device__ uint32_t seq_of(const args &a, uint32_t row) {
-    uint32_t low = 0, high = a.n_seqs;
-    while (high - low > 1) {
-        const uint32_t mid = (low + high) / 2;
-        if ((uint32_t)a.row_start[mid] <= row)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low;
+    return window_at(a, r, channels_of(a), rel, c);
 }
 
 /* Channel c of a row after the convolution, whose sum begins with bias. */
@@ -67,9 +51,7 @@ CUDA_KERNEL(DIM) delta_conv(CUDA_ARGS(struct cargs_delta_net) a) {
     if (!r.there) return;
     const uint64_t c = (uint64_t)head * a.k_dim + i;
     float y = 0.0f;
-    if (i < a.k_dim) {
-        y = convolve(a, r, row, c, 0.0f);
-    }
+    if (i < a.k_dim) y = convolve(a, r, row, c, 0.0f);
     if (head < 2 * a.n_k_heads) {
         const float part = warp_sum(y * y);
         if (i % 32 == 0) sums[i / 32] = part;
@@ -356,22 +338,8 @@ CUDA_KERNEL(DIM) delta_keep(CUDA_ARGS(struct cargs_delta_net) a) {
     const uint64_t c = (uint64_t)blockIdx.x * DIM + threadIdx.x;
     const struct rows r = rows_of(a, blockIdx.y);
     if (!r.there || c >= channels_of(a)) return;
+    keep_inputs(a, r, channels_of(a), c, input_at);
     const uint32_t end = r.pos + r.n, boundary = end - end % a.chunk;
-    const int32_t taps = (int32_t)a.n_taps - 1;
-    float tail[TAPS - 1], recent[TAPS - 1];
-#pragma unroll
-    for (int32_t t = 0; t < TAPS - 1; t++) {
-        if (t >= taps) break;
-        tail[t] =
-            boundary > r.pos ? input_at(a, r, (int32_t)(boundary - r.pos) - taps + t, c) : 0.0f;
-        recent[t] = input_at(a, r, (int32_t)r.n - taps + t, c);
-    }
-#pragma unroll
-    for (int32_t t = 0; t < TAPS - 1; t++) {
-        if (t >= taps) break;
-        if (boundary > r.pos) r.live[a.tail + (uint64_t)t * channels_of(a) + c] = tail[t];
-        r.live[a.recent + (uint64_t)t * channels_of(a) + c] = recent[t];
-    }
     const uint64_t k_cols = (uint64_t)a.n_k_heads * a.k_dim, first = k_at(a);
     const uint32_t from = max(boundary, r.pos);
     if (a.prefill != 0 && c < a.n_v_heads) keep_g(a, r, (uint32_t)c, from, end);

@@ -134,6 +134,12 @@ static float add_decay(const struct cpu_delta_run *r, struct chunk_rows *c, uint
     return soft;
 }
 
+void DELTA_NAME(delta_norm)(float *x, const float *weight, uint32_t n, float eps) {
+    scale_row(x, 1 / sqrtf(dot(x, x, n) / (float)n + eps), n);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] *= weight[i];
+}
+
 /* The row at offset i of the chunk; its U is appended to the pending ones. */
 static void make_delta_row(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
                            uint32_t step_row) {
@@ -153,9 +159,7 @@ static void make_delta_row(const struct cpu_delta_run *r, struct chunk_rows *c, 
     }
     scale_row(u, beta, dim);
     add_scaled(o, u, dot(c->k[i], c->q[i], r->k_dim), dim);
-    scale_row(o, 1 / sqrtf(dot(o, o, dim) / (float)dim + r->eps), dim);
-    for (uint32_t d = 0; d < dim; d++)
-        o[d] *= r->norm[d];
+    DELTA_NAME(delta_norm)(o, r->norm, dim, r->eps);
     r->silu(r->z + step_row * cols, o, r->out + step_row * cols, dim);
 }
 
@@ -177,12 +181,6 @@ static void make_mamba2_row(const struct cpu_delta_run *r, struct chunk_rows *c,
     add_scaled(o, u, dot(c->k[i], c->q[i], r->k_dim), dim);
     add_scaled(o, v, r->skip, dim);
     r->silu(r->z + step_row * cols, o, r->out + step_row * cols, dim);
-}
-
-void DELTA_NAME(delta_norm)(float *x, const float *weight, uint32_t n, float eps) {
-    scale_row(x, 1 / sqrtf(dot(x, x, n) / (float)n + eps), n);
-    for (uint32_t i = 0; i < n; i++)
-        x[i] *= weight[i];
 }
 
 /* S at the boundary that ends the chunk. */
