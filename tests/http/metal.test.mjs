@@ -168,7 +168,11 @@ test("a decode step runs exactly its kernels, encoded ahead", async () => {
     for (const n of [3, 13]) {
       const before = await metrics(server);
       await ask(n);
-      const after = await metrics(server);
+      // The worker counts a step after it has delivered its results.
+      const after = await until(async () => {
+        const m = await metrics(server);
+        return m.get("inferd_steps_total") - before.get("inferd_steps_total") >= n && m;
+      }, "all steps are counted");
       seen.push(kernels(after));
       read.push(readByProducts(after) - readByProducts(before));
       steps.push(after.get("inferd_steps_total") - before.get("inferd_steps_total"));
