@@ -203,7 +203,12 @@ before(async () => {
     "tokenizer.ggml.fim_mid_token_id": 1002,
   });
   const models = [{ file, name: modelName, alias: "demo" }];
-  [server, strict] = await Promise.all([startServer([], models), startServer(["--unknown-fields", "refuse"], models)]);
+  // A short context: an answer without a limit ends there.
+  const flags = ["--context-length", "512"];
+  [server, strict] = await Promise.all([
+    startServer(flags, models),
+    startServer([...flags, "--unknown-fields", "refuse"], models),
+  ]);
   for (const to of [server, strict])
     keptChats.set(to, (await (await chat(to, { messages: user("x"), max_tokens: 1, store: true })).json()).id);
   for (const to of [server, strict]) kept.set(to, (await (await post(to, "/v1/conversations", {})).json()).id);

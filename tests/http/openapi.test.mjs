@@ -14,7 +14,15 @@ after(() => server.stop());
 const tools = [
   {
     type: "function",
-    function: { name: "f", parameters: { type: "object", properties: { a: { enum: [1, 2] } }, required: ["a"] } },
+    function: {
+      name: "f",
+      parameters: {
+        type: "object",
+        properties: { a: { enum: [1, 2] } },
+        required: ["a"],
+        additionalProperties: false,
+      },
+    },
   },
 ];
 const chats = {
