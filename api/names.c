@@ -5,6 +5,7 @@
 #include "api/generate/preset.h"
 #include "api/http/request.h"
 #include "core/base/mem.h"
+#include "core/base/model_name.h"
 #include "registry/registry.h"
 
 #include <stdio.h>
@@ -27,7 +28,7 @@ static const struct api_model *find_loaded(const struct api *a, const char *id) 
 
 /* Without ":latest", which Ollama's clients append, unless it is part of the name. */
 static int look_up(registry *g, const char *name, struct registry_name *row, err *e) {
-    size_t n = api_name_bare(name);
+    size_t n = model_name_bare(name);
     int rc = registry_find_name(g, name, row, e);
     if (rc != ERR_NOT_FOUND || !name[n] || n >= REGISTRY_NAME_BYTES) return rc;
     char bare[REGISTRY_NAME_BYTES];
@@ -37,7 +38,7 @@ static int look_up(registry *g, const char *name, struct registry_name *row, err
 
 /* Is name m's own, or one that only m tells, because it is not registered? */
 static bool is_own(const struct api_model *m, const char *name) {
-    size_t n = api_name_bare(name);
+    size_t n = model_name_bare(name);
     return !is_registered(m) || (strlen(m->id) == n && memcmp(m->id, name, n) == 0);
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/model_name.h"
 #include "core/base/program.h"
 #include "core/base/qblock.h"
 #include "core/chat/syntax.h"
@@ -166,8 +167,7 @@ int loader_find(const struct config *c, const char *name, struct loader_model *o
 
 int loader_find_registered(const struct config *c, const char *name, struct loader_model *out,
                            err *e) {
-    static const char tag[] = ":latest";
-    size_t n = strlen(name), n_tag = sizeof tag - 1;
+    size_t n = model_name_bare(name);
     char bare[REGISTRY_NAME_BYTES];
     struct registry_model row;
     registry *r;
@@ -175,9 +175,8 @@ int loader_find_registered(const struct config *c, const char *name, struct load
     int rc = open_registry(c, &r, e);
     if (rc) return rc;
     rc = registry_resolve(r, name, &row, e);
-    if (rc == ERR_NOT_FOUND && n > n_tag && n - n_tag < sizeof bare &&
-        strcmp(name + n - n_tag, tag) == 0) {
-        snprintf(bare, sizeof bare, "%.*s", (int)(n - n_tag), name);
+    if (rc == ERR_NOT_FOUND && name[n] && n < sizeof bare) {
+        snprintf(bare, sizeof bare, "%.*s", (int)n, name);
         rc = registry_resolve(r, bare, &row, e);
     }
     registry_close(r);

@@ -3,6 +3,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/model_name.h"
 #include "daemon/loader.h"
 #include "daemon/model_host.h"
 #include "daemon/pull_model.h"
@@ -45,13 +46,11 @@ static bool has_name(const struct loader_model *m, const char *name, size_t n) {
 
 /* With mu held. ":latest" after a name counts as absent. */
 static struct served *find_row(const serving *s, const char *name) {
-    static const char tag[] = ":latest";
-    size_t n = strlen(name), n_tag = sizeof tag - 1;
+    size_t n = strlen(name), bare = model_name_bare(name);
     for (size_t i = 0; i < s->n; i++)
         if (has_name(&s->rows[i]->model, name, n)) return s->rows[i];
-    if (n <= n_tag || strcmp(name + n - n_tag, tag) != 0) return NULL;
-    for (size_t i = 0; i < s->n; i++)
-        if (has_name(&s->rows[i]->model, name, n - n_tag)) return s->rows[i];
+    for (size_t i = 0; i < s->n && bare < n; i++)
+        if (has_name(&s->rows[i]->model, name, bare)) return s->rows[i];
     return NULL;
 }
 

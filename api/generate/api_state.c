@@ -5,6 +5,7 @@
 
 #include "api/http/reply.h"
 #include "api/http/request.h"
+#include "core/base/model_name.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -12,15 +13,9 @@
 
 /* By id or alias. */
 static const struct api_model *find_loaded(const struct api *a, const char *name) {
-    size_t n = strlen(name), bare = api_name_bare(name);
+    size_t n = strlen(name), bare = model_name_bare(name);
     const struct api_model *m = models_find(a->models, name, n);
     return m || bare == n ? m : models_find(a->models, name, bare);
-}
-
-size_t api_name_bare(const char *name) {
-    static const char tag[] = ":latest";
-    size_t n = strlen(name), n_tag = sizeof tag - 1;
-    return n > n_tag && strcmp(name + n - n_tag, tag) == 0 ? n - n_tag : n;
 }
 
 const struct api_model *api_find_model(const struct api *a, const char *name) {

@@ -51,8 +51,6 @@ struct api {
 /* The model with that id, alias or, at last, a pattern of model_aliases, with a reference
  * (models.h); or NULL. ":latest", which Ollama's clients append, counts as absent. */
 const struct api_model *api_find_model(const struct api *a, const char *name);
-/* Length of name without ":latest". */
-size_t api_name_bare(const char *name);
 /* Gives r a reference of m, the caller's; NULL: none. */
 void api_set_model(struct request *r, const struct api_model *m);
 /* http_setup.release: ends r's model and preset. */

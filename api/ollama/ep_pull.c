@@ -7,6 +7,7 @@
 #include "api/http/request.h"
 #include "api/http/route.h"
 #include "api/ollama/ollama.h"
+#include "core/base/model_name.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -93,16 +94,13 @@ static bool is_there(struct request *r, const char *name) {
 static int read_source(const char *name, char *what, size_t n, err *e) {
     static const char *const hosts[] = {"hf:", "hf.co/", "huggingface.co/", "https://hf.co/",
                                         "https://huggingface.co/"};
-    static const char tag[] = ":latest";
-    size_t n_tag = sizeof tag - 1;
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
         size_t n_host = strlen(hosts[i]);
         if (strncmp(name, hosts[i], n_host) != 0) continue;
         int len = snprintf(what, n, "hf:%s", name + n_host);
         if (len < 0 || (size_t)len >= n)
             return err_set_param(e, ERR_INVALID, "model", "Invalid value for 'model': too long.");
-        if ((size_t)len > n_tag && strcmp(what + len - n_tag, tag) == 0)
-            what[(size_t)len - n_tag] = '\0';
+        what[model_name_bare(what)] = '\0';
         return 0;
     }
     return err_set_param(e, ERR_NOT_FOUND, "model",

@@ -10,6 +10,7 @@
 #include "api/http/route.h"
 #include "api/ollama/ollama.h"
 #include "core/base/mem.h"
+#include "core/base/model_name.h"
 #include "registry/registry.h"
 
 #include <inttypes.h>
@@ -25,7 +26,7 @@ int ollama_open_registry(struct request *r, registry **out, err *e) {
 
 int ollama_find_registered(registry *g, const char *name, struct registry_model *out,
                            char found[REGISTRY_NAME_BYTES], err *e) {
-    size_t n = api_name_bare(name);
+    size_t n = model_name_bare(name);
     snprintf(found, REGISTRY_NAME_BYTES, "%s", name);
     int rc = registry_find(g, name, out, e);
     if (rc != ERR_NOT_FOUND || !name[n]) return rc;
@@ -294,7 +295,7 @@ static int add_name(struct request *r, const struct new_name *n, char digest[65]
         rc = registry_find_name(g, found, &from, e);
     }
     if (!rc) rc = make_preset(from.preset, n->create, &preset, e);
-    snprintf(to, sizeof to, "%.*s", (int)api_name_bare(n->to), n->to);
+    snprintf(to, sizeof to, "%.*s", (int)model_name_bare(n->to), n->to);
     if (!rc) rc = registry_add_alias(g, from.model, to, preset, e);
     registry_name_fini(&from);
     free(preset);
