@@ -71,7 +71,7 @@ ONE_THREAD := api_parse api_responses api_tools base bpe chat_builtin chat_cut c
               grammar_number grammar_regex grammar_schema hf_model json kv_collision kv_states pace qtype \
               rope safetensors sampler sched sched_random sched_states text tokenizer_rules vocab_write
 # What QUICK=1 leaves to the whole runs of `make asan` and `make tsan`.
-SLOW_UNIT  := arch arch_forward attention backend gemm linear metal_% moe model qtype \
+SLOW_UNIT  := arch arch_forward attention backend chat_cut engine_grammar gemm golden linear metal_% moe model qtype \
               quantize rope_store sample tokenizer tokenizer_rules grammar_% bpe vocab_write
 LEFT_OUT   := $(if $(findstring -fsanitize=thread,$(SAN)),$(ONE_THREAD)) $(if $(QUICK),$(SLOW_UNIT))
 UNIT   := $(filter-out $(LEFT_OUT:%=$(BUILD)/test_%),$(UNIT_C:tests/unit/%.c=$(BUILD)/%))

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Length of name without ":latest", which Ollama's clients append. A model may have a name that ends
- * in it: look for the whole name first. */
+/* Length of name without ":latest", which Ollama's clients append. A model may have a name that
+ * ends in it: look for the whole name first. */
 static inline size_t model_name_bare(const char *name) {
     static const char tag[] = ":latest";
     size_t n = strlen(name), n_tag = sizeof tag - 1;
