@@ -1,4 +1,4 @@
-/* test_standin_delta_traffic.c - memory traffic of the gated delta net, by the stand-in's traffic
+/* test_standin_state_traffic.c - memory traffic of the gated delta net, by the stand-in's traffic
  * meter: a decode step reads S once and does not write it between boundaries; a step that crosses
  * boundaries writes it once. Prints what a decode step moves. */
 #include "tests/support/be.h"
