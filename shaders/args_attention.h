@@ -29,6 +29,13 @@ struct args_attention {
 };
 ARGS_SIZE(struct args_attention, 40);
 
+/* ---- state blocks (core/backend/state_layout.h) ---- */
+struct args_state {
+    uint64_t tail, recent, k, u, g, end; /* struct backend_state_parts, in floats */
+    uint32_t n_seqs, n_blocks;
+};
+ARGS_SIZE(struct args_state, 56);
+
 /* ================================ Metal ================================ */
 
 /* rope.metal: rope_store, with struct args_rope_store. One simdgroup per head. */
@@ -68,8 +75,8 @@ enum margs_attention_const {
 #define MARGS_DELTA_MAX_DIM  128 /* BACKEND_STATE_MAX_V_DIM */
 #define MARGS_DELTA_MAX_TAPS 4   /* BACKEND_STATE_MAX_TAPS */
 struct margs_delta_net {
-    uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
-    uint32_t n_seqs, n_blocks, n_k_heads, n_v_heads, tiled;
+    struct args_state state;
+    uint32_t n_k_heads, n_v_heads, tiled;
     float eps, q_scale;
     uint32_t padding;
 };
@@ -173,8 +180,7 @@ struct cargs_decode {
 };
 ARGS_SIZE(struct cargs_decode, 328);
 
-/* delta_net.cu, delta_prefill.cu: op_linear_attention, with the offsets of struct
- * backend_state_parts */
+/* delta_net.cu, delta_prefill.cu: op_linear_attention */
 enum {
     CUDA_DELTA_THREADS = 512, /* of the kernels that make rows but delta_prefill */
     CUDA_DELTA_COLS = 32,     /* columns of a V head that a block of delta_prefill has */
@@ -200,19 +206,19 @@ struct cargs_delta_net {
     const int32_t *row_start;  /* (n_seqs + 1) */
     const int32_t *tables;     /* (n_seqs, 2) */
     const float *conv, *a, *dt_bias, *norm;
-    const float *conv_bias, *skip;       /* of Mamba-2; conv_bias or NULL */
-    float *blocks;                       /* (n_blocks, end) */
-    float *work;                         /* (n_rows, channels) */
-    float *out;                          /* (n_rows, n_v_heads, v_dim) */
-    uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
-    uint32_t n_seqs, n_blocks, chunk, n_taps, n_k_heads, n_v_heads, k_dim, v_dim, tiled;
+    const float *conv_bias, *skip; /* of Mamba-2; conv_bias or NULL */
+    float *blocks;                 /* (n_blocks, end) */
+    float *work;                   /* (n_rows, channels) */
+    float *out;                    /* (n_rows, n_v_heads, v_dim) */
+    struct args_state state;
+    uint32_t chunk, n_taps, n_k_heads, n_v_heads, k_dim, v_dim, tiled;
     float eps, q_scale;
     uint32_t n_norm_groups;
     uint32_t prefill, padding; /* prefill: delta_prefill has made the rows */
 };
 ARGS_SIZE(struct cargs_delta_net, 232);
 
-/* short_conv.cu: op_short_conv, likewise */
+/* short_conv.cu: op_short_conv */
 enum { CUDA_SHORT_CONV_THREADS = 128 };
 struct cargs_short_conv {
     const float *bcx;         /* (n_rows, 3, channels) */
@@ -220,12 +226,12 @@ struct cargs_short_conv {
     const int32_t *row_start; /* (n_seqs + 1) */
     const int32_t *tables;    /* (n_seqs, 2) */
     const float *conv;
-    float *blocks;              /* (n_blocks, end) */
-    float *out;                 /* (n_rows, channels) */
-    uint64_t tail, recent, end; /* of a block's parts, in floats */
-    uint32_t n_rows, n_seqs, n_blocks, chunk, n_taps, channels;
+    float *blocks; /* (n_blocks, end) */
+    float *out;    /* (n_rows, channels) */
+    struct args_state state;
+    uint32_t n_rows, chunk, n_taps, channels;
 };
-ARGS_SIZE(struct cargs_short_conv, 104);
+ARGS_SIZE(struct cargs_short_conv, 128);
 
 struct cargs_gate {
     float *x;          /* (n) */

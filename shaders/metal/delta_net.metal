@@ -61,9 +61,9 @@ static inline sequence sequence_at(constant margs_delta_net &a,
     s.first = uint(row_start[index]);
     s.n = uint(row_start[index + 1]) - s.first;
     s.pos = uint(pos[s.first]);
-    s.source = source * a.end;
-    s.live = live * a.end;
-    s.valid = source < a.n_blocks && live < a.n_blocks;
+    s.source = source * a.state.end;
+    s.live = live * a.state.end;
+    s.valid = source < a.state.n_blocks && live < a.state.n_blocks;
     return s;
 }
 
@@ -96,7 +96,7 @@ static inline float input_at(constant margs_delta_net &a,
                              uint c) {
     if (index >= 0) return qkv[ulong(s.first + uint(index)) * channels_of(a) + c];
     if (s.pos == 0) return 0.0f;
-    const ulong window = s.pos % CHUNK != 0 ? s.live + a.recent : s.source + a.tail;
+    const ulong window = s.pos % CHUNK != 0 ? s.live + a.state.recent : s.source + a.state.tail;
     return blocks[window + ulong(uint(int(TAPS) - 1 + index)) * channels_of(a) + c];
 }
 
@@ -115,7 +115,7 @@ kernel void delta_conv(constant margs_delta_net &a [[buffer(0)]],
                        uint simdgroup [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]]) {
     const uint head = group.x * SIMDGROUPS + simdgroup, row = group.y;
-    const uint index = SINGLE ? row : sequence_of(row_start, a.n_seqs, row);
+    const uint index = SINGLE ? row : sequence_of(row_start, a.state.n_seqs, row);
     const sequence s = sequence_at(a, index, pos, row_start, tables);
     if (head >= 2 * a.n_k_heads + a.n_v_heads || !s.valid) return;
     const uint channels = channels_of(a), end = s.pos + row - s.first + 1;
@@ -138,15 +138,15 @@ kernel void delta_conv(constant margs_delta_net &a [[buffer(0)]],
         for (uint t = 0; t + 1 < MAX_TAPS; t++) {
             if (!SINGLE || t + 1 >= TAPS) continue;
             const ulong at = s.live + ulong(t) * channels + c;
-            blocks[at + a.recent] = in[t + 1];
-            if (end % CHUNK == 0) blocks[at + a.tail] = in[t + 1];
+            blocks[at + a.state.recent] = in[t + 1];
+            if (end % CHUNK == 0) blocks[at + a.state.tail] = in[t + 1];
         }
     }
     sum = simd_tree_sum(sum);
     const bool is_q = head < a.n_k_heads, is_k = !is_q && head < 2 * a.n_k_heads;
     const float scale = is_q || is_k ? (is_q ? a.q_scale : 1.0f) / sqrt(sum + 1e-6f) : 1.0f;
     const ulong pending =
-        s.live + a.k + (ulong(s.pos % CHUNK) * a.n_k_heads + (head - a.n_k_heads)) * DIM;
+        s.live + a.state.k + (ulong(s.pos % CHUNK) * a.n_k_heads + (head - a.n_k_heads)) * DIM;
 #pragma unroll
     for (uint i = 0; i < MAX_DIM / SIMD_WIDTH; i++) {
         const uint d = i * SIMD_WIDTH + lane;
@@ -190,12 +190,13 @@ kernel void delta_keep(constant margs_delta_net &a [[buffer(0)]],
         for (uint t = 0; t + 1 < MAX_TAPS; t++) {
             const ulong at = s.live + ulong(t) * channels + c;
             if (t + 1 >= TAPS) continue;
-            blocks[at + a.recent] = recent[t];
-            if (crosses) blocks[at + a.tail] = tail[t];
+            blocks[at + a.state.recent] = recent[t];
+            if (crosses) blocks[at + a.state.tail] = tail[t];
         }
         for (uint p = crosses ? boundary : s.pos; is_k && p < end; p++)
-            blocks[s.live + a.k + (ulong(p % CHUNK) * a.n_k_heads + (head - a.n_k_heads)) * DIM +
-                   d] = work[ulong(s.first + p - s.pos) * channels + c];
+            blocks[s.live + a.state.k +
+                   (ulong(p % CHUNK) * a.n_k_heads + (head - a.n_k_heads)) * DIM + d] =
+                work[ulong(s.first + p - s.pos) * channels + c];
     }
 }
 
@@ -452,9 +453,9 @@ delta_run(constant margs_delta_net &a [[buffer(0)]],
     h.beta = beta + ulong(s.first) * a.n_v_heads + v_head;
     h.z = z + ulong(s.first) * h.cols + v_head * DIM;
     h.out = out + ulong(s.first) * h.cols + v_head * DIM;
-    h.pending_k = blocks + s.live + a.k + k_head * DIM;
-    h.pending_u = blocks + s.live + a.u + v_head * DIM;
-    h.pending_g = blocks + s.live + a.g + v_head;
+    h.pending_k = blocks + s.live + a.state.k + k_head * DIM;
+    h.pending_u = blocks + s.live + a.state.u + v_head * DIM;
+    h.pending_g = blocks + s.live + a.state.g + v_head;
     h.a = decay[v_head], h.dt_bias = dt_bias[v_head];
     tile t;
     t.k = shared, t.q = t.k + ROWS * DIM, t.parts = t.q + ROWS * DIM;

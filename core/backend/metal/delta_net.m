@@ -16,18 +16,10 @@ struct delta_op {
 
 static struct delta_op make_op(const struct op_linear_attention *a) {
     const struct backend_state *s = &a->state;
-    const struct backend_state_parts parts = backend_state_parts(s);
     const bool single = a->n_rows == a->n_seqs;
     const uint64_t out_row = (uint64_t)s->n_v_heads * s->v_dim * sizeof(float);
     return (struct delta_op){.a = a,
-                             .args = {.tail = parts.tail,
-                                      .recent = parts.recent,
-                                      .k = parts.k,
-                                      .u = parts.u,
-                                      .g = parts.g,
-                                      .end = parts.end,
-                                      .n_seqs = a->n_seqs,
-                                      .n_blocks = s->n_blocks,
+                             .args = {.state = args_state_of(s, a->n_seqs),
                                       .n_k_heads = s->n_k_heads,
                                       .n_v_heads = s->n_v_heads,
                                       .tiled = a->tiled,
