@@ -195,8 +195,7 @@ static bool open_device(const struct trial *t, const char *set, struct device *d
     d->be = be_open_config(
         (struct backend_config){.n_threads = 2, .max_rows = MAX_ROWS, .max_cols = 64}, set);
     if (!d->be) return false;
-    const bool metal = strcmp(set, "metal") == 0; /* it has no Mamba-2 */
-    if (!backend_has_op(d->be, BACKEND_OP_linear_attention) || (metal && t->mamba2)) {
+    if (!backend_has_op(d->be, BACKEND_OP_linear_attention)) {
         backend_close(d->be);
         return false;
     }
