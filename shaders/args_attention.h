@@ -1,5 +1,5 @@
-/* args_attention.h - argument structs of RoPE with the store to the KV cache, of paged attention
- * and of the gated delta net. args.h explains the names and the layout. */
+/* args_attention.h - argument structs of RoPE with the store to the KV cache, of paged attention,
+ * and of the ops with a recurrent state. args.h explains the names and the layout. */
 #ifndef INFERD_SHADERS_ARGS_ATTENTION_H
 #define INFERD_SHADERS_ARGS_ATTENTION_H
 
@@ -28,6 +28,13 @@ struct args_attention {
     float cap;           /* softcap * log2(e); 0: none */
 };
 ARGS_SIZE(struct args_attention, 40);
+
+/* ---- state blocks (core/backend/state_layout.h) ---- */
+struct args_state {
+    uint64_t tail, recent, k, u, g, end; /* struct backend_state_parts, in floats */
+    uint32_t n_seqs, n_blocks;
+};
+ARGS_SIZE(struct args_state, 56);
 
 /* ================================ Metal ================================ */
 
@@ -64,26 +71,45 @@ enum margs_attention_const {
     MARGS_ATTENTION_MIN_ROWS = MARGS_ATTENTION_SIMDGROUPS /* shorter sequences are skipped */
 };
 
-/* delta_net.metal */
-#define MARGS_DELTA_MAX_DIM  128 /* BACKEND_STATE_MAX_V_DIM */
-#define MARGS_DELTA_MAX_TAPS 4   /* BACKEND_STATE_MAX_TAPS */
+/* state_rows.h: the constants of every kernel over state blocks */
+#define MARGS_STATE_MAX_K_DIM 256 /* BACKEND_STATE_MAX_K_DIM */
+#define MARGS_STATE_MAX_V_DIM 128 /* BACKEND_STATE_MAX_V_DIM */
+#define MARGS_STATE_MAX_TAPS  4   /* BACKEND_STATE_MAX_TAPS */
+enum margs_state_const {
+    MARGS_STATE_CHUNK,
+    MARGS_STATE_TAPS,
+    MARGS_STATE_SINGLE, /* each sequence has one row */
+    MARGS_STATE_N_CONSTS
+};
+
+/* delta_net.metal: op_linear_attention */
 struct margs_delta_net {
-    uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
-    uint32_t n_seqs, n_blocks, n_k_heads, n_v_heads, tiled;
+    struct args_state state;
+    uint32_t n_k_heads, n_v_heads, tiled;
     float eps, q_scale;
+    uint32_t has_conv_bias;
+    uint32_t n_norm_groups; /* of mamba2_norm */
     uint32_t padding;
 };
-ARGS_SIZE(struct margs_delta_net, 80);
-#define MARGS_DELTA_QUARTERS   4 /* threads of delta_run for a column, and dimensions' quarters */
-#define MARGS_DELTA_ROWS       4 /* that delta_run takes at a time */
-#define MARGS_DELTA_FOLD       8 /* pending rows that it adds to the state at a time */
-#define MARGS_DELTA_SIMDGROUPS 4 /* of a threadgroup of the other two, one head each */
+ARGS_SIZE(struct margs_delta_net, 88);
+#define MARGS_DELTA_QUARTERS   4   /* threads of delta_run for a column, and dimensions' quarters */
+#define MARGS_DELTA_ROWS       4   /* that delta_run takes at a time */
+#define MARGS_DELTA_FOLD       8   /* pending rows that it adds to the state at a time */
+#define MARGS_DELTA_SIMDGROUPS 4   /* of a threadgroup of delta_conv and delta_keep */
+#define MARGS_DELTA_NORM       256 /* threads of mamba2_norm */
 enum margs_delta_const {
-    MARGS_DELTA_DIM,
-    MARGS_DELTA_CHUNK,
-    MARGS_DELTA_TAPS,
-    MARGS_DELTA_SINGLE /* each sequence has one row */
+    MARGS_DELTA_K_DIM = MARGS_STATE_N_CONSTS,
+    MARGS_DELTA_V_DIM,
+    MARGS_DELTA_RULE, /* a gated delta net; else Mamba-2 */
+    MARGS_DELTA_N_CONSTS
 };
+
+/* short_conv.metal: op_short_conv */
+struct margs_short_conv {
+    struct args_state state;
+    uint32_t channels, padding;
+};
+ARGS_SIZE(struct margs_short_conv, 64);
 
 /* ================================ CUDA ================================ */
 #if !defined(__METAL_VERSION__)
@@ -173,8 +199,7 @@ struct cargs_decode {
 };
 ARGS_SIZE(struct cargs_decode, 328);
 
-/* delta_net.cu, delta_prefill.cu: op_linear_attention, with the offsets of struct
- * backend_state_parts */
+/* delta_net.cu, delta_prefill.cu: op_linear_attention */
 enum {
     CUDA_DELTA_THREADS = 512, /* of the kernels that make rows but delta_prefill */
     CUDA_DELTA_COLS = 32,     /* columns of a V head that a block of delta_prefill has */
@@ -200,19 +225,19 @@ struct cargs_delta_net {
     const int32_t *row_start;  /* (n_seqs + 1) */
     const int32_t *tables;     /* (n_seqs, 2) */
     const float *conv, *a, *dt_bias, *norm;
-    const float *conv_bias, *skip;       /* of Mamba-2; conv_bias or NULL */
-    float *blocks;                       /* (n_blocks, end) */
-    float *work;                         /* (n_rows, channels) */
-    float *out;                          /* (n_rows, n_v_heads, v_dim) */
-    uint64_t tail, recent, k, u, g, end; /* of a block's parts, in floats */
-    uint32_t n_seqs, n_blocks, chunk, n_taps, n_k_heads, n_v_heads, k_dim, v_dim, tiled;
+    const float *conv_bias, *skip; /* of Mamba-2; conv_bias or NULL */
+    float *blocks;                 /* (n_blocks, end) */
+    float *work;                   /* (n_rows, channels) */
+    float *out;                    /* (n_rows, n_v_heads, v_dim) */
+    struct args_state state;
+    uint32_t chunk, n_taps, n_k_heads, n_v_heads, k_dim, v_dim, tiled;
     float eps, q_scale;
     uint32_t n_norm_groups;
     uint32_t prefill, padding; /* prefill: delta_prefill has made the rows */
 };
 ARGS_SIZE(struct cargs_delta_net, 232);
 
-/* short_conv.cu: op_short_conv, likewise */
+/* short_conv.cu: op_short_conv */
 enum { CUDA_SHORT_CONV_THREADS = 128 };
 struct cargs_short_conv {
     const float *bcx;         /* (n_rows, 3, channels) */
@@ -220,12 +245,12 @@ struct cargs_short_conv {
     const int32_t *row_start; /* (n_seqs + 1) */
     const int32_t *tables;    /* (n_seqs, 2) */
     const float *conv;
-    float *blocks;              /* (n_blocks, end) */
-    float *out;                 /* (n_rows, channels) */
-    uint64_t tail, recent, end; /* of a block's parts, in floats */
-    uint32_t n_rows, n_seqs, n_blocks, chunk, n_taps, channels;
+    float *blocks; /* (n_blocks, end) */
+    float *out;    /* (n_rows, channels) */
+    struct args_state state;
+    uint32_t n_rows, chunk, n_taps, channels;
 };
-ARGS_SIZE(struct cargs_short_conv, 104);
+ARGS_SIZE(struct cargs_short_conv, 128);
 
 struct cargs_gate {
     float *x;          /* (n) */

@@ -1,5 +1,6 @@
 /* args_check.h - asserts that the constants which the kernels restate (shaders/args.h) are those of
- * the op table (backend.h, backend_int.h). Included by each device that launches such kernels. */
+ * the op table (backend.h, backend_int.h), and fills what the devices' argument structs share.
+ * Included by each device that launches such kernels. */
 #ifndef INFERD_BACKEND_ARGS_CHECK_H
 #define INFERD_BACKEND_ARGS_CHECK_H
 
@@ -15,7 +16,22 @@ ARGS_EQUAL(ARGS_ACT_SWIGLU_OAI, BACKEND_ACT_SWIGLU_OAI);
 ARGS_EQUAL(ARGS_N_ACTS, BACKEND_N_ACTS);
 ARGS_EQUAL(ARGS_TOP_MAX, BACKEND_MAX_TOP);
 ARGS_EQUAL(ARGS_MOE_EXPERTS, BACKEND_MAX_EXPERTS);
-ARGS_EQUAL(MARGS_DELTA_MAX_DIM, BACKEND_STATE_MAX_V_DIM);
-ARGS_EQUAL(MARGS_DELTA_MAX_TAPS, BACKEND_STATE_MAX_TAPS);
+ARGS_EQUAL(MARGS_STATE_MAX_K_DIM, BACKEND_STATE_MAX_K_DIM);
+ARGS_EQUAL(MARGS_STATE_MAX_V_DIM, BACKEND_STATE_MAX_V_DIM);
+ARGS_EQUAL(MARGS_STATE_MAX_TAPS, BACKEND_STATE_MAX_TAPS);
+
+static inline struct args_state args_state_of(const struct backend_state *s, uint32_t n_seqs) {
+    const struct backend_state_parts p = backend_state_parts(s);
+    return (struct args_state){
+        .tail = p.tail,
+        .recent = p.recent,
+        .k = p.k,
+        .u = p.u,
+        .g = p.g,
+        .end = p.end,
+        .n_seqs = n_seqs,
+        .n_blocks = s->n_blocks,
+    };
+}
 
 #endif

@@ -38,7 +38,7 @@
     PART(paged_attention, yes,   yes,   yes)          \
     OP(gate,              yes,   yes,   yes)          \
     OP(linear_attention,  yes,   yes,   yes)          \
-    OP(short_conv,        yes,   no,    yes)          \
+    OP(short_conv,        yes,   yes,   yes)          \
     OP(kv_copy,           yes,   yes,   yes)          \
     OP(gather,            yes,   yes,   yes)          \
     OP(top,               yes,   yes,   yes)          \

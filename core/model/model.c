@@ -53,9 +53,7 @@ static int load_weights(model *m, const struct model_hparams *whole, err *e) {
 static int check_ops(const struct model_hparams *hp, const backend *be, err *e) {
     const bool conv = hp->recurrent.channels;
     const enum backend_op op = conv ? BACKEND_OP_short_conv : BACKEND_OP_linear_attention;
-    /* Metal has no kernels of Mamba-2. */
     const bool missing = (hp->recurrent.n_layers && !backend_has_op(be, op)) ||
-                         (hp->recurrent.mamba2 && strcmp(backend_name(be), "metal") == 0) ||
                          (hp->attention_gate && !backend_has_op(be, BACKEND_OP_gate));
     if (!missing) return 0;
     return err_set_param(e, ERR_UNSUPPORTED, "backend",

@@ -274,6 +274,13 @@ FAMILIES = {
                                        "linear_attention", "mlp"],
                     mamba_num_heads=6, mamba_head_dim=16, ssm_state_size=32, n_groups=2, conv_kernel=4,
                     use_conv_bias=True, chunk_size=32)),
+    "nemotron-h-tied": dict(
+        seed=1034, type="nemotron_h", tokenizer="llama3", outtype="bf16", dtype="bfloat16", **LONG,
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=48,
+                    max_position_embeddings=2048, layer_norm_epsilon=1e-5, tie_word_embeddings=True,
+                    layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"],
+                    mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=48, n_groups=1, conv_kernel=4,
+                    use_conv_bias=False, chunk_size=64)),
     "nemotron-h-moe": dict(
         seed=1032, type="nemotron_h", tokenizer="llama3", outtype="bf16", dtype="bfloat16", **LONG,
         config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=24,

@@ -95,7 +95,7 @@ template <int N, bool DELTA> struct tile {
 
 __device__ const float *k_row(const args &a, const struct rows &r, const struct head &h,
                               uint32_t at, uint32_t from, uint32_t row) {
-    return at < from ? r.live + a.k + at * h.k_cols + (uint64_t)h.k_head * a.k_dim
+    return at < from ? r.live + a.state.k + at * h.k_cols + (uint64_t)h.k_head * a.k_dim
                      : h.k + (uint64_t)(row + at - from) * h.in_stride;
 }
 
@@ -129,7 +129,8 @@ __device__ void make_rows(const args &a, const struct rows &r, const struct head
     const uint32_t tid = threadIdx.x, col = tid % DIM, quarter = tid / DIM, warp = tid / 32,
                    lane = tid % 32, dim = a.v_dim, step = a.k_dim / QUARTERS;
     const uint32_t before = row - (from - chunk_from); /* step's row of chunk_from */
-    float *live_g = r.live + a.g + h.v_head, *live_u = r.live + a.u + (uint64_t)h.v_head * dim;
+    float *live_g = r.live + a.state.g + h.v_head,
+          *live_u = r.live + a.state.u + (uint64_t)h.v_head * dim;
     for (uint32_t i = quarter; i < n; i += QUARTERS)
         for (uint32_t c = col; c < a.k_dim; c += DIM) {
             t.k[i][c] = h.k[(row + i) * h.in_stride + c];
@@ -224,7 +225,7 @@ __device__ void fold(const args &a, const struct rows &r, const struct head &h,
                      struct tile<N, DELTA> &t, const float *s, uint32_t row, uint32_t chunk_from) {
     const uint32_t col = threadIdx.x % DIM, quarter = threadIdx.x / DIM, step = a.k_dim / QUARTERS;
     const float last = t.g[a.chunk - 1], far = expf(last);
-    const float *live_u = r.live + a.u + (uint64_t)h.v_head * a.v_dim;
+    const float *live_u = r.live + a.state.u + (uint64_t)h.v_head * a.v_dim;
     float *to = r.live + (uint64_t)h.v_head * a.k_dim * a.v_dim;
     __syncthreads();
     if (threadIdx.x < a.chunk) t.by_k[0][threadIdx.x] = expf(last - t.g[threadIdx.x]);
@@ -323,7 +324,7 @@ CUDA_KERNEL(DIM) mamba2_norm(CUDA_ARGS(struct cargs_delta_net) a) {
  * blocks of delta_prefill that share a V head read what was there before. */
 __device__ void keep_g(const args &a, const struct rows &r, uint32_t v_head, uint32_t from,
                        uint32_t end) {
-    float *live_g = r.live + a.g + v_head;
+    float *live_g = r.live + a.state.g + v_head;
     float g = from % a.chunk != 0 ? live_g[(uint64_t)(from % a.chunk - 1) * a.n_v_heads] : 0.0f;
     for (uint32_t p = from; p < end; p++) {
         g = fmaf(a.a[v_head], step_size(a, r.first + p - r.pos, v_head), g);
@@ -345,7 +346,7 @@ CUDA_KERNEL(DIM) delta_keep(CUDA_ARGS(struct cargs_delta_net) a) {
     if (a.prefill != 0 && c < a.n_v_heads) keep_g(a, r, (uint32_t)c, from, end);
     if (c < first || c >= first + k_cols) return;
     for (uint32_t p = from; p < end; p++)
-        r.live[a.k + p % a.chunk * k_cols + c - first] =
+        r.live[a.state.k + p % a.chunk * k_cols + c - first] =
             a.work[(uint64_t)(r.first + p - r.pos) * channels_of(a) + c];
 }
 

@@ -43,11 +43,11 @@ __device__ void load_pending(const args &a, const struct cols &h, struct tile &t
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (uint32_t j = warp; j < n; j += WARPS) {
         for (uint32_t d = lane; d < a.k_dim; d += 32)
-            t.k[j][d] = h.r.live[a.k + j * h.k_stride + (uint64_t)h.k_head * a.k_dim + d];
+            t.k[j][d] = h.r.live[a.state.k + j * h.k_stride + (uint64_t)h.k_head * a.k_dim + d];
         if (lane < h.n)
-            t.u[j][lane] =
-                h.r.live[a.u + j * h.u_stride + (uint64_t)h.v_head * a.v_dim + h.first + lane];
-        if (lane == 0) t.g[j] = h.r.live[a.g + (uint64_t)j * a.n_v_heads + h.v_head];
+            t.u[j][lane] = h.r.live[a.state.u + j * h.u_stride + (uint64_t)h.v_head * a.v_dim +
+                                    h.first + lane];
+        if (lane == 0) t.g[j] = h.r.live[a.state.g + (uint64_t)j * a.n_v_heads + h.v_head];
     }
 }
 
@@ -259,7 +259,7 @@ __device__ void keep_u(const args &a, const struct cols &h, const struct tile &t
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (uint32_t j = from + warp; j < to; j += WARPS)
         if (lane < h.n)
-            h.r.live[a.u + j * h.u_stride + (uint64_t)h.v_head * a.v_dim + h.first + lane] =
+            h.r.live[a.state.u + j * h.u_stride + (uint64_t)h.v_head * a.v_dim + h.first + lane] =
                 t.u[j][lane];
 }
 

@@ -28,7 +28,7 @@ CUDA_KERNEL(CUDA_SHORT_CONV_THREADS) short_conv(CUDA_ARGS(struct cargs_short_con
     pdl_wait();
     const uint32_t c = blockIdx.x * CUDA_SHORT_CONV_THREADS + threadIdx.x, row = blockIdx.y;
     if (c >= a.channels) return;
-    const struct rows r = rows_of(a, a.n_rows == a.n_seqs ? row : seq_of(a, row));
+    const struct rows r = rows_of(a, a.n_rows == a.state.n_seqs ? row : seq_of(a, row));
     float *out = a.out + (uint64_t)row * a.channels + c;
     if (!r.there) { /* padding: its output is finite */
         *out = 0.0f;
@@ -39,7 +39,7 @@ CUDA_KERNEL(CUDA_SHORT_CONV_THREADS) short_conv(CUDA_ARGS(struct cargs_short_con
         y = fmaf(a.conv[(uint64_t)c * a.n_taps + t],
                  input_at(a, r, (int32_t)(row - r.first + t + 1) - (int32_t)a.n_taps, c), y);
     *out = a.bcx[((uint64_t)row * 3 + 1) * a.channels + c] * y;
-    if (a.n_rows == a.n_seqs) keep_inputs(a, r, a.channels, c, input_at);
+    if (a.n_rows == a.state.n_seqs) keep_inputs(a, r, a.channels, c, input_at);
 }
 
 /* Grid: channels, sequences. */

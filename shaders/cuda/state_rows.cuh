@@ -28,15 +28,15 @@ template <class A> __device__ struct rows rows_of(const A &a, uint32_t s) {
     r.pos = r.there ? (uint32_t)pos : 0;
     const uint32_t source = r.there ? (uint32_t)a.tables[2 * s] : 0;
     const uint32_t live = r.there ? (uint32_t)a.tables[2 * s + 1] : 0;
-    r.there = r.there && source < a.n_blocks && live < a.n_blocks;
-    r.source = a.blocks + source * a.end;
-    r.live = a.blocks + live * a.end;
+    r.there = r.there && source < a.state.n_blocks && live < a.state.n_blocks;
+    r.source = a.blocks + source * a.state.end;
+    r.live = a.blocks + live * a.state.end;
     return r;
 }
 
 /* The sequence of a row: the last one that begins at or before it. */
 template <class A> __device__ uint32_t seq_of(const A &a, uint32_t row) {
-    uint32_t low = 0, high = a.n_seqs;
+    uint32_t low = 0, high = a.state.n_seqs;
     while (high - low > 1) {
         const uint32_t mid = (low + high) / 2;
         if ((uint32_t)a.row_start[mid] <= row)
@@ -52,7 +52,7 @@ template <class A>
 __device__ float window_at(const A &a, const struct rows &r, uint64_t channels, int32_t rel,
                            uint64_t c) {
     if (r.pos == 0) return 0.0f;
-    const float *window = r.pos % a.chunk != 0 ? r.live + a.recent : r.source + a.tail;
+    const float *window = r.pos % a.chunk != 0 ? r.live + a.state.recent : r.source + a.state.tail;
     return window[(uint64_t)((int32_t)a.n_taps - 1 + rel) * channels + c];
 }
 
@@ -73,8 +73,8 @@ __device__ void keep_inputs(const A &a, const struct rows &r, uint64_t channels,
 #pragma unroll
     for (int32_t t = 0; t < TAPS - 1; t++) {
         if (t >= taps) break;
-        if (boundary > r.pos) r.live[a.tail + (uint64_t)t * channels + c] = tail[t];
-        r.live[a.recent + (uint64_t)t * channels + c] = recent[t];
+        if (boundary > r.pos) r.live[a.state.tail + (uint64_t)t * channels + c] = tail[t];
+        r.live[a.state.recent + (uint64_t)t * channels + c] = recent[t];
     }
 }
 

@@ -1,164 +1,130 @@
-// delta_net.metal - the gated delta net over state blocks (op_linear_attention, core/backend/ops.h;
-// blocks: state_layout.h). S of a head is DIM x DIM f32.
+// delta_net.metal - linear attention over state blocks (op_linear_attention, core/backend/ops.h;
+// blocks: state_layout.h): gated delta nets (RULE) and Mamba-2. S of a V head is K_DIM x V_DIM f32.
 //
-// Kernels: delta_conv, the convolution of each head of each row; delta_run, the rows of each V head
-// of each sequence; delta_keep, what the next step reads of the inputs, which must not be written
-// before all of them are read. If each sequence has one row (SINGLE), a channel's inputs are read
-// by one lane of delta_conv, which keeps them as well: two dispatches.
+// Kernels: delta_conv, the convolution of each row; delta_run, the rows of each V head of each
+// sequence; mamba2_norm, the norm of Mamba-2's groups; delta_keep, what the next step reads of the
+// inputs. If each sequence has one row (SINGLE) delta_conv keeps them: state_rows.h.
 //
 // delta_run reads S into registers once, a column in the registers of QUARTERS threads, takes the
 // rows in the order of their positions, adds the pending rows to S at each boundary and writes S
 // once, at the last boundary of the step: a decode step between boundaries does not write it.
 //
-// ORDER OF SUMS: S^T x in four quarters of the dimensions, ascending in each, then (0 + 1) + (2 +
-// 3); over pending rows ascending; dot products by the lanes of a simdgroup, dimensions ascending
-// in each, then simd_tree_sum. Every product that is added to something is an fma. So a row's bits
-// do not depend on how its sequence was cut into steps.
+// ORDER OF SUMS: S^T x in four quarters of the dimensions of K, ascending in each, then (0 + 1) +
+// (2 + 3); over pending rows ascending; dot products by the lanes of a simdgroup, dimensions
+// ascending in each, then simd_tree_sum; the norm of a group by its threads, values ascending in
+// each, then group_tree_sum. Every product that is added to something is an fma. So a row's bits do
+// not depend on how its sequence was cut into steps.
 //
-// BYTES that a decode step between boundaries moves at least, in units of 4: the taps, channels *
-// TAPS, once, and of each sequence with P pending rows
-//   n_v_heads * DIM^2                                 S is read
-//   (P + 1) * ((n_k_heads + n_v_heads) * DIM + n_v_heads)   pending K, U and G; one row is written
+// BYTES that a decode step between boundaries moves at least, in units of 4: once the taps,
+// channels * TAPS, and of Mamba-2 bias, channels, and norm, n_v_heads * V_DIM; and of each sequence
+// with P pending rows
+//   n_v_heads * K_DIM * V_DIM                         S is read
+//   (P + 1) * (n_k_heads * K_DIM + n_v_heads * (V_DIM + 1))  pending K, U, G; one row is written
 //   channels * 2 * (TAPS - 1)                         recent inputs, read and written
-//   channels * 3 + n_v_heads * (2 * DIM + 2)          qkv; work, twice; z, out, alpha, beta
+//   channels * 3                                      qkv; work, twice
+//   n_v_heads * (2 * V_DIM + 2)                       z, out, alpha, beta; of Mamba-2 without beta
+//   n_v_heads * V_DIM * 2                             for Mamba-2's norm: out, read and written
 // The caches serve what is read twice: K by the V heads of a K head, work likewise. In a step of n
 // rows S is still read once, and written once if the step crosses a boundary.
-#include "shaders/args_attention.h"
+#include "shaders/metal/state_rows.h"
 #include "shaders/metal/sums.h"
 
 // Function constants: enum margs_delta_const (shaders/args_attention.h).
-constant uint DIM [[function_constant(MARGS_DELTA_DIM)]];
-constant uint CHUNK [[function_constant(MARGS_DELTA_CHUNK)]];
-constant uint TAPS [[function_constant(MARGS_DELTA_TAPS)]];
-constant uint SINGLE [[function_constant(MARGS_DELTA_SINGLE)]];
+constant uint K_DIM [[function_constant(MARGS_DELTA_K_DIM)]];
+constant uint V_DIM [[function_constant(MARGS_DELTA_V_DIM)]];
+constant uint RULE [[function_constant(MARGS_DELTA_RULE)]];
 
-#define MAX_DIM    MARGS_DELTA_MAX_DIM
-#define MAX_TAPS   MARGS_DELTA_MAX_TAPS
+#define MAX_K_DIM  MARGS_STATE_MAX_K_DIM
+#define MAX_V_DIM  MARGS_STATE_MAX_V_DIM
 #define SIMDGROUPS MARGS_DELTA_SIMDGROUPS
+#define PART       (RULE ? K_DIM : uint(MAX_V_DIM)) /* channels of a simdgroup; of RULE a head */
 #define QUARTERS   MARGS_DELTA_QUARTERS
-#define MAX_STEP   (MAX_DIM / QUARTERS)
-#define STEP       (DIM / QUARTERS) /* dimensions of a quarter: a multiple of 4 */
+#define MAX_STEP   (MAX_K_DIM / QUARTERS)
+#define STEP       (K_DIM / QUARTERS) /* dimensions of a quarter: a multiple of 4 */
 #define MAX_ROWS   MARGS_DELTA_ROWS
 #define ROWS       (SINGLE ? 1u : uint(MAX_ROWS)) /* of a tile */
 #define FOLD       MARGS_DELTA_FOLD
 
-// ---- sequences ----
-
-// The rows of a sequence in this step and where its state blocks begin, in floats.
-struct sequence {
-    uint first, n, pos; // of the first row
-    ulong source, live;
-    bool valid; // the blocks exist
-};
-
-static inline sequence sequence_at(constant margs_delta_net &a,
-                                   uint index,
-                                   device const int *pos,
-                                   device const int *row_start,
-                                   device const int *tables) {
-    sequence s;
-    const uint source = uint(tables[2 * index]), live = uint(tables[2 * index + 1]);
-    s.first = uint(row_start[index]);
-    s.n = uint(row_start[index + 1]) - s.first;
-    s.pos = uint(pos[s.first]);
-    s.source = source * a.end;
-    s.live = live * a.end;
-    s.valid = source < a.n_blocks && live < a.n_blocks;
-    return s;
-}
-
-// The sequence of a row: the last one that begins at or before it.
-static inline uint sequence_of(device const int *row_start, uint n_seqs, uint row) {
-    uint from = 0, end = n_seqs;
-    while (from + 1 < end) {
-        const uint middle = (from + end) / 2;
-        if (uint(row_start[middle]) <= row)
-            from = middle;
-        else
-            end = middle;
-    }
-    return from;
-}
-
 static inline uint channels_of(constant margs_delta_net &a) {
-    return (2 * a.n_k_heads + a.n_v_heads) * DIM;
+    return 2 * a.n_k_heads * K_DIM + a.n_v_heads * V_DIM;
+}
+
+// Channels before K: a delta net has Q, K, V, Mamba-2 V, K, Q.
+static inline uint first_k(constant margs_delta_net &a) {
+    return RULE ? a.n_k_heads * K_DIM : a.n_v_heads * V_DIM;
 }
 
 // ---- the convolution ----
 
-// Input `index` of channel c, counted from the sequence's first row in this step; below 0 the state
-// blocks hold it.
-static inline float input_at(constant margs_delta_net &a,
-                             thread const sequence &s,
-                             device const float *qkv,
-                             device const float *blocks,
-                             int index,
-                             uint c) {
-    if (index >= 0) return qkv[ulong(s.first + uint(index)) * channels_of(a) + c];
-    if (s.pos == 0) return 0.0f;
-    const ulong window = s.pos % CHUNK != 0 ? s.live + a.recent : s.source + a.tail;
-    return blocks[window + ulong(uint(int(TAPS) - 1 + index)) * channels_of(a) + c];
+struct qkv_rows {
+    device const float *qkv; // (n_rows, channels)
+    uint channels;
+    float at(uint row, uint c) const {
+        return qkv[ulong(row) * channels + c];
+    }
+};
+
+// The place of channel c of K of position p among the pending rows, if c is one of K's.
+static inline bool
+pending_k(constant margs_delta_net &a, thread const sequence &s, uint p, uint c, thread ulong &at) {
+    const uint k_cols = a.n_k_heads * K_DIM, d = c - first_k(a);
+    at = s.live + a.state.k + ulong(p % CHUNK) * k_cols + d;
+    return d < k_cols;
 }
 
-// qkv, work (n_rows, channels) f32; conv (channels, TAPS) f32; pos (n_rows), row_start (n_seqs +
-// 1), tables (n_seqs, 2) i32; blocks (n_blocks, end) f32, written only if SINGLE. Grid: (groups of
-// SIMDGROUPS heads of Q, K and V, rows), one simdgroup per head.
+// qkv, work (n_rows, channels) f32; taps (channels, TAPS), bias (channels) f32, the latter read if
+// has_conv_bias; pos (n_rows), row_start (n_seqs + 1), tables (n_seqs, 2) i32; blocks (n_blocks,
+// end) f32, written only if SINGLE. Grid: (groups of SIMDGROUPS parts of the channels, rows), one
+// simdgroup per part.
 kernel void delta_conv(constant margs_delta_net &a [[buffer(0)]],
                        device const float *qkv [[buffer(1)]],
-                       device const float *conv [[buffer(2)]],
-                       device const int *pos [[buffer(3)]],
-                       device const int *row_start [[buffer(4)]],
-                       device const int *tables [[buffer(5)]],
-                       device float *blocks [[buffer(6)]],
-                       device float *work [[buffer(7)]],
+                       device const float *taps [[buffer(2)]],
+                       device const float *bias [[buffer(3)]],
+                       device const int *pos [[buffer(4)]],
+                       device const int *row_start [[buffer(5)]],
+                       device const int *tables [[buffer(6)]],
+                       device float *blocks [[buffer(7)]],
+                       device float *work [[buffer(8)]],
                        uint2 group [[threadgroup_position_in_grid]],
                        uint simdgroup [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]]) {
-    const uint head = group.x * SIMDGROUPS + simdgroup, row = group.y;
-    const uint index = SINGLE ? row : sequence_of(row_start, a.n_seqs, row);
-    const sequence s = sequence_at(a, index, pos, row_start, tables);
-    if (head >= 2 * a.n_k_heads + a.n_v_heads || !s.valid) return;
-    const uint channels = channels_of(a), end = s.pos + row - s.first + 1;
-    float y[MAX_DIM / SIMD_WIDTH], sum = 0.0f;
+    const uint part = group.x * SIMDGROUPS + simdgroup, row = group.y;
+    const uint channels = channels_of(a), index = sequence_of(row_start, a.state.n_seqs, row);
+    const sequence s = sequence_at(a.state, index, pos, row_start, tables);
+    if (part * PART >= channels || !s.valid) return;
+    const qkv_rows rows = {qkv, channels};
+    float y[MAX_V_DIM / SIMD_WIDTH], sum = 0.0f;
 #pragma unroll
-    for (uint i = 0; i < MAX_DIM / SIMD_WIDTH; i++) {
-        const uint d = i * SIMD_WIDTH + lane, c = head * DIM + d;
+    for (uint i = 0; i < MAX_V_DIM / SIMD_WIDTH; i++) {
+        const uint d = i * SIMD_WIDTH + lane, c = part * PART + d;
         y[i] = 0.0f;
-        if (d >= DIM) continue;
+        if (d >= PART || c >= channels) continue;
+        const float first = a.has_conv_bias != 0 ? bias[c] : 0.0f;
         float in[MAX_TAPS];
-#pragma unroll
-        for (uint t = 0; t < MAX_TAPS; t++) {
-            if (t >= TAPS) continue;
-            in[t] = input_at(a, s, qkv, blocks, int(row - s.first + t + 1) - int(TAPS), c);
-            y[i] = fma(conv[c * TAPS + t], in[t], y[i]);
-        }
+        y[i] = convolve(a.state, s, rows, blocks, taps, row, c, first, in);
         y[i] /= 1.0f + precise::exp(-y[i]);
         sum = fma(y[i], y[i], sum);
-#pragma unroll
-        for (uint t = 0; t + 1 < MAX_TAPS; t++) {
-            if (!SINGLE || t + 1 >= TAPS) continue;
-            const ulong at = s.live + ulong(t) * channels + c;
-            blocks[at + a.recent] = in[t + 1];
-            if (end % CHUNK == 0) blocks[at + a.tail] = in[t + 1];
-        }
+        if (SINGLE) keep_single(a.state, s, blocks, in, channels, c);
     }
-    sum = simd_tree_sum(sum);
-    const bool is_q = head < a.n_k_heads, is_k = !is_q && head < 2 * a.n_k_heads;
-    const float scale = is_q || is_k ? (is_q ? a.q_scale : 1.0f) / sqrt(sum + 1e-6f) : 1.0f;
-    const ulong pending =
-        s.live + a.k + (ulong(s.pos % CHUNK) * a.n_k_heads + (head - a.n_k_heads)) * DIM;
+    float scale = 1.0f;
+    if (RULE) {
+        sum = simd_tree_sum(sum);
+        const bool is_q = part < a.n_k_heads, is_k = !is_q && part < 2 * a.n_k_heads;
+        if (is_q || is_k) scale = (is_q ? a.q_scale : 1.0f) / sqrt(sum + 1e-6f);
+    }
 #pragma unroll
-    for (uint i = 0; i < MAX_DIM / SIMD_WIDTH; i++) {
-        const uint d = i * SIMD_WIDTH + lane;
-        if (d >= DIM) continue;
+    for (uint i = 0; i < MAX_V_DIM / SIMD_WIDTH; i++) {
+        const uint d = i * SIMD_WIDTH + lane, c = part * PART + d;
+        if (d >= PART || c >= channels) continue;
         const float v = y[i] * scale;
-        work[ulong(row) * channels + head * DIM + d] = v;
-        if (SINGLE && is_k && end % CHUNK != 0) blocks[pending + d] = v;
+        work[ulong(row) * channels + c] = v;
+        ulong at;
+        if (SINGLE && (s.pos + 1) % CHUNK != 0 && pending_k(a, s, s.pos, c, at)) blocks[at] = v;
     }
 }
 
 // After a step with more than one row of a sequence. The buffers are delta_conv's. Grid: (groups of
-// SIMDGROUPS heads of Q, K and V, sequences), one simdgroup per head.
+// SIMDGROUPS parts of the channels, sequences), one simdgroup per part.
 kernel void delta_keep(constant margs_delta_net &a [[buffer(0)]],
                        device const float *qkv [[buffer(1)]],
                        device const int *pos [[buffer(2)]],
@@ -169,33 +135,18 @@ kernel void delta_keep(constant margs_delta_net &a [[buffer(0)]],
                        uint2 group [[threadgroup_position_in_grid]],
                        uint simdgroup [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]]) {
-    const uint head = group.x * SIMDGROUPS + simdgroup, channels = channels_of(a);
-    const sequence s = sequence_at(a, group.y, pos, row_start, tables);
-    if (head >= 2 * a.n_k_heads + a.n_v_heads || !s.valid) return;
-    const uint end = s.pos + s.n, boundary = end - end % CHUNK;
-    const bool crosses = boundary > s.pos;
-    const bool is_k = head >= a.n_k_heads && head < 2 * a.n_k_heads;
-    for (uint d = lane; d < DIM; d += SIMD_WIDTH) {
-        const uint c = head * DIM + d;
-        // All are read before any is written: both windows may be read and written.
-        float tail[MAX_TAPS - 1], recent[MAX_TAPS - 1];
-#pragma unroll
-        for (uint t = 0; t + 1 < MAX_TAPS; t++) {
-            const int back = int(t) + 1 - int(TAPS);
-            if (t + 1 >= TAPS) continue;
-            recent[t] = input_at(a, s, qkv, blocks, int(s.n) + back, c);
-            if (crosses) tail[t] = input_at(a, s, qkv, blocks, int(boundary - s.pos) + back, c);
-        }
-#pragma unroll
-        for (uint t = 0; t + 1 < MAX_TAPS; t++) {
-            const ulong at = s.live + ulong(t) * channels + c;
-            if (t + 1 >= TAPS) continue;
-            blocks[at + a.recent] = recent[t];
-            if (crosses) blocks[at + a.tail] = tail[t];
-        }
-        for (uint p = crosses ? boundary : s.pos; is_k && p < end; p++)
-            blocks[s.live + a.k + (ulong(p % CHUNK) * a.n_k_heads + (head - a.n_k_heads)) * DIM +
-                   d] = work[ulong(s.first + p - s.pos) * channels + c];
+    const uint part = group.x * SIMDGROUPS + simdgroup, channels = channels_of(a);
+    const sequence s = sequence_at(a.state, group.y, pos, row_start, tables);
+    if (!s.valid) return;
+    const qkv_rows rows = {qkv, channels};
+    const uint end = s.pos + s.n, from = max(end - end % CHUNK, s.pos);
+    for (uint d = lane; d < PART; d += SIMD_WIDTH) {
+        const uint c = part * PART + d;
+        if (c >= channels) return;
+        keep_inputs(a.state, s, rows, blocks, c);
+        ulong at;
+        for (uint p = from; p < end && pending_k(a, s, p, c, at); p++)
+            blocks[at] = work[ulong(s.first + p - s.pos) * channels + c];
     }
 }
 
@@ -212,16 +163,18 @@ struct head_rows {
     device float *pending_u;          // (CHUNK, cols)
     device float *pending_g;          // (CHUNK, n_v_heads)
     uint channels, cols, k_cols, n_v_heads;
-    float a, dt_bias;
+    float a, dt_bias, skip;
 };
 
-// Threadgroup memory.
+// Threadgroup memory. parts: of S^T q in slot EACH * i + EACH - 1 of row i, of a delta net's S^T k
+// in slot 2 * i. The first part of S^T q is then o.
+#define EACH (RULE ? 2u : 1u)
 struct tile {
-    threadgroup float *k, *q; // (ROWS, DIM)
-    threadgroup float *parts; // (QUARTERS, 2 * ROWS, DIM): of S^T k and S^T q; first part: then o
-    threadgroup float *g;     // (CHUNK) sums since the boundary
-    threadgroup float *beta;  // (ROWS)
+    threadgroup float *g;           // (CHUNK) sums since the boundary
+    threadgroup float *step;        // (MAX_ROWS) beta; of Mamba-2 dt
     threadgroup float *by_k, *by_q; // (ROWS, CHUNK) e^(G[i] - G[j]) times k[j].k[i], k[j].q[i]
+    threadgroup float *k, *q;       // (ROWS, K_DIM)
+    threadgroup float *parts;       // (QUARTERS, EACH * ROWS, V_DIM)
 };
 
 // A thread's part of S: a quarter of one column.
@@ -242,16 +195,17 @@ static inline device const float *k_at(thread const head_rows &h, uint j, uint f
     return j < from ? h.pending_k + ulong(j) * h.k_cols : h.k + ulong(row + j - from) * h.channels;
 }
 
-// Sums of the logarithms of decays, and betas, of n rows from offset `at` of the chunk on.
+// Sums of the logarithms of decays, and step sizes, of n rows from offset `at` of the chunk on.
 static inline void
 make_decays(thread const head_rows &h, thread const tile &t, uint row, uint at, uint n) {
     float g = at == 0 ? 0.0f : t.g[at - 1];
     for (uint i = 0; i < n; i++) {
         const ulong from = ulong(row + i) * h.n_v_heads;
-        g = fma(h.a, softplus(h.alpha[from] + h.dt_bias), g);
+        const float dt = softplus(h.alpha[from] + h.dt_bias);
+        g = fma(h.a, dt, g);
         t.g[at + i] = g;
         h.pending_g[ulong(at + i) * h.n_v_heads] = g;
-        t.beta[i] = 1.0f / (1.0f + precise::exp(-h.beta[from]));
+        t.step[i] = RULE ? 1.0f / (1.0f + precise::exp(-h.beta[from])) : dt;
     }
 }
 
@@ -267,24 +221,27 @@ static inline void project(thread const column &c, thread const tile &t, uint n)
 #pragma unroll
         for (uint i = 0; i < MAX_ROWS; i++) {
             if (i >= ROWS || i >= n) continue;
-            const uint at = (i * DIM + c.quarter * STEP + d) / 4;
-            const float4 k = ((threadgroup const float4 *)t.k)[at];
+            const uint at = (i * K_DIM + c.quarter * STEP + d) / 4;
             const float4 q = ((threadgroup const float4 *)t.q)[at];
-            by_k[i] = fma(c.s[d], k.x, by_k[i]), by_q[i] = fma(c.s[d], q.x, by_q[i]);
-            by_k[i] = fma(c.s[d + 1], k.y, by_k[i]), by_q[i] = fma(c.s[d + 1], q.y, by_q[i]);
-            by_k[i] = fma(c.s[d + 2], k.z, by_k[i]), by_q[i] = fma(c.s[d + 2], q.z, by_q[i]);
-            by_k[i] = fma(c.s[d + 3], k.w, by_k[i]), by_q[i] = fma(c.s[d + 3], q.w, by_q[i]);
+            by_q[i] = fma(c.s[d], q.x, by_q[i]), by_q[i] = fma(c.s[d + 1], q.y, by_q[i]);
+            by_q[i] = fma(c.s[d + 2], q.z, by_q[i]), by_q[i] = fma(c.s[d + 3], q.w, by_q[i]);
+            if (!RULE) continue;
+            const float4 k = ((threadgroup const float4 *)t.k)[at];
+            by_k[i] = fma(c.s[d], k.x, by_k[i]), by_k[i] = fma(c.s[d + 1], k.y, by_k[i]);
+            by_k[i] = fma(c.s[d + 2], k.z, by_k[i]), by_k[i] = fma(c.s[d + 3], k.w, by_k[i]);
         }
     }
 #pragma unroll
     for (uint i = 0; i < MAX_ROWS; i++) {
         if (i >= ROWS || i >= n) continue;
-        t.parts[((c.quarter * ROWS + i) * 2) * DIM + c.col] = by_k[i];
-        t.parts[((c.quarter * ROWS + i) * 2 + 1) * DIM + c.col] = by_q[i];
+        const uint slot = c.quarter * EACH * ROWS + EACH * i;
+        if (RULE) t.parts[slot * V_DIM + c.col] = by_k[i];
+        t.parts[(slot + EACH - 1) * V_DIM + c.col] = by_q[i];
     }
 }
 
-// Products of the chunk's rows of K with K and Q of n rows: a simdgroup for each row of K.
+// Products of the chunk's rows of K with K (of a delta net) and Q of n rows: a simdgroup for each
+// row of K.
 static inline void make_pairs(thread const head_rows &h,
                               thread const tile &t,
                               uint row,
@@ -294,33 +251,36 @@ static inline void make_pairs(thread const head_rows &h,
                               uint simdgroup,
                               uint lane) {
     const uint before = row - (at - from); // the step's row at offset `from`
-    for (uint j = simdgroup; j < at + n; j += DIM * QUARTERS / SIMD_WIDTH) {
-        float k[MAX_DIM / SIMD_WIDTH];
+    for (uint j = simdgroup; j < at + n; j += V_DIM * QUARTERS / SIMD_WIDTH) {
+        float k[MAX_K_DIM / SIMD_WIDTH];
 #pragma unroll
-        for (uint s = 0; s < MAX_DIM / SIMD_WIDTH; s++) {
+        for (uint s = 0; s < MAX_K_DIM / SIMD_WIDTH; s++) {
             const uint d = s * SIMD_WIDTH + lane;
-            k[s] = d >= DIM ? 0.0f : j < at ? k_at(h, j, from, before)[d] : t.k[(j - at) * DIM + d];
+            k[s] = d >= K_DIM ? 0.0f
+                   : j < at   ? k_at(h, j, from, before)[d]
+                              : t.k[(j - at) * K_DIM + d];
         }
         for (uint i = j < at ? 0 : j - at; i < n; i++) {
             float by_k = 0.0f, by_q = 0.0f;
 #pragma unroll
-            for (uint s = 0; s < MAX_DIM / SIMD_WIDTH; s++) {
+            for (uint s = 0; s < MAX_K_DIM / SIMD_WIDTH; s++) {
                 const uint d = s * SIMD_WIDTH + lane;
-                if (d >= DIM) continue;
-                by_k = fma(k[s], t.k[i * DIM + d], by_k);
-                by_q = fma(k[s], t.q[i * DIM + d], by_q);
+                if (d >= K_DIM) continue;
+                if (RULE) by_k = fma(k[s], t.k[i * K_DIM + d], by_k);
+                by_q = fma(k[s], t.q[i * K_DIM + d], by_q);
             }
-            by_k = simd_tree_sum(by_k);
+            if (RULE) by_k = simd_tree_sum(by_k);
             by_q = simd_tree_sum(by_q);
             const float near = precise::exp(t.g[at + i] - t.g[j]);
-            if (lane == 0) t.by_k[i * CHUNK + j] = near * by_k, t.by_q[i * CHUNK + j] = near * by_q;
+            if (RULE && lane == 0) t.by_k[i * CHUNK + j] = near * by_k;
+            if (lane == 0) t.by_q[i * CHUNK + j] = near * by_q;
         }
     }
 }
 
-// (0 + 1) + (2 + 3) of the parts of vector v.
-static inline float sum_parts(thread const tile &t, uint v, uint col) {
-    const uint at = v * DIM + col, next = 2 * ROWS * DIM;
+// (0 + 1) + (2 + 3) of the parts of a slot.
+static inline float sum_parts(thread const tile &t, uint slot, uint col) {
+    const uint at = slot * V_DIM + col, next = EACH * ROWS * V_DIM;
     return (t.parts[at] + t.parts[at + next]) + (t.parts[at + 2 * next] + t.parts[at + 3 * next]);
 }
 
@@ -334,15 +294,16 @@ make_column(thread const head_rows &h, thread const tile &t, uint row, uint at, 
         u[i] = o[i] = 0.0f;
         if (i >= ROWS || i >= n) continue;
         const float far = precise::exp(t.g[at + i]);
-        u[i] = fma(-far, sum_parts(t, 2 * i, col), h.v[ulong(row + i) * h.channels + col]);
-        o[i] = far * sum_parts(t, 2 * i + 1, col);
+        u[i] = h.v[ulong(row + i) * h.channels + col];
+        if (RULE) u[i] = fma(-far, sum_parts(t, EACH * i, col), u[i]);
+        o[i] = far * sum_parts(t, EACH * i + EACH - 1, col);
     }
     for (uint j = 0; j < at; j++) {
         const float before = h.pending_u[ulong(j) * h.cols + col];
 #pragma unroll
         for (uint i = 0; i < MAX_ROWS; i++) {
             if (i >= ROWS || i >= n) continue;
-            u[i] = fma(-t.by_k[i * CHUNK + j], before, u[i]);
+            if (RULE) u[i] = fma(-t.by_k[i * CHUNK + j], before, u[i]);
             o[i] = fma(t.by_q[i * CHUNK + j], before, o[i]);
         }
     }
@@ -352,16 +313,18 @@ make_column(thread const head_rows &h, thread const tile &t, uint row, uint at, 
 #pragma unroll
         for (uint j = 0; j < MAX_ROWS; j++) {
             if (j >= i) continue;
-            u[i] = fma(-t.by_k[i * CHUNK + at + j], u[j], u[i]);
+            if (RULE) u[i] = fma(-t.by_k[i * CHUNK + at + j], u[j], u[i]);
             o[i] = fma(t.by_q[i * CHUNK + at + j], u[j], o[i]);
         }
-        u[i] *= t.beta[i];
+        const float v = u[i]; // of Mamba-2
+        u[i] *= t.step[i];
         h.pending_u[ulong(at + i) * h.cols + col] = u[i];
-        t.parts[(2 * i + 1) * DIM + col] = fma(t.by_q[i * CHUNK + at + i], u[i], o[i]);
+        o[i] = fma(t.by_q[i * CHUNK + at + i], u[i], o[i]);
+        t.parts[(EACH * i + EACH - 1) * V_DIM + col] = RULE ? o[i] : fma(h.skip, v, o[i]);
     }
 }
 
-// The norm and gate of n rows: a simdgroup for each.
+// The norm (of a delta net) and gate of n rows: a simdgroup for each.
 static inline void store_rows(thread const head_rows &h,
                               thread const tile &t,
                               device const float *norm,
@@ -370,16 +333,16 @@ static inline void store_rows(thread const head_rows &h,
                               uint n,
                               uint simdgroup,
                               uint lane) {
-    for (uint i = simdgroup; i < n; i += DIM * QUARTERS / SIMD_WIDTH) {
-        threadgroup const float *o = t.parts + (2 * i + 1) * DIM;
+    for (uint i = simdgroup; i < n; i += V_DIM * QUARTERS / SIMD_WIDTH) {
+        threadgroup const float *o = t.parts + (EACH * i + EACH - 1) * V_DIM;
         const ulong at = ulong(row + i) * h.cols;
-        float sum = 0.0f;
-        for (uint d = lane; d < DIM; d += SIMD_WIDTH)
+        float sum = 0.0f, scale = 1.0f;
+        for (uint d = lane; RULE && d < V_DIM; d += SIMD_WIDTH)
             sum = fma(o[d], o[d], sum);
-        const float scale = 1.0f / sqrt(simd_tree_sum(sum) / float(DIM) + eps);
-        for (uint d = lane; d < DIM; d += SIMD_WIDTH) {
-            const float z = h.z[at + d];
-            h.out[at + d] = o[d] * scale * norm[d] * (z / (1.0f + precise::exp(-z)));
+        if (RULE) scale = 1.0f / sqrt(simd_tree_sum(sum) / float(V_DIM) + eps);
+        for (uint d = lane; d < V_DIM; d += SIMD_WIDTH) {
+            const float z = h.z[at + d], x = RULE ? o[d] * scale * norm[d] : o[d];
+            h.out[at + d] = x * (z / (1.0f + precise::exp(-z)));
         }
     }
 }
@@ -387,15 +350,15 @@ static inline void store_rows(thread const head_rows &h,
 // Adds a whole chunk to S. Its first `from` rows were pending, the next is row `row` of the step.
 static inline void
 fold(thread const head_rows &h, thread const tile &t, thread column &c, uint row, uint from) {
-    threadgroup float *k = t.k; // (FOLD, DIM): a tile has (2 + 2 * QUARTERS) * ROWS rows
+    threadgroup float *k = t.k; // (FOLD, K_DIM): over q and parts, which are not read any more
     const float last = t.g[CHUNK - 1], far = precise::exp(last);
 #pragma unroll
     for (uint d = 0; d < MAX_STEP; d++)
         c.s[d] *= far;
     for (uint first = 0; first < CHUNK; first += FOLD) {
         for (uint j = first + c.quarter; j < first + FOLD; j += QUARTERS)
-            k[(j - first) * DIM + c.col] =
-                precise::exp(last - t.g[j]) * k_at(h, j, from, row)[c.col];
+            for (uint d = c.col; d < K_DIM; d += V_DIM)
+                k[(j - first) * K_DIM + d] = precise::exp(last - t.g[j]) * k_at(h, j, from, row)[d];
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (uint j = 0; j < FOLD; j++) {
             const float u = h.pending_u[ulong(first + j) * h.cols + c.col];
@@ -403,7 +366,7 @@ fold(thread const head_rows &h, thread const tile &t, thread column &c, uint row
             for (uint d = 0; d < MAX_STEP; d += 4) {
                 if (d >= STEP) continue;
                 const float4 x =
-                    ((threadgroup const float4 *)k)[(j * DIM + c.quarter * STEP + d) / 4];
+                    ((threadgroup const float4 *)k)[(j * K_DIM + c.quarter * STEP + d) / 4];
                 c.s[d] = fma(x.x, u, c.s[d]);
                 c.s[d + 1] = fma(x.y, u, c.s[d + 1]);
                 c.s[d + 2] = fma(x.z, u, c.s[d + 2]);
@@ -415,11 +378,11 @@ fold(thread const head_rows &h, thread const tile &t, thread column &c, uint row
     }
 }
 
-// work (n_rows, channels), z, out (n_rows, n_v_heads, DIM), alpha, beta (n_rows, n_v_heads) f32;
-// pos (n_rows), row_start (n_seqs + 1), tables (n_seqs, 2) i32; decay, dt_bias (n_v_heads), norm
-// (DIM) f32; blocks (n_blocks, end) f32. Grid: (V heads, sequences); QUARTERS * DIM threads.
-// Threadgroup memory `shared`: struct tile.
-[[max_total_threads_per_threadgroup(QUARTERS * MAX_DIM)]] kernel void
+// work (n_rows, channels), z, out (n_rows, n_v_heads, V_DIM), alpha, beta (n_rows, n_v_heads) f32;
+// pos (n_rows), row_start (n_seqs + 1), tables (n_seqs, 2) i32; decay, dt_bias (n_v_heads) f32;
+// norm (V_DIM) and beta of a delta net, skip (n_v_heads) of Mamba-2; blocks (n_blocks, end) f32.
+// Grid: (V heads, sequences); QUARTERS * V_DIM threads. Threadgroup memory `shared`: struct tile.
+[[max_total_threads_per_threadgroup(QUARTERS * MAX_V_DIM)]] kernel void
 delta_run(constant margs_delta_net &a [[buffer(0)]],
           device const float *work [[buffer(1)]],
           device const float *z [[buffer(2)]],
@@ -431,42 +394,43 @@ delta_run(constant margs_delta_net &a [[buffer(0)]],
           device const float *decay [[buffer(8)]],
           device const float *dt_bias [[buffer(9)]],
           device const float *norm [[buffer(10)]],
-          device float *blocks [[buffer(11)]],
-          device float *out [[buffer(12)]],
+          device const float *skip [[buffer(11)]],
+          device float *blocks [[buffer(12)]],
+          device float *out [[buffer(13)]],
           threadgroup float *shared [[threadgroup(0)]],
           uint2 group [[threadgroup_position_in_grid]],
           uint thread_index [[thread_index_in_threadgroup]],
           uint simdgroup [[simdgroup_index_in_threadgroup]],
           uint lane [[thread_index_in_simdgroup]]) {
-    const sequence s = sequence_at(a, group.y, pos, row_start, tables);
+    const sequence s = sequence_at(a.state, group.y, pos, row_start, tables);
     if (!s.valid) return;
     const uint v_head = group.x;
     const uint k_head = a.tiled ? v_head % a.n_k_heads : v_head / (a.n_v_heads / a.n_k_heads);
     head_rows h;
-    h.channels = channels_of(a), h.cols = a.n_v_heads * DIM, h.k_cols = a.n_k_heads * DIM;
+    h.channels = channels_of(a), h.cols = a.n_v_heads * V_DIM, h.k_cols = a.n_k_heads * K_DIM;
     h.n_v_heads = a.n_v_heads;
-    h.q = work + ulong(s.first) * h.channels + k_head * DIM;
-    h.k = h.q + h.k_cols;
-    h.v = work + ulong(s.first) * h.channels + 2 * h.k_cols + v_head * DIM;
+    h.k = work + ulong(s.first) * h.channels + first_k(a) + k_head * K_DIM;
+    h.q = RULE ? h.k - h.k_cols : h.k + h.k_cols;
+    h.v = work + ulong(s.first) * h.channels + (RULE ? 2 * h.k_cols : 0) + v_head * V_DIM;
     h.alpha = alpha + ulong(s.first) * a.n_v_heads + v_head;
     h.beta = beta + ulong(s.first) * a.n_v_heads + v_head;
-    h.z = z + ulong(s.first) * h.cols + v_head * DIM;
-    h.out = out + ulong(s.first) * h.cols + v_head * DIM;
-    h.pending_k = blocks + s.live + a.k + k_head * DIM;
-    h.pending_u = blocks + s.live + a.u + v_head * DIM;
-    h.pending_g = blocks + s.live + a.g + v_head;
-    h.a = decay[v_head], h.dt_bias = dt_bias[v_head];
+    h.z = z + ulong(s.first) * h.cols + v_head * V_DIM;
+    h.out = out + ulong(s.first) * h.cols + v_head * V_DIM;
+    h.pending_k = blocks + s.live + a.state.k + k_head * K_DIM;
+    h.pending_u = blocks + s.live + a.state.u + v_head * V_DIM;
+    h.pending_g = blocks + s.live + a.state.g + v_head;
+    h.a = decay[v_head], h.dt_bias = dt_bias[v_head], h.skip = RULE ? 0.0f : skip[v_head];
     tile t;
-    t.k = shared, t.q = t.k + ROWS * DIM, t.parts = t.q + ROWS * DIM;
-    t.g = t.parts + QUARTERS * 2 * ROWS * DIM, t.beta = t.g + CHUNK;
-    t.by_k = t.beta + ROWS, t.by_q = t.by_k + ROWS * CHUNK;
+    t.g = shared, t.step = t.g + CHUNK;
+    t.by_k = t.step + MAX_ROWS, t.by_q = t.by_k + ROWS * CHUNK;
+    t.k = t.by_q + ROWS * CHUNK, t.q = t.k + ROWS * K_DIM, t.parts = t.q + ROWS * K_DIM;
 
     column c;
-    c.col = thread_index % DIM, c.quarter = thread_index / DIM;
-    const ulong state = ulong(v_head) * DIM * DIM + c.quarter * STEP * DIM + c.col;
+    c.col = thread_index % V_DIM, c.quarter = thread_index / V_DIM;
+    const ulong state = (ulong(v_head) * K_DIM + c.quarter * STEP) * V_DIM + c.col;
 #pragma unroll
     for (uint d = 0; d < MAX_STEP; d++)
-        c.s[d] = d < STEP && s.pos >= CHUNK ? blocks[s.source + state + d * DIM] : 0.0f;
+        c.s[d] = d < STEP && s.pos >= CHUNK ? blocks[s.source + state + d * V_DIM] : 0.0f;
     for (uint row = 0; row < s.n;) {
         const uint from = (s.pos + row) % CHUNK, begin = row;
         uint at = from;
@@ -474,16 +438,17 @@ delta_run(constant margs_delta_net &a [[buffer(0)]],
         simdgroup_barrier(mem_flags::mem_threadgroup);
         while (at < CHUNK && row < s.n) {
             const uint n = min(min(ROWS, CHUNK - at), s.n - row);
-            for (uint i = c.quarter; i < n; i += QUARTERS) {
-                t.k[i * DIM + c.col] = h.k[ulong(row + i) * h.channels + c.col];
-                t.q[i * DIM + c.col] = h.q[ulong(row + i) * h.channels + c.col];
-            }
+            for (uint i = c.quarter; i < n; i += QUARTERS)
+                for (uint d = c.col; d < K_DIM; d += V_DIM) {
+                    t.k[i * K_DIM + d] = h.k[ulong(row + i) * h.channels + d];
+                    t.q[i * K_DIM + d] = h.q[ulong(row + i) * h.channels + d];
+                }
             if (thread_index == 0) make_decays(h, t, row, at, n);
             threadgroup_barrier(mem_flags::mem_threadgroup);
             make_pairs(h, t, row, at, n, from, simdgroup, lane);
             project(c, t, n);
             threadgroup_barrier(mem_flags::mem_threadgroup);
-            if (thread_index < DIM) make_column(h, t, row, at, n, c.col);
+            if (thread_index < V_DIM) make_column(h, t, row, at, n, c.col);
             threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
             store_rows(h, t, norm, a.eps, row, n, simdgroup, lane);
             threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -494,6 +459,27 @@ delta_run(constant margs_delta_net &a [[buffer(0)]],
         if (s.n - row >= CHUNK) continue; // another boundary follows
 #pragma unroll
         for (uint d = 0; d < MAX_STEP; d++)
-            if (d < STEP) blocks[s.live + state + d * DIM] = c.s[d];
+            if (d < STEP) blocks[s.live + state + d * V_DIM] = c.s[d];
     }
+}
+
+// out (n_rows, n_v_heads, V_DIM) f32 = norm * out / rms(out) by each of n_norm_groups equal groups
+// of V heads; norm (n_v_heads, V_DIM) f32. Grid: (groups, rows); MARGS_DELTA_NORM threads.
+kernel void mamba2_norm(constant margs_delta_net &a [[buffer(0)]],
+                        device const float *norm [[buffer(1)]],
+                        device float *out [[buffer(2)]],
+                        uint2 group [[threadgroup_position_in_grid]],
+                        uint thread_index [[thread_index_in_threadgroup]],
+                        uint simdgroup [[simdgroup_index_in_threadgroup]],
+                        uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float parts[SIMD_WIDTH];
+    const uint n = a.n_v_heads / a.n_norm_groups * V_DIM, first = group.x * n;
+    device float *x = out + ulong(group.y) * a.n_v_heads * V_DIM + first;
+    float sum = 0.0f;
+    for (uint d = thread_index; d < n; d += MARGS_DELTA_NORM)
+        sum = fma(x[d], x[d], sum);
+    sum = group_tree_sum(sum, parts, simdgroup, MARGS_DELTA_NORM / SIMD_WIDTH, lane);
+    const float scale = 1.0f / sqrt(sum / float(n) + a.eps);
+    for (uint d = thread_index; d < n; d += MARGS_DELTA_NORM)
+        x[d] = x[d] * scale * norm[first + d];
 }

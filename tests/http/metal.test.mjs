@@ -72,39 +72,47 @@ test("a streamed chat equals the CPU backend's", async () => {
   assert.ok(got.done && got.chunks.length > 4, "token by token");
 });
 
-// Six of its eight layers have a gated delta net, the others gated attention.
-test("a hybrid's streamed chat equals the CPU backend's, on a prefix hit too", async () => {
-  const name = "qwen35-tied",
-    small = ["--kv-cache-tokens", "256", "--context-length", "128", "--max-sequences", "2"],
-    models = [{ name, file: `tests/golden/arch/${name}/hf` }];
-  const request = {
-    model: name,
-    messages: user("Tell me a story of a fox, a bear and the sea, and then another one."),
-    max_tokens: 20,
-    temperature: 0,
-    ignore_eos: true,
-    stream_options: { include_usage: true },
-  };
-  const ask = (server) => streamed(server, request);
-  const want = await serving([...cpu, ...small], ask, models);
-  await serving(
-    [...metal, ...small],
-    async (server) => {
-      const before = kernels(await metrics(server));
-      const first = await ask(server);
-      const used = difference(before, kernels(await metrics(server)));
-      const again = await ask(server);
-      assert.equal(first.text, want.text);
-      assert.ok(first.done && first.chunks.length > 4, "token by token");
-      assert.ok(again.usage.prompt_tokens_details.cached_tokens >= 16, "a prefix hit");
-      assert.equal(again.text, first.text);
-      assert.equal(used.delta_run, used.delta_conv);
-      assert.ok(used.delta_run > used.delta_keep && used.delta_keep > 0, "the prompt's step keeps inputs apart");
-      assert.ok(used.gate > 0, "gated attention");
-    },
-    models,
-  );
-});
+// What each has in the place of attention, by the kernel of its rows and the one that keeps inputs after
+// a step of several rows; and other kernels that it must use.
+const hybrids = [
+  { name: "qwen35-tied", rows: "delta_run", keep: "delta_keep", others: ["delta_conv", "gate"] },
+  { name: "lfm2", rows: "short_conv", keep: "short_conv_keep", others: ["rope_store"] },
+  { name: "granitehybrid-moe", rows: "delta_run", keep: "delta_keep", others: ["delta_conv"] },
+  { name: "falcon-h1-norm", rows: "delta_run", keep: "delta_keep", others: ["mamba2_norm", "rope_store"] },
+  { name: "nemotron-h-tied", rows: "delta_run", keep: "delta_keep", others: ["mamba2_norm", "gate"] },
+];
+for (const { name, rows, keep, others } of hybrids)
+  test(`a hybrid's streamed chat equals the CPU backend's, on a prefix hit too: ${name}`, async () => {
+    const small = ["--kv-cache-tokens", "256", "--context-length", "128", "--max-sequences", "2"],
+      models = [{ name, file: `tests/golden/arch/${name}/hf` }];
+    const request = {
+      model: name,
+      messages: user("Tell me a story of a fox, a bear and the sea, and then another one."),
+      max_tokens: 20,
+      temperature: 0,
+      ignore_eos: true,
+      stream_options: { include_usage: true },
+    };
+    const ask = (server) => streamed(server, request);
+    const want = await serving([...cpu, ...small], ask, models);
+    await serving(
+      [...metal, ...small],
+      async (server) => {
+        const before = kernels(await metrics(server));
+        const first = await ask(server);
+        const used = difference(before, kernels(await metrics(server)));
+        const again = await ask(server);
+        assert.equal(first.text, want.text);
+        assert.ok(first.done && first.chunks.length > 4, "token by token");
+        assert.ok(again.usage.prompt_tokens_details.cached_tokens >= 16, "a prefix hit");
+        assert.equal(again.text, first.text);
+        assert.ok(used[rows] > used[keep] && used[keep] > 0, "the prompt's step keeps inputs apart");
+        if (rows === "delta_run") assert.equal(used.delta_conv, used.delta_run);
+        for (const kernel of others) assert.ok(used[kernel] > 0, kernel);
+      },
+      models,
+    );
+  });
 
 const rng = random(7);
 const shared = randomPrompt(rng, 20);

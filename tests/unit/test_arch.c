@@ -2,8 +2,8 @@
  * (tests/golden/arch, see its README): logits, most likely tokens and greedy answers, from the
  * Hugging Face folder and from the GGUF file; in one step, in chunks, in a mixed batch, and through
  * the engine with prefix-cache hits. Arguments: "only=DEVICE" selects the device (be.h);
- * "models=TEXT" the models with TEXT in their name; "table" prints the errors as Markdown, "table
- * FOLDER" those of other folders written by make.py. */
+ * "models=TEXT,..." the models with one of the texts in their name; "table" prints the errors as
+ * Markdown, "table FOLDER" those of other folders written by make.py. */
 #include "core/engine/engine.h"
 #include "tests/support/device_models.h"
 #include "tests/support/engine_kit.h"
@@ -101,13 +101,23 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct golden *)a)->name, ((const struct golden *)b)->name);
 }
 
+static bool is_chosen(const char *name) {
+    for (const char *at = chosen; *at;) {
+        const size_t n = strcspn(at, ",");
+        char text[64];
+        snprintf(text, sizeof text, "%.*s", (int)n, at);
+        if (strstr(name, text)) return true;
+        at += n + (at[n] == ',');
+    }
+    return !*chosen;
+}
+
 static void find_models(void) {
     DIR *d = opendir(golden);
     const struct dirent *entry;
     while (d && (entry = readdir(d)) && n_models < MAX_MODELS) {
         struct golden *g = &models[n_models];
-        if (entry->d_name[0] == '.' || strstr(entry->d_name, ".md") ||
-            !strstr(entry->d_name, chosen))
+        if (entry->d_name[0] == '.' || strstr(entry->d_name, ".md") || !is_chosen(entry->d_name))
             continue;
         snprintf(g->name, sizeof g->name, "%.63s", entry->d_name);
         n_found++;

@@ -153,17 +153,12 @@ static void finish_rows(const struct trial *t, const float *z, double *o, uint64
     }
 }
 
-/* As many groups as K heads, or one. */
-static uint32_t norm_groups(const struct trial *t) {
-    return t->shape.chunk == 32 ? 1 : t->shape.n_k_heads;
-}
-
 /* The largest error of sequence s, as a share of what is allowed. */
 static double worst_share(const struct trial *t, const struct seq *s, const float *got) {
     const struct backend_state *st = &t->shape;
     const uint64_t size = (uint64_t)st->k_dim * st->v_dim, cols = out_cols(t);
     /* What is normed at once: a head, or the heads of a group. */
-    const uint64_t part = t->mamba2 ? cols / norm_groups(t) : st->v_dim;
+    const uint64_t part = t->mamba2 ? cols / t->shape.n_k_heads : st->v_dim;
     double *state = be_new(size * st->n_v_heads, sizeof *state), *o = be_new(cols, sizeof *o);
     double worst = 0;
     for (uint32_t p = 0; p < s->len; p++) {
@@ -195,8 +190,7 @@ static bool open_device(const struct trial *t, const char *set, struct device *d
     d->be = be_open_config(
         (struct backend_config){.n_threads = 2, .max_rows = MAX_ROWS, .max_cols = 64}, set);
     if (!d->be) return false;
-    const bool metal = strcmp(set, "metal") == 0; /* it has no Mamba-2 */
-    if (!backend_has_op(d->be, BACKEND_OP_linear_attention) || (metal && t->mamba2)) {
+    if (!backend_has_op(d->be, BACKEND_OP_linear_attention)) {
         backend_close(d->be);
         return false;
     }
@@ -300,7 +294,7 @@ static void run_step(const struct trial *t, struct device *d, struct run *const 
         .n_rows = n_rows,
         .n_seqs = n,
         .tiled = t->tiled,
-        .n_norm_groups = norm_groups(t),
+        .n_norm_groups = t->shape.n_k_heads,
         .state = t->shape,
         .work = be_f32(be, NULL, n_rows * channels(t)),
         .out = be_f32(be, NULL, n_rows * cols)};

@@ -40,7 +40,6 @@ static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
 
 int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
     const struct backend_state *s = &a->state;
-    const struct backend_state_parts parts = backend_state_parts(s);
     const uint64_t row = backend_state_channels(s) * sizeof(float);
     const uint64_t out_row = (uint64_t)s->n_v_heads * s->v_dim * sizeof(float);
     const bool delta = a->beta, single = a->n_rows == a->n_seqs, prefill = delta && !single;
@@ -62,14 +61,7 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
                  .blocks = cuda_at(s->blocks),
                  .work = cuda_at(a->work),
                  .out = cuda_at(a->out),
-                 .tail = parts.tail,
-                 .recent = parts.recent,
-                 .k = parts.k,
-                 .u = parts.u,
-                 .g = parts.g,
-                 .end = parts.end,
-                 .n_seqs = a->n_seqs,
-                 .n_blocks = s->n_blocks,
+                 .state = args_state_of(s, a->n_seqs),
                  .chunk = s->chunk,
                  .n_taps = s->n_taps,
                  .n_k_heads = s->n_k_heads,

@@ -7,7 +7,6 @@
 int cuda_short_conv(backend *be, const struct op_short_conv *a) {
     struct cuda_backend *c = cuda_of(be);
     const struct backend_state *s = &a->state;
-    const struct backend_state_parts parts = backend_state_parts(s);
     const struct cargs_short_conv args = {.bcx = cuda_at(a->bcx),
                                           .pos = cuda_at(a->pos),
                                           .row_start = cuda_at(a->row_start),
@@ -15,12 +14,8 @@ int cuda_short_conv(backend *be, const struct op_short_conv *a) {
                                           .conv = cuda_vector(a->conv),
                                           .blocks = cuda_at(s->blocks),
                                           .out = cuda_at(a->out),
-                                          .tail = parts.tail,
-                                          .recent = parts.recent,
-                                          .end = parts.end,
+                                          .state = args_state_of(s, a->n_seqs),
                                           .n_rows = a->n_rows,
-                                          .n_seqs = a->n_seqs,
-                                          .n_blocks = s->n_blocks,
                                           .chunk = s->chunk,
                                           .n_taps = s->n_taps,
                                           .channels = s->channels};

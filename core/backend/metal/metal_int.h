@@ -142,6 +142,12 @@ struct metal_launch {
     uint64_t read, written;                   /* bytes, for the traffic counters */
 };
 
+/* The first function constants of each kernel over state blocks: enum margs_state_const. */
+#define METAL_STATE_CONSTS(s, single)                                                              \
+    {MARGS_STATE_CHUNK, (s)->chunk}, {MARGS_STATE_TAPS, (s)->n_taps}, {                            \
+        MARGS_STATE_SINGLE, single                                                                 \
+    }
+
 /* Encodes the dispatch; compiles the pipeline at its first use. ERR_DEVICE (failed names the kernel
  * whose pipeline could not be made). */
 int metal_dispatch(struct metal_backend *m, const struct metal_launch *l);
