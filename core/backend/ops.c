@@ -121,10 +121,12 @@ static bool bias_ok(const backend *be, const backend_weight *bias, uint64_t n_ex
 
 static bool experts_ok(const backend *be, const struct op_moe *a) {
     uint64_t n = a->down->n_experts, n_in = a->down->n_out, n_ff = a->down->n_in;
+    uint64_t n_scored = a->latent && a->router ? a->router->n_in : n_in;
     return n && n <= be->moe.n_experts && a->n_used && a->n_used <= be->moe.n_used &&
            a->n_used <= n && n_ff <= be->moe.n_ff && n_in <= be->max_cols &&
-           is_matrix(be, a->down, n, n_in, n_ff) && is_matrix(be, a->gate, n, n_ff, n_in) &&
-           is_matrix(be, a->up, n, n_ff, n_in) && is_matrix(be, a->router, 0, n, n_in) &&
+           n_scored <= be->max_cols && is_matrix(be, a->down, n, n_in, n_ff) &&
+           (a->gate ? is_matrix(be, a->gate, n, n_ff, n_in) : !a->gate_bias) &&
+           is_matrix(be, a->up, n, n_ff, n_in) && is_matrix(be, a->router, 0, n, n_scored) &&
            (!a->router_bias || is_vector(be, a->router_bias, n)) &&
            (!a->choice_bias || is_vector(be, a->choice_bias, n)) &&
            bias_ok(be, a->gate_bias, n, n_ff) && bias_ok(be, a->up_bias, n, n_ff) &&
@@ -132,12 +134,15 @@ static bool experts_ok(const backend *be, const struct op_moe *a) {
 }
 
 static int check_moe(const backend *be, const struct op_moe *a) {
-    if (a->n_rows > be->max_rows || a->act == BACKEND_ACT_NONE || a->act >= BACKEND_N_ACTS ||
-        a->gating >= BACKEND_N_GATINGS || !factor_ok(a->weight_scale) || !a->down ||
-        !experts_ok(be, a))
+    if (a->n_rows > be->max_rows || (a->act == BACKEND_ACT_NONE) != !a->gate ||
+        a->act >= BACKEND_N_ACTS || a->gating >= BACKEND_N_GATINGS || !factor_ok(a->weight_scale) ||
+        !a->down || !experts_ok(be, a))
         return ERR_INVALID;
     uint64_t n_in = a->down->n_out;
-    if (!input_ok(be, &a->in, a->n_rows, n_in) || !holds_f32(be, a->y, a->n_rows, n_in) ||
+    if (!input_ok(be, &a->in, a->n_rows, a->router->n_in) ||
+        !holds_f32(be, a->y, a->n_rows, n_in) ||
+        (a->latent && (a->shared || a->latent == a->y || a->latent == a->in.x ||
+                       !holds_f32(be, a->latent, a->n_rows, n_in))) ||
         a->y == a->in.x || a->y == a->in.residual || a->y == a->shared ||
         (a->shared && !holds_f32(be, a->shared, a->n_rows, n_in)) ||
         (a->shared_gate && (!a->shared || !holds_f32(be, a->shared_gate, a->n_rows, 1))))

@@ -134,6 +134,8 @@ enum backend_gating { BACKEND_GATING_SOFTMAX, BACKEND_GATING_SIGMOID, BACKEND_N_
  *   y = sum, in ascending order of experts, of
  *     weight * (act(gate_e(in), up_e(in)) * down_e^T (+ down_bias_e))
  *     (+ shared * 1 / (1 + exp(-shared_gate)), or + shared without a gate)
+ * Without gate: squared ReLU, max(up_e(in), 0)^2, in the place of act. With latent the experts read
+ * it instead of `in`, which may have another width: n_latent instead of n_in, except of the router.
  * `in` is computed and the products round as in op_linear. */
 struct op_moe {
     struct op_input in;
@@ -143,8 +145,9 @@ struct op_moe {
     const backend_weight *choice_bias; /* (1, n_experts) f32 or NULL: for the choice only */
     bool renormalize;
     float weight_scale;                        /* 0 is 1 */
-    enum backend_act act;                      /* not NONE */
-    const backend_weight *gate, *up;           /* n_experts of (n_ff, n_in) */
+    enum backend_act act;                      /* NONE without gate, and only then */
+    backend_buf *latent;                       /* (n_rows, n_latent) f32 or NULL; without shared */
+    const backend_weight *gate, *up;           /* n_experts of (n_ff, n_in); gate may be NULL */
     const backend_weight *down;                /* n_experts of (n_in, n_ff) */
     const backend_weight *gate_bias, *up_bias; /* n_experts of (1, n_ff) f32, or NULL */
     const backend_weight *down_bias;           /* n_experts of (1, n_in) f32, or NULL */

@@ -153,6 +153,18 @@ static const struct model_arch archs[] = {
      .lone_blocks = true,
      .squared_relu = true,
      .no_rope = true},
+    /* Nemotron 3; experts in the place of the FFN */
+    {.name = "nemotron_h_moe",
+     .pre_norm = true,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .renormalize = true,
+     .sigmoid_gating = true,
+     .shared_expert = true,
+     .shared_ungated = true,
+     .mamba2 = true,
+     .lone_blocks = true,
+     .squared_relu = true,
+     .no_rope = true},
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };

@@ -120,6 +120,8 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->state_tables, lim->max_seqs, rec->n_layers ? 2 : 0},
         {&b->ff, rows, ff},
         {&b->moe, rows, experts->n_experts ? hp->n_embd : 0},
+        {&b->latent, rows, experts->n_latent},
+        {&b->latent_sum, rows, experts->n_latent},
         {&b->shared, rows, experts->n_ff_shared ? hp->n_embd : 0},
         {&b->shared_gate, rows, experts->n_ff_shared ? 1 : 0},
         {&b->x_last, rows, hp->n_embd},

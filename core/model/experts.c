@@ -7,12 +7,18 @@
 static int enqueue_shared(model *m, const struct model_layer *l, struct op_input *in,
                           uint32_t n_rows) {
     struct model_bufs *b = &m->bufs;
-    int rc = backend_linear(m->be, &(struct op_linear){.in = *in,
-                                                       .n_rows = n_rows,
-                                                       .n_weights = 2,
-                                                       .w = {l->s_gate, l->s_up},
-                                                       .act = m->arch->act,
-                                                       .y = {b->ff}});
+    struct op_linear inner = {.in = *in,
+                              .n_rows = n_rows,
+                              .n_weights = 2,
+                              .w = {l->s_gate, l->s_up},
+                              .act = m->arch->act,
+                              .y = {b->ff}};
+    if (!l->s_gate) inner.n_weights = 1, inner.w[0] = l->s_up;
+    int rc = backend_linear(m->be, &inner);
+    if (!rc && !l->s_gate)
+        rc = backend_gate(
+            m->be,
+            &(struct op_gate){.x = b->ff, .n_rows = n_rows, .n_cols = m->hp.experts.n_ff_shared});
     in->residual = NULL;
     in->residual_norm = NULL;
     if (!rc && l->s_router)
@@ -28,31 +34,56 @@ static int enqueue_shared(model *m, const struct model_layer *l, struct op_input
             .in.x = b->ff, .n_rows = n_rows, .n_weights = 1, .w = {l->s_down}, .y = {b->shared}});
 }
 
+/* From the experts' sum to the pending output. The shared expert's output is added to x first, by a
+ * norm whose result is overwritten. */
+static int enqueue_latent_up(model *m, const struct model_layer *l, struct op_input in,
+                             uint32_t n_rows) {
+    struct model_bufs *b = &m->bufs;
+    int rc = model_sum(m, b->shared, n_rows);
+    in.residual = b->shared;
+    if (!rc) rc = backend_norm(m->be, &(struct op_norm){.in = in, .n_rows = n_rows, .out = b->moe});
+    if (rc) return rc;
+    return backend_linear(m->be, &(struct op_linear){.in.x = b->latent_sum,
+                                                     .n_rows = n_rows,
+                                                     .n_weights = 1,
+                                                     .w = {l->latent_up},
+                                                     .y = {b->moe}});
+}
+
 int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input in,
                           uint32_t n_rows, backend_buf **out) {
     const struct model_experts *x = &m->hp.experts;
     struct model_bufs *b = &m->bufs;
-    int rc = l->s_gate ? enqueue_shared(m, l, &in, n_rows) : 0;
+    int rc = l->s_up ? enqueue_shared(m, l, &in, n_rows) : 0;
+    if (!rc && l->latent_down)
+        rc = backend_linear(m->be, &(struct op_linear){.in = in,
+                                                       .n_rows = n_rows,
+                                                       .n_weights = 1,
+                                                       .w = {l->latent_down},
+                                                       .y = {b->latent}});
     if (rc) return rc;
     *out = b->moe;
-    rc = backend_moe(m->be, &(struct op_moe){.in = in,
-                                             .n_rows = n_rows,
-                                             .n_used = x->n_used,
-                                             .router = l->router,
-                                             .router_bias = l->router_bias,
-                                             .gating = x->gating,
-                                             .choice_bias = l->choice_bias,
-                                             .renormalize = x->renormalize,
-                                             .weight_scale = x->weight_scale,
-                                             .act = m->arch->act,
-                                             .gate = l->e_gate,
-                                             .up = l->e_up,
-                                             .down = l->e_down,
-                                             .gate_bias = l->eb_gate,
-                                             .up_bias = l->eb_up,
-                                             .down_bias = l->eb_down,
-                                             .shared = l->s_gate ? b->shared : NULL,
-                                             .shared_gate = l->s_router ? b->shared_gate : NULL,
-                                             .y = b->moe});
+    rc =
+        backend_moe(m->be, &(struct op_moe){.in = in,
+                                            .n_rows = n_rows,
+                                            .n_used = x->n_used,
+                                            .router = l->router,
+                                            .router_bias = l->router_bias,
+                                            .gating = x->gating,
+                                            .choice_bias = l->choice_bias,
+                                            .renormalize = x->renormalize,
+                                            .weight_scale = x->weight_scale,
+                                            .act = m->arch->act,
+                                            .latent = l->latent_down ? b->latent : NULL,
+                                            .gate = l->e_gate,
+                                            .up = l->e_up,
+                                            .down = l->e_down,
+                                            .gate_bias = l->eb_gate,
+                                            .up_bias = l->eb_up,
+                                            .down_bias = l->eb_down,
+                                            .shared = l->s_up && !l->latent_down ? b->shared : NULL,
+                                            .shared_gate = l->s_router ? b->shared_gate : NULL,
+                                            .y = l->latent_down ? b->latent_sum : b->moe});
+    if (!rc && l->latent_down) rc = enqueue_latent_up(m, l, in, n_rows);
     return rc ? rc : model_sum(m, b->moe, n_rows);
 }

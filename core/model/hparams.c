@@ -38,9 +38,7 @@ static const char *const refused_keys[] = {
     "rope.dimension_count_swa",
     "rope.scaling.alpha",
     "rope.scaling.yarn_log_multiplier",
-    "expert_group_count",
     "expert_group_scale",
-    "expert_shared_count",
     "expert_latent_length",
     "interleave_moe_layer_step",
     "moe_every_n_layers",
@@ -74,6 +72,21 @@ static const char *const delta_net_keys[] = {
 static const char dense_key[] = "leading_dense_block_count";
 static const char *const scale_keys[] = {"embedding_scale", "residual_scale", "logit_scale"};
 
+/* Counts that are 1 in files of experts without gate, and in no others. */
+static int check_single(struct model_keys *k, const struct model_arch *arch, err *e) {
+    static const char *const suffixes[] = {"expert_group_count", "expert_shared_count"};
+    if (!arch->squared_relu) return model_keys_refuse(k, suffixes, 2, e);
+    for (int i = 0; i < 2; i++) {
+        uint32_t n;
+        int rc = model_key_count_or_zero(k, suffixes[i], UINT32_MAX, &n, e);
+        if (rc) return rc;
+        if (n > 1)
+            return err_set_param(e, ERR_UNSUPPORTED, k->key, "%s: %s is %u; this build supports 1",
+                                 gguf_path(k->g), k->key, n);
+    }
+    return 0;
+}
+
 static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err *e) {
     enum {
         N_REFUSED = sizeof refused_keys / sizeof refused_keys[0],
@@ -82,6 +95,7 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
     bool causal, rope;
     int rc;
     if ((rc = model_keys_refuse(k, refused_keys, N_REFUSED, e)) ||
+        (rc = check_single(k, arch, e)) ||
         (!arch->delta_net && !arch->mamba2 &&
          (rc = model_keys_refuse(k, delta_net_keys, N_SSM_KEYS, e))) ||
         (!arch->delta_net &&
@@ -206,6 +220,13 @@ static int read_gating(struct model_keys *k, const struct model_arch *arch, stru
                          k->key, gating);
 }
 
+static int read_latent(struct model_keys *k, const struct model_arch *arch, struct model_experts *x,
+                       err *e) {
+    static const char latent[] = "moe_latent_size";
+    return arch->squared_relu ? model_key_count_or_zero(k, latent, MAX_WIDTH, &x->n_latent, e)
+                              : model_keys_refuse(k, &(const char *){latent}, 1, e);
+}
+
 /* Layers before the first with experts. */
 static int read_dense_layers(struct model_keys *k, struct model_hparams *hp, err *e) {
     static const char ff[] = "feed_forward_length";
@@ -240,7 +261,7 @@ static int read_experts(struct model_keys *k, const struct model_arch *arch,
         (rc = model_key_bool_or(k, "expert_weights_norm", arch->renormalize, &x->renormalize, e)) ||
         (rc = model_key_bool_or(k, "inferd.experts_renormalize", x->renormalize, &x->renormalize,
                                 e)) ||
-        (rc = read_gating(k, arch, x, e)))
+        (rc = read_gating(k, arch, x, e)) || (rc = read_latent(k, arch, x, e)))
         return rc;
     static const char shared[] = "expert_shared_feed_forward_length";
     return arch->shared_expert ? model_key_count(k, shared, MAX_FF, hp->n_ff, &x->n_ff_shared, e)
@@ -440,7 +461,7 @@ void model_backend_limits(const struct model_hparams *hp, struct backend_config 
     uint32_t cols = larger_of(hp->n_embd, hp->n_heads * hp->head_dim);
     cols = larger_of(cols, hp->recurrent.n_v_heads * hp->recurrent.v_dim);
     if (!x->n_experts || x->n_dense) cols = larger_of(cols, hp->n_ff);
-    config->max_cols = larger_of(cols, x->n_ff_shared);
+    config->max_cols = larger_of(larger_of(cols, x->n_latent), x->n_ff_shared);
     config->moe = (struct backend_moe_limits){
         .n_experts = x->n_experts, .n_used = x->n_used, .n_ff = x->n_ff};
 }

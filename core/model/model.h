@@ -38,6 +38,7 @@ struct model_rope {
 struct model_experts {
     uint32_t n_experts, n_used, n_ff, n_ff_shared; /* n_ff_shared 0: no shared expert */
     uint32_t n_dense;                              /* the first layers, which have no experts */
+    uint32_t n_latent; /* the width that the experts read and write; 0: n_embd */
     enum backend_gating gating;
     bool renormalize;
     float weight_scale;

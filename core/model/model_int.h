@@ -42,7 +42,7 @@ struct model_arch {
     bool parallel;       /* or all layers beside their attention */
     bool lone_blocks;    /* a layer is attention, Mamba-2 or an FFN, as arrays of keys say */
     bool norm_optional;  /* Mamba-2's norm */
-    bool squared_relu;   /* the FFN has no gate */
+    bool squared_relu;   /* the FFN, or each expert, has no gate */
     bool no_rope;
     bool rope_by_key;    /* layers have RoPE only if rope.scaling.finetuned is true */
     bool delta_net;      /* layers without attention have a gated delta net (ssm.*) */
@@ -155,6 +155,7 @@ struct model_layer {
     backend_weight *router, *router_bias; /* (n_experts, n_embd), (1, n_experts) */
     backend_weight *choice_bias;          /* (1, n_experts): for the choice of experts only */
     backend_weight *e_gate, *e_up, *e_down, *eb_gate, *eb_up, *eb_down; /* n_experts of each */
+    backend_weight *latent_down, *latent_up;           /* (n_latent, n_embd), (n_embd, n_latent) */
     backend_weight *s_gate, *s_up, *s_down, *s_router; /* shared expert; s_router (1, n_embd) */
 };
 
@@ -210,17 +211,18 @@ struct model_bufs {
     /* Of layers with attention and Mamba-2: the latter's output (max_rows, n_v_heads * v_dim), what
      * w_out makes of it (max_rows, n_embd) f32 */
     backend_buf *mix, *mix_last, *mixed;
-    backend_buf *ff;                 /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
-    backend_buf *moe;                /* (max_rows, n_embd) f32: the experts' sum */
-    backend_buf *shared;             /* (max_rows, n_embd) f32: the shared expert's output */
-    backend_buf *shared_gate;        /* (max_rows, 1) f32 */
-    backend_buf *x_last, *att_last;  /* (max_rows, ...) f32: rows that leave the last layer */
-    backend_buf *hidden;             /* (max_rows, n_embd) f32: these rows after the final norm */
-    backend_buf *logits;             /* (max_logit_rows, n_vocab) f32; only on rank 0 */
-    backend_buf *logits_part;        /* (max_logit_rows, a rank's share) f32; in a group */
-    backend_buf *work;               /* scratch of exchanges */
-    backend_buf *top_ids;            /* (max_logit_rows, BACKEND_MAX_TOP) i32 */
-    backend_buf *top_values;         /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
+    backend_buf *ff;                  /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
+    backend_buf *moe;                 /* (max_rows, n_embd) f32: the experts' sum */
+    backend_buf *latent, *latent_sum; /* (max_rows, n_latent) f32: what experts read, their sum */
+    backend_buf *shared;              /* (max_rows, n_embd) f32: the shared expert's output */
+    backend_buf *shared_gate;         /* (max_rows, 1) f32 */
+    backend_buf *x_last, *att_last;   /* (max_rows, ...) f32: rows that leave the last layer */
+    backend_buf *hidden;              /* (max_rows, n_embd) f32: these rows after the final norm */
+    backend_buf *logits;              /* (max_logit_rows, n_vocab) f32; only on rank 0 */
+    backend_buf *logits_part;         /* (max_logit_rows, a rank's share) f32; in a group */
+    backend_buf *work;                /* scratch of exchanges */
+    backend_buf *top_ids;             /* (max_logit_rows, BACKEND_MAX_TOP) i32 */
+    backend_buf *top_values;          /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
     backend_buf *sampling, *sampled; /* (max_logit_rows) struct backend_sampling, backend_sampled */
     backend_buf *history;            /* (max_history) struct backend_penalty_entry */
     backend_buf *token_copies;       /* (max_seqs) struct backend_token_copy; if steps overlap */

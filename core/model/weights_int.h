@@ -25,6 +25,8 @@ enum weight_dim {
     DIM_FF_EXPERT,
     DIM_FF_SHARED,
     DIM_GATE_UP_EXPERT,
+    DIM_EXPERT, /* what an expert reads: DIM_LATENT or DIM_EMBD */
+    DIM_LATENT,
     DIM_VOCAB,
     DIM_HEAD,        /* rows of a head */
     DIM_HEADS_GATED, /* of each head Q, then its gate */

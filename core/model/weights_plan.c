@@ -48,6 +48,9 @@ enum feature {
 #define MAMBA2_NORM ((uint64_t)1 << 31)
 #define LONE_FFN    ((uint64_t)1 << 32) /* an FFN without a mixer before it */
 #define FF_UP       ((uint64_t)1 << 33) /* without a gate */
+#define EXPERTS_UP  ((uint64_t)1 << 35) /* likewise; and the shared expert */
+#define SHARED_UP   ((uint64_t)1 << 36)
+#define LATENT      ((uint64_t)1 << 37)
 
 /* Of the whole model; bits apart from those of its layers. */
 enum model_feature { EVERY = 1, OUTPUT_NORM = 2, EMBD_NORM = 4 /* the name of the final norm */ };
@@ -146,15 +149,15 @@ static const struct weight_role layer_roles[] = {
     {"ffn_gate_inp.weight", LAYER(router), DIM_EXPERTS, DIM_EMBD, .must = EXPERTS},
     {"ffn_gate_inp.bias", LAYER(router_bias), DIM_VECTOR, DIM_EXPERTS, .must = EXPERT_BIAS},
     {"exp_probs_b.bias", LAYER(choice_bias), DIM_VECTOR, DIM_EXPERTS, .may = EXPERTS},
-    {"ffn_gate_exps.weight", LAYER(e_gate), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_APART,
+    {"ffn_gate_exps.weight", LAYER(e_gate), DIM_FF_EXPERT, DIM_EXPERT, .must = EXPERTS_APART,
      .experts = true},
-    {"ffn_up_exps.weight", LAYER(e_up), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_APART,
-     .experts = true},
+    {"ffn_up_exps.weight", LAYER(e_up), DIM_FF_EXPERT, DIM_EXPERT,
+     .must = EXPERTS_APART | EXPERTS_UP, .experts = true},
     {"ffn_gate_up_exps.weight", LAYER(e_gate), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_FUSED,
      .whole = DIM_GATE_UP_EXPERT, .experts = true},
     {"ffn_gate_up_exps.weight", LAYER(e_up), DIM_FF_EXPERT, DIM_EMBD, .must = EXPERTS_FUSED,
      .whole = DIM_GATE_UP_EXPERT, .at = DIM_FF_EXPERT, .experts = true},
-    {"ffn_down_exps.weight", LAYER(e_down), DIM_EMBD, DIM_FF_EXPERT, .must = EXPERTS,
+    {"ffn_down_exps.weight", LAYER(e_down), DIM_EXPERT, DIM_FF_EXPERT, .must = EXPERTS,
      .experts = true},
     {"ffn_gate_exps.bias", LAYER(eb_gate), DIM_VECTOR, DIM_FF_EXPERT, .must = EXPERT_BIAS,
      .experts = true},
@@ -164,8 +167,10 @@ static const struct weight_role layer_roles[] = {
      .experts = true, .once = true},
     {"ffn_gate_inp_shexp.weight", LAYER(s_router), DIM_ONE, DIM_EMBD, .must = SHARED_GATE},
     {"ffn_gate_shexp.weight", LAYER(s_gate), DIM_FF_SHARED, DIM_EMBD, .must = SHARED},
-    {"ffn_up_shexp.weight", LAYER(s_up), DIM_FF_SHARED, DIM_EMBD, .must = SHARED},
-    {"ffn_down_shexp.weight", LAYER(s_down), DIM_EMBD, DIM_FF_SHARED, .must = SHARED},
+    {"ffn_up_shexp.weight", LAYER(s_up), DIM_FF_SHARED, DIM_EMBD, .must = SHARED | SHARED_UP},
+    {"ffn_down_shexp.weight", LAYER(s_down), DIM_EMBD, DIM_FF_SHARED, .must = SHARED | SHARED_UP},
+    {"ffn_latent_down.weight", LAYER(latent_down), DIM_LATENT, DIM_EMBD, .must = LATENT},
+    {"ffn_latent_up.weight", LAYER(latent_up), DIM_EMBD, DIM_LATENT, .must = LATENT},
 };
 
 /* Read by rope.c. */
@@ -222,9 +227,15 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
                 : a->fused_gate_up ? (uint64_t)FF_FUSED
                                    : (uint64_t)FF_APART);
     bits |= EXPERTS;
-    bits |= has_tensor(g, layer, "ffn_gate_up_exps.weight") ? EXPERTS_FUSED : EXPERTS_APART;
+    if (a->squared_relu)
+        bits |= EXPERTS_UP;
+    else
+        bits |= has_tensor(g, layer, "ffn_gate_up_exps.weight") ? EXPERTS_FUSED : EXPERTS_APART;
+    if (hp->experts.n_latent) bits |= LATENT;
     if (a->expert_biases) bits |= EXPERT_BIAS;
-    if (a->shared_expert) bits |= SHARED | (a->shared_ungated ? 0 : SHARED_GATE);
+    if (a->shared_expert)
+        bits |= (a->squared_relu ? SHARED_UP : (uint64_t)SHARED) |
+                (a->shared_ungated ? 0 : SHARED_GATE);
     return bits;
 }
 
@@ -272,6 +283,9 @@ static void find_dims(const struct model_hparams *hp, const struct model_arch *a
                                    [DIM_FF_EXPERT] = hp->experts.n_ff,
                                    [DIM_FF_SHARED] = hp->experts.n_ff_shared,
                                    [DIM_GATE_UP_EXPERT] = 2 * (uint64_t)hp->experts.n_ff,
+                                   [DIM_LATENT] = hp->experts.n_latent,
+                                   [DIM_EXPERT] =
+                                       hp->experts.n_latent ? hp->experts.n_latent : hp->n_embd,
                                    [DIM_VOCAB] = hp->n_vocab,
                                    [DIM_HEAD] = hp->head_dim,
                                    [DIM_HEADS_GATED] = 2 * heads};

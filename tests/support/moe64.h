@@ -23,6 +23,8 @@ struct moe_case {
     enum backend_gating gating;
     bool choice_bias;
     float weight_scale;
+    bool ungated; /* squared ReLU; act is NONE */
+    bool latent;  /* the experts read a second input as wide as the first */
 };
 
 /* Experts are rows of one matrix: n_out of each expert, one expert's after the other's. */
@@ -31,7 +33,7 @@ struct moe_layer {
     struct matrix router, gate, up, down;
     float *router_bias, *gate_bias, *up_bias, *down_bias; /* zeros without biases */
     float *choice_bias;                                   /* likewise */
-    float *x, *shared, *shared_gate;                      /* (n_rows, ..) */
+    float *x, *latent, *shared, *shared_gate;             /* (n_rows, ..) */
 };
 
 static inline float *moe_floats(uint64_t n, float scale) {
@@ -55,6 +57,7 @@ static inline struct moe_layer moe_layer_new(const struct moe_case *c) {
                           .up_bias = moe_floats((uint64_t)n * c->n_ff, bias),
                           .down_bias = moe_floats((uint64_t)n * c->n_in, bias),
                           .x = moe_floats(n_x, 1),
+                          .latent = moe_floats(n_x, 1),
                           .shared = moe_floats(n_x, 5),
                           .shared_gate = moe_floats(c->n_rows, 2)};
     uint64_t row_bytes = 0;
@@ -75,8 +78,8 @@ static inline void moe_layer_free(struct moe_layer *l) {
     matrix_free(&l->gate);
     matrix_free(&l->up);
     matrix_free(&l->down);
-    float *floats[] = {l->router_bias, l->gate_bias, l->up_bias,     l->down_bias,
-                       l->x,           l->shared,    l->shared_gate, l->choice_bias};
+    float *floats[] = {l->router_bias, l->gate_bias,   l->up_bias,     l->down_bias, l->x,
+                       l->shared,      l->shared_gate, l->choice_bias, l->latent};
     for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++)
         free(floats[i]);
 }
@@ -110,9 +113,10 @@ static inline struct moe_placed moe_place(backend *be, const struct moe_layer *l
                            .renormalize = c->renormalize,
                            .weight_scale = c->weight_scale,
                            .act = c->act};
+    if (c->ungated) p.op.gate = NULL;
     if (!c->biases) return p;
     p.op.router_bias = p.w[4];
-    p.op.gate_bias = p.w[5];
+    p.op.gate_bias = c->ungated ? NULL : p.w[5];
     p.op.up_bias = p.w[6];
     p.op.down_bias = p.w[7];
     return p;
@@ -130,17 +134,21 @@ static inline void moe_run_rows(backend *be, struct moe_placed *p, const struct 
     uint32_t n_in = l->c.n_in;
     uint64_t n_x = (uint64_t)n * n_in, row_bytes = n_in * sizeof(float);
     float *x = be_new(n_x, sizeof *x), *shared = be_new(n_x, sizeof *x);
+    float *latent = be_new(n_x, sizeof *latent);
     float *gate = be_new(n, sizeof *gate);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t row = order ? order[i] : i;
         memcpy(x + (uint64_t)i * n_in, l->x + row * n_in, row_bytes);
+        memcpy(latent + (uint64_t)i * n_in, l->latent + row * n_in, row_bytes);
         memcpy(shared + (uint64_t)i * n_in, l->shared + row * n_in, row_bytes);
         gate[i] = l->shared_gate[row];
     }
     backend_buf *xb = be_f32(be, x, n_x), *sb = be_f32(be, shared, n_x);
     backend_buf *gb = be_f32(be, gate, n), *yb = be_f32(be, shared, n_x);
+    backend_buf *lb = be_f32(be, latent, n_x);
     p->op.in.x = xb;
     p->op.n_rows = n;
+    p->op.latent = l->c.latent ? lb : NULL;
     p->op.shared = l->c.share != MOE_NOTHING_SHARED ? sb : NULL;
     p->op.shared_gate = l->c.share == MOE_SHARED_GATED ? gb : NULL;
     p->op.y = yb;
@@ -153,6 +161,8 @@ static inline void moe_run_rows(backend *be, struct moe_placed *p, const struct 
     for (uint32_t i = 0; i < n; i++)
         memcpy(y + (uint64_t)(order ? order[i] : i) * n_in, x + (uint64_t)i * n_in, row_bytes);
     backend_buf_free(yb);
+    backend_buf_free(lb);
+    free(latent);
     backend_buf_free(gb);
     backend_buf_free(sb);
     backend_buf_free(xb);
@@ -171,7 +181,9 @@ static inline double moe_sigmoid(double x) {
 static inline void moe_act_parts(enum backend_act act, double g, double u, double *gain,
                                  double *factor) {
     *factor = u;
-    if (act == BACKEND_ACT_SILU) {
+    if (act == BACKEND_ACT_NONE) {
+        *gain = fmax(u, 0);
+    } else if (act == BACKEND_ACT_SILU) {
         *gain = g * moe_sigmoid(g);
     } else if (act == BACKEND_ACT_GELU_TANH) {
         *gain = g / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g)));
@@ -185,7 +197,7 @@ static inline void moe_act_parts(enum backend_act act, double g, double u, doubl
 /* A row's reference values and tolerances. Activations have top codes. */
 struct moe_way {
     const struct moe_layer *l;
-    const float *x;
+    const float *x, *read;                         /* of the router, of the experts */
     int top, top_in;                               /* top_in 0: the input is exact */
     double weight[MOE_MOST_EXPERTS], weight_error; /* 0: not chosen; relative */
     double *y, *error;                             /* (n_in) */
@@ -239,12 +251,14 @@ static inline bool moe_choose(struct moe_way *w) {
 static inline void moe_add_expert(struct moe_way *w, uint32_t e) {
     const struct moe_layer *l = w->l;
     const struct moe_case *c = &l->c;
+    const int top_in = c->latent ? w->top : w->top_in;
     for (uint32_t i = 0; i < c->n_ff; i++) {
         uint32_t at = e * c->n_ff + i;
-        double g = matrix_product(&l->gate, w->x, at, l->gate_bias[at]), gain, factor;
-        double u = matrix_product(&l->up, w->x, at, l->up_bias[at]);
-        double dg = matrix_allowed(&l->gate, w->x, at, l->gate_bias[at], w->top_in);
-        double du = matrix_allowed(&l->up, w->x, at, l->up_bias[at], w->top_in);
+        double g = matrix_product(&l->gate, w->read, at, l->gate_bias[at]), gain, factor;
+        double u = matrix_product(&l->up, w->read, at, l->up_bias[at]);
+        double dg = matrix_allowed(&l->gate, w->read, at, l->gate_bias[at], top_in);
+        double du = matrix_allowed(&l->up, w->read, at, l->up_bias[at], top_in);
+        if (c->ungated) g = u, dg = du;
         moe_act_parts(c->act, g, u, &gain, &factor);
         w->hidden[i] = (float)(gain * factor);
         w->hidden_error[i] = 1.14 * dg * (fabs(factor) + du) + (fabs(gain) + 1e-6) * du +
@@ -270,6 +284,7 @@ static inline double moe_compare_row(struct moe_way *w, uint32_t row, const floa
                    : c->share == MOE_SHARED       ? 1
                                                   : moe_sigmoid(w->l->shared_gate[row]);
     double worst = 0, largest = 1e-30, most = 0;
+    w->read = c->latent ? w->l->latent + (uint64_t)row * c->n_in : w->x;
     memset(w->y, 0, c->n_in * sizeof *w->y);
     memset(w->error, 0, c->n_in * sizeof *w->error);
     for (uint32_t e = 0; e < c->n_experts; e++)
@@ -342,12 +357,13 @@ static inline double moe_check_case(backend *be, const struct moe_case *c) {
     }
     CHECK_MSG(worst <= 1,
               "%s %s/%s/%s/%s %d bits, %u of %u experts, in %u ff %u rows %u, act %d share %d "
-              "renormalize %d biases %d ties %d exact %d gating %d bias of choice %d: %.3g of the "
+              "renormalize %d biases %d ties %d exact %d gating %d bias of choice %d ungated %d "
+              "latent %d: %.3g of the "
               "tolerance",
               backend_isa(be), qtype_name(l.router.type), qtype_name(l.gate.type),
               qtype_name(l.up.type), qtype_name(l.down.type), c->bits, c->n_used, c->n_experts,
               c->n_in, c->n_ff, c->n_rows, c->act, c->share, c->renormalize, c->biases, c->ties,
-              c->exact, c->gating, c->choice_bias, worst);
+              c->exact, c->gating, c->choice_bias, c->ungated, c->latent, worst);
     free(y);
     moe_placed_free(&p);
     moe_way_free(&w);

@@ -117,7 +117,7 @@ static void members_without_counterpart_are_refused(void) {
          "\"mamba_head_dim\":-1}",
          "mamba_head_dim", ERR_FORMAT},
         {"{\"model_type\":\"nemotron_h\"}", "layers_block_type", ERR_UNSUPPORTED},
-        {"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"ME\"}", "'E'",
+        {"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"ME-\"}", "'-'",
          ERR_UNSUPPORTED},
         {"{\"model_type\":\"nemotron_h\",\"num_hidden_layers\":3,"
          "\"hybrid_override_pattern\":\"M-\"}",
@@ -173,10 +173,11 @@ static float *logits_of(const char *path, uint32_t *n_vocab) {
  * the matrices. Small tensors stay F32 in a quantized file. */
 static void written_files_compute_the_same(const char *path) {
     static const char *const folders[] = {FOLDER("granitehybrid"), FOLDER("falcon-h1"),
-                                          FOLDER("nemotron-h")};
+                                          FOLDER("nemotron-h"), FOLDER("nemotron-h-moe"),
+                                          FOLDER("nemotron-h-latent")};
     static const char *const small[] = {"blk.0.ssm_conv1d.weight", "blk.0.ssm_conv1d.bias",
                                         "blk.0.ssm_a", "blk.0.ssm_d", "blk.0.ssm_dt.bias"};
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         uint32_t n_vocab;
         double worst = 0;
         write_file(folders[i], "f32", path);
@@ -233,6 +234,33 @@ static void bad_files_are_refused(const char *path) {
          "head_count_kv"},
         {FOLDER("granitehybrid"), "blk.0.ssm_conv1d.", 0, 0x64636261,
          "unexpected tensor blk.0.ssm_conv1d.abcd"},
+        {FOLDER("nemotron-h-latent"), "nemotron_h_moe.moe_latent_size", VALUE, 24,
+         "ffn_up_exps.weight"},
+        {FOLDER("nemotron-h-latent"), "nemotron_h_moe.moe_latent_", 0, 0x64636261,
+         "unexpected tensor blk.1.ffn_latent_"},
+        {FOLDER("nemotron-h-latent"), "nemotron_h_moe.expert_count", VALUE, 0, "expert_count"},
+        {FOLDER("nemotron-h-latent"), "nemotron_h_moe.expert_used_count", VALUE, 9,
+         "expert_used_count"},
+        {FOLDER("nemotron-h-latent"), "nemotron_h_moe.expert_feed_forward_length", VALUE, 17,
+         "ffn_up_exps.weight"},
+        {FOLDER("nemotron-h-latent"), "nemotron_h_moe.expert_shared_feed_forward_length", VALUE, 25,
+         "ffn_up_shexp.weight"},
+        {FOLDER("nemotron-h-latent"), "nemotron_h_moe.expert_gating_func", VALUE, 7,
+         "expert_gating_func"},
+        {FOLDER("nemotron-h-latent"), "blk.1.ffn_latent_", 0, 0x64636261,
+         "unexpected tensor blk.1.ffn_latent_abcd.weight"},
+        {FOLDER("nemotron-h-latent"), "blk.1.ffn_up_exps.weight", 4, 12,
+         "blk.1.ffn_up_exps.weight"},
+        {FOLDER("nemotron-h-latent"), "blk.1.ffn_down_exps.weight", 4, 12,
+         "blk.1.ffn_down_exps.weight"},
+        {FOLDER("nemotron-h-latent"), "blk.1.ffn_latent_down.weight", 4, 32,
+         "blk.1.ffn_latent_down.weight"},
+        {FOLDER("nemotron-h-latent"), "blk.1.ffn_latent_up.weight", 4, 16,
+         "blk.1.ffn_latent_up.weight"},
+        {FOLDER("nemotron-h-latent"), "blk.1.ffn_up_shexp.weight", 4, 32,
+         "blk.1.ffn_up_shexp.weight"},
+        {FOLDER("nemotron-h-latent"), "blk.1.ffn_down_shexp.weight", 4, 16,
+         "blk.1.ffn_down_shexp.weight"},
         {FOLDER("nemotron-h"), "nemotron_h.feed_forward_length", ELEMENTS, 7,
          "feed_forward_length"},
         {FOLDER("nemotron-h"), "nemotron_h.feed_forward_length", ELEMENTS + 12, 60,

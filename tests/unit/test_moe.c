@@ -59,6 +59,8 @@ static struct moe_case any_case(const struct block_type *t, int bits) {
                          .gating = (enum backend_gating)be_below(BACKEND_N_GATINGS),
                          .choice_bias = be_below(2)};
     if (c.n_used > c.n_experts) c.n_used = c.n_experts;
+    if ((c.ungated = be_below(3) == 0)) c.act = BACKEND_ACT_NONE;
+    if ((c.latent = be_below(3) == 0)) c.share = MOE_NOTHING_SHARED;
     const struct block_type *wide = qtype_find(c.up->type)->block_elems == QK_ELEMS ? c.up : c.gate;
     c.n_in = any_cols(wide, c.router, true);
     if (c.n_in % qtype_find(c.up->type)->block_elems) c.up = c.gate;

@@ -84,7 +84,8 @@ struct moe_run {
     struct cpu_backend *c;
     struct cpu_moe *m;
     const struct op_moe *op;
-    struct cpu_input input;
+    struct op_input latent;         /* what the experts read, if it is not op->in */
+    struct cpu_input scored, input; /* what the router, what the experts read */
     uint32_t n_in, n_ff, n_experts, n_pairs;
     bool codes, floats; /* forms of the input that gate and up read */
 };
@@ -120,8 +121,8 @@ static int score_rows(const struct moe_run *r) {
                                .first = all,
                                .n_groups = 1,
                                .n_rows = a->n_rows,
-                               .n_in = r->n_in};
-    if (r->input.floats) run.x = cpu_input_floats(r->c, &a->in);
+                               .n_in = r->scored.n_in};
+    if (r->scored.floats) run.x = cpu_input_floats(r->c, &a->in);
     cpu_products_add(&run, a->router, a->router_bias, r->m->scores);
     return cpu_products_run(&run);
 }
@@ -232,13 +233,20 @@ static void gather_pair(const struct moe_run *r, uint32_t pair) {
     }
     if (r->floats)
         memcpy(r->m->out + (uint64_t)pair * r->n_in,
-               cpu_input_floats(r->c, &r->op->in) + (uint64_t)row * r->n_in,
+               cpu_input_floats(r->c, r->input.in) + (uint64_t)row * r->n_in,
                r->n_in * sizeof(float));
 }
 
 static void quantize_pair(const struct moe_run *r, uint32_t pair) {
     const float *x = r->m->ffn + (uint64_t)pair * r->n_ff;
     cpu_codes_put(&r->m->codes, r->c->gemm, x, r->n_ff, pair, r->n_pairs);
+}
+
+/* Squared ReLU of a pair's FFN values, as op_gate has it. */
+static void square_pair(const struct moe_run *r, uint32_t pair) {
+    float *x = r->m->ffn + (uint64_t)pair * r->n_ff;
+    for (uint32_t i = 0; i < r->n_ff; i++)
+        x[i] *= x[i] > 0 ? x[i] : 0;
 }
 
 /* Multiplies all pairs, grouped by expert: gate and up give the FFN values, down gives out. */
@@ -253,10 +261,14 @@ static int run_experts(const struct moe_run *r) {
     struct cpu_products inner = run, outer = run;
     inner.n_in = r->n_in, inner.act = a->act;
     inner.x = r->floats ? m->out : NULL;
-    cpu_products_add(&inner, a->gate, a->gate_bias, m->ffn);
-    cpu_products_add(&inner, a->up, a->up_bias, NULL);
+    if (a->gate) cpu_products_add(&inner, a->gate, a->gate_bias, m->ffn);
+    cpu_products_add(&inner, a->up, a->up_bias, a->gate ? NULL : m->ffn);
     int rc = cpu_products_run(&inner);
     if (rc) return rc;
+    if (!a->gate) {
+        run_stage((struct stage){r, square_pair, r->n_pairs, CHUNK_VALUES / r->n_ff});
+        cpu_count(r->c, &cpu_isa_generic, CPU_GATE);
+    }
     outer.n_in = r->n_ff;
     outer.x = cpu_is_float(a->down->type) ? m->ffn : NULL;
     if (!outer.x) {
@@ -308,14 +320,20 @@ int cpu_moe(backend *be, const struct op_moe *a) {
                         .n_ff = (uint32_t)a->down->n_in,
                         .n_experts = (uint32_t)a->down->n_experts,
                         .n_pairs = a->n_rows * a->n_used};
-    r.input = (struct cpu_input){.in = &a->in, .n_rows = a->n_rows, .n_in = r.n_in};
-    cpu_input_is_for(&r.input, a->gate);
+    r.latent = (struct op_input){.x = a->latent};
+    r.scored =
+        (struct cpu_input){.in = &a->in, .n_rows = a->n_rows, .n_in = (uint32_t)a->router->n_in};
+    r.input = (struct cpu_input){
+        .in = a->latent ? &r.latent : &a->in, .n_rows = a->n_rows, .n_in = r.n_in};
+    if (a->gate) cpu_input_is_for(&r.input, a->gate);
     cpu_input_is_for(&r.input, a->up);
     r.codes = r.input.codes, r.floats = r.input.floats;
-    cpu_input_is_for(&r.input, a->router);
-    cpu_input_prepare(c, &r.input);
+    if (!a->latent) r.scored = r.input;
+    cpu_input_is_for(&r.scored, a->router);
+    cpu_input_prepare(c, &r.scored);
     int rc = route_rows(&r);
     if (rc) return rc;
+    if (a->latent) cpu_input_prepare(c, &r.input);
     run_stage((struct stage){&r, gather_pair, r.n_pairs, CHUNK_VALUES / r.n_in});
     cpu_count(c, &cpu_isa_generic, CPU_MOE_GATHER);
     rc = run_experts(&r);

@@ -38,9 +38,9 @@ struct moe_run {
     struct args_moe_tile *tiles;
 };
 
-/* Prepares the op's rows as the input of products with w. */
+/* Prepares rows as the input of products with w. */
 static int moe_prepare_input(struct moe_run *r, const backend_weight *w) {
-    int rc = cuda_input(r->c, &r->in, r->op->n_rows, r->plan.n_in, cuda_in_of(w), NULL);
+    int rc = cuda_input(r->c, &r->in, r->op->n_rows, (uint32_t)w->n_in, cuda_in_of(w), NULL);
     r->in.residual = NULL;
     return rc;
 }
@@ -107,10 +107,25 @@ static struct cuda_product moe_product(const struct moe_run *r, const backend_we
                                  .n_share = n_share};
 }
 
+/* The hidden layer without gate. The pairs of a row are adjacent. */
+static int moe_up(struct moe_run *r) {
+    const struct op_moe *a = r->op;
+    const struct cuda_product up = moe_product(r, a->up, a->up_bias, a->n_used, r->ff);
+    int rc = 0;
+    if (a->latent) r->in = (struct op_input){.x = a->latent};
+    if (a->latent || cuda_in_of(a->up) != cuda_in_of(a->router)) rc = moe_prepare_input(r, a->up);
+    if (!rc) rc = cuda_product(r->c, &up);
+    return rc ? rc
+              : cuda_gate(&r->c->base, &(struct op_gate){.x = r->c->scratch[CUDA_SCRATCH_MOE_FF],
+                                                         .n_rows = a->n_rows,
+                                                         .n_cols = a->n_used * r->plan.n_ff});
+}
+
 /* The hidden layer. The input's scratch still holds the rows as the router read them. Gate and up
  * of different formats are two products. */
 static int moe_gate_up(struct moe_run *r) {
     const struct op_moe *a = r->op;
+    if (!a->gate) return moe_up(r);
     enum cuda_in current = cuda_in_of(a->router);
     struct cuda_product gate = moe_product(r, a->gate, a->gate_bias, a->n_used, r->ff);
     struct cuda_product up = moe_product(r, a->up, a->up_bias, a->n_used, r->out);
@@ -120,7 +135,8 @@ static int moe_gate_up(struct moe_run *r) {
         gate.pair_bias = up.bias;
         gate.act = a->act;
     }
-    if (cuda_in_of(a->gate) != current) rc = moe_prepare_input(r, a->gate);
+    if (a->latent) r->in = (struct op_input){.x = a->latent};
+    if (a->latent || cuda_in_of(a->gate) != current) rc = moe_prepare_input(r, a->gate);
     if (!rc) rc = cuda_product(r->c, &gate);
     if (rc || gate.pair) return rc;
     if (cuda_in_of(a->up) != cuda_in_of(a->gate)) rc = moe_prepare_input(r, a->up);

@@ -35,7 +35,7 @@ struct moe_run {
     struct metal_backend *m;
     const struct op_moe *op;
     struct moe_plan plan;
-    struct metal_bind rows; /* (n_rows, n_in): the experts' input */
+    struct metal_bind rows; /* (n_rows, n_in): the experts' input, or latent */
     bool matrix;            /* which family of kernels */
     struct metal_bind experts, weights, list, tiles;
 };
@@ -50,8 +50,9 @@ static bool use_matrix_family(const struct moe_run *r) {
 static int moe_score(struct moe_run *r) {
     const struct op_moe *a = r->op;
     struct metal_backend *m = r->m;
-    int rc = metal_input(m, &a->in, a->n_rows, r->plan.n_in, NULL, &r->rows);
+    int rc = metal_input(m, &a->in, a->n_rows, (uint32_t)a->router->n_in, NULL, &r->rows);
     if (rc) return rc;
+    if (a->latent) r->rows = metal_at(a->latent);
     return metal_linear(
         &m->base, &(struct op_linear){.in.x = a->in.norm ? m->scratch[METAL_SCRATCH_IN] : a->in.x,
                                       .n_rows = a->n_rows,
@@ -165,8 +166,24 @@ static int moe_multiply(const struct moe_run *r, const struct moe_product *p) {
     return metal_dispatch(r->m, &l);
 }
 
+/* Without gate; the pairs of a row are adjacent. */
+static int moe_up(const struct moe_run *r) {
+    const struct op_moe *a = r->op;
+    backend_buf *ff = r->m->scratch[METAL_SCRATCH_MOE_FF];
+    int rc = moe_multiply(r, &(struct moe_product){.w = {a->up},
+                                                   .bias = {a->up_bias},
+                                                   .x = r->rows,
+                                                   .y = metal_at(ff),
+                                                   .n_share = a->n_used});
+    return rc ? rc
+              : metal_gate(&r->m->base, &(struct op_gate){.x = ff,
+                                                          .n_rows = a->n_rows,
+                                                          .n_cols = a->n_used * r->plan.n_ff});
+}
+
 static int moe_gate_up(const struct moe_run *r) {
     const struct op_moe *a = r->op;
+    if (!a->gate) return moe_up(r);
     return moe_multiply(r, &(struct moe_product){.w = {a->gate, a->up},
                                                  .bias = {a->gate_bias, a->up_bias},
                                                  .act = a->act,

@@ -113,6 +113,10 @@ static const struct hf_family families[] = {
     {"nemotron_h", "NemotronHForCausalLM", "nemotron_h", .traits = HF_LLAMA_KEYS | HF_MAMBA2,
      .hidden = 4096, .ff = 21504, .n_layers = 4, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128,
      .max_positions = 4096, .vocab = 131072, .rms_eps = 1e-5, .rope_theta = 1e4},
+    /* the same with experts: chosen by the kinds of its layers */
+    {"nemotron_h", "NemotronHForCausalLM", HF_NEMOTRON_EXPERTS, .traits = HF_LLAMA_KEYS | HF_MAMBA2,
+     .hidden = 4096, .ff = 21504, .n_layers = 4, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 4096, .vocab = 131072, .rms_eps = 1e-5, .rope_theta = 1e4},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
@@ -239,12 +243,15 @@ static int choose_family(struct hf_reader *r) {
         model_type = inner;
     }
     r->config->family = find_family(model_type, model_type ? NULL : class_name);
+    if (r->config->family && hf_has_lone_experts(r)) r->config->family++;
     if (r->config->family) return 0;
     if (!model_type && !class_name)
         return err_set_param(r->e, ERR_FORMAT, "model_type", "member 'model_type' is missing");
-    for (size_t i = 0; i < N_FAMILIES && used < sizeof known; i++)
+    for (size_t i = 0; i < N_FAMILIES && used < sizeof known; i++) {
+        if (i && strcmp(families[i].model_type, families[i - 1].model_type) == 0) continue;
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                                  families[i].model_type);
+    }
     return err_set_param(r->e, ERR_UNSUPPORTED, "model_type",
                          "models of type '%.*s' are not supported (expected one of %s)",
                          SHOWN_BYTES, model_type ? model_type : class_name, known);
@@ -461,7 +468,7 @@ static int put_sizes(struct hf_reader *r) {
     hf_put_u32(r, "context_length", c->max_positions);
     hf_put_u32(r, "embedding_length", c->hidden);
     r->config->n_ff = ff;
-    if (ff && strcmp(c->family->arch, "nemotron_h") != 0) hf_put_u32(r, "feed_forward_length", ff);
+    if (ff && !hf_is_nemotron(r)) hf_put_u32(r, "feed_forward_length", ff);
     hf_put_u32(r, "attention.head_count", c->n_heads);
     if (!short_conv && !(c->family->traits & HF_MAMBA2))
         hf_put_u32(r, "attention.head_count_kv", c->n_kv_heads);
@@ -544,7 +551,7 @@ static int read_all(struct hf_reader *r) {
     uint32_t traits = c->family->traits;
     r->rc = gguf_writer_set_str(r->keys, "general.architecture", c->family->arch, r->e);
     if (!r->rc) r->rc = gguf_writer_set_str(r->keys, "general.type", "model", r->e);
-    const bool nemotron = strcmp(c->family->arch, "nemotron_h") == 0;
+    const bool nemotron = hf_is_nemotron(r);
     const char *eps_name = traits & HF_SHORT_CONV ? "norm_eps"
                            : nemotron             ? "layer_norm_epsilon"
                                                   : "rms_norm_eps";

@@ -15,6 +15,10 @@ static bool is_arch(const struct hf_reader *r, const char *arch) {
     return strcmp(r->config->family->arch, arch) == 0;
 }
 
+bool hf_is_nemotron(const struct hf_reader *r) {
+    return is_arch(r, "nemotron_h") || is_arch(r, HF_NEMOTRON_EXPERTS);
+}
+
 static enum kind kind_of(const char *name) {
     static const struct {
         const char *name;
@@ -45,6 +49,17 @@ static const cJSON *kind_list(const struct hf_reader *r, const char **name) {
     return hf_value(r->json, *name);
 }
 
+bool hf_has_lone_experts(const struct hf_reader *r) {
+    const char *name, *pattern = hf_text(r->json, "hybrid_override_pattern");
+    const cJSON *list = kind_list(r, &name), *item;
+    if (!hf_is_nemotron(r)) return false;
+    if (!cJSON_IsArray(list)) return pattern && strchr(pattern, 'E');
+    cJSON_ArrayForEach(item, list) {
+        if (cJSON_IsString(item) && kind_of(item->valuestring) == EXPERTS) return true;
+    }
+    return false;
+}
+
 uint32_t hf_mamba2_layers(const struct hf_reader *r) {
     const char *name, *pattern = hf_text(r->json, "hybrid_override_pattern");
     const cJSON *list = kind_list(r, &name);
@@ -61,7 +76,8 @@ static int refuse_kind(struct hf_reader *r, const char *name, const char *kind) 
 static int read_kinds(struct hf_reader *r, enum kind *kinds) {
     const char *name, *pattern = hf_text(r->json, "hybrid_override_pattern");
     const cJSON *list = kind_list(r, &name), *item = list ? list->child : NULL;
-    const bool lone = is_arch(r, "nemotron_h");
+    const bool lone = hf_is_nemotron(r), experts = is_arch(r, HF_NEMOTRON_EXPERTS);
+    const enum kind block = experts ? EXPERTS : FFN, other = experts ? FFN : EXPERTS;
     if (!list && lone && !pattern) return hf_refuse(r, name, "a list of layers is required");
     if (!list && pattern && strlen(pattern) != r->config->n_layers)
         return err_set_param(r->e, ERR_FORMAT, "hybrid_override_pattern",
@@ -73,14 +89,45 @@ static int read_kinds(struct hf_reader *r, enum kind *kinds) {
                 return err_set_param(r->e, ERR_FORMAT, name,
                                      "member '%s' is not a list of one string per layer", name);
             kinds[i] = kind_of(item->valuestring);
-            if (kinds[i] > (lone ? FFN : ATTENTION)) return refuse_kind(r, name, item->valuestring);
+            if (kinds[i] > (lone ? block : ATTENTION) || (lone && kinds[i] == other))
+                return refuse_kind(r, name, item->valuestring);
             item = item->next;
         } else if (lone) {
             kinds[i] = kind_of_letter(pattern[i]);
-            if (kinds[i] > FFN)
+            if (kinds[i] > block || kinds[i] == other)
                 return refuse_kind(r, "hybrid_override_pattern", (char[]){pattern[i], 0});
         }
     }
+    return 0;
+}
+
+/* Keys of the experts, as GGUF has them. *ff: their FFN dimension. */
+static int put_lone_experts(struct hf_reader *r, uint64_t *ff) {
+    enum { SIGMOID = 2, USUAL_FF = 7688 };
+    uint64_t n, used, shared, latent = 0, one;
+    double scale;
+    int rc;
+    if ((rc = hf_read_count(r, "n_routed_experts", 8, 1, HF_MAX_EXPERTS, &n)) ||
+        (rc = hf_read_count(r, "num_experts_per_tok", 2, 1, n, &used)) ||
+        (rc = hf_read_count(r, "moe_intermediate_size", USUAL_FF, 1, INT32_MAX, ff)) ||
+        (rc = hf_read_count(r, "moe_shared_expert_intermediate_size", USUAL_FF, 1, INT32_MAX,
+                            &shared)) ||
+        (rc = hf_read_count(r, "moe_latent_size", 0, 0, INT32_MAX, &latent)) ||
+        (rc = hf_read_count(r, "n_shared_experts", 1, 1, 1, &one)) ||
+        (rc = hf_read_count(r, "n_group", 1, 1, 1, &one)) ||
+        (rc = hf_read_real(r, r->json, "routed_scaling_factor", 1, &scale)))
+        return rc;
+    if (!(scale > 0))
+        return hf_refuse(r, "routed_scaling_factor", "only a positive number is supported");
+    r->config->n_experts = (uint32_t)n;
+    hf_put_u32(r, "expert_count", n);
+    hf_put_u32(r, "expert_used_count", used);
+    hf_put_u32(r, "expert_feed_forward_length", *ff);
+    hf_put_u32(r, "expert_shared_feed_forward_length", shared);
+    hf_put_bool(r, "expert_weights_norm", hf_flag(r->json, "norm_topk_prob", true));
+    hf_put_f32(r, "expert_weights_scale", scale);
+    hf_put_u32(r, "expert_gating_func", SIGMOID);
+    if (latent) hf_put_u32(r, "moe_latent_size", latent);
     return 0;
 }
 
@@ -88,14 +135,16 @@ static int put_kinds(struct hf_reader *r) {
     const struct hf_config *c = r->config;
     enum kind kinds[HF_MAX_LAYERS];
     int32_t n_kv[HF_MAX_LAYERS], n_ff[HF_MAX_LAYERS];
+    uint64_t ff = 0;
     int rc = read_kinds(r, kinds);
+    if (!rc && is_arch(r, HF_NEMOTRON_EXPERTS)) rc = put_lone_experts(r, &ff);
     if (rc) return rc;
     for (uint32_t i = 0; i < c->n_layers; i++) {
         n_kv[i] = kinds[i] == ATTENTION ? (int32_t)c->n_kv_heads : 0;
-        n_ff[i] = kinds[i] == FFN ? (int32_t)c->n_ff : 0;
+        n_ff[i] = kinds[i] == FFN ? (int32_t)c->n_ff : kinds[i] == EXPERTS ? (int32_t)ff : 0;
     }
     hf_put_i32s(r, "attention.head_count_kv", n_kv, c->n_layers);
-    if (is_arch(r, "nemotron_h")) hf_put_i32s(r, "feed_forward_length", n_ff, c->n_layers);
+    if (hf_is_nemotron(r)) hf_put_i32s(r, "feed_forward_length", n_ff, c->n_layers);
     return 0;
 }
 
@@ -118,7 +167,7 @@ static int check_members(struct hf_reader *r) {
     if (hf_flag(r->json, "mamba_rms_norm", false) &&
         hf_flag(r->json, "mamba_norm_before_gate", true))
         return hf_refuse(r, "mamba_norm_before_gate", "only a norm after the gate is supported");
-    if (is_arch(r, "nemotron_h") && act && strcmp(act, "relu2") != 0)
+    if (hf_is_nemotron(r) && act && strcmp(act, "relu2") != 0)
         return hf_refuse(r, "mlp_hidden_act", "only 'relu2' is supported");
     return 0;
 }
@@ -155,7 +204,7 @@ static int read_inner(struct hf_reader *r, uint64_t heads, uint64_t *inner) {
     const cJSON *d_head = hf_value(r->json, "mamba_d_head");
     uint64_t expand, each;
     int rc;
-    if (is_arch(r, "nemotron_h")) {
+    if (hf_is_nemotron(r)) {
         rc = hf_read_count(r, "mamba_head_dim", 64, 1, 1 << 12, &each);
         *inner = rc ? 0 : each * heads;
         return rc;
@@ -176,7 +225,7 @@ static int put_ssm(struct hf_reader *r) {
         {"mamba_d_conv", "mamba_d_state", "mamba_n_groups", "mamba_n_heads"},
         {"conv_kernel", "ssm_state_size", "n_groups", "mamba_num_heads"}};
     static const uint64_t usual[2][N_SIZES] = {{4, 256, 1, 128}, {4, 128, 8, 128}};
-    const int nemotron = is_arch(r, "nemotron_h");
+    const int nemotron = hf_is_nemotron(r);
     struct hf_config *c = r->config;
     uint64_t v[N_SIZES], inner;
     int rc = 0;

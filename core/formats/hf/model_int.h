@@ -149,6 +149,10 @@ int hf_put_sigmoid_experts(struct hf_reader *r);
 
 /* ---- hf/mamba2.c ---- */
 
+#define HF_NEMOTRON_EXPERTS "nemotron_h_moe"
+bool hf_is_nemotron(const struct hf_reader *r); /* Nemotron-H, with or without experts */
+/* Does config.json list layers of Nemotron-H that are experts? */
+bool hf_has_lone_experts(const struct hf_reader *r);
 /* Layers that config.json lists, or the family's usual number. */
 uint32_t hf_mamba2_layers(const struct hf_reader *r);
 /* Is the shared expert, of Granite 4.0, the whole FFN? */
