@@ -8,6 +8,7 @@
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/chat/chat_int.h"
+#include "core/chat/python.h"
 #include "core/chat/syntax.h"
 
 #include <ctype.h>
@@ -22,6 +23,7 @@ enum state {
     AT_TEXT,
     AT_HEAD,      /* at a trigger, perhaps after white space: is it a call? */
     AT_ARGUMENTS, /* within the object of arguments */
+    AT_KEYWORDS,  /* within arguments in Python's notation */
     AT_CLOSE,     /* after that object */
     AT_GAP,       /* after a complete call: another one, the section's end, or text */
     AT_HEADER,    /* harmony: in the header of a message */
@@ -44,6 +46,8 @@ struct chat_parser {
     bool in_string, escaped;
     uint32_t depth; /* nesting within the arguments */
     enum chat_piece_kind message;
+    struct chat_python python;
+    str json; /* what a step adds to arguments in Python's notation */
     str held; /* undecided bytes */
     str out;  /* texts of pieces */
     struct piece *pieces;
@@ -55,6 +59,7 @@ chat_parser *chat_parser_new(const struct chat_parser_config *config) {
     chat_parser *p = mem_new(1, sizeof *p);
     if (!p) return NULL;
     p->syntax = config->syntax;
+    str_init(&p->json, HELD_MAX_BYTES);
     str_init(&p->held, HELD_MAX_BYTES);
     str_init(&p->out, HELD_MAX_BYTES);
     bool reasons = *p->syntax->reasoning_open && *p->syntax->reasoning_close;
@@ -83,6 +88,7 @@ void chat_parser_free(chat_parser *p) {
         free(p->names[i]);
     free(p->names);
     free(p->pieces);
+    str_fini(&p->json);
     str_fini(&p->held);
     str_fini(&p->out);
     free(p);
@@ -114,6 +120,17 @@ static size_t control_at(const char *s, size_t n) {
     if (!n || *s != CHAT_CONTROL_OPEN) return 0;
     const char *end = memchr(s, (unsigned char)CHAT_CONTROL_CLOSE, n);
     return end ? (size_t)(end - s) + 1 : n;
+}
+
+/* Adds the JSON of a step to the latest call's arguments. */
+static void emit_json(chat_parser *p) {
+    p->failed |= p->json.failed;
+    if (!p->json.len || p->failed) return;
+    add_piece(p, CHAT_PIECE_ARGUMENTS);
+    if (p->failed) return;
+    str_add_n(&p->out, p->json.data, p->json.len);
+    p->pieces[p->n_pieces - 1].n += p->json.len;
+    str_clear(&p->json);
 }
 
 /* Turns the first n held bytes into a piece, without control tokens. */
@@ -200,7 +217,27 @@ static enum match match_mark(const char *mark, struct cursor *c) {
     return YES;
 }
 
-/* Matches one of the names, arguments_open, and the arguments' first brace, which is not consumed.
+/* Is s[0..n) the beginning of arguments in Python's notation: `name =`, or the parenthesis that
+ * ends the call? */
+static enum match match_keyword(const char *s, size_t n) {
+    size_t i = 0;
+    if (*s == ')') return YES;
+    if (*s != '_' && !isalpha((unsigned char)*s)) return NO;
+    while (i < n && (s[i] == '_' || isalnum((unsigned char)s[i])))
+        i++;
+    if (i > CHAT_MAX_NAME_BYTES) return NO;
+    while (i < n && chat_is_space(s[i]))
+        i++;
+    return i == n ? PARTIAL : s[i] == '=' ? YES : NO;
+}
+
+static enum match match_arguments(const chat_parser *p, const struct cursor *c) {
+    if (c->at == c->n) return PARTIAL;
+    if (c->s[c->at] == '{') return YES;
+    return p->syntax->python ? match_keyword(c->s + c->at, c->n - c->at) : NO;
+}
+
+/* Matches one of the names, arguments_open, and how the arguments begin, which is not consumed.
  * A name may go on with characters that arguments_open begins with. */
 static enum match match_name(const chat_parser *p, struct cursor *c, const char **name) {
     enum match best = NO;
@@ -212,7 +249,7 @@ static enum match match_name(const chat_parser *p, struct cursor *c, const char 
         enum match m = n < left ? match_mark(p->syntax->arguments_open, &end) : PARTIAL;
         if (m == YES) {
             pass_space(&end);
-            m = end.at == end.n ? PARTIAL : end.s[end.at] == '{' ? YES : NO;
+            m = match_arguments(p, &end);
         }
         if (m == YES) {
             *c = end;
@@ -341,6 +378,10 @@ static void begin_call(chat_parser *p, const char *name, size_t n_mark) {
     p->depth = 0;
     p->in_string = p->escaped = p->skip_space = false;
     p->said = true;
+    if (!p->syntax->python || !p->held.len || *p->held.data == '{') return;
+    p->state = AT_KEYWORDS;
+    chat_python_begin(&p->python, &p->json);
+    emit_json(p);
 }
 
 /* A call is reported only once its arguments have begun: clients take a call without arguments for
@@ -396,6 +437,24 @@ static bool step_arguments(chat_parser *p, bool final) {
     }
     emit_piece(p, CHAT_PIECE_ARGUMENTS, i);
     return p->state == AT_CLOSE;
+}
+
+/* The parenthesis that ends the call is left to call_close. After what is not Python the arguments
+ * stay incomplete, and the rest is text. */
+static bool step_keywords(chat_parser *p, bool final) {
+    const char *s = p->held.data;
+    size_t i = 0;
+    enum chat_python_result r = CHAT_PYTHON_MORE;
+    (void) final;
+    while (i < p->held.len && r == CHAT_PYTHON_MORE) {
+        size_t skip = control_at(s + i, p->held.len - i);
+        if (!skip) r = chat_python_put(&p->python, s[i], &p->json);
+        if (r == CHAT_PYTHON_MORE) i += skip ? skip : 1;
+    }
+    emit_json(p);
+    drop_held(p, i);
+    if (r != CHAT_PYTHON_MORE) p->state = r == CHAT_PYTHON_END ? AT_CLOSE : AT_TEXT;
+    return r != CHAT_PYTHON_MORE;
 }
 
 static bool step_close(chat_parser *p, bool final) {
@@ -501,9 +560,11 @@ static bool step_message(chat_parser *p, bool final) {
 
 static int run_steps(chat_parser *p, bool final) {
     static bool (*const steps[])(chat_parser * p, bool final) = {
-        [AT_BEGIN] = step_begin, [AT_REASONING] = step_reasoning, [AT_TEXT] = step_text,
-        [AT_HEAD] = step_head,   [AT_ARGUMENTS] = step_arguments, [AT_CLOSE] = step_close,
-        [AT_GAP] = step_gap,     [AT_HEADER] = step_header,       [AT_MESSAGE] = step_message};
+        [AT_BEGIN] = step_begin,         [AT_REASONING] = step_reasoning,
+        [AT_TEXT] = step_text,           [AT_HEAD] = step_head,
+        [AT_ARGUMENTS] = step_arguments, [AT_KEYWORDS] = step_keywords,
+        [AT_CLOSE] = step_close,         [AT_GAP] = step_gap,
+        [AT_HEADER] = step_header,       [AT_MESSAGE] = step_message};
     bool again = true;
     while (again && !p->failed)
         again = steps[p->state](p, final);

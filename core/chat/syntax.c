@@ -299,6 +299,33 @@ static bool learn_call(struct study *s, struct chat_syntax *out, char *one, cons
     return *out->trigger != 0;
 }
 
+/* Calls as in Python, `[name(key="value"), name(key="value")]`: LFM2. The list has tags around it.
+ * one, plain: as for learn_call. */
+static bool learn_python(const struct study *s, struct chat_syntax *out, const char *one,
+                         const char *plain) {
+    static const char *const calls[] = {NAME_1 "(inferd_key=\"inferd_value\")",
+                                        NAME_1 "(inferd_key='inferd_value')"};
+    size_t from = common_prefix(one, plain), n = strlen(calls[0]);
+    const char *at = strstr(one + from, calls[0]);
+    if (!at) at = strstr(one + from, calls[1]);
+    if (!at) return false;
+    size_t begin = (size_t)(at - one), end = begin + n;
+    char close[CHAT_MARK_BYTES];
+    if (!put_mark(out->section_open, one, from, begin, true) ||
+        !put_mark(close, one, end, turn_end(s, one, end, plain), true) || *close != ']')
+        return false;
+    /* Models may write white space before the closing tag. */
+    int k = snprintf(out->section_close, CHAT_MARK_BYTES, "] %s", close + 1);
+    if (k >= CHAT_MARK_BYTES) return false;
+    *out->call_open = 0;
+    strcpy(out->arguments_open, "(");
+    strcpy(out->call_close, ")");
+    strcpy(out->between, ", ");
+    out->several = out->python = true;
+    set_trigger(out);
+    return *out->trigger && !out->at_start; /* a list without a tag cannot be told from text */
+}
+
 /* Is the trigger an end-of-generation token? Then it never reaches the parser. */
 static bool ends_answer(const struct study *s, const struct chat_syntax *x) {
     char name[CHAT_MARK_BYTES];
@@ -316,7 +343,9 @@ static void learn_calls(struct study *s, struct chat_syntax *out) {
     char *plain =
         study_render(s, "[" USER ",{\"role\":\"assistant\",\"content\":\"" ONE "\"}]", true, false);
     bool knows = bare && shown && !strstr(bare, NAME_1) && strstr(shown, NAME_1);
-    if (knows && one && plain && learn_call(s, &found, one, plain) && !ends_answer(s, &found)) {
+    bool learnt = knows && one && plain &&
+                  (learn_call(s, &found, one, plain) || learn_python(s, &found, one, plain));
+    if (learnt && !ends_answer(s, &found)) {
         *out = found;
         out->native = true;
     }
@@ -446,7 +475,7 @@ int chat_template_learn(chat_template *t, const tokenizer *tok, err *e) {
 
 const struct chat_syntax *chat_template_syntax(const chat_template *t) {
     if (t->tool_variant) return chat_template_syntax(t->tool_variant);
-    return t->syntax.call_open[0] ? &t->syntax : &instructed;
+    return t->syntax.trigger[0] ? &t->syntax : &instructed;
 }
 
 /* Copies a mark without the bytes around control tokens, as it occurs in a prompt. */

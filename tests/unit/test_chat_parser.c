@@ -26,6 +26,17 @@ static const struct chat_syntax kimi = {
     .reasoning_close = "\xe2\x97\x81/think\xe2\x96\xb7",
 };
 
+static const struct chat_syntax lfm2 = {
+    .several = true,
+    .python = true,
+    .section_open = "\xff<|tool_call_start|>\xfe[",
+    .arguments_open = "(",
+    .call_close = ")",
+    .between = ", ",
+    .section_close = "] \xff<|tool_call_end|>\xfe",
+    .trigger = "\xff<|tool_call_start|>\xfe",
+};
+
 static bool may_cut(const char *s, size_t at) {
     bool within = false;
     for (size_t i = 0; i < at; i++)
@@ -188,6 +199,43 @@ static void test_harmony(void) {
     check(&harmony, TEXT, 3, "goes on" C("end"), "|T:goes on");
 }
 
+#define PY(calls) C("tool_call_start") "[" calls "]" C("tool_call_end")
+
+static void test_python(void) {
+    check(&lfm2, TEXT, 3, PY("add(a=1, b=\"x\")"), "|C:add|A:{\"a\":1,\"b\":\"x\"}");
+    check(&lfm2, TEXT, 3, PY("add(), a-b(c = 'd')") " Done.",
+          "|C:add|A:{}|C:a-b|A:{\"c\":\"d\"}|T:Done.");
+    check(&lfm2, TEXT, 3,
+          "So.\n" PY("add(a=[1, [], {}, {'k': [None, True, False,], \"l\" : 'm'}, ], )"),
+          "|T:So.|C:add|A:{\"a\":[1,[],{},{\"k\":[null,true,false],\"l\":\"m\"}]}");
+    check(&lfm2, TEXT, 3, PY("add(a=-1.5e+3, b=.5, c=1., d=007, e=1_000, f=+2, g=0, h=null)"),
+          "|C:add|A:{\"a\":-1.5e+3,\"b\":0.5,\"c\":1.0,\"d\":7,\"e\":1000,\"f\":2,\"g\":0,"
+          "\"h\":null}");
+    check(&lfm2, TEXT, 3, PY("add(a='it\\'s \"so\"', b=\"a\\n\\t\\\\\\d)]\", c='', d=\"\")"),
+          "|C:add|A:{\"a\":\"it's \\\"so\\\"\",\"b\":\"a\\n\\u0009\\\\\\\\d)]\",\"c\":\"\","
+          "\"d\":\"\"}");
+    check(&lfm2, TEXT, 3, PY("add(a='\\x41\\u20ac\\U0001f600\\101\\0z', b='gr\xc3\xbc\xc3\x9f')"),
+          "|C:add|A:{\"a\":\"A\\u20ac\\ud83d\\ude00A\\u0000z\",\"b\":\"gr\xc3\xbc\xc3\x9f\"}");
+    check(&lfm2, TEXT, 3, PY("add(a='''x\n'y' ''z''', b=\"\"\"\"\"\")"),
+          "|C:add|A:{\"a\":\"x\\n'y' ''z\",\"b\":\"\"}");
+    /* JSON, as a constrained answer has it; white space before the closing tag. */
+    check(&lfm2, TEXT, 3,
+          C("tool_call_start") "[add({\"a\": [1, \")\"]}), a-b(c=1)] " C("tool_call_end"),
+          "|C:add|A:{\"a\": [1, \")\"]}|C:a-b|A:{\"c\":1}");
+    /* No call: an unknown name, a positional argument, not directly a parenthesis. */
+    check(&lfm2, TEXT, 3, PY("none(a=1)"), "|T:[none(a=1)]");
+    check(&lfm2, TEXT, 3, PY("add(1)"), "|T:[add(1)]");
+    check(&lfm2, TEXT, 3, PY("add(),a-b ( )") " Done.", "|C:add|A:{}|T:,a-b ( )] Done.");
+    /* What is not a literal: the arguments stay incomplete. */
+    check(&lfm2, TEXT, 3, PY("add(a=f(1))"), "|C:add|A:{\"a\":|T:(1))]");
+    check(&lfm2, TEXT, 3, PY("add(a=1]"), "|C:add|A:{\"a\":1|T:]]");
+    check(&lfm2, TEXT, 5, PY("ns.add:v/2(a={'k': (None,)})"),
+          "|C:ns.add:v/2|A:{\"a\":{\"k\":|T:(None,)})]");
+    check_limit(&lfm2, TEXT, C("tool_call_start") "[add(a", "");
+    check_limit(&lfm2, TEXT, C("tool_call_start") "[add(a=['x", "|C:add|A:{\"a\":[\"x");
+    check_limit(&lfm2, TEXT, C("tool_call_start") "[add(a=12", "|C:add|A:{\"a\":");
+}
+
 static void test_no_calls(void) {
     static const char *const answers[] = {
         "<tool_call>\n{\"name\": \"unknown\", \"arguments\": {}}\n</tool_call>",
@@ -289,6 +337,7 @@ int main(void) {
     RUN(test_reasoning);
     RUN(test_calls);
     RUN(test_harmony);
+    RUN(test_python);
     RUN(test_no_calls);
     RUN(test_cut_off);
     RUN(test_limit);

@@ -110,6 +110,12 @@ static void test_shared_templates(void) {
     "%}"
 #define F "c.function."
 
+#define LISTED(open, close)                                                                        \
+    "{{ tools | tojson }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if "             \
+    "m.tool_calls %}" open "[{% for c in m.tool_calls %}{{ " F "name }}({% for k, v in " F         \
+    "arguments.items() %}{{ k }}={{ v | tojson }}{{ ', ' if not loop.last }}{% endfor %})"         \
+    "{{ ', ' if not loop.last }}{% endfor %}]" close "{% endif %}{{ eos_token }}{% endfor %}"
+
 static void test_forms(void) {
     check_syntax("tags",
                  TURNS_BEFORE "<call>{{ " F "name }}:{{ " F "arguments }}</call>" TURNS_AFTER,
@@ -120,6 +126,10 @@ static void test_forms(void) {
                  "name }}\", \"a\": {{ " F "arguments }}}{{ ', ' if not loop.last }}{% endfor %}]"
                  "{% endif %}{{ eos_token }}{% endfor %}",
                  "CALLS [~{\"f\": \"~\", \"a\": ~}~, ~]", "");
+    /* Calls as in Python: in a list with tags (LFM2), and without. */
+    check_syntax("python", LISTED("<|tool_call_start|>", "<|tool_call_end|>"),
+                 "<|tool_call_start|>[~~(~)~, ~] <|tool_call_end|>", "");
+    check_syntax("python, no tags", LISTED("", ""), NULL, "");
     /* Not as JSON; without the tools; with an extra brace. */
     check_syntax("no JSON",
                  TURNS_BEFORE "<call>{{ " F "name }}{% for k, v in " F

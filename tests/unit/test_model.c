@@ -146,6 +146,9 @@ static void test_refusals(void) {
     } cases[] = {
         {{.key = "general.name", .text = "renamed"}, 0, ""},
         {{.key = "general.architecture", .text = "abacus"}, ERR_UNSUPPORTED, "llama"},
+        {{.key = "general.architecture", .text = "kimi-linear"},
+         ERR_UNSUPPORTED,
+         "\"kimi-linear\""},
         {{.key = "llama.rope.scaling.type", .text = "su"}, ERR_UNSUPPORTED, "\"su\""},
         {{.key = "llama.expert_count", .value = 8}, ERR_NOT_FOUND, "expert_used_count"},
         {{.key = "llama.attention.clamp_kqv", .value = 8}, ERR_UNSUPPORTED, "clamp_kqv"},

@@ -1,0 +1,40 @@
+/* python.h - private to core/chat: keyword arguments of a Python call, such as those of LFM2
+ * (`city="Rome", days=[1, 2]`), turned into a JSON object while they arrive.
+ *
+ * THREAD SAFETY: one thread at a time. */
+#ifndef INFERD_CHAT_PYTHON_H
+#define INFERD_CHAT_PYTHON_H
+
+#include "core/base/str.h"
+
+#include <stdint.h>
+
+enum { CHAT_PYTHON_DEPTH = 64, CHAT_PYTHON_WORD_BYTES = 64 };
+
+struct chat_python {
+    uint8_t state;                     /* of python.c */
+    uint8_t depth;                     /* open brackets */
+    char open[CHAT_PYTHON_DEPTH];      /* (depth) their closers in Python */
+    char word[CHAT_PYTHON_WORD_BYTES]; /* (n_word) a number or constant so far */
+    uint8_t n_word;
+    bool comma;       /* owed before the next member */
+    bool is_key;      /* the string is a key of a dict */
+    bool triple;      /* three quotes around the string */
+    char quote;       /* around the string */
+    uint8_t n_quotes; /* quotes in a row within a triple string */
+    uint8_t n_digits; /* left in an escape */
+    uint8_t base;     /* of those digits */
+    uint32_t code;    /* the escape's value so far */
+};
+
+enum chat_python_result { CHAT_PYTHON_MORE, CHAT_PYTHON_END, CHAT_PYTHON_BAD };
+
+/* Begins after the call's parenthesis, and adds the object's brace to out. */
+void chat_python_begin(struct chat_python *p, str *out);
+/* Takes the next byte and adds the JSON that it decides to out. END: c is the parenthesis that ends
+ * the call, and the object is complete. BAD: c cannot follow; the object stays incomplete. Accepts
+ * literals only: strings ('', "" and tripled, with escapes), numbers, None, True, False and their
+ * JSON names, lists, and dicts with strings as keys. */
+enum chat_python_result chat_python_put(struct chat_python *p, char c, str *out);
+
+#endif
