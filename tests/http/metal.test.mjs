@@ -80,6 +80,7 @@ const hybrids = [
   { name: "granitehybrid-moe", rows: "delta_run", keep: "delta_keep", others: ["delta_conv"] },
   { name: "falcon-h1-norm", rows: "delta_run", keep: "delta_keep", others: ["mamba2_norm", "rope_store"] },
   { name: "nemotron-h-tied", rows: "delta_run", keep: "delta_keep", others: ["mamba2_norm", "gate"] },
+  { name: "nemotron-h-moe", rows: "delta_run", keep: "delta_keep", others: ["moe_vector", "gate"] },
 ];
 for (const { name, rows, keep, others } of hybrids)
   test(`a hybrid's streamed chat equals the CPU backend's, on a prefix hit too: ${name}`, async () => {
