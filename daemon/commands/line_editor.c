@@ -211,6 +211,9 @@ static void remember_line(line_editor *ed, const char *line) {
 
 static enum line_result edit_line(line_editor *ed, str *line) {
     int n = 0;
+    /* Before the prompt: a Ctrl-D that arrives in line mode would be turned into an end of file and
+     * lost. */
+    el_set(ed->el, EL_PREP_TERM, 1);
     fputs(PASTE_ON, stdout);
     fflush(stdout);
     const char *text = el_gets(ed->el, &n);
