@@ -110,6 +110,9 @@ struct hf_reader {
 
 /* Fills *config and writes the architecture's keys. Errors name the member. */
 int hf_config_read(const char *json, size_t n, gguf_writer *keys, struct hf_config *config, err *e);
+/* families.c: sets r->config->family, and r->json to the text model's members. ERR_FORMAT,
+ * ERR_UNSUPPORTED. */
+int hf_choose_family(struct hf_reader *r);
 /* generation.c: adds the sampling that generation_config.json (document, of hf_json_parse) asks
  * for. do_sample false is temperature 0. A value that is wrong is named in the log and not used. */
 int hf_generation_write(const void *document, const char *path, gguf_writer *keys, err *e);

@@ -1,0 +1,172 @@
+/* hf/families.c - the families of model folders: one row each, and which one a config.json is of.
+ * Pure. */
+#include "core/formats/hf/model_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN_BYTES = 40 };
+
+#define LLAMA_TRAITS     (HF_PERMUTED | HF_LLAMA_KEYS)
+#define GEMMA_TRAITS     (HF_NORM_PLUS_1 | HF_GELU | HF_EMBED_HEAD)
+#define DELTA_NET_TRAITS (HF_NORM_PLUS_1 | HF_POST_NORMS | HF_DELTA_NET)
+
+static const struct hf_family families[] = {
+    {"llama", "LlamaForCausalLM", "llama", .traits = LLAMA_TRAITS, .hidden = 4096, .ff = 11008,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
+    {"mistral", "MistralForCausalLM", "llama", .traits = LLAMA_TRAITS, .window = HF_WINDOW_ALL,
+     .hidden = 4096, .ff = 14336, .n_layers = 32, .n_heads = 32, .n_kv_heads = 8,
+     .max_positions = 131072, .vocab = 32000, .sliding_window = 4096, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
+    {"mixtral", "MixtralForCausalLM", "llama", .traits = LLAMA_TRAITS | HF_EXPERTS,
+     .window = HF_WINDOW_ALL, .hidden = 4096, .ff = 14336, .n_layers = 32, .n_heads = 32,
+     .n_kv_heads = 8, .max_positions = 131072, .vocab = 32000, .n_experts = 8, .n_experts_used = 2,
+     .rms_eps = 1e-5, .rope_theta = 1e6},
+    {"qwen2", "Qwen2ForCausalLM", "qwen2", .traits = HF_LAYER_TYPES | HF_SWITCHED_WINDOW,
+     .window = HF_WINDOW_FROM_LAYER, .hidden = 4096, .ff = 22016, .n_layers = 32, .n_heads = 32,
+     .n_kv_heads = 32, .max_positions = 32768, .vocab = 151936, .sliding_window = 4096,
+     .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", "qwen2moe",
+     .traits = HF_LAYER_TYPES | HF_SWITCHED_WINDOW | HF_EXPERTS | HF_QWEN_EXPERTS,
+     .window = HF_WINDOW_ALTERNATING, .hidden = 2048, .ff = 5632, .n_layers = 24, .n_heads = 16,
+     .n_kv_heads = 16, .max_positions = 32768, .vocab = 151936, .sliding_window = 4096,
+     .n_experts = 60, .n_experts_used = 4, .expert_ff = 1408, .shared_ff = 5632, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
+    {"qwen3", "Qwen3ForCausalLM", "qwen3", .traits = HF_LAYER_TYPES | HF_SWITCHED_WINDOW,
+     .window = HF_WINDOW_FROM_LAYER, .hidden = 4096, .ff = 22016, .n_layers = 32, .n_heads = 32,
+     .n_kv_heads = 32, .head_dim = 128, .max_positions = 32768, .vocab = 151936,
+     .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", "qwen3moe",
+     .traits = HF_SWITCHED_WINDOW | HF_EXPERTS | HF_QWEN_EXPERTS, .window = HF_WINDOW_ALL,
+     .hidden = 2048, .ff = 6144, .n_layers = 24, .n_heads = 32, .n_kv_heads = 4,
+     .max_positions = 32768, .vocab = 151936, .sliding_window = 4096, .n_experts = 128,
+     .n_experts_used = 8, .expert_ff = 768, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", "qwen35",
+     .traits = DELTA_NET_TRAITS | HF_IMAGES | HF_MROPE, .hidden = 4096, .ff = 12288, .n_layers = 32,
+     .n_heads = 16, .n_kv_heads = 4, .head_dim = 256, .max_positions = 32768, .vocab = 248320,
+     .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen35moe",
+     .traits = DELTA_NET_TRAITS | HF_IMAGES | HF_MROPE | HF_EXPERTS | HF_QWEN_EXPERTS,
+     .hidden = 2048, .n_layers = 40, .n_heads = 16, .n_kv_heads = 2, .head_dim = 256,
+     .max_positions = 32768, .vocab = 248320, .n_experts = 256, .n_experts_used = 8,
+     .expert_ff = 512, .shared_ff = 512, .rms_eps = 1e-6, .rope_theta = 1e4, .renormalize = true},
+    {"qwen3_next", "Qwen3NextForCausalLM", "qwen3next",
+     .traits = DELTA_NET_TRAITS | HF_EXPERTS | HF_QWEN_EXPERTS, .hidden = 2048, .ff = 5632,
+     .n_layers = 48, .n_heads = 16, .n_kv_heads = 2, .head_dim = 256, .max_positions = 32768,
+     .vocab = 151936, .n_experts = 512, .n_experts_used = 10, .expert_ff = 512, .shared_ff = 512,
+     .rms_eps = 1e-6, .rope_theta = 1e4, .renormalize = true},
+    {"lfm2", "Lfm2ForCausalLM", "lfm2", .traits = HF_SHORT_CONV, .hidden = 2560, .ff = 12288,
+     .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .max_positions = 128000, .vocab = 65536,
+     .rms_eps = 1e-5, .rope_theta = 1e6, .tied = true},
+    {"lfm2_moe", "Lfm2MoeForCausalLM", "lfm2moe", .traits = HF_SHORT_CONV | HF_EXPERTS,
+     .hidden = 2048, .ff = 7168, .n_layers = 32, .n_heads = 32, .n_kv_heads = 8,
+     .max_positions = 128000, .vocab = 65536, .n_experts = 32, .n_experts_used = 4,
+     .expert_ff = 1792, .rms_eps = 1e-5, .rope_theta = 1e6, .tied = true, .renormalize = true},
+    {"gemma", "GemmaForCausalLM", "gemma", .traits = GEMMA_TRAITS, .hidden = 3072, .ff = 24576,
+     .n_layers = 28, .n_heads = 16, .n_kv_heads = 16, .head_dim = 256, .max_positions = 8192,
+     .vocab = 256000, .rms_eps = 1e-6, .rope_theta = 1e4, .tied = true},
+    {"gemma2", "Gemma2ForCausalLM", "gemma2",
+     .traits = GEMMA_TRAITS | HF_POST_NORMS | HF_LAYER_TYPES | HF_GEMMA_CAPS,
+     .window = HF_WINDOW_PERIOD, .period = 2, .hidden = 2304, .ff = 9216, .n_layers = 26,
+     .n_heads = 8, .n_kv_heads = 4, .head_dim = 256, .max_positions = 8192, .vocab = 256000,
+     .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e4, .tied = true},
+    {"gemma3_text", "Gemma3ForCausalLM", "gemma3",
+     .traits = GEMMA_TRAITS | HF_POST_NORMS | HF_LAYER_TYPES | HF_GEMMA_CAPS | HF_IMAGES,
+     .window = HF_WINDOW_PERIOD, .period = 6, .hidden = 2304, .ff = 9216, .n_layers = 26,
+     .n_heads = 8, .n_kv_heads = 4, .head_dim = 256, .max_positions = 131072, .vocab = 262208,
+     .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e6, .tied = true},
+    {"phi3", "Phi3ForCausalLM", "phi3", .window = HF_WINDOW_ALL, .hidden = 3072, .ff = 8192,
+     .n_layers = 32, .n_heads = 32, .max_positions = 4096, .vocab = 32064, .rms_eps = 1e-5,
+     .rope_theta = 1e4},
+    {"gpt_oss", "GptOssForCausalLM", "gpt-oss",
+     .traits = HF_POST_NORMS | HF_GPT_OSS | HF_EXPERTS | HF_LAYER_TYPES, .window = HF_WINDOW_PERIOD,
+     .period = 2, .hidden = 2880, .ff = 2880, .n_layers = 36, .n_heads = 64, .n_kv_heads = 8,
+     .head_dim = 64, .max_positions = 131072, .vocab = 201088, .sliding_window = 128,
+     .n_experts = 128, .n_experts_used = 4, .rms_eps = 1e-5, .rope_theta = 150000},
+    {"olmo2", "Olmo2ForCausalLM", "olmo2", .traits = HF_POST_NORMS, .hidden = 4096, .ff = 11008,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 50304, .rms_eps = 1e-5,
+     .rope_theta = 1e4},
+    {"smollm3", "SmolLM3ForCausalLM", "smollm3",
+     .traits = LLAMA_TRAITS | HF_LAYER_TYPES | HF_SWITCHED_WINDOW | HF_NOPE,
+     .window = HF_WINDOW_NOPE, .hidden = 2048, .ff = 11008, .n_layers = 36, .n_heads = 16,
+     .n_kv_heads = 4, .max_positions = 32768, .vocab = 128256, .rms_eps = 1e-6, .rope_theta = 2e6,
+     .tied = true},
+    {"granite", "GraniteForCausalLM", "granite",
+     .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES, .hidden = 4096, .ff = 11008,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
+    {"granitemoehybrid", "GraniteMoeHybridForCausalLM", "granitehybrid",
+     .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES | HF_MAMBA2, .hidden = 4096, .ff = 1024,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
+    {"falcon_h1", "FalconH1ForCausalLM", "falcon-h1", .traits = HF_LLAMA_KEYS | HF_MAMBA2,
+     .hidden = 4096, .ff = 14336, .n_layers = 32, .n_heads = 32, .n_kv_heads = 8,
+     .max_positions = 8192, .vocab = 128000, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"nemotron_h", "NemotronHForCausalLM", "nemotron_h", .traits = HF_LLAMA_KEYS | HF_MAMBA2,
+     .hidden = 4096, .ff = 21504, .n_layers = 4, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 4096, .vocab = 131072, .rms_eps = 1e-5, .rope_theta = 1e4},
+    /* the same with experts: chosen by the kinds of its layers */
+    {"nemotron_h", "NemotronHForCausalLM", HF_NEMOTRON_EXPERTS, .traits = HF_LLAMA_KEYS | HF_MAMBA2,
+     .hidden = 4096, .ff = 21504, .n_layers = 4, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 4096, .vocab = 131072, .rms_eps = 1e-5, .rope_theta = 1e4},
+};
+
+enum { N_FAMILIES = sizeof families / sizeof families[0] };
+
+static const struct hf_family *find_family(const char *model_type, const char *class_name) {
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        if (model_type && strcmp(model_type, families[i].model_type) == 0) return &families[i];
+        if (class_name && strcmp(class_name, families[i].class_name) == 0) return &families[i];
+    }
+    return NULL;
+}
+
+static const struct hf_family *find_arch(const char *arch) {
+    size_t i = 0;
+    while (i < N_FAMILIES && strcmp(families[i].arch, arch) != 0)
+        i++;
+    return i < N_FAMILIES ? &families[i] : NULL;
+}
+
+/* A model of text and images has its text model's members in text_config. NULL: it is none. */
+static const char *text_type(const char *model_type) {
+    static const char *const rows[][2] = {{"gemma3", "gemma3_text"},
+                                          {"qwen3_5", "qwen3_5_text"},
+                                          {"qwen3_5_moe", "qwen3_5_moe_text"}};
+    for (size_t i = 0; model_type && i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(model_type, rows[i][0]) == 0) return rows[i][1];
+    return NULL;
+}
+
+int hf_choose_family(struct hf_reader *r) {
+    const cJSON *classes = hf_value(r->root, "architectures");
+    const char *class_name = cJSON_IsArray(classes) && cJSON_IsString(classes->child)
+                                 ? classes->child->valuestring
+                                 : NULL;
+    const char *model_type = hf_text(r->root, "model_type");
+    char known[320];
+    size_t used = 0;
+    const char *inner = text_type(model_type);
+    if (inner) {
+        r->json = hf_value(r->root, "text_config");
+        if (!cJSON_IsObject(r->json))
+            return err_set_param(r->e, ERR_FORMAT, "text_config",
+                                 "member 'text_config' is missing");
+        model_type = inner;
+    }
+    r->config->family = find_family(model_type, model_type ? NULL : class_name);
+    if (r->config->family && hf_has_lone_experts(r))
+        r->config->family = find_arch(HF_NEMOTRON_EXPERTS);
+    if (r->config->family) return 0;
+    if (!model_type && !class_name)
+        return err_set_param(r->e, ERR_FORMAT, "model_type", "member 'model_type' is missing");
+    for (size_t i = 0; i < N_FAMILIES && used < sizeof known; i++) {
+        if (i && strcmp(families[i].model_type, families[i - 1].model_type) == 0) continue;
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                 families[i].model_type);
+    }
+    return err_set_param(r->e, ERR_UNSUPPORTED, "model_type",
+                         "models of type '%.*s' are not supported (expected one of %s)",
+                         SHOWN_BYTES, model_type ? model_type : class_name, known);
+}
