@@ -133,7 +133,7 @@ struct cargs_upload {
     struct cargs_upload_piece pieces[CARGS_UPLOADS];
     uint32_t n, padding;
 };
-ARGS_SIZE(struct cargs_upload, 296);
+ARGS_SIZE(struct cargs_upload, 344);
 
 /* rows.cu: copy_tokens. One thread a copy. */
 struct cargs_token_copy { /* struct backend_token_copy */
