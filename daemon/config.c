@@ -69,6 +69,13 @@ static const struct config_key keys[] = {
      "requires head dimensions that are multiples of 32."},
     {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",
      "Tokens in one block of the KV cache."},
+    {"window-blocks", CONFIG_NUMBER, AT(window_blocks), "0", 0, UINT64_C(1) << 26, NULL, "blocks",
+     "Models with sliding windows (Gemma 2 and 3, gpt-oss, Mistral 7B): blocks of K/V of the\n"
+     "windowed layers, allocated at start. A running sequence holds those of its window and of "
+     "the\n"
+     "tokens of a step; the others keep what later prompts with the same beginning need. 0: twice\n"
+     "what max-sequences and max-batch-tokens need, or an eighth of the KV cache's blocks; never\n"
+     "more than these. The log states the size."},
     {"state-blocks", CONFIG_NUMBER, AT(state_blocks), "0", 0, 1 << 20, NULL, "blocks",
      "Models with recurrent layers (Qwen3.5, Qwen3-Next, LFM2): blocks of their state, allocated\n"
      "at start beside the KV cache. Each running sequence uses one or two, the others keep states\n"

@@ -222,6 +222,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .stream_events = (uint32_t)c->stream_events,
         .prefix_cache = c->prefix_cache,
         .state_blocks = c->state_blocks,
+        .window_blocks = c->window_blocks,
         .state_checkpoint_tokens = (uint32_t)c->state_checkpoint_tokens,
         .ignore_sampling = !c->model_sampling,
         .grammar_cache_bytes = c->grammar_cache_bytes,

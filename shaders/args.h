@@ -122,7 +122,7 @@ struct cargs_gather {
 ARGS_SIZE(struct cargs_gather, 40);
 
 /* rows.cu: upload, from the host's pinned memory. Grid: any number of blocks, pieces. */
-enum { CARGS_UPLOADS = 12 }; /* BACKEND_MAX_UPLOADS */
+enum { CARGS_UPLOADS = 14 }; /* BACKEND_MAX_UPLOADS */
 struct cargs_upload_piece {
     const uint32_t *from;
     uint32_t *to;
@@ -133,7 +133,7 @@ struct cargs_upload {
     struct cargs_upload_piece pieces[CARGS_UPLOADS];
     uint32_t n, padding;
 };
-ARGS_SIZE(struct cargs_upload, 296);
+ARGS_SIZE(struct cargs_upload, 344);
 
 /* rows.cu: copy_tokens. One thread a copy. */
 struct cargs_token_copy { /* struct backend_token_copy */

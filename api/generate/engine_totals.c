@@ -36,6 +36,8 @@ static void add_counters(struct engine_stats *to, const struct engine_stats *s) 
     to->kv_copies_total += s->kv_copies_total;
     to->state_evictions_total += s->state_evictions_total;
     to->stateless_tokens_total += s->stateless_tokens_total;
+    to->window_evictions_total += s->window_evictions_total;
+    to->windowless_tokens_total += s->windowless_tokens_total;
     to->recomputed_tokens_total += s->recomputed_tokens_total;
     add_histogram(&to->ttft, &s->ttft);
     add_histogram(&to->inter_token, &s->inter_token);
@@ -53,6 +55,9 @@ static void add_gauges(struct engine_stats *to, const struct engine_stats *s) {
     to->state_blocks += s->state_blocks;
     to->state_blocks_free += s->state_blocks_free;
     to->state_blocks_cached += s->state_blocks_cached;
+    to->window_blocks += s->window_blocks;
+    to->window_blocks_free += s->window_blocks_free;
+    to->window_blocks_cached += s->window_blocks_cached;
     to->running += s->running;
     to->waiting += s->waiting;
 }

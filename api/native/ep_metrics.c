@@ -50,6 +50,10 @@ static void add_counters(str *s, const struct engine_stats *t) {
          "Prompt tokens cached as K/V but computed, because no state of recurrent layers was "
          "cached.",
          t->stateless_tokens_total},
+        {"inferd_prefix_cache_windowless_tokens_total", "counter",
+         "Prompt tokens cached in layers with full attention but computed, because window blocks "
+         "were reused.",
+         t->windowless_tokens_total},
         {"inferd_overdue_total", "counter", "Sequences ended by their deadline.", t->overdue_total},
         {"inferd_grammar_masks_deferred_total", "counter",
          "Grammar masks computed in the background because they exceeded the budget of a step.",
@@ -87,6 +91,14 @@ static void add_counters(str *s, const struct engine_stats *t) {
         {"inferd_state_evictions_total", "counter",
          "Cached states that were dropped, for reuse or with their KV block.",
          t->state_evictions_total},
+        {"inferd_window_blocks", "gauge", "Blocks of K/V of windowed layers in total.",
+         t->window_blocks},
+        {"inferd_window_blocks_free", "gauge", "Window blocks that no sequence uses.",
+         t->window_blocks_free},
+        {"inferd_window_blocks_cached", "gauge",
+         "Free window blocks that are still in the prefix cache.", t->window_blocks_cached},
+        {"inferd_window_evictions_total", "counter", "Cached window blocks that were reused.",
+         t->window_evictions_total},
         {"inferd_sequences_running", "gauge", "Sequences being computed.", t->running},
         {"inferd_sequences_waiting", "gauge", "Sequences waiting for admission.", t->waiting},
     };

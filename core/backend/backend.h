@@ -82,7 +82,7 @@ int backend_download(backend *be, const backend_buf *src, uint64_t offset, void 
                      uint64_t bytes, err *e);
 /* Several uploads at once; a device with its own memory copies them in one transfer. Sizes are
  * multiples of 4, destinations do not overlap. */
-enum { BACKEND_MAX_UPLOADS = 12 };
+enum { BACKEND_MAX_UPLOADS = 14 };
 struct backend_upload {
     backend_buf *to;
     uint64_t offset, bytes;

@@ -13,7 +13,7 @@ struct batch_array {
     size_t offset, size;
     uint64_t n;
 };
-enum { N_ARRAYS = 15 };
+enum { N_ARRAYS = 17 };
 
 static void list_arrays(const struct model_limits *l, struct batch_array out[N_ARRAYS]) {
 #define ARRAY(member, count)                                                                       \
@@ -24,6 +24,8 @@ static void list_arrays(const struct model_limits *l, struct batch_array out[N_A
         ARRAY(slots, l->max_rows),
         ARRAY(row_start, (uint64_t)l->max_seqs + 1),
         ARRAY(tables, (uint64_t)l->max_seqs * l->table_stride),
+        ARRAY(window_slots, l->window_tables ? l->max_rows : 1),
+        ARRAY(window_tables, l->window_tables ? (uint64_t)l->max_seqs * l->table_stride : 1),
         ARRAY(state_tables, 2 * (uint64_t)l->max_seqs),
         ARRAY(out_rows, l->max_rows),
         ARRAY(need_logits, l->max_logit_rows),
@@ -56,6 +58,8 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
         .slots = b->slots,
         .row_start = b->row_start,
         .tables = b->tables,
+        .window_slots = b->window_slots,
+        .window_tables = b->window_tables,
         .state_tables = b->state_tables,
         .out_rows = b->out_rows,
         .need_logits = b->need_logits,
@@ -163,6 +167,7 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
         b->token_ids[row] = seq->tokens[pos];
         b->positions[row] = (int32_t)pos;
         b->slots[row] = kv_slot(cache, seq->kv, pos);
+        if (b->limits.window_tables) b->window_slots[row] = kv_window_slot(cache, seq->kv, pos);
         bool next = item->wants_logits && i + 1 == item->n_rows;
         if (seq->has_placeholder && pos + 1 == seq->n_tokens) add_token_copy(b, st, row);
         uint32_t logits_row = shape->n_logit_rows;
@@ -175,6 +180,7 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
      */
     memcpy(b->tables + (size_t)s * b->stride, kv_table(seq->kv),
            kv_seq_n_blocks(seq->kv) * sizeof *b->tables);
+    if (b->limits.window_tables) kv_window_table(seq->kv, b->window_tables + (size_t)s * b->stride);
     kv_state_ids(seq->kv, b->state_tables + 2 * (size_t)s); /* not read without state layers */
     shape->n_rows = row;
     shape->n_seqs = s + 1;

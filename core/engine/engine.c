@@ -70,6 +70,13 @@ static void log_states(const engine *en, const struct engine_size *size) {
                  n_most, en->config.max_sequences);
 }
 
+static void log_windows(const engine *en, const struct kv_config *kc) {
+    if (!kc->n_window_blocks) return;
+    log_info("engine: %u window blocks for layers with a window of %u tokens, %.1f MiB",
+             kc->n_window_blocks, kc->window,
+             (double)kv_window_bytes(kc) * kc->n_window_blocks * engine_n_ranks(en) / (1 << 20));
+}
+
 static void log_sizes(const engine *en, const struct kv_config *kc, const char *reason) {
     char ranks[64] = "";
     if (engine_n_ranks(en) > 1)
@@ -96,6 +103,11 @@ static void log_memory(const engine *en, const struct model_memory *m) {
              (double)limit / (1 << 20), (double)backend_memory_free(en->be) / (1 << 20));
 }
 
+/* Of each rank. */
+static uint64_t kv_pool_bytes(const struct kv_config *kc) {
+    return kv_block_bytes(kc) * kc->n_blocks + kv_window_bytes(kc) * kc->n_window_blocks;
+}
+
 static int open_cache(engine *en, const struct kv_config *kc, err *e) {
     int rc = kv_open(kc, &en->cache, e);
     const uint64_t n_ranks = engine_n_ranks(en);
@@ -105,15 +117,14 @@ static int open_cache(engine *en, const struct kv_config *kc, err *e) {
             "out of memory: a KV cache of %llu tokens needs %llu MiB, and %u state blocks "
             "need %llu MiB; choose a smaller kv_cache_tokens or state_blocks",
             (unsigned long long)kc->n_blocks * kc->block_tokens,
-            (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks * n_ranks >> 20),
-            kc->state.n_blocks,
+            (unsigned long long)(kv_pool_bytes(kc) * n_ranks >> 20), kc->state.n_blocks,
             (unsigned long long)(kv_state_bytes(kc) * kc->state.n_blocks * n_ranks >> 20));
     else if (rc == ERR_NOMEM)
         err_set_param(e, ERR_NOMEM, "kv_cache_tokens",
                       "out of memory: a KV cache of %llu tokens needs %llu MiB; choose a smaller "
                       "kv_cache_tokens",
                       (unsigned long long)kc->n_blocks * kc->block_tokens,
-                      (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks * n_ranks >> 20));
+                      (unsigned long long)(kv_pool_bytes(kc) * n_ranks >> 20));
     return rc;
 }
 
@@ -179,14 +190,15 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         kc->be = en->be;
         en->context_length = limits.n_ctx = size.context_length;
         limits.table_stride = kc->max_blocks_per_seq;
+        limits.window_tables = kc->window != 0;
         rc = open_cache(en, kc, e);
     }
     if (!rc) rc = model_open(config->model_path, en->be, &limits, &en->mdl, e);
     if (!rc) rc = open_sched(en, e);
     if (!rc) rc = open_scratch(en, &limits, e);
     if (!rc)
-        log_sizes(en, kc, size.reason), log_states(en, &size), log_memory(en, &size.memory),
-            log_unused(en);
+        log_sizes(en, kc, size.reason), log_windows(en, kc), log_states(en, &size),
+            log_memory(en, &size.memory), log_unused(en);
     return rc;
 }
 

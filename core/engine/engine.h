@@ -63,7 +63,8 @@ struct engine_config {
      * of block_tokens; 0: only at the places that sched.h names). */
     uint64_t state_blocks;
     uint32_t state_checkpoint_tokens;
-    bool ignore_sampling; /* the model's recommended sampling is not used: engine_sampling */
+    uint64_t window_blocks; /* of windowed layers; 0: sized automatically */
+    bool ignore_sampling;   /* the model's recommended sampling is not used: engine_sampling */
     uint64_t grammar_cache_bytes; /* of cached grammar masks */
     uint64_t grammar_work_s;      /* time that all masks of one sequence may take; 0: no bound */
     /* Called on the thread of engine_open while weights are loaded, with their bytes; nonzero ends
@@ -281,6 +282,9 @@ struct engine_stats {
      * that were cached as K/V but computed for want of a state. */
     uint64_t state_blocks, state_blocks_free, state_blocks_cached, state_evictions_total;
     uint64_t stateless_tokens_total;
+    /* Window blocks likewise, of models with windowed layers. */
+    uint64_t window_blocks, window_blocks_free, window_blocks_cached, window_evictions_total;
+    uint64_t windowless_tokens_total;
     uint64_t recomputed_tokens_total; /* after preemptions */
     uint32_t block_tokens;
     uint32_t running, waiting; /* sequences now */

@@ -136,9 +136,10 @@ struct step_batch {
     int32_t *row_start;                     /* (max_seqs + 1) */
     int32_t *tables;       /* (max_seqs, limits.table_stride); a step uses (n_seqs, stride) */
     int32_t *state_tables; /* (max_seqs, 2) with recurrent layers */
-    int32_t *out_rows;     /* (max_rows) */
-    bool *need_logits;     /* (max_logit_rows) */
-    bool *sample_on_host;  /* (max_logit_rows) on_device, but the penalty history does not fit */
+    int32_t *window_slots, *window_tables; /* as slots and tables; with limits.window_tables */
+    int32_t *out_rows;                     /* (max_rows) */
+    bool *need_logits;                     /* (max_logit_rows) */
+    bool *sample_on_host; /* (max_logit_rows) on_device, but the penalty history does not fit */
     struct backend_sampling *sampling;     /* (max_logit_rows) */
     struct backend_penalty_entry *history; /* (limits.max_history) */
     int32_t *hidden_rows; /* (max_rows) appended to out_rows when the batch is complete */
@@ -347,9 +348,11 @@ int engine_config_check(const struct engine_config *config, err *e);
 struct engine_size {
     struct kv_config kc; /* of each rank; without be */
     uint32_t context_length;
-    const char *reason;         /* what decided the cache's size; static */
-    const char *state_reason;   /* likewise of the state blocks; NULL: there are none */
-    struct model_memory memory; /* for a GPU with memory of its own; otherwise zeros */
+    const char *reason;       /* what decided the cache's size; static */
+    const char *state_reason; /* likewise of the state blocks; NULL: there are none */
+    /* The K/V of windowed layers are a pool of their own: kc.windowed points here. */
+    bool windowed[MODEL_MAX_LAYERS]; /* (n_kv_layers) */
+    struct model_memory memory;      /* for a GPU with memory of its own; otherwise zeros */
 };
 /* The configured length of the longest sequence in tokens; the cache may hold less. */
 uint32_t engine_context_wanted(const struct engine_config *config, const struct model_hparams *hp);

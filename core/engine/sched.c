@@ -89,13 +89,17 @@ int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e)
         kv_stats_get(cache, &stats);
         if (s->n_slots > (stats.n_states + 1) / 2) s->n_slots = (uint32_t)(stats.n_states + 1) / 2;
     }
-    s->items = mem_new(s->n_slots, sizeof *s->items);
-    if (!s->items) {
+    int rc = cache && !kv_windows_suffice(cache, s->n_slots, config->max_batch_tokens)
+                 ? err_set(e, ERR_INVALID,
+                           "too few window blocks for %u sequences and steps of %u tokens",
+                           s->n_slots, config->max_batch_tokens)
+                 : 0;
+    if (!rc && !(s->items = mem_new(s->n_slots, sizeof *s->items))) rc = err_no_memory(e);
+    if (rc)
         sched_free(s);
-        return err_no_memory(e);
-    }
-    *out = s;
-    return 0;
+    else
+        *out = s;
+    return rc;
 }
 
 void sched_free(sched *s) {
@@ -157,6 +161,7 @@ static struct sched_seq *choose_victim(const sched *s) {
 static void reserve_running(sched *s) {
     struct sched_seq *seq = s->running.head, *victim = NULL;
     while (seq) {
+        kv_window_trim(s->cache, seq->kv, seq->n_computed);
         if (gap(seq))
             while (victim != seq &&
                    kv_seq_reserve(s->cache, seq->kv, seq->n_computed, seq->n_tokens)) {
@@ -179,8 +184,9 @@ static bool waits_for_leader(const sched *s, const struct sched_seq *seq) {
 }
 
 static bool can_fork(const sched *s, const struct sched_seq *seq) {
-    return seq->leader && !kv_has_states(s->cache) && seq->leader->state == SCHED_RUNNING &&
-           seq->leader->n_computed >= seq->n_prompt;
+    return seq->leader && seq->leader->state == SCHED_RUNNING &&
+           seq->leader->n_computed >= seq->n_prompt &&
+           kv_can_fork(s->cache, seq->leader->kv, seq->n_tokens - 1);
 }
 
 /* The tokens of seq that the prefix cache may provide. */
@@ -352,6 +358,7 @@ static void share_budget(sched *s, struct sched_plan *plan) {
         if (gap(item->seq) > 1) left -= give_rows(s, item, left, &prompt_logprob_left);
         if (!item->n_rows) continue;
         item->wants_logits = item->first + item->n_rows == item->seq->n_tokens;
+        kv_window_reserve(s->cache, item->seq->kv, item->first + item->n_rows);
         plan->n_rows += item->n_rows;
         plan->n_decode_rows += gap(item->seq) == 1;
         s->items[plan->n_items++] = *item;

@@ -20,11 +20,17 @@
  * and step buffers, up to max_sequences full contexts; if n later models will be opened on it, one
  * part in 1 + n of that.
  *
+ * Windowed layers have blocks of their own: twice as many as running sequences and a step use at
+ * most, so that the others keep what later prompts need, or one for AUTO_WINDOW_SHARE blocks of the
+ * cache if that is more; never more than the cache has.
+ *
  * State blocks are sized first, and the cache in the memory that they leave. Automatically there
  * are AUTO_STATES for each of max_sequences, of which running sequences use one or two and the
  * others keep prefixes, within half of what an automatically sized cache may take, and
  * AUTO_STATE_BYTES where AUTO_BYTES bounds that. */
 enum { AUTO_CONTEXTS = 8, AUTO_TOKENS = 65536, AUTO_STATES = 4, MIN_STATES = 2 };
+/* Of blocks of the cache to one window block, if more than twice the least number are at hand. */
+enum { AUTO_WINDOW_SHARE = 8 };
 #define AUTO_BYTES       (UINT64_C(8) << 30)
 #define AUTO_STATE_BYTES (UINT64_C(4) << 30)
 
@@ -182,17 +188,49 @@ static uint64_t cap_blocks(uint64_t value, uint64_t limit, const char *why, cons
     return limit;
 }
 
-/* How many blocks of block_bytes fit `bytes`; those of no layer need no memory. */
-static uint64_t blocks_in(uint64_t bytes, uint64_t block_bytes) {
-    return block_bytes ? bytes / block_bytes : INT32_MAX;
+/* What blocks of the cache take, together with the window blocks that belong to them. */
+struct block_cost {
+    uint64_t block, window; /* bytes */
+    uint64_t least;         /* window blocks that the engine needs */
+    uint64_t n_windows;     /* configured window blocks; 0: sized automatically */
+};
+
+static uint64_t window_blocks(const struct block_cost *cost, uint64_t n_blocks) {
+    uint64_t n = cost->n_windows, share = n_blocks / AUTO_WINDOW_SHARE;
+    if (!cost->window) return 0;
+    if (!n) n = cost->least + (cost->least > share ? cost->least : share);
+    return n < n_blocks ? n : n_blocks;
+}
+
+/* UINT64_MAX: overflow. */
+static uint64_t bytes_of(const struct block_cost *cost, uint64_t n_blocks) {
+    uint64_t blocks, windows, all;
+    return mem_mul(cost->block, n_blocks, &blocks) &&
+                   mem_mul(cost->window, window_blocks(cost, n_blocks), &windows) &&
+                   mem_add(blocks, windows, &all)
+               ? all
+               : UINT64_MAX;
+}
+
+/* How many blocks fit `bytes`; those of no layer need no memory. */
+static uint64_t blocks_in(uint64_t bytes, const struct block_cost *cost) {
+    uint64_t low = 0, high = INT32_MAX;
+    while (low < high) {
+        uint64_t n = high - (high - low) / 2;
+        if (bytes_of(cost, n) <= bytes)
+            low = n;
+        else
+            high = n - 1;
+    }
+    return low;
 }
 
 /* Blocks of an automatically sized cache. 0: not even one. */
 static uint64_t auto_blocks(const struct engine_config *c, const struct memory *m, uint32_t context,
-                            uint64_t block_bytes, const char **reason) {
+                            const struct block_cost *cost, const char **reason) {
     uint64_t per_seq = ((uint64_t)context + c->block_tokens - 1) / c->block_tokens;
     uint64_t blocks = AUTO_TOKENS / c->block_tokens;
-    uint64_t most = blocks_in(m->available / m->share, block_bytes);
+    uint64_t most = blocks_in(m->available / m->share, cost);
     if (m->own) {
         *reason = "max_sequences full contexts";
         blocks = cap_blocks(per_seq * c->max_sequences, most, m->why, reason);
@@ -204,7 +242,7 @@ static uint64_t auto_blocks(const struct engine_config *c, const struct memory *
         *reason = "8 full contexts";
     }
     blocks = cap_blocks(blocks, per_seq * c->max_sequences, "max_sequences full contexts", reason);
-    blocks = cap_blocks(blocks, blocks_in(AUTO_BYTES, block_bytes), "at most 8 GiB", reason);
+    blocks = cap_blocks(blocks, blocks_in(AUTO_BYTES, cost), "at most 8 GiB", reason);
     return cap_blocks(blocks, most, m->why, reason);
 }
 
@@ -223,10 +261,24 @@ uint32_t engine_context_wanted(const struct engine_config *config, const struct 
     return wanted && wanted < hp->context_length ? wanted : hp->context_length;
 }
 
+/* Which K/V layers are windowed, if the window is shorter than the context. */
+static void find_windows(const struct engine_config *c, const struct model_hparams *hp,
+                         struct engine_size *out) {
+    uint32_t at = 0;
+    if (!hp->window || hp->window >= engine_context_wanted(c, hp)) return;
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        if (!model_layer_attends(hp->layers[i])) continue;
+        out->windowed[at] = hp->layers[i] & MODEL_LAYER_WINDOWED;
+        if (out->windowed[at++]) out->kc.window = hp->window;
+    }
+    if (out->kc.window) out->kc.windowed = out->windowed;
+}
+
 /* The form of the KV cache and of state blocks, without their numbers. */
 static int find_form(const struct engine_config *c, const struct model_hparams *hp, backend *be,
-                     struct kv_config *kc, err *e) {
+                     struct engine_size *out, err *e) {
     const uint32_t n_ranks = backend_n_ranks(be);
+    struct kv_config *kc = &out->kc;
     *kc = (struct kv_config){
         .n_layers = hp->n_kv_layers,
         .n_kv_heads = hp->n_kv_heads / n_ranks,
@@ -237,6 +289,7 @@ static int find_form(const struct engine_config *c, const struct model_hparams *
         .max_seqs = c->max_sequences,
         .prefix_cache = c->prefix_cache,
     };
+    find_windows(c, hp, out);
     if (kc->n_state_layers) kc->state = model_state_shape(hp, c->block_tokens);
     if (kc->state.n_k_heads % n_ranks || kc->state.n_v_heads % n_ranks)
         return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
@@ -312,23 +365,26 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
                 struct engine_size *out, err *e) {
     struct kv_config *kc = &out->kc;
     struct memory memory;
-    uint64_t block_bytes;
+    struct block_cost cost = {.n_windows = config->window_blocks};
     int rc = find_memory(config, hp, be, &out->memory, &memory, e);
     if (rc) return rc;
     uint32_t context = engine_context_wanted(config, hp);
     if (context < 2)
         return err_set_param(e, ERR_INVALID, "context_length",
                              "context_length must be at least 2 tokens");
-    rc = find_form(config, hp, be, kc, e);
-    if (!rc) rc = find_block_bytes(kv_block_bytes(kc), &memory, be, "K/V", &block_bytes, e);
-    if (!rc && !block_bytes && !kc->n_state_layers)
+    rc = find_form(config, hp, be, out, e);
+    if (!rc) rc = find_block_bytes(kv_block_bytes(kc), &memory, be, "K/V", &cost.block, e);
+    if (!rc) rc = find_block_bytes(kv_window_bytes(kc), &memory, be, "K/V", &cost.window, e);
+    if (!rc && !cost.block && !cost.window && !kc->n_state_layers)
         rc = err_set(e, ERR_INVALID, "the model has no layers whose K/V or state could be cached");
     if (!rc) rc = size_states(config, &memory, be, out, e);
     if (rc) return rc;
+    cost.least = kv_window_least(kc->window, config->block_tokens, config->max_sequences,
+                                 config->max_batch_tokens);
     out->reason = "kv_cache_tokens";
     uint64_t blocks = config->kv_cache_tokens
                           ? config->kv_cache_tokens / config->block_tokens
-                          : auto_blocks(config, &memory, context, block_bytes, &out->reason);
+                          : auto_blocks(config, &memory, context, &cost, &out->reason);
     if (!blocks && config->kv_cache_tokens)
         return err_set_param(e, ERR_INVALID, "kv_cache_tokens",
                              "kv_cache_tokens = %llu is less than one block of %u tokens",
@@ -337,16 +393,23 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
         return err_set_param(e, ERR_NOMEM, "kv_cache_tokens",
                              "%s does not hold one block of the KV cache (%llu bytes): set "
                              "kv_cache_tokens",
-                             memory.why, (unsigned long long)block_bytes);
+                             memory.why, (unsigned long long)bytes_of(&cost, 1));
     if (blocks > INT32_MAX / config->block_tokens) /* slots are int32 */
         return err_set_param(e, ERR_INVALID, "kv_cache_tokens",
                              "kv_cache_tokens must be below 2^31");
-    uint64_t capacity = blocks * config->block_tokens, bytes;
-    if (!mem_mul(blocks, block_bytes, &bytes)) bytes = UINT64_MAX;
-    if (config->kv_cache_tokens && (rc = check_memory(&memory, config->kv_cache_tokens, bytes, e)))
+    uint64_t capacity = blocks * config->block_tokens, windows = window_blocks(&cost, blocks);
+    if (windows < blocks && windows < cost.least && cost.window)
+        return err_set_param(e, ERR_INVALID, "window_blocks",
+                             "window_blocks = %llu: this model's window of %u tokens, "
+                             "max_sequences and max_batch_tokens need at least %llu, or 0",
+                             (unsigned long long)config->window_blocks, kc->window,
+                             (unsigned long long)cost.least);
+    if (config->kv_cache_tokens &&
+        (rc = check_memory(&memory, config->kv_cache_tokens, bytes_of(&cost, blocks), e)))
         return rc;
     if (capacity < context) context = (uint32_t)capacity;
     kc->n_blocks = (uint32_t)blocks;
+    kc->n_window_blocks = (uint32_t)windows;
     kc->max_blocks_per_seq = (context + config->block_tokens - 1) / config->block_tokens;
     out->context_length = context;
     return 0;

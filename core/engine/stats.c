@@ -104,6 +104,11 @@ void engine_stats_get(engine *en, struct engine_stats *out) {
     out->state_blocks_cached = ks.n_states_cached;
     out->state_evictions_total = ks.state_evictions;
     out->stateless_tokens_total = ks.stateless_tokens;
+    out->window_blocks = ks.n_windows;
+    out->window_blocks_free = ks.n_windows_free;
+    out->window_blocks_cached = ks.n_windows_cached;
+    out->window_evictions_total = ks.window_evictions;
+    out->windowless_tokens_total = ks.windowless_tokens;
     if (model_check(en->mdl, NULL)) out->healthy = false;
     out->block_tokens = en->config.block_tokens;
     out->deferred_mask_ns_total = atomic_load(&en->deferred.spent_ns);

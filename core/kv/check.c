@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-#define FAIL_IF(cond, ...)                                                                         \
-    do {                                                                                           \
-        if (cond) return err_set(e, ERR_INVALID, "kv: " __VA_ARGS__);                              \
-    } while (0)
-
 static bool is_free(const struct kv_block *blk) {
     return blk->refs == 0 && blk->pins == 0;
 }
@@ -17,38 +12,40 @@ static bool is_free(const struct kv_block *blk) {
 static int check_free_list(const kv *c, uint32_t *order, err *e) {
     uint32_t n = 0, n_cached = 0, n_without_refs = 0, prev = KV_NONE;
     for (uint32_t b = c->free_head; b != KV_NONE; prev = b, b = c->blocks[b].next) {
-        FAIL_IF(b >= c->config.n_blocks || order[b], "free list is broken at block %u", b);
-        FAIL_IF(c->blocks[b].prev != prev, "block %u: wrong back link in the free list", b);
-        FAIL_IF(!is_free(&c->blocks[b]), "block %u is in use and in the free list", b);
+        KV_FAIL_IF(b >= c->config.n_blocks || order[b], "free list is broken at block %u", b);
+        KV_FAIL_IF(c->blocks[b].prev != prev, "block %u: wrong back link in the free list", b);
+        KV_FAIL_IF(!is_free(&c->blocks[b]), "block %u is in use and in the free list", b);
         order[b] = ++n;
         n_cached += c->blocks[b].cached;
     }
-    FAIL_IF(c->free_tail != prev, "the free list does not end at its tail");
+    KV_FAIL_IF(c->free_tail != prev, "the free list does not end at its tail");
     for (uint32_t b = 0; b < c->config.n_blocks; b++)
         n_without_refs += is_free(&c->blocks[b]);
-    FAIL_IF(n != n_without_refs || n != kv_n_free(c),
-            "%u blocks unused, %u in the free list, %u counted", n_without_refs, n, kv_n_free(c));
-    FAIL_IF(n_cached != atomic_load(&c->n_free_cached), "wrong number of free cached blocks");
+    KV_FAIL_IF(n != n_without_refs || n != kv_n_free(c),
+               "%u blocks unused, %u in the free list, %u counted", n_without_refs, n,
+               kv_n_free(c));
+    KV_FAIL_IF(n_cached != atomic_load(&c->n_free_cached), "wrong number of free cached blocks");
     return 0;
 }
 
 static int check_copies(const kv *c, uint32_t *pins, err *e) {
     uint32_t n_waiting = 0;
-    FAIL_IF(c->n_copies > c->config.n_blocks, "too many copies");
+    KV_FAIL_IF(c->n_copies > c->config.n_blocks, "too many copies");
     for (uint32_t i = 0; i < c->n_copies; i++) {
         uint32_t src = (uint32_t)c->copies[2 * i], dst = (uint32_t)c->copies[2 * i + 1];
-        FAIL_IF(src >= c->config.n_blocks || dst >= c->config.n_blocks, "copy %u out of range", i);
-        FAIL_IF(c->blocks[dst].copy != i || !c->blocks[dst].refs || c->blocks[dst].cached,
-                "block %u cannot be the destination of copy %u", dst, i);
-        FAIL_IF(c->blocks[src].copy != KV_NONE, "block %u: copied before it is filled", src);
+        KV_FAIL_IF(src >= c->config.n_blocks || dst >= c->config.n_blocks, "copy %u out of range",
+                   i);
+        KV_FAIL_IF(c->blocks[dst].copy != i || !c->blocks[dst].refs || c->blocks[dst].cached,
+                   "block %u cannot be the destination of copy %u", dst, i);
+        KV_FAIL_IF(c->blocks[src].copy != KV_NONE, "block %u: copied before it is filled", src);
         pins[src]++;
     }
     for (uint32_t b = 0; b < c->config.n_blocks; b++) {
-        FAIL_IF(c->blocks[b].pins != pins[b], "block %u: %u pins, %u copies from it", b,
-                c->blocks[b].pins, pins[b]);
+        KV_FAIL_IF(c->blocks[b].pins != pins[b], "block %u: %u pins, %u copies from it", b,
+                   c->blocks[b].pins, pins[b]);
         n_waiting += c->blocks[b].copy != KV_NONE;
     }
-    FAIL_IF(n_waiting != c->n_copies, "a block waits for a copy that is not queued");
+    KV_FAIL_IF(n_waiting != c->n_copies, "a block waits for a copy that is not queued");
     return 0;
 }
 
@@ -56,26 +53,26 @@ static int check_seq(const kv *c, const kv_seq *s, uint32_t *refs, err *e) {
     uint32_t block_tokens = c->config.block_tokens, id = (uint32_t)(s - c->seqs);
     uint32_t n_full = s->n_valid / block_tokens,
              n_held = (s->n_valid + block_tokens - 1) / block_tokens;
-    FAIL_IF(s->n_blocks > c->config.max_blocks_per_seq || n_held > s->n_blocks,
-            "sequence %u: %u valid tokens in %u blocks", id, s->n_valid, s->n_blocks);
+    KV_FAIL_IF(s->n_blocks > c->config.max_blocks_per_seq || n_held > s->n_blocks,
+               "sequence %u: %u valid tokens in %u blocks", id, s->n_valid, s->n_blocks);
     for (uint32_t i = 0; i < c->config.max_blocks_per_seq; i++) {
         uint32_t b = (uint32_t)s->table[i];
         if (i >= s->n_blocks) {
-            FAIL_IF(b, "sequence %u: entry %u is unused but not 0", id, i);
+            KV_FAIL_IF(b, "sequence %u: entry %u is unused but not 0", id, i);
             continue;
         }
-        FAIL_IF(b >= c->config.n_blocks, "sequence %u: entry %u out of range", id, i);
+        KV_FAIL_IF(b >= c->config.n_blocks, "sequence %u: entry %u out of range", id, i);
         const struct kv_block *blk = &c->blocks[b];
         uint32_t parent = i ? (uint32_t)s->table[i - 1] : KV_NONE;
         refs[b]++;
-        FAIL_IF(c->config.prefix_cache && i < n_full && !blk->cached,
-                "sequence %u: full block %u is not in the prefix table", id, b);
-        FAIL_IF(blk->cached && blk->parent != parent, "sequence %u: block %u has another parent",
-                id, b);
-        FAIL_IF(blk->cached && !hash128_same(blk->salt, s->salt),
-                "sequence %u: block %u is of another salt", id, b);
-        FAIL_IF(i >= n_held && (blk->refs != 1 || blk->cached),
-                "sequence %u: block %u is to be written but not its own", id, b);
+        KV_FAIL_IF(c->config.prefix_cache && i < n_full && !blk->cached,
+                   "sequence %u: full block %u is not in the prefix table", id, b);
+        KV_FAIL_IF(blk->cached && blk->parent != parent, "sequence %u: block %u has another parent",
+                   id, b);
+        KV_FAIL_IF(blk->cached && !hash128_same(blk->salt, s->salt),
+                   "sequence %u: block %u is of another salt", id, b);
+        KV_FAIL_IF(i >= n_held && (blk->refs != 1 || blk->cached),
+                   "sequence %u: block %u is to be written but not its own", id, b);
     }
     return 0;
 }
@@ -86,34 +83,36 @@ static int check_seqs(const kv *c, uint32_t *refs, err *e) {
         const kv_seq *s = &c->seqs[i];
         int rc = check_seq(c, s, refs, e);
         if (rc) return rc;
-        FAIL_IF(!s->used && (s->n_blocks || s->n_valid), "sequence %u is unused but has blocks", i);
+        KV_FAIL_IF(!s->used && (s->n_blocks || s->n_valid), "sequence %u is unused but has blocks",
+                   i);
         n_used += s->used;
     }
     for (const kv_seq *s = c->unused; s && n_unused <= c->config.max_seqs; s = s->next_unused)
         n_unused++;
-    FAIL_IF(n_used + n_unused != c->config.max_seqs, "sequences: %u used, %u unused", n_used,
-            n_unused);
+    KV_FAIL_IF(n_used + n_unused != c->config.max_seqs, "sequences: %u used, %u unused", n_used,
+               n_unused);
     for (uint32_t b = 0; b < c->config.n_blocks; b++)
-        FAIL_IF(c->blocks[b].refs != refs[b], "block %u: %u references, %u table entries", b,
-                c->blocks[b].refs, refs[b]);
+        KV_FAIL_IF(c->blocks[b].refs != refs[b], "block %u: %u references, %u table entries", b,
+                   c->blocks[b].refs, refs[b]);
     return 0;
 }
 
 static int check_cached(const kv *c, uint32_t b, const uint32_t *order, err *e) {
     const struct kv_block *blk = &c->blocks[b];
     const int32_t *ids = c->tokens + (uint64_t)b * c->config.block_tokens;
-    FAIL_IF(!c->config.prefix_cache, "block %u is cached though the prefix cache is off", b);
+    KV_FAIL_IF(!c->config.prefix_cache, "block %u is cached though the prefix cache is off", b);
     const struct kv_place at = {blk->parent, blk->salt};
-    FAIL_IF(blk->hash != kv_prefix_hash(c, at, ids), "block %u: wrong hash", b);
-    FAIL_IF(kv_prefix_lookup(c, at, ids) != b, "block %u is not found by its tokens", b);
+    KV_FAIL_IF(blk->hash != kv_prefix_hash(c, at, ids), "block %u: wrong hash", b);
+    KV_FAIL_IF(kv_prefix_lookup(c, at, ids) != b, "block %u is not found by its tokens", b);
     if (blk->parent == KV_NONE) return 0;
     const struct kv_block *up = &c->blocks[blk->parent];
-    FAIL_IF(!up->cached, "block %u is cached, its parent %u is not", b, blk->parent);
-    FAIL_IF(!hash128_same(up->salt, blk->salt), "block %u: its parent %u is of another salt", b,
-            blk->parent);
-    FAIL_IF(!is_free(blk) && !up->refs, "block %u is in use, its parent %u is not", b, blk->parent);
-    FAIL_IF(is_free(up) && order[b] > order[blk->parent],
-            "block %u would be reused before its child %u", blk->parent, b);
+    KV_FAIL_IF(!up->cached, "block %u is cached, its parent %u is not", b, blk->parent);
+    KV_FAIL_IF(!hash128_same(up->salt, blk->salt), "block %u: its parent %u is of another salt", b,
+               blk->parent);
+    KV_FAIL_IF(!is_free(blk) && !up->refs, "block %u is in use, its parent %u is not", b,
+               blk->parent);
+    KV_FAIL_IF(is_free(up) && order[b] > order[blk->parent],
+               "block %u would be reused before its child %u", blk->parent, b);
     return 0;
 }
 
@@ -121,11 +120,11 @@ static int check_cached(const kv *c, uint32_t b, const uint32_t *order, err *e) 
 static int check_children(const kv *c, const uint32_t *head, uint32_t parent, uint32_t *n, err *e) {
     uint32_t b = *head, prev = KV_NONE;
     for (; b != KV_NONE; prev = b, b = c->blocks[b].sibling_next) {
-        FAIL_IF(++*n > c->config.n_blocks, "the lists of children are circular");
+        KV_FAIL_IF(++*n > c->config.n_blocks, "the lists of children are circular");
         const struct kv_block *blk = &c->blocks[b];
-        FAIL_IF(!blk->cached || blk->parent != parent || blk->sibling_prev != prev ||
-                    kv_prefix_siblings(c, (struct kv_place){parent, blk->salt}) != head,
-                "block %u is wrongly a child of %u", b, parent);
+        KV_FAIL_IF(!blk->cached || blk->parent != parent || blk->sibling_prev != prev ||
+                       kv_prefix_siblings(c, (struct kv_place){parent, blk->salt}) != head,
+                   "block %u is wrongly a child of %u", b, parent);
     }
     return 0;
 }
@@ -145,86 +144,15 @@ static int check_prefixes(const kv *c, const uint32_t *order, err *e) {
     for (uint32_t i = 0; i <= c->bucket_mask; i++) {
         uint32_t prev = KV_NONE;
         for (uint32_t b = c->buckets[i]; b != KV_NONE; prev = b, b = c->blocks[b].bucket_next) {
-            FAIL_IF(++n_hashed > c->config.n_blocks, "the hash chains are circular");
-            FAIL_IF(!c->blocks[b].cached || c->blocks[b].bucket_prev != prev,
-                    "block %u: wrong link in its hash chain", b);
+            KV_FAIL_IF(++n_hashed > c->config.n_blocks, "the hash chains are circular");
+            KV_FAIL_IF(!c->blocks[b].cached || c->blocks[b].bucket_prev != prev,
+                       "block %u: wrong link in its hash chain", b);
         }
     }
-    FAIL_IF(n_cached != n_hashed || n_cached != n_children,
-            "%u blocks cached, %u in hash chains, %u in lists of children", n_cached, n_hashed,
-            n_children);
+    KV_FAIL_IF(n_cached != n_hashed || n_cached != n_children,
+               "%u blocks cached, %u in hash chains, %u in lists of children", n_cached, n_hashed,
+               n_children);
     return 0;
-}
-
-/* seen[i]: position in the list of state blocks without references, from 1; 0: not in it. */
-static int check_state_list(const kv *c, uint32_t *seen, err *e) {
-    uint32_t n = 0, n_cached = 0, n_without_refs = 0, prev = KV_NONE;
-    for (uint32_t i = c->state_head; i != KV_NONE; prev = i, i = c->state_blocks[i].next) {
-        FAIL_IF(i >= c->config.state.n_blocks || seen[i], "state list is broken at %u", i);
-        const struct kv_state *st = &c->state_blocks[i];
-        FAIL_IF(st->prev != prev, "state %u: wrong back link in the list", i);
-        FAIL_IF(st->refs, "state %u is in use and in the list", i);
-        FAIL_IF(st->owner == KV_NONE && n_cached, "state %u is unused, but after cached ones", i);
-        seen[i] = ++n;
-        n_cached += st->owner != KV_NONE;
-    }
-    FAIL_IF(c->state_tail != prev, "the state list does not end at its tail");
-    for (uint32_t i = 0; i < c->config.state.n_blocks; i++)
-        n_without_refs += c->state_blocks[i].refs == 0;
-    FAIL_IF(n != n_without_refs || n != kv_n_states_free(c),
-            "%u states unused, %u in the list, %u counted", n_without_refs, n, kv_n_states_free(c));
-    FAIL_IF(n_cached != atomic_load(&c->n_states_cached), "wrong number of cached states");
-    return 0;
-}
-
-static int check_state_owners(const kv *c, err *e) {
-    uint32_t n_owners = 0, n_owned = 0;
-    for (uint32_t b = 0; b < c->config.n_blocks; b++) {
-        uint32_t i = c->blocks[b].state;
-        if (i == KV_NONE) continue;
-        FAIL_IF(i >= c->config.state.n_blocks || c->state_blocks[i].owner != b,
-                "block %u owns state %u, which is not its own", b, i);
-        FAIL_IF(!c->blocks[b].cached, "block %u owns a state but is not cached", b);
-        n_owners++;
-    }
-    for (uint32_t i = 0; i < c->config.state.n_blocks; i++)
-        n_owned += c->state_blocks[i].owner != KV_NONE;
-    FAIL_IF(n_owners != n_owned, "%u states owned, %u blocks own one", n_owned, n_owners);
-    return 0;
-}
-
-static int check_seq_states(const kv *c, const kv_seq *s, uint32_t *refs, err *e) {
-    uint32_t id = (uint32_t)(s - c->seqs), block_tokens = c->config.block_tokens;
-    FAIL_IF(s->source >= c->config.state.n_blocks || s->live >= c->config.state.n_blocks,
-            "sequence %u: states out of range", id);
-    FAIL_IF(c->state_blocks[s->live].refs != 1, "sequence %u: its live block %u is shared", id,
-            s->live);
-    FAIL_IF(c->state_blocks[s->live].owner != KV_NONE,
-            "sequence %u: its live block %u is owned by a KV block", id, s->live);
-    FAIL_IF(s->boundary % block_tokens || s->boundary / block_tokens > s->n_blocks,
-            "sequence %u: state after %u tokens in %u blocks", id, s->boundary, s->n_blocks);
-    refs[s->live]++;
-    if (s->source == s->live) return 0;
-    refs[s->source]++;
-    FAIL_IF(!s->boundary || c->state_blocks[s->source].owner !=
-                                (uint32_t)s->table[s->boundary / block_tokens - 1],
-            "sequence %u: its source %u is not owned by its block at %u tokens", id, s->source,
-            s->boundary);
-    return 0;
-}
-
-static int check_states(const kv *c, uint32_t *scratch, err *e) {
-    const uint32_t n = c->config.state.n_blocks;
-    memset(scratch, 0, n * sizeof *scratch);
-    int rc = check_state_list(c, scratch, e);
-    memset(scratch, 0, n * sizeof *scratch);
-    if (!rc) rc = check_state_owners(c, e);
-    for (uint32_t i = 0; !rc && i < c->config.max_seqs; i++)
-        if (c->seqs[i].used) rc = check_seq_states(c, &c->seqs[i], scratch, e);
-    for (uint32_t i = 0; !rc && i < n; i++)
-        FAIL_IF(c->state_blocks[i].refs != scratch[i], "state %u: %u references, %u sequences", i,
-                c->state_blocks[i].refs, scratch[i]);
-    return rc;
 }
 
 int kv_check(const kv *c, err *e) {
@@ -235,6 +163,7 @@ int kv_check(const kv *c, err *e) {
     memset(counts, 0, n_blocks * sizeof *counts);
     if (!rc) rc = check_seqs(c, counts, e);
     if (!rc) rc = check_prefixes(c, order, e);
-    if (!rc && kv_has_states(c)) rc = check_states(c, c->scratch, e);
+    if (!rc && kv_has_states(c)) rc = kv_check_states(c, c->scratch, e);
+    if (!rc && kv_has_windows(c)) rc = kv_check_windows(c, c->scratch, e);
     return rc;
 }

@@ -23,6 +23,15 @@
  * block whose state is evicted stays, a state whose KV block leaves the prefix table is free. A
  * sequence that ends leaves the state of its last boundary to the KV block there, at no cost.
  *
+ * WINDOW BLOCKS (window > 0). Layers that attend to the last `window` tokens only keep their K/V in
+ * a pool of their own, in blocks of the same number of tokens. A block of the cache has at most one
+ * window block; a sequence holds those of the blocks in its window and of the rows of its next
+ * step, and gives them back as the window passes. A window block without references keeps its
+ * contents as long as its block stays in the prefix table and nobody takes it: a prompt's hit is
+ * then the deepest cached block before which the whole window has its window blocks. Those that a
+ * later prompt is likely to need, in the last two windows of a prompt and those that were hit, are
+ * reused after the others. With kv_window_least window blocks every step finds enough.
+ *
  * THREAD SAFETY: the worker thread only; kv_stats_get may be called from any thread (relaxed
  * counters). */
 #ifndef INFERD_KV_H
@@ -49,8 +58,13 @@ struct kv_config {
     uint32_t n_state_layers;                 /* recurrent layers; 0: no state blocks */
     /* With state layers: the shape of each rank and n_blocks, at least 2; chunk is block_tokens. */
     struct backend_state state;
-    uint32_t n_blocks;     /* of the whole cache */
-    uint32_t block_tokens; /* power of two: 16 or 32 */
+    /* Which of the layers are windowed, (n_layers); read by kv_open, kv_block_bytes and
+     * kv_window_bytes only. NULL, or window 0: none */
+    const bool *windowed;
+    uint32_t window;          /* tokens that windowed layers see */
+    uint32_t n_window_blocks; /* with windowed layers: 1 to n_blocks */
+    uint32_t n_blocks;        /* of the whole cache */
+    uint32_t block_tokens;    /* power of two: 16 or 32 */
     uint32_t max_seqs;
     uint32_t max_blocks_per_seq; /* table stride */
     bool prefix_cache;           /* false: never share between requests */
@@ -58,9 +72,13 @@ struct kv_config {
 
 int kv_open(const struct kv_config *config, kv **out, err *e);
 void kv_close(kv *c);
-/* Bytes of a block on one rank: all layers, K and V. UINT64_MAX: overflow, or an unusable kv_type.
- */
+/* Bytes of a block on one rank: K and V of all layers that are not windowed. UINT64_MAX: overflow,
+ * or an unusable kv_type. */
 uint64_t kv_block_bytes(const struct kv_config *config);
+/* Likewise of a window block: all windowed layers; 0 without. */
+uint64_t kv_window_bytes(const struct kv_config *config);
+/* Window blocks that n_seqs sequences and the n_rows rows of a step use at most. */
+uint64_t kv_window_least(uint32_t window, uint32_t block_tokens, uint32_t n_seqs, uint32_t n_rows);
 /* Bytes of a state block on one rank, all layers; 0 without state layers. UINT64_MAX: overflow, or
  * a shape that the backend does not support. */
 uint64_t kv_state_bytes(const struct kv_config *config);
@@ -70,7 +88,11 @@ const struct backend_kv *kv_layers(const kv *c);    /* (n_ranks, n_layers); NULL
 const struct backend_state *kv_states(const kv *c); /* (n_ranks, n_state_layers); NULL: none */
 uint32_t kv_block_tokens(const kv *c);
 bool kv_has_states(const kv *c);      /* n_state_layers is not 0 */
+bool kv_has_windows(const kv *c);     /* some layers are windowed */
 bool kv_shares_prefixes(const kv *c); /* prefix_cache */
+/* Are there enough window blocks for n_seqs sequences and steps of n_rows rows? true without
+ * windowed layers. */
+bool kv_windows_suffice(const kv *c, uint32_t n_seqs, uint32_t n_rows);
 
 /* A sequence's prompt, tokens[0..n), and the salt that limits who may share its blocks. */
 struct kv_prompt {
@@ -99,9 +121,12 @@ struct kv_need kv_prompt_need(const kv *c, const struct kv_prompt *p, uint32_t n
 uint32_t kv_seq_junction(const kv_seq *s);
 
 /* A sequence that shares the first n_tokens of src (all computed) and its salt. NULL: all max_seqs
- * are in use. Only without state layers: with them a new sequence finds what src left in the
- * prefix table. */
+ * are in use. Only if kv_can_fork. */
 kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens);
+
+/* Not with state layers, with which a new sequence finds what src left in the prefix table, and not
+ * if window blocks before n_tokens are gone. */
+bool kv_can_fork(const kv *c, const kv_seq *src, uint32_t n_tokens);
 
 /* As kv_prompt_need, for kv_seq_fork(src, n_shared) and then kv_seq_reserve(n_shared, n_tokens)
  * while src lives; n_shared < n_tokens. */
@@ -116,6 +141,14 @@ int kv_seq_reserve(kv *c, kv_seq *s, uint32_t first_write, uint32_t n_tokens);
 
 /* Blocks that kv_seq_reserve(first_write, n_tokens) would take from the free list. */
 uint32_t kv_seq_need(const kv *c, const kv_seq *s, uint32_t first_write, uint32_t n_tokens);
+
+/* Before a step that writes positions up to n_tokens, which are reserved: gives their blocks window
+ * blocks. The number of sequences and rows must be within kv_windows_suffice. Nothing without
+ * windowed layers. */
+void kv_window_reserve(kv *c, kv_seq *s, uint32_t n_tokens);
+
+/* After a failed step: gives back the window blocks of rows that were not computed. */
+void kv_window_trim(kv *c, kv_seq *s, uint32_t n_computed);
 
 /* Tokens [0, n_computed) of seq (ids in tokens) are valid in the pools, or will be before any later
  * step reads them: full blocks become shareable. A block that equals a cached one is replaced by
@@ -144,6 +177,11 @@ void kv_seq_free(kv *c, kv_seq *s);
 int32_t kv_slot(const kv *c, const kv_seq *s, uint32_t pos);
 const int32_t *kv_table(const kv_seq *s);
 uint32_t kv_seq_n_blocks(const kv_seq *s);
+/* The same in windowed layers: of a position that has a window block, and the row's kv_seq_n_blocks
+ * entries; those that the window has passed are a block of the window, which kernels may read but
+ * do not use. */
+int32_t kv_window_slot(const kv *c, const kv_seq *s, uint32_t pos);
+void kv_window_table(const kv_seq *s, int32_t *table);
 
 /* Enqueues the pending copy-on-write copies on the backend. On failure they stay pending. */
 int kv_flush_copies(kv *c, err *e);
@@ -158,6 +196,9 @@ struct kv_stats {
     uint64_t n_states, n_states_free, n_states_cached; /* as of blocks; cached: owned, not in use */
     uint64_t state_evictions;  /* counter: cached states that were dropped */
     uint64_t stateless_tokens; /* counter: cached as K/V, but computed for want of a state */
+    uint64_t n_windows, n_windows_free, n_windows_cached; /* window blocks, likewise */
+    uint64_t window_evictions;  /* counter: cached window blocks that were reused */
+    uint64_t windowless_tokens; /* counter: cached, but computed for want of window blocks */
 };
 void kv_stats_get(const kv *c, struct kv_stats *out);
 

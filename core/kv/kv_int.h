@@ -1,5 +1,6 @@
 /* kv_int.h - shared by the files of core/kv: pool.c (blocks, free list, copy queue), prefix.c
- * (prefix table), seq.c (block tables), state.c (state blocks), check.c (invariants). Private to
+ * (prefix table), seq.c (block tables), state.c (state blocks), window.c (window blocks), check.c
+ * and check_parts.c (invariants). Private to
  * this folder.
  *
  * A block is in exactly one of these states:
@@ -23,6 +24,12 @@
  * the KV block that ends at the sequence's boundary in its table: so a state in use keeps its
  * owner.
  *
+ * A WINDOW BLOCK is the K/V of windowed layers of one block, its owner. It has as many references
+ * as sequences that hold it, whose tables all have its owner, and as many pins as queued copies
+ * from it. Without both it is in one of three lists, from which it is taken in this order: those
+ * without an owner, those whose owner is cached, those of them to be kept. So a window block
+ * without references whose owner is not cached does not exist: it loses its owner.
+ *
  * kv_check verifies these invariants. */
 #ifndef INFERD_KV_INT_H
 #define INFERD_KV_INT_H
@@ -39,6 +46,7 @@ struct kv_block {
     uint32_t copy;       /* index of the queued copy into this block, or KV_NONE */
     bool cached;
     uint32_t state; /* the state block that it owns, or KV_NONE (always when not cached) */
+    uint32_t page;  /* its window block, or KV_NONE */
     /* While cached: */
     uint64_t hash; /* of the salt and the tokens from the sequence's start */
     struct hash128 salt;
@@ -54,6 +62,18 @@ struct kv_state {
     uint32_t prev, next; /* list of those without references */
 };
 
+/* A window block. */
+struct kv_page {
+    uint32_t refs, pins;
+    uint32_t owner; /* KV block, or KV_NONE */
+    uint32_t prev, next;
+    bool keep;
+};
+enum kv_page_list { KV_PAGES_UNUSED, KV_PAGES_PASSED, KV_PAGES_KEPT, KV_N_PAGE_LISTS };
+struct kv_list {
+    uint32_t head, tail; /* head is reused first */
+};
+
 struct kv_seq {
     int32_t *table;    /* (max_blocks_per_seq) */
     uint32_t n_blocks; /* entries in use */
@@ -65,6 +85,11 @@ struct kv_seq {
     uint32_t source, live; /* state blocks; KV_NONE when unused */
     uint32_t boundary;     /* tokens whose state the source holds; 0: it holds none */
     uint32_t junction;     /* kv_seq_junction */
+    /* With windowed layers: it holds the window blocks pages[first_page..end_page), those of the
+     * same entries of table. */
+    int32_t *pages;
+    uint32_t first_page, end_page;
+    uint32_t n_begun; /* tokens known when it began */
 };
 
 struct kv {
@@ -87,11 +112,18 @@ struct kv {
     struct kv_state *state_blocks;   /* (config.state.n_blocks) or NULL: no state layers */
     uint32_t state_head, state_tail; /* those without references; head is reused first */
     struct backend_state *states;    /* (n_ranks, n_state_layers) or NULL */
+    /* Window blocks; all NULL without windowed layers. */
+    struct kv_page *pages; /* (config.n_window_blocks) */
+    int32_t *page_tables;  /* (max_seqs, max_blocks_per_seq) */
+    int32_t *page_copies;  /* (n_blocks, 2) the window blocks of copies */
+    struct kv_list page_lists[KV_N_PAGE_LISTS];
+    bool *windowed;    /* (n_layers) */
     uint32_t *scratch; /* for kv_check: (n_blocks, 2), at least as many as state blocks */
     /* Written by the worker thread, read by any. */
     atomic_uint_fast64_t n_free, n_free_cached, n_states_free, n_states_cached;
     atomic_uint_fast64_t prefix_queries_tokens, prefix_hit_tokens, evictions, n_copied;
     atomic_uint_fast64_t state_evictions, stateless_tokens;
+    atomic_uint_fast64_t n_pages_free, n_pages_cached, page_evictions, windowless_tokens;
 };
 
 static inline void kv_count(atomic_uint_fast64_t *counter, int64_t delta) {
@@ -133,5 +165,31 @@ bool kv_states_begin(kv *c, kv_seq *s, uint32_t source, uint32_t boundary);
 void kv_states_end(kv *c, kv_seq *s);
 void kv_state_disown(kv *c, uint32_t b);           /* KV block b owns a state: not any more */
 bool kv_state_unused(const kv *c, uint32_t state); /* has no references */
+
+/* window.c: each does nothing without windowed layers, unless it says otherwise */
+int kv_windows_open(kv *c, err *e);
+void kv_windows_close(kv *c); /* after a kv_windows_open that failed, too */
+/* The first block that the row at position n_tokens needs; with windowed layers only. */
+uint32_t kv_window_first(const kv *c, uint32_t n_tokens);
+/* A new sequence, whose table has the blocks of n_valid tokens, takes the window blocks that they
+ * must have. */
+void kv_window_begin(kv *c, kv_seq *s, uint32_t n_begun);
+void kv_window_end(kv *c, kv_seq *s);  /* before its blocks are released */
+void kv_window_pass(kv *c, kv_seq *s); /* n_valid has grown */
+/* Entry i of the table, which is copied later, becomes the new block b; the copy is the queue's
+ * last. */
+void kv_window_copy_later(kv *c, kv_seq *s, uint32_t i, uint32_t b);
+/* Entry i of the table becomes twin, a cached block with the same contents. */
+void kv_window_replace(kv *c, kv_seq *s, uint32_t i, uint32_t twin);
+void kv_window_uncached(kv *c, uint32_t b); /* block b leaves the prefix table */
+void kv_window_unpin(kv *c, uint32_t copy); /* the queue's entry is over */
+
+/* check_parts.c */
+int kv_check_states(const kv *c, uint32_t *scratch, err *e);
+int kv_check_windows(const kv *c, uint32_t *scratch, err *e);
+#define KV_FAIL_IF(cond, ...)                                                                      \
+    do {                                                                                           \
+        if (cond) return err_set(e, ERR_INVALID, "kv: " __VA_ARGS__);                              \
+    } while (0)
 
 #endif

@@ -7,27 +7,43 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
-static struct backend_kv layer_kv(const struct kv_config *config) {
+static bool is_windowed(const struct kv_config *config, uint32_t layer) {
+    return config->window && config->windowed && config->windowed[layer];
+}
+
+static struct backend_kv layer_kv(const struct kv_config *config, uint32_t layer) {
     return (struct backend_kv){.kv_type = config->kv_type,
-                               .n_blocks = config->n_blocks,
+                               .n_blocks = is_windowed(config, layer) ? config->n_window_blocks
+                                                                      : config->n_blocks,
                                .n_kv_heads = config->n_kv_heads,
                                .block_tokens = config->block_tokens,
                                .head_dim = config->head_dim};
 }
 
-/* Bytes of K and V of a block in all layers. false: overflow, or an unsupported shape. */
-static bool block_bytes(const struct kv_config *config, uint64_t *bytes) {
-    const struct backend_kv layer = layer_kv(config);
-    uint64_t one;
-    return backend_kv_block_bytes(&layer, &one) && mem_mul(one, config->n_layers, &one) &&
-           mem_mul(one, 2, bytes);
+/* Bytes of K and V of a block in all layers that are windowed, or in all that are not. UINT64_MAX:
+ * overflow, or an unsupported shape. */
+static uint64_t block_bytes(const struct kv_config *config, bool windowed) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < config->n_layers; i++) {
+        const struct backend_kv layer = layer_kv(config, i);
+        uint64_t one;
+        if (is_windowed(config, i) != windowed) continue;
+        if (!backend_kv_block_bytes(&layer, &one) || !mem_mul(one, 2, &one) ||
+            !mem_add(bytes, one, &bytes))
+            return UINT64_MAX;
+    }
+    return bytes;
 }
 
 uint64_t kv_block_bytes(const struct kv_config *config) {
-    uint64_t bytes;
-    if (!config->n_layers && config->n_state_layers) return 0;
-    return block_bytes(config, &bytes) ? bytes : UINT64_MAX;
+    if (!config->n_layers) return config->n_state_layers ? 0 : UINT64_MAX;
+    return block_bytes(config, false);
+}
+
+uint64_t kv_window_bytes(const struct kv_config *config) {
+    return block_bytes(config, true);
 }
 
 static int config_check(const struct kv_config *config, err *e) {
@@ -49,6 +65,10 @@ static int config_check(const struct kv_config *config, err *e) {
     if (config->n_state_layers && state->chunk != block_tokens)
         return err_set(e, ERR_INVALID, "chunks of %u tokens for blocks of %u", state->chunk,
                        block_tokens);
+    if (config->window && config->windowed &&
+        (!config->n_window_blocks || config->n_window_blocks > config->n_blocks))
+        return err_set(e, ERR_INVALID, "window_blocks is %u, expected 1 to the cache's %u",
+                       config->n_window_blocks, config->n_blocks);
     if (!config->be) return 0;
     if (config->n_state_layers && (!mem_mul(kv_state_bytes(config), state->n_blocks, &bytes)))
         return err_set(e, ERR_INVALID,
@@ -56,7 +76,8 @@ static int config_check(const struct kv_config *config, err *e) {
                        "or it exceeds 2^64 bytes");
     if (!config->n_layers && config->n_state_layers) return 0;
     if (!config->n_layers || !config->n_kv_heads || !config->head_dim ||
-        !block_bytes(config, &bytes) || !mem_mul(bytes, config->n_blocks, &bytes))
+        !mem_mul(kv_block_bytes(config), config->n_blocks, &bytes) ||
+        !mem_mul(kv_window_bytes(config), config->n_blocks, &bytes))
         return err_set(e, ERR_INVALID,
                        "the KV cache's size is invalid: its type does not fit the model, or it "
                        "exceeds 2^64 bytes");
@@ -66,12 +87,14 @@ static int config_check(const struct kv_config *config, err *e) {
 static int pools_open(kv *c, err *e) {
     const struct kv_config *config = &c->config;
     if (!config->n_layers) return 0;
-    uint64_t bytes = kv_block_bytes(config) / 2 / config->n_layers * config->n_blocks;
     c->layers = mem_new((uint64_t)c->n_ranks * config->n_layers, sizeof *c->layers);
     if (!c->layers) return err_no_memory(e);
     for (uint32_t i = 0; i < c->n_ranks * config->n_layers; i++) {
         backend *be = backend_peer(config->be, i / config->n_layers);
-        c->layers[i] = layer_kv(config);
+        uint64_t bytes = 0;
+        c->layers[i] = layer_kv(config, i % config->n_layers);
+        backend_kv_block_bytes(&c->layers[i], &bytes); /* config_check: no overflow */
+        bytes *= c->layers[i].n_blocks;
         int rc = backend_buf_new(be, bytes, &c->layers[i].k, e);
         if (!rc) rc = backend_buf_new(be, bytes, &c->layers[i].v, e);
         if (rc) return rc;
@@ -150,16 +173,20 @@ int kv_open(const struct kv_config *config, kv **out, err *e) {
     c->n_ranks = config->be ? backend_n_ranks(config->be) : 0;
     if (config->be && (rc = pools_open(c, e))) goto fail;
     if (config->n_state_layers && (rc = kv_states_open(c, e))) goto fail;
+    if ((rc = kv_windows_open(c, e))) goto fail;
+    c->config.windowed = c->windowed;
 
     kv_prefix_init(c);
     c->free_head = c->free_tail = KV_NONE;
     for (uint32_t b = config->n_blocks; b-- > 0;) {
-        c->blocks[b].copy = c->blocks[b].state = KV_NONE;
+        c->blocks[b].copy = c->blocks[b].state = c->blocks[b].page = KV_NONE;
         c->blocks[b].first_child = KV_NONE;
         free_add(c, b); /* block 0 is taken first */
     }
     for (uint32_t i = config->max_seqs; i-- > 0;) {
         c->seqs[i].table = c->tables + (uint64_t)i * config->max_blocks_per_seq;
+        if (c->page_tables)
+            c->seqs[i].pages = c->page_tables + (uint64_t)i * config->max_blocks_per_seq;
         c->seqs[i].source = c->seqs[i].live = KV_NONE;
         c->seqs[i].next_unused = c->unused;
         c->unused = &c->seqs[i];
@@ -173,6 +200,7 @@ fail:
 
 void kv_close(kv *c) {
     if (!c) return;
+    kv_windows_close(c);
     kv_states_close(c);
     for (uint32_t i = 0; c->layers && i < c->n_ranks * c->config.n_layers; i++) {
         backend_buf_free(c->layers[i].v);
@@ -235,6 +263,8 @@ static void block_unpin(kv *c, uint32_t b) {
 static void copy_cancel(kv *c, uint32_t dst) {
     uint32_t i = c->blocks[dst].copy, last = --c->n_copies;
     int32_t src = c->copies[2 * i];
+    kv_window_unpin(c, i);
+    if (c->page_copies) memcpy(c->page_copies + 2 * i, c->page_copies + 2 * last, 2 * sizeof src);
     c->copies[2 * i] = c->copies[2 * last];
     c->copies[2 * i + 1] = c->copies[2 * last + 1];
     c->blocks[c->copies[2 * i + 1]].copy = i;
@@ -267,15 +297,18 @@ int kv_flush_copies(kv *c, err *e) {
     const uint32_t n_layers = c->config.n_layers;
     for (uint32_t i = 0; c->layers && i < c->n_ranks * n_layers; i++) {
         backend *be = backend_peer(c->config.be, i / n_layers);
-        int rc = backend_kv_copy(
-            be,
-            &(struct op_kv_copy){.kv = c->layers[i], .pairs = c->copies, .n_pairs = c->n_copies});
+        bool windowed = c->windowed && c->windowed[i % n_layers];
+        int rc =
+            backend_kv_copy(be, &(struct op_kv_copy){.kv = c->layers[i],
+                                                     .pairs = windowed ? c->page_copies : c->copies,
+                                                     .n_pairs = c->n_copies});
         if (rc) return err_set(e, rc, "copying KV blocks failed on layer %u", i % n_layers);
     }
     kv_count(&c->n_copied, c->n_copies);
     for (uint32_t i = 0; i < c->n_copies; i++) {
         c->blocks[c->copies[2 * i + 1]].copy = KV_NONE;
         block_unpin(c, (uint32_t)c->copies[2 * i]);
+        kv_window_unpin(c, i);
     }
     c->n_copies = 0;
     return 0;
@@ -299,4 +332,9 @@ void kv_stats_get(const kv *c, struct kv_stats *out) {
     out->n_states_cached = atomic_load_explicit(&c->n_states_cached, memory_order_relaxed);
     out->state_evictions = atomic_load_explicit(&c->state_evictions, memory_order_relaxed);
     out->stateless_tokens = atomic_load_explicit(&c->stateless_tokens, memory_order_relaxed);
+    out->n_windows = kv_has_windows(c) ? c->config.n_window_blocks : 0;
+    out->n_windows_free = atomic_load_explicit(&c->n_pages_free, memory_order_relaxed);
+    out->n_windows_cached = atomic_load_explicit(&c->n_pages_cached, memory_order_relaxed);
+    out->window_evictions = atomic_load_explicit(&c->page_evictions, memory_order_relaxed);
+    out->windowless_tokens = atomic_load_explicit(&c->windowless_tokens, memory_order_relaxed);
 }

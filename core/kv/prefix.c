@@ -107,6 +107,7 @@ void kv_prefix_remove(kv *c, uint32_t b) {
     struct kv_block *blk = &c->blocks[b];
     assert(blk->cached && blk->first_child == KV_NONE);
     if (blk->state != KV_NONE) kv_state_disown(c, b);
+    kv_window_uncached(c, b);
     if (blk->bucket_next != KV_NONE) c->blocks[blk->bucket_next].bucket_prev = blk->bucket_prev;
     if (blk->bucket_prev != KV_NONE)
         c->blocks[blk->bucket_prev].bucket_next = blk->bucket_next;

@@ -27,7 +27,8 @@ struct hit {
     uint32_t n_revived; /* of the blocks: without references */
     uint32_t last;      /* the last block; KV_NONE: there is none */
     uint32_t state;     /* after n_tokens; KV_NONE: none, or no state layers */
-    uint32_t n_kv;      /* with state layers: tokens cached as K/V, in whole blocks */
+    uint32_t n_kv;      /* tokens of the whole chain, and its blocks: all that table was given */
+    uint32_t n_chain;
 };
 
 static bool block_unused(const kv *c, uint32_t b) {
@@ -53,6 +54,7 @@ static struct hit find_hit(const kv *c, const struct kv_prompt *p, int32_t *tabl
     struct hit h = {.last = KV_NONE, .state = KV_NONE};
     struct kv_place at = {KV_NONE, p->salt};
     uint32_t n_match = c->config.block_tokens, n_found = 0, n_chain = 0, n_unused = 0;
+    uint32_t n_lost = 0; /* blocks of the chain up to the last one without a window block */
     while (n_match == c->config.block_tokens && n_chain < c->config.max_blocks_per_seq) {
         uint32_t b = next_block(c, p, at, n_found, &n_match);
         if (b == KV_NONE) break;
@@ -61,10 +63,13 @@ static struct hit find_hit(const kv *c, const struct kv_prompt *p, int32_t *tabl
         n_found += n_match;
         n_chain++;
         at.parent = b;
+        if (c->blocks[b].page == KV_NONE) n_lost = n_chain;
         if (has_states && c->blocks[b].state == KV_NONE) continue;
-        h = (struct hit){n_chain, n_found, n_unused, b, c->blocks[b].state, 0};
+        if (kv_has_windows(c) && n_lost > kv_window_first(c, n_found)) continue;
+        h = (struct hit){n_chain, n_found, n_unused, b, c->blocks[b].state, 0, 0};
     }
-    if (has_states) h.n_kv = n_found;
+    h.n_kv = n_found;
+    h.n_chain = n_chain;
     return h;
 }
 
@@ -73,9 +78,7 @@ kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
     *n_cached = 0;
     if (!s) return NULL;
     struct hit h = find_hit(c, p, s->table);
-    if (h.n_kv > h.n_tokens)
-        memset(s->table + h.n_blocks, 0,
-               (h.n_kv / c->config.block_tokens - h.n_blocks) * sizeof *s->table);
+    memset(s->table + h.n_blocks, 0, (h.n_chain - h.n_blocks) * sizeof *s->table);
     if (kv_has_states(c) && !kv_states_begin(c, s, h.state, h.n_tokens)) {
         memset(s->table, 0, h.n_blocks * sizeof *s->table);
         return NULL;
@@ -85,19 +88,29 @@ kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
         kv_block_ref(c, (uint32_t)s->table[i]);
     s->n_blocks = h.n_blocks;
     s->n_valid = h.n_tokens;
-    s->junction = h.n_kv > h.n_tokens ? h.n_kv : 0;
+    s->junction = kv_has_states(c) && h.n_kv > h.n_tokens ? h.n_kv : 0;
+    kv_window_begin(c, s, p->n);
     if (c->config.prefix_cache) {
         kv_count(&c->prefix_queries_tokens, p->n);
         kv_count(&c->prefix_hit_tokens, s->n_valid);
-        if (s->junction) kv_count(&c->stateless_tokens, s->junction - s->n_valid);
+        kv_count(kv_has_states(c) ? &c->stateless_tokens : &c->windowless_tokens,
+                 h.n_kv - h.n_tokens);
     }
     *n_cached = s->n_valid;
     return s;
 }
 
+bool kv_can_fork(const kv *c, const kv_seq *src, uint32_t n_tokens) {
+    if (kv_has_states(c)) return false;
+    if (!kv_has_windows(c)) return true;
+    for (uint32_t i = kv_window_first(c, n_tokens); i < blocks_for(c, n_tokens); i++)
+        if (c->blocks[src->table[i]].page == KV_NONE) return false;
+    return true;
+}
+
 kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens) {
     kv_seq *s = seq_take(c, src->salt);
-    assert(n_tokens <= src->n_valid && !kv_has_states(c));
+    assert(n_tokens <= src->n_valid && kv_can_fork(c, src, n_tokens));
     if (!s) return NULL;
     s->n_blocks = blocks_for(c, n_tokens);
     s->n_valid = n_tokens;
@@ -105,6 +118,7 @@ kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens) {
         s->table[i] = src->table[i];
         kv_block_ref(c, (uint32_t)s->table[i]);
     }
+    kv_window_begin(c, s, n_tokens);
     return s;
 }
 
@@ -174,6 +188,7 @@ int kv_seq_reserve(kv *c, kv_seq *s, uint32_t first_write, uint32_t n_tokens) {
         }
         uint32_t b = kv_block_take(c);
         kv_block_copy_later(c, old, b);
+        kv_window_copy_later(c, s, first_write / c->config.block_tokens, b);
         kv_block_unref(c, old);
         *entry = (int32_t)b;
     }
@@ -194,15 +209,18 @@ void kv_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_computed) {
             }
             /* Two sequences computed the same block: keep one. */
             kv_block_ref(c, twin);
+            kv_window_replace(c, s, i, twin);
             kv_block_unref(c, b);
             s->table[i] = (int32_t)twin;
         }
     s->n_valid = n_computed;
+    kv_window_pass(c, s);
 }
 
 void kv_seq_free(kv *c, kv_seq *s) {
     if (!s) return;
     if (kv_has_states(c)) kv_states_end(c, s); /* while the table's blocks are in use */
+    kv_window_end(c, s);
     for (uint32_t i = s->n_blocks; i-- > 0;)
         kv_block_unref(c, (uint32_t)s->table[i]);
     memset(s->table, 0, s->n_blocks * sizeof *s->table);

@@ -16,6 +16,7 @@ int model_attention_enqueue(model *m, const struct model_place *p, struct model_
     const uint32_t n_rows = p->shape->n_rows;
     struct model_bufs *b = &m->bufs;
     bool windowed = hp->layers[p->layer] & MODEL_LAYER_WINDOWED;
+    bool own_table = windowed && m->limits.window_tables;
     bool uses_rope = !(hp->layers[p->layer] & MODEL_LAYER_NO_ROPE);
     int rc =
         backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
@@ -38,7 +39,7 @@ int model_attention_enqueue(model *m, const struct model_place *p, struct model_
                   .k = b->k,
                   .v = b->v,
                   .pos = b->pos,
-                  .slots = b->slots,
+                  .slots = b->slots[own_table],
                   .inv_freq = b->inv_freq[windowed],
                   .q_norm = l->q_norm,
                   .k_norm = l->k_norm,
@@ -52,7 +53,7 @@ int model_attention_enqueue(model *m, const struct model_place *p, struct model_
         .attend = {.q = b->q,
                    .pos = b->pos,
                    .row_start = b->row_start,
-                   .tables = b->tables,
+                   .tables = b->tables[own_table],
                    .n_rows = n_rows,
                    .n_seqs = p->shape->n_seqs,
                    .n_heads = hp->n_heads,

@@ -120,6 +120,9 @@ struct model_limits {
     /* Entries of a step's penalty history. 0: the device does not sample. Not 0 requires
      * backend_can_sample. */
     uint32_t max_history;
+    /* Do steps have slots and tables of their own for windowed layers? false: they use the others'.
+     */
+    bool window_tables;
     /* Called while weights are loaded, with their bytes; nonzero ends it with ERR_CANCELLED. Or
      * NULL. On the thread of model_open; of a group only its first rank calls it. */
     int (*on_load)(void *arg, uint64_t done, uint64_t total);
@@ -194,6 +197,7 @@ struct model_batch {
     const int32_t *slots;     /* (n_rows) */
     const int32_t *row_start; /* (n_seqs + 1): rows of sequence s are contiguous */
     const int32_t *tables;    /* (n_seqs, model_table_stride of max_context) */
+    const int32_t *window_slots, *window_tables; /* the same; with limits.window_tables */
     /* (n_logit_rows + n_hidden_rows) rows whose logits are needed, then rows whose hidden state is;
      * at most n_rows in all */
     const int32_t *out_rows;

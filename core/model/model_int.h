@@ -197,13 +197,14 @@ void model_weights_free(struct model_weights *w);
 
 /* Device buffers of one step, sized by model_limits. Those that a model does not need are NULL. */
 struct model_bufs {
-    backend_buf *ids, *pos, *slots, *row_start, *tables, *out_rows; /* i32 */
-    backend_buf *inv_freq[2]; /* (n_rot / 2) f32, of hparams.rope */
-    backend_buf *x, *r;       /* (max_rows, n_embd) f32: residual stream, a block's output */
-    backend_buf *q;           /* (max_rows, n_heads * head_dim) f32 */
-    backend_buf *att;         /* (max_rows, columns of a mixer's output) f32 */
-    backend_buf *k, *v;       /* (max_rows, n_kv_heads * head_dim) f32 */
-    backend_buf *gate;        /* (max_rows, n_heads * head_dim) f32: of attention */
+    backend_buf *ids, *pos, *row_start, *out_rows; /* i32 */
+    backend_buf *slots[2], *tables[2];             /* i32; [1]: of windowed layers */
+    backend_buf *inv_freq[2];                      /* (n_rot / 2) f32, of hparams.rope */
+    backend_buf *x, *r; /* (max_rows, n_embd) f32: residual stream, a block's output */
+    backend_buf *q;     /* (max_rows, n_heads * head_dim) f32 */
+    backend_buf *att;   /* (max_rows, columns of a mixer's output) f32 */
+    backend_buf *k, *v; /* (max_rows, n_kv_heads * head_dim) f32 */
+    backend_buf *gate;  /* (max_rows, n_heads * head_dim) f32: of attention */
     /* Of recurrent layers: the convolution's input (max_rows, channels; of a short one 3 *
      * channels) and output (max_rows, channels), z (max_rows, n_v_heads * dim), alpha and beta
      * (max_rows, n_v_heads) f32; (max_seqs, 2) i32 */
@@ -267,7 +268,7 @@ struct model {
     struct model_encoded counts; /* of such steps */
     uint64_t identity;           /* unique in this process: the time when it was opened */
     /* For steps that are padded to the shape of a graph: scratch, and 0, 1, 2, ... */
-    int32_t padded[3][MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
+    int32_t padded[4][MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
     struct backend_sampling no_sampling[MODEL_MAX_PADDING];
 };
 

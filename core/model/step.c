@@ -181,8 +181,12 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
     uint64_t stride = now->max_context / in->kv[0].block_tokens;
     add_padded(&u, b->ids, in->token_ids, n, m->padded[0], n_all, 0);
     add_padded(&u, b->pos, in->positions, n, m->padded[1], n_all, -1);
-    add_padded(&u, b->slots, in->slots, n, m->padded[2], n_all, -1);
-    add_ints(&u, b->tables, in->tables, s->n_seqs * stride);
+    add_padded(&u, b->slots[0], in->slots, n, m->padded[2], n_all, -1);
+    add_ints(&u, b->tables[0], in->tables, s->n_seqs * stride);
+    if (m->limits.window_tables) {
+        add_padded(&u, b->slots[1], in->window_slots, n, m->padded[3], n_all, -1);
+        add_ints(&u, b->tables[1], in->window_tables, s->n_seqs * stride);
+    }
     add_ints(&u, b->row_start, n < n_all ? m->counted : in->row_start,
              (uint64_t)(n < n_all ? n_all : s->n_seqs) + 1);
     add_ints(&u, b->out_rows, n < n_all ? m->counted : in->out_rows,

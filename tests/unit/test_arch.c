@@ -337,6 +337,16 @@ static struct prompt own_answer(const struct golden *g, int file, const struct p
     return own;
 }
 
+/* As few as the engine accepts; 0: the model has no window. */
+static uint64_t least_window_blocks(const struct golden *m, int file,
+                                    const struct engine_config *c) {
+    struct model_hparams hp;
+    err e;
+    CHECK_MSG(model_read_hparams(model_path(m, file), &hp, &e) == 0, "%s", e.msg);
+    if (!hp.window) return 0;
+    return kv_window_least(hp.window, c->block_tokens, c->max_sequences, c->max_batch_tokens);
+}
+
 /* Both prompts at once, then again from the prefix cache. */
 static void test_engine(void) {
     bool on_device = be_only && be_is_device_set(be_only);
@@ -357,6 +367,7 @@ static void test_engine(void) {
         c.max_batch_tokens = 32, c.prefill_chunk = 9;
         c.max_sequences = c.max_queue = 4;
         c.stream_events = 32;
+        c.window_blocks = least_window_blocks(&models[i], file, &c);
         engine *en = kit_open(&c);
         engine_stream *a = submit(en, p), *b = submit(en, q);
         check_answer(&models[i], p, a, false);

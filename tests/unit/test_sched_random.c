@@ -3,7 +3,11 @@
  * represents the salt and the whole text up to the token that was "computed" there. Before and
  * after each step, each planned sequence must find the number of its own text in every slot below
  * its computed tokens. A token is a function of the text before it, so preemption and recomputation
- * do not change a sequence's text. * usage: test_sched_random [SEEDS [STEPS]]; default 5 seeds of
+ * do not change a sequence's text. In most rounds a second layer is windowed: it must have the
+ * numbers of the rows' windows, wherever its window blocks are, with as few of them as the
+ * scheduler accepts.
+ *
+ * usage: test_sched_random [SEEDS [STEPS]]; default 5 seeds of
  * 100,000 steps. */
 #include "core/base/mem.h"
 #include "core/engine/sched.h"
@@ -29,10 +33,11 @@ static struct {
     kv *cache;
     sched *s;
     struct live live[MAX_LIVE];
-    uint32_t *stamp;         /* (slots) last step that wrote it */
+    uint32_t *stamp; /* (slots) last step that wrote it */
+    bool windowed[2];
     uint32_t step, failures; /* failures: percent of steps */
     uint64_t n_finished, n_cancelled, n_forked, n_cached_tokens, n_evicted, n_copied;
-    uint64_t n_preempted;
+    uint64_t n_preempted, n_window_evicted, n_windowless;
 } t;
 
 static uint32_t rnd(uint32_t n) {
@@ -65,6 +70,23 @@ static uint64_t *slot(const struct live *q, uint32_t pos) {
     return &kv_layers(t.cache)->k->data[kv_slot(t.cache, q->s.kv, pos)];
 }
 
+static uint64_t *window_slot(const struct live *q, uint32_t pos) {
+    return &kv_layers(t.cache)[1].k->data[kv_window_slot(t.cache, q->s.kv, pos)];
+}
+
+/* Window blocks: rarely one for each block, mostly hardly more than needed. */
+static void choose_windows(void) {
+    uint64_t least;
+    t.kc.windowed = t.windowed;
+    t.kc.window = chance(80) ? 1 + rnd(20) : 0;
+    if (!t.kc.window) return;
+    t.kc.n_layers = 2;
+    least =
+        kv_window_least(t.kc.window, t.kc.block_tokens, t.sc.max_sequences, t.sc.max_batch_tokens);
+    if (chance(50)) least += rnd(8);
+    t.kc.n_window_blocks = least < t.kc.n_blocks && chance(90) ? (uint32_t)least : t.kc.n_blocks;
+}
+
 static void open_round(void) {
     static const uint32_t block_sizes[] = {1, 2, 4, 4, 8, 16};
     err e = {0};
@@ -86,7 +108,9 @@ static void open_round(void) {
     t.sc.prefill_chunk = 1 + rnd(20);
     t.sc.max_prompt_logprob_rows = rnd(12); /* 0: no bound */
     t.sc.max_queue = 1 + rnd(MAX_LIVE);
+    choose_windows();
     CHECK_MSG(kv_open(&t.kc, &t.cache, &e) == 0, "%s", e.msg);
+    CHECK(kv_has_windows(t.cache) == (t.kc.window > 0));
     CHECK_MSG(sched_new(&t.sc, t.cache, &t.s, &e) == 0, "%s", e.msg);
     t.stamp = calloc((uint64_t)t.kc.n_blocks * block_tokens, sizeof *t.stamp);
     t.step = 0;
@@ -160,6 +184,37 @@ static void check_contents(const struct live *q, uint32_t n) {
                   t.step, pos, q->s.n_tokens);
 }
 
+/* What the rows first..n-1 read in the windowed layer, of the positions below n_written. */
+static void check_window(const struct live *q, uint32_t first, uint32_t n_written) {
+    int32_t table[MAX_TEXT];
+    if (!t.kc.window) return;
+    uint32_t from = first + 1 > t.kc.window ? first + 1 - t.kc.window : 0;
+    kv_window_table(q->s.kv, table);
+    for (uint32_t pos = from; pos < n_written; pos++) {
+        CHECK_MSG(*window_slot(q, pos) == q->text[pos],
+                  "step %u: position %u of %u holds another text in its window", t.step, pos,
+                  q->s.n_tokens);
+        CHECK((uint32_t)table[pos / t.kc.block_tokens] ==
+              (uint32_t)kv_window_slot(t.cache, q->s.kv, pos) / t.kc.block_tokens);
+    }
+    for (uint32_t i = 0; i < from / t.kc.block_tokens; i++)
+        CHECK(table[i] >= 0 && (uint32_t)table[i] < t.kc.n_window_blocks);
+}
+
+/* The window block of pos may be written: it is in no other sequence's window. */
+static void check_alone(const struct live *q, uint32_t pos) {
+    const uint32_t block_tokens = t.kc.block_tokens;
+    int32_t block = kv_window_slot(t.cache, q->s.kv, pos) / (int32_t)block_tokens;
+    for (int i = 0; i < MAX_LIVE; i++) {
+        const struct live *other = &t.live[i];
+        if (!other->used || !other->s.kv || other == q) continue;
+        uint32_t n = other->s.n_computed, at = n + 1 > t.kc.window ? n + 1 - t.kc.window : 0;
+        for (; at < n; at++)
+            CHECK_MSG(kv_window_slot(t.cache, other->s.kv, at) / (int32_t)block_tokens != block,
+                      "step %u: a shared window block is written", t.step);
+    }
+}
+
 /* The number of running sequences whose table contains the block. */
 static uint32_t n_holders(int32_t block) {
     uint32_t n = 0;
@@ -207,8 +262,10 @@ static void check_plan(const struct sched_plan *plan) {
 /* A forward pass: all rows are written, in any order of sequences, then all sequences read. */
 static void compute(const struct sched_plan *plan) {
     uint32_t shift = plan->n_items ? rnd(plan->n_items) : 0;
-    for (uint32_t i = 0; i < plan->n_items; i++)
+    for (uint32_t i = 0; i < plan->n_items; i++) {
         check_contents((struct live *)plan->items[i].seq, plan->items[i].first);
+        check_window((struct live *)plan->items[i].seq, plan->items[i].first, plan->items[i].first);
+    }
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const struct sched_item *item = &plan->items[(i + shift) % plan->n_items];
         struct live *q = (struct live *)item->seq;
@@ -219,18 +276,27 @@ static void compute(const struct sched_plan *plan) {
                       "a shared block is written");
             t.stamp[at] = t.step;
             *slot(q, pos) = q->text[pos];
+            if (!t.kc.window) continue;
+            check_alone(q, pos);
+            *window_slot(q, pos) = q->text[pos];
         }
     }
-    for (uint32_t i = 0; i < plan->n_items; i++)
-        check_contents((struct live *)plan->items[i].seq,
-                       plan->items[i].first + plan->items[i].n_rows);
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        uint32_t first = plan->items[i].first, n = first + plan->items[i].n_rows;
+        check_contents((struct live *)plan->items[i].seq, n);
+        check_window((struct live *)plan->items[i].seq, first, n);
+    }
 }
 
 /* The device failed halfway: planned positions may hold anything, and there is no commit. */
 static void fail_step(const struct sched_plan *plan) {
     for (uint32_t i = 0; i < plan->n_items; i++)
-        for (uint32_t pos = 0; pos < plan->items[i].n_rows; pos++)
+        for (uint32_t pos = 0; pos < plan->items[i].n_rows; pos++) {
             *slot((struct live *)plan->items[i].seq, plan->items[i].first + pos) = GARBAGE;
+            if (t.kc.window)
+                *window_slot((struct live *)plan->items[i].seq, plan->items[i].first + pos) =
+                    GARBAGE;
+        }
 }
 
 static void after_step(const struct sched_plan *plan) {
@@ -298,6 +364,9 @@ static void close_round(void) {
     check_all();
     t.n_evicted += st.evictions;
     t.n_copied += st.copies;
+    t.n_window_evicted += st.window_evictions;
+    t.n_windowless += st.windowless_tokens;
+    CHECK(st.n_windows_free == st.n_windows);
     sched_free(t.s);
     kv_close(t.cache);
     free(t.stamp);
@@ -307,6 +376,7 @@ static uint32_t n_seeds = 5, n_steps = 100000;
 
 static void test_random(void) {
     for (uint32_t seed = 1; seed <= n_seeds && !check_failures; seed++) {
+        t.windowed[1] = true;
         t.random.state = seed * 0x9e3779b97f4a7c15u;
         for (uint32_t done = 0; done < n_steps && !check_failures; done += t.step) {
             open_round();
@@ -324,6 +394,7 @@ static void test_random(void) {
     CHECK(t.n_preempted > n_steps / 100 && t.n_forked > n_steps / 200);
     CHECK(t.n_cached_tokens > n_steps / 50 && t.n_evicted > n_steps / 50);
     CHECK(t.n_copied > n_steps / 100);
+    CHECK(t.n_window_evicted > n_steps / 50 && t.n_windowless > n_steps / 50);
     printf("     %llu finished, %llu cancelled, %llu forks, %llu preemptions, %llu cached tokens, "
            "%llu evictions, %llu copies\n",
            (unsigned long long)t.n_finished, (unsigned long long)t.n_cancelled,

@@ -86,6 +86,47 @@ static void cache_is_sized(void) {
     CHECK(strstr(e.msg, "67108864 needs 536870912 MiB"));
 }
 
+/* Three of four layers have a window: their blocks are as many as running sequences need and as
+ * many again, which leaves memory for more tokens in the other layers. */
+static void windows_are_sized(void) {
+    struct engine_config c = base_config();
+    struct model_hparams hp = {.n_layers = 16,
+                               .n_kv_layers = 16,
+                               .n_kv_heads = 8,
+                               .head_dim = 128,
+                               .context_length = 131072,
+                               .window = 512,
+                               .weight_bytes = UINT64_C(5) << 30};
+    struct engine_size size;
+    err e;
+    for (uint32_t i = 0; i < hp.n_layers; i++)
+        hp.layers[i] = i % 4 == 3 ? 0 : MODEL_LAYER_WINDOWED;
+    c.max_sequences = 8, c.max_batch_tokens = 512;
+    const uint64_t least = 8 * (512 / 16 + 4) + 512 / 16, layer = 16 * 4096;
+    c.kv_cache_tokens = 32768;
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    CHECK(size.kc.window == 512 && size.kc.n_blocks == 2048 && !size.windowed[3]);
+    CHECK(size.kc.n_window_blocks == 2 * least && size.windowed[0] && size.windowed[14]);
+    CHECK(kv_block_bytes(&size.kc) == 4 * layer && kv_window_bytes(&size.kc) == 12 * layer);
+    c.kv_cache_tokens = 2048; /* never more than the cache */
+    CHECK(size_of(&c, &hp, &size, &e) == 0 && size.kc.n_window_blocks == 128);
+    c.kv_cache_tokens = 32768, c.window_blocks = least;
+    CHECK(size_of(&c, &hp, &size, &e) == 0 && size.kc.n_window_blocks == least);
+    c.window_blocks = least - 1;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_INVALID);
+    CHECK_STR(e.param, "window_blocks");
+    c.kv_cache_tokens = 0, c.window_blocks = 0; /* within 1 GiB */
+    fake_memory_limit = UINT64_C(8) << 30, fake_allocated = UINT64_C(1) << 30;
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    uint64_t n = size.kc.n_blocks, windows = least + (n / 8 > least ? n / 8 : least);
+    CHECK(size.kc.n_window_blocks == windows);
+    CHECK(4 * layer * n + 12 * layer * windows <= UINT64_C(1) << 30);
+    CHECK(4 * layer * (n + 2) + 12 * layer * (windows + 1) > UINT64_C(1) << 30);
+    fake_memory_limit = fake_allocated = 0;
+    hp.window = 131072; /* as long as the context: one pool */
+    CHECK(size_of(&c, &hp, &size, &e) == 0 && !size.kc.window && !size.kc.n_window_blocks);
+}
+
 /* A device's own limit replaces the machine's memory: weights and other allocations are
  * subtracted. */
 static void a_device_has_its_own_limit(void) {
@@ -266,6 +307,7 @@ static void no_attention_layers(void) {
 int main(void) {
     RUN(configuration_is_checked);
     RUN(cache_is_sized);
+    RUN(windows_are_sized);
     RUN(a_device_has_its_own_limit);
     RUN(a_gpu_is_filled);
     RUN(states_are_sized);
