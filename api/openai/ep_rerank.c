@@ -88,12 +88,12 @@ static const struct json_field rerank_rows[] = {
 static const struct json_table rerank_table = JSON_TABLE(rerank_rows, &common_table);
 
 static const struct json_field score_rows[] = {
-    {"text_1", JSON_VALUE, NUL | TEXTS, AT(text_1),
+    {"text_1", JSON_VALUE, TEXTS, AT(text_1),
      .help = "The query: a text, or an array of as many as there are documents."},
-    {"queries", JSON_VALUE, NUL | TEXTS, AT(text_1), .help = "The same."},
-    {"text_2", JSON_VALUE, NUL | TEXTS, AT(text_2),
+    {"queries", JSON_VALUE, TEXTS, AT(text_1), .help = "The same."},
+    {"text_2", JSON_VALUE, TEXTS, AT(text_2),
      .help = "The documents: a text or an array; at most max-rerank-documents."},
-    {"documents", JSON_VALUE, NUL | TEXTS, AT(text_2), .help = "The same."},
+    {"documents", JSON_VALUE, TEXTS, AT(text_2), .help = "The same."},
 };
 static const struct json_table score_table = JSON_TABLE(score_rows, &common_table);
 

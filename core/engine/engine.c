@@ -46,8 +46,10 @@ static int find_eog(engine *en, err *e) {
 
 /* A model that does not score is served all the same. */
 static int open_score(engine *en, const char *path, err *e) {
-    const int32_t words[2] = {tokenizer_find(en->tok, "yes"), tokenizer_find(en->tok, "no")};
-    int rc = model_score_read(path, &en->hp, words, &en->score, e);
+    const struct model_words words = {.yes = tokenizer_find(en->tok, "yes"),
+                                      .no = tokenizer_find(en->tok, "no"),
+                                      .has_template = tokenizer_rerank_template(en->tok) != NULL};
+    int rc = model_score_read(path, &en->hp, &words, &en->score, e);
     if (rc != ERR_UNSUPPORTED || en->hp.pooling == MODEL_POOLING_RANK) return rc;
     snprintf(en->scores_lack, sizeof en->scores_lack, "%s", e->msg);
     err_clear(e);

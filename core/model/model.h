@@ -160,11 +160,15 @@ struct model_score {
     double *w; /* (n_embd) owned; NULL: the model does not score */
     double bias;
 };
-/* Reads the head of the file from which hp was read. words: the tokens "yes" and "no", below 0:
- * there are none; used if the file has no head of its own. ERR_UNSUPPORTED says what the model
- * lacks. */
-int model_score_read(const char *path, const struct model_hparams *hp, const int32_t words[2],
-                     struct model_score *out, err *e);
+/* What the tokenizer knows of a model without a head of its own. */
+struct model_words {
+    int32_t yes, no;   /* the tokens; below 0: there are none */
+    bool has_template; /* tokenizer.chat_template.rerank, the prompt to which they are answers */
+};
+/* Reads the head of the file from which hp was read, or the rows of two words of its output head.
+ * ERR_UNSUPPORTED says what the model lacks. */
+int model_score_read(const char *path, const struct model_hparams *hp,
+                     const struct model_words *words, struct model_score *out, err *e);
 void model_score_fini(struct model_score *s); /* a zeroed one is fine */
 /* The logit, summed in float64 in the order of the dimensions. */
 double model_score_of(const struct model_score *s, const float *hidden, uint32_t n_embd);

@@ -13,6 +13,10 @@
 /* Head tensors, which the forward pass does not load (llama.cpp's names). */
 static const char head_weight[] = "cls.output.weight", head_bias[] = "cls.output.bias";
 
+static const struct model_arch *arch_of(const struct model_hparams *hp) {
+    return model_arch_find((gguf_str){hp->arch, strlen(hp->arch)});
+}
+
 bool model_is_score_tensor(gguf_str name) {
     const char *const names[] = {head_weight, head_bias};
     for (int i = 0; i < 2; i++)
@@ -92,48 +96,53 @@ static int read_labels(const gguf *g, struct model_keys *k, int64_t rows[2], err
     return err_set_param(e, ERR_UNSUPPORTED, key, "%s: %s must be yes and no", gguf_path(g), key);
 }
 
-/* Was a file without a head of its own trained to answer yes or no? */
-static bool is_reranker(const gguf *g, const struct model_hparams *hp, struct model_keys *k) {
-    if (model_key_has(k, "inferd.score_tokens")) return true;
-    if (gguf_has(g, "tokenizer.chat_template.rerank")) return true;
+/* Is a file without a head of its own one of Qwen3-Reranker, whose prompt is known? Its name or
+ * its folder's module says so: the module's tokens are the two words. */
+static bool is_qwen3_reranker(const gguf *g, const struct model_hparams *hp,
+                              const struct model_words *words, const char *key,
+                              const int64_t rows[2]) {
+    if (!arch_of(hp)->scores) return false;
+    if (gguf_has(g, key)) return rows[0] == words->yes && rows[1] == words->no;
     for (const char *p = hp->name; *p; p++)
-        if (strncasecmp(p, "rerank", 6) == 0) return true;
+        if (strncasecmp(p, "qwen3", 5) == 0 && p[5] && strncasecmp(p + 6, "rerank", 6) == 0)
+            return true;
     return false;
 }
 
-static int read_words(const gguf *g, const struct model_hparams *hp, struct model_keys *k,
-                      const int32_t words[2], struct model_score *out, err *e) {
-    int64_t rows[2] = {words[0], words[1]};
-    if (!is_reranker(g, hp, k))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "it is no reranker: its file has neither pooling_type 4 (rank) with the "
-                       "tensor %s, nor a template tokenizer.chat_template.rerank, nor 'rerank' in "
-                       "its name",
-                       head_weight);
-    const char *key = model_key(k, "inferd.score_tokens");
+static int read_words(const gguf *g, const struct model_hparams *hp,
+                      const struct model_words *words, const char *key, struct model_score *out,
+                      err *e) {
+    int64_t rows[2] = {words->yes, words->no};
     for (int i = 0; i < 2 && gguf_has(g, key); i++)
         rows[i] = gguf_array_i64(g, key, (uint64_t)i);
+    if (!words->has_template && !is_qwen3_reranker(g, hp, words, key, rows))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "it is not known as a reranker: its file has neither pooling_type 4 (rank) "
+                       "with the tensor %s, nor a template tokenizer.chat_template.rerank, nor "
+                       "'Qwen3-Reranker' in its name",
+                       head_weight);
     if (rows[0] < 0 || rows[1] < 0)
         return err_set(e, ERR_UNSUPPORTED, "its vocabulary lacks the tokens 'yes' and 'no'");
     return read_rows(g, hp->tied_embeddings ? "token_embd.weight" : "output.weight", "output.bias",
                      rows, hp->n_embd, out, e);
 }
 
-int model_score_read(const char *path, const struct model_hparams *hp, const int32_t words[2],
-                     struct model_score *out, err *e) {
-    const struct model_arch *arch = model_arch_find((gguf_str){hp->arch, strlen(hp->arch)});
+int model_score_read(const char *path, const struct model_hparams *hp,
+                     const struct model_words *words, struct model_score *out, err *e) {
     struct model_keys k = {.arch = hp->arch};
     int64_t rows[2];
     gguf *g;
     *out = (struct model_score){.w = NULL};
-    if (!arch || !arch->scores)
-        return err_set(e, ERR_UNSUPPORTED, "architecture %s has no rerankers in this build",
+    if (hp->pooling != MODEL_POOLING_RANK && !words->has_template && !arch_of(hp)->scores)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "it is of architecture %s, and its file has no template "
+                       "tokenizer.chat_template.rerank",
                        hp->arch);
     int rc = model_file_open(path, 0, &g, e);
     if (rc) return rc;
     k.g = g;
     if (hp->pooling != MODEL_POOLING_RANK)
-        rc = read_words(g, hp, &k, words, out, e);
+        rc = read_words(g, hp, words, model_key(&k, "inferd.score_tokens"), out, e);
     else if (!(rc = read_labels(g, &k, rows, e)))
         rc = read_rows(g, head_weight, head_bias, rows, hp->n_embd, out, e);
     gguf_close(g);
