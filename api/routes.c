@@ -14,6 +14,9 @@
     X(chat_messages_route)                                                                         \
     X(completions_route)                                                                           \
     X(embeddings_route)                                                                            \
+    X(rerank_route)                                                                                \
+    X(rerank_2_route)                                                                              \
+    X(score_route)                                                                                 \
     X(messages_route)                                                                              \
     X(messages_count_route)                                                                        \
     X(ollama_chat_route)                                                                           \

@@ -200,6 +200,9 @@ static const struct config_key keys[] = {
     {"max-priority", CONFIG_NUMBER, AT(max_priority), "0", 0, 1000, NULL, "",
      "Highest priority that a request may ask for; 400 beyond it. Requests have priority 0 unless\n"
      "they ask for another; negative ones are always allowed."},
+    {"max-rerank-documents", CONFIG_NUMBER, AT(max_rerank_documents), "1000", 1, 100000, NULL,
+     "documents",
+     "Documents of a request to /v1/rerank, pairs of one to /v1/score; 400 beyond it."},
     {"request-timeout-s", CONFIG_NUMBER, AT(request_timeout_s), "3600", 0, UINT64_C(31536000), NULL,
      "seconds",
      "Time from a request's headers to the end of its answer, including all waiting. Beyond it\n"

@@ -136,6 +136,7 @@ static int open_api(struct server *s, err *e) {
         .resume_streams = (uint32_t)c->resume_streams,
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,
         .share_prefixes = strcmp(c->prefix_sharing, "all") == 0,
+        .max_rerank_documents = (uint32_t)c->max_rerank_documents,
         .max_priority = (int)c->max_priority,
         .draft_integers = strcmp(c->json_integers, "draft") == 0,
         .refuse_ignored = strcmp(c->unknown_fields, "refuse") == 0,

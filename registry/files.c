@@ -35,11 +35,18 @@ bool registry_folder_has(const char *name) {
         "tokenizer_config.json",
         "special_tokens_map.json",
         "chat_template.jinja",
+        "modules.json", /* of sentence-transformers */
     };
     if (strchr(name, '/')) return false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return true;
     return registry_is_safetensors(name);
+}
+
+bool registry_module_has(const char *name) {
+    const char *slash = strchr(name, '/');
+    return slash && name[0] >= '0' && name[0] <= '9' &&
+           (strcmp(slash, "/config.json") == 0 || strcmp(slash, "/model.safetensors") == 0);
 }
 
 /* ---- files on disk ---- */

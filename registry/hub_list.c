@@ -229,9 +229,10 @@ static int choose_folder(const struct hub_listing *l, struct hub_choice *out, er
     bool config = false, weights = false;
     for (size_t i = 0; i < l->n_files; i++) {
         const char *name = l->files[i].name;
-        if (!registry_folder_has(name)) continue;
+        const bool module = registry_module_has(name);
+        if (!module && !registry_folder_has(name)) continue;
         config |= strcmp(name, "config.json") == 0;
-        weights |= registry_is_safetensors(name);
+        weights |= !module && registry_is_safetensors(name);
         if (!choice_add(out, &l->files[i])) return err_no_memory(e);
     }
     out->folder = true;

@@ -63,6 +63,9 @@ void registry_hash_hex(struct registry_hash *h, char hex[65]); /* 64 or 40 digit
 
 /* True if a file of this name, without folders, belongs to a Hugging Face model. */
 bool registry_folder_has(const char *name);
+/* Is it a file of a module of sentence-transformers, "1_Pooling/config.json"? Downloaded with the
+ * model, and not among its listed files. */
+bool registry_module_has(const char *name);
 bool registry_is_safetensors(const char *name); /* weights */
 
 /* Identity of a file without reading it. Of several files: the sum of their sizes, and a hash of

@@ -32,13 +32,14 @@ struct api_config {
     uint32_t
         resume_timeout_s;    /* how long a stream whose connection ended can be resumed; 0: never */
     uint32_t resume_streams; /* most streams kept for that at once */
-    uint32_t resume_buffer_bytes; /* of the last frames of each */
-    bool share_prefixes;          /* all API keys share cached prompts */
-    int max_priority;             /* largest priority that a request may have */
-    bool draft_integers;          /* see struct grammar_schema */
-    bool refuse_ignored;          /* unknown and advisory request fields are refused; otherwise they
-                                     are named in a header of the answer */
-    struct responses *store;      /* of /v1/responses; borrowed until api_close; NULL: no store */
+    uint32_t resume_buffer_bytes;  /* of the last frames of each */
+    bool share_prefixes;           /* all API keys share cached prompts */
+    uint32_t max_rerank_documents; /* of one request */
+    int max_priority;              /* largest priority that a request may have */
+    bool draft_integers;           /* see struct grammar_schema */
+    bool refuse_ignored;     /* unknown and advisory request fields are refused; otherwise they
+                                are named in a header of the answer */
+    struct responses *store; /* of /v1/responses; borrowed until api_close; NULL: no store */
     const char
         *registry; /* file of the catalogue of models; borrowed until api_close; NULL: none */
     const struct model_admin *admin; /* loads and unloads models; borrowed until api_close; NULL:

@@ -35,8 +35,10 @@ struct embed {
         engine_stream *stream; /* NULL: free */
         size_t input;
     } slots[WINDOW];
+    int32_t *scratch; /* (the context) a prompt with the tokens that it shares; NULL: none does */
     struct http *http;
     struct answer_hold hold; /* of vectors */
+    void (*free_arg)(void *arg);
 };
 
 void embed_add_vector(const float *v, uint32_t n, str *out) {
@@ -54,6 +56,8 @@ static void embed_free(void *job) {
         engine_stream_free(j->slots[i].stream);
     gen_prompts_free(j->inputs, j->result.n);
     answers_hold(&j->http->answers, &j->hold, 0);
+    if (j->free_arg) j->free_arg(j->result.arg);
+    free(j->scratch);
     free(j->vectors);
     free(j);
 }
@@ -80,6 +84,9 @@ static int normalize_vector(const float *from, uint32_t n, int norm, float *to, 
     if (!isfinite(by))
         return err_set(e, ERR_DEVICE, "the model computed a vector that is not finite");
     double scale = by > 0 ? 1 / by : 0;
+    for (uint32_t i = 0; norm == EMBED_SIGMOID && i < n; i++)
+        to[i] = (float)(1 / (1 + exp(-(double)from[i])));
+    if (norm == EMBED_SIGMOID) return 0;
     for (uint32_t i = 0; i < n; i++)
         to[i] = (float)((double)from[i] * scale);
     return 0;
@@ -106,8 +113,14 @@ static int submit_inputs(struct request *r, struct embed *j, err *e) {
         struct slot *s = &j->slots[i];
         if (s->stream) continue;
         const struct gen_prompt *p = &j->inputs[j->n_submitted];
-        const struct engine_request q = {.prompt = p->ids,
-                                         .n_prompt = (uint32_t)p->n,
+        const int32_t *ids = p->ids;
+        if (p->n_shared) {
+            memcpy(j->scratch, j->inputs[0].ids, p->n_shared * sizeof *ids);
+            memcpy(j->scratch + p->n_shared, ids, p->n * sizeof *ids);
+            ids = j->scratch;
+        }
+        const struct engine_request q = {.prompt = ids,
+                                         .n_prompt = (uint32_t)(p->n_shared + p->n),
                                          .n_choices = 1,
                                          .pooling = j->pooling,
                                          .params = j->params,
@@ -164,11 +177,19 @@ static const struct job_ops embed_ops = {
 
 /* ---- start ---- */
 
-static enum engine_pooling read_pooling(const char *name, enum engine_pooling trained_for) {
-    if (!name) return trained_for ? trained_for : ENGINE_POOLING_LAST;
-    return !strcmp(name, "mean")  ? ENGINE_POOLING_MEAN
-           : !strcmp(name, "cls") ? ENGINE_POOLING_CLS
-                                  : ENGINE_POOLING_LAST;
+static int read_pooling(const char *name, const struct api_model *m, enum engine_pooling *out,
+                        err *e) {
+    const enum engine_pooling trained_for = engine_model(m->engine).pooling;
+    *out = !name                       ? trained_for ? trained_for : ENGINE_POOLING_LAST
+           : !strcmp(name, "mean")     ? ENGINE_POOLING_MEAN
+           : !strcmp(name, "cls")      ? ENGINE_POOLING_CLS
+           : !strcmp(name, EMBED_RANK) ? ENGINE_POOLING_RANK
+                                       : ENGINE_POOLING_LAST;
+    if (name || *out != ENGINE_POOLING_RANK) return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, "model",
+                         "The model '%s' was trained to score, not to embed: use /v1/rerank, or "
+                         "say how to pool with 'pooling' at /v1/embeddings.",
+                         m->id);
 }
 
 /* Refuses a request whose answer would be too large, before anything is computed. */
@@ -182,6 +203,24 @@ static int check_size(const struct embed *j, const struct embed_config *c, err *
                          c->param, REPLY_MAX_BYTES >> 20, c->hint ? c->hint : "");
 }
 
+static int read_inputs(struct embed *j, const struct embed_config *c, err *e) {
+    struct embed_result *v = &j->result;
+    engine *en = v->model->engine;
+    const struct prompts_config config = {.param = c->param,
+                                          .tok = engine_tokenizer(en),
+                                          .max_tokens = engine_context_length(en),
+                                          .max = EMBED_MAX_INPUTS,
+                                          .parse_special = c->parse_special,
+                                          .truncate = c->truncate,
+                                          .no_empty = c->no_empty};
+    if (!c->prompts) return prompts_read(&config, c->input, &j->inputs, &v->n, e);
+    bool shares = false;
+    for (size_t i = 0; i < v->n; i++)
+        shares |= j->inputs[i].n_shared > 0;
+    if (shares) j->scratch = mem_new(config.max_tokens, sizeof *j->scratch);
+    return shares && !j->scratch ? err_no_memory(e) : 0;
+}
+
 static int init_embed(struct request *r, struct embed *j, const struct embed_config *c, err *e) {
     struct embed_result *v = &j->result;
     engine *en = r->model->engine;
@@ -190,27 +229,22 @@ static int init_embed(struct request *r, struct embed *j, const struct embed_con
         return err_set_param(
             e, ERR_INVALID, "dimensions",
             "Invalid value for 'dimensions': this model's vectors have %u dimensions.", n_embd);
+    int rc = read_pooling(c->pooling, r->model, &j->pooling, e);
+    if (rc) return rc;
+    if (j->pooling == ENGINE_POOLING_RANK) n_embd = 1;
     v->model = r->model;
     v->n_dims = c->n_dims ? (uint32_t)c->n_dims : n_embd;
     j->write = c->write;
     j->norm = c->norm;
-    j->pooling = read_pooling(c->pooling, engine_model(en).pooling);
-    const struct prompts_config config = {.param = c->param,
-                                          .tok = engine_tokenizer(en),
-                                          .max_tokens = engine_context_length(en),
-                                          .max = EMBED_MAX_INPUTS,
-                                          .parse_special = c->parse_special,
-                                          .truncate = c->truncate,
-                                          .no_empty = c->no_empty};
     engine_params_default(&j->params);
     uint64_t begin_ns = clock_now_ns();
-    int rc = limits_apply(r, c->cache_salt, &j->params, e);
-    if (!rc) rc = prompts_read(&config, c->input, &j->inputs, &v->n, e);
+    rc = limits_apply(r, c->cache_salt, &j->params, e);
+    if (!rc) rc = read_inputs(j, c, e);
     costs_add_part(r, PART_TOKENIZE, begin_ns);
     if (!rc) rc = check_size(j, c, e);
     if (rc) return rc;
     for (size_t i = 0; i < v->n; i++)
-        v->n_tokens += j->inputs[i].n;
+        v->n_tokens += j->inputs[i].n_shared + j->inputs[i].n;
     r->prompt_tokens = v->n_tokens;
     if (!answers_hold(&r->http->answers, &j->hold, (uint64_t)v->n * v->n_dims * sizeof(float))) {
         reply_no_room(r);
@@ -223,8 +257,16 @@ static int init_embed(struct request *r, struct embed *j, const struct embed_con
 
 int embed_start(struct request *r, const struct embed_config *c, err *e) {
     struct embed *j = mem_new(1, sizeof *j);
-    if (!j) return err_no_memory(e);
+    if (!j) {
+        if (c->prompts) gen_prompts_free(c->prompts, c->n_prompts);
+        if (c->free_arg) c->free_arg(c->arg);
+        return err_no_memory(e);
+    }
     j->http = r->http;
+    j->inputs = c->prompts;
+    j->result.n = c->n_prompts;
+    j->result.arg = c->arg;
+    j->free_arg = c->free_arg;
     int rc = init_embed(r, j, c, e);
     if (!rc) rc = submit_inputs(r, j, e);
     if (rc) {

@@ -13,8 +13,10 @@
 enum { EMBED_MAX_INPUTS = 2048 }; /* as OpenAI */
 enum {
     EMBED_AS_COMPUTED = -1,
-    EMBED_TO_INT16 = -2 /* the largest value becomes 32760 */
+    EMBED_TO_INT16 = -2, /* the largest value becomes 32760 */
+    EMBED_SIGMOID = -3   /* of a score's logit: its probability */
 };
+#define EMBED_RANK "rank" /* as pooling: scores, whose n_dims is 1 */
 
 struct api_model;
 struct request;
@@ -26,10 +28,13 @@ struct embed_result {
     uint32_t n_dims;
     const float *vectors; /* (n, n_dims) */
     uint64_t n_tokens;    /* of all inputs */
+    void *arg;            /* of embed_config */
 };
 
 struct embed_config {
-    const cJSON *input;               /* as prompts_read; borrowed during embed_start */
+    const cJSON *input;         /* as prompts_read; borrowed during embed_start */
+    struct gen_prompt *prompts; /* (n_prompts) instead of it: encoded, taken also on failure */
+    size_t n_prompts;
     const char *param;                /* its name in errors */
     const char *pooling, *cache_salt; /* NULL: the model's, the key's */
     int64_t n_dims;                   /* first dimensions to keep, renormalized; 0: all */
@@ -40,6 +45,8 @@ struct embed_config {
     bool base64;      /* what the answer's size is estimated by: base64, else decimal numbers */
     const char *hint; /* after "send fewer inputs", how an answer gets smaller; NULL: nothing */
     void (*write)(struct request *r, const struct embed_result *v); /* fills the reply */
+    void *arg;                   /* the writer's; NULL free_arg: there is none */
+    void (*free_arg)(void *arg); /* called once, also on failure */
 };
 /* Submits the first inputs and attaches the job to the request, whose model is set; or replies. On
  * failure nothing is left. ERR_INVALID names the parameter. */

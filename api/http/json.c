@@ -90,7 +90,7 @@ void json_add_cstr(str *s, const char *text) {
     if (restored)
         json_add_string(s, restored, text_restore_nuls(restored, text));
     else
-        s->failed = true;
+        s->failed = s->no_memory = true;
     free(restored);
 }
 

@@ -100,7 +100,10 @@ enum engine_pooling {
     ENGINE_POOLING_NONE, /* of a model: its file does not say; of a request: generate */
     ENGINE_POOLING_MEAN, /* of all tokens */
     ENGINE_POOLING_CLS,  /* the first token's */
-    ENGINE_POOLING_LAST  /* the last token's */
+    ENGINE_POOLING_LAST, /* the last token's */
+    /* One value instead of a vector: the logit of the score that the last token's state gets
+     * (engine_model.scores). As the pooling of a model: that it was trained for this. */
+    ENGINE_POOLING_RANK
 };
 
 /* What clients are told about the served model. Strings live as long as the engine. */
@@ -110,6 +113,8 @@ struct engine_model {
     uint64_t n_params, weight_bytes;
     uint32_t n_vocab, n_layers, n_embd;
     enum engine_pooling pooling; /* what the model was trained for */
+    bool scores;                 /* ENGINE_POOLING_RANK is possible; */
+    const char *scores_lack;     /* else what the model lacks for it, for messages */
     bool recurrent;              /* some layers keep a state (engine_request.stable_tokens) */
 };
 struct engine_model engine_model(const engine *en);
@@ -218,9 +223,9 @@ struct engine_event {
 int engine_stream_next(engine_stream *s, struct engine_event *ev);
 /* The seed that the sequence samples with; random if the request had none. */
 uint64_t engine_stream_seed(const engine_stream *s);
-/* (*n = n_embd) f32, borrowed from the stream, once the final event of a pooled request was read
- * with ENGINE_FINISH_STOP; NULL otherwise. Not normalized. The mean is summed in float64 in the
- * order of the tokens. */
+/* (*n = n_embd; 1 with ENGINE_POOLING_RANK) f32, borrowed from the stream, once the final event of
+ * a pooled request was read with ENGINE_FINISH_STOP; NULL otherwise. Not normalized. The mean is
+ * summed in float64 in the order of the tokens. */
 const float *engine_stream_embedding(const engine_stream *s, uint32_t *n);
 /* The worker ends the sequence at its next step (ENGINE_FINISH_CANCEL, unless it is final). */
 void engine_stream_cancel(engine_stream *s);

@@ -41,7 +41,7 @@ struct ring_slot {
 struct pooled {
     enum engine_pooling how; /* fixed */
     double *sum;             /* (n_embd) MEAN: of n rows */
-    float *result;           /* (n_embd) */
+    float *result;           /* (n_embd); RANK: in the end the first is the logit */
     uint32_t n;              /* rows taken so far, in order of position */
 };
 
@@ -188,6 +188,8 @@ struct engine {
     /* Fixed after engine_open. */
     struct engine_config config; /* strings are not kept */
     struct model_hparams hp;
+    struct model_score score;
+    char scores_lack[sizeof((err *)NULL)->msg]; /* why the model does not score */
     uint32_t context_length;
     backend *be;
     kv *cache;
@@ -322,8 +324,8 @@ void pooled_fini(struct pooled *p); /* a zeroed one is fine */
 bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt);
 /* Takes the row (n_embd) of the next needed position. */
 void pooled_take(struct pooled *p, const float *row, uint32_t n_embd);
-/* After all rows: makes the result. */
-void pooled_finish(struct pooled *p, uint32_t n_embd);
+/* After all rows: makes the result. score: the model's head, used with RANK. */
+void pooled_finish(struct pooled *p, const struct model_score *score, uint32_t n_embd);
 
 /* ---- stats.c ---- */
 void stats_init(struct engine_stats *s);

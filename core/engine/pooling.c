@@ -10,7 +10,8 @@
 _Static_assert((int)ENGINE_POOLING_NONE == (int)MODEL_POOLING_NONE &&
                    (int)ENGINE_POOLING_MEAN == (int)MODEL_POOLING_MEAN &&
                    (int)ENGINE_POOLING_CLS == (int)MODEL_POOLING_CLS &&
-                   (int)ENGINE_POOLING_LAST == (int)MODEL_POOLING_LAST,
+                   (int)ENGINE_POOLING_LAST == (int)MODEL_POOLING_LAST &&
+                   (int)ENGINE_POOLING_RANK == (int)MODEL_POOLING_RANK,
                "one set of values");
 
 int pooled_init(struct pooled *p, enum engine_pooling how, uint32_t n_embd) {
@@ -33,6 +34,7 @@ bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt) {
     case ENGINE_POOLING_CLS:
         return pos == 0 && p->n == 0;
     case ENGINE_POOLING_LAST:
+    case ENGINE_POOLING_RANK:
         return pos + 1 == n_prompt;
     default:
         return false;
@@ -48,7 +50,9 @@ void pooled_take(struct pooled *p, const float *row, uint32_t n_embd) {
         memcpy(p->result, row, n_embd * sizeof *row);
 }
 
-void pooled_finish(struct pooled *p, uint32_t n_embd) {
+void pooled_finish(struct pooled *p, const struct model_score *score, uint32_t n_embd) {
+    if (p->how == ENGINE_POOLING_RANK)
+        p->result[0] = (float)model_score_of(score, p->result, n_embd);
     if (p->how == ENGINE_POOLING_MEAN)
         for (uint32_t i = 0; i < n_embd; i++)
             p->result[i] = (float)(p->sum[i] / p->n);

@@ -157,7 +157,7 @@ uint64_t engine_stream_seed(const engine_stream *st) {
 
 /* final_read is the reader's own. */
 const float *engine_stream_embedding(const engine_stream *st, uint32_t *n) {
-    *n = st->en->hp.n_embd;
+    *n = st->pooled.how == ENGINE_POOLING_RANK ? 1 : st->en->hp.n_embd;
     return st->final_read && st->finish == ENGINE_FINISH_STOP ? st->pooled.result : NULL;
 }
 

@@ -344,11 +344,15 @@ static int find_arch(const gguf *g, const struct model_arch **arch, err *e) {
                          gguf_path(g), (int)(text.len < 32 ? text.len : 32), text.data, known);
 }
 
-static int read_pooling(struct model_keys *k, struct model_hparams *hp, err *e) {
+static int read_pooling(struct model_keys *k, const struct model_arch *arch,
+                        struct model_hparams *hp, err *e) {
     uint32_t pooling = 0;
-    int rc = model_key_count_or_zero(k, "pooling_type", MODEL_POOLING_LAST, &pooling, e);
+    int rc = model_key_count_or_zero(k, "pooling_type", MODEL_POOLING_RANK, &pooling, e);
     hp->pooling = (enum model_pooling)pooling;
-    return rc;
+    if (rc || hp->pooling != MODEL_POOLING_RANK || arch->scores) return rc;
+    return err_set_param(e, ERR_UNSUPPORTED, k->key,
+                         "%s: %s is 4 (rank), which this build does not support in %s",
+                         gguf_path(k->g), k->key, arch->name);
 }
 
 /* feed_forward_length as an array: 0 of layers that have no FFN. */
@@ -431,7 +435,7 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (rc = model_hparams_read_recurrent(&k, a, hp, e)) || (rc = read_layers(&k, a, hp, e)) ||
         (rc = model_hparams_read_rope(&k, a, hp, e)) ||
         (rc = model_key_real(&k, "attention.layer_norm_rms_epsilon", 0, &hp->rms_eps, e)) ||
-        (rc = read_pooling(&k, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
+        (rc = read_pooling(&k, a, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
         (rc = read_experts(&k, a, hp, e)) || (rc = refuse_keys(&k, a, e)) ||
         (rc = read_tensors(g, hp, e)))
         return rc;

@@ -77,7 +77,8 @@ enum model_pooling {
     MODEL_POOLING_NONE, /* the file does not say */
     MODEL_POOLING_MEAN, /* of all tokens */
     MODEL_POOLING_CLS,  /* the first token's */
-    MODEL_POOLING_LAST  /* the last token's */
+    MODEL_POOLING_LAST, /* the last token's */
+    MODEL_POOLING_RANK  /* the last token's becomes a score: struct model_score */
 };
 
 /* Read-only after model_open. */
@@ -155,6 +156,25 @@ struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t 
 
 /* Can the model be split over n_ranks devices? ERR_UNSUPPORTED with the numbers that forbid it. */
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e);
+
+/* How the last hidden state of a query and a document becomes a score: its logit is w * hidden +
+ * bias, of which the sigmoid is the probability that the document answers the query. */
+struct model_score {
+    double *w; /* (n_embd) owned; NULL: the model does not score */
+    double bias;
+};
+/* What the tokenizer knows of a model without a head of its own. */
+struct model_words {
+    int32_t yes, no;   /* the tokens; below 0: there are none */
+    bool has_template; /* tokenizer.chat_template.rerank, the prompt to which they are answers */
+};
+/* Reads the head of the file from which hp was read, or the rows of two words of its output head.
+ * ERR_UNSUPPORTED says what the model lacks. */
+int model_score_read(const char *path, const struct model_hparams *hp,
+                     const struct model_words *words, struct model_score *out, err *e);
+void model_score_fini(struct model_score *s); /* a zeroed one is fine */
+/* The logit, summed in float64 in the order of the dimensions. */
+double model_score_of(const struct model_score *s, const float *hidden, uint32_t n_embd);
 
 /* Memory that model_open takes on a device with memory of its own (backend_memory_free); in a
  * group, on the rank that takes most. */

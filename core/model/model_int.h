@@ -51,6 +51,7 @@ struct model_arch {
     /* Layers without KV heads have a short convolution (shortconv.*); the final norm is stored as
      * token_embd_norm. */
     bool short_conv;
+    bool scores; /* its rerankers are known: pooling_type rank, or two words of the output head */
 };
 
 /* NULL: unknown. */
@@ -192,6 +193,10 @@ int model_weights_load(const gguf *g, const struct model_load *load, struct mode
 /* Bytes of device memory that model_weights_load would take (backend_weight_size). */
 int model_weights_measure(const gguf *g, const struct model_load *load, uint64_t *bytes, err *e);
 void model_weights_free(struct model_weights *w);
+
+/* ---- score.c ---- */
+
+bool model_is_score_tensor(gguf_str name); /* read by model_score_read, of models that rank */
 
 /* ---- bufs.c, step.c, transformer.c, experts.c ---- */
 

@@ -319,7 +319,10 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
                      const struct model_arch *arch, err *e) {
     struct model_keys k = {.g = g, .arch = arch->name};
     uint64_t n_blocks, n_most = N_MODEL_ROLES + (uint64_t)hp->n_layers * N_LAYER_ROLES;
-    *p = (struct weight_plan){.g = g, .n_layers = hp->n_layers, .n_blocks = hp->n_layers};
+    *p = (struct weight_plan){.g = g,
+                              .n_layers = hp->n_layers,
+                              .n_blocks = hp->n_layers,
+                              .scores = hp->pooling == MODEL_POOLING_RANK};
     if (arch->delta_net && !gguf_get_u64(g, model_key(&k, "block_count"), &n_blocks, NULL))
         p->n_blocks = (uint32_t)n_blocks;
     find_dims(hp, arch, p->dims);
@@ -386,6 +389,7 @@ static int refuse_unexpected(const struct weight_plan *p, err *e) {
     for (uint64_t i = 0; !rc && i < gguf_n_tensors(p->g); i++) {
         const gguf_tensor *t = gguf_tensor_at(p->g, i);
         if (is_rope_tensor(t->name) || weight_plan_skips(p, t) ||
+            (p->scores && model_is_score_tensor(t->name)) ||
             bsearch(&t, planned, p->n, sizeof *planned, compare_tensors))
             continue;
         rc = err_set(e, ERR_UNSUPPORTED, "%s: unexpected tensor %.*s for this architecture",

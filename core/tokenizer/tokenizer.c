@@ -51,6 +51,7 @@ void vocab_fini(struct vocab *v) {
     free(v->merges);
     free(v->chat_template);
     free(v->tool_template);
+    free(v->rerank_template);
     bpe_rules_fini(&v->rules);
     normalizer_free(v->norm);
     if (v->free_source) v->free_source(v->source);
@@ -370,6 +371,8 @@ static int build_tokenizer(tokenizer *t, struct vocab *v, err *e) {
     v->chat_template = NULL;
     t->tool_template = v->tool_template;
     v->tool_template = NULL;
+    t->rerank_template = v->rerank_template;
+    v->rerank_template = NULL;
     t->norm = v->norm;
     v->norm = NULL;
     int rc = copy_tokens(t, v, e);
@@ -462,6 +465,7 @@ void tokenizer_close(tokenizer *t) {
     bpe_free(t->scored);
     free(t->chat_template);
     free(t->tool_template);
+    free(t->rerank_template);
     free(t->specials.names);
     free(t->normals.names);
     free(t->normal_texts);
@@ -561,4 +565,8 @@ const char *tokenizer_chat_template(const tokenizer *t) {
 
 const char *tokenizer_tool_template(const tokenizer *t) {
     return t->tool_template;
+}
+
+const char *tokenizer_rerank_template(const tokenizer *t) {
+    return t->rerank_template;
 }

@@ -118,5 +118,8 @@ int tokenizer_encode_infill(const tokenizer *t, const struct tokenizer_infill *i
 const char *tokenizer_chat_template(const tokenizer *t);
 /* The one called "tool_use", for conversations with tools; NULL: the file has none. */
 const char *tokenizer_tool_template(const tokenizer *t);
+/* The one called "rerank" (GGUF files), a text with {query} and {document}; NULL: the file has
+ * none. */
+const char *tokenizer_rerank_template(const tokenizer *t);
 
 #endif

@@ -87,6 +87,7 @@ struct vocab {
     bool strip_after_special; /* drops white space after a special token (Phi-3) */
     char *chat_template;      /* owned, NULL: none */
     char *tool_template;      /* the same, "tool_use" */
+    char *rerank_template;    /* the same, "rerank" */
     bool is_bpe;              /* merges, else SentencePiece */
     struct vocab_merge *merges; /* (n_merges) by rank, owned */
     uint32_t n_merges;
@@ -207,7 +208,7 @@ struct tokenizer {
     bool space_prefix, spm_user_rules, strip_after_special;
     enum prefix_rule prefix_rule;
     uint32_t longest_text; /* maximum bytes of text per token */
-    char *chat_template, *tool_template;
+    char *chat_template, *tool_template, *rerank_template;
     struct bpe *bpe;    /* one of the three: merges by rank, */
     struct bpe *scored; /* by SentencePiece's scores, */
     struct spm *spm;    /* or libsentencepiece: no byte fallback, or unused tokens */

@@ -205,7 +205,8 @@ static int read_settings(const gguf *g, const struct pretok_rule *rule, struct v
     if (add_bos && v->bos >= 0) v->before[v->n_before++] = v->bos;
     if (add_eos && v->eos >= 0) v->after[v->n_after++] = v->eos;
     rc = read_template(g, "tokenizer.chat_template", &v->chat_template, e);
-    return rc ? rc : read_template(g, "tokenizer.chat_template.tool_use", &v->tool_template, e);
+    if (!rc) rc = read_template(g, "tokenizer.chat_template.tool_use", &v->tool_template, e);
+    return rc ? rc : read_template(g, "tokenizer.chat_template.rerank", &v->rerank_template, e);
 }
 
 static bool is_text(gguf_str s, const char *text) {

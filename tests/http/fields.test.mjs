@@ -19,6 +19,9 @@ const bases = {
   "POST /v1/responses": { model, input: "x", max_output_tokens: 1 },
   "POST /v1/responses/input_tokens": { model, input: "x" },
   "POST /v1/embeddings": { model, input: "x" },
+  "POST /v1/rerank": { model, query: "x", documents: ["x", { text: "y" }] },
+  "POST /v2/rerank": { model, query: "x", documents: [{ text: "x" }] },
+  "POST /v1/score": { model, text_1: "x", text_2: ["x", "y"] },
   "POST /completion": { model, prompt: "x", n_predict: 1 },
   "POST /completions": { model, prompt: "x", n_predict: 1 },
   "POST /infill": { model, input_prefix: "x", input_suffix: "y", n_predict: 1, input_extra: [{ text: "z" }] },
@@ -120,6 +123,10 @@ const right = {
     input: { value: [[300, 301], [302]] },
     dimensions: { value: 5 },
   },
+  "POST /v1/score": {
+    queries: { value: ["x", "y"], without: ["text_1"] },
+    documents: { value: ["x"], without: ["text_2"] },
+  },
   "POST /tokenize": {
     content: { without: ["prompt"] },
     messages: { value: user("x"), without: ["prompt"] },
@@ -201,6 +208,8 @@ before(async () => {
     "tokenizer.ggml.fim_pre_token_id": 1000,
     "tokenizer.ggml.fim_suf_token_id": 1001,
     "tokenizer.ggml.fim_mid_token_id": 1002,
+    "tokenizer.chat_template.rerank": "<Instruct>: x\nDoes {document} answer {query}?",
+    "llama.inferd.score_tokens": [400, 401],
   });
   const models = [{ file, name: modelName, alias: "demo" }];
   // A short context: an answer without a limit ends there.

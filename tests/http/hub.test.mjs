@@ -435,6 +435,10 @@ hubTest(
       "tokenizer_config.json",
       "special_tokens_map.json",
       "chat_template.jinja",
+      "modules.json",
+      "1_Pooling/config.json",
+      "2_Dense/config.json",
+      "2_Dense/model.safetensors",
     ),
     ...names(
       "pytorch_model.bin",
@@ -448,13 +452,17 @@ hubTest(
   async (hub) => {
     const run = await pull(hub, ["hf:org/tiny"]);
     assert.match(run.text, /org\/tiny is downloaded but not registered/);
+    assert.deepEqual(readdirSync(hub.path("2_Dense")).sort(), ["config.json", "model.safetensors"]);
     assert.deepEqual(readdirSync(hub.path()).sort(), [
+      "1_Pooling",
+      "2_Dense",
       "chat_template.jinja",
       "config.json",
       "generation_config.json",
       "model-00001-of-00002.safetensors",
       "model-00002-of-00002.safetensors",
       "model.safetensors.index.json",
+      "modules.json",
       "special_tokens_map.json",
       "tokenizer.json",
       "tokenizer_config.json",

@@ -169,8 +169,13 @@ static int set_keys(gguf_writer *w, const struct tiny_llama *c, err *e) {
         {"tokenizer.ggml.eos_token_id", GGUF_MAKE_END},
         {"tokenizer.ggml.unknown_token_id", 0},
     };
+    const int32_t words[2] = {GGUF_MAKE_FIRST_LETTER, GGUF_MAKE_FIRST_LETTER + 1};
     int rc = gguf_writer_set_str(w, "general.architecture", "llama", e);
     if (!rc) rc = gguf_writer_set_str(w, "general.name", "tiny llama for tests", e);
+    if (!rc && c->reranks)
+        rc = gguf_writer_set_str(w, "tokenizer.chat_template.rerank", "{query} {document}?", e);
+    if (!rc && c->reranks)
+        rc = gguf_writer_set_array(w, "llama.inferd.score_tokens", GGUF_I32, words, 2, e);
     for (size_t i = 0; !rc && i < sizeof numbers / sizeof numbers[0]; i++)
         rc = gguf_writer_set_u32(w, numbers[i].key, numbers[i].value, e);
     if (!rc) rc = gguf_writer_set_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f, e);

@@ -22,6 +22,7 @@ struct tiny_llama {
     uint32_t context_length; /* [512] */
     int weight_type;         /* enum qtype of every matrix; norms are F32 */
     bool tied;               /* no output.weight: the embedding is used */
+    bool reranks; /* scores by the tokens GGUF_MAKE_FIRST_LETTER (yes) and the next one */
 };
 
 enum {

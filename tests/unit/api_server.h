@@ -23,7 +23,8 @@ static chat_template *chat;
 static api *server;
 
 static struct api_config base_config(void) {
-    return (struct api_config){.http = {.host = "127.0.0.1",
+    return (struct api_config){.max_rerank_documents = 100,
+                               .http = {.host = "127.0.0.1",
                                         .n_threads = 2,
                                         .prepare_threads = 2,
                                         .prepare_slow_threads = 2,
@@ -172,7 +173,7 @@ static bool set_up(void) {
     err e = {0};
     signal(SIGPIPE, SIG_IGN);
     snprintf(model_path, sizeof model_path, "/tmp/inferd-test-api-%d.gguf", (int)getpid());
-    if (gguf_make_tiny_llama(model_path, &(struct tiny_llama){.seed = 11}, &e)) {
+    if (gguf_make_tiny_llama(model_path, &(struct tiny_llama){.seed = 11, .reranks = true}, &e)) {
         fprintf(stderr, "%s\n", e.msg);
         return false;
     }

@@ -110,6 +110,12 @@ static void other_protocols_survive(void) {
     check_request("/v1/completions", "{\"model\":\"tiny\",\"prompt\":\"hello\",\"max_tokens\":4}",
                   false);
     check_request("/v1/embeddings", "{\"model\":\"tiny\",\"input\":[\"hello\",\"there\"]}", false);
+    check_request("/v1/rerank",
+                  "{\"model\":\"tiny\",\"query\":\"a long query\",\"documents\":[\"hello\","
+                  "{\"text\":\"there\\u0000\"}],\"max_tokens_per_doc\":3}",
+                  false);
+    check_request("/v1/score",
+                  "{\"model\":\"tiny\",\"text_1\":\"a\",\"text_2\":[\"hello\",\"there\"]}", false);
 }
 
 /* Posts once; writes the answer's id. */

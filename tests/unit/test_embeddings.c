@@ -213,6 +213,70 @@ static void vectors_are_pooled_hidden_states(void) {
     kit_close(en);
 }
 
+/* Scores: the float64 logit of one word less that of another, in chunks and among others. */
+static void check_scores(engine *en, const double *want) {
+    struct reading r[N_TEXTS] = {0};
+    err e = {0};
+    for (int i = 0; i < N_TEXTS; i++) {
+        struct engine_request q = request(i, ENGINE_POOLING_RANK);
+        be_need(engine_submit(en, &q, &r[i].stream, &e) == 0, e.msg);
+    }
+    read_all(r, N_TEXTS, &bell);
+    for (int i = 0; i < N_TEXTS; i++) {
+        uint32_t n = 0;
+        const float *got = engine_stream_embedding(r[i].stream, &n);
+        CHECK(r[i].final.finish == ENGINE_FINISH_STOP && n == 1);
+        CHECK_MSG(got && fabs((double)*got - want[i]) <= 1e-4, "text %d: %g, expected %g", i,
+                  got ? (double)*got : 0, want[i]);
+    }
+    free_all(r, N_TEXTS);
+}
+
+static void scores_are_differences_of_logits(void) {
+    static const uint32_t sizes[][2] = {{160, 160}, {17, 5}};
+    double want[N_TEXTS],
+        *hidden = be_new((uint64_t)MAX_TOKENS * FORWARD64_MAX_WIDTH, sizeof *hidden);
+    struct forward64 f;
+    err e = {0};
+    if (!has_reference) return;
+    for (int tied = 0; tied < 2; tied++) {
+        const struct tiny_llama shape = {.seed = 23, .tied = tied, .reranks = true};
+        runner_need(gguf_make_tiny_llama(model_path, &shape, &e), &e);
+        gguf *g = llama64_open(model_path, &f);
+        const gguf_tensor *t = gguf_tensor_find(g, tied ? "token_embd.weight" : "output.weight");
+        const float *yes = (const float *)t->data + (uint64_t)GGUF_MAKE_FIRST_LETTER * f.n_embd;
+        for (int i = 0; i < N_TEXTS; i++) {
+            forward64_hidden(g, &f, texts[i], lengths[i], hidden);
+            want[i] = 0;
+            for (uint32_t c = 0; c < f.n_embd; c++)
+                want[i] += hidden[(lengths[i] - 1) * f.n_embd + c] *
+                           ((double)yes[c] - (double)yes[c + f.n_embd]);
+        }
+        gguf_close(g);
+        for (int s = 0; s < 2; s++) {
+            struct engine_config c = base_config();
+            c.max_batch_tokens = sizes[s][0];
+            c.prefill_chunk = sizes[s][1];
+            engine *en = kit_open(&c);
+            CHECK(engine_model(en).scores);
+            check_scores(en, want);
+            kit_close(en);
+        }
+    }
+    free(hidden);
+}
+
+static void a_model_without_a_head_does_not_score(void) {
+    struct engine_config c = base_config();
+    engine *en = kit_open(&c);
+    engine_stream *stream = NULL;
+    struct engine_request q = request(0, ENGINE_POOLING_RANK);
+    err e = {0};
+    CHECK(!engine_model(en).scores && strstr(engine_model(en).scores_lack, "rerank"));
+    CHECK(engine_submit(en, &q, &stream, &e) == ERR_UNSUPPORTED && !stream);
+    kit_close(en);
+}
+
 static void same_in_chunks_and_among_others(void) {
     static const uint32_t sizes[][2] = {{17, 5}, {160, 160}, {300, 1}, {64, 7}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -340,6 +404,8 @@ int main(int argc, char **argv) {
     RUN(same_after_preemption);
     RUN(same_on_a_prefix_hit);
     RUN(nothing_before_the_end);
+    RUN(a_model_without_a_head_does_not_score);
+    RUN(scores_are_differences_of_logits);
     free_vectors(alone);
     if (has_reference) unlink(model_path);
     return check_done();

@@ -385,6 +385,16 @@ static int put_caps(struct hf_reader *r) {
     return 0;
 }
 
+/* A head that scores in the place of the output head: score.weight. */
+static void put_head(struct hf_reader *r) {
+    const cJSON *classes = hf_value(r->root, "architectures");
+    const bool named = cJSON_IsArray(classes) && cJSON_IsString(classes->child);
+    if (!named || strcmp(classes->child->valuestring, "Qwen3ForSequenceClassification") != 0)
+        return;
+    hf_put_u32(r, "pooling_type", 4);
+    r->config->pooled = true;
+}
+
 static int read_all(struct hf_reader *r) {
     struct hf_config *c = r->config;
     double eps;
@@ -418,6 +428,7 @@ static int read_all(struct hf_reader *r) {
          : traits & HF_SHORT_CONV ? hf_read_short_conv(r)
          : traits & HF_MAMBA2     ? hf_read_mamba2(r)
                                   : read_windows(r);
+    if (!rc) put_head(r);
     return rc ? rc : r->rc;
 }
 

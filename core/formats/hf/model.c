@@ -313,10 +313,12 @@ static bool has_head(const struct hf_tensors *t) {
 static int read_folder(struct folder *f, const char *folder, gguf_writer *w, err *e) {
     int rc = read_config(f, folder, w, e);
     if (!rc) rc = read_generation(folder, w, e);
+    if (!rc) rc = hf_sentence_read(folder, w, &f->config, e);
     if (!rc) rc = open_files(f, folder, e);
     if (!rc) rc = hf_tensors_map(&f->tensors, &f->config, f->files, f->n_files, e);
     if (rc) return rc;
-    bool from_embedding = f->config.tied || (f->config.family->traits & HF_EMBED_HEAD);
+    bool from_embedding =
+        f->config.tied || f->config.pooled || (f->config.family->traits & HF_EMBED_HEAD);
     if (!from_embedding && !has_head(&f->tensors))
         return err_set_param(
             e, ERR_FORMAT, "lm_head.weight",

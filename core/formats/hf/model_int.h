@@ -85,6 +85,7 @@ struct hf_config {
     uint32_t n_layers, hidden, n_ff, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
     uint64_t max_positions, window; /* window 0: none */
     bool tied;
+    bool pooled;        /* its outputs are vectors or scores: it may have no output head */
     bool as_file;       /* GGUF_OPEN_AS_FILE; set by the caller of hf_config_read */
     bool tiles_v_heads; /* of linear attention, as GGUF files of these families do */
     uint32_t n_k_heads, n_v_heads, state_dim;
@@ -135,6 +136,12 @@ void hf_put_bool(struct hf_reader *r, const char *suffix, bool v);
 void hf_put_str(struct hf_reader *r, const char *suffix, const char *v);
 void hf_put_bools(struct hf_reader *r, const char *suffix, const bool *v, uint32_t n);
 void hf_put_i32s(struct hf_reader *r, const char *suffix, const int32_t *v, uint32_t n);
+
+/* ---- hf/sentence.c ---- */
+
+/* Writes the keys that modules.json asks for, which may be missing. After hf_config_read; sets
+ * config->pooled. ERR_UNSUPPORTED names a module. */
+int hf_sentence_read(const char *folder, gguf_writer *keys, struct hf_config *config, err *e);
 
 /* ---- hf/delta_net.c ---- */
 

@@ -10,6 +10,7 @@ static const struct name_row model_rows[] = {
     {.from = "model.norm_f.weight", .to = "output_norm.weight"},
     {.from = "model.norm.weight", .to = "output_norm.weight"},
     {.from = "model.embedding_norm.weight", .to = "token_embd_norm.weight"}, /* as GGUF has it */
+    {.from = "score.weight", .to = "cls.output.weight"},
     {.from = "lm_head.weight",
      .to = "output.weight",
      .excludes = HF_EMBED_HEAD,

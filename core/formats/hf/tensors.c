@@ -539,6 +539,11 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
                 strlen(name + strlen(backbone)) + 1);
         memcpy(name, "model.", strlen("model."));
     }
+    if (begins_with(name, "layers.") || begins_with(name, "embed_tokens.") ||
+        strcmp(name, "norm.weight") == 0) { /* saved without its output head */
+        memmove(name + strlen("model."), name, strlen(name) + 1);
+        memcpy(name, "model.", strlen("model."));
+    }
     if (is_skipped(m, name)) return 0;
     if (!s->n_elems) return bad_shape(m, s, "at least one element");
     m->order += 4;

@@ -102,19 +102,13 @@ static const struct {
  * vectors and tensors whose name does not end in "weight". In GGUF files all of these are F32; F16
  * and BF16 of a folder become F32. */
 static const char *const kept_names[] = {
-    "_norm.weight",
-    "ffn_gate_inp.weight",
-    "ffn_gate_tid2eid.weight",
-    "position_embd",
-    "token_types",
-    "attn_rel_b.weight",
-    "ssm_conv1d",
-    "shortconv.conv.weight",
-    "altup",
-    "per_layer_model_proj",
-    "laurel",
-    "indexer.k_proj.weight",
-    "indexer.q_proj.weight",
+    "_norm.weight",          "cls.output.weight",
+    "ffn_gate_inp.weight",   "ffn_gate_tid2eid.weight",
+    "position_embd",         "token_types",
+    "attn_rel_b.weight",     "ssm_conv1d",
+    "shortconv.conv.weight", "altup",
+    "per_layer_model_proj",  "laurel",
+    "indexer.k_proj.weight", "indexer.q_proj.weight",
 };
 
 /* The tensors that a rule applies to: tensor i of the n tensors of a role, in order of layers. */
