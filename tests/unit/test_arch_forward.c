@@ -253,8 +253,9 @@ static void test_dots1(void) {
     check(&m);
 }
 
-/* Layers with full attention, every fourth, have no rope. */
+/* Layers with full attention have no rope; the list of windows has the layer that predicts. */
 static void test_exaone_moe(void) {
+    static const bool windowed[] = {true, true, true, false, true, true};
     struct maker m;
     start(&m, "exaone-moe", PRE_NORM | QK_HEAD_NORM | UNTIED);
     m.f.n_layers = 5;
@@ -262,6 +263,9 @@ static void test_exaone_moe(void) {
     plain_rope(&m, head_dim(), 1e6, 1e6);
     window(&m, 13, 4);
     sigmoid_experts(&m, 1);
+    m.n_predicting = 1;
+    set_u32(&m, "nextn_predict_layers", 1);
+    set_bools(&m, "attention.sliding_window_pattern", windowed, 6);
     check(&m);
 }
 
