@@ -376,6 +376,13 @@ static void check_ends(backend *be) {
                                            .n_kv_heads = 1,
                                            .block_tokens = TOKENS,
                                            .head_dim = DIM}};
+    struct op_rope_store wrong = a;
+    wrong.norm_last = true; /* without norms */
+    CHECK(backend_rope_store(be, &wrong) == ERR_INVALID);
+    wrong = a, wrong.q_log_scale = 0.1f;
+    CHECK(backend_rope_store(be, &wrong) == ERR_INVALID);
+    wrong = a, wrong.q_log_length = 10;
+    CHECK(backend_rope_store(be, &wrong) == ERR_INVALID);
     CHECK(backend_rope_store(be, &a) == 0);
     for (int p = 0; p < 2; p++)
         CHECK(backend_download(be, bufs[5 + p], 0, pools[p], sizeof pools[p], &e) == 0);
