@@ -13,8 +13,10 @@ struct args_rope_store {
     uint32_t n_heads, n_kv_heads;
     uint32_t n_slots; /* of the pools */
     float eps, magnitude;
+    float q_log_scale;
+    uint32_t q_log_length, norm_last; /* as in op_rope_store */
 };
-ARGS_SIZE(struct args_rope_store, 20);
+ARGS_SIZE(struct args_rope_store, 32);
 
 /* ---- paged attention. A device divides the rows into tasks and a task's positions into KV
  * splits; the comments of the devices' structs say how. ---- */
@@ -130,9 +132,8 @@ struct cargs_rope_store {
     uint32_t q_blocks, k_blocks;       /* of a row; those of v follow */
     uint32_t block_heads;              /* of a block */
     uint32_t k_tiles; /* not 0: the blocks of k, each CUDA_ROPE_ROWS rows of one head */
-    uint32_t padding;
 };
-ARGS_SIZE(struct cargs_rope_store, 160);
+ARGS_SIZE(struct cargs_rope_store, 168);
 
 /* attention*.cu */
 
@@ -197,7 +198,7 @@ struct cargs_decode {
     struct cargs_attention attention;
     struct cargs_rope_store store;
 };
-ARGS_SIZE(struct cargs_decode, 328);
+ARGS_SIZE(struct cargs_decode, 336);
 
 /* delta_net.cu, delta_prefill.cu: op_linear_attention */
 enum {

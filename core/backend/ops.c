@@ -164,6 +164,12 @@ static bool head_norm_ok(const backend *be, const backend_weight *w, uint32_t n_
     return !w || is_vector(be, w, head_dim) || is_vector(be, w, (uint64_t)n_heads * head_dim);
 }
 
+static bool rope_options_ok(const backend *be, const struct op_rope_store *a) {
+    if (!factor_ok(a->q_log_scale) || (a->q_log_scale != 0) != (a->q_log_length != 0)) return false;
+    return !a->norm_last || (a->q_norm && is_vector(be, a->q_norm, a->kv.head_dim) &&
+                             is_vector(be, a->k_norm, a->kv.head_dim));
+}
+
 static int check_rope_store(const backend *be, const struct op_rope_store *a) {
     uint64_t cols;
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || !a->n_heads || a->n_rot % 2 ||
@@ -171,7 +177,7 @@ static int check_rope_store(const backend *be, const struct op_rope_store *a) {
         return ERR_INVALID;
     cols = (uint64_t)a->kv.n_kv_heads * a->kv.head_dim;
     if (!a->q_norm != !a->k_norm || !head_norm_ok(be, a->q_norm, a->n_heads, a->kv.head_dim) ||
-        !head_norm_ok(be, a->k_norm, a->kv.n_kv_heads, a->kv.head_dim) ||
+        !head_norm_ok(be, a->k_norm, a->kv.n_kv_heads, a->kv.head_dim) || !rope_options_ok(be, a) ||
         !holds_f32(be, a->q, a->n_rows, (uint64_t)a->n_heads * a->kv.head_dim) ||
         !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
         !holds_i32(be, a->pos, a->n_rows) || !holds_i32(be, a->slots, a->n_rows) ||

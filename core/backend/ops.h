@@ -169,7 +169,9 @@ struct op_gather {
  * embedding of q (in place) and k; then k and v are stored into the pools at each row's slot.
  * Angle of pair i at position p: p * inv_freq[i] (inv_freq holds the model's base and scaling); cos
  * and sin are multiplied by magnitude. interleaved: pairs are (2i, 2i+1) as in GGUF llama files;
- * otherwise (i, i + n_rot/2). n_rot 0: no rotary embedding. */
+ * otherwise (i, i + n_rot/2). n_rot 0: no rotary embedding. norm_last: heads are rotated, then
+ * normalized. With q_log_length, last of all q *= 1 + q_log_scale * log(1 + p / q_log_length), p /
+ * q_log_length in whole numbers. */
 struct op_rope_store {
     backend_buf *q;              /* (n_rows, n_heads, head_dim) f32 */
     backend_buf *k;              /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten */
@@ -181,6 +183,9 @@ struct op_rope_store {
     float eps, magnitude;                  /* magnitude 0 is 1 */
     uint32_t n_rows, n_heads, n_rot;       /* n_rot even, <= head_dim */
     bool interleaved;
+    bool norm_last;        /* norms are of (1, head_dim) */
+    float q_log_scale;     /* 0 without q_log_length */
+    uint32_t q_log_length; /* tokens; 0: q is not scaled */
     struct backend_kv kv;
 };
 

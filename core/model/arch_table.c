@@ -40,6 +40,7 @@ static const struct model_arch archs[] = {
      .qk_norm = MODEL_QK_NORM_HEAD,
      .act = BACKEND_ACT_SILU,
      .delta_net = true,
+     .nextn = true,
      .attention_gate = true,
      .tiled_v_heads = true},
     {.name = "qwen35moe",
@@ -51,6 +52,7 @@ static const struct model_arch archs[] = {
      .renormalize = true,
      .shared_expert = true,
      .delta_net = true,
+     .nextn = true,
      .attention_gate = true,
      .tiled_v_heads = true},
     {.name = "qwen3next",
@@ -62,6 +64,7 @@ static const struct model_arch archs[] = {
      .renormalize = true,
      .shared_expert = true,
      .delta_net = true,
+     .nextn = true,
      .attention_gate = true},
     /* LFM2 and LFM2.5 */
     {.name = "lfm2",
@@ -113,6 +116,113 @@ static const struct model_arch archs[] = {
      .experts = MODEL_EXPERTS_ALWAYS,
      .expert_biases = true,
      .renormalize = true},
+    /* Ministral 3; Mistral Small 3.1 and later */
+    {.name = "mistral3",
+     .rope_interleaved = true,
+     .pre_norm = true,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_OPTIONAL,
+     .renormalize = true,
+     .attention_temperature = true},
+    /* GLM-4.5, 4.6 and 4.7 */
+    {.name = "glm4moe",
+     .pre_norm = true,
+     .ffn_norm_is_post_attention = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .qk_norm_optional = true,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .sigmoid_gating = true,
+     .renormalize = true,
+     .shared_expert = true,
+     .shared_ungated = true,
+     .shared_count = true,
+     .nextn = true},
+    {.name = "minimax-m2",
+     .pre_norm = true,
+     .qk_norm = MODEL_QK_NORM_ROW,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .sigmoid_gating = true,
+     .renormalize = true},
+    {.name = "ernie4_5", .rope_interleaved = true, .pre_norm = true, .act = BACKEND_ACT_SILU},
+    {.name = "ernie4_5-moe",
+     .rope_interleaved = true,
+     .pre_norm = true,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .renormalize = true,
+     .shared_expert = true,
+     .shared_ungated = true,
+     .shared_count = true,
+     .expert_step = true},
+    {.name = "dots1",
+     .pre_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .sigmoid_gating = true,
+     .shared_expert = true,
+     .shared_ungated = true,
+     .shared_count = true},
+    /* K-EXAONE */
+    {.name = "exaone-moe",
+     .pre_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .act = BACKEND_ACT_SILU,
+     .window = 128,
+     .window_period = 4,
+     .rope_with_window = true,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .sigmoid_gating = true,
+     .renormalize = true,
+     .shared_expert = true,
+     .shared_ungated = true,
+     .shared_count = true,
+     .nextn = true},
+    /* Trinity */
+    {.name = "afmoe",
+     .pre_norm = true,
+     .post_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .scaled_embeddings = true,
+     .act = BACKEND_ACT_SILU,
+     .window_period = 4,
+     .rope_with_window = true,
+     .gate_apart = true,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .sigmoid_gating = true,
+     .renormalize = true,
+     .shared_expert = true,
+     .shared_ungated = true,
+     .shared_count = true},
+    {.name = "hunyuan-dense",
+     .pre_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .qk_norm_last = true,
+     .act = BACKEND_ACT_SILU},
+    {.name = "hunyuan-moe",
+     .pre_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .qk_norm_last = true,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .renormalize = true,
+     .shared_expert = true,
+     .shared_ungated = true,
+     .shared_count = true},
+    {.name = "hy_v3",
+     .pre_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .sigmoid_gating = true,
+     .renormalize = true,
+     .shared_expert = true,
+     .shared_ungated = true,
+     .shared_count = true,
+     .dense_by_tensors = true,
+     .nextn = true},
     /* OLMo 2, and OLMo 3 (with a window; its RoPE scaling is for layers with full attention only)
      */
     {.name = "olmo2",
@@ -172,6 +282,24 @@ static const struct model_arch archs[] = {
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };
+
+/* Known families that this forward pass cannot run, and what it lacks for them. */
+static const struct {
+    const char *name, *lacks;
+} lacking[] = {
+    {"bailingmoe2", "experts that are chosen by groups"},
+    {"laguna", "layers with different numbers of heads, and a gate for each head"},
+    {"mimo2", "value heads that are narrower than key heads"},
+    {"step35", "layers with different numbers of heads, and a gate for each head"},
+};
+
+const char *model_arch_lacks(gguf_str name) {
+    for (size_t i = 0; i < sizeof lacking / sizeof lacking[0]; i++)
+        if (name.len == strlen(lacking[i].name) &&
+            memcmp(name.data, lacking[i].name, name.len) == 0)
+            return lacking[i].lacks;
+    return NULL;
+}
 
 const struct model_arch *model_arch_find(gguf_str name) {
     for (size_t i = 0; i < N_ARCHS; i++)

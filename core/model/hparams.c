@@ -28,7 +28,6 @@ static const char *const refused_keys[] = {
     "attention.key_length_swa",
     "attention.value_length_swa",
     "attention.chunk_size",
-    "attention.temperature_scale",
     "attention.temperature_length",
     "attention.output_scale",
     "attention.value_scale",
@@ -37,10 +36,8 @@ static const char *const refused_keys[] = {
     "router_logit_softcapping",
     "rope.dimension_count_swa",
     "rope.scaling.alpha",
-    "rope.scaling.yarn_log_multiplier",
     "expert_group_scale",
     "expert_latent_length",
-    "interleave_moe_layer_step",
     "moe_every_n_layers",
     "n_deepstack_layers",
     "deepstack_mapping",
@@ -66,23 +63,44 @@ static const char *const delta_net_keys[] = {
     "ssm.group_count",
     "full_attention_interval",
     "attention.recurrent_layers",
-    "nextn_predict_layers",
     "rope.dimension_sections",
 };
-static const char dense_key[] = "leading_dense_block_count";
+static const char dense_key[] = "leading_dense_block_count",
+                  step_key[] = "interleave_moe_layer_step",
+                  dense_layers_key[] = "inferd.dense_layers";
 static const char *const scale_keys[] = {"embedding_scale", "residual_scale", "logit_scale"};
 
-/* Counts that are 1 in files of experts without gate, and in no others. */
-static int check_single(struct model_keys *k, const struct model_arch *arch, err *e) {
-    static const char *const suffixes[] = {"expert_group_count", "expert_shared_count"};
-    if (!arch->squared_relu) return model_keys_refuse(k, suffixes, 2, e);
-    for (int i = 0; i < 2; i++) {
-        uint32_t n;
-        int rc = model_key_count_or_zero(k, suffixes[i], UINT32_MAX, &n, e);
+static int check_single(struct model_keys *k, const char *suffix, err *e) {
+    uint32_t n;
+    int rc = model_key_count_or_zero(k, suffix, UINT32_MAX, &n, e);
+    if (rc || n <= 1) return rc;
+    return err_set_param(e, ERR_UNSUPPORTED, k->key, "%s: %s is %u; this build supports 1",
+                         gguf_path(k->g), k->key, n);
+}
+
+/* Keys of groups of experts, and of the shared one. */
+static int check_expert_counts(struct model_keys *k, const struct model_arch *arch, err *e) {
+    static const char groups[] = "expert_group_count", shared[] = "expert_shared_count";
+    int rc = check_single(k, groups, e);
+    if (rc || arch->shared_count) return rc;
+    if (arch->squared_relu) return check_single(k, shared, e);
+    return model_keys_refuse(k, &(const char *){shared}, 1, e);
+}
+
+/* Keys that only some architectures have. */
+static int refuse_keys_of_others(struct model_keys *k, const struct model_arch *arch, err *e) {
+    const struct {
+        bool known;
+        const char *key;
+    } rows[] = {
+        {arch->nextn, "nextn_predict_layers"},
+        {arch->attention_temperature, "attention.temperature_scale"},
+        {arch->expert_step, step_key},
+        {arch->short_conv, "shortconv.l_cache"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int rc = rows[i].known ? 0 : model_keys_refuse(k, &rows[i].key, 1, e);
         if (rc) return rc;
-        if (n > 1)
-            return err_set_param(e, ERR_UNSUPPORTED, k->key, "%s: %s is %u; this build supports 1",
-                                 gguf_path(k->g), k->key, n);
     }
     return 0;
 }
@@ -95,13 +113,11 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
     bool causal, rope;
     int rc;
     if ((rc = model_keys_refuse(k, refused_keys, N_REFUSED, e)) ||
-        (rc = check_single(k, arch, e)) ||
+        (rc = check_expert_counts(k, arch, e)) || (rc = refuse_keys_of_others(k, arch, e)) ||
         (!arch->delta_net && !arch->mamba2 &&
          (rc = model_keys_refuse(k, delta_net_keys, N_SSM_KEYS, e))) ||
         (!arch->delta_net &&
          (rc = model_keys_refuse(k, delta_net_keys + N_SSM_KEYS, N_DELTA_NET - N_SSM_KEYS, e))) ||
-        (!arch->short_conv &&
-         (rc = model_keys_refuse(k, &(const char *){"shortconv.l_cache"}, 1, e))) ||
         (!arch->scale_keys && (rc = model_keys_refuse(k, scale_keys, 3, e))) ||
         (rc = model_key_bool_or(k, "attention.causal", true, &causal, e)))
         return rc;
@@ -166,6 +182,8 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
             flag_layers(hp, 1, true, MODEL_LAYER_WINDOWED);
     }
     if (rc) return rc;
+    for (uint32_t i = 0; arch->rope_with_window && hp->window && i < hp->n_layers; i++)
+        if (!(hp->layers[i] & MODEL_LAYER_WINDOWED)) hp->layers[i] |= MODEL_LAYER_NO_ROPE;
     if (model_key_has(k, no_rope))
         return model_key_flags(k, no_rope, hp->layers, hp->n_layers, MODEL_LAYER_NO_ROPE, e);
     if (arch->no_rope_period) flag_layers(hp, arch->no_rope_period, true, MODEL_LAYER_NO_ROPE);
@@ -227,15 +245,45 @@ static int read_latent(struct model_keys *k, const struct model_arch *arch, stru
                               : model_keys_refuse(k, &(const char *){latent}, 1, e);
 }
 
-/* Layers before the first with experts. */
-static int read_dense_layers(struct model_keys *k, struct model_hparams *hp, err *e) {
+/* Layers without experts: those before the first with them, those between every n-th, and others by
+ * a list of our own or by their tensors. */
+static int read_dense_layers(struct model_keys *k, const struct model_arch *arch,
+                             struct model_hparams *hp, err *e) {
     static const char ff[] = "feed_forward_length";
     struct model_experts *x = &hp->experts;
-    int rc = model_key_count_or_zero(k, dense_key, hp->n_layers, &x->n_dense, e);
-    if (rc || !x->n_dense || hp->n_ff) return rc;
+    uint32_t first, step = 1;
+    int rc = model_key_count_or_zero(k, dense_key, hp->n_layers, &first, e);
+    if (!rc && arch->expert_step) rc = model_key_count(k, step_key, UINT32_MAX, 1, &step, e);
+    if (!rc && model_key_has(k, dense_layers_key))
+        rc = model_key_flags(k, dense_layers_key, hp->layers, hp->n_layers, MODEL_LAYER_DENSE, e);
+    if (rc) return rc;
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", i);
+        if (i < first || (i + 1) % step ||
+            (arch->dense_by_tensors && !gguf_tensor_find(k->g, name)))
+            hp->layers[i] |= MODEL_LAYER_DENSE;
+        x->n_dense += (hp->layers[i] & MODEL_LAYER_DENSE) != 0;
+    }
+    if (!x->n_dense || hp->n_ff) return 0;
     return err_set_param(e, ERR_FORMAT, model_key(k, ff),
                          "%s: %s is missing or 0, but %u layers have no experts", gguf_path(k->g),
                          k->key, x->n_dense);
+}
+
+/* The shared expert's width. */
+static int read_shared(struct model_keys *k, const struct model_arch *arch,
+                       struct model_hparams *hp, err *e) {
+    static const char shared[] = "expert_shared_feed_forward_length",
+                      count[] = "expert_shared_count";
+    struct model_experts *x = &hp->experts;
+    uint32_t n;
+    if (!arch->shared_expert) return model_keys_refuse(k, &(const char *){shared}, 1, e);
+    if (!arch->shared_count || model_key_has(k, shared))
+        return model_key_count(k, shared, MAX_FF, hp->n_ff, &x->n_ff_shared, e);
+    int rc = model_key_count_or_zero(k, count, MAX_FF / x->n_ff, &n, e);
+    if (!rc) x->n_ff_shared = n * x->n_ff;
+    return rc;
 }
 
 static int read_experts(struct model_keys *k, const struct model_arch *arch,
@@ -252,7 +300,7 @@ static int read_experts(struct model_keys *k, const struct model_arch *arch,
         return err_set_param(e, ERR_FORMAT, k->key, "%s: %s is missing or 0", gguf_path(k->g),
                              k->key);
     if (!x->n_experts) return model_keys_refuse(k, &(const char *){dense_key}, 1, e);
-    rc = read_dense_layers(k, hp, e);
+    rc = read_dense_layers(k, arch, hp, e);
     if (!rc) rc = model_key_count(k, "expert_used_count", x->n_experts, 0, &x->n_used, e);
     if (rc) return rc;
     if (arch->experts == MODEL_EXPERTS_ALWAYS) n_ff /= x->n_used;
@@ -263,9 +311,7 @@ static int read_experts(struct model_keys *k, const struct model_arch *arch,
                                 e)) ||
         (rc = read_gating(k, arch, x, e)) || (rc = read_latent(k, arch, x, e)))
         return rc;
-    static const char shared[] = "expert_shared_feed_forward_length";
-    return arch->shared_expert ? model_key_count(k, shared, MAX_FF, hp->n_ff, &x->n_ff_shared, e)
-                               : model_keys_refuse(k, &(const char *){shared}, 1, e);
+    return read_shared(k, arch, hp, e);
 }
 
 static void copy_text(char *dst, size_t n, gguf_str src) {
@@ -338,6 +384,10 @@ static int find_arch(const gguf *g, const struct model_arch **arch, err *e) {
     if (rc) return rc;
     *arch = model_arch_find(text);
     if (*arch) return 0;
+    if (model_arch_lacks(text))
+        return err_set_param(e, ERR_UNSUPPORTED, "general.architecture",
+                             "%s: architecture \"%.*s\" is not supported: this build lacks %s",
+                             gguf_path(g), (int)text.len, text.data, model_arch_lacks(text));
     model_arch_list(known, sizeof known);
     return err_set_param(e, ERR_UNSUPPORTED, "general.architecture",
                          "%s: architecture \"%.*s\" is not supported (this build has: %s)",

@@ -55,11 +55,10 @@ int model_hparams_read_kv_heads(struct model_keys *k, const struct model_arch *a
                          gguf_path(k->g), key, hp->n_layers);
 }
 
-/* hp->n_layers is still all of block_count. */
-static int flag_layers(struct model_keys *k, struct model_hparams *hp, err *e) {
-    uint32_t n_all = hp->n_layers, interval;
-    int rc = leave_out_nextn(k, hp, e);
-    if (rc) return rc;
+/* n_all: block_count. */
+static int flag_layers(struct model_keys *k, uint32_t n_all, struct model_hparams *hp, err *e) {
+    uint32_t interval;
+    int rc;
     if (model_key_has(k, flags_key)) {
         rc = model_key_flags(k, flags_key, hp->layers, n_all, MODEL_LAYER_RECURRENT, e);
         for (uint32_t i = hp->n_layers; i < n_all; i++)
@@ -157,10 +156,12 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
                                  struct model_hparams *hp, err *e) {
     struct model_recurrent *r = &hp->recurrent;
     bool grouped;
-    hp->attention_gate = arch->attention_gate;
+    const uint32_t n_all = hp->n_layers;
+    int rc = arch->nextn ? leave_out_nextn(k, hp, e) : 0;
+    hp->attention_gate = arch->attention_gate || arch->gate_apart;
     hp->n_kv_layers = hp->n_layers;
-    if (!arch->delta_net && !arch->short_conv && !arch->mamba2) return 0;
-    int rc = arch->delta_net ? flag_layers(k, hp, e) : 0;
+    if (rc || (!arch->delta_net && !arch->short_conv && !arch->mamba2)) return rc;
+    if (arch->delta_net) rc = flag_layers(k, n_all, hp, e);
     if (!rc && arch->lone_blocks) rc = settle_lone_blocks(k, hp, e);
     if (rc) return rc;
     hp->n_kv_layers = 0;

@@ -57,13 +57,18 @@ static int read_yarn(struct model_keys *k, const struct model_arch *arch, struct
     const char *attn = model_key_has(k, "rope.scaling.yarn_attn_factor")
                            ? "rope.scaling.yarn_attn_factor"
                            : "rope.scaling.attn_factor";
-    int rc;
-    if ((rc = model_key_real_or(k, attn, 0, &r->attn_factor, e)) ||
+    static const char log_multiplier[] = "rope.scaling.yarn_log_multiplier";
+    float multiplier = 0;
+    int rc = model_key_has(k, attn) ? model_keys_refuse(k, &(const char *){log_multiplier}, 1, e)
+                                    : model_key_real_or(k, log_multiplier, 0, &multiplier, e);
+    if (rc || (rc = model_key_real_or(k, attn, 0, &r->attn_factor, e)) ||
         (rc = model_key_real(k, "rope.scaling.yarn_beta_fast", 32, &r->beta_fast, e)) ||
         (rc = model_key_real(k, "rope.scaling.yarn_beta_slow", 1, &r->beta_slow, e)) ||
         (rc = model_key_real_or(k, "rope.scaling.yarn_ext_factor", 1, &r->ext_factor, e)) ||
         (rc = model_key_bool_or(k, "inferd.yarn_truncate", !arch->yarn_exact, &r->truncate, e)))
         return rc;
+    if (multiplier > 0 && r->scaling == MODEL_ROPE_YARN)
+        r->attn_factor = (float)model_rope_yarn_factor((double)r->factor, (double)multiplier);
     if (r->scaling == MODEL_ROPE_YARN && r->base <= 1)
         return err_set_param(e, ERR_FORMAT, "rope.freq_base", "%s: yarn needs a base above 1",
                              gguf_path(k->g));
@@ -121,6 +126,9 @@ int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
                              "%s: the number of rotated dimensions, %u, is odd", gguf_path(k->g),
                              r->n_rot);
     if (arch->delta_net && (rc = check_sections(k, r->n_rot, e))) return rc;
+    if (arch->attention_temperature &&
+        (rc = model_key_real_or(k, "attention.temperature_scale", 0, &hp->q_log_scale, e)))
+        return rc;
     if ((rc = read_scaling(k, r, e)) || (rc = read_factor(k, r, hp->context_length, e)) ||
         (rc = read_yarn(k, arch, r, e)) || (rc = model_rope_find_divisors(k->g, r, &div, e)))
         return rc;

@@ -79,7 +79,11 @@ int model_key_flags(struct model_keys *k, const char *suffix, uint8_t *layers, u
     uint64_t n_elems;
     int rc = gguf_get_array(k->g, key, &elem, &n_elems, e);
     if (rc) return rc;
-    if (elem != GGUF_BOOL || n_elems != n)
+    /* Of the layers that predict further tokens, too, or not. */
+    uint64_t n_blocks = n;
+    gguf_get_u64(k->g, model_key(k, "block_count"), &n_blocks, NULL);
+    key = model_key(k, suffix);
+    if (elem != GGUF_BOOL || (n_elems != n && (n_elems < n || n_elems != n_blocks)))
         return err_set_param(e, ERR_FORMAT, key, "%s: %s must be an array of %u bools",
                              gguf_path(k->g), key, n);
     for (uint32_t i = 0; i < n; i++)

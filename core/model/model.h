@@ -37,7 +37,7 @@ struct model_rope {
 /* Mixture of experts; n_experts 0: none. */
 struct model_experts {
     uint32_t n_experts, n_used, n_ff, n_ff_shared; /* n_ff_shared 0: no shared expert */
-    uint32_t n_dense;                              /* the first layers, which have no experts */
+    uint32_t n_dense;                              /* layers without experts: DENSE */
     uint32_t n_latent; /* the width that the experts read and write; 0: n_embd */
     enum backend_gating gating;
     bool renormalize;
@@ -54,7 +54,8 @@ enum model_layer_flag {
     MODEL_LAYER_RECURRENT = 4,
     MODEL_LAYER_PARALLEL = 8,  /* with RECURRENT: beside attention, and their sum counts */
     MODEL_LAYER_NO_MIXER = 16, /* an FFN alone */
-    MODEL_LAYER_NO_FFN = 32
+    MODEL_LAYER_NO_FFN = 32,
+    MODEL_LAYER_DENSE = 64 /* of a model with experts: without them */
 };
 
 /* Has a layer with these flags attention? */
@@ -93,7 +94,8 @@ struct model_hparams {
     struct model_rope rope[2];        /* [0]: layers with full attention, [1]: windowed layers */
     struct model_experts experts;
     struct model_recurrent recurrent;
-    bool attention_gate; /* attention's output *= sigmoid of a gate that attn_q also holds */
+    bool attention_gate; /* attention's output *= sigmoid of a gate */
+    float q_log_scale;   /* q *= 1 + this * log(1 + floor(position / original_context)) */
     float rms_eps;
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */

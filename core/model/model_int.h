@@ -52,10 +52,21 @@ struct model_arch {
      * token_embd_norm. */
     bool short_conv;
     bool scores; /* its rerankers are known: pooling_type rank, or two words of the output head */
+    bool attention_temperature; /* attention.temperature_scale */
+    bool qk_norm_optional;      /* by their tensors */
+    bool qk_norm_last;          /* after RoPE */
+    bool rope_with_window;      /* if any layer has a window only those have RoPE */
+    bool gate_apart;            /* attention's gate is attn_gate */
+    bool nextn;                 /* its last layers may predict further tokens */
+    bool shared_count;          /* expert_shared_count experts make the shared one, or none */
+    bool expert_step;           /* interleave_moe_layer_step: every n-th layer has experts */
+    bool dense_by_tensors;      /* a layer without a router is dense */
 };
 
 /* NULL: unknown. */
 const struct model_arch *model_arch_find(gguf_str name);
+/* What the forward pass lacks for a family that it cannot run; NULL: unknown. */
+const char *model_arch_lacks(gguf_str name);
 /* "llama, ..." for messages, cut to n bytes with NUL. */
 void model_arch_list(char *text, size_t n);
 
@@ -115,6 +126,9 @@ struct model_rope_divisors {
  * for all of them, so that a token's result does not depend on how long its sequence becomes. */
 void model_rope_frequencies(const struct model_rope *rope, const struct model_rope_divisors *div,
                             uint32_t n_ctx, float *inv_freq, float *magnitude);
+/* YaRN's factor of cos and sin where attention's scale has a part of it, which a multiplier of the
+ * logarithm says. */
+double model_rope_yarn_factor(double factor, double multiplier);
 /* Finds and checks the file's divisors. ERR_FORMAT. */
 int model_rope_find_divisors(const gguf *g, const struct model_rope *rope,
                              struct model_rope_divisors *div, err *e);

@@ -8,7 +8,8 @@
  *            (factor - 1))^(n / (n - 2)) (NTK-aware scaling)
  *   YARN     fast pairs keep their frequency, slow ones are interpolated, with a ramp between the
  *            pairs that turn beta_fast and beta_slow times within original_context; cos and sin
- *            grow by 0.1 ln(factor) + 1 (Peng et al. 2023)
+ *            grow by 0.1 ln(factor) + 1 (Peng et al. 2023), with a multiplier m of the logarithm
+ *            (mscale_all_dim) by that over 0.1 m ln(factor) + 1
  *   LONG     each frequency has a divisor, from one list up to original_context and from another
  *            beyond it; cos and sin grow by sqrt(1 + ln(factor) / ln(original_context))
  *            (LongRoPE, Ding et al. 2024)
@@ -47,6 +48,11 @@ static double grown_base(const struct model_rope *r, uint32_t n_ctx) {
     double base = (double)r->base, factor = (double)r->factor, n = r->n_rot;
     if (r->scaling != MODEL_ROPE_DYNAMIC || n_ctx <= r->original_context || n <= 2) return base;
     return base * pow(factor * n_ctx / r->original_context - (factor - 1), n / (n - 2));
+}
+
+double model_rope_yarn_factor(double factor, double multiplier) {
+    if (factor <= 1) return 1;
+    return (0.1 * log(factor) + 1) / (0.1 * multiplier * log(factor) + 1);
 }
 
 static double magnitude_of(const struct model_rope *r) {

@@ -51,6 +51,9 @@ enum feature {
 #define EXPERTS_UP  ((uint64_t)1 << 35) /* likewise; and the shared expert */
 #define SHARED_UP   ((uint64_t)1 << 36)
 #define LATENT      ((uint64_t)1 << 37)
+#define GATE_APART  ((uint64_t)1 << 38) /* of attention */
+#define CHOICE_BIAS ((uint64_t)1 << 39) /* under its own name, or: */
+#define BARE_BIAS   ((uint64_t)1 << 40)
 
 /* Of the whole model; bits apart from those of its layers. */
 enum model_feature { EVERY = 1, OUTPUT_NORM = 2, EMBD_NORM = 4 /* the name of the final norm */ };
@@ -77,6 +80,7 @@ static const struct weight_role layer_roles[] = {
      .groups = DIM_N_HEADS},
     {"attn_q.weight", LAYER(w_attn_gate), DIM_HEADS, DIM_EMBD, .must = Q_GATED,
      .whole = DIM_HEADS_GATED, .at = DIM_HEAD, .groups = DIM_N_HEADS},
+    {"attn_gate.weight", LAYER(w_attn_gate), DIM_HEADS, DIM_EMBD, .must = GATE_APART},
     {"attn_k.weight", LAYER(wk), DIM_KV, DIM_EMBD, .must = KV_APART},
     {"attn_v.weight", LAYER(wv), DIM_KV, DIM_EMBD, .must = KV_APART},
     {"attn_qkv.weight", LAYER(wq), DIM_HEADS, DIM_EMBD, .must = QKV_FUSED, .whole = DIM_QKV},
@@ -148,7 +152,8 @@ static const struct weight_role layer_roles[] = {
     {"post_ffw_norm.weight", LAYER(ffn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"ffn_gate_inp.weight", LAYER(router), DIM_EXPERTS, DIM_EMBD, .must = EXPERTS},
     {"ffn_gate_inp.bias", LAYER(router_bias), DIM_VECTOR, DIM_EXPERTS, .must = EXPERT_BIAS},
-    {"exp_probs_b.bias", LAYER(choice_bias), DIM_VECTOR, DIM_EXPERTS, .may = EXPERTS},
+    {"exp_probs_b.bias", LAYER(choice_bias), DIM_VECTOR, DIM_EXPERTS, .may = CHOICE_BIAS},
+    {"exp_probs_b", LAYER(choice_bias), DIM_VECTOR, DIM_EXPERTS, .must = BARE_BIAS},
     {"ffn_gate_exps.weight", LAYER(e_gate), DIM_FF_EXPERT, DIM_EXPERT, .must = EXPERTS_APART,
      .experts = true},
     {"ffn_up_exps.weight", LAYER(e_up), DIM_FF_EXPERT, DIM_EXPERT,
@@ -189,11 +194,14 @@ static bool has_tensor(const gguf *g, uint32_t layer, const char *name) {
     return gguf_tensor_find(g, text) != NULL;
 }
 
-static uint64_t attention_features(const gguf *g, const struct model_arch *a) {
+static uint64_t attention_features(const gguf *g, const struct model_arch *a, uint32_t layer) {
     bool fused = !a->attention_gate && has_tensor(g, 0, "attn_qkv.weight");
     uint64_t bits = ATTENTION | (fused ? QKV_FUSED : KV_APART);
     if (!fused) bits |= a->attention_gate ? Q_GATED : Q_APART;
-    if (a->qk_norm != MODEL_QK_NORM_NONE) bits |= QK_NORM;
+    if (a->qk_norm != MODEL_QK_NORM_NONE &&
+        (!a->qk_norm_optional || has_tensor(g, layer, "attn_q_norm.weight")))
+        bits |= QK_NORM;
+    if (a->gate_apart) bits |= GATE_APART;
     if (a->qkv_bias) bits |= fused ? QKV_FUSED_BIAS : QKV_APART_BIAS;
     if (a->output_bias) bits |= OUT_BIAS;
     if (a->sinks) bits |= SINKS;
@@ -218,22 +226,22 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
     if (a->pre_norm && !(flags & (MODEL_LAYER_NO_MIXER | MODEL_LAYER_NO_FFN)))
         bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
     if (a->post_norm) bits |= POST_NORM;
-    if (model_layer_attends(flags)) bits |= attention_features(g, a);
+    if (model_layer_attends(flags)) bits |= attention_features(g, a, layer);
     if (flags & MODEL_LAYER_RECURRENT) bits |= recurrent_features(g, a, layer);
     if (flags & MODEL_LAYER_NO_FFN) return bits;
-    if (!hp->experts.n_experts || layer < hp->experts.n_dense)
+    if (!hp->experts.n_experts || flags & MODEL_LAYER_DENSE)
         return bits | DENSE |
                (a->squared_relu    ? FF_UP
                 : a->fused_gate_up ? (uint64_t)FF_FUSED
                                    : (uint64_t)FF_APART);
-    bits |= EXPERTS;
+    bits |= EXPERTS | (has_tensor(g, layer, "exp_probs_b") ? BARE_BIAS : CHOICE_BIAS);
     if (a->squared_relu)
         bits |= EXPERTS_UP;
     else
         bits |= has_tensor(g, layer, "ffn_gate_up_exps.weight") ? EXPERTS_FUSED : EXPERTS_APART;
     if (hp->experts.n_latent) bits |= LATENT;
     if (a->expert_biases) bits |= EXPERT_BIAS;
-    if (a->shared_expert)
+    if (hp->experts.n_ff_shared)
         bits |= (a->squared_relu ? SHARED_UP : (uint64_t)SHARED) |
                 (a->shared_ungated ? 0 : SHARED_GATE);
     return bits;
@@ -323,7 +331,7 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
                               .n_layers = hp->n_layers,
                               .n_blocks = hp->n_layers,
                               .scores = hp->pooling == MODEL_POOLING_RANK};
-    if (arch->delta_net && !gguf_get_u64(g, model_key(&k, "block_count"), &n_blocks, NULL))
+    if (arch->nextn && !gguf_get_u64(g, model_key(&k, "block_count"), &n_blocks, NULL))
         p->n_blocks = (uint32_t)n_blocks;
     find_dims(hp, arch, p->dims);
     p->all = mem_new(n_most, sizeof *p->all);

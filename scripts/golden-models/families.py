@@ -11,7 +11,9 @@ architecture allows it. Options:
   ties    two experts that always score the same: the lower one is taken (make.py)
   keys    metadata that the reference needs and llama.cpp's converter does not write
   vision  configuration of a vision part: config.json and names as models of text and images have them
-  mtp     a layer that predicts further tokens ("key": config.json counts it; "tensors": it does not)
+  mtp     a layer that predicts further tokens ("key": config.json counts it; "tensors": it does not; "layer": it
+          comes after the others, under their names)
+  patch   members of config.json (None: without them), as folders of the makers have them
   lengths, greedy  of prompts, if others than usual (make.py)
 """
 
@@ -20,6 +22,8 @@ PHI3_LONG = [1.0, 1.3, 2.0, 3.5, 5.0, 7.5]
 
 # Of models with recurrent layers: prompts that cross many boundaries of chunks, kept sparsely.
 LONG = dict(lengths=[1, 7, 33, 130, 700, 1500], greedy=[(7, 12), (33, 12), (700, 8)])
+PIXTRAL = dict(model_type="pixtral", hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2,
+               image_size=32, patch_size=8)
 VISION = dict(depth=1, hidden_size=16, intermediate_size=20, num_heads=2, patch_size=4, spatial_merge_size=2,
               num_position_embeddings=16)
 
@@ -299,4 +303,124 @@ FAMILIES = {
                     use_conv_bias=True, chunk_size=32, n_routed_experts=5, num_experts_per_tok=3, n_shared_experts=1,
                     moe_intermediate_size=16, moe_shared_expert_intermediate_size=24, moe_latent_size=20,
                     routed_scaling_factor=1.5, norm_topk_prob=True)),
+    "mistral3": dict(
+        seed=1100, type="mistral3", tokenizer="llama3", outtype="f32", vision=PIXTRAL,
+        config=dict(model_type="ministral3", hidden_size=40, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+                    intermediate_size=60, num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-5,
+                    tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="yarn", type="yarn", rope_theta=10000.0, factor=8.0,
+                                         original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0,
+                                         mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3))),
+    "mistral3-text": dict(
+        seed=1101, type="ministral3", tokenizer="llama3", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=1, head_dim=16, intermediate_size=48,
+                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="yarn", type="yarn", rope_theta=1000000.0, factor=16.0,
+                                         original_max_position_embeddings=24, beta_fast=32.0, beta_slow=1.0,
+                                         mscale=1.0, mscale_all_dim=0.6, llama_4_scaling_beta=0.2))),
+    "mistral3-small": dict(
+        seed=1102, type="mistral3", tokenizer="llama3", outtype="f32", vision=PIXTRAL,
+        config=dict(model_type="mistral", hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                    intermediate_size=44, num_hidden_layers=2, max_position_embeddings=512, sliding_window=None,
+                    rms_norm_eps=1e-5, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0))),
+    "glm4moe": dict(
+        seed=1103, type="glm4_moe", tokenizer="qwen", outtype="f32", mtp="layer",
+        config=dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=50,
+                    moe_intermediate_size=20, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2,
+                    first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.0,
+                    attention_bias=True, use_qk_norm=False, num_hidden_layers=3, max_position_embeddings=512,
+                    rms_norm_eps=1e-5, tie_word_embeddings=False, num_nextn_predict_layers=1,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))),
+    "glm4moe-norm": dict(
+        seed=1104, type="glm4_moe", tokenizer="qwen", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=32, num_attention_heads=6, num_key_value_heads=1, head_dim=16, intermediate_size=48,
+                    moe_intermediate_size=16, n_routed_experts=5, n_shared_experts=2, num_experts_per_tok=3,
+                    first_k_dense_replace=2, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=2.5,
+                    attention_bias=True, use_qk_norm=True, num_hidden_layers=4, max_position_embeddings=512,
+                    rms_norm_eps=1e-5, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0, partial_rotary_factor=0.5))),
+    "minimax-m2": dict(
+        seed=1105, type="minimax_m2", tokenizer="qwen", outtype="f32",
+        config=dict(hidden_size=36, num_attention_heads=6, num_key_value_heads=2, head_dim=12, intermediate_size=20,
+                    num_local_experts=6, num_experts_per_tok=2, num_hidden_layers=3, max_position_embeddings=512,
+                    rms_norm_eps=1e-6, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))),
+    "minimax-m2-old": dict(
+        seed=1106, type="minimax_m2", tokenizer="qwen", outtype="bf16", dtype="bfloat16",
+        patch=dict(rope_parameters=None, rope_theta=1000000.0, rotary_dim=8, scoring_func="sigmoid",
+                   use_routing_bias=True),
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=1, head_dim=16, intermediate_size=16,
+                    num_local_experts=5, num_experts_per_tok=3, num_hidden_layers=2, max_position_embeddings=512,
+                    rms_norm_eps=1e-6, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0, partial_rotary_factor=0.5))),
+    "ernie4_5": dict(
+        seed=1107, type="ernie4_5", tokenizer="llama2", outtype="f32",
+        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=52,
+                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-5, use_bias=True,
+                    tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
+    "ernie4_5-moe": dict(
+        seed=1108, type="ernie4_5_moe", tokenizer="llama2", outtype="f32",
+        config=dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=50,
+                    moe_intermediate_size=16, moe_num_experts=6, moe_k=2, moe_num_shared_experts=2,
+                    moe_layer_start_index=1, moe_layer_interval=2, num_hidden_layers=4, max_position_embeddings=512,
+                    rms_norm_eps=1e-5, use_bias=False, tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
+    "dots1": dict(
+        seed=1109, type="dots1", tokenizer="qwen", outtype="f32",
+        config=dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=3, head_dim=12, intermediate_size=44,
+                    moe_intermediate_size=16, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=3,
+                    first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=2.5,
+                    sliding_window=None, num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-5,
+                    tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "exaone-moe": dict(
+        seed=1110, type="exaone_moe", tokenizer="gpt2", outtype="f32",
+        config=dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=44,
+                    moe_intermediate_size=16, num_experts=5, num_experts_per_tok=2, num_shared_experts=1,
+                    first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=2.5,
+                    sliding_window=18, sliding_window_pattern="LLG",
+                    layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+                    mlp_layer_types=["dense", "sparse", "sparse", "sparse"],
+                    num_hidden_layers=4, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0))),
+    "afmoe": dict(
+        seed=1111, type="afmoe", tokenizer="llama3", outtype="f32",
+        config=dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=44,
+                    moe_intermediate_size=16, num_experts=5, num_experts_per_tok=2, num_shared_experts=1,
+                    num_dense_layers=1, route_scale=2.5, global_attn_every_n_layers=4, sliding_window=16,
+                    mup_enabled=True, num_hidden_layers=5, max_position_embeddings=512, rms_norm_eps=1e-5,
+                    tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "hunyuan-moe": dict(
+        seed=1112, type="hunyuan_v1_moe", tokenizer="qwen", outtype="f32",
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=24,
+                    num_experts=5, moe_topk=[2, 2, 2], moe_intermediate_size=[24, 24, 24], num_shared_expert=[1, 1, 1],
+                    num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=1000.0, factor=1.0,
+                                         beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0))),
+    "hunyuan-dense": dict(
+        seed=1113, type="hunyuan_v1_dense", tokenizer="qwen", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=1, head_dim=12, intermediate_size=52,
+                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0,
+                                         beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0))),
+    "hy_v3": dict(
+        seed=1114, type="hy_v3", tokenizer="qwen", outtype="f32",
+        config=dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=44,
+                    moe_intermediate_size=16, num_experts=6, num_experts_per_tok=2, num_shared_experts=1,
+                    router_scaling_factor=2.8, num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-5,
+                    tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=11158840.0))),
+    "qwen3moe-dense": dict(
+        seed=1115, type="qwen3_moe", tokenizer="qwen", outtype="f32",
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=1, head_dim=16, intermediate_size=40,
+                    moe_intermediate_size=16, num_experts=5, num_experts_per_tok=2, norm_topk_prob=True,
+                    decoder_sparse_step=2, mlp_only_layers=[3], num_hidden_layers=6, max_position_embeddings=512,
+                    rms_norm_eps=1e-6, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "qwen2moe-dense": dict(
+        seed=1116, type="qwen2_moe", tokenizer="qwen", outtype="f32",
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, intermediate_size=40,
+                    moe_intermediate_size=16, shared_expert_intermediate_size=24, num_experts=4,
+                    num_experts_per_tok=2, norm_topk_prob=False, mlp_only_layers=[0, 2], num_hidden_layers=3,
+                    max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
 }

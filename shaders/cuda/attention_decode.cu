@@ -444,6 +444,7 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
                               : KV == CUDA_ATTENTION_BF16 ? QTYPE_BF16
                                                           : QTYPE_Q8_0;
     float next[N][4], factors[N][4];
+    const float q_scale = q_scale_at(r, (int32_t)t.keys.last);
     make_angles(r, (float)t.keys.last, work, work + r.n_rot / 2, threadIdx.x, THREADS);
     if (r.q_norm_kind == ARGS_NORM_HEADS) read_head(r, r.q_norm, factors, true);
     __syncthreads();
@@ -460,9 +461,9 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
             v[i / 4][i % 4] = next[i / 4][i % 4];
         if (at + WARPS < n) read_head(r, row_at(a, r, t, at + WARPS), next, true);
         if (at == t.n_queries && norm == ARGS_NORM_HEADS) read_head(r, r.k_norm, factors, true);
-        norm_head(r, norm, v, factors, 1.0f);
-        if (at <= t.n_queries) rotate(r, v, x, cosines, sines, true);
+        norm_and_rotate(r, norm, v, factors, 1.0f, x, cosines, sines, at <= t.n_queries, true);
         if (at < t.n_queries) {
+            scale_head(v, q_scale);
             write_head(r, x, v, true);
             continue;
         }

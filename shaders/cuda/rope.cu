@@ -77,6 +77,7 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     const float *factors = part == Q ? a.q_norm : a.k_norm;
     float *x = reinterpret_cast<float *>(s.heads[warp]), next[HEAD_QUADS][4], f[HEAD_QUADS][4],
           scale = 1.0f;
+    const float q_scale = part == Q ? q_scale_at(a, a.pos[row]) : 1.0f;
     if (part != V) make_angles(a, (float)a.pos[row], s.cosines, s.sines, threadIdx.x, THREADS);
     if (norm == ARGS_NORM_HEADS) read_head(a, factors, f, aligned);
     __syncthreads();
@@ -90,8 +91,8 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
         take(v, next);
         if (head + WARPS < end) read_head(a, from + (head + WARPS) * a.head_dim, next, aligned);
         if (norm == ARGS_NORM_ROW) read_head(a, factors + head * a.head_dim, f, aligned);
-        norm_head(a, norm, v, f, scale);
-        if (part != V) rotate(a, v, x, s.cosines, s.sines, aligned);
+        norm_and_rotate(a, norm, v, f, scale, x, s.cosines, s.sines, part != V, aligned);
+        if (part == Q) scale_head(v, q_scale);
         if (part == Q)
             write_head(a, a.q + at + head * a.head_dim, v, aligned);
         else
@@ -142,8 +143,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
         take(v, next);
         if (row + WARPS < end) read_head(a, from + (row + WARPS) * stride, next, aligned);
         if (!run) continue; /* the same in all lanes */
-        norm_head(a, a.k_norm_kind, v, f, 1.0f);
-        rotate(a, v, x, own, own + a.n_rot / 2, aligned);
+        norm_and_rotate(a, a.k_norm_kind, v, f, 1.0f, x, own, own + a.n_rot / 2, true, aligned);
         store_head_tile(a, v, run, token, tile, (row - first) * pitch);
     }
     __syncthreads();

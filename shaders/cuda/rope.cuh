@@ -122,6 +122,33 @@ __device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float (
     if (!a.interleaved) __syncwarp(); /* x may be reused */
 }
 
+/* Norm and rotation of a head of q or k, in the op's order; of v (rotates false) neither. */
+template <int N>
+__device__ __forceinline__ void norm_and_rotate(const struct cargs_rope_store &a, uint32_t norm,
+                                                float (&v)[N][4], const float (&f)[N][4],
+                                                float scale, float *x, const float *cosines,
+                                                const float *sines, bool rotates, bool aligned) {
+#pragma unroll 1 /* small code */
+    for (uint32_t step = 0; step < 2; step++) {
+        if (step == a.op.norm_last)
+            norm_head(a, norm, v, f, scale);
+        else if (rotates)
+            rotate(a, v, x, cosines, sines, aligned);
+    }
+}
+
+/* The factor of q at a position. */
+__device__ __forceinline__ float q_scale_at(const struct cargs_rope_store &a, int32_t pos) {
+    if (a.op.q_log_length == 0 || pos < 0) return 1.0f;
+    return 1.0f + a.op.q_log_scale * logf((float)(1 + (uint32_t)pos / a.op.q_log_length));
+}
+
+template <int N> __device__ __forceinline__ void scale_head(float (&v)[N][4], float scale) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4 * N; i++)
+        v[i / 4][i % 4] *= scale;
+}
+
 __device__ __forceinline__ uint32_t element_bytes(uint32_t kv_type) {
     return kv_type == QTYPE_F32 ? 4 : kv_type == QTYPE_Q8_0 ? 1 : 2;
 }

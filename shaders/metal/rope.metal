@@ -61,6 +61,24 @@ rotate(threadgroup float *x, device const float *inv_freq, float pos, float magn
     }
 }
 
+// Norms x (HEAD_DIM), one head, in place; a lane has its own values alone.
+static inline void
+norm_rotated(threadgroup float *x, device const float *factors, float eps, uint lane) {
+    float sum = 0.0f;
+    for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
+        sum = fma(x[d], x[d], sum);
+    const float scale = inverse_rms(sum_of_lanes(sum), HEAD_DIM, eps);
+    for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
+        x[d] = x[d] * scale * factors[d];
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+// The factor of q at a position.
+static inline float q_scale_at(constant args_rope_store &a, int pos) {
+    if (a.q_log_length == 0 || pos < 0) return 1.0f;
+    return 1.0f + a.q_log_scale * precise::log(float(1 + uint(pos) / a.q_log_length));
+}
+
 // Stores one value to element `at` of a run.
 static inline void store_value(device uchar *run, uint at, float v) {
     if (KV_TYPE == QTYPE_F32) ((device float *)run)[at] = v;
@@ -131,6 +149,7 @@ kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
     device const float *from = is_q ? q + row : is_k ? k + row : v + row;
     device const float *factors = is_q ? q_norm : k_norm;
     threadgroup float *x = heads[simdgroup];
+    const float q_scale = q_scale_at(a, pos[group.y]);
     float scale = 1.0f;
     if (norm == ARGS_NORM_ROW)
         scale = row_scale(from, n_heads * HEAD_DIM, a.eps, sums, lane, simdgroup);
@@ -138,15 +157,16 @@ kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
         device const float *src = from + head * HEAD_DIM;
         if (norm == ARGS_NORM_HEADS) scale = head_scale(src, a.eps, lane);
         for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
-            x[d] = norm == ARGS_NORM_NONE    ? src[d]
-                   : norm == ARGS_NORM_HEADS ? src[d] * scale * factors[d]
+            x[d] = norm == ARGS_NORM_NONE || a.norm_last != 0 ? src[d]
+                   : norm == ARGS_NORM_HEADS                  ? src[d] * scale * factors[d]
                                              : src[d] * scale * factors[head * HEAD_DIM + d];
         simdgroup_barrier(mem_flags::mem_threadgroup);
         if (is_q || is_k) rotate(x, inv_freq, float(pos[group.y]), a.magnitude, lane);
         simdgroup_barrier(mem_flags::mem_threadgroup);
+        if (norm == ARGS_NORM_HEADS && a.norm_last != 0) norm_rotated(x, factors, a.eps, lane);
         if (is_q) {
             for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
-                q[row + head * HEAD_DIM + d] = x[d];
+                q[row + head * HEAD_DIM + d] = x[d] * q_scale;
         } else {
             const ulong run = ulong(slot / BLOCK_TOKENS) * a.n_kv_heads + head;
             store_head(

@@ -27,7 +27,10 @@ enum have {
     UNTIED = 1024,
     BY_K_HEAD = 2048,     /* delta nets' projections */
     GATE_UP_FUSED = 4096, /* of experts */
-    CHOICE_BIAS = 8192    /* likewise */
+    CHOICE_BIAS = 8192,   /* likewise */
+    BARE_BIAS = 16384,    /* the same under the name of Hy3's files */
+    UNGATED = 32768,      /* the shared expert has no gate */
+    GATE_APART = 65536    /* attention's gate */
 };
 
 /* A file under construction, and its parameters. */
@@ -38,6 +41,7 @@ struct maker {
     int type;         /* of matrices whose rows are whole blocks of 32; others are F32 */
     double tolerance; /* of a logit; logits have a deviation of a few */
     struct forward64 f;
+    bool dense[FORWARD64_MAX_LAYERS]; /* of a model with experts: layers without them */
     uint32_t n_predicting; /* layers behind the others, with the tensors of attention's */
     bool n_kv_list;        /* attention.head_count_kv is already there, a list */
     void *data[MAX_TENSORS];
@@ -213,6 +217,7 @@ static inline void add_attention(struct maker *m, int i) {
     if (m->have & PRE_NORM) add_vector(m, i, "attn_norm.weight", f->n_embd, true);
     if (fused) add_matrix(m, i, "attn_qkv.weight", heads + 2 * kv, f->n_embd);
     if (!fused) add_matrix(m, i, "attn_q.weight", f->attention_gate ? 2 * heads : heads, f->n_embd);
+    if (m->have & GATE_APART) add_matrix(m, i, "attn_gate.weight", heads, f->n_embd);
     if (!fused) add_matrix(m, i, "attn_k.weight", kv, f->n_embd);
     if (!fused) add_matrix(m, i, "attn_v.weight", kv, f->n_embd);
     if (m->have & QKV_BIAS && fused) add_vector(m, i, "attn_qkv.bias", heads + 2 * kv, false);
@@ -248,6 +253,7 @@ static inline void add_experts(struct maker *m, int i) {
     uint64_t n = f->n_experts, ff = f->n_ff_expert, embd = f->n_embd, shared = f->n_ff_shared;
     add_matrix(m, i, "ffn_gate_inp.weight", n, embd);
     if (m->have & CHOICE_BIAS) add_vector(m, i, "exp_probs_b.bias", n, false);
+    if (m->have & BARE_BIAS) add_vector(m, i, "exp_probs_b", n, false);
     bool fused = m->have & GATE_UP_FUSED;
     if (fused) add(m, i, &(struct shape){"ffn_gate_up_exps.weight", embd, 2 * ff, n, false, NULL});
     if (!fused) add(m, i, &(struct shape){"ffn_gate_exps.weight", embd, ff, n, false, NULL});
@@ -260,7 +266,7 @@ static inline void add_experts(struct maker *m, int i) {
         add_matrix(m, i, "ffn_down_exps.bias", n, embd);
     }
     if (!shared) return;
-    add_vector(m, i, "ffn_gate_inp_shexp.weight", embd, false);
+    if (!(m->have & UNGATED)) add_vector(m, i, "ffn_gate_inp_shexp.weight", embd, false);
     add_matrix(m, i, "ffn_gate_shexp.weight", shared, embd);
     add_matrix(m, i, "ffn_up_shexp.weight", shared, embd);
     add_matrix(m, i, "ffn_down_shexp.weight", embd, shared);
@@ -343,7 +349,8 @@ static inline void finish(struct maker *m) {
             add_attention(m, i);
         else
             f->short_conv ? add_short_conv(m, i) : add_delta_net(m, i);
-        f->n_experts &&i >= (int)f->n_dense ? add_experts(m, i) : add_plain_ff(m, i);
+        f->n_experts && !(i < FORWARD64_MAX_LAYERS && m->dense[i]) ? add_experts(m, i)
+                                                                   : add_plain_ff(m, i);
     }
     for (uint32_t i = 0; i < m->n_predicting; i++) {
         add_attention(m, (int)(f->n_layers + i));
@@ -407,7 +414,7 @@ static inline void make_lfm2moe(struct maker *m) {
     start(m, "lfm2moe", PRE_NORM | QK_HEAD_NORM | CHOICE_BIAS);
     short_convs(m, 4, n_kv);
     experts(m, 6, 3, 22);
-    m->f.n_dense = 1;
+    m->dense[0] = true;
     m->f.renormalize = m->f.sigmoid = true;
     m->f.weight_scale = 1.75;
     set_u32(m, "leading_dense_block_count", 1);

@@ -132,6 +132,7 @@ static struct layer load_layer(const gguf *g, const struct forward64 *f, int i) 
         {"post_ffw_norm.weight", &l.ffn_post},
         {"ffn_gate_inp.weight", &l.router},
         {"ffn_gate_inp.bias", &l.b_router},
+        {"exp_probs_b", &l.choice_bias},
         {"ffn_gate_exps.weight", &l.gate_e},
         {"ffn_up_exps.weight", &l.up_e},
         {"ffn_down_exps.weight", &l.down_e},
@@ -324,8 +325,8 @@ static void feed_forward(const struct forward64 *f, const struct layer *l, const
     if (!f->n_ff_shared) return;
     struct block b = {.gate = l->gate_s.w, .up = l->up_s.w, .down = l->down_s.w};
     b.n_ff = f->n_ff_shared;
-    multiply(l->router_s.w, 1, f->n_embd, NULL, h, &gate);
-    add_block(f, &b, h, 1 / (1 + exp(-gate)), y);
+    if (l->router_s.w) multiply(l->router_s.w, 1, f->n_embd, NULL, h, &gate);
+    add_block(f, &b, h, l->router_s.w ? 1 / (1 + exp(-gate)) : 1, y);
 }
 
 /* y (n_embd): attention of position t, whose normed input is h. */
@@ -342,12 +343,20 @@ static void attend(const struct forward64 *f, const struct layer *l, uint32_t i,
     }
     multiply(l->k.w, width, f->n_embd, l->bk.w, h, kt);
     multiply(l->v.w, width, f->n_embd, l->bv.w, h, vt);
-    norm_heads(f, l->q_norm, q, f->n_heads);
-    norm_heads(f, l->k_norm, kt, f->n_kv_heads);
-    if (!f->no_rope[i]) {
-        turn(f, r, q, f->n_heads, t);
-        turn(f, r, kt, f->n_kv_heads, t);
+    if (l->z.w) multiply(l->z.w, heads, f->n_embd, NULL, h, gate);
+    for (uint32_t c = 0; c < heads && l->z.w; c++)
+        gate[c] = 1 / (1 + exp(-gate[c]));
+    for (int step = 0; step < 2; step++) {
+        if (step == f->norm_last) {
+            norm_heads(f, l->q_norm, q, f->n_heads);
+            norm_heads(f, l->k_norm, kt, f->n_kv_heads);
+        } else if (!f->no_rope[i]) {
+            turn(f, r, q, f->n_heads, t);
+            turn(f, r, kt, f->n_kv_heads, t);
+        }
     }
+    for (uint32_t c = 0; c < heads && f->q_log_length; c++)
+        q[c] *= 1 + f->q_log_scale * log(1 + floor((double)t / f->q_log_length));
     mix(f, l, f->windowed[i] ? f->window : 0, q, k, v, t, att);
     for (uint32_t c = 0; c < heads; c++)
         att[c] *= gate[c];

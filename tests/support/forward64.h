@@ -25,7 +25,6 @@ struct forward64 {
     double attn_softcap, logit_softcap;                          /* 0: none */
     enum forward64_act act;
     uint32_t n_experts, n_used, n_ff_expert, n_ff_shared; /* n_experts 0: a plain block */
-    uint32_t n_dense;                                     /* first layers with a plain block */
     bool renormalize, sigmoid;                            /* sigmoid: else softmax */
     double weight_scale;
     /* Layers with a gated delta net in the place of attention (Yang, Kautz, Hatamizadeh 2024), as a
@@ -33,8 +32,11 @@ struct forward64 {
      */
     bool recurrent[FORWARD64_MAX_LAYERS], tiled;
     uint32_t n_taps, n_k_heads, n_v_heads, state_dim;
-    bool attention_gate; /* attn_q has each head's Q, then its gate */
-    bool short_conv;     /* recurrent layers have a convolution of n_taps (Liquid AI's LFM2) */
+    bool attention_gate; /* attn_q has each head's Q, then its gate; else attn_gate, if any */
+    bool norm_last;      /* norms of Q and K after rotation */
+    double q_log_scale;  /* Q *= 1 + this * log(1 + floor(position / q_log_length)) */
+    uint32_t q_log_length;
+    bool short_conv; /* recurrent layers have a convolution of n_taps (Liquid AI's LFM2) */
 };
 
 /* hidden (n, n_embd): the residual stream after the final norm. Ends the process if a tensor is

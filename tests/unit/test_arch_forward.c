@@ -167,6 +167,165 @@ static void test_gpt_oss(void) {
     check(&m);
 }
 
+/* YaRN with a multiplier of its logarithm, and Q scaled by the position. */
+static void test_mistral3(void) {
+    struct maker m;
+    start(&m, "mistral3", PRE_NORM | UNTIED);
+    m.f.interleaved = true;
+    m.f.q_log_scale = (double)0.3f;
+    m.f.q_log_length = 32;
+    plain_rope(&m, head_dim(), 10000, 10000);
+    const double log8 = rope64_yarn(10000, head_dim(), 8, 32, true, m.f.rope[0].inv_freq) - 1;
+    m.f.rope[0].magnitude = (1 + log8) / (1 + (double)0.7f * log8);
+    set_text(&m, "rope.scaling.type", "yarn");
+    set_f32(&m, "rope.scaling.factor", 8);
+    set_u32(&m, "rope.scaling.original_context_length", 32);
+    set_f32(&m, "rope.scaling.yarn_log_multiplier", 0.7);
+    set_f32(&m, "attention.temperature_scale", 0.3);
+    check(&m);
+}
+
+/* Experts by sigmoids and a bias, a shared one, the first layer dense. count: of the experts that
+ * make the shared one. */
+static void sigmoid_experts(struct maker *m, uint32_t count) {
+    experts(m, 6, 2, 18);
+    m->have |= CHOICE_BIAS | UNGATED;
+    m->dense[0] = true;
+    m->f.sigmoid = m->f.renormalize = true;
+    m->f.n_ff_shared = count * 18;
+    m->f.weight_scale = 2.5;
+    set_u32(m, "leading_dense_block_count", 1);
+    set_u32(m, "expert_shared_count", count);
+    set_u32(m, "expert_group_count", 1);
+    set_u32(m, "expert_group_used_count", 1);
+    set_f32(m, "expert_weights_scale", 2.5);
+}
+
+/* Part of a head rotated; with and without norms of Q and K; a layer that predicts. */
+static void test_glm4moe(void) {
+    for (int i = 0; i < 2; i++) {
+        struct maker m;
+        start(&m, "glm4moe", PRE_NORM | QKV_BIAS | UNTIED | (i ? QK_HEAD_NORM : 0));
+        m.f.ffn_norm_is_post_attention = true;
+        plain_rope(&m, 8, 10000, 10000);
+        sigmoid_experts(&m, 1 + (uint32_t)i);
+        m.n_predicting = 1;
+        set_u32(&m, "nextn_predict_layers", 1);
+        check(&m);
+    }
+}
+
+static void test_minimax_m2(void) {
+    struct maker m;
+    start(&m, "minimax-m2", PRE_NORM | QK_ROW_NORM | UNTIED | CHOICE_BIAS);
+    plain_rope(&m, 8, 10000, 10000);
+    experts(&m, 7, 3, 22);
+    m.f.sigmoid = m.f.renormalize = true;
+    check(&m);
+}
+
+/* Dense, with every bias; with experts in every second layer, chosen with a bias. */
+static void test_ernie(void) {
+    struct maker m;
+    start(&m, "ernie4_5", PRE_NORM | QKV_BIAS | OUT_BIAS | FF_BIAS);
+    m.f.interleaved = true;
+    plain_rope(&m, head_dim(), 500000, 500000);
+    check(&m);
+    start(&m, "ernie4_5-moe", PRE_NORM | CHOICE_BIAS | UNGATED);
+    m.f.n_layers = 4;
+    m.f.interleaved = m.f.renormalize = true;
+    m.dense[0] = m.dense[2] = true;
+    plain_rope(&m, head_dim(), 500000, 500000);
+    experts(&m, 6, 3, 18);
+    m.f.n_ff_shared = 30;
+    set_u32(&m, "expert_shared_count", 2);
+    set_u32(&m, "expert_shared_feed_forward_length", 30);
+    set_u32(&m, "interleave_moe_layer_step", 2);
+    check(&m);
+}
+
+static void test_dots1(void) {
+    struct maker m;
+    start(&m, "dots1", PRE_NORM | QK_HEAD_NORM | UNTIED);
+    plain_rope(&m, head_dim(), 10000, 10000);
+    sigmoid_experts(&m, 2);
+    m.f.renormalize = false;
+    check(&m);
+}
+
+/* Layers with full attention have no rope; the list of windows has the layer that predicts. */
+static void test_exaone_moe(void) {
+    static const bool windowed[] = {true, true, true, false, true, true};
+    struct maker m;
+    start(&m, "exaone-moe", PRE_NORM | QK_HEAD_NORM | UNTIED);
+    m.f.n_layers = 5;
+    m.f.no_rope[3] = true;
+    plain_rope(&m, head_dim(), 1e6, 1e6);
+    window(&m, 13, 4);
+    sigmoid_experts(&m, 1);
+    m.n_predicting = 1;
+    set_u32(&m, "nextn_predict_layers", 1);
+    set_bools(&m, "attention.sliding_window_pattern", windowed, 6);
+    check(&m);
+}
+
+/* The same with norms after the blocks, too, a gate of attention and scaled embeddings. */
+static void test_afmoe(void) {
+    struct maker m;
+    start(&m, "afmoe", PRE_NORM | POST_NORM | QK_HEAD_NORM | GATE_APART | UNTIED);
+    m.f.n_layers = 5;
+    m.f.no_rope[3] = true;
+    m.f.embed_scale = sqrt(36);
+    plain_rope(&m, head_dim(), 10000, 10000);
+    window(&m, 13, 4);
+    sigmoid_experts(&m, 2);
+    check(&m);
+}
+
+/* Q and K are normed after they are rotated. */
+static void test_hunyuan(void) {
+    struct maker m;
+    start(&m, "hunyuan-dense", PRE_NORM | QK_HEAD_NORM);
+    m.f.norm_last = true;
+    plain_rope(&m, head_dim(), 11158840, 11158840);
+    check(&m);
+    start(&m, "hunyuan-moe", PRE_NORM | QK_HEAD_NORM | UNGATED);
+    m.f.norm_last = m.f.renormalize = true;
+    plain_rope(&m, head_dim(), 11158840, 11158840);
+    experts(&m, 5, 2, 22);
+    m.f.n_ff_shared = 22;
+    set_u32(&m, "expert_shared_count", 1);
+    check(&m);
+}
+
+/* Only the tensors say which layers are dense. */
+static void test_hy_v3(void) {
+    struct maker m;
+    start(&m, "hy_v3", PRE_NORM | QK_HEAD_NORM | UNTIED | BARE_BIAS | UNGATED);
+    plain_rope(&m, head_dim(), 11158840, 11158840);
+    experts(&m, 6, 2, 18);
+    m.dense[0] = m.dense[2] = true;
+    m.f.sigmoid = m.f.renormalize = true;
+    m.f.n_ff_shared = 18;
+    m.f.weight_scale = (double)2.8f;
+    set_f32(&m, "expert_weights_scale", 2.8);
+    set_u32(&m, "expert_shared_feed_forward_length", 18);
+    check(&m);
+}
+
+/* Layers without experts between others. */
+static void test_dense_layers(void) {
+    static const bool dense[] = {false, true, false};
+    struct maker m;
+    start(&m, "qwen3moe", PRE_NORM | QK_HEAD_NORM | UNTIED);
+    plain_rope(&m, head_dim(), 10000, 10000);
+    experts(&m, 5, 2, 18);
+    m.f.renormalize = true;
+    memcpy(m.dense, dense, sizeof dense);
+    set_bools(&m, "inferd.dense_layers", dense, 3);
+    check(&m);
+}
+
 /* Norms only after the blocks. With a window, as OLMo 3: YaRN on layers with full attention. */
 static void test_olmo2(void) {
     struct maker m;
@@ -298,7 +457,7 @@ static void test_gating(void) {
         start(&m, "qwen3moe", PRE_NORM | QK_HEAD_NORM | CHOICE_BIAS);
         plain_rope(&m, head_dim(), 10000, 10000);
         experts(&m, 7, 2, 18);
-        m.f.n_dense = (uint32_t)i / 2;
+        m.dense[0] = i / 2;
         m.f.renormalize = true;
         m.f.sigmoid = i & 1;
         set_u32(&m, "expert_gating_func", i & 1 ? 2 : 1);
@@ -327,6 +486,16 @@ int main(int argc, char **argv) {
     RUN(test_qwen2moe);
     RUN(test_qwen3moe);
     RUN(test_gpt_oss);
+    RUN(test_mistral3);
+    RUN(test_glm4moe);
+    RUN(test_minimax_m2);
+    RUN(test_ernie);
+    RUN(test_dots1);
+    RUN(test_exaone_moe);
+    RUN(test_afmoe);
+    RUN(test_hunyuan);
+    RUN(test_hy_v3);
+    RUN(test_dense_layers);
     RUN(test_gating);
     if (be_has_op(BACKEND_OP_short_conv)) {
         RUN(test_lfm2);

@@ -79,6 +79,13 @@ static void test_refusals(void) {
          .says = "logit_scale"},
         {"llama", PRE_NORM, "nextn_predict_layers", .value = 1, .code = ERR_UNSUPPORTED,
          .says = "nextn_predict_layers"},
+        {"llama", PRE_NORM, "attention.temperature_scale", .value = 1, .code = ERR_UNSUPPORTED,
+         .says = "temperature_scale"},
+        {"llama", PRE_NORM, "interleave_moe_layer_step", .value = 2, .code = ERR_UNSUPPORTED,
+         .says = "interleave_moe_layer_step"},
+        {"qwen3", PRE_NORM | QK_HEAD_NORM | GATE_APART, .code = ERR_UNSUPPORTED,
+         .says = "attn_gate.weight"},
+        {"hunyuan-dense", PRE_NORM, .code = ERR_FORMAT, .says = "attn_q_norm.weight"},
         {"llama", PRE_NORM, "rope.dimension_sections", .n_bools = 4, .code = ERR_UNSUPPORTED,
          .says = "rope.dimension_sections"},
         {"llama", PRE_NORM, "inferd.no_rope_layers", .n_bools = 2, .code = ERR_FORMAT,
@@ -117,15 +124,17 @@ static void test_expert_refusals(void) {
                  {"expert_gating_func", 3, 0},
                  {"expert_gating_func", 1, 0},
                  {"expert_shared_feed_forward_length", 8, ERR_UNSUPPORTED},
+                 {"expert_group_count", 1, 0},
+                 {"expert_group_count", 2, ERR_UNSUPPORTED},
                  {"expert_shared_count", 1, ERR_UNSUPPORTED}};
-    for (int i = 0; i < 5; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct model_hparams hp;
         struct maker m;
         err e;
         start(&m, "llama", PRE_NORM);
         experts(&m, 4, 2, 10);
         set_u32(&m, cases[i].key, cases[i].value);
-        CHECK_MSG(read_file(&m, &hp, &e) == cases[i].code, "case %d: %s", i, e.msg);
+        CHECK_MSG(read_file(&m, &hp, &e) == cases[i].code, "case %zu: %s", i, e.msg);
         CHECK(!cases[i].code || strstr(e.msg, cases[i].key));
     }
 }

@@ -16,6 +16,9 @@ struct rope_case {
     uint32_t n_rot;
     bool interleaved;
     float magnitude, base;
+    bool norm_last;
+    float q_log_scale;
+    uint32_t q_log_length;
 };
 
 /* Inputs of n rows, and an op's results. */
@@ -98,6 +101,9 @@ static void run_rope(backend *be, struct rope_rows *r, uint32_t from, uint32_t n
                                .n_heads = c->n_heads,
                                .n_rot = c->n_rot,
                                .interleaved = c->interleaved,
+                               .norm_last = c->norm_last,
+                               .q_log_scale = c->q_log_scale,
+                               .q_log_length = c->q_log_length,
                                .kv = r->kv};
     err e;
     op.kv.k = be_bytes(be, r->pools[0], r->pool_bytes);
@@ -115,32 +121,48 @@ static void run_rope(backend *be, struct rope_rows *r, uint32_t from, uint32_t n
 
 /* ---- against float64 ---- */
 
-static double inverse_rms(const float *x, uint64_t n) {
+static double inverse_rms(const double *x, uint64_t n) {
     double sum = 0;
     for (uint64_t i = 0; i < n; i++)
-        sum += (double)x[i] * x[i];
+        sum += x[i] * x[i];
     return 1 / sqrt(sum / (double)n + (double)EPS);
+}
+
+static void rotate(const struct rope_rows *r, int32_t pos, double *x) {
+    const struct rope_case *c = r->c;
+    const uint32_t half = c->n_rot / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        double angle = (double)((float)pos * r->inv_freq[i]); /* the angle itself is f32 */
+        double m = c->magnitude != 0 ? c->magnitude : 1;
+        uint32_t first = c->interleaved ? 2 * i : i, second = c->interleaved ? 2 * i + 1 : i + half;
+        double u = x[first], v = x[second];
+        x[first] = (u * cos(angle) - v * sin(angle)) * m;
+        x[second] = (u * sin(angle) + v * cos(angle)) * m;
+    }
 }
 
 /* Head `head` of a row (n_heads, head_dim), normed and rotated. */
 static void reference(const struct rope_rows *r, const float *row, const float *norm,
                       uint32_t n_heads, uint32_t head, int32_t pos, double *out) {
     const struct rope_case *c = r->c;
-    uint32_t dim = c->head_dim, half = c->n_rot / 2;
-    const float *x = row + (uint64_t)head * dim;
-    double scale =
-        c->norms == NORM_ROW ? inverse_rms(row, (uint64_t)n_heads * dim) : inverse_rms(x, dim);
-    if (c->norms == NORM_ROW) norm += (uint64_t)head * dim;
+    const uint32_t dim = c->head_dim, n_normed = c->norms == NORM_ROW ? n_heads * dim : dim;
+    const uint32_t first = c->norms == NORM_ROW ? 0 : head * dim; /* of what is normed at once */
+    double *normed = be_new(n_normed, sizeof *normed);
+    for (uint32_t i = 0; i < n_normed; i++)
+        normed[i] = row[first + i];
+    double *x = normed + head * dim - first;
+    if (c->norm_last) rotate(r, pos, x);
+    const double scale = inverse_rms(normed, n_normed);
     for (uint32_t d = 0; d < dim; d++)
-        out[d] = c->norms == NORM_NONE ? x[d] : x[d] * scale * norm[d];
-    for (uint32_t i = 0; i < half; i++) {
-        double angle = (double)((float)pos * r->inv_freq[i]); /* the angle itself is f32 */
-        double m = c->magnitude != 0 ? c->magnitude : 1;
-        uint32_t first = c->interleaved ? 2 * i : i, second = c->interleaved ? 2 * i + 1 : i + half;
-        double u = out[first], v = out[second];
-        out[first] = (u * cos(angle) - v * sin(angle)) * m;
-        out[second] = (u * sin(angle) + v * cos(angle)) * m;
-    }
+        out[d] = c->norms == NORM_NONE ? x[d] : x[d] * scale * norm[head * dim - first + d];
+    if (!c->norm_last) rotate(r, pos, out);
+    free(normed);
+}
+
+/* 1 + s log(1 + floor(p / L)): transformers' modeling_ministral3.py. */
+static double q_scale(const struct rope_case *c, int32_t pos) {
+    if (!c->q_log_length) return 1;
+    return 1 + (double)c->q_log_scale * log(1 + floor((double)pos / c->q_log_length));
 }
 
 /* f32 operations: four roundings of a value without norm; with a norm, also sums of up to a row.
@@ -172,6 +194,8 @@ static void check_row(struct rope_rows *r, uint32_t row) {
     for (uint32_t h = 0; h < c->n_heads; h++) {
         const float *got = r->got_q + row * r->q_width + h * c->head_dim;
         reference(r, r->q + row * r->q_width, r->q_norm, c->n_heads, h, r->pos[row], want);
+        for (uint32_t d = 0; d < c->head_dim; d++)
+            want[d] *= q_scale(c, r->pos[row]);
         for (uint32_t d = 0; d < c->head_dim; d++)
             CHECK_MSG(fabs(got[d] - want[d]) <= tolerance(r, want[d]), "dim %u norms %d: %g for %g",
                       c->head_dim, c->norms, got[d], want[d]);
@@ -213,6 +237,8 @@ static struct rope_case random_case(int i, enum norms norms) {
     c.interleaved = be_rand() & 1;
     c.magnitude = magnitudes[be_below(sizeof magnitudes / sizeof magnitudes[0])];
     c.base = be_rand() & 1 ? 10000 : 1000000;
+    c.norm_last = norms == NORM_HEADS && be_rand() & 1;
+    if (be_rand() & 1) c.q_log_scale = 0.3f, c.q_log_length = 1 + be_below(1000);
     return c;
 }
 
@@ -350,6 +376,13 @@ static void check_ends(backend *be) {
                                            .n_kv_heads = 1,
                                            .block_tokens = TOKENS,
                                            .head_dim = DIM}};
+    struct op_rope_store wrong = a;
+    wrong.norm_last = true; /* without norms */
+    CHECK(backend_rope_store(be, &wrong) == ERR_INVALID);
+    wrong = a, wrong.q_log_scale = 0.1f;
+    CHECK(backend_rope_store(be, &wrong) == ERR_INVALID);
+    wrong = a, wrong.q_log_length = 10;
+    CHECK(backend_rope_store(be, &wrong) == ERR_INVALID);
     CHECK(backend_rope_store(be, &a) == 0);
     for (int p = 0; p < 2; p++)
         CHECK(backend_download(be, bufs[5 + p], 0, pools[p], sizeof pools[p], &e) == 0);

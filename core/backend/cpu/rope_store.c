@@ -114,16 +114,28 @@ static void make_angles(const struct rope_run *r, uint32_t row, float *angles) {
     }
 }
 
+/* Normalizes the heads of q and k, if they have norms and these come now. */
+static void norm_both(const struct rope_run *r, float *q, float *k, bool last) {
+    const struct op_rope_store *a = r->a;
+    if (!a->q_norm || a->norm_last != last) return;
+    norm_heads(r, a->q_norm, q, a->n_heads);
+    norm_heads(r, a->k_norm, k, a->kv.n_kv_heads);
+}
+
+static void scale_by_position(const struct op_rope_store *a, uint32_t row, float *q) {
+    const uint32_t pos = (uint32_t)((const int32_t *)a->pos->host)[row];
+    const float scale = 1 + a->q_log_scale * logf((float)(1 + pos / a->q_log_length));
+    for (uint32_t i = 0; i < a->n_heads * a->kv.head_dim; i++)
+        q[i] *= scale;
+}
+
 static void rope_store_row(const struct rope_run *r, uint32_t row) {
     const struct op_rope_store *a = r->a;
     const struct backend_kv *kv = &a->kv;
     uint64_t k_cols = (uint64_t)kv->n_kv_heads * kv->head_dim;
     float *q = (float *)a->q->host + (uint64_t)row * a->n_heads * kv->head_dim;
     float *k = (float *)a->k->host + row * k_cols;
-    if (a->q_norm) {
-        norm_heads(r, a->q_norm, q, a->n_heads);
-        norm_heads(r, a->k_norm, k, kv->n_kv_heads);
-    }
+    norm_both(r, q, k, false);
     if (r->table) {
         float *angles = r->table->angles + (uint64_t)row * CPU_MAX_HEAD_DIM;
         struct cpu_rotation rotation = {.cosines = angles,
@@ -135,6 +147,8 @@ static void rope_store_row(const struct rope_run *r, uint32_t row) {
         r->isa->rotate(q, a->n_heads, &rotation);
         r->isa->rotate(k, kv->n_kv_heads, &rotation);
     }
+    norm_both(r, q, k, true);
+    if (a->q_log_length) scale_by_position(a, row, q);
     store_row(r, k, (const float *)a->v->host + row * k_cols,
               (uint32_t)((const int32_t *)a->slots->host)[row]);
 }

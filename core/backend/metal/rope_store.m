@@ -21,7 +21,10 @@ int metal_rope_store(backend *be, const struct op_rope_store *a) {
                                          .n_kv_heads = kv->n_kv_heads,
                                          .n_slots = kv->n_blocks * kv->block_tokens,
                                          .eps = a->eps,
-                                         .magnitude = a->magnitude != 0 ? a->magnitude : 1};
+                                         .magnitude = a->magnitude != 0 ? a->magnitude : 1,
+                                         .q_log_scale = a->q_log_scale,
+                                         .q_log_length = a->q_log_length,
+                                         .norm_last = a->norm_last};
     uint32_t most = a->n_heads > kv->n_kv_heads ? a->n_heads : kv->n_kv_heads;
     q_bytes = (uint64_t)a->n_rows * a->n_heads * kv->head_dim * sizeof(float);
     kv_bytes = (uint64_t)a->n_rows * kv->n_kv_heads * kv->head_dim * sizeof(float) * 2;

@@ -155,12 +155,6 @@ static int check_members(struct hf_reader *r) {
         if ((rc = check_real(r, "swiglu_limit", 7)) || (rc = check_real(r, "swiglu_alpha", 1.702)))
             return rc;
     }
-    if (traits & HF_QWEN_EXPERTS) {
-        const cJSON *dense = hf_value(r->json, "mlp_only_layers");
-        if (cJSON_IsArray(dense) && dense->child)
-            return hf_refuse(r, "mlp_only_layers", "layers without experts are not supported");
-        return check_real(r, "decoder_sparse_step", 1);
-    }
     return 0;
 }
 
@@ -213,6 +207,7 @@ static int guess_windows(struct hf_reader *r, const bool *rotated, bool *windowe
     uint64_t first = 0, period = 0;
     int rc = hf_read_count(r, "max_window_layers", 28, 0, UINT32_MAX, &first);
     if (!rc) rc = hf_read_count(r, "sliding_window_pattern", f->period, 0, UINT32_MAX, &period);
+    if (!rc) rc = hf_read_count(r, "global_attn_every_n_layers", period, 0, UINT32_MAX, &period);
     for (uint64_t i = 0; !rc && i < r->config->n_layers; i++) {
         bool windows[] = {
             [HF_WINDOW_NONE] = false,
@@ -276,7 +271,8 @@ static int read_sizes(struct hf_reader *r) {
         (rc = read_u32(r, "num_attention_heads", f->n_heads, 1 << 16, &c->n_heads)) ||
         (rc = read_u32(r, "num_key_value_heads", f->n_kv_heads ? f->n_kv_heads : c->n_heads,
                        1 << 16, &c->n_kv_heads)) ||
-        (rc = read_u32(r, "max_position_embeddings", f->max_positions, INT32_MAX, &positions)))
+        (rc = read_u32(r, "max_position_embeddings", f->max_positions, INT32_MAX, &positions)) ||
+        (rc = hf_read_count(r, "num_nextn_predict_layers", 1, 0, HF_MAX_LAYERS, &c->n_predicting)))
         return rc;
     /* null: as many as heads, not the default */
     if (cJSON_IsNull(hf_member(r->json, "num_key_value_heads"))) c->n_kv_heads = c->n_heads;
@@ -323,6 +319,7 @@ static int put_experts(struct hf_reader *r) {
     const struct hf_family *f = c->family;
     const char *name = hf_value(r->json, "num_local_experts") ? "num_local_experts" : "num_experts";
     uint32_t used, ff;
+    if (f->traits & HF_ROUTED) return hf_put_routed_experts(r);
     if (!(f->traits & HF_EXPERTS)) return 0;
     int rc = read_u32(r, name, f->n_experts, HF_MAX_EXPERTS, &c->n_experts);
     if (!rc) rc = read_u32(r, "num_experts_per_tok", f->n_experts_used, HF_MAX_EXPERTS, &used);
@@ -339,6 +336,7 @@ static int put_experts(struct hf_reader *r) {
     hf_put_bool(r, "inferd.experts_renormalize",
                 hf_flag(r->json, "norm_topk_prob", f->renormalize));
     if (f->traits & HF_SHORT_CONV) return hf_put_sigmoid_experts(r);
+    if ((rc = hf_put_qwen_dense_layers(r))) return rc;
     if (!f->shared_ff) return 0;
     if ((rc = read_u32(r, "shared_expert_intermediate_size", f->shared_ff, INT32_MAX, &ff)))
         return rc;

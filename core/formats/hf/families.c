@@ -84,6 +84,49 @@ static const struct hf_family families[] = {
      .period = 2, .hidden = 2880, .ff = 2880, .n_layers = 36, .n_heads = 64, .n_kv_heads = 8,
      .head_dim = 64, .max_positions = 131072, .vocab = 201088, .sliding_window = 128,
      .n_experts = 128, .n_experts_used = 4, .rms_eps = 1e-5, .rope_theta = 150000},
+    {"mistral3", "Mistral3ForConditionalGeneration", "mistral3", .traits = LLAMA_TRAITS | HF_IMAGES,
+     .window = HF_WINDOW_ALL, .hidden = 4096, .ff = 14336, .n_layers = 32, .n_heads = 32,
+     .n_kv_heads = 8, .max_positions = 131072, .vocab = 32000, .sliding_window = 4096,
+     .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"ministral3", "Ministral3ForCausalLM", "mistral3", .traits = LLAMA_TRAITS | HF_IMAGES,
+     .window = HF_WINDOW_ALL, .hidden = 4096, .ff = 14336, .n_layers = 34, .n_heads = 32,
+     .n_kv_heads = 8, .head_dim = 128, .max_positions = 262144, .vocab = 131072, .rms_eps = 1e-5,
+     .rope_theta = 1e6},
+    {"glm4_moe", "Glm4MoeForCausalLM", "glm4moe",
+     .traits = HF_POST_NORMS | HF_ROUTED | HF_PREDICTS | HF_PARTIAL, .hidden = 4096, .ff = 10944,
+     .n_layers = 46, .n_heads = 96, .n_kv_heads = 8, .max_positions = 131072, .vocab = 151552,
+     .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"minimax_m2", "MiniMaxM2ForCausalLM", "minimax-m2", .traits = HF_ROUTED | HF_PARTIAL,
+     .hidden = 3072, .ff = 1536, .n_layers = 62, .n_heads = 48, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 196608, .vocab = 200064, .rms_eps = 1e-6, .rope_theta = 5e6},
+    {"ernie4_5", "Ernie4_5ForCausalLM", "ernie4_5", .hidden = 1024, .ff = 3072, .n_layers = 18,
+     .n_heads = 16, .n_kv_heads = 2, .head_dim = 128, .max_positions = 131072, .vocab = 103424,
+     .rms_eps = 1e-5, .rope_theta = 5e5, .tied = true},
+    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "ernie4_5-moe", .traits = HF_ROUTED | HF_PREDICTS,
+     .hidden = 2560, .ff = 12288, .n_layers = 28, .n_heads = 20, .n_kv_heads = 4,
+     .max_positions = 131072, .vocab = 103424, .rms_eps = 1e-5, .rope_theta = 5e5, .tied = true},
+    {"dots1", "Dots1ForCausalLM", "dots1", .traits = HF_ROUTED | HF_LAYER_TYPES,
+     .window = HF_WINDOW_FROM_LAYER, .hidden = 4608, .ff = 10944, .n_layers = 62, .n_heads = 32,
+     .n_kv_heads = 32, .max_positions = 2048, .vocab = 152064, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"exaone_moe", "ExaoneMoeForCausalLM", "exaone-moe",
+     .traits = HF_ROUTED | HF_LAYER_TYPES | HF_PREDICTS, .window = HF_WINDOW_PERIOD, .period = 4,
+     .hidden = 4096, .ff = 16384, .n_layers = 32, .n_heads = 32, .n_kv_heads = 32,
+     .max_positions = 2048, .vocab = 102400, .sliding_window = 4096, .rms_eps = 1e-5,
+     .rope_theta = 1e4},
+    {"afmoe", "AfmoeForCausalLM", "afmoe",
+     .traits = HF_POST_NORMS | HF_ROUTED | HF_LAYER_TYPES | HF_LLAMA_KEYS,
+     .window = HF_WINDOW_PERIOD, .period = 4, .hidden = 2048, .ff = 6144, .n_layers = 32,
+     .n_heads = 16, .head_dim = 128, .max_positions = 16384, .vocab = 200192,
+     .sliding_window = 1024, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", "hunyuan-dense", .hidden = 4096, .ff = 11008,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 290943, .rms_eps = 1e-5,
+     .rope_theta = 1e4},
+    {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "hunyuan-moe", .traits = HF_ROUTED,
+     .hidden = 4096, .ff = 11008, .n_layers = 32, .n_heads = 32, .max_positions = 2048,
+     .vocab = 290943, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"hy_v3", "HYV3ForCausalLM", "hy_v3", .traits = HF_ROUTED | HF_PREDICTS, .hidden = 4096,
+     .ff = 13312, .n_layers = 80, .n_heads = 64, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 131072, .vocab = 120832, .rms_eps = 1e-5, .rope_theta = 11158840},
     {"olmo2", "Olmo2ForCausalLM", "olmo2", .traits = HF_POST_NORMS, .hidden = 4096, .ff = 11008,
      .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 50304, .rms_eps = 1e-5,
      .rope_theta = 1e4},
@@ -122,6 +165,20 @@ static const struct hf_family *find_family(const char *model_type, const char *c
     return NULL;
 }
 
+/* What the forward pass lacks for known families that it cannot run; NULL: unknown. */
+static const char *lacks(const char *model_type) {
+    static const char heads[] = "layers with different numbers of heads, and a gate for each head";
+    static const char *const rows[][2] = {
+        {"bailing_moe_v2", "experts that are chosen by groups"},
+        {"laguna", heads},
+        {"mimo_v2_flash", "value heads that are narrower than key heads"},
+        {"step3p5", heads},
+        {"step3p7", heads}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(model_type, rows[i][0]) == 0) return rows[i][1];
+    return NULL;
+}
+
 static const struct hf_family *find_arch(const char *arch) {
     size_t i = 0;
     while (i < N_FAMILIES && strcmp(families[i].arch, arch) != 0)
@@ -130,7 +187,10 @@ static const struct hf_family *find_arch(const char *arch) {
 }
 
 /* A model of text and images has its text model's members in text_config. NULL: it is none. */
-static const char *text_type(const char *model_type) {
+static const char *text_type(const struct hf_reader *r, const char *model_type) {
+    const char *inner = hf_text(hf_value(r->root, "text_config"), "model_type");
+    if (model_type && strcmp(model_type, "mistral3") == 0)
+        return inner && strcmp(inner, "mistral") != 0 ? inner : model_type;
     static const char *const rows[][2] = {{"gemma3", "gemma3_text"},
                                           {"qwen3_5", "qwen3_5_text"},
                                           {"qwen3_5_moe", "qwen3_5_moe_text"}};
@@ -147,7 +207,7 @@ int hf_choose_family(struct hf_reader *r) {
     const char *model_type = hf_text(r->root, "model_type");
     char known[320];
     size_t used = 0;
-    const char *inner = text_type(model_type);
+    const char *inner = text_type(r, model_type);
     if (inner) {
         r->json = hf_value(r->root, "text_config");
         if (!cJSON_IsObject(r->json))
@@ -159,6 +219,10 @@ int hf_choose_family(struct hf_reader *r) {
     if (r->config->family && hf_has_lone_experts(r))
         r->config->family = find_arch(HF_NEMOTRON_EXPERTS);
     if (r->config->family) return 0;
+    if (model_type && lacks(model_type))
+        return err_set_param(r->e, ERR_UNSUPPORTED, "model_type",
+                             "models of type '%s' are not supported: this build lacks %s",
+                             model_type, lacks(model_type));
     if (!model_type && !class_name)
         return err_set_param(r->e, ERR_FORMAT, "model_type", "member 'model_type' is missing");
     for (size_t i = 0; i < N_FAMILIES && used < sizeof known; i++) {

@@ -32,7 +32,10 @@ enum hf_trait {
     HF_DELTA_NET = 1 << 16,    /* linear attention, gated attention, part of a head rotated */
     HF_MROPE = 1 << 17,        /* GGUF has rope.dimension_sections */
     HF_MAMBA2 = 1 << 19,       /* layers with Mamba-2 */
-    HF_SHORT_CONV = 1 << 18    /* layers with a short convolution, and LFM2's names of members */
+    HF_SHORT_CONV = 1 << 18,   /* layers with a short convolution, and LFM2's names of members */
+    HF_ROUTED = 1 << 24,       /* experts as hf/experts.c reads them */
+    HF_PREDICTS = 1 << 25,     /* layers behind the others predict further tokens */
+    HF_PARTIAL = 1 << 26       /* a part of a head may be rotated */
 };
 
 /* Which layers have a window without layer_types; GGUF readers assume the same. */
@@ -84,6 +87,7 @@ struct hf_config {
     const struct hf_family *family;
     uint32_t n_layers, hidden, n_ff, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
     uint64_t max_positions, window; /* window 0: none */
+    uint64_t n_predicting;          /* layers behind the others that are left out */
     bool tied;
     bool pooled;        /* its outputs are vectors or scores: it may have no output head */
     bool as_file;       /* GGUF_OPEN_AS_FILE; set by the caller of hf_config_read */
@@ -156,6 +160,13 @@ int hf_read_short_conv(struct hf_reader *r);
 int hf_short_conv_ff(struct hf_reader *r, uint32_t *ff);
 /* The leading layers without experts, and how experts are weighted. */
 int hf_put_sigmoid_experts(struct hf_reader *r);
+
+/* ---- hf/experts.c ---- */
+
+/* Keys of experts of HF_ROUTED families. */
+int hf_put_routed_experts(struct hf_reader *r);
+/* Layers of Qwen's mixtures without experts. */
+int hf_put_qwen_dense_layers(struct hf_reader *r);
 
 /* ---- hf/mamba2.c ---- */
 

@@ -14,6 +14,7 @@ enum layout {
     COLUMN,      /* of Mamba-2: a vector as a matrix of one column, */
     DECAY_COLUMN,
     GROUPS,      /* or of a row for each group */
+    ONE_ROW,     /* a matrix of one row as a vector */
     SHARED_DOWN, /* of the shared expert, which is the whole FFN without experts */
     HALVES,      /* rows of gate, then of up */
     STACKED,     /* a file's tensor is one expert's matrix */

@@ -58,11 +58,16 @@ static int put_yarn(struct hf_reader *r, const struct rope *rope) {
         (rc = hf_read_real(r, rope->params, "mscale_all_dim", 0, &m_all)))
         return rc;
     bool given = hf_value(rope->params, "attention_factor");
-    if (!given && m != 0 && m_all != 0)
+    const bool mistral = strcmp(r->config->family->arch, "mistral3") == 0;
+    if (!given && m == 1 && m_all != 0 && mistral)
+        hf_put_f32(r, "rope.scaling.yarn_log_multiplier", m_all);
+    else if (!given && m != 0 && m_all != 0)
         hf_put_f32(r, "rope.scaling.yarn_attn_factor",
                    yarn_mscale(rope->factor, m) / yarn_mscale(rope->factor, m_all));
     else if ((rc = copy_real(r, rope, given ? "attention_factor" : "attn_factor",
                              "rope.scaling.yarn_attn_factor")))
+        return rc;
+    if (mistral && (rc = copy_real(r, rope, "llama_4_scaling_beta", "attention.temperature_scale")))
         return rc;
     if ((rc = copy_real(r, rope, "beta_fast", "rope.scaling.yarn_beta_fast")) ||
         (rc = copy_real(r, rope, "beta_slow", "rope.scaling.yarn_beta_slow")))
@@ -137,13 +142,28 @@ static int put_longrope(struct hf_reader *r, const struct rope *rope) {
     return 0;
 }
 
-static int put_scaling(struct hf_reader *r, const struct rope *rope, double theta) {
+/* Hunyuan's dynamic scaling is another base (NTK-aware scaling with a fixed alpha). */
+static int put_alpha(struct hf_reader *r, const struct rope *rope, double *theta) {
+    double alpha, n = r->config->head_dim;
+    int rc = hf_read_real(r, rope->params, "alpha", 0, &alpha);
+    if (rc) return rc;
+    if (!(alpha > 0) || n <= 2) return err_value(r, "alpha");
+    *theta *= pow(alpha, n / (n - 2));
+    hf_put_str(r, "rope.scaling.type", "none");
+    return 0;
+}
+
+/* *theta: the base, which the scaling may change. */
+static int put_scaling(struct hf_reader *r, const struct rope *rope, double *theta) {
     const char *type = rope->type;
+    const bool hunyuan = strncmp(r->config->family->arch, "hunyuan", strlen("hunyuan")) == 0;
     if (strcmp(type, "default") == 0) return 0;
+    if (hunyuan && strcmp(type, "dynamic") == 0 && hf_value(rope->params, "alpha"))
+        return put_alpha(r, rope, theta);
     if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) return put_longrope(r, rope);
     if (!hf_value(rope->params, "factor") || !(rope->factor > 0)) return err_value(r, "factor");
     if (strcmp(type, "yarn") == 0) return put_yarn(r, rope);
-    if (strcmp(type, "llama3") == 0) return make_llama3(r, rope, theta);
+    if (strcmp(type, "llama3") == 0) return make_llama3(r, rope, *theta);
     if (strcmp(type, "linear") != 0 && strcmp(type, "dynamic") != 0)
         return err_set_param(r->e, ERR_UNSUPPORTED, "rope_type",
                              "rope scaling of type '%.40s' is not supported", type);
@@ -170,10 +190,15 @@ static int read_local(struct hf_reader *r, const cJSON *params, double *theta) {
 
 static int read_partial(struct hf_reader *r, const struct rope *rope) {
     struct hf_config *c = r->config;
-    double part;
-    bool delta_net = c->family->traits & HF_DELTA_NET;
-    bool partly = delta_net || strcmp(c->family->arch, "phi3") == 0;
-    int rc = read_either(r, rope, "partial_rotary_factor", delta_net ? 0.25 : 1, &part);
+    double part, usual = 1, n_rot;
+    bool delta_net = c->family->traits & HF_DELTA_NET, by_key = c->family->traits & HF_PARTIAL;
+    bool partly = delta_net || by_key || strcmp(c->family->arch, "phi3") == 0;
+    if (delta_net) usual = 0.25;
+    if (strcmp(c->family->arch, "glm4moe") == 0) usual = 0.5;
+    int rc = by_key ? hf_read_real(r, r->json, "rotary_dim", usual * c->head_dim, &n_rot) : 0;
+    if (rc) return rc;
+    if (by_key) usual = n_rot / c->head_dim; /* MiniMax's own folders */
+    rc = read_either(r, rope, "partial_rotary_factor", usual, &part);
     if (rc) return rc;
     if (!(part > 0 && part <= 1)) return err_value(r, "partial_rotary_factor");
     if (part != 1 && !partly)
@@ -238,7 +263,7 @@ int hf_read_rope(struct hf_reader *r) {
     if (!(theta > 0)) return err_value(r, "rope_theta");
     if (!params && (r->config->family->traits & HF_GPT_OSS))
         put_gpt_oss_scaling(r);
-    else if ((rc = put_scaling(r, &rope, theta)))
+    else if ((rc = put_scaling(r, &rope, &theta)))
         return rc;
     hf_put_f32(r, "rope.freq_base", theta);
     if (local > 0) hf_put_f32(r, "rope.freq_base_swa", local);

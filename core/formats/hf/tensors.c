@@ -171,6 +171,13 @@ static int map_rows(struct mapper *m, const struct safetensor *s, const char *na
     return 0;
 }
 
+static int map_one_row(struct mapper *m, const struct safetensor *s, const char *name) {
+    if (s->n_dims != 2 || s->dims[0] != 1) return bad_shape(m, s, "one row");
+    int rc = map_plain(m, s, name, 0);
+    if (!rc) set_dims(&m->entries[m->n - 1], 1);
+    return rc;
+}
+
 static int map_halves(struct mapper *m, const struct safetensor *s, uint32_t layer) {
     static const char *const names[2][2] = {{"ffn_gate.weight", "ffn_up.weight"},
                                             {"ffn_gate_shexp.weight", "ffn_up_shexp.weight"}};
@@ -399,6 +406,8 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         return rc;
     case GROUPS:
         return map_rows(m, s, name, c->n_norm_groups);
+    case ONE_ROW:
+        return map_one_row(m, s, name);
     case SHARED_DOWN:
         snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_down%s.weight", layer,
                  c->n_experts ? "_shexp" : "");
@@ -471,12 +480,23 @@ static bool is_vision(const struct hf_config *c, const char *name) {
            begins_with(name, "model.visual.") || begins_with(name, "visual.");
 }
 
+/* Is the tensor of a layer that predicts further tokens? */
+static bool predicts_further(const struct hf_config *c, const char *name) {
+    const char *p = name + strlen("model.layers.");
+    uint64_t layer;
+    if (!(c->family->traits & (HF_DELTA_NET | HF_PREDICTS))) return false;
+    if (begins_with(name, "mtp.") || begins_with(name, "model.mtp.")) return true;
+    if (!(c->family->traits & HF_PREDICTS)) return false;
+    if (begins_with(name, "model.mtp_")) return true; /* ERNIE 4.5 */
+    return begins_with(name, "model.layers.") && take_number(&p, &layer) && *p == '.' &&
+           layer >= c->n_layers && layer - c->n_layers < c->n_predicting;
+}
+
 /* Is the tensor not needed? Vision parts, layers that predict further tokens, frequencies in old
  * files, and a head that the family does not read. */
 static bool is_skipped(struct mapper *m, const char *name) {
     const struct hf_config *c = m->config;
-    bool predicts = (c->family->traits & HF_DELTA_NET) &&
-                    (begins_with(name, "mtp.") || begins_with(name, "model.mtp."));
+    bool predicts = predicts_further(c, name);
     bool vision = is_vision(c, name);
     m->t->n_vision += vision;
     m->t->n_mtp += predicts;
