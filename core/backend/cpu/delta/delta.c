@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PREFETCH_ROWS = 3, FLOATS_PER_LINE = 16 };
+enum { PREFETCH_ROWS = 3, FLOATS_PER_LINE = 16, GATE_SPAN = 2048 };
 
 struct delta_op {
     const struct op_linear_attention *a;
@@ -259,23 +259,36 @@ int cpu_linear_attention(backend *be, const struct op_linear_attention *a) {
 
 /* ---- the gate of attention ---- */
 
-static void gate_row(const void *arg, uint32_t row, int thread) {
-    const struct op_gate *a = arg;
-    const uint64_t at = (uint64_t)row * a->n_cols;
+struct gate_run {
+    const struct op_gate *a;
+    const struct cpu_isa *isa;
+    uint32_t n_spans; /* of a row */
+};
+
+/* A span of one row's columns: a decode row alone occupies several threads. */
+static void gate_span(const void *arg, uint32_t item, int thread) {
+    const struct gate_run *run = arg;
+    const struct op_gate *a = run->a;
+    const uint32_t first = item % run->n_spans * GATE_SPAN, left = a->n_cols - first;
+    const uint32_t n = left < GATE_SPAN ? left : GATE_SPAN;
+    const uint64_t at = item / run->n_spans * (uint64_t)a->n_cols + first;
     float *x = (float *)a->x->host + at;
-    const float *gate = a->gate ? (const float *)a->gate->host + at : NULL;
     (void)thread;
-    for (uint32_t i = 0; i < a->n_cols; i++) {
-        if (gate)
-            x[i] /= 1 + expf(-gate[i]);
-        else
-            x[i] *= x[i] > 0 ? x[i] : 0;
+    if (a->gate) {
+        run->isa->gate(x, (const float *)a->gate->host + at, n);
+        return;
     }
+    for (uint32_t i = 0; i < n; i++)
+        x[i] *= x[i] > 0 ? x[i] : 0;
 }
 
 int cpu_gate(backend *be, const struct op_gate *a) {
     struct cpu_backend *c = cpu_of(be);
-    pool_run(c->pool, a->n_rows, gate_row, a);
-    cpu_count(c, &cpu_isa_generic, CPU_GATE);
+    const struct gate_run run = {
+        .a = a, .isa = c->isa, .n_spans = (a->n_cols + GATE_SPAN - 1) / GATE_SPAN};
+    const uint64_t n_items = (uint64_t)a->n_rows * run.n_spans;
+    if (n_items > UINT32_MAX) return ERR_INVALID;
+    pool_run(c->pool, (uint32_t)n_items, gate_span, &run);
+    cpu_count(c, a->gate ? c->isa : &cpu_isa_generic, CPU_GATE);
     return 0;
 }
