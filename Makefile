@@ -151,7 +151,7 @@ test-quick: ## the tests that take under two minutes in all; it says what it lea
 	@SUITES="unit http" FILES="$(QUICK_HTTP)" scripts/run-tests $(BUILD) QUICK=1
 
 # The processors and what each is to pick are in scripts/test-arm64.
-ARM64_TESTS := test_base test_qtype test_gemm test_backend test_moe test_linear test_attention test_rope_store test_top
+ARM64_TESTS := test_base test_qtype test_gemm test_backend test_moe test_linear test_attention test_rope_store test_top test_delta_net
 .PHONY: test-arm64 arm64
 test-arm64: ## cross-build the CPU backend for 64-bit ARM and run its tests under qemu
 	@scripts/test-arm64

@@ -54,8 +54,9 @@ static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
     return TOKENIZER_PARSE_SPECIAL | (written ? 0 : TOKENIZER_ADD_SPECIAL);
 }
 
-/* Tokens before the last text that is not the template's: the last message, which a client may send
- * again with another text. */
+/* Tokens before the last text that is not the template's, which is the last message: a client may
+ * send the others again with another one, or with one of another role. So the template's text
+ * between them does not count, unless it is all there is. */
 static uint32_t count_stable(const tokenizer *tok, const tokenizer_piece *pieces,
                              const struct chat_output *text, uint32_t limit) {
     size_t n = text->n_spans;
@@ -64,8 +65,11 @@ static uint32_t count_stable(const tokenizer *tok, const tokenizer_piece *pieces
     while (n && text->spans[n - 1].trusted)
         n--;
     if (n < 2) return 0;
-    int rc = tokenizer_encode_pieces(tok, pieces, n - 1, encode_flags(tok, text), limit, &ids,
-                                     &n_ids, NULL);
+    size_t before = --n;
+    while (n && text->spans[n - 1].trusted)
+        n--;
+    int rc = tokenizer_encode_pieces(tok, pieces, n ? n : before, encode_flags(tok, text), limit,
+                                     &ids, &n_ids, NULL);
     free(ids);
     return rc ? 0 : (uint32_t)n_ids;
 }

@@ -169,7 +169,7 @@ struct engine_request {
      * request's (engine_stream_seed with first_choice 0 works as well). */
     uint32_t n_generated, first_choice;
     /* A hint for models with recurrent layers: later requests will probably begin with as many of
-     * the prompt's tokens (those before the last user message), so their state is kept. 0: unknown.
+     * the prompt's tokens (those of all messages but the last), so their state is kept. 0: unknown.
      */
     uint32_t stable_tokens;
     /* Not NONE: nothing is generated; the prompt's hidden states become one vector

@@ -30,7 +30,9 @@ enum have {
     CHOICE_BIAS = 8192,   /* likewise */
     BARE_BIAS = 16384,    /* the same under the name of Hy3's files */
     UNGATED = 32768,      /* the shared expert has no gate */
-    GATE_APART = 65536    /* attention's gate */
+    GATE_APART = 65536,   /* attention's gate */
+    STATE_NORM = 131072,  /* of Mamba-2 */
+    CONV_BIAS = 262144    /* likewise */
 };
 
 /* A file under construction, and its parameters. */
@@ -44,6 +46,7 @@ struct maker {
     bool dense[FORWARD64_MAX_LAYERS]; /* of a model with experts: layers without them */
     uint32_t n_predicting; /* layers behind the others, with the tensors of attention's */
     bool n_kv_list;        /* attention.head_count_kv is already there, a list */
+    bool n_ff_list;        /* likewise feed_forward_length */
     void *data[MAX_TENSORS];
     int n_data;
 };
@@ -93,6 +96,11 @@ static inline void set_sections(struct maker *m, const int32_t *v, uint32_t n) {
 static inline void set_i32s(struct maker *m, const char *suffix, const int32_t *v, uint32_t n) {
     err e = {0};
     runner_need(gguf_writer_set_array(m->w, key(m, suffix), GGUF_I32, v, n, &e), &e);
+}
+
+static inline void set_bool(struct maker *m, const char *suffix, bool v) {
+    err e = {0};
+    runner_need(gguf_writer_set_bool(m->w, key(m, suffix), v, &e), &e);
 }
 
 static inline void set_bools(struct maker *m, const char *suffix, const bool *v, uint32_t n) {
@@ -185,6 +193,29 @@ static inline void add_short_conv(struct maker *m, int i) {
     add_post_norms(m, i);
 }
 
+/* Without the layer's norms. Decays from 1 / 10 to near 1 a token. */
+static inline void add_mamba2(struct maker *m, int i) {
+    const struct forward64 *f = &m->f;
+    uint64_t n = f->n_v_heads, values = n * f->value_dim;
+    uint64_t channels = values + 2 * (uint64_t)f->n_k_heads * f->state_dim;
+    float decay[64];
+    for (uint32_t h = 0; h < n; h++)
+        decay[h] = -3 / powf(4, (float)h);
+    add_matrix(m, i, "ssm_in.weight", values + channels + n, f->n_embd);
+    add_matrix(m, i, "ssm_conv1d.weight", channels, f->n_taps);
+    if (m->have & CONV_BIAS) add_vector(m, i, "ssm_conv1d.bias", channels, false);
+    add(m, i, &(struct shape){.name = "ssm_a", .n_in = 1, .n_out = n, .values = decay});
+    add_matrix(m, i, "ssm_d", n, 1);
+    add_vector(m, i, "ssm_dt.bias", n, false);
+    if (m->have & STATE_NORM)
+        add(m, i,
+            &(struct shape){.name = "ssm_norm.weight",
+                            .n_in = values / f->n_k_heads,
+                            .n_out = f->n_k_heads,
+                            .around_1 = true});
+    add_matrix(m, i, "ssm_out.weight", f->n_embd, values);
+}
+
 /* Decays from 1 / 10 to near 1 a token. */
 static inline void add_delta_net(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
@@ -233,13 +264,13 @@ static inline void add_attention(struct maker *m, int i) {
     if (m->have & SINKS) add_vector(m, i, "attn_sinks.weight", f->n_heads, true);
     add_matrix(m, i, "attn_output.weight", f->n_embd, heads);
     if (m->have & OUT_BIAS) add_vector(m, i, "attn_output.bias", f->n_embd, false);
-    add_post_norms(m, i);
+    if (i >= FORWARD64_MAX_LAYERS || !f->no_ffn[i]) add_post_norms(m, i);
 }
 
 static inline void add_plain_ff(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
-    bool fused = m->have & FUSED;
-    if (!fused) add_matrix(m, i, "ffn_gate.weight", f->n_ff, f->n_embd);
+    bool fused = m->have & FUSED, gated = f->act != FORWARD64_RELU_SQUARED;
+    if (!fused && gated) add_matrix(m, i, "ffn_gate.weight", f->n_ff, f->n_embd);
     add_matrix(m, i, "ffn_up.weight", fused ? 2 * (uint64_t)f->n_ff : f->n_ff, f->n_embd);
     add_matrix(m, i, "ffn_down.weight", f->n_embd, f->n_ff);
     if (!(m->have & FF_BIAS)) return;
@@ -250,13 +281,18 @@ static inline void add_plain_ff(struct maker *m, int i) {
 
 static inline void add_experts(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
-    uint64_t n = f->n_experts, ff = f->n_ff_expert, embd = f->n_embd, shared = f->n_ff_shared;
-    add_matrix(m, i, "ffn_gate_inp.weight", n, embd);
+    uint64_t n = f->n_experts, ff = f->n_ff_expert, shared = f->n_ff_shared;
+    uint64_t latent = f->n_latent, embd = latent ? latent : f->n_embd;
+    bool gated = f->act != FORWARD64_RELU_SQUARED;
+    add_matrix(m, i, "ffn_gate_inp.weight", n, f->n_embd);
+    if (latent) add_matrix(m, i, "ffn_latent_down.weight", latent, f->n_embd);
+    if (latent) add_matrix(m, i, "ffn_latent_up.weight", f->n_embd, latent);
     if (m->have & CHOICE_BIAS) add_vector(m, i, "exp_probs_b.bias", n, false);
     if (m->have & BARE_BIAS) add_vector(m, i, "exp_probs_b", n, false);
     bool fused = m->have & GATE_UP_FUSED;
     if (fused) add(m, i, &(struct shape){"ffn_gate_up_exps.weight", embd, 2 * ff, n, false, NULL});
-    if (!fused) add(m, i, &(struct shape){"ffn_gate_exps.weight", embd, ff, n, false, NULL});
+    if (!fused && gated)
+        add(m, i, &(struct shape){"ffn_gate_exps.weight", embd, ff, n, false, NULL});
     if (!fused) add(m, i, &(struct shape){"ffn_up_exps.weight", embd, ff, n, false, NULL});
     add(m, i, &(struct shape){"ffn_down_exps.weight", ff, embd, n, false, NULL});
     if (m->have & EXPERT_BIAS) {
@@ -266,10 +302,10 @@ static inline void add_experts(struct maker *m, int i) {
         add_matrix(m, i, "ffn_down_exps.bias", n, embd);
     }
     if (!shared) return;
-    if (!(m->have & UNGATED)) add_vector(m, i, "ffn_gate_inp_shexp.weight", embd, false);
-    add_matrix(m, i, "ffn_gate_shexp.weight", shared, embd);
-    add_matrix(m, i, "ffn_up_shexp.weight", shared, embd);
-    add_matrix(m, i, "ffn_down_shexp.weight", embd, shared);
+    if (!(m->have & UNGATED)) add_vector(m, i, "ffn_gate_inp_shexp.weight", f->n_embd, false);
+    if (gated) add_matrix(m, i, "ffn_gate_shexp.weight", shared, f->n_embd);
+    add_matrix(m, i, "ffn_up_shexp.weight", shared, f->n_embd);
+    add_matrix(m, i, "ffn_down_shexp.weight", f->n_embd, shared);
 }
 
 /* ---- files ---- */
@@ -328,13 +364,29 @@ static inline void experts(struct maker *m, uint32_t n, uint32_t n_used, uint32_
     set_u32(m, "expert_feed_forward_length", n_ff);
 }
 
+static inline void add_layer(struct maker *m, int i) {
+    const struct forward64 *f = &m->f;
+    const bool within = i < FORWARD64_MAX_LAYERS, recurrent = within && f->recurrent[i];
+    if (recurrent && f->mamba2 && !f->parallel)
+        add_vector(m, i, "attn_norm.weight", f->n_embd, true);
+    if (recurrent && f->mamba2) add_mamba2(m, i);
+    if (recurrent && f->mamba2 && !f->parallel && !f->no_ffn[i]) add_post_norms(m, i);
+    if (recurrent && !f->mamba2) f->short_conv ? add_short_conv(m, i) : add_delta_net(m, i);
+    if (within && f->no_mixer[i])
+        add_vector(m, i, "attn_norm.weight", f->n_embd, true);
+    else if (!recurrent || f->parallel)
+        add_attention(m, i);
+    if (within && f->no_ffn[i]) return;
+    f->n_experts && !(within && m->dense[i]) ? add_experts(m, i) : add_plain_ff(m, i);
+}
+
 static inline void finish(struct maker *m) {
     const struct forward64 *f = &m->f;
     err e = {0};
     set_u32(m, "context_length", 512);
     set_u32(m, "block_count", f->n_layers + m->n_predicting);
     set_u32(m, "embedding_length", f->n_embd);
-    set_u32(m, "feed_forward_length", f->n_ff);
+    if (!m->n_ff_list) set_u32(m, "feed_forward_length", f->n_ff);
     set_u32(m, "attention.head_count", f->n_heads);
     if (!m->n_kv_list) set_u32(m, "attention.head_count_kv", f->n_kv_heads);
     set_u32(m, "attention.key_length", f->head_dim);
@@ -344,14 +396,8 @@ static inline void finish(struct maker *m) {
     add_vector(m, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight", f->n_embd,
                true);
     if (m->have & UNTIED) add_matrix(m, -1, "output.weight", N_VOCAB, f->n_embd);
-    for (int i = 0; i < (int)f->n_layers; i++) {
-        if (i >= FORWARD64_MAX_LAYERS || !f->recurrent[i])
-            add_attention(m, i);
-        else
-            f->short_conv ? add_short_conv(m, i) : add_delta_net(m, i);
-        f->n_experts && !(i < FORWARD64_MAX_LAYERS && m->dense[i]) ? add_experts(m, i)
-                                                                   : add_plain_ff(m, i);
-    }
+    for (int i = 0; i < (int)f->n_layers; i++)
+        add_layer(m, i);
     for (uint32_t i = 0; i < m->n_predicting; i++) {
         add_attention(m, (int)(f->n_layers + i));
         add_matrix(m, (int)(f->n_layers + i), "nextn.eh_proj.weight", f->n_embd, 2 * f->n_embd);
@@ -387,6 +433,36 @@ static inline void delta_nets(struct maker *m, uint32_t interval, uint32_t n_tap
     set_u32(m, "ssm.state_size", dim);
     set_u32(m, "ssm.inner_size", n_v_heads * dim);
     plain_rope(m, 6, 10000, 10000);
+}
+
+/* Heads of Mamba-2: n_groups groups of state dimensions, n_heads heads of dim. */
+static inline void mamba2(struct maker *m, uint32_t n_taps, uint32_t n_groups, uint32_t state,
+                          uint32_t n_heads, uint32_t dim) {
+    m->f.mamba2 = true;
+    m->f.n_taps = n_taps;
+    m->f.n_k_heads = n_groups;
+    m->f.state_dim = state;
+    m->f.n_v_heads = n_heads;
+    m->f.value_dim = dim;
+    set_u32(m, "ssm.conv_kernel", n_taps);
+    set_u32(m, "ssm.group_count", n_groups);
+    set_u32(m, "ssm.time_step_rank", n_heads);
+    set_u32(m, "ssm.state_size", state);
+    set_u32(m, "ssm.inner_size", n_heads * dim);
+}
+
+/* Attention where n_kv is not 0, elsewhere Mamba-2; with n_ff, where that is not 0, an FFN alone.
+ */
+static inline void lay_mamba2(struct maker *m, const int32_t *n_kv, const int32_t *n_ff) {
+    m->n_kv_list = true;
+    m->n_ff_list = n_ff != NULL;
+    for (uint32_t i = 0; i < m->f.n_layers; i++) {
+        m->f.no_mixer[i] = n_ff && n_ff[i];
+        m->f.no_ffn[i] = n_ff && !n_ff[i];
+        m->f.recurrent[i] = !n_kv[i] && !m->f.no_mixer[i];
+    }
+    set_i32s(m, "attention.head_count_kv", n_kv, m->f.n_layers);
+    if (n_ff) set_i32s(m, "feed_forward_length", n_ff, m->f.n_layers);
 }
 
 /* Attention where n_kv is not 0, elsewhere a short convolution. */

@@ -23,9 +23,12 @@ struct layer {
     struct matrix qkv, z, qkvz, alpha, beta, beta_alpha, conv, decay, dt_bias, state_norm,
         state_out;
     struct matrix bcx; /* of a short convolution: B, C, x; it also has conv and state_out */
+    struct matrix conv_bias, skip; /* of Mamba-2; qkvz is its ssm_in */
+    struct matrix latent_down, latent_up;
 };
 
-/* A delta net's memory: inputs of the convolution (n, channels), S (n_v_heads, dim, dim). */
+/* A recurrent layer's memory: inputs of the convolution (n, channels), S (n_v_heads, dim of K, dim
+ * of V). */
 struct net {
     double *u, *s;
 };
@@ -93,7 +96,7 @@ static void split_fused(const gguf *g, const struct forward64 *f, int i, struct 
         l->k = part(qkv, heads, kv), l->bk = part(bias, heads, kv);
         l->v = part(qkv, heads + kv, kv), l->bv = part(bias, heads + kv, kv);
     }
-    if (l->up.w && !l->gate.w) {
+    if (l->up.w && !l->gate.w && f->act != FORWARD64_RELU_SQUARED) {
         struct matrix both = l->up;
         l->gate = part(both, 0, f->n_ff);
         l->up = part(both, f->n_ff, f->n_ff);
@@ -153,6 +156,10 @@ static struct layer load_layer(const gguf *g, const struct forward64 *f, int i) 
         {"ssm_dt.bias", &l.dt_bias},
         {"ssm_norm.weight", &l.state_norm},
         {"ssm_out.weight", &l.state_out},
+        {"ssm_conv1d.bias", &l.conv_bias},
+        {"ssm_d", &l.skip},
+        {"ffn_latent_down.weight", &l.latent_down},
+        {"ffn_latent_up.weight", &l.latent_up},
         {"exp_probs_b.bias", &l.choice_bias},
         {"shortconv.in_proj.weight", &l.bcx},
         {"shortconv.conv.weight", &l.conv},
@@ -285,46 +292,61 @@ static void route(const struct forward64 *f, const struct layer *l, const double
 /* gate, up and down of one block of n_ff, added to y with weight p. */
 struct block {
     const double *gate, *up, *down, *b_gate, *b_up, *b_down;
-    uint32_t n_ff;
+    uint32_t n_ff, width; /* width: of its input and output */
 };
 
 static void add_block(const struct forward64 *f, const struct block *b, const double *h, double p,
                       double *y) {
     double gate[W], up[W], r[W];
-    multiply(b->gate, b->n_ff, f->n_embd, b->b_gate, h, gate);
-    multiply(b->up, b->n_ff, f->n_embd, b->b_up, h, up);
+    bool gated = f->act != FORWARD64_RELU_SQUARED;
+    if (gated) multiply(b->gate, b->n_ff, b->width, b->b_gate, h, gate);
+    multiply(b->up, b->n_ff, b->width, b->b_up, h, up);
     for (uint32_t i = 0; i < b->n_ff; i++)
-        gate[i] = activate(f->act, gate[i], up[i]);
-    multiply(b->down, f->n_embd, b->n_ff, b->b_down, gate, r);
-    for (uint32_t i = 0; i < f->n_embd; i++)
+        gate[i] = gated ? activate(f->act, gate[i], up[i]) : up[i] > 0 ? up[i] * up[i] : 0;
+    multiply(b->down, b->width, b->n_ff, b->b_down, gate, r);
+    for (uint32_t i = 0; i < b->width; i++)
         y[i] += p * r[i];
 }
 
-static void feed_forward(const struct forward64 *f, const struct layer *l, const double *h,
-                         double *y) {
-    double p[64], gate = 0;
-    memset(y, 0, f->n_embd * sizeof *y);
-    if (!l->router.w) {
-        struct block b = {l->gate.w, l->up.w,     l->down.w, l->b_gate.w,
-                          l->b_up.w, l->b_down.w, f->n_ff};
-        add_block(f, &b, h, 1, y);
-        return;
-    }
+/* The routed experts, added to y. */
+static void add_experts(const struct forward64 *f, const struct layer *l, const double *h,
+                        double *y) {
+    double p[64], narrow[W], sum[W] = {0}, r[W];
+    uint32_t width = f->n_latent ? f->n_latent : f->n_embd;
     route(f, l, h, p);
-    uint64_t n = (uint64_t)f->n_ff_expert * f->n_embd;
+    if (f->n_latent) multiply(l->latent_down.w, width, f->n_embd, NULL, h, narrow);
+    uint64_t n = (uint64_t)f->n_ff_expert * width;
     for (uint32_t i = 0; i < f->n_experts; i++) {
         struct block b = {at(l->gate_e, i * n),
                           at(l->up_e, i * n),
                           at(l->down_e, i * n),
                           at(l->b_gate_e, (uint64_t)i * f->n_ff_expert),
                           at(l->b_up_e, (uint64_t)i * f->n_ff_expert),
-                          at(l->b_down_e, (uint64_t)i * f->n_embd),
-                          f->n_ff_expert};
-        if (p[i] > 0) add_block(f, &b, h, p[i], y);
+                          at(l->b_down_e, (uint64_t)i * width),
+                          f->n_ff_expert,
+                          width};
+        if (p[i] > 0) add_block(f, &b, f->n_latent ? narrow : h, p[i], sum);
     }
+    if (f->n_latent) multiply(l->latent_up.w, f->n_embd, width, NULL, sum, r);
+    for (uint32_t i = 0; i < f->n_embd; i++)
+        y[i] += f->n_latent ? r[i] : sum[i];
+}
+
+static void feed_forward(const struct forward64 *f, const struct layer *l, const double *h,
+                         double *y) {
+    double gate = 0;
+    memset(y, 0, f->n_embd * sizeof *y);
+    if (!l->router.w) {
+        struct block b = {l->gate.w, l->up.w,     l->down.w, l->b_gate.w,
+                          l->b_up.w, l->b_down.w, f->n_ff,   f->n_embd};
+        add_block(f, &b, h, 1, y);
+        return;
+    }
+    add_experts(f, l, h, y);
     if (!f->n_ff_shared) return;
     struct block b = {.gate = l->gate_s.w, .up = l->up_s.w, .down = l->down_s.w};
     b.n_ff = f->n_ff_shared;
+    b.width = f->n_embd;
     if (l->router_s.w) multiply(l->router_s.w, 1, f->n_embd, NULL, h, &gate);
     add_block(f, &b, h, l->router_s.w ? 1 / (1 + exp(-gate)) : 1, y);
 }
@@ -463,22 +485,70 @@ static void convolve(const struct forward64 *f, const struct layer *l, const dou
     multiply(l->state_out.w, n, n, NULL, o, y);
 }
 
+/* y (n_embd): Mamba-2 at position t, whose normed input is h. Channels are V, K (B) and Q (C). */
+static void scan(const struct forward64 *f, const struct layer *l, const double *h, struct net *net,
+                 uint32_t t, double *y) {
+    const uint32_t d = f->state_dim, n = f->value_dim, n_v = f->n_v_heads, n_k = f->n_k_heads;
+    const uint32_t values = n_v * n, channels = values + 2 * n_k * d, group = values / n_k;
+    double all[3 * W], c[W], o[W], *u = net->u + (uint64_t)t * channels;
+    multiply(l->qkvz.w, (uint64_t)values + channels + n_v, f->n_embd, NULL, h, all);
+    memcpy(u, all + values, channels * sizeof *u);
+    for (uint32_t i = 0; i < channels; i++) {
+        double sum = l->conv_bias.w ? l->conv_bias.w[i] : 0;
+        for (uint32_t k = 0; k < f->n_taps && k <= t; k++)
+            sum += l->conv.w[i * f->n_taps + f->n_taps - 1 - k] *
+                   net->u[(uint64_t)(t - k) * channels + i];
+        c[i] = silu(sum);
+    }
+    for (uint32_t head = 0; head < n_v; head++) {
+        const double *k = c + values + head / (n_v / n_k) * d, *q = k + n_k * d, *v = c + head * n;
+        double dt = log1p(exp(all[values + channels + head] + l->dt_bias.w[head]));
+        double keep = exp(l->decay.w[head] * dt), *s = net->s + (uint64_t)head * d * n;
+        for (uint32_t j = 0; j < n; j++) {
+            double sum = l->skip.w[head] * v[j];
+            for (uint32_t i = 0; i < d; i++) {
+                s[i * n + j] = s[i * n + j] * keep + k[i] * dt * v[j];
+                sum += s[i * n + j] * q[i];
+            }
+            o[head * n + j] = sum * silu(all[head * n + j]);
+        }
+    }
+    for (uint32_t i = 0; i < values && l->state_norm.w; i += group)
+        normalize(f->eps, l->state_norm.w + i, o + i, o + i, group);
+    multiply(l->state_out.w, f->n_embd, values, NULL, o, y);
+}
+
+/* y (n_embd): attention, a recurrent layer, or both, at position t. */
+static void run_mixers(const struct forward64 *f, const struct layer *l, uint32_t i,
+                       const double *h, double *k, double *v, struct net *net, uint32_t t,
+                       double *y) {
+    double beside[W];
+    if (f->recurrent[i] && f->short_conv)
+        convolve(f, l, h, net, t, y);
+    else if (f->recurrent[i] && f->mamba2)
+        scan(f, l, h, net, t, y);
+    else if (f->recurrent[i])
+        remember(f, l, h, net, t, y);
+    if (f->recurrent[i] && !f->parallel) return;
+    attend(f, l, i, h, k, v, t, f->recurrent[i] ? beside : y);
+    for (uint32_t c = 0; c < f->n_embd && f->recurrent[i]; c++)
+        y[c] += beside[c];
+}
+
 static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t i, double *x,
                       double *k, double *v, struct net *net, uint32_t n) {
     double h[W], y[W];
     for (uint32_t t = 0; t < n; t++) {
         double *xt = x + t * f->n_embd;
-        normalize(f->eps, l->attn_norm.w, xt, h, f->n_embd);
-        if (f->recurrent[i] && f->short_conv)
-            convolve(f, l, h, net, t, y);
-        else if (f->recurrent[i])
-            remember(f, l, h, net, t, y);
-        else
-            attend(f, l, i, h, k, v, t, y);
-        normalize(f->eps, l->attn_post.w, y, y, f->n_embd);
-        for (uint32_t c = 0; c < f->n_embd; c++)
-            xt[c] += f->residual_scale * y[c];
-        normalize(f->eps, l->ffn_norm.w, xt, h, f->n_embd);
+        if (!f->no_mixer[i]) {
+            normalize(f->eps, l->attn_norm.w, xt, h, f->n_embd);
+            run_mixers(f, l, i, h, k, v, net, t, y);
+            normalize(f->eps, l->attn_post.w, y, y, f->n_embd);
+            for (uint32_t c = 0; c < f->n_embd; c++)
+                xt[c] += f->residual_scale * y[c];
+        }
+        if (f->no_ffn[i]) continue;
+        normalize(f->eps, f->no_mixer[i] ? l->attn_norm.w : l->ffn_norm.w, xt, h, f->n_embd);
         feed_forward(f, l, h, y);
         normalize(f->eps, l->ffn_post.w, y, y, f->n_embd);
         for (uint32_t c = 0; c < f->n_embd; c++)
@@ -488,9 +558,10 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
 
 void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
                       double *hidden) {
+    uint64_t values = f->n_v_heads * (uint64_t)(f->mamba2 ? f->value_dim : f->state_dim);
     uint64_t channels =
-        f->short_conv ? f->n_embd : (2 * (uint64_t)f->n_k_heads + f->n_v_heads) * f->state_dim;
-    uint64_t state_bytes = (uint64_t)f->n_v_heads * f->state_dim * f->state_dim * sizeof(double);
+        f->short_conv ? f->n_embd : 2 * (uint64_t)f->n_k_heads * f->state_dim + values;
+    uint64_t state_bytes = values * f->state_dim * sizeof(double);
     need(channels <= W && f->n_embd <= W && f->n_ff <= W && f->n_heads * f->head_dim <= W &&
              f->n_experts <= 64 && n <= FORWARD64_MAX_TOKENS && f->n_layers <= FORWARD64_MAX_LAYERS,
          "tiny model");

@@ -8,7 +8,13 @@
 #include "core/formats/gguf/gguf.h"
 
 enum { FORWARD64_MAX_LAYERS = 16, FORWARD64_MAX_WIDTH = 512, FORWARD64_MAX_TOKENS = 160 };
-enum forward64_act { FORWARD64_SILU, FORWARD64_GELU_TANH, FORWARD64_SWIGLU_OAI };
+/* RELU_SQUARED: of blocks without a gate. */
+enum forward64_act {
+    FORWARD64_SILU,
+    FORWARD64_GELU_TANH,
+    FORWARD64_SWIGLU_OAI,
+    FORWARD64_RELU_SQUARED
+};
 
 struct forward64 {
     uint32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab;
@@ -37,6 +43,13 @@ struct forward64 {
     double q_log_scale;  /* Q *= 1 + this * log(1 + floor(position / q_log_length)) */
     uint32_t q_log_length;
     bool short_conv; /* recurrent layers have a convolution of n_taps (Liquid AI's LFM2) */
+    /* Recurrent layers have Mamba-2 (Dao, Gu 2024): groups are K heads of state_dim, heads are V
+     * heads of value_dim. parallel: every layer has attention, too. */
+    bool mamba2, parallel;
+    uint32_t value_dim;
+    /* Layers that are one block each (Nemotron-H): an FFN alone, or none. */
+    bool no_mixer[FORWARD64_MAX_LAYERS], no_ffn[FORWARD64_MAX_LAYERS];
+    uint32_t n_latent; /* width that the experts work in; 0: n_embd */
 };
 
 /* hidden (n, n_embd): the residual stream after the final norm. Ends the process if a tensor is

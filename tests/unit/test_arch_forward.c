@@ -432,6 +432,83 @@ static void test_qwen3next(void) {
     }
 }
 
+/* Granite 4.0: without RoPE and experts; with both, and a shared expert without a gate. */
+static void test_granitehybrid(void) {
+    static const int32_t n_kv[] = {0, 2, 0};
+    for (int i = 0; i < 2; i++) {
+        struct maker m;
+        start(&m, "granitehybrid", PRE_NORM | STATE_NORM | (i ? UNGATED : UNTIED | CONV_BIAS));
+        m.f.interleaved = true;
+        lay_mamba2(&m, n_kv, NULL);
+        mamba2(&m, 4 - (uint32_t)i, 1 + (uint32_t)i, 32, 6, i ? 16 : 48);
+        plain_rope(&m, head_dim(), 10000, 10000);
+        memset(m.f.no_rope, !i, sizeof m.f.no_rope);
+        if (i) set_bool(&m, "rope.scaling.finetuned", true);
+        m.f.embed_scale = 4;
+        m.f.residual_scale = (double)0.45f;
+        m.f.logit_scale = 1 / 3.0;
+        set_f32(&m, "embedding_scale", 4);
+        set_f32(&m, "residual_scale", 0.45);
+        set_f32(&m, "logit_scale", 3);
+        if (i) {
+            experts(&m, 6, 2, 22);
+            m.f.renormalize = true;
+            m.f.n_ff_shared = 34;
+            set_u32(&m, "expert_shared_feed_forward_length", 34);
+        }
+        check(&m);
+    }
+}
+
+/* Attention and Mamba-2 side by side in every layer, without and with a norm of groups. */
+static void test_falcon_h1(void) {
+    for (int i = 0; i < 2; i++) {
+        struct maker m;
+        start(&m, "falcon-h1", PRE_NORM | CONV_BIAS | (i ? STATE_NORM | UNTIED : 0));
+        m.f.parallel = true;
+        memset(m.f.recurrent, 1, sizeof m.f.recurrent);
+        mamba2(&m, 4, 2, 48, 4, 32);
+        plain_rope(&m, head_dim(), 1e6, 1e6);
+        check(&m);
+    }
+}
+
+/* Layers of one block each, squared ReLU. */
+static void test_nemotron_h(void) {
+    static const int32_t n_kv[] = {0, 0, 2, 0, 0}, n_ff[] = {0, 54, 0, 54, 0};
+    struct maker m;
+    start(&m, "nemotron_h", PRE_NORM | STATE_NORM | CONV_BIAS | UNTIED);
+    m.f.n_layers = 5;
+    m.f.act = FORWARD64_RELU_SQUARED;
+    memset(m.f.no_rope, 1, sizeof m.f.no_rope);
+    lay_mamba2(&m, n_kv, n_ff);
+    mamba2(&m, 4, 2, 16, 6, 32);
+    check(&m);
+}
+
+/* Experts by sigmoids and a bias, of all dimensions and of fewer; the last layer has them. */
+static void test_nemotron_h_moe(void) {
+    static const int32_t n_kv[] = {0, 0, 2, 0}, n_ff[] = {0, 22, 0, 22};
+    for (int i = 0; i < 2; i++) {
+        struct maker m;
+        start(&m, "nemotron_h_moe", PRE_NORM | STATE_NORM | CHOICE_BIAS | UNGATED);
+        m.f.n_layers = 4;
+        m.f.act = FORWARD64_RELU_SQUARED;
+        memset(m.f.no_rope, 1, sizeof m.f.no_rope);
+        lay_mamba2(&m, n_kv, n_ff);
+        mamba2(&m, 2, 1, 64, 3, 16);
+        experts(&m, 5, 2, 22);
+        m.f.renormalize = m.f.sigmoid = true;
+        m.f.weight_scale = 2.5;
+        m.f.n_ff_shared = 34;
+        m.f.n_latent = i ? 20 : 0;
+        set_u32(&m, "expert_shared_feed_forward_length", 34);
+        set_f32(&m, "expert_weights_scale", 2.5);
+        if (i) set_u32(&m, "moe_latent_size", 20);
+        check(&m);
+    }
+}
+
 static void test_lfm2(void) {
     struct maker m;
     make_lfm2(&m);
@@ -509,8 +586,12 @@ int main(int argc, char **argv) {
         RUN(test_quantized_qwen35);
         RUN(test_qwen35moe);
         RUN(test_qwen3next);
+        RUN(test_granitehybrid);
+        RUN(test_falcon_h1);
+        RUN(test_nemotron_h);
+        RUN(test_nemotron_h_moe);
     } else {
-        SKIP("hybrid models", "this device has no gated delta nets");
+        SKIP("hybrid models", "this device has no linear attention");
     }
     unlink(path);
     return check_done();

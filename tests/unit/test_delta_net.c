@@ -474,8 +474,8 @@ static void test_decays(void) {
 
 static void test_gate(void) {
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
-        enum { N = 5 * 37 };
-        float x[N], gate[N], out[N];
+        enum { ROWS = 3, COLS = 2085, N = ROWS * COLS };
+        static float x[N], gate[N], out[N];
         struct device d = {.be = be_open(sets[i], 2)};
         if (!d.be) continue;
         if (!backend_has_op(d.be, BACKEND_OP_gate)) {
@@ -485,17 +485,17 @@ static void test_gate(void) {
         be_fill(x, N, 3);
         be_fill(gate, N, 40);
         backend_buf *buf = be_f32(d.be, x, N), *by = be_f32(d.be, gate, N);
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, 5, 37}) == 0);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, ROWS, COLS}) == 0);
         be_get(d.be, buf, out, N);
         for (int k = 0; k < N; k++)
             CHECK(fabs(out[k] - x[k] / (1 + exp(-(double)gate[k]))) <= 1e-6 * fabs(x[k]) + 1e-30);
         be_get(d.be, buf, x, N);
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, NULL, 5, 37}) == 0);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, NULL, ROWS, COLS}) == 0);
         be_get(d.be, buf, out, N);
         for (int k = 0; k < N; k++)
             CHECK(out[k] == (x[k] > 0 ? x[k] * x[k] : 0));
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, buf, 5, 37}) == ERR_INVALID);
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, 5, 38}) == ERR_INVALID);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, buf, ROWS, COLS}) == ERR_INVALID);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, ROWS, COLS + 1}) == ERR_INVALID);
         backend_buf_free(buf), backend_buf_free(by);
         backend_close(d.be);
     }

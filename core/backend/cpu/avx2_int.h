@@ -92,6 +92,7 @@ void avx2_norm_row(const struct cpu_row *r);
 void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n);
 void avx2_glu_gelu_tanh(const float *gate, const float *up, float *out, uint32_t n);
 void avx2_glu_swiglu_oai(const float *gate, const float *up, float *out, uint32_t n);
+void avx2_gate(float *x, const float *gate, uint32_t n);
 void avx2_softcap(const float *x, float *out, uint32_t n, float scale, float cap);
 void avx2_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r);
 void avx2_encode_kv(int type, const float *x, void *values, uint16_t *scales, uint32_t n);

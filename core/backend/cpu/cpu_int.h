@@ -84,6 +84,8 @@ struct cpu_isa {
     void (*glu[BACKEND_N_ACTS])(const float *gate, const float *up, float *out, uint32_t n);
     /* out (n) = cap * tanh(scale * x (n)); out may be x. */
     void (*softcap)(const float *x, float *out, uint32_t n, float scale, float cap);
+    /* x (n) /= 1 + exp(-gate). */
+    void (*gate)(float *x, const float *gate, uint32_t n);
     void (*rotate)(float *x, uint32_t n_heads, const struct cpu_rotation *r); /* in place */
     /* x (n) to n values of a K/V type; Q8_0: and n / 32 scales. Values need no alignment. */
     void (*encode_kv)(int type, const float *x, void *values, uint16_t *scales, uint32_t n);

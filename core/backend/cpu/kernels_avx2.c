@@ -106,6 +106,14 @@ void avx2_glu_swiglu_oai(const float *gate, const float *up, float *out, uint32_
     glu_row(BACKEND_ACT_SWIGLU_OAI, gate, up, out, n);
 }
 
+void avx2_gate(float *x, const float *gate, uint32_t n) {
+    const __m256 one = _mm256_set1_ps(1), zero = _mm256_setzero_ps();
+    for (uint32_t i = 0; i < n; i += LANES) {
+        __m256 e = exp_ps(_mm256_sub_ps(zero, load_some(gate + i, n - i)));
+        store_some(x + i, _mm256_div_ps(load_some(x + i, n - i), _mm256_add_ps(e, one)), n - i);
+    }
+}
+
 void avx2_softcap(const float *x, float *out, uint32_t n, float scale, float cap) {
     const __m256 k = _mm256_set1_ps(scale), limit = _mm256_set1_ps(cap);
     for (uint32_t i = 0; i < n; i += LANES) {
@@ -130,6 +138,7 @@ const struct cpu_isa cpu_isa_avx2 = {
                      [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_avx2",
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_avx2",
                      [CPU_SOFTCAP] = "softcap_avx2",
+                     [CPU_GATE] = "gate_avx2",
                      [CPU_LINEAR_ATTENTION] = "linear_attention_avx2"},
     .block_step = LANES,
     .norm_row = avx2_norm_row,
@@ -137,6 +146,7 @@ const struct cpu_isa cpu_isa_avx2 = {
             [BACKEND_ACT_GELU_TANH] = avx2_glu_gelu_tanh,
             [BACKEND_ACT_SWIGLU_OAI] = avx2_glu_swiglu_oai},
     .softcap = avx2_softcap,
+    .gate = avx2_gate,
     .rotate = avx2_rotate,
     .encode_kv = avx2_encode_kv,
     .attention = avx2_attention,

@@ -60,6 +60,11 @@ static void glu_swiglu_oai(const float *gate, const float *up, float *out, uint3
     }
 }
 
+static void gate_row(float *x, const float *gate, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        x[i] /= 1 + expf(-gate[i]);
+}
+
 static void softcap_row(const float *x, float *out, uint32_t n, float scale, float cap) {
     for (uint32_t i = 0; i < n; i++)
         out[i] = cap * tanhf(scale * x[i]);
@@ -99,6 +104,7 @@ const struct cpu_isa cpu_isa_generic = {
             [BACKEND_ACT_GELU_TANH] = glu_gelu_tanh,
             [BACKEND_ACT_SWIGLU_OAI] = glu_swiglu_oai},
     .softcap = softcap_row,
+    .gate = gate_row,
     .rotate = generic_rotate,
     .encode_kv = generic_encode_kv,
     .attention = generic_attention,

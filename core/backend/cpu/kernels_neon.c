@@ -127,6 +127,14 @@ static void glu_swiglu_oai(const float *gate, const float *up, float *out, uint3
     glu_row(BACKEND_ACT_SWIGLU_OAI, gate, up, out, n);
 }
 
+static void gate_row(float *x, const float *gate, uint32_t n) {
+    for (uint32_t i = 0; i < n; i += LANES) {
+        float32x4_t e = exp_f32(vnegq_f32(load_some(gate + i, n - i)));
+        float32x4_t v = load_some(x + i, n - i);
+        store_some(x + i, vdivq_f32(v, vaddq_f32(e, vdupq_n_f32(1))), n - i);
+    }
+}
+
 static void softcap_row(const float *x, float *out, uint32_t n, float scale, float cap) {
     for (uint32_t i = 0; i < n; i += LANES) {
         float32x4_t v = tanh_f32(vmulq_n_f32(load_some(x + i, n - i), scale));
@@ -150,6 +158,7 @@ const struct cpu_isa cpu_isa_neon = {
                      [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_neon",
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_neon",
                      [CPU_SOFTCAP] = "softcap_neon",
+                     [CPU_GATE] = "gate_neon",
                      [CPU_LINEAR_ATTENTION] = "linear_attention_neon"},
     .block_step = LANES,
     .norm_row = normalize_row,
@@ -157,6 +166,7 @@ const struct cpu_isa cpu_isa_neon = {
             [BACKEND_ACT_GELU_TANH] = glu_gelu_tanh,
             [BACKEND_ACT_SWIGLU_OAI] = glu_swiglu_oai},
     .softcap = softcap_row,
+    .gate = gate_row,
     .rotate = neon_rotate,
     .encode_kv = neon_encode_kv,
     .attention = neon_attention,

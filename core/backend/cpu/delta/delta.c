@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { PREFETCH_ROWS = 3, FLOATS_PER_LINE = 16, GATE_SPAN = 2048 };
+
 struct delta_op {
     const struct op_linear_attention *a;
     const struct cpu_isa *isa;
@@ -83,24 +85,78 @@ static const float *input_at(const struct delta_op *o, const struct rows_of *r, 
     return window + (uint64_t)(st->n_taps - 1 + rel) * o->channels + at;
 }
 
-static void convolve_head(const void *arg, uint32_t item, int thread) {
-    const struct delta_op *o = arg;
+/* The rows of a head after the convolution, (n_rows, dim) of the whole step. */
+static float *work_of(const struct delta_op *o, uint64_t at) {
+    return (float *)o->a->work->host + at * o->a->n_rows;
+}
+
+/* Copies the last inputs before row `end` of the sequence to a window. It may be the one that
+ * input_at reads. */
+static void keep_inputs(const struct delta_op *o, const struct rows_of *r, uint32_t end,
+                        const struct head *h, float *window) {
+    const uint32_t n = o->a->state.n_taps - 1;
+    float rows[BACKEND_STATE_MAX_TAPS - 1][BACKEND_STATE_MAX_K_DIM];
+    for (uint32_t t = 0; t < n; t++)
+        memcpy(rows[t], input_at(o, r, (int64_t)end - n + t, h->at), h->dim * sizeof(float));
+    for (uint32_t t = 0; t < n; t++)
+        memcpy(window + t * o->channels + h->at, rows[t], h->dim * sizeof(float));
+}
+
+/* The pending rows of K that the step leaves. */
+static void keep_keys(const struct delta_op *o, const struct rows_of *r, const struct head *h) {
     const struct backend_state *st = &o->a->state;
-    const struct head h = head_of(o, item % o->n_heads);
-    const struct rows_of r = rows_of(o, item / o->n_heads);
-    struct cpu_delta_conv c = {.taps = values_of(o->a->conv) + h.at * st->n_taps,
-                               .n_taps = st->n_taps,
-                               .dim = h.dim,
-                               .bias = o->a->conv_bias ? values_of(o->a->conv_bias) + h.at : NULL,
-                               .normalize = o->a->beta && h.part != PART_V,
-                               .scale = h.part == PART_Q ? 1 / sqrtf((float)st->k_dim) : 1};
-    (void)thread;
-    for (uint32_t row = 0; row < r.n; row++) {
+    const uint32_t end = r->pos + r->n, boundary = end - end % st->chunk;
+    const float *from = work_of(o, h->at) + (uint64_t)r->first * h->dim;
+    for (uint32_t p = boundary > r->pos ? boundary : r->pos; p < end; p++)
+        memcpy(r->live + o->parts.k +
+                   (p % st->chunk * (uint64_t)st->n_k_heads + h->number) * h->dim,
+               from + (uint64_t)(p - r->pos) * h->dim, h->dim * sizeof(float));
+}
+
+/* Does the step cross a boundary and leave rows after it? */
+static bool replaces_keys(const struct delta_op *o, const struct rows_of *r) {
+    const uint32_t end = r->pos + r->n, left = end % o->a->state.chunk;
+    return left && left < r->n;
+}
+
+static void convolve_rows(const struct delta_op *o, const struct rows_of *r, const struct head *h) {
+    const struct backend_state *st = &o->a->state;
+    const float *conv = values_of(o->a->conv) + h->at * st->n_taps;
+    float taps[BACKEND_STATE_MAX_TAPS][BACKEND_STATE_MAX_K_DIM];
+    struct cpu_delta_conv c = {.n_taps = st->n_taps,
+                               .dim = h->dim,
+                               .bias = o->a->conv_bias ? values_of(o->a->conv_bias) + h->at : NULL,
+                               .normalize = o->a->beta && h->part != PART_V,
+                               .scale = h->part == PART_Q ? 1 / sqrtf((float)st->k_dim) : 1,
+                               .out = work_of(o, h->at) + (uint64_t)r->first * h->dim};
+    for (uint32_t t = 0; t < st->n_taps; t++) {
+        c.taps[t] = taps[t];
+        for (uint32_t i = 0; i < h->dim; i++)
+            taps[t][i] = conv[i * st->n_taps + t];
+    }
+    for (uint32_t row = 0; row < r->n; row++, c.out += h->dim) {
         for (uint32_t t = 0; t < st->n_taps; t++)
-            c.in[t] = input_at(o, &r, (int64_t)row + t + 1 - st->n_taps, h.at);
-        c.out = (float *)o->a->work->host + (r.first + (uint64_t)row) * o->channels + h.at;
+            c.in[t] = input_at(o, r, (int64_t)row + t + 1 - st->n_taps, h->at);
+        for (uint32_t i = 0; i < h->dim && row + PREFETCH_ROWS < r->n; i += FLOATS_PER_LINE)
+            __builtin_prefetch(c.in[st->n_taps - 1] + PREFETCH_ROWS * o->channels + i);
         o->isa->delta_conv(&c, o->isa);
     }
+}
+
+/* Of one head of one sequence: its rows, its inputs before the last boundary and before the end,
+ * and the rows of K after that boundary. */
+static void convolve_head(const void *arg, uint32_t item, int thread) {
+    const struct delta_op *o = arg;
+    const struct head h = head_of(o, item % o->n_heads);
+    const struct rows_of r = rows_of(o, item / o->n_heads);
+    const uint32_t end = r.pos + r.n, boundary = end - end % o->a->state.chunk;
+    (void)thread;
+    convolve_rows(o, &r, &h);
+    /* The tail comes first: it may read what becomes recent. It is never read itself where it is
+     * written, as the boundary is at least one row away and then a chunk. */
+    if (boundary > r.pos) keep_inputs(o, &r, boundary - r.pos, &h, r.live + o->parts.tail);
+    keep_inputs(o, &r, r.n, &h, r.live + o->parts.recent);
+    if (h.part == PART_K && !replaces_keys(o, &r)) keep_keys(o, &r, &h);
 }
 
 /* ---- the rows of a head ---- */
@@ -112,19 +168,17 @@ static void run_head(const void *arg, uint32_t item, int thread) {
     const uint32_t n_v = st->n_v_heads, n_k = st->n_k_heads, head = item % n_v;
     const uint32_t k_head = a->tiled ? head % n_k : head / (n_v / n_k);
     const struct rows_of r = rows_of(o, item / n_v);
-    const float *work = (const float *)a->work->host + r.first * o->channels;
     const uint64_t of_head = (uint64_t)head * st->v_dim, of_row = r.first * (uint64_t)n_v;
     const uint64_t of_k_head = (uint64_t)k_head * st->k_dim;
     (void)thread;
     o->isa->delta_run(&(struct cpu_delta_run){
-        .q = work + part_at(o, PART_Q) + of_k_head,
-        .k = work + part_at(o, PART_K) + of_k_head,
-        .v = work + part_at(o, PART_V) + of_head,
+        .q = work_of(o, part_at(o, PART_Q) + of_k_head) + (uint64_t)r.first * st->k_dim,
+        .k = work_of(o, part_at(o, PART_K) + of_k_head) + (uint64_t)r.first * st->k_dim,
+        .v = work_of(o, part_at(o, PART_V) + of_head) + (uint64_t)r.first * st->v_dim,
         .alpha = (const float *)a->alpha->host + of_row + head,
         .beta = a->beta ? (const float *)a->beta->host + of_row + head : NULL,
         .z = (const float *)a->z->host + of_row * st->v_dim + of_head,
         .out = (float *)a->out->host + of_row * st->v_dim + of_head,
-        .in_stride = o->channels,
         .n_v_heads = n_v,
         .n_rows = r.n,
         .first_pos = r.pos,
@@ -156,41 +210,14 @@ static void norm_group(const void *arg, uint32_t item, int thread) {
                        values_of(o->a->norm) + (uint64_t)(item % n_groups) * n, n, o->a->eps);
 }
 
-/* ---- what the next step reads ---- */
-
-/* Copies the last inputs before row `end` of the sequence to a window. It may be the one that
- * input_at reads. */
-static void keep_inputs(const struct delta_op *o, const struct rows_of *r, uint32_t end,
-                        const struct head *h, float *window) {
-    const uint32_t n = o->a->state.n_taps - 1;
-    float rows[BACKEND_STATE_MAX_TAPS - 1][BACKEND_STATE_MAX_K_DIM];
-    for (uint32_t t = 0; t < n; t++)
-        memcpy(rows[t], input_at(o, r, (int64_t)end - n + t, h->at), h->dim * sizeof(float));
-    for (uint32_t t = 0; t < n; t++)
-        memcpy(window + t * o->channels + h->at, rows[t], h->dim * sizeof(float));
-}
-
-/* Of one head of one sequence: its inputs before the last boundary and before the end, and the rows
- * of K after that boundary. */
-static void keep_head(const void *arg, uint32_t item, int thread) {
+/* The rows of K of one head of one sequence after a boundary that the step crossed. */
+static void replace_keys(const void *arg, uint32_t item, int thread) {
     const struct delta_op *o = arg;
-    const struct backend_state *st = &o->a->state;
-    const uint32_t chunk = st->chunk, n_k = st->n_k_heads;
-    const struct head h = head_of(o, item % o->n_heads);
-    const struct rows_of r = rows_of(o, item / o->n_heads);
-    const uint32_t end = r.pos + r.n, boundary = end - end % chunk;
-    const uint32_t first = boundary > r.pos ? boundary : r.pos; /* of the new pending rows */
+    const uint32_t n_k = o->a->state.n_k_heads;
+    const struct head h = head_of(o, n_k + item % n_k);
+    const struct rows_of r = rows_of(o, item / n_k);
     (void)thread;
-    /* The tail comes first: it may read what becomes recent. It is never read itself where it is
-     * written, as the boundary is at least one row away and then a chunk. */
-    float *tail = r.live + o->parts.tail, *recent = r.live + o->parts.recent;
-    if (boundary > r.pos) keep_inputs(o, &r, boundary - r.pos, &h, tail);
-    keep_inputs(o, &r, r.n, &h, recent);
-    if (h.part != PART_K) return;
-    for (uint32_t p = first; p < end; p++)
-        memcpy(r.live + o->parts.k + (p % chunk * (uint64_t)n_k + h.number) * st->k_dim,
-               (const float *)o->a->work->host + (r.first + p - r.pos) * o->channels + h.at,
-               st->k_dim * sizeof(float));
+    if (replaces_keys(o, &r)) keep_keys(o, &r, &h);
 }
 
 /* Do the sequences cover the step's rows, each with consecutive positions? */
@@ -220,30 +247,48 @@ int cpu_linear_attention(backend *be, const struct op_linear_attention *a) {
     pool_run(c->pool, a->n_seqs * o.n_heads, convolve_head, &o);
     pool_run(c->pool, a->n_seqs * st->n_v_heads, run_head, &o);
     if (!a->beta && a->norm) pool_run(c->pool, a->n_rows * a->n_norm_groups, norm_group, &o);
-    pool_run(c->pool, a->n_seqs * o.n_heads, keep_head, &o);
+    bool replaces = false;
+    for (uint32_t s = 0; s < a->n_seqs && !replaces; s++) {
+        const struct rows_of r = rows_of(&o, s);
+        replaces = replaces_keys(&o, &r);
+    }
+    if (replaces) pool_run(c->pool, a->n_seqs * st->n_k_heads, replace_keys, &o);
     cpu_count(c, c->isa, CPU_LINEAR_ATTENTION);
     return 0;
 }
 
 /* ---- the gate of attention ---- */
 
-static void gate_row(const void *arg, uint32_t row, int thread) {
-    const struct op_gate *a = arg;
-    const uint64_t at = (uint64_t)row * a->n_cols;
+struct gate_run {
+    const struct op_gate *a;
+    const struct cpu_isa *isa;
+    uint32_t n_spans; /* of a row */
+};
+
+/* A span of one row's columns: a decode row alone occupies several threads. */
+static void gate_span(const void *arg, uint32_t item, int thread) {
+    const struct gate_run *run = arg;
+    const struct op_gate *a = run->a;
+    const uint32_t first = item % run->n_spans * GATE_SPAN, left = a->n_cols - first;
+    const uint32_t n = left < GATE_SPAN ? left : GATE_SPAN;
+    const uint64_t at = item / run->n_spans * (uint64_t)a->n_cols + first;
     float *x = (float *)a->x->host + at;
-    const float *gate = a->gate ? (const float *)a->gate->host + at : NULL;
     (void)thread;
-    for (uint32_t i = 0; i < a->n_cols; i++) {
-        if (gate)
-            x[i] /= 1 + expf(-gate[i]);
-        else
-            x[i] *= x[i] > 0 ? x[i] : 0;
+    if (a->gate) {
+        run->isa->gate(x, (const float *)a->gate->host + at, n);
+        return;
     }
+    for (uint32_t i = 0; i < n; i++)
+        x[i] *= x[i] > 0 ? x[i] : 0;
 }
 
 int cpu_gate(backend *be, const struct op_gate *a) {
     struct cpu_backend *c = cpu_of(be);
-    pool_run(c->pool, a->n_rows, gate_row, a);
-    cpu_count(c, &cpu_isa_generic, CPU_GATE);
+    const struct gate_run run = {
+        .a = a, .isa = c->isa, .n_spans = (a->n_cols + GATE_SPAN - 1) / GATE_SPAN};
+    const uint64_t n_items = (uint64_t)a->n_rows * run.n_spans;
+    if (n_items > UINT32_MAX) return ERR_INVALID;
+    pool_run(c->pool, (uint32_t)n_items, gate_span, &run);
+    cpu_count(c, a->gate ? c->isa : &cpu_isa_generic, CPU_GATE);
     return 0;
 }

@@ -1,11 +1,12 @@
 /* delta.h - linear attention on the CPU: what its launcher (delta.c) asks of its kernels.
  *
- * The op runs in three passes over the pool: the convolution of each row (conv), the rows of each V
- * head of each sequence in their order (run), and what the next step reads of the inputs (keep),
- * which must not be written before every head has read what is there. Mamba-2's norm of groups of
- * heads is a pass of its own. delta_kernel.h is the source
- * of the first two; delta_generic.c, delta_avx2.c, ... compile it for one instruction set each. A
- * short convolution (short_conv.c) keeps its inputs in the same blocks. */
+ * The op runs in two passes over the pool: the convolution of each head's rows, with what the next
+ * step reads of its inputs, and the rows of each V head of each sequence in their order. A step
+ * that leaves rows after a boundary that it crossed has a third one: their K takes the place of
+ * rows that every V head must have read. Mamba-2's norm of groups of heads is a pass of its own.
+ * Between the passes each head's rows are adjacent (op_linear_attention.work). delta_kernel.h is
+ * the source of the kernels; delta_generic.c, delta_avx2.c, ... compile it for one instruction set
+ * each. A short convolution (short_conv.c) keeps its inputs in the same blocks. */
 #ifndef INFERD_CPU_DELTA_H
 #define INFERD_CPU_DELTA_H
 
@@ -13,9 +14,9 @@
 
 /* The convolution of one head of Q, K or V in one row. */
 struct cpu_delta_conv {
-    const float *in[BACKEND_STATE_MAX_TAPS]; /* (dim) the inputs of the taps, the oldest first */
-    const float *taps;                       /* (dim, n_taps) */
-    const float *bias;                       /* (dim) or NULL */
+    const float *in[BACKEND_STATE_MAX_TAPS];   /* (dim) the inputs of the taps, the oldest first */
+    const float *taps[BACKEND_STATE_MAX_TAPS]; /* (dim) each */
+    const float *bias;                         /* (dim) or NULL */
     uint32_t n_taps, dim;
     bool normalize; /* Q and K */
     float scale;    /* of the result */
@@ -24,11 +25,11 @@ struct cpu_delta_conv {
 
 /* The rows of one V head in one sequence. */
 struct cpu_delta_run {
-    const float *q, *k, *v;    /* of the first row, after the convolution */
-    const float *alpha, *beta; /* likewise; beta NULL: Mamba-2 */
+    const float *q, *k;        /* (n_rows, k_dim) after the convolution */
+    const float *v;            /* (n_rows, v_dim) likewise */
+    const float *alpha, *beta; /* of the first row; beta NULL: Mamba-2 */
     const float *z;            /* (v_dim) of the first row */
     float *out;                /* likewise */
-    uint64_t in_stride;        /* from one row to the next, in q, k and v */
     uint32_t n_v_heads; /* the stride of alpha and beta; of z and out it is n_v_heads * v_dim */
     uint32_t n_rows, first_pos; /* position of the first row */
     uint32_t chunk, k_dim, v_dim;

@@ -6,5 +6,7 @@ typedef float vec;
 #define load(p)          (*(p))
 #define store(p, v)      (*(p) = (v))
 #define splat(x)         (x)
+#define mul(a, b)        ((a) * (b))
 #define mul_add(a, b, c) ((a) * (b) + (c))
+#define sum_of(v)        (v)
 #include "core/backend/cpu/delta/delta_kernel.h"

@@ -1,40 +1,37 @@
 /* delta_kernel.h - the rows of linear attention (op_linear_attention), written once for vectors of
  * LANES floats. The file that includes it defines
  *   LANES, vec, NX (vectors of Q and K that share a read of S)
- *   load(p), store(p, v), splat(x), mul_add(a, b, c): a * b + c
+ *   load(p), store(p, v), splat(x), mul(a, b), mul_add(a, b, c): a * b + c
+ *   sum_of(v): of its lanes, in a fixed order
  *   DELTA_NAME(name): the name for its instruction set
  *
  * ORDER OF SUMS: as in ops.h, one accumulator for each element, over ascending dimensions or rows.
- * A dot product has LANES accumulators, which are added in ascending order. Nothing depends on how
- * many rows a step has. */
+ * A dot product has LANES accumulators and then sum_of. Several elements are computed at a time,
+ * which changes none of their bits; nothing depends on how many rows a step has. */
 #include "core/backend/cpu/delta/delta.h"
 #include "core/backend/cpu/template.h"
 
 #include <math.h>
 
-enum { NC = 4 }; /* vectors of a row of S at a time */
+enum {
+    NC = 4, /* vectors of a row of S at a time */
+    ND = NX * NC /
+         2,  /* the same with two vectors of Q and K: one row's, where S comes from memory */
+    NR = NX, /* rows of S that share a read of U */
+    NJ = 4   /* rows of K that share a read of a row */
+};
 
 static float dot(const float *a, const float *b, uint32_t n) {
     vec acc = splat(0);
-    float lanes[LANES], sum = 0;
     for (uint32_t i = 0; i < n; i += LANES)
         acc = mul_add(load(a + i), load(b + i), acc);
-    store(lanes, acc);
-    for (int i = 0; i < LANES; i++)
-        sum += lanes[i];
-    return sum;
-}
-
-/* y += x * scale */
-static void add_scaled(float *y, const float *x, float scale, uint32_t n) {
-    const vec f = splat(scale);
-    for (uint32_t i = 0; i < n; i += LANES)
-        store(y + i, mul_add(load(x + i), f, load(y + i)));
+    return sum_of(acc);
 }
 
 static void scale_row(float *y, float scale, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        y[i] *= scale;
+    const vec f = splat(scale);
+    for (uint32_t i = 0; i < n; i += LANES)
+        store(y + i, mul(load(y + i), f));
 }
 
 /* ---- convolution ---- */
@@ -44,10 +41,11 @@ void DELTA_NAME(delta_conv)(const struct cpu_delta_conv *c, const struct cpu_isa
         [0 ... BACKEND_STATE_MAX_K_DIM - 1] = 1,
     };
     float sum[BACKEND_STATE_MAX_K_DIM];
-    for (uint32_t i = 0; i < c->dim; i++) {
-        sum[i] = c->bias ? c->bias[i] : 0;
+    for (uint32_t i = 0; i < c->dim; i += LANES) {
+        vec acc = c->bias ? load(c->bias + i) : splat(0);
         for (uint32_t t = 0; t < c->n_taps; t++)
-            sum[i] += c->taps[i * c->n_taps + t] * c->in[t][i];
+            acc = mul_add(load(c->taps[t] + i), load(c->in[t] + i), acc);
+        store(sum + i, acc);
     }
     kernels->glu[BACKEND_ACT_SILU](sum, ones, c->out, c->dim);
     if (c->normalize)
@@ -56,19 +54,21 @@ void DELTA_NAME(delta_conv)(const struct cpu_delta_conv *c, const struct cpu_isa
 
 /* ---- rows ---- */
 
-/* A chunk's rows, of which `from` are pending and `to` - `from` are new. */
+/* A chunk's rows, of which `from` are pending and to - from are new. */
 struct chunk_rows {
     const float *q[BACKEND_STATE_MAX_CHUNK], *k[BACKEND_STATE_MAX_CHUNK]; /* q of new rows only */
+    float *u[BACKEND_STATE_MAX_CHUNK];
     float g[BACKEND_STATE_MAX_CHUNK];                           /* sums since the boundary */
     float sk[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM]; /* S^T k and S^T q of new rows */
     float sq[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM];
+    float own_u[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM]; /* of a chunk that ends here */
     uint32_t from, to;
 };
 
-/* y[x] (NC vectors) = S^T x for columns `at` and on, S (k_dim, dim); n <= NX. */
+/* y[x] (n_cols vectors) = S^T x for columns `at` and on, S (k_dim, dim); n <= NX. */
 ALWAYS_INLINE void project(const float *s, uint32_t k_dim, uint32_t dim, uint32_t at,
                            const float *const *x, float *const *y, int n, int n_cols) {
-    vec acc[NX][NC];
+    vec acc[NX][ND];
     UNROLL for (int i = 0; i < n; i++) UNROLL for (int c = 0; c < n_cols; c++) acc[i][c] = splat(0);
     for (uint32_t row = 0; row < k_dim; row++) {
         const float *from = s + (uint64_t)row * dim + at;
@@ -88,16 +88,16 @@ static void project_columns(const struct cpu_delta_run *r, const float *const *x
     const float *s = r->s;
     const uint32_t k = r->k_dim, v = r->v_dim;
     uint32_t at = 0;
-    for (; at + NC * LANES <= v; at += NC * LANES) {
-        if (n == NX)
-            project(s, k, v, at, x, y, NX, NC);
-        else if (n == 2)
-            project(s, k, v, at, x, y, 2, NC);
+    for (; n <= 2 && at + ND * LANES <= v; at += ND * LANES) {
+        if (n == 2)
+            project(s, k, v, at, x, y, 2, ND);
         else
-            project(s, k, v, at, x, y, 1, NC);
+            project(s, k, v, at, x, y, 1, ND);
     }
+    for (; n > 2 && at + NC * LANES <= v; at += NC * LANES)
+        project(s, k, v, at, x, y, NX, NC);
     for (; at < v; at += LANES) {
-        if (n == NX)
+        if (n > 2)
             project(s, k, v, at, x, y, NX, 1);
         else if (n == 2)
             project(s, k, v, at, x, y, 2, 1);
@@ -135,72 +135,155 @@ static float add_decay(const struct cpu_delta_run *r, struct chunk_rows *c, uint
 }
 
 void DELTA_NAME(delta_norm)(float *x, const float *weight, uint32_t n, float eps) {
-    scale_row(x, 1 / sqrtf(dot(x, x, n) / (float)n + eps), n);
-    for (uint32_t i = 0; i < n; i++)
-        x[i] *= weight[i];
+    const vec f = splat(1 / sqrtf(dot(x, x, n) / (float)n + eps));
+    for (uint32_t i = 0; i < n; i += LANES)
+        store(x + i, mul(mul(load(x + i), f), load(weight + i)));
 }
 
-/* The row at offset i of the chunk; its U is appended to the pending ones. */
-static void make_delta_row(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
-                           uint32_t step_row) {
-    const uint32_t dim = r->v_dim;
-    const uint64_t cols = (uint64_t)r->n_v_heads * dim, at = step_row * (uint64_t)r->n_v_heads;
-    float *u = r->pending_u + i * cols, *o = c->sq[i], *w = c->sk[i];
-    add_decay(r, c, i, step_row);
-    const float far = expf(c->g[i]), beta = 1 / (1 + expf(-r->beta[at]));
-    for (uint32_t d = 0; d < dim; d++) {
-        u[d] = r->v[step_row * r->in_stride + d] - (r->s ? far * w[d] : 0);
-        o[d] = r->s ? far * o[d] : 0;
+/* What row i takes of each U up to its own: of[j] = e^(g[i] - g[j]) k[j].k[i] (not of its own),
+ * to[j] = e^(g[i] - g[j]) k[j].q[i]. */
+struct shares {
+    float of[BACKEND_STATE_MAX_CHUNK], to[BACKEND_STATE_MAX_CHUNK];
+};
+
+/* n: NJ or 1. */
+ALWAYS_INLINE void share_rows(const struct chunk_rows *c, uint32_t i, uint32_t j, uint32_t k_dim,
+                              bool delta, int n, struct shares *s) {
+    const float *k = c->k[i], *q = c->q[i];
+    vec of[NJ], to[NJ];
+    UNROLL for (int x = 0; x < n; x++) of[x] = to[x] = splat(0);
+    for (uint32_t d = 0; d < k_dim; d += LANES) {
+        const vec kd = load(k + d), qd = load(q + d);
+        UNROLL for (int x = 0; x < n; x++) {
+            const vec other = load(c->k[j + (uint32_t)x] + d);
+            if (delta) of[x] = mul_add(other, kd, of[x]);
+            to[x] = mul_add(other, qd, to[x]);
+        }
+    }
+    UNROLL for (int x = 0; x < n; x++) {
+        const uint32_t at = j + (uint32_t)x;
+        const float near = at < i ? expf(c->g[i] - c->g[at]) : 1;
+        s->of[at] = delta ? near * sum_of(of[x]) : 0;
+        s->to[at] = near * sum_of(to[x]);
+    }
+}
+
+ALWAYS_INLINE void share_all(const struct chunk_rows *c, uint32_t i, uint32_t k_dim, bool delta,
+                             struct shares *s) {
+    uint32_t j = 0;
+    for (; j + NJ <= i + 1; j += NJ)
+        share_rows(c, i, j, k_dim, delta, NJ, s);
+    for (; j <= i; j++)
+        share_rows(c, i, j, k_dim, delta, 1, s);
+}
+
+/* u and o of row i, in columns `at` and on; o replaces S^T q. far: what is left of S;
+ * scale: of U, beta or Mamba-2's dt. */
+ALWAYS_INLINE void mix_columns(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
+                               const struct shares *s, const float *v, float far, float scale,
+                               uint32_t at, bool delta, int n_cols) {
+    const vec factor = splat(scale), old = splat(far), kept = splat(-far), skip = splat(r->skip);
+    vec u[NC], o[NC];
+    UNROLL for (int x = 0; x < n_cols; x++) {
+        const uint32_t col = at + (uint32_t)x * LANES;
+        u[x] = load(v + col);
+        o[x] = splat(0);
+        if (r->s) o[x] = mul(load(c->sq[i] + col), old);
+        if (r->s && delta) u[x] = mul_add(load(c->sk[i] + col), kept, u[x]);
     }
     for (uint32_t j = 0; j < i; j++) {
-        const float near = expf(c->g[i] - c->g[j]);
-        add_scaled(u, r->pending_u + j * cols, -near * dot(c->k[j], c->k[i], r->k_dim), dim);
-        add_scaled(o, r->pending_u + j * cols, near * dot(c->k[j], c->q[i], r->k_dim), dim);
+        const float *from = c->u[j] + at;
+        const vec of = splat(-s->of[j]), to = splat(s->to[j]);
+        UNROLL for (int x = 0; x < n_cols; x++) {
+            const vec other = load(from + x * LANES);
+            if (delta) u[x] = mul_add(other, of, u[x]);
+            o[x] = mul_add(other, to, o[x]);
+        }
     }
-    scale_row(u, beta, dim);
-    add_scaled(o, u, dot(c->k[i], c->q[i], r->k_dim), dim);
-    DELTA_NAME(delta_norm)(o, r->norm, dim, r->eps);
-    r->silu(r->z + step_row * cols, o, r->out + step_row * cols, dim);
+    UNROLL for (int x = 0; x < n_cols; x++) {
+        const uint32_t col = at + (uint32_t)x * LANES;
+        u[x] = mul(u[x], factor);
+        store(c->u[i] + col, u[x]);
+        o[x] = mul_add(u[x], splat(s->to[i]), o[x]);
+        if (!delta) o[x] = mul_add(load(v + col), skip, o[x]);
+        store(c->sq[i] + col, o[x]);
+    }
 }
 
-/* The same of Mamba-2, before the norm of its groups. */
-static void make_mamba2_row(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
-                            uint32_t step_row) {
+/* The row at offset i of the chunk: its U, and its output, of Mamba-2 before the norm of groups. */
+ALWAYS_INLINE void make_row(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
+                            uint32_t step_row, bool delta) {
     const uint32_t dim = r->v_dim;
-    const uint64_t cols = (uint64_t)r->n_v_heads * dim;
-    const float *v = r->v + step_row * r->in_stride;
-    float *u = r->pending_u + i * cols, *o = c->sq[i];
-    const float dt = add_decay(r, c, i, step_row), far = expf(c->g[i]);
-    for (uint32_t d = 0; d < dim; d++) {
-        u[d] = dt * v[d];
-        o[d] = r->s ? far * o[d] : 0;
+    const uint64_t heads = r->n_v_heads, at_head = step_row * heads, at = at_head * dim;
+    const float *v = r->v + (uint64_t)step_row * dim;
+    const float soft = add_decay(r, c, i, step_row), far = expf(c->g[i]);
+    const float scale = delta ? 1 / (1 + expf(-r->beta[at_head])) : soft;
+    struct shares s;
+    uint32_t col = 0;
+    share_all(c, i, r->k_dim, delta, &s);
+    for (; col + NC * LANES <= dim; col += NC * LANES)
+        mix_columns(r, c, i, &s, v, far, scale, col, delta, NC);
+    for (; col < dim; col += LANES)
+        mix_columns(r, c, i, &s, v, far, scale, col, delta, 1);
+    if (delta) DELTA_NAME(delta_norm)(c->sq[i], r->norm, dim, r->eps);
+    r->silu(r->z + at, c->sq[i], r->out + at, dim);
+}
+
+/* n rows of S at the boundary that ends the chunk, columns `at` and on. factor[j]: of U in each. */
+ALWAYS_INLINE void fold_columns(const struct cpu_delta_run *r, const struct chunk_rows *c,
+                                const float (*factor)[NR], float far, uint32_t row, uint32_t at,
+                                int n_cols) {
+    vec acc[NR][NC];
+    UNROLL for (int i = 0; i < NR; i++) UNROLL for (int x = 0; x < n_cols; x++) {
+        const uint64_t from = (uint64_t)(row + (uint32_t)i) * r->v_dim + at;
+        acc[i][x] = r->s ? mul(load(r->s + from + x * LANES), splat(far)) : splat(0);
     }
-    for (uint32_t j = 0; j < i; j++)
-        add_scaled(o, r->pending_u + j * cols,
-                   expf(c->g[i] - c->g[j]) * dot(c->k[j], c->q[i], r->k_dim), dim);
-    add_scaled(o, u, dot(c->k[i], c->q[i], r->k_dim), dim);
-    add_scaled(o, v, r->skip, dim);
-    r->silu(r->z + step_row * cols, o, r->out + step_row * cols, dim);
+    for (uint32_t j = 0; j < r->chunk; j++) {
+        const float *u = c->u[j] + at;
+        UNROLL for (int i = 0; i < NR; i++) {
+            const vec f = splat(factor[j][i]);
+            UNROLL for (int x = 0; x < n_cols; x++) acc[i][x] =
+                mul_add(load(u + x * LANES), f, acc[i][x]);
+        }
+    }
+    UNROLL for (int i = 0; i < NR; i++) UNROLL for (int x = 0; x < n_cols; x++)
+        store(r->s_out + (uint64_t)(row + (uint32_t)i) * r->v_dim + at + x * LANES, acc[i][x]);
 }
 
 /* S at the boundary that ends the chunk. */
 static void fold(const struct cpu_delta_run *r, const struct chunk_rows *c) {
-    const uint32_t dim = r->v_dim;
-    const uint64_t cols = (uint64_t)r->n_v_heads * dim;
     const float far = expf(c->g[r->chunk - 1]);
-    float near[BACKEND_STATE_MAX_CHUNK];
+    float near[BACKEND_STATE_MAX_CHUNK], factor[BACKEND_STATE_MAX_CHUNK][NR];
     for (uint32_t j = 0; j < r->chunk; j++)
         near[j] = expf(c->g[r->chunk - 1] - c->g[j]);
-    for (uint32_t row = 0; row < r->k_dim; row++) {
-        float *out = r->s_out + (uint64_t)row * dim;
-        for (uint32_t at = 0; at < dim; at += LANES) {
-            vec acc = splat(0);
-            if (r->s) acc = mul_add(load(r->s + (uint64_t)row * dim + at), splat(far), acc);
-            for (uint32_t j = 0; j < r->chunk; j++)
-                acc =
-                    mul_add(load(r->pending_u + j * cols + at), splat(near[j] * c->k[j][row]), acc);
-            store(out + at, acc);
-        }
+    for (uint32_t row = 0; row < r->k_dim; row += NR) {
+        uint32_t at = 0;
+        for (uint32_t j = 0; j < r->chunk; j++)
+            for (uint32_t i = 0; i < NR; i++)
+                factor[j][i] = near[j] * c->k[j][row + i];
+        for (; at + NC * LANES <= r->v_dim; at += NC * LANES)
+            fold_columns(r, c, factor, far, row, at, NC);
+        for (; at < r->v_dim; at += LANES)
+            fold_columns(r, c, factor, far, row, at, 1);
+    }
+}
+
+/* The next rows of one chunk, from row `row` of the step on. */
+static void begin_chunk(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t row) {
+    const uint32_t left = r->n_rows - row;
+    const uint64_t cols = (uint64_t)r->n_v_heads * r->v_dim;
+    c->from = (r->first_pos + row) % r->chunk;
+    c->to = r->chunk - c->from < left ? r->chunk : c->from + left;
+    for (uint32_t j = 0; j < c->from; j++) {
+        c->k[j] = r->pending_k + j * r->k_stride;
+        c->u[j] = r->pending_u + j * cols;
+        c->g[j] = r->pending_g[(uint64_t)j * r->n_v_heads];
+    }
+    for (uint32_t j = c->from; j < c->to; j++) {
+        const uint64_t at = (uint64_t)(row + j - c->from) * r->k_dim;
+        c->k[j] = r->k + at;
+        c->q[j] = r->q + at;
+        c->u[j] = c->to < r->chunk ? r->pending_u + j * cols : c->own_u[j];
     }
 }
 
@@ -208,23 +291,13 @@ void DELTA_NAME(delta_run)(const struct cpu_delta_run *run) {
     struct cpu_delta_run r = *run;
     struct chunk_rows c;
     for (uint32_t row = 0; row < r.n_rows; row += c.to - c.from) {
-        const uint32_t left = r.n_rows - row;
-        c.from = (r.first_pos + row) % r.chunk;
-        c.to = r.chunk - c.from < left ? r.chunk : c.from + left;
-        for (uint32_t j = 0; j < c.from; j++) {
-            c.k[j] = r.pending_k + j * r.k_stride;
-            c.g[j] = r.pending_g[(uint64_t)j * r.n_v_heads];
-        }
-        for (uint32_t j = c.from; j < c.to; j++) {
-            c.k[j] = r.k + (row + j - c.from) * r.in_stride;
-            c.q[j] = r.q + (row + j - c.from) * r.in_stride;
-        }
+        begin_chunk(&r, &c, row);
         if (r.s) project_rows(&r, &c);
         for (uint32_t j = c.from; j < c.to; j++) {
             if (r.beta)
-                make_delta_row(&r, &c, j, row + j - c.from);
+                make_row(&r, &c, j, row + j - c.from, true);
             else
-                make_mamba2_row(&r, &c, j, row + j - c.from);
+                make_row(&r, &c, j, row + j - c.from, false);
         }
         if (c.to < r.chunk) return;
         fold(&r, &c);

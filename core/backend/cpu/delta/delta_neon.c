@@ -1,5 +1,5 @@
 /* delta_neon.c - the gated delta net for NEON. */
-#include <arm_neon.h>
+#include "core/backend/cpu/neon_int.h"
 
 #define LANES            4
 #define NX               4
@@ -8,5 +8,7 @@ typedef float32x4_t vec;
 #define load(p)          vld1q_f32(p)
 #define store(p, v)      vst1q_f32(p, v)
 #define splat(x)         vdupq_n_f32(x)
+#define mul(a, b)        vmulq_f32(a, b)
 #define mul_add(a, b, c) vfmaq_f32(c, a, b)
+#define sum_of(v)        sum_lanes(v)
 #include "core/backend/cpu/delta/delta_kernel.h"
