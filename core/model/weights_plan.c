@@ -51,9 +51,9 @@ enum feature {
 #define EXPERTS_UP  ((uint64_t)1 << 35) /* likewise; and the shared expert */
 #define SHARED_UP   ((uint64_t)1 << 36)
 #define LATENT      ((uint64_t)1 << 37)
-#define GATE_APART  ((uint64_t)1 << 38) /* of attention */
-#define CHOICE_BIAS ((uint64_t)1 << 39) /* under its own name, or: */
-#define BARE_BIAS   ((uint64_t)1 << 40)
+#define GATE_APART  ((uint64_t)1 << 48) /* of attention */
+#define CHOICE_BIAS ((uint64_t)1 << 49) /* under its own name, or: */
+#define BARE_BIAS   ((uint64_t)1 << 50)
 
 /* Of the whole model; bits apart from those of its layers. */
 enum model_feature { EVERY = 1, OUTPUT_NORM = 2, EMBD_NORM = 4 /* the name of the final norm */ };
