@@ -70,11 +70,23 @@ ONE_THREAD := api_parse api_responses api_tools base bpe chat_builtin chat_cut c
               chat_syntax config fim gemm gguf grammar_dfa grammar_format grammar_gbnf \
               grammar_number grammar_regex grammar_schema hf_model json kv_collision kv_states pace qtype \
               rope safetensors sampler sched sched_random sched_states text tokenizer_rules vocab_write
-# What QUICK=1 leaves to the whole runs of `make asan` and `make tsan`.
+# What QUICK=1 leaves out, in every build: they compute long.
 SLOW_UNIT  := arch arch_forward attention backend chat_cut engine_grammar gemm golden linear metal_% moe model qtype \
               quantize rope_store sample tokenizer tokenizer_rules grammar_% bpe vocab_write
-LEFT_OUT   := $(if $(findstring -fsanitize=thread,$(SAN)),$(ONE_THREAD)) $(if $(QUICK),$(SLOW_UNIT))
+# What QUICK=1 also leaves to the whole `make asan`: programs that own little memory (schedulers, samplers, ranks,
+# whose threads are the thread sanitizer's), and cuda_%, which that build skips.
+ASAN_SLOW  := cuda_% parallel pace sched sched_random sched_states sampler embeddings worker_grammar delta_net
+# What QUICK=1 leaves in of `make tsan`: threads that share state. The other programs start the same threads
+# without asking more of them.
+THREADED   := api api_faults conns continuation engine file_map model_ahead models ops parallel pool registry \
+              responses_store watch work_pool worker worker_deadline worker_grammar worker_states
+IS_TSAN    := $(findstring -fsanitize=thread,$(SAN))
+LEFT_OUT   := $(if $(IS_TSAN),$(ONE_THREAD)) $(if $(QUICK),$(SLOW_UNIT) $(if $(findstring =address,$(SAN)),$(ASAN_SLOW)) \
+              $(if $(IS_TSAN),$(filter-out $(THREADED),$(UNIT_C:tests/unit/test_%.c=%))))
 UNIT   := $(filter-out $(LEFT_OUT:%=$(BUILD)/test_%),$(UNIT_C:tests/unit/%.c=$(BUILD)/%))
+# The longest begin first, so that none is left alone at the end.
+LONGEST := $(addprefix $(BUILD)/test_,arch worker_grammar worker responses_store faults moe attention chat_cut)
+UNIT   := $(filter $(UNIT),$(LONGEST)) $(filter-out $(LONGEST),$(UNIT))
 FUZZ_C := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ   := $(FUZZ_C:tests/fuzz/%.c=$(BUILD)/%)
 
@@ -106,7 +118,7 @@ $(BUILD)/%_i8mm.o: CFLAGS += -march=armv8.2-a+dotprod+i8mm
 # ThreadSanitizer takes a vector load for a range of bytes: these files would be a hundred times slower. What
 # rows and columns a thread has is decided by their callers, and the generic kernels stay instrumented.
 VECTOR_O := $(patsubst %,$(BUILD)/\%_%.o,avx2 avxvnni avx512 neon i8mm)
-$(VECTOR_O): SAN_C = $(filter-out -fsanitize=thread,$(SAN))
+$(VECTOR_O): SAN_C = $(if $(IS_TSAN),,$(SAN))
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -124,9 +136,10 @@ $(BUILD)/api/web_files.c: $(WEB) scripts/embed
 $(BUILD)/api/web_files.o: $(BUILD)/api/web_files.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
+# What takes time is in the library: -O1 takes two thirds of the time to compile these.
 $(BUILD)/test_%: tests/unit/test_%.c $(SUPPORT_O) $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -o $@ $< $(SUPPORT_O) $(LIB) $(LDLIBS)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -O1 -MMD -MP -o $@ $< $(SUPPORT_O) $(LIB) $(LDLIBS)
 
 .PHONY: run
 run: ## set up, build, register the demo model and serve it on PORT (8080)
@@ -134,11 +147,17 @@ run: ## set up, build, register the demo model and serve it on PORT (8080)
 	@$(MAKE) -s -j$(JOBS) all
 	@scripts/serve-demo $(BUILD)/inferd $(PORT)
 
-.PHONY: test
-test: ## set up, build, run all tests
+# The tests of ops and architectures have smaller sets ("quick"): every kernel and mode, fewer sizes and types.
+QUICK_SETS := $(basename $(notdir $(shell grep -l be_args $(UNIT_C))))
+.PHONY: test test-long
+test: ## set up, build, run all tests; those of ops, ARM and GPU stand-ins on their smaller sets
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) all
-	@scripts/run-tests $(BUILD)
+	@UNIT_QUICK="$(QUICK_SETS)" scripts/run-tests $(BUILD)
+test-long: ## the same on whole sets, with all modes of the GPU stand-ins
+	@scripts/setup test
+	@$(MAKE) -s -j$(JOBS) all
+	@LONG=1 UNIT_LIMIT_S=1800 scripts/run-tests $(BUILD)
 
 # The two minutes before a commit, from a built tree.
 QUICK_HTTP := http fields tools structured responses messages ollama
@@ -153,8 +172,8 @@ test-quick: ## the tests that take under two minutes in all; it says what it lea
 # The processors and what each is to pick are in scripts/test-arm64.
 ARM64_TESTS := test_base test_qtype test_gemm test_backend test_moe test_linear test_attention test_rope_store test_top test_delta_net
 .PHONY: test-arm64 arm64
-test-arm64: ## cross-build the CPU backend for 64-bit ARM and run its tests under qemu
-	@scripts/test-arm64
+test-arm64: ## cross-build the CPU backend for 64-bit ARM and run its tests under qemu, every set on each processor
+	@scripts/test-arm64 full
 arm64: $(ARM64_TESTS:%=$(BUILD)/%)
 
 .PHONY: test-metal metal-tests metal-list metal-mutants
@@ -169,8 +188,8 @@ metal-mutants: ## plant faults in the Metal backend and count how many its tests
 	@tests/metal/mutants.py
 
 .PHONY: cuda-check test-cuda
-cuda-check: ## compile the CUDA module for every architecture, warnings as errors; where nvcc is
-	@scripts/check-cuda
+cuda-check: ## compile the CUDA module, warnings as errors, where nvcc is; for one architecture, ALL=1: for each
+	@scripts/check-cuda $(if $(ALL),,CUDA_ARCHS=90)
 test-cuda: ## the CUDA backend on its stand-in (Linux): every op, models, a server
 	@scripts/setup test
 	@scripts/npm-ci tests/http
@@ -184,7 +203,6 @@ test-gpu: ## the CUDA backend on this machine's NVIDIA GPU; scripts/test-gpu mak
 # The tests of ops take their smaller sets, as they do under an emulator: the code is the same. QUICK=1
 # leaves out what computes long, and brings fewer clients.
 .PHONY: asan tsan
-QUICK_SETS := $(basename $(notdir $(shell grep -l be_args $(UNIT_C))))
 SANITIZED   = UNIT_QUICK="$(QUICK_SETS)" UNIT_LIMIT_S=1800 $(if $(QUICK),LOAD_CLIENTS=48)
 asan: ## unit tests, fuzz corpora and load test under AddressSanitizer and UBSan; QUICK=1: a short form
 	@scripts/setup test
@@ -194,8 +212,12 @@ tsan: ## tests with threads under ThreadSanitizer; QUICK=1: a short form
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) BUILD=build-tsan SAN="$(TSAN)" all
 	@$(SANITIZED) SUITES="unit load" TSAN_OPTIONS=halt_on_error=1:suppressions=tests/tsan.supp scripts/run-tests build-tsan SAN="$(TSAN)" QUICK=$(QUICK)
-ASAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined
-TSAN := -fsanitize=thread
+# -O1 and line numbers alone take half the time to compile and find the same.
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g1
+TSAN := -fsanitize=thread -O1 -g1
+
+.PHONY: objects
+objects: $(LIB_O) $(BUILD)/daemon/main.o
 
 .PHONY: check
 check: ## format, floors, sizes, call cycles, static analysis

@@ -143,7 +143,7 @@ static void check_prefill(const char *isa, const struct shape *s, uint32_t windo
     struct rows r = {0};
     make_scene(&c, s, (struct features){window, 30, true}, 3);
     uint32_t n = min_u32(c.context[0], BE_MAX_ROWS - 1), base = c.context[0] - n;
-    int32_t pos[BE_MAX_ROWS];
+    int32_t pos[BE_MAX_ROWS] = {0};
     float *q = be_new(n * width, 4), *want = be_new(n * width, 4), *got = be_new(n * width, 4);
     backend *one = be_open(isa, 1), *three = be_open(isa, 3);
     be_fill(q, n * width, 2);
