@@ -463,18 +463,20 @@ static void add_template(const struct api_model *m, str *out) {
 
 static void add_capabilities(const struct api_model *m, str *out) {
     const tokenizer *tok = engine_tokenizer(m->engine);
+    const bool generates = !engine_model(m->engine).only_embeds;
     bool thinks = m->chat && (chat_template_uses(m->chat, "enable_thinking") ||
                               chat_template_uses(m->chat, "reasoning_effort"));
     const struct {
         const char *name;
         bool has;
-    } rows[] = {{"tools", m->chat != NULL},
+    } rows[] = {{"completion", true},
+                {"tools", m->chat != NULL},
                 {"insert", tokenizer_fim(tok, &(struct tokenizer_fim){0})},
-                {"thinking", thinks},
-                {"embedding", true}};
-    str_add(out, ",\"capabilities\":[\"completion\"");
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].has) str_addf(out, ",\"%s\"", rows[i].name);
+                {"thinking", thinks}};
+    str_add(out, ",\"capabilities\":[");
+    for (size_t i = 0; generates && i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].has) str_addf(out, "\"%s\",", rows[i].name);
+    str_add(out, "\"embedding\"");
     str_add_char(out, ']');
 }
 

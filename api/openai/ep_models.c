@@ -16,17 +16,20 @@
 /* What requests may ask of this model. */
 static void add_capabilities(str *s, const struct api_model *m) {
     const tokenizer *tok = engine_tokenizer(m->engine);
+    const struct engine_model model = engine_model(m->engine);
+    const bool generates = !model.only_embeds, chats = generates && m->chat;
     const struct {
         const char *name;
         bool has;
     } rows[] = {
-        {"completion", true},
-        {"embeddings", true},
-        {"chat", m->chat != NULL},
-        {"tools", m->chat != NULL}, /* with a generic call format if the template has none */
-        {"json_schema", m->chat != NULL},
-        {"reasoning", m->chat && *chat_template_syntax(m->chat)->reasoning_open},
-        {"fim", tokenizer_fim(tok, &(struct tokenizer_fim){0})},
+        {"completion", generates},
+        {"embeddings", model.pooling != ENGINE_POOLING_RANK},
+        {"rerank", model.scores},
+        {"chat", chats},
+        {"tools", chats}, /* with a generic call format if the template has none */
+        {"json_schema", chats},
+        {"reasoning", chats && *chat_template_syntax(m->chat)->reasoning_open},
+        {"fim", generates && tokenizer_fim(tok, &(struct tokenizer_fim){0})},
     };
     str_add(s, ",\"capabilities\":{");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

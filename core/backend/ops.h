@@ -190,8 +190,10 @@ struct op_rope_store {
 };
 
 /* out[row] = softmax(score) V, score = scale * q[row] K^T, over positions 0..pos[row] of the row's
- * sequence (with window: the last `window` of them), read through its block table; query head h
- * uses KV head h / (n_heads / n_kv_heads). softcap: score = softcap * tanh(score / softcap).
+ * sequence (with window: the last `window` of them), read through its block table; with both_ways
+ * over all positions up to the largest of the sequence's rows (with window: those less than
+ * `window` away): all its rows must be in the op, and only a CPU can (else ERR_UNSUPPORTED). Query
+ * head h uses KV head h / (n_heads / n_kv_heads). softcap: score = softcap * tanh(score / softcap).
  * sinks: the softmax of head h has one more term exp(sinks[h]), without a value. The rows of a
  * sequence are contiguous: rows row_start[s] .. row_start[s+1]-1 belong to sequence s. Prefill
  * chunks and decode rows mix freely. Block tables: (n_seqs, table_stride) i32. */
@@ -203,7 +205,8 @@ struct op_paged_attention {
     uint32_t n_rows, n_seqs, n_heads, table_stride;
     uint32_t max_context; /* above every pos, <= table_stride * block_tokens; 0: that product */
     uint32_t window;      /* 0: all positions */
-    float scale, softcap; /* softcap 0: none */
+    bool both_ways;
+    float scale, softcap;        /* softcap 0: none */
     const backend_weight *sinks; /* (1, n_heads) f32 or NULL */
     struct backend_kv kv;
     backend_buf *out; /* (n_rows, n_heads, head_dim) f32 */

@@ -20,6 +20,7 @@ static int open_sched(engine *en, err *e) {
         .max_sequences = en->config.max_sequences,
         .max_queue = en->config.max_queue,
         .max_prompt_logprob_rows = ENGINE_PROMPT_LOGPROB_ROWS,
+        .whole = en->hp.both_ways,
         .checkpoint_tokens = en->config.state_checkpoint_tokens,
     };
     return sched_new(&sc, en->cache, &en->sch, e);
@@ -103,6 +104,13 @@ static void log_sizes(const engine *en, const struct kv_config *kc, const char *
              kc->block_tokens,
              (double)kv_block_bytes(kc) * kc->n_blocks * engine_n_ranks(en) / (1 << 20), reason,
              en->config.max_batch_tokens, en->config.max_sequences, en->config.max_queue);
+}
+
+static void log_whole(const engine *en) {
+    if (!en->hp.both_ways) return;
+    log_info("engine: attention in both directions: a text is one step of at most %u tokens "
+             "(max_batch_tokens), there is no prefix cache, and nothing is generated",
+             en->context_length);
 }
 
 /* For a GPU with its own memory. */
@@ -192,6 +200,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
                      (int)tokenizer_n_vocab(en->tok), en->hp.n_vocab);
     if (!rc) rc = find_eog(en, e);
     if (!rc) rc = open_score(en, config->model_path, e);
+    if (!rc) rc = model_dense_read(config->model_path, &en->hp, &en->dense, e);
     if (!rc) rc = backend_open(&bc, &en->be, e);
     if (!rc && backend_can_sample(en->be))
         limits.max_history = config->max_sequences < ENGINE_MAX_HISTORY / ENGINE_HISTORY_TOKENS
@@ -211,7 +220,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) rc = open_scratch(en, &limits, e);
     if (!rc)
         log_sizes(en, kc, size.reason), log_windows(en, kc), log_states(en, &size),
-            log_memory(en, &size.memory), log_unused(en);
+            log_memory(en, &size.memory), log_whole(en), log_unused(en);
     return rc;
 }
 
@@ -292,6 +301,7 @@ void engine_close(engine *en) {
     model_close(en->mdl);
     kv_close(en->cache);
     model_score_fini(&en->score);
+    model_dense_fini(&en->dense);
     backend_close(en->be);
     grammar_vocab_free(en->vocab);
     free(en->eog);
@@ -324,6 +334,7 @@ struct engine_model engine_model(const engine *en) {
                                  .n_embd = hp->n_embd,
                                  .pooling = (enum engine_pooling)hp->pooling,
                                  .scores = en->score.w != NULL,
+                                 .only_embeds = hp->both_ways,
                                  .scores_lack = en->scores_lack};
 }
 
@@ -361,6 +372,9 @@ static int check_tokens(const engine *en, const struct engine_request *req, err 
 /* Checks what requires a single choice: continuations and embeddings. */
 static int check_single(const engine *en, const struct engine_request *req, err *e) {
     uint32_t max_tokens = req->params.max_tokens;
+    if (en->hp.both_ways && req->pooling == ENGINE_POOLING_NONE)
+        return err_set_param(e, ERR_UNSUPPORTED, "model",
+                             "this model (%s) only embeds: use /v1/embeddings", en->hp.arch);
     if (!req->n_generated && req->pooling == ENGINE_POOLING_NONE) return 0;
     if (req->pooling == ENGINE_POOLING_RANK && !en->score.w)
         return err_set(e, ERR_UNSUPPORTED, "this model cannot score: %.300s", en->scores_lack);

@@ -115,6 +115,7 @@ struct engine_model {
     enum engine_pooling pooling; /* what the model was trained for */
     bool scores;                 /* ENGINE_POOLING_RANK is possible; */
     const char *scores_lack;     /* else what the model lacks for it, for messages */
+    bool only_embeds;            /* attention in both directions: nothing is generated */
     bool recurrent;              /* some layers keep a state (engine_request.stable_tokens) */
 };
 struct engine_model engine_model(const engine *en);

@@ -189,6 +189,7 @@ struct engine {
     struct engine_config config; /* strings are not kept */
     struct model_hparams hp;
     struct model_score score;
+    struct model_dense dense;                   /* scratch: the worker's */
     char scores_lack[sizeof((err *)NULL)->msg]; /* why the model does not score */
     uint32_t context_length;
     backend *be;
@@ -324,8 +325,8 @@ void pooled_fini(struct pooled *p); /* a zeroed one is fine */
 bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt);
 /* Takes the row (n_embd) of the next needed position. */
 void pooled_take(struct pooled *p, const float *row, uint32_t n_embd);
-/* After all rows: makes the result. score: the model's head, used with RANK. */
-void pooled_finish(struct pooled *p, const struct model_score *score, uint32_t n_embd);
+/* After all rows: makes the result, with the model's layers behind pooling. */
+void pooled_finish(struct pooled *p, const engine *en);
 
 /* ---- stats.c ---- */
 void stats_init(struct engine_stats *s);

@@ -50,10 +50,12 @@ void pooled_take(struct pooled *p, const float *row, uint32_t n_embd) {
         memcpy(p->result, row, n_embd * sizeof *row);
 }
 
-void pooled_finish(struct pooled *p, const struct model_score *score, uint32_t n_embd) {
+void pooled_finish(struct pooled *p, const engine *en) {
+    const uint32_t n_embd = en->hp.n_embd;
     if (p->how == ENGINE_POOLING_RANK)
-        p->result[0] = (float)model_score_of(score, p->result, n_embd);
+        p->result[0] = (float)model_score_of(&en->score, p->result, n_embd);
     if (p->how == ENGINE_POOLING_MEAN)
         for (uint32_t i = 0; i < n_embd; i++)
             p->result[i] = (float)(p->sum[i] / p->n);
+    if (p->how != ENGINE_POOLING_RANK) model_dense_apply(&en->dense, p->result);
 }

@@ -332,6 +332,18 @@ static uint32_t give_rows(const sched *s, struct sched_item *item, uint32_t want
     return n;
 }
 
+/* Pass 3 for whole sequences: the first in the order always fits. */
+static void take_whole(sched *s, struct sched_plan *plan) {
+    for (struct sched_seq *seq = s->running.head; seq; seq = seq->next) {
+        if (!gap(seq)) continue;
+        assert(!seq->n_computed && seq->n_tokens <= s->config.max_batch_tokens);
+        if (gap(seq) > s->config.max_batch_tokens - plan->n_rows) return;
+        s->items[plan->n_items++] =
+            (struct sched_item){.seq = seq, .n_rows = gap(seq), .wants_logits = true};
+        plan->n_rows += gap(seq);
+    }
+}
+
 /* Pass 3. */
 static void share_budget(sched *s, struct sched_plan *plan) {
     struct load l = {0};
@@ -369,7 +381,10 @@ void sched_plan_step(sched *s, struct sched_plan *plan) {
     *plan = (struct sched_plan){.items = s->items};
     reserve_running(s);
     admit_waiting(s);
-    share_budget(s, plan);
+    if (s->config.whole)
+        take_whole(s, plan);
+    else
+        share_budget(s, plan);
 }
 
 static void commit_known(sched *s, struct sched_seq *seq) {

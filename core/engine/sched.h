@@ -94,6 +94,9 @@ struct sched_config {
     uint32_t max_batch_tokens, prefill_chunk, max_sequences, max_queue; /* all >= 1 */
     uint32_t
         max_prompt_logprob_rows; /* a step's rows of all sequences with all_rows; 0: no bound */
+    /* Every sequence is computed as a whole in one step, in the order (attention in both
+     * directions): none has more tokens than max_batch_tokens, and none grows. */
+    bool whole;
     uint32_t checkpoint_tokens; /* distance of states along a prompt, a multiple of block_tokens; 0:
                                    none */
 };

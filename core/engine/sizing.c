@@ -258,7 +258,9 @@ static int check_memory(const struct memory *m, uint64_t tokens, uint64_t bytes,
 
 uint32_t engine_context_wanted(const struct engine_config *config, const struct model_hparams *hp) {
     uint32_t wanted = config->context_length;
-    return wanted && wanted < hp->context_length ? wanted : hp->context_length;
+    if (!wanted || wanted > hp->context_length) wanted = hp->context_length;
+    /* In both directions a text is one step. */
+    return hp->both_ways && wanted > config->max_batch_tokens ? config->max_batch_tokens : wanted;
 }
 
 /* Which K/V layers are windowed, if the window is shorter than the context. */
@@ -287,7 +289,7 @@ static int find_form(const struct engine_config *c, const struct model_hparams *
         .n_state_layers = hp->recurrent.n_layers,
         .block_tokens = c->block_tokens,
         .max_seqs = c->max_sequences,
-        .prefix_cache = c->prefix_cache,
+        .prefix_cache = c->prefix_cache && !hp->both_ways,
     };
     find_windows(c, hp, out);
     if (kc->n_state_layers) kc->state = model_state_shape(hp, c->block_tokens);

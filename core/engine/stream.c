@@ -54,7 +54,8 @@ static int init_tokens(struct engine_stream *st, const struct engine_request *re
 
 static int init_pooling(struct engine_stream *st, enum engine_pooling how) {
     st->seq.pooled = how != ENGINE_POOLING_NONE;
-    st->seq.all_rows = how == ENGINE_POOLING_MEAN || how == ENGINE_POOLING_CLS;
+    st->seq.all_rows =
+        how == ENGINE_POOLING_MEAN || how == ENGINE_POOLING_CLS || st->en->hp.both_ways;
     return pooled_init(&st->pooled, how, st->en->hp.n_embd);
 }
 

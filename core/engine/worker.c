@@ -420,7 +420,7 @@ static void deliver_pooled(engine *en, const struct sched_item *item, const floa
         hidden += n_embd;
     }
     if (!item->wants_logits) return; /* more rows will come */
-    pooled_finish(&st->pooled, &en->score, n_embd);
+    pooled_finish(&st->pooled, en);
     finish_stream(en, st, ENGINE_FINISH_STOP, NULL);
 }
 

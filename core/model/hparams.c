@@ -119,12 +119,12 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
         (!arch->delta_net &&
          (rc = model_keys_refuse(k, delta_net_keys + N_SSM_KEYS, N_DELTA_NET - N_SSM_KEYS, e))) ||
         (!arch->scale_keys && (rc = model_keys_refuse(k, scale_keys, 3, e))) ||
-        (rc = model_key_bool_or(k, "attention.causal", true, &causal, e)))
+        (rc = model_key_bool_or(k, "attention.causal", !arch->both_ways, &causal, e)))
         return rc;
-    if (!causal)
+    if (causal == arch->both_ways)
         return err_set_param(e, ERR_UNSUPPORTED, k->key,
-                             "%s: %s is false; this build supports only causal attention",
-                             gguf_path(k->g), k->key);
+                             "%s: %s is %s, which this build does not support in %s",
+                             gguf_path(k->g), k->key, causal ? "true" : "false", arch->name);
     /* Granite uses this key to say that its layers have no RoPE. */
     rc = model_key_bool_or(k, "rope.scaling.finetuned", true, &rope, e);
     if (rc || rope || !arch->scale_keys || arch->rope_by_key) return rc;
@@ -171,6 +171,8 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
     if (model_key_has(k, "attention.sliding_window"))
         rc = model_key_count_or_zero(k, "attention.sliding_window", UINT32_MAX, &hp->window, e);
     if (rc) return rc;
+    /* In both directions the key counts positions on both sides of a token. */
+    if (arch->both_ways && hp->window) hp->window = hp->window / 2 + 1;
     if (hp->window && model_key_has(k, pattern) &&
         gguf_get_array(k->g, k->key, &(enum gguf_type){0}, &(uint64_t){0}, NULL) == 0) {
         rc = model_key_flags(k, pattern, hp->layers, hp->n_layers, MODEL_LAYER_WINDOWED, e);
@@ -475,6 +477,7 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
     const struct model_arch *a = *arch;
     struct model_keys k = {.g = g, .arch = a->name};
     snprintf(hp->arch, sizeof hp->arch, "%s", a->name);
+    hp->both_ways = a->both_ways;
     if (gguf_get_str(g, "general.name", &name, NULL) == 0)
         copy_text(hp->name, sizeof hp->name, name);
     read_sampling(g, &hp->sampling);

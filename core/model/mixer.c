@@ -63,6 +63,7 @@ int model_attention_enqueue(model *m, const struct model_place *p, struct model_
                    .table_stride = p->shape->max_context / kv->block_tokens,
                    .max_context = p->shape->max_context,
                    .window = windowed ? hp->window : 0,
+                   .both_ways = hp->both_ways,
                    .scale = hp->attn_scale,
                    .softcap = hp->attn_softcap,
                    .sinks = l->sinks,

@@ -94,6 +94,9 @@ struct model_hparams {
     struct model_rope rope[2];        /* [0]: layers with full attention, [1]: windowed layers */
     struct model_experts experts;
     struct model_recurrent recurrent;
+    /* Attention in both directions (op_paged_attention.both_ways): a sequence is computed in one
+     * step as a whole, and only its hidden states mean something. */
+    bool both_ways;
     bool attention_gate; /* attention's output *= sigmoid of a gate */
     float q_log_scale;   /* q *= 1 + this * log(1 + floor(position / original_context)) */
     float rms_eps;
@@ -177,6 +180,23 @@ int model_score_read(const char *path, const struct model_hparams *hp,
 void model_score_fini(struct model_score *s); /* a zeroed one is fine */
 /* The logit, summed in float64 in the order of the dimensions. */
 double model_score_of(const struct model_score *s, const float *hidden, uint32_t n_embd);
+
+/* The layers behind pooling, from the file from which hp was read; n 0: there are none. */
+enum { MODEL_MAX_DENSE = 2 };
+struct model_dense {
+    uint32_t n, n_embd;
+    struct model_dense_layer {
+        float *w; /* (n_out, n_in) owned */
+        uint32_t n_in, n_out;
+    } layers[MODEL_MAX_DENSE];
+    float *scratch; /* the widest layer's output */
+};
+/* ERR_FORMAT, ERR_UNSUPPORTED: a shape. On failure nothing is left. */
+int model_dense_read(const char *path, const struct model_hparams *hp, struct model_dense *out,
+                     err *e);
+void model_dense_fini(struct model_dense *d); /* a zeroed one is fine */
+/* vector (n_embd) through all layers, in place. One thread at a time. */
+void model_dense_apply(const struct model_dense *d, float *vector);
 
 /* Memory that model_open takes on a device with memory of its own (backend_memory_free); in a
  * group, on the rank that takes most. */

@@ -51,6 +51,7 @@ struct model_arch {
     /* Layers without KV heads have a short convolution (shortconv.*); the final norm is stored as
      * token_embd_norm. */
     bool short_conv;
+    bool both_ways; /* attention in both directions, and dense layers behind pooling */
     bool scores; /* its rerankers are known: pooling_type rank, or two words of the output head */
     bool attention_temperature; /* attention.temperature_scale */
     bool qk_norm_optional;      /* by their tensors */
@@ -211,6 +212,10 @@ void model_weights_free(struct model_weights *w);
 /* ---- score.c ---- */
 
 bool model_is_score_tensor(gguf_str name); /* read by model_score_read, of models that rank */
+
+/* ---- dense.c ---- */
+
+bool model_is_dense_tensor(gguf_str name); /* read by model_dense_read */
 
 /* ---- bufs.c, step.c, transformer.c, experts.c ---- */
 

@@ -13,8 +13,10 @@
 /* Head tensors, which the forward pass does not load (llama.cpp's names). */
 static const char head_weight[] = "cls.output.weight", head_bias[] = "cls.output.bias";
 
-static const struct model_arch *arch_of(const struct model_hparams *hp) {
-    return model_arch_find((gguf_str){hp->arch, strlen(hp->arch)});
+/* Are the architecture's rerankers known? */
+static bool arch_scores(const struct model_hparams *hp) {
+    const struct model_arch *arch = model_arch_find((gguf_str){hp->arch, strlen(hp->arch)});
+    return arch && arch->scores;
 }
 
 bool model_is_score_tensor(gguf_str name) {
@@ -101,7 +103,7 @@ static int read_labels(const gguf *g, struct model_keys *k, int64_t rows[2], err
 static bool is_qwen3_reranker(const gguf *g, const struct model_hparams *hp,
                               const struct model_words *words, const char *key,
                               const int64_t rows[2]) {
-    if (!arch_of(hp)->scores) return false;
+    if (!arch_scores(hp)) return false;
     if (gguf_has(g, key)) return rows[0] == words->yes && rows[1] == words->no;
     for (const char *p = hp->name; *p; p++)
         if (strncasecmp(p, "qwen3", 5) == 0 && p[5] && strncasecmp(p + 6, "rerank", 6) == 0)
@@ -133,7 +135,7 @@ int model_score_read(const char *path, const struct model_hparams *hp,
     int64_t rows[2];
     gguf *g;
     *out = (struct model_score){.w = NULL};
-    if (hp->pooling != MODEL_POOLING_RANK && !words->has_template && !arch_of(hp)->scores)
+    if (hp->pooling != MODEL_POOLING_RANK && !words->has_template && !arch_scores(hp))
         return err_set(e, ERR_UNSUPPORTED,
                        "it is of architecture %s, and its file has no template "
                        "tokenizer.chat_template.rerank",

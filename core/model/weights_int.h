@@ -84,7 +84,8 @@ struct weight_plan {
     const gguf *g;
     uint64_t dims[N_DIMS]; /* of the whole model */
     uint32_t n_layers, n;
-    bool scores;       /* the file may have a head that scores: model_is_score_tensor */
+    bool scores;       /* the file may have a head that scores: model_is_score_tensor; */
+    bool dense;        /* layers behind pooling: model_is_dense_tensor */
     uint32_t n_blocks; /* layers with those that predict further tokens, which are not loaded */
     struct planned_weight *all; /* (n) the model's, then layer by layer; the embeddings first */
     uint32_t *first;            /* (n_layers + 1) layer -> its first entry; then n */

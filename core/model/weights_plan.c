@@ -330,7 +330,8 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
     *p = (struct weight_plan){.g = g,
                               .n_layers = hp->n_layers,
                               .n_blocks = hp->n_layers,
-                              .scores = hp->pooling == MODEL_POOLING_RANK};
+                              .scores = hp->pooling == MODEL_POOLING_RANK,
+                              .dense = hp->both_ways};
     if (arch->nextn && !gguf_get_u64(g, model_key(&k, "block_count"), &n_blocks, NULL))
         p->n_blocks = (uint32_t)n_blocks;
     find_dims(hp, arch, p->dims);
@@ -398,6 +399,7 @@ static int refuse_unexpected(const struct weight_plan *p, err *e) {
         const gguf_tensor *t = gguf_tensor_at(p->g, i);
         if (is_rope_tensor(t->name) || weight_plan_skips(p, t) ||
             (p->scores && model_is_score_tensor(t->name)) ||
+            (p->dense && model_is_dense_tensor(t->name)) ||
             bsearch(&t, planned, p->n, sizeof *planned, compare_tensors))
             continue;
         rc = err_set(e, ERR_UNSUPPORTED, "%s: unexpected tensor %.*s for this architecture",

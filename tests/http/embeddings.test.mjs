@@ -1,8 +1,12 @@
 // POST /v1/embeddings with the official OpenAI SDK and with plain HTTP.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
-import { chat, metrics, modelName, post, startServer, until, user } from "./server.mjs";
+import { binary, chat, metrics, modelName, post, serving, startServer, until, user } from "./server.mjs";
 
 let server, client;
 before(async () => {
@@ -141,6 +145,49 @@ test("a text of the whole context has a vector", async () => {
   const input = Array(data[0].context_length).fill(300);
   assert.ok(Math.abs(length(await vector({ input })) - 1) < 1e-6);
   await assert.rejects(create({ input: [...input, 300] }), (e) => e.code === "context_length_exceeded");
+});
+
+// A tiny EmbeddingGemma, as a folder of sentence-transformers and as a GGUF.
+test("a model with attention in both directions embeds, and does nothing else", async () => {
+  const folder = "tests/golden/pooled/gemma-embedding";
+  const { prompts } = JSON.parse(readFileSync(`${folder}/golden.json`, "utf8"));
+  const path = mkdtempSync(join(tmpdir(), "inferd-gemma-"));
+  const files = [`${folder}/hf`, join(path, "gemma.gguf")];
+  execFileSync(binary, ["quantize", files[0], files[1], "--type", "bf16"], { stdio: "ignore" });
+  for (const file of files) {
+    const models = [{ file, name: "gemma" }];
+    const flags = ["--activation-bits", "16", "--kv-cache-type", "f32", "--max-batch-tokens", "140"];
+    await serving(
+      flags,
+      async (to) => {
+        const ask = (path, body) => post(to, path, { model: "gemma", ...body });
+        const input = prompts.map((p) => p.ids);
+        const { data } = await (await ask("/v1/embeddings", { input })).json();
+        for (const [i, { embedding }] of data.entries())
+          embedding.forEach((x, k) => assert.ok(Math.abs(x - prompts[i].vector[k]) < 5e-5, `${file}, ${i}, ${k}`));
+        const long = await ask("/v1/embeddings", { input: Array(141).fill(9) });
+        const { error } = await long.json();
+        assert.deepEqual([long.status, error.code, error.param], [400, "context_length_exceeded", "input"]);
+        const refused = [
+          ["/v1/chat/completions", { messages: user("x") }],
+          ["/v1/completions", { prompt: "x" }],
+          ["/v1/rerank", { query: "x", documents: ["x"] }],
+        ];
+        for (const [path, body] of refused) {
+          const response = await ask(path, body);
+          assert.equal(response.status, 400, path);
+          assert.equal((await response.json()).error.param, "model", path);
+        }
+        const [{ capabilities }] = (await (await fetch(to.url + "/v1/models")).json()).data;
+        assert.deepEqual(
+          Object.keys(capabilities).filter((name) => capabilities[name]),
+          ["embeddings"],
+        );
+      },
+      models,
+    );
+  }
+  rmSync(path, { recursive: true });
 });
 
 test("a disconnected client cancels the work", async () => {

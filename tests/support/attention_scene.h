@@ -20,7 +20,7 @@ struct shape {
 struct features {
     uint32_t window;
     float softcap;
-    bool sinks;
+    bool sinks, both_ways;
 };
 
 /* Sequences with all their K and V, and where the pools keep them. */
@@ -150,6 +150,21 @@ static uint32_t first_key(const struct scene *c, int32_t pos) {
     return c->f.window && n > c->f.window ? n - c->f.window : 0;
 }
 
+/* The last key of a row at pos whose sequence ends with position `end`. */
+static uint32_t last_key(const struct scene *c, int32_t pos, int32_t end) {
+    if (!c->f.both_ways) return (uint32_t)pos;
+    return c->f.window && (uint32_t)(end - pos) >= c->f.window ? (uint32_t)pos + c->f.window - 1
+                                                               : (uint32_t)end;
+}
+
+/* The largest position of the rows of seq in r. */
+static int32_t end_of(const struct rows *r, uint32_t seq) {
+    int32_t end = 0;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->seq[i] == seq && r->pos[i] > end) end = r->pos[i];
+    return end;
+}
+
 /* The block table of sequence i of r; entries that no row sees are invalid. */
 static void fill_table(const struct scene *c, const struct rows *r, uint32_t i, int32_t *table) {
     uint32_t first = UINT32_MAX;
@@ -179,6 +194,7 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
                                     .n_heads = c->s.n_heads,
                                     .table_stride = c->stride,
                                     .window = c->f.window,
+                                    .both_ways = c->f.both_ways,
                                     .scale = 1 / sqrtf((float)c->s.head_dim),
                                     .softcap = c->f.softcap,
                                     .sinks = sinks,
@@ -193,14 +209,15 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
     free(q);
 }
 
-/* Softmax(q K^T) V of one query head in float64, with the scene's features. */
-static void reference(const struct scene *c, uint32_t seq, int32_t pos, uint32_t head,
+/* Softmax(q K^T) V of one query head in float64, with the scene's features. end: end_of. */
+static void reference(const struct scene *c, uint32_t seq, int32_t pos, int32_t end, uint32_t head,
                       const float *q, double *out) {
+    const int32_t last = (int32_t)last_key(c, pos, end);
     uint32_t kv_head = head / (c->s.n_heads / c->s.n_kv_heads), dim = c->s.head_dim;
     uint64_t width = (uint64_t)c->s.n_kv_heads * dim, at = (uint64_t)kv_head * dim;
     double score[LONG_CONTEXT], max = c->f.sinks ? c->sinks[head] : -INFINITY, sum = 0;
     double scale = 1 / sqrtf((float)dim), cap = c->f.softcap;
-    for (int32_t p = (int32_t)first_key(c, pos); p <= pos; p++) {
+    for (int32_t p = (int32_t)first_key(c, pos); p <= last; p++) {
         score[p] = 0;
         for (uint32_t d = 0; d < dim; d++)
             score[p] += (double)q[d] * c->k[seq][(uint64_t)p * width + at + d];
@@ -211,7 +228,7 @@ static void reference(const struct scene *c, uint32_t seq, int32_t pos, uint32_t
     for (uint32_t d = 0; d < dim; d++)
         out[d] = 0;
     if (c->f.sinks) sum = exp(c->sinks[head] - max);
-    for (int32_t p = (int32_t)first_key(c, pos); p <= pos; p++) {
+    for (int32_t p = (int32_t)first_key(c, pos); p <= last; p++) {
         double e = exp(score[p] - max);
         sum += e;
         for (uint32_t d = 0; d < dim; d++)
@@ -228,7 +245,8 @@ static inline double worst_error(const struct scene *c, const struct rows *r, co
     double want[256], worst = 0;
     for (uint32_t i = 0; i < r->n; i++)
         for (uint32_t h = 0; h < c->s.n_heads; h++) {
-            reference(c, r->seq[i], r->pos[i], h, r->q[i] + h * c->s.head_dim, want);
+            reference(c, r->seq[i], r->pos[i], end_of(r, r->seq[i]), h, r->q[i] + h * c->s.head_dim,
+                      want);
             for (uint32_t d = 0; d < c->s.head_dim; d++) {
                 double error = fabs(out[i * width + h * c->s.head_dim + d] - want[d]) /
                                (atol + rtol * fabs(want[d]));

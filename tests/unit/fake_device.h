@@ -606,6 +606,16 @@ int32_t tokenizer_n_vocab(const tokenizer *t) {
     (void)t;
     return FAKE_VOCAB;
 }
+int32_t tokenizer_find(const tokenizer *t, const char *text) {
+    (void)t, (void)text;
+    return -1;
+}
+
+const char *tokenizer_rerank_template(const tokenizer *t) {
+    (void)t;
+    return NULL;
+}
+
 bool tokenizer_is_eog(const tokenizer *t, int32_t id) {
     (void)t;
     return id == FAKE_EOG;

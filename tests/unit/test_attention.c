@@ -141,7 +141,7 @@ static void check_prefill(const char *isa, const struct shape *s, uint32_t windo
     uint64_t width = (uint64_t)s->n_heads * s->head_dim;
     struct scene c;
     struct rows r = {0};
-    make_scene(&c, s, (struct features){window, 30, true}, 3);
+    make_scene(&c, s, (struct features){.window = window, .softcap = 30, .sinks = true}, 3);
     uint32_t n = min_u32(c.context[0], BE_MAX_ROWS - 1), base = c.context[0] - n;
     int32_t pos[BE_MAX_ROWS] = {0};
     float *q = be_new(n * width, 4), *want = be_new(n * width, 4), *got = be_new(n * width, 4);
@@ -169,6 +169,65 @@ static void check_prefill(const char *isa, const struct shape *s, uint32_t windo
     free(want);
     free(q);
     free_scene(&c);
+}
+
+/* Attention in both directions: against the reference, and the same bits for a row with all others
+ * of its sequence, on several threads and beside other sequences, or with the last row alone. */
+static void check_both_ways(const char *isa, const struct shape *s, struct features f) {
+    uint64_t width = (uint64_t)s->n_heads * s->head_dim;
+    struct scene c;
+    struct rows r = {0};
+    f.both_ways = true;
+    make_scene(&c, s, f, 2);
+    uint32_t n = min_u32(c.context[0], BE_MAX_ROWS / 2), base = c.context[0] - n;
+    int32_t pos[BE_MAX_ROWS], two[2];
+    float *q = be_new(BE_MAX_ROWS * width, 4), *got = be_new(BE_MAX_ROWS * width, 4);
+    float pair[2 * MAX_HEADS * 256];
+    backend *one = be_open(isa, 1), *three = be_open(isa, 3);
+    be_fill(q, BE_MAX_ROWS * width, 1);
+    for (uint32_t i = 0; i < n; i++)
+        pos[i] = (int32_t)(base + i);
+    if (c.n_seqs > 1) add_seq(&r, 1, (int32_t[]){0}, 1, q + n * width, width);
+    const uint32_t first = r.n;
+    add_seq(&r, 0, pos, n, q, width);
+    upload_pools(three, &c);
+    attend(three, &c, &r, got);
+    check_against_reference(three, &c, &r);
+    free_pools(&c);
+    upload_pools(one, &c);
+    for (uint32_t i = 0; i + 1 < n; i += 1 + n / 13) {
+        float rows[2 * MAX_HEADS * 256];
+        memcpy(rows, q + i * width, width * 4);
+        memcpy(rows + width, q + (n - 1) * width, width * 4);
+        two[0] = pos[i], two[1] = pos[n - 1];
+        memset(&r, 0, sizeof r);
+        add_seq(&r, 0, two, 2, rows, width);
+        attend(one, &c, &r, pair);
+        CHECK_MSG(memcmp(pair, got + (first + i) * width, width * 4) == 0,
+                  "%s dim %u, window %u: row %u of %u", isa, s->head_dim, f.window, i, n);
+    }
+    free_pools(&c);
+    backend_close(three);
+    backend_close(one);
+    free(got);
+    free(q);
+    free_scene(&c);
+}
+
+static void test_attention_both_ways(void) {
+    int feature = 0;
+    be_rng.state = 51;
+    for (int i = 0; i < BE_N_ISAS; i++) {
+        backend *be = be_row_isa(i) ? be_open(be_isas[i], 1) : NULL;
+        bool can = be && backend_attends_both_ways(be);
+        if (be) CHECK(can == be_is_cpu(be));
+        if (be) backend_close(be);
+        for (int n = 0; can && n < N_SHAPES; n += be_quick ? 5 : 2) {
+            if (!attends(be_isas[i], &shapes[n])) continue;
+            check_both_ways(be_isas[i], &shapes[n], (struct features){0});
+            check_both_ways(be_isas[i], &shapes[n], features_of(feature++));
+        }
+    }
 }
 
 static void test_attention_prefill(void) {
@@ -245,6 +304,7 @@ int main(int argc, char **argv) {
     RUN(test_attention);
     RUN(test_attention_invariance);
     RUN(test_attention_prefill);
+    RUN(test_attention_both_ways);
     RUN(test_refusals);
     return check_done();
 }

@@ -15,6 +15,7 @@ static struct {
 struct setup {
     uint32_t n_blocks, budget, chunk, n_seqs, queue, logprob_rows;
     uint32_t n_states, checkpoint; /* n_states 0: no recurrent layers */
+    bool whole;
 };
 
 static void open_all(struct setup u) {
@@ -30,7 +31,8 @@ static void open_all(struct setup u) {
                               .max_sequences = u.n_seqs,
                               .max_queue = u.queue ? u.queue : 100,
                               .max_prompt_logprob_rows = u.logprob_rows,
-                              .checkpoint_tokens = u.checkpoint};
+                              .checkpoint_tokens = u.checkpoint,
+                              .whole = u.whole};
     err e;
     CHECK(kv_open(&kc, &t.cache, &e) == 0);
     CHECK(sched_new(&sc, t.cache, &t.s, &e) == 0);
@@ -391,6 +393,28 @@ static void test_all_rows_takes_no_prefix(void) {
     close_all();
 }
 
+/* Whole sequences are never cut; one that does not fit holds back those after it. */
+static void test_whole_sequences(void) {
+    static const uint32_t lengths[] = {20, 9, 1, 32, 1, 31};
+    struct test_seq q[6];
+    open_all((struct setup){.n_blocks = 40, .budget = 32, .chunk = 1, .n_seqs = 6, .whole = true});
+    for (int i = 0; i < 6; i++) {
+        add(&q[i], 1000 * i, lengths[i], lengths[i]);
+        q[i].s.pooled = q[i].s.all_rows = true;
+    }
+    for (int at = 0, n_steps = 0; at < 6; n_steps++) {
+        static const int ends[] = {3, 4, 6};
+        plan();
+        CHECK(n_steps < 3 && t.plan.n_items == (uint32_t)(ends[n_steps % 3] - at));
+        for (; at < ends[n_steps % 3]; at++)
+            CHECK(rows(&q[at]) == lengths[at]);
+        sched_commit(t.s, &t.plan);
+        for (uint32_t i = 0; i < t.plan.n_items; i++)
+            sched_remove(t.s, t.plan.items[i].seq);
+    }
+    close_all();
+}
+
 static void test_logprob_rows_are_bounded(void) {
     struct test_seq a, b, c;
     open_all(
@@ -653,5 +677,6 @@ int main(void) {
     RUN(test_forks_find_the_checkpoint);
     RUN(test_resumes_at_the_last_boundary);
     RUN(test_failed_plan_preempts);
+    RUN(test_whole_sequences);
     return check_done();
 }

@@ -147,7 +147,8 @@ static int check_members(struct hf_reader *r) {
     int rc = check_quantization(r);
     if (!rc) rc = check_activation(r);
     if (rc) return rc;
-    if (hf_flag(r->json, "use_bidirectional_attention", false))
+    const bool embeds = strcmp(r->config->family->arch, HF_GEMMA_EMBEDDING) == 0;
+    if (!embeds && hf_flag(r->json, "use_bidirectional_attention", false))
         return hf_refuse(r, "use_bidirectional_attention", "only causal attention is supported");
     if (!hf_flag(r->json, "is_causal", true))
         return hf_refuse(r, "is_causal", "only causal attention is supported");

@@ -76,6 +76,12 @@ static const struct hf_family families[] = {
      .window = HF_WINDOW_PERIOD, .period = 6, .hidden = 2304, .ff = 9216, .n_layers = 26,
      .n_heads = 8, .n_kv_heads = 4, .head_dim = 256, .max_positions = 131072, .vocab = 262208,
      .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e6, .tied = true},
+    /* EmbeddingGemma: the same with use_bidirectional_attention */
+    {"gemma3_text", "Gemma3TextModel", HF_GEMMA_EMBEDDING,
+     .traits = GEMMA_TRAITS | HF_POST_NORMS | HF_LAYER_TYPES | HF_GEMMA_CAPS,
+     .window = HF_WINDOW_PERIOD, .period = 6, .hidden = 2304, .ff = 9216, .n_layers = 26,
+     .n_heads = 8, .n_kv_heads = 4, .head_dim = 256, .max_positions = 131072, .vocab = 262208,
+     .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e6, .tied = true},
     {"phi3", "Phi3ForCausalLM", "phi3", .window = HF_WINDOW_ALL, .hidden = 3072, .ff = 8192,
      .n_layers = 32, .n_heads = 32, .max_positions = 4096, .vocab = 32064, .rms_eps = 1e-5,
      .rope_theta = 1e4},
@@ -216,6 +222,9 @@ int hf_choose_family(struct hf_reader *r) {
         model_type = inner;
     }
     r->config->family = find_family(model_type, model_type ? NULL : class_name);
+    const bool both_ways = hf_flag(r->json, "use_bidirectional_attention", false);
+    if (r->config->family && both_ways && strcmp(r->config->family->arch, "gemma3") == 0)
+        r->config->family = find_arch(HF_GEMMA_EMBEDDING);
     if (r->config->family && hf_has_lone_experts(r))
         r->config->family = find_arch(HF_NEMOTRON_EXPERTS);
     if (r->config->family) return 0;

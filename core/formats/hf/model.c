@@ -21,7 +21,8 @@ struct folder {
     struct hf_tensors tensors;
     safetensors **files; /* (n_files) in order of their names */
     uint32_t n_files;
-    void *keys; /* a GGUF file in memory */
+    bool opens_dense; /* in an error's words */
+    void *keys;       /* a GGUF file in memory */
 };
 
 /* "NAME": "FILE" of the index. */
@@ -83,8 +84,8 @@ static int open_file(struct folder *f, const char *folder, gguf_str name, err *e
     int rc = join_path(folder, name, path, e);
     if (rc) return rc;
     if (access(path, F_OK) && errno == ENOENT)
-        return err_set(e, ERR_NOT_FOUND, "%s is missing; model.safetensors.index.json names it",
-                       path);
+        return err_set(e, ERR_NOT_FOUND, "%s is missing; %s names it", path,
+                       f->opens_dense ? "modules.json" : "model.safetensors.index.json");
     rc = safetensors_open(path, &f->files[f->n_files], e);
     if (!rc) f->n_files++;
     return rc;
@@ -221,6 +222,20 @@ static int open_files(struct folder *f, const char *folder, err *e) {
     return err_set(e, ERR_NOT_FOUND, "%s contains neither model.safetensors nor %s", folder, index);
 }
 
+/* Opens the files of layers behind pooling, after the model's own. */
+static int open_dense(struct folder *f, const char *folder, err *e) {
+    int rc = 0;
+    f->opens_dense = true;
+    for (uint32_t i = 0; !rc && i < f->config.n_dense; i++) {
+        char name[HF_DENSE_PATH_BYTES + 32];
+        snprintf(name, sizeof name, "%s/model.safetensors", f->config.dense[i]);
+        rc = f->n_files == MAX_FILES
+                 ? err_set(e, ERR_UNSUPPORTED, "%s: more than %d files", folder, MAX_FILES)
+                 : open_file(f, folder, gguf_str_of(name), e);
+    }
+    return rc;
+}
+
 /* ---- keys ---- */
 
 /* Writes the folder's name as general.name. */
@@ -315,6 +330,7 @@ static int read_folder(struct folder *f, const char *folder, gguf_writer *w, err
     if (!rc) rc = read_generation(folder, w, e);
     if (!rc) rc = hf_sentence_read(folder, w, &f->config, e);
     if (!rc) rc = open_files(f, folder, e);
+    if (!rc) rc = open_dense(f, folder, e);
     if (!rc) rc = hf_tensors_map(&f->tensors, &f->config, f->files, f->n_files, e);
     if (rc) return rc;
     bool from_embedding =

@@ -82,6 +82,8 @@ enum hf_scale {
 };
 enum { HF_SSM_PARTS = 5 };
 
+enum { HF_MAX_DENSE = 2, HF_DENSE_PATH_BYTES = 64 };
+
 /* Parameters of the mapping of tensors. */
 struct hf_config {
     const struct hf_family *family;
@@ -89,6 +91,8 @@ struct hf_config {
     uint64_t max_positions, window; /* window 0: none */
     uint64_t n_predicting;          /* layers behind the others that are left out */
     bool tied;
+    uint32_t n_dense; /* layers behind pooling, in files of their own, in this order: */
+    char dense[HF_MAX_DENSE][HF_DENSE_PATH_BYTES]; /* folders of their modules */
     bool pooled;        /* its outputs are vectors or scores: it may have no output head */
     bool as_file;       /* GGUF_OPEN_AS_FILE; set by the caller of hf_config_read */
     bool tiles_v_heads; /* of linear attention, as GGUF files of these families do */
@@ -146,6 +150,8 @@ void hf_put_i32s(struct hf_reader *r, const char *suffix, const int32_t *v, uint
 /* Writes the keys that modules.json asks for, which may be missing. After hf_config_read; sets
  * config->pooled. ERR_UNSUPPORTED names a module. */
 int hf_sentence_read(const char *folder, gguf_writer *keys, struct hf_config *config, err *e);
+
+#define HF_GEMMA_EMBEDDING "gemma-embedding" /* attention in both directions */
 
 /* ---- hf/delta_net.c ---- */
 

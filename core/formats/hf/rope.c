@@ -178,7 +178,8 @@ static int read_local(struct hf_reader *r, const cJSON *params, double *theta) {
     const cJSON *local = hf_value(params, "sliding_attention");
     const char *type = hf_text(local, "rope_type");
     *theta = 0;
-    if (strcmp(r->config->family->arch, "gemma3") != 0) return 0;
+    const char *arch = r->config->family->arch;
+    if (strcmp(arch, "gemma3") != 0 && strcmp(arch, HF_GEMMA_EMBEDDING) != 0) return 0;
     if (type && strcmp(type, "default") != 0)
         return hf_refuse(r, "rope_parameters",
                          "rope scaling of layers with a window is not supported");

@@ -79,6 +79,25 @@ static int read_score(struct hf_reader *r, const cJSON *json, const char *path) 
     return 0;
 }
 
+/* A layer behind pooling; its weights are read with the model's. */
+static int read_dense(struct hf_reader *r, const cJSON *json, const char *path) {
+    struct hf_config *c = r->config;
+    const char *activation = hf_text(json, "activation_function");
+    const char *dot = activation ? strrchr(activation, '.') : NULL;
+    if (strcmp(c->family->arch, HF_GEMMA_EMBEDDING) != 0 || hf_flag(json, "bias", true) || !dot ||
+        strcmp(dot, ".Identity") != 0 || c->n_dense == HF_MAX_DENSE)
+        return err_set_param(
+            r->e, ERR_UNSUPPORTED, "activation_function",
+            "%.*s/config.json: this build has dense layers of EmbeddingGemma only, "
+            "at most %d, without bias and activation",
+            SHOWN_BYTES, path, HF_MAX_DENSE);
+    if (strlen(path) >= HF_DENSE_PATH_BYTES)
+        return err_set_param(r->e, ERR_FORMAT, "path", "%.*s: the folder's name is too long",
+                             SHOWN_BYTES, path);
+    snprintf(c->dense[c->n_dense++], HF_DENSE_PATH_BYTES, "%s", path);
+    return 0;
+}
+
 static int read_module(struct hf_reader *r, const char *folder, const cJSON *module) {
     static const struct {
         const char *name; /* after the type's last dot */
@@ -86,6 +105,7 @@ static int read_module(struct hf_reader *r, const char *folder, const cJSON *mod
     } rows[] = {{"Transformer", NULL}, /* the model itself */
                 {"Normalize", NULL},   /* the server's vectors have length 1 */
                 {"Pooling", read_pooling},
+                {"Dense", read_dense},
                 {"LogitScore", read_score}};
     const char *type = hf_text(module, "type"), *path = hf_text(module, "path");
     const char *dot = type ? strrchr(type, '.') : NULL, *name = dot ? dot + 1 : type;

@@ -587,6 +587,18 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     return rc || !tiles ? rc : tile_v_heads(m, s);
 }
 
+/* The weight of layer i behind pooling. */
+static int map_dense(struct mapper *m, const struct safetensor *s, uint32_t i) {
+    static const char weight[] = "linear.weight";
+    char name[32];
+    if (s->name.len != sizeof weight - 1 || memcmp(s->name.data, weight, s->name.len) != 0)
+        return refuse_name(m, s, "is not known for a dense layer");
+    if (s->n_dims != 2 || !s->n_elems) return bad_shape(m, s, "a matrix");
+    m->order += 4;
+    snprintf(name, sizeof name, "dense_%" PRIu32 ".weight", i + 2);
+    return map_plain(m, s, name, 0);
+}
+
 /* ---- the whole ---- */
 
 /* Adds rope_freqs.weight and similar tensors, which the files do not contain. */
@@ -683,8 +695,10 @@ int hf_tensors_map(struct hf_tensors *t, const struct hf_config *config, safeten
     int rc = t->memory && m.experts ? add_factors(&m) : err_no_memory(m.e);
     for (uint32_t f = 0; !rc && f < n_files; f++) {
         m.path = safetensors_path(files[f]);
+        const uint32_t n_own = n_files - config->n_dense;
         for (uint64_t i = 0; !rc && i < safetensors_n(files[f]); i++)
-            rc = map_tensor(&m, safetensors_at(files[f], i));
+            rc = f < n_own ? map_tensor(&m, safetensors_at(files[f], i))
+                           : map_dense(&m, safetensors_at(files[f], i), f - n_own);
     }
     if (!rc) rc = finish_tensors(&m);
     free(m.entries);

@@ -23,6 +23,7 @@ enum { SPLIT_SHARE = 8, FIXED_QUERIES = 8, N_BUCKETS = 64 };
 struct row_group {
     uint32_t seq, row, n_rows;
     uint32_t first_key, end_key;      /* its rows see positions first_key .. end_key - 1 */
+    uint32_t seq_end;                 /* as in cpu_attn_job */
     uint32_t n_chunks;                /* tasks per tile: 1 if it is walked */
     uint32_t first_task, first_merge; /* of all its tiles */
     bool split;
@@ -71,14 +72,16 @@ void cpu_attn_free(struct cpu_attn *t) {
     free(t);
 }
 
-/* Finds the positions that rows first .. end - 1 see; false: a position is invalid. */
+/* Finds the positions that rows first .. end - 1 see, as g->seq_end says; false: a position is
+ * invalid. */
 static bool find_keys(const struct op_paged_attention *a, uint32_t first, uint32_t end,
                       struct row_group *g) {
     const int32_t *pos = a->pos->host;
     g->first_key = UINT32_MAX, g->end_key = 0;
     for (uint32_t r = first; r < end; r++) {
         if (pos[r] < 0 || pos[r] == INT32_MAX) return false;
-        uint32_t last = (uint32_t)pos[r], from = cpu_attn_first_key(last, a->window);
+        uint32_t from = cpu_attn_first_key((uint32_t)pos[r], a->window);
+        uint32_t last = cpu_attn_last_key((uint32_t)pos[r], a->window, g->seq_end);
         if (last >= g->end_key) g->end_key = last + 1;
         if (from < g->first_key) g->first_key = from;
     }
@@ -95,13 +98,17 @@ static bool blocks_ok(const struct op_paged_attention *a, const struct row_group
     return true;
 }
 
-/* Are the rows of sequence s inside the batch, and their blocks inside the table and the pools? */
-static bool sequence_ok(const struct op_paged_attention *a, uint32_t s) {
+/* Are the rows of sequence s inside the batch, and their blocks inside the table and the pools?
+ * *seq_end: as in cpu_attn_job. */
+static bool sequence_ok(const struct op_paged_attention *a, uint32_t s, uint32_t *seq_end) {
     const int32_t *start = a->row_start->host;
     struct row_group all = {.seq = s};
+    *seq_end = 0;
     if (start[s] < 0 || start[s + 1] < start[s] || (uint32_t)start[s + 1] > a->n_rows) return false;
     if (start[s] == start[s + 1]) return true;
-    return find_keys(a, (uint32_t)start[s], (uint32_t)start[s + 1], &all) && blocks_ok(a, &all);
+    if (!find_keys(a, (uint32_t)start[s], (uint32_t)start[s + 1], &all)) return false;
+    if (a->both_ways) *seq_end = all.end_key;
+    return blocks_ok(a, &all);
 }
 
 static uint64_t tile_cost(const struct attn_run *run, const struct row_group *g) {
@@ -116,12 +123,13 @@ static bool make_groups(struct attn_run *run) {
     uint32_t n = 0, rows_per_tile = CPU_TILE_QUERIES / run->heads_per_tile;
     if (!a->n_seqs || start[0] != 0 || (uint32_t)start[a->n_seqs] != a->n_rows) return false;
     for (uint32_t s = 0; s < a->n_seqs; s++) {
-        if (!sequence_ok(a, s)) return false;
+        uint32_t seq_end;
+        if (!sequence_ok(a, s, &seq_end)) return false;
         uint32_t end = (uint32_t)start[s + 1];
         for (uint32_t r = (uint32_t)start[s]; r < end; r += rows_per_tile) {
             uint32_t n_rows = end - r < rows_per_tile ? end - r : rows_per_tile;
             struct row_group *g = &run->attn->groups[n++];
-            *g = (struct row_group){.seq = s, .row = r, .n_rows = n_rows};
+            *g = (struct row_group){.seq = s, .row = r, .n_rows = n_rows, .seq_end = seq_end};
             find_keys(a, r, r + n_rows, g);
         }
     }
@@ -240,6 +248,7 @@ static void attn_task(const void *arg, uint32_t dealt, int thread) {
         .first_key = g->first_key,
         .end_key = g->end_key,
         .window = a->window,
+        .seq_end = g->seq_end,
         .n_rows = g->n_rows,
         .n_group = heads_in(run, sub),
         .head_dim = kv->head_dim,
@@ -271,7 +280,8 @@ static void merge_task(const void *arg, uint32_t task, int thread) {
     run->isa->attention_merge(&(struct cpu_attn_merge){
         .partials = partials_of(run, g, kv_head * run->n_subs + sub, first_chunk),
         .stride = cpu_attn_partial_floats(g->n_rows * run->heads_per_tile, a->kv.head_dim),
-        .n_chunks = pos / CPU_ATTN_CHUNK - first_chunk + 1,
+        .n_chunks =
+            cpu_attn_last_key(pos, a->window, g->seq_end) / CPU_ATTN_CHUNK - first_chunk + 1,
         .n_queries = g->n_rows * heads,
         .query = row * heads + in_group % run->heads_per_tile,
         .head_dim = a->kv.head_dim,

@@ -110,8 +110,9 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
             uint32_t row = i / j->n_group, pos = (uint32_t)j->pos[row];
             const float *q = j->q + row * j->q_stride + (uint64_t)(i % j->n_group) * j->head_dim;
             uint32_t from = cpu_attn_first_key(pos, j->window);
-            if (pos < first || from >= first + j->block_tokens) continue;
-            struct tokens seen = {from > first ? from - first : 0, pos + 1 - first};
+            uint32_t last = cpu_attn_last_key(pos, j->window, j->seq_end);
+            if (last < first || from >= first + j->block_tokens) continue;
+            struct tokens seen = {from > first ? from - first : 0, last + 1 - first};
             if (seen.end > j->block_tokens) seen.end = j->block_tokens;
             fold_block(j, q, i, seen, to);
         }

@@ -266,9 +266,10 @@ ALWAYS_INLINE struct keys seen_by(bool windowed, const struct cpu_attn_job *j, c
                                   uint32_t i) {
     uint32_t pos = (uint32_t)query_pos(j, i), end = s->first + s->n_keys;
     uint32_t from = windowed ? cpu_attn_first_key(pos, j->window) : 0;
-    if (pos < s->first || from >= end) return (struct keys){0};
+    uint32_t last = cpu_attn_last_key(pos, windowed ? j->window : 0, j->seq_end);
+    if (last < s->first || from >= end) return (struct keys){0};
     return (struct keys){from > s->first ? from - s->first : 0,
-                         (pos < end ? pos + 1 : end) - s->first};
+                         (last < end ? last + 1 : end) - s->first};
 }
 
 /* A span and the group of queries, from `query` of the tile on, that attend to it. */

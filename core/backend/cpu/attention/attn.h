@@ -7,7 +7,8 @@
  * results of the chunks that it sees are then merged in ascending order by one formula:
  *   m = max(M, m_c);  L = L * e(M - m) + l_c * e(m_c - m);  A likewise;  M = m
  * At the end a sink s is merged by the same formula with m_c = s, l_c = 1 and A_c = 0.
- * So a query's result depends only on its own position and keys: not on the other rows, on where a
+ * So a query's result depends only on its own position and keys (with both_ways, those of its
+ * sequence): not on the other rows, on where a
  * prefill began, or on the number of threads that shared the chunks. Keys that only other queries
  * of the tile see get probability 0. */
 #ifndef INFERD_BACKEND_CPU_ATTENTION_ATTN_H
@@ -57,6 +58,7 @@ struct cpu_attn_job {
     const int32_t *table;        /* blocks of the sequence */
     uint32_t first_key, end_key; /* rows see positions first_key .. end_key - 1 */
     uint32_t window;             /* as in op_paged_attention */
+    uint32_t seq_end;            /* both_ways: the positions of the sequence; else 0 */
     uint32_t n_rows, n_group, head_dim, block_tokens;
     const uint8_t *k, *v; /* pools, at the KV head: block b starts at byte b * block_bytes */
     uint64_t block_bytes;
@@ -105,9 +107,15 @@ static inline uint32_t cpu_attn_first_key(uint32_t pos, uint32_t window) {
     return window && pos >= window ? pos + 1 - window : 0;
 }
 
+/* The last one. seq_end: as in cpu_attn_job. */
+static inline uint32_t cpu_attn_last_key(uint32_t pos, uint32_t window, uint32_t seq_end) {
+    if (!seq_end) return pos;
+    return window && window < seq_end - pos ? pos + window - 1 : seq_end - 1;
+}
+
 /* Does a row at pos see keys of the chunk? */
 static inline bool cpu_attn_sees_chunk(const struct cpu_attn_job *j, uint32_t pos, uint32_t chunk) {
-    return pos / CPU_ATTN_CHUNK >= chunk &&
+    return cpu_attn_last_key(pos, j->window, j->seq_end) / CPU_ATTN_CHUNK >= chunk &&
            cpu_attn_first_key(pos, j->window) / CPU_ATTN_CHUNK <= chunk;
 }
 
