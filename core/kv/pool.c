@@ -13,7 +13,12 @@ static struct backend_kv layer_kv(const struct kv_config *config) {
                                .n_blocks = config->n_blocks,
                                .n_kv_heads = config->n_kv_heads,
                                .block_tokens = config->block_tokens,
-                               .head_dim = config->head_dim};
+                               .head_dim = config->head_dim,
+                               .v_dim = config->v_dim};
+}
+
+static uint32_t pools_per_layer(const struct kv_config *config) {
+    return config->v_dim ? 1 : 2;
 }
 
 /* Bytes of K and V of a block in all layers. false: overflow, or an unsupported shape. */
@@ -21,7 +26,7 @@ static bool block_bytes(const struct kv_config *config, uint64_t *bytes) {
     const struct backend_kv layer = layer_kv(config);
     uint64_t one;
     return backend_kv_block_bytes(&layer, &one) && mem_mul(one, config->n_layers, &one) &&
-           mem_mul(one, 2, bytes);
+           mem_mul(one, pools_per_layer(config), bytes);
 }
 
 uint64_t kv_block_bytes(const struct kv_config *config) {
@@ -66,14 +71,15 @@ static int config_check(const struct kv_config *config, err *e) {
 static int pools_open(kv *c, err *e) {
     const struct kv_config *config = &c->config;
     if (!config->n_layers) return 0;
-    uint64_t bytes = kv_block_bytes(config) / 2 / config->n_layers * config->n_blocks;
+    uint64_t bytes =
+        kv_block_bytes(config) / pools_per_layer(config) / config->n_layers * config->n_blocks;
     c->layers = mem_new((uint64_t)c->n_ranks * config->n_layers, sizeof *c->layers);
     if (!c->layers) return err_no_memory(e);
     for (uint32_t i = 0; i < c->n_ranks * config->n_layers; i++) {
         backend *be = backend_peer(config->be, i / config->n_layers);
         c->layers[i] = layer_kv(config);
         int rc = backend_buf_new(be, bytes, &c->layers[i].k, e);
-        if (!rc) rc = backend_buf_new(be, bytes, &c->layers[i].v, e);
+        if (!rc && !config->v_dim) rc = backend_buf_new(be, bytes, &c->layers[i].v, e);
         if (rc) return rc;
     }
     return 0;
