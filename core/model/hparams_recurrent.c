@@ -159,6 +159,11 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
     bool grouped;
     hp->attention_gate = arch->attention_gate;
     hp->n_kv_layers = hp->n_layers;
+    if (arch->mla) {
+        int failed = leave_out_nextn(k, hp, e);
+        hp->n_kv_layers = hp->n_layers;
+        return failed;
+    }
     if (!arch->delta_net && !arch->short_conv && !arch->mamba2) return 0;
     int rc = arch->delta_net ? flag_layers(k, hp, e) : 0;
     if (!rc && arch->lone_blocks) rc = settle_lone_blocks(k, hp, e);

@@ -51,6 +51,11 @@ enum feature {
 #define EXPERTS_UP  ((uint64_t)1 << 35) /* likewise; and the shared expert */
 #define SHARED_UP   ((uint64_t)1 << 36)
 #define LATENT      ((uint64_t)1 << 37)
+#define MLA         ((uint64_t)1 << 38) /* a layer with latent attention: */
+#define MLA_Q       ((uint64_t)1 << 39) /* Q in one product, */
+#define MLA_Q_A     ((uint64_t)1 << 40) /* or two; */
+#define MLA_APART   ((uint64_t)1 << 41) /* what absorbs K and V apart, */
+#define MLA_JOINT   ((uint64_t)1 << 42) /* or, in old files, K and V of each head in one tensor */
 
 /* Of the whole model; bits apart from those of its layers. */
 enum model_feature { EVERY = 1, OUTPUT_NORM = 2, EMBD_NORM = 4 /* the name of the final norm */ };
@@ -99,6 +104,19 @@ static const struct weight_role layer_roles[] = {
     {"attn_output.weight", LAYER(wo), DIM_EMBD, DIM_HEADS, .must = ATTENTION},
     {"attn_output.bias", LAYER(bo), DIM_VECTOR, DIM_EMBD, .must = OUT_BIAS, .may = ATTENTION,
      .once = true},
+    {"attn_q.weight", LAYER(wq), DIM_Q_HEADS, DIM_EMBD, .must = MLA_Q},
+    {"attn_q_a.weight", LAYER(w_q_a), DIM_Q_RANK, DIM_EMBD, .must = MLA_Q_A},
+    {"attn_q_a_norm.weight", LAYER(q_a_norm), DIM_VECTOR, DIM_Q_RANK, .must = MLA_Q_A},
+    {"attn_q_b.weight", LAYER(wq), DIM_Q_HEADS, DIM_Q_RANK, .must = MLA_Q_A},
+    {"attn_kv_a_mqa.weight", LAYER(wk), DIM_LATENT_ROW, DIM_EMBD, .must = MLA},
+    {"attn_kv_a_norm.weight", LAYER(k_norm), DIM_VECTOR, DIM_KV_RANK, .must = MLA},
+    {"attn_k_b.weight", LAYER(w_k_b), DIM_K_B, DIM_K_NOPE, .must = MLA_APART, .by_head = true},
+    {"attn_v_b.weight", LAYER(w_v_b), DIM_V_B, DIM_KV_RANK, .must = MLA_APART, .by_head = true},
+    {"attn_kv_b.weight", LAYER(w_k_b), DIM_K_B, DIM_KV_RANK, .must = MLA_JOINT, .whole = DIM_KV_B,
+     .by_head = true, .turned = true},
+    {"attn_kv_b.weight", LAYER(w_v_b), DIM_V_B, DIM_KV_RANK, .must = MLA_JOINT, .whole = DIM_KV_B,
+     .at = DIM_K_NOPE, .groups = DIM_N_HEADS, .by_head = true},
+    {"attn_output.weight", LAYER(wo), DIM_EMBD, DIM_V_B, .must = MLA},
     {"attn_qkv.weight", LAYER(w_qkv), DIM_CHANNELS, DIM_EMBD, .must = QKV_Z},
     {"attn_gate.weight", LAYER(w_z), DIM_VALUES, DIM_EMBD, .must = QKV_Z},
     {"ssm_in.weight", LAYER(w_qkv), DIM_CHANNELS, DIM_EMBD, .must = QKVZ, .whole = DIM_CHANNELS_Z,
@@ -189,6 +207,12 @@ static bool has_tensor(const gguf *g, uint32_t layer, const char *name) {
     return gguf_tensor_find(g, text) != NULL;
 }
 
+static uint64_t mla_features(const gguf *g, const struct model_hparams *hp, uint32_t layer) {
+    const bool joint =
+        has_tensor(g, layer, "attn_kv_b.weight") && !has_tensor(g, layer, "attn_k_b.weight");
+    return MLA | (hp->mla.q_rank ? MLA_Q_A : MLA_Q) | (joint ? MLA_JOINT : MLA_APART);
+}
+
 static uint64_t attention_features(const gguf *g, const struct model_arch *a) {
     bool fused = !a->attention_gate && has_tensor(g, 0, "attn_qkv.weight");
     uint64_t bits = ATTENTION | (fused ? QKV_FUSED : KV_APART);
@@ -218,7 +242,8 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
     if (a->pre_norm && !(flags & (MODEL_LAYER_NO_MIXER | MODEL_LAYER_NO_FFN)))
         bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
     if (a->post_norm) bits |= POST_NORM;
-    if (model_layer_attends(flags)) bits |= attention_features(g, a);
+    if (model_layer_attends(flags))
+        bits |= a->mla ? mla_features(g, hp, layer) : attention_features(g, a);
     if (flags & MODEL_LAYER_RECURRENT) bits |= recurrent_features(g, a, layer);
     if (flags & MODEL_LAYER_NO_FFN) return bits;
     if (!hp->experts.n_experts || layer < hp->experts.n_dense)
@@ -233,7 +258,7 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
         bits |= has_tensor(g, layer, "ffn_gate_up_exps.weight") ? EXPERTS_FUSED : EXPERTS_APART;
     if (hp->experts.n_latent) bits |= LATENT;
     if (a->expert_biases) bits |= EXPERT_BIAS;
-    if (a->shared_expert)
+    if (a->shared_expert && hp->experts.n_ff_shared)
         bits |= (a->squared_relu ? SHARED_UP : (uint64_t)SHARED) |
                 (a->shared_ungated ? 0 : SHARED_GATE);
     return bits;
@@ -260,6 +285,20 @@ static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_
     out[DIM_ZXBCDT] = 2 * keys + 2 * values + r->n_v_heads;
     out[DIM_GROUP] = values / (r->mamba2 ? r->n_norm_groups : r->n_k_heads);
     out[DIM_BETA_ALPHA] = 2 * (uint64_t)r->n_v_heads;
+}
+
+static void find_mla_dims(const struct model_hparams *hp, uint64_t out[N_DIMS]) {
+    const struct model_mla *m = &hp->mla;
+    const uint64_t n = hp->n_heads;
+    if (!m->kv_rank) return;
+    out[DIM_Q_RANK] = m->q_rank;
+    out[DIM_KV_RANK] = m->kv_rank;
+    out[DIM_LATENT_ROW] = hp->head_dim;
+    out[DIM_Q_HEADS] = n * m->k_dim;
+    out[DIM_K_NOPE] = m->k_dim - (hp->head_dim - m->kv_rank);
+    out[DIM_K_B] = n * m->kv_rank;
+    out[DIM_V_B] = n * m->v_dim;
+    out[DIM_KV_B] = n * (out[DIM_K_NOPE] + m->v_dim);
 }
 
 static void find_dims(const struct model_hparams *hp, const struct model_arch *a,
@@ -291,6 +330,7 @@ static void find_dims(const struct model_hparams *hp, const struct model_arch *a
                                    [DIM_HEADS_GATED] = 2 * heads};
     memcpy(out, dims, sizeof dims);
     find_recurrent_dims(&hp->recurrent, out);
+    find_mla_dims(hp, out);
 }
 
 /* ---- the plan ---- */
@@ -320,7 +360,8 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
     struct model_keys k = {.g = g, .arch = arch->name};
     uint64_t n_blocks, n_most = N_MODEL_ROLES + (uint64_t)hp->n_layers * N_LAYER_ROLES;
     *p = (struct weight_plan){.g = g, .n_layers = hp->n_layers, .n_blocks = hp->n_layers};
-    if (arch->delta_net && !gguf_get_u64(g, model_key(&k, "block_count"), &n_blocks, NULL))
+    if ((arch->delta_net || arch->mla) &&
+        !gguf_get_u64(g, model_key(&k, "block_count"), &n_blocks, NULL))
         p->n_blocks = (uint32_t)n_blocks;
     find_dims(hp, arch, p->dims);
     p->all = mem_new(n_most, sizeof *p->all);
@@ -403,6 +444,10 @@ static void find_shape(const struct weight_plan *p, const struct weight_role *ro
     dims[0] = p->dims[vector && whole ? role->whole : role->n_in];
     dims[1] = vector ? n_experts : p->dims[whole ? role->whole : role->n_out];
     dims[2] = vector ? 1 : n_experts;
+    if (role->by_head && !whole) {
+        dims[2] = p->dims[DIM_N_HEADS];
+        dims[1] /= dims[2];
+    }
     if (role->n_cols == DIM_VECTOR) return;
     dims[0] = p->dims[role->n_cols];
     dims[1] = p->dims[role->n_in] / dims[0];

@@ -35,6 +35,10 @@ struct forward64 {
     uint32_t n_taps, n_k_heads, n_v_heads, state_dim;
     bool attention_gate; /* attn_q has each head's Q, then its gate */
     bool short_conv;     /* recurrent layers have a convolution of n_taps (Liquid AI's LFM2) */
+    /* Latent attention (DeepSeek-V2), K and V of each head computed for every token; kv_rank 0:
+     * none. head_dim is kv_rank + n_rot, n_kv_heads 1. Groups of experts, of which the best count:
+     * by the largest key, of sigmoids by the sum of two. */
+    uint32_t kv_rank, q_rank, k_dim, v_dim, n_groups, n_groups_used;
 };
 
 /* hidden (n, n_embd): the residual stream after the final norm. Ends the process if a tensor is

@@ -189,6 +189,33 @@ static int map_halves(struct mapper *m, const struct safetensor *s, uint32_t lay
     return 0;
 }
 
+/* Rows of each head's K, then V, over latents: K transposed as attn_k_b (n_heads, n_latent,
+ * k_nope), V as attn_v_b (n_heads, v_dim, n_latent). */
+static int map_latent_kv(struct mapper *m, const struct safetensor *s, uint32_t layer) {
+    const struct hf_config *c = m->config;
+    const uint64_t rows = (uint64_t)c->k_nope + c->v_dim;
+    char name[NAME_BYTES];
+    if (s->n_dims != 2 || s->dims[0] != c->n_heads * rows)
+        return bad_shape(m, s, "the heads of config.json");
+    for (int v = 0; v < 2; v++, m->order++) {
+        uint64_t i;
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".attn_%c_b.weight", layer, v ? 'v' : 'k');
+        int rc = add_entry(m, name, &i);
+        if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
+        if (rc) return rc;
+        struct hf_recipe *k = &m->entries[i].recipe;
+        k->n_mats = c->n_heads;
+        k->src_rows = rows;
+        k->src_cols = s->dims[1];
+        k->n_rows = v ? c->v_dim : s->dims[1];
+        k->n_cols = v ? s->dims[1] : c->k_nope;
+        k->first = v ? c->k_nope : 0;
+        k->transposed = !v;
+        set_dims(&m->entries[i], 3);
+    }
+    return 0;
+}
+
 static uint64_t *expert_slot(struct mapper *m, uint32_t layer, enum part part) {
     return &m->experts[(uint64_t)layer * N_PARTS + part];
 }
@@ -392,6 +419,8 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         return map_convolution(m, s, name);
     case DECAY:
         return map_decay(m, s, name);
+    case LATENT_KV:
+        return map_latent_kv(m, s, layer);
     case COLUMN:
     case DECAY_COLUMN:
         rc = map_rows(m, s, name, s->dims[0]);
@@ -471,12 +500,22 @@ static bool is_vision(const struct hf_config *c, const char *name) {
            begins_with(name, "model.visual.") || begins_with(name, "visual.");
 }
 
+/* Of a layer after the last that predicts further tokens? */
+static bool is_layer_beyond(const struct hf_config *c, const char *name) {
+    static const char layers[] = "model.layers.";
+    uint64_t layer;
+    const char *p = name + sizeof layers - 1;
+    return c->n_predicting && begins_with(name, layers) && take_number(&p, &layer) && *p == '.' &&
+           layer >= c->n_layers && layer < (uint64_t)c->n_layers + c->n_predicting;
+}
+
 /* Is the tensor not needed? Vision parts, layers that predict further tokens, frequencies in old
  * files, and a head that the family does not read. */
 static bool is_skipped(struct mapper *m, const char *name) {
     const struct hf_config *c = m->config;
     bool predicts = (c->family->traits & HF_DELTA_NET) &&
                     (begins_with(name, "mtp.") || begins_with(name, "model.mtp."));
+    predicts = predicts || is_layer_beyond(c, name);
     bool vision = is_vision(c, name);
     m->t->n_vision += vision;
     m->t->n_mtp += predicts;
