@@ -127,6 +127,21 @@ def add_mtp(folder, family):
     save_file(tensors | copies, path, metadata={"format": "pt"})
 
 
+def add_mtp_layer(folder, family):
+    """The same after the last layer and by its number, as GLM-4.7-Flash and DeepSeek-V3 have it."""
+    from safetensors.torch import load_file, save_file
+    path, n = folder / "model.safetensors", family["config"]["num_hidden_layers"]
+    tensors = load_file(path)
+    last, new = f"model.layers.{n - 1}.", f"model.layers.{n}."
+    copies = {new + k[len(last):]: v.clone() for k, v in tensors.items() if k.startswith(last)}
+    norm = copies[new + "input_layernorm.weight"]
+    gen = torch.Generator().manual_seed(family["seed"] + 2)
+    copies[new + "eh_proj.weight"] = torch.randn(len(norm), 2 * len(norm), generator=gen).to(norm.dtype)
+    for name in ["enorm", "hnorm", "shared_head.norm"]:
+        copies[f"{new}{name}.weight"] = norm.clone()
+    save_file(tensors | copies, path, metadata={"format": "pt"})
+
+
 def save_mxfp4(folder, stored):
     from safetensors.torch import load_file, save_file
     path = folder / "model.safetensors"
@@ -159,6 +174,8 @@ def finish_config(folder, family):
     config = json.loads(path.read_text())
     if family.get("v4"):
         config_v4(config)
+    if family.get("mtp") == "layer":
+        config["num_nextn_predict_layers"] = 1
     if family.get("mtp") == "key":
         config.get("text_config", config)["mtp_num_hidden_layers"] = 1
     if family.get("mxfp4"):
@@ -232,7 +249,7 @@ def make(name, out, text, llama_cpp):
     if stored:
         save_mxfp4(folder, stored)
     if family.get("mtp"):
-        add_mtp(folder, family)
+        (add_mtp_layer if family["mtp"] == "layer" else add_mtp)(folder, family)
     finish_config(folder, family)
     (out / name / "logits.f32").write_bytes(rows.tobytes())
     (out / name / "golden.json").write_text(json.dumps({
