@@ -43,6 +43,10 @@ struct backend_config {
     struct backend_moe_limits {
         uint32_t n_experts, n_used, n_ff;
     } moe;
+    /* The largest op_linear_heads; n_heads 0: none. */
+    struct backend_head_limits {
+        uint32_t n_heads, n_cols; /* n_in and n_out */
+    } heads;
 };
 
 /* ERR_UNSUPPORTED: unknown name, or the machine lacks the device, the instruction set or n_ranks
@@ -114,9 +118,9 @@ enum backend_use {
 
 /* A weight over host bytes (usually the mapped file). data: (n_out, n_in) of type, rows contiguous;
  * a vector is (1, n). With n_experts, that many such matrices (or vectors) follow each other, for
- * op_moe. A device keeps its own repacked copy of a weight that is used only for products
- * (backend_weight_bytes is then not 0); every other weight is read from data in place, which must
- * stay valid and unchanged until backend_weight_free. */
+ * op_moe and op_linear_heads. A device keeps its own repacked copy of a weight that is used only
+ * for products (backend_weight_bytes is then not 0); every other weight is read from data in place,
+ * which must stay valid and unchanged until backend_weight_free. */
 struct backend_weight_desc {
     const char *name;   /* for errors */
     int type;           /* enum qtype */

@@ -82,6 +82,7 @@ struct backend {
     int n_threads;
     uint32_t max_rows, max_cols;
     struct backend_moe_limits moe;
+    struct backend_head_limits heads;
     uint32_t rank, n_ranks;            /* set by backend.c; n_ranks 0: no group */
     backend *peers[BACKEND_MAX_RANKS]; /* (n_ranks) */
     atomic_uint_fast64_t op_counts[BACKEND_N_OPS];

@@ -62,7 +62,7 @@ static bool kv_ok(const backend *be, const struct backend_kv *kv) {
     if (!backend_kv_block_bytes(kv, &block) || !kv->n_blocks) return false;
     if (kv->n_blocks > INT32_MAX / kv->block_tokens) return false; /* a slot is an i32 */
     return buf_holds(be, kv->k, kv->n_blocks, block, 1, 1) &&
-           buf_holds(be, kv->v, kv->n_blocks, block, 1, 1);
+           (kv->v_dim ? !kv->v : buf_holds(be, kv->v, kv->n_blocks, block, 1, 1));
 }
 
 /* ---- check_NAME: ERR_INVALID, ERR_UNSUPPORTED, or one of these ---- */
@@ -106,6 +106,17 @@ static int check_linear(const backend *be, const struct op_linear *a) {
     return ready_if(a->n_rows);
 }
 
+static int check_linear_heads(const backend *be, const struct op_linear_heads *a) {
+    const backend_weight *w = a->w;
+    if (!w || a->n_rows > be->max_rows || !w->n_experts || w->n_experts > be->heads.n_heads ||
+        w->n_in > be->heads.n_cols || w->n_out > be->heads.n_cols ||
+        !is_matrix(be, w, w->n_experts, w->n_out, w->n_in) || a->x == a->y ||
+        !holds_f32(be, a->x, a->n_rows, w->n_experts * (w->n_in + a->n_tail)) ||
+        !holds_f32(be, a->y, a->n_rows, w->n_experts * (w->n_out + a->n_tail)))
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
 static int check_norm(const backend *be, const struct op_norm *a) {
     if (!a->in.norm || a->n_rows > be->max_rows ||
         !input_ok(be, &a->in, a->n_rows, a->in.norm->n_in) ||
@@ -133,10 +144,18 @@ static bool experts_ok(const backend *be, const struct op_moe *a) {
            bias_ok(be, a->down_bias, n, n_in);
 }
 
+/* Groups of equal size, the used ones with enough experts; of sigmoids two count. */
+static bool groups_ok(const struct op_moe *a) {
+    const uint64_t n = a->down->n_experts, least = a->gating == BACKEND_GATING_SIGMOID ? 2 : 1;
+    if (a->n_groups < 2) return true;
+    return n % a->n_groups == 0 && n / a->n_groups >= least && a->n_groups_used &&
+           a->n_groups_used <= a->n_groups && a->n_used <= n / a->n_groups * a->n_groups_used;
+}
+
 static int check_moe(const backend *be, const struct op_moe *a) {
     if (a->n_rows > be->max_rows || (a->act == BACKEND_ACT_NONE) != !a->gate ||
         a->act >= BACKEND_N_ACTS || a->gating >= BACKEND_N_GATINGS || !factor_ok(a->weight_scale) ||
-        !a->down || !experts_ok(be, a))
+        !a->down || !experts_ok(be, a) || !groups_ok(a))
         return ERR_INVALID;
     uint64_t n_in = a->down->n_out;
     if (!input_ok(be, &a->in, a->n_rows, a->router->n_in) ||
@@ -170,16 +189,22 @@ static bool rope_options_ok(const backend *be, const struct op_rope_store *a) {
                              is_vector(be, a->k_norm, a->kv.head_dim));
 }
 
+static bool head_norms_ok(const backend *be, const struct op_rope_store *a) {
+    if (a->kv.v_dim) return !a->q_norm && (!a->k_norm || is_vector(be, a->k_norm, a->kv.v_dim));
+    return !a->q_norm == !a->k_norm && head_norm_ok(be, a->q_norm, a->n_heads, a->kv.head_dim) &&
+           head_norm_ok(be, a->k_norm, a->kv.n_kv_heads, a->kv.head_dim);
+}
+
 static int check_rope_store(const backend *be, const struct op_rope_store *a) {
     uint64_t cols;
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || !a->n_heads || a->n_rot % 2 ||
-        a->n_rot > a->kv.head_dim || !factor_ok(a->magnitude))
+        a->n_rot > a->kv.head_dim - a->kv.v_dim || !factor_ok(a->magnitude))
         return ERR_INVALID;
     cols = (uint64_t)a->kv.n_kv_heads * a->kv.head_dim;
-    if (!a->q_norm != !a->k_norm || !head_norm_ok(be, a->q_norm, a->n_heads, a->kv.head_dim) ||
-        !head_norm_ok(be, a->k_norm, a->kv.n_kv_heads, a->kv.head_dim) || !rope_options_ok(be, a) ||
+    if (!head_norms_ok(be, a) || !rope_options_ok(be, a) ||
         !holds_f32(be, a->q, a->n_rows, (uint64_t)a->n_heads * a->kv.head_dim) ||
-        !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
+        !holds_f32(be, a->k, a->n_rows, cols) ||
+        (a->kv.v_dim ? a->v != NULL : !holds_f32(be, a->v, a->n_rows, cols)) ||
         !holds_i32(be, a->pos, a->n_rows) || !holds_i32(be, a->slots, a->n_rows) ||
         !holds_f32(be, a->inv_freq, 1, a->n_rot / 2))
         return ERR_INVALID;
@@ -188,13 +213,14 @@ static int check_rope_store(const backend *be, const struct op_rope_store *a) {
 
 static int check_paged_attention(const backend *be, const struct op_paged_attention *a) {
     uint64_t cols = (uint64_t)a->n_heads * a->kv.head_dim, n_table;
+    uint64_t out_cols = (uint64_t)a->n_heads * backend_kv_v_dim(&a->kv);
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
         a->n_heads % a->kv.n_kv_heads || (a->sinks && !is_vector(be, a->sinks, a->n_heads)) ||
         !factor_ok(a->softcap) || !mem_mul(a->n_seqs, a->table_stride, &n_table) ||
         (a->n_rows && !a->table_stride) ||
         a->max_context > (uint64_t)a->table_stride * a->kv.block_tokens)
         return ERR_INVALID;
-    if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||
+    if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, out_cols) ||
         a->out == a->q || !holds_i32(be, a->pos, a->n_rows) ||
         !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) || !holds_i32(be, a->tables, n_table))
         return ERR_INVALID;
@@ -205,7 +231,7 @@ static int check_paged_attention(const backend *be, const struct op_paged_attent
 static bool same_kv(const struct backend_kv *a, const struct backend_kv *b) {
     return a->k == b->k && a->v == b->v && a->kv_type == b->kv_type && a->n_blocks == b->n_blocks &&
            a->n_kv_heads == b->n_kv_heads && a->block_tokens == b->block_tokens &&
-           a->head_dim == b->head_dim;
+           a->head_dim == b->head_dim && a->v_dim == b->v_dim;
 }
 
 static int check_store_attend(const backend *be, const struct op_store_attend *a) {

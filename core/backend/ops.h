@@ -31,6 +31,7 @@
     /* name               cpu    metal  cuda */       \
     OP(embed,             yes,   yes,   yes)          \
     OP(linear,            yes,   yes,   yes)          \
+    OP(linear_heads,      yes,   no,    no)           \
     OP(norm,              yes,   yes,   yes)          \
     OP(moe,               yes,   yes,   yes)          \
     OP(store_attend,      parts, parts, yes)          \
@@ -114,6 +115,16 @@ struct op_linear {
     backend_buf *y[BACKEND_LINEAR_MAX];
 };
 
+/* A product for each head: y[row][h] = x[row][h] * w_h^T, of the first n_in values of the head; the
+ * n_tail values behind them are copied behind y's n_out. x (n_rows, n_heads, n_in + n_tail) f32, y
+ * (n_rows, n_heads, n_out + n_tail) f32 aliases nothing. x rounds as in op_linear. */
+struct op_linear_heads {
+    const backend_buf *x;
+    const backend_weight *w; /* n_heads (as n_experts) of (n_out, n_in) */
+    uint32_t n_rows, n_tail;
+    backend_buf *y;
+};
+
 /* out (n_rows, n_in) f32 = in, which must have a norm: the bits that a product reads, before they
  * are rounded for quantized weights. out aliases neither x nor residual. */
 struct op_norm {
@@ -129,6 +140,8 @@ enum backend_gating { BACKEND_GATING_SOFTMAX, BACKEND_GATING_SIGMOID, BACKEND_N_
  *   score (n_experts) = in * router^T (+ router_bias), in f32
  *   probability = softmax(score) or 1 / (1 + exp(-score))
  *   the n_used largest probability (+ choice_bias) are chosen; of equal ones the lower expert first
+ *   with n_groups, of the experts in the n_groups_used best of that many equal groups only: a
+ *     group counts by its largest of these numbers, of sigmoids by the sum of its two largest
  *   weight of a chosen expert: its probability; with renormalize, divided by the sum over the
  *     chosen experts (of sigmoids + 1e-20, as they may all be 0); times weight_scale
  *   y = sum, in ascending order of experts, of
@@ -143,6 +156,7 @@ struct op_moe {
     const backend_weight *router, *router_bias; /* (n_experts, n_in); (1, n_experts) f32 or NULL */
     enum backend_gating gating;
     const backend_weight *choice_bias; /* (1, n_experts) f32 or NULL: for the choice only */
+    uint32_t n_groups, n_groups_used;  /* 0 is 1; more than one: on the CPU only */
     bool renormalize;
     float weight_scale;                        /* 0 is 1 */
     enum backend_act act;                      /* NONE without gate, and only then */
@@ -171,17 +185,20 @@ struct op_gather {
  * and sin are multiplied by magnitude. interleaved: pairs are (2i, 2i+1) as in GGUF llama files;
  * otherwise (i, i + n_rot/2). n_rot 0: no rotary embedding. norm_last: heads are rotated, then
  * normalized. With q_log_length, last of all q *= 1 + q_log_scale * log(1 + p / q_log_length), p /
- * q_log_length in whole numbers. */
+ * q_log_length in whole numbers. Where V is the head of K
+ * (kv.v_dim) only that head is normalized, by k_norm alone, and the dimensions behind it are
+ * rotated. */
 struct op_rope_store {
     backend_buf *q;              /* (n_rows, n_heads, head_dim) f32 */
     backend_buf *k;              /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten */
-    const backend_buf *v;        /* (n_rows, n_kv_heads, head_dim) f32 */
+    const backend_buf *v;        /* (n_rows, n_kv_heads, head_dim) f32; NULL with kv.v_dim */
     const backend_buf *pos;      /* (n_rows) i32 */
     const backend_buf *slots;    /* (n_rows) i32 */
     const backend_buf *inv_freq; /* (n_rot / 2) f32 */
-    const backend_weight *q_norm, *k_norm; /* (1, head_dim) or (1, all heads) f32; both or NULL */
-    float eps, magnitude;                  /* magnitude 0 is 1 */
-    uint32_t n_rows, n_heads, n_rot;       /* n_rot even, <= head_dim */
+    /* (1, head_dim) or (1, all heads) f32, both or NULL; with kv.v_dim (1, v_dim), k_norm alone */
+    const backend_weight *q_norm, *k_norm;
+    float eps, magnitude;            /* magnitude 0 is 1 */
+    uint32_t n_rows, n_heads, n_rot; /* n_rot even, <= head_dim (- v_dim) */
     bool interleaved;
     bool norm_last;        /* norms are of (1, head_dim) */
     float q_log_scale;     /* 0 without q_log_length */
@@ -209,7 +226,7 @@ struct op_paged_attention {
     float scale, softcap;        /* softcap 0: none */
     const backend_weight *sinks; /* (1, n_heads) f32 or NULL */
     struct backend_kv kv;
-    backend_buf *out; /* (n_rows, n_heads, head_dim) f32 */
+    backend_buf *out; /* (n_rows, n_heads, backend_kv_v_dim) f32 */
 };
 
 /* rope_store, then paged_attention of the same rows, in one launch if the device can. Both have the

@@ -285,6 +285,7 @@ static int find_form(const struct engine_config *c, const struct model_hparams *
         .n_layers = hp->n_kv_layers,
         .n_kv_heads = hp->n_kv_heads / n_ranks,
         .head_dim = hp->head_dim,
+        .v_dim = hp->mla.kv_rank,
         .kv_type = c->kv_type,
         .n_state_layers = hp->recurrent.n_layers,
         .block_tokens = c->block_tokens,
@@ -309,12 +310,15 @@ static int find_form(const struct engine_config *c, const struct model_hparams *
     const struct backend_kv cache = {.kv_type = kc->kv_type,
                                      .n_kv_heads = kc->n_kv_heads,
                                      .block_tokens = kc->block_tokens,
-                                     .head_dim = kc->head_dim};
+                                     .head_dim = kc->head_dim,
+                                     .v_dim = kc->v_dim};
     if (backend_kv_fits(be, &cache)) return 0;
     return err_set_param(e, ERR_UNSUPPORTED, "backend",
                          "backend %s has no kernels for a KV cache in blocks of %u tokens with "
-                         "heads of %u dimensions: choose backend cpu",
-                         backend_name(be), cache.block_tokens, cache.head_dim);
+                         "%s of %u dimensions: choose backend cpu",
+                         backend_name(be), cache.block_tokens,
+                         cache.v_dim ? "latent rows (multi-head latent attention)" : "heads",
+                         cache.head_dim);
 }
 
 /* Bytes of a block of K/V, or of state, on all ranks; on GPUs with their own memory, on one: heads

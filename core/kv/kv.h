@@ -54,6 +54,7 @@ struct kv_config {
     backend *be;
     /* Layers with attention; 0 if there are state layers only: block tables keep the books. */
     uint32_t n_layers, n_kv_heads, head_dim; /* n_kv_heads of each rank */
+    uint32_t v_dim;                          /* as in struct backend_kv */
     int kv_type;                             /* one that backend_kv can hold */
     uint32_t n_state_layers;                 /* recurrent layers; 0: no state blocks */
     /* With state layers: the shape of each rank and n_blocks, at least 2; chunk is block_tokens. */
@@ -72,8 +73,8 @@ struct kv_config {
 
 int kv_open(const struct kv_config *config, kv **out, err *e);
 void kv_close(kv *c);
-/* Bytes of a block on one rank: K and V of all layers that are not windowed. UINT64_MAX: overflow,
- * or an unusable kv_type. */
+/* Bytes of a block on one rank: K and, if it has pools, V of all layers that are not windowed.
+ * UINT64_MAX: overflow, or an unusable kv_type. */
 uint64_t kv_block_bytes(const struct kv_config *config);
 /* Likewise of a window block: all windowed layers; 0 without. */
 uint64_t kv_window_bytes(const struct kv_config *config);

@@ -19,7 +19,12 @@ static struct backend_kv layer_kv(const struct kv_config *config, uint32_t layer
                                                                       : config->n_blocks,
                                .n_kv_heads = config->n_kv_heads,
                                .block_tokens = config->block_tokens,
-                               .head_dim = config->head_dim};
+                               .head_dim = config->head_dim,
+                               .v_dim = config->v_dim};
+}
+
+static uint32_t pools_per_layer(const struct kv_config *config) {
+    return config->v_dim ? 1 : 2;
 }
 
 /* Bytes of K and V of a block in all layers that are windowed, or in all that are not. UINT64_MAX:
@@ -30,7 +35,7 @@ static uint64_t block_bytes(const struct kv_config *config, bool windowed) {
         const struct backend_kv layer = layer_kv(config, i);
         uint64_t one;
         if (is_windowed(config, i) != windowed) continue;
-        if (!backend_kv_block_bytes(&layer, &one) || !mem_mul(one, 2, &one) ||
+        if (!backend_kv_block_bytes(&layer, &one) || !mem_mul(one, pools_per_layer(config), &one) ||
             !mem_add(bytes, one, &bytes))
             return UINT64_MAX;
     }
@@ -96,7 +101,7 @@ static int pools_open(kv *c, err *e) {
         backend_kv_block_bytes(&c->layers[i], &bytes); /* config_check: no overflow */
         bytes *= c->layers[i].n_blocks;
         int rc = backend_buf_new(be, bytes, &c->layers[i].k, e);
-        if (!rc) rc = backend_buf_new(be, bytes, &c->layers[i].v, e);
+        if (!rc && !config->v_dim) rc = backend_buf_new(be, bytes, &c->layers[i].v, e);
         if (rc) return rc;
     }
     return 0;

@@ -290,6 +290,16 @@ static const struct model_arch archs[] = {
      .lone_blocks = true,
      .squared_relu = true,
      .no_rope = true},
+    /* DeepSeek V2, V3 and R1, Kimi K2, GLM-4.7-Flash */
+    {.name = "deepseek2",
+     .rope_interleaved = true,
+     .pre_norm = true,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_OPTIONAL,
+     .shared_expert = true,
+     .shared_ungated = true,
+     .nextn = true,
+     .mla = true},
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };

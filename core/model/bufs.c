@@ -88,6 +88,8 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->k_dim + v_cols : 0;
     uint64_t v_heads = rec->n_layers ? rec->n_v_heads : 0;
     uint64_t conv_in = rec->channels ? 3 * (uint64_t)rec->channels : channels;
+    const struct model_mla *mla = &hp->mla;
+    if (mla->kv_rank) mixed = (uint64_t)hp->n_heads * mla->v_dim;
     if (mixed < v_cols) mixed = v_cols;
     if (mixed < rec->channels) mixed = rec->channels;
     uint64_t ff = experts->n_experts && !experts->n_dense ? 0 : hp->n_ff;
@@ -112,7 +114,10 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->q, rows, heads},
         {&b->att, rows, mixed},
         {&b->k, rows, kv},
-        {&b->v, rows, kv},
+        {&b->v, rows, mla->kv_rank ? 0 : kv},
+        {&b->q_a, rows, mla->q_rank},
+        {&b->q_heads, rows, (uint64_t)hp->n_heads * mla->k_dim},
+        {&b->att_latent, rows, (uint64_t)hp->n_heads * mla->kv_rank},
         {&b->gate, rows, hp->attention_gate ? heads : 0},
         {&b->conv_in, rows, conv_in},
         {&b->conv_out, rows, channels},

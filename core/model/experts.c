@@ -71,6 +71,8 @@ int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input
                                             .router_bias = l->router_bias,
                                             .gating = x->gating,
                                             .choice_bias = l->choice_bias,
+                                            .n_groups = x->n_groups,
+                                            .n_groups_used = x->n_groups_used,
                                             .renormalize = x->renormalize,
                                             .weight_scale = x->weight_scale,
                                             .act = m->arch->act,

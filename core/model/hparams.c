@@ -23,8 +23,6 @@ enum {
 static const char *const refused_keys[] = {
     "attention.clamp_kqv",
     "attention.max_alibi_bias",
-    "attention.kv_lora_rank",
-    "attention.q_lora_rank",
     "attention.key_length_swa",
     "attention.value_length_swa",
     "attention.chunk_size",
@@ -65,6 +63,13 @@ static const char *const delta_net_keys[] = {
     "attention.recurrent_layers",
     "rope.dimension_sections",
 };
+/* Of multi-head latent attention alone. */
+static const char *const mla_keys[] = {
+    "attention.kv_lora_rank",
+    "attention.q_lora_rank",
+    "attention.key_length_mla",
+    "attention.value_length_mla",
+};
 static const char dense_key[] = "leading_dense_block_count",
                   step_key[] = "interleave_moe_layer_step",
                   dense_layers_key[] = "inferd.dense_layers";
@@ -81,8 +86,8 @@ static int check_single(struct model_keys *k, const char *suffix, err *e) {
 /* Keys of groups of experts, and of the shared one. */
 static int check_expert_counts(struct model_keys *k, const struct model_arch *arch, err *e) {
     static const char groups[] = "expert_group_count", shared[] = "expert_shared_count";
-    int rc = check_single(k, groups, e);
-    if (rc || arch->shared_count) return rc;
+    int rc = arch->mla ? 0 : check_single(k, groups, e); /* model_mla_read_experts reads them */
+    if (rc || arch->shared_count || arch->mla) return rc;
     if (arch->squared_relu) return check_single(k, shared, e);
     return model_keys_refuse(k, &(const char *){shared}, 1, e);
 }
@@ -108,7 +113,8 @@ static int refuse_keys_of_others(struct model_keys *k, const struct model_arch *
 static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err *e) {
     enum {
         N_REFUSED = sizeof refused_keys / sizeof refused_keys[0],
-        N_DELTA_NET = sizeof delta_net_keys / sizeof delta_net_keys[0]
+        N_DELTA_NET = sizeof delta_net_keys / sizeof delta_net_keys[0],
+        N_MLA = sizeof mla_keys / sizeof mla_keys[0]
     };
     bool causal, rope;
     int rc;
@@ -118,6 +124,7 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
          (rc = model_keys_refuse(k, delta_net_keys, N_SSM_KEYS, e))) ||
         (!arch->delta_net &&
          (rc = model_keys_refuse(k, delta_net_keys + N_SSM_KEYS, N_DELTA_NET - N_SSM_KEYS, e))) ||
+        (!arch->mla && (rc = model_keys_refuse(k, mla_keys, N_MLA, e))) ||
         (!arch->scale_keys && (rc = model_keys_refuse(k, scale_keys, 3, e))) ||
         (rc = model_key_bool_or(k, "attention.causal", !arch->both_ways, &causal, e)))
         return rc;
@@ -137,9 +144,9 @@ static int read_heads(struct model_keys *k, const struct model_arch *arch, struc
                       err *e) {
     uint32_t v_dim;
     int rc;
-    if ((rc = model_key_count(k, "attention.head_count", MAX_HEADS, 0, &hp->n_heads, e)) ||
-        (rc = model_hparams_read_kv_heads(k, arch, hp, e)))
-        return rc;
+    if ((rc = model_key_count(k, "attention.head_count", MAX_HEADS, 0, &hp->n_heads, e))) return rc;
+    if (arch->mla) return model_mla_read(k, hp, e);
+    if ((rc = model_hparams_read_kv_heads(k, arch, hp, e))) return rc;
     if (hp->n_heads % hp->n_kv_heads)
         return err_set_param(e, ERR_FORMAT, k->key, "%s: %u heads cannot share %u KV heads",
                              gguf_path(k->g), hp->n_heads, hp->n_kv_heads);
@@ -200,7 +207,9 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
 static int read_scales(struct model_keys *k, const struct model_arch *arch,
                        struct model_hparams *hp, err *e) {
     bool wide = arch->wide_query_layers && hp->n_layers == arch->wide_query_layers;
-    double query = wide ? (double)hp->n_embd / hp->n_heads : hp->head_dim;
+    double query = wide        ? (double)hp->n_embd / hp->n_heads
+                   : arch->mla ? hp->mla.k_dim
+                               : hp->head_dim;
     float logits_by = 1;
     int rc;
     hp->embed_scale = arch->scaled_embeddings ? sqrtf((float)hp->n_embd) : 1;
@@ -211,6 +220,7 @@ static int read_scales(struct model_keys *k, const struct model_arch *arch,
         (rc = model_key_real_or(k, "final_logit_softcapping", (double)arch->logit_softcap,
                                 &hp->logit_softcap, e)))
         return rc;
+    if (arch->mla && (rc = model_mla_read_scale(k, hp, e))) return rc;
     if (arch->scale_keys &&
         ((rc = model_key_real(k, "embedding_scale", 1, &hp->embed_scale, e)) ||
          (rc = model_key_real(k, "residual_scale", 1, &hp->residual_scale, e)) ||
@@ -301,6 +311,7 @@ static int read_experts(struct model_keys *k, const struct model_arch *arch,
     if (!x->n_experts && arch->experts == MODEL_EXPERTS_ALWAYS)
         return err_set_param(e, ERR_FORMAT, k->key, "%s: %s is missing or 0", gguf_path(k->g),
                              k->key);
+    if (!x->n_experts && arch->mla) return 0; /* all layers are dense, as files say */
     if (!x->n_experts) return model_keys_refuse(k, &(const char *){dense_key}, 1, e);
     rc = read_dense_layers(k, arch, hp, e);
     if (!rc) rc = model_key_count(k, "expert_used_count", x->n_experts, 0, &x->n_used, e);
@@ -313,6 +324,7 @@ static int read_experts(struct model_keys *k, const struct model_arch *arch,
                                 e)) ||
         (rc = read_gating(k, arch, x, e)) || (rc = read_latent(k, arch, x, e)))
         return rc;
+    if (arch->mla) return model_mla_read_experts(k, hp, e);
     return read_shared(k, arch, hp, e);
 }
 
@@ -515,7 +527,12 @@ static uint32_t larger_of(uint32_t a, uint32_t b) {
 
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config) {
     const struct model_experts *x = &hp->experts;
-    uint32_t cols = larger_of(hp->n_embd, hp->n_heads * hp->head_dim);
+    const struct model_mla *mla = &hp->mla;
+    const uint32_t head = mla->kv_rank ? mla->v_dim : hp->head_dim;
+    uint32_t cols = larger_of(larger_of(hp->n_embd, hp->n_heads * head), mla->q_rank);
+    if (mla->kv_rank)
+        config->heads = (struct backend_head_limits){
+            hp->n_heads, larger_of(larger_of(mla->kv_rank, mla->k_dim), mla->v_dim)};
     cols = larger_of(cols, hp->recurrent.n_v_heads * hp->recurrent.v_dim);
     if (!x->n_experts || x->n_dense) cols = larger_of(cols, hp->n_ff);
     config->max_cols = larger_of(larger_of(cols, x->n_latent), x->n_ff_shared);

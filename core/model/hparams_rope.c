@@ -59,8 +59,9 @@ static int read_yarn(struct model_keys *k, const struct model_arch *arch, struct
                            : "rope.scaling.attn_factor";
     static const char log_multiplier[] = "rope.scaling.yarn_log_multiplier";
     float multiplier = 0;
-    int rc = model_key_has(k, attn) ? model_keys_refuse(k, &(const char *){log_multiplier}, 1, e)
-                                    : model_key_real_or(k, log_multiplier, 0, &multiplier, e);
+    int rc = arch->mla                ? 0 /* mla.c reads it */
+             : model_key_has(k, attn) ? model_keys_refuse(k, &(const char *){log_multiplier}, 1, e)
+                                      : model_key_real_or(k, log_multiplier, 0, &multiplier, e);
     if (rc || (rc = model_key_real_or(k, attn, 0, &r->attn_factor, e)) ||
         (rc = model_key_real(k, "rope.scaling.yarn_beta_fast", 32, &r->beta_fast, e)) ||
         (rc = model_key_real(k, "rope.scaling.yarn_beta_slow", 1, &r->beta_slow, e)) ||

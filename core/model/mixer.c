@@ -4,6 +4,7 @@
 
 uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
     const struct model_recurrent *r = &hp->recurrent;
+    if (hp->mla.kv_rank) return hp->n_heads * hp->mla.v_dim;
     if (!model_layer_attends(hp->layers[i]))
         return r->channels ? r->channels : r->n_v_heads * r->v_dim;
     return hp->n_heads * hp->head_dim;
@@ -11,6 +12,7 @@ uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
 
 int model_attention_enqueue(model *m, const struct model_place *p, struct model_pending pending) {
     const struct model_hparams *hp = &m->hp;
+    if (hp->mla.kv_rank) return model_mla_enqueue(m, p, pending);
     const struct model_layer *l = &m->w.layers[p->layer];
     const struct backend_kv *kv = &p->pools->kv[p->at];
     const uint32_t n_rows = p->shape->n_rows;

@@ -51,6 +51,11 @@ static int load_weights(model *m, const struct model_hparams *whole, err *e) {
 
 /* Refuses a model whose layers the device has no ops for. */
 static int check_ops(const struct model_hparams *hp, const backend *be, err *e) {
+    if (hp->mla.kv_rank && !backend_has_op(be, BACKEND_OP_linear_heads))
+        return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                             "backend %s cannot run multi-head latent attention (%s) yet: choose "
+                             "backend cpu",
+                             backend_name(be), hp->arch);
     const bool conv = hp->recurrent.channels;
     const enum backend_op op = conv ? BACKEND_OP_short_conv : BACKEND_OP_linear_attention;
     if (hp->both_ways && !backend_attends_both_ways(be))

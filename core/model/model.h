@@ -38,10 +38,19 @@ struct model_rope {
 struct model_experts {
     uint32_t n_experts, n_used, n_ff, n_ff_shared; /* n_ff_shared 0: no shared expert */
     uint32_t n_dense;                              /* layers without experts: DENSE */
+    uint32_t n_groups, n_groups_used;              /* as in op_moe */
     uint32_t n_latent; /* the width that the experts read and write; 0: n_embd */
     enum backend_gating gating;
     bool renormalize;
     float weight_scale;
+};
+
+/* Multi-head latent attention (DeepSeek-V2): K of a token is one latent row of kv_rank values and
+ * n_rot rotated ones (head_dim in all), and V is the former; n_heads query heads share it. kv_rank
+ * 0: plain attention. */
+struct model_mla {
+    uint32_t kv_rank, q_rank; /* q_rank 0: Q is one product */
+    uint32_t k_dim, v_dim;    /* of a head before K is absorbed by Q, V by the output */
 };
 
 enum { MODEL_MAX_LAYERS = 1024 };
@@ -94,6 +103,7 @@ struct model_hparams {
     struct model_rope rope[2];        /* [0]: layers with full attention, [1]: windowed layers */
     struct model_experts experts;
     struct model_recurrent recurrent;
+    struct model_mla mla;
     /* Attention in both directions (op_paged_attention.both_ways): a sequence is computed in one
      * step as a whole, and only its hidden states mean something. */
     bool both_ways;
@@ -152,7 +162,7 @@ static inline uint32_t model_table_stride(const struct model_limits *limits, uin
  * ERR_UNSUPPORTED names what this build cannot do. */
 int model_read_hparams(const char *path, struct model_hparams *hp, err *e);
 
-/* Sets what a backend must know of a model before it opens: max_cols and moe. */
+/* Sets what a backend must know of a model before it opens: max_cols, moe and heads. */
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config);
 
 /* The state blocks of hp's recurrent layers for a KV cache in blocks of block_tokens tokens; zeroed

@@ -62,6 +62,7 @@ struct model_arch {
     bool shared_count;          /* expert_shared_count experts make the shared one, or none */
     bool expert_step;           /* interleave_moe_layer_step: every n-th layer has experts */
     bool dense_by_tensors;      /* a layer without a router is dense */
+    bool mla;                   /* multi-head latent attention */
 };
 
 /* NULL: unknown. */
@@ -115,6 +116,23 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
 int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
                             struct model_hparams *hp, err *e);
 
+/* ---- mla.c ---- */
+
+/* The sizes of multi-head latent attention, and the heads that op_paged_attention gets of it. */
+int model_mla_read(struct model_keys *k, struct model_hparams *hp, err *e);
+/* The factor that YaRN has for the scores; rope and attn_scale are set. */
+int model_mla_read_scale(struct model_keys *k, struct model_hparams *hp, err *e);
+/* Shared experts and groups; n_experts, n_ff and gating are set. */
+int model_mla_read_experts(struct model_keys *k, struct model_hparams *hp, err *e);
+/* What a file without attn_k_b has of it: of each of n_heads heads the first n_in rows of group, in
+ * a tensor of (n_heads * group, n_out). to: (n_heads, n_out, n_in) of type model_mla_k_type. */
+struct model_mla_turn {
+    const gguf_tensor *from;
+    uint64_t n_heads, group, n_in, n_out;
+};
+int model_mla_k_type(int type); /* floats stay as they are, others become F16 */
+int model_mla_turn(const gguf *g, const struct model_mla_turn *t, void *to, err *e);
+
 /* ---- rope.c ---- */
 
 /* A file's divisors of frequencies, (n_rot / 2) f32 each of any alignment, or NULL. */
@@ -166,6 +184,10 @@ struct model_layer {
     backend_weight *w_qkv, *w_z, *w_alpha, *w_beta, *conv, *decay, *dt_bias, *state_norm, *w_out;
     backend_weight *w_bcx, *conv_bias, *skip;
     backend_weight *attn_norm, *wq, *wk, *wv, *bq, *bk, *bv, *q_norm, *k_norm, *sinks, *wo, *bo;
+    /* Latent attention: w_q_a (q_rank, n_embd) and its norm or NULL, wq (n_heads * k_dim, q_rank or
+     * n_embd), wk (head_dim, n_embd), k_norm (1, kv_rank), by head w_k_b (kv_rank, k_dim - n_rot)
+     * and w_v_b (v_dim, kv_rank), wo (n_embd, n_heads * v_dim) */
+    backend_weight *w_q_a, *q_a_norm, *w_k_b, *w_v_b;
     backend_weight *attn_post_norm;
     backend_weight *ffn_norm, *w_gate, *w_up, *w_down, *b_gate, *b_up, *b_down, *ffn_post_norm;
     backend_weight *router, *router_bias; /* (n_experts, n_embd), (1, n_experts) */
@@ -229,6 +251,9 @@ struct model_bufs {
     backend_buf *att;   /* (max_rows, columns of a mixer's output) f32 */
     backend_buf *k, *v; /* (max_rows, n_kv_heads * head_dim) f32 */
     backend_buf *gate;  /* (max_rows, n_heads * head_dim) f32: of attention */
+    /* Of latent attention: (max_rows, q_rank), Q before K is absorbed (max_rows, n_heads * k_dim),
+     * its output in latents (max_rows, n_heads * kv_rank) f32 */
+    backend_buf *q_a, *q_heads, *att_latent;
     /* Of recurrent layers: the convolution's input (max_rows, channels; of a short one 3 *
      * channels) and output (max_rows, channels), z (max_rows, n_v_heads * dim), alpha and beta
      * (max_rows, n_v_heads) f32; (max_seqs, 2) i32 */
@@ -336,6 +361,8 @@ struct model_place {
     const struct model_pools *pools;
 };
 int model_attention_enqueue(model *m, const struct model_place *p, struct model_pending pending);
+/* mla.c: the same for latent attention. */
+int model_mla_enqueue(model *m, const struct model_place *p, struct model_pending pending);
 int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_pending pending);
 
 /* Input of a linear op: the residual stream x after adding the pending output, normed by norm

@@ -22,6 +22,11 @@ int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) 
                              "n_ranks = %u: %s norms Q and K over all heads at once "
                              "(attn_q_norm), which no rank has",
                              n_ranks, hp->arch);
+    if (hp->mla.kv_rank)
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "n_ranks = %u: models with multi-head latent attention (%s) run on "
+                             "one device",
+                             n_ranks, hp->arch);
     if (hp->recurrent.n_layers)
         return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
                              "n_ranks = %u: models with recurrent layers (%s) run on one device",

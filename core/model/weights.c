@@ -186,12 +186,59 @@ static int measure_weight(const struct loader *l, const struct backend_weight_de
     return 0;
 }
 
+/* Makes a weight of desc, whose data is a copy or (copy NULL) the file's; takes the copy. */
+static int make_weight(const struct loader *l, const struct backend_weight_desc *desc, void *copy,
+                       backend_weight **out, err *e) {
+    int rc = backend_weight_new(l->be, desc, out, e);
+    if (rc) {
+        free(copy);
+        err_prefix(e, "%s: ", gguf_path(l->plan->g));
+        return rc;
+    }
+    l->w->bytes += backend_weight_bytes(*out);
+    bool own = desc->use == BACKEND_USE_LINEAR && backend_weight_bytes(*out) > 0;
+    if (copy && !own) return keep_copy(l->w, copy, e);
+    free(copy);
+    return 0;
+}
+
+/* attn_kv_b's K, transposed head by head; models with it have one rank. */
+static int load_turned(const struct loader *l, const struct weight_role *role, const char *name,
+                       const gguf_tensor *t, backend_weight **out, err *e) {
+    const uint64_t *dims = l->plan->dims, n_heads = dims[DIM_N_HEADS];
+    const struct model_mla_turn turn = {.from = t,
+                                        .n_heads = n_heads,
+                                        .group = dims[role->whole] / n_heads,
+                                        .n_in = dims[DIM_K_NOPE],
+                                        .n_out = dims[role->n_out] / n_heads};
+    struct backend_weight_desc desc = {.name = name,
+                                       .type = model_mla_k_type(t->type),
+                                       .use = BACKEND_USE_LINEAR,
+                                       .n_experts = n_heads,
+                                       .n_out = turn.n_out,
+                                       .n_in = turn.n_in};
+    uint64_t bytes;
+    if (l->measured) return measure_weight(l, &desc, e);
+    void *copy = qtype_bytes(desc.type, n_heads * turn.n_out, turn.n_in, &bytes)
+                     ? mem_new_aligned(bytes)
+                     : NULL;
+    if (!copy) return err_no_memory(e);
+    int rc = model_mla_turn(l->plan->g, &turn, copy, e);
+    if (rc) {
+        free(copy);
+        return rc;
+    }
+    desc.data = copy;
+    return make_weight(l, &desc, copy, out, e);
+}
+
 /* Loads the rank's share of tensor t in a role as *out, or measures it. */
 static int load_weight(const struct loader *l, const struct weight_role *role, const char *name,
                        const gguf_tensor *t, backend_weight **out, err *e) {
     struct share share;
     struct pieces pieces;
     void *copy;
+    if (role->turned) return load_turned(l, role, name, t, out, e);
     bool whole = find_pieces(l, role, t->type, &share, &pieces);
     struct backend_weight_desc desc = {.name = name,
                                        .type = t->type,
@@ -201,20 +248,19 @@ static int load_weight(const struct loader *l, const struct weight_role *role, c
     desc.use = role_is_vector(role) ? BACKEND_USE_VECTOR
                : role->embed        ? BACKEND_USE_EMBED
                                     : BACKEND_USE_LINEAR;
+    if (role->by_head) {
+        desc.n_experts = l->plan->dims[DIM_N_HEADS];
+        desc.n_out /= desc.n_experts;
+    }
     if (role->embed && l->tied && l->alone) desc.use |= BACKEND_USE_LINEAR;
     if (!whole) return refuse_share(l, &share, t, e);
     if (l->measured) return measure_weight(l, &desc, e);
     int rc = read_pieces(l, t, &pieces, &desc.data, &copy, e);
-    if (!rc && (rc = backend_weight_new(l->be, &desc, out, e))) free(copy);
     if (rc) {
         err_prefix(e, "%s: ", gguf_path(l->plan->g));
         return rc;
     }
-    l->w->bytes += backend_weight_bytes(*out);
-    bool own = desc.use == BACKEND_USE_LINEAR && backend_weight_bytes(*out) > 0;
-    if (copy && !own) return keep_copy(l->w, copy, e);
-    free(copy);
-    return 0;
+    return make_weight(l, &desc, copy, out, e);
 }
 
 static int load_planned(const struct loader *l, const struct planned_weight *w, err *e) {

@@ -47,6 +47,14 @@ enum weight_dim {
     DIM_ZXBCDT,        /* and dt */
     DIM_GROUP,         /* values normed at once */
     DIM_BCX,           /* B, C and x of a short convolution */
+    DIM_Q_RANK,        /* latent attention: see struct model_mla */
+    DIM_KV_RANK,
+    DIM_LATENT_ROW, /* kv_rank and the rotated dimensions */
+    DIM_Q_HEADS,    /* all of Q, before it absorbs K */
+    DIM_K_NOPE,     /* of a head of K, what is not rotated */
+    DIM_K_B,        /* kv_rank of each head */
+    DIM_V_B,        /* all of V */
+    DIM_KV_B,       /* of each head, what is not rotated of K, then V */
     N_DIMS
 };
 
@@ -69,8 +77,10 @@ struct weight_role {
     enum weight_dim
         n_cols; /* columns of a vector that the file stores as a matrix; DIM_VECTOR: one row */
     bool experts;
-    bool embed; /* the table of embeddings: every rank has all of it */
-    bool once;  /* only on rank 0: added to a sum over the ranks */
+    bool by_head; /* one matrix for each head: n_out of all of them */
+    bool turned;  /* with by_head: each is to be transposed, see struct model_mla_turn */
+    bool embed;   /* the table of embeddings: every rank has all of it */
+    bool once;    /* only on rank 0: added to a sum over the ranks */
 };
 
 struct planned_weight {

@@ -54,6 +54,11 @@ enum feature {
 #define GATE_APART  ((uint64_t)1 << 48) /* of attention */
 #define CHOICE_BIAS ((uint64_t)1 << 49) /* under its own name, or: */
 #define BARE_BIAS   ((uint64_t)1 << 50)
+#define MLA         ((uint64_t)1 << 38) /* a layer with latent attention: */
+#define MLA_Q       ((uint64_t)1 << 39) /* Q in one product, */
+#define MLA_Q_A     ((uint64_t)1 << 40) /* or two; */
+#define MLA_APART   ((uint64_t)1 << 41) /* what absorbs K and V apart, */
+#define MLA_JOINT   ((uint64_t)1 << 42) /* or, in old files, K and V of each head in one tensor */
 
 /* Of the whole model; bits apart from those of its layers. */
 enum model_feature { EVERY = 1, OUTPUT_NORM = 2, EMBD_NORM = 4 /* the name of the final norm */ };
@@ -103,6 +108,19 @@ static const struct weight_role layer_roles[] = {
     {"attn_output.weight", LAYER(wo), DIM_EMBD, DIM_HEADS, .must = ATTENTION},
     {"attn_output.bias", LAYER(bo), DIM_VECTOR, DIM_EMBD, .must = OUT_BIAS, .may = ATTENTION,
      .once = true},
+    {"attn_q.weight", LAYER(wq), DIM_Q_HEADS, DIM_EMBD, .must = MLA_Q},
+    {"attn_q_a.weight", LAYER(w_q_a), DIM_Q_RANK, DIM_EMBD, .must = MLA_Q_A},
+    {"attn_q_a_norm.weight", LAYER(q_a_norm), DIM_VECTOR, DIM_Q_RANK, .must = MLA_Q_A},
+    {"attn_q_b.weight", LAYER(wq), DIM_Q_HEADS, DIM_Q_RANK, .must = MLA_Q_A},
+    {"attn_kv_a_mqa.weight", LAYER(wk), DIM_LATENT_ROW, DIM_EMBD, .must = MLA},
+    {"attn_kv_a_norm.weight", LAYER(k_norm), DIM_VECTOR, DIM_KV_RANK, .must = MLA},
+    {"attn_k_b.weight", LAYER(w_k_b), DIM_K_B, DIM_K_NOPE, .must = MLA_APART, .by_head = true},
+    {"attn_v_b.weight", LAYER(w_v_b), DIM_V_B, DIM_KV_RANK, .must = MLA_APART, .by_head = true},
+    {"attn_kv_b.weight", LAYER(w_k_b), DIM_K_B, DIM_KV_RANK, .must = MLA_JOINT, .whole = DIM_KV_B,
+     .by_head = true, .turned = true},
+    {"attn_kv_b.weight", LAYER(w_v_b), DIM_V_B, DIM_KV_RANK, .must = MLA_JOINT, .whole = DIM_KV_B,
+     .at = DIM_K_NOPE, .groups = DIM_N_HEADS, .by_head = true},
+    {"attn_output.weight", LAYER(wo), DIM_EMBD, DIM_V_B, .must = MLA},
     {"attn_qkv.weight", LAYER(w_qkv), DIM_CHANNELS, DIM_EMBD, .must = QKV_Z},
     {"attn_gate.weight", LAYER(w_z), DIM_VALUES, DIM_EMBD, .must = QKV_Z},
     {"ssm_in.weight", LAYER(w_qkv), DIM_CHANNELS, DIM_EMBD, .must = QKVZ, .whole = DIM_CHANNELS_Z,
@@ -194,6 +212,12 @@ static bool has_tensor(const gguf *g, uint32_t layer, const char *name) {
     return gguf_tensor_find(g, text) != NULL;
 }
 
+static uint64_t mla_features(const gguf *g, const struct model_hparams *hp, uint32_t layer) {
+    const bool joint =
+        has_tensor(g, layer, "attn_kv_b.weight") && !has_tensor(g, layer, "attn_k_b.weight");
+    return MLA | (hp->mla.q_rank ? MLA_Q_A : MLA_Q) | (joint ? MLA_JOINT : MLA_APART);
+}
+
 static uint64_t attention_features(const gguf *g, const struct model_arch *a, uint32_t layer) {
     bool fused = !a->attention_gate && has_tensor(g, 0, "attn_qkv.weight");
     uint64_t bits = ATTENTION | (fused ? QKV_FUSED : KV_APART);
@@ -226,7 +250,8 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
     if (a->pre_norm && !(flags & (MODEL_LAYER_NO_MIXER | MODEL_LAYER_NO_FFN)))
         bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
     if (a->post_norm) bits |= POST_NORM;
-    if (model_layer_attends(flags)) bits |= attention_features(g, a, layer);
+    if (model_layer_attends(flags))
+        bits |= a->mla ? mla_features(g, hp, layer) : attention_features(g, a, layer);
     if (flags & MODEL_LAYER_RECURRENT) bits |= recurrent_features(g, a, layer);
     if (flags & MODEL_LAYER_NO_FFN) return bits;
     if (!hp->experts.n_experts || flags & MODEL_LAYER_DENSE)
@@ -270,6 +295,20 @@ static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_
     out[DIM_BETA_ALPHA] = 2 * (uint64_t)r->n_v_heads;
 }
 
+static void find_mla_dims(const struct model_hparams *hp, uint64_t out[N_DIMS]) {
+    const struct model_mla *m = &hp->mla;
+    const uint64_t n = hp->n_heads;
+    if (!m->kv_rank) return;
+    out[DIM_Q_RANK] = m->q_rank;
+    out[DIM_KV_RANK] = m->kv_rank;
+    out[DIM_LATENT_ROW] = hp->head_dim;
+    out[DIM_Q_HEADS] = n * m->k_dim;
+    out[DIM_K_NOPE] = m->k_dim - (hp->head_dim - m->kv_rank);
+    out[DIM_K_B] = n * m->kv_rank;
+    out[DIM_V_B] = n * m->v_dim;
+    out[DIM_KV_B] = n * (out[DIM_K_NOPE] + m->v_dim);
+}
+
 static void find_dims(const struct model_hparams *hp, const struct model_arch *a,
                       uint64_t out[N_DIMS]) {
     uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim;
@@ -299,6 +338,7 @@ static void find_dims(const struct model_hparams *hp, const struct model_arch *a
                                    [DIM_HEADS_GATED] = 2 * heads};
     memcpy(out, dims, sizeof dims);
     find_recurrent_dims(&hp->recurrent, out);
+    find_mla_dims(hp, out);
 }
 
 /* ---- the plan ---- */
@@ -417,6 +457,10 @@ static void find_shape(const struct weight_plan *p, const struct weight_role *ro
     dims[0] = p->dims[vector && whole ? role->whole : role->n_in];
     dims[1] = vector ? n_experts : p->dims[whole ? role->whole : role->n_out];
     dims[2] = vector ? 1 : n_experts;
+    if (role->by_head && !whole) {
+        dims[2] = p->dims[DIM_N_HEADS];
+        dims[1] /= dims[2];
+    }
     if (role->n_cols == DIM_VECTOR) return;
     dims[0] = p->dims[role->n_cols];
     dims[1] = p->dims[role->n_in] / dims[0];

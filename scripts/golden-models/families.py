@@ -14,6 +14,8 @@ architecture allows it. Options:
   mtp     a layer that predicts further tokens ("key": config.json counts it; "tensors": it does not; "layer": it
           comes after the others, under their names)
   patch   members of config.json (None: without them), as folders of the makers have them
+  mtp     a layer that predicts further tokens ("key": config.json counts it; "tensors": it does not;
+          "layer": it is named as a layer after the last, and counted)
   lengths, greedy  of prompts, if others than usual (make.py)
 """
 
@@ -423,4 +425,40 @@ FAMILIES = {
                     num_experts_per_tok=2, norm_topk_prob=False, mlp_only_layers=[0, 2], num_hidden_layers=3,
                     max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
                     rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "deepseek2": dict(
+        seed=1040, type="deepseek_v2", tokenizer="llama3", outtype="f32",
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=None, kv_lora_rank=32,
+                    qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16, intermediate_size=44,
+                    moe_intermediate_size=12, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
+                    first_k_dense_replace=1, topk_method="greedy", n_group=1, topk_group=1, norm_topk_prob=False,
+                    routed_scaling_factor=1.5, num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-6,
+                    tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "deepseek2-groups": dict(
+        seed=1041, type="deepseek_v2", tokenizer="llama3", outtype="f32",
+        config=dict(hidden_size=40, num_attention_heads=5, num_key_value_heads=5, q_lora_rank=18, kv_lora_rank=32,
+                    qk_rope_head_dim=16, qk_nope_head_dim=20, v_head_dim=12, intermediate_size=44,
+                    moe_intermediate_size=12, n_routed_experts=9, num_experts_per_tok=3, n_shared_experts=1,
+                    first_k_dense_replace=0, topk_method="group_limited_greedy", n_group=3, topk_group=2,
+                    norm_topk_prob=False, routed_scaling_factor=4.0, num_hidden_layers=2,
+                    max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "deepseek3": dict(
+        seed=1042, type="deepseek_v3", tokenizer="llama3", v4=True, outtype="f32",
+        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=48,
+                    qk_rope_head_dim=16, qk_nope_head_dim=12, v_head_dim=20, intermediate_size=56,
+                    moe_intermediate_size=16, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1,
+                    first_k_dense_replace=1, n_group=4, topk_group=2, norm_topk_prob=True,
+                    routed_scaling_factor=2.5, num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-6,
+                    tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, beta_fast=32.0,
+                                         beta_slow=1.0, mscale=0.9, mscale_all_dim=0.6,
+                                         original_max_position_embeddings=64))),
+    "glm4-moe-lite": dict(
+        seed=1043, type="glm4_moe_lite", tokenizer="llama3", outtype="bf16", dtype="bfloat16", mtp="layer",
+        config=dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=20, kv_lora_rank=32,
+                    qk_rope_head_dim=16, qk_nope_head_dim=24, v_head_dim=32, intermediate_size=50,
+                    moe_intermediate_size=16, n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1,
+                    n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.8, num_hidden_layers=3,
+                    max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0))),
 }

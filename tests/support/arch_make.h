@@ -32,7 +32,8 @@ enum have {
     UNGATED = 32768,      /* the shared expert has no gate */
     GATE_APART = 65536,   /* attention's gate */
     STATE_NORM = 131072,  /* of Mamba-2 */
-    CONV_BIAS = 262144    /* likewise */
+    CONV_BIAS = 262144,   /* likewise */
+    KV_B = 524288         /* K and V of latent attention in one tensor, and old files' keys */
 };
 
 /* A file under construction, and its parameters. */
@@ -241,8 +242,35 @@ static inline void add_delta_net(struct maker *m, int i) {
     add_post_norms(m, i);
 }
 
+static inline void add_latent_attention(struct maker *m, int i) {
+    const struct forward64 *f = &m->f;
+    const uint64_t n = f->n_heads, nope = f->k_dim - f->rope[0].n_rot, rank = f->kv_rank;
+    add_vector(m, i, "attn_norm.weight", f->n_embd, true);
+    if (f->q_rank) {
+        add_matrix(m, i, "attn_q_a.weight", f->q_rank, f->n_embd);
+        add_vector(m, i, "attn_q_a_norm.weight", f->q_rank, true);
+        add_matrix(m, i, "attn_q_b.weight", n * f->k_dim, f->q_rank);
+    } else {
+        add_matrix(m, i, "attn_q.weight", n * f->k_dim, f->n_embd);
+    }
+    add_matrix(m, i, "attn_kv_a_mqa.weight", f->head_dim, f->n_embd);
+    add_vector(m, i, "attn_kv_a_norm.weight", rank, true);
+    if (m->have & KV_B) {
+        add_matrix(m, i, "attn_kv_b.weight", n * (nope + f->v_dim), rank);
+    } else {
+        add(m, i, &(struct shape){"attn_k_b.weight", nope, rank, n, false, NULL});
+        add(m, i, &(struct shape){"attn_v_b.weight", rank, f->v_dim, n, false, NULL});
+    }
+    add_matrix(m, i, "attn_output.weight", f->n_embd, n * f->v_dim);
+    add_post_norms(m, i);
+}
+
 static inline void add_attention(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
+    if (f->kv_rank) {
+        add_latent_attention(m, i);
+        return;
+    }
     uint64_t heads = (uint64_t)f->n_heads * f->head_dim, kv = (uint64_t)f->n_kv_heads * f->head_dim;
     bool fused = m->have & FUSED, rows = m->have & QK_ROW_NORM;
     if (m->have & PRE_NORM) add_vector(m, i, "attn_norm.weight", f->n_embd, true);
@@ -302,7 +330,8 @@ static inline void add_experts(struct maker *m, int i) {
         add_matrix(m, i, "ffn_down_exps.bias", n, embd);
     }
     if (!shared) return;
-    if (!(m->have & UNGATED)) add_vector(m, i, "ffn_gate_inp_shexp.weight", f->n_embd, false);
+    if (!(m->have & UNGATED) && !f->kv_rank)
+        add_vector(m, i, "ffn_gate_inp_shexp.weight", f->n_embd, false);
     if (gated) add_matrix(m, i, "ffn_gate_shexp.weight", shared, f->n_embd);
     add_matrix(m, i, "ffn_up_shexp.weight", shared, f->n_embd);
     add_matrix(m, i, "ffn_down_shexp.weight", f->n_embd, shared);
@@ -389,8 +418,9 @@ static inline void finish(struct maker *m) {
     if (!m->n_ff_list) set_u32(m, "feed_forward_length", f->n_ff);
     set_u32(m, "attention.head_count", f->n_heads);
     if (!m->n_kv_list) set_u32(m, "attention.head_count_kv", f->n_kv_heads);
-    set_u32(m, "attention.key_length", f->head_dim);
-    set_u32(m, "attention.value_length", f->head_dim);
+    const bool old = m->have & KV_B;
+    set_u32(m, "attention.key_length", old ? f->k_dim : f->head_dim);
+    set_u32(m, "attention.value_length", old ? f->v_dim : f->kv_rank ? f->kv_rank : f->head_dim);
     set_f32(m, "attention.layer_norm_rms_epsilon", f->eps);
     add_matrix(m, -1, "token_embd.weight", N_VOCAB, f->n_embd);
     add_vector(m, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight", f->n_embd,
@@ -411,7 +441,7 @@ static inline void finish(struct maker *m) {
 /* Two ranks can share the model: no norm over all heads, no delta nets, and a rank's heads are
  * whole blocks. */
 static inline bool is_for_two(const struct maker *m) {
-    if (m->f.n_taps) return false;
+    if (m->f.n_taps || m->f.kv_rank) return false;
     uint32_t cols = m->f.n_heads * m->f.head_dim;
     bool blocks = m->type != QTYPE_F32 && cols % Q_ELEMS == 0;
     return !(m->have & QK_ROW_NORM) && (!blocks || cols / 2 % Q_ELEMS == 0);
@@ -476,6 +506,60 @@ static inline void short_convs(struct maker *m, uint32_t n_taps, const int32_t *
     plain_rope(m, head_dim(), 1e6, 1e6);
 }
 
+/* Latent attention of 3 heads; q_rank 0: Q in one product. */
+static inline void latent_attention(struct maker *m, uint32_t kv_rank, uint32_t q_rank,
+                                    uint32_t k_nope, uint32_t n_rot, uint32_t v_dim) {
+    m->f.n_heads = 3;
+    m->f.n_kv_heads = m->have & KV_B ? 3 : 1; /* what old files say */
+    m->f.interleaved = true;
+    m->f.kv_rank = kv_rank;
+    m->f.q_rank = q_rank;
+    m->f.k_dim = k_nope + n_rot;
+    m->f.v_dim = v_dim;
+    m->f.head_dim = kv_rank + n_rot;
+    m->f.attn_scale = 1 / sqrt(m->f.k_dim);
+    set_u32(m, "attention.kv_lora_rank", kv_rank);
+    if (q_rank) set_u32(m, "attention.q_lora_rank", q_rank);
+    if (!(m->have & KV_B)) set_u32(m, "attention.key_length_mla", m->f.k_dim);
+    if (!(m->have & KV_B)) set_u32(m, "attention.value_length_mla", v_dim);
+    plain_rope(m, n_rot, 10000, 10000);
+}
+
+static inline void groups(struct maker *m, uint32_t n, uint32_t n_used) {
+    m->f.n_groups = n;
+    m->f.n_groups_used = n_used;
+    set_u32(m, "expert_group_count", n);
+    set_u32(m, "expert_group_used_count", n_used);
+}
+
+static inline void shared_experts(struct maker *m, uint32_t n) {
+    m->f.n_ff_shared = n * m->f.n_ff_expert;
+    set_u32(m, "expert_shared_count", n);
+}
+
+/* DeepSeek-V3: groups, bias, YaRN, one dense layer. */
+static inline void make_deepseek3(struct maker *m) {
+    start(m, "deepseek2", PRE_NORM | CHOICE_BIAS | UNTIED);
+    latent_attention(m, 29, 18, 11, 6, 10);
+    m->f.rope[0].magnitude = rope64_yarn(10000, 6, 8, 64, true, m->f.rope[0].inv_freq);
+    m->f.rope[0].magnitude = 1;
+    m->f.attn_scale *= pow(1 + 0.07 * log(8), 2);
+    set_text(m, "rope.scaling.type", "yarn");
+    set_f32(m, "rope.scaling.factor", 8);
+    set_u32(m, "rope.scaling.original_context_length", 64);
+    set_f32(m, "rope.scaling.yarn_log_multiplier", 0.07);
+    experts(m, 8, 3, 14);
+    groups(m, 4, 2);
+    shared_experts(m, 1);
+    m->dense[0] = true;
+    m->f.renormalize = m->f.sigmoid = true;
+    m->f.weight_scale = 2.5;
+    set_u32(m, "leading_dense_block_count", 1);
+    set_u32(m, "expert_gating_func", 2);
+    set_f32(m, "expert_weights_scale", 2.5);
+    runner_need(gguf_writer_set_bool(m->w, key(m, "expert_weights_norm"), true, NULL), NULL);
+}
+
 /* The last layer is a convolution. */
 static inline void make_lfm2(struct maker *m) {
     static const int32_t n_kv[] = {0, 0, 2, 0, 2, 0};
@@ -520,6 +604,7 @@ static inline void check(struct maker *m) {
     forward64_run(g, &m->f, tokens, 130, want);
     gguf_close(g);
     for (int k = 0; k < BE_N_ISAS; k++) {
+        if (m->f.kv_rank && be_is_device_set(be_isas[k])) continue; /* no op_linear_heads */
         struct forward_case c = {
             .path = path, .isa = be_isas[k], .kv_type = QTYPE_F32, .tolerance = m->tolerance};
         if (be_row_isa(k) && be_has(be_isas[k], m->f.head_dim, c.kv_type))

@@ -16,7 +16,8 @@ static inline bool device_serves(const char *path) {
                                      .n_blocks = 1,
                                      .n_kv_heads = hp.n_kv_heads,
                                      .block_tokens = 16,
-                                     .head_dim = hp.head_dim};
+                                     .head_dim = hp.head_dim,
+                                     .v_dim = hp.mla.kv_rank};
     const bool fits = !be_only || be_attends(be_only, &cache);
     if (!fits) printf("     %s: not on %s: heads of %u\n", path, be_only, hp.head_dim);
     return fits;

@@ -22,6 +22,8 @@ struct layer {
     /* of a delta net: Q, K, V and Z apart or by K head, beta and alpha likewise */
     struct matrix qkv, z, qkvz, alpha, beta, beta_alpha, conv, decay, dt_bias, state_norm,
         state_out;
+    /* of latent attention: K and V of a head apart, K transposed, or together */
+    struct matrix q_a, q_a_norm, q_b, kv_a, kv_a_norm, k_b, v_b, kv_b;
     struct matrix bcx; /* of a short convolution: B, C, x; it also has conv and state_out */
     struct matrix conv_bias, skip; /* of Mamba-2; qkvz is its ssm_in */
     struct matrix latent_down, latent_up;
@@ -161,6 +163,14 @@ static struct layer load_layer(const gguf *g, const struct forward64 *f, int i) 
         {"ffn_latent_down.weight", &l.latent_down},
         {"ffn_latent_up.weight", &l.latent_up},
         {"exp_probs_b.bias", &l.choice_bias},
+        {"attn_q_a.weight", &l.q_a},
+        {"attn_q_a_norm.weight", &l.q_a_norm},
+        {"attn_q_b.weight", &l.q_b},
+        {"attn_kv_a_mqa.weight", &l.kv_a},
+        {"attn_kv_a_norm.weight", &l.kv_a_norm},
+        {"attn_k_b.weight", &l.k_b},
+        {"attn_v_b.weight", &l.v_b},
+        {"attn_kv_b.weight", &l.kv_b},
         {"shortconv.in_proj.weight", &l.bcx},
         {"shortconv.conv.weight", &l.conv},
         {"shortconv.out_proj.weight", &l.state_out},
@@ -265,9 +275,32 @@ static const double *at(struct matrix m, uint64_t offset) {
     return m.w ? m.w + offset : NULL;
 }
 
+/* Marks the experts outside of the best groups. */
+static void leave_out(const struct forward64 *f, const double *key, bool *left_out) {
+    const uint32_t n = f->n_groups, size = n ? f->n_experts / n : 0;
+    bool used[64] = {0};
+    double group[64];
+    for (uint32_t g = 0; g < n; g++) {
+        double first = -INFINITY, second = -INFINITY;
+        for (uint32_t i = g * size; i < (g + 1) * size; i++) {
+            second = fmax(second, fmin(first, key[i]));
+            first = fmax(first, key[i]);
+        }
+        group[g] = f->sigmoid ? first + second : first;
+    }
+    for (uint32_t k = 0; k < f->n_groups_used; k++) {
+        uint32_t best = n;
+        for (uint32_t g = 0; g < n; g++)
+            if (!used[g] && (best == n || group[g] > group[best])) best = g;
+        used[best] = true;
+    }
+    for (uint32_t i = 0; n && i < f->n_experts; i++)
+        left_out[i] = !used[i / size];
+}
+
 /* The weights of the chosen experts, 0 for the others. */
 static void route(const struct forward64 *f, const struct layer *l, const double *h, double *p) {
-    bool chosen[64] = {0};
+    bool chosen[64] = {0}, left_out[64] = {0};
     double score[64], key[64], max = -INFINITY, sum = 0, of_chosen = 0;
     multiply(l->router.w, f->n_experts, f->n_embd, l->b_router.w, h, score);
     for (uint32_t i = 0; i < f->n_experts; i++)
@@ -278,10 +311,12 @@ static void route(const struct forward64 *f, const struct layer *l, const double
         p[i] = f->sigmoid ? 1 / (1 + exp(-score[i])) : exp(score[i] - max) / sum;
         key[i] = p[i] + (l->choice_bias.w ? l->choice_bias.w[i] : 0);
     }
+    leave_out(f, key, left_out);
     for (uint32_t n = 0; n < f->n_used; n++) {
         uint32_t best = f->n_experts;
         for (uint32_t i = 0; i < f->n_experts; i++)
-            if (!chosen[i] && (best == f->n_experts || key[i] > key[best])) best = i;
+            if (!chosen[i] && !left_out[i] && (best == f->n_experts || key[i] > key[best]))
+                best = i;
         chosen[best] = true;
         of_chosen += p[best];
     }
@@ -383,6 +418,67 @@ static void attend(const struct forward64 *f, const struct layer *l, uint32_t i,
     for (uint32_t c = 0; c < heads; c++)
         att[c] *= gate[c];
     multiply(l->out.w, f->n_embd, heads, l->b_out.w, att, y);
+}
+
+/* K (k_dim - n_rot) and V (v_dim) of head h from a latent. */
+static void expand(const struct forward64 *f, const struct layer *l, uint32_t h,
+                   const double *latent, double *k, double *v) {
+    const uint32_t rank = f->kv_rank, nope = f->k_dim - f->rope[0].n_rot;
+    if (l->kv_b.w) {
+        const double *rows = l->kv_b.w + (uint64_t)h * (nope + f->v_dim) * rank;
+        multiply(rows, nope, rank, NULL, latent, k);
+        multiply(rows + (uint64_t)nope * rank, f->v_dim, rank, NULL, latent, v);
+        return;
+    }
+    need(l->k_b.w && l->v_b.w, "attn_k_b and attn_v_b");
+    for (uint32_t i = 0; i < nope; i++) {
+        k[i] = 0;
+        for (uint32_t r = 0; r < rank; r++)
+            k[i] += l->k_b.w[((uint64_t)h * rank + r) * nope + i] * latent[r];
+    }
+    multiply(l->v_b.w + (uint64_t)h * f->v_dim * rank, f->v_dim, rank, NULL, latent, v);
+}
+
+/* As attend, of latent attention; k: the latent rows (t + 1, head_dim). */
+static void attend_latent(const struct forward64 *f, const struct layer *l, const double *h,
+                          double *rows, uint32_t t, double *y) {
+    const uint32_t n_rot = f->rope[0].n_rot, nope = f->k_dim - n_rot;
+    double low[W], q[W], k[W], v[W], att[W] = {0}, p[FORWARD64_MAX_TOKENS];
+    double *row = rows + (uint64_t)t * f->head_dim;
+    need(f->n_heads * f->k_dim <= W && f->n_heads * f->v_dim <= W && f->q_rank <= W, "tiny model");
+    if (f->q_rank) {
+        multiply(l->q_a.w, f->q_rank, f->n_embd, NULL, h, low);
+        normalize(f->eps, l->q_a_norm.w, low, low, f->q_rank);
+        multiply(l->q_b.w, (uint64_t)f->n_heads * f->k_dim, f->q_rank, NULL, low, q);
+    } else {
+        multiply(l->q.w, (uint64_t)f->n_heads * f->k_dim, f->n_embd, NULL, h, q);
+    }
+    multiply(l->kv_a.w, f->head_dim, f->n_embd, NULL, h, row);
+    normalize(f->eps, l->kv_a_norm.w, row, row, f->kv_rank);
+    turn(f, &f->rope[0], row + f->kv_rank, 1, t);
+    for (uint32_t i = 0; i < f->n_heads; i++) {
+        double *query = q + i * f->k_dim, max = -INFINITY, sum = 0;
+        turn(f, &f->rope[0], query + nope, 1, t);
+        for (uint32_t s = 0; s <= t; s++) {
+            const double *past = rows + (uint64_t)s * f->head_dim;
+            expand(f, l, i, past, k, v);
+            p[s] = 0;
+            for (uint32_t d = 0; d < nope; d++)
+                p[s] += query[d] * k[d];
+            for (uint32_t d = 0; d < n_rot; d++)
+                p[s] += query[nope + d] * past[f->kv_rank + d];
+            p[s] *= f->attn_scale;
+            max = fmax(max, p[s]);
+        }
+        for (uint32_t s = 0; s <= t; s++)
+            sum += p[s] = exp(p[s] - max);
+        for (uint32_t s = 0; s <= t; s++) {
+            expand(f, l, i, rows + (uint64_t)s * f->head_dim, k, v);
+            for (uint32_t d = 0; d < f->v_dim; d++)
+                att[i * f->v_dim + d] += p[s] / sum * v[d];
+        }
+    }
+    multiply(l->out.w, f->n_embd, (uint64_t)f->n_heads * f->v_dim, NULL, att, y);
 }
 
 /* What a delta net computes from h: u (channels) of Q, K, V; z (n_v_heads * dim); alpha, beta. */
@@ -530,7 +626,10 @@ static void run_mixers(const struct forward64 *f, const struct layer *l, uint32_
     else if (f->recurrent[i])
         remember(f, l, h, net, t, y);
     if (f->recurrent[i] && !f->parallel) return;
-    attend(f, l, i, h, k, v, t, f->recurrent[i] ? beside : y);
+    if (f->kv_rank)
+        attend_latent(f, l, h, k, t, y);
+    else
+        attend(f, l, i, h, k, v, t, f->recurrent[i] ? beside : y);
     for (uint32_t c = 0; c < f->n_embd && f->recurrent[i]; c++)
         y[c] += beside[c];
 }

@@ -50,6 +50,10 @@ struct forward64 {
     /* Layers that are one block each (Nemotron-H): an FFN alone, or none. */
     bool no_mixer[FORWARD64_MAX_LAYERS], no_ffn[FORWARD64_MAX_LAYERS];
     uint32_t n_latent; /* width that the experts work in; 0: n_embd */
+    /* Latent attention (DeepSeek-V2), K and V of each head computed for every token; kv_rank 0:
+     * none. head_dim is kv_rank + n_rot, n_kv_heads 1. Groups of experts, of which the best count:
+     * by the largest key, of sigmoids by the sum of two. */
+    uint32_t kv_rank, q_rank, k_dim, v_dim, n_groups, n_groups_used;
 };
 
 /* hidden (n, n_embd): the residual stream after the final norm. Ends the process if a tensor is

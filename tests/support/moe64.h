@@ -23,8 +23,9 @@ struct moe_case {
     enum backend_gating gating;
     bool choice_bias;
     float weight_scale;
-    bool ungated; /* squared ReLU; act is NONE */
-    bool latent;  /* the experts read a second input as wide as the first */
+    bool ungated;                     /* squared ReLU; act is NONE */
+    bool latent;                      /* the experts read a second input as wide as the first */
+    uint32_t n_groups, n_groups_used; /* as in op_moe */
 };
 
 /* Experts are rows of one matrix: n_out of each expert, one expert's after the other's. */
@@ -112,6 +113,8 @@ static inline struct moe_placed moe_place(backend *be, const struct moe_layer *l
                            .choice_bias = c->choice_bias ? p.w[8] : NULL,
                            .renormalize = c->renormalize,
                            .weight_scale = c->weight_scale,
+                           .n_groups = c->n_groups,
+                           .n_groups_used = c->n_groups_used,
                            .act = c->act};
     if (c->ungated) p.op.gate = NULL;
     if (!c->biases) return p;
@@ -206,13 +209,44 @@ struct moe_way {
     double relative; /* largest error so far, of the largest value of its row */
 };
 
+/* Takes the experts out that are not in the best groups. false: as below. */
+static inline bool moe_choose_groups(const struct moe_case *c, const double *key, double rounding,
+                                     bool *out) {
+    const uint32_t n = c->n_groups, size = n ? c->n_experts / n : 0;
+    double group[MOE_MOST_EXPERTS], last = 0;
+    bool used[MOE_MOST_EXPERTS] = {false};
+    for (uint32_t g = 0; g < n; g++) {
+        double best[2] = {-INFINITY, -INFINITY};
+        for (uint32_t e = g * size; e < (g + 1) * size; e++) {
+            if (key[e] > best[0])
+                best[1] = best[0], best[0] = key[e];
+            else
+                best[1] = fmax(best[1], key[e]);
+        }
+        group[g] = best[0] + (c->gating == BACKEND_GATING_SIGMOID ? best[1] : 0);
+    }
+    for (uint32_t k = 0; k < c->n_groups_used && n; k++) {
+        uint32_t best = n;
+        for (uint32_t g = 0; g < n; g++)
+            if (!used[g] && (best == n || group[g] > group[best])) best = g;
+        used[best] = true;
+        last = group[best];
+    }
+    for (uint32_t e = 0; e < c->n_experts && n; e++) {
+        const uint32_t g = e / size;
+        out[e] = !used[g];
+        if (out[e] && group[g] != last && last - group[g] < 4 * rounding) return false;
+    }
+    return true;
+}
+
 /* false: two scores are so close that rounding may decide between them. */
 static inline bool moe_choose(struct moe_way *w) {
     const struct moe_case *c = &w->l->c;
     double score[MOE_MOST_EXPERTS], p[MOE_MOST_EXPERTS], most = -INFINITY, sum = 0, all = 0,
                                                          rounding = 0, scale = c->weight_scale;
     const bool sigmoid = c->gating == BACKEND_GATING_SIGMOID;
-    bool chosen[MOE_MOST_EXPERTS] = {false};
+    bool chosen[MOE_MOST_EXPERTS] = {false}, out[MOE_MOST_EXPERTS] = {false};
     for (uint32_t e = 0; e < c->n_experts; e++) {
         float bias = w->l->router_bias[e];
         score[e] = matrix_product(&w->l->router, w->x, e, bias);
@@ -229,15 +263,18 @@ static inline bool moe_choose(struct moe_way *w) {
         key_rounding = (sigmoid ? 0.25 : 0.5) * rounding + 1e-6; /* the slope, and exp */
     }
     double last = 0;
+    if (!moe_choose_groups(c, score, key_rounding, out)) return false;
     for (uint32_t k = 0; k < c->n_used; k++) {
         uint32_t best = MOE_MOST_EXPERTS;
         for (uint32_t e = 0; e < c->n_experts; e++)
-            if (!chosen[e] && (best == MOE_MOST_EXPERTS || score[e] > score[best])) best = e;
+            if (!chosen[e] && !out[e] && (best == MOE_MOST_EXPERTS || score[e] > score[best]))
+                best = e;
         chosen[best] = true;
         last = score[best];
     }
     for (uint32_t e = 0; e < c->n_experts; e++) {
-        if (!chosen[e] && score[e] != last && last - score[e] < 2 * key_rounding) return false;
+        if (!chosen[e] && !out[e] && score[e] != last && last - score[e] < 2 * key_rounding)
+            return false;
         w->weight[e] = chosen[e] ? p[e] : 0;
         if (chosen[e]) sum += p[e];
     }

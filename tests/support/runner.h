@@ -97,11 +97,12 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
                                        .n_blocks = n_blocks,
                                        .n_kv_heads = r->hp.n_kv_heads / n_ranks,
                                        .block_tokens = RUNNER_BLOCK_TOKENS,
-                                       .head_dim = r->hp.head_dim};
+                                       .head_dim = r->hp.head_dim,
+                                       .v_dim = r->hp.mla.kv_rank};
         runner_need(backend_kv_block_bytes(&r->kv[i], &bytes) ? 0 : ERR_INVALID, &e);
         bytes *= n_blocks;
         runner_need(backend_buf_new(be, bytes, &r->kv[i].k, &e), &e);
-        runner_need(backend_buf_new(be, bytes, &r->kv[i].v, &e), &e);
+        if (!r->hp.mla.kv_rank) runner_need(backend_buf_new(be, bytes, &r->kv[i].v, &e), &e);
     }
     runner_open_states(r);
 }

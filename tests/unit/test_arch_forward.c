@@ -527,6 +527,42 @@ static void test_lfm2moe(void) {
     check(&m);
 }
 
+/* As DeepSeek-V3, with a layer behind that predicts; as V2-Lite in an old file; as V2 with groups,
+ * quantized, new and old; without experts. */
+static void test_deepseek2(void) {
+    struct maker m;
+    make_deepseek3(&m);
+    m.n_predicting = 1;
+    set_u32(&m, "nextn_predict_layers", 1);
+    check(&m);
+
+    start(&m, "deepseek2", PRE_NORM | UNTIED | KV_B);
+    latent_attention(&m, 20, 0, 13, 4, 9);
+    experts(&m, 6, 2, 12);
+    shared_experts(&m, 2);
+    m.dense[0] = true;
+    m.f.weight_scale = 1.5;
+    set_u32(&m, "leading_dense_block_count", 1);
+    set_f32(&m, "expert_weights_scale", 1.5);
+    check(&m);
+
+    for (int old = 0; old < 2; old++) {
+        start(&m, "deepseek2", PRE_NORM | (old ? KV_B : 0));
+        m.f.n_embd = 64;
+        m.type = QTYPE_Q8_0;
+        m.tolerance = 5e-3;
+        latent_attention(&m, 64, 32, 32, 16, 32);
+        experts(&m, 6, 2, 32);
+        groups(&m, 3, 1);
+        check(&m);
+    }
+
+    start(&m, "deepseek2", PRE_NORM);
+    latent_attention(&m, 24, 10, 8, 8, 12);
+    set_u32(&m, "leading_dense_block_count", 3);
+    check(&m);
+}
+
 /* Scores that softmax or sigmoid weights, with a bias for the choice, in another architecture. */
 static void test_gating(void) {
     for (int i = 0; i < 4; i++) {
@@ -574,6 +610,10 @@ int main(int argc, char **argv) {
     RUN(test_hy_v3);
     RUN(test_dense_layers);
     RUN(test_gating);
+    if (be_has_op(BACKEND_OP_linear_heads))
+        RUN(test_deepseek2);
+    else
+        SKIP("DeepSeek", "this device has no latent attention");
     if (be_has_op(BACKEND_OP_short_conv)) {
         RUN(test_lfm2);
         RUN(test_lfm2moe);

@@ -397,6 +397,90 @@ static void test_short_conv_refusals(void) {
     CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "leading_dense"));
 }
 
+/* A file of DeepSeek-V3 that is spoilt in one way. */
+static void refuse_latent(const struct spoilt *how, int code, const char *says) {
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    spoilt = *how;
+    make_deepseek3(&m);
+    int rc = read_file(&m, &hp, &e);
+    spoilt = (struct spoilt){0};
+    CHECK_MSG(rc == code && strstr(e.msg, says), "\"%s\": %d, %s", says, rc, e.msg);
+}
+
+static void test_latent_attention(void) {
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    make_deepseek3(&m);
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.head_dim == 35 && hp.n_kv_heads == 1 && hp.mla.kv_rank == 29 && hp.mla.q_rank == 18);
+    CHECK(hp.mla.k_dim == 17 && hp.mla.v_dim == 10 && hp.experts.n_ff_shared == 14);
+    CHECK(hp.experts.n_groups == 4 && hp.experts.n_groups_used == 2 && hp.rope[0].n_rot == 6);
+    CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED && strstr(e.msg, "latent"));
+    struct backend_config config = {0};
+    model_backend_limits(&hp, &config);
+    CHECK(config.heads.n_heads == 3 && config.heads.n_cols == 29);
+    start(&m, "deepseek2", PRE_NORM | KV_B);
+    latent_attention(&m, 20, 0, 13, 4, 9);
+    set_u32(&m, "expert_gating_func", 0);
+    experts(&m, 6, 2, 12);
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.mla.k_dim == 17 && hp.mla.v_dim == 9 && hp.head_dim == 24 && !hp.mla.q_rank);
+    CHECK(hp.experts.gating == BACKEND_GATING_SOFTMAX && !hp.experts.n_ff_shared);
+}
+
+static void test_latent_refusals(void) {
+    static const struct {
+        const char *key;
+        uint32_t value;
+        int code;
+        const char *says;
+    } cases[] = {{"attention.kv_lora_rank", 0, ERR_FORMAT, "attention.kv_lora_rank"},
+                 {"attention.kv_lora_rank", 513, ERR_FORMAT, "attention.kv_lora_rank"},
+                 {"attention.kv_lora_rank", 28, ERR_FORMAT, "attn_kv_a_mqa.weight"},
+                 {"attention.q_lora_rank", 19, ERR_FORMAT, "attn_q_a.weight"},
+                 {"attention.q_lora_rank", 1 << 20, ERR_FORMAT, "attention.q_lora_rank"},
+                 {"attention.key_length_mla", 6, ERR_FORMAT, "rope.dimension_count"},
+                 {"attention.key_length_mla", 18, ERR_FORMAT, "attn_q_b.weight"},
+                 {"attention.value_length_mla", 11, ERR_FORMAT, "attn_v_b.weight"},
+                 {"attention.value_length_mla", 513, ERR_FORMAT, "attention.value_length_mla"},
+                 {"rope.dimension_count", 66, ERR_FORMAT, "rope.dimension_count"},
+                 {"expert_group_count", 3, ERR_FORMAT, "expert_group_count"},
+                 {"expert_group_count", 8, ERR_FORMAT, "expert_group_count"},
+                 {"expert_group_used_count", 1, ERR_FORMAT, "expert_group_count"},
+                 {"expert_group_used_count", 5, ERR_FORMAT, "expert_group_used_count"},
+                 {"expert_shared_count", 2, ERR_FORMAT, "ffn_gate_shexp.weight"},
+                 {"expert_shared_count", 1025, ERR_FORMAT, "expert_shared_count"}};
+    static const char *const needed[] = {"attention.kv_lora_rank", "rope.dimension_count",
+                                         "expert_group_used_count"};
+    static const char *const names[] = {
+        "attn_q_a.weight",       "attn_q_a_norm.weight", "attn_q_b.weight", "attn_kv_a_mqa.weight",
+        "attn_kv_a_norm.weight", "attn_k_b.weight",      "attn_v_b.weight", "attn_output.weight",
+        "ffn_up_shexp.weight",   "ffn_down_shexp.weight"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refuse_latent(&(struct spoilt){.key = cases[i].key, .value = cases[i].value}, cases[i].code,
+                      cases[i].says);
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        refuse_latent(&(struct spoilt){.key = needed[i], .absent = true}, ERR_NOT_FOUND, needed[i]);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        refuse_latent(&(struct spoilt){.no_tensor = names[i]}, ERR_FORMAT, names[i]);
+        refuse_latent(&(struct spoilt){.long_tensor = names[i]}, ERR_FORMAT, names[i]);
+    }
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    start(&m, "llama", PRE_NORM);
+    set_u32(&m, "attention.kv_lora_rank", 8);
+    CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "kv_lora_rank"));
+    start(&m, "deepseek2", PRE_NORM | KV_B);
+    latent_attention(&m, 20, 0, 13, 4, 9);
+    spoilt = (struct spoilt){.long_tensor = "attn_kv_b.weight"};
+    CHECK(read_file(&m, &hp, &e) == ERR_FORMAT && strstr(e.msg, "attn_kv_b.weight"));
+    spoilt = (struct spoilt){0};
+}
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
     int fd = mkstemp(path);
@@ -413,6 +497,8 @@ int main(int argc, char **argv) {
     RUN(test_sections);
     RUN(test_short_convs);
     RUN(test_short_conv_refusals);
+    RUN(test_latent_attention);
+    RUN(test_latent_refusals);
     unlink(path);
     return check_done();
 }

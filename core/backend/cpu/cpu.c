@@ -19,6 +19,7 @@ static void close_backend(backend *be) {
     pool_free(c->pool);
     cpu_rope_free(c->rope);
     cpu_attn_free(c->attn);
+    cpu_heads_free(c->heads);
     cpu_moe_free(c->moe);
     cpu_linear_free(c->linear);
     free(c);
@@ -215,7 +216,8 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
         return err_set_param(e, ERR_INVALID, "threads", "%d threads, expected at most %d",
                              n_threads, MAX_THREADS);
     struct cpu_backend *c = mem_new(1, sizeof *c);
-    if (!c || cpu_moe_new(config, &c->moe) || cpu_linear_new(config, n_threads, &c->linear) ||
+    if (!c || cpu_moe_new(config, &c->moe) || cpu_heads_new(config, &c->heads) ||
+        cpu_linear_new(config, n_threads, &c->linear) ||
         cpu_attn_new(config->max_rows, n_threads, &c->attn) ||
         cpu_rope_new(config->max_rows, &c->rope))
         goto no_memory;
@@ -233,6 +235,7 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
     c->base.max_rows = config->max_rows;
     c->base.max_cols = config->max_cols;
     c->base.moe = config->moe;
+    c->base.heads = config->heads;
     add_counters(c, isa);
     if (isa != &cpu_isa_generic) add_counters(c, &cpu_isa_generic);
     add_gemm_counters(c);

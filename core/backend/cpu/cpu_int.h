@@ -35,6 +35,7 @@ enum cpu_kernel {
     CPU_GATE,
     CPU_LINEAR_ATTENTION,
     CPU_SHORT_CONV,
+    CPU_HEADS, /* of op_linear_heads: what is not a product */
     CPU_MOE_ROUTE,
     CPU_MOE_GATHER,
     CPU_MOE_COMBINE,
@@ -142,6 +143,7 @@ struct cpu_backend {
     char gemm_names[CPU_N_TYPES + 1][40]; /* "linear_q4_k_avx512" */
     struct cpu_linear *linear;            /* linear.c */
     struct cpu_moe *moe;                  /* moe.c; NULL: no experts */
+    struct cpu_heads *heads;              /* heads.c; NULL: no op_linear_heads */
     struct cpu_attn *attn;                /* attention.c */
     struct cpu_rope *rope;                /* rope_store.c */
     struct cpu_group *group;              /* group.c; shared by its ranks, NULL: alone */
@@ -180,6 +182,8 @@ void cpu_linear_free(struct cpu_linear *l); /* NULL is fine */
 int cpu_linear_need_floats(struct cpu_linear *l);
 int cpu_moe_new(const struct backend_config *config, struct cpu_moe **out);
 void cpu_moe_free(struct cpu_moe *m); /* NULL is fine */
+int cpu_heads_new(const struct backend_config *config, struct cpu_heads **out);
+void cpu_heads_free(struct cpu_heads *h); /* NULL is fine */
 int cpu_attn_new(uint32_t max_rows, int n_threads, struct cpu_attn **out);
 void cpu_attn_free(struct cpu_attn *t); /* NULL is fine */
 int cpu_rope_new(uint32_t max_rows, struct cpu_rope **out);

@@ -93,6 +93,7 @@ const struct cpu_isa cpu_isa_generic = {
                      [CPU_GATE] = "gate_generic",
                      [CPU_LINEAR_ATTENTION] = "linear_attention_generic",
                      [CPU_SHORT_CONV] = "short_conv_generic",
+                     [CPU_HEADS] = "linear_heads_generic",
                      [CPU_MOE_ROUTE] = "moe_route_generic",
                      [CPU_MOE_GATHER] = "moe_gather_generic",
                      [CPU_MOE_COMBINE] = "moe_combine_generic",

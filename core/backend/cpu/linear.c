@@ -30,6 +30,8 @@ struct cpu_row_block {
     uint32_t row, n_rows, group;
 };
 
+_Static_assert((int)CPU_HEADS_ROWS <= (int)LEAST_BLOCK_ROWS, "a block of each head");
+
 /* ---- memory ---- */
 
 int cpu_codes_new(struct cpu_codes *codes, uint64_t max_rows, uint64_t max_cols, int bits) {
@@ -49,11 +51,13 @@ void cpu_codes_free(struct cpu_codes *codes) {
     free(codes->q[0]);
 }
 
-/* A group of n rows makes at most n / LEAST_BLOCK_ROWS + 1 blocks. */
+/* A group of n rows makes at most n / LEAST_BLOCK_ROWS + 1 blocks, and one of CPU_HEADS_ROWS one.
+ */
 static uint64_t most_row_blocks(const struct backend_config *config) {
     uint64_t n_used = config->moe.n_experts ? config->moe.n_used : 1;
     uint64_t n_groups = config->moe.n_experts ? config->moe.n_experts : 1;
-    return config->max_rows * n_used / LEAST_BLOCK_ROWS + n_groups + 1;
+    uint64_t n = config->max_rows * n_used / LEAST_BLOCK_ROWS + n_groups + 1;
+    return n > config->heads.n_heads ? n : config->heads.n_heads;
 }
 
 int cpu_linear_new(const struct backend_config *config, int n_threads, struct cpu_linear **out) {

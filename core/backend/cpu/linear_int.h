@@ -20,6 +20,9 @@ void cpu_codes_free(struct cpu_codes *codes);
 void cpu_codes_put(const struct cpu_codes *codes, const struct gemm_isa *gemm, const float *x,
                    uint32_t n_in, uint32_t row, uint32_t n_rows);
 
+/* Rows that op_linear_heads takes at once. */
+enum { CPU_HEADS_ROWS = 32 };
+
 struct linear_scratch;
 struct cpu_row_block;
 

@@ -127,24 +127,26 @@ static int score_rows(const struct moe_run *r) {
     return cpu_products_run(&run);
 }
 
-/* The expert with the largest key not chosen yet; of equal keys the first. */
-static uint32_t best_expert(const float *keys, const bool *taken, uint32_t n) {
+enum state { FREE, TAKEN, EXCLUDED };
+
+/* The expert with the largest key among those free; of equal keys the first. */
+static uint32_t best_expert(const float *keys, const uint8_t *state, uint32_t n) {
     uint32_t best = n;
     for (uint32_t e = 0; e < n; e++)
-        if (!taken[e] && (best == n || keys[e] > keys[best])) best = e;
+        if (state[e] == FREE && (best == n || keys[e] > keys[best])) best = e;
     return best;
 }
 
 /* Of a row: probabilities, and what the choice compares. */
 struct choice {
     float p[BACKEND_MAX_EXPERTS], keys[BACKEND_MAX_EXPERTS];
-    bool taken[BACKEND_MAX_EXPERTS];
+    uint8_t state[BACKEND_MAX_EXPERTS]; /* enum state */
 };
 
 static void find_probabilities(const struct moe_run *r, const float *scores, struct choice *c) {
     const float *bias = r->op->choice_bias ? cpu_weight_of(r->op->choice_bias)->data : NULL;
     const bool sigmoid = r->op->gating == BACKEND_GATING_SIGMOID;
-    const uint32_t n = r->n_experts, top = sigmoid ? 0 : best_expert(scores, c->taken, n);
+    const uint32_t n = r->n_experts, top = sigmoid ? 0 : best_expert(scores, c->state, n);
     float sum = 0;
     for (uint32_t e = 0; e < n; e++)
         sum += c->p[e] = sigmoid ? 1 / (1 + expf(-scores[e])) : expf(scores[e] - scores[top]);
@@ -152,6 +154,34 @@ static void find_probabilities(const struct moe_run *r, const float *scores, str
         if (!sigmoid) c->p[e] /= sum;
         c->keys[e] = bias ? c->p[e] + bias[e] : c->p[e];
     }
+}
+
+/* What a group of n experts counts by. */
+static float group_key(const struct op_moe *a, const float *keys, uint32_t n) {
+    float best = -INFINITY, second = -INFINITY;
+    for (uint32_t e = 0; e < n; e++) {
+        if (keys[e] > best) {
+            second = best;
+            best = keys[e];
+        } else if (keys[e] > second) {
+            second = keys[e];
+        }
+    }
+    return a->gating == BACKEND_GATING_SIGMOID ? best + second : best;
+}
+
+/* Excludes the experts that are not in the best groups. */
+static void choose_groups(const struct moe_run *r, const float *keys, struct choice *c) {
+    const struct op_moe *a = r->op;
+    const uint32_t size = r->n_experts / a->n_groups;
+    float by_group[BACKEND_MAX_EXPERTS];
+    uint8_t state[BACKEND_MAX_EXPERTS] = {FREE};
+    for (uint32_t g = 0; g < a->n_groups; g++)
+        by_group[g] = group_key(a, keys + g * size, size);
+    for (uint32_t k = 0; k < a->n_groups_used; k++)
+        state[best_expert(by_group, state, a->n_groups)] = TAKEN;
+    for (uint32_t e = 0; e < r->n_experts; e++)
+        c->state[e] = state[e / size] == TAKEN ? FREE : EXCLUDED;
 }
 
 /* Chooses a row's experts and their weights. Sums run in ascending order of experts. */
@@ -167,18 +197,19 @@ static void route_row(const struct moe_run *r, uint32_t row) {
     uint32_t n = 0, first = 0;
     float sum = sigmoid && a->renormalize ? 1e-20f : 0;
     float scale = a->weight_scale != 0 ? a->weight_scale : 1;
-    memset(c.taken, 0, sizeof c.taken);
+    memset(c.state, FREE, sizeof c.state);
     if (!by_score) find_probabilities(r, scores, &c);
+    if (a->n_groups > 1) choose_groups(r, keys, &c);
     for (uint32_t k = 0; k < a->n_used; k++) {
-        uint32_t best = best_expert(keys, c.taken, r->n_experts);
+        uint32_t best = best_expert(keys, c.state, r->n_experts);
         if (k == 0) first = best;
-        c.taken[best] = true;
+        c.state[best] = TAKEN;
     }
     for (uint32_t e = 0; e < r->n_experts; e++) {
-        if (!c.taken[e] && (a->renormalize || !by_score)) continue;
+        if (c.state[e] != TAKEN && (a->renormalize || !by_score)) continue;
         float term = by_score ? expf(scores[e] - scores[first]) : c.p[e];
         sum += term;
-        if (!c.taken[e]) continue;
+        if (c.state[e] != TAKEN) continue;
         experts[n] = e;
         weights[n++] = term;
     }

@@ -71,15 +71,15 @@ static void scatter_rows(const void *from, void *to, uint64_t elem, uint32_t n, 
         ((uint32_t *)to)[i * n_cols] = ((const uint32_t *)from)[i];
 }
 
-/* Stores one row's K and V (n_kv_heads, head_dim) f32 in their slot. */
+/* Stores one row's K and V (n_kv_heads, head_dim) f32 in their slot; v NULL: K alone. */
 static void store_row(const struct rope_run *r, const float *k, const float *v, uint32_t slot) {
     const struct backend_kv *kv = &r->a->kv;
     uint32_t dim = kv->head_dim, tokens = kv->block_tokens, token = slot % tokens;
     uint64_t elem = kv->kv_type == QTYPE_F32 ? 4 : kv->kv_type == QTYPE_Q8_0 ? 1 : 2;
-    for (uint32_t h = 0; h < kv->n_kv_heads; h++, k += dim, v += dim) {
+    for (uint32_t h = 0; h < kv->n_kv_heads; h++, k += dim) {
         uint64_t at = ((uint64_t)(slot / tokens) * kv->n_kv_heads + h) * r->run_bytes;
         uint64_t scales_at = at + (uint64_t)tokens * dim; /* Q8_0 only */
-        uint8_t *k_pool = kv->k->host, *v_pool = kv->v->host;
+        uint8_t *k_pool = kv->k->host, *v_pool = v ? kv->v->host : NULL;
         uint32_t values[CPU_MAX_HEAD_DIM]; /* of any type */
         uint16_t scales[CPU_MAX_HEAD_DIM / Q_ELEMS];
         r->isa->encode_kv(kv->kv_type, k, values, scales, dim);
@@ -87,7 +87,9 @@ static void store_row(const struct rope_run *r, const float *k, const float *v, 
         if (kv->kv_type == QTYPE_Q8_0)
             scatter_rows(scales, (uint16_t *)(void *)(k_pool + scales_at) + token, sizeof *scales,
                          dim / Q_ELEMS, tokens);
-        r->isa->encode_kv(kv->kv_type, v, v_pool + at + token * dim * elem, scales, dim);
+        if (!v) continue;
+        r->isa->encode_kv(kv->kv_type, v + (uint64_t)h * dim, v_pool + at + token * dim * elem,
+                          scales, dim);
         if (kv->kv_type == QTYPE_Q8_0)
             memcpy(v_pool + scales_at + token * (dim / Q_ELEMS) * sizeof *scales, scales,
                    dim / Q_ELEMS * sizeof *scales);
@@ -103,6 +105,17 @@ static void norm_heads(const struct rope_run *r, const backend_weight *norm, flo
     for (; x < end; x += n)
         r->isa->norm_row(&(struct cpu_row){
             .x = x, .norm = cpu_weight_of(norm)->data, .out = x, .eps = r->a->eps, .n = n});
+}
+
+/* Normalizes the head of each row of K that V is. */
+static void norm_latents(const struct rope_run *r, float *k) {
+    const struct backend_kv *kv = &r->a->kv;
+    for (uint32_t h = 0; h < kv->n_kv_heads; h++, k += kv->head_dim)
+        r->isa->norm_row(&(struct cpu_row){.x = k,
+                                           .norm = cpu_weight_of(r->a->k_norm)->data,
+                                           .out = k,
+                                           .eps = r->a->eps,
+                                           .n = kv->v_dim});
 }
 
 static void make_angles(const struct rope_run *r, uint32_t row, float *angles) {
@@ -135,6 +148,7 @@ static void rope_store_row(const struct rope_run *r, uint32_t row) {
     uint64_t k_cols = (uint64_t)kv->n_kv_heads * kv->head_dim;
     float *q = (float *)a->q->host + (uint64_t)row * a->n_heads * kv->head_dim;
     float *k = (float *)a->k->host + row * k_cols;
+    if (kv->v_dim && a->k_norm) norm_latents(r, k);
     norm_both(r, q, k, false);
     if (r->table) {
         float *angles = r->table->angles + (uint64_t)row * CPU_MAX_HEAD_DIM;
@@ -144,12 +158,12 @@ static void rope_store_row(const struct rope_run *r, uint32_t row) {
                                         .n_rot = a->n_rot,
                                         .interleaved = a->interleaved};
         if (!r->known) make_angles(r, row, angles);
-        r->isa->rotate(q, a->n_heads, &rotation);
-        r->isa->rotate(k, kv->n_kv_heads, &rotation);
+        r->isa->rotate(q + kv->v_dim, a->n_heads, &rotation);
+        r->isa->rotate(k + kv->v_dim, kv->n_kv_heads, &rotation);
     }
     norm_both(r, q, k, true);
     if (a->q_log_length) scale_by_position(a, row, q);
-    store_row(r, k, (const float *)a->v->host + row * k_cols,
+    store_row(r, k, a->v ? (const float *)a->v->host + row * k_cols : NULL,
               (uint32_t)((const int32_t *)a->slots->host)[row]);
 }
 
@@ -199,7 +213,7 @@ int cpu_rope_store(backend *be, const struct op_rope_store *a) {
                            .run_bytes = block_bytes / a->kv.n_kv_heads};
     if (a->n_rot) run.table = find_table(c->rope, a, run.magnitude, &run.known);
     pool_run(c->pool, (a->n_rows + rows - 1) / rows, rope_store_chunk, &run);
-    if (a->q_norm) cpu_count(c, c->isa, CPU_RMSNORM);
+    if (a->k_norm) cpu_count(c, c->isa, CPU_RMSNORM);
     cpu_count(c, c->isa, CPU_ROPE_STORE_F32 + cpu_kv_index(a->kv.kv_type));
     return 0;
 }
@@ -213,7 +227,7 @@ int cpu_kv_copy(backend *be, const struct op_kv_copy *a) {
                  to = (uint64_t)a->pairs[2 * i + 1] * block;
         if (from == to) continue;
         memcpy((char *)kv->k->host + to, (const char *)kv->k->host + from, block);
-        memcpy((char *)kv->v->host + to, (const char *)kv->v->host + from, block);
+        if (kv->v) memcpy((char *)kv->v->host + to, (const char *)kv->v->host + from, block);
     }
     cpu_count(cpu_of(be), &cpu_isa_generic, CPU_KV_COPY);
     return 0;

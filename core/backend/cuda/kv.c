@@ -11,7 +11,7 @@ enum { THREADS = 256, MAX_DIM = 1024 /* of a head, in attention_plain.cu */ };
 bool cuda_kv_fits(const struct backend_kv *kv) {
     uint64_t bytes;
     return backend_kv_block_bytes(kv, &bytes) && bytes / kv->n_kv_heads <= UINT32_MAX &&
-           kv->head_dim <= MAX_DIM;
+           kv->head_dim <= MAX_DIM && !kv->v_dim;
 }
 
 /* One launch copies as many pairs as its arguments hold. A pair that reads or writes a block

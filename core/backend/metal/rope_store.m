@@ -5,7 +5,7 @@
 enum { MAX_HEAD_DIM = 256, HEAD_STEP = 8, TOKEN_STEP = 4, CHUNK_TOKENS = 128 };
 
 bool metal_kv_fits(const struct backend_kv *kv) {
-    return kv->head_dim % HEAD_STEP == 0 && kv->head_dim <= MAX_HEAD_DIM &&
+    return kv->head_dim % HEAD_STEP == 0 && kv->head_dim <= MAX_HEAD_DIM && !kv->v_dim &&
            kv->block_tokens % TOKEN_STEP == 0 && CHUNK_TOKENS % kv->block_tokens == 0;
 }
 

@@ -284,7 +284,10 @@ static int read_sizes(struct hf_reader *r) {
     uint32_t even = c->hidden / c->n_heads;
     bool given = !(f->traits & HF_NO_HEAD_DIM) && hf_value(r->json, "head_dim");
     c->head_dim = f->head_dim && !cJSON_IsNull(hf_member(r->json, "head_dim")) ? f->head_dim : even;
-    if (given) rc = read_u32(r, "head_dim", 0, 1 << 16, &c->head_dim);
+    if (f->traits & HF_MLA)
+        rc = hf_mla_head(r);
+    else if (given)
+        rc = read_u32(r, "head_dim", 0, 1 << 16, &c->head_dim);
     if (!rc && c->head_dim == 0)
         rc = err_set_param(r->e, ERR_FORMAT, "num_attention_heads",
                            "%" PRIu32 " heads for %" PRIu32 " dimensions", c->n_heads, c->hidden);
@@ -310,7 +313,7 @@ static int put_sizes(struct hf_reader *r) {
     if (ff && !hf_is_nemotron(r)) hf_put_u32(r, "feed_forward_length", ff);
     hf_put_u32(r, "attention.head_count", c->n_heads);
     if (!short_conv && !(c->family->traits & HF_MAMBA2))
-        hf_put_u32(r, "attention.head_count_kv", c->n_kv_heads);
+        hf_put_u32(r, "attention.head_count_kv", c->family->traits & HF_MLA ? 1 : c->n_kv_heads);
     if ((c->family->traits & HF_GPT_OSS)) hf_put_u32(r, "expert_feed_forward_length", ff);
     return 0;
 }
@@ -411,7 +414,7 @@ static int read_all(struct hf_reader *r) {
         return rc;
     hf_put_f32(r, "attention.layer_norm_rms_epsilon", eps);
     if ((rc = put_experts(r))) return rc;
-    bool explicit_dim = !(traits & HF_NO_HEAD_DIM) && hf_value(r->json, "head_dim");
+    bool explicit_dim = !(traits & (HF_NO_HEAD_DIM | HF_MLA)) && hf_value(r->json, "head_dim");
     if (explicit_dim || c->family->head_dim) {
         hf_put_u32(r, "attention.key_length", c->head_dim);
         hf_put_u32(r, "attention.value_length", c->head_dim);
@@ -426,6 +429,7 @@ static int read_all(struct hf_reader *r) {
     rc = traits & HF_DELTA_NET    ? hf_read_delta_net(r)
          : traits & HF_SHORT_CONV ? hf_read_short_conv(r)
          : traits & HF_MAMBA2     ? hf_read_mamba2(r)
+         : traits & HF_MLA        ? hf_read_mla(r)
                                   : read_windows(r);
     if (!rc) put_head(r);
     return rc ? rc : r->rc;

@@ -159,6 +159,15 @@ static const struct hf_family families[] = {
     {"nemotron_h", "NemotronHForCausalLM", HF_NEMOTRON_EXPERTS, .traits = HF_LLAMA_KEYS | HF_MAMBA2,
      .hidden = 4096, .ff = 21504, .n_layers = 4, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128,
      .max_positions = 4096, .vocab = 131072, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"deepseek_v2", "DeepseekV2ForCausalLM", "deepseek2", .traits = HF_LLAMA_KEYS | HF_MLA,
+     .hidden = 4096, .ff = 11008, .n_layers = 32, .n_heads = 32, .max_positions = 2048,
+     .vocab = 32000, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", "deepseek2", .traits = HF_LLAMA_KEYS | HF_MLA,
+     .hidden = 7168, .ff = 18432, .n_layers = 61, .n_heads = 128, .max_positions = 4096,
+     .vocab = 129280, .rms_eps = 1e-6, .rope_theta = 1e4, .renormalize = true},
+    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "deepseek2", .traits = HF_LLAMA_KEYS | HF_MLA,
+     .hidden = 2048, .ff = 10240, .n_layers = 47, .n_heads = 20, .max_positions = 202752,
+     .vocab = 154880, .rms_eps = 1e-5, .rope_theta = 1e4, .renormalize = true},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
@@ -211,7 +220,7 @@ int hf_choose_family(struct hf_reader *r) {
                                  ? classes->child->valuestring
                                  : NULL;
     const char *model_type = hf_text(r->root, "model_type");
-    char known[320];
+    char known[400];
     size_t used = 0;
     const char *inner = text_type(r, model_type);
     if (inner) {

@@ -314,7 +314,8 @@ static int put_left_out(gguf_writer *w, const struct folder *f, err *e) {
                         t->n_mtp ? ", " : "");
     if (t->n_mtp)
         snprintf(end, sizeof text - (size_t)(end - text),
-                 "%" PRIu64 " tensors of layers that predict further tokens", t->n_mtp);
+                 "%" PRIu64 " tensors %sof layers that predict further tokens", t->n_mtp,
+                 f->config.n_predicting ? "" : "mtp.* ");
     return gguf_writer_set_str(w, key, text, e);
 }
 

@@ -32,6 +32,7 @@ enum hf_trait {
     HF_DELTA_NET = 1 << 16,    /* linear attention, gated attention, part of a head rotated */
     HF_MROPE = 1 << 17,        /* GGUF has rope.dimension_sections */
     HF_MAMBA2 = 1 << 19,       /* layers with Mamba-2 */
+    HF_MLA = 1 << 20,          /* multi-head latent attention, and DeepSeek's names of members */
     HF_SHORT_CONV = 1 << 18,   /* layers with a short convolution, and LFM2's names of members */
     HF_ROUTED = 1 << 24,       /* experts as hf/experts.c reads them */
     HF_PREDICTS = 1 << 25,     /* layers behind the others predict further tokens */
@@ -98,6 +99,7 @@ struct hf_config {
     bool tiles_v_heads; /* of linear attention, as GGUF files of these families do */
     uint32_t n_k_heads, n_v_heads, state_dim;
     uint32_t n_norm_groups;    /* of Mamba-2 */
+    uint32_t k_nope, v_dim;    /* of a head of latent attention: K's not rotated part, V */
     float scales[HF_N_SCALES]; /* 0 is 1 */
     float ssm_scales[HF_SSM_PARTS];
     uint64_t ssm_rows[HF_SSM_PARTS];
@@ -186,6 +188,13 @@ uint32_t hf_mamba2_layers(const struct hf_reader *r);
 bool hf_only_shared_expert(const struct hf_reader *r);
 /* Layers with Mamba-2 and their sizes. */
 int hf_read_mamba2(struct hf_reader *r);
+
+/* ---- hf/mla.c ---- */
+
+/* Sets head_dim to the rotated dimensions of a head. */
+int hf_mla_head(struct hf_reader *r);
+/* Latent attention, its sizes, and DeepSeek's experts. */
+int hf_read_mla(struct hf_reader *r);
 
 /* ---- hf/rope.c ---- */
 int hf_read_rope(struct hf_reader *r);

@@ -11,6 +11,7 @@ enum layout {
     ROWS_OF_K,
     CONVOLUTION, /* (channels, 1, taps) -> (channels, taps) */
     DECAY,       /* a logarithm; GGUF has -e^x */
+    LATENT_KV,   /* rows of each head's K, then V -> K transposed, and V, by head */
     COLUMN,      /* of Mamba-2: a vector as a matrix of one column, */
     DECAY_COLUMN,
     GROUPS,      /* or of a row for each group */

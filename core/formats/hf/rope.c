@@ -58,6 +58,13 @@ static int put_yarn(struct hf_reader *r, const struct rope *rope) {
         (rc = hf_read_real(r, rope->params, "mscale_all_dim", 0, &m_all)))
         return rc;
     bool given = hf_value(rope->params, "attention_factor");
+    if (m_all != 0 && r->config->family->traits & HF_MLA) {
+        hf_put_f32(r, "rope.scaling.yarn_log_multiplier", 0.1 * m_all);
+        if (m == 0) m = 1; /* without it cos and sin grow as usual */
+        given = given || !hf_value(rope->params, "mscale");
+        if (given && !hf_value(rope->params, "attention_factor"))
+            hf_put_f32(r, "rope.scaling.yarn_attn_factor", yarn_mscale(rope->factor, 1));
+    }
     const bool mistral = strcmp(r->config->family->arch, "mistral3") == 0;
     if (!given && m == 1 && m_all != 0 && mistral)
         hf_put_f32(r, "rope.scaling.yarn_log_multiplier", m_all);

@@ -196,6 +196,33 @@ static int map_halves(struct mapper *m, const struct safetensor *s, uint32_t lay
     return 0;
 }
 
+/* Rows of each head's K, then V, over latents: K transposed as attn_k_b (n_heads, n_latent,
+ * k_nope), V as attn_v_b (n_heads, v_dim, n_latent). */
+static int map_latent_kv(struct mapper *m, const struct safetensor *s, uint32_t layer) {
+    const struct hf_config *c = m->config;
+    const uint64_t rows = (uint64_t)c->k_nope + c->v_dim;
+    char name[NAME_BYTES];
+    if (s->n_dims != 2 || s->dims[0] != c->n_heads * rows)
+        return bad_shape(m, s, "the heads of config.json");
+    for (int v = 0; v < 2; v++, m->order++) {
+        uint64_t i;
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".attn_%c_b.weight", layer, v ? 'v' : 'k');
+        int rc = add_entry(m, name, &i);
+        if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
+        if (rc) return rc;
+        struct hf_recipe *k = &m->entries[i].recipe;
+        k->n_mats = c->n_heads;
+        k->src_rows = rows;
+        k->src_cols = s->dims[1];
+        k->n_rows = v ? c->v_dim : s->dims[1];
+        k->n_cols = v ? s->dims[1] : c->k_nope;
+        k->first = v ? c->k_nope : 0;
+        k->transposed = !v;
+        set_dims(&m->entries[i], 3);
+    }
+    return 0;
+}
+
 static uint64_t *expert_slot(struct mapper *m, uint32_t layer, enum part part) {
     return &m->experts[(uint64_t)layer * N_PARTS + part];
 }
@@ -399,6 +426,8 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         return map_convolution(m, s, name);
     case DECAY:
         return map_decay(m, s, name);
+    case LATENT_KV:
+        return map_latent_kv(m, s, layer);
     case COLUMN:
     case DECAY_COLUMN:
         rc = map_rows(m, s, name, s->dims[0]);
@@ -484,9 +513,9 @@ static bool is_vision(const struct hf_config *c, const char *name) {
 static bool predicts_further(const struct hf_config *c, const char *name) {
     const char *p = name + strlen("model.layers.");
     uint64_t layer;
-    if (!(c->family->traits & (HF_DELTA_NET | HF_PREDICTS))) return false;
+    if (!(c->family->traits & (HF_DELTA_NET | HF_PREDICTS | HF_MLA))) return false;
     if (begins_with(name, "mtp.") || begins_with(name, "model.mtp.")) return true;
-    if (!(c->family->traits & HF_PREDICTS)) return false;
+    if (!(c->family->traits & (HF_PREDICTS | HF_MLA))) return false;
     if (begins_with(name, "model.mtp_")) return true; /* ERNIE 4.5 */
     return begins_with(name, "model.layers.") && take_number(&p, &layer) && *p == '.' &&
            layer >= c->n_layers && layer - c->n_layers < c->n_predicting;

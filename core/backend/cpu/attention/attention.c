@@ -45,6 +45,7 @@ struct attn_run {
     uint32_t n_group;                /* query heads per KV head */
     uint32_t heads_per_tile, n_subs; /* query heads per tile, tiles per KV head */
     uint32_t n_tiles;                /* per row group */
+    uint32_t v_dim;
     uint32_t n_groups, n_tasks, n_merges, n_threads;
     uint64_t run_bytes; /* of one block and head */
 };
@@ -143,8 +144,7 @@ static void split_group(const struct attn_run *run, struct row_group *g, uint64_
     uint32_t n_chunks = (g->end_key - 1) / CPU_ATTN_CHUNK - g->first_key / CPU_ATTN_CHUNK + 1;
     g->n_chunks = 1;
     if (run->n_threads == 1 || n_chunks == 1 || tile_cost(run, g) <= most_cost) return;
-    uint64_t partial =
-        cpu_attn_partial_floats(g->n_rows * run->heads_per_tile, run->a->kv.head_dim);
+    uint64_t partial = cpu_attn_partial_floats(g->n_rows * run->heads_per_tile, run->v_dim);
     uint64_t need, room = run->attn->n_partial_floats - *n_used;
     if (!mem_mul(partial * n_chunks, run->n_tiles, &need) || need > room) return;
     g->split = true;
@@ -214,8 +214,7 @@ static uint32_t heads_in(const struct attn_run *run, uint32_t sub) {
 
 static float *partials_of(const struct attn_run *run, const struct row_group *g, uint32_t tile,
                           uint32_t chunk) {
-    uint64_t partial =
-        cpu_attn_partial_floats(g->n_rows * run->heads_per_tile, run->a->kv.head_dim);
+    uint64_t partial = cpu_attn_partial_floats(g->n_rows * run->heads_per_tile, run->v_dim);
     uint64_t at = (uint64_t)tile * g->n_chunks + (chunk - g->first_key / CPU_ATTN_CHUNK);
     return run->attn->partials + g->partials_at + at * partial;
 }
@@ -238,11 +237,12 @@ static void attn_task(const void *arg, uint32_t dealt, int thread) {
     uint32_t kv_head = tile / run->n_subs, sub = tile % run->n_subs;
     uint32_t head = kv_head * run->n_group + sub * run->heads_per_tile;
     uint64_t q_stride = (uint64_t)a->n_heads * kv->head_dim;
-    uint64_t at = g->row * q_stride + (uint64_t)head * kv->head_dim;
+    uint64_t out_stride = (uint64_t)a->n_heads * run->v_dim;
     run->isa->attention(&(struct cpu_attn_job){
-        .q = (const float *)a->q->host + at,
-        .out = (float *)a->out->host + at,
+        .q = (const float *)a->q->host + g->row * q_stride + (uint64_t)head * kv->head_dim,
+        .out = (float *)a->out->host + g->row * out_stride + (uint64_t)head * run->v_dim,
         .q_stride = q_stride,
+        .out_stride = out_stride,
         .pos = (const int32_t *)a->pos->host + g->row,
         .table = (const int32_t *)a->tables->host + (uint64_t)g->seq * a->table_stride,
         .first_key = g->first_key,
@@ -252,9 +252,10 @@ static void attn_task(const void *arg, uint32_t dealt, int thread) {
         .n_rows = g->n_rows,
         .n_group = heads_in(run, sub),
         .head_dim = kv->head_dim,
+        .v_dim = run->v_dim,
         .block_tokens = kv->block_tokens,
         .k = (const uint8_t *)kv->k->host + kv_head * run->run_bytes,
-        .v = (const uint8_t *)kv->v->host + kv_head * run->run_bytes,
+        .v = kv->v ? (const uint8_t *)kv->v->host + kv_head * run->run_bytes : NULL,
         .block_bytes = kv->n_kv_heads * run->run_bytes,
         .kv_type = kv->kv_type,
         .scale = a->scale,
@@ -275,16 +276,16 @@ static void merge_task(const void *arg, uint32_t task, int thread) {
     uint32_t sub = in_group / run->heads_per_tile, heads = heads_in(run, sub);
     uint32_t pos = (uint32_t)((const int32_t *)a->pos->host)[g->row + row];
     uint32_t first_chunk = cpu_attn_first_key(pos, a->window) / CPU_ATTN_CHUNK;
-    uint64_t at = ((uint64_t)(g->row + row) * a->n_heads + head) * a->kv.head_dim;
+    uint64_t at = ((uint64_t)(g->row + row) * a->n_heads + head) * run->v_dim;
     (void)thread;
     run->isa->attention_merge(&(struct cpu_attn_merge){
         .partials = partials_of(run, g, kv_head * run->n_subs + sub, first_chunk),
-        .stride = cpu_attn_partial_floats(g->n_rows * run->heads_per_tile, a->kv.head_dim),
+        .stride = cpu_attn_partial_floats(g->n_rows * run->heads_per_tile, run->v_dim),
         .n_chunks =
             cpu_attn_last_key(pos, a->window, g->seq_end) / CPU_ATTN_CHUNK - first_chunk + 1,
         .n_queries = g->n_rows * heads,
         .query = row * heads + in_group % run->heads_per_tile,
-        .head_dim = a->kv.head_dim,
+        .v_dim = run->v_dim,
         .sink = sink_of(a, head),
         .out = (float *)a->out->host + at});
 }
@@ -305,6 +306,7 @@ int cpu_paged_attention(backend *be, const struct op_paged_attention *a) {
                            .heads_per_tile =
                                n_group < CPU_TILE_QUERIES ? n_group : CPU_TILE_QUERIES,
                            .n_threads = (uint32_t)c->base.n_threads,
+                           .v_dim = backend_kv_v_dim(kv),
                            .run_bytes = block_bytes / kv->n_kv_heads};
     run.n_subs = (n_group + run.heads_per_tile - 1) / run.heads_per_tile;
     run.n_tiles = kv->n_kv_heads * run.n_subs;

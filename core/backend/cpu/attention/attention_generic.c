@@ -62,6 +62,13 @@ static void decode_run(const struct cpu_attn_job *j, const uint8_t *run, bool is
         }
 }
 
+/* V (block_tokens, v_dim) of a block that is the head of its K, which is in the tile. */
+static void turn_head(const struct cpu_attn_job *j) {
+    for (uint32_t t = 0; t < j->block_tokens; t++)
+        for (uint32_t d = 0; d < j->v_dim; d++)
+            j->tile->v[t * j->v_dim + d] = j->tile->k[d * j->block_tokens + t];
+}
+
 /* Tokens from .. end - 1 of a block. */
 struct tokens {
     uint32_t from, end;
@@ -72,7 +79,7 @@ static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i,
                        const struct cpu_attn_partial *to) {
     const float *k = j->tile->k, *v = j->tile->v;
     float score[CPU_MAX_BLOCK_TOKENS] = {0}, max = to->max[i];
-    float *acc = to->acc + (uint64_t)i * cpu_attn_acc_stride(j->head_dim);
+    float *acc = to->acc + (uint64_t)i * cpu_attn_acc_stride(j->v_dim);
     for (uint32_t t = seen.from; t < seen.end; t++) {
         float dot = 0;
         for (uint32_t d = 0; d < j->head_dim; d++)
@@ -84,13 +91,13 @@ static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i,
     float keep = expf(to->max[i] - max);
     to->max[i] = max;
     to->sum[i] *= keep;
-    for (uint32_t d = 0; d < j->head_dim; d++)
+    for (uint32_t d = 0; d < j->v_dim; d++)
         acc[d] *= keep;
     for (uint32_t t = seen.from; t < seen.end; t++) {
         float p = expf(score[t] - max);
         to->sum[i] += p;
-        for (uint32_t d = 0; d < j->head_dim; d++)
-            acc[d] += p * v[t * j->head_dim + d];
+        for (uint32_t d = 0; d < j->v_dim; d++)
+            acc[d] += p * v[t * j->v_dim + d];
     }
 }
 
@@ -101,11 +108,14 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
     if (first < j->first_key) first = j->first_key / j->block_tokens * j->block_tokens;
     for (uint32_t i = 0; i < n; i++)
         to->max[i] = -INFINITY, to->sum[i] = 0;
-    memset(to->acc, 0, (uint64_t)n * cpu_attn_acc_stride(j->head_dim) * sizeof *to->acc);
+    memset(to->acc, 0, (uint64_t)n * cpu_attn_acc_stride(j->v_dim) * sizeof *to->acc);
     for (; first < end; first += j->block_tokens) {
         uint64_t at = (uint64_t)j->table[first / j->block_tokens] * j->block_bytes;
         decode_run(j, j->k + at, true, j->tile->k);
-        decode_run(j, j->v + at, false, j->tile->v);
+        if (j->v)
+            decode_run(j, j->v + at, false, j->tile->v);
+        else
+            turn_head(j);
         for (uint32_t i = 0; i < n; i++) {
             uint32_t row = i / j->n_group, pos = (uint32_t)j->pos[row];
             const float *q = j->q + row * j->q_stride + (uint64_t)(i % j->n_group) * j->head_dim;
@@ -121,20 +131,20 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
 
 /* Merges query `from` of partial into query `to` of total. */
 static void merge_query(const struct cpu_attn_partial *total, uint32_t to,
-                        const struct cpu_attn_partial *partial, uint32_t from, uint32_t head_dim) {
-    uint64_t width = cpu_attn_acc_stride(head_dim);
+                        const struct cpu_attn_partial *partial, uint32_t from, uint32_t v_dim) {
+    uint64_t width = cpu_attn_acc_stride(v_dim);
     float max = fmaxf(total->max[to], partial->max[from]);
     float keep = expf(total->max[to] - max), add = expf(partial->max[from] - max);
     total->max[to] = max;
     total->sum[to] = total->sum[to] * keep + partial->sum[from] * add;
-    for (uint32_t d = 0; d < head_dim; d++)
+    for (uint32_t d = 0; d < v_dim; d++)
         total->acc[to * width + d] =
             total->acc[to * width + d] * keep + partial->acc[from * width + d] * add;
 }
 
 /* Writes query i, with its sink if there is one. Adding 0 turns -0 into 0, so that a sum of tiny
  * values is the same for any split. */
-static void finish_query(const struct cpu_attn_partial *total, uint32_t i, uint32_t head_dim,
+static void finish_query(const struct cpu_attn_partial *total, uint32_t i, uint32_t v_dim,
                          const float *sink, float *out) {
     float sum = total->sum[i], keep = 1;
     if (sink) {
@@ -142,31 +152,31 @@ static void finish_query(const struct cpu_attn_partial *total, uint32_t i, uint3
         keep = expf(total->max[i] - max);
         sum = sum * keep + expf(*sink - max);
     }
-    for (uint32_t d = 0; d < head_dim; d++)
-        out[d] = total->acc[(uint64_t)i * cpu_attn_acc_stride(head_dim) + d] * keep / sum + 0.0f;
+    for (uint32_t d = 0; d < v_dim; d++)
+        out[d] = total->acc[(uint64_t)i * cpu_attn_acc_stride(v_dim) + d] * keep / sum + 0.0f;
 }
 
 void generic_attention(const struct cpu_attn_job *j) {
     uint32_t n = j->n_rows * j->n_group;
     if (j->partial) {
-        struct cpu_attn_partial partial = cpu_attn_partial_at(j->partial, n, j->head_dim);
+        struct cpu_attn_partial partial = cpu_attn_partial_at(j->partial, n, j->v_dim);
         attend_chunk(j, j->chunk, &partial);
         return;
     }
-    struct cpu_attn_partial total = cpu_attn_partial_at(j->tile->partial[0], n, j->head_dim);
-    struct cpu_attn_partial partial = cpu_attn_partial_at(j->tile->partial[1], n, j->head_dim);
+    struct cpu_attn_partial total = cpu_attn_partial_at(j->tile->partial[0], n, j->v_dim);
+    struct cpu_attn_partial partial = cpu_attn_partial_at(j->tile->partial[1], n, j->v_dim);
     uint32_t chunk = j->first_key / CPU_ATTN_CHUNK;
     attend_chunk(j, chunk, &total);
     while (++chunk * CPU_ATTN_CHUNK < j->end_key) {
         attend_chunk(j, chunk, &partial);
         for (uint32_t i = 0; i < n; i++)
             if (cpu_attn_sees_chunk(j, (uint32_t)j->pos[i / j->n_group], chunk))
-                merge_query(&total, i, &partial, i, j->head_dim);
+                merge_query(&total, i, &partial, i, j->v_dim);
     }
     for (uint32_t i = 0; i < n; i++)
-        finish_query(&total, i, j->head_dim, j->sinks ? j->sinks + i % j->n_group : NULL,
-                     j->out + i / j->n_group * j->q_stride +
-                         (uint64_t)(i % j->n_group) * j->head_dim);
+        finish_query(&total, i, j->v_dim, j->sinks ? j->sinks + i % j->n_group : NULL,
+                     j->out + i / j->n_group * j->out_stride +
+                         (uint64_t)(i % j->n_group) * j->v_dim);
 }
 
 void generic_attention_merge(const struct cpu_attn_merge *m) {
@@ -174,8 +184,8 @@ void generic_attention_merge(const struct cpu_attn_merge *m) {
     struct cpu_attn_partial total = {.max = &max, .sum = &sum, .acc = acc};
     for (uint32_t c = 0; c < m->n_chunks; c++) {
         struct cpu_attn_partial partial =
-            cpu_attn_partial_at((float *)m->partials + c * m->stride, m->n_queries, m->head_dim);
-        merge_query(&total, 0, &partial, m->query, m->head_dim);
+            cpu_attn_partial_at((float *)m->partials + c * m->stride, m->n_queries, m->v_dim);
+        merge_query(&total, 0, &partial, m->query, m->v_dim);
     }
-    finish_query(&total, 0, m->head_dim, m->sink, m->out);
+    finish_query(&total, 0, m->v_dim, m->sink, m->out);
 }

@@ -15,8 +15,9 @@
  * output is one chain of fused multiply-adds in ascending order, so the result does not depend on
  * the tile's shape, and no sum crosses lanes.
  *
- * Few queries (decode) read the pool directly. For more queries a span of K and V is first decoded
- * to f32, once for all of them. Pure functions over their tile; any thread. */
+ * Few queries (decode) read the pool directly. For more queries, and where V is the head of K, a
+ * span of K and V is first decoded to f32, once for all of them. Pure functions over their tile;
+ * any thread. */
 #include "core/backend/cpu/attention/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
@@ -169,7 +170,7 @@ ALWAYS_INLINE void make_scores(int type, uint32_t n_q, const struct cpu_attn_job
 /* acc (n_q, acc_stride) += p (n_q, SPAN) times V of these keys of the span. */
 ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job *j, float *acc,
                               const struct span *s, struct keys keys) {
-    uint32_t n = (j->head_dim + LANES - 1) / LANES;
+    uint32_t n = (j->v_dim + LANES - 1) / LANES;
     uint32_t first = keys.from / s->v_keys, skip = keys.from % s->v_keys; /* run of V; keys in it */
     struct operand b[MAX_VECTORS];
     for (uint32_t d = 0; d < n; d += 2) {
@@ -178,7 +179,7 @@ ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job 
             uint32_t run = first + n_b, row = n_b ? 0 : skip;
             b[n_b].n_rows = (keys.end - key < s->v_keys ? keys.end - key : s->v_keys) - row;
             b[n_b].scale[0] =
-                s->v_scale[run] + (row * j->head_dim + (uint64_t)d * LANES) / SCALE_ELEMS;
+                s->v_scale[run] + (row * j->v_dim + (uint64_t)d * LANES) / SCALE_ELEMS;
             for (uint32_t v = 0; v < 2; v++) {
                 uint64_t at = (d + v < n ? d + v : d) * LANES;
                 b[n_b].at[v] = elem_at(type, s->v[run], row * s->v_stride + at);
@@ -191,9 +192,9 @@ ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job 
                                            .b = b,
                                            .n_b = n_b,
                                            .row_stride = s->v_stride,
-                                           .scale_stride = j->head_dim / SCALE_ELEMS,
+                                           .scale_stride = j->v_dim / SCALE_ELEMS,
                                            .c = acc + d * LANES,
-                                           .c_stride = cpu_attn_acc_stride(j->head_dim)});
+                                           .c_stride = cpu_attn_acc_stride(j->v_dim)});
     }
 }
 
@@ -283,7 +284,7 @@ struct fold {
 /* Adds the span to the online softmax of n_q queries. */
 ALWAYS_INLINE void fold_span(int type, bool windowed, uint32_t n_q, const struct fold *f) {
     const struct cpu_attn_job *j = f->job;
-    uint32_t width = cpu_attn_acc_stride(j->head_dim);
+    uint32_t width = cpu_attn_acc_stride(j->v_dim);
     struct keys seen[GROUP], all = {windowed ? CPU_ATTN_SPAN : 0, 0};
     for (uint32_t q = 0; q < n_q; q++) {
         seen[q] = seen_by(windowed, j, f->span, f->query + q);
@@ -304,16 +305,31 @@ ALWAYS_INLINE void fold_span(int type, bool windowed, uint32_t n_q, const struct
     add_values(type, n_q, j, f->to->acc + (uint64_t)f->query * width, f->span, all);
 }
 
+/* V of the span, which is the head of its decoded K: a few dimensions of all keys at a time, so
+ * that their lines of K stay in the cache. */
+static void turn_head(const struct cpu_attn_job *j, uint32_t n_keys) {
+    const uint32_t dim = j->v_dim, width = cpu_attn_acc_stride(dim);
+    for (uint32_t at = 0; at < dim; at += LANES)
+        for (uint32_t key = 0; key < n_keys; key++)
+            for (uint32_t d = at; d < at + LANES; d++)
+                j->tile->v[(uint64_t)key * width + d] =
+                    d < dim ? j->tile->k[d * CPU_ATTN_SPAN + key] : 0;
+}
+
 /* Decodes the span's K and V into the tile. */
 ALWAYS_INLINE void decode_span(int type, const struct cpu_attn_job *j, const struct span *s) {
-    uint32_t dim = j->head_dim, width = cpu_attn_acc_stride(dim);
+    uint32_t dim = j->v_dim, width = cpu_attn_acc_stride(dim);
     for (uint32_t i = 0; i * LANES < s->n_keys; i++)
-        for (uint32_t d = 0; d < dim; d++) {
+        for (uint32_t d = 0; d < j->head_dim; d++) {
             vf x = load_values(type, elem_at(type, s->k[i], d * s->k_stride));
             if (type == QTYPE_Q8_0)
                 x = vf_mul(x, vf_load_f16(s->k_scale[i] + d / SCALE_ELEMS * s->k_stride));
             vf_store(j->tile->k + d * CPU_ATTN_SPAN + i * LANES, x);
         }
+    if (!j->v) {
+        turn_head(j, s->n_keys);
+        return;
+    }
     for (uint32_t key = 0; key < s->n_keys; key++) {
         uint32_t row = key % s->v_keys;
         const void *from = elem_at(type, s->v[key / s->v_keys], row * s->v_stride);
@@ -381,7 +397,7 @@ static void find_span(const struct cpu_attn_job *j, uint32_t first, uint32_t n_k
     *s = (struct span){.first = first,
                        .n_keys = n_keys,
                        .k_stride = tokens,
-                       .v_stride = j->head_dim,
+                       .v_stride = j->v_dim,
                        .v_keys = tokens};
     for (uint32_t i = 0; i * tokens < CPU_ATTN_SPAN; i++) {
         uint32_t pos = first + i * tokens;
@@ -392,8 +408,9 @@ static void find_span(const struct cpu_attn_job *j, uint32_t first, uint32_t n_k
             s->k_scale[i * per_block + v] = k_scale + v * LANES;
             s->k_next[i * per_block + v] = j->k + at_next;
         }
+        if (!j->v) continue;
         s->v[i] = j->v + at;
-        s->v_scale[i] = cpu_attn_scales(j->v + at, tokens, j->head_dim);
+        s->v_scale[i] = cpu_attn_scales(j->v + at, tokens, j->v_dim);
     }
 }
 
@@ -403,7 +420,7 @@ static void find_decoded(const struct cpu_attn_job *j, struct span *s) {
         s->k[i] = j->tile->k + i * LANES;
     s->k_stride = CPU_ATTN_SPAN;
     s->v[0] = j->tile->v;
-    s->v_stride = cpu_attn_acc_stride(j->head_dim);
+    s->v_stride = cpu_attn_acc_stride(j->v_dim);
     s->v_keys = CPU_ATTN_SPAN;
 }
 
@@ -412,7 +429,8 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
     uint32_t n = cpu_attn_padded(j->n_rows * j->n_group);
     uint32_t from = chunk * CPU_ATTN_CHUNK, end = from + CPU_ATTN_CHUNK;
     bool few = n == CPU_ATTN_FEW;
-    bool in_place = j->head_dim % LANES == 0 && (j->kv_type == QTYPE_F32 || n <= CPU_ATTN_GROUP);
+    bool in_place =
+        j->v && j->head_dim % LANES == 0 && (j->kv_type == QTYPE_F32 || n <= CPU_ATTN_GROUP);
     int type = in_place ? j->kv_type : QTYPE_F32;
     struct span s;
     struct fold f = {.job = j, .span = &s, .to = to};
@@ -420,7 +438,7 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
     if (from < j->first_key) from = j->first_key / CPU_ATTN_SPAN * CPU_ATTN_SPAN;
     for (uint32_t i = 0; i < n; i++)
         to->max[i] = -INFINITY;
-    memset(to->acc, 0, (uint64_t)n * cpu_attn_acc_stride(j->head_dim) * sizeof *to->acc);
+    memset(to->acc, 0, (uint64_t)n * cpu_attn_acc_stride(j->v_dim) * sizeof *to->acc);
     memset(j->tile->sum, 0, (uint64_t)n * LANES * sizeof *j->tile->sum);
     for (uint32_t first = from; first < end; first += CPU_ATTN_SPAN) {
         find_span(j, first, end - first < CPU_ATTN_SPAN ? end - first : CPU_ATTN_SPAN, &s);
@@ -471,9 +489,9 @@ static void merge_query(const struct cpu_attn_partial *total,
 
 /* Writes query i, with its sink if there is one. Adding 0 turns -0 into 0, so that a sum of tiny
  * values is the same for any split. */
-static void finish_query(const struct cpu_attn_partial *total, uint32_t i, uint32_t head_dim,
+static void finish_query(const struct cpu_attn_partial *total, uint32_t i, uint32_t v_dim,
                          const float *sink, float *out) {
-    const float *acc = total->acc + (uint64_t)i * cpu_attn_acc_stride(head_dim);
+    const float *acc = total->acc + (uint64_t)i * cpu_attn_acc_stride(v_dim);
     float inverse = 1 / total->sum[i];
     uint32_t d = 0;
     if (sink) {
@@ -484,20 +502,20 @@ static void finish_query(const struct cpu_attn_partial *total, uint32_t i, uint3
                  vf_div(keep, vf_fma(vf_set1(total->sum[i]), keep, vf_exp2(vf_sub(last, max)))));
         inverse = factor[0];
     }
-    for (; d + LANES <= head_dim; d += LANES)
+    for (; d + LANES <= v_dim; d += LANES)
         vf_store(out + d, vf_fma(vf_load(acc + d), vf_set1(inverse), vf_set1(0)));
-    for (; d < head_dim; d++)
+    for (; d < v_dim; d++)
         out[d] = acc[d] * inverse + 0.0f;
 }
 
 static void attend_tile(const struct cpu_attn_job *j) {
-    uint32_t n = j->n_rows * j->n_group, width = cpu_attn_acc_stride(j->head_dim);
+    uint32_t n = j->n_rows * j->n_group, width = cpu_attn_acc_stride(j->v_dim);
     uint32_t chunk = j->first_key / CPU_ATTN_CHUNK;
-    struct cpu_attn_partial total = cpu_attn_partial_at(j->tile->partial[0], n, j->head_dim);
-    struct cpu_attn_partial partial = cpu_attn_partial_at(j->tile->partial[1], n, j->head_dim);
+    struct cpu_attn_partial total = cpu_attn_partial_at(j->tile->partial[0], n, j->v_dim);
+    struct cpu_attn_partial partial = cpu_attn_partial_at(j->tile->partial[1], n, j->v_dim);
     load_queries(j);
     if (j->partial) {
-        partial = cpu_attn_partial_at(j->partial, n, j->head_dim);
+        partial = cpu_attn_partial_at(j->partial, n, j->v_dim);
         attend_chunk(j, j->chunk, &partial);
         return;
     }
@@ -509,18 +527,18 @@ static void attend_tile(const struct cpu_attn_job *j) {
                 merge_query(&total, &partial, i, width);
     }
     for (uint32_t i = 0; i < n; i++)
-        finish_query(&total, i, j->head_dim, j->sinks ? j->sinks + i % j->n_group : NULL,
-                     j->out + i / j->n_group * j->q_stride +
-                         (uint64_t)(i % j->n_group) * j->head_dim);
+        finish_query(&total, i, j->v_dim, j->sinks ? j->sinks + i % j->n_group : NULL,
+                     j->out + i / j->n_group * j->out_stride +
+                         (uint64_t)(i % j->n_group) * j->v_dim);
 }
 
 static void merge_partials(const struct cpu_attn_merge *m) {
     float row[CPU_MAX_HEAD_DIM], max, sum;
-    uint32_t width = cpu_attn_acc_stride(m->head_dim);
+    uint32_t width = cpu_attn_acc_stride(m->v_dim);
     struct cpu_attn_partial total = {.max = &max, .sum = &sum, .acc = row};
     for (uint32_t c = 0; c < m->n_chunks; c++) {
         struct cpu_attn_partial all =
-            cpu_attn_partial_at((float *)m->partials + c * m->stride, m->n_queries, m->head_dim);
+            cpu_attn_partial_at((float *)m->partials + c * m->stride, m->n_queries, m->v_dim);
         struct cpu_attn_partial one = {.max = all.max + m->query,
                                        .sum = all.sum + m->query,
                                        .acc = all.acc + (uint64_t)m->query * width};
@@ -531,5 +549,5 @@ static void merge_partials(const struct cpu_attn_merge *m) {
             merge_query(&total, &one, 0, width);
         }
     }
-    finish_query(&total, 0, m->head_dim, m->sink, m->out);
+    finish_query(&total, 0, m->v_dim, m->sink, m->out);
 }

@@ -19,7 +19,7 @@
 /* SPAN: the keys per update of the running maximum; a multiple of every block size, divides the
  * chunk. Q_STRIDE is not a power of two, so that the rows of a tile use different cache sets. */
 enum {
-    CPU_MAX_HEAD_DIM = 256,
+    CPU_MAX_HEAD_DIM = 576, /* a latent row of 512 and 64 */
     CPU_MAX_BLOCK_TOKENS = 32,
     CPU_TILE_QUERIES = 64,
     CPU_ATTN_CHUNK = 256,
@@ -43,7 +43,7 @@ enum { CPU_ATTN_PARTIAL_FLOATS = CPU_TILE_QUERIES * (CPU_MAX_HEAD_DIM + 2) };
 struct cpu_attn_tile {
     float q[CPU_TILE_QUERIES * CPU_Q_STRIDE];     /* scaled: see load_queries */
     float k[CPU_ATTN_SPAN * CPU_MAX_HEAD_DIM];    /* (head_dim, SPAN) decoded */
-    float v[CPU_ATTN_SPAN * CPU_MAX_HEAD_DIM];    /* (SPAN, head_dim padded) decoded */
+    float v[CPU_ATTN_SPAN * CPU_MAX_HEAD_DIM];    /* (SPAN, v_dim padded) decoded */
     float score[CPU_ATTN_GROUP * CPU_ATTN_SPAN];  /* (queries at once, SPAN) */
     float sum[CPU_TILE_QUERIES * CPU_ATTN_LANES]; /* (queries, lanes) of the current chunk */
     float partial[2][CPU_ATTN_PARTIAL_FLOATS];    /* all chunks so far; the current one */
@@ -52,15 +52,17 @@ struct cpu_attn_tile {
 /* n_rows * n_group <= CPU_TILE_QUERIES. */
 struct cpu_attn_job {
     const float *q; /* (n_rows, q_stride), at the first query head of the group */
-    float *out;     /* (n_rows, q_stride), likewise */
-    uint64_t q_stride;
+    float *out;     /* (n_rows, out_stride), likewise */
+    uint64_t q_stride, out_stride;
     const int32_t *pos;          /* (n_rows) */
     const int32_t *table;        /* blocks of the sequence */
     uint32_t first_key, end_key; /* rows see positions first_key .. end_key - 1 */
     uint32_t window;             /* as in op_paged_attention */
     uint32_t seq_end;            /* both_ways: the positions of the sequence; else 0 */
-    uint32_t n_rows, n_group, head_dim, block_tokens;
-    const uint8_t *k, *v; /* pools, at the KV head: block b starts at byte b * block_bytes */
+    uint32_t n_rows, n_group, head_dim, v_dim, block_tokens;
+    /* Pools, at the KV head: block b starts at byte b * block_bytes. v NULL: V is the first v_dim
+     * dimensions of K. */
+    const uint8_t *k, *v;
     uint64_t block_bytes;
     int kv_type;          /* enum qtype */
     float scale, softcap; /* as in op_paged_attention */
@@ -74,9 +76,9 @@ struct cpu_attn_job {
 struct cpu_attn_merge {
     const float *partials; /* (n_chunks) partials, stride floats apart */
     uint64_t stride;
-    uint32_t n_chunks, n_queries, query, head_dim;
+    uint32_t n_chunks, n_queries, query, v_dim;
     const float *sink; /* of the query's head, or NULL */
-    float *out;        /* (head_dim) */
+    float *out;        /* (v_dim) */
 };
 
 /* Number of queries, and of values of a row, rounded up to the kernels' granularity. */
@@ -85,20 +87,20 @@ static inline uint32_t cpu_attn_padded(uint32_t n_queries) {
     return (n_queries + CPU_ATTN_GROUP - 1) / CPU_ATTN_GROUP * CPU_ATTN_GROUP;
 }
 
-static inline uint32_t cpu_attn_acc_stride(uint32_t head_dim) {
-    return (head_dim + 2 * CPU_ATTN_LANES - 1) / (2 * CPU_ATTN_LANES) * (2 * CPU_ATTN_LANES);
+static inline uint32_t cpu_attn_acc_stride(uint32_t v_dim) {
+    return (v_dim + 2 * CPU_ATTN_LANES - 1) / (2 * CPU_ATTN_LANES) * (2 * CPU_ATTN_LANES);
 }
 
 /* Floats of a partial, a whole number of cache lines. */
-static inline uint64_t cpu_attn_partial_floats(uint32_t n_queries, uint32_t head_dim) {
-    uint64_t n = (uint64_t)cpu_attn_padded(n_queries) * (cpu_attn_acc_stride(head_dim) + 2);
+static inline uint64_t cpu_attn_partial_floats(uint32_t n_queries, uint32_t v_dim) {
+    uint64_t n = (uint64_t)cpu_attn_padded(n_queries) * (cpu_attn_acc_stride(v_dim) + 2);
     return (n + CPU_ATTN_LANES - 1) / CPU_ATTN_LANES * CPU_ATTN_LANES;
 }
 
 static inline struct cpu_attn_partial cpu_attn_partial_at(float *at, uint32_t n_queries,
-                                                          uint32_t head_dim) {
+                                                          uint32_t v_dim) {
     uint64_t n = cpu_attn_padded(n_queries);
-    float *max = at + n * cpu_attn_acc_stride(head_dim);
+    float *max = at + n * cpu_attn_acc_stride(v_dim);
     return (struct cpu_attn_partial){.acc = at, .max = max, .sum = max + n};
 }
 
