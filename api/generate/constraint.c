@@ -2,6 +2,7 @@
  * of the model's family or the requested format. Runs on pool threads. */
 #include "api/generate/constraint.h"
 #include "api/generate/api_state.h"
+#include "api/generate/keywords.h"
 #include "api/generate/tools.h"
 #include "api/http/json.h"
 #include "api/http/request.h"
@@ -116,7 +117,15 @@ static cJSON *schema_of(const cJSON *function) {
     return json_constant("{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}");
 }
 
-/* One of the functions: its name, the mark before the arguments, the arguments as JSON. */
+/* A function's arguments, as JSON; where calls are Python's and the schema fits as keywords, which
+ * are in the schema's order, so that without "strict" JSON is an alternative. */
+static grammar_node arguments_node(struct making *m, const struct grammar_schema *schema) {
+    if (!m->syntax->python || !keywords_fit(schema->schema)) return grammar_json(m->b, schema);
+    grammar_node keywords = keywords_node(m->b, schema);
+    return schema->in_order ? keywords : either_node(m, keywords, grammar_json(m->b, schema));
+}
+
+/* One of the functions: its name, the mark before the arguments, the arguments. */
 static grammar_node functions_node(struct making *m, cJSON **schemas, grammar_node open) {
     grammar_node nodes[CHAT_MAX_TOOLS];
     size_t n = 0, i = 0;
@@ -125,9 +134,10 @@ static grammar_node functions_node(struct making *m, cJSON **schemas, grammar_no
         const cJSON *name = cJSON_GetObjectItemCaseSensitive(f, "name");
         if (!chat_tools_allow(&m->q->tools, name->valuestring)) continue;
         bool strict = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(f, "strict"));
-        const struct grammar_schema schema = {schemas[i], strict, m->draft_integers};
+        const struct grammar_schema schema = {
+            .schema = schemas[i], .in_order = strict, .draft_integers = m->draft_integers};
         grammar_node called = text_node(m, name->valuestring);
-        grammar_node arguments = grammar_json(m->b, &schema);
+        grammar_node arguments = arguments_node(m, &schema);
         if (!m->fault && arguments < 0) m->fault = v;
         nodes[n++] = grammar_seq(m->b, (grammar_node[]){called, open, arguments}, 3);
     }
@@ -178,7 +188,8 @@ static grammar_node text_or_calls_node(struct making *m, cJSON **schemas) {
 
 static grammar_node form_node(struct making *m, const cJSON *object) {
     const struct chat_format *f = &m->q->format;
-    struct grammar_schema schema = {f->value, f->strict, m->draft_integers};
+    struct grammar_schema schema = {
+        .schema = f->value, .in_order = f->strict, .draft_integers = m->draft_integers};
     if (f->kind == CHAT_FORMAT_REGEX) return grammar_regex(m->b, f->text);
     if (f->kind == CHAT_FORMAT_GBNF) return grammar_gbnf(m->b, f->text, strlen(f->text));
     if (f->kind == CHAT_FORMAT_OBJECT) schema.schema = object;

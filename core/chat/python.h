@@ -9,14 +9,15 @@
 
 #include <stdint.h>
 
-enum { CHAT_PYTHON_DEPTH = 64, CHAT_PYTHON_WORD_BYTES = 64 };
+/* Grammars allow as deep values, and numbers of any length. */
+enum { CHAT_PYTHON_DEPTH = 256, CHAT_PYTHON_WORD_BYTES = 1024 };
 
 struct chat_python {
     uint8_t state;                     /* of python.c */
-    uint8_t depth;                     /* open brackets */
+    uint16_t depth;                    /* open brackets */
     char open[CHAT_PYTHON_DEPTH];      /* (depth) their closers in Python */
     char word[CHAT_PYTHON_WORD_BYTES]; /* (n_word) a number or constant so far */
-    uint8_t n_word;
+    uint16_t n_word;
     bool comma;       /* owed before the next member */
     bool is_key;      /* the string is a key of a dict */
     bool triple;      /* three quotes around the string */

@@ -33,7 +33,7 @@ struct chat_syntax {
     /* Calls have no mark of their own: an answer that begins with call_open is a call. */
     bool at_start;
     /* Arguments are written as those of a Python call, `a=1, b="x"`; a JSON object in their place,
-     * which is what a constrained answer has, is accepted too. */
+     * which a constrained answer has if its schema needs one, is accepted too. */
     bool python;
     char section_open[CHAT_MARK_BYTES], call_open[CHAT_MARK_BYTES];
     char arguments_open[CHAT_MARK_BYTES], call_close[CHAT_MARK_BYTES];

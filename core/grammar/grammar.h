@@ -68,9 +68,11 @@ grammar_node grammar_gbnf(grammar_builder *b, const char *text, size_t n);
 
 struct grammar_schema {
     const cJSON
-        *schema;   /* object or bool, borrowed; a number's literal in valuestring if cJSON's double
-                      is not exact (as json_parse of api/ and chat_json_parse leave it) */
-    bool in_order; /* properties in the schema's order ("strict"); otherwise in any order */
+        *schema; /* object or bool, borrowed; a number's literal in valuestring if cJSON's double
+                    is not exact (as json_parse of api/ and chat_json_parse leave it) */
+    const cJSON *part; /* the schema within `schema` that the value must satisfy, for example one of
+                          its properties; NULL: `schema` itself */
+    bool in_order;     /* properties in the schema's order ("strict"); otherwise in any order */
     bool draft_integers; /* integers also as 1.0 or 1e0, which the draft allows; otherwise what must
                             be an integer, and integers of enum and const, are written as 1, zero
                             as 0 */

@@ -48,7 +48,8 @@ static int from_schema(grammar_builder *b, const struct grammar_args *a, bool in
     rc = chat_json_parse(text, n, &schema, e);
     if (rc) err_prefix(e, "%s: ", textfile_name(a->schema));
     if (!rc) {
-        struct grammar_schema s = {schema, in_order, a->draft_integers};
+        struct grammar_schema s = {
+            .schema = schema, .in_order = in_order, .draft_integers = a->draft_integers};
         rc = grammar_finish(b, grammar_json(b, &s), out, e);
     }
     cJSON_Delete(schema);

@@ -1,6 +1,8 @@
 // Tools that models know only as functions: functions of namespaces and custom tools with free text,
 // in Responses and Chat Completions, with the official SDK; every answer against OpenAI's schemas.
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
 import { validate, validateEvent } from "./openapi.mjs";
@@ -344,4 +346,65 @@ test("chat completions: a custom tool is called with text", async () => {
   delete wrong[0].custom.format.grammar;
   const refused = await chat(server, { ...body, tools: wrong });
   assert.equal((await refused.json()).error.param, "tools[0].custom.format.grammar");
+});
+
+// A template that shows calls as LFM2's models write them.
+const pythonic = `{% if tools %}<|im_start|>system
+List of tools: {{ tools | tojson }}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.tool_calls %}<|tool_call_start|>[{% for c in m.tool_calls %}{{ c.function.name }}({% for k, v in \
+c.function.arguments.items() %}{{ k }}={{ v | tojson }}{{ ", " if not loop.last }}{% endfor %})\
+{{ ", " if not loop.last }}{% endfor %}]<|tool_call_end|>{% else %}{{ m.content }}{% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`.replaceAll("\\\n", "");
+
+test("calls in Python's form: keyword arguments that the schema allows, or JSON where it needs that", async (t) => {
+  const file = join(server.folder, "pythonic.jinja");
+  writeFileSync(file, pythonic);
+  const own = await startServer(["--chat-template", file]);
+  t.after(() => own.stop());
+  const word = { type: "string", pattern: "^[a-z]{1,4}$" };
+  const place = { $ref: "#/$defs/place" };
+  const parameters = {
+    type: "object",
+    properties: { city: word, days: { type: "integer", minimum: 1, maximum: 30 }, now: { type: "boolean" }, at: place },
+    required: ["days", "at"],
+    additionalProperties: false,
+    $defs: { place: { ...exactly({ lat: 1, lon: 2 }), description: "a place" } },
+  };
+  const call = async (fields, seed, choice = "required") => {
+    const tools = [{ type: "function", function: { name: "look", parameters, strict: true, ...fields } }];
+    const body = { messages: user("x"), tools, tool_choice: choice, max_tokens: 300, temperature: 1.2, seed };
+    const response = await chat(own, { ...body, parallel_tool_calls: false });
+    return { status: response.status, ...(await response.json()) };
+  };
+  const seen = new Set();
+  for (let seed = 0; seed < 8; seed++) {
+    const answer = await call({}, seed);
+    assert.equal(answer.choices[0].finish_reason, "tool_calls", JSON.stringify(answer));
+    const text = answer.choices[0].message.tool_calls[0].function.arguments;
+    const { city, days, now, at, ...rest } = JSON.parse(text);
+    assert.deepEqual([at, rest], [{ lat: 1, lon: 2 }, {}], text);
+    assert.ok(Number.isInteger(days) && days >= 1 && days <= 30 && (city === undefined || /^[a-z]{1,4}$/.test(city)));
+    assert.ok([undefined, true, false].includes(now), text);
+    // Rewritten from keywords, without the spaces that this model puts into JSON, in the schema's order.
+    assert.equal(text, JSON.stringify({ city, days, now, at }));
+    seen.add(`${city !== undefined} ${now !== undefined}`);
+  }
+  assert.ok(seen.size > 1, "optional arguments come and stay away");
+
+  // Without strict both forms are allowed; without parameters there is nothing between the parentheses.
+  for (let seed = 0; seed < 2; seed++) {
+    const loose = await call({ strict: false }, seed);
+    assert.deepEqual(JSON.parse(loose.choices[0].message.tool_calls[0].function.arguments).at, { lat: 1, lon: 2 });
+    const none = await call({ parameters: exactly({}) }, seed);
+    assert.equal(none.choices[0].message.tool_calls[0].function.arguments, "{}");
+    // Such a name cannot be a keyword.
+    const json = await call({ parameters: exactly({ "a-b": 1, class: "x" }) }, seed);
+    assert.deepEqual(JSON.parse(json.choices[0].message.tool_calls[0].function.arguments), { "a-b": 1, class: "x" });
+  }
+  const broken = { type: "object", properties: { a: { type: "object", properties: { b: { pattern: "(" } } } } };
+  const refused = await call({ parameters: broken }, 0);
+  assert.equal(refused.status, 400);
+  assert.match(refused.error.message, /#\/properties\/a\/properties\/b/, "the place within the whole schema");
 });

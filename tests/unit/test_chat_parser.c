@@ -201,6 +201,10 @@ static void test_harmony(void) {
 
 #define PY(calls) C("tool_call_start") "[" calls "]" C("tool_call_end")
 
+#define TEN(x)  x x x x x x x x x x
+#define NESTS   TEN(TEN("[")) TEN(TEN("["))
+#define UNNESTS TEN(TEN("]")) TEN(TEN("]"))
+
 static void test_python(void) {
     check(&lfm2, TEXT, 3, PY("add(a=1, b=\"x\")"), "|C:add|A:{\"a\":1,\"b\":\"x\"}");
     check(&lfm2, TEXT, 3, PY("add(), a-b(c = 'd')") " Done.",
@@ -222,6 +226,12 @@ static void test_python(void) {
     check(&lfm2, TEXT, 3,
           C("tool_call_start") "[add({\"a\": [1, \")\"]}), a-b(c=1)] " C("tool_call_end"),
           "|C:add|A:{\"a\": [1, \")\"]}|C:a-b|A:{\"c\":1}");
+    /* As deep as grammars allow, and a long number. */
+    char deep[2048], json[2048];
+    const int n = 200, digits = 900;
+    snprintf(deep, sizeof deep, PY("add(a=%.*s%0*d%.*s)"), n, NESTS, digits, 0, n, UNNESTS);
+    snprintf(json, sizeof json, "|C:add|A:{\"a\":%.*s0%.*s}", n, NESTS, n, UNNESTS);
+    check(&lfm2, TEXT, 3, deep, json);
     /* No call: an unknown name, a positional argument, not directly a parenthesis. */
     check(&lfm2, TEXT, 3, PY("none(a=1)"), "|T:[none(a=1)]");
     check(&lfm2, TEXT, 3, PY("add(1)"), "|T:[add(1)]");

@@ -37,7 +37,8 @@ static int compile_as(const struct grammar_schema *s, grammar **g, err *e) {
 
 /* With the draft's integers, as in the recorded verdicts. */
 static int compile(const cJSON *schema, bool in_order, grammar **g, err *e) {
-    const struct grammar_schema s = {schema, in_order, .draft_integers = true};
+    const struct grammar_schema s = {
+        .schema = schema, .in_order = in_order, .draft_integers = true};
     return compile_as(&s, g, e);
 }
 
@@ -451,7 +452,29 @@ static void test_bounds(void) {
                   ERR_TOO_LONG);
 }
 
+/* A property's value alone: references and places are the whole document's. */
+static void test_part(void) {
+    const char *text = "{\"$defs\":{\"n\":{\"type\":\"integer\",\"minimum\":7}},\"properties\":{"
+                       "\"a\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"}},"
+                       "\"b\":{\"pattern\":\"(\"}},\"required\":[\"b\"]}";
+    grammar_vocab *v = bytes_vocab();
+    cJSON *s = NULL;
+    grammar *g = NULL;
+    err e = {0};
+    CHECK(chat_json_parse(text, strlen(text), &s, &e) == 0);
+    const cJSON *properties = cJSON_GetObjectItem(s, "properties");
+    struct grammar_schema part = {.schema = s, .part = cJSON_GetObjectItem(properties, "a")};
+    CHECK_MSG(compile_as(&part, &g, &e) == 0, "%s", e.msg);
+    CHECK(accepts(g, v, "[7, 12]") && !accepts(g, v, "[6]") && !accepts(g, v, "{\"a\":[7]}"));
+    grammar_release(g);
+    part.part = cJSON_GetObjectItem(properties, "b");
+    CHECK(compile_as(&part, &g, &e) == ERR_INVALID && strstr(e.msg, "#/properties/b/pattern"));
+    cJSON_Delete(s);
+    grammar_vocab_free(v);
+}
+
 int main(void) {
+    RUN(test_part);
     RUN(test_keywords);
     RUN(test_suite);
     RUN(test_random);

@@ -184,19 +184,20 @@ static int emit_value(struct emitting *m, uint32_t set) {
     return rc ? rc : program_set_value(m->c->g, m->c->sets.at[set].value, alts, n, m->c->e);
 }
 
-static int compile_schema(struct s_ctx *c, const cJSON *schema, uint32_t *value) {
+static int compile_schema(struct s_ctx *c, const struct grammar_schema *schema, uint32_t *value) {
     struct emitting m = {.c = c};
     list_of_sets list = {0};
-    uint32_t root, elem = s_elem(0, S_VALID);
+    uint32_t root, top = 0;
     c->buckets = s_new(c, S_SET_BUCKETS, sizeof *c->buckets);
     c->memos = s_memos_new(c);
     if (!c->buckets || !c->memos) return ERR_NOMEM;
-    int rc = s_doc_init(c, schema);
-    if (!rc) rc = s_set_of(c, &elem, 1, &root);
+    int rc = s_doc_init(c, schema->schema);
+    if (!rc && schema->part) top = s_node_of(c, schema->part);
+    if (!rc) rc = s_set_of(c, &(uint32_t){s_elem(top, S_VALID)}, 1, &root);
     if (!rc) rc = build_reachable(c, root, &list);
     if (!rc) rc = find_takers(c, &list);
     if (!rc && !c->sets.at[root].takes)
-        return s_fail(c, ERR_INVALID, 0,
+        return s_fail(c, ERR_INVALID, top,
                       "no value can be valid: its keywords contradict each other");
     if (!rc) rc = value_of_set(&m, root, value);
     for (uint32_t i = 0; i < m.open.n && !rc; i++)
@@ -212,7 +213,7 @@ int schema_compile(grammar *g, const struct grammar_schema *schema, uint32_t *va
                       .work_spent = g->schema_work};
     c.mem = arena_new(SCHEMA_MAX_ARENA_BYTES);
     if (!c.mem) return err_no_memory(e);
-    int rc = compile_schema(&c, schema->schema, value);
+    int rc = compile_schema(&c, schema, value);
     if (rc) rc = s_fail_at(&c, rc, 0);
     if (rc == ERR_NOMEM && c.full) /* our bound, not the machine's */
         rc = err_set_param(e, ERR_TOO_LONG, "", "#: the schema needs too much memory");
