@@ -170,6 +170,8 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
         return model_key_flags(k, no_rope, hp->layers, hp->n_layers, MODEL_LAYER_NO_ROPE, e);
     if (arch->no_rope_period) flag_layers(hp, arch->no_rope_period, true, MODEL_LAYER_NO_ROPE);
     if (arch->no_rope) flag_layers(hp, 1, true, MODEL_LAYER_NO_ROPE);
+    for (uint32_t i = 0; arch->rope_in_windows && hp->window && i < hp->n_layers; i++)
+        if (!(hp->layers[i] & MODEL_LAYER_WINDOWED)) hp->layers[i] |= MODEL_LAYER_NO_ROPE;
     if (!arch->rope_by_key) return 0;
     bool rope;
     rc = model_key_bool_or(k, "rope.scaling.finetuned", false, &rope, e);

@@ -29,6 +29,7 @@ struct model_arch {
     uint32_t window;                   /* if no key says otherwise */
     uint32_t window_period;     /* every n-th layer has full attention; 0: all are windowed */
     uint32_t no_rope_period;    /* every n-th layer has no RoPE; 0: all have */
+    bool rope_in_windows;       /* beside windowed layers, those with full attention have none */
     bool local_rope;            /* windowed layers' RoPE is not scaled, */
     float local_rope_base;      /* and has this base; 0: the other layers' */
     uint32_t wide_query_layers; /* a model of n layers has attn_scale (n_embd / n_heads)^-1/2 */

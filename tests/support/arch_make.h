@@ -234,11 +234,11 @@ static inline void add_attention(struct maker *m, int i) {
 static inline void add_plain_ff(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
     bool fused = m->have & FUSED;
-    if (!fused) add_matrix(m, i, "ffn_gate.weight", f->n_ff, f->n_embd);
+    if (!fused && !f->ungated) add_matrix(m, i, "ffn_gate.weight", f->n_ff, f->n_embd);
     add_matrix(m, i, "ffn_up.weight", fused ? 2 * (uint64_t)f->n_ff : f->n_ff, f->n_embd);
     add_matrix(m, i, "ffn_down.weight", f->n_embd, f->n_ff);
     if (!(m->have & FF_BIAS)) return;
-    add_vector(m, i, "ffn_gate.bias", f->n_ff, false);
+    if (!f->ungated) add_vector(m, i, "ffn_gate.bias", f->n_ff, false);
     add_vector(m, i, "ffn_up.bias", f->n_ff, false);
     add_vector(m, i, "ffn_down.bias", f->n_embd, false);
 }

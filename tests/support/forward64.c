@@ -93,7 +93,7 @@ static void split_fused(const gguf *g, const struct forward64 *f, int i, struct 
         l->k = part(qkv, heads, kv), l->bk = part(bias, heads, kv);
         l->v = part(qkv, heads + kv, kv), l->bv = part(bias, heads + kv, kv);
     }
-    if (l->up.w && !l->gate.w) {
+    if (l->up.w && !l->gate.w && !f->ungated) {
         struct matrix both = l->up;
         l->gate = part(both, 0, f->n_ff);
         l->up = part(both, f->n_ff, f->n_ff);
@@ -248,6 +248,8 @@ static double activate(enum forward64_act act, double g, double u) {
     case FORWARD64_SWIGLU_OAI:
         g = fmin(g, 7), u = fmax(fmin(u, 7), -7);
         return g / (1 + exp(-1.702 * g)) * (u + 1);
+    case FORWARD64_RELU2:
+        return g * fmax(g, 0) * u;
     default:
         return g / (1 + exp(-g)) * u;
     }
@@ -290,10 +292,10 @@ struct block {
 static void add_block(const struct forward64 *f, const struct block *b, const double *h, double p,
                       double *y) {
     double gate[W], up[W], r[W];
-    multiply(b->gate, b->n_ff, f->n_embd, b->b_gate, h, gate);
     multiply(b->up, b->n_ff, f->n_embd, b->b_up, h, up);
+    if (!f->ungated) multiply(b->gate, b->n_ff, f->n_embd, b->b_gate, h, gate);
     for (uint32_t i = 0; i < b->n_ff; i++)
-        gate[i] = activate(f->act, gate[i], up[i]);
+        gate[i] = f->ungated ? activate(f->act, up[i], 1) : activate(f->act, gate[i], up[i]);
     multiply(b->down, f->n_embd, b->n_ff, b->b_down, gate, r);
     for (uint32_t i = 0; i < f->n_embd; i++)
         y[i] += p * r[i];

@@ -8,7 +8,12 @@
 #include "core/formats/gguf/gguf.h"
 
 enum { FORWARD64_MAX_LAYERS = 16, FORWARD64_MAX_WIDTH = 512, FORWARD64_MAX_TOKENS = 160 };
-enum forward64_act { FORWARD64_SILU, FORWARD64_GELU_TANH, FORWARD64_SWIGLU_OAI };
+enum forward64_act {
+    FORWARD64_SILU,
+    FORWARD64_GELU_TANH,
+    FORWARD64_SWIGLU_OAI,
+    FORWARD64_RELU2 /* of blocks without gate */
+};
 
 struct forward64 {
     uint32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab;
@@ -24,6 +29,7 @@ struct forward64 {
     double embed_scale, attn_scale, residual_scale, logit_scale; /* factors */
     double attn_softcap, logit_softcap;                          /* 0: none */
     enum forward64_act act;
+    bool ungated; /* act(up) in the place of act(gate, up) */
     uint32_t n_experts, n_used, n_ff_expert, n_ff_shared; /* n_experts 0: a plain block */
     uint32_t n_dense;                                     /* first layers with a plain block */
     bool renormalize, sigmoid;                            /* sigmoid: else softmax */

@@ -207,6 +207,50 @@ static void test_granite(void) {
     check(&m);
 }
 
+static void test_seed_oss(void) {
+    struct maker m;
+    start(&m, "seed_oss", PRE_NORM | QKV_BIAS | UNTIED);
+    m.f.ffn_norm_is_post_attention = true;
+    plain_rope(&m, head_dim(), 1e7, 1e7);
+    check(&m);
+}
+
+/* Every fourth layer has full attention and no RoPE; without windows all have RoPE. */
+static void test_exaone4(void) {
+    for (int i = 0; i < 2; i++) {
+        struct maker m;
+        start(&m, "exaone4", POST_NORM | QK_HEAD_NORM | UNTIED);
+        m.f.n_layers = 5;
+        plain_rope(&m, head_dim(), 1e6, 1e6);
+        if (!i) window(&m, 13, 4);
+        m.f.no_rope[3] = !i;
+        check(&m);
+    }
+}
+
+/* Squared ReLU without a gate; biases of the FFN. */
+static void test_arcee(void) {
+    struct maker m;
+    start(&m, "arcee", PRE_NORM | FF_BIAS | UNTIED);
+    m.f.interleaved = m.f.ungated = true;
+    m.f.act = FORWARD64_RELU2;
+    plain_rope(&m, head_dim(), 10000, 10000);
+    check(&m);
+}
+
+static void test_granitemoe(void) {
+    struct maker m;
+    start(&m, "granitemoe", PRE_NORM);
+    m.f.interleaved = m.f.renormalize = true;
+    plain_rope(&m, head_dim(), 10000, 10000);
+    experts(&m, 6, 3, 26);
+    m.f.embed_scale = 4;
+    m.f.logit_scale = 1 / 3.0;
+    set_f32(&m, "embedding_scale", 4);
+    set_f32(&m, "logit_scale", 3);
+    check(&m);
+}
+
 static void test_qwen35(void) {
     struct maker m;
     make_qwen35(&m);
@@ -328,6 +372,10 @@ int main(int argc, char **argv) {
     RUN(test_qwen3moe);
     RUN(test_gpt_oss);
     RUN(test_gating);
+    RUN(test_seed_oss);
+    RUN(test_exaone4);
+    RUN(test_arcee);
+    RUN(test_granitemoe);
     if (be_has_op(BACKEND_OP_short_conv)) {
         RUN(test_lfm2);
         RUN(test_lfm2moe);

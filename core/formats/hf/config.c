@@ -120,8 +120,10 @@ static int check_activation(struct hf_reader *r) {
     const char *name =
         is_gelu && hf_value(r->json, "hidden_activation") ? "hidden_activation" : "hidden_act";
     const char *act = hf_text(r->json, name);
-    bool known =
-        !act || (!is_gelu && strcmp(act, "silu") == 0) || (!is_gelu && strcmp(act, "swish") == 0);
+    const char *only = r->config->family->act;
+    bool known = !act || (only && strcmp(act, only) == 0) ||
+                 (!is_gelu && !only && strcmp(act, "silu") == 0) ||
+                 (!is_gelu && !only && strcmp(act, "swish") == 0);
     /* The first gemma files have "gelu" for the approximation. */
     if (is_gelu && act && strcmp(name, "hidden_act") == 0) known = strcmp(act, "gelu") == 0;
     for (size_t i = 0; is_gelu && act && i < sizeof gelu / sizeof gelu[0]; i++)

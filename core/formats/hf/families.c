@@ -110,6 +110,24 @@ static const struct hf_family families[] = {
     {"nemotron_h", "NemotronHForCausalLM", HF_NEMOTRON_EXPERTS, .traits = HF_LLAMA_KEYS | HF_MAMBA2,
      .hidden = 4096, .ff = 21504, .n_layers = 4, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128,
      .max_positions = 4096, .vocab = 131072, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"olmo3", "Olmo3ForCausalLM", "olmo2", .traits = HF_POST_NORMS | HF_LAYER_TYPES,
+     .window = HF_WINDOW_PERIOD, .period = 4, .hidden = 4096, .ff = 11008, .n_layers = 32,
+     .n_heads = 32, .max_positions = 2048, .vocab = 50304, .sliding_window = 4096, .rms_eps = 1e-5,
+     .rope_theta = 5e5},
+    {"seed_oss", "SeedOssForCausalLM", "seed_oss", .traits = HF_POST_NORMS, .hidden = 4096,
+     .ff = 27648, .n_layers = 64, .n_heads = 80, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 524288, .vocab = 155136, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"exaone4", "Exaone4ForCausalLM", "exaone4", .traits = HF_POST_NORMS | HF_LAYER_TYPES,
+     .window = HF_WINDOW_PERIOD, .period = 4, .hidden = 4096, .ff = 16384, .n_layers = 32,
+     .n_heads = 32, .n_kv_heads = 32, .max_positions = 2048, .vocab = 102400,
+     .sliding_window = 4096, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"arcee", "ArceeForCausalLM", "arcee", .traits = LLAMA_TRAITS, .act = "relu2", .hidden = 2560,
+     .ff = 18432, .n_layers = 32, .n_heads = 32, .max_positions = 4096, .vocab = 32000,
+     .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"granitemoe", "GraniteMoeForCausalLM", "granitemoe",
+     .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES | HF_EXPERTS, .hidden = 4096, .ff = 11008,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .n_experts = 8,
+     .n_experts_used = 2, .rms_eps = 1e-6, .rope_theta = 1e4},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
@@ -145,7 +163,7 @@ int hf_choose_family(struct hf_reader *r) {
                                  ? classes->child->valuestring
                                  : NULL;
     const char *model_type = hf_text(r->root, "model_type");
-    char known[320];
+    char known[512];
     size_t used = 0;
     const char *inner = text_type(model_type);
     if (inner) {

@@ -51,6 +51,7 @@ struct hf_family {
     uint32_t traits;                     /* enum hf_trait */
     enum hf_window window;
     uint32_t period;
+    const char *act; /* the only hidden_act that its models have; NULL: as the traits say */
     /* transformers' defaults for members missing in config.json. 0: the member is required;
      * n_kv_heads 0: n_heads; head_dim 0: hidden / n_heads. */
     uint32_t hidden, ff, n_layers, n_heads, n_kv_heads, head_dim, max_positions, vocab;

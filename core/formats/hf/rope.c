@@ -158,7 +158,8 @@ static int read_local(struct hf_reader *r, const cJSON *params, double *theta) {
     const cJSON *local = hf_value(params, "sliding_attention");
     const char *type = hf_text(local, "rope_type");
     *theta = 0;
-    if (strcmp(r->config->family->arch, "gemma3") != 0) return 0;
+    const bool olmo = strcmp(r->config->family->arch, "olmo2") == 0;
+    if (olmo ? !local : strcmp(r->config->family->arch, "gemma3") != 0) return 0;
     if (type && strcmp(type, "default") != 0)
         return hf_refuse(r, "rope_parameters",
                          "rope scaling of layers with a window is not supported");
@@ -241,6 +242,7 @@ int hf_read_rope(struct hf_reader *r) {
     else if ((rc = put_scaling(r, &rope, theta)))
         return rc;
     hf_put_f32(r, "rope.freq_base", theta);
-    if (local > 0) hf_put_f32(r, "rope.freq_base_swa", local);
+    const bool usual = strcmp(r->config->family->arch, "olmo2") == 0 && local == theta;
+    if (local > 0 && !usual) hf_put_f32(r, "rope.freq_base_swa", local);
     return mrope ? put_sections(r, &rope) : 0;
 }
