@@ -225,25 +225,40 @@ int cpu_linear_attention(backend *be, const struct op_linear_attention *a) {
     return 0;
 }
 
-/* ---- the gate of attention ---- */
+/* ---- the gate of attention, activations without a gate ---- */
 
-static void gate_row(const void *arg, uint32_t row, int thread) {
+enum { GATE_COLS = 2048 }; /* of a task */
+
+static float activate(const struct op_gate *a, float x) {
+    switch (a->unary) {
+    case BACKEND_UNARY_GELU_TANH: {
+        const float g = x < CPU_GATE_MIN ? CPU_GATE_MIN : x;
+        return g / (1 + expf(-g * (CPU_GELU_LINEAR + CPU_GELU_CUBIC * g * g)));
+    }
+    case BACKEND_UNARY_GELU:
+        return x < CPU_GATE_MIN ? 0 : 0.5f * x * erfcf(-0.70710678f * x);
+    default:
+        return x * (x > 0 ? x : 0);
+    }
+}
+
+static void gate_chunk(const void *arg, uint32_t task, int thread) {
     const struct op_gate *a = arg;
-    const uint64_t at = (uint64_t)row * a->n_cols;
+    const uint32_t n_chunks = (a->n_cols + GATE_COLS - 1) / GATE_COLS;
+    const uint32_t first = task % n_chunks * GATE_COLS, left = a->n_cols - first;
+    const uint64_t at = (uint64_t)(task / n_chunks) * a->n_cols + first;
     float *x = (float *)a->x->host + at;
     const float *gate = a->gate ? (const float *)a->gate->host + at : NULL;
     (void)thread;
-    for (uint32_t i = 0; i < a->n_cols; i++) {
-        if (gate)
-            x[i] /= 1 + expf(-gate[i]);
-        else
-            x[i] *= x[i] > 0 ? x[i] : 0;
-    }
+    for (uint32_t i = 0; i < (left < GATE_COLS ? left : GATE_COLS); i++)
+        x[i] = gate ? x[i] / (1 + expf(-gate[i])) : activate(a, x[i]);
 }
 
 int cpu_gate(backend *be, const struct op_gate *a) {
     struct cpu_backend *c = cpu_of(be);
-    pool_run(c->pool, a->n_rows, gate_row, a);
+    const uint64_t n_tasks = ((uint64_t)a->n_cols + GATE_COLS - 1) / GATE_COLS * a->n_rows;
+    if (n_tasks >= UINT32_MAX) return ERR_INVALID;
+    pool_run(c->pool, (uint32_t)n_tasks, gate_chunk, a);
     cpu_count(c, &cpu_isa_generic, CPU_GATE);
     return 0;
 }
