@@ -52,7 +52,6 @@ static const char *const refused_keys[] = {
     "num_loops",
     "hyper_connection.count",
     "adapters.count",
-    "use_parallel_residual",
     "swin_norm",
 };
 /* Keys of architectures with recurrent layers: the first N_SSM_KEYS of delta nets and Mamba-2, the
@@ -70,12 +69,13 @@ static const char *const delta_net_keys[] = {
     "rope.dimension_sections",
 };
 static const char dense_key[] = "leading_dense_block_count";
+static const char beside_key[] = "use_parallel_residual";
 static const char *const scale_keys[] = {"embedding_scale", "residual_scale", "logit_scale"};
 
 /* Counts that are 1 in files of experts without gate, and in no others. */
 static int check_single(struct model_keys *k, const struct model_arch *arch, err *e) {
     static const char *const suffixes[] = {"expert_group_count", "expert_shared_count"};
-    if (!arch->squared_relu) return model_keys_refuse(k, suffixes, 2, e);
+    if (!arch->ungated) return model_keys_refuse(k, suffixes, 2, e);
     for (int i = 0; i < 2; i++) {
         uint32_t n;
         int rc = model_key_count_or_zero(k, suffixes[i], UINT32_MAX, &n, e);
@@ -102,7 +102,10 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
          (rc = model_keys_refuse(k, delta_net_keys + N_SSM_KEYS, N_DELTA_NET - N_SSM_KEYS, e))) ||
         (!arch->short_conv &&
          (rc = model_keys_refuse(k, &(const char *){"shortconv.l_cache"}, 1, e))) ||
-        (!arch->scale_keys && (rc = model_keys_refuse(k, scale_keys, 3, e))) ||
+        (!arch->scale_keys &&
+         (rc = model_keys_refuse(k, scale_keys, arch->multiplies_logits ? 2 : 3, e))) ||
+        (arch->beside == MODEL_BESIDE_NEVER &&
+         (rc = model_keys_refuse(k, &(const char *){beside_key}, 1, e))) ||
         (rc = model_key_bool_or(k, "attention.causal", true, &causal, e)))
         return rc;
     if (!causal)
@@ -199,6 +202,9 @@ static int read_scales(struct model_keys *k, const struct model_arch *arch,
          (rc = model_key_real(k, "logit_scale", 1, &logits_by, e))))
         return rc;
     hp->logit_scale = logits_by == 1 ? 0 : 1 / logits_by;
+    if (arch->multiplies_logits &&
+        (rc = model_key_real_or(k, "logit_scale", 0, &hp->logit_scale, e)))
+        return rc;
     if (!arch->parallel) return 0;
     if ((rc = model_key_real_or(k, "inferd.dt_scale", 0, &hp->dt_scale, e)) ||
         (rc = model_key_real_or(k, "inferd.attention_out_scale", 0, &hp->attn_out_scale, e)) ||
@@ -225,8 +231,8 @@ static int read_gating(struct model_keys *k, const struct model_arch *arch, stru
 static int read_latent(struct model_keys *k, const struct model_arch *arch, struct model_experts *x,
                        err *e) {
     static const char latent[] = "moe_latent_size";
-    return arch->squared_relu ? model_key_count_or_zero(k, latent, MAX_WIDTH, &x->n_latent, e)
-                              : model_keys_refuse(k, &(const char *){latent}, 1, e);
+    return arch->ungated ? model_key_count_or_zero(k, latent, MAX_WIDTH, &x->n_latent, e)
+                         : model_keys_refuse(k, &(const char *){latent}, 1, e);
 }
 
 /* Layers before the first with experts. */
@@ -338,12 +344,37 @@ static int find_arch(const gguf *g, const struct model_arch **arch, err *e) {
     char known[256];
     int rc = gguf_get_str(g, "general.architecture", &text, e);
     if (rc) return rc;
+    static const char *const missing[][2] = {
+        {"mpt", "ALiBi, a bias of attention by distance"},
+        {"bloom", "ALiBi, a bias of attention by distance"},
+        {"phimoe", "its way to choose experts (sparse mixer)"},
+        {"gpt2", "learned position embeddings"},
+    };
     *arch = model_arch_find(text);
     if (*arch) return 0;
+    for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++)
+        if (text.len == strlen(missing[i][0]) && !memcmp(text.data, missing[i][0], text.len))
+            return err_set_param(e, ERR_UNSUPPORTED, "general.architecture",
+                                 "%s: architecture \"%s\" is not supported: this build lacks %s",
+                                 gguf_path(g), missing[i][0], missing[i][1]);
     model_arch_list(known, sizeof known);
     return err_set_param(e, ERR_UNSUPPORTED, "general.architecture",
                          "%s: architecture \"%.*s\" is not supported (this build has: %s)",
                          gguf_path(g), (int)(text.len < 32 ? text.len : 32), text.data, known);
+}
+
+/* The norms' epsilon, and whether the FFN runs beside attention. */
+static int read_norms(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
+                      err *e) {
+    const char *eps =
+        arch->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    int rc = model_key_real(k, eps, 0, &hp->rms_eps, e);
+    if (!rc && arch->beside == MODEL_BESIDE_BY_KEY)
+        rc = model_key_bool_or(k, beside_key, true, &hp->ffn_beside, e);
+    if (arch->beside == MODEL_BESIDE_UNNORMED)
+        hp->ffn_beside = !gguf_tensor_find(k->g, "blk.0.ffn_norm.weight");
+    if (arch->beside == MODEL_BESIDE_ALWAYS) hp->ffn_beside = true;
+    return rc;
 }
 
 static int read_pooling(struct model_keys *k, struct model_hparams *hp, err *e) {
@@ -431,8 +462,7 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (rc = model_key_count(&k, "embedding_length", MAX_WIDTH, 0, &hp->n_embd, e)) ||
         (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, a, hp, e)) ||
         (rc = model_hparams_read_recurrent(&k, a, hp, e)) || (rc = read_layers(&k, a, hp, e)) ||
-        (rc = model_hparams_read_rope(&k, a, hp, e)) ||
-        (rc = model_key_real(&k, "attention.layer_norm_rms_epsilon", 0, &hp->rms_eps, e)) ||
+        (rc = model_hparams_read_rope(&k, a, hp, e)) || (rc = read_norms(&k, a, hp, e)) ||
         (rc = read_pooling(&k, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
         (rc = read_experts(&k, a, hp, e)) || (rc = refuse_keys(&k, a, e)) ||
         (rc = read_tensors(g, hp, e)))

@@ -348,17 +348,6 @@ FAMILIES = {
                     num_local_experts=6, num_experts_per_tok=3, embedding_multiplier=4.0, residual_multiplier=0.45,
                     attention_multiplier=0.23, logits_scaling=3.0,
                     rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
-    "apertus": dict(
-        seed=1048, type="apertus", tokenizer="llama3", outtype="f32",
-        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, intermediate_size=60,
-                    num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=False,
-                    rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0,
-                                         high_freq_factor=4.0, original_max_position_embeddings=64))),
-    "apertus-bf16": dict(
-        seed=1049, type="apertus", tokenizer="llama3", outtype="bf16", dtype="bfloat16",
-        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, intermediate_size=64,
-                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=True,
-                    rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
     "cohere2": dict(
         seed=1050, type="cohere2", tokenizer="gpt2", outtype="f32",
         config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, intermediate_size=58,
@@ -407,8 +396,4 @@ FAMILIES = {
                     max_position_embeddings=512, layer_norm_eps=1e-5, use_parallel_residual=False,
                     tie_word_embeddings=False,
                     rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=1.0))),
-    "gpt2": dict(
-        seed=1058, type="gpt2", tokenizer="gpt2", outtype="f32",
-        config=dict(n_embd=40, n_head=4, n_inner=70, n_layer=2, n_positions=512, layer_norm_epsilon=1e-5,
-                    tie_word_embeddings=True)),
 }

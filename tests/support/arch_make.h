@@ -27,7 +27,10 @@ enum have {
     UNTIED = 1024,
     BY_K_HEAD = 2048,     /* delta nets' projections */
     GATE_UP_FUSED = 4096, /* of experts */
-    CHOICE_BIAS = 8192    /* likewise */
+    CHOICE_BIAS = 8192,   /* likewise */
+    NORM_BIAS = 1 << 20,
+    NO_FFN_NORM = 1 << 21,
+    FUSED_QKV = 1 << 22 /* Q, K and V alone */
 };
 
 /* A file under construction, and its parameters. */
@@ -167,8 +170,11 @@ static inline void add_post_norms(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
     if (m->have & POST_NORM || f->ffn_norm_is_post_attention)
         add_vector(m, i, "post_attention_norm.weight", f->n_embd, true);
-    if (m->have & PRE_NORM && !f->ffn_norm_is_post_attention)
-        add_vector(m, i, "ffn_norm.weight", f->n_embd, true);
+    const bool ffn_norm =
+        m->have & PRE_NORM && !f->ffn_norm_is_post_attention && !(m->have & NO_FFN_NORM);
+    if (ffn_norm) add_vector(m, i, "ffn_norm.weight", f->n_embd, true);
+    if (m->have & NORM_BIAS) add_vector(m, i, "attn_norm.bias", f->n_embd, false);
+    if (m->have & NORM_BIAS && ffn_norm) add_vector(m, i, "ffn_norm.bias", f->n_embd, false);
     if (m->have & POST_NORM) add_vector(m, i, "post_ffw_norm.weight", f->n_embd, true);
 }
 
@@ -209,7 +215,7 @@ static inline void add_delta_net(struct maker *m, int i) {
 static inline void add_attention(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
     uint64_t heads = (uint64_t)f->n_heads * f->head_dim, kv = (uint64_t)f->n_kv_heads * f->head_dim;
-    bool fused = m->have & FUSED, rows = m->have & QK_ROW_NORM;
+    bool fused = m->have & (FUSED | FUSED_QKV), rows = m->have & QK_ROW_NORM;
     if (m->have & PRE_NORM) add_vector(m, i, "attn_norm.weight", f->n_embd, true);
     if (fused) add_matrix(m, i, "attn_qkv.weight", heads + 2 * kv, f->n_embd);
     if (!fused) add_matrix(m, i, "attn_q.weight", f->attention_gate ? 2 * heads : heads, f->n_embd);
@@ -333,7 +339,9 @@ static inline void finish(struct maker *m) {
     if (!m->n_kv_list) set_u32(m, "attention.head_count_kv", f->n_kv_heads);
     set_u32(m, "attention.key_length", f->head_dim);
     set_u32(m, "attention.value_length", f->head_dim);
-    set_f32(m, "attention.layer_norm_rms_epsilon", f->eps);
+    set_f32(m, f->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+            f->eps);
+    if (m->have & NORM_BIAS) add_vector(m, -1, "output_norm.bias", f->n_embd, false);
     add_matrix(m, -1, "token_embd.weight", N_VOCAB, f->n_embd);
     add_vector(m, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight", f->n_embd,
                true);

@@ -22,6 +22,7 @@ struct layer {
     /* of a delta net: Q, K, V and Z apart or by K head, beta and alpha likewise */
     struct matrix qkv, z, qkvz, alpha, beta, beta_alpha, conv, decay, dt_bias, state_norm,
         state_out;
+    struct matrix attn_norm_bias, ffn_norm_bias;
     struct matrix bcx; /* of a short convolution: B, C, x; it also has conv and state_out */
 };
 
@@ -110,6 +111,8 @@ static struct layer load_layer(const gguf *g, const struct forward64 *f, int i) 
         struct matrix *to;
     } all[] = {
         {"attn_norm.weight", &l.attn_norm},
+        {"attn_norm.bias", &l.attn_norm_bias},
+        {"ffn_norm.bias", &l.ffn_norm_bias},
         {"attn_q.weight", &l.q},
         {"attn_k.weight", &l.k},
         {"attn_v.weight", &l.v},
@@ -192,6 +195,19 @@ static void normalize(double eps, const double *w, const double *x, double *y, u
         y[i] = w ? x[i] / sqrt(sum / n + eps) * w[i] : x[i];
 }
 
+/* A norm of the residual stream. */
+static void norm_stream(const struct forward64 *f, struct matrix w, struct matrix bias,
+                        const double *x, double *y) {
+    double mean = 0, centred[W] = {0};
+    for (uint32_t i = 0; f->layer_norm && i < f->n_embd; i++)
+        mean += x[i] / f->n_embd;
+    for (uint32_t i = 0; i < f->n_embd; i++)
+        centred[i] = x[i] - mean;
+    normalize(f->eps, w.w, centred, y, f->n_embd);
+    for (uint32_t i = 0; bias.w && i < f->n_embd; i++)
+        y[i] += bias.w[i];
+}
+
 static void norm_heads(const struct forward64 *f, struct matrix norm, double *x, uint32_t n_heads) {
     if (!norm.w) return;
     bool each = norm.n_in == f->head_dim;
@@ -248,6 +264,8 @@ static double activate(enum forward64_act act, double g, double u) {
     case FORWARD64_SWIGLU_OAI:
         g = fmin(g, 7), u = fmax(fmin(u, 7), -7);
         return g / (1 + exp(-1.702 * g)) * (u + 1);
+    case FORWARD64_GELU:
+        return g / 2 * (1 + erf(g / sqrt(2))) * u;
     case FORWARD64_RELU2:
         return g * fmax(g, 0) * u;
     default:
@@ -458,10 +476,15 @@ static void convolve(const struct forward64 *f, const struct layer *l, const dou
 
 static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t i, double *x,
                       double *k, double *v, struct net *net, uint32_t n) {
-    double h[W], y[W];
+    double h[W], y[W], apart[W];
     for (uint32_t t = 0; t < n; t++) {
         double *xt = x + t * f->n_embd;
-        normalize(f->eps, l->attn_norm.w, xt, h, f->n_embd);
+        if (f->beside) {
+            norm_stream(f, l->ffn_norm.w ? l->ffn_norm : l->attn_norm,
+                        l->ffn_norm.w ? l->ffn_norm_bias : l->attn_norm_bias, xt, h);
+            feed_forward(f, l, h, apart);
+        }
+        norm_stream(f, l->attn_norm, l->attn_norm_bias, xt, h);
         if (f->recurrent[i] && f->short_conv)
             convolve(f, l, h, net, t, y);
         else if (f->recurrent[i])
@@ -471,8 +494,11 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
         normalize(f->eps, l->attn_post.w, y, y, f->n_embd);
         for (uint32_t c = 0; c < f->n_embd; c++)
             xt[c] += f->residual_scale * y[c];
-        normalize(f->eps, l->ffn_norm.w, xt, h, f->n_embd);
-        feed_forward(f, l, h, y);
+        norm_stream(f, l->ffn_norm, l->ffn_norm_bias, xt, h);
+        if (f->beside)
+            memcpy(y, apart, sizeof y);
+        else
+            feed_forward(f, l, h, y);
         normalize(f->eps, l->ffn_post.w, y, y, f->n_embd);
         for (uint32_t c = 0; c < f->n_embd; c++)
             xt[c] += f->residual_scale * y[c];
@@ -490,7 +516,8 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
     uint32_t width = f->n_kv_heads * f->head_dim;
     struct matrix embed = load(g, -1, "token_embd.weight"),
                   norm =
-                      load(g, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight");
+                      load(g, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight"),
+                  bias = load(g, -1, "output_norm.bias");
     double *k = calloc((uint64_t)n * width, sizeof *k), *v = calloc((uint64_t)n * width, sizeof *v);
     struct net net = {calloc(n * channels + 1, sizeof(double)), calloc(1, state_bytes + 1)};
     need(embed.w && norm.w && k && v && net.u && net.s, "embedding, norm or memory");
@@ -505,7 +532,8 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
         free_layer(&l);
     }
     for (uint32_t t = 0; t < n; t++)
-        normalize(f->eps, norm.w, hidden + t * f->n_embd, hidden + t * f->n_embd, f->n_embd);
+        norm_stream(f, norm, bias, hidden + t * f->n_embd, hidden + t * f->n_embd);
+    free(bias.w);
     free(net.s);
     free(net.u);
     free(v);

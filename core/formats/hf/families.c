@@ -128,6 +128,32 @@ static const struct hf_family families[] = {
      .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES | HF_EXPERTS, .hidden = 4096, .ff = 11008,
      .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .n_experts = 8,
      .n_experts_used = 2, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"cohere2", "Cohere2ForCausalLM", "cohere2", .traits = HF_LAYER_TYPES | HF_NO_HEAD_DIM,
+     .window = HF_WINDOW_PERIOD, .period = 4, .eps = "layer_norm_eps", .hidden = 8192, .ff = 22528,
+     .n_layers = 40, .n_heads = 64, .max_positions = 8192, .vocab = 256000, .sliding_window = 4096,
+     .rms_eps = 1e-5, .rope_theta = 1e4, .tied = true},
+    {"cohere", "CohereForCausalLM", "command-r", .traits = HF_NO_HEAD_DIM, .eps = "layer_norm_eps",
+     .hidden = 8192, .ff = 22528, .n_layers = 40, .n_heads = 64, .max_positions = 8192,
+     .vocab = 256000, .rms_eps = 1e-5, .rope_theta = 5e5, .tied = true},
+    {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", .traits = HF_NO_HEAD_DIM,
+     .window = HF_WINDOW_ALL, .eps = "norm_epsilon", .act = "gelu_pytorch_tanh", .hidden = 3072,
+     .ff = 12288, .n_layers = 30, .n_heads = 24, .n_kv_heads = 2, .max_positions = 4096,
+     .vocab = 49152, .rms_eps = 1e-5, .rope_theta = 1e4, .tied = true},
+    {"stablelm", "StableLmForCausalLM", "stablelm", .traits = HF_NO_HEAD_DIM,
+     .eps = "layer_norm_eps", .rotated = 0.25, .hidden = 2560, .ff = 6912, .n_layers = 32,
+     .n_heads = 32, .n_kv_heads = 32, .max_positions = 4096, .vocab = 50304, .rms_eps = 1e-5,
+     .rope_theta = 1e4},
+    {"gpt_neox", "GPTNeoXForCausalLM", "gptneox", .traits = HF_NO_HEAD_DIM, .eps = "layer_norm_eps",
+     .rotated = 0.25, .act = "gelu", .hidden = 6144, .ff = 24576, .n_layers = 44, .n_heads = 64,
+     .max_positions = 2048, .vocab = 50432, .rms_eps = 1e-5, .rope_theta = 1e4},
+};
+
+/* Known families, and what they would need. */
+static const char *const missing[][2] = {
+    {"mpt", "ALiBi, a bias of attention by distance"},
+    {"bloom", "ALiBi, a bias of attention by distance"},
+    {"phimoe", "its way to choose experts (sparse mixer)"},
+    {"gpt2", "learned position embeddings"},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
@@ -179,6 +205,11 @@ int hf_choose_family(struct hf_reader *r) {
     if (r->config->family) return 0;
     if (!model_type && !class_name)
         return err_set_param(r->e, ERR_FORMAT, "model_type", "member 'model_type' is missing");
+    for (size_t i = 0; model_type && i < sizeof missing / sizeof missing[0]; i++)
+        if (strcmp(model_type, missing[i][0]) == 0)
+            return err_set_param(r->e, ERR_UNSUPPORTED, "model_type",
+                                 "models of type '%s' are not supported: this build lacks %s",
+                                 model_type, missing[i][1]);
     for (size_t i = 0; i < N_FAMILIES && used < sizeof known; i++) {
         if (i && strcmp(families[i].model_type, families[i - 1].model_type) == 0) continue;
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",

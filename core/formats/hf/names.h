@@ -11,6 +11,7 @@ enum layout {
     ROWS_OF_K,
     CONVOLUTION, /* (channels, 1, taps) -> (channels, taps) */
     DECAY,       /* a logarithm; GGUF has -e^x */
+    QKV_BY_HEAD, /* each head's rows of Q, K and V; GGUF has all of Q, of K, of V */
     COLUMN,      /* of Mamba-2: a vector as a matrix of one column, */
     DECAY_COLUMN,
     GROUPS,      /* or of a row for each group */

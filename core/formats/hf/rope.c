@@ -173,8 +173,11 @@ static int read_partial(struct hf_reader *r, const struct rope *rope) {
     struct hf_config *c = r->config;
     double part;
     bool delta_net = c->family->traits & HF_DELTA_NET;
-    bool partly = delta_net || strcmp(c->family->arch, "phi3") == 0;
-    int rc = read_either(r, rope, "partial_rotary_factor", delta_net ? 0.25 : 1, &part);
+    double usual = delta_net ? 0.25 : 1;
+    bool partly = delta_net || c->family->rotated > 0 || strcmp(c->family->arch, "phi3") == 0;
+    if (c->family->rotated > 0) usual = c->family->rotated;
+    int rc = hf_read_real(r, r->json, "rotary_pct", usual, &usual); /* GPT-NeoX's name */
+    if (!rc) rc = read_either(r, rope, "partial_rotary_factor", usual, &part);
     if (rc) return rc;
     if (!(part > 0 && part <= 1)) return err_value(r, "partial_rotary_factor");
     if (part != 1 && !partly)
@@ -223,7 +226,7 @@ int hf_read_rope(struct hf_reader *r) {
                              "the rope parameters are not an object");
     const cJSON *full = hf_value(params, "full_attention");
     struct rope rope = {.params = full ? full : params};
-    double theta, local;
+    double theta = r->config->family->rope_theta, local;
     int rc;
     rope.type = hf_text(rope.params, "rope_type");
     if (!rope.type) rope.type = hf_text(rope.params, "type");
@@ -233,7 +236,8 @@ int hf_read_rope(struct hf_reader *r) {
     bool mrope = r->config->family->traits & HF_MROPE;
     if (mrope && strcmp(rope.type, "mrope") == 0) rope.type = "default"; /* likewise */
     if ((rc = hf_read_real(r, rope.params, "factor", 1, &rope.factor)) ||
-        (rc = read_either(r, &rope, "rope_theta", r->config->family->rope_theta, &theta)) ||
+        (rc = hf_read_real(r, r->json, "rotary_emb_base", theta, &theta)) || /* GPT-NeoX's name */
+        (rc = read_either(r, &rope, "rope_theta", theta, &theta)) ||
         (rc = read_local(r, params, &local)) || (rc = read_partial(r, &rope)))
         return rc;
     if (!(theta > 0)) return err_value(r, "rope_theta");
