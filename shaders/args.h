@@ -37,6 +37,9 @@ enum args_act {
     ARGS_N_ACTS
 };
 
+/* enum backend_unary */
+enum args_unary { ARGS_UNARY_SQUARED_RELU, ARGS_UNARY_GELU_TANH, ARGS_UNARY_GELU, ARGS_N_UNARIES };
+
 #define ARGS_TOP_MAX     64   /* BACKEND_MAX_TOP */
 #define ARGS_MOE_EXPERTS 1024 /* BACKEND_MAX_EXPERTS */
 
@@ -71,9 +74,9 @@ ARGS_SIZE(struct margs_gather, 12);
 /* rows.metal: gate. */
 struct margs_gate {
     uint32_t n_rows, n_cols;
-    uint32_t squared_relu; /* there is no gate */
+    uint32_t gated, unary; /* enum args_unary */
 };
-ARGS_SIZE(struct margs_gate, 12);
+ARGS_SIZE(struct margs_gate, 16);
 
 /* rows.metal: kv_copy. A thread copies one unit of a block. */
 #define MARGS_KV_COPY_UNIT 16 /* bytes */

@@ -257,8 +257,9 @@ struct cargs_gate {
     float *x;          /* (n) */
     const float *gate; /* (n) or NULL */
     uint64_t n;
+    uint32_t unary, padding; /* enum args_unary */
 };
-ARGS_SIZE(struct cargs_gate, 24);
+ARGS_SIZE(struct cargs_gate, 32);
 
 #endif
 #endif

@@ -51,7 +51,9 @@ enum margs_input_const {
     MARGS_INPUT_VALUES,        /* values per thread, at most MARGS_INPUT_MAX_VALUES */
     MARGS_INPUT_RESIDUAL,      /* 1: x += residual_scale * residual */
     MARGS_INPUT_RESIDUAL_NORM, /* 1: the norm is applied to the residual first */
-    MARGS_INPUT_NORM           /* 1: out = x / rms(x) * norm */
+    MARGS_INPUT_NORM,          /* 1: out = x / rms(x) * norm */
+    MARGS_INPUT_CENTRED,       /* 1: of x - mean(x) */
+    MARGS_INPUT_BIAS           /* 1: + bias */
 };
 
 /* linear.metal, linear_matrix.metal. A tile is the part of a weight's outputs that a threadgroup
@@ -102,15 +104,17 @@ ARGS_SIZE(struct margs_moe_combine, 16);
 enum { CARGS_INPUT_F16, CARGS_INPUT_F32 }; /* enum cuda_in */
 struct cargs_input {
     float *x;
-    const float *residual, *residual_norm, *norm; /* NULL: none */
+    const float *residual, *residual_norm, *norm, *bias; /* NULL: none */
     void *out;     /* (n_rows, pitch) of 16 bits, or F32 (n_rows, n_in) */
     float *scales; /* (n_rows), not for F32 */
     struct args_input op;
     uint32_t pitch, kind;
     float scale, inverse; /* F16: the scale common to all rows; 0: each row has its own */
+    uint32_t centred;
+    float largest_bias; /* magnitude */
     uint32_t padding;
 };
-ARGS_SIZE(struct cargs_input, 80);
+ARGS_SIZE(struct cargs_input, 96);
 
 /* epilogue.cuh: from a product's sums to its results. */
 struct cargs_epilogue {

@@ -51,7 +51,9 @@ static bool factor_ok(float v) {
 static bool input_ok(const backend *be, const struct op_input *in, uint32_t n_rows, uint64_t n_in) {
     if (!holds_f32(be, in->x, n_rows, n_in) || (in->norm && !is_vector(be, in->norm, n_in)))
         return false;
-    if (!factor_ok(in->residual_scale)) return false;
+    if (!factor_ok(in->residual_scale) || (in->centred && (!in->norm || in->residual_norm)) ||
+        (in->norm_bias && (!in->centred || !is_vector(be, in->norm_bias, n_in))))
+        return false;
     if (!in->residual) return !in->residual_norm;
     return in->residual != in->x && holds_f32(be, in->residual, n_rows, n_in) &&
            (!in->residual_norm || is_vector(be, in->residual_norm, n_in));
@@ -253,7 +255,8 @@ static int check_kv_copy(const backend *be, const struct op_kv_copy *a) {
 
 static int check_gate(const backend *be, const struct op_gate *a) {
     if (a->n_rows > be->max_rows || !a->n_cols || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
-        (a->gate && !holds_f32(be, a->gate, a->n_rows, a->n_cols)) || a->x == a->gate)
+        (a->gate && !holds_f32(be, a->gate, a->n_rows, a->n_cols)) || a->x == a->gate ||
+        a->unary >= BACKEND_N_UNARIES || (a->gate && a->unary != BACKEND_UNARY_SQUARED_RELU))
         return ERR_INVALID;
     return ready_if(a->n_rows);
 }

@@ -86,7 +86,8 @@ enum backend_act {
 /* The input of a product, made from rows of the residual stream:
  *   x += residual_scale * r, if residual is given (x is updated in place), where r is residual, or
  *        with residual_norm r = residual / rms(residual) * residual_norm;
- *   in = x / rms(x) * norm; without norm in = x.
+ *   in = x / rms(x) * norm; without norm in = x;
+ *   centred (LayerNorm): in = (x - mean(x)) / rms(x - mean(x)) * norm (+ norm_bias).
  * rms(a) = sqrt(mean(a^2) + eps), summed in a fixed order. */
 struct op_input {
     backend_buf *x;                      /* (n_rows, n_in) f32; written only with residual */
@@ -95,6 +96,8 @@ struct op_input {
     float residual_scale;                /* 0 is 1 */
     const backend_weight *norm;          /* (1, n_in) f32 or NULL */
     float eps;
+    bool centred;                    /* only with norm, without residual_norm */
+    const backend_weight *norm_bias; /* (1, n_in) f32 or NULL; only if centred */
 };
 
 /* Up to three matrix products that read their input once (Q, K and V; gate and up).
@@ -245,12 +248,24 @@ struct op_kv_copy {
     uint32_t n_pairs;
 };
 
+/* What becomes of x without a gate:
+ *   SQUARED_RELU  x * max(x, 0)
+ *   GELU_TANH     as BACKEND_ACT_GELU_TANH, with u = 1
+ *   GELU          x / 2 * (1 + erf(x / sqrt(2))) */
+enum backend_unary {
+    BACKEND_UNARY_SQUARED_RELU,
+    BACKEND_UNARY_GELU_TANH,
+    BACKEND_UNARY_GELU,
+    BACKEND_N_UNARIES
+};
+
 /* x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gate)); gate (n_rows, n_cols) f32 aliases nothing.
- * Without gate x is its own, and squared ReLU: x *= max(x, 0). */
+ * Without gate x = unary(x). */
 struct op_gate {
     backend_buf *x;
     const backend_buf *gate; /* or NULL */
     uint32_t n_rows, n_cols;
+    enum backend_unary unary; /* only without gate */
 };
 
 /* ---- recurrent state ---- */

@@ -135,7 +135,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->att_last, rows, mixed > hp->n_embd ? mixed : hp->n_embd},
         {&b->mix, rows, parallel ? v_cols : 0},
         {&b->mix_last, rows, parallel ? v_cols : 0},
-        {&b->mixed, rows, parallel ? hp->n_embd : 0},
+        {&b->mixed, rows, parallel || hp->ffn_beside ? hp->n_embd : 0},
         {&b->hidden, rows, hp->n_embd},
         {&b->logits, last, m->part.rank ? 0 : hp->n_vocab},
         {&b->logits_part, last, share},

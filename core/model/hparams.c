@@ -47,7 +47,6 @@ static const char *const refused_keys[] = {
     "num_loops",
     "hyper_connection.count",
     "adapters.count",
-    "use_parallel_residual",
     "swin_norm",
 };
 /* Keys of architectures with recurrent layers: the first N_SSM_KEYS of delta nets and Mamba-2, the
@@ -73,6 +72,7 @@ static const char *const mla_keys[] = {
 static const char dense_key[] = "leading_dense_block_count",
                   step_key[] = "interleave_moe_layer_step",
                   dense_layers_key[] = "inferd.dense_layers";
+static const char beside_key[] = "use_parallel_residual";
 static const char *const scale_keys[] = {"embedding_scale", "residual_scale", "logit_scale"};
 
 static int check_single(struct model_keys *k, const char *suffix, err *e) {
@@ -88,7 +88,7 @@ static int check_expert_counts(struct model_keys *k, const struct model_arch *ar
     static const char groups[] = "expert_group_count", shared[] = "expert_shared_count";
     int rc = arch->mla ? 0 : check_single(k, groups, e); /* model_mla_read_experts reads them */
     if (rc || arch->shared_count || arch->mla) return rc;
-    if (arch->squared_relu) return check_single(k, shared, e);
+    if (arch->ungated) return check_single(k, shared, e);
     return model_keys_refuse(k, &(const char *){shared}, 1, e);
 }
 
@@ -125,7 +125,10 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
         (!arch->delta_net &&
          (rc = model_keys_refuse(k, delta_net_keys + N_SSM_KEYS, N_DELTA_NET - N_SSM_KEYS, e))) ||
         (!arch->mla && (rc = model_keys_refuse(k, mla_keys, N_MLA, e))) ||
-        (!arch->scale_keys && (rc = model_keys_refuse(k, scale_keys, 3, e))) ||
+        (!arch->scale_keys &&
+         (rc = model_keys_refuse(k, scale_keys, arch->multiplies_logits ? 2 : 3, e))) ||
+        (arch->beside == MODEL_BESIDE_NEVER &&
+         (rc = model_keys_refuse(k, &(const char *){beside_key}, 1, e))) ||
         (rc = model_key_bool_or(k, "attention.causal", !arch->both_ways, &causal, e)))
         return rc;
     if (causal == arch->both_ways)
@@ -227,6 +230,9 @@ static int read_scales(struct model_keys *k, const struct model_arch *arch,
          (rc = model_key_real(k, "logit_scale", 1, &logits_by, e))))
         return rc;
     hp->logit_scale = logits_by == 1 ? 0 : 1 / logits_by;
+    if (arch->multiplies_logits &&
+        (rc = model_key_real_or(k, "logit_scale", 0, &hp->logit_scale, e)))
+        return rc;
     if (!arch->parallel) return 0;
     if ((rc = model_key_real_or(k, "inferd.dt_scale", 0, &hp->dt_scale, e)) ||
         (rc = model_key_real_or(k, "inferd.attention_out_scale", 0, &hp->attn_out_scale, e)) ||
@@ -253,8 +259,8 @@ static int read_gating(struct model_keys *k, const struct model_arch *arch, stru
 static int read_latent(struct model_keys *k, const struct model_arch *arch, struct model_experts *x,
                        err *e) {
     static const char latent[] = "moe_latent_size";
-    return arch->squared_relu ? model_key_count_or_zero(k, latent, MAX_WIDTH, &x->n_latent, e)
-                              : model_keys_refuse(k, &(const char *){latent}, 1, e);
+    return arch->ungated ? model_key_count_or_zero(k, latent, MAX_WIDTH, &x->n_latent, e)
+                         : model_keys_refuse(k, &(const char *){latent}, 1, e);
 }
 
 /* Layers without experts: those before the first with them, those between every n-th, and others by
@@ -408,6 +414,20 @@ static int find_arch(const gguf *g, const struct model_arch **arch, err *e) {
                          gguf_path(g), (int)(text.len < 32 ? text.len : 32), text.data, known);
 }
 
+/* The norms' epsilon, and whether the FFN runs beside attention. */
+static int read_norms(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
+                      err *e) {
+    const char *eps =
+        arch->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    int rc = model_key_real(k, eps, 0, &hp->rms_eps, e);
+    if (!rc && arch->beside == MODEL_BESIDE_BY_KEY)
+        rc = model_key_bool_or(k, beside_key, true, &hp->ffn_beside, e);
+    if (arch->beside == MODEL_BESIDE_UNNORMED)
+        hp->ffn_beside = !gguf_tensor_find(k->g, "blk.0.ffn_norm.weight");
+    if (arch->beside == MODEL_BESIDE_ALWAYS) hp->ffn_beside = true;
+    return rc;
+}
+
 static int read_pooling(struct model_keys *k, const struct model_arch *arch,
                         struct model_hparams *hp, err *e) {
     uint32_t pooling = 0;
@@ -498,8 +518,7 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (rc = model_key_count(&k, "embedding_length", MAX_WIDTH, 0, &hp->n_embd, e)) ||
         (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, a, hp, e)) ||
         (rc = model_hparams_read_recurrent(&k, a, hp, e)) || (rc = read_layers(&k, a, hp, e)) ||
-        (rc = model_hparams_read_rope(&k, a, hp, e)) ||
-        (rc = model_key_real(&k, "attention.layer_norm_rms_epsilon", 0, &hp->rms_eps, e)) ||
+        (rc = model_hparams_read_rope(&k, a, hp, e)) || (rc = read_norms(&k, a, hp, e)) ||
         (rc = read_pooling(&k, a, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
         (rc = read_experts(&k, a, hp, e)) || (rc = refuse_keys(&k, a, e)) ||
         (rc = read_tensors(g, hp, e)))

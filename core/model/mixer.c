@@ -20,13 +20,14 @@ int model_attention_enqueue(model *m, const struct model_place *p, struct model_
     bool windowed = hp->layers[p->layer] & MODEL_LAYER_WINDOWED;
     bool own_table = windowed && m->limits.window_tables;
     bool uses_rope = !(hp->layers[p->layer] & MODEL_LAYER_NO_ROPE);
-    int rc =
-        backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
-                                                  .n_rows = n_rows,
-                                                  .n_weights = 3,
-                                                  .w = {l->wq, l->wk, l->wv},
-                                                  .bias = {l->bq, l->bk, l->bv},
-                                                  .y = {b->q, b->k, b->v}});
+    struct op_input in = model_input(m, b->x, pending, l->attn_norm);
+    in.norm_bias = l->attn_norm_bias;
+    int rc = backend_linear(m->be, &(struct op_linear){.in = in,
+                                                       .n_rows = n_rows,
+                                                       .n_weights = 3,
+                                                       .w = {l->wq, l->wk, l->wv},
+                                                       .bias = {l->bq, l->bk, l->bv},
+                                                       .y = {b->q, b->k, b->v}});
     if (!rc && l->w_attn_gate)
         rc = backend_linear(
             m->be,

@@ -114,6 +114,7 @@ struct model_hparams {
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */
     /* Factors of Falcon-H1's products, which its GGUF files have in the weights: of dt, of the
      * outputs of attention, Mamba-2 and FFN. 0: none */
+    bool ffn_beside; /* the FFN reads what attention reads, without its output */
     float dt_scale, attn_out_scale, ssm_out_scale, ffn_out_scale;
     struct sampling_recommended sampling; /* by general.sampling.* */
     bool tied_embeddings;

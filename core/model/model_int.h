@@ -9,6 +9,13 @@
 /* ---- arch_table.c ---- */
 
 enum model_qk_norm { MODEL_QK_NORM_NONE, MODEL_QK_NORM_HEAD, MODEL_QK_NORM_ROW };
+/* Does the FFN read what the attention of its layer reads, without attention's output? */
+enum model_beside {
+    MODEL_BESIDE_NEVER,
+    MODEL_BESIDE_ALWAYS,   /* after attention's norm */
+    MODEL_BESIDE_UNNORMED, /* likewise, if there is no ffn_norm */
+    MODEL_BESIDE_BY_KEY    /* use_parallel_residual, after ffn_norm */
+};
 enum model_experts_rule { MODEL_EXPERTS_NEVER, MODEL_EXPERTS_OPTIONAL, MODEL_EXPERTS_ALWAYS };
 
 /* How an architecture differs from the others: one row each. A file's keys override its row. */
@@ -37,12 +44,16 @@ struct model_arch {
     bool renormalize;    /* the weights of the chosen experts sum to 1 */
     bool sigmoid_gating; /* if no key says otherwise */
     bool shared_expert, expert_biases;
-    bool shared_ungated; /* the shared expert has no gate */
-    bool mamba2;         /* layers without KV heads have Mamba-2 (ssm.*), */
-    bool parallel;       /* or all layers beside their attention */
-    bool lone_blocks;    /* a layer is attention, Mamba-2 or an FFN, as arrays of keys say */
-    bool norm_optional;  /* Mamba-2's norm */
-    bool squared_relu;   /* the FFN, or each expert, has no gate */
+    bool shared_ungated;      /* the shared expert has no gate */
+    bool mamba2;              /* layers without KV heads have Mamba-2 (ssm.*), */
+    bool parallel;            /* or all layers beside their attention */
+    bool lone_blocks;         /* a layer is attention, Mamba-2 or an FFN, as arrays of keys say */
+    bool norm_optional;       /* Mamba-2's norm */
+    bool ungated;             /* the FFN, or each expert, has no gate, */
+    enum backend_unary unary; /* but this activation */
+    bool layer_norm;          /* norms subtract the mean first, and may have a bias */
+    bool multiplies_logits;   /* by logit_scale */
+    enum model_beside beside;
     bool no_rope;
     bool rope_by_key;    /* layers have RoPE only if rope.scaling.finetuned is true */
     bool delta_net;      /* layers without attention have a gated delta net (ssm.*) */
@@ -183,6 +194,7 @@ struct model_layer {
      * w_out (n_embd, channels) */
     backend_weight *w_qkv, *w_z, *w_alpha, *w_beta, *conv, *decay, *dt_bias, *state_norm, *w_out;
     backend_weight *w_bcx, *conv_bias, *skip;
+    backend_weight *attn_norm_bias, *ffn_norm_bias; /* (1, n_embd) */
     backend_weight *attn_norm, *wq, *wk, *wv, *bq, *bk, *bv, *q_norm, *k_norm, *sinks, *wo, *bo;
     /* Latent attention: w_q_a (q_rank, n_embd) and its norm or NULL, wq (n_heads * k_dim, q_rank or
      * n_embd), wk (head_dim, n_embd), k_norm (1, kv_rank), by head w_k_b (kv_rank, k_dim - n_rot)
@@ -198,12 +210,13 @@ struct model_layer {
 };
 
 struct model_weights {
-    backend_weight *embed;       /* (n_vocab, n_embd) */
-    backend_weight *output_norm; /* (1, n_embd) */
-    backend_weight *output;      /* (n_vocab, n_embd); embed itself when tied */
-    backend_weight *output_bias; /* (1, n_vocab) or NULL */
-    struct model_layer *layers;  /* (n_layers) */
-    uint64_t bytes;              /* of the backend's own memory */
+    backend_weight *embed;            /* (n_vocab, n_embd) */
+    backend_weight *output_norm;      /* (1, n_embd) */
+    backend_weight *output;           /* (n_vocab, n_embd); embed itself when tied */
+    backend_weight *output_bias;      /* (1, n_vocab) or NULL */
+    backend_weight *output_norm_bias; /* (1, n_embd) or NULL */
+    struct model_layer *layers;       /* (n_layers) */
+    uint64_t bytes;                   /* of the backend's own memory */
     uint32_t n_layers;
     struct model_copy *copies; /* memory that a weight reads, as no file has its bytes in place */
 };
@@ -260,9 +273,9 @@ struct model_bufs {
     backend_buf *conv_in, *conv_out, *z, *alpha, *beta, *state_tables;
     /* Of layers with attention and Mamba-2: the latter's output (max_rows, n_v_heads * v_dim), what
      * w_out makes of it (max_rows, n_embd) f32 */
-    backend_buf *mix, *mix_last, *mixed;
-    backend_buf *ff;                  /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
-    backend_buf *moe;                 /* (max_rows, n_embd) f32: the experts' sum */
+    backend_buf *mix, *mix_last, *mixed; /* mixed: also the output of an FFN beside attention */
+    backend_buf *ff;                     /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
+    backend_buf *moe;                    /* (max_rows, n_embd) f32: the experts' sum */
     backend_buf *latent, *latent_sum; /* (max_rows, n_latent) f32: what experts read, their sum */
     backend_buf *shared;              /* (max_rows, n_embd) f32: the shared expert's output */
     backend_buf *shared_gate;         /* (max_rows, 1) f32 */

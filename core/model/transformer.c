@@ -17,7 +17,8 @@ struct op_input model_input(const model *m, backend_buf *x, struct model_pending
                              .residual_norm = pending.norm,
                              .residual_scale = m->hp.residual_scale,
                              .norm = norm,
-                             .eps = m->hp.rms_eps};
+                             .eps = m->hp.rms_eps,
+                             .centred = norm && m->arch->layer_norm};
 }
 
 /* y = scale * (w x (+ bias)); scale 0 is 1 */
@@ -73,8 +74,8 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct rows *a,
 }
 
 /* The FFN without a gate, on an input: b->r. */
-static int enqueue_squared_relu(model *m, const struct model_layer *l, struct op_input in,
-                                uint32_t n_rows) {
+static int enqueue_ungated(model *m, const struct model_layer *l, struct op_input in,
+                           uint32_t n_rows) {
     struct model_bufs *b = &m->bufs;
     int rc = backend_linear(m->be, &(struct op_linear){.in = in,
                                                        .n_rows = n_rows,
@@ -83,8 +84,42 @@ static int enqueue_squared_relu(model *m, const struct model_layer *l, struct op
                                                        .bias = {l->b_up},
                                                        .y = {b->ff}});
     if (rc) return rc;
-    return backend_gate(m->be,
-                        &(struct op_gate){.x = b->ff, .n_rows = n_rows, .n_cols = m->hp.n_ff});
+    return backend_gate(
+        m->be, &(struct op_gate){
+                   .x = b->ff, .n_rows = n_rows, .n_cols = m->hp.n_ff, .unary = m->arch->unary});
+}
+
+/* What w_down of a plain FFN reads: b->ff. */
+static int enqueue_inner(model *m, const struct model_layer *l, struct op_input in,
+                         uint32_t n_rows) {
+    if (m->arch->ungated) return enqueue_ungated(m, l, in, n_rows);
+    return backend_linear(m->be, &(struct op_linear){.in = in,
+                                                     .n_rows = n_rows,
+                                                     .n_weights = 2,
+                                                     .w = {l->w_gate, l->w_up},
+                                                     .bias = {l->b_gate, l->b_up},
+                                                     .act = m->arch->act,
+                                                     .y = {m->bufs.ff}});
+}
+
+/* The FFN beside attention: both read x. Attention's output is added to x by a norm whose result
+ * is overwritten; the FFN's is pending. */
+static int enqueue_beside(model *m, uint32_t layer, const struct rows *a,
+                          struct model_pending *out) {
+    const struct model_layer *l = &m->w.layers[layer];
+    struct model_bufs *b = &m->bufs;
+    struct op_input in =
+        model_input(m, a->x, (struct model_pending){0}, l->ffn_norm ? l->ffn_norm : l->attn_norm);
+    in.norm_bias = l->ffn_norm ? l->ffn_norm_bias : l->attn_norm_bias;
+    int rc = enqueue_inner(m, l, in, a->n);
+    if (!rc) rc = enqueue_mixed(m, layer, a, out);
+    if (rc) return rc;
+    in.residual = out->r;
+    rc = backend_norm(m->be, &(struct op_norm){.in = in, .n_rows = a->n, .out = b->mixed});
+    if (!rc)
+        rc = enqueue_product(m, &(struct product){l->w_down, l->b_down, b->ff, b->mixed, 0}, a->n);
+    *out = (struct model_pending){b->mixed, NULL};
+    return rc ? rc : model_sum(m, b->mixed, a->n);
 }
 
 /* The rest of a layer after its mixers. *pending: what is to be added to x, then the pending
@@ -94,21 +129,14 @@ static int enqueue_rest(model *m, uint32_t layer, const struct rows *a,
     const struct model_layer *l = &m->w.layers[layer];
     const uint8_t flags = m->hp.layers[layer];
     struct model_bufs *b = &m->bufs;
+    if (m->hp.ffn_beside) return enqueue_beside(m, layer, a, pending);
     int rc = flags & MODEL_LAYER_NO_MIXER ? 0 : enqueue_mixed(m, layer, a, pending);
     if (rc || flags & MODEL_LAYER_NO_FFN) return rc;
     struct op_input in = model_input(m, a->x, *pending, l->ffn_norm);
+    in.norm_bias = l->ffn_norm_bias;
     *pending = (struct model_pending){b->r, l->ffn_post_norm};
     if (l->router) return model_experts_enqueue(m, l, in, a->n, &pending->r);
-    if (m->arch->squared_relu)
-        rc = enqueue_squared_relu(m, l, in, a->n);
-    else
-        rc = backend_linear(m->be, &(struct op_linear){.in = in,
-                                                       .n_rows = a->n,
-                                                       .n_weights = 2,
-                                                       .w = {l->w_gate, l->w_up},
-                                                       .bias = {l->b_gate, l->b_up},
-                                                       .act = m->arch->act,
-                                                       .y = {b->ff}});
+    rc = enqueue_inner(m, l, in, a->n);
     if (!rc)
         rc = enqueue_product(
             m, &(struct product){l->w_down, l->b_down, b->ff, b->r, m->hp.ffn_out_scale}, a->n);
@@ -176,6 +204,7 @@ static int enqueue_head(model *m, const struct model_shape *in, struct model_pen
     if (!rc) rc = enqueue_rest(m, hp->n_layers - 1, &rows, &pending);
     if (rc) return rc;
     struct op_input stream = model_input(m, b->x_last, pending, m->w.output_norm);
+    stream.norm_bias = m->w.output_norm_bias;
     if (in->n_hidden_rows) {
         rc = backend_norm(m->be,
                           &(struct op_norm){.in = stream, .n_rows = n_rows, .out = b->hidden});

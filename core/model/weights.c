@@ -398,6 +398,7 @@ void model_weights_free(struct model_weights *w) {
     free(w->layers);
     if (w->output != w->embed) backend_weight_free(w->output);
     backend_weight_free(w->output_bias);
+    backend_weight_free(w->output_norm_bias);
     backend_weight_free(w->output_norm);
     backend_weight_free(w->embed);
     while (w->copies) {

@@ -59,9 +59,15 @@ enum feature {
 #define MLA_Q_A     ((uint64_t)1 << 40) /* or two; */
 #define MLA_APART   ((uint64_t)1 << 41) /* what absorbs K and V apart, */
 #define MLA_JOINT   ((uint64_t)1 << 42) /* or, in old files, K and V of each head in one tensor */
+#define NORM_BIAS   ((uint64_t)1 << 60)
 
 /* Of the whole model; bits apart from those of its layers. */
-enum model_feature { EVERY = 1, OUTPUT_NORM = 2, EMBD_NORM = 4 /* the name of the final norm */ };
+enum model_feature {
+    EVERY = 1,
+    OUTPUT_NORM = 2,
+    EMBD_NORM = 4 /* the name of the final norm */,
+    OUTPUT_NORM_BIAS = 1 << 20
+};
 
 /* Of each K head: its rows of Q, K, V (and Z). */
 static const struct weight_rows pieces_of_qkvz[WEIGHT_MAX_PIECES] = {
@@ -74,6 +80,7 @@ static const struct weight_role model_roles[] = {
     {"token_embd.weight", MODEL(embed), DIM_VOCAB, DIM_EMBD, .must = EVERY, .embed = true},
     {"output_norm.weight", MODEL(output_norm), DIM_VECTOR, DIM_EMBD, .must = OUTPUT_NORM},
     {"token_embd_norm.weight", MODEL(output_norm), DIM_VECTOR, DIM_EMBD, .must = EMBD_NORM},
+    {"output_norm.bias", MODEL(output_norm_bias), DIM_VECTOR, DIM_EMBD, .may = OUTPUT_NORM_BIAS},
     {"output.weight", MODEL(output), DIM_VOCAB, DIM_EMBD, .may = EVERY},
     {"output.bias", MODEL(output_bias), DIM_VECTOR, DIM_VOCAB, .may = EVERY},
 };
@@ -194,6 +201,8 @@ static const struct weight_role layer_roles[] = {
     {"ffn_down_shexp.weight", LAYER(s_down), DIM_EMBD, DIM_FF_SHARED, .must = SHARED | SHARED_UP},
     {"ffn_latent_down.weight", LAYER(latent_down), DIM_LATENT, DIM_EMBD, .must = LATENT},
     {"ffn_latent_up.weight", LAYER(latent_up), DIM_EMBD, DIM_LATENT, .must = LATENT},
+    {"attn_norm.bias", LAYER(attn_norm_bias), DIM_VECTOR, DIM_EMBD, .may = NORM_BIAS},
+    {"ffn_norm.bias", LAYER(ffn_norm_bias), DIM_VECTOR, DIM_EMBD, .may = NORM_BIAS},
 };
 
 /* Read by rope.c. */
@@ -249,6 +258,8 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
         bits |= PRE_NORM;
     if (a->pre_norm && !(flags & (MODEL_LAYER_NO_MIXER | MODEL_LAYER_NO_FFN)))
         bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
+    if (hp->ffn_beside && a->beside != MODEL_BESIDE_BY_KEY) bits &= ~(uint64_t)FFN_NORM;
+    if (a->layer_norm) bits |= NORM_BIAS;
     if (a->post_norm) bits |= POST_NORM;
     if (model_layer_attends(flags))
         bits |= a->mla ? mla_features(g, hp, layer) : attention_features(g, a, layer);
@@ -256,19 +267,18 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
     if (flags & MODEL_LAYER_NO_FFN) return bits;
     if (!hp->experts.n_experts || flags & MODEL_LAYER_DENSE)
         return bits | DENSE |
-               (a->squared_relu    ? FF_UP
+               (a->ungated         ? FF_UP
                 : a->fused_gate_up ? (uint64_t)FF_FUSED
                                    : (uint64_t)FF_APART);
     bits |= EXPERTS | (has_tensor(g, layer, "exp_probs_b") ? BARE_BIAS : CHOICE_BIAS);
-    if (a->squared_relu)
+    if (a->ungated)
         bits |= EXPERTS_UP;
     else
         bits |= has_tensor(g, layer, "ffn_gate_up_exps.weight") ? EXPERTS_FUSED : EXPERTS_APART;
     if (hp->experts.n_latent) bits |= LATENT;
     if (a->expert_biases) bits |= EXPERT_BIAS;
     if (hp->experts.n_ff_shared)
-        bits |= (a->squared_relu ? SHARED_UP : (uint64_t)SHARED) |
-                (a->shared_ungated ? 0 : SHARED_GATE);
+        bits |= (a->ungated ? SHARED_UP : (uint64_t)SHARED) | (a->shared_ungated ? 0 : SHARED_GATE);
     return bits;
 }
 
@@ -382,7 +392,8 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
         return err_no_memory(e);
     }
     plan_roles(p, model_roles, N_MODEL_ROLES, WEIGHT_NO_LAYER,
-               EVERY | (arch->short_conv ? EMBD_NORM : OUTPUT_NORM));
+               EVERY | (arch->short_conv ? EMBD_NORM : OUTPUT_NORM) |
+                   (arch->layer_norm ? OUTPUT_NORM_BIAS : 0));
     for (uint32_t layer = 0; layer < hp->n_layers; layer++) {
         p->first[layer] = p->n;
         plan_roles(p, layer_roles, N_LAYER_ROLES, layer, find_features(g, hp, arch, layer));

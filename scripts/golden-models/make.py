@@ -57,13 +57,13 @@ def fill(model, seed, family):
     one_plus = gemma or family["type"].startswith(("qwen3_5", "qwen3_next"))
     for name, p in model.named_parameters():
         x = torch.randn(p.shape, generator=gen)
-        if "norm" in name:
+        if "norm" in name and not name.endswith("bias"):
             x = 0.2 * x + (0 if one_plus and "linear_attn" not in name else 1)
         elif name.endswith("A_log"):
             x = 1.2 * x - 2.5  # states that forget within a few tokens, and some that last for hundreds
         elif name.endswith("bias") or name.endswith("sinks") or p.dim() == 1:
             x = 0.4 * x
-        elif "embed" in name:
+        elif "embed" in name and "embed_out" not in name:
             x = x * (0.3 if gemma else 1.0)
         elif p.dim() == 3 and family["type"] == "gpt_oss":
             x = 1.3 * x / p.shape[1] ** 0.5
@@ -160,6 +160,10 @@ def config_v4(config):
         rope = rope["full_attention"]
     config["rope_theta"] = rope.pop("rope_theta")
     part = rope.pop("partial_rotary_factor", None)
+    if config["model_type"] == "gpt_neox":
+        config.update(rotary_pct=part, rotary_emb_base=config.pop("rope_theta"))
+    if config["model_type"] == "stablelm":
+        config["partial_rotary_factor"] = part
     if config["model_type"] == "qwen3_next":
         config.update(partial_rotary_factor=part, full_attention_interval=4)
         config.pop("layer_types")

@@ -350,11 +350,21 @@ CUDA_KERNEL(DIM) delta_keep(CUDA_ARGS(struct cargs_delta_net) a) {
             a.work[(uint64_t)(r.first + p - r.pos) * channels_of(a) + c];
 }
 
+__device__ __forceinline__ float unary_of(const cargs_gate &a, float x) {
+    if (a.unary == ARGS_UNARY_GELU_TANH) {
+        const float g = x < -100.0f ? -100.0f : x;
+        return g / (1.0f + expf(-g * (1.5957691216057308f + 0.07135481627260025f * g * g)));
+    }
+    if (a.unary == ARGS_UNARY_GELU) return x < -100.0f ? 0.0f : 0.5f * x * erfcf(-0.70710678f * x);
+    return x * fmaxf(x, 0.0f);
+}
+
 CUDA_KERNEL(256) gate(CUDA_ARGS(struct cargs_gate) a) {
     pdl_launch();
     pdl_wait();
     const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < a.n) a.x[i] *= a.gate != nullptr ? sigmoid(a.gate[i]) : fmaxf(a.x[i], 0.0f);
+    if (i >= a.n) return;
+    a.x[i] = a.gate != nullptr ? a.x[i] * sigmoid(a.gate[i]) : unary_of(a, a.x[i]);
 }
 
 } // namespace

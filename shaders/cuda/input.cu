@@ -125,6 +125,24 @@ template <int n> __device__ __forceinline__ float squares(const float4 v[n]) {
     return sum4(sums);
 }
 
+/* Subtracts the row's mean from its columns; those beyond the row stay 0. The sum has the order of
+ * squares. */
+template <int n>
+__device__ __forceinline__ void center(float4 v[n], const place p[n], row_facts *shared) {
+    float4 sums = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        sums = fma4(1.0f, v[i], sums);
+    const float mean = __fdiv_rn(block_facts({sum4(sums), 0u}, shared).sum, (float)p[0].n_in);
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        if (p[i].col < p[i].n_in) v[i].x = __fadd_rn(v[i].x, -mean);
+        if (p[i].col + 1 < p[i].n_in) v[i].y = __fadd_rn(v[i].y, -mean);
+        if (p[i].col + 2 < p[i].n_in) v[i].z = __fadd_rn(v[i].z, -mean);
+        if (p[i].col + 3 < p[i].n_in) v[i].w = __fadd_rn(v[i].w, -mean);
+    }
+}
+
 template <int n>
 __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_input &a,
                                               uint32_t largest) {
@@ -148,8 +166,8 @@ template <int n, bool plain, int blocks>
 CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1)
 input(CUDA_ARGS(struct cargs_input) all) {
     cargs_input a = all;
-    if (plain) a.norm = a.residual = a.residual_norm = nullptr;
-    __shared__ row_facts shared[2][MAX_WARPS];
+    if (plain) a.norm = a.residual = a.residual_norm = a.bias = nullptr, a.centred = 0;
+    __shared__ row_facts shared[3][MAX_WARPS];
     pdl_launch();
     float4 v[n] = {}, norm[n] = {}, residual_norm[n] = {};
     uint64_t first = (uint64_t)blockIdx.x * a.op.n_in;
@@ -183,6 +201,7 @@ input(CUDA_ARGS(struct cargs_input) all) {
         for (int i = 0; i < n; i++)
             store4(a.x + first, p[i], v[i]);
     }
+    if (a.centred) center<n>(v, p, shared[2]);
     /* The largest magnitude is computed as that of the row before the division by its rms, times
      * the inverse rms: the block waits once instead of twice. It may be off by a rounding error,
      * for which there is room above 2^15. */
@@ -198,10 +217,17 @@ input(CUDA_ARGS(struct cargs_input) all) {
     }
     if (a.norm) {
         inverse = inverse_rms(facts.sum, a);
-        facts.largest = __float_as_uint(__fmul_rn(__uint_as_float(facts.largest), inverse));
+        float largest = __fmul_rn(__uint_as_float(facts.largest), inverse);
+        if (a.bias) largest = __fadd_rn(largest, a.largest_bias);
+        facts.largest = __float_as_uint(largest);
 #pragma unroll
         for (int i = 0; i < n; i++)
             v[i] = norm4(v[i], inverse, norm[i]);
+        if (a.bias) {
+#pragma unroll
+            for (int i = 0; i < n; i++)
+                v[i] = fma4(1.0f, load4(a.bias, p[i]), v[i]);
+        }
     }
     if (a.kind != CARGS_INPUT_F32) {
         store_rounded<n>(v, a, facts.largest);

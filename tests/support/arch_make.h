@@ -33,7 +33,10 @@ enum have {
     GATE_APART = 65536,   /* attention's gate */
     STATE_NORM = 131072,  /* of Mamba-2 */
     CONV_BIAS = 262144,   /* likewise */
-    KV_B = 524288         /* K and V of latent attention in one tensor, and old files' keys */
+    KV_B = 524288,        /* K and V of latent attention in one tensor, and old files' keys */
+    NORM_BIAS = 1 << 20,
+    NO_FFN_NORM = 1 << 21,
+    FUSED_QKV = 1 << 22 /* Q, K and V alone */
 };
 
 /* A file under construction, and its parameters. */
@@ -180,8 +183,11 @@ static inline void add_post_norms(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
     if (m->have & POST_NORM || f->ffn_norm_is_post_attention)
         add_vector(m, i, "post_attention_norm.weight", f->n_embd, true);
-    if (m->have & PRE_NORM && !f->ffn_norm_is_post_attention)
-        add_vector(m, i, "ffn_norm.weight", f->n_embd, true);
+    const bool ffn_norm =
+        m->have & PRE_NORM && !f->ffn_norm_is_post_attention && !(m->have & NO_FFN_NORM);
+    if (ffn_norm) add_vector(m, i, "ffn_norm.weight", f->n_embd, true);
+    if (m->have & NORM_BIAS) add_vector(m, i, "attn_norm.bias", f->n_embd, false);
+    if (m->have & NORM_BIAS && ffn_norm) add_vector(m, i, "ffn_norm.bias", f->n_embd, false);
     if (m->have & POST_NORM) add_vector(m, i, "post_ffw_norm.weight", f->n_embd, true);
 }
 
@@ -272,7 +278,7 @@ static inline void add_attention(struct maker *m, int i) {
         return;
     }
     uint64_t heads = (uint64_t)f->n_heads * f->head_dim, kv = (uint64_t)f->n_kv_heads * f->head_dim;
-    bool fused = m->have & FUSED, rows = m->have & QK_ROW_NORM;
+    bool fused = m->have & (FUSED | FUSED_QKV), rows = m->have & QK_ROW_NORM;
     if (m->have & PRE_NORM) add_vector(m, i, "attn_norm.weight", f->n_embd, true);
     if (fused) add_matrix(m, i, "attn_qkv.weight", heads + 2 * kv, f->n_embd);
     if (!fused) add_matrix(m, i, "attn_q.weight", f->attention_gate ? 2 * heads : heads, f->n_embd);
@@ -297,12 +303,12 @@ static inline void add_attention(struct maker *m, int i) {
 
 static inline void add_plain_ff(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
-    bool fused = m->have & FUSED, gated = f->act != FORWARD64_RELU_SQUARED;
-    if (!fused && gated) add_matrix(m, i, "ffn_gate.weight", f->n_ff, f->n_embd);
+    bool fused = m->have & FUSED;
+    if (!fused && !f->ungated) add_matrix(m, i, "ffn_gate.weight", f->n_ff, f->n_embd);
     add_matrix(m, i, "ffn_up.weight", fused ? 2 * (uint64_t)f->n_ff : f->n_ff, f->n_embd);
     add_matrix(m, i, "ffn_down.weight", f->n_embd, f->n_ff);
     if (!(m->have & FF_BIAS)) return;
-    add_vector(m, i, "ffn_gate.bias", f->n_ff, false);
+    if (!f->ungated) add_vector(m, i, "ffn_gate.bias", f->n_ff, false);
     add_vector(m, i, "ffn_up.bias", f->n_ff, false);
     add_vector(m, i, "ffn_down.bias", f->n_embd, false);
 }
@@ -311,7 +317,7 @@ static inline void add_experts(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
     uint64_t n = f->n_experts, ff = f->n_ff_expert, shared = f->n_ff_shared;
     uint64_t latent = f->n_latent, embd = latent ? latent : f->n_embd;
-    bool gated = f->act != FORWARD64_RELU_SQUARED;
+    bool gated = !f->ungated;
     add_matrix(m, i, "ffn_gate_inp.weight", n, f->n_embd);
     if (latent) add_matrix(m, i, "ffn_latent_down.weight", latent, f->n_embd);
     if (latent) add_matrix(m, i, "ffn_latent_up.weight", f->n_embd, latent);
@@ -421,7 +427,9 @@ static inline void finish(struct maker *m) {
     const bool old = m->have & KV_B;
     set_u32(m, "attention.key_length", old ? f->k_dim : f->head_dim);
     set_u32(m, "attention.value_length", old ? f->v_dim : f->kv_rank ? f->kv_rank : f->head_dim);
-    set_f32(m, "attention.layer_norm_rms_epsilon", f->eps);
+    set_f32(m, f->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+            f->eps);
+    if (m->have & NORM_BIAS) add_vector(m, -1, "output_norm.bias", f->n_embd, false);
     add_matrix(m, -1, "token_embd.weight", N_VOCAB, f->n_embd);
     add_vector(m, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight", f->n_embd,
                true);

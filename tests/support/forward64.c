@@ -24,6 +24,7 @@ struct layer {
         state_out;
     /* of latent attention: K and V of a head apart, K transposed, or together */
     struct matrix q_a, q_a_norm, q_b, kv_a, kv_a_norm, k_b, v_b, kv_b;
+    struct matrix attn_norm_bias, ffn_norm_bias;
     struct matrix bcx; /* of a short convolution: B, C, x; it also has conv and state_out */
     struct matrix conv_bias, skip; /* of Mamba-2; qkvz is its ssm_in */
     struct matrix latent_down, latent_up;
@@ -98,7 +99,7 @@ static void split_fused(const gguf *g, const struct forward64 *f, int i, struct 
         l->k = part(qkv, heads, kv), l->bk = part(bias, heads, kv);
         l->v = part(qkv, heads + kv, kv), l->bv = part(bias, heads + kv, kv);
     }
-    if (l->up.w && !l->gate.w && f->act != FORWARD64_RELU_SQUARED) {
+    if (l->up.w && !l->gate.w && !f->ungated) {
         struct matrix both = l->up;
         l->gate = part(both, 0, f->n_ff);
         l->up = part(both, f->n_ff, f->n_ff);
@@ -115,6 +116,8 @@ static struct layer load_layer(const gguf *g, const struct forward64 *f, int i) 
         struct matrix *to;
     } all[] = {
         {"attn_norm.weight", &l.attn_norm},
+        {"attn_norm.bias", &l.attn_norm_bias},
+        {"ffn_norm.bias", &l.ffn_norm_bias},
         {"attn_q.weight", &l.q},
         {"attn_k.weight", &l.k},
         {"attn_v.weight", &l.v},
@@ -210,6 +213,19 @@ static void normalize(double eps, const double *w, const double *x, double *y, u
         y[i] = w ? x[i] / sqrt(sum / n + eps) * w[i] : x[i];
 }
 
+/* A norm of the residual stream. */
+static void norm_stream(const struct forward64 *f, struct matrix w, struct matrix bias,
+                        const double *x, double *y) {
+    double mean = 0, centred[W] = {0};
+    for (uint32_t i = 0; f->layer_norm && i < f->n_embd; i++)
+        mean += x[i] / f->n_embd;
+    for (uint32_t i = 0; i < f->n_embd; i++)
+        centred[i] = x[i] - mean;
+    normalize(f->eps, w.w, centred, y, f->n_embd);
+    for (uint32_t i = 0; bias.w && i < f->n_embd; i++)
+        y[i] += bias.w[i];
+}
+
 static void norm_heads(const struct forward64 *f, struct matrix norm, double *x, uint32_t n_heads) {
     if (!norm.w) return;
     bool each = norm.n_in == f->head_dim;
@@ -266,6 +282,10 @@ static double activate(enum forward64_act act, double g, double u) {
     case FORWARD64_SWIGLU_OAI:
         g = fmin(g, 7), u = fmax(fmin(u, 7), -7);
         return g / (1 + exp(-1.702 * g)) * (u + 1);
+    case FORWARD64_GELU:
+        return g / 2 * (1 + erf(g / sqrt(2))) * u;
+    case FORWARD64_RELU2:
+        return g * fmax(g, 0) * u;
     default:
         return g / (1 + exp(-g)) * u;
     }
@@ -333,11 +353,10 @@ struct block {
 static void add_block(const struct forward64 *f, const struct block *b, const double *h, double p,
                       double *y) {
     double gate[W], up[W], r[W];
-    bool gated = f->act != FORWARD64_RELU_SQUARED;
-    if (gated) multiply(b->gate, b->n_ff, b->width, b->b_gate, h, gate);
+    if (!f->ungated) multiply(b->gate, b->n_ff, b->width, b->b_gate, h, gate);
     multiply(b->up, b->n_ff, b->width, b->b_up, h, up);
     for (uint32_t i = 0; i < b->n_ff; i++)
-        gate[i] = gated ? activate(f->act, gate[i], up[i]) : up[i] > 0 ? up[i] * up[i] : 0;
+        gate[i] = f->ungated ? activate(f->act, up[i], 1) : activate(f->act, gate[i], up[i]);
     multiply(b->down, b->width, b->n_ff, b->b_down, gate, r);
     for (uint32_t i = 0; i < b->width; i++)
         y[i] += p * r[i];
@@ -636,19 +655,27 @@ static void run_mixers(const struct forward64 *f, const struct layer *l, uint32_
 
 static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t i, double *x,
                       double *k, double *v, struct net *net, uint32_t n) {
-    double h[W], y[W];
+    double h[W], y[W], apart[W];
     for (uint32_t t = 0; t < n; t++) {
         double *xt = x + t * f->n_embd;
+        if (f->beside) {
+            norm_stream(f, l->ffn_norm.w ? l->ffn_norm : l->attn_norm,
+                        l->ffn_norm.w ? l->ffn_norm_bias : l->attn_norm_bias, xt, h);
+            feed_forward(f, l, h, apart);
+        }
         if (!f->no_mixer[i]) {
-            normalize(f->eps, l->attn_norm.w, xt, h, f->n_embd);
+            norm_stream(f, l->attn_norm, l->attn_norm_bias, xt, h);
             run_mixers(f, l, i, h, k, v, net, t, y);
             normalize(f->eps, l->attn_post.w, y, y, f->n_embd);
             for (uint32_t c = 0; c < f->n_embd; c++)
                 xt[c] += f->residual_scale * y[c];
         }
         if (f->no_ffn[i]) continue;
-        normalize(f->eps, f->no_mixer[i] ? l->attn_norm.w : l->ffn_norm.w, xt, h, f->n_embd);
-        feed_forward(f, l, h, y);
+        norm_stream(f, f->no_mixer[i] ? l->attn_norm : l->ffn_norm, l->ffn_norm_bias, xt, h);
+        if (f->beside)
+            memcpy(y, apart, sizeof y);
+        else
+            feed_forward(f, l, h, y);
         normalize(f->eps, l->ffn_post.w, y, y, f->n_embd);
         for (uint32_t c = 0; c < f->n_embd; c++)
             xt[c] += f->residual_scale * y[c];
@@ -667,7 +694,8 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
     uint32_t width = f->n_kv_heads * f->head_dim;
     struct matrix embed = load(g, -1, "token_embd.weight"),
                   norm =
-                      load(g, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight");
+                      load(g, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight"),
+                  bias = load(g, -1, "output_norm.bias");
     double *k = calloc((uint64_t)n * width, sizeof *k), *v = calloc((uint64_t)n * width, sizeof *v);
     struct net net = {calloc(n * channels + 1, sizeof(double)), calloc(1, state_bytes + 1)};
     need(embed.w && norm.w && k && v && net.u && net.s, "embedding, norm or memory");
@@ -682,7 +710,8 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
         free_layer(&l);
     }
     for (uint32_t t = 0; t < n; t++)
-        normalize(f->eps, norm.w, hidden + t * f->n_embd, hidden + t * f->n_embd, f->n_embd);
+        norm_stream(f, norm, bias, hidden + t * f->n_embd, hidden + t * f->n_embd);
+    free(bias.w);
     free(net.s);
     free(net.u);
     free(v);

@@ -8,12 +8,12 @@
 #include "core/formats/gguf/gguf.h"
 
 enum { FORWARD64_MAX_LAYERS = 16, FORWARD64_MAX_WIDTH = 512, FORWARD64_MAX_TOKENS = 160 };
-/* RELU_SQUARED: of blocks without a gate. */
 enum forward64_act {
     FORWARD64_SILU,
     FORWARD64_GELU_TANH,
     FORWARD64_SWIGLU_OAI,
-    FORWARD64_RELU_SQUARED
+    FORWARD64_RELU2, /* of blocks without gate, as is */
+    FORWARD64_GELU
 };
 
 struct forward64 {
@@ -30,6 +30,9 @@ struct forward64 {
     double embed_scale, attn_scale, residual_scale, logit_scale; /* factors */
     double attn_softcap, logit_softcap;                          /* 0: none */
     enum forward64_act act;
+    bool layer_norm; /* norms of the stream subtract the mean, and may have a bias */
+    bool beside;     /* the block reads x as attention does, after ffn_norm or else attn_norm */
+    bool ungated;    /* act(up) in the place of act(gate, up) */
     uint32_t n_experts, n_used, n_ff_expert, n_ff_shared; /* n_experts 0: a plain block */
     bool renormalize, sigmoid;                            /* sigmoid: else softmax */
     double weight_scale;

@@ -366,6 +366,107 @@ static void test_granite(void) {
     check(&m);
 }
 
+static void test_seed_oss(void) {
+    struct maker m;
+    start(&m, "seed_oss", PRE_NORM | QKV_BIAS | UNTIED);
+    m.f.ffn_norm_is_post_attention = true;
+    plain_rope(&m, head_dim(), 1e7, 1e7);
+    check(&m);
+}
+
+/* Every fourth layer has full attention and no RoPE; without windows all have RoPE. */
+static void test_exaone4(void) {
+    for (int i = 0; i < 2; i++) {
+        struct maker m;
+        start(&m, "exaone4", POST_NORM | QK_HEAD_NORM | UNTIED);
+        m.f.n_layers = 5;
+        plain_rope(&m, head_dim(), 1e6, 1e6);
+        if (!i) window(&m, 13, 4);
+        m.f.no_rope[3] = !i;
+        check(&m);
+    }
+}
+
+/* Squared ReLU without a gate; biases of the FFN. */
+static void test_arcee(void) {
+    struct maker m;
+    start(&m, "arcee", PRE_NORM | FF_BIAS | UNTIED);
+    m.f.interleaved = m.f.ungated = true;
+    m.f.act = FORWARD64_RELU2;
+    plain_rope(&m, head_dim(), 10000, 10000);
+    check(&m);
+}
+
+static void test_granitemoe(void) {
+    struct maker m;
+    start(&m, "granitemoe", PRE_NORM);
+    m.f.interleaved = m.f.renormalize = true;
+    plain_rope(&m, head_dim(), 10000, 10000);
+    experts(&m, 6, 3, 26);
+    m.f.embed_scale = 4;
+    m.f.logit_scale = 1 / 3.0;
+    set_f32(&m, "embedding_scale", 4);
+    set_f32(&m, "logit_scale", 3);
+    check(&m);
+}
+
+/* Attention and FFN side by side after one norm; full layers without RoPE. */
+static void test_cohere(void) {
+    for (int i = 0; i < 2; i++) {
+        struct maker m;
+        start(&m, i ? "command-r" : "cohere2", PRE_NORM | NO_FFN_NORM);
+        m.f.n_layers = 5;
+        m.f.interleaved = m.f.layer_norm = m.f.beside = true;
+        plain_rope(&m, head_dim(), 50000, 50000);
+        if (!i) window(&m, 13, 4);
+        m.f.no_rope[3] = !i;
+        m.f.logit_scale = 0.25;
+        set_f32(&m, "logit_scale", 0.25);
+        check(&m);
+    }
+}
+
+/* Biases everywhere; GELU without a gate. */
+static void test_starcoder2(void) {
+    struct maker m;
+    start(&m, "starcoder2", PRE_NORM | NORM_BIAS | QKV_BIAS | OUT_BIAS | FF_BIAS);
+    m.f.layer_norm = m.f.ungated = true;
+    m.f.act = FORWARD64_GELU_TANH;
+    plain_rope(&m, head_dim(), 1e5, 1e5);
+    check(&m);
+}
+
+/* Part of a head rotated; with and without a norm of its own for the FFN. */
+static void test_stablelm(void) {
+    for (int i = 0; i < 2; i++) {
+        struct maker m;
+        start(&m, "stablelm", PRE_NORM | NORM_BIAS | QKV_BIAS | UNTIED | (i ? NO_FFN_NORM : 0));
+        m.f.layer_norm = true;
+        m.f.beside = i;
+        plain_rope(&m, 6, 10000, 10000);
+        check(&m);
+    }
+}
+
+/* The same side by side with two norms, as a key says; quantized weights. */
+static void test_gptneox(void) {
+    for (int i = 0; i < 3; i++) {
+        struct maker m;
+        err e = {0};
+        start(&m, "gptneox",
+              PRE_NORM | NORM_BIAS | FUSED_QKV | QKV_BIAS | OUT_BIAS | FF_BIAS | UNTIED);
+        m.f.layer_norm = m.f.ungated = true;
+        m.f.beside = i != 1;
+        m.f.act = FORWARD64_GELU;
+        m.f.n_kv_heads = m.f.n_heads;
+        if (i == 2) m.f.n_embd = 64, m.type = QTYPE_Q8_0, m.tolerance = 1e-2;
+        plain_rope(&m, 4, 10000, 10000);
+        const char *name = key(&m, "use_parallel_residual");
+        if (i != 2) runner_need(gguf_writer_set_bool(m.w, name, !i, &e), &e);
+        check(&m);
+    }
+}
+
 static void test_qwen35(void) {
     struct maker m;
     make_qwen35(&m);
@@ -484,7 +585,8 @@ static void test_nemotron_h(void) {
     struct maker m;
     start(&m, "nemotron_h", PRE_NORM | STATE_NORM | CONV_BIAS | UNTIED);
     m.f.n_layers = 5;
-    m.f.act = FORWARD64_RELU_SQUARED;
+    m.f.act = FORWARD64_RELU2;
+    m.f.ungated = true;
     memset(m.f.no_rope, 1, sizeof m.f.no_rope);
     lay_mamba2(&m, n_kv, n_ff);
     mamba2(&m, 4, 2, 16, 6, 32);
@@ -498,7 +600,8 @@ static void test_nemotron_h_moe(void) {
         struct maker m;
         start(&m, "nemotron_h_moe", PRE_NORM | STATE_NORM | CHOICE_BIAS | UNGATED);
         m.f.n_layers = 4;
-        m.f.act = FORWARD64_RELU_SQUARED;
+        m.f.act = FORWARD64_RELU2;
+        m.f.ungated = true;
         memset(m.f.no_rope, 1, sizeof m.f.no_rope);
         lay_mamba2(&m, n_kv, n_ff);
         mamba2(&m, 2, 1, 64, 3, 16);
@@ -619,6 +722,14 @@ int main(int argc, char **argv) {
         RUN(test_deepseek2);
     else
         SKIP("DeepSeek", "this device has no latent attention");
+    RUN(test_seed_oss);
+    RUN(test_exaone4);
+    RUN(test_arcee);
+    RUN(test_granitemoe);
+    RUN(test_cohere);
+    RUN(test_starcoder2);
+    RUN(test_stablelm);
+    RUN(test_gptneox);
     if (be_has_op(BACKEND_OP_short_conv)) {
         RUN(test_lfm2);
         RUN(test_lfm2moe);

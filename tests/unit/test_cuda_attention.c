@@ -67,14 +67,14 @@ static void check_split(backend *be, const struct scene *c, int32_t first, uint3
 
 static void test_bits(void) {
     static const struct case_of cases[] = {
-        {{4, 1, 128, 16, QTYPE_F16}, {0, 0, false}},
-        {{8, 2, 64, 16, QTYPE_BF16}, {0, 0, true}},
-        {{4, 1, 128, 32, QTYPE_Q8_0}, {1000, 30, true}},
-        {{8, 1, 128, 16, QTYPE_BF16}, {1500, 0, false}},
-        {{3, 1, 256, 16, QTYPE_F16}, {70, 0, true}},
-        {{5, 1, 80, 32, QTYPE_F16}, {0, 20, false}},
-        {{2, 2, 64, 16, QTYPE_Q8_0}, {0, 0, false}},
-        {{20, 1, 64, 16, QTYPE_F16}, {129, 0, false}},
+        {{4, 1, 128, 16, QTYPE_F16}, {0, 0, false, false}},
+        {{8, 2, 64, 16, QTYPE_BF16}, {0, 0, true, false}},
+        {{4, 1, 128, 32, QTYPE_Q8_0}, {1000, 30, true, false}},
+        {{8, 1, 128, 16, QTYPE_BF16}, {1500, 0, false, false}},
+        {{3, 1, 256, 16, QTYPE_F16}, {70, 0, true, false}},
+        {{5, 1, 80, 32, QTYPE_F16}, {0, 20, false, false}},
+        {{2, 2, 64, 16, QTYPE_Q8_0}, {0, 0, false, false}},
+        {{20, 1, 64, 16, QTYPE_F16}, {129, 0, false, false}},
     };
     backend *be = open_cuda();
     be_rng.state = 61;
@@ -297,14 +297,14 @@ static void run_step(backend *be, const struct step_case *k, struct scene *c,
 
 static void test_steps(void) {
     static const struct step_case cases[] = {
-        {{{4, 1, 128, 16, QTYPE_F16}, {0, 0, false}}, 128, true, false},
-        {{{8, 2, 64, 16, QTYPE_BF16}, {0, 0, true}}, 64, false, true},
-        {{{4, 1, 128, 32, QTYPE_Q8_0}, {100, 30, true}}, 96, false, true},
-        {{{20, 1, 64, 16, QTYPE_Q8_0}, {0, 0, false}}, 64, true, false},
-        {{{3, 1, 256, 16, QTYPE_F16}, {70, 0, true}}, 256, true, true},
-        {{{5, 1, 80, 32, QTYPE_F16}, {0, 20, false}}, 0, false, false},
-        {{{32, 2, 128, 16, QTYPE_F16}, {0, 0, false}}, 64, false, false},
-        {{{2, 1, 256, 16, QTYPE_Q8_0}, {0, 0, false}}, 128, false, true},
+        {{{4, 1, 128, 16, QTYPE_F16}, {0, 0, false, false}}, 128, true, false},
+        {{{8, 2, 64, 16, QTYPE_BF16}, {0, 0, true, false}}, 64, false, true},
+        {{{4, 1, 128, 32, QTYPE_Q8_0}, {100, 30, true, false}}, 96, false, true},
+        {{{20, 1, 64, 16, QTYPE_Q8_0}, {0, 0, false, false}}, 64, true, false},
+        {{{3, 1, 256, 16, QTYPE_F16}, {70, 0, true, false}}, 256, true, true},
+        {{{5, 1, 80, 32, QTYPE_F16}, {0, 20, false, false}}, 0, false, false},
+        {{{32, 2, 128, 16, QTYPE_F16}, {0, 0, false, false}}, 64, false, false},
+        {{{2, 1, 256, 16, QTYPE_Q8_0}, {0, 0, false, false}}, 128, false, true},
     };
     backend *be = open_cuda();
     be_rng.state = 101;

@@ -472,6 +472,44 @@ static void test_decays(void) {
     free_trial(&t);
 }
 
+/* op_gate's activations without a gate, in float64. */
+static double unary64(enum backend_unary unary, double x) {
+    const double z = sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
+    switch (unary) {
+    case BACKEND_UNARY_GELU_TANH:
+        return x / (1 + exp(-2 * z));
+    case BACKEND_UNARY_GELU:
+        return x / 2 * erfc(-x / sqrt(2));
+    default:
+        return x > 0 ? x * x : 0;
+    }
+}
+
+static void check_unary(backend *be, enum backend_unary unary) {
+    enum { ROWS = 3, COLS = 4099, N = ROWS * COLS };
+    static const float special[] = {0,  -0.0f, 1e-7f, -1e-7f, -1e-4f, -0.4999f, -0.5001f,
+                                    -9, 30,    -80,   -150,   -1e20f, 1e9f};
+    static float x[N], out[N];
+    be_fill(x, N, 6);
+    memcpy(x + 5, special, sizeof special);
+    backend_buf *buf = be_f32(be, x, N);
+    CHECK(backend_gate(be, &(struct op_gate){buf, NULL, ROWS, COLS, unary}) == 0);
+    be_get(be, buf, out, N);
+    for (int i = 0; i < N; i++) {
+        const double want = unary64(unary, (double)x[i]);
+        /* GELU's tail is the difference of numbers near 1 on some devices */
+        const double least = 1e-12;
+        CHECK_MSG(fabs((double)out[i] - want) <= 4e-6 * fabs(want) + least, "%d: of %g %g, not %g",
+                  unary, (double)x[i], (double)out[i], want);
+    }
+    float nan[] = {NAN};
+    CHECK(backend_upload(be, buf, 0, nan, sizeof nan, NULL) == 0);
+    CHECK(backend_gate(be, &(struct op_gate){buf, NULL, 1, 1, unary}) == 0);
+    be_get(be, buf, out, 1);
+    CHECK(isnan(out[0]) || unary == BACKEND_UNARY_SQUARED_RELU);
+    backend_buf_free(buf);
+}
+
 static void test_gate(void) {
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         enum { ROWS = 3, COLS = 2085, N = ROWS * COLS };
@@ -485,17 +523,21 @@ static void test_gate(void) {
         be_fill(x, N, 3);
         be_fill(gate, N, 40);
         backend_buf *buf = be_f32(d.be, x, N), *by = be_f32(d.be, gate, N);
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, ROWS, COLS}) == 0);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, ROWS, COLS, 0}) == 0);
         be_get(d.be, buf, out, N);
         for (int k = 0; k < N; k++)
             CHECK(fabs(out[k] - x[k] / (1 + exp(-(double)gate[k]))) <= 1e-6 * fabs(x[k]) + 1e-30);
         be_get(d.be, buf, x, N);
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, NULL, ROWS, COLS}) == 0);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, NULL, ROWS, COLS, 0}) == 0);
         be_get(d.be, buf, out, N);
         for (int k = 0; k < N; k++)
             CHECK(out[k] == (x[k] > 0 ? x[k] * x[k] : 0));
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, buf, ROWS, COLS}) == ERR_INVALID);
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, ROWS, COLS + 1}) == ERR_INVALID);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, buf, ROWS, COLS, 0}) == ERR_INVALID);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, ROWS, COLS, BACKEND_UNARY_GELU}) ==
+              ERR_INVALID);
+        for (int k = 0; k < BACKEND_N_UNARIES; k++)
+            check_unary(d.be, (enum backend_unary)k);
+        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, ROWS, COLS + 1, 0}) == ERR_INVALID);
         backend_buf_free(buf), backend_buf_free(by);
         backend_close(d.be);
     }

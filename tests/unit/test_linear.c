@@ -11,13 +11,14 @@ struct input_case {
     float scale; /* of the values */
     bool residual, residual_norm, norm;
     float residual_scale;
+    bool centred, bias; /* LayerNorm, of values around 3 * scale */
 };
 
 enum { INPUT_X, INPUT_RESIDUAL, INPUT_OUT, N_INPUTS };
 
 /* In float64: v[INPUT_X] becomes the updated stream, v[INPUT_OUT] the product's input. err: the
  * largest error of an f32 stream, per column. */
-static void reference_input(const struct input_case *t, double *v[N_INPUTS], const float *norms[2],
+static void reference_input(const struct input_case *t, double *v[N_INPUTS], const float *norms[3],
                             double *error) {
     double sum = 0, k = t->residual_scale != 0 ? (double)t->residual_scale : 1;
     for (uint32_t c = 0; t->residual_norm && c < t->n; c++)
@@ -32,9 +33,27 @@ static void reference_input(const struct input_case *t, double *v[N_INPUTS], con
         v[INPUT_X][c] += add;
         sum += v[INPUT_X][c] * v[INPUT_X][c];
     }
+    double mean = 0;
+    for (uint32_t c = 0; t->centred && c < t->n; c++)
+        mean += v[INPUT_X][c] / t->n;
+    sum = t->centred ? 0 : sum;
+    for (uint32_t c = 0; t->centred && c < t->n; c++)
+        sum += (v[INPUT_X][c] - mean) * (v[INPUT_X][c] - mean);
     k = 1 / sqrt(sum / t->n + (double)1e-6f);
+    for (uint32_t c = 0; c < t->n; c++) {
+        v[INPUT_OUT][c] = (v[INPUT_X][c] - mean) * (t->norm ? k * (double)norms[1][c] : 1);
+        if (t->bias) v[INPUT_OUT][c] += (double)norms[2][c];
+    }
+}
+
+/* Absolute error of a centred row's value: of x - mean, whose terms cancel, and of the bias. */
+static double centred_error(const struct input_case *t, const double *x, float norm, float bias) {
+    double mean = 0, most = 0, squares = 0;
     for (uint32_t c = 0; c < t->n; c++)
-        v[INPUT_OUT][c] = v[INPUT_X][c] * (t->norm ? k * (double)norms[1][c] : 1);
+        mean += x[c] / t->n, most = fmax(most, fabs(x[c]));
+    for (uint32_t c = 0; c < t->n; c++)
+        squares += (x[c] - mean) * (x[c] - mean);
+    return 1e-6 * (most / sqrt(squares / t->n + 1e-6) * fabs((double)norm) + fabs((double)bias));
 }
 
 /* The norm as a separate op yields the same bits as a product's input, and the same stream. got:
@@ -59,22 +78,28 @@ static void check_input(backend *be, const struct input_case *t) {
     const uint32_t n = t->n;
     uint64_t all = (uint64_t)t->n_rows * n;
     float *x = be_new(all, 4), *r = be_new(all, 4), *got = be_new(2 * all, 4);
-    float *w[2] = {be_new(n, 4), be_new(n, 4)};
+    float *w[3] = {be_new(n, 4), be_new(n, 4), be_new(n, 4)};
     double *v[N_INPUTS] = {be_new(n, 8), be_new(n, 8), be_new(n, 8)}, *error = be_new(n, 8);
     be_fill(x, all, t->scale);
     be_fill(r, all, t->scale);
     be_fill(w[0], n, 1);
     be_fill(w[1], n, 1);
+    be_fill(w[2], n, 1);
+    for (uint64_t i = 0; t->centred && i < all; i++)
+        x[i] += 3 * t->scale;
     backend_buf *xb = be_f32(be, x, all), *rb = be_f32(be, r, all), *out = be_f32(be, NULL, all);
     backend_weight *w0 = be_weight(be, QTYPE_F32, 1, n, w[0]);
     backend_weight *w1 = be_weight(be, QTYPE_F32, 1, n, w[1]);
+    backend_weight *w2 = be_weight(be, QTYPE_F32, 1, n, w[2]);
     backend_weight *identity = be_identity(be, n, n, 0);
     struct op_linear op = {.in = {.x = xb,
                                   .residual = t->residual ? rb : NULL,
                                   .residual_norm = t->residual_norm ? w0 : NULL,
                                   .residual_scale = t->residual_scale,
                                   .norm = t->norm ? w1 : NULL,
-                                  .eps = 1e-6f},
+                                  .eps = 1e-6f,
+                                  .centred = t->centred,
+                                  .norm_bias = t->bias ? w2 : NULL},
                            .n_rows = t->n_rows,
                            .n_weights = 1,
                            .w = {identity},
@@ -86,13 +111,15 @@ static void check_input(backend *be, const struct input_case *t) {
     for (uint64_t row = 0; row < all; row += n) {
         for (uint32_t c = 0; c < n; c++)
             v[INPUT_X][c] = (double)x[row + c], v[INPUT_RESIDUAL][c] = (double)r[row + c];
-        reference_input(t, v, (const float *[]){w[0], w[1]}, error);
+        reference_input(t, v, (const float *[]){w[0], w[1], w[2]}, error);
         for (uint32_t c = 0; c < n; c++) {
             double stream = (double)got[all + row + c], in = (double)got[row + c];
             double share = v[INPUT_X][c] != 0 ? error[c] / fabs(v[INPUT_X][c]) : 0;
             CHECK_MSG(fabs(stream - v[INPUT_X][c]) <= error[c] + 1e-30,
                       "%s n %u: stream %g, not %g", backend_isa(be), n, stream, v[INPUT_X][c]);
-            CHECK_MSG(fabs(in - v[INPUT_OUT][c]) <= (2e-5 + share) * fabs(v[INPUT_OUT][c]) + 1e-30,
+            double centred = t->centred ? centred_error(t, v[INPUT_X], w[1][c], w[2][c]) : 0;
+            CHECK_MSG(fabs(in - v[INPUT_OUT][c]) <=
+                          (2e-5 + share) * fabs(v[INPUT_OUT][c]) + centred + 1e-30,
                       "%s n %u: %g, not %g", backend_isa(be), n, in, v[INPUT_OUT][c]);
             /* only the sum is rounded if no other step is requested */
             if (!t->norm) CHECK(in == stream);
@@ -101,7 +128,10 @@ static void check_input(backend *be, const struct input_case *t) {
                 CHECK(got[all + row + c] == x[row + c] + r[row + c]);
         }
     }
+    op.in.residual_norm = w0, op.in.residual = rb;
+    if (t->centred) CHECK(backend_linear(be, &op) == ERR_INVALID);
     backend_weight_free(identity);
+    backend_weight_free(w2);
     backend_weight_free(w1);
     backend_weight_free(w0);
     backend_buf_free(out);
@@ -112,6 +142,7 @@ static void check_input(backend *be, const struct input_case *t) {
     free(error);
     free(w[0]);
     free(w[1]);
+    free(w[2]);
     free(got);
     free(r);
     free(x);
@@ -126,14 +157,17 @@ static void test_input(void) {
         backend *be = be_open(be_isas[i], 1 + i % 2 * 2);
         if (!be) continue;
         for (int c = 0; c < N_COLS; c++)
-            for (int k = 0; k < 10; k++) {
+            for (int k = 0; k < 14; k++) {
+                const bool centred = k >= 10;
                 struct input_case t = {.n_rows = k % 3 * 4 + 1,
                                        .n = cols[c],
                                        .scale = scales[(c + k) % 3],
-                                       .norm = k & 1,
-                                       .residual = k > 1,
-                                       .residual_norm = k > 5,
-                                       .residual_scale = k >> 1 & 1 ? 0 : 0.22f};
+                                       .norm = k & 1 || centred,
+                                       .residual = centred ? k & 1 : k > 1,
+                                       .residual_norm = k > 5 && !centred,
+                                       .residual_scale = k >> 1 & 1 ? 0 : 0.22f,
+                                       .centred = centred,
+                                       .bias = k >= 12 || (centred && cols[c] == 1)};
                 check_input(be, &t);
             }
         backend_close(be);
@@ -168,6 +202,8 @@ static void test_input_quantized(void) {
                                               .residual_norm = k & 2 ? norms[0] : NULL,
                                               .residual_scale = k & 2 ? 0 : 0.7f,
                                               .norm = k & 1 ? norms[1] : NULL,
+                                              .centred = (k & 3) == 1,
+                                              .norm_bias = (k & 3) == 1 ? norms[0] : NULL,
                                               .eps = 1e-5f},
                                        .n_rows = ROWS,
                                        .n_weights = 1,

@@ -16,6 +16,7 @@
 enum cpu_kernel {
     CPU_EMBED,
     CPU_RMSNORM,
+    CPU_LAYERNORM,
     CPU_ADD_ROWS,       /* norm_row without a norm */
     CPU_ROPE_STORE_F32, /* K/V types in the order of cpu_kv_index */
     CPU_ROPE_STORE_F16,
@@ -58,13 +59,15 @@ struct cpu_rotation {
 
 /* One row of the residual stream (struct op_input):
  *   x += residual_scale * r, r = residual or residual / rms(residual) * residual_norm
- *   out = x / rms(x) * norm */
+ *   out = x / rms(x) * norm, or centred (x - mean) / rms(x - mean) * norm + bias */
 struct cpu_row {
     float *x;                                     /* (n), written only with residual */
     const float *residual, *residual_norm, *norm; /* (n), each may be NULL */
     float *out;                                   /* (n), only with norm; may be x */
     float residual_scale, eps;
     uint32_t n;
+    bool centred;      /* without residual_norm */
+    const float *bias; /* (n) or NULL */
 };
 
 /* Gated activations as g / (1 + e^-x) * u. GELU_TANH, as (1 + tanh z) / 2 = 1 / (1 + e^-2z): x =

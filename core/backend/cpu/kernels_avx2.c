@@ -51,6 +51,33 @@ ALWAYS_INLINE __m256 update_vector(const struct cpu_row *r, bool residual, bool 
     return sum;
 }
 
+/* x - mean at column i, 0 beyond the row's n columns. */
+ALWAYS_INLINE __m256 center(const float *x, uint32_t i, uint32_t n, __m256 mean) {
+    __m256 v = _mm256_sub_ps(load_some(x + i, n - i), mean);
+    return n - i >= LANES ? v : _mm256_and_ps(v, _mm256_castsi256_ps(lanes_below(n - i)));
+}
+
+/* out = (x - mean) / rms(x - mean) * norm + bias */
+static void center_row(const struct cpu_row *r) {
+    const struct cpu_row at = *r;
+    const uint32_t n = at.n;
+    __m256 sum = _mm256_setzero_ps(), squares = _mm256_setzero_ps();
+    for (uint32_t i = 0; i < n; i += LANES)
+        sum = _mm256_add_ps(sum, load_some(at.x + i, n - i));
+    const __m256 mean = _mm256_set1_ps(sum_lanes(sum) / (float)n);
+    for (uint32_t i = 0; i < n; i += LANES) {
+        __m256 v = center(at.x, i, n, mean);
+        squares = _mm256_fmadd_ps(v, v, squares);
+    }
+    const __m256 scale = _mm256_set1_ps(inverse_rms(squares, r));
+    for (uint32_t i = 0; i < n; i += LANES) {
+        __m256 v = _mm256_mul_ps(center(at.x, i, n, mean), scale);
+        v = _mm256_mul_ps(v, load_some(at.norm + i, n - i));
+        if (at.bias) v = _mm256_add_ps(v, load_some(at.bias + i, n - i));
+        store_some(at.out + i, v, n - i);
+    }
+}
+
 void avx2_norm_row(const struct cpu_row *r) {
     const float *x = r->x, *norm = r->norm;
     float *out = r->out;
@@ -59,6 +86,10 @@ void avx2_norm_row(const struct cpu_row *r) {
                  : r->residual    ? update_vector(r, true, false, r->residual_scale)
                                   : update_vector(r, false, false, 0);
     if (!norm) return;
+    if (r->centred) {
+        center_row(r);
+        return;
+    }
     __m256 scale = _mm256_set1_ps(inverse_rms(sum, r));
     for (uint32_t i = 0; i < n; i += LANES) {
         __m256 v = _mm256_mul_ps(load_some(x + i, n - i), scale);
@@ -125,6 +156,7 @@ void avx2_softcap(const float *x, float *out, uint32_t n, float scale, float cap
 const struct cpu_isa cpu_isa_avx2 = {
     .name = "avx2",
     .kernel_names = {[CPU_RMSNORM] = "rmsnorm_avx2",
+                     [CPU_LAYERNORM] = "layernorm_avx2",
                      [CPU_ADD_ROWS] = "add_rows_avx2",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_avx2",
                      [CPU_ROPE_STORE_F16] = "rope_store_f16_avx2",

@@ -6,6 +6,7 @@
 const struct cpu_isa cpu_isa_avx512 = {
     .name = "avx512",
     .kernel_names = {[CPU_RMSNORM] = "rmsnorm_avx2",
+                     [CPU_LAYERNORM] = "layernorm_avx2",
                      [CPU_ADD_ROWS] = "add_rows_avx2",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_avx2",
                      [CPU_ROPE_STORE_F16] = "rope_store_f16_avx2",

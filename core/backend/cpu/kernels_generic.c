@@ -12,6 +12,19 @@ static float inverse_rms(float sum, const struct cpu_row *r) {
     return 1 / sqrtf(sum / (float)r->n + r->eps);
 }
 
+/* The second half of normalize_row if the row is centred. */
+static void center_row(const struct cpu_row *r) {
+    float sum = 0, squares = 0;
+    for (uint32_t i = 0; i < r->n; i++)
+        sum += r->x[i];
+    const float mean = sum / (float)r->n;
+    for (uint32_t i = 0; i < r->n; i++)
+        squares += (r->x[i] - mean) * (r->x[i] - mean);
+    const float scale = inverse_rms(squares, r);
+    for (uint32_t i = 0; i < r->n; i++)
+        r->out[i] = (r->x[i] - mean) * scale * r->norm[i] + (r->bias ? r->bias[i] : 0);
+}
+
 static void normalize_row(const struct cpu_row *r) {
     float sum = 0, scale = r->residual_scale;
     for (uint32_t i = 0; r->residual_norm && i < r->n; i++)
@@ -24,6 +37,10 @@ static void normalize_row(const struct cpu_row *r) {
         sum += r->x[i] * r->x[i];
     }
     if (!r->norm) return;
+    if (r->centred) {
+        center_row(r);
+        return;
+    }
     scale = inverse_rms(sum, r);
     for (uint32_t i = 0; i < r->n; i++)
         r->out[i] = r->x[i] * scale * r->norm[i];
@@ -74,6 +91,7 @@ const struct cpu_isa cpu_isa_generic = {
     .name = "generic",
     .kernel_names = {[CPU_EMBED] = "embed_generic",
                      [CPU_RMSNORM] = "rmsnorm_generic",
+                     [CPU_LAYERNORM] = "layernorm_generic",
                      [CPU_ADD_ROWS] = "add_rows_generic",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_generic",
                      [CPU_ROPE_STORE_F16] = "rope_store_f16_generic",

@@ -65,6 +65,36 @@ ALWAYS_INLINE float32x4_t update_vector(const struct cpu_row *r, float scale, ui
     return v;
 }
 
+/* x - mean at column i, 0 beyond the row's n columns. */
+ALWAYS_INLINE float32x4_t center(const float *x, uint32_t i, uint32_t n, float mean) {
+    float some[LANES] = {0};
+    float32x4_t v = vsubq_f32(load_some(x + i, n - i), vdupq_n_f32(mean));
+    if (n - i >= LANES) return v;
+    store_some(some, v, n - i);
+    return vld1q_f32(some);
+}
+
+/* out = (x - mean) / rms(x - mean) * norm + bias */
+static void center_row(const struct cpu_row *r) {
+    struct sums s = {{vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)}};
+    const uint32_t n = r->n;
+    float32x4_t sum = vdupq_n_f32(0);
+    for (uint32_t i = 0; i < n; i += LANES)
+        sum = vaddq_f32(sum, load_some(r->x + i, n - i));
+    const float mean = sum_lanes(sum) / (float)n;
+    for (uint32_t i = 0; i < n; i += LANES) {
+        float32x4_t v = center(r->x, i, n, mean);
+        s.of[0] = vfmaq_f32(s.of[0], v, v);
+    }
+    const float scale = inverse_rms(&s, r);
+    for (uint32_t i = 0; i < n; i += LANES) {
+        float32x4_t v = vmulq_n_f32(center(r->x, i, n, mean), scale);
+        v = vmulq_f32(v, load_some(r->norm + i, n - i));
+        if (r->bias) v = vaddq_f32(v, load_some(r->bias + i, n - i));
+        store_some(r->out + i, v, n - i);
+    }
+}
+
 static void normalize_row(const struct cpu_row *r) {
     struct sums s = {{vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)}};
     float scale = residual_scale(r);
@@ -82,6 +112,10 @@ static void normalize_row(const struct cpu_row *r) {
         s.of[0] = vfmaq_f32(s.of[0], v, v);
     }
     if (!r->norm) return;
+    if (r->centred) {
+        center_row(r);
+        return;
+    }
     scale = inverse_rms(&s, r);
     for (i = 0; i < n; i += LANES) {
         float32x4_t v = vmulq_n_f32(load_some(r->x + i, n - i), scale);
@@ -145,6 +179,7 @@ static void softcap_row(const float *x, float *out, uint32_t n, float scale, flo
 const struct cpu_isa cpu_isa_neon = {
     .name = "neon",
     .kernel_names = {[CPU_RMSNORM] = "rmsnorm_neon",
+                     [CPU_LAYERNORM] = "layernorm_neon",
                      [CPU_ADD_ROWS] = "add_rows_neon",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_neon",
                      [CPU_ROPE_STORE_F16] = "rope_store_f16_neon",

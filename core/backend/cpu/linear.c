@@ -127,7 +127,9 @@ static void norm_input_row(const struct cpu_backend *c, const struct op_input *i
                         .out = in->norm ? out : NULL,
                         .residual_scale = in->residual_scale != 0 ? in->residual_scale : 1,
                         .eps = in->eps,
-                        .n = n_in};
+                        .n = n_in,
+                        .centred = in->centred,
+                        .bias = vector_of(in->norm_bias)};
     c->isa->norm_row(&r);
 }
 
@@ -163,7 +165,7 @@ void cpu_input_prepare(struct cpu_backend *c, const struct cpu_input *input) {
     struct prepare_run run = {c, input};
     pool_run(c->pool, input->n_rows / n + (input->n_rows % n != 0), prepare_chunk, &run);
     if (in->norm || in->residual_norm)
-        cpu_count(c, c->isa, CPU_RMSNORM);
+        cpu_count(c, c->isa, in->centred ? CPU_LAYERNORM : CPU_RMSNORM);
     else if (in->residual)
         cpu_count(c, c->isa, CPU_ADD_ROWS);
     if (input->codes) backend_count_kernel(&c->base, c->quantize_counter);
@@ -185,7 +187,7 @@ static void norm_chunk(const void *arg, uint32_t row, int thread) {
 int cpu_norm(backend *be, const struct op_norm *a) {
     struct norm_run run = {cpu_of(be), a};
     pool_run(run.c->pool, a->n_rows, norm_chunk, &run);
-    cpu_count(run.c, run.c->isa, CPU_RMSNORM);
+    cpu_count(run.c, run.c->isa, a->in.centred ? CPU_LAYERNORM : CPU_RMSNORM);
     return 0;
 }
 

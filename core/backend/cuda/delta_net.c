@@ -108,7 +108,8 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
 int cuda_gate(backend *be, const struct op_gate *a) {
     const struct cargs_gate args = {.x = cuda_at(a->x),
                                     .gate = a->gate ? cuda_at(a->gate) : NULL,
-                                    .n = (uint64_t)a->n_rows * a->n_cols};
+                                    .n = (uint64_t)a->n_rows * a->n_cols,
+                                    .unary = (uint32_t)a->unary};
     return cuda_launch(cuda_of(be),
                        &(struct cuda_launch){.kernel = cuda_gate_kernel(),
                                              .name = "gate",

@@ -16,7 +16,8 @@ static uint32_t column_groups(uint32_t pitch) {
 }
 
 /* The factor, a power of two, that undoes the common scale of rows with a norm. It depends on the
- * norm alone: no value exceeds sqrt(n_in) times the norm's largest weight, and the scale brings
+ * norm alone: no value exceeds sqrt(n_in) times the norm's largest weight (plus the largest bias),
+ * and the scale brings
  * that bound into [2^14, 2^15). Usual values lie about 2^6 below it; f16 keeps its full precision
  * down to 2^-14. 0: each row needs its own scale. */
 static float common_inverse_scale(const struct op_input *in, uint32_t n_in) {
@@ -24,6 +25,7 @@ static float common_inverse_scale(const struct op_input *in, uint32_t n_in) {
     int exponent;
     if (!in->norm || !(in->eps >= least_eps)) return 0;
     float most = sqrtf((float)n_in) * cuda_weight_of(in->norm)->largest;
+    if (in->norm_bias) most += cuda_weight_of(in->norm_bias)->largest;
     if (!isfinite(most)) return 0;
     if (most == 0) return 1;
     frexpf(most, &exponent);
@@ -41,6 +43,7 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
         .residual = cuda_at(in->residual),
         .residual_norm = cuda_vector(in->residual_norm),
         .norm = cuda_vector(in->norm),
+        .bias = cuda_vector(in->norm_bias),
         .out = out,
         .scales = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
         .op = {.n_in = n_in,
@@ -50,10 +53,12 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
         .kind = (uint32_t)kind,
         .scale = inverse != 0 ? 1 / inverse : 0,
         .inverse = inverse,
+        .centred = in->centred,
+        .largest_bias = in->norm_bias ? cuda_weight_of(in->norm_bias)->largest : 0,
     };
     if (kind == CUDA_IN_F16) c->in_scale = inverse;
     uint64_t values = (uint64_t)n_rows * n_in;
-    uint32_t n_norms = !!in->residual_norm + !!in->norm;
+    uint32_t n_norms = !!in->residual_norm + !!in->norm + !!in->norm_bias;
     return cuda_launch(c,
                        &(struct cuda_launch){
                            .kernel = cuda_input_kernel(n, !in->residual && !in->norm),

@@ -24,7 +24,7 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
                 const backend_buf *out, struct metal_bind *rows) {
     const backend_buf *to = out ? out : m->scratch[METAL_SCRATCH_IN];
     uint64_t bytes = (uint64_t)n_rows * n_in * sizeof(float);
-    uint32_t n_norms = !!in->residual_norm + !!in->norm;
+    uint32_t n_norms = !!in->residual_norm + !!in->norm + !!in->norm_bias;
     uint32_t threads = input_threads(n_in);
     const struct args_input args = {.n_in = n_in,
                                     .residual_scale =
@@ -38,17 +38,20 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
     return metal_dispatch(
         m, &(struct metal_launch){
                .kernel = "input_rows",
-               .n_consts = 4,
+               .n_consts = 6,
                .consts = {{MARGS_INPUT_VALUES, metal_div_up(n_in, threads)},
                           {MARGS_INPUT_RESIDUAL, in->residual != NULL},
                           {MARGS_INPUT_RESIDUAL_NORM, in->residual_norm != NULL},
-                          {MARGS_INPUT_NORM, in->norm != NULL}},
+                          {MARGS_INPUT_NORM, in->norm != NULL},
+                          {MARGS_INPUT_CENTRED, in->centred},
+                          {MARGS_INPUT_BIAS, in->norm_bias != NULL}},
                .args = &args,
                .args_bytes = sizeof args,
-               .n_binds = 5,
+               .n_binds = 6,
                .binds = {x, metal_at_or(in->residual, in->x),
                          in->residual_norm ? metal_weight_at(in->residual_norm) : x,
-                         in->norm ? metal_weight_at(in->norm) : x, in->norm ? *rows : x},
+                         in->norm ? metal_weight_at(in->norm) : x, in->norm ? *rows : x,
+                         in->norm_bias ? metal_weight_at(in->norm_bias) : x},
                .groups = {n_rows, 1, 1},
                .threads = {threads, 1, 1},
                .read = bytes * (1 + !!in->residual) + n_norms * n_in * sizeof(float),

@@ -120,8 +120,10 @@ static int check_activation(struct hf_reader *r) {
     const char *name =
         is_gelu && hf_value(r->json, "hidden_activation") ? "hidden_activation" : "hidden_act";
     const char *act = hf_text(r->json, name);
-    bool known =
-        !act || (!is_gelu && strcmp(act, "silu") == 0) || (!is_gelu && strcmp(act, "swish") == 0);
+    const char *only = r->config->family->act;
+    bool known = !act || (only && strcmp(act, only) == 0) ||
+                 (!is_gelu && !only && strcmp(act, "silu") == 0) ||
+                 (!is_gelu && !only && strcmp(act, "swish") == 0);
     /* The first gemma files have "gelu" for the approximation. */
     if (is_gelu && act && strcmp(name, "hidden_act") == 0) known = strcmp(act, "gelu") == 0;
     for (size_t i = 0; is_gelu && act && i < sizeof gelu / sizeof gelu[0]; i++)
@@ -397,6 +399,25 @@ static void put_head(struct hf_reader *r) {
     r->config->pooled = true;
 }
 
+/* Members of Cohere, StableLM and GPT-NeoX. */
+static int put_cohere_or_neox(struct hf_reader *r) {
+    const char *arch = r->config->family->arch;
+    double v;
+    int rc = 0;
+    const bool cohere = strcmp(arch, "cohere2") == 0 || strcmp(arch, "command-r") == 0;
+    if (cohere && hf_flag(r->json, "use_qk_norm", false))
+        return hf_refuse(r, "use_qk_norm", "norms of Q and K by LayerNorm are not supported");
+    if (strcmp(arch, "stablelm") == 0 && hf_flag(r->json, "qk_layernorm", false))
+        return hf_refuse(r, "qk_layernorm", "norms of each head of Q and K are not supported");
+    if (cohere) {
+        rc = hf_read_real(r, r->json, "logit_scale", 0.0625, &v);
+        if (!rc) hf_put_f32(r, "logit_scale", v);
+    }
+    if (strcmp(arch, "gptneox") == 0)
+        hf_put_bool(r, "use_parallel_residual", hf_flag(r->json, "use_parallel_residual", true));
+    return rc;
+}
+
 static int read_all(struct hf_reader *r) {
     struct hf_config *c = r->config;
     double eps;
@@ -406,13 +427,17 @@ static int read_all(struct hf_reader *r) {
     r->rc = gguf_writer_set_str(r->keys, "general.architecture", c->family->arch, r->e);
     if (!r->rc) r->rc = gguf_writer_set_str(r->keys, "general.type", "model", r->e);
     const bool nemotron = hf_is_nemotron(r);
-    const char *eps_name = traits & HF_SHORT_CONV ? "norm_eps"
-                           : nemotron             ? "layer_norm_epsilon"
-                                                  : "rms_norm_eps";
+    const char *eps_name = c->family->eps           ? c->family->eps
+                           : traits & HF_SHORT_CONV ? "norm_eps"
+                           : nemotron               ? "layer_norm_epsilon"
+                                                    : "rms_norm_eps";
     if ((rc = put_sizes(r)) || (rc = hf_read_rope(r)) ||
         (rc = hf_read_real(r, r->json, eps_name, c->family->rms_eps, &eps)))
         return rc;
-    hf_put_f32(r, "attention.layer_norm_rms_epsilon", eps);
+    hf_put_f32(r,
+               c->family->eps ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+               eps);
+    if ((rc = put_cohere_or_neox(r))) return rc;
     if ((rc = put_experts(r))) return rc;
     bool explicit_dim = !(traits & (HF_NO_HEAD_DIM | HF_MLA)) && hf_value(r->json, "head_dim");
     if (explicit_dim || c->family->head_dim) {

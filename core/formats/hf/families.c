@@ -168,6 +168,42 @@ static const struct hf_family families[] = {
     {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "deepseek2", .traits = HF_LLAMA_KEYS | HF_MLA,
      .hidden = 2048, .ff = 10240, .n_layers = 47, .n_heads = 20, .max_positions = 202752,
      .vocab = 154880, .rms_eps = 1e-5, .rope_theta = 1e4, .renormalize = true},
+    {"olmo3", "Olmo3ForCausalLM", "olmo2", .traits = HF_POST_NORMS | HF_LAYER_TYPES,
+     .window = HF_WINDOW_PERIOD, .period = 4, .hidden = 4096, .ff = 11008, .n_layers = 32,
+     .n_heads = 32, .max_positions = 2048, .vocab = 50304, .sliding_window = 4096, .rms_eps = 1e-5,
+     .rope_theta = 5e5},
+    {"seed_oss", "SeedOssForCausalLM", "seed_oss", .traits = HF_POST_NORMS, .hidden = 4096,
+     .ff = 27648, .n_layers = 64, .n_heads = 80, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 524288, .vocab = 155136, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"exaone4", "Exaone4ForCausalLM", "exaone4", .traits = HF_POST_NORMS | HF_LAYER_TYPES,
+     .window = HF_WINDOW_PERIOD, .period = 4, .hidden = 4096, .ff = 16384, .n_layers = 32,
+     .n_heads = 32, .n_kv_heads = 32, .max_positions = 2048, .vocab = 102400,
+     .sliding_window = 4096, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"arcee", "ArceeForCausalLM", "arcee", .traits = LLAMA_TRAITS, .act = "relu2", .hidden = 2560,
+     .ff = 18432, .n_layers = 32, .n_heads = 32, .max_positions = 4096, .vocab = 32000,
+     .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"granitemoe", "GraniteMoeForCausalLM", "granitemoe",
+     .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES | HF_EXPERTS, .hidden = 4096, .ff = 11008,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .n_experts = 8,
+     .n_experts_used = 2, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"cohere2", "Cohere2ForCausalLM", "cohere2", .traits = HF_LAYER_TYPES | HF_NO_HEAD_DIM,
+     .window = HF_WINDOW_PERIOD, .period = 4, .eps = "layer_norm_eps", .hidden = 8192, .ff = 22528,
+     .n_layers = 40, .n_heads = 64, .max_positions = 8192, .vocab = 256000, .sliding_window = 4096,
+     .rms_eps = 1e-5, .rope_theta = 1e4, .tied = true},
+    {"cohere", "CohereForCausalLM", "command-r", .traits = HF_NO_HEAD_DIM, .eps = "layer_norm_eps",
+     .hidden = 8192, .ff = 22528, .n_layers = 40, .n_heads = 64, .max_positions = 8192,
+     .vocab = 256000, .rms_eps = 1e-5, .rope_theta = 5e5, .tied = true},
+    {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", .traits = HF_NO_HEAD_DIM,
+     .window = HF_WINDOW_ALL, .eps = "norm_epsilon", .act = "gelu_pytorch_tanh", .hidden = 3072,
+     .ff = 12288, .n_layers = 30, .n_heads = 24, .n_kv_heads = 2, .max_positions = 4096,
+     .vocab = 49152, .rms_eps = 1e-5, .rope_theta = 1e4, .tied = true},
+    {"stablelm", "StableLmForCausalLM", "stablelm", .traits = HF_NO_HEAD_DIM,
+     .eps = "layer_norm_eps", .rotated = 0.25, .hidden = 2560, .ff = 6912, .n_layers = 32,
+     .n_heads = 32, .n_kv_heads = 32, .max_positions = 4096, .vocab = 50304, .rms_eps = 1e-5,
+     .rope_theta = 1e4},
+    {"gpt_neox", "GPTNeoXForCausalLM", "gptneox", .traits = HF_NO_HEAD_DIM, .eps = "layer_norm_eps",
+     .rotated = 0.25, .act = "gelu", .hidden = 6144, .ff = 24576, .n_layers = 44, .n_heads = 64,
+     .max_positions = 2048, .vocab = 50432, .rms_eps = 1e-5, .rope_theta = 1e4},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
@@ -182,8 +218,13 @@ static const struct hf_family *find_family(const char *model_type, const char *c
 
 /* What the forward pass lacks for known families that it cannot run; NULL: unknown. */
 static const char *lacks(const char *model_type) {
+    static const char alibi[] = "ALiBi, a bias of attention by distance";
     static const char heads[] = "layers with different numbers of heads, and a gate for each head";
     static const char *const rows[][2] = {
+        {"mpt", alibi},
+        {"bloom", alibi},
+        {"phimoe", "its way to choose experts (sparse mixer)"},
+        {"gpt2", "learned position embeddings"},
         {"bailing_moe_v2", "experts that are chosen by groups"},
         {"laguna", heads},
         {"mimo_v2_flash", "value heads that are narrower than key heads"},
@@ -220,7 +261,7 @@ int hf_choose_family(struct hf_reader *r) {
                                  ? classes->child->valuestring
                                  : NULL;
     const char *model_type = hf_text(r->root, "model_type");
-    char known[400];
+    char known[512];
     size_t used = 0;
     const char *inner = text_type(r, model_type);
     if (inner) {

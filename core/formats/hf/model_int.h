@@ -55,6 +55,9 @@ struct hf_family {
     uint32_t traits;                     /* enum hf_trait */
     enum hf_window window;
     uint32_t period;
+    const char *eps; /* the member with LayerNorm's epsilon; NULL: norms are RMS norms */
+    double rotated;  /* default of partial_rotary_factor; 0: heads are rotated as a whole */
+    const char *act; /* the only hidden_act that its models have; NULL: as the traits say */
     /* transformers' defaults for members missing in config.json. 0: the member is required;
      * n_kv_heads 0: n_heads; head_dim 0: hidden / n_heads. */
     uint32_t hidden, ff, n_layers, n_heads, n_kv_heads, head_dim, max_positions, vocab;

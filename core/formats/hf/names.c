@@ -11,6 +11,11 @@ static const struct name_row model_rows[] = {
     {.from = "model.norm.weight", .to = "output_norm.weight"},
     {.from = "model.embedding_norm.weight", .to = "token_embd_norm.weight"}, /* as GGUF has it */
     {.from = "score.weight", .to = "cls.output.weight"},
+    {.from = "model.norm.bias", .to = "output_norm.bias"},
+    {.from = "model.embed_in.weight", .to = "token_embd.weight"}, /* of GPT-NeoX */
+    {.from = "model.final_layer_norm.weight", .to = "output_norm.weight"},
+    {.from = "model.final_layer_norm.bias", .to = "output_norm.bias"},
+    {.from = "embed_out.weight", .to = "output.weight"},
     {.from = "lm_head.weight",
      .to = "output.weight",
      .excludes = HF_EMBED_HEAD,
@@ -184,6 +189,20 @@ static const struct name_row layer_rows[] = {
     {.from = "mlp.experts.down_proj_bias", .to = "ffn_down_exps.bias", .needs = HF_GPT_OSS},
     {.from = "mlp.experts.down_proj_blocks", .layout = OSS_DOWN_BLOCKS, .needs = HF_GPT_OSS},
     {.from = "mlp.experts.down_proj_scales", .layout = OSS_DOWN_SCALES, .needs = HF_GPT_OSS},
+    {.from = "input_layernorm.bias", .to = "attn_norm.bias"},
+    {.from = "post_attention_layernorm.bias", .to = "ffn_norm.bias"},
+    {.from = "mlp.c_fc.weight", .to = "ffn_up.weight"},
+    {.from = "mlp.c_fc.bias", .to = "ffn_up.bias"},
+    {.from = "mlp.c_proj.weight", .to = "ffn_down.weight"},
+    {.from = "mlp.c_proj.bias", .to = "ffn_down.bias"},
+    {.from = "attention.query_key_value.weight", .to = "attn_qkv.weight", .layout = QKV_BY_HEAD},
+    {.from = "attention.query_key_value.bias", .to = "attn_qkv.bias", .layout = QKV_BY_HEAD},
+    {.from = "attention.dense.weight", .to = "attn_output.weight"},
+    {.from = "attention.dense.bias", .to = "attn_output.bias"},
+    {.from = "mlp.dense_h_to_4h.weight", .to = "ffn_up.weight"},
+    {.from = "mlp.dense_h_to_4h.bias", .to = "ffn_up.bias"},
+    {.from = "mlp.dense_4h_to_h.weight", .to = "ffn_down.weight"},
+    {.from = "mlp.dense_4h_to_h.bias", .to = "ffn_down.bias"},
 };
 
 static const struct name_row *find_row(const struct name_row *rows, size_t n, const char *name,

@@ -12,6 +12,7 @@ enum layout {
     CONVOLUTION, /* (channels, 1, taps) -> (channels, taps) */
     DECAY,       /* a logarithm; GGUF has -e^x */
     LATENT_KV,   /* rows of each head's K, then V -> K transposed, and V, by head */
+    QKV_BY_HEAD, /* each head's rows of Q, K and V; GGUF has all of Q, of K, of V */
     COLUMN,      /* of Mamba-2: a vector as a matrix of one column, */
     DECAY_COLUMN,
     GROUPS,      /* or of a row for each group */

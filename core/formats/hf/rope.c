@@ -186,7 +186,8 @@ static int read_local(struct hf_reader *r, const cJSON *params, double *theta) {
     const char *type = hf_text(local, "rope_type");
     *theta = 0;
     const char *arch = r->config->family->arch;
-    if (strcmp(arch, "gemma3") != 0 && strcmp(arch, HF_GEMMA_EMBEDDING) != 0) return 0;
+    const bool gemma = strcmp(arch, "gemma3") == 0 || strcmp(arch, HF_GEMMA_EMBEDDING) == 0;
+    if (!gemma && (strcmp(arch, "olmo2") != 0 || !local)) return 0;
     if (type && strcmp(type, "default") != 0)
         return hf_refuse(r, "rope_parameters",
                          "rope scaling of layers with a window is not supported");
@@ -200,13 +201,16 @@ static int read_partial(struct hf_reader *r, const struct rope *rope) {
     struct hf_config *c = r->config;
     double part, usual = 1, n_rot;
     bool delta_net = c->family->traits & HF_DELTA_NET, by_key = c->family->traits & HF_PARTIAL;
-    bool partly = delta_net || by_key || strcmp(c->family->arch, "phi3") == 0;
+    bool partly =
+        delta_net || by_key || c->family->rotated > 0 || strcmp(c->family->arch, "phi3") == 0;
     if (delta_net) usual = 0.25;
     if (strcmp(c->family->arch, "glm4moe") == 0) usual = 0.5;
+    if (c->family->rotated > 0) usual = c->family->rotated;
     int rc = by_key ? hf_read_real(r, r->json, "rotary_dim", usual * c->head_dim, &n_rot) : 0;
     if (rc) return rc;
-    if (by_key) usual = n_rot / c->head_dim; /* MiniMax's own folders */
-    rc = read_either(r, rope, "partial_rotary_factor", usual, &part);
+    if (by_key) usual = n_rot / c->head_dim;                    /* MiniMax's own folders */
+    rc = hf_read_real(r, r->json, "rotary_pct", usual, &usual); /* GPT-NeoX's name */
+    if (!rc) rc = read_either(r, rope, "partial_rotary_factor", usual, &part);
     if (rc) return rc;
     if (!(part > 0 && part <= 1)) return err_value(r, "partial_rotary_factor");
     if (part != 1 && !partly)
@@ -255,7 +259,7 @@ int hf_read_rope(struct hf_reader *r) {
                              "the rope parameters are not an object");
     const cJSON *full = hf_value(params, "full_attention");
     struct rope rope = {.params = full ? full : params};
-    double theta, local;
+    double theta = r->config->family->rope_theta, local;
     int rc;
     rope.type = hf_text(rope.params, "rope_type");
     if (!rope.type) rope.type = hf_text(rope.params, "type");
@@ -265,7 +269,8 @@ int hf_read_rope(struct hf_reader *r) {
     bool mrope = r->config->family->traits & HF_MROPE;
     if (mrope && strcmp(rope.type, "mrope") == 0) rope.type = "default"; /* likewise */
     if ((rc = hf_read_real(r, rope.params, "factor", 1, &rope.factor)) ||
-        (rc = read_either(r, &rope, "rope_theta", r->config->family->rope_theta, &theta)) ||
+        (rc = hf_read_real(r, r->json, "rotary_emb_base", theta, &theta)) || /* GPT-NeoX's name */
+        (rc = read_either(r, &rope, "rope_theta", theta, &theta)) ||
         (rc = read_local(r, params, &local)) || (rc = read_partial(r, &rope)))
         return rc;
     if (!(theta > 0)) return err_value(r, "rope_theta");
@@ -274,6 +279,7 @@ int hf_read_rope(struct hf_reader *r) {
     else if ((rc = put_scaling(r, &rope, &theta)))
         return rc;
     hf_put_f32(r, "rope.freq_base", theta);
-    if (local > 0) hf_put_f32(r, "rope.freq_base_swa", local);
+    const bool usual = strcmp(r->config->family->arch, "olmo2") == 0 && local == theta;
+    if (local > 0 && !usual) hf_put_f32(r, "rope.freq_base_swa", local);
     return mrope ? put_sections(r, &rope) : 0;
 }

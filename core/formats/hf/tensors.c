@@ -178,6 +178,20 @@ static int map_one_row(struct mapper *m, const struct safetensor *s, const char 
     return rc;
 }
 
+static int map_qkv_by_head(struct mapper *m, const struct safetensor *s, const char *name) {
+    const struct hf_config *c = m->config;
+    if (s->n_dims > 2 || s->dims[0] != 3 * (uint64_t)c->n_heads * c->head_dim)
+        return bad_shape(m, s, "rows of Q, K and V of each head");
+    int rc = map_plain(m, s, name, 0);
+    if (rc) return rc;
+    struct hf_recipe *k = &m->entries[m->n - 1].recipe;
+    k->head = c->head_dim;
+    k->n_groups = c->n_heads;
+    k->n_share = 3;
+    k->by_cols = s->n_dims == 1;
+    return 0;
+}
+
 static int map_halves(struct mapper *m, const struct safetensor *s, uint32_t layer) {
     static const char *const names[2][2] = {{"ffn_gate.weight", "ffn_up.weight"},
                                             {"ffn_gate_shexp.weight", "ffn_up_shexp.weight"}};
@@ -428,6 +442,8 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         return map_decay(m, s, name);
     case LATENT_KV:
         return map_latent_kv(m, s, layer);
+    case QKV_BY_HEAD:
+        return map_qkv_by_head(m, s, name);
     case COLUMN:
     case DECAY_COLUMN:
         rc = map_rows(m, s, name, s->dims[0]);
@@ -531,7 +547,8 @@ static bool is_skipped(struct mapper *m, const char *name) {
     m->t->n_mtp += predicts;
     if (vision || predicts) return true;
     if ((c->family->traits & HF_EMBED_HEAD) && strcmp(name, "lm_head.weight") == 0) return true;
-    return ends_with(name, ".rotary_emb.inv_freq");
+    const bool mask = ends_with(name, ".attention.bias") || ends_with(name, ".masked_bias");
+    return ends_with(name, ".rotary_emb.inv_freq") || mask;
 }
 
 /* "mlp.experts.12.w" -> "mlp.experts.*.w" and 12. */
@@ -574,7 +591,7 @@ static int set_scale(struct mapper *m, const struct safetensor *s, enum hf_scale
 
 static int map_tensor(struct mapper *m, const struct safetensor *s) {
     static const char language[] = "language_model.", layers[] = "model.layers.",
-                      backbone[] = "backbone.";
+                      backbone[] = "backbone.", neox[] = "gpt_neox.";
     char name[NAME_BYTES], rest[NAME_BYTES];
     const struct hf_config *c = m->config;
     if (s->name.len >= NAME_BYTES - 32) return refuse_name(m, s, "has a name that is too long");
@@ -591,6 +608,10 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     if (begins_with(name, "layers.") || begins_with(name, "embed_tokens.") ||
         strcmp(name, "norm.weight") == 0) { /* saved without its output head */
         memmove(name + strlen("model."), name, strlen(name) + 1);
+        memcpy(name, "model.", strlen("model."));
+    }
+    if (begins_with(name, neox)) {
+        memmove(name + strlen("model."), name + strlen(neox), strlen(name + strlen(neox)) + 1);
         memcpy(name, "model.", strlen("model."));
     }
     if (is_skipped(m, name)) return 0;

@@ -187,7 +187,7 @@ static int emit_value(struct emitting *m, uint32_t set) {
 static int compile_schema(struct s_ctx *c, const struct grammar_schema *schema, uint32_t *value) {
     struct emitting m = {.c = c};
     list_of_sets list = {0};
-    uint32_t root, top = 0;
+    uint32_t root = 0, top = 0;
     c->buckets = s_new(c, S_SET_BUCKETS, sizeof *c->buckets);
     c->memos = s_memos_new(c);
     if (!c->buckets || !c->memos) return ERR_NOMEM;

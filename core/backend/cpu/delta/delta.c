@@ -257,7 +257,20 @@ int cpu_linear_attention(backend *be, const struct op_linear_attention *a) {
     return 0;
 }
 
-/* ---- the gate of attention ---- */
+/* ---- the gate of attention, activations without a gate ---- */
+
+static float activate(const struct op_gate *a, float x) {
+    switch (a->unary) {
+    case BACKEND_UNARY_GELU_TANH: {
+        const float g = x < CPU_GATE_MIN ? CPU_GATE_MIN : x;
+        return g / (1 + expf(-g * (CPU_GELU_LINEAR + CPU_GELU_CUBIC * g * g)));
+    }
+    case BACKEND_UNARY_GELU:
+        return x < CPU_GATE_MIN ? 0 : 0.5f * x * erfcf(-0.70710678f * x);
+    default:
+        return x * (x > 0 ? x : 0);
+    }
+}
 
 struct gate_run {
     const struct op_gate *a;
@@ -279,7 +292,7 @@ static void gate_span(const void *arg, uint32_t item, int thread) {
         return;
     }
     for (uint32_t i = 0; i < n; i++)
-        x[i] *= x[i] > 0 ? x[i] : 0;
+        x[i] = activate(a, x[i]);
 }
 
 int cpu_gate(backend *be, const struct op_gate *a) {
