@@ -23,10 +23,24 @@ enum qtype {
     QTYPE_Q4_K = 12,
     QTYPE_Q5_K = 13,
     QTYPE_Q6_K = 14,
+    QTYPE_IQ2_XXS = 16,
+    QTYPE_IQ2_XS = 17,
+    QTYPE_IQ3_XXS = 18,
+    QTYPE_IQ1_S = 19,
     QTYPE_IQ4_NL = 20,
+    QTYPE_IQ3_S = 21,
+    QTYPE_IQ2_S = 22,
     QTYPE_IQ4_XS = 23,
+    QTYPE_IQ1_M = 29,
     QTYPE_BF16 = 30,
-    QTYPE_MXFP4 = 39
+    QTYPE_TQ1_0 = 34,
+    QTYPE_TQ2_0 = 35,
+    QTYPE_MXFP4 = 39,
+    /* In memory only, see qtype_widen. */
+    QTYPE_IQ1_W = 60,
+    QTYPE_IQ2_W = 61,
+    QTYPE_IQ3_XXS_W = 62,
+    QTYPE_IQ3_S_W = 63
 };
 
 /* Values per block: 32 for the plain types, 256 (a super-block) for the _K types and IQ4_XS. */
@@ -142,9 +156,18 @@ struct iq4_xs_block {
     uint8_t q[QK_ELEMS / 2];
 };
 
+/* Wide types: what the IQ1, IQ2 and IQ3 types are in memory (qtype_widen).
+ *   IQ1_W, IQ2_W      Q3_K's layout: value = d * (scale_s - 32) * levels[q] / 8
+ *   IQ3_XXS_W         IQ4_XS's layout: value = d * (scale_s - 32) * levels[nibble] / 4
+ *   IQ3_S_W           the same without the division
+ * levels: iq1_levels (8 * coordinate + 1, q + 4: - 1), iq2_levels and so on; the highest bit of a
+ * code is the sign (IQ1_W: of the 1). A q of 3 (7) does not occur; its level is 0. */
+
 /* Device code (Metal, CUDA: dialects of C++) has its own decoders and tables of levels. */
 #if !defined(__cplusplus)
 extern const int8_t iq4_levels[16], mxfp4_levels[16];
+/* The tables of eight levels are followed by themselves: a table lookup may use 16. */
+extern const int8_t iq1_levels[16], iq2_levels[16], iq3_xxs_levels[16], iq3_s_levels[16];
 
 _Static_assert(sizeof(struct q8_0_block) == 34, "Q8_0 block is 34 bytes");
 _Static_assert(sizeof(struct q4_0_block) == 18, "Q4_0 block is 18 bytes");
@@ -167,8 +190,10 @@ struct qtype_info {
     uint32_t block_bytes;
 };
 
-/* NULL for a type that this build cannot read. */
+/* NULL for a type that this build does not know. */
 const struct qtype_info *qtype_find(int type);
+/* Is it a type in memory only, never in a file? */
+bool qtype_is_wide(int type);
 const char *qtype_name(int type); /* "type 23" for unknown ones; static storage */
 
 /* Bytes of n_rows rows of n_cols values. false: unknown type, n_cols is not a multiple of the
@@ -179,11 +204,19 @@ bool qtype_bytes(int type, uint64_t n_rows, uint64_t n_cols, uint64_t *bytes);
  * dst (n) f32. */
 void qtype_decode(int type, const void *src, float *dst, uint64_t n);
 
+/* The type as which kernels know the weights of a file's type: the same one, or for the IQ1, IQ2,
+ * IQ3 and TQ types the one that qtype_widen converts to. Blocks have the same 256 values. */
+int qtype_wide(int type);
+/* n values (a multiple of the block) from src (type) to dst (qtype_wide(type), not the same). The
+ * values are the same bit for bit, except that a TQ block of infinite scale becomes NaN. */
+void qtype_widen(int type, const void *src, void *dst, uint64_t n);
+
 /* Encoder: n values (n, a multiple of the block) f32 to dst. The float types round to nearest even.
  * The others search scales (and minima) for a small squared error; the same input gives the same
  * bytes on every machine. They read NaN as 0 and clamp values, infinities included, to the type's
  * range (types with a minimum: the minimum's range); a block whose values are all too small for a
- * half scale becomes 0. */
+ * half scale becomes 0. The types that qtype_wide changes and the wide ones have no encoder:
+ * nothing is written. */
 void qtype_encode(int type, const float *src, void *dst, uint64_t n);
 
 /* IEEE half and bfloat16, round to nearest even. */

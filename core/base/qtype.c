@@ -129,6 +129,12 @@ const int8_t iq4_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                1,    13,   25,  38,  53,  69,  89,  113};
 const int8_t mxfp4_levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
+const int8_t iq1_levels[16] = {-7, 1, 9, 0, -9, -1, 7, 0, -7, 1, 9, 0, -9, -1, 7, 0};
+const int8_t iq2_levels[16] = {8, 25, 43, 0, -8, -25, -43, 0, 8, 25, 43, 0, -8, -25, -43, 0};
+const int8_t iq3_xxs_levels[16] = {4,  12,  20,  28,  36,  44,  52,  62,
+                                   -4, -12, -20, -28, -36, -44, -52, -62};
+const int8_t iq3_s_levels[16] = {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
+
 /* Decodes 16 bytes of nibbles, as in IQ4_NL and MXFP4. */
 static void decode_levels(const uint8_t *q, const int8_t *levels, float d, float *dst) {
     for (int i = 0; i < Q_ELEMS / 2; i++) {
@@ -171,16 +177,30 @@ static int q3_k_scale(const struct q3_k_block *b, int s) {
     return (low | (b->scales[8 + s % 4] >> 2 * (s / 4) & 3) << 4) - 32;
 }
 
-static void decode_q3_k(const void *src, float *dst, uint64_t n) {
-    const struct q3_k_block *b = src;
+/* Q3_K's layout: value = unit * d * scale * levels[q]. */
+static void decode_threes(const struct q3_k_block *b, const int8_t *levels, float unit, float *dst,
+                          uint64_t n) {
     for (; n; n -= QK_ELEMS, b++, dst += QK_ELEMS) {
-        float d = f16_to_f32(b->d);
+        float d = f16_to_f32(b->d) * unit;
         for (int i = 0; i < QK_ELEMS; i++) {
             int h = i / 128, t = i / 32 % 4, l = i % 32;
             int q = (b->q[32 * h + l] >> 2 * t & 3) | (b->high[l] >> (4 * h + t) & 1) << 2;
-            dst[i] = d * q3_k_scale(b, i / 16) * (q - 4);
+            dst[i] = d * q3_k_scale(b, i / 16) * levels[q];
         }
     }
+}
+
+static void decode_q3_k(const void *src, float *dst, uint64_t n) {
+    static const int8_t levels[] = {-4, -3, -2, -1, 0, 1, 2, 3};
+    decode_threes(src, levels, 1, dst, n);
+}
+
+static void decode_iq1_w(const void *src, float *dst, uint64_t n) {
+    decode_threes(src, iq1_levels, 0.125f, dst, n);
+}
+
+static void decode_iq2_w(const void *src, float *dst, uint64_t n) {
+    decode_threes(src, iq2_levels, 0.125f, dst, n);
 }
 
 /* The six-bit scale and minimum of sub-block s of Q4_K and Q5_K. */
@@ -236,21 +256,49 @@ static void decode_q6_k(const void *src, float *dst, uint64_t n) {
     }
 }
 
-static void decode_iq4_xs(const void *src, float *dst, uint64_t n) {
-    const struct iq4_xs_block *b = src;
+/* IQ4_XS's layout: value = unit * d * scale * levels[nibble]. */
+static void decode_fours(const struct iq4_xs_block *b, const int8_t *levels, float unit, float *dst,
+                         uint64_t n) {
     for (; n; n -= QK_ELEMS, b++, dst += QK_ELEMS) {
         for (int s = 0; s < QK_ELEMS / 32; s++) {
             int low = b->scales_low[s / 2] >> 4 * (s % 2) & 15;
             int scale = (low | (b->scales_high >> 2 * s & 3) << 4) - 32;
-            decode_levels(b->q + 16 * s, iq4_levels, f16_to_f32(b->d) * scale, dst + 32 * s);
+            decode_levels(b->q + 16 * s, levels, f16_to_f32(b->d) * unit * scale, dst + 32 * s);
         }
     }
 }
+
+static void decode_iq4_xs(const void *src, float *dst, uint64_t n) {
+    decode_fours(src, iq4_levels, 1, dst, n);
+}
+
+static void decode_iq3_xxs_w(const void *src, float *dst, uint64_t n) {
+    decode_fours(src, iq3_xxs_levels, 0.25f, dst, n);
+}
+
+static void decode_iq3_s_w(const void *src, float *dst, uint64_t n) {
+    decode_fours(src, iq3_s_levels, 1, dst, n);
+}
+
+#define WIDENED(name, TYPE)                                                                        \
+    static void decode_##name(const void *src, float *dst, uint64_t n) {                           \
+        qdecode_widened(QTYPE_##TYPE, src, dst, n);                                                \
+    }
+WIDENED(iq2_xxs, IQ2_XXS)
+WIDENED(iq2_xs, IQ2_XS)
+WIDENED(iq2_s, IQ2_S)
+WIDENED(iq3_xxs, IQ3_XXS)
+WIDENED(iq3_s, IQ3_S)
+WIDENED(iq1_s, IQ1_S)
+WIDENED(iq1_m, IQ1_M)
+#undef WIDENED
 
 /* ---- the table ---- */
 
 #define ROW(name, codec, elems, bytes)                                                             \
     [QTYPE_##name] = {{QTYPE_##name, #name, elems, bytes}, decode_##codec, qencode_##codec}
+#define NO_ENCODER(name, decode, bytes)                                                            \
+    [QTYPE_##name] = {{QTYPE_##name, #name, QK_ELEMS, bytes}, decode, NULL}
 static const struct row {
     struct qtype_info info;
     void (*decode)(const void *src, float *dst, uint64_t n);
@@ -272,8 +320,22 @@ static const struct row {
     ROW(IQ4_NL, iq4_nl, Q_ELEMS, sizeof(struct iq4_nl_block)),
     ROW(IQ4_XS, iq4_xs, QK_ELEMS, sizeof(struct iq4_xs_block)),
     ROW(MXFP4, mxfp4, Q_ELEMS, sizeof(struct mxfp4_block)),
+    NO_ENCODER(IQ2_XXS, decode_iq2_xxs, 66),
+    NO_ENCODER(IQ2_XS, decode_iq2_xs, 74),
+    NO_ENCODER(IQ2_S, decode_iq2_s, 82),
+    NO_ENCODER(IQ3_XXS, decode_iq3_xxs, 98),
+    NO_ENCODER(IQ3_S, decode_iq3_s, 110),
+    NO_ENCODER(IQ1_S, decode_iq1_s, 50),
+    NO_ENCODER(IQ1_M, decode_iq1_m, 56),
+    NO_ENCODER(TQ1_0, qdecode_tq1_0, 54),
+    NO_ENCODER(TQ2_0, qdecode_tq2_0, 66),
+    NO_ENCODER(IQ1_W, decode_iq1_w, sizeof(struct q3_k_block)),
+    NO_ENCODER(IQ2_W, decode_iq2_w, sizeof(struct q3_k_block)),
+    NO_ENCODER(IQ3_XXS_W, decode_iq3_xxs_w, sizeof(struct iq4_xs_block)),
+    NO_ENCODER(IQ3_S_W, decode_iq3_s_w, sizeof(struct iq4_xs_block)),
 };
 #undef ROW
+#undef NO_ENCODER
 
 static const struct row *find_row(int type) {
     if (type < 0 || type >= (int)(sizeof rows / sizeof rows[0]) || !rows[type].decode) return NULL;
@@ -283,6 +345,10 @@ static const struct row *find_row(int type) {
 const struct qtype_info *qtype_find(int type) {
     const struct row *row = find_row(type);
     return row ? &row->info : NULL;
+}
+
+bool qtype_is_wide(int type) {
+    return type >= QTYPE_IQ1_W && type <= QTYPE_IQ3_S_W;
 }
 
 const char *qtype_name(int type) {
@@ -310,5 +376,5 @@ void qtype_decode(int type, const void *src, float *dst, uint64_t n) {
 
 void qtype_encode(int type, const float *src, void *dst, uint64_t n) {
     const struct row *row = find_row(type);
-    if (row) row->encode(src, dst, n);
+    if (row && row->encode) row->encode(src, dst, n);
 }

@@ -1,5 +1,5 @@
-/* qtype_int.h - private to qtype.c and qencode*.c. An encoder writes n values (a multiple of the
- * type's block) of src to dst, as qtype_encode says. */
+/* qtype_int.h - private to qtype.c, qencode*.c and qwiden.c. An encoder writes n values (a multiple
+ * of the type's block) of src to dst, as qtype_encode says. */
 #ifndef INFERD_BASE_QTYPE_INT_H
 #define INFERD_BASE_QTYPE_INT_H
 
@@ -24,5 +24,10 @@ void qencode_q4_k(const float *src, void *dst, uint64_t n);
 void qencode_q5_k(const float *src, void *dst, uint64_t n);
 void qencode_q6_k(const float *src, void *dst, uint64_t n);
 void qencode_iq4_xs(const float *src, void *dst, uint64_t n);
+
+/* qwiden.c: decoders; qdecode_widened for every type that qtype_widen converts. */
+void qdecode_widened(int type, const void *src, float *dst, uint64_t n);
+void qdecode_tq1_0(const void *src, float *dst, uint64_t n);
+void qdecode_tq2_0(const void *src, float *dst, uint64_t n);
 
 #endif

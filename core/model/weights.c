@@ -79,6 +79,20 @@ static int read_pieces(const struct loader *l, const gguf_tensor *t, const struc
     return rc;
 }
 
+/* Replaces desc->data, blocks of a file's type, by blocks of desc->type, qtype_wide of it, in
+ * memory of our own (*copy, instead of the copy that was there). */
+static int widen_copy(int type, struct backend_weight_desc *desc, void **copy, err *e) {
+    uint64_t rows = desc->n_out * (desc->n_experts ? desc->n_experts : 1), bytes = 0;
+    void *wide = NULL;
+    if (qtype_bytes(desc->type, rows, desc->n_in, &bytes)) wide = mem_new_aligned(bytes);
+    if (wide) qtype_widen(type, desc->data, wide, rows * desc->n_in);
+    free(*copy);
+    desc->data = *copy = wide;
+    return wide ? 0
+                : err_set(e, ERR_NOMEM, "out of memory: tensor %s needs %llu bytes as it is loaded",
+                          desc->name, (unsigned long long)bytes);
+}
+
 static int keep_copy(struct model_weights *w, void *copy, err *e) {
     struct model_copy *c = mem_new(1, sizeof *c);
     if (!c) {
@@ -241,7 +255,7 @@ static int load_weight(const struct loader *l, const struct weight_role *role, c
     if (role->turned) return load_turned(l, role, name, t, out, e);
     bool whole = find_pieces(l, role, t->type, &share, &pieces);
     struct backend_weight_desc desc = {.name = name,
-                                       .type = t->type,
+                                       .type = qtype_wide(t->type),
                                        .n_experts = role->experts ? share.n_experts : 0,
                                        .n_out = share.rows.n,
                                        .n_in = share.cols.n};
@@ -256,6 +270,7 @@ static int load_weight(const struct loader *l, const struct weight_role *role, c
     if (!whole) return refuse_share(l, &share, t, e);
     if (l->measured) return measure_weight(l, &desc, e);
     int rc = read_pieces(l, t, &pieces, &desc.data, &copy, e);
+    if (!rc && desc.type != t->type) rc = widen_copy(t->type, &desc, &copy, e);
     if (rc) {
         err_prefix(e, "%s: ", gguf_path(l->plan->g));
         return rc;

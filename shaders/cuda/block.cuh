@@ -62,6 +62,27 @@ template <> struct block_of<QTYPE_MXFP4> {
     enum { elems = 32, format = CUDA_FORMAT_MXFP4 };
 };
 
+/* Wide types (qblock.h): layouts of other types with scales of their own. */
+template <int type> struct threes_block : q3_k_block {};
+template <int type> struct fours_block : iq4_xs_block {};
+
+template <> struct block_of<QTYPE_IQ1_W> {
+    typedef threes_block<QTYPE_IQ1_W> block;
+    enum { elems = 256, format = CUDA_FORMAT_IQ1 };
+};
+template <> struct block_of<QTYPE_IQ2_W> {
+    typedef threes_block<QTYPE_IQ2_W> block;
+    enum { elems = 256, format = CUDA_FORMAT_IQ2 };
+};
+template <> struct block_of<QTYPE_IQ3_XXS_W> {
+    typedef fours_block<QTYPE_IQ3_XXS_W> block;
+    enum { elems = 256, format = CUDA_FORMAT_IQ3_XXS };
+};
+template <> struct block_of<QTYPE_IQ3_S_W> {
+    typedef fours_block<QTYPE_IQ3_S_W> block;
+    enum { elems = 256, format = CUDA_FORMAT_IQ3_S };
+};
+
 /* Every quantized type, for tables of kernels. */
 #define CUDA_EACH_QTYPE(X)                                                                         \
     X(QTYPE_Q4_0)                                                                                  \
@@ -76,7 +97,11 @@ template <> struct block_of<QTYPE_MXFP4> {
     X(QTYPE_Q6_K)                                                                                  \
     X(QTYPE_IQ4_NL)                                                                                \
     X(QTYPE_IQ4_XS)                                                                                \
-    X(QTYPE_MXFP4)
+    X(QTYPE_MXFP4)                                                                                 \
+    X(QTYPE_IQ1_W)                                                                                 \
+    X(QTYPE_IQ2_W)                                                                                 \
+    X(QTYPE_IQ3_XXS_W)                                                                             \
+    X(QTYPE_IQ3_S_W)
 
 __device__ __forceinline__ float half_value(uint16_t h) {
     return unpack_f16(h).x;
@@ -192,16 +217,26 @@ __device__ __forceinline__ float2 block_scale(const mxfp4_block *b, uint32_t) { 
     return make_float2(__uint_as_float(b->e < 2 ? 0x200000u << b->e : (uint32_t)(b->e - 1) << 23),
                        0);
 }
+template <int type>
+__device__ __forceinline__ float2 block_scale(const threes_block<type> *b, uint32_t group) {
+    return make_float2(0.125f * block_scale((const q3_k_block *)b, group).x, 0);
+}
+template <int type>
+__device__ __forceinline__ float2 block_scale(const fours_block<type> *b, uint32_t group) {
+    float unit = type == QTYPE_IQ3_XXS_W ? 0.25f : 1;
+    return make_float2(unit * block_scale((const iq4_xs_block *)b, group).x, 0);
+}
 
 /* ---- values ---- */
 
 /* The number that q represents, before the scale. */
 template <int format> __device__ __forceinline__ int q_number(uint32_t q) {
-    if (format == CUDA_FORMAT_IQ4) {
+    if (has_levels4<format>()) {
         uint32_t bytes[2];
-        iq4_bytes(q, bytes);
+        level_bytes<format>(q, bytes);
         return (int)(bytes[0] & 255) - 128;
     }
+    if (has_levels3<format>()) return (int)(levels_pair<format>(q, 0) & 255) - 128;
     if (format == CUDA_FORMAT_MXFP4) { /* e2m1, twice its value */
         int size = q & 6 ? (int)(2 + (q & 1)) << ((q >> 1 & 3) - 1) : (int)(q & 1);
         return q & 8 ? -size : size;

@@ -97,6 +97,14 @@ const void *cuda_dequantize_kernel(int format) {
         return (const void *)dequantize<CUDA_FORMAT_IQ4>;
     case CUDA_FORMAT_MXFP4:
         return (const void *)dequantize<CUDA_FORMAT_MXFP4>;
+    case CUDA_FORMAT_IQ1:
+        return (const void *)dequantize<CUDA_FORMAT_IQ1>;
+    case CUDA_FORMAT_IQ2:
+        return (const void *)dequantize<CUDA_FORMAT_IQ2>;
+    case CUDA_FORMAT_IQ3_XXS:
+        return (const void *)dequantize<CUDA_FORMAT_IQ3_XXS>;
+    case CUDA_FORMAT_IQ3_S:
+        return (const void *)dequantize<CUDA_FORMAT_IQ3_S>;
     default:
         return nullptr;
     }

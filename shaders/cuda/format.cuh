@@ -22,7 +22,8 @@
  *
  * MXFP4 puts sign, exponent and mantissa of e2m1 at their places in a half, the mantissa at bit
  * 9: with the exponent bias of a half that is level * 2^(9 - 24) again, level as in
- * mxfp4_levels. IQ4 looks up the bytes of its table.
+ * mxfp4_levels. The IQ formats look up bytes 128 + level: IQ4 and IQ3 nibbles, IQ1 and IQ2 codes
+ * that lie where Q3's do.
  *
  * RANGE. All scales (and minima) of a tensor are multiplied by one 2^shift, so that the largest
  * number in its scale planes lies in (32752, 65504]. Values then are at most 1/16 (4 bits) to
@@ -72,6 +73,24 @@ template <> struct tile_of<CUDA_FORMAT_Q3> : tile_shape<2, 1, 16, 0, 4, 8, 4> {}
 template <> struct tile_of<CUDA_FORMAT_Q2_MIN> : tile_shape<2, 0, 16, 1, 7, 9, 0> {};
 template <> struct tile_of<CUDA_FORMAT_IQ4> : tile_shape<4, 0, 32, 0, 0, 0, 128> {};
 template <> struct tile_of<CUDA_FORMAT_MXFP4> : tile_shape<4, 0, 32, 0, 9, 9, 0> {};
+template <> struct tile_of<CUDA_FORMAT_IQ1> : tile_shape<2, 1, 16, 0, 4, 8, 128> {};
+template <> struct tile_of<CUDA_FORMAT_IQ2> : tile_shape<2, 1, 16, 0, 4, 8, 128> {};
+template <> struct tile_of<CUDA_FORMAT_IQ3_XXS> : tile_shape<4, 0, 32, 0, 0, 0, 128> {};
+template <> struct tile_of<CUDA_FORMAT_IQ3_S> : tile_shape<4, 0, 32, 0, 0, 0, 128> {};
+
+/* Codes of three bits, or nibbles, that index a table of levels. */
+template <int format> __device__ __forceinline__ constexpr bool has_levels3() {
+    return format == CUDA_FORMAT_IQ1 || format == CUDA_FORMAT_IQ2;
+}
+template <int format> __device__ __forceinline__ constexpr bool has_levels4() {
+    return format == CUDA_FORMAT_IQ4 || format == CUDA_FORMAT_IQ3_XXS ||
+           format == CUDA_FORMAT_IQ3_S;
+}
+
+/* The bit of a half at which the number that the fma takes lies. */
+template <int format> __device__ __forceinline__ constexpr int number_at(int half) {
+    return has_levels3<format>() ? 0 : half ? (int)tile_of<format>::at1 : (int)tile_of<format>::at0;
+}
 
 /* The lane's 16 bytes of chunk k of a plane of a tile. */
 template <int format>
@@ -97,13 +116,13 @@ __device__ __forceinline__ uint32_t rotate_right(uint32_t v, int n) {
  * half of the rotated word, the second in the high half. ---- */
 
 template <int format> __device__ __forceinline__ int low_turn(int j, int c) {
-    return format == CUDA_FORMAT_Q3       ? 8 * (j % 2) + 2 * c
-           : format == CUDA_FORMAT_Q2_MIN ? 8 * (j % 2) + 4 * c
-                                          : 8 * c;
+    return tile_of<format>::high == 1 && tile_of<format>::low == 2 ? 8 * (j % 2) + 2 * c
+           : format == CUDA_FORMAT_Q2_MIN                          ? 8 * (j % 2) + 4 * c
+                                                                   : 8 * c;
 }
 
 template <int format> __device__ __forceinline__ int high_turn(int j, int c) {
-    return format == CUDA_FORMAT_Q3   ? 8 * (j / 2 % 2) + 2 * (j % 2) + c
+    return tile_of<format>::low == 2  ? 8 * (j / 2 % 2) + 2 * (j % 2) + c
            : format == CUDA_FORMAT_Q6 ? 2 * (j % 2) + 8 * c
                                       : 4 * (j % 4) + 2 * c;
 }
@@ -126,23 +145,34 @@ template <int format> __device__ __forceinline__ uint32_t all_mask(int half) {
 
 /* ---- decoding ---- */
 
-/* 16 bytes of iq4_levels + 128, four a word. */
-enum : uint32_t {
-    IQ4_BYTES_0 = 0x3f2d1801u, /* 1, 24, 45, 63 */
-    IQ4_BYTES_1 = 0x766a5d4fu, /* 79, 93, 106, 118 */
-    IQ4_BYTES_2 = 0xa6998d81u, /* 129, 141, 153, 166 */
-    IQ4_BYTES_3 = 0xf1d9c5b5u  /* 181, 197, 217, 241 */
-};
+/* Word i of a format's levels + 128, four bytes a word: 16 levels, or 8. */
+template <int format> __device__ __forceinline__ constexpr uint32_t level_word(int i) {
+    return format == CUDA_FORMAT_IQ1   ? (i ? 0x80877f77u : 0x80898179u)
+           : format == CUDA_FORMAT_IQ2 ? (i ? 0x80556778u : 0x80ab9988u)
+           : format == CUDA_FORMAT_IQ3_XXS
+               ? (i < 2 ? (i ? 0xbeb4aca4u : 0x9c948c84u) : (i == 2 ? 0x646c747cu : 0x424c545cu))
+           : format == CUDA_FORMAT_IQ3_S
+               ? (i < 2 ? (i ? 0x8f8d8b89u : 0x87858381u) : (i == 2 ? 0x797b7d7fu : 0x71737577u))
+               : (i < 2 ? (i ? 0x766a5d4fu : 0x3f2d1801u) : (i == 2 ? 0xa6998d81u : 0xf1d9c5b5u));
+}
+
+/* A pair of codes of three bits, at bit `at` of both halves of x, to bytes 128 + level there. */
+template <int format> __device__ __forceinline__ uint32_t levels_pair(uint32_t x, int at) {
+    uint32_t code = x >> at;
+    return pick_bytes(level_word<format>(0), level_word<format>(1),
+                      (code & 7) | (code >> 8 & 0x700)) &
+           0x00ff00ffu;
+}
 
 /* Bytes 128 + level of the nibbles 0..3 of w (bytes[0]) and 4..7 (bytes[1]). A selector of
  * pick_bytes is a nibble too: its low three bits index each half of the table, then its fourth
  * bit selects the half. */
-__device__ __forceinline__ void iq4_bytes(uint32_t w, uint32_t bytes[2]) {
+template <int format> __device__ __forceinline__ void level_bytes(uint32_t w, uint32_t bytes[2]) {
     uint32_t within = w & 0x77777777u, half = (w >> 1 & 0x44444444u) | 0x32103210u;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        uint32_t below = pick_bytes(IQ4_BYTES_0, IQ4_BYTES_1, within >> 16 * i);
-        uint32_t above = pick_bytes(IQ4_BYTES_2, IQ4_BYTES_3, within >> 16 * i);
+        uint32_t below = pick_bytes(level_word<format>(0), level_word<format>(1), within >> 16 * i);
+        uint32_t above = pick_bytes(level_word<format>(2), level_word<format>(3), within >> 16 * i);
         bytes[i] = pick_bytes(below, above, half >> 16 * i);
     }
 }
@@ -210,7 +240,7 @@ __device__ __forceinline__ void decode_step(const uint32_t *low, const uint32_t 
             m[half] = pick_bytes(s[half], 0, 0x3232);
             s[half] = pick_bytes(s[half], 0, 0x1010);
         } else {
-            uint32_t to = 0x8000u | (uint32_t)T::offset << (half ? (int)T::at1 : (int)T::at0);
+            uint32_t to = 0x8000u | (uint32_t)T::offset << number_at<format>(half);
             m[half] = mul_f16x2(s[half], to << 16 | to);
         }
     uint32_t bytes[2];
@@ -218,15 +248,19 @@ __device__ __forceinline__ void decode_step(const uint32_t *low, const uint32_t 
         bytes[0] = low[2 * j];
         bytes[1] = low[2 * j + 1];
     }
-    if (format == CUDA_FORMAT_IQ4) iq4_bytes(low[j], bytes);
+    if (has_levels4<format>()) level_bytes<format>(low[j], bytes);
 #pragma unroll
     for (int c = 0; c < 2; c++) {
         uint32_t x[2];
-        if (format == CUDA_FORMAT_Q8 || format == CUDA_FORMAT_IQ4) {
+        if (format == CUDA_FORMAT_Q8 || has_levels4<format>()) {
             x[0] = bytes_pair(bytes[0], c);
             x[1] = bytes_pair(bytes[1], c);
         } else {
             pairs_of<format>(low[j * T::low / 4], T::high > 0 ? high[j * T::high / 4] : 0, j, c, x);
+            if (has_levels3<format>()) {
+                x[0] = levels_pair<format>(x[0], T::at0);
+                x[1] = levels_pair<format>(x[1], T::at1);
+            }
         }
         a[2 * c] = fma_f16x2(x[0], s[0], m[0]);
         a[2 * c + 1] = fma_f16x2(x[1], s[1], m[1]);
@@ -244,8 +278,8 @@ __device__ __forceinline__ void encode_value(uint32_t q, int j, int i, int half,
     int c = i / 2, second = i % 2;
     if (format == CUDA_FORMAT_Q8) { /* bytes 0, 2: pair 0; 1, 3: pair 1 */
         low[2 * j + half] |= q << (8 * (c + 2 * second));
-    } else if (format ==
-               CUDA_FORMAT_IQ4) { /* nibbles in the order of Q8's bytes, half 1 in the high half */
+    } else if (has_levels4<format>()) { /* nibbles in the order of Q8's bytes, half 1 in the high
+                                           half */
         low[j] |= q << (4 * (c + 2 * second) + 16 * half);
     } else if (format == CUDA_FORMAT_MXFP4) {
         int up = 6 * c + 3 * half, sign = c ? 2 - half : 3 * half;
@@ -260,9 +294,9 @@ __device__ __forceinline__ void encode_value(uint32_t q, int j, int i, int half,
 }
 
 /* The power of two (besides 2^shift) that a group's scale is multiplied by before it is stored,
- * for half 0: 24 - at0. Half 1's is smaller by 2^(at1 - at0). */
+ * for half 0: 24 - at0. Half 1's is smaller by 2^(at1 - at0). Levels are at bit 0. */
 template <int format> __device__ __forceinline__ int scale_exponent(int half) {
-    return 24 - (half ? (int)tile_of<format>::at1 : (int)tile_of<format>::at0);
+    return 24 - number_at<format>(half);
 }
 
 #endif

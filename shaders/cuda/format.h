@@ -41,16 +41,20 @@ enum {
 enum cuda_format {
     CUDA_FORMAT_F32,
     CUDA_FORMAT_F16,
-    CUDA_FORMAT_Q4,     /* Q4_0: 4 bits, groups of 32, q - 8 */
-    CUDA_FORMAT_Q4_MIN, /* Q4_1, Q4_K: 4 bits, groups of 32, scale and minimum */
-    CUDA_FORMAT_Q5,     /* Q5_0: 4 + 1 bits, groups of 32, q - 16 */
-    CUDA_FORMAT_Q5_MIN, /* Q5_1, Q5_K */
-    CUDA_FORMAT_Q8,     /* Q8_0: 8 bits, groups of 32 */
-    CUDA_FORMAT_Q6,     /* Q6_K: 4 + 2 bits, groups of 16, q - 32 */
-    CUDA_FORMAT_Q3,     /* Q3_K: 2 + 1 bits, groups of 16, q - 4 */
-    CUDA_FORMAT_Q2_MIN, /* Q2_K: 2 bits, groups of 16, scale and minimum */
-    CUDA_FORMAT_IQ4,    /* IQ4_NL, IQ4_XS: 4 bits into iq4_levels, groups of 32 */
-    CUDA_FORMAT_MXFP4,  /* MXFP4: 4 bits, e2m1, groups of 32 */
+    CUDA_FORMAT_Q4,      /* Q4_0: 4 bits, groups of 32, q - 8 */
+    CUDA_FORMAT_Q4_MIN,  /* Q4_1, Q4_K: 4 bits, groups of 32, scale and minimum */
+    CUDA_FORMAT_Q5,      /* Q5_0: 4 + 1 bits, groups of 32, q - 16 */
+    CUDA_FORMAT_Q5_MIN,  /* Q5_1, Q5_K */
+    CUDA_FORMAT_Q8,      /* Q8_0: 8 bits, groups of 32 */
+    CUDA_FORMAT_Q6,      /* Q6_K: 4 + 2 bits, groups of 16, q - 32 */
+    CUDA_FORMAT_Q3,      /* Q3_K: 2 + 1 bits, groups of 16, q - 4 */
+    CUDA_FORMAT_Q2_MIN,  /* Q2_K: 2 bits, groups of 16, scale and minimum */
+    CUDA_FORMAT_IQ4,     /* IQ4_NL, IQ4_XS: 4 bits into iq4_levels, groups of 32 */
+    CUDA_FORMAT_MXFP4,   /* MXFP4: 4 bits, e2m1, groups of 32 */
+    CUDA_FORMAT_IQ1,     /* IQ1_W: 2 + 1 bits into iq1_levels, groups of 16 */
+    CUDA_FORMAT_IQ2,     /* IQ2_W */
+    CUDA_FORMAT_IQ3_XXS, /* IQ3_XXS_W: 4 bits into iq3_xxs_levels, groups of 32 */
+    CUDA_FORMAT_IQ3_S,   /* IQ3_S_W */
     CUDA_N_FORMATS
 };
 
@@ -75,6 +79,8 @@ static inline uint32_t cuda_tile_bytes(int format) {
     case CUDA_FORMAT_Q4:
     case CUDA_FORMAT_IQ4:
     case CUDA_FORMAT_MXFP4:
+    case CUDA_FORMAT_IQ3_XXS:
+    case CUDA_FORMAT_IQ3_S:
         return 2048 + 256;
     case CUDA_FORMAT_Q4_MIN:
         return 2048 + 512;
@@ -87,6 +93,8 @@ static inline uint32_t cuda_tile_bytes(int format) {
     case CUDA_FORMAT_Q6:
         return 2048 + 1024 + 512;
     case CUDA_FORMAT_Q3:
+    case CUDA_FORMAT_IQ1:
+    case CUDA_FORMAT_IQ2:
         return 1024 + 512 + 512;
     case CUDA_FORMAT_Q2_MIN:
         return 1024 + 1024;

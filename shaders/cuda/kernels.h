@@ -66,7 +66,7 @@ struct cuda_skinny {
     uint32_t cols, tile_bytes, pad; /* cols: of a stage; pad: bytes after a row of the input */
 };
 struct cuda_skinny cuda_skinny16(int n_groups);
-struct cuda_skinny cuda_skinny_q4(int format, int n_groups); /* Q4, Q4_MIN, IQ4, MXFP4 */
+struct cuda_skinny cuda_skinny_q4(int format, int n_groups); /* Q4, Q4_MIN, IQ3_*, IQ4, MXFP4 */
 struct cuda_skinny cuda_skinny_q(int format, int n_groups);  /* the other quantized formats */
 
 /* product_f32.cu: threads 32 * CARGS_F32_TILE */

@@ -13,6 +13,10 @@ struct cuda_skinny cuda_skinny_q(int format, int n_groups) {
         return skinny_of<tiles<CUDA_FORMAT_Q6>>(n_groups);
     case CUDA_FORMAT_Q3:
         return skinny_of<tiles<CUDA_FORMAT_Q3>>(n_groups);
+    case CUDA_FORMAT_IQ1:
+        return skinny_of<tiles<CUDA_FORMAT_IQ1>>(n_groups);
+    case CUDA_FORMAT_IQ2:
+        return skinny_of<tiles<CUDA_FORMAT_IQ2>>(n_groups);
     default:
         return skinny_of<tiles<CUDA_FORMAT_Q2_MIN>>(n_groups);
     }

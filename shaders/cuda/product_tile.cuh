@@ -212,6 +212,14 @@ template <template <int> class K> static cuda_tile_kernel quantized_kernel(int f
         return K<CUDA_FORMAT_IQ4>::of(shape);
     case CUDA_FORMAT_MXFP4:
         return K<CUDA_FORMAT_MXFP4>::of(shape);
+    case CUDA_FORMAT_IQ1:
+        return K<CUDA_FORMAT_IQ1>::of(shape);
+    case CUDA_FORMAT_IQ2:
+        return K<CUDA_FORMAT_IQ2>::of(shape);
+    case CUDA_FORMAT_IQ3_XXS:
+        return K<CUDA_FORMAT_IQ3_XXS>::of(shape);
+    case CUDA_FORMAT_IQ3_S:
+        return K<CUDA_FORMAT_IQ3_S>::of(shape);
     default:
         return cuda_tile_kernel{};
     }

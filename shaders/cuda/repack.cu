@@ -206,8 +206,8 @@ void cuda_repack_format(int type, struct cuda_repack_format *f) {
 #define CASE(t)                                                                                    \
     if (type == t) {                                                                               \
         typedef tile_of<block_of<t>::format> T;                                                    \
-        *f = {block_of<t>::format, 24 - T::at0, T::bytes, T::low_bytes + T::high_bytes,            \
-              T::scale_bytes / 4};                                                                 \
+        *f = {block_of<t>::format, scale_exponent<block_of<t>::format>(0), T::bytes,               \
+              T::low_bytes + T::high_bytes, T::scale_bytes / 4};                                   \
     }
     CUDA_EACH_QTYPE(CASE)
 #undef CASE

@@ -128,13 +128,24 @@ static inline void mxfp4_group(device const uchar *b, uint g, thread float *w) {
  * groups of a class loads each byte once: first what all four share, then what those of a half
  * share, then each group's own bytes. */
 struct super_raw {
-    uint4 head; /* scales; Q4_K, Q5_K, IQ4_XS: also d */
+    uint4 head; /* scales; Q4_K, Q5_K, is_fours: also d */
     uint d;     /* d, dmin */
     uint2 all, half_low, half_high, own;
 };
 
 static inline bool is_super(uint type) {
-    return (type >= QTYPE_Q2_K && type <= QTYPE_Q6_K) || type == QTYPE_IQ4_XS;
+    return (type >= QTYPE_Q2_K && type <= QTYPE_Q6_K) || type == QTYPE_IQ4_XS ||
+           (type >= QTYPE_IQ1_W && type <= QTYPE_IQ3_S_W);
+}
+
+/* Q3_K's layout. */
+static inline bool is_threes(uint type) {
+    return type == QTYPE_Q3_K || type == QTYPE_IQ1_W || type == QTYPE_IQ2_W;
+}
+
+/* IQ4_XS's. */
+static inline bool is_fours(uint type) {
+    return type == QTYPE_IQ4_XS || type == QTYPE_IQ3_XXS_W || type == QTYPE_IQ3_S_W;
 }
 
 static inline uint super_bytes(uint type) {
@@ -142,6 +153,8 @@ static inline uint super_bytes(uint type) {
     case QTYPE_Q2_K:
         return 84;
     case QTYPE_Q3_K:
+    case QTYPE_IQ1_W:
+    case QTYPE_IQ2_W:
         return 110;
     case QTYPE_Q4_K:
         return 144;
@@ -150,7 +163,7 @@ static inline uint super_bytes(uint type) {
     case QTYPE_Q6_K:
         return 210;
     default:
-        return 136; /* IQ4_XS */
+        return 136; /* is_fours */
     }
 }
 
@@ -160,23 +173,23 @@ static inline uint short_at(device const uchar *p) {
 
 /* b: the block. */
 static inline void super_head(uint type, device const uchar *b, uint c, thread super_raw &raw) {
-    const uint at = type == QTYPE_Q3_K ? 96 : type == QTYPE_Q6_K ? 192 : 0;
+    const uint at = is_threes(type) ? 96 : type == QTYPE_Q6_K ? 192 : 0;
     const uint2 first = bytes8(b + at);
     raw.head = uint4(first, 0, 0);
-    if (type == QTYPE_Q3_K) raw.head.z = short_at(b + 104) | short_at(b + 106) << 16;
+    if (is_threes(type)) raw.head.z = short_at(b + 104) | short_at(b + 106) << 16;
     if (type == QTYPE_Q2_K || type == QTYPE_Q4_K || type == QTYPE_Q5_K || type == QTYPE_Q6_K)
         raw.head = uint4(first, bytes8(b + at + 8));
     if (type == QTYPE_Q2_K) raw.d = short_at(b + 80) | short_at(b + 82) << 16;
-    if (type == QTYPE_Q3_K) raw.d = short_at(b + 108);
+    if (is_threes(type)) raw.d = short_at(b + 108);
     if (type == QTYPE_Q6_K) raw.d = short_at(b + 208);
-    if (type == QTYPE_Q3_K) raw.all = bytes8(b + 8 * (c % 4));
+    if (is_threes(type)) raw.all = bytes8(b + 8 * (c % 4));
     if (type == QTYPE_Q5_K) raw.all = bytes8(b + 16 + 8 * (c % 4));
 }
 
 static inline void
 super_half(uint type, device const uchar *b, uint c, uint h, thread super_raw &raw) {
     if (type == QTYPE_Q2_K) raw.half_low = bytes8(b + 16 + 32 * h + 8 * (c % 4));
-    if (type == QTYPE_Q3_K) raw.half_low = bytes8(b + 32 + 32 * h + 8 * (c % 4));
+    if (is_threes(type)) raw.half_low = bytes8(b + 32 + 32 * h + 8 * (c % 4));
     if (type != QTYPE_Q6_K) return;
     raw.half_low = bytes8(b + 64 * h + 8 * c);
     raw.half_high = bytes8(b + 128 + 32 * h + 8 * (c % 4));
@@ -186,7 +199,7 @@ static inline void
 super_own(uint type, device const uchar *b, uint c, uint u, thread super_raw &raw) {
     if (type == QTYPE_Q4_K) raw.own = bytes8(b + 16 + 32 * u + 8 * (c % 4));
     if (type == QTYPE_Q5_K) raw.own = bytes8(b + 48 + 32 * u + 8 * (c % 4));
-    if (type == QTYPE_IQ4_XS) raw.own = bytes8(b + 8 + 32 * u + 16 * (c / 4) + 8 * (c % 2));
+    if (is_fours(type)) raw.own = bytes8(b + 8 + 32 * u + 16 * (c / 4) + 8 * (c % 2));
 }
 
 /* Byte i of 16. */
@@ -207,20 +220,43 @@ static inline float2 q45_k_scales(uint4 head, uint s) {
     return halves_of(head.x) * float2(float(scale), float(low));
 }
 
-static inline void q3_k_values(thread const super_raw &raw, uint c, uint u, thread float *w) {
+/* A level of eight; the fourth of each half does not occur. */
+static inline float three_level(uint type, uint q) {
+    const uint low = type == QTYPE_IQ1_W ? 0x000901f9u : 0x002b1908u;
+    const uint high = type == QTYPE_IQ1_W ? 0x0007fff7u : 0x00d5e7f8u;
+    return float(int((q & 4 ? high : low) << (24 - 8 * (q & 3))) >> 24);
+}
+
+/* IQ3_XXS_W, IQ3_S_W: a level of sixteen, sign and magnitude. */
+static inline float four_level(uint type, uint q) {
+    const uint m = q & 7;
+    const float size = float(type == QTYPE_IQ3_S_W ? 2 * m + 1 : 8 * m + (m == 7 ? 6 : 4));
+    return q & 8 ? -size : size;
+}
+
+static inline void
+q3_k_values(uint type, thread const super_raw &raw, uint c, uint u, thread float *w) {
     const uint t = 2 * (u % 2) + c / 4, i = 4 * (u % 2) + c / 2;
     const uint low = head_byte(raw.head, i) >> 4 * (u / 2) & 15;
     const uint high = head_byte(raw.head, 8 + c / 2) >> 2 * u & 3;
     const uint2 third = raw.all >> (4 * (u / 2) + t) & 0x01010101u;
     const float d = halves_of(raw.d).x * float(int(low | high << 4) - 32);
-    scaled8((raw.half_low >> 2 * t & 0x03030303u) | third << 2, 4, d, w);
+    const uint2 q = (raw.half_low >> 2 * t & 0x03030303u) | third << 2;
+    if (type == QTYPE_Q3_K) return scaled8(q, 4, d, w);
+    for (uint j = 0; j < 8; j++)
+        w[j] = d * 0.125f * three_level(type, (j < 4 ? q.x : q.y) >> 8 * (j % 4) & 7);
 }
 
-static inline void iq4_xs_values(thread const super_raw &raw, uint c, uint u, thread float *w) {
+static inline void
+iq4_xs_values(uint type, thread const super_raw &raw, uint c, uint u, thread float *w) {
     const uint s = 2 * u + c / 4;
     const uint low = head_byte(raw.head, 4 + u) >> 4 * (c / 4) & 15, high = raw.head.x >> 16;
     const float d = halves_of(raw.head.x).x * float(int(low | (high >> 2 * s & 3) << 4) - 32);
-    iq4_levels8(nibbles_of(raw.own, c), d, w);
+    const uint2 q = nibbles_of(raw.own, c);
+    if (type == QTYPE_IQ4_XS) return iq4_levels8(q, d, w);
+    const float unit = type == QTYPE_IQ3_XXS_W ? 0.25f : 1.0f;
+    for (uint j = 0; j < 8; j++)
+        w[j] = d * unit * four_level(type, (j < 4 ? q.x : q.y) >> 8 * (j % 4) & 15);
 }
 
 /* Decodes group 8 * u + c from the bytes that were loaded for it. */
@@ -232,7 +268,7 @@ super_values(uint type, thread const super_raw &raw, uint c, uint u, thread floa
         const float2 d = halves_of(raw.d) * float2(float(scale & 15), float(scale >> 4));
         shifted8(raw.half_low >> 2 * t & 0x03030303u, d.x, -d.y, w);
     }
-    if (type == QTYPE_Q3_K) q3_k_values(raw, c, u, w);
+    if (is_threes(type)) q3_k_values(type, raw, c, u, w);
     if (type == QTYPE_Q4_K || type == QTYPE_Q5_K) {
         const float2 d = q45_k_scales(raw.head, s);
         uint2 q = raw.own >> 4 * (s % 2) & 0x0f0f0f0fu;
@@ -245,7 +281,7 @@ super_values(uint type, thread const super_raw &raw, uint c, uint u, thread floa
         const float scale = float(as_type<char>(uchar(head_byte(raw.head, 4 * u + c / 2))));
         scaled8(low | high << 4, 32, halves_of(raw.d).x * scale, w);
     }
-    if (type == QTYPE_IQ4_XS) iq4_xs_values(raw, c, u, w);
+    if (is_fours(type)) iq4_xs_values(type, raw, c, u, w);
 }
 
 static inline void super_group(uint type, device const uchar *b, uint g, thread float *w) {

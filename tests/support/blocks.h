@@ -29,6 +29,10 @@ static const struct block_type {
     {QTYPE_Q5_K, 2, {offsetof(struct q5_k_block, d), offsetof(struct q5_k_block, dmin)}},
     {QTYPE_Q6_K, 1, {offsetof(struct q6_k_block, d)}},
     {QTYPE_IQ4_XS, 1, {offsetof(struct iq4_xs_block, d)}},
+    {QTYPE_IQ1_W, 1, {offsetof(struct q3_k_block, d)}},
+    {QTYPE_IQ2_W, 1, {offsetof(struct q3_k_block, d)}},
+    {QTYPE_IQ3_XXS_W, 1, {offsetof(struct iq4_xs_block, d)}},
+    {QTYPE_IQ3_S_W, 1, {offsetof(struct iq4_xs_block, d)}},
 };
 enum { N_BLOCK_TYPES = sizeof block_types / sizeof block_types[0] };
 

@@ -8,9 +8,10 @@
 #include "core/backend/cuda/gemm_int.h"
 #include "shaders/cuda/kernels.h"
 
-static const int types[] = {QTYPE_Q4_0,   QTYPE_Q4_1,   QTYPE_Q5_0, QTYPE_Q5_1, QTYPE_Q8_0,
-                            QTYPE_Q2_K,   QTYPE_Q3_K,   QTYPE_Q4_K, QTYPE_Q5_K, QTYPE_Q6_K,
-                            QTYPE_IQ4_NL, QTYPE_IQ4_XS, QTYPE_MXFP4};
+static const int types[] = {QTYPE_Q4_0,      QTYPE_Q4_1,   QTYPE_Q5_0,  QTYPE_Q5_1,  QTYPE_Q8_0,
+                            QTYPE_Q2_K,      QTYPE_Q3_K,   QTYPE_Q4_K,  QTYPE_Q5_K,  QTYPE_Q6_K,
+                            QTYPE_IQ4_NL,    QTYPE_IQ4_XS, QTYPE_MXFP4, QTYPE_IQ1_W, QTYPE_IQ2_W,
+                            QTYPE_IQ3_XXS_W, QTYPE_IQ3_S_W};
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
 /* Opens the linked copy of the backend, not the module. NULL without a GPU. */
@@ -38,6 +39,8 @@ static void half_places(int type, int at[2]) {
         at[0] = 80, at[1] = 82;
         break;
     case QTYPE_Q3_K:
+    case QTYPE_IQ1_W:
+    case QTYPE_IQ2_W:
         at[0] = 108;
         break;
     case QTYPE_Q6_K:

@@ -35,6 +35,12 @@ static bool same_f32(float a, float b) {
 
 /* ---- weights ---- */
 
+/* One scale for 16 columns? */
+static bool has_halves(int type) {
+    return type == QTYPE_Q6_K || type == QTYPE_Q3_K || type == QTYPE_Q2_K || type == QTYPE_IQ1_W ||
+           type == QTYPE_IQ2_W;
+}
+
 struct weights {
     const struct block_type *t;
     uint32_t n_in, n_outs; /* up to 32 */
@@ -170,8 +176,7 @@ static float *decode(const struct weights *w) {
 static void magnitudes(const struct weights *w, uint32_t out, double *size) {
     static struct gemm_tile tile;
     uint64_t at = 0;
-    bool by_halves =
-        w->t->type == QTYPE_Q6_K || w->t->type == QTYPE_Q3_K || w->t->type == QTYPE_Q2_K;
+    bool by_halves = has_halves(w->t->type);
     for (uint32_t c = 0; c < w->n_in; c++) {
         uint32_t i = c % GEMM_COLS, n = w->n_in - c < GEMM_COLS ? w->n_in - c : GEMM_COLS;
         if (i == 0) {
@@ -238,7 +243,7 @@ static void test_panels_hold_the_decoders_values(void) {
     be_rng.state = 4;
     for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
         int type = block_types[t].type;
-        bool by_halves = type == QTYPE_Q6_K || type == QTYPE_Q3_K || type == QTYPE_Q2_K;
+        bool by_halves = has_halves(type);
         uint32_t n_bad = 0;
         for (uint32_t i = 0, n_in; (n_in = n_in_at(type, i)) != 0; i++) {
             struct weights w = make_weights(&block_types[t], n_in, STRIDE, false);

@@ -94,6 +94,8 @@ static struct cuda_skinny skinny_kernel(int format, uint32_t n_groups) {
     case CUDA_FORMAT_Q4_MIN:
     case CUDA_FORMAT_IQ4:
     case CUDA_FORMAT_MXFP4:
+    case CUDA_FORMAT_IQ3_XXS:
+    case CUDA_FORMAT_IQ3_S:
         return cuda_skinny_q4(format, (int)n_groups);
     default:
         return cuda_skinny_q(format, (int)n_groups);

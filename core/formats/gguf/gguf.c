@@ -307,7 +307,7 @@ static int read_tensor(struct cursor *c, uint64_t index, uint64_t *offset) {
     uint64_t at = c->pos;
     rc = read_u32(c, field, &type);
     if (rc) return rc;
-    t->type = type <= INT32_MAX ? (int)type : -1;
+    t->type = type <= INT32_MAX && !qtype_is_wide((int)type) ? (int)type : -1;
     if (!qtype_find(t->type)) {
         if (!(c->flags & GGUF_OPEN_VOCAB_ONLY))
             return err_field(c, ERR_UNSUPPORTED, at, field,

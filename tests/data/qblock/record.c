@@ -22,7 +22,11 @@ static const struct {
     {GGML_TYPE_Q3_K, "Q3_K", 108, -1},   {GGML_TYPE_Q4_K, "Q4_K", 0, 2},
     {GGML_TYPE_Q5_K, "Q5_K", 0, 2},      {GGML_TYPE_Q6_K, "Q6_K", 208, -1},
     {GGML_TYPE_IQ4_NL, "IQ4_NL", 0, -1}, {GGML_TYPE_IQ4_XS, "IQ4_XS", 0, -1},
-    {GGML_TYPE_MXFP4, "MXFP4", -1, -1},
+    {GGML_TYPE_MXFP4, "MXFP4", -1, -1},  {GGML_TYPE_IQ2_XXS, "IQ2_XXS", 0, -1},
+    {GGML_TYPE_IQ2_XS, "IQ2_XS", 0, -1}, {GGML_TYPE_IQ2_S, "IQ2_S", 0, -1},
+    {GGML_TYPE_IQ3_S, "IQ3_S", 0, -1},   {GGML_TYPE_IQ3_XXS, "IQ3_XXS", 0, -1},
+    {GGML_TYPE_IQ1_S, "IQ1_S", 0, -1},   {GGML_TYPE_IQ1_M, "IQ1_M", -1, -1},
+    {GGML_TYPE_TQ1_0, "TQ1_0", 52, -1},  {GGML_TYPE_TQ2_0, "TQ2_0", 64, -1},
 };
 
 /* Scale and minimum: ordinary, negative, zero, subnormal, largest, smallest, infinite, NaN. */
@@ -59,6 +63,9 @@ static int record(int t, const char *folder) {
         if (types[t].d >= 0) memcpy(b + types[t].d, &h[0], 2);
         if (types[t].m >= 0) memcpy(b + types[t].m, &h[1], 2);
         if (types[t].type == GGML_TYPE_MXFP4) b[0] = exponents[i < N_HALVES ? i : 0];
+        /* IQ1_M: the half's nibbles are the top nibbles of the last four 16-bit words. */
+        for (int k = 0; k < 4 && types[t].type == GGML_TYPE_IQ1_M; k++)
+            b[49 + 2 * k] = (uint8_t)((b[49 + 2 * k] & 15) | (h[0] >> 4 * k & 15) << 4);
     }
     for (; elems == 1 && n < MAX_BLOCKS; n++) { /* plain types: bit patterns of all magnitudes */
         uint16_t pattern = (uint16_t)(n < N_HALVES ? halves[n][0] : next_random() >> 7);

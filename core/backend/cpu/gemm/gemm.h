@@ -28,7 +28,8 @@
  *   float types: acc = fma(x[c], w[c][o], acc), columns in ascending order
  *   y = acc (+ bias) (* y_scale); the epilogue (activations, soft-cap) may round differently in
  *       each instruction set
- * scale and min are those of the format: scale = d * sub-scale, one multiplication in f32; min is
+ * scale and min are those of the format: scale = d * sub-scale, one multiplication in f32 (wide
+ * types: * the power of two of qblock.h, exact); min is
  * the signed constant that is added to each weight of the block: m, or -(dmin * sub-min).
  * (float) of an int32 rounds to nearest even. The bits of a NaN are not prescribed.
  *
@@ -67,19 +68,22 @@ enum {
  *   MXFP4                   u8 e[nb][16]
  *   Q4_K Q5_K               f16 d[16], f16 dmin[16], six[8] of scales, six[8] of mins
  *   Q6_K                    f16 d[16], i8 scale[16][16]        (16 sub-blocks of 16 columns)
- *   Q3_K                    f16 d[16], six[16] of scales
+ *   Q3_K IQ1_W IQ2_W        f16 d[16], six[16] of scales
  *   Q2_K                    f16 d[16], f16 dmin[16], u8 scale | min << 4 [16][16]
- *   IQ4_XS                  f16 d[16], six[8] of scales
+ *   IQ4_XS IQ3_*_W          f16 d[16], six[8] of scales
  * six[n], n six-bit numbers for each output: u8 low[n / 2][16] (number s: nibble s % 2 of
  * low[s / 2]), then u8 high[n / 4][16] (number s: bits 2 (s % 4) of high[s / 4]). They are stored
- * as in the file: Q3_K and IQ4_XS subtract 32 when they are used.
+ * as in the file: Q3_K, IQ4_XS and the wide types subtract 32 when they are used. Types come as
+ * kernels know them (qtype_wide).
  *
  * Planes of a block. Group g (0..7) is columns 4g..4g+3: 64 bytes [16 outputs][4 columns].
  *   bytes    Q8_0                              8 x 64: byte of group g in vector g (signed)
- *   nibbles  Q4_* Q5_* Q6_K IQ4_* MXFP4        4 x 64: groups v and v + 4 in the low and the high
+ *   nibbles  Q4_* Q5_* Q6_K IQ3_*_W IQ4_* MXFP4
+ *                                              4 x 64: groups v and v + 4 in the low and the high
  *                                              nibble of vector v
- *   twos     Q2_K Q3_K (low bits), Q6_K (high) 2 x 64: group g in bits 2 (g % 4) of vector g / 4
- *   ones     Q5_* (high bit), Q3_K (high bit)  1 x 64: group g in bit g
+ *   twos     Q2_K, Q3_K IQ1_W IQ2_W (low bits), Q6_K (high)
+ *                                              2 x 64: group g in bits 2 (g % 4) of vector g / 4
+ *   ones     Q5_* Q3_K IQ1_W IQ2_W (high bit)  1 x 64: group g in bit g
  * A type with several has them in the order nibbles, twos, ones.
  *
  * Floats have no blocks: F32 f32[columns][16]; F16 u16[columns][16]; BF16 u16[columns / 2, rounded
@@ -99,6 +103,27 @@ bool gemm_weight_bytes(int type, uint64_t n_out, uint64_t n_in, uint64_t *bytes)
  * to 16 into one panel. */
 void gemm_pack_pair(int type, const uint8_t *rows, uint64_t row_bytes, uint32_t n_outs,
                     uint32_t n_in, uint8_t *dst);
+
+/* The type's table of 16 levels, by code; NULL: codes are numbers. */
+static inline const int8_t *gemm_levels(int type) {
+    switch (type) {
+    case QTYPE_IQ4_NL:
+    case QTYPE_IQ4_XS:
+        return iq4_levels;
+    case QTYPE_MXFP4:
+        return mxfp4_levels;
+    case QTYPE_IQ1_W:
+        return iq1_levels;
+    case QTYPE_IQ2_W:
+        return iq2_levels;
+    case QTYPE_IQ3_XXS_W:
+        return iq3_xxs_levels;
+    case QTYPE_IQ3_S_W:
+        return iq3_s_levels;
+    default:
+        return (const int8_t *)0;
+    }
+}
 
 /* ---- activations ---- */
 

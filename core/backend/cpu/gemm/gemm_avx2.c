@@ -253,13 +253,15 @@ PRODUCT(wide_half_mins, WIDE | HALVES | MINS)
 
 static void multiply_job(const struct gemm_job *j) {
     static ymm_product *const products[][2] = {
-        [QTYPE_Q4_0] = {plain_8, wide_plain},      [QTYPE_Q4_1] = {mins_8, wide_mins},
-        [QTYPE_Q5_0] = {plain_4, wide_plain},      [QTYPE_Q5_1] = {mins_4, wide_mins},
-        [QTYPE_Q8_0] = {wide_plain, wide_plain},   [QTYPE_Q2_K] = {half_mins_4, wide_half_mins},
-        [QTYPE_Q3_K] = {halves_4, wide_halves},    [QTYPE_Q4_K] = {mins_8, wide_mins},
-        [QTYPE_Q5_K] = {mins_4, wide_mins},        [QTYPE_Q6_K] = {halves_2, wide_halves},
-        [QTYPE_IQ4_NL] = {wide_plain, wide_plain}, [QTYPE_IQ4_XS] = {wide_plain, wide_plain},
-        [QTYPE_MXFP4] = {plain_4, wide_plain},
+        [QTYPE_Q4_0] = {plain_8, wide_plain},       [QTYPE_Q4_1] = {mins_8, wide_mins},
+        [QTYPE_Q5_0] = {plain_4, wide_plain},       [QTYPE_Q5_1] = {mins_4, wide_mins},
+        [QTYPE_Q8_0] = {wide_plain, wide_plain},    [QTYPE_Q2_K] = {half_mins_4, wide_half_mins},
+        [QTYPE_Q3_K] = {halves_4, wide_halves},     [QTYPE_Q4_K] = {mins_8, wide_mins},
+        [QTYPE_Q5_K] = {mins_4, wide_mins},         [QTYPE_Q6_K] = {halves_2, wide_halves},
+        [QTYPE_IQ4_NL] = {wide_plain, wide_plain},  [QTYPE_IQ4_XS] = {wide_plain, wide_plain},
+        [QTYPE_MXFP4] = {plain_4, wide_plain},      [QTYPE_IQ1_W] = {halves_4, wide_halves},
+        [QTYPE_IQ2_W] = {wide_halves, wide_halves}, [QTYPE_IQ3_XXS_W] = {wide_plain, wide_plain},
+        [QTYPE_IQ3_S_W] = {plain_4, wide_plain},
     };
     multiply_by_type(j, products, sizeof products / sizeof *products);
 }

@@ -162,6 +162,8 @@ static void multiply_job(const struct gemm_job *j) {
     case QTYPE_IQ4_NL:
     case QTYPE_IQ4_XS:
     case QTYPE_MXFP4:
+    case QTYPE_IQ3_XXS_W:
+    case QTYPE_IQ3_S_W:
         gemm_avx512_plain[p][two](j, 7);
         break;
     case QTYPE_Q4_1:
@@ -172,6 +174,10 @@ static void multiply_job(const struct gemm_job *j) {
         break;
     case QTYPE_Q3_K:
         gemm_avx512_halves[p][two](j, 2);
+        break;
+    case QTYPE_IQ1_W:
+    case QTYPE_IQ2_W:
+        gemm_avx512_halves[p][two](j, 7);
         break;
     case QTYPE_Q6_K:
         gemm_avx512_halves[p][two](j, 5);

@@ -92,8 +92,16 @@ static void get_scale(int type, const struct k_block *s, uint32_t i, uint32_t ou
         *min = -(get_f16(s, 1, out) * (float)(packed >> 4));
         *scale = get_f16(s, 0, out) * (float)(packed & 15);
         break;
+    case QTYPE_IQ1_W:
+    case QTYPE_IQ2_W:
+        *scale = 0.125f * get_f16(s, 0, out) * (float)(get_six(s->scales + 32, 16, i, out) - 32);
+        break;
     case QTYPE_IQ4_XS:
+    case QTYPE_IQ3_S_W:
         *scale = get_f16(s, 0, out) * (float)(get_six(s->scales + 32, 8, i, out) - 32);
+        break;
+    case QTYPE_IQ3_XXS_W:
+        *scale = 0.25f * get_f16(s, 0, out) * (float)(get_six(s->scales + 32, 8, i, out) - 32);
         break;
     default: /* Q8_0, Q4_0, Q5_0, IQ4_NL */
         *scale = get_f16(s, i, out);
@@ -101,7 +109,8 @@ static void get_scale(int type, const struct k_block *s, uint32_t i, uint32_t ou
 }
 
 static bool has_halves(int type) {
-    return type == QTYPE_Q6_K || type == QTYPE_Q3_K || type == QTYPE_Q2_K;
+    return type == QTYPE_Q6_K || type == QTYPE_Q3_K || type == QTYPE_Q2_K || type == QTYPE_IQ1_W ||
+           type == QTYPE_IQ2_W;
 }
 
 static bool has_mins(int type) {
@@ -125,6 +134,8 @@ static void k_block_sizes(int type, uint32_t n_blocks, uint32_t *scales, uint32_
         *planes = 6 * 64;
         break;
     case QTYPE_Q3_K:
+    case QTYPE_IQ1_W:
+    case QTYPE_IQ2_W:
         *planes = 3 * 64;
         break;
     case QTYPE_Q2_K:
@@ -149,6 +160,10 @@ static int get_one(const uint8_t *p, uint32_t g, uint32_t i) {
     return p[i] >> g & 1;
 }
 
+static int get_three(const uint8_t *p, uint32_t g, uint32_t i) {
+    return get_two(p, g, i) | get_one(p + 128, g, i) << 2;
+}
+
 /* The signed code of number i of group g; p: the block's planes. */
 static int get_code(int type, const uint8_t *p, uint32_t g, uint32_t i) {
     switch (type) {
@@ -164,7 +179,15 @@ static int get_code(int type, const uint8_t *p, uint32_t g, uint32_t i) {
     case QTYPE_Q6_K:
         return (get_nibble(p, g, i) | get_two(p + 256, g, i) << 4) - 32;
     case QTYPE_Q3_K:
-        return (get_two(p, g, i) | get_one(p + 128, g, i) << 2) - 4;
+        return get_three(p, g, i) - 4;
+    case QTYPE_IQ1_W:
+        return iq1_levels[get_three(p, g, i)];
+    case QTYPE_IQ2_W:
+        return iq2_levels[get_three(p, g, i)];
+    case QTYPE_IQ3_XXS_W:
+        return iq3_xxs_levels[get_nibble(p, g, i)];
+    case QTYPE_IQ3_S_W:
+        return iq3_s_levels[get_nibble(p, g, i)];
     case QTYPE_Q2_K:
         return get_two(p, g, i);
     case QTYPE_IQ4_NL:

@@ -247,7 +247,8 @@ ALWAYS_INLINE void unpack_bf16(const uint8_t *src, uint32_t n_cols, struct gemm_
 
 /* Does the type have one scale per 16 columns? */
 ALWAYS_INLINE bool has_halves(int type) {
-    return type == QTYPE_Q6_K || type == QTYPE_Q3_K || type == QTYPE_Q2_K;
+    return type == QTYPE_Q6_K || type == QTYPE_Q3_K || type == QTYPE_Q2_K || type == QTYPE_IQ1_W ||
+           type == QTYPE_IQ2_W;
 }
 
 ALWAYS_INLINE bool has_mins(int type) {
@@ -278,6 +279,30 @@ ALWAYS_INLINE void unpack_scales_q2_k(const uint8_t *src, struct gemm_tile *tile
 ALWAYS_INLINE void unpack_scales_q6_k(const uint8_t *src, struct gemm_tile *tile) {
     for (int s = 0; s < 16; s++)
         put_scales(src, vld1q_s8((const int8_t *)src + 32 + 16 * s), false, tile->scale[s]);
+}
+
+/* Multiplies n scales by a power of two. */
+ALWAYS_INLINE void multiply_scales(float scale[][GEMM_OUTS], uint32_t n, float unit) {
+    for (uint32_t i = 0; i < QUADS * n; i++)
+        vst1q_f32(scale[0] + 4 * i, vmulq_n_f32(vld1q_f32(scale[0] + 4 * i), unit));
+}
+
+/* IQ1_W, IQ2_W. */
+ALWAYS_INLINE void unpack_threes(const uint8_t *src, const int8_t *levels, bool paired,
+                                 uint32_t n_blocks, struct gemm_tile *tile) {
+    unpack_six(src, src + 32, 16, 32, false, tile->scale);
+    multiply_scales(tile->scale, 16, 0.125f);
+    unpack_codes(src + 224, (struct code_form){.twos = true, .ones = true, .levels = levels},
+                 paired, n_blocks, tile);
+}
+
+/* IQ4_XS, IQ3_XXS_W, IQ3_S_W. */
+ALWAYS_INLINE void unpack_fours(const uint8_t *src, const int8_t *levels, float unit, bool paired,
+                                uint32_t n_blocks, struct gemm_tile *tile) {
+    unpack_six(src, src + 32, 8, 32, false, tile->scale);
+    if (unit != 1) multiply_scales(tile->scale, 8, unit);
+    unpack_codes(src + 128, (struct code_form){.nibbles = true, .levels = levels}, paired, n_blocks,
+                 tile);
 }
 
 ALWAYS_INLINE void unpack_k_block(int type, const uint8_t *src, uint32_t n_cols, bool paired,
@@ -352,10 +377,20 @@ ALWAYS_INLINE void unpack_k_block(int type, const uint8_t *src, uint32_t n_cols,
         unpack_scales_q2_k(src, tile);
         unpack_codes(src + 320, (struct code_form){.twos = true}, paired, nb, tile);
         break;
+    case QTYPE_IQ1_W:
+        unpack_threes(src, iq1_levels, paired, nb, tile);
+        break;
+    case QTYPE_IQ2_W:
+        unpack_threes(src, iq2_levels, paired, nb, tile);
+        break;
     case QTYPE_IQ4_XS:
-        unpack_six(src, src + 32, 8, 32, false, tile->scale);
-        unpack_codes(src + 128, (struct code_form){.nibbles = true, .levels = iq4_levels}, paired,
-                     nb, tile);
+        unpack_fours(src, iq4_levels, 1, paired, nb, tile);
+        break;
+    case QTYPE_IQ3_XXS_W:
+        unpack_fours(src, iq3_xxs_levels, 0.25f, paired, nb, tile);
+        break;
+    case QTYPE_IQ3_S_W:
+        unpack_fours(src, iq3_s_levels, 1, paired, nb, tile);
         break;
     default:
         break;

@@ -48,10 +48,15 @@ ALWAYS_INLINE uint32_t gemm_ymm_shift(int type) {
     case QTYPE_IQ4_NL:
     case QTYPE_IQ4_XS:
         return 7;
+    case QTYPE_IQ2_W:     /* levels from -43 to 43 */
+    case QTYPE_IQ3_XXS_W: /* -62 to 62 */
+        return 6;
     case QTYPE_Q6_K:
         return 5;
     case QTYPE_Q5_0:
-    case QTYPE_MXFP4: /* levels from -12 to 12: codes from 4 to 28 */
+    case QTYPE_MXFP4:   /* levels from -12 to 12: codes from 4 to 28 */
+    case QTYPE_IQ1_W:   /* -9 to 9 */
+    case QTYPE_IQ3_S_W: /* -15 to 15 */
         return 4;
     case QTYPE_Q4_0:
         return 3;

@@ -282,6 +282,10 @@ static const struct layout layouts[] = {
     {QTYPE_Q5_K, QK_ELEMS, sizeof(struct q5_k_block), 16, 5, pack_q5_k},
     {QTYPE_Q6_K, QK_ELEMS, sizeof(struct q6_k_block), 18, 6, pack_q6_k},
     {QTYPE_IQ4_XS, QK_ELEMS, sizeof(struct iq4_xs_block), 8, 4, pack_iq4_xs},
+    {QTYPE_IQ1_W, QK_ELEMS, sizeof(struct q3_k_block), 14, 3, pack_q3_k},
+    {QTYPE_IQ2_W, QK_ELEMS, sizeof(struct q3_k_block), 14, 3, pack_q3_k},
+    {QTYPE_IQ3_XXS_W, QK_ELEMS, sizeof(struct iq4_xs_block), 8, 4, pack_iq4_xs},
+    {QTYPE_IQ3_S_W, QK_ELEMS, sizeof(struct iq4_xs_block), 8, 4, pack_iq4_xs},
 };
 
 static const struct layout *layout_of(int type) {

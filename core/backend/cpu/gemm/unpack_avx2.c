@@ -51,6 +51,12 @@ ALWAYS_INLINE void negate(__m256 d[2]) {
     d[1] = _mm256_xor_ps(d[1], _mm256_set1_ps(-0.0f));
 }
 
+/* By a power of two. */
+ALWAYS_INLINE void divide(__m256 d[2], int by) {
+    d[0] = _mm256_mul_ps(d[0], _mm256_set1_ps(1.0f / (float)by));
+    d[1] = _mm256_mul_ps(d[1], _mm256_set1_ps(1.0f / (float)by));
+}
+
 /* d * (six[n] - less), four numbers at a time: two bytes of low nibbles, one of high bits. */
 ALWAYS_INLINE void unpack_six(const uint8_t *six, uint32_t n, const __m256 d[2], int less,
                               float (*to)[GEMM_OUTS]) {
@@ -115,10 +121,16 @@ ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *src, uint32_
         for (uint32_t i = 0; i < GEMM_COLS / 16; i++, src += 16)
             put_products(t->scale[i], d, _mm_loadu_si128((const __m128i *)src));
         return src;
+    case QTYPE_IQ1_W:
+    case QTYPE_IQ2_W:
+        divide(d, 8);
+        unpack_six(src, 16, d, 32, t->scale);
+        return src + 2 * 96;
     case QTYPE_Q3_K:
         unpack_six(src, 16, d, 32, t->scale);
         return src + 2 * 96;
-    default: /* IQ4_XS */
+    default: /* IQ4_XS, IQ3_XXS_W, IQ3_S_W */
+        if (type == QTYPE_IQ3_XXS_W) divide(d, 4);
         unpack_six(src, 8, d, 32, t->scale);
         return src + 96;
     }
@@ -146,6 +158,8 @@ ALWAYS_INLINE struct planes planes_of(int type) {
     case QTYPE_Q6_K:
         return (struct planes){.nibbles = true, .twos = 256, .bytes = 384};
     case QTYPE_Q3_K:
+    case QTYPE_IQ1_W:
+    case QTYPE_IQ2_W:
         return (struct planes){.ones = 128, .bytes = 192};
     case QTYPE_Q2_K:
         return (struct planes){.bytes = 128};
@@ -156,9 +170,8 @@ ALWAYS_INLINE struct planes planes_of(int type) {
     }
 }
 
-/* The type's table of four-bit levels. */
-ALWAYS_INLINE __m256i load_levels(int type) {
-    const int8_t *levels = type == QTYPE_MXFP4 ? mxfp4_levels : iq4_levels;
+/* The type's table of levels. */
+ALWAYS_INLINE __m256i load_levels(int type, const int8_t *levels) {
     __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)levels));
     return _mm256_add_epi8(v, _mm256_set1_epi8((char)(1 << gemm_ymm_shift(type))));
 }
@@ -169,17 +182,18 @@ ALWAYS_INLINE __m256i unpack_code(int type, const uint8_t *p, int g, uint32_t h,
     p += 32 * h;
     if (type == QTYPE_Q8_0)
         return _mm256_xor_si256(load_256(p + 64 * g), _mm256_set1_epi8((char)0x80));
-    if (!at.nibbles) { /* Q2_K, Q3_K */
+    const bool has_levels = gemm_levels(type) != NULL;
+    if (!at.nibbles) { /* Q2_K, Q3_K, IQ1_W, IQ2_W */
         __m256i q = move_bits(load_256(p + 64 * (g / 4)), -2 * (g % 4));
         q = _mm256_and_si256(q, _mm256_set1_epi8(3));
         if (!at.ones) return q;
         __m256i one = move_bits(load_256(p + at.ones), 2 - g);
-        return _mm256_or_si256(q, _mm256_and_si256(one, _mm256_set1_epi8(4)));
+        q = _mm256_or_si256(q, _mm256_and_si256(one, _mm256_set1_epi8(4)));
+        return has_levels ? _mm256_shuffle_epi8(levels, q) : q;
     }
     __m256i q = move_bits(load_256(p + 64 * (g % 4)), g < 4 ? 0 : -4);
     q = _mm256_and_si256(q, _mm256_set1_epi8(15));
-    if (type == QTYPE_IQ4_NL || type == QTYPE_IQ4_XS || type == QTYPE_MXFP4)
-        return _mm256_shuffle_epi8(levels, q);
+    if (has_levels) return _mm256_shuffle_epi8(levels, q);
     if (at.twos) {
         __m256i two = move_bits(load_256(p + at.twos + 64 * (g / 4)), 4 - 2 * (g % 4));
         return _mm256_or_si256(q, _mm256_and_si256(two, _mm256_set1_epi8(0x30)));
@@ -194,9 +208,9 @@ ALWAYS_INLINE __m256i unpack_code(int type, const uint8_t *p, int g, uint32_t h,
 ALWAYS_INLINE void unpack_quantized(int type, const uint8_t *src, uint32_t n_cols,
                                     struct gemm_tile *tile) {
     const uint32_t n_blocks = n_cols / GEMM_BLOCK, bytes = planes_of(type).bytes;
-    const bool has_levels = type == QTYPE_IQ4_NL || type == QTYPE_IQ4_XS || type == QTYPE_MXFP4;
+    const int8_t *table = gemm_levels(type);
     const uint8_t *p = unpack_scales(type, src, n_blocks, tile);
-    __m256i levels = has_levels ? load_levels(type) : _mm256_setzero_si256();
+    __m256i levels = table ? load_levels(type, table) : _mm256_setzero_si256();
     uint8_t *q = &tile->q[0][0][0];
     gemm_ymm_ask_ahead(src, (uint32_t)(p - src));
     for (uint32_t b = 0; b < n_blocks; b++, p += bytes, q += GEMM_BLOCK * GEMM_OUTS) {
@@ -230,6 +244,10 @@ void gemm_ymm_unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_
         UNPACK(QTYPE_IQ4_NL)
         UNPACK(QTYPE_IQ4_XS)
         UNPACK(QTYPE_MXFP4)
+        UNPACK(QTYPE_IQ1_W)
+        UNPACK(QTYPE_IQ2_W)
+        UNPACK(QTYPE_IQ3_XXS_W)
+        UNPACK(QTYPE_IQ3_S_W)
 #undef UNPACK
     default: /* floats */
         memcpy(tile->q, &src, sizeof src);

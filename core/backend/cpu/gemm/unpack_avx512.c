@@ -98,10 +98,17 @@ ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *p, uint32_t 
         scale_six(p + 160, p + 224, 0, dmin, t->min);
         return p + 256;
     case QTYPE_IQ4_XS:
-        scale_six(p + 32, p + 96, 32, halves_at(p), t->scale);
+    case QTYPE_IQ3_XXS_W:
+    case QTYPE_IQ3_S_W:
+        d = halves_at(p);
+        if (type == QTYPE_IQ3_XXS_W) d = _mm512_mul_ps(d, _mm512_set1_ps(0.25f));
+        scale_six(p + 32, p + 96, 32, d, t->scale);
         return p + 128;
     case QTYPE_Q3_K:
+    case QTYPE_IQ1_W:
+    case QTYPE_IQ2_W:
         d = halves_at(p);
+        if (type != QTYPE_Q3_K) d = _mm512_mul_ps(d, _mm512_set1_ps(0.125f));
         scale_six(p + 32, p + 160, 32, d, t->scale);
         scale_six(p + 96, p + 192, 32, d, t->scale + 8);
         return p + 224;
@@ -133,17 +140,21 @@ ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *p, uint32_t 
     }
 }
 
+/* Three bits: twos and ones. */
+ALWAYS_INLINE bool has_threes(int type) {
+    return type == QTYPE_Q3_K || type == QTYPE_IQ1_W || type == QTYPE_IQ2_W;
+}
+
 ALWAYS_INLINE bool has_ones(int type) {
-    return type == QTYPE_Q5_0 || type == QTYPE_Q5_1 || type == QTYPE_Q5_K || type == QTYPE_Q3_K;
+    return type == QTYPE_Q5_0 || type == QTYPE_Q5_1 || type == QTYPE_Q5_K || has_threes(type);
 }
 
 ALWAYS_INLINE bool has_nibbles(int type) {
-    return type != QTYPE_Q8_0 && type != QTYPE_Q2_K && type != QTYPE_Q3_K;
+    return type != QTYPE_Q8_0 && type != QTYPE_Q2_K && !has_threes(type);
 }
 
 /* The table of levels, plus 128, in each 128-bit lane. */
-ALWAYS_INLINE __m512i level_table(int type) {
-    const int8_t *levels = type == QTYPE_MXFP4 ? mxfp4_levels : iq4_levels;
+ALWAYS_INLINE __m512i level_table(const int8_t *levels) {
     __m128i t = _mm_xor_si128(_mm_loadu_si128((const __m128i *)levels), _mm_set1_epi8(-128));
     return _mm512_broadcast_i32x4(t);
 }
@@ -151,8 +162,8 @@ ALWAYS_INLINE __m512i level_table(int type) {
 /* Unpacks one block's codes to q (8 groups of 64 bytes); returns the end of its planes. */
 ALWAYS_INLINE const uint8_t *unpack_block(int type, const uint8_t *p, __m512i table, uint8_t *q) {
     const bool nibbles = has_nibbles(type), ones = has_ones(type);
-    const bool twos = type == QTYPE_Q2_K || type == QTYPE_Q3_K || type == QTYPE_Q6_K;
-    const bool levels = type == QTYPE_IQ4_NL || type == QTYPE_IQ4_XS || type == QTYPE_MXFP4;
+    const bool twos = type == QTYPE_Q2_K || has_threes(type) || type == QTYPE_Q6_K;
+    const bool levels = gemm_levels(type) != NULL;
     __m512i n[4], two[2], one = _mm512_setzero_si512();
     if (type == QTYPE_Q8_0) {
         UNROLL
@@ -188,10 +199,10 @@ ALWAYS_INLINE const uint8_t *unpack_block(int type, const uint8_t *p, __m512i ta
             code = _mm512_and_si512(shift(n[g % 4], g < 4 ? 0 : -4), bytes(15));
         else
             code = _mm512_and_si512(shift(two[g / 4], -2 * (g % 4)), bytes(3));
-        if (levels) code = _mm512_shuffle_epi8(table, code);
         if (nibbles && twos) code = and_or(shift(two[g / 4], 4 - 2 * (g % 4)), bytes(0x30), code);
         if (ones && nibbles) code = and_or(shift(one, 4 - g), bytes(0x10), code);
         if (ones && twos) code = and_or(shift(one, 2 - g), bytes(0x04), code);
+        if (levels) code = _mm512_shuffle_epi8(table, code);
         _mm512_store_si512(q + g * VEC, code);
     }
     return p;
@@ -200,7 +211,8 @@ ALWAYS_INLINE const uint8_t *unpack_block(int type, const uint8_t *p, __m512i ta
 ALWAYS_INLINE void unpack_codes(int type, const uint8_t *src, uint32_t n_cols,
                                 struct gemm_tile *t) {
     uint32_t nb = n_cols / GEMM_BLOCK;
-    __m512i table = level_table(type);
+    const int8_t *levels = gemm_levels(type);
+    __m512i table = levels ? level_table(levels) : _mm512_setzero_si512();
     const uint8_t *p = unpack_scales(type, src, nb, t);
     for (uint32_t b = 0; b < nb; b++)
         p = unpack_block(type, p, table, t->q[b * 8][0]);
@@ -263,6 +275,10 @@ void gemm_avx512_unpack(int type, const uint8_t *src, uint32_t n_cols, struct ge
         CODES(QTYPE_IQ4_NL);
         CODES(QTYPE_IQ4_XS);
         CODES(QTYPE_MXFP4);
+        CODES(QTYPE_IQ1_W);
+        CODES(QTYPE_IQ2_W);
+        CODES(QTYPE_IQ3_XXS_W);
+        CODES(QTYPE_IQ3_S_W);
 #undef CODES
     default:
         break;
