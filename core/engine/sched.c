@@ -370,7 +370,6 @@ static void share_budget(sched *s, struct sched_plan *plan) {
         if (gap(item->seq) > 1) left -= give_rows(s, item, left, &prompt_logprob_left);
         if (!item->n_rows) continue;
         item->wants_logits = item->first + item->n_rows == item->seq->n_tokens;
-        kv_window_reserve(s->cache, item->seq->kv, item->first + item->n_rows);
         plan->n_rows += item->n_rows;
         plan->n_decode_rows += gap(item->seq) == 1;
         s->items[plan->n_items++] = *item;
@@ -385,6 +384,10 @@ void sched_plan_step(sched *s, struct sched_plan *plan) {
         take_whole(s, plan);
     else
         share_budget(s, plan);
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        const struct sched_item *item = &s->items[i];
+        kv_window_reserve(s->cache, item->seq->kv, item->first + item->n_rows);
+    }
 }
 
 static void commit_known(sched *s, struct sched_seq *seq) {
