@@ -203,6 +203,34 @@ static void pile_fini(struct pile *p) {
     gguf_writer_free(p->w);
 }
 
+/* Writes a block's scale, where types without an encoder have it. */
+static void set_scale(int type, uint8_t *block, uint32_t bytes, uint16_t half) {
+    bool last = type == QTYPE_TQ1_0 || type == QTYPE_TQ2_0;
+    for (uint32_t k = 0; k < 4 && type == QTYPE_IQ1_M; k++) /* top nibbles of four words */
+        block[49 + 2 * k] = (uint8_t)((block[49 + 2 * k] & 15) | (half >> 4 * k & 15) << 4);
+    if (type != QTYPE_IQ1_M) memcpy(block + (last ? bytes - 2 : 0), &half, sizeof half);
+}
+
+static float size_of(const float *values) {
+    double sum = 0;
+    for (int i = 0; i < QK_ELEMS; i++)
+        sum += (double)values[i] * (double)values[i];
+    return (float)sqrt(sum / QK_ELEMS);
+}
+
+/* Random blocks with the mean square of values, for types without an encoder. */
+static void make_blocks(struct pile *p, int type, const float *values, uint8_t *data, uint64_t n) {
+    const uint32_t bytes = qtype_find(type)->block_bytes;
+    float unit[QK_ELEMS];
+    for (; n; n -= QK_ELEMS, values += QK_ELEMS, data += bytes) {
+        for (uint32_t i = 0; i < bytes; i++)
+            data[i] = (uint8_t)(int)(64 * next_normal(&p->random));
+        set_scale(type, data, bytes, f32_to_f16(1));
+        qtype_decode(type, data, unit, QK_ELEMS);
+        set_scale(type, data, bytes, f32_to_f16(size_of(values) / size_of(unit)));
+    }
+}
+
 /* Encodes values (t->n_elems) f32 as t->type and adds the tensor. */
 static int add_encoded(struct pile *p, gguf_tensor t, const float *values, err *e) {
     if (!qtype_bytes(t.type, t.n_elems / t.dims[0], t.dims[0], &t.bytes))
@@ -214,7 +242,10 @@ static int add_encoded(struct pile *p, gguf_tensor t, const float *values, err *
     void *data = mem_new(t.bytes, 1);
     if (!data) return no_memory(e);
     blocks[p->n_blocks++] = data;
-    qtype_encode(t.type, values, data, t.n_elems);
+    if (qtype_wide(t.type) != t.type)
+        make_blocks(p, t.type, values, data, t.n_elems);
+    else
+        qtype_encode(t.type, values, data, t.n_elems);
     t.data = data;
     return gguf_writer_add_tensor(p->w, &t, e);
 }

@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 /* Zero means the default in brackets. Rows must be whole blocks of weight_type: n_embd, n_ff and
- * n_heads * head_dim multiples of 32 for Q8_0 and Q4_0. */
+ * n_heads * head_dim multiples of 32 for Q8_0 and Q4_0. Types without an encoder get random blocks.
+ */
 struct tiny_llama {
     uint64_t seed;           /* the same seed and sizes give the same bytes */
     uint32_t n_vocab;        /* [320], at least GGUF_MAKE_VOCAB_MIN, at most GGUF_MAKE_VOCAB_MAX */
