@@ -79,7 +79,7 @@ template <> struct tile_of<CUDA_FORMAT_IQ3_XXS> : tile_shape<4, 0, 32, 0, 0, 0, 
 template <> struct tile_of<CUDA_FORMAT_IQ3_S> : tile_shape<4, 0, 32, 0, 0, 0, 128> {};
 
 /* Codes of three bits, or nibbles, that index a table of levels. */
-template <int format> __device__ __forceinline__ constexpr bool has_levels3() {
+template <int format> __host__ __device__ __forceinline__ constexpr bool has_levels3() {
     return format == CUDA_FORMAT_IQ1 || format == CUDA_FORMAT_IQ2;
 }
 template <int format> __device__ __forceinline__ constexpr bool has_levels4() {
@@ -88,7 +88,7 @@ template <int format> __device__ __forceinline__ constexpr bool has_levels4() {
 }
 
 /* The bit of a half at which the number that the fma takes lies. */
-template <int format> __device__ __forceinline__ constexpr int number_at(int half) {
+template <int format> __host__ __device__ __forceinline__ constexpr int number_at(int half) {
     return has_levels3<format>() ? 0 : half ? (int)tile_of<format>::at1 : (int)tile_of<format>::at0;
 }
 
@@ -295,7 +295,7 @@ __device__ __forceinline__ void encode_value(uint32_t q, int j, int i, int half,
 
 /* The power of two (besides 2^shift) that a group's scale is multiplied by before it is stored,
  * for half 0: 24 - at0. Half 1's is smaller by 2^(at1 - at0). Levels are at bit 0. */
-template <int format> __device__ __forceinline__ int scale_exponent(int half) {
+template <int format> __host__ __device__ __forceinline__ int scale_exponent(int half) {
     return 24 - number_at<format>(half);
 }
 
