@@ -415,7 +415,11 @@ static inline void add_gemma4_layer(struct maker *m, int i) {
     for (int k = 0; k < 4 && f->n_experts; k++)
         add_vector(m, i, more[k], f->n_embd, true);
     add_matrix(m, i, "attn_q.weight", heads, f->n_embd);
-    add_vector(m, i, "attn_q_norm.weight", dim, true);
+    float q_norm[512]; /* wide heads: scores with a deviation near 1, as attention does not scale */
+    be_fill(q_norm, dim, 0.2f);
+    for (uint64_t k = 0; k < dim; k++)
+        q_norm[k] = (1 + q_norm[k]) * (dim < 256 ? 1 : 1 / sqrtf((float)dim));
+    add(m, i, &(struct shape){.name = "attn_q_norm.weight", .n_in = dim, .values = q_norm});
     if (!shared) add_matrix(m, i, "attn_k.weight", kv, f->n_embd);
     if (!shared) add_vector(m, i, "attn_k_norm.weight", dim, true);
     if (!shared && (windowed || !m->v_is_k)) add_matrix(m, i, "attn_v.weight", kv, f->n_embd);

@@ -21,7 +21,7 @@ struct forward64 {
     double eps;
     struct forward64_rope {
         uint32_t n_rot;
-        double inv_freq[64], magnitude;
+        double inv_freq[256], magnitude;
     } rope[2]; /* [1]: of windowed layers */
     bool interleaved;
     uint32_t window;

@@ -690,6 +690,13 @@ static void test_gemma4(void) {
     gemma4(&m, 2, 1);
     gemma4_heads(&m, 32, 2, 48, 3);
     check(&m);
+    start(&m, "gemma4", 0); /* the widths of real models */
+    m.f.n_heads = 1;
+    m.f.n_layers = 3;
+    gemma4(&m, 3, 0);
+    gemma4_heads(&m, 256, 1, 512, 1);
+    gemma4_partly(&m, 64);
+    check(&m);
 }
 
 /* Scores that softmax or sigmoid weights, with a bias for the choice, in another architecture. */
