@@ -142,6 +142,7 @@ static bool experts_ok(const backend *be, const struct op_moe *a) {
            is_matrix(be, a->up, n, n_ff, n_in) && is_matrix(be, a->router, 0, n, n_scored) &&
            (!a->router_bias || is_vector(be, a->router_bias, n)) &&
            (!a->choice_bias || is_vector(be, a->choice_bias, n)) &&
+           (!a->expert_scale || is_vector(be, a->expert_scale, n)) &&
            bias_ok(be, a->gate_bias, n, n_ff) && bias_ok(be, a->up_bias, n, n_ff) &&
            bias_ok(be, a->down_bias, n, n_in);
 }
@@ -187,12 +188,15 @@ static bool head_norm_ok(const backend *be, const backend_weight *w, uint32_t n_
 
 static bool rope_options_ok(const backend *be, const struct op_rope_store *a) {
     if (!factor_ok(a->q_log_scale) || (a->q_log_scale != 0) != (a->q_log_length != 0)) return false;
+    if (a->k ? a->v_normed && !a->v : a->v || a->v_normed || a->norm_last || a->kv.v_dim)
+        return false;
     return !a->norm_last || (a->q_norm && is_vector(be, a->q_norm, a->kv.head_dim) &&
                              is_vector(be, a->k_norm, a->kv.head_dim));
 }
 
 static bool head_norms_ok(const backend *be, const struct op_rope_store *a) {
     if (a->kv.v_dim) return !a->q_norm && (!a->k_norm || is_vector(be, a->k_norm, a->kv.v_dim));
+    if (!a->k) return !a->k_norm && head_norm_ok(be, a->q_norm, a->n_heads, a->kv.head_dim);
     return !a->q_norm == !a->k_norm && head_norm_ok(be, a->q_norm, a->n_heads, a->kv.head_dim) &&
            head_norm_ok(be, a->k_norm, a->kv.n_kv_heads, a->kv.head_dim);
 }
@@ -205,11 +209,12 @@ static int check_rope_store(const backend *be, const struct op_rope_store *a) {
     cols = (uint64_t)a->kv.n_kv_heads * a->kv.head_dim;
     if (!head_norms_ok(be, a) || !rope_options_ok(be, a) ||
         !holds_f32(be, a->q, a->n_rows, (uint64_t)a->n_heads * a->kv.head_dim) ||
-        !holds_f32(be, a->k, a->n_rows, cols) ||
-        (a->kv.v_dim ? a->v != NULL : !holds_f32(be, a->v, a->n_rows, cols)) ||
+        (a->k && !holds_f32(be, a->k, a->n_rows, cols)) ||
+        (a->kv.v_dim ? a->v != NULL : a->k && !holds_f32(be, a->v, a->n_rows, cols)) ||
         !holds_i32(be, a->pos, a->n_rows) || !holds_i32(be, a->slots, a->n_rows) ||
         !holds_f32(be, a->inv_freq, 1, a->n_rot / 2))
         return ERR_INVALID;
+    if ((!a->k || a->v_normed) && !backend_shares_kv(be)) return ERR_UNSUPPORTED;
     return ready_if(a->n_rows);
 }
 
@@ -239,9 +244,10 @@ static bool same_kv(const struct backend_kv *a, const struct backend_kv *b) {
 static int check_store_attend(const backend *be, const struct op_store_attend *a) {
     const struct op_rope_store *s = &a->store;
     const struct op_paged_attention *p = &a->attend;
-    if (check_rope_store(be, s) < 0 || check_paged_attention(be, p) < 0 || s->q != p->q ||
-        s->pos != p->pos || s->n_rows != p->n_rows || s->n_heads != p->n_heads ||
-        !same_kv(&s->kv, &p->kv))
+    const int stored = check_rope_store(be, s);
+    if (stored == ERR_UNSUPPORTED) return stored;
+    if (stored < 0 || check_paged_attention(be, p) < 0 || s->q != p->q || s->pos != p->pos ||
+        s->n_rows != p->n_rows || s->n_heads != p->n_heads || !same_kv(&s->kv, &p->kv))
         return ERR_INVALID;
     return ready_if(p->n_rows);
 }
@@ -257,6 +263,27 @@ static int check_gate(const backend *be, const struct op_gate *a) {
     if (a->n_rows > be->max_rows || !a->n_cols || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
         (a->gate && !holds_f32(be, a->gate, a->n_rows, a->n_cols)) || a->x == a->gate ||
         a->unary >= BACKEND_N_UNARIES || (a->gate && a->unary != BACKEND_UNARY_SQUARED_RELU))
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static int check_gated(const backend *be, const struct op_gated *a) {
+    if (a->n_rows > be->max_rows || !a->n_cols || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
+        !holds_f32(be, a->up, a->n_rows, a->stride) || a->x == a->up ||
+        (uint64_t)a->first + a->n_cols > a->stride || a->act == BACKEND_ACT_NONE ||
+        a->act >= BACKEND_N_ACTS)
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static int check_add_normed(const backend *be, const struct op_add_normed *a) {
+    if (a->n_rows > be->max_rows || !a->n_cols || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
+        !factor_ok(a->scale) || (a->factor && !is_vector(be, a->factor, 1)))
+        return ERR_INVALID;
+    if (a->r ? a->r == a->x || !holds_f32(be, a->r, a->n_rows, a->n_cols) : a->norm != NULL)
+        return ERR_INVALID;
+    if (a->norm &&
+        (!a->norm->n_in || a->n_cols % a->norm->n_in || !is_vector(be, a->norm, a->norm->n_in)))
         return ERR_INVALID;
     return ready_if(a->n_rows);
 }

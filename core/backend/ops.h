@@ -38,6 +38,8 @@
     PART(rope_store,      yes,   yes,   yes)          \
     PART(paged_attention, yes,   yes,   yes)          \
     OP(gate,              yes,   yes,   yes)          \
+    OP(gated,             yes,   no,    no)           \
+    OP(add_normed,        yes,   no,    no)           \
     OP(linear_attention,  yes,   yes,   yes)          \
     OP(short_conv,        yes,   yes,   yes)          \
     OP(kv_copy,           yes,   yes,   yes)          \
@@ -146,7 +148,8 @@ enum backend_gating { BACKEND_GATING_SOFTMAX, BACKEND_GATING_SIGMOID, BACKEND_N_
  *   with n_groups, of the experts in the n_groups_used best of that many equal groups only: a
  *     group counts by its largest of these numbers, of sigmoids by the sum of its two largest
  *   weight of a chosen expert: its probability; with renormalize, divided by the sum over the
- *     chosen experts (of sigmoids + 1e-20, as they may all be 0); times weight_scale
+ *     chosen experts (of sigmoids + 1e-20, as they may all be 0); times weight_scale; times the
+ *     expert's expert_scale
  *   y = sum, in ascending order of experts, of
  *     weight * (act(gate_e(in), up_e(in)) * down_e^T (+ down_bias_e))
  *     (+ shared * 1 / (1 + exp(-shared_gate)), or + shared without a gate)
@@ -162,6 +165,7 @@ struct op_moe {
     uint32_t n_groups, n_groups_used;  /* 0 is 1; more than one: on the CPU only */
     bool renormalize;
     float weight_scale;                        /* 0 is 1 */
+    const backend_weight *expert_scale;        /* (1, n_experts) f32 or NULL; on the CPU only */
     enum backend_act act;                      /* NONE without gate, and only then */
     backend_buf *latent;                       /* (n_rows, n_latent) f32 or NULL; without shared */
     const backend_weight *gate, *up;           /* n_experts of (n_ff, n_in); gate may be NULL */
@@ -190,16 +194,18 @@ struct op_gather {
  * normalized. With q_log_length, last of all q *= 1 + q_log_scale * log(1 + p / q_log_length), p /
  * q_log_length in whole numbers. Where V is the head of K
  * (kv.v_dim) only that head is normalized, by k_norm alone, and the dimensions behind it are
- * rotated. */
+ * rotated. With v_normed each head of v is divided by its rms. Without k only q is computed, and
+ * nothing is stored: the cache holds what another layer stored. Both on a CPU only. */
 struct op_rope_store {
-    backend_buf *q;              /* (n_rows, n_heads, head_dim) f32 */
-    backend_buf *k;              /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten */
-    const backend_buf *v;        /* (n_rows, n_kv_heads, head_dim) f32; NULL with kv.v_dim */
-    const backend_buf *pos;      /* (n_rows) i32 */
-    const backend_buf *slots;    /* (n_rows) i32 */
+    backend_buf *q;           /* (n_rows, n_heads, head_dim) f32 */
+    backend_buf *k;           /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten; or NULL */
+    backend_buf *v;           /* likewise; NULL with kv.v_dim or without k */
+    const backend_buf *pos;   /* (n_rows) i32 */
+    const backend_buf *slots; /* (n_rows) i32 */
     const backend_buf *inv_freq; /* (n_rot / 2) f32 */
     /* (1, head_dim) or (1, all heads) f32, both or NULL; with kv.v_dim (1, v_dim), k_norm alone */
-    const backend_weight *q_norm, *k_norm;
+    const backend_weight *q_norm, *k_norm; /* without k: k_norm NULL */
+    bool v_normed;
     float eps, magnitude;            /* magnitude 0 is 1 */
     uint32_t n_rows, n_heads, n_rot; /* n_rot even, <= head_dim (- v_dim) */
     bool interleaved;
@@ -266,6 +272,26 @@ struct op_gate {
     const backend_buf *gate; /* or NULL */
     uint32_t n_rows, n_cols;
     enum backend_unary unary; /* only without gate */
+};
+
+/* x (n_rows, n_cols) f32 = act(x, up), up being columns first .. first + n_cols - 1 of a buffer of
+ * (n_rows, stride) f32 that is not x. */
+struct op_gated {
+    backend_buf *x;
+    const backend_buf *up;
+    uint32_t n_rows, n_cols, first, stride;
+    enum backend_act act; /* not NONE */
+};
+
+/* x (n_rows, n_cols) f32 = scale * factor * (x + r): of r (n_rows, n_cols) f32, which is not x,
+ * each group of as many columns as norm has is divided by its rms and multiplied by norm. */
+struct op_add_normed {
+    backend_buf *x;
+    const backend_buf *r;         /* NULL: nothing is added */
+    const backend_weight *norm;   /* (1, columns of a group) f32; NULL: r as it is */
+    float eps, scale;             /* scale 0 is 1 */
+    const backend_weight *factor; /* (1, 1) f32 or NULL */
+    uint32_t n_rows, n_cols;
 };
 
 /* ---- recurrent state ---- */

@@ -354,8 +354,9 @@ struct engine_size {
     const char *reason;       /* what decided the cache's size; static */
     const char *state_reason; /* likewise of the state blocks; NULL: there are none */
     /* The K/V of windowed layers are a pool of their own: kc.windowed points here. */
-    bool windowed[MODEL_MAX_LAYERS]; /* (n_kv_layers) */
-    struct model_memory memory;      /* for a GPU with memory of its own; otherwise zeros */
+    bool windowed[MODEL_MAX_LAYERS];         /* (n_kv_layers) */
+    struct kv_heads heads[MODEL_MAX_LAYERS]; /* (n_kv_layers); kc.heads, if layers differ */
+    struct model_memory memory;              /* for a GPU with memory of its own; otherwise zeros */
 };
 /* The configured length of the longest sequence in tokens; the cache may hold less. */
 uint32_t engine_context_wanted(const struct engine_config *config, const struct model_hparams *hp);

@@ -269,11 +269,44 @@ static void find_windows(const struct engine_config *c, const struct model_hpara
     uint32_t at = 0;
     if (!hp->window || hp->window >= engine_context_wanted(c, hp)) return;
     for (uint32_t i = 0; i < hp->n_layers; i++) {
-        if (!model_layer_attends(hp->layers[i])) continue;
+        if (!model_layer_stores_kv(hp->layers[i])) continue;
         out->windowed[at] = hp->layers[i] & MODEL_LAYER_WINDOWED;
         if (out->windowed[at++]) out->kc.window = hp->window;
     }
     if (out->kc.window) out->kc.windowed = out->windowed;
+}
+
+/* Layers of Gemma 4 differ in their heads. */
+static void find_heads(const struct model_hparams *hp, struct engine_size *out) {
+    uint32_t at = 0;
+    if (!hp->gemma4.on) return;
+    for (uint32_t i = 0; i < hp->n_layers; i++)
+        if (model_layer_stores_kv(hp->layers[i]))
+            out->heads[at++] = (struct kv_heads){model_n_kv_heads(hp, hp->layers[i]),
+                                                 model_head_dim(hp, hp->layers[i])};
+    out->kc.heads = out->heads;
+}
+
+/* Can the device keep K/V of such heads? */
+static int check_heads(const struct kv_config *kc, const struct kv_heads *heads, backend *be,
+                       err *e) {
+    if (kc->kv_type == QTYPE_Q8_0 && heads->head_dim % Q_ELEMS)
+        return err_set_param(e, ERR_INVALID, "kv_type",
+                             "kv_type q8_0 requires heads of a multiple of %d dimensions; this "
+                             "model's have %u: choose f16 or bf16",
+                             Q_ELEMS, heads->head_dim);
+    const struct backend_kv cache = {.kv_type = kc->kv_type,
+                                     .n_kv_heads = heads->n_kv_heads,
+                                     .block_tokens = kc->block_tokens,
+                                     .head_dim = heads->head_dim,
+                                     .v_dim = kc->v_dim};
+    if (backend_kv_fits(be, &cache)) return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                         "backend %s has no kernels for a KV cache in blocks of %u tokens with "
+                         "%s of %u dimensions: choose backend cpu",
+                         backend_name(be), cache.block_tokens,
+                         cache.v_dim ? "latent rows (multi-head latent attention)" : "heads",
+                         cache.head_dim);
 }
 
 /* The form of the KV cache and of state blocks, without their numbers. */
@@ -293,6 +326,7 @@ static int find_form(const struct engine_config *c, const struct model_hparams *
         .prefix_cache = c->prefix_cache && !hp->both_ways,
     };
     find_windows(c, hp, out);
+    find_heads(hp, out);
     if (kc->n_state_layers) kc->state = model_state_shape(hp, c->block_tokens);
     if (kc->state.n_k_heads % n_ranks || kc->state.n_v_heads % n_ranks)
         return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
@@ -302,23 +336,12 @@ static int find_form(const struct engine_config *c, const struct model_hparams *
     kc->state.n_k_heads /= n_ranks;
     kc->state.n_v_heads /= n_ranks;
     if (!kc->n_layers && kc->n_state_layers) return 0;
-    if (kc->kv_type == QTYPE_Q8_0 && kc->head_dim % Q_ELEMS)
-        return err_set_param(e, ERR_INVALID, "kv_type",
-                             "kv_type q8_0 requires heads of a multiple of %d dimensions; this "
-                             "model's have %u: choose f16 or bf16",
-                             Q_ELEMS, kc->head_dim);
-    const struct backend_kv cache = {.kv_type = kc->kv_type,
-                                     .n_kv_heads = kc->n_kv_heads,
-                                     .block_tokens = kc->block_tokens,
-                                     .head_dim = kc->head_dim,
-                                     .v_dim = kc->v_dim};
-    if (backend_kv_fits(be, &cache)) return 0;
-    return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                         "backend %s has no kernels for a KV cache in blocks of %u tokens with "
-                         "%s of %u dimensions: choose backend cpu",
-                         backend_name(be), cache.block_tokens,
-                         cache.v_dim ? "latent rows (multi-head latent attention)" : "heads",
-                         cache.head_dim);
+    const struct kv_heads all = {kc->n_kv_heads, kc->head_dim};
+    for (uint32_t i = 0; i < kc->n_layers; i++) {
+        int rc = check_heads(kc, kc->heads ? &kc->heads[i] : &all, be, e);
+        if (rc || !kc->heads) return rc;
+    }
+    return 0;
 }
 
 /* Bytes of a block of K/V, or of state, on all ranks; on GPUs with their own memory, on one: heads

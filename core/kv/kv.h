@@ -48,6 +48,10 @@
 typedef struct kv kv;
 typedef struct kv_seq kv_seq; /* one sequence's block table, from a fixed pool of max_seqs */
 
+struct kv_heads {
+    uint32_t n_kv_heads, head_dim;
+};
+
 struct kv_config {
     /* Where the pools are; in a group every rank has pools with the same blocks. NULL: book-keeping
      * only (scheduler tests). */
@@ -55,8 +59,11 @@ struct kv_config {
     /* Layers with attention; 0 if there are state layers only: block tables keep the books. */
     uint32_t n_layers, n_kv_heads, head_dim; /* n_kv_heads of each rank */
     uint32_t v_dim;                          /* as in struct backend_kv */
-    int kv_type;                             /* one that backend_kv can hold */
-    uint32_t n_state_layers;                 /* recurrent layers; 0: no state blocks */
+    /* Heads of each layer, (n_layers), on each rank; read by kv_open, kv_block_bytes and
+     * kv_window_bytes only. NULL: all as above */
+    const struct kv_heads *heads;
+    int kv_type;             /* one that backend_kv can hold */
+    uint32_t n_state_layers; /* recurrent layers; 0: no state blocks */
     /* With state layers: the shape of each rank and n_blocks, at least 2; chunk is block_tokens. */
     struct backend_state state;
     /* Which of the layers are windowed, (n_layers); read by kv_open, kv_block_bytes and

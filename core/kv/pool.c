@@ -14,12 +14,14 @@ static bool is_windowed(const struct kv_config *config, uint32_t layer) {
 }
 
 static struct backend_kv layer_kv(const struct kv_config *config, uint32_t layer) {
+    const struct kv_heads all = {config->n_kv_heads, config->head_dim},
+                          *heads = config->heads ? &config->heads[layer] : &all;
     return (struct backend_kv){.kv_type = config->kv_type,
                                .n_blocks = is_windowed(config, layer) ? config->n_window_blocks
                                                                       : config->n_blocks,
-                               .n_kv_heads = config->n_kv_heads,
+                               .n_kv_heads = heads->n_kv_heads,
                                .block_tokens = config->block_tokens,
-                               .head_dim = config->head_dim,
+                               .head_dim = heads->head_dim,
                                .v_dim = config->v_dim};
 }
 
@@ -180,6 +182,7 @@ int kv_open(const struct kv_config *config, kv **out, err *e) {
     if (config->n_state_layers && (rc = kv_states_open(c, e))) goto fail;
     if ((rc = kv_windows_open(c, e))) goto fail;
     c->config.windowed = c->windowed;
+    c->config.heads = NULL;
 
     kv_prefix_init(c);
     c->free_head = c->free_tail = KV_NONE;

@@ -70,6 +70,10 @@ static int new_host_results(model *m, err *e) {
     return 0;
 }
 
+static uint32_t larger_of(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
 /* A step buffer of a by b elements. */
 struct planned {
     backend_buf **buf;
@@ -83,7 +87,9 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     const struct model_experts *experts = &hp->experts;
     uint64_t rows = lim->max_rows, last = lim->max_logit_rows;
     const struct model_recurrent *rec = &hp->recurrent;
-    uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim, mixed = heads;
+    const struct model_gemma4 *g4 = &hp->gemma4;
+    const uint32_t widest = larger_of(hp->head_dim, g4->window_head_dim);
+    uint64_t heads = (uint64_t)hp->n_heads * widest, mixed = heads;
     uint64_t v_cols = rec->n_layers ? (uint64_t)rec->n_v_heads * rec->v_dim : 0;
     uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->k_dim + v_cols : 0;
     uint64_t v_heads = rec->n_layers ? rec->n_v_heads : 0;
@@ -92,9 +98,14 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     if (mla->kv_rank) mixed = (uint64_t)hp->n_heads * mla->v_dim;
     if (mixed < v_cols) mixed = v_cols;
     if (mixed < rec->channels) mixed = rec->channels;
-    uint64_t ff = experts->n_experts && !experts->n_dense ? 0 : hp->n_ff;
+    uint64_t ff = experts->n_experts && !experts->n_dense && !g4->on ? 0 : hp->n_ff;
+    if (ff < g4->n_ff_shared_kv) ff = g4->n_ff_shared_kv;
     if (ff < experts->n_ff_shared) ff = experts->n_ff_shared;
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
+    const uint64_t window_kv = (uint64_t)g4->n_window_kv_heads * g4->window_head_dim;
+    if (kv < window_kv) kv = window_kv;
+    const uint64_t all_layers = (uint64_t)hp->n_layers * g4->n_per_layer;
+    const bool both = g4->on && experts->n_experts;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
     uint64_t exchange = exchange_bytes(m), sampling = lim->max_history && !m->part.rank ? last : 0;
     const bool parallel = hp->layers[0] & MODEL_LAYER_PARALLEL;
@@ -127,15 +138,18 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->state_tables, lim->max_seqs, rec->n_layers ? 2 : 0},
         {&b->ff, rows, ff},
         {&b->moe, rows, experts->n_experts ? hp->n_embd : 0},
-        {&b->latent, rows, experts->n_latent},
+        {&b->latent, rows, both ? hp->n_embd : experts->n_latent},
         {&b->latent_sum, rows, experts->n_latent},
-        {&b->shared, rows, experts->n_ff_shared ? hp->n_embd : 0},
+        {&b->shared, rows, both || experts->n_ff_shared ? hp->n_embd : 0},
         {&b->shared_gate, rows, experts->n_ff_shared ? 1 : 0},
+        {&b->layer_in, rows, all_layers},
+        {&b->layer_work, rows, all_layers},
+        {&b->layer_gate, rows, g4->n_per_layer},
         {&b->x_last, rows, hp->n_embd},
         {&b->att_last, rows, mixed > hp->n_embd ? mixed : hp->n_embd},
         {&b->mix, rows, parallel ? v_cols : 0},
         {&b->mix_last, rows, parallel ? v_cols : 0},
-        {&b->mixed, rows, parallel || hp->ffn_beside ? hp->n_embd : 0},
+        {&b->mixed, rows, parallel || hp->ffn_beside || both ? hp->n_embd : 0},
         {&b->hidden, rows, hp->n_embd},
         {&b->logits, last, m->part.rank ? 0 : hp->n_vocab},
         {&b->logits_part, last, share},

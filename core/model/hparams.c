@@ -23,23 +23,18 @@ enum {
 static const char *const refused_keys[] = {
     "attention.clamp_kqv",
     "attention.max_alibi_bias",
-    "attention.key_length_swa",
-    "attention.value_length_swa",
     "attention.chunk_size",
     "attention.temperature_length",
     "attention.output_scale",
     "attention.value_scale",
     "attention.rope_pattern",
-    "attention.shared_kv_layers",
     "router_logit_softcapping",
-    "rope.dimension_count_swa",
     "rope.scaling.alpha",
     "expert_group_scale",
     "expert_latent_length",
     "moe_every_n_layers",
     "n_deepstack_layers",
     "deepstack_mapping",
-    "embedding_length_per_layer_input",
     "activation_sparsity_scale",
     "hidden_activation",
     "swiglu_clamp_exp",
@@ -68,6 +63,11 @@ static const char *const mla_keys[] = {
     "attention.q_lora_rank",
     "attention.key_length_mla",
     "attention.value_length_mla",
+};
+/* Of Gemma 4 alone. */
+static const char *const gemma4_keys[] = {
+    "attention.key_length_swa", "attention.value_length_swa",       "attention.shared_kv_layers",
+    "rope.dimension_count_swa", "embedding_length_per_layer_input",
 };
 static const char dense_key[] = "leading_dense_block_count",
                   step_key[] = "interleave_moe_layer_step",
@@ -114,7 +114,8 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
     enum {
         N_REFUSED = sizeof refused_keys / sizeof refused_keys[0],
         N_DELTA_NET = sizeof delta_net_keys / sizeof delta_net_keys[0],
-        N_MLA = sizeof mla_keys / sizeof mla_keys[0]
+        N_MLA = sizeof mla_keys / sizeof mla_keys[0],
+        N_GEMMA4 = sizeof gemma4_keys / sizeof gemma4_keys[0]
     };
     bool causal, rope;
     int rc;
@@ -125,6 +126,7 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
         (!arch->delta_net &&
          (rc = model_keys_refuse(k, delta_net_keys + N_SSM_KEYS, N_DELTA_NET - N_SSM_KEYS, e))) ||
         (!arch->mla && (rc = model_keys_refuse(k, mla_keys, N_MLA, e))) ||
+        (!arch->gemma4 && (rc = model_keys_refuse(k, gemma4_keys, N_GEMMA4, e))) ||
         (!arch->scale_keys &&
          (rc = model_keys_refuse(k, scale_keys, arch->multiplies_logits ? 2 : 3, e))) ||
         (arch->beside == MODEL_BESIDE_NEVER &&
@@ -149,6 +151,7 @@ static int read_heads(struct model_keys *k, const struct model_arch *arch, struc
     int rc;
     if ((rc = model_key_count(k, "attention.head_count", MAX_HEADS, 0, &hp->n_heads, e))) return rc;
     if (arch->mla) return model_mla_read(k, hp, e);
+    if (arch->gemma4) return 0; /* model_gemma4_read knows the layers */
     if ((rc = model_hparams_read_kv_heads(k, arch, hp, e))) return rc;
     if (hp->n_heads % hp->n_kv_heads)
         return err_set_param(e, ERR_FORMAT, k->key, "%s: %u heads cannot share %u KV heads",
@@ -210,9 +213,10 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
 static int read_scales(struct model_keys *k, const struct model_arch *arch,
                        struct model_hparams *hp, err *e) {
     bool wide = arch->wide_query_layers && hp->n_layers == arch->wide_query_layers;
-    double query = wide        ? (double)hp->n_embd / hp->n_heads
-                   : arch->mla ? hp->mla.k_dim
-                               : hp->head_dim;
+    double query = wide           ? (double)hp->n_embd / hp->n_heads
+                   : arch->mla    ? hp->mla.k_dim
+                   : arch->gemma4 ? 1
+                                  : hp->head_dim;
     float logits_by = 1;
     int rc;
     hp->embed_scale = arch->scaled_embeddings ? sqrtf((float)hp->n_embd) : 1;
@@ -385,7 +389,13 @@ static int read_tensors(const gguf *g, struct model_hparams *hp, err *e) {
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
         const gguf_tensor *t = gguf_tensor_at(g, i);
         const struct model_experts *x = &hp->experts;
-        if (name_contains(t->name, "rope_f") || is_left_out(t, hp)) continue;
+        if (name_contains(t->name, "rope_f") || is_left_out(t, hp) ||
+            model_gemma4_skips(hp, t->name))
+            continue;
+        if (name_contains(t->name, "per_layer_token_embd")) { /* read row by row */
+            hp->n_params += t->n_elems;
+            continue;
+        }
         bool chosen = x->n_experts && name_contains(t->name, "_exps.");
         uint64_t bytes = t != embed || hp->tied_embeddings ? t->bytes : 0;
         hp->n_params += t->n_elems;
@@ -469,6 +479,7 @@ static int read_ff_list(struct model_keys *k, struct model_hparams *hp, err *e) 
 static int read_ff(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
                    err *e) {
     if (arch->lone_blocks) return read_ff_list(k, hp, e);
+    if (arch->gemma4) return 0; /* model_gemma4_read */
     if (arch->experts == MODEL_EXPERTS_ALWAYS)
         return model_key_count_or_zero(k, "feed_forward_length", MAX_FF, &hp->n_ff, e);
     return model_key_count(k, "feed_forward_length", MAX_FF, 0, &hp->n_ff, e);
@@ -518,6 +529,7 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (rc = model_key_count(&k, "embedding_length", MAX_WIDTH, 0, &hp->n_embd, e)) ||
         (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, a, hp, e)) ||
         (rc = model_hparams_read_recurrent(&k, a, hp, e)) || (rc = read_layers(&k, a, hp, e)) ||
+        (a->gemma4 && (rc = model_gemma4_read(&k, hp, e))) ||
         (rc = model_hparams_read_rope(&k, a, hp, e)) || (rc = read_norms(&k, a, hp, e)) ||
         (rc = read_pooling(&k, a, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
         (rc = read_experts(&k, a, hp, e)) || (rc = refuse_keys(&k, a, e)) ||
@@ -549,11 +561,13 @@ void model_backend_limits(const struct model_hparams *hp, struct backend_config 
     const struct model_mla *mla = &hp->mla;
     const uint32_t head = mla->kv_rank ? mla->v_dim : hp->head_dim;
     uint32_t cols = larger_of(larger_of(hp->n_embd, hp->n_heads * head), mla->q_rank);
+    cols = larger_of(cols, hp->n_heads * hp->gemma4.window_head_dim);
+    cols = larger_of(larger_of(cols, hp->gemma4.n_ff_shared_kv), hp->gemma4.n_per_layer);
     if (mla->kv_rank)
         config->heads = (struct backend_head_limits){
             hp->n_heads, larger_of(larger_of(mla->kv_rank, mla->k_dim), mla->v_dim)};
     cols = larger_of(cols, hp->recurrent.n_v_heads * hp->recurrent.v_dim);
-    if (!x->n_experts || x->n_dense) cols = larger_of(cols, hp->n_ff);
+    if (!x->n_experts || x->n_dense || hp->gemma4.on) cols = larger_of(cols, hp->n_ff);
     config->max_cols = larger_of(larger_of(cols, x->n_latent), x->n_ff_shared);
     config->moe = (struct backend_moe_limits){
         .n_experts = x->n_experts, .n_used = x->n_used, .n_ff = x->n_ff};

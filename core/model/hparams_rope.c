@@ -139,6 +139,14 @@ int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
                                      .base = r->base,
                                      .original_context = r->original_context,
                                      .factor = 1};
+    if (arch->gemma4) { /* windowed layers have heads of their own, rotated as a whole by default */
+        rc = model_key_count(k, "rope.dimension_count_swa", hp->gemma4.window_head_dim,
+                             hp->gemma4.window_head_dim, &local->n_rot, e);
+        if (rc) return rc;
+        if (local->n_rot % 2)
+            return err_set_param(e, ERR_FORMAT, k->key, "%s: %s, %u, is odd", gguf_path(k->g),
+                                 k->key, local->n_rot);
+    }
     if (arch->local_rope_base > 0) local->base = arch->local_rope_base;
     if (!model_key_has(k, "rope.freq_base_swa")) return 0;
     return model_key_real(k, "rope.freq_base_swa", 0, &local->base, e);

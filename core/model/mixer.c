@@ -7,7 +7,7 @@ uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
     if (hp->mla.kv_rank) return hp->n_heads * hp->mla.v_dim;
     if (!model_layer_attends(hp->layers[i]))
         return r->channels ? r->channels : r->n_v_heads * r->v_dim;
-    return hp->n_heads * hp->head_dim;
+    return hp->n_heads * model_head_dim(hp, hp->layers[i]);
 }
 
 int model_attention_enqueue(model *m, const struct model_place *p, struct model_pending pending) {
@@ -19,13 +19,14 @@ int model_attention_enqueue(model *m, const struct model_place *p, struct model_
     struct model_bufs *b = &m->bufs;
     bool windowed = hp->layers[p->layer] & MODEL_LAYER_WINDOWED;
     bool own_table = windowed && m->limits.window_tables;
+    const bool shared = hp->layers[p->layer] & MODEL_LAYER_SHARED_KV;
     bool uses_rope = !(hp->layers[p->layer] & MODEL_LAYER_NO_ROPE);
     struct op_input in = model_input(m, b->x, pending, l->attn_norm);
     in.norm_bias = l->attn_norm_bias;
     int rc = backend_linear(m->be, &(struct op_linear){.in = in,
                                                        .n_rows = n_rows,
-                                                       .n_weights = 3,
-                                                       .w = {l->wq, l->wk, l->wv},
+                                                       .n_weights = shared ? 1 : 3,
+                                                       .w = {l->wq, l->wk, l->wv ? l->wv : l->wk},
                                                        .bias = {l->bq, l->bk, l->bv},
                                                        .y = {b->q, b->k, b->v}});
     if (!rc && l->w_attn_gate)
@@ -39,8 +40,9 @@ int model_attention_enqueue(model *m, const struct model_place *p, struct model_
     if (rc) return rc;
     const struct op_store_attend both = {
         .store = {.q = b->q,
-                  .k = b->k,
-                  .v = b->v,
+                  .k = shared ? NULL : b->k,
+                  .v = shared ? NULL : b->v,
+                  .v_normed = hp->gemma4.on && !shared,
                   .pos = b->pos,
                   .slots = b->slots[own_table],
                   .inv_freq = b->inv_freq[windowed],

@@ -53,6 +53,15 @@ struct model_mla {
     uint32_t k_dim, v_dim;    /* of a head before K is absorbed by Q, V by the output */
 };
 
+/* What Gemma 4 has beyond others; zeros of other models. */
+struct model_gemma4 {
+    bool on;
+    uint32_t window_head_dim, n_window_kv_heads; /* of windowed layers; head_dim and n_kv_heads are
+                                                    those of the others */
+    uint32_t n_ff_shared_kv; /* of layers with MODEL_LAYER_SHARED_KV; 0: there are none */
+    uint32_t n_per_layer;    /* width of the per-layer embeddings; 0: there are none */
+};
+
 enum { MODEL_MAX_LAYERS = 1024 };
 /* What a layer is: attention, then an FFN, except for these. */
 enum model_layer_flag {
@@ -64,13 +73,21 @@ enum model_layer_flag {
     MODEL_LAYER_PARALLEL = 8,  /* with RECURRENT: beside attention, and their sum counts */
     MODEL_LAYER_NO_MIXER = 16, /* an FFN alone */
     MODEL_LAYER_NO_FFN = 32,
-    MODEL_LAYER_DENSE = 64 /* of a model with experts: without them */
+    MODEL_LAYER_DENSE = 64, /* of a model with experts: without them */
+    /* reads the K and V of the last layer before it that has some and is windowed, or not, as it
+     * is: model_kv_layer */
+    MODEL_LAYER_SHARED_KV = 128
 };
 
 /* Has a layer with these flags attention? */
 static inline bool model_layer_attends(uint8_t flags) {
     return !(flags & MODEL_LAYER_NO_MIXER) &&
            (!(flags & MODEL_LAYER_RECURRENT) || flags & MODEL_LAYER_PARALLEL);
+}
+
+/* Has it K and V of its own? */
+static inline bool model_layer_stores_kv(uint8_t flags) {
+    return model_layer_attends(flags) && !(flags & MODEL_LAYER_SHARED_KV);
 }
 
 /* The recurrent layers, all of one kind; n_layers 0: there are none. */
@@ -96,7 +113,7 @@ struct model_hparams {
     char arch[32]; /* "llama" */
     char name[96]; /* general.name or "" */
     uint32_t n_vocab, n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
-    uint32_t n_kv_layers;    /* layers with attention; their K/V pools are in the layers' order */
+    uint32_t n_kv_layers;    /* layers with K and V of their own; pools are in the layers' order */
     uint32_t context_length; /* tokens the model was trained for */
     uint32_t window;         /* of windowed layers; 0: there are none */
     uint8_t layers[MODEL_MAX_LAYERS]; /* (n_layers) bits of enum model_layer_flag */
@@ -104,6 +121,7 @@ struct model_hparams {
     struct model_experts experts;
     struct model_recurrent recurrent;
     struct model_mla mla;
+    struct model_gemma4 gemma4;
     /* Attention in both directions (op_paged_attention.both_ways): a sequence is computed in one
      * step as a whole, and only its hidden states mean something. */
     bool both_ways;
@@ -125,6 +143,18 @@ struct model_hparams {
     uint64_t step_params, step_bytes;
     char quant[16]; /* most common type of the linear weights, "Q8_0" */
 };
+
+/* The heads of a layer with attention: K/V pools differ where Gemma 4's windowed layers do. */
+static inline uint32_t model_head_dim(const struct model_hparams *hp, uint8_t flags) {
+    const bool own = hp->gemma4.on && flags & MODEL_LAYER_WINDOWED;
+    return own ? hp->gemma4.window_head_dim : hp->head_dim;
+}
+static inline uint32_t model_n_kv_heads(const struct model_hparams *hp, uint8_t flags) {
+    const bool own = hp->gemma4.on && flags & MODEL_LAYER_WINDOWED;
+    return own ? hp->gemma4.n_window_kv_heads : hp->n_kv_heads;
+}
+/* The layer whose K and V layer i reads: itself, unless it has MODEL_LAYER_SHARED_KV. */
+uint32_t model_kv_layer(const struct model_hparams *hp, uint32_t i);
 
 /* Bounds of one step; its buffers are allocated once for them. */
 struct model_limits {

@@ -74,6 +74,7 @@ struct model_arch {
     bool expert_step;           /* interleave_moe_layer_step: every n-th layer has experts */
     bool dense_by_tensors;      /* a layer without a router is dense */
     bool mla;                   /* multi-head latent attention */
+    bool gemma4;                /* see gemma4.c */
 };
 
 /* NULL: unknown. */
@@ -144,6 +145,13 @@ struct model_mla_turn {
 int model_mla_k_type(int type); /* floats stay as they are, others become F16 */
 int model_mla_turn(const gguf *g, const struct model_mla_turn *t, void *to, err *e);
 
+/* ---- gemma4.c ---- */
+
+/* Heads, layers that share K and V, FFNs and per-layer embeddings; n_heads and windows are set. */
+int model_gemma4_read(struct model_keys *k, struct model_hparams *hp, err *e);
+/* Is the tensor of that name not needed, although files have it? */
+bool model_gemma4_skips(const struct model_hparams *hp, gguf_str name);
+
 /* ---- rope.c ---- */
 
 /* A file's divisors of frequencies, (n_rot / 2) f32 each of any alignment, or NULL. */
@@ -207,6 +215,12 @@ struct model_layer {
     backend_weight *e_gate, *e_up, *e_down, *eb_gate, *eb_up, *eb_down; /* n_experts of each */
     backend_weight *latent_down, *latent_up;           /* (n_latent, n_embd), (n_embd, n_latent) */
     backend_weight *s_gate, *s_up, *s_down, *s_router; /* shared expert; s_router (1, n_embd) */
+    /* Gemma 4: a factor of the residual stream (1, 1); norms of what router and experts read, and
+     * of the outputs of FFN and experts (1, n_embd); factors of experts (1, n_experts); of
+     * per-layer embeddings layer_gate (n_per_layer, n_embd), layer_out (n_embd, n_per_layer) and
+     * its norm */
+    backend_weight *out_scale, *router_norm, *experts_norm, *dense_post_norm, *experts_post_norm;
+    backend_weight *expert_scale, *layer_gate, *layer_out, *layer_post_norm;
 };
 
 struct model_weights {
@@ -215,8 +229,11 @@ struct model_weights {
     backend_weight *output;           /* (n_vocab, n_embd); embed itself when tied */
     backend_weight *output_bias;      /* (1, n_vocab) or NULL */
     backend_weight *output_norm_bias; /* (1, n_embd) or NULL */
-    struct model_layer *layers;       /* (n_layers) */
-    uint64_t bytes;                   /* of the backend's own memory */
+    /* Per-layer embeddings: (n_vocab, n_layers * n_per_layer), (n_layers * n_per_layer, n_embd),
+     * (1, n_per_layer), or NULL */
+    backend_weight *layer_embed, *layer_proj, *layer_norm;
+    struct model_layer *layers; /* (n_layers) */
+    uint64_t bytes;             /* of the backend's own memory */
     uint32_t n_layers;
     struct model_copy *copies; /* memory that a weight reads, as no file has its bytes in place */
 };
@@ -260,7 +277,7 @@ struct model_bufs {
     backend_buf *slots[2], *tables[2];             /* i32; [1]: of windowed layers */
     backend_buf *inv_freq[2];                      /* (n_rot / 2) f32, of hparams.rope */
     backend_buf *x, *r; /* (max_rows, n_embd) f32: residual stream, a block's output */
-    backend_buf *q;     /* (max_rows, n_heads * head_dim) f32 */
+    backend_buf *q;     /* (max_rows, n_heads * the widest head_dim) f32 */
     backend_buf *att;   /* (max_rows, columns of a mixer's output) f32 */
     backend_buf *k, *v; /* (max_rows, n_kv_heads * head_dim) f32 */
     backend_buf *gate;  /* (max_rows, n_heads * head_dim) f32: of attention */
@@ -279,13 +296,16 @@ struct model_bufs {
     backend_buf *latent, *latent_sum; /* (max_rows, n_latent) f32: what experts read, their sum */
     backend_buf *shared;              /* (max_rows, n_embd) f32: the shared expert's output */
     backend_buf *shared_gate;         /* (max_rows, 1) f32 */
-    backend_buf *x_last, *att_last;   /* (max_rows, ...) f32: rows that leave the last layer */
-    backend_buf *hidden;              /* (max_rows, n_embd) f32: these rows after the final norm */
-    backend_buf *logits;              /* (max_logit_rows, n_vocab) f32; only on rank 0 */
-    backend_buf *logits_part;         /* (max_logit_rows, a rank's share) f32; in a group */
-    backend_buf *work;                /* scratch of exchanges */
-    backend_buf *top_ids;             /* (max_logit_rows, BACKEND_MAX_TOP) i32 */
-    backend_buf *top_values;          /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
+    /* Per-layer embeddings: (max_rows, n_layers * n_per_layer), scratch of that size, (max_rows,
+     * n_per_layer) f32 */
+    backend_buf *layer_in, *layer_work, *layer_gate;
+    backend_buf *x_last, *att_last;  /* (max_rows, ...) f32: rows that leave the last layer */
+    backend_buf *hidden;             /* (max_rows, n_embd) f32: these rows after the final norm */
+    backend_buf *logits;             /* (max_logit_rows, n_vocab) f32; only on rank 0 */
+    backend_buf *logits_part;        /* (max_logit_rows, a rank's share) f32; in a group */
+    backend_buf *work;               /* scratch of exchanges */
+    backend_buf *top_ids;            /* (max_logit_rows, BACKEND_MAX_TOP) i32 */
+    backend_buf *top_values;         /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
     backend_buf *sampling, *sampled; /* (max_logit_rows) struct backend_sampling, backend_sampled */
     backend_buf *history;            /* (max_history) struct backend_penalty_entry */
     backend_buf *token_copies;       /* (max_seqs) struct backend_token_copy; if steps overlap */
@@ -363,6 +383,18 @@ struct model_pools {
 /* Enqueues the ops of a step of this shape (max_context is a multiple of a block). They read the
  * step's buffers when they run. */
 int model_enqueue(model *m, const struct model_shape *shape, const struct model_pools *pools);
+
+/* Rows of the step, or those that leave the last layer. */
+struct model_rows {
+    backend_buf *x, *att, *mix; /* the residual stream, and what the layer's mixers gave */
+    backend_buf *layer_in;      /* per-layer embeddings, if the model has some */
+    uint32_t n;
+};
+/* gemma4.c: the per-layer inputs of a step, from x; and a layer's ops after attention's product,
+ * which is pending. Afterwards nothing is. */
+int model_gemma4_enqueue_inputs(model *m, uint32_t n_rows);
+int model_gemma4_enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
+                              struct model_pending pending);
 
 /* Columns of the output of layer i's attention or recurrent layer. */
 uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i);

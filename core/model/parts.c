@@ -27,6 +27,10 @@ int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) 
                              "n_ranks = %u: models with multi-head latent attention (%s) run on "
                              "one device",
                              n_ranks, hp->arch);
+    if (hp->gemma4.on)
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "n_ranks = %u: models with heads of two widths (%s) run on one device",
+                             n_ranks, hp->arch);
     if (hp->recurrent.n_layers)
         return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
                              "n_ranks = %u: models with recurrent layers (%s) run on one device",

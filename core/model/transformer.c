@@ -44,14 +44,8 @@ int model_sum(model *m, backend_buf *x, uint32_t n_rows) {
                    .x = x, .work = m->bufs.work, .n_rows = n_rows, .n_cols = m->hp.n_embd});
 }
 
-/* Rows of the step, or those that leave the last layer. */
-struct rows {
-    backend_buf *x, *att, *mix; /* the residual stream, and what the layer's mixers gave */
-    uint32_t n;
-};
-
 /* The products after a layer's attention, recurrent layer, or both. *out: the pending output. */
-static int enqueue_mixed(model *m, uint32_t layer, const struct rows *a,
+static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
                          struct model_pending *out) {
     const struct model_layer *l = &m->w.layers[layer];
     const bool attends = model_layer_attends(m->hp.layers[layer]);
@@ -104,7 +98,7 @@ static int enqueue_inner(model *m, const struct model_layer *l, struct op_input 
 
 /* The FFN beside attention: both read x. Attention's output is added to x by a norm whose result
  * is overwritten; the FFN's is pending. */
-static int enqueue_beside(model *m, uint32_t layer, const struct rows *a,
+static int enqueue_beside(model *m, uint32_t layer, const struct model_rows *a,
                           struct model_pending *out) {
     const struct model_layer *l = &m->w.layers[layer];
     struct model_bufs *b = &m->bufs;
@@ -124,7 +118,7 @@ static int enqueue_beside(model *m, uint32_t layer, const struct rows *a,
 
 /* The rest of a layer after its mixers. *pending: what is to be added to x, then the pending
  * output. */
-static int enqueue_rest(model *m, uint32_t layer, const struct rows *a,
+static int enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
                         struct model_pending *pending) {
     const struct model_layer *l = &m->w.layers[layer];
     const uint8_t flags = m->hp.layers[layer];
@@ -132,6 +126,11 @@ static int enqueue_rest(model *m, uint32_t layer, const struct rows *a,
     if (m->hp.ffn_beside) return enqueue_beside(m, layer, a, pending);
     int rc = flags & MODEL_LAYER_NO_MIXER ? 0 : enqueue_mixed(m, layer, a, pending);
     if (rc || flags & MODEL_LAYER_NO_FFN) return rc;
+    if (m->hp.gemma4.on) {
+        rc = model_gemma4_enqueue_rest(m, layer, a, *pending);
+        *pending = (struct model_pending){0};
+        return rc;
+    }
     struct op_input in = model_input(m, a->x, *pending, l->ffn_norm);
     in.norm_bias = l->ffn_norm_bias;
     *pending = (struct model_pending){b->r, l->ffn_post_norm};
@@ -185,6 +184,10 @@ static int gather_last(model *m, uint32_t n_rows, struct model_pending *pending)
         pending->r = b->att_last;
         return rc;
     }
+    if (hp->gemma4.n_per_layer)
+        rc = gather_rows(m, b->layer_in, b->layer_work, n_rows,
+                         hp->n_layers * hp->gemma4.n_per_layer);
+    if (rc) return rc;
     rc = gather_rows(m, b->att, b->att_last, n_rows, model_mixer_cols(hp, last));
     if (rc || !(hp->layers[last] & MODEL_LAYER_PARALLEL)) return rc;
     return gather_rows(m, b->mix, b->mix_last, n_rows,
@@ -200,7 +203,7 @@ static int enqueue_head(model *m, const struct model_shape *in, struct model_pen
     uint32_t n_rows = in->n_logit_rows + in->n_hidden_rows;
     bool split = m->part.n_ranks > 1;
     int rc = gather_last(m, n_rows, &pending);
-    const struct rows rows = {b->x_last, b->att_last, b->mix_last, n_rows};
+    const struct model_rows rows = {b->x_last, b->att_last, b->mix_last, b->layer_work, n_rows};
     if (!rc) rc = enqueue_rest(m, hp->n_layers - 1, &rows, &pending);
     if (rc) return rc;
     struct op_input stream = model_input(m, b->x_last, pending, m->w.output_norm);
@@ -237,12 +240,13 @@ int model_enqueue(model *m, const struct model_shape *shape, const struct model_
                                                      .n_rows = shape->n_rows,
                                                      .scale = m->hp.embed_scale,
                                                      .out = b->x});
-    const struct rows rows = {b->x, b->att, b->mix, shape->n_rows};
+    if (!rc) rc = model_gemma4_enqueue_inputs(m, shape->n_rows);
+    const struct model_rows rows = {b->x, b->att, b->mix, b->layer_in, shape->n_rows};
     for (uint32_t i = 0; i < n_layers && !rc; i++) {
         const uint8_t flags = m->hp.layers[i];
         struct model_place p = {.layer = i, .shape = shape, .pools = pools};
         if (model_layer_attends(flags)) {
-            p.at = n_attention++;
+            p.at = flags & MODEL_LAYER_SHARED_KV ? model_kv_layer(&m->hp, i) : n_attention++;
             rc = model_attention_enqueue(m, &p, pending);
             pending = (struct model_pending){0};
         }

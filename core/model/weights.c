@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -246,6 +247,26 @@ static int load_turned(const struct loader *l, const struct weight_role *role, c
     return make_weight(l, &desc, copy, out, e);
 }
 
+/* A vector times (its length)^-1/2; models with one have one rank. */
+static int load_by_root(const struct loader *l, const struct weight_role *role, const char *name,
+                        const gguf_tensor *t, backend_weight **out, err *e) {
+    const uint64_t n = l->plan->dims[role->n_in];
+    struct backend_weight_desc desc = {
+        .name = name, .type = QTYPE_F32, .use = BACKEND_USE_VECTOR, .n_out = 1, .n_in = n};
+    if (l->measured) return measure_weight(l, &desc, e);
+    float *copy = mem_new_aligned(n * sizeof *copy);
+    if (!copy) return err_no_memory(e);
+    int rc = gguf_tensor_read(l->plan->g, t, 0, n * sizeof *copy, copy, e);
+    if (rc) {
+        free(copy);
+        return rc;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        copy[i] /= sqrtf((float)n);
+    desc.data = copy;
+    return make_weight(l, &desc, copy, out, e);
+}
+
 /* Loads the rank's share of tensor t in a role as *out, or measures it. */
 static int load_weight(const struct loader *l, const struct weight_role *role, const char *name,
                        const gguf_tensor *t, backend_weight **out, err *e) {
@@ -253,6 +274,7 @@ static int load_weight(const struct loader *l, const struct weight_role *role, c
     struct pieces pieces;
     void *copy;
     if (role->turned) return load_turned(l, role, name, t, out, e);
+    if (role->by_root) return load_by_root(l, role, name, t, out, e);
     bool whole = find_pieces(l, role, t->type, &share, &pieces);
     struct backend_weight_desc desc = {.name = name,
                                        .type = qtype_wide(t->type),
@@ -415,6 +437,9 @@ void model_weights_free(struct model_weights *w) {
     backend_weight_free(w->output_bias);
     backend_weight_free(w->output_norm_bias);
     backend_weight_free(w->output_norm);
+    backend_weight_free(w->layer_norm);
+    backend_weight_free(w->layer_proj);
+    backend_weight_free(w->layer_embed);
     backend_weight_free(w->embed);
     while (w->copies) {
         struct model_copy *c = w->copies;

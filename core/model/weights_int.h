@@ -49,12 +49,18 @@ enum weight_dim {
     DIM_BCX,           /* B, C and x of a short convolution */
     DIM_Q_RANK,        /* latent attention: see struct model_mla */
     DIM_KV_RANK,
-    DIM_LATENT_ROW, /* kv_rank and the rotated dimensions */
-    DIM_Q_HEADS,    /* all of Q, before it absorbs K */
-    DIM_K_NOPE,     /* of a head of K, what is not rotated */
-    DIM_K_B,        /* kv_rank of each head */
-    DIM_V_B,        /* all of V */
-    DIM_KV_B,       /* of each head, what is not rotated of K, then V */
+    DIM_LATENT_ROW,  /* kv_rank and the rotated dimensions */
+    DIM_Q_HEADS,     /* all of Q, before it absorbs K */
+    DIM_K_NOPE,      /* of a head of K, what is not rotated */
+    DIM_K_B,         /* kv_rank of each head */
+    DIM_V_B,         /* all of V */
+    DIM_KV_B,        /* of each head, what is not rotated of K, then V */
+    DIM_WINDOW_HEAD, /* Gemma 4: windowed layers' heads, all of Q, all of K */
+    DIM_WINDOW_HEADS,
+    DIM_WINDOW_KV,
+    DIM_FF_SHARED_KV, /* FFN columns of layers without K and V of their own */
+    DIM_PER_LAYER,    /* per-layer embeddings: of one layer, of all */
+    DIM_ALL_LAYERS,
     N_DIMS
 };
 
@@ -79,6 +85,7 @@ struct weight_role {
     bool experts;
     bool by_head; /* one matrix for each head: n_out of all of them */
     bool turned;  /* with by_head: each is to be transposed, see struct model_mla_turn */
+    bool by_root; /* a vector to be multiplied by (its length)^-1/2 */
     bool embed;   /* the table of embeddings: every rank has all of it */
     bool once;    /* only on rank 0: added to a sum over the ranks */
 };
@@ -93,6 +100,7 @@ struct planned_weight {
 struct weight_plan {
     const gguf *g;
     uint64_t dims[N_DIMS]; /* of the whole model */
+    const struct model_hparams *hp;
     uint32_t n_layers, n;
     bool scores;       /* the file may have a head that scores: model_is_score_tensor; */
     bool dense;        /* layers behind pooling: model_is_dense_tensor */
@@ -112,6 +120,14 @@ void planned_weight_name(const struct planned_weight *w, char name[WEIGHT_NAME_B
 
 /* Is t of one of the layers that are not loaded? */
 bool weight_plan_skips(const struct weight_plan *p, const gguf_tensor *t);
+
+/* gemma4.c: the roles of its models and of their layers, the features that choose among them, and
+ * their sizes. */
+extern const struct weight_role model_gemma4_roles[], model_gemma4_layer_roles[];
+extern const size_t model_gemma4_n_roles, model_gemma4_n_layer_roles;
+uint64_t model_gemma4_model_features(const struct model_hparams *hp);
+uint64_t model_gemma4_features(const gguf *g, const struct model_hparams *hp, uint32_t layer);
+void model_gemma4_dims(const struct model_hparams *hp, uint64_t out[N_DIMS]);
 
 static inline bool role_is_vector(const struct weight_role *role) {
     return role->n_out == DIM_VECTOR;

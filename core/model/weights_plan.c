@@ -349,6 +349,7 @@ static void find_dims(const struct model_hparams *hp, const struct model_arch *a
     memcpy(out, dims, sizeof dims);
     find_recurrent_dims(&hp->recurrent, out);
     find_mla_dims(hp, out);
+    model_gemma4_dims(hp, out);
 }
 
 /* ---- the plan ---- */
@@ -376,8 +377,11 @@ static void plan_roles(struct weight_plan *p, const struct weight_role *roles, s
 int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hparams *hp,
                      const struct model_arch *arch, err *e) {
     struct model_keys k = {.g = g, .arch = arch->name};
-    uint64_t n_blocks, n_most = N_MODEL_ROLES + (uint64_t)hp->n_layers * N_LAYER_ROLES;
+    const uint64_t n_roles = N_MODEL_ROLES + model_gemma4_n_roles,
+                   n_of_layer = N_LAYER_ROLES + model_gemma4_n_layer_roles;
+    uint64_t n_blocks, n_most = n_roles + hp->n_layers * n_of_layer;
     *p = (struct weight_plan){.g = g,
+                              .hp = hp,
                               .n_layers = hp->n_layers,
                               .n_blocks = hp->n_layers,
                               .scores = hp->pooling == MODEL_POOLING_RANK,
@@ -394,9 +398,16 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
     plan_roles(p, model_roles, N_MODEL_ROLES, WEIGHT_NO_LAYER,
                EVERY | (arch->short_conv ? EMBD_NORM : OUTPUT_NORM) |
                    (arch->layer_norm ? OUTPUT_NORM_BIAS : 0));
+    if (arch->gemma4)
+        plan_roles(p, model_gemma4_roles, model_gemma4_n_roles, WEIGHT_NO_LAYER,
+                   model_gemma4_model_features(hp));
     for (uint32_t layer = 0; layer < hp->n_layers; layer++) {
         p->first[layer] = p->n;
-        plan_roles(p, layer_roles, N_LAYER_ROLES, layer, find_features(g, hp, arch, layer));
+        if (arch->gemma4)
+            plan_roles(p, model_gemma4_layer_roles, model_gemma4_n_layer_roles, layer,
+                       model_gemma4_features(g, hp, layer));
+        else
+            plan_roles(p, layer_roles, N_LAYER_ROLES, layer, find_features(g, hp, arch, layer));
     }
     p->first[hp->n_layers] = p->n;
     return 0;
@@ -448,8 +459,8 @@ static int refuse_unexpected(const struct weight_plan *p, err *e) {
     qsort(planned, p->n, sizeof *planned, compare_tensors);
     for (uint64_t i = 0; !rc && i < gguf_n_tensors(p->g); i++) {
         const gguf_tensor *t = gguf_tensor_at(p->g, i);
-        if (is_rope_tensor(t->name) || weight_plan_skips(p, t) ||
-            (p->scores && model_is_score_tensor(t->name)) ||
+        if (is_rope_tensor(t->name) || model_gemma4_skips(p->hp, t->name) ||
+            weight_plan_skips(p, t) || (p->scores && model_is_score_tensor(t->name)) ||
             (p->dense && model_is_dense_tensor(t->name)) ||
             bsearch(&t, planned, p->n, sizeof *planned, compare_tensors))
             continue;

@@ -149,9 +149,14 @@ static double median_rate(const double *rates, size_t n) {
 static double kv_bytes_per_step(const struct bench *b, const struct engine_config *config,
                                 const struct model_hparams *hp) {
     double tokens = (double)(b->n_fill + b->n_prompt) + (double)b->n_gen / 2;
-    uint64_t row = 0; /* K or V of one token and layer */
-    qtype_bytes(config->kv_type, hp->n_kv_heads, hp->head_dim, &row);
-    return 2 * (double)row * hp->n_layers * tokens * (double)b->n_batch;
+    double rows = 0; /* K or V of one token, all layers */
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        uint64_t row = 0;
+        qtype_bytes(config->kv_type, model_n_kv_heads(hp, hp->layers[i]),
+                    model_head_dim(hp, hp->layers[i]), &row);
+        rows += (double)row;
+    }
+    return 2 * rows * tokens * (double)b->n_batch;
 }
 
 /* 10^9 multiplications and additions a second in the layers' matrices; attention and the logits of

@@ -10,6 +10,8 @@ architecture allows it. Options:
   pad_vocab  rows of the embedding beyond the vocabulary
   ties    two experts that always score the same: the lower one is taken (make.py)
   keys    metadata that the reference needs and llama.cpp's converter does not write
+  hub     config.json names the sizes of Gemma 4's full layers as the makers' folders do
+  audio   likewise of an audio part
   vision  configuration of a vision part: config.json and names as models of text and images have them
   mtp     a layer that predicts further tokens ("key": config.json counts it; "tensors": it does not; "layer": it
           comes after the others, under their names)
@@ -28,6 +30,10 @@ PIXTRAL = dict(model_type="pixtral", hidden_size=16, intermediate_size=20, num_h
                image_size=32, patch_size=8)
 VISION = dict(depth=1, hidden_size=16, intermediate_size=20, num_heads=2, patch_size=4, spatial_merge_size=2,
               num_position_embeddings=16)
+GEMMA4_ROPE = dict(full_attention=dict(rope_type="proportional", rope_theta=1000000.0, partial_rotary_factor=0.25),
+                   sliding_attention=dict(rope_type="default", rope_theta=10000.0))
+GEMMA4_VISION = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2,
+                     num_key_value_heads=2, head_dim=8, patch_size=4, position_embedding_size=16)
 
 FAMILIES = {
     "llama": dict(
@@ -558,4 +564,44 @@ FAMILIES = {
                     max_position_embeddings=512, layer_norm_eps=1e-5, use_parallel_residual=False,
                     tie_word_embeddings=False,
                     rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=1.0))),
+    # E2B and E4B: per-layer embeddings, K/V shared by the last layers, whose FFNs are wider
+    "gemma4-e": dict(
+        seed=1070, type="gemma4_text", tokenizer="gemma", outtype="f32", hub=True,
+        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, head_dim=16, global_head_dim=24,
+                    intermediate_size=36, num_hidden_layers=6, max_position_embeddings=512, sliding_window=18,
+                    layer_types=2 * ["sliding_attention"] + ["full_attention"] + 2 * ["sliding_attention"]
+                    + ["full_attention"],
+                    num_kv_shared_layers=2, use_double_wide_mlp=True, hidden_size_per_layer_input=12,
+                    final_logit_softcapping=9.0, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                    rope_parameters=GEMMA4_ROPE)),
+    # 26B-A4B: experts beside the FFN, V from K; a folder with a vision part
+    "gemma4-moe": dict(
+        seed=1071, type="gemma4", tokenizer="gemma", outtype="bf16", dtype="bfloat16", hub=True,
+        vision=GEMMA4_VISION,
+        config=dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, num_global_key_value_heads=1,
+                    head_dim=16, global_head_dim=32, attention_k_eq_v=True, intermediate_size=28,
+                    num_hidden_layers=4, max_position_embeddings=512, sliding_window=20,
+                    layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+                    hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=6, top_k_experts=2,
+                    moe_intermediate_size=16, final_logit_softcapping=12.0, rms_norm_eps=1e-6,
+                    tie_word_embeddings=True, rope_parameters=GEMMA4_ROPE)),
+    # 31B: the same without experts, by the defaults of layer_types
+    "gemma4": dict(
+        seed=1072, type="gemma4_text", tokenizer="gemma", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, num_global_key_value_heads=1,
+                    head_dim=16, global_head_dim=32, attention_k_eq_v=True, intermediate_size=40,
+                    num_hidden_layers=6, max_position_embeddings=512, sliding_window=16,
+                    hidden_size_per_layer_input=0, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                    rope_parameters=GEMMA4_ROPE)),
+    # 12B: its own type of folder, with vision and audio parts
+    "gemma4-unified": dict(
+        seed=1073, type="gemma4_unified", tokenizer="gemma", outtype="f32",
+        vision=dict(patch_size=4, pooling_kernel_size=2, mm_embed_dim=32, mm_posemb_size=16, output_proj_dims=32),
+        audio=dict(audio_embed_dim=16),
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, num_global_key_value_heads=1,
+                    head_dim=16, global_head_dim=32, attention_k_eq_v=True, intermediate_size=40,
+                    num_hidden_layers=3, max_position_embeddings=512, sliding_window=16,
+                    layer_types=2 * ["sliding_attention"] + ["full_attention"],
+                    final_logit_softcapping=10.0, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                    rope_parameters=GEMMA4_ROPE)),
 }

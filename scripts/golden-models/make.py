@@ -54,11 +54,13 @@ def fill(model, seed, family):
     """Random weights at which every part of the model matters."""
     gen = torch.Generator().manual_seed(seed)
     gemma = family["type"].startswith("gemma")
-    one_plus = gemma or family["type"].startswith(("qwen3_5", "qwen3_next"))
+    one_plus = (gemma and not family["type"].startswith("gemma4")) or family["type"].startswith(("qwen3_5", "qwen3_next"))
     for name, p in model.named_parameters():
         x = torch.randn(p.shape, generator=gen)
         if "norm" in name and not name.endswith("bias"):
             x = 0.2 * x + (0 if one_plus and "linear_attn" not in name else 1)
+        elif name.endswith(("router.scale", "per_expert_scale")):
+            x = (6 if name.endswith("router.scale") else 1) * (1 + 0.3 * x)
         elif name.endswith("A_log"):
             x = 1.2 * x - 2.5  # states that forget within a few tokens, and some that last for hundreds
         elif name.endswith("bias") or name.endswith("sinks") or p.dim() == 1:
@@ -79,6 +81,8 @@ def fill(model, seed, family):
     for name, b in model.named_buffers():  # biases that choose experts
         if name.endswith("bias"):
             b.copy_(0.1 * torch.randn(b.shape, generator=gen))
+        if name.endswith("layer_scalar"):
+            b.copy_(0.8 + 0.2 * torch.randn(b.shape, generator=gen))
     if family.get("ties"):  # experts 1 and 4 always score the same
         for name, p in model.named_parameters():
             if name.endswith("mlp.gate.weight"):
@@ -88,7 +92,7 @@ def fill(model, seed, family):
     for p in model.parameters():
         p.data = p.data.to(dtype).float()
     for name, b in model.named_buffers():
-        if name.endswith("bias"):
+        if name.endswith(("bias", "layer_scalar")):
             b.copy_(b.to(dtype).float())
 
 
@@ -173,11 +177,19 @@ def config_v4(config):
     config["transformers_version"] = "4.57.1"
 
 
+def config_hub(config):
+    """Gemma 4's sizes of layers with full attention as the makers' folders have them."""
+    layer = next(iter(config.pop("per_layer_config").values()))
+    config.update(global_head_dim=layer["head_dim"], num_global_key_value_heads=layer.get("num_key_value_heads"))
+
+
 def finish_config(folder, family):
     path = folder / "config.json"
     config = json.loads(path.read_text())
     if family.get("v4"):
         config_v4(config)
+    if family.get("hub"):
+        config_hub(config.get("text_config", config))
     if family.get("mtp") == "layer":
         config["num_nextn_predict_layers"] = 1
     if family.get("mtp") == "key":
@@ -234,6 +246,8 @@ def make(name, out, text, llama_cpp):
     n_rows = n_vocab + family.get("pad_vocab", 0)
     ids = dict(bos_token_id=bos, eos_token_id=eos, pad_token_id=0)
     text_config, auto = dict(family["config"], vocab_size=n_rows, **ids), transformers.AutoModelForCausalLM
+    if text_config.get("hidden_size_per_layer_input"):
+        text_config["vocab_size_per_layer_input"] = n_rows
     if family.get("vision"):
         vision, image = dict(family["vision"]), dict(image_token_id=0)
         if family["type"].startswith("qwen"):
@@ -241,6 +255,8 @@ def make(name, out, text, llama_cpp):
             image.update(video_token_id=1, vision_start_token_id=2, vision_end_token_id=3)
         text_config = dict(text_config=text_config, vision_config=vision, **image,
                            tie_word_embeddings=text_config["tie_word_embeddings"])
+        if family.get("audio"):
+            text_config.update(audio_config=dict(family["audio"]), audio_token_id=1)
         auto = transformers.AutoModelForImageTextToText
     config = transformers.AutoConfig.for_model(family["type"], **text_config)
     model = auto.from_config(config, attn_implementation="eager", experts_implementation="eager").eval().float()
@@ -248,8 +264,8 @@ def make(name, out, text, llama_cpp):
     stored = mxfp4_experts(model, seed) if family.get("mxfp4") else {}
     prompts, rows = golden(model, n_vocab, family)
     dtype = getattr(torch, family.get("dtype", "float32"))
-    for part in ["text_config", "vision_config"]:
-        if hasattr(model.config, part):
+    for part in ["text_config", "vision_config", "audio_config"]:
+        if getattr(model.config, part, None) is not None:
             getattr(model.config, part).dtype = dtype
     model.config.dtype = dtype
     model.generation_config = transformers.GenerationConfig(bos_token_id=bos, eos_token_id=eos)

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 enum { FILE_BYTES = 1 << 16, MOST_LAYERS = 6 };
 
 /* Keys that an architecture usually has beside those of all. */
-enum group { OF_ALL, SSM = 1, CONV = 2, INTERVAL = 4, EXPERTS = 8, SHARED = 16 };
+enum group { OF_ALL, SSM = 1, CONV = 2, INTERVAL = 4, EXPERTS = 8, SHARED = 16, GEMMA4 = 32 };
 
 static const struct {
     const char *name;
@@ -32,6 +32,7 @@ static const struct {
     {"llama", OF_ALL},
     {"gemma3", OF_ALL},
     {"gpt-oss", EXPERTS},
+    {"gemma4", GEMMA4},
 };
 
 /* The usual value of a key, 0: it is usually absent; real: a float. */
@@ -76,6 +77,11 @@ static const struct {
     {"inferd.no_rope_layers", 0, 0, OF_ALL},
     {"attention.scale", 0, 0, OF_ALL},
     {"pooling_type", 0, 0, OF_ALL},
+    {"attention.key_length_swa", 8, 0, GEMMA4},
+    {"attention.value_length_swa", 8, 0, GEMMA4},
+    {"attention.shared_kv_layers", 0, 0, GEMMA4},
+    {"rope.dimension_count_swa", 8, 0, GEMMA4},
+    {"embedding_length_per_layer_input", 4, 0, GEMMA4},
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0], N_ARCHS = sizeof archs / sizeof archs[0] };
 
@@ -230,7 +236,12 @@ static void need(bool ok) {
 static void check_layers(const struct model_hparams *hp) {
     uint32_t n_attention = 0, n_recurrent = 0;
     for (uint32_t i = 0; i < hp->n_layers; i++) {
-        n_attention += model_layer_attends(hp->layers[i]);
+        const uint8_t flags = hp->layers[i];
+        const uint32_t from = model_kv_layer(hp, i), n_kv = model_n_kv_heads(hp, flags);
+        need(from <= i && !(hp->layers[from] & MODEL_LAYER_SHARED_KV));
+        need(!((hp->layers[from] ^ flags) & MODEL_LAYER_WINDOWED));
+        need(model_head_dim(hp, flags) && n_kv && hp->n_heads % n_kv == 0);
+        n_attention += model_layer_stores_kv(flags);
         n_recurrent += (hp->layers[i] & MODEL_LAYER_RECURRENT) != 0;
         need(!(hp->layers[i] & MODEL_LAYER_NO_MIXER && hp->layers[i] & MODEL_LAYER_RECURRENT));
     }

@@ -51,6 +51,7 @@ struct maker {
     uint32_t n_predicting; /* layers behind the others, with the tensors of attention's */
     bool n_kv_list;        /* attention.head_count_kv is already there, a list */
     bool n_ff_list;        /* likewise feed_forward_length */
+    bool v_is_k;           /* of Gemma 4: full layers have no V projection */
     void *data[MAX_TENSORS];
     int n_data;
 };
@@ -399,8 +400,48 @@ static inline void experts(struct maker *m, uint32_t n, uint32_t n_used, uint32_
     set_u32(m, "expert_feed_forward_length", n_ff);
 }
 
+static inline void add_gemma4_layer(struct maker *m, int i) {
+    const struct forward64 *f = &m->f;
+    const bool windowed = f->windowed[i], shared = i >= (int)(f->n_layers - f->n_shared_kv);
+    const uint64_t dim = windowed ? f->window_head_dim : f->head_dim, heads = f->n_heads * dim;
+    const uint64_t kv = dim * (windowed ? f->n_window_kv_heads : f->n_kv_heads);
+    const uint64_t ff = shared ? f->n_ff_shared_kv : f->n_ff;
+    static const char *const norms[] = {"attn_norm.weight", "post_attention_norm.weight",
+                                        "ffn_norm.weight", "post_ffw_norm.weight"};
+    static const char *const more[] = {"pre_ffw_norm_2.weight", "post_ffw_norm_1.weight",
+                                       "post_ffw_norm_2.weight", "ffn_gate_inp.scale"};
+    for (int k = 0; k < 4; k++)
+        add_vector(m, i, norms[k], f->n_embd, true);
+    for (int k = 0; k < 4 && f->n_experts; k++)
+        add_vector(m, i, more[k], f->n_embd, true);
+    add_matrix(m, i, "attn_q.weight", heads, f->n_embd);
+    float q_norm[512]; /* wide heads: scores with a deviation near 1, as attention does not scale */
+    be_fill(q_norm, dim, 0.2f);
+    for (uint64_t k = 0; k < dim; k++)
+        q_norm[k] = (1 + q_norm[k]) * (dim < 256 ? 1 : 1 / sqrtf((float)dim));
+    add(m, i, &(struct shape){.name = "attn_q_norm.weight", .n_in = dim, .values = q_norm});
+    if (!shared) add_matrix(m, i, "attn_k.weight", kv, f->n_embd);
+    if (!shared) add_vector(m, i, "attn_k_norm.weight", dim, true);
+    if (!shared && (windowed || !m->v_is_k)) add_matrix(m, i, "attn_v.weight", kv, f->n_embd);
+    add_matrix(m, i, "attn_output.weight", f->n_embd, heads);
+    add_matrix(m, i, "ffn_gate.weight", ff, f->n_embd);
+    add_matrix(m, i, "ffn_up.weight", ff, f->n_embd);
+    add_matrix(m, i, "ffn_down.weight", f->n_embd, ff);
+    if (i) add_vector(m, i, "layer_output_scale.weight", 1, true); /* the first has none */
+    if (f->n_experts) add_experts(m, i);
+    if (m->have & GATE_UP_FUSED) add_vector(m, i, "ffn_down_exps.scale", f->n_experts, true);
+    if (!f->n_per_layer) return;
+    add_matrix(m, i, "inp_gate.weight", f->n_per_layer, f->n_embd);
+    add_matrix(m, i, "proj.weight", f->n_embd, f->n_per_layer);
+    add_vector(m, i, "post_norm.weight", f->n_embd, true);
+}
+
 static inline void add_layer(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
+    if (f->gemma4) {
+        add_gemma4_layer(m, i);
+        return;
+    }
     const bool within = i < FORWARD64_MAX_LAYERS, recurrent = within && f->recurrent[i];
     if (recurrent && f->mamba2 && !f->parallel)
         add_vector(m, i, "attn_norm.weight", f->n_embd, true);
@@ -449,7 +490,7 @@ static inline void finish(struct maker *m) {
 /* Two ranks can share the model: no norm over all heads, no delta nets, and a rank's heads are
  * whole blocks. */
 static inline bool is_for_two(const struct maker *m) {
-    if (m->f.n_taps || m->f.kv_rank) return false;
+    if (m->f.n_taps || m->f.kv_rank || m->f.gemma4) return false;
     uint32_t cols = m->f.n_heads * m->f.head_dim;
     bool blocks = m->type != QTYPE_F32 && cols % Q_ELEMS == 0;
     return !(m->have & QK_ROW_NORM) && (!blocks || cols / 2 % Q_ELEMS == 0);
@@ -612,7 +653,8 @@ static inline void check(struct maker *m) {
     forward64_run(g, &m->f, tokens, 130, want);
     gguf_close(g);
     for (int k = 0; k < BE_N_ISAS; k++) {
-        if (m->f.kv_rank && be_is_device_set(be_isas[k])) continue; /* no op_linear_heads */
+        /* no op_linear_heads; none of Gemma 4's ops */
+        if ((m->f.kv_rank || m->f.gemma4) && be_is_device_set(be_isas[k])) continue;
         struct forward_case c = {
             .path = path, .isa = be_isas[k], .kv_type = QTYPE_F32, .tolerance = m->tolerance};
         if (be_row_isa(k) && be_has(be_isas[k], m->f.head_dim, c.kv_type))

@@ -19,6 +19,10 @@ static inline bool device_serves(const char *path) {
                                      .head_dim = hp.head_dim,
                                      .v_dim = hp.mla.kv_rank};
     const bool fits = !be_only || be_attends(be_only, &cache);
+    if (hp.gemma4.on && be_only && be_is_device_set(be_only)) {
+        printf("     %s: not on %s: Gemma 4\n", path, be_only);
+        return false;
+    }
     if (!fits) printf("     %s: not on %s: heads of %u\n", path, be_only, hp.head_dim);
     return fits;
 }

@@ -1,5 +1,5 @@
 /* forward64.c - see forward64.h; written for clarity, not speed. */
-#include "tests/support/forward64.h"
+#include "tests/support/forward64_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,11 +7,6 @@
 #include <string.h>
 
 enum { W = FORWARD64_MAX_WIDTH };
-
-struct matrix {
-    double *w; /* NULL: the file has none */
-    uint64_t n_in, n_out, n_elems;
-};
 
 /* Tensors of a layer, decoded. */
 struct layer {
@@ -36,13 +31,13 @@ struct net {
     double *u, *s;
 };
 
-static void need(bool ok, const char *what) {
+void forward64_need(bool ok, const char *what) {
     if (ok) return;
     fprintf(stderr, "forward64: no %s\n", what);
     exit(1);
 }
 
-static struct matrix load(const gguf *g, int layer, const char *name) {
+struct matrix forward64_load(const gguf *g, int layer, const char *name) {
     char full[64];
     if (layer < 0)
         snprintf(full, sizeof full, "%s", name);
@@ -52,7 +47,7 @@ static struct matrix load(const gguf *g, int layer, const char *name) {
     if (!t) return (struct matrix){0};
     struct matrix m = {calloc(t->n_elems, sizeof(double)), t->dims[0], t->dims[1], t->n_elems};
     float *values = calloc(t->n_elems, sizeof *values);
-    need(m.w && values, "memory");
+    forward64_need(m.w && values, "memory");
     qtype_decode(t->type, t->data, values, t->n_elems);
     for (uint64_t i = 0; i < t->n_elems; i++)
         m.w[i] = (double)values[i];
@@ -66,14 +61,14 @@ static struct matrix part(struct matrix m, uint64_t first, uint64_t n) {
     if (!m.w) return m;
     struct matrix p = {calloc(n * row, sizeof(double)), m.n_out > 1 ? m.n_in : n,
                        m.n_out > 1 ? n : 1, n * row};
-    need(p.w != NULL, "memory");
+    forward64_need(p.w != NULL, "memory");
     memcpy(p.w, m.w + first * row, n * row * sizeof *p.w);
     return p;
 }
 
 /* Gate and up of all experts from one tensor. */
 static void split_experts(const gguf *g, const struct forward64 *f, int i, struct layer *l) {
-    struct matrix both = load(g, i, "ffn_gate_up_exps.weight");
+    struct matrix both = forward64_load(g, i, "ffn_gate_up_exps.weight");
     uint64_t n = f->n_experts, half = f->n_ff_expert;
     if (!both.w) return;
     l->gate_e = part(both, 0, n * half);
@@ -89,7 +84,8 @@ static void split_experts(const gguf *g, const struct forward64 *f, int i, struc
 
 static void split_fused(const gguf *g, const struct forward64 *f, int i, struct layer *l) {
     uint64_t heads = (uint64_t)f->n_heads * f->head_dim, kv = (uint64_t)f->n_kv_heads * f->head_dim;
-    struct matrix qkv = load(g, i, "attn_qkv.weight"), bias = load(g, i, "attn_qkv.bias");
+    struct matrix qkv = forward64_load(g, i, "attn_qkv.weight"),
+                  bias = forward64_load(g, i, "attn_qkv.bias");
     if (f->recurrent[i]) {
         l->qkv = qkv;
         return;
@@ -179,7 +175,7 @@ static struct layer load_layer(const gguf *g, const struct forward64 *f, int i) 
         {"shortconv.out_proj.weight", &l.state_out},
     };
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
-        struct matrix m = load(g, i, all[k].name);
+        struct matrix m = forward64_load(g, i, all[k].name);
         if (m.w) *all[k].to = m;
     }
     split_fused(g, f, i, &l);
@@ -193,10 +189,9 @@ static void free_layer(struct layer *l) {
         free(all[i].w);
 }
 
-/* y (n_out) = rows of w, n_in long, times x (+ bias). */
-static void multiply(const double *w, uint64_t n_out, uint64_t n_in, const double *bias,
-                     const double *x, double *y) {
-    need(w != NULL, "matrix");
+void forward64_multiply(const double *w, uint64_t n_out, uint64_t n_in, const double *bias,
+                        const double *x, double *y) {
+    forward64_need(w != NULL, "matrix");
     for (uint64_t o = 0; o < n_out; o++) {
         y[o] = bias ? bias[o] : 0;
         for (uint64_t i = 0; i < n_in; i++)
@@ -204,8 +199,7 @@ static void multiply(const double *w, uint64_t n_out, uint64_t n_in, const doubl
     }
 }
 
-/* x / rms(x) * w over n values; without w a copy. */
-static void normalize(double eps, const double *w, const double *x, double *y, uint32_t n) {
+void forward64_normalize(double eps, const double *w, const double *x, double *y, uint32_t n) {
     double sum = 0;
     for (uint32_t i = 0; i < n; i++)
         sum += x[i] * x[i];
@@ -221,7 +215,7 @@ static void norm_stream(const struct forward64 *f, struct matrix w, struct matri
         mean += x[i] / f->n_embd;
     for (uint32_t i = 0; i < f->n_embd; i++)
         centred[i] = x[i] - mean;
-    normalize(f->eps, w.w, centred, y, f->n_embd);
+    forward64_normalize(f->eps, w.w, centred, y, f->n_embd);
     for (uint32_t i = 0; bias.w && i < f->n_embd; i++)
         y[i] += bias.w[i];
 }
@@ -230,7 +224,8 @@ static void norm_heads(const struct forward64 *f, struct matrix norm, double *x,
     if (!norm.w) return;
     bool each = norm.n_in == f->head_dim;
     for (uint32_t h = 0; h < (each ? n_heads : 1); h++)
-        normalize(f->eps, norm.w, x + h * f->head_dim, x + h * f->head_dim, (uint32_t)norm.n_in);
+        forward64_normalize(f->eps, norm.w, x + h * f->head_dim, x + h * f->head_dim,
+                            (uint32_t)norm.n_in);
 }
 
 static void turn(const struct forward64 *f, const struct forward64_rope *r, double *x,
@@ -274,7 +269,7 @@ static void mix(const struct forward64 *f, const struct layer *l, uint32_t windo
     }
 }
 
-static double activate(enum forward64_act act, double g, double u) {
+double forward64_activate(enum forward64_act act, double g, double u) {
     switch (act) {
     case FORWARD64_GELU_TANH:
         return g / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (g + 0.044715 * g * g * g))) *
@@ -322,7 +317,7 @@ static void leave_out(const struct forward64 *f, const double *key, bool *left_o
 static void route(const struct forward64 *f, const struct layer *l, const double *h, double *p) {
     bool chosen[64] = {0}, left_out[64] = {0};
     double score[64], key[64], max = -INFINITY, sum = 0, of_chosen = 0;
-    multiply(l->router.w, f->n_experts, f->n_embd, l->b_router.w, h, score);
+    forward64_multiply(l->router.w, f->n_experts, f->n_embd, l->b_router.w, h, score);
     for (uint32_t i = 0; i < f->n_experts; i++)
         max = fmax(max, score[i]);
     for (uint32_t i = 0; i < f->n_experts; i++)
@@ -353,11 +348,12 @@ struct block {
 static void add_block(const struct forward64 *f, const struct block *b, const double *h, double p,
                       double *y) {
     double gate[W], up[W], r[W];
-    if (!f->ungated) multiply(b->gate, b->n_ff, b->width, b->b_gate, h, gate);
-    multiply(b->up, b->n_ff, b->width, b->b_up, h, up);
+    if (!f->ungated) forward64_multiply(b->gate, b->n_ff, b->width, b->b_gate, h, gate);
+    forward64_multiply(b->up, b->n_ff, b->width, b->b_up, h, up);
     for (uint32_t i = 0; i < b->n_ff; i++)
-        gate[i] = f->ungated ? activate(f->act, up[i], 1) : activate(f->act, gate[i], up[i]);
-    multiply(b->down, b->width, b->n_ff, b->b_down, gate, r);
+        gate[i] = f->ungated ? forward64_activate(f->act, up[i], 1)
+                             : forward64_activate(f->act, gate[i], up[i]);
+    forward64_multiply(b->down, b->width, b->n_ff, b->b_down, gate, r);
     for (uint32_t i = 0; i < b->width; i++)
         y[i] += p * r[i];
 }
@@ -368,7 +364,7 @@ static void add_experts(const struct forward64 *f, const struct layer *l, const 
     double p[64], narrow[W], sum[W] = {0}, r[W];
     uint32_t width = f->n_latent ? f->n_latent : f->n_embd;
     route(f, l, h, p);
-    if (f->n_latent) multiply(l->latent_down.w, width, f->n_embd, NULL, h, narrow);
+    if (f->n_latent) forward64_multiply(l->latent_down.w, width, f->n_embd, NULL, h, narrow);
     uint64_t n = (uint64_t)f->n_ff_expert * width;
     for (uint32_t i = 0; i < f->n_experts; i++) {
         struct block b = {at(l->gate_e, i * n),
@@ -381,7 +377,7 @@ static void add_experts(const struct forward64 *f, const struct layer *l, const 
                           width};
         if (p[i] > 0) add_block(f, &b, f->n_latent ? narrow : h, p[i], sum);
     }
-    if (f->n_latent) multiply(l->latent_up.w, f->n_embd, width, NULL, sum, r);
+    if (f->n_latent) forward64_multiply(l->latent_up.w, f->n_embd, width, NULL, sum, r);
     for (uint32_t i = 0; i < f->n_embd; i++)
         y[i] += f->n_latent ? r[i] : sum[i];
 }
@@ -401,7 +397,7 @@ static void feed_forward(const struct forward64 *f, const struct layer *l, const
     struct block b = {.gate = l->gate_s.w, .up = l->up_s.w, .down = l->down_s.w};
     b.n_ff = f->n_ff_shared;
     b.width = f->n_embd;
-    if (l->router_s.w) multiply(l->router_s.w, 1, f->n_embd, NULL, h, &gate);
+    if (l->router_s.w) forward64_multiply(l->router_s.w, 1, f->n_embd, NULL, h, &gate);
     add_block(f, &b, h, l->router_s.w ? 1 / (1 + exp(-gate)) : 1, y);
 }
 
@@ -411,15 +407,16 @@ static void attend(const struct forward64 *f, const struct layer *l, uint32_t i,
     uint32_t width = f->n_kv_heads * f->head_dim, heads = f->n_heads * f->head_dim;
     const struct forward64_rope *r = &f->rope[f->windowed[i]];
     double both[2 * W], q[W], gate[W], att[W], *kt = k + t * width, *vt = v + t * width;
-    multiply(l->q.w, (f->attention_gate ? 2 : 1) * (uint64_t)heads, f->n_embd, l->bq.w, h, both);
+    forward64_multiply(l->q.w, (f->attention_gate ? 2 : 1) * (uint64_t)heads, f->n_embd, l->bq.w, h,
+                       both);
     for (uint32_t c = 0; c < heads; c++) {
         uint32_t at = f->attention_gate ? c + c / f->head_dim * f->head_dim : c;
         q[c] = both[at];
         gate[c] = f->attention_gate ? 1 / (1 + exp(-both[at + f->head_dim])) : 1;
     }
-    multiply(l->k.w, width, f->n_embd, l->bk.w, h, kt);
-    multiply(l->v.w, width, f->n_embd, l->bv.w, h, vt);
-    if (l->z.w) multiply(l->z.w, heads, f->n_embd, NULL, h, gate);
+    forward64_multiply(l->k.w, width, f->n_embd, l->bk.w, h, kt);
+    forward64_multiply(l->v.w, width, f->n_embd, l->bv.w, h, vt);
+    if (l->z.w) forward64_multiply(l->z.w, heads, f->n_embd, NULL, h, gate);
     for (uint32_t c = 0; c < heads && l->z.w; c++)
         gate[c] = 1 / (1 + exp(-gate[c]));
     for (int step = 0; step < 2; step++) {
@@ -436,7 +433,7 @@ static void attend(const struct forward64 *f, const struct layer *l, uint32_t i,
     mix(f, l, f->windowed[i] ? f->window : 0, q, k, v, t, att);
     for (uint32_t c = 0; c < heads; c++)
         att[c] *= gate[c];
-    multiply(l->out.w, f->n_embd, heads, l->b_out.w, att, y);
+    forward64_multiply(l->out.w, f->n_embd, heads, l->b_out.w, att, y);
 }
 
 /* K (k_dim - n_rot) and V (v_dim) of head h from a latent. */
@@ -445,17 +442,17 @@ static void expand(const struct forward64 *f, const struct layer *l, uint32_t h,
     const uint32_t rank = f->kv_rank, nope = f->k_dim - f->rope[0].n_rot;
     if (l->kv_b.w) {
         const double *rows = l->kv_b.w + (uint64_t)h * (nope + f->v_dim) * rank;
-        multiply(rows, nope, rank, NULL, latent, k);
-        multiply(rows + (uint64_t)nope * rank, f->v_dim, rank, NULL, latent, v);
+        forward64_multiply(rows, nope, rank, NULL, latent, k);
+        forward64_multiply(rows + (uint64_t)nope * rank, f->v_dim, rank, NULL, latent, v);
         return;
     }
-    need(l->k_b.w && l->v_b.w, "attn_k_b and attn_v_b");
+    forward64_need(l->k_b.w && l->v_b.w, "attn_k_b and attn_v_b");
     for (uint32_t i = 0; i < nope; i++) {
         k[i] = 0;
         for (uint32_t r = 0; r < rank; r++)
             k[i] += l->k_b.w[((uint64_t)h * rank + r) * nope + i] * latent[r];
     }
-    multiply(l->v_b.w + (uint64_t)h * f->v_dim * rank, f->v_dim, rank, NULL, latent, v);
+    forward64_multiply(l->v_b.w + (uint64_t)h * f->v_dim * rank, f->v_dim, rank, NULL, latent, v);
 }
 
 /* As attend, of latent attention; k: the latent rows (t + 1, head_dim). */
@@ -464,16 +461,17 @@ static void attend_latent(const struct forward64 *f, const struct layer *l, cons
     const uint32_t n_rot = f->rope[0].n_rot, nope = f->k_dim - n_rot;
     double low[W], q[W], k[W], v[W], att[W] = {0}, p[FORWARD64_MAX_TOKENS];
     double *row = rows + (uint64_t)t * f->head_dim;
-    need(f->n_heads * f->k_dim <= W && f->n_heads * f->v_dim <= W && f->q_rank <= W, "tiny model");
+    forward64_need(f->n_heads * f->k_dim <= W && f->n_heads * f->v_dim <= W && f->q_rank <= W,
+                   "tiny model");
     if (f->q_rank) {
-        multiply(l->q_a.w, f->q_rank, f->n_embd, NULL, h, low);
-        normalize(f->eps, l->q_a_norm.w, low, low, f->q_rank);
-        multiply(l->q_b.w, (uint64_t)f->n_heads * f->k_dim, f->q_rank, NULL, low, q);
+        forward64_multiply(l->q_a.w, f->q_rank, f->n_embd, NULL, h, low);
+        forward64_normalize(f->eps, l->q_a_norm.w, low, low, f->q_rank);
+        forward64_multiply(l->q_b.w, (uint64_t)f->n_heads * f->k_dim, f->q_rank, NULL, low, q);
     } else {
-        multiply(l->q.w, (uint64_t)f->n_heads * f->k_dim, f->n_embd, NULL, h, q);
+        forward64_multiply(l->q.w, (uint64_t)f->n_heads * f->k_dim, f->n_embd, NULL, h, q);
     }
-    multiply(l->kv_a.w, f->head_dim, f->n_embd, NULL, h, row);
-    normalize(f->eps, l->kv_a_norm.w, row, row, f->kv_rank);
+    forward64_multiply(l->kv_a.w, f->head_dim, f->n_embd, NULL, h, row);
+    forward64_normalize(f->eps, l->kv_a_norm.w, row, row, f->kv_rank);
     turn(f, &f->rope[0], row + f->kv_rank, 1, t);
     for (uint32_t i = 0; i < f->n_heads; i++) {
         double *query = q + i * f->k_dim, max = -INFINITY, sum = 0;
@@ -497,7 +495,7 @@ static void attend_latent(const struct forward64 *f, const struct layer *l, cons
                 att[i * f->v_dim + d] += p[s] / sum * v[d];
         }
     }
-    multiply(l->out.w, f->n_embd, (uint64_t)f->n_heads * f->v_dim, NULL, att, y);
+    forward64_multiply(l->out.w, f->n_embd, (uint64_t)f->n_heads * f->v_dim, NULL, att, y);
 }
 
 /* What a delta net computes from h: u (channels) of Q, K, V; z (n_v_heads * dim); alpha, beta. */
@@ -507,7 +505,7 @@ static void project(const struct forward64 *f, const struct layer *l, const doub
     uint32_t group = (2 + 2 * share) * d, v = share * d;
     double all[3 * W], pairs[2 * W];
     if (l->qkvz.w) {
-        multiply(l->qkvz.w, (uint64_t)n * group, f->n_embd, NULL, h, all);
+        forward64_multiply(l->qkvz.w, (uint64_t)n * group, f->n_embd, NULL, h, all);
         for (uint32_t g = 0; g < n; g++) {
             const double *from = all + g * group;
             memcpy(u + g * d, from, d * sizeof *u);
@@ -516,18 +514,18 @@ static void project(const struct forward64 *f, const struct layer *l, const doub
             memcpy(z + g * v, from + 2 * d + v, v * sizeof *u);
         }
     } else {
-        multiply(l->qkv.w, (2 * n + f->n_v_heads) * (uint64_t)d, f->n_embd, NULL, h, u);
-        multiply(l->z.w, (uint64_t)f->n_v_heads * d, f->n_embd, NULL, h, z);
+        forward64_multiply(l->qkv.w, (2 * n + f->n_v_heads) * (uint64_t)d, f->n_embd, NULL, h, u);
+        forward64_multiply(l->z.w, (uint64_t)f->n_v_heads * d, f->n_embd, NULL, h, z);
     }
     if (l->beta_alpha.w) {
-        multiply(l->beta_alpha.w, 2 * (uint64_t)f->n_v_heads, f->n_embd, NULL, h, pairs);
+        forward64_multiply(l->beta_alpha.w, 2 * (uint64_t)f->n_v_heads, f->n_embd, NULL, h, pairs);
         for (uint32_t i = 0; i < f->n_v_heads; i++) {
             const double *from = pairs + i / share * 2 * share + i % share;
             beta[i] = from[0], alpha[i] = from[share];
         }
     } else {
-        multiply(l->alpha.w, f->n_v_heads, f->n_embd, NULL, h, alpha);
-        multiply(l->beta.w, f->n_v_heads, f->n_embd, NULL, h, beta);
+        forward64_multiply(l->alpha.w, f->n_v_heads, f->n_embd, NULL, h, alpha);
+        forward64_multiply(l->beta.w, f->n_v_heads, f->n_embd, NULL, h, beta);
     }
 }
 
@@ -576,11 +574,11 @@ static void remember(const struct forward64 *f, const struct layer *l, const dou
         double *out = o + head * d;
         update_state(net->s + (uint64_t)head * d * d, d, c + own * d, c + (f->n_k_heads + own) * d,
                      c + (n_qk + head) * d, g, 1 / (1 + exp(-beta[head])), out);
-        normalize(f->eps, l->state_norm.w, out, out, d);
+        forward64_normalize(f->eps, l->state_norm.w, out, out, d);
         for (uint32_t i = 0; i < d; i++)
             out[i] *= silu(z[head * d + i]);
     }
-    multiply(l->state_out.w, f->n_embd, (uint64_t)f->n_v_heads * d, NULL, o, y);
+    forward64_multiply(l->state_out.w, f->n_embd, (uint64_t)f->n_v_heads * d, NULL, o, y);
 }
 
 /* y (n_embd): the short convolution at position t, whose normed input is h. */
@@ -588,7 +586,7 @@ static void convolve(const struct forward64 *f, const struct layer *l, const dou
                      struct net *net, uint32_t t, double *y) {
     const uint32_t n = f->n_embd;
     double bcx[3 * W], o[W];
-    multiply(l->bcx.w, 3 * (uint64_t)n, n, NULL, h, bcx);
+    forward64_multiply(l->bcx.w, 3 * (uint64_t)n, n, NULL, h, bcx);
     for (uint32_t i = 0; i < n; i++) {
         net->u[(uint64_t)t * n + i] = bcx[i] * bcx[2 * n + i];
         o[i] = 0;
@@ -597,7 +595,7 @@ static void convolve(const struct forward64 *f, const struct layer *l, const dou
                 l->conv.w[i * f->n_taps + f->n_taps - 1 - k] * net->u[(uint64_t)(t - k) * n + i];
         o[i] *= bcx[n + i];
     }
-    multiply(l->state_out.w, n, n, NULL, o, y);
+    forward64_multiply(l->state_out.w, n, n, NULL, o, y);
 }
 
 /* y (n_embd): Mamba-2 at position t, whose normed input is h. Channels are V, K (B) and Q (C). */
@@ -606,7 +604,7 @@ static void scan(const struct forward64 *f, const struct layer *l, const double 
     const uint32_t d = f->state_dim, n = f->value_dim, n_v = f->n_v_heads, n_k = f->n_k_heads;
     const uint32_t values = n_v * n, channels = values + 2 * n_k * d, group = values / n_k;
     double all[3 * W], c[W], o[W], *u = net->u + (uint64_t)t * channels;
-    multiply(l->qkvz.w, (uint64_t)values + channels + n_v, f->n_embd, NULL, h, all);
+    forward64_multiply(l->qkvz.w, (uint64_t)values + channels + n_v, f->n_embd, NULL, h, all);
     memcpy(u, all + values, channels * sizeof *u);
     for (uint32_t i = 0; i < channels; i++) {
         double sum = l->conv_bias.w ? l->conv_bias.w[i] : 0;
@@ -629,8 +627,8 @@ static void scan(const struct forward64 *f, const struct layer *l, const double 
         }
     }
     for (uint32_t i = 0; i < values && l->state_norm.w; i += group)
-        normalize(f->eps, l->state_norm.w + i, o + i, o + i, group);
-    multiply(l->state_out.w, f->n_embd, values, NULL, o, y);
+        forward64_normalize(f->eps, l->state_norm.w + i, o + i, o + i, group);
+    forward64_multiply(l->state_out.w, f->n_embd, values, NULL, o, y);
 }
 
 /* y (n_embd): attention, a recurrent layer, or both, at position t. */
@@ -666,7 +664,7 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
         if (!f->no_mixer[i]) {
             norm_stream(f, l->attn_norm, l->attn_norm_bias, xt, h);
             run_mixers(f, l, i, h, k, v, net, t, y);
-            normalize(f->eps, l->attn_post.w, y, y, f->n_embd);
+            forward64_normalize(f->eps, l->attn_post.w, y, y, f->n_embd);
             for (uint32_t c = 0; c < f->n_embd; c++)
                 xt[c] += f->residual_scale * y[c];
         }
@@ -676,7 +674,7 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
             memcpy(y, apart, sizeof y);
         else
             feed_forward(f, l, h, y);
-        normalize(f->eps, l->ffn_post.w, y, y, f->n_embd);
+        forward64_normalize(f->eps, l->ffn_post.w, y, y, f->n_embd);
         for (uint32_t c = 0; c < f->n_embd; c++)
             xt[c] += f->residual_scale * y[c];
     }
@@ -688,22 +686,24 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
     uint64_t channels =
         f->short_conv ? f->n_embd : 2 * (uint64_t)f->n_k_heads * f->state_dim + values;
     uint64_t state_bytes = values * f->state_dim * sizeof(double);
-    need(channels <= W && f->n_embd <= W && f->n_ff <= W && f->n_heads * f->head_dim <= W &&
-             f->n_experts <= 64 && n <= FORWARD64_MAX_TOKENS && f->n_layers <= FORWARD64_MAX_LAYERS,
-         "tiny model");
+    forward64_need(channels <= W && f->n_embd <= W && f->n_ff <= W &&
+                       f->n_heads * f->head_dim <= W && f->n_experts <= 64 &&
+                       n <= FORWARD64_MAX_TOKENS && f->n_layers <= FORWARD64_MAX_LAYERS,
+                   "tiny model");
     uint32_t width = f->n_kv_heads * f->head_dim;
-    struct matrix embed = load(g, -1, "token_embd.weight"),
-                  norm =
-                      load(g, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight"),
-                  bias = load(g, -1, "output_norm.bias");
+    struct matrix embed = forward64_load(g, -1, "token_embd.weight"),
+                  norm = forward64_load(
+                      g, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight"),
+                  bias = forward64_load(g, -1, "output_norm.bias");
     double *k = calloc((uint64_t)n * width, sizeof *k), *v = calloc((uint64_t)n * width, sizeof *v);
     struct net net = {calloc(n * channels + 1, sizeof(double)), calloc(1, state_bytes + 1)};
-    need(embed.w && norm.w && k && v && net.u && net.s, "embedding, norm or memory");
+    forward64_need(embed.w && norm.w && k && v && net.u && net.s, "embedding, norm or memory");
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t c = 0; c < f->n_embd; c++)
             hidden[t * f->n_embd + c] =
                 embed.w[(uint64_t)tokens[t] * f->n_embd + c] * f->embed_scale;
-    for (uint32_t i = 0; i < f->n_layers; i++) {
+    if (f->gemma4) forward64_gemma4(g, f, tokens, n, hidden);
+    for (uint32_t i = 0; i < f->n_layers && !f->gemma4; i++) {
         struct layer l = load_layer(g, f, (int)i);
         memset(net.s, 0, state_bytes);
         run_layer(f, &l, i, hidden, k, v, &net, n);
@@ -722,14 +722,15 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
 
 void forward64_run(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
                    double *logits) {
-    struct matrix output = load(g, -1, "output.weight"), bias = load(g, -1, "output.bias");
+    struct matrix output = forward64_load(g, -1, "output.weight"),
+                  bias = forward64_load(g, -1, "output.bias");
     double *hidden = calloc((uint64_t)n * f->n_embd, sizeof *hidden);
-    if (!output.w) output = load(g, -1, "token_embd.weight");
-    need(hidden != NULL, "memory");
+    if (!output.w) output = forward64_load(g, -1, "token_embd.weight");
+    forward64_need(hidden != NULL, "memory");
     forward64_hidden(g, f, tokens, n, hidden);
     for (uint32_t t = 0; t < n; t++) {
         double *y = logits + (uint64_t)t * f->n_vocab;
-        multiply(output.w, f->n_vocab, f->n_embd, bias.w, hidden + t * f->n_embd, y);
+        forward64_multiply(output.w, f->n_vocab, f->n_embd, bias.w, hidden + t * f->n_embd, y);
         for (uint32_t i = 0; i < f->n_vocab; i++) {
             y[i] *= f->logit_scale;
             if (f->logit_softcap > 0) y[i] = f->logit_softcap * tanh(y[i] / f->logit_softcap);

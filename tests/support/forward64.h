@@ -21,7 +21,7 @@ struct forward64 {
     double eps;
     struct forward64_rope {
         uint32_t n_rot;
-        double inv_freq[64], magnitude;
+        double inv_freq[256], magnitude;
     } rope[2]; /* [1]: of windowed layers */
     bool interleaved;
     uint32_t window;
@@ -57,6 +57,11 @@ struct forward64 {
      * none. head_dim is kv_rank + n_rot, n_kv_heads 1. Groups of experts, of which the best count:
      * by the largest key, of sigmoids by the sum of two. */
     uint32_t kv_rank, q_rank, k_dim, v_dim, n_groups, n_groups_used;
+    /* Gemma 4: windowed layers have heads of their own; the last n_shared_kv layers read K and V of
+     * the last layer of their kind before them, and have FFNs of a width of their own; per-layer
+     * embeddings of n_per_layer values, 0: none. */
+    bool gemma4;
+    uint32_t window_head_dim, n_window_kv_heads, n_shared_kv, n_ff_shared_kv, n_per_layer;
 };
 
 /* hidden (n, n_embd): the residual stream after the final norm. Ends the process if a tensor is

@@ -85,7 +85,10 @@ static inline void forward_check(const struct forward_case *c, const int32_t *to
     struct piece prompt = {.tokens = tokens, .n = 130, .sequence = 3};
     got = runner_step(&r, &prompt, 1, false); /* one logit row of many rows */
     CHECK(memcmp(got, whole + 129 * width, width * sizeof *got) == 0);
-    uint64_t n_attended = (steps + 3) * r.hp.n_kv_layers;
+    uint64_t n_layers = 0;
+    for (uint32_t i = 0; i < r.hp.n_layers; i++)
+        n_layers += model_layer_attends(r.hp.layers[i]);
+    uint64_t n_attended = (steps + 3) * n_layers;
     if (be_is_cpu(r.be)) CHECK(count_kernels(r.be, "paged_attention_") == n_attended);
     if (!be_is_cpu(r.be)) CHECK(count_kernels(r.be, "attention") >= n_attended);
     runner_close(&r);

@@ -21,7 +21,7 @@ struct moe_case {
     enum moe_share share;
     bool renormalize, biases, ties, exact; /* exact: see matrix_fill_exact */
     enum backend_gating gating;
-    bool choice_bias;
+    bool choice_bias, expert_scale; /* factors of the experts' weights; on the CPU */
     float weight_scale;
     bool ungated;                     /* squared ReLU; act is NONE */
     bool latent;                      /* the experts read a second input as wide as the first */
@@ -33,7 +33,7 @@ struct moe_layer {
     struct moe_case c;
     struct matrix router, gate, up, down;
     float *router_bias, *gate_bias, *up_bias, *down_bias; /* zeros without biases */
-    float *choice_bias;                                   /* likewise */
+    float *choice_bias, *expert_scale;                    /* likewise; ones */
     float *x, *latent, *shared, *shared_gate;             /* (n_rows, ..) */
 };
 
@@ -54,6 +54,7 @@ static inline struct moe_layer moe_layer_new(const struct moe_case *c) {
                           .down = matrix_make(c->down, n * c->n_in, c->n_ff, false),
                           .router_bias = moe_floats(n, bias),
                           .choice_bias = moe_floats(n, c->choice_bias ? 0.5f : 0),
+                          .expert_scale = moe_floats(n, c->expert_scale ? 0.5f : 0),
                           .gate_bias = moe_floats((uint64_t)n * c->n_ff, bias),
                           .up_bias = moe_floats((uint64_t)n * c->n_ff, bias),
                           .down_bias = moe_floats((uint64_t)n * c->n_in, bias),
@@ -61,6 +62,8 @@ static inline struct moe_layer moe_layer_new(const struct moe_case *c) {
                           .latent = moe_floats(n_x, 1),
                           .shared = moe_floats(n_x, 5),
                           .shared_gate = moe_floats(c->n_rows, 2)};
+    for (uint32_t e = 0; e < n; e++)
+        l.expert_scale[e] += 1;
     uint64_t row_bytes = 0;
     qtype_bytes(c->router->type, 1, c->n_in, &row_bytes);
     for (uint32_t e = 1; c->ties && e < n; e += 2) { /* experts 2i and 2i + 1 score alike */
@@ -79,15 +82,15 @@ static inline void moe_layer_free(struct moe_layer *l) {
     matrix_free(&l->gate);
     matrix_free(&l->up);
     matrix_free(&l->down);
-    float *floats[] = {l->router_bias, l->gate_bias,   l->up_bias,     l->down_bias, l->x,
-                       l->shared,      l->shared_gate, l->choice_bias, l->latent};
+    float *floats[] = {l->router_bias, l->gate_bias,   l->up_bias, l->down_bias,   l->x, l->shared,
+                       l->shared_gate, l->choice_bias, l->latent,  l->expert_scale};
     for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++)
         free(floats[i]);
 }
 
 /* The layer in a backend, and an op over it that reads and writes n_rows rows. */
 struct moe_placed {
-    backend_weight *w[9];
+    backend_weight *w[10];
     backend_buf *buf[4]; /* x, shared, shared_gate, y */
     struct op_moe op;
 };
@@ -103,7 +106,8 @@ static inline struct moe_placed moe_place(backend *be, const struct moe_layer *l
                                  be_experts(be, QTYPE_F32, n, 1, c->n_ff, l->gate_bias),
                                  be_experts(be, QTYPE_F32, n, 1, c->n_ff, l->up_bias),
                                  be_experts(be, QTYPE_F32, n, 1, c->n_in, l->down_bias),
-                                 be_weight(be, QTYPE_F32, 1, n, l->choice_bias)}};
+                                 be_weight(be, QTYPE_F32, 1, n, l->choice_bias),
+                                 be_weight(be, QTYPE_F32, 1, n, l->expert_scale)}};
     p.op = (struct op_moe){.n_used = c->n_used,
                            .router = p.w[0],
                            .gate = p.w[1],
@@ -113,6 +117,7 @@ static inline struct moe_placed moe_place(backend *be, const struct moe_layer *l
                            .choice_bias = c->choice_bias ? p.w[8] : NULL,
                            .renormalize = c->renormalize,
                            .weight_scale = c->weight_scale,
+                           .expert_scale = c->expert_scale ? p.w[9] : NULL,
                            .n_groups = c->n_groups,
                            .n_groups_used = c->n_groups_used,
                            .act = c->act};
@@ -126,7 +131,7 @@ static inline struct moe_placed moe_place(backend *be, const struct moe_layer *l
 }
 
 static inline void moe_placed_free(struct moe_placed *p) {
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 10; i++)
         backend_weight_free(p->w[i]);
 }
 
@@ -279,7 +284,8 @@ static inline bool moe_choose(struct moe_way *w) {
         if (chosen[e]) sum += p[e];
     }
     for (uint32_t e = 0; e < c->n_experts; e++)
-        w->weight[e] *= (scale != 0 ? scale : 1) / (c->renormalize ? sum : 1);
+        w->weight[e] *=
+            (scale != 0 ? scale : 1) / (c->renormalize ? sum : 1) * (double)w->l->expert_scale[e];
     w->weight_error = 2.2 * rounding + 4e-6;
     return true;
 }

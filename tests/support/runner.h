@@ -93,11 +93,15 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
     runner_need(r->n_pools <= RUNNER_MAX_POOLS ? 0 : ERR_INVALID, &e);
     for (uint32_t i = 0; i < r->n_pools; i++) {
         backend *be = backend_peer(r->be, i / r->hp.n_kv_layers);
+        uint8_t flags = r->hp.layers[0];
+        for (uint32_t k = 0, at = 0; k < r->hp.n_layers; k++)
+            if (model_layer_stores_kv(r->hp.layers[k]) && at++ == i % r->hp.n_kv_layers)
+                flags = r->hp.layers[k];
         r->kv[i] = (struct backend_kv){.kv_type = kv_type,
                                        .n_blocks = n_blocks,
-                                       .n_kv_heads = r->hp.n_kv_heads / n_ranks,
+                                       .n_kv_heads = model_n_kv_heads(&r->hp, flags) / n_ranks,
                                        .block_tokens = RUNNER_BLOCK_TOKENS,
-                                       .head_dim = r->hp.head_dim,
+                                       .head_dim = model_head_dim(&r->hp, flags),
                                        .v_dim = r->hp.mla.kv_rank};
         runner_need(backend_kv_block_bytes(&r->kv[i], &bytes) ? 0 : ERR_INVALID, &e);
         bytes *= n_blocks;

@@ -1,6 +1,6 @@
 /* test_arch_forward.c - a tiny random file of each architecture with all its features enabled: the
  * forward pass, whole and in chunks, against an independent float64 one (forward64.h). */
-#include "tests/support/arch_make.h"
+#include "tests/support/gemma4_make.h"
 
 /* ---- architectures ---- */
 
@@ -671,6 +671,34 @@ static void test_deepseek2(void) {
     check(&m);
 }
 
+/* Heads of two widths; per-layer embeddings and shared K and V; experts beside the FFN, with V from
+ * K; quantized, without rope_freqs. */
+static void test_gemma4(void) {
+    struct maker m;
+    make_gemma4_e(&m);
+    check(&m);
+    for (int fused = 0; fused < 2; fused++) {
+        make_gemma4_moe(&m, fused);
+        check(&m);
+    }
+    start(&m, "gemma4", UNTIED);
+    m.f.n_embd = 64;
+    m.f.n_ff = 96;
+    m.f.n_layers = 4;
+    m.type = QTYPE_Q8_0;
+    m.tolerance = 1e-2;
+    gemma4(&m, 2, 1);
+    gemma4_heads(&m, 32, 2, 48, 3);
+    check(&m);
+    start(&m, "gemma4", 0); /* the widths of real models */
+    m.f.n_heads = 1;
+    m.f.n_layers = 3;
+    gemma4(&m, 3, 0);
+    gemma4_heads(&m, 256, 1, 512, 1);
+    gemma4_partly(&m, 64);
+    check(&m);
+}
+
 /* Scores that softmax or sigmoid weights, with a bias for the choice, in another architecture. */
 static void test_gating(void) {
     for (int i = 0; i < 4; i++) {
@@ -722,6 +750,10 @@ int main(int argc, char **argv) {
         RUN(test_deepseek2);
     else
         SKIP("DeepSeek", "this device has no latent attention");
+    if (be_has_op(BACKEND_OP_add_normed))
+        RUN(test_gemma4);
+    else
+        SKIP("Gemma 4", "this device lacks its ops");
     RUN(test_seed_oss);
     RUN(test_exaone4);
     RUN(test_arcee);

@@ -1,6 +1,6 @@
 /* test_arch_keys.c - what the keys of a file mean, and which files are refused: by the name of the
  * key or tensor that is wrong. */
-#include "tests/support/arch_make.h"
+#include "tests/support/gemma4_make.h"
 
 static int read_file(struct maker *m, struct model_hparams *hp, err *e) {
     finish(m);
@@ -481,6 +481,101 @@ static void test_latent_refusals(void) {
     spoilt = (struct spoilt){0};
 }
 
+/* A file of Gemma 4 that is spoilt in one way. */
+static void refuse_gemma4(bool moe, const struct spoilt *how, int code, const char *says) {
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    spoilt = *how;
+    if (moe)
+        make_gemma4_moe(&m, true);
+    else
+        make_gemma4_e(&m);
+    int rc = read_file(&m, &hp, &e);
+    spoilt = (struct spoilt){0};
+    CHECK_MSG(rc == code && strstr(e.msg, says), "\"%s\": %d, %s", says, rc, e.msg);
+}
+
+static void test_gemma4(void) {
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    make_gemma4_e(&m);
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.head_dim == 22 && hp.gemma4.window_head_dim == 14 && hp.attn_scale == 1);
+    CHECK(hp.n_ff == 30 && hp.gemma4.n_ff_shared_kv == 58 && hp.gemma4.n_per_layer == 10);
+    CHECK(hp.rope[0].n_rot == 22 && hp.rope[1].n_rot == 14 && hp.rope[1].base == 10000);
+    CHECK(hp.n_kv_layers == 4 && model_kv_layer(&hp, 3) == 3);
+    CHECK(model_kv_layer(&hp, 4) == 3 && model_kv_layer(&hp, 5) == 2);
+    /* the table of per-layer embeddings is read row by row, K and V of other layers' not at all */
+    CHECK(hp.weight_bytes == 4 * (hp.n_params - N_VOCAB * 60));
+    CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED && strstr(e.msg, "two widths"));
+    make_gemma4_moe(&m, false);
+    CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
+    CHECK(hp.n_kv_heads == 1 && hp.gemma4.n_window_kv_heads == 3 && hp.n_kv_layers == 4);
+    CHECK(model_n_kv_heads(&hp, hp.layers[0]) == 3 && model_head_dim(&hp, hp.layers[1]) == 24);
+    CHECK(hp.experts.n_experts == 6 && hp.experts.renormalize);
+}
+
+static void test_gemma4_refusals(void) {
+    static const struct {
+        const char *key;
+        uint32_t value;
+        int code;
+        const char *says;
+    } cases[] = {{"attention.key_length", 514, ERR_FORMAT, "attention.key_length"},
+                 {"attention.key_length", 24, ERR_UNSUPPORTED, "attention.value_length"},
+                 {"attention.key_length_swa", 0, ERR_FORMAT, "attention.key_length_swa"},
+                 {"attention.value_length_swa", 12, ERR_UNSUPPORTED, "attention.value_length_swa"},
+                 {"attention.shared_kv_layers", 6, ERR_FORMAT, "attention.shared_kv_layers"},
+                 {"attention.shared_kv_layers", 4, ERR_FORMAT, "without a window"},
+                 {"attention.shared_kv_layers", 1, ERR_UNSUPPORTED, "feed_forward_length"},
+                 {"attention.head_count_kv", 4, ERR_FORMAT, "attention.head_count_kv"},
+                 {"attention.head_count_kv", 0, ERR_FORMAT, "attention.head_count_kv"},
+                 {"attention.head_count_kv", 3, ERR_FORMAT, "attn_k.weight"},
+                 {"embedding_length_per_layer_input", 11, ERR_FORMAT, "per_layer_token_embd"},
+                 {"embedding_length_per_layer_input", 0, ERR_UNSUPPORTED, "per_layer_token_embd"},
+                 {"embedding_length_per_layer_input", 1 << 15, ERR_FORMAT, "per_layer_input"},
+                 {"rope.dimension_count_swa", 16, ERR_FORMAT, "rope.dimension_count_swa"},
+                 {"rope.dimension_count_swa", 13, ERR_FORMAT, "rope.dimension_count_swa"},
+                 {"rope.dimension_count", 20, ERR_FORMAT, "rope_freqs.weight"}};
+    static const char *const names[] = {"per_layer_token_embd.weight",
+                                        "per_layer_model_proj.weight",
+                                        "per_layer_proj_norm.weight",
+                                        "attn_q_norm.weight",
+                                        "ffn_norm.weight",
+                                        "post_ffw_norm.weight",
+                                        "inp_gate.weight",
+                                        "proj.weight",
+                                        "post_norm.weight"};
+    static const char *const of_experts[] = {"ffn_gate_inp.weight",    "ffn_gate_inp.scale",
+                                             "pre_ffw_norm_2.weight",  "post_ffw_norm_1.weight",
+                                             "post_ffw_norm_2.weight", "ffn_down_exps.weight"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refuse_gemma4(false, &(struct spoilt){.key = cases[i].key, .value = cases[i].value},
+                      cases[i].code, cases[i].says);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        refuse_gemma4(false, &(struct spoilt){.no_tensor = names[i]}, ERR_FORMAT, names[i]);
+        refuse_gemma4(false, &(struct spoilt){.long_tensor = names[i]}, ERR_FORMAT, names[i]);
+    }
+    for (size_t i = 0; i < sizeof of_experts / sizeof of_experts[0]; i++) {
+        refuse_gemma4(true, &(struct spoilt){.no_tensor = of_experts[i]}, ERR_FORMAT,
+                      of_experts[i]);
+        refuse_gemma4(true, &(struct spoilt){.long_tensor = of_experts[i]}, ERR_FORMAT,
+                      of_experts[i]);
+    }
+    refuse_gemma4(false, &(struct spoilt){.long_tensor = "layer_output_scale.weight"}, ERR_FORMAT,
+                  "layer_output_scale.weight");
+    refuse_gemma4(true, &(struct spoilt){.long_tensor = "ffn_down_exps.scale"}, ERR_FORMAT,
+                  "ffn_down_exps.scale");
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    start(&m, "gemma3", PRE_NORM | POST_NORM | QK_HEAD_NORM);
+    set_u32(&m, "attention.shared_kv_layers", 1);
+    CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "shared_kv_layers"));
+}
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
     int fd = mkstemp(path);
@@ -499,6 +594,8 @@ int main(int argc, char **argv) {
     RUN(test_short_conv_refusals);
     RUN(test_latent_attention);
     RUN(test_latent_refusals);
+    RUN(test_gemma4);
+    RUN(test_gemma4_refusals);
     unlink(path);
     return check_done();
 }

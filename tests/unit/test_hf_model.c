@@ -430,6 +430,58 @@ static void images_of_gemma3_are_left_out(void) {
     remove_file("model.safetensors");
 }
 
+/* Gemma 4: vision and audio parts are counted, K and V of a layer that reads another layer's are
+ * not there, and the makers' names of members mean what transformers 5.17 saves by layer. */
+static void parts_of_gemma4_are_left_out(void) {
+    static const char *const forms[] = {
+        "\"global_head_dim\":6,\"num_global_key_value_heads\":1",
+        "\"per_layer_config\":{\"1\":{\"head_dim\":6,\"num_key_value_heads\":1},\"3\":{"
+        "\"head_dim\":6,\"num_key_value_heads\":1}}"};
+    for (int i = 0; i < 2; i++) {
+        static struct shard s;
+        char json[1024];
+        begin(&s, 12);
+        add(&s, "model.language_model.embed_tokens.weight", "BF16", "5,8", 40);
+        add(&s, "model.language_model.layers.1.self_attn.k_proj.weight", "BF16", "6,8", 48);
+        add(&s, "model.language_model.layers.3.self_attn.k_proj.weight", "BF16", "6,8", 48);
+        add(&s, "model.language_model.layers.3.layer_scalar", "BF16", "1", 1);
+        add(&s, "model.vision_tower.x.weight", "BF16", "2,2", 4);
+        add(&s, "model.embed_vision.y.weight", "BF16", "2,2", 4);
+        add(&s, "model.audio_tower.z.weight", "BF16", "2,2", 4);
+        snprintf(json, sizeof json,
+                 "{\"model_type\":\"gemma4\",\"text_config\":{\"hidden_size\":8,\"head_dim\":4,"
+                 "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"attention_k_eq_v\":true,"
+                 "\"num_hidden_layers\":4,\"num_kv_shared_layers\":2,\"use_double_wide_mlp\":true,"
+                 "\"intermediate_size\":7,\"hidden_size_per_layer_input\":null,\"layer_types\":["
+                 "\"sliding_attention\",\"full_attention\",\"sliding_attention\","
+                 "\"full_attention\"],%s}}",
+                 forms[i]);
+        write_text("config.json", json);
+        write_shard(&s, "model.safetensors", 1);
+        gguf *g = open_folder();
+        gguf_str text = {0};
+        char shown[200];
+        uint64_t v = 0;
+        if (g) {
+            static const int64_t n_kv[] = {2, 1, 2, 1}, ff[] = {7, 7, 14, 14};
+            CHECK(gguf_tensor_find(g, "blk.1.attn_k.weight") &&
+                  !gguf_tensor_find(g, "blk.3.attn_k.weight"));
+            CHECK(gguf_n_tensors(g) == 4); /* with layer_output_scale and rope_freqs */
+            CHECK(!gguf_get_str(g, "gemma4.inferd.left_out", &text, NULL) &&
+                  !strcmp(text_of(text, shown),
+                          "2 tensors of the vision part, 1 tensors of the audio part"));
+            CHECK(!gguf_get_u64(g, "gemma4.attention.key_length", &v, NULL) && v == 6);
+            CHECK(!gguf_get_u64(g, "gemma4.attention.key_length_swa", &v, NULL) && v == 4);
+            for (uint64_t k = 0; k < 4; k++) {
+                CHECK(gguf_array_i64(g, "gemma4.attention.head_count_kv", k) == n_kv[k]);
+                CHECK(gguf_array_i64(g, "gemma4.feed_forward_length", k) == ff[k]);
+            }
+        }
+        gguf_close(g);
+        remove_file("model.safetensors");
+    }
+}
+
 /* ---- incomplete folders ---- */
 
 static void write_index(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -577,6 +629,21 @@ static void members_without_counterpart_are_refused(void) {
         {"{\"model_type\":\"gpt_oss\",\"swiglu_limit\":5}", "swiglu_limit", ERR_UNSUPPORTED},
         {"{\"model_type\":\"gemma3_text\",\"attn_logit_softcapping\":50}", "attn_logit_softcapping",
          ERR_UNSUPPORTED},
+        {"{\"model_type\":\"gemma4\"}", "'text_config' is missing", ERR_FORMAT},
+        {"{\"model_type\":\"gemma4_text\",\"use_bidirectional_attention\":\"all\"}",
+         "use_bidirectional_attention", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"gemma4_text\",\"num_kv_shared_layers\":30}", "num_kv_shared_layers",
+         ERR_FORMAT},
+        {"{\"model_type\":\"gemma4_text\",\"global_head_dim\":514}", "'head_dim'", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"gemma4_text\",\"enable_moe_block\":true}", "num_experts", ERR_FORMAT},
+        {"{\"model_type\":\"gemma4_text\",\"rope_parameters\":{\"full_attention\":{\"rope_type\":"
+         "\"yarn\"}}}",
+         "rope_parameters", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"gemma4_text\",\"per_layer_config\":{\"4\":{\"head_dim\":512}}}",
+         "per_layer_config", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":12,\"per_layer_config\":{\"5\":{"
+         "\"head_dim\":512},\"11\":{\"head_dim\":256}}}",
+         "per_layer_config", ERR_UNSUPPORTED},
         {"{\"model_type\":\"qwen3\",\"layer_types\":[\"full_attention\"]}", "layer_types",
          ERR_FORMAT},
         {"{\"model_type\":\"qwen3\",\"num_hidden_layers\":1,\"layer_types\":[\"chunked\"]}",
@@ -720,6 +787,7 @@ int main(void) {
     RUN(experts_are_stacked);
     RUN(experts_of_gpt_oss_are_split);
     RUN(images_of_gemma3_are_left_out);
+    RUN(parts_of_gemma4_are_left_out);
     RUN(indexes_are_checked);
     RUN(odd_tensors_are_named);
     RUN(members_without_counterpart_are_refused);

@@ -216,6 +216,10 @@ static void route_row(const struct moe_run *r, uint32_t row) {
     if (!by_score && !a->renormalize) sum = 1;
     for (uint32_t k = 0; k < n; k++)
         weights[k] = weights[k] / sum * scale;
+    if (!a->expert_scale) return;
+    const float *by_expert = cpu_weight_of(a->expert_scale)->data;
+    for (uint32_t k = 0; k < n; k++)
+        weights[k] *= by_expert[experts[k]];
 }
 
 /* Sorts the pairs by expert, those of one expert by row. */

@@ -26,13 +26,16 @@ struct angle_table {
  * used table is kept, so that each set is computed once per step in any order of layers. */
 struct cpu_rope {
     struct angle_table tables[2];
-    uint32_t last; /* the table used last */
+    uint32_t last;                /* the table used last */
+    float ones[CPU_MAX_HEAD_DIM]; /* a norm without weights */
 };
 
 int cpu_rope_new(uint32_t max_rows, struct cpu_rope **out) {
     struct cpu_rope *r = mem_new(1, sizeof *r);
     *out = r;
     if (!r) return ERR_NOMEM;
+    for (uint32_t i = 0; i < CPU_MAX_HEAD_DIM; i++)
+        r->ones[i] = 1;
     for (int i = 0; i < 2; i++) {
         struct angle_table *t = &r->tables[i];
         t->angles = mem_new_aligned((uint64_t)max_rows * CPU_MAX_HEAD_DIM * sizeof *t->angles);
@@ -54,6 +57,7 @@ void cpu_rope_free(struct cpu_rope *r) {
 struct rope_run {
     const struct op_rope_store *a;
     const struct cpu_isa *isa;
+    const float *ones;
     struct angle_table *table; /* NULL: no rotary embedding */
     bool known;                /* the angles are in the table */
     float magnitude;
@@ -107,6 +111,13 @@ static void norm_heads(const struct rope_run *r, const backend_weight *norm, flo
             .x = x, .norm = cpu_weight_of(norm)->data, .out = x, .eps = r->a->eps, .n = n});
 }
 
+static void norm_values(const struct rope_run *r, float *v) {
+    const struct backend_kv *kv = &r->a->kv;
+    for (uint32_t h = 0; h < kv->n_kv_heads; h++, v += kv->head_dim)
+        r->isa->norm_row(&(struct cpu_row){
+            .x = v, .norm = r->ones, .out = v, .eps = r->a->eps, .n = kv->head_dim});
+}
+
 /* Normalizes the head of each row of K that V is. */
 static void norm_latents(const struct rope_run *r, float *k) {
     const struct backend_kv *kv = &r->a->kv;
@@ -132,7 +143,7 @@ static void norm_both(const struct rope_run *r, float *q, float *k, bool last) {
     const struct op_rope_store *a = r->a;
     if (!a->q_norm || a->norm_last != last) return;
     norm_heads(r, a->q_norm, q, a->n_heads);
-    norm_heads(r, a->k_norm, k, a->kv.n_kv_heads);
+    if (k) norm_heads(r, a->k_norm, k, a->kv.n_kv_heads);
 }
 
 static void scale_by_position(const struct op_rope_store *a, uint32_t row, float *q) {
@@ -147,7 +158,8 @@ static void rope_store_row(const struct rope_run *r, uint32_t row) {
     const struct backend_kv *kv = &a->kv;
     uint64_t k_cols = (uint64_t)kv->n_kv_heads * kv->head_dim;
     float *q = (float *)a->q->host + (uint64_t)row * a->n_heads * kv->head_dim;
-    float *k = (float *)a->k->host + row * k_cols;
+    float *k = a->k ? (float *)a->k->host + row * k_cols : NULL;
+    float *v = a->v ? (float *)a->v->host + row * k_cols : NULL;
     if (kv->v_dim && a->k_norm) norm_latents(r, k);
     norm_both(r, q, k, false);
     if (r->table) {
@@ -159,12 +171,13 @@ static void rope_store_row(const struct rope_run *r, uint32_t row) {
                                         .interleaved = a->interleaved};
         if (!r->known) make_angles(r, row, angles);
         r->isa->rotate(q + kv->v_dim, a->n_heads, &rotation);
-        r->isa->rotate(k + kv->v_dim, kv->n_kv_heads, &rotation);
+        if (k) r->isa->rotate(k + kv->v_dim, kv->n_kv_heads, &rotation);
     }
     norm_both(r, q, k, true);
     if (a->q_log_length) scale_by_position(a, row, q);
-    store_row(r, k, a->v ? (const float *)a->v->host + row * k_cols : NULL,
-              (uint32_t)((const int32_t *)a->slots->host)[row]);
+    if (!k) return;
+    if (a->v_normed) norm_values(r, v);
+    store_row(r, k, v, (uint32_t)((const int32_t *)a->slots->host)[row]);
 }
 
 static void rope_store_chunk(const void *arg, uint32_t chunk, int thread) {
@@ -208,12 +221,13 @@ int cpu_rope_store(backend *be, const struct op_rope_store *a) {
     rows = rows < 1 ? 1 : rows < MAX_CHUNK_ROWS ? rows : MAX_CHUNK_ROWS;
     struct rope_run run = {.a = a,
                            .isa = c->isa,
+                           .ones = c->rope->ones,
                            .magnitude = a->magnitude != 0 ? a->magnitude : 1,
                            .rows_per_chunk = rows,
                            .run_bytes = block_bytes / a->kv.n_kv_heads};
     if (a->n_rot) run.table = find_table(c->rope, a, run.magnitude, &run.known);
     pool_run(c->pool, (a->n_rows + rows - 1) / rows, rope_store_chunk, &run);
-    if (a->k_norm) cpu_count(c, c->isa, CPU_RMSNORM);
+    if (a->q_norm || a->k_norm || a->v_normed) cpu_count(c, c->isa, CPU_RMSNORM);
     cpu_count(c, c->isa, CPU_ROPE_STORE_F32 + cpu_kv_index(a->kv.kv_type));
     return 0;
 }

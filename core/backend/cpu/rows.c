@@ -1,5 +1,5 @@
-/* rows.c - launches the ops that work row by row: embed, gather, top. A few rows run on the
- * caller's thread: waking other threads would cost more. */
+/* rows.c - launches the ops that work row by row: embed, gather, gated, add_normed, top. A few rows
+ * run on the caller's thread: waking other threads would cost more. */
 #include "core/backend/cpu/cpu_int.h"
 #include "core/base/top.h"
 
@@ -86,6 +86,51 @@ int cpu_gather(backend *be, const struct op_gather *a) {
     struct row_run run = {.op = a, .n_rows = a->n_out_rows, .c = c, .row = gather_row};
     run_rows(&run, a->n_cols);
     cpu_count(c, &cpu_isa_generic, CPU_GATHER);
+    return 0;
+}
+
+/* ---- gated, add_normed ---- */
+
+static void gated_row(const struct row_run *r, uint32_t row, int thread) {
+    const struct op_gated *a = r->op;
+    float *x = (float *)a->x->host + (uint64_t)row * a->n_cols;
+    (void)thread;
+    r->isa->glu[a->act](x, (const float *)a->up->host + (uint64_t)row * a->stride + a->first, x,
+                        a->n_cols);
+}
+
+int cpu_gated(backend *be, const struct op_gated *a) {
+    struct cpu_backend *c = cpu_of(be);
+    struct row_run run = {.op = a, .n_rows = a->n_rows, .c = c, .row = gated_row};
+    run_rows(&run, a->n_cols);
+    cpu_count(c, c->isa, CPU_GLU_SILU + (uint32_t)a->act - BACKEND_ACT_SILU);
+    return 0;
+}
+
+static void add_normed_row(const struct row_run *r, uint32_t row, int thread) {
+    const struct op_add_normed *a = r->op;
+    const uint32_t n = a->norm ? (uint32_t)a->norm->n_in : a->n_cols;
+    const uint64_t at = (uint64_t)row * a->n_cols;
+    float *x = (float *)a->x->host + at, by = a->scale != 0 ? a->scale : 1;
+    (void)thread;
+    for (uint32_t first = 0; a->r && first < a->n_cols; first += n)
+        r->isa->norm_row(
+            &(struct cpu_row){.x = x + first,
+                              .residual = (const float *)a->r->host + at + first,
+                              .residual_norm = a->norm ? cpu_weight_of(a->norm)->data : NULL,
+                              .residual_scale = 1,
+                              .eps = a->eps,
+                              .n = n});
+    if (a->factor) by *= *(const float *)cpu_weight_of(a->factor)->data;
+    for (uint32_t i = 0; i < a->n_cols && by != 1; i++)
+        x[i] *= by;
+}
+
+int cpu_add_normed(backend *be, const struct op_add_normed *a) {
+    struct cpu_backend *c = cpu_of(be);
+    struct row_run run = {.op = a, .n_rows = a->n_rows, .c = c, .row = add_normed_row};
+    run_rows(&run, a->n_cols);
+    cpu_count(c, c->isa, CPU_ADD_ROWS);
     return 0;
 }
 

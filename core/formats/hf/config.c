@@ -189,7 +189,7 @@ static int read_nope(struct hf_reader *r, bool *rotated) {
     return 0;
 }
 
-static int read_layer_types(struct hf_reader *r, const cJSON *list, bool *windowed) {
+int hf_read_layer_types(struct hf_reader *r, const cJSON *list, bool *windowed) {
     const cJSON *item = cJSON_IsArray(list) ? list->child : NULL;
     for (uint32_t i = 0; i < r->config->n_layers; i++, item = item->next) {
         if (!cJSON_IsString(item))
@@ -254,7 +254,7 @@ static int read_windows(struct hf_reader *r) {
     if (!rc && (traits & HF_NOPE)) rc = read_nope(r, rotated);
     const cJSON *types = traits & HF_LAYER_TYPES ? hf_value(r->json, "layer_types") : NULL;
     if (!rc)
-        rc = types ? read_layer_types(r, types, windowed) : guess_windows(r, rotated, windowed);
+        rc = types ? hf_read_layer_types(r, types, windowed) : guess_windows(r, rotated, windowed);
     if (rc) return rc;
     for (uint32_t i = 0; i < c->n_layers; i++)
         windowed[i] = windowed[i] && c->window;
@@ -312,6 +312,10 @@ static int put_sizes(struct hf_reader *r) {
     hf_put_u32(r, "context_length", c->max_positions);
     hf_put_u32(r, "embedding_length", c->hidden);
     r->config->n_ff = ff;
+    if (c->family->traits & HF_GEMMA4) {
+        hf_put_u32(r, "attention.head_count", c->n_heads);
+        return 0; /* hf_read_gemma4 puts what differs between layers */
+    }
     if (ff && !hf_is_nemotron(r)) hf_put_u32(r, "feed_forward_length", ff);
     hf_put_u32(r, "attention.head_count", c->n_heads);
     if (!short_conv && !(c->family->traits & HF_MAMBA2))
@@ -431,7 +435,8 @@ static int read_all(struct hf_reader *r) {
                            : traits & HF_SHORT_CONV ? "norm_eps"
                            : nemotron               ? "layer_norm_epsilon"
                                                     : "rms_norm_eps";
-    if ((rc = put_sizes(r)) || (rc = hf_read_rope(r)) ||
+    const bool gemma4 = traits & HF_GEMMA4;
+    if ((rc = put_sizes(r)) || (!gemma4 && (rc = hf_read_rope(r))) ||
         (rc = hf_read_real(r, r->json, eps_name, c->family->rms_eps, &eps)))
         return rc;
     hf_put_f32(r,
@@ -440,7 +445,7 @@ static int read_all(struct hf_reader *r) {
     if ((rc = put_cohere_or_neox(r))) return rc;
     if ((rc = put_experts(r))) return rc;
     bool explicit_dim = !(traits & (HF_NO_HEAD_DIM | HF_MLA)) && hf_value(r->json, "head_dim");
-    if (explicit_dim || c->family->head_dim) {
+    if ((explicit_dim || c->family->head_dim) && !gemma4) {
         hf_put_u32(r, "attention.key_length", c->head_dim);
         hf_put_u32(r, "attention.value_length", c->head_dim);
     }
@@ -455,6 +460,7 @@ static int read_all(struct hf_reader *r) {
          : traits & HF_SHORT_CONV ? hf_read_short_conv(r)
          : traits & HF_MAMBA2     ? hf_read_mamba2(r)
          : traits & HF_MLA        ? hf_read_mla(r)
+         : gemma4                 ? hf_read_gemma4(r)
                                   : read_windows(r);
     if (!rc) put_head(r);
     return rc ? rc : r->rc;

@@ -9,6 +9,7 @@ enum { SHOWN_BYTES = 40 };
 
 #define LLAMA_TRAITS     (HF_PERMUTED | HF_LLAMA_KEYS)
 #define GEMMA_TRAITS     (HF_NORM_PLUS_1 | HF_GELU | HF_EMBED_HEAD)
+#define GEMMA4_TRAITS    (HF_GELU | HF_EMBED_HEAD | HF_POST_NORMS | HF_IMAGES | HF_GEMMA4)
 #define DELTA_NET_TRAITS (HF_NORM_PLUS_1 | HF_POST_NORMS | HF_DELTA_NET)
 
 static const struct hf_family families[] = {
@@ -82,6 +83,14 @@ static const struct hf_family families[] = {
      .window = HF_WINDOW_PERIOD, .period = 6, .hidden = 2304, .ff = 9216, .n_layers = 26,
      .n_heads = 8, .n_kv_heads = 4, .head_dim = 256, .max_positions = 131072, .vocab = 262208,
      .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e6, .tied = true},
+    {"gemma4_text", "Gemma4ForCausalLM", "gemma4", .traits = GEMMA4_TRAITS, .hidden = 2304,
+     .ff = 9216, .n_layers = 30, .n_heads = 8, .n_kv_heads = 4, .head_dim = 256,
+     .max_positions = 131072, .vocab = 262144, .sliding_window = 512, .rms_eps = 1e-6,
+     .tied = true},
+    {"gemma4_unified_text", "Gemma4UnifiedForConditionalGeneration", "gemma4",
+     .traits = GEMMA4_TRAITS, .hidden = 2304, .ff = 9216, .n_layers = 30, .n_heads = 8,
+     .n_kv_heads = 4, .head_dim = 256, .max_positions = 262144, .vocab = 262144,
+     .sliding_window = 1024, .rms_eps = 1e-6, .tied = true},
     {"phi3", "Phi3ForCausalLM", "phi3", .window = HF_WINDOW_ALL, .hidden = 3072, .ff = 8192,
      .n_layers = 32, .n_heads = 32, .max_positions = 4096, .vocab = 32064, .rms_eps = 1e-5,
      .rope_theta = 1e4},
@@ -248,6 +257,8 @@ static const char *text_type(const struct hf_reader *r, const char *model_type) 
     if (model_type && strcmp(model_type, "mistral3") == 0)
         return inner && strcmp(inner, "mistral") != 0 ? inner : model_type;
     static const char *const rows[][2] = {{"gemma3", "gemma3_text"},
+                                          {"gemma4", "gemma4_text"},
+                                          {"gemma4_unified", "gemma4_unified_text"},
                                           {"qwen3_5", "qwen3_5_text"},
                                           {"qwen3_5_moe", "qwen3_5_moe_text"}};
     for (size_t i = 0; model_type && i < sizeof rows / sizeof rows[0]; i++)

@@ -307,11 +307,15 @@ static int open_keys(const gguf_writer *w, const char *name, void **bytes, gguf 
 static int put_left_out(gguf_writer *w, const struct folder *f, err *e) {
     const struct hf_tensors *t = &f->tensors;
     char key[96], text[160], *end = text;
-    if (!t->n_vision && !t->n_mtp) return 0;
+    if (!t->n_vision && !t->n_audio && !t->n_mtp) return 0;
     snprintf(key, sizeof key, "%s.inferd.left_out", f->config.family->arch);
     if (t->n_vision)
         end += snprintf(text, sizeof text, "%" PRIu64 " tensors of the vision part%s", t->n_vision,
-                        t->n_mtp ? ", " : "");
+                        t->n_audio || t->n_mtp ? ", " : "");
+    if (t->n_audio)
+        end +=
+            snprintf(end, sizeof text - (size_t)(end - text),
+                     "%" PRIu64 " tensors of the audio part%s", t->n_audio, t->n_mtp ? ", " : "");
     if (t->n_mtp)
         snprintf(end, sizeof text - (size_t)(end - text),
                  "%" PRIu64 " tensors %sof layers that predict further tokens", t->n_mtp,

@@ -36,7 +36,8 @@ enum hf_trait {
     HF_SHORT_CONV = 1 << 18,   /* layers with a short convolution, and LFM2's names of members */
     HF_ROUTED = 1 << 24,       /* experts as hf/experts.c reads them */
     HF_PREDICTS = 1 << 25,     /* layers behind the others predict further tokens */
-    HF_PARTIAL = 1 << 26       /* a part of a head may be rotated */
+    HF_PARTIAL = 1 << 26,      /* a part of a head may be rotated */
+    HF_GEMMA4 = 1 << 27        /* as hf/gemma4.c reads them; files may hold an audio part, too */
 };
 
 /* Which layers have a window without layer_types; GGUF readers assume the same. */
@@ -102,6 +103,7 @@ struct hf_config {
     bool tiles_v_heads; /* of linear attention, as GGUF files of these families do */
     uint32_t n_k_heads, n_v_heads, state_dim;
     uint32_t n_norm_groups;    /* of Mamba-2 */
+    uint32_t n_kv_shared;      /* Gemma 4: the last layers, which have no K and V of their own */
     uint32_t k_nope, v_dim;    /* of a head of latent attention: K's not rotated part, V */
     float scales[HF_N_SCALES]; /* 0 is 1 */
     float ssm_scales[HF_SSM_PARTS];
@@ -130,6 +132,9 @@ int hf_choose_family(struct hf_reader *r);
 /* generation.c: adds the sampling that generation_config.json (document, of hf_json_parse) asks
  * for. do_sample false is temperature 0. A value that is wrong is named in the log and not used. */
 int hf_generation_write(const void *document, const char *path, gguf_writer *keys, err *e);
+
+/* windowed (n_layers) by layer_types. */
+int hf_read_layer_types(struct hf_reader *r, const cJSON *list, bool *windowed);
 
 /* NULL: missing, or null. */
 const cJSON *hf_value(const cJSON *object, const char *name);
@@ -199,6 +204,13 @@ int hf_mla_head(struct hf_reader *r);
 /* Latent attention, its sizes, and DeepSeek's experts. */
 int hf_read_mla(struct hf_reader *r);
 
+/* ---- hf/gemma4.c ---- */
+
+/* Gemma 4's heads, windows, rotary embedding, FFNs and experts; sizes are read. */
+int hf_read_gemma4(struct hf_reader *r);
+/* Is the tensor K or V of a layer that reads another layer's? */
+bool hf_gemma4_skips(const struct hf_config *c, const char *name);
+
 /* ---- hf/rope.c ---- */
 int hf_read_rope(struct hf_reader *r);
 
@@ -233,8 +245,9 @@ struct hf_tensors {
     gguf_tensor *tensors;      /* (n), in the converter's order */
     struct hf_recipe *recipes; /* (n) */
     uint64_t n;
-    uint64_t n_vision, n_mtp; /* tensors left out: of a vision part, of multi-token prediction */
-    arena *memory;            /* names, lists of sources, vectors */
+    /* tensors left out: of a vision and of an audio part, of multi-token prediction */
+    uint64_t n_vision, n_audio, n_mtp;
+    arena *memory; /* names, lists of sources, vectors */
 };
 
 /* Maps every tensor of the files (n_files, in order). ERR_UNSUPPORTED: a name without counterpart;

@@ -521,8 +521,16 @@ static bool take_number(const char **p, uint64_t *v) {
 
 static bool is_vision(const struct hf_config *c, const char *name) {
     if (!(c->family->traits & HF_IMAGES)) return false;
+    if (c->family->traits & HF_GEMMA4 &&
+        (begins_with(name, "model.embed_vision.") || begins_with(name, "model.vision_embedder.")))
+        return true;
     return strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.") ||
            begins_with(name, "model.visual.") || begins_with(name, "visual.");
+}
+
+static bool is_audio(const struct hf_config *c, const char *name) {
+    return c->family->traits & HF_GEMMA4 &&
+           (begins_with(name, "model.audio_tower.") || begins_with(name, "model.embed_audio."));
 }
 
 /* Is the tensor of a layer that predicts further tokens? */
@@ -537,15 +545,16 @@ static bool predicts_further(const struct hf_config *c, const char *name) {
            layer >= c->n_layers && layer - c->n_layers < c->n_predicting;
 }
 
-/* Is the tensor not needed? Vision parts, layers that predict further tokens, frequencies in old
- * files, and a head that the family does not read. */
+/* Is the tensor not needed? Vision and audio parts, layers that predict further tokens, frequencies
+ * in old files, and a head that the family does not read. */
 static bool is_skipped(struct mapper *m, const char *name) {
     const struct hf_config *c = m->config;
     bool predicts = predicts_further(c, name);
-    bool vision = is_vision(c, name);
+    bool vision = is_vision(c, name), audio = is_audio(c, name);
     m->t->n_vision += vision;
+    m->t->n_audio += audio;
     m->t->n_mtp += predicts;
-    if (vision || predicts) return true;
+    if (vision || audio || predicts || hf_gemma4_skips(c, name)) return true;
     if ((c->family->traits & HF_EMBED_HEAD) && strcmp(name, "lm_head.weight") == 0) return true;
     const bool mask = ends_with(name, ".attention.bias") || ends_with(name, ".masked_bias");
     return ends_with(name, ".rotary_emb.inv_freq") || mask;
