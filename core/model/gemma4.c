@@ -24,7 +24,7 @@ static const char *const dense_keys[] = {"leading_dense_block_count", "inferd.de
 /* Key and value heads of one width. */
 static int read_width(struct model_keys *k, const char *key, const char *value, uint32_t *dim,
                       err *e) {
-    uint32_t v_dim;
+    uint32_t v_dim = 0;
     int rc = model_key_count(k, key, MAX_HEAD_DIM, 0, dim, e);
     if (!rc) rc = model_key_count(k, value, MAX_HEAD_DIM, *dim, &v_dim, e);
     if (rc || (v_dim == *dim && v_dim % 2 == 0)) return rc;
