@@ -76,7 +76,8 @@ export async function ask(page, text) {
 }
 
 export async function ended(page) {
-  await page.locator("#stop").waitFor({ state: "hidden" });
+  // Slow where other suites share the processors.
+  await page.locator("#stop").waitFor({ state: "hidden", timeout: 60000 });
 }
 
 // Answers the page's next chat request with these deltas, as one stream; `tail` ends it.
