@@ -10,38 +10,20 @@ uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
     return hp->n_heads * model_head_dim(hp, hp->layers[i]);
 }
 
-int model_attention_enqueue(model *m, const struct model_place *p, struct model_pending pending) {
+int model_store_attend_enqueue(model *m, const struct model_place *p, backend_buf *out) {
     const struct model_hparams *hp = &m->hp;
-    if (hp->mla.kv_rank) return model_mla_enqueue(m, p, pending);
     const struct model_layer *l = &m->w.layers[p->layer];
     const struct backend_kv *kv = &p->pools->kv[p->at];
     const uint32_t n_rows = p->shape->n_rows;
     struct model_bufs *b = &m->bufs;
-    bool windowed = hp->layers[p->layer] & MODEL_LAYER_WINDOWED;
-    bool own_table = windowed && m->limits.window_tables;
+    const bool windowed = hp->layers[p->layer] & MODEL_LAYER_WINDOWED;
+    const bool own_table = windowed && m->limits.window_tables;
     const bool shared = hp->layers[p->layer] & MODEL_LAYER_SHARED_KV;
-    bool uses_rope = !(hp->layers[p->layer] & MODEL_LAYER_NO_ROPE);
-    struct op_input in = model_input(m, b->x, pending, l->attn_norm);
-    in.norm_bias = l->attn_norm_bias;
-    int rc = backend_linear(m->be, &(struct op_linear){.in = in,
-                                                       .n_rows = n_rows,
-                                                       .n_weights = shared ? 1 : 3,
-                                                       .w = {l->wq, l->wk, l->wv ? l->wv : l->wk},
-                                                       .bias = {l->bq, l->bk, l->bv},
-                                                       .y = {b->q, b->k, b->v}});
-    if (!rc && l->w_attn_gate)
-        rc = backend_linear(
-            m->be,
-            &(struct op_linear){.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
-                                .n_rows = n_rows,
-                                .n_weights = 1,
-                                .w = {l->w_attn_gate},
-                                .y = {b->gate}});
-    if (rc) return rc;
+    const bool uses_rope = !(hp->layers[p->layer] & MODEL_LAYER_NO_ROPE);
     const struct op_store_attend both = {
         .store = {.q = b->q,
                   .k = shared ? NULL : b->k,
-                  .v = shared ? NULL : b->v,
+                  .v = shared || kv->v_dim ? NULL : b->v,
                   .v_normed = hp->gemma4.on && !shared,
                   .pos = b->pos,
                   .slots = b->slots[own_table],
@@ -73,8 +55,35 @@ int model_attention_enqueue(model *m, const struct model_place *p, struct model_
                    .softcap = hp->attn_softcap,
                    .sinks = l->sinks,
                    .kv = *kv,
-                   .out = b->att}};
-    rc = backend_store_attend(m->be, &both);
+                   .out = out}};
+    return backend_store_attend(m->be, &both);
+}
+
+int model_attention_enqueue(model *m, const struct model_place *p, struct model_pending pending) {
+    const struct model_hparams *hp = &m->hp;
+    if (hp->mla.kv_rank) return model_mla_enqueue(m, p, pending);
+    const struct model_layer *l = &m->w.layers[p->layer];
+    const uint32_t n_rows = p->shape->n_rows;
+    struct model_bufs *b = &m->bufs;
+    const bool shared = hp->layers[p->layer] & MODEL_LAYER_SHARED_KV;
+    struct op_input in = model_input(m, b->x, pending, l->attn_norm);
+    in.norm_bias = l->attn_norm_bias;
+    int rc = backend_linear(m->be, &(struct op_linear){.in = in,
+                                                       .n_rows = n_rows,
+                                                       .n_weights = shared ? 1 : 3,
+                                                       .w = {l->wq, l->wk, l->wv ? l->wv : l->wk},
+                                                       .bias = {l->bq, l->bk, l->bv},
+                                                       .y = {b->q, b->k, b->v}});
+    if (!rc && l->w_attn_gate)
+        rc = backend_linear(
+            m->be,
+            &(struct op_linear){.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
+                                .n_rows = n_rows,
+                                .n_weights = 1,
+                                .w = {l->w_attn_gate},
+                                .y = {b->gate}});
+    if (rc) return rc;
+    rc = model_store_attend_enqueue(m, p, b->att);
     if (rc || !l->w_attn_gate) return rc;
     return backend_gate(m->be, &(struct op_gate){.x = b->att,
                                                  .gate = b->gate,

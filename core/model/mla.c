@@ -168,38 +168,11 @@ static int enqueue_projections(model *m, const struct model_layer *l, struct mod
 int model_mla_enqueue(model *m, const struct model_place *p, struct model_pending pending) {
     const struct model_hparams *hp = &m->hp;
     const struct model_layer *l = &m->w.layers[p->layer];
-    const struct backend_kv *kv = &p->pools->kv[p->at];
     const uint32_t n_rows = p->shape->n_rows, n_rot = hp->rope[0].n_rot;
     struct model_bufs *b = &m->bufs;
     int rc = enqueue_projections(m, l, pending, n_rows);
     if (!rc) rc = enqueue_heads(m, b->q_heads, l->w_k_b, n_rot, b->q, n_rows);
     if (rc) return rc;
-    const struct op_store_attend both = {
-        .store = {.q = b->q,
-                  .k = b->k,
-                  .pos = b->pos,
-                  .slots = b->slots[0],
-                  .inv_freq = b->inv_freq[0],
-                  .k_norm = l->k_norm,
-                  .eps = hp->rms_eps,
-                  .magnitude = m->magnitude[0],
-                  .n_rows = n_rows,
-                  .n_heads = hp->n_heads,
-                  .n_rot = n_rot,
-                  .interleaved = m->arch->rope_interleaved,
-                  .kv = *kv},
-        .attend = {.q = b->q,
-                   .pos = b->pos,
-                   .row_start = b->row_start,
-                   .tables = b->tables[0],
-                   .n_rows = n_rows,
-                   .n_seqs = p->shape->n_seqs,
-                   .n_heads = hp->n_heads,
-                   .table_stride = p->shape->max_context / kv->block_tokens,
-                   .max_context = p->shape->max_context,
-                   .scale = hp->attn_scale,
-                   .kv = *kv,
-                   .out = b->att_latent}};
-    rc = backend_store_attend(m->be, &both);
+    rc = model_store_attend_enqueue(m, p, b->att_latent);
     return rc ? rc : enqueue_heads(m, b->att_latent, l->w_v_b, 0, b->att, n_rows);
 }

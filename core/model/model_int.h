@@ -406,7 +406,10 @@ struct model_place {
     const struct model_pools *pools;
 };
 int model_attention_enqueue(model *m, const struct model_place *p, struct model_pending pending);
-/* mla.c: the same for latent attention. */
+/* Stores K and V (of latent attention the latent row) of the step's rows and attends, with the
+ * layer's norms, RoPE and window: out (max_rows, n_heads * width of a V head). */
+int model_store_attend_enqueue(model *m, const struct model_place *p, backend_buf *out);
+/* mla.c: model_attention_enqueue for latent attention. */
 int model_mla_enqueue(model *m, const struct model_place *p, struct model_pending pending);
 int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_pending pending);
 
