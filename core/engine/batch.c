@@ -2,6 +2,7 @@
  * block tables, rows whose results are needed, and how to sample. Owns the arrays, which are
  * allocated once. Worker thread. */
 #include "core/base/mem.h"
+#include "core/base/min_max.h"
 #include "core/engine/engine_int.h"
 
 #include <stddef.h>
@@ -80,10 +81,6 @@ void step_batch_fini(struct step_batch *b) {
         free(memory);
     }
     memset(b, 0, sizeof *b);
-}
-
-static uint32_t max_u32(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
 }
 
 /* Adds st's penalty history: with a repetition penalty all its tokens, otherwise the generated

@@ -6,6 +6,7 @@
 #include "core/engine/sched.h"
 
 #include "core/base/mem.h"
+#include "core/base/min_max.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -255,10 +256,6 @@ static bool start_sequence(sched *s, struct sched_seq *seq) {
         s->n_new--;
     }
     return true;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
 }
 
 /* Rows for sequences that are more than one token behind. */

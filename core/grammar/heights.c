@@ -1,17 +1,10 @@
 /* heights.c - the least nesting of arrays and objects that each value needs. The machine uses it
  * near GRAMMAR_MAX_DEPTH to enter only values that can still be completed. */
 #include "core/base/mem.h"
+#include "core/base/min_max.h"
 #include "core/grammar/grammar_int.h"
 
 enum { NEVER = GRAMMAR_MAX_DEPTH + 1 }; /* deeper than any text may be */
-
-static uint32_t min_u32(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
-static uint32_t max_u32(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
 
 uint32_t grammar_height(const grammar *g, uint32_t value) {
     return value == GRAMMAR_NONE ? NEVER : g->heights[value];

@@ -27,7 +27,7 @@
  * a pool of their own, in blocks of the same number of tokens. A block of the cache has at most one
  * window block; a sequence holds those of the blocks in its window and of the rows of its next
  * step, and gives them back as the window passes. A window block without references keeps its
- * contents as long as its block stays in the prefix table and nobody takes it: a prompt's hit is
+ * contents as long as its block stays in the prefix table and it is not reused: a prompt's hit is
  * then the deepest cached block before which the whole window has its window blocks. Those that a
  * later prompt is likely to need, in the last two windows of a prompt and those that were hit, are
  * reused after the others. With kv_window_least window blocks every step finds enough.

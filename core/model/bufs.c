@@ -2,6 +2,7 @@
 #include "core/model/model_int.h"
 
 #include "core/base/mem.h"
+#include "core/base/min_max.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,10 +71,6 @@ static int new_host_results(model *m, err *e) {
     return 0;
 }
 
-static uint32_t larger_of(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
-
 /* A step buffer of a by b elements. */
 struct planned {
     backend_buf **buf;
@@ -88,7 +85,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t rows = lim->max_rows, last = lim->max_logit_rows;
     const struct model_recurrent *rec = &hp->recurrent;
     const struct model_gemma4 *g4 = &hp->gemma4;
-    const uint32_t widest = larger_of(hp->head_dim, g4->window_head_dim);
+    const uint32_t widest = max_u32(hp->head_dim, g4->window_head_dim);
     uint64_t heads = (uint64_t)hp->n_heads * widest, mixed = heads;
     uint64_t v_cols = rec->n_layers ? (uint64_t)rec->n_v_heads * rec->v_dim : 0;
     uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->k_dim + v_cols : 0;

@@ -3,6 +3,7 @@
 #include "core/model/model_int.h"
 
 #include "core/base/log.h"
+#include "core/base/min_max.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -552,23 +553,19 @@ int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
     return rc;
 }
 
-static uint32_t larger_of(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
-
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config) {
     const struct model_experts *x = &hp->experts;
     const struct model_mla *mla = &hp->mla;
     const uint32_t head = mla->kv_rank ? mla->v_dim : hp->head_dim;
-    uint32_t cols = larger_of(larger_of(hp->n_embd, hp->n_heads * head), mla->q_rank);
-    cols = larger_of(cols, hp->n_heads * hp->gemma4.window_head_dim);
-    cols = larger_of(larger_of(cols, hp->gemma4.n_ff_shared_kv), hp->gemma4.n_per_layer);
+    uint32_t cols = max_u32(max_u32(hp->n_embd, hp->n_heads * head), mla->q_rank);
+    cols = max_u32(cols, hp->n_heads * hp->gemma4.window_head_dim);
+    cols = max_u32(max_u32(cols, hp->gemma4.n_ff_shared_kv), hp->gemma4.n_per_layer);
     if (mla->kv_rank)
         config->heads = (struct backend_head_limits){
-            hp->n_heads, larger_of(larger_of(mla->kv_rank, mla->k_dim), mla->v_dim)};
-    cols = larger_of(cols, hp->recurrent.n_v_heads * hp->recurrent.v_dim);
-    if (!x->n_experts || x->n_dense || hp->gemma4.on) cols = larger_of(cols, hp->n_ff);
-    config->max_cols = larger_of(larger_of(cols, x->n_latent), x->n_ff_shared);
+            hp->n_heads, max_u32(max_u32(mla->kv_rank, mla->k_dim), mla->v_dim)};
+    cols = max_u32(cols, hp->recurrent.n_v_heads * hp->recurrent.v_dim);
+    if (!x->n_experts || x->n_dense || hp->gemma4.on) cols = max_u32(cols, hp->n_ff);
+    config->max_cols = max_u32(max_u32(cols, x->n_latent), x->n_ff_shared);
     config->moe = (struct backend_moe_limits){
         .n_experts = x->n_experts, .n_used = x->n_used, .n_ff = x->n_ff};
 }

@@ -8,6 +8,8 @@
  * them. */
 #include "core/model/model_int.h"
 
+#include "core/base/min_max.h"
+
 #include <string.h>
 
 /* ---- shapes ---- */
@@ -37,10 +39,6 @@ static uint32_t round_top(uint32_t n) {
     while (widths[i] < n)
         i++;
     return widths[i];
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
 }
 
 /* Does step s, whose context is rounded, run from a kept graph? If so, s becomes that graph's
