@@ -46,8 +46,9 @@ static const struct json_field common_rows[] = {
      .help = "What a document must do to be relevant; replaces the line <Instruct> of the prompt "
              "of Qwen3-Reranker."},
     {"max_tokens_per_doc", JSON_INT, NUL, AT(max_tokens_per_doc), .min = 1, .max = INT32_MAX,
-     .help = "Cuts each document after so many tokens. Default: a document that does not fit the "
-             "context is refused."},
+     .help =
+         "Truncates each document to this many tokens. Default: a document that does not fit the "
+         "context is refused."},
     {"use_activation", JSON_BOOL, NUL, AT(activation), .initial = "true",
      .help = "false: logits instead of probabilities."},
     {"activation", JSON_BOOL, NUL, AT(activation), .help = "The same."},
@@ -75,7 +76,7 @@ static const struct json_field rerank_rows[] = {
      .table = &document_table,
      .help = "Texts, or objects {\"text\"}; at most max-rerank-documents."},
     {"top_n", JSON_INT, NUL, AT(top_n), .min = 0, .max = INT32_MAX,
-     .help = "Only so many of the best; 0: all."},
+     .help = "How many of the best are returned; 0: all."},
     {"return_documents", JSON_BOOL, NUL, HAS(return_documents),
      .help = "Whether results have the documents' texts. Default: true; /v2/rerank: false."},
     {"max_doc_length", JSON_INT, NUL, AT(max_tokens_per_doc), .min = 1, .max = INT32_MAX,
