@@ -365,28 +365,6 @@ static const struct model_arch archs[] = {
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };
 
-/* Known families that this forward pass cannot run, and what it lacks for them. */
-static const struct {
-    const char *name, *lacks;
-} lacking[] = {
-    {"mpt", "ALiBi, a bias of attention by distance"},
-    {"bloom", "ALiBi, a bias of attention by distance"},
-    {"phimoe", "its way to choose experts (sparse mixer)"},
-    {"gpt2", "learned position embeddings"},
-    {"bailingmoe2", "experts that are chosen by groups"},
-    {"laguna", "layers with different numbers of heads, and a gate for each head"},
-    {"mimo2", "value heads that are narrower than key heads"},
-    {"step35", "layers with different numbers of heads, and a gate for each head"},
-};
-
-const char *model_arch_lacks(gguf_str name) {
-    for (size_t i = 0; i < sizeof lacking / sizeof lacking[0]; i++)
-        if (name.len == strlen(lacking[i].name) &&
-            memcmp(name.data, lacking[i].name, name.len) == 0)
-            return lacking[i].lacks;
-    return NULL;
-}
-
 const struct model_arch *model_arch_find(gguf_str name) {
     for (size_t i = 0; i < N_ARCHS; i++)
         if (name.len == strlen(archs[i].name) && memcmp(name.data, archs[i].name, name.len) == 0)

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/min_max.h"
+#include "core/formats/lacking.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -415,10 +416,10 @@ static int find_arch(const gguf *g, const struct model_arch **arch, err *e) {
     if (rc) return rc;
     *arch = model_arch_find(text);
     if (*arch) return 0;
-    if (model_arch_lacks(text))
+    if (lacking_for_arch(text.data, text.len))
         return err_set_param(e, ERR_UNSUPPORTED, "general.architecture",
                              "%s: architecture \"%.*s\" is not supported: this build lacks %s",
-                             gguf_path(g), (int)text.len, text.data, model_arch_lacks(text));
+                             gguf_path(g), (int)text.len, text.data, lacking_for_arch(text.data, text.len));
     model_arch_list(known, sizeof known);
     return err_set_param(e, ERR_UNSUPPORTED, "general.architecture",
                          "%s: architecture \"%.*s\" is not supported (this build has: %s)",

@@ -79,8 +79,6 @@ struct model_arch {
 
 /* NULL: unknown. */
 const struct model_arch *model_arch_find(gguf_str name);
-/* What the forward pass lacks for a family that it cannot run; NULL: unknown. */
-const char *model_arch_lacks(gguf_str name);
 /* "llama, ..." for messages, cut to n bytes with NUL. */
 void model_arch_list(char *text, size_t n);
 

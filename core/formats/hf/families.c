@@ -2,6 +2,8 @@
  * Pure. */
 #include "core/formats/hf/model_int.h"
 
+#include "core/formats/lacking.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -225,25 +227,6 @@ static const struct hf_family *find_family(const char *model_type, const char *c
     return NULL;
 }
 
-/* What the forward pass lacks for known families that it cannot run; NULL: unknown. */
-static const char *lacks(const char *model_type) {
-    static const char alibi[] = "ALiBi, a bias of attention by distance";
-    static const char heads[] = "layers with different numbers of heads, and a gate for each head";
-    static const char *const rows[][2] = {
-        {"mpt", alibi},
-        {"bloom", alibi},
-        {"phimoe", "its way to choose experts (sparse mixer)"},
-        {"gpt2", "learned position embeddings"},
-        {"bailing_moe_v2", "experts that are chosen by groups"},
-        {"laguna", heads},
-        {"mimo_v2_flash", "value heads that are narrower than key heads"},
-        {"step3p5", heads},
-        {"step3p7", heads}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strcmp(model_type, rows[i][0]) == 0) return rows[i][1];
-    return NULL;
-}
-
 static const struct hf_family *find_arch(const char *arch) {
     size_t i = 0;
     while (i < N_FAMILIES && strcmp(families[i].arch, arch) != 0)
@@ -289,10 +272,10 @@ int hf_choose_family(struct hf_reader *r) {
     if (r->config->family && hf_has_lone_experts(r))
         r->config->family = find_arch(HF_NEMOTRON_EXPERTS);
     if (r->config->family) return 0;
-    if (model_type && lacks(model_type))
+    if (model_type && lacking_for_folder(model_type))
         return err_set_param(r->e, ERR_UNSUPPORTED, "model_type",
                              "models of type '%s' are not supported: this build lacks %s",
-                             model_type, lacks(model_type));
+                             model_type, lacking_for_folder(model_type));
     if (!model_type && !class_name)
         return err_set_param(r->e, ERR_FORMAT, "model_type", "member 'model_type' is missing");
     for (size_t i = 0; i < N_FAMILIES && used < sizeof known; i++) {

@@ -1,0 +1,36 @@
+/* lacking.c - one row for each name of a family; NULL where it has no such name. Pure. */
+#include "core/formats/lacking.h"
+
+#include <string.h>
+
+static const char alibi[] = "ALiBi, a bias of attention by distance",
+                  heads[] = "layers with different numbers of heads, and a gate for each head";
+
+static const struct {
+    const char *arch, *model_type, *lacks;
+} rows[] = {
+    {"mpt", "mpt", alibi},
+    {"bloom", "bloom", alibi},
+    {"phimoe", "phimoe", "its way to choose experts (sparse mixer)"},
+    {"gpt2", "gpt2", "learned position embeddings"},
+    {"bailingmoe2", "bailing_moe_v2", "experts that are chosen by groups"},
+    {"laguna", "laguna", heads},
+    {"mimo2", "mimo_v2_flash", "value heads that are narrower than key heads"},
+    {"step35", "step3p5", heads},
+    {NULL, "step3p7", heads},
+};
+
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+
+const char *lacking_for_arch(const char *name, size_t n) {
+    for (size_t i = 0; i < N_ROWS; i++)
+        if (rows[i].arch && n == strlen(rows[i].arch) && memcmp(name, rows[i].arch, n) == 0)
+            return rows[i].lacks;
+    return NULL;
+}
+
+const char *lacking_for_folder(const char *model_type) {
+    for (size_t i = 0; i < N_ROWS; i++)
+        if (strcmp(model_type, rows[i].model_type) == 0) return rows[i].lacks;
+    return NULL;
+}
