@@ -4,23 +4,19 @@
 
 #include <string.h>
 
-static bool is_free(const struct kv_block *blk) {
-    return blk->refs == 0 && blk->pins == 0;
-}
-
 /* order[b]: position in the free list, from 1; 0: not in it. */
 static int check_free_list(const kv *c, uint32_t *order, err *e) {
     uint32_t n = 0, n_cached = 0, n_without_refs = 0, prev = KV_NONE;
     for (uint32_t b = c->free_head; b != KV_NONE; prev = b, b = c->blocks[b].next) {
         KV_FAIL_IF(b >= c->config.n_blocks || order[b], "free list is broken at block %u", b);
         KV_FAIL_IF(c->blocks[b].prev != prev, "block %u: wrong back link in the free list", b);
-        KV_FAIL_IF(!is_free(&c->blocks[b]), "block %u is in use and in the free list", b);
+        KV_FAIL_IF(!kv_block_is_free(&c->blocks[b]), "block %u is in use and in the free list", b);
         order[b] = ++n;
         n_cached += c->blocks[b].cached;
     }
     KV_FAIL_IF(c->free_tail != prev, "the free list does not end at its tail");
     for (uint32_t b = 0; b < c->config.n_blocks; b++)
-        n_without_refs += is_free(&c->blocks[b]);
+        n_without_refs += kv_block_is_free(&c->blocks[b]);
     KV_FAIL_IF(n != n_without_refs || n != kv_n_free(c),
                "%u blocks unused, %u in the free list, %u counted", n_without_refs, n,
                kv_n_free(c));
@@ -109,9 +105,9 @@ static int check_cached(const kv *c, uint32_t b, const uint32_t *order, err *e) 
     KV_FAIL_IF(!up->cached, "block %u is cached, its parent %u is not", b, blk->parent);
     KV_FAIL_IF(!hash128_same(up->salt, blk->salt), "block %u: its parent %u is of another salt", b,
                blk->parent);
-    KV_FAIL_IF(!is_free(blk) && !up->refs, "block %u is in use, its parent %u is not", b,
+    KV_FAIL_IF(!kv_block_is_free(blk) && !up->refs, "block %u is in use, its parent %u is not", b,
                blk->parent);
-    KV_FAIL_IF(is_free(up) && order[b] > order[blk->parent],
+    KV_FAIL_IF(kv_block_is_free(up) && order[b] > order[blk->parent],
                "block %u would be reused before its child %u", blk->parent, b);
     return 0;
 }

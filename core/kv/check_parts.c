@@ -81,12 +81,6 @@ int kv_check_states(const kv *c, uint32_t *scratch, err *e) {
 
 /* ---- window blocks ---- */
 
-/* Which list a window block without references and pins belongs to. */
-static enum kv_page_list list_of(const struct kv_page *p) {
-    if (p->owner == KV_NONE) return KV_PAGES_UNUSED;
-    return p->keep ? KV_PAGES_KEPT : KV_PAGES_PASSED;
-}
-
 static int check_page_lists(const kv *c, uint32_t *seen, err *e) {
     uint32_t n = 0, n_cached = 0, n_idle = 0;
     for (int l = 0; l < KV_N_PAGE_LISTS; l++) {
@@ -95,8 +89,8 @@ static int check_page_lists(const kv *c, uint32_t *seen, err *e) {
             KV_FAIL_IF(i >= c->config.n_window_blocks || seen[i], "window list is broken at %u", i);
             const struct kv_page *p = &c->pages[i];
             KV_FAIL_IF(p->prev != prev, "window block %u: wrong back link", i);
-            KV_FAIL_IF(p->refs || p->pins, "window block %u is in use and in a list", i);
-            KV_FAIL_IF((int)list_of(p) != l, "window block %u is in the wrong list", i);
+            KV_FAIL_IF(!kv_page_is_free(p), "window block %u is in use and in a list", i);
+            KV_FAIL_IF((int)kv_page_list_of(p) != l, "window block %u is in the wrong list", i);
             KV_FAIL_IF(p->owner != KV_NONE && !c->blocks[p->owner].cached,
                        "window block %u has no references, and its owner is not cached", i);
             seen[i] = 1;
@@ -106,7 +100,7 @@ static int check_page_lists(const kv *c, uint32_t *seen, err *e) {
         KV_FAIL_IF(c->page_lists[l].tail != prev, "a window list does not end at its tail");
     }
     for (uint32_t i = 0; i < c->config.n_window_blocks; i++)
-        n_idle += !c->pages[i].refs && !c->pages[i].pins;
+        n_idle += kv_page_is_free(&c->pages[i]);
     KV_FAIL_IF(n != n_idle || n != atomic_load(&c->n_pages_free),
                "%u window blocks unused, %u in lists", n_idle, n);
     KV_FAIL_IF(n_cached != atomic_load(&c->n_pages_cached), "wrong number of cached window blocks");

@@ -130,6 +130,20 @@ static inline void kv_count(atomic_uint_fast64_t *counter, int64_t delta) {
     atomic_fetch_add_explicit(counter, (uint_fast64_t)delta, memory_order_relaxed);
 }
 
+static inline bool kv_block_is_free(const struct kv_block *b) {
+    return b->refs == 0 && b->pins == 0;
+}
+
+static inline bool kv_page_is_free(const struct kv_page *p) {
+    return p->refs == 0 && p->pins == 0;
+}
+
+/* Where a window block without references and pins waits. */
+static inline enum kv_page_list kv_page_list_of(const struct kv_page *p) {
+    if (p->owner == KV_NONE) return KV_PAGES_UNUSED;
+    return p->keep ? KV_PAGES_KEPT : KV_PAGES_PASSED;
+}
+
 /* pool.c */
 uint32_t kv_block_take(kv *c); /* the head of the free list, with one reference; n_free > 0 */
 void kv_block_ref(kv *c, uint32_t b);

@@ -109,10 +109,6 @@ static int pools_open(kv *c, err *e) {
     return 0;
 }
 
-static bool is_free(const struct kv_block *blk) {
-    return blk->refs == 0 && blk->pins == 0;
-}
-
 /* Cached blocks wait at the tail, in the order in which they were freed; the others hold nothing of
  * use and go first. */
 static void free_add(kv *c, uint32_t b) {
@@ -256,14 +252,14 @@ uint32_t kv_block_take(kv *c) {
 }
 
 void kv_block_ref(kv *c, uint32_t b) {
-    if (is_free(&c->blocks[b])) free_remove(c, b);
+    if (kv_block_is_free(&c->blocks[b])) free_remove(c, b);
     c->blocks[b].refs++;
 }
 
 static void block_unpin(kv *c, uint32_t b) {
     assert(c->blocks[b].pins > 0);
     c->blocks[b].pins--;
-    if (is_free(&c->blocks[b])) free_add(c, b);
+    if (kv_block_is_free(&c->blocks[b])) free_add(c, b);
 }
 
 /* The copy's destination lost its last reference. The copy must not stay queued: the block may be
@@ -285,7 +281,7 @@ void kv_block_unref(kv *c, uint32_t b) {
     assert(blk->refs > 0);
     if (--blk->refs > 0) return;
     if (blk->copy != KV_NONE) copy_cancel(c, b);
-    if (is_free(blk)) free_add(c, b);
+    if (kv_block_is_free(blk)) free_add(c, b);
 }
 
 /* A source that is itself the destination of a pending copy is replaced by that copy's source. So

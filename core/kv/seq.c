@@ -31,10 +31,6 @@ struct hit {
     uint32_t n_chain;
 };
 
-static bool block_unused(const kv *c, uint32_t b) {
-    return c->blocks[b].refs == 0 && c->blocks[b].pins == 0;
-}
-
 /* The next block of the prompt's cached chain, after n_found tokens. *n_match: how
  * many it has of the prompt. With state layers whole blocks only. */
 static uint32_t next_block(const kv *c, const struct kv_prompt *p, struct kv_place at,
@@ -59,7 +55,7 @@ static struct hit find_hit(const kv *c, const struct kv_prompt *p, int32_t *tabl
         uint32_t b = next_block(c, p, at, n_found, &n_match);
         if (b == KV_NONE) break;
         if (table) table[n_chain] = (int32_t)b;
-        n_unused += block_unused(c, b);
+        n_unused += kv_block_is_free(&c->blocks[b]);
         n_found += n_match;
         n_chain++;
         at.parent = b;

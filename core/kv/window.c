@@ -34,18 +34,9 @@ uint32_t kv_window_first(const kv *c, uint32_t n_tokens) {
 
 /* ---- lists ---- */
 
-static bool is_idle(const struct kv_page *p) {
-    return p->refs == 0 && p->pins == 0;
-}
-
-static enum kv_page_list list_of(const struct kv_page *p) {
-    if (p->owner == KV_NONE) return KV_PAGES_UNUSED;
-    return p->keep ? KV_PAGES_KEPT : KV_PAGES_PASSED;
-}
-
 static void list_add(kv *c, uint32_t i) {
     struct kv_page *p = &c->pages[i];
-    struct kv_list *l = &c->page_lists[list_of(p)];
+    struct kv_list *l = &c->page_lists[kv_page_list_of(p)];
     p->prev = l->tail;
     p->next = KV_NONE;
     if (l->tail != KV_NONE)
@@ -59,7 +50,7 @@ static void list_add(kv *c, uint32_t i) {
 
 static void list_remove(kv *c, uint32_t i) {
     const struct kv_page *p = &c->pages[i];
-    struct kv_list *l = &c->page_lists[list_of(p)];
+    struct kv_list *l = &c->page_lists[kv_page_list_of(p)];
     if (p->prev != KV_NONE)
         c->pages[p->prev].next = p->next;
     else
@@ -121,14 +112,14 @@ static uint32_t page_take(kv *c, uint32_t b) {
 }
 
 static void page_ref(kv *c, uint32_t i) {
-    if (is_idle(&c->pages[i])) list_remove(c, i);
+    if (kv_page_is_free(&c->pages[i])) list_remove(c, i);
     c->pages[i].refs++;
 }
 
 /* Without references and pins: its contents are of use only if its block can be found. */
 static void page_idle(kv *c, uint32_t i) {
     struct kv_page *p = &c->pages[i];
-    if (!is_idle(p)) return;
+    if (!kv_page_is_free(p)) return;
     if (p->owner != KV_NONE && !c->blocks[p->owner].cached) {
         c->blocks[p->owner].page = KV_NONE;
         p->owner = KV_NONE;
@@ -144,7 +135,7 @@ static void page_unref(kv *c, uint32_t i) {
 
 void kv_window_uncached(kv *c, uint32_t b) {
     uint32_t i = c->blocks[b].page;
-    if (i == KV_NONE || !is_idle(&c->pages[i])) return;
+    if (i == KV_NONE || !kv_page_is_free(&c->pages[i])) return;
     list_remove(c, i);
     c->pages[i].owner = c->blocks[b].page = KV_NONE;
     kv_count(&c->page_evictions, 1);

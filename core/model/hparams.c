@@ -419,7 +419,8 @@ static int find_arch(const gguf *g, const struct model_arch **arch, err *e) {
     if (lacking_for_arch(text.data, text.len))
         return err_set_param(e, ERR_UNSUPPORTED, "general.architecture",
                              "%s: architecture \"%.*s\" is not supported: this build lacks %s",
-                             gguf_path(g), (int)text.len, text.data, lacking_for_arch(text.data, text.len));
+                             gguf_path(g), (int)text.len, text.data,
+                             lacking_for_arch(text.data, text.len));
     model_arch_list(known, sizeof known);
     return err_set_param(e, ERR_UNSUPPORTED, "general.architecture",
                          "%s: architecture \"%.*s\" is not supported (this build has: %s)",
