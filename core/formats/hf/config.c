@@ -62,6 +62,16 @@ int hf_read_real(struct hf_reader *r, const cJSON *object, const char *name, dou
     return item ? read_number(r, item, name, out) : 0;
 }
 
+int hf_read_positive(struct hf_reader *r, const char *name, double fallback, double *out) {
+    int rc = hf_read_real(r, r->json, name, fallback, out);
+    if (rc || *out > 0) return rc;
+    return hf_refuse(r, name, "only a positive number is supported");
+}
+
+bool hf_is_null(const struct hf_reader *r, const char *name) {
+    return cJSON_IsNull(hf_member(r->json, name));
+}
+
 static const char *key_of(const struct hf_reader *r, const char *suffix, char key[KEY_BYTES]) {
     snprintf(key, KEY_BYTES, "%s.%s", r->config->family->arch, suffix);
     return key;
@@ -97,6 +107,12 @@ void hf_put_i32s(struct hf_reader *r, const char *suffix, const int32_t *v, uint
     char key[KEY_BYTES];
     if (!r->rc)
         r->rc = gguf_writer_set_array(r->keys, key_of(r, suffix, key), GGUF_I32, v, n, r->e);
+}
+
+void hf_put_expert_counts(struct hf_reader *r, uint64_t n, uint64_t n_used) {
+    r->config->n_experts = (uint32_t)n;
+    hf_put_u32(r, "expert_count", n);
+    hf_put_u32(r, "expert_used_count", n_used);
 }
 
 /* ---- members that must not be ignored ---- */
@@ -278,14 +294,14 @@ static int read_sizes(struct hf_reader *r) {
         (rc = hf_read_count(r, "num_nextn_predict_layers", 1, 0, HF_MAX_LAYERS, &c->n_predicting)))
         return rc;
     /* null: as many as heads, not the default */
-    if (cJSON_IsNull(hf_member(r->json, "num_key_value_heads"))) c->n_kv_heads = c->n_heads;
+    if (hf_is_null(r, "num_key_value_heads")) c->n_kv_heads = c->n_heads;
     c->max_positions = positions;
     c->tied =
         hf_flag(r->root, "tie_word_embeddings", hf_flag(r->json, "tie_word_embeddings", f->tied));
     if (f->traits & HF_SHORT_CONV) c->tied = hf_flag(r->json, "tie_embedding", c->tied);
     uint32_t even = c->hidden / c->n_heads;
     bool given = !(f->traits & HF_NO_HEAD_DIM) && hf_value(r->json, "head_dim");
-    c->head_dim = f->head_dim && !cJSON_IsNull(hf_member(r->json, "head_dim")) ? f->head_dim : even;
+    c->head_dim = f->head_dim && !hf_is_null(r, "head_dim") ? f->head_dim : even;
     if (f->traits & HF_MLA)
         rc = hf_mla_head(r);
     else if (given)
@@ -338,8 +354,7 @@ static int put_experts(struct hf_reader *r) {
         return err_set_param(r->e, ERR_FORMAT, "num_experts_per_tok",
                              "member 'num_experts_per_tok': %" PRIu32 " of %" PRIu32 " experts",
                              used, c->n_experts);
-    hf_put_u32(r, "expert_count", c->n_experts);
-    hf_put_u32(r, "expert_used_count", used);
+    hf_put_expert_counts(r, c->n_experts, used);
     if (!(f->traits & (HF_QWEN_EXPERTS | HF_SHORT_CONV))) return 0;
     if ((rc = read_u32(r, "moe_intermediate_size", f->expert_ff, INT32_MAX, &ff))) return rc;
     hf_put_u32(r, "expert_feed_forward_length", ff);
@@ -364,9 +379,8 @@ static int put_scales(struct hf_reader *r) {
                 {"logits_scaling", "logit_scale"}};
     double v;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int rc = hf_read_real(r, r->json, rows[i].member, 1, &v);
+        int rc = hf_read_positive(r, rows[i].member, 1, &v);
         if (rc) return rc;
-        if (!(v > 0)) return hf_refuse(r, rows[i].member, "only a positive number is supported");
         hf_put_f32(r, rows[i].suffix, v);
     }
     return 0;
@@ -378,17 +392,15 @@ static int put_caps(struct hf_reader *r) {
     static const char *const names[] = {"attn_logit_softcapping", "final_logit_softcapping"};
     double v, usual[] = {50, 30};
     for (int i = 0; i < 2; i++) {
-        bool null = cJSON_IsNull(hf_member(r->json, names[i]));
+        bool null = hf_is_null(r, names[i]);
         int rc = hf_read_real(r, r->json, names[i], second && !null ? usual[i] : 0, &v);
         if (rc) return rc;
         if (v < 0 || (v > 0 && i == 0 && !second))
             return hf_refuse(r, names[i], "its value is not supported");
         if (v > 0 || (second && null)) hf_put_f32(r, names[i], v);
     }
-    int rc = hf_read_real(r, r->json, "query_pre_attn_scalar", 256, &v);
+    int rc = hf_read_positive(r, "query_pre_attn_scalar", 256, &v);
     if (rc) return rc;
-    if (!(v > 0))
-        return hf_refuse(r, "query_pre_attn_scalar", "only a positive number is supported");
     if (v != c->head_dim) hf_put_f32(r, "attention.scale", 1 / sqrt(v));
     return 0;
 }

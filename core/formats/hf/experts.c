@@ -161,12 +161,9 @@ int hf_put_routed_experts(struct hf_reader *r) {
         (rc = hf_read_count(r, t->ff, t->ff_usual, 1, INT32_MAX, &ff)) ||
         (rc = read_member(r, t->shared, t->shared_usual, 0, INT32_MAX / ff, &shared)))
         return rc;
-    if (t->scale) rc = hf_read_real(r, r->json, t->scale, t->scale_usual, &scale);
+    if (t->scale) rc = hf_read_positive(r, t->scale, t->scale_usual, &scale);
     if (rc) return rc;
-    if (!(scale > 0)) return hf_refuse(r, t->scale, "only a positive number is supported");
-    r->config->n_experts = (uint32_t)n;
-    hf_put_u32(r, "expert_count", n);
-    hf_put_u32(r, "expert_used_count", used);
+    hf_put_expert_counts(r, n, used);
     hf_put_u32(r, "expert_feed_forward_length", ff);
     if (shared) hf_put_u32(r, "expert_shared_count", shared);
     if (shared) hf_put_u32(r, "expert_shared_feed_forward_length", shared * ff);

@@ -7,10 +7,6 @@
 
 enum { MAX_COUNT = 1 << 20 };
 
-static bool is_null(const struct hf_reader *r, const char *name) {
-    return cJSON_IsNull(hf_member(r->json, name));
-}
-
 /* Which layers have a window. */
 static int read_kinds(struct hf_reader *r, bool *windowed) {
     const cJSON *list = hf_value(r->json, "layer_types");
@@ -74,9 +70,7 @@ static int put_experts(struct hf_reader *r) {
         (rc = hf_read_count(r, "top_k_experts", 0, 1, n, &used)) ||
         (rc = hf_read_count(r, "moe_intermediate_size", 0, 1, MAX_COUNT, &ff)))
         return rc;
-    r->config->n_experts = (uint32_t)n;
-    hf_put_u32(r, "expert_count", n);
-    hf_put_u32(r, "expert_used_count", used);
+    hf_put_expert_counts(r, n, used);
     hf_put_u32(r, "expert_feed_forward_length", ff);
     return 0;
 }
@@ -170,7 +164,7 @@ int hf_read_gemma4(struct hf_reader *r) {
                             &c->window)) ||
         (rc = hf_read_real(r, r->json, "final_logit_softcapping", 0, &cap)))
         return rc;
-    if (is_null(r, "hidden_size_per_layer_input")) n_per_layer = 0;
+    if (hf_is_null(r, "hidden_size_per_layer_input")) n_per_layer = 0;
     if (n_per_layer && n_vocab_layer != n_vocab)
         return hf_refuse(r, "vocab_size_per_layer_input", "only vocab_size is supported");
     if (dim > HF_MAX_ROT || c->head_dim > HF_MAX_ROT || dim % 2 || c->head_dim % 2)

@@ -115,13 +115,9 @@ static int put_lone_experts(struct hf_reader *r, uint64_t *ff) {
         (rc = hf_read_count(r, "moe_latent_size", 0, 0, INT32_MAX, &latent)) ||
         (rc = hf_read_count(r, "n_shared_experts", 1, 1, 1, &one)) ||
         (rc = hf_read_count(r, "n_group", 1, 1, 1, &one)) ||
-        (rc = hf_read_real(r, r->json, "routed_scaling_factor", 1, &scale)))
+        (rc = hf_read_positive(r, "routed_scaling_factor", 1, &scale)))
         return rc;
-    if (!(scale > 0))
-        return hf_refuse(r, "routed_scaling_factor", "only a positive number is supported");
-    r->config->n_experts = (uint32_t)n;
-    hf_put_u32(r, "expert_count", n);
-    hf_put_u32(r, "expert_used_count", used);
+    hf_put_expert_counts(r, n, used);
     hf_put_u32(r, "expert_feed_forward_length", *ff);
     hf_put_u32(r, "expert_shared_feed_forward_length", shared);
     hf_put_bool(r, "expert_weights_norm", hf_flag(r->json, "norm_topk_prob", true));
@@ -189,9 +185,7 @@ static int put_experts(struct hf_reader *r) {
         (rc = hf_read_count(r, "num_experts_per_tok", USUAL_USED, 1, n, &used)) ||
         (rc = hf_read_count(r, "shared_intermediate_size", USUAL_SHARED_FF, 1, INT32_MAX, &ff)))
         return rc;
-    r->config->n_experts = (uint32_t)n;
-    hf_put_u32(r, "expert_count", n);
-    hf_put_u32(r, "expert_used_count", used);
+    hf_put_expert_counts(r, n, used);
     hf_put_u32(r, "expert_shared_feed_forward_length", ff);
     return 0;
 }
@@ -211,7 +205,7 @@ static int read_inner(struct hf_reader *r, uint64_t heads, uint64_t *inner) {
     }
     if ((rc = hf_read_count(r, "mamba_expand", 2, 1, 1 << 10, &expand))) return rc;
     *inner = expand * r->config->hidden;
-    if (is_arch(r, "falcon-h1") && !cJSON_IsNull(hf_member(r->json, "mamba_d_ssm")))
+    if (is_arch(r, "falcon-h1") && !hf_is_null(r, "mamba_d_ssm"))
         rc = hf_read_count(r, "mamba_d_ssm", 1024, 1, 1 << 24, inner);
     if (rc || !cJSON_IsNumber(d_head)) return rc; /* "auto" */
     if (d_head->valuedouble * (double)heads == (double)*inner) return 0;
@@ -251,8 +245,7 @@ static int put_ssm(struct hf_reader *r) {
 
 static int read_scale(struct hf_reader *r, const char *name, float *out) {
     double v;
-    int rc = hf_read_real(r, r->json, name, 1, &v);
-    if (!rc && !(v > 0)) rc = hf_refuse(r, name, "only a positive number is supported");
+    int rc = hf_read_positive(r, name, 1, &v);
     *out = (float)v;
     return rc;
 }

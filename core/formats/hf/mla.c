@@ -24,10 +24,6 @@ static int read_count(struct hf_reader *r, const struct count *c, uint64_t min, 
     return hf_read_count(r, c->name, c->usual[family_of(r)], min, max, out);
 }
 
-static bool is_null(const struct hf_reader *r, const char *name) {
-    return cJSON_IsNull(hf_member(r->json, name));
-}
-
 int hf_mla_head(struct hf_reader *r) {
     uint64_t n_rot;
     int rc = hf_read_count(r, "qk_rope_head_dim", 64, 2, HF_MAX_ROT, &n_rot);
@@ -112,21 +108,17 @@ static int put_experts(struct hf_reader *r) {
     uint64_t n, used, ff, n_shared = 0, n_dense;
     double scale;
     int rc;
-    if (is_null(r, "n_routed_experts")) return 0;
+    if (hf_is_null(r, "n_routed_experts")) return 0;
     if ((rc = read_count(r, &experts, 1, HF_MAX_EXPERTS, &n)) ||
         (rc = read_count(r, &chosen, 1, n, &used)) ||
         (rc = read_count(r, &width, 1, MAX_COUNT, &ff)) ||
-        (!is_null(r, "n_shared_experts") &&
+        (!hf_is_null(r, "n_shared_experts") &&
          (rc = read_count(r, &shared, 0, MAX_SHARED, &n_shared))) ||
         (rc = read_dense(r, &n_dense)) ||
-        (rc = hf_read_real(r, r->json, "routed_scaling_factor", scales[family], &scale)) ||
+        (rc = hf_read_positive(r, "routed_scaling_factor", scales[family], &scale)) ||
         (rc = put_groups(r, n)))
         return rc;
-    if (!(scale > 0))
-        return hf_refuse(r, "routed_scaling_factor", "only a positive number is supported");
-    r->config->n_experts = (uint32_t)n;
-    hf_put_u32(r, "expert_count", n);
-    hf_put_u32(r, "expert_used_count", used);
+    hf_put_expert_counts(r, n, used);
     hf_put_u32(r, "expert_feed_forward_length", ff);
     hf_put_u32(r, "expert_shared_count", n_shared);
     hf_put_u32(r, "leading_dense_block_count", n_dense);
@@ -148,7 +140,7 @@ int hf_read_mla(struct hf_reader *r) {
     uint64_t q_rank = 0, kv_rank, k_nope, v_dim, n_predicting;
     int rc = check_members(r);
     if (rc || (rc = read_count(r, &kv, 1, MAX_COUNT, &kv_rank)) ||
-        (!is_null(r, "q_lora_rank") && (rc = read_count(r, &q, 1, MAX_COUNT, &q_rank))) ||
+        (!hf_is_null(r, "q_lora_rank") && (rc = read_count(r, &q, 1, MAX_COUNT, &q_rank))) ||
         (rc = read_count(r, &nope, 1, MAX_COUNT, &k_nope)) ||
         (rc = read_count(r, &v, 1, MAX_COUNT, &v_dim)) ||
         (rc = hf_read_count(r, "num_nextn_predict_layers", 0, 0, HF_MAX_LAYERS, &n_predicting)))

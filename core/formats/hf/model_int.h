@@ -144,6 +144,11 @@ int hf_read_count(struct hf_reader *r, const char *name, uint64_t fallback, uint
 /* Reads a finite number of object, which is r->json or inside it. */
 int hf_read_real(struct hf_reader *r, const cJSON *object, const char *name, double fallback,
                  double *out);
+/* A number of r->json that must be above 0. ERR_UNSUPPORTED. */
+int hf_read_positive(struct hf_reader *r, const char *name, double fallback, double *out);
+bool hf_is_null(const struct hf_reader *r, const char *name); /* there, and null */
+/* Sets config->n_experts and writes both keys. */
+void hf_put_expert_counts(struct hf_reader *r, uint64_t n, uint64_t n_used);
 /* ERR_UNSUPPORTED for a member whose value has no counterpart in GGUF. */
 int hf_refuse(struct hf_reader *r, const char *name, const char *why);
 

@@ -70,7 +70,7 @@ int hf_short_conv_ff(struct hf_reader *r, uint32_t *ff) {
         (rc = hf_read_real(r, r->json, "block_ffn_dim_multiplier", 1, &factor)))
         return rc;
     n = 2 * n / 3;
-    if (cJSON_IsNull(hf_member(r->json, "block_ffn_dim_multiplier"))) unit = 1; /* as it is */
+    if (hf_is_null(r, "block_ffn_dim_multiplier")) unit = 1; /* as it is */
     const double scaled = factor * (double)n;
     if (!(scaled >= 1 && scaled <= INT32_MAX))
         return hf_refuse(r, "block_ffn_dim_multiplier", "its value is not supported");
@@ -85,10 +85,8 @@ int hf_put_sigmoid_experts(struct hf_reader *r) {
     uint64_t n_dense;
     double scale;
     int rc = hf_read_count(r, "num_dense_layers", 2, 0, r->config->n_layers, &n_dense);
-    if (!rc) rc = hf_read_real(r, r->json, "routed_scaling_factor", 1, &scale);
+    if (!rc) rc = hf_read_positive(r, "routed_scaling_factor", 1, &scale);
     if (rc) return rc;
-    if (!(scale > 0))
-        return hf_refuse(r, "routed_scaling_factor", "only a positive number is supported");
     hf_put_u32(r, "leading_dense_block_count", n_dense);
     hf_put_u32(r, "expert_gating_func", SIGMOID);
     if (scale != 1) hf_put_f32(r, "expert_weights_scale", scale);
