@@ -31,6 +31,7 @@ static void add_counters(struct engine_stats *to, const struct engine_stats *s) 
     to->masks_given_up_total += s->masks_given_up_total;
     to->steps_ahead_total += s->steps_ahead_total;
     to->steps_ahead_dropped_total += s->steps_ahead_dropped_total;
+    to->device_recoveries_total += s->device_recoveries_total;
     to->steps_overlapped_total += s->steps_overlapped_total;
     to->kv_evictions_total += s->kv_evictions_total;
     to->kv_copies_total += s->kv_copies_total;

@@ -289,6 +289,11 @@ int backend_flush(backend *be, err *e) {
     return be->vt->flush ? be->vt->flush(be, e) : 0;
 }
 
+int backend_recover(backend *be, err *e) {
+    if (be->vt->recover && be->n_ranks < 2) return be->vt->recover(be, e);
+    return err_set(e, ERR_DEVICE, "backend \"%s\" cannot go on after a failure", be->name);
+}
+
 bool backend_can_overlap(const backend *be) {
     return be->vt->event_record != NULL;
 }

@@ -2,7 +2,7 @@
  *
  * A backend owns its device memory and a stream of ops. Ops are enqueued in order; only
  * backend_sync, downloads and uploads wait for them. Buffers and weights are opaque. A device
- * failure is sticky: every later op and backend_sync return ERR_DEVICE.
+ * failure is sticky: every later op and backend_sync return ERR_DEVICE, until backend_recover.
  *
  * THREAD SAFETY: one thread at a time per backend; counters may be read from any thread. */
 #ifndef INFERD_BACKEND_H
@@ -144,6 +144,10 @@ void backend_weight_free(backend_weight *w);
 int backend_sync(backend *be, err *e);
 /* Starts the enqueued ops without waiting. 0 or ERR_DEVICE. */
 int backend_flush(backend *be, err *e);
+/* After a failure: 0 if the device takes ops again. All enqueued ops and captured graphs are gone;
+ * buffers that they write hold anything, others and weights are as before. ERR_DEVICE: it is gone,
+ * or its driver wants a new process. */
+int backend_recover(backend *be, err *e);
 
 /* Overlapping steps (backend_can_overlap; cuda): ops enqueued after an event run on while the host
  * waits for the event. backend_download_async has filled `to` (memory of backend_host_new) once an

@@ -471,6 +471,13 @@ fail:
     return rc;
 }
 
+bool engine_device_failed(engine *en) {
+    pthread_mutex_lock(&en->lock);
+    bool failed = en->device_failed && en->failure.code == ERR_DEVICE;
+    pthread_mutex_unlock(&en->lock);
+    return failed;
+}
+
 /* ---- check ---- */
 
 int engine_check(engine *en, err *e) {

@@ -280,6 +280,8 @@ struct engine_stats {
     uint64_t overdue_total; /* sequences ended by their deadline */
     /* Steps that ran from an earlier encoding; encodings that were dropped unused. */
     uint64_t steps_ahead_total, steps_ahead_dropped_total;
+    uint64_t
+        device_recoveries_total;     /* failures of the device after which all was computed again */
     uint64_t steps_overlapped_total; /* begun before the previous step was finished */
     uint64_t n_ranks;                /* devices over which the model is split */
     uint64_t device_bytes; /* held by the device for this process, all engines; 0: unknown */
@@ -322,6 +324,8 @@ const char *engine_backend_name(const engine *en);
 int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e);
 int engine_n_threads(const engine *en);    /* threads that compute */
 uint32_t engine_n_ranks(const engine *en); /* devices over which the model is split */
+/* The device failed for good: every request is refused, now and later. Any thread. */
+bool engine_device_failed(engine *en);
 /* Runs kv_check and the scheduler's checks on the worker between two steps. 0 or ERR_INVALID. */
 int engine_check(engine *en, err *e);
 

@@ -29,6 +29,10 @@ enum { ENGINE_PROMPT_LOGPROB_ROWS = 128 };
  * may run, and at most. Sequences share it; one that does not fit is sampled on the host. */
 enum { ENGINE_HISTORY_TOKENS = 512, ENGINE_MAX_HISTORY = 131072 };
 
+/* A device that fails more than so many times within so long is given up. */
+enum { ENGINE_MAX_RECOVERIES = 5 };
+#define ENGINE_RECOVERY_NS UINT64_C(60000000000)
+
 /* An event in the ring. Its top tokens are in arrays as wide as the request needs. */
 struct ring_slot {
     enum engine_event_kind kind;
@@ -211,6 +215,8 @@ struct engine {
     struct engine_stats totals;        /* published to stats after each step */
     struct engine_stream **places;     /* (config.max_sequences) admitted ones; NULL: free */
     err failure;                       /* code != 0: the device failed, nothing runs any more */
+    uint64_t first_recovery_ns;        /* of the n_recoveries that count */
+    uint32_t n_recoveries;
 
     int32_t *eog; /* (n_eog) tokens that end a generation */
     uint32_t n_eog;

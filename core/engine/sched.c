@@ -394,6 +394,7 @@ static void commit_known(sched *s, struct sched_seq *seq) {
 }
 
 void sched_commit(sched *s, const struct sched_plan *plan) {
+    kv_step_begun(s->cache);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         struct sched_seq *seq = plan->items[i].seq;
         uint32_t checkpoint = next_checkpoint(s, seq, seq->n_computed);
@@ -411,6 +412,19 @@ void sched_fail(sched *s, const struct sched_plan *plan) {
         kv_states_lost(s->cache, seq->kv);
         preempt(s, seq);
     }
+}
+
+static void take_back_placeholder(struct sched_seq *seq) {
+    seq->n_tokens -= seq->has_placeholder;
+    seq->has_placeholder = false;
+}
+
+void sched_restart(sched *s, uint32_t n_steps) {
+    while (s->running.tail)
+        preempt(s, s->running.tail);
+    for (struct sched_seq *seq = s->waiting.head; seq; seq = seq->next)
+        take_back_placeholder(seq);
+    kv_forget_steps(s->cache, n_steps);
 }
 
 void sched_add_placeholder(sched *s, struct sched_seq *seq) {

@@ -136,6 +136,10 @@ void sched_plan_step(sched *s, struct sched_plan *plan);
  * preempted. */
 void sched_commit(sched *s, const struct sched_plan *plan);
 void sched_fail(sched *s, const struct sched_plan *plan);
+/* The last n_steps committed plans, up to the newest, failed on the device, which works again:
+ * preempts every running sequence, takes back placeholders, and forgets what those steps computed.
+ * A plan that was not committed was given to sched_fail before. */
+void sched_restart(sched *s, uint32_t n_steps);
 /* Appends a placeholder for a token that a committed plan will sample, so that the next plan can be
  * made before that one is computed. It is planned for like any other token (n_tokens < capacity);
  * its block is not committed to the prefix table before the token is known. */

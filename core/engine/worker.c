@@ -10,9 +10,10 @@
  *
  * The step allocates and frees nothing (a guard counts it); ended sequences are freed between
  * steps. Paused and waiting sequences cost nothing. If nothing can run, only the inbox or a
- * deadline can change that, so the worker sleeps. A device failure ends every sequence with
- * ERR_DEVICE, a changed model file with ERR_CHANGED, and so every later request; the daemon's
- * readiness turns red. */
+ * deadline can change that, so the worker sleeps. After a device failure the running sequences are
+ * computed again. If the device is gone, or fails too often, every sequence ends with ERR_DEVICE,
+ * after a change of the model's file with ERR_CHANGED, and so does every later request; the
+ * daemon's readiness turns red. */
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -268,6 +269,25 @@ static void fail_device(engine *en, const err *e) {
     finish_all_streams(en, &en->failure);
 }
 
+/* Makes the device usable again, unless it has failed too often of late. The sequences wait to be
+ * computed again: n_steps steps were lost. */
+static bool recover_device(engine *en, uint32_t n_steps, const err *failure) {
+    uint64_t now = clock_now_ns();
+    err e;
+    if (failure->code != ERR_DEVICE) return false;
+    if (now - en->first_recovery_ns > ENGINE_RECOVERY_NS) {
+        en->first_recovery_ns = now;
+        en->n_recoveries = 0;
+    }
+    if (en->n_recoveries++ == ENGINE_MAX_RECOVERIES) return false;
+    if (model_recover(en->mdl, &e)) return false;
+    log_warn("engine: %s; %u running sequences are computed again", failure->msg,
+             sched_n_running(en->sch));
+    sched_restart(en->sch, n_steps);
+    en->totals.device_recoveries_total++;
+    return true;
+}
+
 static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
     if (st->admitted) return;
     st->admitted = true;
@@ -510,11 +530,12 @@ static bool worker_step(engine *en, struct engine_step *did) {
     int rc = en->n_in_flight ? 1 : begin_paced_step(en, &e);
     if (!rc) return false;
     if (rc > 0 && steps_prepare_next(en)) rc = begin_paced_step(en, &e);
+    const uint32_t n_begun = en->n_in_flight;
     if (rc >= 0) rc = step_finish(en, &f, &out, &e);
     if (!rc) rc = model_check(en->mdl, &e); /* before results of lost pages are delivered */
     if (rc) {
         steps_drop(en);
-        fail_device(en, &e);
+        if (!recover_device(en, n_begun, &e)) fail_device(en, &e);
         return true;
     }
     deliver_results(en, f, &out, clock_now_ns(), did);

@@ -163,6 +163,13 @@ void kv_window_trim(kv *c, kv_seq *s, uint32_t n_computed);
  * that one, so the block table may change. */
 void kv_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_computed);
 
+/* A step begins: what the cache learns from here on, up to the next call, depends on it. */
+void kv_step_begun(kv *c);
+
+/* The last n_steps steps that began have failed, and every sequence is gone: forgets the blocks,
+ * states and window blocks that depend on them. What came before stays cached. */
+void kv_forget_steps(kv *c, uint32_t n_steps);
+
 /* With state layers, after the kv_commit of a step, even if that knew fewer tokens: the step's
  * states are those after n_computed tokens. The sequence's source is now that of the last boundary.
  * keep: if n_computed is a boundary, the KV block that ends there is in the prefix table and owns

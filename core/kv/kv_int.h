@@ -48,6 +48,7 @@ struct kv_block {
     uint32_t state; /* the state block that it owns, or KV_NONE (always when not cached) */
     uint32_t page;  /* its window block, or KV_NONE */
     /* While cached: */
+    uint64_t step; /* kv.n_steps when it was entered: not before that of its parent */
     uint64_t hash; /* of the salt and the tokens from the sequence's start */
     struct hash128 salt;
     uint32_t parent;
@@ -60,6 +61,7 @@ struct kv_state {
     uint32_t refs;
     uint32_t owner;      /* KV block, or KV_NONE */
     uint32_t prev, next; /* list of those without references */
+    uint64_t step;       /* with an owner: the step that wrote it */
 };
 
 /* A window block. */
@@ -68,6 +70,7 @@ struct kv_page {
     uint32_t owner; /* KV block, or KV_NONE */
     uint32_t prev, next;
     bool keep;
+    uint64_t step; /* kv.n_steps when another block's copy of it was given to its owner; else 0 */
 };
 enum kv_page_list { KV_PAGES_UNUSED, KV_PAGES_PASSED, KV_PAGES_KEPT, KV_N_PAGE_LISTS };
 struct kv_list {
@@ -84,6 +87,7 @@ struct kv_seq {
     /* With state layers: */
     uint32_t source, live; /* state blocks; KV_NONE when unused */
     uint32_t boundary;     /* tokens whose state the source holds; 0: it holds none */
+    uint64_t source_step;  /* the step that wrote it, if it is the live block */
     uint32_t junction;     /* kv_seq_junction */
     /* With windowed layers: it holds the window blocks pages[first_page..end_page), those of the
      * same entries of table. */
@@ -118,6 +122,7 @@ struct kv {
     int32_t *page_copies;  /* (n_blocks, 2) the window blocks of copies */
     struct kv_list page_lists[KV_N_PAGE_LISTS];
     bool *windowed;    /* (n_layers) */
+    uint64_t n_steps;  /* kv_step_begun */
     uint32_t *scratch; /* for kv_check: (n_blocks, 2), at least as many as state blocks */
     /* Written by the worker thread, read by any. */
     atomic_uint_fast64_t n_free, n_free_cached, n_states_free, n_states_cached;
@@ -178,6 +183,7 @@ void kv_states_close(kv *c);       /* after a kv_states_open that failed, too */
 bool kv_states_begin(kv *c, kv_seq *s, uint32_t source, uint32_t boundary);
 void kv_states_end(kv *c, kv_seq *s);
 void kv_state_disown(kv *c, uint32_t b);           /* KV block b owns a state: not any more */
+void kv_states_forget(kv *c, uint64_t done);       /* those that steps after `done` wrote */
 bool kv_state_unused(const kv *c, uint32_t state); /* has no references */
 
 /* window.c: each does nothing without windowed layers, unless it says otherwise */
@@ -195,8 +201,9 @@ void kv_window_pass(kv *c, kv_seq *s); /* n_valid has grown */
 void kv_window_copy_later(kv *c, kv_seq *s, uint32_t i, uint32_t b);
 /* Entry i of the table becomes twin, a cached block with the same contents. */
 void kv_window_replace(kv *c, kv_seq *s, uint32_t i, uint32_t twin);
-void kv_window_uncached(kv *c, uint32_t b); /* block b leaves the prefix table */
-void kv_window_unpin(kv *c, uint32_t copy); /* the queue's entry is over */
+void kv_window_uncached(kv *c, uint32_t b);   /* block b leaves the prefix table */
+void kv_windows_forget(kv *c, uint64_t done); /* those that blocks got in steps after `done` */
+void kv_window_unpin(kv *c, uint32_t copy);   /* the queue's entry is over */
 
 /* check_parts.c */
 int kv_check_states(const kv *c, uint32_t *scratch, err *e);

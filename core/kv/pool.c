@@ -318,6 +318,31 @@ int kv_flush_copies(kv *c, err *e) {
     return 0;
 }
 
+void kv_step_begun(kv *c) {
+    c->n_steps++;
+}
+
+/* With its continuations, which were entered later. All are free. */
+static void forget_block(kv *c, uint32_t b) {
+    while (c->blocks[b].cached) {
+        uint32_t last = b;
+        while (c->blocks[last].first_child != KV_NONE)
+            last = c->blocks[last].first_child;
+        free_remove(c, last);
+        kv_prefix_remove(c, last);
+        free_add(c, last); /* first to be taken */
+    }
+}
+
+void kv_forget_steps(kv *c, uint32_t n_steps) {
+    assert(n_steps <= c->n_steps && kv_n_free(c) == c->config.n_blocks);
+    const uint64_t done = c->n_steps - n_steps;
+    kv_states_forget(c, done);
+    kv_windows_forget(c, done);
+    for (uint32_t b = 0; b < c->config.n_blocks; b++)
+        if (c->blocks[b].cached && c->blocks[b].step > done) forget_block(c, b);
+}
+
 uint32_t kv_n_free(const kv *c) {
     return (uint32_t)atomic_load_explicit(&c->n_free, memory_order_relaxed);
 }

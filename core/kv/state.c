@@ -119,6 +119,13 @@ void kv_state_disown(kv *c, uint32_t b) {
     if (listed) list_add(c, i); /* unused: first to be taken */
 }
 
+void kv_states_forget(kv *c, uint64_t done) {
+    for (uint32_t i = 0; kv_has_states(c) && i < c->config.state.n_blocks; i++) {
+        const struct kv_state *st = &c->state_blocks[i];
+        if (st->owner != KV_NONE && st->step > done) kv_state_disown(c, st->owner);
+    }
+}
+
 /* An unused block, or the least recently used cached one, with one reference. KV_NONE: all are in
  * use. */
 static uint32_t state_take(kv *c) {
@@ -148,6 +155,7 @@ static bool give_source(kv *c, const kv_seq *s) {
     if (!c->blocks[b].cached || c->blocks[b].state != KV_NONE) return false;
     c->blocks[b].state = s->source;
     c->state_blocks[s->source].owner = b;
+    c->state_blocks[s->source].step = s->source_step;
     return true;
 }
 
@@ -170,6 +178,7 @@ void kv_states_advance(kv *c, kv_seq *s, uint32_t n_computed, bool keep) {
     if (boundary > s->boundary) { /* the step wrote the state into the live block */
         if (s->source != s->live) state_unref(c, s->source);
         s->source = s->live;
+        s->source_step = c->n_steps;
         s->boundary = boundary;
     }
     if (!keep || n_computed != boundary || s->source != s->live || c->state_head == KV_NONE) return;

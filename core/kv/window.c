@@ -142,6 +142,12 @@ void kv_window_uncached(kv *c, uint32_t b) {
     list_add(c, i);
 }
 
+void kv_windows_forget(kv *c, uint64_t done) {
+    for (uint32_t i = 0; kv_has_windows(c) && i < c->config.n_window_blocks; i++)
+        if (c->pages[i].owner != KV_NONE && c->pages[i].step > done)
+            kv_window_uncached(c, c->pages[i].owner);
+}
+
 /* ---- sequences ---- */
 
 void kv_window_begin(kv *c, kv_seq *s, uint32_t n_begun) {
@@ -218,6 +224,7 @@ void kv_window_replace(kv *c, kv_seq *s, uint32_t i, uint32_t twin) {
         c->blocks[c->pages[own].owner].page = KV_NONE;
         c->blocks[twin].page = own;
         c->pages[own].owner = twin;
+        c->pages[own].step = c->n_steps;
         return;
     }
     page_ref(c, other);

@@ -316,7 +316,8 @@ struct model_output {
 };
 
 /* Runs the batch and waits. ERR_DEVICE: the step's results are lost; the model remains usable if
- * the device is. A group's model does not: a failure on one rank ends the step on all, for good. */
+ * the device is (model_recover). A group's model does not: a failure on one rank ends the step on
+ * all, for good. */
 int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e);
 
 /* The same in two calls. If model_overlaps, a second step may begin before the first is finished,
@@ -325,6 +326,10 @@ int model_forward(model *m, const struct model_batch *batch, struct model_output
 bool model_overlaps(const model *m);
 int model_begin(model *m, const struct model_batch *batch, err *e);
 int model_finish(model *m, struct model_output *out, err *e);
+
+/* After a step failed with ERR_DEVICE, with no step in flight: 0 if steps can run again. What the
+ * failed steps wrote, K/V and states included, holds anything. */
+int model_recover(model *m, err *e);
 
 /* Counts of steps that ran from an earlier encoding (made ahead, or kept as a captured graph), and
  * of encodings that were dropped unused. From the thread of model_forward. */

@@ -411,6 +411,11 @@ int model_rank_finish(model *m, struct model_output *out, err *e) {
     return rc || m->part.rank ? rc : fetch_results(m, f, out, e);
 }
 
+int model_recover(model *m, err *e) {
+    m->encoded.n_rows = 0;
+    return backend_recover(m->be, e);
+}
+
 struct model_encoded model_encoded_steps(const model *m) {
     return m->counts;
 }

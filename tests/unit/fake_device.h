@@ -36,6 +36,8 @@ enum {
 
 static atomic_int fake_errors;     /* misplaced tokens, bad arrays */
 static atomic_int fake_fail_after; /* forwards until ERR_DEVICE; -1: never */
+static atomic_int fake_recovers;   /* failures that model_recover mends */
+static atomic_int fake_fail_every; /* after each recovery but the last: forwards until the next */
 /* Forwards until the model's file changes: from that one on logits select FAKE_GARBAGE. 0:
  * never. */
 static atomic_int fake_change_at;
@@ -504,10 +506,19 @@ static void fake_advance_states(model *m, const struct model_batch *b) {
             fake_advance(m, b, &b->states[i], s);
 }
 
-/* The step ended half way: its live blocks hold anything. */
-static void fake_break_states(const struct model_batch *b) {
-    for (uint32_t s = 0; b->states && s < b->shape.n_seqs; s++)
-        *fake_state_at(b->states, b->state_tables[2 * s + 1]) = (struct fake_state){0, 0, -1, -1};
+/* The step ended half way: what it writes, K/V and live blocks, may hold anything. The state at a
+ * boundary is written by a step that reaches one. */
+static void fake_break_step(const model *m, const struct model_batch *b) {
+    for (uint32_t i = 0; b->kv && i < b->shape.n_rows; i++)
+        *fake_slot_at(b->kv, b->slots[i]) = (struct fake_slot){FAKE_GARBAGE, -1};
+    for (uint32_t i = 0; b->states && i < m->hp.recurrent.n_layers * b->shape.n_seqs; i++) {
+        const struct backend_state *layer = &b->states[i / b->shape.n_seqs];
+        uint32_t s = i % b->shape.n_seqs, first = (uint32_t)b->positions[b->row_start[s]];
+        uint32_t end = first + (uint32_t)(b->row_start[s + 1] - b->row_start[s]);
+        struct fake_state *live = fake_state_at(layer, b->state_tables[2 * s + 1]);
+        live->so_far = 0, live->end = -1;
+        if (end / layer->chunk > first / layer->chunk) live->at_boundary = 0, live->boundary = -1;
+    }
 }
 
 /* Do the states say what K/V say? If not, the text that the row's results come from is spoilt. */
@@ -522,7 +533,7 @@ static int fake_forward(model *m, const struct model_batch *b, struct model_outp
     struct fake_results *r = &m->results[m->turn];
     int left = atomic_load(&fake_fail_after);
     if (left >= 0 && atomic_fetch_sub(&fake_fail_after, 1) == 0) m->failed = true;
-    if (m->failed) fake_break_states(b);
+    if (m->failed) fake_break_step(m, b);
     if (m->failed) return err_set(e, ERR_DEVICE, "the fake device failed as told");
     atomic_fetch_add(&fake_forwards, 1);
     fake_require(shape->n_rows > 0 && shape->n_rows <= m->limits.max_rows &&
@@ -558,6 +569,15 @@ static int fake_forward(model *m, const struct model_batch *b, struct model_outp
                                  .sampled = shape->samples ? r->sampled : NULL,
                                  .hidden = shape->n_hidden_rows ? m->hidden : NULL};
     m->turn = !m->turn;
+    return 0;
+}
+
+int model_recover(model *m, err *e) {
+    fake_require(m->failed && !m->n_begun);
+    if (atomic_load(&fake_recovers) == 0) return err_set(e, ERR_DEVICE, "it is gone");
+    bool more = atomic_fetch_sub(&fake_recovers, 1) > 1;
+    atomic_store(&fake_fail_after, more ? atomic_load(&fake_fail_every) : -1);
+    m->failed = false;
     return 0;
 }
 
@@ -653,6 +673,7 @@ static inline struct engine_config base_config(void) {
 /* Opens an engine whose device does not fail. */
 static inline engine *fake_open(const struct engine_config *c) {
     atomic_store(&fake_fail_after, -1);
+    atomic_store(&fake_recovers, 0);
     return kit_open(c);
 }
 

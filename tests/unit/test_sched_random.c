@@ -36,7 +36,7 @@ static struct {
     uint32_t *stamp; /* (slots) last step that wrote it */
     bool windowed[2];
     uint32_t step, failures; /* failures: percent of steps */
-    uint64_t n_finished, n_cancelled, n_forked, n_cached_tokens, n_evicted, n_copied;
+    uint64_t n_finished, n_cancelled, n_forked, n_cached_tokens, n_evicted, n_copied, n_lost;
     uint64_t n_preempted, n_window_evicted, n_windowless;
 } t;
 
@@ -299,6 +299,25 @@ static void fail_step(const struct sched_plan *plan) {
         }
 }
 
+static void check_all(void) {
+    err e = {0};
+    CHECK_MSG(sched_check(t.s, &e) == 0, "step %u: %s", t.step, e.msg);
+}
+
+/* The device failed after the plan was committed, and works again. */
+static void lose_step(const struct sched_plan *plan) {
+    fail_step(plan);
+    sched_commit(t.s, plan);
+    if (plan->n_items && chance(20)) { /* its client hung up meanwhile */
+        t.n_cancelled++;
+        remove_live((struct live *)plan->items[rnd(plan->n_items)].seq);
+    }
+    sched_restart(t.s, 1);
+    t.n_lost++;
+    CHECK(sched_n_running(t.s) == 0);
+    check_all();
+}
+
 static void after_step(const struct sched_plan *plan) {
     sched_commit(t.s, plan);
     for (uint32_t i = 0; i < plan->n_items; i++) {
@@ -313,11 +332,6 @@ static void after_step(const struct sched_plan *plan) {
             extend_text(q, q->s.n_tokens - 1);
         }
     }
-}
-
-static void check_all(void) {
-    err e = {0};
-    CHECK_MSG(sched_check(t.s, &e) == 0, "step %u: %s", t.step, e.msg);
 }
 
 static void one_step(void) {
@@ -336,6 +350,10 @@ static void one_step(void) {
     CHECK(kv_flush_copies(t.cache, &e) == 0);
     if (chance(t.failures)) {
         fail_step(&plan);
+        return;
+    }
+    if (chance(t.failures)) {
+        lose_step(&plan);
         return;
     }
     compute(&plan);
@@ -393,7 +411,7 @@ static void test_random(void) {
     CHECK(t.n_finished > n_steps / 50 && t.n_cancelled > n_steps / 200);
     CHECK(t.n_preempted > n_steps / 100 && t.n_forked > n_steps / 200);
     CHECK(t.n_cached_tokens > n_steps / 50 && t.n_evicted > n_steps / 50);
-    CHECK(t.n_copied > n_steps / 100);
+    CHECK(t.n_copied > n_steps / 100 && t.n_lost > n_steps / 500);
     CHECK(t.n_window_evicted > n_steps / 50 && t.n_windowless > n_steps / 200);
     printf("     %llu finished, %llu cancelled, %llu forks, %llu preemptions, %llu cached tokens, "
            "%llu evictions, %llu copies, %llu window blocks evicted, %llu tokens without\n",

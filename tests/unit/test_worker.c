@@ -137,12 +137,19 @@ static void check_reading(const struct reading *got, const struct job *j, uint32
 
 /* ---- tests ---- */
 
+static int n_transient; /* failures of the device in each run of run_jobs that it recovers from */
+
 /* n_jobs at once in one configuration; returns the engine's counters at the end. */
 static struct engine_stats run_jobs(const struct engine_config *c, int n_jobs) {
     struct engine_stats stats = {0};
     struct bell b;
     engine *en = fake_open(c);
     if (!en) return stats;
+    if (n_transient) {
+        atomic_store(&fake_recovers, n_transient);
+        atomic_store(&fake_fail_every, (int)(rng_next(&rng) % 6));
+        atomic_store(&fake_fail_after, (int)(rng_next(&rng) % 12));
+    }
     bell_init(&b);
     struct job *jobs = calloc((size_t)n_jobs, sizeof *jobs);
     struct reading *r = calloc((size_t)n_jobs * MAX_CHOICES, sizeof *r);
@@ -168,6 +175,7 @@ static struct engine_stats run_jobs(const struct engine_config *c, int n_jobs) {
     CHECK(stats.requests_total[ENGINE_FINISH_STOP] + stats.requests_total[ENGINE_FINISH_LENGTH] ==
           (uint64_t)n);
     CHECK(stats.ttft.count == (uint64_t)n && stats.queue_time.count == (uint64_t)n);
+    CHECK(stats.device_recoveries_total == (uint64_t)n_transient);
     engine_close(en);
     bell_fini(&b);
     free(jobs);
@@ -200,6 +208,13 @@ static void text_is_the_same_in_every_configuration(void) {
         c.prefix_cache = false;
         s = run_jobs(&c, 30);
     }
+}
+
+/* The device fails now and then, and what a failed step wrote is garbage: no request is lost. */
+static void transient_failures_lose_nothing(void) {
+    for (n_transient = 1; n_transient <= ENGINE_MAX_RECOVERIES; n_transient += 2)
+        text_is_the_same_in_every_configuration();
+    n_transient = 0;
 }
 
 /* Prompts with logits of every row, with more rows than a step may have. */
@@ -742,6 +757,7 @@ static void all_while_steps_overlap(void) {
     int before = atomic_load(&fake_token_copies);
     fake_overlaps = true;
     text_is_the_same_in_every_configuration();
+    transient_failures_lose_nothing();
     prompt_logprobs_in_a_wide_step();
     cancels_free_everything();
     queue_bound_is_exact();
@@ -765,6 +781,7 @@ static void all_with_recurrent_layers(void) {
     fake_states = true;
     for (fake_state_blocks = 2; fake_state_blocks < 20; fake_state_blocks *= 4) {
         text_is_the_same_in_every_configuration();
+        transient_failures_lose_nothing();
         cancels_free_everything();
     }
     all_while_steps_overlap();
@@ -780,6 +797,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     RUN(text_is_the_same_in_every_configuration);
+    RUN(transient_failures_lose_nothing);
     RUN(prompt_logprobs_in_a_wide_step);
     RUN(cancels_free_everything);
     RUN(queue_bound_is_exact);
