@@ -136,13 +136,15 @@ static void constant_memory_over_steps(void) {
     backend_close(be);
 }
 
-/* A failed step: every later call returns ERR_DEVICE with the first reason. */
+/* A failed step: every later call returns ERR_DEVICE with the first reason, until the backend
+ * recovers; from the loss of the device it does not. */
 static void failing_step(void) {
-    static const char *const faults[][2] = {{"command=1:oom", "Insufficient Memory"},
-                                            {"command=1:timeout", "GPU Timeout"},
-                                            {"command=1:pagefault", "Address Fault"},
-                                            {"command=1:internal", "Internal Error"},
-                                            {"command=1:lost", "lost"}};
+    static const char *const faults[][2] = {
+        {"command=1:oom", "Insufficient Memory"},   {"command=1:timeout", "GPU Timeout"},
+        {"command=1:pagefault", "Address Fault"},   {"command=1:internal", "Internal Error"},
+        {"command=1:revoked", "Interactivity"},     {"command=1:denied", "Permission"},
+        {"command=1:resource", "Invalid Resource"}, {"command=1:memoryless", "Memoryless"},
+        {"command=1:stack", "Stack Overflow"},      {"command=1:lost", "lost"}};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         struct fixture s;
         err e = {0};
@@ -158,6 +160,9 @@ static void failing_step(void) {
         CHECK(backend_sync(be, &e) == ERR_DEVICE && strstr(e.msg, faults[i][1]));
         CHECK(backend_capture_begin(be, 0, &e) == ERR_DEVICE &&
               backend_flush(be, &e) == ERR_DEVICE);
+        bool lost = strstr(faults[i][0], "lost") != NULL;
+        CHECK(backend_recover(be, &e) == (lost ? ERR_DEVICE : 0));
+        if (!lost) CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0 && first_row(&s) == 3);
         fixture_fini(&s);
         backend_close(be);
         metalsim_set_faults(NULL);

@@ -119,6 +119,11 @@ static NSInteger run(id<MTLBuffer> buffer, int n) {
     return commands.error.code;
 }
 
+static void new_queue(void) {
+    [queue release];
+    queue = [device newCommandQueue];
+}
+
 static void failing_commands(void) {
     static const struct {
         const char *spec;
@@ -128,6 +133,11 @@ static void failing_commands(void) {
         {"command=2:timeout", MTLCommandBufferErrorTimeout},
         {"command=2:pagefault", MTLCommandBufferErrorPageFault},
         {"command=2:oom", MTLCommandBufferErrorOutOfMemory},
+        {"command=2:revoked", MTLCommandBufferErrorAccessRevoked},
+        {"command=2:denied", MTLCommandBufferErrorNotPermitted},
+        {"command=2:resource", MTLCommandBufferErrorInvalidResource},
+        {"command=2:memoryless", MTLCommandBufferErrorMemoryless},
+        {"command=2:stack", MTLCommandBufferErrorStackOverflow},
     };
     @autoreleasepool {
         id<MTLBuffer> buffer = [[device newBufferWithLength:256 options:0] autorelease];
@@ -138,14 +148,18 @@ static void failing_commands(void) {
             CHECK(run(buffer, 4) == 0 && values[0] == 4);
             CHECK_MSG(run(buffer, 4) == rows[i].code, "%s", rows[i].spec);
             CHECK(values[0] == 6); // half of it was executed
+            CHECK(run(buffer, 4) == MTLCommandBufferErrorAccessRevoked && values[0] == 6);
+            new_queue();
             CHECK(run(buffer, 4) == 0 && values[0] == 10);
         }
         CHECK(metalsim_set_faults("command=1:lost") == 0);
         CHECK(run(buffer, 1) == MTLCommandBufferErrorDeviceRemoved);
+        new_queue();
         values[0] = 0;
         CHECK(run(buffer, 2) == MTLCommandBufferErrorAccessRevoked);
         CHECK(values[0] < 2);
         CHECK(metalsim_set_faults(NULL) == 0);
+        new_queue();
         CHECK(run(buffer, 1) == 0);
     }
 }

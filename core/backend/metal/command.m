@@ -157,8 +157,11 @@ static int wait_running(struct metal_backend *m) {
     if (!m->running) return m->failed.code;
     @autoreleasepool {
         [m->running waitUntilCompleted];
-        if ([m->running status] != MTLCommandBufferStatusCompleted)
-            metal_fail(m, "running a step", [m->running error]);
+        if ([m->running status] != MTLCommandBufferStatusCompleted) {
+            NSError *error = [m->running error];
+            m->gone |= [error code] == MTLCommandBufferErrorDeviceRemoved;
+            metal_fail(m, "running a step", error);
+        }
         [m->running release];
     }
     m->running = nil;
@@ -208,6 +211,26 @@ int metal_sync(backend *be, err *e) {
     metal_flush(be, NULL);
     wait_running(m);
     return report_failure(m, e);
+}
+
+/* After an error a queue may ignore what is committed to it, so the next steps get a new one. */
+int metal_recover(backend *be, err *e) {
+    struct metal_backend *m = metal_of(be);
+    metal_graph_discard(be);
+    if (m->encoder) end_encoder(m);
+    wait_running(m);
+    if (m->gone) return report_failure(m, e);
+    @autoreleasepool {
+        [m->encoding release];
+        m->encoding = nil;
+        id<MTLCommandQueue> queue = [m->device newCommandQueue];
+        if (!queue) return err_set(e, ERR_DEVICE, "the Metal device returned no command queue");
+        [m->queue release];
+        m->queue = queue;
+    }
+    memset(m->encoding_tally, 0, sizeof m->encoding_tally);
+    err_clear(&m->failed);
+    return 0;
 }
 
 int metal_capture_begin(backend *be, uint64_t key, err *e) {

@@ -109,6 +109,7 @@ struct metal_backend {
     struct metal_tally encoding_tally[BACKEND_MAX_KERNELS];
     struct metal_tally captured_tally[BACKEND_MAX_KERNELS];
     err failed; /* code 0: healthy */
+    bool gone;  /* the device was removed */
 
     char isa[64];                          /* "Apple M4" */
     char (*names)[64];                     /* (n_kernels) names of kernels, for counters */
@@ -156,6 +157,7 @@ uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l)
 
 int metal_flush(backend *be, err *e); /* ends the encoder and commits */
 int metal_sync(backend *be, err *e);  /* flushes and waits */
+int metal_recover(backend *be, err *e);
 int metal_capture_begin(backend *be, uint64_t key, err *e);
 int metal_capture_end(backend *be, err *e);
 int metal_graph_launch(backend *be, err *e);

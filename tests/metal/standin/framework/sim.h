@@ -230,6 +230,7 @@ struct sim_queue {
     unsigned n_open, max_open; /* created and not completed; limit */
     unsigned n_committed;      /* of the open ones */
     bool stop;
+    bool revoked; /* a command buffer failed: later ones are ignored */
 };
 
 @interface SimQueue : MetalsimObject <MTLCommandQueue> {

@@ -222,10 +222,14 @@ static int run_one(const struct sim_command *c, char *error, size_t error_bytes)
 }
 
 // Runs the commands; returns the error, autoreleased, or nil. If it must fail, only the first half
-// runs.
-static NSError *run_all(SimCommandBuffer *b) {
+// runs. After a failure the queue ignores its command buffers, as macOS may.
+static NSError *run_all(SimCommandBuffer *b, struct sim_queue *q) {
     char text[1024];
+    if (q->revoked)
+        return sim_error(MTLCommandBufferErrorDomain, MTLCommandBufferErrorAccessRevoked,
+                         @"Ignored (for causing prior/excessive GPU errors)");
     NSError *fault = sim_fault_of_command();
+    q->revoked = fault != nil;
     size_t n = fault ? b->n_commands / 2 : b->n_commands;
     if (sim_delay_ms()) usleep(1000 * sim_delay_ms());
     for (size_t i = 0; i < n; i++)
@@ -237,7 +241,7 @@ static NSError *run_all(SimCommandBuffer *b) {
 
 static void finish(SimCommandBuffer *b, struct sim_queue *q) {
     b->start_time = sim_now();
-    NSError *error = [run_all(b) retain];
+    NSError *error = [run_all(b, q) retain];
     b->end_time = sim_now();
     [b guard:sim_guard_unlock];
     [b releaseCommands];

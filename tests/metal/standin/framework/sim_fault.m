@@ -21,6 +21,11 @@ static const struct fault_kind {
     {"timeout", MTLCommandBufferErrorTimeout, "Caused GPU Timeout Error"},
     {"pagefault", MTLCommandBufferErrorPageFault, "Caused GPU Address Fault Error"},
     {"oom", MTLCommandBufferErrorOutOfMemory, "Insufficient Memory"},
+    {"revoked", MTLCommandBufferErrorAccessRevoked, "Impacting Interactivity"},
+    {"denied", MTLCommandBufferErrorNotPermitted, "Insufficient Permission"},
+    {"resource", MTLCommandBufferErrorInvalidResource, "Invalid Resource"},
+    {"memoryless", MTLCommandBufferErrorMemoryless, "Insufficient Memoryless Storage"},
+    {"stack", MTLCommandBufferErrorStackOverflow, "Stack Overflow"},
     {"lost", MTLCommandBufferErrorDeviceRemoved, "the device was lost"},
 };
 
