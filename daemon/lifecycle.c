@@ -24,7 +24,7 @@
 /* Supervisors signal a process and then its whole group: two signals this close count as one. */
 enum { DRAIN_POLL_MS = 50, SAME_STOP_NS = 500 * 1000 * 1000 };
 
-enum { LOOK_MS = 1000 }; /* interval of checks of the models' files */
+enum { LOOK_MS = 1000 }; /* interval of checks of the models' files and devices */
 
 enum { ANNOUNCED_MAX_BYTES = 8000 };
 
@@ -234,8 +234,13 @@ int lifecycle_serve(const struct config *c, bool until_stdin_ends, err *e) {
     if (!rc) rc = serving_start(s.serving, s.api, stop_signal_came, e);
     if (!rc && !signals_count()) {
         announce_ready(&s);
-        while (!signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended()))
+        while (!rc && !signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended())) {
             model_files_look();
+            if (serving_device_failed(s.serving))
+                rc = err_set(e, ERR_DEVICE,
+                             "the device failed for good (see the log): stopping, "
+                             "so that a supervisor can start the daemon again");
+        }
         drain_requests(&s);
     }
     close_all(&s);

@@ -500,6 +500,15 @@ static void each_engine(serving *s, void (*each)(engine *en)) {
     pthread_mutex_unlock(&s->mu);
 }
 
+bool serving_device_failed(serving *s) {
+    bool failed = false;
+    pthread_mutex_lock(&s->mu);
+    for (size_t i = 0; i < s->n && !failed; i++)
+        failed = s->rows[i]->state == MODEL_LOADED && engine_device_failed(s->rows[i]->engine);
+    pthread_mutex_unlock(&s->mu);
+    return failed;
+}
+
 void serving_drain(serving *s) {
     model_host_stop(s->host);
     each_engine(s, engine_drain);
