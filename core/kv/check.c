@@ -103,6 +103,7 @@ static int check_cached(const kv *c, uint32_t b, const uint32_t *order, err *e) 
     if (blk->parent == KV_NONE) return 0;
     const struct kv_block *up = &c->blocks[blk->parent];
     KV_FAIL_IF(!up->cached, "block %u is cached, its parent %u is not", b, blk->parent);
+    KV_FAIL_IF(up->step > blk->step, "block %u was entered before its parent %u", b, blk->parent);
     KV_FAIL_IF(!hash128_same(up->salt, blk->salt), "block %u: its parent %u is of another salt", b,
                blk->parent);
     KV_FAIL_IF(!kv_block_is_free(blk) && !up->refs, "block %u is in use, its parent %u is not", b,
