@@ -43,6 +43,9 @@ static const struct config_key keys[] = {
      "cuda: fraction of the GPU's memory that each model of this process may hold: weights, KV\n"
      "cache and step buffers. 0 means 0.9. A model that does not fit is refused at start, with\n"
      "the numbers."},
+    {"resident-s", CONFIG_NUMBER, AT(resident_s), "300", 0, 1000000, NULL, "seconds",
+     "metal: how long an idle model's memory stays wired. After that, or at once with 0, macOS\n"
+     "may unwire it, and the next answer begins up to a second later. Needs macOS 15."},
     {"isa", CONFIG_TEXT, AT(isa), "", 0, 0, NULL, "",
      "cpu: instruction set of the kernels (generic, avx2, ...). Empty: the best that the CPU has.\n"
      "With backend = auto it selects the CPU; other backends refuse it."},

@@ -36,6 +36,9 @@ struct backend_config {
     /* Maximum share of the device's own memory that this process should hold, 0..1; 0: the
      * device's default. Ignored by devices that share the host's memory. */
     double memory_fraction;
+    /* metal: seconds without work after which the system may unwire the memory; 0: at once. Longer
+     * needs macOS 15. */
+    uint32_t resident_s;
     /* cpu: bits of the input of products with quantized weights: 8 (0 is 8) or 16. Metal keeps
      * f32, CUDA rounds to f16. */
     int activation_bits;

@@ -184,6 +184,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         .n_ranks = config->n_ranks,
         .device = config->device,
         .memory_fraction = config->memory_fraction,
+        .resident_s = config->resident_s,
     };
     struct model_limits limits = {
         .max_rows = config->max_batch_tokens,

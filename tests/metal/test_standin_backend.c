@@ -12,7 +12,8 @@ enum { N_COLS = 48, N_VOCAB = 24, N_ROWS = 4, PAGE = BACKEND_RANGE_ALIGN };
 static float table[N_VOCAB * N_COLS];
 
 static backend *open_metal(err *e) {
-    struct backend_config config = {.name = "metal", .max_rows = 8, .max_cols = 64};
+    struct backend_config config = {
+        .name = "metal", .max_rows = 8, .max_cols = 64, .resident_s = 1};
     backend *be = NULL;
     return backend_open(&config, &be, e) ? NULL : be;
 }
@@ -184,6 +185,49 @@ static void failing_pipeline(void) {
     metalsim_set_faults(NULL);
     fixture_fini(&s);
     backend_close(be);
+    CHECK(live_when_idle() == 0);
+}
+
+/* Is residency requested within 10 s? */
+static bool requests_go_on(void) {
+    unsigned long before = metalsim_residency_requests();
+    for (int i = 0; i < 10000 && metalsim_residency_requests() == before; i++)
+        usleep(1000);
+    return metalsim_residency_requests() > before;
+}
+
+/* Does it happen that none is requested for 1.2 s? */
+static bool requests_end(void) {
+    for (int i = 0; i < 20; i++) {
+        unsigned long before = metalsim_residency_requests();
+        usleep(1200 * 1000);
+        if (metalsim_residency_requests() == before) return true;
+    }
+    return false;
+}
+
+/* Used and idle for less than a second (resident_s), the memory is kept resident; not longer. (The
+ * stand-in demands that the set holds every buffer of a command buffer, also after a new queue.) */
+static void memory_stays_resident(void) {
+    struct fixture s;
+    err e = {0};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    fixture_init(&s, be);
+    CHECK(metalsim_live(METALSIM_RESIDENCY_SET) == 1);
+    CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0 && requests_go_on());
+    CHECK(requests_end());
+    CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0 && requests_go_on());
+    fixture_fini(&s);
+    backend_close(be);
+    be_need(metalsim_set_faults("residency=1") == 0, "faults"); /* works without */
+    be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    fixture_init(&s, be);
+    CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0 && first_row(&s) == 3);
+    fixture_fini(&s);
+    backend_close(be);
+    metalsim_set_faults(NULL);
     CHECK(live_when_idle() == 0);
 }
 
@@ -376,6 +420,7 @@ int main(void) {
     RUN(constant_memory_over_steps);
     RUN(failing_step);
     RUN(failing_pipeline);
+    RUN(memory_stays_resident);
     RUN(uploads_wait);
     RUN(captured_steps);
     RUN(order_of_captured_steps);

@@ -182,6 +182,7 @@ static void commit_buffer(struct metal_backend *m, id<MTLCommandBuffer> next,
                           struct metal_tally *tally) {
     int rc = wait_running(m);
     @autoreleasepool {
+        if (!rc) metal_residency_use(m);
         if (rc)
             [next release];
         else
@@ -227,6 +228,7 @@ int metal_recover(backend *be, err *e) {
         if (!queue) return err_set(e, ERR_DEVICE, "the Metal device returned no command queue");
         [m->queue release];
         m->queue = queue;
+        metal_residency_requeue(m);
     }
     memset(m->encoding_tally, 0, sizeof m->encoding_tally);
     err_clear(&m->failed);

@@ -12,6 +12,7 @@
 static void metal_close(backend *be) {
     struct metal_backend *m = metal_of(be);
     @autoreleasepool {
+        metal_residency_close(m);
         if (m->queue) metal_sync(be, NULL);
         metal_graph_discard(be);
         for (int i = 0; i < METAL_N_SCRATCH; i++)
@@ -116,6 +117,7 @@ static int open_device(struct metal_backend *m, const struct backend_config *con
     if ((rc = metal_features_find(m, e))) return rc;
     m->queue = [m->device newCommandQueue];
     if (!m->queue) return err_set(e, ERR_DEVICE, "the Metal device returned no command queue");
+    metal_residency_open(m, config->resident_s);
     if ((rc = compile_sources(m, e)) || (rc = name_kernels(m, e)) || (rc = metal_probe(m, e)))
         return rc;
     snprintf(m->isa, sizeof m->isa, "%s", [[m->device name] UTF8String]);

@@ -31,12 +31,14 @@ int metal_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
     }
     buf->base = (backend_buf){.be = be, .bytes = bytes, .host = [buf->mtl contents]};
     memset(buf->base.host, 0, (size_t)size); /* touches each page now rather than at first use */
+    metal_residency_add(m, buf->mtl);
     *out = &buf->base;
     return 0;
 }
 
 void metal_buf_free(backend_buf *buf) {
     struct metal_buf *b = (struct metal_buf *)buf;
+    metal_residency_remove(metal_of(buf->be), b->mtl);
     [b->mtl release];
     free(b);
 }
@@ -66,20 +68,22 @@ uint64_t metal_memory_limit(const backend *be) {
 /* ---- ranges ---- */
 
 static void release_parts(struct metal_range *r) {
-    for (uint32_t i = 0; i < r->n_parts; i++)
+    for (uint32_t i = 0; i < r->n_parts; i++) {
+        metal_residency_remove(metal_of(r->base.be), r->parts[i]);
         [r->parts[i] release];
+    }
     free(r->parts);
     free(r);
 }
 
 /* A buffer over host pages, owned by the caller; nil: the device refused. */
-static id<MTLBuffer> wrap_pages(const struct metal_backend *m, const uint8_t *pages,
-                                uint64_t bytes) {
+static id<MTLBuffer> wrap_pages(struct metal_backend *m, const uint8_t *pages, uint64_t bytes) {
     id<MTLBuffer> mtl = [m->device newBufferWithBytesNoCopy:(void *)(uintptr_t)pages
                                                      length:(NSUInteger)bytes
                                                     options:MTLResourceStorageModeShared
                                                 deallocator:nil];
     [mtl setLabel:@"weights"];
+    metal_residency_add(m, mtl);
     return mtl;
 }
 
@@ -130,17 +134,18 @@ void metal_range_free(backend_range *range) {
 }
 
 /* A buffer that holds all of data in place, owned by the caller, and the offset in it: one of the
- * range's buffers, or for data that crosses two of them a new one over its pages. nil: data lies in
- * no range. */
-static id<MTLBuffer> find_place(const struct metal_backend *m, const uint8_t *data, uint64_t bytes,
-                                uint64_t *offset) {
+ * range's buffers (*in_range), or for data that crosses two of them a new one over its pages. nil:
+ * data lies in no range. */
+static id<MTLBuffer> find_place(struct metal_backend *m, const uint8_t *data, uint64_t bytes,
+                                uint64_t *offset, bool *in_range) {
     const struct metal_range *r = m->ranges;
     while (r && (data < r->host || (uint64_t)(data - r->host) >= r->bytes))
         r = r->next;
     if (!r || bytes > r->bytes - (uint64_t)(data - r->host)) return nil;
     uint64_t at = (uint64_t)(data - r->host), i = at / r->stride;
     *offset = at - i * r->stride;
-    if (*offset + bytes <= [r->parts[i] length]) return [r->parts[i] retain];
+    *in_range = *offset + bytes <= [r->parts[i] length];
+    if (*in_range) return [r->parts[i] retain];
     *offset = at % METAL_PAGE;
     uint64_t pages = (*offset + bytes + METAL_PAGE - 1) / METAL_PAGE * METAL_PAGE;
     return pages <= r->stride ? wrap_pages(m, data - *offset, pages) : nil;
@@ -170,13 +175,14 @@ int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backen
             (unsigned long long)row);
     }
     @autoreleasepool {
-        w->mtl = find_place(m, desc->data, bytes, &w->offset);
+        w->mtl = find_place(m, desc->data, bytes, &w->offset, &w->in_range);
         if (!w->mtl && bytes <= m->features.max_buffer_bytes) {
             w->offset = 0;
             w->mtl = [m->device newBufferWithBytes:desc->data
                                             length:(NSUInteger)bytes
                                            options:MTLResourceStorageModeShared];
             [w->mtl setLabel:@"weights"];
+            metal_residency_add(m, w->mtl);
             w->base.bytes = bytes;
         }
     }
@@ -190,6 +196,7 @@ int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backen
 
 void metal_weight_free(backend_weight *w) {
     struct metal_weight *mw = (struct metal_weight *)w;
+    if (!mw->in_range) metal_residency_remove(metal_of(w->be), mw->mtl);
     [mw->mtl release];
     free(mw);
 }

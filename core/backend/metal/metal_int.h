@@ -55,6 +55,7 @@ struct metal_weight {
     backend_weight base;
     id<MTLBuffer> mtl; /* retained */
     uint64_t offset;   /* of the data in mtl */
+    bool in_range;     /* mtl is one of a range's */
 };
 
 /* One kernel, specialized by its function constants. */
@@ -108,8 +109,9 @@ struct metal_backend {
     bool capturing;                       /* encoding is the step being captured */
     struct metal_tally encoding_tally[BACKEND_MAX_KERNELS];
     struct metal_tally captured_tally[BACKEND_MAX_KERNELS];
-    err failed; /* code 0: healthy */
-    bool gone;  /* the device was removed */
+    err failed;                        /* code 0: healthy */
+    bool gone;                         /* the device was removed */
+    struct metal_residency *residency; /* NULL: none */
 
     char isa[64];                          /* "Apple M4" */
     char (*names)[64];                     /* (n_kernels) names of kernels, for counters */
@@ -217,6 +219,17 @@ int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backen
 void metal_weight_free(backend_weight *w);
 uint64_t metal_allocated_bytes(const backend *be);
 uint64_t metal_memory_limit(const backend *be);
+
+/* ---- residency.m ---- */
+
+/* Keeps the buffers that are added resident until the device was idle for keep_s seconds; 0: does
+ * nothing. Where the system cannot, the log says so. Once there is a queue. */
+void metal_residency_open(struct metal_backend *m, uint32_t keep_s);
+void metal_residency_close(struct metal_backend *m);
+void metal_residency_add(struct metal_backend *m, id<MTLBuffer> buffer); /* nil is fine */
+void metal_residency_remove(struct metal_backend *m, id<MTLBuffer> buffer);
+void metal_residency_use(struct metal_backend *m);     /* before a command buffer is committed */
+void metal_residency_requeue(struct metal_backend *m); /* m->queue is a new one */
 
 /* ---- input.m ---- */
 

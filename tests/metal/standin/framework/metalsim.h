@@ -44,10 +44,14 @@ void metalsim_set_limits(const struct metalsim_limits *limits); /* NULL: all lim
 /* Injects failures, separated by commas; counts restart. NULL or "": none. Returns -1 if spec is
  * malformed.
  *   command=N:KIND   the Nth command buffer that runs ends in an error; its second half is not
- *     executed. KIND: oom, timeout, pagefault, internal, or lost (which also fails all later ones)
- *   buffer=N, library=N, pipeline=N, queue=N   the Nth object of this kind is nil
+ *     executed, and later ones of its queue are ignored. KIND: oom, timeout, pagefault, internal,
+ *     revoked, denied, resource, memoryless, stack, or lost (which fails all later ones)
+ *   buffer=N, library=N, pipeline=N, queue=N, residency=N   the Nth object of this kind is nil
  *   nodevice         there is no device */
 int metalsim_set_faults(const char *spec);
+
+/* How often residency was requested, of all sets. */
+unsigned long metalsim_residency_requests(void);
 
 /* Delay before each later command buffer starts. */
 void metalsim_set_delay_ms(unsigned ms);
@@ -63,6 +67,7 @@ enum metalsim_kind {
     METALSIM_ENCODER,
     METALSIM_COMPILE_OPTIONS,
     METALSIM_CONSTANTS,
+    METALSIM_RESIDENCY_SET,
     METALSIM_N_KINDS
 };
 const char *metalsim_kind_name(enum metalsim_kind kind);

@@ -7,6 +7,7 @@
  *  sim_library.m: source, shader object, functions, pipelines; sim_compile.m: runs the compiler
  *  sim_encoder.m: commands, which it checks and records
  *  sim_command.m: command buffers, queues, one GPU thread per queue
+ *  sim_residency.m: residency sets
  *  sim_device.m: the device */
 #ifndef METALSIM_SIM_H
 #define METALSIM_SIM_H
@@ -67,6 +68,7 @@ enum sim_fault {
     SIM_FAULT_PIPELINE,
     SIM_FAULT_QUEUE,
     SIM_FAULT_DEVICE,
+    SIM_FAULT_RESIDENCY,
     SIM_N_FAULTS
 };
 void sim_fault_init(void);
@@ -233,8 +235,18 @@ struct sim_queue {
     bool revoked; /* a command buffer failed: later ones are ignored */
 };
 
+@interface SimResidencySet : MetalsimObject <MTLResidencySet> {
+    NSMutableSet *pending;
+    NSSet *committed; // under the mutex
+    pthread_mutex_t mutex;
+    _Atomic int n_inside;
+}
+- (bool)holds:(id)allocation; // once committed
+@end
+
 @interface SimQueue : MetalsimObject <MTLCommandQueue> {
   @public
+    SimResidencySet *resident; // nil: none
     NSString *_label;
     struct sim_queue *state;
     id<MTLDevice> _device;

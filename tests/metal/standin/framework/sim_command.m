@@ -126,6 +126,16 @@ static void leave_queue(struct sim_queue *q, bool was_committed) {
                 change(commands[i].at[j].buffer, sim_command_writes(&commands[i], j));
 }
 
+- (void)checkResidency {
+    for (size_t i = 0; queue->resident && i < n_commands; i++)
+        for (int j = 0; j < MSL_MAX_BUF; j++) {
+            SimBuffer *b = commands[i].at[j].buffer;
+            if (b && ![queue->resident holds:b])
+                sim_violation("a buffer of %lu bytes is not in the queue's residency set",
+                              (unsigned long)b->n_bytes);
+        }
+}
+
 - (void)commit {
     if ([self isCommitted]) {
         sim_violation("commit twice");
@@ -135,6 +145,7 @@ static void leave_queue(struct sim_queue *q, bool was_committed) {
         sim_violation("commit while an encoder is open");
         return;
     }
+    [self checkResidency];
     [self guard:sim_guard_lock];
     [self retain]; // until it completes
     struct sim_queue *q = queue->state;
@@ -320,6 +331,16 @@ static void *gpu_thread(void *arg) {
                       state->max_open);
     return [[[SimCommandBuffer alloc] initWithQueue:self retainsReferences:retained] autorelease];
 }
+- (void)addResidencySet:(id<MTLResidencySet>)set {
+    [set retain];
+    [resident release];
+    resident = (SimResidencySet *)set;
+}
+- (void)removeResidencySet:(id<MTLResidencySet>)set {
+    if (resident != (SimResidencySet *)set) sim_violation("removeResidencySet: it was not added");
+    [resident release];
+    resident = nil;
+}
 - (id<MTLCommandBuffer>)commandBuffer {
     return [self make:true];
 }
@@ -334,6 +355,7 @@ static void *gpu_thread(void *arg) {
     pthread_mutex_unlock(&state->mutex);
     [_label release];
     [_device release];
+    [resident release];
     [super dealloc];
 }
 @end

@@ -74,6 +74,16 @@ static bool is_mapped(void *pointer, size_t n_bytes) {
     return [[SimQueue alloc] initWithDevice:self maxCommandBuffers:count];
 }
 
+- (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor *)how
+                                               error:(NSError **)error {
+    (void)how;
+    if (!sim_fault(SIM_FAULT_RESIDENCY)) return [SimResidencySet new];
+    if (error)
+        *error = sim_error(MTLCommandBufferErrorDomain, MTLCommandBufferErrorInternal,
+                           @"no residency set (injected)");
+    return nil;
+}
+
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
     if (!length || length > self.maxBufferLength || sim_fault(SIM_FAULT_BUFFER)) return nil;
     return [[SimBuffer alloc] initWithLength:length options:options device:self];

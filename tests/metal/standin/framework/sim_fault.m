@@ -7,9 +7,10 @@
 #include <string.h>
 
 static const char *const places[SIM_N_FAULTS] = {
-    [SIM_FAULT_COMMAND] = "command", [SIM_FAULT_BUFFER] = "buffer",
-    [SIM_FAULT_LIBRARY] = "library", [SIM_FAULT_PIPELINE] = "pipeline",
-    [SIM_FAULT_QUEUE] = "queue",     [SIM_FAULT_DEVICE] = "nodevice",
+    [SIM_FAULT_COMMAND] = "command",     [SIM_FAULT_BUFFER] = "buffer",
+    [SIM_FAULT_LIBRARY] = "library",     [SIM_FAULT_PIPELINE] = "pipeline",
+    [SIM_FAULT_QUEUE] = "queue",         [SIM_FAULT_DEVICE] = "nodevice",
+    [SIM_FAULT_RESIDENCY] = "residency",
 };
 
 static const struct fault_kind {

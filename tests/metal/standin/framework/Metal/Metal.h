@@ -7,6 +7,11 @@
 #ifndef METALSIM_METAL_H
 #define METALSIM_METAL_H
 
+/* The SDK that this header stands for. */
+#ifndef __MAC_OS_X_VERSION_MAX_ALLOWED
+#define __MAC_OS_X_VERSION_MAX_ALLOWED 150000
+#endif
+
 #import <Foundation/Foundation.h>
 
 #include <dispatch/dispatch.h>
@@ -185,7 +190,10 @@ API_AVAILABLE(macos(10.12))
 
 /* ---- resources ---- */
 
-@protocol MTLResource <NSObject>
+@protocol MTLAllocation <NSObject>
+@end
+
+@protocol MTLResource <MTLAllocation>
 @property(copy) NSString *label;
 @property(readonly) id<MTLDevice> device;
 @property(readonly) MTLStorageMode storageMode;
@@ -279,11 +287,32 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 - (void)addCompletedHandler:(MTLCommandBufferHandler)block;
 @end
 
+API_AVAILABLE(macos(15.0))
+@interface MTLResidencySetDescriptor : METALSIM_ROOT {
+    NSString *label;
+    NSUInteger initialCapacity;
+}
+@property(nonatomic, copy) NSString *label;
+@property(nonatomic) NSUInteger initialCapacity;
+@end
+
+API_AVAILABLE(macos(15.0))
+@protocol MTLResidencySet <NSObject>
+@property(readonly) NSUInteger allocationCount;
+- (void)addAllocation:(id<MTLAllocation>)allocation;
+- (void)removeAllocation:(id<MTLAllocation>)allocation;
+- (void)commit;
+- (void)requestResidency;
+- (void)endResidency;
+@end
+
 @protocol MTLCommandQueue <NSObject>
 @property(copy) NSString *label;
 @property(readonly) id<MTLDevice> device;
 - (id<MTLCommandBuffer>)commandBuffer;
 - (id<MTLCommandBuffer>)commandBufferWithUnretainedReferences;
+- (void)addResidencySet:(id<MTLResidencySet>)residencySet API_AVAILABLE(macos(15.0));
+- (void)removeResidencySet:(id<MTLResidencySet>)residencySet API_AVAILABLE(macos(15.0));
 @end
 
 /* ---- the device ---- */
@@ -312,6 +341,8 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
                                  error:(NSError **)error;
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
                                                              error:(NSError **)error;
+- (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor *)desc
+                                               error:(NSError **)error API_AVAILABLE(macos(15.0));
 @end
 
 extern id<MTLDevice> MTLCreateSystemDefaultDevice(void);

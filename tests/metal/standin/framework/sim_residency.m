@@ -1,0 +1,94 @@
+// sim_residency.m - residency sets. Checks that no two threads use a set at once and that command
+// buffers of a queue with a set use no buffer outside of it.
+#import "tests/metal/standin/framework/sim.h"
+
+#include <stdatomic.h>
+
+static atomic_ulong n_requests;
+
+unsigned long metalsim_residency_requests(void) {
+    return atomic_load(&n_requests);
+}
+
+@implementation MTLResidencySetDescriptor
+@synthesize label, initialCapacity;
+- (void)dealloc {
+    [label release];
+    [super dealloc];
+}
+@end
+
+@implementation SimResidencySet
++ (enum metalsim_kind)kind {
+    return METALSIM_RESIDENCY_SET;
+}
+
+- (id)init {
+    if ((self = [super init])) {
+        pending = [NSMutableSet new];
+        pthread_mutex_init(&mutex, NULL);
+    }
+    return self;
+}
+
+- (void)enter {
+    if (atomic_fetch_add(&n_inside, 1)) sim_violation("two threads use a residency set at once");
+}
+- (void)leave {
+    atomic_fetch_sub(&n_inside, 1);
+}
+
+// The addresses alone: a set does not keep its allocations alive here, so that a buffer that was
+// not removed before its release shows.
+static NSValue *key_of(id allocation) {
+    return [NSValue valueWithPointer:allocation];
+}
+
+- (void)addAllocation:(id<MTLAllocation>)allocation {
+    [self enter];
+    [pending addObject:key_of(allocation)];
+    [self leave];
+}
+- (void)removeAllocation:(id<MTLAllocation>)allocation {
+    [self enter];
+    if (![pending containsObject:key_of(allocation)])
+        sim_violation("removeAllocation: it is not in the set");
+    [pending removeObject:key_of(allocation)];
+    [self leave];
+}
+- (void)commit {
+    [self enter];
+    NSSet *now = [pending copy];
+    pthread_mutex_lock(&mutex);
+    [committed release];
+    committed = now;
+    pthread_mutex_unlock(&mutex);
+    [self leave];
+}
+- (void)requestResidency {
+    [self enter];
+    atomic_fetch_add(&n_requests, 1);
+    [self leave];
+}
+- (void)endResidency {
+    [self enter];
+    [self leave];
+}
+- (NSUInteger)allocationCount {
+    return pending.count;
+}
+
+- (bool)holds:(id)allocation {
+    pthread_mutex_lock(&mutex);
+    bool found = [committed containsObject:key_of(allocation)];
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
+- (void)dealloc {
+    [pending release];
+    [committed release];
+    pthread_mutex_destroy(&mutex);
+    [super dealloc];
+}
+@end
