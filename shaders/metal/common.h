@@ -6,6 +6,10 @@
 
 #include <metal_stdlib>
 
+/* No product and sum become an fma unless the source says so. (The stand-in contracts them, so that
+ * nothing depends on it.) */
+#pragma METAL fp contract(off)
+
 #include "core/base/qblock.h"
 #include "shaders/args.h"
 
