@@ -46,6 +46,9 @@ static const struct config_key keys[] = {
     {"resident-s", CONFIG_NUMBER, AT(resident_s), "300", 0, 1000000, NULL, "seconds",
      "metal: how long an idle model's memory stays wired. After that, or at once with 0, macOS\n"
      "may unwire it, and the next answer begins up to a second later. Needs macOS 15."},
+    {"command-buffer-ms", CONFIG_NUMBER, AT(command_buffer_ms), "100", 0, 1000000, NULL, "ms",
+     "metal: a longer step is submitted in parts of about so much time on an M1, so that the\n"
+     "desktop is not kept waiting: macOS kills what occupies the GPU for seconds. 0: no parts."},
     {"isa", CONFIG_TEXT, AT(isa), "", 0, 0, NULL, "",
      "cpu: instruction set of the kernels (generic, avx2, ...). Empty: the best that the CPU has.\n"
      "With backend = auto it selects the CPU; other backends refuse it."},

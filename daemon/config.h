@@ -46,8 +46,8 @@ struct config {
         idle_timeout_s, keepalive_ms, resume_timeout_s, resume_streams, resume_buffer_bytes,
         responses_ttl_s, responses_max_bytes, shutdown_deadline_s, hf_stall_s, hf_retries, device,
         max_priority, max_rerank_documents, grammar_work_s, request_timeout_s, max_models,
-        max_model_tasks, unload_deadline_s, resident_s, window_blocks, state_blocks,
-        state_checkpoint_tokens;
+        max_model_tasks, unload_deadline_s, resident_s, command_buffer_ms, window_blocks,
+        state_blocks, state_checkpoint_tokens;
     double gpu_memory_utilization;
     bool prefix_cache, model_sampling, load_on_demand;
 };

@@ -212,6 +212,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .device = (uint32_t)c->device,
         .memory_fraction = c->gpu_memory_utilization,
         .resident_s = (uint32_t)c->resident_s,
+        .command_buffer_ms = (uint32_t)c->command_buffer_ms,
         .kv_cache_tokens = c->kv_cache_tokens,
         .kv_type = parse_kv_type(c->kv_cache_type),
         .block_tokens = strcmp(c->block_tokens, "32") == 0 ? 32 : 16,

@@ -36,6 +36,9 @@ struct backend_config {
     /* Maximum share of the device's own memory that this process should hold, 0..1; 0: the
      * device's default. Ignored by devices that share the host's memory. */
     double memory_fraction;
+    /* metal: estimated time of one command buffer, above which a step is committed in parts; 0: no
+     * bound. */
+    uint32_t command_buffer_ms;
     /* metal: seconds without work after which the system may unwire the memory; 0: at once. Longer
      * needs macOS 15. */
     uint32_t resident_s;

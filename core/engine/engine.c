@@ -185,6 +185,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         .device = config->device,
         .memory_fraction = config->memory_fraction,
         .resident_s = config->resident_s,
+        .command_buffer_ms = config->command_buffer_ms,
     };
     struct model_limits limits = {
         .max_rows = config->max_batch_tokens,

@@ -43,7 +43,7 @@ struct engine_config {
     /* Fraction of a GPU's own memory that this engine's backend may hold, 0.1 to 1; 0: the
      * backend's default. A backend without memory of its own refuses anything but 0. */
     double memory_fraction;
-    uint32_t resident_s;       /* metal: backend.h */
+    uint32_t resident_s, command_buffer_ms; /* metal: backend.h */
     uint32_t n_later;          /* engines that will be opened later on the same GPU: see sizing.c */
     uint64_t kv_cache_tokens;  /* 0: sized automatically (size and reason are logged) */
     int kv_type;               /* QTYPE_F32, F16, BF16 or Q8_0 */

@@ -1,5 +1,6 @@
 /* test_standin_backend.c - the Metal backend's host code on a device with failures, small limits,
  * delays or the guard: what it leaves allocated, what it reports, what it waits for. */
+#include "core/backend/metal/metal.h"
 #include "tests/metal/standin/framework/metalsim.h"
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
@@ -170,6 +171,44 @@ static void failing_step(void) {
         CHECK_MSG(live_when_idle() == 0, "%s: %ld objects remain", faults[i][0],
                   metalsim_live_all());
     }
+}
+
+/* A long step is committed in parts, which run in order without a wait between them; the failure of
+ * one is the step's. More parts than may run at once, too. */
+static void steps_in_parts(void) {
+    enum { N = 100 };
+    struct fixture s;
+    err e = {0};
+    const int32_t other[N_ROWS] = {9, 9, 9, 9};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    fixture_init(&s, be);
+    backend_metal_set_part_time(be, 1e-12); /* less than any op: each dispatch is a part */
+    metalsim_set_delay_ms(300);
+    CHECK(embed(&s) == 0 && embed(&s) == 0);
+    CHECK(metalsim_live(METALSIM_COMMAND_BUFFER) == 2);
+    CHECK(backend_sync(be, &e) == 0);
+    metalsim_set_delay_ms(1);
+    for (int n = 1; n <= N; n += 33) {
+        uint64_t before = n_dispatches(be);
+        for (int i = 0; i < n; i++)
+            CHECK(embed(&s) == 0);
+        CHECK(backend_sync(be, &e) == 0 && first_row(&s) == (n == 1 ? 3 : 9));
+        CHECK(n_dispatches(be) == before + (uint64_t)n);
+        CHECK(backend_upload(be, s.ids, 0, other, sizeof other, &e) == 0);
+    }
+    be_need(metalsim_set_faults("command=2:oom") == 0, "faults");
+    CHECK(embed(&s) == 0 && embed(&s) == 0 && embed(&s) == 0);
+    CHECK(backend_sync(be, &e) == ERR_DEVICE && strstr(e.msg, "Insufficient Memory"));
+    CHECK(backend_recover(be, &e) == 0 && embed(&s) == 0 && backend_sync(be, &e) == 0);
+    CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0 && embed(&s) == 0 &&
+          backend_capture_end(be, &e) == 0); /* a captured step has one part */
+    CHECK(embed(&s) == 0 && backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
+    metalsim_set_delay_ms(0);
+    metalsim_set_faults(NULL);
+    fixture_fini(&s);
+    backend_close(be);
+    CHECK(live_when_idle() == 0);
 }
 
 /* A kernel variant fails to compile at its first use. */
@@ -419,6 +458,7 @@ int main(void) {
     RUN(failing_open);
     RUN(constant_memory_over_steps);
     RUN(failing_step);
+    RUN(steps_in_parts);
     RUN(failing_pipeline);
     RUN(memory_stays_resident);
     RUN(uploads_wait);

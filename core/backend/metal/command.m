@@ -93,6 +93,79 @@ uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l)
     return p ? p->simd_width : 0;
 }
 
+/* ---- command buffers ---- */
+
+/* With a pool for the objects that the framework autoreleases: the worker's thread has none. */
+static void end_encoder(struct metal_backend *m) {
+    @autoreleasepool {
+        [m->encoder endEncoding];
+        [m->encoder release];
+    }
+    m->encoder = nil;
+}
+
+/* Waits for the oldest running command buffer, whose error becomes the device's. */
+static void wait_oldest(struct metal_backend *m) {
+    id<MTLCommandBuffer> oldest = m->running[0];
+    @autoreleasepool {
+        [oldest waitUntilCompleted];
+        if ([oldest status] != MTLCommandBufferStatusCompleted) {
+            NSError *error = [oldest error];
+            m->gone |= [error code] == MTLCommandBufferErrorDeviceRemoved;
+            metal_fail(m, "running a step", error);
+        }
+        [oldest release];
+    }
+    m->n_running--;
+    memmove(m->running, m->running + 1, m->n_running * sizeof m->running[0]);
+    m->running[m->n_running] = nil;
+}
+
+static int wait_running(struct metal_backend *m) {
+    while (m->n_running)
+        wait_oldest(m);
+    return m->failed.code;
+}
+
+static void count_dispatches(struct metal_backend *m, const struct metal_tally *tally) {
+    for (uint32_t i = 0; i < m->base.n_kernels; i++) {
+        const struct metal_tally *t = &tally[i];
+        atomic_fetch_add_explicit(&m->base.kernel_counts[i], t->n, memory_order_relaxed);
+        atomic_fetch_add_explicit(&m->base.kernel_read[i], t->read, memory_order_relaxed);
+        atomic_fetch_add_explicit(&m->base.kernel_written[i], t->written, memory_order_relaxed);
+    }
+}
+
+/* Takes next. Only the parts of one step are in flight, plus a step captured and not committed. */
+static void commit_buffer(struct metal_backend *m, id<MTLCommandBuffer> next,
+                          struct metal_tally *tally) {
+    if (!m->in_parts)
+        wait_running(m);
+    else if (m->n_running == METAL_MAX_PARTS)
+        wait_oldest(m);
+    int rc = m->failed.code;
+    @autoreleasepool {
+        if (!rc) metal_residency_use(m);
+        if (rc)
+            [next release];
+        else
+            [next commit];
+    }
+    if (!rc) {
+        m->running[m->n_running++] = next;
+        count_dispatches(m, tally);
+    }
+    memset(tally, 0, sizeof m->encoding_tally);
+}
+
+static void commit_encoding(struct metal_backend *m) {
+    id<MTLCommandBuffer> next = m->encoding;
+    end_encoder(m);
+    m->encoding = nil;
+    m->encoded_s = 0;
+    commit_buffer(m, next, m->encoding_tally);
+}
+
 /* ---- dispatches ---- */
 
 static int open_encoder(struct metal_backend *m) {
@@ -120,6 +193,19 @@ static bool fits_pipeline(const struct metal_pipeline *p, const struct metal_lau
     return n <= p->max_threads && p->simd_width == METAL_SIMD;
 }
 
+/* Half of what an M1, the slowest chip, can do: multiplications and bytes a second. */
+static const double slow_products = 0.6e12, slow_bytes = 34e9;
+
+/* macOS kills a command buffer that keeps the GPU from the desktop for too long. */
+static void commit_if_long(struct metal_backend *m, const struct metal_launch *l) {
+    double products_s = (double)l->products / slow_products;
+    double bytes_s = (double)(l->read + l->written) / slow_bytes;
+    m->encoded_s += products_s > bytes_s ? products_s : bytes_s;
+    if (m->capturing || m->most_s <= 0 || m->encoded_s < m->most_s) return;
+    commit_encoding(m);
+    m->in_parts = true;
+}
+
 int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
     if (m->failed.code) return m->failed.code;
     struct metal_pipeline *p = find_pipeline(m, l);
@@ -138,73 +224,22 @@ int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
     if (rc) return rc;
     struct metal_tally *t = &m->encoding_tally[p->counter];
     t->n++, t->read += l->read, t->written += l->written;
-    return 0;
-}
-
-/* ---- command buffers ---- */
-
-/* With a pool for the objects that the framework autoreleases: the worker's thread has none. */
-static void end_encoder(struct metal_backend *m) {
-    @autoreleasepool {
-        [m->encoder endEncoding];
-        [m->encoder release];
-    }
-    m->encoder = nil;
-}
-
-/* Waits for the running command buffer, whose error becomes the device's. */
-static int wait_running(struct metal_backend *m) {
-    if (!m->running) return m->failed.code;
-    @autoreleasepool {
-        [m->running waitUntilCompleted];
-        if ([m->running status] != MTLCommandBufferStatusCompleted) {
-            NSError *error = [m->running error];
-            m->gone |= [error code] == MTLCommandBufferErrorDeviceRemoved;
-            metal_fail(m, "running a step", error);
-        }
-        [m->running release];
-    }
-    m->running = nil;
+    commit_if_long(m, l);
     return m->failed.code;
 }
 
-static void count_dispatches(struct metal_backend *m, const struct metal_tally *tally) {
-    for (uint32_t i = 0; i < m->base.n_kernels; i++) {
-        const struct metal_tally *t = &tally[i];
-        atomic_fetch_add_explicit(&m->base.kernel_counts[i], t->n, memory_order_relaxed);
-        atomic_fetch_add_explicit(&m->base.kernel_read[i], t->read, memory_order_relaxed);
-        atomic_fetch_add_explicit(&m->base.kernel_written[i], t->written, memory_order_relaxed);
-    }
-}
-
-/* Takes next. At most one command buffer is in flight, plus one captured and not committed. */
-static void commit_buffer(struct metal_backend *m, id<MTLCommandBuffer> next,
-                          struct metal_tally *tally) {
-    int rc = wait_running(m);
-    @autoreleasepool {
-        if (!rc) metal_residency_use(m);
-        if (rc)
-            [next release];
-        else
-            [next commit];
-    }
-    if (!rc) {
-        m->running = next;
-        count_dispatches(m, tally);
-    }
-    memset(tally, 0, sizeof m->encoding_tally);
-}
+/* ---- steps ---- */
 
 /* Leaves a step that is being captured alone. */
 int metal_flush(backend *be, err *e) {
     struct metal_backend *m = metal_of(be);
-    if (m->encoding && !m->capturing) {
-        id<MTLCommandBuffer> next = m->encoding;
-        end_encoder(m);
-        m->encoding = nil;
-        commit_buffer(m, next, m->encoding_tally);
-    }
+    if (m->encoding && !m->capturing) commit_encoding(m);
+    m->in_parts = false;
     return report_failure(m, e);
+}
+
+void backend_metal_set_part_time(backend *be, double seconds) {
+    metal_of(be)->most_s = seconds;
 }
 
 int metal_sync(backend *be, err *e) {
@@ -231,6 +266,8 @@ int metal_recover(backend *be, err *e) {
         metal_residency_requeue(m);
     }
     memset(m->encoding_tally, 0, sizeof m->encoding_tally);
+    m->encoded_s = 0;
+    m->in_parts = false;
     err_clear(&m->failed);
     return 0;
 }
@@ -249,6 +286,7 @@ int metal_capture_end(backend *be, err *e) {
     if (!m->capturing) return err_set(e, ERR_INVALID, "capture_end without capture_begin");
     m->capturing = false;
     end_encoder(m);
+    m->encoded_s = 0;
     m->captured = m->encoding;
     m->encoding = nil;
     memcpy(m->captured_tally, m->encoding_tally, sizeof m->captured_tally);

@@ -118,6 +118,7 @@ static int open_device(struct metal_backend *m, const struct backend_config *con
     m->queue = [m->device newCommandQueue];
     if (!m->queue) return err_set(e, ERR_DEVICE, "the Metal device returned no command queue");
     metal_residency_open(m, config->resident_s);
+    m->most_s = config->command_buffer_ms * 1e-3;
     if ((rc = compile_sources(m, e)) || (rc = name_kernels(m, e)) || (rc = metal_probe(m, e)))
         return rc;
     snprintf(m->isa, sizeof m->isa, "%s", [[m->device name] UTF8String]);

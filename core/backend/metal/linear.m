@@ -80,6 +80,7 @@ static void count_bytes(struct metal_launch *l, const struct op_linear *a, const
         l->read += n_passes * w->n_out * metal_row_bytes(w);
         if (a->bias[g->at[i]]) l->read += w->n_out * sizeof(float);
         if (!is_pair(a) || i == 0) l->written += a->n_rows * w->n_out * sizeof(float);
+        l->products += a->n_rows * w->n_out * w->n_in;
     }
 }
 

@@ -16,6 +16,8 @@ enum metal_products {
 /* Overrides the choice from the next op on (backend_metal_products: the choice made at open). be is
  * a Metal device. ERR_UNSUPPORTED: this GPU has no simdgroup matrices. */
 int backend_metal_force_products(backend *be, enum metal_products products);
+/* Commits a step in parts of this estimated time; 0: as a whole. */
+void backend_metal_set_part_time(backend *be, double seconds);
 enum metal_products backend_metal_products(const backend *be);
 
 #endif

@@ -1,7 +1,7 @@
 /* metal_int.h - private header of the Metal backend. Objective-C with manual reference counting, no
  * classes of its own. Only files of this folder include it.
  *
- * A step is one command buffer with one serial compute encoder: dispatches run in the order in
+ * A step is one command buffer, or several parts, each with one serial compute encoder: dispatches run in the order in
  * which they were encoded, and each sees what the previous ones wrote. The first dispatch opens it,
  * flush or sync commits it. While it runs, the next step may be captured (encoded without being
  * committed); metal_graph_launch commits that one. All buffers are shared-mode: host and device see
@@ -25,6 +25,7 @@ enum {
     METAL_MAX_CONSTS = 12, /* function constants of one pipeline */
     METAL_MAX_BINDS = 20,  /* buffers of one dispatch, without the arguments */
     METAL_MAX_PIPELINES = 512,
+    METAL_MAX_PARTS = 32, /* command buffers of one step; then the oldest is waited for */
     METAL_PAGE = BACKEND_RANGE_ALIGN,
     METAL_SIMD = 32 /* lanes of a simdgroup, as the kernels assume */
 };
@@ -104,13 +105,18 @@ struct metal_backend {
 
     id<MTLCommandBuffer> encoding;        /* ops so far; nil: none */
     id<MTLComputeCommandEncoder> encoder; /* of encoding */
-    id<MTLCommandBuffer> running;         /* committed, not waited for yet; nil: none */
-    id<MTLCommandBuffer> captured;        /* the next step, not committed yet; nil: none */
-    bool capturing;                       /* encoding is the step being captured */
+    /* Committed, not waited for yet, oldest first: the parts of one step. */
+    id<MTLCommandBuffer> running[METAL_MAX_PARTS];
+    uint32_t n_running;
+    bool in_parts;                 /* what is encoded continues the step that runs */
+    id<MTLCommandBuffer> captured; /* the next step, not committed yet; nil: none */
+    bool capturing;                /* encoding is the step being captured */
     struct metal_tally encoding_tally[BACKEND_MAX_KERNELS];
     struct metal_tally captured_tally[BACKEND_MAX_KERNELS];
-    err failed;                        /* code 0: healthy */
-    bool gone;                         /* the device was removed */
+    double encoded_s,
+        most_s; /* estimated time of encoding; above most_s it is committed. 0: never */
+    err failed; /* code 0: healthy */
+    bool gone;  /* the device was removed */
     struct metal_residency *residency; /* NULL: none */
 
     char isa[64];                          /* "Apple M4" */
@@ -143,6 +149,7 @@ struct metal_launch {
     uint32_t tg_bytes;                        /* threadgroup(0), a multiple of 16; 0: none */
     uint32_t groups[3], threads[3];           /* threadgroups of the grid, threads of one */
     uint64_t read, written;                   /* bytes, for the traffic counters */
+    uint64_t products;                        /* multiplications of a matrix product; else 0 */
 };
 
 /* The first function constants of each kernel over state blocks: enum margs_state_const. */
