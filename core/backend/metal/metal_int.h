@@ -1,11 +1,12 @@
 /* metal_int.h - private header of the Metal backend. Objective-C with manual reference counting, no
  * classes of its own. Only files of this folder include it.
  *
- * A step is one command buffer, or several parts, each with one serial compute encoder: dispatches run in the order in
- * which they were encoded, and each sees what the previous ones wrote. The first dispatch opens it,
- * flush or sync commits it. While it runs, the next step may be captured (encoded without being
- * committed); metal_graph_launch commits that one. All buffers are shared-mode: host and device see
- * the same bytes, so an upload is a copy that waits until no step is in flight.
+ * A step is one command buffer, or several parts, each with one serial compute encoder: dispatches
+ * run in the order in which they were encoded, and each sees what the previous ones wrote. The
+ * first dispatch opens it, flush or sync commits it. While it runs, the next step may be captured
+ * (encoded without being committed); metal_graph_launch commits that one. All buffers are
+ * shared-mode: host and device see the same bytes, so an upload is a copy that waits until no step
+ * is in flight.
  *
  * A command buffer that ends in an error is sticky: failed holds its text, and every later op and
  * sync returns ERR_DEVICE. */
