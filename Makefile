@@ -188,8 +188,8 @@ metal-mutants: ## plant faults in the Metal backend and count how many its tests
 	@tests/metal/mutants.py
 
 .PHONY: cuda-check test-cuda
-cuda-check: ## compile the CUDA module, warnings as errors, where nvcc is; for one architecture, ALL=1: for each
-	@scripts/check-cuda $(if $(ALL),,CUDA_ARCHS=90)
+cuda-check: ## compile the CUDA module, warnings as errors, where nvcc is; ALL=1: for each GPU; QUICK=1: to PTX
+	@QUICK=$(QUICK) scripts/check-cuda $(if $(ALL),,CUDA_ARCHS=90)
 test-cuda: ## the CUDA backend on its stand-in (Linux): every op, models, a server
 	@scripts/setup test
 	@scripts/npm-ci tests/http
@@ -203,11 +203,12 @@ test-gpu: ## the CUDA backend on this machine's NVIDIA GPU; scripts/test-gpu mak
 # The tests of ops take their smaller sets, as they do under an emulator: the code is the same. QUICK=1
 # leaves out what computes long, and brings fewer clients.
 .PHONY: asan tsan
-SANITIZED   = UNIT_QUICK="$(QUICK_SETS)" UNIT_LIMIT_S=1800 $(if $(QUICK),LOAD_CLIENTS=48)
+SANITIZED   = UNIT_QUICK="$(QUICK_SETS) $(SHORT)" UNIT_LIMIT_S=1800 $(if $(QUICK),LOAD_CLIENTS=48)
 asan: ## unit tests, fuzz corpora and load test under AddressSanitizer and UBSan; QUICK=1: a short form
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) BUILD=build-asan SAN="$(ASAN)" all
 	@$(SANITIZED) SUITES="unit fuzz load" ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 scripts/run-tests build-asan SAN="$(ASAN)" QUICK=$(QUICK)
+tsan: SHORT = $(if $(QUICK),test_worker test_worker_grammar test_responses_store)
 tsan: ## tests with threads under ThreadSanitizer; QUICK=1: a short form
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) BUILD=build-tsan SAN="$(TSAN)" all

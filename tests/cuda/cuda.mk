@@ -14,7 +14,7 @@ CUDA_O   := $(CUDA_C:%.c=$(BUILD)/pic/%.o) $(CUDA_CU:%.cu=$(BUILD)/pic/%.cu.o) $
 CUDA_MODULE := $(BUILD)/libinferd-cuda.so
 # The last architecture also as PTX, for later GPUs.
 CUDA_TARGETS := $(patsubst 90,90a,$(CUDA_ARCHS)) # 90a: wgmma (shaders/cuda/wgmma.cuh)
-CUDA_GENCODE := $(foreach a,$(CUDA_TARGETS),-gencode arch=compute_$(a),code=sm_$(a)) \
+CUDA_GENCODE := $(foreach a,$(if $(CUDA_PTX_ONLY),,$(CUDA_TARGETS)),-gencode arch=compute_$(a),code=sm_$(a)) \
   -gencode arch=compute_$(lastword $(CUDA_TARGETS)),code=compute_$(lastword $(CUDA_TARGETS))
 NVCC_OPT   ?= -O3
 NVCC_FLAGS := -std=c++17 $(NVCC_OPT) -I. --Werror all-warnings -Xcompiler -fPIC,-Wall,-Wno-unknown-pragmas $(CUDA_GENCODE) \
@@ -26,6 +26,8 @@ $(BUILD)/pic/%.o: %.c
 $(BUILD)/pic/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+.PHONY: cuda-kernels
+cuda-kernels: $(CUDA_O)
 $(CUDA_MODULE): $(CUDA_O)
 	$(CXX) -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -Wl,--no-undefined -lpthread -ldl -lrt -lm
 

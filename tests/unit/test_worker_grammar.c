@@ -450,7 +450,10 @@ static void all_while_steps_overlap(void) {
 
 int main(int argc, char **argv) {
     err e = {0};
-    if (argc > 1) n_rounds *= atoi(argv[1]);
+    if (argc > 1 && strcmp(argv[1], "quick") == 0)
+        n_rounds /= 4;
+    else if (argc > 1)
+        n_rounds *= atoi(argv[1]);
     make_grammars();
     CHECK_MSG(engine_grammar_vocab(NULL, FAKE_VOCAB, 0, &vocab, &e) == 0, "%s", e.msg);
     RUN(as_if_alone_and_token_by_token);
