@@ -9,12 +9,14 @@ import { capture } from "./processes.mjs";
 import { rows } from "./rows.mjs";
 
 const help = `usage: scripts/bench-cpu [options]
-Measures the CPU backend on a model of TinyLlama's shape with random weights, beside other engines
+Measures the CPU backend on a model with random weights, of TinyLlama's shape or another, beside other engines
 where they are given, and prints a Markdown table: medians of samples taken in turns.
 
   --peers P[,P...]    folders with llama-bench, llama-batched-bench, llama-server (DIR or NAME=DIR;
                       DIR/bin and DIR/build/bin are tried too); a row leaves out what is not there
   --models DIR        where the models are; missing ones are made (default build/bench-models, 5 GB)
+  --shape NAME        of the model, as scripts/random-model names it (default TinyLlama's)
+  --layers N          of that shape: fewer than the model has make it fit
   --types T[,T...]    of the weights (default Q4_0,Q4_K_M,Q8_0); rows of one type use the first
   --only ROW[,ROW...] some of: ${Object.keys(rows).join(", ")}
   --rounds N          samples of each figure (default 5; 3 with --quick)
@@ -38,6 +40,8 @@ function parse(argv) {
   const o = {
     peers: "",
     models: "build/bench-models",
+    shape: "",
+    layers: 0,
     types: "Q4_0,Q4_K_M,Q8_0",
     only: Object.keys(rows).join(","),
     rounds: 0,
@@ -61,6 +65,7 @@ function parse(argv) {
   o.rounds ||= o.quick ? 3 : 5;
   for (const name of ["rounds", "threads"])
     if (!(Number.isInteger(o[name]) && o[name] > 0)) die(`--${name} is not a positive whole number`);
+  if (!(Number.isInteger(o.layers) && o.layers >= 0)) die("--layers is not a positive whole number");
   for (const name of o.only.split(","))
     if (!(name in rows)) die(`no row ${name} (there are ${Object.keys(rows).join(", ")})`);
   return o;
@@ -70,13 +75,17 @@ const progress = (text) => console.error(`bench-cpu: ${text}`);
 
 async function modelFiles(o) {
   const scripts = dirname(dirname(fileURLToPath(import.meta.url))),
-    whole = join(o.models, "tiny-f16.gguf");
-  const wanted = o.types.split(",").map((type) => ({ type, file: join(o.models, `tiny-${type.toLowerCase()}.gguf`) }));
+    name = `${o.shape || "tiny"}${o.layers ? `-${o.layers}` : ""}`,
+    whole = join(o.models, `${name}-f16.gguf`);
+  const flags = [...(o.shape ? ["--shape", o.shape] : []), ...(o.layers ? ["--layers", `${o.layers}`] : [])];
+  const wanted = o.types
+    .split(",")
+    .map((type) => ({ type, file: join(o.models, `${name}-${type.toLowerCase()}.gguf`) }));
   const missing = wanted.filter((m) => !existsSync(m.file));
   mkdirSync(o.models, { recursive: true });
   if (missing.length && !existsSync(whole)) {
     progress(`making ${whole}`);
-    await capture(join(scripts, "random-model"), ["--out", whole]);
+    await capture(join(scripts, "random-model"), [...flags, "--out", whole]);
   }
   for (const m of missing) {
     progress(`making ${m.file}`);

@@ -290,10 +290,29 @@ static void merge_task(const void *arg, uint32_t task, int thread) {
         .out = (float *)a->out->host + at});
 }
 
+/* Plans tiles of up to n query heads; false: the batch is malformed. */
+static bool plan_heads(struct attn_run *run, uint32_t n) {
+    run->heads_per_tile = n;
+    run->n_subs = (run->n_group + n - 1) / n;
+    run->n_tiles = run->a->kv.n_kv_heads * run->n_subs;
+    return make_groups(run) && plan_tiles(run);
+}
+
+/* A tile takes all heads of a KV head that it can, because each tile decodes K and V. If threads
+ * would have no task then (decoding with one KV head), tiles of fewer heads share the work. */
+static bool plan(struct attn_run *run) {
+    uint32_t n = run->n_group < CPU_TILE_QUERIES ? run->n_group : CPU_TILE_QUERIES;
+    bool ok = plan_heads(run, n);
+    while (ok && run->n_tasks < run->n_threads && n > CPU_ATTN_GROUP) {
+        n = (n / 2 + CPU_ATTN_GROUP - 1) / CPU_ATTN_GROUP * CPU_ATTN_GROUP;
+        ok = plan_heads(run, n);
+    }
+    return ok;
+}
+
 int cpu_paged_attention(backend *be, const struct op_paged_attention *a) {
     struct cpu_backend *c = cpu_of(be);
     const struct backend_kv *kv = &a->kv;
-    uint32_t n_group = a->n_heads / kv->n_kv_heads;
     uint64_t block_bytes;
     if (kv->head_dim > CPU_MAX_HEAD_DIM || kv->block_tokens > CPU_MAX_BLOCK_TOKENS ||
         CPU_ATTN_SPAN % kv->block_tokens || !backend_kv_block_bytes(kv, &block_bytes))
@@ -302,15 +321,11 @@ int cpu_paged_attention(backend *be, const struct op_paged_attention *a) {
     struct attn_run run = {.a = a,
                            .attn = c->attn,
                            .isa = fits ? c->isa : &cpu_isa_generic,
-                           .n_group = n_group,
-                           .heads_per_tile =
-                               n_group < CPU_TILE_QUERIES ? n_group : CPU_TILE_QUERIES,
+                           .n_group = a->n_heads / kv->n_kv_heads,
                            .n_threads = (uint32_t)c->base.n_threads,
                            .v_dim = backend_kv_v_dim(kv),
                            .run_bytes = block_bytes / kv->n_kv_heads};
-    run.n_subs = (n_group + run.heads_per_tile - 1) / run.heads_per_tile;
-    run.n_tiles = kv->n_kv_heads * run.n_subs;
-    if (!make_groups(&run) || !plan_tiles(&run)) return ERR_INVALID;
+    if (!plan(&run)) return ERR_INVALID;
     uint32_t share = (run.n_tasks + run.n_threads - 1) / run.n_threads;
     pool_run(c->pool, share * run.n_threads, attn_task, &run);
     pool_run(c->pool, run.n_merges, merge_task, &run);
