@@ -268,7 +268,8 @@ struct hf_packed {
 
 /* Element i of F32, F16, BF16 or F8_E4M3. */
 float hf_scale_at(const struct safetensor *s, uint64_t i);
-/* n values of row r from column c on. */
+/* n (up to HF_PACKED_VALUES) values of row r from column c on. */
+enum { HF_PACKED_VALUES = 64 };
 void hf_packed_values(const struct hf_packed *k, uint64_t r, uint64_t c, uint64_t n, float *out);
 /* 32 of them as a block of type, which is at least k->type in the order Q4_0, Q5_0, Q8_0. */
 void hf_packed_block(const struct hf_packed *k, int type, uint64_t r, uint64_t c, void *out);

@@ -14,15 +14,15 @@
 /* Where AutoAWQ puts output r % 8 in a word. */
 static const uint8_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
-static float e4m3_to_f32(uint8_t b) {
-    const uint32_t sign = (uint32_t)(b & 0x80) << 24, e = b >> 3 & 15, m = b & 7;
-    uint32_t bits = sign | (e + 120) << 23 | m << 20;
+/* Without a branch, and without subnormal numbers, which are slow. */
+static inline float e4m3_to_f32(uint8_t b) {
+    const uint32_t e = b >> 3 & 15, m = b & 7;
+    const uint32_t normal = (b & 0x7f) == 0x7f ? 0x7fc00000 : (e + 120) << 23 | m << 20;
+    const float small = (float)m * 0x1p-9f;
+    uint32_t bits;
     float f;
-    if (e == 0) {
-        f = (float)m * 0x1p-9f;
-        return sign ? -f : f;
-    }
-    if (e == 15 && m == 7) bits = sign | 0x7fc00000;
+    memcpy(&bits, &small, sizeof bits);
+    bits = (e ? normal : bits) | (uint32_t)(b & 0x80) << 24;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
@@ -75,62 +75,94 @@ static int32_t zero_of(const struct hf_packed *k, uint64_t r, uint64_t g) {
                    k->bits);
 }
 
-static int32_t integer_of(const struct hf_packed *k, uint64_t r, uint64_t c) {
-    const uint64_t word = c >> k->each_log2, within = c - (word << k->each_log2);
+static uint32_t word_at(const uint8_t *p, uint64_t i) {
+    uint32_t w;
+    memcpy(&w, p + 4 * i, sizeof w);
+    return w;
+}
+
+/* q of row r, n columns from c on. */
+static void load_integers(const struct hf_packed *k, uint64_t r, uint64_t c, uint64_t n,
+                          int32_t *q) {
     const uint8_t *p = k->values->data;
-    switch (k->order) {
-    case HF_ORDER_GPTQ:
-        return bits_at(p, (word * k->n_rows + r) * 32 + within * k->bits, k->bits);
-    case HF_ORDER_AWQ:
-        return bits_at(p, (c * (k->n_rows / 8) + r / 8) * 32 + 4 * awq_place[r % 8], 4);
-    case HF_ORDER_ROWS:
-        break;
+    const uint64_t words = k->n_rows / 8, each = 1u << k->each_log2;
+    const uint32_t bits = k->bits, mask = (1u << bits) - 1;
+    const bool by_rows = k->order == HF_ORDER_ROWS;
+    if (k->order == HF_ORDER_AWQ) {
+        for (uint64_t i = 0; i < n; i++)
+            q[i] = word_at(p, (c + i) * words + r / 8) >> 4 * awq_place[r % 8] & 15;
+        return;
     }
-    if (k->values->type == ST_I8) return (int8_t)p[r * k->row_bytes + c] + 128;
-    return bits_at(p, r * k->row_bytes * 8 + c * k->bits, k->bits);
+    if (k->values->type == ST_I8) {
+        for (uint64_t i = 0; i < n; i++)
+            q[i] = (int8_t)p[r * k->row_bytes + c + i] + 128;
+        return;
+    }
+    for (uint64_t i = 0; i < n;) {
+        const uint64_t at = (c + i) >> k->each_log2, within = (c + i) & (each - 1);
+        const uint64_t some = each - within < n - i ? each - within : n - i;
+        uint32_t w = word_at(p, by_rows ? r * (k->row_bytes / 4) + at : at * k->n_rows + r);
+        w >>= within * bits;
+        for (uint64_t j = 0; j < some; j++, i++, w >>= bits)
+            q[i] = (int32_t)(w & mask);
+    }
 }
 
 void hf_packed_values(const struct hf_packed *k, uint64_t r, uint64_t c, uint64_t n, float *out) {
     const uint8_t *row = k->values->data + r * k->row_bytes;
-    const uint64_t end = c + n;
-    while (c < end) {
-        const uint64_t g = group_of(k, c), next = (g + 1) * k->group_cols;
-        const uint64_t stop = k->groups ? c + 1 : next < end ? next : end;
+    int32_t q[HF_PACKED_VALUES];
+    if (k->kind == HF_INTEGERS) load_integers(k, r, c, n, q);
+    for (uint64_t i = 0; i < n;) {
+        const uint64_t g = group_of(k, c + i), next = (g + 1) * k->group_cols - c;
+        const uint64_t stop = k->groups ? i + 1 : next < n ? next : n;
         const int32_t zero = k->kind == HF_INTEGERS ? zero_of(k, r, g) : 0;
         float scale = scale_of(k, r, g);
         if (k->kind == HF_E2M1) scale = k->divides ? scale / k->unit : scale * k->unit;
-        for (; c < stop; c++) {
-            if (k->kind == HF_E4M3)
-                *out++ = e4m3_to_f32(row[c]) * scale;
-            else if (k->kind == HF_E2M1)
-                *out++ = (float)mxfp4_levels[row[c / 2] >> (c % 2 ? 4 : 0) & 15] * 0.5f * scale;
-            else
-                *out++ = (float)(integer_of(k, r, c) - zero) * scale;
-        }
+        if (k->kind == HF_E4M3)
+            for (; i < stop; i++)
+                out[i] = e4m3_to_f32(row[c + i]) * scale;
+        else if (k->kind == HF_E2M1)
+            for (; i < stop; i++)
+                out[i] =
+                    (float)mxfp4_levels[row[(c + i) / 2] >> (c + i) % 2 * 4 & 15] * 0.5f * scale;
+        else
+            for (; i < stop; i++)
+                out[i] = (float)(q[i] - zero) * scale;
     }
+}
+
+/* Two rows of 16 nibbles. */
+static void put_nibbles(const int32_t q[Q_ELEMS], int32_t add, uint8_t out[Q_ELEMS / 2]) {
+    for (unsigned i = 0; i < Q_ELEMS / 2; i++)
+        out[i] = (uint8_t)(((q[i] + add) & 15) | ((q[i + 16] + add) & 15) << 4);
 }
 
 void hf_packed_block(const struct hf_packed *k, int type, uint64_t r, uint64_t c, void *out) {
     const uint64_t g = group_of(k, c);
     const uint16_t d = f32_to_f16(scale_of(k, r, g));
     const int32_t zero = zero_of(k, r, g);
-    struct q4_0_block q4 = {.d = d};
-    struct q5_0_block q5 = {.d = d};
-    struct q8_0_block q8 = {.d = d};
-    for (unsigned i = 0; i < Q_ELEMS; i++) {
-        const int32_t q = integer_of(k, r, c + i) - zero;
-        const unsigned shift = i < 16 ? 0 : 4, five = (unsigned)(q + 16);
-        q8.q[i] = (int8_t)q;
-        q4.q[i % 16] |= (uint8_t)((unsigned)(q + 8) << shift);
-        q5.q[i % 16] |= (uint8_t)((five & 15) << shift);
-        q5.high[i / 8] |= (uint8_t)((five >> 4 & 1) << i % 8);
+    int32_t q[Q_ELEMS];
+    load_integers(k, r, c, Q_ELEMS, q);
+    for (unsigned i = 0; i < Q_ELEMS; i++)
+        q[i] -= zero;
+    if (type == QTYPE_Q4_0) {
+        struct q4_0_block b = {.d = d};
+        put_nibbles(q, 8, b.q);
+        memcpy(out, &b, sizeof b);
+    } else if (type == QTYPE_Q5_0) {
+        struct q5_0_block b = {.d = d};
+        uint32_t high = 0;
+        put_nibbles(q, 16, b.q);
+        for (unsigned i = 0; i < Q_ELEMS; i++)
+            high |= ((uint32_t)(q[i] + 16) >> 4 & 1) << i;
+        memcpy(b.high, &high, sizeof high);
+        memcpy(out, &b, sizeof b);
+    } else {
+        struct q8_0_block b = {.d = d};
+        for (unsigned i = 0; i < Q_ELEMS; i++)
+            b.q[i] = (int8_t)q[i];
+        memcpy(out, &b, sizeof b);
     }
-    if (type == QTYPE_Q4_0)
-        memcpy(out, &q4, sizeof q4);
-    else if (type == QTYPE_Q5_0)
-        memcpy(out, &q5, sizeof q5);
-    else
-        memcpy(out, &q8, sizeof q8);
 }
 
 /* ---- the choice of a type ---- */

@@ -5,7 +5,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK_UNITS = 64, MXFP4_SOURCE_BYTES = 16, PANEL_ROWS = 128 };
+enum {
+    CHUNK_UNITS = HF_PACKED_VALUES,
+    MXFP4_SOURCE_BYTES = 16,
+    PANEL_ROWS = 128,
+    PANEL_COLS = 512
+};
 
 int hf_source_type(const struct safetensor *s) {
     switch (s->type) {
@@ -142,8 +147,14 @@ static void make_packed(const struct hf_recipe *k, int type, uint64_t row, uint6
     const uint64_t r = source_row(k, row % k->n_rows);
     const bool is_block = qtype_find(type)->block_elems > 1;
     const bool in_row = !k->transposed && !k->by_cols;
-    float values[CHUNK_UNITS];
+    float values[HF_PACKED_VALUES];
     if (!is_block && in_row) hf_packed_values(p, first + r, begin, n, values);
+    if (!is_block && in_row && !is_computed(k)) {
+        float made[HF_PACKED_VALUES]; /* aligned, as out need not be */
+        qtype_encode(type, values, made, n);
+        memcpy(out, made, n * unit);
+        return;
+    }
     for (uint64_t i = 0; i < n; i++) {
         const uint64_t c = k->by_cols ? regroup(k, begin + i) : begin + i;
         if (is_block) {
@@ -205,8 +216,10 @@ static uint64_t read_panel(const struct hf_recipe *k, int type, uint64_t row, ui
                            uint64_t n, uint8_t *out) {
     const uint64_t unit = unit_bytes(type), n_units = row_bytes / unit;
     const uint64_t n_rows = n / row_bytes < PANEL_ROWS ? n / row_bytes : PANEL_ROWS;
-    for (uint64_t begin = 0; begin < n_units; begin += CHUNK_UNITS) {
-        const uint64_t some = n_units - begin < CHUNK_UNITS ? n_units - begin : CHUNK_UNITS;
+    const uint64_t of_cols = PANEL_COLS / qtype_find(type)->block_elems;
+    const uint64_t most = of_cols < CHUNK_UNITS ? of_cols : CHUNK_UNITS;
+    for (uint64_t begin = 0; begin < n_units; begin += most) {
+        const uint64_t some = n_units - begin < most ? n_units - begin : most;
         for (uint64_t r = 0; r < n_rows; r++)
             make_units(k, type, row + r, begin, some, out + r * row_bytes + begin * unit);
     }
