@@ -397,6 +397,9 @@ static void log_left_out(const struct weight_plan *plan, const struct model_load
             (unsigned long long)n, plan->n_layers);
     if (!gguf_get_str(plan->g, model_key(&k, "inferd.left_out"), &text, NULL))
         log_info("model: not loaded: %.*s", (int)(text.len < 160 ? text.len : 160), text.data);
+    if (!gguf_get_str(plan->g, model_key(&k, "inferd.quantized"), &text, NULL))
+        log_info("model: quantized tensors of the folder: %.*s",
+                 (int)(text.len < 160 ? text.len : 160), text.data);
 }
 
 static int walk_plan(const gguf *g, const struct model_load *load, struct model_weights *w,

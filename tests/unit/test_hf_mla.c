@@ -231,7 +231,7 @@ static void members_without_counterpart_are_refused(void) {
         {"deepseek_v3", "\"kv_lora_rank\":0", "kv_lora_rank", ERR_FORMAT},
         {"deepseek_v3", "\"qk_rope_head_dim\":\"64\"", "qk_rope_head_dim", ERR_FORMAT},
         {"deepseek_v3", "\"routed_scaling_factor\":0", "routed_scaling_factor", ERR_UNSUPPORTED},
-        {"deepseek_v3", "\"quantization_config\":{\"quant_method\":\"fp8\"}", "'fp8'",
+        {"deepseek_v3", "\"quantization_config\":{\"quant_method\":\"hqq\"}", "'hqq'",
          ERR_UNSUPPORTED},
         {"glm4_moe_lite", "\"mlp_layer_types\":[\"sparse\",\"dense\"]", "mlp_layer_types",
          ERR_UNSUPPORTED},

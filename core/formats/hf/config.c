@@ -117,19 +117,6 @@ void hf_put_expert_counts(struct hf_reader *r, uint64_t n, uint64_t n_used) {
 
 /* ---- members that must not be ignored ---- */
 
-static int check_quantization(struct hf_reader *r) {
-    const cJSON *q = hf_value(r->root, "quantization_config");
-    if (!q) q = hf_value(r->json, "quantization_config");
-    if (!q) return 0;
-    const char *method = hf_text(q, "quant_method");
-    bool ours = r->config->family->traits & HF_GPT_OSS;
-    if (method && strcmp(method, "mxfp4") == 0 && ours) return 0;
-    return err_set_param(r->e, ERR_UNSUPPORTED, "quantization_config",
-                         "its weights are quantized ('%.*s'): use the unquantized folder of the "
-                         "model, or a GGUF of it",
-                         SHOWN_BYTES, method ? method : "unknown");
-}
-
 static int check_activation(struct hf_reader *r) {
     static const char *const gelu[] = {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"};
     bool is_gelu = r->config->family->traits & HF_GELU;
@@ -162,7 +149,7 @@ static int check_real(struct hf_reader *r, const char *name, double only) {
 
 static int check_members(struct hf_reader *r) {
     uint32_t traits = r->config->family->traits;
-    int rc = check_quantization(r);
+    int rc = hf_read_packing(r);
     if (!rc) rc = check_activation(r);
     if (rc) return rc;
     const bool embeds = strcmp(r->config->family->arch, HF_GEMMA_EMBEDDING) == 0;

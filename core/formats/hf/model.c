@@ -250,7 +250,8 @@ static uint32_t file_type(const struct hf_tensors *t) {
     static const struct {
         int type;
         uint32_t number;
-    } rows[] = {{QTYPE_F32, 0}, {QTYPE_F16, 1}, {QTYPE_BF16, 32}, {QTYPE_MXFP4, 38}};
+    } rows[] = {{QTYPE_F32, 0},  {QTYPE_F16, 1},  {QTYPE_BF16, 32}, {QTYPE_MXFP4, 38},
+                {QTYPE_Q4_0, 2}, {QTYPE_Q5_0, 8}, {QTYPE_Q8_0, 7}};
     uint64_t most = 0;
     uint32_t number = 0;
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
@@ -323,6 +324,28 @@ static int put_left_out(gguf_writer *w, const struct folder *f, err *e) {
     return gguf_writer_set_str(w, key, text, e);
 }
 
+/* Says what quantized weights became. */
+static int put_packed(gguf_writer *w, const struct folder *f, err *e) {
+    static const int types[] = {QTYPE_Q4_0, QTYPE_Q5_0, QTYPE_Q8_0,
+                                QTYPE_F16,  QTYPE_BF16, QTYPE_F32};
+    const struct hf_tensors *t = &f->tensors;
+    char key[96], text[160] = "";
+    size_t used = 0;
+    for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
+        uint64_t n = 0;
+        for (uint64_t i = 0; i < t->n; i++)
+            n += t->tensors[i].type == types[k] && t->recipes[i].n_sources &&
+                 t->recipes[i].sources[0]->packed;
+        if (n)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%" PRIu64 " as %s%s",
+                                     used ? ", " : "", n, qtype_name(types[k]),
+                                     types[k] == QTYPE_F16 || types[k] == QTYPE_BF16 ? " (rounded)"
+                                                                                     : " (exact)");
+    }
+    snprintf(key, sizeof key, "%s.inferd.quantized", f->config.family->arch);
+    return used ? gguf_writer_set_str(w, key, text, e) : 0;
+}
+
 static bool has_head(const struct hf_tensors *t) {
     static const char name[] = "output.weight";
     for (uint64_t i = 0; i < t->n; i++)
@@ -350,6 +373,7 @@ static int read_folder(struct folder *f, const char *folder, gguf_writer *w, err
         (rc = gguf_writer_set_u32(w, "general.file_type", file_type(&f->tensors), e)))
         return rc;
     rc = put_left_out(w, f, e);
+    if (!rc) rc = put_packed(w, f, e);
     return rc ? rc : gguf_writer_set_u32(w, "general.quantization_version", 2, e);
 }
 

@@ -87,6 +87,16 @@ enum hf_scale {
 };
 enum { HF_SSM_PARTS = 5 };
 
+/* How a folder's weights are quantized. */
+enum hf_packing {
+    HF_PACKING_NONE,
+    HF_PACKING_FP8,
+    HF_PACKING_MODELOPT,
+    HF_PACKING_AWQ,
+    HF_PACKING_GPTQ,
+    HF_PACKING_COMPRESSED /* compressed-tensors */
+};
+
 enum { HF_MAX_DENSE = 2, HF_DENSE_PATH_BYTES = 64 };
 
 /* Parameters of the mapping of tensors. */
@@ -108,8 +118,11 @@ struct hf_config {
     float scales[HF_N_SCALES]; /* 0 is 1 */
     float ssm_scales[HF_SSM_PARTS];
     uint64_t ssm_rows[HF_SSM_PARTS];
-    bool has_factors[3];   /* enum hf_factors */
-    float factors[3][256]; /* (n_rot / 2) divisors of the rotary frequencies */
+    enum hf_packing packing;
+    bool zeros_plus_1;               /* GPTQ's first format stores zero - 1 */
+    uint64_t scale_rows, scale_cols; /* of FP8: weights of one scale, if they are in blocks */
+    bool has_factors[3];             /* enum hf_factors */
+    float factors[3][256];           /* (n_rot / 2) divisors of the rotary frequencies */
 };
 enum hf_factors { HF_ROPE_FREQS, HF_ROPE_LONG, HF_ROPE_SHORT };
 enum { HF_MAX_ROT = 512, HF_MAX_LAYERS = 1024, HF_MAX_EXPERTS = 4096 };
@@ -209,6 +222,60 @@ int hf_mla_head(struct hf_reader *r);
 /* Latent attention, its sizes, and DeepSeek's experts. */
 int hf_read_mla(struct hf_reader *r);
 
+/* ---- hf/packing.c: where quantized weights are ---- */
+
+/* quantization_config. ERR_UNSUPPORTED names the member. */
+int hf_read_packing(struct hf_reader *r);
+
+struct hf_finder {
+    const struct hf_config *config;
+    safetensors *const *files; /* (n_files) */
+    uint32_t n_files;
+    arena *memory; /* of what is found */
+    err *e;
+};
+
+/* What the tensor s, of the file at path, stands for: *out is s itself, a matrix of type ST_PACKED
+ * named "....weight", or NULL for a tensor that belongs to another one. ERR_FORMAT, ERR_UNSUPPORTED
+ * name the tensor. */
+int hf_find_packed(const struct hf_finder *f, const char *path, const struct safetensor *s,
+                   const struct safetensor **out);
+
+/* ---- hf/packed.c: their values ---- */
+
+enum hf_packed_kind { HF_E4M3, HF_E2M1, HF_INTEGERS };
+enum hf_packed_order { HF_ORDER_ROWS, HF_ORDER_GPTQ, HF_ORDER_AWQ };
+
+/* A matrix (n_rows, n_cols). The scale of output r and group g is number r / group_rows * scale_row
+ * + g * scale_col of scales. */
+struct hf_packed {
+    enum hf_packed_kind kind;
+    enum hf_packed_order order; /* of integers: ROWS (n_rows, n_cols), GPTQ (n_cols / n, n_rows) and
+                                   AWQ (n_cols, n_rows / 8) of words */
+    const struct safetensor *values, *scales;
+    const struct safetensor *zeros;  /* NULL: the middle of the range */
+    const struct safetensor *groups; /* (n_cols) I32: of each input; NULL: c / group_cols */
+    uint64_t n_rows, n_cols, n_groups;
+    uint64_t group_rows, group_cols, scale_row, scale_col;
+    uint64_t row_bytes; /* ROWS: of values */
+    uint32_t bits;      /* of integers: 2, 4, 8 */
+    uint32_t each_log2; /* of the number of them in 32 bits */
+    int32_t zero_plus;
+    float unit; /* of E2M1: a factor of the scales, or if divides a divisor */
+    bool divides;
+    int type; /* hf_packed_type: enum qtype */
+};
+
+/* Element i of F32, F16, BF16 or F8_E4M3. */
+float hf_scale_at(const struct safetensor *s, uint64_t i);
+/* n (up to HF_PACKED_VALUES) values of row r from column c on. */
+enum { HF_PACKED_VALUES = 64 };
+void hf_packed_values(const struct hf_packed *k, uint64_t r, uint64_t c, uint64_t n, float *out);
+/* 32 of them as a block of type, which is at least k->type in the order Q4_0, Q5_0, Q8_0. */
+void hf_packed_block(const struct hf_packed *k, int type, uint64_t r, uint64_t c, void *out);
+/* The smallest of our types that says the same; F16 or BF16 if none does. Reads all scales. */
+int hf_packed_type(const struct hf_packed *k);
+
 /* ---- hf/gemma4.c ---- */
 
 /* Gemma 4's heads, windows, rotary embedding, FFNs and experts; sizes are read. */
@@ -274,5 +341,9 @@ void hf_recipe_read(const struct hf_recipe *recipe, int type, uint64_t offset, u
 
 /* enum qtype of a source's elements; -1: not usable. */
 int hf_source_type(const struct safetensor *s);
+
+/* The type that keeps what the sources say: theirs, or for quantized weights a block type if rows
+ * stay rows and nothing is computed, F16 or BF16 otherwise. */
+int hf_recipe_type(const struct hf_recipe *recipe);
 
 #endif

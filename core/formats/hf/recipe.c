@@ -5,7 +5,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK_UNITS = 64, MXFP4_SOURCE_BYTES = 16 };
+enum {
+    CHUNK_UNITS = HF_PACKED_VALUES,
+    MXFP4_SOURCE_BYTES = 16,
+    PANEL_ROWS = 128,
+    PANEL_COLS = 512
+};
 
 int hf_source_type(const struct safetensor *s) {
     switch (s->type) {
@@ -15,6 +20,8 @@ int hf_source_type(const struct safetensor *s) {
         return QTYPE_F16;
     case ST_BF16:
         return QTYPE_BF16;
+    case ST_PACKED:
+        return s->packed->type;
     default:
         return -1;
     }
@@ -30,10 +37,26 @@ static bool is_computed(const struct hf_recipe *k) {
     return k->add != 0 || k->negative_exp || k->scale != 0 || k->row_scales;
 }
 
+int hf_recipe_type(const struct hf_recipe *k) {
+    static const int order[] = {QTYPE_Q4_0, QTYPE_Q5_0, QTYPE_Q8_0, QTYPE_F16, QTYPE_BF16};
+    enum { N = sizeof order / sizeof order[0], FLOATS = 3 };
+    if (k->sources[0]->type != ST_PACKED) return hf_source_type(k->sources[0]);
+    const bool by_rows =
+        !k->transposed && !(k->head && k->by_cols) && !is_computed(k) && k->src_cols == k->n_cols;
+    int most = by_rows ? 0 : FLOATS;
+    for (uint32_t i = 0; i < k->n_sources; i++) {
+        const struct hf_packed *p = k->sources[i]->packed;
+        for (int t = most; t < N; t++)
+            if (p->type == order[t]) most = t;
+        if (!by_rows && p->scales->type != ST_F16) most = N - 1;
+    }
+    return order[most];
+}
+
 /* True if a source stores the rows in GGUF's layout. */
 static bool is_copy(const struct hf_recipe *k, int type) {
-    return k->n_sources && !k->scales && !k->transposed && !(k->head && k->by_cols) &&
-           !is_computed(k) && hf_source_type(k->sources[0]) == type;
+    return k->n_sources && !k->scales && !k->sources[0]->packed && !k->transposed &&
+           !(k->head && k->by_cols) && !is_computed(k) && hf_source_type(k->sources[0]) == type;
 }
 
 const void *hf_recipe_place(const struct hf_recipe *k, int type) {
@@ -88,6 +111,15 @@ static void store_float(float f, int type, uint8_t *p) {
     memcpy(p, &half, sizeof half);
 }
 
+/* What is computed from an element of the source in tensor row `row`. */
+static float compute(const struct hf_recipe *k, uint64_t row, float f) {
+    f += k->add;
+    if (k->negative_exp) f = -expf(f);
+    if (k->scale != 0) f *= k->scale;
+    if (k->row_scales) f *= k->row_scales[row % k->n_rows];
+    return f;
+}
+
 /* Computes n elements of a row, from element begin on. */
 static void make_elements(const struct hf_recipe *k, int type, uint64_t row, uint64_t begin,
                           uint64_t n, uint8_t *out) {
@@ -102,11 +134,37 @@ static void make_elements(const struct hf_recipe *k, int type, uint64_t row, uin
             memcpy(out + i * each, p, each);
             continue;
         }
-        float f = load_float(p, from) + k->add;
-        if (k->negative_exp) f = -expf(f);
-        if (k->scale != 0) f *= k->scale;
-        if (k->row_scales) f *= k->row_scales[row % k->n_rows];
-        store_float(f, type, out + i * unit_bytes(type));
+        store_float(compute(k, row, load_float(p, from)), type, out + i * unit_bytes(type));
+    }
+}
+
+/* Computes n (up to CHUNK_UNITS) units of a row of quantized weights. */
+static void make_packed(const struct hf_recipe *k, int type, uint64_t row, uint64_t begin,
+                        uint64_t n, uint8_t *out) {
+    const uint64_t mat = row / k->n_rows, unit = unit_bytes(type);
+    const struct hf_packed *p = k->sources[k->n_sources > 1 ? mat : 0]->packed;
+    const uint64_t first = k->n_sources > 1 ? 0 : mat * k->src_rows;
+    const uint64_t r = source_row(k, row % k->n_rows);
+    const bool is_block = qtype_find(type)->block_elems > 1;
+    const bool in_row = !k->transposed && !k->by_cols;
+    float values[HF_PACKED_VALUES];
+    if (!is_block && in_row) hf_packed_values(p, first + r, begin, n, values);
+    if (!is_block && in_row && !is_computed(k)) {
+        float made[HF_PACKED_VALUES]; /* aligned, as out need not be */
+        qtype_encode(type, values, made, n);
+        memcpy(out, made, n * unit);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t c = k->by_cols ? regroup(k, begin + i) : begin + i;
+        if (is_block) {
+            hf_packed_block(p, type, first + r, (begin + i) * Q_ELEMS, out + i * unit);
+            continue;
+        }
+        if (!in_row)
+            hf_packed_values(p, first + (k->transposed ? c : r), k->transposed ? r : c, 1,
+                             &values[i]);
+        store_float(compute(k, row, values[i]), type, out + i * unit);
     }
 }
 
@@ -127,26 +185,51 @@ static void make_blocks(const struct hf_recipe *k, uint64_t row, uint64_t begin,
     }
 }
 
+/* Computes n (up to CHUNK_UNITS) units of a row. */
+static void make_units(const struct hf_recipe *k, int type, uint64_t row, uint64_t begin,
+                       uint64_t n, uint8_t *out) {
+    if (k->scales)
+        make_blocks(k, row, begin, n, out);
+    else if (k->sources[0]->packed)
+        make_packed(k, type, row, begin, n, out);
+    else
+        make_elements(k, type, row, begin, n, out);
+}
+
 /* Reads up to n bytes of one row from its byte `within` on; returns their number. */
 static uint64_t read_made(const struct hf_recipe *k, int type, uint64_t row, uint64_t within,
                           uint64_t n, uint8_t *dst) {
-    uint8_t chunk[CHUNK_UNITS * sizeof(struct mxfp4_block)];
+    uint8_t chunk[CHUNK_UNITS * sizeof(struct q8_0_block)];
     uint64_t unit = unit_bytes(type), begin = within / unit, skip = within % unit;
     uint64_t n_units = (skip + n + unit - 1) / unit;
     if (n_units > CHUNK_UNITS) n_units = CHUNK_UNITS;
-    if (k->scales)
-        make_blocks(k, row, begin, n_units, chunk);
-    else
-        make_elements(k, type, row, begin, n_units, chunk);
+    make_units(k, type, row, begin, n_units, chunk);
     uint64_t got = n_units * unit - skip;
     if (got > n) got = n;
     memcpy(dst, chunk + skip, got);
     return got;
 }
 
+/* Reads whole rows of quantized weights, a chunk of columns of all rows at a time: files of AWQ and
+ * GPTQ have outputs side by side. Returns the number of bytes, up to n. */
+static uint64_t read_panel(const struct hf_recipe *k, int type, uint64_t row, uint64_t row_bytes,
+                           uint64_t n, uint8_t *out) {
+    const uint64_t unit = unit_bytes(type), n_units = row_bytes / unit;
+    const uint64_t n_rows = n / row_bytes < PANEL_ROWS ? n / row_bytes : PANEL_ROWS;
+    const uint64_t of_cols = PANEL_COLS / qtype_find(type)->block_elems;
+    const uint64_t most = of_cols < CHUNK_UNITS ? of_cols : CHUNK_UNITS;
+    for (uint64_t begin = 0; begin < n_units; begin += most) {
+        const uint64_t some = n_units - begin < most ? n_units - begin : most;
+        for (uint64_t r = 0; r < n_rows; r++)
+            make_units(k, type, row + r, begin, some, out + r * row_bytes + begin * unit);
+    }
+    return n_rows * row_bytes;
+}
+
 void hf_recipe_read(const struct hf_recipe *k, int type, uint64_t offset, uint64_t n, void *dst) {
     uint8_t *out = dst;
     uint64_t unit = unit_bytes(type), row_bytes = k->n_cols / qtype_find(type)->block_elems * unit;
+    const bool packed = k->n_sources && k->sources[0]->packed;
     while (n) {
         uint64_t row = offset / row_bytes, within = offset % row_bytes, part = row_bytes - within;
         if (part > n) part = n;
@@ -156,6 +239,8 @@ void hf_recipe_read(const struct hf_recipe *k, int type, uint64_t offset, uint64
             uint64_t r = source_row(k, row % k->n_rows);
             const uint8_t *base = source_matrix(k, row / k->n_rows, unit);
             memcpy(out, base + r * k->src_cols * unit + within, part);
+        } else if (packed && within == 0 && n > row_bytes) {
+            part = read_panel(k, type, row, row_bytes, n, out);
         } else {
             part = read_made(k, type, row, within, part, out);
         }

@@ -17,8 +17,20 @@ typedef struct safetensors safetensors;
 
 enum { SAFETENSORS_MAX_DIMS = 8, SAFETENSORS_HEADER_MAX_BYTES = 100000000 };
 
-/* Element types. ST_OTHER: a known type that no supported model needs; see type_name. */
-enum safetensors_type { ST_F32, ST_F16, ST_BF16, ST_U8, ST_OTHER };
+/* Element types. ST_OTHER: a known type that no supported model needs; see type_name. ST_PACKED:
+ * not of a file, see struct safetensor. */
+enum safetensors_type {
+    ST_F32,
+    ST_F16,
+    ST_BF16,
+    ST_U8,
+    ST_I8,
+    ST_I32,
+    ST_I64,
+    ST_F8_E4M3,
+    ST_OTHER,
+    ST_PACKED
+};
 
 /* One tensor. Row-major, the last dimension is the fastest; a dimension may be 0. name and data lie
  * in the mapping; data need not be aligned. Borrowed from the safetensors. */
@@ -31,6 +43,8 @@ struct safetensor {
     uint64_t n_elems;
     const uint8_t *data;
     uint64_t bytes;
+    /* ST_PACKED: a matrix whose values are in several tensors; data is NULL. Else NULL. */
+    const struct hf_packed *packed;
 };
 
 /* ERR_IO (cannot open), ERR_FORMAT (names offset and tensor), ERR_UNSUPPORTED (a dtype). On failure

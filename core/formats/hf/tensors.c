@@ -709,7 +709,7 @@ static int settle_tensor(struct mapper *m, struct entry *entry) {
             return refuse_name(m, k->sources[i], "has another type than the other experts");
     }
     bool f32 = k->made || (!k->scales && wants_f32(t));
-    if (!k->scales) t->type = f32 ? QTYPE_F32 : hf_source_type(k->sources[0]);
+    if (!k->scales) t->type = f32 ? QTYPE_F32 : hf_recipe_type(k);
     bool is_norm =
         ends_with(t->name.data, "norm.weight") && !ends_with(t->name.data, "ssm_norm.weight");
     if (is_norm && (m->config->family->traits & HF_NORM_PLUS_1)) k->add = 1;
@@ -752,12 +752,19 @@ int hf_tensors_map(struct hf_tensors *t, const struct hf_config *config, safeten
     t->memory = arena_new(MEMORY_MAX);
     m.experts = mem_new((uint64_t)config->n_layers * N_PARTS, sizeof *m.experts);
     int rc = t->memory && m.experts ? add_factors(&m) : err_no_memory(m.e);
+    const uint32_t n_own = n_files - config->n_dense;
+    const struct hf_finder own = {config, files, n_own, t->memory, e};
     for (uint32_t f = 0; !rc && f < n_files; f++) {
         m.path = safetensors_path(files[f]);
-        const uint32_t n_own = n_files - config->n_dense;
-        for (uint64_t i = 0; !rc && i < safetensors_n(files[f]); i++)
-            rc = f < n_own ? map_tensor(&m, safetensors_at(files[f], i))
-                           : map_dense(&m, safetensors_at(files[f], i), f - n_own);
+        for (uint64_t i = 0; !rc && i < safetensors_n(files[f]); i++) {
+            const struct safetensor *s = safetensors_at(files[f], i);
+            if (f >= n_own) {
+                rc = map_dense(&m, s, f - n_own);
+                continue;
+            }
+            rc = hf_find_packed(&own, m.path, s, &s);
+            if (!rc && s) rc = map_tensor(&m, s);
+        }
     }
     if (!rc) rc = finish_tensors(&m);
     free(m.entries);
