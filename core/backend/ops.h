@@ -76,12 +76,14 @@ struct op_embed {
 /* Activation of gate and up: act(gate) * up.
  *   SILU        g / (1 + exp(-g)) * u
  *   GELU_TANH   g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))) * u
- *   SWIGLU_OAI  g = min(g, 7), u = clamp(u, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1) */
+ *   SWIGLU_OAI  g = min(g, 7), u = clamp(u, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1)
+ *   GELU        g / 2 * (1 + erf(g / sqrt(2))) * u */
 enum backend_act {
     BACKEND_ACT_NONE,
     BACKEND_ACT_SILU,
     BACKEND_ACT_GELU_TANH,
     BACKEND_ACT_SWIGLU_OAI,
+    BACKEND_ACT_GELU,
     BACKEND_N_ACTS
 };
 
@@ -257,7 +259,7 @@ struct op_kv_copy {
 /* What becomes of x without a gate:
  *   SQUARED_RELU  x * max(x, 0)
  *   GELU_TANH     as BACKEND_ACT_GELU_TANH, with u = 1
- *   GELU          x / 2 * (1 + erf(x / sqrt(2))) */
+ *   GELU          as BACKEND_ACT_GELU, with u = 1 */
 enum backend_unary {
     BACKEND_UNARY_SQUARED_RELU,
     BACKEND_UNARY_GELU_TANH,
