@@ -219,12 +219,12 @@ struct op_rope_store {
 
 /* out[row] = softmax(score) V, score = scale * q[row] K^T, over positions 0..pos[row] of the row's
  * sequence (with window: the last `window` of them), read through its block table; with both_ways
- * over all positions up to the largest of the sequence's rows (with window: those less than
- * `window` away): all its rows must be in the op, and only a CPU can (else ERR_UNSUPPORTED). Query
- * head h uses KV head h / (n_heads / n_kv_heads). softcap: score = softcap * tanh(score / softcap).
- * sinks: the softmax of head h has one more term exp(sinks[h]), without a value. The rows of a
- * sequence are contiguous: rows row_start[s] .. row_start[s+1]-1 belong to sequence s. Prefill
- * chunks and decode rows mix freely. Block tables: (n_seqs, table_stride) i32. */
+ * over all positions up to that of the sequence's last row (with window: those less than `window`
+ * away): all its rows must be in the op, in ascending order. Query head h uses KV head h / (n_heads
+ * / n_kv_heads). softcap: score = softcap * tanh(score / softcap). sinks: the softmax of head h has
+ * one more term exp(sinks[h]), without a value. The rows of a sequence are contiguous: rows
+ * row_start[s] .. row_start[s+1]-1 belong to sequence s. Prefill chunks and decode rows mix freely.
+ * Block tables: (n_seqs, table_stride) i32. */
 struct op_paged_attention {
     const backend_buf *q;         /* (n_rows, n_heads, head_dim) f32 */
     const backend_buf *pos;       /* (n_rows) i32 */

@@ -46,6 +46,7 @@ static inline float erfc_of(float z) {
 
 static inline float gelu(float x) {
     const float half_tail = 0.5f * erfc_of(fabs(x) * 0.70710678f);
+    if (x > 8.0f) return x; // half_tail would round away, and times infinity is NaN
     return x > 0.0f ? x - x * half_tail : x < -100.0f ? 0.0f : x * half_tail;
 }
 

@@ -1,5 +1,5 @@
-/* test_encoder.c - BERT, XLM-R, nomic-bert and ModernBERT: tokens, hidden states, vectors and scores
- * against transformers' (tests/golden/encoder), the same bits in any batch. */
+/* test_encoder.c - BERT, XLM-R, nomic-bert and ModernBERT: tokens, hidden states, vectors and
+ * scores against transformers' (tests/golden/encoder), the same bits in any batch. */
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
 #include "tests/support/engine_kit.h"
@@ -8,7 +8,14 @@
 
 #include "check.h"
 
-enum { N_PROMPTS = 4, N_PAIRS = 6, MAX_PROMPT = 130, MAX_WIDTH = 48, PATH_BYTES = 128, MAX_IDS = 1 << 16 };
+enum {
+    N_PROMPTS = 4,
+    N_PAIRS = 6,
+    MAX_PROMPT = 130,
+    MAX_WIDTH = 48,
+    PATH_BYTES = 128,
+    MAX_IDS = 1 << 16
+};
 
 static const struct row {
     const char *name;
@@ -33,10 +40,10 @@ static struct golden {
     struct prompt {
         int32_t ids[MAX_PROMPT];
         uint32_t n, second;
-        double value[MAX_WIDTH]; /* of length 1, or the logit */
+        double value[MAX_WIDTH];    /* of length 1, or the logit */
     } prompts[N_PROMPTS + N_PAIRS]; /* those of ids, then those of pairs */
-    uint32_t n, width; /* width 1: it scores */
-    float *hidden;     /* (tokens of the first N_PROMPTS, width) or NULL */
+    uint32_t n, width;              /* width 1: it scores */
+    float *hidden;                  /* (tokens of the first N_PROMPTS, width) or NULL */
     cJSON *json;
 } goldens[N_MODELS];
 
@@ -97,7 +104,9 @@ static void check_hidden(const struct golden *g, const struct row *row, const ch
             const double d = fabs((double)got[c] - (double)want[c]);
             if (!(d <= worst)) worst = d;
         }
-        CHECK_MSG(worst <= 3e-4, "%s, %s: %u tokens: off by %g", row->name, isa, p->n, worst);
+        /* These weights make attention sharp, which multiplies the rounding of 16-bit products. */
+        CHECK_MSG(worst <= fmax(3e-4, 4 * forward_tolerance(&r, want, n, 0)),
+                  "%s, %s: %u tokens: off by %g", row->name, isa, p->n, worst);
         alone[i] = be_new(n, sizeof *alone[i]);
         memcpy(alone[i], got, n * sizeof *got);
         want += n;
@@ -113,7 +122,7 @@ static void check_hidden(const struct golden *g, const struct row *row, const ch
 static void hidden_states_are_transformers(void) {
     for (int k = 0; k < BE_N_ISAS; k++)
         for (int i = 0; i < N_MODELS; i++)
-            if (goldens[i].hidden && be_has(be_isas[k], 16, QTYPE_F32))
+            if (goldens[i].hidden && be_has(be_isas[k], 8, QTYPE_F32))
                 check_hidden(&goldens[i], &rows[i], be_isas[k]);
 }
 
@@ -191,9 +200,9 @@ static void values_are_transformers(void) {
         en = kit_open(&c);
         run_all(en, g, (int)(5 * g->n), got);
         for (uint32_t k = 0; k < 5 * g->n; k++)
-            CHECK_MSG(!memcmp(got + k * g->width, alone + k % g->n * g->width,
-                              g->width * sizeof *got),
-                      "%s: request %u of many", rows[i].name, k);
+            CHECK_MSG(
+                !memcmp(got + k * g->width, alone + k % g->n * g->width, g->width * sizeof *got),
+                "%s: request %u of many", rows[i].name, k);
         kit_close(en);
     }
     CHECK(mem_guard_violations() == 0);
@@ -220,8 +229,8 @@ static void tokens_are_the_librarys(void) {
         be_need(tokenizer_open(goldens[i].folder, &t, &e) == 0, e.msg);
         cJSON_ArrayForEach(item, cJSON_GetObjectItem(goldens[i].json, "texts")) {
             const char *text = cJSON_GetObjectItem(item, "text")->valuestring;
-            be_need(tokenizer_encode(t, text, strlen(text),
-                                     TOKENIZER_PARSE_SPECIAL, MAX_IDS, &ids, &n, &e) == 0,
+            be_need(tokenizer_encode(t, text, strlen(text), TOKENIZER_PARSE_SPECIAL, MAX_IDS, &ids,
+                                     &n, &e) == 0,
                     e.msg);
             CHECK_MSG(same_list(ids, n, cJSON_GetObjectItem(item, "ids"), true), "%s: %s",
                       rows[i].name, text);
@@ -243,12 +252,13 @@ static void tokens_are_the_librarys(void) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    be_args(argc, argv);
     bell_init(&bell);
     read_goldens();
     RUN(hidden_states_are_transformers);
-    RUN(values_are_transformers);
-    RUN(tokens_are_the_librarys);
+    if (!be_only) RUN(values_are_transformers);
+    if (!be_only) RUN(tokens_are_the_librarys);
     for (int i = 0; i < N_MODELS; i++) {
         cJSON_Delete(goldens[i].json);
         free(goldens[i].hidden);
