@@ -86,11 +86,11 @@ struct engine_stream {
     struct engine_logit_bias *bias;
     uint64_t seed;
     uint64_t submit_ns, deadline_ns;
-    bool on_device;      /* the device samples its tokens (backend_sample) */
-    uint32_t n_row_top;  /* best tokens needed of a row: on_device for their log-probabilities,
-                            otherwise to sample from (sampler_n_top); 0: the whole row */
+    bool on_device;       /* the device samples its tokens (backend_sample) */
+    uint32_t n_row_top;   /* best tokens needed of a row: on_device for their log-probabilities,
+                             otherwise to sample from (sampler_n_top); 0: the whole row */
     uint32_t second_from; /* as in engine_request */
-    uint32_t max_tokens; /* at least 1; prompt + max_tokens fit the context; 0: pooled */
+    uint32_t max_tokens;  /* at least 1; prompt + max_tokens fit the context; 0: pooled */
 
     /* Worker. */
     struct penalty_history history;
@@ -139,7 +139,7 @@ struct engine_stream {
 /* Host arrays of one step, allocated at start (batch.c lists them). */
 struct step_batch {
     int32_t *token_ids, *positions, *types, *slots; /* (max_rows) */
-    int32_t *row_start;                     /* (max_seqs + 1) */
+    int32_t *row_start;                             /* (max_seqs + 1) */
     int32_t *tables;       /* (max_seqs, limits.table_stride); a step uses (n_seqs, stride) */
     int32_t *state_tables; /* (max_seqs, 2) with recurrent layers */
     int32_t *window_slots, *window_tables; /* as slots and tables; with limits.window_tables */

@@ -22,8 +22,7 @@ int model_encoder_read(const gguf *g, struct model_hparams *hp, err *e) {
     int rc = read_rows(g, "token_types.weight", &x->n_types, e);
     if (!rc) rc = read_rows(g, "position_embd.weight", &x->n_positions, e);
     if (rc) return rc;
-    if (x->n_positions && hp->context_length > x->n_positions)
-        hp->context_length = x->n_positions;
+    if (x->n_positions && hp->context_length > x->n_positions) hp->context_length = x->n_positions;
     /* As sentence-transformers takes it for a model that does not say. */
     if (hp->pooling == MODEL_POOLING_NONE) hp->pooling = MODEL_POOLING_MEAN;
     return 0;
@@ -31,11 +30,9 @@ int model_encoder_read(const gguf *g, struct model_hparams *hp, err *e) {
 
 static int look_up(model *m, const backend_weight *table, const backend_buf *ids, uint32_t n_rows,
                    backend_buf *out) {
-    return backend_embed(m->be, &(struct op_embed){.table = table,
-                                                   .ids = ids,
-                                                   .n_rows = n_rows,
-                                                   .scale = 1,
-                                                   .out = out});
+    return backend_embed(
+        m->be,
+        &(struct op_embed){.table = table, .ids = ids, .n_rows = n_rows, .scale = 1, .out = out});
 }
 
 /* out = norm(x + r), and x += r. */
@@ -79,8 +76,8 @@ int model_encoder_enqueue_rest(model *m, uint32_t layer, const struct model_rows
         rc = add_and_norm(m, a->x, b->r, l->attn_post_norm, l->attn_post_norm_bias, a->n, b->mixed);
     if (!rc) rc = model_inner_enqueue(m, l, (struct op_input){.x = b->mixed}, a->n);
     if (!rc)
-        rc = model_product_enqueue(
-            m, &(struct model_product){l->w_down, l->b_down, b->ff, b->r, 0}, a->n);
+        rc = model_product_enqueue(m, &(struct model_product){l->w_down, l->b_down, b->ff, b->r, 0},
+                                   a->n);
     if (!rc) rc = model_sum(m, b->r, a->n);
     if (rc) return rc;
     return add_and_norm(m, b->mixed, b->r, l->ffn_post_norm, l->ffn_post_norm_bias, a->n, out);

@@ -542,10 +542,9 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (rc = model_hparams_read_recurrent(&k, a, hp, e)) || (rc = read_layers(&k, a, hp, e)) ||
         (a->gemma4 && (rc = model_gemma4_read(&k, hp, e))) ||
         (rc = model_hparams_read_rope(&k, a, hp, e)) || (rc = read_norms(&k, a, hp, e)) ||
-        (rc = read_pooling(&k, a, hp, e)) ||
-        (a->encoder && (rc = model_encoder_read(g, hp, e))) || (rc = read_scales(&k, a, hp, e)) ||
-        (rc = read_experts(&k, a, hp, e)) || (rc = refuse_keys(&k, a, e)) ||
-        (rc = read_tensors(g, hp, e)))
+        (rc = read_pooling(&k, a, hp, e)) || (a->encoder && (rc = model_encoder_read(g, hp, e))) ||
+        (rc = read_scales(&k, a, hp, e)) || (rc = read_experts(&k, a, hp, e)) ||
+        (rc = refuse_keys(&k, a, e)) || (rc = read_tensors(g, hp, e)))
         return rc;
     if (gguf_get_u64(g, model_key(&k, "vocab_size"), &n_vocab, NULL) == 0 && n_vocab != hp->n_vocab)
         return err_set_param(e, ERR_FORMAT, k.key,

@@ -62,8 +62,8 @@ struct model_arch {
     /* Layers without KV heads have a short convolution (shortconv.*); the final norm is stored as
      * token_embd_norm. */
     bool short_conv;
-    bool both_ways; /* attention in both directions, and dense layers behind pooling */
-    bool encoder;   /* see encoder.c; both_ways, too */
+    bool both_ways;  /* attention in both directions, and dense layers behind pooling */
+    bool encoder;    /* see encoder.c; both_ways, too */
     bool norm_after; /* the sum of a block's output and its input is normed: attn_output_norm,
                         layer_output_norm; there is no final norm */
     bool learned_positions; /* position_embd instead of RoPE */

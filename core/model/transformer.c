@@ -46,7 +46,7 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
     *out = (struct model_pending){b->r, l->attn_post_norm};
     const struct model_hparams *hp = &m->hp;
     const struct model_product attention = {l->wo, l->bo, a->att, b->r, hp->attn_out_scale},
-                         recurrent = {l->w_out, l->bo, a->att, b->r, hp->ssm_out_scale};
+                               recurrent = {l->w_out, l->bo, a->att, b->r, hp->ssm_out_scale};
     int rc = model_product_enqueue(m, attends ? &attention : &recurrent, a->n);
     if (!rc) rc = model_sum(m, b->r, a->n);
     if (rc || !(m->hp.layers[layer] & MODEL_LAYER_PARALLEL)) return rc;
@@ -103,7 +103,8 @@ static int enqueue_beside(model *m, uint32_t layer, const struct model_rows *a,
     in.residual = out->r;
     rc = backend_norm(m->be, &(struct op_norm){.in = in, .n_rows = a->n, .out = b->mixed});
     if (!rc)
-        rc = model_product_enqueue(m, &(struct model_product){l->w_down, l->b_down, b->ff, b->mixed, 0}, a->n);
+        rc = model_product_enqueue(
+            m, &(struct model_product){l->w_down, l->b_down, b->ff, b->mixed, 0}, a->n);
     *out = (struct model_pending){b->mixed, NULL};
     return rc ? rc : model_sum(m, b->mixed, a->n);
 }
@@ -131,7 +132,8 @@ static int enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
     rc = model_inner_enqueue(m, l, in, a->n);
     if (!rc)
         rc = model_product_enqueue(
-            m, &(struct model_product){l->w_down, l->b_down, b->ff, b->r, m->hp.ffn_out_scale}, a->n);
+            m, &(struct model_product){l->w_down, l->b_down, b->ff, b->r, m->hp.ffn_out_scale},
+            a->n);
     return rc ? rc : model_sum(m, b->r, a->n);
 }
 
@@ -231,13 +233,12 @@ int model_enqueue(model *m, const struct model_shape *shape, const struct model_
     struct model_bufs *b = &m->bufs;
     uint32_t n_layers = m->hp.n_layers, n_attention = 0, n_recurrent = 0;
     struct model_pending pending = {0};
-    int rc = m->hp.encoder.on
-                 ? model_encoder_enqueue_inputs(m, shape->n_rows)
-                 : backend_embed(m->be, &(struct op_embed){.table = m->w.embed,
-                                                           .ids = b->ids,
-                                                           .n_rows = shape->n_rows,
-                                                           .scale = m->hp.embed_scale,
-                                                           .out = b->x});
+    int rc = m->hp.encoder.on ? model_encoder_enqueue_inputs(m, shape->n_rows)
+                              : backend_embed(m->be, &(struct op_embed){.table = m->w.embed,
+                                                                        .ids = b->ids,
+                                                                        .n_rows = shape->n_rows,
+                                                                        .scale = m->hp.embed_scale,
+                                                                        .out = b->x});
     if (!rc) rc = model_gemma4_enqueue_inputs(m, shape->n_rows);
     const struct model_rows rows = {b->x, b->att, b->mix, b->layer_in, shape->n_rows};
     for (uint32_t i = 0; i < n_layers && !rc; i++) {

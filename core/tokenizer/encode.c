@@ -441,8 +441,8 @@ int tokenizer_encode_pair(const tokenizer *t, const struct tokenizer_text texts[
         rc = encode_job(&j);
         around.ids = j.ids;
         if (rc) break;
-        rc = i ? add_all(&around, t->after, t->n_after)
-               : add_all(&around, t->between, t->n_between);
+        rc =
+            i ? add_all(&around, t->after, t->n_after) : add_all(&around, t->between, t->n_between);
         if (!i) *second = around.ids.n;
     }
     if (rc) {

@@ -131,8 +131,7 @@ static void place_token(tokenizer *t, const struct vocab_token *from, const stru
         out[n++] = (char)vocab_byte_value(from->text, from->len);
     } else if (rules->next_prefix[0]) { /* WordPiece: words begin after a space */
         const size_t n_prefix = strlen(rules->next_prefix);
-        const bool inside =
-            from->len > n_prefix && memcmp(text, rules->next_prefix, n_prefix) == 0;
+        const bool inside = from->len > n_prefix && memcmp(text, rules->next_prefix, n_prefix) == 0;
         if (!inside) out[n++] = ' ';
         memcpy(out + n, text + (inside ? n_prefix : 0), from->len - (inside ? n_prefix : 0));
         n += from->len - (inside ? (uint32_t)n_prefix : 0);

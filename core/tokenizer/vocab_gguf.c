@@ -255,8 +255,8 @@ static int read_model(const gguf *g, struct vocab *v, gguf_str *model, err *e) {
     v->rules.model = is_text(*model, "bert") ? BPE_WORDPIECE
                      : is_text(*model, "t5") ? BPE_UNIGRAM
                                              : BPE_MERGES;
-    v->is_bpe = is_text(*model, "gpt2") || is_text(*model, "gemma4") ||
-                v->rules.model != BPE_MERGES;
+    v->is_bpe =
+        is_text(*model, "gpt2") || is_text(*model, "gemma4") || v->rules.model != BPE_MERGES;
     if (v->is_bpe || is_text(*model, "llama")) return 0;
     int shown = (int)(model->len < NAME_BYTES ? model->len : NAME_BYTES);
     return err_set(e, ERR_UNSUPPORTED,
@@ -350,8 +350,7 @@ static int add_replace(struct vocab *v, const char *pattern, const char *content
 static bool is_cased(const struct vocab *v) {
     for (uint32_t i = 0; i < v->n; i++)
         for (uint32_t k = 0; v->tokens[i].type == TOKEN_NORMAL && k < v->tokens[i].len; k++)
-            if (v->tokens[i].text[k] >= 'A' && v->tokens[i].text[k] <= 'Z')
-                return true;
+            if (v->tokens[i].text[k] >= 'A' && v->tokens[i].text[k] <= 'Z') return true;
     return false;
 }
 
@@ -369,9 +368,8 @@ static int read_wordpiece(struct vocab *v, err *e) {
     if (!rc && lowers) rc = add_step(v, &nfd, e);
     if (!rc && lowers) rc = add_replace(v, "\\p{Mn}", "", e);
     if (!rc && lowers) rc = add_step(v, &lower, e);
-    const struct pretok_split steps[] = {
-        {.pattern = "\\s", .behavior = PRETOK_REMOVED},
-        {.pattern = HF_PUNCTUATION, .behavior = PRETOK_ISOLATED}};
+    const struct pretok_split steps[] = {{.pattern = "\\s", .behavior = PRETOK_REMOVED},
+                                         {.pattern = HF_PUNCTUATION, .behavior = PRETOK_ISOLATED}};
     for (int i = 0; !rc && i < 2; i++)
         rc = pretok_add_split(v->rules.pretok, &steps[i], e);
     for (uint32_t i = 0; i < v->n; i++)

@@ -1,6 +1,6 @@
 /* words.c - WordPiece (Schuster, Nakajima, 2012; as BERT has it): the longest token first; and
- * Unigram (Kudo, 2018): the tokens whose scores have the largest sum. Both as the tokenizers library
- * computes them. Immutable; any thread. */
+ * Unigram (Kudo, 2018): the tokens whose scores have the largest sum. Both as the tokenizers
+ * library computes them. Immutable; any thread. */
 #include "core/tokenizer/bpe_int.h"
 
 #include "core/base/mem.h"

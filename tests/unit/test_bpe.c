@@ -206,8 +206,8 @@ static uint8_t *read_base64(const char *text, size_t *n) {
  * the start of words begin with a space mark, and others without ##; not cased: without those that
  * have capital letters. */
 static void write_words(const cJSON *json, bool mark, bool cased, const char *path) {
-    const cJSON *vocab = cJSON_GetObjectItemCaseSensitive(
-        cJSON_GetObjectItemCaseSensitive(json, "model"), "vocab");
+    const cJSON *vocab =
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(json, "model"), "vocab");
     const cJSON *map = cJSON_GetObjectItemCaseSensitive(
         cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(
                                cJSON_GetObjectItemCaseSensitive(json, "normalizer"), "normalizers"),
@@ -241,11 +241,11 @@ static void write_words(const cJSON *json, bool mark, bool cased, const char *pa
     rc |= gguf_writer_set_texts(w, "tokenizer.ggml.tokens", texts, (uint64_t)n, &e);
     rc |= gguf_writer_set_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, (uint64_t)n, &e);
     rc |= gguf_writer_set_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, (uint64_t)n, &e);
-    rc |= gguf_writer_set_u32(w, mark ? "tokenizer.ggml.cls_token_id" : "tokenizer.ggml.bos_token_id",
-                              mark ? 2 : 0, &e);
     rc |= gguf_writer_set_u32(
-        w, mark ? "tokenizer.ggml.seperator_token_id" : "tokenizer.ggml.eos_token_id",
-        mark ? 3 : 2, &e);
+        w, mark ? "tokenizer.ggml.cls_token_id" : "tokenizer.ggml.bos_token_id", mark ? 2 : 0, &e);
+    rc |= gguf_writer_set_u32(
+        w, mark ? "tokenizer.ggml.seperator_token_id" : "tokenizer.ggml.eos_token_id", mark ? 3 : 2,
+        &e);
     if (map) {
         size_t n_bytes;
         uint8_t *raw = read_base64(map->valuestring, &n_bytes);
@@ -265,8 +265,7 @@ static void write_words(const cJSON *json, bool mark, bool cased, const char *pa
 /* White space that GGUF's rules keep, as SentencePiece does; and space marks, which its WordPiece
  * cannot tell from the start of a word. */
 static bool has_other_space(const char *text) {
-    static const char *const others[] = {"\xc2\x85", "\xe2\x80\xa8", "\x0b",
-                                         "\xe2\x96\x81"};
+    static const char *const others[] = {"\xc2\x85", "\xe2\x80\xa8", "\x0b", "\xe2\x96\x81"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strstr(text, others[i])) return true;
     return false;

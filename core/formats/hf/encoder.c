@@ -1,6 +1,7 @@
 /* hf/encoder.c - members of config.json of encoders (BERT, XLM-R, RoBERTa, nomic-bert, ModernBERT),
  * and what their tensors are called. Sources: transformers' configurations of versions 4 and 5, and
- * the members of nomic's own code (nomic-ai/nomic-bert-2048, configuration_hf_nomic_bert.py). Pure. */
+ * the members of nomic's own code (nomic-ai/nomic-bert-2048, configuration_hf_nomic_bert.py). Pure.
+ */
 #include "core/formats/hf/model_int.h"
 
 #include <stdio.h>
@@ -30,12 +31,9 @@ static int check_members(struct hf_reader *r) {
     static const struct {
         const char *name;
         bool only;
-    } flags[] = {{"is_decoder", false},
-                 {"add_cross_attention", false},
-                 {"prenorm", false},
-                 {"causal", false},
-                 {"use_rms_norm", false},
-                 {"rotary_emb_interleaved", false}};
+    } flags[] = {{"is_decoder", false},   {"add_cross_attention", false},
+                 {"prenorm", false},      {"causal", false},
+                 {"use_rms_norm", false}, {"rotary_emb_interleaved", false}};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         if (hf_flag(r->json, flags[i].name, flags[i].only) != flags[i].only)
             return hf_refuse(r, flags[i].name, "only false is supported");
@@ -59,9 +57,8 @@ static int check_activation(struct hf_reader *r) {
     static const char *const names[] = {"hidden_act", "hidden_activation", "activation_function"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *act = hf_text(r->json, names[i]);
-        const bool known = !act || (is_nomic(r)
-                                        ? !strcmp(act, "silu") || !strcmp(act, "swiglu")
-                                        : !strcmp(act, "gelu"));
+        const bool known = !act || (is_nomic(r) ? !strcmp(act, "silu") || !strcmp(act, "swiglu")
+                                                : !strcmp(act, "gelu"));
         if (!known)
             return err_set_param(r->e, ERR_UNSUPPORTED, names[i],
                                  "member '%s': activation '%.40s' is not supported for %s",
@@ -158,9 +155,8 @@ static int put_windows(struct hf_reader *r) {
 static int put_head(struct hf_reader *r) {
     static const char end[] = "ForSequenceClassification";
     const cJSON *classes = hf_value(r->root, "architectures"), *labels;
-    const char *name = cJSON_IsArray(classes) && cJSON_IsString(classes->child)
-                           ? classes->child->valuestring
-                           : "";
+    const char *name =
+        cJSON_IsArray(classes) && cJSON_IsString(classes->child) ? classes->child->valuestring : "";
     const size_t n = strlen(name), n_end = sizeof end - 1;
     uint64_t n_labels;
     if (n < n_end || strcmp(name + n - n_end, end) != 0) return 0;
@@ -208,8 +204,10 @@ static void replace_start(char *name, size_t n, const char *by) {
 }
 
 void hf_encoder_rename(char *name) {
-    static const char *const models[] = {"bert.", "roberta.", "model."},
-                             *const layers[] = {"encoder.layer.", "encoder.layers.", "layers."};
+    static const char *const models[] = {"bert.", "roberta.", "model."}, *const layers[] = {
+                                                                             "encoder.layer.",
+                                                                             "encoder.layers.",
+                                                                             "layers."};
     static const char *const ends[][2] = {{".gamma", ".weight"}, {".beta", ".bias"}};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
         if (begins_with(name, models[i])) replace_start(name, strlen(models[i]), "");
@@ -228,8 +226,8 @@ void hf_encoder_rename(char *name) {
 bool hf_encoder_skips(const struct hf_config *c, const char *name) {
     static const char *const heads[] = {"pooler.", "head.", "classifier."};
     if (!(c->family->traits & HF_ENCODER)) return false;
-    if (begins_with(name, "cls.") || begins_with(name, "lm_head.") || begins_with(name, "decoder.") ||
-        strcmp(name, "embeddings.position_ids") == 0)
+    if (begins_with(name, "cls.") || begins_with(name, "lm_head.") ||
+        begins_with(name, "decoder.") || strcmp(name, "embeddings.position_ids") == 0)
         return true;
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
         if (begins_with(name, heads[i])) return !c->classifies;

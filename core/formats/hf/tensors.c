@@ -569,8 +569,7 @@ static bool is_skipped(struct mapper *m, const char *name) {
     m->t->n_vision += vision;
     m->t->n_audio += audio;
     m->t->n_mtp += predicts;
-    if (vision || audio || predicts || hf_gemma4_skips(c, name) ||
-        hf_encoder_skips(c, name))
+    if (vision || audio || predicts || hf_gemma4_skips(c, name) || hf_encoder_skips(c, name))
         return true;
     if ((c->family->traits & HF_EMBED_HEAD) && strcmp(name, "lm_head.weight") == 0) return true;
     const bool mask = ends_with(name, ".attention.bias") || ends_with(name, ".masked_bias");
@@ -646,8 +645,8 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     m->order += 4;
     const struct name_row *row = hf_find_model_row(name, c->family->traits);
     if (row) {
-        int rc = row->layout == POSITIONS ? map_positions(m, s, row->to)
-                                          : map_plain(m, s, row->to, 0);
+        int rc =
+            row->layout == POSITIONS ? map_positions(m, s, row->to) : map_plain(m, s, row->to, 0);
         return rc ? rc : set_scale(m, s, row->scale);
     }
     uint64_t layer, expert = 0;

@@ -97,8 +97,8 @@ static int read_scored(const cJSON *model, struct hf_tokenizer *t, err *e) {
         if (!cJSON_IsString(text) || !cJSON_IsNumber(score) || !isfinite(score->valuedouble))
             return err_set(e, ERR_FORMAT, "token %" PRIu32 " is not a text with its score",
                            t->n_tokens);
-        t->tokens[t->n_tokens] = (struct hf_token){
-            text->valuestring, (int32_t)t->n_tokens, (float)score->valuedouble};
+        t->tokens[t->n_tokens] =
+            (struct hf_token){text->valuestring, (int32_t)t->n_tokens, (float)score->valuedouble};
         t->n_tokens++;
     }
     const cJSON *unk = hf_member(model, "unk_id");

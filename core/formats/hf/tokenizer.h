@@ -37,7 +37,7 @@ enum {
 /* A text with its id. Borrowed from the hf_tokenizer, NUL-terminated. */
 struct hf_token {
     const char *text;
-    int32_t id; /* 0..HF_MAX_ID */
+    int32_t id;  /* 0..HF_MAX_ID */
     float score; /* of Unigram */
 };
 enum hf_token_model { HF_MODEL_BPE, HF_MODEL_WORDPIECE, HF_MODEL_UNIGRAM };
@@ -54,11 +54,11 @@ enum hf_step_kind {
     HF_NFC, /* normalizers */
     HF_NFD,
     HF_LOWERCASE,
-    HF_STRIP,   /* left, right */
-    HF_REPLACE, /* pattern, literal, content */
-    HF_PREPEND, /* content */
+    HF_STRIP,    /* left, right */
+    HF_REPLACE,  /* pattern, literal, content */
+    HF_PREPEND,  /* content */
     HF_CHARSMAP, /* content: SentencePiece's map in base64 */
-    HF_SPLIT,   /* pre-tokenizers: pattern, literal, invert, behavior */
+    HF_SPLIT,    /* pre-tokenizers: pattern, literal, invert, behavior */
     HF_PREFIX_SPACE,
     HF_BYTE_LEVEL, /* text becomes bytes in GPT-2's alphabet */
     HF_METASPACE   /* content (the mark), prepend, split */

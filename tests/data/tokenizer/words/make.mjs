@@ -12,7 +12,10 @@ const here = new URL(".", import.meta.url).pathname,
   full = process.argv[2] === "full";
 const root = here + "../../../../";
 const story = fs.readFileSync(root + "tests/golden/demo/heldout.txt", "utf8");
-const lines = fs.readFileSync(here + "../texts.txt", "utf8").split("\n").slice(0, -1);
+const lines = fs
+  .readFileSync(here + "../texts.txt", "utf8")
+  .split("\n")
+  .slice(0, -1);
 const texts = [
   ...JSON.parse(fs.readFileSync(here + "../bpe/cases.jsonl", "utf8").split("\n")[0]).texts,
   ...lines,
@@ -38,7 +41,10 @@ function parts(mark, next, n) {
         found.set(t, (found.get(t) ?? 0) + count * (j - i));
       }
   }
-  return [...found].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, n).map((x) => x[0]);
+  return [...found]
+    .sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1))
+    .slice(0, n)
+    .map((x) => x[0]);
 }
 const chars = [...new Set([...(story + lines.join("") + lines.join("").toLowerCase()).normalize("NFD")])]
   .filter((c) => c.trim() && c !== "\ufffd")
@@ -55,17 +61,32 @@ const special = (list) =>
   }));
 
 const bert = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
-const pieces = [...bert, ...chars, ...chars.filter((c) => /[\p{L}\p{N}\p{M}]/u.test(c)).map((c) => "##" + c), ...parts("", "##", 600)];
+const pieces = [
+  ...bert,
+  ...chars,
+  ...chars.filter((c) => /[\p{L}\p{N}\p{M}]/u.test(c)).map((c) => "##" + c),
+  ...parts("", "##", 600),
+];
 const wordpiece = {
   version: "1.0",
   truncation: null,
   padding: null,
   added_tokens: special(bert),
-  normalizer: { type: "BertNormalizer", clean_text: true, handle_chinese_chars: true, strip_accents: null, lowercase: true },
+  normalizer: {
+    type: "BertNormalizer",
+    clean_text: true,
+    handle_chinese_chars: true,
+    strip_accents: null,
+    lowercase: true,
+  },
   pre_tokenizer: { type: "BertPreTokenizer" },
   post_processor: {
     type: "TemplateProcessing",
-    single: [{ SpecialToken: { id: "[CLS]", type_id: 0 } }, { Sequence: { id: "A", type_id: 0 } }, { SpecialToken: { id: "[SEP]", type_id: 0 } }],
+    single: [
+      { SpecialToken: { id: "[CLS]", type_id: 0 } },
+      { Sequence: { id: "A", type_id: 0 } },
+      { SpecialToken: { id: "[SEP]", type_id: 0 } },
+    ],
     pair: [
       { SpecialToken: { id: "[CLS]", type_id: 0 } },
       { Sequence: { id: "A", type_id: 0 } },
@@ -73,7 +94,10 @@ const wordpiece = {
       { Sequence: { id: "B", type_id: 1 } },
       { SpecialToken: { id: "[SEP]", type_id: 1 } },
     ],
-    special_tokens: { "[CLS]": { id: "[CLS]", ids: [2], tokens: ["[CLS]"] }, "[SEP]": { id: "[SEP]", ids: [3], tokens: ["[SEP]"] } },
+    special_tokens: {
+      "[CLS]": { id: "[CLS]", ids: [2], tokens: ["[CLS]"] },
+      "[SEP]": { id: "[SEP]", ids: [3], tokens: ["[SEP]"] },
+    },
   },
   decoder: { type: "WordPiece", prefix: "##", cleanup: false },
   model: {
@@ -91,21 +115,36 @@ function train() {
     rules = [];
   for (let c = 0x21; c < 0x7f; c++) rules.push([[c + 0xfee0], [c]]);
   for (const c of [9, 10, 13, 0xa0, 0x3000]) rules.push([[c], [0x20]]);
-  rules.push([[0xfb01], [0x66, 0x69]], [[0xbd], [0x31, 0x2044, 0x32]], [[0xb2], [0x32]], [[0x2026], [0x2e, 0x2e, 0x2e]]);
+  rules.push(
+    [[0xfb01], [0x66, 0x69]],
+    [[0xbd], [0x31, 0x2044, 0x32]],
+    [[0xb2], [0x32]],
+    [[0x2026], [0x2e, 0x2e, 0x2e]],
+  );
   rules.push([[0x65, 0x301], [0xe9]], [[0x200b], [0x20]], [[0xff71, 0x3099], [0x30a2]], [[0x1], []]);
   const hex = (list) => list.map((c) => c.toString(16).toUpperCase()).join(" ");
   fs.writeFileSync(dir + "/rules.tsv", rules.map(([a, b]) => hex(a) + "\t" + hex(b) + "\n").join(""));
   fs.writeFileSync(dir + "/text", story + lines.join("\n") + "\n");
   const how = full ? ["--normalization_rule_name=nmt_nfkc"] : ["--normalization_rule_tsv=" + dir + "/rules.tsv"];
-  execFileSync("spm_train", ["--input=" + dir + "/text", "--model_prefix=" + dir + "/m", "--model_type=unigram", "--vocab_size=900",
-    "--character_coverage=0.9999", "--hard_vocab_limit=false", "--num_threads=1", "--minloglevel=2", ...how]);
+  execFileSync("spm_train", [
+    "--input=" + dir + "/text",
+    "--model_prefix=" + dir + "/m",
+    "--model_type=unigram",
+    "--vocab_size=900",
+    "--character_coverage=0.9999",
+    "--hard_vocab_limit=false",
+    "--num_threads=1",
+    "--minloglevel=2",
+    ...how,
+  ]);
   return fs.readFileSync(dir + "/m.model");
 }
 function* fields(b) {
-  for (let i = 0; i < b.length; ) {
+  for (let i = 0; i < b.length;) {
     const varint = () => {
-      let v = 0, k = 1;
-      for (;; k *= 128) {
+      let v = 0,
+        k = 1;
+      for (; ; k *= 128) {
         v += (b[i] & 127) * k;
         if (b[i++] < 128) return v;
       }
@@ -122,7 +161,11 @@ const proto = [...fields(train())],
   list = proto.filter(([k]) => k === 1).map(([, v]) => Object.fromEntries(fields(v)));
 const map = Object.fromEntries(fields(proto.find(([k]) => k === 3)[1]))[2];
 const roberta = ["<s>", "<pad>", "</s>", "<unk>"];
-const vocab = [...roberta.map((t) => [t, 0]), ...list.slice(3).map((p) => [p[1].toString(), p[2].readFloatLE(0)]), ["<mask>", 0]];
+const vocab = [
+  ...roberta.map((t) => [t, 0]),
+  ...list.slice(3).map((p) => [p[1].toString(), p[2].readFloatLE(0)]),
+  ["<mask>", 0],
+];
 const Metaspace = (o) => ({ type: "Metaspace", replacement: "▁", prepend_scheme: "always", split: true, ...o });
 const precompiled = { type: "Precompiled", precompiled_charsmap: Buffer.from(map).toString("base64") };
 const added = special([...roberta, "<mask>"]);
@@ -132,9 +175,18 @@ const unigram = {
   truncation: null,
   padding: null,
   added_tokens: added,
-  normalizer: { type: "Sequence", normalizers: [precompiled, { type: "Replace", pattern: { Regex: " {2,}" }, content: " " }] },
+  normalizer: {
+    type: "Sequence",
+    normalizers: [precompiled, { type: "Replace", pattern: { Regex: " {2,}" }, content: " " }],
+  },
   pre_tokenizer: Metaspace(),
-  post_processor: { type: "RobertaProcessing", sep: ["</s>", 2], cls: ["<s>", 0], trim_offsets: true, add_prefix_space: true },
+  post_processor: {
+    type: "RobertaProcessing",
+    sep: ["</s>", 2],
+    cls: ["<s>", 0],
+    trim_offsets: true,
+    add_prefix_space: true,
+  },
   decoder: Metaspace(),
   model: { type: "Unigram", unk_id: 3, vocab, byte_fallback: false },
 };
@@ -143,9 +195,13 @@ const seq = (...pretokenizers) => ({ type: "Sequence", pretokenizers });
 const clean = (o) => ({ ...wordpiece.normalizer, ...o });
 const cases = [
   { base: "wordpiece", set: {} },
-  ...[{ lowercase: false }, { lowercase: false, strip_accents: true }, { strip_accents: false }, { handle_chinese_chars: false }, { clean_text: false }].map(
-    (o) => ({ base: "wordpiece", set: { normalizer: clean(o) } }),
-  ),
+  ...[
+    { lowercase: false },
+    { lowercase: false, strip_accents: true },
+    { strip_accents: false },
+    { handle_chinese_chars: false },
+    { clean_text: false },
+  ].map((o) => ({ base: "wordpiece", set: { normalizer: clean(o) } })),
   { base: "wordpiece", set: { normalizer: null, pre_tokenizer: { type: "Whitespace" } } },
   { base: "unigram", set: {} },
   { base: "unigram", set: { normalizer: precompiled, pre_tokenizer: seq({ type: "WhitespaceSplit" }, Metaspace()) } },
