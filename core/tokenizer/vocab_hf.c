@@ -147,6 +147,8 @@ static int read_pre_tokenizer(const struct hf_tokenizer *h, struct vocab *v, err
         v->rules.byte_level |= bytes;
         rc = add_pretok_step(v->rules.pretok, s, i + 1 == h->pre_tokenizer.n, e);
     }
+    if (!rc && v->rules.byte_level && v->rules.model != BPE_MERGES)
+        return err_set(e, ERR_UNSUPPORTED, "ByteLevel with WordPiece or Unigram is not supported");
     if (!rc && v->rules.byte_level != h->decodes_bytes)
         rc = err_set(e, ERR_UNSUPPORTED,
                      "a pre_tokenizer %s ByteLevel with a decoder %s it is not supported",

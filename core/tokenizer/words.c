@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD_MAX_CHARS = 100 };
+enum { WORD_MAX_CHARS = 100, MAX_PIECE_BYTES = 64 << 20 };
 static const double unknown_penalty = 10; /* below the lowest score */
 
 /* Text may become these tokens. */
@@ -42,7 +42,7 @@ int wordpiece_encode(const struct bpe *b, const char *text, size_t n, struct id_
     size_t n_chars = 0, len;
     for (size_t i = 0; i < n; i++)
         n_chars += !utf8_continues(text[i]);
-    if (n_chars > WORD_MAX_CHARS) return add_unknown(b, out, e);
+    if (n_chars > WORD_MAX_CHARS || n > 4 * WORD_MAX_CHARS) return add_unknown(b, out, e);
     for (size_t i = 0; i < n; i += len) {
         const char *prefix = i ? b->rules.next_prefix : b->rules.first_prefix;
         const int32_t id = longest(b, prefix, text + i, n - i, &len);
@@ -97,6 +97,9 @@ static void find_ways(const struct bpe *b, struct word_node *nodes, const char *
 
 int unigram_encode(const struct bpe *b, struct bpe_work *w, const char *text, size_t n,
                    struct id_list *out, err *e) {
+    if (n > MAX_PIECE_BYTES)
+        return err_set(e, ERR_TOO_LONG, "a word of %zu bytes is too long (expected at most %d)", n,
+                       MAX_PIECE_BYTES);
     if (w->n_nodes < n + 1) {
         free(w->nodes);
         w->nodes = mem_new((uint64_t)n + 1, sizeof *w->nodes);

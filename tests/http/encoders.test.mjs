@@ -1,9 +1,12 @@
 // Encoders (BERT, XLM-R, nomic-bert, ModernBERT) as embedders and rerankers: against transformers
 // (tests/golden/encoder).
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
-import { post, serving } from "./server.mjs";
+import { binary, post, serving } from "./server.mjs";
 
 const at = (name) => `tests/golden/encoder/${name}`;
 const golden = (name) => JSON.parse(readFileSync(`${at(name)}/golden.json`, "utf8"));
@@ -81,3 +84,37 @@ for (const name of ["bert-rank", "xlmr-rank", "modern-rank", "modern-rank-cls"])
         assert.equal((await response.json()).error.param, param, path);
       }
     }));
+
+test("a GGUF of ModernBERT gives the folder's vectors and scores", async () => {
+  const path = mkdtempSync(join(tmpdir(), "inferd-modern-"));
+  const quantize = (name) => {
+    const file = join(path, name + ".gguf");
+    execFileSync(binary, ["quantize", `${at(name)}/hf`, file, "--type", "f16"], { stdio: "ignore" });
+    return { file, name };
+  };
+  await serving(
+    flags,
+    async (to) => {
+      const { prompts, texts } = golden("modern-mean");
+      const { data } = await ask(to, "/v1/embeddings", { model: "modern-mean", input: prompts.map((p) => p.ids) });
+      for (const [i, { embedding }] of data.entries())
+        embedding.forEach((x, k) => near(x, prompts[i].value[k], 1e-4, `${i}, ${k}`));
+      const { usage } = await ask(to, "/v1/embeddings", { model: "modern-mean", input: texts[1].text });
+      assert.equal(usage.prompt_tokens, texts[1].ids.length);
+    },
+    [quantize("modern-mean")],
+  );
+  await serving(
+    flags,
+    async (to) => {
+      for (const p of golden("modern-rank-cls").pairs) {
+        const body = { model: "modern-rank-cls", text_1: p.query, text_2: p.document, use_activation: false };
+        const { data, usage } = await ask(to, "/v1/score", body);
+        near(data[0].score, p.value[0], 1e-3, p.query);
+        assert.equal(usage.prompt_tokens, p.ids.length);
+      }
+    },
+    [quantize("modern-rank-cls")],
+  );
+  rmSync(path, { recursive: true });
+});
