@@ -2,6 +2,7 @@
  * scores against transformers' (tests/golden/encoder), the same bits in any batch. */
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
+#include "core/formats/hf/model.h"
 #include "tests/support/engine_kit.h"
 #include "tests/support/files.h"
 #include "tests/support/forward_check.h"
@@ -81,7 +82,8 @@ static void read_goldens(void) {
 }
 
 /* All prompts in one step: each row as transformers has it, and the bits of a step of its own. */
-static void check_hidden(const struct golden *g, const struct row *row, const char *isa) {
+static void check_hidden(const struct golden *g, const struct row *row, const char *isa,
+                         uint32_t n_ranks) {
     struct runner r;
     struct piece all[N_PROMPTS];
     float *alone[N_PROMPTS];
@@ -91,6 +93,7 @@ static void check_hidden(const struct golden *g, const struct row *row, const ch
                                             .n_threads = 3,
                                             .kv_type = QTYPE_F32,
                                             .max_rows = 200,
+                                            .n_ranks = n_ranks,
                                             .max_tokens = MAX_PROMPT});
     CHECK(r.hp.both_ways && r.hp.encoder.on && r.hp.n_embd == g->width);
     CHECK(r.hp.pooling == row->pooling && strcmp(r.hp.arch, row->arch) == 0);
@@ -123,7 +126,14 @@ static void hidden_states_are_transformers(void) {
     for (int k = 0; k < BE_N_ISAS; k++)
         for (int i = 0; i < N_MODELS; i++)
             if (goldens[i].hidden && be_has(be_isas[k], 8, QTYPE_F32))
-                check_hidden(&goldens[i], &rows[i], be_isas[k]);
+                check_hidden(&goldens[i], &rows[i], be_isas[k], 1);
+}
+
+/* Those with two heads, on two ranks. */
+static void ranks_share_encoders(void) {
+    for (int i = 0; i < N_MODELS; i++)
+        if (goldens[i].hidden && goldens[i].width == 32 && be_has_ranks("generic", 2))
+            check_hidden(&goldens[i], &rows[i], "generic", 2);
 }
 
 /* ---- the engine ---- */
@@ -208,6 +218,78 @@ static void values_are_transformers(void) {
     CHECK(mem_guard_violations() == 0);
 }
 
+/* ---- config.json ---- */
+
+#define NOMIC(more)                                                                                \
+    "{\"model_type\":\"nomic_bert\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"n_inner\":96,"      \
+    "\"n_positions\":8192,\"layer_norm_epsilon\":1e-6,\"activation_function\":\"swiglu\","         \
+    "\"rotary_emb_base\":1000,\"rotary_emb_fraction\":1.0,\"rotary_emb_scale_base\":null" more "}"
+#define SIZES                                                                                      \
+    "\"num_hidden_layers\":7,\"hidden_size\":64,\"num_attention_heads\":4,"                        \
+    "\"intermediate_size\":96,\"max_position_embeddings\":514"
+#define BERT(more)   "{\"model_type\":\"bert\"," SIZES more "}"
+#define MODERN(more) "{\"model_type\":\"modernbert\"," SIZES more "}"
+
+static gguf *open_config(const char *json, err *e) {
+    gguf *g = NULL;
+    *e = (err){0};
+    return hf_config_open_memory(json, strlen(json), &g, e) ? NULL : g;
+}
+
+/* The members of nomic's own code and of transformers 4. */
+static void old_members_are_read(void) {
+    err e;
+    uint64_t n;
+    double v;
+    gguf *g = open_config(NOMIC(""), &e);
+    be_need(g != NULL, e.msg);
+    CHECK(!gguf_get_u64(g, "nomic-bert.context_length", &n, &e) && n == 2048); /* as trained */
+    CHECK(!gguf_get_u64(g, "nomic-bert.feed_forward_length", &n, &e) && n == 96);
+    CHECK(!gguf_get_f64(g, "nomic-bert.rope.freq_base", &v, &e) && v == 1000);
+    gguf_close(g);
+    g = open_config(MODERN(",\"global_rope_theta\":80000.0,\"local_rope_theta\":5000.0,"
+                           "\"global_attn_every_n_layers\":2,\"local_attention\":64"),
+                    &e);
+    be_need(g != NULL, e.msg);
+    CHECK(!gguf_get_f64(g, "modern-bert.rope.freq_base", &v, &e) && v == 80000);
+    CHECK(!gguf_get_f64(g, "modern-bert.rope.freq_base_swa", &v, &e) && v == 5000);
+    CHECK(!gguf_get_u64(g, "modern-bert.attention.sliding_window", &n, &e) && n == 64);
+    for (uint64_t i = 0; i < 7; i++)
+        CHECK(gguf_array_i64(g, "modern-bert.attention.sliding_window_pattern", i) ==
+              (int64_t)i % 2);
+    gguf_close(g);
+    g = open_config("{\"model_type\":\"xlm-roberta\",\"pad_token_id\":1," SIZES "}", &e);
+    be_need(g != NULL, e.msg);
+    CHECK(!gguf_get_u64(g, "bert.context_length", &n, &e) && n == 512);
+    gguf_close(g);
+}
+
+static void unknown_members_are_refused(void) {
+    static const char *const refused[][2] = {
+        {NOMIC(",\"moe_every_n_layers\":2"), "moe_every_n_layers"},
+        {NOMIC(",\"prenorm\":true"), "prenorm"},
+        {NOMIC(",\"parallel_block\":true"), "parallel_block"},
+        {NOMIC(",\"rotary_emb_interleaved\":true"), "rotary_emb_interleaved"},
+        {BERT(",\"is_decoder\":true"), "is_decoder"},
+        {BERT(",\"hidden_act\":\"relu\""), "'relu' is not supported"},
+        {BERT(",\"position_embedding_type\":\"relative_key\""), "position_embedding_type"},
+        {BERT(",\"architectures\":[\"BertForSequenceClassification\"]"), "with one class"},
+        {BERT(",\"architectures\":[\"BertForSequenceClassification\"],\"id2label\":{\"0\":\"a\","
+              "\"1\":\"b\",\"2\":\"c\"}"),
+         "with one class"},
+        {BERT(",\"quantization_config\":{\"quant_method\":\"awq\"}"), "quantized"},
+        {MODERN(",\"rope_scaling\":{\"type\":\"yarn\"}"), "rope_scaling"},
+        {"{\"model_type\":\"bert\",\"hidden_size\":64}", "'num_hidden_layers' is missing"},
+        {"{\"model_type\":\"deberta-v2\"}", "lacks disentangled attention"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        err e;
+        gguf *g = open_config(refused[i][0], &e);
+        CHECK_MSG(!g && strstr(e.msg, refused[i][1]), "%s: %s", refused[i][0], e.msg);
+        gguf_close(g);
+    }
+}
+
 /* ---- tokens ---- */
 
 /* around: without the first and the last of want, which are around the text. */
@@ -257,6 +339,9 @@ int main(int argc, char **argv) {
     bell_init(&bell);
     read_goldens();
     RUN(hidden_states_are_transformers);
+    RUN(ranks_share_encoders);
+    RUN(old_members_are_read);
+    RUN(unknown_members_are_refused);
     if (!be_only) RUN(values_are_transformers);
     if (!be_only) RUN(tokens_are_the_librarys);
     for (int i = 0; i < N_MODELS; i++) {

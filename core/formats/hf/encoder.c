@@ -28,15 +28,12 @@ static int read_either(struct hf_reader *r, const char *name, const char *other,
 
 /* Members that this build knows with one value only. */
 static int check_members(struct hf_reader *r) {
-    static const struct {
-        const char *name;
-        bool only;
-    } flags[] = {{"is_decoder", false},   {"add_cross_attention", false},
-                 {"prenorm", false},      {"causal", false},
-                 {"use_rms_norm", false}, {"rotary_emb_interleaved", false}};
+    static const char *const flags[] = {
+        "is_decoder",     "add_cross_attention",   "prenorm", "causal", "use_rms_norm",
+        "parallel_block", "rotary_emb_interleaved"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
-        if (hf_flag(r->json, flags[i].name, flags[i].only) != flags[i].only)
-            return hf_refuse(r, flags[i].name, "only false is supported");
+        if (hf_flag(r->json, flags[i], false))
+            return hf_refuse(r, flags[i], "only false is supported");
     static const char *const refused[] = {"rotary_emb_scale_base", "moe_every_n_layers",
                                           "lora_adaptations", "embedding_size"};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
