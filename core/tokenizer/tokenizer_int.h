@@ -2,7 +2,7 @@
  *
  *   GGUF ----- vocab_gguf.c --\                                  /-- spm_proto.c -- spm.cc
  *   .model --- vocab_spm.c ----+-- struct vocab -- tokenizer.c --<
- *   .json ---- vocab_hf.c ----/                     encode.c      \-- bpe.c -- pretok.c
+ *   .json ---- vocab_hf.c ----/                     encode.c      \-- bpe.c, words.c -- pretok.c
  *
  * vocab_write.c turns a struct vocab into a GGUF file's keys, vocab_merges.c ranks into scores. */
 #ifndef INFERD_TOKENIZER_INT_H
