@@ -404,7 +404,7 @@ static int read_charsmap(const gguf *g, struct vocab *v, err *e) {
 static int read_unigram(const gguf *g, struct vocab *v, err *e) {
     static const struct normalizer_step strip = {
         .kind = NORMALIZER_STRIP, .left = true, .right = true};
-    bool removes, prefix;
+    bool removes = true, prefix = true;
     int rc = bpe_rules_init(&v->rules, e);
     if (!rc) rc = read_charsmap(g, v, e);
     if (!rc) rc = read_flag(g, "tokenizer.ggml.remove_extra_whitespaces", true, &removes, e);
