@@ -34,6 +34,7 @@ enum args_act {
     ARGS_ACT_SILU,
     ARGS_ACT_GELU_TANH,
     ARGS_ACT_SWIGLU_OAI,
+    ARGS_ACT_GELU,
     ARGS_N_ACTS
 };
 

@@ -28,8 +28,9 @@ struct args_attention {
     uint32_t n_splits;   /* largest number of KV splits of a task */
     float q_scale;       /* scale * log2(e); with softcap scale / softcap */
     float cap;           /* softcap * log2(e); 0: none */
+    uint32_t both_ways;  /* as in op_paged_attention */
 };
-ARGS_SIZE(struct args_attention, 40);
+ARGS_SIZE(struct args_attention, 44);
 
 /* ---- state blocks (core/backend/state_layout.h) ---- */
 struct args_state {
@@ -188,7 +189,6 @@ struct cargs_attention {
     uint32_t block_splits;                      /* of a block */
     uint32_t by_chunk;                          /* a KV split is a chunk; else a span */
     uint32_t n_stages;                          /* of attention_prefill: 1..3 */
-    uint32_t padding;
 };
 ARGS_SIZE(struct cargs_attention, 168);
 

@@ -71,6 +71,7 @@ struct gen_prompt {
     uint64_t n_cached;
     size_t n_shared;   /* of a list: ids follow as many of the first prompt's (rank.h) */
     uint32_t n_stable; /* engine_request.stable_tokens */
+    uint32_t second;   /* engine_request.second_from */
 };
 void gen_prompts_free(struct gen_prompt *prompts, size_t n);
 

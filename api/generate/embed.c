@@ -123,6 +123,7 @@ static int submit_inputs(struct request *r, struct embed *j, err *e) {
                                          .n_prompt = (uint32_t)(p->n_shared + p->n),
                                          .n_choices = 1,
                                          .pooling = j->pooling,
+                                         .second_from = p->second,
                                          .params = j->params,
                                          .deadline_ns = r->deadline_ns,
                                          .notify = watch_notify,

@@ -19,7 +19,7 @@ struct encoder {
     struct request *r;
     const struct rank_config *config;
     const tokenizer *tok;
-    const char *source;
+    const char *source; /* NULL: the tokenizer joins the texts */
     size_t max_tokens;
 };
 
@@ -55,12 +55,8 @@ static int cut_document(const struct encoder *c, struct rerank_text *document, e
     return rc;
 }
 
-static int encode(const struct encoder *c, const struct rerank_input *in, struct gen_prompt *to,
-                  err *e) {
-    tokenizer_piece pieces[RERANK_MAX_PIECES];
-    size_t n;
-    int rc = rerank_split(in, pieces, &n, e);
-    if (!rc) rc = tokenizer_encode_pieces(c->tok, pieces, n, 0, c->max_tokens, &to->ids, &to->n, e);
+/* rc of encoding a pair, which may be too long. */
+static int explain_length(const struct encoder *c, int rc, err *e) {
     if (rc != ERR_TOO_LONG) return rc;
     return err_set_param(e, ERR_TOO_LONG, c->config->document_param,
                          "This model's maximum context length is %zu tokens; a query with its "
@@ -69,6 +65,30 @@ static int encode(const struct encoder *c, const struct rerank_input *in, struct
                          c->max_tokens, c->config->document_param, c->config->query_param);
 }
 
+/* The texts as an encoder's tokenizer joins them. */
+static int join(const struct encoder *c, const struct rerank_input *in, struct gen_prompt *to,
+                err *e) {
+    const struct tokenizer_text texts[2] = {{in->query.text, in->query.n},
+                                            {in->document.text, in->document.n}};
+    size_t second = 0;
+    if (in->instruction.text)
+        return err_set_param(e, ERR_UNSUPPORTED, "instruction",
+                             "Unsupported value for 'instruction': this model takes a query and a "
+                             "document alone.");
+    int rc = tokenizer_encode_pair(c->tok, texts, c->max_tokens, &to->ids, &to->n, &second, e);
+    to->second = (uint32_t)second;
+    return explain_length(c, rc, e);
+}
+
+static int encode(const struct encoder *c, const struct rerank_input *in, struct gen_prompt *to,
+                  err *e) {
+    tokenizer_piece pieces[RERANK_MAX_PIECES];
+    size_t n;
+    if (!c->source) return join(c, in, to, e);
+    int rc = rerank_split(in, pieces, &n, e);
+    if (!rc) rc = tokenizer_encode_pieces(c->tok, pieces, n, 0, c->max_tokens, &to->ids, &to->n, e);
+    return explain_length(c, rc, e);
+}
 static int encode_pair(const struct encoder *c, const struct rank_pair *pair, struct gen_prompt *to,
                        err *e) {
     struct rerank_input in = {.source = c->source};
@@ -128,7 +148,9 @@ int rank_start(struct request *r, const struct rank_config *c, const struct rank
     struct encoder encoder = {.r = r,
                               .config = c,
                               .tok = engine_tokenizer(en),
-                              .source = source ? source : rerank_qwen3_template,
+                              .source = m.only_embeds ? NULL
+                                        : source      ? source
+                                                      : rerank_qwen3_template,
                               .max_tokens = engine_context_length(en)};
     struct embed_config config = {.pooling = EMBED_RANK,
                                   .param = c->document_param,

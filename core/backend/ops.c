@@ -231,7 +231,6 @@ static int check_paged_attention(const backend *be, const struct op_paged_attent
         a->out == a->q || !holds_i32(be, a->pos, a->n_rows) ||
         !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) || !holds_i32(be, a->tables, n_table))
         return ERR_INVALID;
-    if (a->both_ways && !backend_attends_both_ways(be)) return ERR_UNSUPPORTED;
     return ready_if(a->n_rows);
 }
 

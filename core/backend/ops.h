@@ -76,12 +76,14 @@ struct op_embed {
 /* Activation of gate and up: act(gate) * up.
  *   SILU        g / (1 + exp(-g)) * u
  *   GELU_TANH   g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))) * u
- *   SWIGLU_OAI  g = min(g, 7), u = clamp(u, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1) */
+ *   SWIGLU_OAI  g = min(g, 7), u = clamp(u, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1)
+ *   GELU        g / 2 * (1 + erf(g / sqrt(2))) * u */
 enum backend_act {
     BACKEND_ACT_NONE,
     BACKEND_ACT_SILU,
     BACKEND_ACT_GELU_TANH,
     BACKEND_ACT_SWIGLU_OAI,
+    BACKEND_ACT_GELU,
     BACKEND_N_ACTS
 };
 
@@ -217,12 +219,12 @@ struct op_rope_store {
 
 /* out[row] = softmax(score) V, score = scale * q[row] K^T, over positions 0..pos[row] of the row's
  * sequence (with window: the last `window` of them), read through its block table; with both_ways
- * over all positions up to the largest of the sequence's rows (with window: those less than
- * `window` away): all its rows must be in the op, and only a CPU can (else ERR_UNSUPPORTED). Query
- * head h uses KV head h / (n_heads / n_kv_heads). softcap: score = softcap * tanh(score / softcap).
- * sinks: the softmax of head h has one more term exp(sinks[h]), without a value. The rows of a
- * sequence are contiguous: rows row_start[s] .. row_start[s+1]-1 belong to sequence s. Prefill
- * chunks and decode rows mix freely. Block tables: (n_seqs, table_stride) i32. */
+ * over all positions up to that of the sequence's last row (with window: those less than `window`
+ * away): all its rows must be in the op, in ascending order. Query head h uses KV head h / (n_heads
+ * / n_kv_heads). softcap: score = softcap * tanh(score / softcap). sinks: the softmax of head h has
+ * one more term exp(sinks[h]), without a value. The rows of a sequence are contiguous: rows
+ * row_start[s] .. row_start[s+1]-1 belong to sequence s. Prefill chunks and decode rows mix freely.
+ * Block tables: (n_seqs, table_stride) i32. */
 struct op_paged_attention {
     const backend_buf *q;         /* (n_rows, n_heads, head_dim) f32 */
     const backend_buf *pos;       /* (n_rows) i32 */
@@ -257,7 +259,7 @@ struct op_kv_copy {
 /* What becomes of x without a gate:
  *   SQUARED_RELU  x * max(x, 0)
  *   GELU_TANH     as BACKEND_ACT_GELU_TANH, with u = 1
- *   GELU          x / 2 * (1 + erf(x / sqrt(2))) */
+ *   GELU          as BACKEND_ACT_GELU, with u = 1 */
 enum backend_unary {
     BACKEND_UNARY_SQUARED_RELU,
     BACKEND_UNARY_GELU_TANH,

@@ -14,7 +14,7 @@ struct batch_array {
     size_t offset, size;
     uint64_t n;
 };
-enum { N_ARRAYS = 17 };
+enum { N_ARRAYS = 18 };
 
 static void list_arrays(const struct model_limits *l, struct batch_array out[N_ARRAYS]) {
 #define ARRAY(member, count)                                                                       \
@@ -22,6 +22,7 @@ static void list_arrays(const struct model_limits *l, struct batch_array out[N_A
     const struct batch_array all[] = {
         ARRAY(token_ids, l->max_rows),
         ARRAY(positions, l->max_rows),
+        ARRAY(types, l->max_rows),
         ARRAY(slots, l->max_rows),
         ARRAY(row_start, (uint64_t)l->max_seqs + 1),
         ARRAY(tables, (uint64_t)l->max_seqs * l->table_stride),
@@ -56,6 +57,7 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
     b->batch = (struct model_batch){
         .token_ids = b->token_ids,
         .positions = b->positions,
+        .types = b->types,
         .slots = b->slots,
         .row_start = b->row_start,
         .tables = b->tables,
@@ -163,6 +165,7 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
         uint32_t pos = item->first + i;
         b->token_ids[row] = seq->tokens[pos];
         b->positions[row] = (int32_t)pos;
+        b->types[row] = st->second_from && pos >= st->second_from;
         b->slots[row] = kv_slot(cache, seq->kv, pos);
         if (b->limits.window_tables) b->window_slots[row] = kv_window_slot(cache, seq->kv, pos);
         bool next = item->wants_logits && i + 1 == item->n_rows;

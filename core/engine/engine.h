@@ -177,6 +177,9 @@ struct engine_request {
     /* Not NONE: nothing is generated; the prompt's hidden states become one vector
      * (engine_stream_embedding). Of params only priority and prefix_salt count; n_choices is 1. */
     enum engine_pooling pooling;
+    /* A pooled prompt of two texts: the position of the second one's first token, for encoders with
+     * token types. 0: it is one text. */
+    uint32_t second_from;
     /* Of clock_now_ns(): a sequence that has not ended by then ends between two steps, with
      * ENGINE_FINISH_ERROR, ERR_DEADLINE, in any state (queued, prefill, decode, preempted, paused).
      * 0: never. */

@@ -43,9 +43,10 @@ struct ring_slot {
 
 /* The state of pooling a prompt's rows. */
 struct pooled {
-    enum engine_pooling how; /* fixed */
+    enum engine_pooling how; /* fixed: MEAN, CLS, LAST; NONE: not pooled */
+    bool scores;             /* likewise: the vector becomes a logit */
     double *sum;             /* (n_embd) MEAN: of n rows */
-    float *result;           /* (n_embd); RANK: in the end the first is the logit */
+    float *result;           /* (n_embd); in the end the first may be the logit */
     uint32_t n;              /* rows taken so far, in order of position */
 };
 
@@ -85,10 +86,11 @@ struct engine_stream {
     struct engine_logit_bias *bias;
     uint64_t seed;
     uint64_t submit_ns, deadline_ns;
-    bool on_device;      /* the device samples its tokens (backend_sample) */
-    uint32_t n_row_top;  /* best tokens needed of a row: on_device for their log-probabilities,
-                            otherwise to sample from (sampler_n_top); 0: the whole row */
-    uint32_t max_tokens; /* at least 1; prompt + max_tokens fit the context; 0: pooled */
+    bool on_device;       /* the device samples its tokens (backend_sample) */
+    uint32_t n_row_top;   /* best tokens needed of a row: on_device for their log-probabilities,
+                             otherwise to sample from (sampler_n_top); 0: the whole row */
+    uint32_t second_from; /* as in engine_request */
+    uint32_t max_tokens;  /* at least 1; prompt + max_tokens fit the context; 0: pooled */
 
     /* Worker. */
     struct penalty_history history;
@@ -136,8 +138,8 @@ struct engine_stream {
 
 /* Host arrays of one step, allocated at start (batch.c lists them). */
 struct step_batch {
-    int32_t *token_ids, *positions, *slots; /* (max_rows) */
-    int32_t *row_start;                     /* (max_seqs + 1) */
+    int32_t *token_ids, *positions, *types, *slots; /* (max_rows) */
+    int32_t *row_start;                             /* (max_seqs + 1) */
     int32_t *tables;       /* (max_seqs, limits.table_stride); a step uses (n_seqs, stride) */
     int32_t *state_tables; /* (max_seqs, 2) with recurrent layers */
     int32_t *window_slots, *window_tables; /* as slots and tables; with limits.window_tables */
@@ -324,8 +326,8 @@ void deferred_masks_add(struct engine_stream *st);
 
 /* ---- pooling.c ---- */
 
-/* ERR_NOMEM. */
-int pooled_init(struct pooled *p, enum engine_pooling how, uint32_t n_embd);
+/* how: of a request; RANK becomes what the model's score is made of. ERR_NOMEM. */
+int pooled_init(struct pooled *p, enum engine_pooling how, const engine *en);
 void pooled_fini(struct pooled *p); /* a zeroed one is fine */
 /* Is the hidden state at pos needed? (Not if it was taken before a preemption.) */
 bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt);

@@ -14,7 +14,10 @@ _Static_assert((int)ENGINE_POOLING_NONE == (int)MODEL_POOLING_NONE &&
                    (int)ENGINE_POOLING_RANK == (int)MODEL_POOLING_RANK,
                "one set of values");
 
-int pooled_init(struct pooled *p, enum engine_pooling how, uint32_t n_embd) {
+int pooled_init(struct pooled *p, enum engine_pooling how, const engine *en) {
+    const uint32_t n_embd = en->hp.n_embd;
+    p->scores = how == ENGINE_POOLING_RANK;
+    if (p->scores) how = (enum engine_pooling)en->score.of;
     p->how = how;
     if (how == ENGINE_POOLING_NONE) return 0;
     p->result = mem_new(n_embd, sizeof *p->result);
@@ -34,7 +37,6 @@ bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt) {
     case ENGINE_POOLING_CLS:
         return pos == 0 && p->n == 0;
     case ENGINE_POOLING_LAST:
-    case ENGINE_POOLING_RANK:
         return pos + 1 == n_prompt;
     default:
         return false;
@@ -52,10 +54,11 @@ void pooled_take(struct pooled *p, const float *row, uint32_t n_embd) {
 
 void pooled_finish(struct pooled *p, const engine *en) {
     const uint32_t n_embd = en->hp.n_embd;
-    if (p->how == ENGINE_POOLING_RANK)
-        p->result[0] = (float)model_score_of(&en->score, p->result, n_embd);
     if (p->how == ENGINE_POOLING_MEAN)
         for (uint32_t i = 0; i < n_embd; i++)
             p->result[i] = (float)(p->sum[i] / p->n);
-    if (p->how != ENGINE_POOLING_RANK) model_dense_apply(&en->dense, p->result);
+    if (p->scores)
+        p->result[0] = (float)model_score_of(&en->score, p->result, n_embd);
+    else
+        model_dense_apply(&en->dense, p->result);
 }

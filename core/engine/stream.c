@@ -49,6 +49,7 @@ static int init_tokens(struct engine_stream *st, const struct engine_request *re
     st->seq.salt = req->params.prefix_salt;
     st->seq.stable_tokens = req->stable_tokens;
     st->n_generated = req->n_generated;
+    st->second_from = st->en->hp.encoder.n_types > 1 ? req->second_from : 0;
     return 0;
 }
 
@@ -56,7 +57,7 @@ static int init_pooling(struct engine_stream *st, enum engine_pooling how) {
     st->seq.pooled = how != ENGINE_POOLING_NONE;
     st->seq.all_rows =
         how == ENGINE_POOLING_MEAN || how == ENGINE_POOLING_CLS || st->en->hp.both_ways;
-    return pooled_init(&st->pooled, how, st->en->hp.n_embd);
+    return pooled_init(&st->pooled, how, st->en);
 }
 
 static int init_sampling(struct engine_stream *st, const struct engine_request *req) {
@@ -158,7 +159,7 @@ uint64_t engine_stream_seed(const engine_stream *st) {
 
 /* final_read is the reader's own. */
 const float *engine_stream_embedding(const engine_stream *st, uint32_t *n) {
-    *n = st->pooled.how == ENGINE_POOLING_RANK ? 1 : st->en->hp.n_embd;
+    *n = st->pooled.scores ? 1 : st->en->hp.n_embd;
     return st->final_read && st->finish == ENGINE_FINISH_STOP ? st->pooled.result : NULL;
 }
 

@@ -12,6 +12,15 @@ static const struct {
     {"mpt", "mpt", alibi},
     {"bloom", "bloom", alibi},
     {"phimoe", "phimoe", "its way to choose experts (sparse mixer)"},
+    {"jina-bert-v2", NULL, alibi},
+    {"jina-bert-v3", NULL, "LoRA adapters chosen by task"},
+    {"nomic-bert-moe", NULL, "experts in encoders"},
+    {"neo-bert", "neobert", "RMS norms in encoders"},
+    {"eurobert", "eurobert", "RMS norms in encoders"},
+    {NULL, "distilbert", "its layout of BERT: use a GGUF file of it"},
+    {NULL, "mpnet", "relative position biases"},
+    {NULL, "deberta-v2", "disentangled attention"},
+    {NULL, "new", "GTE's own encoder"},
     {"gpt2", "gpt2", "learned position embeddings"},
     {"bailingmoe2", "bailing_moe_v2", "experts that are chosen by groups"},
     {"laguna", "laguna", heads},
@@ -31,6 +40,6 @@ const char *lacking_for_arch(const char *name, size_t n) {
 
 const char *lacking_for_folder(const char *model_type) {
     for (size_t i = 0; i < N_ROWS; i++)
-        if (strcmp(model_type, rows[i].model_type) == 0) return rows[i].lacks;
+        if (rows[i].model_type && strcmp(model_type, rows[i].model_type) == 0) return rows[i].lacks;
     return NULL;
 }

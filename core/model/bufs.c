@@ -109,6 +109,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     const struct planned plan[] = {
         {&b->ids, rows, 1},
         {&b->pos, rows, 1},
+        {&b->types, rows, hp->encoder.n_types > 0},
         {&b->slots[0], rows, 1},
         {&b->slots[1], rows, lim->window_tables},
         {&b->row_start, (uint64_t)lim->max_seqs + 1, 1},
@@ -146,7 +147,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->att_last, rows, mixed > hp->n_embd ? mixed : hp->n_embd},
         {&b->mix, rows, parallel ? v_cols : 0},
         {&b->mix_last, rows, parallel ? v_cols : 0},
-        {&b->mixed, rows, parallel || hp->ffn_beside || both ? hp->n_embd : 0},
+        {&b->mixed, rows, parallel || hp->ffn_beside || both || hp->encoder.on ? hp->n_embd : 0},
         {&b->hidden, rows, hp->n_embd},
         {&b->logits, last, m->part.rank ? 0 : hp->n_vocab},
         {&b->logits_part, last, share},

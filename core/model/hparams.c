@@ -170,6 +170,12 @@ static int read_heads(struct model_keys *k, const struct model_arch *arch, struc
     return 0;
 }
 
+/* All layers but the first of each period. */
+static void flag_after_first(struct model_hparams *hp, uint32_t period, uint8_t flag) {
+    for (uint32_t i = 0; i < hp->n_layers; i++)
+        if (i % period) hp->layers[i] |= flag;
+}
+
 static void flag_layers(struct model_hparams *hp, uint32_t period, bool the_last, uint8_t flag) {
     for (uint32_t i = 0; i < hp->n_layers; i++)
         if (((i + 1) % period == 0) == the_last) hp->layers[i] |= flag;
@@ -193,7 +199,9 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
         rc = model_key_flags(k, pattern, hp->layers, hp->n_layers, MODEL_LAYER_WINDOWED, e);
     } else if (hp->window) {
         if (model_key_has(k, pattern)) rc = model_key_count(k, pattern, UINT32_MAX, 0, &period, e);
-        if (!rc && period)
+        if (!rc && period && arch->full_first)
+            flag_after_first(hp, period, MODEL_LAYER_WINDOWED);
+        else if (!rc && period)
             flag_layers(hp, period, false, MODEL_LAYER_WINDOWED);
         else if (!rc)
             flag_layers(hp, 1, true, MODEL_LAYER_WINDOWED);
@@ -387,7 +395,7 @@ static int read_tensors(const gguf *g, struct model_hparams *hp, err *e) {
                              "%s: tensor token_embd.weight is no (n_vocab, n_embd) matrix",
                              gguf_path(g));
     hp->n_vocab = (uint32_t)embed->dims[1];
-    hp->tied_embeddings = !gguf_tensor_find(g, "output.weight");
+    hp->tied_embeddings = !hp->encoder.on && !gguf_tensor_find(g, "output.weight");
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
         const gguf_tensor *t = gguf_tensor_at(g, i);
         const struct model_experts *x = &hp->experts;
@@ -446,7 +454,7 @@ static int read_pooling(struct model_keys *k, const struct model_arch *arch,
     uint32_t pooling = 0;
     int rc = model_key_count_or_zero(k, "pooling_type", MODEL_POOLING_RANK, &pooling, e);
     hp->pooling = (enum model_pooling)pooling;
-    if (rc || hp->pooling != MODEL_POOLING_RANK || arch->scores) return rc;
+    if (rc || hp->pooling != MODEL_POOLING_RANK || arch->scores || arch->encoder) return rc;
     return err_set_param(e, ERR_UNSUPPORTED, k->key,
                          "%s: %s is 4 (rank), which this build does not support in %s",
                          gguf_path(k->g), k->key, arch->name);
@@ -534,9 +542,9 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (rc = model_hparams_read_recurrent(&k, a, hp, e)) || (rc = read_layers(&k, a, hp, e)) ||
         (a->gemma4 && (rc = model_gemma4_read(&k, hp, e))) ||
         (rc = model_hparams_read_rope(&k, a, hp, e)) || (rc = read_norms(&k, a, hp, e)) ||
-        (rc = read_pooling(&k, a, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
-        (rc = read_experts(&k, a, hp, e)) || (rc = refuse_keys(&k, a, e)) ||
-        (rc = read_tensors(g, hp, e)))
+        (rc = read_pooling(&k, a, hp, e)) || (a->encoder && (rc = model_encoder_read(g, hp, e))) ||
+        (rc = read_scales(&k, a, hp, e)) || (rc = read_experts(&k, a, hp, e)) ||
+        (rc = refuse_keys(&k, a, e)) || (rc = read_tensors(g, hp, e)))
         return rc;
     if (gguf_get_u64(g, model_key(&k, "vocab_size"), &n_vocab, NULL) == 0 && n_vocab != hp->n_vocab)
         return err_set_param(e, ERR_FORMAT, k.key,

@@ -65,11 +65,6 @@ static int check_ops(const struct model_hparams *hp, const backend *be, err *e) 
                              backend_name(be), hp->arch);
     const bool conv = hp->recurrent.channels;
     const enum backend_op op = conv ? BACKEND_OP_short_conv : BACKEND_OP_linear_attention;
-    if (hp->both_ways && !backend_attends_both_ways(be))
-        return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                             "backend %s cannot run attention in both directions (%s) yet: choose "
-                             "backend cpu",
-                             backend_name(be), hp->arch);
     const bool missing = (hp->recurrent.n_layers && !backend_has_op(be, op)) ||
                          (hp->attention_gate && !backend_has_op(be, BACKEND_OP_gate));
     if (!missing) return 0;

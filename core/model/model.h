@@ -62,6 +62,13 @@ struct model_gemma4 {
     uint32_t n_per_layer;    /* width of the per-layer embeddings; 0: there are none */
 };
 
+/* Encoders (BERT and its successors); zeros of other models. */
+struct model_encoder {
+    bool on;
+    uint32_t n_positions; /* rows of learned position embeddings; 0: none */
+    uint32_t n_types;     /* rows of token type embeddings; 0: none */
+};
+
 enum { MODEL_MAX_LAYERS = 1024 };
 /* What a layer is: attention, then an FFN, except for these. */
 enum model_layer_flag {
@@ -105,7 +112,7 @@ enum model_pooling {
     MODEL_POOLING_MEAN, /* of all tokens */
     MODEL_POOLING_CLS,  /* the first token's */
     MODEL_POOLING_LAST, /* the last token's */
-    MODEL_POOLING_RANK  /* the last token's becomes a score: struct model_score */
+    MODEL_POOLING_RANK  /* becomes a score: struct model_score */
 };
 
 /* Read-only after model_open. */
@@ -122,6 +129,7 @@ struct model_hparams {
     struct model_recurrent recurrent;
     struct model_mla mla;
     struct model_gemma4 gemma4;
+    struct model_encoder encoder;
     /* Attention in both directions (op_paged_attention.both_ways): a sequence is computed in one
      * step as a whole, and only its hidden states mean something. */
     bool both_ways;
@@ -203,11 +211,18 @@ struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t 
 /* Can the model be split over n_ranks devices? ERR_UNSUPPORTED with the numbers that forbid it. */
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e);
 
-/* How the last hidden state of a query and a document becomes a score: its logit is w * hidden +
- * bias, of which the sigmoid is the probability that the document answers the query. */
+/* How a hidden state of a query and a document becomes a score: its logit is w * x + bias, of which
+ * the sigmoid is the probability that the document answers the query. x is the state, or with dense
+ * norm(act(dense * state + dense_bias)), by LayerNorm. */
 struct model_score {
-    double *w; /* (n_embd) owned; NULL: the model does not score */
+    enum model_pooling of; /* which state: MEAN, CLS or LAST */
+    double *w;             /* (n_embd) owned; NULL: the model does not score */
     double bias;
+    float *dense, *dense_bias; /* (n_embd, n_embd), (n_embd) owned, or NULL */
+    float *norm;               /* (n_embd) owned, or NULL */
+    double *x;                 /* (n_embd) owned scratch, with dense */
+    bool gelu;                 /* the activation; else tanh */
+    double eps;
 };
 /* What the tokenizer knows of a model without a head of its own. */
 struct model_words {
@@ -219,7 +234,7 @@ struct model_words {
 int model_score_read(const char *path, const struct model_hparams *hp,
                      const struct model_words *words, struct model_score *out, err *e);
 void model_score_fini(struct model_score *s); /* a zeroed one is fine */
-/* The logit, summed in float64 in the order of the dimensions. */
+/* The logit, in float64, summed in the order of the dimensions. One thread at a time. */
 double model_score_of(const struct model_score *s, const float *hidden, uint32_t n_embd);
 
 /* The layers behind pooling, from the file from which hp was read; n 0: there are none. */
@@ -277,6 +292,7 @@ struct model_batch {
     struct model_shape next;
     const int32_t *token_ids; /* (n_rows) */
     const int32_t *positions; /* (n_rows) */
+    const int32_t *types;     /* (n_rows) of tokens, below n_types; of encoders with types */
     const int32_t *slots;     /* (n_rows) */
     const int32_t *row_start; /* (n_seqs + 1): rows of sequence s are contiguous */
     const int32_t *tables;    /* (n_seqs, model_table_stride of max_context) */

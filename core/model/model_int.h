@@ -62,7 +62,12 @@ struct model_arch {
     /* Layers without KV heads have a short convolution (shortconv.*); the final norm is stored as
      * token_embd_norm. */
     bool short_conv;
-    bool both_ways; /* attention in both directions, and dense layers behind pooling */
+    bool both_ways;  /* attention in both directions, and dense layers behind pooling */
+    bool encoder;    /* see encoder.c; both_ways, too */
+    bool norm_after; /* the sum of a block's output and its input is normed: attn_output_norm,
+                        layer_output_norm; there is no final norm */
+    bool learned_positions; /* position_embd instead of RoPE */
+    bool full_first;        /* with window_period: the first layer of a period has full attention */
     bool scores; /* its rerankers are known: pooling_type rank, or two words of the output head */
     bool attention_temperature; /* attention.temperature_scale */
     bool qk_norm_optional;      /* by their tensors */
@@ -206,7 +211,7 @@ struct model_layer {
      * n_embd), wk (head_dim, n_embd), k_norm (1, kv_rank), by head w_k_b (kv_rank, k_dim - n_rot)
      * and w_v_b (v_dim, kv_rank), wo (n_embd, n_heads * v_dim) */
     backend_weight *w_q_a, *q_a_norm, *w_k_b, *w_v_b;
-    backend_weight *attn_post_norm;
+    backend_weight *attn_post_norm, *attn_post_norm_bias, *ffn_post_norm_bias; /* (1, n_embd) */
     backend_weight *ffn_norm, *w_gate, *w_up, *w_down, *b_gate, *b_up, *b_down, *ffn_post_norm;
     backend_weight *router, *router_bias; /* (n_experts, n_embd), (1, n_experts) */
     backend_weight *choice_bias;          /* (1, n_experts): for the choice of experts only */
@@ -227,6 +232,8 @@ struct model_weights {
     backend_weight *output;           /* (n_vocab, n_embd); embed itself when tied */
     backend_weight *output_bias;      /* (1, n_vocab) or NULL */
     backend_weight *output_norm_bias; /* (1, n_embd) or NULL */
+    /* Encoders: (n_positions, n_embd), (n_types, n_embd) or NULL; the embeddings' norm */
+    backend_weight *positions, *types, *embed_norm, *embed_norm_bias;
     /* Per-layer embeddings: (n_vocab, n_layers * n_per_layer), (n_layers * n_per_layer, n_embd),
      * (1, n_per_layer), or NULL */
     backend_weight *layer_embed, *layer_proj, *layer_norm;
@@ -272,6 +279,7 @@ bool model_is_dense_tensor(gguf_str name); /* read by model_dense_read */
 /* Device buffers of one step, sized by model_limits. Those that a model does not need are NULL. */
 struct model_bufs {
     backend_buf *ids, *pos, *row_start, *out_rows; /* i32 */
+    backend_buf *types;                            /* (max_rows) i32: of tokens, of encoders */
     backend_buf *slots[2], *tables[2];             /* i32; [1]: of windowed layers */
     backend_buf *inv_freq[2];                      /* (n_rot / 2) f32, of hparams.rope */
     backend_buf *x, *r; /* (max_rows, n_embd) f32: residual stream, a block's output */
@@ -348,7 +356,7 @@ struct model {
     struct model_encoded counts; /* of such steps */
     uint64_t identity;           /* unique in this process: the time when it was opened */
     /* For steps that are padded to the shape of a graph: scratch, and 0, 1, 2, ... */
-    int32_t padded[4][MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
+    int32_t padded[5][MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
     struct backend_sampling no_sampling[MODEL_MAX_PADDING];
 };
 
@@ -394,6 +402,15 @@ int model_gemma4_enqueue_inputs(model *m, uint32_t n_rows);
 int model_gemma4_enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
                               struct model_pending pending);
 
+/* encoder.c: n_positions and n_types, from the tensors, and the usual pooling. */
+int model_encoder_read(const gguf *g, struct model_hparams *hp, err *e);
+/* The embeddings of a step's tokens, normed: x. */
+int model_encoder_enqueue_inputs(model *m, uint32_t n_rows);
+/* With norm_after: a layer after its attention. out (n_rows, n_embd): the layer's output, which may
+ * be a->x. */
+int model_encoder_enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
+                               backend_buf *out);
+
 /* Columns of the output of layer i's attention or recurrent layer. */
 uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i);
 /* mixer.c. Attention of layer i over x, its delta net or its short convolution, after adding the
@@ -415,6 +432,16 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
  * (NULL: not normed). */
 struct op_input model_input(const model *m, backend_buf *x, struct model_pending pending,
                             const backend_weight *norm);
+
+/* y = scale * (w x (+ bias)); scale 0 is 1 */
+struct model_product {
+    const backend_weight *w, *bias;
+    backend_buf *x, *y;
+    float scale;
+};
+int model_product_enqueue(model *m, const struct model_product *p, uint32_t n_rows);
+/* What w_down of a plain FFN reads: bufs.ff. */
+int model_inner_enqueue(model *m, const struct model_layer *l, struct op_input in, uint32_t n_rows);
 
 /* All-reduce of x (n_rows, n_embd) over the ranks; nothing without a group. */
 int model_sum(model *m, backend_buf *x, uint32_t n_rows);

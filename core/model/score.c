@@ -11,7 +11,9 @@
 #include <strings.h>
 
 /* Head tensors, which the forward pass does not load (llama.cpp's names). */
-static const char head_weight[] = "cls.output.weight", head_bias[] = "cls.output.bias";
+static const char head_weight[] = "cls.output.weight", head_bias[] = "cls.output.bias",
+                  dense_weight[] = "cls.weight", dense_bias[] = "cls.bias",
+                  norm_weight[] = "cls.norm.weight";
 
 /* Are the architecture's rerankers known? */
 static bool arch_scores(const struct model_hparams *hp) {
@@ -20,8 +22,8 @@ static bool arch_scores(const struct model_hparams *hp) {
 }
 
 bool model_is_score_tensor(gguf_str name) {
-    const char *const names[] = {head_weight, head_bias};
-    for (int i = 0; i < 2; i++)
+    const char *const names[] = {head_weight, head_bias, dense_weight, dense_bias, norm_weight};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (name.len == strlen(names[i]) && !memcmp(name.data, names[i], name.len)) return true;
     return false;
 }
@@ -67,6 +69,51 @@ static int read_rows(const gguf *g, const char *weight, const char *bias, const 
         if (b) out->bias += sign * (double)value;
     }
     return 0;
+}
+
+/* n_rows rows of n_embd values. *out: owned. */
+static int read_floats(const gguf *g, const char *name, uint64_t n_rows, uint64_t n_embd,
+                       float **out, err *e) {
+    const gguf_tensor *t = gguf_tensor_find(g, name);
+    uint64_t n, bytes;
+    if (!t || t->dims[0] != n_embd || t->n_elems / n_embd != n_rows || t->n_dims > 2 ||
+        !mem_mul(n_rows, n_embd, &n) || !qtype_bytes(t->type, n_rows, n_embd, &bytes))
+        return err_set_param(e, ERR_FORMAT, name, "%s: tensor %s is missing, or not %llu by %llu",
+                             gguf_path(g), name, (unsigned long long)n_rows,
+                             (unsigned long long)n_embd);
+    void *stored = mem_new(bytes, 1);
+    *out = mem_new(n, sizeof **out);
+    int rc = stored && *out ? gguf_tensor_read(g, t, 0, bytes, stored, e) : err_no_memory(e);
+    for (uint64_t r = 0; !rc && r < n_rows; r++)
+        qtype_decode(t->type, (const char *)stored + r * (bytes / n_rows), *out + r * n_embd,
+                     n_embd);
+    free(stored);
+    return rc;
+}
+
+/* What an encoder has before the rows of its head: BERT's pooler, the dense layers of RoBERTa's and
+ * of ModernBERT's head. */
+static int read_dense(const gguf *g, const struct model_hparams *hp, struct model_score *out,
+                      err *e) {
+    const uint64_t n = hp->n_embd;
+    const bool modern = strcmp(hp->arch, "modern-bert") == 0;
+    uint32_t of;
+    struct model_keys k = {.g = g, .arch = hp->arch};
+    int rc = model_key_count(&k, "inferd.classifier_pooling", MODEL_POOLING_CLS,
+                             modern ? MODEL_POOLING_MEAN : MODEL_POOLING_CLS, &of, e);
+    if (rc) return rc;
+    out->of = (enum model_pooling)of;
+    out->gelu = modern;
+    out->eps = (double)hp->rms_eps;
+    if (!gguf_tensor_find(g, dense_weight)) return 0;
+    out->x = mem_new(n, sizeof *out->x);
+    if (!out->x) return err_no_memory(e);
+    rc = read_floats(g, dense_weight, n, n, &out->dense, e);
+    if (!rc && gguf_tensor_find(g, dense_bias))
+        rc = read_floats(g, dense_bias, 1, n, &out->dense_bias, e);
+    if (!rc && gguf_tensor_find(g, norm_weight))
+        rc = read_floats(g, norm_weight, 1, n, &out->norm, e);
+    return rc;
 }
 
 /* Which rows of the file's own head say yes and no: one row is a score by itself. */
@@ -134,7 +181,7 @@ int model_score_read(const char *path, const struct model_hparams *hp,
     struct model_keys k = {.arch = hp->arch};
     int64_t rows[2];
     gguf *g;
-    *out = (struct model_score){.w = NULL};
+    *out = (struct model_score){.of = MODEL_POOLING_LAST};
     if (hp->pooling != MODEL_POOLING_RANK && !words->has_template && !arch_scores(hp))
         return err_set(e, ERR_UNSUPPORTED,
                        "it is of architecture %s, and its file has no template "
@@ -147,6 +194,7 @@ int model_score_read(const char *path, const struct model_hparams *hp,
         rc = read_words(g, hp, words, model_key(&k, "inferd.score_tokens"), out, e);
     else if (!(rc = read_labels(g, &k, rows, e)))
         rc = read_rows(g, head_weight, head_bias, rows, hp->n_embd, out, e);
+    if (!rc && hp->encoder.on) rc = read_dense(g, hp, out, e);
     gguf_close(g);
     if (rc) model_score_fini(out);
     return rc;
@@ -154,12 +202,34 @@ int model_score_read(const char *path, const struct model_hparams *hp,
 
 void model_score_fini(struct model_score *s) {
     free(s->w);
+    free(s->dense);
+    free(s->dense_bias);
+    free(s->norm);
+    free(s->x);
     *s = (struct model_score){.w = NULL};
+}
+
+static void normalize(const struct model_score *s, uint32_t n) {
+    double mean = 0, var = 0;
+    for (uint32_t i = 0; i < n; i++)
+        mean += s->x[i] / n;
+    for (uint32_t i = 0; i < n; i++)
+        var += (s->x[i] - mean) * (s->x[i] - mean) / n;
+    for (uint32_t i = 0; i < n; i++)
+        s->x[i] = (s->x[i] - mean) / sqrt(var + s->eps) * (double)s->norm[i];
 }
 
 double model_score_of(const struct model_score *s, const float *hidden, uint32_t n_embd) {
     double sum = s->bias;
+    for (uint32_t r = 0; s->dense && r < n_embd; r++) {
+        const float *row = s->dense + (uint64_t)r * n_embd;
+        double v = s->dense_bias ? (double)s->dense_bias[r] : 0;
+        for (uint32_t i = 0; i < n_embd; i++)
+            v += (double)row[i] * (double)hidden[i];
+        s->x[r] = s->gelu ? v / 2 * erfc(-v / sqrt(2)) : tanh(v);
+    }
+    if (s->norm) normalize(s, n_embd);
     for (uint32_t i = 0; i < n_embd; i++)
-        sum += s->w[i] * (double)hidden[i];
+        sum += s->w[i] * (s->dense ? s->x[i] : (double)hidden[i]);
     return sum;
 }

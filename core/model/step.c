@@ -131,6 +131,11 @@ static int check_batch(const model *m, const struct model_batch *in, err *e) {
         if (in->positions[i] < 0 || (uint32_t)in->positions[i] >= s->max_context)
             return err_set(e, ERR_INVALID, "position %d is not below the batch's %u",
                            (int)in->positions[i], s->max_context);
+    const struct model_encoder *x = &m->hp.encoder;
+    for (uint32_t i = 0; x->on && i < s->n_rows; i++)
+        if ((x->n_types && (in->types[i] < 0 || (uint32_t)in->types[i] >= x->n_types)) ||
+            (x->n_positions && (uint32_t)in->positions[i] >= x->n_positions))
+            return err_set(e, ERR_INVALID, "row %u has a type or a position without embedding", i);
     int rc = check_token_copies(m, in, e);
     return rc ? rc : check_history_updates(m, in, e);
 }
@@ -179,6 +184,7 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
     uint64_t stride = now->max_context / in->kv[0].block_tokens;
     add_padded(&u, b->ids, in->token_ids, n, m->padded[0], n_all, 0);
     add_padded(&u, b->pos, in->positions, n, m->padded[1], n_all, -1);
+    if (b->types) add_padded(&u, b->types, in->types, n, m->padded[4], n_all, 0);
     add_padded(&u, b->slots[0], in->slots, n, m->padded[2], n_all, -1);
     add_ints(&u, b->tables[0], in->tables, s->n_seqs * stride);
     if (m->limits.window_tables) {

@@ -21,14 +21,7 @@ struct op_input model_input(const model *m, backend_buf *x, struct model_pending
                              .centred = norm && m->arch->layer_norm};
 }
 
-/* y = scale * (w x (+ bias)); scale 0 is 1 */
-struct product {
-    const backend_weight *w, *bias;
-    backend_buf *x, *y;
-    float scale;
-};
-
-static int enqueue_product(model *m, const struct product *p, uint32_t n_rows) {
+int model_product_enqueue(model *m, const struct model_product *p, uint32_t n_rows) {
     return backend_linear(m->be, &(struct op_linear){.in.x = p->x,
                                                      .n_rows = n_rows,
                                                      .n_weights = 1,
@@ -52,9 +45,9 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
     struct model_bufs *b = &m->bufs;
     *out = (struct model_pending){b->r, l->attn_post_norm};
     const struct model_hparams *hp = &m->hp;
-    const struct product attention = {l->wo, l->bo, a->att, b->r, hp->attn_out_scale},
-                         recurrent = {l->w_out, l->bo, a->att, b->r, hp->ssm_out_scale};
-    int rc = enqueue_product(m, attends ? &attention : &recurrent, a->n);
+    const struct model_product attention = {l->wo, l->bo, a->att, b->r, hp->attn_out_scale},
+                               recurrent = {l->w_out, l->bo, a->att, b->r, hp->ssm_out_scale};
+    int rc = model_product_enqueue(m, attends ? &attention : &recurrent, a->n);
     if (!rc) rc = model_sum(m, b->r, a->n);
     if (rc || !(m->hp.layers[layer] & MODEL_LAYER_PARALLEL)) return rc;
     /* Adds attention's output to x; what the norm gives is overwritten. */
@@ -63,8 +56,8 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
                                                .out = b->mixed});
     *out = (struct model_pending){b->mixed, NULL};
     if (rc) return rc;
-    return enqueue_product(
-        m, &(struct product){l->w_out, NULL, a->mix, b->mixed, hp->ssm_out_scale}, a->n);
+    return model_product_enqueue(
+        m, &(struct model_product){l->w_out, NULL, a->mix, b->mixed, hp->ssm_out_scale}, a->n);
 }
 
 /* The FFN without a gate, on an input: b->r. */
@@ -83,9 +76,8 @@ static int enqueue_ungated(model *m, const struct model_layer *l, struct op_inpu
                    .x = b->ff, .n_rows = n_rows, .n_cols = m->hp.n_ff, .unary = m->arch->unary});
 }
 
-/* What w_down of a plain FFN reads: b->ff. */
-static int enqueue_inner(model *m, const struct model_layer *l, struct op_input in,
-                         uint32_t n_rows) {
+int model_inner_enqueue(model *m, const struct model_layer *l, struct op_input in,
+                        uint32_t n_rows) {
     if (m->arch->ungated) return enqueue_ungated(m, l, in, n_rows);
     return backend_linear(m->be, &(struct op_linear){.in = in,
                                                      .n_rows = n_rows,
@@ -105,13 +97,14 @@ static int enqueue_beside(model *m, uint32_t layer, const struct model_rows *a,
     struct op_input in =
         model_input(m, a->x, (struct model_pending){0}, l->ffn_norm ? l->ffn_norm : l->attn_norm);
     in.norm_bias = l->ffn_norm ? l->ffn_norm_bias : l->attn_norm_bias;
-    int rc = enqueue_inner(m, l, in, a->n);
+    int rc = model_inner_enqueue(m, l, in, a->n);
     if (!rc) rc = enqueue_mixed(m, layer, a, out);
     if (rc) return rc;
     in.residual = out->r;
     rc = backend_norm(m->be, &(struct op_norm){.in = in, .n_rows = a->n, .out = b->mixed});
     if (!rc)
-        rc = enqueue_product(m, &(struct product){l->w_down, l->b_down, b->ff, b->mixed, 0}, a->n);
+        rc = model_product_enqueue(
+            m, &(struct model_product){l->w_down, l->b_down, b->ff, b->mixed, 0}, a->n);
     *out = (struct model_pending){b->mixed, NULL};
     return rc ? rc : model_sum(m, b->mixed, a->n);
 }
@@ -124,6 +117,7 @@ static int enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
     const uint8_t flags = m->hp.layers[layer];
     struct model_bufs *b = &m->bufs;
     if (m->hp.ffn_beside) return enqueue_beside(m, layer, a, pending);
+    if (m->arch->norm_after) return model_encoder_enqueue_rest(m, layer, a, a->x);
     int rc = flags & MODEL_LAYER_NO_MIXER ? 0 : enqueue_mixed(m, layer, a, pending);
     if (rc || flags & MODEL_LAYER_NO_FFN) return rc;
     if (m->hp.gemma4.on) {
@@ -135,10 +129,11 @@ static int enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
     in.norm_bias = l->ffn_norm_bias;
     *pending = (struct model_pending){b->r, l->ffn_post_norm};
     if (l->router) return model_experts_enqueue(m, l, in, a->n, &pending->r);
-    rc = enqueue_inner(m, l, in, a->n);
+    rc = model_inner_enqueue(m, l, in, a->n);
     if (!rc)
-        rc = enqueue_product(
-            m, &(struct product){l->w_down, l->b_down, b->ff, b->r, m->hp.ffn_out_scale}, a->n);
+        rc = model_product_enqueue(
+            m, &(struct model_product){l->w_down, l->b_down, b->ff, b->r, m->hp.ffn_out_scale},
+            a->n);
     return rc ? rc : model_sum(m, b->r, a->n);
 }
 
@@ -204,6 +199,8 @@ static int enqueue_head(model *m, const struct model_shape *in, struct model_pen
     bool split = m->part.n_ranks > 1;
     int rc = gather_last(m, n_rows, &pending);
     const struct model_rows rows = {b->x_last, b->att_last, b->mix_last, b->layer_work, n_rows};
+    if (!rc && m->arch->norm_after) /* without a final norm and an output head */
+        return model_encoder_enqueue_rest(m, hp->n_layers - 1, &rows, b->hidden);
     if (!rc) rc = enqueue_rest(m, hp->n_layers - 1, &rows, &pending);
     if (rc) return rc;
     struct op_input stream = model_input(m, b->x_last, pending, m->w.output_norm);
@@ -214,6 +211,7 @@ static int enqueue_head(model *m, const struct model_shape *in, struct model_pen
         if (rc) return rc;
         stream = (struct op_input){.x = b->hidden};
     }
+    if (hp->encoder.on) return 0; /* it has no output head */
     rc = backend_linear(m->be, &(struct op_linear){.in = stream,
                                                    .n_rows = in->n_logit_rows,
                                                    .n_weights = 1,
@@ -235,11 +233,12 @@ int model_enqueue(model *m, const struct model_shape *shape, const struct model_
     struct model_bufs *b = &m->bufs;
     uint32_t n_layers = m->hp.n_layers, n_attention = 0, n_recurrent = 0;
     struct model_pending pending = {0};
-    int rc = backend_embed(m->be, &(struct op_embed){.table = m->w.embed,
-                                                     .ids = b->ids,
-                                                     .n_rows = shape->n_rows,
-                                                     .scale = m->hp.embed_scale,
-                                                     .out = b->x});
+    int rc = m->hp.encoder.on ? model_encoder_enqueue_inputs(m, shape->n_rows)
+                              : backend_embed(m->be, &(struct op_embed){.table = m->w.embed,
+                                                                        .ids = b->ids,
+                                                                        .n_rows = shape->n_rows,
+                                                                        .scale = m->hp.embed_scale,
+                                                                        .out = b->x});
     if (!rc) rc = model_gemma4_enqueue_inputs(m, shape->n_rows);
     const struct model_rows rows = {b->x, b->att, b->mix, b->layer_in, shape->n_rows};
     for (uint32_t i = 0; i < n_layers && !rc; i++) {

@@ -288,7 +288,8 @@ static int load_weight(const struct loader *l, const struct weight_role *role, c
         desc.n_experts = l->plan->dims[DIM_N_HEADS];
         desc.n_out /= desc.n_experts;
     }
-    if (role->embed && l->tied && l->alone) desc.use |= BACKEND_USE_LINEAR;
+    if (role->offset == offsetof(struct model_weights, embed) && l->tied && l->alone)
+        desc.use |= BACKEND_USE_LINEAR;
     if (!whole) return refuse_share(l, &share, t, e);
     if (l->measured) return measure_weight(l, &desc, e);
     int rc = read_pieces(l, t, &pieces, &desc.data, &copy, e);
@@ -440,6 +441,10 @@ void model_weights_free(struct model_weights *w) {
     backend_weight_free(w->output_bias);
     backend_weight_free(w->output_norm_bias);
     backend_weight_free(w->output_norm);
+    backend_weight_free(w->embed_norm_bias);
+    backend_weight_free(w->embed_norm);
+    backend_weight_free(w->types);
+    backend_weight_free(w->positions);
     backend_weight_free(w->layer_norm);
     backend_weight_free(w->layer_proj);
     backend_weight_free(w->layer_embed);

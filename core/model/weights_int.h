@@ -61,6 +61,8 @@ enum weight_dim {
     DIM_FF_SHARED_KV, /* FFN columns of layers without K and V of their own */
     DIM_PER_LAYER,    /* per-layer embeddings: of one layer, of all */
     DIM_ALL_LAYERS,
+    DIM_POSITIONS, /* rows of learned positions, of token types */
+    DIM_TYPES,
     N_DIMS
 };
 

@@ -60,13 +60,17 @@ enum feature {
 #define MLA_APART   ((uint64_t)1 << 41) /* what absorbs K and V apart, */
 #define MLA_JOINT   ((uint64_t)1 << 42) /* or, in old files, K and V of each head in one tensor */
 #define NORM_BIAS   ((uint64_t)1 << 60)
+#define NORM_AFTER  ((uint64_t)1 << 57) /* of the sum of a block's output and its input */
 
 /* Of the whole model; bits apart from those of its layers. */
 enum model_feature {
     EVERY = 1,
     OUTPUT_NORM = 2,
     EMBD_NORM = 4 /* the name of the final norm */,
-    OUTPUT_NORM_BIAS = 1 << 20
+    OUTPUT_NORM_BIAS = 1 << 20,
+    ENCODER = 1 << 25,  /* the embeddings are normed */
+    HEAD = 1 << 26,     /* an output head */
+    POSITIONS = 1 << 27 /* learned */
 };
 
 /* Of each K head: its rows of Q, K, V (and Z). */
@@ -81,8 +85,13 @@ static const struct weight_role model_roles[] = {
     {"output_norm.weight", MODEL(output_norm), DIM_VECTOR, DIM_EMBD, .must = OUTPUT_NORM},
     {"token_embd_norm.weight", MODEL(output_norm), DIM_VECTOR, DIM_EMBD, .must = EMBD_NORM},
     {"output_norm.bias", MODEL(output_norm_bias), DIM_VECTOR, DIM_EMBD, .may = OUTPUT_NORM_BIAS},
-    {"output.weight", MODEL(output), DIM_VOCAB, DIM_EMBD, .may = EVERY},
-    {"output.bias", MODEL(output_bias), DIM_VECTOR, DIM_VOCAB, .may = EVERY},
+    {"output.weight", MODEL(output), DIM_VOCAB, DIM_EMBD, .may = HEAD},
+    {"output.bias", MODEL(output_bias), DIM_VECTOR, DIM_VOCAB, .may = HEAD},
+    {"position_embd.weight", MODEL(positions), DIM_POSITIONS, DIM_EMBD, .must = POSITIONS,
+     .embed = true},
+    {"token_types.weight", MODEL(types), DIM_TYPES, DIM_EMBD, .may = ENCODER, .embed = true},
+    {"token_embd_norm.weight", MODEL(embed_norm), DIM_VECTOR, DIM_EMBD, .must = ENCODER},
+    {"token_embd_norm.bias", MODEL(embed_norm_bias), DIM_VECTOR, DIM_EMBD, .may = ENCODER},
 };
 
 static const struct weight_role layer_roles[] = {
@@ -203,6 +212,10 @@ static const struct weight_role layer_roles[] = {
     {"ffn_latent_up.weight", LAYER(latent_up), DIM_EMBD, DIM_LATENT, .must = LATENT},
     {"attn_norm.bias", LAYER(attn_norm_bias), DIM_VECTOR, DIM_EMBD, .may = NORM_BIAS},
     {"ffn_norm.bias", LAYER(ffn_norm_bias), DIM_VECTOR, DIM_EMBD, .may = NORM_BIAS},
+    {"attn_output_norm.weight", LAYER(attn_post_norm), DIM_VECTOR, DIM_EMBD, .must = NORM_AFTER},
+    {"attn_output_norm.bias", LAYER(attn_post_norm_bias), DIM_VECTOR, DIM_EMBD, .may = NORM_AFTER},
+    {"layer_output_norm.weight", LAYER(ffn_post_norm), DIM_VECTOR, DIM_EMBD, .must = NORM_AFTER},
+    {"layer_output_norm.bias", LAYER(ffn_post_norm_bias), DIM_VECTOR, DIM_EMBD, .may = NORM_AFTER},
 };
 
 /* Read by rope.c. */
@@ -259,6 +272,9 @@ static uint64_t find_features(const gguf *g, const struct model_hparams *hp,
     if (a->pre_norm && !(flags & (MODEL_LAYER_NO_MIXER | MODEL_LAYER_NO_FFN)))
         bits |= a->ffn_norm_is_post_attention ? POST_ATTENTION_FFN_NORM : FFN_NORM;
     if (hp->ffn_beside && a->beside != MODEL_BESIDE_BY_KEY) bits &= ~(uint64_t)FFN_NORM;
+    if (a->encoder && layer == 0 && !has_tensor(g, 0, "attn_norm.weight"))
+        bits &= ~(uint64_t)PRE_NORM; /* of ModernBERT: the embeddings are normed */
+    if (a->norm_after) bits |= NORM_AFTER;
     if (a->layer_norm) bits |= NORM_BIAS;
     if (a->post_norm) bits |= POST_NORM;
     if (model_layer_attends(flags))
@@ -344,6 +360,8 @@ static void find_dims(const struct model_hparams *hp, const struct model_arch *a
                                    [DIM_EXPERT] =
                                        hp->experts.n_latent ? hp->experts.n_latent : hp->n_embd,
                                    [DIM_VOCAB] = hp->n_vocab,
+                                   [DIM_POSITIONS] = hp->encoder.n_positions,
+                                   [DIM_TYPES] = hp->encoder.n_types,
                                    [DIM_HEAD] = hp->head_dim,
                                    [DIM_HEADS_GATED] = 2 * heads};
     memcpy(out, dims, sizeof dims);
@@ -384,7 +402,7 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
                               .hp = hp,
                               .n_layers = hp->n_layers,
                               .n_blocks = hp->n_layers,
-                              .scores = hp->pooling == MODEL_POOLING_RANK,
+                              .scores = hp->pooling == MODEL_POOLING_RANK || hp->encoder.on,
                               .dense = hp->both_ways};
     if (arch->nextn && !gguf_get_u64(g, model_key(&k, "block_count"), &n_blocks, NULL))
         p->n_blocks = (uint32_t)n_blocks;
@@ -396,8 +414,12 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
         return err_no_memory(e);
     }
     plan_roles(p, model_roles, N_MODEL_ROLES, WEIGHT_NO_LAYER,
-               EVERY | (arch->short_conv ? EMBD_NORM : OUTPUT_NORM) |
-                   (arch->layer_norm ? OUTPUT_NORM_BIAS : 0));
+               EVERY | (arch->encoder ? ENCODER : HEAD) |
+                   (arch->short_conv   ? EMBD_NORM
+                    : arch->norm_after ? 0
+                                       : OUTPUT_NORM) |
+                   (arch->layer_norm && !arch->norm_after ? OUTPUT_NORM_BIAS : 0) |
+                   (arch->learned_positions ? POSITIONS : 0));
     if (arch->gemma4)
         plan_roles(p, model_gemma4_roles, model_gemma4_n_roles, WEIGHT_NO_LAYER,
                    model_gemma4_model_features(hp));

@@ -1,18 +1,16 @@
 /* bpe.c - the merge tables and the merging. Short pieces are merged by a linear search for the
  * lowest rank; long ones with a heap, so that time is O(n log n) for any text. Immutable after
  * bpe_new. */
-#include "core/tokenizer/bpe.h"
+#include "core/tokenizer/bpe_int.h"
 
 #include "core/base/mem.h"
 #include "core/text/utf8.h"
-#include "core/tokenizer/tokenizer_int.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    NO_ID = -1,
     SHORT_UNITS = 40,           /* linear search is faster up to here */
     MAX_PIECE_BYTES = 64 << 20, /* needs some 2 GB to merge */
     SHOWN_BYTES = 60            /* of a text in an error message */
@@ -20,41 +18,6 @@ enum {
 #define NO_RANK UINT32_MAX
 
 static const char space_mark[] = "\xe2\x96\x81";
-
-struct merge_slot {
-    int32_t left, right; /* left NO_ID: empty */
-    uint32_t rank;
-    int32_t result;
-};
-
-struct bpe {
-    const struct tokenizer *t;
-    struct bpe_rules rules;
-    struct merge_slot *merges; /* (merge_mask + 1) */
-    uint32_t merge_mask;
-    int32_t *texts; /* (text_mask + 1) ids by the hash of their bytes, NO_ID: empty */
-    uint32_t text_mask;
-    int32_t units[256]; /* tokens of the bytes: byte-level units, or byte fallback */
-    int32_t unk;
-    bool scored;       /* merges come from scores */
-    bool cuts_at_mark; /* no token spans the position before a space mark */
-};
-
-/* Doubly linked units of one piece; the first one is never removed. */
-struct unit {
-    int32_t id; /* NO_ID: merged into the previous one */
-    uint32_t previous, next;
-    uint32_t rank; /* of the merge with the next one, NO_RANK: none */
-    int32_t result;
-};
-
-struct bpe_work {
-    struct pretok_work pretok;
-    struct unit *units; /* (capacity) */
-    uint64_t *heap;     /* (heap_capacity) rank << 32 | index of the unit */
-    size_t capacity, n_heap, heap_capacity;
-    str marked; /* text with spaces replaced by marks */
-};
 
 int bpe_rules_init(struct bpe_rules *r, err *e) {
     r->flags = mem_new(1, sizeof *r->flags);
@@ -103,7 +66,7 @@ static uint32_t hash_bytes(const char *p, size_t n) {
     return (uint32_t)(h ^ h >> 29);
 }
 
-static int32_t find_text(const struct bpe *b, const char *text, size_t n) {
+int32_t bpe_find_text(const struct bpe *b, const char *text, size_t n) {
     for (uint32_t at = hash_bytes(text, n) & b->text_mask;; at = (at + 1) & b->text_mask) {
         uint32_t len;
         int32_t id = b->texts[at];
@@ -156,7 +119,7 @@ static int index_texts(struct bpe *b, err *e) {
     for (int32_t id = 0; id < b->t->n_tokens; id++) {
         const char *key = key_of(b, id, &len);
         if (!len || (b->scored && !can_merge(&b->t->tokens[id]))) continue;
-        int32_t other = find_text(b, key, len);
+        int32_t other = bpe_find_text(b, key, len);
         if (other != NO_ID) {
             bool ordinary = is_ordinary(&b->t->tokens[id]);
             if (ordinary && is_ordinary(&b->t->tokens[other]))
@@ -175,10 +138,10 @@ static int index_texts(struct bpe *b, err *e) {
 /* The id of a merge's part, given as written in the file. */
 static int32_t find_part(const struct bpe *b, const char *text, uint32_t n) {
     char bytes[2 * VOCAB_MAX_TEXT_BYTES];
-    if (!b->rules.byte_level || n > sizeof bytes) return n ? find_text(b, text, n) : NO_ID;
+    if (!b->rules.byte_level || n > sizeof bytes) return n ? bpe_find_text(b, text, n) : NO_ID;
     size_t len = bpe_bytes_of_text(text, n, bytes);
-    if (len == SIZE_MAX) return find_text(b, text, n);
-    return len ? find_text(b, bytes, len) : NO_ID;
+    if (len == SIZE_MAX) return bpe_find_text(b, text, n);
+    return len ? bpe_find_text(b, bytes, len) : NO_ID;
 }
 
 static int refuse_merge(const struct bpe *b, const struct vocab_merge *m, uint32_t rank, err *e) {
@@ -261,8 +224,8 @@ static bool add_cuts(const struct bpe *b, int32_t id, uint32_t rank, struct slot
     const char *text = key_of(b, id, &n);
     for (uint32_t i = 1; i < n; i++) {
         if (utf8_continues(text[i])) continue;
-        int32_t left = find_text(b, text, i);
-        int32_t right = left == NO_ID ? NO_ID : find_text(b, text + i, n - i);
+        int32_t left = bpe_find_text(b, text, i);
+        int32_t right = left == NO_ID ? NO_ID : bpe_find_text(b, text + i, n - i);
         if (right == NO_ID) continue;
         if (l->n == l->capacity) {
             uint32_t capacity = l->capacity ? 2 * l->capacity : 1 << 16;
@@ -307,7 +270,7 @@ static void index_units(struct bpe *b) {
     uint32_t n_bytes = 0;
     for (int i = 0; i < 256; i++) {
         char c = (char)i;
-        b->units[i] = b->rules.byte_level ? find_text(b, &c, 1) : b->t->byte_ids[i];
+        b->units[i] = b->rules.byte_level ? bpe_find_text(b, &c, 1) : b->t->byte_ids[i];
         /* A single byte that is a control token's text remains text. */
         if (b->units[i] != NO_ID && b->t->tokens[b->units[i]].type == TOKEN_CONTROL)
             b->units[i] = NO_ID;
@@ -319,7 +282,7 @@ static void index_units(struct bpe *b) {
 /* If no token contains a space mark after another character, no merge crosses the position before a
  * mark, and each part can be merged separately. */
 static void find_cuts(struct bpe *b) {
-    b->cuts_at_mark = !b->rules.byte_level && find_text(b, space_mark, 3) != NO_ID;
+    b->cuts_at_mark = !b->rules.byte_level && bpe_find_text(b, space_mark, 3) != NO_ID;
     for (int32_t id = 0; b->cuts_at_mark && id < b->t->n_tokens; id++) {
         const struct token *k = &b->t->tokens[id];
         const char *text = b->t->blob + k->text_at;
@@ -343,6 +306,7 @@ int bpe_new(const struct tokenizer *t, struct vocab *v, struct bpe **out, err *e
     memset(&v->rules, 0, sizeof v->rules);
     int rc = index_texts(b, e);
     if (!rc) rc = index_merges(b, v, e);
+    if (!rc && b->rules.model == BPE_UNIGRAM) rc = unigram_init(b, v, e);
     if (rc) {
         bpe_free(b);
         return rc;
@@ -379,6 +343,7 @@ void bpe_free(struct bpe *b) {
     bpe_rules_fini(&b->rules);
     free(b->merges);
     free(b->texts);
+    free(b->scores);
     free(b);
 }
 
@@ -388,6 +353,7 @@ void bpe_work_free(struct bpe_work *w) {
     str_fini(&w->marked);
     free(w->units);
     free(w->heap);
+    free(w->nodes);
     free(w);
 }
 
@@ -509,7 +475,7 @@ static size_t find_units(const struct bpe *b, const char *text, size_t n, int32_
             id = b->units[(unsigned char)text[i]];
         } else {
             utf8_decode_valid(text + i, &len);
-            id = find_text(b, text + i, len);
+            id = bpe_find_text(b, text + i, len);
             if (id != NO_ID && b->t->tokens[id].type == TOKEN_CONTROL) id = NO_ID;
         }
         bool unknown = id == NO_ID;
@@ -578,10 +544,12 @@ struct sink_context {
 
 static int encode_piece(void *context, const char *text, size_t n, err *e) {
     const struct sink_context *c = context;
+    if (c->b->rules.model == BPE_WORDPIECE) return wordpiece_encode(c->b, text, n, c->out, e);
+    if (c->b->rules.model == BPE_UNIGRAM) return unigram_encode(c->b, c->w, text, n, c->out, e);
     /* In vocabularies with marked spaces, line ends have tokens but no merges. */
     bool lines = c->b->rules.marks_spaces && !c->b->scored && text[0] == '\n';
     if (c->b->rules.ignore_merges || lines) {
-        int32_t id = find_text(c->b, text, n);
+        int32_t id = bpe_find_text(c->b, text, n);
         if (id != NO_ID && is_ordinary(&c->b->t->tokens[id])) return id_list_add(c->out, id, e);
     }
     int rc = 0;

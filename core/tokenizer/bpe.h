@@ -1,4 +1,4 @@
-/* bpe.h - byte-pair encoding by ranked merges. Private to core/tokenizer.
+/* bpe.h - byte-pair encoding by ranked merges, WordPiece and Unigram. Private to core/tokenizer.
  *
  * Units are the 256 bytes (byte-level vocabularies; their files write bytes in GPT-2's alphabet) or
  * characters (SentencePiece-like ones; other characters become byte tokens or the unknown token).
@@ -13,8 +13,15 @@ struct tokenizer;
 struct vocab;
 struct id_list;
 
+/* What makes tokens of a word: merges, or words.c. */
+enum bpe_model { BPE_MERGES, BPE_WORDPIECE, BPE_UNIGRAM };
+enum { BPE_PREFIX_BYTES = 16 };
+
 /* How text becomes units. Owned by its holder. */
 struct bpe_rules {
+    enum bpe_model model;
+    /* WordPiece: what tokens at the start of a word, and further ones, begin with */
+    char first_prefix[BPE_PREFIX_BYTES], next_prefix[BPE_PREFIX_BYTES];
     struct unicode_flags *flags;
     struct pretok *pretok;
     bool byte_level;    /* units are bytes, not characters */

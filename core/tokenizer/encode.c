@@ -416,3 +416,40 @@ int tokenizer_encode_pieces(const tokenizer *t, const tokenizer_piece *pieces, s
     str_fini(&text);
     return rc;
 }
+
+bool tokenizer_joins_pairs(const tokenizer *t) {
+    return t->has_pair;
+}
+
+int tokenizer_encode_pair(const tokenizer *t, const struct tokenizer_text texts[2], size_t max_ids,
+                          int32_t **ids, size_t *n_ids, size_t *second, err *e) {
+    struct id_list all = {.max = max_ids};
+    int rc = 0;
+    *ids = NULL;
+    *n_ids = *second = 0;
+    if (!t->has_pair)
+        return err_set(e, ERR_UNSUPPORTED, "this model's tokenizer does not join two texts");
+    struct job around = {.t = t, .ids = all, .e = e};
+    rc = add_all(&around, t->before, t->n_before);
+    for (int i = 0; !rc && i < 2; i++) {
+        struct job j = {.t = t,
+                        .text = texts[i].text,
+                        .n = texts[i].n,
+                        .prefix_due = t->space_prefix,
+                        .ids = around.ids,
+                        .e = e};
+        rc = encode_job(&j);
+        around.ids = j.ids;
+        if (rc) break;
+        rc =
+            i ? add_all(&around, t->after, t->n_after) : add_all(&around, t->between, t->n_between);
+        if (!i) *second = around.ids.n;
+    }
+    if (rc) {
+        free(around.ids.ids);
+        return rc;
+    }
+    *ids = around.ids.ids;
+    *n_ids = around.ids.n;
+    return 0;
+}

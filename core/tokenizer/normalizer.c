@@ -14,6 +14,7 @@ struct step {
     bool left, right;
     struct regex *regex; /* REPLACE by regular expression */
     char *pattern, *content;
+    struct charsmap *map;
 };
 
 struct normalizer {
@@ -30,6 +31,7 @@ struct normalizer *normalizer_new(const struct unicode_flags *flags) {
 
 static void step_fini(struct step *s) {
     regex_free(s->regex);
+    charsmap_free(s->map);
     free(s->pattern);
     free(s->content);
 }
@@ -42,10 +44,12 @@ void normalizer_free(struct normalizer *n) {
 }
 
 int normalizer_add(struct normalizer *n, const struct normalizer_step *s, err *e) {
-    struct step step = {.kind = s->kind, .left = s->left, .right = s->right};
-    if (n->n_steps == MAX_STEPS)
+    struct step step = {.kind = s->kind, .left = s->left, .right = s->right, .map = s->map};
+    if (n->n_steps == MAX_STEPS) {
+        charsmap_free(s->map);
         return err_set(e, ERR_UNSUPPORTED, "the normalizer has more than the supported %d steps",
                        MAX_STEPS);
+    }
     int rc = 0;
     if (s->pattern && !s->literal) rc = regex_new(s->pattern, false, &step.regex, e);
     step.pattern = s->pattern ? mem_strdup(s->pattern) : NULL;
@@ -139,6 +143,9 @@ static int run_step(const struct normalizer *n, const struct step *s, struct reg
         return 0;
     case NORMALIZER_STRIP:
         strip_text(n, s, text, len, out);
+        return 0;
+    case NORMALIZER_CHARSMAP:
+        charsmap_run(s->map, text, len, out);
         return 0;
     case NORMALIZER_PREPEND:
         if (len) str_add(out, s->content);

@@ -5,6 +5,7 @@
 #define INFERD_TOKENIZER_NORMALIZER_H
 
 #include "core/text/unicode.h"
+#include "core/tokenizer/charsmap.h"
 #include "core/tokenizer/regex.h"
 
 enum normalizer_kind {
@@ -13,7 +14,8 @@ enum normalizer_kind {
     NORMALIZER_LOWERCASE,
     NORMALIZER_STRIP,   /* removes white space at the ends */
     NORMALIZER_REPLACE, /* replaces matches by content */
-    NORMALIZER_PREPEND  /* puts content before text that is not empty */
+    NORMALIZER_PREPEND, /* puts content before text that is not empty */
+    NORMALIZER_CHARSMAP /* replaces characters by a map */
 };
 
 struct normalizer_step {
@@ -21,6 +23,7 @@ struct normalizer_step {
     bool left, right;              /* STRIP */
     bool literal;                  /* REPLACE: the pattern is text */
     const char *pattern, *content; /* copied */
+    struct charsmap *map;          /* taken, on failure too */
 };
 
 struct normalizer;

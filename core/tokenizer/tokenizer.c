@@ -116,7 +116,7 @@ uint32_t vocab_unmark_spaces(const char *text, uint32_t len, char *out) {
 }
 
 /* Copies a token's texts into the blob. Bytes equal to the text are stored once. */
-static void place_token(tokenizer *t, const struct vocab_token *from, bool byte_level,
+static void place_token(tokenizer *t, const struct vocab_token *from, const struct bpe_rules *rules,
                         struct token *to, uint32_t *used) {
     char *text = t->blob + *used, *out = text + from->len;
     to->text_at = to->bytes_at = *used;
@@ -129,7 +129,13 @@ static void place_token(tokenizer *t, const struct vocab_token *from, bool byte_
     uint32_t n = 0;
     if (from->type == TOKEN_BYTE) {
         out[n++] = (char)vocab_byte_value(from->text, from->len);
-    } else if (byte_level) {
+    } else if (rules->next_prefix[0]) { /* WordPiece: words begin after a space */
+        const size_t n_prefix = strlen(rules->next_prefix);
+        const bool inside = from->len > n_prefix && memcmp(text, rules->next_prefix, n_prefix) == 0;
+        if (!inside) out[n++] = ' ';
+        memcpy(out + n, text + (inside ? n_prefix : 0), from->len - (inside ? n_prefix : 0));
+        n += from->len - (inside ? (uint32_t)n_prefix : 0);
+    } else if (rules->byte_level) {
         /* Added tokens, and texts outside the alphabet, are their own bytes. */
         size_t len =
             from->type == TOKEN_USER_DEFINED ? SIZE_MAX : bpe_bytes_of_text(text, from->len, out);
@@ -148,7 +154,7 @@ static int copy_tokens(tokenizer *t, const struct vocab *v, err *e) {
     uint64_t room = 1;
     uint32_t used = 0;
     for (uint32_t i = 0; i < v->n; i++)
-        room += 2 * (uint64_t)v->tokens[i].len;
+        room += 2 * (uint64_t)v->tokens[i].len + 1;
     if (room > UINT32_MAX)
         return err_set(e, ERR_UNSUPPORTED, "the vocabulary's texts exceed 4 GiB");
     t->n_tokens = (int32_t)v->n;
@@ -158,7 +164,7 @@ static int copy_tokens(tokenizer *t, const struct vocab *v, err *e) {
     t->specials.names = mem_new(v->n, sizeof *t->specials.names);
     if (!t->blob || !t->tokens || !t->by_text || !t->specials.names) return err_no_memory(e);
     for (uint32_t i = 0; i < v->n; i++) {
-        place_token(t, &v->tokens[i], v->is_bpe && v->rules.byte_level, &t->tokens[i], &used);
+        place_token(t, &v->tokens[i], &v->rules, &t->tokens[i], &used);
         if (v->tokens[i].len > t->longest_text) t->longest_text = v->tokens[i].len;
     }
     return 0;
@@ -361,6 +367,9 @@ static int build_tokenizer(tokenizer *t, struct vocab *v, err *e) {
     t->fim = v->fim;
     memcpy(t->before, v->before, sizeof t->before);
     memcpy(t->after, v->after, sizeof t->after);
+    memcpy(t->between, v->between, sizeof t->between);
+    t->n_between = v->n_between;
+    t->has_pair = v->has_pair;
     t->n_before = v->n_before;
     t->n_after = v->n_after;
     t->space_prefix = v->space_prefix;

@@ -47,6 +47,18 @@ enum tokenizer_flags {
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, int flags, size_t max_ids,
                      int32_t **ids, size_t *n_ids, err *e);
 
+/* Two texts joined as the post-processor says, with the tokens around them; neither has control
+ * tokens. *second: where the second one's tokens begin (those between are before it).
+ * ERR_UNSUPPORTED: the file does not say how. ERR_TOO_LONG as above. */
+struct tokenizer_text {
+    const char *text; /* (n) */
+    size_t n;
+};
+int tokenizer_encode_pair(const tokenizer *t, const struct tokenizer_text texts[2], size_t max_ids,
+                          int32_t **ids, size_t *n_ids, size_t *second, err *e);
+/* Does the file say how two texts are joined? */
+bool tokenizer_joins_pairs(const tokenizer *t);
+
 /* A part of a prompt, trusted (written by the template) or not: control tokens are parsed in
  * trusted pieces only. Pieces are contiguous text: an ordinary token may span two of them. */
 typedef struct tokenizer_piece {

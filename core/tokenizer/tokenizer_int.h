@@ -2,7 +2,7 @@
  *
  *   GGUF ----- vocab_gguf.c --\                                  /-- spm_proto.c -- spm.cc
  *   .model --- vocab_spm.c ----+-- struct vocab -- tokenizer.c --<
- *   .json ---- vocab_hf.c ----/                     encode.c      \-- bpe.c -- pretok.c
+ *   .json ---- vocab_hf.c ----/                     encode.c      \-- bpe.c, words.c -- pretok.c
  *
  * vocab_write.c turns a struct vocab into a GGUF file's keys, vocab_merges.c ranks into scores. */
 #ifndef INFERD_TOKENIZER_INT_H
@@ -79,6 +79,9 @@ struct vocab {
     struct tokenizer_fim fim;        /* the ids that the file names, -1: none */
     int32_t before[VOCAB_MAX_ADDED], after[VOCAB_MAX_ADDED]; /* added by TOKENIZER_ADD_SPECIAL */
     unsigned n_before, n_after;
+    int32_t between[VOCAB_MAX_ADDED]; /* two texts; has_pair: the file says how they are joined */
+    unsigned n_between;
+    bool has_pair;
     bool space_prefix; /* adds a space at the start of the text and after a control token */
     enum prefix_rule prefix_rule; /* with space_prefix */
     bool spm_user_rules;      /* user-defined tokens as in SentencePiece: their text is escaped and
@@ -203,8 +206,9 @@ struct tokenizer {
     bool cuts_at_space; /* no token spans the position before a space: see encode.c */
     int32_t bos, eos, unk;
     struct tokenizer_fim fim;
-    int32_t before[VOCAB_MAX_ADDED], after[VOCAB_MAX_ADDED];
-    unsigned n_before, n_after;
+    int32_t before[VOCAB_MAX_ADDED], between[VOCAB_MAX_ADDED], after[VOCAB_MAX_ADDED];
+    unsigned n_before, n_between, n_after;
+    bool has_pair;
     bool space_prefix, spm_user_rules, strip_after_special;
     enum prefix_rule prefix_rule;
     uint32_t longest_text; /* maximum bytes of text per token */

@@ -3,6 +3,7 @@
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
+#include "core/formats/hf/tokenizer.h"
 #include "core/formats/model_file.h"
 
 #include <ctype.h>
@@ -24,7 +25,8 @@ enum {
     LLAMA_EOS = 2,
     GPT2_BOS_EOS = 11, /* the format's default */
     TOKEN_UNDEFINED = 0,
-    NAME_BYTES = 40 /* of a name in an error message */
+    NAME_BYTES = 40, /* of a name in an error message */
+    MAX_CHARSMAP_BYTES = 64 << 20
 };
 
 static const int64_t known_flags =
@@ -182,17 +184,44 @@ static int read_fim(const gguf *g, struct vocab *v, err *e) {
     return rc;
 }
 
+static bool is_token(const struct vocab *v, int32_t id, const char *text) {
+    const struct vocab_token *t = id < 0 ? NULL : &v->tokens[id];
+    return t && t->len == strlen(text) && memcmp(t->text, text, t->len) == 0;
+}
+
+/* BERT's files name the tokens around a text cls and sep. */
+static int read_ends(const gguf *g, struct vocab *v, err *e) {
+    static const char *const keys[] = {"tokenizer.ggml.cls_token_id",
+                                       "tokenizer.ggml.seperator_token_id"};
+    static const char *const texts[] = {"[CLS]", "[SEP]"};
+    int32_t *const ids[] = {&v->bos, &v->eos};
+    for (int i = 0; v->rules.model == BPE_WORDPIECE && i < 2; i++) {
+        int32_t id = *ids[i];
+        int rc = gguf_has(g, keys[i]) ? read_id(g, keys[i], v, -1, &id, e) : 0;
+        if (rc) return rc;
+        for (uint32_t t = 0; id < 0 && t < v->n; t++)
+            if (is_token(v, (int32_t)t, texts[i])) id = (int32_t)t;
+        *ids[i] = id;
+    }
+    return 0;
+}
+
 /* rule: the pre-tokenizer of a BPE vocabulary, otherwise NULL. */
 static int read_settings(const gguf *g, const struct pretok_rule *rule, struct vocab *v, err *e) {
+    const bool words = v->rules.model != BPE_MERGES; /* of encoders */
     bool add_bos, add_eos, bpe = v->is_bpe;
     int32_t bos = bpe ? GPT2_BOS_EOS : LLAMA_BOS, eos = bpe ? GPT2_BOS_EOS : LLAMA_EOS;
+    if (words) bos = eos = -1;
     int rc = read_id(g, "tokenizer.ggml.bos_token_id", v, bos, &v->bos, e);
     if (!rc) rc = read_id(g, "tokenizer.ggml.eos_token_id", v, eos, &v->eos, e);
     if (!rc) rc = read_id(g, "tokenizer.ggml.eot_token_id", v, -1, &v->eot, e);
     if (!rc) rc = read_id(g, "tokenizer.ggml.eom_token_id", v, -1, &v->eom, e);
     if (!rc) rc = read_fim(g, v, e);
-    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_bos_token", !bpe || rule->add_bos, &add_bos, e);
-    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_eos_token", false, &add_eos, e);
+    if (!rc) rc = read_ends(g, v, e);
+    if (!rc)
+        rc = read_flag(g, "tokenizer.ggml.add_bos_token", words || !bpe || rule->add_bos, &add_bos,
+                       e);
+    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_eos_token", words, &add_eos, e);
     if (!rc) rc = read_flag(g, "tokenizer.ggml.add_space_prefix", true, &v->space_prefix, e);
     if (rc) return rc;
     uint64_t prefix_rule;
@@ -201,9 +230,13 @@ static int read_settings(const gguf *g, const struct pretok_rule *rule, struct v
     /* The reference adds the prefix for SentencePiece vocabularies only. */
     if (bpe) v->space_prefix = false;
     /* Gemma 4 needs BOS, although some files set add_bos_token to false. */
-    if (bpe && rule->marks_spaces) add_bos |= rule->add_bos;
+    if (bpe && rule && rule->marks_spaces) add_bos |= rule->add_bos;
     if (add_bos && v->bos >= 0) v->before[v->n_before++] = v->bos;
     if (add_eos && v->eos >= 0) v->after[v->n_after++] = v->eos;
+    v->has_pair = add_bos && add_eos && v->eos >= 0;
+    /* RoBERTa and XLM-R have it twice between two texts. */
+    for (int i = 0; v->has_pair && i < (is_token(v, v->eos, "</s>") ? 2 : 1); i++)
+        v->between[v->n_between++] = v->eos;
     rc = read_template(g, "tokenizer.chat_template", &v->chat_template, e);
     if (!rc) rc = read_template(g, "tokenizer.chat_template.tool_use", &v->tool_template, e);
     return rc ? rc : read_template(g, "tokenizer.chat_template.rerank", &v->rerank_template, e);
@@ -219,11 +252,16 @@ static int read_model(const gguf *g, struct vocab *v, gguf_str *model, err *e) {
         return err_set(e, ERR_FORMAT, "%s: no tokenizer: key '" KEY_MODEL "' is missing",
                        gguf_path(g));
     if (rc) return rc;
-    v->is_bpe = is_text(*model, "gpt2") || is_text(*model, "gemma4");
+    v->rules.model = is_text(*model, "bert") ? BPE_WORDPIECE
+                     : is_text(*model, "t5") ? BPE_UNIGRAM
+                                             : BPE_MERGES;
+    v->is_bpe =
+        is_text(*model, "gpt2") || is_text(*model, "gemma4") || v->rules.model != BPE_MERGES;
     if (v->is_bpe || is_text(*model, "llama")) return 0;
     int shown = (int)(model->len < NAME_BYTES ? model->len : NAME_BYTES);
     return err_set(e, ERR_UNSUPPORTED,
-                   "%s: " KEY_MODEL " '%.*s' is not supported (expected llama, gpt2 or gemma4)",
+                   "%s: " KEY_MODEL " '%.*s' is not supported (expected llama, gpt2, gemma4, "
+                   "bert or t5)",
                    gguf_path(g), shown, model->data);
 }
 
@@ -294,6 +332,92 @@ static int read_bpe(const gguf *g, const struct pretok_rule *rule, struct vocab 
     return rc ? rc : read_merges(g, v, e);
 }
 
+static int add_step(struct vocab *v, const struct normalizer_step *step, err *e) {
+    if (!v->norm) v->norm = normalizer_new(v->rules.flags);
+    if (v->norm) return normalizer_add(v->norm, step, e);
+    charsmap_free(step->map);
+    return err_no_memory(e);
+}
+
+static int add_replace(struct vocab *v, const char *pattern, const char *content, err *e) {
+    return add_step(v,
+                    &(struct normalizer_step){
+                        .kind = NORMALIZER_REPLACE, .pattern = pattern, .content = content},
+                    e);
+}
+
+/* Has an ordinary token a capital letter? Then letters are not made small. */
+static bool is_cased(const struct vocab *v) {
+    for (uint32_t i = 0; i < v->n; i++)
+        for (uint32_t k = 0; v->tokens[i].type == TOKEN_NORMAL && k < v->tokens[i].len; k++)
+            if (v->tokens[i].text[k] >= 'A' && v->tokens[i].text[k] <= 'Z') return true;
+    return false;
+}
+
+/* BERT's normalizer and pre-tokenizer (core/formats/hf/components.c has them of a tokenizer.json).
+ * Tokens at the start of a word begin with a space mark. */
+static int read_wordpiece(struct vocab *v, err *e) {
+    static const struct normalizer_step nfd = {.kind = NORMALIZER_NFD},
+                                        lower = {.kind = NORMALIZER_LOWERCASE};
+    const bool lowers = !is_cased(v);
+    memcpy(v->rules.first_prefix, "\xe2\x96\x81", 4);
+    int rc = bpe_rules_init(&v->rules, e);
+    if (!rc) rc = add_replace(v, HF_BERT_CONTROL, "", e);
+    if (!rc) rc = add_replace(v, "\\s", " ", e);
+    if (!rc) rc = add_replace(v, HF_BERT_IDEOGRAPHS, " ", e);
+    if (!rc && lowers) rc = add_step(v, &nfd, e);
+    if (!rc && lowers) rc = add_replace(v, "\\p{Mn}", "", e);
+    if (!rc && lowers) rc = add_step(v, &lower, e);
+    const struct pretok_split steps[] = {{.pattern = "\\s", .behavior = PRETOK_REMOVED},
+                                         {.pattern = HF_PUNCTUATION, .behavior = PRETOK_ISOLATED}};
+    for (int i = 0; !rc && i < 2; i++)
+        rc = pretok_add_split(v->rules.pretok, &steps[i], e);
+    for (uint32_t i = 0; i < v->n; i++)
+        if (v->unk < 0 && (v->tokens[i].type == TOKEN_UNKNOWN || is_token(v, (int32_t)i, "[UNK]")))
+            v->unk = (int32_t)i;
+    return rc;
+}
+
+static int read_charsmap(const gguf *g, struct vocab *v, err *e) {
+    static const char key[] = "tokenizer.ggml.precompiled_charsmap";
+    struct normalizer_step step = {.kind = NORMALIZER_CHARSMAP};
+    enum gguf_type elem;
+    uint64_t n;
+    if (!gguf_has(g, key)) return 0;
+    int rc = gguf_get_array(g, key, &elem, &n, e);
+    if (rc) return rc;
+    if ((elem != GGUF_U8 && elem != GGUF_I8) || n > MAX_CHARSMAP_BYTES)
+        return err_set(e, ERR_FORMAT, "%s: '%s' is not an array of at most %d bytes", gguf_path(g),
+                       key, MAX_CHARSMAP_BYTES);
+    uint8_t *bytes = mem_new(n, 1);
+    if (!bytes) return err_no_memory(e);
+    for (uint64_t i = 0; i < n; i++)
+        bytes[i] = (uint8_t)gguf_array_i64(g, key, i);
+    rc = charsmap_new(bytes, n, &step.map, e);
+    free(bytes);
+    if (rc) return err_prefix(e, "%s: %s: ", gguf_path(g), key);
+    return add_step(v, &step, e);
+}
+
+/* SentencePiece's: white space is removed at the ends and is one space elsewhere; words begin with
+ * a space mark. */
+static int read_unigram(const gguf *g, struct vocab *v, err *e) {
+    static const struct normalizer_step strip = {
+        .kind = NORMALIZER_STRIP, .left = true, .right = true};
+    bool removes = true, prefix = true;
+    int rc = bpe_rules_init(&v->rules, e);
+    if (!rc) rc = read_charsmap(g, v, e);
+    if (!rc) rc = read_flag(g, "tokenizer.ggml.remove_extra_whitespaces", true, &removes, e);
+    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_space_prefix", true, &prefix, e);
+    if (!rc && removes) rc = add_replace(v, " {2,}", " ", e);
+    if (!rc && removes) rc = add_step(v, &strip, e);
+    for (uint32_t i = 0; i < v->n; i++)
+        if (v->unk < 0 && v->tokens[i].type == TOKEN_UNKNOWN) v->unk = (int32_t)i;
+    return rc ? rc
+              : pretok_add_metaspace(v->rules.pretok, "\xe2\x96\x81",
+                                     prefix ? PRETOK_ALWAYS : PRETOK_NEVER, true, e);
+}
+
 int vocab_read_gguf(const char *path, struct vocab *v, err *e) {
     gguf *g = NULL;
     gguf_str model = {0};
@@ -304,9 +428,12 @@ int vocab_read_gguf(const char *path, struct vocab *v, err *e) {
     v->unk = v->pad = -1;
     v->free_source = close_gguf;
     rc = read_model(g, v, &model, e);
-    if (!rc && v->is_bpe) rc = read_rule(g, model, &rule, e);
+    const bool merges = v->is_bpe && v->rules.model == BPE_MERGES;
+    if (!rc && merges) rc = read_rule(g, model, &rule, e);
     if (!rc) rc = read_tokens(g, v, e);
-    if (!rc && v->is_bpe) rc = read_bpe(g, rule, v, e);
+    if (!rc && merges) rc = read_bpe(g, rule, v, e);
+    if (!rc && v->rules.model == BPE_WORDPIECE) rc = read_wordpiece(v, e);
+    if (!rc && v->rules.model == BPE_UNIGRAM) rc = read_unigram(g, v, e);
     if (!rc) rc = read_settings(g, rule, v, e);
     v->strip_after_special = !v->is_bpe && is_phi3(g) && !gguf_has(g, VOCAB_KEY_FLAGS);
     return rc;

@@ -34,6 +34,7 @@ static int read_tokens(const struct hf_tokenizer *h, struct vocab *v, err *e) {
         to->text = from->text;
         to->len = (uint32_t)len;
         to->type = TOKEN_NORMAL;
+        to->score = from->score;
         if (v->rules.byte_fallback && vocab_byte_value(to->text, to->len) >= 0)
             to->type = TOKEN_BYTE;
         if (h->unk && strcmp(h->unk, from->text) == 0) v->unk = from->id;
@@ -81,13 +82,18 @@ static int add_normalizer_step(struct vocab *v, const struct hf_step *s, err *e)
                                                  [HF_LOWERCASE] = NORMALIZER_LOWERCASE,
                                                  [HF_STRIP] = NORMALIZER_STRIP,
                                                  [HF_REPLACE] = NORMALIZER_REPLACE,
-                                                 [HF_PREPEND] = NORMALIZER_PREPEND};
-    struct normalizer_step step = {.kind = kinds[s->kind],
+                                                 [HF_PREPEND] = NORMALIZER_PREPEND,
+                                                 [HF_CHARSMAP] = NORMALIZER_CHARSMAP};
+    struct charsmap *map = NULL;
+    int rc = s->kind == HF_CHARSMAP ? charsmap_new_base64(s->content, &map, e) : 0;
+    if (rc) return rc;
+    struct normalizer_step step = {.map = map,
+                                   .kind = kinds[s->kind],
                                    .left = s->left,
                                    .right = s->right,
                                    .literal = s->literal,
                                    .pattern = s->pattern,
-                                   .content = s->content};
+                                   .content = map ? NULL : s->content};
     return normalizer_add(v->norm, &step, e);
 }
 
@@ -141,6 +147,8 @@ static int read_pre_tokenizer(const struct hf_tokenizer *h, struct vocab *v, err
         v->rules.byte_level |= bytes;
         rc = add_pretok_step(v->rules.pretok, s, i + 1 == h->pre_tokenizer.n, e);
     }
+    if (!rc && v->rules.byte_level && v->rules.model != BPE_MERGES)
+        return err_set(e, ERR_UNSUPPORTED, "ByteLevel with WordPiece or Unigram is not supported");
     if (!rc && v->rules.byte_level != h->decodes_bytes)
         rc = err_set(e, ERR_UNSUPPORTED,
                      "a pre_tokenizer %s ByteLevel with a decoder %s it is not supported",
@@ -194,6 +202,8 @@ int vocab_take_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
 
 static int read_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     int rc = take_ids(v, h->before, h->n_before, v->before, &v->n_before, e);
+    if (!rc) rc = take_ids(v, h->between, h->n_between, v->between, &v->n_between, e);
+    v->has_pair = h->has_pair;
     if (!rc) rc = take_ids(v, h->after, h->n_after, v->after, &v->n_after, e);
     if (!rc) rc = vocab_take_settings(h, v, e);
     if (rc) return rc;
@@ -210,6 +220,12 @@ int vocab_from_hf(struct hf_tokenizer *h, struct vocab *v, err *e) {
     v->is_bpe = true;
     v->unk = v->bos = v->eos = v->eot = v->eom = v->pad = -1;
     v->fim = NO_FIM;
+    v->rules.model = h->model == HF_MODEL_WORDPIECE ? BPE_WORDPIECE
+                     : h->model == HF_MODEL_UNIGRAM ? BPE_UNIGRAM
+                                                    : BPE_MERGES;
+    if (h->next_prefix && strlen(h->next_prefix) >= BPE_PREFIX_BYTES)
+        return err_set(e, ERR_UNSUPPORTED, "the model's continuing_subword_prefix is too long");
+    if (h->next_prefix) memcpy(v->rules.next_prefix, h->next_prefix, strlen(h->next_prefix) + 1);
     v->rules.byte_fallback = h->byte_fallback;
     v->rules.fuse_unk = h->fuse_unk;
     v->rules.ignore_merges = h->ignore_merges;

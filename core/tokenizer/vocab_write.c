@@ -39,6 +39,7 @@ static const char *step_name(const struct hf_step *s) {
                                         [HF_STRIP] = "Strip",
                                         [HF_REPLACE] = "Replace",
                                         [HF_PREPEND] = "Prepend",
+                                        [HF_CHARSMAP] = "Precompiled",
                                         [HF_SPLIT] = "Split",
                                         [HF_PREFIX_SPACE] = "ByteLevel with add_prefix_space",
                                         [HF_BYTE_LEVEL] = "ByteLevel",
@@ -341,6 +342,9 @@ static int write_marked(const struct vocab *v, struct lists *l, gguf_writer *w, 
 int vocab_write_gguf(const struct vocab *v, const char *path, uint64_t n_rows, gguf_writer *w,
                      err *e) {
     struct lists l;
+    if (v->rules.model != BPE_MERGES)
+        return err_set(e, ERR_UNSUPPORTED, "%s: this build does not write %s vocabularies to GGUF",
+                       path, v->rules.model == BPE_UNIGRAM ? "Unigram" : "WordPiece");
     if (v->is_bpe && !v->hf) return err_set(e, ERR_INVALID, "%s: already a GGUF file", path);
     int rc = lists_init(&l, v, n_rows, e);
     if (!rc)

@@ -64,6 +64,15 @@ __device__ __forceinline__ seen seen_from(int pos, uint32_t window) {
     return s;
 }
 
+/* Of a row of a sequence; both ways: up to the position of the sequence's last row. */
+__device__ __forceinline__ seen seen_by(const cargs_attention &a, uint32_t seq, uint32_t row) {
+    seen s = seen_from(a.pos[row], a.op.window);
+    if (a.op.both_ways == 0 || s.last < 0) return s;
+    const int end = a.pos[a.row_start[seq + 1] - 1], window = (int)a.op.window;
+    s.last = window != 0 && window <= end - s.last ? s.last + window - 1 : end;
+    return s;
+}
+
 __device__ __forceinline__ bool sees(seen s, int pos) {
     return pos >= s.first && pos <= s.last;
 }

@@ -565,7 +565,7 @@ __device__ __forceinline__ lane_query query_of(const cargs_attention &a, const t
     const uint32_t query = threadIdx.x % 32 / 4;
     const bool is = query < t.n_queries;
     lane_query l;
-    l.keys = seen_from(is ? a.pos[query_row(t, query)] : -1, a.op.window);
+    l.keys = is ? seen_by(a, t.seq, query_row(t, query)) : seen_from(-1, 0);
     l.row = is ? a.q + query_at(a, t, query) : nullptr;
     return l;
 }

@@ -40,7 +40,7 @@ __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
     if ((n_rows > 1 && all > QUERIES) || t.query >= all) return false;
     t.n_queries = min((uint32_t)SLICE, all - t.query);
     const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
-    t.keys = seen_from(row <= end ? a.pos[t.row + row] : -1, a.op.window);
+    t.keys = row <= end ? seen_by(a, t.seq, t.row + row) : seen_from(-1, 0);
     t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
     t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
     const int split = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;

@@ -73,8 +73,9 @@ CUDA_KERNEL(32) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
     for (uint32_t d = lane; d < a.head_dim; d += 32)
         q[d] = __fmul_rn(a.q[at + d], a.op.q_scale), o[d] = 0;
     __syncwarp();
-    const int32_t *table = a.tables + (uint64_t)seq_of(a, row) * a.op.table_stride;
-    const seen keys = seen_from(a.pos[row], a.op.window);
+    const uint32_t seq = seq_of(a, row);
+    const int32_t *table = a.tables + (uint64_t)seq * a.op.table_stride;
+    const seen keys = seen_by(a, seq, row);
     sums total = empty_sums();
     for (int first = keys.first / PLAIN_CHUNK * PLAIN_CHUNK; first <= keys.last;
          first += PLAIN_CHUNK) {

@@ -79,7 +79,7 @@ __device__ seen tile_keys(const cargs_attention &a, const tile &t) {
     seen all;
     all.first = 0x7fffffff, all.last = -1;
     for (uint32_t row = t.row + t.query / group + threadIdx.x % 32; row <= end; row += 32) {
-        seen s = seen_from(a.pos[row], a.op.window);
+        seen s = seen_by(a, t.seq, row);
         all.first = min(all.first, s.first), all.last = max(all.last, s.last);
     }
     all.first = __reduce_min_sync(CUDA_ALL, all.first);
@@ -381,7 +381,7 @@ __device__ __forceinline__ lane_queries queries_of(const cargs_attention &a, con
     for (int i = 0; i < 2; i++) {
         uint32_t at = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * i;
         uint32_t query = t.query + min(at, t.n_queries - 1), row = t.row + query / group;
-        l.keys[i] = seen_from(a.pos[row], a.op.window);
+        l.keys[i] = seen_by(a, t.seq, row);
         l.head[i] = t.kv_head * group + query % group;
         uint64_t from = ((uint64_t)row * a.op.n_heads + l.head[i]) * a.head_dim;
         l.q[i] = a.q + from;

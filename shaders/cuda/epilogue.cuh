@@ -8,9 +8,14 @@
 
 #include <float.h>
 
-/* The activations of backend.h. tanh(z) / 2 + 1/2 = 1 / (1 + exp(-2z)), so all three are gate
+__device__ __forceinline__ float gelu(float x) {
+    return x < -100.0f ? 0.0f : 0.5f * x * erfcf(-0.70710678f * x);
+}
+
+/* The activations of backend.h. tanh(z) / 2 + 1/2 = 1 / (1 + exp(-2z)), so all but GELU are gate
  * times a sigmoid. */
 __device__ __forceinline__ float epilogue_act(uint32_t act, float gate, float up) {
+    if (act == ARGS_ACT_GELU) return gelu(gate) * up;
     gate = gate < -FLT_MAX ? -FLT_MAX : gate; /* avoids -inf / inf */
     float z = gate;
     if (act == ARGS_ACT_GELU_TANH)

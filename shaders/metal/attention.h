@@ -39,10 +39,18 @@ struct key_range {
     uint first, last;
 };
 
-static inline key_range visible_keys(int pos, uint window) {
+/* row: of sequence seq; both ways: up to the position of the sequence's last row. */
+static inline key_range visible_keys(constant args_attention &a,
+                                     device const int *pos,
+                                     device const int *row_start,
+                                     uint seq,
+                                     uint row) {
     key_range s;
-    s.last = uint(pos);
-    s.first = window && s.last >= window ? s.last + 1 - window : 0;
+    s.last = uint(pos[row]);
+    s.first = a.window && s.last >= a.window ? s.last + 1 - a.window : 0;
+    if (a.both_ways == 0) return s;
+    const uint end = uint(pos[row_start[seq + 1] - 1]);
+    s.last = a.window && a.window <= end - s.last ? s.last + a.window - 1 : end;
     return s;
 }
 

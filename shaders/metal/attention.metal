@@ -55,7 +55,7 @@ static inline bool find_task(constant args_attention &a,
     t.seq = BY_SEQ ? unit : seq_of(row_start, a.n_seqs, unit);
     t.row = BY_SEQ ? uint(row_start[unit]) : unit;
     if (BY_SEQ && uint(row_start[unit + 1]) != t.row + 1) return false;
-    t.keys = visible_keys(pos[t.row], a.window);
+    t.keys = visible_keys(a, pos, row_start, t.seq, t.row);
     t.first_chunk = t.keys.first / CHUNK;
     // Positions at or beyond max_context must not write outside the buffer of partials.
     t.n_chunks = min(t.keys.last / CHUNK - t.first_chunk + 1, a.n_splits);

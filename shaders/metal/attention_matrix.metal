@@ -111,6 +111,7 @@ find_tile(constant args_attention &a, uint index, device const int *row_start, t
 static inline void load_queries(constant args_attention &a,
                                 device const float *q,
                                 device const int *pos,
+                                device const int *row_start,
                                 thread tile_at &t,
                                 threadgroup float *to,
                                 threadgroup query_state *queries,
@@ -124,7 +125,7 @@ static inline void load_queries(constant args_attention &a,
         key_range keys;
         keys.first = UINT_MAX, keys.last = 0;
         if (thread_index < t.n_queries)
-            keys = visible_keys(pos[t.row + (t.query + thread_index) / GROUP], a.window);
+            keys = visible_keys(a, pos, row_start, t.seq, t.row + (t.query + thread_index) / GROUP);
         queries[thread_index].keys = keys;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -303,7 +304,7 @@ kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
         total[i].m = 0.0f, total[i].l = 1.0f;
     for (uint i = 0; i < MAX_SPANS * MAX_ROWS; i++)
         o[i / MAX_ROWS][i % MAX_ROWS] = 0.0f;
-    load_queries(a, q, pos, t, shared, queries, simdgroup * SIMD_WIDTH + lane);
+    load_queries(a, q, pos, row_start, t, shared, queries, simdgroup * SIMD_WIDTH + lane);
 
     for (uint chunk = t.keys.first / CHUNK; chunk <= t.keys.last / CHUNK; chunk++) {
         const uint span = simdgroup * SPAN;

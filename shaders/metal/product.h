@@ -146,9 +146,10 @@ static inline product_sums<R, N> product_rows(thread const product_lane<R, N> &l
 
 /* ---- activations ---- */
 
-/* act(gate) * up. 1 + tanh(z) = 2 / (1 + e^-2z), so all three activations are gate / (1 + e^-z) *
- * up. gate is at least -FLT_MAX, because -inf / inf would be NaN instead of -0. */
+/* act(gate) * up. 1 + tanh(z) = 2 / (1 + e^-2z), so all but GELU are gate / (1 + e^-z) * up. gate
+ * is at least -FLT_MAX, because -inf / inf would be NaN instead of -0. */
 static inline float product_act(uint act, float gate, float up) {
+    if (act == ARGS_ACT_GELU) return gelu(gate) * up;
     gate = gate < -FLT_MAX ? -FLT_MAX : gate;
     float z = gate;
     if (act == ARGS_ACT_GELU_TANH)

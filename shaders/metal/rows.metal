@@ -35,33 +35,13 @@ kernel void gather(constant margs_gather &a [[buffer(0)]],
     out[ulong(row) * a.n_cols + col] = a.has_residual ? x[from] + residual[from] : x[from];
 }
 
-// erfc(z), z >= 0, within a relative 1.2e-7 before rounding: a Chebyshev fit (Press et al.,
-// "Numerical Recipes", 6.2).
-static inline float erfc_of(float z) {
-    const float t = 1.0f / (1.0f + 0.5f * z);
-    float p = 0.17087277f;
-    p = fma(p, t, -0.82215223f);
-    p = fma(p, t, 1.48851587f);
-    p = fma(p, t, -1.13520398f);
-    p = fma(p, t, 0.27886807f);
-    p = fma(p, t, -0.18628806f);
-    p = fma(p, t, 0.09678418f);
-    p = fma(p, t, 0.37409196f);
-    p = fma(p, t, 1.00002368f);
-    p = fma(p, t, -1.26551223f);
-    return t * precise::exp(fma(-z, z, p));
-}
-
 static inline float unary_of(constant margs_gate &a, float x) {
     if (a.unary == ARGS_UNARY_GELU_TANH) {
         const float g = x < -100.0f ? -100.0f : x;
         const float slope = fma(g * g, 0.07135481627260025f, 1.5957691216057308f);
         return g / (1.0f + precise::exp(-g * slope));
     }
-    if (a.unary == ARGS_UNARY_GELU) {
-        const float half_tail = 0.5f * erfc_of(fabs(x) * 0.70710678f);
-        return x > 0.0f ? x - x * half_tail : x < -100.0f ? 0.0f : x * half_tail;
-    }
+    if (a.unary == ARGS_UNARY_GELU) return gelu(x);
     return x * fmax(x, 0.0f);
 }
 

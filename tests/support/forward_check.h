@@ -38,6 +38,16 @@ struct forward_case {
     uint32_t n_ranks; /* 0 is 1 */
 };
 
+/* The larger of least and what the device's rounding allows of n values want. */
+static inline double forward_tolerance(const struct runner *r, const float *want, uint32_t n,
+                                       double least) {
+    double squares = 0;
+    for (uint32_t i = 0; i < n; i++)
+        squares += (double)want[i] * (double)want[i];
+    return fmax(least, be_logit_error(r->be, r->hp.quant, r->kv[0].kv_type, r->hp.n_layers) *
+                           sqrt(squares / n));
+}
+
 /* Prompts of every length in one step; then the longest in chunks and in batches: the same
  * bytes. */
 static inline void forward_check(const struct forward_case *c, const int32_t *tokens,

@@ -195,6 +195,8 @@ static inline void moe_act_parts(enum backend_act act, double g, double u, doubl
         *gain = g * moe_sigmoid(g);
     } else if (act == BACKEND_ACT_GELU_TANH) {
         *gain = g / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g)));
+    } else if (act == BACKEND_ACT_GELU) {
+        *gain = g / 2 * erfc(-g / sqrt(2));
     } else {
         g = fmin(g, 7);
         *gain = g * moe_sigmoid(1.702 * g);

@@ -138,9 +138,10 @@ static inline void runner_take_state(struct runner *r, const struct piece *p, in
  * (rows, n_embd): the same rows of the last n_hidden pieces, which have no logits. */
 static inline struct model_output runner_run(struct runner *r, const struct piece *pieces,
                                              uint32_t n_pieces, bool every_row, uint32_t n_hidden) {
-    int32_t *ints = calloc((size_t)r->max_rows * 4 + r->table_stride * RUNNER_MAX_PIECES, 4);
+    int32_t *ints = calloc((size_t)r->max_rows * 5 + r->table_stride * RUNNER_MAX_PIECES, 4);
     int32_t *ids = ints, *pos = ids + r->max_rows, *slots = pos + r->max_rows;
-    int32_t *wanted = slots + r->max_rows, *tables = wanted + r->max_rows;
+    int32_t *wanted = slots + r->max_rows, *types = wanted + r->max_rows,
+            *tables = types + r->max_rows;
     int32_t row_start[RUNNER_MAX_PIECES + 1] = {0}, state_tables[RUNNER_MAX_PIECES][2];
     uint32_t n = 0, n_wanted = 0, n_logits = 0, context = 0;
     struct model_output out;
@@ -175,6 +176,7 @@ static inline struct model_output runner_run(struct runner *r, const struct piec
                                 .next = r->next,
                                 .token_ids = ids,
                                 .positions = pos,
+                                .types = types,
                                 .slots = slots,
                                 .row_start = row_start,
                                 .tables = tables,

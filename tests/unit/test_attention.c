@@ -219,10 +219,9 @@ static void test_attention_both_ways(void) {
     be_rng.state = 51;
     for (int i = 0; i < BE_N_ISAS; i++) {
         backend *be = be_row_isa(i) ? be_open(be_isas[i], 1) : NULL;
-        bool can = be && backend_attends_both_ways(be);
-        if (be) CHECK(can == be_is_cpu(be));
-        if (be) backend_close(be);
-        for (int n = 0; can && n < N_SHAPES; n += be_quick ? 5 : 2) {
+        const bool here = be != NULL;
+        backend_close(be);
+        for (int n = 0; here && n < N_SHAPES; n += be_quick ? 5 : 2) {
             if (!attends(be_isas[i], &shapes[n])) continue;
             check_both_ways(be_isas[i], &shapes[n], (struct features){0});
             check_both_ways(be_isas[i], &shapes[n], features_of(feature++));

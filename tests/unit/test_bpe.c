@@ -3,6 +3,7 @@
  * tests/data/tokenizer/bpe/README.md), merging against a naive search, hostile files. */
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/formats/hf/tokenizer.h"
 #include "core/text/unicode.h"
 #include "core/text/utf8.h"
@@ -130,28 +131,192 @@ static cJSON *parse_file(const char *path) {
     return json;
 }
 
-static void components_equal_the_library(void) {
-    cJSON *bytes = parse_file(FOLDER "byte-level.json"), *spm = parse_file(FOLDER "spm-like.json");
-    char *file = file_read(FOLDER "cases.jsonl", NULL), *next = NULL;
+/* Text i and the next one, joined as the post-processor says. */
+static void check_pairs(const cJSON *row, const cJSON *base, const cJSON *texts, int number) {
+    const cJSON *want;
+    int i = 0;
+    tokenizer *t =
+        open_composed(base, cJSON_GetObjectItemCaseSensitive(row, "set"), NULL, &(err){0});
+    cJSON_ArrayForEach(want, cJSON_GetObjectItemCaseSensitive(row, "pairs")) {
+        const char *a = cJSON_GetArrayItem(texts, i)->valuestring,
+                   *b = cJSON_GetArrayItem(texts, ++i)->valuestring;
+        const struct tokenizer_text both[2] = {{a, strlen(a)}, {b, strlen(b)}};
+        const cJSON *item = want->child;
+        int32_t *ids = NULL;
+        size_t n = 0, second = 0;
+        if (!t || cJSON_IsNull(want)) continue;
+        CHECK(tokenizer_joins_pairs(t) &&
+              tokenizer_encode_pair(t, both, MAX_IDS, &ids, &n, &second, NULL) == 0);
+        CHECK(second > 0 && second < n);
+        bool same = (int)n == cJSON_GetArraySize(want);
+        for (size_t k = 0; same && k < n; k++, item = item->next)
+            same = ids[k] == item->valueint;
+        CHECK_MSG(same, "case %d, texts %d and %d", number, i - 1, i);
+        free(ids);
+        CHECK(tokenizer_encode_pair(t, both, n - 1, &ids, &n, &second, NULL) == ERR_TOO_LONG);
+    }
+    tokenizer_close(t);
+}
+
+static void compare_folder(const char *folder, int n_least) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/cases.jsonl", folder);
+    char *file = file_read(path, NULL), *next = NULL;
     cJSON *first = NULL;
     int number = 0;
-    for (char *line = file ? strtok_r(file, "\n", &next) : NULL; line && bytes && spm;
+    for (char *line = file ? strtok_r(file, "\n", &next) : NULL; line;
          line = strtok_r(NULL, "\n", &next)) {
         cJSON *row = cJSON_Parse(line);
         if (!first) {
             first = row;
             continue;
         }
-        const cJSON *base = cJSON_GetObjectItemCaseSensitive(row, "base");
-        check_case(row, strcmp(base->valuestring, "spm-like") ? bytes : spm,
-                   cJSON_GetObjectItemCaseSensitive(first, "texts"), number++);
+        snprintf(path, sizeof path, "%s/%s.json", folder,
+                 cJSON_GetObjectItemCaseSensitive(row, "base")->valuestring);
+        cJSON *base = parse_file(path);
+        const cJSON *texts = cJSON_GetObjectItemCaseSensitive(first, "texts");
+        if (base) check_case(row, base, texts, number);
+        if (base) check_pairs(row, base, texts, number++);
+        cJSON_Delete(base);
         cJSON_Delete(row);
     }
-    CHECK(number >= 30);
+    CHECK(number >= n_least);
     cJSON_Delete(first);
-    cJSON_Delete(bytes);
-    cJSON_Delete(spm);
     free(file);
+}
+
+static uint8_t *read_base64(const char *text, size_t *n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint8_t *out = mem_new(strlen(text), 1);
+    unsigned bits = 0;
+    for (*n = 0; *text && *text != '='; text++) {
+        bits = bits << 6 | (unsigned)(strchr(digits, *text) - digits);
+        if (++*n % 4 == 0)
+            for (size_t k = 0; k < 3; k++)
+                out[*n / 4 * 3 - 3 + k] = (uint8_t)(bits >> (16 - 8 * k));
+    }
+    size_t full = *n / 4 * 3;
+    if (*n % 4 == 2) out[full++] = (uint8_t)(bits >> 4);
+    if (*n % 4 == 3) out[full++] = (uint8_t)(bits >> 10), out[full++] = (uint8_t)(bits >> 2);
+    *n = full;
+    return out;
+}
+
+/* Tokens of a tokenizer.json as GGUF files of encoders have them. mark: WordPiece, whose tokens at
+ * the start of words begin with a space mark, and others without ##; not cased: without those that
+ * have capital letters. */
+static void write_words(const cJSON *json, bool mark, bool cased, const char *path) {
+    const cJSON *vocab =
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(json, "model"), "vocab");
+    const cJSON *map = cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(
+                               cJSON_GetObjectItemCaseSensitive(json, "normalizer"), "normalizers"),
+                           0),
+        "precompiled_charsmap");
+    const int n = cJSON_GetArraySize(vocab);
+    gguf_str *texts = mem_new((uint64_t)n, sizeof *texts);
+    char *bytes = mem_new((uint64_t)n, 64);
+    int32_t *types = mem_new((uint64_t)n, sizeof *types);
+    float *scores = mem_new((uint64_t)n, sizeof *scores);
+    gguf_writer *w = gguf_writer_new();
+    const cJSON *item;
+    err e = {0};
+    int place = 0, rc = 0;
+    cJSON_ArrayForEach(item, vocab) {
+        const int i = mark ? item->valueint : place++;
+        const char *text = mark ? item->string : item->child->valuestring;
+        const bool control = mark ? i < 5 : i < 4 || i + 1 == n;
+        const bool inside = mark && !strncmp(text, "##", 2) && text[2];
+        snprintf(bytes + 64 * i, 64, "%s%s", mark && !control && !inside ? "\xe2\x96\x81" : "",
+                 text + (inside ? 2 : 0));
+        if (mark && !control && !cased && strpbrk(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+            snprintf(bytes + 64 * i, 64, "\xe2\x96\x81[unused%d]", i);
+        texts[i] = (gguf_str){bytes + 64 * i, strlen(bytes + 64 * i)};
+        types[i] = control ? TOKEN_CONTROL : TOKEN_NORMAL;
+        if (!mark) scores[i] = (float)item->child->next->valuedouble;
+        if (!mark && i == 3) types[i] = TOKEN_UNKNOWN;
+    }
+    rc |= gguf_writer_set_str(w, "general.architecture", "bert", &e);
+    rc |= gguf_writer_set_str(w, "tokenizer.ggml.model", mark ? "bert" : "t5", &e);
+    rc |= gguf_writer_set_texts(w, "tokenizer.ggml.tokens", texts, (uint64_t)n, &e);
+    rc |= gguf_writer_set_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, (uint64_t)n, &e);
+    rc |= gguf_writer_set_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, (uint64_t)n, &e);
+    rc |= gguf_writer_set_u32(
+        w, mark ? "tokenizer.ggml.cls_token_id" : "tokenizer.ggml.bos_token_id", mark ? 2 : 0, &e);
+    rc |= gguf_writer_set_u32(
+        w, mark ? "tokenizer.ggml.seperator_token_id" : "tokenizer.ggml.eos_token_id", mark ? 3 : 2,
+        &e);
+    if (map) {
+        size_t n_bytes;
+        uint8_t *raw = read_base64(map->valuestring, &n_bytes);
+        rc |= gguf_writer_set_array(w, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, raw, n_bytes,
+                                    &e);
+        free(raw);
+    }
+    if (!rc) rc = gguf_writer_finish(w, path, &e);
+    CHECK_MSG(rc == 0, "%s", e.msg);
+    gguf_writer_free(w);
+    free(texts);
+    free(bytes);
+    free(types);
+    free(scores);
+}
+
+/* White space that GGUF's rules keep, as SentencePiece does; and space marks, which its WordPiece
+ * cannot tell from the start of a word. */
+static bool has_other_space(const char *text) {
+    static const char *const others[] = {"\xc2\x85", "\xe2\x80\xa8", "\x0b", "\xe2\x96\x81"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strstr(text, others[i])) return true;
+    return false;
+}
+
+/* The row of cases.jsonl whose ids a GGUF file gives: of Unigram that with split white space. */
+static void gguf_words_equal_the_library(void) {
+    static const struct {
+        const char *base;
+        int row;
+    } rows[] = {{"wordpiece", 0}, {"wordpiece", 1}, {"unigram", 8}};
+    for (int r = 0; r < 3; r++) {
+        const bool mark = r < 2;
+        char path[PATH_BYTES], *next = NULL;
+        snprintf(path, sizeof path, "tests/data/tokenizer/words/%s.json", rows[r].base);
+        cJSON *json = parse_file(path);
+        char *file = file_read("tests/data/tokenizer/words/cases.jsonl", NULL);
+        cJSON *first = cJSON_Parse(strtok_r(file, "\n", &next)), *row = NULL;
+        for (int i = 0; i <= rows[r].row; i++) {
+            cJSON_Delete(row);
+            row = cJSON_Parse(strtok_r(NULL, "\n", &next));
+        }
+        snprintf(path, sizeof path, "/tmp/test_bpe_words.%d.gguf", (int)getpid());
+        write_words(json, mark, r == 1, path);
+        tokenizer *t = NULL;
+        err e = {0};
+        CHECK_MSG(tokenizer_open(path, &t, &e) == 0, "%s", e.msg);
+        unlink(path);
+        const cJSON *text, *ids = cJSON_GetObjectItemCaseSensitive(row, "ids")->child;
+        cJSON_ArrayForEach(text, cJSON_GetObjectItemCaseSensitive(first, "texts")) {
+            if (t && !has_other_space(text->valuestring))
+                CHECK_MSG(encodes_to(t, text->valuestring, ids), "%s: %.60s", rows[r].base,
+                          text->valuestring);
+            ids = ids->next;
+        }
+        CHECK(t && tokenizer_joins_pairs(t) && tokenizer_bos(t) == (mark ? 2 : 0) &&
+              tokenizer_eos(t) == (mark ? 3 : 2));
+        tokenizer_close(t);
+        cJSON_Delete(first);
+        cJSON_Delete(row);
+        cJSON_Delete(json);
+        free(file);
+    }
+}
+
+static void components_equal_the_library(void) {
+    compare_folder("tests/data/tokenizer/bpe", 30);
+}
+
+static void words_equal_the_library(void) {
+    compare_folder("tests/data/tokenizer/words", 11);
 }
 
 /* A vocabulary of a, b, c and their merges, ranked in the list's order. */
@@ -499,8 +664,8 @@ static void bad_files_are_refused(void) {
         {"[1]", "not a JSON object"},
         {"{\"model\":\"\xff\"}", "not valid UTF-8"},
         {"{}", "no 'model'"},
-        {"{\"model\":{\"type\":\"WordPiece\"}}", "model type 'WordPiece' is not supported"},
-        {"{\"model\":{\"type\":\"Unigram\"}}", "model type 'Unigram' is not supported"},
+        {"{\"model\":{\"type\":\"WordPiece\"}}", "the model has no 'vocab'"},
+        {"{\"model\":{\"type\":\"Unigram\"}}", "the vocabulary has 0 tokens"},
         {"{\"model\":{\"type\":\"BPE\"}}", "no 'vocab'"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{}}}", "the vocabulary has 0 tokens"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "no 'merges'"},
@@ -523,7 +688,7 @@ static void bad_files_are_refused(void) {
          "\"merges\":[]}}",
          "end_of_word_suffix is not supported"},
         {WITH("\"normalizer\":{\"type\":\"NFKC\"}"), "normalizer 'NFKC' is not supported"},
-        {WITH("\"normalizer\":{\"type\":\"Precompiled\"}"), "normalizer 'Precompiled' is not"},
+        {WITH("\"normalizer\":{\"type\":\"Precompiled\"}"), "has no precompiled_charsmap"},
         {WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":"
               "\"\"}"),
          "pattern \"(\""},
@@ -549,6 +714,8 @@ static void bad_files_are_refused(void) {
 
 int main(void) {
     RUN(components_equal_the_library);
+    RUN(words_equal_the_library);
+    RUN(gguf_words_equal_the_library);
     RUN(merging_equals_the_definition);
     RUN(long_words_are_merged);
     RUN(bytes_that_are_no_text_come_back);

@@ -11,6 +11,7 @@ static double activate(enum backend_act act, double g, double u) {
     if (act == BACKEND_ACT_SILU) return g / (1 + exp(-g)) * u;
     if (act == BACKEND_ACT_GELU_TANH)
         return g / 2 * (1 + tanh(root * (g + 0.044715 * g * g * g))) * u;
+    if (act == BACKEND_ACT_GELU) return g / 2 * erfc(-g / sqrt(2)) * u;
     g = fmin(g, 7);
     return g / (1 + exp(-1.702 * g)) * (fmax(fmin(u, 7), -7) + 1);
 }

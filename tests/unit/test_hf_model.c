@@ -601,7 +601,7 @@ static void members_without_counterpart_are_refused(void) {
         const char *json, *says;
         int code;
     } rows[] = {
-        {"{\"model_type\":\"bert\"}", "'bert' are not supported", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"t5\"}", "'t5' are not supported", ERR_UNSUPPORTED},
         {"{\"architectures\":[\"GPT2LMHeadModel\"]}", "'GPT2LMHeadModel'", ERR_UNSUPPORTED},
         {"{}", "'model_type' is missing", ERR_FORMAT},
         {"[]", "not a JSON object", ERR_FORMAT},

@@ -300,6 +300,10 @@ static double reference_act(enum backend_act act, double g, double u, double *x)
         *x = 1.702 * g, u++;
     }
     if (g == -(double)INFINITY) return -0.0 * u;
+    if (act == BACKEND_ACT_GELU) { /* erfc(z) changes by 2 z^2 = g^2 times the error of z */
+        *x = 2 * g * g;
+        return g / 2 * erfc(-g / sqrt(2)) * u;
+    }
     return g / (1 + exp(act == BACKEND_ACT_SILU ? -g : -*x)) * u;
 }
 

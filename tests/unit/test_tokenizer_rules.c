@@ -332,7 +332,7 @@ static void bad_vocabularies_are_refused(void) {
         int code;
         const char *model, *what;
     } cases[] = {
-        {{"a", 0, 1}, ERR_UNSUPPORTED, "bert", "tokenizer.ggml.model 'bert' is not supported"},
+        {{"a", 0, 1}, ERR_UNSUPPORTED, "rwkv", "tokenizer.ggml.model 'rwkv' is not supported"},
         {{"a", 0, 7}, ERR_FORMAT, NULL, "token 0 has unknown type 7"},
         {{"a", 0, -1}, ERR_FORMAT, NULL, "token 0 has unknown type -1"},
         {{"a", NAN, 1}, ERR_FORMAT, NULL, "the score of token 0 is NaN"},

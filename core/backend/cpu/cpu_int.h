@@ -12,6 +12,8 @@
 #include "core/backend/cpu/gemm/gemm.h"
 #include "core/backend/cpu/pool.h"
 
+#include <math.h>
+
 /* Kernels of an instruction set, except products; also the order of the counters. */
 enum cpu_kernel {
     CPU_EMBED,
@@ -29,6 +31,7 @@ enum cpu_kernel {
     CPU_GLU_SILU, /* in the order of enum backend_act */
     CPU_GLU_GELU_TANH,
     CPU_GLU_SWIGLU_OAI,
+    CPU_GLU_GELU,
     CPU_SOFTCAP,
     CPU_GATHER,
     CPU_TOP,
@@ -78,6 +81,11 @@ struct cpu_row {
 #define CPU_GELU_CUBIC  0.07135481627260025f /* 2 sqrt(2 / pi) 0.044715 */
 #define CPU_OAI_ALPHA   1.702f
 #define CPU_OAI_LIMIT   7.0f
+
+/* x / 2 * (1 + erf(x / sqrt(2))) */
+static inline float cpu_gelu(float x) {
+    return x < CPU_GATE_MIN ? 0 : 0.5f * x * erfcf(-0.70710678f * x);
+}
 
 struct cpu_isa {
     const char *name;
@@ -192,6 +200,7 @@ void cpu_attn_free(struct cpu_attn *t); /* NULL is fine */
 int cpu_rope_new(uint32_t max_rows, struct cpu_rope **out);
 void cpu_rope_free(struct cpu_rope *t);
 
+void generic_glu_gelu(const float *gate, const float *up, float *out, uint32_t n);
 void generic_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r);
 void generic_encode_kv(int type, const float *x, void *values, uint16_t *scales, uint32_t n);
 void generic_attention(const struct cpu_attn_job *j);

@@ -77,6 +77,11 @@ static void glu_swiglu_oai(const float *gate, const float *up, float *out, uint3
     }
 }
 
+void generic_glu_gelu(const float *gate, const float *up, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = cpu_gelu(gate[i]) * up[i];
+}
+
 static void gate_row(float *x, const float *gate, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         x[i] /= 1 + expf(-gate[i]);
@@ -104,6 +109,7 @@ const struct cpu_isa cpu_isa_generic = {
                      [CPU_GLU_SILU] = "glu_silu_generic",
                      [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_generic",
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_generic",
+                     [CPU_GLU_GELU] = "glu_gelu_generic",
                      [CPU_SOFTCAP] = "softcap_generic",
                      [CPU_GATHER] = "gather_generic",
                      [CPU_TOP] = "top_generic",
@@ -121,7 +127,8 @@ const struct cpu_isa cpu_isa_generic = {
     .norm_row = normalize_row,
     .glu = {[BACKEND_ACT_SILU] = glu_silu,
             [BACKEND_ACT_GELU_TANH] = glu_gelu_tanh,
-            [BACKEND_ACT_SWIGLU_OAI] = glu_swiglu_oai},
+            [BACKEND_ACT_SWIGLU_OAI] = glu_swiglu_oai,
+            [BACKEND_ACT_GELU] = generic_glu_gelu},
     .softcap = softcap_row,
     .gate = gate_row,
     .rotate = generic_rotate,

@@ -55,7 +55,8 @@ static struct cargs_attention attention_args(struct cuda_backend *c,
                .window = a->window,
                .n_slices = 1,
                .q_scale = a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
-               .cap = a->softcap * log2_e},
+               .cap = a->softcap * log2_e,
+               .both_ways = a->both_ways},
         .n_rows = a->n_rows,
         .head_dim = a->kv.head_dim,
         .block_tokens = a->kv.block_tokens,
@@ -113,7 +114,9 @@ static uint32_t most_splits(const struct op_paged_attention *a, uint32_t tokens)
     uint64_t context =
         a->max_context ? a->max_context : (uint64_t)a->table_stride * a->kv.block_tokens;
     uint32_t all = cuda_div_up(context, tokens);
-    uint64_t seen = (uint64_t)a->window + (a->n_rows > a->n_seqs ? CUDA_ATTENTION_QUERIES : 1) - 1;
+    uint64_t sides = a->both_ways ? 2 : 1;
+    uint64_t seen =
+        sides * (a->window - 1) + 1 + (a->n_rows > a->n_seqs ? CUDA_ATTENTION_QUERIES : 1) - 1;
     uint64_t windowed = a->window ? (seen + tokens - 2) / tokens + 1 : all;
     return windowed < all ? (uint32_t)windowed : all;
 }

@@ -28,7 +28,8 @@ static uint32_t max_chunks(const struct op_paged_attention *a) {
     uint64_t context =
         a->max_context ? a->max_context : (uint64_t)a->table_stride * a->kv.block_tokens;
     uint32_t all = metal_div_up(context, CHUNK);
-    uint32_t windowed = a->window ? metal_div_up(a->window - 1, CHUNK) + 1 : all;
+    uint64_t sides = a->both_ways ? 2 : 1;
+    uint32_t windowed = a->window ? metal_div_up(sides * (a->window - 1), CHUNK) + 1 : all;
     return windowed < all ? windowed : all;
 }
 
@@ -42,7 +43,8 @@ static struct args_attention attention_args(const struct op_paged_attention *a) 
                                    .n_splits = max_chunks(a),
                                    .q_scale =
                                        a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
-                                   .cap = a->softcap * log2_e};
+                                   .cap = a->softcap * log2_e,
+                                   .both_ways = a->both_ways};
 }
 
 static uint32_t threadgroup_bytes(const struct op_paged_attention *a, uint32_t heads,

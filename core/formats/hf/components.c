@@ -12,7 +12,6 @@ enum { MAX_DEPTH = 8, SHOWN_BYTES = 40 };
 #define WORD_CHARACTERS                                                                            \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}"                       \
     "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
-#define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 
 /* The destination of a component's steps. */
 struct target {
@@ -62,9 +61,38 @@ static int read_pattern(const struct target *to, const cJSON *node, struct hf_st
     return err_set(e, ERR_FORMAT, "a %s has no pattern", to->what);
 }
 
+static int add_replace(const struct target *to, const char *pattern, const char *content, err *e) {
+    return add_step(
+        to, (struct hf_step){.kind = HF_REPLACE, .pattern = pattern, .content = content}, e);
+}
+
+/* BertNormalizer: control characters are dropped, white space becomes spaces, ideographs get spaces
+ * around them, accents are dropped, and letters become small. */
+static int read_bert(const struct target *to, const cJSON *node, err *e) {
+    const bool lower = hf_flag(node, "lowercase", true);
+    int rc = 0;
+    if (hf_flag(node, "clean_text", true)) {
+        rc = add_replace(to, HF_BERT_CONTROL, "", e);
+        if (!rc) rc = add_replace(to, "\\s", " ", e);
+    }
+    if (!rc && hf_flag(node, "handle_chinese_chars", true))
+        rc = add_replace(to, HF_BERT_IDEOGRAPHS, " ", e);
+    if (!rc && hf_flag(node, "strip_accents", lower)) {
+        rc = add_step(to, (struct hf_step){.kind = HF_NFD}, e);
+        if (!rc) rc = add_replace(to, "\\p{Mn}", "", e);
+    }
+    return rc || !lower ? rc : add_step(to, (struct hf_step){.kind = HF_LOWERCASE}, e);
+}
+
 static int read_normalizer(const struct target *to, const char *type, const cJSON *node, err *e) {
     struct hf_step step = {.content = hf_text(node, "content")};
-    if (strcmp(type, "NFC") == 0) {
+    if (strcmp(type, "BertNormalizer") == 0) return read_bert(to, node, e);
+    if (strcmp(type, "Precompiled") == 0) {
+        step.kind = HF_CHARSMAP;
+        step.content = hf_text(node, "precompiled_charsmap");
+        if (!step.content)
+            return err_set(e, ERR_FORMAT, "a normalizer Precompiled has no precompiled_charsmap");
+    } else if (strcmp(type, "NFC") == 0) {
         step.kind = HF_NFC;
     } else if (strcmp(type, "NFD") == 0) {
         step.kind = HF_NFD;
@@ -169,11 +197,15 @@ static int read_pre_tokenizer(const struct target *to, const char *type, const c
     }
     if (strcmp(type, "Punctuation") == 0) {
         rc = read_behavior(to, node, &step, e);
-        return rc ? rc : add_split(to, PUNCTUATION, step.behavior, false, e);
+        return rc ? rc : add_split(to, HF_PUNCTUATION, step.behavior, false, e);
     }
     if (strcmp(type, "Whitespace") == 0)
         return add_split(to, "[" WORD_CHARACTERS "]+|[^" WORD_CHARACTERS "\\s]+", HF_REMOVED, true,
                          e);
+    if (strcmp(type, "BertPreTokenizer") == 0) {
+        rc = add_split(to, "\\s", HF_REMOVED, false, e);
+        return rc ? rc : add_split(to, HF_PUNCTUATION, HF_ISOLATED, false, e);
+    }
     if (strcmp(type, "WhitespaceSplit") == 0) return add_split(to, "\\s", HF_REMOVED, false, e);
     if (strcmp(type, "CharDelimiterSplit") == 0) {
         step = (struct hf_step){.kind = HF_SPLIT, .literal = true, .behavior = HF_REMOVED};
@@ -198,6 +230,10 @@ int hf_read_pre_tokenizer(const cJSON *node, struct hf_tokenizer *t, err *e) {
 static int read_decoder(const struct target *to, const char *type, const cJSON *node, err *e) {
     if (strcmp(type, "ByteLevel") == 0) {
         to->t->decodes_bytes = true;
+        return 0;
+    }
+    if (strcmp(type, "WordPiece") == 0) { /* words are joined by spaces */
+        to->t->decoder_strips_space = true;
         return 0;
     }
     if (strcmp(type, "ByteFallback") == 0 || strcmp(type, "Fuse") == 0) return 0;
@@ -248,26 +284,38 @@ static int add_ids(int32_t *ids, unsigned *n, const cJSON *list, err *e) {
     return 0;
 }
 
-static int read_template(const cJSON *node, struct hf_tokenizer *t, err *e) {
+/* The tokens of a template before, between and after its texts. */
+static int read_places(const cJSON *node, const char *list, struct hf_tokenizer *t, err *e) {
     const cJSON *item, *tokens = hf_member(node, "special_tokens");
-    bool after = false;
+    const bool pair = strcmp(list, "pair") == 0;
+    int32_t others[HF_MAX_ADDED_IDS];
+    unsigned n_texts = 0, n_others = 0;
     int rc = 0;
-    cJSON_ArrayForEach(item, hf_member(node, "single")) {
+    cJSON_ArrayForEach(item, hf_member(node, list)) {
         const cJSON *token = hf_member(item, "SpecialToken");
         if (hf_member(item, "Sequence")) {
-            if (after) return err_set(e, ERR_UNSUPPORTED, "a post_processor repeats the text");
-            after = true;
+            if (++n_texts > (pair ? 2 : 1))
+                return err_set(e, ERR_UNSUPPORTED, "a post_processor repeats the text");
             continue;
         }
         const char *name = hf_text(token, "id");
         const cJSON *ids = name ? hf_member(hf_member(tokens, name), "ids") : NULL;
         if (!cJSON_IsArray(ids))
             return err_set(e, ERR_FORMAT, "the post_processor names a token without ids");
-        rc = after ? add_ids(t->after, &t->n_after, ids, e)
-                   : add_ids(t->before, &t->n_before, ids, e);
+        rc = pair && n_texts != 1 ? add_ids(others, &n_others, ids, e) /* as of one text */
+             : pair               ? add_ids(t->between, &t->n_between, ids, e)
+             : n_texts            ? add_ids(t->after, &t->n_after, ids, e)
+                                  : add_ids(t->before, &t->n_before, ids, e);
         if (rc) return rc;
     }
-    return after ? 0 : err_set(e, ERR_FORMAT, "the post_processor's template has no text");
+    t->has_pair |= pair && n_texts == 2;
+    return n_texts || pair ? 0
+                           : err_set(e, ERR_FORMAT, "the post_processor's template has no text");
+}
+
+static int read_template(const cJSON *node, struct hf_tokenizer *t, err *e) {
+    int rc = read_places(node, "single", t, e);
+    return rc ? rc : read_places(node, "pair", t, e);
 }
 
 /* "cls": ["[CLS]", 101] before the text, "sep" after it. */
@@ -285,7 +333,12 @@ static int read_post_processor(const struct target *to, const char *type, const 
     if (strcmp(type, "TemplateProcessing") == 0) return read_template(node, t, e);
     if (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0) {
         int rc = read_pair(node, "cls", t->before, &t->n_before, e);
-        return rc ? rc : read_pair(node, "sep", t->after, &t->n_after, e);
+        if (!rc) rc = read_pair(node, "sep", t->after, &t->n_after, e);
+        /* RoBERTa's has it twice. */
+        for (int i = 0; !rc && i < (type[0] == 'R' ? 2 : 1); i++)
+            rc = read_pair(node, "sep", t->between, &t->n_between, e);
+        t->has_pair = !rc;
+        return rc;
     }
     return err_unsupported(to, type, "", e);
 }

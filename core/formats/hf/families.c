@@ -215,6 +215,15 @@ static const struct hf_family families[] = {
     {"gpt_neox", "GPTNeoXForCausalLM", "gptneox", .traits = HF_NO_HEAD_DIM, .eps = "layer_norm_eps",
      .rotated = 0.25, .act = "gelu", .hidden = 6144, .ff = 24576, .n_layers = 44, .n_heads = 64,
      .max_positions = 2048, .vocab = 50432, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"bert", "BertModel", "bert", .traits = HF_ENCODER, .eps = "layer_norm_eps", .rms_eps = 1e-12},
+    {"xlm-roberta", "XLMRobertaModel", "bert", .traits = HF_ENCODER | HF_PADDED_POSITIONS,
+     .eps = "layer_norm_eps", .rms_eps = 1e-12},
+    {"roberta", "RobertaModel", "bert", .traits = HF_ENCODER | HF_PADDED_POSITIONS,
+     .eps = "layer_norm_eps", .rms_eps = 1e-12},
+    {"nomic_bert", "NomicBertModel", "nomic-bert", .traits = HF_ENCODER, .eps = "layer_norm_eps",
+     .rms_eps = 1e-12},
+    {"modernbert", "ModernBertModel", "modern-bert", .traits = HF_ENCODER, .eps = "norm_eps",
+     .rms_eps = 1e-5},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };

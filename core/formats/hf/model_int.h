@@ -24,20 +24,22 @@ enum hf_trait {
     HF_LAYER_TYPES = 1 << 8,     /* reads layer_types */
     HF_SWITCHED_WINDOW = 1 << 9, /* use_sliding_window must be true for a window */
     HF_EXPERTS = 1 << 10,
-    HF_QWEN_EXPERTS = 1 << 11, /* moe_intermediate_size, norm_topk_prob etc. */
-    HF_SCALES = 1 << 12,       /* granite's multipliers */
-    HF_GEMMA_CAPS = 1 << 13,   /* query_pre_attn_scalar, soft-caps */
-    HF_NOPE = 1 << 14,         /* no_rope_layers */
-    HF_IMAGES = 1 << 15,       /* files may hold a vision part beside the language model */
-    HF_DELTA_NET = 1 << 16,    /* linear attention, gated attention, part of a head rotated */
-    HF_MROPE = 1 << 17,        /* GGUF has rope.dimension_sections */
-    HF_MAMBA2 = 1 << 19,       /* layers with Mamba-2 */
-    HF_MLA = 1 << 20,          /* multi-head latent attention, and DeepSeek's names of members */
-    HF_SHORT_CONV = 1 << 18,   /* layers with a short convolution, and LFM2's names of members */
-    HF_ROUTED = 1 << 24,       /* experts as hf/experts.c reads them */
-    HF_PREDICTS = 1 << 25,     /* layers behind the others predict further tokens */
-    HF_PARTIAL = 1 << 26,      /* a part of a head may be rotated */
-    HF_GEMMA4 = 1 << 27        /* as hf/gemma4.c reads them; files may hold an audio part, too */
+    HF_QWEN_EXPERTS = 1 << 11,    /* moe_intermediate_size, norm_topk_prob etc. */
+    HF_SCALES = 1 << 12,          /* granite's multipliers */
+    HF_GEMMA_CAPS = 1 << 13,      /* query_pre_attn_scalar, soft-caps */
+    HF_NOPE = 1 << 14,            /* no_rope_layers */
+    HF_IMAGES = 1 << 15,          /* files may hold a vision part beside the language model */
+    HF_DELTA_NET = 1 << 16,       /* linear attention, gated attention, part of a head rotated */
+    HF_MROPE = 1 << 17,           /* GGUF has rope.dimension_sections */
+    HF_MAMBA2 = 1 << 19,          /* layers with Mamba-2 */
+    HF_MLA = 1 << 20,             /* multi-head latent attention, and DeepSeek's names of members */
+    HF_SHORT_CONV = 1 << 18,      /* layers with a short convolution, and LFM2's names of members */
+    HF_ROUTED = 1 << 24,          /* experts as hf/experts.c reads them */
+    HF_PREDICTS = 1 << 25,        /* layers behind the others predict further tokens */
+    HF_PARTIAL = 1 << 26,         /* a part of a head may be rotated */
+    HF_GEMMA4 = 1 << 27,          /* as hf/gemma4.c reads them; files may hold an audio part, too */
+    HF_ENCODER = 1 << 29,         /* as hf/encoder.c reads them */
+    HF_PADDED_POSITIONS = 1 << 30 /* the first position embeddings are of padding */
 };
 
 /* Which layers have a window without layer_types; GGUF readers assume the same. */
@@ -104,6 +106,8 @@ struct hf_config {
     const struct hf_family *family;
     uint32_t n_layers, hidden, n_ff, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
     uint64_t max_positions, window; /* window 0: none */
+    uint64_t first_position;        /* of encoders: position embeddings before it are left out */
+    bool classifies;                /* an encoder with a head that scores */
     uint64_t n_predicting;          /* layers behind the others that are left out */
     bool tied;
     uint32_t n_dense; /* layers behind pooling, in files of their own, in this order: */
@@ -282,6 +286,15 @@ int hf_packed_type(const struct hf_packed *k);
 int hf_read_gemma4(struct hf_reader *r);
 /* Is the tensor K or V of a layer that reads another layer's? */
 bool hf_gemma4_skips(const struct hf_config *c, const char *name);
+
+/* ---- hf/encoder.c ---- */
+
+/* All keys of an encoder. */
+int hf_read_encoder(struct hf_reader *r);
+/* Gives a tensor's name the form that the tables have. name: with room for 32 bytes more. */
+void hf_encoder_rename(char *name);
+/* Is the tensor, renamed, of a head that is not needed? */
+bool hf_encoder_skips(const struct hf_config *c, const char *name);
 
 /* ---- hf/rope.c ---- */
 int hf_read_rope(struct hf_reader *r);

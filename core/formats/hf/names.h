@@ -15,6 +15,7 @@ enum layout {
     QKV_BY_HEAD, /* each head's rows of Q, K and V; GGUF has all of Q, of K, of V */
     COLUMN,      /* of Mamba-2: a vector as a matrix of one column, */
     DECAY_COLUMN,
+    POSITIONS,   /* of encoders, from first_position on */
     GROUPS,      /* or of a row for each group */
     ONE_ROW,     /* a matrix of one row as a vector */
     SHARED_DOWN, /* of the shared expert, which is the whole FFN without experts */

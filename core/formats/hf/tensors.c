@@ -178,6 +178,19 @@ static int map_one_row(struct mapper *m, const struct safetensor *s, const char 
     return rc;
 }
 
+/* Without the rows of padding. */
+static int map_positions(struct mapper *m, const struct safetensor *s, const char *name) {
+    const uint64_t first = m->config->first_position;
+    if (s->n_dims != 2 || s->dims[0] <= first) return bad_shape(m, s, "rows for all positions");
+    int rc = map_plain(m, s, name, 0);
+    if (rc) return rc;
+    struct entry *entry = &m->entries[m->n - 1];
+    entry->recipe.first = first;
+    entry->recipe.n_rows = s->dims[0] - first;
+    set_dims(entry, 2);
+    return 0;
+}
+
 static int map_qkv_by_head(struct mapper *m, const struct safetensor *s, const char *name) {
     const struct hf_config *c = m->config;
     if (s->n_dims > 2 || s->dims[0] != 3 * (uint64_t)c->n_heads * c->head_dim)
@@ -453,6 +466,8 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         return map_rows(m, s, name, c->n_norm_groups);
     case ONE_ROW:
         return map_one_row(m, s, name);
+    case POSITIONS:
+        return map_positions(m, s, name);
     case SHARED_DOWN:
         snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_down%s.weight", layer,
                  c->n_experts ? "_shexp" : "");
@@ -554,7 +569,8 @@ static bool is_skipped(struct mapper *m, const char *name) {
     m->t->n_vision += vision;
     m->t->n_audio += audio;
     m->t->n_mtp += predicts;
-    if (vision || audio || predicts || hf_gemma4_skips(c, name)) return true;
+    if (vision || audio || predicts || hf_gemma4_skips(c, name) || hf_encoder_skips(c, name))
+        return true;
     if ((c->family->traits & HF_EMBED_HEAD) && strcmp(name, "lm_head.weight") == 0) return true;
     const bool mask = ends_with(name, ".attention.bias") || ends_with(name, ".masked_bias");
     return ends_with(name, ".rotary_emb.inv_freq") || mask;
@@ -623,12 +639,14 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
         memmove(name + strlen("model."), name + strlen(neox), strlen(name + strlen(neox)) + 1);
         memcpy(name, "model.", strlen("model."));
     }
+    if (c->family->traits & HF_ENCODER) hf_encoder_rename(name);
     if (is_skipped(m, name)) return 0;
     if (!s->n_elems) return bad_shape(m, s, "at least one element");
     m->order += 4;
     const struct name_row *row = hf_find_model_row(name, c->family->traits);
     if (row) {
-        int rc = map_plain(m, s, row->to, 0);
+        int rc =
+            row->layout == POSITIONS ? map_positions(m, s, row->to) : map_plain(m, s, row->to, 0);
         return rc ? rc : set_scale(m, s, row->scale);
     }
     uint64_t layer, expert = 0;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,12 +82,64 @@ static int read_merges(const cJSON *model, struct hf_tokenizer *t, err *e) {
     return 0;
 }
 
+/* Unigram: a list of texts with their scores. */
+static int read_scored(const cJSON *model, struct hf_tokenizer *t, err *e) {
+    const cJSON *vocab = hf_member(model, "vocab"), *item;
+    const int n = cJSON_IsArray(vocab) ? cJSON_GetArraySize(vocab) : 0;
+    if (n == 0 || n > HF_MAX_ID + 1)
+        return err_set(e, ERR_FORMAT, "the vocabulary has %d tokens, expected 1 to %d", n,
+                       HF_MAX_ID + 1);
+    t->tokens = mem_new((uint64_t)n, sizeof *t->tokens);
+    if (!t->tokens) return err_no_memory(e);
+    cJSON_ArrayForEach(item, vocab) {
+        const cJSON *text = cJSON_IsArray(item) ? item->child : NULL;
+        const cJSON *score = text ? text->next : NULL;
+        if (!cJSON_IsString(text) || !cJSON_IsNumber(score) || !isfinite(score->valuedouble))
+            return err_set(e, ERR_FORMAT, "token %" PRIu32 " is not a text with its score",
+                           t->n_tokens);
+        t->tokens[t->n_tokens] =
+            (struct hf_token){text->valuestring, (int32_t)t->n_tokens, (float)score->valuedouble};
+        t->n_tokens++;
+    }
+    const cJSON *unk = hf_member(model, "unk_id");
+    int32_t id;
+    if (!unk || cJSON_IsNull(unk)) return 0;
+    int rc = hf_id(unk, &id, e);
+    if (rc) return rc;
+    if ((uint32_t)id >= t->n_tokens)
+        return err_set(e, ERR_FORMAT, "the model's unk_id is no token");
+    t->unk = t->tokens[id].text;
+    return 0;
+}
+
+static int read_wordpiece(const cJSON *model, struct hf_tokenizer *t, err *e) {
+    const cJSON *most = hf_member(model, "max_input_chars_per_word");
+    if (cJSON_IsNumber(most) && most->valuedouble != 100)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the model's max_input_chars_per_word is not supported (expected 100)");
+    t->next_prefix = hf_text(model, "continuing_subword_prefix");
+    if (!t->next_prefix) t->next_prefix = "##";
+    t->unk = hf_text(model, "unk_token");
+    return read_vocab(model, t, e);
+}
+
 static int read_model(const cJSON *model, struct hf_tokenizer *t, err *e) {
     const char *type = hf_text(model, "type");
     if (!type && hf_member(model, "merges")) type = "BPE"; /* the oldest files have no type */
     if (!type) return err_set(e, ERR_FORMAT, "there is no 'model' with a 'type'");
+    if (strcmp(type, "WordPiece") == 0) {
+        t->model = HF_MODEL_WORDPIECE;
+        return read_wordpiece(model, t, e);
+    }
+    if (strcmp(type, "Unigram") == 0) {
+        t->model = HF_MODEL_UNIGRAM;
+        if (hf_flag(model, "byte_fallback", false))
+            return err_set(e, ERR_UNSUPPORTED, "byte_fallback of Unigram is not supported");
+        return read_scored(model, t, e);
+    }
     if (strcmp(type, "BPE") != 0)
-        return err_set(e, ERR_UNSUPPORTED, "model type '%.*s' is not supported (expected BPE)",
+        return err_set(e, ERR_UNSUPPORTED,
+                       "model type '%.*s' is not supported (expected BPE, WordPiece or Unigram)",
                        SHOWN_BYTES, type);
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (int i = 0; i < 2; i++) {

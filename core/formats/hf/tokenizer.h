@@ -25,11 +25,22 @@ enum {
     HF_MAX_MERGES = 1 << 22
 };
 
+/* The patterns of BertNormalizer and BertPreTokenizer: control characters, the places around
+ * ideographs, and punctuation. */
+#define HF_BERT_CONTROL "[^\\P{C}\\t\\n\\r]|\\x{fffd}"
+#define HF_IDEOGRAPHS                                                                              \
+    "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b73f}"            \
+    "\\x{2b740}-\\x{2b81f}\\x{2b920}-\\x{2ceaf}\\x{f900}-\\x{faff}\\x{2f800}-\\x{2fa1f}]"
+#define HF_BERT_IDEOGRAPHS "(?=" HF_IDEOGRAPHS ")|(?<=" HF_IDEOGRAPHS ")"
+#define HF_PUNCTUATION     "[\\p{P}!-/:-@\\[-`{-~]"
+
 /* A text with its id. Borrowed from the hf_tokenizer, NUL-terminated. */
 struct hf_token {
     const char *text;
-    int32_t id; /* 0..HF_MAX_ID */
+    int32_t id;  /* 0..HF_MAX_ID */
+    float score; /* of Unigram */
 };
+enum hf_token_model { HF_MODEL_BPE, HF_MODEL_WORDPIECE, HF_MODEL_UNIGRAM };
 struct hf_merge {
     const char *left, *right; /* (left_len), (right_len), not NUL-terminated */
     uint32_t left_len, right_len;
@@ -43,10 +54,11 @@ enum hf_step_kind {
     HF_NFC, /* normalizers */
     HF_NFD,
     HF_LOWERCASE,
-    HF_STRIP,   /* left, right */
-    HF_REPLACE, /* pattern, literal, content */
-    HF_PREPEND, /* content */
-    HF_SPLIT,   /* pre-tokenizers: pattern, literal, invert, behavior */
+    HF_STRIP,    /* left, right */
+    HF_REPLACE,  /* pattern, literal, content */
+    HF_PREPEND,  /* content */
+    HF_CHARSMAP, /* content: SentencePiece's map in base64 */
+    HF_SPLIT,    /* pre-tokenizers: pattern, literal, invert, behavior */
     HF_PREFIX_SPACE,
     HF_BYTE_LEVEL, /* text becomes bytes in GPT-2's alphabet */
     HF_METASPACE   /* content (the mark), prepend, split */
@@ -75,6 +87,8 @@ struct hf_steps {
 
 /* Read-only for callers. */
 struct hf_tokenizer {
+    enum hf_token_model model;
+    const char *next_prefix; /* WordPiece: of tokens inside a word */
     struct hf_token *tokens; /* (n_tokens) the model's vocabulary, in the file's order */
     uint32_t n_tokens;
     struct hf_merge *merges; /* (n_merges) by rank */
@@ -88,6 +102,9 @@ struct hf_tokenizer {
     bool decoder_strips_space; /* removes one leading space of the whole text */
     int32_t before[HF_MAX_ADDED_IDS], after[HF_MAX_ADDED_IDS]; /* of the post-processor */
     unsigned n_before, n_after;
+    int32_t between[HF_MAX_ADDED_IDS]; /* of two texts; has_pair: it says how they are joined */
+    unsigned n_between;
+    bool has_pair;
     const char *bos, *eos, *pad; /* texts; NULL: unknown */
     int add_bos, add_eos;        /* 0 or 1; -1: not configured */
     int space_prefix;            /* the same, of a tokenizer.model */

@@ -266,7 +266,7 @@ static float activate(const struct op_gate *a, float x) {
         return g / (1 + expf(-g * (CPU_GELU_LINEAR + CPU_GELU_CUBIC * g * g)));
     }
     case BACKEND_UNARY_GELU:
-        return x < CPU_GATE_MIN ? 0 : 0.5f * x * erfcf(-0.70710678f * x);
+        return cpu_gelu(x);
     default:
         return x * (x > 0 ? x : 0);
     }
