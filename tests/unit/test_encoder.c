@@ -277,7 +277,7 @@ static void unknown_members_are_refused(void) {
         {BERT(",\"architectures\":[\"BertForSequenceClassification\"],\"id2label\":{\"0\":\"a\","
               "\"1\":\"b\",\"2\":\"c\"}"),
          "with one class"},
-        {BERT(",\"quantization_config\":{\"quant_method\":\"awq\"}"), "quantized"},
+        {BERT(",\"quantization_config\":{\"quant_method\":\"hqq\"}"), "quantized"},
         {MODERN(",\"rope_scaling\":{\"type\":\"yarn\"}"), "rope_scaling"},
         {"{\"model_type\":\"bert\",\"hidden_size\":64}", "'num_hidden_layers' is missing"},
         {"{\"model_type\":\"deberta-v2\"}", "lacks disentangled attention"},
