@@ -22,7 +22,6 @@ static const struct {
     {NULL, "deberta-v2", "disentangled attention"},
     {NULL, "new", "GTE's own encoder"},
     {"gpt2", "gpt2", "learned position embeddings"},
-    {"bailingmoe2", "bailing_moe_v2", "experts that are chosen by groups"},
     {"laguna", "laguna", heads},
     {"mimo2", "mimo_v2_flash", "value heads that are narrower than key heads"},
     {"step35", "step3p5", heads},

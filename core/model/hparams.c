@@ -88,7 +88,7 @@ static int check_single(struct model_keys *k, const char *suffix, err *e) {
 /* Keys of groups of experts, and of the shared one. */
 static int check_expert_counts(struct model_keys *k, const struct model_arch *arch, err *e) {
     static const char groups[] = "expert_group_count", shared[] = "expert_shared_count";
-    int rc = arch->mla ? 0 : check_single(k, groups, e); /* model_mla_read_experts reads them */
+    int rc = arch->expert_groups ? 0 : check_single(k, groups, e);
     if (rc || arch->shared_count || arch->mla) return rc;
     if (arch->ungated) return check_single(k, shared, e);
     return model_keys_refuse(k, &(const char *){shared}, 1, e);
@@ -318,6 +318,23 @@ static int read_shared(struct model_keys *k, const struct model_arch *arch,
     return rc;
 }
 
+/* Groups of experts of which the best count; n_used and gating are set. */
+static int read_groups(struct model_keys *k, struct model_experts *x, err *e) {
+    static const char groups[] = "expert_group_count";
+    int rc = model_key_count_or_zero(k, groups, x->n_experts, &x->n_groups, e);
+    if (rc || x->n_groups < 2) return rc;
+    if ((rc = model_key_count(k, "expert_group_used_count", x->n_groups, 0, &x->n_groups_used, e)))
+        return rc;
+    const uint32_t n = x->n_experts / x->n_groups;
+    if (x->n_experts % x->n_groups == 0 && x->n_used <= n * x->n_groups_used &&
+        n >= (x->gating == BACKEND_GATING_SIGMOID ? 2 : 1))
+        return 0;
+    return err_set_param(e, ERR_FORMAT, model_key(k, groups),
+                         "%s: %s is %u: %u of %u experts cannot be chosen from %u equal groups",
+                         gguf_path(k->g), k->key, x->n_groups, x->n_used, x->n_experts,
+                         x->n_groups_used);
+}
+
 static int read_experts(struct model_keys *k, const struct model_arch *arch,
                         struct model_hparams *hp, err *e) {
     struct model_experts *x = &hp->experts;
@@ -344,6 +361,7 @@ static int read_experts(struct model_keys *k, const struct model_arch *arch,
                                 e)) ||
         (rc = read_gating(k, arch, x, e)) || (rc = read_latent(k, arch, x, e)))
         return rc;
+    if (arch->expert_groups && (rc = read_groups(k, x, e))) return rc;
     if (arch->mla) return model_mla_read_experts(k, hp, e);
     return read_shared(k, arch, hp, e);
 }

@@ -75,28 +75,17 @@ static int guess_gating(struct model_keys *k, struct model_hparams *hp, err *e) 
 
 int model_mla_read_experts(struct model_keys *k, struct model_hparams *hp, err *e) {
     struct model_experts *x = &hp->experts;
-    uint32_t n_shared, n;
+    uint32_t n_shared;
     int rc;
     if ((rc = guess_gating(k, hp, e)) ||
-        (rc = model_key_count_or_zero(k, "expert_shared_count", MAX_SHARED, &n_shared, e)) ||
-        (rc = model_key_count_or_zero(k, "expert_group_count", x->n_experts, &x->n_groups, e)))
+        (rc = model_key_count_or_zero(k, "expert_shared_count", MAX_SHARED, &n_shared, e)))
         return rc;
     if ((uint64_t)n_shared * x->n_ff > MAX_SHARED_FF)
         return err_set_param(e, ERR_FORMAT, model_key(k, "expert_shared_count"),
                              "%s: %s is %u, which is too many of width %u", gguf_path(k->g), k->key,
                              n_shared, x->n_ff);
     x->n_ff_shared = n_shared * x->n_ff;
-    if (x->n_groups < 2) return 0;
-    if ((rc = model_key_count(k, "expert_group_used_count", x->n_groups, 0, &x->n_groups_used, e)))
-        return rc;
-    n = x->n_experts / x->n_groups;
-    if (x->n_experts % x->n_groups == 0 && x->n_used <= n * x->n_groups_used &&
-        n >= (x->gating == BACKEND_GATING_SIGMOID ? 2 : 1))
-        return 0;
-    return err_set_param(e, ERR_FORMAT, model_key(k, "expert_group_count"),
-                         "%s: %s is %u: %u of %u experts cannot be chosen from %u equal groups",
-                         gguf_path(k->g), k->key, x->n_groups, x->n_used, x->n_experts,
-                         x->n_groups_used);
+    return 0;
 }
 
 /* ---- attn_kv_b ---- */

@@ -63,6 +63,10 @@ static int check_ops(const struct model_hparams *hp, const backend *be, err *e) 
                              "backend %s cannot run normed V, shared K and V, and scaled layers "
                              "(%s) yet: choose backend cpu",
                              backend_name(be), hp->arch);
+    if (model_routes_oddly(hp) && !backend_routes_all(be))
+        return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                             "backend %s cannot choose experts as %s does yet: choose backend cpu",
+                             backend_name(be), hp->arch);
     const bool conv = hp->recurrent.channels;
     const enum backend_op op = conv ? BACKEND_OP_short_conv : BACKEND_OP_linear_attention;
     const bool missing = (hp->recurrent.n_layers && !backend_has_op(be, op)) ||

@@ -76,6 +76,7 @@ struct model_arch {
     bool gate_apart;            /* attention's gate is attn_gate */
     bool nextn;                 /* its last layers may predict further tokens */
     bool shared_count;          /* expert_shared_count experts make the shared one, or none */
+    bool expert_groups;         /* expert_group_count groups, of which the best count */
     bool expert_step;           /* interleave_moe_layer_step: every n-th layer has experts */
     bool dense_by_tensors;      /* a layer without a router is dense */
     bool mla;                   /* multi-head latent attention */
@@ -137,7 +138,7 @@ int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
 int model_mla_read(struct model_keys *k, struct model_hparams *hp, err *e);
 /* The factor that YaRN has for the scores; rope and attn_scale are set. */
 int model_mla_read_scale(struct model_keys *k, struct model_hparams *hp, err *e);
-/* Shared experts and groups; n_experts, n_ff and gating are set. */
+/* Shared experts; n_experts, n_ff and gating are set. */
 int model_mla_read_experts(struct model_keys *k, struct model_hparams *hp, err *e);
 /* What a file without attn_k_b has of it: of each of n_heads heads the first n_in rows of group, in
  * a tensor of (n_heads * group, n_out). to: (n_heads, n_out, n_in) of type model_mla_k_type. */

@@ -25,6 +25,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(Path(__file__).parent))
+import renamed
 import tokenizers_tiny
 from families import FAMILIES
 
@@ -55,10 +56,19 @@ def fill(model, seed, family):
     gen = torch.Generator().manual_seed(seed)
     gemma = family["type"].startswith("gemma")
     one_plus = (gemma and not family["type"].startswith("gemma4")) or family["type"].startswith(("qwen3_5", "qwen3_next"))
+    centred = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
     for name, p in model.named_parameters():
         x = torch.randn(p.shape, generator=gen)
-        if "norm" in name and not name.endswith("bias"):
+        if family["type"] == "muse_glimmer" and any(c in name for c in centred):
+            x = 0.2 * x
+        elif ("norm" in name or ".ln_" in name) and not name.endswith("bias"):
             x = 0.2 * x + (0 if one_plus and "linear_attn" not in name else 1)
+        elif "wte" in name or "wpe" in name:
+            x = x * (1.0 if "wte" in name else 0.5)
+        elif p.dim() == 3 and family["type"].startswith("llama4"):  # (experts, inputs, outputs)
+            x = 1.6 * x / p.shape[1] ** 0.5
+        elif family["type"] == "gpt2" and p.dim() == 2 and "lm_head" not in name:
+            x = (2.0 if "c_attn" in name else 1.3) * x / p.shape[0] ** 0.5
         elif name.endswith(("router.scale", "per_expert_scale")):
             x = (6 if name.endswith("router.scale") else 1) * (1 + 0.3 * x)
         elif name.endswith("A_log"):
@@ -261,6 +271,8 @@ def make(name, out, text, llama_cpp):
     config = transformers.AutoConfig.for_model(family["type"], **text_config)
     model = auto.from_config(config, attn_implementation="eager", experts_implementation="eager").eval().float()
     fill(model, seed, family)
+    if family.get("maker"):
+        renamed.change(model, family)
     stored = mxfp4_experts(model, seed) if family.get("mxfp4") else {}
     prompts, rows = golden(model, n_vocab, family)
     dtype = getattr(torch, family.get("dtype", "float32"))
@@ -269,7 +281,10 @@ def make(name, out, text, llama_cpp):
             getattr(model.config, part).dtype = dtype
     model.config.dtype = dtype
     model.generation_config = transformers.GenerationConfig(bos_token_id=bos, eos_token_id=eos)
-    model.to(dtype).save_pretrained(folder, max_shard_size=family.get("shards", "5GB"))
+    if family.get("maker"):
+        renamed.save(model.to(dtype), family, folder)
+    else:
+        model.to(dtype).save_pretrained(folder, max_shard_size=family.get("shards", "5GB"))
     if stored:
         save_mxfp4(folder, stored)
     if family.get("mtp"):

@@ -23,6 +23,10 @@ static inline bool device_serves(const char *path) {
         printf("     %s: not on %s: Gemma 4\n", path, be_only);
         return false;
     }
+    if (model_routes_oddly(&hp) && be_only && be_is_device_set(be_only)) {
+        printf("     %s: not on %s: its way to choose experts\n", path, be_only);
+        return false;
+    }
     if (!fits) printf("     %s: not on %s: heads of %u\n", path, be_only, hp.head_dim);
     return fits;
 }

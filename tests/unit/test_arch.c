@@ -22,7 +22,7 @@ static const char *golden = "tests/golden/arch", *chosen = "";
 /* A served context of SHORT or LONG tokens: it selects the rotary factors of models with long and
  * short ones; in transformers the prompt does. */
 enum { SHORT = 64, LONG = 160, LONGEST = 1536 };
-enum { MAX_MODELS = 96, MIN_PROMPTS = 4, MAX_PROMPTS = 6, MAX_PROMPT = 1500, MAX_GREEDY = 16 };
+enum { MAX_MODELS = 128, MIN_PROMPTS = 4, MAX_PROMPTS = 6, MAX_PROMPT = 1500, MAX_GREEDY = 16 };
 
 /* Products with quantized weights round their input (activation-bits), even to 16 bits. On a device
  * whose products have 16 bits (be_logit_error) two tokens may swap ranks if their logits differ by

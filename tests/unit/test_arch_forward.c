@@ -313,6 +313,27 @@ static void test_hy_v3(void) {
     check(&m);
 }
 
+/* Q, K and V in one tensor, part of a head rotated, experts by groups; a layer that predicts. */
+static void test_bailingmoe2(void) {
+    struct maker m;
+    start(&m, "bailingmoe2", PRE_NORM | QK_HEAD_NORM | FUSED_QKV | UNTIED);
+    plain_rope(&m, 8, 600000, 600000);
+    experts(&m, 8, 3, 18);
+    groups(&m, 4, 2);
+    m.have |= CHOICE_BIAS | UNGATED;
+    m.dense[0] = true;
+    m.f.sigmoid = m.f.renormalize = true;
+    m.f.n_ff_shared = 18;
+    m.f.weight_scale = 2.5;
+    m.n_predicting = 1;
+    set_u32(&m, "leading_dense_block_count", 1);
+    set_u32(&m, "expert_shared_count", 1);
+    set_u32(&m, "expert_gating_func", 2);
+    set_u32(&m, "nextn_predict_layers", 1);
+    set_f32(&m, "expert_weights_scale", 2.5);
+    check(&m);
+}
+
 /* Layers without experts between others. */
 static void test_dense_layers(void) {
     static const bool dense[] = {false, true, false};
@@ -753,6 +774,8 @@ int main(int argc, char **argv) {
     RUN_ON_CPU(test_hy_v3);
     RUN_ON_CPU(test_dense_layers);
     RUN(test_gating);
+    if (be_has_op(BACKEND_OP_linear_heads))
+        RUN(test_bailingmoe2); /* such a device has groups of experts, too */
     if (be_has_op(BACKEND_OP_linear_heads))
         RUN(test_deepseek2);
     else

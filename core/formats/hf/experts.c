@@ -1,6 +1,6 @@
 /* hf/experts.c - members of config.json that say how experts are routed, in families of 2025 and
- * 2026: GLM-4.5, MiniMax-M2, ERNIE 4.5, dots1, K-EXAONE, Trinity (afmoe), Hunyuan, Hy3; and which
- * layers have none. Defaults are transformers'. Pure. */
+ * 2026: GLM-4.5, Ling 2, MiniMax-M2, ERNIE 4.5, dots1, K-EXAONE, Trinity (afmoe), Hunyuan, Hy3; and
+ * which layers have none. Defaults are transformers'. Pure. */
 #include "core/formats/hf/model_int.h"
 
 #include <math.h>
@@ -28,6 +28,9 @@ static const struct routing routings[] = {
      .sigmoid = true, .by_member = true},
     {"exaone-moe", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
      "num_shared_experts", "routed_scaling_factor", "first_k_dense_replace", 64, 8, 1024, 1, 1, 2.5,
+     .sigmoid = true, .by_member = true, .usual_norm = true},
+    {"bailingmoe2", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
+     "num_shared_experts", "routed_scaling_factor", "first_k_dense_replace", 0, 8, 512, 1, 1, 1,
      .sigmoid = true, .by_member = true, .usual_norm = true},
     {"afmoe", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_shared_experts",
      "route_scale", "num_dense_layers", 64, 6, 1408, 2, 1, 1, .sigmoid = true},
@@ -137,12 +140,34 @@ static int put_step(struct hf_reader *r) {
 
 /* ---- the rest ---- */
 
+/* Ling's members that must be as in its models. */
+static int check_ling(struct hf_reader *r) {
+    const char *score = hf_text(r->json, "score_function");
+    if (score && strcmp(score, "sigmoid") != 0)
+        return hf_refuse(r, "score_function", "only 'sigmoid' is supported");
+    if (!hf_flag(r->json, "use_qk_norm", true))
+        return hf_refuse(r, "use_qk_norm", "only true is supported");
+    if (hf_flag(r->json, "norm_head", false))
+        return hf_refuse(r, "norm_head", "only false is supported");
+    return 0;
+}
+
+/* Groups of experts of which the best count: of Ling alone. */
+static int put_groups(struct hf_reader *r, uint64_t n_experts) {
+    uint64_t n, used;
+    int rc = hf_read_count(r, "n_group", 1, 1, n_experts, &n);
+    if (!rc) rc = hf_read_count(r, "topk_group", n, 1, n, &used);
+    if (rc || n < 2) return rc;
+    if (strcmp(r->config->family->arch, "bailingmoe2") != 0)
+        return hf_refuse(r, "n_group", "experts that are chosen by groups are not supported");
+    hf_put_u32(r, "expert_group_count", n);
+    hf_put_u32(r, "expert_group_used_count", used);
+    return 0;
+}
+
 static int check_members(struct hf_reader *r) {
-    uint64_t n_groups;
-    int rc = hf_read_count(r, "n_group", 1, 1, UINT32_MAX, &n_groups);
-    if (!rc && n_groups > 1)
-        rc = hf_refuse(r, "n_group", "experts that are chosen by groups are not supported");
-    if (rc || strcmp(r->config->family->arch, "afmoe") != 0) return rc;
+    if (strcmp(r->config->family->arch, "bailingmoe2") == 0) return check_ling(r);
+    if (strcmp(r->config->family->arch, "afmoe") != 0) return 0;
     if (!hf_flag(r->json, "mup_enabled", false))
         return hf_refuse(r, "mup_enabled", "only true is supported");
     return 0;
@@ -163,6 +188,7 @@ int hf_put_routed_experts(struct hf_reader *r) {
         return rc;
     if (t->scale) rc = hf_read_positive(r, t->scale, t->scale_usual, &scale);
     if (rc) return rc;
+    if ((rc = put_groups(r, n))) return rc;
     hf_put_expert_counts(r, n, used);
     hf_put_u32(r, "expert_feed_forward_length", ff);
     if (shared) hf_put_u32(r, "expert_shared_count", shared);

@@ -135,6 +135,10 @@ static const struct hf_family families[] = {
      .window = HF_WINDOW_PERIOD, .period = 4, .hidden = 2048, .ff = 6144, .n_layers = 32,
      .n_heads = 16, .head_dim = 128, .max_positions = 16384, .vocab = 200192,
      .sliding_window = 1024, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"bailing_moe_v2", "BailingMoeV2ForCausalLM", "bailingmoe2",
+     .traits = HF_ROUTED | HF_PREDICTS | HF_PARTIAL | HF_QKV_STACKED, .hidden = 2048, .ff = 5120,
+     .n_layers = 20, .n_heads = 16, .n_kv_heads = 4, .max_positions = 32768, .vocab = 157184,
+     .rms_eps = 1e-6, .rope_theta = 6e5},
     {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", "hunyuan-dense", .hidden = 4096, .ff = 11008,
      .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 290943, .rms_eps = 1e-5,
      .rope_theta = 1e4},
@@ -274,6 +278,10 @@ int hf_choose_family(struct hf_reader *r) {
                                  "member 'text_config' is missing");
         model_type = inner;
     }
+    /* Ling 2 has the type of Ling 1, which is another model. */
+    if (model_type && class_name && strcmp(model_type, "bailing_moe") == 0 &&
+        strcmp(class_name, "BailingMoeV2ForCausalLM") == 0)
+        model_type = "bailing_moe_v2";
     r->config->family = find_family(model_type, model_type ? NULL : class_name);
     const bool both_ways = hf_flag(r->json, "use_bidirectional_attention", false);
     if (r->config->family && both_ways && strcmp(r->config->family->arch, "gemma3") == 0)

@@ -34,6 +34,7 @@ enum hf_trait {
     HF_MAMBA2 = 1 << 19,          /* layers with Mamba-2 */
     HF_MLA = 1 << 20,             /* multi-head latent attention, and DeepSeek's names of members */
     HF_SHORT_CONV = 1 << 18,      /* layers with a short convolution, and LFM2's names of members */
+    HF_QKV_STACKED = 1 << 21,     /* query_key_value is all of Q, then of K, then of V */
     HF_ROUTED = 1 << 24,          /* experts as hf/experts.c reads them */
     HF_PREDICTS = 1 << 25,        /* layers behind the others predict further tokens */
     HF_PARTIAL = 1 << 26,         /* a part of a head may be rotated */

@@ -5,6 +5,7 @@
 
 static const struct name_row model_rows[] = {
     {.from = "model.embed_tokens.weight", .to = "token_embd.weight", .scale = HF_SCALE_EMBED},
+    {.from = "model.word_embeddings.weight", .to = "token_embd.weight"}, /* of Ling */
     {.from = "model.final_layernorm.weight", .to = "output_norm.weight"},
     {.from = "model.embeddings.weight", .to = "token_embd.weight"}, /* of Nemotron-H */
     {.from = "model.norm_f.weight", .to = "output_norm.weight"},
@@ -239,8 +240,19 @@ static const struct name_row layer_rows[] = {
     {.from = "mlp.c_fc.bias", .to = "ffn_up.bias"},
     {.from = "mlp.c_proj.weight", .to = "ffn_down.weight"},
     {.from = "mlp.c_proj.bias", .to = "ffn_down.bias"},
-    {.from = "attention.query_key_value.weight", .to = "attn_qkv.weight", .layout = QKV_BY_HEAD},
-    {.from = "attention.query_key_value.bias", .to = "attn_qkv.bias", .layout = QKV_BY_HEAD},
+    {.from = "attention.query_key_value.weight",
+     .to = "attn_qkv.weight",
+     .layout = QKV_BY_HEAD,
+     .excludes = HF_QKV_STACKED},
+    {.from = "attention.query_key_value.weight", .to = "attn_qkv.weight", .needs = HF_QKV_STACKED},
+    {.from = "attention.query_key_value.bias",
+     .to = "attn_qkv.bias",
+     .layout = QKV_BY_HEAD,
+     .excludes = HF_QKV_STACKED},
+    {.from = "attention.query_key_value.bias", .to = "attn_qkv.bias", .needs = HF_QKV_STACKED},
+    {.from = "attention.query_layernorm.weight", .to = "attn_q_norm.weight"},
+    {.from = "attention.key_layernorm.weight", .to = "attn_k_norm.weight"},
+    {.from = "mlp.gate.expert_bias", .to = "exp_probs_b.bias"},
     {.from = "attention.dense.weight", .to = "attn_output.weight"},
     {.from = "attention.dense.bias", .to = "attn_output.bias"},
     {.from = "mlp.dense_h_to_4h.weight", .to = "ffn_up.weight"},

@@ -204,7 +204,8 @@ static int read_partial(struct hf_reader *r, const struct rope *rope) {
     bool partly =
         delta_net || by_key || c->family->rotated > 0 || strcmp(c->family->arch, "phi3") == 0;
     if (delta_net) usual = 0.25;
-    if (strcmp(c->family->arch, "glm4moe") == 0) usual = 0.5;
+    if (strcmp(c->family->arch, "glm4moe") == 0 || strcmp(c->family->arch, "bailingmoe2") == 0)
+        usual = 0.5;
     if (c->family->rotated > 0) usual = c->family->rotated;
     int rc = by_key ? hf_read_real(r, r->json, "rotary_dim", usual * c->head_dim, &n_rot) : 0;
     if (rc) return rc;
