@@ -56,13 +56,12 @@ static int check_ops(const struct model_hparams *hp, const backend *be, err *e) 
                              "backend %s cannot run multi-head latent attention (%s) yet: choose "
                              "backend cpu",
                              backend_name(be), hp->arch);
-    const bool gemma4 = backend_shares_kv(be) && backend_has_op(be, BACKEND_OP_gated) &&
-                        backend_has_op(be, BACKEND_OP_add_normed);
-    if (hp->gemma4.on && !gemma4)
-        return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                             "backend %s cannot run normed V, shared K and V, and scaled layers "
-                             "(%s) yet: choose backend cpu",
-                             backend_name(be), hp->arch);
+    /* The ops exist; its goldens in BF16 are not within tolerance on CUDA. */
+    if (hp->gemma4.on && strcmp(backend_name(be), "cpu") != 0)
+        return err_set_param(
+            e, ERR_UNSUPPORTED, "backend",
+            "backend %s cannot run %s within its tolerance yet: choose backend cpu",
+            backend_name(be), hp->arch);
     const bool conv = hp->recurrent.channels;
     const enum backend_op op = conv ? BACKEND_OP_short_conv : BACKEND_OP_linear_attention;
     const bool missing = (hp->recurrent.n_layers && !backend_has_op(be, op)) ||

@@ -653,7 +653,6 @@ static inline void check(struct maker *m) {
     forward64_run(g, &m->f, tokens, 130, want);
     gguf_close(g);
     for (int k = 0; k < BE_N_ISAS; k++) {
-        /* no op_linear_heads; none of Gemma 4's ops */
         if ((m->f.kv_rank || m->f.gemma4) && be_is_device_set(be_isas[k])) continue;
         struct forward_case c = {
             .path = path, .isa = be_isas[k], .kv_type = QTYPE_F32, .tolerance = m->tolerance};
