@@ -79,6 +79,20 @@ struct margs_gate {
 };
 ARGS_SIZE(struct margs_gate, 16);
 
+/* gated.metal: gated, add_normed. A threadgroup has one group of columns of a row. */
+struct margs_gated {
+    uint32_t n_rows, n_cols, first, stride;
+    uint32_t act; /* enum args_act */
+};
+ARGS_SIZE(struct margs_gated, 20);
+#define MARGS_ADD_NORMED_THREADS 256
+struct margs_add_normed {
+    uint32_t n_cols, n; /* n: columns of a group */
+    float eps, scale;
+    uint32_t has_r, has_norm, has_factor;
+};
+ARGS_SIZE(struct margs_add_normed, 28);
+
 /* rows.metal: kv_copy. A thread copies one unit of a block. */
 #define MARGS_KV_COPY_UNIT 16 /* bytes */
 struct margs_kv_copy {
@@ -124,6 +138,23 @@ struct cargs_gather {
     uint32_t n_rows, n_cols;
 };
 ARGS_SIZE(struct cargs_gather, 40);
+
+/* rows.cu: gated, add_normed. */
+struct cargs_gated {
+    float *x;        /* (n_rows, n_cols) */
+    const float *up; /* (n_rows, stride) */
+    uint32_t n_rows, n_cols, first, stride;
+    uint32_t act, padding; /* enum args_act */
+};
+ARGS_SIZE(struct cargs_gated, 40);
+enum { CUDA_ADD_NORMED_THREADS = 256 };
+struct cargs_add_normed {
+    float *x;                       /* (n_rows, n_cols) */
+    const float *r, *norm, *factor; /* each may be NULL */
+    float eps, scale;
+    uint32_t n_cols, n; /* n: columns of a group */
+};
+ARGS_SIZE(struct cargs_add_normed, 48);
 
 /* rows.cu: upload, from the host's pinned memory. Grid: any number of blocks, pieces. */
 enum { CARGS_UPLOADS = 14 }; /* BACKEND_MAX_UPLOADS */

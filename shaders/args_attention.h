@@ -14,9 +14,10 @@ struct args_rope_store {
     uint32_t n_slots; /* of the pools */
     float eps, magnitude;
     float q_log_scale;
-    uint32_t q_log_length, norm_last; /* as in op_rope_store */
+    uint32_t q_log_length, norm_last, v_normed; /* as in op_rope_store */
+    uint32_t padding;
 };
-ARGS_SIZE(struct args_rope_store, 32);
+ARGS_SIZE(struct args_rope_store, 40);
 
 /* ---- paged attention. A device divides the rows into tasks and a task's positions into KV
  * splits; the comments of the devices' structs say how. ---- */
@@ -118,7 +119,12 @@ ARGS_SIZE(struct margs_short_conv, 64);
 #if !defined(__METAL_VERSION__)
 
 /* rope.cu. A block has heads of q, k or v of one row. */
-enum { CUDA_ROPE_WARPS = 4, CUDA_ROPE_MAX_DIM = 256, CUDA_ROPE_ROWS = 16 };
+enum {
+    CUDA_ROPE_WARPS = 4,
+    CUDA_ROPE_DIM = 256,     /* of the heads of one kernel; wider heads have another, */
+    CUDA_ROPE_MAX_DIM = 512, /* up to this */
+    CUDA_ROPE_ROWS = 16
+};
 struct cargs_rope_store {
     float *q;
     const float *k, *v;
@@ -130,17 +136,18 @@ struct cargs_rope_store {
     uint32_t n_rows, head_dim, n_rot, interleaved;
     uint32_t kv_type, block_tokens;    /* enum qtype */
     uint32_t q_norm_kind, k_norm_kind; /* enum args_norm */
-    uint32_t q_blocks, k_blocks;       /* of a row; those of v follow */
+    uint32_t q_blocks, k_blocks;       /* of a row; those of v follow; k_blocks 0: q alone */
     uint32_t block_heads;              /* of a block */
     uint32_t k_tiles; /* not 0: the blocks of k, each CUDA_ROPE_ROWS rows of one head */
 };
-ARGS_SIZE(struct cargs_rope_store, 168);
+ARGS_SIZE(struct cargs_rope_store, 176);
 
 /* attention*.cu */
 
 enum {
-    CUDA_ATTENTION_CHUNK = 64, /* tokens of one softmax: attention.cuh */
-    CUDA_ATTENTION_SPAN = 16,  /* chunks that are merged before spans are */
+    CUDA_ATTENTION_PLAIN_WARPS = 8, /* of a block of attention_plain */
+    CUDA_ATTENTION_CHUNK = 64,      /* tokens of one softmax: attention.cuh */
+    CUDA_ATTENTION_SPAN = 16,       /* chunks that are merged before spans are */
     CUDA_ATTENTION_QUERIES =
         16,                    /* most queries of a sequence of several rows in attention_decode */
     CUDA_ATTENTION_SLICE = 8,  /* most queries of a block of it */
@@ -198,7 +205,7 @@ struct cargs_decode {
     struct cargs_attention attention;
     struct cargs_rope_store store;
 };
-ARGS_SIZE(struct cargs_decode, 336);
+ARGS_SIZE(struct cargs_decode, 344);
 
 /* delta_net.cu, delta_prefill.cu: op_linear_attention */
 enum {

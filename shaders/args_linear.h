@@ -27,8 +27,9 @@ struct args_moe_route {
     uint32_t n_rows, n_experts, n_used, renormalize;
     uint32_t sigmoid, has_bias; /* the scores' gating; is there a choice_bias? */
     float weight_scale;
+    uint32_t has_expert_scale;
 };
-ARGS_SIZE(struct args_moe_route, 28);
+ARGS_SIZE(struct args_moe_route, 32);
 
 /* moe_lists: one threadgroup or block. */
 struct args_moe_lists {
@@ -270,16 +271,16 @@ ARGS_SIZE(struct cargs_dequantize, 32);
 /* moe.cu */
 enum { CUDA_MOE_TILE = 32 }; /* largest tile_rows */
 struct cargs_moe_route {
-    const float *scores; /* (n_rows, n_experts) */
-    const float *bias;   /* (n_experts), read if op.has_bias */
-    uint32_t *experts;   /* (n_rows, n_used), ascending */
-    float *weights;      /* (n_rows, n_used) */
-    uint32_t *list;      /* written for a single row only, as are tiles */
+    const float *scores;       /* (n_rows, n_experts) */
+    const float *bias;         /* (n_experts), read if op.has_bias */
+    const float *expert_scale; /* (n_experts), read if op.has_expert_scale */
+    uint32_t *experts;         /* (n_rows, n_used), ascending */
+    float *weights;            /* (n_rows, n_used) */
+    uint32_t *list;            /* written for a single row only, as are tiles */
     struct args_moe_tile *tiles;
     struct args_moe_route op;
-    uint32_t padding;
 };
-ARGS_SIZE(struct cargs_moe_route, 80);
+ARGS_SIZE(struct cargs_moe_route, 88);
 struct cargs_moe_lists {
     const uint32_t *experts;     /* (n_pairs) */
     uint32_t *list;              /* (n_pairs) */

@@ -183,9 +183,7 @@ int backend_event_wait(backend *be, uint32_t event, err *e);
  * the selection. */
 bool backend_can_capture(const backend *be);
 bool backend_keeps_graphs(const backend *be);
-/* Can op_rope_store norm V, and leave out K (op_rope_store.v_normed, k)? */
-bool backend_shares_kv(const backend *be);
-/* Has op_moe all its ways to choose and weight experts (groups, expert_scale)? */
+/* Has op_moe all its ways to choose experts (groups)? */
 bool backend_routes_all(const backend *be);
 int backend_capture_begin(backend *be, uint64_t key, err *e);
 int backend_capture_end(backend *be, err *e);

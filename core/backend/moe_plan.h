@@ -49,6 +49,7 @@ static inline struct moe_plan moe_plan_of(const struct op_moe *a) {
                   .renormalize = a->renormalize,
                   .sigmoid = a->gating == BACKEND_GATING_SIGMOID,
                   .has_bias = a->choice_bias != NULL,
+                  .has_expert_scale = a->expert_scale != NULL,
                   .weight_scale = a->weight_scale != 0 ? a->weight_scale : 1},
         .combine = {.n_in = n_in, .n_used = a->n_used},
         .route_threads = (n_experts + 31) / 32 * 32,

@@ -214,7 +214,6 @@ static int check_rope_store(const backend *be, const struct op_rope_store *a) {
         !holds_i32(be, a->pos, a->n_rows) || !holds_i32(be, a->slots, a->n_rows) ||
         !holds_f32(be, a->inv_freq, 1, a->n_rot / 2))
         return ERR_INVALID;
-    if ((!a->k || a->v_normed) && !backend_shares_kv(be)) return ERR_UNSUPPORTED;
     return ready_if(a->n_rows);
 }
 
@@ -243,10 +242,9 @@ static bool same_kv(const struct backend_kv *a, const struct backend_kv *b) {
 static int check_store_attend(const backend *be, const struct op_store_attend *a) {
     const struct op_rope_store *s = &a->store;
     const struct op_paged_attention *p = &a->attend;
-    const int stored = check_rope_store(be, s);
-    if (stored == ERR_UNSUPPORTED) return stored;
-    if (stored < 0 || check_paged_attention(be, p) < 0 || s->q != p->q || s->pos != p->pos ||
-        s->n_rows != p->n_rows || s->n_heads != p->n_heads || !same_kv(&s->kv, &p->kv))
+    if (check_rope_store(be, s) < 0 || check_paged_attention(be, p) < 0 || s->q != p->q ||
+        s->pos != p->pos || s->n_rows != p->n_rows || s->n_heads != p->n_heads ||
+        !same_kv(&s->kv, &p->kv))
         return ERR_INVALID;
     return ready_if(p->n_rows);
 }

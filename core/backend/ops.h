@@ -38,8 +38,8 @@
     PART(rope_store,      yes,   yes,   yes)          \
     PART(paged_attention, yes,   yes,   yes)          \
     OP(gate,              yes,   yes,   yes)          \
-    OP(gated,             yes,   no,    no)           \
-    OP(add_normed,        yes,   no,    no)           \
+    OP(gated,             yes,   yes,   yes)          \
+    OP(add_normed,        yes,   yes,   yes)          \
     OP(linear_attention,  yes,   yes,   yes)          \
     OP(short_conv,        yes,   yes,   yes)          \
     OP(kv_copy,           yes,   yes,   yes)          \
@@ -167,7 +167,7 @@ struct op_moe {
     uint32_t n_groups, n_groups_used;  /* 0 is 1; more than one: on the CPU only */
     bool renormalize;
     float weight_scale;                        /* 0 is 1 */
-    const backend_weight *expert_scale;        /* (1, n_experts) f32 or NULL; on the CPU only */
+    const backend_weight *expert_scale;        /* (1, n_experts) f32 or NULL */
     enum backend_act act;                      /* NONE without gate, and only then */
     backend_buf *latent;                       /* (n_rows, n_latent) f32 or NULL; without shared */
     const backend_weight *gate, *up;           /* n_experts of (n_ff, n_in); gate may be NULL */
@@ -197,7 +197,7 @@ struct op_gather {
  * q_log_length in whole numbers. Where V is the head of K
  * (kv.v_dim) only that head is normalized, by k_norm alone, and the dimensions behind it are
  * rotated. With v_normed each head of v is divided by its rms. Without k only q is computed, and
- * nothing is stored: the cache holds what another layer stored. Both on a CPU only. */
+ * nothing is stored: the cache holds what another layer stored. */
 struct op_rope_store {
     backend_buf *q;           /* (n_rows, n_heads, head_dim) f32 */
     backend_buf *k;           /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten; or NULL */

@@ -288,8 +288,8 @@ static int load_weight(const struct loader *l, const struct weight_role *role, c
         desc.n_experts = l->plan->dims[DIM_N_HEADS];
         desc.n_out /= desc.n_experts;
     }
-    if (role->offset == offsetof(struct model_weights, embed) && l->tied && l->alone)
-        desc.use |= BACKEND_USE_LINEAR;
+    const bool tokens = role->embed && role->offset == offsetof(struct model_weights, embed);
+    if (tokens && l->tied && l->alone) desc.use |= BACKEND_USE_LINEAR;
     if (!whole) return refuse_share(l, &share, t, e);
     if (l->measured) return measure_weight(l, &desc, e);
     int rc = read_pieces(l, t, &pieces, &desc.data, &copy, e);

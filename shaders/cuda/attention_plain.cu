@@ -1,7 +1,8 @@
 /* attention_plain.cu - paged attention for caches that the tensor core kernels do not take: F32,
- * unusual head dimensions and block sizes. One warp per row and query head: lanes are 32
- * positions for scores, dimensions for values. All in f32, with an order of sums of its own; no
- * other kernel serves such a cache. */
+ * heads wider than 256, unusual head dimensions and block sizes. One block per row and query head;
+ * its warps take the chunks of 32 positions in turn, by their number, and their sums are merged in
+ * the order of warps. Lanes are positions for scores, dimensions for values. All in f32, with an
+ * order of sums of its own; no other kernel serves such a cache. */
 #include "shaders/cuda/attention.cuh"
 #include "shaders/cuda/kernels.h"
 
@@ -9,6 +10,8 @@ namespace {
 
 enum {
     PLAIN_CHUNK = 32,
+    WARPS = CUDA_ATTENTION_PLAIN_WARPS,
+    THREADS = 32 * WARPS,
     TYPE_F32 = 0,
     TYPE_F16 = 1,
     TYPE_BF16 = 30,
@@ -60,25 +63,31 @@ __device__ float score_of(const cargs_attention &a, const float *q, const uint8_
     return a.op.cap != 0 ? __fmul_rn(a.op.cap, tanhf(s)) : s;
 }
 
-/* Grid: query heads, rows; one warp each. Shared: q (head_dim), o (head_dim), probabilities
- * (PLAIN_CHUNK). */
-CUDA_KERNEL(32) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
+/* Grid: query heads, rows. Shared: q (head_dim), o (WARPS, head_dim), probabilities (WARPS,
+ * PLAIN_CHUNK), m and l (WARPS). */
+CUDA_KERNEL(THREADS) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
     CUDA_SHARED(float, q);
     pdl_launch();
     pdl_wait();
-    const uint32_t lane = threadIdx.x, head = blockIdx.x, row = a.first_row + blockIdx.y;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.x,
+                   row = a.first_row + blockIdx.y;
     const uint32_t kv_head = head / (a.op.n_heads / a.op.n_kv_heads);
-    float *o = q + a.head_dim, *probabilities = o + a.head_dim;
+    float *const all = q + a.head_dim, *o = all + warp * a.head_dim;
+    float *probabilities = all + WARPS * a.head_dim + warp * PLAIN_CHUNK;
+    float *const m_of = all + WARPS * (a.head_dim + PLAIN_CHUNK), *const l_of = m_of + WARPS;
     const uint64_t at = ((uint64_t)row * a.op.n_heads + head) * a.head_dim;
+    for (uint32_t d = threadIdx.x; d < a.head_dim; d += THREADS)
+        q[d] = __fmul_rn(a.q[at + d], a.op.q_scale);
     for (uint32_t d = lane; d < a.head_dim; d += 32)
-        q[d] = __fmul_rn(a.q[at + d], a.op.q_scale), o[d] = 0;
-    __syncwarp();
+        o[d] = 0;
+    __syncthreads();
     const uint32_t seq = seq_of(a, row);
     const int32_t *table = a.tables + (uint64_t)seq * a.op.table_stride;
     const seen keys = seen_by(a, seq, row);
     sums total = empty_sums();
     for (int first = keys.first / PLAIN_CHUNK * PLAIN_CHUNK; first <= keys.last;
          first += PLAIN_CHUNK) {
+        if ((uint32_t)first / PLAIN_CHUNK % WARPS != warp) continue;
         int pos = first + (int)lane;
         float s = NOTHING;
         if (sees(keys, pos))
@@ -102,9 +111,21 @@ CUDA_KERNEL(32) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
         }
         __syncwarp();
     }
+    if (lane == 0) m_of[warp] = total.m, l_of[warp] = total.l;
+    __syncthreads();
+    merge merges[WARPS];
+    total = empty_sums();
+#pragma unroll
+    for (int w = 0; w < WARPS; w++)
+        merges[w] = merge_factors(total, m_of[w], l_of[w]);
     const float factor = normalize_factor(total, a.sinks, head);
-    for (uint32_t d = lane; d < a.head_dim; d += 32)
-        a.out[at + d] = normalized(o[d], factor);
+    for (uint32_t d = threadIdx.x; d < a.head_dim; d += THREADS) {
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++)
+            sum = merged(sum, all[w * a.head_dim + d], merges[w]);
+        a.out[at + d] = normalized(sum, factor);
+    }
 }
 
 } // namespace

@@ -14,6 +14,8 @@ extern "C" {
 /* rows.cu */
 const void *cuda_embed_kernel(void);
 const void *cuda_gather_kernel(void);
+const void *cuda_gated_kernel(void);
+const void *cuda_add_normed_kernel(void);
 const void *cuda_copy_tokens_kernel(void);
 const void *cuda_upload_kernel(void);
 const void *cuda_kv_copy_kernel(void);
@@ -26,7 +28,7 @@ const void *cuda_join_parts_kernel(void);
 const void *cuda_epilogue_kernel(void);
 
 /* rope.cu, top.cu */
-const void *cuda_rope_store_kernel(void);
+const void *cuda_rope_store_kernel(int wide); /* wide: heads of over CUDA_ROPE_DIM */
 const void *cuda_top_kernel(void);
 
 /* delta_net.cu */

@@ -92,7 +92,9 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     if (!by_score && !a.op.renormalize) sum = 1.0f;
     if (!chosen) return;
     a.experts[row * a.op.n_used + slot] = e;
-    a.weights[row * a.op.n_used + slot] = term / sum * a.op.weight_scale;
+    float weight = term / sum * a.op.weight_scale;
+    if (a.op.has_expert_scale) weight *= a.expert_scale[e];
+    a.weights[row * a.op.n_used + slot] = weight;
     if (a.op.n_rows > 1) return;
     a.list[slot] = slot;
     a.tiles[slot].expert = e;

@@ -26,21 +26,27 @@ __device__ uint32_t get(const void *from, uint32_t bytes, uint32_t at) {
 
 enum part { Q, K, V };
 
-struct rope_shared {
-    float4 heads[WARPS][HEAD_MAX / 4]; /* alignment of quads */
-    float cosines[HEAD_MAX / 2], sines[HEAD_MAX / 2], sums[WARPS];
+template <int N> struct rope_shared {
+    float4 heads[WARPS][32 * N]; /* alignment of quads */
+    float cosines[64 * N], sines[64 * N], sums[WARPS];
 };
 
-__device__ __forceinline__ void take(float (&v)[HEAD_QUADS][4],
-                                     const float (&from)[HEAD_QUADS][4]) {
+template <int N> __device__ __forceinline__ void take(float (&v)[N][4], const float (&from)[N][4]) {
 #pragma unroll
-    for (uint32_t i = 0; i < 4 * HEAD_QUADS; i++)
+    for (uint32_t i = 0; i < 4 * N; i++)
         v[i / 4][i % 4] = from[i / 4][i % 4];
 }
 
+template <int N> __device__ __forceinline__ void fill(float (&v)[N][4], float with) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4 * N; i++)
+        v[i / 4][i % 4] = with;
+}
+
 /* Stores K of a token at value `at` of a tile; for Q8_0 the scales go to its run. */
+template <int N>
 __device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a,
-                                                const float (&v)[HEAD_QUADS][4], unsigned char *run,
+                                                const float (&v)[N][4], unsigned char *run,
                                                 uint32_t token, void *tile, uint32_t at) {
     const uint32_t bytes = element_bytes(a.kv_type);
 #pragma unroll 1
@@ -49,9 +55,7 @@ __device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a
         uint32_t bits[4];
         uint16_t scale = 0;
         float quad[4];
-#pragma unroll
-        for (uint32_t e = 0; e < 4; e++)
-            quad[e] = i == 0 ? v[0][e] : v[1][e];
+        pick_quad(v, i, quad);
         encode(a.kv_type, quad, bits, &scale);
 #pragma unroll
         for (uint32_t e = 0; e < 4; e++)
@@ -64,22 +68,26 @@ __device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a
 /* Processes a block's heads of a row of q, k or v, distributed over its warps. Everything that
  * depends only on the row's position and on weights is ready before the previous kernel's
  * product has ended. */
+template <int N>
 __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row,
-                           uint32_t block, struct rope_shared &s) {
+                           uint32_t block, struct rope_shared<N> &s) {
     const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)a.slots[row];
     const bool aligned = a.head_dim % 4 == 0;
     const uint32_t n_heads = part == Q ? a.op.n_heads : a.op.n_kv_heads;
-    const uint32_t norm = part == Q ? a.q_norm_kind : part == K ? a.k_norm_kind : ARGS_NORM_NONE;
+    const uint32_t v_norm = a.op.v_normed ? ARGS_NORM_HEADS : ARGS_NORM_NONE;
+    const uint32_t norm = part == Q ? a.q_norm_kind : part == K ? a.k_norm_kind : v_norm;
     const uint32_t first = block * a.block_heads;
     const uint32_t end = norm == ARGS_NORM_ROW ? n_heads : min(first + a.block_heads, n_heads);
     const uint64_t at = (uint64_t)row * n_heads * a.head_dim;
     const float *from = (part == Q ? a.q : part == K ? a.k : a.v) + at;
     const float *factors = part == Q ? a.q_norm : a.k_norm;
-    float *x = reinterpret_cast<float *>(s.heads[warp]), next[HEAD_QUADS][4], f[HEAD_QUADS][4],
-          scale = 1.0f;
+    float *x = reinterpret_cast<float *>(s.heads[warp]), next[N][4], f[N][4], scale = 1.0f;
     const float q_scale = part == Q ? q_scale_at(a, a.pos[row]) : 1.0f;
     if (part != V) make_angles(a, (float)a.pos[row], s.cosines, s.sines, threadIdx.x, THREADS);
-    if (norm == ARGS_NORM_HEADS) read_head(a, factors, f, aligned);
+    if (part == V)
+        fill(f, 1.0f);
+    else if (norm == ARGS_NORM_HEADS)
+        read_head(a, factors, f, aligned);
     __syncthreads();
     pdl_wait();
     if (slot >= a.op.n_slots) return;
@@ -87,7 +95,7 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     if (first + warp < end) read_head(a, from + (first + warp) * a.head_dim, next, aligned);
 #pragma unroll 1
     for (uint32_t head = first + warp; head < end; head += WARPS) {
-        float v[HEAD_QUADS][4];
+        float v[N][4];
         take(v, next);
         if (head + WARPS < end) read_head(a, from + (head + WARPS) * a.head_dim, next, aligned);
         if (norm == ARGS_NORM_ROW) read_head(a, factors + head * a.head_dim, f, aligned);
@@ -114,8 +122,9 @@ __device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row,
  * of consecutive rows fill whole sectors. Each warp has some of the rows; then the block writes.
  * shared: the cosines and sines of each row, then the tile (CUDA_ROPE_ROWS, head_dim and a word)
  * of elements, with no two rows in one bank. */
+template <int N>
 __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint32_t head,
-                          unsigned char *shared, struct rope_shared &s) {
+                          unsigned char *shared, struct rope_shared<N> &s) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32,
                    end = min(first + CUDA_ROPE_ROWS, a.n_rows);
     const uint32_t bytes = element_bytes(a.kv_type), pitch = a.head_dim + 4 / bytes;
@@ -123,7 +132,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
     const bool aligned = a.head_dim % 4 == 0;
     float *const angles = reinterpret_cast<float *>(shared);
     void *const tile = shared + CUDA_ROPE_ROWS * a.n_rot * sizeof(float);
-    float *x = reinterpret_cast<float *>(s.heads[warp]), next[HEAD_QUADS][4], f[HEAD_QUADS][4];
+    float *x = reinterpret_cast<float *>(s.heads[warp]), next[N][4], f[N][4];
     const float *from = a.k + (uint64_t)head * a.head_dim;
 #pragma unroll 1
     for (uint32_t row = first + warp; row < end; row += WARPS) {
@@ -139,7 +148,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
         uint32_t token = 0;
         unsigned char *run = run_of(a, row, head, &token);
         const float *own = angles + (row - first) * a.n_rot;
-        float v[HEAD_QUADS][4];
+        float v[N][4];
         take(v, next);
         if (row + WARPS < end) read_head(a, from + (row + WARPS) * stride, next, aligned);
         if (!run) continue; /* the same in all lanes */
@@ -159,9 +168,11 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
  * for all its heads of q or k, because another block would overwrite the values that it sums.
  * With k_tiles, the blocks of k are numbered consecutively over the grid, and each has one head
  * of some rows. */
-CUDA_KERNEL_MIN(THREADS, 8) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
+template <int N>
+CUDA_KERNEL_MIN(THREADS, N > 2 ? 3 : 8)
+rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
     CUDA_SHARED(unsigned char, shared);
-    __shared__ struct rope_shared s;
+    __shared__ struct rope_shared<N> s;
     pdl_launch();
     const uint32_t row = blockIdx.y, x = blockIdx.x;
     const enum part part = x < a.q_blocks ? Q : x < a.q_blocks + a.k_blocks ? K : V;
@@ -177,6 +188,7 @@ CUDA_KERNEL_MIN(THREADS, 8) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
 
 } // namespace
 
-const void *cuda_rope_store_kernel(void) {
-    return (const void *)rope_store;
+const void *cuda_rope_store_kernel(int wide) {
+    return wide ? (const void *)rope_store<CUDA_ROPE_MAX_DIM / 128>
+                : (const void *)rope_store<CUDA_ROPE_DIM / 128>;
 }

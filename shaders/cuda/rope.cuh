@@ -10,10 +10,8 @@
 
 namespace {
 
-#define HEAD_MAX   CUDA_ROPE_MAX_DIM
-#define HEAD_QUADS (HEAD_MAX / 128) /* per lane; quad i has dimensions 4 (lane + 32 i) .. + 3 */
-/* Compile-time constants make less code: N, the quads of its heads; aligned: head_dim is a
- * multiple of 4. */
+/* Compile-time constants make less code: N, the quads of a lane (quad i has dimensions 4 (lane + 32
+ * i) .. + 3); aligned: head_dim is a multiple of 4. */
 #define F16_MAX 65504.0f
 #define F32_MAX 3.402823466e38f
 
@@ -36,6 +34,18 @@ __device__ __forceinline__ void make_angles(const struct cargs_rope_store &a, fl
 
 __device__ __forceinline__ uint32_t quad_dim(uint32_t i) {
     return 4 * (threadIdx.x % 32 + 32 * i);
+}
+
+/* Quad i of a lane, which is not known when compiling: registers have no addresses. */
+template <int N>
+__device__ __forceinline__ void pick_quad(const float (&v)[N][4], uint32_t i, float (&quad)[4]) {
+#pragma unroll
+    for (uint32_t e = 0; e < 4; e++) {
+        quad[e] = v[0][e];
+#pragma unroll
+        for (uint32_t j = 1; j < N; j++)
+            quad[e] = i == j ? v[j][e] : quad[e];
+    }
 }
 
 /* Reads a head, with zeros after it. */
@@ -238,9 +248,7 @@ __device__ __forceinline__ void store_head(const struct cargs_rope_store &a, con
         uint32_t bits[4];
         uint16_t scale = 0;
         float quad[4];
-#pragma unroll
-        for (uint32_t e = 0; e < 4; e++)
-            quad[e] = i == 0 ? v[0][e] : v[N - 1][e];
+        pick_quad(v, i, quad);
         encode(kv_type, quad, bits, &scale);
         if (d >= a.head_dim) continue;
         const bool scaled = kv_type == QTYPE_Q8_0 && d % 32 == 0;

@@ -1,7 +1,9 @@
-/* rows.cu - embed, gather, kv_copy: copies of rows and blocks; copy_tokens; upload. */
+/* rows.cu - embed, gather, kv_copy: copies of rows and blocks; copy_tokens; upload; gated and
+ * add_normed, sums of rows. */
 #include "shaders/args.h"
 #include "shaders/cuda/block.cuh"
 #include "shaders/cuda/device.cuh"
+#include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {
@@ -42,6 +44,48 @@ CUDA_KERNEL(256) gather(CUDA_ARGS(struct cargs_gather) a) {
         a.out[to + i] = a.residual ? a.x[from + i] + a.residual[from + i] : a.x[from + i];
 }
 
+/* One thread a column. */
+CUDA_KERNEL(256) gated(CUDA_ARGS(struct cargs_gated) a) {
+    pdl_launch();
+    pdl_wait();
+    uint32_t col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
+    if (col >= a.n_cols) return;
+    float *x = a.x + (uint64_t)row * a.n_cols + col;
+    *x = epilogue_act(a.act, *x, a.up[(uint64_t)row * a.stride + a.first + col]);
+}
+
+/* One block a group of columns: grid (groups, rows). A thread's squares are summed in ascending
+ * order, then the threads of a warp, then the warps. */
+CUDA_KERNEL(CUDA_ADD_NORMED_THREADS) add_normed(CUDA_ARGS(struct cargs_add_normed) a) {
+    __shared__ float sums[CUDA_ADD_NORMED_THREADS / 32];
+    const uint64_t at = (uint64_t)blockIdx.y * a.n_cols + (uint64_t)blockIdx.x * a.n;
+    const float *r = a.r ? a.r + at : nullptr;
+    float inverse = 1.0f;
+    pdl_launch();
+    pdl_wait();
+    if (a.norm) {
+        float sum = 0.0f;
+        for (uint32_t i = threadIdx.x; i < a.n; i += CUDA_ADD_NORMED_THREADS)
+            sum = fmaf(r[i], r[i], sum);
+        sum = warp_sum(sum);
+        if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+        __syncthreads();
+        sum = 0.0f;
+        for (uint32_t i = 0; i < CUDA_ADD_NORMED_THREADS / 32; i++)
+            sum = __fadd_rn(sum, sums[i]);
+        inverse = 1.0f / sqrtf(sum / (float)a.n + a.eps);
+    }
+    const float by = a.factor ? __fmul_rn(a.scale, *a.factor) : a.scale;
+    for (uint32_t i = threadIdx.x; i < a.n; i += CUDA_ADD_NORMED_THREADS) {
+        float v = a.x[at + i];
+        if (a.norm)
+            v = __fadd_rn(v, __fmul_rn(__fmul_rn(r[i], inverse), a.norm[i]));
+        else if (r)
+            v = __fadd_rn(v, r[i]);
+        a.x[at + i] = __fmul_rn(v, by);
+    }
+}
+
 CUDA_KERNEL(256) upload(CUDA_ARGS(struct cargs_upload) a) {
     pdl_launch();
     const cargs_upload_piece &p = a.pieces[blockIdx.y];
@@ -79,6 +123,14 @@ const void *cuda_embed_kernel(void) {
 
 const void *cuda_gather_kernel(void) {
     return (const void *)gather;
+}
+
+const void *cuda_gated_kernel(void) {
+    return (const void *)gated;
+}
+
+const void *cuda_add_normed_kernel(void) {
+    return (const void *)add_normed;
 }
 
 const void *cuda_copy_tokens_kernel(void) {

@@ -32,7 +32,7 @@ constant uint SINKS [[function_constant(MARGS_ATTENTION_SINKS)]];
 
 #define CHUNK        MARGS_ATTENTION_CHUNK /* tokens; 4 per lane */
 #define LANE_TOKENS  4
-#define MAX_HEAD_DIM 256
+#define MAX_HEAD_DIM 512
 
 /* The positions that are visible to a row: first..last of its sequence. */
 struct key_range {

@@ -33,7 +33,8 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
           device float *weights [[buffer(3)]],
           device uint *list [[buffer(4)]],
           device args_moe_tile *tiles [[buffer(5)]],
-          device const float *bias [[buffer(6)]], // (n_experts), read if a.has_bias
+          device const float *bias [[buffer(6)]],         // (n_experts), read if a.has_bias
+          device const float *expert_scale [[buffer(7)]], // likewise, if a.has_expert_scale
           uint row [[threadgroup_position_in_grid]],
           uint e [[thread_index_in_threadgroup]],
           uint lane [[thread_index_in_simdgroup]],
@@ -74,7 +75,8 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
     if (!by_score && !a.renormalize) sum = 1.0f;
     if (!chosen) return;
     experts[row * a.n_used + slot] = e;
-    weights[row * a.n_used + slot] = term / sum * a.weight_scale;
+    const float weight = term / sum * a.weight_scale;
+    weights[row * a.n_used + slot] = a.has_expert_scale ? weight * expert_scale[e] : weight;
     if (a.n_rows > 1) return;
     list[slot] = slot;
     tiles[slot] = {e, slot, 1};

@@ -12,7 +12,7 @@ constant uint N_ROT [[function_constant(MARGS_ROPE_N_ROT)]];
 constant uint INTERLEAVED [[function_constant(MARGS_ROPE_INTERLEAVED)]];
 
 #define SIMDGROUPS   MARGS_ROPE_SIMDGROUPS /* of a threadgroup, one head each at a time */
-#define MAX_HEAD_DIM 256
+#define MAX_HEAD_DIM 512
 #define F16_MAX      65504.0f
 
 // Adds lanes in pairs, then pairs of pairs and so on: the same order for any number of rows.
@@ -121,8 +121,8 @@ store_head(threadgroup const float *x, device uchar *run, bool by_dim, uint toke
 
 // q (n_rows, n_heads, HEAD_DIM) f32, in place; k, v (n_rows, n_kv_heads, HEAD_DIM) f32; pos, slots
 // (n_rows) i32; inv_freq (N_ROT / 2) f32; norms (HEAD_DIM) or (a whole row) f32. Grid: (groups of
-// heads, rows, {q, k, v}). A row with one norm for all heads is processed by one threadgroup,
-// because another one would overwrite values that it still sums.
+// heads, rows, {q, k, v} or {q}). A row with one norm for all heads is processed by one
+// threadgroup, because another one would overwrite values that it still sums.
 kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
                        device float *q [[buffer(1)]],
                        device const float *k [[buffer(2)]],
@@ -139,9 +139,10 @@ kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
                        uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float heads[SIMDGROUPS][MAX_HEAD_DIM];
     threadgroup float sums[SIMDGROUPS];
-    const bool is_q = group.z == 0, is_k = group.z == 1;
+    const bool is_q = group.z == 0, is_k = group.z == 1, is_v = group.z == 2;
     const uint n_heads = is_q ? a.n_heads : a.n_kv_heads;
-    const uint norm = is_q ? Q_NORM : is_k ? K_NORM : ARGS_NORM_NONE;
+    const uint v_norm = a.v_normed != 0 ? ARGS_NORM_HEADS : ARGS_NORM_NONE;
+    const uint norm = is_q ? Q_NORM : is_k ? K_NORM : v_norm;
     const uint first = group.x * SIMDGROUPS, slot = uint(slots[group.y]);
     if (first >= n_heads || (norm == ARGS_NORM_ROW && group.x > 0) || slot >= a.n_slots) return;
     const uint end = norm == ARGS_NORM_ROW ? n_heads : min(first + SIMDGROUPS, n_heads);
@@ -157,13 +158,15 @@ kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
         device const float *src = from + head * HEAD_DIM;
         if (norm == ARGS_NORM_HEADS) scale = head_scale(src, a.eps, lane);
         for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
-            x[d] = norm == ARGS_NORM_NONE || a.norm_last != 0 ? src[d]
-                   : norm == ARGS_NORM_HEADS                  ? src[d] * scale * factors[d]
+            x[d] = norm == ARGS_NORM_NONE || (a.norm_last != 0 && !is_v) ? src[d]
+                   : is_v                                                ? src[d] * scale
+                   : norm == ARGS_NORM_HEADS ? src[d] * scale * factors[d]
                                              : src[d] * scale * factors[head * HEAD_DIM + d];
         simdgroup_barrier(mem_flags::mem_threadgroup);
         if (is_q || is_k) rotate(x, inv_freq, float(pos[group.y]), a.magnitude, lane);
         simdgroup_barrier(mem_flags::mem_threadgroup);
-        if (norm == ARGS_NORM_HEADS && a.norm_last != 0) norm_rotated(x, factors, a.eps, lane);
+        if (norm == ARGS_NORM_HEADS && a.norm_last != 0 && !is_v)
+            norm_rotated(x, factors, a.eps, lane);
         if (is_q) {
             for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
                 q[row + head * HEAD_DIM + d] = x[d] * q_scale;

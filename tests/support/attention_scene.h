@@ -9,6 +9,7 @@
 #include "tests/unit/check.h"
 
 enum { MAX_SEQS = 5, N_BLOCKS = 320, MAX_CONTEXT = 989, LONG_CONTEXT = 4096, MAX_HEADS = 71 };
+enum { MAX_HEAD_DIM = 512 };
 enum { STRIDE = 64, LONG_STRIDE = 256 }; /* of block tables */
 
 struct shape {
@@ -242,7 +243,7 @@ static void reference(const struct scene *c, uint32_t seq, int32_t pos, int32_t 
 static inline double worst_error(const struct scene *c, const struct rows *r, const float *out,
                                  double atol, double rtol) {
     uint64_t width = (uint64_t)c->s.n_heads * c->s.head_dim;
-    double want[256], worst = 0;
+    double want[MAX_HEAD_DIM], worst = 0;
     for (uint32_t i = 0; i < r->n; i++)
         for (uint32_t h = 0; h < c->s.n_heads; h++) {
             reference(c, r->seq[i], r->pos[i], end_of(r, r->seq[i]), h, r->q[i] + h * c->s.head_dim,

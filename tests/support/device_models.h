@@ -12,14 +12,17 @@ static inline bool device_serves(const char *path) {
     struct model_hparams hp;
     err e = {0};
     be_need(model_read_hparams(path, &hp, &e) == 0, e.msg);
-    const struct backend_kv cache = {.kv_type = QTYPE_F16,
-                                     .n_blocks = 1,
-                                     .n_kv_heads = hp.n_kv_heads,
-                                     .block_tokens = 16,
-                                     .head_dim = hp.head_dim,
-                                     .v_dim = hp.mla.kv_rank};
-    const bool fits = !be_only || be_attends(be_only, &cache);
-    if (hp.gemma4.on && be_only && be_is_device_set(be_only)) {
+    struct backend_kv cache = {.kv_type = QTYPE_F16,
+                               .n_blocks = 1,
+                               .n_kv_heads = hp.n_kv_heads,
+                               .block_tokens = 16,
+                               .head_dim = hp.head_dim,
+                               .v_dim = hp.mla.kv_rank};
+    const uint32_t window_dim = hp.gemma4.on ? hp.gemma4.window_head_dim : hp.head_dim;
+    bool fits = !be_only || be_attends(be_only, &cache);
+    cache.head_dim = window_dim;
+    fits = fits && (!be_only || be_attends(be_only, &cache));
+    if (hp.gemma4.on && be_only && strcmp(be_only, "cuda") == 0) {
         printf("     %s: not on %s: Gemma 4\n", path, be_only);
         return false;
     }
@@ -27,7 +30,8 @@ static inline bool device_serves(const char *path) {
         printf("     %s: not on %s: its way to choose experts\n", path, be_only);
         return false;
     }
-    if (!fits) printf("     %s: not on %s: heads of %u\n", path, be_only, hp.head_dim);
+    if (!fits)
+        printf("     %s: not on %s: heads of %u and %u\n", path, be_only, hp.head_dim, window_dim);
     return fits;
 }
 

@@ -21,7 +21,7 @@ struct moe_case {
     enum moe_share share;
     bool renormalize, biases, ties, exact; /* exact: see matrix_fill_exact */
     enum backend_gating gating;
-    bool choice_bias, expert_scale; /* factors of the experts' weights; on the CPU */
+    bool choice_bias, expert_scale; /* factors of the experts' weights */
     float weight_scale;
     bool ungated;                     /* squared ReLU; act is NONE */
     bool latent;                      /* the experts read a second input as wide as the first */

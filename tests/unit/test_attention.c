@@ -30,6 +30,8 @@ static const struct shape shapes[] = {
     {8, 1, 64, 32, QTYPE_BF16},         {7, 1, 112, 16, QTYPE_BF16}, {2, 2, 80, 16, QTYPE_BF16},
     {8, 1, 40, 32, QTYPE_F16},          {7, 1, 96, 32, QTYPE_F32},   {3, 3, 128, 16, QTYPE_BF16},
     {MAX_HEADS, 1, 64, 16, QTYPE_BF16}, {6, 1, 120, 16, QTYPE_F16},  {10, 2, 20, 32, QTYPE_BF16},
+    {8, 1, 512, 32, QTYPE_F16},         {6, 2, 512, 16, QTYPE_BF16}, {5, 1, 512, 16, QTYPE_Q8_0},
+    {3, 1, 384, 16, QTYPE_F16},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -182,7 +184,7 @@ static void check_both_ways(const char *isa, const struct shape *s, struct featu
     uint32_t n = min_u32(c.context[0], BE_MAX_ROWS / 2), base = c.context[0] - n;
     int32_t pos[BE_MAX_ROWS], two[2];
     float *q = be_new(BE_MAX_ROWS * width, 4), *got = be_new(BE_MAX_ROWS * width, 4);
-    float pair[2 * MAX_HEADS * 256];
+    float pair[2 * MAX_HEADS * MAX_HEAD_DIM];
     backend *one = be_open(isa, 1), *three = be_open(isa, 3);
     be_fill(q, BE_MAX_ROWS * width, 1);
     for (uint32_t i = 0; i < n; i++)
@@ -196,7 +198,7 @@ static void check_both_ways(const char *isa, const struct shape *s, struct featu
     free_pools(&c);
     upload_pools(one, &c);
     for (uint32_t i = 0; i + 1 < n; i += 1 + n / 13) {
-        float rows[2 * MAX_HEADS * 256];
+        float rows[2 * MAX_HEADS * MAX_HEAD_DIM];
         memcpy(rows, q + i * width, width * 4);
         memcpy(rows + width, q + (n - 1) * width, width * 4);
         two[0] = pos[i], two[1] = pos[n - 1];

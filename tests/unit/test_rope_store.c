@@ -5,7 +5,7 @@
 #include "tests/support/kv_pool.h"
 #include "tests/unit/check.h"
 
-enum { MAX_N = 85, BLOCKS = 12, MAX_DIM = 256 };
+enum { MAX_N = 85, BLOCKS = 12, MAX_DIM = 512 };
 
 enum norms { NORM_NONE, NORM_HEADS, NORM_ROW };
 
@@ -235,6 +235,8 @@ static const struct rope_case cases[] = {
     {.n_heads = 5, .n_kv_heads = 5, .head_dim = 7, .block_tokens = 4, .kv_type = QTYPE_F32},
     {.n_heads = 9, .n_kv_heads = 3, .head_dim = 96, .block_tokens = 16, .kv_type = QTYPE_Q8_0},
     {.n_heads = 10, .n_kv_heads = 2, .head_dim = 80, .block_tokens = 32, .kv_type = QTYPE_BF16},
+    {.n_heads = 3, .n_kv_heads = 1, .head_dim = 512, .block_tokens = 16, .kv_type = QTYPE_F16},
+    {.n_heads = 5, .n_kv_heads = 2, .head_dim = 512, .block_tokens = 32, .kv_type = QTYPE_Q8_0},
     {.n_heads = 2, .n_kv_heads = 1, .head_dim = 24, .block_tokens = 16, .kv_type = QTYPE_BF16},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
@@ -255,9 +257,8 @@ static struct rope_case random_case(int i, enum norms norms) {
     return c;
 }
 
-/* What a CPU alone can. */
-static void add_cpu_options(const char *isa, struct rope_case *c) {
-    if (be_is_device_set(isa)) return;
+/* Options of layers that share K and V. */
+static void add_options(struct rope_case *c) {
     c->v_normed = be_below(4) == 0;
     c->q_alone = !c->v_normed && !c->norm_last && be_below(4) == 0;
 }
@@ -276,7 +277,7 @@ static void test_rope_store(void) {
         for (int n = 0; n < N_CASES * 3 * (be_quick ? 1 : 4); n++) {
             struct rope_case c = random_case(n % N_CASES, (enum norms)(n / N_CASES % 3));
             if (!attends(be_isas[i], &c)) continue;
-            add_cpu_options(be_isas[i], &c);
+            add_options(&c);
             make_rows(&r, &c, 1 + be_below(c.block_tokens < 16 ? 19 : MAX_N));
             run_rope(be, &r, 0, r.n);
             for (uint32_t row = 0; row < r.n; row++)
@@ -339,7 +340,7 @@ static void check_layers(const char *isa, int n_threads) {
             layer[i] = random_case((int)be_below(N_CASES), (enum norms)be_below(3));
         } while (!attends(isa, &layer[i]));
         layer[i].base = i % 2 ? 1000000 : 10000;
-        add_cpu_options(isa, &layer[i]);
+        add_options(&layer[i]);
     }
     layer[2].n_rot = 0;
     layer[3] = layer[1]; /* the same angles, other magnitude */

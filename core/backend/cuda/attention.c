@@ -65,22 +65,26 @@ static struct cargs_attention attention_args(struct cuda_backend *c,
     };
 }
 
+/* As attention_plain.cu lays it out. */
+static uint32_t plain_shared(uint32_t head_dim) {
+    return (head_dim + CUDA_ATTENTION_PLAIN_WARPS * (head_dim + 32 + 2)) * (uint32_t)sizeof(float);
+}
+
 static int launch_plain(struct cuda_backend *c, const struct op_paged_attention *a) {
     struct cargs_attention args = attention_args(c, a);
     uint64_t row = (uint64_t)a->n_heads * a->kv.head_dim;
     for (uint32_t first = 0; first < a->n_rows; first += MAX_GRID_Y) {
         uint32_t n = a->n_rows - first < MAX_GRID_Y ? a->n_rows - first : MAX_GRID_Y;
         args.first_row = first;
-        int rc = cuda_launch(
-            c, &(struct cuda_launch){.kernel = cuda_attention_plain_kernel(),
-                                     .name = "attention_plain",
-                                     .args = &args,
-                                     .args_bytes = sizeof args,
-                                     .grid = {a->n_heads, n},
-                                     .threads = 32,
-                                     .shared = (2 * a->kv.head_dim + 32) * (uint32_t)sizeof(float),
-                                     .read = n * row * sizeof(float),
-                                     .written = n * row * sizeof(float)});
+        int rc = cuda_launch(c, &(struct cuda_launch){.kernel = cuda_attention_plain_kernel(),
+                                                      .name = "attention_plain",
+                                                      .args = &args,
+                                                      .args_bytes = sizeof args,
+                                                      .grid = {a->n_heads, n},
+                                                      .threads = 32 * CUDA_ATTENTION_PLAIN_WARPS,
+                                                      .shared = plain_shared(a->kv.head_dim),
+                                                      .read = n * row * sizeof(float),
+                                                      .written = n * row * sizeof(float)});
         if (rc) return rc;
     }
     return 0;
@@ -238,8 +242,8 @@ int cuda_store_attend(backend *be, const struct op_store_attend *both) {
     int rc = cuda_rope_args(&both->store, &args);
     if (rc) return rc;
     /* With one row per sequence no other row reads what a row stores. */
-    if (is_tiled(&a->kv) && a->n_rows == a->n_seqs && args.q_norm_kind != ARGS_NORM_ROW &&
-        args.k_norm_kind != ARGS_NORM_ROW)
+    if (is_tiled(&a->kv) && both->store.k && !both->store.v_normed && a->n_rows == a->n_seqs &&
+        args.q_norm_kind != ARGS_NORM_ROW && args.k_norm_kind != ARGS_NORM_ROW)
         return attend_decode(cuda_of(be), a, &args);
     return backend_store_attend_parts(be, both);
 }

@@ -61,6 +61,7 @@ static int moe_route(const struct moe_run *r) {
     const struct cargs_moe_route args = {
         .scores = cuda_scratch(r->c, CUDA_SCRATCH_MOE_SCORES),
         .bias = cuda_vector(r->op->choice_bias),
+        .expert_scale = cuda_vector(r->op->expert_scale),
         .experts = r->experts,
         .weights = r->weights,
         .list = r->list,
@@ -187,7 +188,7 @@ static uint32_t choose_tile_rows(uint32_t n_pairs, uint32_t n_experts) {
 }
 
 int cuda_moe(backend *be, const struct op_moe *a) {
-    if (a->n_groups > 1 || a->expert_scale) return ERR_UNSUPPORTED;
+    if (a->n_groups > 1) return ERR_UNSUPPORTED;
     struct cuda_backend *c = cuda_of(be);
     struct moe_run r = {.c = c,
                         .op = a,

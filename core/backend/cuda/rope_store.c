@@ -45,7 +45,8 @@ int cuda_rope_args(const struct op_rope_store *a, struct cargs_rope_store *args)
                                              .magnitude = a->magnitude != 0 ? a->magnitude : 1,
                                              .q_log_scale = a->q_log_scale,
                                              .q_log_length = a->q_log_length,
-                                             .norm_last = a->norm_last},
+                                             .norm_last = a->norm_last,
+                                             .v_normed = a->v_normed},
                                       .n_rows = a->n_rows,
                                       .head_dim = kv->head_dim,
                                       .n_rot = a->n_rot,
@@ -65,32 +66,32 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
     const uint64_t block_bytes = args.run_bytes * kv->n_kv_heads;
     const uint64_t row = (uint64_t)kv->head_dim * sizeof(float);
     const uint64_t q_bytes = a->n_rows * a->n_heads * row,
-                   kv_bytes = 2 * (uint64_t)a->n_rows * kv->n_kv_heads * row;
+                   kv_bytes = a->k ? 2 * (uint64_t)a->n_rows * kv->n_kv_heads * row : 0;
     const bool many = a->n_rows >= MANY_ROWS;
     args.block_heads = many ? MANY_HEADS : CUDA_ROPE_WARPS;
     args.q_blocks = head_blocks(a->n_heads, args.q_norm_kind, args.block_heads);
-    args.k_blocks = head_blocks(kv->n_kv_heads, args.k_norm_kind, args.block_heads);
+    args.k_blocks = a->k ? head_blocks(kv->n_kv_heads, args.k_norm_kind, args.block_heads) : 0;
+    const uint32_t v_blocks =
+        a->k ? head_blocks(kv->n_kv_heads, ARGS_NORM_NONE, args.block_heads) : 0;
     uint32_t shared = 0;
-    if (many && args.k_norm_kind != ARGS_NORM_ROW) {
+    if (a->k && many && args.k_norm_kind != ARGS_NORM_ROW) {
         args.k_tiles = cuda_div_up(a->n_rows, CUDA_ROPE_ROWS) * kv->n_kv_heads;
         args.k_blocks = cuda_div_up(args.k_tiles, a->n_rows);
         shared = CUDA_ROPE_ROWS * (a->n_rot * (uint32_t)sizeof(float) +
                                    kv->head_dim * element_bytes(kv->kv_type) + 4);
     }
     const struct cuda_launch launch = {
-        .kernel = cuda_rope_store_kernel(),
+        .kernel = cuda_rope_store_kernel(kv->head_dim > CUDA_ROPE_DIM),
         .name = "rope_store",
         .args = &args,
         .args_bytes = sizeof args,
-        .grid = {args.q_blocks + args.k_blocks +
-                     head_blocks(kv->n_kv_heads, ARGS_NORM_NONE, args.block_heads),
-                 a->n_rows, 1},
+        .grid = {args.q_blocks + args.k_blocks + v_blocks, a->n_rows, 1},
         .threads = 32 * CUDA_ROPE_WARPS,
         .shared = shared,
         .read = q_bytes + kv_bytes + a->n_rows * 2 * sizeof(int32_t) +
-                (a->q_norm ? (a->q_norm->n_in + a->k_norm->n_in) * sizeof(float) : 0) +
-                a->n_rot / 2 * sizeof(float),
-        .written = q_bytes + a->n_rows * 2 * (block_bytes / kv->block_tokens),
+                (a->q_norm ? a->q_norm->n_in * sizeof(float) : 0) +
+                (a->k_norm ? a->k_norm->n_in * sizeof(float) : 0) + a->n_rot / 2 * sizeof(float),
+        .written = q_bytes + (a->k ? a->n_rows * 2 * (block_bytes / kv->block_tokens) : 0),
     };
     return cuda_launch(cuda_of(be), &launch);
 }

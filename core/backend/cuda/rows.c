@@ -1,4 +1,4 @@
-/* rows.c - launches of the ops that move rows: embed, gather, copy_tokens. Kernels:
+/* rows.c - launches of ops on rows: embed, gather, copy_tokens, gated, add_normed. Kernels:
  * shaders/cuda/rows.cu. */
 #include "core/backend/cuda/ops_int.h"
 
@@ -51,6 +51,47 @@ int cuda_gather(backend *be, const struct op_gather *a) {
                                                           .grid = {a->n_out_rows},
                                                           .threads = THREADS,
                                                           .read = a->residual ? 2 * bytes : bytes,
+                                                          .written = bytes});
+}
+
+int cuda_gated(backend *be, const struct op_gated *a) {
+    const struct cargs_gated args = {.x = cuda_at(a->x),
+                                     .up = cuda_at(a->up),
+                                     .n_rows = a->n_rows,
+                                     .n_cols = a->n_cols,
+                                     .first = a->first,
+                                     .stride = a->stride,
+                                     .act = (uint32_t)a->act};
+    const uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * 4;
+    return cuda_launch(cuda_of(be),
+                       &(struct cuda_launch){.kernel = cuda_gated_kernel(),
+                                             .name = "gated",
+                                             .args = &args,
+                                             .args_bytes = sizeof args,
+                                             .grid = {cuda_div_up(a->n_cols, THREADS), a->n_rows},
+                                             .threads = THREADS,
+                                             .read = 2 * bytes,
+                                             .written = bytes});
+}
+
+int cuda_add_normed(backend *be, const struct op_add_normed *a) {
+    const uint32_t n = a->norm ? (uint32_t)a->norm->n_in : a->n_cols;
+    const struct cargs_add_normed args = {.x = cuda_at(a->x),
+                                          .r = cuda_at(a->r),
+                                          .norm = cuda_vector(a->norm),
+                                          .factor = cuda_vector(a->factor),
+                                          .eps = a->eps,
+                                          .scale = a->scale != 0 ? a->scale : 1,
+                                          .n_cols = a->n_cols,
+                                          .n = n};
+    const uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * 4;
+    return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_add_normed_kernel(),
+                                                          .name = "add_normed",
+                                                          .args = &args,
+                                                          .args_bytes = sizeof args,
+                                                          .grid = {a->n_cols / n, a->n_rows},
+                                                          .threads = CUDA_ADD_NORMED_THREADS,
+                                                          .read = a->r ? 2 * bytes : bytes,
                                                           .written = bytes});
 }
 

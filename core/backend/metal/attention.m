@@ -9,10 +9,10 @@
 
 enum {
     CHUNK = MARGS_ATTENTION_CHUNK, /* tokens */
-    MAX_HEADS = 16,                /* of a task; half of it if head_dim exceeds WIDE */
-    WIDE = 128,                    /* dimensions */
-    SIMDGROUPS = 4,                /* of a threadgroup, at most */
-    TG_BYTES = 24576,      /* of a threadgroup of several simdgroups: a core holds more than one */
+    MAX_HEADS = 16,   /* of a task; half of it if head_dim exceeds WIDE, a quarter beyond 2 WIDE */
+    WIDE = 128,       /* dimensions */
+    SIMDGROUPS = 4,   /* of a threadgroup, at most */
+    TG_BYTES = 24576, /* of a threadgroup of several simdgroups: a core holds more than one */
     STAGE_FLOATS = 16 * 32 /* of a simdgroup: attention_matrix.metal */
 };
 #define PARTIAL_BYTES (UINT64_C(32) << 20)
@@ -136,7 +136,8 @@ static int dispatch_reduce(struct metal_backend *m, const struct decode *d, uint
 static int attend_decode(struct metal_backend *m, const struct op_paged_attention *a, bool by_seq) {
     uint32_t group = a->n_heads / a->kv.n_kv_heads;
     struct decode d = {.a = a, .args = attention_args(a), .by_seq = by_seq};
-    d.args.n_slices = metal_div_up(group, a->kv.head_dim > WIDE ? MAX_HEADS / 2 : MAX_HEADS);
+    const uint32_t wide = a->kv.head_dim > 2 * WIDE ? 4 : a->kv.head_dim > WIDE ? 2 : 1;
+    d.args.n_slices = metal_div_up(group, MAX_HEADS / wide);
     d.heads = metal_div_up(group, d.args.n_slices);
     d.final = d.args.n_splits == 1;
     d.n_tasks = (by_seq ? a->n_seqs : a->n_rows) * a->kv.n_kv_heads * d.args.n_slices;

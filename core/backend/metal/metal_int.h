@@ -251,7 +251,7 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
 #define METAL_DECLARE(name, on_cpu, on_metal, on_cuda) BACKEND_DECLARE_##on_metal(metal, name)
 BACKEND_OPS(METAL_DECLARE, METAL_DECLARE)
 
-/* Whether the kernels support this cache: head_dim a multiple of 8 up to 256, block_tokens a
+/* Whether the kernels support this cache: head_dim a multiple of 8 up to 512, block_tokens a
  * multiple of 4 that divides 128. */
 bool metal_kv_fits(const struct backend_kv *kv); /* rope_store.m */
 

@@ -65,14 +65,15 @@ static int moe_score(struct moe_run *r) {
 static int moe_route(const struct moe_run *r) {
     const struct moe_plan *p = &r->plan;
     const struct metal_bind scores = metal_at(r->m->scratch[METAL_SCRATCH_MOE_SCORES]);
-    const backend_weight *bias = r->op->choice_bias;
+    const backend_weight *bias = r->op->choice_bias, *by_expert = r->op->expert_scale;
     return metal_dispatch(r->m, &(struct metal_launch){
                                     .kernel = "moe_route",
                                     .args = &p->route,
                                     .args_bytes = sizeof p->route,
-                                    .n_binds = 6,
+                                    .n_binds = 7,
                                     .binds = {scores, r->experts, r->weights, r->list, r->tiles,
-                                              bias ? metal_weight_at(bias) : scores},
+                                              bias ? metal_weight_at(bias) : scores,
+                                              by_expert ? metal_weight_at(by_expert) : scores},
                                     .groups = {p->route.n_rows, 1, 1},
                                     .threads = {p->route_threads, 1, 1},
                                     .read = p->route_traffic.read,
@@ -228,7 +229,7 @@ static int moe_combine(const struct moe_run *r) {
 }
 
 int metal_moe(backend *be, const struct op_moe *a) {
-    if (a->n_groups > 1 || a->expert_scale) return ERR_UNSUPPORTED;
+    if (a->n_groups > 1) return ERR_UNSUPPORTED;
     struct metal_backend *m = metal_of(be);
     struct moe_run r = {.m = m,
                         .op = a,

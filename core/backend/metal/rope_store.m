@@ -2,7 +2,7 @@
  * norms, rotary embedding, the store. Owns nothing. */
 #include "core/backend/metal/metal_int.h"
 
-enum { MAX_HEAD_DIM = 256, HEAD_STEP = 8, TOKEN_STEP = 4, CHUNK_TOKENS = 128 };
+enum { MAX_HEAD_DIM = 512, HEAD_STEP = 8, TOKEN_STEP = 4, CHUNK_TOKENS = 128 };
 
 bool metal_kv_fits(const struct backend_kv *kv) {
     return kv->head_dim % HEAD_STEP == 0 && kv->head_dim <= MAX_HEAD_DIM && !kv->v_dim &&
@@ -24,10 +24,11 @@ int metal_rope_store(backend *be, const struct op_rope_store *a) {
                                          .magnitude = a->magnitude != 0 ? a->magnitude : 1,
                                          .q_log_scale = a->q_log_scale,
                                          .q_log_length = a->q_log_length,
-                                         .norm_last = a->norm_last};
-    uint32_t most = a->n_heads > kv->n_kv_heads ? a->n_heads : kv->n_kv_heads;
+                                         .norm_last = a->norm_last,
+                                         .v_normed = a->v_normed};
+    uint32_t most = !a->k || a->n_heads > kv->n_kv_heads ? a->n_heads : kv->n_kv_heads;
     q_bytes = (uint64_t)a->n_rows * a->n_heads * kv->head_dim * sizeof(float);
-    kv_bytes = (uint64_t)a->n_rows * kv->n_kv_heads * kv->head_dim * sizeof(float) * 2;
+    kv_bytes = !a->k ? 0 : (uint64_t)a->n_rows * kv->n_kv_heads * kv->head_dim * sizeof(float) * 2;
     struct metal_bind none = metal_at(a->inv_freq);
     return metal_dispatch(
         metal_of(be),
@@ -44,16 +45,17 @@ int metal_rope_store(backend *be, const struct op_rope_store *a) {
             .args = &args,
             .args_bytes = sizeof args,
             .n_binds = 10,
-            .binds = {metal_at(a->q), metal_at(a->k), metal_at(a->v), metal_at(a->pos),
-                      metal_at(a->slots), metal_at(a->inv_freq),
+            .binds = {metal_at(a->q), metal_at_or(a->k, a->q), metal_at_or(a->v, a->q),
+                      metal_at(a->pos), metal_at(a->slots), metal_at(a->inv_freq),
                       a->q_norm ? metal_weight_at(a->q_norm) : none,
                       a->k_norm ? metal_weight_at(a->k_norm) : none, metal_at(kv->k),
                       metal_at(kv->v)},
-            .groups = {metal_div_up(most, MARGS_ROPE_SIMDGROUPS), a->n_rows, 3},
+            .groups = {metal_div_up(most, MARGS_ROPE_SIMDGROUPS), a->n_rows, a->k ? 3 : 1},
             .threads = {MARGS_ROPE_SIMDGROUPS * 32, 1, 1},
             .read = q_bytes + kv_bytes + a->n_rows * 2 * sizeof(int32_t) +
-                    (a->q_norm ? (a->q_norm->n_in + a->k_norm->n_in) * sizeof(float) : 0) +
+                    (a->q_norm ? a->q_norm->n_in * sizeof(float) : 0) +
+                    (a->k_norm ? a->k_norm->n_in * sizeof(float) : 0) +
                     a->n_rot / 2 * sizeof(float),
-            .written = q_bytes + a->n_rows * 2 * (block_bytes / kv->block_tokens),
+            .written = q_bytes + (a->k ? a->n_rows * 2 * (block_bytes / kv->block_tokens) : 0),
         });
 }

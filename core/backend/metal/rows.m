@@ -1,5 +1,5 @@
-/* rows.m - launches of embed, gather and kv_copy, which copy rows or blocks, and of attention's
- * gate. Owns nothing. */
+/* rows.m - launches of embed, gather and kv_copy, which copy rows or blocks, of attention's gate,
+ * and of gated and add_normed. Owns nothing. */
 #include "core/backend/metal/metal_int.h"
 
 int metal_embed(backend *be, const struct op_embed *a) {
@@ -61,6 +61,51 @@ int metal_gate(backend *be, const struct op_gate *a) {
                                             .read = (a->gate ? 2 : 1) * bytes,
                                             .written = bytes,
                                         });
+}
+
+int metal_gated(backend *be, const struct op_gated *a) {
+    const struct margs_gated args = {.n_rows = a->n_rows,
+                                     .n_cols = a->n_cols,
+                                     .first = a->first,
+                                     .stride = a->stride,
+                                     .act = (uint32_t)a->act};
+    const uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * sizeof(float);
+    return metal_dispatch(metal_of(be), &(struct metal_launch){
+                                            .kernel = "gated",
+                                            .args = &args,
+                                            .args_bytes = sizeof args,
+                                            .n_binds = 2,
+                                            .binds = {metal_at(a->x), metal_at(a->up)},
+                                            .groups = {metal_div_up(a->n_cols, 256), a->n_rows, 1},
+                                            .threads = {256, 1, 1},
+                                            .read = 2 * bytes,
+                                            .written = bytes,
+                                        });
+}
+
+int metal_add_normed(backend *be, const struct op_add_normed *a) {
+    const uint32_t n = a->norm ? (uint32_t)a->norm->n_in : a->n_cols;
+    const struct margs_add_normed args = {.n_cols = a->n_cols,
+                                          .n = n,
+                                          .eps = a->eps,
+                                          .scale = a->scale != 0 ? a->scale : 1,
+                                          .has_r = a->r != NULL,
+                                          .has_norm = a->norm != NULL,
+                                          .has_factor = a->factor != NULL};
+    const uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * sizeof(float);
+    const struct metal_bind x = metal_at(a->x);
+    return metal_dispatch(
+        metal_of(be), &(struct metal_launch){.kernel = "add_normed",
+                                             .args = &args,
+                                             .args_bytes = sizeof args,
+                                             .n_binds = 4,
+                                             .binds = {x, metal_at_or(a->r, a->x),
+                                                       a->norm ? metal_weight_at(a->norm) : x,
+                                                       a->factor ? metal_weight_at(a->factor) : x},
+                                             .groups = {a->n_cols / n, a->n_rows, 1},
+                                             .threads = {MARGS_ADD_NORMED_THREADS, 1, 1},
+                                             .read = a->r ? 2 * bytes : bytes,
+                                             .written = bytes});
 }
 
 /* ---- copies of blocks ---- */
