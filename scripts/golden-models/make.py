@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import renamed
 import tokenizers_tiny
 from families import FAMILIES
+from families_refused import REFUSED
 
 LENGTHS = [1, 7, 33, 130]  # of prompts
 GREEDY = [(7, 12), (33, 12)]  # (length of the prompt, tokens after it)
@@ -249,7 +250,8 @@ def golden(model, n_vocab, family):
 
 
 def make(name, out, text, llama_cpp):
-    family, seed = FAMILIES[name], FAMILIES[name]["seed"]
+    family = (FAMILIES | REFUSED)[name]
+    seed = family["seed"]
     folder = out / name / "hf"
     folder.mkdir(parents=True, exist_ok=True)
     n_vocab, bos, eos, pre = tokenizers_tiny.make(family["tokenizer"], folder, text)
