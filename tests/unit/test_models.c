@@ -91,7 +91,7 @@ static void a_withdrawn_model_waits_for_its_users(void) {
 }
 
 static void the_table_is_bounded(void) {
-    char names[API_MAX_MODELS + 1][8];
+    char names[API_MAX_MODELS + 1][16];
     model_table *t = models_new();
     err e = {0};
     for (int i = 0; i <= API_MAX_MODELS; i++) {

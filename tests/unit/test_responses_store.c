@@ -465,7 +465,7 @@ static void labelled_rows_are_listed(void) {
     responses *s = open_store(DAY, 1 << 20, NOW);
     CHECK(put(s, "resp_1", "key", NULL, "{}", NOW, &e) == 0);
     for (int i = 0; i < 4; i++) {
-        char id[8];
+        char id[16];
         snprintf(id, sizeof id, "c%d", i);
         const struct responses_row row = {.id = id,
                                           .key = "key",

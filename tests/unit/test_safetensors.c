@@ -42,13 +42,14 @@ static void tensors_are_listed(void) {
         "\"a\":{\"shape\":[],\"data_offsets\":[0,4],\"dtype\":\"F32\",\"extra\":[1,{\"x\":null}]},"
         "\"empty\":{\"dtype\":\"F32\",\"shape\":[0,7],\"data_offsets\":[4,4]},"
         "\"q\":{\"dtype\":\"U8\",\"shape\":[1,1,1,3],\"data_offsets\":[16,19]},"
-        "\"n\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[19,27]}}  ";
+        "\"n\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[19,27]},"
+        "\"o\":{\"dtype\":\"U64\",\"shape\":[0],\"data_offsets\":[27,27]}}  ";
     struct file f;
     safetensors *s = NULL;
     err e = {0};
     CHECK_MSG(open_header(header, 30, &s, &f, &e) == 0, "%s", e.msg);
     if (s) {
-        CHECK(safetensors_n(s) == 5 && safetensors_bytes(s) == f.n);
+        CHECK(safetensors_n(s) == 6 && safetensors_bytes(s) == f.n);
         const struct safetensor *t = safetensors_at(s, 0);
         CHECK(t->type == ST_BF16 && t->n_dims == 2 && t->dims[0] == 2 && t->dims[1] == 3);
         CHECK(t->n_elems == 6 && t->bytes == 12 && t->data[0] == 4 && t->data[11] == 15);
@@ -60,8 +61,10 @@ static void tensors_are_listed(void) {
         t = safetensors_find(s, str_of("q"));
         CHECK(t && t->type == ST_U8 && t->n_dims == 4 && t->bytes == 3);
         t = safetensors_find(s, str_of("n"));
-        CHECK(t && t->type == ST_OTHER && strcmp(t->type_name, "I64") == 0);
-        CHECK(!safetensors_find(s, str_of("b")) && !safetensors_at(s, 5));
+        CHECK(t && t->type == ST_I64 && t->n_elems == 1 && t->bytes == 8);
+        t = safetensors_find(s, str_of("o"));
+        CHECK(t && t->type == ST_OTHER && strcmp(t->type_name, "U64") == 0);
+        CHECK(!safetensors_find(s, str_of("b")) && !safetensors_at(s, 6));
     }
     safetensors_close(s);
     free(f.bytes);
