@@ -265,7 +265,7 @@ static void test_dispatches(void) {
 /* Cache shapes that no kernel supports are refused. */
 static void test_refused(void) {
     static const struct shape shapes[] = {{2, 1, 33, 16, QTYPE_F16},
-                                          {2, 1, 264, 16, QTYPE_F16},
+                                          {2, 1, 520, 16, QTYPE_F16},
                                           {2, 1, 64, 2, QTYPE_F16},
                                           {2, 1, 64, 24, QTYPE_F16},
                                           {2, 1, 64, 256, QTYPE_F16}};
