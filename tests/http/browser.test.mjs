@@ -232,7 +232,7 @@ test("chats outlive a reload, with their settings", { skip }, async () => {
   assert.deepEqual(await page.locator(".message .text").allTextContents(), texts);
   assert.equal(await page.inputValue("#chat-temperature"), "0");
   await page.locator("#chat-list").getByRole("button", { name: "Tell me a story about a fox.", exact: true }).click();
-  assert.match(await answers().first().textContent(), /fox/i);
+  await until(async () => /fox/i.test(await answers().first().textContent()), "the other chat is shown");
 });
 
 test("an answer that a reload interrupts goes on where it was, in the window that has it", { skip }, async () => {
