@@ -657,7 +657,10 @@ static inline void check(struct maker *m) {
         if (m->f.gemma4 && strcmp(be_isas[k], "cuda") == 0) continue;
         struct forward_case c = {
             .path = path, .isa = be_isas[k], .kv_type = QTYPE_F32, .tolerance = m->tolerance};
-        if (be_row_isa(k) && be_has(be_isas[k], m->f.head_dim, c.kv_type))
+        const uint32_t widths[] = {m->f.head_dim,
+                                   m->f.gemma4 ? m->f.window_head_dim : m->f.head_dim};
+        if (be_row_isa(k) && be_has(be_isas[k], widths[0], c.kv_type) &&
+            be_has(be_isas[k], widths[1], c.kv_type))
             forward_check(&c, tokens, want);
         c.n_ranks = 2;
         if (is_for_two(m) && be_has_ranks(be_isas[k], c.n_ranks)) forward_check(&c, tokens, want);
