@@ -89,6 +89,7 @@ static int encode(const struct encoder *c, const struct rerank_input *in, struct
     if (!rc) rc = tokenizer_encode_pieces(c->tok, pieces, n, 0, c->max_tokens, &to->ids, &to->n, e);
     return explain_length(c, rc, e);
 }
+
 static int encode_pair(const struct encoder *c, const struct rank_pair *pair, struct gen_prompt *to,
                        err *e) {
     struct rerank_input in = {.source = c->source};

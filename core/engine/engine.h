@@ -284,10 +284,9 @@ struct engine_stats {
     uint64_t overdue_total; /* sequences ended by their deadline */
     /* Steps that ran from an earlier encoding; encodings that were dropped unused. */
     uint64_t steps_ahead_total, steps_ahead_dropped_total;
-    uint64_t
-        device_recoveries_total;     /* failures of the device after which all was computed again */
-    uint64_t steps_overlapped_total; /* begun before the previous step was finished */
-    uint64_t n_ranks;                /* devices over which the model is split */
+    uint64_t device_recoveries_total; /* device failures after which sequences were recomputed */
+    uint64_t steps_overlapped_total;  /* begun before the previous step was finished */
+    uint64_t n_ranks;                 /* devices over which the model is split */
     uint64_t device_bytes; /* held by the device for this process, all engines; 0: unknown */
     uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
     /* State blocks of recurrent layers, as those of the KV cache; 0 without such layers. Tokens

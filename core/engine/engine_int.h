@@ -29,7 +29,7 @@ enum { ENGINE_PROMPT_LOGPROB_ROWS = 128 };
  * may run, and at most. Sequences share it; one that does not fit is sampled on the host. */
 enum { ENGINE_HISTORY_TOKENS = 512, ENGINE_MAX_HISTORY = 131072 };
 
-/* A device that fails more than so many times within so long is given up. */
+/* Most failures of the device that the engine recovers from within ENGINE_RECOVERY_NS. */
 enum { ENGINE_MAX_RECOVERIES = 5 };
 #define ENGINE_RECOVERY_NS UINT64_C(60000000000)
 

@@ -57,8 +57,10 @@ int model_encoder_enqueue_inputs(model *m, uint32_t n_rows) {
         rc = look_up(m, w->positions, b->pos, n_rows, b->mixed);
         last = b->mixed;
     }
-    if (!rc && w->positions && w->types) /* x is written again */
-        rc = add_and_norm(m, b->r, last, w->embed_norm, w->embed_norm_bias, n_rows, b->x);
+    if (!rc && w->positions && w->types)
+        rc = backend_add_normed(
+            m->be, &(struct op_add_normed){
+                       .x = b->r, .r = last, .n_rows = n_rows, .n_cols = m->hp.n_embd});
     if (!rc && w->types) {
         rc = look_up(m, w->types, b->types, n_rows, b->mixed);
         last = b->mixed;

@@ -29,10 +29,9 @@ struct metal_residency {
 };
 
 /* Under the mutex. */
-static void ask(struct metal_residency *r) API_AVAILABLE(macos(15.0)) {
+static void commit_changes(struct metal_residency *r) API_AVAILABLE(macos(15.0)) {
     if (r->changed) [r->set commit];
     r->changed = false;
-    [r->set requestResidency];
 }
 
 static void wait_ms(struct metal_residency *r, unsigned ms) {
@@ -53,7 +52,8 @@ static void *keep_resident(void *arg) API_AVAILABLE(macos(15.0)) {
             continue;
         }
         @autoreleasepool {
-            ask(r);
+            commit_changes(r);
+            [r->set requestResidency];
         }
         wait_ms(r, ASK_MS);
     }
@@ -121,30 +121,28 @@ void metal_residency_close(struct metal_backend *m) {
     m->residency = NULL;
 }
 
-void metal_residency_add(struct metal_backend *m, id<MTLBuffer> buffer) {
+static void change(struct metal_backend *m, id<MTLBuffer> buffer, bool adds) {
     struct metal_residency *r = m->residency;
     if (!r || !buffer) return;
     if (@available(macOS 15.0, *)) {
         pthread_mutex_lock(&r->mutex);
         @autoreleasepool {
-            [r->set addAllocation:buffer];
+            if (adds)
+                [r->set addAllocation:buffer];
+            else
+                [r->set removeAllocation:buffer];
         }
         r->changed = true;
         pthread_mutex_unlock(&r->mutex);
     }
 }
 
+void metal_residency_add(struct metal_backend *m, id<MTLBuffer> buffer) {
+    change(m, buffer, true);
+}
+
 void metal_residency_remove(struct metal_backend *m, id<MTLBuffer> buffer) {
-    struct metal_residency *r = m->residency;
-    if (!r || !buffer) return;
-    if (@available(macOS 15.0, *)) {
-        pthread_mutex_lock(&r->mutex);
-        @autoreleasepool {
-            [r->set removeAllocation:buffer];
-        }
-        r->changed = true;
-        pthread_mutex_unlock(&r->mutex);
-    }
+    change(m, buffer, false);
 }
 
 void metal_residency_use(struct metal_backend *m) {
@@ -155,8 +153,7 @@ void metal_residency_use(struct metal_backend *m) {
         uint64_t now = clock_now_ns();
         bool idle = now - r->used_ns > r->keep_ns;
         r->used_ns = now;
-        if (r->changed) [r->set commit];
-        r->changed = false;
+        commit_changes(r);
         if (idle) pthread_cond_signal(&r->wake);
         pthread_mutex_unlock(&r->mutex);
     }

@@ -13,6 +13,7 @@ struct routing {
     uint64_t n_usual, used_usual, ff_usual, shared_usual, dense_usual; /* n 0: required */
     double scale_usual;
     bool sigmoid, by_member, usual_norm; /* by_member: norm_topk_prob; else always normalized */
+    bool groups;                         /* n_group, topk_group */
 };
 
 static const struct routing routings[] = {
@@ -31,7 +32,7 @@ static const struct routing routings[] = {
      .sigmoid = true, .by_member = true, .usual_norm = true},
     {"bailingmoe2", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
      "num_shared_experts", "routed_scaling_factor", "first_k_dense_replace", 0, 8, 512, 1, 1, 1,
-     .sigmoid = true, .by_member = true, .usual_norm = true},
+     .sigmoid = true, .by_member = true, .usual_norm = true, .groups = true},
     {"afmoe", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_shared_experts",
      "route_scale", "num_dense_layers", 64, 6, 1408, 2, 1, 1, .sigmoid = true},
     {"hunyuan-moe", "num_experts", "moe_topk", "intermediate_size", NULL, NULL, NULL, 0, 1, 11008,
@@ -152,13 +153,13 @@ static int check_ling(struct hf_reader *r) {
     return 0;
 }
 
-/* Groups of experts of which the best count: of Ling alone. */
-static int put_groups(struct hf_reader *r, uint64_t n_experts) {
+/* Groups of experts of which the best count. */
+static int put_groups(struct hf_reader *r, const struct routing *t, uint64_t n_experts) {
     uint64_t n, used;
     int rc = hf_read_count(r, "n_group", 1, 1, n_experts, &n);
     if (!rc) rc = hf_read_count(r, "topk_group", n, 1, n, &used);
     if (rc || n < 2) return rc;
-    if (strcmp(r->config->family->arch, "bailingmoe2") != 0)
+    if (!t->groups)
         return hf_refuse(r, "n_group", "experts that are chosen by groups are not supported");
     hf_put_u32(r, "expert_group_count", n);
     hf_put_u32(r, "expert_group_used_count", used);
@@ -188,7 +189,7 @@ int hf_put_routed_experts(struct hf_reader *r) {
         return rc;
     if (t->scale) rc = hf_read_positive(r, t->scale, t->scale_usual, &scale);
     if (rc) return rc;
-    if ((rc = put_groups(r, n))) return rc;
+    if ((rc = put_groups(r, t, n))) return rc;
     hf_put_expert_counts(r, n, used);
     hf_put_u32(r, "expert_feed_forward_length", ff);
     if (shared) hf_put_u32(r, "expert_shared_count", shared);

@@ -25,15 +25,20 @@ int hf_id(const cJSON *item, int32_t *id, err *e) {
     return 0;
 }
 
-static int read_vocab(const cJSON *model, struct hf_tokenizer *t, err *e) {
-    const cJSON *vocab = hf_member(model, "vocab"), *item;
-    if (!cJSON_IsObject(vocab)) return err_set(e, ERR_FORMAT, "the model has no 'vocab'");
-    int n = cJSON_GetArraySize(vocab);
+/* Room for a vocabulary of n tokens. */
+static int new_tokens(struct hf_tokenizer *t, int n, err *e) {
     if (n == 0 || n > HF_MAX_ID + 1)
         return err_set(e, ERR_FORMAT, "the vocabulary has %d tokens, expected 1 to %d", n,
                        HF_MAX_ID + 1);
     t->tokens = mem_new((uint64_t)n, sizeof *t->tokens);
-    if (!t->tokens) return err_no_memory(e);
+    return t->tokens ? 0 : err_no_memory(e);
+}
+
+static int read_vocab(const cJSON *model, struct hf_tokenizer *t, err *e) {
+    const cJSON *vocab = hf_member(model, "vocab"), *item;
+    if (!cJSON_IsObject(vocab)) return err_set(e, ERR_FORMAT, "the model has no 'vocab'");
+    int failed = new_tokens(t, cJSON_GetArraySize(vocab), e);
+    if (failed) return failed;
     cJSON_ArrayForEach(item, vocab) {
         struct hf_token *token = &t->tokens[t->n_tokens];
         int rc = hf_id(item, &token->id, e);
@@ -85,12 +90,8 @@ static int read_merges(const cJSON *model, struct hf_tokenizer *t, err *e) {
 /* Unigram: a list of texts with their scores. */
 static int read_scored(const cJSON *model, struct hf_tokenizer *t, err *e) {
     const cJSON *vocab = hf_member(model, "vocab"), *item;
-    const int n = cJSON_IsArray(vocab) ? cJSON_GetArraySize(vocab) : 0;
-    if (n == 0 || n > HF_MAX_ID + 1)
-        return err_set(e, ERR_FORMAT, "the vocabulary has %d tokens, expected 1 to %d", n,
-                       HF_MAX_ID + 1);
-    t->tokens = mem_new((uint64_t)n, sizeof *t->tokens);
-    if (!t->tokens) return err_no_memory(e);
+    int rc = new_tokens(t, cJSON_IsArray(vocab) ? cJSON_GetArraySize(vocab) : 0, e);
+    if (rc) return rc;
     cJSON_ArrayForEach(item, vocab) {
         const cJSON *text = cJSON_IsArray(item) ? item->child : NULL;
         const cJSON *score = text ? text->next : NULL;
@@ -104,7 +105,7 @@ static int read_scored(const cJSON *model, struct hf_tokenizer *t, err *e) {
     const cJSON *unk = hf_member(model, "unk_id");
     int32_t id;
     if (!unk || cJSON_IsNull(unk)) return 0;
-    int rc = hf_id(unk, &id, e);
+    rc = hf_id(unk, &id, e);
     if (rc) return rc;
     if ((uint32_t)id >= t->n_tokens)
         return err_set(e, ERR_FORMAT, "the model's unk_id is no token");
