@@ -217,6 +217,7 @@ enum {
 enum cuda_delta_kernel {
     CUDA_DELTA_CONV,
     CUDA_DELTA_STEP, /* one row per sequence; otherwise */
+    CUDA_DELTA_PAIRS,
     CUDA_DELTA_PREFILL,
     CUDA_DELTA_NORM,
     CUDA_DELTA_KEEP,
@@ -236,14 +237,15 @@ struct cargs_delta_net {
     const float *conv_bias, *skip; /* of Mamba-2; conv_bias or NULL */
     float *blocks;                 /* (n_blocks, end) */
     float *work;                   /* (n_rows, channels) */
-    float *out;                    /* (n_rows, n_v_heads, v_dim) */
+    float *pairs; /* (n_rows, n_k_heads, 2, chunk): k[j].k[i] and k[j].q[i] of row i */
+    float *out;   /* (n_rows, n_v_heads, v_dim) */
     struct args_state state;
     uint32_t chunk, n_taps, n_k_heads, n_v_heads, k_dim, v_dim, tiled;
     float eps, q_scale;
     uint32_t n_norm_groups;
     uint32_t prefill, padding; /* prefill: delta_prefill has made the rows */
 };
-ARGS_SIZE(struct cargs_delta_net, 232);
+ARGS_SIZE(struct cargs_delta_net, 240);
 
 /* short_conv.cu: op_short_conv */
 enum { CUDA_SHORT_CONV_THREADS = 128 };

@@ -102,18 +102,17 @@ ARGS_SIZE(struct margs_moe_combine, 16);
 #if !defined(__METAL_VERSION__)
 
 /* input.cu. One block per row, threads a multiple of 32. */
-enum { CARGS_INPUT_F16, CARGS_INPUT_F32 }; /* enum cuda_in */
 struct cargs_input {
     float *x;
     const float *residual, *residual_norm, *norm, *bias; /* NULL: none */
-    void *out;     /* (n_rows, pitch) of 16 bits, or F32 (n_rows, n_in) */
-    float *scales; /* (n_rows), not for F32 */
+    uint16_t *out16; /* (n_rows, pitch) or NULL */
+    float *out32;    /* (n_rows, n_in) or NULL */
+    float *scales;   /* (n_rows), of out16 */
     struct args_input op;
-    uint32_t pitch, kind;
-    float scale, inverse; /* F16: the scale common to all rows; 0: each row has its own */
+    uint32_t pitch;
+    float scale, inverse; /* out16: the scale common to all rows; 0: each row has its own */
     uint32_t centred;
     float largest_bias; /* magnitude */
-    uint32_t padding;
 };
 ARGS_SIZE(struct cargs_input, 96);
 
@@ -184,13 +183,13 @@ ARGS_SIZE(struct cuda_tensor_map, 128);
 /* product_skinny*.cu, product_f32.cu: up to three weights of one format over one input; or a
  * pair of them, gate and up of one shape, w[0] and w[1], whose result goes to y[0].
  *
- * A tile is 16 outputs (F32: CARGS_F32_TILE); the first weight's tiles come first, then the
+ * A tile is 16 outputs (F32: struct cuda_f32); the first weight's tiles come first, then the
  * second's. Block x of the grid has block_tiles of that list (skinny GEMM: one consumer warp for
  * each, times two for a pair, times the K splits). It has group_rows rows, the grid's y-th
  * group; with `tiles` (pairs of moe.c) those of the y-th tile. */
 enum {
     CARGS_PRODUCT_WEIGHTS = 3,
-    CARGS_F32_TILE = 4,
+    CARGS_F32_WARPS = 4,
     CARGS_SKINNY_CONSUMERS = 16 /* consumer warps of a block */,
     CARGS_SKINNY_PRODUCERS = 4,
     CARGS_SKINNY_STAGES = 16

@@ -354,7 +354,7 @@ struct op_linear_attention {
     uint32_t n_norm_groups;     /* of Mamba-2 with norm: divides n_v_heads */
     bool tiled;                 /* not of Mamba-2 */
     struct backend_state state; /* k_dim = v_dim except of Mamba-2 */
-    backend_buf *work;          /* (n_rows, channels) f32: the convolution's output, in any order */
+    backend_buf *work;          /* (n_rows, backend_state_work) f32, in any order */
     backend_buf *out;           /* (n_rows, n_v_heads, v_dim) f32 */
 };
 

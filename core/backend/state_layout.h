@@ -53,6 +53,12 @@ static inline uint64_t backend_state_channels(const struct backend_state *s) {
     return 2 * (uint64_t)s->n_k_heads * s->k_dim + (uint64_t)s->n_v_heads * s->v_dim + s->channels;
 }
 
+/* Floats of op_linear_attention's work for a row: its channels after the convolution; and of each K
+ * head, what a chunk's rows take of each other (cuda). */
+static inline uint64_t backend_state_work(const struct backend_state *s) {
+    return backend_state_channels(s) + 2 * (uint64_t)s->n_k_heads * s->chunk;
+}
+
 /* Is this a shape that the ops support? Does not read blocks and n_blocks. */
 bool backend_state_ok(const struct backend_state *s);
 /* Of a shape that is. */

@@ -90,6 +90,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t v_cols = rec->n_layers ? (uint64_t)rec->n_v_heads * rec->v_dim : 0;
     uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->k_dim + v_cols : 0;
     uint64_t v_heads = rec->n_layers ? rec->n_v_heads : 0;
+    const struct backend_state widest_state = model_state_shape(hp, BACKEND_STATE_MAX_CHUNK);
     uint64_t conv_in = rec->channels ? 3 * (uint64_t)rec->channels : channels;
     const struct model_mla *mla = &hp->mla;
     if (mla->kv_rank) mixed = (uint64_t)hp->n_heads * mla->v_dim;
@@ -129,7 +130,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->att_latent, rows, (uint64_t)hp->n_heads * mla->kv_rank},
         {&b->gate, rows, hp->attention_gate ? heads : 0},
         {&b->conv_in, rows, conv_in},
-        {&b->conv_out, rows, channels},
+        {&b->conv_out, rows, rec->channels ? 0 : backend_state_work(&widest_state)},
         {&b->z, rows, v_cols},
         {&b->alpha, rows, v_heads},
         {&b->beta, rows, rec->mamba2 ? 0 : v_heads},

@@ -19,6 +19,11 @@ enum {
     WARPS = CUDA_DELTA_THREADS / 32
 };
 
+/* softplus(alpha + dt_bias) of a row of the step: times a, the logarithm of the V head's decay. */
+__device__ float step_size(const args &a, uint32_t row, uint32_t v_head) {
+    return softplus(a.alpha[(uint64_t)row * a.n_v_heads + v_head] + a.dt_bias[v_head]);
+}
+
 /* Channels before K and before V: a delta net has Q, K, V, Mamba-2 V, K, Q. */
 __device__ uint64_t k_at(const args &a) {
     const uint64_t values = (uint64_t)a.n_v_heads * a.v_dim;

@@ -22,9 +22,7 @@ __device__ float sigmoid(float x) {
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* softplus(alpha + dt_bias) of a row of the step: times a, the logarithm of the V head's decay. */
-__device__ float step_size(const args &a, uint32_t row, uint32_t v_head) {
-    const float x = a.alpha[(uint64_t)row * a.n_v_heads + v_head] + a.dt_bias[v_head];
+__device__ float softplus(float x) {
     return x > 20.0f ? x : log1pf(expf(x));
 }
 

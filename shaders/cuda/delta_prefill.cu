@@ -3,7 +3,8 @@
  * Columns of S and U do not depend on each other. A block takes CUDA_DELTA_COLS columns of one V
  * head through all chunks of a sequence, with its part of S in registers: a warp has a quarter of
  * the dimensions of K, a lane a column. S is read once and written once in a step, however many
- * chunks there are. The norm of the output needs all columns, so it is a kernel of its own.
+ * chunks there are. The dot products of K with K and Q, which all columns and V heads of a K head
+ * share, and the norm of the output, which needs all columns, are kernels of their own.
  *
  * ORDER OF SUMS: as in delta_net.cu, which makes the same rows one at a time: the same bits. */
 #include "shaders/cuda/delta_net.cuh"
@@ -36,6 +37,7 @@ struct cols {
     uint32_t v_head, k_head, first, n; /* columns */
     const float *q, *k, *v;            /* of the step's first row, after the convolution */
     uint64_t in_stride, u_stride, k_stride;
+    float a, dt_bias;
     bool has_s;
 };
 
@@ -51,43 +53,65 @@ __device__ void load_pending(const args &a, const struct cols &h, struct tile &t
     }
 }
 
-/* n rows of the step from `row` on, which are at offset `at` of their chunk. All loads are under
- * way at once: a block has little else to wait with. */
-__device__ void load_rows(const args &a, const struct cols &h, struct tile &t, uint32_t row,
-                          uint32_t at, uint32_t n) {
-    const uint32_t tid = threadIdx.x, width = a.k_dim / 4, lane = tid % 32;
+/* What `n` rows of the step from `row` on read of memory; they are at offset `at` of their chunk. */
+struct group {
+    uint32_t row, at, n;
     float4 k[LOADS], q[LOADS];
-    float v[LOADS];
+    float v[LOADS], by_k[LOADS], by_q[LOADS]; /* pairs of row tid / 32 + m * WARPS, offset lane */
+    float alpha, beta;                        /* of row `lane`; first warp */
+};
+
+/* Loads a group's values ahead, while the group before it computes: a block has little else to hide
+ * the latency of memory with. */
+__device__ void load_rows(const args &a, const struct cols &h, struct group &g) {
+    const uint32_t tid = threadIdx.x, width = a.k_dim / 4, lane = tid % 32;
 #pragma unroll
     for (uint32_t m = 0; m < LOADS; m++) {
         const uint32_t at4 = tid + m * THREADS, i = at4 / width, j = at4 % width;
-        const uint32_t v_row = tid / COLS + m * (THREADS / COLS);
-        if (i < n) {
-            k[m] = *(const float4 *)&h.k[(row + i) * h.in_stride + 4 * j];
-            q[m] = *(const float4 *)&h.q[(row + i) * h.in_stride + 4 * j];
+        const uint32_t one = tid / 32 + m * WARPS;
+        if (i < g.n) {
+            g.k[m] = *(const float4 *)&h.k[(g.row + i) * h.in_stride + 4 * j];
+            g.q[m] = *(const float4 *)&h.q[(g.row + i) * h.in_stride + 4 * j];
         }
-        if (v_row < n && lane < h.n) v[m] = h.v[(row + v_row) * h.in_stride + h.first + lane];
+        if (one >= g.n) continue;
+        if (lane < h.n) g.v[m] = h.v[(g.row + one) * h.in_stride + h.first + lane];
+        if (lane <= g.at + one) {
+            const float *pairs =
+                a.pairs +
+                ((uint64_t)(h.r.first + g.row + one) * a.n_k_heads + h.k_head) * 2 * a.chunk;
+            g.by_k[m] = pairs[lane];
+            g.by_q[m] = pairs[a.chunk + lane];
+        }
     }
+    if (tid < g.n) {
+        const uint64_t of_step = (uint64_t)(h.r.first + g.row + tid) * a.n_v_heads + h.v_head;
+        g.alpha = a.alpha[of_step];
+        g.beta = a.beta[of_step];
+    }
+}
+
+__device__ void keep_rows(const args &a, const struct cols &h, struct tile &t,
+                          const struct group &g) {
+    const uint32_t tid = threadIdx.x, width = a.k_dim / 4, lane = tid % 32, at = g.at, n = g.n;
     if (tid < 32) {
-        const uint32_t of_step = h.r.first + row + min(lane, n - 1);
-        const float rate = step_size(a, of_step, h.v_head), decay = a.a[h.v_head];
-        float g = at != 0 ? t.g[at - 1] : 0.0f;
-        if (lane < n) t.beta[lane] = sigmoid(a.beta[(uint64_t)of_step * a.n_v_heads + h.v_head]);
+        const float rate = softplus(g.alpha + h.dt_bias);
+        float decay = at != 0 ? t.g[at - 1] : 0.0f;
+        if (lane < n) t.beta[lane] = sigmoid(g.beta);
 #pragma unroll
         for (uint32_t i = 0; i < ROWS; i++) {
-            g = fmaf(decay, __shfl_sync(CUDA_ALL, rate, i), g);
-            if (i < n && lane == i) t.g[at + i] = g;
+            decay = fmaf(h.a, __shfl_sync(CUDA_ALL, rate, i), decay);
+            if (i < n && lane == i) t.g[at + i] = decay;
         }
     }
 #pragma unroll
     for (uint32_t m = 0; m < LOADS; m++) {
         const uint32_t at4 = tid + m * THREADS, i = at4 / width, j = at4 % width;
-        const uint32_t v_row = tid / COLS + m * (THREADS / COLS);
+        const uint32_t one = tid / 32 + m * WARPS;
         if (i < n) {
-            *(float4 *)&t.k[at + i][4 * j] = k[m];
-            *(float4 *)&t.q[i][4 * j] = q[m];
+            *(float4 *)&t.k[at + i][4 * j] = g.k[m];
+            *(float4 *)&t.q[i][4 * j] = g.q[m];
         }
-        if (v_row < n && lane < h.n) t.v[v_row][lane] = v[m];
+        if (one < n && lane < h.n) t.v[one][lane] = g.v[m];
     }
 }
 
@@ -124,45 +148,16 @@ __device__ void project(const args &a, struct tile &t, const float (&s)[STEP], u
     }
 }
 
-/* What each row takes of the rows before it in the chunk, and of itself. A warp has a row j, and
- * all rows under way in registers. */
-__device__ void find_pairs(const args &a, struct tile &t, uint32_t at, uint32_t n) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    float ki[ROWS][DIM / 32], qi[ROWS][DIM / 32];
+/* What each row takes of the rows before it in the chunk, and of itself. */
+__device__ void find_pairs(struct tile &t, const struct group &g) {
+    const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-        for (uint32_t m = 0; m < DIM / 32; m++) {
-            const bool there = lane + 32 * m < a.k_dim && i < n;
-            ki[i][m] = there ? t.k[at + i][lane + 32 * m] : 0.0f;
-            qi[i][m] = there ? t.q[i][lane + 32 * m] : 0.0f;
-        }
-    for (uint32_t j = warp; j < at + n; j += WARPS) {
-        float by_k[ROWS], by_q[ROWS];
-#pragma unroll
-        for (int i = 0; i < ROWS; i++)
-            by_k[i] = by_q[i] = 0.0f;
-#pragma unroll
-        for (uint32_t m = 0; m < DIM / 32; m++) {
-            const float k = lane + 32 * m < a.k_dim ? t.k[j][lane + 32 * m] : 0.0f;
-#pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                by_k[i] = fmaf(k, ki[i][m], by_k[i]);
-                by_q[i] = fmaf(k, qi[i][m], by_q[i]);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            by_k[i] = warp_sum(by_k[i]);
-            by_q[i] = warp_sum(by_q[i]);
-        }
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (lane != i || i >= n || j > at + i) continue;
-            const float near = expf(t.g[at + i] - t.g[j]);
-            t.by_k[j][i] = near * by_k[i];
-            t.by_q[j][i] = j == at + i ? by_q[i] : near * by_q[i];
-        }
+    for (uint32_t m = 0; m < LOADS; m++) {
+        const uint32_t i = threadIdx.x / 32 + m * WARPS;
+        if (i >= g.n || lane > g.at + i) continue;
+        const float near = expf(t.g[g.at + i] - t.g[lane]);
+        t.by_k[lane][i] = near * g.by_k[m];
+        t.by_q[lane][i] = lane == g.at + i ? g.by_q[m] : near * g.by_q[m];
     }
 }
 
@@ -278,8 +273,41 @@ __device__ struct cols cols_of(const args &a) {
     h.q = work + (uint64_t)h.k_head * a.k_dim;
     h.k = work + (uint64_t)(a.n_k_heads + h.k_head) * a.k_dim;
     h.v = work + (uint64_t)(2 * a.n_k_heads + h.v_head) * a.k_dim;
+    h.a = a.a[h.v_head];
+    h.dt_bias = a.dt_bias[h.v_head];
     h.has_s = h.r.pos >= a.chunk;
     return h;
+}
+
+/* Grid: K heads; rows. A warp has every fourth of the rows up to its own in the chunk. */
+CUDA_KERNEL(THREADS) delta_pairs(CUDA_ARGS(struct cargs_delta_net) a) {
+    pdl_launch();
+    pdl_wait();
+    const uint32_t lane = threadIdx.x % 32, row = blockIdx.y, k_head = blockIdx.x;
+    const struct rows r = rows_of(a, seq_of(a, row));
+    if (!r.there) return;
+    const uint64_t stride = channels_of(a), of_head = (uint64_t)k_head * a.k_dim;
+    const uint32_t pos = r.pos + row - r.first, at = pos % a.chunk;
+    const float *q = a.work + row * stride + of_head, *k = q + (uint64_t)a.n_k_heads * a.k_dim;
+    float *pairs = a.pairs + ((uint64_t)row * a.n_k_heads + k_head) * 2 * a.chunk;
+    for (uint32_t j = threadIdx.x / 32; j <= at; j += WARPS) {
+        const uint32_t back = at - j; /* rows; those before the step are pending in the block */
+        const float *kj =
+            back <= row - r.first
+                ? k - back * stride
+                : r.live + a.state.k + (uint64_t)j * a.n_k_heads * a.k_dim + of_head;
+        float by_k = 0.0f, by_q = 0.0f;
+#pragma unroll
+        for (uint32_t m = 0; m < DIM / 32; m++) {
+            const uint32_t d = lane + 32 * m;
+            if (d >= a.k_dim) break;
+            by_k = fmaf(kj[d], k[d], by_k);
+            by_q = fmaf(kj[d], q[d], by_q);
+        }
+        by_k = warp_sum(by_k);
+        by_q = warp_sum(by_q);
+        if (lane == 0) pairs[j] = by_k, pairs[a.chunk + j] = by_q;
+    }
 }
 
 /* Grid: columns of V heads; sequences. */
@@ -297,31 +325,35 @@ CUDA_KERNEL(THREADS) delta_prefill(CUDA_ARGS(struct cargs_delta_net) a) {
     for (uint32_t d = 0; d < STEP; d++)
         s[d] = h.has_s && mine && d < step ? from[(uint64_t)d * a.v_dim] : 0.0f;
     bool folded = false;
-    for (uint32_t row = 0; row < h.r.n;) {
-        const uint32_t begin = (h.r.pos + row) % a.chunk;
-        uint32_t at = begin;
-        if (begin != 0) load_pending(a, h, t, begin);
+    struct group g;
+    g.row = 0;
+    g.at = h.r.pos % a.chunk;
+    g.n = min(min((uint32_t)ROWS, a.chunk - g.at), h.r.n);
+    load_rows(a, h, g);
+    const uint32_t begin = g.at; /* of the first chunk */
+    if (begin != 0) load_pending(a, h, t, begin);
+    __syncthreads();
+    while (g.n != 0) {
+        const uint32_t row = g.row, at = g.at, n = g.n;
+        keep_rows(a, h, t, g);
         __syncthreads();
-        while (at < a.chunk && row < h.r.n) {
-            const uint32_t n = min(min((uint32_t)ROWS, a.chunk - at), h.r.n - row);
-            load_rows(a, h, t, row, at, n);
-            __syncthreads();
-            if (h.has_s) project(a, t, s, at);
-            find_pairs(a, t, at, n);
-            __syncthreads();
-            if (threadIdx.x < 32) find_u(h, t, at, n);
-            __syncthreads();
-            find_output(a, h, t, row, at, n);
-            __syncthreads();
-            row += n;
-            at += n;
-        }
-        if (at < a.chunk) {
-            keep_u(a, h, t, begin, at);
-        } else {
+        find_pairs(t, g);
+        g.row += n;
+        g.at = at + n < a.chunk ? at + n : 0;
+        g.n = min(min((uint32_t)ROWS, a.chunk - g.at), h.r.n - g.row);
+        load_rows(a, h, g);
+        if (h.has_s) project(a, t, s, at);
+        __syncthreads();
+        if (threadIdx.x < 32) find_u(h, t, at, n);
+        __syncthreads();
+        find_output(a, h, t, row, at, n);
+        __syncthreads();
+        if (g.at == 0) {
             fold(a, h, t, s);
             h.has_s = folded = true;
             __syncthreads();
+        } else if (g.n == 0) {
+            keep_u(a, h, t, folded ? 0 : begin, g.at);
         }
     }
     if (!folded || !mine) return;
@@ -353,5 +385,6 @@ CUDA_KERNEL(CUDA_DELTA_NORM_HEADS * 32) delta_norm(CUDA_ARGS(struct cargs_delta_
 } // namespace
 
 const void *cuda_delta_prefill_kernel(enum cuda_delta_kernel kernel) {
+    if (kernel == CUDA_DELTA_PAIRS) return (const void *)delta_pairs;
     return kernel == CUDA_DELTA_PREFILL ? (const void *)delta_prefill : (const void *)delta_norm;
 }

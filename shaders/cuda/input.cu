@@ -149,7 +149,7 @@ __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_inp
     float inverse = a.inverse, scale = a.scale;
     if (scale == 0) scale = row_scale(largest, &inverse);
     if (threadIdx.x == 0) a.scales[blockIdx.x] = inverse;
-    uint16_t *out = static_cast<uint16_t *>(a.out) + (uint64_t)blockIdx.x * a.pitch;
+    uint16_t *out = a.out16 + (uint64_t)blockIdx.x * a.pitch;
 #pragma unroll
     for (int i = 0; i < n; i++) {
         uint32_t col = 4 * (threadIdx.x + i * blockDim.x);
@@ -206,7 +206,7 @@ input(CUDA_ARGS(struct cargs_input) all) {
      * the inverse rms: the block waits once instead of twice. It may be off by a rounding error,
      * for which there is room above 2^15. */
     row_facts facts = {0.0f, 0u};
-    if (a.norm || a.kind == CARGS_INPUT_F16) {
+    if (a.norm || a.out16) {
         if (a.scale == 0) {
 #pragma unroll
             for (int i = 0; i < n; i++)
@@ -229,13 +229,11 @@ input(CUDA_ARGS(struct cargs_input) all) {
                 v[i] = fma4(1.0f, load4(a.bias, p[i]), v[i]);
         }
     }
-    if (a.kind != CARGS_INPUT_F32) {
-        store_rounded<n>(v, a, facts.largest);
-        return;
-    }
+    if (a.out16) store_rounded<n>(v, a, facts.largest);
+    if (!a.out32) return;
 #pragma unroll
     for (int i = 0; i < n; i++)
-        store4(static_cast<float *>(a.out) + first, p[i], v[i]);
+        store4(a.out32 + first, p[i], v[i]);
 }
 
 } // namespace

@@ -71,8 +71,14 @@ struct cuda_skinny cuda_skinny16(int n_groups);
 struct cuda_skinny cuda_skinny_q4(int format, int n_groups); /* Q4, Q4_MIN, IQ3_*, IQ4, MXFP4 */
 struct cuda_skinny cuda_skinny_q(int format, int n_groups);  /* the other quantized formats */
 
-/* product_f32.cu: threads 32 * CARGS_F32_TILE */
-const void *cuda_product_f32_kernel(void);
+/* product_f32.cu: threads 32 * CARGS_F32_WARPS; a warp takes `outs` outputs and group_rows = `rows`
+ * rows. block_tiles is the number of tiles; grid x: their warps, without experts times the groups
+ * of rows; grid y: experts' tiles. */
+struct cuda_f32 {
+    const void *kernel;
+    uint32_t outs, rows;
+};
+struct cuda_f32 cuda_product_f32_kernel(uint32_t n_rows);
 
 /* moe.cu */
 const void *cuda_moe_route_kernel(void);

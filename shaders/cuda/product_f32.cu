@@ -1,99 +1,135 @@
-/* product_f32.cu - products with F32 weights, any number of rows. One warp per output: lane l
- * takes columns 4 (32 i + l) + 0..3, with a sum for each of the four in the order of i; then the
- * four in pairs, then the lanes by xor shuffles. Up to 8 rows share a pass over the weights. */
+/* product_f32.cu - products with F32 weights, any number of rows. A warp computes OUTS outputs of
+ * ROWS rows: lane l takes columns 4 (32 i + l) + 0..3, with a sum for each of the four in the order
+ * of i; then the four in pairs, then the lanes by xor shuffles. The order is the same for all OUTS
+ * and ROWS. AHEAD passes over the columns are loaded at once: with few rows, a warp has little else
+ * to hide the latency of memory with. */
 #include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {
 
-enum { ROWS = 8 };
-
 __device__ __forceinline__ float4 four(const float *row, uint32_t col, uint32_t n, bool whole) {
-    if (whole) return *reinterpret_cast<const float4 *>(row + col);
-    return make_float4(row[col], col + 1 < n ? row[col + 1] : 0.0f,
+    if (whole)
+        return col < n ? *reinterpret_cast<const float4 *>(row + col) : make_float4(0, 0, 0, 0);
+    return make_float4(col < n ? row[col] : 0.0f, col + 1 < n ? row[col + 1] : 0.0f,
                        col + 2 < n ? row[col + 2] : 0.0f, col + 3 < n ? row[col + 3] : 0.0f);
 }
 
-/* Sums of n rows of x with one weight row, in all lanes. */
-__device__ __forceinline__ void row_sums(const float *w, const float *const x[ROWS], uint32_t n,
-                                         uint32_t n_in, float sums[ROWS]) {
-    float4 acc[ROWS];
-    bool whole = n_in % 4 == 0;
+/* Sums of rows of x with weight rows, in all lanes. */
+template <int OUTS, int ROWS, int AHEAD>
+__device__ __forceinline__ void row_sums(const float *const w[OUTS], const float *const x[ROWS],
+                                         uint32_t n_in, float sums[OUTS][ROWS]) {
+    float4 acc[OUTS][ROWS];
+    const bool whole = n_in % 4 == 0;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        acc[r] = make_float4(0, 0, 0, 0);
-    for (uint32_t col = threadIdx.x % 32 * 4; col < n_in; col += 128) {
-        float4 a = four(w, col, n_in, whole);
+    for (int o = 0; o < OUTS; o++)
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            if (r >= n) break;
-            float4 b = four(x[r], col, n_in, whole);
-            acc[r] = make_float4(fmaf(a.x, b.x, acc[r].x), fmaf(a.y, b.y, acc[r].y),
-                                 fmaf(a.z, b.z, acc[r].z), fmaf(a.w, b.w, acc[r].w));
+        for (int r = 0; r < ROWS; r++)
+            acc[o][r] = make_float4(0, 0, 0, 0);
+    for (uint32_t first = threadIdx.x % 32 * 4; first < n_in; first += 128 * AHEAD) {
+        float4 a[AHEAD][OUTS], b[AHEAD][ROWS];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+#pragma unroll
+            for (int o = 0; o < OUTS; o++)
+                a[i][o] = four(w[o], first + 128 * i, n_in, whole);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                b[i][r] = four(x[r], first + 128 * i, n_in, whole);
         }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+#pragma unroll
+            for (int o = 0; o < OUTS; o++)
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    const float4 f = a[i][o], g = b[i][r], c = acc[o][r];
+                    acc[o][r] = make_float4(fmaf(f.x, g.x, c.x), fmaf(f.y, g.y, c.y),
+                                            fmaf(f.z, g.z, c.z), fmaf(f.w, g.w, c.w));
+                }
     }
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        sums[r] = warp_sum(__fadd_rn(__fadd_rn(acc[r].x, acc[r].y), __fadd_rn(acc[r].z, acc[r].w)));
+    for (int o = 0; o < OUTS; o++)
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            sums[o][r] = warp_sum(__fadd_rn(__fadd_rn(acc[o][r].x, acc[o][r].y),
+                                            __fadd_rn(acc[o][r].z, acc[o][r].w)));
 }
 
 struct output {
-    uint32_t matrix, at; /* index into w; output */
+    uint32_t matrix, at; /* index into w; first output */
     uint32_t expert;
 };
 
-/* Computes n of the block's rows, from first on, by one warp. */
-__device__ __forceinline__ void output_rows(const cargs_product &a, const output &o, uint32_t first,
-                                            uint32_t n) {
-    const cargs_epilogue &epilogue = a.epilogue[o.matrix];
-    const float *x[ROWS];
-    float sums[ROWS], up[ROWS];
+/* Computes n of the group's rows, from first on, by one warp. */
+template <int OUTS, int ROWS, int AHEAD>
+__device__ __forceinline__ void output_rows(const cargs_product &a, const output &out,
+                                            uint32_t first, uint32_t n) {
+    const cargs_epilogue &epilogue = a.epilogue[out.matrix];
+    const float *x[ROWS], *w[OUTS], *pair[OUTS];
+    float sums[OUTS][ROWS], up[OUTS][ROWS] = {};
     uint32_t to[ROWS];
-    uint32_t n_out = a.n_out[o.matrix], lane = threadIdx.x % 32;
-    uint64_t at = (uint64_t)o.expert * n_out + o.at;
+    const uint32_t n_out = a.n_out[out.matrix], lane = threadIdx.x % 32;
+    const uint64_t at = (uint64_t)out.expert * n_out;
+#pragma unroll
+    for (int o = 0; o < OUTS; o++) {
+        const uint64_t row = (at + min(out.at + o, n_out - 1)) * a.n_in;
+        w[o] = static_cast<const float *>(a.w[out.matrix]) + row;
+        pair[o] = epilogue.act ? static_cast<const float *>(a.w[1]) + row : w[o];
+    }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        to[r] = first + min(r, n - 1);
+        to[r] = first + min((uint32_t)r, n - 1);
         uint32_t from = to[r];
         if (a.tiles) to[r] = a.list[to[r]], from = to[r] / a.n_share;
         x[r] = static_cast<const float *>(a.x) + (uint64_t)from * a.n_in;
     }
-    row_sums(static_cast<const float *>(a.w[o.matrix]) + at * a.n_in, x, n, a.n_in, sums);
-    if (epilogue.act) row_sums(static_cast<const float *>(a.w[1]) + at * a.n_in, x, n, a.n_in, up);
+    row_sums<OUTS, ROWS, AHEAD>(w, x, a.n_in, sums);
+    if (epilogue.act) row_sums<OUTS, ROWS, AHEAD>(pair, x, a.n_in, up);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        if (r >= n || lane != r) continue;
-        float v = epilogue.act ? epilogue_pair(epilogue, 1.0f, sums[r], up[r], at)
-                               : epilogue_sum(epilogue, 1.0f, sums[r], at);
-        a.y[o.matrix][(uint64_t)to[r] * n_out + o.at] = v;
-    }
+    for (int o = 0; o < OUTS; o++)
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (lane != o * ROWS + r || r >= n || out.at + o >= n_out) continue;
+            const uint64_t bias = at + out.at + o;
+            a.y[out.matrix][(uint64_t)to[r] * n_out + out.at + o] =
+                epilogue.act ? epilogue_pair(epilogue, 1.0f, sums[o][r], up[o][r], bias)
+                             : epilogue_sum(epilogue, 1.0f, sums[o][r], bias);
+        }
 }
 
-CUDA_KERNEL(32 * CARGS_F32_TILE) product_f32(CUDA_ARGS(struct cargs_product) a) {
+/* A warp has one tile of OUTS outputs and one group of rows. Tiles come first, so that the warps of
+ * a block share rows of the input. */
+template <int OUTS, int ROWS, int AHEAD>
+CUDA_KERNEL(32 * CARGS_F32_WARPS)
+product_f32(CUDA_ARGS(struct cargs_product) a) {
     pdl_launch();
     pdl_wait();
-    uint32_t tile = blockIdx.x, first = blockIdx.y * a.group_rows, n = 0;
+    const uint32_t unit = blockIdx.x * CARGS_F32_WARPS + threadIdx.x / 32;
+    uint32_t tile = unit % a.block_tiles, first = unit / a.block_tiles * a.group_rows, n = 0;
     output o = {0, 0, 0};
     if (a.tiles) {
         args_moe_tile entry = a.tiles[blockIdx.y];
+        if (unit >= a.block_tiles) return;
         o.expert = entry.expert;
         first = entry.first;
         n = entry.count;
-    } else {
+    } else if (first < a.n_rows) {
         n = min(a.group_rows, a.n_rows - first);
     }
     if (!a.epilogue[0].act && tile >= a.last_tile[0]) {
         o.matrix = tile < a.last_tile[1] ? 1 : 2;
         tile -= a.last_tile[o.matrix - 1];
     }
-    o.at = tile * CARGS_F32_TILE + threadIdx.x / 32;
-    if (o.at >= a.n_out[o.matrix]) return;
+    o.at = tile * OUTS;
     for (uint32_t done = 0; done < n; done += ROWS)
-        output_rows(a, o, first + done, min(n - done, (uint32_t)ROWS));
+        output_rows<OUTS, ROWS, AHEAD>(a, o, first + done, min(n - done, (uint32_t)ROWS));
 }
 
 } // namespace
 
-const void *cuda_product_f32_kernel(void) {
-    return (const void *)product_f32;
+struct cuda_f32 cuda_product_f32_kernel(uint32_t n_rows) {
+    if (n_rows == 1) return {(const void *)product_f32<1, 1, 8>, 1, 1};
+    if (n_rows <= 4) return {(const void *)product_f32<1, 4, 2>, 1, 4};
+    return {(const void *)product_f32<4, 4, 1>, 4, 4};
 }

@@ -94,7 +94,7 @@ static void run_step(backend *be, const struct shape *sh, uint32_t n_seqs, uint3
     const struct batch b = new_batch(be, n_seqs, n_rows, first);
     const uint64_t n = (uint64_t)n_seqs * n_rows, channels = backend_state_channels(&s),
                    cols = (uint64_t)s.n_v_heads * s.v_dim;
-    struct op_linear_attention op = {.qkv = be_f32(be, NULL, n * channels),
+    struct op_linear_attention op = {.qkv = be_f32(be, NULL, n * backend_state_work(&s)),
                                      .z = be_f32(be, NULL, n * cols),
                                      .alpha = be_f32(be, NULL, n * s.n_v_heads),
                                      .beta = sh->mamba2 ? NULL : be_f32(be, NULL, n * s.n_v_heads),

@@ -296,7 +296,7 @@ static void run_step(const struct trial *t, struct device *d, struct run *const 
         .tiled = t->tiled,
         .n_norm_groups = t->shape.n_k_heads,
         .state = t->shape,
-        .work = be_f32(be, NULL, n_rows * channels(t)),
+        .work = be_f32(be, NULL, n_rows * backend_state_work(&t->shape)),
         .out = be_f32(be, NULL, n_rows * cols)};
     op.state.blocks = d->blocks;
     op.state.n_blocks = N_BLOCKS;

@@ -19,7 +19,8 @@ struct delta_op {
 static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
                         const uint32_t grid[2], uint64_t read, uint64_t written) {
     static const char *const names[] = {
-        [CUDA_DELTA_CONV] = "delta_conv",   [CUDA_DELTA_PREFILL] = "delta_prefill",
+        [CUDA_DELTA_CONV] = "delta_conv",   [CUDA_DELTA_PAIRS] = "delta_pairs",
+        [CUDA_DELTA_PREFILL] = "delta_prefill",
         [CUDA_DELTA_STEP] = "delta_step",   [CUDA_DELTA_KEEP] = "delta_keep",
         [CUDA_DELTA_NORM] = "delta_norm",   [CUDA_MAMBA2_CONV] = "mamba2_conv",
         [CUDA_MAMBA2_RUN] = "mamba2_run",   [CUDA_MAMBA2_STEP] = "mamba2_step",
@@ -60,6 +61,7 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
                  .skip = a->skip ? cuda_vector(a->skip) : NULL,
                  .blocks = cuda_at(s->blocks),
                  .work = cuda_at(a->work),
+                 .pairs = (float *)cuda_at(a->work) + a->n_rows * backend_state_channels(s),
                  .out = cuda_at(a->out),
                  .state = args_state_of(s, a->n_seqs),
                  .chunk = s->chunk,
@@ -89,6 +91,9 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
     int rc = launch_delta(&o, delta ? CUDA_DELTA_CONV : CUDA_MAMBA2_CONV,
                           (uint32_t[]){delta ? n_heads : parts_of_row, a->n_rows}, n_rows * row,
                           n_rows * row);
+    if (!rc && prefill)
+        rc = launch_delta(&o, CUDA_DELTA_PAIRS, (uint32_t[]){s->n_k_heads, a->n_rows}, n_rows * row,
+                          2 * n_rows * s->n_k_heads * s->chunk * sizeof(float));
     if (!rc)
         rc = launch_delta(&o, rows, (uint32_t[]){s->n_v_heads * blocks, a->n_seqs},
                           n_rows * (row + out_row) + a->n_seqs * state + pending,

@@ -16,19 +16,18 @@
 #define CUDA_DECLARE(name, on_cpu, on_metal, on_cuda) BACKEND_DECLARE_##on_cuda(cuda, name)
 BACKEND_OPS(CUDA_DECLARE, CUDA_DECLARE)
 
-/* Type of a product's input. */
-enum cuda_in { CUDA_IN_F16, CUDA_IN_F32 };
+/* Types of a product's input, as bits. */
+enum cuda_in { CUDA_IN_F16 = 1, CUDA_IN_F32 = 2 };
 static inline enum cuda_in cuda_in_of(const backend_weight *w) {
     return cuda_weight_of(w)->format == CUDA_FORMAT_F32 ? CUDA_IN_F32 : CUDA_IN_F16;
 }
 
-/* op_input: adds the pending residual to x, then norms. CUDA_IN_F16: leaves the rounded rows in
- * CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros after n_in) and their scales
- * in CUDA_SCRATCH_IN_SCALE (rows with a norm share one: in_scale). CUDA_IN_F32: leaves (n_rows,
- * n_in) in CUDA_SCRATCH_IN32, or in f32 if that is not NULL. An op that needs both kinds passes its
- * residual in the first call only. */
+/* op_input: adds the pending residual to x, then norms. kinds: of enum cuda_in. CUDA_IN_F16: leaves
+ * the rounded rows in CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros after n_in)
+ * and their scales in CUDA_SCRATCH_IN_SCALE (rows with a norm share one: in_scale). CUDA_IN_F32:
+ * leaves (n_rows, n_in) in CUDA_SCRATCH_IN32, or in f32 if that is not NULL. */
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
-               enum cuda_in kind, float *f32);
+               uint32_t kinds, float *f32);
 
 /* ---- linear.c ---- */
 

@@ -6,9 +6,6 @@
 
 #include <math.h>
 
-_Static_assert((int)CARGS_INPUT_F16 == (int)CUDA_IN_F16 && (int)CARGS_INPUT_F32 == (int)CUDA_IN_F32,
-               "kinds of inputs");
-
 /* Groups of four columns per thread: as few as 1024 threads allow, because a single row waits for
  * memory once per group. Depends on n_in alone, because it determines the order of sums. */
 static uint32_t column_groups(uint32_t pitch) {
@@ -33,30 +30,30 @@ static float common_inverse_scale(const struct op_input *in, uint32_t n_in) {
 }
 
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
-               enum cuda_in kind, float *f32) {
+               uint32_t kinds, float *f32) {
+    const bool f16 = kinds & CUDA_IN_F16;
     uint32_t pitch = cuda_pitch(n_in), n = column_groups(pitch);
-    float inverse = kind == CUDA_IN_F16 ? common_inverse_scale(in, n_in) : 0;
-    void *out = f32;
-    if (!out) out = cuda_scratch(c, kind == CUDA_IN_F32 ? CUDA_SCRATCH_IN32 : CUDA_SCRATCH_IN16);
+    float inverse = f16 ? common_inverse_scale(in, n_in) : 0;
+    if (!f32 && kinds & CUDA_IN_F32) f32 = cuda_scratch(c, CUDA_SCRATCH_IN32);
     const struct cargs_input args = {
         .x = cuda_at(in->x),
         .residual = cuda_at(in->residual),
         .residual_norm = cuda_vector(in->residual_norm),
         .norm = cuda_vector(in->norm),
         .bias = cuda_vector(in->norm_bias),
-        .out = out,
+        .out16 = f16 ? cuda_scratch(c, CUDA_SCRATCH_IN16) : NULL,
+        .out32 = f32,
         .scales = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
         .op = {.n_in = n_in,
                .residual_scale = in->residual_scale != 0 ? in->residual_scale : 1,
                .eps = in->eps},
         .pitch = pitch,
-        .kind = (uint32_t)kind,
         .scale = inverse != 0 ? 1 / inverse : 0,
         .inverse = inverse,
         .centred = in->centred,
         .largest_bias = in->norm_bias ? cuda_weight_of(in->norm_bias)->largest : 0,
     };
-    if (kind == CUDA_IN_F16) c->in_scale = inverse;
+    if (f16) c->in_scale = inverse;
     uint64_t values = (uint64_t)n_rows * n_in;
     uint32_t n_norms = !!in->residual_norm + !!in->norm + !!in->norm_bias;
     return cuda_launch(c,
@@ -68,7 +65,7 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
                            .grid = {n_rows},
                            .threads = cuda_div_up(pitch, 4 * 32 * n) * 32,
                            .read = values * 4 * (1 + !!in->residual) + (uint64_t)n_norms * n_in * 4,
-                           .written = values * (4 * !!in->residual + (kind == CUDA_IN_F32 ? 4 : 2)),
+                           .written = values * (4 * !!in->residual + 4 * !!f32 + 2 * f16),
                        });
 }
 

@@ -8,6 +8,7 @@
 enum {
     SMALL_MOST_ROWS = 128,     /* a small product has at most this many rows */
     SMALL_MOST_OUTPUTS = 2048, /* and fewer outputs than this */
+    TINY_MOST_OUTPUTS = 64,    /* with any number of rows */
     WHOLE_INPUT = 32 << 10,    /* bytes of input that a skinny GEMM keeps in shared memory whole */
     STATIC_SHARED = 2048       /* most static and system shared memory of a skinny GEMM */
 };
@@ -70,16 +71,20 @@ static void count_bytes(const struct batch *b, struct cuda_launch *l) {
 /* ---- F32 weights ---- */
 
 static int launch_f32(struct cuda_backend *c, const struct batch *b) {
-    enum { ROWS = 8 };
+    const uint32_t n_rows = b->p->n_rows;
+    const struct cuda_f32 k = cuda_product_f32_kernel(n_rows);
     struct cargs_product a;
-    uint32_t n_tiles = fill_product_args(c, b, CARGS_F32_TILE, &a), n_rows = b->p->n_rows;
-    a.group_rows = ROWS;
-    struct cuda_launch l = {.kernel = cuda_product_f32_kernel(),
+    const uint32_t n_tiles = fill_product_args(c, b, k.outs, &a);
+    const uint32_t n_groups = a.tiles ? 1 : cuda_div_up(n_rows, k.rows);
+    a.block_tiles = n_tiles;
+    a.group_rows = k.rows;
+    struct cuda_launch l = {.kernel = k.kernel,
                             .name = "product_f32",
                             .args = &a,
                             .args_bytes = sizeof a,
-                            .grid = {n_tiles, a.tiles ? b->p->n_tiles : cuda_div_up(n_rows, ROWS)},
-                            .threads = 32 * CARGS_F32_TILE};
+                            .grid = {cuda_div_up((uint64_t)n_tiles * n_groups, CARGS_F32_WARPS),
+                                     a.tiles ? b->p->n_tiles : 1},
+                            .threads = 32 * CARGS_F32_WARPS};
     count_bytes(b, &l);
     return cuda_launch(c, &l);
 }
@@ -226,10 +231,11 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
 
 /* ---- the choice ---- */
 
-/* 16-bit weights with few outputs: large tiles are too few to fill the device, and cuBLASLt without
- * split-K is no better. */
-static bool is_small(const struct cuda_product *p) {
-    return p->w->format == CUDA_FORMAT_F16 && !p->pair && p->n_rows <= SMALL_MOST_ROWS &&
+/* Few outputs (16-bit weights beside others) or very few: large tiles are too few to fill the device, and cuBLASLt
+ * without split-K is no better. */
+static bool is_small(const struct cuda_product *p, const struct batch *b) {
+    if (!p->pair && p->w->base.n_out <= TINY_MOST_OUTPUTS) return true;
+    return b->n > 1 && p->w->format == CUDA_FORMAT_F16 && !p->pair && p->n_rows <= SMALL_MOST_ROWS &&
            p->w->base.n_out < SMALL_MOST_OUTPUTS;
 }
 
@@ -240,7 +246,7 @@ static uint32_t multiply_small(struct cuda_backend *c, const struct batch *b, in
     struct batch small = {0, p};
     uint32_t done = 0;
     for (uint32_t i = 0; i < b->n; i++)
-        if (is_small(&b->p[i])) p[small.n++] = b->p[i], done |= 1u << i;
+        if (is_small(&b->p[i], b)) p[small.n++] = b->p[i], done |= 1u << i;
     if (done) *rc = launch_skinny(c, &small);
     if (*rc != ERR_UNSUPPORTED) return done;
     *rc = 0;
@@ -258,7 +264,7 @@ static int multiply_batch(struct cuda_backend *c, const struct batch *b) {
         if (p->tiles || rc != ERR_UNSUPPORTED) return rc;
         rc = 0, path = CUDA_PATH_TILE; /* more K splits than a block has warps */
     }
-    if (!path && b->n > 1) done = multiply_small(c, b, &rc);
+    if (!path) done = multiply_small(c, b, &rc);
     for (uint32_t i = 0; i < b->n && !rc; i++)
         if (!(done >> i & 1) && (path == CUDA_PATH_TILE || !cuda_large_product(c, &p[i], &rc)))
             rc = cuda_tile_product(c, &p[i]);
@@ -309,22 +315,18 @@ static int linear_pair(struct cuda_backend *c, const struct op_linear *a) {
     return rc ? rc : cuda_product(c, &p);
 }
 
-/* Weights of one format share a launch. Weights that read the same kind of input are consecutive,
- * so that the input is prepared once. */
+/* Weights of one format share a launch. */
 int cuda_linear(backend *be, const struct op_linear *a) {
     struct cuda_backend *c = cuda_of(be);
-    struct op_input in = a->in;
-    int rc = 0, kind = -1;
+    uint32_t kinds = 0;
     if (a->act != BACKEND_ACT_NONE) return linear_pair(c, a);
+    for (uint32_t i = 0; i < a->n_weights; i++)
+        kinds |= cuda_in_of(a->w[i]);
+    int rc = cuda_input(c, &a->in, a->n_rows, (uint32_t)a->w[0]->n_in, kinds, NULL);
     for (uint32_t i = 0, done = 0; i < a->n_weights && !rc; i++) {
         struct cuda_product p[BACKEND_LINEAR_MAX];
         struct batch b = {0, p};
         if (done >> i & 1) continue;
-        if ((int)cuda_in_of(a->w[i]) != kind) {
-            kind = (int)cuda_in_of(a->w[i]);
-            rc = cuda_input(c, &in, a->n_rows, (uint32_t)a->w[i]->n_in, (enum cuda_in)kind, NULL);
-            in.residual = NULL;
-        }
         for (uint32_t k = i; k < a->n_weights; k++)
             if (cuda_weight_of(a->w[k])->format == cuda_weight_of(a->w[i])->format)
                 p[b.n++] = product_of(a, k), done |= 1u << k;

@@ -33,21 +33,37 @@ struct moe_run {
     const struct op_moe *op;
     struct moe_plan plan;
     struct op_input in; /* its residual is NULL once it has been added */
+    uint32_t ready;     /* kinds of it that the scratch holds, of enum cuda_in */
     uint32_t *experts, *list;
     float *weights, *ff, *out;
     struct args_moe_tile *tiles;
 };
 
-/* Prepares rows as the input of products with w. */
-static int moe_prepare_input(struct moe_run *r, const backend_weight *w) {
-    int rc = cuda_input(r->c, &r->in, r->op->n_rows, (uint32_t)w->n_in, cuda_in_of(w), NULL);
+/* Prepares rows as inputs of the kinds, of n_in columns. */
+static int moe_prepare_input(struct moe_run *r, uint32_t kinds, uint32_t n_in) {
+    kinds &= ~r->ready;
+    int rc = kinds ? cuda_input(r->c, &r->in, r->op->n_rows, n_in, kinds, NULL) : 0;
     r->in.residual = NULL;
+    r->ready |= kinds;
     return rc;
+}
+
+/* The kinds that the experts' first products read. */
+static uint32_t moe_kinds(const struct op_moe *a) {
+    return cuda_in_of(a->up) | (a->gate ? (uint32_t)cuda_in_of(a->gate) : 0);
+}
+
+/* The input of the experts' first products, if it is not the router's. */
+static int moe_experts_input(struct moe_run *r) {
+    const struct op_moe *a = r->op;
+    if (a->latent) r->in = (struct op_input){.x = a->latent}, r->ready = 0;
+    return moe_prepare_input(r, moe_kinds(a), (uint32_t)a->up->n_in);
 }
 
 static int moe_score(struct moe_run *r) {
     const struct op_moe *a = r->op;
-    int rc = moe_prepare_input(r, a->router);
+    const uint32_t kinds = cuda_in_of(a->router) | (a->latent ? 0 : moe_kinds(a));
+    int rc = moe_prepare_input(r, kinds, (uint32_t)a->router->n_in);
     if (rc) return rc;
     return cuda_product(r->c,
                         &(struct cuda_product){.w = cuda_weight_of(a->router),
@@ -112,9 +128,7 @@ static struct cuda_product moe_product(const struct moe_run *r, const backend_we
 static int moe_up(struct moe_run *r) {
     const struct op_moe *a = r->op;
     const struct cuda_product up = moe_product(r, a->up, a->up_bias, a->n_used, r->ff);
-    int rc = 0;
-    if (a->latent) r->in = (struct op_input){.x = a->latent};
-    if (a->latent || cuda_in_of(a->up) != cuda_in_of(a->router)) rc = moe_prepare_input(r, a->up);
+    int rc = moe_experts_input(r);
     if (!rc) rc = cuda_product(r->c, &up);
     return rc ? rc
               : cuda_gate(&r->c->base, &(struct op_gate){.x = r->c->scratch[CUDA_SCRATCH_MOE_FF],
@@ -122,26 +136,21 @@ static int moe_up(struct moe_run *r) {
                                                          .n_cols = a->n_used * r->plan.n_ff});
 }
 
-/* The hidden layer. The input's scratch still holds the rows as the router read them. Gate and up
- * of different formats are two products. */
+/* The hidden layer. Gate and up of different formats are two products. */
 static int moe_gate_up(struct moe_run *r) {
     const struct op_moe *a = r->op;
     if (!a->gate) return moe_up(r);
-    enum cuda_in current = cuda_in_of(a->router);
     struct cuda_product gate = moe_product(r, a->gate, a->gate_bias, a->n_used, r->ff);
     struct cuda_product up = moe_product(r, a->up, a->up_bias, a->n_used, r->out);
-    int rc = 0;
     if (gate.w->format == up.w->format) {
         gate.pair = up.w;
         gate.pair_bias = up.bias;
         gate.act = a->act;
     }
-    if (a->latent) r->in = (struct op_input){.x = a->latent};
-    if (a->latent || cuda_in_of(a->gate) != current) rc = moe_prepare_input(r, a->gate);
+    int rc = moe_experts_input(r);
     if (!rc) rc = cuda_product(r->c, &gate);
     if (rc || gate.pair) return rc;
-    if (cuda_in_of(a->up) != cuda_in_of(a->gate)) rc = moe_prepare_input(r, a->up);
-    if (!rc) rc = cuda_product(r->c, &up);
+    rc = cuda_product(r->c, &up);
     return rc ? rc
               : cuda_activate(r->c, a->act, r->ff, r->out, r->ff, r->plan.n_pairs, r->plan.n_ff);
 }
