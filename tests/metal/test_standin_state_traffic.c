@@ -94,7 +94,7 @@ static void run_step(backend *be, const struct shape *sh, uint32_t n_seqs, uint3
     const struct batch b = new_batch(be, n_seqs, n_rows, first);
     const uint64_t n = (uint64_t)n_seqs * n_rows, channels = backend_state_channels(&s),
                    cols = (uint64_t)s.n_v_heads * s.v_dim;
-    struct op_linear_attention op = {.qkv = be_f32(be, NULL, n * backend_state_work(&s)),
+    struct op_linear_attention op = {.qkv = be_f32(be, NULL, n * channels),
                                      .z = be_f32(be, NULL, n * cols),
                                      .alpha = be_f32(be, NULL, n * s.n_v_heads),
                                      .beta = sh->mamba2 ? NULL : be_f32(be, NULL, n * s.n_v_heads),
@@ -112,7 +112,7 @@ static void run_step(backend *be, const struct shape *sh, uint32_t n_seqs, uint3
                                      .n_seqs = n_seqs,
                                      .n_norm_groups = s.n_k_heads,
                                      .state = s,
-                                     .work = be_f32(be, NULL, n * channels),
+                                     .work = be_f32(be, NULL, n * backend_state_work(&s)),
                                      .out = be_f32(be, NULL, n * cols)};
     metalsim_traffic_reset();
     CHECK(backend_linear_attention(be, &op) == 0 && backend_sync(be, NULL) == 0);
