@@ -28,8 +28,9 @@ struct args_moe_route {
     uint32_t sigmoid, has_bias; /* the scores' gating; is there a choice_bias? */
     float weight_scale;
     uint32_t has_expert_scale;
+    uint32_t n_groups, n_groups_used; /* at least 1 */
 };
-ARGS_SIZE(struct args_moe_route, 32);
+ARGS_SIZE(struct args_moe_route, 40);
 
 /* moe_lists: one threadgroup or block. */
 struct args_moe_lists {
@@ -280,7 +281,7 @@ struct cargs_moe_route {
     struct args_moe_tile *tiles;
     struct args_moe_route op;
 };
-ARGS_SIZE(struct cargs_moe_route, 88);
+ARGS_SIZE(struct cargs_moe_route, 96);
 struct cargs_moe_lists {
     const uint32_t *experts;     /* (n_pairs) */
     uint32_t *list;              /* (n_pairs) */
