@@ -122,7 +122,7 @@ ARGS_SIZE(struct margs_short_conv, 64);
 enum {
     CUDA_ROPE_WARPS = 4,
     CUDA_ROPE_DIM = 256,     /* of the heads of one kernel; wider heads have another, */
-    CUDA_ROPE_MAX_DIM = 512, /* up to this */
+    CUDA_ROPE_MAX_DIM = 640, /* up to this */
     CUDA_ROPE_ROWS = 16
 };
 struct cargs_rope_store {
@@ -139,8 +139,10 @@ struct cargs_rope_store {
     uint32_t q_blocks, k_blocks;       /* of a row; those of v follow; k_blocks 0: q alone */
     uint32_t block_heads;              /* of a block */
     uint32_t k_tiles; /* not 0: the blocks of k, each CUDA_ROPE_ROWS rows of one head */
+    uint32_t norm_dim;  /* a head's norm covers its first dimensions */
+    uint32_t first_rot; /* dimension; a multiple of 4 */
 };
-ARGS_SIZE(struct cargs_rope_store, 176);
+ARGS_SIZE(struct cargs_rope_store, 184);
 
 /* attention*.cu */
 
@@ -196,8 +198,10 @@ struct cargs_attention {
     uint32_t block_splits;                      /* of a block */
     uint32_t by_chunk;                          /* a KV split is a chunk; else a span */
     uint32_t n_stages;                          /* of attention_prefill: 1..3 */
+    uint32_t v_dim;    /* dimensions of a head of V and of out */
+    uint32_t v_of_k;   /* V is the head of K */
 };
-ARGS_SIZE(struct cargs_attention, 168);
+ARGS_SIZE(struct cargs_attention, 176);
 
 /* attention_decode. store.q NULL: q, K and V are ready; otherwise each sequence has one row, whose
  * q, k and v are the inputs of rope_store. */
@@ -205,7 +209,7 @@ struct cargs_decode {
     struct cargs_attention attention;
     struct cargs_rope_store store;
 };
-ARGS_SIZE(struct cargs_decode, 344);
+ARGS_SIZE(struct cargs_decode, 360);
 
 /* delta_net.cu, delta_prefill.cu: op_linear_attention */
 enum {

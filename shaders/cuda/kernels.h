@@ -79,6 +79,9 @@ const void *cuda_moe_route_kernel(void);
 const void *cuda_moe_lists_kernel(void);
 const void *cuda_moe_combine_kernel(void);
 
+/* heads.cu */
+const void *cuda_heads_input_kernel(void);
+
 /* dequantize.cu, by enum cuda_format; NULL: not quantized */
 const void *cuda_dequantize_kernel(int format);
 

@@ -65,7 +65,7 @@ __device__ __forceinline__ void output_rows(const cargs_product &a, const output
         if (r >= n || lane != r) continue;
         float v = epilogue.act ? epilogue_pair(epilogue, 1.0f, sums[r], up[r], at)
                                : epilogue_sum(epilogue, 1.0f, sums[r], at);
-        a.y[o.matrix][(uint64_t)to[r] * n_out + o.at] = v;
+        a.y[o.matrix][(uint64_t)to[r] * (n_out + a.y_tail) + o.at] = v;
     }
 }
 

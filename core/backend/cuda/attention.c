@@ -30,7 +30,7 @@ int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *
 
 /* Can the tensor core kernels read this cache? */
 static bool is_tiled(const struct backend_kv *kv) {
-    return kv->kv_type != QTYPE_F32 && kv->head_dim % 16 == 0 && kv->head_dim <= MAX_DIM &&
+    return kv->kv_type != QTYPE_F32 && !kv->v_dim && kv->head_dim % 16 == 0 && kv->head_dim <= MAX_DIM &&
            kv->block_tokens % QUARTER == 0 && (kv->block_tokens & (kv->block_tokens - 1)) == 0;
 }
 
@@ -62,12 +62,15 @@ static struct cargs_attention attention_args(struct cuda_backend *c,
         .block_tokens = a->kv.block_tokens,
         .run_bytes = (uint32_t)(block_bytes / a->kv.n_kv_heads),
         .kv_type = (uint32_t)a->kv.kv_type,
+        .v_dim = backend_kv_v_dim(&a->kv),
+        .v_of_k = a->kv.v_dim != 0,
     };
 }
 
 /* As attention_plain.cu lays it out. */
-static uint32_t plain_shared(uint32_t head_dim) {
-    return (head_dim + CUDA_ATTENTION_PLAIN_WARPS * (head_dim + 32 + 2)) * (uint32_t)sizeof(float);
+static uint32_t plain_shared(const struct backend_kv *kv) {
+    const uint32_t per_warp = backend_kv_v_dim(kv) + 32 + 2;
+    return (kv->head_dim + CUDA_ATTENTION_PLAIN_WARPS * per_warp) * (uint32_t)sizeof(float);
 }
 
 static int launch_plain(struct cuda_backend *c, const struct op_paged_attention *a) {
@@ -82,7 +85,7 @@ static int launch_plain(struct cuda_backend *c, const struct op_paged_attention 
                                                       .args_bytes = sizeof args,
                                                       .grid = {a->n_heads, n},
                                                       .threads = 32 * CUDA_ATTENTION_PLAIN_WARPS,
-                                                      .shared = plain_shared(a->kv.head_dim),
+                                                      .shared = plain_shared(&a->kv),
                                                       .read = n * row * sizeof(float),
                                                       .written = n * row * sizeof(float)});
         if (rc) return rc;
