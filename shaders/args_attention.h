@@ -138,7 +138,7 @@ struct cargs_rope_store {
     uint32_t q_norm_kind, k_norm_kind; /* enum args_norm */
     uint32_t q_blocks, k_blocks;       /* of a row; those of v follow; k_blocks 0: q alone */
     uint32_t block_heads;              /* of a block */
-    uint32_t k_tiles; /* not 0: the blocks of k, each CUDA_ROPE_ROWS rows of one head */
+    uint32_t k_tiles;   /* not 0: the blocks of k, each CUDA_ROPE_ROWS rows of one head */
     uint32_t norm_dim;  /* a head's norm covers its first dimensions */
     uint32_t first_rot; /* dimension; a multiple of 4 */
 };
@@ -206,10 +206,10 @@ struct cargs_attention {
     uint32_t first_row;                         /* attention_plain's */
     uint32_t block_splits;                      /* of a block */
     uint32_t by_chunk;                          /* a KV split is a chunk; else a span */
-    uint32_t n_stages;                          /* of attention_prefill: 1..3; attention_latent: 1..2 */
-    uint32_t v_dim;                             /* dimensions of a head of V and of out */
-    uint32_t v_of_k;                            /* V is the head of K */
-    uint32_t tiles;                             /* attention_latent: sequences of many queries */
+    uint32_t n_stages; /* of attention_prefill: 1..3; attention_latent: 1..2 */
+    uint32_t v_dim;    /* dimensions of a head of V and of out */
+    uint32_t v_of_k;   /* V is the head of K */
+    uint32_t tiles;    /* attention_latent: sequences of many queries */
     uint32_t padding;
 };
 ARGS_SIZE(struct cargs_attention, 184);

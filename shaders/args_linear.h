@@ -213,7 +213,7 @@ struct cargs_product {
     uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 2 .. CARGS_SKINNY_STAGES */
     uint32_t n_consumers; /* of a block: consumer warps; the warps after them are producers */
     uint32_t stage_bytes;
-    uint32_t x_row;       /* not 0: whole rows of the input lie after the ring, x_row bytes apart */
+    uint32_t x_row;      /* not 0: whole rows of the input lie after the ring, x_row bytes apart */
     uint32_t y_tail;     /* values after each row of y[0] that belong to others */
     uint32_t padding[9]; /* to the alignment of map */
 };

@@ -1,6 +1,6 @@
-/* attention_decode_task.cuh - how attention_decode.cu and attention_latent.cu divide their work: the queries of a sequence
- * that make a task, the chunks of K and V that each block of a task attends to, and how the last
- * of them merges their partial results. */
+/* attention_decode_task.cuh - how attention_decode.cu and attention_latent.cu divide their work:
+ * the queries of a sequence that make a task, the chunks of K and V that each block of a task
+ * attends to, and how the last of them merges their partial results. */
 #ifndef INFERD_SHADERS_CUDA_ATTENTION_DECODE_TASK_CUH
 #define INFERD_SHADERS_CUDA_ATTENTION_DECODE_TASK_CUH
 

@@ -35,7 +35,7 @@ template <int KV, int N> struct layout {
     static constexpr uint32_t slots = 8 * N;
     static constexpr uint32_t stage_bytes = DIM * 128;
     /* Pitches keep neighbouring queries in different banks. */
-    static constexpr uint32_t score_pitch = CHUNK + 4;         /* floats */
+    static constexpr uint32_t score_pitch = CHUNK + 4;            /* floats */
     static constexpr uint32_t probability_pitch = 2 * CHUNK + 16; /* bytes */
     static constexpr uint32_t low_pitch = 2 * DIM + 16;
     static constexpr uint32_t scores_at = 0;
@@ -48,10 +48,10 @@ template <int KV, int N> struct layout {
 
 /* Of the block's queries. */
 struct facts {
-    merge *merges;      /* of the chunk or the span */
-    float *factor;      /* normalize_factor */
-    float *up, *back;   /* of rounded queries */
-    uint32_t *last;     /* is_last */
+    merge *merges;    /* of the chunk or the span */
+    float *factor;    /* normalize_factor */
+    float *up, *back; /* of rounded queries */
+    uint32_t *last;   /* is_last */
 };
 
 template <int KV, int N> struct block {
@@ -61,8 +61,8 @@ template <int KV, int N> struct block {
     facts f;
 };
 
-template <int KV, int N> __device__ __forceinline__ block<KV, N> block_at(uint8_t *shared,
-                                                                         uint32_t n_stages) {
+template <int KV, int N>
+__device__ __forceinline__ block<KV, N> block_at(uint8_t *shared, uint32_t n_stages) {
     using at = layout<KV, N>;
     block<KV, N> b;
     b.stages = shared;
@@ -126,9 +126,7 @@ __device__ __forceinline__ bool is_partial(const task &t, int chunk) {
 
 /* Words 2 k and 2 k + 1 of a group: the right operand of the k-th product of the warp's half; the
  * lane has query lane / 4. */
-template <int N> struct queries_of_half {
-    uint32_t word[N][2 * STEPS];
-};
+template <int N> struct queries_of_half { uint32_t word[N][2 * STEPS]; };
 
 __device__ __forceinline__ const float *query_row_of(const cargs_attention &a, const task &t,
                                                      uint32_t slot) {
@@ -184,8 +182,8 @@ __device__ __forceinline__ void make_scores(const block<KV, N> &b, const queries
                                             const uint8_t *stage) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, tile = warp % 4,
                    half = warp / 4, g = lane / 4, t = lane % 4;
-    const uint8_t *from = stage + place(half * HALF + lane / 16 * 8 + lane % 8,
-                                        tile * 2 + lane / 8 % 2);
+    const uint8_t *from =
+        stage + place(half * HALF + lane / 16 * 8 + lane % 8, tile * 2 + lane / 8 % 2);
     const uint8_t *low = b.low + g * layout<KV, N>::low_pitch + (half * HALF + t * 2) * 2;
     float s[N][4];
 #pragma unroll
@@ -240,8 +238,7 @@ __device__ __forceinline__ void make_probabilities(const cargs_attention &a, con
         if (!sees(l.keys[j], pos)) s[0] = NOTHING;
         if (!sees(l.keys[j], pos + 1)) s[1] = NOTHING;
         const float m = __fmul_rn(warp_max(fmaxf(s[0], s[1])), unit);
-        const uint32_t p =
-            pack<KV>(probability_of(s[0], unit, m), probability_of(s[1], unit, m));
+        const uint32_t p = pack<KV>(probability_of(s[0], unit, m), probability_of(s[1], unit, m));
         *reinterpret_cast<uint32_t *>(b.probabilities + slot * at::probability_pitch + lane * 4) =
             p;
         const float2 rounded = KV == CUDA_ATTENTION_BF16 ? unpack_bf16(p) : unpack_f16(p);
@@ -251,9 +248,7 @@ __device__ __forceinline__ void make_probabilities(const cargs_attention &a, con
 }
 
 /* o[i][n]: dimensions of the warp's tile i, queries of group n, as mma leaves them. */
-template <int N> struct values {
-    float o[TILES][N][4];
-};
+template <int N> struct values { float o[TILES][N][4]; };
 
 template <int N> __device__ __forceinline__ void clear(values<N> &v) {
 #pragma unroll
@@ -330,9 +325,8 @@ __device__ __forceinline__ void store_partial(const cargs_attention &a, const ta
             *reinterpret_cast<float2 *>(partial_at(a, t, split, slot) + V_DIM) =
                 make_float2(l.span[j].m, l.span[j].l);
     }
-    each_value<N>(t, v, [&](uint32_t slot, uint32_t d, float o) {
-        partial_at(a, t, split, slot)[d] = o;
-    });
+    each_value<N>(
+        t, v, [&](uint32_t slot, uint32_t d, float o) { partial_at(a, t, split, slot)[d] = o; });
 }
 
 /* Merges the span with the previous ones, which lie in out, not yet normalized. */
@@ -397,8 +391,7 @@ __device__ __forceinline__ void attend(const cargs_attention &a, const task &t, 
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const uint32_t slot = threadIdx.x / 32 * N + (uint32_t)j;
-        l.keys[j] =
-            slot < t.n_queries ? seen_by(a, t.seq, query_row(t, slot)) : seen_from(-1, 0);
+        l.keys[j] = slot < t.n_queries ? seen_by(a, t.seq, query_row(t, slot)) : seen_from(-1, 0);
         l.span[j] = l.total[j] = empty_sums();
     }
     clear(span);
@@ -426,9 +419,9 @@ __device__ __forceinline__ void attend(const cargs_attention &a, const task &t, 
         if (s.whole)
             add_span<KV, N>(a, t, b, l, span, first, last);
         else
-            store_partial<KV, N>(a, t, l, span,
-                                 (uint32_t)((by_chunk ? chunk : chunk / SPAN_CHUNKS) -
-                                            t.first_split));
+            store_partial<KV, N>(
+                a, t, l, span,
+                (uint32_t)((by_chunk ? chunk : chunk / SPAN_CHUNKS) - t.first_split));
         first = false;
 #pragma unroll
         for (int j = 0; j < N; j++)
@@ -440,7 +433,8 @@ __device__ __forceinline__ void attend(const cargs_attention &a, const task &t, 
 
 /* Grid: blocks of a task, tasks; or tiles. Shared: the stages, then struct layout. */
 template <int KV, int N>
-CUDA_KERNEL_MIN(THREADS, 1) attention_latent(CUDA_ARGS(struct cargs_attention) a) {
+CUDA_KERNEL_MIN(THREADS, 1)
+attention_latent(CUDA_ARGS(struct cargs_attention) a) {
     CUDA_SHARED(uint8_t, shared);
     pdl_launch();
     task t;

@@ -107,7 +107,7 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     if (key != key) key = -INFINITY;
     keys[e] = key;
     __syncthreads();
-    bool open = exists; /* may be chosen */
+    bool open = exists;      /* may be chosen */
     if (a.op.n_groups > 1) { /* NaN excludes a key from all comparisons */
         open = in_used_group(a.op, keys, groups);
         __syncthreads();

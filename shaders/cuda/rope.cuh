@@ -56,8 +56,8 @@ __device__ __forceinline__ void read_values(const float *src, uint32_t n, float 
     for (uint32_t i = 0; i < N; i++) {
         const uint32_t d = quad_dim(i);
         if (aligned) {
-            const float4 q = d < n ? *reinterpret_cast<const float4 *>(src + d)
-                                   : make_float4(0, 0, 0, 0);
+            const float4 q =
+                d < n ? *reinterpret_cast<const float4 *>(src + d) : make_float4(0, 0, 0, 0);
             v[i][0] = q.x, v[i][1] = q.y, v[i][2] = q.z, v[i][3] = q.w;
         } else {
 #pragma unroll
@@ -131,7 +131,8 @@ __device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float (
             if (at >= a.n_rot) continue;
             const bool second = a.interleaved ? e % 2 == 1 : at >= half;
             const uint32_t pair = a.interleaved ? at / 2 : second ? at - half : at;
-            const float other = a.interleaved ? was[e ^ 1] : x[second ? d + e - half : d + e + half];
+            const float other =
+                a.interleaved ? was[e ^ 1] : x[second ? d + e - half : d + e + half];
             const float c = cosines[pair], s = sines[pair];
             v[i][e] = second ? fmaf(other, s, was[e] * c) : fmaf(was[e], c, -(other * s));
         }

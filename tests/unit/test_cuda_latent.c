@@ -136,8 +136,8 @@ static uint64_t dispatches(const backend *be, const char *kernel) {
 }
 
 static const struct latent_case cases[] = {
-    {16, 16, QTYPE_F16, 0, 0, false},    {20, 32, QTYPE_BF16, 0, 0, false},
-    {5, 16, QTYPE_F16, 1000, 30, true},  {70, 16, QTYPE_F16, 0, 0, false},
+    {16, 16, QTYPE_F16, 0, 0, false},   {20, 32, QTYPE_BF16, 0, 0, false},
+    {5, 16, QTYPE_F16, 1000, 30, true}, {70, 16, QTYPE_F16, 0, 0, false},
     {16, 48, QTYPE_BF16, 77, 0, true},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };

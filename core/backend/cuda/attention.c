@@ -30,8 +30,9 @@ int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *
 
 /* Can the tensor core kernels read this cache? */
 static bool is_tiled(const struct backend_kv *kv) {
-    return kv->kv_type != QTYPE_F32 && !kv->v_dim && kv->head_dim % 16 == 0 && kv->head_dim <= MAX_DIM &&
-           kv->block_tokens % QUARTER == 0 && (kv->block_tokens & (kv->block_tokens - 1)) == 0;
+    return kv->kv_type != QTYPE_F32 && !kv->v_dim && kv->head_dim % 16 == 0 &&
+           kv->head_dim <= MAX_DIM && kv->block_tokens % QUARTER == 0 &&
+           (kv->block_tokens & (kv->block_tokens - 1)) == 0;
 }
 
 static struct cargs_attention attention_args(struct cuda_backend *c,
@@ -122,9 +123,9 @@ struct decode_kernel {
     const void *kernel;
     const char *name;
     uint32_t threads, shared, args_bytes;
-    uint32_t slice;          /* most queries of a block */
-    uint32_t most;           /* queries of a sequence of several rows */
-    uint32_t blocks;         /* of a multiprocessor at once */
+    uint32_t slice;  /* most queries of a block */
+    uint32_t most;   /* queries of a sequence of several rows */
+    uint32_t blocks; /* of a multiprocessor at once */
 };
 
 struct decode {
@@ -141,8 +142,7 @@ static uint32_t most_splits(const struct op_paged_attention *a, uint32_t most, u
         a->max_context ? a->max_context : (uint64_t)a->table_stride * a->kv.block_tokens;
     uint32_t all = cuda_div_up(context, tokens);
     uint64_t sides = a->both_ways ? 2 : 1;
-    uint64_t seen =
-        sides * (a->window - 1) + 1 + (a->n_rows > a->n_seqs ? most : 1) - 1;
+    uint64_t seen = sides * (a->window - 1) + 1 + (a->n_rows > a->n_seqs ? most : 1) - 1;
     uint64_t windowed = a->window ? (seen + tokens - 2) / tokens + 1 : all;
     return windowed < all ? (uint32_t)windowed : all;
 }
@@ -178,8 +178,7 @@ static void choose_splits(const struct cuda_backend *c, struct decode *d) {
     const uint64_t least = args->v_of_k ? n_sms : 3 * n_sms;
     uint32_t spans = most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
     args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < least;
-    args->op.n_splits =
-        args->by_chunk ? most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK) : spans;
+    args->op.n_splits = args->by_chunk ? most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK) : spans;
     args->block_splits = 1;
     while (args->by_chunk && args->block_splits < CUDA_ATTENTION_SPAN &&
            (uint64_t)d->n_tasks * cuda_div_up(args->op.n_splits, args->block_splits) >

@@ -21,24 +21,23 @@ int cuda_heads_scratch(struct cuda_backend *c, const struct backend_config *conf
     int rc = cuda_scratch_new(c, CUDA_SCRATCH_HEADS_LIST,
                               (uint64_t)n_heads * n_rows * sizeof(uint32_t), e);
     if (rc) return rc;
-    return cuda_scratch_new(c, CUDA_SCRATCH_HEADS_TILES,
-                            (uint64_t)tiles_of(n_rows, LEAST_TILE, n_heads) *
-                                sizeof(struct args_moe_tile),
-                            e);
+    return cuda_scratch_new(
+        c, CUDA_SCRATCH_HEADS_TILES,
+        (uint64_t)tiles_of(n_rows, LEAST_TILE, n_heads) * sizeof(struct args_moe_tile), e);
 }
 
 static int heads_input(struct cuda_backend *c, const struct cargs_heads_input *a) {
     const uint64_t pairs = (uint64_t)a->n_rows * a->n_heads;
-    return cuda_launch(
-        c, &(struct cuda_launch){.kernel = cuda_heads_input_kernel(),
-                                 .name = "heads_input",
-                                 .args = a,
-                                 .args_bytes = sizeof *a,
-                                 .grid = {cuda_div_up(pairs, CUDA_HEADS_WARPS)},
-                                 .threads = 32 * CUDA_HEADS_WARPS,
-                                 .read = pairs * (a->n_in + a->n_tail) * sizeof(float),
-                                 .written = pairs * (a->n_in * (a->kind == CARGS_INPUT_F16 ? 2 : 4) +
-                                                     a->n_tail * sizeof(float))});
+    return cuda_launch(c, &(struct cuda_launch){
+                              .kernel = cuda_heads_input_kernel(),
+                              .name = "heads_input",
+                              .args = a,
+                              .args_bytes = sizeof *a,
+                              .grid = {cuda_div_up(pairs, CUDA_HEADS_WARPS)},
+                              .threads = 32 * CUDA_HEADS_WARPS,
+                              .read = pairs * (a->n_in + a->n_tail) * sizeof(float),
+                              .written = pairs * (a->n_in * (a->kind == CARGS_INPUT_F16 ? 2 : 4) +
+                                                  a->n_tail * sizeof(float))});
 }
 
 /* Rows first .. first + n_rows - 1. */
