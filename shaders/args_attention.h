@@ -122,7 +122,7 @@ ARGS_SIZE(struct margs_short_conv, 64);
 enum {
     CUDA_ROPE_WARPS = 4,
     CUDA_ROPE_DIM = 256,     /* of the heads of one kernel; wider heads have another, */
-    CUDA_ROPE_MAX_DIM = 512, /* up to this */
+    CUDA_ROPE_MAX_DIM = 640, /* up to this */
     CUDA_ROPE_ROWS = 16
 };
 struct cargs_rope_store {
@@ -138,9 +138,11 @@ struct cargs_rope_store {
     uint32_t q_norm_kind, k_norm_kind; /* enum args_norm */
     uint32_t q_blocks, k_blocks;       /* of a row; those of v follow; k_blocks 0: q alone */
     uint32_t block_heads;              /* of a block */
-    uint32_t k_tiles; /* not 0: the blocks of k, each CUDA_ROPE_ROWS rows of one head */
+    uint32_t k_tiles;   /* not 0: the blocks of k, each CUDA_ROPE_ROWS rows of one head */
+    uint32_t norm_dim;  /* a head's norm covers its first dimensions */
+    uint32_t first_rot; /* dimension; a multiple of 4 */
 };
-ARGS_SIZE(struct cargs_rope_store, 176);
+ARGS_SIZE(struct cargs_rope_store, 184);
 
 /* attention*.cu */
 
@@ -173,6 +175,15 @@ enum cuda_attention_dims {
     CUDA_ATTENTION_N_DIMS
 };
 
+/* attention_latent.cu: the latent rows of multi-head latent attention */
+enum {
+    CUDA_LATENT_DIM = 576,    /* of K */
+    CUDA_LATENT_V_DIM = 512,  /* of V, the first of K's */
+    CUDA_LATENT_GROUPS = 3,   /* most groups of 8 queries of a block */
+    CUDA_LATENT_QUERIES = 64, /* most of a sequence of several rows whose positions are divided */
+    CUDA_LATENT_WARPS = 8     /* of a block */
+};
+
 /* A task is a sequence, a KV head and CUDA_ATTENTION_SLICE of its queries; a query is a row and
  * one of the KV head's group of query heads. Sequences of several rows with more than
  * CUDA_ATTENTION_QUERIES queries are attention_prefill's. A KV split is one chunk of a task's
@@ -195,9 +206,13 @@ struct cargs_attention {
     uint32_t first_row;                         /* attention_plain's */
     uint32_t block_splits;                      /* of a block */
     uint32_t by_chunk;                          /* a KV split is a chunk; else a span */
-    uint32_t n_stages;                          /* of attention_prefill: 1..3 */
+    uint32_t n_stages; /* of attention_prefill: 1..3; attention_latent: 1..2 */
+    uint32_t v_dim;    /* dimensions of a head of V and of out */
+    uint32_t v_of_k;   /* V is the head of K */
+    uint32_t tiles;    /* attention_latent: sequences of many queries */
+    uint32_t padding;
 };
-ARGS_SIZE(struct cargs_attention, 168);
+ARGS_SIZE(struct cargs_attention, 184);
 
 /* attention_decode. store.q NULL: q, K and V are ready; otherwise each sequence has one row, whose
  * q, k and v are the inputs of rope_store. */
@@ -205,7 +220,7 @@ struct cargs_decode {
     struct cargs_attention attention;
     struct cargs_rope_store store;
 };
-ARGS_SIZE(struct cargs_decode, 344);
+ARGS_SIZE(struct cargs_decode, 368);
 
 /* delta_net.cu, delta_prefill.cu: op_linear_attention */
 enum {

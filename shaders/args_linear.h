@@ -28,8 +28,9 @@ struct args_moe_route {
     uint32_t sigmoid, has_bias; /* the scores' gating; is there a choice_bias? */
     float weight_scale;
     uint32_t has_expert_scale;
+    uint32_t n_groups, n_groups_used; /* at least 1 */
 };
-ARGS_SIZE(struct args_moe_route, 32);
+ARGS_SIZE(struct args_moe_route, 40);
 
 /* moe_lists: one threadgroup or block. */
 struct args_moe_lists {
@@ -211,8 +212,9 @@ struct cargs_product {
     uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 2 .. CARGS_SKINNY_STAGES */
     uint32_t n_consumers; /* of a block: consumer warps; the warps after them are producers */
     uint32_t stage_bytes;
-    uint32_t x_row;       /* not 0: whole rows of the input lie after the ring, x_row bytes apart */
-    uint32_t padding[10]; /* to the alignment of map */
+    uint32_t x_row;      /* not 0: whole rows of the input lie after the ring, x_row bytes apart */
+    uint32_t y_tail;     /* values after each row of y[0] that belong to others */
+    uint32_t padding[9]; /* to the alignment of map */
 };
 ARGS_SIZE(struct cargs_product, 704);
 
@@ -267,6 +269,22 @@ struct cargs_dequantize {
 };
 ARGS_SIZE(struct cargs_dequantize, 32);
 
+/* heads.cu: the input of op_linear_heads. Pair row * n_heads + head is a row of the product. */
+enum {
+    CUDA_HEADS_WARPS = 8, /* of a block, one pair each */
+    CUDA_HEADS_ROWS = 256 /* most rows of one launch */
+};
+struct cargs_heads_input {
+    const float *x;              /* (n_rows, n_heads, n_in + n_tail) */
+    void *out;                   /* (pairs, pitch) of 16 bits; with f32 (pairs, n_in) of F32 */
+    float *scales;               /* (pairs), not for F32 */
+    float *y;                    /* (n_rows, n_heads, n_out + n_tail): receives the tails */
+    uint32_t *list;              /* (pairs), head by head */
+    struct args_moe_tile *tiles; /* of each head its rows / tile_rows, rounded up */
+    uint32_t n_rows, n_heads, n_in, n_out, n_tail, pitch, f32, tile_rows;
+};
+ARGS_SIZE(struct cargs_heads_input, 80);
+
 /* moe.cu */
 enum { CUDA_MOE_TILE = 32 }; /* largest tile_rows */
 struct cargs_moe_route {
@@ -279,7 +297,7 @@ struct cargs_moe_route {
     struct args_moe_tile *tiles;
     struct args_moe_route op;
 };
-ARGS_SIZE(struct cargs_moe_route, 88);
+ARGS_SIZE(struct cargs_moe_route, 96);
 struct cargs_moe_lists {
     const uint32_t *experts;     /* (n_pairs) */
     uint32_t *list;              /* (n_pairs) */

@@ -336,7 +336,7 @@ bool backend_can_capture(const backend *be) {
 }
 
 bool backend_routes_all(const backend *be) {
-    return strcmp(be->name, "cpu") == 0;
+    return be->vt->routes_all;
 }
 
 bool backend_keeps_graphs(const backend *be) {

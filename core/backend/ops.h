@@ -31,7 +31,7 @@
     /* name               cpu    metal  cuda */       \
     OP(embed,             yes,   yes,   yes)          \
     OP(linear,            yes,   yes,   yes)          \
-    OP(linear_heads,      yes,   no,    no)           \
+    OP(linear_heads,      yes,   no,    yes)          \
     OP(norm,              yes,   yes,   yes)          \
     OP(moe,               yes,   yes,   yes)          \
     OP(store_attend,      parts, parts, yes)          \
@@ -164,7 +164,7 @@ struct op_moe {
     const backend_weight *router, *router_bias; /* (n_experts, n_in); (1, n_experts) f32 or NULL */
     enum backend_gating gating;
     const backend_weight *choice_bias; /* (1, n_experts) f32 or NULL: for the choice only */
-    uint32_t n_groups, n_groups_used;  /* 0 is 1; more than one: on the CPU only */
+    uint32_t n_groups, n_groups_used;  /* 0 is 1; more: backend_routes_all */
     bool renormalize;
     float weight_scale;                        /* 0 is 1 */
     const backend_weight *expert_scale;        /* (1, n_experts) f32 or NULL */

@@ -614,7 +614,8 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     pdl_launch();
     const int head_dim = EXACT ? DIM : (int)a.head_dim, warp = (int)threadIdx.x / 32;
     task t;
-    const bool is = find_task(a, blockIdx.y, t) && (int)blockIdx.x < max(t.n_blocks, 1);
+    const bool is =
+        find_task(a, blockIdx.y, SLICE, QUERIES, t) && (int)blockIdx.x < max(t.n_blocks, 1);
     if (!is) {
         pdl_wait();
         return;

@@ -1,6 +1,6 @@
-/* attention_decode_task.cuh - how attention_decode.cu divides its work: the queries of a sequence
- * that make a task, the chunks of K and V that each block of a task attends to, and how the last
- * of them merges their partial results. */
+/* attention_decode_task.cuh - how attention_decode.cu and attention_latent.cu divide their work:
+ * the queries of a sequence that make a task, the chunks of K and V that each block of a task
+ * attends to, and how the last of them merges their partial results. */
 #ifndef INFERD_SHADERS_CUDA_ATTENTION_DECODE_TASK_CUH
 #define INFERD_SHADERS_CUDA_ATTENTION_DECODE_TASK_CUH
 
@@ -22,12 +22,14 @@ struct task {
     seen keys; /* union over its queries */
 };
 
-/* False: another kernel's task, or none. By all lanes of a warp. */
-__device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
+/* Tasks of up to `slice` queries, of sequences of one row or of at most `most` queries. False:
+ * another kernel's task, or none. By all lanes of a warp. */
+__device__ __forceinline__ bool find_task(const cargs_attention &a, uint32_t index, uint32_t slice,
+                                          uint32_t most, task &t) {
     const uint32_t at = index + a.op.first_task, lane = threadIdx.x % 32;
     t.index = index;
     t.group = a.op.n_heads / a.op.n_kv_heads;
-    t.query = at % a.op.n_slices * SLICE;
+    t.query = at % a.op.n_slices * slice;
     t.kv_head = at / a.op.n_slices % a.op.n_kv_heads;
     t.seq = at / a.op.n_slices / a.op.n_kv_heads;
     t.row = t.seq;
@@ -37,8 +39,8 @@ __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
         n_rows = (uint32_t)a.row_start[t.seq + 1] - t.row;
     }
     const uint32_t all = n_rows * t.group;
-    if ((n_rows > 1 && all > QUERIES) || t.query >= all) return false;
-    t.n_queries = min((uint32_t)SLICE, all - t.query);
+    if ((n_rows > 1 && all > most) || t.query >= all) return false;
+    t.n_queries = min(slice, all - t.query);
     const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
     t.keys = row <= end ? seen_by(a, t.seq, t.row + row) : seen_from(-1, 0);
     t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
@@ -60,15 +62,20 @@ __device__ uint32_t query_head(const task &t, uint32_t query) {
     return t.kv_head * t.group + (t.query + query) % t.group;
 }
 
-/* Index into q and out. */
+/* Index into q. */
 __device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t query) {
     return ((uint64_t)query_row(t, query) * a.op.n_heads + query_head(t, query)) * a.head_dim;
+}
+
+/* Index into out. */
+__device__ uint64_t out_at(const cargs_attention &a, const task &t, uint32_t query) {
+    return ((uint64_t)query_row(t, query) * a.op.n_heads + query_head(t, query)) * a.v_dim;
 }
 
 __device__ float *partial_at(const cargs_attention &a, const task &t, uint32_t split,
                              uint32_t query) {
     return a.partials + (((uint64_t)t.index * a.op.n_splits + split) * a.n_slots + query) *
-                            (a.head_dim + CUDA_ATTENTION_PARTIAL);
+                            (a.v_dim + CUDA_ATTENTION_PARTIAL);
 }
 
 /* A block's chunks; whole: their result is the task's result. */
@@ -101,7 +108,7 @@ __device__ __forceinline__ void merge4(float4 &o, float4 add, merge f) {
  * replaced by empty results, whose merging changes nothing, so that no branch delays the rest. */
 __device__ __forceinline__ void merge_query(const cargs_attention &a, const task &t, uint32_t query,
                                             uint32_t d) {
-    const uint32_t stride = a.n_slots * (a.head_dim + CUDA_ATTENTION_PARTIAL);
+    const uint32_t stride = a.n_slots * (a.v_dim + CUDA_ATTENTION_PARTIAL);
     const float *from = partial_at(a, t, 0, query);
     float4 o = make_float4(0, 0, 0, 0);
     sums total = empty_sums();
@@ -117,7 +124,7 @@ __device__ __forceinline__ void merge_query(const cargs_attention &a, const task
             partial[i] = make_float4(0, 0, 0, 0);
             ml[i] = make_float2(NOTHING, 0);
             if (there) partial[i] = __ldcg(reinterpret_cast<const float4 *>(p + d));
-            if (there) ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.head_dim));
+            if (there) ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.v_dim));
         }
         if (!a.by_chunk) span = o, sum = total;
 #pragma unroll
@@ -131,7 +138,7 @@ __device__ __forceinline__ void merge_query(const cargs_attention &a, const task
     const float factor = normalize_factor(total, a.sinks, query_head(t, query));
     o.x = normalized(o.x, factor), o.y = normalized(o.y, factor);
     o.z = normalized(o.z, factor), o.w = normalized(o.w, factor);
-    *reinterpret_cast<float4 *>(a.out + query_at(a, t, query) + d) = o;
+    *reinterpret_cast<float4 *>(a.out + out_at(a, t, query) + d) = o;
 }
 
 /* Is this block the last of its task? Then it sees the others' stores, and the count is reset. */

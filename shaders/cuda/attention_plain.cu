@@ -32,6 +32,16 @@ __device__ __forceinline__ float run_value(const cargs_attention &a, const uint8
            f16_value(run + a.head_dim * a.block_tokens, j);
 }
 
+/* Dimension d of V of a token of the run. */
+__device__ __forceinline__ float v_value(const cargs_attention &a, const uint8_t *run,
+                                         uint32_t token, uint32_t d) {
+    if (a.v_of_k)
+        return run_value(a, run, d * a.block_tokens + token,
+                         d / SCALE_DIMS * a.block_tokens + token);
+    return run_value(a, run, token * a.head_dim + d,
+                     token * (a.head_dim / SCALE_DIMS) + d / SCALE_DIMS);
+}
+
 /* The last sequence that begins at or before row. */
 __device__ uint32_t seq_of(const cargs_attention &a, uint32_t row) {
     uint32_t from = 0, end = a.op.n_seqs;
@@ -63,7 +73,7 @@ __device__ float score_of(const cargs_attention &a, const float *q, const uint8_
     return a.op.cap != 0 ? __fmul_rn(a.op.cap, tanhf(s)) : s;
 }
 
-/* Grid: query heads, rows. Shared: q (head_dim), o (WARPS, head_dim), probabilities (WARPS,
+/* Grid: query heads, rows. Shared: q (head_dim), o (WARPS, v_dim), probabilities (WARPS,
  * PLAIN_CHUNK), m and l (WARPS). */
 CUDA_KERNEL(THREADS) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
     CUDA_SHARED(float, q);
@@ -72,13 +82,13 @@ CUDA_KERNEL(THREADS) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.x,
                    row = a.first_row + blockIdx.y;
     const uint32_t kv_head = head / (a.op.n_heads / a.op.n_kv_heads);
-    float *const all = q + a.head_dim, *o = all + warp * a.head_dim;
-    float *probabilities = all + WARPS * a.head_dim + warp * PLAIN_CHUNK;
-    float *const m_of = all + WARPS * (a.head_dim + PLAIN_CHUNK), *const l_of = m_of + WARPS;
-    const uint64_t at = ((uint64_t)row * a.op.n_heads + head) * a.head_dim;
+    float *const all = q + a.head_dim, *o = all + warp * a.v_dim;
+    float *probabilities = all + WARPS * a.v_dim + warp * PLAIN_CHUNK;
+    float *const m_of = all + WARPS * (a.v_dim + PLAIN_CHUNK), *const l_of = m_of + WARPS;
+    const uint64_t query = (uint64_t)row * a.op.n_heads + head;
     for (uint32_t d = threadIdx.x; d < a.head_dim; d += THREADS)
-        q[d] = __fmul_rn(a.q[at + d], a.op.q_scale);
-    for (uint32_t d = lane; d < a.head_dim; d += 32)
+        q[d] = __fmul_rn(a.q[query * a.head_dim + d], a.op.q_scale);
+    for (uint32_t d = lane; d < a.v_dim; d += 32)
         o[d] = 0;
     __syncthreads();
     const uint32_t seq = seq_of(a, row);
@@ -96,15 +106,14 @@ CUDA_KERNEL(THREADS) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
         merge f = merge_factors(total, m, warp_sum(probability));
         probabilities[lane] = probability;
         __syncwarp();
-        for (uint32_t d = lane; d < a.head_dim; d += 32) {
+        for (uint32_t d = lane; d < a.v_dim; d += 32) {
             float add = 0;
             for (int i = 0; i < PLAIN_CHUNK; i++) {
                 if (!sees(keys, first + i)) continue;
                 uint32_t token = (uint32_t)(first + i) % a.block_tokens;
                 add = fmaf(probabilities[i],
-                           run_value(a, run_of(a, a.v, table, first + i, kv_head),
-                                     token * a.head_dim + d,
-                                     token * (a.head_dim / SCALE_DIMS) + d / SCALE_DIMS),
+                           v_value(a, run_of(a, a.v_of_k ? a.k : a.v, table, first + i, kv_head),
+                                   token, d),
                            add);
             }
             o[d] = merged(o[d], add, f);
@@ -119,12 +128,12 @@ CUDA_KERNEL(THREADS) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
     for (int w = 0; w < WARPS; w++)
         merges[w] = merge_factors(total, m_of[w], l_of[w]);
     const float factor = normalize_factor(total, a.sinks, head);
-    for (uint32_t d = threadIdx.x; d < a.head_dim; d += THREADS) {
+    for (uint32_t d = threadIdx.x; d < a.v_dim; d += THREADS) {
         float sum = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; w++)
-            sum = merged(sum, all[w * a.head_dim + d], merges[w]);
-        a.out[at + d] = normalized(sum, factor);
+            sum = merged(sum, all[w * a.v_dim + d], merges[w]);
+        a.out[query * a.v_dim + d] = normalized(sum, factor);
     }
 }
 

@@ -328,4 +328,16 @@ __device__ __forceinline__ float warp_max(float v) {
     return v;
 }
 
+/* The power of two that brings a row whose largest magnitude has these bits into (2^14, 2^15]:
+ * in f16's range, with room for small values below. 1 for a row of zeros, and for one with
+ * infinity or NaN, which then stays as it is. Bounded so that both it and its inverse are normal
+ * numbers. */
+__device__ __forceinline__ float f16_row_scale(uint32_t largest, float *inverse) {
+    uint32_t exponent = (largest - 1) >> 23; /* of the next smaller number, biased by 127 */
+    if (largest == 0 || largest >= 0x7f800000) exponent = 141;
+    exponent = max(exponent, 15u);
+    *inverse = __uint_as_float((exponent - 14) << 23);
+    return __uint_as_float((268 - exponent) << 23);
+}
+
 #endif

@@ -99,18 +99,6 @@ __device__ __forceinline__ row_facts block_facts(row_facts f, row_facts *shared)
     return warp_facts(lane < blockDim.x / 32 ? shared[lane] : row_facts{0.0f, 0u});
 }
 
-/* The power of two that brings a row whose largest magnitude has these bits into (2^14, 2^15]:
- * in f16's range, with room for small values below. 1 for a row of zeros, and for one with
- * infinity or NaN, which then stays as it is. Bounded so that both it and its inverse are normal
- * numbers. */
-__device__ __forceinline__ float row_scale(uint32_t largest, float *inverse) {
-    uint32_t exponent = (largest - 1) >> 23; /* of the next smaller number, biased by 127 */
-    if (largest == 0 || largest >= 0x7f800000) exponent = 141;
-    exponent = max(exponent, 15u);
-    *inverse = __uint_as_float((exponent - 14) << 23);
-    return __uint_as_float((268 - exponent) << 23);
-}
-
 __device__ __forceinline__ float inverse_rms(float sum, const cargs_input &a) {
     return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)a.op.n_in), a.op.eps)));
 }
@@ -147,7 +135,7 @@ template <int n>
 __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_input &a,
                                               uint32_t largest) {
     float inverse = a.inverse, scale = a.scale;
-    if (scale == 0) scale = row_scale(largest, &inverse);
+    if (scale == 0) scale = f16_row_scale(largest, &inverse);
     if (threadIdx.x == 0) a.scales[blockIdx.x] = inverse;
     uint16_t *out = a.out16 + (uint64_t)blockIdx.x * a.pitch;
 #pragma unroll

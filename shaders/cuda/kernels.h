@@ -85,6 +85,9 @@ const void *cuda_moe_route_kernel(void);
 const void *cuda_moe_lists_kernel(void);
 const void *cuda_moe_combine_kernel(void);
 
+/* heads.cu */
+const void *cuda_heads_input_kernel(void);
+
 /* dequantize.cu, by enum cuda_format; NULL: not quantized */
 const void *cuda_dequantize_kernel(int format);
 
@@ -106,6 +109,11 @@ uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_a
 const void *cuda_attention_prefill_kernel(enum cuda_attention_type type,
                                           enum cuda_attention_dims dims);
 const void *cuda_attention_plain_kernel(void);
+/* For type F16 or BF16, n_groups (1..CUDA_LATENT_GROUPS) groups of 8 queries. */
+const void *cuda_attention_latent_kernel(enum cuda_attention_type type, uint32_t n_groups);
+/* Bytes of shared memory of a block of it, with n_stages stages. */
+uint32_t cuda_attention_latent_shared(enum cuda_attention_type type, uint32_t n_groups,
+                                      uint32_t n_stages);
 /* sample.cu */
 const void *cuda_sample_kernel(void);
 const void *cuda_update_history_kernel(void);

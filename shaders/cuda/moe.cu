@@ -53,12 +53,40 @@ __device__ __forceinline__ float largest_key(const float *keys, uint32_t n) {
     return most;
 }
 
+/* What a group of n experts counts by: its largest key, of sigmoids its two largest. */
+__device__ __forceinline__ float group_key(const float *keys, uint32_t n, bool two) {
+    float best = -INFINITY, second = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        const float key = keys[i];
+        if (key > best)
+            second = best, best = key;
+        else
+            second = fmaxf(second, key);
+    }
+    return two ? best + second : best;
+}
+
+/* Is the expert in one of the groups that are used? keys were written and synchronized; of equal
+ * groups the lower counts more. groups: shared memory for this alone. */
+__device__ __forceinline__ bool in_used_group(const struct args_moe_route &a, const float *keys,
+                                              float *groups) {
+    const uint32_t e = threadIdx.x, size = a.n_experts / a.n_groups;
+    if (e < a.n_groups) groups[e] = group_key(keys + e * size, size, a.sigmoid != 0);
+    __syncthreads();
+    if (e >= a.n_experts) return false;
+    const uint32_t own = e / size;
+    uint32_t rank = 0;
+    for (uint32_t i = 0; i < a.n_groups; i++)
+        rank += groups[i] > groups[own] || (groups[i] == groups[own] && i < own);
+    return rank < a.n_groups_used;
+}
+
 /* One block per row, thread t is expert t. An expert is chosen by its rank: the number of
  * experts with a larger key, or with the same key and a lower number; NaN ranks lowest. The key is
  * the score, or if probabilities have another order (with a bias) or may be equal where scores are
  * not (sigmoids), the probability. A single row needs no lists: its pairs are written here. */
 CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
-    __shared__ float keys[ARGS_MOE_EXPERTS], float_parts[32], top;
+    __shared__ float keys[ARGS_MOE_EXPERTS], groups[ARGS_MOE_EXPERTS], float_parts[32], top;
     __shared__ uint32_t parts[33];
     pdl_launch();
     pdl_wait();
@@ -79,11 +107,18 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     if (key != key) key = -INFINITY;
     keys[e] = key;
     __syncthreads();
+    bool open = exists;      /* may be chosen */
+    if (a.op.n_groups > 1) { /* NaN excludes a key from all comparisons */
+        open = in_used_group(a.op, keys, groups);
+        __syncthreads();
+        if (!open) keys[e] = NAN;
+        __syncthreads();
+    }
     uint32_t rank = 0;
     for (uint32_t i = 0; i < a.op.n_experts; i++)
         rank += keys[i] > key || (keys[i] == key && i < e);
-    if (exists && rank == 0) top = score;
-    bool chosen = exists && rank < a.op.n_used;
+    if (open && rank == 0) top = score;
+    bool chosen = open && rank < a.op.n_used;
     uint32_t n_chosen, slot = block_prefix(chosen, parts, &n_chosen);
     float term = chosen ? probability : 0.0f;
     if (by_score) term = chosen || (exists && !a.op.renormalize) ? expf(score - top) : 0.0f;

@@ -92,7 +92,7 @@ __device__ __forceinline__ void output_rows(const cargs_product &a, const output
         for (int r = 0; r < ROWS; r++) {
             if (lane != o * ROWS + r || r >= n || out.at + o >= n_out) continue;
             const uint64_t bias = at + out.at + o;
-            a.y[out.matrix][(uint64_t)to[r] * n_out + out.at + o] =
+            a.y[out.matrix][(uint64_t)to[r] * (n_out + a.y_tail) + out.at + o] =
                 epilogue.act ? epilogue_pair(epilogue, 1.0f, sums[o][r], up[o][r], bias)
                              : epilogue_sum(epilogue, 1.0f, sums[o][r], bias);
         }

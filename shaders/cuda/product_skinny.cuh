@@ -107,7 +107,7 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
                                       skinny_sum<N>(sums, warp + a.n_splits, a.n_splits, k),
                                       expert_out + out)
                       : epilogue_sum(epilogue, x_scale, sum, expert_out + out);
-        a.y[role.matrix][(uint64_t)out_of[row] * n_out + out] = v;
+        a.y[role.matrix][(uint64_t)out_of[row] * (n_out + a.y_tail) + out] = v;
     }
 }
 

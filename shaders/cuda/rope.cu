@@ -87,7 +87,7 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     if (part == V)
         fill(f, 1.0f);
     else if (norm == ARGS_NORM_HEADS)
-        read_head(a, factors, f, aligned);
+        read_values(factors, a.norm_dim, f, aligned);
     __syncthreads();
     pdl_wait();
     if (slot >= a.op.n_slots) return;
@@ -139,7 +139,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
         float *own = angles + (row - first) * a.n_rot;
         make_angles(a, (float)a.pos[row], own, own + a.n_rot / 2, lane, 32);
     }
-    if (a.k_norm_kind == ARGS_NORM_HEADS) read_head(a, a.k_norm, f, aligned);
+    if (a.k_norm_kind == ARGS_NORM_HEADS) read_values(a.k_norm, a.norm_dim, f, aligned);
     __syncwarp();
     pdl_wait();
     if (first + warp < end) read_head(a, from + (first + warp) * stride, next, aligned);

@@ -48,23 +48,29 @@ __device__ __forceinline__ void pick_quad(const float (&v)[N][4], uint32_t i, fl
     }
 }
 
-/* Reads a head, with zeros after it. */
+/* Reads n values, with zeros after them. */
 template <int N>
-__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src,
-                                          float (&v)[N][4], bool aligned) {
+__device__ __forceinline__ void read_values(const float *src, uint32_t n, float (&v)[N][4],
+                                            bool aligned) {
 #pragma unroll
     for (uint32_t i = 0; i < N; i++) {
         const uint32_t d = quad_dim(i);
         if (aligned) {
-            const float4 q = d < a.head_dim ? *reinterpret_cast<const float4 *>(src + d)
-                                            : make_float4(0, 0, 0, 0);
+            const float4 q =
+                d < n ? *reinterpret_cast<const float4 *>(src + d) : make_float4(0, 0, 0, 0);
             v[i][0] = q.x, v[i][1] = q.y, v[i][2] = q.z, v[i][3] = q.w;
         } else {
 #pragma unroll
             for (uint32_t e = 0; e < 4; e++)
-                v[i][e] = d + e < a.head_dim ? src[d + e] : 0.0f;
+                v[i][e] = d + e < n ? src[d + e] : 0.0f;
         }
     }
+}
+
+template <int N>
+__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src,
+                                          float (&v)[N][4], bool aligned) {
+    read_values(src, a.head_dim, v, aligned);
 }
 
 template <int N>
@@ -94,12 +100,13 @@ __device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint
     if (norm == ARGS_NORM_HEADS) {
 #pragma unroll
         for (uint32_t i = 0; i < 4 * N; i++)
-            sum = fmaf(v[i / 4][i % 4], v[i / 4][i % 4], sum);
-        scale = inverse_rms(warp_sum(sum), a.head_dim, a.op.eps);
+            if (quad_dim(i / 4) < a.norm_dim) sum = fmaf(v[i / 4][i % 4], v[i / 4][i % 4], sum);
+        scale = inverse_rms(warp_sum(sum), a.norm_dim, a.op.eps);
     }
 #pragma unroll
     for (uint32_t i = 0; i < 4 * N; i++)
-        v[i / 4][i % 4] = v[i / 4][i % 4] * scale * f[i / 4][i % 4];
+        if (quad_dim(i / 4) < a.norm_dim)
+            v[i / 4][i % 4] = v[i / 4][i % 4] * scale * f[i / 4][i % 4];
 }
 
 /* x (head_dim): memory of the warp for exchanges between lanes. */
@@ -120,11 +127,12 @@ __device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float (
             was[e] = v[i][e];
 #pragma unroll
         for (uint32_t e = 0; e < 4; e++) {
-            const uint32_t at = d + e;
+            const uint32_t at = d + e - a.first_rot; /* wraps before it */
             if (at >= a.n_rot) continue;
             const bool second = a.interleaved ? e % 2 == 1 : at >= half;
             const uint32_t pair = a.interleaved ? at / 2 : second ? at - half : at;
-            const float other = a.interleaved ? was[e ^ 1] : x[second ? at - half : at + half];
+            const float other =
+                a.interleaved ? was[e ^ 1] : x[second ? d + e - half : d + e + half];
             const float c = cosines[pair], s = sines[pair];
             v[i][e] = second ? fmaf(other, s, was[e] * c) : fmaf(was[e], c, -(other * s));
         }

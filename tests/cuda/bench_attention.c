@@ -1,9 +1,10 @@
 /* bench_attention.c - paged attention on a GPU: bytes of K and V per second in decode, with blocks
  * in random order and contiguous; operations per second in prefill; the store of K and V, alone and
- * in one launch with attention. 32 query heads, blocks of 16 tokens. Runs a CUDA graph of many
- * calls, each over different blocks, so that data comes from memory and launches cost no time. *
- * usage: bench_attention [quick|all]     quick: small shapes once, for the simulator; all: every
- * type and size */
+ * in one launch with attention; latent rows (multi-head latent attention) of 576 dimensions. 32
+ * query heads unless it says otherwise, blocks of 16 tokens. Runs a CUDA graph of many calls, each
+ * over different blocks, so that data comes from memory and launches cost no time.
+ * usage: bench_attention [quick|all|latent]     quick: small shapes once, for the simulator; all:
+ * every type and size; latent: only latent rows */
 #include "core/backend/cuda/ops_int.h"
 #include "core/base/log.h"
 #include "tests/support/rng.h"
@@ -62,7 +63,13 @@ struct bench_case {
     uint32_t n_seqs, rows, context; /* rows of each sequence, the last of its positions */
     bool shuffled;
     uint32_t max_context; /* that a graph is captured for; 0: context */
+    uint32_t heads;       /* 0: HEADS */
+    uint32_t v_dim;       /* not 0: latent rows */
 };
+
+static uint32_t heads_of(const struct bench_case *k) {
+    return k->heads ? k->heads : HEADS;
+}
 
 /* One call's tables, positions, slots and beginnings of sequences. */
 struct call {
@@ -116,13 +123,13 @@ static void enqueue(struct bench *b, const struct bench_case *k, const struct ba
                     const struct call *call) {
     const struct op_rope_store store = {.q = b->q,
                                         .k = b->k,
-                                        .v = b->v,
+                                        .v = k->v_dim ? NULL : b->v,
                                         .pos = call->pos,
                                         .slots = call->slots,
                                         .inv_freq = b->inv_freq,
                                         .n_rows = k->n_seqs * k->rows,
-                                        .n_heads = HEADS,
-                                        .n_rot = k->dim,
+                                        .n_heads = heads_of(k),
+                                        .n_rot = k->dim - k->v_dim,
                                         .interleaved = true,
                                         .kv = *kv};
     const struct op_paged_attention attention = {.q = b->q,
@@ -131,7 +138,7 @@ static void enqueue(struct bench *b, const struct bench_case *k, const struct ba
                                                  .tables = call->tables,
                                                  .n_rows = k->n_seqs * k->rows,
                                                  .n_seqs = k->n_seqs,
-                                                 .n_heads = HEADS,
+                                                 .n_heads = heads_of(k),
                                                  .table_stride = blocks_of(k),
                                                  .max_context =
                                                      k->max_context ? k->max_context : k->context,
@@ -178,15 +185,17 @@ static void print_case(const struct bench *b, const struct bench_case *k, double
                        double kv_bytes) {
     static const char *const names[] = {"", "attention", "store", "store+attention"};
     double rows = (double)k->rows, keys = (double)k->context - (rows - 1) / 2;
-    printf("%-15s %-5s dim %3u kv heads %u, %4u x %5u rows, context %6u of %5u, %-9s %9.1f us",
-           names[k->what], qtype_name(k->type), k->dim, k->kv_heads, k->n_seqs, k->rows, k->context,
-           blocks_of(k) * BLOCK, k->shuffled ? "shuffled" : "in a row", us);
+    const uint32_t v_dim = k->v_dim ? k->v_dim : k->dim;
+    printf("%-15s %-5s dim %3u heads %u/%u, %4u x %5u rows, context %6u of %5u, %-9s %9.1f us",
+           names[k->what], qtype_name(k->type), k->dim, heads_of(k), k->kv_heads, k->n_seqs,
+           k->rows, k->context, blocks_of(k) * BLOCK, k->shuffled ? "shuffled" : "in a row", us);
     if (k->what & ATTENTION && k->rows == 1) {
         printf("  %7.1f GB/s", kv_bytes / us * 1e-3);
         if (b->copy > 0) printf("  %5.1f %% of a copy", 100 * kv_bytes / us * 1e6 / b->copy);
-    } else if (k->what & ATTENTION) {
-        printf("  %7.1f TFLOP/s", 4.0 * k->n_seqs * rows * keys * HEADS * k->dim / us * 1e-6);
     }
+    if (k->what & ATTENTION && (k->rows > 1 || k->v_dim))
+        printf("  %7.1f TFLOP/s",
+               2.0 * k->n_seqs * rows * keys * heads_of(k) * (k->dim + v_dim) / us * 1e-6);
     printf("\n");
     fflush(stdout);
 }
@@ -194,21 +203,25 @@ static void print_case(const struct bench *b, const struct bench_case *k, double
 static void bench(struct bench *b, const struct bench_case *k) {
     struct call calls[MAX_CALLS];
     uint32_t per_call = blocks_of(k) * k->n_seqs, n = 0;
-    struct backend_kv kv = {
-        .kv_type = k->type, .n_kv_heads = k->kv_heads, .block_tokens = BLOCK, .head_dim = k->dim};
+    const uint32_t n_pools = k->v_dim ? 1 : 2;
+    struct backend_kv kv = {.kv_type = k->type,
+                            .n_kv_heads = k->kv_heads,
+                            .block_tokens = BLOCK,
+                            .head_dim = k->dim,
+                            .v_dim = k->v_dim};
     uint64_t block_bytes;
     need(backend_kv_block_bytes(&kv, &block_bytes) ? 0 : -1, "a cache");
-    const uint64_t read = 2 * block_bytes * ((k->context + BLOCK - 1) / BLOCK) * k->n_seqs;
+    const uint64_t read = n_pools * block_bytes * ((k->context + BLOCK - 1) / BLOCK) * k->n_seqs;
     do
         calls[n] = call_new(b->c, k, n * per_call);
     while (++n < (b->n_runs > 1 ? MAX_CALLS : 2) && n * read < APART_BYTES);
     kv.n_blocks = n * per_call;
     kv.k = filled(b->c, kv.n_blocks * block_bytes, 0x2c);
-    kv.v = filled(b->c, kv.n_blocks * block_bytes, 0x2c);
+    if (n_pools > 1) kv.v = filled(b->c, kv.n_blocks * block_bytes, 0x2c);
     need((int)cudaDeviceSynchronize(), "a fill");
     print_case(b, k, time_of(b, k, &kv, calls, n), (double)read);
     cuda_buf_free(kv.k);
-    cuda_buf_free(kv.v);
+    if (n_pools > 1) cuda_buf_free(kv.v);
     while (n)
         call_free(&calls[--n]);
 }
@@ -299,9 +312,44 @@ static void bench_prefill(struct bench *b, bool all) {
                                           .shuffled = true});
 }
 
+/* Latent rows as models in use have them: V2-Lite's 16 heads, GLM-4.7-Flash's 20, and what eight,
+ * four and one GPU have of V2's and V3's 128. */
+static void bench_latent(struct bench *b, bool quick) {
+    static const struct {
+        uint32_t heads, n_seqs, rows, context;
+        int type;
+    } cases[] = {
+        {16, 1, 1, 4096, QTYPE_F16},    {16, 1, 1, 32768, QTYPE_F16},
+        {16, 8, 1, 4096, QTYPE_F16},    {16, 8, 1, 32768, QTYPE_F16},
+        {16, 32, 1, 8192, QTYPE_F16},   {16, 64, 1, 4096, QTYPE_F16},
+        {16, 128, 1, 2048, QTYPE_F16},  {16, 8, 1, 32768, QTYPE_BF16},
+        {16, 64, 1, 4096, QTYPE_BF16},  {20, 1, 1, 4096, QTYPE_F16},
+        {20, 8, 1, 16384, QTYPE_F16},   {20, 8, 1, 32768, QTYPE_F16},
+        {20, 64, 1, 4096, QTYPE_F16},   {20, 8, 1, 32768, QTYPE_BF16},
+        {32, 8, 1, 32768, QTYPE_F16},   {128, 8, 1, 32768, QTYPE_F16},
+        {16, 1, 2048, 2048, QTYPE_F16}, {16, 1, 512, 8192, QTYPE_F16},
+        {20, 1, 1024, 4096, QTYPE_F16}, {16, 1, 2048, 2048, QTYPE_BF16},
+        {128, 1, 256, 4096, QTYPE_F16},
+    };
+    for (uint32_t i = 0; i < (quick ? 1 : sizeof cases / sizeof *cases); i++)
+        for (uint32_t what = ATTENTION; what <= (ATTENTION | STORE); what += STORE)
+            if (what == ATTENTION || i % 4 == 0)
+                bench(b, &(struct bench_case){.what = (int)what,
+                                              .type = cases[i].type,
+                                              .kv_heads = 1,
+                                              .dim = 576,
+                                              .v_dim = 512,
+                                              .heads = cases[i].heads,
+                                              .n_seqs = cases[i].n_seqs,
+                                              .rows = cases[i].rows,
+                                              .context = cases[i].context,
+                                              .shuffled = true});
+}
+
 int main(int argc, char **argv) {
     bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
     bool all = argc > 1 && strcmp(argv[1], "all") == 0;
+    bool latent = argc > 1 && strcmp(argv[1], "latent") == 0;
     struct backend_config config = {.name = "cuda", .max_rows = MAX_ROWS, .max_cols = 64};
     struct bench b = {.n_runs = quick ? 1 : 10};
     const uint64_t row = (uint64_t)HEADS * MAX_DIM * sizeof(float);
@@ -319,10 +367,11 @@ int main(int argc, char **argv) {
     b.v = filled(b.c, MAX_ROWS * row, 0x3c);
     b.inv_freq = filled(b.c, MAX_DIM / 2 * sizeof(float), 0x3c);
     if (b.copy > 0) printf("a copy: %.1f GB/s\n", b.copy * 1e-9);
-    bench_decode(&b, quick);
-    bench_store(&b, quick);
+    if (!latent) bench_decode(&b, quick);
+    if (!latent) bench_store(&b, quick);
     if (all) bench_many(&b);
-    if (!quick) bench_prefill(&b, all);
+    if (!quick && !latent) bench_prefill(&b, all);
+    bench_latent(&b, quick);
     backend_buf *const bufs[] = {b.q, b.out, b.k, b.v, b.inv_freq};
     for (uint32_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         cuda_buf_free(bufs[i]);

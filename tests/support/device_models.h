@@ -22,11 +22,7 @@ static inline bool device_serves(const char *path) {
     bool fits = !be_only || be_attends(be_only, &cache);
     cache.head_dim = window_dim;
     fits = fits && (!be_only || be_attends(be_only, &cache));
-    if (hp.gemma4.on && be_only && strcmp(be_only, "cuda") == 0) {
-        printf("     %s: not on %s: Gemma 4\n", path, be_only);
-        return false;
-    }
-    if (model_routes_oddly(&hp) && be_only && be_is_device_set(be_only)) {
+    if (model_routes_oddly(&hp) && be_only && strcmp(be_only, "metal") == 0) {
         printf("     %s: not on %s: its way to choose experts\n", path, be_only);
         return false;
     }

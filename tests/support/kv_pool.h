@@ -46,7 +46,7 @@ static inline void kv_copy_row(const struct kv_row *r, char *values, char *scale
 
 /* x (head_dim) as stored. */
 static inline void kv_get(const struct kv_row *r, float *x) {
-    char values[1024], scales[64];
+    char values[4096], scales[64];
     kv_copy_row(r, values, scales, false);
     if (r->kv->kv_type != QTYPE_Q8_0) qtype_decode(r->kv->kv_type, values, x, r->kv->head_dim);
     for (uint32_t d = 0; r->kv->kv_type == QTYPE_Q8_0 && d < r->kv->head_dim; d++) {
@@ -58,7 +58,7 @@ static inline void kv_get(const struct kv_row *r, float *x) {
 
 /* Stores x (head_dim) and replaces it by the stored values. */
 static inline void kv_put(const struct kv_row *r, float *x) {
-    char values[1024], scales[64];
+    char values[4096], scales[64];
     for (uint32_t d = 0; r->kv->kv_type == QTYPE_Q8_0 && d < r->kv->head_dim; d += 32) {
         struct q8_0_block b;
         qtype_encode(QTYPE_Q8_0, x + d, &b, 32);

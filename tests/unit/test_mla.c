@@ -59,6 +59,7 @@ static void check_heads(const char *isa, const struct heads_case *c, int bits) {
     be_fill(x, n_x, 1);
     for (int k = 0; k < 2; k++) {
         backend *be = open_heads(isa, 2 + k, bits);
+        m.rounding = be_rounding(be, m.type);
         backend_weight *w = be_experts(be, m.type, c->n_heads, c->n_out, c->n_in, m.packed);
         for (uint32_t at = 0, n; at < c->n_rows; at += n) {
             n = k ? 1 + be_below(40) : c->n_rows;

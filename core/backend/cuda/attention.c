@@ -30,8 +30,9 @@ int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *
 
 /* Can the tensor core kernels read this cache? */
 static bool is_tiled(const struct backend_kv *kv) {
-    return kv->kv_type != QTYPE_F32 && kv->head_dim % 16 == 0 && kv->head_dim <= MAX_DIM &&
-           kv->block_tokens % QUARTER == 0 && (kv->block_tokens & (kv->block_tokens - 1)) == 0;
+    return kv->kv_type != QTYPE_F32 && !kv->v_dim && kv->head_dim % 16 == 0 &&
+           kv->head_dim <= MAX_DIM && kv->block_tokens % QUARTER == 0 &&
+           (kv->block_tokens & (kv->block_tokens - 1)) == 0;
 }
 
 static struct cargs_attention attention_args(struct cuda_backend *c,
@@ -62,12 +63,15 @@ static struct cargs_attention attention_args(struct cuda_backend *c,
         .block_tokens = a->kv.block_tokens,
         .run_bytes = (uint32_t)(block_bytes / a->kv.n_kv_heads),
         .kv_type = (uint32_t)a->kv.kv_type,
+        .v_dim = backend_kv_v_dim(&a->kv),
+        .v_of_k = a->kv.v_dim != 0,
     };
 }
 
 /* As attention_plain.cu lays it out. */
-static uint32_t plain_shared(uint32_t head_dim) {
-    return (head_dim + CUDA_ATTENTION_PLAIN_WARPS * (head_dim + 32 + 2)) * (uint32_t)sizeof(float);
+static uint32_t plain_shared(const struct backend_kv *kv) {
+    const uint32_t per_warp = backend_kv_v_dim(kv) + 32 + 2;
+    return (kv->head_dim + CUDA_ATTENTION_PLAIN_WARPS * per_warp) * (uint32_t)sizeof(float);
 }
 
 static int launch_plain(struct cuda_backend *c, const struct op_paged_attention *a) {
@@ -82,7 +86,7 @@ static int launch_plain(struct cuda_backend *c, const struct op_paged_attention 
                                                       .args_bytes = sizeof args,
                                                       .grid = {a->n_heads, n},
                                                       .threads = 32 * CUDA_ATTENTION_PLAIN_WARPS,
-                                                      .shared = plain_shared(a->kv.head_dim),
+                                                      .shared = plain_shared(&a->kv),
                                                       .read = n * row * sizeof(float),
                                                       .written = n * row * sizeof(float)});
         if (rc) return rc;
@@ -91,6 +95,13 @@ static int launch_plain(struct cuda_backend *c, const struct op_paged_attention 
 }
 
 /* ---- the kernels' variants ---- */
+
+/* Latent rows of the models in use: attention_latent takes them. */
+static bool is_latent(const struct backend_kv *kv) {
+    return (kv->kv_type == QTYPE_F16 || kv->kv_type == QTYPE_BF16) && kv->n_kv_heads == 1 &&
+           kv->head_dim == CUDA_LATENT_DIM && kv->v_dim == CUDA_LATENT_V_DIM &&
+           kv->block_tokens % QUARTER == 0;
+}
 
 static enum cuda_attention_type kernel_type(const struct backend_kv *kv) {
     return kv->kv_type == QTYPE_F16    ? CUDA_ATTENTION_F16
@@ -107,92 +118,176 @@ static enum cuda_attention_dims kernel_dims(const struct backend_kv *kv) {
 
 /* ---- sequences with few queries ---- */
 
+/* The kernel, and how it divides queries. */
+struct decode_kernel {
+    const void *kernel;
+    const char *name;
+    uint32_t threads, shared, args_bytes;
+    uint32_t slice;  /* most queries of a block */
+    uint32_t most;   /* queries of a sequence of several rows */
+    uint32_t blocks; /* of a multiprocessor at once */
+};
+
 struct decode {
     const struct op_paged_attention *a;
+    struct decode_kernel k;
     struct cargs_decode all;
     uint32_t n_tasks;
 };
 
-/* Most KV splits of `tokens` positions that a task attends to. The rows of a task may lie apart. */
-static uint32_t most_splits(const struct op_paged_attention *a, uint32_t tokens) {
+/* Most KV splits of `tokens` positions that a task attends to. The rows of a task, `most` of them,
+ * may lie apart. */
+static uint32_t most_splits(const struct op_paged_attention *a, uint32_t most, uint32_t tokens) {
     uint64_t context =
         a->max_context ? a->max_context : (uint64_t)a->table_stride * a->kv.block_tokens;
     uint32_t all = cuda_div_up(context, tokens);
     uint64_t sides = a->both_ways ? 2 : 1;
-    uint64_t seen =
-        sides * (a->window - 1) + 1 + (a->n_rows > a->n_seqs ? CUDA_ATTENTION_QUERIES : 1) - 1;
+    uint64_t seen = sides * (a->window - 1) + 1 + (a->n_rows > a->n_seqs ? most : 1) - 1;
     uint64_t windowed = a->window ? (seen + tokens - 2) / tokens + 1 : all;
     return windowed < all ? (uint32_t)windowed : all;
 }
 
 static uint64_t task_bytes(const struct decode *d) {
     return (uint64_t)d->all.attention.op.n_splits * d->all.attention.n_slots *
-           (d->all.attention.head_dim + CUDA_ATTENTION_PARTIAL) * sizeof(float);
+           (d->all.attention.v_dim + CUDA_ATTENTION_PARTIAL) * sizeof(float);
 }
 
 static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_t n) {
-    uint64_t rows =
-        (uint64_t)n * d->all.attention.n_slots * d->all.attention.head_dim * sizeof(float);
-    uint64_t partials = d->all.attention.op.n_splits > 1 ? n * task_bytes(d) : 0;
-    enum cuda_attention_type type = kernel_type(&d->a->kv);
-    enum cuda_attention_dims dims = kernel_dims(&d->a->kv);
-    return cuda_launch(
-        c,
-        &(struct cuda_launch){
-            .kernel = cuda_attention_decode_kernel(type, dims),
-            .name = "attention_decode",
-            .args = &d->all,
-            .args_bytes = sizeof d->all,
-            .grid = {cuda_div_up(d->all.attention.op.n_splits, d->all.attention.block_splits), n},
-            .threads = 32 * CUDA_ATTENTION_WARPS,
-            .shared = cuda_attention_decode_shared(type, dims),
-            .read = rows + partials,
-            .written = rows + partials,
-        });
+    const struct cargs_attention *a = &d->all.attention;
+    const uint64_t slots = (uint64_t)n * a->n_slots * sizeof(float);
+    const uint64_t partials = a->op.n_splits > 1 ? n * task_bytes(d) : 0;
+    return cuda_launch(c, &(struct cuda_launch){
+                              .kernel = d->k.kernel,
+                              .name = d->k.name,
+                              .args = &d->all,
+                              .args_bytes = d->k.args_bytes,
+                              .grid = {cuda_div_up(a->op.n_splits, a->block_splits), n},
+                              .threads = d->k.threads,
+                              .shared = d->k.shared,
+                              .read = slots * a->head_dim + partials,
+                              .written = slots * a->v_dim + partials,
+                          });
 }
 
-/* Splits by span if that makes more blocks than there are multiprocessors; otherwise by chunk,
- * with as many chunks per block as let all blocks run at once. */
+/* Splits by span if that makes more blocks than there are multiprocessors (of latent rows, whose
+ * partial results are as large as half a chunk, half as many); otherwise by chunk, with as many
+ * chunks per block as let all blocks run at once. */
 static void choose_splits(const struct cuda_backend *c, struct decode *d) {
     struct cargs_attention *args = &d->all.attention;
     const uint64_t n_sms = (uint64_t)c->features.n_sms;
-    uint32_t spans = most_splits(d->a, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
-    args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < 3 * n_sms;
-    args->op.n_splits = args->by_chunk ? most_splits(d->a, CUDA_ATTENTION_CHUNK) : spans;
+    const uint64_t least = args->v_of_k ? n_sms : 3 * n_sms;
+    uint32_t spans = most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
+    args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < least;
+    args->op.n_splits = args->by_chunk ? most_splits(d->a, d->k.most, CUDA_ATTENTION_CHUNK) : spans;
     args->block_splits = 1;
     while (args->by_chunk && args->block_splits < CUDA_ATTENTION_SPAN &&
            (uint64_t)d->n_tasks * cuda_div_up(args->op.n_splits, args->block_splits) >
-               DECODE_BLOCKS * n_sms)
+               d->k.blocks * n_sms)
         args->block_splits *= 2;
+}
+
+/* Divides the sequences' queries and positions, and attends. */
+static int attend_divided(struct cuda_backend *c, struct decode *d) {
+    const struct op_paged_attention *a = d->a;
+    struct cargs_attention *args = &d->all.attention;
+    const uint32_t group = a->n_heads / a->kv.n_kv_heads;
+    uint32_t queries = group; /* most queries of a sequence */
+    while ((uint32_t)QUARTER << args->quarter_shift < a->kv.block_tokens)
+        args->quarter_shift++;
+    if (a->n_rows > a->n_seqs && 2 * group <= d->k.most) queries = d->k.most / group * group;
+    args->op.n_slices = cuda_div_up(queries, d->k.slice);
+    args->n_slots = queries < d->k.slice ? queries : d->k.slice;
+    d->n_tasks = a->n_seqs * a->kv.n_kv_heads * args->op.n_slices;
+    choose_splits(c, d);
+    uint64_t most = args->op.n_splits > 1 ? PARTIAL_BYTES / task_bytes(d) : d->n_tasks;
+    if (!most) return ERR_UNSUPPORTED;
+    if (most > MAX_GRID_Y) most = MAX_GRID_Y;
+    args->done = (uint32_t *)(void *)((uint8_t *)args->partials + PARTIAL_BYTES);
+    for (; args->op.first_task < d->n_tasks; args->op.first_task += (uint32_t)most) {
+        uint32_t n = d->n_tasks - args->op.first_task;
+        if (n > most) n = (uint32_t)most;
+        int rc = launch_decode(c, d, n);
+        if (rc) return rc;
+    }
+    return 0;
 }
 
 /* store: NULL, or the rope and store that the kernel does first. */
 static int attend_decode(struct cuda_backend *c, const struct op_paged_attention *a,
                          const struct cargs_rope_store *store) {
-    struct decode d = {.a = a, .all.attention = attention_args(c, a)};
+    const enum cuda_attention_type type = kernel_type(&a->kv);
+    const enum cuda_attention_dims dims = kernel_dims(&a->kv);
+    struct decode d = {.a = a,
+                       .k = {.kernel = cuda_attention_decode_kernel(type, dims),
+                             .name = "attention_decode",
+                             .threads = 32 * CUDA_ATTENTION_WARPS,
+                             .shared = cuda_attention_decode_shared(type, dims),
+                             .args_bytes = sizeof d.all,
+                             .slice = CUDA_ATTENTION_SLICE,
+                             .most = CUDA_ATTENTION_QUERIES,
+                             .blocks = DECODE_BLOCKS},
+                       .all.attention = attention_args(c, a)};
     if (store) d.all.store = *store;
-    struct cargs_attention *args = &d.all.attention;
-    uint32_t group = a->n_heads / a->kv.n_kv_heads,
-             queries = group; /* most queries of a sequence */
-    while ((uint32_t)QUARTER << args->quarter_shift < a->kv.block_tokens)
-        args->quarter_shift++;
-    if (a->n_rows > a->n_seqs && 2 * group <= CUDA_ATTENTION_QUERIES)
-        queries = CUDA_ATTENTION_QUERIES / group * group;
-    args->op.n_slices = cuda_div_up(queries, CUDA_ATTENTION_SLICE);
-    args->n_slots = queries < CUDA_ATTENTION_SLICE ? queries : CUDA_ATTENTION_SLICE;
-    d.n_tasks = a->n_seqs * a->kv.n_kv_heads * args->op.n_slices;
-    choose_splits(c, &d);
-    uint64_t most = args->op.n_splits > 1 ? PARTIAL_BYTES / task_bytes(&d) : d.n_tasks;
-    if (!most) return ERR_UNSUPPORTED;
-    if (most > MAX_GRID_Y) most = MAX_GRID_Y;
-    args->done = (uint32_t *)(void *)((uint8_t *)args->partials + PARTIAL_BYTES);
-    for (; args->op.first_task < d.n_tasks; args->op.first_task += (uint32_t)most) {
-        uint32_t n = d.n_tasks - args->op.first_task;
-        if (n > most) n = (uint32_t)most;
-        int rc = launch_decode(c, &d, n);
-        if (rc) return rc;
-    }
-    return 0;
+    return attend_divided(c, &d);
+}
+
+/* ---- latent rows ---- */
+
+/* Groups of 8 queries of a block: as few blocks as possible, of equal size. */
+static uint32_t latent_groups(uint32_t n_queries) {
+    const uint32_t groups = cuda_div_up(n_queries, 8);
+    return cuda_div_up(groups, cuda_div_up(groups, CUDA_LATENT_GROUPS));
+}
+
+/* Finds the most groups, of at most n_groups, and stages that fit. false: nothing does. */
+static bool fit_latent(const struct cuda_backend *c, enum cuda_attention_type type,
+                       uint32_t *n_groups, uint32_t *n_stages) {
+    for (*n_stages = 2; *n_stages; --*n_stages)
+        for (uint32_t n = *n_groups; n; n--)
+            if (cuda_attention_latent_shared(type, n, *n_stages) <= c->features.shared) {
+                *n_groups = n;
+                return true;
+            }
+    return false;
+}
+
+static int launch_latent_tiles(struct cuda_backend *c, const struct decode *d, uint32_t n_groups) {
+    const struct op_paged_attention *a = d->a;
+    struct cargs_attention args = d->all.attention;
+    const uint64_t queries = (uint64_t)a->n_rows * a->n_heads;
+    args.tiles = 1;
+    return cuda_launch(
+        c, &(struct cuda_launch){.kernel = d->k.kernel,
+                                 .name = "attention_latent_tiles",
+                                 .args = &args,
+                                 .args_bytes = sizeof args,
+                                 .grid = {(uint32_t)(queries / (8 * n_groups)) + a->n_seqs},
+                                 .threads = d->k.threads,
+                                 .shared = d->k.shared,
+                                 .read = queries * args.head_dim * sizeof(float),
+                                 .written = queries * args.v_dim * sizeof(float)});
+}
+
+static int attend_latent(struct cuda_backend *c, const struct op_paged_attention *a) {
+    const enum cuda_attention_type type = kernel_type(&a->kv);
+    const bool several = a->n_rows > a->n_seqs,
+               many = several && (uint64_t)a->n_rows * a->n_heads > CUDA_LATENT_QUERIES;
+    uint32_t n_groups = several ? CUDA_LATENT_GROUPS : latent_groups(a->n_heads), n_stages;
+    if (!fit_latent(c, type, &n_groups, &n_stages)) return launch_plain(c, a);
+    struct decode d = {.a = a,
+                       .k = {.kernel = cuda_attention_latent_kernel(type, n_groups),
+                             .name = "attention_latent",
+                             .threads = 32 * CUDA_LATENT_WARPS,
+                             .shared = cuda_attention_latent_shared(type, n_groups, n_stages),
+                             .args_bytes = sizeof d.all.attention,
+                             .slice = 8 * n_groups,
+                             .most = CUDA_LATENT_QUERIES,
+                             .blocks = 1},
+                       .all.attention = attention_args(c, a)};
+    d.all.attention.n_stages = n_stages;
+    const int rc = many ? launch_latent_tiles(c, &d, n_groups) : 0;
+    /* A single sequence belongs to one of the two. */
+    return rc || (a->n_seqs == 1 && many) ? rc : attend_divided(c, &d);
 }
 
 /* ---- sequences with many queries ---- */
@@ -229,6 +324,7 @@ static int attend_prefill(struct cuda_backend *c, const struct op_paged_attentio
 int cuda_paged_attention(backend *be, const struct op_paged_attention *a) {
     struct cuda_backend *c = cuda_of(be);
     if (!cuda_kv_fits(&a->kv)) return ERR_UNSUPPORTED;
+    if (is_latent(&a->kv)) return attend_latent(c, a);
     if (!is_tiled(&a->kv)) return launch_plain(c, a);
     /* A single sequence belongs to one of the two kernels. */
     bool many = (uint64_t)a->n_rows * (a->n_heads / a->kv.n_kv_heads) > CUDA_ATTENTION_QUERIES;

@@ -72,6 +72,7 @@ static const struct backend_vtable vtable = {.close = close_device,
                                              .weight_size = cuda_weight_size,
                                              .copy_bandwidth = cuda_copy_bandwidth,
                                              .kv_fits = cuda_kv_fits,
+                                             .routes_all = true,
                                              .group_open = cuda_group_join,
                                              .group_close = cuda_group_part,
                                              .group_break = cuda_group_break,
@@ -124,7 +125,8 @@ static int open_device(struct cuda_backend *c, const struct backend_config *conf
     if ((rc = cuda_transfer_open(c, e)) || (rc = cuda_weights_open(c, e)) ||
         (rc = cuda_tensor_maps_open(c, e)) || (rc = cuda_lt_open(c, e)) ||
         (rc = cuda_linear_scratch(c, config, e)) || (rc = cuda_attention_scratch(c, config, e)) ||
-        (rc = cuda_moe_scratch(c, config, e)) || (rc = cuda_top_scratch(c, config, e)))
+        (rc = cuda_heads_scratch(c, config, e)) || (rc = cuda_moe_scratch(c, config, e)) ||
+        (rc = cuda_top_scratch(c, config, e)))
         return rc;
     log_info(
         "cuda: %s, %d multiprocessors, %llu MiB, of which this process uses at most %llu MiB; %s",
@@ -148,6 +150,7 @@ int backend_cuda_open(const struct backend_config *config, backend **out, err *e
     c->base.max_rows = config->max_rows;
     c->base.max_cols = config->max_cols;
     c->base.moe = config->moe;
+    c->base.heads = config->heads;
     int rc = open_device(c, config, e);
     if (rc) {
         close_device(&c->base);

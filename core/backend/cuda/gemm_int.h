@@ -47,6 +47,7 @@ struct cuda_product {
     const struct args_moe_tile *tiles;
     const uint32_t *list;
     uint32_t n_tiles, n_share;
+    uint32_t y_tail; /* with tiles: values between the rows of y that are not written */
 };
 int cuda_product(struct cuda_backend *c, const struct cuda_product *p);
 int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);

@@ -11,7 +11,7 @@ enum { THREADS = 256, MAX_DIM = 1024 /* of a head, in attention_plain.cu */ };
 bool cuda_kv_fits(const struct backend_kv *kv) {
     uint64_t bytes;
     return backend_kv_block_bytes(kv, &bytes) && bytes / kv->n_kv_heads <= UINT32_MAX &&
-           kv->head_dim <= MAX_DIM && !kv->v_dim;
+           kv->head_dim <= MAX_DIM && kv->v_dim % 4 == 0;
 }
 
 /* One launch copies as many pairs as its arguments hold. A pair that reads or writes a block
@@ -33,12 +33,13 @@ int cuda_kv_copy(backend *be, const struct op_kv_copy *a) {
             memcpy(&args.pairs[2 * n], &pairs[2 * i], 2 * sizeof *pairs);
         }
         args.n_pairs = n;
-        uint64_t bytes = 2 * n * args.block_bytes;
+        const uint32_t n_pools = kv->v ? 2 : 1;
+        uint64_t bytes = n_pools * n * args.block_bytes;
         int rc = cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_kv_copy_kernel(),
                                                                 .name = "kv_copy",
                                                                 .args = &args,
                                                                 .args_bytes = sizeof args,
-                                                                .grid = {n, 2},
+                                                                .grid = {n, n_pools},
                                                                 .threads = THREADS,
                                                                 .read = bytes,
                                                                 .written = bytes});

@@ -37,6 +37,7 @@ static uint32_t fill_product_args(struct cuda_backend *c, const struct batch *b,
         .n_in = (uint32_t)p->w->base.n_in,
         .pitch = pitch_of(p->w),
         .n_share = p->n_share,
+        .y_tail = p->y_tail,
     };
     a->split_cols = cuda_split_cols(a->n_in);
     a->n_splits = cuda_n_splits(a->n_in);
@@ -335,15 +336,23 @@ int cuda_linear(backend *be, const struct op_linear *a) {
     return rc;
 }
 
-/* The input of a mixture's last product is its hidden layer: n_used rows for each row. */
+/* The input of a mixture's last product is its hidden layer: n_used rows for each row; that of
+ * products by head n_heads rows for each of some rows. */
 int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
     uint64_t rows = config->max_rows, values, hidden = 0, hidden_rows = 0, both = 0;
-    if (config->max_cols > CUDA_MAX_COLS || config->moe.n_ff > CUDA_MAX_COLS)
+    if (config->max_cols > CUDA_MAX_COLS || config->moe.n_ff > CUDA_MAX_COLS ||
+        config->heads.n_cols > CUDA_MAX_COLS)
         return err_set(e, ERR_UNSUPPORTED, "backend \"cuda\" multiplies at most %u columns",
                        (unsigned)CUDA_MAX_COLS);
     if (!mem_mul(rows, cuda_pitch(config->max_cols), &values) ||
         !mem_mul(rows, config->moe.n_used, &hidden_rows) ||
         !mem_mul(hidden_rows, cuda_pitch(config->moe.n_ff), &hidden))
+        return err_no_memory(e);
+    if (hidden > values) values = hidden;
+    if (hidden_rows > rows) rows = hidden_rows;
+    const uint64_t some = config->max_rows < CUDA_HEADS_ROWS ? config->max_rows : CUDA_HEADS_ROWS;
+    if (!mem_mul(some, config->heads.n_heads, &hidden_rows) ||
+        !mem_mul(hidden_rows, cuda_pitch(config->heads.n_cols), &hidden))
         return err_no_memory(e);
     if (hidden > values) values = hidden;
     if (hidden_rows > rows) rows = hidden_rows;

@@ -197,7 +197,6 @@ static uint32_t choose_tile_rows(uint32_t n_pairs, uint32_t n_experts) {
 }
 
 int cuda_moe(backend *be, const struct op_moe *a) {
-    if (a->n_groups > 1) return ERR_UNSUPPORTED;
     struct cuda_backend *c = cuda_of(be);
     struct moe_run r = {.c = c,
                         .op = a,

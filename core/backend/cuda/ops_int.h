@@ -20,6 +20,7 @@ void cuda_group_break(backend *be);
 uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols);
 
 /* ---- scratch of ops ---- */
+int cuda_heads_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
 /* ---- attention ---- */

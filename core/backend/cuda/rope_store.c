@@ -24,6 +24,7 @@ static uint32_t element_bytes(int kv_type) {
 int cuda_rope_args(const struct op_rope_store *a, struct cargs_rope_store *args) {
     const struct backend_kv *kv = &a->kv;
     uint64_t block_bytes;
+    const uint32_t norm_dim = backend_kv_v_dim(kv);
     if (kv->head_dim > CUDA_ROPE_MAX_DIM || !cuda_kv_fits(kv) ||
         !backend_kv_block_bytes(kv, &block_bytes))
         return ERR_UNSUPPORTED;
@@ -53,8 +54,10 @@ int cuda_rope_args(const struct op_rope_store *a, struct cargs_rope_store *args)
                                       .interleaved = a->interleaved,
                                       .kv_type = (uint32_t)kv->kv_type,
                                       .block_tokens = kv->block_tokens,
-                                      .q_norm_kind = norm_kind(a->q_norm, kv->head_dim),
-                                      .k_norm_kind = norm_kind(a->k_norm, kv->head_dim)};
+                                      .q_norm_kind = norm_kind(a->q_norm, norm_dim),
+                                      .k_norm_kind = norm_kind(a->k_norm, norm_dim),
+                                      .norm_dim = norm_dim,
+                                      .first_rot = kv->v_dim};
     return 0;
 }
 
@@ -65,14 +68,15 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
     if (rc) return rc;
     const uint64_t block_bytes = args.run_bytes * kv->n_kv_heads;
     const uint64_t row = (uint64_t)kv->head_dim * sizeof(float);
+    const uint32_t n_pools = !a->k ? 0 : kv->v_dim ? 1 : 2;
     const uint64_t q_bytes = a->n_rows * a->n_heads * row,
-                   kv_bytes = a->k ? 2 * (uint64_t)a->n_rows * kv->n_kv_heads * row : 0;
+                   kv_bytes = n_pools * (uint64_t)a->n_rows * kv->n_kv_heads * row;
     const bool many = a->n_rows >= MANY_ROWS;
     args.block_heads = many ? MANY_HEADS : CUDA_ROPE_WARPS;
     args.q_blocks = head_blocks(a->n_heads, args.q_norm_kind, args.block_heads);
     args.k_blocks = a->k ? head_blocks(kv->n_kv_heads, args.k_norm_kind, args.block_heads) : 0;
     const uint32_t v_blocks =
-        a->k ? head_blocks(kv->n_kv_heads, ARGS_NORM_NONE, args.block_heads) : 0;
+        n_pools > 1 ? head_blocks(kv->n_kv_heads, ARGS_NORM_NONE, args.block_heads) : 0;
     uint32_t shared = 0;
     if (a->k && many && args.k_norm_kind != ARGS_NORM_ROW) {
         args.k_tiles = cuda_div_up(a->n_rows, CUDA_ROPE_ROWS) * kv->n_kv_heads;
@@ -91,7 +95,7 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
         .read = q_bytes + kv_bytes + a->n_rows * 2 * sizeof(int32_t) +
                 (a->q_norm ? a->q_norm->n_in * sizeof(float) : 0) +
                 (a->k_norm ? a->k_norm->n_in * sizeof(float) : 0) + a->n_rot / 2 * sizeof(float),
-        .written = q_bytes + (a->k ? a->n_rows * 2 * (block_bytes / kv->block_tokens) : 0),
+        .written = q_bytes + a->n_rows * n_pools * (block_bytes / kv->block_tokens),
     };
     return cuda_launch(cuda_of(be), &launch);
 }

@@ -103,6 +103,8 @@ enum cuda_scratch {
     CUDA_SCRATCH_MOE_TILES,   /* ranges of the list that are multiplied together */
     CUDA_SCRATCH_MOE_FF,      /* (pairs, n_ff) f32: the hidden layer */
     CUDA_SCRATCH_MOE_OUT,     /* (pairs, max_cols) f32: the experts' results */
+    CUDA_SCRATCH_HEADS_LIST,  /* products by head: the pairs of rows and heads, by head */
+    CUDA_SCRATCH_HEADS_TILES, /* ranges of that list */
     CUDA_SCRATCH_TOP,         /* the best candidates of each slice of a row */
     CUDA_SCRATCH_STATES,      /* linear attention: states of chunks */
     CUDA_N_SCRATCH
