@@ -158,7 +158,7 @@ QUICK_SETS := $(basename $(notdir $(shell grep -l be_args $(UNIT_C))))
 test: ## set up, build, run all tests; those of ops, ARM and GPU stand-ins on their smaller sets
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) all
-	@UNIT_QUICK="$(QUICK_SETS)" scripts/run-tests $(BUILD)
+	@UNIT_QUICK="$(QUICK_SETS)" LOAD_CLIENTS=128 scripts/run-tests $(BUILD)
 test-long: ## the same on whole sets, with all modes of the GPU stand-ins
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) all
@@ -209,11 +209,12 @@ test-gpu: ## the CUDA backend on this machine's NVIDIA GPU; scripts/test-gpu mak
 # leaves out what computes long, and brings fewer clients.
 .PHONY: asan tsan
 SANITIZED   = UNIT_QUICK="$(QUICK_SETS) $(SHORT)" UNIT_LIMIT_S=1800 $(if $(QUICK),LOAD_CLIENTS=48)
+asan: SHORT = $(if $(QUICK),test_api test_worker)
 asan: ## unit tests, fuzz corpora and load test under AddressSanitizer and UBSan; QUICK=1: a short form
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) BUILD=build-asan SAN="$(ASAN)" all
 	@$(SANITIZED) SUITES="unit fuzz load" ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 scripts/run-tests build-asan SAN="$(ASAN)" QUICK=$(QUICK)
-tsan: SHORT = $(if $(QUICK),test_worker test_worker_grammar test_responses_store)
+tsan: SHORT = $(if $(QUICK),test_api test_worker test_worker_grammar test_responses_store)
 tsan: ## tests with threads under ThreadSanitizer; QUICK=1: a short form
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) BUILD=build-tsan SAN="$(TSAN)" all
@@ -253,7 +254,7 @@ unit: $(UNIT) ## build and run the unit tests only
 
 $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -o $@ $< tests/fuzz/replay.c $(LIB) $(LDLIBS)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(TEST_LD) -o $@ $< tests/fuzz/replay.c $(LIB) $(LDLIBS)
 
 .PHONY: fuzz-replay
 fuzz-replay: $(FUZZ) ## run every file of the fuzz corpora once
