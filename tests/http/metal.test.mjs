@@ -219,7 +219,7 @@ test("a decode step runs exactly its kernels, encoded ahead", async () => {
 });
 
 // 1,000 in make test-metal.
-const nRequests = Number(process.env.METAL_REQUESTS ?? 100);
+const nRequests = Number(process.env.METAL_REQUESTS ?? 40);
 
 test("the device's memory does not grow", async () => {
   const flags = [...metal, "--kv-cache-tokens", "1024"];

@@ -87,8 +87,8 @@ METAL_TESTS := $(patsubst tests/metal/%.c,$(BUILD)/%,$(wildcard tests/metal/test
                $(patsubst tests/metal/%.m,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.m))
 $(BUILD)/test_standin_%: tests/metal/test_standin_%.c $(SUPPORT_O) $(METAL_LIB)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -I$(METAL_SIM)/runtime -MMD -MP -o $@ $< $(SUPPORT_O) $(METAL_LIB) $(LDLIBS)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -I$(METAL_SIM)/runtime -MMD -MP $(TEST_LD) -o $@ $< $(SUPPORT_O) $(METAL_LIB) $(LDLIBS)
 $(BUILD)/test_standin_%: $(BUILD)/tests/metal/test_standin_%.o $(METAL_LIB)
-	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
+	$(CC) $(SAN) $(TEST_LD) -o $@ $^ $(LDLIBS)
 endif
 -include $(METAL_O:.o=.d) $(SIM_RT:.o=.d) $(METAL_TESTS:=.d)

@@ -538,7 +538,9 @@ static void a_slow_reader_delays_no_other(void) {
     CHECK(engine_quiet());
 }
 
-int main(void) {
+/* "quick": without an answer of 64 MiB, which takes most of the time under a sanitizer. */
+int main(int argc, char **argv) {
+    const bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
     if (!set_up()) return 1;
     struct api_config c = base_config();
     start_server(&c);
@@ -546,7 +548,7 @@ int main(void) {
     RUN(models_are_listed);
     RUN(a_stream_equals_the_whole_answer);
     RUN(a_stop_string_ends_the_text_before_it);
-    RUN(too_large_answers_are_refused);
+    if (!quick) RUN(too_large_answers_are_refused);
     RUN(completions_accept_all_kinds_of_prompts);
     RUN(logprobs_are_given);
     RUN(wrong_requests_are_refused);

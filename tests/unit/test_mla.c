@@ -363,8 +363,11 @@ static void test_latent_rows(void) {
     };
     be_rng.state = 77;
     for (int i = 0; i < BE_N_ISAS; i++)
-        for (size_t n = 0; be_row_isa(i) && n < sizeof cases / sizeof cases[0]; n++)
-            check_latents(be_isas[i], &cases[n]);
+        for (size_t n = 0; be_row_isa(i) && n < sizeof cases / sizeof cases[0]; n++) {
+            struct latent_case c = cases[n];
+            if (be_quick && n == 0) c.n_tokens = 80; /* cases[3] is the long one */
+            check_latents(be_isas[i], &c);
+        }
 }
 
 /* A copied block has the same K; a pool of V, and rotated dimensions inside V, are refused. */

@@ -663,7 +663,7 @@ static void all_while_every_step_may_overlap(void) {
 
 static void all_with_recurrent_layers(void) {
     fake_states = true;
-    for (fake_state_blocks = 2; fake_state_blocks < 20; fake_state_blocks *= 4) {
+    for (fake_state_blocks = 2; fake_state_blocks < (quick ? 8 : 20); fake_state_blocks *= 4) {
         text_is_the_same_in_every_configuration();
         transient_failures_lose_nothing();
         cancels_free_everything();

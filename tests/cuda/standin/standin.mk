@@ -37,7 +37,7 @@ $(CUDA_C:%.c=$(BUILD)/%.o): CPPFLAGS += $(CUDASIM_FLAGS)
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CPPFLAGS) $(CUDASIM_FLAGS) -std=c++17 $(COMMON) $(CUDASIM_ISA) -Wall -Wno-unknown-pragmas -Wno-sign-compare \
-	    -Wno-int-in-bool-context $(SAN) $(CUDASIM_TRACE) -MMD -MP -c -o $@ $<
+	    -Wno-int-in-bool-context -g1 $(SAN) $(CUDASIM_TRACE) -MMD -MP -c -o $@ $<
 $(CUDASIM_C:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) -D_GNU_SOURCE -std=gnu11 -O3 -g -fno-omit-frame-pointer -ffp-contract=off $(CUDASIM_ISA) -Wall -Wextra -Wshadow \

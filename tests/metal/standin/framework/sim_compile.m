@@ -1,11 +1,13 @@
 // sim_compile.m - compiles MSL source to a shader object with the compiler driver in tools/ and
-// caches it in a file. Two processes that compile the same source at once produce the same file.
+// caches it in a file. A process that needs what another one compiles waits for it.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -108,8 +110,14 @@ NSString *sim_compile(NSString *source, MTLCompileOptions *options, NSError **er
     mkdir(cache, 0700);
     NSString *base = [NSString stringWithFormat:@"%s/%016llx", cache, (unsigned long long)hash];
     NSString *object = [base stringByAppendingString:@".so"], *why = nil;
-    if (access(object.fileSystemRepresentation, R_OK) != 0)
-        why = run_compiler(source, base, defines);
+    if (access(object.fileSystemRepresentation, R_OK) != 0) {
+        NSString *lock = [base stringByAppendingString:@".lock"];
+        int fd = open(lock.fileSystemRepresentation, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        if (fd >= 0) flock(fd, LOCK_EX); // without the lock both compile, to the same file
+        if (access(object.fileSystemRepresentation, R_OK) != 0)
+            why = run_compiler(source, base, defines);
+        if (fd >= 0) close(fd);
+    }
     if (!why) {
         NSString *text = [NSString stringWithContentsOfFile:[base stringByAppendingString:@".cpp"]
                                                    encoding:NSUTF8StringEncoding
