@@ -194,9 +194,7 @@ struct engine {
     /* Fixed after engine_open. */
     struct engine_config config; /* strings are not kept */
     struct model_hparams hp;
-    struct model_score score;
-    struct model_dense dense;                   /* scratch: the worker's */
-    char scores_lack[sizeof((err *)NULL)->msg]; /* why the model does not score */
+    struct model_heads heads; /* scratch: the worker's */
     uint32_t context_length;
     backend *be;
     kv *cache;
