@@ -45,6 +45,21 @@ static int find_eog(engine *en, err *e) {
     return 0;
 }
 
+/* The tokens that may be sampled, if the file names some that may not. */
+static int find_allowed(engine *en, err *e) {
+    const uint32_t n_words = (en->hp.n_vocab + 31) / 32;
+    for (int32_t id = 0; id < tokenizer_n_vocab(en->tok); id++) {
+        if (!tokenizer_is_suppressed(en->tok, id)) continue;
+        if (!en->allowed) {
+            en->allowed = mem_new(n_words, sizeof *en->allowed);
+            if (!en->allowed) return err_no_memory(e);
+            memset(en->allowed, 0xff, n_words * sizeof *en->allowed);
+        }
+        en->allowed[id / 32] &= ~(1u << (id % 32));
+    }
+    return 0;
+}
+
 static int open_heads(engine *en, const char *path, err *e) {
     const struct model_words words = {.yes = tokenizer_find(en->tok, "yes"),
                                       .no = tokenizer_find(en->tok, "no"),
@@ -196,6 +211,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         rc = err_set(e, ERR_FORMAT, "the tokenizer has %d tokens, the model %u",
                      (int)tokenizer_n_vocab(en->tok), en->hp.n_vocab);
     if (!rc) rc = find_eog(en, e);
+    if (!rc) rc = find_allowed(en, e);
     if (!rc) rc = open_heads(en, config->model_path, e);
     if (!rc) rc = backend_open(&bc, &en->be, e);
     if (!rc && backend_can_sample(en->be))
@@ -300,6 +316,7 @@ void engine_close(engine *en) {
     backend_close(en->be);
     grammar_vocab_free(en->vocab);
     free(en->eog);
+    free(en->allowed);
     free(en->places);
     free(en->published);
     tokenizer_close(en->tok);

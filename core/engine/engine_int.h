@@ -194,6 +194,7 @@ struct engine {
     /* Fixed after engine_open. */
     struct engine_config config; /* strings are not kept */
     struct model_hparams hp;
+    uint32_t *allowed; /* as sampler_request.mask: tokens that are not suppressed; NULL: all */
     struct model_heads heads; /* scratch: the worker's */
     uint32_t context_length;
     backend *be;

@@ -206,6 +206,25 @@ static int read_ends(const gguf *g, struct vocab *v, err *e) {
     return 0;
 }
 
+static int read_suppressed(const gguf *g, struct vocab *v, err *e) {
+    static const char key[] = VOCAB_KEY_SUPPRESSED;
+    enum gguf_type elem;
+    uint64_t n;
+    if (!gguf_has(g, key)) return 0;
+    int rc = gguf_get_array(g, key, &elem, &n, e);
+    if (rc) return rc;
+    if (elem != GGUF_I32 && elem != GGUF_U32)
+        return err_set(e, ERR_FORMAT, "%s: '%s' is not an array of token ids", gguf_path(g), key);
+    for (uint64_t i = 0; i < n; i++) {
+        const int64_t id = gguf_array_i64(g, key, i);
+        if (id < 0 || id >= v->n)
+            return err_set(e, ERR_FORMAT, "%s: '%s' has the id %lld; the vocabulary has 0 to %u",
+                           gguf_path(g), key, (long long)id, v->n - 1);
+        v->tokens[id].suppressed = true;
+    }
+    return 0;
+}
+
 /* rule: the pre-tokenizer of a BPE vocabulary, otherwise NULL. */
 static int read_settings(const gguf *g, const struct pretok_rule *rule, struct vocab *v, err *e) {
     const bool words = v->rules.model != BPE_MERGES; /* of encoders */
@@ -218,6 +237,7 @@ static int read_settings(const gguf *g, const struct pretok_rule *rule, struct v
     if (!rc) rc = read_id(g, "tokenizer.ggml.eom_token_id", v, -1, &v->eom, e);
     if (!rc) rc = read_fim(g, v, e);
     if (!rc) rc = read_ends(g, v, e);
+    if (!rc) rc = read_suppressed(g, v, e);
     if (!rc)
         rc = read_flag(g, "tokenizer.ggml.add_bos_token", words || !bpe || rule->add_bos, &add_bos,
                        e);

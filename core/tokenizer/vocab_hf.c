@@ -192,6 +192,8 @@ int vocab_take_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     take_flag(h->add_bos, v->bos, v->before, &v->n_before);
     take_flag(h->add_eos, v->eos, v->after, &v->n_after);
     for (unsigned i = 0; i < h->n_eos_ids; i++)
+    for (unsigned i = 0; i < h->n_suppressed; i++)
+        if ((uint32_t)h->suppressed[i] < v->n) v->tokens[h->suppressed[i]].suppressed = true;
         if ((uint32_t)h->eos_ids[i] < v->n) v->tokens[h->eos_ids[i]].eog = true;
     if (h->chat_template) v->chat_template = mem_strdup(h->chat_template);
     if (h->tool_template) v->tool_template = mem_strdup(h->tool_template);

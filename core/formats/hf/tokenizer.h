@@ -21,6 +21,7 @@ enum {
     HF_MAX_STEPS = 16,
     HF_MAX_ADDED_IDS = 8,
     HF_MAX_EOS = 16,
+    HF_MAX_SUPPRESSED = 256,
     HF_MAX_ID = (1 << 20) - 1,
     HF_MAX_MERGES = 1 << 22
 };
@@ -104,6 +105,8 @@ struct hf_tokenizer {
     unsigned n_before, n_after;
     int32_t between[HF_MAX_ADDED_IDS]; /* of two texts; has_pair: it says how they are joined */
     unsigned n_between;
+    int32_t suppressed[HF_MAX_SUPPRESSED]; /* of generation_config.json */
+    unsigned n_suppressed;
     bool has_pair;
     const char *bos, *eos, *pad; /* texts; NULL: unknown */
     int add_bos, add_eos;        /* 0 or 1; -1: not configured */
