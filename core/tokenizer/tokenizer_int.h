@@ -105,6 +105,8 @@ struct vocab {
 
 /* Reads any kind of file or folder. On failure there is nothing to free. */
 int vocab_read(const char *path, struct vocab *v, err *e);
+struct hf_step;
+int vocab_add_normalizer(struct vocab *v, const struct hf_step *s, err *e); /* opens v->norm */
 int vocab_read_gguf(const char *path, struct vocab *v, err *e);
 int vocab_read_spm(const char *path, struct vocab *v, err *e);
 int vocab_read_hf(const char *path, struct vocab *v, err *e); /* tokenizer.json or its folder */

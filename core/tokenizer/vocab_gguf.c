@@ -374,20 +374,17 @@ static bool is_cased(const struct vocab *v) {
     return false;
 }
 
-/* BERT's normalizer and pre-tokenizer (core/formats/hf/components.c has them of a tokenizer.json).
- * Tokens at the start of a word begin with a space mark. */
+/* BERT's normalizer and pre-tokenizer. Tokens at the start of a word begin with a space mark. */
 static int read_wordpiece(struct vocab *v, err *e) {
-    static const struct normalizer_step nfd = {.kind = NORMALIZER_NFD},
-                                        lower = {.kind = NORMALIZER_LOWERCASE};
     const bool lowers = !is_cased(v);
+    struct hf_steps norm;
+    hf_bert_steps(
+        &(struct hf_bert){.clean = true, .ideographs = true, .strip = lowers, .lower = lowers},
+        &norm);
     memcpy(v->rules.first_prefix, "\xe2\x96\x81", 4);
     int rc = bpe_rules_init(&v->rules, e);
-    if (!rc) rc = add_replace(v, HF_BERT_CONTROL, "", e);
-    if (!rc) rc = add_replace(v, "\\s", " ", e);
-    if (!rc) rc = add_replace(v, HF_BERT_IDEOGRAPHS, " ", e);
-    if (!rc && lowers) rc = add_step(v, &nfd, e);
-    if (!rc && lowers) rc = add_replace(v, "\\p{Mn}", "", e);
-    if (!rc && lowers) rc = add_step(v, &lower, e);
+    for (unsigned i = 0; !rc && i < norm.n; i++)
+        rc = vocab_add_normalizer(v, &norm.items[i], e);
     const struct pretok_split steps[] = {{.pattern = "\\s", .behavior = PRETOK_REMOVED},
                                          {.pattern = HF_PUNCTUATION, .behavior = PRETOK_ISOLATED}};
     for (int i = 0; !rc && i < 2; i++)
