@@ -388,24 +388,16 @@ void sched_commit(sched *s, const struct sched_plan *plan) {
     }
 }
 
-void sched_fail(sched *s, const struct sched_plan *plan) {
-    if (!kv_has_states(s->cache)) return;
-    for (uint32_t i = 0; i < plan->n_items; i++) {
-        struct sched_seq *seq = plan->items[i].seq;
-        if (seq->state != SCHED_RUNNING) continue;
-        kv_states_lost(s->cache, seq->kv);
-        preempt(s, seq);
-    }
-}
-
 static void take_back_placeholder(struct sched_seq *seq) {
     seq->n_tokens -= seq->has_placeholder;
     seq->has_placeholder = false;
 }
 
 void sched_restart(sched *s, uint32_t n_steps) {
-    while (s->running.last)
+    while (s->running.last) {
+        kv_states_lost(s->cache, s->running.last->kv);
         preempt(s, s->running.last);
+    }
     for (struct sched_seq *seq = s->waiting.first; seq; seq = seq->next)
         take_back_placeholder(seq);
     kv_forget_steps(s->cache, n_steps);
