@@ -117,11 +117,19 @@ static cJSON *schema_of(const cJSON *function) {
     return json_constant("{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}");
 }
 
-/* A function's arguments, as JSON; where calls are Python's and the schema fits as keywords, which
- * are in the schema's order, so that without "strict" JSON is an alternative. */
+/* A function's arguments, as JSON; where calls are Python's or have bare objects, and the schema
+ * fits as keywords, which are in the schema's order, so that without "strict" JSON is an
+ * alternative. */
 static grammar_node arguments_node(struct making *m, const struct grammar_schema *schema) {
-    if (!m->syntax->python || !keywords_fit(schema->schema)) return grammar_json(m->b, schema);
-    grammar_node keywords = keywords_node(m->b, schema);
+    const char *quote = m->syntax->quote;
+    struct keywords_form form = {.bare = *quote != 0};
+    if (!(m->syntax->python || form.bare) || !keywords_fit(schema->schema))
+        return grammar_json(m->b, schema);
+    if (form.bare) {
+        form.quote = mark_node(m, quote);
+        form.text = until_node(m, quote);
+    }
+    grammar_node keywords = keywords_node(m->b, &form, schema);
     return schema->in_order ? keywords : either_node(m, keywords, grammar_json(m->b, schema));
 }
 

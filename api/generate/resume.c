@@ -9,6 +9,7 @@
 #include "api/http/request.h"
 
 #include "core/base/clock.h"
+#include "core/base/list.h"
 #include "core/base/mem.h"
 
 #include <errno.h>
@@ -36,17 +37,12 @@ int resume_open(const struct resume_config *config, resume **out, err *e) {
 }
 
 static void unlink_stream(resume *s, struct resumable *k) {
-    *(k->prev ? &k->prev->next : &s->first) = k->next;
-    *(k->next ? &k->next->prev : &s->last) = k->prev;
-    k->prev = k->next = NULL;
+    LIST_REMOVE(s, k);
     if (!k->request) s->n_kept--;
 }
 
 static void append_stream(resume *s, struct resumable *k) {
-    k->prev = s->last;
-    k->next = NULL;
-    *(s->last ? &s->last->next : &s->first) = k;
-    s->last = k;
+    LIST_APPEND(s, k);
     if (!k->request) s->n_kept++;
 }
 

@@ -2,6 +2,7 @@
 #include "api/http/answers.h"
 
 #include "core/base/clock.h"
+#include "core/base/list.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -26,8 +27,7 @@ void answers_fini(struct answers *as) {
 
 static void unlink_hold(struct answers *as, struct answer_hold *h) {
     if (!h->sent) return;
-    *(h->prev ? &h->prev->next : &as->first) = h->next;
-    if (h->next) h->next->prev = h->prev;
+    LIST_REMOVE(as, h);
     h->sent = false;
 }
 
@@ -81,10 +81,7 @@ void answers_send(struct answers *as, struct answer_hold *h, int fd) {
     atomic_store(&h->read_ns, clock_now_ns());
     h->fd = fd;
     h->sent = true;
-    h->prev = NULL;
-    h->next = as->first;
-    if (h->next) h->next->prev = h;
-    as->first = h;
+    LIST_INSERT(as, NULL, h);
     pthread_mutex_unlock(&as->mu);
 }
 

@@ -28,8 +28,8 @@ struct answer_hold {
 };
 
 struct answers {
-    pthread_mutex_t mu;        /* guards all below */
-    struct answer_hold *first; /* answers being sent */
+    pthread_mutex_t mu;               /* guards all below */
+    struct answer_hold *first, *last; /* answers being sent */
     uint64_t bytes, max_bytes;
     uint64_t n_cut;
 };

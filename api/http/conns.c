@@ -5,6 +5,7 @@
 #include "api/http/conns.h"
 
 #include "core/base/clock.h"
+#include "core/base/list.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -67,18 +68,14 @@ static void unlink_peer(struct conn *c) {
 
 static void unlink_conn(struct conns *cs, struct conn *c) {
     struct conn_list *l = &cs->lists[c->state];
-    *(c->prev ? &c->prev->next : &l->first) = c->next;
-    *(c->next ? &c->next->prev : &l->last) = c->prev;
-    c->prev = c->next = NULL;
+    LIST_REMOVE(l, c);
 }
 
 static void append_conn(struct conns *cs, struct conn *c, enum conn_state state) {
     struct conn_list *l = &cs->lists[state];
     c->state = state;
     c->since_ns = clock_now_ns();
-    c->prev = l->last;
-    *(l->last ? &l->last->next : &l->first) = c;
-    l->last = c;
+    LIST_APPEND(l, c);
 }
 
 static uint64_t limit_of(const struct conns *cs, const struct conn *c) {

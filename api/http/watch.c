@@ -3,6 +3,7 @@
 #include "api/http/watch.h"
 
 #include "core/base/clock.h"
+#include "core/base/list.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
@@ -28,7 +29,10 @@ struct watch {
     pthread_t thread;
     atomic_bool releasing;
     pthread_mutex_t mu; /* guards live, ready, retired, stop */
-    struct watched *live, *retired;
+    struct {
+        struct watched *first, *last;
+    } live;
+    struct watched *retired;
     struct watched *ready, **ready_tail; /* first in, first out */
     bool stop;
 };
@@ -119,7 +123,7 @@ static struct watched *pop_ready(watch *wt) {
 /* Queues every stream that has been quiet for keepalive_ms. With wt->mu held. */
 static void find_quiet(watch *wt, uint64_t now) {
     uint64_t limit = (uint64_t)wt->config.keepalive_ms * 1000000u;
-    for (struct watched *w = wt->live; w; w = w->next) {
+    for (struct watched *w = wt->live.first; w; w = w->next) {
         uint64_t since = atomic_load(&w->quiet_since_ns);
         if (!since || now < since || now - since < limit) continue;
         atomic_store(&w->keepalive_due, true);
@@ -190,10 +194,10 @@ static int watch_round(watch *wt, struct watched **gone, int n_gone, uint64_t *n
         pthread_mutex_lock(&wt->mu);
     }
     struct watched *retired = take_retired(wt);
-    int timeout_ms = wt->ready               ? 0
-                     : wt->stop              ? -2
-                     : (tick_ns && wt->live) ? (int)(tick_ns / 1000000u) + 1
-                                             : -1;
+    int timeout_ms = wt->ready                     ? 0
+                     : wt->stop                    ? -2
+                     : (tick_ns && wt->live.first) ? (int)(tick_ns / 1000000u) + 1
+                                                   : -1;
     pthread_mutex_unlock(&wt->mu);
     destroy_all(wt, retired);
     return timeout_ms;
@@ -250,7 +254,7 @@ fail:
 void watch_release_all(watch *wt) {
     atomic_store(&wt->releasing, true);
     pthread_mutex_lock(&wt->mu);
-    for (struct watched *w = wt->live; w; w = w->next)
+    for (struct watched *w = wt->live.first; w; w = w->next)
         wake_request(w);
     pthread_mutex_unlock(&wt->mu);
 }
@@ -275,9 +279,7 @@ void watch_begin(watch *wt, struct watched *w) {
     w->fd = -1;
     pthread_mutex_init(&w->mu, NULL);
     pthread_mutex_lock(&wt->mu);
-    w->next = wt->live;
-    if (w->next) w->next->prev = w;
-    wt->live = w;
+    LIST_INSERT(&wt->live, NULL, w);
     pthread_mutex_unlock(&wt->mu);
 }
 
@@ -293,11 +295,7 @@ void watch_end(struct watched *w) {
     watch *wt = w->owner;
     if (w->fd >= 0) poller_remove(wt->poll_fd, w->fd);
     pthread_mutex_lock(&wt->mu);
-    if (w->prev)
-        w->prev->next = w->next;
-    else
-        wt->live = w->next;
-    if (w->next) w->next->prev = w->prev;
+    LIST_REMOVE(&wt->live, w);
     bool first = !wt->retired;
     w->next_retired = wt->retired;
     wt->retired = w;

@@ -6,6 +6,7 @@
 #include "api/http/work_pool.h"
 
 #include "core/base/clock.h"
+#include "core/base/list.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
@@ -71,17 +72,13 @@ static void insert_item(struct lane *l, struct work_item *item) {
     struct work_item *before = l->last;
     while (before && before->turn > item->turn)
         before = before->prev;
-    item->prev = before;
-    item->next = before ? before->next : l->first;
-    *(item->next ? &item->next->prev : &l->last) = item;
-    *(before ? &before->next : &l->first) = item;
+    LIST_INSERT(l, before, item);
     l->n_queued++;
     pthread_cond_signal(&l->changed);
 }
 
 static void unlink_item(struct lane *l, struct work_item *item) {
-    *(item->prev ? &item->prev->next : &l->first) = item->next;
-    *(item->next ? &item->next->prev : &l->last) = item->prev;
+    LIST_REMOVE(l, item);
     l->n_queued--;
 }
 

@@ -57,6 +57,7 @@ async function ask(path, { body, signal, timeoutMs, lastEventId } = {}) {
 }
 
 export const fetchModels = async () => (await (await ask("v1/models", { timeoutMs: 5000 })).json()).data;
+export const fetchFields = async () => (await (await ask("v1/inferd/fields", { timeoutMs: 5000 })).json()).data;
 export const fetchReady = async () => (await ask("readyz", { timeoutMs: 5000 })).text();
 export const fetchHistory = async () => (await ask("v1/inferd/history", { timeoutMs: 5000 })).json();
 export const fetchHealth = async () => (await ask("health", { timeoutMs: 5000 })).json();

@@ -1,45 +1,53 @@
-// The sampling parameters as forms. An empty field is not sent: the server's default applies.
+// The sampling parameters as forms. An empty field is not sent: the server's default applies. Bounds are the server's
+// (GET /v1/inferd/fields); until they have arrived it alone checks them.
+import { fetchFields } from "./api.js";
 import { h } from "./dom.js";
 
 const INTEGER = /^[+-]?\d+$/;
 
 const FIELDS = {
   system: { label: "System prompt", kind: "text", rows: 4, wide: true, hint: "Tells the model how to answer." },
-  temperature: { label: "Temperature", min: 0, max: 2, hint: "0 always takes the likeliest token." },
+  temperature: { label: "Temperature", hint: "0 always takes the likeliest token." },
   top_p: {
     label: "Top p",
-    min: 0,
-    max: 1,
     hint: "Samples from the most likely tokens whose probabilities sum to this.",
   },
   top_k: {
     label: "Top k",
-    min: -1,
-    max: 2147483647,
     integer: true,
     hint: "Samples from this many most likely tokens; 0 disables it.",
   },
-  min_p: { label: "Min p", min: 0, max: 1, hint: "Excludes tokens below this fraction of the highest probability." },
-  max_tokens: { label: "Max tokens", min: 1, max: 2147483647, integer: true, hint: "Maximum length of the answer." },
+  min_p: { label: "Min p", hint: "Excludes tokens below this fraction of the highest probability." },
+  max_tokens: { label: "Max tokens", integer: true, hint: "Maximum length of the answer." },
   seed: {
     label: "Seed",
     integer: true,
     big: true,
-    min: -(2n ** 63n),
-    max: 2n ** 63n - 1n,
     hint: "The same seed gives the same answer.",
   },
-  presence_penalty: { label: "Presence penalty", min: -2, max: 2, hint: "Penalizes tokens that occur already." },
-  frequency_penalty: { label: "Frequency penalty", min: -2, max: 2, hint: "Penalizes tokens by how often they occur." },
-  repetition_penalty: { label: "Repetition penalty", min: 0.01, max: 10, hint: "1 disables it." },
+  presence_penalty: { label: "Presence penalty", hint: "Penalizes tokens that occur already." },
+  frequency_penalty: { label: "Frequency penalty", hint: "Penalizes tokens by how often they occur." },
+  repetition_penalty: { label: "Repetition penalty", hint: "1 disables it." },
   stop: { label: "Stop strings", kind: "lines", rows: 2, wide: true, hint: "One per line; \\n is a line break." },
 };
 
 export const CHAT_FIELDS = Object.keys(FIELDS);
 export const PLAY_FIELDS = ["temperature", "max_tokens", "seed"];
 
+let bounds = null; // name -> {minimum, maximum}
+let asking = null;
+
+// Resolves once the bounds are there, or cannot be had for now.
+async function loadBounds() {
+  if (bounds) return;
+  asking ??= fetchFields().finally(() => (asking = null));
+  const chat = (await asking.catch(() => null))?.find((one) => one.endpoint === "POST /v1/chat/completions");
+  if (chat) bounds = Object.fromEntries(chat.fields.map((field) => [field.name, field]));
+}
+
 // Text of a field -> {value} or {error}.
-function parse(field, text) {
+function parse(name, text) {
+  const field = FIELDS[name];
   if (field.kind === "text") return { value: text };
   if (field.kind === "lines")
     return {
@@ -52,7 +60,9 @@ function parse(field, text) {
   if (field.integer && !INTEGER.test(trimmed)) return { error: "an integer" };
   const value = field.big ? BigInt(trimmed) : Number(trimmed);
   if (!field.big && !Number.isFinite(value)) return { error: "a number" };
-  if (value < field.min || value > field.max) return { error: `from ${field.min} to ${field.max}` };
+  if (field.big && BigInt.asIntN(64, value) !== value) return { error: "an integer of 64 bits" };
+  const { minimum, maximum } = (!field.big && bounds?.[name]) || {};
+  if (value < (minimum ?? value) || value > (maximum ?? value)) return { error: `from ${minimum} to ${maximum}` };
   return { value: field.big ? value.toString() : value };
 }
 
@@ -65,6 +75,13 @@ export class SettingsForm {
       this.check();
       onChange?.();
     });
+    this.bound();
+  }
+
+  // Checks again when the bounds have arrived.
+  async bound() {
+    await loadBounds();
+    if (bounds) this.check();
   }
 
   row(name, prefix) {
@@ -105,8 +122,9 @@ export class SettingsForm {
   // Marks invalid fields; returns the name of the first, or null.
   check() {
     let bad = null;
+    if (!bounds) this.bound();
     for (const [name, input] of this.inputs) {
-      const { error } = input.value.trim() ? parse(FIELDS[name], input.value) : {};
+      const { error } = input.value.trim() ? parse(name, input.value) : {};
       input.setAttribute("aria-invalid", String(Boolean(error)));
       this.notes.get(name).textContent = error ? `Must be ${error}.` : FIELDS[name].hint;
       if (error) bad ??= name;
@@ -127,7 +145,7 @@ export class SettingsForm {
     const out = {};
     for (const [name, input] of this.inputs) {
       if (!input.value.trim()) continue;
-      const { value } = parse(FIELDS[name], input.value);
+      const { value } = parse(name, input.value);
       if (value !== undefined && value.length !== 0) out[name] = value;
     }
     return out;

@@ -23,7 +23,7 @@ enum state {
     AT_TEXT,
     AT_HEAD,      /* at a trigger, perhaps after white space: is it a call? */
     AT_ARGUMENTS, /* within the object of arguments */
-    AT_KEYWORDS,  /* within arguments in Python's notation */
+    AT_KEYWORDS,  /* within arguments in Python's notation, or a bare object */
     AT_CLOSE,     /* after that object */
     AT_GAP,       /* after a complete call: another one, the section's end, or text */
     AT_HEADER,    /* harmony: in the header of a message */
@@ -47,7 +47,7 @@ struct chat_parser {
     uint32_t depth; /* nesting within the arguments */
     enum chat_piece_kind message;
     struct chat_python python;
-    str json; /* what a step adds to arguments in Python's notation */
+    str json; /* what a step adds to arguments in such a notation */
     str held; /* undecided bytes */
     str out;  /* texts of pieces */
     struct piece *pieces;
@@ -378,9 +378,15 @@ static void begin_call(chat_parser *p, const char *name, size_t n_mark) {
     p->depth = 0;
     p->in_string = p->escaped = p->skip_space = false;
     p->said = true;
-    if (!p->syntax->python || !p->held.len || *p->held.data == '{') return;
+    if (*p->syntax->quote) {
+        drop_held(p, 1); /* its brace */
+        chat_python_begin_bare(&p->python, &p->json);
+    } else if (p->syntax->python && p->held.len && *p->held.data != '{') {
+        chat_python_begin(&p->python, &p->json);
+    } else {
+        return;
+    }
     p->state = AT_KEYWORDS;
-    chat_python_begin(&p->python, &p->json);
     emit_json(p);
 }
 
@@ -439,17 +445,31 @@ static bool step_arguments(chat_parser *p, bool final) {
     return p->state == AT_CLOSE;
 }
 
-/* The parenthesis that ends the call is left to call_close. After what is not Python the arguments
- * stay incomplete, and the rest is text. */
+/* Takes the bytes at s[0..n). *used: how many; 0: the rest of a mark is awaited. */
+static enum chat_python_result put_keywords(chat_parser *p, const char *s, size_t n, bool final,
+                                            size_t *used) {
+    const char *quote = p->syntax->quote;
+    const size_t n_quote = strlen(quote), skip = control_at(s, n);
+    *used = skip ? skip : 1;
+    if (n_quote && memcmp(s, quote, n < n_quote ? n : n_quote) == 0) {
+        *used = n < n_quote ? 0 : n_quote;
+        if (n >= n_quote) return chat_python_quote(&p->python, &p->json);
+        if (!final) return CHAT_PYTHON_MORE;
+        *used = p->cut ? n : 1;
+        if (p->cut) return CHAT_PYTHON_MORE;
+    }
+    return skip ? CHAT_PYTHON_MORE : chat_python_put(&p->python, *s, &p->json);
+}
+
+/* The parenthesis that ends the call is left to call_close. After what does not follow the notation
+ * the arguments stay incomplete, and the rest is text. */
 static bool step_keywords(chat_parser *p, bool final) {
     const char *s = p->held.data;
-    size_t i = 0;
+    size_t i = 0, used = 1;
     enum chat_python_result r = CHAT_PYTHON_MORE;
-    (void) final;
-    while (i < p->held.len && r == CHAT_PYTHON_MORE) {
-        size_t skip = control_at(s + i, p->held.len - i);
-        if (!skip) r = chat_python_put(&p->python, s[i], &p->json);
-        if (r == CHAT_PYTHON_MORE) i += skip ? skip : 1;
+    while (i < p->held.len && r == CHAT_PYTHON_MORE && used) {
+        r = put_keywords(p, s + i, p->held.len - i, final, &used);
+        if (r == CHAT_PYTHON_MORE || (r == CHAT_PYTHON_END && *p->syntax->quote)) i += used;
     }
     emit_json(p);
     drop_held(p, i);

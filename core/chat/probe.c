@@ -84,7 +84,8 @@ static int score_call(struct probe *p, bool as_text, enum content content, unsig
              contents[content], as_text ? CALLS(OBJECT_TEXT) : CALLS(OBJECT));
     bool renders = probe_render(p, json, true);
     bool shown = output_has(p, CALLED) && output_has(p, KEY) && output_has(p, VALUE) &&
-                 !output_has(p, as_text ? "\\\"" KEY "\\\"" : "'" KEY "': '" VALUE "'");
+                 !output_has(p, as_text ? "\\\"" KEY "\\\"" : "'" KEY "': '" VALUE "'") &&
+                 !output_has(p, "{{\"" KEY); /* the template adds braces of its own */
     *n_nulls = count_word(p, "None") + count_word(p, "null");
     return renders + (renders && shown);
 }

@@ -1,6 +1,6 @@
-/* python.c - keyword arguments of a Python call to JSON, byte by byte. Keeps brackets, the current
- * word and the current escape, and nothing else: what it adds does not depend on how the text was
- * divided. Pure. */
+/* python.c - keyword arguments of a Python call, and bare objects, to JSON, byte by byte. Keeps
+ * brackets, the current word and the current escape, and nothing else: what it adds does not depend
+ * on how the text was divided. Pure. */
 #include "core/chat/python.h"
 
 #include "core/chat/chat_int.h"
@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum state {
-    NAME_OR_END, /* an argument's name, or the end of the call */
+    NAME_OR_END, /* an argument's name, or the end of the call; a key of a bare object, or its end
+                  */
     NAME,        /* within that name */
     EQUALS,      /* after it */
     VALUE,
@@ -27,6 +28,11 @@ enum state {
 
 void chat_python_begin(struct chat_python *p, str *out) {
     *p = (struct chat_python){.state = NAME_OR_END, .depth = 1, .open = {')'}};
+    str_add_char(out, '{');
+}
+
+void chat_python_begin_bare(struct chat_python *p, str *out) {
+    *p = (struct chat_python){.state = NAME_OR_END, .depth = 1, .open = {'}'}, .bare = true};
     str_add_char(out, '{');
 }
 
@@ -116,6 +122,10 @@ static void end_string(struct chat_python *p, str *out) {
 }
 
 static void put_string(struct chat_python *p, char c, str *out) {
+    if (p->marked) {
+        add_byte((unsigned char)c, out);
+        return;
+    }
     if (c == p->quote) {
         if (p->triple && ++p->n_quotes < 3) return;
         end_string(p, out);
@@ -170,8 +180,8 @@ static enum chat_python_result begin_string(struct chat_python *p, char c, str *
     add_comma(p, out);
     str_add_char(out, '"');
     p->quote = c;
-    p->is_key = p->state == KEY_OR_END;
-    p->triple = false;
+    p->is_key = p->state == KEY_OR_END || p->state == NAME_OR_END;
+    p->triple = p->marked = false;
     p->n_quotes = 0;
     p->state = QUOTED;
     return CHAT_PYTHON_MORE;
@@ -183,7 +193,7 @@ static enum chat_python_result begin_value(struct chat_python *p, char c, str *o
     if (bracket ? p->depth == CHAT_PYTHON_DEPTH : !is_word_char(c)) return CHAT_PYTHON_BAD;
     add_comma(p, out);
     p->n_word = 0;
-    p->state = c == '{' ? KEY_OR_END : c == '[' ? VALUE_OR_END : WORD;
+    p->state = c == '[' ? VALUE_OR_END : c != '{' ? WORD : p->bare ? NAME_OR_END : KEY_OR_END;
     if (bracket) {
         p->open[p->depth++] = c == '{' ? '}' : ']';
         str_add_char(out, c);
@@ -209,13 +219,31 @@ static enum chat_python_result put_name(struct chat_python *p, char c, str *out)
     return CHAT_PYTHON_MORE;
 }
 
+/* A key without quotes ends at the colon. */
+static enum chat_python_result put_key(struct chat_python *p, char c, str *out) {
+    const bool first = p->state == NAME_OR_END;
+    if (first && c == '}') return close_bracket(p, c, out);
+    if (first && c == '"') return begin_string(p, c, out);
+    if (c == ':' && !first) {
+        str_add(out, "\":");
+        p->state = VALUE;
+        return CHAT_PYTHON_MORE;
+    }
+    if ((unsigned char)c < ' ' || strchr(",:{}[]\"", c)) return CHAT_PYTHON_BAD;
+    if (first) add_comma(p, out);
+    if (first) str_add_char(out, '"');
+    add_byte((unsigned char)c, out);
+    p->state = NAME;
+    return CHAT_PYTHON_MORE;
+}
+
 /* Outside words and strings, where white space does not matter. */
 static enum chat_python_result put_structure(struct chat_python *p, char c, str *out) {
     char closer = p->open[p->depth - 1];
     if (chat_is_space(c)) return CHAT_PYTHON_MORE;
     switch (p->state) {
     case NAME_OR_END:
-        return put_name(p, c, out);
+        return p->bare ? put_key(p, c, out) : put_name(p, c, out);
     case VALUE_OR_END:
         return c == ']' ? close_bracket(p, c, out) : begin_value(p, c, out);
     case KEY_OR_END:
@@ -231,7 +259,9 @@ static enum chat_python_result put_structure(struct chat_python *p, char c, str 
     default: /* AFTER */
         if (c != ',') return close_bracket(p, c, out);
         p->comma = true;
-        p->state = closer == ')' ? NAME_OR_END : closer == '}' ? KEY_OR_END : VALUE_OR_END;
+        p->state = closer == ']'              ? VALUE_OR_END
+                   : closer == ')' || p->bare ? NAME_OR_END
+                                              : KEY_OR_END;
         return CHAT_PYTHON_MORE;
     }
 }
@@ -257,7 +287,7 @@ static enum chat_python_result put_digit(struct chat_python *p, char c, str *out
 enum chat_python_result chat_python_put(struct chat_python *p, char c, str *out) {
     switch (p->state) {
     case NAME:
-        return put_name(p, c, out);
+        return p->bare ? put_key(p, c, out) : put_name(p, c, out);
     case WORD:
         if (is_word_char(c)) {
             if (p->n_word + 1 == CHAT_PYTHON_WORD_BYTES) return CHAT_PYTHON_BAD;
@@ -286,4 +316,17 @@ enum chat_python_result chat_python_put(struct chat_python *p, char c, str *out)
     default:
         return put_structure(p, c, out);
     }
+}
+
+enum chat_python_result chat_python_quote(struct chat_python *p, str *out) {
+    if (p->state == STRING && p->marked) {
+        end_string(p, out);
+        return CHAT_PYTHON_MORE;
+    }
+    if (p->state != VALUE && p->state != VALUE_OR_END && p->state != NAME_OR_END)
+        return CHAT_PYTHON_BAD;
+    begin_string(p, '"', out);
+    p->marked = true;
+    p->state = STRING;
+    return CHAT_PYTHON_MORE;
 }

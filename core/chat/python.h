@@ -1,5 +1,8 @@
-/* python.h - private to core/chat: keyword arguments of a Python call, such as those of LFM2
- * (`city="Rome", days=[1, 2]`), turned into a JSON object while they arrive.
+/* python.h - private to core/chat: arguments that are not written as JSON, turned into a JSON
+ * object while they arrive: keyword arguments of a Python call, such as those of LFM2
+ * (`city="Rome", days=[1, 2]`), and bare objects, such as those of Gemma 4
+ * (`{city:<|"|>Rome<|"|>,days:[1,2]}`), whose keys have no quotes and whose strings have a mark
+ * around them and no escapes. JSON objects are bare objects, too.
  *
  * THREAD SAFETY: one thread at a time. */
 #ifndef INFERD_CHAT_PYTHON_H
@@ -20,6 +23,8 @@ struct chat_python {
     uint16_t n_word;
     bool comma;       /* owed before the next member */
     bool is_key;      /* the string is a key of a dict */
+    bool bare;        /* a bare object */
+    bool marked;      /* marks are around the string */
     bool triple;      /* three quotes around the string */
     char quote;       /* around the string */
     uint8_t n_quotes; /* quotes in a row within a triple string */
@@ -32,10 +37,14 @@ enum chat_python_result { CHAT_PYTHON_MORE, CHAT_PYTHON_END, CHAT_PYTHON_BAD };
 
 /* Begins after the call's parenthesis, and adds the object's brace to out. */
 void chat_python_begin(struct chat_python *p, str *out);
+/* Begins after the brace of a bare object, likewise. */
+void chat_python_begin_bare(struct chat_python *p, str *out);
 /* Takes the next byte and adds the JSON that it decides to out. END: c is the parenthesis that ends
- * the call, and the object is complete. BAD: c cannot follow; the object stays incomplete. Accepts
- * literals only: strings ('', "" and tripled, with escapes), numbers, None, True, False and their
- * JSON names, lists, and dicts with strings as keys. */
+ * the call, or the bare object's brace, and the object is complete. BAD: c cannot follow; the
+ * object stays incomplete. Accepts literals only: strings ('', "" and tripled, with escapes),
+ * numbers, None, True, False and their JSON names, lists, and dicts with strings as keys. */
 enum chat_python_result chat_python_put(struct chat_python *p, char c, str *out);
+/* The same for the mark around strings of a bare object. */
+enum chat_python_result chat_python_quote(struct chat_python *p, str *out);
 
 #endif

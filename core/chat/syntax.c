@@ -56,6 +56,25 @@ struct study {
     bool no_memory;
 };
 
+/* Adds text[0..n) in mark notation: control tokens are enclosed. */
+static void add_marked(const struct study *s, const char *text, size_t n_text, str *out) {
+    for (size_t i = 0; i < n_text;) {
+        char tag[MAX_TAG_BYTES + 1];
+        size_t n = 0;
+        if (s->tok && strchr("<[|\xe2\xef", text[i]))
+            for (n = n_text - i < MAX_TAG_BYTES ? n_text - i : MAX_TAG_BYTES; n; n--) {
+                memcpy(tag, text + i, n);
+                tag[n] = 0;
+                int32_t id = tokenizer_find(s->tok, tag);
+                if (id >= 0 && tokenizer_is_control(s->tok, id)) break;
+            }
+        if (n) str_add_char(out, CHAT_CONTROL_OPEN);
+        str_add_n(out, text + i, n ? n : 1);
+        if (n) str_add_char(out, CHAT_CONTROL_CLOSE);
+        i += n ? n : 1;
+    }
+}
+
 /* Renders a conversation into mark notation (control tokens enclosed). NULL: it does not render. */
 static char *study_render(struct study *s, const char *messages, bool with_tools, bool prompt) {
     cJSON *list = json_constant(messages);
@@ -65,21 +84,7 @@ static char *study_render(struct study *s, const char *messages, bool with_tools
     str marks;
     str_init(&marks, RENDER_BYTES * 2);
     bool ok = list && chat_prompt_within(s->t, &in, RENDER_BYTES, RENDER_STEPS, &out, NULL) == 0;
-    for (size_t i = 0; ok && i < out.n;) {
-        char text[MAX_TAG_BYTES + 1];
-        size_t n = 0;
-        if (s->tok && strchr("<[|\xe2\xef", out.text[i]))
-            for (n = out.n - i < MAX_TAG_BYTES ? out.n - i : MAX_TAG_BYTES; n; n--) {
-                memcpy(text, out.text + i, n);
-                text[n] = 0;
-                int32_t id = tokenizer_find(s->tok, text);
-                if (id >= 0 && tokenizer_is_control(s->tok, id)) break;
-            }
-        if (n) str_add_char(&marks, CHAT_CONTROL_OPEN);
-        str_add_n(&marks, out.text + i, n ? n : 1);
-        if (n) str_add_char(&marks, CHAT_CONTROL_CLOSE);
-        i += n ? n : 1;
-    }
+    if (ok) add_marked(s, out.text, out.n, &marks);
     s->no_memory |= !list || marks.failed;
     cJSON_Delete(list);
     chat_output_fini(&out);
@@ -326,6 +331,35 @@ static bool learn_python(const struct study *s, struct chat_syntax *out, const c
     return *out->trigger && !out->at_start; /* a list without a tag cannot be told from text */
 }
 
+/* Calls with bare objects, `name{key:<|"|>value<|"|>}`: Gemma 4. Each has tags around it. one,
+ * plain: as for learn_call. */
+static bool learn_bare(struct study *s, struct chat_syntax *out, const char *one,
+                       const char *plain) {
+    static const char begin[] = NAME_1 "{inferd_key:", said[] = "inferd_value";
+    const size_t from = common_prefix(one, plain);
+    const char *name = strstr(one + from, begin);
+    const char *open = name ? name + strlen(begin) : "", *value = strstr(open, said);
+    const char *close = value ? value + strlen(said) : "";
+    const size_t n = value ? (size_t)(value - open) : 0;
+    if (!n || *open == '"' || strncmp(close, open, n) != 0 || close[n] != '}') return false;
+    const size_t end = (size_t)(close - one) + n + 1;
+    if (!put_mark(out->quote, open, 0, n, false) ||
+        !put_mark(out->call_open, one, from, (size_t)(name - one), true) ||
+        !put_mark(out->call_close, one, end, end + tag_at(one + end), false) || !*out->call_close)
+        return false;
+    char *two = study_render(s,
+                             "[" USER "," CALLING(CALL(ID_1, NAME_1) "," CALL(ID_2, NAME_2))
+                                 RESULT(ID_1, NAME_1) RESULT(ID_2, NAME_2) "]",
+                             true, false);
+    char gap[2 * CHAT_MARK_BYTES];
+    snprintf(gap, sizeof gap, "%s%s", out->call_close, out->call_open);
+    out->several = two && strstr(two, gap);
+    free(two);
+    *out->section_open = *out->arguments_open = *out->between = *out->section_close = 0;
+    set_trigger(out);
+    return *out->trigger && !out->at_start; /* without a tag it cannot be told from text */
+}
+
 /* Is the trigger an end-of-generation token? Then it never reaches the parser. */
 static bool ends_answer(const struct study *s, const struct chat_syntax *x) {
     char name[CHAT_MARK_BYTES];
@@ -344,7 +378,8 @@ static void learn_calls(struct study *s, struct chat_syntax *out) {
         study_render(s, "[" USER ",{\"role\":\"assistant\",\"content\":\"" ONE "\"}]", true, false);
     bool knows = bare && shown && !strstr(bare, NAME_1) && strstr(shown, NAME_1);
     bool learnt = knows && one && plain &&
-                  (learn_call(s, &found, one, plain) || learn_python(s, &found, one, plain));
+                  (learn_call(s, &found, one, plain) || learn_python(s, &found, one, plain) ||
+                   learn_bare(s, &found, one, plain));
     if (learnt && !ends_answer(s, &found)) {
         *out = found;
         out->native = true;
@@ -371,9 +406,11 @@ static const struct {
 };
 
 static void set_known_mark(const struct study *s, char mark[CHAT_MARK_BYTES], const char *text) {
-    int32_t id = s->tok ? tokenizer_find(s->tok, text) : -1;
-    bool control = id >= 0 && tokenizer_is_control(s->tok, id);
-    snprintf(mark, CHAT_MARK_BYTES, control ? "\xff%s\xfe" : "%s", text);
+    str marked;
+    str_init(&marked, CHAT_MARK_BYTES);
+    add_marked(s, text, strlen(text), &marked);
+    put_mark(mark, str_cstr(&marked), 0, marked.len, false);
+    str_fini(&marked);
 }
 
 /* Learns the marks from the tags around a thought, if the template shows it. */

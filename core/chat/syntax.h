@@ -35,6 +35,9 @@ struct chat_syntax {
     /* Arguments are written as those of a Python call, `a=1, b="x"`; a JSON object in their place,
      * which a constrained answer has if its schema needs one, is accepted too. */
     bool python;
+    /* Around strings of arguments that are a bare object, `{a:1,b:<|"|>x<|"|>}`; arguments_open is
+     * then "", and JSON is accepted too. "": arguments are no bare object. */
+    char quote[CHAT_MARK_BYTES];
     char section_open[CHAT_MARK_BYTES], call_open[CHAT_MARK_BYTES];
     char arguments_open[CHAT_MARK_BYTES], call_close[CHAT_MARK_BYTES];
     char between[CHAT_MARK_BYTES], section_close[CHAT_MARK_BYTES];

@@ -45,16 +45,26 @@ static int find_eog(engine *en, err *e) {
     return 0;
 }
 
-/* A model that does not score is served all the same. */
-static int open_score(engine *en, const char *path, err *e) {
+/* The tokens that may be sampled, if the file names some that may not. */
+static int find_allowed(engine *en, err *e) {
+    const uint32_t n_words = (en->hp.n_vocab + 31) / 32;
+    for (int32_t id = 0; id < tokenizer_n_vocab(en->tok); id++) {
+        if (!tokenizer_is_suppressed(en->tok, id)) continue;
+        if (!en->allowed) {
+            en->allowed = mem_new(n_words, sizeof *en->allowed);
+            if (!en->allowed) return err_no_memory(e);
+            memset(en->allowed, 0xff, n_words * sizeof *en->allowed);
+        }
+        en->allowed[id / 32] &= ~(1u << (id % 32));
+    }
+    return 0;
+}
+
+static int open_heads(engine *en, const char *path, err *e) {
     const struct model_words words = {.yes = tokenizer_find(en->tok, "yes"),
                                       .no = tokenizer_find(en->tok, "no"),
                                       .has_template = tokenizer_rerank_template(en->tok) != NULL};
-    int rc = model_score_read(path, &en->hp, &words, &en->score, e);
-    if (rc != ERR_UNSUPPORTED || en->hp.pooling == MODEL_POOLING_RANK) return rc;
-    snprintf(en->scores_lack, sizeof en->scores_lack, "%s", e->msg);
-    err_clear(e);
-    return 0;
+    return model_heads_read(path, &en->hp, &words, &en->heads, e);
 }
 
 /* Settings that have no effect on other backends than the CPU. */
@@ -201,8 +211,8 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         rc = err_set(e, ERR_FORMAT, "the tokenizer has %d tokens, the model %u",
                      (int)tokenizer_n_vocab(en->tok), en->hp.n_vocab);
     if (!rc) rc = find_eog(en, e);
-    if (!rc) rc = open_score(en, config->model_path, e);
-    if (!rc) rc = model_dense_read(config->model_path, &en->hp, &en->dense, e);
+    if (!rc) rc = find_allowed(en, e);
+    if (!rc) rc = open_heads(en, config->model_path, e);
     if (!rc) rc = backend_open(&bc, &en->be, e);
     if (!rc && backend_can_sample(en->be))
         limits.max_history = config->max_sequences < ENGINE_MAX_HISTORY / ENGINE_HISTORY_TOKENS
@@ -302,11 +312,11 @@ void engine_close(engine *en) {
     if (en->sch) sched_free(en->sch);
     model_close(en->mdl);
     kv_close(en->cache);
-    model_score_fini(&en->score);
-    model_dense_fini(&en->dense);
+    model_heads_fini(&en->heads);
     backend_close(en->be);
     grammar_vocab_free(en->vocab);
     free(en->eog);
+    free(en->allowed);
     free(en->places);
     free(en->published);
     tokenizer_close(en->tok);
@@ -335,9 +345,9 @@ struct engine_model engine_model(const engine *en) {
                                  .recurrent = hp->recurrent.n_layers > 0,
                                  .n_embd = hp->n_embd,
                                  .pooling = (enum engine_pooling)hp->pooling,
-                                 .scores = en->score.w != NULL,
+                                 .scores = en->heads.score.w != NULL,
                                  .only_embeds = hp->both_ways,
-                                 .scores_lack = en->scores_lack};
+                                 .scores_lack = en->heads.scores_lack};
 }
 
 const struct sampling_recommended *engine_sampling(const engine *en) {
@@ -378,8 +388,9 @@ static int check_single(const engine *en, const struct engine_request *req, err 
         return err_set_param(e, ERR_UNSUPPORTED, "model",
                              "this model (%s) only embeds: use /v1/embeddings", en->hp.arch);
     if (!req->n_generated && req->pooling == ENGINE_POOLING_NONE) return 0;
-    if (req->pooling == ENGINE_POOLING_RANK && !en->score.w)
-        return err_set(e, ERR_UNSUPPORTED, "this model cannot score: %.300s", en->scores_lack);
+    if (req->pooling == ENGINE_POOLING_RANK && !en->heads.score.w)
+        return err_set(e, ERR_UNSUPPORTED, "this model cannot score: %.300s",
+                       en->heads.scores_lack);
     if (req->n_choices != 1)
         return err_set_param(e, ERR_INVALID, "n", "a continuation or an embedding has one choice");
     if (req->n_generated && req->pooling != ENGINE_POOLING_NONE)

@@ -194,9 +194,8 @@ struct engine {
     /* Fixed after engine_open. */
     struct engine_config config; /* strings are not kept */
     struct model_hparams hp;
-    struct model_score score;
-    struct model_dense dense;                   /* scratch: the worker's */
-    char scores_lack[sizeof((err *)NULL)->msg]; /* why the model does not score */
+    uint32_t *allowed; /* as sampler_request.mask: tokens that are not suppressed; NULL: all */
+    struct model_heads heads; /* scratch: the worker's */
     uint32_t context_length;
     backend *be;
     kv *cache;

@@ -17,7 +17,7 @@ _Static_assert((int)ENGINE_POOLING_NONE == (int)MODEL_POOLING_NONE &&
 int pooled_init(struct pooled *p, enum engine_pooling how, const engine *en) {
     const uint32_t n_embd = en->hp.n_embd;
     p->scores = how == ENGINE_POOLING_RANK;
-    if (p->scores) how = (enum engine_pooling)en->score.of;
+    if (p->scores) how = (enum engine_pooling)en->heads.score.of;
     p->how = how;
     if (how == ENGINE_POOLING_NONE) return 0;
     p->result = mem_new(n_embd, sizeof *p->result);
@@ -58,7 +58,7 @@ void pooled_finish(struct pooled *p, const engine *en) {
         for (uint32_t i = 0; i < n_embd; i++)
             p->result[i] = (float)(p->sum[i] / p->n);
     if (p->scores)
-        p->result[0] = (float)model_score_of(&en->score, p->result, n_embd);
+        p->result[0] = (float)model_score_of(&en->heads.score, p->result, n_embd);
     else
-        model_dense_apply(&en->dense, p->result);
+        model_dense_apply(&en->heads.dense, p->result);
 }

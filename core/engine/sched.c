@@ -5,6 +5,7 @@
  * that nothing planned is ever revoked. Worker thread only. */
 #include "core/engine/sched.h"
 
+#include "core/base/list.h"
 #include "core/base/mem.h"
 #include "core/base/min_max.h"
 
@@ -17,7 +18,7 @@ enum { HEADROOM_SEQUENCES = 4, CHUNK_PARTS = 4 };
 
 /* Best first: higher priority, then earlier arrival. */
 struct list {
-    struct sched_seq *head, *tail;
+    struct sched_seq *first, *last;
     uint32_t n;
 };
 
@@ -39,32 +40,15 @@ static bool goes_before(const struct sched_seq *a, const struct sched_seq *b) {
 
 /* Searches from the end, where new arrivals belong. */
 static void list_insert(struct list *l, struct sched_seq *seq) {
-    struct sched_seq *prev = l->tail;
+    struct sched_seq *prev = l->last;
     while (prev && goes_before(seq, prev))
         prev = prev->prev;
-    seq->prev = prev;
-    seq->next = prev ? prev->next : l->head;
-    if (seq->prev)
-        seq->prev->next = seq;
-    else
-        l->head = seq;
-    if (seq->next)
-        seq->next->prev = seq;
-    else
-        l->tail = seq;
+    LIST_INSERT(l, prev, seq);
     l->n++;
 }
 
 static void list_remove(struct list *l, struct sched_seq *seq) {
-    if (seq->prev)
-        seq->prev->next = seq->next;
-    else
-        l->head = seq->next;
-    if (seq->next)
-        seq->next->prev = seq->prev;
-    else
-        l->tail = seq->prev;
-    seq->prev = seq->next = NULL;
+    LIST_REMOVE(l, seq);
     l->n--;
 }
 
@@ -150,17 +134,17 @@ static void preempt(sched *s, struct sched_seq *seq) {
 
 /* Paused ones first, then the last of the running order. */
 static struct sched_seq *choose_victim(const sched *s) {
-    struct sched_seq *seq = s->running.tail;
+    struct sched_seq *seq = s->running.last;
     while (seq && !seq->paused)
         seq = seq->prev;
-    return seq ? seq : s->running.tail;
+    return seq ? seq : s->running.last;
 }
 
 /* Pass 1: reserves blocks for the known tokens of each running sequence. It goes from best to
  * worst, and a victim is paused or the worst, so a sequence that has its blocks in this pass keeps
  * them. */
 static void reserve_running(sched *s) {
-    struct sched_seq *seq = s->running.head, *victim = NULL;
+    struct sched_seq *seq = s->running.first, *victim = NULL;
     while (seq) {
         kv_window_trim(s->cache, seq->kv, seq->n_computed);
         if (gap(seq))
@@ -219,7 +203,7 @@ static bool gives_way(const struct sched_seq *victim, const struct sched_seq *se
  * block shared with a victim may become unnecessary. One victim's live block is state enough.) */
 static bool make_room(sched *s, const struct sched_seq *seq) {
     uint64_t n_most = (uint64_t)kv_n_free(s->cache) + 1;
-    for (const struct sched_seq *r = s->running.head; r; r = r->next)
+    for (const struct sched_seq *r = s->running.first; r; r = r->next)
         if (gives_way(r, seq)) n_most += kv_seq_n_blocks(r->kv);
     if (n_most < start_need(s, seq).blocks) return false;
     while (!has_room(s, seq)) {
@@ -283,9 +267,9 @@ static void load_add(const sched *s, struct load *l, const struct sched_seq *seq
  * order, so this loop does not miss them. */
 static void admit_waiting(sched *s) {
     struct load l = {0};
-    for (const struct sched_seq *r = s->running.head; r; r = r->next)
+    for (const struct sched_seq *r = s->running.first; r; r = r->next)
         load_add(s, &l, r);
-    for (struct sched_seq *seq = s->waiting.head, *next; seq; seq = next) {
+    for (struct sched_seq *seq = s->waiting.first, *next; seq; seq = next) {
         next = seq->next;
         if (seq->paused || waits_for_leader(s, seq)) continue;
         if (l.asked >= prefill_budget(s, l.n_decode)) return;
@@ -331,7 +315,7 @@ static uint32_t give_rows(const sched *s, struct sched_item *item, uint32_t want
 
 /* Pass 3 for whole sequences: the first in the order always fits. */
 static void take_whole(sched *s, struct sched_plan *plan) {
-    for (struct sched_seq *seq = s->running.head; seq; seq = seq->next) {
+    for (struct sched_seq *seq = s->running.first; seq; seq = seq->next) {
         if (!gap(seq)) continue;
         assert(!seq->n_computed && seq->n_tokens <= s->config.max_batch_tokens);
         if (gap(seq) > s->config.max_batch_tokens - plan->n_rows) return;
@@ -344,12 +328,12 @@ static void take_whole(sched *s, struct sched_plan *plan) {
 /* Pass 3. */
 static void share_budget(sched *s, struct sched_plan *plan) {
     struct load l = {0};
-    for (const struct sched_seq *r = s->running.head; r; r = r->next)
+    for (const struct sched_seq *r = s->running.first; r; r = r->next)
         load_add(s, &l, r);
     uint32_t left = prefill_budget(s, l.n_decode), n_behind = l.n_prefill, n = 0;
     uint32_t prompt_logprob_left =
         s->config.max_prompt_logprob_rows ? s->config.max_prompt_logprob_rows : UINT32_MAX;
-    for (struct sched_seq *seq = s->running.head; seq; seq = seq->next) {
+    for (struct sched_seq *seq = s->running.first; seq; seq = seq->next) {
         if (!gap(seq)) continue;
         struct sched_item *item = &s->items[n++];
         *item = (struct sched_item){.seq = seq, .first = seq->n_computed};
@@ -404,25 +388,17 @@ void sched_commit(sched *s, const struct sched_plan *plan) {
     }
 }
 
-void sched_fail(sched *s, const struct sched_plan *plan) {
-    if (!kv_has_states(s->cache)) return;
-    for (uint32_t i = 0; i < plan->n_items; i++) {
-        struct sched_seq *seq = plan->items[i].seq;
-        if (seq->state != SCHED_RUNNING) continue;
-        kv_states_lost(s->cache, seq->kv);
-        preempt(s, seq);
-    }
-}
-
 static void take_back_placeholder(struct sched_seq *seq) {
     seq->n_tokens -= seq->has_placeholder;
     seq->has_placeholder = false;
 }
 
 void sched_restart(sched *s, uint32_t n_steps) {
-    while (s->running.tail)
-        preempt(s, s->running.tail);
-    for (struct sched_seq *seq = s->waiting.head; seq; seq = seq->next)
+    while (s->running.last) {
+        kv_states_lost(s->cache, s->running.last->kv);
+        preempt(s, s->running.last);
+    }
+    for (struct sched_seq *seq = s->waiting.first; seq; seq = seq->next)
         take_back_placeholder(seq);
     kv_forget_steps(s->cache, n_steps);
 }
@@ -449,7 +425,7 @@ void sched_remove(sched *s, struct sched_seq *seq) {
         if (!seq->was_admitted) s->n_new--;
     }
     seq->state = SCHED_DONE;
-    for (struct sched_seq *w = s->waiting.head; w; w = w->next)
+    for (struct sched_seq *w = s->waiting.first; w; w = w->next)
         if (w->leader == seq) w->leader = NULL;
 }
 
@@ -459,7 +435,7 @@ uint32_t sched_n_running(const sched *s) {
 
 uint32_t sched_n_decoding(const sched *s) {
     uint32_t n = 0;
-    for (const struct sched_seq *r = s->running.head; r; r = r->next)
+    for (const struct sched_seq *r = s->running.first; r; r = r->next)
         n += gap(r) == 1;
     return n;
 }
@@ -479,7 +455,7 @@ uint64_t sched_n_recomputed(const sched *s) {
 static int check_list(const struct list *l, enum sched_state state, uint32_t *n_new, err *e) {
     const struct sched_seq *prev = NULL;
     uint32_t n = 0;
-    for (const struct sched_seq *seq = l->head; seq; prev = seq, seq = seq->next) {
+    for (const struct sched_seq *seq = l->first; seq; prev = seq, seq = seq->next) {
         unsigned long long id = seq->arrival;
         if (n++ > l->n || seq->prev != prev || (prev && !goes_before(prev, seq)))
             return err_set(e, ERR_INVALID, "sched: list out of order at sequence %llu", id);
@@ -494,8 +470,8 @@ static int check_list(const struct list *l, enum sched_state state, uint32_t *n_
             return err_set(e, ERR_INVALID, "sched: sequence %llu still has a leader", id);
         *n_new += !seq->was_admitted;
     }
-    if (n != l->n || l->tail != prev)
-        return err_set(e, ERR_INVALID, "sched: wrong count or tail of a list");
+    if (n != l->n || l->last != prev)
+        return err_set(e, ERR_INVALID, "sched: wrong count or end of a list");
     return 0;
 }
 

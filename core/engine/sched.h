@@ -130,15 +130,11 @@ void sched_set_chunk(sched *s, uint32_t prefill_chunk);
 void sched_plan_step(sched *s, struct sched_plan *plan);
 
 /* The plan is computed, or will be before any later one: advances n_computed, commits blocks to the
- * prefix table. A plan whose step failed is not committed but given to sched_fail: nothing of it
- * was computed, its blocks stay reserved, and the next plan starts from the same state. Only with
- * state layers that cannot be: live blocks may be half written, so the plan's sequences are
- * preempted. */
+ * prefix table. */
 void sched_commit(sched *s, const struct sched_plan *plan);
-void sched_fail(sched *s, const struct sched_plan *plan);
-/* The last n_steps committed plans, up to the newest, failed on the device, which works again:
- * preempts every running sequence, takes back placeholders, and forgets what those steps computed.
- * A plan that was not committed was given to sched_fail before. */
+/* The last n_steps committed plans, up to the newest, and perhaps one that was not committed,
+ * failed on the device, which works again: preempts every running sequence, whose live state may be
+ * half written, takes back placeholders, and forgets what those steps computed. */
 void sched_restart(sched *s, uint32_t n_steps);
 /* Appends a placeholder for a token that a committed plan will sample, so that the next plan can be
  * made before that one is computed. It is planned for like any other token (n_tokens < capacity);

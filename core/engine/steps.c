@@ -61,10 +61,7 @@ int step_begin(engine *en, err *e) {
         step_batch_fill(&f->batch, &f->plan, en->cache);
         rc = model_begin(en->mdl, &f->batch.batch, e);
     }
-    if (rc) { /* the plan is not committed: nothing was computed */
-        sched_fail(en->sch, &f->plan);
-        return rc;
-    }
+    if (rc) return rc; /* the plan is not committed: sched_restart */
     sched_commit(en->sch, &f->plan);
     f->next_may_begin = can_begin_next(en, f);
     count_in_flight(&f->plan, 1);

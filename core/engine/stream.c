@@ -68,10 +68,11 @@ static int init_sampling(struct engine_stream *st, const struct engine_request *
     st->seq.all_rows = p->prompt_logprobs && seq->n_prompt > 1 && !req->n_generated;
     if (p->n_bias) memcpy(st->bias, p->bias, p->n_bias * sizeof *p->bias);
     st->params.bias = st->bias;
-    st->n_row_top = sampler_n_top(p, st->en->hp.n_vocab);
+    /* A mask needs all logits, on the host. */
+    st->n_row_top = st->en->allowed ? 0 : sampler_n_top(p, st->en->hp.n_vocab);
     /* A row's best token alone is found faster by backend_top. */
-    st->on_device =
-        backend_can_sample(st->en->be) && st->n_row_top != 1 && !p->n_bias && !p->grammar;
+    st->on_device = backend_can_sample(st->en->be) && st->n_row_top != 1 && !p->n_bias &&
+                    !p->grammar && !st->en->allowed;
     if (st->on_device) {
         uint32_t n_top = p->n_logprobs > 0 ? (uint32_t)p->n_logprobs : 0;
         st->n_row_top = n_top < st->en->hp.n_vocab ? n_top : st->en->hp.n_vocab;

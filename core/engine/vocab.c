@@ -4,7 +4,7 @@
 static void describe_token(const void *arg, int32_t id, struct grammar_token *out) {
     const tokenizer *tok = arg;
     *out = (struct grammar_token){.kind = GRAMMAR_TOKEN_NONE};
-    if (id >= tokenizer_n_vocab(tok)) return;
+    if (id >= tokenizer_n_vocab(tok) || tokenizer_is_suppressed(tok, id)) return;
     if (tokenizer_is_eog(tok, id)) {
         out->kind = GRAMMAR_TOKEN_END;
     } else if (tokenizer_is_control(tok, id)) {

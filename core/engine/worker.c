@@ -388,7 +388,7 @@ static int choose_token(engine *en, struct engine_stream *st, const struct sampl
                                                       .index = st->n_generated,
                                                       .logits = row->logits,
                                                       .top = row->top,
-                                                      .mask = c->matcher ? c->mask : NULL},
+                                                      .mask = c->matcher ? c->mask : en->allowed},
                             &ev->token);
     }
     if (!rc && p->n_logprobs >= 0) rc = find_logprobs(en, p->n_logprobs, row, ev);

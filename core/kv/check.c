@@ -7,14 +7,14 @@
 /* order[b]: position in the free list, from 1; 0: not in it. */
 static int check_free_list(const kv *c, uint32_t *order, err *e) {
     uint32_t n = 0, n_cached = 0, n_without_refs = 0, prev = KV_NONE;
-    for (uint32_t b = c->free_head; b != KV_NONE; prev = b, b = c->blocks[b].next) {
+    for (uint32_t b = c->free.head; b != KV_NONE; prev = b, b = c->blocks[b].free.next) {
         KV_FAIL_IF(b >= c->config.n_blocks || order[b], "free list is broken at block %u", b);
-        KV_FAIL_IF(c->blocks[b].prev != prev, "block %u: wrong back link in the free list", b);
+        KV_FAIL_IF(c->blocks[b].free.prev != prev, "block %u: wrong back link in the free list", b);
         KV_FAIL_IF(!kv_block_is_free(&c->blocks[b]), "block %u is in use and in the free list", b);
         order[b] = ++n;
         n_cached += c->blocks[b].cached;
     }
-    KV_FAIL_IF(c->free_tail != prev, "the free list does not end at its tail");
+    KV_FAIL_IF(c->free.tail != prev, "the free list does not end at its tail");
     for (uint32_t b = 0; b < c->config.n_blocks; b++)
         n_without_refs += kv_block_is_free(&c->blocks[b]);
     KV_FAIL_IF(n != n_without_refs || n != kv_n_free(c),
@@ -116,10 +116,10 @@ static int check_cached(const kv *c, uint32_t b, const uint32_t *order, err *e) 
 /* Checks the list of children that starts at head. */
 static int check_children(const kv *c, const uint32_t *head, uint32_t parent, uint32_t *n, err *e) {
     uint32_t b = *head, prev = KV_NONE;
-    for (; b != KV_NONE; prev = b, b = c->blocks[b].sibling_next) {
+    for (; b != KV_NONE; prev = b, b = c->blocks[b].sibling.next) {
         KV_FAIL_IF(++*n > c->config.n_blocks, "the lists of children are circular");
         const struct kv_block *blk = &c->blocks[b];
-        KV_FAIL_IF(!blk->cached || blk->parent != parent || blk->sibling_prev != prev ||
+        KV_FAIL_IF(!blk->cached || blk->parent != parent || blk->sibling.prev != prev ||
                        kv_prefix_siblings(c, (struct kv_place){parent, blk->salt}) != head,
                    "block %u is wrongly a child of %u", b, parent);
     }
@@ -140,9 +140,9 @@ static int check_prefixes(const kv *c, const uint32_t *order, err *e) {
     if (rc) return rc;
     for (uint32_t i = 0; i <= c->bucket_mask; i++) {
         uint32_t prev = KV_NONE;
-        for (uint32_t b = c->buckets[i]; b != KV_NONE; prev = b, b = c->blocks[b].bucket_next) {
+        for (uint32_t b = c->buckets[i]; b != KV_NONE; prev = b, b = c->blocks[b].bucket.next) {
             KV_FAIL_IF(++n_hashed > c->config.n_blocks, "the hash chains are circular");
-            KV_FAIL_IF(!c->blocks[b].cached || c->blocks[b].bucket_prev != prev,
+            KV_FAIL_IF(!c->blocks[b].cached || c->blocks[b].bucket.prev != prev,
                        "block %u: wrong link in its hash chain", b);
         }
     }

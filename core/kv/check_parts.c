@@ -9,17 +9,18 @@
 /* seen[i]: position in the list of state blocks without references, from 1; 0: not in it. */
 static int check_state_list(const kv *c, uint32_t *seen, err *e) {
     uint32_t n = 0, n_cached = 0, n_without_refs = 0, prev = KV_NONE;
-    for (uint32_t i = c->state_head; i != KV_NONE; prev = i, i = c->state_blocks[i].next) {
+    for (uint32_t i = c->free_states.head; i != KV_NONE;
+         prev = i, i = c->state_blocks[i].free.next) {
         KV_FAIL_IF(i >= c->config.state.n_blocks || seen[i], "state list is broken at %u", i);
         const struct kv_state *st = &c->state_blocks[i];
-        KV_FAIL_IF(st->prev != prev, "state %u: wrong back link in the list", i);
+        KV_FAIL_IF(st->free.prev != prev, "state %u: wrong back link in the list", i);
         KV_FAIL_IF(st->refs, "state %u is in use and in the list", i);
         KV_FAIL_IF(st->owner == KV_NONE && n_cached, "state %u is unused, but after cached ones",
                    i);
         seen[i] = ++n;
         n_cached += st->owner != KV_NONE;
     }
-    KV_FAIL_IF(c->state_tail != prev, "the state list does not end at its tail");
+    KV_FAIL_IF(c->free_states.tail != prev, "the state list does not end at its tail");
     for (uint32_t i = 0; i < c->config.state.n_blocks; i++)
         n_without_refs += c->state_blocks[i].refs == 0;
     KV_FAIL_IF(n != n_without_refs || n != kv_n_states_free(c),
@@ -85,10 +86,11 @@ static int check_page_lists(const kv *c, uint32_t *seen, err *e) {
     uint32_t n = 0, n_cached = 0, n_idle = 0;
     for (int l = 0; l < KV_N_PAGE_LISTS; l++) {
         uint32_t prev = KV_NONE;
-        for (uint32_t i = c->page_lists[l].head; i != KV_NONE; prev = i, i = c->pages[i].next) {
+        for (uint32_t i = c->page_lists[l].head; i != KV_NONE;
+             prev = i, i = c->pages[i].free.next) {
             KV_FAIL_IF(i >= c->config.n_window_blocks || seen[i], "window list is broken at %u", i);
             const struct kv_page *p = &c->pages[i];
-            KV_FAIL_IF(p->prev != prev, "window block %u: wrong back link", i);
+            KV_FAIL_IF(p->free.prev != prev, "window block %u: wrong back link", i);
             KV_FAIL_IF(!kv_page_is_free(p), "window block %u is in use and in a list", i);
             KV_FAIL_IF((int)kv_page_list_of(p) != l, "window block %u is in the wrong list", i);
             KV_FAIL_IF(p->owner != KV_NONE && !c->blocks[p->owner].cached,

@@ -35,14 +35,14 @@
 #define INFERD_KV_INT_H
 
 #include "core/kv/kv.h"
+#include "core/kv/list.h"
 
 #include <stdatomic.h>
 
-#define KV_NONE UINT32_MAX /* no block; as a parent: the block starts a sequence */
-
+/* KV_NONE as a parent: the block starts a sequence. */
 struct kv_block {
     uint32_t refs, pins;
-    uint32_t prev, next; /* free list */
+    struct kv_link free; /* free list */
     uint32_t copy;       /* index of the queued copy into this block, or KV_NONE */
     bool cached;
     uint32_t state; /* the state block that it owns, or KV_NONE (always when not cached) */
@@ -52,15 +52,14 @@ struct kv_block {
     uint64_t hash; /* of the salt and the tokens from the sequence's start */
     struct hash128 salt;
     uint32_t parent;
-    uint32_t bucket_prev, bucket_next;
-    uint32_t sibling_prev, sibling_next;
+    struct kv_link bucket, sibling;
     uint32_t first_child; /* most recently entered first; KV_NONE when not cached */
 };
 
 struct kv_state {
     uint32_t refs;
     uint32_t owner;      /* KV block, or KV_NONE */
-    uint32_t prev, next; /* list of those without references */
+    struct kv_link free; /* list of those without references */
     uint64_t step;       /* with an owner: the step that wrote it */
 };
 
@@ -68,14 +67,11 @@ struct kv_state {
 struct kv_page {
     uint32_t refs, pins;
     uint32_t owner; /* KV block, or KV_NONE */
-    uint32_t prev, next;
+    struct kv_link free;
     bool keep;
     uint64_t step; /* kv.n_steps when another block's copy of it was given to its owner; else 0 */
 };
 enum kv_page_list { KV_PAGES_UNUSED, KV_PAGES_PASSED, KV_PAGES_KEPT, KV_N_PAGE_LISTS };
-struct kv_list {
-    uint32_t head, tail; /* head is reused first */
-};
 
 struct kv_seq {
     int32_t *table;    /* (max_blocks_per_seq) */
@@ -105,17 +101,17 @@ struct kv {
      * salt's hash: two salts share a list only if their hashes collide. */
     uint32_t *roots;
     uint32_t bucket_mask;
-    uint32_t free_head, free_tail; /* head is reused first */
-    int32_t *copies;               /* (n_blocks, 2) source, destination; destinations differ */
+    struct kv_list free; /* head is reused first, here as below */
+    int32_t *copies;     /* (n_blocks, 2) source, destination; destinations differ */
     uint32_t n_copies;
     struct kv_seq *seqs; /* (max_seqs) */
     int32_t *tables;     /* (max_seqs, max_blocks_per_seq) */
     struct kv_seq *unused;
-    struct backend_kv *layers;       /* (n_ranks, n_layers) or NULL */
-    uint32_t n_ranks;                /* of config.be's group */
-    struct kv_state *state_blocks;   /* (config.state.n_blocks) or NULL: no state layers */
-    uint32_t state_head, state_tail; /* those without references; head is reused first */
-    struct backend_state *states;    /* (n_ranks, n_state_layers) or NULL */
+    struct backend_kv *layers;     /* (n_ranks, n_layers) or NULL */
+    uint32_t n_ranks;              /* of config.be's group */
+    struct kv_state *state_blocks; /* (config.state.n_blocks) or NULL: no state layers */
+    struct kv_list free_states;    /* those without references */
+    struct backend_state *states;  /* (n_ranks, n_state_layers) or NULL */
     /* Window blocks; all NULL without windowed layers. */
     struct kv_page *pages; /* (config.n_window_blocks) */
     int32_t *page_tables;  /* (max_seqs, max_blocks_per_seq) */

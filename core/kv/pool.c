@@ -112,38 +112,16 @@ static int pools_open(kv *c, err *e) {
 /* Cached blocks wait at the tail, in the order in which they were freed; the others hold nothing of
  * use and go first. */
 static void free_add(kv *c, uint32_t b) {
-    struct kv_block *blk = &c->blocks[b];
-    if (blk->cached) {
-        blk->prev = c->free_tail;
-        blk->next = KV_NONE;
-    } else {
-        blk->prev = KV_NONE;
-        blk->next = c->free_head;
-    }
-    if (blk->prev != KV_NONE)
-        c->blocks[blk->prev].next = b;
-    else
-        c->free_head = b;
-    if (blk->next != KV_NONE)
-        c->blocks[blk->next].prev = b;
-    else
-        c->free_tail = b;
+    const bool cached = c->blocks[b].cached;
+    kv_list_add(KV_LINKS(c->blocks, free), &c->free, b, cached);
     kv_count(&c->n_free, 1);
-    if (blk->cached) kv_count(&c->n_free_cached, 1);
+    if (cached) kv_count(&c->n_free_cached, 1);
 }
 
 static void free_remove(kv *c, uint32_t b) {
-    struct kv_block *blk = &c->blocks[b];
-    if (blk->prev != KV_NONE)
-        c->blocks[blk->prev].next = blk->next;
-    else
-        c->free_head = blk->next;
-    if (blk->next != KV_NONE)
-        c->blocks[blk->next].prev = blk->prev;
-    else
-        c->free_tail = blk->prev;
+    kv_list_remove(KV_LINKS(c->blocks, free), &c->free, b);
     kv_count(&c->n_free, -1);
-    if (blk->cached) kv_count(&c->n_free_cached, -1);
+    if (c->blocks[b].cached) kv_count(&c->n_free_cached, -1);
 }
 
 int kv_open(const struct kv_config *config, kv **out, err *e) {
@@ -181,7 +159,7 @@ int kv_open(const struct kv_config *config, kv **out, err *e) {
     c->config.heads = NULL;
 
     kv_prefix_init(c);
-    c->free_head = c->free_tail = KV_NONE;
+    c->free = KV_LIST_EMPTY;
     for (uint32_t b = config->n_blocks; b-- > 0;) {
         c->blocks[b].copy = c->blocks[b].state = c->blocks[b].page = KV_NONE;
         c->blocks[b].first_child = KV_NONE;
@@ -240,7 +218,7 @@ uint32_t kv_max_tokens(const kv *c) {
 }
 
 uint32_t kv_block_take(kv *c) {
-    uint32_t b = c->free_head;
+    uint32_t b = c->free.head;
     assert(b != KV_NONE);
     free_remove(c, b);
     if (c->blocks[b].cached) {

@@ -51,7 +51,7 @@ uint32_t kv_prefix_lookup(const kv *c, struct kv_place at, const int32_t *tokens
     uint64_t h = kv_prefix_hash(c, at, tokens);
     uint32_t b = c->buckets[h & c->bucket_mask];
     while (b != KV_NONE && !(c->blocks[b].hash == h && block_is(c, b, at, tokens)))
-        b = c->blocks[b].bucket_next;
+        b = c->blocks[b].bucket.next;
     return b;
 }
 
@@ -66,7 +66,7 @@ uint32_t kv_prefix_match(const kv *c, struct kv_place at, const int32_t *tokens,
     }
     uint32_t most = n - 1 < block_tokens ? n - 1 : block_tokens;
     uint32_t b = *kv_prefix_siblings(c, at);
-    for (int i = 0; i < PREFIX_SCAN && b != KV_NONE; i++, b = c->blocks[b].sibling_next) {
+    for (int i = 0; i < PREFIX_SCAN && b != KV_NONE; i++, b = c->blocks[b].sibling.next) {
         uint32_t k = 0;
         if (!stands_at(&c->blocks[b], at)) continue; /* a root of another salt */
         while (k < most && block_ids(c, b)[k] == tokens[k])
@@ -77,6 +77,10 @@ uint32_t kv_prefix_match(const kv *c, struct kv_place at, const int32_t *tokens,
         }
     }
     return best;
+}
+
+static uint32_t *bucket_of(kv *c, const struct kv_block *blk) {
+    return &c->buckets[blk->hash & c->bucket_mask];
 }
 
 void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *tokens) {
@@ -90,18 +94,8 @@ void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *token
     blk->parent = at.parent;
     blk->salt = at.salt;
     blk->first_child = KV_NONE;
-
-    uint32_t *bucket = &c->buckets[blk->hash & c->bucket_mask];
-    blk->bucket_prev = KV_NONE;
-    blk->bucket_next = *bucket;
-    if (*bucket != KV_NONE) c->blocks[*bucket].bucket_prev = b;
-    *bucket = b;
-
-    uint32_t *sibling = kv_prefix_siblings(c, at);
-    blk->sibling_prev = KV_NONE;
-    blk->sibling_next = *sibling;
-    if (*sibling != KV_NONE) c->blocks[*sibling].sibling_prev = b;
-    *sibling = b;
+    kv_chain_push(KV_LINKS(c->blocks, bucket), bucket_of(c, blk), b);
+    kv_chain_push(KV_LINKS(c->blocks, sibling), kv_prefix_siblings(c, at), b);
 }
 
 void kv_prefix_remove(kv *c, uint32_t b) {
@@ -109,16 +103,8 @@ void kv_prefix_remove(kv *c, uint32_t b) {
     assert(blk->cached && blk->first_child == KV_NONE);
     if (blk->state != KV_NONE) kv_state_disown(c, b);
     kv_window_uncached(c, b);
-    if (blk->bucket_next != KV_NONE) c->blocks[blk->bucket_next].bucket_prev = blk->bucket_prev;
-    if (blk->bucket_prev != KV_NONE)
-        c->blocks[blk->bucket_prev].bucket_next = blk->bucket_next;
-    else
-        c->buckets[blk->hash & c->bucket_mask] = blk->bucket_next;
-
-    if (blk->sibling_next != KV_NONE) c->blocks[blk->sibling_next].sibling_prev = blk->sibling_prev;
-    if (blk->sibling_prev != KV_NONE)
-        c->blocks[blk->sibling_prev].sibling_next = blk->sibling_next;
-    else
-        *kv_prefix_siblings(c, (struct kv_place){blk->parent, blk->salt}) = blk->sibling_next;
+    kv_chain_remove(KV_LINKS(c->blocks, bucket), bucket_of(c, blk), b);
+    kv_chain_remove(KV_LINKS(c->blocks, sibling),
+                    kv_prefix_siblings(c, (struct kv_place){blk->parent, blk->salt}), b);
     blk->cached = false;
 }

@@ -46,38 +46,20 @@ bool kv_has_states(const kv *c) {
 
 /* As in the list of KV blocks: unused ones go first, cached ones in the order of their last use. */
 static void list_add(kv *c, uint32_t i) {
-    struct kv_state *st = &c->state_blocks[i];
-    bool cached = st->owner != KV_NONE;
-    st->prev = cached ? c->state_tail : KV_NONE;
-    st->next = cached ? KV_NONE : c->state_head;
-    if (st->prev != KV_NONE)
-        c->state_blocks[st->prev].next = i;
-    else
-        c->state_head = i;
-    if (st->next != KV_NONE)
-        c->state_blocks[st->next].prev = i;
-    else
-        c->state_tail = i;
+    const bool cached = c->state_blocks[i].owner != KV_NONE;
+    kv_list_add(KV_LINKS(c->state_blocks, free), &c->free_states, i, cached);
     kv_count(&c->n_states_free, 1);
     if (cached) kv_count(&c->n_states_cached, 1);
 }
 
 static void list_remove(kv *c, uint32_t i) {
-    const struct kv_state *st = &c->state_blocks[i];
-    if (st->prev != KV_NONE)
-        c->state_blocks[st->prev].next = st->next;
-    else
-        c->state_head = st->next;
-    if (st->next != KV_NONE)
-        c->state_blocks[st->next].prev = st->prev;
-    else
-        c->state_tail = st->prev;
+    kv_list_remove(KV_LINKS(c->state_blocks, free), &c->free_states, i);
     kv_count(&c->n_states_free, -1);
-    if (st->owner != KV_NONE) kv_count(&c->n_states_cached, -1);
+    if (c->state_blocks[i].owner != KV_NONE) kv_count(&c->n_states_cached, -1);
 }
 
 int kv_states_open(kv *c, err *e) {
-    c->state_head = c->state_tail = KV_NONE;
+    c->free_states = KV_LIST_EMPTY;
     c->state_blocks = mem_new(c->config.state.n_blocks, sizeof *c->state_blocks);
     if (!c->state_blocks) return err_no_memory(e);
     for (uint32_t i = c->config.state.n_blocks; i-- > 0;) {
@@ -129,7 +111,7 @@ void kv_states_forget(kv *c, uint64_t done) {
 /* An unused block, or the least recently used cached one, with one reference. KV_NONE: all are in
  * use. */
 static uint32_t state_take(kv *c) {
-    uint32_t i = c->state_head;
+    uint32_t i = c->free_states.head;
     if (i == KV_NONE) return KV_NONE;
     list_remove(c, i);
     if (c->state_blocks[i].owner != KV_NONE) disown(c, i);
@@ -181,7 +163,8 @@ void kv_states_advance(kv *c, kv_seq *s, uint32_t n_computed, bool keep) {
         s->source_step = c->n_steps;
         s->boundary = boundary;
     }
-    if (!keep || n_computed != boundary || s->source != s->live || c->state_head == KV_NONE) return;
+    if (!keep || n_computed != boundary || s->source != s->live || c->free_states.head == KV_NONE)
+        return;
     /* At the boundary nothing is pending: the next step needs nothing from its live block. */
     if (give_source(c, s)) s->live = state_take(c);
 }

@@ -35,30 +35,15 @@ uint32_t kv_window_first(const kv *c, uint32_t n_tokens) {
 /* ---- lists ---- */
 
 static void list_add(kv *c, uint32_t i) {
-    struct kv_page *p = &c->pages[i];
-    struct kv_list *l = &c->page_lists[kv_page_list_of(p)];
-    p->prev = l->tail;
-    p->next = KV_NONE;
-    if (l->tail != KV_NONE)
-        c->pages[l->tail].next = i;
-    else
-        l->head = i;
-    l->tail = i;
+    const struct kv_page *p = &c->pages[i];
+    kv_list_add(KV_LINKS(c->pages, free), &c->page_lists[kv_page_list_of(p)], i, true);
     kv_count(&c->n_pages_free, 1);
     if (p->owner != KV_NONE) kv_count(&c->n_pages_cached, 1);
 }
 
 static void list_remove(kv *c, uint32_t i) {
     const struct kv_page *p = &c->pages[i];
-    struct kv_list *l = &c->page_lists[kv_page_list_of(p)];
-    if (p->prev != KV_NONE)
-        c->pages[p->prev].next = p->next;
-    else
-        l->head = p->next;
-    if (p->next != KV_NONE)
-        c->pages[p->next].prev = p->prev;
-    else
-        l->tail = p->prev;
+    kv_list_remove(KV_LINKS(c->pages, free), &c->page_lists[kv_page_list_of(p)], i);
     kv_count(&c->n_pages_free, -1);
     if (p->owner != KV_NONE) kv_count(&c->n_pages_cached, -1);
 }
@@ -76,7 +61,7 @@ int kv_windows_open(kv *c, err *e) {
     if (!c->windowed || !c->page_tables || !c->page_copies || !c->pages) return err_no_memory(e);
     memcpy(c->windowed, k->windowed, k->n_layers * sizeof *c->windowed);
     for (int l = 0; l < KV_N_PAGE_LISTS; l++)
-        c->page_lists[l] = (struct kv_list){KV_NONE, KV_NONE};
+        c->page_lists[l] = KV_LIST_EMPTY;
     for (uint32_t i = 0; i < k->n_window_blocks; i++) {
         c->pages[i].owner = KV_NONE;
         list_add(c, i); /* block 0 is taken first */

@@ -48,13 +48,10 @@ static int read_layer(const gguf *g, const gguf_tensor *t, struct model_dense *o
     return rc;
 }
 
-int model_dense_read(const char *path, const struct model_hparams *hp, struct model_dense *out,
+int model_dense_read(const gguf *g, const struct model_hparams *hp, struct model_dense *out,
                      err *e) {
-    gguf *g;
+    int rc = 0;
     *out = (struct model_dense){.n_embd = hp->n_embd};
-    if (!hp->both_ways) return 0; /* no other architecture has them */
-    int rc = model_file_open(path, 0, &g, e);
-    if (rc) return rc;
     for (uint32_t i = 0; !rc && i < MODEL_MAX_DENSE; i++) {
         char name[32];
         dense_name(i, name);
@@ -67,7 +64,6 @@ int model_dense_read(const char *path, const struct model_hparams *hp, struct mo
                      "%s: its dense layers give %u dimensions; this build supports as many as the "
                      "model has, %u",
                      gguf_path(g), out->layers[out->n - 1].n_out, hp->n_embd);
-    gguf_close(g);
     uint32_t width = 0;
     for (uint32_t i = 0; i < out->n; i++)
         if (out->layers[i].n_out > width) width = out->layers[i].n_out;

@@ -234,15 +234,10 @@ struct model_words {
     int32_t yes, no;   /* the tokens; below 0: there are none */
     bool has_template; /* tokenizer.chat_template.rerank, the prompt to which they are answers */
 };
-/* Reads the head of the file from which hp was read, or the rows of two words of its output head.
- * ERR_UNSUPPORTED says what the model lacks. */
-int model_score_read(const char *path, const struct model_hparams *hp,
-                     const struct model_words *words, struct model_score *out, err *e);
-void model_score_fini(struct model_score *s); /* a zeroed one is fine */
 /* The logit, in float64, summed in the order of the dimensions. One thread at a time. */
 double model_score_of(const struct model_score *s, const float *hidden, uint32_t n_embd);
 
-/* The layers behind pooling, from the file from which hp was read; n 0: there are none. */
+/* The layers behind pooling; n 0: there are none. */
 enum { MODEL_MAX_DENSE = 2 };
 struct model_dense {
     uint32_t n, n_embd;
@@ -252,12 +247,20 @@ struct model_dense {
     } layers[MODEL_MAX_DENSE];
     float *scratch; /* the widest layer's output */
 };
-/* ERR_FORMAT, ERR_UNSUPPORTED: a shape. On failure nothing is left. */
-int model_dense_read(const char *path, const struct model_hparams *hp, struct model_dense *out,
-                     err *e);
-void model_dense_fini(struct model_dense *d); /* a zeroed one is fine */
 /* vector (n_embd) through all layers, in place. One thread at a time. */
 void model_dense_apply(const struct model_dense *d, float *vector);
+
+/* What turns hidden states into something else than tokens. */
+struct model_heads {
+    struct model_score score;
+    struct model_dense dense;
+    char scores_lack[sizeof((err *)0)->msg]; /* score.w NULL: what the model lacks */
+};
+/* Reads both from the file from which hp was read. A model that does not score is no error, unless
+ * it is for nothing else. On failure nothing is left. */
+int model_heads_read(const char *path, const struct model_hparams *hp,
+                     const struct model_words *words, struct model_heads *out, err *e);
+void model_heads_fini(struct model_heads *h); /* a zeroed one is fine */
 
 /* Memory that model_open takes on a device with memory of its own (backend_memory_free); in a
  * group, on the rank that takes most. */

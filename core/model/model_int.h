@@ -270,10 +270,21 @@ void model_weights_free(struct model_weights *w);
 /* ---- score.c ---- */
 
 bool model_is_score_tensor(gguf_str name); /* read by model_score_read, of models that rank */
+/* ERR_UNSUPPORTED: hp and the words suffice to see that it does not score, and say why. */
+int model_score_may(const struct model_hparams *hp, const struct model_words *words, err *e);
+/* Reads the file's own head, or the rows of two words of its output head. ERR_UNSUPPORTED says what
+ * the model lacks. On failure nothing is left, here as below. */
+int model_score_read(const gguf *g, const struct model_hparams *hp, const struct model_words *words,
+                     struct model_score *out, err *e);
+void model_score_fini(struct model_score *s);
 
 /* ---- dense.c ---- */
 
 bool model_is_dense_tensor(gguf_str name); /* read by model_dense_read */
+/* ERR_FORMAT, ERR_UNSUPPORTED: a shape. */
+int model_dense_read(const gguf *g, const struct model_hparams *hp, struct model_dense *out,
+                     err *e);
+void model_dense_fini(struct model_dense *d);
 
 /* ---- bufs.c, step.c, transformer.c, experts.c ---- */
 

@@ -176,26 +176,25 @@ static int read_words(const gguf *g, const struct model_hparams *hp,
                      rows, hp->n_embd, out, e);
 }
 
-int model_score_read(const char *path, const struct model_hparams *hp,
-                     const struct model_words *words, struct model_score *out, err *e) {
-    struct model_keys k = {.arch = hp->arch};
+int model_score_may(const struct model_hparams *hp, const struct model_words *words, err *e) {
+    if (hp->pooling == MODEL_POOLING_RANK || words->has_template || arch_scores(hp)) return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "it is of architecture %s, and its file has no template "
+                   "tokenizer.chat_template.rerank",
+                   hp->arch);
+}
+
+int model_score_read(const gguf *g, const struct model_hparams *hp, const struct model_words *words,
+                     struct model_score *out, err *e) {
+    struct model_keys k = {.g = g, .arch = hp->arch};
     int64_t rows[2];
-    gguf *g;
+    int rc;
     *out = (struct model_score){.of = MODEL_POOLING_LAST};
-    if (hp->pooling != MODEL_POOLING_RANK && !words->has_template && !arch_scores(hp))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "it is of architecture %s, and its file has no template "
-                       "tokenizer.chat_template.rerank",
-                       hp->arch);
-    int rc = model_file_open(path, 0, &g, e);
-    if (rc) return rc;
-    k.g = g;
     if (hp->pooling != MODEL_POOLING_RANK)
         rc = read_words(g, hp, words, model_key(&k, "inferd.score_tokens"), out, e);
     else if (!(rc = read_labels(g, &k, rows, e)))
         rc = read_rows(g, head_weight, head_bias, rows, hp->n_embd, out, e);
     if (!rc && hp->encoder.on) rc = read_dense(g, hp, out, e);
-    gguf_close(g);
     if (rc) model_score_fini(out);
     return rc;
 }

@@ -7,6 +7,7 @@
 #include "core/base/mem.h"
 #include "core/text/utf8.h"
 
+#include <nettle/base64.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,33 +44,16 @@ int charsmap_new(const void *bytes, size_t n, struct charsmap **out, err *e) {
     return 0;
 }
 
-static int digit_of(char c) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
 int charsmap_new_base64(const char *text, struct charsmap **out, err *e) {
-    size_t n = strlen(text), used = 0;
-    uint8_t *bytes = mem_new(n / 4 * 3 + 3, 1);
-    uint32_t bits = 0;
-    int n_bits = 0;
+    struct base64_decode_ctx ctx;
+    size_t n = strlen(text), used = BASE64_DECODE_LENGTH(n);
+    uint8_t *bytes = mem_new(used, 1);
     *out = NULL;
     if (!bytes) return err_no_memory(e);
-    while (n && text[n - 1] == '=')
-        n--;
-    for (size_t i = 0; i < n; i++) {
-        const int digit = digit_of(text[i]);
-        if (digit < 0) {
-            free(bytes);
-            return err_set(e, ERR_FORMAT, "the precompiled map of characters is not base64");
-        }
-        bits = bits << 6 | (uint32_t)digit;
-        if ((n_bits += 6) < 8) continue;
-        n_bits -= 8;
-        bytes[used++] = (uint8_t)(bits >> n_bits);
-    }
-    int rc = charsmap_new(bytes, used, out, e);
+    base64_decode_init(&ctx);
+    int rc = base64_decode_update(&ctx, &used, bytes, n, text) && base64_decode_final(&ctx)
+                 ? charsmap_new(bytes, used, out, e)
+                 : err_set(e, ERR_FORMAT, "the precompiled map of characters is not base64");
     free(bytes);
     return rc;
 }

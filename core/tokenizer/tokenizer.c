@@ -174,8 +174,9 @@ static bool text_is(const tokenizer *t, const struct token *k, const char *text)
     return strlen(text) == k->text_len && memcmp(t->blob + k->text_at, text, k->text_len) == 0;
 }
 
-/* Tokens that end an answer become control tokens, whatever their type in the file, so that clients
- * cannot write them: user-defined tokens are matched in untrusted text. */
+/* Which tokens are never sampled, and which end an answer. The latter become control tokens,
+ * whatever their type in the file, so that clients cannot write them: user-defined tokens are
+ * matched in untrusted text. */
 static void mark_ends(tokenizer *t, const struct vocab *v) {
     const int32_t declared[] = {v->eos, v->eot, v->eom};
     int32_t end = -1;
@@ -183,6 +184,7 @@ static void mark_ends(tokenizer *t, const struct vocab *v) {
     for (int32_t i = 0; i < t->n_tokens; i++) {
         struct token *k = &t->tokens[i];
         bool special = k->type == TOKEN_CONTROL || k->type == TOKEN_USER_DEFINED;
+        k->suppressed = v->tokens[i].suppressed;
         k->eog =
             v->tokens[i].eog || (special && vocab_is_eog_text(t->blob + k->text_at, k->text_len));
         for (size_t d = 0; d < sizeof declared / sizeof declared[0]; d++)
@@ -545,6 +547,11 @@ int32_t tokenizer_eos(const tokenizer *t) {
 bool tokenizer_is_eog(const tokenizer *t, int32_t id) {
     const struct token *k = token_at(t, id);
     return k && k->eog;
+}
+
+bool tokenizer_is_suppressed(const tokenizer *t, int32_t id) {
+    const struct token *k = token_at(t, id);
+    return k && k->suppressed;
 }
 
 bool tokenizer_is_control(const tokenizer *t, int32_t id) {

@@ -87,6 +87,8 @@ int32_t tokenizer_bos(const tokenizer *t); /* -1: none */
 int32_t tokenizer_eos(const tokenizer *t); /* -1: none */
 bool tokenizer_is_eog(const tokenizer *t,
                       int32_t id); /* eos, eot, <|im_end|>, ...: ends an answer */
+/* Is it one of the file's tokens that are never sampled (suppress_tokens)? */
+bool tokenizer_is_suppressed(const tokenizer *t, int32_t id);
 bool tokenizer_is_control(const tokenizer *t, int32_t id);
 bool tokenizer_adds_bos(const tokenizer *t);
 /* How many tokens TOKENIZER_ADD_SPECIAL puts before and behind a text. */

@@ -46,8 +46,9 @@ struct vocab_token {
     uint32_t len;
     float score;
     enum token_type type;
-    uint8_t flags; /* enum token_flags */
-    bool eog;      /* the file lists it as the end of an answer */
+    uint8_t flags;   /* enum token_flags */
+    bool eog;        /* the file lists it as the end of an answer */
+    bool suppressed; /* the file lists it as never sampled */
 };
 
 /* Where the space prefix is added. SentencePiece doubles an existing space, Metaspace of
@@ -104,6 +105,8 @@ struct vocab {
 
 /* Reads any kind of file or folder. On failure there is nothing to free. */
 int vocab_read(const char *path, struct vocab *v, err *e);
+struct hf_step;
+int vocab_add_normalizer(struct vocab *v, const struct hf_step *s, err *e); /* opens v->norm */
 int vocab_read_gguf(const char *path, struct vocab *v, err *e);
 int vocab_read_spm(const char *path, struct vocab *v, err *e);
 int vocab_read_hf(const char *path, struct vocab *v, err *e); /* tokenizer.json or its folder */
@@ -113,9 +116,10 @@ void vocab_fini(struct vocab *v);
 /* inferd's own keys in GGUF files, for properties without a standard key: u8 per token (enum
  * token_flags), normalization to NFC, the rule of the space prefix (enum prefix_rule). Other
  * programs ignore them. */
-#define VOCAB_KEY_PREFIX "inferd.tokenizer.space_prefix"
-#define VOCAB_KEY_FLAGS  "inferd.tokenizer.token_flags"
-#define VOCAB_KEY_NFC    "inferd.tokenizer.nfc"
+#define VOCAB_KEY_SUPPRESSED "tokenizer.ggml.suppress_tokens"
+#define VOCAB_KEY_PREFIX     "inferd.tokenizer.space_prefix"
+#define VOCAB_KEY_FLAGS      "inferd.tokenizer.token_flags"
+#define VOCAB_KEY_NFC        "inferd.tokenizer.nfc"
 
 /* Takes the settings of the configuration files: BOS, EOS and padding, which of them are added,
  * ends of an answer, the template. */
@@ -174,7 +178,7 @@ struct token {
     uint32_t bytes_at, bytes_len; /* in blob: as it appears in running text */
     uint8_t type;                 /* enum token_type */
     uint8_t flags;                /* enum token_flags */
-    bool eog;
+    bool eog, suppressed;
     bool hidden;
 };
 

@@ -206,6 +206,25 @@ static int read_ends(const gguf *g, struct vocab *v, err *e) {
     return 0;
 }
 
+static int read_suppressed(const gguf *g, struct vocab *v, err *e) {
+    static const char key[] = VOCAB_KEY_SUPPRESSED;
+    enum gguf_type elem;
+    uint64_t n;
+    if (!gguf_has(g, key)) return 0;
+    int rc = gguf_get_array(g, key, &elem, &n, e);
+    if (rc) return rc;
+    if (elem != GGUF_I32 && elem != GGUF_U32)
+        return err_set(e, ERR_FORMAT, "%s: '%s' is not an array of token ids", gguf_path(g), key);
+    for (uint64_t i = 0; i < n; i++) {
+        const int64_t id = gguf_array_i64(g, key, i);
+        if (id < 0 || id >= v->n)
+            return err_set(e, ERR_FORMAT, "%s: '%s' has the id %lld; the vocabulary has 0 to %u",
+                           gguf_path(g), key, (long long)id, v->n - 1);
+        v->tokens[id].suppressed = true;
+    }
+    return 0;
+}
+
 /* rule: the pre-tokenizer of a BPE vocabulary, otherwise NULL. */
 static int read_settings(const gguf *g, const struct pretok_rule *rule, struct vocab *v, err *e) {
     const bool words = v->rules.model != BPE_MERGES; /* of encoders */
@@ -218,6 +237,7 @@ static int read_settings(const gguf *g, const struct pretok_rule *rule, struct v
     if (!rc) rc = read_id(g, "tokenizer.ggml.eom_token_id", v, -1, &v->eom, e);
     if (!rc) rc = read_fim(g, v, e);
     if (!rc) rc = read_ends(g, v, e);
+    if (!rc) rc = read_suppressed(g, v, e);
     if (!rc)
         rc = read_flag(g, "tokenizer.ggml.add_bos_token", words || !bpe || rule->add_bos, &add_bos,
                        e);
@@ -354,20 +374,17 @@ static bool is_cased(const struct vocab *v) {
     return false;
 }
 
-/* BERT's normalizer and pre-tokenizer (core/formats/hf/components.c has them of a tokenizer.json).
- * Tokens at the start of a word begin with a space mark. */
+/* BERT's normalizer and pre-tokenizer. Tokens at the start of a word begin with a space mark. */
 static int read_wordpiece(struct vocab *v, err *e) {
-    static const struct normalizer_step nfd = {.kind = NORMALIZER_NFD},
-                                        lower = {.kind = NORMALIZER_LOWERCASE};
     const bool lowers = !is_cased(v);
+    struct hf_steps norm;
+    hf_bert_steps(
+        &(struct hf_bert){.clean = true, .ideographs = true, .strip = lowers, .lower = lowers},
+        &norm);
     memcpy(v->rules.first_prefix, "\xe2\x96\x81", 4);
     int rc = bpe_rules_init(&v->rules, e);
-    if (!rc) rc = add_replace(v, HF_BERT_CONTROL, "", e);
-    if (!rc) rc = add_replace(v, "\\s", " ", e);
-    if (!rc) rc = add_replace(v, HF_BERT_IDEOGRAPHS, " ", e);
-    if (!rc && lowers) rc = add_step(v, &nfd, e);
-    if (!rc && lowers) rc = add_replace(v, "\\p{Mn}", "", e);
-    if (!rc && lowers) rc = add_step(v, &lower, e);
+    for (unsigned i = 0; !rc && i < norm.n; i++)
+        rc = vocab_add_normalizer(v, &norm.items[i], e);
     const struct pretok_split steps[] = {{.pattern = "\\s", .behavior = PRETOK_REMOVED},
                                          {.pattern = HF_PUNCTUATION, .behavior = PRETOK_ISOLATED}};
     for (int i = 0; !rc && i < 2; i++)

@@ -76,7 +76,7 @@ static int read_merges(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     return 0;
 }
 
-static int add_normalizer_step(struct vocab *v, const struct hf_step *s, err *e) {
+int vocab_add_normalizer(struct vocab *v, const struct hf_step *s, err *e) {
     static const enum normalizer_kind kinds[] = {[HF_NFC] = NORMALIZER_NFC,
                                                  [HF_NFD] = NORMALIZER_NFD,
                                                  [HF_LOWERCASE] = NORMALIZER_LOWERCASE,
@@ -85,6 +85,8 @@ static int add_normalizer_step(struct vocab *v, const struct hf_step *s, err *e)
                                                  [HF_PREPEND] = NORMALIZER_PREPEND,
                                                  [HF_CHARSMAP] = NORMALIZER_CHARSMAP};
     struct charsmap *map = NULL;
+    if (!v->norm) v->norm = normalizer_new(v->rules.flags);
+    if (!v->norm) return err_no_memory(e);
     int rc = s->kind == HF_CHARSMAP ? charsmap_new_base64(s->content, &map, e) : 0;
     if (rc) return rc;
     struct normalizer_step step = {.map = map,
@@ -98,12 +100,9 @@ static int add_normalizer_step(struct vocab *v, const struct hf_step *s, err *e)
 }
 
 static int read_normalizer(const struct hf_tokenizer *h, struct vocab *v, err *e) {
-    if (h->normalizer.n == 0) return 0;
-    v->norm = normalizer_new(v->rules.flags);
-    if (!v->norm) return err_no_memory(e);
     int rc = 0;
     for (unsigned i = 0; !rc && i < h->normalizer.n; i++)
-        rc = add_normalizer_step(v, &h->normalizer.items[i], e);
+        rc = vocab_add_normalizer(v, &h->normalizer.items[i], e);
     return rc;
 }
 
@@ -193,6 +192,8 @@ int vocab_take_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     take_flag(h->add_eos, v->eos, v->after, &v->n_after);
     for (unsigned i = 0; i < h->n_eos_ids; i++)
         if ((uint32_t)h->eos_ids[i] < v->n) v->tokens[h->eos_ids[i]].eog = true;
+    for (unsigned i = 0; i < h->n_suppressed; i++)
+        if ((uint32_t)h->suppressed[i] < v->n) v->tokens[h->suppressed[i]].suppressed = true;
     if (h->chat_template) v->chat_template = mem_strdup(h->chat_template);
     if (h->tool_template) v->tool_template = mem_strdup(h->tool_template);
     return (h->chat_template && !v->chat_template) || (h->tool_template && !v->tool_template)

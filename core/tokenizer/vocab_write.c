@@ -262,6 +262,14 @@ static int write_ends(const struct vocab *v, const struct lists *l, gguf_writer 
     return rc ? rc : write_id(w, KEY("eom_token_id"), ends[1], l, e);
 }
 
+static int write_suppressed(const struct vocab *v, const struct lists *l, gguf_writer *w, err *e) {
+    int32_t ids[HF_MAX_SUPPRESSED];
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < v->n && i < l->n && n < HF_MAX_SUPPRESSED; i++)
+        if (v->tokens[i].suppressed) ids[n++] = (int32_t)i;
+    return n ? gguf_writer_set_array(w, VOCAB_KEY_SUPPRESSED, GGUF_I32, ids, n, e) : 0;
+}
+
 static int write_settings(const struct vocab *v, const struct lists *l, gguf_writer *w, err *e) {
     int rc = check_added(v, e);
     if (!rc) rc = write_id(w, KEY("bos_token_id"), v->bos, l, e);
@@ -269,6 +277,7 @@ static int write_settings(const struct vocab *v, const struct lists *l, gguf_wri
     if (!rc) rc = write_id(w, KEY("unknown_token_id"), v->unk, l, e);
     if (!rc) rc = write_id(w, KEY("padding_token_id"), v->pad, l, e);
     if (!rc) rc = write_ends(v, l, w, e);
+    if (!rc) rc = write_suppressed(v, l, w, e);
     if (!rc) rc = gguf_writer_set_bool(w, KEY("add_bos_token"), v->n_before > 0, e);
     if (!rc) rc = gguf_writer_set_bool(w, KEY("add_eos_token"), v->n_after > 0, e);
     if (!rc && v->chat_template)

@@ -1,5 +1,5 @@
 /* delta_net.cu - linear attention over state blocks (op_linear_attention, state_layout.h): gated
- * delta nets and Mamba-2; and the gate of attention.
+ * delta nets and Mamba-2.
  *
  * Three kernels: the convolution of each head of each row; the rows of each V head of each
  * sequence; what the next step reads of the inputs, which must not be written before all heads have
@@ -355,23 +355,6 @@ CUDA_KERNEL(DIM) delta_keep(CUDA_ARGS(struct cargs_delta_net) a) {
             a.work[(uint64_t)(r.first + p - r.pos) * channels_of(a) + c];
 }
 
-__device__ __forceinline__ float unary_of(const cargs_gate &a, float x) {
-    if (a.unary == ARGS_UNARY_GELU_TANH) {
-        const float g = x < -100.0f ? -100.0f : x;
-        return g / (1.0f + expf(-g * (1.5957691216057308f + 0.07135481627260025f * g * g)));
-    }
-    if (a.unary == ARGS_UNARY_GELU) return x < -100.0f ? 0.0f : 0.5f * x * erfcf(-0.70710678f * x);
-    return x * fmaxf(x, 0.0f);
-}
-
-CUDA_KERNEL(256) gate(CUDA_ARGS(struct cargs_gate) a) {
-    pdl_launch();
-    pdl_wait();
-    const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= a.n) return;
-    a.x[i] = a.gate != nullptr ? a.x[i] * sigmoid(a.gate[i]) : unary_of(a, a.x[i]);
-}
-
 } // namespace
 
 const void *cuda_delta_kernel(enum cuda_delta_kernel kernel) {
@@ -393,8 +376,4 @@ const void *cuda_delta_kernel(enum cuda_delta_kernel kernel) {
     default:
         return cuda_delta_prefill_kernel(kernel);
     }
-}
-
-const void *cuda_gate_kernel(void) {
-    return (const void *)gate;
 }

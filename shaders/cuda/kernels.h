@@ -16,6 +16,7 @@ const void *cuda_embed_kernel(void);
 const void *cuda_gather_kernel(void);
 const void *cuda_gated_kernel(void);
 const void *cuda_add_normed_kernel(void);
+const void *cuda_gate_kernel(void);
 const void *cuda_copy_tokens_kernel(void);
 const void *cuda_upload_kernel(void);
 const void *cuda_kv_copy_kernel(void);
@@ -34,7 +35,6 @@ const void *cuda_top_kernel(void);
 /* delta_net.cu */
 const void *cuda_delta_kernel(enum cuda_delta_kernel kernel);
 const void *cuda_delta_prefill_kernel(enum cuda_delta_kernel kernel); /* delta_prefill.cu's */
-const void *cuda_gate_kernel(void);
 
 /* short_conv.cu; keep: what the next step reads, after a step with several rows of a sequence */
 const void *cuda_short_conv_kernel(int keep);

@@ -1,6 +1,7 @@
-/* rows.cu - embed, gather, kv_copy: copies of rows and blocks; copy_tokens; upload; gated and
- * add_normed, sums of rows. */
+/* rows.cu - embed, gather, kv_copy: copies of rows and blocks; copy_tokens; upload; gated,
+ * gate, and add_normed, sums of rows. */
 #include "shaders/args.h"
+#include "shaders/args_attention.h"
 #include "shaders/cuda/block.cuh"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/epilogue.cuh"
@@ -86,6 +87,23 @@ CUDA_KERNEL(CUDA_ADD_NORMED_THREADS) add_normed(CUDA_ARGS(struct cargs_add_norme
     }
 }
 
+__device__ __forceinline__ float unary_of(const cargs_gate &a, float x) {
+    if (a.unary == ARGS_UNARY_GELU_TANH) {
+        const float g = x < -100.0f ? -100.0f : x;
+        return g / (1.0f + expf(-g * (1.5957691216057308f + 0.07135481627260025f * g * g)));
+    }
+    if (a.unary == ARGS_UNARY_GELU) return x < -100.0f ? 0.0f : 0.5f * x * erfcf(-0.70710678f * x);
+    return x * fmaxf(x, 0.0f);
+}
+
+CUDA_KERNEL(256) gate(CUDA_ARGS(struct cargs_gate) a) {
+    pdl_launch();
+    pdl_wait();
+    const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.n) return;
+    a.x[i] = a.gate != nullptr ? a.x[i] * (1.0f / (1.0f + expf(-a.gate[i]))) : unary_of(a, a.x[i]);
+}
+
 CUDA_KERNEL(256) upload(CUDA_ARGS(struct cargs_upload) a) {
     pdl_launch();
     const cargs_upload_piece &p = a.pieces[blockIdx.y];
@@ -131,6 +149,10 @@ const void *cuda_gated_kernel(void) {
 
 const void *cuda_add_normed_kernel(void) {
     return (const void *)add_normed;
+}
+
+const void *cuda_gate_kernel(void) {
+    return (const void *)gate;
 }
 
 const void *cuda_copy_tokens_kernel(void) {

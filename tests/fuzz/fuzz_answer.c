@@ -13,8 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 enum { MAX_BYTES = 1 << 12 };
 
-static const struct chat_syntax *const families[] = {&hermes, &llama, &mistral, &numbered,
-                                                     &harmony};
+static const struct chat_syntax *const families[] = {&hermes,   &llama,   &mistral,
+                                                     &numbered, &harmony, &bare_objects};
 
 static void parse_answer(const struct chat_parser_config *config, const char *s, size_t n,
                          bool whole, bool cut, str *out) {

@@ -148,3 +148,29 @@ test("quantize and models show keep what is right and name what is wrong", async
     min_p: 0.05,
   });
 });
+
+test("suppress_tokens are never sampled, from a folder or from what quantize writes", async (t) => {
+  const id = 70,
+    out = join(place, "suppressing.gguf");
+  const tokens = (s, more) =>
+    asked(s, "/v1/completions", { prompt: "A", max_tokens: max, temperature: 0, logprobs: 1, ...more }).then(
+      (a) => a.choices[0].logprobs.tokens,
+    );
+  const forced = { logit_bias: { [id]: 100 } };
+  const free = await served(t, folder({}));
+  const one = (await tokens(free, forced))[0],
+    greedy = await tokens(free);
+  assert.ok((await tokens(free, forced)).every((token) => token === one) && !greedy.includes(one));
+  const file = folder({ suppress_tokens: [id, 1 << 19] });
+  execFileSync(binary, ["quantize", file, out, "--type", "f32"], { stdio: "ignore" });
+  for (const source of [file, out]) {
+    const server = await served(t, source);
+    assert.deepEqual(await tokens(server), greedy);
+    for (const more of [forced, { ...forced, temperature: 1, seed: 3 }])
+      assert.ok(!(await tokens(server, more)).includes(one));
+  }
+  const broken = folder({ suppress_tokens: "none" });
+  const quantize = () =>
+    execFileSync(binary, ["quantize", broken, join(place, "no.gguf"), "--type", "f32"], { stdio: "pipe" });
+  assert.throws(quantize, (e) => /suppress_tokens is not a list/.test(e.stderr.toString()));
+});

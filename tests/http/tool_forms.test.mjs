@@ -408,3 +408,70 @@ test("calls in Python's form: keyword arguments that the schema allows, or JSON 
   assert.equal(refused.status, 400);
   assert.match(refused.error.message, /#\/properties\/a\/properties\/b/, "the place within the whole schema");
 });
+
+// A template that shows calls as Gemma 4's models write them.
+const bare =
+  `{% macro value(v) %}{% if v is string %}<|"|>{{ v }}<|"|>{% else %}{{ v | tojson }}{% endif %}{% endmacro %}\
+{% if tools %}<|im_start|>system
+{{ tools | tojson }}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{% for c in m.tool_calls or [] %}<|tool_call>call:{{ c.function.name }}{{ "{" }}{% for k, v in \
+c.function.arguments.items() %}{{ k }}:{{ value(v) }}{{ "," if not loop.last }}{% endfor %}{{ "}" }}<tool_call|>\
+{% endfor %}{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`.replaceAll("\\\n", "");
+
+test("calls in Gemma's form: bare objects that the schema allows, or JSON where it needs that", async (t) => {
+  const file = join(server.folder, "bare.jinja");
+  writeFileSync(file, bare);
+  const own = await startServer(["--chat-template", file]);
+  t.after(() => own.stop());
+  const city = { type: "string", enum: ["Rome", 'New "York"', "a}b"] };
+  const parameters = {
+    type: "object",
+    properties: {
+      city,
+      days: { type: "integer", minimum: 1, maximum: 30 },
+      via: { type: "array", items: city },
+      at: {
+        type: "object",
+        properties: { now: { type: "boolean" }, city },
+        required: ["now"],
+        additionalProperties: false,
+      },
+      word: { type: "string", pattern: "^[a-z]{1,4}$" },
+    },
+    required: ["city", "days", "at", "word"],
+    additionalProperties: false,
+  };
+  const call = async (fields, seed) => {
+    const tools = [{ type: "function", function: { name: "look", parameters, strict: true, ...fields } }];
+    const body = { messages: user("x"), tools, tool_choice: "required", max_tokens: 1000, temperature: 1.2, seed };
+    const response = await chat(own, { ...body, parallel_tool_calls: false });
+    const answer = await response.json();
+    assert.equal(response.status, 200, JSON.stringify(answer));
+    assert.equal(answer.choices[0].finish_reason, "tool_calls", JSON.stringify(answer));
+    return answer.choices[0].message.tool_calls[0].function.arguments;
+  };
+  for (let seed = 0; seed < 6; seed++) {
+    const text = await call({}, seed);
+    const { city: name, days, via, at, word, ...rest } = JSON.parse(text);
+    assert.deepEqual(rest, {}, text);
+    assert.ok(city.enum.includes(name) && Number.isInteger(days) && days >= 1 && days <= 30, text);
+    assert.ok((via ?? []).every((v) => city.enum.includes(v)) && typeof at.now === "boolean", text);
+    assert.match(word, /^[a-z]{1,4}$/);
+    // Rewritten from the bare object, in the schema's order.
+    assert.equal(text, JSON.stringify({ city: name, days, via, at, word }));
+  }
+  assert.equal(await call({ parameters: exactly({}) }, 0), "{}");
+  assert.deepEqual(JSON.parse(await call({ parameters: exactly({ "a-b": 1, c: "x" }) }, 0)), { "a-b": 1, c: "x" });
+  // The history shows calls in the same form.
+  const calls = [{ id: "1", type: "function", function: { name: "look", arguments: '{"city": "Rome", "days": 2}' } }];
+  const messages = [...user("x"), { role: "assistant", content: "", tool_calls: calls }];
+  messages.push({ role: "tool", tool_call_id: "1", content: "y" });
+  const prompt = await post(own, "/apply-template", {
+    messages,
+    tools: [{ type: "function", function: { name: "look" } }],
+  });
+  assert.match((await prompt.json()).prompt, /call:look\{city:<\|"\|>Rome<\|"\|>,days:2\}<tool_call\|>/);
+});

@@ -60,6 +60,19 @@ static const struct chat_syntax numbered = {
     .trigger = "\xff<|calls|>\xfe",
 };
 
+/* Arguments that are bare objects. */
+static const struct chat_syntax bare_objects = {
+    .several = true,
+    .quote = "\xff<|\"|>\xfe",
+    .call_open = "\xff<|tool_call>\xfe"
+                 "call:",
+    .call_close = "\xff<tool_call|>\xfe",
+    .trigger = "\xff<|tool_call>\xfe",
+    .reasoning_open = "\xff<|channel>\xfe"
+                      "thought",
+    .reasoning_close = "\xff<channel|>\xfe",
+};
+
 /* The tools that may be called. */
 static const char *const names[] = {"get_weather", "add", "a-b", "ns.add:v/2", "add:2"};
 enum { N_NAMES = sizeof names / sizeof *names };

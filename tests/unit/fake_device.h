@@ -641,6 +641,10 @@ bool tokenizer_is_eog(const tokenizer *t, int32_t id) {
     return id == FAKE_EOG;
 }
 /* Tokens from 4 on are texts: the letters, pairs of letters ("ab", "bc", ...), and some signs. */
+bool tokenizer_is_suppressed(const tokenizer *t, int32_t id) {
+    (void)t, (void)id;
+    return false;
+}
 bool tokenizer_is_control(const tokenizer *t, int32_t id) {
     (void)t;
     return id < 4;

@@ -18,6 +18,16 @@ static const char *const arguments[] = {
 };
 enum { N_ARGUMENTS = sizeof arguments / sizeof *arguments };
 
+/* As bare objects, with ` for the mark around strings, and what becomes of them. */
+static const char *const bare[N_ARGUMENTS][2] = {
+    {"{city:`Rome`,days:[1,{n:-2.5e3}]}", "{\"city\":\"Rome\",\"days\":[1,{\"n\":-2.5e3}]}"},
+    {"{a:`}{\"\\<|\n`, \"b\": {`c`:[[],{}]},d:None}",
+     "{\"a\":\"}{\\\"\\\\<|\\n\",\"b\":{\"c\":[[],{}]},\"d\":null}"},
+    {"{u-v.w:`gr\xc3\xbc\xc3\x9f <\xf0\x9f\x98\x80`,x:``,y:true}",
+     "{\"u-v.w\":\"gr\xc3\xbc\xc3\x9f <\xf0\x9f\x98\x80\",\"x\":\"\",\"y\":true}"},
+    {"{}", "{}"},
+};
+
 /* The parsed answer. */
 struct result {
     str text, reasoning;
@@ -121,6 +131,19 @@ static void write_harmony(str *s, const struct answer *a, size_t seed) {
             arguments[pick(i, seed, N_ARGUMENTS)]);
 }
 
+static void add_arguments(str *s, const struct chat_syntax *x, size_t i) {
+    if (!*x->quote) {
+        str_add(s, arguments[i]);
+        return;
+    }
+    for (const char *c = bare[i][0]; *c; c++) {
+        if (*c == '`')
+            str_add(s, x->quote);
+        else
+            str_add_char(s, *c);
+    }
+}
+
 static void write_answer(str *s, const struct chat_syntax *x, const struct answer *a, size_t seed) {
     if (x->harmony) {
         write_harmony(s, a, seed);
@@ -139,7 +162,7 @@ static void write_answer(str *s, const struct chat_syntax *x, const struct answe
         add_mark(s, x->call_open, i);
         str_add(s, names[pick(i, seed, N_NAMES)]);
         add_mark(s, x->arguments_open, i);
-        str_add(s, arguments[pick(i, seed, N_ARGUMENTS)]);
+        add_arguments(s, x, pick(i, seed, N_ARGUMENTS));
         add_mark(s, x->call_close, i);
     }
     add_mark(s, x->section_close, 0);
@@ -181,12 +204,13 @@ static void check_cut(const char *name, const char *answer, size_t n, const stru
 }
 
 /* Whole: the calls equal those written. */
-static void check_whole(const char *name, const char *answer, const struct answer *a, size_t seed,
-                        const struct result *r) {
+static void check_whole(const char *name, const struct chat_syntax *x, const char *answer,
+                        const struct answer *a, size_t seed, const struct result *r) {
     CHECK_MSG(r->n_calls == a->n_calls, "%s: %zu calls in %s", name, r->n_calls, answer);
     for (size_t i = 0; i < r->n_calls; i++) {
         CHECK_STR(str_cstr(&r->names[i]), names[pick(i, seed, N_NAMES)]);
-        CHECK_STR(str_cstr(&r->arguments[i]), arguments[pick(i, seed, N_ARGUMENTS)]);
+        const size_t k = pick(i, seed, N_ARGUMENTS);
+        CHECK_STR(str_cstr(&r->arguments[i]), *x->quote ? bare[k][1] : arguments[k]);
     }
     CHECK_MSG((r->text.len != 0) == a->speaks && (r->reasoning.len != 0) == a->thinks, "%s: %s",
               name, answer);
@@ -200,7 +224,7 @@ static int check_answer(const char *name, const struct chat_syntax *x, const str
     str_init(&s, OUT_BYTES);
     write_answer(&s, x, a, seed);
     parse(x, s.data, s.len, SIZE_MAX, false, &whole);
-    check_whole(name, s.data, a, seed, &whole);
+    check_whole(name, x, s.data, a, seed, &whole);
     for (size_t n = 0; n <= s.len; n += n < s.len ? next_part(s.data + n, s.len - n, false) : 1) {
         parse(x, s.data, n, SIZE_MAX, true, &cut);
         check_cut(name, s.data, n, &cut, &whole);
@@ -272,11 +296,8 @@ static void test_control_tokens(void) {
     static const struct {
         const char *name;
         const struct chat_syntax *syntax;
-    } rows[] = {{"hermes", &hermes},
-                {"llama", &llama},
-                {"mistral", &mistral},
-                {"numbered", &numbered},
-                {"harmony", &harmony}};
+    } rows[] = {{"hermes", &hermes},     {"llama", &llama},       {"mistral", &mistral},
+                {"numbered", &numbered}, {"bare", &bare_objects}, {"harmony", &harmony}};
     int cuts = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         cuts += check_syntax(rows[i].name, rows[i].syntax);

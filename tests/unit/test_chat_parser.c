@@ -246,6 +246,54 @@ static void test_python(void) {
     check_limit(&lfm2, TEXT, C("tool_call_start") "[add(a=12", "|C:add|A:{\"a\":");
 }
 
+#define Q "\xff<|\"|>\xfe"
+#define BARE(call)                                                                                 \
+    "\xff<|tool_call>\xfe"                                                                         \
+    "call:" call "\xff<tool_call|>\xfe"
+
+static void test_bare_objects(void) {
+    const struct chat_syntax *x = &bare_objects;
+    check(x, TEXT, 3, BARE("add{a:1,b:" Q "x" Q "}"), "|C:add|A:{\"a\":1,\"b\":\"x\"}");
+    check(x, TEXT, 3, "So.\n" BARE("add{}") BARE("a-b{c:" Q "d" Q "}") " Done.",
+          "|T:So.|C:add|A:{}|C:a-b|A:{\"c\":\"d\"}|T:Done.");
+    check(x, TEXT, 3, BARE("add{a:[1,[],{},{k:[None,true,False],l:" Q Q "}],b:-1.5e3}"),
+          "|C:add|A:{\"a\":[1,[],{},{\"k\":[null,true,false],\"l\":\"\"}],\"b\":-1.5e3}");
+    /* Strings have no escapes; other control tokens in them are dropped. */
+    check(x, TEXT, 3, BARE("add{a:" Q "\"}\\n{<|\"|>'\n\xff<eos>\xfe]" Q "}"),
+          "|C:add|A:{\"a\":\"\\\"}\\\\n{<|\\\"|>'\\n]\"}");
+    /* JSON, as a constrained answer has it. */
+    check(x, TEXT, 3, BARE("add{\"a\": [1, \"}\\u00e4\\n\"], \"b\": {\"c\": null}}"),
+          "|C:add|A:{\"a\":[1,\"}\\u00e4\\n\"],\"b\":{\"c\":null}}");
+    check(x, TEXT, 3, BARE("add{a b.c$:1," Q "d" Q ":2}"), "|C:add|A:{\"a b.c$\":1,\"d\":2}");
+    check(x, OPEN, 3,
+          "\xff<|channel>\xfe"
+          "thought\nWhy?\n\xff<channel|>\xfe" BARE("add{a:1}"),
+          "|R:Why?|C:add|A:{\"a\":1}");
+    /* No call: an unknown name, no brace. */
+    check(x, TEXT, 3, BARE("none{a:1}"), "|T:call:none{a:1}");
+    check(x, TEXT, 3, BARE("add(a=1)"), "|T:call:add(a=1)");
+    /* What is no value: the arguments stay incomplete. */
+    check(x, TEXT, 3, BARE("add{a:Rome}"), "|C:add|A:{\"a\":|T:}");
+    check(x, TEXT, 3, BARE("add{a:1]"), "|C:add|A:{\"a\":1|T:]");
+    check_limit(x, TEXT,
+                "\xff<|tool_call>\xfe"
+                "call:add",
+                "");
+    check_limit(x, TEXT,
+                "\xff<|tool_call>\xfe"
+                "call:add{a:[" Q "x",
+                "|C:add|A:{\"a\":[\"x");
+    /* The marks are text where they are no control tokens. */
+    struct chat_syntax text = *x;
+    strcpy(text.quote, "<|\"|>");
+    check(&text, TEXT, 3, BARE("add{a:<|\"|>x<|\"<|\"|>,b:2}"),
+          "|C:add|A:{\"a\":\"x<|\\\"\",\"b\":2}");
+    check_limit(&text, TEXT,
+                "\xff<|tool_call>\xfe"
+                "call:add{a:<|\"|>x<|\"",
+                "|C:add|A:{\"a\":\"x");
+}
+
 static void test_no_calls(void) {
     static const char *const answers[] = {
         "<tool_call>\n{\"name\": \"unknown\", \"arguments\": {}}\n</tool_call>",
@@ -348,6 +396,7 @@ int main(void) {
     RUN(test_calls);
     RUN(test_harmony);
     RUN(test_python);
+    RUN(test_bare_objects);
     RUN(test_no_calls);
     RUN(test_cut_off);
     RUN(test_limit);

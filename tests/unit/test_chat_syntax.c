@@ -86,6 +86,10 @@ static void test_shared_templates(void) {
         {"ibm-granite-granite-4.0", HERMES, ""},
         {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", NULL, THINK},
         {"google-gemma-2-2b-it", NULL, ""},
+        {"google-gemma-4-31B-it", "~<|tool_call>call:~~<tool_call|>~~",
+         "<|channel>thought~<channel|>"},
+        {"LFM2-8B-A1B", NULL, ""}, /* shows tools, but no calls */
+        {"LFM2.5-Instruct", NULL, THINK},
         {"meta-llama-Llama-3.1-8B-Instruct", LLAMA, ""},
         {"meta-llama-Llama-3.3-70B-Instruct", LLAMA, ""},
         {"microsoft-Phi-3.5-mini-instruct", NULL, ""},

@@ -239,7 +239,7 @@ static void fail_step(const struct sched_plan *plan) {
         for (uint32_t pos = 0; pos < plan->items[i].n_rows; pos++)
             t.slots[kv_slot(t.cache, q->s.kv, plan->items[i].first + pos)] = GARBAGE;
     }
-    sched_fail(t.s, plan);
+    sched_restart(t.s, 0);
     for (uint32_t i = 0; i < plan->n_items; i++)
         CHECK(plan->items[i].seq->state == SCHED_WAITING);
 }

@@ -1,13 +1,11 @@
 /* delta_net.c - launches of linear attention: the convolution of all rows, each V head of each
- * sequence, the norm of Mamba-2's groups, what the next step reads of the inputs; and of
- * attention's gate. Owns nothing. */
+ * sequence, the norm of Mamba-2's groups, what the next step reads of the inputs. Owns
+ * nothing. */
 #include "core/backend/cuda/ops_int.h"
 
 #include "shaders/cuda/kernels.h"
 
 #include <math.h>
-
-enum { GATE_THREADS = 256 };
 
 /* Shared by the launches of one op. */
 struct delta_op {
@@ -19,12 +17,11 @@ struct delta_op {
 static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
                         const uint32_t grid[2], uint64_t read, uint64_t written) {
     static const char *const names[] = {
-        [CUDA_DELTA_CONV] = "delta_conv",   [CUDA_DELTA_PAIRS] = "delta_pairs",
-        [CUDA_DELTA_PREFILL] = "delta_prefill",
-        [CUDA_DELTA_STEP] = "delta_step",   [CUDA_DELTA_KEEP] = "delta_keep",
-        [CUDA_DELTA_NORM] = "delta_norm",   [CUDA_MAMBA2_CONV] = "mamba2_conv",
-        [CUDA_MAMBA2_RUN] = "mamba2_run",   [CUDA_MAMBA2_STEP] = "mamba2_step",
-        [CUDA_MAMBA2_NORM] = "mamba2_norm",
+        [CUDA_DELTA_CONV] = "delta_conv",       [CUDA_DELTA_PAIRS] = "delta_pairs",
+        [CUDA_DELTA_PREFILL] = "delta_prefill", [CUDA_DELTA_STEP] = "delta_step",
+        [CUDA_DELTA_KEEP] = "delta_keep",       [CUDA_DELTA_NORM] = "delta_norm",
+        [CUDA_MAMBA2_CONV] = "mamba2_conv",     [CUDA_MAMBA2_RUN] = "mamba2_run",
+        [CUDA_MAMBA2_STEP] = "mamba2_step",     [CUDA_MAMBA2_NORM] = "mamba2_norm",
     };
     const bool rows =
         kernel == CUDA_DELTA_STEP || kernel == CUDA_MAMBA2_RUN || kernel == CUDA_MAMBA2_STEP;
@@ -108,20 +105,4 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
         rc = launch_delta(&o, CUDA_DELTA_KEEP, (uint32_t[]){parts_of_row, a->n_seqs},
                           a->n_seqs * s->n_taps * row, a->n_seqs * s->n_taps * row);
     return rc;
-}
-
-int cuda_gate(backend *be, const struct op_gate *a) {
-    const struct cargs_gate args = {.x = cuda_at(a->x),
-                                    .gate = a->gate ? cuda_at(a->gate) : NULL,
-                                    .n = (uint64_t)a->n_rows * a->n_cols,
-                                    .unary = (uint32_t)a->unary};
-    return cuda_launch(cuda_of(be),
-                       &(struct cuda_launch){.kernel = cuda_gate_kernel(),
-                                             .name = "gate",
-                                             .args = &args,
-                                             .args_bytes = sizeof args,
-                                             .grid = {cuda_div_up(args.n, GATE_THREADS)},
-                                             .threads = GATE_THREADS,
-                                             .read = 2 * args.n * sizeof(float),
-                                             .written = args.n * sizeof(float)});
 }

@@ -1,4 +1,4 @@
-/* rows.c - launches of ops on rows: embed, gather, copy_tokens, gated, add_normed. Kernels:
+/* rows.c - launches of ops on rows: embed, gather, copy_tokens, gated, add_normed, gate. Kernels:
  * shaders/cuda/rows.cu. */
 #include "core/backend/cuda/ops_int.h"
 
@@ -93,6 +93,21 @@ int cuda_add_normed(backend *be, const struct op_add_normed *a) {
                                                           .threads = CUDA_ADD_NORMED_THREADS,
                                                           .read = a->r ? 2 * bytes : bytes,
                                                           .written = bytes});
+}
+
+int cuda_gate(backend *be, const struct op_gate *a) {
+    const struct cargs_gate args = {.x = cuda_at(a->x),
+                                    .gate = a->gate ? cuda_at(a->gate) : NULL,
+                                    .n = (uint64_t)a->n_rows * a->n_cols,
+                                    .unary = (uint32_t)a->unary};
+    return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_gate_kernel(),
+                                                          .name = "gate",
+                                                          .args = &args,
+                                                          .args_bytes = sizeof args,
+                                                          .grid = {cuda_div_up(args.n, THREADS)},
+                                                          .threads = THREADS,
+                                                          .read = 2 * args.n * sizeof(float),
+                                                          .written = args.n * sizeof(float)});
 }
 
 int cuda_copy_tokens(backend *be, const struct op_copy_tokens *a) {

@@ -8,6 +8,9 @@ enum { MAX_DEPTH = 8, SHOWN_BYTES = 40 };
 
 #define GPT2_WORDS                                                                                 \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define IDEOGRAPHS                                                                                 \
+    "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b73f}"            \
+    "\\x{2b740}-\\x{2b81f}\\x{2b920}-\\x{2ceaf}\\x{f900}-\\x{faff}\\x{2f800}-\\x{2fa1f}]"
 /* \w as recommended by Unicode; PCRE2's differs. */
 #define WORD_CHARACTERS                                                                            \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}"                       \
@@ -61,27 +64,33 @@ static int read_pattern(const struct target *to, const cJSON *node, struct hf_st
     return err_set(e, ERR_FORMAT, "a %s has no pattern", to->what);
 }
 
-static int add_replace(const struct target *to, const char *pattern, const char *content, err *e) {
-    return add_step(
-        to, (struct hf_step){.kind = HF_REPLACE, .pattern = pattern, .content = content}, e);
+void hf_bert_steps(const struct hf_bert *b, struct hf_steps *out) {
+    static const struct hf_step all[] = {
+        {.kind = HF_REPLACE, .pattern = "[^\\P{C}\\t\\n\\r]|\\x{fffd}", .content = ""},
+        {.kind = HF_REPLACE, .pattern = "\\s", .content = " "},
+        {.kind = HF_REPLACE, .pattern = "(?=" IDEOGRAPHS ")|(?<=" IDEOGRAPHS ")", .content = " "},
+        {.kind = HF_NFD},
+        {.kind = HF_REPLACE, .pattern = "\\p{Mn}", .content = ""},
+        {.kind = HF_LOWERCASE},
+    };
+    const bool wanted[] = {b->clean, b->clean, b->ideographs, b->strip, b->strip, b->lower};
+    out->n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (wanted[i]) out->items[out->n++] = all[i];
 }
 
-/* BertNormalizer: control characters are dropped, white space becomes spaces, ideographs get spaces
- * around them, accents are dropped, and letters become small. */
 static int read_bert(const struct target *to, const cJSON *node, err *e) {
     const bool lower = hf_flag(node, "lowercase", true);
+    struct hf_steps steps;
     int rc = 0;
-    if (hf_flag(node, "clean_text", true)) {
-        rc = add_replace(to, HF_BERT_CONTROL, "", e);
-        if (!rc) rc = add_replace(to, "\\s", " ", e);
-    }
-    if (!rc && hf_flag(node, "handle_chinese_chars", true))
-        rc = add_replace(to, HF_BERT_IDEOGRAPHS, " ", e);
-    if (!rc && hf_flag(node, "strip_accents", lower)) {
-        rc = add_step(to, (struct hf_step){.kind = HF_NFD}, e);
-        if (!rc) rc = add_replace(to, "\\p{Mn}", "", e);
-    }
-    return rc || !lower ? rc : add_step(to, (struct hf_step){.kind = HF_LOWERCASE}, e);
+    hf_bert_steps(&(struct hf_bert){.clean = hf_flag(node, "clean_text", true),
+                                    .ideographs = hf_flag(node, "handle_chinese_chars", true),
+                                    .strip = hf_flag(node, "strip_accents", lower),
+                                    .lower = lower},
+                  &steps);
+    for (unsigned i = 0; !rc && i < steps.n; i++)
+        rc = add_step(to, steps.items[i], e);
+    return rc;
 }
 
 static int read_normalizer(const struct target *to, const char *type, const cJSON *node, err *e) {

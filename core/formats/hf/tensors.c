@@ -1,44 +1,17 @@
 /* hf/tensors.c - maps the tensors of a folder's files to tensors of GGUF. A name that is not in the
  * tables is refused; shapes are checked where the bytes depend on them. Owns the index. */
-#include "core/formats/hf/model_int.h"
-#include "core/formats/hf/names.h"
+#include "core/formats/hf/tensors_int.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 192, MEMORY_MAX = 1 << 30, SOURCE_BLOCK_BYTES = 16 };
-
-static const char *const part_names[N_PARTS] = {"ffn_down_exps", "ffn_gate_exps", "ffn_up_exps"};
-
-/* A tensor of the result. */
-struct entry {
-    gguf_tensor tensor;
-    struct hf_recipe recipe;
-    uint64_t order; /* the converter's order: by the source that completes it */
-    uint32_t have;  /* STACKED: sources so far */
-    uint32_t rank;
-    enum layout layout;
-};
-
-struct mapper {
-    struct hf_tensors *t;
-    const struct hf_config *config;
-    const char *path;      /* of the current file */
-    struct entry *entries; /* (n) */
-    uint64_t n, capacity;
-    uint64_t *experts; /* (n_layers, N_PARTS) number of an entry + 1 */
-    uint64_t order;
-    float *row_scales; /* of HF_SCALE_SSM_IN or HF_SCALE_CONVOLUTION, or NULL */
-    err *e;
-};
-
-enum { LATE = 1 }; /* bit 62 of order: after the tensors made first */
+enum { MEMORY_MAX = 1 << 30 };
 
 /* ---- entries ---- */
 
-static int bad_shape(const struct mapper *m, const struct safetensor *s, const char *wanted) {
+int hf_bad_shape(const struct hf_mapper *m, const struct safetensor *s, const char *wanted) {
     char name[GGUF_NAME_SHOWN_BYTES + 4], shape[96] = "";
     size_t used = 0;
     gguf_show_name(name, s->name);
@@ -49,16 +22,15 @@ static int bad_shape(const struct mapper *m, const struct safetensor *s, const c
                          name, s->type_name, shape, wanted);
 }
 
-/* Adds an entry named "blk.N....", as in the result. *index: its number. */
-static int add_entry(struct mapper *m, const char *name, uint64_t *index) {
+int hf_add_entry(struct hf_mapper *m, const char *name, uint64_t *index) {
     if (m->n == m->capacity) {
         uint64_t capacity = m->capacity ? m->capacity * 2 : 256;
-        struct entry *grown = mem_resize(m->entries, capacity, sizeof *grown);
+        struct hf_entry *grown = mem_resize(m->entries, capacity, sizeof *grown);
         if (!grown) return err_no_memory(m->e);
         m->entries = grown;
         m->capacity = capacity;
     }
-    struct entry *entry = &m->entries[m->n];
+    struct hf_entry *entry = &m->entries[m->n];
     memset(entry, 0, sizeof *entry);
     entry->tensor.name.len = strlen(name);
     entry->tensor.name.data = arena_strndup(m->t->memory, name, strlen(name));
@@ -69,8 +41,8 @@ static int add_entry(struct mapper *m, const char *name, uint64_t *index) {
     return 0;
 }
 
-static int set_sources(struct mapper *m, struct entry *entry, const struct safetensor *s,
-                       uint32_t n) {
+int hf_set_sources(struct hf_mapper *m, struct hf_entry *entry, const struct safetensor *s,
+                   uint32_t n) {
     entry->recipe.sources = arena_alloc(m->t->memory, n * sizeof *entry->recipe.sources);
     if (!entry->recipe.sources) return err_no_memory(m->e);
     entry->recipe.sources[0] = s;
@@ -78,9 +50,7 @@ static int set_sources(struct mapper *m, struct entry *entry, const struct safet
     return 0;
 }
 
-/* Sets the tensor's shape from its recipe's sizes. n_dims: 1 drops rows and matrices, 2 matrices.
- */
-static void set_dims(struct entry *entry, uint32_t n_dims) {
+void hf_set_dims(struct hf_entry *entry, uint32_t n_dims) {
     const struct hf_recipe *k = &entry->recipe;
     gguf_tensor *t = &entry->tensor;
     uint64_t sizes[3] = {k->n_cols, k->n_rows, k->n_mats};
@@ -111,25 +81,25 @@ static bool wants_f32(const gguf_tensor *t) {
 /* ---- one layout each ---- */
 
 /* Maps a tensor of 1 to 3 dimensions whose rows are copied or permuted. */
-static int map_plain(struct mapper *m, const struct safetensor *s, const char *name,
+static int map_plain(struct hf_mapper *m, const struct safetensor *s, const char *name,
                      uint32_t permuted_heads) {
     uint64_t i;
-    if (s->n_dims < 1 || s->n_dims > 3) return bad_shape(m, s, "1 to 3 dimensions");
-    int rc = add_entry(m, name, &i);
-    if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
+    if (s->n_dims < 1 || s->n_dims > 3) return hf_bad_shape(m, s, "1 to 3 dimensions");
+    int rc = hf_add_entry(m, name, &i);
+    if (!rc) rc = hf_set_sources(m, &m->entries[i], s, 1);
     if (rc) return rc;
     struct hf_recipe *k = &m->entries[i].recipe;
     k->n_cols = s->dims[s->n_dims - 1];
     k->n_rows = s->n_dims > 1 ? s->dims[s->n_dims - 2] : 1;
     k->n_mats = s->n_dims > 2 ? s->dims[0] : 1;
-    set_dims(&m->entries[i], s->n_dims);
+    hf_set_dims(&m->entries[i], s->n_dims);
     if (permuted_heads) {
         if (s->n_dims == 1) { /* a bias is permuted like the rows of its matrix */
             k->n_rows = k->n_cols;
             k->n_cols = 1;
         }
         if (s->n_dims > 2 || k->n_rows % (2 * (uint64_t)permuted_heads))
-            return bad_shape(m, s, "rows for whole heads");
+            return hf_bad_shape(m, s, "rows for whole heads");
         k->permuted_heads = permuted_heads;
     }
     k->src_rows = k->n_rows;
@@ -137,64 +107,64 @@ static int map_plain(struct mapper *m, const struct safetensor *s, const char *n
     return 0;
 }
 
-static int map_convolution(struct mapper *m, const struct safetensor *s, const char *name) {
+static int map_convolution(struct hf_mapper *m, const struct safetensor *s, const char *name) {
     if (s->n_dims != 3 || s->dims[1] != 1)
-        return bad_shape(m, s, "a convolution of each channel by itself");
+        return hf_bad_shape(m, s, "a convolution of each channel by itself");
     int rc = map_plain(m, s, name, 0);
     if (rc) return rc;
-    struct entry *entry = &m->entries[m->n - 1];
+    struct hf_entry *entry = &m->entries[m->n - 1];
     struct hf_recipe *k = &entry->recipe;
     k->n_rows = k->src_rows = s->dims[0];
     k->n_mats = 1;
-    set_dims(entry, 2);
+    hf_set_dims(entry, 2);
     return 0;
 }
 
-static int map_decay(struct mapper *m, const struct safetensor *s, const char *name) {
-    if (s->n_dims != 1) return bad_shape(m, s, "a vector");
+static int map_decay(struct hf_mapper *m, const struct safetensor *s, const char *name) {
+    if (s->n_dims != 1) return hf_bad_shape(m, s, "a vector");
     int rc = map_plain(m, s, name, 0);
     if (!rc) m->entries[m->n - 1].recipe.negative_exp = true;
     return rc;
 }
 
 /* A vector as a matrix of n_rows rows. */
-static int map_rows(struct mapper *m, const struct safetensor *s, const char *name,
+static int map_rows(struct hf_mapper *m, const struct safetensor *s, const char *name,
                     uint64_t n_rows) {
     if (s->n_dims != 1 || !n_rows || s->dims[0] % n_rows)
-        return bad_shape(m, s, "a vector for whole groups");
+        return hf_bad_shape(m, s, "a vector for whole groups");
     int rc = map_plain(m, s, name, 0);
     if (rc) return rc;
-    struct entry *entry = &m->entries[m->n - 1];
+    struct hf_entry *entry = &m->entries[m->n - 1];
     entry->recipe.n_rows = entry->recipe.src_rows = n_rows;
     entry->recipe.n_cols = entry->recipe.src_cols = s->dims[0] / n_rows;
-    set_dims(entry, 2);
+    hf_set_dims(entry, 2);
     return 0;
 }
 
-static int map_one_row(struct mapper *m, const struct safetensor *s, const char *name) {
-    if (s->n_dims != 2 || s->dims[0] != 1) return bad_shape(m, s, "one row");
+static int map_one_row(struct hf_mapper *m, const struct safetensor *s, const char *name) {
+    if (s->n_dims != 2 || s->dims[0] != 1) return hf_bad_shape(m, s, "one row");
     int rc = map_plain(m, s, name, 0);
-    if (!rc) set_dims(&m->entries[m->n - 1], 1);
+    if (!rc) hf_set_dims(&m->entries[m->n - 1], 1);
     return rc;
 }
 
 /* Without the rows of padding. */
-static int map_positions(struct mapper *m, const struct safetensor *s, const char *name) {
+static int map_positions(struct hf_mapper *m, const struct safetensor *s, const char *name) {
     const uint64_t first = m->config->first_position;
-    if (s->n_dims != 2 || s->dims[0] <= first) return bad_shape(m, s, "rows for all positions");
+    if (s->n_dims != 2 || s->dims[0] <= first) return hf_bad_shape(m, s, "rows for all positions");
     int rc = map_plain(m, s, name, 0);
     if (rc) return rc;
-    struct entry *entry = &m->entries[m->n - 1];
+    struct hf_entry *entry = &m->entries[m->n - 1];
     entry->recipe.first = first;
     entry->recipe.n_rows = s->dims[0] - first;
-    set_dims(entry, 2);
+    hf_set_dims(entry, 2);
     return 0;
 }
 
-static int map_qkv_by_head(struct mapper *m, const struct safetensor *s, const char *name) {
+static int map_qkv_by_head(struct hf_mapper *m, const struct safetensor *s, const char *name) {
     const struct hf_config *c = m->config;
     if (s->n_dims > 2 || s->dims[0] != 3 * (uint64_t)c->n_heads * c->head_dim)
-        return bad_shape(m, s, "rows of Q, K and V of each head");
+        return hf_bad_shape(m, s, "rows of Q, K and V of each head");
     int rc = map_plain(m, s, name, 0);
     if (rc) return rc;
     struct hf_recipe *k = &m->entries[m->n - 1].recipe;
@@ -205,37 +175,37 @@ static int map_qkv_by_head(struct mapper *m, const struct safetensor *s, const c
     return 0;
 }
 
-static int map_halves(struct mapper *m, const struct safetensor *s, uint32_t layer) {
+static int map_halves(struct hf_mapper *m, const struct safetensor *s, uint32_t layer) {
     static const char *const names[2][2] = {{"ffn_gate.weight", "ffn_up.weight"},
                                             {"ffn_gate_shexp.weight", "ffn_up_shexp.weight"}};
     char name[NAME_BYTES];
-    if (s->n_dims != 2 || s->dims[0] % 2) return bad_shape(m, s, "gate and up");
+    if (s->n_dims != 2 || s->dims[0] % 2) return hf_bad_shape(m, s, "gate and up");
     for (uint64_t half = 0; half < 2; half++, m->order++) {
         snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer,
                  names[m->config->n_experts > 0][half]);
         int rc = map_plain(m, s, name, 0);
         if (rc) return rc;
-        struct entry *entry = &m->entries[m->n - 1];
+        struct hf_entry *entry = &m->entries[m->n - 1];
         entry->recipe.n_rows = s->dims[0] / 2;
         entry->recipe.first = half * entry->recipe.n_rows;
-        set_dims(entry, 2);
+        hf_set_dims(entry, 2);
     }
     return 0;
 }
 
 /* Rows of each head's K, then V, over latents: K transposed as attn_k_b (n_heads, n_latent,
  * k_nope), V as attn_v_b (n_heads, v_dim, n_latent). */
-static int map_latent_kv(struct mapper *m, const struct safetensor *s, uint32_t layer) {
+static int map_latent_kv(struct hf_mapper *m, const struct safetensor *s, uint32_t layer) {
     const struct hf_config *c = m->config;
     const uint64_t rows = (uint64_t)c->k_nope + c->v_dim;
     char name[NAME_BYTES];
     if (s->n_dims != 2 || s->dims[0] != c->n_heads * rows)
-        return bad_shape(m, s, "the heads of config.json");
+        return hf_bad_shape(m, s, "the heads of config.json");
     for (int v = 0; v < 2; v++, m->order++) {
         uint64_t i;
         snprintf(name, sizeof name, "blk.%" PRIu32 ".attn_%c_b.weight", layer, v ? 'v' : 'k');
-        int rc = add_entry(m, name, &i);
-        if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
+        int rc = hf_add_entry(m, name, &i);
+        if (!rc) rc = hf_set_sources(m, &m->entries[i], s, 1);
         if (rc) return rc;
         struct hf_recipe *k = &m->entries[i].recipe;
         k->n_mats = c->n_heads;
@@ -245,183 +215,9 @@ static int map_latent_kv(struct mapper *m, const struct safetensor *s, uint32_t 
         k->n_cols = v ? s->dims[1] : c->k_nope;
         k->first = v ? c->k_nope : 0;
         k->transposed = !v;
-        set_dims(&m->entries[i], 3);
+        hf_set_dims(&m->entries[i], 3);
     }
     return 0;
-}
-
-static uint64_t *expert_slot(struct mapper *m, uint32_t layer, enum part part) {
-    return &m->experts[(uint64_t)layer * N_PARTS + part];
-}
-
-/* Finds the entry of a layer's part, or adds it. Only sources of the same layout share an entry,
- * and only for STACKED and OSS_DOWN_BLOCKS (which stands for MXFP4). */
-static int find_part(struct mapper *m, const struct safetensor *s, uint32_t layer, enum part part,
-                     enum layout layout, uint64_t *i) {
-    char name[NAME_BYTES];
-    uint64_t *slot = expert_slot(m, layer, part);
-    bool shares = layout == STACKED || layout == OSS_DOWN_BLOCKS;
-    if (*slot) {
-        *i = *slot - 1;
-        if (shares && m->entries[*i].layout == layout) return 0;
-        return bad_shape(m, s, "one layout for all tensors of the experts");
-    }
-    snprintf(name, sizeof name, "blk.%" PRIu32 ".%s.weight", layer, part_names[part]);
-    int rc = add_entry(m, name, i);
-    if (rc) return rc;
-    *slot = *i + 1;
-    m->entries[*i].layout = layout;
-    return 0;
-}
-
-static int map_expert(struct mapper *m, const struct safetensor *s, const struct name_row *row,
-                      uint32_t layer, uint64_t expert) {
-    uint64_t i;
-    uint32_t n = m->config->n_experts;
-    if (expert >= n) return bad_shape(m, s, "an expert number below that of config.json");
-    if (s->n_dims != 2) return bad_shape(m, s, "a matrix");
-    int rc = find_part(m, s, layer, row->part, STACKED, &i);
-    if (rc) return rc;
-    struct entry *entry = &m->entries[i];
-    if (!entry->have) {
-        rc = set_sources(m, entry, s, n);
-        if (rc) return rc;
-        entry->recipe.sources[0] = NULL;
-        entry->rank = row->rank;
-        entry->recipe.n_sources = n;
-        entry->recipe.n_mats = n;
-        entry->recipe.n_rows = entry->recipe.src_rows = s->dims[0];
-        entry->recipe.n_cols = entry->recipe.src_cols = s->dims[1];
-        set_dims(entry, 3);
-    }
-    if (s->dims[0] != entry->recipe.n_rows || s->dims[1] != entry->recipe.n_cols)
-        return bad_shape(m, s, "the shape of the other experts");
-    if (entry->recipe.sources[expert]) return bad_shape(m, s, "a single tensor of this name");
-    entry->recipe.sources[expert] = s;
-    entry->have++;
-    /* The last expert's tensor completes all three. */
-    for (int p = 0; p < N_PARTS; p++) {
-        uint64_t other = *expert_slot(m, layer, (enum part)p);
-        struct entry *part = other ? &m->entries[other - 1] : NULL;
-        if (part) part->order = (m->order + part->rank) | (uint64_t)LATE << 62;
-    }
-    return 0;
-}
-
-/* Maps gate and up from one source of all experts: their rows (transposed: columns) are halves of
- * the source or alternate. */
-static int map_gate_up(struct mapper *m, const struct safetensor *s, uint32_t layer,
-                       bool transposed, bool in_turns) {
-    uint64_t axis = transposed ? 2 : 1;
-    if (s->n_dims != 3 || s->dims[axis] % 2) return bad_shape(m, s, "gate and up of all experts");
-    uint64_t half = s->dims[axis] / 2;
-    for (int up = 0; up < 2; up++) {
-        uint64_t i;
-        int rc = find_part(m, s, layer, up ? PART_UP : PART_GATE, GATE_UP, &i);
-        if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
-        if (rc) return rc;
-        struct hf_recipe *k = &m->entries[i].recipe;
-        k->n_mats = s->dims[0];
-        k->src_rows = s->dims[1];
-        k->src_cols = s->dims[2];
-        k->n_rows = half;
-        k->n_cols = transposed ? s->dims[1] : s->dims[2];
-        k->step = in_turns ? 2 : 1;
-        k->first = !up ? 0 : in_turns ? 1 : half;
-        k->transposed = transposed;
-        set_dims(&m->entries[i], 3);
-        m->order++;
-    }
-    return 0;
-}
-
-static int map_oss_down(struct mapper *m, const struct safetensor *s, uint32_t layer) {
-    uint64_t i;
-    if (s->n_dims != 3) return bad_shape(m, s, "a tensor of all experts");
-    int rc = find_part(m, s, layer, PART_DOWN, OSS_DOWN, &i);
-    if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
-    if (rc) return rc;
-    struct hf_recipe *k = &m->entries[i].recipe;
-    k->n_mats = s->dims[0];
-    k->src_rows = k->n_cols = s->dims[1];
-    k->src_cols = k->n_rows = s->dims[2];
-    k->transposed = true;
-    set_dims(&m->entries[i], 3);
-    return 0;
-}
-
-/* (n_experts, 2 n_ff) -> two of (n_experts, n_ff) */
-static int map_oss_bias(struct mapper *m, const struct safetensor *s, uint32_t layer) {
-    char name[NAME_BYTES];
-    if (s->n_dims != 2 || s->dims[1] % 2) return bad_shape(m, s, "gate and up of all experts");
-    for (int up = 0; up < 2; up++) {
-        uint64_t i;
-        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s.bias", layer,
-                 part_names[up ? PART_UP : PART_GATE]);
-        int rc = add_entry(m, name, &i);
-        if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
-        if (rc) return rc;
-        struct entry *entry = &m->entries[i];
-        /* Elements are rows of one column until the tensor's own shape is set. */
-        entry->recipe = (struct hf_recipe){.sources = entry->recipe.sources,
-                                           .n_sources = 1,
-                                           .n_mats = s->dims[0],
-                                           .n_rows = s->dims[1] / 2,
-                                           .n_cols = 1,
-                                           .src_rows = s->dims[1],
-                                           .src_cols = 1,
-                                           .first = (uint64_t)up,
-                                           .step = 2};
-        set_dims(entry, 2);
-        entry->tensor.dims[0] = s->dims[1] / 2;
-        entry->tensor.dims[1] = s->dims[0];
-        entry->tensor.dims[2] = 1;
-        m->order++;
-    }
-    return 0;
-}
-
-/* MXFP4 is stored as two tensors of bytes, in any order: blocks (n_experts, rows, blocks, 16) and
- * scales (n_experts, rows, blocks). The second one's shape must match the first one's. */
-static int map_mxfp4(struct mapper *m, const struct safetensor *s, uint32_t layer, enum part part,
-                     bool in_turns, bool is_scales) {
-    uint64_t i, turns = in_turns ? 2 : 1;
-    bool fits = s->type == ST_U8 && s->n_dims == (is_scales ? 3 : 4) && s->dims[1] % turns == 0 &&
-                (is_scales || s->dims[3] == SOURCE_BLOCK_BYTES) && s->dims[2] <= INT32_MAX;
-    if (!fits) return bad_shape(m, s, "MXFP4 blocks or scales");
-    int rc = find_part(m, s, layer, part, OSS_DOWN_BLOCKS, &i);
-    if (rc) return rc;
-    struct entry *entry = &m->entries[i];
-    struct hf_recipe *k = &entry->recipe;
-    uint64_t n_rows = s->dims[1] / turns, n_cols = s->dims[2] * Q_ELEMS;
-    bool second = k->n_sources || k->scales;
-    if (second && (k->n_mats != s->dims[0] || k->n_rows != n_rows || k->n_cols != n_cols))
-        return bad_shape(m, s, "the shape of its blocks or scales");
-    if (is_scales ? k->scales != NULL : k->n_sources > 0)
-        return bad_shape(m, s, "a single tensor of this name");
-    if (is_scales) {
-        k->scales = s;
-        entry->order = m->order; /* the converter makes these first */
-    } else if ((rc = set_sources(m, entry, s, 1))) {
-        return rc;
-    }
-    k->n_mats = s->dims[0];
-    k->n_rows = n_rows;
-    k->src_rows = s->dims[1];
-    k->n_cols = n_cols;
-    k->src_cols = s->dims[2];
-    k->step = turns;
-    k->first = in_turns && part == PART_UP;
-    entry->tensor.type = QTYPE_MXFP4;
-    set_dims(entry, 3);
-    m->order++;
-    return 0;
-}
-
-static int map_mxfp4_gate_up(struct mapper *m, const struct safetensor *s, uint32_t layer,
-                             bool is_scales) {
-    int rc = map_mxfp4(m, s, layer, PART_GATE, true, is_scales);
-    return rc ? rc : map_mxfp4(m, s, layer, PART_UP, true, is_scales);
 }
 
 /* ---- names ---- */
@@ -435,7 +231,7 @@ static bool begins_with(const char *s, const char *begin) {
     return strncmp(s, begin, strlen(begin)) == 0;
 }
 
-static int map_row(struct mapper *m, const struct safetensor *s, const struct name_row *row,
+static int map_row(struct hf_mapper *m, const struct safetensor *s, const struct name_row *row,
                    uint32_t layer, uint64_t expert) {
     char name[NAME_BYTES];
     const struct hf_config *c = m->config;
@@ -475,29 +271,29 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
     case HALVES:
         return map_halves(m, s, layer);
     case STACKED:
-        return map_expert(m, s, row, layer, expert);
+        return hf_map_expert(m, s, row, layer, expert);
     case GATE_UP:
-        return map_gate_up(m, s, layer, false, false);
+        return hf_map_gate_up(m, s, layer, false, false);
     case OSS_GATE_UP:
-        return map_gate_up(m, s, layer, true, true);
+        return hf_map_gate_up(m, s, layer, true, true);
     case OSS_DOWN:
-        return map_oss_down(m, s, layer);
+        return hf_map_oss_down(m, s, layer);
     case OSS_GATE_UP_BIAS:
-        return map_oss_bias(m, s, layer);
+        return hf_map_oss_bias(m, s, layer);
     case OSS_GATE_UP_BLOCKS:
-        return map_mxfp4_gate_up(m, s, layer, false);
+        return hf_map_mxfp4_gate_up(m, s, layer, false);
     case OSS_GATE_UP_SCALES:
-        return map_mxfp4_gate_up(m, s, layer, true);
+        return hf_map_mxfp4_gate_up(m, s, layer, true);
     case OSS_DOWN_BLOCKS:
-        return map_mxfp4(m, s, layer, PART_DOWN, false, false);
+        return hf_map_mxfp4(m, s, layer, PART_DOWN, false, false);
     case OSS_DOWN_SCALES:
-        return map_mxfp4(m, s, layer, PART_DOWN, false, true);
+        return hf_map_mxfp4(m, s, layer, PART_DOWN, false, true);
     }
     return 0;
 }
 
 /* Gives V heads the places that they have in GGUF files. */
-static int tile_v_heads(struct mapper *m, const struct safetensor *s) {
+static int tile_v_heads(struct hf_mapper *m, const struct safetensor *s) {
     enum { ROWS, COLS };
     const struct hf_config *c = m->config;
     const uint64_t d = c->state_dim, qk = 2 * c->n_k_heads * d;
@@ -509,13 +305,13 @@ static int tile_v_heads(struct mapper *m, const struct safetensor *s) {
                 {"ssm_alpha.weight", 0, 1, ROWS},   {"ssm_beta.weight", 0, 1, ROWS},
                 {"ssm_conv1d.weight", qk, d, ROWS}, {"ssm_a", 0, 1, COLS},
                 {"ssm_dt.bias", 0, 1, COLS},        {"ssm_out.weight", 0, d, COLS}};
-    struct entry *entry = &m->entries[m->n - 1];
+    struct hf_entry *entry = &m->entries[m->n - 1];
     struct hf_recipe *k = &entry->recipe;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (!ends_with(entry->tensor.name.data, rows[i].name)) continue;
         uint64_t n = rows[i].axis == COLS ? k->n_cols : k->n_rows;
         if (n != rows[i].at + c->n_v_heads * rows[i].head)
-            return bad_shape(m, s, "the heads of config.json");
+            return hf_bad_shape(m, s, "the heads of config.json");
         k->regroup_at = rows[i].at;
         k->head = rows[i].head;
         k->n_groups = c->n_k_heads;
@@ -562,7 +358,7 @@ static bool predicts_further(const struct hf_config *c, const char *name) {
 
 /* Is the tensor not needed? Vision and audio parts, layers that predict further tokens, frequencies
  * in old files, and a head that the family does not read. */
-static bool is_skipped(struct mapper *m, const char *name) {
+static bool is_skipped(struct hf_mapper *m, const char *name) {
     const struct hf_config *c = m->config;
     bool predicts = predicts_further(c, name);
     bool vision = is_vision(c, name), audio = is_audio(c, name);
@@ -584,14 +380,14 @@ static void split_expert(const char *rest, char out[NAME_BYTES], uint64_t *exper
         snprintf(out, NAME_BYTES, "%.*s.experts.*%s", (int)(found - rest), rest, p);
 }
 
-static int refuse_name(struct mapper *m, const struct safetensor *s, const char *why) {
+static int refuse_name(struct hf_mapper *m, const struct safetensor *s, const char *why) {
     char shown[GGUF_NAME_SHOWN_BYTES + 4];
     gguf_show_name(shown, s->name);
     return err_set_param(m->e, ERR_UNSUPPORTED, shown, "%s: tensor '%s' %s", m->path, shown, why);
 }
 
 /* A multiplier for the tensor that was mapped last. */
-static int set_scale(struct mapper *m, const struct safetensor *s, enum hf_scale scale) {
+static int set_scale(struct hf_mapper *m, const struct safetensor *s, enum hf_scale scale) {
     const struct hf_config *c = m->config;
     const float by = c->scales[scale];
     if (scale == HF_SCALE_NONE || by == 0) return 0;
@@ -602,7 +398,7 @@ static int set_scale(struct mapper *m, const struct safetensor *s, enum hf_scale
     uint64_t n_rows = 0, row = 0;
     for (int part = first; part < end; part++)
         n_rows += c->ssm_rows[part];
-    if (k->n_rows != n_rows) return bad_shape(m, s, "the rows that config.json asks for");
+    if (k->n_rows != n_rows) return hf_bad_shape(m, s, "the rows that config.json asks for");
     if (!m->row_scales) {
         m->row_scales = arena_alloc(m->t->memory, n_rows * sizeof *m->row_scales);
         if (!m->row_scales) return err_no_memory(m->e);
@@ -614,7 +410,7 @@ static int set_scale(struct mapper *m, const struct safetensor *s, enum hf_scale
     return 0;
 }
 
-static int map_tensor(struct mapper *m, const struct safetensor *s) {
+static int map_tensor(struct hf_mapper *m, const struct safetensor *s) {
     static const char language[] = "language_model.", layers[] = "model.layers.",
                       backbone[] = "backbone.", neox[] = "gpt_neox.";
     char name[NAME_BYTES], rest[NAME_BYTES];
@@ -641,7 +437,7 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
     }
     if (c->family->traits & HF_ENCODER) hf_encoder_rename(name);
     if (is_skipped(m, name)) return 0;
-    if (!s->n_elems) return bad_shape(m, s, "at least one element");
+    if (!s->n_elems) return hf_bad_shape(m, s, "at least one element");
     m->order += 4;
     const struct name_row *row = hf_find_model_row(name, c->family->traits);
     if (row) {
@@ -665,12 +461,12 @@ static int map_tensor(struct mapper *m, const struct safetensor *s) {
 }
 
 /* The weight of layer i behind pooling. */
-static int map_dense(struct mapper *m, const struct safetensor *s, uint32_t i) {
+static int map_dense(struct hf_mapper *m, const struct safetensor *s, uint32_t i) {
     static const char weight[] = "linear.weight";
     char name[32];
     if (s->name.len != sizeof weight - 1 || memcmp(s->name.data, weight, s->name.len) != 0)
         return refuse_name(m, s, "is not known for a dense layer");
-    if (s->n_dims != 2 || !s->n_elems) return bad_shape(m, s, "a matrix");
+    if (s->n_dims != 2 || !s->n_elems) return hf_bad_shape(m, s, "a matrix");
     m->order += 4;
     snprintf(name, sizeof name, "dense_%" PRIu32 ".weight", i + 2);
     return map_plain(m, s, name, 0);
@@ -679,25 +475,25 @@ static int map_dense(struct mapper *m, const struct safetensor *s, uint32_t i) {
 /* ---- the whole ---- */
 
 /* Adds rope_freqs.weight and similar tensors, which the files do not contain. */
-static int add_factors(struct mapper *m) {
+static int add_factors(struct hf_mapper *m) {
     static const char *const names[] = {"rope_freqs.weight", "rope_factors_long.weight",
                                         "rope_factors_short.weight"};
     for (int f = 0; f < 3; f++) {
         uint64_t i;
         if (!m->config->has_factors[f]) continue;
-        int rc = add_entry(m, names[f], &i);
+        int rc = hf_add_entry(m, names[f], &i);
         if (rc) return rc;
-        struct entry *entry = &m->entries[i];
+        struct hf_entry *entry = &m->entries[i];
         entry->recipe.n_rows = 1;
         entry->recipe.n_cols = m->config->n_rot / 2;
         entry->recipe.made = m->config->factors[f];
         entry->order = m->order++;
-        set_dims(entry, 1);
+        hf_set_dims(entry, 1);
     }
     return 0;
 }
 
-static int check_complete(struct mapper *m, const struct entry *entry) {
+static int check_complete(struct hf_mapper *m, const struct hf_entry *entry) {
     const struct hf_recipe *k = &entry->recipe;
     char shown[GGUF_NAME_SHOWN_BYTES + 4];
     gguf_show_name(shown, entry->tensor.name);
@@ -715,7 +511,7 @@ static int check_complete(struct mapper *m, const struct entry *entry) {
 }
 
 /* Sets type, size and data of a tensor whose sources are complete. */
-static int settle_tensor(struct mapper *m, struct entry *entry) {
+static int settle_tensor(struct hf_mapper *m, struct hf_entry *entry) {
     struct hf_recipe *k = &entry->recipe;
     gguf_tensor *t = &entry->tensor;
     int rc = check_complete(m, entry);
@@ -744,11 +540,11 @@ static int settle_tensor(struct mapper *m, struct entry *entry) {
 }
 
 static int compare_order(const void *a, const void *b) {
-    const struct entry *x = a, *y = b;
+    const struct hf_entry *x = a, *y = b;
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static int finish_tensors(struct mapper *m) {
+static int finish_tensors(struct hf_mapper *m) {
     struct hf_tensors *t = m->t;
     if (m->n) qsort(m->entries, m->n, sizeof *m->entries, compare_order);
     t->tensors = mem_new(m->n, sizeof *t->tensors);
@@ -766,7 +562,7 @@ static int finish_tensors(struct mapper *m) {
 
 int hf_tensors_map(struct hf_tensors *t, const struct hf_config *config, safetensors *const *files,
                    uint32_t n_files, err *e) {
-    struct mapper m = {.t = t, .config = config, .path = "config.json", .e = e};
+    struct hf_mapper m = {.t = t, .config = config, .path = "config.json", .e = e};
     t->memory = arena_new(MEMORY_MAX);
     m.experts = mem_new((uint64_t)config->n_layers * N_PARTS, sizeof *m.experts);
     int rc = t->memory && m.experts ? add_factors(&m) : err_no_memory(m.e);

@@ -254,6 +254,22 @@ static int read_eos_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
     return 0;
 }
 
+/* "suppress_tokens": [5, 9] or null. */
+static int read_suppressed(const cJSON *config, struct hf_tokenizer *t, err *e) {
+    const cJSON *list = hf_member(config, "suppress_tokens"), *item;
+    if (!list || cJSON_IsNull(list)) return 0;
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) > HF_MAX_SUPPRESSED)
+        return err_set(e, ERR_FORMAT,
+                       "generation_config.json: suppress_tokens is not a list of at most %d tokens",
+                       HF_MAX_SUPPRESSED);
+    cJSON_ArrayForEach(item, list) {
+        int rc = hf_id(item, &t->suppressed[t->n_suppressed], e);
+        if (rc) return err_prefix(e, "generation_config.json: suppress_tokens: ");
+        t->n_suppressed++;
+    }
+    return 0;
+}
+
 /* config.json applies if the other files have no value; a negative id means no token. */
 static int read_model_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
     const cJSON *text = hf_member(config, "text_config");
@@ -291,6 +307,7 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
     if (!rc) rc = read_document(folder, "generation_config.json", &t->documents[DOC_GENERATION], e);
     if (!rc) rc = read_document(folder, "config.json", &t->documents[DOC_MODEL], e);
     if (!rc) rc = read_eos_ids(t->documents[DOC_GENERATION], t, e);
+    if (!rc) rc = read_suppressed(t->documents[DOC_GENERATION], t, e);
     if (!rc) rc = read_model_ids(t->documents[DOC_MODEL], t, e);
     if (!rc) rc = read_document(folder, "chat_template.json", &t->documents[DOC_TEMPLATE], e);
     if (!rc) rc = join_path(folder, "chat_template.jinja", path, e);

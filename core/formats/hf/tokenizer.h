@@ -21,18 +21,13 @@ enum {
     HF_MAX_STEPS = 16,
     HF_MAX_ADDED_IDS = 8,
     HF_MAX_EOS = 16,
+    HF_MAX_SUPPRESSED = 256,
     HF_MAX_ID = (1 << 20) - 1,
     HF_MAX_MERGES = 1 << 22
 };
 
-/* The patterns of BertNormalizer and BertPreTokenizer: control characters, the places around
- * ideographs, and punctuation. */
-#define HF_BERT_CONTROL "[^\\P{C}\\t\\n\\r]|\\x{fffd}"
-#define HF_IDEOGRAPHS                                                                              \
-    "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b73f}"            \
-    "\\x{2b740}-\\x{2b81f}\\x{2b920}-\\x{2ceaf}\\x{f900}-\\x{faff}\\x{2f800}-\\x{2fa1f}]"
-#define HF_BERT_IDEOGRAPHS "(?=" HF_IDEOGRAPHS ")|(?<=" HF_IDEOGRAPHS ")"
-#define HF_PUNCTUATION     "[\\p{P}!-/:-@\\[-`{-~]"
+/* Of BertPreTokenizer and Punctuation. */
+#define HF_PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 
 /* A text with its id. Borrowed from the hf_tokenizer, NUL-terminated. */
 struct hf_token {
@@ -110,12 +105,21 @@ struct hf_tokenizer {
     int space_prefix;            /* the same, of a tokenizer.model */
     int32_t eos_ids[HF_MAX_EOS]; /* of generation_config.json, else config.json */
     unsigned n_eos_ids;
+    int32_t suppressed[HF_MAX_SUPPRESSED]; /* of generation_config.json */
+    unsigned n_suppressed;
     int32_t bos_id, pad_id;    /* of config.json, -1: none */
     const char *chat_template; /* NULL: none */
     const char *tool_template; /* the template named "tool_use"; NULL: none */
     void *documents[7];        /* private: parsed files, which hold the texts */
     char *template_file;
 };
+
+/* BertNormalizer: clean drops control characters and makes white space spaces, ideographs get
+ * spaces around them, accents are dropped with strip, letters become small with lower. */
+struct hf_bert {
+    bool clean, ideographs, strip, lower;
+};
+void hf_bert_steps(const struct hf_bert *b, struct hf_steps *out);
 
 /* Opens path: a tokenizer.json or a folder with one. ERR_IO, ERR_NOT_FOUND (the folder has none),
  * ERR_FORMAT, ERR_UNSUPPORTED (names the component). On failure *out is NULL. */

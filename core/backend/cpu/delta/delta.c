@@ -1,10 +1,10 @@
-/* delta.c - launches linear attention and the gate of attention. Owns nothing. */
+/* delta.c - launches linear attention. Owns nothing. */
 #include "core/backend/cpu/delta/delta.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { PREFETCH_ROWS = 3, FLOATS_PER_LINE = 16, GATE_SPAN = 2048 };
+enum { PREFETCH_ROWS = 3, FLOATS_PER_LINE = 16 };
 
 struct delta_op {
     const struct op_linear_attention *a;
@@ -254,54 +254,5 @@ int cpu_linear_attention(backend *be, const struct op_linear_attention *a) {
     }
     if (replaces) pool_run(c->pool, a->n_seqs * st->n_k_heads, replace_keys, &o);
     cpu_count(c, c->isa, CPU_LINEAR_ATTENTION);
-    return 0;
-}
-
-/* ---- the gate of attention, activations without a gate ---- */
-
-static float activate(const struct op_gate *a, float x) {
-    switch (a->unary) {
-    case BACKEND_UNARY_GELU_TANH: {
-        const float g = x < CPU_GATE_MIN ? CPU_GATE_MIN : x;
-        return g / (1 + expf(-g * (CPU_GELU_LINEAR + CPU_GELU_CUBIC * g * g)));
-    }
-    case BACKEND_UNARY_GELU:
-        return cpu_gelu(x);
-    default:
-        return x * (x > 0 ? x : 0);
-    }
-}
-
-struct gate_run {
-    const struct op_gate *a;
-    const struct cpu_isa *isa;
-    uint32_t n_spans; /* of a row */
-};
-
-/* A span of one row's columns: a decode row alone occupies several threads. */
-static void gate_span(const void *arg, uint32_t item, int thread) {
-    const struct gate_run *run = arg;
-    const struct op_gate *a = run->a;
-    const uint32_t first = item % run->n_spans * GATE_SPAN, left = a->n_cols - first;
-    const uint32_t n = left < GATE_SPAN ? left : GATE_SPAN;
-    const uint64_t at = item / run->n_spans * (uint64_t)a->n_cols + first;
-    float *x = (float *)a->x->host + at;
-    (void)thread;
-    if (a->gate) {
-        run->isa->gate(x, (const float *)a->gate->host + at, n);
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        x[i] = activate(a, x[i]);
-}
-
-int cpu_gate(backend *be, const struct op_gate *a) {
-    struct cpu_backend *c = cpu_of(be);
-    const struct gate_run run = {
-        .a = a, .isa = c->isa, .n_spans = (a->n_cols + GATE_SPAN - 1) / GATE_SPAN};
-    const uint64_t n_items = (uint64_t)a->n_rows * run.n_spans;
-    if (n_items > UINT32_MAX) return ERR_INVALID;
-    pool_run(c->pool, (uint32_t)n_items, gate_span, &run);
-    cpu_count(c, a->gate ? c->isa : &cpu_isa_generic, CPU_GATE);
     return 0;
 }
