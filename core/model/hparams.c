@@ -26,7 +26,6 @@ static const char *const refused_keys[] = {
     "attention.clamp_kqv",
     "attention.max_alibi_bias",
     "attention.chunk_size",
-    "attention.temperature_length",
     "attention.output_scale",
     "attention.value_scale",
     "attention.rope_pattern",
@@ -102,6 +101,7 @@ static int refuse_keys_of_others(struct model_keys *k, const struct model_arch *
     } rows[] = {
         {arch->nextn, "nextn_predict_layers"},
         {arch->attention_temperature, "attention.temperature_scale"},
+        {arch->attention_temperature, "attention.temperature_length"},
         {arch->expert_step, step_key},
         {arch->short_conv, "shortconv.l_cache"},
     };

@@ -113,6 +113,14 @@ static int check_sections(struct model_keys *k, uint32_t n_rot, err *e) {
     return 0;
 }
 
+/* The length is that of RoPE's first context unless a key says otherwise. */
+static int read_temperature(struct model_keys *k, struct model_hparams *hp, err *e) {
+    int rc = model_key_real_or(k, "attention.temperature_scale", 0, &hp->q_log_scale, e);
+    if (rc) return rc;
+    return model_key_count(k, "attention.temperature_length", UINT32_MAX,
+                           hp->rope[0].original_context, &hp->q_log_length, e);
+}
+
 int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
                             struct model_hparams *hp, err *e) {
     struct model_rope *r = &hp->rope[0], *local = &hp->rope[1];
@@ -127,10 +135,8 @@ int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
                              "%s: the number of rotated dimensions, %u, is odd", gguf_path(k->g),
                              r->n_rot);
     if (arch->delta_net && (rc = check_sections(k, r->n_rot, e))) return rc;
-    if (arch->attention_temperature &&
-        (rc = model_key_real_or(k, "attention.temperature_scale", 0, &hp->q_log_scale, e)))
-        return rc;
     if ((rc = read_scaling(k, r, e)) || (rc = read_factor(k, r, hp->context_length, e)) ||
+        (arch->attention_temperature && (rc = read_temperature(k, hp, e))) ||
         (rc = read_yarn(k, arch, r, e)) || (rc = model_rope_find_divisors(k->g, r, &div, e)))
         return rc;
     *local = *r;

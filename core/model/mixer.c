@@ -38,7 +38,7 @@ int model_store_attend_enqueue(model *m, const struct model_place *p, backend_bu
                   .interleaved = m->arch->rope_interleaved,
                   .norm_last = m->arch->qk_norm_last,
                   .q_log_scale = hp->q_log_scale,
-                  .q_log_length = hp->q_log_scale != 0 ? hp->rope[0].original_context : 0,
+                  .q_log_length = hp->q_log_scale != 0 ? hp->q_log_length : 0,
                   .kv = *kv},
         .attend = {.q = b->q,
                    .pos = b->pos,

@@ -134,7 +134,8 @@ struct model_hparams {
      * step as a whole, and only its hidden states mean something. */
     bool both_ways;
     bool attention_gate; /* attention's output *= sigmoid of a gate */
-    float q_log_scale;   /* q *= 1 + this * log(1 + floor(position / original_context)) */
+    float q_log_scale;   /* q *= 1 + this * log(1 + floor(position / q_log_length)) */
+    uint32_t q_log_length;
     float rms_eps;
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */

@@ -69,7 +69,7 @@ struct model_arch {
     bool learned_positions; /* position_embd instead of RoPE */
     bool full_first;        /* with window_period: the first layer of a period has full attention */
     bool scores; /* its rerankers are known: pooling_type rank, or two words of the output head */
-    bool attention_temperature; /* attention.temperature_scale */
+    bool attention_temperature; /* attention.temperature_scale and _length */
     bool qk_norm_optional;      /* by their tensors */
     bool qk_norm_last;          /* after RoPE */
     bool rope_with_window;      /* if any layer has a window only those have RoPE */

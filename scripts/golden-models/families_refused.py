@@ -1,5 +1,5 @@
-"""Configurations of families that inferd refuses today, for whoever adds one: make.py takes them by name,
-and without names leaves them out. The form is that of families.py."""
+"""Configurations of families that inferd refuses today, for whoever adds one, and of mistral4, whose goldens are
+still to be made: make.py takes them by name, and without names leaves them out. The form is that of families.py."""
 
 from families import PHI3_LONG, PHI3_SHORT
 

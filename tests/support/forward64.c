@@ -476,6 +476,8 @@ static void attend_latent(const struct forward64 *f, const struct layer *l, cons
     for (uint32_t i = 0; i < f->n_heads; i++) {
         double *query = q + i * f->k_dim, max = -INFINITY, sum = 0;
         turn(f, &f->rope[0], query + nope, 1, t);
+        for (uint32_t d = 0; d < f->k_dim && f->q_log_length; d++)
+            query[d] *= 1 + f->q_log_scale * log(1 + floor((double)t / f->q_log_length));
         for (uint32_t s = 0; s <= t; s++) {
             const double *past = rows + (uint64_t)s * f->head_dim;
             expand(f, l, i, past, k, v);

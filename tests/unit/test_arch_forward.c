@@ -525,6 +525,33 @@ static void test_deepseek2(void) {
     check(&m);
 }
 
+/* As Mistral Small 4, Q scaled by the position and YaRN; and Mistral Large 3, whose files are
+ * deepseek2's with the length of that scale, in one product. */
+static void test_mistral4(void) {
+    struct maker m;
+    for (int large = 0; large < 2; large++) {
+        start(&m, large ? "deepseek2" : "mistral4", PRE_NORM | UNTIED);
+        latent_attention(&m, 22, large ? 0 : 14, 9, 6, 11);
+        m.f.rope[0].magnitude = rope64_yarn(10000, 6, 8, 32, true, m.f.rope[0].inv_freq);
+        m.f.rope[0].magnitude = 1;
+        m.f.attn_scale *= pow(1 + 0.1 * log(8), 2);
+        m.f.q_log_scale = (double)0.3f;
+        m.f.q_log_length = large ? 24 : 32;
+        set_text(&m, "rope.scaling.type", "yarn");
+        set_f32(&m, "rope.scaling.factor", 8);
+        set_u32(&m, "rope.scaling.original_context_length", 32);
+        set_f32(&m, "rope.scaling.yarn_log_multiplier", 0.1);
+        set_f32(&m, "attention.temperature_scale", 0.3);
+        if (large) set_u32(&m, "attention.temperature_length", 24);
+        experts(&m, 7, 3, 18);
+        m.f.renormalize = true;
+        set_u32(&m, "expert_gating_func", 1);
+        runner_need(gguf_writer_set_bool(m.w, key(&m, "expert_weights_norm"), true, NULL), NULL);
+        shared_experts(&m, 1);
+        check(&m);
+    }
+}
+
 /* Heads of two widths; per-layer embeddings and shared K and V; experts beside the FFN, with V from
  * K; quantized, without rope_freqs. */
 static void test_gemma4(void) {
@@ -613,6 +640,7 @@ int main(int argc, char **argv) {
         RUN(test_deepseek2);
     else
         SKIP("DeepSeek", "this device has no latent attention");
+    if (be_has_op(BACKEND_OP_linear_heads)) RUN(test_mistral4);
     RUN(test_gemma4);
     RUN_ON_CPU(test_seed_oss);
     RUN_ON_CPU(test_exaone4);

@@ -81,6 +81,8 @@ static void test_refusals(void) {
          .says = "nextn_predict_layers"},
         {"llama", PRE_NORM, "attention.temperature_scale", .value = 1, .code = ERR_UNSUPPORTED,
          .says = "temperature_scale"},
+        {"llama", PRE_NORM, "attention.temperature_length", .value = 1, .code = ERR_UNSUPPORTED,
+         .says = "temperature_length"},
         {"llama", PRE_NORM, "interleave_moe_layer_step", .value = 2, .code = ERR_UNSUPPORTED,
          .says = "interleave_moe_layer_step"},
         {"qwen3", PRE_NORM | QK_HEAD_NORM | GATE_APART, .code = ERR_UNSUPPORTED,

@@ -237,10 +237,13 @@ static void members_without_counterpart_are_refused(void) {
          ERR_UNSUPPORTED},
         {"{\"model_type\":\"minimax_m2\",\"rotary_dim\":300}", "partial_rotary_factor", ERR_FORMAT},
         {"{\"model_type\":\"mistral3\"}", "'text_config' is missing", ERR_FORMAT},
-        {"{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral4\"}}",
-         "'mistral4' are not supported", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral5\"}}",
+         "'mistral5' are not supported", ERR_UNSUPPORTED},
         {"{\"model_type\":\"mimo_v2_flash\"}", "lacks value heads", ERR_UNSUPPORTED},
         {"{\"model_type\":\"step3p7\"}", "lacks layers", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"llama4\"}", "lacks attention within chunks", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"apertus\"}", "xIELU", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"muse_glimmer\"}", "lacks norms of Q and K", ERR_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         err e = {0};

@@ -213,6 +213,35 @@ static void members_may_be_missing(void) {
     gguf_close(g);
 }
 
+/* Mistral Small 4 in the folder of a model of text and images. */
+static void mistral4_has_the_keys_of_its_files(void) {
+    err e = {0};
+    gguf *g = keys_of("{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral4\","
+                      "\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":10000,"
+                      "\"factor\":128,\"original_max_position_embeddings\":8192,\"mscale\":1,"
+                      "\"mscale_all_dim\":1,\"llama_4_scaling_beta\":0.1,"
+                      "\"partial_rotary_factor\":0.5}}}",
+                      &e);
+    gguf_str arch = {0};
+    CHECK_MSG(g != NULL, "%s", e.msg);
+    if (!g) return;
+    CHECK(gguf_get_str(g, "general.architecture", &arch, NULL) == 0 && arch.len == 8 &&
+          memcmp(arch.data, "mistral4", 8) == 0);
+    CHECK(number(g, "mistral4.attention.kv_lora_rank") == 256);
+    CHECK(number(g, "mistral4.attention.q_lora_rank") == 1024);
+    CHECK(number(g, "mistral4.attention.key_length") == 320);
+    CHECK(number(g, "mistral4.attention.key_length_mla") == 128);
+    CHECK(number(g, "mistral4.rope.dimension_count") == 64);
+    CHECK(number(g, "mistral4.expert_count") == 128);
+    CHECK(number(g, "mistral4.expert_used_count") == 4);
+    CHECK(number(g, "mistral4.expert_gating_func") == 1);
+    CHECK(number(g, "mistral4.leading_dense_block_count") == 0);
+    CHECK(is_real(g, "mistral4.rope.scaling.yarn_log_multiplier", 0.1));
+    CHECK(is_real(g, "mistral4.rope.scaling.yarn_attn_factor", 1));
+    CHECK(is_real(g, "mistral4.attention.temperature_scale", 0.1));
+    gguf_close(g);
+}
+
 static void members_without_counterpart_are_refused(void) {
     static const struct {
         const char *type, *members, *says;
@@ -223,6 +252,10 @@ static void members_without_counterpart_are_refused(void) {
         {"deepseek_v3", "\"rope_interleave\":false", "rope_interleave", ERR_UNSUPPORTED},
         {"deepseek_v3", "\"topk_method\":\"greedy\"", "'greedy'", ERR_UNSUPPORTED},
         {"deepseek_v2", "\"topk_method\":\"noaux_tc\"", "'noaux_tc'", ERR_UNSUPPORTED},
+        {"mistral4", "\"q_lora_rank\":64", "'rope_parameters' is missing", ERR_FORMAT},
+        {"mistral4", "\"rope_parameters\":{},\"n_group\":2", "n_group", ERR_UNSUPPORTED},
+        {"mistral4", "\"rope_parameters\":{\"partial_rotary_factor\":0.25}",
+         "partial_rotary_factor", ERR_UNSUPPORTED},
         {"deepseek_v3", "\"scoring_func\":\"softmax\"", "'softmax'", ERR_UNSUPPORTED},
         {"deepseek_v2", "\"norm_topk_prob\":true", "norm_topk_prob", ERR_UNSUPPORTED},
         {"deepseek_v2", "\"hidden_size\":64", "num_experts_per_tok", ERR_FORMAT},
@@ -256,6 +289,7 @@ int main(void) {
     RUN(heads_are_split);
     RUN(written_files_compute_the_same);
     RUN(members_may_be_missing);
+    RUN(mistral4_has_the_keys_of_its_files);
     RUN(members_without_counterpart_are_refused);
     return check_done();
 }

@@ -1,16 +1,20 @@
 /* hf/mla.c - members of config.json of models with multi-head latent attention: DeepSeek-V2, V3 and
- * R1, GLM-4.7-Flash. Defaults are transformers'. Pure. */
+ * R1, GLM-4.7-Flash, Mistral 4. Defaults are transformers'. Pure. */
 #include "core/formats/hf/model_int.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { SHOWN_BYTES = 40, MAX_COUNT = 1 << 20, MAX_SHARED = 1 << 10 };
 
-enum family { V2, V3, LITE, N_OF_FAMILY };
+enum family { V2, V3, LITE, MISTRAL4, N_OF_FAMILY };
 
 static enum family family_of(const struct hf_reader *r) {
-    const char *type = r->config->family->model_type;
-    return strcmp(type, "deepseek_v2") == 0 ? V2 : strcmp(type, "deepseek_v3") == 0 ? V3 : LITE;
+    static const char *const types[] = {"deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4"};
+    int i = 0;
+    while (i < N_OF_FAMILY - 1 && strcmp(r->config->family->model_type, types[i]) != 0)
+        i++;
+    return (enum family)i;
 }
 
 /* A member and transformers' default of each family. */
@@ -24,11 +28,24 @@ static int read_count(struct hf_reader *r, const struct count *c, uint64_t min, 
     return hf_read_count(r, c->name, c->usual[family_of(r)], min, max, out);
 }
 
+static const struct count nope = {"qk_nope_head_dim", {128, 128, 192, 64}};
+
 int hf_mla_head(struct hf_reader *r) {
     uint64_t n_rot;
     int rc = hf_read_count(r, "qk_rope_head_dim", 64, 2, HF_MAX_ROT, &n_rot);
     if (!rc) r->config->head_dim = (uint32_t)n_rot;
     return rc;
+}
+
+int hf_mla_part(struct hf_reader *r, double *part) {
+    const double n_rot = r->config->head_dim;
+    uint64_t k_nope;
+    int rc = read_count(r, &nope, 1, MAX_COUNT, &k_nope);
+    if (rc || *part == 1) return rc;
+    if (fabs(*part * ((double)k_nope + n_rot) - n_rot) > 1e-3)
+        return hf_refuse(r, "partial_rotary_factor", "it must agree with qk_rope_head_dim");
+    *part = 1;
+    return 0;
 }
 
 /* ---- what is not supported ---- */
@@ -45,9 +62,12 @@ static int check_text(struct hf_reader *r, const char *name, const char *const *
 static int check_members(struct hf_reader *r) {
     static const char *const methods[][3] = {{"greedy", "group_limited_greedy"}, {"noaux_tc"}},
                              *const scores[][2] = {{"softmax"}, {"sigmoid"}};
-    const bool second = family_of(r) == V2;
+    const bool second = family_of(r) == V2, softmax = second || family_of(r) == MISTRAL4;
     uint64_t every;
     int rc;
+    if (family_of(r) == MISTRAL4 && !hf_value(r->json, "rope_parameters"))
+        return err_set_param(r->e, ERR_FORMAT, "rope_parameters",
+                             "member 'rope_parameters' is missing");
     if (hf_flag(r->json, "attention_bias", false))
         return hf_refuse(r, "attention_bias", "latent attention with biases is not supported");
     if (hf_flag(r->json, "mlp_bias", false))
@@ -57,7 +77,7 @@ static int check_members(struct hf_reader *r) {
     if (second && hf_flag(r->json, "norm_topk_prob", false))
         return hf_refuse(r, "norm_topk_prob", "only false is supported for this family");
     if ((rc = check_text(r, "topk_method", methods[!second])) ||
-        (rc = check_text(r, "scoring_func", scores[!second])))
+        (rc = check_text(r, "scoring_func", scores[!softmax])))
         return rc;
     return hf_read_count(r, "moe_layer_freq", 1, 1, 1, &every);
 }
@@ -66,7 +86,7 @@ static int check_members(struct hf_reader *r) {
 
 /* Leading layers without experts, by their number or by a list of layers' kinds. */
 static int read_dense(struct hf_reader *r, uint64_t *n) {
-    static const struct count count = {"first_k_dense_replace", {0, 3, 1}};
+    static const struct count count = {"first_k_dense_replace", {0, 3, 1, 0}};
     const cJSON *list = hf_value(r->json, "mlp_layer_types"), *item = list ? list->child : NULL;
     if (!list) return read_count(r, &count, 0, r->config->n_layers, n);
     *n = 0;
@@ -85,12 +105,15 @@ static int read_dense(struct hf_reader *r, uint64_t *n) {
 
 /* Groups of experts of which the best count. */
 static int put_groups(struct hf_reader *r, uint64_t n_experts) {
-    static const struct count groups = {"n_group", {1, 8, 1}}, best = {"topk_group", {1, 4, 1}};
+    static const struct count groups = {"n_group", {1, 8, 1, 1}},
+                              best = {"topk_group", {1, 4, 1, 1}};
     const char *method = hf_text(r->json, "topk_method");
     uint64_t n, used;
     int rc = read_count(r, &groups, 1, n_experts, &n);
     if (!rc) rc = read_count(r, &best, 1, n, &used);
     if (rc || n < 2) return rc;
+    if (family_of(r) == MISTRAL4)
+        return hf_refuse(r, "n_group", "groups of experts are not supported for this family");
     if (family_of(r) == V2 && (!method || strcmp(method, "greedy") == 0)) return 0;
     hf_put_u32(r, "expert_group_count", n);
     hf_put_u32(r, "expert_group_used_count", used);
@@ -98,11 +121,11 @@ static int put_groups(struct hf_reader *r, uint64_t n_experts) {
 }
 
 static int put_experts(struct hf_reader *r) {
-    static const struct count experts = {"n_routed_experts", {64, 256, 64}},
-                              chosen = {"num_experts_per_tok", {0, 8, 4}},
-                              width = {"moe_intermediate_size", {1407, 2048, 1536}},
-                              shared = {"n_shared_experts", {2, 1, 1}};
-    static const double scales[] = {1, 2.5, 1.8};
+    static const struct count experts = {"n_routed_experts", {64, 256, 64, 128}},
+                              chosen = {"num_experts_per_tok", {0, 8, 4, 4}},
+                              width = {"moe_intermediate_size", {1407, 2048, 1536, 2048}},
+                              shared = {"n_shared_experts", {2, 1, 1, 1}};
+    static const double scales[] = {1, 2.5, 1.8, 1};
     enum { SOFTMAX = 1, SIGMOID = 2 }; /* as in GGUF */
     const enum family family = family_of(r);
     uint64_t n, used, ff, n_shared = 0, n_dense;
@@ -125,17 +148,16 @@ static int put_experts(struct hf_reader *r) {
     hf_put_f32(r, "expert_weights_scale", scale);
     hf_put_bool(r, "expert_weights_norm",
                 hf_flag(r->json, "norm_topk_prob", r->config->family->renormalize));
-    hf_put_u32(r, "expert_gating_func", family == V2 ? SOFTMAX : SIGMOID);
+    hf_put_u32(r, "expert_gating_func", family == V2 || family == MISTRAL4 ? SOFTMAX : SIGMOID);
     return 0;
 }
 
 /* ---- attention ---- */
 
 int hf_read_mla(struct hf_reader *r) {
-    static const struct count q = {"q_lora_rank", {1536, 1536, 768}},
-                              kv = {"kv_lora_rank", {512, 512, 512}},
-                              nope = {"qk_nope_head_dim", {128, 128, 192}},
-                              v = {"v_head_dim", {128, 128, 256}};
+    static const struct count q = {"q_lora_rank", {1536, 1536, 768, 1024}},
+                              kv = {"kv_lora_rank", {512, 512, 512, 256}},
+                              v = {"v_head_dim", {128, 128, 256, 128}};
     struct hf_config *c = r->config;
     uint64_t q_rank = 0, kv_rank, k_nope, v_dim, n_predicting;
     int rc = check_members(r);

@@ -224,6 +224,8 @@ int hf_read_mamba2(struct hf_reader *r);
 
 /* Sets head_dim to the rotated dimensions of a head. */
 int hf_mla_head(struct hf_reader *r);
+/* *part: the rotated part of a head as a whole; becomes that of head_dim, 1. */
+int hf_mla_part(struct hf_reader *r, double *part);
 /* Latent attention, its sizes, and DeepSeek's experts. */
 int hf_read_mla(struct hf_reader *r);
 

@@ -74,7 +74,8 @@ static int put_yarn(struct hf_reader *r, const struct rope *rope) {
     else if ((rc = copy_real(r, rope, given ? "attention_factor" : "attn_factor",
                              "rope.scaling.yarn_attn_factor")))
         return rc;
-    if (mistral && (rc = copy_real(r, rope, "llama_4_scaling_beta", "attention.temperature_scale")))
+    const bool tuned = mistral || strcmp(r->config->family->arch, "mistral4") == 0;
+    if (tuned && (rc = copy_real(r, rope, "llama_4_scaling_beta", "attention.temperature_scale")))
         return rc;
     if ((rc = copy_real(r, rope, "beta_fast", "rope.scaling.yarn_beta_fast")) ||
         (rc = copy_real(r, rope, "beta_slow", "rope.scaling.yarn_beta_slow")))
@@ -212,6 +213,7 @@ static int read_partial(struct hf_reader *r, const struct rope *rope) {
     if (by_key) usual = n_rot / c->head_dim;                    /* MiniMax's own folders */
     rc = hf_read_real(r, r->json, "rotary_pct", usual, &usual); /* GPT-NeoX's name */
     if (!rc) rc = read_either(r, rope, "partial_rotary_factor", usual, &part);
+    if (!rc && c->family->traits & HF_MLA) rc = hf_mla_part(r, &part);
     if (rc) return rc;
     if (!(part > 0 && part <= 1)) return err_value(r, "partial_rotary_factor");
     if (part != 1 && !partly)
