@@ -93,9 +93,10 @@ static void set_dims(struct entry *entry, uint32_t n_dims) {
 /* Tensors that GGUF stores as F32: vectors, tensors other than weights, the experts' gates, and
  * convolutions. */
 static bool wants_f32(const gguf_tensor *t) {
-    static const char *const small[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
-                                        "ssm_conv1d.weight", "ssm_norm.weight",
-                                        "shortconv.conv.weight"};
+    static const char *const small[] = {"ffn_gate_inp.weight",   "ffn_gate_inp_shexp.weight",
+                                        "ssm_conv1d.weight",     "ssm_norm.weight",
+                                        "shortconv.conv.weight", "ssm_conv1d_q.weight",
+                                        "ssm_conv1d_k.weight",   "ssm_conv1d_v.weight"};
     static const char weight[] = ".weight";
     size_t n = sizeof weight - 1;
     if (t->n_dims == 1 || t->name.len < n || memcmp(t->name.data + t->name.len - n, weight, n) != 0)
@@ -168,6 +169,20 @@ static int map_rows(struct mapper *m, const struct safetensor *s, const char *na
     entry->recipe.n_rows = entry->recipe.src_rows = n_rows;
     entry->recipe.n_cols = entry->recipe.src_cols = s->dims[0] / n_rows;
     set_dims(entry, 2);
+    return 0;
+}
+
+/* All elements as a vector (n_cols 0), or as a matrix of n_cols columns. */
+static int map_flat(struct mapper *m, const struct safetensor *s, const char *name,
+                    uint64_t n_cols) {
+    uint64_t i;
+    int rc = add_entry(m, name, &i);
+    if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
+    if (rc) return rc;
+    struct hf_recipe *k = &m->entries[i].recipe;
+    k->n_cols = k->src_cols = n_cols ? n_cols : s->n_elems;
+    k->n_rows = k->src_rows = s->n_elems / k->n_cols;
+    set_dims(&m->entries[i], n_cols ? 2 : 1);
     return 0;
 }
 
@@ -462,6 +477,12 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         rc = map_rows(m, s, name, s->dims[0]);
         if (!rc) m->entries[m->n - 1].recipe.negative_exp = row->layout == DECAY_COLUMN;
         return rc;
+    case DECAY_OF_HEADS:
+        rc = map_flat(m, s, name, 1);
+        if (!rc) m->entries[m->n - 1].recipe.negative_exp = true;
+        return rc;
+    case FLAT:
+        return map_flat(m, s, name, 0);
     case GROUPS:
         return map_rows(m, s, name, c->n_norm_groups);
     case ONE_ROW:
