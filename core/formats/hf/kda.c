@@ -43,7 +43,8 @@ static int mark_layers(struct hf_reader *r, const cJSON *list, uint8_t mark, uin
 enum kind { NO_KIND, FULL, KDA };
 
 static int read_types(struct hf_reader *r, uint8_t *kinds) {
-    const cJSON *list = hf_value(r->json, types_name), *item = cJSON_IsArray(list) ? list->child : 0;
+    const cJSON *list = hf_value(r->json, types_name),
+                *item = cJSON_IsArray(list) ? list->child : 0;
     for (uint32_t i = 0; i < r->config->n_layers; i++, item = item->next) {
         if (!cJSON_IsString(item))
             return err_set_param(r->e, ERR_FORMAT, types_name,
@@ -103,8 +104,8 @@ int hf_read_kda(struct hf_reader *r) {
         return rc;
     if (n_heads != r->config->n_heads)
         return err_set_param(r->e, ERR_UNSUPPORTED, heads[!inner],
-                             "member '%s' is %u, expected %u as num_attention_heads",
-                             heads[!inner], (uint32_t)n_heads, r->config->n_heads);
+                             "member '%s' is %u, expected %u as num_attention_heads", heads[!inner],
+                             (uint32_t)n_heads, r->config->n_heads);
     for (uint32_t i = 0; i < r->config->n_layers; i++)
         n_kv[i] = kinds[i] == FULL;
     hf_put_i32s(r, "attention.head_count_kv", n_kv, r->config->n_layers);
