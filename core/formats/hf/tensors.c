@@ -138,40 +138,6 @@ static int map_plain(struct mapper *m, const struct safetensor *s, const char *n
     return 0;
 }
 
-static int map_convolution(struct mapper *m, const struct safetensor *s, const char *name) {
-    if (s->n_dims != 3 || s->dims[1] != 1)
-        return bad_shape(m, s, "a convolution of each channel by itself");
-    int rc = map_plain(m, s, name, 0);
-    if (rc) return rc;
-    struct entry *entry = &m->entries[m->n - 1];
-    struct hf_recipe *k = &entry->recipe;
-    k->n_rows = k->src_rows = s->dims[0];
-    k->n_mats = 1;
-    set_dims(entry, 2);
-    return 0;
-}
-
-static int map_decay(struct mapper *m, const struct safetensor *s, const char *name) {
-    if (s->n_dims != 1) return bad_shape(m, s, "a vector");
-    int rc = map_plain(m, s, name, 0);
-    if (!rc) m->entries[m->n - 1].recipe.negative_exp = true;
-    return rc;
-}
-
-/* A vector as a matrix of n_rows rows. */
-static int map_rows(struct mapper *m, const struct safetensor *s, const char *name,
-                    uint64_t n_rows) {
-    if (s->n_dims != 1 || !n_rows || s->dims[0] % n_rows)
-        return bad_shape(m, s, "a vector for whole groups");
-    int rc = map_plain(m, s, name, 0);
-    if (rc) return rc;
-    struct entry *entry = &m->entries[m->n - 1];
-    entry->recipe.n_rows = entry->recipe.src_rows = n_rows;
-    entry->recipe.n_cols = entry->recipe.src_cols = s->dims[0] / n_rows;
-    set_dims(entry, 2);
-    return 0;
-}
-
 /* All elements as a vector (n_cols 0), or as a matrix of n_cols columns. */
 static int map_flat(struct mapper *m, const struct safetensor *s, const char *name,
                     uint64_t n_cols) {
@@ -186,11 +152,23 @@ static int map_flat(struct mapper *m, const struct safetensor *s, const char *na
     return 0;
 }
 
+static int map_convolution(struct mapper *m, const struct safetensor *s, const char *name) {
+    if (s->n_dims != 3 || s->dims[1] != 1)
+        return bad_shape(m, s, "a convolution of each channel by itself");
+    return map_flat(m, s, name, s->dims[2]);
+}
+
+/* A vector as a matrix of n_rows rows. */
+static int map_rows(struct mapper *m, const struct safetensor *s, const char *name,
+                    uint64_t n_rows) {
+    if (s->n_dims != 1 || !n_rows || s->dims[0] % n_rows)
+        return bad_shape(m, s, "a vector for whole groups");
+    return map_flat(m, s, name, s->dims[0] / n_rows);
+}
+
 static int map_one_row(struct mapper *m, const struct safetensor *s, const char *name) {
     if (s->n_dims != 2 || s->dims[0] != 1) return bad_shape(m, s, "one row");
-    int rc = map_plain(m, s, name, 0);
-    if (!rc) set_dims(&m->entries[m->n - 1], 1);
-    return rc;
+    return map_flat(m, s, name, 0);
 }
 
 /* Without the rows of padding. */
@@ -466,20 +444,19 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
         return map_plain(m, s, name, permuted ? c->n_kv_heads : 0);
     case CONVOLUTION:
         return map_convolution(m, s, name);
-    case DECAY:
-        return map_decay(m, s, name);
     case LATENT_KV:
         return map_latent_kv(m, s, layer);
     case QKV_BY_HEAD:
         return map_qkv_by_head(m, s, name);
     case COLUMN:
+    case DECAY:
     case DECAY_COLUMN:
-        rc = map_rows(m, s, name, s->dims[0]);
-        if (!rc) m->entries[m->n - 1].recipe.negative_exp = row->layout == DECAY_COLUMN;
-        return rc;
     case DECAY_OF_HEADS:
-        rc = map_flat(m, s, name, 1);
-        if (!rc) m->entries[m->n - 1].recipe.negative_exp = true;
+        if (row->layout == DECAY && s->n_dims != 1) return bad_shape(m, s, "a vector");
+        rc = row->layout == DECAY            ? map_flat(m, s, name, 0)
+             : row->layout == DECAY_OF_HEADS ? map_flat(m, s, name, 1)
+                                             : map_rows(m, s, name, s->dims[0]);
+        if (!rc) m->entries[m->n - 1].recipe.negative_exp = row->layout != COLUMN;
         return rc;
     case FLAT:
         return map_flat(m, s, name, 0);
