@@ -339,6 +339,10 @@ bool backend_routes_all(const backend *be) {
     return be->vt->routes_all;
 }
 
+bool backend_decays_channels(const backend *be) {
+    return strcmp(be->name, "cpu") == 0;
+}
+
 bool backend_keeps_graphs(const backend *be) {
     return be->vt->keeps_graphs;
 }

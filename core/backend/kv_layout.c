@@ -24,10 +24,11 @@ bool backend_state_ok(const struct backend_state *s) {
         return false;
     if (!s->n_v_heads)
         return !s->n_k_heads && !s->k_dim && !s->v_dim && s->channels &&
-               s->channels <= BACKEND_STATE_MAX_CHANNELS;
-    return !s->channels && s->n_k_heads && s->n_k_heads <= BACKEND_STATE_MAX_HEADS &&
-           s->n_v_heads <= BACKEND_STATE_MAX_HEADS && s->n_v_heads % s->n_k_heads == 0 &&
-           dim_ok(s->k_dim, BACKEND_STATE_MAX_K_DIM) && dim_ok(s->v_dim, BACKEND_STATE_MAX_V_DIM);
+               s->channels <= BACKEND_STATE_MAX_CHANNELS && !s->channel_decay;
+    return !s->channels && (!s->channel_decay || s->k_dim == s->v_dim) && s->n_k_heads &&
+           s->n_k_heads <= BACKEND_STATE_MAX_HEADS && s->n_v_heads <= BACKEND_STATE_MAX_HEADS &&
+           s->n_v_heads % s->n_k_heads == 0 && dim_ok(s->k_dim, BACKEND_STATE_MAX_K_DIM) &&
+           dim_ok(s->v_dim, BACKEND_STATE_MAX_V_DIM);
 }
 
 struct backend_state_parts backend_state_parts(const struct backend_state *s) {
@@ -38,7 +39,7 @@ struct backend_state_parts backend_state_parts(const struct backend_state *s) {
     p.k = p.recent + n_tail;
     p.u = p.k + (uint64_t)s->chunk * s->n_k_heads * s->k_dim;
     p.g = p.u + s->chunk * v_cols;
-    p.end = p.g + (uint64_t)s->chunk * s->n_v_heads;
+    p.end = p.g + (uint64_t)s->chunk * s->n_v_heads * backend_state_decays(s);
     return p;
 }
 

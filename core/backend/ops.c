@@ -287,12 +287,25 @@ static int check_add_normed(const backend *be, const struct op_add_normed *a) {
 
 /* What the ops over state blocks share: sequences, their blocks, the convolution's weights. */
 static bool states_ok(const backend *be, const struct backend_state *s, uint32_t n_seqs,
-                      const backend_buf *row_start, const backend_buf *tables,
-                      const backend_weight *conv) {
+                      const backend_buf *row_start, const backend_buf *tables) {
     return backend_state_ok(s) && holds_i32(be, row_start, (uint64_t)n_seqs + 1) &&
            holds_i32(be, tables, 2 * (uint64_t)n_seqs) &&
-           buf_holds(be, s->blocks, s->n_blocks, 1, 1, backend_state_block_bytes(s)) &&
-           is_vector(be, conv, backend_state_channels(s) * s->n_taps);
+           buf_holds(be, s->blocks, s->n_blocks, 1, 1, backend_state_block_bytes(s));
+}
+
+/* The inputs of the convolution and its weights: in one piece, or Q, K and V apart. */
+static bool channels_ok(const backend *be, const struct op_linear_attention *a) {
+    const struct backend_state *s = &a->state;
+    const uint64_t keys = (uint64_t)s->n_k_heads * s->k_dim,
+                   values = (uint64_t)s->n_v_heads * s->v_dim, all = backend_state_channels(s);
+    if (!a->k && !a->v)
+        return holds_f32(be, a->qkv, a->n_rows, all) && is_vector(be, a->conv, all * s->n_taps) &&
+               !a->conv_k && !a->conv_v;
+    return a->beta && backend_decays_channels(be) && holds_f32(be, a->qkv, a->n_rows, keys) &&
+           holds_f32(be, a->k, a->n_rows, keys) && holds_f32(be, a->v, a->n_rows, values) &&
+           is_vector(be, a->conv, keys * s->n_taps) && is_vector(be, a->conv_k, keys * s->n_taps) &&
+           is_vector(be, a->conv_v, values * s->n_taps) && a->work != a->k && a->work != a->v &&
+           a->out != a->k && a->out != a->v;
 }
 
 /* What a delta net and Mamba-2 do not share. */
@@ -300,8 +313,9 @@ static bool linear_attention_kind_ok(const backend *be, const struct op_linear_a
     const struct backend_state *s = &a->state;
     if (a->beta)
         return holds_f32(be, a->beta, a->n_rows, s->n_v_heads) && s->k_dim == s->v_dim &&
-               is_vector(be, a->norm, s->v_dim) && !a->conv_bias && !a->skip;
-    return !a->tiled && is_vector(be, a->skip, s->n_v_heads) &&
+               is_vector(be, a->norm, s->v_dim) && !a->conv_bias && !a->skip &&
+               (!s->channel_decay || backend_decays_channels(be));
+    return !a->tiled && !s->channel_decay && is_vector(be, a->skip, s->n_v_heads) &&
            (!a->conv_bias || is_vector(be, a->conv_bias, backend_state_channels(s))) &&
            (!a->norm || (is_vector(be, a->norm, (uint64_t)s->n_v_heads * s->v_dim) &&
                          a->n_norm_groups && s->n_v_heads % a->n_norm_groups == 0));
@@ -310,17 +324,17 @@ static bool linear_attention_kind_ok(const backend *be, const struct op_linear_a
 static int check_linear_attention(const backend *be, const struct op_linear_attention *a) {
     const struct backend_state *s = &a->state;
     if (!s->n_v_heads || a->n_rows > be->max_rows || a->n_seqs > a->n_rows ||
-        !states_ok(be, s, a->n_seqs, a->row_start, a->tables, a->conv))
+        !states_ok(be, s, a->n_seqs, a->row_start, a->tables) || !channels_ok(be, a))
         return ERR_INVALID;
-    const uint64_t channels = backend_state_channels(s), cols = (uint64_t)s->n_v_heads * s->v_dim;
-    if (!holds_f32(be, a->qkv, a->n_rows, channels) ||
-        !holds_f32(be, a->work, a->n_rows, backend_state_work(s)) ||
+    const uint64_t decays = (uint64_t)s->n_v_heads * backend_state_decays(s);
+    const uint64_t cols = (uint64_t)s->n_v_heads * s->v_dim;
+    if (!holds_f32(be, a->work, a->n_rows, backend_state_work(s)) ||
         !holds_f32(be, a->z, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||
-        !holds_f32(be, a->alpha, a->n_rows, s->n_v_heads) || a->work == a->qkv ||
-        a->out == a->qkv || a->out == a->work || a->out == a->z)
+        !holds_f32(be, a->alpha, a->n_rows, decays) || a->work == a->qkv || a->out == a->qkv ||
+        a->out == a->work || a->out == a->z)
         return ERR_INVALID;
     if (!holds_i32(be, a->pos, a->n_rows) || !is_vector(be, a->a, s->n_v_heads) ||
-        !is_vector(be, a->dt_bias, s->n_v_heads) || !linear_attention_kind_ok(be, a))
+        !is_vector(be, a->dt_bias, decays) || !linear_attention_kind_ok(be, a))
         return ERR_INVALID;
     return ready_if(a->n_rows);
 }
@@ -329,8 +343,9 @@ static int check_short_conv(const backend *be, const struct op_short_conv *a) {
     const struct backend_state *s = &a->state;
     const uint64_t channels = s->channels;
     if (s->n_v_heads || a->n_rows > be->max_rows || a->n_seqs > a->n_rows ||
-        !states_ok(be, s, a->n_seqs, a->row_start, a->tables, a->conv) ||
-        !holds_i32(be, a->pos, a->n_rows) || !holds_f32(be, a->bcx, a->n_rows, 3 * channels) ||
+        !states_ok(be, s, a->n_seqs, a->row_start, a->tables) ||
+        !is_vector(be, a->conv, channels * s->n_taps) || !holds_i32(be, a->pos, a->n_rows) ||
+        !holds_f32(be, a->bcx, a->n_rows, 3 * channels) ||
         !holds_f32(be, a->out, a->n_rows, channels) || a->out == a->bcx)
         return ERR_INVALID;
     return ready_if(a->n_rows);

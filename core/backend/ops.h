@@ -302,7 +302,7 @@ struct op_add_normed {
  * Kautz, Hatamizadeh, "Gated Delta Networks", 2024; as transformers' modeling_qwen3_next.py has
  * it), without it Mamba-2 (Dao, Gu, "Transformers are SSMs", 2024; as modeling_falcon_h1.py has it:
  * its groups are K heads, B is K, C is Q, x is V). The channels of a row r[t] of qkv are Q, K and
- * V, of Mamba-2 V, K and Q. For row t of a sequence:
+ * V, of Mamba-2 V, K and Q; with k and v, qkv has Q alone. For row t of a sequence:
  *
  *   c[t] = silu(conv_bias + sum over i < n_taps of conv[channel][i] * r[t - n_taps + 1 + i]),
  *
@@ -310,13 +310,18 @@ struct op_add_normed {
  *
  *   S[t] = e^g S[t-1] + k u^T;  o = S[t]^T q
  *
+ * With state.channel_decay (Kimi Team, "Kimi Linear", 2025; as modeling_kimi_linear.py has it)
+ * alpha, dt_bias, g and G have a value for each dimension of K, and e^g scales the rows of S: below
+ * e^G S^T k is S^T (e^G k), and e^(G[t]-G[j]) (k[j].k[t]) has its factors within the sum.
+ *
  * V head h has the Q and K of head h % n_k_heads if tiled, else of h / (n_v_heads / n_k_heads).
  *
  * Delta net: q and k are c's heads x * rsqrt(sum(x^2) + 1e-6), and q *= k_dim^-1/2;
  *
  *   u = b (v - (e^g S[t-1])^T k), b = 1 / (1 + exp(-beta));
  *
- *   out = norm * o / rms(o) * silu(z), by V head; rms as in op_input.
+ *   out = norm * o / rms(o) * silu(z), by V head; rms as in op_input; with channel_decay the
+ *   sigmoid of z instead of its silu.
  *
  * Mamba-2: q, k and v are c's heads; u = dt * v;
  *
@@ -338,16 +343,20 @@ struct op_add_normed {
  * continue what its state blocks hold. Sequences do not share a live block, and no live block is
  * another sequence's source. */
 struct op_linear_attention {
-    const backend_buf *qkv;            /* (n_rows, channels) f32 */
-    const backend_buf *z;              /* (n_rows, n_v_heads, v_dim) f32 */
-    const backend_buf *alpha, *beta;   /* (n_rows, n_v_heads) f32; beta NULL: Mamba-2 */
-    const backend_buf *pos;            /* (n_rows) i32 */
-    const backend_buf *row_start;      /* (n_seqs + 1) i32 */
-    const backend_buf *tables;         /* (n_seqs, 2) i32: source and live block */
-    const backend_weight *conv;        /* (1, channels * n_taps) f32 */
-    const backend_weight *conv_bias;   /* (1, channels) f32 or NULL; of Mamba-2 */
-    const backend_weight *a, *dt_bias; /* (1, n_v_heads) f32 */
-    const backend_weight *skip;        /* (1, n_v_heads) f32; of Mamba-2 */
+    const backend_buf *qkv;       /* (n_rows, channels) f32 */
+    const backend_buf *k, *v;     /* (n_rows, K's or V's channels) f32, or both NULL */
+    const backend_buf *z;         /* (n_rows, n_v_heads, v_dim) f32 */
+    const backend_buf *alpha;     /* (n_rows, n_v_heads or n_v_heads * k_dim) f32 */
+    const backend_buf *beta;      /* (n_rows, n_v_heads) f32; NULL: Mamba-2 */
+    const backend_buf *pos;       /* (n_rows) i32 */
+    const backend_buf *row_start; /* (n_seqs + 1) i32 */
+    const backend_buf *tables;    /* (n_seqs, 2) i32: source and live block */
+    const backend_weight *conv;   /* (1, channels * n_taps) f32; with k and v of Q alone, */
+    const backend_weight *conv_k, *conv_v; /* and these of K and V */
+    const backend_weight *conv_bias;       /* (1, channels) f32 or NULL; of Mamba-2 */
+    const backend_weight *a;               /* (1, n_v_heads) f32 */
+    const backend_weight *dt_bias;         /* (1, n_v_heads or n_v_heads * k_dim) f32 */
+    const backend_weight *skip;            /* (1, n_v_heads) f32; of Mamba-2 */
     const backend_weight *norm; /* (1, v_dim) f32; of Mamba-2 (1, n_v_heads * v_dim) or NULL */
     float eps;
     uint32_t n_rows, n_seqs;

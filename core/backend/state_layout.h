@@ -9,7 +9,8 @@
  *   recent  (n_taps - 1, channels)     its last inputs before the sequence's end
  *   K       (chunk, n_k_heads, k_dim)  the pending rows after the boundary: K,
  *   U       (chunk, n_v_heads, v_dim)  what they add to the state,
- *   G       (chunk, n_v_heads)         the sums of the logarithms of their decays
+ *   G       (chunk, n_v_heads, n)      the sums of the logarithms of their decays; n is k_dim with
+ *                                      channel_decay, else 1
  * Of a layer that is a convolution alone (n_v_heads 0) a block holds tail and recent only.
  *
  * A sequence has two blocks, which may be the same one: `source` with S and tail at the last
@@ -42,6 +43,7 @@ struct backend_state {
     uint32_t k_dim, v_dim; /* of Q's and K's heads, of V's: multiples of 16, at most
                               BACKEND_STATE_MAX_K_DIM and _V_DIM; 0 without heads */
     uint32_t channels;     /* of a convolution alone; 0 with heads */
+    bool channel_decay;    /* each dimension of K decays by itself; k_dim = v_dim */
 };
 
 /* Offsets of a block's parts, in floats. */
@@ -57,6 +59,11 @@ static inline uint64_t backend_state_channels(const struct backend_state *s) {
  * head, what a chunk's rows take of each other (cuda). */
 static inline uint64_t backend_state_work(const struct backend_state *s) {
     return backend_state_channels(s) + 2 * (uint64_t)s->n_k_heads * s->chunk;
+}
+
+/* Decays of one V head. */
+static inline uint32_t backend_state_decays(const struct backend_state *s) {
+    return s->channel_decay ? s->k_dim : 1;
 }
 
 /* Is this a shape that the ops support? Does not read blocks and n_blocks. */

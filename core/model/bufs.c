@@ -91,7 +91,10 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->k_dim + v_cols : 0;
     uint64_t v_heads = rec->n_layers ? rec->n_v_heads : 0;
     const struct backend_state widest_state = model_state_shape(hp, BACKEND_STATE_MAX_CHUNK);
-    uint64_t conv_in = rec->channels ? 3 * (uint64_t)rec->channels : channels;
+    uint64_t conv_in = rec->channels        ? 3 * (uint64_t)rec->channels
+                       : rec->channel_decay ? v_cols
+                                            : channels;
+    const uint64_t low = rec->channel_decay ? rec->k_dim : 0;
     const struct model_mla *mla = &hp->mla;
     if (mla->kv_rank) mixed = (uint64_t)hp->n_heads * mla->v_dim;
     if (mixed < v_cols) mixed = v_cols;
@@ -132,7 +135,11 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->conv_in, rows, conv_in},
         {&b->conv_out, rows, rec->channels ? 0 : backend_state_work(&widest_state)},
         {&b->z, rows, v_cols},
-        {&b->alpha, rows, v_heads},
+        {&b->conv_in_k, rows, rec->channel_decay ? v_cols : 0},
+        {&b->conv_in_v, rows, rec->channel_decay ? v_cols : 0},
+        {&b->low_alpha, rows, low},
+        {&b->low_z, rows, low},
+        {&b->alpha, rows, rec->channel_decay ? v_cols : v_heads},
         {&b->beta, rows, rec->mamba2 ? 0 : v_heads},
         {&b->state_tables, lim->max_seqs, rec->n_layers ? 2 : 0},
         {&b->ff, rows, ff},

@@ -44,9 +44,11 @@ static const char *const refused_keys[] = {
     "hyper_connection.count",
     "adapters.count",
     "swin_norm",
+    "kda.safe_gate",
+    "kda.gate_lower_bound",
 };
-/* Keys of architectures with recurrent layers: the first N_SSM_KEYS of delta nets and Mamba-2, the
- * others of delta nets alone. */
+/* Keys of architectures with recurrent layers: the first N_SSM_KEYS of delta nets and Mamba-2 (the
+ * first of Kimi Linear, too), the others of delta nets alone. */
 enum { N_SSM_KEYS = 5 };
 static const char *const delta_net_keys[] = {
     "ssm.conv_kernel",
@@ -124,7 +126,7 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
     if ((rc = model_keys_refuse(k, refused_keys, N_REFUSED, e)) ||
         (rc = check_expert_counts(k, arch, e)) || (rc = refuse_keys_of_others(k, arch, e)) ||
         (!arch->delta_net && !arch->mamba2 &&
-         (rc = model_keys_refuse(k, delta_net_keys, N_SSM_KEYS, e))) ||
+         (rc = model_keys_refuse(k, delta_net_keys + arch->kda, N_SSM_KEYS - arch->kda, e))) ||
         (!arch->delta_net &&
          (rc = model_keys_refuse(k, delta_net_keys + N_SSM_KEYS, N_DELTA_NET - N_SSM_KEYS, e))) ||
         (!arch->mla && (rc = model_keys_refuse(k, mla_keys, N_MLA, e))) ||
@@ -152,6 +154,7 @@ static int read_heads(struct model_keys *k, const struct model_arch *arch, struc
     uint32_t v_dim;
     int rc;
     if ((rc = model_key_count(k, "attention.head_count", MAX_HEADS, 0, &hp->n_heads, e))) return rc;
+    if (arch->kda && (rc = model_hparams_read_kv_heads(k, arch, hp, e))) return rc;
     if (arch->mla) return model_mla_read(k, hp, e);
     if (arch->gemma4) return 0; /* model_gemma4_read knows the layers */
     if ((rc = model_hparams_read_kv_heads(k, arch, hp, e))) return rc;

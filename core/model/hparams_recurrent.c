@@ -6,7 +6,8 @@
 static const char n_heads_key[] = "ssm.time_step_rank", interval_key[] = "full_attention_interval",
                   flags_key[] = "attention.recurrent_layers", nextn_key[] = "nextn_predict_layers",
                   norm_groups_key[] = "inferd.ssm_norm_groups",
-                  kv_heads_key[] = "attention.head_count_kv", taps_key[] = "shortconv.l_cache";
+                  kv_heads_key[] = "attention.head_count_kv", taps_key[] = "shortconv.l_cache",
+                  conv_key[] = "ssm.conv_kernel", kda_key[] = "kda.head_dim";
 
 /* Layers at the end that predict further tokens are part of block_count, but not of the model. */
 static int leave_out_nextn(struct model_keys *k, struct model_hparams *hp, err *e) {
@@ -25,8 +26,8 @@ int model_hparams_read_kv_heads(struct model_keys *k, const struct model_arch *a
     enum gguf_type elem;
     uint64_t n;
     const char *key = model_key(k, kv_heads_key);
-    const bool list =
-        (arch->short_conv || arch->mamba2) && !gguf_get_array(k->g, key, &elem, &n, NULL);
+    const bool list = (arch->short_conv || arch->mamba2 || arch->kda) &&
+                      !gguf_get_array(k->g, key, &elem, &n, NULL);
     if (!list)
         return model_key_count(k, kv_heads_key, hp->n_heads, hp->n_heads, &hp->n_kv_heads, e);
     if (n != hp->n_layers || (elem != GGUF_I32 && elem != GGUF_U32))
@@ -134,6 +135,22 @@ static int read_short_conv(struct model_keys *k, struct model_hparams *hp, err *
     return 0;
 }
 
+/* Heads of Kimi Delta Attention, as many as attention has. */
+static int read_kda(struct model_keys *k, struct model_hparams *hp, err *e) {
+    struct model_recurrent *r = &hp->recurrent;
+    int rc = model_key_count(k, conv_key, UINT32_MAX, 0, &r->n_taps, e);
+    if (!rc) rc = model_key_count(k, kda_key, UINT32_MAX, 0, &r->k_dim, e);
+    if (rc) return rc;
+    if (r->n_taps < 2 || r->n_taps > BACKEND_STATE_MAX_TAPS)
+        return refuse(k, conv_key, r->n_taps, "2 to 4", e);
+    if (r->k_dim % 16 || r->k_dim > BACKEND_STATE_MAX_V_DIM)
+        return refuse(k, kda_key, r->k_dim, "multiples of 16 up to 128", e);
+    r->n_k_heads = r->n_v_heads = hp->n_heads;
+    r->v_dim = r->k_dim;
+    r->channel_decay = true;
+    return 0;
+}
+
 /* Where each layer is one block, head_count_kv and feed_forward_length say which; both arrays were
  * read. */
 static int settle_lone_blocks(struct model_keys *k, struct model_hparams *hp, err *e) {
@@ -160,7 +177,7 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
     int rc = arch->nextn ? leave_out_nextn(k, hp, e) : 0;
     hp->attention_gate = arch->attention_gate || arch->gate_apart;
     hp->n_kv_layers = hp->n_layers;
-    if (rc || (!arch->delta_net && !arch->short_conv && !arch->mamba2)) return rc;
+    if (rc || (!arch->delta_net && !arch->short_conv && !arch->mamba2 && !arch->kda)) return rc;
     if (arch->delta_net) rc = flag_layers(k, n_all, hp, e);
     if (!rc && arch->lone_blocks) rc = settle_lone_blocks(k, hp, e);
     if (rc) return rc;
@@ -173,6 +190,7 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
     if (!r->n_layers) return 0;
     r->mamba2 = arch->mamba2;
     if (arch->short_conv) return read_short_conv(k, hp, e);
+    if (arch->kda) return read_kda(k, hp, e);
     if (arch->mamba2 && (rc = read_sizes(k, r, e))) return rc;
     if (arch->mamba2) return read_norm_groups(k, r, e);
     if (!hp->n_kv_layers) {
@@ -198,5 +216,6 @@ struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t 
                                   .n_v_heads = r->n_v_heads,
                                   .k_dim = r->k_dim,
                                   .v_dim = r->v_dim,
-                                  .channels = r->channels};
+                                  .channels = r->channels,
+                                  .channel_decay = r->channel_decay};
 }

@@ -4,9 +4,9 @@
 
 uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
     const struct model_recurrent *r = &hp->recurrent;
-    if (hp->mla.kv_rank) return hp->n_heads * hp->mla.v_dim;
     if (!model_layer_attends(hp->layers[i]))
         return r->channels ? r->channels : r->n_v_heads * r->v_dim;
+    if (hp->mla.kv_rank) return hp->n_heads * hp->mla.v_dim;
     return hp->n_heads * model_head_dim(hp, hp->layers[i]);
 }
 
@@ -112,13 +112,38 @@ static int enqueue_short_conv(model *m, const struct model_place *p, struct mode
                                                              .out = b->att});
 }
 
-int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_pending pending) {
-    if (m->hp.recurrent.channels) return enqueue_short_conv(m, p, pending);
-    const struct model_layer *l = &m->w.layers[p->layer];
-    const uint32_t n_rows = p->shape->n_rows;
-    const bool mamba2 = m->hp.recurrent.mamba2;
-    const bool parallel = m->hp.layers[p->layer] & MODEL_LAYER_PARALLEL;
+/* What a delta net reads whose channels decay by themselves: Q, K and V apart, alpha and z as
+ * products of few dimensions. */
+static int enqueue_channel_inputs(model *m, const struct model_layer *l, uint32_t n_rows,
+                                  struct model_pending pending) {
     struct model_bufs *b = &m->bufs;
+    int rc =
+        backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
+                                                  .n_rows = n_rows,
+                                                  .n_weights = 3,
+                                                  .w = {l->wq, l->wk, l->wv},
+                                                  .y = {b->conv_in, b->conv_in_k, b->conv_in_v}});
+    if (!rc)
+        rc = backend_linear(
+            m->be,
+            &(struct op_linear){.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
+                                .n_rows = n_rows,
+                                .n_weights = 3,
+                                .w = {l->w_low_alpha, l->w_low_z, l->w_beta},
+                                .y = {b->low_alpha, b->low_z, b->beta}});
+    if (!rc)
+        rc = model_product_enqueue(
+            m, &(struct model_product){l->w_alpha, NULL, b->low_alpha, b->alpha, 0}, n_rows);
+    if (rc) return rc;
+    return model_product_enqueue(m, &(struct model_product){l->w_z, NULL, b->low_z, b->z, 0},
+                                 n_rows);
+}
+
+static int enqueue_recurrent_inputs(model *m, const struct model_layer *l, uint32_t n_rows,
+                                    struct model_pending pending) {
+    const bool mamba2 = m->hp.recurrent.mamba2;
+    struct model_bufs *b = &m->bufs;
+    if (m->hp.recurrent.channel_decay) return enqueue_channel_inputs(m, l, n_rows, pending);
     /* A delta net's z is in the second op: its format is more often that of alpha and beta than
      * that of qkv, and weights of one format share a launch. Mamba-2's has not the scale of dt. */
     struct op_linear first = {.in = model_input(m, b->x, pending, l->attn_norm),
@@ -133,10 +158,22 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
                                .y_scale = m->hp.dt_scale,
                                .y = {b->alpha, mamba2 ? NULL : b->beta, mamba2 ? NULL : b->z}};
     int rc = backend_linear(m->be, &first);
-    if (!rc) rc = backend_linear(m->be, &second);
+    return rc ? rc : backend_linear(m->be, &second);
+}
+
+int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_pending pending) {
+    if (m->hp.recurrent.channels) return enqueue_short_conv(m, p, pending);
+    const struct model_layer *l = &m->w.layers[p->layer];
+    const uint32_t n_rows = p->shape->n_rows;
+    const bool mamba2 = m->hp.recurrent.mamba2, apart = m->hp.recurrent.channel_decay;
+    const bool parallel = m->hp.layers[p->layer] & MODEL_LAYER_PARALLEL;
+    struct model_bufs *b = &m->bufs;
+    int rc = enqueue_recurrent_inputs(m, l, n_rows, pending);
     if (rc) return rc;
     return backend_linear_attention(
         m->be, &(struct op_linear_attention){.qkv = b->conv_in,
+                                             .k = apart ? b->conv_in_k : NULL,
+                                             .v = apart ? b->conv_in_v : NULL,
                                              .z = b->z,
                                              .alpha = b->alpha,
                                              .beta = mamba2 ? NULL : b->beta,
@@ -144,6 +181,8 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
                                              .row_start = b->row_start,
                                              .tables = b->state_tables,
                                              .conv = l->conv,
+                                             .conv_k = l->conv_k,
+                                             .conv_v = l->conv_v,
                                              .conv_bias = l->conv_bias,
                                              .skip = l->skip,
                                              .a = l->decay,

@@ -103,6 +103,7 @@ struct model_recurrent {
     uint32_t channels;                                             /* not 0: short convolutions */
     uint32_t n_norm_groups;
     bool mamba2, tiled; /* as in op_linear_attention */
+    bool channel_decay; /* as in struct backend_state */
 };
 
 /* How the hidden states of a text's tokens become one vector; the values of {arch}.pooling_type in

@@ -80,7 +80,8 @@ struct model_arch {
     bool expert_step;           /* interleave_moe_layer_step: every n-th layer has experts */
     bool dense_by_tensors;      /* a layer without a router is dense */
     bool mla;                   /* multi-head latent attention */
-    bool gemma4;                /* see gemma4.c */
+    bool kda;    /* layers without KV heads have a delta net whose channels decay by themselves */
+    bool gemma4; /* see gemma4.c */
 };
 
 /* NULL: unknown. */
@@ -206,6 +207,11 @@ struct model_layer {
      * w_out (n_embd, channels) */
     backend_weight *w_qkv, *w_z, *w_alpha, *w_beta, *conv, *decay, *dt_bias, *state_norm, *w_out;
     backend_weight *w_bcx, *conv_bias, *skip;
+    /* With decays of channels: wq, wk, wv (n_heads * k_dim, n_embd) and their convolutions conv,
+     * conv_k, conv_v (1, n_heads * k_dim * n_taps) instead of w_qkv and conv; w_low_alpha and
+     * w_low_z (k_dim, n_embd) before w_alpha and w_z (n_heads * k_dim, k_dim); dt_bias (1, n_heads
+     * * k_dim) */
+    backend_weight *conv_k, *conv_v, *w_low_alpha, *w_low_z;
     backend_weight *attn_norm_bias, *ffn_norm_bias; /* (1, n_embd) */
     backend_weight *attn_norm, *wq, *wk, *wv, *bq, *bk, *bv, *q_norm, *k_norm, *sinks, *wo, *bo;
     /* Latent attention: w_q_a (q_rank, n_embd) and its norm or NULL, wq (n_heads * k_dim, q_rank or
@@ -306,6 +312,9 @@ struct model_bufs {
      * channels) and output (max_rows, channels), z (max_rows, n_v_heads * dim), alpha and beta
      * (max_rows, n_v_heads) f32; (max_seqs, 2) i32 */
     backend_buf *conv_in, *conv_out, *z, *alpha, *beta, *state_tables;
+    /* With decays of channels conv_in is Q's: K's and V's, likewise; (max_rows, k_dim) f32: what
+     * alpha and z are products of; alpha (max_rows, n_v_heads * k_dim) */
+    backend_buf *conv_in_k, *conv_in_v, *low_alpha, *low_z;
     /* Of layers with attention and Mamba-2: the latter's output (max_rows, n_v_heads * v_dim), what
      * w_out makes of it (max_rows, n_embd) f32 */
     backend_buf *mix, *mix_last, *mixed; /* mixed: also the output of an FFN beside attention */

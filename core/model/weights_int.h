@@ -32,6 +32,7 @@ enum weight_dim {
     DIM_HEADS_GATED, /* of each head Q, then its gate */
     DIM_TAPS,        /* of the recurrent layers' convolution */
     DIM_CONV,        /* all its coefficients */
+    DIM_CONV_KEYS,   /* those of Q, of K */
     DIM_STATE,       /* rows of a K or V head of theirs */
     DIM_TWO_STATES,
     DIM_K_HEADS,

@@ -59,6 +59,7 @@ enum feature {
 #define MLA_Q_A     ((uint64_t)1 << 40) /* or two; */
 #define MLA_APART   ((uint64_t)1 << 41) /* what absorbs K and V apart, */
 #define MLA_JOINT   ((uint64_t)1 << 42) /* or, in old files, K and V of each head in one tensor */
+#define KDA         ((uint64_t)1 << 61) /* a delta net whose channels decay by themselves */
 #define NORM_BIAS   ((uint64_t)1 << 60)
 #define NORM_AFTER  ((uint64_t)1 << 57) /* of the sum of a block's output and its input */
 
@@ -153,6 +154,24 @@ static const struct weight_role layer_roles[] = {
     {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = DELTA_NET},
     {"ssm_dt.bias", LAYER(dt_bias), DIM_VECTOR, DIM_V_HEADS, .must = RECURRENT},
     {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_STATE, .must = DELTA_NET},
+    {"attn_q.weight", LAYER(wq), DIM_KEYS, DIM_EMBD, .must = KDA},
+    {"attn_k.weight", LAYER(wk), DIM_KEYS, DIM_EMBD, .must = KDA},
+    {"attn_v.weight", LAYER(wv), DIM_VALUES, DIM_EMBD, .must = KDA},
+    {"ssm_conv1d_q.weight", LAYER(conv), DIM_VECTOR, DIM_CONV_KEYS, .must = KDA,
+     .n_cols = DIM_TAPS},
+    {"ssm_conv1d_k.weight", LAYER(conv_k), DIM_VECTOR, DIM_CONV_KEYS, .must = KDA,
+     .n_cols = DIM_TAPS},
+    {"ssm_conv1d_v.weight", LAYER(conv_v), DIM_VECTOR, DIM_CONV_KEYS, .must = KDA,
+     .n_cols = DIM_TAPS},
+    {"ssm_f_a.weight", LAYER(w_low_alpha), DIM_STATE, DIM_EMBD, .must = KDA},
+    {"ssm_f_b.weight", LAYER(w_alpha), DIM_KEYS, DIM_STATE, .must = KDA},
+    {"ssm_g_a.weight", LAYER(w_low_z), DIM_STATE, DIM_EMBD, .must = KDA},
+    {"ssm_g_b.weight", LAYER(w_z), DIM_VALUES, DIM_STATE, .must = KDA},
+    {"ssm_beta.weight", LAYER(w_beta), DIM_V_HEADS, DIM_EMBD, .must = KDA},
+    {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = KDA, .n_cols = DIM_ONE},
+    {"ssm_dt.bias", LAYER(dt_bias), DIM_VECTOR, DIM_KEYS, .must = KDA},
+    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_STATE, .must = KDA},
+    {"attn_output.weight", LAYER(w_out), DIM_EMBD, DIM_VALUES, .must = KDA},
     {"ssm_in.weight", LAYER(w_z), DIM_VALUES, DIM_EMBD, .must = MAMBA2, .whole = DIM_ZXBCDT},
     {"ssm_in.weight", LAYER(w_qkv), DIM_CHANNELS, DIM_EMBD, .must = MAMBA2, .whole = DIM_ZXBCDT,
      .at = DIM_VALUES},
@@ -256,6 +275,7 @@ static uint64_t attention_features(const gguf *g, const struct model_arch *a, ui
 
 static uint64_t recurrent_features(const gguf *g, const struct model_arch *a, uint32_t layer) {
     if (a->short_conv) return SHORT_CONV;
+    if (a->kda) return KDA;
     if (a->mamba2) return RECURRENT | MAMBA2 | (a->norm_optional ? 0 : MAMBA2_NORM);
     return RECURRENT | DELTA_NET | (has_tensor(g, layer, "ssm_in.weight") ? QKVZ : QKV_Z) |
            (has_tensor(g, layer, "ssm_ba.weight") ? BETA_ALPHA : ALPHA_BETA);
@@ -306,6 +326,7 @@ static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_
     out[DIM_CONV] = (2 * keys + values + r->channels) * r->n_taps;
     out[DIM_BCX] = 3 * (uint64_t)r->channels;
     if (r->channels) return;
+    out[DIM_CONV_KEYS] = keys * r->n_taps;
     out[DIM_STATE] = d;
     out[DIM_TWO_STATES] = 2 * d;
     out[DIM_K_HEADS] = r->n_k_heads;
@@ -510,6 +531,18 @@ static void find_shape(const struct weight_plan *p, const struct weight_role *ro
     dims[1] = p->dims[role->n_in] / dims[0];
 }
 
+/* Has the tensor these dimensions, beside others that are 1? llama.cpp's files have them, in places
+ * that quantizing changes. */
+static bool is_shape_of(const gguf_tensor *t, const uint64_t dims[3]) {
+    uint64_t left[2][4] = {{0}};
+    int n[2] = {0};
+    for (uint32_t i = 0; i < 4; i++) {
+        if (i < t->n_dims && t->dims[i] != 1) left[0][n[0]++] = t->dims[i];
+        if (i < 3 && dims[i] != 1) left[1][n[1]++] = dims[i];
+    }
+    return memcmp(left[0], left[1], sizeof left[0]) == 0;
+}
+
 static int check_weight(const struct weight_plan *p, const struct planned_weight *w, err *e) {
     const gguf_tensor *t = w->tensor;
     char name[WEIGHT_NAME_BYTES];
@@ -517,7 +550,10 @@ static int check_weight(const struct weight_plan *p, const struct planned_weight
     planned_weight_name(w, name);
     if (!t) return err_set_param(e, ERR_FORMAT, name, "%s: no tensor %s", gguf_path(p->g), name);
     find_shape(p, w->role, dims);
-    if (t->dims[0] != dims[0] || t->dims[1] != dims[1] || t->dims[2] != dims[2] || t->n_dims > 3)
+    if (role_is_vector(w->role) && w->role->must & KDA
+            ? !is_shape_of(t, dims)
+            : t->dims[0] != dims[0] || t->dims[1] != dims[1] || t->dims[2] != dims[2] ||
+                  t->n_dims > 3)
         return err_set_param(e, ERR_FORMAT, name,
                              "%s: tensor %s has %u dimensions, first (%llu, %llu, %llu), expected "
                              "(%llu, %llu, %llu)",

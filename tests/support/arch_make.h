@@ -249,6 +249,33 @@ static inline void add_delta_net(struct maker *m, int i) {
     add_post_norms(m, i);
 }
 
+/* Convolutions as llama.cpp's converter shapes them. Decays from 1 / 10 to near 1 a token. */
+static inline void add_kda(struct maker *m, int i) {
+    static const char *const in[] = {"attn_q.weight", "attn_k.weight", "attn_v.weight"};
+    static const char *const conv[] = {"ssm_conv1d_q.weight", "ssm_conv1d_k.weight",
+                                       "ssm_conv1d_v.weight"};
+    const struct forward64 *f = &m->f;
+    const uint64_t n = f->n_heads, d = f->state_dim;
+    float decay[64];
+    for (uint32_t h = 0; h < n; h++)
+        decay[h] = -3 / powf(4, (float)h);
+    add_vector(m, i, "attn_norm.weight", f->n_embd, true);
+    for (int k = 0; k < 3; k++) {
+        add_matrix(m, i, in[k], n * d, f->n_embd);
+        add(m, i, &(struct shape){conv[k], f->n_taps, 1, n * d, false, NULL});
+    }
+    add_matrix(m, i, "ssm_f_a.weight", d, f->n_embd);
+    add_matrix(m, i, "ssm_f_b.weight", n * d, d);
+    add_matrix(m, i, "ssm_g_a.weight", d, f->n_embd);
+    add_matrix(m, i, "ssm_g_b.weight", n * d, d);
+    add_matrix(m, i, "ssm_beta.weight", n, f->n_embd);
+    add(m, i, &(struct shape){.name = "ssm_a", .n_in = 1, .n_out = n, .values = decay});
+    add_vector(m, i, "ssm_dt.bias", n * d, false);
+    add_vector(m, i, "ssm_norm.weight", d, true);
+    add_matrix(m, i, "attn_output.weight", f->n_embd, n * d);
+    add_post_norms(m, i);
+}
+
 static inline void add_latent_attention(struct maker *m, int i) {
     const struct forward64 *f = &m->f;
     const uint64_t n = f->n_heads, nope = f->k_dim - f->rope[0].n_rot, rank = f->kv_rank;
@@ -447,7 +474,10 @@ static inline void add_layer(struct maker *m, int i) {
         add_vector(m, i, "attn_norm.weight", f->n_embd, true);
     if (recurrent && f->mamba2) add_mamba2(m, i);
     if (recurrent && f->mamba2 && !f->parallel && !f->no_ffn[i]) add_post_norms(m, i);
-    if (recurrent && !f->mamba2) f->short_conv ? add_short_conv(m, i) : add_delta_net(m, i);
+    if (recurrent && f->kda)
+        add_kda(m, i);
+    else if (recurrent && !f->mamba2)
+        f->short_conv ? add_short_conv(m, i) : add_delta_net(m, i);
     if (within && f->no_mixer[i])
         add_vector(m, i, "attn_norm.weight", f->n_embd, true);
     else if (!recurrent || f->parallel)
@@ -607,6 +637,30 @@ static inline void make_deepseek3(struct maker *m) {
     set_u32(m, "expert_gating_func", 2);
     set_f32(m, "expert_weights_scale", 2.5);
     runner_need(gguf_writer_set_bool(m->w, key(m, "expert_weights_norm"), true, NULL), NULL);
+}
+
+/* Kimi Linear: latent attention without rotation where n_kv is not 0, else Kimi Delta Attention. */
+static inline void make_kimi_linear(struct maker *m, unsigned have, const int32_t *n_kv,
+                                    uint32_t n_layers, uint32_t dim) {
+    start(m, "kimi-linear", PRE_NORM | CHOICE_BIAS | UNTIED | have);
+    m->f.n_layers = n_layers;
+    m->f.kda = m->n_kv_list = true;
+    m->f.n_taps = 4;
+    m->f.state_dim = dim;
+    for (uint32_t i = 0; i < n_layers; i++)
+        m->f.recurrent[i] = !n_kv[i];
+    set_i32s(m, "attention.head_count_kv", n_kv, n_layers);
+    set_u32(m, "ssm.conv_kernel", 4);
+    set_u32(m, "kda.head_dim", dim);
+    latent_attention(m, 29, 0, 11, 6, 10);
+    memset(m->f.rope[0].inv_freq, 0, sizeof m->f.rope[0].inv_freq);
+    experts(m, 8, 3, 14);
+    shared_experts(m, 1);
+    m->dense[0] = true;
+    m->f.renormalize = m->f.sigmoid = true;
+    m->f.weight_scale = 2.446;
+    set_u32(m, "leading_dense_block_count", 1);
+    set_f32(m, "expert_weights_scale", 2.446);
 }
 
 /* The last layer is a convolution. */

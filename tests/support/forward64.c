@@ -29,6 +29,7 @@ struct layer {
  * of V). */
 struct net {
     double *u, *s;
+    struct forward64_kda *kda; /* or this one */
 };
 
 void forward64_need(bool ok, const char *what) {
@@ -640,6 +641,8 @@ static void run_mixers(const struct forward64 *f, const struct layer *l, uint32_
     double beside[W];
     if (f->recurrent[i] && f->short_conv)
         convolve(f, l, h, net, t, y);
+    else if (f->recurrent[i] && f->kda)
+        forward64_kda_run(net->kda, h, t, y);
     else if (f->recurrent[i] && f->mamba2)
         scan(f, l, h, net, t, y);
     else if (f->recurrent[i])
@@ -698,7 +701,7 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
                       g, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight"),
                   bias = forward64_load(g, -1, "output_norm.bias");
     double *k = calloc((uint64_t)n * width, sizeof *k), *v = calloc((uint64_t)n * width, sizeof *v);
-    struct net net = {calloc(n * channels + 1, sizeof(double)), calloc(1, state_bytes + 1)};
+    struct net net = {calloc(n * channels + 1, sizeof(double)), calloc(1, state_bytes + 1), NULL};
     forward64_need(embed.w && norm.w && k && v && net.u && net.s, "embedding, norm or memory");
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t c = 0; c < f->n_embd; c++)
@@ -708,7 +711,9 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
     for (uint32_t i = 0; i < f->n_layers && !f->gemma4; i++) {
         struct layer l = load_layer(g, f, (int)i);
         memset(net.s, 0, state_bytes);
+        net.kda = f->kda && f->recurrent[i] ? forward64_kda_new(g, f, (int)i, n) : NULL;
         run_layer(f, &l, i, hidden, k, v, &net, n);
+        forward64_kda_free(net.kda);
         free_layer(&l);
     }
     for (uint32_t t = 0; t < n; t++)

@@ -45,6 +45,7 @@ struct forward64 {
     bool norm_last;      /* norms of Q and K after rotation */
     double q_log_scale;  /* Q *= 1 + this * log(1 + floor(position / q_log_length)) */
     uint32_t q_log_length;
+    bool kda;        /* recurrent layers have Kimi Delta Attention: n_heads heads of state_dim */
     bool short_conv; /* recurrent layers have a convolution of n_taps (Liquid AI's LFM2) */
     /* Recurrent layers have Mamba-2 (Dao, Gu 2024): groups are K heads of state_dim, heads are V
      * heads of value_dim. parallel: every layer has attention, too. */

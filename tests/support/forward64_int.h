@@ -24,4 +24,12 @@ double forward64_activate(enum forward64_act act, double g, double u);
 void forward64_gemma4(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
                       double *hidden);
 
+/* A layer with Kimi Delta Attention for n tokens; run computes y (n_embd) at position t, whose
+ * normed input is h, in ascending order of t. */
+struct forward64_kda;
+struct forward64_kda *forward64_kda_new(const gguf *g, const struct forward64 *f, int i,
+                                        uint32_t n);
+void forward64_kda_run(struct forward64_kda *l, const double *h, uint32_t t, double *y);
+void forward64_kda_free(struct forward64_kda *l); /* NULL is fine */
+
 #endif

@@ -40,6 +40,23 @@ static void test_quantized_qwen35(void) {
     check(&m);
 }
 
+/* The last layer is a delta net; as in old files attn_kv_b, groups of experts, and a first layer
+ * with attention; quantized. */
+static void test_kimi_linear(void) {
+    static const int32_t n_kv[] = {0, 0, 0, 1, 0}, old_n_kv[] = {3, 0, 3};
+    struct maker m;
+    make_kimi_linear(&m, 0, n_kv, 5, 16);
+    check(&m);
+    make_kimi_linear(&m, KV_B, old_n_kv, 3, 48);
+    groups(&m, 4, 2);
+    check(&m);
+    make_kimi_linear(&m, 0, n_kv, 4, 128);
+    m.f.n_embd = 64;
+    m.type = QTYPE_Q8_0;
+    m.tolerance = 1e-2;
+    check(&m);
+}
+
 /* Gate and up of the experts in one tensor; as many V heads as K heads. */
 static void test_qwen35moe(void) {
     struct maker m;

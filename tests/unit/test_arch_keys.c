@@ -578,6 +578,48 @@ static void test_gemma4_refusals(void) {
     CHECK(read_file(&m, &hp, &e) == ERR_UNSUPPORTED && strstr(e.msg, "shared_kv_layers"));
 }
 
+/* A file of Kimi Linear that is spoilt in one way. */
+static void refuse_kimi(const struct spoilt *how, int code, const char *says) {
+    static const int32_t n_kv[] = {0, 1};
+    struct model_hparams hp;
+    struct maker m;
+    err e;
+    spoilt = *how;
+    make_kimi_linear(&m, 0, n_kv, 2, 16);
+    int rc = read_file(&m, &hp, &e);
+    spoilt = (struct spoilt){0};
+    CHECK_MSG(rc == code && strstr(e.msg, says), "\"%s\": %d, %s", says, rc, e.msg);
+    if (rc) return;
+    CHECK(hp.recurrent.channel_decay && hp.recurrent.n_layers == 1 && hp.n_kv_layers == 1);
+    CHECK(hp.recurrent.n_v_heads == 3 && hp.recurrent.k_dim == 16 && hp.n_kv_heads == 1);
+    CHECK(hp.layers[1] & MODEL_LAYER_NO_ROPE && hp.rope[0].n_rot == 6);
+    CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED);
+}
+
+static void test_kimi_linear(void) {
+    static const char *const names[] = {
+        "ssm_conv1d_q.weight", "ssm_conv1d_k.weight", "ssm_conv1d_v.weight",
+        "ssm_f_a.weight",      "ssm_f_b.weight",      "ssm_g_a.weight",
+        "ssm_g_b.weight",      "ssm_beta.weight",     "ssm_a",
+        "ssm_dt.bias",         "ssm_norm.weight",     "attn_q.weight",
+        "attn_k.weight",       "attn_v.weight"};
+    refuse_kimi(&(struct spoilt){0}, 0, "");
+    refuse_kimi(&(struct spoilt){.key = "kda.head_dim", .value = 24}, ERR_UNSUPPORTED,
+                "kda.head_dim");
+    refuse_kimi(&(struct spoilt){.key = "kda.head_dim", .value = 144}, ERR_UNSUPPORTED,
+                "kda.head_dim");
+    refuse_kimi(&(struct spoilt){.key = "kda.head_dim", .absent = true}, ERR_NOT_FOUND,
+                "kda.head_dim");
+    refuse_kimi(&(struct spoilt){.key = "ssm.conv_kernel", .value = 5}, ERR_UNSUPPORTED,
+                "ssm.conv_kernel");
+    refuse_kimi(&(struct spoilt){.key = "ssm.conv_kernel", .value = 3}, ERR_FORMAT,
+                "ssm_conv1d_q.weight");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        refuse_kimi(&(struct spoilt){.no_tensor = names[i]}, ERR_FORMAT, names[i]);
+        refuse_kimi(&(struct spoilt){.long_tensor = names[i]}, ERR_FORMAT, names[i]);
+    }
+}
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
     int fd = mkstemp(path);
@@ -596,6 +638,7 @@ int main(int argc, char **argv) {
     RUN(test_short_conv_refusals);
     RUN(test_latent_attention);
     RUN(test_latent_refusals);
+    RUN(test_kimi_linear);
     RUN(test_gemma4);
     RUN(test_gemma4_refusals);
     unlink(path);

@@ -1,4 +1,5 @@
-/* test_delta_net.c - linear attention (gated delta nets, Mamba-2) and the gate of attention on
+/* test_delta_net.c - linear attention (gated delta nets, those with a decay for each channel of K
+ * and with Q, K and V apart, Mamba-2) and the gate of attention on
  * every backend, against the recurrence in float64 (one step of S per token, no chunks), and
  * whether the bits of a sequence depend on how its rows came: alone, with others, in which steps,
  * from a shared state block. */
@@ -29,8 +30,16 @@ static uint64_t channels(const struct trial *t) {
     return backend_state_channels(&t->shape);
 }
 
+static uint64_t decays(const struct trial *t) {
+    return (uint64_t)t->shape.n_v_heads * backend_state_decays(&t->shape);
+}
+
 static uint64_t out_cols(const struct trial *t) {
     return (uint64_t)t->shape.n_v_heads * t->shape.v_dim;
+}
+
+static uint64_t key_cols(const struct trial *t) {
+    return (uint64_t)t->shape.n_k_heads * t->shape.k_dim;
 }
 
 static float *new_values(uint64_t n, float scale) {
@@ -46,7 +55,7 @@ static struct trial new_trial(struct backend_state shape, bool tiled, bool mamba
     t.a = new_values(shape.n_v_heads, 1);
     for (uint32_t h = 0; h < shape.n_v_heads; h++)
         t.a[h] = -0.01f - fabsf(t.a[h]); /* -exp(A_log) */
-    t.dt_bias = new_values(shape.n_v_heads, 1);
+    t.dt_bias = new_values(decays(&t), 1);
     t.norm = new_values(mamba2 ? out_cols(&t) : shape.v_dim, 1);
     t.conv_bias = new_values(channels(&t), 1);
     t.skip = new_values(shape.n_v_heads, 1);
@@ -58,7 +67,7 @@ static void add_seq(struct trial *t, uint32_t len) {
     s->len = len;
     s->qkv = new_values(len * channels(t), 1);
     s->z = new_values(len * out_cols(t), 2);
-    s->alpha = new_values((uint64_t)len * t->shape.n_v_heads, 3);
+    s->alpha = new_values(len * decays(t), 3);
     s->beta = new_values((uint64_t)len * t->shape.n_v_heads, 2);
 }
 
@@ -124,12 +133,18 @@ static void step64(const struct trial *t, const struct seq *s, uint32_t p, uint3
     double q[BACKEND_STATE_MAX_K_DIM], k[BACKEND_STATE_MAX_K_DIM], v[BACKEND_STATE_MAX_V_DIM];
     read_heads(t, s, p, h, q, k, v);
     const uint64_t at = (uint64_t)p * t->shape.n_v_heads + h;
-    const double dt = log1p(exp((double)s->alpha[at] + t->dt_bias[h])), decay = exp(t->a[h] * dt);
+    const uint32_t each = backend_state_decays(&t->shape);
+    double dt = 0, decay[BACKEND_STATE_MAX_K_DIM];
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t c = i % each;
+        dt = log1p(exp((double)s->alpha[at * each + c] + t->dt_bias[h * each + c]));
+        decay[i] = exp(t->a[h] * dt);
+    }
     const double beta = 1 / (1 + exp(-(double)s->beta[at]));
     for (uint32_t j = 0; j < d; j++) {
         double kept = 0;
         for (uint32_t i = 0; i < n; i++)
-            kept += (state[i * d + j] *= decay) * k[i];
+            kept += (state[i * d + j] *= decay[i]) * k[i];
         const double u = t->mamba2 ? dt * v[j] : beta * (v[j] - kept);
         o[j] = t->mamba2 ? t->skip[h] * v[j] : 0;
         for (uint32_t i = 0; i < n; i++) {
@@ -149,7 +164,7 @@ static void finish_rows(const struct trial *t, const float *z, double *o, uint64
     }
     for (uint64_t j = 0; j < n; j++) {
         if (!t->mamba2 || t->normed) o[j] *= norm[j] / sqrt(sum / (double)n + (double)t->eps);
-        if (!t->mamba2) o[j] *= silu(z[j]);
+        if (!t->mamba2) o[j] *= t->shape.channel_decay ? 1 / (1 + exp(-(double)z[j])) : silu(z[j]);
     }
 }
 
@@ -179,7 +194,7 @@ static double worst_share(const struct trial *t, const struct seq *s, const floa
 
 struct device {
     backend *be;
-    backend_weight *conv, *conv_bias, *a, *dt_bias, *skip, *norm;
+    backend_weight *conv, *conv_k, *conv_v, *conv_bias, *a, *dt_bias, *skip, *norm;
     backend_buf *blocks;
     uint32_t n_taken; /* state blocks */
 };
@@ -190,13 +205,19 @@ static bool open_device(const struct trial *t, const char *set, struct device *d
     d->be = be_open_config(
         (struct backend_config){.n_threads = 2, .max_rows = MAX_ROWS, .max_cols = 64}, set);
     if (!d->be) return false;
-    if (!backend_has_op(d->be, BACKEND_OP_linear_attention)) {
+    if (!backend_has_op(d->be, BACKEND_OP_linear_attention) ||
+        (t->shape.channel_decay && !backend_decays_channels(d->be))) {
         backend_close(d->be);
         return false;
     }
-    d->conv = be_weight(d->be, QTYPE_F32, 1, channels(t) * t->shape.n_taps, t->conv);
+    const uint64_t taps = t->shape.n_taps, keys = key_cols(t) * taps, all = channels(t) * taps;
+    d->conv = be_weight(d->be, QTYPE_F32, 1, t->shape.channel_decay ? keys : all, t->conv);
+    if (t->shape.channel_decay) {
+        d->conv_k = be_weight(d->be, QTYPE_F32, 1, keys, t->conv + keys);
+        d->conv_v = be_weight(d->be, QTYPE_F32, 1, all - 2 * keys, t->conv + 2 * keys);
+    }
     d->a = be_weight(d->be, QTYPE_F32, 1, t->shape.n_v_heads, t->a);
-    d->dt_bias = be_weight(d->be, QTYPE_F32, 1, t->shape.n_v_heads, t->dt_bias);
+    d->dt_bias = be_weight(d->be, QTYPE_F32, 1, decays(t), t->dt_bias);
     if (!t->mamba2 || t->normed)
         d->norm = be_weight(d->be, QTYPE_F32, 1, t->mamba2 ? out_cols(t) : t->shape.v_dim, t->norm);
     if (t->mamba2) {
@@ -213,7 +234,8 @@ static bool open_device(const struct trial *t, const char *set, struct device *d
 }
 
 static void close_device(struct device *d) {
-    backend_weight *weights[] = {d->conv, d->a, d->dt_bias, d->norm, d->conv_bias, d->skip};
+    backend_weight *weights[] = {d->conv,    d->conv_k, d->conv_v,    d->a,
+                                 d->dt_bias, d->norm,   d->conv_bias, d->skip};
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
         backend_weight_free(weights[i]);
     backend_buf_free(d->blocks);
@@ -263,6 +285,29 @@ static backend_buf *gather(backend *be, struct run *const *runs, const uint32_t 
     return buf;
 }
 
+/* Columns `first` and on, n of all, of n_rows rows. */
+static backend_buf *part_of(backend *be, const float *x, uint64_t n_rows, uint64_t all,
+                            uint64_t first, uint64_t n) {
+    float *part = be_new(n_rows * n, sizeof *part);
+    for (uint64_t r = 0; r < n_rows; r++)
+        memcpy(part + r * n, x + r * all + first, n * sizeof *part);
+    backend_buf *buf = be_f32(be, part, n_rows * n);
+    free(part);
+    return buf;
+}
+
+/* Gives op Q, K and V apart instead of its qkv. */
+static void part_channels(const struct trial *t, backend *be, struct op_linear_attention *op) {
+    const uint64_t all = channels(t), keys = key_cols(t), n = op->n_rows * all;
+    float *x = be_new(n, sizeof *x);
+    be_get(be, op->qkv, x, n);
+    backend_buf_free((backend_buf *)(uintptr_t)op->qkv);
+    op->qkv = part_of(be, x, op->n_rows, all, 0, keys);
+    op->k = part_of(be, x, op->n_rows, all, keys, keys);
+    op->v = part_of(be, x, op->n_rows, all, 2 * keys, all - 2 * keys);
+    free(x);
+}
+
 /* One step: the next take[i] > 0 rows of each run. */
 static void run_step(const struct trial *t, struct device *d, struct run *const *runs,
                      const uint32_t *take, uint32_t n) {
@@ -279,12 +324,14 @@ static void run_step(const struct trial *t, struct device *d, struct run *const 
     struct op_linear_attention op = {
         .qkv = gather(be, runs, take, n, channels(t), offsetof(struct seq, qkv)),
         .z = gather(be, runs, take, n, cols, offsetof(struct seq, z)),
-        .alpha = gather(be, runs, take, n, heads, offsetof(struct seq, alpha)),
+        .alpha = gather(be, runs, take, n, decays(t), offsetof(struct seq, alpha)),
         .beta = t->mamba2 ? NULL : gather(be, runs, take, n, heads, offsetof(struct seq, beta)),
         .pos = be_i32(be, pos, n_rows),
         .row_start = be_i32(be, start, n + 1),
         .tables = be_i32(be, tables, 2 * (uint64_t)n),
         .conv = d->conv,
+        .conv_k = d->conv_k,
+        .conv_v = d->conv_v,
         .conv_bias = d->conv_bias,
         .a = d->a,
         .dt_bias = d->dt_bias,
@@ -298,6 +345,7 @@ static void run_step(const struct trial *t, struct device *d, struct run *const 
         .state = t->shape,
         .work = be_f32(be, NULL, n_rows * backend_state_work(&t->shape)),
         .out = be_f32(be, NULL, n_rows * cols)};
+    if (t->shape.channel_decay) part_channels(t, be, &op);
     op.state.blocks = d->blocks;
     op.state.n_blocks = N_BLOCKS;
     err e = {0};
@@ -313,8 +361,8 @@ static void run_step(const struct trial *t, struct device *d, struct run *const 
         r->done += take[i];
     }
     free(out);
-    const backend_buf *bufs[] = {op.qkv,       op.z,      op.alpha, op.beta, op.pos,
-                                 op.row_start, op.tables, op.work,  op.out};
+    const backend_buf *bufs[] = {op.qkv, op.z,   op.alpha,     op.beta,   op.pos, op.k,
+                                 op.v,   op.out, op.row_start, op.tables, op.work};
     for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++)
         backend_buf_free((backend_buf *)(uintptr_t)bufs[i]);
 }
@@ -396,8 +444,12 @@ static void check_trial(const struct trial *t, const char *set) {
     }
     CHECK_MSG(worst <= 1, "%s: error %g of what is allowed", set, worst);
     printf("     %-8s %s: %u heads of %u, %u of %u, chunks of %u: error %.2g of what is allowed\n",
-           set, t->mamba2 ? "Mamba-2" : "delta net", t->shape.n_k_heads, t->shape.k_dim,
-           t->shape.n_v_heads, t->shape.v_dim, t->shape.chunk, worst);
+           set,
+           t->mamba2                ? "Mamba-2"
+           : t->shape.channel_decay ? "delta net with decays of channels"
+                                    : "delta net",
+           t->shape.n_k_heads, t->shape.k_dim, t->shape.n_v_heads, t->shape.v_dim, t->shape.chunk,
+           worst);
     check_together(t, &d, whole);
     check_forks(t, &d, &whole[0]);
     for (uint32_t i = 0; i < t->n_seqs; i++)
@@ -470,6 +522,29 @@ static void test_decays(void) {
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
         check_trial(&t, sets[i]);
     free_trial(&t);
+}
+
+/* Each channel decays by itself, from hardly at all to a factor of e^-10000 in one row; arguments
+ * beyond 20 make softplus linear. */
+static void test_channel_decays(void) {
+    static const uint32_t lens[] = {77, 1, 16, 33, 50};
+    static const struct backend_state shapes[] = {
+        {.chunk = 16, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 2, .k_dim = 16, .v_dim = 16},
+        {.chunk = 32, .n_taps = 3, .n_k_heads = 1, .n_v_heads = 3, .k_dim = 48, .v_dim = 48},
+        {.chunk = 32, .n_taps = 2, .n_k_heads = 3, .n_v_heads = 3, .k_dim = 80, .v_dim = 80},
+        {.chunk = 16, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 2, .k_dim = 128, .v_dim = 128}};
+    static const float strengths[][2] = {{-0.05f, -1}, {-60, -1e-6f}, {-1e-3f, -400}, {-3, -16}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct backend_state shape = shapes[i];
+        be_rng.state = 17 + i;
+        shape.channel_decay = true;
+        struct trial t = new_trial(shape, false, false, false);
+        for (uint32_t h = 0; h < shape.n_v_heads; h++)
+            t.a[h] = strengths[i][h % 2];
+        for (uint64_t d = 0; d < decays(&t); d += 5)
+            t.dt_bias[d] = d % 2 ? 25 : -25;
+        check_sets(t, lens, i < 2 ? 5 : 2);
+    }
 }
 
 /* op_gate's activations without a gate, in float64. */
@@ -556,7 +631,13 @@ static void test_layout(void) {
     bad[4].v_dim = 40, bad[5].v_dim = 144, bad[6].n_v_heads = 0, bad[7].channels = 1;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CHECK(!backend_state_ok(&bad[i]) && !backend_state_block_bytes(&bad[i]));
+    struct backend_state by_channel = s;
+    by_channel.channel_decay = true;
+    const struct backend_state_parts c = backend_state_parts(&by_channel);
+    CHECK(backend_state_ok(&by_channel) && c.g == p.g && c.end - c.g == 16 * 32 * 128);
     s.k_dim = 256, s.v_dim = 64;
+    by_channel.v_dim = 64;
+    CHECK(!backend_state_ok(&by_channel));
     const struct backend_state_parts r = backend_state_parts(&s);
     CHECK(backend_state_channels(&s) == 2 * 16 * 256 + 32 * 64 && r.tail == 32 * 256 * 64);
     CHECK(r.u - r.k == 16 * 16 * 256 && r.g - r.u == 16 * 32 * 64);
@@ -571,6 +652,7 @@ int main(int argc, char **argv) {
     RUN(test_shapes);
     RUN(test_mamba2);
     RUN(test_decays);
+    RUN(test_channel_decays);
     RUN(test_gate);
     return check_done();
 }

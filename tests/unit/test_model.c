@@ -168,9 +168,7 @@ static void test_refusals(void) {
     } cases[] = {
         {{.key = "general.name", .text = "renamed"}, 0, ""},
         {{.key = "general.architecture", .text = "abacus"}, ERR_UNSUPPORTED, "llama"},
-        {{.key = "general.architecture", .text = "kimi-linear"},
-         ERR_UNSUPPORTED,
-         "\"kimi-linear\""},
+        {{.key = "general.architecture", .text = "kimi-k3"}, ERR_UNSUPPORTED, "\"kimi-k3\""},
         {{.key = "general.architecture", .text = "laguna"}, ERR_UNSUPPORTED, "lacks layers"},
         {{.key = "general.architecture", .text = "mimo2"}, ERR_UNSUPPORTED, "lacks value heads"},
         {{.key = "general.architecture", .text = "step35"}, ERR_UNSUPPORTED, "lacks layers"},

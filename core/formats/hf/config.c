@@ -270,6 +270,8 @@ static int read_windows(struct hf_reader *r) {
 static int read_sizes(struct hf_reader *r) {
     struct hf_config *c = r->config;
     const struct hf_family *f = c->family;
+    const bool kimi = f->traits & HF_KDA && hf_value(r->json, "model_max_length");
+    const char *length = kimi ? "model_max_length" : "max_position_embeddings";
     uint32_t positions;
     int rc;
     if ((rc = read_u32(r, "num_hidden_layers", hf_mamba2_layers(r), HF_MAX_LAYERS, &c->n_layers)) ||
@@ -277,7 +279,7 @@ static int read_sizes(struct hf_reader *r) {
         (rc = read_u32(r, "num_attention_heads", f->n_heads, 1 << 16, &c->n_heads)) ||
         (rc = read_u32(r, "num_key_value_heads", f->n_kv_heads ? f->n_kv_heads : c->n_heads,
                        1 << 16, &c->n_kv_heads)) ||
-        (rc = read_u32(r, "max_position_embeddings", f->max_positions, INT32_MAX, &positions)) ||
+        (rc = read_u32(r, length, f->max_positions, INT32_MAX, &positions)) ||
         (rc = hf_read_count(r, "num_nextn_predict_layers", 1, 0, HF_MAX_LAYERS, &c->n_predicting)))
         return rc;
     /* null: as many as heads, not the default */
@@ -321,7 +323,7 @@ static int put_sizes(struct hf_reader *r) {
     }
     if (ff && !hf_is_nemotron(r)) hf_put_u32(r, "feed_forward_length", ff);
     hf_put_u32(r, "attention.head_count", c->n_heads);
-    if (!short_conv && !(c->family->traits & HF_MAMBA2))
+    if (!short_conv && !(c->family->traits & (HF_MAMBA2 | HF_KDA)))
         hf_put_u32(r, "attention.head_count_kv", c->family->traits & HF_MLA ? 1 : c->n_kv_heads);
     if ((c->family->traits & HF_GPT_OSS)) hf_put_u32(r, "expert_feed_forward_length", ff);
     return 0;

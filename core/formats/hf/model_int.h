@@ -24,22 +24,23 @@ enum hf_trait {
     HF_LAYER_TYPES = 1 << 8,     /* reads layer_types */
     HF_SWITCHED_WINDOW = 1 << 9, /* use_sliding_window must be true for a window */
     HF_EXPERTS = 1 << 10,
-    HF_QWEN_EXPERTS = 1 << 11,    /* moe_intermediate_size, norm_topk_prob etc. */
-    HF_SCALES = 1 << 12,          /* granite's multipliers */
-    HF_GEMMA_CAPS = 1 << 13,      /* query_pre_attn_scalar, soft-caps */
-    HF_NOPE = 1 << 14,            /* no_rope_layers */
-    HF_IMAGES = 1 << 15,          /* files may hold a vision part beside the language model */
-    HF_DELTA_NET = 1 << 16,       /* linear attention, gated attention, part of a head rotated */
-    HF_MROPE = 1 << 17,           /* GGUF has rope.dimension_sections */
-    HF_MAMBA2 = 1 << 19,          /* layers with Mamba-2 */
-    HF_MLA = 1 << 20,             /* multi-head latent attention, and DeepSeek's names of members */
-    HF_SHORT_CONV = 1 << 18,      /* layers with a short convolution, and LFM2's names of members */
-    HF_QKV_STACKED = 1 << 21,     /* query_key_value is all of Q, then of K, then of V */
-    HF_ROUTED = 1 << 24,          /* experts as hf/experts.c reads them */
-    HF_PREDICTS = 1 << 25,        /* layers behind the others predict further tokens */
-    HF_PARTIAL = 1 << 26,         /* a part of a head may be rotated */
-    HF_GEMMA4 = 1 << 27,          /* as hf/gemma4.c reads them; files may hold an audio part, too */
-    HF_ENCODER = 1 << 29,         /* as hf/encoder.c reads them */
+    HF_QWEN_EXPERTS = 1 << 11, /* moe_intermediate_size, norm_topk_prob etc. */
+    HF_SCALES = 1 << 12,       /* granite's multipliers */
+    HF_GEMMA_CAPS = 1 << 13,   /* query_pre_attn_scalar, soft-caps */
+    HF_NOPE = 1 << 14,         /* no_rope_layers */
+    HF_IMAGES = 1 << 15,       /* files may hold a vision part beside the language model */
+    HF_DELTA_NET = 1 << 16,    /* linear attention, gated attention, part of a head rotated */
+    HF_MROPE = 1 << 17,        /* GGUF has rope.dimension_sections */
+    HF_MAMBA2 = 1 << 19,       /* layers with Mamba-2 */
+    HF_MLA = 1 << 20,          /* multi-head latent attention, and DeepSeek's names of members */
+    HF_SHORT_CONV = 1 << 18,   /* layers with a short convolution, and LFM2's names of members */
+    HF_QKV_STACKED = 1 << 21,  /* query_key_value is all of Q, then of K, then of V */
+    HF_KDA = 1 << 22,          /* layers with Kimi Delta Attention, and Kimi's names of members */
+    HF_ROUTED = 1 << 24,       /* experts as hf/experts.c reads them */
+    HF_PREDICTS = 1 << 25,     /* layers behind the others predict further tokens */
+    HF_PARTIAL = 1 << 26,      /* a part of a head may be rotated */
+    HF_GEMMA4 = 1 << 27,       /* as hf/gemma4.c reads them; files may hold an audio part, too */
+    HF_ENCODER = 1 << 29,      /* as hf/encoder.c reads them */
     HF_PADDED_POSITIONS = 1 << 30 /* the first position embeddings are of padding */
 };
 
@@ -228,6 +229,11 @@ int hf_mla_head(struct hf_reader *r);
 int hf_mla_part(struct hf_reader *r, double *part);
 /* Latent attention, its sizes, and DeepSeek's experts. */
 int hf_read_mla(struct hf_reader *r);
+
+/* ---- hf/kda.c ---- */
+
+/* Layers with Kimi Delta Attention and their sizes; sizes and latent attention are read. */
+int hf_read_kda(struct hf_reader *r);
 
 /* ---- hf/packing.c: where quantized weights are ---- */
 

@@ -9,11 +9,13 @@ enum layout {
     AS_IS,
     ROWS_OF_Q, /* permuted if the family is HF_PERMUTED */
     ROWS_OF_K,
-    CONVOLUTION, /* (channels, 1, taps) -> (channels, taps) */
-    DECAY,       /* a logarithm; GGUF has -e^x */
-    LATENT_KV,   /* rows of each head's K, then V -> K transposed, and V, by head */
-    QKV_BY_HEAD, /* each head's rows of Q, K and V; GGUF has all of Q, of K, of V */
-    COLUMN,      /* of Mamba-2: a vector as a matrix of one column, */
+    CONVOLUTION,    /* (channels, 1, taps) -> (channels, taps) */
+    DECAY,          /* a logarithm; GGUF has -e^x */
+    LATENT_KV,      /* rows of each head's K, then V -> K transposed, and V, by head */
+    QKV_BY_HEAD,    /* each head's rows of Q, K and V; GGUF has all of Q, of K, of V */
+    DECAY_OF_HEADS, /* of Kimi Delta Attention: a column, whatever the shape, */
+    FLAT,           /* and a vector */
+    COLUMN,         /* of Mamba-2: a vector as a matrix of one column, */
     DECAY_COLUMN,
     POSITIONS,   /* of encoders, from first_position on */
     GROUPS,      /* or of a row for each group */

@@ -63,9 +63,10 @@ void hf_set_dims(struct hf_entry *entry, uint32_t n_dims) {
 /* Tensors that GGUF stores as F32: vectors, tensors other than weights, the experts' gates, and
  * convolutions. */
 static bool wants_f32(const gguf_tensor *t) {
-    static const char *const small[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
-                                        "ssm_conv1d.weight", "ssm_norm.weight",
-                                        "shortconv.conv.weight"};
+    static const char *const small[] = {"ffn_gate_inp.weight",   "ffn_gate_inp_shexp.weight",
+                                        "ssm_conv1d.weight",     "ssm_norm.weight",
+                                        "shortconv.conv.weight", "ssm_conv1d_q.weight",
+                                        "ssm_conv1d_k.weight",   "ssm_conv1d_v.weight"};
     static const char weight[] = ".weight";
     size_t n = sizeof weight - 1;
     if (t->n_dims == 1 || t->name.len < n || memcmp(t->name.data + t->name.len - n, weight, n) != 0)
@@ -107,24 +108,24 @@ static int map_plain(struct hf_mapper *m, const struct safetensor *s, const char
     return 0;
 }
 
-static int map_convolution(struct hf_mapper *m, const struct safetensor *s, const char *name) {
-    if (s->n_dims != 3 || s->dims[1] != 1)
-        return hf_bad_shape(m, s, "a convolution of each channel by itself");
-    int rc = map_plain(m, s, name, 0);
+/* All elements as a vector (n_cols 0), or as a matrix of n_cols columns. */
+static int map_flat(struct hf_mapper *m, const struct safetensor *s, const char *name,
+                    uint64_t n_cols) {
+    uint64_t i;
+    int rc = hf_add_entry(m, name, &i);
+    if (!rc) rc = hf_set_sources(m, &m->entries[i], s, 1);
     if (rc) return rc;
-    struct hf_entry *entry = &m->entries[m->n - 1];
-    struct hf_recipe *k = &entry->recipe;
-    k->n_rows = k->src_rows = s->dims[0];
-    k->n_mats = 1;
-    hf_set_dims(entry, 2);
+    struct hf_recipe *k = &m->entries[i].recipe;
+    k->n_cols = k->src_cols = n_cols ? n_cols : s->n_elems;
+    k->n_rows = k->src_rows = s->n_elems / k->n_cols;
+    hf_set_dims(&m->entries[i], n_cols ? 2 : 1);
     return 0;
 }
 
-static int map_decay(struct hf_mapper *m, const struct safetensor *s, const char *name) {
-    if (s->n_dims != 1) return hf_bad_shape(m, s, "a vector");
-    int rc = map_plain(m, s, name, 0);
-    if (!rc) m->entries[m->n - 1].recipe.negative_exp = true;
-    return rc;
+static int map_convolution(struct hf_mapper *m, const struct safetensor *s, const char *name) {
+    if (s->n_dims != 3 || s->dims[1] != 1)
+        return hf_bad_shape(m, s, "a convolution of each channel by itself");
+    return map_flat(m, s, name, s->dims[2]);
 }
 
 /* A vector as a matrix of n_rows rows. */
@@ -132,20 +133,12 @@ static int map_rows(struct hf_mapper *m, const struct safetensor *s, const char 
                     uint64_t n_rows) {
     if (s->n_dims != 1 || !n_rows || s->dims[0] % n_rows)
         return hf_bad_shape(m, s, "a vector for whole groups");
-    int rc = map_plain(m, s, name, 0);
-    if (rc) return rc;
-    struct hf_entry *entry = &m->entries[m->n - 1];
-    entry->recipe.n_rows = entry->recipe.src_rows = n_rows;
-    entry->recipe.n_cols = entry->recipe.src_cols = s->dims[0] / n_rows;
-    hf_set_dims(entry, 2);
-    return 0;
+    return map_flat(m, s, name, s->dims[0] / n_rows);
 }
 
 static int map_one_row(struct hf_mapper *m, const struct safetensor *s, const char *name) {
     if (s->n_dims != 2 || s->dims[0] != 1) return hf_bad_shape(m, s, "one row");
-    int rc = map_plain(m, s, name, 0);
-    if (!rc) hf_set_dims(&m->entries[m->n - 1], 1);
-    return rc;
+    return map_flat(m, s, name, 0);
 }
 
 /* Without the rows of padding. */
@@ -247,17 +240,22 @@ static int map_row(struct hf_mapper *m, const struct safetensor *s, const struct
         return map_plain(m, s, name, permuted ? c->n_kv_heads : 0);
     case CONVOLUTION:
         return map_convolution(m, s, name);
-    case DECAY:
-        return map_decay(m, s, name);
     case LATENT_KV:
         return map_latent_kv(m, s, layer);
     case QKV_BY_HEAD:
         return map_qkv_by_head(m, s, name);
     case COLUMN:
+    case DECAY:
     case DECAY_COLUMN:
-        rc = map_rows(m, s, name, s->dims[0]);
-        if (!rc) m->entries[m->n - 1].recipe.negative_exp = row->layout == DECAY_COLUMN;
+    case DECAY_OF_HEADS:
+        if (row->layout == DECAY && s->n_dims != 1) return bad_shape(m, s, "a vector");
+        rc = row->layout == DECAY            ? map_flat(m, s, name, 0)
+             : row->layout == DECAY_OF_HEADS ? map_flat(m, s, name, 1)
+                                             : map_rows(m, s, name, s->dims[0]);
+        if (!rc) m->entries[m->n - 1].recipe.negative_exp = row->layout != COLUMN;
         return rc;
+    case FLAT:
+        return map_flat(m, s, name, 0);
     case GROUPS:
         return map_rows(m, s, name, c->n_norm_groups);
     case ONE_ROW:

@@ -411,6 +411,18 @@ static int read_beside(const char *folder, struct hf_tokenizer *t, err *e) {
     return rc ? rc : read_decoder(decoder, t, e);
 }
 
+/* A folder without tokenizer.json. */
+static int refuse_folder(const char *path, err *e) {
+    char file[HF_PATH_MAX_BYTES];
+    int rc = join_path(path, "tiktoken.model", file, e);
+    if (rc) return rc;
+    if (access(file, F_OK)) return err_set(e, ERR_NOT_FOUND, "%s contains no tokenizer.json", path);
+    return err_set(e, ERR_NOT_FOUND,
+                   "%s contains no tokenizer.json, and this build does not read its "
+                   "tiktoken.model: use a GGUF file of the model",
+                   path);
+}
+
 /* Splits path into the file and its folder. */
 static int find_files(const char *path, char *folder, char *file, err *e) {
     struct stat st;
@@ -418,9 +430,7 @@ static int find_files(const char *path, char *folder, char *file, err *e) {
     if (S_ISDIR(st.st_mode)) {
         int rc = join_path(path, "tokenizer.json", file, e);
         if (!rc) rc = join_path("", path, folder, e);
-        if (!rc && access(file, F_OK))
-            rc = err_set(e, ERR_NOT_FOUND, "%s contains no tokenizer.json", path);
-        return rc;
+        return rc || !access(file, F_OK) ? rc : refuse_folder(path, e);
     }
     const char *slash = strrchr(path, '/');
     int rc = join_path("", path, file, e);

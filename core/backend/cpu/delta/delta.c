@@ -71,18 +71,37 @@ static struct head head_of(const struct delta_op *o, uint32_t i) {
 
 /* ---- the convolution ---- */
 
-/* The inputs of channel `at` and on at row `rel` of the sequence: one of the step's rows, or below
+/* Where a head's inputs are among the step's rows, and the weights of its convolution. */
+struct input {
+    const float *rows, *conv;
+    uint64_t cols, at;
+};
+
+static struct input input_of(const struct delta_op *o, const struct head *h) {
+    const struct op_linear_attention *a = o->a;
+    if (!a->k) return (struct input){a->qkv->host, values_of(a->conv), o->channels, h->at};
+    const backend_buf *const rows[] = {a->qkv, a->k, a->v};
+    const backend_weight *const conv[] = {a->conv, a->conv_k, a->conv_v};
+    const struct backend_state *st = &a->state;
+    return (struct input){rows[h->part]->host, values_of(conv[h->part]),
+                          (uint64_t)h->dim * (h->part == PART_V ? st->n_v_heads : st->n_k_heads),
+                          (uint64_t)h->number * h->dim};
+}
+
+/* The inputs of a head at row `rel` of the sequence: one of the step's rows, or below
  * 0 one that the state blocks hold. */
 static const float *input_at(const struct delta_op *o, const struct rows_of *r, int64_t rel,
-                             uint64_t at) {
+                             const struct head *h) {
     static const float zeros[BACKEND_STATE_MAX_K_DIM];
     const struct backend_state *st = &o->a->state;
-    if (rel >= 0)
-        return (const float *)o->a->qkv->host + (r->first + (uint64_t)rel) * o->channels + at;
+    if (rel >= 0) {
+        const struct input in = input_of(o, h);
+        return in.rows + (r->first + (uint64_t)rel) * in.cols + in.at;
+    }
     if (!r->pos) return zeros;
     const float *window =
         r->pos % st->chunk ? r->live + o->parts.recent : r->source + o->parts.tail;
-    return window + (uint64_t)(st->n_taps - 1 + rel) * o->channels + at;
+    return window + (uint64_t)(st->n_taps - 1 + rel) * o->channels + h->at;
 }
 
 /* The rows of a head after the convolution, (n_rows, dim) of the whole step. */
@@ -97,7 +116,7 @@ static void keep_inputs(const struct delta_op *o, const struct rows_of *r, uint3
     const uint32_t n = o->a->state.n_taps - 1;
     float rows[BACKEND_STATE_MAX_TAPS - 1][BACKEND_STATE_MAX_K_DIM];
     for (uint32_t t = 0; t < n; t++)
-        memcpy(rows[t], input_at(o, r, (int64_t)end - n + t, h->at), h->dim * sizeof(float));
+        memcpy(rows[t], input_at(o, r, (int64_t)end - n + t, h), h->dim * sizeof(float));
     for (uint32_t t = 0; t < n; t++)
         memcpy(window + t * o->channels + h->at, rows[t], h->dim * sizeof(float));
 }
@@ -121,7 +140,8 @@ static bool replaces_keys(const struct delta_op *o, const struct rows_of *r) {
 
 static void convolve_rows(const struct delta_op *o, const struct rows_of *r, const struct head *h) {
     const struct backend_state *st = &o->a->state;
-    const float *conv = values_of(o->a->conv) + h->at * st->n_taps;
+    const struct input in = input_of(o, h);
+    const float *conv = in.conv + in.at * st->n_taps;
     float taps[BACKEND_STATE_MAX_TAPS][BACKEND_STATE_MAX_K_DIM];
     struct cpu_delta_conv c = {.n_taps = st->n_taps,
                                .dim = h->dim,
@@ -136,9 +156,9 @@ static void convolve_rows(const struct delta_op *o, const struct rows_of *r, con
     }
     for (uint32_t row = 0; row < r->n; row++, c.out += h->dim) {
         for (uint32_t t = 0; t < st->n_taps; t++)
-            c.in[t] = input_at(o, r, (int64_t)row + t + 1 - st->n_taps, h->at);
+            c.in[t] = input_at(o, r, (int64_t)row + t + 1 - st->n_taps, h);
         for (uint32_t i = 0; i < h->dim && row + PREFETCH_ROWS < r->n; i += FLOATS_PER_LINE)
-            __builtin_prefetch(c.in[st->n_taps - 1] + PREFETCH_ROWS * o->channels + i);
+            __builtin_prefetch(c.in[st->n_taps - 1] + PREFETCH_ROWS * in.cols + i);
         o->isa->delta_conv(&c, o->isa);
     }
 }
@@ -169,24 +189,26 @@ static void run_head(const void *arg, uint32_t item, int thread) {
     const uint32_t k_head = a->tiled ? head % n_k : head / (n_v / n_k);
     const struct rows_of r = rows_of(o, item / n_v);
     const uint64_t of_head = (uint64_t)head * st->v_dim, of_row = r.first * (uint64_t)n_v;
+    const uint32_t n_decays = backend_state_decays(st);
     const uint64_t of_k_head = (uint64_t)k_head * st->k_dim;
     (void)thread;
     o->isa->delta_run(&(struct cpu_delta_run){
         .q = work_of(o, part_at(o, PART_Q) + of_k_head) + (uint64_t)r.first * st->k_dim,
         .k = work_of(o, part_at(o, PART_K) + of_k_head) + (uint64_t)r.first * st->k_dim,
         .v = work_of(o, part_at(o, PART_V) + of_head) + (uint64_t)r.first * st->v_dim,
-        .alpha = (const float *)a->alpha->host + of_row + head,
+        .alpha = (const float *)a->alpha->host + (of_row + head) * n_decays,
         .beta = a->beta ? (const float *)a->beta->host + of_row + head : NULL,
         .z = (const float *)a->z->host + of_row * st->v_dim + of_head,
         .out = (float *)a->out->host + of_row * st->v_dim + of_head,
         .n_v_heads = n_v,
+        .n_decays = n_decays,
         .n_rows = r.n,
         .first_pos = r.pos,
         .chunk = st->chunk,
         .k_dim = st->k_dim,
         .v_dim = st->v_dim,
         .a = values_of(a->a)[head],
-        .dt_bias = values_of(a->dt_bias)[head],
+        .dt_bias = values_of(a->dt_bias) + (uint64_t)head * n_decays,
         .eps = a->eps,
         .skip = a->skip ? values_of(a->skip)[head] : 0,
         .norm = a->norm ? values_of(a->norm) : NULL,
@@ -194,9 +216,10 @@ static void run_head(const void *arg, uint32_t item, int thread) {
         .s_out = r.live + o->parts.s + of_head * st->k_dim,
         .pending_k = r.live + o->parts.k + of_k_head,
         .pending_u = r.live + o->parts.u + of_head,
-        .pending_g = r.live + o->parts.g + head,
+        .pending_g = r.live + o->parts.g + (uint64_t)head * n_decays,
         .k_stride = (uint64_t)n_k * st->k_dim,
         .silu = o->isa->glu[BACKEND_ACT_SILU],
+        .sigmoid = o->isa->gate,
     });
 }
 

@@ -25,24 +25,29 @@ struct cpu_delta_conv {
 
 /* The rows of one V head in one sequence. */
 struct cpu_delta_run {
-    const float *q, *k;        /* (n_rows, k_dim) after the convolution */
-    const float *v;            /* (n_rows, v_dim) likewise */
-    const float *alpha, *beta; /* of the first row; beta NULL: Mamba-2 */
-    const float *z;            /* (v_dim) of the first row */
-    float *out;                /* likewise */
-    uint32_t n_v_heads; /* the stride of alpha and beta; of z and out it is n_v_heads * v_dim */
+    const float *q, *k;         /* (n_rows, k_dim) after the convolution */
+    const float *v;             /* (n_rows, v_dim) likewise */
+    const float *alpha;         /* (n_decays) of the first row */
+    const float *beta;          /* of the first row; NULL: Mamba-2 */
+    const float *z;             /* (v_dim) of the first row */
+    float *out;                 /* likewise */
+    uint32_t n_v_heads;         /* the stride of beta; of z and out it is n_v_heads * v_dim */
+    uint32_t n_decays;          /* 1 or k_dim; the stride of alpha is n_v_heads * n_decays */
     uint32_t n_rows, first_pos; /* position of the first row */
     uint32_t chunk, k_dim, v_dim;
-    float a, dt_bias, eps;
+    float a, eps;
+    const float *dt_bias;   /* (n_decays) */
     float skip;             /* of Mamba-2: V's share of the output */
     const float *norm;      /* (v_dim) of a delta net */
     const float *s;         /* (k_dim, v_dim) at the last boundary; NULL: it is 0 */
     float *s_out;           /* (k_dim, v_dim) for the next boundary; may be s */
     const float *pending_k; /* of the first pending row; (.., n_k_heads * k_dim) */
     float *pending_u;       /* of the chunk's first row; (chunk, n_v_heads * v_dim) */
-    float *pending_g;       /* likewise (chunk, n_v_heads) */
+    float *pending_g;       /* likewise (chunk, n_v_heads * n_decays) */
     uint64_t k_stride;      /* n_k_heads * k_dim */
+    /* out's gate: silu, or with k_dim decays the sigmoid */
     void (*silu)(const float *gate, const float *up, float *out, uint32_t n);
+    void (*sigmoid)(float *x, const float *gate, uint32_t n);
 };
 
 /* The rows of an op over state blocks. */

@@ -7,6 +7,8 @@ typedef float vec;
 #define store(p, v)      (*(p) = (v))
 #define splat(x)         (x)
 #define mul(a, b)        ((a) * (b))
+#define sub(a, b)        ((a) - (b))
+#define exp_of(x)        expf(x)
 #define mul_add(a, b, c) ((a) * (b) + (c))
 #define sum_of(v)        (v)
 #include "core/backend/cpu/delta/delta_kernel.h"

@@ -2,16 +2,20 @@
  * LANES floats. The file that includes it defines
  *   LANES, vec, NX (vectors of Q and K that share a read of S)
  *   load(p), store(p, v), splat(x), mul(a, b), mul_add(a, b, c): a * b + c
+ *   sub(a, b), exp_of(v) for lanes of at most 0
  *   sum_of(v): of its lanes, in a fixed order
  *   DELTA_NAME(name): the name for its instruction set
  *
  * ORDER OF SUMS: as in ops.h, one accumulator for each element, over ascending dimensions or rows.
  * A dot product has LANES accumulators and then sum_of. Several elements are computed at a time,
- * which changes none of their bits; nothing depends on how many rows a step has. */
+ * which changes none of their bits; nothing depends on how many rows a step has.
+ *
+ * Decays of channels are taken from differences of G, never above 0: e^-G alone would overflow. */
 #include "core/backend/cpu/delta/delta.h"
 #include "core/backend/cpu/template.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     NC = 4, /* vectors of a row of S at a time */
@@ -58,12 +62,16 @@ void DELTA_NAME(delta_conv)(const struct cpu_delta_conv *c, const struct cpu_isa
 struct chunk_rows {
     const float *q[BACKEND_STATE_MAX_CHUNK], *k[BACKEND_STATE_MAX_CHUNK]; /* q of new rows only */
     float *u[BACKEND_STATE_MAX_CHUNK];
-    float g[BACKEND_STATE_MAX_CHUNK];                           /* sums since the boundary */
+    float g[BACKEND_STATE_MAX_CHUNK];                           /* sums since the boundary, or */
+    const float *gs[BACKEND_STATE_MAX_CHUNK];                   /* (k_dim) those of channels */
     float sk[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM]; /* S^T k and S^T q of new rows */
     float sq[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM];
     float own_u[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM]; /* of a chunk that ends here */
+    float own_g[BACKEND_STATE_MAX_CHUNK][BACKEND_STATE_MAX_V_DIM]; /* likewise */
     uint32_t from, to;
 };
+
+enum rule { RULE_MAMBA2, RULE_DELTA, RULE_CHANNELS };
 
 /* y[x] (n_cols vectors) = S^T x for columns `at` and on, S (k_dim, dim); n <= NX. */
 ALWAYS_INLINE void project(const float *s, uint32_t k_dim, uint32_t dim, uint32_t at,
@@ -106,9 +114,17 @@ static void project_columns(const struct cpu_delta_run *r, const float *const *x
     }
 }
 
+/* What is left of S at a row, times x: where each dimension decays by itself. */
+static const float *decay_row(const float *x, const float *g, uint32_t n, float *out) {
+    for (uint32_t i = 0; i < n; i += LANES)
+        store(out + i, mul(load(x + i), exp_of(load(g + i))));
+    return out;
+}
+
 /* sq, and for a delta net sk, of the new rows. */
-static void project_rows(const struct cpu_delta_run *r, struct chunk_rows *c) {
+static void project_rows(const struct cpu_delta_run *r, struct chunk_rows *c, enum rule rule) {
     const uint32_t each = r->beta ? 2 : 1;
+    float left[NX][BACKEND_STATE_MAX_V_DIM];
     for (uint32_t i = c->from; i < c->to;) {
         const float *x[NX];
         float *y[NX];
@@ -118,17 +134,34 @@ static void project_rows(const struct cpu_delta_run *r, struct chunk_rows *c) {
             const uint32_t at = each * j;
             if (r->beta) x[at] = c->k[i + j], y[at] = c->sk[i + j];
             x[at + each - 1] = c->q[i + j], y[at + each - 1] = c->sq[i + j];
+            for (uint32_t l = at; rule == RULE_CHANNELS && l < at + each; l++)
+                x[l] = decay_row(x[l], c->gs[i + j], r->k_dim, left[l]);
         }
         project_columns(r, x, y, each * n);
         i += n;
     }
 }
 
+static float softplus(float x) {
+    return x > 20 ? x : log1pf(expf(x));
+}
+
+/* The same of channels, of all new rows; `row` is the first. */
+static void add_channel_decays(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t row) {
+    const uint64_t stride = (uint64_t)r->n_v_heads * r->n_decays;
+    for (uint32_t i = c->from; i < c->to; i++, row++) {
+        const float *alpha = r->alpha + row * stride;
+        float *g = c->to < r->chunk ? r->pending_g + i * stride : c->own_g[i];
+        for (uint32_t d = 0; d < r->k_dim; d++)
+            g[d] = (i ? c->gs[i - 1][d] : 0) + r->a * softplus(alpha[d] + r->dt_bias[d]);
+        c->gs[i] = g;
+    }
+}
+
 /* g of the row at offset i of the chunk; returns softplus(alpha + dt_bias). */
 static float add_decay(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
                        uint32_t step_row) {
-    const float x = r->alpha[step_row * (uint64_t)r->n_v_heads] + r->dt_bias;
-    const float soft = x > 20 ? x : log1pf(expf(x));
+    const float soft = softplus(r->alpha[step_row * (uint64_t)r->n_v_heads] + *r->dt_bias);
     c->g[i] = (i ? c->g[i - 1] : 0) + r->a * soft;
     r->pending_g[(uint64_t)i * r->n_v_heads] = c->g[i];
     return soft;
@@ -148,33 +181,37 @@ struct shares {
 
 /* n: NJ or 1. */
 ALWAYS_INLINE void share_rows(const struct chunk_rows *c, uint32_t i, uint32_t j, uint32_t k_dim,
-                              bool delta, int n, struct shares *s) {
+                              enum rule rule, int n, struct shares *s) {
+    const bool delta = rule != RULE_MAMBA2, channels = rule == RULE_CHANNELS;
     const float *k = c->k[i], *q = c->q[i];
     vec of[NJ], to[NJ];
     UNROLL for (int x = 0; x < n; x++) of[x] = to[x] = splat(0);
     for (uint32_t d = 0; d < k_dim; d += LANES) {
         const vec kd = load(k + d), qd = load(q + d);
         UNROLL for (int x = 0; x < n; x++) {
-            const vec other = load(c->k[j + (uint32_t)x] + d);
+            vec other = load(c->k[j + (uint32_t)x] + d);
+            if (channels)
+                other =
+                    mul(other, exp_of(sub(load(c->gs[i] + d), load(c->gs[j + (uint32_t)x] + d))));
             if (delta) of[x] = mul_add(other, kd, of[x]);
             to[x] = mul_add(other, qd, to[x]);
         }
     }
     UNROLL for (int x = 0; x < n; x++) {
         const uint32_t at = j + (uint32_t)x;
-        const float near = at < i ? expf(c->g[i] - c->g[at]) : 1;
+        const float near = at < i && !channels ? expf(c->g[i] - c->g[at]) : 1;
         s->of[at] = delta ? near * sum_of(of[x]) : 0;
         s->to[at] = near * sum_of(to[x]);
     }
 }
 
-ALWAYS_INLINE void share_all(const struct chunk_rows *c, uint32_t i, uint32_t k_dim, bool delta,
+ALWAYS_INLINE void share_all(const struct chunk_rows *c, uint32_t i, uint32_t k_dim, enum rule rule,
                              struct shares *s) {
     uint32_t j = 0;
     for (; j + NJ <= i + 1; j += NJ)
-        share_rows(c, i, j, k_dim, delta, NJ, s);
+        share_rows(c, i, j, k_dim, rule, NJ, s);
     for (; j <= i; j++)
-        share_rows(c, i, j, k_dim, delta, 1, s);
+        share_rows(c, i, j, k_dim, rule, 1, s);
 }
 
 /* u and o of row i, in columns `at` and on; o replaces S^T q. far: what is left of S;
@@ -212,31 +249,39 @@ ALWAYS_INLINE void mix_columns(const struct cpu_delta_run *r, struct chunk_rows 
 
 /* The row at offset i of the chunk: its U, and its output, of Mamba-2 before the norm of groups. */
 ALWAYS_INLINE void make_row(const struct cpu_delta_run *r, struct chunk_rows *c, uint32_t i,
-                            uint32_t step_row, bool delta) {
+                            uint32_t step_row, enum rule rule) {
+    const bool delta = rule != RULE_MAMBA2, channels = rule == RULE_CHANNELS;
     const uint32_t dim = r->v_dim;
     const uint64_t heads = r->n_v_heads, at_head = step_row * heads, at = at_head * dim;
     const float *v = r->v + (uint64_t)step_row * dim;
-    const float soft = add_decay(r, c, i, step_row), far = expf(c->g[i]);
+    const float soft = channels ? 0 : add_decay(r, c, i, step_row);
+    const float far = channels ? 1 : expf(c->g[i]); /* sk and sq have it */
     const float scale = delta ? 1 / (1 + expf(-r->beta[at_head])) : soft;
     struct shares s;
     uint32_t col = 0;
-    share_all(c, i, r->k_dim, delta, &s);
+    share_all(c, i, r->k_dim, rule, &s);
     for (; col + NC * LANES <= dim; col += NC * LANES)
         mix_columns(r, c, i, &s, v, far, scale, col, delta, NC);
     for (; col < dim; col += LANES)
         mix_columns(r, c, i, &s, v, far, scale, col, delta, 1);
     if (delta) DELTA_NAME(delta_norm)(c->sq[i], r->norm, dim, r->eps);
-    r->silu(r->z + at, c->sq[i], r->out + at, dim);
+    if (channels) {
+        memcpy(r->out + at, c->sq[i], dim * sizeof(float));
+        r->sigmoid(r->out + at, r->z + at, dim);
+    } else {
+        r->silu(r->z + at, c->sq[i], r->out + at, dim);
+    }
 }
 
-/* n rows of S at the boundary that ends the chunk, columns `at` and on. factor[j]: of U in each. */
+/* n rows of S at the boundary that ends the chunk, columns `at` and on. factor[j]: of U in each;
+ * far: of S in each. */
 ALWAYS_INLINE void fold_columns(const struct cpu_delta_run *r, const struct chunk_rows *c,
-                                const float (*factor)[NR], float far, uint32_t row, uint32_t at,
-                                int n_cols) {
+                                const float (*factor)[NR], const float *far, uint32_t row,
+                                uint32_t at, int n_cols) {
     vec acc[NR][NC];
     UNROLL for (int i = 0; i < NR; i++) UNROLL for (int x = 0; x < n_cols; x++) {
         const uint64_t from = (uint64_t)(row + (uint32_t)i) * r->v_dim + at;
-        acc[i][x] = r->s ? mul(load(r->s + from + x * LANES), splat(far)) : splat(0);
+        acc[i][x] = r->s ? mul(load(r->s + from + x * LANES), splat(far[i])) : splat(0);
     }
     for (uint32_t j = 0; j < r->chunk; j++) {
         const float *u = c->u[j] + at;
@@ -251,16 +296,23 @@ ALWAYS_INLINE void fold_columns(const struct cpu_delta_run *r, const struct chun
 }
 
 /* S at the boundary that ends the chunk. */
-static void fold(const struct cpu_delta_run *r, const struct chunk_rows *c) {
-    const float far = expf(c->g[r->chunk - 1]);
-    float near[BACKEND_STATE_MAX_CHUNK], factor[BACKEND_STATE_MAX_CHUNK][NR];
-    for (uint32_t j = 0; j < r->chunk; j++)
-        near[j] = expf(c->g[r->chunk - 1] - c->g[j]);
+static void fold(const struct cpu_delta_run *r, const struct chunk_rows *c, enum rule rule) {
+    const uint32_t last = r->chunk - 1;
+    float near[BACKEND_STATE_MAX_CHUNK], factor[BACKEND_STATE_MAX_CHUNK][NR], far[NR];
+    for (uint32_t j = 0; j < r->chunk && rule != RULE_CHANNELS; j++)
+        near[j] = expf(c->g[last] - c->g[j]);
+    for (uint32_t i = 0; i < NR && rule != RULE_CHANNELS; i++)
+        far[i] = expf(c->g[last]);
     for (uint32_t row = 0; row < r->k_dim; row += NR) {
         uint32_t at = 0;
+        for (uint32_t i = 0; i < NR && rule == RULE_CHANNELS; i++)
+            far[i] = expf(c->gs[last][row + i]);
         for (uint32_t j = 0; j < r->chunk; j++)
             for (uint32_t i = 0; i < NR; i++)
-                factor[j][i] = near[j] * c->k[j][row + i];
+                factor[j][i] =
+                    c->k[j][row + i] * (rule == RULE_CHANNELS
+                                            ? expf(c->gs[last][row + i] - c->gs[j][row + i])
+                                            : near[j]);
         for (; at + NC * LANES <= r->v_dim; at += NC * LANES)
             fold_columns(r, c, factor, far, row, at, NC);
         for (; at < r->v_dim; at += LANES)
@@ -277,7 +329,8 @@ static void begin_chunk(const struct cpu_delta_run *r, struct chunk_rows *c, uin
     for (uint32_t j = 0; j < c->from; j++) {
         c->k[j] = r->pending_k + j * r->k_stride;
         c->u[j] = r->pending_u + j * cols;
-        c->g[j] = r->pending_g[(uint64_t)j * r->n_v_heads];
+        c->g[j] = r->pending_g[(uint64_t)j * r->n_v_heads * r->n_decays];
+        c->gs[j] = r->pending_g + (uint64_t)j * r->n_v_heads * r->n_decays;
     }
     for (uint32_t j = c->from; j < c->to; j++) {
         const uint64_t at = (uint64_t)(row + j - c->from) * r->k_dim;
@@ -287,20 +340,26 @@ static void begin_chunk(const struct cpu_delta_run *r, struct chunk_rows *c, uin
     }
 }
 
-void DELTA_NAME(delta_run)(const struct cpu_delta_run *run) {
+ALWAYS_INLINE void run_rows(const struct cpu_delta_run *run, enum rule rule) {
     struct cpu_delta_run r = *run;
     struct chunk_rows c;
     for (uint32_t row = 0; row < r.n_rows; row += c.to - c.from) {
         begin_chunk(&r, &c, row);
-        if (r.s) project_rows(&r, &c);
-        for (uint32_t j = c.from; j < c.to; j++) {
-            if (r.beta)
-                make_row(&r, &c, j, row + j - c.from, true);
-            else
-                make_row(&r, &c, j, row + j - c.from, false);
-        }
+        if (rule == RULE_CHANNELS) add_channel_decays(&r, &c, row);
+        if (r.s) project_rows(&r, &c, rule);
+        for (uint32_t j = c.from; j < c.to; j++)
+            make_row(&r, &c, j, row + j - c.from, rule);
         if (c.to < r.chunk) return;
-        fold(&r, &c);
+        fold(&r, &c, rule);
         r.s = r.s_out;
     }
+}
+
+void DELTA_NAME(delta_run)(const struct cpu_delta_run *run) {
+    if (!run->beta)
+        run_rows(run, RULE_MAMBA2);
+    else if (run->n_decays == 1)
+        run_rows(run, RULE_DELTA);
+    else
+        run_rows(run, RULE_CHANNELS);
 }
