@@ -248,7 +248,7 @@ static int map_row(struct hf_mapper *m, const struct safetensor *s, const struct
     case DECAY:
     case DECAY_COLUMN:
     case DECAY_OF_HEADS:
-        if (row->layout == DECAY && s->n_dims != 1) return bad_shape(m, s, "a vector");
+        if (row->layout == DECAY && s->n_dims != 1) return hf_bad_shape(m, s, "a vector");
         rc = row->layout == DECAY            ? map_flat(m, s, name, 0)
              : row->layout == DECAY_OF_HEADS ? map_flat(m, s, name, 1)
                                              : map_rows(m, s, name, s->dims[0]);
