@@ -210,8 +210,8 @@ static inline bool model_routes_oddly(const struct model_hparams *hp) {
 /* Sets what a backend must know of a model before it opens: max_cols, moe and heads. */
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config);
 
-/* The state blocks that each of n_ranks ranks has of hp's recurrent layers, for a KV cache in blocks
- * of block_tokens tokens; zeroed without such layers. blocks and n_blocks are left 0. */
+/* The state blocks that each of n_ranks ranks has of hp's recurrent layers, for a KV cache in
+ * blocks of block_tokens tokens; zeroed without such layers. blocks and n_blocks are left 0. */
 struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t n_ranks,
                                        uint32_t block_tokens);
 

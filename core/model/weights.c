@@ -41,7 +41,8 @@ struct loader {
     bool tied, first, alone;           /* rank 0; the only rank */
 };
 
-/* Bytes of a tensor: of each of `rows` rows, `row` bytes apart, n runs of `bytes`, `stride` apart. */
+/* Bytes of a tensor: of each of `rows` rows, `row` bytes apart, n runs of `bytes`, `stride` apart.
+ */
 struct runs {
     uint64_t rows, row, n, first, bytes, stride;
 };
@@ -234,8 +235,7 @@ static bool find_pieces(const struct loader *l, const struct weight_role *role, 
     return true;
 }
 
-static int refuse_part(const struct loader *l, const struct part *p, const gguf_tensor *t,
-                       err *e) {
+static int refuse_part(const struct loader *l, const struct part *p, const gguf_tensor *t, err *e) {
     const struct qtype_info *type = qtype_find(t->type);
     return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
                          "%s: tensor %.*s is %s in blocks of %u columns: a rank's %llu columns of "
@@ -434,8 +434,7 @@ static void find_recurrent_shares(const struct model_part *p, const struct model
     out[DIM_VALUES].all[0] = v;
     if (!r->mamba2) v.first += 2 * keys;
     const struct span q = {1, k_at + first, n, 0}, k = {1, k_at + keys + first, n, 0};
-    out[DIM_CHANNELS] =
-        r->mamba2 ? (struct share){{v, q, k}} : (struct share){{q, k, v}};
+    out[DIM_CHANNELS] = r->mamba2 ? (struct share){{v, q, k}} : (struct share){{q, k, v}};
     out[DIM_CONV] = out[DIM_CHANNELS];
 }
 
@@ -443,8 +442,8 @@ static void find_channel_shares(const struct model_part *p, const struct model_r
                                 struct share *out) {
     const uint64_t first = p->channels.first, n = p->channels.n, all = r->channels;
     out[DIM_SHORT] = out[DIM_CONV] = one_span(first, n);
-    out[DIM_BCX] = (struct share){
-        {{1, first, n, 0}, {1, all + first, n, 0}, {1, 2 * all + first, n, 0}}};
+    out[DIM_BCX] =
+        (struct share){{{1, first, n, 0}, {1, all + first, n, 0}, {1, 2 * all + first, n, 0}}};
 }
 
 static struct loader make_loader(const struct weight_plan *plan, const struct model_load *load) {
