@@ -327,14 +327,7 @@ static int find_form(const struct engine_config *c, const struct model_hparams *
     };
     find_windows(c, hp, out);
     find_heads(hp, out);
-    if (kc->n_state_layers) kc->state = model_state_shape(hp, c->block_tokens);
-    if (kc->state.n_k_heads % n_ranks || kc->state.n_v_heads % n_ranks)
-        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
-                             "n_ranks = %u does not divide the %u K heads and %u V heads of the "
-                             "model's recurrent layers",
-                             n_ranks, kc->state.n_k_heads, kc->state.n_v_heads);
-    kc->state.n_k_heads /= n_ranks;
-    kc->state.n_v_heads /= n_ranks;
+    kc->state = model_state_shape(hp, n_ranks, c->block_tokens);
     if (!kc->n_layers && kc->n_state_layers) return 0;
     const struct kv_heads all = {kc->n_kv_heads, kc->head_dim};
     for (uint32_t i = 0; i < kc->n_layers; i++) {

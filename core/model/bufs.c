@@ -90,7 +90,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t v_cols = rec->n_layers ? (uint64_t)rec->n_v_heads * rec->v_dim : 0;
     uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->k_dim + v_cols : 0;
     uint64_t v_heads = rec->n_layers ? rec->n_v_heads : 0;
-    const struct backend_state widest_state = model_state_shape(hp, BACKEND_STATE_MAX_CHUNK);
+    const struct backend_state widest_state = model_state_shape(hp, 1, BACKEND_STATE_MAX_CHUNK);
     uint64_t conv_in = rec->channels        ? 3 * (uint64_t)rec->channels
                        : rec->channel_decay ? v_cols
                                             : channels;

@@ -118,8 +118,10 @@ static int read_sizes(struct model_keys *k, struct model_recurrent *r, err *e) {
 }
 
 /* Groups that Mamba-2 norms: in GGUF files those that share B and C. */
-static int read_norm_groups(struct model_keys *k, struct model_recurrent *r, err *e) {
+static int read_norm_groups(struct model_keys *k, const struct model_arch *arch,
+                            struct model_recurrent *r, err *e) {
     int rc = model_key_count(k, norm_groups_key, r->n_v_heads, r->n_k_heads, &r->n_norm_groups, e);
+    r->normed = !arch->norm_optional || gguf_tensor_find(k->g, "blk.0.ssm_norm.weight");
     if (rc || r->n_v_heads % r->n_norm_groups == 0) return rc;
     return err_set_param(e, ERR_FORMAT, k->key, "%s: %s: %u groups of %u heads", gguf_path(k->g),
                          k->key, r->n_norm_groups, r->n_v_heads);
@@ -192,7 +194,7 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
     if (arch->short_conv) return read_short_conv(k, hp, e);
     if (arch->kda) return read_kda(k, hp, e);
     if (arch->mamba2 && (rc = read_sizes(k, r, e))) return rc;
-    if (arch->mamba2) return read_norm_groups(k, r, e);
+    if (arch->mamba2) return read_norm_groups(k, arch, r, e);
     if (!hp->n_kv_layers) {
         const char *key = model_key(k, model_key_has(k, flags_key) ? flags_key : interval_key);
         return err_set_param(e, ERR_UNSUPPORTED, key,
@@ -205,17 +207,4 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
         return rc;
     r->tiled = !grouped;
     return 0;
-}
-
-struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t block_tokens) {
-    const struct model_recurrent *r = &hp->recurrent;
-    if (!r->n_layers) return (struct backend_state){0};
-    return (struct backend_state){.chunk = block_tokens,
-                                  .n_taps = r->n_taps,
-                                  .n_k_heads = r->n_k_heads,
-                                  .n_v_heads = r->n_v_heads,
-                                  .k_dim = r->k_dim,
-                                  .v_dim = r->v_dim,
-                                  .channels = r->channels,
-                                  .channel_decay = r->channel_decay};
 }

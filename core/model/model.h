@@ -104,6 +104,7 @@ struct model_recurrent {
     uint32_t n_norm_groups;
     bool mamba2, tiled; /* as in op_linear_attention */
     bool channel_decay; /* as in struct backend_state */
+    bool normed;        /* Mamba-2's output, in n_norm_groups groups */
 };
 
 /* How the hidden states of a text's tokens become one vector; the values of {arch}.pooling_type in
@@ -211,9 +212,10 @@ static inline bool model_routes_oddly(const struct model_hparams *hp) {
 /* Sets what a backend must know of a model before it opens: max_cols, moe and heads. */
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config);
 
-/* The state blocks of hp's recurrent layers for a KV cache in blocks of block_tokens tokens; zeroed
- * without such layers. blocks and n_blocks are left 0. */
-struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t block_tokens);
+/* The state blocks that each of n_ranks ranks has of hp's recurrent layers, for a KV cache in
+ * blocks of block_tokens tokens; zeroed without such layers. blocks and n_blocks are left 0. */
+struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t n_ranks,
+                                       uint32_t block_tokens);
 
 /* Can the model be split over n_ranks devices? ERR_UNSUPPORTED with the numbers that forbid it. */
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e);

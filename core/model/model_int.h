@@ -185,10 +185,13 @@ struct model_part {
     uint32_t rank, n_ranks;
     struct model_range heads, kv_heads, vocab;
     struct model_range ff, ff_expert, ff_shared; /* FFN columns */
+    /* Of recurrent layers; of tiled V heads those of the K heads instead. Ranks may share a K head
+     * (a group) of Mamba-2. */
+    struct model_range k_heads, v_heads, channels;
 };
 
-/* Heads and the vocabulary are split evenly; FFN columns in whole quantization blocks, so ranks may
- * have different numbers of them. ERR_UNSUPPORTED, ERR_INVALID with the numbers. */
+/* Heads, channels and the vocabulary are split evenly; FFN columns in whole quantization blocks, so
+ * ranks may have different numbers of them. ERR_UNSUPPORTED, ERR_INVALID with the numbers. */
 int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank, uint32_t n_ranks,
                     struct model_part *out, err *e);
 /* Reduces hp to the part, except n_vocab. */

@@ -13,6 +13,43 @@ static int refuse_count(const struct model_hparams *hp, uint64_t n, const char *
                          n_ranks, hp->arch, (unsigned long long)n, of_what);
 }
 
+/* Can n things be shared out so that each rank has some of its own, or (shared) at least one that
+ * the next ranks may have as well? */
+static bool divides(uint32_t n, uint32_t n_ranks, bool shared) {
+    return n % n_ranks == 0 || (shared && n_ranks % n == 0);
+}
+
+/* The most ranks, up to those asked for, among which a model with recurrent layers divides. */
+static bool recurrent_fits(const struct model_hparams *hp, uint32_t n_ranks) {
+    const struct model_recurrent *r = &hp->recurrent;
+    if (r->channels) return r->channels % n_ranks == 0;
+    return divides(r->n_v_heads, n_ranks, false) && divides(r->n_k_heads, n_ranks, r->mamba2) &&
+           (!r->normed || r->n_norm_groups % n_ranks == 0);
+}
+
+static int check_recurrent(const struct model_hparams *hp, uint32_t n_ranks, err *e) {
+    const struct model_recurrent *r = &hp->recurrent;
+    uint32_t most = n_ranks;
+    char what[96];
+    if (!r->n_layers || recurrent_fits(hp, n_ranks)) return 0;
+    while (most > 1 && (!recurrent_fits(hp, most) || hp->n_heads % most || hp->n_kv_heads % most))
+        most--;
+    if (r->channels)
+        snprintf(what, sizeof what, "%u channels", r->channels);
+    else
+        snprintf(what, sizeof what, "%u K heads%s, %u V heads", r->n_k_heads,
+                 r->mamba2 ? " (groups)" : "", r->n_v_heads);
+    if (r->normed) {
+        const size_t at = strlen(what);
+        snprintf(what + at, sizeof what - at, ", %u groups that are normed as a whole",
+                 r->n_norm_groups);
+    }
+    return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                         "n_ranks = %u: the recurrent layers of the model (%s) have %s, which "
+                         "cannot be shared out evenly; n_ranks = %u fits",
+                         n_ranks, hp->arch, what, most);
+}
+
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) {
     if (n_ranks < 2) return 0;
     gguf_str name = {hp->arch, strlen(hp->arch)};
@@ -31,15 +68,34 @@ int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) 
         return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
                              "n_ranks = %u: models with heads of two widths (%s) run on one device",
                              n_ranks, hp->arch);
-    if (hp->recurrent.n_layers)
-        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
-                             "n_ranks = %u: models with recurrent layers (%s) run on one device",
-                             n_ranks, hp->arch);
     if (hp->n_heads % n_ranks) return refuse_count(hp, hp->n_heads, "heads", n_ranks, e);
     if (hp->n_kv_heads % n_ranks) return refuse_count(hp, hp->n_kv_heads, "KV heads", n_ranks, e);
     if ((uint64_t)backend_share(hp->n_vocab, n_ranks) * (n_ranks - 1) >= hp->n_vocab)
         return refuse_count(hp, hp->n_vocab, "tokens", n_ranks, e);
-    return 0;
+    return check_recurrent(hp, n_ranks, e);
+}
+
+/* Reduces r to what one of n_ranks ranks has. */
+static void split_recurrent(struct model_recurrent *r, uint32_t n_ranks) {
+    r->n_k_heads = r->n_k_heads < n_ranks && r->n_k_heads ? 1 : r->n_k_heads / n_ranks;
+    r->n_v_heads /= n_ranks;
+    r->channels /= n_ranks;
+    r->n_norm_groups = r->normed ? r->n_norm_groups / n_ranks : 1;
+}
+
+struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t n_ranks,
+                                       uint32_t block_tokens) {
+    struct model_recurrent r = hp->recurrent;
+    if (!r.n_layers) return (struct backend_state){0};
+    split_recurrent(&r, n_ranks);
+    return (struct backend_state){.chunk = block_tokens,
+                                  .n_taps = r.n_taps,
+                                  .n_k_heads = r.n_k_heads,
+                                  .n_v_heads = r.n_v_heads,
+                                  .k_dim = r.k_dim,
+                                  .v_dim = r.v_dim,
+                                  .channels = r.channels,
+                                  .channel_decay = r.channel_decay};
 }
 
 static struct model_range split_evenly(uint64_t n, const struct model_part *p) {
@@ -94,6 +150,12 @@ int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank
     if (rc) return rc;
     p->heads = split_evenly(hp->n_heads, p);
     p->kv_heads = split_evenly(hp->n_kv_heads, p);
+    struct model_recurrent rec = hp->recurrent;
+    split_recurrent(&rec, n_ranks);
+    p->k_heads =
+        (struct model_range){(uint64_t)hp->recurrent.n_k_heads * rank / n_ranks, rec.n_k_heads};
+    p->v_heads = split_evenly(hp->recurrent.n_v_heads, p);
+    p->channels = split_evenly(hp->recurrent.channels, p);
     uint64_t share = backend_share(hp->n_vocab, n_ranks), first = share * rank;
     p->vocab =
         (struct model_range){first, hp->n_vocab - first < share ? hp->n_vocab - first : share};
@@ -105,6 +167,7 @@ int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank
 }
 
 void model_part_apply(const struct model_part *p, struct model_hparams *hp) {
+    if (p->n_ranks > 1) split_recurrent(&hp->recurrent, p->n_ranks);
     hp->n_heads = (uint32_t)p->heads.n;
     hp->n_kv_heads = (uint32_t)p->kv_heads.n;
     hp->n_ff = (uint32_t)p->ff.n;

@@ -56,8 +56,9 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
                                                .out = b->mixed});
     *out = (struct model_pending){b->mixed, NULL};
     if (rc) return rc;
-    return model_product_enqueue(
+    rc = model_product_enqueue(
         m, &(struct model_product){l->w_out, NULL, a->mix, b->mixed, hp->ssm_out_scale}, a->n);
+    return rc ? rc : model_sum(m, b->mixed, a->n);
 }
 
 /* The FFN without a gate, on an input: b->r. */

@@ -20,6 +20,16 @@ struct model_copy {
     void *data;
 };
 
+/* Elements of a dimension: n runs of `each`, `stride` apart. */
+struct span {
+    uint64_t n, first, each, stride;
+};
+
+/* Those that a rank has; entries without elements are not used. */
+struct share {
+    struct span all[WEIGHT_MAX_PIECES];
+};
+
 /* What the plan is walked with. */
 struct loader {
     const struct weight_plan *plan;
@@ -27,13 +37,14 @@ struct loader {
     struct model_weights *w;           /* NULL: only measure */
     uint64_t *measured;                /* bytes, then */
     const struct model_limits *limits; /* see struct model_load */
-    struct model_range shares[N_DIMS]; /* the part of plan->dims that this rank has */
+    struct share shares[N_DIMS];       /* the part of plan->dims that this rank has */
     bool tied, first, alone;           /* rank 0; the only rank */
 };
 
-/* Bytes of a tensor: n runs of `bytes`, `stride` apart. */
+/* Bytes of a tensor: of each of `rows` rows, `row` bytes apart, n runs of `bytes`, `stride` apart.
+ */
 struct runs {
-    uint64_t n, first, bytes, stride;
+    uint64_t rows, row, n, first, bytes, stride;
 };
 
 /* Those that make up a weight. */
@@ -45,8 +56,8 @@ struct pieces {
 static int copy_runs(const struct loader *l, const gguf_tensor *t, const struct runs *r, char *to,
                      err *e) {
     int rc = 0;
-    for (uint64_t i = 0; i < r->n && !rc; i++, to += r->bytes) {
-        uint64_t at = r->first + i * r->stride;
+    for (uint64_t i = 0; i < r->rows * r->n && !rc; i++, to += r->bytes) {
+        uint64_t at = r->first + i / r->n * r->row + i % r->n * r->stride;
         if (t->data)
             memcpy(to, (const char *)t->data + at, r->bytes);
         else
@@ -63,9 +74,10 @@ static int read_pieces(const struct loader *l, const gguf_tensor *t, const struc
     int rc = 0;
     *copy = NULL;
     *data = t->data ? (const char *)t->data + p->all[0].first : NULL;
-    if (t->data && p->n == 1 && p->all[0].n == 1) return 0;
+    if (t->data && p->n == 1 && p->all[0].n == 1 && p->all[0].rows == 1) return 0;
     for (uint32_t i = 0; i < p->n; i++)
-        fits = fits && mem_mul(p->all[i].n, p->all[i].bytes, &one) && mem_add(bytes, one, &bytes);
+        fits = fits && mem_mul(p->all[i].rows * p->all[i].n, p->all[i].bytes, &one) &&
+               mem_add(bytes, one, &bytes);
     if (fits) *data = *copy = mem_new_aligned(bytes);
     if (!*copy)
         return err_set(e, ERR_NOMEM,
@@ -74,7 +86,7 @@ static int read_pieces(const struct loader *l, const gguf_tensor *t, const struc
     char *to = *copy;
     for (uint32_t i = 0; i < p->n && !rc; i++) {
         rc = copy_runs(l, t, &p->all[i], to, e);
-        to += p->all[i].n * p->all[i].bytes;
+        to += p->all[i].rows * p->all[i].n * p->all[i].bytes;
     }
     if (rc) free(*copy);
     return rc;
@@ -105,92 +117,132 @@ static int keep_copy(struct model_weights *w, void *copy, err *e) {
     return 0;
 }
 
-/* This rank's share of a weight, in rows and columns of its tensor. */
-struct share {
-    struct model_range rows, cols; /* of one expert; a vector is one row */
-    uint64_t row_cols, n_rows;     /* of the tensor: columns of a row; rows of one expert */
-    uint64_t n_experts;            /* 1 if it is not of experts */
+static struct share one_span(uint64_t first, uint64_t n) {
+    return (struct share){{{.n = 1, .first = first, .each = n}}};
+}
+
+static uint64_t share_size(const struct share *s) {
+    uint64_t n = 0;
+    for (int i = 0; i < WEIGHT_MAX_PIECES; i++)
+        n += s->all[i].n * s->all[i].each;
+    return n;
+}
+
+/* This rank's part of a weight, in rows and columns of its tensor. */
+struct part {
+    struct share rows, cols;   /* of one expert; a vector is one row */
+    uint64_t row_cols, n_rows; /* of the tensor: columns of a row; rows of one expert */
+    uint64_t n_experts;        /* 1 if it is not of experts */
     /* In groups: the weight's rows in one of the tensor's groups, the first of them, a group's
-     * rows. rows_each 0: not in groups. */
+     * rows, the groups of this rank. rows_each 0: not in groups. */
     uint64_t rows_each, at, group;
+    struct span groups;
 };
 
-static struct share find_share(const struct loader *l, const struct weight_role *role) {
+static struct part find_part(const struct loader *l, const struct weight_role *role) {
     const uint64_t *dims = l->plan->dims;
     bool vector = role_is_vector(role), whole = role->whole != DIM_VECTOR;
     uint64_t at = role->at == DIM_VECTOR ? 0 : dims[role->at];
-    struct share s = {.rows = {0, dims[role->n_out]},
-                      .cols = l->shares[role->n_in],
-                      .row_cols = dims[vector && whole ? role->whole : role->n_in],
-                      .n_rows = dims[whole && !vector ? role->whole : role->n_out],
-                      .n_experts = role->experts ? dims[DIM_EXPERTS] : 1};
-    if (!vector && !role->embed) s.rows = l->shares[role->n_out];
+    struct part p = {.rows = one_span(0, dims[role->n_out]),
+                     .cols = l->shares[role->n_in],
+                     .row_cols = dims[vector && whole ? role->whole : role->n_in],
+                     .n_rows = dims[whole && !vector ? role->whole : role->n_out],
+                     .n_experts = role->experts ? dims[DIM_EXPERTS] : 1};
+    if (!vector && !role->embed) p.rows = l->shares[role->n_out];
     if (role->groups != DIM_VECTOR) {
-        s.rows_each = dims[role->n_out] / dims[role->groups];
-        s.group = s.n_rows / dims[role->groups];
-        s.at = at;
-    } else if (vector)
-        s.cols.first += at;
-    else
-        s.rows.first += at;
-    return s;
+        p.rows_each = dims[role->n_out] / dims[role->groups];
+        p.group = p.n_rows / dims[role->groups];
+        p.at = at;
+        p.groups = l->shares[role->groups].all[0];
+        return p;
+    }
+    struct share *moved = vector ? &p.cols : &p.rows;
+    for (int i = 0; i < WEIGHT_MAX_PIECES; i++)
+        moved->all[i].first += at;
+    return p;
 }
 
 /* A rank's share is whole groups. */
-static bool find_grouped_runs(const struct share *s, int type, struct runs *out) {
-    uint64_t first = s->rows.first / s->rows_each * s->group + s->at;
-    out->n = s->rows.n / s->rows_each;
-    return s->cols.n == s->row_cols && qtype_bytes(type, first, s->row_cols, &out->first) &&
-           qtype_bytes(type, s->rows_each, s->row_cols, &out->bytes) &&
-           qtype_bytes(type, s->group, s->row_cols, &out->stride);
+static bool find_grouped_runs(const struct part *p, int type, struct runs *out) {
+    *out = (struct runs){.rows = 1, .n = p->groups.each};
+    return share_size(&p->cols) == p->row_cols &&
+           qtype_bytes(type, p->groups.first * p->group + p->at, p->row_cols, &out->first) &&
+           qtype_bytes(type, p->rows_each, p->row_cols, &out->bytes) &&
+           qtype_bytes(type, p->group, p->row_cols, &out->stride);
 }
 
-/* false: the share cuts a quantization block, or has no size. */
-static bool find_runs(const struct share *s, int type, struct runs *out) {
-    uint64_t row, first, rows, n;
-    if (s->rows_each) return find_grouped_runs(s, type, out);
-    bool columns = s->cols.n != s->row_cols, all = s->rows.n == s->n_rows;
-    if (!qtype_bytes(type, 1, s->row_cols, &row) || !qtype_bytes(type, 1, s->cols.first, &first) ||
-        !qtype_bytes(type, 1, s->cols.n, &out->bytes) ||
-        !mem_mul(s->rows.first, row, &out->first) || !mem_add(out->first, first, &out->first) ||
-        !mem_mul(s->n_rows, row, &out->stride) || !mem_mul(s->rows.n, s->n_experts, &n))
-        return false;
-    out->n = s->n_experts;
-    if (columns) { /* of all rows of all experts; a vector has one */
-        out->n = n, out->stride = row;
-        return all;
+/* Columns of all rows of all experts; a vector has one row. */
+static bool find_column_runs(const struct part *p, int type, struct pieces *out) {
+    const uint64_t n_rows = p->n_rows * p->n_experts;
+    for (int i = 0; i < WEIGHT_MAX_PIECES; i++) {
+        const struct span *s = &p->cols.all[i];
+        struct runs *r = &out->all[out->n];
+        if (!s->n || !s->each) continue;
+        *r = (struct runs){.rows = n_rows, .n = s->n};
+        if (!qtype_bytes(type, 1, p->row_cols, &r->row) ||
+            !qtype_bytes(type, 1, s->first, &r->first) ||
+            !qtype_bytes(type, 1, s->each, &r->bytes) ||
+            !qtype_bytes(type, 1, s->stride, &r->stride))
+            return false;
+        out->n++;
     }
-    rows = s->rows.n;
-    if (all) out->n = 1, rows = n; /* experts are stored one after the other */
-    return mem_mul(rows, row, &out->bytes);
+    return share_size(&p->rows) == p->n_rows && (out->n < 2 || n_rows == 1);
 }
 
-/* *share: as from find_share, for all rows. */
+/* Whole rows; those of experts, which are stored one after the other, are one span. */
+static bool find_row_runs(const struct part *p, int type, struct pieces *out) {
+    const bool all = share_size(&p->rows) == p->n_rows;
+    for (int i = 0; i < WEIGHT_MAX_PIECES; i++) {
+        const struct span *s = &p->rows.all[i];
+        struct runs *r = &out->all[out->n];
+        if (!s->n || !s->each) continue;
+        *r = (struct runs){.rows = p->n_experts, .n = s->n};
+        if (!qtype_bytes(type, p->n_rows, p->row_cols, &r->row) ||
+            !qtype_bytes(type, s->first, p->row_cols, &r->first) ||
+            !qtype_bytes(type, s->each, p->row_cols, &r->bytes) ||
+            !qtype_bytes(type, s->stride, p->row_cols, &r->stride))
+            return false;
+        out->n++;
+    }
+    if (out->n == 1 && out->all[0].n == 1 && all) {
+        struct runs *r = &out->all[0];
+        r->rows = 1;
+        return mem_mul(r->bytes, p->n_experts, &r->bytes);
+    }
+    return out->n < 2 || p->n_experts == 1;
+}
+
+/* false: the part cuts a quantization block, or has no size. */
+static bool find_runs(const struct part *p, int type, struct pieces *out) {
+    if (p->rows_each) return find_grouped_runs(p, type, &out->all[out->n++]);
+    return share_size(&p->cols) == p->row_cols ? find_row_runs(p, type, out)
+                                               : find_column_runs(p, type, out);
+}
+
+/* *part: as from find_part, for all rows. */
 static bool find_pieces(const struct loader *l, const struct weight_role *role, int type,
-                        struct share *share, struct pieces *out) {
-    *share = find_share(l, role);
-    out->n = 1;
-    if (!role->pieces) return find_runs(share, type, &out->all[0]);
-    for (out->n = 0; out->n < WEIGHT_MAX_PIECES; out->n++) {
+                        struct part *part, struct pieces *out) {
+    *part = find_part(l, role);
+    out->n = 0;
+    if (!role->pieces) return find_runs(part, type, out);
+    for (int i = 0; i < WEIGHT_MAX_PIECES && role->pieces[i].n_out != DIM_VECTOR; i++) {
         struct weight_role one = *role;
-        one.n_out = role->pieces[out->n].n_out;
-        one.at = role->pieces[out->n].at;
-        if (one.n_out == DIM_VECTOR) break;
-        struct share rows = find_share(l, &one);
-        if (!find_runs(&rows, type, &out->all[out->n])) return false;
+        one.n_out = role->pieces[i].n_out;
+        one.at = role->pieces[i].at;
+        struct part rows = find_part(l, &one);
+        if (!find_grouped_runs(&rows, type, &out->all[out->n++])) return false;
     }
     return true;
 }
 
-static int refuse_share(const struct loader *l, const struct share *s, const gguf_tensor *t,
-                        err *e) {
+static int refuse_part(const struct loader *l, const struct part *p, const gguf_tensor *t, err *e) {
     const struct qtype_info *type = qtype_find(t->type);
     return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
                          "%s: tensor %.*s is %s in blocks of %u columns: a rank's %llu columns of "
                          "%llu are not a whole number of blocks; choose another n_ranks",
                          gguf_path(l->plan->g), (int)t->name.len, t->name.data, qtype_name(t->type),
-                         type ? type->block_elems : 0, (unsigned long long)s->cols.n,
-                         (unsigned long long)s->row_cols);
+                         type ? type->block_elems : 0, (unsigned long long)share_size(&p->cols),
+                         (unsigned long long)p->row_cols);
 }
 
 static int measure_weight(const struct loader *l, const struct backend_weight_desc *desc, err *e) {
@@ -270,17 +322,17 @@ static int load_by_root(const struct loader *l, const struct weight_role *role, 
 /* Loads the rank's share of tensor t in a role as *out, or measures it. */
 static int load_weight(const struct loader *l, const struct weight_role *role, const char *name,
                        const gguf_tensor *t, backend_weight **out, err *e) {
-    struct share share;
+    struct part part;
     struct pieces pieces;
     void *copy;
     if (role->turned) return load_turned(l, role, name, t, out, e);
     if (role->by_root) return load_by_root(l, role, name, t, out, e);
-    bool whole = find_pieces(l, role, t->type, &share, &pieces);
+    bool whole = find_pieces(l, role, t->type, &part, &pieces);
     struct backend_weight_desc desc = {.name = name,
                                        .type = qtype_wide(t->type),
-                                       .n_experts = role->experts ? share.n_experts : 0,
-                                       .n_out = share.rows.n,
-                                       .n_in = share.cols.n};
+                                       .n_experts = role->experts ? part.n_experts : 0,
+                                       .n_out = share_size(&part.rows),
+                                       .n_in = share_size(&part.cols)};
     desc.use = role_is_vector(role) ? BACKEND_USE_VECTOR
                : role->embed        ? BACKEND_USE_EMBED
                                     : BACKEND_USE_LINEAR;
@@ -290,7 +342,7 @@ static int load_weight(const struct loader *l, const struct weight_role *role, c
     }
     const bool tokens = role->embed && role->offset == offsetof(struct model_weights, embed);
     if (tokens && l->tied && l->alone) desc.use |= BACKEND_USE_LINEAR;
-    if (!whole) return refuse_share(l, &share, t, e);
+    if (!whole) return refuse_part(l, &part, t, e);
     if (l->measured) return measure_weight(l, &desc, e);
     int rc = read_pieces(l, t, &pieces, &desc.data, &copy, e);
     if (!rc && desc.type != t->type) rc = widen_copy(t->type, &desc, &copy, e);
@@ -364,8 +416,39 @@ static int load_tied(const struct loader *l, err *e) {
     return 0;
 }
 
+/* A rank's heads of K and V, and the channels that are made of them. */
+static void find_recurrent_shares(const struct model_part *p, const struct model_recurrent *r,
+                                  const uint64_t *dims, struct share *out) {
+    const uint64_t first = p->k_heads.first * r->k_dim, n = p->k_heads.n * r->k_dim;
+    const uint64_t keys = dims[DIM_KEYS], values = dims[DIM_VALUES], k_at = r->mamba2 ? values : 0;
+    /* Tiled V heads follow each other as the K heads do, several times. */
+    struct span heads = {.n = 1, .first = p->v_heads.first, .each = p->v_heads.n};
+    if (r->tiled)
+        heads = (struct span){r->n_v_heads / r->n_k_heads, p->k_heads.first, p->k_heads.n,
+                              r->n_k_heads};
+    struct span v = {heads.n, heads.first * r->v_dim, heads.each * r->v_dim,
+                     heads.stride * r->v_dim};
+    out[DIM_K_HEADS] = one_span(p->k_heads.first, p->k_heads.n);
+    out[DIM_KEYS] = one_span(first, n);
+    out[DIM_V_HEADS].all[0] = heads;
+    out[DIM_VALUES].all[0] = v;
+    if (!r->mamba2) v.first += 2 * keys;
+    const struct span q = {1, k_at + first, n, 0}, k = {1, k_at + keys + first, n, 0};
+    out[DIM_CHANNELS] = r->mamba2 ? (struct share){{v, q, k}} : (struct share){{q, k, v}};
+    out[DIM_CONV] = out[DIM_CHANNELS];
+}
+
+static void find_channel_shares(const struct model_part *p, const struct model_recurrent *r,
+                                struct share *out) {
+    const uint64_t first = p->channels.first, n = p->channels.n, all = r->channels;
+    out[DIM_SHORT] = out[DIM_CONV] = one_span(first, n);
+    out[DIM_BCX] =
+        (struct share){{{1, first, n, 0}, {1, all + first, n, 0}, {1, 2 * all + first, n, 0}}};
+}
+
 static struct loader make_loader(const struct weight_plan *plan, const struct model_load *load) {
     const struct model_part *p = load->part;
+    const struct model_recurrent *r = &load->hp->recurrent;
     const uint64_t dim = load->hp->head_dim;
     struct loader l = {.plan = plan,
                        .be = load->be,
@@ -374,14 +457,24 @@ static struct loader make_loader(const struct weight_plan *plan, const struct mo
                        .first = p->rank == 0,
                        .alone = p->n_ranks < 2};
     for (int i = 0; i < N_DIMS; i++)
-        l.shares[i] = (struct model_range){0, plan->dims[i]};
-    l.shares[DIM_HEADS] = (struct model_range){p->heads.first * dim, p->heads.n * dim};
-    l.shares[DIM_KV] = (struct model_range){p->kv_heads.first * dim, p->kv_heads.n * dim};
-    l.shares[DIM_N_HEADS] = p->heads;
-    l.shares[DIM_FF] = p->ff;
-    l.shares[DIM_FF_EXPERT] = p->ff_expert;
-    l.shares[DIM_FF_SHARED] = p->ff_shared;
-    l.shares[DIM_VOCAB] = p->vocab;
+        l.shares[i] = one_span(0, plan->dims[i]);
+    if (l.alone) return l;
+    l.shares[DIM_HEADS] = one_span(p->heads.first * dim, p->heads.n * dim);
+    l.shares[DIM_KV] = one_span(p->kv_heads.first * dim, p->kv_heads.n * dim);
+    l.shares[DIM_N_HEADS] = one_span(p->heads.first, p->heads.n);
+    l.shares[DIM_FF] = one_span(p->ff.first, p->ff.n);
+    l.shares[DIM_FF_EXPERT] = one_span(p->ff_expert.first, p->ff_expert.n);
+    l.shares[DIM_FF_SHARED] = one_span(p->ff_shared.first, p->ff_shared.n);
+    l.shares[DIM_VOCAB] = one_span(p->vocab.first, p->vocab.n);
+    if (!r->n_layers) return l;
+    if (r->channels)
+        find_channel_shares(p, r, l.shares);
+    else
+        find_recurrent_shares(p, r, plan->dims, l.shares);
+    for (int i = 0; i < WEIGHT_MAX_PIECES; i++) {
+        struct span *s = &l.shares[DIM_CONV].all[i];
+        s->first *= r->n_taps, s->each *= r->n_taps, s->stride *= r->n_taps;
+    }
     return l;
 }
 

@@ -48,6 +48,7 @@ enum weight_dim {
     DIM_ZXBCDT,        /* and dt */
     DIM_GROUP,         /* values normed at once */
     DIM_BCX,           /* B, C and x of a short convolution */
+    DIM_SHORT,         /* its channels */
     DIM_Q_RANK,        /* latent attention: see struct model_mla */
     DIM_KV_RANK,
     DIM_LATENT_ROW,  /* kv_rank and the rotated dimensions */

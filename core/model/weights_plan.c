@@ -186,7 +186,7 @@ static const struct weight_role layer_roles[] = {
     {"shortconv.in_proj.weight", LAYER(w_bcx), DIM_BCX, DIM_EMBD, .must = SHORT_CONV},
     {"shortconv.conv.weight", LAYER(conv), DIM_VECTOR, DIM_CONV, .must = SHORT_CONV,
      .n_cols = DIM_TAPS},
-    {"shortconv.out_proj.weight", LAYER(w_out), DIM_EMBD, DIM_EMBD, .must = SHORT_CONV},
+    {"shortconv.out_proj.weight", LAYER(w_out), DIM_EMBD, DIM_SHORT, .must = SHORT_CONV},
     {"post_attention_norm.weight", LAYER(attn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"post_attention_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD,
      .must = POST_ATTENTION_FFN_NORM},
@@ -325,6 +325,7 @@ static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_
     out[DIM_TAPS] = r->n_taps;
     out[DIM_CONV] = (2 * keys + values + r->channels) * r->n_taps;
     out[DIM_BCX] = 3 * (uint64_t)r->channels;
+    out[DIM_SHORT] = r->channels;
     if (r->channels) return;
     out[DIM_CONV_KEYS] = keys * r->n_taps;
     out[DIM_STATE] = d;

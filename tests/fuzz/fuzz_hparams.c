@@ -247,7 +247,7 @@ static void check_layers(const struct model_hparams *hp) {
     }
     need(n_attention == hp->n_kv_layers && n_recurrent == hp->recurrent.n_layers);
     for (uint32_t chunk = 16; chunk <= 32 && n_recurrent; chunk += 16) {
-        const struct backend_state shape = model_state_shape(hp, chunk);
+        const struct backend_state shape = model_state_shape(hp, 1, chunk);
         need(backend_state_ok(&shape) && backend_state_block_bytes(&shape));
         need(!hp->recurrent.n_norm_groups ||
              hp->recurrent.n_v_heads % hp->recurrent.n_norm_groups == 0);

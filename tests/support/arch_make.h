@@ -517,10 +517,14 @@ static inline void finish(struct maker *m) {
         free(m->data[i]);
 }
 
-/* Two ranks can share the model: no norm over all heads, no delta nets, and a rank's heads are
- * whole blocks. */
+/* Two ranks can share the model (recurrent: as model_ranks_check says): no norm over all heads, and
+ * a rank's heads are whole blocks. */
 static inline bool is_for_two(const struct maker *m) {
-    if (m->f.n_taps || m->f.kv_rank || m->f.gemma4) return false;
+    struct model_hparams hp;
+    err e = {0};
+    runner_need(model_read_hparams(path, &hp, &e), &e);
+    if (hp.recurrent.n_layers) return model_ranks_check(&hp, 2, &e) == 0;
+    if (m->f.kv_rank || m->f.gemma4) return false;
     uint32_t cols = m->f.n_heads * m->f.head_dim;
     bool blocks = m->type != QTYPE_F32 && cols % Q_ELEMS == 0;
     return !(m->have & QK_ROW_NORM) && (!blocks || cols / 2 % Q_ELEMS == 0);

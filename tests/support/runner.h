@@ -51,16 +51,18 @@ static inline void runner_need(int rc, const err *e) {
 }
 
 static inline void runner_open_states(struct runner *r) {
-    struct backend_state shape = model_state_shape(&r->hp, RUNNER_BLOCK_TOKENS);
+    const uint32_t n_ranks = backend_n_ranks(r->be), n = r->hp.recurrent.n_layers;
+    struct backend_state shape = model_state_shape(&r->hp, n_ranks, RUNNER_BLOCK_TOKENS);
     err e = {0};
     shape.n_blocks = 2 * RUNNER_MAX_PIECES;
-    be_need(r->hp.recurrent.n_layers <= RUNNER_MAX_POOLS, "room for states");
-    for (; r->n_states < r->hp.recurrent.n_layers; r->n_states++) {
+    be_need(n * n_ranks <= RUNNER_MAX_POOLS, "room for states");
+    for (; r->n_states < n * n_ranks; r->n_states++) {
         struct backend_state *s = &r->states[r->n_states];
+        backend *be = backend_peer(r->be, r->n_states / n);
         uint64_t bytes = backend_state_block_bytes(&shape);
         *s = shape;
         be_need(bytes > 0, "a supported state");
-        runner_need(backend_buf_new(r->be, bytes * shape.n_blocks, &s->blocks, &e), &e);
+        runner_need(backend_buf_new(be, bytes * shape.n_blocks, &s->blocks, &e), &e);
     }
 }
 

@@ -35,7 +35,7 @@ static void test_quantized_qwen35(void) {
     m.f.tiled = true;
     m.type = QTYPE_Q8_0;
     m.tolerance = 5e-3;
-    delta_nets(&m, 2, 4, 1, 2, 128);
+    delta_nets(&m, 2, 4, 2, 4, 64);
     set_u32(&m, "full_attention_interval", 2);
     check(&m);
 }
@@ -127,7 +127,7 @@ static void test_falcon_h1(void) {
         start(&m, "falcon-h1", PRE_NORM | CONV_BIAS | (i ? STATE_NORM | UNTIED : 0));
         m.f.parallel = true;
         memset(m.f.recurrent, 1, sizeof m.f.recurrent);
-        mamba2(&m, 4, 2, 48, 4, 32);
+        mamba2(&m, 4, i ? 2 : 1, 48, 4, 32); /* ranks share the one group */
         plain_rope(&m, head_dim(), 1e6, 1e6);
         check(&m);
     }

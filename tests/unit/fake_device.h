@@ -270,7 +270,9 @@ int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
             .n_layers = 2, .n_taps = 2, .n_k_heads = 1, .n_v_heads = 1, .k_dim = 16, .v_dim = 16};
     return 0;
 }
-struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t block_tokens) {
+struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t n_ranks,
+                                       uint32_t block_tokens) {
+    (void)n_ranks;
     const struct model_recurrent *r = &hp->recurrent;
     return (struct backend_state){.chunk = block_tokens,
                                   .n_taps = r->n_taps,

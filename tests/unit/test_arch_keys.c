@@ -154,11 +154,26 @@ static void test_recurrent(void) {
     CHECK(hp.n_layers == 5 && hp.n_kv_layers == 1 && hp.recurrent.n_layers == 4);
     CHECK(hp.layers[2] == MODEL_LAYER_RECURRENT && !hp.layers[3] && hp.layers[4] && !hp.layers[5]);
     CHECK(hp.attention_gate && hp.recurrent.tiled && hp.rope[0].n_rot == 6);
-    struct backend_state s = model_state_shape(&hp, 16);
+    struct backend_state s = model_state_shape(&hp, 1, 16);
     CHECK(s.chunk == 16 && s.n_taps == 4 && s.n_k_heads == 2 && s.n_v_heads == 6 && s.k_dim == 16 &&
           s.v_dim == 16);
     CHECK(backend_state_ok(&s) && !s.blocks && !s.n_blocks);
-    CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED && strstr(e.msg, "recurrent"));
+    CHECK(model_state_shape(&hp, 2, 16).n_k_heads == 1 &&
+          model_state_shape(&hp, 2, 16).n_v_heads == 3);
+    hp.n_heads = hp.n_kv_heads = 12;
+    CHECK(model_ranks_check(&hp, 2, &e) == 0);
+    CHECK(model_ranks_check(&hp, 4, &e) == ERR_UNSUPPORTED &&
+          strstr(e.msg, "2 K heads, 6 V heads"));
+    CHECK_MSG(strstr(e.msg, "n_ranks = 2 fits"), "%s", e.msg);
+    hp.recurrent.mamba2 = true, hp.recurrent.n_v_heads = 12;
+    CHECK(model_ranks_check(&hp, 4, &e) == 0); /* two ranks share a group */
+    CHECK(model_state_shape(&hp, 4, 16).n_k_heads == 1 &&
+          model_state_shape(&hp, 4, 16).n_v_heads == 3);
+    CHECK(model_ranks_check(&hp, 3, &e) == ERR_UNSUPPORTED && strstr(e.msg, "2 K heads (groups)"));
+    hp.recurrent.normed = true, hp.recurrent.n_norm_groups = 2;
+    CHECK(model_ranks_check(&hp, 4, &e) == ERR_UNSUPPORTED &&
+          strstr(e.msg, "2 groups that are normed"));
+    CHECK(model_ranks_check(&hp, 2, &e) == 0);
     uint64_t n_params = hp.n_params;
     make_qwen35(&m); /* what is not loaded does not count */
     CHECK(read_file(&m, &hp, &e) == 0 && hp.n_params == n_params);
@@ -172,7 +187,7 @@ static void test_recurrent(void) {
     CHECK(hp.n_kv_layers == 1 && !hp.recurrent.tiled && hp.experts.renormalize);
     start(&m, "llama", PRE_NORM);
     CHECK(read_file(&m, &hp, &e) == 0 && hp.n_kv_layers == 3 && !hp.recurrent.n_layers);
-    CHECK(model_state_shape(&hp, 16).n_v_heads == 0 && !hp.attention_gate);
+    CHECK(model_state_shape(&hp, 1, 16).n_v_heads == 0 && !hp.attention_gate);
 }
 
 /* A qwen35 file, or a qwen3next one with projections by K head, that is spoilt in one way. */
@@ -320,9 +335,11 @@ static void test_short_convs(void) {
     CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
     CHECK(hp.n_layers == 6 && hp.n_kv_layers == 2 && hp.recurrent.n_layers == 4);
     CHECK(hp.layers[0] == MODEL_LAYER_RECURRENT && !hp.layers[2] && hp.n_kv_heads == 2);
-    struct backend_state s = model_state_shape(&hp, 32);
+    struct backend_state s = model_state_shape(&hp, 1, 32);
     CHECK(backend_state_ok(&s) && s.channels == 36 && s.n_taps == 3 && !s.n_v_heads);
-    CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED && strstr(e.msg, "recurrent"));
+    hp.n_heads = hp.n_kv_heads = 40;
+    CHECK(model_ranks_check(&hp, 4, &e) == 0 && model_state_shape(&hp, 4, 32).channels == 9);
+    CHECK(model_ranks_check(&hp, 8, &e) == ERR_UNSUPPORTED && strstr(e.msg, "36 channels"));
     make_lfm2moe(&m);
     CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
     CHECK(hp.experts.n_dense == 1 && hp.experts.gating == BACKEND_GATING_SIGMOID);
@@ -330,7 +347,7 @@ static void test_short_convs(void) {
     start(&m, "lfm2", PRE_NORM | QK_HEAD_NORM); /* a number instead of a list: only attention */
     m.f.short_conv = true;
     CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
-    CHECK(hp.n_kv_layers == 3 && !hp.recurrent.n_layers && !model_state_shape(&hp, 16).channels);
+    CHECK(hp.n_kv_layers == 3 && !hp.recurrent.n_layers && !model_state_shape(&hp, 1, 16).channels);
 }
 
 /* An lfm2moe file that is spoilt in one way. */
