@@ -181,7 +181,8 @@ enum {
     CUDA_LATENT_V_DIM = 512,  /* of V, the first of K's */
     CUDA_LATENT_GROUPS = 3,   /* most groups of 8 queries of a block */
     CUDA_LATENT_QUERIES = 64, /* most of a sequence of several rows whose positions are divided */
-    CUDA_LATENT_WARPS = 8     /* of a block */
+    CUDA_LATENT_WARPS = 8,    /* of a block */
+    CUDA_LATENT_MERGE_THREADS = 64
 };
 
 /* A task is a sequence, a KV head and CUDA_ATTENTION_SLICE of its queries; a query is a row and
@@ -210,7 +211,7 @@ struct cargs_attention {
     uint32_t v_dim;    /* dimensions of a head of V and of out */
     uint32_t v_of_k;   /* V is the head of K */
     uint32_t tiles;    /* attention_latent: sequences of many queries */
-    uint32_t padding;
+    uint32_t slice;    /* attention_latent: most queries of a block */
 };
 ARGS_SIZE(struct cargs_attention, 184);
 

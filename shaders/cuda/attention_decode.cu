@@ -603,6 +603,19 @@ __device__ __forceinline__ void attend_share(const cargs_attention &a, const tas
         store_partial<KV, DIM>(a, t, head_dim, all, s.begin / SPAN_CHUNKS - t.first_split);
 }
 
+/* Is this block the last of its task? Then it sees the others' stores, and the count is reset. */
+__device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *last = atomicAdd(done, 1u) == (uint32_t)n_blocks - 1;
+        if (*last) *done = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return *last != 0;
+}
+
 /* Grid: blocks of a task, tasks. Shared: struct layout. */
 template <int KV, int DIM, bool EXACT>
 CUDA_KERNEL_MIN(THREADS, (layout<KV, DIM>::blocks))

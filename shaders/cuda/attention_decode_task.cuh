@@ -141,18 +141,5 @@ __device__ __forceinline__ void merge_query(const cargs_attention &a, const task
     *reinterpret_cast<float4 *>(a.out + out_at(a, t, query) + d) = o;
 }
 
-/* Is this block the last of its task? Then it sees the others' stores, and the count is reset. */
-__device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        *last = atomicAdd(done, 1u) == (uint32_t)n_blocks - 1;
-        if (*last) *done = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    return *last != 0;
-}
-
 } // namespace
 #endif

@@ -41,7 +41,7 @@ template <int KV, int N> struct layout {
     static constexpr uint32_t scores_at = 0;
     static constexpr uint32_t probabilities_at = 2 * slots * score_pitch * 4;
     static constexpr uint32_t facts_at = probabilities_at + slots * probability_pitch;
-    static constexpr uint32_t low_at = facts_at + (slots * 6 + 4) * 4;
+    static constexpr uint32_t low_at = facts_at + slots * 5 * 4;
     static constexpr uint32_t bytes =
         low_at + (kv_traits<KV>::q_parts == 2 ? slots * low_pitch : 0);
 };
@@ -51,7 +51,6 @@ struct facts {
     merge *merges;    /* of the chunk or the span */
     float *factor;    /* normalize_factor */
     float *up, *back; /* of rounded queries */
-    uint32_t *last;   /* is_last */
 };
 
 template <int KV, int N> struct block {
@@ -74,25 +73,31 @@ __device__ __forceinline__ block<KV, N> block_at(uint8_t *shared, uint32_t n_sta
     b.f.factor = reinterpret_cast<float *>(b.f.merges + at::slots);
     b.f.up = b.f.factor + at::slots;
     b.f.back = b.f.up + at::slots;
-    b.f.last = reinterpret_cast<uint32_t *>(b.f.back + at::slots);
     return b;
 }
 
 /* ---- chunks ---- */
 
-/* Starts the warp's share of a chunk's copy: a quarter of the tokens, half of the dimensions.
- * Eight tokens of which none is visible become zeros. */
+/* The block, by the table, of the warp's quarter of a chunk. */
+__device__ __forceinline__ uint32_t block_of(const cargs_attention &a, const task &t, int chunk) {
+    const uint32_t pos = (uint32_t)chunk * CHUNK + threadIdx.x / 32 % 4 * QUARTER;
+    const uint32_t at = pos / a.block_tokens;
+    return at < a.op.table_stride ? (uint32_t)a.tables[(uint64_t)t.seq * a.op.table_stride + at]
+                                  : 0;
+}
+
+/* Starts the warp's share of a chunk's copy, which lies in `block`: a quarter of the tokens, half
+ * of the dimensions. Eight tokens of which none is visible become zeros. */
 __device__ __forceinline__ void start_chunk(const cargs_attention &a, const task &t, int chunk,
-                                            int last, uint8_t *stage) {
+                                            int last, uint32_t block, uint8_t *stage) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, quarter = warp % 4;
     if (chunk <= last) {
         const int pos = chunk * CHUNK + (int)quarter * QUARTER + (int)(lane % 2) * 8;
         const bool visible = sees_any(t.keys, pos, 8);
-        const uint32_t bt = a.block_tokens, at = (uint32_t)pos / bt;
-        const uint64_t block =
-            visible ? (uint32_t)a.tables[(uint64_t)t.seq * a.op.table_stride + at] : 0;
+        const uint32_t bt = a.block_tokens;
         uint32_t d = warp / 4 * HALF + lane / 2;
-        const uint8_t *from = static_cast<const uint8_t *>(a.k) + block * a.run_bytes +
+        const uint8_t *from = static_cast<const uint8_t *>(a.k) +
+                              (uint64_t)(visible ? block : 0) * a.run_bytes +
                               ((uint64_t)d * bt + (uint32_t)pos % bt) * 2;
         uint8_t *to = stage + place(d, quarter * 2 + lane % 2);
 #pragma unroll
@@ -133,20 +138,28 @@ __device__ __forceinline__ const float *query_row_of(const cargs_attention &a, c
     return slot < t.n_queries ? a.q + query_at(a, t, slot) : nullptr;
 }
 
-/* The powers of two of the warp's N queries. */
+/* The powers of two of the warp's N queries. All loads are in flight at once. */
 template <int KV, int N>
 __device__ __forceinline__ void scale_queries(const cargs_attention &a, const task &t,
                                               const facts &f) {
-    const uint32_t lane = threadIdx.x % 32;
-#pragma unroll 1
-    for (uint32_t slot = threadIdx.x / 32 * N; slot < (threadIdx.x / 32 + 1) * N; slot++) {
-        const float *row = query_row_of(a, t, slot);
-        float top = 0, up = 1, back = 1;
-        for (uint32_t d = lane; row && d < DIM; d += 32)
-            top = fmaxf(top, fabsf(row[d]));
-        top = warp_max(top);
-        if (KV != CUDA_ATTENTION_BF16) up = scale_for(__fmul_rn(top, fabsf(a.op.q_scale)), &back);
-        if (lane == 0) f.up[slot] = up, f.back[slot] = back;
+    const uint32_t lane = threadIdx.x % 32, first = threadIdx.x / 32 * N;
+    float top[N];
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float *row = query_row_of(a, t, first + (uint32_t)j);
+        top[j] = 0;
+#pragma unroll
+        for (int d = 0; d < DIM; d += 64) {
+            const float2 v = load_pair(row, d + 2 * (int)lane, DIM);
+            top[j] = fmaxf(top[j], fmaxf(fabsf(v.x), fabsf(v.y)));
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        float up = 1, back = 1;
+        const float most = warp_max(top[j]);
+        if (KV != CUDA_ATTENTION_BF16) up = scale_for(__fmul_rn(most, fabsf(a.op.q_scale)), &back);
+        if (lane == 0) f.up[first + j] = up, f.back[first + j] = back;
     }
 }
 
@@ -189,18 +202,19 @@ __device__ __forceinline__ void make_scores(const block<KV, N> &b, const queries
 #pragma unroll
     for (int n = 0; n < N; n++)
         s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
+    uint32_t a[2][4]; /* loaded a step ahead */
+    ldmatrix4_trans(a[0], from);
 #pragma unroll
     for (int k = 0; k < STEPS; k++) {
-        uint32_t a[4];
-        ldmatrix4_trans(a, from + k * 16 * 128);
+        if (k + 1 < STEPS) ldmatrix4_trans(a[(k + 1) % 2], from + (k + 1) * 16 * 128);
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            mma<KV>(s[n], a, q.word[n] + 2 * k);
+            mma<KV>(s[n], a[k % 2], q.word[n] + 2 * k);
             if (kv_traits<KV>::q_parts == 1) continue;
             const uint8_t *at = low + n * 8 * layout<KV, N>::low_pitch + k * 32;
             const uint32_t w[2] = {*reinterpret_cast<const uint32_t *>(at),
                                    *reinterpret_cast<const uint32_t *>(at + 16)};
-            mma<KV>(s[n], a, w);
+            mma<KV>(s[n], a[k % 2], w);
         }
     }
 #pragma unroll
@@ -210,6 +224,14 @@ __device__ __forceinline__ void make_scores(const block<KV, N> &b, const queries
             b.scores[(half * layout<KV, N>::slots + (uint32_t)(n * 8) + 2 * t + e % 2) *
                          layout<KV, N>::score_pitch +
                      tile * 16 + g + e / 2 * 8] = s[n][e];
+}
+
+/* The largest over the warp: integers of the order of floats have an instruction for it. */
+__device__ __forceinline__ float warp_largest(float v) {
+    int i = __float_as_int(v);
+    i ^= (i >> 31) & 0x7fffffff;
+    i = __reduce_max_sync(CUDA_ALL, i);
+    return __int_as_float(i ^ ((i >> 31) & 0x7fffffff));
 }
 
 /* The warp's N queries: what they see, and their sums of the span. The same in all lanes. */
@@ -237,7 +259,7 @@ __device__ __forceinline__ void make_probabilities(const cargs_attention &a, con
         }
         if (!sees(l.keys[j], pos)) s[0] = NOTHING;
         if (!sees(l.keys[j], pos + 1)) s[1] = NOTHING;
-        const float m = __fmul_rn(warp_max(fmaxf(s[0], s[1])), unit);
+        const float m = __fmul_rn(warp_largest(fmaxf(s[0], s[1])), unit);
         const uint32_t p = pack<KV>(probability_of(s[0], unit, m), probability_of(s[1], unit, m));
         *reinterpret_cast<uint32_t *>(b.probabilities + slot * at::probability_pitch + lane * 4) =
             p;
@@ -275,14 +297,15 @@ __device__ __forceinline__ void add_values(const block<KV, N> &b, const uint8_t 
             w[n][0] = *reinterpret_cast<const uint32_t *>(from);
             w[n][1] = *reinterpret_cast<const uint32_t *>(from + 16);
         }
+        uint32_t v[TILES][4];
 #pragma unroll
-        for (int i = 0; i < TILES; i++) {
-            uint32_t v[4];
-            ldmatrix4(v, stage + place(row, (uint32_t)k * 2 + lane / 16) + i * 16 * 128);
+        for (int i = 0; i < TILES; i++)
+            ldmatrix4(v[i], stage + place(row, (uint32_t)k * 2 + lane / 16) + i * 16 * 128);
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
 #pragma unroll
             for (int n = 0; n < N; n++)
-                mma<KV>(add.o[i][n], v, w[n]);
-        }
+                mma<KV>(add.o[i][n], v[i], w[n]);
     }
 #pragma unroll
     for (int n = 0; n < N; n++) {
@@ -358,7 +381,7 @@ __device__ __forceinline__ void add_span(const cargs_attention &a, const task &t
 template <int N>
 __device__ __forceinline__ bool find_work(const cargs_attention &a, task &t, share &s) {
     if (a.tiles == 0) {
-        if (!find_task(a, blockIdx.y, 8 * N, CUDA_LATENT_QUERIES, t) ||
+        if (!find_task(a, blockIdx.y, a.slice, CUDA_LATENT_QUERIES, t) ||
             (int)blockIdx.x >= max(t.n_blocks, 1))
             return false;
         s = share_of(a, t, (int)blockIdx.x);
@@ -387,6 +410,7 @@ __device__ __forceinline__ void attend(const cargs_attention &a, const task &t, 
     values<N> span;
     const bool by_chunk = a.by_chunk && !s.whole;
     bool first = true;
+    uint32_t next = block_of(a, t, s.begin + (int)a.n_stages); /* of the chunk copied next */
     load_half<KV, N>(a, t, b, q);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -413,7 +437,8 @@ __device__ __forceinline__ void attend(const cargs_attention &a, const task &t, 
         __syncthreads();
         add_values<KV, N>(b, stage, span);
         __syncthreads();
-        start_chunk(a, t, chunk + (int)a.n_stages, s.end, stage);
+        start_chunk(a, t, chunk + (int)a.n_stages, s.end, next, stage);
+        next = block_of(a, t, chunk + (int)a.n_stages + 1);
         const bool last = chunk == s.end;
         if (!by_chunk && chunk % SPAN_CHUNKS != SPAN_CHUNKS - 1 && !last) continue;
         if (s.whole)
@@ -453,16 +478,26 @@ attention_latent(CUDA_ARGS(struct cargs_attention) a) {
         if (i == 1) pdl_wait();
         if (early != (i == 0)) continue;
         for (int stage = 0; stage < (int)a.n_stages; stage++)
-            start_chunk(a, t, s.begin + stage, s.end,
+            start_chunk(a, t, s.begin + stage, s.end, block_of(a, t, s.begin + stage),
                         b.stages + (uint32_t)stage * layout<KV, N>::stage_bytes);
     }
     scale_queries<KV, N>(a, t, b.f);
     __syncthreads();
     attend<KV, N>(a, t, s, b);
     async_wait<0>();
-    if (s.whole || !is_last(a.done + t.index, t.n_blocks, b.f.last)) return;
-    for (uint32_t i = threadIdx.x; i < t.n_queries * (V_DIM / 4); i += THREADS)
-        merge_query(a, t, i / (V_DIM / 4), i % (V_DIM / 4) * 4);
+}
+
+/* Merges the partial results of tasks whose positions were divided: a task's are too many for the
+ * last of its blocks. Grid: blocks of a task, tasks. */
+CUDA_KERNEL(CUDA_LATENT_MERGE_THREADS)
+attention_latent_merge(CUDA_ARGS(struct cargs_attention) a) {
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    task t;
+    pdl_launch();
+    const bool is = find_task(a, blockIdx.y, a.slice, CUDA_LATENT_QUERIES, t);
+    pdl_wait();
+    if (!is || share_of(a, t, 0).whole || i >= t.n_queries * (V_DIM / 4)) return;
+    merge_query(a, t, i / (V_DIM / 4), i % (V_DIM / 4) * 4);
 }
 
 template <int KV> const void *latent_kernel(uint32_t n_groups) {
@@ -479,6 +514,10 @@ template <int KV> uint32_t latent_shared(uint32_t n_groups, uint32_t n_stages) {
 }
 
 } // namespace
+
+const void *cuda_attention_latent_merge_kernel(void) {
+    return (const void *)attention_latent_merge;
+}
 
 const void *cuda_attention_latent_kernel(enum cuda_attention_type type, uint32_t n_groups) {
     return type == CUDA_ATTENTION_BF16 ? latent_kernel<CUDA_ATTENTION_BF16>(n_groups)

@@ -111,7 +111,8 @@ const void *cuda_attention_prefill_kernel(enum cuda_attention_type type,
 const void *cuda_attention_plain_kernel(void);
 /* For type F16 or BF16, n_groups (1..CUDA_LATENT_GROUPS) groups of 8 queries. */
 const void *cuda_attention_latent_kernel(enum cuda_attention_type type, uint32_t n_groups);
-/* Bytes of shared memory of a block of it, with n_stages stages. */
+const void *cuda_attention_latent_merge_kernel(void);
+/* Bytes of shared memory of a block of the former, with n_stages stages. */
 uint32_t cuda_attention_latent_shared(enum cuda_attention_type type, uint32_t n_groups,
                                       uint32_t n_stages);
 /* sample.cu */

@@ -120,7 +120,7 @@ static enum cuda_attention_dims kernel_dims(const struct backend_kv *kv) {
 
 /* The kernel, and how it divides queries. */
 struct decode_kernel {
-    const void *kernel;
+    const void *kernel, *merge; /* merge NULL: kernel merges partial results */
     const char *name;
     uint32_t threads, shared, args_bytes;
     uint32_t slice;  /* most queries of a block */
@@ -169,6 +169,22 @@ static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_
                           });
 }
 
+/* Of a pass whose kernel does not merge the partial results of its n tasks. */
+static int launch_merge(struct cuda_backend *c, const struct decode *d, uint32_t n) {
+    const struct cargs_attention *a = &d->all.attention;
+    const uint32_t quads = a->n_slots * (a->v_dim / 4);
+    return cuda_launch(c, &(struct cuda_launch){
+                              .kernel = d->k.merge,
+                              .name = "attention_merge",
+                              .args = a,
+                              .args_bytes = sizeof *a,
+                              .grid = {cuda_div_up(quads, CUDA_LATENT_MERGE_THREADS), n},
+                              .threads = CUDA_LATENT_MERGE_THREADS,
+                              .read = n * task_bytes(d),
+                              .written = (uint64_t)n * quads * 4 * sizeof(float),
+                          });
+}
+
 /* Splits by span if that makes more blocks than there are multiprocessors (of latent rows, whose
  * partial results are as large as half a chunk, half as many); otherwise by chunk, with as many
  * chunks per block as let all blocks run at once. */
@@ -207,6 +223,7 @@ static int attend_divided(struct cuda_backend *c, struct decode *d) {
         uint32_t n = d->n_tasks - args->op.first_task;
         if (n > most) n = (uint32_t)most;
         int rc = launch_decode(c, d, n);
+        if (!rc && d->k.merge && args->op.n_splits > 1) rc = launch_merge(c, d, n);
         if (rc) return rc;
     }
     return 0;
@@ -276,6 +293,7 @@ static int attend_latent(struct cuda_backend *c, const struct op_paged_attention
     if (!fit_latent(c, type, &n_groups, &n_stages)) return launch_plain(c, a);
     struct decode d = {.a = a,
                        .k = {.kernel = cuda_attention_latent_kernel(type, n_groups),
+                             .merge = cuda_attention_latent_merge_kernel(),
                              .name = "attention_latent",
                              .threads = 32 * CUDA_LATENT_WARPS,
                              .shared = cuda_attention_latent_shared(type, n_groups, n_stages),
@@ -285,6 +303,7 @@ static int attend_latent(struct cuda_backend *c, const struct op_paged_attention
                              .blocks = 1},
                        .all.attention = attention_args(c, a)};
     d.all.attention.n_stages = n_stages;
+    d.all.attention.slice = d.k.slice;
     const int rc = many ? launch_latent_tiles(c, &d, n_groups) : 0;
     /* A single sequence belongs to one of the two. */
     return rc || (a->n_seqs == 1 && many) ? rc : attend_divided(c, &d);
