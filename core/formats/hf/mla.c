@@ -128,12 +128,11 @@ static int put_groups(struct hf_reader *r, uint64_t n_experts) {
 }
 
 static int put_experts(struct hf_reader *r) {
-    static const struct count experts = {"n_routed_experts", {64, 256, 64, 128, 256}, "num_experts"},
-                              chosen = {"num_experts_per_tok",
-                                        {0, 8, 4, 4, 8},
-                                        "num_experts_per_token"},
-                              width = {"moe_intermediate_size", {1407, 2048, 1536, 2048, 1024}, NULL},
-                              shared = {"n_shared_experts", {2, 1, 1, 1, 1}, "num_shared_experts"};
+    static const struct count
+        experts = {"n_routed_experts", {64, 256, 64, 128, 256}, "num_experts"},
+        chosen = {"num_experts_per_tok", {0, 8, 4, 4, 8}, "num_experts_per_token"},
+        width = {"moe_intermediate_size", {1407, 2048, 1536, 2048, 1024}, NULL},
+        shared = {"n_shared_experts", {2, 1, 1, 1, 1}, "num_shared_experts"};
     static const double scales[] = {1, 2.5, 1.8, 1, 2.446};
     enum { SOFTMAX = 1, SIGMOID = 2 }; /* as in GGUF */
     const enum family family = family_of(r);
