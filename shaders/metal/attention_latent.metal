@@ -1,5 +1,5 @@
-// attention_latent.metal - paged attention over latent rows (multi-head latent attention), of which K
-// is all and V the first V_DIM dimensions. One family of kernels, on plain fma, for decode and
+// attention_latent.metal - paged attention over latent rows (multi-head latent attention), of which
+// K is all and V the first V_DIM dimensions. One family of kernels, on plain fma, for decode and
 // prefill: a threadgroup has a tile of QUERIES queries of one KV head (the queries of a sequence
 // are its rows times GROUP heads) and goes through the positions in steps of STEP tokens. Each
 // thread loads its dimensions of a step once, into registers, where they stay as V; as K they pass
@@ -7,15 +7,16 @@
 //
 // The order of operations. Positions are cut into chunks of LATENT_CHUNK tokens, counted from
 // position 0, and chunks into steps.
-//   q' = q * q_scale, rounded (attention.h). A score is the butterfly sum of N_SLICES chains of fma:
+//   q' = q * q_scale, rounded (attention.h). A score is the butterfly sum of N_SLICES chains of
+//   fma:
 //     slice s has dimensions s, s + N_SLICES, ... of each phase in ascending order.
 //   Per step with a visible token: m = the largest score so far of the chunk; l and o so far are
 //     multiplied by exp2(old m - m); then the probabilities are added, to o as a chain of fma over
 //     ascending tokens.
 //   Chunks are merged in ascending order, and the sink comes last, as in attention.h.
-// So a row has the same bits in any tile, whether chunks are split or not. There is no matrix family:
-// on M1 to M4 simdgroup matrices multiply no faster than fma does, and each score here is used by
-// 8 queries out of registers.
+// So a row has the same bits in any tile, whether chunks are split or not. There is no matrix
+// family: on M1 to M4 simdgroup matrices multiply no faster than fma does, and each score here is
+// used by 8 queries out of registers.
 #include "shaders/metal/attention.h"
 
 constant uint V_DIM [[function_constant(MARGS_LATENT_V_DIM)]];
@@ -78,9 +79,8 @@ static inline key_range query_keys(constant args_attention &a,
                                    uint i) {
     key_range keys;
     keys.first = UINT_MAX, keys.last = 0;
-    return i < t.n_queries
-               ? visible_keys(a, pos, row_start, t.seq, t.row + (t.query + i) / GROUP)
-               : keys;
+    return i < t.n_queries ? visible_keys(a, pos, row_start, t.seq, t.row + (t.query + i) / GROUP)
+                           : keys;
 }
 
 static inline void find_union(constant args_attention &a,
@@ -114,8 +114,8 @@ static inline void load_step(constant args_attention &a,
     for (uint quad = 0; quad < QUADS; quad++) {
         const uint first = p + 4 * quad, token = first % BLOCK_TOKENS;
         const bool visible = first <= t.keys.last && first + 4 > t.keys.first;
-        device const uchar *run = visible ? pool + run_at(table, first, a.n_kv_heads, t.kv_head)
-                                          : pool;
+        device const uchar *run =
+            visible ? pool + run_at(table, first, a.n_kv_heads, t.kv_head) : pool;
 #pragma unroll
         for (uint i = 0; i < OWN; i++) {
             const uint d = at + i * THREADS;
@@ -177,8 +177,12 @@ struct query_step {
 
 // Turns the scores of one query, (STEP), of the tokens from position p on into probabilities and
 // adds them to the chunk's sum.
-static inline query_step step_probabilities(
-    threadgroup float *scores, uint p, key_range keys, float cap, uint lane, thread chunk_sum &sum) {
+static inline query_step step_probabilities(threadgroup float *scores,
+                                            uint p,
+                                            key_range keys,
+                                            float cap,
+                                            uint lane,
+                                            thread chunk_sum &sum) {
     query_step step;
     const bool visible = lane < STEP && is_visible(keys, p + lane);
     float score = lane < STEP ? scores[lane] : 0.0f; // written by the same lane below
@@ -291,8 +295,8 @@ attention_latent(constant args_attention &a [[buffer(0)]],
         }
         const bool seen = own.first / LATENT_CHUNK <= chunk && chunk <= own.last / LATENT_CHUNK;
         if (SPLIT) {
-            const ulong first = ((ulong(group.y) * a.n_kv_heads + t.kv_head) * a.n_splits + group.x) *
-                                QUERIES;
+            const ulong first =
+                ((ulong(group.y) * a.n_kv_heads + t.kv_head) * a.n_splits + group.x) * QUERIES;
             if (lane == 0) sums[first + simd] = sum;
 #pragma unroll
             for (uint i = 0; i < V_OWN * QUERIES; i++) {
@@ -322,8 +326,7 @@ attention_latent(constant args_attention &a [[buffer(0)]],
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (lane == 0 && simd < t.n_queries)
-        steps[simd].keep =
-            final_factor(all, SINKS ? sinks[head_of(a, t, simd) % a.n_heads] : 0.0f);
+        steps[simd].keep = final_factor(all, SINKS ? sinks[head_of(a, t, simd) % a.n_heads] : 0.0f);
     threadgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
     for (uint i = 0; i < V_OWN * QUERIES; i++) {
@@ -347,7 +350,8 @@ attention_latent_reduce(constant args_attention &a [[buffer(0)]],
                         uint3 group [[threadgroup_position_in_grid]],
                         uint at [[thread_index_in_threadgroup]]) {
     latent_tile t;
-    if (!find_latent_tile(a, a.first_task + group.y, row_start, t) || group.x >= t.n_queries) return;
+    if (!find_latent_tile(a, a.first_task + group.y, row_start, t) || group.x >= t.n_queries)
+        return;
     t.kv_head = group.z;
     find_union(a, pos, row_start, t);
     const key_range own = query_keys(a, pos, row_start, t, group.x);

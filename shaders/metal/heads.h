@@ -1,4 +1,5 @@
-/* heads.h - what the kernels of op_linear_heads share: the rows of a head as linear.h reads them. */
+/* heads.h - what the kernels of op_linear_heads share: the rows of a head as linear.h reads them.
+ */
 #ifndef INFERD_METAL_HEADS_H
 #define INFERD_METAL_HEADS_H
 
@@ -33,8 +34,8 @@ rows_of_head(constant margs_heads &a, uint head, uint first, device const float 
 }
 
 /* Tile `at` of a head's outputs. */
-static inline linear_tile head_outputs(
-    constant margs_heads &a, uint head, uint at, device const uchar *w, device float *y) {
+static inline linear_tile
+head_outputs(constant margs_heads &a, uint head, uint at, device const uchar *w, device float *y) {
     device const uchar *own = w + ulong(head) * a.linear.n_out[0] * a.linear.row_bytes[0];
     device float *to = y + ulong(head) * (a.linear.n_out[0] + a.n_tail);
     device const float *none = to; /* no bias */

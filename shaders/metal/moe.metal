@@ -68,7 +68,8 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
           uint lane [[thread_index_in_simdgroup]],
           uint simd [[simdgroup_index_in_threadgroup]],
           uint n_simds [[simdgroups_per_threadgroup]]) {
-    threadgroup float keys[ARGS_MOE_EXPERTS], groups[ARGS_MOE_EXPERTS], float_parts[SIMD_WIDTH], top;
+    threadgroup float keys[ARGS_MOE_EXPERTS], groups[ARGS_MOE_EXPERTS], float_parts[SIMD_WIDTH],
+        top;
     threadgroup uint parts[SIMD_WIDTH];
     const bool exists = e < a.n_experts;
     const float score = exists ? scores[ulong(row) * a.n_experts + e] : 0.0f;
@@ -89,7 +90,7 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
     if (isnan(key)) key = -INFINITY;
     keys[e] = key;
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    bool open = exists;     // may be chosen
+    bool open = exists;   // may be chosen
     if (a.n_groups > 1) { // NaN takes a key out of all comparisons
         open = in_used_group(a, keys, groups, e);
         threadgroup_barrier(mem_flags::mem_threadgroup);

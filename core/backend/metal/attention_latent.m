@@ -56,33 +56,32 @@ static int dispatch_tiles(struct metal_backend *m, const struct latent_run *r, u
     const struct op_paged_attention *a = r->a;
     const uint64_t queries = (uint64_t)n * a->kv.n_kv_heads * MARGS_LATENT_QUERIES;
     return metal_dispatch(
-        m,
-        &(struct metal_launch){
-            .kernel = "attention_latent",
-            .n_consts = 8,
-            .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
-                       {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
-                       {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
-                       {MARGS_ATTENTION_GROUP, a->n_heads / a->kv.n_kv_heads},
-                       {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
-                       {MARGS_ATTENTION_SINKS, a->sinks != NULL},
-                       {MARGS_LATENT_V_DIM, a->kv.v_dim},
-                       {MARGS_LATENT_SPLIT, r->split}},
-            .args = &r->args,
-            .args_bytes = sizeof r->args,
-            .n_binds = 8,
-            .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
-                      metal_at(a->kv.k), sinks_of(a),
-                      metal_at(r->split ? m->scratch[METAL_SCRATCH_PARTIALS] : a->out),
-                      sums_of(m, r, n)},
-            .tg_bytes = (MARGS_LATENT_QUERIES * a->kv.head_dim +
-                         MARGS_LATENT_PHASE * MARGS_LATENT_ROW) *
-                        (uint32_t)sizeof(float),
-            .groups = {r->split ? r->args.n_splits : 1, n, a->kv.n_kv_heads},
-            .threads = {THREADS, 1, 1},
-            .read = queries * a->kv.head_dim * sizeof(float) * (r->split ? r->args.n_splits : 1),
-            .written = r->split ? n * tile_bytes(r) : queries * a->kv.v_dim * sizeof(float),
-        });
+        m, &(struct metal_launch){
+               .kernel = "attention_latent",
+               .n_consts = 8,
+               .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
+                          {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
+                          {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
+                          {MARGS_ATTENTION_GROUP, a->n_heads / a->kv.n_kv_heads},
+                          {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
+                          {MARGS_ATTENTION_SINKS, a->sinks != NULL},
+                          {MARGS_LATENT_V_DIM, a->kv.v_dim},
+                          {MARGS_LATENT_SPLIT, r->split}},
+               .args = &r->args,
+               .args_bytes = sizeof r->args,
+               .n_binds = 8,
+               .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start),
+                         metal_at(a->tables), metal_at(a->kv.k), sinks_of(a),
+                         metal_at(r->split ? m->scratch[METAL_SCRATCH_PARTIALS] : a->out),
+                         sums_of(m, r, n)},
+               .tg_bytes =
+                   (MARGS_LATENT_QUERIES * a->kv.head_dim + MARGS_LATENT_PHASE * MARGS_LATENT_ROW) *
+                   (uint32_t)sizeof(float),
+               .groups = {r->split ? r->args.n_splits : 1, n, a->kv.n_kv_heads},
+               .threads = {THREADS, 1, 1},
+               .read = queries * a->kv.head_dim * sizeof(float) * (r->split ? r->args.n_splits : 1),
+               .written = r->split ? n * tile_bytes(r) : queries * a->kv.v_dim * sizeof(float),
+           });
 }
 
 static int dispatch_reduce(struct metal_backend *m, const struct latent_run *r, uint32_t n) {

@@ -1,4 +1,5 @@
-/* heads.m - launches of op_linear_heads: one product for each head, in one dispatch. Owns nothing. */
+/* heads.m - launches of op_linear_heads: one product for each head, in one dispatch. Owns nothing.
+ */
 #include "core/backend/metal/metal_int.h"
 
 enum {
@@ -15,7 +16,7 @@ int metal_linear_heads(backend *be, const struct op_linear_heads *a) {
     const backend_weight *w = a->w;
     const bool matrix = m->features.products == METAL_MATRIX_ONLY ||
                         (m->features.products == METAL_BOTH && a->n_rows > VECTOR_ROWS);
-    const uint32_t rows = !matrix ? vector_rows(a->n_rows)
+    const uint32_t rows = !matrix          ? vector_rows(a->n_rows)
                           : a->n_rows > 16 ? 32
                           : a->n_rows > 8  ? 16
                                            : 8;

@@ -5,9 +5,9 @@
 enum { MAX_HEAD_DIM = 512, HEAD_STEP = 8, TOKEN_STEP = 4, CHUNK_TOKENS = 128 };
 
 bool metal_kv_fits(const struct backend_kv *kv) {
-    const bool dims = kv->v_dim ? kv->head_dim <= MARGS_LATENT_MAX_DIM &&
-                                      kv->v_dim <= MARGS_LATENT_MAX_V_DIM
-                                : kv->head_dim % HEAD_STEP == 0 && kv->head_dim <= MAX_HEAD_DIM;
+    const bool dims =
+        kv->v_dim ? kv->head_dim <= MARGS_LATENT_MAX_DIM && kv->v_dim <= MARGS_LATENT_MAX_V_DIM
+                  : kv->head_dim % HEAD_STEP == 0 && kv->head_dim <= MAX_HEAD_DIM;
     return dims && kv->block_tokens % TOKEN_STEP == 0 && CHUNK_TOKENS % kv->block_tokens == 0;
 }
 
