@@ -252,7 +252,7 @@ MUTANTS = [
      "{MTLGPUFamilyMac2, offsetof(struct metal_features, simdgroup_matrix)}",
      "host: matrices on a GPU without them"),
     ("core/backend/metal/attention.m", "sums.offset = METAL_PARTIAL_BYTES - softmax_bytes(d, n_tasks);\n    uint64_t rows",
-     "sums.offset = PARTIAL_BYTES / 2;\n    uint64_t rows", "host: sums are written elsewhere than they are read"),
+     "sums.offset = METAL_PARTIAL_BYTES / 2;\n    uint64_t rows", "host: sums are written elsewhere than they are read"),
     ("core/backend/metal/top.m", "n = pass_rows(a->n_rows - args.first_row);",
      "n = a->n_rows - args.first_row;", "host: more rows than the scratch holds"),
     # ---- mixture of experts ----
