@@ -113,9 +113,9 @@ ARGS_SIZE(struct margs_moe_combine, 16);
 struct cargs_input {
     float *x;
     const float *residual, *residual_norm, *norm, *bias; /* NULL: none */
-    uint16_t *out16; /* (n_rows, pitch) or NULL */
-    float *out32;    /* (n_rows, n_in) or NULL */
-    float *scales;   /* (n_rows), of out16 */
+    uint16_t *out16;                                     /* (n_rows, pitch) or NULL */
+    float *out32;                                        /* (n_rows, n_in) or NULL */
+    float *scales;                                       /* (n_rows), of out16 */
     struct args_input op;
     uint32_t pitch;
     float scale, inverse; /* out16: the scale common to all rows; 0: each row has its own */

@@ -315,8 +315,7 @@ static int check_linear_attention(const backend *be, const struct op_linear_atte
     const uint64_t channels = backend_state_channels(s), cols = (uint64_t)s->n_v_heads * s->v_dim;
     if (!holds_f32(be, a->qkv, a->n_rows, channels) ||
         !holds_f32(be, a->work, a->n_rows, backend_state_work(s)) ||
-        !holds_f32(be, a->z, a->n_rows, cols) ||
-        !holds_f32(be, a->out, a->n_rows, cols) ||
+        !holds_f32(be, a->z, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||
         !holds_f32(be, a->alpha, a->n_rows, s->n_v_heads) || a->work == a->qkv ||
         a->out == a->qkv || a->out == a->work || a->out == a->z)
         return ERR_INVALID;

@@ -119,20 +119,19 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
     const bool mamba2 = m->hp.recurrent.mamba2;
     const bool parallel = m->hp.layers[p->layer] & MODEL_LAYER_PARALLEL;
     struct model_bufs *b = &m->bufs;
-    /* A delta net's z is in the second op: its format is more often that of alpha and beta than that
-     * of qkv, and weights of one format share a launch. Mamba-2's has not the scale of dt. */
+    /* A delta net's z is in the second op: its format is more often that of alpha and beta than
+     * that of qkv, and weights of one format share a launch. Mamba-2's has not the scale of dt. */
     struct op_linear first = {.in = model_input(m, b->x, pending, l->attn_norm),
                               .n_rows = n_rows,
                               .n_weights = mamba2 ? 2 : 1,
                               .w = {l->w_qkv, mamba2 ? l->w_z : NULL},
                               .y = {b->conv_in, mamba2 ? b->z : NULL}};
-    struct op_linear second = {
-        .in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
-        .n_rows = n_rows,
-        .n_weights = mamba2 ? 1 : 3,
-        .w = {l->w_alpha, mamba2 ? NULL : l->w_beta, mamba2 ? NULL : l->w_z},
-        .y_scale = m->hp.dt_scale,
-        .y = {b->alpha, mamba2 ? NULL : b->beta, mamba2 ? NULL : b->z}};
+    struct op_linear second = {.in = model_input(m, b->x, (struct model_pending){0}, l->attn_norm),
+                               .n_rows = n_rows,
+                               .n_weights = mamba2 ? 1 : 3,
+                               .w = {l->w_alpha, mamba2 ? NULL : l->w_beta, mamba2 ? NULL : l->w_z},
+                               .y_scale = m->hp.dt_scale,
+                               .y = {b->alpha, mamba2 ? NULL : b->beta, mamba2 ? NULL : b->z}};
     int rc = backend_linear(m->be, &first);
     if (!rc) rc = backend_linear(m->be, &second);
     if (rc) return rc;

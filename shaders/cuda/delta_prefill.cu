@@ -53,7 +53,8 @@ __device__ void load_pending(const args &a, const struct cols &h, struct tile &t
     }
 }
 
-/* What `n` rows of the step from `row` on read of memory; they are at offset `at` of their chunk. */
+/* What `n` rows of the step from `row` on read of memory; they are at offset `at` of their chunk.
+ */
 struct group {
     uint32_t row, at, n;
     float4 k[LOADS], q[LOADS];
@@ -292,10 +293,9 @@ CUDA_KERNEL(THREADS) delta_pairs(CUDA_ARGS(struct cargs_delta_net) a) {
     float *pairs = a.pairs + ((uint64_t)row * a.n_k_heads + k_head) * 2 * a.chunk;
     for (uint32_t j = threadIdx.x / 32; j <= at; j += WARPS) {
         const uint32_t back = at - j; /* rows; those before the step are pending in the block */
-        const float *kj =
-            back <= row - r.first
-                ? k - back * stride
-                : r.live + a.state.k + (uint64_t)j * a.n_k_heads * a.k_dim + of_head;
+        const float *kj = back <= row - r.first
+                              ? k - back * stride
+                              : r.live + a.state.k + (uint64_t)j * a.n_k_heads * a.k_dim + of_head;
         float by_k = 0.0f, by_q = 0.0f;
 #pragma unroll
         for (uint32_t m = 0; m < DIM / 32; m++) {

@@ -19,12 +19,11 @@ struct delta_op {
 static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
                         const uint32_t grid[2], uint64_t read, uint64_t written) {
     static const char *const names[] = {
-        [CUDA_DELTA_CONV] = "delta_conv",   [CUDA_DELTA_PAIRS] = "delta_pairs",
-        [CUDA_DELTA_PREFILL] = "delta_prefill",
-        [CUDA_DELTA_STEP] = "delta_step",   [CUDA_DELTA_KEEP] = "delta_keep",
-        [CUDA_DELTA_NORM] = "delta_norm",   [CUDA_MAMBA2_CONV] = "mamba2_conv",
-        [CUDA_MAMBA2_RUN] = "mamba2_run",   [CUDA_MAMBA2_STEP] = "mamba2_step",
-        [CUDA_MAMBA2_NORM] = "mamba2_norm",
+        [CUDA_DELTA_CONV] = "delta_conv",       [CUDA_DELTA_PAIRS] = "delta_pairs",
+        [CUDA_DELTA_PREFILL] = "delta_prefill", [CUDA_DELTA_STEP] = "delta_step",
+        [CUDA_DELTA_KEEP] = "delta_keep",       [CUDA_DELTA_NORM] = "delta_norm",
+        [CUDA_MAMBA2_CONV] = "mamba2_conv",     [CUDA_MAMBA2_RUN] = "mamba2_run",
+        [CUDA_MAMBA2_STEP] = "mamba2_step",     [CUDA_MAMBA2_NORM] = "mamba2_norm",
     };
     const bool rows =
         kernel == CUDA_DELTA_STEP || kernel == CUDA_MAMBA2_RUN || kernel == CUDA_MAMBA2_STEP;

@@ -28,16 +28,16 @@ int cuda_heads_scratch(struct cuda_backend *c, const struct backend_config *conf
 
 static int heads_input(struct cuda_backend *c, const struct cargs_heads_input *a) {
     const uint64_t pairs = (uint64_t)a->n_rows * a->n_heads;
-    return cuda_launch(c, &(struct cuda_launch){
-                              .kernel = cuda_heads_input_kernel(),
-                              .name = "heads_input",
-                              .args = a,
-                              .args_bytes = sizeof *a,
-                              .grid = {cuda_div_up(pairs, CUDA_HEADS_WARPS)},
-                              .threads = 32 * CUDA_HEADS_WARPS,
-                              .read = pairs * (a->n_in + a->n_tail) * sizeof(float),
-                              .written = pairs * (a->n_in * (a->f32 ? 4 : 2) +
-                                                  a->n_tail * sizeof(float))});
+    return cuda_launch(c,
+                       &(struct cuda_launch){.kernel = cuda_heads_input_kernel(),
+                                             .name = "heads_input",
+                                             .args = a,
+                                             .args_bytes = sizeof *a,
+                                             .grid = {cuda_div_up(pairs, CUDA_HEADS_WARPS)},
+                                             .threads = 32 * CUDA_HEADS_WARPS,
+                                             .read = pairs * (a->n_in + a->n_tail) * sizeof(float),
+                                             .written = pairs * (a->n_in * (a->f32 ? 4 : 2) +
+                                                                 a->n_tail * sizeof(float))});
 }
 
 /* Rows first .. first + n_rows - 1. */

@@ -232,12 +232,12 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
 
 /* ---- the choice ---- */
 
-/* Few outputs (16-bit weights beside others) or very few: large tiles are too few to fill the device, and cuBLASLt
- * without split-K is no better. */
+/* Few outputs (16-bit weights beside others) or very few: large tiles are too few to fill the
+ * device, and cuBLASLt without split-K is no better. */
 static bool is_small(const struct cuda_product *p, const struct batch *b) {
     if (!p->pair && p->w->base.n_out <= TINY_MOST_OUTPUTS) return true;
-    return b->n > 1 && p->w->format == CUDA_FORMAT_F16 && !p->pair && p->n_rows <= SMALL_MOST_ROWS &&
-           p->w->base.n_out < SMALL_MOST_OUTPUTS;
+    return b->n > 1 && p->w->format == CUDA_FORMAT_F16 && !p->pair &&
+           p->n_rows <= SMALL_MOST_ROWS && p->w->base.n_out < SMALL_MOST_OUTPUTS;
 }
 
 /* Multiplies the small products of a batch (keys and values beside queries) together. Returns a bit
