@@ -51,8 +51,11 @@ enum margs_rope_const {
     MARGS_ROPE_Q_NORM, /* enum args_norm */
     MARGS_ROPE_K_NORM,
     MARGS_ROPE_N_ROT,
-    MARGS_ROPE_INTERLEAVED
+    MARGS_ROPE_INTERLEAVED,
+    MARGS_ROPE_NORM_DIM, /* a head's norm covers its first dimensions */
+    MARGS_ROPE_FIRST_ROT /* dimension */
 };
+#define MARGS_ROPE_MAX_DIM 640 /* of a head */
 
 /* attention.metal, attention_matrix.metal, with struct args_attention. A task is one slice of
  * the query heads of one KV head, of one row or, if the kernel takes only sequences of one row,
@@ -73,6 +76,20 @@ enum margs_attention_const {
     /* attention_prefill */
     MARGS_ATTENTION_ROWS = MARGS_ATTENTION_HEADS,         /* queries of a tile: 8 or 16 */
     MARGS_ATTENTION_MIN_ROWS = MARGS_ATTENTION_SIMDGROUPS /* shorter sequences are skipped */
+};
+
+/* attention_latent.metal, with struct args_attention: the queries of a sequence in tiles, which a
+ * launch counts from first_task. A KV split is a chunk. Its first constants are those before
+ * MARGS_ATTENTION_HEADS. */
+#define MARGS_LATENT_CHUNK     256 /* tokens */
+#define MARGS_LATENT_QUERIES   8   /* of a tile */
+#define MARGS_LATENT_PHASE     128 /* dimensions of K in threadgroup memory */
+#define MARGS_LATENT_ROW       20  /* floats of one of them there: 16 tokens, 4 of padding */
+#define MARGS_LATENT_MAX_DIM   640 /* of K */
+#define MARGS_LATENT_MAX_V_DIM 512 /* of V, the first of K's */
+enum margs_latent_const {
+    MARGS_LATENT_V_DIM = MARGS_ATTENTION_HEADS,
+    MARGS_LATENT_SPLIT /* a threadgroup takes one chunk; else all of a tile's */
 };
 
 /* state_rows.h: the constants of every kernel over state blocks */

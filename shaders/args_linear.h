@@ -92,6 +92,13 @@ struct margs_moe_products {
 };
 ARGS_SIZE(struct margs_moe_products, 52);
 
+/* heads.metal, heads_matrix.metal: op_linear_heads. */
+struct margs_heads {
+    struct margs_linear linear;
+    uint32_t n_heads, n_tail;
+};
+ARGS_SIZE(struct margs_heads, 56);
+
 /* moe.metal: moe_combine. */
 struct margs_moe_combine {
     struct args_moe_combine op;

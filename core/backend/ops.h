@@ -31,7 +31,7 @@
     /* name               cpu    metal  cuda */       \
     OP(embed,             yes,   yes,   yes)          \
     OP(linear,            yes,   yes,   yes)          \
-    OP(linear_heads,      yes,   no,    yes)          \
+    OP(linear_heads,      yes,   yes,   yes)          \
     OP(norm,              yes,   yes,   yes)          \
     OP(moe,               yes,   yes,   yes)          \
     OP(store_attend,      parts, parts, yes)          \

@@ -59,7 +59,8 @@ static inline float linear_epilogue(
 }
 
 /* The rows of a pass or tile. linear_batch: the rows of a batch from `first` on; moe.h has the same
- * functions for the rows of an expert. rows_x returns a readable row beyond rows_n too. */
+ * functions for the rows of an expert, heads.h for those of a head. rows_x returns a readable row
+ * beyond rows_n too; rows_y where a row's n_out outputs begin. */
 struct linear_batch {
     device const float *x; /* (n_rows, n_in) */
     uint first, n_rows, n_in;
@@ -73,8 +74,8 @@ static inline device const float *rows_x(thread const linear_batch &b, uint i) {
     return b.x + ulong(min(b.first + i, b.n_rows - 1)) * b.n_in;
 }
 
-static inline ulong rows_y(thread const linear_batch &b, uint i) {
-    return b.first + i;
+static inline ulong rows_y(thread const linear_batch &b, uint i, uint n_out) {
+    return ulong(b.first + i) * n_out;
 }
 
 /* The first N rows, if they exist (GEMV family). All eight lanes of a weight row have all of its
@@ -118,7 +119,7 @@ static inline void linear_rows(constant margs_linear &a,
     for (uint k = 0; k < (R * N + 7) / 8; k++) {
         const uint i = 8 * k + l.c, o = out + i / N * MARGS_PRODUCT_SLOTS;
         if (i < n_outs * N && i % N < rows_n(rows) && o < t.n_out)
-            t.y[rows_y(rows, i % N) * t.n_out + o] = linear_epilogue(a, t, o, v[k], up[k]);
+            t.y[rows_y(rows, i % N, t.n_out) + o] = linear_epilogue(a, t, o, v[k], up[k]);
     }
 }
 

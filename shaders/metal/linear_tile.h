@@ -31,7 +31,7 @@ static inline void linear_tile_rows(constant margs_linear &a,
     for (uint r = 0; r < RB; r++) {
         const uint row = 8 * r + at / 32;
         if (row < rows_n(rows) && out < t.n_out)
-            t.y[rows_y(rows, row) * t.n_out + out] = linear_epilogue(a, t, out, v.v[r], up.v[r]);
+            t.y[rows_y(rows, row, t.n_out) + out] = linear_epilogue(a, t, out, v.v[r], up.v[r]);
     }
 }
 

@@ -21,8 +21,8 @@ static inline device const float *rows_x(thread const moe_rows &r, uint i) {
     return r.x + ulong(r.list[min(i, r.n_rows - 1)] / r.n_share) * r.n_in;
 }
 
-static inline ulong rows_y(thread const moe_rows &r, uint i) {
-    return r.list[i];
+static inline ulong rows_y(thread const moe_rows &r, uint i, uint n_out) {
+    return ulong(r.list[i]) * n_out;
 }
 
 static inline moe_rows moe_rows_of(constant margs_moe_products &a,

@@ -21,6 +21,34 @@ static inline uint group_prefix_sum(
     return before + simd_broadcast(parts_before, ushort(simd));
 }
 
+// What a group of n experts counts by: its largest key, of sigmoids the sum of its two largest.
+static inline float group_key(threadgroup const float *keys, uint n, bool two) {
+    float best = -INFINITY, second = -INFINITY;
+    for (uint i = 0; i < n; i++) {
+        const float key = keys[i];
+        second = key > best ? best : max(second, key);
+        best = max(best, key);
+    }
+    return two ? best + second : best;
+}
+
+// Whether expert e is in one of the groups that are used; of equal groups the lower counts more.
+// keys: no NaN, written and synchronized. groups: memory of this call alone. All threads call it.
+static inline bool in_used_group(constant args_moe_route &a,
+                                 threadgroup const float *keys,
+                                 threadgroup float *groups,
+                                 uint e) {
+    const uint size = a.n_experts / a.n_groups;
+    if (e < a.n_groups) groups[e] = group_key(keys + e * size, size, a.sigmoid != 0);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (e >= a.n_experts) return false;
+    const uint own = e / size;
+    uint rank = 0;
+    for (uint i = 0; i < a.n_groups; i++)
+        rank += groups[i] > groups[own] || (groups[i] == groups[own] && i < own);
+    return rank < a.n_groups_used;
+}
+
 // Selects and weights a row's experts: one threadgroup per row, thread t is expert t. An expert is
 // selected by its rank: the number of experts with a larger key, or with the same key and a lower
 // number. A NaN ranks lowest. The key is the score, or if probabilities have another order (with a
@@ -40,7 +68,8 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
           uint lane [[thread_index_in_simdgroup]],
           uint simd [[simdgroup_index_in_threadgroup]],
           uint n_simds [[simdgroups_per_threadgroup]]) {
-    threadgroup float keys[ARGS_MOE_EXPERTS], float_parts[SIMD_WIDTH], top;
+    threadgroup float keys[ARGS_MOE_EXPERTS], groups[ARGS_MOE_EXPERTS], float_parts[SIMD_WIDTH],
+        top;
     threadgroup uint parts[SIMD_WIDTH];
     const bool exists = e < a.n_experts;
     const float score = exists ? scores[ulong(row) * a.n_experts + e] : 0.0f;
@@ -61,11 +90,18 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
     if (isnan(key)) key = -INFINITY;
     keys[e] = key;
     threadgroup_barrier(mem_flags::mem_threadgroup);
+    bool open = exists;   // may be chosen
+    if (a.n_groups > 1) { // NaN takes a key out of all comparisons
+        open = in_used_group(a, keys, groups, e);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        if (!open) keys[e] = NAN;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
     uint rank = 0;
     for (uint i = 0; i < a.n_experts; i++)
         rank += keys[i] > key || (keys[i] == key && i < e);
-    if (exists && rank == 0) top = score;
-    const bool chosen = exists && rank < a.n_used;
+    if (open && rank == 0) top = score;
+    const bool chosen = open && rank < a.n_used;
     uint n_chosen;
     const uint slot = group_prefix_sum(chosen, parts, simd, n_simds, lane, &n_chosen);
     float term = chosen ? probability : 0.0f;

@@ -10,9 +10,11 @@ constant uint Q_NORM [[function_constant(MARGS_ROPE_Q_NORM)]];
 constant uint K_NORM [[function_constant(MARGS_ROPE_K_NORM)]];
 constant uint N_ROT [[function_constant(MARGS_ROPE_N_ROT)]];
 constant uint INTERLEAVED [[function_constant(MARGS_ROPE_INTERLEAVED)]];
+constant uint NORM_DIM [[function_constant(MARGS_ROPE_NORM_DIM)]];
+constant uint FIRST_ROT [[function_constant(MARGS_ROPE_FIRST_ROT)]];
 
 #define SIMDGROUPS   MARGS_ROPE_SIMDGROUPS /* of a threadgroup, one head each at a time */
-#define MAX_HEAD_DIM 512
+#define MAX_HEAD_DIM MARGS_ROPE_MAX_DIM
 #define F16_MAX      65504.0f
 
 // Adds lanes in pairs, then pairs of pairs and so on: the same order for any number of rows.
@@ -41,9 +43,9 @@ static inline float row_scale(
 
 static inline float head_scale(device const float *x, float eps, uint lane) {
     float sum = 0.0f;
-    for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
+    for (uint d = lane; d < NORM_DIM; d += SIMD_WIDTH)
         sum = fma(x[d], x[d], sum);
-    return inverse_rms(sum_of_lanes(sum), HEAD_DIM, eps);
+    return inverse_rms(sum_of_lanes(sum), NORM_DIM, eps);
 }
 
 // Rotates x (HEAD_DIM), one head, in place. The angle is rounded to f32 as on every backend.
@@ -51,8 +53,8 @@ static inline float head_scale(device const float *x, float eps, uint lane) {
 static inline void
 rotate(threadgroup float *x, device const float *inv_freq, float pos, float magnitude, uint lane) {
     for (uint i = lane; i < N_ROT / 2; i += SIMD_WIDTH) {
-        const uint first = INTERLEAVED ? 2 * i : i;
-        const uint second = INTERLEAVED ? 2 * i + 1 : i + N_ROT / 2;
+        const uint first = FIRST_ROT + (INTERLEAVED ? 2 * i : i);
+        const uint second = FIRST_ROT + (INTERLEAVED ? 2 * i + 1 : i + N_ROT / 2);
         const float angle = pos * inv_freq[i];
         const float c = precise::cos(angle) * magnitude, s = precise::sin(angle) * magnitude;
         const float u = x[first], v = x[second];
@@ -65,10 +67,10 @@ rotate(threadgroup float *x, device const float *inv_freq, float pos, float magn
 static inline void
 norm_rotated(threadgroup float *x, device const float *factors, float eps, uint lane) {
     float sum = 0.0f;
-    for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
+    for (uint d = lane; d < NORM_DIM; d += SIMD_WIDTH)
         sum = fma(x[d], x[d], sum);
-    const float scale = inverse_rms(sum_of_lanes(sum), HEAD_DIM, eps);
-    for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
+    const float scale = inverse_rms(sum_of_lanes(sum), NORM_DIM, eps);
+    for (uint d = lane; d < NORM_DIM; d += SIMD_WIDTH)
         x[d] = x[d] * scale * factors[d];
     simdgroup_barrier(mem_flags::mem_threadgroup);
 }
@@ -120,8 +122,8 @@ store_head(threadgroup const float *x, device uchar *run, bool by_dim, uint toke
 }
 
 // q (n_rows, n_heads, HEAD_DIM) f32, in place; k, v (n_rows, n_kv_heads, HEAD_DIM) f32; pos, slots
-// (n_rows) i32; inv_freq (N_ROT / 2) f32; norms (HEAD_DIM) or (a whole row) f32. Grid: (groups of
-// heads, rows, {q, k, v} or {q}). A row with one norm for all heads is processed by one
+// (n_rows) i32; inv_freq (N_ROT / 2) f32; norms (NORM_DIM) or (a whole row) f32. Grid: (groups of
+// heads, rows, {q, k, v}, {q, k} or {q}). A row with one norm for all heads is processed by one
 // threadgroup, because another one would overwrite values that it still sums.
 kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
                        device float *q [[buffer(1)]],
@@ -160,7 +162,7 @@ kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
         for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
             x[d] = norm == ARGS_NORM_NONE || (a.norm_last != 0 && !is_v) ? src[d]
                    : is_v                                                ? src[d] * scale
-                   : norm == ARGS_NORM_HEADS ? src[d] * scale * factors[d]
+                   : norm == ARGS_NORM_HEADS ? d < NORM_DIM ? src[d] * scale * factors[d] : src[d]
                                              : src[d] * scale * factors[head * HEAD_DIM + d];
         simdgroup_barrier(mem_flags::mem_threadgroup);
         if (is_q || is_k) rotate(x, inv_freq, float(pos[group.y]), a.magnitude, lane);

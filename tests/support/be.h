@@ -260,8 +260,9 @@ static inline bool be_attends(const char *isa, const struct backend_kv *cache) {
         if (!cuda) cuda = be_open(isa, 1);
         return cuda && backend_kv_fits(cuda, cache);
     }
-    return !cache->v_dim && cache->head_dim % 8 == 0 && cache->head_dim <= 512 &&
-           cache->block_tokens % 4 == 0 && 128 % cache->block_tokens == 0;
+    const bool dims = cache->v_dim ? cache->head_dim <= 640 && cache->v_dim <= 512
+                                   : cache->head_dim % 8 == 0 && cache->head_dim <= 512;
+    return dims && cache->block_tokens % 4 == 0 && 128 % cache->block_tokens == 0;
 }
 
 /* The name of set i; NULL if it differs from the previous one only in products. */

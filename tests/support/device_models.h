@@ -22,10 +22,6 @@ static inline bool device_serves(const char *path) {
     bool fits = !be_only || be_attends(be_only, &cache);
     cache.head_dim = window_dim;
     fits = fits && (!be_only || be_attends(be_only, &cache));
-    if (model_routes_oddly(&hp) && be_only && strcmp(be_only, "metal") == 0) {
-        printf("     %s: not on %s: its way to choose experts\n", path, be_only);
-        return false;
-    }
     if (!fits)
         printf("     %s: not on %s: heads of %u and %u\n", path, be_only, hp.head_dim, window_dim);
     return fits;

@@ -5,8 +5,6 @@
  * scratch has room for their partial results; a row's result does not depend on it. */
 #include "core/backend/metal/metal_int.h"
 
-#include <math.h>
-
 enum {
     CHUNK = MARGS_ATTENTION_CHUNK, /* tokens */
     MAX_HEADS = 16,   /* of a task; half of it if head_dim exceeds WIDE, a quarter beyond 2 WIDE */
@@ -15,13 +13,12 @@ enum {
     TG_BYTES = 24576, /* of a threadgroup of several simdgroups: a core holds more than one */
     STAGE_FLOATS = 16 * 32 /* of a simdgroup: attention_matrix.metal */
 };
-#define PARTIAL_BYTES (UINT64_C(32) << 20)
 
 static const float log2_e = 1.44269504088896340736f;
 
 int metal_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e) {
     (void)c;
-    return backend_buf_new(&m->base, PARTIAL_BYTES, &m->scratch[METAL_SCRATCH_PARTIALS], e);
+    return backend_buf_new(&m->base, METAL_PARTIAL_BYTES, &m->scratch[METAL_SCRATCH_PARTIALS], e);
 }
 
 static uint32_t max_chunks(const struct op_paged_attention *a) {
@@ -33,7 +30,7 @@ static uint32_t max_chunks(const struct op_paged_attention *a) {
     return windowed < all ? windowed : all;
 }
 
-static struct args_attention attention_args(const struct op_paged_attention *a) {
+struct args_attention metal_attention_args(const struct op_paged_attention *a) {
     return (struct args_attention){.n_seqs = a->n_seqs,
                                    .n_heads = a->n_heads,
                                    .n_kv_heads = a->kv.n_kv_heads,
@@ -77,7 +74,7 @@ static uint64_t task_bytes(const struct decode *d) {
 static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint32_t n_tasks) {
     const struct op_paged_attention *a = d->a;
     struct metal_bind partials = metal_at(m->scratch[METAL_SCRATCH_PARTIALS]), sums = partials;
-    sums.offset = PARTIAL_BYTES - softmax_bytes(d, n_tasks);
+    sums.offset = METAL_PARTIAL_BYTES - softmax_bytes(d, n_tasks);
     uint64_t rows = (uint64_t)n_tasks * d->heads * a->kv.head_dim * sizeof(float);
     return metal_dispatch(m,
                           &(struct metal_launch){
@@ -110,7 +107,7 @@ static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint
 static int dispatch_reduce(struct metal_backend *m, const struct decode *d, uint32_t n_tasks) {
     const struct op_paged_attention *a = d->a;
     struct metal_bind partials = metal_at(m->scratch[METAL_SCRATCH_PARTIALS]), sums = partials;
-    sums.offset = PARTIAL_BYTES - softmax_bytes(d, n_tasks);
+    sums.offset = METAL_PARTIAL_BYTES - softmax_bytes(d, n_tasks);
     return metal_dispatch(
         m, &(struct metal_launch){
                .kernel = "attention_reduce",
@@ -135,7 +132,7 @@ static int dispatch_reduce(struct metal_backend *m, const struct decode *d, uint
 /* by_seq: computes only sequences of one row. */
 static int attend_decode(struct metal_backend *m, const struct op_paged_attention *a, bool by_seq) {
     uint32_t group = a->n_heads / a->kv.n_kv_heads;
-    struct decode d = {.a = a, .args = attention_args(a), .by_seq = by_seq};
+    struct decode d = {.a = a, .args = metal_attention_args(a), .by_seq = by_seq};
     const uint32_t wide = a->kv.head_dim > 2 * WIDE ? 4 : a->kv.head_dim > WIDE ? 2 : 1;
     d.args.n_slices = metal_div_up(group, MAX_HEADS / wide);
     d.heads = metal_div_up(group, d.args.n_slices);
@@ -146,7 +143,7 @@ static int attend_decode(struct metal_backend *m, const struct op_paged_attentio
             threadgroup_bytes(a, d.heads, d.simdgroups) <= TG_BYTES)
             break;
     uint64_t task = task_bytes(&d), most = d.n_tasks; /* tasks of a pass */
-    if (!d.final) most = task ? PARTIAL_BYTES / task : 0;
+    if (!d.final) most = task ? METAL_PARTIAL_BYTES / task : 0;
     if (!most) return ERR_UNSUPPORTED;
     for (; d.args.first_task < d.n_tasks; d.args.first_task += (uint32_t)most) {
         uint32_t n = d.n_tasks - d.args.first_task;
@@ -164,7 +161,7 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
                           uint32_t min_rows) {
     uint32_t group = a->n_heads / a->kv.n_kv_heads, tile = a->kv.head_dim > WIDE ? 8 : 16;
     uint64_t rows = (uint64_t)a->n_rows * a->n_heads * a->kv.head_dim * sizeof(float);
-    const struct args_attention args = attention_args(a);
+    const struct args_attention args = metal_attention_args(a);
     return metal_dispatch(
         m,
         &(struct metal_launch){
@@ -198,6 +195,7 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
 int metal_paged_attention(backend *be, const struct op_paged_attention *a) {
     struct metal_backend *m = metal_of(be);
     if (!metal_kv_fits(&a->kv)) return ERR_UNSUPPORTED;
+    if (a->kv.v_dim) return metal_latent_attention(m, a);
     if (m->features.products == METAL_MATRIX_ONLY) return attend_prefill(m, a, 1);
     if (m->features.products == METAL_VECTOR_ONLY || a->n_seqs == a->n_rows)
         return attend_decode(m, a, false);

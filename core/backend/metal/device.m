@@ -51,6 +51,7 @@ static const struct backend_vtable vtable = {.close = metal_close,
                                              .allocated_bytes = metal_allocated_bytes,
                                              .memory_limit = metal_memory_limit,
                                              .kv_fits = metal_kv_fits,
+                                             .routes_all = true,
                                              BACKEND_OPS(ENTRY, ENTRY)};
 
 /* ---- libraries ---- */
@@ -142,6 +143,7 @@ int backend_metal_open(const struct backend_config *config, backend **out, err *
     m->base.max_rows = config->max_rows;
     m->base.max_cols = config->max_cols;
     m->base.moe = config->moe;
+    m->base.heads = config->heads;
     int rc;
     @autoreleasepool {
         rc = open_device(m, config, e);

@@ -200,6 +200,16 @@ static inline uint32_t metal_div_up(uint64_t a, uint32_t b) {
     return (uint32_t)((a + b - 1) / b);
 }
 
+/* ---- attention.m, attention_latent.m ---- */
+
+#define METAL_PARTIAL_BYTES (UINT64_C(32) << 20) /* of METAL_SCRATCH_PARTIALS */
+
+/* n_slices 1, n_splits of chunks of MARGS_ATTENTION_CHUNK tokens. */
+struct args_attention metal_attention_args(const struct op_paged_attention *a);
+
+/* op_paged_attention with kv.v_dim. */
+int metal_latent_attention(struct metal_backend *m, const struct op_paged_attention *a);
+
 /* ---- features.m ---- */
 int metal_features_find(struct metal_backend *m, err *e); /* once the device is open */
 int metal_probe(struct metal_backend *m, err *e);         /* once the libraries are compiled */
@@ -251,8 +261,8 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
 #define METAL_DECLARE(name, on_cpu, on_metal, on_cuda) BACKEND_DECLARE_##on_metal(metal, name)
 BACKEND_OPS(METAL_DECLARE, METAL_DECLARE)
 
-/* Whether the kernels support this cache: head_dim a multiple of 8 up to 512, block_tokens a
- * multiple of 4 that divides 128. */
+/* Whether the kernels support this cache: head_dim a multiple of 8 up to 512, or latent rows of up
+ * to 640 dimensions with V of up to 512; block_tokens a multiple of 4 that divides 128. */
 bool metal_kv_fits(const struct backend_kv *kv); /* rope_store.m */
 
 /* Allocate an op group's scratch at open, by the config's limits; close frees it. */

@@ -229,7 +229,6 @@ static int moe_combine(const struct moe_run *r) {
 }
 
 int metal_moe(backend *be, const struct op_moe *a) {
-    if (a->n_groups > 1) return ERR_UNSUPPORTED;
     struct metal_backend *m = metal_of(be);
     struct moe_run r = {.m = m,
                         .op = a,

@@ -124,15 +124,16 @@ static uint32_t count_independent(const int32_t *pairs, uint32_t n_pairs) {
 
 static int copy_blocks(backend *be, const struct backend_kv *kv, uint64_t block_bytes,
                        const struct margs_kv_copy *args) {
-    const uint64_t bytes = 2 * args->n_pairs * block_bytes; /* K and V */
+    const uint32_t n_pools = kv->v ? 2 : 1;
+    const uint64_t bytes = n_pools * args->n_pairs * block_bytes;
     return metal_dispatch(metal_of(be),
                           &(struct metal_launch){
                               .kernel = "kv_copy",
                               .args = args,
                               .args_bytes = sizeof *args,
                               .n_binds = 2,
-                              .binds = {metal_at(kv->k), metal_at(kv->v)},
-                              .groups = {metal_div_up(args->n_units, 256), args->n_pairs, 2},
+                              .binds = {metal_at(kv->k), metal_at_or(kv->v, kv->k)},
+                              .groups = {metal_div_up(args->n_units, 256), args->n_pairs, n_pools},
                               .threads = {256, 1, 1},
                               .read = bytes,
                               .written = bytes,
