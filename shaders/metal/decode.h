@@ -43,18 +43,21 @@ static inline float byte_of(uint2 v, uint j) {
 
 /* w[j] = d * (v[j] - zero) */
 static inline void scaled8(uint2 v, float zero, float d, thread float *w) {
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         w[j] = d * (byte_of(v, j) - zero);
 }
 
 /* w[j] = d * v[j] + m */
 static inline void shifted8(uint2 v, float d, float m, thread float *w) {
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         w[j] = fma(d, byte_of(v, j), m);
 }
 
 static inline void signed8(uint2 v, float d, thread float *w) {
     const char4 a = as_type<char4>(v.x), b = as_type<char4>(v.y);
+#pragma unroll
     for (uint j = 0; j < 4; j++) {
         w[j] = d * float(a[j]);
         w[4 + j] = d * float(b[j]);
@@ -81,6 +84,7 @@ static inline float iq4_level(uint q) {
 }
 
 static inline void iq4_levels8(uint2 v, float d, thread float *w) {
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         w[j] = d * iq4_level((j < 4 ? v.x : v.y) >> 8 * (j % 4) & 15);
 }
@@ -89,6 +93,7 @@ static inline void iq4_levels8(uint2 v, float d, thread float *w) {
  * value times 2^-14, including the subnormal. The fma with 0 turns -0 into 0, as in the C decoder's
  * table. */
 static inline void mxfp4_levels8(uint2 v, float d, thread float *w) {
+#pragma unroll
     for (uint j = 0; j < 8; j++) {
         const uint q = (j < 4 ? v.x : v.y) >> 8 * (j % 4);
         w[j] = fma(f16_value(ushort((q & 7) << 9 | (q & 8) << 12)) * 32768.0f, d, 0.0f);
@@ -243,6 +248,7 @@ q3_k_values(uint type, thread const super_raw &raw, uint c, uint u, thread float
     const float d = halves_of(raw.d).x * float(int(low | high << 4) - 32);
     const uint2 q = (raw.half_low >> 2 * t & 0x03030303u) | third << 2;
     if (type == QTYPE_Q3_K) return scaled8(q, 4, d, w);
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         w[j] = d * 0.125f * three_level(type, (j < 4 ? q.x : q.y) >> 8 * (j % 4) & 7);
 }
@@ -255,6 +261,7 @@ iq4_xs_values(uint type, thread const super_raw &raw, uint c, uint u, thread flo
     const uint2 q = nibbles_of(raw.own, c);
     if (type == QTYPE_IQ4_XS) return iq4_levels8(q, d, w);
     const float unit = type == QTYPE_IQ3_XXS_W ? 0.25f : 1.0f;
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         w[j] = d * unit * four_level(type, (j < 4 ? q.x : q.y) >> 8 * (j % 4) & 15);
 }
@@ -304,12 +311,14 @@ static inline void plain_group(uint type, device const uchar *row, uint group, t
     if (type == QTYPE_F32) {
         const float4 a = *(device const packed_float4 *)(row + 32 * group);
         const float4 b = *(device const packed_float4 *)(row + 32 * group + 16);
+#pragma unroll
         for (uint j = 0; j < 4; j++)
             w[j] = a[j], w[4 + j] = b[j];
         return;
     }
     const ushort4 a = *(device const packed_ushort4 *)(row + 16 * group);
     const ushort4 b = *(device const packed_ushort4 *)(row + 16 * group + 8);
+#pragma unroll
     for (uint j = 0; j < 4; j++) {
         w[j] = type == QTYPE_F16 ? f16_value(a[j]) : bf16_value(a[j]);
         w[4 + j] = type == QTYPE_F16 ? f16_value(b[j]) : bf16_value(b[j]);
@@ -357,6 +366,7 @@ static inline void decode8(uint type, device const uchar *row, uint group, threa
 static inline void
 decode8_edge(uint type, device const uchar *row, uint group, uint n_cols, thread float *w) {
     if (!is_plain(type) || 8 * group + 8 <= n_cols) return decode8(type, row, group, w);
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         w[j] = 8 * group + j < n_cols ? plain_value(type, row, 8 * group + j) : 0;
 }
