@@ -87,12 +87,14 @@ chunk_probabilities(thread float4 &dots, uint first_token, key_range s, float ca
     chunk_sum sum;
     bool4 visible;
     float m = -MAXFLOAT;
+#pragma unroll
     for (uint i = 0; i < LANE_TOKENS; i++) {
         visible[i] = is_visible(s, first_token + i);
         if (SOFTCAP) dots[i] = fma(cap, precise::tanh(dots[i]), 0.0f);
         m = visible[i] ? max(m, dots[i]) : m;
     }
     sum.m = simd_max(m);
+#pragma unroll
     for (uint i = 0; i < LANE_TOKENS; i++)
         dots[i] = visible[i] ? fast::exp2(dots[i] - sum.m) : 0.0f;
     sum.l = (dots[0] + dots[1]) + (dots[2] + dots[3]);

@@ -74,12 +74,15 @@ make_dots(threadgroup const float *q, device const uchar *run, uint token, threa
                 run))[(from / KV_SCALE_DIMS * BLOCK_TOKENS + token) / LANE_TOKENS]);
         for (uint d = from; d < end; d += 4) {
             float4 k[4];
+#pragma unroll
             for (uint i = 0; i < 4; i++) {
                 k[i] = kv_load4(KV_TYPE, run, (d + i) * BLOCK_TOKENS + token);
                 if (KV_TYPE == QTYPE_Q8_0) k[i] *= scale;
             }
+#pragma unroll
             for (uint h = 0; h < HEADS; h++) {
                 const float4 qh = ((threadgroup const float4 *)q)[(h * HEAD_DIM + d) / 4];
+#pragma unroll
                 for (uint i = 0; i < 4; i++)
                     dots[h] = fma(float4(qh[i]), k[i], dots[h]);
             }
@@ -114,8 +117,10 @@ static inline void add_values(device const uchar *run,
                               threadgroup const half *scales,
                               thread lane_values &o) {
     float2 v[MAX_STEPS][LANE_TOKENS];
+#pragma unroll
     for (uint step = 0; step < N_STEPS; step++) {
         const uint d = step * STEP_DIMS + lane * LANE_DIMS;
+#pragma unroll
         for (uint i = 0; i < LANE_TOKENS; i++) {
             v[step][i] = 0.0f;
             if (d >= HEAD_DIM || !is_visible(keys, pos + i)) continue;
@@ -124,9 +129,12 @@ static inline void add_values(device const uchar *run,
                 v[step][i] *= float(scales[i * (HEAD_DIM / KV_SCALE_DIMS) + d / KV_SCALE_DIMS]);
         }
     }
+#pragma unroll
     for (uint h = 0; h < HEADS; h++) {
         const float4 w = *(threadgroup const float4 *)(probs + h * CHUNK);
+#pragma unroll
         for (uint step = 0; step < N_STEPS; step++)
+#pragma unroll
             for (uint i = 0; i < LANE_TOKENS; i++)
                 o.v[h][step] = fma(float2(w[i]), v[step][i], o.v[h][step]);
     }
@@ -134,6 +142,7 @@ static inline void add_values(device const uchar *run,
 
 // Stores a lane's dimensions of one head, times factor, to (HEAD_DIM) f32.
 static inline void store_lane(device float *to, thread const float2 *o, float factor, uint lane) {
+#pragma unroll
     for (uint step = 0; step < N_STEPS; step++) {
         const uint d = step * STEP_DIMS + lane * LANE_DIMS;
         if (d < HEAD_DIM)
@@ -178,6 +187,7 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
     const uint first_pos = (t.first_chunk + split) * CHUNK;
     const uint lane_pos = first_pos + lane * LANE_TOKENS;
     float4 dots[MAX_HEADS];
+#pragma unroll
     for (uint h = 0; h < HEADS; h++)
         dots[h] = 0.0f;
     if (lane_pos <= t.keys.last && lane_pos + LANE_TOKENS > t.keys.first)
@@ -185,6 +195,7 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
                   lane_pos % BLOCK_TOKENS, dots);
     if (KV_TYPE == QTYPE_Q8_0) load_scales(v_pool, table, first_pos, t, a.n_kv_heads, lane, scales);
     chunk_sum sum[MAX_HEADS];
+#pragma unroll
     for (uint h = 0; h < HEADS; h++) {
         sum[h] = chunk_probabilities(dots[h], lane_pos, t.keys, a.cap);
         ((threadgroup float4 *)(probs + h * CHUNK))[lane] = dots[h];
@@ -192,7 +203,9 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
     simdgroup_barrier(mem_flags::mem_threadgroup);
 
     lane_values o;
+#pragma unroll
     for (uint h = 0; h < HEADS; h++)
+#pragma unroll
         for (uint step = 0; step < N_STEPS; step++)
             o.v[h][step] = 0.0f;
     const uint begin = max(first_pos, t.keys.first / LANE_TOKENS * LANE_TOKENS);
@@ -202,7 +215,9 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
                    probs + (p - first_pos), scales + (p - first_pos) * (HEAD_DIM / KV_SCALE_DIMS),
                    o);
 
-    for (uint h = 0; h < t.n_heads; h++) {
+#pragma unroll
+    for (uint h = 0; h < HEADS; h++) {
+        if (h >= t.n_heads) continue;
         const ulong at = (ulong(group.y) * HEADS + h) * a.n_splits + split;
         if (FINAL)
             store_lane(partials + (ulong(t.row) * a.n_heads + t.head + h) * HEAD_DIM, o.v[h],
@@ -232,9 +247,10 @@ kernel void attention_reduce(constant args_attention &a [[buffer(0)]],
     for (uint split = 0; split < t.n_chunks; split++) {
         const merge f = merge_factors(total, sums[at + split], split == 0);
         device const float *from = partials + (at + split) * HEAD_DIM;
+#pragma unroll
         for (uint step = 0; step < N_STEPS; step++) {
             const uint d = step * STEP_DIMS + lane * LANE_DIMS;
-            if (d >= HEAD_DIM) break;
+            if (d >= HEAD_DIM) continue;
             const float2 v = ((device const float2 *)from)[d / LANE_DIMS];
             o[step] = split == 0 ? v : fma(v, float2(f.add), o[step] * f.keep);
         }

@@ -24,6 +24,8 @@ constant uint MIN_ROWS [[function_constant(MARGS_ATTENTION_MIN_ROWS)]];
 #define LANE_VALUES 4  /* of one load; a lane's part of a step is LANE_LOADS loads */
 #define LANE_LOADS  (SPAN * STEP / SIMD_WIDTH / LANE_VALUES)
 #define SPAN_LANES  (SPAN / LANE_VALUES)
+#define SIMD_DIMS   ((HEAD_DIM / 8 + SIMDGROUPS - 1) / SIMDGROUPS * 8) /* whole matrices */
+#define N_SPANS     ((SIMD_DIMS + SPAN - 1) / SPAN)
 #define MAX_SPANS   (MAX_HEAD_DIM / SPAN / SIMDGROUPS)
 
 struct tile_sums {
@@ -52,13 +54,17 @@ struct tile_at {
 };
 
 static inline void clear(thread tile_sums &acc) {
+#pragma unroll
     for (uint i = 0; i < ROW_TILES; i++)
+#pragma unroll
         for (uint j = 0; j < SPAN_TILES; j++)
             acc.m[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 }
 
 static inline void store(thread tile_sums &acc, threadgroup float *to, uint stride) {
+#pragma unroll
     for (uint i = 0; i < ROW_TILES; i++)
+#pragma unroll
         for (uint j = 0; j < SPAN_TILES; j++)
             simdgroup_store(acc.m[i][j], to + i * 8 * stride + j * 8, stride);
 }
@@ -71,10 +77,14 @@ static inline void multiply(thread tile_sums &acc,
                             threadgroup const float *b,
                             uint n_tiles) {
     simdgroup_float8x8 ma[MAX_TILES], mb;
+#pragma unroll
     for (uint i = 0; i < ROW_TILES; i++)
         simdgroup_load(ma[i], a + i * 8 * stride, stride);
-    for (uint j = 0; j < n_tiles; j++) {
+#pragma unroll
+    for (uint j = 0; j < SPAN_TILES; j++) {
+        if (j >= n_tiles) continue;
         simdgroup_load(mb, b + j * 8, SPAN);
+#pragma unroll
         for (uint i = 0; i < ROW_TILES; i++)
             simdgroup_multiply_accumulate(acc.m[i][j], ma[i], mb, acc.m[i][j]);
     }
@@ -84,6 +94,7 @@ static inline void multiply(thread tile_sums &acc,
 // return.
 static inline void put_step(thread const lane_step &s, threadgroup float *stage, uint lane) {
     simdgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
     for (uint i = 0; i < LANE_LOADS; i++)
         ((threadgroup float4 *)stage)[i * SIMD_WIDTH + lane] = s.v[i];
     simdgroup_barrier(mem_flags::mem_threadgroup);
@@ -141,6 +152,7 @@ static inline void load_queries(constant args_attention &a,
 // Dimensions of a lane's four tokens, from d on; 0 where no query sees the tokens.
 static inline void
 load_k(device const uchar *run, bool visible, uint token, uint d, uint lane, thread lane_step &s) {
+#pragma unroll
     for (uint i = 0; i < LANE_LOADS; i++) {
         const uint at = d + i * (SIMD_WIDTH / SPAN_LANES) + lane / SPAN_LANES;
         s.v[i] = 0.0f;
@@ -218,6 +230,7 @@ static inline void load_v(thread const tile_at &t,
                           uint lane,
                           thread lane_step &s) {
     const uint at = d.first + lane % SPAN_LANES * LANE_VALUES;
+#pragma unroll
     for (uint i = 0; i < LANE_LOADS; i++) {
         const uint p = pos + i * (SIMD_WIDTH / SPAN_LANES) + lane / SPAN_LANES;
         s.v[i] = 0.0f;
@@ -265,6 +278,7 @@ static inline void merge_values(thread tile_sums &acc,
     simdgroup_barrier(mem_flags::mem_threadgroup);
     store(acc, stage, SPAN);
     simdgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
     for (uint i = 0; i < ROWS; i++)
         if (queries[i].in_chunk)
             o[i] = fma(stage[i * SPAN + lane], queries[i].add, o[i] * queries[i].keep);
@@ -294,16 +308,17 @@ kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
     threadgroup float *stage = probs + ROWS * CHUNK + simdgroup * STEP * SPAN;
     device const int *table = tables + ulong(t.seq) * a.table_stride;
     const uint own = ROWS / SIMDGROUPS; // queries whose probabilities this simdgroup computes
-    // Dimensions that this simdgroup sums: a whole number of matrices.
-    const uint n_dims = (HEAD_DIM / 8 + SIMDGROUPS - 1) / SIMDGROUPS * 8;
-    const uint first_dim = simdgroup * n_dims, end_dim = min(first_dim + n_dims, HEAD_DIM);
+    // Dimensions that this simdgroup sums.
+    const uint first_dim = simdgroup * SIMD_DIMS, end_dim = min(first_dim + SIMD_DIMS, HEAD_DIM);
     chunk_sum total[MAX_ROWS / SIMDGROUPS];
     float o[MAX_SPANS][MAX_ROWS];
     tile_sums acc;
+#pragma unroll
     for (uint i = 0; i < MAX_ROWS / SIMDGROUPS; i++)
         total[i].m = 0.0f, total[i].l = 1.0f;
-    for (uint i = 0; i < MAX_SPANS * MAX_ROWS; i++)
-        o[i / MAX_ROWS][i % MAX_ROWS] = 0.0f;
+#pragma unroll
+    for (uint i = 0; i < N_SPANS * ROWS; i++)
+        o[i / ROWS][i % ROWS] = 0.0f;
     load_queries(a, q, pos, row_start, t, shared, queries, simdgroup * SIMD_WIDTH + lane);
 
     for (uint chunk = t.keys.first / CHUNK; chunk <= t.keys.last / CHUNK; chunk++) {
@@ -313,28 +328,35 @@ kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
         threadgroup_barrier(mem_flags::mem_threadgroup);
         store(acc, probs + span, CHUNK);
         threadgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
         for (uint i = 0; i < own; i++)
             make_probabilities(probs + (simdgroup * own + i) * CHUNK, chunk,
                                queries[simdgroup * own + i], a.cap, lane, total[i]);
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        dims d;
-        d.first = first_dim, d.end = end_dim;
-        for (uint i = 0; d.first < d.end; d.first += SPAN, i++) {
+#pragma unroll
+        for (uint i = 0; i < N_SPANS; i++) {
+            dims d;
+            d.first = first_dim + i * SPAN, d.end = end_dim;
+            if (d.first >= d.end) continue;
             sum_values(t, v_pool, table, a.n_kv_heads, chunk, d, probs, stage, lane, acc);
             merge_values(acc, queries, stage, lane, o[i]);
         }
     }
 
     threadgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
     for (uint i = 0; i < own; i++) {
         const uint query = simdgroup * own + i,
                    head = t.kv_head * GROUP + (t.query + query) % GROUP;
         if (lane == 0) queries[query].keep = final_factor(total[i], SINKS ? sinks[head] : 0.0f);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint d = first_dim + lane, i = 0; i < MAX_SPANS; d += SPAN, i++)
-        for (uint k = 0; k < t.n_queries && d < end_dim; k++) {
-            const uint at = t.query + k;
+#pragma unroll
+    for (uint i = 0; i < N_SPANS; i++)
+#pragma unroll
+        for (uint k = 0; k < ROWS; k++) {
+            const uint at = t.query + k, d = first_dim + i * SPAN + lane;
+            if (k >= t.n_queries || d >= end_dim) continue;
             const ulong head =
                 ulong(t.row + at / GROUP) * a.n_heads + t.kv_head * GROUP + at % GROUP;
             out[head * HEAD_DIM + d] = fma(o[i][k], queries[k].keep, 0.0f);

@@ -6,11 +6,11 @@
  * one load. Rows may have any address that the format's blocks allow (2 bytes; F32: 4; MXFP4: 1),
  * hence the packed vectors, which need only the alignment of their elements.
  *
- * Bytes stay four to a register while fields are extracted; then each value costs one conversion
- * and one product, or one fma where the format has a minimum. Scales are multiplied first: d *
- * scale * q is exact in f32 (at most 11 + 7 + 5 bits), so only the addition of a minimum rounds,
- * once, in the fma as in the subtraction of the C decoder. Offsets in a row fit in 32 bits
- * (metal_row_bytes); a load adds them to its 64-bit base at no cost. */
+ * Bytes stay four to a register while fields are extracted; they become halves two at a time
+ * (bytes4), and then each value costs one product, or one fma where the format has a minimum.
+ * Scales are multiplied first: d * scale * q is exact in f32 (at most 11 + 7 + 5 bits), so only the
+ * addition of a minimum rounds, once, in the fma as in the subtraction of the C decoder. Offsets in
+ * a row fit in 32 bits (metal_row_bytes); a load adds them to its 64-bit base at no cost. */
 #ifndef INFERD_METAL_DECODE_H
 #define INFERD_METAL_DECODE_H
 
@@ -37,28 +37,34 @@ static inline uint2 unaligned8(device const uchar *p) {
 
 /* ---- eight small integers, one per byte, to values ---- */
 
-static inline float byte_of(uint2 v, uint j) {
-    return float((j < 4 ? v.x : v.y) >> 8 * (j % 4) & 255);
+/* v[j] - zero, exact. A byte in the mantissa of 1024 is the half 1024 + byte; the difference is a
+ * half, and halves are operands of f32 arithmetic at no cost. Two bytes take one `and` and one `or`
+ * where an extraction and a conversion of each would take eight cycles (Apple7, Apple8). */
+static inline float4 bytes4(uint v, float zero) {
+    const half2 base = half2(half(1024.0f + zero));
+    const half2 even = as_type<half2>((v & 0x00ff00ffu) | 0x64006400u) - base;
+    const half2 odd = as_type<half2>((v >> 8 & 0x00ff00ffu) | 0x64006400u) - base;
+    return float4(float(even.x), float(odd.x), float(even.y), float(odd.y));
 }
 
 /* w[j] = d * (v[j] - zero) */
 static inline void scaled8(uint2 v, float zero, float d, thread float *w) {
-    for (uint j = 0; j < 8; j++)
-        w[j] = d * (byte_of(v, j) - zero);
+    const float4 a = bytes4(v.x, zero), b = bytes4(v.y, zero);
+#pragma unroll
+    for (uint j = 0; j < 4; j++)
+        w[j] = d * a[j], w[4 + j] = d * b[j];
 }
 
 /* w[j] = d * v[j] + m */
 static inline void shifted8(uint2 v, float d, float m, thread float *w) {
-    for (uint j = 0; j < 8; j++)
-        w[j] = fma(d, byte_of(v, j), m);
+    const float4 a = bytes4(v.x, 0.0f), b = bytes4(v.y, 0.0f);
+#pragma unroll
+    for (uint j = 0; j < 4; j++)
+        w[j] = fma(d, a[j], m), w[4 + j] = fma(d, b[j], m);
 }
 
 static inline void signed8(uint2 v, float d, thread float *w) {
-    const char4 a = as_type<char4>(v.x), b = as_type<char4>(v.y);
-    for (uint j = 0; j < 4; j++) {
-        w[j] = d * float(a[j]);
-        w[4 + j] = d * float(b[j]);
-    }
+    scaled8(v ^ 0x80808080u, 128.0f, d, w);
 }
 
 /* Group g of a block of 32: the bytes from 8 (g % 2) on; the low nibbles hold the first half of the
@@ -81,6 +87,7 @@ static inline float iq4_level(uint q) {
 }
 
 static inline void iq4_levels8(uint2 v, float d, thread float *w) {
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         w[j] = d * iq4_level((j < 4 ? v.x : v.y) >> 8 * (j % 4) & 15);
 }
@@ -89,6 +96,7 @@ static inline void iq4_levels8(uint2 v, float d, thread float *w) {
  * value times 2^-14, including the subnormal. The fma with 0 turns -0 into 0, as in the C decoder's
  * table. */
 static inline void mxfp4_levels8(uint2 v, float d, thread float *w) {
+#pragma unroll
     for (uint j = 0; j < 8; j++) {
         const uint q = (j < 4 ? v.x : v.y) >> 8 * (j % 4);
         w[j] = fma(f16_value(ushort((q & 7) << 9 | (q & 8) << 12)) * 32768.0f, d, 0.0f);
@@ -243,6 +251,7 @@ q3_k_values(uint type, thread const super_raw &raw, uint c, uint u, thread float
     const float d = halves_of(raw.d).x * float(int(low | high << 4) - 32);
     const uint2 q = (raw.half_low >> 2 * t & 0x03030303u) | third << 2;
     if (type == QTYPE_Q3_K) return scaled8(q, 4, d, w);
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         w[j] = d * 0.125f * three_level(type, (j < 4 ? q.x : q.y) >> 8 * (j % 4) & 7);
 }
@@ -255,6 +264,7 @@ iq4_xs_values(uint type, thread const super_raw &raw, uint c, uint u, thread flo
     const uint2 q = nibbles_of(raw.own, c);
     if (type == QTYPE_IQ4_XS) return iq4_levels8(q, d, w);
     const float unit = type == QTYPE_IQ3_XXS_W ? 0.25f : 1.0f;
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         w[j] = d * unit * four_level(type, (j < 4 ? q.x : q.y) >> 8 * (j % 4) & 15);
 }
@@ -304,12 +314,14 @@ static inline void plain_group(uint type, device const uchar *row, uint group, t
     if (type == QTYPE_F32) {
         const float4 a = *(device const packed_float4 *)(row + 32 * group);
         const float4 b = *(device const packed_float4 *)(row + 32 * group + 16);
+#pragma unroll
         for (uint j = 0; j < 4; j++)
             w[j] = a[j], w[4 + j] = b[j];
         return;
     }
     const ushort4 a = *(device const packed_ushort4 *)(row + 16 * group);
     const ushort4 b = *(device const packed_ushort4 *)(row + 16 * group + 8);
+#pragma unroll
     for (uint j = 0; j < 4; j++) {
         w[j] = type == QTYPE_F16 ? f16_value(a[j]) : bf16_value(a[j]);
         w[4 + j] = type == QTYPE_F16 ? f16_value(b[j]) : bf16_value(b[j]);
@@ -357,6 +369,7 @@ static inline void decode8(uint type, device const uchar *row, uint group, threa
 static inline void
 decode8_edge(uint type, device const uchar *row, uint group, uint n_cols, thread float *w) {
     if (!is_plain(type) || 8 * group + 8 <= n_cols) return decode8(type, row, group, w);
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         w[j] = 8 * group + j < n_cols ? plain_value(type, row, 8 * group + j) : 0;
 }

@@ -22,6 +22,7 @@ static inline float inverse_rms(thread const float *v,
                                 uint n_simds,
                                 uint lane) {
     float4 sums = 0.0f;
+#pragma unroll
     for (uint i = 0; i < INPUT_VALUES; i++)
         sums[i % 4] = fma(v[i], v[i], sums[i % 4]);
     const float sum =
@@ -37,6 +38,7 @@ static inline float mean_of(thread const float *v,
                             uint n_simds,
                             uint lane) {
     float4 sums = 0.0f;
+#pragma unroll
     for (uint i = 0; i < INPUT_VALUES; i++)
         sums[i % 4] += v[i];
     return group_tree_sum((sums.x + sums.y) + (sums.z + sums.w), parts, simd, n_simds, lane) /
@@ -62,6 +64,7 @@ input_rows(constant args_input &a [[buffer(0)]],
     threadgroup float parts[3][SIMD_WIDTH];
     float v[MARGS_INPUT_MAX_VALUES], r[MARGS_INPUT_MAX_VALUES];
     const ulong first = ulong(row) * a.n_in;
+#pragma unroll
     for (uint i = 0; i < INPUT_VALUES; i++) {
         const uint col = i * threads + thread_at;
         v[i] = col < a.n_in ? x[first + col] : 0.0f;
@@ -69,12 +72,14 @@ input_rows(constant args_input &a [[buffer(0)]],
     }
     if (INPUT_RESIDUAL_NORM) {
         const float inverse = inverse_rms(r, a, parts[0], simd, n_simds, lane);
+#pragma unroll
         for (uint i = 0; i < INPUT_VALUES; i++) {
             const uint col = i * threads + thread_at;
             if (col < a.n_in) r[i] = r[i] * inverse * residual_norm[col];
         }
     }
     if (INPUT_RESIDUAL)
+#pragma unroll
         for (uint i = 0; i < INPUT_VALUES; i++) {
             const uint col = i * threads + thread_at;
             v[i] = fma(a.residual_scale, r[i], v[i]);
@@ -82,11 +87,13 @@ input_rows(constant args_input &a [[buffer(0)]],
         }
     if (INPUT_CENTRED) {
         const float mean = mean_of(v, a, parts[2], simd, n_simds, lane);
+#pragma unroll
         for (uint i = 0; i < INPUT_VALUES; i++)
             v[i] = i * threads + thread_at < a.n_in ? v[i] - mean : 0.0f;
     }
     if (INPUT_NORM) {
         const float inverse = inverse_rms(v, a, parts[1], simd, n_simds, lane);
+#pragma unroll
         for (uint i = 0; i < INPUT_VALUES; i++) {
             const uint col = i * threads + thread_at;
             if (col < a.n_in)

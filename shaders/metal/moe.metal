@@ -49,6 +49,12 @@ static inline bool in_used_group(constant args_moe_route &a,
     return rank < a.n_groups_used;
 }
 
+// Member by member: a list in braces, assigned through a device pointer, is ambiguous in some of
+// Apple's compilers.
+static inline void put_tile(device args_moe_tile &tile, uint expert, uint first, uint count) {
+    tile.expert = expert, tile.first = first, tile.count = count;
+}
+
 // Selects and weights a row's experts: one threadgroup per row, thread t is expert t. An expert is
 // selected by its rank: the number of experts with a larger key, or with the same key and a lower
 // number. A NaN ranks lowest. The key is the score, or if probabilities have another order (with a
@@ -115,7 +121,7 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
     weights[row * a.n_used + slot] = a.has_expert_scale ? weight * expert_scale[e] : weight;
     if (a.n_rows > 1) return;
     list[slot] = slot;
-    tiles[slot] = {e, slot, 1};
+    put_tile(tiles[slot], e, slot, 1);
 }
 
 // The pairs of each expert, in ascending order, and their tiles: one threadgroup of at least
@@ -147,9 +153,10 @@ moe_lists(constant args_moe_lists &a [[buffer(0)]],
     const uint tile = group_prefix_sum(n_own, parts[1], simd, n_simds, lane, &n_tiles);
     first[at] = begin;
     for (uint i = 0; i < n_own; i++)
-        tiles[tile + i] = {at, begin + i * a.tile_rows, min(a.tile_rows, count - i * a.tile_rows)};
+        put_tile(tiles[tile + i], at, begin + i * a.tile_rows,
+                 min(a.tile_rows, count - i * a.tile_rows));
     for (uint i = n_tiles + at; i < a.n_tiles; i += threads)
-        tiles[i] = {0, 0, 0};
+        put_tile(tiles[i], 0, 0, 0);
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
     // Each simdgroup scans all pairs for one expert after the other.

@@ -33,12 +33,14 @@
 static inline void
 load8(device const float *x, uint group, uint n_cols, bool edge, thread float *v) {
     if (edge && 8 * group + 8 > n_cols) {
+#pragma unroll
         for (uint j = 0; j < 8; j++)
             v[j] = 8 * group + j < n_cols ? x[8 * group + j] : 0.0f;
         return;
     }
     const float4 a = *(device const packed_float4 *)(x + 8 * group);
     const float4 b = *(device const packed_float4 *)(x + 8 * group + 4);
+#pragma unroll
     for (uint j = 0; j < 4; j++)
         v[j] = a[j], v[4 + j] = b[j];
 }

@@ -46,9 +46,11 @@ static inline product_piece product_load(thread const product_source &s, uint gr
         decode8_edge(s.type, s.w, at, s.n_in, p.w);
     else
         decode8(s.type, s.w, at, p.w);
+#pragma unroll
     for (uint j = 0; j < 8; j++)
         p.x[j] = 0;
     if (with_x) load8(s.x, at, s.n_in, s.edge, p.x);
+#pragma unroll
     for (uint j = 0; j < 8; j++) {
         p.w[j] = present ? p.w[j] : 0.0f;
         p.x[j] = present ? p.x[j] : 0.0f;

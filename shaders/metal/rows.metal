@@ -18,8 +18,9 @@ kernel void embed(constant margs_embed &a [[buffer(0)]],
     float w[8];
     decode8_edge(EMBED_TYPE, table + ulong(uint(ids[row])) * a.row_bytes, at.x, a.n_cols, w);
     device float *to = out + ulong(row) * a.n_cols + col;
-    for (uint j = 0; j < min(8u, a.n_cols - col); j++)
-        to[j] = w[j] * a.scale;
+#pragma unroll
+    for (uint j = 0; j < 8; j++)
+        if (col + j < a.n_cols) to[j] = w[j] * a.scale;
 }
 
 // out[i] = x[rows[i]] (+ residual[rows[i]]); without a residual the host binds x in its place.

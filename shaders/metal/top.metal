@@ -81,6 +81,7 @@ static inline top_list top_empty() {
 static inline void
 top_merge(thread top_list &l, threadgroup uint2 *lists, uint k, uint sg, uint lane) {
     threadgroup uint2 *own = lists + sg * k;
+#pragma unroll
     for (uint s = 0; s < 2; s++)
         if (s * SIMD_WIDTH + lane < k) own[s * SIMD_WIDTH + lane] = l.slot[s];
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -110,16 +111,19 @@ kernel void top(constant margs_top &a [[buffer(0)]],
     top_list l = top_empty();
     for (uint base = begin + sg * step; base < end; base += MARGS_TOP_SIMDGROUPS * step) {
         uint2 c[TOP_UNROLL];
+#pragma unroll
         for (uint j = 0; j < TOP_UNROLL; j++) {
             const uint i = base + j * SIMD_WIDTH + lane;
             c[j] = i >= end ? TOP_NONE : TOP_MERGE ? lists_in[i] : uint2(top_key(logits[i]), i);
         }
+#pragma unroll
         for (uint j = 0; j < TOP_UNROLL; j++)
             top_offer(l, c[j], a.op.k, lane);
     }
     top_settle(l);
     top_merge(l, lists, a.op.k, sg, lane);
     if (sg != 0) return;
+#pragma unroll
     for (uint s = 0; s < 2; s++) {
         const uint i = s * SIMD_WIDTH + lane;
         if (i >= a.op.k) continue;

@@ -174,6 +174,8 @@ struct step {
     uint32_t n_seqs, rows_each, table_stride, max_context;
 };
 
+static double estimated_s; /* of the last run_step */
+
 /* Computes rows at positions 0, 1, ... of n_seqs sequences that share one block. */
 static void run_step(backend *be, const struct step *s, float *got) {
     enum { HEADS = 2, DIM = 64 };
@@ -211,6 +213,7 @@ static void run_step(backend *be, const struct step *s, float *got) {
                                            .head_dim = DIM},
                                     .out = be_f32(be, NULL, n * width)};
     CHECK(backend_paged_attention(be, &op) == 0);
+    estimated_s = backend_metal_encoded_s(be);
     be_get(be, op.out, got, n * width);
     const backend_buf *all[] = {op.q, op.pos, op.row_start, op.tables, op.kv.k, op.kv.v, op.out};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -262,6 +265,24 @@ static void test_dispatches(void) {
     free(got), free(first);
 }
 
+/* The estimated time grows with K and V, which only the device can count: nearly eight times for a
+ * context eight times as long. */
+static void test_estimate(void) {
+    static const uint32_t rows[][2] = {{3, 1}, {1, 9}, {2, 3}};
+    float *got = be_new(9 * 128, 4);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        backend *be = open_metal();
+        backend_metal_set_part_time(be, 1); /* one part */
+        run_step(be, &(struct step){rows[i][0], rows[i][1], 64, 128}, got);
+        double near_s = estimated_s;
+        run_step(be, &(struct step){rows[i][0], rows[i][1], 64, 1024}, got);
+        CHECK_MSG(near_s > 0 && estimated_s > 6 * near_s && estimated_s < 10 * near_s,
+                  "case %zu: %g s, %g s", i, near_s, estimated_s);
+        backend_close(be);
+    }
+    free(got);
+}
+
 /* Cache shapes that no kernel supports are refused. */
 static void test_refused(void) {
     static const struct shape shapes[] = {{2, 1, 33, 16, QTYPE_F16},
@@ -310,6 +331,7 @@ int main(int argc, char **argv) {
     RUN(test_long_contexts);
     print_errors();
     RUN(test_dispatches);
+    RUN(test_estimate);
     RUN(test_refused);
     return check_done();
 }

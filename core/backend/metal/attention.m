@@ -30,6 +30,17 @@ static uint32_t max_chunks(const struct op_paged_attention *a) {
     return windowed < all ? windowed : all;
 }
 
+/* Multiplications of n_rows rows with n_heads query heads each, and bytes of K and V that n_seqs
+ * sequences of n_kv_heads heads read, if each row sees as many positions as it may. */
+static void estimate(struct metal_launch *l, const struct op_paged_attention *a, uint64_t n_rows,
+                     uint64_t n_seqs) {
+    const uint64_t tokens = (uint64_t)max_chunks(a) * CHUNK;
+    uint64_t bytes = 0;
+    qtype_bytes(a->kv.kv_type, 1, a->kv.head_dim, &bytes);
+    l->products = 2 * n_rows * a->n_heads * tokens * a->kv.head_dim;
+    l->hidden_read = 2 * n_seqs * a->kv.n_kv_heads * tokens * bytes;
+}
+
 struct args_attention metal_attention_args(const struct op_paged_attention *a) {
     return (struct args_attention){.n_seqs = a->n_seqs,
                                    .n_heads = a->n_heads,
@@ -76,32 +87,36 @@ static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint
     struct metal_bind partials = metal_at(m->scratch[METAL_SCRATCH_PARTIALS]), sums = partials;
     sums.offset = METAL_PARTIAL_BYTES - softmax_bytes(d, n_tasks);
     uint64_t rows = (uint64_t)n_tasks * d->heads * a->kv.head_dim * sizeof(float);
-    return metal_dispatch(m,
-                          &(struct metal_launch){
-                              .kernel = "attention_decode",
-                              .n_consts = 10,
-                              .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
-                                         {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
-                                         {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
-                                         {MARGS_ATTENTION_GROUP, a->n_heads / a->kv.n_kv_heads},
-                                         {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
-                                         {MARGS_ATTENTION_SINKS, a->sinks != NULL},
-                                         {MARGS_ATTENTION_HEADS, d->heads},
-                                         {MARGS_ATTENTION_SIMDGROUPS, d->simdgroups},
-                                         {MARGS_ATTENTION_BY_SEQ, d->by_seq},
-                                         {MARGS_ATTENTION_FINAL, d->final}},
-                              .args = &d->args,
-                              .args_bytes = sizeof d->args,
-                              .n_binds = 9,
-                              .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start),
-                                        metal_at(a->tables), metal_at(a->kv.k), metal_at(a->kv.v),
-                                        sinks_of(a), d->final ? metal_at(a->out) : partials, sums},
-                              .tg_bytes = threadgroup_bytes(a, d->heads, d->simdgroups),
-                              .groups = {metal_div_up(d->args.n_splits, d->simdgroups), n_tasks, 1},
-                              .threads = {d->simdgroups * 32, 1, 1},
-                              .read = rows * metal_div_up(d->args.n_splits, d->simdgroups),
-                              .written = d->final ? rows : n_tasks * task_bytes(d),
-                          });
+    struct metal_launch l = {
+        .kernel = "attention_decode",
+        .n_consts = 10,
+        .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
+                   {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
+                   {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
+                   {MARGS_ATTENTION_GROUP, a->n_heads / a->kv.n_kv_heads},
+                   {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
+                   {MARGS_ATTENTION_SINKS, a->sinks != NULL},
+                   {MARGS_ATTENTION_HEADS, d->heads},
+                   {MARGS_ATTENTION_SIMDGROUPS, d->simdgroups},
+                   {MARGS_ATTENTION_BY_SEQ, d->by_seq},
+                   {MARGS_ATTENTION_FINAL, d->final}},
+        .args = &d->args,
+        .args_bytes = sizeof d->args,
+        .n_binds = 9,
+        .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
+                  metal_at(a->kv.k), metal_at(a->kv.v), sinks_of(a),
+                  d->final ? metal_at(a->out) : partials, sums},
+        .tg_bytes = threadgroup_bytes(a, d->heads, d->simdgroups),
+        .groups = {metal_div_up(d->args.n_splits, d->simdgroups), n_tasks, 1},
+        .threads = {d->simdgroups * 32, 1, 1},
+        .read = rows * metal_div_up(d->args.n_splits, d->simdgroups),
+        .written = d->final ? rows : n_tasks * task_bytes(d),
+    };
+    /* The share of these tasks in the op's. */
+    const uint64_t per_row = (uint64_t)a->kv.n_kv_heads * d->args.n_slices;
+    const uint64_t n_rows = (n_tasks + per_row - 1) / per_row;
+    estimate(&l, a, n_rows, n_rows);
+    return metal_dispatch(m, &l);
 }
 
 static int dispatch_reduce(struct metal_backend *m, const struct decode *d, uint32_t n_tasks) {
@@ -162,32 +177,31 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
     uint32_t group = a->n_heads / a->kv.n_kv_heads, tile = a->kv.head_dim > WIDE ? 8 : 16;
     uint64_t rows = (uint64_t)a->n_rows * a->n_heads * a->kv.head_dim * sizeof(float);
     const struct args_attention args = metal_attention_args(a);
-    return metal_dispatch(
-        m,
-        &(struct metal_launch){
-            .kernel = "attention_prefill",
-            .n_consts = 8,
-            .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
-                       {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
-                       {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
-                       {MARGS_ATTENTION_GROUP, group},
-                       {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
-                       {MARGS_ATTENTION_SINKS, a->sinks != NULL},
-                       {MARGS_ATTENTION_ROWS, tile},
-                       {MARGS_ATTENTION_MIN_ROWS, min_rows}},
-            .args = &args,
-            .args_bytes = sizeof args,
-            .n_binds = 8,
-            .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
-                      metal_at(a->kv.k), metal_at(a->kv.v), sinks_of(a), metal_at(a->out)},
-            .tg_bytes = (tile * (a->kv.head_dim + CHUNK) + SIMDGROUPS * STAGE_FLOATS) *
-                        (uint32_t)sizeof(float),
-            .groups = {(uint32_t)((uint64_t)a->n_rows * group / tile) + a->n_seqs, a->kv.n_kv_heads,
-                       1},
-            .threads = {SIMDGROUPS * 32, 1, 1},
-            .read = rows,
-            .written = rows,
-        });
+    struct metal_launch l = {
+        .kernel = "attention_prefill",
+        .n_consts = 8,
+        .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
+                   {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
+                   {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
+                   {MARGS_ATTENTION_GROUP, group},
+                   {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
+                   {MARGS_ATTENTION_SINKS, a->sinks != NULL},
+                   {MARGS_ATTENTION_ROWS, tile},
+                   {MARGS_ATTENTION_MIN_ROWS, min_rows}},
+        .args = &args,
+        .args_bytes = sizeof args,
+        .n_binds = 8,
+        .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
+                  metal_at(a->kv.k), metal_at(a->kv.v), sinks_of(a), metal_at(a->out)},
+        .tg_bytes =
+            (tile * (a->kv.head_dim + CHUNK) + SIMDGROUPS * STAGE_FLOATS) * (uint32_t)sizeof(float),
+        .groups = {(uint32_t)((uint64_t)a->n_rows * group / tile) + a->n_seqs, a->kv.n_kv_heads, 1},
+        .threads = {SIMDGROUPS * 32, 1, 1},
+        .read = rows,
+        .written = rows,
+    };
+    estimate(&l, a, a->n_rows, a->n_seqs);
+    return metal_dispatch(m, &l);
 }
 
 /* With both families, the vector family computes the sequences of one row and the matrix family all

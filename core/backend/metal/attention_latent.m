@@ -55,6 +55,9 @@ static struct metal_bind sums_of(struct metal_backend *m, const struct latent_ru
 static int dispatch_tiles(struct metal_backend *m, const struct latent_run *r, uint32_t n) {
     const struct op_paged_attention *a = r->a;
     const uint64_t queries = (uint64_t)n * a->kv.n_kv_heads * MARGS_LATENT_QUERIES;
+    const uint64_t tokens = (uint64_t)max_chunks(a) * MARGS_LATENT_CHUNK;
+    uint64_t bytes = 0;
+    qtype_bytes(a->kv.kv_type, 1, a->kv.head_dim, &bytes);
     return metal_dispatch(
         m, &(struct metal_launch){
                .kernel = "attention_latent",
@@ -81,6 +84,8 @@ static int dispatch_tiles(struct metal_backend *m, const struct latent_run *r, u
                .threads = {THREADS, 1, 1},
                .read = queries * a->kv.head_dim * sizeof(float) * (r->split ? r->args.n_splits : 1),
                .written = r->split ? n * tile_bytes(r) : queries * a->kv.v_dim * sizeof(float),
+               .products = queries * tokens * (a->kv.head_dim + a->kv.v_dim),
+               .hidden_read = (uint64_t)n * a->kv.n_kv_heads * tokens * bytes,
            });
 }
 

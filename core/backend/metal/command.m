@@ -199,7 +199,7 @@ static const double slow_products = 0.6e12, slow_bytes = 34e9;
 /* macOS kills a command buffer that keeps the GPU from the desktop for too long. */
 static void commit_if_long(struct metal_backend *m, const struct metal_launch *l) {
     double products_s = (double)l->products / slow_products;
-    double bytes_s = (double)(l->read + l->written) / slow_bytes;
+    double bytes_s = (double)(l->read + l->written + l->hidden_read) / slow_bytes;
     m->encoded_s += products_s > bytes_s ? products_s : bytes_s;
     if (m->capturing || m->most_s <= 0 || m->encoded_s < m->most_s) return;
     commit_encoding(m);
@@ -240,6 +240,10 @@ int metal_flush(backend *be, err *e) {
 
 void backend_metal_set_part_time(backend *be, double seconds) {
     metal_of(be)->most_s = seconds;
+}
+
+double backend_metal_encoded_s(const backend *be) {
+    return ((const struct metal_backend *)be)->encoded_s;
 }
 
 int metal_sync(backend *be, err *e) {

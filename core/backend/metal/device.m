@@ -67,14 +67,18 @@ static int compile_source(struct metal_backend *m, const struct metal_source *s,
     id<MTLLibrary> lib = [m->device newLibraryWithSource:[NSString stringWithUTF8String:s->text]
                                                  options:options
                                                    error:&error];
-    if (!lib)
-        return err_set(e, ERR_DEVICE, "the Metal compiler rejected %s: %s", s->name,
-                       error ? [[error localizedDescription] UTF8String] : "no reason given");
+    const char *text = error ? [[error localizedDescription] UTF8String] : "no reason given";
+    if (!lib) {
+        log_error("metal: the compiler rejected %s: %s", s->name, text);
+        return err_set(e, ERR_DEVICE, "the Metal compiler rejected %s: %s", s->name, text);
+    }
+    if (error) log_warn("metal: the compiler says of %s: %s", s->name, text);
     m->libraries[m->n_libraries++] = lib;
     return 0;
 }
 
-/* Fast math is off: sums keep their order, and NaN stays NaN. */
+/* Fast math is off: sums keep their order, and NaN stays NaN. If a source is rejected, the others
+ * are compiled all the same, so that the log has all that the compiler says. */
 static int compile_sources(struct metal_backend *m, err *e) {
     int rc = 0;
     m->libraries = mem_new(metal_n_sources, sizeof *m->libraries);
@@ -82,9 +86,11 @@ static int compile_sources(struct metal_backend *m, err *e) {
     MTLCompileOptions *options = [MTLCompileOptions new];
     options.languageVersion = MTLLanguageVersion3_0;
     options.fastMathEnabled = NO;
-    for (uint32_t i = 0; i < metal_n_sources && !rc; i++)
-        if (can_compile(m, &metal_sources[i]))
-            rc = compile_source(m, &metal_sources[i], options, e);
+    for (uint32_t i = 0; i < metal_n_sources; i++) {
+        if (!can_compile(m, &metal_sources[i])) continue;
+        int failed = compile_source(m, &metal_sources[i], options, rc ? NULL : e);
+        if (!rc) rc = failed;
+    }
     [options release];
     return rc;
 }

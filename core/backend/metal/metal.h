@@ -18,6 +18,8 @@ enum metal_products {
 int backend_metal_force_products(backend *be, enum metal_products products);
 /* Commits a step in parts of this estimated time; 0: as a whole. */
 void backend_metal_set_part_time(backend *be, double seconds);
+/* The estimated time of what is encoded and not committed. */
+double backend_metal_encoded_s(const backend *be);
 enum metal_products backend_metal_products(const backend *be);
 
 #endif

@@ -150,7 +150,9 @@ struct metal_launch {
     uint32_t tg_bytes;                        /* threadgroup(0), a multiple of 16; 0: none */
     uint32_t groups[3], threads[3];           /* threadgroups of the grid, threads of one */
     uint64_t read, written;                   /* bytes, for the traffic counters */
-    uint64_t products;                        /* multiplications of a matrix product; else 0 */
+    /* For the estimated time alone. Multiplications of products and attention, at most; bytes that
+     * are not in read because only the device knows how many there are, at most. */
+    uint64_t products, hidden_read;
 };
 
 /* The first function constants of each kernel over state blocks: enum margs_state_const. */

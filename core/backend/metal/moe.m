@@ -163,6 +163,7 @@ static int moe_multiply(const struct moe_run *r, const struct moe_product *p) {
                 (uint64_t)plan->n_tiles * sizeof(struct args_moe_tile) +
                 (uint64_t)plan->n_pairs * sizeof(uint32_t),
         .written = (uint64_t)plan->n_pairs * w->n_out * sizeof(float),
+        .products = (uint64_t)plan->n_pairs * w->n_out * w->n_in * (p->w[1] ? 2 : 1),
     };
     return metal_dispatch(r->m, &l);
 }

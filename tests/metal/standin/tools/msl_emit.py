@@ -10,7 +10,7 @@ VECTOR = re.compile(r"(u?char|u?short|u?int|u?long|half|float|bfloat)[234]")
 FLOAT = re.compile(r"(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 
 
-def rewrite_common(src):
+def rewrite_common(src, hints):
     for i, t in enumerate(src.v):
         # C++ does not know these attributes; macros would be expanded inside them.
         if t.s == "[[" and t.out == "[[" and src.v[i + 1].kind == "id":
@@ -20,7 +20,8 @@ def rewrite_common(src):
         if t.kind == "num" and FLOAT.fullmatch(t.s):
             t.out = t.s + "f"
     for t in src.all:  # hints, copied without macro expansion
-        if t.kind == "cpp" and re.match(r"#\s*pragma\s+(unroll|METAL|clang loop)", t.s):
+        dropped = r"#\s*pragma\s+METAL" if hints else r"#\s*pragma\s+(unroll|METAL|clang loop)"
+        if t.kind == "cpp" and re.match(dropped, t.s):
             t.out = ""
 
 
@@ -48,8 +49,8 @@ def rewrite_for_check(src):
                 v[e].out += ">"
 
 
-def body(src, check):
-    rewrite_common(src)
+def body(src, check, hints=False):
+    rewrite_common(src, hints)
     if check:
         rewrite_for_check(src)
     return HEAD + "".join(t.out for t in src.all)

@@ -7,10 +7,11 @@ import msl_rules
 class Program:
     """kernels: dicts (name, callee, params, line, attrs, fn); constants: (name, type, index);
     graph: name -> the identifiers in its definition; n_definitions: name -> number of bodies.
-    check: rewrites for the address-space pass instead of the executable build."""
+    check: rewrites for the address-space pass instead of the executable build; fixed: function
+    constants get the values of macros MSL_CONST_NAME."""
 
-    def __init__(self, src, check):
-        self.src, self.v, self.check = src, src.v, check
+    def __init__(self, src, check, fixed=False):
+        self.src, self.v, self.check, self.fixed = src, src.v, check, fixed
         self.kernels, self.constants, self.templates = [], [], {}
         self.graph, self.n_definitions = {}, {}
         self.kernel_names = self.find_kernel_names()
@@ -144,7 +145,9 @@ class Program:
         self.constants.append((name, kind, index))
         self.graph[name] = set()
         self.src.blank(i, end + 1)
-        if self.check:
+        if self.fixed:
+            self.v[i].out = f"constant constexpr {kind} {name} = MSL_CONST_{name}"
+        elif self.check:
             self.v[i].out = f"extern constant {kind} {name}"
         else:
             self.v[i].out = (f"static const {kind} {name} = ::msl::fc<{kind}>({index}); "

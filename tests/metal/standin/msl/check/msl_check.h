@@ -135,7 +135,48 @@ MSL_MATRICES(half, half)
 MSL_MATRICES(bfloat, half)
 /* In MSL float4(...) is a construction; the translator writes (float4)x as msl_c<float4>() ->*
  * x. */
+#ifdef MSL_IR /* bodies, so that metalarrays sees what the optimiser makes of them */
+template <class V> struct msl_size {
+    enum { n = 1 };
+};
+template <class T> struct msl_size<T __attribute__((ext_vector_type(2)))> {
+    enum { n = 2 };
+};
+template <class T> struct msl_size<T __attribute__((ext_vector_type(3)))> {
+    enum { n = 3 };
+};
+template <class T> struct msl_size<T __attribute__((ext_vector_type(4)))> {
+    enum { n = 4 };
+};
+template <class A, bool is_scalar = msl_size<A>::n == 1> struct msl_part {
+    static auto get(A a, int) {
+        return a;
+    }
+};
+template <class A> struct msl_part<A, false> {
+    static auto get(A a, int i) {
+        return a[i];
+    }
+};
+template <class V, int at> static inline void msl_fill(V &) {}
+template <class V, int at, class A, class... B> static inline void msl_fill(V &v, A a, B... b) {
+    v[at] = msl_part<A>::get(a, 0);
+    if constexpr (msl_size<A>::n > 1) v[at + 1] = msl_part<A>::get(a, 1);
+    if constexpr (msl_size<A>::n > 2) v[at + 2] = msl_part<A>::get(a, 2);
+    if constexpr (msl_size<A>::n > 3) v[at + 3] = msl_part<A>::get(a, 3);
+    msl_fill<V, at + msl_size<A>::n>(v, b...);
+}
+template <class V, class A, class... B> static inline V msl_make(A a, B... b) {
+    V v;
+    if constexpr (sizeof...(B) == 0 && msl_size<A>::n == 1) {
+        v = a;
+    } else
+        msl_fill<V, 0>(v, a, b...);
+    return v;
+}
+#else
 template <class V, class... A> V msl_make(A...);
+#endif
 template <class V> struct msl_c {};
 template <class V, class U> V operator->*(msl_c<V>, U);
 #define char2(...)   msl_make<char2>(__VA_ARGS__)
@@ -174,7 +215,13 @@ template <class V, class U> V operator->*(msl_c<V>, U);
 #define bool2(...)   msl_make<bool2>(__VA_ARGS__)
 #define bool3(...)   msl_make<bool3>(__VA_ARGS__)
 #define bool4(...)   msl_make<bool4>(__VA_ARGS__)
+#ifdef MSL_IR
+template <class T, class U> static inline T as_type(U u) {
+    return __builtin_astype(u, T);
+}
+#else
 template <class T, class U> T as_type(U);
+#endif
 namespace metal {
 template <class T> struct msl_elem { typedef T type; };
 template <class T> struct msl_elem<T __attribute__((ext_vector_type(2)))> { typedef T type; };
@@ -254,8 +301,21 @@ M2(fmax)
 M2(fdim)
 M2(copysign)
 M2(step)
+#ifdef MSL_IR
+#define PICK(n, op)                                                                                \
+    template <class T> static inline T n(T a, T b) {                                               \
+        return a op b ? a : b;                                                                     \
+    }                                                                                              \
+    template <class T, class U> static inline decltype(T() + U()) n(T a, U b) {                    \
+        return a op b ? a : b;                                                                     \
+    }                                                                                              \
+    BOTH(n)
+PICK(min, <)
+PICK(max, >)
+#else
 M2(min)
 M2(max)
+#endif
 F2(nextafter)
 F2(rotate)
 F2(mulhi)
@@ -338,6 +398,19 @@ template <class T> T simd_broadcast_first(T);
 bool simd_all(bool);
 bool simd_any(bool);
 bool simd_is_first();
+#ifdef MSL_IR
+ulong msl_ballot(bool);
+struct simd_vote {
+    typedef ulong vote_t;
+    vote_t v;
+    explicit operator vote_t() const {
+        return v;
+    }
+};
+static inline simd_vote simd_ballot(bool b) {
+    return {msl_ballot(b)};
+}
+#else
 struct simd_vote {
     typedef ulong vote_t;
     explicit operator vote_t() const;
@@ -345,6 +418,7 @@ struct simd_vote {
     bool any() const;
 };
 simd_vote simd_ballot(bool);
+#endif
 simd_vote simd_active_threads_mask();
 
 template <class T, int C, int R> struct simdgroup_matrix {
@@ -353,20 +427,67 @@ template <class T, int C, int R> struct simdgroup_matrix {
     explicit simdgroup_matrix(T);
     thread vec<T, 2> &thread_elements();
 };
+#ifdef MSL_IR
+template <class T, int C, int R = C>
+static inline simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T v) {
+    simdgroup_matrix<T, C, R> m;
+    m.e[0] = m.e[1] = v;
+    return m;
+}
+#else
 template <class T, int C, int R = C> simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T);
-/* Device and threadgroup memory only: the specification's address-space rule. */
-#define MATRIX_MOVES(AS)                                                                           \
+#endif
+#ifdef MSL_IR /* a lane's elements go by value: a reference would keep them in memory */
+#define MATRIX_LOAD(AS)                                                                            \
+    template <class T> vec<T, 2> msl_load(const AS T *, ulong, bool);                              \
     template <class T>                                                                             \
-    void simdgroup_load(thread simdgroup_matrix<T, 8, 8> &, const AS T *, ulong = 8,               \
-                        ulong2 = (ulong2)0, bool = false);                                         \
+    static inline void simdgroup_load(thread simdgroup_matrix<T, 8, 8> &m, const AS T *p,          \
+                                      ulong stride = 8, ulong2 = (ulong2)0, bool turn = false) {   \
+        const vec<T, 2> v = msl_load(p, stride, turn);                                             \
+        m.e[0] = v.x, m.e[1] = v.y;                                                                \
+    }
+#define MATRIX_STORE(AS)                                                                           \
+    template <class T> void msl_store(vec<T, 2>, AS T *, ulong, bool);                             \
+    template <class T>                                                                             \
+    static inline void simdgroup_store(const thread simdgroup_matrix<T, 8, 8> &m, AS T *p,         \
+                                       ulong stride = 8, ulong2 = (ulong2)0, bool turn = false) {  \
+        const vec<T, 2> v = {m.e[0], m.e[1]};                                                      \
+        msl_store(v, p, stride, turn);                                                             \
+    }
+#else
+#define MATRIX_STORE(AS)                                                                           \
     template <class T>                                                                             \
     void simdgroup_store(simdgroup_matrix<T, 8, 8>, AS T *, ulong = 8, ulong2 = (ulong2)0,         \
                          bool = false);
+#define MATRIX_LOAD(AS)                                                                            \
+    template <class T>                                                                             \
+    void simdgroup_load(thread simdgroup_matrix<T, 8, 8> &, const AS T *, ulong = 8,               \
+                        ulong2 = (ulong2)0, bool = false);
+#endif
+/* Device and threadgroup memory only: the specification's address-space rule. */
+#define MATRIX_MOVES(AS)                                                                           \
+    MATRIX_LOAD(AS)                                                                                \
+    MATRIX_STORE(AS)
 MATRIX_MOVES(device)
 MATRIX_MOVES(threadgroup)
+#ifdef MSL_IR
+template <class D, class A, class B, class C>
+vec<D, 2> msl_multiply(vec<A, 2>, vec<B, 2>, vec<C, 2>);
+template <class D, class A, class B, class C>
+static inline void
+simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> a,
+                              simdgroup_matrix<B, 8, 8> b, simdgroup_matrix<C, 8, 8> c) {
+    const vec<A, 2> va = {a.e[0], a.e[1]};
+    const vec<B, 2> vb = {b.e[0], b.e[1]};
+    const vec<C, 2> vc = {c.e[0], c.e[1]};
+    const vec<D, 2> v = msl_multiply<D, A, B, C>(va, vb, vc);
+    d.e[0] = v.x, d.e[1] = v.y;
+}
+#else
 template <class D, class A, class B, class C>
 void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8> &, simdgroup_matrix<A, 8, 8>,
                                    simdgroup_matrix<B, 8, 8>, simdgroup_matrix<C, 8, 8>);
+#endif
 template <class D, class A, class B>
 void simdgroup_multiply(thread simdgroup_matrix<D, 8, 8> &, simdgroup_matrix<A, 8, 8>,
                         simdgroup_matrix<B, 8, 8>);
