@@ -79,8 +79,9 @@ static inline key_range query_keys(constant args_attention &a,
                                    uint i) {
     key_range keys;
     keys.first = UINT_MAX, keys.last = 0;
-    return i < t.n_queries ? visible_keys(a, pos, row_start, t.seq, t.row + (t.query + i) / GROUP)
-                           : keys;
+    if (i < t.n_queries)
+        keys = visible_keys(a, pos, row_start, t.seq, t.row + (t.query + i) / GROUP);
+    return keys;
 }
 
 static inline void find_union(constant args_attention &a,
