@@ -298,7 +298,7 @@ ALWAYS_INLINE void fold_columns(const struct cpu_delta_run *r, const struct chun
 /* S at the boundary that ends the chunk. */
 static void fold(const struct cpu_delta_run *r, const struct chunk_rows *c, enum rule rule) {
     const uint32_t last = r->chunk - 1;
-    float near[BACKEND_STATE_MAX_CHUNK], factor[BACKEND_STATE_MAX_CHUNK][NR], far[NR];
+    float near[BACKEND_STATE_MAX_CHUNK] = {0}, factor[BACKEND_STATE_MAX_CHUNK][NR], far[NR];
     for (uint32_t j = 0; j < r->chunk && rule != RULE_CHANNELS; j++)
         near[j] = expf(c->g[last] - c->g[j]);
     for (uint32_t i = 0; i < NR && rule != RULE_CHANNELS; i++)
