@@ -37,6 +37,15 @@ GEMMA4_ROPE = dict(full_attention=dict(rope_type="proportional", rope_theta=1000
 GEMMA4_VISION = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2,
                      num_key_value_heads=2, head_dim=8, patch_size=4, position_embedding_size=16)
 
+
+def kimi(n_experts, n_used, n_shared, n_groups, renormalize):
+    """Kimi Linear's sizes under the names of the maker and of transformers."""
+    return dict(num_experts=n_experts, n_routed_experts=n_experts, num_local_experts=n_experts,
+                num_experts_per_token=n_used, num_experts_per_tok=n_used, num_shared_experts=n_shared,
+                n_shared_experts=n_shared, num_expert_group=n_groups, n_group=n_groups, moe_renormalize=renormalize,
+                norm_topk_prob=renormalize, model_max_length=2048, max_position_embeddings=2048)
+
+
 FAMILIES = {
     "llama": dict(
         seed=1005, type="llama", tokenizer="llama3", v4=True, outtype="f32",
@@ -469,6 +478,24 @@ FAMILIES = {
                     n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.8, num_hidden_layers=3,
                     max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=False,
                     rope_parameters=dict(rope_type="default", rope_theta=1000000.0))),
+    "kimi-linear": dict(
+        seed=1130, type="kimi_linear", tokenizer="llama3", outtype="f32", maker="kimi_linear", **LONG,
+        config=dict(hidden_size=40, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=None, kv_lora_rank=32,
+                    qk_rope_head_dim=16, qk_nope_head_dim=20, v_head_dim=12, intermediate_size=44,
+                    moe_intermediate_size=12, num_hidden_layers=5, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                    first_k_dense_replace=1, topk_group=1, routed_scaling_factor=2.446,
+                    linear_attn_config=dict(full_attn_layers=[4], kda_layers=[1, 2, 3, 5], head_dim=16, num_heads=3,
+                                            short_conv_kernel_size=4),
+                    **kimi(n_experts=7, n_used=2, n_shared=1, n_groups=1, renormalize=True))),
+    "kimi-linear-groups": dict(
+        seed=1131, type="kimi_linear", tokenizer="llama3", outtype="bf16", dtype="bfloat16", maker="kimi_linear", **LONG,
+        config=dict(hidden_size=36, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=None, kv_lora_rank=48,
+                    qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=32, intermediate_size=40,
+                    moe_intermediate_size=16, num_hidden_layers=4, rms_norm_eps=1e-6, tie_word_embeddings=False,
+                    first_k_dense_replace=2, topk_group=2, routed_scaling_factor=1.5,
+                    linear_attn_config=dict(full_attn_layers=[2, 4], kda_layers=[1, 3], head_dim=48, num_heads=2,
+                                            short_conv_kernel_size=4),
+                    **kimi(n_experts=8, n_used=3, n_shared=2, n_groups=4, renormalize=False))),
     "olmo3": dict(
         seed=1041, type="olmo3", tokenizer="gpt2", outtype="f32",
         config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, intermediate_size=58,

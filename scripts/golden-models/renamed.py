@@ -2,6 +2,7 @@
 names. What that family does otherwise is changed here, by what the makers' code does:
 
   Ling 2 (bailing_moe_v2)  GLM-4.5's layers: Q, K and V are one matrix, other names
+  Kimi Linear (kimi_linear)  transformers' own layers, with the names of the maker's folders
   Step 3.5 (step3p5)       Laguna's layers: attention's gate is a sigmoid, some FFNs are clamped, norms are stored
                            minus 1
 """
@@ -126,7 +127,48 @@ def step_config(c, family, common):
     return config
 
 
-MAKERS = {"bailing_moe_v2": (ling_tensors, ling_config), "step3p5": (step_tensors, step_config)}
+KIMI = {"forget_gate_down": "f_a_proj", "forget_gate_up": "f_b_proj", "beta_proj": "b_proj",
+        "output_gate_down": "g_a_proj", "output_gate_up": "g_b_proj"}
+
+
+def kimi_tensors(tensors):
+    out, moe = {}, "block_sparse_moe."
+    for name, t in tensors.items():
+        name = name.replace("linear_attn", "self_attn").replace("self_attn.forget_gate.", "self_attn.")
+        for ours, theirs in KIMI.items():
+            name = name.replace(ours, theirs)
+        name = re.sub(r"\b([qkv])_conv(1d)?(\.conv(1d)?)?\.weight$", r"\1_conv1d.weight", name)
+        name = re.sub(r"mlp\.(gate|experts)\.e_score", moe + "gate.e_score", name)
+        name = re.sub(r"mlp\.(gate\.weight|shared_experts)", moe + r"\1", name)
+        if name.endswith("A_log"):
+            out[name] = t.reshape(1, 1, -1, 1)
+        elif name.endswith("dt_bias"):
+            out[name] = t.flatten()
+        elif m := re.match(r"(.*self_attn\.)conv1d\.weight$", name):
+            for part, weight in zip("qkv", t.chunk(3)):
+                out[f"{m[1]}{part}_conv1d.weight"] = weight
+        elif m := re.match(r"(.*)mlp\.experts\.gate_up_proj$", name):
+            for e in range(len(t)):
+                gate, up = t[e].chunk(2)
+                out.update({f"{m[1]}{moe}experts.{e}.w1.weight": gate, f"{m[1]}{moe}experts.{e}.w3.weight": up})
+        elif m := re.match(r"(.*)mlp\.experts\.down_proj$", name):
+            out.update({f"{m[1]}{moe}experts.{e}.w2.weight": t[e] for e in range(len(t))})
+        else:
+            out[name] = t
+    return out
+
+
+def kimi_config(c, family, common):
+    config = {k: v for k, v in c.items() if k not in KIMI_TWICE}
+    return dict(common | config, architectures=["KimiLinearForCausalLM"], model_type="kimi_linear",
+                topk_method="noaux_tc", moe_layer_freq=1, moe_router_activation_func="sigmoid", mla_use_nope=True,
+                num_nextn_predict_layers=0, rope_theta=10000.0, rope_scaling=None, use_grouped_topk=True)
+
+
+# What transformers calls otherwise than the maker: families.py has both names.
+KIMI_TWICE = ["n_routed_experts", "num_local_experts", "num_experts_per_tok", "n_shared_experts", "n_group",
+              "norm_topk_prob", "max_position_embeddings"]
+MAKERS = {"kimi_linear": (kimi_tensors, kimi_config), "bailing_moe_v2": (ling_tensors, ling_config), "step3p5": (step_tensors, step_config)}
 
 
 def save(model, family, folder):
@@ -136,7 +178,7 @@ def save(model, family, folder):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     c, config = family["config"], model.config
     common = {k: c[k] for k in ["hidden_size", "head_dim", "intermediate_size", "num_hidden_layers",
-                                "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings"]}
+                                "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings"] if k in c}
     common.update(hidden_act="silu", vocab_size=config.vocab_size, bos_token_id=config.bos_token_id,
                   eos_token_id=config.eos_token_id, pad_token_id=0, torch_dtype=family.get("dtype", "float32"))
     (folder / "config.json").write_text(json.dumps(describe(c, family, common), indent=1))
