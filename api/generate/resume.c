@@ -37,12 +37,12 @@ int resume_open(const struct resume_config *config, resume **out, err *e) {
 }
 
 static void unlink_stream(resume *s, struct resumable *k) {
-    LIST_REMOVE(s, k);
+    LINKED_REMOVE(s, k);
     if (!k->request) s->n_kept--;
 }
 
 static void append_stream(resume *s, struct resumable *k) {
-    LIST_APPEND(s, k);
+    LINKED_APPEND(s, k);
     if (!k->request) s->n_kept++;
 }
 

@@ -27,7 +27,7 @@ void answers_fini(struct answers *as) {
 
 static void unlink_hold(struct answers *as, struct answer_hold *h) {
     if (!h->sent) return;
-    LIST_REMOVE(as, h);
+    LINKED_REMOVE(as, h);
     h->sent = false;
 }
 
@@ -81,7 +81,7 @@ void answers_send(struct answers *as, struct answer_hold *h, int fd) {
     atomic_store(&h->read_ns, clock_now_ns());
     h->fd = fd;
     h->sent = true;
-    LIST_INSERT(as, NULL, h);
+    LINKED_INSERT(as, NULL, h);
     pthread_mutex_unlock(&as->mu);
 }
 

@@ -68,14 +68,14 @@ static void unlink_peer(struct conn *c) {
 
 static void unlink_conn(struct conns *cs, struct conn *c) {
     struct conn_list *l = &cs->lists[c->state];
-    LIST_REMOVE(l, c);
+    LINKED_REMOVE(l, c);
 }
 
 static void append_conn(struct conns *cs, struct conn *c, enum conn_state state) {
     struct conn_list *l = &cs->lists[state];
     c->state = state;
     c->since_ns = clock_now_ns();
-    LIST_APPEND(l, c);
+    LINKED_APPEND(l, c);
 }
 
 static uint64_t limit_of(const struct conns *cs, const struct conn *c) {

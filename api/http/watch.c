@@ -279,7 +279,7 @@ void watch_begin(watch *wt, struct watched *w) {
     w->fd = -1;
     pthread_mutex_init(&w->mu, NULL);
     pthread_mutex_lock(&wt->mu);
-    LIST_INSERT(&wt->live, NULL, w);
+    LINKED_INSERT(&wt->live, NULL, w);
     pthread_mutex_unlock(&wt->mu);
 }
 
@@ -295,7 +295,7 @@ void watch_end(struct watched *w) {
     watch *wt = w->owner;
     if (w->fd >= 0) poller_remove(wt->poll_fd, w->fd);
     pthread_mutex_lock(&wt->mu);
-    LIST_REMOVE(&wt->live, w);
+    LINKED_REMOVE(&wt->live, w);
     bool first = !wt->retired;
     w->next_retired = wt->retired;
     wt->retired = w;

@@ -72,13 +72,13 @@ static void insert_item(struct lane *l, struct work_item *item) {
     struct work_item *before = l->last;
     while (before && before->turn > item->turn)
         before = before->prev;
-    LIST_INSERT(l, before, item);
+    LINKED_INSERT(l, before, item);
     l->n_queued++;
     pthread_cond_signal(&l->changed);
 }
 
 static void unlink_item(struct lane *l, struct work_item *item) {
-    LIST_REMOVE(l, item);
+    LINKED_REMOVE(l, item);
     l->n_queued--;
 }
 

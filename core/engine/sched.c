@@ -43,12 +43,12 @@ static void list_insert(struct list *l, struct sched_seq *seq) {
     struct sched_seq *prev = l->last;
     while (prev && goes_before(seq, prev))
         prev = prev->prev;
-    LIST_INSERT(l, prev, seq);
+    LINKED_INSERT(l, prev, seq);
     l->n++;
 }
 
 static void list_remove(struct list *l, struct sched_seq *seq) {
-    LIST_REMOVE(l, seq);
+    LINKED_REMOVE(l, seq);
     l->n--;
 }
 
