@@ -73,9 +73,9 @@ export class SettingsForm {
     this.el = h("div", { class: "fields" }, ...names.map((name) => this.row(name, prefix)));
     this.el.addEventListener("input", () => {
       this.check();
+      if (!bounds) this.bound(); // not earlier: the page may have no key yet
       onChange?.();
     });
-    this.bound();
   }
 
   // Checks again when the bounds have arrived.
@@ -122,7 +122,6 @@ export class SettingsForm {
   // Marks invalid fields; returns the name of the first, or null.
   check() {
     let bad = null;
-    if (!bounds) this.bound();
     for (const [name, input] of this.inputs) {
       const { error } = input.value.trim() ? parse(name, input.value) : {};
       input.setAttribute("aria-invalid", String(Boolean(error)));

@@ -285,6 +285,8 @@ static void test_language(void) {
     CHECK(files != NULL);
     for (struct dirent *e; files && (e = readdir(files));) {
         if (!strstr(e->d_name, ".metal")) continue;
+        if (strstr(e->d_name, "_private_array"))
+            continue; /* for metalarrays: scripts/check-metal */
         snprintf(path, sizeof path, "tests/metal/checks/%s", e->d_name);
         snprintf(command, sizeof command, "tests/metal/standin/tools/metalcheck %s 2>&1", path);
         int rc = run_command(command, text, sizeof text);
