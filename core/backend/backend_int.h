@@ -53,7 +53,6 @@ struct backend_vtable {
                        err *e); /* NULL: the size in the file */
     int (*copy_bandwidth)(backend *be, double *bytes_per_s, err *e);
     bool (*kv_fits)(const struct backend_kv *kv);
-    bool routes_all; /* backend_routes_all */
     /* Makes a group of n backends that were opened as its ranks; NULL: no groups. On failure it
      * cleans up after itself. group_close undoes it, on rank 0, while all ranks are still open. */
     int (*group_open)(backend *const *ranks, uint32_t n, err *e);

@@ -164,7 +164,7 @@ struct op_moe {
     const backend_weight *router, *router_bias; /* (n_experts, n_in); (1, n_experts) f32 or NULL */
     enum backend_gating gating;
     const backend_weight *choice_bias; /* (1, n_experts) f32 or NULL: for the choice only */
-    uint32_t n_groups, n_groups_used;  /* 0 is 1; more: backend_routes_all */
+    uint32_t n_groups, n_groups_used;  /* 0 is 1 */
     bool renormalize;
     float weight_scale;                        /* 0 is 1 */
     const backend_weight *expert_scale;        /* (1, n_experts) f32 or NULL */

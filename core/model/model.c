@@ -56,10 +56,6 @@ static int check_ops(const struct model_hparams *hp, const backend *be, err *e) 
                              "backend %s cannot run multi-head latent attention (%s) yet: choose "
                              "backend cpu",
                              backend_name(be), hp->arch);
-    if (model_routes_oddly(hp) && !backend_routes_all(be))
-        return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                             "backend %s cannot choose experts as %s does yet: choose backend cpu",
-                             backend_name(be), hp->arch);
     if (hp->recurrent.channel_decay && !backend_decays_channels(be))
         return err_set_param(e, ERR_UNSUPPORTED, "backend",
                              "backend %s cannot run delta nets whose channels decay by themselves "

@@ -204,11 +204,6 @@ static inline uint32_t model_table_stride(const struct model_limits *limits, uin
  * ERR_UNSUPPORTED names what this build cannot do. */
 int model_read_hparams(const char *path, struct model_hparams *hp, err *e);
 
-/* Do its experts need a backend that routes all (backend_routes_all)? */
-static inline bool model_routes_oddly(const struct model_hparams *hp) {
-    return hp->experts.n_groups > 1;
-}
-
 /* Sets what a backend must know of a model before it opens: max_cols, moe and heads. */
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config);
 

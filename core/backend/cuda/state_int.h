@@ -106,7 +106,6 @@ enum cuda_scratch {
     CUDA_SCRATCH_HEADS_LIST,  /* products by head: the pairs of rows and heads, by head */
     CUDA_SCRATCH_HEADS_TILES, /* ranges of that list */
     CUDA_SCRATCH_TOP,         /* the best candidates of each slice of a row */
-    CUDA_SCRATCH_STATES,      /* linear attention: states of chunks */
     CUDA_N_SCRATCH
 };
 

@@ -21,20 +21,25 @@ int metal_attention_scratch(struct metal_backend *m, const struct backend_config
     return backend_buf_new(&m->base, METAL_PARTIAL_BYTES, &m->scratch[METAL_SCRATCH_PARTIALS], e);
 }
 
-static uint32_t max_chunks(const struct op_paged_attention *a) {
-    uint64_t context =
+uint32_t metal_max_chunks(const struct op_paged_attention *a, uint32_t chunk, uint32_t n_rows) {
+    const uint64_t context =
         a->max_context ? a->max_context : (uint64_t)a->table_stride * a->kv.block_tokens;
-    uint32_t all = metal_div_up(context, CHUNK);
-    uint64_t sides = a->both_ways ? 2 : 1;
-    uint32_t windowed = a->window ? metal_div_up(sides * (a->window - 1), CHUNK) + 1 : all;
+    const uint32_t all = metal_div_up(context, chunk);
+    const uint64_t sides = a->both_ways ? 2 : 1;
+    const uint32_t windowed =
+        a->window ? metal_div_up(sides * (a->window - 1) + n_rows, chunk) + 1 : all;
     return windowed < all ? windowed : all;
+}
+
+struct metal_bind metal_sinks_of(const struct op_paged_attention *a) {
+    return a->sinks ? metal_weight_at(a->sinks) : metal_at(a->q);
 }
 
 /* Multiplications of n_rows rows with n_heads query heads each, and bytes of K and V that n_seqs
  * sequences of n_kv_heads heads read, if each row sees as many positions as it may. */
 static void estimate(struct metal_launch *l, const struct op_paged_attention *a, uint64_t n_rows,
                      uint64_t n_seqs) {
-    const uint64_t tokens = (uint64_t)max_chunks(a) * CHUNK;
+    const uint64_t tokens = (uint64_t)metal_max_chunks(a, CHUNK, 0) * CHUNK;
     uint64_t bytes = 0;
     qtype_bytes(a->kv.kv_type, 1, a->kv.head_dim, &bytes);
     l->products = 2 * n_rows * a->n_heads * tokens * a->kv.head_dim;
@@ -48,7 +53,7 @@ struct args_attention metal_attention_args(const struct op_paged_attention *a) {
                                    .table_stride = a->table_stride,
                                    .window = a->window,
                                    .n_slices = 1,
-                                   .n_splits = max_chunks(a),
+                                   .n_splits = metal_max_chunks(a, CHUNK, 0),
                                    .q_scale =
                                        a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
                                    .cap = a->softcap * log2_e,
@@ -69,10 +74,6 @@ struct decode {
     uint32_t heads, simdgroups, n_tasks;
     bool by_seq, final;
 };
-
-static struct metal_bind sinks_of(const struct op_paged_attention *a) {
-    return a->sinks ? metal_weight_at(a->sinks) : metal_at(a->q);
-}
 
 static uint64_t softmax_bytes(const struct decode *d, uint32_t n_tasks) {
     return (uint64_t)n_tasks * d->heads * d->args.n_splits * 2 * sizeof(float);
@@ -104,7 +105,7 @@ static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint
         .args_bytes = sizeof d->args,
         .n_binds = 9,
         .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
-                  metal_at(a->kv.k), metal_at(a->kv.v), sinks_of(a),
+                  metal_at(a->kv.k), metal_at(a->kv.v), metal_sinks_of(a),
                   d->final ? metal_at(a->out) : partials, sums},
         .tg_bytes = threadgroup_bytes(a, d->heads, d->simdgroups),
         .groups = {metal_div_up(d->args.n_splits, d->simdgroups), n_tasks, 1},
@@ -135,8 +136,8 @@ static int dispatch_reduce(struct metal_backend *m, const struct decode *d, uint
                .args = &d->args,
                .args_bytes = sizeof d->args,
                .n_binds = 6,
-               .binds = {partials, sums, metal_at(a->pos), metal_at(a->row_start), sinks_of(a),
-                         metal_at(a->out)},
+               .binds = {partials, sums, metal_at(a->pos), metal_at(a->row_start),
+                         metal_sinks_of(a), metal_at(a->out)},
                .groups = {d->heads, n_tasks, 1},
                .threads = {32, 1, 1},
                .read = n_tasks * task_bytes(d),
@@ -192,7 +193,7 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
         .args_bytes = sizeof args,
         .n_binds = 8,
         .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
-                  metal_at(a->kv.k), metal_at(a->kv.v), sinks_of(a), metal_at(a->out)},
+                  metal_at(a->kv.k), metal_at(a->kv.v), metal_sinks_of(a), metal_at(a->out)},
         .tg_bytes =
             (tile * (a->kv.head_dim + CHUNK) + SIMDGROUPS * STAGE_FLOATS) * (uint32_t)sizeof(float),
         .groups = {(uint32_t)((uint64_t)a->n_rows * group / tile) + a->n_seqs, a->kv.n_kv_heads, 1},

@@ -22,15 +22,7 @@ struct latent_run {
 
 /* Rows of a tile are neighbours, so that a window's union is little longer than one of them. */
 static uint32_t max_chunks(const struct op_paged_attention *a) {
-    const uint64_t context =
-        a->max_context ? a->max_context : (uint64_t)a->table_stride * a->kv.block_tokens;
-    const uint32_t all = metal_div_up(context, MARGS_LATENT_CHUNK);
-    const uint64_t sides = a->both_ways ? 2 : 1;
-    const uint32_t windowed =
-        a->window
-            ? metal_div_up(sides * (a->window - 1) + MARGS_LATENT_QUERIES, MARGS_LATENT_CHUNK) + 1
-            : all;
-    return windowed < all ? windowed : all;
+    return metal_max_chunks(a, MARGS_LATENT_CHUNK, MARGS_LATENT_QUERIES);
 }
 
 static uint64_t tile_sums(const struct latent_run *r) {
@@ -39,10 +31,6 @@ static uint64_t tile_sums(const struct latent_run *r) {
 
 static uint64_t tile_bytes(const struct latent_run *r) {
     return tile_sums(r) * (r->a->kv.v_dim + 2) * sizeof(float);
-}
-
-static struct metal_bind sinks_of(const struct op_paged_attention *a) {
-    return a->sinks ? metal_weight_at(a->sinks) : metal_at(a->q);
 }
 
 /* The sums lie at the end of the scratch. */
@@ -74,7 +62,7 @@ static int dispatch_tiles(struct metal_backend *m, const struct latent_run *r, u
                .args_bytes = sizeof r->args,
                .n_binds = 8,
                .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start),
-                         metal_at(a->tables), metal_at(a->kv.k), sinks_of(a),
+                         metal_at(a->tables), metal_at(a->kv.k), metal_sinks_of(a),
                          metal_at(r->split ? m->scratch[METAL_SCRATCH_PARTIALS] : a->out),
                          sums_of(m, r, n)},
                .tg_bytes =
@@ -91,24 +79,25 @@ static int dispatch_tiles(struct metal_backend *m, const struct latent_run *r, u
 
 static int dispatch_reduce(struct metal_backend *m, const struct latent_run *r, uint32_t n) {
     const struct op_paged_attention *a = r->a;
-    return metal_dispatch(
-        m, &(struct metal_launch){
-               .kernel = "attention_latent_reduce",
-               .n_consts = 3,
-               .consts = {{MARGS_ATTENTION_GROUP, a->n_heads / a->kv.n_kv_heads},
-                          {MARGS_ATTENTION_SINKS, a->sinks != NULL},
-                          {MARGS_LATENT_V_DIM, a->kv.v_dim}},
-               .args = &r->args,
-               .args_bytes = sizeof r->args,
-               .n_binds = 6,
-               .binds = {metal_at(m->scratch[METAL_SCRATCH_PARTIALS]), sums_of(m, r, n),
-                         metal_at(a->pos), metal_at(a->row_start), sinks_of(a), metal_at(a->out)},
-               .groups = {MARGS_LATENT_QUERIES, n, a->kv.n_kv_heads},
-               .threads = {THREADS, 1, 1},
-               .read = n * tile_bytes(r),
-               .written = (uint64_t)n * a->kv.n_kv_heads * MARGS_LATENT_QUERIES * a->kv.v_dim *
-                          sizeof(float),
-           });
+    return metal_dispatch(m,
+                          &(struct metal_launch){
+                              .kernel = "attention_latent_reduce",
+                              .n_consts = 3,
+                              .consts = {{MARGS_ATTENTION_GROUP, a->n_heads / a->kv.n_kv_heads},
+                                         {MARGS_ATTENTION_SINKS, a->sinks != NULL},
+                                         {MARGS_LATENT_V_DIM, a->kv.v_dim}},
+                              .args = &r->args,
+                              .args_bytes = sizeof r->args,
+                              .n_binds = 6,
+                              .binds = {metal_at(m->scratch[METAL_SCRATCH_PARTIALS]),
+                                        sums_of(m, r, n), metal_at(a->pos), metal_at(a->row_start),
+                                        metal_sinks_of(a), metal_at(a->out)},
+                              .groups = {MARGS_LATENT_QUERIES, n, a->kv.n_kv_heads},
+                              .threads = {THREADS, 1, 1},
+                              .read = n * tile_bytes(r),
+                              .written = (uint64_t)n * a->kv.n_kv_heads * MARGS_LATENT_QUERIES *
+                                         a->kv.v_dim * sizeof(float),
+                          });
 }
 
 int metal_latent_attention(struct metal_backend *m, const struct op_paged_attention *a) {

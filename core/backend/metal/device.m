@@ -51,7 +51,6 @@ static const struct backend_vtable vtable = {.close = metal_close,
                                              .allocated_bytes = metal_allocated_bytes,
                                              .memory_limit = metal_memory_limit,
                                              .kv_fits = metal_kv_fits,
-                                             .routes_all = true,
                                              BACKEND_OPS(ENTRY, ENTRY)};
 
 /* ---- libraries ---- */

@@ -206,6 +206,10 @@ static inline uint32_t metal_div_up(uint64_t a, uint32_t b) {
 
 #define METAL_PARTIAL_BYTES (UINT64_C(32) << 20) /* of METAL_SCRATCH_PARTIALS */
 
+/* Most chunks of a row's context; with a window, of n_rows neighbouring rows together. */
+uint32_t metal_max_chunks(const struct op_paged_attention *a, uint32_t chunk, uint32_t n_rows);
+/* The sinks; without any, what stands in their place in a kernel's arguments. */
+struct metal_bind metal_sinks_of(const struct op_paged_attention *a);
 /* n_slices 1, n_splits of chunks of MARGS_ATTENTION_CHUNK tokens. */
 struct args_attention metal_attention_args(const struct op_paged_attention *a);
 
