@@ -7,6 +7,7 @@
 #include "api/http/route.h"
 
 #include <inttypes.h>
+#include <nettle/base64.h>
 #include <string.h>
 
 struct fields {
@@ -45,22 +46,17 @@ static const struct json_table embeddings_table = JSON_TABLE(rows, NULL);
 
 /* ---- writing ---- */
 
+/* Float32 values in little-endian order. Groups of 12 floats fill 64 characters without padding. */
 static void add_base64(const float *v, uint32_t n, str *out) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    uint32_t bits = 0, n_bits = 0, n_chars = 0;
+    enum { GROUP = 12 };
     str_add_char(out, '"');
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t word;
-        memcpy(&word, &v[i], sizeof word);
-        for (int byte = 0; byte < 4; byte++, word >>= 8) {
-            bits = bits << 8 | (word & 0xff);
-            for (n_bits += 8; n_bits >= 6; n_chars++)
-                str_add_char(out, digits[bits >> (n_bits -= 6) & 63]);
-        }
+    for (uint32_t done = 0; done < n; done += GROUP) {
+        uint32_t n_here = n - done < GROUP ? n - done : GROUP;
+        size_t n_bytes = n_here * sizeof *v;
+        char text[BASE64_ENCODE_RAW_LENGTH(GROUP * sizeof *v)];
+        base64_encode_raw(text, n_bytes, (const uint8_t *)(v + done));
+        str_add_n(out, text, BASE64_ENCODE_RAW_LENGTH(n_bytes));
     }
-    if (n_bits) str_add_char(out, digits[bits << (6 - n_bits) & 63]), n_chars++;
-    for (; n_chars % 4; n_chars++)
-        str_add_char(out, '=');
     str_add_char(out, '"');
 }
 

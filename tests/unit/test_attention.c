@@ -35,9 +35,9 @@ static const struct shape shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
-/* Quick: a third of the shapes, others in each test. */
+/* Quick: a quarter of the shapes, others in each test. */
 static int shape_step(void) {
-    return be_quick ? 3 : 1;
+    return be_quick ? 4 : 1;
 }
 
 static bool attends(const char *isa, const struct shape *s) {
@@ -131,7 +131,7 @@ static void test_attention_invariance(void) {
     for (int i = 0; i < BE_N_ISAS; i++)
         for (int n = be_quick ? 1 : 0; be_row_isa(i) && n < N_SHAPES; n += i ? shape_step() : 3) {
             if (!attends(be_isas[i], &shapes[n])) continue;
-            check_invariance(be_isas[i], &shapes[n], (struct features){0});
+            if (!be_quick) check_invariance(be_isas[i], &shapes[n], (struct features){0});
             for (int k = 0; k < (be_quick ? 1 : 2); k++)
                 check_invariance(be_isas[i], &shapes[n], features_of(feature++));
         }
@@ -223,9 +223,9 @@ static void test_attention_both_ways(void) {
         backend *be = be_row_isa(i) ? be_open(be_isas[i], 1) : NULL;
         const bool here = be != NULL;
         backend_close(be);
-        for (int n = 0; here && n < N_SHAPES; n += be_quick ? 5 : 2) {
+        for (int n = 0; here && n < N_SHAPES; n += be_quick ? 7 : 2) {
             if (!attends(be_isas[i], &shapes[n])) continue;
-            check_both_ways(be_isas[i], &shapes[n], (struct features){0});
+            if (!be_quick) check_both_ways(be_isas[i], &shapes[n], (struct features){0});
             check_both_ways(be_isas[i], &shapes[n], features_of(feature++));
         }
     }

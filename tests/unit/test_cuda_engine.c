@@ -135,7 +135,7 @@ static void samples_equal_the_hosts(void) {
     struct reading *device = calloc(MOST_REQUESTS, sizeof *device);
     struct reading *host = calloc(MOST_REQUESTS, sizeof *host);
     engine *en = open_engine(8);
-    make_requests(be_quick ? n_ranks > 1 ? 4 : 9 : MOST_REQUESTS);
+    make_requests(be_quick ? n_ranks > 1 ? 2 : 5 : MOST_REQUESTS);
     run_together(en, host, true);
     CHECK(dispatches(en, "sample") == 0 && n_overlapped(en) == 0);
     run_together(en, device, false);
@@ -167,11 +167,11 @@ static void steps_overlap(void) {
     bool cancelled[MOST_REQUESTS] = {false};
     uint32_t n_stopped = 0;
     engine *en = open_engine(8);
-    make_requests(be_quick ? 14 : MOST_REQUESTS);
+    make_requests(be_quick ? 8 : MOST_REQUESTS);
     for (uint32_t i = 0; i < n_requests; i++) {
         params = requests[i].params;
         params.prompt_logprobs = false;
-        params.max_tokens = 2 + be_below(60);
+        params.max_tokens = 2 + be_below(be_quick ? 30 : 60);
         if (i % 3 == 0)
             params.sampling.temperature = 2, params.sampling.top_p = 1, params.sampling.top_k = 0;
         requests[i].params = params;
