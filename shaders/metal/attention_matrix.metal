@@ -1,7 +1,6 @@
-// attention_matrix.metal - paged attention of sequences with several rows: the family on simdgroup
-// matrices. A threadgroup has a tile of ROWS queries of one KV head (the queries of a sequence are
-// its rows times GROUP heads) and loops over the chunks that any of them sees. Three phases per
-// chunk:
+// attention_matrix.metal - paged attention of sequences with several rows, on the tiles of tile.h.
+// A threadgroup has a tile of ROWS queries of one KV head (the queries of a sequence are its rows
+// times GROUP heads) and loops over the chunks that any of them sees. Three phases per chunk:
 //   scores         each simdgroup: a quarter of the chunk's tokens, for all queries
 //   probabilities  each simdgroup: a quarter of the queries, four tokens per lane, as in
 //     attention.metal
@@ -9,7 +8,7 @@
 // K and V are decoded into the threadgroup memory of the simdgroup that needs them, one step at a
 // time; the loads of the next step are issued before the current one is computed.
 #include "shaders/metal/attention.h"
-#include <metal_simdgroup_matrix>
+#include "shaders/metal/tile.h"
 
 constant uint ROWS [[function_constant(MARGS_ATTENTION_ROWS)]];
 constant uint MIN_ROWS [[function_constant(MARGS_ATTENTION_MIN_ROWS)]];
@@ -18,10 +17,9 @@ constant uint MIN_ROWS [[function_constant(MARGS_ATTENTION_MIN_ROWS)]];
 #define MAX_ROWS    16
 #define ROW_TILES   (ROWS / 8)
 #define MAX_TILES   (MAX_ROWS / 8)
-#define SPAN        32 /* tokens or dimensions of a simdgroup at a time */
-#define SPAN_TILES  (SPAN / 8)
-#define STEP        16 /* dimensions of K or tokens of V in threadgroup memory at a time */
-#define LANE_VALUES 4  /* of one load; a lane's part of a step is LANE_LOADS loads */
+#define SPAN        TILE_COLS /* tokens or dimensions of a simdgroup at a time */
+#define STEP        16        /* dimensions of K or tokens of V in threadgroup memory at a time */
+#define LANE_VALUES 4         /* of one load; a lane's part of a step is LANE_LOADS loads */
 #define LANE_LOADS  (SPAN * STEP / SIMD_WIDTH / LANE_VALUES)
 #define SPAN_LANES  (SPAN / LANE_VALUES)
 #define SIMD_DIMS   ((HEAD_DIM / 8 + SIMDGROUPS - 1) / SIMDGROUPS * 8) /* whole matrices */
@@ -29,7 +27,7 @@ constant uint MIN_ROWS [[function_constant(MARGS_ATTENTION_MIN_ROWS)]];
 #define MAX_SPANS   (MAX_HEAD_DIM / SPAN / SIMDGROUPS)
 
 struct tile_sums {
-    simdgroup_float8x8 m[MAX_TILES][SPAN_TILES]; // (ROWS, SPAN)
+    tile m[MAX_TILES]; // (ROWS, SPAN)
 };
 
 // A lane's part of a step, in registers between load and store.
@@ -56,38 +54,25 @@ struct tile_at {
 static inline void clear(thread tile_sums &acc) {
 #pragma unroll
     for (uint i = 0; i < ROW_TILES; i++)
-#pragma unroll
-        for (uint j = 0; j < SPAN_TILES; j++)
-            acc.m[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+        tile_clear(acc.m[i]);
 }
 
-static inline void store(thread tile_sums &acc, threadgroup float *to, uint stride) {
+static inline void store(thread tile_sums &acc, threadgroup float *to, uint stride, uint lane) {
 #pragma unroll
     for (uint i = 0; i < ROW_TILES; i++)
-#pragma unroll
-        for (uint j = 0; j < SPAN_TILES; j++)
-            simdgroup_store(acc.m[i][j], to + i * 8 * stride + j * 8, stride);
+        tile_store(acc.m[i], to + i * 8 * stride, stride, lane);
 }
 
-// acc += a * b. a (ROWS, 8) with row stride `stride`; b (8, SPAN), of which the first n_tiles
-// matrices are used.
+// acc += a * b. a (ROWS, 8) with row stride `stride`; b (8, SPAN), of which n_cols columns are
+// used.
 static inline void multiply(thread tile_sums &acc,
                             threadgroup const float *a,
                             uint stride,
                             threadgroup const float *b,
-                            uint n_tiles) {
-    simdgroup_float8x8 ma[MAX_TILES], mb;
-#pragma unroll
-    for (uint i = 0; i < ROW_TILES; i++)
-        simdgroup_load(ma[i], a + i * 8 * stride, stride);
-#pragma unroll
-    for (uint j = 0; j < SPAN_TILES; j++) {
-        if (j >= n_tiles) continue;
-        simdgroup_load(mb, b + j * 8, SPAN);
-#pragma unroll
-        for (uint i = 0; i < ROW_TILES; i++)
-            simdgroup_multiply_accumulate(acc.m[i][j], ma[i], mb, acc.m[i][j]);
-    }
+                            uint n_cols,
+                            uint lane) {
+    if (ROWS == 8) tile_multiply<1, false>(acc.m, a, stride, b, n_cols, lane);
+    if (ROWS == 16) tile_multiply<2, false>(acc.m, a, stride, b, n_cols, lane);
 }
 
 // Stores a step, (STEP, SPAN), after all lanes have read the previous one; all lanes may read it on
@@ -185,7 +170,7 @@ static inline void make_scores(thread const tile_at &t,
         put_step(next, stage, lane);
         if (d + STEP < HEAD_DIM) load_k(run, visible, pos % BLOCK_TOKENS, d + STEP, lane, next);
         for (uint i = 0; i < STEP && d + i < HEAD_DIM; i += 8)
-            multiply(acc, q + d + i, HEAD_DIM, stage + i * SPAN, SPAN_TILES);
+            multiply(acc, q + d + i, HEAD_DIM, stage + i * SPAN, SPAN, lane);
     }
 }
 
@@ -256,7 +241,7 @@ static inline void sum_values(thread const tile_at &t,
                               uint lane,
                               thread tile_sums &acc) {
     const uint begin = chunk * CHUNK, end = min(begin + CHUNK, t.keys.last + 1);
-    const uint n_tiles = min(uint(SPAN_TILES), (d.end - d.first) / 8);
+    const uint n_cols = min(uint(SPAN), d.end - d.first);
     uint pos = max(begin, t.keys.first / STEP * STEP);
     lane_step next;
     clear(acc);
@@ -265,7 +250,7 @@ static inline void sum_values(thread const tile_at &t,
         put_step(next, stage, lane);
         if (pos + STEP < end) load_v(t, pool, table, n_kv_heads, pos + STEP, d, lane, next);
         for (uint i = 0; i < STEP; i += 8)
-            multiply(acc, probs + pos - begin + i, CHUNK, stage + i * SPAN, n_tiles);
+            multiply(acc, probs + pos - begin + i, CHUNK, stage + i * SPAN, n_cols, lane);
     }
 }
 
@@ -276,7 +261,7 @@ static inline void merge_values(thread tile_sums &acc,
                                 uint lane,
                                 thread float *o) {
     simdgroup_barrier(mem_flags::mem_threadgroup);
-    store(acc, stage, SPAN);
+    store(acc, stage, SPAN, lane);
     simdgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
     for (uint i = 0; i < ROWS; i++)
@@ -326,7 +311,7 @@ kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
         make_scores(t, k_pool, table, a.n_kv_heads, chunk * CHUNK + span, shared, stage, lane, acc);
         // The previous chunk's probabilities have been read.
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        store(acc, probs + span, CHUNK);
+        store(acc, probs + span, CHUNK, lane);
         threadgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
         for (uint i = 0; i < own; i++)

@@ -1,7 +1,6 @@
-/* product_matrix.h - the family of products for many rows (GEMM), on simdgroup matrices. The order
- * of sums is that of product.h: a multiply-accumulate of 8x8 matrices is a chain of fma over their
- * 8 columns, so a group of 8 columns is one step of its class's sum, and the bits are those of
- * product_rows.
+/* product_matrix.h - the family of products for many rows (GEMM), on the tiles of tile.h. The order
+ * of sums is that of product.h: a group of 8 columns is one step of its class's sum, so the bits
+ * are those of product_rows.
  *
  * A threadgroup of 256 threads has a tile of 8 * RB rows of x (RB = 1, 2, 4) and 32 weight rows.
  * Each of its eight simdgroups has one class and keeps the sums of the whole tile in RB * 4
@@ -15,9 +14,8 @@
 #ifndef INFERD_METAL_PRODUCT_MATRIX_H
 #define INFERD_METAL_PRODUCT_MATRIX_H
 
-#include <metal_simdgroup_matrix>
-
 #include "shaders/metal/product.h"
+#include "shaders/metal/tile.h"
 
 /* A class's part of a tile: (32, 8) floats and 4 of padding. With the padding the eight lanes of a
  * row write four floats each to all 32 banks; without it they would hit the same four. */
@@ -70,25 +68,15 @@ product_put(threadgroup float4 *mem, uint t, thread const product_piece &p, bool
     x[1] = float4(p.x[4], p.x[5], p.x[6], p.x[7]);
 }
 
-template <uint RB> struct product_sums_matrix { simdgroup_float8x8 v[RB][4]; };
+template <uint RB> struct product_sums_tile { tile v[RB]; };
 
-/* One step of a class: 8 columns. */
+/* One step of class c: 8 columns. */
 template <uint RB>
 static inline void
-product_multiply(threadgroup const float4 *mem, uint c, thread product_sums_matrix<RB> &s) {
+product_multiply(threadgroup const float4 *mem, uint t, uint c, thread product_sums_tile<RB> &s) {
     threadgroup const float *w = (threadgroup const float *)(mem + c * PRODUCT_PART);
     threadgroup const float *x = (threadgroup const float *)(mem + (8 + c) * PRODUCT_PART);
-    simdgroup_float8x8 a, b[4];
-#pragma unroll
-    for (uint i = 0; i < 4; i++)
-        simdgroup_load(b[i], w + 64 * i, 8, ulong2(0, 0), true);
-#pragma unroll
-    for (uint r = 0; r < RB; r++) {
-        simdgroup_load(a, x + 64 * r, 8);
-#pragma unroll
-        for (uint i = 0; i < 4; i++)
-            simdgroup_multiply_accumulate(s.v[r][i], a, b[i], s.v[r][i]);
-    }
+    tile_multiply<RB, true>(s.v, x, 8, w, TILE_COLS, t % SIMD_WIDTH);
 }
 
 template <uint RB> struct product_values { float v[RB]; };
@@ -98,7 +86,7 @@ template <uint RB>
 static inline product_values<RB> product_add_classes(threadgroup float4 *mem,
                                                      uint t,
                                                      uint c,
-                                                     thread const product_sums_matrix<RB> &s) {
+                                                     thread const product_sums_tile<RB> &s) {
     threadgroup float *parts = (threadgroup float *)mem; /* (8 classes, 16 rows, 32) */
     product_values<RB> out;
 #pragma unroll
@@ -107,9 +95,7 @@ static inline product_values<RB> product_add_classes(threadgroup float4 *mem,
         threadgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
         for (uint r = 0; r < n; r++)
-#pragma unroll
-            for (uint i = 0; i < 4; i++)
-                simdgroup_store(s.v[first + r][i], parts + (c * 16 + r * 8) * 32 + i * 8, 32);
+            tile_store(s.v[first + r], parts + (c * 16 + r * 8) * 32, 32, t % SIMD_WIDTH);
         threadgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
         for (uint r = 0; r < n; r++) {
@@ -127,22 +113,22 @@ template <uint RB>
 static inline product_values<RB>
 product_tile(thread const product_source &src, threadgroup float4 *mem, uint t, uint c) {
     const bool with_x = t < 64 * RB;
-    product_sums_matrix<RB> s;
+    product_sums_tile<RB> s;
 #pragma unroll
-    for (uint i = 0; i < RB * 4; i++)
-        s.v[i / 4][i % 4] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    for (uint r = 0; r < RB; r++)
+        tile_clear(s.v[r]);
     product_piece next = product_load(src, t % 8, with_x);
     threadgroup_barrier(mem_flags::mem_threadgroup); /* the previous tile has been read */
     product_put(mem, t, next, with_x);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint col = 64; col < src.n_in; col += 64) {
         next = product_load(src, col / 8 + t % 8, with_x);
-        product_multiply(mem, c, s);
+        product_multiply(mem, t, c, s);
         threadgroup_barrier(mem_flags::mem_threadgroup);
         product_put(mem, t, next, with_x);
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    product_multiply(mem, c, s);
+    product_multiply(mem, t, c, s);
     return product_add_classes(mem, t, c, s);
 }
 

@@ -1,34 +1,26 @@
-/* test_metal_attention.c - paged attention on the Metal device: both kernel families against
+/* test_metal_attention.c - paged attention on the Metal device: all kernel families against
  * float64 and, bit for bit, against each other, over types, head dimensions, groups and features;
  * contexts of several chunks; which kernels a step dispatches. Prints the errors found. Skipped in
  * a build without Metal. */
 #include "tests/support/device_main.h"
 
 #ifdef INFERD_METAL
-#include "core/backend/metal/metal.h"
 #include "tests/support/attention_scene.h"
+#include "tests/support/metal_families.h"
 
-/* On a device with both families they give the same bits; other devices have only one. */
-static const enum metal_products families[] = {METAL_VECTOR_ONLY, METAL_BOTH, METAL_MATRIX_ONLY};
-enum { N_FAMILIES = 3 };
-static enum metal_products found; /* families of the device */
+static enum metal_tiles found; /* what the device chose */
 
 static backend *open_metal(void) {
     backend *be =
         be_open_metal((struct backend_config){.max_rows = BE_MAX_ROWS, .max_cols = BE_MAX_COLS});
-    found = backend_metal_products(be);
+    found = backend_metal_tiles(be);
     return be;
 }
 
-static bool runs_here(enum metal_products family) {
-    return found == METAL_BOTH || found == family;
-}
-
-/* Without simdgroup matrices a GPU has only the vector family. */
 static uint64_t dispatches(const backend *be, const char *kernel) {
     for (uint32_t i = 0; i < backend_n_kernels(be); i++)
         if (strcmp(backend_kernel_name(be, i), kernel) == 0) return backend_dispatch_count(be, i);
-    return found == METAL_VECTOR_ONLY ? 0 : UINT64_MAX;
+    return 0; /* not compiled */
 }
 
 /* ---- errors by type of K and V, and by head dimension ---- */
@@ -73,12 +65,11 @@ static void check_rows(backend *be, struct scene *c, const struct rows *r) {
     uint64_t n = (uint64_t)r->n * c->s.n_heads * c->s.head_dim;
     float *first = NULL, *out = be_new(n, sizeof *out);
     upload_pools(be, c);
-    for (int i = 0; i < N_FAMILIES; i++) {
-        if (!runs_here(families[i])) continue;
-        CHECK(found != METAL_BOTH || backend_metal_force_products(be, families[i]) == 0);
+    for (uint32_t i = 0; i < metal_n_families(found); i++) {
+        metal_force(be, &metal_families[i]);
         attend(be, c, r, out);
         CHECK_MSG(!first || memcmp(out, first, n * sizeof *out) == 0,
-                  "%s heads %u/%u dim %u block %u window %u cap %g sinks %d: family %d",
+                  "%s heads %u/%u dim %u block %u window %u cap %g sinks %d: family %u",
                   qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads, c->s.head_dim,
                   c->s.block_tokens, c->f.window, (double)c->f.softcap, c->f.sinks, i);
         if (first) continue;
@@ -223,21 +214,21 @@ static void run_step(backend *be, const struct step *s, float *got) {
 
 struct runs {
     struct step step;
-    enum metal_products family;
+    enum metal_families rows;
     uint64_t decode, reduce, prefill; /* dispatches */
 };
 
-/* A decode step takes two passes, or one if all rows see a single chunk; prefill uses the other
- * family; a mixed step uses both. If the partials do not fit the scratch, the step takes several
+/* A decode step takes two passes, or one if all rows see a single chunk; prefill uses
+ * tiles; a mixed step uses both. If the partials do not fit the scratch, the step takes several
  * rounds with the same result. */
 static void test_dispatches(void) {
     static const struct runs runs[] = {
-        {{3, 1, 64, 0}, METAL_BOTH, 1, 1, 0},
-        {{3, 1, 64, 100}, METAL_BOTH, 1, 0, 0},
-        {{3, 1, 64, 129}, METAL_BOTH, 1, 1, 0},
-        {{1, 9, 64, 0}, METAL_BOTH, 0, 0, 1},
-        {{2, 3, 64, 0}, METAL_BOTH, 1, 1, 1},
-        {{3, 1, 64, 0}, METAL_MATRIX_ONLY, 0, 0, 1},
+        {{3, 1, 64, 0}, METAL_BY_ROWS, 1, 1, 0},
+        {{3, 1, 64, 100}, METAL_BY_ROWS, 1, 0, 0},
+        {{3, 1, 64, 129}, METAL_BY_ROWS, 1, 1, 0},
+        {{1, 9, 64, 0}, METAL_BY_ROWS, 0, 0, 1},
+        {{2, 3, 64, 0}, METAL_BY_ROWS, 1, 1, 1},
+        {{3, 1, 64, 0}, METAL_TILES_ONLY, 0, 0, 1},
         {{2, 3, 64, 0}, METAL_VECTOR_ONLY, 1, 1, 0},
         {{1, 9, 64, 100}, METAL_VECTOR_ONLY, 1, 0, 0},
         {{70, 1, 8192, 0}, METAL_VECTOR_ONLY, 2, 2, 0},
@@ -246,15 +237,13 @@ static void test_dispatches(void) {
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         const struct runs *k = &runs[i];
         backend *be = open_metal();
-        if (!runs_here(k->family)) {
-            backend_close(be);
-            continue;
-        }
-        CHECK(found != METAL_BOTH || backend_metal_force_products(be, k->family) == 0);
+        CHECK(backend_metal_force(be, found, k->rows) == 0);
         run_step(be, &k->step, got);
         CHECK_MSG(dispatches(be, "attention_decode") == k->decode &&
                       dispatches(be, "attention_reduce") == k->reduce &&
-                      dispatches(be, "attention_prefill") == k->prefill,
+                      dispatches(be, "attention_prefill") +
+                              dispatches(be, "attention_prefill_plain") ==
+                          k->prefill,
                   "case %zu", i);
         if (!first) first = memcpy(be_new(128, 4), got, 128 * 4);
         for (uint32_t s = 0; s < k->step.n_seqs; s++)

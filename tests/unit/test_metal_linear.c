@@ -1,12 +1,12 @@
-/* test_metal_linear.c - matrix products on the Metal device: a row has the same bits in both kernel
- * families and in every batch; errors against float64 for every type; dispatches of ops with
- * several weights. Everything else about backend_linear is in test_linear. Skipped in a build
- * without Metal. */
+/* test_metal_linear.c - matrix products on the Metal device: a row has the same bits in every
+ * kernel family and batch; errors against float64 for every type; dispatches of ops with several
+ * weights. Everything else about backend_linear is in test_linear. Skipped in a build without
+ * Metal. */
 #include "tests/support/device_main.h"
 #include "tests/support/matrix.h"
 
 #ifdef INFERD_METAL
-#include "core/backend/metal/metal.h"
+#include "tests/support/metal_families.h"
 #if !defined(__APPLE__) && __has_include("tests/metal/standin/runtime/msl_traffic.h")
 #include "tests/metal/standin/runtime/msl_traffic.h"
 #define HAS_METER
@@ -21,7 +21,12 @@ static backend *open_metal(void) {
 static uint64_t dispatches(const backend *be, const char *kernel) {
     for (uint32_t i = 0; i < backend_n_kernels(be); i++)
         if (strcmp(backend_kernel_name(be, i), kernel) == 0) return backend_dispatch_count(be, i);
-    return UINT64_MAX;
+    return 0;
+}
+
+static uint64_t products(const backend *be) {
+    return dispatches(be, "linear_vector") + dispatches(be, "linear_matrix") +
+           dispatches(be, "linear_plain");
 }
 
 /* The weights of an op and its input. */
@@ -79,44 +84,33 @@ static void run(backend *be, struct product *p, uint32_t first, uint32_t n_rows,
     backend_buf_free(x);
 }
 
-/* ---- one order in both families ---- */
+/* ---- one order in all families ---- */
 
-/* Lists the modes that this device supports; the first is the one for single rows. If the probe
- * found that simdgroup matrices add in another order, they compute all rows and there is nothing to
- * compare. */
-static uint32_t find_modes(backend *be, enum metal_products *modes) {
-    enum metal_products found = backend_metal_products(be);
-    modes[0] = found == METAL_MATRIX_ONLY ? METAL_MATRIX_ONLY : METAL_VECTOR_ONLY;
-    modes[1] = METAL_MATRIX_ONLY, modes[2] = METAL_BOTH;
-    CHECK(backend_metal_force_products(be, METAL_BOTH) ==
-          (found == METAL_VECTOR_ONLY ? ERR_UNSUPPORTED : 0));
-    return found == METAL_BOTH ? 3 : 1;
-}
-
-/* Compares batches of many sizes in each mode with rows computed alone. */
+/* Compares batches of many sizes in each family with rows computed alone. */
 static void check_families(backend *be, struct product *p, uint32_t n_rows) {
     static const uint32_t batches[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 17, 33, 70};
-    enum metal_products modes[3];
-    uint32_t n_modes = find_modes(be, modes), n_results = p->op.act ? 1 : p->n_weights;
+    const enum metal_tiles found = backend_metal_tiles(be);
+    const uint32_t n_results = p->op.act ? 1 : p->n_weights;
     float *want[BACKEND_LINEAR_MAX] = {0}, *got[BACKEND_LINEAR_MAX] = {0};
     for (uint32_t i = 0; i < p->n_weights; i++)
         want[i] = be_new((uint64_t)MAX_ROWS * p->m[i].n_out, 4),
         got[i] = be_new((uint64_t)MAX_ROWS * p->m[i].n_out, 4);
-    CHECK(backend_metal_force_products(be, modes[0]) == 0);
+    metal_force(be, &metal_families[0]);
     for (uint32_t row = 0; row < n_rows; row++)
         run(be, p, row, 1, want);
-    for (uint32_t f = 0; f < n_modes; f++)
+    for (uint32_t f = 0; f < metal_n_families(found); f++)
         for (size_t b = 0; b < sizeof batches / sizeof batches[0] && batches[b] <= n_rows; b++) {
             uint32_t n = batches[b], first = be_below(n_rows - n + 1);
-            CHECK(backend_metal_force_products(be, modes[f]) == 0);
+            metal_force(be, &metal_families[f]);
             run(be, p, first, n, got);
             for (uint32_t i = 0; i < n_results; i++) {
                 uint64_t n_out = p->m[i].n_out, at = first * n_out;
                 CHECK_MSG(memcmp(got[i] + at, want[i] + at, n * n_out * sizeof(float)) == 0,
-                          "%s (%u, %u), %u rows, mode %d: bits differ from a row alone",
-                          qtype_name(p->m[i].type), p->m[i].n_out, p->m[i].n_in, n, (int)modes[f]);
+                          "%s (%u, %u), %u rows, family %u: bits differ from a row alone",
+                          qtype_name(p->m[i].type), p->m[i].n_out, p->m[i].n_in, n, f);
             }
         }
+    metal_unforce(be, found);
     for (uint32_t i = 0; i < p->n_weights; i++)
         free(want[i]), free(got[i]);
 }
@@ -126,7 +120,6 @@ static void test_families(void) {
     static const uint32_t n_outs[2][5] = {{33, 1, 31, 3, 8}, {67, 31, 66, 1, 33}};
     static const uint32_t floats[] = {100, 7, 1, 328}, blocks[] = {96, 352}, supers[] = {256, 512};
     backend *be = open_metal();
-    enum metal_products found = backend_metal_products(be);
     be_rng.state = 5;
     for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
         int type = block_types[t].type;
@@ -135,7 +128,6 @@ static void test_families(void) {
             uint32_t n_in = elems == 1 ? floats[k] : elems == Q_ELEMS ? blocks[k] : supers[k];
             struct product *p = product_new(be, 1, &type, &n_outs[k % 2][(t + k) % 5], n_in);
             check_families(be, p, k == 0 ? MAX_ROWS : 12);
-            CHECK(backend_metal_force_products(be, found) == 0);
             product_free(p);
         }
     }
@@ -207,17 +199,32 @@ static double exact(const struct product *p, uint32_t i, uint32_t row, uint32_t 
     return sum;
 }
 
+/* The sum of the magnitudes of its terms: products are within 1e-6 of it (test_error). */
+static double magnitude(const struct product *p, uint32_t i, uint32_t row, uint32_t o) {
+    const struct matrix *m = &p->m[i];
+    double all = 0;
+    for (uint32_t c = 0; c < m->n_in; c++)
+        all += fabs((double)m->values[(uint64_t)o * m->n_in + c] *
+                    (double)p->x[(uint64_t)row * m->n_in + c]);
+    return all;
+}
+
 static void check_values(const struct product *p, uint32_t n_rows, float *const *got) {
     const struct op_linear *op = &p->op;
     double k = op->y_scale != 0 ? (double)op->y_scale : 1;
     for (uint32_t i = 0; i < (op->act ? 1 : p->n_weights); i++)
         for (uint32_t row = 0; row < n_rows; row++)
             for (uint32_t o = 0; o < p->m[i].n_out; o++) {
-                double want = exact(p, i, row, o) * k, most = 2e-4;
-                if (op->act) want = act_of(op->act, want, exact(p, 1, row, o));
+                double want = exact(p, i, row, o) * k, most = 2e-4, slack = 0;
+                if (op->act) {
+                    const double gate = want, up = exact(p, 1, row, o);
+                    want = act_of(op->act, gate, up);
+                    slack = 1e-6 * (magnitude(p, 0, row, o) * fabs(up) +
+                                    magnitude(p, 1, row, o) * fabs(gate));
+                }
                 if (op->softcap != 0) want = (double)op->softcap * tanh(want / (double)op->softcap);
                 double v = (double)got[i][(uint64_t)row * p->m[i].n_out + o];
-                CHECK_MSG(fabs(v - want) <= most * (1 + fabs(want)), "act %d: %g, not %g",
+                CHECK_MSG(fabs(v - want) <= most * (1 + fabs(want)) + slack, "act %d: %g, not %g",
                           (int)op->act, v, want);
             }
 }
@@ -233,20 +240,17 @@ static void check_op(backend *be, uint32_t n, const int *types, const uint32_t *
         if (i != 1) p->op.bias[i] = p->b[i];
     }
     p->op.act = act, p->op.softcap = cap, p->op.y_scale = cap != 0 ? 0.25f : 0;
-    enum metal_products found = backend_metal_products(be), modes[3];
-    uint32_t n_modes = find_modes(be, modes);
-    for (uint32_t f = 0; f < n_modes; f++)
+    const enum metal_tiles found = backend_metal_tiles(be);
+    for (uint32_t f = 0; f < metal_n_families(found); f++)
         for (uint32_t rows = 1; rows <= 11; rows += 10) {
-            CHECK(backend_metal_force_products(be, modes[f]) == 0);
-            uint64_t before = dispatches(be, "linear_vector") + dispatches(be, "linear_matrix");
+            metal_force(be, &metal_families[f]);
+            uint64_t before = products(be);
             run(be, p, 0, rows, got);
-            CHECK(dispatches(be, "linear_vector") + dispatches(be, "linear_matrix") - before ==
-                  n_dispatches);
+            CHECK(products(be) - before == n_dispatches);
             check_values(p, rows, got);
         }
-    CHECK(backend_metal_force_products(be, found) == 0);
+    metal_unforce(be, found);
     check_families(be, p, 17);
-    CHECK(backend_metal_force_products(be, found) == 0);
     for (uint32_t i = 0; i < n; i++)
         free(got[i]);
     product_free(p);
@@ -273,10 +277,6 @@ static void test_weights(void) {
 /* The op's traffic counters: the bytes of its arrays, each weight once. */
 static void test_counted_bytes(void) {
     backend *be = open_metal();
-    if (backend_metal_products(be) == METAL_MATRIX_ONLY) {
-        backend_close(be);
-        return;
-    }
     struct product *p =
         product_new(be, 2, (const int[]){QTYPE_Q4_K, QTYPE_Q4_K}, (const uint32_t[]){33, 67}, 512);
     float *got[] = {be_new(8 * 33, 4), be_new(8 * 67, 4)};
@@ -304,10 +304,8 @@ static void test_weights_read_once(void) {
     backend *be = open_metal();
     float *got = be_new((uint64_t)MAX_ROWS * OUTS, 4);
     const uint32_t rows[] = {1, 8};
-    if (backend_metal_products(be) != METAL_MATRIX_ONLY)
-        printf("  type    bytes loaded / size of the weight: 1 row, 8 rows\n");
-    for (uint32_t t = 0; t < N_BLOCK_TYPES && backend_metal_products(be) != METAL_MATRIX_ONLY;
-         t++) {
+    printf("  type    bytes loaded / size of the weight: 1 row, 8 rows\n");
+    for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
         int type = block_types[t].type;
         struct product *p = product_new(be, 1, &type, &(uint32_t){OUTS}, 1024);
         double ratio[2];

@@ -7,7 +7,7 @@
 
 #ifdef INFERD_METAL
 
-#include "core/backend/metal/metal.h"
+#include "tests/support/metal_families.h"
 
 enum { MAX_ROWS = 80, MAX_COLS = 512 };
 
@@ -218,13 +218,8 @@ static void test_nan_stays_in_its_row(void) {
 /* The bits of a row do not depend on the kernel family or on how many rows share an expert, from 1
  * to more than a tile. */
 static void check_families(const struct moe_case *c) {
-    static const enum metal_products families[] = {METAL_VECTOR_ONLY, METAL_MATRIX_ONLY,
-                                                   METAL_BOTH};
     backend *be = open_metal(c->n_experts, c->n_used);
-    if (backend_metal_products(be) != METAL_BOTH) {
-        backend_close(be);
-        return;
-    }
+    const uint32_t n_families = metal_n_families(backend_metal_tiles(be));
     struct moe_layer l = moe_layer_new(c);
     struct moe_placed p = moe_place(be, &l);
     uint64_t n = (uint64_t)c->n_rows * c->n_in;
@@ -235,10 +230,10 @@ static void check_families(const struct moe_case *c) {
         be_quick ? 5 : 1; /* of the rows that are compared with themselves alone */
     for (uint32_t row = 0; row < c->n_rows; row += every)
         moe_run_rows(be, &p, &l, &row, 1, alone);
-    for (int f = 0; f < 3; f++) {
-        CHECK(backend_metal_force_products(be, families[f]) == 0);
+    for (uint32_t f = 0; f < n_families; f++) {
+        metal_force(be, &metal_families[f]);
         moe_run_rows(be, &p, &l, NULL, c->n_rows, f ? got : want);
-        CHECK_MSG(!f || memcmp(got, want, n * sizeof *got) == 0, "%s, family %d, %u rows",
+        CHECK_MSG(!f || memcmp(got, want, n * sizeof *got) == 0, "%s, family %u, %u rows",
                   qtype_name(c->gate->type), f, c->n_rows);
     }
     for (uint64_t row = 0; row < c->n_rows; row += every)
@@ -273,29 +268,16 @@ static uint32_t kernel_at(const backend *be, const char *name) {
     return i;
 }
 
-static enum metal_products found_products(void) {
-    backend *be = open_metal(6, 2);
-    enum metal_products found = backend_metal_products(be);
-    backend_close(be);
-    return found;
-}
-
 /* One row takes six dispatches and reads the weights of its experts once; several rows take one
  * more, for their lists. */
 static void test_dispatches(void) {
     enum { N = 6 };
-    bool matrix =
-        found_products() == METAL_MATRIX_ONLY; /* else the vector family computes so few rows */
-    const char *products = matrix ? "moe_matrix" : "moe_vector";
+    const char *products = "moe_vector";
     const struct {
         const char *kernel;
         uint64_t one, many;
-    } want[N] = {{matrix ? "linear_matrix" : "linear_vector", 1, 1},
-                 {"moe_route", 1, 1},
-                 {"moe_lists", 0, 1},
-                 {products, 2, 2},
-                 {"moe_combine", 1, 1},
-                 {"input_rows", 0, 0}};
+    } want[N] = {{"linear_vector", 1, 1}, {"moe_route", 1, 1},   {"moe_lists", 0, 1},
+                 {products, 2, 2},        {"moe_combine", 1, 1}, {"input_rows", 0, 0}};
     struct moe_case c = plain_case(block_type_of(QTYPE_Q8_0), 5);
     uint64_t matrix_bytes, before[N];
     qtype_bytes(QTYPE_Q8_0, c.n_ff, c.n_in, &matrix_bytes);

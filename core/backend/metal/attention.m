@@ -179,7 +179,7 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
     uint64_t rows = (uint64_t)a->n_rows * a->n_heads * a->kv.head_dim * sizeof(float);
     const struct args_attention args = metal_attention_args(a);
     struct metal_launch l = {
-        .kernel = "attention_prefill",
+        .kernel = metal_tile_kernel(m, "attention_prefill", "attention_prefill_plain"),
         .n_consts = 8,
         .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
                    {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
@@ -205,14 +205,14 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
     return metal_dispatch(m, &l);
 }
 
-/* With both families, the vector family computes the sequences of one row and the matrix family all
- * others. Only the device knows how many there are of each, unless each row is a sequence. */
+/* The vector family computes the sequences of one row and tiles all others. Only the device knows
+ * how many there are of each, unless each row is a sequence. */
 int metal_paged_attention(backend *be, const struct op_paged_attention *a) {
     struct metal_backend *m = metal_of(be);
     if (!metal_kv_fits(&a->kv)) return ERR_UNSUPPORTED;
     if (a->kv.v_dim) return metal_latent_attention(m, a);
-    if (m->features.products == METAL_MATRIX_ONLY) return attend_prefill(m, a, 1);
-    if (m->features.products == METAL_VECTOR_ONLY || a->n_seqs == a->n_rows)
+    if (m->families == METAL_TILES_ONLY) return attend_prefill(m, a, 1);
+    if (m->families == METAL_VECTOR_ONLY || a->n_seqs == a->n_rows)
         return attend_decode(m, a, false);
     int rc = attend_prefill(m, a, 2);
     return rc || a->n_seqs == 1 ? rc : attend_decode(m, a, true);

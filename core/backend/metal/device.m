@@ -55,9 +55,11 @@ static const struct backend_vtable vtable = {.close = metal_close,
 
 /* ---- libraries ---- */
 
-/* Sources named *_matrix.metal use simdgroup matrices, which not every GPU has. */
-static bool can_compile(const struct metal_backend *m, const struct metal_source *s) {
-    return m->features.simdgroup_matrix || !strstr(s->name, "_matrix.metal");
+/* Sources named *_matrix.metal use simdgroup matrices, which not every GPU has. Those named
+ * *_plain.metal stand in for them, and are compiled only if they are needed. */
+static bool wants(const struct metal_backend *m, const struct metal_source *s, bool plain) {
+    if (strstr(s->name, "_plain.metal")) return plain;
+    return !plain && (m->features.simdgroup_matrix || !strstr(s->name, "_matrix.metal"));
 }
 
 static int compile_source(struct metal_backend *m, const struct metal_source *s,
@@ -78,15 +80,13 @@ static int compile_source(struct metal_backend *m, const struct metal_source *s,
 
 /* Fast math is off: sums keep their order, and NaN stays NaN. If a source is rejected, the others
  * are compiled all the same, so that the log has all that the compiler says. */
-static int compile_sources(struct metal_backend *m, err *e) {
+static int compile_sources(struct metal_backend *m, bool plain, err *e) {
     int rc = 0;
-    m->libraries = mem_new(metal_n_sources, sizeof *m->libraries);
-    if (!m->libraries) return err_no_memory(e);
     MTLCompileOptions *options = [MTLCompileOptions new];
     options.languageVersion = MTLLanguageVersion3_0;
     options.fastMathEnabled = NO;
     for (uint32_t i = 0; i < metal_n_sources; i++) {
-        if (!can_compile(m, &metal_sources[i])) continue;
+        if (!wants(m, &metal_sources[i], plain)) continue;
         int failed = compile_source(m, &metal_sources[i], options, rc ? NULL : e);
         if (!rc) rc = failed;
     }
@@ -94,11 +94,9 @@ static int compile_sources(struct metal_backend *m, err *e) {
     return rc;
 }
 
-/* Gives each kernel function a counter. */
-static int name_kernels(struct metal_backend *m, err *e) {
-    m->names = mem_new(BACKEND_MAX_KERNELS, sizeof *m->names);
-    if (!m->names) return err_no_memory(e);
-    for (uint32_t i = 0; i < m->n_libraries; i++)
+/* Gives each kernel function of the libraries from `first` on a counter. */
+static int name_kernels(struct metal_backend *m, uint32_t first, err *e) {
+    for (uint32_t i = first; i < m->n_libraries; i++)
         for (NSString *name in [m->libraries[i] functionNames]) {
             uint32_t n = m->base.n_kernels;
             if (n == BACKEND_MAX_KERNELS)
@@ -111,6 +109,22 @@ static int name_kernels(struct metal_backend *m, err *e) {
     return 0;
 }
 
+static int compile(struct metal_backend *m, bool plain, err *e) {
+    const uint32_t first = m->n_libraries;
+    int rc = compile_sources(m, plain, e);
+    return rc ? rc : name_kernels(m, first, e);
+}
+
+int metal_compile_plain(struct metal_backend *m, err *e) {
+    if (m->has_plain_tiles) return 0;
+    int rc;
+    @autoreleasepool {
+        rc = compile(m, true, e);
+    }
+    m->has_plain_tiles = !rc;
+    return rc;
+}
+
 static int open_device(struct metal_backend *m, const struct backend_config *config, err *e) {
     int rc;
     m->device = MTLCreateSystemDefaultDevice();
@@ -119,18 +133,18 @@ static int open_device(struct metal_backend *m, const struct backend_config *con
             e, ERR_UNSUPPORTED, "backend",
             "backend \"metal\": this machine has no Metal device; use backend = cpu");
     m->pipelines = mem_new(METAL_MAX_PIPELINES, sizeof *m->pipelines);
-    if (!m->pipelines) return err_no_memory(e);
+    m->libraries = mem_new(metal_n_sources, sizeof *m->libraries);
+    m->names = mem_new(BACKEND_MAX_KERNELS, sizeof *m->names);
+    if (!m->pipelines || !m->libraries || !m->names) return err_no_memory(e);
     if ((rc = metal_features_find(m, e))) return rc;
     m->queue = [m->device newCommandQueue];
     if (!m->queue) return err_set(e, ERR_DEVICE, "the Metal device returned no command queue");
     metal_residency_open(m, config->resident_s);
     m->most_s = config->command_buffer_ms * 1e-3;
-    if ((rc = compile_sources(m, e)) || (rc = name_kernels(m, e)) || (rc = metal_probe(m, e)))
-        return rc;
+    if ((rc = compile(m, false, e)) || (rc = metal_probe(m, e))) return rc;
     snprintf(m->isa, sizeof m->isa, "%s", [[m->device name] UTF8String]);
     log_info("metal: %s, %s, buffers up to %llu MiB, working set %llu MiB", m->isa,
-             metal_products_name(m->features.products),
-             (unsigned long long)m->features.max_buffer_bytes >> 20,
+             metal_tiles_name(m), (unsigned long long)m->features.max_buffer_bytes >> 20,
              (unsigned long long)m->features.working_set_bytes >> 20);
     if ((rc = metal_input_scratch(m, config, e)) || (rc = metal_attention_scratch(m, config, e)) ||
         (rc = metal_moe_scratch(m, config, e)) || (rc = metal_top_scratch(m, config, e)))

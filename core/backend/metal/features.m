@@ -4,22 +4,25 @@
 
 #include <string.h>
 
-const char *metal_products_name(enum metal_products p) {
-    static const char *const names[] = {[METAL_BOTH] = "both families",
-                                        [METAL_MATRIX_ONLY] = "simdgroup matrices for all rows",
-                                        [METAL_VECTOR_ONLY] = "no simdgroup matrices"};
-    return names[p];
+const char *metal_tiles_name(const struct metal_backend *m) {
+    if (m->features.tiles == METAL_TILES_MATRIX) return "tiles on simdgroup matrices";
+    return m->features.simdgroup_matrix
+               ? "tiles on plain fma, because simdgroup matrices add in another order"
+               : "tiles on plain fma, for want of simdgroup matrices";
 }
 
-int backend_metal_force_products(backend *be, enum metal_products products) {
-    struct metal_features *f = &metal_of(be)->features;
-    if (products != METAL_VECTOR_ONLY && !f->simdgroup_matrix) return ERR_UNSUPPORTED;
-    f->products = products;
+int backend_metal_force(backend *be, enum metal_tiles tiles, enum metal_families families) {
+    struct metal_backend *m = metal_of(be);
+    if (tiles == METAL_TILES_MATRIX && !m->features.simdgroup_matrix) return ERR_UNSUPPORTED;
+    int rc = tiles == METAL_TILES_PLAIN ? metal_compile_plain(m, NULL) : 0;
+    if (rc) return rc;
+    m->features.tiles = tiles;
+    m->families = families;
     return 0;
 }
 
-enum metal_products backend_metal_products(const backend *be) {
-    return ((const struct metal_backend *)be)->features.products;
+enum metal_tiles backend_metal_tiles(const backend *be) {
+    return ((const struct metal_backend *)be)->features.tiles;
 }
 
 /* The first GPU family that has each feature the kernels use
@@ -44,7 +47,7 @@ int metal_features_find(struct metal_backend *m, err *e) {
         *(bool *)((char *)f + table[i].at) = [m->device supportsFamily:table[i].family];
     f->max_buffer_bytes = [m->device maxBufferLength];
     f->working_set_bytes = [m->device recommendedMaxWorkingSetSize];
-    f->products = f->simdgroup_matrix ? METAL_BOTH : METAL_VECTOR_ONLY;
+    f->tiles = f->simdgroup_matrix ? METAL_TILES_MATRIX : METAL_TILES_PLAIN;
     return 0;
 }
 
@@ -82,7 +85,7 @@ static int run_probe(struct metal_backend *m, backend_buf *bufs[5], err *e) {
         return m->failed.code;
     }
     if (memcmp(bufs[3]->host, bufs[4]->host, PROBE_VALUES * sizeof(float)) != 0)
-        m->features.products = METAL_MATRIX_ONLY;
+        m->features.tiles = METAL_TILES_PLAIN;
     return 0;
 }
 
@@ -104,9 +107,8 @@ static int check_width(struct metal_backend *m, err *e) {
 int metal_probe(struct metal_backend *m, err *e) {
     backend_buf *bufs[5] = {NULL};
     int rc = check_width(m, e);
-    if (rc || !m->features.simdgroup_matrix) return rc;
-    rc = run_probe(m, bufs, e);
+    if (!rc && m->features.simdgroup_matrix) rc = run_probe(m, bufs, e);
     for (int i = 0; i < 5; i++)
         backend_buf_free(bufs[i]);
-    return rc;
+    return rc || m->features.tiles == METAL_TILES_MATRIX ? rc : metal_compile_plain(m, e);
 }

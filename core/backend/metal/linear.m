@@ -3,9 +3,9 @@
 
 enum {
     /* Most rows of x that share one read of a weight in the vector family; with more rows the
-     * matrix family takes over, if the device may use both. A weight costs the vector family some 5
+     * tiles take over. A weight costs the vector family some 5
      * operations of decoding and 1.3 per row (its fma, and its share of the row's load). It costs
-     * the matrix family the same 5, then 1 for each row of a tile of 8, 16 or 32, and some 3 for
+     * tiles on matrices the same 5, then 1 for each row of a tile of 8, 16 or 32, and some 3 for
      * the tile's stores and loads: 8 rows cost 15 and 16; 9 rows cost 24 (two passes, and the
      * weight is read twice) and 24. While a Q4 weight's 0.56 bytes arrive, an M1 (68 GB/s, 1.3 T
      * fma/s) does 11 operations and an M4 Max (546 GB/s, 8 T) 8: from 4 rows on, every chip is
@@ -33,9 +33,9 @@ struct shape {
     uint32_t rows, width, tile, n_passes, threads;
 };
 
-static struct shape matrix_shape(const struct op_linear *a) {
+static struct shape tile_shape(const struct metal_backend *m, const struct op_linear *a) {
     uint32_t rows = a->n_rows > 16 ? 32 : a->n_rows > 8 ? 16 : 8;
-    return (struct shape){.kernel = "linear_matrix",
+    return (struct shape){.kernel = metal_tile_kernel(m, "linear_matrix", "linear_plain"),
                           .rows = rows,
                           .width = 1,
                           .tile = MARGS_PRODUCT_TILE,
@@ -70,7 +70,7 @@ static void bind_buffers(struct metal_launch *l, const struct op_linear *a, cons
     l->n_binds = 10;
 }
 
-/* The vector family reads a weight in each pass. The matrix family's tiles of the same outputs run
+/* The vector family reads a weight in each pass. Tiles of the same outputs run
  * side by side and share the first one's reads through the cache. */
 static void count_bytes(struct metal_launch *l, const struct op_linear *a, const struct group *g,
                         uint32_t n_passes) {
@@ -86,9 +86,8 @@ static void count_bytes(struct metal_launch *l, const struct op_linear *a, const
 
 static int launch_group(struct metal_backend *m, const struct op_linear *a, const struct group *g,
                         struct metal_bind x) {
-    bool matrix = m->features.products == METAL_MATRIX_ONLY ||
-                  (m->features.products == METAL_BOTH && a->n_rows > VECTOR_ROWS);
-    struct shape s = matrix ? matrix_shape(a) : vector_shape(a, g);
+    const bool in_tiles = metal_takes_tiles(m, a->n_rows > VECTOR_ROWS);
+    struct shape s = in_tiles ? tile_shape(m, a) : vector_shape(a, g);
     const backend_weight *w = a->w[g->at[0]], *up = a->w[g->at[is_pair(a)]];
     float scale = a->y_scale != 0 ? a->y_scale : 1;
     struct margs_linear args = {.n_rows = a->n_rows,
@@ -124,7 +123,7 @@ static int launch_group(struct metal_backend *m, const struct op_linear *a, cons
         .groups = {s.n_passes, n_tiles, 1},
         .threads = {s.threads, 1, 1}};
     bind_buffers(&l, a, g);
-    count_bytes(&l, a, g, matrix ? 1 : s.n_passes);
+    count_bytes(&l, a, g, in_tiles ? 1 : s.n_passes);
     return metal_dispatch(m, &l);
 }
 

@@ -4,22 +4,28 @@
 
 #include "core/backend/backend.h"
 
-/* Which family of kernels computes products and attention. Both give the same bits if the device's
- * simdgroup_multiply_accumulate is a chain of fma (probe_matrix.metal). If it is not, one family
- * must compute all rows: otherwise a row's result would depend on the number of rows. */
-enum metal_products {
-    METAL_BOTH,        /* few rows: plain fma; many: simdgroup matrices */
-    METAL_MATRIX_ONLY, /* the probe found another order of sums */
-    METAL_VECTOR_ONLY  /* no simdgroup matrices on this GPU */
+/* How the kernels for many rows multiply (shaders/metal/tile.h). Matrices are used only where the
+ * probe found them to be a chain of fma (probe_matrix.metal), so both give the same bits. */
+enum metal_tiles {
+    METAL_TILES_MATRIX, /* simdgroup matrices */
+    METAL_TILES_PLAIN   /* the GPU has none, or they add in another order */
 };
 
-/* Overrides the choice from the next op on (backend_metal_products: the choice made at open). be is
- * a Metal device. ERR_UNSUPPORTED: this GPU has no simdgroup matrices. */
-int backend_metal_force_products(backend *be, enum metal_products products);
+/* Which kernels compute products and attention, for tests: all give the same bits. */
+enum metal_families {
+    METAL_BY_ROWS, /* few rows: vector kernels; many: tiles */
+    METAL_VECTOR_ONLY,
+    METAL_TILES_ONLY
+};
+
+/* Overrides the choice from the next op on. be is a Metal device with no step in flight.
+ * ERR_UNSUPPORTED: this GPU has no simdgroup matrices. ERR_DEVICE: the compiler rejected a source.
+ */
+int backend_metal_force(backend *be, enum metal_tiles tiles, enum metal_families families);
+enum metal_tiles backend_metal_tiles(const backend *be); /* the choice made at open or forced */
 /* Commits a step in parts of this estimated time; 0: as a whole. */
 void backend_metal_set_part_time(backend *be, double seconds);
 /* The estimated time of what is encoded and not committed. */
 double backend_metal_encoded_s(const backend *be);
-enum metal_products backend_metal_products(const backend *be);
 
 #endif

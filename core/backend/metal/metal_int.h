@@ -35,7 +35,7 @@ enum {
 struct metal_features {
     bool simdgroup_matrix; /* Apple7 (M1) and later */
     uint64_t max_buffer_bytes, working_set_bytes;
-    enum metal_products products;
+    enum metal_tiles tiles;
 };
 
 struct metal_buf {
@@ -98,7 +98,9 @@ struct metal_backend {
     id<MTLCommandQueue> queue;
     id<MTLLibrary> *libraries; /* (n_libraries), one per source */
     uint32_t n_libraries;
+    bool has_plain_tiles; /* their sources are compiled */
     struct metal_features features;
+    enum metal_families families;
     struct metal_range *ranges;
 
     struct metal_pipeline *pipelines; /* (METAL_MAX_PIPELINES) hash table by kernel and constants */
@@ -219,7 +221,20 @@ int metal_latent_attention(struct metal_backend *m, const struct op_paged_attent
 /* ---- features.m ---- */
 int metal_features_find(struct metal_backend *m, err *e); /* once the device is open */
 int metal_probe(struct metal_backend *m, err *e);         /* once the libraries are compiled */
-const char *metal_products_name(enum metal_products p);
+const char *metal_tiles_name(const struct metal_backend *m);
+/* Compiles the sources of plain tiles, unless it is done. */
+int metal_compile_plain(struct metal_backend *m, err *e); /* device.m */
+
+/* many: whether the op has so many rows that tiles compute it. */
+static inline bool metal_takes_tiles(const struct metal_backend *m, bool many) {
+    return m->families == METAL_BY_ROWS ? many : m->families == METAL_TILES_ONLY;
+}
+
+/* The kernel on tiles; plain: its name on plain fma. */
+static inline const char *metal_tile_kernel(const struct metal_backend *m, const char *matrix,
+                                            const char *plain) {
+    return m->features.tiles == METAL_TILES_PLAIN ? plain : matrix;
+}
 
 /* Embedded sources (generated from shaders/metal by scripts/embed-metal). */
 struct metal_source {

@@ -8,9 +8,9 @@
 
 enum {
     VECTOR_TILE = 8, /* most pairs that share a read of an expert's weights (moe.metal) */
-    MATRIX_TILE = MARGS_PRODUCT_TILE,
-    /* Average number of pairs of an expert above which the matrix family takes over, if the device
-     * may use both: its tiles of 8 rows cost as much as the vector family's (linear.m), and at 6
+    TILE_PAIRS = MARGS_PRODUCT_TILE,
+    /* Average number of pairs of an expert above which tiles take over: those of 8 rows cost
+     * as much as the vector family (linear.m), and at 6
      * one expert in seven has more than 8 if experts are used evenly. */
     VECTOR_AVERAGE = 6,
     NARROW_OUTPUTS = 4096, /* as in linear.m */
@@ -36,14 +36,12 @@ struct moe_run {
     const struct op_moe *op;
     struct moe_plan plan;
     struct metal_bind rows; /* (n_rows, n_in): the experts' input, or latent */
-    bool matrix;            /* which family of kernels */
+    bool in_tiles;          /* which family of kernels */
     struct metal_bind experts, weights, list, tiles;
 };
 
-static bool use_matrix_family(const struct moe_run *r) {
-    enum metal_products p = r->m->features.products;
-    if (p != METAL_BOTH) return p == METAL_MATRIX_ONLY;
-    return r->plan.n_pairs > (uint64_t)VECTOR_AVERAGE * r->plan.n_experts;
+static bool use_tiles(const struct moe_run *r) {
+    return metal_takes_tiles(r->m, r->plan.n_pairs > (uint64_t)VECTOR_AVERAGE * r->plan.n_experts);
 }
 
 /* Prepares the input rows and computes the router's scores. */
@@ -108,7 +106,7 @@ struct moe_product {
 
 /* Weights of as many experts as the pairs can have, each counted once: only the device knows which.
  * The vector family reads an expert again for each further tile of its rows; the tiles of the
- * matrix family run side by side and share the first one's reads through the cache. */
+ * other family run side by side and share the first one's reads through the cache. */
 static uint64_t weight_bytes(const struct moe_run *r, const struct moe_product *p) {
     const struct moe_plan *plan = &r->plan;
     uint64_t used = plan->n_pairs < plan->n_experts ? plan->n_pairs : plan->n_experts, row = 0;
@@ -129,8 +127,8 @@ static int moe_multiply(const struct moe_run *r, const struct moe_product *p) {
     const backend_weight *w = p->w[0], *up = p->w[1] ? p->w[1] : w;
     uint32_t width = lane_width(r, p), bias = 0;
     uint32_t tile =
-        r->matrix ? MARGS_PRODUCT_TILE
-                  : MARGS_LINEAR_SIMDGROUPS * MARGS_PRODUCT_SLOTS * (p->w[1] ? width / 2 : width);
+        r->in_tiles ? MARGS_PRODUCT_TILE
+                    : MARGS_LINEAR_SIMDGROUPS * MARGS_PRODUCT_SLOTS * (p->w[1] ? width / 2 : width);
     for (uint32_t i = 0; i < 2; i++)
         bias |= (uint32_t)(p->bias[i] != NULL) << i;
     const struct margs_moe_products args = {
@@ -139,7 +137,7 @@ static int moe_multiply(const struct moe_run *r, const struct moe_product *p) {
                    .row_bytes = {metal_row_bytes(w), metal_row_bytes(up)}},
         .n_share = p->n_share};
     struct metal_launch l = {
-        .kernel = r->matrix ? "moe_matrix" : "moe_vector",
+        .kernel = r->in_tiles ? metal_tile_kernel(r->m, "moe_matrix", "moe_plain") : "moe_vector",
         .n_consts = MARGS_LINEAR_N_CONSTS,
         .consts = {{MARGS_LINEAR_TYPE, (uint32_t)w->type},
                    {MARGS_LINEAR_TYPE_UP, (uint32_t)up->type},
@@ -157,7 +155,7 @@ static int moe_multiply(const struct moe_run *r, const struct moe_product *p) {
                   p->bias[0] ? metal_weight_at(p->bias[0]) : r->weights,
                   p->bias[1] ? metal_weight_at(p->bias[1]) : r->weights, p->y},
         .groups = {plan->n_tiles, metal_div_up(w->n_out, tile), 1},
-        .threads = {r->matrix ? MARGS_PRODUCT_THREADS : MARGS_LINEAR_SIMDGROUPS * 32, 1, 1},
+        .threads = {r->in_tiles ? MARGS_PRODUCT_THREADS : MARGS_LINEAR_SIMDGROUPS * 32, 1, 1},
         .read = weight_bytes(r, p) +
                 (uint64_t)plan->n_pairs / p->n_share * w->n_in * sizeof(float) +
                 (uint64_t)plan->n_tiles * sizeof(struct args_moe_tile) +
@@ -238,8 +236,8 @@ int metal_moe(backend *be, const struct op_moe *a) {
                         .weights = metal_at(m->scratch[METAL_SCRATCH_MOE_WEIGHTS]),
                         .list = metal_at(m->scratch[METAL_SCRATCH_MOE_LIST]),
                         .tiles = metal_at(m->scratch[METAL_SCRATCH_MOE_TILES])};
-    r.matrix = use_matrix_family(&r);
-    moe_plan_tiles(&r.plan, r.matrix ? MATRIX_TILE : VECTOR_TILE);
+    r.in_tiles = use_tiles(&r);
+    moe_plan_tiles(&r.plan, r.in_tiles ? TILE_PAIRS : VECTOR_TILE);
     int rc = moe_score(&r);
     if (!rc) rc = moe_route(&r);
     if (!rc && a->n_rows > 1) rc = moe_list_pairs(&r);
