@@ -62,8 +62,8 @@ static inline struct moe_plan moe_plan_of(const struct op_moe *a) {
     };
 }
 
-/* Tiles of up to tile_rows pairs. moe_lists reads the pairs once to count them, and once more for
- * each expert in use; only the first read is counted as traffic. */
+/* Tiles of up to tile_rows pairs. moe_lists reads the pairs to count them, and again to sort them;
+ * only the first read is counted as traffic. */
 static inline void moe_plan_tiles(struct moe_plan *p, uint32_t tile_rows) {
     const uint64_t pairs_bytes = (uint64_t)p->n_pairs * sizeof(uint32_t);
     p->tile_rows = tile_rows;

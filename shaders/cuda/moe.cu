@@ -11,11 +11,10 @@
 
 namespace {
 
-/* Exclusive prefix sum of v over the threads; *total: over all. parts (33): shared memory for
+/* Exclusive prefix sum of v over the threads; *total: over all. parts (32): shared memory for
  * this alone. By all threads. */
 __device__ __forceinline__ uint32_t block_prefix(uint32_t v, uint32_t *parts, uint32_t *total) {
-    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32,
-             before = v;
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, before = v;
 #pragma unroll
     for (uint32_t i = 1; i < 32; i *= 2) {
         uint32_t below = __shfl_up_sync(CUDA_ALL, before, i);
@@ -23,18 +22,9 @@ __device__ __forceinline__ uint32_t block_prefix(uint32_t v, uint32_t *parts, ui
     }
     if (lane == 31) parts[warp] = before;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        uint32_t sum = 0;
-        for (uint32_t i = 0; i < n_warps; i++) {
-            uint32_t part = parts[i];
-            parts[i] = sum;
-            sum += part;
-        }
-        parts[32] = sum;
-    }
-    __syncthreads();
-    *total = parts[32];
-    return parts[warp] + before - v;
+    const uint32_t part = lane < blockDim.x / 32 ? parts[lane] : 0;
+    *total = __reduce_add_sync(CUDA_ALL, part);
+    return __reduce_add_sync(CUDA_ALL, lane < warp ? part : 0u) + before - v;
 }
 
 /* Sum over all threads, in an order that depends on the number of warps. */
@@ -87,7 +77,7 @@ __device__ __forceinline__ bool in_used_group(const struct args_moe_route &a, co
  * not (sigmoids), the probability. A single row needs no lists: its pairs are written here. */
 CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     __shared__ float keys[ARGS_MOE_EXPERTS], groups[ARGS_MOE_EXPERTS], float_parts[32], top;
-    __shared__ uint32_t parts[33];
+    __shared__ uint32_t parts[32];
     pdl_launch();
     pdl_wait();
     uint32_t row = blockIdx.x, e = threadIdx.x;
@@ -138,13 +128,13 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
 }
 
 /* Sorts the pairs by expert, in ascending order, and cuts them into tiles: one block, of at
- * least n_experts threads. Counts are sums of integers, whose order does not matter; everything
- * else has a fixed order. */
+ * least n_experts threads. The order of an expert's pairs is that of the atomic operations: a
+ * pair's result does not depend on its place among the rows of a tile. */
 CUDA_KERNEL(1024) moe_lists(CUDA_ARGS(struct cargs_moe_lists) a) {
-    __shared__ uint32_t counts[ARGS_MOE_EXPERTS], firsts[ARGS_MOE_EXPERTS], parts[2][33];
+    __shared__ uint32_t counts[ARGS_MOE_EXPERTS], parts[2][32]; /* counts, then next places */
     pdl_launch();
     pdl_wait();
-    uint32_t at = threadIdx.x, lane = at % 32, warp = at / 32, n_warps = blockDim.x / 32;
+    const uint32_t at = threadIdx.x;
     counts[at] = 0;
     __syncthreads();
     for (uint32_t p = at; p < a.op.n_pairs; p += blockDim.x)
@@ -156,7 +146,10 @@ CUDA_KERNEL(1024) moe_lists(CUDA_ARGS(struct cargs_moe_lists) a) {
              n_tiles;
     uint32_t begin = block_prefix(count, parts[0], &n_pairs),
              tile = block_prefix(own, parts[1], &n_tiles);
-    firsts[at] = begin;
+    counts[at] = begin;
+    __syncthreads();
+    for (uint32_t p = at; p < a.op.n_pairs; p += blockDim.x)
+        a.list[atomicAdd(&counts[a.experts[p]], 1u)] = p;
     for (uint32_t i = 0; i < own; i++) {
         a.tiles[tile + i].expert = at;
         a.tiles[tile + i].first = begin + i * a.op.tile_rows;
@@ -165,18 +158,6 @@ CUDA_KERNEL(1024) moe_lists(CUDA_ARGS(struct cargs_moe_lists) a) {
     for (uint32_t i = n_tiles + at; i < a.op.n_tiles; i += blockDim.x) {
         a.tiles[i].expert = a.tiles[i].first = 0;
         a.tiles[i].count = 0;
-    }
-    __syncthreads();
-
-    /* Each warp scans all pairs for one expert after the other. */
-    for (uint32_t e = warp; e < a.op.n_experts; e += n_warps) {
-        uint32_t to = firsts[e], end = to + counts[e];
-        for (uint32_t p = lane; to < end; p += 32) {
-            bool here = p < a.op.n_pairs && a.experts[p] == e;
-            uint32_t lanes = __ballot_sync(CUDA_ALL, here);
-            if (here) a.list[to + __popc(lanes & ((1u << lane) - 1))] = p;
-            to += __popc(lanes);
-        }
     }
 }
 
