@@ -71,12 +71,36 @@ __device__ __forceinline__ bool in_used_group(const struct args_moe_route &a, co
     return rank < a.n_groups_used;
 }
 
+/* How many of four keys come before a key; equal: those equal to it too. */
+template <bool equal> __device__ __forceinline__ uint32_t n_before(float4 k, float key) {
+    return equal ? (k.x >= key) + (k.y >= key) + (k.z >= key) + (k.w >= key)
+                 : (k.x > key) + (k.y > key) + (k.z > key) + (k.w > key);
+}
+
+/* The number of keys, one of each thread, that are larger than the thread's, or equal to it and of
+ * a thread before it. */
+__device__ __forceinline__ uint32_t rank_of(const float *keys, float key) {
+    const uint32_t own = threadIdx.x / 32 * 32; /* the warp's first */
+    uint32_t rank = 0;
+#pragma unroll 8
+    for (uint32_t i = 0; i < own; i += 4)
+        rank += n_before<true>(*reinterpret_cast<const float4 *>(keys + i), key);
+#pragma unroll
+    for (uint32_t i = 0; i < 32; i++)
+        rank += keys[own + i] > key || (keys[own + i] == key && own + i < threadIdx.x);
+#pragma unroll 8
+    for (uint32_t i = own + 32; i < blockDim.x; i += 4)
+        rank += n_before<false>(*reinterpret_cast<const float4 *>(keys + i), key);
+    return rank;
+}
+
 /* One block per row, thread t is expert t. An expert is chosen by its rank: the number of
  * experts with a larger key, or with the same key and a lower number; NaN ranks lowest. The key is
  * the score, or if probabilities have another order (with a bias) or may be equal where scores are
  * not (sigmoids), the probability. A single row needs no lists: its pairs are written here. */
 CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
-    __shared__ float keys[ARGS_MOE_EXPERTS], groups[ARGS_MOE_EXPERTS], float_parts[32], top;
+    __shared__ __align__(16) float keys[ARGS_MOE_EXPERTS];
+    __shared__ float groups[ARGS_MOE_EXPERTS], float_parts[32], top;
     __shared__ uint32_t parts[32];
     pdl_launch();
     pdl_wait();
@@ -95,18 +119,16 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     float key = by_score ? score : probability;
     if (exists && a.op.has_bias) key += a.bias[e];
     if (key != key) key = -INFINITY;
-    keys[e] = key;
+    keys[e] = exists ? key : NAN; /* NaN excludes a key from all comparisons */
     __syncthreads();
-    bool open = exists;      /* may be chosen */
-    if (a.op.n_groups > 1) { /* NaN excludes a key from all comparisons */
+    bool open = exists; /* may be chosen */
+    if (a.op.n_groups > 1) {
         open = in_used_group(a.op, keys, groups);
         __syncthreads();
         if (!open) keys[e] = NAN;
         __syncthreads();
     }
-    uint32_t rank = 0;
-    for (uint32_t i = 0; i < a.op.n_experts; i++)
-        rank += keys[i] > key || (keys[i] == key && i < e);
+    const uint32_t rank = rank_of(keys, key);
     if (open && rank == 0) top = score;
     bool chosen = open && rank < a.op.n_used;
     uint32_t n_chosen, slot = block_prefix(chosen, parts, &n_chosen);
