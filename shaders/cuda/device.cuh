@@ -200,6 +200,11 @@ __device__ __forceinline__ uint2 load_stream8(const void *p) {
     return v;
 }
 
+/* Starts bringing the 128 bytes around p from memory to L2. */
+__device__ __forceinline__ void prefetch_l2(const void *p) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 // clang-format off
 /* ---- tensor cores: d (16, 8) f32 += a (16, 16) b (16, 8), by all lanes of a warp (PTX ISA,
  * mma.m16n8k16). With g = lane / 4 and t = lane % 4 a lane holds:

@@ -98,30 +98,45 @@ __device__ __forceinline__ void output_rows(const cargs_product &a, const output
         }
 }
 
+/* Weights never change: they are brought to L2 while the previous kernel still runs. */
+template <int OUTS>
+__device__ __forceinline__ void prefetch_weights(const cargs_product &a, const output &out) {
+    const uint32_t n_out = a.n_out[out.matrix];
+#pragma unroll
+    for (int o = 0; o < OUTS; o++) {
+        const float *w = static_cast<const float *>(a.w[out.matrix]) +
+                         (uint64_t)min(out.at + o, n_out - 1) * a.n_in;
+        for (uint32_t col = threadIdx.x % 32 * 32; col < a.n_in; col += 32 * 32)
+            prefetch_l2(w + col);
+    }
+}
+
 /* A warp has one tile of OUTS outputs and one group of rows. Tiles come first, so that the warps of
  * a block share rows of the input. */
 template <int OUTS, int ROWS, int AHEAD>
 CUDA_KERNEL(32 * CARGS_F32_WARPS)
 product_f32(CUDA_ARGS(struct cargs_product) a) {
     pdl_launch();
-    pdl_wait();
     const uint32_t unit = blockIdx.x * CARGS_F32_WARPS + threadIdx.x / 32;
     uint32_t tile = unit % a.block_tiles, first = unit / a.block_tiles * a.group_rows, n = 0;
     output o = {0, 0, 0};
-    if (a.tiles) {
-        args_moe_tile entry = a.tiles[blockIdx.y];
-        if (unit >= a.block_tiles) return;
-        o.expert = entry.expert;
-        first = entry.first;
-        n = entry.count;
-    } else if (first < a.n_rows) {
-        n = min(a.group_rows, a.n_rows - first);
-    }
     if (!a.epilogue[0].act && tile >= a.last_tile[0]) {
         o.matrix = tile < a.last_tile[1] ? 1 : 2;
         tile -= a.last_tile[o.matrix - 1];
     }
     o.at = tile * OUTS;
+    if (!a.tiles && first < a.n_rows) {
+        n = min(a.group_rows, a.n_rows - first);
+        prefetch_weights<OUTS>(a, o);
+    }
+    pdl_wait();
+    if (a.tiles) {
+        if (unit >= a.block_tiles) return;
+        args_moe_tile entry = a.tiles[blockIdx.y];
+        o.expert = entry.expert;
+        first = entry.first;
+        n = entry.count;
+    }
     for (uint32_t done = 0; done < n; done += ROWS)
         output_rows<OUTS, ROWS, AHEAD>(a, o, first + done, min(n - done, (uint32_t)ROWS));
 }

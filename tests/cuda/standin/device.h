@@ -537,5 +537,6 @@ static inline void pdl_wait() {
     cudasim_pdl_wait();
 }
 static inline void pdl_launch() {}
+static inline void prefetch_l2(const void *) {}
 
 #endif
