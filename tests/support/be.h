@@ -265,6 +265,13 @@ static inline bool be_attends(const char *isa, const struct backend_kv *cache) {
     return dims && cache->block_tokens % 4 == 0 && 128 % cache->block_tokens == 0;
 }
 
+/* Dispatches of a kernel; 0 if the device has none of that name. */
+static inline uint64_t be_dispatches(const backend *be, const char *kernel) {
+    for (uint32_t i = 0; i < backend_n_kernels(be); i++)
+        if (strcmp(backend_kernel_name(be, i), kernel) == 0) return backend_dispatch_count(be, i);
+    return 0;
+}
+
 /* The name of set i; NULL if it differs from the previous one only in products. */
 static inline const char *be_row_isa(int i) {
     bool shares = strcmp(be_isas[i], "avxvnni") == 0 || strcmp(be_isas[i], "i8mm") == 0;

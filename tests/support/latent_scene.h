@@ -131,12 +131,6 @@ static inline double worst_of(const struct scene *s, int32_t pos, uint32_t head,
     return worst;
 }
 
-static inline uint64_t dispatches(const backend *be, const char *kernel) {
-    for (uint32_t i = 0; i < backend_n_kernels(be); i++)
-        if (strcmp(backend_kernel_name(be, i), kernel) == 0) return backend_dispatch_count(be, i);
-    return 0;
-}
-
 /* A prompt's rows from position `first` on, and each of some of them alone and with a few others.
  */
 static inline void check_case(backend *be, const struct latent_case *c, int32_t first) {

@@ -13,12 +13,6 @@ static backend *open_cuda(void) {
                           "cuda");
 }
 
-static uint64_t dispatches(const backend *be, const char *kernel) {
-    for (uint32_t i = 0; i < backend_n_kernels(be); i++)
-        if (strcmp(backend_kernel_name(be, i), kernel) == 0) return backend_dispatch_count(be, i);
-    return 0;
-}
-
 /* Positions first..first + n - 1 of sequence 0. */
 static void rows_of(struct rows *r, int32_t first, uint32_t n, const float *q, uint64_t width) {
     int32_t pos[BE_MAX_ROWS];
@@ -95,7 +89,7 @@ static void test_bits(void) {
         free_scene(&c);
         free(q), free(out);
     }
-    CHECK(dispatches(be, "attention_prefill") > 0 && dispatches(be, "attention_decode") > 0);
+    CHECK(be_dispatches(be, "attention_prefill") > 0 && be_dispatches(be, "attention_decode") > 0);
     backend_close(be);
 }
 
@@ -151,9 +145,9 @@ static void test_batches(void) {
     backend *be = open_cuda();
     be_rng.state = 71;
     check_batch(be, &(struct shape){4, 1, 64, 16, QTYPE_F16}, 150, 72); /* spans */
-    uint64_t before = dispatches(be, "attention_decode");
+    uint64_t before = be_dispatches(be, "attention_decode");
     check_batch(be, &(struct shape){16, 1, 256, 16, QTYPE_F16}, 70, 4096); /* two passes */
-    CHECK(dispatches(be, "attention_decode") == before + 3);
+    CHECK(be_dispatches(be, "attention_decode") == before + 3);
     backend_close(be);
 }
 
@@ -335,7 +329,7 @@ static void test_steps(void) {
             free(got[0][j]), free(got[1][j]), free(qkv[j]);
         free_scene(&c);
     }
-    CHECK(dispatches(be, "rope_store") == sizeof cases / sizeof *cases);
+    CHECK(be_dispatches(be, "rope_store") == sizeof cases / sizeof *cases);
     backend_close(be);
 }
 

@@ -23,8 +23,9 @@ static void test_bits(void) {
     be_rng.state = 61;
     for (int i = 0; i < (be_quick ? N_QUICK : N_CASES); i++)
         check_case(be, &cases[i], SPAN - 10);
-    CHECK(dispatches(be, "attention_latent") > 0 && dispatches(be, "attention_latent_tiles") > 0 &&
-          dispatches(be, "attention_plain") == 0);
+    CHECK(be_dispatches(be, "attention_latent") > 0 &&
+          be_dispatches(be, "attention_latent_tiles") > 0 &&
+          be_dispatches(be, "attention_plain") == 0);
     backend_close(be);
 }
 

@@ -74,7 +74,7 @@ static void check_form(backend *be, const struct form *f) {
     free(bias), free(got), free(want), free(x);
 }
 
-/* The quick set has every second form: each type once. */
+/* The quick set has every second form; Q6_K is then among the long rows. */
 static void check_forms(const struct form *forms, size_t n) {
     backend *be = be_open_config(
         (struct backend_config){.name = "cuda", .max_rows = MOST_ROWS, .max_cols = MOST_COLS},

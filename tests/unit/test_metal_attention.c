@@ -17,12 +17,6 @@ static backend *open_metal(void) {
     return be;
 }
 
-static uint64_t dispatches(const backend *be, const char *kernel) {
-    for (uint32_t i = 0; i < backend_n_kernels(be); i++)
-        if (strcmp(backend_kernel_name(be, i), kernel) == 0) return backend_dispatch_count(be, i);
-    return 0; /* not compiled */
-}
-
 /* ---- errors by type of K and V, and by head dimension ---- */
 
 static const int types[] = {QTYPE_F32, QTYPE_F16, QTYPE_BF16, QTYPE_Q8_0};
@@ -239,10 +233,10 @@ static void test_dispatches(void) {
         backend *be = open_metal();
         CHECK(backend_metal_force(be, found, k->rows) == 0);
         run_step(be, &k->step, got);
-        CHECK_MSG(dispatches(be, "attention_decode") == k->decode &&
-                      dispatches(be, "attention_reduce") == k->reduce &&
-                      dispatches(be, "attention_prefill") +
-                              dispatches(be, "attention_prefill_plain") ==
+        CHECK_MSG(be_dispatches(be, "attention_decode") == k->decode &&
+                      be_dispatches(be, "attention_reduce") == k->reduce &&
+                      be_dispatches(be, "attention_prefill") +
+                              be_dispatches(be, "attention_prefill_plain") ==
                           k->prefill,
                   "case %zu", i);
         if (!first) first = memcpy(be_new(128, 4), got, 128 * 4);

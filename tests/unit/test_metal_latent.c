@@ -20,7 +20,8 @@ static void test_bits(void) {
     be_rng.state = 61;
     for (int i = 0; i < N_CASES; i++)
         check_case(be, &cases[i], CHUNK - 10);
-    CHECK(dispatches(be, "attention_latent") > 0 && dispatches(be, "attention_latent_reduce") > 0);
+    CHECK(be_dispatches(be, "attention_latent") > 0 &&
+          be_dispatches(be, "attention_latent_reduce") > 0);
     backend_close(be);
 }
 

@@ -18,15 +18,9 @@ static backend *open_metal(void) {
     return be_open_metal((struct backend_config){.max_rows = MAX_ROWS, .max_cols = MAX_COLS});
 }
 
-static uint64_t dispatches(const backend *be, const char *kernel) {
-    for (uint32_t i = 0; i < backend_n_kernels(be); i++)
-        if (strcmp(backend_kernel_name(be, i), kernel) == 0) return backend_dispatch_count(be, i);
-    return 0;
-}
-
 static uint64_t products(const backend *be) {
-    return dispatches(be, "linear_vector") + dispatches(be, "linear_matrix") +
-           dispatches(be, "linear_plain");
+    return be_dispatches(be, "linear_vector") + be_dispatches(be, "linear_matrix") +
+           be_dispatches(be, "linear_plain");
 }
 
 /* The weights of an op and its input. */

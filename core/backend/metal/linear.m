@@ -3,13 +3,13 @@
 
 enum {
     /* Most rows of x that share one read of a weight in the vector family; with more rows the
-     * tiles take over. A weight costs the vector family some 5
-     * operations of decoding and 1.3 per row (its fma, and its share of the row's load). It costs
-     * tiles on matrices the same 5, then 1 for each row of a tile of 8, 16 or 32, and some 3 for
-     * the tile's stores and loads: 8 rows cost 15 and 16; 9 rows cost 24 (two passes, and the
-     * weight is read twice) and 24. While a Q4 weight's 0.56 bytes arrive, an M1 (68 GB/s, 1.3 T
-     * fma/s) does 11 operations and an M4 Max (546 GB/s, 8 T) 8: from 4 rows on, every chip is
-     * limited by arithmetic. Not measured on a Mac yet. */
+     * tiles take over. A weight costs the vector family some 5 operations of decoding and 1.3 per
+     * row (its fma, and its share of the row's load). It costs tiles on matrices the same 5, then 1
+     * for each row of a tile of 8, 16 or 32, and some 3 for the tile's stores and loads: 8 rows
+     * cost 15 and 16; 9 rows cost 24 (two passes, and the weight is read twice) and 24. While a Q4
+     * weight's 0.56 bytes arrive, an M1 (68 GB/s, 1.3 T fma/s) does 11 operations and an M4 Max
+     * (546 GB/s, 8 T) 8: from 4 rows on, every chip is limited by arithmetic. Not measured on a Mac
+     * yet. */
     VECTOR_ROWS = 8,
     /* Below this many outputs a lane takes one weight row instead of two: the largest chips keep
      * some 1,000 simdgroups of 8 rows in flight. */
@@ -70,8 +70,8 @@ static void bind_buffers(struct metal_launch *l, const struct op_linear *a, cons
     l->n_binds = 10;
 }
 
-/* The vector family reads a weight in each pass. Tiles of the same outputs run
- * side by side and share the first one's reads through the cache. */
+/* The vector family reads a weight in each pass. Tiles of the same outputs run side by side and
+ * share the first one's reads through the cache. */
 static void count_bytes(struct metal_launch *l, const struct op_linear *a, const struct group *g,
                         uint32_t n_passes) {
     l->read = (uint64_t)a->n_rows * a->w[0]->n_in * sizeof(float);

@@ -225,9 +225,9 @@ const char *metal_tiles_name(const struct metal_backend *m);
 /* Compiles the sources of plain tiles, unless it is done. */
 int metal_compile_plain(struct metal_backend *m, err *e); /* device.m */
 
-/* many: whether the op has so many rows that tiles compute it. */
-static inline bool metal_takes_tiles(const struct metal_backend *m, bool many) {
-    return m->families == METAL_BY_ROWS ? many : m->families == METAL_TILES_ONLY;
+/* many_rows: by their number alone, tiles would compute the op. */
+static inline bool metal_takes_tiles(const struct metal_backend *m, bool many_rows) {
+    return m->families == METAL_BY_ROWS ? many_rows : m->families == METAL_TILES_ONLY;
 }
 
 /* The kernel on tiles; plain: its name on plain fma. */

@@ -9,9 +9,9 @@
 enum {
     VECTOR_TILE = 8, /* most pairs that share a read of an expert's weights (moe.metal) */
     TILE_PAIRS = MARGS_PRODUCT_TILE,
-    /* Average number of pairs of an expert above which tiles take over: those of 8 rows cost
-     * as much as the vector family (linear.m), and at 6
-     * one expert in seven has more than 8 if experts are used evenly. */
+    /* Average number of pairs of an expert above which tiles take over: those of 8 rows cost as
+     * much as the vector family (linear.m), and at 6 one expert in seven has more than 8 if experts
+     * are used evenly. */
     VECTOR_AVERAGE = 6,
     NARROW_OUTPUTS = 4096, /* as in linear.m */
     COMBINE_THREADS = 256
