@@ -60,7 +60,7 @@ test("with prefix-sharing = all keys share prompts", async () => {
   });
 });
 
-test("cache_salt partitions the requests of one key on every endpoint; prompt_cache_key does not", async () => {
+test("cache_salt partitions the requests of one key on endpoints of text; prompt_cache_key does not", async () => {
   await serving(["--api-key-file", keys], async (server) => {
     const secret = randomPrompt(random(7), 48);
     assert.equal(await cached(server, secret, "sk-alice", { cache_salt: "a" }), 0);
@@ -97,19 +97,25 @@ test("cache_salt partitions the requests of one key on every endpoint; prompt_ca
       await send({ prompt_cache_key: "x" });
       assert.ok((await send({ prompt_cache_key: "y" })) >= 16, path);
     }
+  });
+});
 
+test("cache_salt partitions the inputs of embeddings", async () => {
+  await serving(["--api-key-file", keys], async (server) => {
+    const input = "The same question, long enough for more than one block of the cache, comes again and again.";
     const counts = async () => {
       const m = await metrics({ url: server.url, key: "sk-alice" });
       return { hits: m.get("inferd_prefix_cache_hit_tokens_total"), prompts: m.get("inferd_prompt_tokens_total") };
     };
     const embed = async (more) => {
       const before = await counts();
-      const body = { model, input: text, pooling: "last", ...more };
-      assert.equal((await post(server, "/v1/embeddings", body, as("sk-alice"))).status, 200);
+      const response = await post(server, "/v1/embeddings", { model, input, pooling: "last", ...more }, as("sk-alice"));
+      assert.equal(response.status, 200);
+      const { usage } = await response.json();
       // The engine publishes counters one step after its answers.
       const after = await until(async () => {
         const now = await counts();
-        return now.prompts > before.prompts && now;
+        return now.prompts === before.prompts + usage.prompt_tokens && now;
       }, "the prompt is counted");
       return after.hits - before.hits;
     };
