@@ -6,7 +6,7 @@ import Ajv from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import { chat, startServer, user } from "./server.mjs";
 
-const generations = Number(process.env.GENERATIONS ?? 150);
+const generations = Number(process.env.GENERATIONS ?? 60);
 const firstSeed = Number(process.env.SEED ?? 1);
 
 // A small generator of pseudo-random numbers (xorshift32), so that a failure can be repeated.

@@ -135,7 +135,7 @@ static inline double worst_of(const struct scene *s, int32_t pos, uint32_t head,
  */
 static inline void check_case(backend *be, const struct latent_case *c, int32_t first) {
     static const uint32_t steps[] = {1, 2, 4, 13};
-    const uint32_t n = c->n_heads > 60 ? 13 : 40;
+    const uint32_t n = c->n_heads > 60 ? 13 : be_quick ? 18 : 40;
     const uint64_t q_row = (uint64_t)c->n_heads * DIM, row = (uint64_t)c->n_heads * V_DIM;
     struct scene s;
     int32_t pos[40];
