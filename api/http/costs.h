@@ -38,7 +38,7 @@ struct costs {
 
 /* Adds the time since since_ns (clock_now_ns) to r's work of that kind. */
 void costs_add_part(struct request *r, enum request_part part, uint64_t since_ns);
-/* The sums of r's key; r->key_number is set. */
+/* The sums of r's key; r->key.number is set. */
 struct key_costs *costs_of_key(const struct request *r);
 
 #endif
