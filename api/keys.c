@@ -27,6 +27,7 @@ static enum key_result find_key(struct api *a, const char *given, struct http_ke
     *out = (struct http_key){.number = found.number, .scopes = found.scopes};
     memcpy(out->name, found.prefix, sizeof out->name);
     memcpy(out->models, found.models, sizeof out->models);
+    memcpy(out->limits, found.limits, sizeof out->limits);
     snprintf(out->owner, sizeof out->owner, "key %lld", (long long)found.id);
     return KEY_OK;
 }

@@ -245,6 +245,7 @@ static enum keyring_result find_secret(const keyring *k, const char *text, int64
         .id = key->id, .number = number_of(k, key->id), .scopes = key->scopes};
     memcpy(out->prefix, s->prefix, sizeof out->prefix);
     memcpy(out->models, key->models, sizeof out->models);
+    memcpy(out->limits, key->limits, sizeof out->limits);
     return KEYRING_OK;
 }
 

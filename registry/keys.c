@@ -92,6 +92,10 @@ static int check_key(const struct registry_key *k, err *e) {
     if (!rc) rc = check_models(k->models, e);
     if (!rc && (!k->scopes || k->scopes & ~(unsigned)KEY_ALL_SCOPES))
         rc = err_set_param(e, ERR_INVALID, "scopes", "a key needs at least one scope");
+    for (int i = 0; !rc && i < KEY_N_LIMITS; i++)
+        if (k->limits[i] > KEY_LIMIT_MAX)
+            rc = err_set_param(e, ERR_INVALID, "limits", "a limit of a key is at most %llu",
+                               (unsigned long long)KEY_LIMIT_MAX);
     return rc;
 }
 
@@ -184,6 +188,8 @@ void registry_key_read(sqlite3_stmt *st, struct registry_key *out) {
     out->expires_s = sqlite3_column_int64(st, 6);
     out->revoked_s = sqlite3_column_int64(st, 7);
     copy_column(st, 8, out->prefix, sizeof out->prefix);
+    for (int i = 0; i < KEY_N_LIMITS; i++)
+        out->limits[i] = (uint64_t)sqlite3_column_int64(st, 9 + i);
 }
 
 static int64_t count_keys(registry *r) {
@@ -200,6 +206,8 @@ static void bind_settings(sqlite3_stmt *st, const struct registry_key *k) {
     sqlite3_bind_int64(st, 3, k->scopes);
     bind_text(st, 4, k->models);
     sqlite3_bind_int64(st, 5, k->expires_s);
+    for (int i = 0; i < KEY_N_LIMITS; i++)
+        sqlite3_bind_int64(st, 6 + i, (int64_t)k->limits[i]);
 }
 
 /* Inside a transaction. */
@@ -207,14 +215,16 @@ static int insert_key(registry *r, const struct registry_key *k, int64_t now_s, 
     sqlite3_stmt *st;
     if (count_keys(r) >= KEYS_MAX)
         return err_set(e, ERR_FULL, "the registry has %d keys, as many as it may", KEYS_MAX);
-    int rc = prepare_sql(r,
-                         "INSERT INTO keys (name, label, scopes, models, expires_s, created_s)"
-                         " VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                         &st, e);
+    int rc =
+        prepare_sql(r,
+                    "INSERT INTO keys (name, label, scopes, models, expires_s, requests_minute,"
+                    " requests_day, tokens_minute, tokens_day, sequences, created_s)"
+                    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                    &st, e);
     if (rc) return rc;
     bind_text(st, 1, k->name);
     bind_settings(st, k);
-    sqlite3_bind_int64(st, 6, now_s);
+    sqlite3_bind_int64(st, 11, now_s);
     int step = sqlite3_step(st);
     if (step == SQLITE_CONSTRAINT_UNIQUE)
         rc = err_set_param(e, ERR_EXISTS, "name",
@@ -248,8 +258,9 @@ int registry_key_change(registry *r, const struct registry_key *k, err *e) {
     if (!rc) rc = begin_change(r, e);
     if (rc) return rc;
     rc = prepare_sql(r,
-                     "UPDATE keys SET label = ?2, scopes = ?3, models = ?4, expires_s = ?5"
-                     " WHERE id = ?1",
+                     "UPDATE keys SET label = ?2, scopes = ?3, models = ?4, expires_s = ?5,"
+                     " requests_minute = ?6, requests_day = ?7, tokens_minute = ?8,"
+                     " tokens_day = ?9, sequences = ?10 WHERE id = ?1",
                      &st, e);
     if (!rc) {
         sqlite3_bind_int64(st, 1, k->id);

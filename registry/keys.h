@@ -29,15 +29,16 @@ struct registry_key {
     unsigned scopes;               /* of enum key_scope, at least one */
     char models[KEY_MODELS_BYTES]; /* the only ones it may use, "a,b"; "": all */
     int64_t created_s, expires_s;  /* expires_s 0: never */
+    uint64_t limits[KEY_N_LIMITS]; /* by enum key_limit; 0: none */
     int64_t revoked_s;             /* 0: it is valid */
     char prefix[KEY_PREFIX_BYTES]; /* of its newest secret; read only */
 };
 
-/* Adds the key *k: name, label, scopes, models and expires_s are given, the rest is set. text: the
- * secret, which is nowhere else. ERR_INVALID (param: the field), ERR_EXISTS. */
+/* Adds the key *k: name, label, scopes, models, limits and expires_s are given, the rest is set.
+ * text: the secret, which is nowhere else. ERR_INVALID (param: the field), ERR_EXISTS. */
 int registry_key_add(registry *r, struct registry_key *k, int64_t now_s, char text[KEY_TEXT_BYTES],
                      err *e);
-/* Writes label, scopes, models and expires_s of the key with that id. Errors as above. */
+/* Writes label, scopes, models, limits and expires_s of the key with that id. Errors as above. */
 int registry_key_change(registry *r, const struct registry_key *k, err *e);
 /* A new secret; the older ones end grace_s from now. ERR_INVALID: the key is revoked. */
 int registry_key_rotate(registry *r, int64_t id, int64_t now_s, uint64_t grace_s,
@@ -67,6 +68,7 @@ struct keyring_found {
     uint32_t number; /* from 1, in the order in which this process first saw the keys */
     unsigned scopes;
     char prefix[KEY_PREFIX_BYTES]; /* of the secret that was used */
+    uint64_t limits[KEY_N_LIMITS];
     char models[KEY_MODELS_BYTES];
 };
 /* Takes the same time whether a text with a known prefix is right or wrong. */

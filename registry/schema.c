@@ -142,6 +142,12 @@ static const char *const migrations[] = {
     "  salt BLOB NOT NULL CHECK (length(salt) = 32)"
     ") STRICT;"
     "INSERT INTO key_state VALUES (1, 0, randomblob(32));",
+    /* 9: what a key may use; 0: no limit. */
+    "ALTER TABLE keys ADD COLUMN requests_minute INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN requests_day INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN tokens_minute INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN tokens_day INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN sequences INTEGER NOT NULL DEFAULT 0;",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

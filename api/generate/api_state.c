@@ -6,6 +6,7 @@
 #include "api/http/auth.h"
 #include "api/http/reply.h"
 #include "api/http/request.h"
+#include "core/base/clock.h"
 #include "core/base/model_name.h"
 
 #include <cjson/cJSON.h>
@@ -132,6 +133,7 @@ void api_explain_stop(const struct api *a, const struct api_model *m, err *e) {
 /* A place in the queue becomes free whenever an answer ends; the reset time is one second, as in
  * Retry-After. */
 void api_add_rate_limit(struct request *r) {
+    if (r->reply.status < 500 && quota_add_headers(r, clock_now_ns())) return;
     if (!r->model || (r->reply.status != 200 && r->reply.status != 429)) return;
     uint32_t bound, room = engine_queue_room(r->model->engine, &bound);
     char text[24];

@@ -18,6 +18,7 @@ enum reject_reason {
     REJECT_TOO_EXPENSIVE, /* beyond prepare_budget_s */
     REJECT_BODY_BYTES,    /* too many large bodies at once */
     REJECT_ANSWER_BYTES,  /* too many large answers at once */
+    REJECT_KEY_QUOTA,     /* the key has used up what it may use (quota.h) */
     N_REJECT_REASONS
 };
 

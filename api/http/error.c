@@ -70,6 +70,7 @@ struct api_error error_of(const err *e) {
         {ERR_TOO_LONG, 400, "invalid_request_error", "context_length_exceeded"},
         {ERR_NOT_FOUND, 404, "invalid_request_error", "model_not_found"},
         {ERR_FULL, 429, "requests", "rate_limit_exceeded"},
+        {ERR_QUOTA, 429, "tokens", "rate_limit_exceeded"},
         {ERR_STOPPING, 503, "server_error", "shutting_down"},
         {ERR_WORK, 400, "invalid_request_error", "work_limit_exceeded"},
         {ERR_DEADLINE, 504, "server_error", "deadline_exceeded"},

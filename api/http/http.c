@@ -161,6 +161,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     metrics_count(h, r->row, status);
     log_request(r, status, cut);
     recent_add(&h->recent, r, status, cut);
+    quota_take_tokens(r, clock_now_ns());
     if (r->key.number) {
         struct key_costs *k = costs_of_key(r);
         atomic_fetch_add(&k->n_requests, 1);
@@ -582,6 +583,7 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     answers_init(&h->answers, c->max_answer_bytes);
     ignored_counts_init(&h->ignored);
     recent_init(&h->recent);
+    quotas_init(&h->quotas);
     auth_failures_init(&h->auth_failures, c->key_failures_per_minute);
     conns_init(&h->conns, &(struct conns_config){c->max_connections, c->max_per_address,
                                                  c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
@@ -647,6 +649,7 @@ void http_fini(struct http *h) {
     ignored_counts_fini(&h->ignored);
     recent_fini(&h->recent);
     auth_failures_fini(&h->auth_failures);
+    quotas_fini(&h->quotas);
     conns_fini(&h->conns);
     origins_fini(&h->origins);
     networks_fini(&h->proxies);

@@ -14,6 +14,7 @@
 #include "api/http/ignored.h"
 #include "api/http/key.h"
 #include "api/http/origin.h"
+#include "api/http/quota.h"
 #include "api/http/recent.h"
 #include "api/http/watch.h"
 #include "api/http/work_pool.h"
@@ -60,6 +61,7 @@ struct http {
     struct ignored_counts ignored;
     struct recent recent;
     struct auth_failures auth_failures;
+    struct quotas quotas;
     atomic_bool ready;                  /* routes with ROUTE_MODEL are answered */
     atomic_bool draining;               /* routes with ROUTE_WORK are not */
     atomic_bool closing;                /* unanswered requests get a 503 */

@@ -20,6 +20,7 @@ struct http_key {
     /* Whose its stored answers and cached prefixes are, when its secret changes, too: a text that
      * no configured key can be. "": the text of the key. */
     char owner[KEY_OWNER_BYTES];
+    uint64_t limits[KEY_N_LIMITS]; /* by enum key_limit; 0: none */
     char models[KEY_MODELS_BYTES]; /* the only ones that it may use, "a,b"; "": all */
 };
 

@@ -14,7 +14,8 @@ static const char *const parts[N_REQUEST_PARTS] = {[PART_JSON] = "json",
 static const char *const reasons[N_REJECT_REASONS] = {[REJECT_PREPARE_QUEUE] = "prepare_queue",
                                                       [REJECT_TOO_EXPENSIVE] = "too_expensive",
                                                       [REJECT_BODY_BYTES] = "body_bytes",
-                                                      [REJECT_ANSWER_BYTES] = "answer_bytes"};
+                                                      [REJECT_ANSWER_BYTES] = "answer_bytes",
+                                                      [REJECT_KEY_QUOTA] = "key_quota"};
 
 static uint64_t load_count(const atomic_uint_least64_t *n) {
     return atomic_load_explicit(n, memory_order_relaxed);

@@ -71,7 +71,8 @@ struct request {
     struct answer_hold hold; /* of the reply's body */
     const struct job_ops *ops;
     void *job;                                 /* of ops; NULL ops: none */
-    uint64_t prompt_tokens, completion_tokens; /* for the log */
+    uint64_t prompt_tokens, completion_tokens; /* used so far: for the log, and for accounts */
+    uint64_t quota_tokens;                     /* of them, what the key's quota has paid */
 };
 
 /* A request header's value (valid until the request ends) or NULL. */

@@ -10,6 +10,19 @@ enum key_scope {
     KEY_ALL_SCOPES = 15
 };
 
+/* What a key may use; 0: no limit. The first ones are rates. */
+enum key_limit {
+    KEY_REQUESTS_MINUTE,
+    KEY_REQUESTS_DAY,
+    KEY_TOKENS_MINUTE, /* of prompts and answers together */
+    KEY_TOKENS_DAY,
+    KEY_N_RATES,
+    KEY_SEQUENCES = KEY_N_RATES, /* that run or wait at once */
+    KEY_N_LIMITS
+};
+/* The largest limit. */
+#define KEY_LIMIT_MAX 1000000000000
+
 enum {
     KEY_PREFIX_BYTES = 12,  /* "ik_", 8 characters that name the key in logs, NUL */
     KEY_TEXT_BYTES = 65,    /* the prefix, '_', 52 characters of 256 random bits, NUL */

@@ -31,11 +31,24 @@ struct keys_command {
     const char *name; /* the positional argument or NULL */
     registry *registry;
     const char *scopes, *models, *expires, *label, *grace; /* NULL: not given */
+    uint64_t limits[KEY_N_LIMITS];                         /* NOT_GIVEN: not given */
     bool json;
 };
+#define NOT_GIVEN UINT64_MAX
+
+static const char *const limit_names[KEY_N_LIMITS] = {[KEY_REQUESTS_MINUTE] = "requests_per_minute",
+                                                      [KEY_REQUESTS_DAY] = "requests_per_day",
+                                                      [KEY_TOKENS_MINUTE] = "tokens_per_minute",
+                                                      [KEY_TOKENS_DAY] = "tokens_per_day",
+                                                      [KEY_SEQUENCES] = "sequences"};
 
 #define OPTION_JSON(C, WHAT)                                                                       \
     { .name = "json", .kind = OPTION_SWITCH, .target = &(C)->json, .help = WHAT }
+#define OPTION_LIMIT(C, LIMIT, NAME, HELP)                                                         \
+    {                                                                                              \
+        .name = NAME, .kind = OPTION_NUMBER, .target = &(C)->limits[LIMIT], .value = "N",          \
+        .help = HELP, .max = KEY_LIMIT_MAX                                                         \
+    }
 #define OPTIONS_OF_KEY(C)                                                                          \
     {.name = "scopes",                                                                             \
      .kind = OPTION_TEXT,                                                                          \
@@ -52,6 +65,14 @@ struct keys_command {
          .target = &(C)->expires,                                                                  \
          .value = "TIME",                                                                          \
          .help = "how long it is valid from now on: 30d, 12h, 15m, 60s; never"},                   \
+        OPTION_LIMIT(C, KEY_REQUESTS_MINUTE, "requests-per-minute",                                \
+                     "requests that start work, spread over a minute; 0: no limit"),               \
+        OPTION_LIMIT(C, KEY_REQUESTS_DAY, "requests-per-day", "the same over a day"),              \
+        OPTION_LIMIT(C, KEY_TOKENS_MINUTE, "tokens-per-minute",                                    \
+                     "tokens of prompts and answers; 0: no limit"),                                \
+        OPTION_LIMIT(C, KEY_TOKENS_DAY, "tokens-per-day", "the same over a day"),                  \
+        OPTION_LIMIT(C, KEY_SEQUENCES, "sequences",                                                \
+                     "answers that run or wait at once; 0: no limit"),                             \
     {                                                                                              \
         .name = "label", .kind = OPTION_TEXT, .target = &(C)->label, .value = "TEXT",              \
         .help = "a note for those who list the keys"                                               \
@@ -60,6 +81,8 @@ struct keys_command {
 /* Parses the arguments and opens the registry. Returns -1 to continue, else the exit status. Call
  * keys_close in any case. */
 static int keys_open(struct keys_command *c, int argc, char **argv, err *e) {
+    for (int i = 0; i < KEY_N_LIMITS; i++)
+        c->limits[i] = NOT_GIVEN;
     if (config_init(&c->config, e)) return 1;
     c->options.config = &c->config;
     c->options.keys = registry_keys;
@@ -134,6 +157,8 @@ static int apply_options(const struct keys_command *c, int64_t now_s, struct reg
     if (c->models)
         snprintf(k->models, sizeof k->models, "%s", strcmp(c->models, "all") == 0 ? "" : c->models);
     if (c->label) snprintf(k->label, sizeof k->label, "%s", c->label);
+    for (int i = 0; i < KEY_N_LIMITS; i++)
+        if (c->limits[i] != NOT_GIVEN) k->limits[i] = c->limits[i];
     return 0;
 }
 
@@ -183,6 +208,12 @@ static cJSON *key_json(const struct registry_key *k, const char *secret) {
         cJSON_AddItemToArray(list, cJSON_CreateString(name));
         at += n + (at[n] == ',');
     }
+    cJSON *limits = cJSON_AddObjectToObject(o, "limits");
+    for (int i = 0; i < KEY_N_LIMITS; i++)
+        if (k->limits[i])
+            cJSON_AddNumberToObject(limits, limit_names[i], (double)k->limits[i]);
+        else
+            cJSON_AddNullToObject(limits, limit_names[i]);
     const struct {
         const char *name;
         int64_t seconds;
@@ -195,6 +226,19 @@ static cJSON *key_json(const struct registry_key *k, const char *secret) {
     return o;
 }
 
+static void print_limits(const struct registry_key *k) {
+    const char *comma = "";
+    printf("limits    ");
+    for (int i = 0; i < KEY_N_LIMITS; i++) {
+        if (!k->limits[i]) continue;
+        printf("%s%" PRIu64 " ", comma, k->limits[i]);
+        for (const char *ch = limit_names[i]; *ch; ch++)
+            putchar(*ch == '_' ? ' ' : *ch);
+        comma = ", ";
+    }
+    printf("%s\n", *comma ? "" : "none");
+}
+
 static void print_key(const struct registry_key *k) {
     char created[32], expires[32], revoked[32], may[SCOPES_BYTES];
     format_time(k->created_s, created, sizeof created);
@@ -205,6 +249,7 @@ static void print_key(const struct registry_key *k) {
            "created   %s\nexpires   %s\nrevoked   %s\n",
            k->name, k->prefix, k->label, state_of(k, clock_wall_s()), may,
            *k->models ? k->models : "all", created, expires, revoked);
+    print_limits(k);
 }
 
 static void print_table(const struct registry_key *keys, size_t n) {
