@@ -3,6 +3,7 @@
 #include "api/api.h"
 
 #include "api/generate/api_state.h"
+#include "api/keys.h"
 #include "api/names.h"
 #include "api/routes.h"
 
@@ -42,7 +43,8 @@ int api_open(const struct api_config *config, api **out, err *e) {
                                      .api = a,
                                      .add_work_headers = api_add_rate_limit,
                                      .release = api_release_model,
-                                     .tick = history_tick};
+                                     .tick = history_tick,
+                                     .keys = config->keyring ? &api_registry_keys : NULL};
     a->names = &api_registry_names;
     metrics_history_init(&a->history);
     int rc = init_state(a, config, e);

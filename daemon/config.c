@@ -203,6 +203,15 @@ static const struct config_key keys[] = {
      "registry of models (/api/delete, /api/copy, /api/create). Once keys of either kind are set,\n"
      "every request needs one. Without any, programs on this machine may do it, if host is a\n"
      "loopback address."},
+    {"registry-keys", CONFIG_SWITCH, AT(registry_keys), "on", 0, 0, NULL, "",
+     "Accepts the keys that `inferd keys add` puts into the registry, beside those of "
+     "api-key-file.\n"
+     "Once the registry has a key, valid or not, every request needs one. off: they are ignored."},
+    {"key-failures-per-minute", CONFIG_NUMBER, AT(key_failures_per_minute), "60", 0, 1000000, NULL,
+     "failures",
+     "Wrong API keys that a client address (IPv6: its first 64 bits) may send in a minute. Beyond\n"
+     "it its requests get 429, except those with a valid key of the registry, which nobody can\n"
+     "guess. 0: no limit. Behind a reverse proxy set trusted-proxies."},
     {"max-priority", CONFIG_NUMBER, AT(max_priority), "0", 0, 1000, NULL, "",
      "Highest priority that a request may ask for; 400 beyond it. Requests have priority 0 unless\n"
      "they ask for another; negative ones are always allowed."},

@@ -42,14 +42,14 @@ struct config {
     uint64_t port, threads, tensor_parallel, kv_cache_tokens, context_length, max_batch_tokens,
         prefill_chunk, max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads,
         prepare_threads, prepare_slow_threads, prepare_queue, prepare_budget_s, max_answer_bytes,
-        max_connections, max_connections_per_address, max_body_bytes, max_header_bytes,
-        idle_timeout_s, keepalive_ms, resume_timeout_s, resume_streams, resume_buffer_bytes,
-        responses_ttl_s, responses_max_bytes, shutdown_deadline_s, hf_stall_s, hf_retries, device,
-        max_priority, max_rerank_documents, grammar_work_s, request_timeout_s, max_models,
-        max_model_tasks, unload_deadline_s, resident_s, command_buffer_ms, window_blocks,
-        state_blocks, state_checkpoint_tokens;
+        max_connections, max_connections_per_address, key_failures_per_minute, max_body_bytes,
+        max_header_bytes, idle_timeout_s, keepalive_ms, resume_timeout_s, resume_streams,
+        resume_buffer_bytes, responses_ttl_s, responses_max_bytes, shutdown_deadline_s, hf_stall_s,
+        hf_retries, device, max_priority, max_rerank_documents, grammar_work_s, request_timeout_s,
+        max_models, max_model_tasks, unload_deadline_s, resident_s, command_buffer_ms,
+        window_blocks, state_blocks, state_checkpoint_tokens;
     double gpu_memory_utilization;
-    bool prefix_cache, model_sampling, load_on_demand;
+    bool prefix_cache, model_sampling, load_on_demand, registry_keys;
 };
 
 /* Sets every key to its default. After ERR_NOMEM c holds nothing. */

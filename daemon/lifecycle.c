@@ -12,6 +12,7 @@
 #include "daemon/run_file.h"
 #include "daemon/serving.h"
 #include "daemon/signals.h"
+#include "registry/keys.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -39,6 +40,7 @@ struct server {
     struct activation socket; /* of a supervisor; if set, host and port are its own */
     const char *host;
     responses *store; /* NULL: responses are not stored */
+    keyring *keyring; /* NULL: keys of the registry are not used */
     api *api;
     struct run_file run_file;
 };
@@ -85,6 +87,21 @@ static void open_store(struct server *s) {
     free(file);
 }
 
+/* A registry that exists and cannot be read may have keys: without them everyone would be let in.
+ */
+static int open_keyring(struct server *s, err *e) {
+    if (!s->config->registry_keys) return 0;
+    int rc = keyring_open(s->registry, &s->keyring, e);
+    if (!rc || access(s->registry, F_OK) == 0) return rc;
+    log_warn("keys of the registry are not used: %s", e->msg);
+    return 0;
+}
+
+/* Does a request need a key? */
+static bool has_keys(const struct server *s) {
+    return s->keys.n || (s->keyring && keyring_in_use(s->keyring));
+}
+
 /* A supervisor's socket takes precedence over the configuration: clients may be connected already.
  */
 static int take_socket(struct server *s, err *e) {
@@ -102,13 +119,13 @@ static int open_api(struct server *s, err *e) {
     uint32_t max_connections = fit_open_files((uint32_t)c->max_connections);
     int rc = take_socket(s, e);
     if (rc) return rc;
-    if (!is_loopback(s->host) && s->keys.n == 0)
-        log_warn(
-            "%s admits other machines and api-key-file is not set: everyone can use this server",
-            s->host);
-    if (strcmp(c->allowed_origins, "*") == 0 && s->keys.n == 0)
-        log_warn("allowed-origins is * and api-key-file is not set: every web page that a visitor "
-                 "opens can use this server");
+    if (!is_loopback(s->host) && !has_keys(s))
+        log_warn("%s admits other machines and there are no API keys (`inferd keys add`, "
+                 "api-key-file): everyone can use this server",
+                 s->host);
+    if (strcmp(c->allowed_origins, "*") == 0 && !has_keys(s))
+        log_warn("allowed-origins is * and there are no API keys (`inferd keys add`, "
+                 "api-key-file): every web page that a visitor opens can use this server");
     const struct api_config config = {
         .http = {.host = s->host,
                  .port = (uint16_t)c->port,
@@ -131,6 +148,7 @@ static int open_api(struct server *s, err *e) {
                  .api_keys = (const char *const *)s->keys.keys,
                  .n_api_keys = s->keys.n,
                  .n_admin_keys = s->n_admin_keys,
+                 .key_failures_per_minute = (uint32_t)c->key_failures_per_minute,
                  .request_timeout_s = (uint32_t)c->request_timeout_s},
         .resume_timeout_s = (uint32_t)c->resume_timeout_s,
         .resume_streams = (uint32_t)c->resume_streams,
@@ -142,6 +160,7 @@ static int open_api(struct server *s, err *e) {
         .refuse_ignored = strcmp(c->unknown_fields, "refuse") == 0,
         .store = s->store,
         .registry = s->registry,
+        .keyring = s->keyring,
         .admin = serving_admin(s->serving),
         .model_aliases = c->model_aliases,
         .version = INFERD_VERSION,
@@ -205,6 +224,7 @@ static void drain_requests(struct server *s) {
 static void close_all(struct server *s) {
     serving_stop(s->serving);
     api_close(s->api);
+    keyring_close(s->keyring);
     responses_close(s->store);
     serving_close(s->serving);
     config_api_keys_fini(&s->keys);
@@ -230,6 +250,7 @@ int lifecycle_serve(const struct config *c, bool until_stdin_ends, err *e) {
     if (!rc) rc = config_registry_path(c, &s.registry, e);
     if (!rc) rc = serving_open(c, &s.serving, e);
     if (!rc) open_store(&s);
+    if (!rc) rc = open_keyring(&s, e);
     if (!rc) rc = open_api(&s, e);
     if (!rc) rc = serving_start(s.serving, s.api, stop_signal_came, e);
     if (!rc && !signals_count()) {

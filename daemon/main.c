@@ -16,6 +16,7 @@ static const struct command commands[] = {
     {"stop", "stop a daemon", cmd_stop},
     {"models", "register, list and check models", cmd_models},
     {"rm", "remove a model, with --files its files, too", cmd_rm},
+    {"keys", "add, list and revoke API keys", cmd_keys},
     {"pull", "download a model from the Hugging Face Hub", cmd_pull},
     {"config", "print or check a configuration file", cmd_config},
     {"tokenize", "convert text to token ids and back", cmd_tokenize},

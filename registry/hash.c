@@ -1,9 +1,12 @@
-/* hash.c - SHA-256, and git's SHA-1 of a blob: over "blob SIZE", a NUL and the bytes. The only
- * caller of nettle, whose signatures differ between versions. */
+/* hash.c - SHA-256, git's SHA-1 of a blob (over "blob SIZE", a NUL and the bytes), and the HMAC of
+ * API keys. The only caller of nettle, whose signatures differ between versions. */
 #include "registry/registry_int.h"
 
+#include <nettle/hmac.h>
+#include <nettle/memops.h>
 #include <nettle/version.h>
 #include <stdio.h>
+#include <string.h>
 
 void registry_hash_init(struct registry_hash *h) {
     h->is_git = false;
@@ -41,4 +44,20 @@ void registry_hash_hex(struct registry_hash *h, char hex[65]) {
 #endif
     for (size_t i = 0; i < n; i++)
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+}
+
+void registry_hmac(const uint8_t salt[REGISTRY_SALT_BYTES], const char *text,
+                   uint8_t out[SHA256_DIGEST_SIZE]) {
+    struct hmac_sha256_ctx h;
+    hmac_sha256_set_key(&h, REGISTRY_SALT_BYTES, salt);
+    hmac_sha256_update(&h, strlen(text), (const uint8_t *)text);
+#if NETTLE_VERSION_MAJOR >= 4
+    hmac_sha256_digest(&h, out);
+#else
+    hmac_sha256_digest(&h, SHA256_DIGEST_SIZE, out);
+#endif
+}
+
+bool registry_hmac_is(const uint8_t a[SHA256_DIGEST_SIZE], const uint8_t b[SHA256_DIGEST_SIZE]) {
+    return memeql_sec(a, b, SHA256_DIGEST_SIZE);
 }

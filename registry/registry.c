@@ -4,11 +4,13 @@
 #include "registry/registry_int.h"
 
 #include "core/base/clock.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/formats/model_file.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +88,19 @@ int registry_make_folders(const char *file, unsigned mode, err *e) {
     }
     free(path);
     return rc;
+}
+
+/* SQLite creates files beside it with the same mode. */
+void registry_hide(const char *file) {
+    static const char *const ends[] = {"", "-wal", "-shm"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char path[PATH_MAX];
+        struct stat st;
+        int n = snprintf(path, sizeof path, "%s%s", file, ends[i]);
+        if (n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0 && (st.st_mode & 07) &&
+            chmod(path, st.st_mode & 0770))
+            log_warn("%s can be read by other users: %s", path, strerror(errno));
+    }
 }
 
 /* name: the file, or a URI of it. prepare migrates its schema, or checks it. */

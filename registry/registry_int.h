@@ -2,6 +2,7 @@
 #ifndef INFERD_REGISTRY_INT_H
 #define INFERD_REGISTRY_INT_H
 
+#include "registry/keys.h"
 #include "registry/registry.h"
 
 #include <nettle/sha1.h>
@@ -58,6 +59,26 @@ void registry_hash_init(struct registry_hash *h); /* SHA-256 */
 void registry_hash_init_git(struct registry_hash *h, uint64_t size_bytes);
 void registry_hash_add(struct registry_hash *h, const void *bytes, size_t n);
 void registry_hash_hex(struct registry_hash *h, char hex[65]); /* 64 or 40 digits + NUL */
+
+/* HMAC-SHA-256 of text. */
+enum { REGISTRY_SALT_BYTES = 32 };
+void registry_hmac(const uint8_t salt[REGISTRY_SALT_BYTES], const char *text,
+                   uint8_t out[SHA256_DIGEST_SIZE]);
+/* In constant time. */
+bool registry_hmac_is(const uint8_t a[SHA256_DIGEST_SIZE], const uint8_t b[SHA256_DIGEST_SIZE]);
+
+/* Takes the rights of other users from the file and those that SQLite keeps beside it. */
+void registry_hide(const char *file);
+
+/* ---- keys.c ---- */
+
+/* Reads the row of a key: the columns of KEY_COLUMNS. */
+#define KEY_COLUMNS                                                                                \
+    "k.id, k.name, k.label, k.scopes, k.models, k.created_s, k.expires_s, k.revoked_s,"            \
+    " coalesce((SELECT s.prefix FROM key_secrets s WHERE s.key = k.id"                             \
+    "  ORDER BY s.expires_s = 0 DESC, s.created_s DESC LIMIT 1), ''),"                             \
+    " k.requests_minute, k.requests_day, k.tokens_minute, k.tokens_day, k.sequences"
+void registry_key_read(sqlite3_stmt *st, struct registry_key *out);
 
 /* ---- files.c ---- */
 

@@ -4,17 +4,13 @@
  * BUSY_MS for other processes. */
 #include "registry/responses.h"
 
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "registry/registry_int.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum {
     BUSY_MS = 250,       /* an HTTP thread is waiting */
@@ -96,20 +92,6 @@ static int remove_expired(responses *s, int64_t now_s, int n_max, err *e) {
     return finish_sql(s, st, e);
 }
 
-/* The file contains conversations: only users who may write it may read it. SQLite creates files
- * beside it with the same mode. */
-static void hide_from_others(const char *file) {
-    static const char *const ends[] = {"", "-wal", "-shm"};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        char path[PATH_MAX];
-        struct stat st;
-        int n = snprintf(path, sizeof path, "%s%s", file, ends[i]);
-        if (n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0 && (st.st_mode & 07) &&
-            chmod(path, st.st_mode & 0770))
-            log_warn("%s can be read by other users: %s", path, strerror(errno));
-    }
-}
-
 int responses_open(const struct responses_config *c, int64_t now_s, responses **out, err *e) {
     *out = NULL;
     responses *s = mem_new(1, sizeof *s);
@@ -122,7 +104,7 @@ int responses_open(const struct responses_config *c, int64_t now_s, responses **
     if (!rc) rc = exec_sql(s, "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON", e);
     if (!rc) rc = exec_sql(s, "BEGIN IMMEDIATE", e);
     if (!rc) rc = end_write(s, remove_expired(s, now_s, EXPIRED_AT_START, e), e);
-    if (!rc) hide_from_others(c->file);
+    if (!rc) registry_hide(c->file); /* it contains conversations */
     if (rc)
         responses_close(s);
     else

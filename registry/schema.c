@@ -116,6 +116,38 @@ static const char *const migrations[] = {
     "  name TEXT NOT NULL PRIMARY KEY REFERENCES names (name) ON DELETE CASCADE,"
     "  preset TEXT NOT NULL"
     ") STRICT, WITHOUT ROWID;",
+    /* 8: API keys (keys.c). Ids are never used again, because accounts refer to them; generation
+     * grows with each change, so that daemons need not read all keys to see that there is none. */
+    "CREATE TABLE keys ("
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    "  name TEXT NOT NULL UNIQUE,"
+    "  label TEXT NOT NULL,"
+    "  scopes INTEGER NOT NULL,"
+    "  models TEXT NOT NULL,"
+    "  created_s INTEGER NOT NULL,"
+    "  expires_s INTEGER NOT NULL,"
+    "  revoked_s INTEGER NOT NULL DEFAULT 0"
+    ") STRICT;"
+    "CREATE TABLE key_secrets ("
+    "  prefix TEXT NOT NULL PRIMARY KEY,"
+    "  key INTEGER NOT NULL REFERENCES keys (id) ON DELETE CASCADE,"
+    "  hash BLOB NOT NULL CHECK (length(hash) = 32),"
+    "  created_s INTEGER NOT NULL,"
+    "  expires_s INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX key_secrets_by_key ON key_secrets (key);"
+    "CREATE TABLE key_state ("
+    "  one INTEGER PRIMARY KEY CHECK (one = 1),"
+    "  generation INTEGER NOT NULL,"
+    "  salt BLOB NOT NULL CHECK (length(salt) = 32)"
+    ") STRICT;"
+    "INSERT INTO key_state VALUES (1, 0, randomblob(32));",
+    /* 9: what a key may use; 0: no limit. */
+    "ALTER TABLE keys ADD COLUMN requests_minute INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN requests_day INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN tokens_minute INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN tokens_day INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN sequences INTEGER NOT NULL DEFAULT 0;",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

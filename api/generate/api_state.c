@@ -3,8 +3,10 @@
 
 #include "api/generate/model_admin.h"
 
+#include "api/http/auth.h"
 #include "api/http/reply.h"
 #include "api/http/request.h"
+#include "core/base/clock.h"
 #include "core/base/model_name.h"
 
 #include <cjson/cJSON.h>
@@ -30,12 +32,33 @@ void api_set_model(struct request *r, const struct api_model *m) {
     if (m) snprintf(r->model_id, sizeof r->model_id, "%s", m->id);
 }
 
+void api_list_models(struct request *r, struct models_list *out) {
+    models_list(r->api->models, false, out, NULL);
+    size_t n = 0;
+    for (size_t i = 0; i < out->n; i++)
+        if (auth_may_use(r, out->models[i]->id))
+            out->models[n++] = out->models[i];
+        else
+            models_release(r->api->models, out->models[i]);
+    out->n = n;
+}
+
 void api_release_model(struct request *r) {
     const struct api_model *m = r->model;
     cJSON_Delete(r->preset);
     r->preset = NULL;
     r->model = NULL;
     models_release(r->api->models, m);
+}
+
+/* A model that r's key may not use does not exist for it. */
+static int check_access(struct request *r, err *e) {
+    if (!r->model || auth_may_use(r, r->model->id)) return 0;
+    err_set_param(e, ERR_NOT_FOUND, "model",
+                  "The model '%.96s' does not exist or you do not have access to it.",
+                  r->model->id);
+    api_set_model(r, NULL);
+    return ERR_NOT_FOUND;
 }
 
 /* A model's own name has no preset: the registry is not asked. */
@@ -52,9 +75,9 @@ static int find_name(struct request *r, const char *name, const struct api_model
 int api_find_name(struct request *r, const char *name, char id[API_MODEL_ID_BYTES], err *e) {
     const struct api *a = r->api;
     int rc = find_name(r, name, find_loaded(a, name), id, e);
-    if (rc != ERR_NOT_FOUND) return rc;
-    const char *of = model_aliases_find(&a->aliases, name);
-    return of ? find_name(r, of, find_loaded(a, of), id, e) : rc;
+    const char *of = rc == ERR_NOT_FOUND ? model_aliases_find(&a->aliases, name) : NULL;
+    if (of) rc = find_name(r, of, find_loaded(a, of), id, e);
+    return rc ? rc : check_access(r, e);
 }
 
 #define HOW_TO_LOAD "an administrator can load it with POST /v1/inferd/models/load"
@@ -65,7 +88,8 @@ int api_err_no_model(struct request *r, const char *name, err *e) {
     char id[API_MODEL_ID_BYTES];
     enum model_state state = admin ? admin->find(admin->host, wanted, id) : MODEL_UNKNOWN;
     /* Other names are the registry's, which does not know this one any more. */
-    if (state != MODEL_UNKNOWN && strcmp(id, wanted) != 0) state = MODEL_UNKNOWN;
+    if (state != MODEL_UNKNOWN && (strcmp(id, wanted) != 0 || !auth_may_use(r, id)))
+        state = MODEL_UNKNOWN;
     if (admin && admin->load_on_demand && state != MODEL_UNKNOWN) {
         int rc = admin->load(admin->host, id, &r->waits_for, e);
         return rc ? rc : err_set_param(e, ERR_UNAVAILABLE, "model", "The model is being loaded.");
@@ -77,7 +101,8 @@ int api_err_no_model(struct request *r, const char *name, err *e) {
     if (state != MODEL_UNKNOWN)
         return err_set_param(e, ERR_NOT_FOUND, "model",
                              "The model '%.96s' is not loaded: " HOW_TO_LOAD ".", id);
-    return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.", name);
+    return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist%s.", name,
+                         *r->key.models ? " or you do not have access to it" : "");
 }
 
 int api_request_model(struct request *r, const char *name, err *e) {
@@ -90,7 +115,7 @@ int api_body_model(struct request *r, const char *name, err *e) {
     if (name && *name) return api_request_model(r, name, e);
     size_t n;
     api_set_model(r, models_only(r->api->models, &n));
-    if (r->model) return 0;
+    if (r->model) return check_access(r, e);
     if (!n)
         return err_set_param(e, ERR_UNAVAILABLE, "model",
                              "No model is loaded: an administrator can load one with POST "
@@ -108,6 +133,7 @@ void api_explain_stop(const struct api *a, const struct api_model *m, err *e) {
 /* A place in the queue becomes free whenever an answer ends; the reset time is one second, as in
  * Retry-After. */
 void api_add_rate_limit(struct request *r) {
+    if (r->reply.status < 500 && quota_add_headers(r, clock_now_ns())) return;
     if (!r->model || (r->reply.status != 200 && r->reply.status != 429)) return;
     uint32_t bound, room = engine_queue_room(r->model->engine, &bound);
     char text[24];

@@ -51,6 +51,8 @@ struct api {
 /* The model with that id, alias or, at last, a pattern of model_aliases, with a reference
  * (models.h); or NULL. ":latest", which Ollama's clients append, counts as absent. */
 const struct api_model *api_find_model(const struct api *a, const char *name);
+/* The served models that r's key may use, with a reference of each (models_list_release). */
+void api_list_models(struct request *r, struct models_list *out);
 /* Gives r a reference of m, the caller's; NULL: none. */
 void api_set_model(struct request *r, const struct api_model *m);
 /* http_setup.release: ends r's model and preset. */
@@ -69,7 +71,8 @@ void api_explain_stop(const struct api *a, const struct api_model *m, err *e);
 /* The same for a field that may be left out (NULL or "") if only one model is served. ERR_INVALID,
  * ERR_NOT_FOUND. */
 int api_body_model(struct request *r, const char *name, err *e);
-/* http_setup.add_work_headers: the engine's queue as OpenAI's rate limit. */
+/* http_setup.add_work_headers: the engine's queue as OpenAI's rate limit, unless the key has its
+ * own. */
 void api_add_rate_limit(struct request *r);
 
 #endif

@@ -6,6 +6,7 @@
 #include "api/generate/prompts.h"
 #include "api/http/costs.h"
 #include "api/http/error.h"
+#include "api/http/quota.h"
 #include "api/http/request.h"
 
 #include "core/base/clock.h"
@@ -37,7 +38,8 @@ struct embed {
     } slots[WINDOW];
     int32_t *scratch; /* (the context) a prompt with the tokens that it shares; NULL: none does */
     struct http *http;
-    struct answer_hold hold; /* of vectors */
+    struct answer_hold hold;     /* of vectors */
+    struct quota_hold sequences; /* it counts as one, however many inputs it has */
     void (*free_arg)(void *arg);
 };
 
@@ -56,6 +58,7 @@ static void embed_free(void *job) {
         engine_stream_free(j->slots[i].stream);
     gen_prompts_free(j->inputs, j->result.n);
     answers_hold(&j->http->answers, &j->hold, 0);
+    quota_release(&j->sequences);
     if (j->free_arg) j->free_arg(j->result.arg);
     free(j->scratch);
     free(j->vectors);
@@ -246,6 +249,9 @@ static int init_embed(struct request *r, struct embed *j, const struct embed_con
     if (rc) return rc;
     for (size_t i = 0; i < v->n; i++)
         v->n_tokens += j->inputs[i].n_shared + j->inputs[i].n;
+    rc = quota_check_tokens(r, v->n_tokens, clock_now_ns(), e);
+    if (!rc) rc = quota_hold(r, &j->sequences, 1, e);
+    if (rc) return rc;
     r->prompt_tokens = v->n_tokens;
     if (!answers_hold(&r->http->answers, &j->hold, (uint64_t)v->n * v->n_dims * sizeof(float))) {
         reply_no_room(r);
@@ -275,6 +281,7 @@ int embed_start(struct request *r, const struct embed_config *c, err *e) {
         embed_free(j);
         return r->reply.status ? 0 : rc;
     }
+    quota_take_tokens(r, clock_now_ns());
     r->ops = &embed_ops;
     r->job = j;
     return 0;

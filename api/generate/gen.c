@@ -40,6 +40,7 @@ static void gen_free(void *job) {
     if (!g) return;
     if (g->resumes) resume_leave(g->api->resume, &g->kept);
     answers_hold(&g->api->http.answers, &g->hold, 0);
+    quota_release(&g->sequences);
     free((void *)g->params.bias);
     grammar_release((grammar *)g->params.grammar);
     str_fini(&g->sent);
@@ -266,6 +267,14 @@ static void set_resumes(struct gen *g, const struct gen_options *o) {
     g->resumes = can && resume_add(g->api->resume, &g->kept, g->request);
 }
 
+static int take_quota(struct gen *g, err *e) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < g->n_prompts; i++)
+        n += g->prompts[i].n;
+    int rc = quota_check_tokens(g->request, n, clock_now_ns(), e);
+    return rc ? rc : quota_hold(g->request, &g->sequences, g->n_choices, e);
+}
+
 int gen_start(const struct gen_config *config, err *e) {
     const struct gen_options *o = config->options;
     struct gen *g = mem_new(1, sizeof *g);
@@ -297,12 +306,14 @@ int gen_start(const struct gen_config *config, err *e) {
     set_resumes(g, o);
     int rc = limits_apply(config->request, o->cache_salt, &g->params, e);
     if (!rc) rc = init_choices(g, config, e);
+    if (!rc) rc = take_quota(g, e);
     if (!rc) rc = submit_prompts(g, o, e);
     if (rc) {
         api_explain_stop(g->api, g->model, e);
         gen_free(g);
         return rc;
     }
+    quota_take_tokens(config->request, clock_now_ns());
     become_job(g, config->request);
     return 0;
 }

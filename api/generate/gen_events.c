@@ -201,6 +201,7 @@ void gen_take_events(struct gen *g) {
             if (g->error.code) return;
         }
     }
+    quota_take_tokens(g->request, clock_now_ns());
 }
 
 void gen_end_choice(struct gen *g, struct gen_choice *c) {

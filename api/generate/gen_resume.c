@@ -17,6 +17,7 @@ void gen_detach(struct gen *g) {
         engine_stream_free(g->choices[i].stream);
         g->choices[i].stream = NULL;
     }
+    quota_release(&g->sequences);
     g->request = NULL;
 }
 
@@ -93,6 +94,8 @@ int gen_attach(struct gen *g, struct request *r, uint64_t after, err *e) {
     int rc = rewind_frames(g, after, e);
     if (rc) return rc;
     g->request = r;
+    rc = quota_hold(r, &g->sequences, g->n_choices, e);
+    if (rc) return rc;
     for (uint32_t i = 0; i < g->n_choices && !g->ended && !g->error.code; i++) {
         struct gen_choice *c = &g->choices[i];
         if (c->done) continue;

@@ -40,6 +40,12 @@ struct address address_of(const struct sockaddr *from) {
     return (struct address){0};
 }
 
+struct client_network address_network(const struct address *a) {
+    struct client_network n = {{a->family}};
+    memcpy(n.bytes + 1, a->bytes, a->family == 4 ? 4 : 8);
+    return n;
+}
+
 bool address_parse(const char *text, size_t n, struct address *out) {
     char copy[ADDRESS_TEXT_BYTES];
     struct in6_addr v6;

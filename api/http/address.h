@@ -20,6 +20,13 @@ struct address {
     uint8_t bytes[16];
 };
 
+/* What counts as one client: an IPv4 address, the first 64 bits of an IPv6 address (a household or
+ * a machine usually has a whole /64), or nothing. */
+struct client_network {
+    uint8_t bytes[9]; /* the first byte: 4, 6 or 0 */
+};
+struct client_network address_network(const struct address *a);
+
 /* The address of a socket's peer; from may be NULL. */
 struct address address_of(const struct sockaddr *from);
 /* text (n): "192.0.2.1", "2001:db8::1"; no port, no brackets, no zone. */

@@ -5,6 +5,10 @@
 #include "api/http/http.h"
 #include "api/http/origin.h"
 #include "api/http/request.h"
+#include "api/http/route.h"
+#include "core/base/clock.h"
+
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -29,28 +33,111 @@ static const char *given_key(const struct request *r) {
     return value;
 }
 
+/* Does every request need a key? */
+static bool keys_are_needed(const struct request *r) {
+    const struct http_keys *more = r->http->setup.keys;
+    return r->http->config.n_api_keys || (more && more->in_use(r->api));
+}
+
 const char *auth_key(const struct request *r) {
-    return r->http->config.n_api_keys ? given_key(r) : NULL;
+    if (!r->key.number) return NULL;
+    return *r->key.owner ? r->key.owner : given_key(r);
+}
+
+/* A key of the configuration. Every one is compared. */
+static bool find_configured(const struct http_config *c, const char *given, struct http_key *out) {
+    for (size_t i = 0; i < c->n_api_keys; i++) {
+        if (!is_same_key(given, strlen(given), c->api_keys[i])) continue;
+        bool admin = i >= c->n_api_keys - c->n_admin_keys;
+        out->number = (uint32_t)i + 1;
+        out->scopes = KEY_ALL_SCOPES & ~(admin ? 0u : (unsigned)KEY_ADMIN);
+        snprintf(out->name, sizeof out->name, "%u", out->number);
+    }
+    return out->number != 0;
+}
+
+/* Random keys of the owner are always accepted. Those of the configuration may have been chosen by
+ * people: who has tried too many wrong ones does not learn whether this one is right. */
+static enum auth_failure find_key(struct request *r, const char *given, uint64_t now_ns) {
+    struct http *h = r->http;
+    const struct http_keys *more = h->setup.keys;
+    enum key_result result = more ? more->find(r->api, given, &r->key) : KEY_UNKNOWN;
+    if (result == KEY_OK) {
+        r->key.number += (uint32_t)h->config.n_api_keys;
+        return AUTH_N_FAILURES;
+    }
+    memset(&r->key, 0, sizeof r->key);
+    uint32_t wait_s = auth_failures_wait_s(&h->auth_failures, request_client(r), now_ns);
+    if (wait_s) {
+        r->retry_after_ms = wait_s * 1000;
+        return AUTH_LIMITED;
+    }
+    if (result == KEY_EXPIRED) return AUTH_EXPIRED;
+    if (result == KEY_REVOKED) return AUTH_REVOKED;
+    return find_configured(&h->config, given, &r->key) ? AUTH_N_FAILURES : AUTH_UNKNOWN;
+}
+
+static bool check_scope(struct request *r) {
+    static const struct {
+        int flag;
+        unsigned scope;
+        const char *name;
+    } rows[] = {{ROUTE_INFER, KEY_INFER, "infer"},
+                {ROUTE_EMBED, KEY_EMBED, "embed"},
+                {ROUTE_METRICS, KEY_METRICS, "metrics"}};
+    const char *missing = NULL;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!(r->route->flags & rows[i].flag)) continue;
+        if (r->key.scopes & rows[i].scope) return true;
+        if (!missing) missing = rows[i].name;
+    }
+    if (!missing) return true;
+    char message[128];
+    snprintf(message, sizeof message,
+             "You have insufficient permissions for this operation. Missing scopes: %s.", missing);
+    auth_failures_add(&r->http->auth_failures, AUTH_SCOPE, request_client(r), 0);
+    reply_error(r,
+                &(struct api_error){403, "invalid_request_error", "missing_scope", NULL, message});
+    return false;
 }
 
 bool auth_check_key(struct request *r) {
-    const struct http_config *c = &r->http->config;
-    if (!c->n_api_keys) return true;
+    static const struct {
+        unsigned status;
+        const char *type, *code, *message;
+    } replies[AUTH_N_FAILURES] = {
+        [AUTH_MISSING] = {401, "invalid_request_error", NULL,
+                          "You did not provide an API key: send the header "
+                          "'Authorization: Bearer KEY'."},
+        [AUTH_UNKNOWN] = {401, "invalid_request_error", "invalid_api_key",
+                          "Incorrect API key provided."},
+        [AUTH_EXPIRED] = {401, "invalid_request_error", "expired_api_key",
+                          "The API key has expired: ask the daemon's operator for another one."},
+        [AUTH_REVOKED] = {401, "invalid_request_error", "revoked_api_key",
+                          "The API key is revoked: ask the daemon's operator for another one."},
+        [AUTH_LIMITED] = {429, "requests", "rate_limit_exceeded",
+                          "Too many wrong API keys came from your address: try again later."},
+    };
+    if (!keys_are_needed(r)) return true;
     const char *given = given_key(r);
-    bool ok = false;
-    for (size_t i = 0; given && i < c->n_api_keys; i++) {
-        if (!is_same_key(given, strlen(given), c->api_keys[i])) continue;
-        ok = true;
-        r->key_number = (uint32_t)i + 1;
-    }
-    if (ok) return true;
-    reply_header(r, "WWW-Authenticate", "Bearer");
-    reply_error(r, &(struct api_error){401, "invalid_request_error",
-                                       given ? "invalid_api_key" : NULL, NULL,
-                                       given ? "Incorrect API key provided."
-                                             : "You did not provide an API key: send the header "
-                                               "'Authorization: Bearer KEY'."});
+    uint64_t now_ns = clock_now_ns();
+    enum auth_failure why = given ? find_key(r, given, now_ns) : AUTH_MISSING;
+    if (why == AUTH_N_FAILURES) return check_scope(r);
+    auth_failures_add(&r->http->auth_failures, why, request_client(r), now_ns);
+    if (replies[why].status == 401) reply_header(r, "WWW-Authenticate", "Bearer");
+    reply_error(r, &(struct api_error){replies[why].status, replies[why].type, replies[why].code,
+                                       NULL, replies[why].message});
     return false;
+}
+
+bool auth_may_use(const struct request *r, const char *model) {
+    size_t n = strlen(model);
+    for (const char *at = r->key.models; *at;) {
+        size_t m = strcspn(at, ",");
+        if (m == n && memcmp(at, model, n) == 0) return true;
+        at += m + (at[m] == ',');
+    }
+    return !*r->key.models;
 }
 
 static bool is_address(const char *host, size_t n) {
@@ -88,19 +175,19 @@ static bool is_own_page(const struct request *r) {
 
 bool auth_is_admin(const struct request *r) {
     const struct http_config *c = &r->http->config;
-    if (c->n_api_keys) return r->key_number > c->n_api_keys - c->n_admin_keys;
+    if (r->key.number || keys_are_needed(r)) return r->key.scopes & KEY_ADMIN;
     return listens_locally(c) && is_own_page(r) && !request_header(r, "X-Forwarded-For") &&
            !request_header(r, "Forwarded");
 }
 
 bool auth_check_admin(struct request *r) {
-    const struct http_config *c = &r->http->config;
     if (auth_is_admin(r)) return true;
+    auth_failures_add(&r->http->auth_failures, AUTH_SCOPE, request_client(r), 0);
     reply_error(r, &(struct api_error){403, "invalid_request_error", "admin_key_required", NULL,
-                                       c->n_api_keys
+                                       r->key.number
                                            ? "This needs an administrator's key: the daemon's "
                                              "operator can set the configuration key "
-                                             "admin-key-file."
+                                             "admin-key-file, or add one with the scope admin."
                                            : "Without keys only programs on the daemon's machine "
                                              "may do this: its operator can set the configuration "
                                              "key admin-key-file."});
@@ -125,7 +212,7 @@ bool auth_check_host(struct request *r) {
     const struct http_config *c = &r->http->config;
     const char *host = request_header(r, "Host"), *forwarded = request_host(r);
     bool listed = c->allowed_hosts && *c->allowed_hosts;
-    if (!listed && (c->n_api_keys || !listens_locally(c))) return true;
+    if (!listed && (!listens_locally(c) || keys_are_needed(r))) return true;
     if ((!host || is_accepted_host(c, host)) && (!forwarded || is_accepted_host(c, forwarded)))
         return true;
     reply_error(r, &(struct api_error){403, "invalid_request_error", "host_not_allowed", NULL,

@@ -8,6 +8,7 @@
 
 struct request;
 
+/* The key, and that it has one of the scopes of r's route. */
 bool auth_check_key(struct request *r);
 /* After auth_check_key: may r change what the server has? With keys, an administrator's key;
  * without any, programs of this machine, but neither web pages of other sites nor clients of a
@@ -16,7 +17,10 @@ bool auth_check_admin(struct request *r);
 bool auth_is_admin(const struct request *r); /* the same, without a reply */
 bool auth_check_host(struct request *r);
 bool auth_check_origin(struct request *r);
-/* The accepted API key of a checked request; NULL if no keys are configured. */
+/* May r's key use the model with that id? */
+bool auth_may_use(const struct request *r, const char *model);
+/* Whose r is: the accepted API key of a checked request, or what stands for it when its secret
+ * changes; NULL if no keys are configured. */
 const char *auth_key(const struct request *r);
 
 #endif

@@ -24,15 +24,8 @@ void conns_fini(struct conns *cs) {
 
 /* ---- addresses ---- */
 
-static struct conn_address counted_address(const struct address *from) {
-    struct conn_address a = {{from->family}};
-    /* A household or a machine usually has a whole /64. */
-    memcpy(a.bytes + 1, from->bytes, from->family == 4 ? 4 : 8);
-    return a;
-}
-
 /* FNV-1a with a secret start value, so that clients cannot choose addresses of one bucket. */
-static struct conn **bucket_of(struct conns *cs, const struct conn_address *a) {
+static struct conn **bucket_of(struct conns *cs, const struct client_network *a) {
     uint64_t h = cs->seed;
     for (size_t i = 0; i < sizeof a->bytes; i++)
         h = (h ^ a->bytes[i]) * UINT64_C(0x100000001b3);
@@ -41,7 +34,7 @@ static struct conn **bucket_of(struct conns *cs, const struct conn_address *a) {
 
 /* Has this address reached its limit of open connections? The walk stops at the limit. With cs->mu
  * held. */
-static bool address_full(struct conns *cs, const struct conn_address *a) {
+static bool address_full(struct conns *cs, const struct client_network *a) {
     uint32_t n = 0, limit = cs->config.max_per_address;
     if (!limit || !a->bytes[0]) return false;
     for (const struct conn *c = *bucket_of(cs, a); c && n < limit; c = c->next_peer)
@@ -50,7 +43,7 @@ static bool address_full(struct conns *cs, const struct conn_address *a) {
 }
 
 /* With cs->mu held. */
-static void link_peer(struct conns *cs, struct conn *c, const struct conn_address *a) {
+static void link_peer(struct conns *cs, struct conn *c, const struct client_network *a) {
     struct conn **bucket = bucket_of(cs, a);
     c->address = *a;
     c->next_peer = *bucket;
@@ -132,7 +125,7 @@ static bool evict_conn(struct conns *cs, bool reserved) {
 
 bool conns_admit(struct conns *cs, const struct sockaddr *from) {
     struct address peer = address_of(from);
-    struct conn_address a = counted_address(&peer);
+    struct client_network a = address_network(&peer);
     bool proxy = cs->config.proxies && networks_hold(cs->config.proxies, &peer);
     pthread_mutex_lock(&cs->mu);
     bool per_address = !proxy && address_full(cs, &a);
@@ -164,7 +157,7 @@ static void make_room(struct conns *cs, struct conn *c) {
 
 void conns_open(struct conns *cs, struct conn *c, const struct sockaddr *from) {
     c->peer = address_of(from);
-    struct conn_address a = counted_address(&c->peer);
+    struct client_network a = address_network(&c->peer);
     c->thread = pthread_self();
     pthread_mutex_lock(&cs->mu);
     cs->n_open++;
@@ -197,13 +190,13 @@ static void enter_state(struct conns *cs, struct conn *c, enum conn_state state,
 }
 
 /* Counts c for address a. With cs->mu held. */
-static void move_conn(struct conns *cs, struct conn *c, const struct conn_address *a) {
+static void move_conn(struct conns *cs, struct conn *c, const struct client_network *a) {
     unlink_peer(c);
     link_peer(cs, c, a);
 }
 
 bool conns_forward(struct conns *cs, struct conn *c, const struct address *client) {
-    struct conn_address a = counted_address(client);
+    struct client_network a = address_network(client);
     pthread_mutex_lock(&cs->mu);
     bool full = memcmp(&a, &c->address, sizeof a) != 0 && address_full(cs, &a);
     if (full)
@@ -215,7 +208,7 @@ bool conns_forward(struct conns *cs, struct conn *c, const struct address *clien
 }
 
 void conns_wait(struct conns *cs, struct conn *c) {
-    struct conn_address a = counted_address(&c->peer);
+    struct client_network a = address_network(&c->peer);
     enter_state(cs, c, CONN_WAITING, clock_now_ns() + limit_of(cs, c));
     pthread_mutex_lock(&cs->mu);
     c->asked = true;

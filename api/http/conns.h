@@ -42,16 +42,11 @@ enum conn_state {
     CONN_N_STATES
 };
 
-/* What counts as one client: an IPv4 address, the first 64 bits of an IPv6 address, or nothing. */
-struct conn_address {
-    uint8_t bytes[9]; /* the first byte: 4, 6 or 0 */
-};
-
 struct conn {
     struct conn *prev, *next;            /* in the same state, the oldest first */
     struct conn *next_peer, **peer_link; /* in the bucket of its address */
     struct address peer;                 /* at the other end */
-    struct conn_address address;         /* it counts for: the peer's, or conns_forward's */
+    struct client_network address;       /* it counts for: the peer's, or conns_forward's */
     enum conn_state state;
     bool shut;                    /* shut down: not counted any more */
     bool asked;                   /* it has had a request */

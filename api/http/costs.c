@@ -10,6 +10,6 @@ void costs_add_part(struct request *r, enum request_part part, uint64_t since_ns
 }
 
 struct key_costs *costs_of_key(const struct request *r) {
-    uint32_t i = r->key_number - 1;
+    uint32_t i = r->key.number - 1;
     return &r->http->costs.keys[i < COST_KEYS ? i : COST_KEYS - 1];
 }

@@ -18,6 +18,7 @@ enum reject_reason {
     REJECT_TOO_EXPENSIVE, /* beyond prepare_budget_s */
     REJECT_BODY_BYTES,    /* too many large bodies at once */
     REJECT_ANSWER_BYTES,  /* too many large answers at once */
+    REJECT_KEY_QUOTA,     /* the key has used up what it may use (quota.h) */
     N_REJECT_REASONS
 };
 
@@ -38,7 +39,7 @@ struct costs {
 
 /* Adds the time since since_ns (clock_now_ns) to r's work of that kind. */
 void costs_add_part(struct request *r, enum request_part part, uint64_t since_ns);
-/* The sums of r's key; r->key_number is set. */
+/* The sums of r's key; r->key.number is set. */
 struct key_costs *costs_of_key(const struct request *r);
 
 #endif

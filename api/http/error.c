@@ -37,6 +37,14 @@ void reply_no_room(struct request *r) {
     reply_error(r, &error_no_room);
 }
 
+static void add_retry_after(struct request *r, uint32_t ms) {
+    char text[16];
+    snprintf(text, sizeof text, "%u", ms / 1000 + (ms % 1000 != 0));
+    reply_header(r, "Retry-After", text);
+    snprintf(text, sizeof text, "%u", ms);
+    reply_header(r, "retry-after-ms", text);
+}
+
 /* Clients retry 429 and 5xx by themselves; the headers tell them when. OpenAI's SDKs prefer
  * retry-after-ms to Retry-After and x-should-retry to the status. */
 void reply_error(struct request *r, const struct api_error *error) {
@@ -44,14 +52,8 @@ void reply_error(struct request *r, const struct api_error *error) {
     str_init(&body, 16384);
     const struct protocol *p = request_protocol(r);
     (p && p->write_error ? p->write_error : error_write)(&body, error);
-    if (error->status == 429) {
-        reply_header(r, "Retry-After", "1");
-        reply_header(r, "retry-after-ms", "1000");
-    }
-    if (error->status == 503) {
-        reply_header(r, "Retry-After", "5");
-        reply_header(r, "retry-after-ms", "5000");
-    }
+    if (error->status == 429) add_retry_after(r, r->retry_after_ms ? r->retry_after_ms : 1000);
+    if (error->status == 503) add_retry_after(r, 5000);
     if (error->status == 504) reply_header(r, "x-should-retry", "false");
     reply_json(r, error->status, &body);
 }
@@ -68,6 +70,7 @@ struct api_error error_of(const err *e) {
         {ERR_TOO_LONG, 400, "invalid_request_error", "context_length_exceeded"},
         {ERR_NOT_FOUND, 404, "invalid_request_error", "model_not_found"},
         {ERR_FULL, 429, "requests", "rate_limit_exceeded"},
+        {ERR_QUOTA, 429, "tokens", "rate_limit_exceeded"},
         {ERR_STOPPING, 503, "server_error", "shutting_down"},
         {ERR_WORK, 400, "invalid_request_error", "work_limit_exceeded"},
         {ERR_DEADLINE, 504, "server_error", "deadline_exceeded"},

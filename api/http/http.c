@@ -132,11 +132,11 @@ static void log_request(const struct request *r, unsigned status, bool cut) {
     /* Supervisors and the page ask every second or more often. */
     bool health = r->route && (r->route->flags & ROUTE_HEALTH) && status < 400;
     log_write(health ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO,
-              "%s %s %u%s %.1f ms %s prompt_tokens=%llu completion_tokens=%llu client=%s",
+              "%s %s %u%s %.1f ms %s prompt_tokens=%llu completion_tokens=%llu%s%s client=%s",
               log_field(method, sizeof method, r->method), log_field(path, sizeof path, r->path),
               status, cut ? " (cut off)" : "", (double)(clock_now_ns() - r->start_ns) / 1e6, r->id,
               (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens,
-              address_text(request_client(r), client));
+              *r->key.name ? " key=" : "", r->key.name, address_text(request_client(r), client));
 }
 
 static void release_model(struct request *r) {
@@ -161,7 +161,8 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     metrics_count(h, r->row, status);
     log_request(r, status, cut);
     recent_add(&h->recent, r, status, cut);
-    if (r->key_number) {
+    quota_take_tokens(r, clock_now_ns());
+    if (r->key.number) {
         struct key_costs *k = costs_of_key(r);
         atomic_fetch_add(&k->n_requests, 1);
         atomic_fetch_add(&k->prompt_tokens, r->prompt_tokens);
@@ -380,7 +381,7 @@ static bool watch_connection(struct request *r) {
 
 /* The client for the pool's turns: its key, or its address (IPv6: its network). */
 static uint64_t client_of(const struct request *r) {
-    if (r->key_number) return r->key_number;
+    if (r->key.number) return r->key.number;
     uint64_t client;
     memcpy(&client, r->conn->address.bytes + 1, sizeof client);
     return client;
@@ -582,6 +583,8 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     answers_init(&h->answers, c->max_answer_bytes);
     ignored_counts_init(&h->ignored);
     recent_init(&h->recent);
+    quotas_init(&h->quotas);
+    auth_failures_init(&h->auth_failures, c->key_failures_per_minute);
     conns_init(&h->conns, &(struct conns_config){c->max_connections, c->max_per_address,
                                                  c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
                                                  RESERVE_WAIT_S * second, BODY_GRACE_S * second,
@@ -645,6 +648,8 @@ void http_fini(struct http *h) {
     answers_fini(&h->answers);
     ignored_counts_fini(&h->ignored);
     recent_fini(&h->recent);
+    auth_failures_fini(&h->auth_failures);
+    quotas_fini(&h->quotas);
     conns_fini(&h->conns);
     origins_fini(&h->origins);
     networks_fini(&h->proxies);

@@ -7,11 +7,14 @@
 
 #include "api/http/address.h"
 #include "api/http/answers.h"
+#include "api/http/auth_failures.h"
 #include "api/http/conns.h"
 #include "api/http/costs.h"
 #include "api/http/http_config.h"
 #include "api/http/ignored.h"
+#include "api/http/key.h"
 #include "api/http/origin.h"
+#include "api/http/quota.h"
 #include "api/http/recent.h"
 #include "api/http/watch.h"
 #include "api/http/work_pool.h"
@@ -40,6 +43,7 @@ struct http_setup {
     /* Drops r->model's reference, at the end of r or before its handler starts over. NULL: none. */
     void (*release)(struct request *r);
     void (*tick)(struct api *api); /* NULL: none; once a second, on the watcher thread */
+    const struct http_keys *keys;  /* beside those of config; NULL: none */
 };
 
 /* State of the server, embedded in its owner. Zeroed before http_open. */
@@ -56,6 +60,8 @@ struct http {
     struct answers answers;
     struct ignored_counts ignored;
     struct recent recent;
+    struct auth_failures auth_failures;
+    struct quotas quotas;
     atomic_bool ready;                  /* routes with ROUTE_MODEL are answered */
     atomic_bool draining;               /* routes with ROUTE_WORK are not */
     atomic_bool closing;                /* unanswered requests get a 503 */

@@ -36,7 +36,8 @@ struct http_config {
     const char *trusted_proxies; /* proxies whose X-Forwarded headers are believed (address.h) */
     const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
-    size_t n_admin_keys; /* the last ones of api_keys may administer (ROUTE_ADMIN) */
+    size_t n_admin_keys;              /* the last ones of api_keys may administer (ROUTE_ADMIN) */
+    uint32_t key_failures_per_minute; /* wrong keys per client network; 429 beyond; 0: no limit */
 };
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "api/http/http.h"
 #include <inttypes.h>
+#include <stdio.h>
 
 static const char *const lanes[WORK_N_LANES] = {[WORK_QUICK] = "quick", [WORK_SLOW] = "slow"};
 static const char *const parts[N_REQUEST_PARTS] = {[PART_JSON] = "json",
@@ -13,7 +14,8 @@ static const char *const parts[N_REQUEST_PARTS] = {[PART_JSON] = "json",
 static const char *const reasons[N_REJECT_REASONS] = {[REJECT_PREPARE_QUEUE] = "prepare_queue",
                                                       [REJECT_TOO_EXPENSIVE] = "too_expensive",
                                                       [REJECT_BODY_BYTES] = "body_bytes",
-                                                      [REJECT_ANSWER_BYTES] = "answer_bytes"};
+                                                      [REJECT_ANSWER_BYTES] = "answer_bytes",
+                                                      [REJECT_KEY_QUOTA] = "key_quota"};
 
 static uint64_t load_count(const atomic_uint_least64_t *n) {
     return atomic_load_explicit(n, memory_order_relaxed);
@@ -103,14 +105,24 @@ static void add_answers(str *s, struct http *h) {
     str_addf(s, "inferd_answers_cut_total %" PRIu64 "\n", now.n_cut);
 }
 
-/* A key is named by its position in the list of keys, never by its text. */
+/* The name of the i-th key, from 0: its position in the files of keys, or a prefix; never its text.
+ */
+static bool name_key(const struct http *h, size_t i, char name[KEY_PREFIX_BYTES]) {
+    const struct http_keys *more = h->setup.keys;
+    size_t n = h->config.n_api_keys;
+    if (i >= n) return more && more->name(h->setup.api, (uint32_t)(i - n) + 1, name);
+    snprintf(name, KEY_PREFIX_BYTES, "%zu", i + 1);
+    return true;
+}
+
 static void add_keys(str *s, const struct http *h) {
     static const struct {
         const char *name, *help;
         size_t offset; /* in struct key_costs */
         bool ns;
     } rows[] = {
-        {"inferd_key_requests_total", "Requests, by the position of their API key in its file.",
+        {"inferd_key_requests_total",
+         "Requests, by their API key: its position in its file, or its prefix.",
          offsetof(struct key_costs, n_requests), false},
         {"inferd_key_prepare_seconds_total", "Time in the lanes, by API key.",
          offsetof(struct key_costs, prepare_ns), true},
@@ -119,14 +131,18 @@ static void add_keys(str *s, const struct http *h) {
         {"inferd_key_completion_tokens_total", "Completion tokens, by API key.",
          offsetof(struct key_costs, completion_tokens), false},
     };
-    size_t n_keys = h->config.n_api_keys, n = n_keys < COST_KEYS ? n_keys : COST_KEYS;
+    char name[KEY_PREFIX_BYTES];
+    size_t n = 0;
+    while (n < COST_KEYS && name_key(h, n, name))
+        n++;
     for (size_t i = 0; n && i < sizeof rows / sizeof *rows; i++) {
         metrics_head(s, rows[i].name, "counter", rows[i].help);
         for (size_t k = 0; k < n; k++) {
             const atomic_uint_least64_t *value =
                 (const void *)((const char *)&h->costs.keys[k] + rows[i].offset);
-            bool more = k + 1 == n && n < n_keys;
-            str_addf(s, "%s{key=\"%zu%s\"} ", rows[i].name, k + 1, more ? "+" : "");
+            if (!name_key(h, k, name)) continue;
+            bool more = k + 1 == COST_KEYS && name_key(h, k + 1, (char[KEY_PREFIX_BYTES]){0});
+            str_addf(s, "%s{key=\"%s%s\"} ", rows[i].name, name, more ? "+" : "");
             if (rows[i].ns)
                 str_addf(s, "%.9g\n", load_seconds(value));
             else
@@ -135,10 +151,22 @@ static void add_keys(str *s, const struct http *h) {
     }
 }
 
+static void add_failures(str *s, const struct http *h) {
+    static const char *const names[AUTH_N_FAILURES] = {
+        [AUTH_MISSING] = "missing", [AUTH_UNKNOWN] = "unknown", [AUTH_EXPIRED] = "expired",
+        [AUTH_REVOKED] = "revoked", [AUTH_SCOPE] = "scope",     [AUTH_LIMITED] = "limited"};
+    metrics_head(s, "inferd_auth_failures_total", "counter",
+                 "Requests refused because of their API key, by reason.");
+    for (int i = 0; i < AUTH_N_FAILURES; i++)
+        str_addf(s, "inferd_auth_failures_total{reason=\"%s\"} %" PRIu64 "\n", names[i],
+                 load_count(&h->auth_failures.counts[i]));
+}
+
 void metrics_add_costs(str *s, struct http *h) {
     add_routes(s, h);
     add_lanes(s, h);
     add_rejected(s, &h->costs);
     add_answers(s, h);
     add_keys(s, h);
+    add_failures(s, h);
 }

@@ -90,7 +90,7 @@ static enum work_verdict run_item(struct work_item *item, uint64_t waited_ns) {
         verdict = handle_request(r);
     uint64_t ns = clock_now_ns() - begin_ns;
     atomic_fetch_add(&c->lane_ns[r->row][item->lane], ns);
-    if (r->key_number) atomic_fetch_add(&costs_of_key(r)->prepare_ns, ns);
+    if (r->key.number) atomic_fetch_add(&costs_of_key(r)->prepare_ns, ns);
     return verdict;
 }
 

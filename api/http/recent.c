@@ -20,7 +20,7 @@ void recent_add(struct recent *c, const struct request *r, unsigned status, bool
     struct recent_request one = {.end_s = clock_wall_s(),
                                  .ms = (double)(clock_now_ns() - r->start_ns) / 1e6,
                                  .route = r->route,
-                                 .key_number = r->key_number,
+                                 .key_number = r->key.number,
                                  .status = status,
                                  .cut = cut,
                                  .prompt_tokens = r->prompt_tokens,

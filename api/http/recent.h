@@ -19,7 +19,7 @@ struct recent_request {
     const struct route *route; /* of the server's table */
     char model[97];            /* its id; "": none was found */
     char id[65];
-    uint32_t key_number; /* as in request.h */
+    uint32_t key_number; /* its API key's (key.h) */
     unsigned status;
     bool cut; /* the connection ended before the answer */
     uint64_t prompt_tokens, completion_tokens;

@@ -12,6 +12,7 @@
 #include "api/http/answers.h"
 #include "api/http/forwarded.h"
 #include "api/http/job.h"
+#include "api/http/key.h"
 #include "api/http/reply.h"
 #include "api/http/watch.h"
 #include "api/http/work_pool.h"
@@ -34,7 +35,7 @@ struct request {
     struct watched watched; /* first */
     struct work_item item;
     struct work work;    /* budget of its handler */
-    uint32_t key_number; /* index of its API key, from 1; 0: no keys are configured */
+    struct http_key key; /* zeroed: no keys are configured, or it is not checked */
     struct http *http;
     struct api *api;            /* of the server's owner: nothing of it is known here */
     void *connection;           /* libmicrohttpd's */
@@ -62,14 +63,16 @@ struct request {
     uint64_t kept_bytes; /* counted in http.n_body_bytes */
     bool discard_body;   /* the reply is already an error */
     bool handled;
-    char error_text[192]; /* of error_for */
-    bool active;          /* counted in http.n_active */
-    bool queued;          /* libmicrohttpd has the reply */
+    char error_text[192];    /* of error_for */
+    uint32_t retry_after_ms; /* of a 429; 0: a second */
+    bool active;             /* counted in http.n_active */
+    bool queued;             /* libmicrohttpd has the reply */
     struct reply reply;
     struct answer_hold hold; /* of the reply's body */
     const struct job_ops *ops;
     void *job;                                 /* of ops; NULL ops: none */
-    uint64_t prompt_tokens, completion_tokens; /* for the log */
+    uint64_t prompt_tokens, completion_tokens; /* used so far: for the log, and for accounts */
+    uint64_t quota_tokens;                     /* of them, what the key's quota has paid */
 };
 
 /* A request header's value (valid until the request ends) or NULL. */

@@ -7,6 +7,7 @@
 #include "api/http/error.h"
 #include "api/http/http.h"
 #include "api/http/request.h"
+#include "core/base/clock.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -137,5 +138,6 @@ bool route_check(struct request *r) {
     return auth_check_host(r) && auth_check_origin(r) && !cors_answer_preflight(r) &&
            find_route(r) && (!(r->route->flags & ROUTE_KEY) || auth_check_key(r)) &&
            (!(r->route->flags & ROUTE_ADMIN) || auth_check_admin(r)) && check_state(r) &&
-           check_body_headers(r) && request_read_deadline(r);
+           check_body_headers(r) && request_read_deadline(r) &&
+           (!(r->route->flags & ROUTE_WORK) || quota_take_request(r, clock_now_ns()));
 }

@@ -21,11 +21,17 @@ enum route_flags {
     ROUTE_HEALTH = 64, /* also answered on connections beyond max_connections */
     ROUTE_ADMIN = 256, /* with ROUTE_KEY: only for administrators, see auth_check_admin */
     ROUTE_SHARED = 128, /* of several protocols: the request's headers say which */
-    ROUTE_V1 = 512      /* the same with and without "/v1" before the path, as in other servers */
+    ROUTE_V1 = 512,     /* the same with and without "/v1" before the path, as in other servers */
+    /* With ROUTE_KEY: for keys with one of these scopes (key.h); without any, for every key. */
+    ROUTE_INFER = 1024,
+    ROUTE_EMBED = 2048,
+    ROUTE_METRICS = 4096
 };
 enum {
-    ROUTE_TEXT = ROUTE_KEY | ROUTE_MODEL | ROUTE_JSON,
-    ROUTE_GENERATE = ROUTE_TEXT | ROUTE_WORK
+    ROUTE_BODY = ROUTE_KEY | ROUTE_MODEL | ROUTE_JSON,
+    ROUTE_TEXT = ROUTE_BODY | ROUTE_INFER | ROUTE_EMBED,
+    ROUTE_GENERATE = ROUTE_BODY | ROUTE_WORK | ROUTE_INFER,
+    ROUTE_POOL = ROUTE_BODY | ROUTE_WORK | ROUTE_EMBED /* embeddings and scores */
 };
 
 /* What all answers of a protocol have in common. NULL members: as in OpenAI's API. */

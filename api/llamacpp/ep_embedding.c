@@ -64,8 +64,8 @@ static void handle_embedding(struct request *r) {
 }
 
 const struct route llama_embedding_route = {"POST",          "/embedding",
-                                            ROUTE_GENERATE,  handle_embedding,
+                                            ROUTE_POOL,      handle_embedding,
                                             .table = &table, .protocol = &llama_protocol};
 const struct route llama_embeddings_route = {"POST",          "/embeddings",
-                                             ROUTE_GENERATE,  handle_embedding,
+                                             ROUTE_POOL,      handle_embedding,
                                              .table = &table, .protocol = &llama_protocol};

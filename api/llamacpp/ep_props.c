@@ -156,7 +156,7 @@ static void handle_template(struct request *r) {
 
 const struct route llama_props_route = {"GET", "/props", ROUTE_KEY | ROUTE_MODEL | ROUTE_V1,
                                         .handle = handle_props, .protocol = &llama_protocol};
-const struct route llama_slots_route = {"GET", "/slots", ROUTE_KEY | ROUTE_MODEL,
+const struct route llama_slots_route = {"GET", "/slots", ROUTE_KEY | ROUTE_METRICS | ROUTE_MODEL,
                                         .handle = handle_slots, .protocol = &llama_protocol};
 const struct route llama_template_route = {
     "POST",          "/apply-template",    ROUTE_TEXT,

@@ -55,7 +55,7 @@ static void handle_history(struct request *r) {
         add_sample(&body, &c->samples[i]);
     }
     str_add(&body, "],\"requests\":[");
-    n = c ? recent_get(&a->http.recent, r->key_number, c->requests) : 0;
+    n = c ? recent_get(&a->http.recent, r->key.number, c->requests) : 0;
     for (size_t i = 0; i < n; i++) {
         if (i) str_add_char(&body, ',');
         add_request(&body, &c->requests[i]);
@@ -66,5 +66,5 @@ static void handle_history(struct request *r) {
     reply_json(r, 200, &body);
 }
 
-const struct route history_route = {"GET", "/v1/inferd/history", ROUTE_KEY,
+const struct route history_route = {"GET", "/v1/inferd/history", ROUTE_KEY | ROUTE_METRICS,
                                     .handle = handle_history};

@@ -244,5 +244,6 @@ static void handle_metrics(struct request *r) {
     reply_text(r, 200, "text/plain; version=0.0.4; charset=utf-8", &s);
 }
 
-const struct route metrics_route = {"GET", "/metrics", ROUTE_KEY | ROUTE_DIRECT | ROUTE_HEALTH,
+const struct route metrics_route = {"GET", "/metrics",
+                                    ROUTE_KEY | ROUTE_METRICS | ROUTE_DIRECT | ROUTE_HEALTH,
                                     .handle = handle_metrics};

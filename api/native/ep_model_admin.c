@@ -280,7 +280,7 @@ static void handle_cancel(struct request *r) {
     gen_handle(r, answer_cancel);
 }
 
-enum { ADMIN = ROUTE_TEXT | ROUTE_ADMIN };
+enum { ADMIN = ROUTE_BODY | ROUTE_ADMIN };
 
 const struct route admin_models_route = {
     "GET", "/v1/inferd/models", ROUTE_KEY | ROUTE_MODEL | ROUTE_ADMIN, .handle = handle_list};

@@ -99,13 +99,13 @@ static void handle_embeddings(struct request *r) {
 
 const struct route ollama_embed_route = {"POST",
                                          "/api/embed",
-                                         OLLAMA_MODEL | ROUTE_WORK,
+                                         OLLAMA_MODEL | ROUTE_WORK | ROUTE_EMBED,
                                          handle_embed,
                                          .table = &ollama_embed_table,
                                          .protocol = &ollama_protocol};
 const struct route ollama_embeddings_route = {"POST",
                                               "/api/embeddings",
-                                              OLLAMA_MODEL | ROUTE_WORK,
+                                              OLLAMA_MODEL | ROUTE_WORK | ROUTE_EMBED,
                                               handle_embeddings,
                                               .table = &ollama_embeddings_table,
                                               .protocol = &ollama_protocol};

@@ -353,7 +353,7 @@ static void handle_tags(struct request *r) {
     err e = {0};
     str_init(&out, 4 << 20);
     str_add(&out, "{\"models\":[");
-    models_list(r->api->models, false, &list, NULL);
+    api_list_models(r, &list);
     int rc = r->api->names->list(r->api, &list, &names, &n_names, &e);
     for (size_t i = 0; i < list.n && !rc; i++) {
         add_tag(list.models[i], list.models[i]->id, i == 0, &out);
@@ -379,7 +379,7 @@ static void handle_ps(struct request *r) {
     str out;
     str_init(&out, 1 << 20);
     str_add(&out, "{\"models\":[");
-    models_list(r->api->models, false, &list, NULL);
+    api_list_models(r, &list);
     for (size_t i = 0; i < list.n; i++) {
         const struct api_model *m = list.models[i];
         if (i) str_add_char(&out, ',');
@@ -529,13 +529,13 @@ const struct protocol ollama_protocol = {.write_error = ollama_write_error, .are
 
 const struct route ollama_chat_route = {"POST",
                                         "/api/chat",
-                                        OLLAMA_MODEL | ROUTE_WORK,
+                                        OLLAMA_MODEL | ROUTE_WORK | ROUTE_INFER,
                                         handle_chat,
                                         .table = &ollama_chat_table,
                                         .protocol = &ollama_protocol};
 const struct route ollama_generate_route = {"POST",
                                             "/api/generate",
-                                            OLLAMA_MODEL | ROUTE_WORK,
+                                            OLLAMA_MODEL | ROUTE_WORK | ROUTE_INFER,
                                             handle_generate,
                                             .table = &ollama_generate_table,
                                             .protocol = &ollama_protocol};

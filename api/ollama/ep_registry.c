@@ -5,6 +5,7 @@
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
 #include "api/generate/preset.h"
+#include "api/http/auth.h"
 #include "api/http/ignored.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
@@ -77,7 +78,7 @@ int ollama_add_registered(struct request *r, bool any, str *out, err *e) {
     int rc = ollama_open_registry(r, &g, e);
     if (!rc) rc = registry_list(g, &models, &n, e);
     for (size_t i = 0; !rc && i < n; i++)
-        if (!is_loaded(r->api, &models[i])) {
+        if (!is_loaded(r->api, &models[i]) && auth_may_use(r, models[i].name)) {
             add_registered(&models[i], models[i].name, !any, out);
             for (size_t k = 0; k < models[i].n_aliases; k++)
                 add_registered(&models[i], models[i].aliases[k], false, out);

@@ -239,24 +239,24 @@ static void handle_messages(struct request *r) {
 #define ONE ALL "/{id}"
 const struct route chat_list_route = {"GET",
                                       ALL,
-                                      ROUTE_KEY | ROUTE_V1,
+                                      ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
                                       .handle = handle_list,
                                       .answers = "list",
                                       .query = "limit|after|order|model|metadata"};
-const struct route chat_get_route = {"GET", ONE, ROUTE_KEY | ROUTE_V1, .handle = handle_get,
-                                     .answers = "chat.completion"};
+const struct route chat_get_route = {"GET", ONE, ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
+                                     .handle = handle_get, .answers = "chat.completion"};
 const struct route chat_update_route = {"POST",
                                         ONE,
-                                        ROUTE_KEY | ROUTE_V1 | ROUTE_JSON,
+                                        ROUTE_KEY | ROUTE_INFER | ROUTE_V1 | ROUTE_JSON,
                                         handle_update,
                                         .table = &update_table,
                                         .answers = "chat.completion"};
-const struct route chat_delete_route = {"DELETE", ONE, ROUTE_KEY | ROUTE_V1,
+const struct route chat_delete_route = {"DELETE", ONE, ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
                                         .handle = handle_delete,
                                         .answers = "chat.completion.deleted"};
 const struct route chat_messages_route = {"GET",
                                           ONE "/messages",
-                                          ROUTE_KEY | ROUTE_V1,
+                                          ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
                                           .handle = handle_messages,
                                           .answers = "list",
                                           .query = "limit|after|order"};

@@ -114,9 +114,6 @@ static void handle_embeddings(struct request *r) {
     gen_handle(r, answer_embeddings);
 }
 
-const struct route embeddings_route = {"POST",
-                                       "/v1/embeddings",
-                                       ROUTE_GENERATE,
-                                       handle_embeddings,
-                                       .table = &embeddings_table,
-                                       .answers = "list"};
+const struct route embeddings_route = {
+    "POST",           "/v1/embeddings", ROUTE_POOL, handle_embeddings, .table = &embeddings_table,
+    .answers = "list"};

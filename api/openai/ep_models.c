@@ -78,9 +78,10 @@ struct served {
     size_t n_names;
 };
 
-static int served_read(const struct api *a, struct served *v, err *e) {
+static int served_read(struct request *r, struct served *v, err *e) {
+    const struct api *a = r->api;
     *v = (struct served){.names = NULL};
-    models_list(a->models, false, &v->models, NULL);
+    api_list_models(r, &v->models);
     return a->names->list(a, &v->models, &v->names, &v->n_names, e);
 }
 
@@ -166,7 +167,7 @@ static void reply_models(struct request *r, const struct served *v) {
 static void handle_models(struct request *r) {
     struct served v;
     err e = {0};
-    if (served_read(r->api, &v, &e))
+    if (served_read(r, &v, &e))
         reply_err(r, &e);
     else
         reply_models(r, &v);
@@ -184,7 +185,7 @@ static int answer_model(struct request *r, err *e) {
     if (rc == ERR_NOT_FOUND)
         return err_set_param(e, rc, "model", "The model '%.200s' does not exist.", r->rest);
     if (rc) return rc;
-    rc = served_read(r->api, &v, e);
+    rc = served_read(r, &v, e);
     if (!rc) {
         str_init(&body, 1 << 20);
         add_model(&body, r->model, r->model->id, &v);

@@ -370,9 +370,9 @@ static void handle_score(struct request *r) {
     gen_handle(r, answer_score);
 }
 
-const struct route rerank_route = {"POST", "/v1/rerank", ROUTE_GENERATE | ROUTE_V1, handle_rerank,
+const struct route rerank_route = {"POST", "/v1/rerank", ROUTE_POOL | ROUTE_V1, handle_rerank,
                                    .table = &rerank_table};
-const struct route rerank_2_route = {"POST", "/v2/rerank", ROUTE_GENERATE, handle_rerank_2,
+const struct route rerank_2_route = {"POST", "/v2/rerank", ROUTE_POOL, handle_rerank_2,
                                      .table = &rerank_table};
-const struct route score_route = {"POST",       "/v1/score",           ROUTE_GENERATE | ROUTE_V1,
+const struct route score_route = {"POST",       "/v1/score",           ROUTE_POOL | ROUTE_V1,
                                   handle_score, .table = &score_table, .answers = "list"};

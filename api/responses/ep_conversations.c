@@ -391,32 +391,33 @@ static void handle_item_delete(struct request *r) {
 #define ITEMS ONE "/items"
 #define ITEM  ITEMS "/{item_id}"
 const struct route conversations_route = {
-    "POST",        "/v1/conversations",    ROUTE_KEY | ROUTE_V1,
+    "POST",        "/v1/conversations",    ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
     handle_create, .table = &create_table, .answers = "conversation"};
-const struct route conversation_get_route = {"GET", ONE, ROUTE_KEY | ROUTE_V1, .handle = handle_get,
-                                             .answers = "conversation"};
+const struct route conversation_get_route = {"GET", ONE, ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
+                                             .handle = handle_get, .answers = "conversation"};
 const struct route conversation_update_route = {"POST",
                                                 ONE,
-                                                ROUTE_KEY | ROUTE_V1 | ROUTE_JSON,
+                                                ROUTE_KEY | ROUTE_INFER | ROUTE_V1 | ROUTE_JSON,
                                                 handle_update,
                                                 .table = &metadata_table,
                                                 .answers = "conversation"};
-const struct route conversation_delete_route = {"DELETE", ONE, ROUTE_KEY | ROUTE_V1,
+const struct route conversation_delete_route = {"DELETE", ONE, ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
                                                 .handle = handle_delete,
                                                 .answers = "conversation.deleted"};
 const struct route conversation_items_route = {"GET",
                                                ITEMS,
-                                               ROUTE_KEY | ROUTE_V1,
+                                               ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
                                                .handle = handle_items,
                                                .answers = "list",
                                                .query = "limit|after|order"};
 const struct route conversation_append_route = {"POST",
                                                 ITEMS,
-                                                ROUTE_KEY | ROUTE_V1 | ROUTE_JSON,
+                                                ROUTE_KEY | ROUTE_INFER | ROUTE_V1 | ROUTE_JSON,
                                                 handle_append,
                                                 .table = &items_table,
                                                 .answers = "list"};
-const struct route conversation_item_route = {"GET", ITEM, ROUTE_KEY | ROUTE_V1,
+const struct route conversation_item_route = {"GET", ITEM, ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
                                               .handle = handle_item};
 const struct route conversation_item_delete_route = {
-    "DELETE", ITEM, ROUTE_KEY | ROUTE_V1, .handle = handle_item_delete, .answers = "conversation"};
+    "DELETE", ITEM, ROUTE_KEY | ROUTE_INFER | ROUTE_V1, .handle = handle_item_delete,
+    .answers = "conversation"};

@@ -125,16 +125,18 @@ static void handle_cancel(struct request *r) {
                                        "Cannot cancel a synchronous response."});
 }
 
-const struct route response_get_route = {"GET", "/v1/responses/{id}", ROUTE_KEY | ROUTE_V1,
-                                         .handle = handle_get, .answers = "response"};
-const struct route response_delete_route = {"DELETE", "/v1/responses/{id}", ROUTE_KEY | ROUTE_V1,
+const struct route response_get_route = {"GET", "/v1/responses/{id}",
+                                         ROUTE_KEY | ROUTE_INFER | ROUTE_V1, .handle = handle_get,
+                                         .answers = "response"};
+const struct route response_delete_route = {"DELETE", "/v1/responses/{id}",
+                                            ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
                                             .handle = handle_delete, .answers = "response"};
 const struct route response_items_route = {"GET",
                                            "/v1/responses/{id}/input_items",
-                                           ROUTE_KEY | ROUTE_V1,
+                                           ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
                                            .handle = handle_items,
                                            .answers = "list",
                                            .query = "limit|after|order"};
 const struct route response_cancel_route = {"POST", "/v1/responses/{id}/cancel",
-                                            ROUTE_KEY | ROUTE_V1, .handle = handle_cancel,
-                                            .answers = "response"};
+                                            ROUTE_KEY | ROUTE_INFER | ROUTE_V1,
+                                            .handle = handle_cancel, .answers = "response"};

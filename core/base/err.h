@@ -24,7 +24,8 @@ enum err_code {
     ERR_WORK = -13,        /* needs more work than its budget allows (work.h) */
     ERR_CANCELLED = -14,   /* abandoned: the caller cancelled it */
     ERR_DEADLINE = -15,    /* abandoned: its time limit has passed */
-    ERR_UNAVAILABLE = -16  /* not now: it is being loaded or unloaded, or its place is taken */
+    ERR_UNAVAILABLE = -16, /* not now: it is being loaded or unloaded, or its place is taken */
+    ERR_QUOTA = -17        /* what a client may use is used up: try again later */
 };
 
 typedef struct err {

@@ -558,9 +558,11 @@ static void test_migrations(void) {
     CHECK(query("v.db", "SELECT count(*) FROM pragma_journal_mode WHERE journal_mode = 'wal'") ==
           1);
     /* Back to version 1: drops the tables and columns of later migrations, keeps rows. */
-    sql("v.db", "DROP INDEX models_by_path; DROP TABLE response_labels; DROP TABLE response_items; "
-                "DROP TABLE responses; DROP TABLE presets; "
-                "DROP TABLE response_total; DROP TABLE response_owners; PRAGMA user_version = 1");
+    sql("v.db",
+        "DROP INDEX models_by_path; DROP TABLE response_labels; DROP TABLE response_items; "
+        "DROP TABLE responses; DROP TABLE presets; DROP TABLE key_secrets; DROP TABLE keys; "
+        "DROP TABLE key_state; "
+        "DROP TABLE response_total; DROP TABLE response_owners; PRAGMA user_version = 1");
     r = open_registry("v.db");
     CHECK(r && registry_find(r, "one", &m, &e) == 0);
     registry_model_fini(&m);

@@ -1,0 +1,70 @@
+/* auth_failures.c - see auth_failures.h. Of two networks that want the same slot, the one whose
+ * bucket is nearer to full loses its own: it has least to hide. */
+#include "api/http/auth_failures.h"
+
+#include "core/base/clock.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+static const uint64_t minute_ns = UINT64_C(60000000000);
+
+void auth_failures_init(struct auth_failures *f, uint32_t per_minute) {
+    memset(f, 0, sizeof *f);
+    f->per_minute = per_minute;
+    pthread_mutex_init(&f->mu, NULL);
+    if (getentropy(&f->seed, sizeof f->seed)) f->seed = clock_now_ns();
+}
+
+void auth_failures_fini(struct auth_failures *f) {
+    pthread_mutex_destroy(&f->mu);
+}
+
+/* The slot of a network, or the one that it may have. With f->mu. */
+static struct failure_slot *find_slot(struct auth_failures *f, const struct client_network *from) {
+    uint64_t h = f->seed;
+    for (size_t i = 0; i < sizeof from->bytes; i++)
+        h = (h ^ from->bytes[i]) * UINT64_C(0x100000001b3);
+    struct failure_slot *set =
+        &f->slots[(h ^ h >> 32) % (AUTH_FAILURE_SLOTS / AUTH_FAILURE_WAYS) * AUTH_FAILURE_WAYS];
+    struct failure_slot *best = set;
+    for (size_t i = 0; i < AUTH_FAILURE_WAYS; i++) {
+        if (memcmp(&set[i].from, from, sizeof *from) == 0) return &set[i];
+        if (set[i].full_ns < best->full_ns) best = &set[i];
+    }
+    return best;
+}
+
+/* Time until its bucket is full, at most a minute. With f->mu. */
+static uint64_t missing_ns(struct auth_failures *f, const struct client_network *from,
+                           uint64_t now_ns, struct failure_slot **slot) {
+    *slot = find_slot(f, from);
+    bool own = memcmp(&(*slot)->from, from, sizeof *from) == 0;
+    return own && (*slot)->full_ns > now_ns ? (*slot)->full_ns - now_ns : 0;
+}
+
+uint32_t auth_failures_wait_s(struct auth_failures *f, const struct address *client,
+                              uint64_t now_ns) {
+    struct client_network from = address_network(client);
+    struct failure_slot *slot;
+    if (!f->per_minute) return 0;
+    pthread_mutex_lock(&f->mu);
+    uint64_t missing = missing_ns(f, &from, now_ns, &slot);
+    pthread_mutex_unlock(&f->mu);
+    uint64_t after = missing + minute_ns / f->per_minute;
+    return after <= minute_ns ? 0 : (uint32_t)((after - minute_ns) / UINT64_C(1000000000)) + 1;
+}
+
+void auth_failures_add(struct auth_failures *f, enum auth_failure why, const struct address *client,
+                       uint64_t now_ns) {
+    struct client_network from = address_network(client);
+    struct failure_slot *slot;
+    atomic_fetch_add(&f->counts[why], 1);
+    if (!f->per_minute || (why != AUTH_UNKNOWN && why != AUTH_EXPIRED && why != AUTH_REVOKED))
+        return;
+    pthread_mutex_lock(&f->mu);
+    uint64_t missing = missing_ns(f, &from, now_ns, &slot) + minute_ns / f->per_minute;
+    slot->from = from;
+    slot->full_ns = now_ns + (missing < minute_ns ? missing : minute_ns);
+    pthread_mutex_unlock(&f->mu);
+}

@@ -1,0 +1,32 @@
+/* key.h - what an API key may do, for the rooms that store keys and those that check them. */
+#ifndef INFERD_CORE_BASE_KEY_H
+#define INFERD_CORE_BASE_KEY_H
+
+enum key_scope {
+    KEY_INFER = 1,   /* generate; what is stored of answers */
+    KEY_EMBED = 2,   /* embeddings and scores */
+    KEY_ADMIN = 4,   /* change the registry and which models are loaded */
+    KEY_METRICS = 8, /* what the server does for everyone */
+    KEY_ALL_SCOPES = 15
+};
+
+/* What a key may use; 0: no limit. The first ones are rates. */
+enum key_limit {
+    KEY_REQUESTS_MINUTE,
+    KEY_REQUESTS_DAY,
+    KEY_TOKENS_MINUTE, /* of prompts and answers together */
+    KEY_TOKENS_DAY,
+    KEY_N_RATES,
+    KEY_SEQUENCES = KEY_N_RATES, /* that run or wait at once */
+    KEY_N_LIMITS
+};
+/* The largest limit. */
+#define KEY_LIMIT_MAX 1000000000000
+
+enum {
+    KEY_PREFIX_BYTES = 12,  /* "ik_", 8 characters that name the key in logs, NUL */
+    KEY_TEXT_BYTES = 65,    /* the prefix, '_', 52 characters of 256 random bits, NUL */
+    KEY_MODELS_BYTES = 1024 /* a list of models, with the NUL */
+};
+
+#endif

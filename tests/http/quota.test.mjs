@@ -1,0 +1,135 @@
+// What a key may use: requests, tokens, sequences; 429 with Retry-After and OpenAI's x-ratelimit headers.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import OpenAI from "openai";
+import { binary, chat, metrics, modelName, post, sse, startServer, until, user } from "./server.mjs";
+
+let server;
+const keys = (...args) =>
+  execFileSync(binary, ["keys", ...args, "--registry", join(server.folder, "registry.db")], { encoding: "utf8" });
+const add = (name, ...args) => JSON.parse(keys("add", name, "--json", ...args)).key;
+const live = () => new Promise((resolve) => setTimeout(resolve, 400)); // see keys.test.mjs
+const headers = (key) => ({ Authorization: `Bearer ${key}` });
+const as = (key) => ({ headers: headers(key) });
+const short = { messages: user("Hello."), max_tokens: 2 };
+const seconds = (text) => {
+  const [, h, m, s, ms] = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?$/.exec(text);
+  return (h ?? 0) * 3600 + (m ?? 0) * 60 + +(s ?? 0) + (ms ?? 0) / 1000;
+};
+const limitsOf = (response, kind) =>
+  ["limit", "remaining"].map((what) => Number(response.headers.get(`x-ratelimit-${what}-${kind}`)));
+const resetOf = (response, kind) => seconds(response.headers.get(`x-ratelimit-reset-${kind}`));
+
+before(async () => {
+  server = await startServer(["--kv-cache-tokens", "8192", "--max-sequences", "8"]);
+});
+after(() => server?.stop());
+
+test("requests per minute", async () => {
+  const key = add("rpm", "--requests-per-minute", "3", "--requests-per-day", "1000");
+  const free = add("free");
+  await live();
+  for (const left of [2, 1, 0]) {
+    const response = await chat(server, short, as(key));
+    assert.equal(response.status, 200);
+    assert.deepEqual(limitsOf(response, "requests"), [3, left]);
+    const reset = resetOf(response, "requests");
+    assert.ok(reset > (3 - left) * 20 - 15 && reset <= (3 - left) * 20, `${reset} s`);
+    await response.text();
+  }
+  const refused = await chat(server, short, as(key));
+  assert.equal(refused.status, 429);
+  assert.deepEqual(limitsOf(refused, "requests"), [3, 0]);
+  const wait = Number(refused.headers.get("retry-after"));
+  assert.ok(wait >= 5 && wait <= 21, `${wait} s`);
+  const ms = Number(refused.headers.get("retry-after-ms"));
+  assert.ok(ms <= wait * 1000 && ms > (wait - 1) * 1000);
+  const { error } = await refused.json();
+  assert.deepEqual([error.type, error.code, error.param], ["requests", "rate_limit_exceeded", null]);
+  assert.match(
+    error.message,
+    new RegExp(
+      `^Rate limit reached for key ${key.slice(0, 11)} on requests per minute \\(RPM\\): Limit 3, Used 3, Requested 1\\. Please try again in \\d+s\\.$`,
+    ),
+  );
+  // Other keys, and what starts no work, are not affected; every protocol says it in its own form.
+  assert.equal((await chat(server, short, as(free))).status, 200);
+  assert.equal((await fetch(`${server.url}/v1/models`, as(key))).status, 200);
+  const body = { model: modelName, max_tokens: 2, messages: user("a") };
+  const anthropic = await post(server, "/v1/messages", body, { headers: { "x-api-key": key } });
+  assert.equal((await anthropic.json()).error.type, "rate_limit_error");
+  await assert.rejects(
+    new OpenAI({ baseURL: `${server.url}/v1`, apiKey: key, maxRetries: 0 }).embeddings.create({
+      model: modelName,
+      input: "a",
+    }),
+    OpenAI.RateLimitError,
+  );
+  // A higher limit counts at once.
+  keys("limit", "rpm", "--requests-per-minute", "1000");
+  await live();
+  assert.equal((await chat(server, short, as(key))).status, 200);
+});
+
+test("tokens per minute: of prompts and answers, with debt", async () => {
+  const key = add("tpm", "--tokens-per-minute", "600");
+  await live();
+  const first = await chat(server, { messages: user("Hello."), max_tokens: 20, ignore_eos: true }, as(key));
+  const { usage } = await first.json();
+  assert.equal(limitsOf(first, "tokens")[0], 600);
+  const next = await chat(server, { ...short, max_tokens: 1 }, as(key));
+  const { usage: second } = await next.json();
+  const left = limitsOf(next, "tokens")[1],
+    used = usage.total_tokens + second.total_tokens;
+  // A tenth of the limit flows back every six seconds.
+  assert.ok(left >= 600 - used && left <= 600 - used + 100, `${left} left of 600 after ${used}`);
+  // A prompt longer than the limit may start from a full bucket only, and leaves a debt.
+  const huge = { messages: user("word ".repeat(900)), max_tokens: 1 };
+  const refused = await chat(server, huge, as(key));
+  assert.equal(refused.status, 429);
+  const { error } = await refused.json();
+  assert.deepEqual([error.type, error.code], ["tokens", "rate_limit_exceeded"]);
+  assert.match(error.message, /on tokens per minute \(TPM\): Limit 600, Used \d+, Requested \d+\. /);
+  const counts = add("counts", "--scopes", "metrics");
+  await live();
+  assert.ok((await metrics({ ...server, key: counts })).get('inferd_http_rejected_total{reason="key_quota"}') >= 1);
+});
+
+test("embeddings use tokens; a day's limit is shown where it is nearer", async () => {
+  const key = add("day", "--tokens-per-minute", "100000", "--tokens-per-day", "40");
+  await live();
+  const input = Array(30).fill(500);
+  const ask = () => post(server, "/v1/embeddings", { model: modelName, input }, as(key));
+  const first = await ask();
+  assert.equal(first.status, 200);
+  assert.deepEqual(limitsOf(first, "tokens"), [40, 10]);
+  const second = await ask();
+  assert.equal(second.status, 429);
+  assert.ok(Number(second.headers.get("retry-after")) > 3600 * 11, "half of a day");
+  assert.match((await second.json()).error.message, /tokens per day \(TPD\).*try again in 1[12]h\d+m\d+s\./);
+});
+
+test("sequences at once: choices count, ended and abandoned ones do not", async () => {
+  const key = add("seq", "--sequences", "2");
+  await live();
+  const long = { messages: user("Tell me a story."), max_tokens: 2000, ignore_eos: true, stream: true };
+  assert.equal((await chat(server, { ...short, n: 3 }, as(key))).status, 429);
+  const leave = new AbortController();
+  const running = await chat(server, { ...long, n: 2 }, { ...as(key), signal: leave.signal });
+  assert.equal(running.status, 200);
+  const events = sse(running);
+  await events.next();
+  const refused = await chat(server, short, as(key));
+  assert.equal(refused.status, 429);
+  assert.match((await refused.json()).error.message, /on concurrent sequences: Limit 2, Used 2, Requested 1\. /);
+  assert.equal((await post(server, "/v1/embeddings", { model: modelName, input: "a" }, as(key))).status, 429);
+  leave.abort();
+  await until(async () => (await chat(server, short, as(key))).status === 200, "the abandoned ones are released");
+  for (let i = 0; i < 4; i++) assert.equal((await chat(server, { ...short, n: 2 }, as(key))).status, 200);
+  assert.equal(
+    (await post(server, "/v1/embeddings", { model: modelName, input: ["a", "b", "c"] }, as(key))).status,
+    200,
+  );
+});
