@@ -44,6 +44,11 @@ int chat_request_set(struct chat_request *q, const char *name, cJSON *value, err
     return err_no_memory(e);
 }
 
+bool chat_is_system(const cJSON *message) {
+    const char *role = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "role"));
+    return role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
+}
+
 /* Templates usually write the BOS token themselves; then the tokenizer must not add another. */
 static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
     int32_t bos = tokenizer_bos(tok);
@@ -54,49 +59,33 @@ static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
     return TOKENIZER_PARSE_SPECIAL | (written ? 0 : TOKENIZER_ADD_SPECIAL);
 }
 
-/* Tokens before the last text that is not the template's, which is the last message: a client may
- * send the others again with another one, or with one of another role. So the template's text
- * between them does not count, unless it is all there is. */
-static uint32_t count_stable(const tokenizer *tok, const tokenizer_piece *pieces,
-                             const struct chat_output *text, uint32_t limit) {
-    size_t n = text->n_spans;
-    int32_t *ids = NULL;
-    size_t n_ids = 0;
-    while (n && text->spans[n - 1].trusted)
-        n--;
-    if (n < 2) return 0;
-    size_t before = --n;
-    while (n && text->spans[n - 1].trusted)
-        n--;
-    int rc = tokenizer_encode_pieces(tok, pieces, n ? n : before, encode_flags(tok, text), limit,
-                                     &ids, &n_ids, NULL);
-    free(ids);
-    return rc ? 0 : (uint32_t)n_ids;
+/* The tokens of the first n_spans spans; *ids is the caller's. */
+static int encode_spans(struct request *r, const struct chat_request *q,
+                        const struct chat_output *text, size_t n_spans, int32_t **ids,
+                        size_t *n_ids, err *e) {
+    const tokenizer *tok = engine_tokenizer(q->model->engine);
+    tokenizer_piece *pieces = mem_new(n_spans, sizeof *pieces);
+    if (!pieces) return err_no_memory(e);
+    for (size_t i = 0; i < n_spans; i++) {
+        const struct chat_span *s = &text->spans[i];
+        pieces[i] = (tokenizer_piece){text->text + s->start, s->end - s->start, s->trusted};
+    }
+    uint64_t begin_ns = clock_now_ns();
+    int rc = tokenizer_encode_pieces(tok, pieces, n_spans, encode_flags(tok, text),
+                                     engine_context_length(q->model->engine), ids, n_ids, e);
+    costs_add_part(r, PART_TOKENIZE, begin_ns);
+    free(pieces);
+    return rc;
 }
 
 int chat_request_tokens(struct request *r, const struct chat_request *q,
                         const struct chat_output *text, struct gen_prompt *prompt, err *e) {
-    const struct api_model *m = q->model;
-    const tokenizer *tok = engine_tokenizer(m->engine);
-    tokenizer_piece *pieces = mem_new(text->n_spans, sizeof *pieces);
-    if (!pieces) return err_no_memory(e);
-    for (size_t i = 0; i < text->n_spans; i++) {
-        const struct chat_span *s = &text->spans[i];
-        pieces[i] = (tokenizer_piece){text->text + s->start, s->end - s->start, s->trusted};
-    }
-    uint32_t limit = engine_context_length(m->engine);
-    uint64_t begin_ns = clock_now_ns();
-    int rc = tokenizer_encode_pieces(tok, pieces, text->n_spans, encode_flags(tok, text), limit,
-                                     &prompt->ids, &prompt->n, e);
-    if (!rc && engine_model(m->engine).recurrent)
-        prompt->n_stable = count_stable(tok, pieces, text, limit);
-    costs_add_part(r, PART_TOKENIZE, begin_ns);
-    free(pieces);
+    int rc = encode_spans(r, q, text, text->n_spans, &prompt->ids, &prompt->n, e);
     if (rc == ERR_TOO_LONG)
         return err_set_param(e, rc, q->param_messages,
                              "This model's maximum context length is %u tokens; the messages are "
                              "longer than that.",
-                             limit);
+                             engine_context_length(q->model->engine));
     if (!rc && !prompt->n)
         return err_set_param(e, ERR_INVALID, q->param_messages,
                              "The messages render to an empty prompt.");
@@ -138,23 +127,18 @@ static int rename_reasoning(const struct chat_request *q, err *e) {
     return 0;
 }
 
-int chat_request_render(struct request *r, const struct chat_request *q, struct chat_output *text,
-                        err *e) {
-    const struct api_model *m = q->model;
-    if (!m->chat)
-        return err_set_param(e, ERR_UNSUPPORTED, "model",
-                             "The model '%.200s' has no chat template: use /v1/completions, or "
-                             "ask the server's operator to configure a template.",
-                             m->id);
-    cJSON *tools = NULL;
-    int rc = preset_add_messages(r, q, e);
-    if (!rc) rc = rename_reasoning(q, e);
-    if (!rc) rc = chat_tools_shown(&q->tools, &tools, e);
-    if (!rc && !chat_template_syntax(m->chat)->native) {
-        rc = chat_instruct(m->chat, q->messages, tools, e);
-        cJSON_Delete(tools);
-        tools = NULL;
-    }
+/* The tools that the template writes, of a list that the caller frees. One that knows none finds
+ * them described in the messages. */
+static int native_tools(const struct chat_request *q, cJSON **tools, err *e) {
+    *tools = NULL;
+    return chat_template_syntax(q->model->chat)->native ? chat_tools_shown(&q->tools, tools, e) : 0;
+}
+
+/* Renders messages that are complete. */
+static int render(struct request *r, const struct chat_request *q, struct chat_output *text,
+                  err *e) {
+    cJSON *tools;
+    int rc = native_tools(q, &tools, e);
     if (rc) return rc;
     const struct chat_input in = {.messages = q->messages,
                                   .tools = tools,
@@ -168,9 +152,35 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
     /* A template repeats little of its input; this limits a hostile one. */
     size_t max_bytes = (size_t)r->http->config.max_body_bytes * 2 + 65536;
     uint64_t begin_ns = clock_now_ns();
-    rc = chat_prompt(m->chat, &in, max_bytes, text, e);
+    rc = chat_prompt(q->model->chat, &in, max_bytes, text, e);
     costs_add_part(r, PART_TEMPLATE, begin_ns);
     cJSON_Delete(tools);
+    return rc;
+}
+
+/* Tells a model whose template knows no tools of them. */
+static int instruct(const struct chat_request *q, err *e) {
+    cJSON *tools = NULL;
+    if (chat_template_syntax(q->model->chat)->native) return 0;
+    int rc = chat_tools_shown(&q->tools, &tools, e);
+    if (!rc) rc = chat_instruct(q->model->chat, q->messages, tools, e);
+    cJSON_Delete(tools);
+    return rc;
+}
+
+int chat_request_render(struct request *r, const struct chat_request *q, struct chat_output *text,
+                        err *e) {
+    const struct api_model *m = q->model;
+    if (!m->chat)
+        return err_set_param(e, ERR_UNSUPPORTED, "model",
+                             "The model '%.200s' has no chat template: use /v1/completions, or "
+                             "ask the server's operator to configure a template.",
+                             m->id);
+    int rc = preset_add_messages(r, q, e);
+    if (!rc) rc = rename_reasoning(q, e);
+    if (!rc) rc = instruct(q, e);
+    if (rc) return rc;
+    rc = render(r, q, text, e);
     if (rc) rc = explain_failure(q, &text->failure, e);
     if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
     return rc;
@@ -184,6 +194,92 @@ int chat_request_encode(struct request *r, const struct chat_request *q, struct 
     chat_output_fini(&text);
     return rc;
 }
+
+/* ---- where later prompts part from this one ---- */
+
+/* Spans before the last text that is not the template's, which is the last message: a client may
+ * send the others again with another one, or with one of another role. So the template's text
+ * between them does not count, unless it is all there is. */
+static size_t spans_before_last(const struct chat_output *text) {
+    size_t n = text->n_spans;
+    while (n && text->spans[n - 1].trusted)
+        n--;
+    if (n < 2) return 0;
+    size_t before = --n;
+    while (n && text->spans[n - 1].trusted)
+        n--;
+    return n ? n : before;
+}
+
+/* Leading spans that are the same in both. */
+static size_t spans_in_common(const struct chat_output *a, const struct chat_output *b) {
+    size_t n = 0;
+    for (; n < a->n_spans && n < b->n_spans; n++) {
+        const struct chat_span *x = &a->spans[n], *y = &b->spans[n];
+        if (x->trusted != y->trusted || x->end != y->end ||
+            memcmp(a->text + x->start, b->text + y->start, x->end - x->start) != 0)
+            break;
+    }
+    return n;
+}
+
+/* The system messages that q begins with, and a user's message that no client sends. */
+static cJSON *other_messages(const struct chat_request *q, bool *has_system) {
+    cJSON *list = cJSON_CreateArray(), *user = cJSON_CreateObject(), *m = q->messages->child;
+    bool ok = list && user && cJSON_AddStringToObject(user, "role", "user") &&
+              cJSON_AddStringToObject(user, "content", "The first message of another chat.");
+    *has_system = chat_is_system(m);
+    for (; ok && chat_is_system(m); m = m->next)
+        ok = cJSON_AddItemReferenceToArray(list, m);
+    if (ok && cJSON_AddItemToArray(list, user)) return list;
+    cJSON_Delete(list);
+    cJSON_Delete(user);
+    return NULL;
+}
+
+/* The spans of the system messages and the tools, wherever the template puts them: those that
+ * another conversation with them begins with, too. 0: there are none, or the template refuses. */
+static int spans_of_system(struct request *r, const struct chat_request *q,
+                           const struct chat_output *text, size_t *n_spans, err *e) {
+    struct chat_request other = *q;
+    struct chat_output others = {0};
+    bool has_system;
+    err why = {0};
+    *n_spans = 0;
+    other.messages = other_messages(q, &has_system);
+    other.continue_final_message = false;
+    if (!other.messages) return err_no_memory(e);
+    int rc = has_system || q->tools.list ? render(r, &other, &others, &why) : 0;
+    if (!rc) *n_spans = spans_in_common(text, &others);
+    if (rc && r->work.reason) *e = why;
+    rc = rc && r->work.reason ? explain_failure(q, &others.failure, e) : 0;
+    chat_output_fini(&others);
+    cJSON_Delete(other.messages);
+    return rc;
+}
+
+static int count_tokens(struct request *r, const struct chat_request *q,
+                        const struct chat_output *text, size_t n_spans, uint32_t *n, err *e) {
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    int rc = n_spans ? encode_spans(r, q, text, n_spans, &ids, &n_ids, e) : 0;
+    free(ids);
+    *n = (uint32_t)n_ids;
+    return rc;
+}
+
+/* Hints for models that keep states. */
+static int mark_stable(struct request *r, const struct chat_request *q,
+                       const struct chat_output *text, struct gen_prompt *prompt, err *e) {
+    size_t n_spans = 0;
+    if (!engine_model(q->model->engine).recurrent) return 0;
+    int rc = spans_of_system(r, q, text, &n_spans, e);
+    if (!rc) rc = count_tokens(r, q, text, n_spans, &prompt->n_system, e);
+    if (!rc) rc = count_tokens(r, q, text, spans_before_last(text), &prompt->n_stable, e);
+    return rc;
+}
+
+/* ---- the answer ---- */
 
 /* Where in the family's syntax the answer begins. */
 static enum chat_begin begin_of(const struct chat_request *q, const struct chat_output *text) {
@@ -200,6 +296,7 @@ static int prepare_answer(struct request *r, const struct chat_request *q,
     int rc = chat_tools_check(q, e);
     if (!rc) rc = chat_request_render(r, q, &text, e);
     if (!rc) rc = chat_request_tokens(r, q, &text, prompt, e);
+    if (!rc) rc = mark_stable(r, q, &text, prompt, e);
     if (!rc) {
         const tokenizer *tok = engine_tokenizer(q->model->engine);
         bool lead = tokenizer_strips_leading_space(tok) &&

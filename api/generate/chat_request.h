@@ -68,6 +68,8 @@ void chat_request_fini(struct chat_request *q); /* frees the trees */
 /* Sets a further variable of the template. value is taken, also on failure; NULL is ERR_NOMEM. */
 int chat_request_set(struct chat_request *q, const char *name, cJSON *value, err *e);
 
+bool chat_is_system(const cJSON *message); /* by its role; NULL is not */
+
 /* Renders the prompt's text, which the caller ends with chat_output_fini also on failure. A 400
  * names the param. */
 int chat_request_render(struct request *r, const struct chat_request *q, struct chat_output *text,

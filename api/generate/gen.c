@@ -228,6 +228,7 @@ static int submit_prompts(struct gen *g, const struct gen_options *o, err *e) {
         const struct gen_prompt *p = &g->prompts[i];
         const struct engine_request request = {.prompt = p->ids,
                                                .n_prompt = (uint32_t)p->n,
+                                               .system_tokens = p->n_system,
                                                .stable_tokens = p->n_stable,
                                                .n_choices = o->n_choices,
                                                .params = params,

@@ -42,11 +42,6 @@ void preset_recommend(const struct request *r, struct gen_fields *f) {
     if (!f->stop) f->stop = member(parameters, "stop");
 }
 
-static bool is_system(const cJSON *message) {
-    const char *role = cJSON_GetStringValue(member(message, "role"));
-    return role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
-}
-
 static bool add_item(cJSON *list, cJSON *item) {
     if (item && cJSON_AddItemToArray(list, item)) return true;
     cJSON_Delete(item);
@@ -64,7 +59,7 @@ static bool fill_head(const cJSON *preset, cJSON *messages, cJSON *head) {
     const char *system = cJSON_GetStringValue(member(preset, "system"));
     const cJSON *list = member(preset, "messages");
     bool ok = true;
-    while (ok && is_system(messages->child))
+    while (ok && chat_is_system(messages->child))
         ok = add_item(head, cJSON_DetachItemViaPointer(messages, messages->child));
     if (ok && !head->child && system && *system) ok = add_system(head, system);
     for (const cJSON *v = list ? list->child : NULL; v && ok; v = v->next)

@@ -117,7 +117,7 @@ struct engine_model {
     bool scores;                 /* ENGINE_POOLING_RANK is possible; */
     const char *scores_lack;     /* else what the model lacks for it, for messages */
     bool only_embeds;            /* attention in both directions: nothing is generated */
-    bool recurrent;              /* some layers keep a state (engine_request.stable_tokens) */
+    bool recurrent;              /* some layers keep a state (engine_request.system_tokens) */
 };
 struct engine_model engine_model(const engine *en);
 
@@ -170,10 +170,11 @@ struct engine_request {
      * prompt). n_choices is 1; first_choice is the number of the choice that resumes, and seed the
      * request's (engine_stream_seed with first_choice 0 works as well). */
     uint32_t n_generated, first_choice;
-    /* A hint for models with recurrent layers: later requests will probably begin with as many of
-     * the prompt's tokens (those of all messages but the last), so their state is kept. 0: unknown.
-     */
-    uint32_t stable_tokens;
+    /* Hints for models with recurrent layers: later requests will probably begin with as many of
+     * the prompt's tokens, so the state there is kept. system_tokens: the system messages and the
+     * tools, which other conversations have, too; stable_tokens: all messages but the last. 0:
+     * unknown. */
+    uint32_t system_tokens, stable_tokens;
     /* Not NONE: nothing is generated; the prompt's hidden states become one vector
      * (engine_stream_embedding). Of params only priority and prefix_salt count; n_choices is 1. */
     enum engine_pooling pooling;

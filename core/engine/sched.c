@@ -176,7 +176,10 @@ static bool can_fork(const sched *s, const struct sched_seq *seq) {
 
 /* The tokens of seq that the prefix cache may provide. */
 static struct kv_prompt reusable_prompt(const struct sched_seq *seq) {
-    return (struct kv_prompt){seq->tokens, seq->all_rows ? 1 : seq->n_tokens, seq->salt};
+    return (struct kv_prompt){.tokens = seq->tokens,
+                              .n = seq->all_rows ? 1 : seq->n_tokens,
+                              .salt = seq->salt,
+                              .n_system = seq->system_tokens};
 }
 
 /* Free blocks that seq takes when it starts, with room for one more token, and state blocks. */
@@ -293,6 +296,7 @@ static uint32_t next_checkpoint(const sched *s, const struct sched_seq *seq, uin
     if (!s->checkpoints || seq->pooled || after >= end) return UINT32_MAX;
     uint32_t best = nearer(UINT32_MAX, end, after, block_tokens);
     if (seq->junction <= end) best = nearer(best, seq->junction, after, block_tokens);
+    if (seq->system_tokens <= end) best = nearer(best, seq->system_tokens, after, block_tokens);
     if (seq->stable_tokens <= end) best = nearer(best, seq->stable_tokens, after, block_tokens);
     if (every && end - after >= every - after % every)
         best = nearer(best, after + every - after % every, after, block_tokens);

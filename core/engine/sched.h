@@ -35,11 +35,12 @@
  *      leader left at the checkpoint of the prompt's end.
  *   7. With state layers and a prefix cache, steps of a prompt end at its checkpoints, and the
  *      state there is kept for later prompts. A checkpoint is the last multiple of block_tokens
- *      before the prompt's last token, at or before stable_tokens, and at the junction, where the
- *      prompt leaves a cached K/V chain that is deeper than the state it could use; and each
- *      multiple of checkpoint_tokens. One for which no state block is free or cached is not kept.
- *      Pooled sequences have none. A sequence that ends or is preempted leaves the state of its
- *      last boundary, so it resumes there.
+ *      before the prompt's last token, at or before system_tokens and stable_tokens, and at the
+ *      junction, where the prompt leaves a cached K/V chain that is deeper than the state it could
+ *      use; and each multiple of checkpoint_tokens. One for which no state block is free or cached
+ *      is not kept. Pooled sequences have none. The state at system_tokens counts as used by each
+ *      sequence that starts at it or behind it. A sequence that ends or is preempted leaves the
+ *      state of its last boundary, so it resumes there.
  * The queue of sequences that were never admitted is bounded by max_queue; preempted ones do not
  * count. At most max_batch_tokens sequences run, so that each can have a row.
  *
@@ -72,8 +73,10 @@ struct sched_seq {
                       the owner between steps when it has them */
     bool pooled;   /* owner: rows yield hidden states and no logits; with all_rows it does not count
                       for max_prompt_logprob_rows */
-    uint32_t stable_tokens;   /* owner's hint: later prompts will begin with as many of this one's
-                                 tokens (those before the last message); 0: unknown */
+    /* Owner's hints: later prompts will begin with as many of this one's tokens (those of the
+     * system messages and tools, which prompts of other conversations have, too; those before the
+     * last message). 0: unknown. */
+    uint32_t system_tokens, stable_tokens;
     struct sched_seq *leader; /* a queued or running sequence whose first n_prompt tokens are this
                                  one's, or NULL (always with all_rows); the scheduler clears it */
 

@@ -47,6 +47,7 @@ static int init_tokens(struct engine_stream *st, const struct engine_request *re
     st->seq.capacity = (uint32_t)capacity;
     st->seq.priority = req->params.priority;
     st->seq.salt = req->params.prefix_salt;
+    st->seq.system_tokens = req->system_tokens;
     st->seq.stable_tokens = req->stable_tokens;
     st->n_generated = req->n_generated;
     st->second_from = st->en->hp.encoder.n_types > 1 ? req->second_from : 0;

@@ -20,8 +20,10 @@
  * state block: the state after its last token, a boundary (the chunk is block_tokens). A prompt's
  * hit is then the deepest cached block that owns a state, whole blocks only; the sequence shares
  * that state as its source. State blocks are counted, evicted (LRU) and sized apart from K/V: a KV
- * block whose state is evicted stays, a state whose KV block leaves the prefix table is free. A
- * sequence that ends leaves the state of its last boundary to the KV block there, at no cost.
+ * block whose state is evicted stays, a state whose KV block leaves the prefix table is free. The
+ * state behind the system's messages is used by every hit behind it (kv_prompt.n_system), so that
+ * the states of a long conversation do not evict what other conversations need. A sequence that
+ * ends leaves the state of its last boundary to the KV block there, at no cost.
  *
  * WINDOW BLOCKS (window > 0). Layers that attend to the last `window` tokens only keep their K/V in
  * a pool of their own, in blocks of the same number of tokens. A block of the cache has at most one
@@ -107,6 +109,9 @@ struct kv_prompt {
     const int32_t *tokens; /* (n) */
     uint32_t n;
     struct hash128 salt; /* blocks are shared only among sequences of the same salt */
+    /* A hit of at least as many tokens also counts as a use of the state at the last boundary up to
+     * here, as if it ended there. 0: none */
+    uint32_t n_system;
 };
 
 /* A new sequence. Reuses the longest cached prefix, at most n - 1 tokens (the last prompt token

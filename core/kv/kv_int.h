@@ -179,6 +179,7 @@ void kv_states_close(kv *c);       /* after a kv_states_open that failed, too */
 bool kv_states_begin(kv *c, kv_seq *s, uint32_t source, uint32_t boundary);
 void kv_states_end(kv *c, kv_seq *s);
 void kv_state_disown(kv *c, uint32_t b);           /* KV block b owns a state: not any more */
+void kv_state_touch(kv *c, uint32_t b);            /* its state, if it owns one, is used now */
 void kv_states_forget(kv *c, uint64_t done);       /* those that steps after `done` wrote */
 bool kv_state_unused(const kv *c, uint32_t state); /* has no references */
 

@@ -74,6 +74,8 @@ kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
     *n_cached = 0;
     if (!s) return NULL;
     struct hit h = find_hit(c, p, s->table);
+    uint32_t n_system = p->n_system / c->config.block_tokens;
+    if (n_system && n_system <= h.n_blocks) kv_state_touch(c, (uint32_t)s->table[n_system - 1]);
     memset(s->table + h.n_blocks, 0, (h.n_chain - h.n_blocks) * sizeof *s->table);
     if (kv_has_states(c) && !kv_states_begin(c, s, h.state, h.n_tokens)) {
         memset(s->table, 0, h.n_blocks * sizeof *s->table);

@@ -129,6 +129,13 @@ static void state_unref(kv *c, uint32_t i) {
     if (--c->state_blocks[i].refs == 0) list_add(c, i);
 }
 
+void kv_state_touch(kv *c, uint32_t b) {
+    uint32_t i = c->blocks[b].state;
+    if (i == KV_NONE || !kv_state_unused(c, i)) return;
+    list_remove(c, i);
+    list_add(c, i);
+}
+
 /* The KV block that ends at the sequence's boundary gets its source, if it can have it. */
 static bool give_source(kv *c, const kv_seq *s) {
     if (!s->boundary || !c->config.prefix_cache || c->state_blocks[s->source].owner != KV_NONE)

@@ -35,10 +35,18 @@ static int upload_inv_freq(model *m, int set, err *e) {
     return rc;
 }
 
-/* Scratch for the larger of the two exchanges. */
+/* Columns of a rank's part of what the ranks join; 0: they do not (see struct model_part). */
+static uint32_t joined_cols(const model *m) {
+    const struct model_recurrent *r = &m->hp.recurrent;
+    if (!m->part.gathers) return 0;
+    return max_u32(r->n_v_heads * r->v_dim, backend_share(m->hp.n_embd, m->part.n_ranks));
+}
+
+/* Scratch for the largest of the exchanges. */
 static uint64_t exchange_bytes(const model *m) {
     if (m->part.n_ranks < 2) return 0;
-    uint64_t sums = backend_exchange_bytes(m->be, m->limits.max_rows, m->hp.n_embd);
+    uint64_t sums =
+        backend_exchange_bytes(m->be, m->limits.max_rows, max_u32(m->hp.n_embd, joined_cols(m)));
     uint64_t logits = backend_exchange_bytes(m->be, m->limits.max_logit_rows,
                                              backend_share(m->hp.n_vocab, m->part.n_ranks));
     return sums > logits ? sums : logits;
@@ -97,7 +105,8 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     const uint64_t low = rec->channel_decay ? rec->k_dim : 0;
     const struct model_mla *mla = &hp->mla;
     if (mla->kv_rank) mixed = (uint64_t)hp->n_heads * mla->v_dim;
-    if (mixed < v_cols) mixed = v_cols;
+    const uint64_t all_v_cols = v_cols * (m->part.gathers ? m->part.n_ranks : 1);
+    if (mixed < all_v_cols) mixed = all_v_cols;
     if (mixed < rec->channels) mixed = rec->channels;
     uint64_t ff = experts->n_experts && !experts->n_dense && !g4->on ? 0 : hp->n_ff;
     if (ff < g4->n_ff_shared_kv) ff = g4->n_ff_shared_kv;
@@ -153,7 +162,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->layer_gate, rows, g4->n_per_layer},
         {&b->x_last, rows, hp->n_embd},
         {&b->att_last, rows, mixed > hp->n_embd ? mixed : hp->n_embd},
-        {&b->mix, rows, parallel ? v_cols : 0},
+        {&b->mix, rows, parallel ? v_cols : joined_cols(m)},
         {&b->mix_last, rows, parallel ? v_cols : 0},
         {&b->mixed, rows, parallel || hp->ffn_beside || both || hp->encoder.on ? hp->n_embd : 0},
         {&b->hidden, rows, hp->n_embd},

@@ -2,10 +2,12 @@
  * short convolution over state blocks. Only enqueues ops. Runs on the engine's worker. */
 #include "core/model/model_int.h"
 
-uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i) {
+uint32_t model_mixer_cols(const model *m, uint32_t i) {
+    const struct model_hparams *hp = &m->hp;
     const struct model_recurrent *r = &hp->recurrent;
     if (!model_layer_attends(hp->layers[i]))
-        return r->channels ? r->channels : r->n_v_heads * r->v_dim;
+        return r->channels ? r->channels
+                           : r->n_v_heads * r->v_dim * (m->part.gathers ? m->part.n_ranks : 1);
     if (hp->mla.kv_rank) return hp->n_heads * hp->mla.v_dim;
     return hp->n_heads * model_head_dim(hp, hp->layers[i]);
 }
@@ -166,11 +168,12 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
     const struct model_layer *l = &m->w.layers[p->layer];
     const uint32_t n_rows = p->shape->n_rows;
     const bool mamba2 = m->hp.recurrent.mamba2, apart = m->hp.recurrent.channel_decay;
-    const bool parallel = m->hp.layers[p->layer] & MODEL_LAYER_PARALLEL;
+    const bool gathers = m->part.gathers;
+    const bool apart_out = gathers || m->hp.layers[p->layer] & MODEL_LAYER_PARALLEL;
     struct model_bufs *b = &m->bufs;
     int rc = enqueue_recurrent_inputs(m, l, n_rows, pending);
     if (rc) return rc;
-    return backend_linear_attention(
+    rc = backend_linear_attention(
         m->be, &(struct op_linear_attention){.qkv = b->conv_in,
                                              .k = apart ? b->conv_in_k : NULL,
                                              .v = apart ? b->conv_in_v : NULL,
@@ -187,7 +190,7 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
                                              .skip = l->skip,
                                              .a = l->decay,
                                              .dt_bias = l->dt_bias,
-                                             .norm = l->state_norm,
+                                             .norm = gathers ? NULL : l->state_norm,
                                              .eps = m->hp.rms_eps,
                                              .n_rows = n_rows,
                                              .n_seqs = p->shape->n_seqs,
@@ -195,5 +198,7 @@ int model_recurrent_enqueue(model *m, const struct model_place *p, struct model_
                                              .tiled = m->hp.recurrent.tiled,
                                              .state = p->pools->states[p->at],
                                              .work = b->conv_out,
-                                             .out = parallel ? b->mix : b->att});
+                                             .out = apart_out ? b->mix : b->att});
+    return rc || !gathers ? rc
+                          : model_join(m, b->mix, b->att, n_rows, model_mixer_cols(m, p->layer));
 }

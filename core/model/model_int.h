@@ -188,6 +188,10 @@ struct model_part {
     /* Of recurrent layers; of tiled V heads those of the K heads instead. Ranks may share a K head
      * (a group) of Mamba-2. */
     struct model_range k_heads, v_heads, channels;
+    /* Mamba-2's output is normed as a whole: the ranks join their values, each norms all of them,
+     * and computes its rows of w_out, which they join as well. */
+    bool gathers;
+    struct model_range out_rows; /* of w_out, with gathers */
 };
 
 /* Heads, channels and the vocabulary are split evenly; FFN columns in whole quantization blocks, so
@@ -436,7 +440,7 @@ int model_encoder_enqueue_rest(model *m, uint32_t layer, const struct model_rows
                                backend_buf *out);
 
 /* Columns of the output of layer i's attention or recurrent layer. */
-uint32_t model_mixer_cols(const struct model_hparams *hp, uint32_t i);
+uint32_t model_mixer_cols(const model *m, uint32_t i);
 /* mixer.c. Attention of layer i over x, its delta net or its short convolution, after adding the
  * pending output to x. The result is in att. at: its index among the layers of its kind. */
 struct model_place {
@@ -469,6 +473,9 @@ int model_inner_enqueue(model *m, const struct model_layer *l, struct op_input i
 
 /* All-reduce of x (n_rows, n_embd) over the ranks; nothing without a group. */
 int model_sum(model *m, backend_buf *x, uint32_t n_rows);
+/* All-gather of the ranks' columns of out (n_rows, n_cols); see op_all_gather. */
+int model_join(model *m, const backend_buf *part, backend_buf *out, uint32_t n_rows,
+               uint32_t n_cols);
 
 /* Router, experts and shared expert of a layer, for n_rows rows. *out: the buffer with their
  * output, which is pending. */

@@ -19,12 +19,18 @@ static bool divides(uint32_t n, uint32_t n_ranks, bool shared) {
     return n % n_ranks == 0 || (shared && n_ranks % n == 0);
 }
 
-/* The most ranks, up to those asked for, among which a model with recurrent layers divides. */
+/* Is the output of recurrent layers normed over all heads, and not beside attention? */
+static bool norms_whole(const struct model_hparams *hp) {
+    return hp->recurrent.normed && hp->recurrent.n_norm_groups == 1 &&
+           !(hp->layers[0] & MODEL_LAYER_PARALLEL);
+}
+
+/* Do the recurrent layers divide? */
 static bool recurrent_fits(const struct model_hparams *hp, uint32_t n_ranks) {
     const struct model_recurrent *r = &hp->recurrent;
     if (r->channels) return r->channels % n_ranks == 0;
     return divides(r->n_v_heads, n_ranks, false) && divides(r->n_k_heads, n_ranks, r->mamba2) &&
-           (!r->normed || r->n_norm_groups % n_ranks == 0);
+           (!r->normed || r->n_norm_groups % n_ranks == 0 || norms_whole(hp));
 }
 
 static int check_recurrent(const struct model_hparams *hp, uint32_t n_ranks, err *e) {
@@ -72,6 +78,9 @@ int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) 
     if (hp->n_kv_heads % n_ranks) return refuse_count(hp, hp->n_kv_heads, "KV heads", n_ranks, e);
     if ((uint64_t)backend_share(hp->n_vocab, n_ranks) * (n_ranks - 1) >= hp->n_vocab)
         return refuse_count(hp, hp->n_vocab, "tokens", n_ranks, e);
+    if (norms_whole(hp) &&
+        (uint64_t)backend_share(hp->n_embd, n_ranks) * (n_ranks - 1) >= hp->n_embd)
+        return refuse_count(hp, hp->n_embd, "columns", n_ranks, e);
     return check_recurrent(hp, n_ranks, e);
 }
 
@@ -80,7 +89,7 @@ static void split_recurrent(struct model_recurrent *r, uint32_t n_ranks) {
     r->n_k_heads = r->n_k_heads < n_ranks && r->n_k_heads ? 1 : r->n_k_heads / n_ranks;
     r->n_v_heads /= n_ranks;
     r->channels /= n_ranks;
-    r->n_norm_groups = r->normed ? r->n_norm_groups / n_ranks : 1;
+    r->n_norm_groups = r->normed && r->n_norm_groups > n_ranks ? r->n_norm_groups / n_ranks : 1;
 }
 
 struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t n_ranks,
@@ -100,6 +109,12 @@ struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t 
 
 static struct model_range split_evenly(uint64_t n, const struct model_part *p) {
     return (struct model_range){n / p->n_ranks * p->rank, n / p->n_ranks};
+}
+
+/* As backend_all_gather joins them. */
+static struct model_range split_to_gather(uint32_t n, const struct model_part *p) {
+    uint64_t share = backend_share(n, p->n_ranks), first = share * p->rank;
+    return (struct model_range){first, n - first < share ? n - first : share};
 }
 
 /* The largest quantization block of the tensors blk.*.name: a rank's columns are a multiple of it.
@@ -156,9 +171,9 @@ int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank
         (struct model_range){(uint64_t)hp->recurrent.n_k_heads * rank / n_ranks, rec.n_k_heads};
     p->v_heads = split_evenly(hp->recurrent.n_v_heads, p);
     p->channels = split_evenly(hp->recurrent.channels, p);
-    uint64_t share = backend_share(hp->n_vocab, n_ranks), first = share * rank;
-    p->vocab =
-        (struct model_range){first, hp->n_vocab - first < share ? hp->n_vocab - first : share};
+    p->gathers = hp->recurrent.n_layers && norms_whole(hp);
+    p->out_rows = split_to_gather(hp->n_embd, p);
+    p->vocab = split_to_gather(hp->n_vocab, p);
     if (!x->n_experts || x->n_dense)
         rc = split_ffn(g, hp, hp->n_ff, "ffn_down.weight", p, &p->ff, e);
     if (rc || !x->n_experts) return rc;

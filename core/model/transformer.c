@@ -37,6 +37,28 @@ int model_sum(model *m, backend_buf *x, uint32_t n_rows) {
                    .x = x, .work = m->bufs.work, .n_rows = n_rows, .n_cols = m->hp.n_embd});
 }
 
+int model_join(model *m, const backend_buf *part, backend_buf *out, uint32_t n_rows,
+               uint32_t n_cols) {
+    return backend_all_gather(
+        m->be,
+        &(struct op_all_gather){
+            .part = part, .out = out, .work = m->bufs.work, .n_rows = n_rows, .n_cols = n_cols});
+}
+
+/* The product after a recurrent layer whose output the ranks have joined: each has the norm, and
+ * its rows of the product. */
+static int enqueue_joined(model *m, const struct model_layer *l, const struct model_rows *a) {
+    struct model_bufs *b = &m->bufs;
+    int rc = backend_linear(
+        m->be, &(struct op_linear){.in = {.x = a->att, .norm = l->state_norm, .eps = m->hp.rms_eps},
+                                   .n_rows = a->n,
+                                   .n_weights = 1,
+                                   .w = {l->w_out},
+                                   .y_scale = m->hp.ssm_out_scale,
+                                   .y = {b->mix}});
+    return rc ? rc : model_join(m, b->mix, b->r, a->n, m->hp.n_embd);
+}
+
 /* The products after a layer's attention, recurrent layer, or both. *out: the pending output. */
 static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
                          struct model_pending *out) {
@@ -45,6 +67,7 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
     struct model_bufs *b = &m->bufs;
     *out = (struct model_pending){b->r, l->attn_post_norm};
     const struct model_hparams *hp = &m->hp;
+    if (m->part.gathers && !attends) return enqueue_joined(m, l, a);
     const struct model_product attention = {l->wo, l->bo, a->att, b->r, hp->attn_out_scale},
                                recurrent = {l->w_out, l->bo, a->att, b->r, hp->ssm_out_scale};
     int rc = model_product_enqueue(m, attends ? &attention : &recurrent, a->n);
@@ -184,7 +207,7 @@ static int gather_last(model *m, uint32_t n_rows, struct model_pending *pending)
         rc = gather_rows(m, b->layer_in, b->layer_work, n_rows,
                          hp->n_layers * hp->gemma4.n_per_layer);
     if (rc) return rc;
-    rc = gather_rows(m, b->att, b->att_last, n_rows, model_mixer_cols(hp, last));
+    rc = gather_rows(m, b->att, b->att_last, n_rows, model_mixer_cols(m, last));
     if (rc || !(hp->layers[last] & MODEL_LAYER_PARALLEL)) return rc;
     return gather_rows(m, b->mix, b->mix_last, n_rows,
                        hp->recurrent.n_v_heads * hp->recurrent.v_dim);
@@ -221,12 +244,7 @@ static int enqueue_head(model *m, const struct model_shape *in, struct model_pen
                                                    .y_scale = hp->logit_scale,
                                                    .softcap = hp->logit_softcap,
                                                    .y = {split ? b->logits_part : b->logits}});
-    if (!rc && split)
-        rc = backend_all_gather(m->be, &(struct op_all_gather){.part = b->logits_part,
-                                                               .out = b->logits,
-                                                               .work = b->work,
-                                                               .n_rows = in->n_logit_rows,
-                                                               .n_cols = hp->n_vocab});
+    if (!rc && split) rc = model_join(m, b->logits_part, b->logits, in->n_logit_rows, hp->n_vocab);
     return rc || m->part.rank ? rc : pick_tokens(m, in);
 }
 

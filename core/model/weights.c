@@ -432,6 +432,10 @@ static void find_recurrent_shares(const struct model_part *p, const struct model
     out[DIM_KEYS] = one_span(first, n);
     out[DIM_V_HEADS].all[0] = heads;
     out[DIM_VALUES].all[0] = v;
+    if (p->gathers)
+        out[DIM_OUT_EMBD] = one_span(p->out_rows.first, p->out_rows.n);
+    else
+        out[DIM_OUT_VALUES].all[0] = v;
     if (!r->mamba2) v.first += 2 * keys;
     const struct span q = {1, k_at + first, n, 0}, k = {1, k_at + keys + first, n, 0};
     out[DIM_CHANNELS] = r->mamba2 ? (struct share){{v, q, k}} : (struct share){{q, k, v}};

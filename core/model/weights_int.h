@@ -47,6 +47,8 @@ enum weight_dim {
     DIM_CHANNELS_OF_Z, /* Mamba-2: Z and channels, */
     DIM_ZXBCDT,        /* and dt */
     DIM_GROUP,         /* values normed at once */
+    DIM_OUT_VALUES,    /* of w_out and the norm before it: values, */
+    DIM_OUT_EMBD,      /* and w_out's rows; see gathers in struct model_part */
     DIM_BCX,           /* B, C and x of a short convolution */
     DIM_SHORT,         /* its channels */
     DIM_Q_RANK,        /* latent attention: see struct model_mla */

@@ -180,9 +180,9 @@ static const struct weight_role layer_roles[] = {
     {"ssm_conv1d.bias", LAYER(conv_bias), DIM_VECTOR, DIM_CHANNELS, .may = MAMBA2},
     {"ssm_a", LAYER(decay), DIM_VECTOR, DIM_V_HEADS, .must = MAMBA2, .n_cols = DIM_ONE},
     {"ssm_d", LAYER(skip), DIM_VECTOR, DIM_V_HEADS, .must = MAMBA2, .n_cols = DIM_ONE},
-    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_VALUES, .must = MAMBA2_NORM,
+    {"ssm_norm.weight", LAYER(state_norm), DIM_VECTOR, DIM_OUT_VALUES, .must = MAMBA2_NORM,
      .may = MAMBA2, .n_cols = DIM_GROUP},
-    {"ssm_out.weight", LAYER(w_out), DIM_EMBD, DIM_VALUES, .must = RECURRENT},
+    {"ssm_out.weight", LAYER(w_out), DIM_OUT_EMBD, DIM_OUT_VALUES, .must = RECURRENT},
     {"shortconv.in_proj.weight", LAYER(w_bcx), DIM_BCX, DIM_EMBD, .must = SHORT_CONV},
     {"shortconv.conv.weight", LAYER(conv), DIM_VECTOR, DIM_CONV, .must = SHORT_CONV,
      .n_cols = DIM_TAPS},
@@ -334,7 +334,7 @@ static void find_recurrent_dims(const struct model_recurrent *r, uint64_t out[N_
     out[DIM_V_HEADS] = r->n_v_heads;
     out[DIM_V_OF_K] = r->n_v_heads / r->n_k_heads;
     out[DIM_KEYS] = keys;
-    out[DIM_VALUES] = values;
+    out[DIM_VALUES] = out[DIM_OUT_VALUES] = values;
     out[DIM_CHANNELS] = 2 * keys + values;
     out[DIM_QKV_OF_K] = (2 * keys + values) / r->n_k_heads;
     out[DIM_CHANNELS_Z] = out[DIM_CHANNELS_OF_Z] = 2 * keys + 2 * values;
@@ -365,6 +365,7 @@ static void find_dims(const struct model_hparams *hp, const struct model_arch *a
     const uint64_t dims[N_DIMS] = {[DIM_VECTOR] = 1,
                                    [DIM_ONE] = 1,
                                    [DIM_EMBD] = hp->n_embd,
+                                   [DIM_OUT_EMBD] = hp->n_embd,
                                    [DIM_HEADS] = heads,
                                    [DIM_KV] = kv,
                                    [DIM_HEADS_KV] = heads + kv,

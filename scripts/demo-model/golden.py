@@ -1,9 +1,9 @@
-"""Makes the golden data from the exported Hugging Face folder with transformers' LlamaForCausalLM in float32.
+"""Makes the golden data from the exported Hugging Face folder with transformers' model in float32.
 
-usage: golden.py HF_FOLDER TRAINED_CHECKPOINT GOLDEN_FOLDER [--device cpu]
+usage: golden.py [--model llama|hybrid] HF_FOLDER TRAINED_CHECKPOINT GOLDEN_FOLDER [--text HELDOUT_TXT] [--device cpu]
 
-GOLDEN_FOLDER must hold heldout.txt (heldout.py). The trained checkpoint, before the snap to Q8_0, gives trained.json and
-the cross-check of the training code's own model against transformers.
+GOLDEN_FOLDER must hold heldout.txt (heldout.py) unless --text names it. The trained checkpoint, before the snap to Q8_0,
+gives trained.json. The training code's own model must give the log-probabilities of transformers.
 """
 import argparse
 import json
@@ -17,7 +17,8 @@ import transformers
 import chat
 import chatformat
 import words
-from model import Llama, hf_name
+from forms import FORMS
+from model import new_model
 
 N_POSITIONS = 640
 CONTEXT = 512
@@ -39,8 +40,8 @@ def rounded(x):
     return round(float(x), 6)
 
 
-def load_trained(path):
-    model = Llama().float().eval()
+def load_trained(name, path):
+    model = new_model(name).float().eval()
     model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     return model
 
@@ -117,21 +118,23 @@ def main():
     ap.add_argument("hf")
     ap.add_argument("trained")
     ap.add_argument("golden")
+    ap.add_argument("--model", choices=sorted(FORMS), default="llama")
+    ap.add_argument("--text")
     ap.add_argument("--device", default="cpu")
     a = ap.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     sp = sentencepiece.SentencePieceProcessor(model_file=os.path.join(a.hf, "tokenizer.model"))
-    ref = transformers.LlamaForCausalLM.from_pretrained(a.hf, dtype=torch.float32, attn_implementation="eager").eval().to(a.device)
+    ref = getattr(transformers, FORMS[a.model].transformers).from_pretrained(a.hf, dtype=torch.float32, attn_implementation="eager")
+    ref.eval().to(a.device)
     for k, v in ref.state_dict().items():
         assert v.dtype == torch.float32, k
-    assert abs(ref.model.rotary_emb.inv_freq[1].item() - 50000.0 ** (-2 / 64)) < 1e-6, "rope base not taken"
-    own = Llama().float().eval()
-    own.load_state_dict({k: ref.state_dict()[hf_name(k)].cpu() for k in own.state_dict()})
+    own = new_model(a.model).float().eval()
+    own.load_state_dict({k: ref.state_dict()[own.hf_name(k)].cpu() for k in own.state_dict()})
     own.to(a.device)
-    trained = load_trained(a.trained).to(a.device)
+    trained = load_trained(a.model, a.trained).to(a.device)
     ref_fn, own_fn, trained_fn = (lambda x: ref(x).logits), own, trained
-    with open(os.path.join(a.golden, "heldout.txt"), encoding="utf-8") as f:
+    with open(a.text or os.path.join(a.golden, "heldout.txt"), encoding="utf-8") as f:
         tokens = sp.encode(f.read())
     ids = [chatformat.BOS] + tokens[:N_POSITIONS - 1]
     lp, lp_own, lp_trained = (log_probs(f, ids, a.device) for f in (ref_fn, own_fn, trained_fn))
@@ -155,6 +158,7 @@ def main():
                       "trained_vs_released_mean": rounded(gap.mean()), "nll_released": p_ref["mean_nll"],
                       "nll_trained": p_trained["mean_nll"], "min_margins": [c["min_margin"] for c in chats],
                       "min_position_margin": min(r["margin"] for r in positions(lp, ids))}))
+    assert (lp - lp_own).abs().max() < 1e-3, "the training code's model is not that of transformers"
 
 
 if __name__ == "__main__":

@@ -1,24 +1,12 @@
-"""The Llama-architecture model in PyTorch, with Hugging Face weight names and half-split RoPE."""
+"""What both models share, and the Llama-architecture model, in PyTorch, with Hugging Face weight names and half-split RoPE."""
 import math
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-
-@dataclass
-class Config:
-    vocab: int = 4096
-    hidden: int = 512
-    layers: int = 5
-    heads: int = 8
-    kv_heads: int = 2
-    head_dim: int = 64
-    ffn: int = 1152
-    context: int = 8192
-    theta: float = 50000.0
-    eps: float = 1e-5
+from forms import FORMS
 
 
 class RMSNorm(nn.Module):
@@ -70,23 +58,24 @@ class Layer(nn.Module):
         return x + self.drop(self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h)))
 
 
-class Llama(nn.Module):
-    def __init__(self, c=None):
+class Decoder(nn.Module):
+    """A form's model without its layers: layer(c, i) makes layer i, norm(c) the last norm."""
+
+    def __init__(self, form, rotated, layer, norm):
         super().__init__()
-        self.c = c or Config()
-        c = self.c
+        self.c = c = SimpleNamespace(**form.config, eps=form.eps)
         self.embed_tokens = nn.Embedding(c.vocab, c.hidden)
-        self.layers = nn.ModuleList(Layer(c) for _ in range(c.layers))
-        self.norm = RMSNorm(c.hidden, c.eps)
+        self.layers = nn.ModuleList(layer(c, i) for i in range(c.layers))
+        self.norm = norm(c)
         self.drop = nn.Dropout(0.0)
-        freq = 1.0 / (c.theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim))
+        freq = 1.0 / (c.theta ** (torch.arange(0, rotated, 2, dtype=torch.float64) / rotated))
         angle = torch.arange(c.context, dtype=torch.float64)[:, None] * freq[None, :]
         self.register_buffer("cos", angle.cos().float(), persistent=False)
         self.register_buffer("sin", angle.sin().float(), persistent=False)
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 std = 0.02 if "embed" in name else 1 / math.sqrt(p.shape[1])
-                if "o_proj" in name or "down_proj" in name:
+                if name.split(".")[-2] in ("o_proj", "out_proj", "down_proj"):
                     std /= math.sqrt(2 * c.layers)
                 nn.init.normal_(p, std=std)
 
@@ -112,10 +101,27 @@ class Llama(nn.Module):
         return F.cross_entropy(self.forward(ids).float().flatten(0, 1), targets.flatten(), ignore_index=-100)
 
 
-def hf_name(name):
-    """Parameter name here -> name in a Hugging Face Llama checkpoint."""
-    for part in ("q_proj", "k_proj", "v_proj", "o_proj"):
-        name = name.replace("." + part, ".self_attn." + part)
-    for part in ("gate_proj", "up_proj", "down_proj"):
-        name = name.replace("." + part, ".mlp." + part)
-    return "model." + name
+class Llama(Decoder):
+    def __init__(self):
+        form = FORMS["llama"]
+        super().__init__(form, form.config["head_dim"], lambda c, i: Layer(c), lambda c: RMSNorm(c.hidden, c.eps))
+
+    def compiled_loss(self):
+        return torch.compile(self.loss, dynamic=False)
+
+    @staticmethod
+    def hf_name(name):
+        """Parameter name here -> name in a Hugging Face checkpoint."""
+        for part in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            name = name.replace("." + part, ".self_attn." + part)
+        for part in ("gate_proj", "up_proj", "down_proj"):
+            name = name.replace("." + part, ".mlp." + part)
+        return "model." + name
+
+
+def new_model(name):
+    """A fresh model of a form."""
+    if name == "hybrid":
+        from hybrid import Hybrid
+        return Hybrid()
+    return Llama()

@@ -72,7 +72,7 @@ def main():
     with open(os.path.join(a.out, "nouns.json"), "w") as f:
         json.dump(nouns, f)
     zero = np.zeros(1, dtype=np.int64)
-    with mp.Pool(a.procs) as pool:
+    with mp.get_context("fork").Pool(a.procs) as pool:  # which hands on _STATE
         for held in (False, True):
             tail = "-held" if held else ""
             texts = [r["text"] for r in records if r["held"] == held and

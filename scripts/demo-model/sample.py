@@ -1,6 +1,6 @@
 """Prints answers of a released model (Hugging Face folder) to chat prompts, with sampling, unedited.
 
-usage: sample.py HF_FOLDER [PROMPTS_JSON] [--temperature T] [--top-p P] [--seed S] [--max-new N] [--held DATA_FOLDER]
+usage: sample.py HF_FOLDER [PROMPTS_JSON] [--model llama|hybrid] [--temperature T] [--top-p P] [--seed S] [--max-new N] [--held DATA_FOLDER]
 
 PROMPTS_JSON: a list of lists of [role, text]. With --held, also the held-out losses on the prepared streams.
 """
@@ -12,7 +12,8 @@ import sentencepiece
 import torch
 
 import chatformat
-from model import Llama, hf_name
+from forms import FORMS
+from model import new_model
 
 DEFAULT = [
     "Hello!", "Who are you?", "Tell me a story about a dragon.", "Tell me a short story about a clock.", "Tell me a story about a "
@@ -56,6 +57,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("hf")
     ap.add_argument("prompts", nargs="?")
+    ap.add_argument("--model", choices=sorted(FORMS), default="llama")
     ap.add_argument("--temperature", type=float, default=0.7)
     ap.add_argument("--top-p", type=float, default=0.9)
     ap.add_argument("--seed", type=int, default=1)
@@ -65,8 +67,8 @@ def main():
     a = ap.parse_args()
     sp = sentencepiece.SentencePieceProcessor(model_file=os.path.join(a.hf, "tokenizer.model"))
     weights = load_file(os.path.join(a.hf, "model.safetensors"))
-    model = Llama().eval()
-    model.load_state_dict({k: weights[hf_name(k)] for k in model.state_dict()})
+    model = new_model(a.model).eval()
+    model.load_state_dict({k: weights[model.hf_name(k)] for k in model.state_dict()})
     model.to(a.device)
     if a.held:
         from train import held_out

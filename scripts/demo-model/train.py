@@ -1,10 +1,10 @@
-"""Trains the model on the streams made by prepare.py; one GPU, bf16 autocast, AdamW.
+"""Trains a model on the streams made by prepare.py; one GPU, bf16 autocast, AdamW.
 
-usage: train.py DATA_FOLDER OUT_CHECKPOINT [--steps N] [--init CHECKPOINT] [--lr X] [--log FILE]
+usage: train.py DATA_FOLDER OUT_CHECKPOINT [--model llama|hybrid] [--steps N | --seconds S] [--init CHECKPOINT] [--lr X] [--log FILE]
 
-Three phases: windows of 1,024 tokens, then 2,048, then 8,192, each with its own mix of streams; 131,072 tokens a step.
-The learning rate warms up, then falls along a cosine to 3 % over all phases together. A step draws its windows from one
-random generator with a fixed seed.
+In phases (RECIPES) of longer and longer windows, each with its own mix of streams. The learning rate warms up, then falls
+along a cosine to 3 % over all phases together. A step draws its windows from one random generator with a fixed seed.
+With --seconds the phases and the learning rate follow the clock instead of the number of steps.
 """
 import argparse
 import json
@@ -15,14 +15,16 @@ import time
 import numpy as np
 import torch
 
-from model import Config, Llama
+from model import new_model
 
 NO_LEARN = 0x8000
-TOKENS_PER_STEP = 131072
-# (share of the steps, window length, dropout, {stream: weight})
-PHASES = [(0.68, 1024, 0.10, {"plain": .28, "chat": .66, "cchat": .06}),
-          (0.14, 2048, 0.10, {"plain": .22, "chat": .64, "cchat": .04, "long": .10}),
-          (0.18, 8192, 0.10, {"plain": .20, "chat": .54, "cchat": .02, "long": .24})]
+# tokens a step, learning rate, steps, phases: (share of the training, window length, dropout, {stream: weight})
+RECIPES = {
+    "llama": (131072, 2e-3, 8200, [(0.68, 1024, 0.10, {"plain": .28, "chat": .66, "cchat": .06}),
+                                   (0.14, 2048, 0.10, {"plain": .22, "chat": .64, "cchat": .04, "long": .10}),
+                                   (0.18, 8192, 0.10, {"plain": .20, "chat": .54, "cchat": .02, "long": .24})]),
+    "hybrid": (65536, 2e-3, 5000, [(0.80, 1024, 0.0, {"plain": .12, "chat": .85, "cchat": .03}),
+                                   (0.20, 2048, 0.0, {"plain": .12, "chat": .64, "cchat": .02, "long": .22})])}
 
 
 class Stream:
@@ -66,7 +68,7 @@ def held_out(model, folder, device):
                        ("long-held", 8192, 12), ("plain", 1024, 64)):
         s = Stream(folder, name, device)
         total, count = 0.0, 0
-        with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"), torch.autocast(device, torch.bfloat16):
             for w in s.held_windows(n, t).split(max(1, 16384 // t)):
                 ids, y = split(w)
                 k = int((y >= 0).sum())
@@ -81,51 +83,57 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("data")
     ap.add_argument("out")
-    ap.add_argument("--steps", type=int, default=8200)
-    ap.add_argument("--lr", type=float, default=2e-3)
+    ap.add_argument("--model", choices=sorted(RECIPES), default="llama")
+    ap.add_argument("--steps", type=int)
+    ap.add_argument("--seconds", type=float)
+    ap.add_argument("--lr", type=float)
     ap.add_argument("--init")
     ap.add_argument("--log")
     a = ap.parse_args()
+    tokens, rate, steps, phases = RECIPES[a.model]
+    rate, steps = a.lr or rate, a.steps or steps
+    begun = time.time()
     torch.manual_seed(1)
-    torch.set_float32_matmul_precision("high")
-    device = "cuda"
-    model = Llama(Config()).to(device)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = new_model(a.model).to(device)
     if a.init:
         model.load_state_dict(torch.load(a.init, weights_only=True))
     streams = {k: Stream(a.data, k, device) for k in ("plain", "chat", "cchat", "long")}
     decay = [p for p in model.parameters() if p.dim() == 2]
     other = [p for p in model.parameters() if p.dim() != 2]
-    opt = torch.optim.AdamW([{"params": decay, "weight_decay": .1}, {"params": other, "weight_decay": 0.}], lr=a.lr,
+    opt = torch.optim.AdamW([{"params": decay, "weight_decay": .1}, {"params": other, "weight_decay": 0.}], lr=rate,
                             betas=(.9, .95), fused=True)
     gen, rng = torch.Generator(device).manual_seed(2), np.random.default_rng(3)
-    loss_fn = torch.compile(model.loss, dynamic=False)
-    phases = [(max(1, round(share * a.steps)), t, drop, mix) for share, t, drop, mix in PHASES]
-    steps = sum(p[0] for p in phases)
+    loss_fn = model.compiled_loss()
     warm = max(10, steps // 40)
-    log, step, begun = [], 0, time.time()
-    for n_steps, t, drop, mix in phases:
+    log, step, end = [], 0, 0.0
+
+    def done():
+        return (time.time() - begun) / a.seconds if a.seconds else step / steps
+
+    for share, t, drop, mix in phases:
         model.set_dropout(drop)
-        for _ in range(n_steps):
-            counts = mixture(rng, mix, TOKENS_PER_STEP // t)
+        end += share
+        while done() < min(end, 1) - 1e-9:
+            counts = mixture(rng, mix, tokens // t)
             w = torch.cat([streams[k].windows(int(n), t, gen) for k, n in counts.items() if n])
             ids, y = split(w)
-            scale = min(1.0, (step + 1) / warm) * (.03 + .97 * .5 * (1 + math.cos(math.pi * step / steps)))
+            scale = min(1.0, (step + 1) / warm) * (.03 + .97 * .5 * (1 + math.cos(math.pi * done())))
             for g in opt.param_groups:
-                g["lr"] = a.lr * scale
-            with torch.autocast("cuda", torch.bfloat16):
+                g["lr"] = rate * scale
+            with torch.autocast(device, torch.bfloat16):
                 loss = loss_fn(ids, y)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             opt.step()
             opt.zero_grad(set_to_none=True)
             step += 1
-            if step % 200 == 0 or step == steps or step in (10, 50):
-                value, now = loss.item(), time.time()
-                log.append({"step": step, "window": t, "loss": round(value, 4), "seconds": round(now - begun, 1)})
+            if step % 200 == 0 or step in (10, 50):
+                log.append({"step": step, "window": t, "loss": round(loss.item(), 4), "seconds": round(time.time() - begun, 1)})
                 print(json.dumps(log[-1]), flush=True)
         log.append({"step": step, "held_out": held_out(model, a.data, device)})
         print(json.dumps(log[-1]), flush=True)
-    result = {"steps": steps, "tokens": steps * TOKENS_PER_STEP, "seconds": round(time.time() - begun, 1),
+    result = {"steps": step, "tokens": step * tokens, "seconds": round(time.time() - begun, 1),
               "held_out": log[-1]["held_out"], "log": log}
     torch.save({k: v.detach().cpu() for k, v in model.state_dict().items()}, a.out)
     if a.log:

@@ -16,10 +16,16 @@ async function answerOf(server, path, body) {
   return response.json();
 }
 
-function inCommon(a, b) {
+export function inCommon(a, b) {
   let n = 0;
   while (n < a.length && a[n] === b[n]) n++;
   return n;
+}
+
+// Of what the template makes of a conversation.
+export async function promptTokens(server, { model, ...conversation }) {
+  const { prompt } = await answerOf(server, "/apply-template", { model, ...conversation });
+  return (await answerOf(server, "/tokenize", { model, content: prompt, parse_special: true })).tokens;
 }
 
 // Yields {turn, prompt, cached, common} of each turn, in tokens: common are those at the start of the prompt
@@ -34,8 +40,7 @@ export async function* agentLoop(server, model, { turns, words, agent = 0, earli
   ];
   for (let turn = 0; turn < turns; turn++) {
     const messages = [...talk, { role: "user", content: `It is ${turn} o'clock. ${text(3)}` }];
-    const { prompt } = await answerOf(server, "/apply-template", { model, messages, tools });
-    const { tokens } = await answerOf(server, "/tokenize", { model, content: prompt, parse_special: true });
+    const tokens = await promptTokens(server, { model, messages, tools });
     const response = await chat(server, { model, messages, tools, max_tokens: 2, temperature: 0 });
     assert.equal(response.status, 200, await response.clone().text());
     const { usage } = await response.json();

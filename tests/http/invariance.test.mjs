@@ -1,13 +1,26 @@
-// Same seed, same bytes: alone, among 32 others, with another chunk size, after preemption, and on a
-// prefix-cache hit.
+// Same seed, same bytes: alone, among others, with another chunk size, on prefix-cache hits, after preemption, in
+// forks and in a streamed chat. For each model of the table.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { metrics, modelName, post, random, randomPrompt, startServer } from "./server.mjs";
+import { readFileSync } from "node:fs";
+import { after, before, describe, test } from "node:test";
+import { chat, metrics, modelFile, modelName, post, random, randomPrompt, startServer, streamed } from "./server.mjs";
+
+// n: how many of the requests.
+const models = [
+  { name: modelName, file: modelFile, golden: "tests/golden/demo", n: 33 },
+  {
+    name: "inferd-hybrid",
+    file: "tests/golden/hybrid/inferd-hybrid-q8_0.gguf",
+    golden: "tests/golden/hybrid",
+    n: 16,
+    recurrent: true,
+  },
+];
 
 const rng = random(42);
-const shared = randomPrompt(rng, 70);
+const shared = randomPrompt(rng, 150);
 const requests = Array.from({ length: 33 }, (_, i) => ({
-  prompt: [...(i % 3 ? shared : []), ...randomPrompt(rng, rng.int(3, 300))],
+  prompt: [...shared.slice(0, [0, 70, 150][i % 3]), ...randomPrompt(rng, rng.int(3, 300))],
   max_tokens: rng.int(20, 60),
   temperature: i % 4 ? 1.2 : 0,
   top_p: i % 2 ? 0.9 : 1,
@@ -18,49 +31,114 @@ const requests = Array.from({ length: 33 }, (_, i) => ({
   logprobs: 2,
 }));
 
-async function answer(server, request) {
-  const response = await post(server, "/v1/completions", { model: modelName, ...request });
+async function answerOf(server, model, request) {
+  const response = await post(server, "/v1/completions", { model: model.name, ...request });
   assert.equal(response.status, 200, await response.clone().text());
-  const { choices } = await response.json();
-  return JSON.stringify(choices[0]);
+  return response.json();
 }
 
-// Answers of all requests from a new server, one after another or concurrently.
-async function answers(flags, together, check = () => {}) {
-  const server = await startServer(flags);
-  try {
-    const result = [];
-    if (together) result.push(...(await Promise.all(requests.map((r) => answer(server, r)))));
-    else for (const r of requests) result.push(await answer(server, r));
-    await check(await metrics(server));
-    return result;
-  } finally {
-    await server.stop();
-  }
+async function answer(server, model, request) {
+  const { choices, usage } = await answerOf(server, model, request);
+  return { choice: JSON.stringify(choices[0]), cached: usage.prompt_tokens_details?.cached_tokens ?? 0 };
 }
 
-let alone;
-test("alone, without any cache", async () => {
-  alone = await answers(["--prefix-cache", "off"], false);
-  assert.equal(alone.length, 33);
-});
+for (const model of models)
+  describe(model.name, () => {
+    const own = requests.slice(0, model.n);
 
-test("among 32 others", async () => {
-  assert.deepEqual(await answers(["--prefix-cache", "off"], true), alone);
-});
+    // Answers of all requests from a new server, one after another or concurrently.
+    async function answers(flags, together, check = () => {}, sent = own) {
+      const server = await startServer(flags, [model]);
+      try {
+        const result = [];
+        if (together) result.push(...(await Promise.all(sent.map((r) => answer(server, model, r)))));
+        else for (const r of sent) result.push(await answer(server, model, r));
+        await check(await metrics(server), result);
+        return result.map(({ choice }) => choice);
+      } finally {
+        await server.stop();
+      }
+    }
+    const preempted = (m) => assert.ok(m.get("inferd_preemptions_total") > 0, "preemptions happened");
 
-test("with odd chunk sizes and one thread", async () => {
-  const flags = ["--max-batch-tokens", "67", "--prefill-chunk", "13", "--threads", "1"];
-  assert.deepEqual(await answers(flags, true), alone);
-});
+    let plain, alone;
+    before(async () => (plain = await startServer(["--prefix-cache", "off"], [model])));
+    after(() => plain.stop());
 
-test("on prefix-cache hits", async () => {
-  const check = (m) => assert.ok(m.get("inferd_prefix_cache_hit_tokens_total") > 500);
-  assert.deepEqual(await answers([], false, check), alone);
-});
+    test("alone, without any cache", async () => {
+      alone = [];
+      for (const r of own) alone.push((await answer(plain, model, r)).choice);
+      assert.equal(alone.length, model.n);
+    });
 
-test("after preemption", async () => {
-  const check = (m) => assert.ok(m.get("inferd_preemptions_total") > 0, "preemptions happened");
-  assert.deepEqual(await answers(["--kv-cache-tokens", "1024", "--prefix-cache", "off"], true, check), alone);
-  assert.deepEqual(await answers(["--kv-cache-tokens", "1024"], true, check), alone);
-});
+    test("among the others", async () => {
+      const together = await Promise.all(own.map((r) => answer(plain, model, r)));
+      assert.deepEqual(
+        together.map(({ choice }) => choice),
+        alone,
+      );
+    });
+
+    test("with odd chunk sizes and one thread", async () => {
+      const flags = ["--max-batch-tokens", "67", "--prefill-chunk", "13", "--threads", "1"];
+      assert.deepEqual(await answers(flags, true), alone);
+    });
+
+    test("on prefix-cache hits of several depths", async () => {
+      const check = (m, result) => {
+        assert.ok(m.get("inferd_prefix_cache_hit_tokens_total") > 500);
+        const depths = new Set(result.map(({ cached }) => cached));
+        assert.ok(depths.size >= 3, `hits of ${[...depths]} tokens`);
+      };
+      assert.deepEqual(await answers([], false, check), alone);
+    });
+
+    test("after preemption", async () => {
+      assert.deepEqual(await answers(["--kv-cache-tokens", "1024", "--prefix-cache", "off"], true, preempted), alone);
+      assert.deepEqual(await answers(["--kv-cache-tokens", "1024"], true, preempted), alone);
+    });
+
+    // Two sequences run, and one more state is kept. The later ones go before those that run.
+    async function withFewStates() {
+      const check = (m) => {
+        preempted(m);
+        assert.equal(m.get("inferd_state_blocks"), 3);
+        assert.ok(m.get("inferd_state_evictions_total") > 0, "states were evicted");
+      };
+      const urgent = own.map((r, i) => ({ ...r, priority: i - own.length }));
+      assert.deepEqual(await answers(["--state-blocks", "3"], true, check, urgent), alone);
+    }
+    if (model.recurrent) test("with too few state blocks", withFewStates);
+
+    test("as forks of one prompt", async () => {
+      const request = { prompt: shared.slice(0, 100), max_tokens: 24, temperature: 1.1, logprobs: 2, ignore_eos: true };
+      const server = await startServer([], [model]);
+      try {
+        const { choices } = await answerOf(server, model, { ...request, seed: 7, n: 4 });
+        for (const { index, ...choice } of choices) {
+          const own = await answerOf(plain, model, { ...request, seed: 7 + index });
+          assert.deepEqual(own.choices, [{ index: 0, ...choice }]);
+        }
+        assert.equal(new Set(choices.map(({ text }) => text)).size, 4);
+      } finally {
+        await server.stop();
+      }
+    });
+
+    // Those that transformers chose by a clear margin: activations of 8 bits give them, too.
+    test("a streamed chat is that of transformers", async () => {
+      const { chats } = JSON.parse(readFileSync(`${model.golden}/greedy.json`, "utf8"));
+      const clear = chats.filter(({ min_margin, ended }) => min_margin > 0.25 && ended);
+      assert.ok(clear.length >= 3, `${clear.length} chats`);
+      for (const { messages, text, prompt_ids, output_ids } of clear) {
+        const body = { model: model.name, messages, temperature: 0, stream_options: { include_usage: true } };
+        const stream = await streamed(plain, body);
+        assert.equal(stream.text, text);
+        assert.ok(stream.done && stream.finish === "stop");
+        assert.equal(stream.usage.prompt_tokens, prompt_ids.length);
+        assert.equal(stream.usage.completion_tokens, output_ids.length);
+        const { choices } = await (await chat(plain, { model: model.name, messages, temperature: 0 })).json();
+        assert.equal(choices[0].message.content, text);
+      }
+    });
+  });

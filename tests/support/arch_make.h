@@ -517,16 +517,16 @@ static inline void finish(struct maker *m) {
         free(m->data[i]);
 }
 
-/* Two ranks can share the model (recurrent: as model_ranks_check says): no norm over all heads, and
- * a rank's heads are whole blocks. */
-static inline bool is_for_two(const struct maker *m) {
+/* n ranks can share the model (recurrent: as model_ranks_check says): each has heads of K and V of
+ * its own, no norm is over all heads, and a rank's heads are whole blocks. */
+static inline bool is_for_ranks(const struct maker *m, uint32_t n) {
     struct model_hparams hp;
     err e = {0};
     runner_need(model_read_hparams(path, &hp, &e), &e);
     const uint32_t cols = m->f.n_heads * m->f.head_dim;
     const bool blocks = m->type != QTYPE_F32 && cols % Q_ELEMS == 0;
-    if (blocks && cols / 2 % Q_ELEMS != 0) return false;
-    if (hp.recurrent.n_layers) return model_ranks_check(&hp, 2, &e) == 0;
+    if (m->f.n_kv_heads % n || (blocks && cols / n % Q_ELEMS != 0)) return false;
+    if (hp.recurrent.n_layers) return model_ranks_check(&hp, n, &e) == 0;
     return !m->f.kv_rank && !m->f.gemma4 && !(m->have & QK_ROW_NORM);
 }
 
@@ -699,7 +699,11 @@ static inline void make_qwen35(struct maker *m) {
     set_sections(m, sections, 4);
 }
 
-/* Against the reference with each instruction set. */
+/* Checks of models on as many ranks. */
+enum { MAX_RANKS = 4 };
+static uint32_t n_on_ranks[MAX_RANKS + 1];
+
+/* Against the reference with each instruction set, on two ranks too; on more with one of them. */
 static inline void check(struct maker *m) {
     int32_t tokens[FORWARD64_MAX_TOKENS];
     double *want = be_new((uint64_t)FORWARD64_MAX_TOKENS * N_VOCAB, sizeof *want);
@@ -721,8 +725,12 @@ static inline void check(struct maker *m) {
         if (be_row_isa(k) && be_has(be_isas[k], widths[0], c.kv_type) &&
             be_has(be_isas[k], widths[1], c.kv_type))
             forward_check(&c, tokens, want);
-        c.n_ranks = 2;
-        if (is_for_two(m) && be_has_ranks(be_isas[k], c.n_ranks)) forward_check(&c, tokens, want);
+        const uint32_t most = k == 0 || be_is_device_set(be_isas[k]) ? MAX_RANKS : 2;
+        for (c.n_ranks = 2; c.n_ranks <= most; c.n_ranks++) {
+            if (!is_for_ranks(m, c.n_ranks) || !be_has_ranks(be_isas[k], c.n_ranks)) continue;
+            forward_check(&c, tokens, want);
+            n_on_ranks[c.n_ranks]++;
+        }
     }
     free(want);
 }

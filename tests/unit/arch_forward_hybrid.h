@@ -189,4 +189,57 @@ static void test_lfm2moe(void) {
     check(&m);
 }
 
+/* Twelve heads of everything, which up to four ranks share evenly, or two of them one group. */
+static void test_more_ranks(void) {
+    static const int32_t n_kv[] = {0, 12, 0};
+    struct maker m;
+    memset(n_on_ranks, 0, sizeof n_on_ranks);
+    for (int i = 0; i < 6; i++) {
+        static const char *const names[] = {"qwen35",     "qwen3next", "falcon-h1",
+                                            "nemotron_h", "lfm2",      "granitehybrid"};
+        const bool attends = i == 0 || i == 1 || i == 4;
+        start(&m, names[i], PRE_NORM | (attends ? QK_HEAD_NORM : STATE_NORM | CONV_BIAS));
+        m.f.n_heads = m.f.n_kv_heads = 12;
+        m.f.tiled = i == 0;
+        if (i == 1) {
+            m.have |= BY_K_HEAD;
+            experts(&m, 5, 2, 18);
+            m.f.renormalize = true;
+            m.f.n_ff_shared = 20;
+            set_u32(&m, "expert_shared_feed_forward_length", 20);
+        }
+        if (i < 2) {
+            m.f.n_layers = 4;
+            delta_nets(&m, 4, 4, 12, 24, 16);
+        }
+        if (i == 2) {
+            m.have &= ~(unsigned)STATE_NORM;
+            m.f.parallel = true;
+            memset(m.f.recurrent, 1, sizeof m.f.recurrent);
+            mamba2(&m, 4, 2, 16, 12, 16);
+            plain_rope(&m, head_dim(), 1e6, 1e6);
+        }
+        if (i == 3) {
+            static const int32_t n_ff[] = {0, 0, 54};
+            m.f.act = FORWARD64_RELU2;
+            m.f.ungated = true;
+            memset(m.f.no_rope, 1, sizeof m.f.no_rope);
+            lay_mamba2(&m, n_kv, n_ff);
+            mamba2(&m, 4, 12, 16, 12, 16);
+        }
+        if (i == 4) short_convs(&m, 3, n_kv);
+        if (i == 5) { /* normed as a whole */
+            m.f.interleaved = true;
+            lay_mamba2(&m, n_kv, NULL);
+            mamba2(&m, 4, 1, 32, 12, 16);
+            plain_rope(&m, head_dim(), 10000, 10000);
+            memset(m.f.no_rope, 1, sizeof m.f.no_rope);
+        }
+        check(&m);
+    }
+    printf("     checks on 2, 3 and 4 ranks: %u, %u, %u\n", n_on_ranks[2], n_on_ranks[3],
+           n_on_ranks[4]);
+    if (!be_only) CHECK(n_on_ranks[3] >= 5 && n_on_ranks[4] >= 6); /* two groups: not on three */
+}
+
 #endif

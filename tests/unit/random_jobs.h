@@ -28,6 +28,7 @@ static void random_job(struct job *j, struct bell *b) {
     for (uint32_t i = 0; i < j->req.n_prompt; i++)
         j->prompt[i] = i < shared ? common[i] : (int32_t)(4 + rng_next(&rng) % (FAKE_VOCAB - 4));
     j->req.prompt = j->prompt;
+    j->req.system_tokens = j->req.n_prompt / 4;
     j->req.stable_tokens = j->req.n_prompt / 2;
     j->req.n_choices = rng_next(&rng) % 4 ? 1 : 1 + rng_next(&rng) % MAX_CHOICES;
     j->req.notify = bell_ring;

@@ -667,6 +667,7 @@ int main(int argc, char **argv) {
         RUN(test_falcon_h1);
         RUN_ON_CPU(test_nemotron_h);
         RUN(test_nemotron_h_moe);
+        RUN_ON_CPU(test_more_ranks);
     } else {
         SKIP("hybrid models", "this device has no linear attention");
     }

@@ -33,7 +33,7 @@ static void check_ok(const kv *c) {
 
 /* The salt of new sequences. */
 static struct hash128 salt;
-#define PROMPT(ids, n) (&(const struct kv_prompt){(ids), (n), salt})
+#define PROMPT(ids, n_ids) (&(const struct kv_prompt){.tokens = (ids), .n = (n_ids), .salt = salt})
 
 /* The table is exactly blocks[0..n), the rest 0. */
 static void check_table(const kv_seq *s, uint32_t n, const int32_t *blocks) {

@@ -8,7 +8,8 @@
 #include "tests/unit/fake_pool.h"
 
 enum { BT = 2, N_SEQS = 40, MAX_TOKENS = 12 };
-#define PROMPT(ids, n) (&(const struct kv_prompt){(ids), (n), salts[i]})
+#define PROMPT(ids, n_ids)                                                                         \
+    (&(const struct kv_prompt){.tokens = (ids), .n = (n_ids), .salt = salts[i]})
 
 /* Sequences over two token ids, all kept: any two of the same salt share exactly the blocks of
  * their common prefix. */

@@ -27,7 +27,9 @@ static void check_ok(const kv *c) {
 }
 
 static struct hash128 salt;
-#define PROMPT(ids, n) (&(const struct kv_prompt){(ids), (n), salt})
+static uint32_t n_system;
+#define PROMPT(ids, n_ids)                                                                         \
+    (&(const struct kv_prompt){.tokens = (ids), .n = (n_ids), .salt = salt, .n_system = n_system})
 
 static const int32_t abc[32] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
                                 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32};
@@ -187,6 +189,34 @@ static void test_evicted_apart_from_kv(void) {
     kv_seq_free(c, b);
     check_ok(c);
     kv_close(c);
+}
+
+/* A hit behind the system's messages uses the state there, too: another one makes room. */
+static void test_system_state_is_used(void) {
+    static const struct {
+        uint32_t n_system, n, want_cached, want_junction;
+    } cases[] = {{0, 7, 0, 4}, {5, 7, 4, 0}, {5, 11, 4, 8}, {10, 7, 0, 4}, {16, 7, 0, 4}};
+    const int32_t other[3] = {9, 9, 9}, third[3] = {8, 8, 8};
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kv *c = open_cache(16, 4, true);
+        kv_seq *a = start(c, abc, 14, 0, 0);
+        for (uint32_t n = 4; n <= 12; n += 4) { /* states 0, 1, 2 are kept */
+            kv_commit(c, a, abc, n);
+            kv_states_advance(c, a, n, true);
+        }
+        kv_seq_free(c, a);
+        n_system = cases[i].n_system;
+        kv_seq_free(c, start(c, abc, 14, 12, 0));
+        check_free(c, 4, 3);
+        kv_seq *b = run(c, other, 3, 0), *d = run(c, third, 3, 0);
+        check_ids(b, 3, 3);
+        check_ids(d, cases[i].n_system == 5, cases[i].n_system == 5);
+        kv_seq_free(c, b);
+        kv_seq_free(c, d);
+        kv_seq_free(c, start(c, abc, cases[i].n, cases[i].want_cached, cases[i].want_junction));
+        kv_close(c);
+    }
+    n_system = 0;
 }
 
 /* A KV block that is reused takes its state along; the state block is unused then. */
@@ -349,6 +379,7 @@ int main(void) {
     RUN(test_hit_needs_a_state);
     RUN(test_kept_at_a_boundary);
     RUN(test_evicted_apart_from_kv);
+    RUN(test_system_state_is_used);
     RUN(test_state_goes_with_its_kv_block);
     RUN(test_one_state_for_each_block);
     RUN(test_nothing_is_kept_without_room);

@@ -61,7 +61,8 @@ static void step(kv *c, kv_seq *s, const int32_t *tokens, uint32_t from, uint32_
 
 /* A sequence of n tokens on what is cached, in one step; *n_cached as kv_seq_new. */
 static kv_seq *run(kv *c, const int32_t *tokens, uint32_t n, uint32_t *n_cached) {
-    kv_seq *s = kv_seq_new(c, &(struct kv_prompt){tokens, n, salt}, n_cached);
+    kv_seq *s =
+        kv_seq_new(c, &(struct kv_prompt){.tokens = tokens, .n = n, .salt = salt}, n_cached);
     CHECK(s != NULL);
     step(c, s, tokens, *n_cached, n);
     return s;
@@ -71,7 +72,7 @@ static kv_seq *run(kv *c, const int32_t *tokens, uint32_t n, uint32_t *n_cached)
 static void the_window_passes(void) {
     kv *c = open_cache(16, 8, BT, WINDOW);
     uint32_t n_cached;
-    kv_seq *s = kv_seq_new(c, &(struct kv_prompt){text, 8, salt}, &n_cached);
+    kv_seq *s = kv_seq_new(c, &(struct kv_prompt){.tokens = text, .n = 8, .salt = salt}, &n_cached);
     step(c, s, text, 0, 8);
     check_windows(c, 2, 0);
     step(c, s, text, 8, 10); /* position 10 sees 3 to 10 */
@@ -120,7 +121,8 @@ static void copies_are_of_both(void) {
     kv_seq_free(c, run(c, others, 12, &n_cached)); /* so that the numbers differ */
     kv_seq_free(c, run(c, others + 100, 40, &n_cached));
     kv_seq_free(c, run(c, text, 40, &n_cached));
-    kv_seq *s = kv_seq_new(c, &(struct kv_prompt){text, 40, salt}, &n_cached);
+    kv_seq *s =
+        kv_seq_new(c, &(struct kv_prompt){.tokens = text, .n = 40, .salt = salt}, &n_cached);
     CHECK(n_cached == 39);
     uint64_t *full = kv_layers(c)[0].k->data, *window = kv_layers(c)[1].k->data;
     int32_t at = kv_slot(c, s, 38), window_at = kv_window_slot(c, s, 38);
@@ -199,7 +201,7 @@ static void a_long_sequence_holds_its_window(void) {
     kv *c = open_cache(n / block_tokens + 1, (uint32_t)least, block_tokens, window);
     uint32_t n_cached, most = 0;
     CHECK(kv_windows_suffice(c, 1, chunk) && !kv_windows_suffice(c, 2, chunk));
-    kv_seq *s = kv_seq_new(c, &(struct kv_prompt){text, n, salt}, &n_cached);
+    kv_seq *s = kv_seq_new(c, &(struct kv_prompt){.tokens = text, .n = n, .salt = salt}, &n_cached);
     CHECK(kv_seq_reserve(c, s, 0, n) == 0);
     for (uint32_t at = 0; at < n; at += chunk) {
         kv_window_reserve(c, s, at + chunk);

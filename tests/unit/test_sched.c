@@ -511,6 +511,44 @@ static void test_steps_end_at_checkpoints(void) {
     close_all();
 }
 
+/* Conversations with the same system messages begin where those end, and the state there stays
+ * while one of them fills the others with its turns. */
+static void test_system_messages_are_shared(void) {
+    struct test_seq a, b;
+    open_all((struct setup){.n_blocks = 80, .budget = 64, .chunk = 64, .n_seqs = 2, .n_states = 5});
+    fill(&a, 1000, 31, 60);
+    a.s.system_tokens = 18;
+    a.s.stable_tokens = 25;
+    CHECK(sched_add(t.s, &a.s) == 0);
+    /* 16, the block before 18 tokens; 24; 28, the last whole block; the end. */
+    for (uint32_t i = 0; i < 4; i++) {
+        static const uint32_t want[] = {16, 8, 4, 3};
+        plan();
+        CHECK_MSG(rows(&a) == want[i] && t.plan.n_rows == want[i], "step %u: %u rows", i, rows(&a));
+        finish_step();
+    }
+    sched_remove(t.s, &a.s);
+    for (uint32_t n = 33; n < 60; n += 4) { /* each turn keeps one state more, of five */
+        fill(&a, 1000, n, 60);
+        a.s.system_tokens = 18;
+        CHECK(sched_add(t.s, &a.s) == 0);
+        plan();
+        CHECK_MSG(a.s.n_cached == n - n % 4 - 4 && rows(&a) == 4, "%u of %u", a.s.n_cached, n);
+        finish_step();
+        sched_remove(t.s, &a.s);
+    }
+    fill(&b, 1000, 40, 60);
+    for (uint32_t i = 18; i < 40; i++)
+        b.tokens[i] += 5000;
+    b.s.system_tokens = 18;
+    CHECK(sched_add(t.s, &b.s) == 0);
+    plan();
+    CHECK_MSG(b.s.n_cached == 16 && b.s.junction == 0 && rows(&b) == 20, "%u, %u, %u", b.s.n_cached,
+              b.s.junction, rows(&b));
+    finish_step();
+    close_all();
+}
+
 /* What a sequence leaves of the budget at a checkpoint goes to the others. */
 static void test_budget_after_a_checkpoint(void) {
     struct test_seq a, b, c;
@@ -665,6 +703,7 @@ int main(void) {
     RUN(test_failed_plan_is_repeated);
     RUN(test_more_sequences_than_budget);
     RUN(test_steps_end_at_checkpoints);
+    RUN(test_system_messages_are_shared);
     RUN(test_budget_after_a_checkpoint);
     RUN(test_half_of_the_states_run);
     RUN(test_admission_needs_a_state);

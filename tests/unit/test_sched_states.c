@@ -131,6 +131,7 @@ static bool add_live(struct live *q, struct live *leader) {
     q->s.capacity = n_prompt + rnd(most - n_prompt + 1);
     if (chance(30)) q->s.salt.lo = 1 + rnd(2);
     if (leader) q->s.salt = leader->s.salt;
+    if (chance(50)) q->s.system_tokens = rnd(n_prompt + 5);
     if (chance(50)) q->s.stable_tokens = rnd(n_prompt + 5);
     q->s.priority = leader ? leader->s.priority : chance(80) ? 0 : (int)rnd(3);
     q->s.all_rows = !leader && chance(5);
