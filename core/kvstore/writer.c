@@ -1,0 +1,287 @@
+/* writer.c - the thread that writes and deletes segments, and alone uses the index while it runs.
+ * A segment is written under a temporary name, synced, renamed, and then entered in the index and
+ * the table: one of which a part is missing after a crash is deleted by the next kvstore_open.
+ * Deleting goes the other way round. */
+#include "core/kvstore/kvstore_int.h"
+
+#include "core/base/clock.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __APPLE__
+#include <sys/random.h>
+#endif
+
+#define SECOND_NS UINT64_C(1000000000)
+enum { RETRY_S = 60, TICK_S = 60, DAY_S = 86400 };
+
+/* ---- deleting ---- */
+
+void kvstore_reap(kvstore *ks) {
+    for (;;) {
+        char path[KVSTORE_PATH];
+        pthread_mutex_lock(&ks->lock);
+        struct kvstore_segment *s = ks->gone;
+        if (s) ks->gone = s->next;
+        pthread_mutex_unlock(&ks->lock);
+        if (!s) return;
+        kvstore_path(ks->folder, s->row.id, ".kv", path);
+        err e;
+        if (kvstore_catalog_remove(ks->catalog, s->row.id, &e)) log_debug("kv store: %s", e.msg);
+        /* A file that cannot be deleted still counts for the bounds. */
+        bool removed = !file_fails() && (!unlink(path) || errno == ENOENT);
+        pthread_mutex_lock(&ks->lock);
+        if (removed) {
+            ks->stats.files--;
+            ks->stats.bytes -= s->row.bytes;
+        }
+        pthread_mutex_unlock(&ks->lock);
+        free(s);
+    }
+}
+
+/* ---- bounds ---- */
+
+/* May so many bytes be written today? The day never goes back, so a clock that is set back does not
+ * give more. */
+static bool fits_day(kvstore *ks, uint64_t bytes) {
+    const int64_t day = kvstore_now_s(ks) / DAY_S;
+    if (day > ks->day) {
+        ks->day = day;
+        ks->day_bytes = 0;
+    }
+    const uint64_t most = ks->config.max_daily_bytes;
+    return !most || (bytes <= most && ks->day_bytes <= most - bytes);
+}
+
+/* Deletes what must go so that so many bytes fit. */
+static bool make_room(kvstore *ks, uint64_t bytes) {
+    const struct kvstore_config *c = &ks->config;
+    if (bytes > c->max_bytes || !c->max_files) return false;
+    for (;;) {
+        pthread_mutex_lock(&ks->lock);
+        bool fits = ks->stats.bytes <= c->max_bytes - bytes && ks->stats.files <= c->max_files - 1;
+        struct kvstore_segment *worst = fits ? NULL : kvstore_worst(ks);
+        if (worst) {
+            kvstore_drop_segment(ks, worst);
+            ks->stats.evicted++;
+        }
+        pthread_mutex_unlock(&ks->lock);
+        if (fits || !worst) return fits;
+        kvstore_reap(ks);
+    }
+}
+
+/* ---- writing ---- */
+
+static int write_file(kvstore *ks, int64_t id, const uint8_t *image, uint64_t bytes, err *e) {
+    char made[KVSTORE_PATH], path[KVSTORE_PATH];
+    kvstore_path(ks->folder, id, ".tmp", made);
+    kvstore_path(ks->folder, id, ".kv", path);
+    int fd = file_open(made, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    bool ok = fd >= 0 && !file_write_at(fd, image, bytes, 0) && !file_sync(fd);
+    int why = errno;
+    if (fd >= 0 && close(fd) && ok) {
+        ok = false;
+        why = errno;
+    }
+    if (ok && file_rename(made, path)) {
+        ok = false;
+        why = errno;
+    }
+    if (ok)
+        return 0; /* the folder is synced with the index, if at all: a lost entry is a lost file */
+    if (fd >= 0) unlink(made);
+    return err_set(e, ERR_IO, "%s: %s", ks->folder, strerror(why));
+}
+
+static void row_of(const struct kvstore_head *h, int64_t id, uint64_t bytes,
+                   struct kvstore_row *row) {
+    *row = (struct kvstore_row){.id = id,
+                                .tenant = h->tenant,
+                                .first = h->first,
+                                .n_blocks = h->n_blocks,
+                                .block_tokens = h->shape.block_tokens,
+                                .bytes = bytes,
+                                .created_s = h->created_s,
+                                .used_s = h->created_s};
+    memcpy(row->space, h->space, sizeof row->space);
+    memcpy(row->names, h->names, sizeof row->names);
+    for (uint32_t i = 0; i < h->n_blocks; i++)
+        row->flags[i] = (uint8_t)(KVSTORE_BLOCK | (h->has_window[i] ? KVSTORE_WINDOW : 0));
+    if (h->has_state) row->flags[h->n_blocks - 1] |= KVSTORE_STATE;
+}
+
+static bool is_known(kvstore *ks, const struct kvstore_row *row) {
+    bool known = true;
+    pthread_mutex_lock(&ks->lock);
+    for (uint32_t i = 0; i < row->n_blocks && known; i++)
+        known = kvstore_find_slot(ks, &row->names[i], row->flags[i]) != NULL;
+    pthread_mutex_unlock(&ks->lock);
+    return known;
+}
+
+/* Enters a written file; without its entry it is deleted. */
+static int enter(kvstore_space *sp, const struct kvstore_row *row, err *e) {
+    kvstore *ks = sp->ks;
+    char path[KVSTORE_PATH];
+    int rc = 0;
+    if (!sp->known) rc = kvstore_catalog_space(ks->catalog, sp->id, sp->label, ks->version, e);
+    if (!rc) sp->known = true;
+    if (!rc) rc = kvstore_catalog_add(ks->catalog, row, e);
+    if (!rc) {
+        pthread_mutex_lock(&ks->lock);
+        rc = kvstore_add_segment(ks, row, false);
+        pthread_mutex_unlock(&ks->lock);
+        if (rc) kvstore_catalog_remove(ks->catalog, row->id, NULL);
+        if (rc) err_no_memory(e);
+    }
+    kvstore_path(ks->folder, row->id, ".kv", path);
+    if (rc) unlink(path);
+    return rc;
+}
+
+/* Nothing is written for a while; said once until it works again. */
+static void note_failure(kvstore *ks, const err *e) {
+    pthread_mutex_lock(&ks->lock);
+    bool first = ks->stats.writable;
+    ks->stats.failed++;
+    ks->stats.writable = false;
+    ks->retry_ns = clock_now_ns() + RETRY_S * SECOND_NS;
+    pthread_mutex_unlock(&ks->lock);
+    if (first) log_warn("kv store: nothing is written, next try in %d s: %s", RETRY_S, e->msg);
+}
+
+static void note_success(kvstore *ks, uint64_t bytes) {
+    pthread_mutex_lock(&ks->lock);
+    bool again = !ks->stats.writable;
+    ks->stats.writable = true;
+    ks->retry_ns = 0;
+    ks->stats.written++;
+    ks->stats.written_bytes += bytes;
+    pthread_mutex_unlock(&ks->lock);
+    if (again) log_info("kv store: segments are written again");
+}
+
+static void count(kvstore *ks, uint64_t *counter) {
+    pthread_mutex_lock(&ks->lock);
+    ++*counter;
+    pthread_mutex_unlock(&ks->lock);
+}
+
+static void write_draft(kvstore *ks, struct kvstore_draft_int *d) {
+    struct kvstore_head h = {.tenant = d->d.tenant,
+                             .shape = d->space->shape,
+                             .first = d->d.first,
+                             .n_blocks = d->d.n_blocks,
+                             .has_state = d->d.has_state,
+                             .created_s = kvstore_now_s(ks)};
+    struct kvstore_row row;
+    int64_t id;
+    err e;
+    memcpy(h.space, d->space->id, sizeof h.space);
+    memcpy(h.has_window, d->d.has_window, sizeof h.has_window);
+    memcpy(h.names, d->d.names, sizeof h.names);
+    const uint64_t bytes = kvstore_segment_bytes(&h);
+    /* Random ids: a folder of files tells nothing of their order. */
+    if (getentropy(&id, sizeof id) || getentropy(h.salt, sizeof h.salt)) return;
+    row_of(&h, id, bytes, &row);
+    if (is_known(ks, &row)) return;
+    if (!fits_day(ks, bytes) || !make_room(ks, bytes)) {
+        count(ks, &ks->stats.over_budget);
+        return;
+    }
+    kvstore_segment_seal(&h, &ks->root, d->image);
+    int rc = write_file(ks, id, d->image, bytes, &e);
+    ks->day_bytes += bytes; /* also of a file that failed: some of it was written */
+    if (!rc) rc = enter(d->space, &row, &e);
+    if (!rc) rc = kvstore_catalog_set_written(ks->catalog, ks->day, ks->day_bytes, &e);
+    if (rc)
+        note_failure(ks, &e);
+    else
+        note_success(ks, bytes);
+}
+
+/* ---- the loop ---- */
+
+/* Uses since the index learned of them. */
+struct use {
+    int64_t id, used_s;
+    uint64_t hits;
+};
+enum { USES = 512 };
+
+static int take_uses(kvstore *ks, struct use uses[USES]) {
+    int n = 0;
+    pthread_mutex_lock(&ks->lock);
+    for (struct kvstore_segment *s = ks->segments; s && n < USES; s = s->next) {
+        if (!s->used) continue;
+        s->used = false;
+        uses[n++] = (struct use){s->row.id, s->row.used_s, s->row.hits};
+    }
+    pthread_mutex_unlock(&ks->lock);
+    return n;
+}
+
+static void store_uses(kvstore *ks) {
+    struct use uses[USES];
+    for (int n = USES; n == USES;) {
+        n = take_uses(ks, uses);
+        if (!n || kvstore_catalog_begin(ks->catalog, NULL)) return;
+        for (int i = 0; i < n; i++)
+            kvstore_catalog_use(ks->catalog, uses[i].id, uses[i].used_s, uses[i].hits, NULL);
+        kvstore_catalog_end(ks->catalog, NULL);
+    }
+}
+
+/* Takes a draft, or NULL: something else is to do. With the lock held on both ends. */
+static struct kvstore_draft_int *next_draft(kvstore *ks, uint64_t tick_ns) {
+    while (!ks->queue && !ks->gone && !ks->stopping && clock_now_ns() < tick_ns) {
+        struct timespec at;
+        clock_gettime(CLOCK_REALTIME, &at);
+        at.tv_sec += 1; /* the clock may be set: looks again soon */
+        pthread_cond_timedwait(&ks->work, &ks->lock, &at);
+    }
+    struct kvstore_draft_int *d = ks->stopping ? NULL : ks->queue;
+    if (!d) return NULL;
+    ks->queue = d->next;
+    if (!ks->queue) ks->queue_tail = &ks->queue;
+    return d;
+}
+
+void *kvstore_writer_main(void *arg) {
+    kvstore *ks = arg;
+    uint64_t tick_ns = clock_now_ns() + TICK_S * SECOND_NS;
+    thread_enter_background();
+    for (bool stopping = false; !stopping;) {
+        pthread_mutex_lock(&ks->lock);
+        struct kvstore_draft_int *d = next_draft(ks, tick_ns);
+        stopping = ks->stopping;
+        ks->writing = true;
+        pthread_mutex_unlock(&ks->lock);
+        if (d) {
+            write_draft(ks, d);
+            kvstore_draft_drop(&d->d);
+        }
+        if (clock_now_ns() >= tick_ns || stopping) {
+            pthread_mutex_lock(&ks->lock);
+            kvstore_expire(ks);
+            pthread_mutex_unlock(&ks->lock);
+            store_uses(ks);
+            tick_ns = clock_now_ns() + TICK_S * SECOND_NS;
+        }
+        kvstore_reap(ks);
+        pthread_mutex_lock(&ks->lock);
+        ks->writing = false;
+        pthread_cond_broadcast(&ks->idle);
+        pthread_mutex_unlock(&ks->lock);
+    }
+    return NULL;
+}
