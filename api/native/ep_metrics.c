@@ -75,6 +75,18 @@ static void add_counters(str *s, const struct engine_stats *t) {
          t->device_bytes},
         {"inferd_tensor_parallel_ranks", "gauge", "Devices that a model is split over.",
          t->n_ranks},
+        {"inferd_kv_restores_total", "counter", "Chains of KV blocks read from the KV store.",
+         t->restores_total},
+        {"inferd_kv_restores_cut_total", "counter",
+         "Restores that ended early, because a segment was gone or damaged.",
+         t->restores_cut_total},
+        {"inferd_kv_restores_late_total", "counter",
+         "Restores that ended early, because computing would not take longer.",
+         t->restores_late_total},
+        {"inferd_kv_restored_tokens_total", "counter", "Tokens whose K/V came from the KV store.",
+         t->restored_tokens_total},
+        {"inferd_kv_unstored_evictions_total", "counter",
+         "Cached KV blocks that were reused before they were stored.", t->unstored_evictions_total},
         {"inferd_rejected_total", "counter", "Submissions refused because the queue was full.",
          t->rejected_total},
         {"inferd_kv_evictions_total", "counter", "Cached KV blocks that were reused.",
@@ -202,6 +214,49 @@ static void add_models(str *s, struct api *a, const struct models_list *list) {
     str_addf(s, "inferd_model_unloads_total %" PRIu64 "\n", n.n_removed);
 }
 
+/* The KV store; without one only that there is none. */
+static void add_store(str *s, kvstore *store) {
+    struct kvstore_stats t = {0};
+    if (store) kvstore_stats_get(store, &t);
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } rows[] = {
+        {"inferd_kv_store_writable", "gauge",
+         "1 when K/V can be stored; 0 without kv-dir, or after a failure.", store && t.writable},
+        {"inferd_kv_store_bytes", "gauge", "Bytes of stored segments.", t.bytes},
+        {"inferd_kv_store_segments", "gauge", "Stored segments, runs of KV blocks in one file.",
+         t.files},
+        {"inferd_kv_store_written_segments_total", "counter", "Segments written.", t.written},
+        {"inferd_kv_store_written_bytes_total", "counter", "Bytes of segments written.",
+         t.written_bytes},
+        {"inferd_kv_store_read_bytes_total", "counter", "Bytes of segments read.", t.read_bytes},
+        {"inferd_kv_store_evicted_segments_total", "counter",
+         "Segments deleted for kv-dir-bytes or kv-dir-files.", t.evicted},
+        {"inferd_kv_store_expired_segments_total", "counter", "Segments deleted for kv-dir-age-s.",
+         t.expired},
+        {"inferd_kv_store_outdated_segments_total", "counter",
+         "Segments of another version of the program, deleted at start.", t.outdated},
+        {"inferd_kv_store_damaged_segments_total", "counter",
+         "Segments that were cut, swapped or altered, and deleted.", t.damaged},
+        {"inferd_kv_store_over_budget_segments_total", "counter",
+         "Segments not written for kv-dir-daily-bytes, or larger than kv-dir-bytes.",
+         t.over_budget},
+        {"inferd_kv_store_failed_segments_total", "counter",
+         "Segments not written because the folder failed.", t.failed},
+        {"inferd_kv_store_dropped_segments_total", "counter",
+         "Segments not written because their model was unloaded before.", t.dropped},
+    };
+    for (size_t i = 0; i < (store ? sizeof rows / sizeof *rows : 1); i++) {
+        metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
+        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+    }
+    if (!store) return;
+    metrics_head(s, "inferd_kv_store_read_seconds_total", "counter",
+                 "Time spent on reading and decrypting segments.");
+    str_addf(s, "inferd_kv_store_read_seconds_total %.9g\n", (double)t.read_ns * 1e-9);
+}
+
 /* What all engines do, and what those of unloaded models did. */
 static void add_engines(str *s, struct api *a) {
     struct engine_totals *total = mem_new(1, sizeof *total);
@@ -240,6 +295,7 @@ static void handle_metrics(struct request *r) {
     str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->http.n_active));
     metrics_add_http(&s, &a->http);
     if (ready) add_engines(&s, a);
+    add_store(&s, a->config.kv_store);
     reply_header(r, "Cache-Control", "no-store");
     reply_text(r, 200, "text/plain; version=0.0.4; charset=utf-8", &s);
 }

@@ -1,0 +1,48 @@
+/* kv_folder.c - see kv_folder.h. Owns nothing. */
+#include "daemon/kv_folder.h"
+
+#include "core/base/log.h"
+#include "core/base/program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH_BYTES = 4096 };
+
+/* The program's version and a hash of its file: another build may compute other bits. */
+static int write_version(char *to, size_t n, err *e) {
+    char program[PATH_BYTES];
+    struct hash128 hash = {0, 0};
+    program_path(program, sizeof program);
+    if (program_hash_file(program, &hash))
+        return err_set(e, ERR_IO, "cannot read the program's own file, \"%s\"", program);
+    snprintf(to, n, INFERD_VERSION " %016llx%016llx", (unsigned long long)hash.hi,
+             (unsigned long long)hash.lo);
+    return 0;
+}
+
+int kv_folder_open(const struct config *c, const char *registry, kvstore **out, err *e) {
+    char secret[PATH_BYTES], version[128];
+    const char *slash = strrchr(registry, '/');
+    const int n = slash ? (int)(slash - registry) + 1 : 0;
+    *out = NULL;
+    if (!c->kv_dir[0]) return 0;
+    if (snprintf(secret, sizeof secret, "%.*skv.secret", n, registry) >= (int)sizeof secret)
+        return err_set_param(e, ERR_INVALID, "registry", "the path is too long");
+    const struct kvstore_config config = {.folder = c->kv_dir,
+                                          .secret = secret,
+                                          .version = version,
+                                          .max_bytes = c->kv_dir_bytes,
+                                          .max_files = c->kv_dir_files,
+                                          .max_age_s = c->kv_dir_age_s,
+                                          .max_daily_bytes = c->kv_dir_daily_bytes};
+    err why;
+    int rc = write_version(version, sizeof version, &why);
+    if (!rc) rc = kvstore_open(&config, out, &why);
+    if (rc == ERR_IO) {
+        log_warn("nothing is stored in kv-dir: %s", why.msg);
+        return 0;
+    }
+    if (rc && e) *e = why;
+    return rc;
+}
