@@ -75,6 +75,12 @@ static const struct config_key keys[] = {
      "requires head dimensions that are multiples of 32."},
     {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",
      "Tokens in one block of the KV cache."},
+    {"kv-memory-bytes", CONFIG_BYTES, AT(kv_memory_bytes), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
+     "Memory for K/V of prompts and answers that the KV cache (on a GPU: its memory) needs room\n"
+     "for, and for those of models that were unloaded: later requests with the same beginning "
+     "copy\n"
+     "them back instead of computing them. Registered models only. What was not used for longest\n"
+     "goes first. 0: none."},
     {"kv-dir", CONFIG_TEXT, AT(kv_dir), "", 0, 0, NULL, "",
      "Folder where K/V of prompts and answers are stored when the KV cache needs room, after\n"
      "kv-idle-s, and when the daemon stops or a model is unloaded: later requests with the same\n"
@@ -98,9 +104,10 @@ static const struct config_key keys[] = {
      "no\n"
      "bound."},
     {"kv-idle-s", CONFIG_NUMBER, AT(kv_idle_s), "20", 0, 86400, NULL, "seconds",
-     "After so long without a request everything that a model has cached is stored in kv-dir."},
+     "After so long without a request everything that a model has cached is stored, too."},
     {"kv-keep", CONFIG_CHOICE, AT(kv_keep), "worth", 0, 0, "worth|all", "",
-     "What is stored in kv-dir. worth: what takes more than twice as long to compute as to read,\n"
+     "What is stored in kv-dir and kv-memory-bytes. worth: what takes more than twice as long to "
+     "compute as to read,\n"
      "both as measured. all: everything."},
     {"window-blocks", CONFIG_NUMBER, AT(window_blocks), "0", 0, UINT64_C(1) << 26, NULL, "blocks",
      "Models with sliding windows (Gemma 2 and 3, gpt-oss, Mistral 7B): blocks of K/V of the\n"

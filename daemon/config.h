@@ -48,7 +48,7 @@ struct config {
         max_priority, max_rerank_documents, grammar_work_s, request_timeout_s, max_models,
         max_model_tasks, unload_deadline_s, resident_s, command_buffer_ms, window_blocks,
         state_blocks, state_checkpoint_tokens, kv_dir_bytes, kv_dir_files, kv_dir_age_s,
-        kv_dir_daily_bytes, kv_idle_s;
+        kv_dir_daily_bytes, kv_idle_s, kv_memory_bytes;
     double gpu_memory_utilization;
     bool prefix_cache, model_sampling, load_on_demand;
 };

@@ -202,7 +202,7 @@ static void drain_requests(struct server *s) {
         hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
     if (n_active)
         log_warn("%u requests are cut off by the shutdown deadline or a second signal", n_active);
-    while (!hurried && clock_now_ns() < end_ns &&
+    while (s->config->kv_dir[0] && !hurried && clock_now_ns() < end_ns &&
            !serving_save(s->serving, clock_now_ns() + DRAIN_POLL_MS * UINT64_C(1000000)))
         hurried = signals_wait(0) && clock_now_ns() - begin_ns > SAME_STOP_NS;
 }

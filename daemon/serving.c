@@ -4,7 +4,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/model_name.h"
-#include "daemon/kv_folder.h"
+#include "daemon/kv_tiers.h"
 #include "daemon/loader.h"
 #include "daemon/model_host.h"
 #include "daemon/pull_model.h"
@@ -450,7 +450,7 @@ int serving_open(const struct config *config, serving **out, err *e) {
                                  .pull = run_pull};
     int rc = config_registry_path(config, &s->registry, e);
     if (!rc) rc = find_listed(s, e);
-    if (!rc) rc = kv_folder_open(config, s->registry, &s->store, e);
+    if (!rc) rc = kv_tiers_open(config, s->registry, &s->store, e);
     if (!rc) rc = model_host_open(&ops, (uint32_t)config->max_model_tasks, &s->host, e);
     if (rc) {
         serving_close(s);

@@ -28,11 +28,39 @@ static void add_histogram(str *s, const char *name, const char *help,
     str_addf(s, "%s_sum %.9g\n%s_count %" PRIu64 "\n", name, h->sum, name, below);
 }
 
+struct metric_row {
+    const char *name, *type, *help;
+    uint64_t value;
+};
+
+static void add_rows(str *s, const struct metric_row *rows, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
+        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+    }
+}
+
+/* Between the KV cache and the KV store. */
+static void add_restores(str *s, const struct engine_stats *t) {
+    const struct metric_row rows[] = {
+        {"inferd_kv_restores_total", "counter", "Chains of KV blocks read from the KV store.",
+         t->restores_total},
+        {"inferd_kv_restores_cut_total", "counter",
+         "Restores that ended early, because a segment was gone or damaged.",
+         t->restores_cut_total},
+        {"inferd_kv_restores_late_total", "counter",
+         "Restores that ended early, because computing would not take longer.",
+         t->restores_late_total},
+        {"inferd_kv_restored_tokens_total", "counter", "Tokens whose K/V came from the KV store.",
+         t->restored_tokens_total},
+        {"inferd_kv_unstored_evictions_total", "counter",
+         "Cached KV blocks that were reused before they were stored.", t->unstored_evictions_total},
+    };
+    add_rows(s, rows, sizeof rows / sizeof *rows);
+}
+
 static void add_counters(str *s, const struct engine_stats *t) {
-    const struct {
-        const char *name, *type, *help;
-        uint64_t value;
-    } rows[] = {
+    const struct metric_row rows[] = {
         {"inferd_prompt_tokens_total", "counter", "Prompt tokens of admitted sequences.",
          t->prompt_tokens_total},
         {"inferd_generated_tokens_total", "counter", "Tokens generated.",
@@ -75,18 +103,6 @@ static void add_counters(str *s, const struct engine_stats *t) {
          t->device_bytes},
         {"inferd_tensor_parallel_ranks", "gauge", "Devices that a model is split over.",
          t->n_ranks},
-        {"inferd_kv_restores_total", "counter", "Chains of KV blocks read from the KV store.",
-         t->restores_total},
-        {"inferd_kv_restores_cut_total", "counter",
-         "Restores that ended early, because a segment was gone or damaged.",
-         t->restores_cut_total},
-        {"inferd_kv_restores_late_total", "counter",
-         "Restores that ended early, because computing would not take longer.",
-         t->restores_late_total},
-        {"inferd_kv_restored_tokens_total", "counter", "Tokens whose K/V came from the KV store.",
-         t->restored_tokens_total},
-        {"inferd_kv_unstored_evictions_total", "counter",
-         "Cached KV blocks that were reused before they were stored.", t->unstored_evictions_total},
         {"inferd_rejected_total", "counter", "Submissions refused because the queue was full.",
          t->rejected_total},
         {"inferd_kv_evictions_total", "counter", "Cached KV blocks that were reused.",
@@ -116,10 +132,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
         {"inferd_sequences_running", "gauge", "Sequences being computed.", t->running},
         {"inferd_sequences_waiting", "gauge", "Sequences waiting for admission.", t->waiting},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
-        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
-    }
+    add_rows(s, rows, sizeof rows / sizeof *rows);
     metrics_head(s, "inferd_grammar_mask_seconds_total", "counter",
                  "Time spent on grammar masks, by the worker and in the background.");
     str_addf(s,
@@ -218,15 +231,17 @@ static void add_models(str *s, struct api *a, const struct models_list *list) {
 static void add_store(str *s, kvstore *store) {
     struct kvstore_stats t = {0};
     if (store) kvstore_stats_get(store, &t);
-    const struct {
-        const char *name, *type, *help;
-        uint64_t value;
-    } rows[] = {
+    const struct metric_row rows[] = {
         {"inferd_kv_store_writable", "gauge",
-         "1 when K/V can be stored; 0 without kv-dir, or after a failure.", store && t.writable},
-        {"inferd_kv_store_bytes", "gauge", "Bytes of stored segments.", t.bytes},
-        {"inferd_kv_store_segments", "gauge", "Stored segments, runs of KV blocks in one file.",
-         t.files},
+         "1 when K/V can be written to kv-dir; 0 without one, or after a failure.",
+         store && t.writable},
+        {"inferd_kv_store_memory_bytes", "gauge",
+         "Bytes of segments, runs of KV blocks, in memory.", t.memory_bytes},
+        {"inferd_kv_store_memory_segments", "gauge", "Segments in memory.", t.memory_segments},
+        {"inferd_kv_store_memory_evicted_segments_total", "counter",
+         "Segments that left the memory for kv-memory-bytes.", t.memory_evicted},
+        {"inferd_kv_store_bytes", "gauge", "Bytes of segments in kv-dir.", t.bytes},
+        {"inferd_kv_store_segments", "gauge", "Segments in kv-dir, one file each.", t.files},
         {"inferd_kv_store_written_segments_total", "counter", "Segments written.", t.written},
         {"inferd_kv_store_written_bytes_total", "counter", "Bytes of segments written.",
          t.written_bytes},
@@ -247,10 +262,7 @@ static void add_store(str *s, kvstore *store) {
         {"inferd_kv_store_dropped_segments_total", "counter",
          "Segments not written because their model was unloaded before.", t.dropped},
     };
-    for (size_t i = 0; i < (store ? sizeof rows / sizeof *rows : 1); i++) {
-        metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
-        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
-    }
+    add_rows(s, rows, store ? sizeof rows / sizeof *rows : 1);
     if (!store) return;
     metrics_head(s, "inferd_kv_store_read_seconds_total", "counter",
                  "Time spent on reading and decrypting segments.");
@@ -273,6 +285,7 @@ static void add_engines(str *s, struct api *a) {
     models_list_release(a->models, &list);
     add_checks(s, a);
     add_counters(s, &total->stats);
+    add_restores(s, &total->stats);
     add_kernels(s, total);
     free(total);
 }

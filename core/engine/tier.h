@@ -1,5 +1,5 @@
-/* tier.h - the engine's side of the KV store: what is copied out of the cache to be stored, and
- * what is read back for a prompt. Private to core/engine.
+/* tier.h - the engine's side of the KV store: what is copied out of the cache to be stored, in
+ * memory and on disk, and what is read back for a prompt. Private to core/engine.
  *
  * WHAT IS STORED: cached blocks, from the start of their chain on, as segments. Only those that are
  * worth it: computing them (by the measured time of a prompt row) takes more than twice as long as

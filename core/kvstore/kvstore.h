@@ -1,5 +1,8 @@
-/* kvstore.h - the disk tier of the KV cache: chains of blocks that outlive their pool, their
- * process and their model's turn in memory, in files of one folder.
+/* kvstore.h - the tiers below the KV cache: chains of blocks that outlive their pool and their
+ * model's turn, in memory, and their process, in files of one folder. Both tiers hold the same
+ * encrypted segments. One is kept in memory when it is made, as long as there is room, and written
+ * to the folder at once; what is read from the folder is not kept in memory again, where the
+ * system's page cache has it.
  *
  * A SPACE is everything that K/V depend on except the tokens: the hash of the model's files,
  * architecture, KV type, block tokens, kernels, version (kvstore_space_open). A block's NAME is
@@ -11,16 +14,16 @@
  * derived from the secret and the tenant (crypt.c). A file that was cut, swapped or altered, or is
  * of another space or tenant, is never used: it is deleted and counted.
  *
- * BOUNDS hold at every moment, from kvstore_open on and for all spaces together: bytes and files of
- * segments, their age since the last use, and bytes written on a day (UTC). What was written by
- * another version of the program goes first, when the store is opened; then that which was used
- * longest ago, where each hit counts for an hour, for a day at most; of equals that which is
- * farther from its chain's start, which is of no use without what is before it. A use of a chain is
- * one of all its segments up to there. The clock is the wall's at kvstore_open and steady from then
- * on; times in the future count as now.
+ * BOUNDS hold at every moment, from kvstore_open on and for all spaces together: bytes in memory,
+ * bytes and files in the folder, age since the last use, and bytes written on a day (UTC). What was
+ * written by another version of the program goes first, when the store is opened; then that which
+ * was used longest ago, where each hit counts for an hour, for a day at most; of equals that which
+ * is farther from its chain's start, which is of no use without what is before it. A use of a chain
+ * is one of all its segments up to there. The clock is the wall's at kvstore_open and steady from
+ * then on; times in the future count as now.
  *
  * FAILURES: a folder that is full, read-only or gone stops writes for a minute, with one line in
- * the log and in the counters; reads go on.
+ * the log and in the counters; reads go on, and so does the memory.
  *
  * THREADS: one writes, which alone uses the index (SQLite); one reads. Neither is ever waited for,
  * except by kvstore_flush and when something is closed. Nothing is mapped. One process has a folder
@@ -48,10 +51,11 @@ struct kvstore_name {
 /* ---- open and close ---- */
 
 struct kvstore_config {
-    const char *folder;                  /* made, for its owner only, if it is not there */
-    const char *secret;                  /* file of the secret, likewise */
-    const char *version;                 /* of the program; "" for any */
-    uint64_t max_bytes, max_files;       /* of segments; the index is not counted */
+    const char *folder;            /* made, for its owner only, if it is not there; NULL: none */
+    const char *secret;            /* file of the secret, likewise */
+    const char *version;           /* of the program; "" for any */
+    uint64_t max_memory_bytes;     /* 0: nothing is kept in memory */
+    uint64_t max_bytes, max_files; /* of segments in the folder; the index is not counted */
     uint64_t max_age_s, max_daily_bytes; /* 0: no bound */
 };
 
@@ -66,14 +70,15 @@ bool kvstore_flush(kvstore *ks, uint64_t deadline_ns);
 struct hash128 kvstore_client_key(const kvstore *ks);
 
 struct kvstore_stats {
-    uint64_t files, bytes; /* now */
-    bool writable;         /* false: writing has failed lately */
+    uint64_t files, bytes;                  /* now, in the folder */
+    uint64_t memory_segments, memory_bytes; /* now */
+    bool writable; /* the folder; false: there is none, or writing has failed lately */
     /* Counters, of segments unless they name another unit. */
     uint64_t written, written_bytes, read_bytes, read_ns;
     uint64_t dropped;     /* their space was closed before they were written */
-    uint64_t over_budget; /* not written for the bound of a day, or of one segment */
+    uint64_t over_budget; /* not written for the bound of a day, or larger than all bounds */
     uint64_t failed;      /* not written for want of a working folder */
-    uint64_t evicted, expired;
+    uint64_t evicted, memory_evicted, expired;
     uint64_t outdated; /* deleted at open: another version or secret */
     uint64_t damaged;  /* cut, swapped or altered */
 };

@@ -87,9 +87,17 @@ void kvstore_segment_seal(const struct kvstore_head *h, const struct kvstore_key
  * under root (NULL: not). ERR_FORMAT. */
 int kvstore_head_parse(const uint8_t *bytes, uint64_t n, uint64_t file_bytes,
                        const struct kvstore_key *root, struct kvstore_head *out, err *e);
-/* A segment that is open for reading. */
+/* A segment in memory, as in a file. */
+struct kvstore_image {
+    struct kvstore_image *next; /* guarded by the store's lock, as refs */
+    uint32_t refs;
+    uint64_t bytes;
+    uint8_t data[];
+};
+/* A segment that is open for reading: a file, or an image. */
 struct kvstore_file {
     int fd; /* -1: none */
+    const struct kvstore_image *image;
     struct kvstore_head head;
     struct kvstore_key key;
     uint8_t tag[KVSTORE_TAG_BYTES]; /* of the head */
@@ -97,6 +105,9 @@ struct kvstore_file {
 /* ERR_NOT_FOUND: there is no such file; ERR_IO; ERR_FORMAT. Nothing is open after a failure. */
 int kvstore_file_open(const char *path, const struct kvstore_key *root, struct kvstore_file *f,
                       err *e);
+/* The same of an image, which must stay until kvstore_file_close. */
+int kvstore_image_open(const struct kvstore_image *image, const struct kvstore_key *root,
+                       struct kvstore_file *f, err *e);
 /* to: room for the record and its tag. ERR_NOT_FOUND: no such record. ERR_IO, ERR_FORMAT. */
 int kvstore_file_read(struct kvstore_file *f, int what, uint32_t block, uint8_t *to, err *e);
 void kvstore_file_close(struct kvstore_file *f);
@@ -147,8 +158,9 @@ struct kvstore_slot {
 struct kvstore_segment {
     struct kvstore_segment *prev, *next;
     struct kvstore_row row;
+    struct kvstore_image *image; /* NULL: not in memory */
+    bool on_disk;
     bool used;                   /* since the index has it */
-    bool gone;                   /* out of the table; the writer deletes it */
     struct kvstore_slot slots[]; /* (row.n_blocks) */
 };
 
@@ -182,13 +194,14 @@ struct kvstore {
     int64_t wall_s; /* at open */
     uint64_t open_ns;
 
-    kvstore_catalog *catalog; /* the writer's, once it runs */
+    kvstore_catalog *catalog; /* the writer's, once it runs; NULL: there is no folder */
     int64_t day;              /* writer: of day_bytes */
     uint64_t day_bytes;
 
     pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t work, idle, reading;
     struct kvstore_segment *segments, *gone;
+    struct kvstore_image *unused;  /* for the writer to free */
     struct kvstore_slot **buckets; /* (n_buckets) power of two */
     uint64_t n_buckets, n_slots;
     struct kvstore_draft_int *queue, **queue_tail;
@@ -204,24 +217,30 @@ struct kvstore {
 };
 
 int64_t kvstore_now_s(const kvstore *ks);
+void kvstore_draft_head(const struct kvstore_draft_int *d, struct kvstore_head *h); /* no salt */
 /* The path of a segment's file, or of another name in the folder. */
 enum { KVSTORE_PATH = 4096 };
 void kvstore_path(const char *folder, int64_t id, const char *suffix, char path[KVSTORE_PATH]);
 /* With the lock held. */
-int kvstore_add_segment(kvstore *ks, const struct kvstore_row *row, bool used);
+/* image: gives a reference; NULL: none. */
+int kvstore_add_segment(kvstore *ks, const struct kvstore_row *row, struct kvstore_image *image,
+                        bool on_disk);
 void kvstore_drop_segment(kvstore *ks, struct kvstore_segment *s); /* to the list of those gone */
 struct kvstore_slot *kvstore_find_slot(const kvstore *ks, const struct kvstore_name *name,
                                        int flags);
 /* The segment of this id, which has a block of this name. */
 struct kvstore_segment *kvstore_find_segment(const kvstore *ks, int64_t id,
                                              const struct kvstore_name *name);
-/* The one to lose first; NULL: there is none. */
-struct kvstore_segment *kvstore_worst(const kvstore *ks);
+/* The one to lose first of those in memory, or of those on disk; NULL: there is none. */
+struct kvstore_segment *kvstore_worst(const kvstore *ks, bool in_memory);
+/* Gives back a reference; the writer frees it. NULL is fine. */
+void kvstore_image_unref(kvstore *ks, struct kvstore_image *image);
 void kvstore_expire(kvstore *ks);
 
 void *kvstore_writer_main(void *ks);
 void *kvstore_reader_main(void *ks);
-/* Deletes those gone: files and rows. Without the lock; the writer, or before and after it runs. */
+/* Deletes those gone: files and rows, and images. Without the lock; the writer, or before and after
+ * it runs. */
 void kvstore_reap(kvstore *ks);
 
 #endif

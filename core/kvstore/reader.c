@@ -35,6 +35,7 @@ struct kvstore_reading {
     int what; /* the next record; KVSTORE_* */
     struct kvstore_file file;
     int64_t file_id;
+    struct kvstore_image *image; /* a reference, if the file is that */
 
     /* Guarded by the store's lock. */
     kvstore_reading *next;
@@ -163,10 +164,22 @@ static void unlink_reading(kvstore *ks, kvstore_reading *r) {
     if (ks->readings_tail == &r->next) ks->readings_tail = at;
 }
 
+static bool is_open(const kvstore_reading *r) {
+    return r->file.fd >= 0 || r->file.image;
+}
+
+static void close_file(kvstore *ks, kvstore_reading *r) {
+    kvstore_file_close(&r->file);
+    pthread_mutex_lock(&ks->lock);
+    kvstore_image_unref(ks, r->image);
+    pthread_mutex_unlock(&ks->lock);
+    r->image = NULL;
+}
+
 /* Gives back its memory, without the lock; then its space may be closed. */
 static void forget_reading(kvstore *ks, kvstore_reading *r) {
     kvstore_space *sp = r->space;
-    kvstore_file_close(&r->file);
+    close_file(ks, r);
     free_reading(r);
     pthread_mutex_lock(&ks->lock);
     ks->n_readings--;
@@ -183,11 +196,14 @@ static bool find_wanted(kvstore_reading *r) {
     return false;
 }
 
-/* A segment that has the record: stays with the open one if that has it. false: there is none. */
-static bool find_file(kvstore *ks, const kvstore_reading *r, int64_t *id, uint32_t *number) {
+/* A segment that has the record: stays with the open one if that has it. false: there is none.
+ * *image: it is to be opened, with a reference. */
+static bool find_file(kvstore *ks, const kvstore_reading *r, int64_t *id, uint32_t *number,
+                      struct kvstore_image **image) {
     const struct kvstore_name *name = &r->names[r->block];
+    *image = NULL;
     pthread_mutex_lock(&ks->lock);
-    struct kvstore_segment *s = r->file.fd >= 0 ? kvstore_find_segment(ks, r->file_id, name) : NULL;
+    struct kvstore_segment *s = is_open(r) ? kvstore_find_segment(ks, r->file_id, name) : NULL;
     struct kvstore_slot *slot = kvstore_find_slot(ks, name, r->what);
     if (s)
         for (uint32_t i = 0; i < s->row.n_blocks; i++)
@@ -196,6 +212,8 @@ static bool find_file(kvstore *ks, const kvstore_reading *r, int64_t *id, uint32
     if (slot) {
         *id = slot->segment->row.id;
         *number = slot->number;
+        if (!is_open(r) || r->file_id != *id) *image = slot->segment->image;
+        if (*image) (*image)->refs++;
     }
     pthread_mutex_unlock(&ks->lock);
     return slot != NULL;
@@ -235,16 +253,19 @@ static int check_file(const kvstore_reading *r, uint32_t number, err *e) {
 static int read_record(kvstore *ks, kvstore_reading *r, struct arrived *a) {
     const struct kvstore_name *name = &r->names[r->block];
     char path[KVSTORE_PATH];
+    struct kvstore_image *image;
     uint32_t number;
     int64_t id;
     int rc = 0;
     err e;
-    if (!find_file(ks, r, &id, &number)) return ERR_NOT_FOUND;
-    if (r->file.fd < 0 || r->file_id != id) {
-        kvstore_file_close(&r->file);
-        kvstore_path(ks->folder, id, ".kv", path);
-        rc = kvstore_file_open(path, &ks->root, &r->file, &e);
+    if (!find_file(ks, r, &id, &number, &image)) return ERR_NOT_FOUND;
+    if (!is_open(r) || r->file_id != id) {
+        close_file(ks, r);
+        r->image = image;
         r->file_id = id;
+        if (!image) kvstore_path(ks->folder, id, ".kv", path);
+        rc = image ? kvstore_image_open(image, &ks->root, &r->file, &e)
+                   : kvstore_file_open(path, &ks->root, &r->file, &e);
     }
     if (!rc) rc = check_file(r, number, &e);
     if (!rc) rc = kvstore_file_read(&r->file, r->what, number, a->bytes, &e);
@@ -282,7 +303,7 @@ static void advance(kvstore *ks, kvstore_reading *r, struct arrived *a) {
     }
     bool tell = !r->closed;
     pthread_mutex_unlock(&ks->lock);
-    if (rc) kvstore_file_close(&r->file);
+    if (rc) close_file(ks, r);
     if (tell) r->notify(r->arg);
 }
 

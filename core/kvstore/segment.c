@@ -193,10 +193,17 @@ int kvstore_head_parse(const uint8_t *bytes, uint64_t n, uint64_t file_bytes,
     return kvstore_unseal(&box, NULL, 0, bytes + n_head) ? 0 : err_damaged(e, "its head is forged");
 }
 
+/* After its head was read and checked. */
+static void know_head(struct kvstore_file *f, const uint8_t *head, const struct kvstore_key *root) {
+    memcpy(f->tag, head + kvstore_head_bytes(f->head.n_blocks) - KVSTORE_TAG_BYTES, sizeof f->tag);
+    kvstore_key_file(root, f->head.tenant, f->head.salt, &f->key);
+}
+
 int kvstore_file_open(const char *path, const struct kvstore_key *root, struct kvstore_file *f,
                       err *e) {
     uint8_t head[KVSTORE_HEAD_MOST];
     struct stat st;
+    f->image = NULL;
     f->fd = file_open(path, O_RDONLY, 0);
     if (f->fd < 0)
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", path,
@@ -211,20 +218,32 @@ int kvstore_file_open(const char *path, const struct kvstore_key *root, struct k
         else
             rc = kvstore_head_parse(head, n, bytes, root, &f->head, e);
     }
-    if (rc) {
+    if (rc)
         kvstore_file_close(f);
-        return rc;
-    }
-    memcpy(f->tag, head + kvstore_head_bytes(f->head.n_blocks) - KVSTORE_TAG_BYTES, sizeof f->tag);
-    kvstore_key_file(root, f->head.tenant, f->head.salt, &f->key);
-    return 0;
+    else
+        know_head(f, head, root);
+    return rc;
+}
+
+int kvstore_image_open(const struct kvstore_image *image, const struct kvstore_key *root,
+                       struct kvstore_file *f, err *e) {
+    f->fd = -1;
+    f->image = image;
+    int rc = kvstore_head_parse(image->data, image->bytes, image->bytes, root, &f->head, e);
+    if (rc)
+        f->image = NULL;
+    else
+        know_head(f, image->data, root);
+    return rc;
 }
 
 int kvstore_file_read(struct kvstore_file *f, int what, uint32_t block, uint8_t *to, err *e) {
     struct kvstore_range r;
     if (!kvstore_segment_find(&f->head, what, block, &r))
         return err_set(e, ERR_NOT_FOUND, "the segment has no such record");
-    if (file_read_at(f->fd, to, r.bytes + KVSTORE_TAG_BYTES, r.at)) {
+    if (f->image) {
+        memcpy(to, f->image->data + r.at, r.bytes + KVSTORE_TAG_BYTES);
+    } else if (file_read_at(f->fd, to, r.bytes + KVSTORE_TAG_BYTES, r.at)) {
         if (!errno) return err_damaged(e, "it was cut");
         return err_set(e, ERR_IO, "cannot read a segment: %s", strerror(errno));
     }
@@ -237,4 +256,5 @@ int kvstore_file_read(struct kvstore_file *f, int what, uint32_t block, uint8_t 
 void kvstore_file_close(struct kvstore_file *f) {
     if (f->fd >= 0) close(f->fd);
     f->fd = -1;
+    f->image = NULL;
 }

@@ -18,6 +18,9 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __APPLE__
+#include <sys/random.h>
+#endif
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -74,13 +77,15 @@ static void grow_table(kvstore *ks) {
     free(old);
 }
 
-int kvstore_add_segment(kvstore *ks, const struct kvstore_row *row, bool used) {
+int kvstore_add_segment(kvstore *ks, const struct kvstore_row *row, struct kvstore_image *image,
+                        bool on_disk) {
     struct kvstore_segment *s =
         mem_new(1, sizeof *s + (size_t)row->n_blocks * sizeof(struct kvstore_slot));
     if (!s) return ERR_NOMEM;
     s->row = *row;
     s->row.label = s->row.version = NULL;
-    s->used = used;
+    s->image = image;
+    s->on_disk = on_disk;
     s->next = ks->segments;
     if (s->next) s->next->prev = s;
     ks->segments = s;
@@ -91,9 +96,19 @@ int kvstore_add_segment(kvstore *ks, const struct kvstore_row *row, bool used) {
     }
     ks->n_slots += row->n_blocks;
     if (ks->n_slots > ks->n_buckets) grow_table(ks);
-    ks->stats.files++;
-    ks->stats.bytes += row->bytes;
+    if (image) ks->stats.memory_segments++;
+    if (on_disk) {
+        ks->stats.files++;
+        ks->stats.bytes += row->bytes;
+    }
     return 0;
+}
+
+void kvstore_image_unref(kvstore *ks, struct kvstore_image *image) {
+    if (!image || --image->refs) return;
+    image->next = ks->unused;
+    ks->unused = image;
+    pthread_cond_signal(&ks->work);
 }
 
 void kvstore_drop_segment(kvstore *ks, struct kvstore_segment *s) {
@@ -109,6 +124,9 @@ void kvstore_drop_segment(kvstore *ks, struct kvstore_segment *s) {
         ks->segments = s->next;
     if (s->next) s->next->prev = s->prev;
     ks->n_slots -= s->row.n_blocks;
+    if (s->image) ks->stats.memory_segments--;
+    kvstore_image_unref(ks, s->image);
+    s->image = NULL;
     s->next = ks->gone;
     ks->gone = s;
 }
@@ -125,10 +143,11 @@ static int64_t value_of(const struct kvstore_row *row) {
     return row->used_s + (int64_t)(row->hits < MOST_HITS ? row->hits : MOST_HITS) * HOUR_S;
 }
 
-struct kvstore_segment *kvstore_worst(const kvstore *ks) {
-    struct kvstore_segment *worst = ks->segments;
-    for (struct kvstore_segment *s = worst; s; s = s->next) {
-        int64_t a = value_of(&s->row), b = value_of(&worst->row);
+struct kvstore_segment *kvstore_worst(const kvstore *ks, bool in_memory) {
+    struct kvstore_segment *worst = NULL;
+    for (struct kvstore_segment *s = ks->segments; s; s = s->next) {
+        if (in_memory ? !s->image : !s->on_disk) continue;
+        int64_t a = value_of(&s->row), b = worst ? value_of(&worst->row) : INT64_MAX;
         if (a < b || (a == b && s->row.first >= worst->row.first)) worst = s; /* older ones last */
     }
     return worst;
@@ -195,7 +214,7 @@ static int load_row(void *arg, const struct kvstore_row *row) {
         return 0;
     }
     if (now.used_s > ks->wall_s) now.used_s = ks->wall_s;
-    return kvstore_add_segment(ks, &now, false);
+    return kvstore_add_segment(ks, &now, NULL, true);
 }
 
 static int compare_ids(const void *a, const void *b) {
@@ -279,7 +298,7 @@ static int load(kvstore *ks, err *e) {
     kvstore_expire(ks);
     while (ks->segments &&
            (ks->stats.bytes > ks->config.max_bytes || ks->stats.files > ks->config.max_files)) {
-        kvstore_drop_segment(ks, kvstore_worst(ks));
+        kvstore_drop_segment(ks, kvstore_worst(ks, false));
         ks->stats.evicted++;
         kvstore_reap(ks);
     }
@@ -294,6 +313,16 @@ static int start_threads(kvstore *ks, err *e) {
     return ks->reader_started ? 0 : err_set(e, ERR_NOMEM, "cannot start the KV store's threads");
 }
 
+static int open_folder(kvstore *ks, const struct kvstore_config *config, err *e) {
+    ks->folder = mem_strdup(config->folder);
+    int rc = ks->folder ? make_folder(ks->folder, e) : err_no_memory(e);
+    if (!rc) rc = take_lock(ks, e);
+    if (!rc) rc = kvstore_secret_read(config->secret, true, &ks->root, e);
+    if (!rc) rc = load(ks, e);
+    ks->stats.writable = !rc;
+    return rc;
+}
+
 int kvstore_open(const struct kvstore_config *config, kvstore **out, err *e) {
     kvstore *ks = mem_new(1, sizeof *ks);
     if (!ks) return err_no_memory(e);
@@ -306,20 +335,17 @@ int kvstore_open(const struct kvstore_config *config, kvstore **out, err *e) {
     ks->queue_tail = &ks->queue;
     ks->readings_tail = &ks->readings;
     ks->read_rate = READ_RATE_AT_FIRST;
-    ks->stats.writable = true;
     ks->wall_s = clock_wall_s();
     ks->open_ns = clock_now_ns();
     ks->n_buckets = FIRST_BUCKETS;
-    ks->folder = mem_strdup(config->folder);
     ks->version = mem_strdup(config->version);
     ks->buckets = mem_new(ks->n_buckets, sizeof(struct kvstore_slot *));
-    int rc = ks->folder && ks->version && ks->buckets ? 0 : err_no_memory(e);
+    int rc = ks->version && ks->buckets ? 0 : err_no_memory(e);
     ks->config.folder = ks->config.secret = NULL;
     ks->config.version = ks->version;
-    if (!rc) rc = make_folder(ks->folder, e);
-    if (!rc) rc = take_lock(ks, e);
-    if (!rc) rc = kvstore_secret_read(config->secret, true, &ks->root, e);
-    if (!rc) rc = load(ks, e);
+    if (!rc && config->folder) rc = open_folder(ks, config, e);
+    if (!rc && !config->folder && getentropy(&ks->root, sizeof ks->root))
+        rc = err_set(e, ERR_IO, "the system provides no random secret");
     if (!rc) rc = start_threads(ks, e);
     if (rc) {
         kvstore_close(ks);
@@ -332,6 +358,7 @@ int kvstore_open(const struct kvstore_config *config, kvstore **out, err *e) {
 static void free_segments(struct kvstore_segment *s) {
     for (struct kvstore_segment *next; s; s = next) {
         next = s->next;
+        free(s->image); /* no reading is open */
         free(s);
     }
 }
@@ -345,8 +372,8 @@ void kvstore_close(kvstore *ks) {
     pthread_mutex_unlock(&ks->lock);
     if (ks->writer_started) pthread_join(ks->writer, NULL);
     if (ks->reader_started) pthread_join(ks->reader, NULL);
+    kvstore_reap(ks); /* images whose readings were closed last */
     free_segments(ks->segments);
-    free_segments(ks->gone);
     kvstore_catalog_close(ks->catalog);
     if (ks->lock_fd >= 0) close(ks->lock_fd);
     free(ks->buckets);
@@ -512,7 +539,7 @@ void kvstore_touch(kvstore_space *sp, const struct kvstore_name *names, uint32_t
 struct kvstore_draft *kvstore_draft_take(kvstore_space *sp, bool *broken) {
     kvstore *ks = sp->ks;
     pthread_mutex_lock(&ks->lock);
-    *broken = ks->retry_ns && clock_now_ns() < ks->retry_ns;
+    *broken = !ks->config.max_memory_bytes && ks->retry_ns && clock_now_ns() < ks->retry_ns;
     struct kvstore_draft_int *d = *broken ? NULL : sp->unused;
     if (d) {
         sp->unused = d->next;
@@ -524,7 +551,7 @@ struct kvstore_draft *kvstore_draft_take(kvstore_space *sp, bool *broken) {
     return &d->d;
 }
 
-static void head_of(const struct kvstore_draft_int *d, struct kvstore_head *h) {
+void kvstore_draft_head(const struct kvstore_draft_int *d, struct kvstore_head *h) {
     *h = (struct kvstore_head){.tenant = d->d.tenant,
                                .shape = d->space->shape,
                                .first = d->d.first,
@@ -539,7 +566,7 @@ uint8_t *kvstore_draft_record(struct kvstore_draft *draft, int what, uint32_t bl
     struct kvstore_draft_int *d = (struct kvstore_draft_int *)(void *)draft;
     struct kvstore_range r;
     struct kvstore_head h;
-    head_of(d, &h);
+    kvstore_draft_head(d, &h);
     return kvstore_segment_find(&h, what, block, &r) ? d->image + r.at : NULL;
 }
 

@@ -1,4 +1,4 @@
-/* writer.c - the thread that writes and deletes segments, and alone uses the index while it runs.
+/* writer.c - the thread that makes and deletes segments, and alone uses the index while it runs.
  * A segment is written under a temporary name, synced, renamed, and then entered in the index and
  * the table: one of which a part is missing after a crash is deleted by the next kvstore_open.
  * Deleting goes the other way round. */
@@ -7,6 +7,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/mem.h"
 #include "core/base/thread.h"
 
 #include <errno.h>
@@ -24,7 +25,24 @@ enum { RETRY_S = 60, TICK_S = 60, DAY_S = 86400 };
 
 /* ---- deleting ---- */
 
+static void free_images(kvstore *ks) {
+    pthread_mutex_lock(&ks->lock);
+    struct kvstore_image *image = ks->unused;
+    ks->unused = NULL;
+    pthread_mutex_unlock(&ks->lock);
+    uint64_t bytes = 0;
+    for (struct kvstore_image *next; image; image = next) {
+        next = image->next;
+        bytes += image->bytes;
+        free(image);
+    }
+    pthread_mutex_lock(&ks->lock);
+    ks->stats.memory_bytes -= bytes;
+    pthread_mutex_unlock(&ks->lock);
+}
+
 void kvstore_reap(kvstore *ks) {
+    free_images(ks);
     for (;;) {
         char path[KVSTORE_PATH];
         pthread_mutex_lock(&ks->lock);
@@ -32,11 +50,15 @@ void kvstore_reap(kvstore *ks) {
         if (s) ks->gone = s->next;
         pthread_mutex_unlock(&ks->lock);
         if (!s) return;
-        kvstore_path(ks->folder, s->row.id, ".kv", path);
-        err e;
-        if (kvstore_catalog_remove(ks->catalog, s->row.id, &e)) log_debug("kv store: %s", e.msg);
-        /* A file that cannot be deleted still counts for the bounds. */
-        bool removed = !file_fails() && (!unlink(path) || errno == ENOENT);
+        bool removed = false;
+        if (s->on_disk) {
+            err e;
+            kvstore_path(ks->folder, s->row.id, ".kv", path);
+            if (kvstore_catalog_remove(ks->catalog, s->row.id, &e))
+                log_debug("kv store: %s", e.msg);
+            /* A file that cannot be deleted still counts for the bounds. */
+            removed = !file_fails() && (!unlink(path) || errno == ENOENT);
+        }
         pthread_mutex_lock(&ks->lock);
         if (removed) {
             ks->stats.files--;
@@ -68,7 +90,7 @@ static bool make_room(kvstore *ks, uint64_t bytes) {
     for (;;) {
         pthread_mutex_lock(&ks->lock);
         bool fits = ks->stats.bytes <= c->max_bytes - bytes && ks->stats.files <= c->max_files - 1;
-        struct kvstore_segment *worst = fits ? NULL : kvstore_worst(ks);
+        struct kvstore_segment *worst = fits ? NULL : kvstore_worst(ks, false);
         if (worst) {
             kvstore_drop_segment(ks, worst);
             ks->stats.evicted++;
@@ -77,6 +99,45 @@ static bool make_room(kvstore *ks, uint64_t bytes) {
         if (fits || !worst) return fits;
         kvstore_reap(ks);
     }
+}
+
+/* Takes the memory of one segment more; others leave it first. false: there is no room. */
+static bool reserve_memory(kvstore *ks, uint64_t bytes) {
+    const uint64_t most = ks->config.max_memory_bytes;
+    if (bytes > most) return false;
+    for (;;) {
+        pthread_mutex_lock(&ks->lock);
+        bool fits = ks->stats.memory_bytes <= most - bytes;
+        struct kvstore_segment *worst = fits ? NULL : kvstore_worst(ks, true);
+        if (fits) ks->stats.memory_bytes += bytes;
+        if (worst) ks->stats.memory_evicted++;
+        if (worst && !worst->on_disk) {
+            kvstore_drop_segment(ks, worst);
+        } else if (worst) {
+            kvstore_image_unref(ks, worst->image);
+            worst->image = NULL;
+            ks->stats.memory_segments--;
+        }
+        pthread_mutex_unlock(&ks->lock);
+        if (fits || !worst) return fits; /* what is left is being read */
+        kvstore_reap(ks);
+    }
+}
+
+/* A copy of a sealed image, if it may stay in memory. */
+static struct kvstore_image *keep_image(kvstore *ks, const uint8_t *bytes, uint64_t n) {
+    if (!reserve_memory(ks, n)) return NULL;
+    struct kvstore_image *image = mem_new(1, sizeof *image + n);
+    if (!image) {
+        pthread_mutex_lock(&ks->lock);
+        ks->stats.memory_bytes -= n;
+        pthread_mutex_unlock(&ks->lock);
+        return NULL;
+    }
+    image->refs = 1;
+    image->bytes = n;
+    memcpy(image->data, bytes, n);
+    return image;
 }
 
 /* ---- writing ---- */
@@ -128,24 +189,22 @@ static bool is_known(kvstore *ks, const struct kvstore_row *row) {
     return known;
 }
 
-/* Enters a written file; without its entry it is deleted. */
-static int enter(kvstore_space *sp, const struct kvstore_row *row, err *e) {
+/* Enters a written file in the index. */
+static int enter_file(kvstore_space *sp, const struct kvstore_row *row, err *e) {
     kvstore *ks = sp->ks;
-    char path[KVSTORE_PATH];
     int rc = 0;
     if (!sp->known) rc = kvstore_catalog_space(ks->catalog, sp->id, sp->label, ks->version, e);
     if (!rc) sp->known = true;
     if (!rc) rc = kvstore_catalog_add(ks->catalog, row, e);
-    if (!rc) {
-        pthread_mutex_lock(&ks->lock);
-        rc = kvstore_add_segment(ks, row, false);
-        pthread_mutex_unlock(&ks->lock);
-        if (rc) kvstore_catalog_remove(ks->catalog, row->id, NULL);
-        if (rc) err_no_memory(e);
-    }
-    kvstore_path(ks->folder, row->id, ".kv", path);
-    if (rc) unlink(path);
+    if (!rc) rc = kvstore_catalog_set_written(ks->catalog, ks->day, ks->day_bytes, e);
     return rc;
+}
+
+static void remove_file(kvstore *ks, int64_t id) {
+    char path[KVSTORE_PATH];
+    kvstore_path(ks->folder, id, ".kv", path);
+    kvstore_catalog_remove(ks->catalog, id, NULL);
+    unlink(path);
 }
 
 /* Nothing is written for a while; said once until it works again. */
@@ -176,37 +235,52 @@ static void count(kvstore *ks, uint64_t *counter) {
     pthread_mutex_unlock(&ks->lock);
 }
 
+/* Is the folder there, and not one that failed a moment ago? */
+static bool may_write(kvstore *ks) {
+    pthread_mutex_lock(&ks->lock);
+    bool may = ks->catalog && (!ks->retry_ns || clock_now_ns() >= ks->retry_ns);
+    pthread_mutex_unlock(&ks->lock);
+    return may;
+}
+
+/* Writes a sealed image to the folder. false: it is not there. */
+static bool write_segment(kvstore_space *sp, const struct kvstore_row *row, const uint8_t *image) {
+    kvstore *ks = sp->ks;
+    err e;
+    if (!may_write(ks)) return false;
+    if (!fits_day(ks, row->bytes) || !make_room(ks, row->bytes)) {
+        count(ks, &ks->stats.over_budget);
+        return false;
+    }
+    int rc = write_file(ks, row->id, image, row->bytes, &e);
+    ks->day_bytes += row->bytes; /* also of a file that failed: some of it was written */
+    if (!rc && (rc = enter_file(sp, row, &e)) != 0) remove_file(ks, row->id);
+    if (rc)
+        note_failure(ks, &e);
+    else
+        note_success(ks, row->bytes);
+    return !rc;
+}
+
 static void write_draft(kvstore *ks, struct kvstore_draft_int *d) {
-    struct kvstore_head h = {.tenant = d->d.tenant,
-                             .shape = d->space->shape,
-                             .first = d->d.first,
-                             .n_blocks = d->d.n_blocks,
-                             .has_state = d->d.has_state,
-                             .created_s = kvstore_now_s(ks)};
+    struct kvstore_head h;
     struct kvstore_row row;
     int64_t id;
-    err e;
-    memcpy(h.space, d->space->id, sizeof h.space);
-    memcpy(h.has_window, d->d.has_window, sizeof h.has_window);
-    memcpy(h.names, d->d.names, sizeof h.names);
+    kvstore_draft_head(d, &h);
+    h.created_s = kvstore_now_s(ks);
     const uint64_t bytes = kvstore_segment_bytes(&h);
     /* Random ids: a folder of files tells nothing of their order. */
     if (getentropy(&id, sizeof id) || getentropy(h.salt, sizeof h.salt)) return;
     row_of(&h, id, bytes, &row);
     if (is_known(ks, &row)) return;
-    if (!fits_day(ks, bytes) || !make_room(ks, bytes)) {
-        count(ks, &ks->stats.over_budget);
-        return;
-    }
     kvstore_segment_seal(&h, &ks->root, d->image);
-    int rc = write_file(ks, id, d->image, bytes, &e);
-    ks->day_bytes += bytes; /* also of a file that failed: some of it was written */
-    if (!rc) rc = enter(d->space, &row, &e);
-    if (!rc) rc = kvstore_catalog_set_written(ks->catalog, ks->day, ks->day_bytes, &e);
-    if (rc)
-        note_failure(ks, &e);
-    else
-        note_success(ks, bytes);
+    struct kvstore_image *image = keep_image(ks, d->image, bytes);
+    const bool on_disk = write_segment(d->space, &row, d->image);
+    pthread_mutex_lock(&ks->lock);
+    const bool entered = (image || on_disk) && !kvstore_add_segment(ks, &row, image, on_disk);
+    if (!entered) kvstore_image_unref(ks, image);
+    pthread_mutex_unlock(&ks->lock);
+    if (!entered && on_disk) remove_file(ks, id);
 }
 
 /* ---- the loop ---- */
@@ -222,7 +296,7 @@ static int take_uses(kvstore *ks, struct use uses[USES]) {
     int n = 0;
     pthread_mutex_lock(&ks->lock);
     for (struct kvstore_segment *s = ks->segments; s && n < USES; s = s->next) {
-        if (!s->used) continue;
+        if (!s->used || !s->on_disk) continue;
         s->used = false;
         uses[n++] = (struct use){s->row.id, s->row.used_s, s->row.hits};
     }
@@ -243,7 +317,7 @@ static void store_uses(kvstore *ks) {
 
 /* Takes a draft, or NULL: something else is to do. With the lock held on both ends. */
 static struct kvstore_draft_int *next_draft(kvstore *ks, uint64_t tick_ns) {
-    while (!ks->queue && !ks->gone && !ks->stopping && clock_now_ns() < tick_ns) {
+    while (!ks->queue && !ks->gone && !ks->unused && !ks->stopping && clock_now_ns() < tick_ns) {
         struct timespec at;
         clock_gettime(CLOCK_REALTIME, &at);
         at.tv_sec += 1; /* the clock may be set: looks again soon */
@@ -274,7 +348,7 @@ void *kvstore_writer_main(void *arg) {
             pthread_mutex_lock(&ks->lock);
             kvstore_expire(ks);
             pthread_mutex_unlock(&ks->lock);
-            store_uses(ks);
+            if (ks->catalog) store_uses(ks);
             tick_ns = clock_now_ns() + TICK_S * SECOND_NS;
         }
         kvstore_reap(ks);

@@ -184,11 +184,13 @@ test("kills at random moments while prompts are stored, evicted and restored", a
   });
 });
 
-test("an unloaded model finds its prompts again", async () => {
+for (const [where, tier] of Object.entries({ memory: ["--kv-memory-bytes", "64M"], kvDir: ["--kv-dir", newFolder()] }))
+  test(`an unloaded model finds its prompts again in ${where}`, () => swap([...small, ...tier]));
+
+async function swap(flags) {
   const second = join(folder, "second.gguf");
   copyFileSync(modelFile, second);
-  const flags = [...small, "--kv-dir", newFolder(), "--max-models", "1", "--unload-deadline-s", "20"];
-  await serving(flags, async (server) => {
+  await serving([...flags, "--max-models", "1", "--unload-deadline-s", "20"], async (server) => {
     const registry = join(server.folder, "registry.db");
     execFileSync(binary, ["models", "add", second, "--name", "second", "--registry", registry]);
     const act = async (what, model) => {
@@ -209,7 +211,7 @@ test("an unloaded model finds its prompts again", async () => {
     await act("load", modelName);
     assert.deepEqual(await ask(server, prompt), { ...first, cached: whole(400) });
   });
-});
+}
 
 test("a folder that cannot be used fails no request; one that another daemon uses is refused", async () => {
   const file = join(folder, "file");

@@ -107,7 +107,16 @@ static uint32_t second_turn(engine *en, int32_t text[MOST], const int32_t first[
     return answer(en, &(struct ask){.prompt = text, .n = PROMPT + ANSWER + MORE}, second);
 }
 
-static void restart_of(const char *name, int kv_type) {
+/* In memory, between two engines; else on disk, between two processes' stores. */
+static kvstore *open_memory(void) {
+    kvstore *ks = NULL;
+    err e = {0};
+    const struct kvstore_config c = {.version = "1", .max_memory_bytes = 1 << 28};
+    CHECK_MSG(kvstore_open(&c, &ks, &e) == 0, "%s", e.msg);
+    return ks;
+}
+
+static void restart_of(const char *name, int kv_type, bool memory) {
     int32_t text[MOST], first[ANSWER], second[ANSWER], again[ANSWER];
     snprintf(path, sizeof path, "tests/golden/arch/%s/hf", name);
     if (!strstr(name, models) || !device_serves(path)) return;
@@ -125,15 +134,17 @@ static void restart_of(const char *name, int kv_type) {
     const uint32_t n_cached = second_turn(en, text, first, second);
     kit_close(en);
 
-    kvstore *ks = open_store();
+    kvstore *ks = memory ? open_memory() : open_store();
     c.store = ks;
     en = kit_open(&c);
     answer(en, &(struct ask){.prompt = text, .n = PROMPT}, again);
     CHECK(memcmp(first, again, sizeof first) == 0);
-    engine_save(en, LATER);
+    CHECK(engine_save(en, LATER));
     kit_close(en);
-    kvstore_close(ks);
-    ks = open_store();
+    if (!memory) {
+        kvstore_close(ks);
+        ks = open_store();
+    }
     c.store = ks;
     en = kit_open(&c);
     const uint32_t n = second_turn(en, text, first, again);
@@ -146,6 +157,7 @@ static void restart_of(const char *name, int kv_type) {
     struct kvstore_stats s;
     kvstore_stats_get(ks, &s);
     CHECK(s.damaged == 0 && s.failed == 0);
+    CHECK((s.memory_bytes > 0) == memory && (s.files > 0) == !memory);
     kvstore_close(ks);
 }
 
@@ -165,7 +177,7 @@ static void test_restart(void) {
                                         "starcoder2-window",
                                         "kimi-linear"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        restart_of(names[i], QTYPE_F16);
+        restart_of(names[i], QTYPE_F16, false);
 }
 
 static void test_kv_types(void) {
@@ -173,7 +185,13 @@ static void test_kv_types(void) {
     static const char *const names[] = {"llama", "gemma3", "qwen35", "deepseek2"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
-            restart_of(names[i], types[t]);
+            restart_of(names[i], types[t], false);
+}
+
+static void test_memory(void) {
+    static const char *const names[] = {"llama", "gemma3", "qwen35"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        restart_of(names[i], QTYPE_F16, true);
 }
 
 /* A pool for one conversation and a half: what it loses comes back. */
@@ -452,6 +470,7 @@ int main(int argc, char **argv) {
     snprintf(secret, sizeof secret, "%s/kv.secret", root);
     RUN(test_restart);
     RUN(test_kv_types);
+    RUN(test_memory);
     RUN(test_eviction);
     RUN(test_tenants);
     RUN(test_identity);

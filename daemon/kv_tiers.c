@@ -1,5 +1,5 @@
-/* kv_folder.c - see kv_folder.h. Owns nothing. */
-#include "daemon/kv_folder.h"
+/* kv_tiers.c - see kv_tiers.h. Owns nothing. */
+#include "daemon/kv_tiers.h"
 
 #include "core/base/log.h"
 #include "core/base/program.h"
@@ -21,17 +21,25 @@ static int write_version(char *to, size_t n, err *e) {
     return 0;
 }
 
-int kv_folder_open(const struct config *c, const char *registry, kvstore **out, err *e) {
+/* Without the folder only what is kept in memory. */
+static int open_memory(const struct config *c, kvstore **out, err *e) {
+    const struct kvstore_config config = {.version = INFERD_VERSION,
+                                          .max_memory_bytes = c->kv_memory_bytes};
+    return c->kv_memory_bytes ? kvstore_open(&config, out, e) : 0;
+}
+
+int kv_tiers_open(const struct config *c, const char *registry, kvstore **out, err *e) {
     char secret[PATH_BYTES], version[128];
     const char *slash = strrchr(registry, '/');
     const int n = slash ? (int)(slash - registry) + 1 : 0;
     *out = NULL;
-    if (!c->kv_dir[0]) return 0;
+    if (!c->kv_dir[0]) return open_memory(c, out, e);
     if (snprintf(secret, sizeof secret, "%.*skv.secret", n, registry) >= (int)sizeof secret)
         return err_set_param(e, ERR_INVALID, "registry", "the path is too long");
     const struct kvstore_config config = {.folder = c->kv_dir,
                                           .secret = secret,
                                           .version = version,
+                                          .max_memory_bytes = c->kv_memory_bytes,
                                           .max_bytes = c->kv_dir_bytes,
                                           .max_files = c->kv_dir_files,
                                           .max_age_s = c->kv_dir_age_s,
@@ -41,7 +49,7 @@ int kv_folder_open(const struct config *c, const char *registry, kvstore **out, 
     if (!rc) rc = kvstore_open(&config, out, &why);
     if (rc == ERR_IO) {
         log_warn("nothing is stored in kv-dir: %s", why.msg);
-        return 0;
+        return open_memory(c, out, e);
     }
     if (rc && e) *e = why;
     return rc;
