@@ -28,14 +28,19 @@ static int open_memory(const struct config *c, kvstore **out, err *e) {
     return c->kv_memory_bytes ? kvstore_open(&config, out, e) : 0;
 }
 
+int kv_tiers_secret(const char *registry, char *out, size_t n, err *e) {
+    const char *slash = strrchr(registry, '/');
+    const int folder = slash ? (int)(slash - registry) + 1 : 0;
+    if (snprintf(out, n, "%.*skv.secret", folder, registry) < (int)n) return 0;
+    return err_set_param(e, ERR_INVALID, "registry", "the path is too long");
+}
+
 int kv_tiers_open(const struct config *c, const char *registry, kvstore **out, err *e) {
     char secret[PATH_BYTES], version[128];
-    const char *slash = strrchr(registry, '/');
-    const int n = slash ? (int)(slash - registry) + 1 : 0;
     *out = NULL;
     if (!c->kv_dir[0]) return open_memory(c, out, e);
-    if (snprintf(secret, sizeof secret, "%.*skv.secret", n, registry) >= (int)sizeof secret)
-        return err_set_param(e, ERR_INVALID, "registry", "the path is too long");
+    int rc = kv_tiers_secret(registry, secret, sizeof secret, e);
+    if (rc) return rc;
     const struct kvstore_config config = {.folder = c->kv_dir,
                                           .secret = secret,
                                           .version = version,
@@ -45,7 +50,7 @@ int kv_tiers_open(const struct config *c, const char *registry, kvstore **out, e
                                           .max_age_s = c->kv_dir_age_s,
                                           .max_daily_bytes = c->kv_dir_daily_bytes};
     err why;
-    int rc = write_version(version, sizeof version, &why);
+    rc = write_version(version, sizeof version, &why);
     if (!rc) rc = kvstore_open(&config, out, &why);
     if (rc == ERR_IO) {
         log_warn("nothing is stored in kv-dir: %s", why.msg);

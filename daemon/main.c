@@ -17,6 +17,7 @@ static const struct command commands[] = {
     {"models", "register, list and check models", cmd_models},
     {"rm", "remove a model, with --files its files, too", cmd_rm},
     {"pull", "download a model from the Hugging Face Hub", cmd_pull},
+    {"kv", "list, check and delete stored K/V", cmd_kv},
     {"config", "print or check a configuration file", cmd_config},
     {"tokenize", "convert text to token ids and back", cmd_tokenize},
     {"render", "render messages with a model's chat template", cmd_render},

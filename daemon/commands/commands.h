@@ -31,6 +31,7 @@ int cmd_stop(int argc, char **argv, err *e);
 int cmd_rm(int argc, char **argv, err *e);
 int cmd_models(int argc, char **argv, err *e);
 int cmd_pull(int argc, char **argv, err *e);
+int cmd_kv(int argc, char **argv, err *e);
 int cmd_config(int argc, char **argv, err *e);
 int cmd_tokenize(int argc, char **argv, err *e);
 int cmd_render(int argc, char **argv, err *e);

@@ -153,6 +153,49 @@ test("a daemon that is killed keeps what was written, and files that were altere
   });
 });
 
+test("inferd kv lists, checks and deletes segments", async () => {
+  const dir = newFolder(),
+    store = mkdtempSync(join(folder, "registry-"));
+  const kv = (...args) => {
+    const end = ["--kv-dir", dir, "--registry", join(store, "registry.db")];
+    const { status, stdout, stderr } = spawnSync(binary, ["kv", ...args, ...end], { encoding: "utf8" });
+    return { status, out: stdout + stderr };
+  };
+  await serving([...small, "--kv-dir", dir, "--kv-idle-s", "0", "--api-key-file", keys], async (server) => {
+    const all = { url: server.url, key: "sk-alice" };
+    const prompts = [1, 2].map((seed) => randomPrompt(random(seed + 20), 100));
+    for (const [i, key] of ["sk-alice", "sk-bob"].entries()) await ask(server, prompts[i], { key });
+    await until(async () => (await metric(all, "store_segments")) >= 2, "both are stored");
+    copyFileSync(join(server.folder, "kv.secret"), join(store, "kv.secret"));
+    const listed = JSON.parse(kv("list", "--json").out);
+    assert.equal(new Set(listed.map((s) => s.tenant)).size, 2);
+    for (const s of listed) {
+      assert.equal(s.model, modelName);
+      assert.equal(s.size_bytes, statSync(join(dir, s.file)).size);
+    }
+    assert.match(kv("list").out, /MODEL +TENANT +TOKENS .*\n(.*\n)+\d+ segments, /);
+    assert.deepEqual(kv("verify"), { status: 0, out: `${listed.length} segments, 0 damaged\n` });
+    const refused = kv("prune", "--all");
+    assert.equal(refused.status, 1);
+    assert.match(refused.out, /kv-dir: .* is used by another process/);
+  });
+  const [first] = segments(dir);
+  const bytes = readFileSync(join(dir, first));
+  bytes[bytes.length - 1] ^= 1;
+  writeFileSync(join(dir, first), bytes);
+  const found = kv("verify");
+  assert.equal(found.status, 1);
+  assert.match(found.out, new RegExp(`${first}: FAILED: .*damaged`));
+  assert.equal(kv("prune").status, 2);
+  assert.match(kv("prune", "--unused-s", "3600").out, /deleted 0 segments/);
+  assert.match(kv("prune", "--model", "other").out, /deleted 0 segments/);
+  assert.match(kv("prune", "--model", modelName).out, /deleted \d+ segments/);
+  assert.deepEqual(segments(dir), []);
+  rmSync(dir, { recursive: true });
+  assert.equal(kv("list").status, 1);
+  assert.ok(!existsSync(dir));
+});
+
 test("kills at random moments while prompts are stored, evicted and restored", async () => {
   const dir = newFolder();
   const flags = ["--kv-cache-tokens", "1024", "--context-length", "512", "--max-sequences", "4", "--kv-keep", "all"];

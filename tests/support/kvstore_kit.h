@@ -63,7 +63,7 @@ static inline void tokens_of(int which, int32_t tokens[MAX_N * BLOCK_TOKENS]) {
 }
 
 static inline void names_of(kvstore_space *sp, struct hash128 tenant, int which,
-                     struct kvstore_name names[MAX_N]) {
+                            struct kvstore_name names[MAX_N]) {
     int32_t tokens[MAX_N * BLOCK_TOKENS];
     tokens_of(which, tokens);
     kvstore_names(sp, tenant, NULL, tokens, MAX_N, names);
@@ -84,7 +84,8 @@ static const uint64_t sizes[] = {
 
 /* Submits blocks [first, first + n) of a chain: every second one with its window, the last one with
  * a state. */
-static inline bool put(kvstore_space *sp, struct hash128 tenant, int which, uint32_t first, uint32_t n) {
+static inline bool put(kvstore_space *sp, struct hash128 tenant, int which, uint32_t first,
+                       uint32_t n) {
     struct kvstore_name names[MAX_N];
     bool broken;
     struct kvstore_draft *d = kvstore_draft_take(sp, &broken);
@@ -130,7 +131,8 @@ static inline void on_record(void *arg) {
 
 /* Reads what the store has of the first n blocks and compares every byte. Returns how many records
  * came; *found: how many blocks were said to be there. */
-static inline int get(kvstore_space *sp, struct hash128 tenant, int which, uint32_t n, uint32_t *found) {
+static inline int get(kvstore_space *sp, struct hash128 tenant, int which, uint32_t n,
+                      uint32_t *found) {
     struct kvstore_name names[MAX_N];
     struct kvstore_record record;
     kvstore_reading *r = NULL;

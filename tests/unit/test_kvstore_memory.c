@@ -84,8 +84,7 @@ static void test_above_folder(void) {
         CHECK(s.memory_segments == (again ? 0 : 2) && s.memory_evicted == (again ? 0 : 3));
         if (!again) run_shell("mv '%s' '%s.away'", folder, folder);
         for (int i = 4; i >= 0 && !again; i--) /* newest first: those are in memory */
-            if (i >= 3)
-                CHECK(is_there(sp, i));
+            if (i >= 3) CHECK(is_there(sp, i));
         if (!again) run_shell("mv '%s.away' '%s'", folder, folder);
         for (int i = 0; i < 5; i++)
             CHECK(is_there(sp, i));
