@@ -63,7 +63,7 @@ struct kvstore_config {
 int kvstore_open(const struct kvstore_config *config, kvstore **out, err *e);
 /* Spaces first. NULL is fine. */
 void kvstore_close(kvstore *ks);
-/* Waits until everything that was submitted is written, at most until deadline_ns of
+/* Waits until everything that was submitted before is written, at most until deadline_ns of
  * clock_now_ns(). false: the deadline came first. */
 bool kvstore_flush(kvstore *ks, uint64_t deadline_ns);
 /* A key for hashes of clients that must be the same in every process with this secret. */
@@ -127,7 +127,7 @@ struct kvstore_draft {
     bool has_state; /* after the last block */
 };
 /* From a fixed number for each space. NULL: all are waiting to be written, or, with *broken set,
- * nothing can be written now. */
+ * nothing is kept now: the folder fails, or the bound of a day is reached. */
 struct kvstore_draft *kvstore_draft_take(kvstore_space *sp, bool *broken);
 /* Where the bytes of a record go, once the fields are filled; what: one of KVSTORE_*. */
 uint8_t *kvstore_draft_record(struct kvstore_draft *d, int what, uint32_t block);

@@ -200,12 +200,14 @@ struct kvstore {
 
     pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t work, idle, reading;
-    struct kvstore_segment *segments, *gone;
+    struct kvstore_segment *segments;
+    struct kvstore_segment *gone;  /* out of the table; until the writer has deleted them */
     struct kvstore_image *unused;  /* for the writer to free */
     struct kvstore_slot **buckets; /* (n_buckets) power of two */
     uint64_t n_buckets, n_slots;
     struct kvstore_draft_int *queue, **queue_tail;
-    bool writing, stopping;
+    uint64_t n_submitted, n_done; /* drafts */
+    bool stopping;
     uint64_t retry_ns; /* not 0: nothing is written before */
     kvstore_reading *readings, **readings_tail;
     uint32_t n_readings;

@@ -481,6 +481,7 @@ void kvstore_space_close(kvstore_space *sp) {
         }
         *at = d->next;
         sp->n_unused++;
+        ks->n_done++;
         ks->stats.dropped++;
     }
     ks->queue_tail = at;
@@ -577,6 +578,7 @@ void kvstore_draft_submit(struct kvstore_draft *draft) {
     d->next = NULL;
     *ks->queue_tail = d;
     ks->queue_tail = &d->next;
+    ks->n_submitted++;
     pthread_cond_signal(&ks->work);
     pthread_mutex_unlock(&ks->lock);
 }
@@ -596,7 +598,8 @@ void kvstore_draft_drop(struct kvstore_draft *draft) {
 
 bool kvstore_flush(kvstore *ks, uint64_t deadline_ns) {
     pthread_mutex_lock(&ks->lock);
-    while ((ks->queue || ks->writing || ks->gone) && clock_now_ns() < deadline_ns) {
+    const uint64_t n = ks->n_submitted;
+    while ((ks->n_done < n || ks->gone) && clock_now_ns() < deadline_ns) {
         struct timespec at;
         clock_gettime(CLOCK_REALTIME, &at);
         at.tv_nsec += 10 * 1000 * 1000; /* the clock may be set: looks again soon */
@@ -606,7 +609,7 @@ bool kvstore_flush(kvstore *ks, uint64_t deadline_ns) {
         }
         pthread_cond_timedwait(&ks->idle, &ks->lock, &at);
     }
-    bool done = !ks->queue && !ks->writing && !ks->gone;
+    bool done = ks->n_done >= n && !ks->gone;
     pthread_mutex_unlock(&ks->lock);
     return done;
 }

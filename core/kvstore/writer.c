@@ -47,7 +47,6 @@ void kvstore_reap(kvstore *ks) {
         char path[KVSTORE_PATH];
         pthread_mutex_lock(&ks->lock);
         struct kvstore_segment *s = ks->gone;
-        if (s) ks->gone = s->next;
         pthread_mutex_unlock(&ks->lock);
         if (!s) return;
         bool removed = false;
@@ -60,10 +59,15 @@ void kvstore_reap(kvstore *ks) {
             removed = !file_fails() && (!unlink(path) || errno == ENOENT);
         }
         pthread_mutex_lock(&ks->lock);
+        struct kvstore_segment **at = &ks->gone;
+        while (*at != s)
+            at = &(*at)->next;
+        *at = s->next;
         if (removed) {
             ks->stats.files--;
             ks->stats.bytes -= s->row.bytes;
         }
+        pthread_cond_broadcast(&ks->idle);
         pthread_mutex_unlock(&ks->lock);
         free(s);
     }
@@ -71,16 +75,23 @@ void kvstore_reap(kvstore *ks) {
 
 /* ---- bounds ---- */
 
-/* May so many bytes be written today? The day never goes back, so a clock that is set back does not
- * give more. */
+/* May so many bytes be written today? If not, nothing is until tomorrow. The day never goes back,
+ * so a clock that is set back does not give more. */
 static bool fits_day(kvstore *ks, uint64_t bytes) {
-    const int64_t day = kvstore_now_s(ks) / DAY_S;
+    const int64_t now_s = kvstore_now_s(ks), day = now_s / DAY_S;
     if (day > ks->day) {
         ks->day = day;
         ks->day_bytes = 0;
     }
     const uint64_t most = ks->config.max_daily_bytes;
-    return !most || (bytes <= most && ks->day_bytes <= most - bytes);
+    if (!most || (bytes <= most && ks->day_bytes <= most - bytes)) return true;
+    if (bytes > most) return false;
+    log_info("kv store: nothing more is written today (UTC): %llu bytes were",
+             (unsigned long long)ks->day_bytes);
+    pthread_mutex_lock(&ks->lock);
+    ks->retry_ns = clock_now_ns() + (uint64_t)(DAY_S - now_s % DAY_S) * SECOND_NS;
+    pthread_mutex_unlock(&ks->lock);
+    return false;
 }
 
 /* Deletes what must go so that so many bytes fit. */
@@ -338,12 +349,8 @@ void *kvstore_writer_main(void *arg) {
         pthread_mutex_lock(&ks->lock);
         struct kvstore_draft_int *d = next_draft(ks, tick_ns);
         stopping = ks->stopping;
-        ks->writing = true;
         pthread_mutex_unlock(&ks->lock);
-        if (d) {
-            write_draft(ks, d);
-            kvstore_draft_drop(&d->d);
-        }
+        if (d) write_draft(ks, d);
         if (clock_now_ns() >= tick_ns || stopping) {
             pthread_mutex_lock(&ks->lock);
             kvstore_expire(ks);
@@ -352,10 +359,11 @@ void *kvstore_writer_main(void *arg) {
             tick_ns = clock_now_ns() + TICK_S * SECOND_NS;
         }
         kvstore_reap(ks);
+        if (!d) continue;
         pthread_mutex_lock(&ks->lock);
-        ks->writing = false;
-        pthread_cond_broadcast(&ks->idle);
+        ks->n_done++;
         pthread_mutex_unlock(&ks->lock);
+        kvstore_draft_drop(&d->d);
     }
     return NULL;
 }

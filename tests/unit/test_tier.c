@@ -1,7 +1,7 @@
 /* test_tier.c - engines with a KV store: after a restart, an eviction or a failure of the store,
  * every answer has the tokens and, but for failures, the cached_tokens that an engine without
  * interruption gives. Models of tests/golden/arch: attention, windows, latent attention, each kind
- * of state, every KV type. Arguments: "only=DEVICE" (be.h), "models=TEXT". */
+ * of state, every KV type. Arguments: "quick", "only=DEVICE" (be.h), "models=TEXT". */
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "tests/support/be.h"
@@ -176,7 +176,7 @@ static void test_restart(void) {
                                         "deepseek2",
                                         "starcoder2-window",
                                         "kimi-linear"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i += be_quick ? 3 : 1)
         restart_of(names[i], QTYPE_F16, false);
 }
 
@@ -184,7 +184,7 @@ static void test_kv_types(void) {
     static const int types[] = {QTYPE_F32, QTYPE_BF16, QTYPE_Q8_0};
     static const char *const names[] = {"llama", "gemma3", "qwen35", "deepseek2"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
+        for (size_t t = be_quick ? 2 : 0; t < sizeof types / sizeof types[0]; t++)
             restart_of(names[i], types[t], false);
 }
 
