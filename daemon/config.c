@@ -93,7 +93,7 @@ static const struct config_key keys[] = {
      "bytes",
      "Space that kv-dir may take, for all models together. What was not used for longest goes\n"
      "first."},
-    {"kv-dir-files", CONFIG_NUMBER, AT(kv_dir_files), "20000", 1, 1000000, NULL, "files",
+    {"kv-dir-files", CONFIG_NUMBER, AT(kv_dir_files), "20000", 1, 100000, NULL, "files",
      "Files that kv-dir may hold, each of up to 8 MiB, or more if one state of recurrent layers\n"
      "is. About 4 KiB of memory each."},
     {"kv-dir-age-s", CONFIG_NUMBER, AT(kv_dir_age_s), "2592000", 0, UINT64_C(315360000), NULL,

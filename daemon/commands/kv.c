@@ -30,7 +30,8 @@ static int kv_begin(struct kv_command *k, int argc, char **argv, err *e) {
     int rc = options_parse(&k->options, argc, argv, NULL, e);
     if (rc) return options_exit(rc);
     if (!k->config.kv_dir[0]) {
-        err_set_param(e, ERR_INVALID, "kv-dir", "kv-dir is not set: give --kv-dir or --config FILE");
+        err_set_param(e, ERR_INVALID, "kv-dir",
+                      "kv-dir is not set: give --kv-dir or --config FILE");
         return EXIT_USAGE;
     }
     if (config_registry_path(&k->config, &registry, e)) return 1;
@@ -220,7 +221,8 @@ static int run_prune(int argc, char **argv, err *e) {
                                           .max_files = UINT64_MAX};
     int rc = find_folder(&k, e); /* kvstore_open would make it */
     if (!rc) rc = kvstore_open(&config, &ks, e);
-    if (!rc) printf("deleted %llu segments\n", (unsigned long long)kvstore_prune(ks, is_chosen, &p));
+    if (!rc)
+        printf("deleted %llu segments\n", (unsigned long long)kvstore_prune(ks, is_chosen, &p));
     kvstore_close(ks);
     return kv_end(&k, rc ? 1 : 0);
 }

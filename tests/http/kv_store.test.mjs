@@ -25,6 +25,7 @@ chmodSync(keys, 0o600);
 after(() => rmSync(folder, { recursive: true, force: true }));
 
 const small = ["--kv-cache-tokens", "4096", "--max-sequences", "8", "--kv-keep", "all"];
+const kills = Number(process.env.KILLS ?? 6); // rounds of the test that kills
 let n_folders = 0;
 const newFolder = () => join(folder, `kv${n_folders++}`);
 const segments = (dir) => readdirSync(dir).filter((name) => name.endsWith(".kv"));
@@ -205,7 +206,7 @@ test("kills at random moments while prompts are stored, evicted and restored", a
     const prompts = Array.from({ length: 10 }, () => randomPrompt(rng, 250));
     const answers = [];
     for (const p of prompts) answers.push((await ask(server, p)).answer);
-    for (let round = 0; round < 6; round++) {
+    for (let round = 0; round < kills; round++) {
       const asked = prompts.map((p, i) =>
         ask(server, p).then(
           ({ answer }) => assert.deepEqual(answer, answers[i]),
