@@ -81,8 +81,8 @@ SLOW_UNIT  := arch arch_forward attention backend chat_cut engine_grammar gemm g
 ASAN_SLOW  := cuda_% parallel pace sched sched_random sched_states sampler embeddings worker_grammar delta_net
 # What QUICK=1 leaves in of `make tsan`: threads that share state. The other programs start the same threads
 # without asking more of them.
-THREADED   := api api_faults conns continuation engine file_map model_ahead models ops parallel pool registry \
-              responses_store watch work_pool worker worker_deadline worker_grammar worker_states keys
+THREADED   := api api_faults conns continuation engine file_map keys kvstore kvstore_memory model_ahead models ops \
+              parallel pool registry responses_store tier watch work_pool worker worker_deadline worker_grammar worker_states
 IS_TSAN    := $(findstring -fsanitize=thread,$(SAN))
 LEFT_OUT   := $(if $(IS_TSAN),$(ONE_THREAD)) $(if $(QUICK),$(SLOW_UNIT) $(if $(findstring =address,$(SAN)),$(ASAN_SLOW)) \
               $(if $(IS_TSAN),$(filter-out $(THREADED),$(UNIT_C:tests/unit/test_%.c=%))))

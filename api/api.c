@@ -16,13 +16,16 @@
 #include <sys/random.h>
 
 enum { UNLOAD_LOOK_MS = 50 /* between looks at what an unload waits for */ };
+#define MS_NS UINT64_C(1000000)
 
 static int init_state(api *a, const struct api_config *config, err *e) {
     const struct resume_config kept = {config->resume_streams, config->resume_timeout_s};
     a->config = *config;
     a->config.version = mem_strdup(config->version);
     if (!a->config.version) return err_no_memory(e);
-    if (getentropy(&a->secret, sizeof a->secret))
+    if (config->kv_store)
+        a->secret = kvstore_client_key(config->kv_store);
+    else if (getentropy(&a->secret, sizeof a->secret))
         return err_set(e, ERR_IO, "the system provides no random secret");
     int rc = model_aliases_parse(config->model_aliases, &a->aliases, e);
     if (rc) return rc;
@@ -95,6 +98,14 @@ static bool wait_for_users(api *a, const struct api_model *m, uint64_t until_ns,
     }
 }
 
+/* Gives the KV store as long as running answers had. */
+static void save_cached(engine *en, uint32_t most_s, const atomic_bool *stop) {
+    const uint64_t until_ns = clock_now_ns() + most_s * 1000 * MS_NS;
+    while (!atomic_load(stop) && clock_now_ns() < until_ns &&
+           !engine_save(en, clock_now_ns() + UNLOAD_LOOK_MS * MS_NS))
+        ;
+}
+
 int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool *stop, err *e) {
     const struct api_model *m = models_withdraw(a->models, id);
     if (!m) return err_set_param(e, ERR_NOT_FOUND, "model", "no model %s is loaded", id);
@@ -108,6 +119,7 @@ int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool
     if (!wait_for_users(a, m, until_ns, stop) && !atomic_load(stop))
         log_warn("%s is unloaded: the answers that still run are ended", id);
     if (!atomic_load(stop)) {
+        save_cached(m->engine, drain_s, stop);
         engine_stop(m->engine);
         engine_totals_add(did, m->engine);
     }

@@ -43,8 +43,9 @@ int api_set_models(api *a, const struct api_model *models, size_t n, err *e);
 
 /* One more model, later. ERR_EXISTS, ERR_UNAVAILABLE. */
 int api_add_model(api *a, const struct api_model *m, err *e);
-/* New requests do not find the model any more. Those that have it may end within drain_s; then its
- * engine is stopped, which ends them with an error. Returns when nothing refers to it: its engine
+/* New requests do not find the model any more. Those that have it may end within drain_s; then
+ * what it has cached is stored, likewise within drain_s, and its engine is stopped, which ends them
+ * with an error. Returns when nothing refers to it: its engine
  * may be closed. ERR_NOT_FOUND; ERR_STOPPING: *stop was set meanwhile, requests still have it, and
  * it may be closed after api_close. */
 int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool *stop, err *e);

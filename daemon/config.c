@@ -75,6 +75,40 @@ static const struct config_key keys[] = {
      "requires head dimensions that are multiples of 32."},
     {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",
      "Tokens in one block of the KV cache."},
+    {"kv-memory-bytes", CONFIG_BYTES, AT(kv_memory_bytes), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
+     "Memory for K/V of prompts and answers that the KV cache (on a GPU: its memory) needs room\n"
+     "for, and for those of models that were unloaded: later requests with the same beginning "
+     "copy\n"
+     "them back instead of computing them. Registered models only. What was not used for longest\n"
+     "goes first. 0: none."},
+    {"kv-dir", CONFIG_TEXT, AT(kv_dir), "", 0, 0, NULL, "",
+     "Folder where K/V of prompts and answers are stored when the KV cache needs room, after\n"
+     "kv-idle-s, and when the daemon stops or a model is unloaded: later requests with the same\n"
+     "beginning read them instead of computing them, also after a restart. Registered models "
+     "only.\n"
+     "Everything is encrypted with a secret beside the registry (kv.secret), and kept apart by "
+     "API\n"
+     "key like the prefix cache. One daemon at a time has a folder. Empty: nothing is stored."},
+    {"kv-dir-bytes", CONFIG_BYTES, AT(kv_dir_bytes), "20G", 1 << 20, UINT64_C(1) << 50, NULL,
+     "bytes",
+     "Space that kv-dir may take, for all models together. What was not used for longest goes\n"
+     "first."},
+    {"kv-dir-files", CONFIG_NUMBER, AT(kv_dir_files), "20000", 1, 100000, NULL, "files",
+     "Files that kv-dir may hold, each of up to 8 MiB, or more if one state of recurrent layers\n"
+     "is. About 4 KiB of memory each."},
+    {"kv-dir-age-s", CONFIG_NUMBER, AT(kv_dir_age_s), "2592000", 0, UINT64_C(315360000), NULL,
+     "seconds", "How long a file stays in kv-dir after its last use. 0: as long as there is room."},
+    {"kv-dir-daily-bytes", CONFIG_BYTES, AT(kv_dir_daily_bytes), "100G", 0, UINT64_C(1) << 50, NULL,
+     "bytes",
+     "Bytes that are written to kv-dir in one day (UTC) at most, because writing wears SSDs. 0: "
+     "no\n"
+     "bound."},
+    {"kv-idle-s", CONFIG_NUMBER, AT(kv_idle_s), "20", 0, 86400, NULL, "seconds",
+     "After so long without a request everything that a model has cached is stored, too."},
+    {"kv-keep", CONFIG_CHOICE, AT(kv_keep), "worth", 0, 0, "worth|all", "",
+     "What is stored in kv-dir and kv-memory-bytes. worth: what takes more than twice as long to "
+     "compute as to read,\n"
+     "both as measured. all: everything."},
     {"window-blocks", CONFIG_NUMBER, AT(window_blocks), "0", 0, UINT64_C(1) << 26, NULL, "blocks",
      "Models with sliding windows (Gemma 2 and 3, gpt-oss, Mistral 7B): blocks of K/V of the\n"
      "windowed layers, allocated at start. A running sequence holds those of its window and of "

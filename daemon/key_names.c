@@ -18,6 +18,7 @@ static const struct {
     {"max_per_address", "max-connections-per-address"},
     {"endpoint", "hf-endpoint"},
     {"max_rows", "max-batch-tokens"},
+    {"folder", "kv-dir"},
 };
 
 const char *key_name_of(const char *field) {

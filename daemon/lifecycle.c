@@ -164,6 +164,7 @@ static int open_api(struct server *s, err *e) {
         .admin = serving_admin(s->serving),
         .model_aliases = c->model_aliases,
         .version = INFERD_VERSION,
+        .kv_store = serving_kv_store(s->serving),
     };
     rc = api_open(&config, &s->api, e);
     activation_close(&s->socket); /* the HTTP server has its own descriptor */
@@ -205,19 +206,24 @@ static bool stdin_ended(void) {
     return read(STDIN_FILENO, dropped, sizeof dropped) <= 0;
 }
 
-/* Waits until no request runs, the deadline is over, or a second signal arrives. */
+/* Waits until no request runs and what is cached is stored, the deadline is over, or a second
+ * signal arrives. */
 static void drain_requests(struct server *s) {
     uint64_t begin_ns = clock_now_ns();
     uint64_t end_ns = begin_ns + s->config->shutdown_deadline_s * UINT64_C(1000000000);
     uint32_t n_active;
+    bool hurried = false;
     log_info("stopping: new requests are refused, %u are running", api_n_active(s->api));
     notify_send("STOPPING=1");
     api_drain(s->api);
     serving_drain(s->serving);
-    while ((n_active = api_n_active(s->api)) > 0 && clock_now_ns() < end_ns)
-        if (signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS) break;
+    while ((n_active = api_n_active(s->api)) > 0 && !hurried && clock_now_ns() < end_ns)
+        hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
     if (n_active)
         log_warn("%u requests are cut off by the shutdown deadline or a second signal", n_active);
+    while (s->config->kv_dir[0] && !hurried && clock_now_ns() < end_ns &&
+           !serving_save(s->serving, clock_now_ns() + DRAIN_POLL_MS * UINT64_C(1000000)))
+        hurried = signals_wait(0) && clock_now_ns() - begin_ns > SAME_STOP_NS;
 }
 
 /* Closes everything in reverse order: streams end, connections close, memory is freed. */

@@ -229,6 +229,8 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .ignore_sampling = !c->model_sampling,
         .grammar_cache_bytes = c->grammar_cache_bytes,
         .grammar_work_s = c->grammar_work_s,
+        .store_all = strcmp(c->kv_keep, "all") == 0,
+        .store_idle_s = (uint32_t)c->kv_idle_s,
     };
 }
 

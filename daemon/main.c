@@ -18,6 +18,7 @@ static const struct command commands[] = {
     {"rm", "remove a model, with --files its files, too", cmd_rm},
     {"keys", "add, list and revoke API keys", cmd_keys},
     {"pull", "download a model from the Hugging Face Hub", cmd_pull},
+    {"kv", "list, check and delete stored K/V", cmd_kv},
     {"config", "print or check a configuration file", cmd_config},
     {"tokenize", "convert text to token ids and back", cmd_tokenize},
     {"render", "render messages with a model's chat template", cmd_render},

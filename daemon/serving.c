@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/model_name.h"
+#include "daemon/kv_tiers.h"
 #include "daemon/loader.h"
 #include "daemon/model_host.h"
 #include "daemon/pull_model.h"
@@ -30,6 +31,7 @@ struct serving {
     model_host *host;
     struct model_admin admin;
     char *registry;                          /* file */
+    kvstore *store;                          /* NULL: none */
     pthread_mutex_t mu;                      /* guards rows and n */
     struct served *rows[2 * API_MAX_MODELS]; /* (n) */
     size_t n;
@@ -122,6 +124,9 @@ static int open_engine(serving *s, struct served *m, uint32_t n_later, struct ho
     config.n_later = n_later;
     config.on_load = on_weights;
     config.on_load_arg = t;
+    config.store = s->store;
+    config.model_sha256 = m->model.sha256;
+    config.model_label = m->model.id;
     int rc = engine_open(&config, &m->engine, e);
     if (rc) {
         err_prefix(e, "model %s: ", m->model.id);
@@ -445,6 +450,7 @@ int serving_open(const struct config *config, serving **out, err *e) {
                                  .pull = run_pull};
     int rc = config_registry_path(config, &s->registry, e);
     if (!rc) rc = find_listed(s, e);
+    if (!rc) rc = kv_tiers_open(config, s->registry, &s->store, e);
     if (!rc) rc = model_host_open(&ops, (uint32_t)config->max_model_tasks, &s->host, e);
     if (rc) {
         serving_close(s);
@@ -465,6 +471,10 @@ int serving_open(const struct config *config, serving **out, err *e) {
                                     .list = list_models};
     *out = s;
     return 0;
+}
+
+kvstore *serving_kv_store(const serving *s) {
+    return s->store;
 }
 
 const struct model_admin *serving_admin(const serving *s) {
@@ -514,6 +524,15 @@ void serving_drain(serving *s) {
     each_engine(s, engine_drain);
 }
 
+bool serving_save(serving *s, uint64_t deadline_ns) {
+    bool done = true;
+    model_host_join(s->host); /* no model comes or goes from here on */
+    for (size_t i = 0; i < s->n; i++)
+        if (s->rows[i]->state == MODEL_LOADED)
+            done = engine_save(s->rows[i]->engine, deadline_ns) && done;
+    return done;
+}
+
 void serving_stop(serving *s) {
     if (!s) return;
     model_host_stop(s->host);
@@ -527,6 +546,7 @@ void serving_close(serving *s) {
     model_host_close(s->host);
     for (size_t i = 0; i < s->n; i++)
         free_row(s->rows[i]);
+    kvstore_close(s->store);
     pthread_mutex_destroy(&s->mu);
     free(s->registry);
     free(s);

@@ -10,14 +10,17 @@
 
 #include "api/api.h"
 #include "core/base/str.h"
+#include "core/kvstore/kvstore.h"
 #include "daemon/config.h"
 
 #include <stdbool.h>
 
 typedef struct serving serving;
 
-/* Resolves the models of the key `model`, loads nothing. config is borrowed. */
+/* Resolves the models of the key `model` and opens the KV store, loads nothing. config is borrowed.
+ */
 int serving_open(const struct config *config, serving **out, err *e);
+kvstore *serving_kv_store(const serving *s);               /* NULL: there is none */
 const struct model_admin *serving_admin(const serving *s); /* for api_open */
 /* Loads them and gives them to the API, unless `stopped` says so between two. a is borrowed. */
 int serving_start(serving *s, api *a, bool (*stopped)(void), err *e);
@@ -25,6 +28,9 @@ void serving_names(serving *s, str *out); /* "a, b" */
 bool serving_device_failed(serving *s);   /* that of a model, for good */
 /* Refuses new requests and tasks; running requests continue, running tasks end soon. */
 void serving_drain(serving *s);
+/* After serving_drain: stores what is cached in the KV store until deadline_ns of clock_now_ns().
+ * false: something is left; it may be called again. */
+bool serving_save(serving *s, uint64_t deadline_ns);
 /* Ends the tasks and all sequences. After it no model comes or goes. NULL is fine. */
 void serving_stop(serving *s);
 void serving_close(serving *s); /* after api_close. NULL is fine */

@@ -38,7 +38,9 @@ struct api {
     struct http http;
     struct api_config config; /* version is a copy; http.config has the copies of http's */
     struct model_aliases aliases;
-    struct hash128 secret; /* of this process: keys hashes that clients must not predict */
+    struct hash128 secret; /* of this process, or of the KV store, so that prefixes of clients have
+                              the same names after a restart: keys hashes that clients must not
+                              predict */
     resume *resume;
     grammar_cache *grammars;
     model_table *models;

@@ -48,6 +48,7 @@ struct api_config {
                                         the served models do not change */
     const char *model_aliases;       /* model_alias.h; NULL: none. Read by api_open */
     const char *version;             /* "0.1.0" */
+    kvstore *kv_store;               /* that of the engines; borrowed until api_close; NULL: none */
 };
 
 #endif

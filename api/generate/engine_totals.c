@@ -40,6 +40,11 @@ static void add_counters(struct engine_stats *to, const struct engine_stats *s) 
     to->window_evictions_total += s->window_evictions_total;
     to->windowless_tokens_total += s->windowless_tokens_total;
     to->recomputed_tokens_total += s->recomputed_tokens_total;
+    to->restores_total += s->restores_total;
+    to->restores_cut_total += s->restores_cut_total;
+    to->restores_late_total += s->restores_late_total;
+    to->restored_tokens_total += s->restored_tokens_total;
+    to->unstored_evictions_total += s->unstored_evictions_total;
     add_histogram(&to->ttft, &s->ttft);
     add_histogram(&to->inter_token, &s->inter_token);
     add_histogram(&to->queue_time, &s->queue_time);

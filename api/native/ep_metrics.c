@@ -28,11 +28,39 @@ static void add_histogram(str *s, const char *name, const char *help,
     str_addf(s, "%s_sum %.9g\n%s_count %" PRIu64 "\n", name, h->sum, name, below);
 }
 
+struct metric_row {
+    const char *name, *type, *help;
+    uint64_t value;
+};
+
+static void add_rows(str *s, const struct metric_row *rows, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
+        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+    }
+}
+
+/* Between the KV cache and the KV store. */
+static void add_restores(str *s, const struct engine_stats *t) {
+    const struct metric_row rows[] = {
+        {"inferd_kv_restores_total", "counter", "Chains of KV blocks read from the KV store.",
+         t->restores_total},
+        {"inferd_kv_restores_cut_total", "counter",
+         "Restores that ended early, because a segment was gone or damaged.",
+         t->restores_cut_total},
+        {"inferd_kv_restores_late_total", "counter",
+         "Restores that ended early, because computing would not take longer.",
+         t->restores_late_total},
+        {"inferd_kv_restored_tokens_total", "counter", "Tokens whose K/V came from the KV store.",
+         t->restored_tokens_total},
+        {"inferd_kv_unstored_evictions_total", "counter",
+         "Cached KV blocks that were reused before they were stored.", t->unstored_evictions_total},
+    };
+    add_rows(s, rows, sizeof rows / sizeof *rows);
+}
+
 static void add_counters(str *s, const struct engine_stats *t) {
-    const struct {
-        const char *name, *type, *help;
-        uint64_t value;
-    } rows[] = {
+    const struct metric_row rows[] = {
         {"inferd_prompt_tokens_total", "counter", "Prompt tokens of admitted sequences.",
          t->prompt_tokens_total},
         {"inferd_generated_tokens_total", "counter", "Tokens generated.",
@@ -104,10 +132,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
         {"inferd_sequences_running", "gauge", "Sequences being computed.", t->running},
         {"inferd_sequences_waiting", "gauge", "Sequences waiting for admission.", t->waiting},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
-        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
-    }
+    add_rows(s, rows, sizeof rows / sizeof *rows);
     metrics_head(s, "inferd_grammar_mask_seconds_total", "counter",
                  "Time spent on grammar masks, by the worker and in the background.");
     str_addf(s,
@@ -202,6 +227,48 @@ static void add_models(str *s, struct api *a, const struct models_list *list) {
     str_addf(s, "inferd_model_unloads_total %" PRIu64 "\n", n.n_removed);
 }
 
+/* The KV store; without one only that there is none. */
+static void add_store(str *s, kvstore *store) {
+    struct kvstore_stats t = {0};
+    if (store) kvstore_stats_get(store, &t);
+    const struct metric_row rows[] = {
+        {"inferd_kv_store_writable", "gauge",
+         "1 when K/V can be written to kv-dir; 0 without one, or after a failure.",
+         store && t.writable},
+        {"inferd_kv_store_memory_bytes", "gauge",
+         "Bytes of segments, runs of KV blocks, in memory.", t.memory_bytes},
+        {"inferd_kv_store_memory_segments", "gauge", "Segments in memory.", t.memory_segments},
+        {"inferd_kv_store_memory_evicted_segments_total", "counter",
+         "Segments that left the memory for kv-memory-bytes.", t.memory_evicted},
+        {"inferd_kv_store_bytes", "gauge", "Bytes of segments in kv-dir.", t.bytes},
+        {"inferd_kv_store_segments", "gauge", "Segments in kv-dir, one file each.", t.files},
+        {"inferd_kv_store_written_segments_total", "counter", "Segments written.", t.written},
+        {"inferd_kv_store_written_bytes_total", "counter", "Bytes of segments written.",
+         t.written_bytes},
+        {"inferd_kv_store_read_bytes_total", "counter", "Bytes of segments read.", t.read_bytes},
+        {"inferd_kv_store_evicted_segments_total", "counter",
+         "Segments deleted for kv-dir-bytes or kv-dir-files.", t.evicted},
+        {"inferd_kv_store_expired_segments_total", "counter", "Segments deleted for kv-dir-age-s.",
+         t.expired},
+        {"inferd_kv_store_outdated_segments_total", "counter",
+         "Segments of another version of the program, deleted at start.", t.outdated},
+        {"inferd_kv_store_damaged_segments_total", "counter",
+         "Segments that were cut, swapped or altered, and deleted.", t.damaged},
+        {"inferd_kv_store_over_budget_segments_total", "counter",
+         "Segments not written for kv-dir-daily-bytes, or larger than kv-dir-bytes.",
+         t.over_budget},
+        {"inferd_kv_store_failed_segments_total", "counter",
+         "Segments not written because the folder failed.", t.failed},
+        {"inferd_kv_store_dropped_segments_total", "counter",
+         "Segments not written because their model was unloaded before.", t.dropped},
+    };
+    add_rows(s, rows, store ? sizeof rows / sizeof *rows : 1);
+    if (!store) return;
+    metrics_head(s, "inferd_kv_store_read_seconds_total", "counter",
+                 "Time spent on reading and decrypting segments.");
+    str_addf(s, "inferd_kv_store_read_seconds_total %.9g\n", (double)t.read_ns * 1e-9);
+}
+
 /* What all engines do, and what those of unloaded models did. */
 static void add_engines(str *s, struct api *a) {
     struct engine_totals *total = mem_new(1, sizeof *total);
@@ -218,6 +285,7 @@ static void add_engines(str *s, struct api *a) {
     models_list_release(a->models, &list);
     add_checks(s, a);
     add_counters(s, &total->stats);
+    add_restores(s, &total->stats);
     add_kernels(s, total);
     free(total);
 }
@@ -240,6 +308,7 @@ static void handle_metrics(struct request *r) {
     str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->http.n_active));
     metrics_add_http(&s, &a->http);
     if (ready) add_engines(&s, a);
+    add_store(&s, a->config.kv_store);
     reply_header(r, "Cache-Control", "no-store");
     reply_text(r, 200, "text/plain; version=0.0.4; charset=utf-8", &s);
 }

@@ -63,6 +63,8 @@ int backend_open(const struct backend_config *config, backend **out, err *e);
 void backend_close(backend *be);
 const char *backend_name(const backend *be); /* "cpu" */
 const char *backend_isa(const backend *be);  /* "avx2" */
+/* The file of the module that has the device's code; NULL: it is a part of the program. */
+const char *backend_module_path(const backend *be);
 int backend_n_threads(const backend *be);
 
 /* ---- groups. backend_open returns rank 0. Each rank is a backend with its own memory, weights and

@@ -53,6 +53,13 @@ static const struct backend_module *find_module(char *why, size_t n) {
     return NULL;
 }
 
+const char *backend_module_path(const backend *be) {
+    static const char here = 0;
+    Dl_info own, its;
+    if (!dladdr(&here, &own) || !dladdr(be->vt, &its)) return NULL;
+    return own.dli_fbase == its.dli_fbase ? NULL : its.dli_fname;
+}
+
 int backend_module_open_cuda(const struct backend_config *config, backend **out, err *e) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const struct backend_module *module; /* under lock */

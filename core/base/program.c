@@ -1,9 +1,15 @@
 /* program.c - asks the system, not argv[0], which a caller may set to anything. */
 #include "core/base/program.h"
 
+#include "core/base/file.h"
+#include "core/base/mem.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #ifdef __APPLE__
 #include <mach-o/dyld.h>
@@ -28,6 +34,23 @@ void program_folder(char *out, size_t n) {
     program_path(out, n);
     char *slash = strrchr(out, '/');
     if (slash) slash[1] = '\0';
+}
+
+enum { HASHED_BYTES = 1 << 20 };
+
+int program_hash_file(const char *path, struct hash128 *hash) {
+    struct stat st = {0};
+    char *bytes = mem_new(HASHED_BYTES, 1);
+    int fd = bytes ? file_open(path, O_RDONLY, 0) : -1;
+    bool ok = fd >= 0 && !fstat(fd, &st);
+    for (uint64_t at = 0, n; ok && at < (uint64_t)st.st_size; at += n) {
+        n = (uint64_t)st.st_size - at < HASHED_BYTES ? (uint64_t)st.st_size - at : HASHED_BYTES;
+        ok = !file_read_at(fd, bytes, n, at);
+        *hash = siphash128(*hash, bytes, (size_t)n);
+    }
+    if (fd >= 0) close(fd);
+    free(bytes);
+    return ok ? 0 : -1;
 }
 
 uint64_t program_resident_bytes(void) {

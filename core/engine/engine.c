@@ -222,6 +222,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) rc = engine_size(config, &en->hp, en->be, &size, e);
     if (!rc) {
         kc->be = en->be;
+        if (config->store) kc->max_seqs += TIER_RESTORES; /* these hold blocks, too */
         en->context_length = limits.n_ctx = size.context_length;
         limits.table_stride = kc->max_blocks_per_seq;
         limits.window_tables = kc->window != 0;
@@ -229,6 +230,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     }
     if (!rc) rc = model_open(config->model_path, en->be, &limits, &en->mdl, e);
     if (!rc) rc = open_sched(en, e);
+    if (!rc) rc = tier_open(en, config, e);
     if (!rc) rc = open_scratch(en, &limits, e);
     if (!rc)
         log_sizes(en, kc, size.reason), log_windows(en, kc), log_states(en, &size),
@@ -253,6 +255,7 @@ int engine_open(const struct engine_config *config, engine **out, err *e) {
     if (!en) return err_no_memory(e);
     en->config = *config;
     en->config.model_path = en->config.backend = en->config.isa = NULL; /* borrowed for this call */
+    en->config.model_sha256 = en->config.model_label = NULL;
     init_locks(en);
     stats_init(&en->totals);
     en->stats = en->totals;
@@ -277,11 +280,27 @@ void engine_drain(engine *en) {
     pthread_mutex_unlock(&en->lock);
 }
 
+bool engine_save(engine *en, uint64_t deadline_ns) {
+    if (!en->tier.store) return true;
+    pthread_mutex_lock(&en->lock);
+    en->tier.save_until_ns = deadline_ns;
+    en->tier.save_done = false;
+    en->tier.wake = true;
+    pthread_cond_signal(&en->wake);
+    while (en->tier.save_until_ns && !en->stopping)
+        pthread_cond_wait(&en->done, &en->lock);
+    en->tier.save_until_ns = 0;
+    bool done = en->tier.save_done;
+    pthread_mutex_unlock(&en->lock);
+    return kvstore_flush(en->tier.store, deadline_ns) && done;
+}
+
 void engine_stop(engine *en) {
     if (!en->worker_started) return;
     pthread_mutex_lock(&en->lock);
     en->draining = en->stopping = true;
     pthread_cond_signal(&en->wake);
+    pthread_cond_broadcast(&en->done); /* engine_save */
     if (!en->joining) {
         en->joining = true;
         pthread_mutex_unlock(&en->lock);
@@ -308,6 +327,7 @@ void engine_close(engine *en) {
     engine_stop(en);
     deferred_masks_stop(en); /* without a worker: engine_open failed */
     steps_fini(en);
+    tier_close(en);
     sampler_free(en->smp);
     if (en->sch) sched_free(en->sch);
     model_close(en->mdl);

@@ -19,6 +19,7 @@
 #include "core/base/sampling.h"
 #include "core/base/siphash.h"
 #include "core/grammar/grammar.h"
+#include "core/kvstore/kvstore.h"
 #include "core/tokenizer/tokenizer.h"
 
 #include <stdbool.h>
@@ -65,7 +66,15 @@ struct engine_config {
     uint64_t state_blocks;
     uint32_t state_checkpoint_tokens;
     uint64_t window_blocks; /* of windowed layers; 0: sized automatically */
-    bool ignore_sampling;   /* the model's recommended sampling is not used: engine_sampling */
+    /* Where the KV cache's blocks outlive the engine (tier.h); NULL: nowhere. Open until after
+     * engine_close. model_sha256: the hash of the model's files, without which the store is not
+     * used; model_label: its name, for people. store_all: also what is computed as fast as it is
+     * read. store_idle_s: after so long without a step everything is stored. */
+    kvstore *store;
+    const char *model_sha256, *model_label;
+    bool store_all;
+    uint32_t store_idle_s;
+    bool ignore_sampling; /* the model's recommended sampling is not used: engine_sampling */
     uint64_t grammar_cache_bytes; /* of cached grammar masks */
     uint64_t grammar_work_s;      /* time that all masks of one sequence may take; 0: no bound */
     /* Called on the thread of engine_open while weights are loaded, with their bytes; nonzero ends
@@ -90,6 +99,10 @@ int engine_open(const struct engine_config *config, engine **out, err *e);
 
 /* Refuses new requests from now on (ERR_STOPPING); running ones continue. */
 void engine_drain(engine *en);
+/* Stores what is cached in config.store and waits until it is written, at most until deadline_ns of
+ * clock_now_ns(). true: all of it is, or there is no store; false: it may be called again. Not
+ * after engine_stop. */
+bool engine_save(engine *en, uint64_t deadline_ns);
 /* Ends all running sequences (final events with ENGINE_FINISH_ERROR, ERR_STOPPING) and joins the
  * worker. Streams stay readable and must be freed before engine_close. */
 void engine_stop(engine *en);
@@ -298,6 +311,10 @@ struct engine_stats {
     uint64_t window_blocks, window_blocks_free, window_blocks_cached, window_evictions_total;
     uint64_t windowless_tokens_total;
     uint64_t recomputed_tokens_total; /* after preemptions */
+    /* The KV store: chains that were read from it, those cut short because a segment was gone or
+     * damaged, or by their deadline; their tokens; blocks evicted before they were stored. */
+    uint64_t restores_total, restores_cut_total, restores_late_total, restored_tokens_total;
+    uint64_t unstored_evictions_total;
     uint32_t block_tokens;
     uint32_t running, waiting; /* sequences now */
     struct engine_histogram ttft, inter_token, queue_time, step_time;

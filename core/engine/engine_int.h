@@ -15,6 +15,7 @@
 #include "core/engine/pace.h"
 #include "core/engine/sampler.h"
 #include "core/engine/sched.h"
+#include "core/engine/tier.h"
 #include "core/kv/kv.h"
 #include "core/model/model.h"
 
@@ -92,6 +93,9 @@ struct engine_stream {
     uint32_t second_from; /* as in engine_request */
     uint32_t max_tokens;  /* at least 1; prompt + max_tokens fit the context; 0: pooled */
 
+    struct kvstore_name *names; /* (n_names) of whole blocks of the prompt; NULL: no store */
+    uint32_t n_names;
+
     /* Worker. */
     struct penalty_history history;
     uint32_t n_generated; /* including those of the request that this one continues */
@@ -105,6 +109,9 @@ struct engine_stream {
     uint32_t n_in_flight;     /* steps in flight that contain it: not freed before they end */
     uint32_t logits_row;      /* in its last step, the row that predicts its next token */
     struct engine_stream *live_prev, *live_next, *reap_next;
+    struct tier_restore *restore; /* it is paused until this has ended; NULL: none */
+    bool restore_over;
+    uint32_t n_restores;
 
     /* Guarded by en->lock. */
     struct engine_stream *inbox_next, *wake_next;
@@ -226,6 +233,7 @@ struct engine {
                              makes it visible to the worker */
 
     struct deferred_masks deferred;
+    struct tier tier;
 
     pthread_t worker;
     bool worker_started, lock_ready; /* engine_open and engine_close only */

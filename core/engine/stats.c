@@ -102,6 +102,7 @@ void engine_stats_get(engine *en, struct engine_stats *out) {
     out->state_blocks = ks.n_states;
     out->state_blocks_free = ks.n_states_free;
     out->state_blocks_cached = ks.n_states_cached;
+    out->unstored_evictions_total = en->tier.store ? ks.unkept_evictions : 0;
     out->state_evictions_total = ks.state_evictions;
     out->stateless_tokens_total = ks.stateless_tokens;
     out->window_blocks = ks.n_windows;

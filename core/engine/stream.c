@@ -107,6 +107,7 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
     atomic_init(&st->refs, 1);
     int rc = init_tokens(st, req);
     if (!rc) rc = req->pooling ? init_pooling(st, req->pooling) : init_sampling(st, req);
+    if (!rc && !choice) rc = tier_name_prompt(st); /* the others share its blocks */
     if (!rc) rc = init_ring(st, req->n_choices);
     if (!rc && !req->params.has_seed && getentropy(&st->seed, sizeof st->seed)) rc = ERR_IO;
     if (rc)
@@ -131,6 +132,7 @@ void stream_unref(struct engine_stream *st) {
     pooled_fini(&st->pooled);
     penalty_history_fini(&st->history);
     free(st->seq.tokens);
+    free(st->names);
     free(st->bias);
     free(st->ring);
     free(st->ring_top_token);

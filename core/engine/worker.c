@@ -2,6 +2,7 @@
  * this first. Its loop:
  *
  *   take the inbox (new sequences, cancels, readers that caught up); sleep here when idle
+ *   take what was read from the KV store, copy out what it shall keep (tier.h)
  *   step:  plan -> copies -> batch -> begin -> commit; if steps overlap, the same for the next
  * step; then wait for the first -> sample -> events free ended sequences, publish the counters
  *
@@ -38,6 +39,7 @@ static void finish_stream(engine *en, struct engine_stream *st, enum engine_fini
     st->finished = true;
     stats_unplace(en, st);
     atomic_store(&st->ended, true);
+    st->restore = NULL;
     if (st->seq.state != SCHED_NEW) {
         sched_remove(en->sch, &st->seq);
         if (st->live_prev)
@@ -101,10 +103,12 @@ static void sleep_until(engine *en, uint64_t deadline_ns) {
 }
 
 static void take_mail(engine *en, bool idle, struct mail *m) {
+    uint64_t until_ns = en->next_deadline_ns, tier_ns = tier_due_ns(en);
+    if (tier_ns && (!until_ns || tier_ns < until_ns)) until_ns = tier_ns;
     pthread_mutex_lock(&en->lock);
     while (idle && !en->inbox && !en->wake_list && !en->stopping && !en->check_wanted &&
-           !is_due(en->next_deadline_ns))
-        sleep_until(en, en->next_deadline_ns);
+           !en->tier.wake && !is_due(until_ns))
+        sleep_until(en, until_ns);
     *m = (struct mail){en->inbox, en->wake_list, en->stopping, en->check_wanted};
     /* They count as queued from here on; count_queue corrects the number when they are added. */
     en->n_queued += en->n_inbox;
@@ -208,6 +212,7 @@ static void add_new(engine *en, struct engine_stream *st) {
     if (en->live) en->live->live_prev = st;
     en->live = st;
     note_deadline(en, st);
+    tier_add(en, st);
     if (st->constraint.matcher) update_mask(en, st);
 }
 
@@ -220,7 +225,7 @@ static void handle_wake(engine *en, struct engine_stream *st) {
     if (mask_ready) take_deferred_mask(en, st);
     if (!st->finished) {
         if (stream_has_room(st)) st->full = false;
-        st->seq.paused = st->full || st->mask_deferred;
+        st->seq.paused = st->full || st->mask_deferred || st->restore;
     }
     stream_unref(st);
 }
@@ -260,6 +265,7 @@ static void finish_all_streams(engine *en, const err *error) {
 
 /* The device failed, or the model's file has changed. */
 static void fail_device(engine *en, const err *e) {
+    tier_drop(en);
     en->failure = *e;
     if (e->code == ERR_CHANGED) engine_err_changed(&en->failure);
     log_error("engine: %s; every request is refused from now on", e->msg);
@@ -283,6 +289,7 @@ static bool recover_device(engine *en, uint32_t n_steps, const err *failure) {
     if (model_recover(en->mdl, &e)) return false;
     log_warn("engine: %s; %u running sequences are computed again", failure->msg,
              sched_n_running(en->sch));
+    tier_drop(en);
     sched_restart(en->sch, n_steps);
     en->totals.device_recoveries_total++;
     return true;
@@ -545,6 +552,7 @@ static bool worker_step(engine *en, struct engine_step *did) {
 
 static void stop_all(engine *en) {
     err e;
+    tier_drop(en);
     err_set(&e, ERR_STOPPING, "the server is shutting down");
     finish_all_streams(en, &e);
     reap_streams(en);
@@ -561,6 +569,7 @@ void *worker_main(void *engine_ptr) {
         handle_mail(en, &m);
         reap_streams(en);
         if (m.stopping) break;
+        tier_run(en, !idle);
         mem_guard_enter();
         idle = !worker_step(en, &did);
         mem_guard_leave();

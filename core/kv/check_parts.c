@@ -127,8 +127,9 @@ static int check_page_owners(const kv *c, err *e) {
 
 static int check_seq_pages(const kv *c, const kv_seq *s, uint32_t *refs, err *e) {
     uint32_t id = (uint32_t)(s - c->seqs), block_tokens = c->config.block_tokens;
-    KV_FAIL_IF(s->first_page != kv_window_first(c, s->n_valid) || s->end_page > s->n_blocks ||
-                   (uint64_t)s->end_page * block_tokens < s->n_valid,
+    const uint32_t n_held = s->importing ? s->n_blocks * block_tokens : s->n_valid;
+    KV_FAIL_IF(s->first_page != kv_window_first(c, n_held) || s->end_page > s->n_blocks ||
+                   (uint64_t)s->end_page * block_tokens < n_held,
                "sequence %u: window blocks %u to %u of %u, %u valid tokens", id, s->first_page,
                s->end_page, s->n_blocks, s->n_valid);
     for (uint32_t i = s->first_page; i < s->end_page; i++) {

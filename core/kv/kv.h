@@ -206,6 +206,62 @@ void kv_window_table(const kv_seq *s, int32_t *table);
 /* Enqueues the pending copy-on-write copies on the backend. On failure they stay pending. */
 int kv_flush_copies(kv *c, err *e);
 
+/* ---- blocks that are kept elsewhere too, and come back ---- */
+
+/* What stands in one block, in pieces: by rank, layer, K and V. */
+enum kv_part {
+    KV_PART_BLOCK,  /* K/V of the layers that are not windowed */
+    KV_PART_WINDOW, /* K/V of the windowed ones */
+    KV_PART_STATE,  /* of recurrent layers: what a source holds */
+    KV_N_PARTS
+};
+uint64_t kv_part_bytes(const kv *c, enum kv_part part); /* 0: the cache has no such part */
+uint32_t kv_part_pieces(const kv *c, enum kv_part part);
+uint64_t kv_piece_bytes(const kv *c, enum kv_part part, uint32_t piece);
+
+/* Cached blocks that follow each other in a chain, and of which nobody has said that they are kept
+ * elsewhere. With a state block only after the last one. */
+enum { KV_RUN_BLOCKS = 64 };
+struct kv_run {
+    struct hash128 salt;
+    uint32_t first, n; /* first: blocks of the chain before them */
+    uint32_t blocks[KV_RUN_BLOCKS];
+    uint64_t entered[KV_RUN_BLOCKS];        /* kv_block_entered */
+    uint32_t windows[KV_RUN_BLOCKS], state; /* UINT32_MAX: has none */
+};
+/* Finds a run of at most `most` blocks, from the start of their chain on; none that the last
+ * n_unfinished steps wrote. soon: only for blocks that will be reused before long, in O(chain),
+ * else any, in O(blocks). false: there is none. */
+bool kv_run_next(kv *c, bool soon, uint32_t n_unfinished, uint32_t most, struct kv_run *out);
+/* Is everything of it still in place? */
+bool kv_run_intact(const kv *c, const struct kv_run *run);
+/* It is kept elsewhere, or not worth it: not found again. */
+void kv_run_kept(kv *c, const struct kv_run *run);
+/* Copies a piece of the run's block i. In stream order. ERR_DEVICE */
+int kv_piece_read(const kv *c, const struct kv_run *run, enum kv_part part, uint32_t i,
+                  uint32_t piece, void *to, err *e);
+/* Of a cached block: the ids of its tokens, the block before it (UINT32_MAX: it is the first), and
+ * a number that no other block and no other contents of it ever had. */
+const int32_t *kv_block_ids(const kv *c, uint32_t block);
+uint32_t kv_block_parent(const kv *c, uint32_t block);
+uint64_t kv_block_entered(const kv *c, uint32_t block);
+
+/* Whole blocks of the prompt that a new sequence would find. */
+uint32_t kv_prompt_blocks(const kv *c, const struct kv_prompt *p);
+/* The first block whose window block a hit of n_blocks blocks needs; n_blocks without windowed
+ * layers. */
+uint32_t kv_window_begins(const kv *c, uint32_t n_blocks);
+/* A sequence that never runs: it takes the n_cached blocks of kv_prompt_blocks and new ones for all
+ * of p's tokens, a multiple of block_tokens. The caller writes what they hold (kv_piece_write), in
+ * windowed layers from kv_window_begins on and, with state layers, that after the last token, then
+ * commits, and frees it: the blocks are cached then. Window blocks must suffice for one more
+ * sequence. NULL: no room; nothing changed. */
+kv_seq *kv_import_begin(kv *c, const struct kv_prompt *p, uint32_t *n_cached);
+int kv_piece_write(kv *c, kv_seq *s, enum kv_part part, uint32_t entry, uint32_t piece,
+                   const void *from, err *e);
+/* The first n_blocks blocks are written, and the state if they are all and it is meant to be. */
+void kv_import_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_blocks, bool state);
+
 uint32_t kv_n_free(const kv *c);        /* blocks without references (cached ones included) */
 uint32_t kv_n_states_free(const kv *c); /* state blocks likewise */
 
@@ -213,6 +269,7 @@ struct kv_stats {
     uint64_t n_blocks, n_free, n_cached; /* n_cached: free blocks with reusable contents */
     uint64_t prefix_queries_tokens, prefix_hit_tokens; /* counters */
     uint64_t evictions, copies;                        /* counters */
+    uint64_t unkept_evictions; /* counter: evicted blocks of which kv_run_kept was not called */
     uint64_t n_states, n_states_free, n_states_cached; /* as of blocks; cached: owned, not in use */
     uint64_t state_evictions;  /* counter: cached states that were dropped */
     uint64_t stateless_tokens; /* counter: cached as K/V, but computed for want of a state */

@@ -1,7 +1,7 @@
 /* kv_int.h - shared by the files of core/kv: pool.c (blocks, free list, copy queue), prefix.c
- * (prefix table), seq.c (block tables), state.c (state blocks), window.c (window blocks), check.c
- * and check_parts.c (invariants). Private to
- * this folder.
+ * (prefix table), seq.c (block tables), state.c (state blocks), window.c (window blocks),
+ * transfer.c (contents that leave and come back), check.c and check_parts.c (invariants). Private
+ * to this folder.
  *
  * A block is in exactly one of these states:
  *   in use    refs > 0: that many table entries of sequences point to it
@@ -45,11 +45,13 @@ struct kv_block {
     struct kv_link free; /* free list */
     uint32_t copy;       /* index of the queued copy into this block, or KV_NONE */
     bool cached;
-    uint32_t state; /* the state block that it owns, or KV_NONE (always when not cached) */
-    uint32_t page;  /* its window block, or KV_NONE */
+    uint32_t state;        /* the state block that it owns, or KV_NONE (always when not cached) */
+    uint32_t page;         /* its window block, or KV_NONE */
+    bool kept, state_kept; /* kv_run_kept: it; the state that it owns */
     /* While cached: */
-    uint64_t step; /* kv.n_steps when it was entered: not before that of its parent */
-    uint64_t hash; /* of the salt and the tokens from the sequence's start */
+    uint64_t step;    /* kv.n_steps when it was entered: not before that of its parent */
+    uint64_t entered; /* kv.n_entered then */
+    uint64_t hash;    /* of the salt and the tokens from the sequence's start */
     struct hash128 salt;
     uint32_t parent;
     struct kv_link bucket, sibling;
@@ -90,6 +92,7 @@ struct kv_seq {
     int32_t *pages;
     uint32_t first_page, end_page;
     uint32_t n_begun; /* tokens known when it began */
+    bool importing;   /* kv_import_begin: its window blocks are those of its last window */
 };
 
 struct kv {
@@ -117,12 +120,15 @@ struct kv {
     int32_t *page_tables;  /* (max_seqs, max_blocks_per_seq) */
     int32_t *page_copies;  /* (n_blocks, 2) the window blocks of copies */
     struct kv_list page_lists[KV_N_PAGE_LISTS];
-    bool *windowed;    /* (n_layers) */
-    uint64_t n_steps;  /* kv_step_begun */
-    uint32_t *scratch; /* for kv_check: (n_blocks, 2), at least as many as state blocks */
+    bool *windowed;     /* (n_layers) */
+    uint64_t n_steps;   /* kv_step_begun */
+    uint64_t n_entered; /* blocks that entered the prefix table */
+    uint32_t run_at;    /* where kv_run_next looks next */
+    uint32_t *scratch;  /* for kv_check: (n_blocks, 2), at least as many as state blocks */
     /* Written by the worker thread, read by any. */
     atomic_uint_fast64_t n_free, n_free_cached, n_states_free, n_states_cached;
     atomic_uint_fast64_t prefix_queries_tokens, prefix_hit_tokens, evictions, n_copied;
+    atomic_uint_fast64_t unkept_evictions;
     atomic_uint_fast64_t state_evictions, stateless_tokens;
     atomic_uint_fast64_t n_pages_free, n_pages_cached, page_evictions, windowless_tokens;
 };
@@ -171,6 +177,10 @@ uint32_t kv_prefix_match(const kv *c, struct kv_place at, const int32_t *tokens,
 void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *tokens);
 void kv_prefix_remove(kv *c, uint32_t b); /* b has no cached child; its state is disowned */
 
+/* seq.c */
+/* What a new sequence would find in whole blocks, in tokens. */
+uint32_t kv_whole_hit(const kv *c, const struct kv_prompt *p);
+
 /* state.c */
 int kv_states_open(kv *c, err *e); /* c->n_ranks is set */
 void kv_states_close(kv *c);       /* after a kv_states_open that failed, too */
@@ -191,8 +201,9 @@ uint32_t kv_window_first(const kv *c, uint32_t n_tokens);
 /* A new sequence, whose table has the blocks of n_valid tokens, takes the window blocks that they
  * must have. */
 void kv_window_begin(kv *c, kv_seq *s, uint32_t n_begun);
-void kv_window_end(kv *c, kv_seq *s);  /* before its blocks are released */
-void kv_window_pass(kv *c, kv_seq *s); /* n_valid has grown */
+void kv_window_end(kv *c, kv_seq *s);                 /* before its blocks are released */
+void kv_window_pass(kv *c, kv_seq *s);                /* n_valid has grown */
+void kv_window_release(kv *c, kv_seq *s, uint32_t i); /* gives back that of entry i, an end's */
 /* Entry i of the table, which is copied later, becomes the new block b; the copy is the queue's
  * last. */
 void kv_window_copy_later(kv *c, kv_seq *s, uint32_t i, uint32_t b);

@@ -222,6 +222,7 @@ uint32_t kv_block_take(kv *c) {
     assert(b != KV_NONE);
     free_remove(c, b);
     if (c->blocks[b].cached) {
+        if (!c->blocks[b].kept) kv_count(&c->unkept_evictions, 1);
         kv_prefix_remove(c, b);
         kv_count(&c->evictions, 1);
     }
@@ -334,6 +335,7 @@ void kv_stats_get(const kv *c, struct kv_stats *out) {
     out->prefix_hit_tokens = atomic_load_explicit(&c->prefix_hit_tokens, memory_order_relaxed);
     out->evictions = atomic_load_explicit(&c->evictions, memory_order_relaxed);
     out->copies = atomic_load_explicit(&c->n_copied, memory_order_relaxed);
+    out->unkept_evictions = atomic_load_explicit(&c->unkept_evictions, memory_order_relaxed);
     out->n_states = c->config.n_state_layers ? c->config.state.n_blocks : 0;
     out->n_states_free = atomic_load_explicit(&c->n_states_free, memory_order_relaxed);
     out->n_states_cached = atomic_load_explicit(&c->n_states_cached, memory_order_relaxed);

@@ -89,7 +89,9 @@ void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *token
     memcpy(c->tokens + (uint64_t)b * c->config.block_tokens, tokens,
            c->config.block_tokens * sizeof *tokens);
     blk->cached = true;
+    blk->kept = blk->state_kept = false;
     blk->step = c->n_steps;
+    blk->entered = ++c->n_entered;
     blk->hash = kv_prefix_hash(c, at, tokens);
     blk->parent = at.parent;
     blk->salt = at.salt;

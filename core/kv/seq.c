@@ -16,6 +16,7 @@ static kv_seq *seq_take(kv *c, struct hash128 salt) {
     if (!s) return NULL;
     c->unused = s->next_unused;
     s->used = true;
+    s->importing = false;
     s->n_blocks = s->n_valid = 0;
     s->salt = salt;
     return s;
@@ -67,6 +68,11 @@ static struct hit find_hit(const kv *c, const struct kv_prompt *p, int32_t *tabl
     h.n_kv = n_found;
     h.n_chain = n_chain;
     return h;
+}
+
+uint32_t kv_whole_hit(const kv *c, const struct kv_prompt *p) {
+    struct hit h = find_hit(c, p, NULL);
+    return h.n_tokens - h.n_tokens % c->config.block_tokens;
 }
 
 kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {

@@ -143,6 +143,7 @@ static bool give_source(kv *c, const kv_seq *s) {
     uint32_t b = (uint32_t)s->table[s->boundary / c->config.block_tokens - 1];
     if (!c->blocks[b].cached || c->blocks[b].state != KV_NONE) return false;
     c->blocks[b].state = s->source;
+    c->blocks[b].state_kept = false;
     c->state_blocks[s->source].owner = b;
     c->state_blocks[s->source].step = s->source_step;
     return true;

@@ -154,6 +154,10 @@ void kv_window_reserve(kv *c, kv_seq *s, uint32_t n_tokens) {
         s->pages[s->end_page] = (int32_t)page_take(c, (uint32_t)s->table[s->end_page]);
 }
 
+void kv_window_release(kv *c, kv_seq *s, uint32_t i) {
+    page_unref(c, (uint32_t)s->pages[i]);
+}
+
 void kv_window_trim(kv *c, kv_seq *s, uint32_t n_computed) {
     const uint64_t block_tokens = c->config.block_tokens;
     if (!kv_has_windows(c)) return;
@@ -203,7 +207,7 @@ void kv_window_unpin(kv *c, uint32_t copy) {
 }
 
 void kv_window_replace(kv *c, kv_seq *s, uint32_t i, uint32_t twin) {
-    if (!kv_has_windows(c)) return;
+    if (!kv_has_windows(c) || i < s->first_page) return; /* imported without */
     uint32_t own = (uint32_t)s->pages[i], other = c->blocks[twin].page;
     if (other == KV_NONE) {
         c->blocks[c->pages[own].owner].page = KV_NONE;

@@ -45,10 +45,10 @@ export async function startServer(flags = [], models = [demo], under = []) {
     rmSync(folder, { recursive: true, force: true });
     return how;
   };
-  // The same server again, with the same registry, at another port.
-  server.restart = async (signal = "SIGTERM") => {
+  // The same server again, with the same registry and perhaps more flags, at another port.
+  server.restart = async (signal = "SIGTERM", more = []) => {
     await end(signal);
-    await launch(server, command);
+    await launch(server, [...command, ...more]);
   };
   return server;
 }

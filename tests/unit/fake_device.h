@@ -44,6 +44,7 @@ static atomic_int fake_change_at;
 static atomic_int fake_forwards;
 static bool fake_overlaps;           /* before the engine opens */
 static bool fake_states, fake_no_kv; /* likewise */
+static kvstore *fake_store;          /* likewise; NULL: none */
 static atomic_int fake_token_copies; /* rows whose token came from the previous step */
 
 static uint64_t fake_mix(uint64_t h, uint64_t x) {
@@ -83,7 +84,10 @@ static void fake_hidden(const int32_t *tokens, uint32_t n, float *hidden) {
 /* ---- backend ---- */
 enum { FAKE_QUEUE = 2048 };
 struct fake_op {
-    const struct model_batch *step; /* NULL: a copy */
+    const struct model_batch *step; /* NULL: a copy, or an upload */
+    char *upload;                   /* (n_upload) to be written at to_bytes; NULL: none */
+    size_t n_upload;
+    char *to_bytes;
     struct backend_kv layer;
     int32_t from, to;
 };
@@ -114,11 +118,17 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
     return 0;
 }
 void backend_close(backend *be) {
+    for (uint32_t i = 0; i < be->n_queue; i++)
+        free(be->queue[i].upload);
     free(be);
 }
 const char *backend_name(const backend *be) {
     (void)be;
     return "fake";
+}
+const char *backend_module_path(const backend *be) {
+    (void)be;
+    return NULL;
 }
 const char *backend_isa(const backend *be) {
     (void)be;
@@ -210,10 +220,46 @@ int backend_kv_copy(backend *be, const struct op_kv_copy *a) {
     be->n_copies += a->n_pairs;
     return 0;
 }
-static void fake_copy(const struct fake_op *op) {
+static void fake_copy(struct fake_op *op) {
+    if (op->upload) {
+        memcpy(op->to_bytes, op->upload, op->n_upload);
+        free(op->upload);
+        op->upload = NULL;
+        return;
+    }
     for (uint32_t t = 0; t < op->layer.block_tokens; t++)
         *fake_slot_at(&op->layer, (int64_t)op->to * op->layer.block_tokens + t) =
             *fake_slot_at(&op->layer, (int64_t)op->from * op->layer.block_tokens + t);
+}
+
+static void fake_take(backend *be, uint32_t n) {
+    be->n_queue -= n;
+    memmove(be->queue, be->queue + n, be->n_queue * sizeof *be->queue);
+}
+
+/* In order with copies and steps. What a step in flight writes is not downloaded: nobody knows yet
+ * whether it will fail. */
+int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
+                   err *e) {
+    (void)e;
+    fake_require(offset + bytes <= dst->bytes);
+    struct fake_op *op = fake_queue(be);
+    op->upload = malloc(bytes);
+    op->n_upload = bytes;
+    op->to_bytes = dst->data + offset;
+    memcpy(op->upload, src, bytes);
+    return 0;
+}
+int backend_download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
+                     uint64_t bytes, err *e) {
+    (void)e;
+    uint32_t n = 0;
+    for (; n < be->n_queue && !be->queue[n].step; n++)
+        fake_copy(&be->queue[n]);
+    fake_take(be, n);
+    fake_require(offset + bytes <= src->bytes);
+    memcpy(dst, src->data + offset, bytes);
+    return 0;
 }
 
 /* What a state block of a layer holds of S and tail, and of recent and the pending rows. */
@@ -606,8 +652,7 @@ int model_finish(model *m, struct model_output *out, err *e) {
         else
             fake_copy(&be->queue[n]);
     }
-    be->n_queue -= n;
-    memmove(be->queue, be->queue + n, be->n_queue * sizeof *be->queue);
+    fake_take(be, n);
     m->n_begun--;
     return rc;
 }
@@ -673,6 +718,8 @@ static inline struct engine_config base_config(void) {
     c.state_blocks = fake_state_blocks, c.state_checkpoint_tokens = 32;
     c.backend = "fake", c.isa = NULL, c.n_threads = 0;
     c.stream_events = 16;
+    c.store = fake_store, c.model_sha256 = "fake", c.store_all = true;
+    c.store_idle_s = fake_store ? (uint32_t)(atomic_load(&fake_forwards) % 2) : 0;
     return c;
 }
 

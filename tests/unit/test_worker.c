@@ -672,6 +672,29 @@ static void all_with_recurrent_layers(void) {
     fake_states = false, fake_state_blocks = 0;
 }
 
+/* K/V leave for the store and come back, all the time. */
+static void all_with_a_store(void) {
+    char folder[] = "/tmp/inferd-worker-XXXXXX", secret[64], command[128];
+    struct kvstore_stats s;
+    err e = {0};
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(secret, sizeof secret, "%s/secret", folder);
+    const struct kvstore_config c = {
+        .folder = folder, .secret = secret, .version = "", .max_bytes = 1 << 20, .max_files = 30};
+    CHECK_MSG(kvstore_open(&c, &fake_store, &e) == 0, "%s", e.msg);
+    text_is_the_same_in_every_configuration();
+    transient_failures_lose_nothing();
+    cancels_free_everything();
+    all_while_every_step_may_overlap();
+    all_with_recurrent_layers();
+    kvstore_stats_get(fake_store, &s);
+    CHECK(s.written > 0 && s.evicted > 0 && s.read_bytes > 0 && s.damaged == 0 && s.failed == 0);
+    kvstore_close(fake_store);
+    fake_store = NULL;
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    CHECK(system(command) == 0);
+}
+
 int main(int argc, char **argv) {
     quick = argc > 1 && strcmp(argv[1], "quick") == 0;
     if (argc > 1 && !quick) effort = atoi(argv[1]);
@@ -697,5 +720,6 @@ int main(int argc, char **argv) {
     RUN(all_while_steps_overlap);
     RUN(all_while_every_step_may_overlap);
     RUN(all_with_recurrent_layers);
+    RUN(all_with_a_store);
     return check_done();
 }

@@ -1,0 +1,239 @@
+/* commands/kv.c - inferd kv list | verify | prune: the folder of the KV store. */
+#include "core/base/clock.h"
+#include "daemon/commands/commands.h"
+#include "daemon/commands/printing.h"
+#include "daemon/kv_tiers.h"
+#include "daemon/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { COLUMNS = 7, PATH_BYTES = 4096 };
+
+static const char *const kv_keys[] = {"kv-dir", "registry", NULL};
+
+/* Common to all subcommands. */
+struct kv_command {
+    struct config config;
+    struct options options;
+    char secret[PATH_BYTES];
+};
+
+/* Returns -1 to continue, else the exit status. Call kv_end in any case. */
+static int kv_begin(struct kv_command *k, int argc, char **argv, err *e) {
+    char *registry;
+    if (config_init(&k->config, e)) return 1;
+    k->options.config = &k->config;
+    k->options.keys = kv_keys;
+    int rc = options_parse(&k->options, argc, argv, NULL, e);
+    if (rc) return options_exit(rc);
+    if (!k->config.kv_dir[0]) {
+        err_set_param(e, ERR_INVALID, "kv-dir",
+                      "kv-dir is not set: give --kv-dir or --config FILE");
+        return EXIT_USAGE;
+    }
+    if (config_registry_path(&k->config, &registry, e)) return 1;
+    rc = kv_tiers_secret(registry, k->secret, sizeof k->secret, e);
+    free(registry);
+    return rc ? 1 : -1;
+}
+
+static int kv_end(struct kv_command *k, int status) {
+    config_fini(&k->config);
+    return status;
+}
+
+static void count_entry(void *arg, const struct kvstore_entry *s) {
+    (void)s;
+    ++*(uint64_t *)arg;
+}
+
+/* Nonzero: there is no folder with an index. */
+static int find_folder(const struct kv_command *k, err *e) {
+    uint64_t n = 0;
+    return kvstore_list(k->config.kv_dir, count_entry, &n, e);
+}
+
+/* ---- list ---- */
+
+struct listing {
+    cJSON *array; /* NULL: a table */
+    struct printing_table *table;
+    uint64_t n, bytes;
+};
+
+/* Tokens of the chain that the segment holds: "0-1024". */
+static void format_tokens(const struct kvstore_entry *s, char *out, size_t n) {
+    const uint64_t first = (uint64_t)s->first * s->block_tokens;
+    snprintf(out, n, "%llu-%llu", (unsigned long long)first,
+             (unsigned long long)(first + (uint64_t)s->n_blocks * s->block_tokens));
+}
+
+/* Enough of a hash to tell tenants apart; "-": requests without key and cache_salt. */
+static void format_tenant(const struct kvstore_entry *s, char *out, size_t n) {
+    if (s->tenant.lo || s->tenant.hi)
+        snprintf(out, n, "%08x", (unsigned)(s->tenant.lo >> 32));
+    else
+        snprintf(out, n, "-");
+}
+
+static void add_entry(void *arg, const struct kvstore_entry *s) {
+    struct listing *l = arg;
+    char tokens[48], tenant[16], size[32], hits[24], used[32];
+    struct tm local;
+    const time_t at = (time_t)s->used_s;
+    format_tokens(s, tokens, sizeof tokens);
+    format_tenant(s, tenant, sizeof tenant);
+    l->n++;
+    l->bytes += s->bytes;
+    if (l->array) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "file", s->file);
+        cJSON_AddStringToObject(o, "model", s->label);
+        cJSON_AddStringToObject(o, "version", s->version);
+        cJSON_AddStringToObject(o, "tenant", tenant);
+        cJSON_AddNumberToObject(o, "first_token", (double)s->first * s->block_tokens);
+        cJSON_AddNumberToObject(o, "tokens", (double)s->n_blocks * s->block_tokens);
+        cJSON_AddBoolToObject(o, "state", s->has_state);
+        cJSON_AddNumberToObject(o, "size_bytes", (double)s->bytes);
+        cJSON_AddNumberToObject(o, "hits", (double)s->hits);
+        cJSON_AddNumberToObject(o, "created", (double)s->created_s);
+        cJSON_AddNumberToObject(o, "used", (double)s->used_s);
+        cJSON_AddItemToArray(l->array, o);
+        return;
+    }
+    format_bytes(s->bytes, size, sizeof size);
+    snprintf(hits, sizeof hits, "%llu", (unsigned long long)s->hits);
+    strftime(used, sizeof used, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
+    const char *const cells[COLUMNS] = {s->label, tenant, tokens, size, hits, used, s->file};
+    if (l->table) printing_table_add(l->table, cells);
+}
+
+static int run_list(int argc, char **argv, err *e) {
+    static const char *const heads[COLUMNS] = {"MODEL", "TENANT", "TOKENS", "SIZE",
+                                               "HITS",  "USED",   "FILE"};
+    static const bool right[COLUMNS] = {false, false, true, true, true, false, false};
+    bool json = false;
+    const struct option own[] = {
+        {.name = "json", .kind = OPTION_SWITCH, .target = &json, .help = "print a JSON array"}};
+    struct kv_command k = {.options = {.usage = "kv list",
+                                       .summary = "Lists the segments in kv-dir, by model, tenant\n"
+                                                  "(API key and cache_salt, hashed) and place. A\n"
+                                                  "daemon may be using it.",
+                                       .options = own,
+                                       .n_options = 1}};
+    struct listing l = {.n = 0};
+    char size[32];
+    int status = kv_begin(&k, argc, argv, e);
+    if (status >= 0) return kv_end(&k, status);
+    if (find_folder(&k, e)) return kv_end(&k, 1);
+    if (json)
+        l.array = cJSON_CreateArray();
+    else
+        l.table = printing_table_new(heads, right, COLUMNS);
+    int rc = kvstore_list(k.config.kv_dir, add_entry, &l, e);
+    if (json && rc)
+        cJSON_Delete(l.array);
+    else if (json)
+        rc = printing_json(l.array, e);
+    else
+        printing_table_print(l.table);
+    format_bytes(l.bytes, size, sizeof size);
+    if (!rc && !json) printf("%llu segments, %s\n", (unsigned long long)l.n, size);
+    return kv_end(&k, rc ? 1 : 0);
+}
+
+/* ---- verify ---- */
+
+struct verifying {
+    uint64_t n, n_bad;
+};
+
+static void show_damage(void *arg, const struct kvstore_entry *s) {
+    struct verifying *v = arg;
+    v->n++;
+    if (!s->damage->code) return;
+    v->n_bad++;
+    printf("%s: FAILED: %s\n", s->file, s->damage->msg);
+}
+
+static int run_verify(int argc, char **argv, err *e) {
+    struct kv_command k = {.options = {.usage = "kv verify",
+                                       .summary =
+                                           "Reads and authenticates every byte in kv-dir, and\n"
+                                           "changes nothing. A daemon may be using it."}};
+    struct verifying v = {.n = 0};
+    int status = kv_begin(&k, argc, argv, e);
+    if (status >= 0) return kv_end(&k, status);
+    if (kvstore_verify(k.config.kv_dir, k.secret, show_damage, &v, e)) return kv_end(&k, 1);
+    printf("%llu segments, %llu damaged\n", (unsigned long long)v.n, (unsigned long long)v.n_bad);
+    return kv_end(&k, v.n_bad ? 1 : 0);
+}
+
+/* ---- prune ---- */
+
+struct pruning {
+    const char *model; /* NULL: of any */
+    uint64_t unused_s;
+    int64_t now_s;
+};
+
+static bool is_chosen(void *arg, const struct kvstore_entry *s) {
+    const struct pruning *p = arg;
+    if (p->model && strcmp(p->model, s->label) != 0) return false;
+    return p->now_s - s->used_s >= (int64_t)p->unused_s;
+}
+
+static int run_prune(int argc, char **argv, err *e) {
+    struct pruning p = {.now_s = clock_wall_s()};
+    bool all = false;
+    const struct option own[] = {
+        {.name = "model",
+         .kind = OPTION_TEXT,
+         .target = &p.model,
+         .value = "MODEL",
+         .help = "only segments of this model"},
+        {.name = "unused-s",
+         .kind = OPTION_NUMBER,
+         .target = &p.unused_s,
+         .value = "SECONDS",
+         .help = "only what was not used for so long",
+         .max = UINT64_C(315360000)},
+        {.name = "all", .kind = OPTION_SWITCH, .target = &all, .help = "every segment"}};
+    struct kv_command k = {.options = {.usage = "kv prune",
+                                       .summary = "Deletes segments from kv-dir. No daemon may be\n"
+                                                  "using it.",
+                                       .options = own,
+                                       .n_options = 3}};
+    kvstore *ks = NULL;
+    int status = kv_begin(&k, argc, argv, e);
+    if (status >= 0) return kv_end(&k, status);
+    if (!all && !p.model && !p.unused_s) {
+        err_set(e, ERR_INVALID, "say which segments: --model, --unused-s or --all");
+        return kv_end(&k, EXIT_USAGE);
+    }
+    const struct kvstore_config config = {.folder = k.config.kv_dir,
+                                          .secret = k.secret,
+                                          .version = "",
+                                          .max_bytes = UINT64_MAX,
+                                          .max_files = UINT64_MAX};
+    int rc = find_folder(&k, e); /* kvstore_open would make it */
+    if (!rc) rc = kvstore_open(&config, &ks, e);
+    if (!rc)
+        printf("deleted %llu segments\n", (unsigned long long)kvstore_prune(ks, is_chosen, &p));
+    kvstore_close(ks);
+    return kv_end(&k, rc ? 1 : 0);
+}
+
+int cmd_kv(int argc, char **argv, err *e) {
+    static const struct command commands[] = {
+        {"list", "list the stored segments", run_list},
+        {"verify", "check every byte", run_verify},
+        {"prune", "delete segments", run_prune},
+    };
+    static const struct command_table table = {"inferd kv", "Manages the K/V that kv-dir stores.",
+                                               commands, sizeof commands / sizeof commands[0]};
+    return command_run(&table, argc, argv, e);
+}
