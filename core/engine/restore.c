@@ -92,7 +92,7 @@ static void free_restore(engine *en, struct tier_restore *r) {
 static int begin_reading(engine *en, struct tier_restore *r, const struct engine_stream *st,
                          const struct target *t, uint8_t *flags) {
     const uint32_t n_tokens = t->end * en->config.block_tokens;
-    const struct kv_prompt prompt = {st->seq.tokens, n_tokens, st->seq.salt};
+    const struct kv_prompt prompt = {.tokens = st->seq.tokens, .n = n_tokens, .salt = st->seq.salt};
     uint32_t n_cached;
     *r = (struct tier_restore){.salt = st->seq.salt,
                                .first = t->first,
@@ -131,7 +131,8 @@ static bool has_room(const engine *en, const struct target *t) {
 
 /* The restore that the sequence waits for; NULL: it computes. */
 static struct tier_restore *begin_restore(engine *en, const struct engine_stream *st) {
-    const struct kv_prompt prompt = {st->seq.tokens, st->seq.n_tokens, st->seq.salt};
+    const struct kv_prompt prompt = {
+        .tokens = st->seq.tokens, .n = st->seq.n_tokens, .salt = st->seq.salt};
     const uint32_t first = kv_prompt_blocks(en->cache, &prompt);
     if (first >= st->n_names) return NULL;
     struct tier_restore *r = find_same(en, st, first);

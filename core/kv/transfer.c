@@ -204,7 +204,8 @@ uint32_t kv_window_begins(const kv *c, uint32_t n_blocks) {
 
 kv_seq *kv_import_begin(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
     const uint32_t n_hit = kv_whole_hit(c, p);
-    const struct kv_prompt hit = {p->tokens, n_hit + 1, p->salt}; /* its hit is whole blocks */
+    const struct kv_prompt hit = {
+        .tokens = p->tokens, .n = n_hit + 1, .salt = p->salt}; /* its hit is whole blocks */
     kv_seq *s = kv_seq_new(c, &hit, n_cached);
     if (!s) return NULL;
     kv_count(&c->prefix_queries_tokens, -(int64_t)hit.n); /* it is no request's */
