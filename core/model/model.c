@@ -56,11 +56,6 @@ static int check_ops(const struct model_hparams *hp, const backend *be, err *e) 
                              "backend %s cannot run multi-head latent attention (%s) yet: choose "
                              "backend cpu",
                              backend_name(be), hp->arch);
-    if (hp->recurrent.channel_decay && !backend_decays_channels(be))
-        return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                             "backend %s cannot run delta nets whose channels decay by themselves "
-                             "(%s) yet: choose backend cpu",
-                             backend_name(be), hp->arch);
     const bool conv = hp->recurrent.channels;
     const enum backend_op op = conv ? BACKEND_OP_short_conv : BACKEND_OP_linear_attention;
     const bool missing = (hp->recurrent.n_layers && !backend_has_op(be, op)) ||
