@@ -161,6 +161,12 @@ MUTANTS = [
     ("shaders/metal/attention_matrix.metal",
      "        threadgroup_barrier(mem_flags::mem_threadgroup);\n        store(acc, probs + span, CHUNK, lane);\n",
      "        store(acc, probs + span, CHUNK, lane);\n", "prefill: probabilities are overwritten while they are read"),
+    ("shaders/metal/attention_matrix.metal", "multiply(acc, q + d + i, Q_DIM,", "multiply(acc, q + d + i, HEAD_DIM,",
+     "prefill: queries of no whole matrices lie as close as their values"),
+    ("shaders/metal/attention_matrix.metal", "((Q_DIM / 8 + SIMDGROUPS - 1) / SIMDGROUPS * 8)",
+     "((HEAD_DIM / 8 + SIMDGROUPS - 1) / SIMDGROUPS * 8)", "prefill: the last half matrix of dimensions is left out"),
+    ("core/backend/metal/attention.m", "const uint32_t q_dim = metal_div_up(a->kv.head_dim, 8) * 8;",
+     "const uint32_t q_dim = a->kv.head_dim;", "prefill, host: no room behind queries of no whole matrices"),
     # ---- latent rows ----
     ("shaders/metal/attention_latent.metal",
      "step.keep = sum.m == -MAXFLOAT ? 0.0f : fast::exp2(sum.m - m);",
