@@ -110,7 +110,7 @@ struct margs_delta_net {
     float eps, q_scale;
     uint32_t has_conv_bias;
     uint32_t n_norm_groups; /* of mamba2_norm */
-    uint32_t padding;
+    uint32_t apart;         /* Q, K and V and their taps have buffers of their own */
 };
 ARGS_SIZE(struct margs_delta_net, 88);
 #define MARGS_DELTA_QUARTERS   4   /* threads of delta_run for a column, and dimensions' quarters */
@@ -121,8 +121,13 @@ ARGS_SIZE(struct margs_delta_net, 88);
 enum margs_delta_const {
     MARGS_DELTA_K_DIM = MARGS_STATE_N_CONSTS,
     MARGS_DELTA_V_DIM,
-    MARGS_DELTA_RULE, /* a gated delta net; else Mamba-2 */
+    MARGS_DELTA_RULE, /* enum args_delta_rule */
     MARGS_DELTA_N_CONSTS
+};
+enum args_delta_rule {
+    ARGS_RULE_MAMBA2,
+    ARGS_RULE_DELTA,   /* a gated delta net */
+    ARGS_RULE_CHANNELS /* one whose dimensions of K decay by themselves */
 };
 
 /* short_conv.metal: op_short_conv */
@@ -257,16 +262,21 @@ enum cuda_delta_kernel {
     CUDA_MAMBA2_CONV,
     CUDA_MAMBA2_RUN,
     CUDA_MAMBA2_STEP,
-    CUDA_MAMBA2_NORM
+    CUDA_MAMBA2_NORM,
+    CUDA_CHANNELS_RUN, /* delta nets whose dimensions of K decay by themselves */
+    CUDA_CHANNELS_STEP
 };
 struct cargs_delta_net {
-    const float *qkv;          /* (n_rows, channels) */
-    const float *z;            /* (n_rows, n_v_heads, v_dim) */
-    const float *alpha, *beta; /* (n_rows, n_v_heads) */
-    const int32_t *pos;        /* (n_rows); below 0: padding */
-    const int32_t *row_start;  /* (n_seqs + 1) */
-    const int32_t *tables;     /* (n_seqs, 2) */
+    const float *qkv;         /* (n_rows, channels); with k and v Q alone */
+    const float *k, *v;       /* (n_rows, K's or V's channels) or both NULL */
+    const float *z;           /* (n_rows, n_v_heads, v_dim) */
+    const float *alpha;       /* (n_rows, n_v_heads, n_decays) */
+    const float *beta;        /* (n_rows, n_v_heads) */
+    const int32_t *pos;       /* (n_rows); below 0: padding */
+    const int32_t *row_start; /* (n_seqs + 1) */
+    const int32_t *tables;    /* (n_seqs, 2) */
     const float *conv, *a, *dt_bias, *norm;
+    const float *conv_k, *conv_v;  /* with k and v; conv is of Q alone */
     const float *conv_bias, *skip; /* of Mamba-2; conv_bias or NULL */
     float *blocks;                 /* (n_blocks, end) */
     float *work;                   /* (n_rows, channels) */
@@ -276,9 +286,10 @@ struct cargs_delta_net {
     uint32_t chunk, n_taps, n_k_heads, n_v_heads, k_dim, v_dim, tiled;
     float eps, q_scale;
     uint32_t n_norm_groups;
-    uint32_t prefill, padding; /* prefill: delta_prefill has made the rows */
+    uint32_t prefill;  /* delta_prefill has made the rows */
+    uint32_t n_decays; /* 1 or k_dim */
 };
-ARGS_SIZE(struct cargs_delta_net, 240);
+ARGS_SIZE(struct cargs_delta_net, 272);
 
 /* short_conv.cu: op_short_conv */
 enum { CUDA_SHORT_CONV_THREADS = 128 };

@@ -158,10 +158,12 @@ static int render(struct request *r, const struct chat_request *q, struct chat_o
     return rc;
 }
 
-/* Tells a model whose template knows no tools of them. */
+/* Tells a model whose template knows no tools of them, or puts calls where it shows none. */
 static int instruct(const struct chat_request *q, err *e) {
+    const struct chat_syntax *syntax = chat_template_syntax(q->model->chat);
     cJSON *tools = NULL;
-    if (chat_template_syntax(q->model->chat)->native) return 0;
+    if (syntax->in_text) return chat_write_calls(syntax, q->messages, e);
+    if (syntax->native) return 0;
     int rc = chat_tools_shown(&q->tools, &tools, e);
     if (!rc) rc = chat_instruct(q->model->chat, q->messages, tools, e);
     cJSON_Delete(tools);

@@ -335,10 +335,6 @@ bool backend_can_capture(const backend *be) {
     return be->vt->capture_begin != NULL;
 }
 
-bool backend_decays_channels(const backend *be) {
-    return strcmp(be->name, "cpu") == 0;
-}
-
 bool backend_keeps_graphs(const backend *be) {
     return be->vt->keeps_graphs;
 }

@@ -185,8 +185,6 @@ int backend_event_wait(backend *be, uint32_t event, err *e);
  * the selection. */
 bool backend_can_capture(const backend *be);
 bool backend_keeps_graphs(const backend *be);
-/* Does it run linear attention whose channels decay by themselves, with Q, K and V apart? */
-bool backend_decays_channels(const backend *be);
 int backend_capture_begin(backend *be, uint64_t key, err *e);
 int backend_capture_end(backend *be, err *e);
 int backend_graph_launch(backend *be, err *e);

@@ -301,7 +301,7 @@ static bool channels_ok(const backend *be, const struct op_linear_attention *a) 
     if (!a->k && !a->v)
         return holds_f32(be, a->qkv, a->n_rows, all) && is_vector(be, a->conv, all * s->n_taps) &&
                !a->conv_k && !a->conv_v;
-    return a->beta && backend_decays_channels(be) && holds_f32(be, a->qkv, a->n_rows, keys) &&
+    return a->beta && holds_f32(be, a->qkv, a->n_rows, keys) &&
            holds_f32(be, a->k, a->n_rows, keys) && holds_f32(be, a->v, a->n_rows, values) &&
            is_vector(be, a->conv, keys * s->n_taps) && is_vector(be, a->conv_k, keys * s->n_taps) &&
            is_vector(be, a->conv_v, values * s->n_taps) && a->work != a->k && a->work != a->v &&
@@ -313,8 +313,7 @@ static bool linear_attention_kind_ok(const backend *be, const struct op_linear_a
     const struct backend_state *s = &a->state;
     if (a->beta)
         return holds_f32(be, a->beta, a->n_rows, s->n_v_heads) && s->k_dim == s->v_dim &&
-               is_vector(be, a->norm, s->v_dim) && !a->conv_bias && !a->skip &&
-               (!s->channel_decay || backend_decays_channels(be));
+               is_vector(be, a->norm, s->v_dim) && !a->conv_bias && !a->skip;
     return !a->tiled && !s->channel_decay && is_vector(be, a->skip, s->n_v_heads) &&
            (!a->conv_bias || is_vector(be, a->conv_bias, backend_state_channels(s))) &&
            (!a->norm || (is_vector(be, a->norm, (uint64_t)s->n_v_heads * s->v_dim) &&

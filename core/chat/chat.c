@@ -2,7 +2,9 @@
  *
  * Provenance: what comes from the caller's JSON is untrusted, except a message's "role" when it is
  * one of the fixed words below: those cannot spell a control token by themselves, and templates
- * build control tokens such as "<|user|>" from them. */
+ * build control tokens such as "<|user|>" from them. Nor is a control token in mark notation
+ * (syntax.h) in a message's content, which chat_write_calls() has put there: the bytes around it
+ * occur in no text of a request. */
 #include "core/chat/chat.h"
 
 #include "core/base/str.h"
@@ -117,6 +119,41 @@ static jval value_of_text(jctx *c, const char *text, bool trusted) {
     return text ? jstr_make(c, text, n, trusted) : jundef_plain();
 }
 
+/* Replaces text[0..n) by a copy without the bytes around control tokens, if it has such; returns
+ * the copy's n_runs runs, in which control tokens are trusted. NULL: unchanged, or no memory. */
+static struct jrun *unmark(jctx *c, const char **text, size_t *n, size_t *n_runs) {
+    size_t n_marks = 0, used = 0;
+    for (size_t i = 0; i < *n; i++)
+        n_marks += (*text)[i] == CHAT_CONTROL_OPEN || (*text)[i] == CHAT_CONTROL_CLOSE;
+    if (!n_marks || !jcharge(c, 1 + *n / 64)) return NULL;
+    char *plain = jalloc(c, *n);
+    struct jrun *runs = jalloc(c, (n_marks + 1) * sizeof *runs);
+    if (!plain || !runs) return NULL;
+    *n_runs = 0;
+    for (size_t i = 0; i < *n; i++) {
+        const char b = (*text)[i];
+        const bool close = b == CHAT_CONTROL_CLOSE;
+        if (b == CHAT_CONTROL_OPEN || close)
+            runs[(*n_runs)++] = (struct jrun){.end = used, .trusted = close};
+        else
+            plain[used++] = b;
+    }
+    runs[(*n_runs)++] = (struct jrun){.end = used};
+    plain[used] = 0; /* there were bytes more */
+    *text = plain;
+    *n = used;
+    return runs;
+}
+
+/* A message's content. */
+static jval value_of_content(jctx *c, const char *text) {
+    size_t n, n_runs;
+    text = restore_nuls(c, text ? text : "", &n);
+    struct jrun *runs = text ? unmark(c, &text, &n, &n_runs) : NULL;
+    if (runs) return jstr_make_runs(c, text, runs, n_runs);
+    return text ? jstr_make(c, text, n, false) : jundef_plain();
+}
+
 /* depth: of the containers around j. */
 static jval value_of_json(jctx *c, const cJSON *j, int depth);
 
@@ -124,9 +161,12 @@ static jval value_of_object(jctx *c, const cJSON *j, bool is_message, int depth)
     jval out = jdict_make(c, J_DICT, 0);
     for (const cJSON *m = j->child; m && !jinja_failed(c); m = m->next) {
         jval key = value_of_text(c, m->string, false);
-        bool role = is_message && m->string && strcmp(m->string, "role") == 0 &&
-                    cJSON_IsString(m) && m->valuestring && is_role_word(m->valuestring);
-        jval value = role ? value_of_text(c, m->valuestring, true) : value_of_json(c, m, depth + 1);
+        const bool text = is_message && m->string && cJSON_IsString(m) && m->valuestring;
+        const bool role = text && strcmp(m->string, "role") == 0 && is_role_word(m->valuestring);
+        jval value = role ? value_of_text(c, m->valuestring, true)
+                     : text && strcmp(m->string, "content") == 0
+                         ? value_of_content(c, m->valuestring)
+                         : value_of_json(c, m, depth + 1);
         if (!jinja_failed(c)) jdict_set(c, out.u.dict, key, value);
     }
     return out;
@@ -222,9 +262,10 @@ static int cut_after_final(jctx *c, const cJSON *messages, struct jinja_text *ou
         *why = "the final message has no text to continue";
         return ERR_INVALID;
     }
-    size_t n, at = out->n;
+    size_t n, n_runs, at = out->n;
     text = restore_nuls(c, text, &n);
     if (!text) return ERR_NOMEM;
+    unmark(c, &text, &n, &n_runs);
     for (; chat_is_space(*text); n--)
         text++;
     size_t kept = n;

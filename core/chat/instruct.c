@@ -1,5 +1,6 @@
 /* instruct.c - tools for templates without tool support: the system message lists them and explains
- * how to call one; earlier calls and their results become plain messages in the same form. */
+ * how to call one; earlier calls and their results become plain messages in the same form. For
+ * templates that show tools alone: earlier calls as the model writes them. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/chat/chat_int.h"
@@ -75,13 +76,109 @@ static void add_call_text(str *out, const cJSON *call) {
     str_add(out, "}\n</tool_call>");
 }
 
-static int write_calls(cJSON *message, err *e) {
+/* ---- calls as in Python ---- */
+
+/* May it be the name of a keyword argument? */
+static bool is_keyword(const char *name) {
+    if (!*name || (*name >= '0' && *name <= '9')) return false;
+    while (chat_is_name_char(*name) && *name != '-')
+        name++;
+    return !*name;
+}
+
+/* Adds a value as a literal of Python. JSON's strings are also Python's, since characters beyond
+ * ASCII are not escaped. */
+static void add_literal(str *out, const cJSON *value) {
+    const bool object = cJSON_IsObject(value);
+    if (cJSON_IsBool(value)) {
+        str_add(out, cJSON_IsTrue(value) ? "True" : "False");
+    } else if (cJSON_IsNull(value)) {
+        str_add(out, "None");
+    } else if (cJSON_IsNumber(value) && value->valuestring) {
+        str_add(out, value->valuestring);
+    } else if (object || cJSON_IsArray(value)) {
+        str_add_char(out, object ? '{' : '[');
+        for (const cJSON *v = value->child; v; v = v->next) {
+            if (v != value->child) str_add(out, ", ");
+            if (object) {
+                const cJSON key = {.type = cJSON_String, .valuestring = v->string};
+                add_json(out, &key);
+                str_add(out, ": ");
+            }
+            add_literal(out, v);
+        }
+        str_add_char(out, object ? '}' : ']');
+    } else {
+        add_json(out, value);
+    }
+}
+
+/* Adds a call's arguments, an object: as keywords, or as itself if a name cannot be one. */
+static void add_keywords(str *out, const cJSON *arguments) {
+    bool fits = true;
+    for (const cJSON *v = arguments->child; v; v = v->next)
+        fits = fits && is_keyword(v->string);
+    if (!fits) {
+        add_literal(out, arguments);
+        return;
+    }
+    for (const cJSON *v = arguments->child; v; v = v->next) {
+        if (v != arguments->child) str_add(out, ", ");
+        str_add(out, v->string);
+        str_add_char(out, '=');
+        add_literal(out, v);
+    }
+}
+
+static void add_python_call(str *out, const struct chat_syntax *s, const cJSON *call) {
+    const cJSON *function = chat_member(call, "function");
+    const cJSON *name = chat_member(function, "name"),
+                *arguments = chat_member(function, "arguments");
+    cJSON *object = NULL;
+    if (cJSON_IsString(name)) str_add(out, name->valuestring);
+    str_add(out, s->arguments_open);
+    if (cJSON_IsObject(arguments)) {
+        add_keywords(out, arguments);
+    } else if (cJSON_IsString(arguments)) {
+        const char *text = arguments->valuestring;
+        err why = {0};
+        int rc = chat_json_parse(text, strlen(text), &object, &why);
+        if (!rc && cJSON_IsObject(object))
+            add_keywords(out, object);
+        else /* a text that is not an object is what the model once wrote */
+            str_add(out, text);
+        if (rc == ERR_NOMEM) out->failed = true;
+    }
+    str_add(out, s->call_close);
+    cJSON_Delete(object);
+}
+
+/* Adds a mark without the spaces that stand for white space which models may write. */
+static void add_exact_mark(str *out, const char *mark) {
+    for (; *mark; mark++)
+        if (*mark != ' ') str_add_char(out, *mark);
+}
+
+static void add_python_calls(str *out, const struct chat_syntax *s, const cJSON *calls) {
+    add_exact_mark(out, s->section_open);
+    for (const cJSON *call = calls->child; call; call = call->next) {
+        if (call != calls->child) str_add(out, s->between);
+        add_python_call(out, s, call);
+    }
+    add_exact_mark(out, s->section_close);
+}
+
+/* ---- messages ---- */
+
+/* Makes a message's calls the end of its text. s: their syntax, NULL: chat_instruct()'s. */
+static int write_calls(cJSON *message, const struct chat_syntax *s, err *e) {
     const cJSON *call;
     str text;
     str_init(&text, TEXT_MAX_BYTES);
     add_content_text(&text, chat_member(message, "content"));
     const cJSON *calls = chat_member(message, "tool_calls");
-    for (call = calls->child; call; call = call->next)
+    if (s && calls->child) add_python_calls(&text, s, calls);
+    for (call = s ? NULL : calls->child; call; call = call->next)
         add_call_text(&text, call);
     cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
     return set_content(message, &text, e);
@@ -117,7 +214,7 @@ static int rewrite_messages(cJSON *messages, err *e) {
             before = into;
             continue;
         }
-        if (cJSON_IsArray(chat_member(m, "tool_calls"))) rc = write_calls(m, e);
+        if (cJSON_IsArray(chat_member(m, "tool_calls"))) rc = write_calls(m, NULL, e);
         before = NULL;
     }
     return rc;
@@ -152,4 +249,11 @@ int chat_instruct(const chat_template *t, cJSON *messages, const cJSON *tools, e
         add_content_text(&text, chat_member(first, "content"));
     }
     return set_content(first, &text, e);
+}
+
+int chat_write_calls(const struct chat_syntax *s, cJSON *messages, err *e) {
+    int rc = 0;
+    for (cJSON *m = messages->child; m && !rc; m = m->next)
+        if (cJSON_IsArray(chat_member(m, "tool_calls"))) rc = write_calls(m, s, e);
+    return rc;
 }

@@ -304,6 +304,16 @@ static bool learn_call(struct study *s, struct chat_syntax *out, char *one, cons
     return *out->trigger != 0;
 }
 
+/* Sets what calls in Python's form have between the marks of their list. */
+static void set_python(struct chat_syntax *out) {
+    *out->call_open = 0;
+    strcpy(out->arguments_open, "(");
+    strcpy(out->call_close, ")");
+    strcpy(out->between, ", ");
+    out->several = out->python = true;
+    set_trigger(out);
+}
+
 /* Calls as in Python, `[name(key="value"), name(key="value")]`: LFM2. The list has tags around it.
  * one, plain: as for learn_call. */
 static bool learn_python(const struct study *s, struct chat_syntax *out, const char *one,
@@ -322,12 +332,7 @@ static bool learn_python(const struct study *s, struct chat_syntax *out, const c
     /* Models may write white space before the closing tag. */
     int k = snprintf(out->section_close, CHAT_MARK_BYTES, "] %s", close + 1);
     if (k >= CHAT_MARK_BYTES) return false;
-    *out->call_open = 0;
-    strcpy(out->arguments_open, "(");
-    strcpy(out->call_close, ")");
-    strcpy(out->between, ", ");
-    out->several = out->python = true;
-    set_trigger(out);
+    set_python(out);
     return *out->trigger && !out->at_start; /* a list without a tag cannot be told from text */
 }
 
@@ -360,6 +365,26 @@ static bool learn_bare(struct study *s, struct chat_syntax *out, const char *one
     return *out->trigger && !out->at_start; /* without a tag it cannot be told from text */
 }
 
+/* Calls that the template does not show, in the form that belongs to control tokens of the
+ * vocabulary: LFM2's, whose models write a list of Python calls. one, plain: as for learn_call. */
+static bool learn_unshown(const struct study *s, struct chat_syntax *out, const char *one,
+                          const char *plain) {
+    static const char *const tags[] = {"<|tool_call_start|>", "<|tool_call_end|>"};
+    for (int i = 0; i < 2; i++) {
+        const int32_t id = s->tok ? tokenizer_find(s->tok, tags[i]) : -1;
+        if (id < 0 || !tokenizer_is_control(s->tok, id)) return false;
+    }
+    const size_t from = common_prefix(one, plain);
+    const bool shown = strstr(one + from, "inferd_value");
+    if (shown || !strstr(one, TWO) || !strstr(plain, ONE) || s->t->traits.wrap_text[ROLE_ASSISTANT])
+        return false;
+    snprintf(out->section_open, CHAT_MARK_BYTES, "\xff%s\xfe[", tags[0]);
+    snprintf(out->section_close, CHAT_MARK_BYTES, "] \xff%s\xfe", tags[1]);
+    set_python(out);
+    out->in_text = true;
+    return true;
+}
+
 /* Is the trigger an end-of-generation token? Then it never reaches the parser. */
 static bool ends_answer(const struct study *s, const struct chat_syntax *x) {
     char name[CHAT_MARK_BYTES];
@@ -379,7 +404,7 @@ static void learn_calls(struct study *s, struct chat_syntax *out) {
     bool knows = bare && shown && !strstr(bare, NAME_1) && strstr(shown, NAME_1);
     bool learnt = knows && one && plain &&
                   (learn_call(s, &found, one, plain) || learn_python(s, &found, one, plain) ||
-                   learn_bare(s, &found, one, plain));
+                   learn_bare(s, &found, one, plain) || learn_unshown(s, &found, one, plain));
     if (learnt && !ends_answer(s, &found)) {
         *out = found;
         out->native = true;

@@ -25,6 +25,9 @@ struct chat_syntax {
      * marks are then those that chat_instruct() asks for, and the template gets neither tools nor
      * calls. */
     bool native;
+    /* native, but the template shows tools alone: chat_write_calls() puts earlier calls into an
+     * assistant's text. */
+    bool in_text;
     bool several;      /* an answer may have more than one call */
     bool takes_system; /* accepts role system */
     /* Harmony: an answer is a list of messages, each with a header that names its channel and
@@ -62,6 +65,11 @@ const struct chat_syntax *chat_template_syntax(const chat_template *t);
  * message if the template takes no system message; turns calls into an assistant's text and their
  * results into a user's. ERR_NOMEM. */
 int chat_instruct(const chat_template *t, cJSON *messages, const cJSON *tools, err *e);
+
+/* Prepares messages likewise for a syntax that is in_text: calls become the end of an assistant's
+ * text, in the syntax, with its control tokens in mark notation, which only chat_prompt() takes.
+ * ERR_NOMEM. */
+int chat_write_calls(const struct chat_syntax *s, cJSON *messages, err *e);
 
 /* Where an answer begins, given the end of the prompt. */
 enum chat_begin {

@@ -9,41 +9,89 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Registers the file's mappings with the backend. */
-static int map_ranges(model *m, err *e) {
-    const void *base;
-    uint64_t bytes, n = 0;
-    while (gguf_file_mapping(m->file, n, &base, &bytes))
-        n++;
-    m->ranges = mem_new(n, sizeof(backend_range *));
-    if (!m->ranges) return err_no_memory(e);
-    for (; m->n_ranges < n; m->n_ranges++) {
-        gguf_file_mapping(m->file, m->n_ranges, &base, &bytes);
-        int rc = backend_range_new(m->be, base, bytes, &m->ranges[m->n_ranges], e);
-        if (rc) return rc;
+/* A longer stretch of a mapping without a tensor that is loaded is no part of a range. */
+enum { RANGE_GAP_BYTES = 1 << 20 };
+
+static int compare_places(const void *a, const void *b) {
+    const uint8_t *x = (*(const gguf_tensor *const *)a)->data,
+                  *y = (*(const gguf_tensor *const *)b)->data;
+    return (x > y) - (x < y);
+}
+
+/* The tensors in memory but for those of layers that predict further tokens, in the order of their
+ * places; returns their number. */
+static uint64_t find_loaded(const model *m, const gguf_tensor **out) {
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(m->file, i);
+        const uint32_t layer = model_tensor_layer(t->name);
+        if (t->data && (layer < m->hp.n_layers || layer == MODEL_MAX_LAYERS)) out[n++] = t;
+    }
+    qsort(out, n, sizeof *out, compare_places);
+    return n;
+}
+
+/* Registers the pages of a mapping that hold some of the n tensors; adds those that the backend
+ * reads in place to *in_place. */
+static int map_file(model *m, const uint8_t *base, uint64_t bytes, const gguf_tensor *const *all,
+                    uint64_t n, uint64_t *in_place, err *e) {
+    uint64_t begin = 0, end = 0;
+    for (uint64_t i = 0; i <= n; i++) {
+        const uint8_t *data = i < n ? all[i]->data : NULL;
+        if (i < n && (data < base || data >= base + bytes)) continue;
+        const uint64_t at = i < n ? (uint64_t)(data - base) : bytes;
+        if (end && (i == n || at > end + RANGE_GAP_BYTES)) {
+            const uint64_t from = begin / BACKEND_RANGE_ALIGN * BACKEND_RANGE_ALIGN;
+            const uint64_t pages = (end - 1 - from) / BACKEND_RANGE_ALIGN + 1;
+            backend_range **range = &m->ranges[m->n_ranges];
+            int rc = backend_range_new(m->be, base + from, pages * BACKEND_RANGE_ALIGN, range, e);
+            if (rc) return rc;
+            m->n_ranges++;
+            if (*range) *in_place += pages * BACKEND_RANGE_ALIGN;
+            end = 0;
+        }
+        if (i == n) break;
+        if (!end) begin = at;
+        if (at + all[i]->bytes > end) end = at + all[i]->bytes;
     }
     return 0;
 }
 
-static bool reads_in_place(const model *m) {
-    for (uint64_t i = 0; i < m->n_ranges; i++)
-        if (m->ranges[i]) return true;
-    return false;
+/* Registers what is loaded of the file's mappings with the backend. in_place: its bytes, if the
+ * backend reads it there. */
+static int map_ranges(model *m, uint64_t *in_place, err *e) {
+    const uint64_t n_all = gguf_n_tensors(m->file);
+    const gguf_tensor **all = mem_new(n_all, sizeof *all);
+    const void *base;
+    uint64_t bytes, n;
+    int rc = 0;
+    m->ranges = mem_new(n_all, sizeof(backend_range *));
+    if (!all || !m->ranges) {
+        free(all);
+        return err_no_memory(e);
+    }
+    n = find_loaded(m, all);
+    for (uint64_t i = 0; !rc && gguf_file_mapping(m->file, i, &base, &bytes); i++)
+        rc = map_file(m, base, bytes, all, n, in_place, e);
+    free(all);
+    return rc;
 }
 
 /* If all weights have memory of their own, the file's pages are given back to the system. */
 static int load_weights(model *m, const struct model_hparams *whole, err *e) {
-    uint64_t start = clock_now_ns();
-    int rc = map_ranges(m, e);
+    uint64_t start = clock_now_ns(), in_place = 0;
+    int rc = map_ranges(m, &in_place, e);
     const struct model_load load = {whole, m->arch, &m->part, m->be, &m->limits};
     m->reads_file = true;
     if (!rc) rc = model_weights_load(m->file, &load, &m->w, e);
     model_files_look();
     if (!rc) rc = model_rank_check(m, e);
     m->reads_file = !backend_memory_free(m->be);
+    if (!rc && in_place)
+        log_info("model: %.1f MiB of weights read in place", (double)in_place / (1 << 20));
     if (rc || !m->w.bytes) return rc;
     double ms = (double)(clock_now_ns() - start) * 1e-6;
-    if (!reads_in_place(m)) gguf_drop_pages(m->file);
+    if (!in_place) gguf_drop_pages(m->file);
     log_info("model: %.1f MiB of weights repacked in %.0f ms, %.2f GB/s",
              (double)m->w.bytes / (1 << 20), ms, (double)m->w.bytes * 1e-6 / ms);
     return 0;
@@ -55,11 +103,6 @@ static int check_ops(const struct model_hparams *hp, const backend *be, err *e) 
         return err_set_param(e, ERR_UNSUPPORTED, "backend",
                              "backend %s cannot run multi-head latent attention (%s) yet: choose "
                              "backend cpu",
-                             backend_name(be), hp->arch);
-    if (hp->recurrent.channel_decay && !backend_decays_channels(be))
-        return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                             "backend %s cannot run delta nets whose channels decay by themselves "
-                             "(%s) yet: choose backend cpu",
                              backend_name(be), hp->arch);
     const bool conv = hp->recurrent.channels;
     const enum backend_op op = conv ? BACKEND_OP_short_conv : BACKEND_OP_linear_attention;

@@ -22,7 +22,8 @@ constant uint MIN_ROWS [[function_constant(MARGS_ATTENTION_MIN_ROWS)]];
 #define LANE_VALUES 4         /* of one load; a lane's part of a step is LANE_LOADS loads */
 #define LANE_LOADS  (SPAN * STEP / SIMD_WIDTH / LANE_VALUES)
 #define SPAN_LANES  (SPAN / LANE_VALUES)
-#define SIMD_DIMS   ((HEAD_DIM / 8 + SIMDGROUPS - 1) / SIMDGROUPS * 8) /* whole matrices */
+#define Q_DIM       ((HEAD_DIM + 7) / 8 * 8) /* of a query with zeros behind it: whole matrices */
+#define SIMD_DIMS   ((Q_DIM / 8 + SIMDGROUPS - 1) / SIMDGROUPS * 8)
 #define N_SPANS     ((SIMD_DIMS + SPAN - 1) / SPAN)
 #define MAX_SPANS   (MAX_HEAD_DIM / SPAN / SIMDGROUPS)
 
@@ -102,7 +103,7 @@ find_tile(constant args_attention &a, uint index, device const int *row_start, t
     return false;
 }
 
-// Loads the tile's queries as q' (ROWS, HEAD_DIM), padded with zeros, and the positions visible to
+// Loads the tile's queries as q' (ROWS, Q_DIM), padded with zeros, and the positions visible to
 // each.
 static inline void load_queries(constant args_attention &a,
                                 device const float *q,
@@ -112,10 +113,11 @@ static inline void load_queries(constant args_attention &a,
                                 threadgroup float *to,
                                 threadgroup query_state *queries,
                                 uint thread_index) {
-    for (uint i = thread_index; i < ROWS * HEAD_DIM; i += SIMDGROUPS * SIMD_WIDTH) {
-        const uint at = t.query + i / HEAD_DIM;
+    for (uint i = thread_index; i < ROWS * Q_DIM; i += SIMDGROUPS * SIMD_WIDTH) {
+        const uint at = t.query + i / Q_DIM, d = i % Q_DIM;
         const ulong head = ulong(t.row + at / GROUP) * a.n_heads + t.kv_head * GROUP + at % GROUP;
-        to[i] = i / HEAD_DIM < t.n_queries ? q[head * HEAD_DIM + i % HEAD_DIM] * a.q_scale : 0.0f;
+        const bool there = i / Q_DIM < t.n_queries && d < HEAD_DIM;
+        to[i] = there ? q[head * HEAD_DIM + d] * a.q_scale : 0.0f;
     }
     if (thread_index < ROWS) {
         key_range keys;
@@ -170,7 +172,7 @@ static inline void make_scores(thread const tile_at &t,
         put_step(next, stage, lane);
         if (d + STEP < HEAD_DIM) load_k(run, visible, pos % BLOCK_TOKENS, d + STEP, lane, next);
         for (uint i = 0; i < STEP && d + i < HEAD_DIM; i += 8)
-            multiply(acc, q + d + i, HEAD_DIM, stage + i * SPAN, SPAN, lane);
+            multiply(acc, q + d + i, Q_DIM, stage + i * SPAN, SPAN, lane);
     }
 }
 
@@ -241,7 +243,7 @@ static inline void sum_values(thread const tile_at &t,
                               uint lane,
                               thread tile_sums &acc) {
     const uint begin = chunk * CHUNK, end = min(begin + CHUNK, t.keys.last + 1);
-    const uint n_cols = min(uint(SPAN), d.end - d.first);
+    const uint n_cols = min(uint(SPAN), (d.end - d.first + 7) / 8 * 8);
     uint pos = max(begin, t.keys.first / STEP * STEP);
     lane_step next;
     clear(acc);
@@ -271,7 +273,7 @@ static inline void merge_values(thread tile_sums &acc,
 
 // The first eight buffers are those of attention_decode; out (n_rows, n_heads, HEAD_DIM) f32. Grid:
 // (tiles, KV heads), at most n_rows * GROUP / ROWS + n_seqs tiles. Threadgroup memory `shared`: q'
-// (ROWS, HEAD_DIM); scores, then probabilities (ROWS, CHUNK); stages (SIMDGROUPS, STEP, SPAN).
+// (ROWS, Q_DIM); scores, then probabilities (ROWS, CHUNK); stages (SIMDGROUPS, STEP, SPAN).
 kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
                               device const float *q [[buffer(1)]],
                               device const int *pos [[buffer(2)]],
@@ -289,7 +291,7 @@ kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
     tile_at t;
     if (!find_tile(a, group.x, row_start, t)) return;
     t.kv_head = group.y;
-    threadgroup float *probs = shared + ROWS * HEAD_DIM;
+    threadgroup float *probs = shared + ROWS * Q_DIM;
     threadgroup float *stage = probs + ROWS * CHUNK + simdgroup * STEP * SPAN;
     device const int *table = tables + ulong(t.seq) * a.table_stride;
     const uint own = ROWS / SIMDGROUPS; // queries whose probabilities this simdgroup computes

@@ -1,5 +1,6 @@
 // delta_net.metal - linear attention over state blocks (op_linear_attention, core/backend/ops.h;
-// blocks: state_layout.h): gated delta nets (RULE) and Mamba-2. S of a V head is K_DIM x V_DIM f32.
+// blocks: state_layout.h): gated delta nets, those whose dimensions of K decay by themselves
+// (CHANNELS), and Mamba-2 (RULE 0). S of a V head is K_DIM x V_DIM f32.
 //
 // Kernels: delta_conv, the convolution of each row; delta_run, the rows of each V head of each
 // sequence; mamba2_norm, the norm of Mamba-2's groups; delta_keep, what the next step reads of the
@@ -13,18 +14,20 @@
 // (2 + 3); over pending rows ascending; dot products by the lanes of a simdgroup, dimensions
 // ascending in each, then simd_tree_sum; the norm of a group by its threads, values ascending in
 // each, then group_tree_sum. Every product that is added to something is an fma. So a row's bits do
-// not depend on how its sequence was cut into steps.
+// not depend on how its sequence was cut into steps. With CHANNELS, K and Q are multiplied by e^G
+// before S^T x, and in dot products K by e^(G[i] - G[j]), never above 1: e^-G alone would overflow.
 //
 // BYTES that a decode step between boundaries moves at least, in units of 4: once the taps,
 // channels * TAPS, and of Mamba-2 bias, channels, and norm, n_v_heads * V_DIM; and of each sequence
 // with P pending rows
 //   n_v_heads * K_DIM * V_DIM                         S is read
-//   (P + 1) * (n_k_heads * K_DIM + n_v_heads * (V_DIM + 1))  pending K, U, G; one row is written
+//   (P + 1) * (n_k_heads * K_DIM + n_v_heads * (V_DIM + D))  pending K, U, G; one row is written
 //   channels * 2 * (TAPS - 1)                         recent inputs, read and written
 //   channels * 3                                      qkv; work, twice
-//   n_v_heads * (2 * V_DIM + 2)                       z, out, alpha, beta; of Mamba-2 without beta
+//   n_v_heads * (2 * V_DIM + D + 1)                   z, out, alpha, beta; of Mamba-2 without beta
 //   n_v_heads * V_DIM * 2                             for Mamba-2's norm: out, read and written
-// The caches serve what is read twice: K by the V heads of a K head, work likewise. In a step of n
+// where D, the decays of a V head, is K_DIM with CHANNELS and else 1. The caches serve what is read
+// twice: K by the V heads of a K head, work likewise. In a step of n
 // rows S is still read once, and written once if the step crosses a boundary.
 #include "shaders/metal/state_rows.h"
 #include "shaders/metal/sums.h"
@@ -34,6 +37,8 @@ constant uint K_DIM [[function_constant(MARGS_DELTA_K_DIM)]];
 constant uint V_DIM [[function_constant(MARGS_DELTA_V_DIM)]];
 constant uint RULE [[function_constant(MARGS_DELTA_RULE)]];
 
+#define CHANNELS   (RULE == ARGS_RULE_CHANNELS)
+#define DECAYS     (CHANNELS ? K_DIM : 1u) /* of a V head */
 #define MAX_K_DIM  MARGS_STATE_MAX_K_DIM
 #define MAX_V_DIM  MARGS_STATE_MAX_V_DIM
 #define SIMDGROUPS MARGS_DELTA_SIMDGROUPS
@@ -56,13 +61,35 @@ static inline uint first_k(constant margs_delta_net &a) {
 
 // ---- the convolution ----
 
+// The inputs: of a row `apart` channels, Q's, in q, as many, K's, in k, and the others in v; with
+// apart 0 all are there.
 struct qkv_rows {
-    device const float *qkv; // (n_rows, channels)
-    uint channels;
+    device const float *q, *k, *v;
+    uint channels, apart;
     float at(uint row, uint c) const {
-        return qkv[ulong(row) * channels + c];
+        if (c < apart) return q[ulong(row) * apart + c];
+        if (c < 2 * apart) return k[ulong(row) * apart + c - apart];
+        return v[ulong(row) * (channels - 2 * apart) + c - 2 * apart];
     }
 };
+
+static inline qkv_rows rows_at(constant margs_delta_net &a,
+                               device const float *q,
+                               device const float *k,
+                               device const float *v) {
+    return {q, k, v, channels_of(a), a.apart != 0 ? a.n_k_heads * K_DIM : 0};
+}
+
+// The taps of channel c, of weights that lie as the inputs do.
+static inline device const float *taps_of(thread const qkv_rows &rows,
+                                          device const float *q,
+                                          device const float *k,
+                                          device const float *v,
+                                          uint c) {
+    if (c < rows.apart) return q + ulong(c) * TAPS;
+    return c < 2 * rows.apart ? k + ulong(c - rows.apart) * TAPS
+                              : v + ulong(c - 2 * rows.apart) * TAPS;
+}
 
 // The place of channel c of K of position p among the pending rows, if c is one of K's.
 static inline bool
@@ -72,19 +99,23 @@ pending_k(constant margs_delta_net &a, thread const sequence &s, uint p, uint c,
     return d < k_cols;
 }
 
-// qkv, work (n_rows, channels) f32; taps (channels, TAPS), bias (channels) f32, the latter read if
-// has_conv_bias; pos (n_rows), row_start (n_seqs + 1), tables (n_seqs, 2) i32; blocks (n_blocks,
-// end) f32, written only if SINGLE. Grid: (groups of SIMDGROUPS parts of the channels, rows), one
-// simdgroup per part.
+// q, k, v as in struct qkv_rows; work (n_rows, channels) f32; taps, taps_k, taps_v (their channels,
+// TAPS), bias (channels) f32, the latter read if has_conv_bias; pos (n_rows), row_start (n_seqs +
+// 1), tables (n_seqs, 2) i32; blocks (n_blocks, end) f32, written only if SINGLE. Grid: (groups of
+// SIMDGROUPS parts of the channels, rows), one simdgroup per part.
 kernel void delta_conv(constant margs_delta_net &a [[buffer(0)]],
-                       device const float *qkv [[buffer(1)]],
-                       device const float *taps [[buffer(2)]],
-                       device const float *bias [[buffer(3)]],
-                       device const int *pos [[buffer(4)]],
-                       device const int *row_start [[buffer(5)]],
-                       device const int *tables [[buffer(6)]],
-                       device float *blocks [[buffer(7)]],
-                       device float *work [[buffer(8)]],
+                       device const float *q [[buffer(1)]],
+                       device const float *k [[buffer(2)]],
+                       device const float *v [[buffer(3)]],
+                       device const float *taps [[buffer(4)]],
+                       device const float *taps_k [[buffer(5)]],
+                       device const float *taps_v [[buffer(6)]],
+                       device const float *bias [[buffer(7)]],
+                       device const int *pos [[buffer(8)]],
+                       device const int *row_start [[buffer(9)]],
+                       device const int *tables [[buffer(10)]],
+                       device float *blocks [[buffer(11)]],
+                       device float *work [[buffer(12)]],
                        uint2 group [[threadgroup_position_in_grid]],
                        uint simdgroup [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]]) {
@@ -92,7 +123,7 @@ kernel void delta_conv(constant margs_delta_net &a [[buffer(0)]],
     const uint channels = channels_of(a), index = sequence_of(row_start, a.state.n_seqs, row);
     const sequence s = sequence_at(a.state, index, pos, row_start, tables);
     if (part * PART >= channels || !s.valid) return;
-    const qkv_rows rows = {qkv, channels};
+    const qkv_rows rows = rows_at(a, q, k, v);
     float y[MAX_V_DIM / SIMD_WIDTH], sum = 0.0f;
 #pragma unroll
     for (uint i = 0; i < MAX_V_DIM / SIMD_WIDTH; i++) {
@@ -101,7 +132,8 @@ kernel void delta_conv(constant margs_delta_net &a [[buffer(0)]],
         if (d >= PART || c >= channels) continue;
         const float first = a.has_conv_bias != 0 ? bias[c] : 0.0f;
         float in[MAX_TAPS];
-        y[i] = convolve(a.state, s, rows, blocks, taps, row, c, first, in);
+        device const float *of_c = taps_of(rows, taps, taps_k, taps_v, c);
+        y[i] = convolve(a.state, s, rows, blocks, of_c, row, c, first, in);
         y[i] /= 1.0f + precise::exp(-y[i]);
         sum = fma(y[i], y[i], sum);
         if (SINGLE) keep_single(a.state, s, blocks, in, channels, c);
@@ -116,29 +148,31 @@ kernel void delta_conv(constant margs_delta_net &a [[buffer(0)]],
     for (uint i = 0; i < MAX_V_DIM / SIMD_WIDTH; i++) {
         const uint d = i * SIMD_WIDTH + lane, c = part * PART + d;
         if (d >= PART || c >= channels) continue;
-        const float v = y[i] * scale;
-        work[ulong(row) * channels + c] = v;
+        y[i] *= scale;
+        work[ulong(row) * channels + c] = y[i];
         ulong at;
-        if (SINGLE && (s.pos + 1) % CHUNK != 0 && pending_k(a, s, s.pos, c, at)) blocks[at] = v;
+        if (SINGLE && (s.pos + 1) % CHUNK != 0 && pending_k(a, s, s.pos, c, at)) blocks[at] = y[i];
     }
 }
 
 // After a step with more than one row of a sequence. The buffers are delta_conv's. Grid: (groups of
 // SIMDGROUPS parts of the channels, sequences), one simdgroup per part.
 kernel void delta_keep(constant margs_delta_net &a [[buffer(0)]],
-                       device const float *qkv [[buffer(1)]],
-                       device const int *pos [[buffer(2)]],
-                       device const int *row_start [[buffer(3)]],
-                       device const int *tables [[buffer(4)]],
-                       device const float *work [[buffer(5)]],
-                       device float *blocks [[buffer(6)]],
+                       device const float *q [[buffer(1)]],
+                       device const float *k [[buffer(2)]],
+                       device const float *v [[buffer(3)]],
+                       device const int *pos [[buffer(4)]],
+                       device const int *row_start [[buffer(5)]],
+                       device const int *tables [[buffer(6)]],
+                       device const float *work [[buffer(7)]],
+                       device float *blocks [[buffer(8)]],
                        uint2 group [[threadgroup_position_in_grid]],
                        uint simdgroup [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]]) {
     const uint part = group.x * SIMDGROUPS + simdgroup, channels = channels_of(a);
     const sequence s = sequence_at(a.state, group.y, pos, row_start, tables);
     if (!s.valid) return;
-    const qkv_rows rows = {qkv, channels};
+    const qkv_rows rows = rows_at(a, q, k, v);
     const uint end = s.pos + s.n, from = max(end - end % CHUNK, s.pos);
     for (uint d = lane; d < PART; d += SIMD_WIDTH) {
         const uint c = part * PART + d;
@@ -153,27 +187,29 @@ kernel void delta_keep(constant margs_delta_net &a [[buffer(0)]],
 // ---- the rows of a head ----
 
 // One V head of one sequence: pointers to its part of the sequence's first row, and of the live
-// block. Row r is at r * channels, r * n_v_heads or r * cols.
+// block. Row r is at r * channels, r * n_v_heads, r * decays or r * cols.
 struct head_rows {
-    device const float *q, *k, *v;    // channels
-    device const float *alpha, *beta; // n_v_heads
-    device const float *z;            // cols
-    device float *out;                // cols
-    device const float *pending_k;    // (CHUNK, k_cols)
-    device float *pending_u;          // (CHUNK, cols)
-    device float *pending_g;          // (CHUNK, n_v_heads)
-    uint channels, cols, k_cols, n_v_heads;
-    float a, dt_bias, skip;
+    device const float *q, *k, *v; // channels
+    device const float *alpha;     // decays
+    device const float *beta;      // n_v_heads
+    device const float *z;         // cols
+    device float *out;             // cols
+    device const float *pending_k; // (CHUNK, k_cols)
+    device float *pending_u;       // (CHUNK, cols)
+    device float *pending_g;       // (CHUNK, decays)
+    device const float *dt_bias;   // (DECAYS)
+    uint channels, cols, k_cols, n_v_heads, decays;
+    float a, skip;
 };
 
 // Threadgroup memory. parts: of S^T q in slot EACH * i + EACH - 1 of row i, of a delta net's S^T k
 // in slot 2 * i. The first part of S^T q is then o.
 #define EACH (RULE ? 2u : 1u)
 struct tile {
-    threadgroup float *g;           // (CHUNK) sums since the boundary
+    threadgroup float *g;           // (CHUNK) G since the boundary; CHANNELS: (ROWS, K_DIM)
     threadgroup float *step;        // (MAX_ROWS) beta; of Mamba-2 dt
     threadgroup float *by_k, *by_q; // (ROWS, CHUNK) e^(G[i] - G[j]) times k[j].k[i], k[j].q[i]
-    threadgroup float *k, *q;       // (ROWS, K_DIM)
+    threadgroup float *k, *q;       // (ROWS, K_DIM); CHANNELS: times e^G once the pairs are made
     threadgroup float *parts;       // (QUARTERS, EACH * ROWS, V_DIM)
 };
 
@@ -195,18 +231,31 @@ static inline device const float *k_at(thread const head_rows &h, uint j, uint f
     return j < from ? h.pending_k + ulong(j) * h.k_cols : h.k + ulong(row + j - from) * h.channels;
 }
 
-// Sums of the logarithms of decays, and step sizes, of n rows from offset `at` of the chunk on.
+// Sums of the logarithms of decay d, and step sizes, of n rows from offset `at` of the chunk on. A
+// thread for each decay.
 static inline void
-make_decays(thread const head_rows &h, thread const tile &t, uint row, uint at, uint n) {
-    float g = at == 0 ? 0.0f : t.g[at - 1];
+make_decays(thread const head_rows &h, thread const tile &t, uint row, uint at, uint n, uint d) {
+    device float *live = h.pending_g + d;
+    float g = at == 0 ? 0.0f : CHANNELS ? live[ulong(at - 1) * h.decays] : t.g[at - 1];
     for (uint i = 0; i < n; i++) {
-        const ulong from = ulong(row + i) * h.n_v_heads;
-        const float dt = softplus(h.alpha[from] + h.dt_bias);
+        const float dt = softplus(h.alpha[ulong(row + i) * h.decays + d] + h.dt_bias[d]);
         g = fma(h.a, dt, g);
-        t.g[at + i] = g;
-        h.pending_g[ulong(at + i) * h.n_v_heads] = g;
-        t.step[i] = RULE ? 1.0f / (1.0f + precise::exp(-h.beta[from])) : dt;
+        t.g[CHANNELS ? i * K_DIM + d : at + i] = g;
+        live[ulong(at + i) * h.decays] = g;
+        if (d != 0) continue;
+        const float beta = RULE ? h.beta[ulong(row + i) * h.n_v_heads] : 0.0f;
+        t.step[i] = RULE ? 1.0f / (1.0f + precise::exp(-beta)) : dt;
     }
+}
+
+// What is left for K and Q of n rows of each dimension of S: their products with it follow.
+static inline void decay_rows(thread const column &c, thread const tile &t, uint n) {
+    for (uint i = c.quarter; i < n; i += QUARTERS)
+        for (uint d = c.col; d < K_DIM; d += V_DIM) {
+            const float far = precise::exp(t.g[i * K_DIM + d]);
+            t.k[i * K_DIM + d] *= far;
+            t.q[i * K_DIM + d] *= far;
+        }
 }
 
 // A quarter of S^T k and S^T q of n rows.
@@ -252,13 +301,16 @@ static inline void make_pairs(thread const head_rows &h,
                               uint lane) {
     const uint before = row - (at - from); // the step's row at offset `from`
     for (uint j = simdgroup; j < at + n; j += V_DIM * QUARTERS / SIMD_WIDTH) {
-        float k[MAX_K_DIM / SIMD_WIDTH];
+        float k[MAX_K_DIM / SIMD_WIDTH], g[MAX_K_DIM / SIMD_WIDTH];
 #pragma unroll
         for (uint s = 0; s < MAX_K_DIM / SIMD_WIDTH; s++) {
             const uint d = s * SIMD_WIDTH + lane;
             k[s] = d >= K_DIM ? 0.0f
                    : j < at   ? k_at(h, j, from, before)[d]
                               : t.k[(j - at) * K_DIM + d];
+            g[s] = !CHANNELS || d >= K_DIM ? 0.0f
+                   : j < at                ? h.pending_g[ulong(j) * h.decays + d]
+                                           : t.g[(j - at) * K_DIM + d];
         }
         for (uint i = j < at ? 0 : j - at; i < n; i++) {
             float by_k = 0.0f, by_q = 0.0f;
@@ -266,12 +318,13 @@ static inline void make_pairs(thread const head_rows &h,
             for (uint s = 0; s < MAX_K_DIM / SIMD_WIDTH; s++) {
                 const uint d = s * SIMD_WIDTH + lane;
                 if (d >= K_DIM) continue;
-                if (RULE) by_k = fma(k[s], t.k[i * K_DIM + d], by_k);
-                by_q = fma(k[s], t.q[i * K_DIM + d], by_q);
+                const float kj = CHANNELS ? k[s] * precise::exp(t.g[i * K_DIM + d] - g[s]) : k[s];
+                if (RULE) by_k = fma(kj, t.k[i * K_DIM + d], by_k);
+                by_q = fma(kj, t.q[i * K_DIM + d], by_q);
             }
             if (RULE) by_k = simd_tree_sum(by_k);
             by_q = simd_tree_sum(by_q);
-            const float near = precise::exp(t.g[at + i] - t.g[j]);
+            const float near = CHANNELS ? 1.0f : precise::exp(t.g[at + i] - t.g[j]);
             if (RULE && lane == 0) t.by_k[i * CHUNK + j] = near * by_k;
             if (lane == 0) t.by_q[i * CHUNK + j] = near * by_q;
         }
@@ -293,7 +346,7 @@ make_column(thread const head_rows &h, thread const tile &t, uint row, uint at, 
     for (uint i = 0; i < MAX_ROWS; i++) {
         u[i] = o[i] = 0.0f;
         if (i >= ROWS || i >= n) continue;
-        const float far = precise::exp(t.g[at + i]);
+        const float far = CHANNELS ? 1.0f : precise::exp(t.g[at + i]);
         u[i] = h.v[ulong(row + i) * h.channels + col];
         if (RULE) u[i] = fma(-far, sum_parts(t, EACH * i, col), u[i]);
         o[i] = far * sum_parts(t, EACH * i + EACH - 1, col);
@@ -342,7 +395,7 @@ static inline void store_rows(thread const head_rows &h,
         if (RULE) scale = 1.0f / sqrt(simd_tree_sum(sum) / float(V_DIM) + eps);
         for (uint d = lane; d < V_DIM; d += SIMD_WIDTH) {
             const float z = h.z[at + d], x = RULE ? o[d] * scale * norm[d] : o[d];
-            h.out[at + d] = x * (z / (1.0f + precise::exp(-z)));
+            h.out[at + d] = x * ((CHANNELS ? 1.0f : z) / (1.0f + precise::exp(-z)));
         }
     }
 }
@@ -351,14 +404,21 @@ static inline void store_rows(thread const head_rows &h,
 static inline void
 fold(thread const head_rows &h, thread const tile &t, thread column &c, uint row, uint from) {
     threadgroup float *k = t.k; // (FOLD, K_DIM): over q and parts, which are not read any more
-    const float last = t.g[CHUNK - 1], far = precise::exp(last);
+    device const float *last_g = h.pending_g + ulong(CHUNK - 1) * h.decays;
+    const float last = CHANNELS ? 0.0f : t.g[CHUNK - 1], far = precise::exp(last);
+    if (CHANNELS && c.quarter == 0) k[c.col] = precise::exp(last_g[c.col]);
+    if (CHANNELS) threadgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
     for (uint d = 0; d < MAX_STEP; d++)
-        c.s[d] *= far;
+        c.s[d] *= !CHANNELS ? far : d < STEP ? k[c.quarter * STEP + d] : 0.0f;
+    if (CHANNELS) threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint first = 0; first < CHUNK; first += FOLD) {
         for (uint j = first + c.quarter; j < first + FOLD; j += QUARTERS)
-            for (uint d = c.col; d < K_DIM; d += V_DIM)
-                k[(j - first) * K_DIM + d] = precise::exp(last - t.g[j]) * k_at(h, j, from, row)[d];
+            for (uint d = c.col; d < K_DIM; d += V_DIM) {
+                const float near =
+                    CHANNELS ? last_g[d] - h.pending_g[ulong(j) * h.decays + d] : last - t.g[j];
+                k[(j - first) * K_DIM + d] = precise::exp(near) * k_at(h, j, from, row)[d];
+            }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (uint j = 0; j < FOLD; j++) {
             const float u = h.pending_u[ulong(first + j) * h.cols + c.col];
@@ -378,8 +438,9 @@ fold(thread const head_rows &h, thread const tile &t, thread column &c, uint row
     }
 }
 
-// work (n_rows, channels), z, out (n_rows, n_v_heads, V_DIM), alpha, beta (n_rows, n_v_heads) f32;
-// pos (n_rows), row_start (n_seqs + 1), tables (n_seqs, 2) i32; decay, dt_bias (n_v_heads) f32;
+// work (n_rows, channels), z, out (n_rows, n_v_heads, V_DIM), alpha (n_rows, n_v_heads, DECAYS),
+// beta (n_rows, n_v_heads) f32; pos (n_rows), row_start (n_seqs + 1), tables (n_seqs, 2) i32; decay
+// (n_v_heads), dt_bias (n_v_heads, DECAYS) f32;
 // norm (V_DIM) and beta of a delta net, skip (n_v_heads) of Mamba-2; blocks (n_blocks, end) f32.
 // Grid: (V heads, sequences); QUARTERS * V_DIM threads. Threadgroup memory `shared`: struct tile.
 [[max_total_threads_per_threadgroup(QUARTERS * MAX_V_DIM)]] kernel void
@@ -408,20 +469,20 @@ delta_run(constant margs_delta_net &a [[buffer(0)]],
     const uint k_head = a.tiled ? v_head % a.n_k_heads : v_head / (a.n_v_heads / a.n_k_heads);
     head_rows h;
     h.channels = channels_of(a), h.cols = a.n_v_heads * V_DIM, h.k_cols = a.n_k_heads * K_DIM;
-    h.n_v_heads = a.n_v_heads;
+    h.n_v_heads = a.n_v_heads, h.decays = a.n_v_heads * DECAYS;
     h.k = work + ulong(s.first) * h.channels + first_k(a) + k_head * K_DIM;
     h.q = RULE ? h.k - h.k_cols : h.k + h.k_cols;
     h.v = work + ulong(s.first) * h.channels + (RULE ? 2 * h.k_cols : 0) + v_head * V_DIM;
-    h.alpha = alpha + ulong(s.first) * a.n_v_heads + v_head;
+    h.alpha = alpha + ulong(s.first) * h.decays + v_head * DECAYS;
     h.beta = beta + ulong(s.first) * a.n_v_heads + v_head;
     h.z = z + ulong(s.first) * h.cols + v_head * V_DIM;
     h.out = out + ulong(s.first) * h.cols + v_head * V_DIM;
     h.pending_k = blocks + s.live + a.state.k + k_head * K_DIM;
     h.pending_u = blocks + s.live + a.state.u + v_head * V_DIM;
-    h.pending_g = blocks + s.live + a.state.g + v_head;
-    h.a = decay[v_head], h.dt_bias = dt_bias[v_head], h.skip = RULE ? 0.0f : skip[v_head];
+    h.pending_g = blocks + s.live + a.state.g + v_head * DECAYS;
+    h.a = decay[v_head], h.dt_bias = dt_bias + v_head * DECAYS, h.skip = RULE ? 0.0f : skip[v_head];
     tile t;
-    t.g = shared, t.step = t.g + CHUNK;
+    t.g = shared, t.step = t.g + (CHANNELS ? ROWS * K_DIM : CHUNK);
     t.by_k = t.step + MAX_ROWS, t.by_q = t.by_k + ROWS * CHUNK;
     t.k = t.by_q + ROWS * CHUNK, t.q = t.k + ROWS * K_DIM, t.parts = t.q + ROWS * K_DIM;
 
@@ -434,7 +495,8 @@ delta_run(constant margs_delta_net &a [[buffer(0)]],
     for (uint row = 0; row < s.n;) {
         const uint from = (s.pos + row) % CHUNK, begin = row;
         uint at = from;
-        if (simdgroup == 0 && lane < from) t.g[lane] = h.pending_g[ulong(lane) * h.n_v_heads];
+        if (!CHANNELS && simdgroup == 0 && lane < from)
+            t.g[lane] = h.pending_g[ulong(lane) * h.n_v_heads];
         simdgroup_barrier(mem_flags::mem_threadgroup);
         while (at < CHUNK && row < s.n) {
             const uint n = min(min(ROWS, CHUNK - at), s.n - row);
@@ -443,9 +505,14 @@ delta_run(constant margs_delta_net &a [[buffer(0)]],
                     t.k[i * K_DIM + d] = h.k[ulong(row + i) * h.channels + d];
                     t.q[i * K_DIM + d] = h.q[ulong(row + i) * h.channels + d];
                 }
-            if (thread_index == 0) make_decays(h, t, row, at, n);
+            if (thread_index < DECAYS) make_decays(h, t, row, at, n, thread_index);
             threadgroup_barrier(mem_flags::mem_threadgroup);
             make_pairs(h, t, row, at, n, from, simdgroup, lane);
+            if (CHANNELS) {
+                threadgroup_barrier(mem_flags::mem_threadgroup);
+                decay_rows(c, t, n);
+                threadgroup_barrier(mem_flags::mem_threadgroup);
+            }
             project(c, t, n);
             threadgroup_barrier(mem_flags::mem_threadgroup);
             if (thread_index < V_DIM) make_column(h, t, row, at, n, c.col);

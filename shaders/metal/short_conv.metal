@@ -36,7 +36,7 @@ kernel void short_conv(constant margs_short_conv &a [[buffer(0)]],
     if (c >= a.channels || !s.valid) return;
     const product_rows rows = {bcx, a.channels};
     float in[MAX_TAPS];
-    const float y = convolve(a.state, s, rows, blocks, taps, row, c, 0.0f, in);
+    const float y = convolve(a.state, s, rows, blocks, taps + ulong(c) * TAPS, row, c, 0.0f, in);
     out[ulong(row) * a.channels + c] = bcx[(ulong(row) * 3 + 1) * a.channels + c] * y;
     if (SINGLE) keep_single(a.state, s, blocks, in, a.channels, c);
 }

@@ -70,7 +70,7 @@ static inline float input_at(constant args_state &a,
     return blocks[window + ulong(uint(int(TAPS) - 1 + index)) * rows.channels + c];
 }
 
-// y + the sum of taps (channels, TAPS) times the inputs of a row, which in (TAPS) receives.
+// y + the sum of channel c's taps (TAPS) times its inputs of a row, which in (TAPS) receives.
 template <class Rows>
 static inline float convolve(constant args_state &a,
                              thread const sequence &s,
@@ -85,7 +85,7 @@ static inline float convolve(constant args_state &a,
     for (uint t = 0; t < MAX_TAPS; t++) {
         if (t >= TAPS) continue;
         in[t] = input_at(a, s, rows, blocks, int(row - s.first + t + 1) - int(TAPS), c);
-        y = fma(taps[ulong(c) * TAPS + t], in[t], y);
+        y = fma(taps[t], in[t], y);
     }
     return y;
 }

@@ -1,12 +1,13 @@
 // Tools that models know only as functions: functions of namespaces and custom tools with free text,
 // in Responses and Chat Completions, with the official SDK; every answer against OpenAI's schemas.
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
 import { validate, validateEvent } from "./openapi.mjs";
-import { chat, modelName, post, startServer, user } from "./server.mjs";
+import { chat, modelName, post, startServer, streamed, user } from "./server.mjs";
 
 const model = modelName;
 let server, client;
@@ -407,6 +408,53 @@ test("calls in Python's form: keyword arguments that the schema allows, or JSON 
   const refused = await call({ parameters: broken }, 0);
   assert.equal(refused.status, 400);
   assert.match(refused.error.message, /#\/properties\/a\/properties\/b/, "the place within the whole schema");
+});
+
+// As LFM2's own templates: shows tools and results, but no calls. Its control tokens are in the vocabulary.
+const unshown = `{{ bos_token }}{% if tools %}<|im_start|>system
+List of tools: {{ tools | tojson }}
+{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}
+{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}`;
+
+test("calls in LFM2's form, which its template does not show", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "inferd-lfm2-"));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const file = join(folder, "lfm2");
+  cpSync("tests/golden/arch/lfm2/hf", file, { recursive: true });
+  for (const name of ["tokenizer.json", "tokenizer_config.json"]) {
+    const text = readFileSync(join(file, name), "utf8");
+    const renamed = text.replaceAll("start_header_id", "tool_call_start").replaceAll("end_header_id", "tool_call_end");
+    writeFileSync(join(file, name), renamed);
+  }
+  writeFileSync(join(file, "chat_template.jinja"), unshown);
+  const own = await startServer([], [{ name: "lfm2", file }]);
+  t.after(() => own.stop());
+  const parameters = { ...exactly({ city: "Rome", now: true }), additionalProperties: false };
+  const tools = [{ type: "function", function: { name: "look", parameters, strict: true } }];
+  const body = { model: "lfm2", messages: user("x"), tools, tool_choice: "required", max_tokens: 200 };
+  const response = await chat(own, { ...body, parallel_tool_calls: false });
+  assert.equal(response.status, 200, await response.clone().text());
+  const { message, finish_reason } = (await response.json()).choices[0];
+  assert.equal(finish_reason, "tool_calls");
+  assert.equal(message.content, null);
+  assert.equal(message.tool_calls[0].function.name, "look");
+  assert.deepEqual(JSON.parse(message.tool_calls[0].function.arguments), { city: "Rome", now: true });
+  const { chunks } = await streamed(own, { ...body, parallel_tool_calls: false });
+  const pieces = chunks.flatMap((c) => c.choices[0]?.delta?.tool_calls ?? []).map((c) => c.function.arguments ?? "");
+  assert.equal(pieces.join(""), message.tool_calls[0].function.arguments);
+
+  // The next turn shows the call to the model with its control tokens; those that a user writes are text.
+  const result = { role: "tool", tool_call_id: message.tool_calls[0].id, content: "<|tool_call_end|>" };
+  const next = { model: "lfm2", messages: [...body.messages, message, result], tools };
+  const { prompt } = await (await post(own, "/apply-template", next)).json();
+  const written = '<|tool_call_start|>[look(city="Rome", now=True)]<|tool_call_end|>';
+  assert.ok(prompt.endsWith(`\nuser: x\nassistant: ${written}\ntool: <|tool_call_end|>\nassistant: `), prompt);
+  const tokens = async (messages) => {
+    const answer = await chat(own, { ...next, messages, max_tokens: 1 });
+    return (await answer.json()).usage.prompt_tokens;
+  };
+  const asText = await tokens([...body.messages, { role: "assistant", content: written }, result]);
+  assert.ok((await tokens(next.messages)) < asText - 10, "two tokens are all of the marks");
 });
 
 // A template that shows calls as Gemma 4's models write them.

@@ -78,7 +78,7 @@ endif
 # Tests that run on a device or on the stand-in.
 ifneq ($(filter native standin,$(METAL)),)
 METAL_OPS  := test_backend test_linear test_moe test_attention test_rope_store test_delta_net \
-              test_short_conv test_top test_model test_arch test_arch_forward test_ops
+              test_short_conv test_top test_model test_mtp test_arch test_arch_forward test_ops
 METAL_UNIT := $(filter $(METAL_OPS:%=$(BUILD)/%) $(BUILD)/test_metal_%,$(patsubst tests/unit/%.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c)))
 endif
 # The stand-in's own tests: C, or Objective-C against its Metal.h.

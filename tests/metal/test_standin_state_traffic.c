@@ -1,4 +1,4 @@
-/* test_standin_state_traffic.c - memory traffic of the gated delta net, by the stand-in's traffic
+/* test_standin_state_traffic.c - memory traffic of linear attention, by the stand-in's traffic
  * meter: a decode step reads S once and does not write it between boundaries; a step that crosses
  * boundaries writes it once. Prints what a decode step moves. */
 #include "tests/support/be.h"
@@ -87,24 +87,34 @@ struct shape {
     bool mamba2;
 };
 
+static uint64_t decays_of(const struct backend_state *s) {
+    return (uint64_t)s->n_v_heads * backend_state_decays(s);
+}
+
 /* A metered step. */
 static void run_step(backend *be, const struct shape *sh, uint32_t n_seqs, uint32_t n_rows,
                      uint32_t first) {
     const struct backend_state s = with_blocks(be, sh->state, n_seqs);
     const struct batch b = new_batch(be, n_seqs, n_rows, first);
     const uint64_t n = (uint64_t)n_seqs * n_rows, channels = backend_state_channels(&s),
-                   cols = (uint64_t)s.n_v_heads * s.v_dim;
-    struct op_linear_attention op = {.qkv = be_f32(be, NULL, n * channels),
+                   cols = (uint64_t)s.n_v_heads * s.v_dim, decays = decays_of(&s);
+    const bool apart = s.channel_decay; /* Q, K and V, all with as many channels */
+    const uint64_t in = apart ? channels / 3 : channels;
+    struct op_linear_attention op = {.qkv = be_f32(be, NULL, n * in),
+                                     .k = apart ? be_f32(be, NULL, n * in) : NULL,
+                                     .v = apart ? be_f32(be, NULL, n * in) : NULL,
                                      .z = be_f32(be, NULL, n * cols),
-                                     .alpha = be_f32(be, NULL, n * s.n_v_heads),
+                                     .alpha = be_f32(be, NULL, n * decays),
                                      .beta = sh->mamba2 ? NULL : be_f32(be, NULL, n * s.n_v_heads),
                                      .pos = b.pos,
                                      .row_start = b.row_start,
                                      .tables = b.tables,
-                                     .conv = random_vector(be, channels * s.n_taps),
+                                     .conv = random_vector(be, in * s.n_taps),
+                                     .conv_k = apart ? random_vector(be, in * s.n_taps) : NULL,
+                                     .conv_v = apart ? random_vector(be, in * s.n_taps) : NULL,
                                      .conv_bias = sh->mamba2 ? random_vector(be, channels) : NULL,
                                      .a = random_vector(be, s.n_v_heads),
-                                     .dt_bias = random_vector(be, s.n_v_heads),
+                                     .dt_bias = random_vector(be, decays),
                                      .skip = sh->mamba2 ? random_vector(be, s.n_v_heads) : NULL,
                                      .norm = random_vector(be, sh->mamba2 ? cols : s.v_dim),
                                      .eps = 1e-6f,
@@ -117,9 +127,10 @@ static void run_step(backend *be, const struct shape *sh, uint32_t n_seqs, uint3
     metalsim_traffic_reset();
     CHECK(backend_linear_attention(be, &op) == 0 && backend_sync(be, NULL) == 0);
     metalsim_traffic_stop();
-    const backend_buf *bufs[] = {op.qkv,       op.z,      op.alpha, op.beta, op.pos,
-                                 op.row_start, op.tables, op.work,  op.out,  s.blocks};
-    const backend_weight *weights[] = {op.conv, op.conv_bias, op.a, op.dt_bias, op.skip, op.norm};
+    const backend_buf *bufs[] = {op.qkv, op.z,         op.alpha,  op.beta, op.pos, op.k,
+                                 op.v,   op.row_start, op.tables, op.work, op.out, s.blocks};
+    const backend_weight *weights[] = {op.conv, op.conv_k,  op.conv_v, op.conv_bias,
+                                       op.a,    op.dt_bias, op.skip,   op.norm};
     for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++)
         free_buf(bufs[i]);
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
@@ -133,16 +144,21 @@ static uint64_t state_of(const struct backend_state *s) {
 
 /* n pending rows, as the V heads read them. */
 static uint64_t pending_of(const struct backend_state *s, uint32_t n) {
-    return (uint64_t)n * s->n_v_heads * (s->k_dim + s->v_dim + 1);
+    return (uint64_t)n * (s->n_v_heads * (uint64_t)(s->k_dim + s->v_dim) + decays_of(s));
+}
+
+/* U and G of a row. */
+static uint64_t row_of(const struct backend_state *s) {
+    return (uint64_t)s->n_v_heads * s->v_dim + decays_of(s);
 }
 
 /* What a decode step moves with n pending rows a sequence (BYTES in delta_net.metal). */
 static double decode_bytes(const struct shape *sh, uint32_t n_seqs, uint32_t n) {
     const struct backend_state *s = &sh->state;
     const uint64_t channels = backend_state_channels(s), cols = (uint64_t)s->n_v_heads * s->v_dim;
-    const uint64_t row = (uint64_t)s->n_k_heads * s->k_dim + cols + s->n_v_heads;
+    const uint64_t row = (uint64_t)s->n_k_heads * s->k_dim + cols + decays_of(s);
     uint64_t each = state_of(s) + (n + 1) * row + 2 * (s->n_taps - 1) * channels + 3 * channels +
-                    2 * cols + s->n_v_heads;
+                    2 * cols + decays_of(s);
     uint64_t once = s->n_taps * channels;
     if (sh->mamba2)
         each += 2 * cols, once += channels + cols;
@@ -159,12 +175,14 @@ static void check_decode(backend *be, const struct shape *sh, uint32_t n_seqs, u
     const double all = decode_bytes(sh, n_seqs, pending);
     printf("     %s, %u sequences, %u heads of %3u and %u of %3u, %2u pending rows: %8.0f bytes, "
            "%.3f of the least\n",
-           sh->mamba2 ? "Mamba-2" : "delta net", n_seqs, s->n_k_heads, s->k_dim, s->n_v_heads,
-           s->v_dim, pending, moved(), moved() / all);
+           sh->mamba2         ? "Mamba-2"
+           : s->channel_decay ? "delta net by channels"
+                              : "delta net",
+           n_seqs, s->n_k_heads, s->k_dim, s->n_v_heads, s->v_dim, pending, moved(), moved() / all);
     CHECK_MSG(moved() >= 0.99 * all && moved() <= 1.05 * all, "%.0f of %.0f bytes", moved(), all);
     CHECK_MSG((double)run.read >= want && (double)run.read <= 1.01 * want,
               "delta_run reads %.3f of the state and the pending rows", (double)run.read / want);
-    CHECK(run.written == (uint64_t)n_seqs * s->n_v_heads * (s->v_dim + 1) * sizeof(float));
+    CHECK(run.written == n_seqs * row_of(s) * sizeof(float));
     CHECK(dispatches("delta_conv") == 1 && dispatches("delta_run") == 1 &&
           dispatches("delta_keep") == 0 && dispatches("mamba2_norm") == sh->mamba2);
 }
@@ -174,11 +192,12 @@ static void check_fold(backend *be, const struct shape *sh, uint32_t n_rows, uin
     const struct backend_state *s = &sh->state;
     run_step(be, sh, 1, n_rows, first);
     const struct metalsim_bytes run = state_traffic("delta_run");
-    const uint64_t rows = (uint64_t)n_rows * s->n_v_heads * (s->v_dim + 1);
+    const uint64_t rows = n_rows * row_of(s);
     CHECK_MSG(run.written == (state_of(s) + rows) * sizeof(float), "%u rows: %llu bytes written",
               n_rows, (unsigned long long)run.written);
     /* A chunk's K is read again for S, and U by each quarter of a column. */
-    const uint64_t again = (uint64_t)s->chunk * s->n_v_heads * (s->k_dim + 4 * s->v_dim);
+    uint64_t again = (uint64_t)s->chunk * s->n_v_heads * (s->k_dim + 4 * s->v_dim);
+    if (s->channel_decay) again += (2 * s->chunk + 1) * decays_of(s); /* G, and that of the end */
     if (n_rows == 1)
         CHECK(run.read <= (state_of(s) + pending_of(s, s->chunk) + again) * sizeof(float));
     CHECK(dispatches("delta_keep") == (n_rows > 1));
@@ -187,6 +206,14 @@ static void check_fold(backend *be, const struct shape *sh, uint32_t n_rows, uin
 static const struct shape shapes[] = {
     {{.chunk = 16, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 4, .k_dim = 48, .v_dim = 48}, false},
     {{.chunk = 32, .n_taps = 3, .n_k_heads = 1, .n_v_heads = 2, .k_dim = 128, .v_dim = 128}, false},
+    {{.chunk = 16, /* the pipelines of test_delta_net */
+      .n_taps = 4,
+      .n_k_heads = 2,
+      .n_v_heads = 2,
+      .k_dim = 128,
+      .v_dim = 128,
+      .channel_decay = true},
+     false},
     {{.chunk = 16, .n_taps = 4, .n_k_heads = 1, .n_v_heads = 6, .k_dim = 128, .v_dim = 64}, true},
     {{.chunk = 32, .n_taps = 4, .n_k_heads = 2, .n_v_heads = 4, .k_dim = 256, .v_dim = 48}, true},
 };
@@ -202,6 +229,7 @@ static void test_state_is_read_once(void) {
     }
     check_fold(be, &shapes[0], 40, 21);
     check_fold(be, &shapes[2], 40, 21);
+    check_fold(be, &shapes[3], 40, 21);
     backend_close(be);
 }
 

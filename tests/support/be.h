@@ -261,7 +261,7 @@ static inline bool be_attends(const char *isa, const struct backend_kv *cache) {
         return cuda && backend_kv_fits(cuda, cache);
     }
     const bool dims = cache->v_dim ? cache->head_dim <= 640 && cache->v_dim <= 512
-                                   : cache->head_dim % 8 == 0 && cache->head_dim <= 512;
+                                   : cache->head_dim % 4 == 0 && cache->head_dim <= 512;
     return dims && cache->block_tokens % 4 == 0 && 128 % cache->block_tokens == 0;
 }
 

@@ -6,8 +6,6 @@
 #include "core/model/model.h"
 #include "tests/support/be.h"
 
-#include <string.h>
-
 /* Has the device attention for the heads of the model at path, in blocks of 16 tokens? Prints the
  * path of one that it has not. */
 static inline bool device_serves(const char *path) {
@@ -26,10 +24,6 @@ static inline bool device_serves(const char *path) {
     fits = fits && (!be_only || be_attends(be_only, &cache));
     if (!fits)
         printf("     %s: not on %s: heads of %u and %u\n", path, be_only, hp.head_dim, window_dim);
-    if (fits && be_only && strcmp(be_only, "cpu") != 0 && hp.recurrent.channel_decay) {
-        printf("     %s: not on %s: channels that decay by themselves\n", path, be_only);
-        return false;
-    }
     return fits;
 }
 

@@ -657,7 +657,7 @@ int main(int argc, char **argv) {
         SKIP("LFM2", "this device has no short convolutions");
     }
     if (be_has_op(BACKEND_OP_linear_attention)) {
-        RUN_ON_CPU(test_kimi_linear);
+        RUN(test_kimi_linear);
         RUN_ON_CPU(test_qwen35);
         RUN_ON_CPU(test_grouped_qwen35);
         RUN(test_quantized_qwen35);

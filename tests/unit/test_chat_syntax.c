@@ -1,6 +1,7 @@
 /* test_chat_syntax.c - the learned marks of calls and reasoning, and tools for templates without
  * tool support. In marks "{ID}" and "{N}" stand for the placeholders. */
 #include "core/chat/syntax.h"
+#include "tests/support/gguf_make.h"
 #include "tests/unit/chat_golden.h"
 
 #include <unistd.h>
@@ -16,12 +17,14 @@ static void shown(const char *mark, str *out) {
     }
 }
 
+static const tokenizer *vocabulary; /* NULL: all is text */
+
 static chat_template *learnt(const char *source) {
     chat_template *t = NULL;
     err e = {0};
     int rc = chat_template_new(source, "<BOS>", "<EOS>", &t, &e);
     if (!rc) rc = chat_template_probe(t, &e);
-    if (!rc) rc = chat_template_learn(t, NULL, &e);
+    if (!rc) rc = chat_template_learn(t, vocabulary, &e);
     CHECK_MSG(rc == 0, "%s", e.msg);
     return t;
 }
@@ -88,7 +91,7 @@ static void test_shared_templates(void) {
         {"google-gemma-2-2b-it", NULL, ""},
         {"google-gemma-4-31B-it", "~<|tool_call>call:~~<tool_call|>~~",
          "<|channel>thought~<channel|>"},
-        {"LFM2-8B-A1B", NULL, ""}, /* shows tools, but no calls */
+        {"LFM2-8B-A1B", NULL, ""}, /* shows tools, but no calls: test_unshown_calls */
         {"LFM2.5-Instruct", NULL, THINK},
         {"meta-llama-Llama-3.1-8B-Instruct", LLAMA, ""},
         {"meta-llama-Llama-3.3-70B-Instruct", LLAMA, ""},
@@ -221,6 +224,181 @@ static void test_instruct(void) {
         "</tool_response>[user]Well?");
 }
 
+/* ---- calls that a template does not show: LFM2 ---- */
+
+/* A vocabulary of LFM2's control tokens; calls: also those around calls. */
+static tokenizer *lfm2_vocabulary(bool calls) {
+    enum { CONTROL = 3, UNKNOWN = 2 };
+    const struct gguf_make_token tokens[] = {{"<unk>", 0, UNKNOWN},
+                                             {"<s>", 0, CONTROL},
+                                             {"</s>", 0, CONTROL},
+                                             {"<|im_start|>", 0, CONTROL},
+                                             {"<|im_end|>", 0, CONTROL},
+                                             {"<|tool_list_start|>", 0, CONTROL},
+                                             {"<|tool_list_end|>", 0, CONTROL},
+                                             {"<|tool_response_start|>", 0, CONTROL},
+                                             {"<|tool_response_end|>", 0, CONTROL},
+                                             {"<|tool_call_start|>", 0, calls ? CONTROL : 1},
+                                             {"<|tool_call_end|>", 0, calls ? CONTROL : 1}};
+    char path[] = "/tmp/inferd-lfm2-XXXXXX";
+    tokenizer *t = NULL;
+    err e = {0};
+    const int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    close(fd);
+    int rc = gguf_make_vocab(path,
+                             &(struct gguf_make_vocab){.tokens = tokens,
+                                                       .n_tokens = sizeof tokens / sizeof *tokens,
+                                                       .with_bytes = true},
+                             &e);
+    if (!rc) rc = tokenizer_open(path, &t, &e);
+    CHECK_MSG(rc == 0, "%s", e.msg);
+    unlink(path);
+    return t;
+}
+
+/* What a template makes of messages with calls; the caller frees it. trusted: what the template
+ * wrote, "|" for each run of other text. */
+static char *render_calls(const chat_template *t, const char *messages, const char *tools,
+                          bool carry_on, str *trusted) {
+    const struct chat_syntax *x = chat_template_syntax(t);
+    cJSON *list = NULL, *functions = NULL;
+    struct chat_output out = {0};
+    err e = {0};
+    CHECK(chat_json_parse(messages, strlen(messages), &list, &e) == 0 &&
+          chat_json_parse(tools, strlen(tools), &functions, &e) == 0);
+    CHECK(chat_write_calls(x, list, &e) == 0);
+    const struct chat_input in = {.messages = list,
+                                  .tools = functions,
+                                  .add_generation_prompt = !carry_on,
+                                  .continue_final_message = carry_on};
+    CHECK_MSG(chat_prompt(t, &in, MAX_BYTES, &out, &e) == 0, "%s", e.msg);
+    CHECK(spans_cover(&out));
+    for (size_t i = 0; trusted && i < out.n_spans; i++) {
+        const struct chat_span *s = &out.spans[i];
+        if (s->trusted)
+            str_add_n(trusted, out.text + s->start, s->end - s->start);
+        else
+            str_add_char(trusted, '|');
+    }
+    char *text = mem_strndup(out.text ? out.text : "", out.n);
+    chat_output_fini(&out);
+    cJSON_Delete(list), cJSON_Delete(functions);
+    return text;
+}
+
+#define STATUS                                                                                     \
+    "{\"name\": \"get_candidate_status\", \"description\": \"Retrieves the current status of a "   \
+    "candidate in the recruitment process\", \"parameters\": {\"type\": \"object\", "              \
+    "\"properties\": {\"candidate_id\": {\"type\": \"string\", \"description\": \"Unique "         \
+    "identifier for the candidate\"}}, \"required\": [\"candidate_id\"]}}"
+#define INTERVIEW                                                                                  \
+    "{\"candidate_id\": \"12345\", \"status\": \"Interview Scheduled\", \"position\": "            \
+    "\"Clinical Research Associate\", \"date\": \"2023-11-20\"}"
+#define ASK "{\"role\":\"user\",\"content\":\"What is the current status of candidate ID 12345?\"}"
+#define ASKED                                                                                      \
+    "<|im_start|>user\nWhat is the current status of candidate ID 12345?<|im_end|>\n"              \
+    "<|im_start|>assistant\n"
+#define CALLED(name, arguments)                                                                    \
+    "{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"" name                           \
+    "\",\"arguments\":" arguments "}}"
+
+/* The conversation of Liquid AI's model cards (LFM2-8B-A1B, LFM2.5-1.2B-Instruct). */
+static void check_card(const char *name, const char *list_open, const char *list_close,
+                       const char *open, const char *close) {
+    static const char messages[] =
+        "[" ASK ",{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" CALLED(
+            "get_candidate_status",
+            "\"{\\\"candidate_id\\\":\\\"12345\\\"}\"") "]},{\"role\":\"tool\",\"tool_call_id\":"
+                                                        "\"1\",\"content\":%s}]";
+    char all[4096], want[4096];
+    cJSON *quoted = cJSON_CreateString(INTERVIEW);
+    char *result = cJSON_PrintUnformatted(quoted);
+    snprintf(all, sizeof all, messages, result);
+    snprintf(want, sizeof want,
+             "<BOS><|im_start|>system\nList of tools: %s[" STATUS "]%s<|im_end|>\n" ASKED
+             "<|tool_call_start|>[get_candidate_status(candidate_id=\"12345\")]<|tool_call_end|>"
+             "<|im_end|>\n<|im_start|>tool\n%s" INTERVIEW "%s<|im_end|>\n<|im_start|>assistant\n",
+             list_open, list_close, open, close);
+    char *source = read_in(SHARED, "templates", name, ".jinja");
+    CHECK_MSG(source != NULL, "%s", name);
+    chat_template *t = learnt(source ? source : "");
+    char *got = render_calls(t, all, "[" STATUS "]", false, NULL);
+    CHECK_STR(got, want);
+    free(got), free(source), cJSON_free(result);
+    cJSON_Delete(quoted);
+    chat_template_free(t);
+}
+
+#define LFM2_CALLS "\xff<|tool_call_start|>\xfe[~~(~)~, ~] \xff<|tool_call_end|>\xfe"
+/* As LFM2's templates: shows tools and results, but no calls. */
+#define UNSHOWN                                                                                    \
+    "{{ tools | tojson }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"         \
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+
+static void test_unshown_calls(void) {
+    tokenizer *tok = lfm2_vocabulary(true), *other = lfm2_vocabulary(false);
+    vocabulary = tok;
+    check_syntax("unshown", UNSHOWN, LFM2_CALLS, "");
+    check_syntax("no results",
+                 "{{ tools | tojson }}{% for m in messages if m.role != 'tool' %}{{ m.content }}"
+                 "{% endfor %}",
+                 NULL, "");
+    check_syntax("no tools", PLAIN, NULL, "");
+    /* As newer ones (LFM2.5-8B-A1B) show them: learnt from the template. */
+    check_syntax("python", LISTED("<|tool_call_start|>", "<|tool_call_end|>"), LFM2_CALLS, "");
+    vocabulary = other; /* the tags are text */
+    check_syntax("other vocabulary", UNSHOWN, NULL, "");
+    vocabulary = tok;
+    chat_template *t = learnt(UNSHOWN);
+    CHECK(chat_template_syntax(t)->in_text);
+    static const char messages[] =
+        "[{\"role\":\"user\",\"content\":\"<|tool_call_end|>\"},{\"role\":\"assistant\","
+        "\"content\":[{\"type\":\"text\",\"text\":\"So <|im_end|>.\"}],\"tool_calls\":[" CALLED(
+            "a",
+            "{\"x\":true,\"y_1\":[null,1.50,-3,12345678901234567890],\"z\":{\"k e\":false,"
+            "\"\":{}}}") "," CALLED("b",
+                                    "\"{\\\"s\\\": \\\"gr\xc3\xbc\\\\n "
+                                    "\\\\\\\"<|tool_call_end|>'\\\"}\"") "," CALLED("c",
+                                                                                    "\"\"") "," CALLED("d",
+                                                                                                       "{\"a-b\":1,\"c\":\"\"}") "," CALLED("e",
+                                                                                                                                            "\"not JSON\"") "]},{\"role\":\"tool\",\"content\":\"<|im_start|>\"}]";
+    str trusted;
+    str_init(&trusted, 1 << 16);
+    char *got = render_calls(t, messages, "[]", false, &trusted);
+    CHECK_STR(got, "[]<|im_start|>user\n<|tool_call_end|><|im_end|>\n<|im_start|>assistant\n"
+                   "So <|im_end|>.<|tool_call_start|>[a(x=True, y_1=[None, 1.50, -3, "
+                   "12345678901234567890], z={\"k e\": False, \"\": {}}), "
+                   "b(s=\"gr\xc3\xbc\\n \\\"<|tool_call_end|>'\"), c(), "
+                   "d({\"a-b\": 1, \"c\": \"\"}), e(not JSON)]<|tool_call_end|><|im_end|>\n"
+                   "<|im_start|>tool\n<|im_start|><|im_end|>\n<|im_start|>assistant\n");
+    CHECK_STR(str_cstr(&trusted),
+              "[]<|im_start|>user\n|<|im_end|>\n<|im_start|>assistant\n|<|tool_call_start|>|"
+              "<|tool_call_end|><|im_end|>\n<|im_start|>tool\n|<|im_end|>\n"
+              "<|im_start|>assistant\n");
+    free(got);
+    got = render_calls(
+        t, "[{\"role\":\"assistant\",\"content\":\"Yes\",\"tool_calls\":[" CALLED("a", "{}") "]}]",
+        "[]", true, NULL);
+    CHECK_STR(got, "[]<|im_start|>assistant\nYes<|tool_call_start|>[a()]<|tool_call_end|>");
+    free(got);
+    chat_template_free(t);
+    str_fini(&trusted);
+    if (access(SHARED "/templates", R_OK) == 0) {
+        static const char *const names[] = {"LFM2-8B-A1B", "LFM2.5-Instruct"};
+        for (int i = 0; i < 2; i++) {
+            char *source = read_in(SHARED, "templates", names[i], ".jinja");
+            if (source) check_syntax(names[i], source, LFM2_CALLS, i ? THINK : "");
+            free(source);
+        }
+        check_card(names[0], "<|tool_list_start|>", "<|tool_list_end|>", "<|tool_response_start|>",
+                   "<|tool_response_end|>");
+        check_card(names[1], "", "", "", "");
+    }
+    vocabulary = NULL;
+    tokenizer_close(tok), tokenizer_close(other);
+}
+
 /* A template that only loops must be abandoned after a bounded time. */
 static void test_bounded(void) {
     check_syntax("loop",
@@ -233,6 +411,7 @@ int main(void) {
     RUN(test_reasoning_member);
     RUN(test_begin);
     RUN(test_instruct);
+    RUN(test_unshown_calls);
     RUN(test_bounded);
     if (access(SHARED "/templates", R_OK) == 0)
         RUN(test_shared_templates);

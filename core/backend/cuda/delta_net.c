@@ -22,9 +22,11 @@ static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
         [CUDA_DELTA_KEEP] = "delta_keep",       [CUDA_DELTA_NORM] = "delta_norm",
         [CUDA_MAMBA2_CONV] = "mamba2_conv",     [CUDA_MAMBA2_RUN] = "mamba2_run",
         [CUDA_MAMBA2_STEP] = "mamba2_step",     [CUDA_MAMBA2_NORM] = "mamba2_norm",
+        [CUDA_CHANNELS_RUN] = "channels_run",   [CUDA_CHANNELS_STEP] = "channels_step",
     };
-    const bool rows =
-        kernel == CUDA_DELTA_STEP || kernel == CUDA_MAMBA2_RUN || kernel == CUDA_MAMBA2_STEP;
+    const bool rows = kernel == CUDA_DELTA_STEP || kernel == CUDA_MAMBA2_RUN ||
+                      kernel == CUDA_MAMBA2_STEP || kernel == CUDA_CHANNELS_RUN ||
+                      kernel == CUDA_CHANNELS_STEP;
     return cuda_launch(
         o->c, &(struct cuda_launch){.kernel = cuda_delta_kernel(kernel),
                                     .name = names[kernel],
@@ -40,10 +42,14 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
     const struct backend_state *s = &a->state;
     const uint64_t row = backend_state_channels(s) * sizeof(float);
     const uint64_t out_row = (uint64_t)s->n_v_heads * s->v_dim * sizeof(float);
-    const bool delta = a->beta, single = a->n_rows == a->n_seqs, prefill = delta && !single;
+    const uint32_t n_decays = backend_state_decays(s);
+    const bool delta = a->beta, single = a->n_rows == a->n_seqs;
+    const bool prefill = delta && !single && !s->channel_decay;
     const struct delta_op o = {
         .c = cuda_of(be),
         .args = {.qkv = cuda_at(a->qkv),
+                 .k = a->k ? cuda_at(a->k) : NULL,
+                 .v = a->v ? cuda_at(a->v) : NULL,
                  .z = cuda_at(a->z),
                  .alpha = cuda_at(a->alpha),
                  .beta = a->beta ? cuda_at(a->beta) : NULL,
@@ -51,6 +57,8 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
                  .row_start = cuda_at(a->row_start),
                  .tables = cuda_at(a->tables),
                  .conv = cuda_vector(a->conv),
+                 .conv_k = a->conv_k ? cuda_vector(a->conv_k) : NULL,
+                 .conv_v = a->conv_v ? cuda_vector(a->conv_v) : NULL,
                  .a = cuda_vector(a->a),
                  .dt_bias = cuda_vector(a->dt_bias),
                  .norm = a->norm ? cuda_vector(a->norm) : NULL,
@@ -70,19 +78,23 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
                  .tiled = a->tiled,
                  .n_norm_groups = a->n_norm_groups,
                  .prefill = prefill,
+                 .n_decays = n_decays,
                  .eps = a->eps,
                  .q_scale = 1 / sqrtf((float)s->k_dim)},
         .row = row};
     const uint32_t n_heads = 2 * s->n_k_heads + s->n_v_heads;
     const uint64_t state = out_row * s->k_dim, n_rows = a->n_rows;
+    const uint64_t decays = (uint64_t)s->n_v_heads * n_decays * sizeof(float);
     /* Counts traffic as if every sequence had half a chunk of pending rows. */
-    const uint64_t pending = a->n_seqs * (out_row + row / 2) * s->chunk / 2;
+    const uint64_t pending = a->n_seqs * (out_row + row / 2 + decays) * s->chunk / 2;
     const uint64_t folds = n_rows >= s->chunk ? a->n_seqs * state : 0; /* at most */
     const uint32_t parts_of_row = cuda_div_up(backend_state_channels(s), BACKEND_STATE_MAX_V_DIM);
-    const enum cuda_delta_kernel rows = prefill  ? CUDA_DELTA_PREFILL
-                                        : delta  ? CUDA_DELTA_STEP
-                                        : single ? CUDA_MAMBA2_STEP
-                                                 : CUDA_MAMBA2_RUN;
+    const enum cuda_delta_kernel rows = prefill                      ? CUDA_DELTA_PREFILL
+                                        : s->channel_decay && single ? CUDA_CHANNELS_STEP
+                                        : s->channel_decay           ? CUDA_CHANNELS_RUN
+                                        : delta                      ? CUDA_DELTA_STEP
+                                        : single                     ? CUDA_MAMBA2_STEP
+                                                                     : CUDA_MAMBA2_RUN;
     const uint32_t blocks = prefill ? cuda_div_up(s->v_dim, CUDA_DELTA_COLS) : 1;
     const uint32_t norm_blocks = cuda_div_up(s->n_v_heads, CUDA_DELTA_NORM_HEADS);
     int rc = launch_delta(&o, delta ? CUDA_DELTA_CONV : CUDA_MAMBA2_CONV,
@@ -93,8 +105,8 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
                           2 * n_rows * s->n_k_heads * s->chunk * sizeof(float));
     if (!rc)
         rc = launch_delta(&o, rows, (uint32_t[]){s->n_v_heads * blocks, a->n_seqs},
-                          n_rows * (row + out_row) + a->n_seqs * state + pending,
-                          2 * n_rows * out_row + folds);
+                          n_rows * (row + out_row + decays) + a->n_seqs * state + pending,
+                          n_rows * (2 * out_row + decays) + folds);
     if (!rc && prefill)
         rc = launch_delta(&o, CUDA_DELTA_NORM, (uint32_t[]){norm_blocks, a->n_rows},
                           2 * n_rows * out_row, n_rows * out_row);

@@ -177,6 +177,7 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
                           uint32_t min_rows) {
     uint32_t group = a->n_heads / a->kv.n_kv_heads, tile = a->kv.head_dim > WIDE ? 8 : 16;
     uint64_t rows = (uint64_t)a->n_rows * a->n_heads * a->kv.head_dim * sizeof(float);
+    const uint32_t q_dim = metal_div_up(a->kv.head_dim, 8) * 8;
     const struct args_attention args = metal_attention_args(a);
     struct metal_launch l = {
         .kernel = metal_tile_kernel(m, "attention_prefill", "attention_prefill_plain"),
@@ -194,8 +195,7 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
         .n_binds = 8,
         .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
                   metal_at(a->kv.k), metal_at(a->kv.v), metal_sinks_of(a), metal_at(a->out)},
-        .tg_bytes =
-            (tile * (a->kv.head_dim + CHUNK) + SIMDGROUPS * STAGE_FLOATS) * (uint32_t)sizeof(float),
+        .tg_bytes = (tile * (q_dim + CHUNK) + SIMDGROUPS * STAGE_FLOATS) * (uint32_t)sizeof(float),
         .groups = {(uint32_t)((uint64_t)a->n_rows * group / tile) + a->n_seqs, a->kv.n_kv_heads, 1},
         .threads = {SIMDGROUPS * 32, 1, 1},
         .read = rows,

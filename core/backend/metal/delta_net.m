@@ -13,6 +13,7 @@ struct delta_op {
     bool delta, single; /* not Mamba-2; each sequence has one row */
     uint64_t channels;
     uint64_t in_row, out_row, state; /* bytes of a row of channels, of a row of V heads, of S */
+    uint64_t decays;                 /* bytes of a row of decays */
 };
 
 static struct delta_op make_op(const struct op_linear_attention *a) {
@@ -27,13 +28,16 @@ static struct delta_op make_op(const struct op_linear_attention *a) {
                                       .eps = a->eps,
                                       .q_scale = 1 / sqrtf((float)s->k_dim),
                                       .has_conv_bias = a->conv_bias != NULL,
-                                      .n_norm_groups = a->n_norm_groups},
+                                      .n_norm_groups = a->n_norm_groups,
+                                      .apart = a->k != NULL},
                              .delta = a->beta != NULL,
                              .single = a->n_rows == a->n_seqs,
                              .channels = channels,
                              .in_row = channels * sizeof(float),
                              .out_row = out_row,
-                             .state = out_row * s->k_dim};
+                             .state = out_row * s->k_dim,
+                             .decays =
+                                 (uint64_t)s->n_v_heads * backend_state_decays(s) * sizeof(float)};
 }
 
 /* Completes l by what the dispatches share. */
@@ -42,7 +46,9 @@ static int dispatch(struct metal_backend *m, const struct delta_op *o, struct me
     const struct metal_const consts[] = {METAL_STATE_CONSTS(s, o->single),
                                          {MARGS_DELTA_K_DIM, s->k_dim},
                                          {MARGS_DELTA_V_DIM, s->v_dim},
-                                         {MARGS_DELTA_RULE, o->delta}};
+                                         {MARGS_DELTA_RULE, s->channel_decay ? ARGS_RULE_CHANNELS
+                                                            : o->delta       ? ARGS_RULE_DELTA
+                                                                             : ARGS_RULE_MAMBA2}};
     _Static_assert(sizeof consts / sizeof consts[0] == MARGS_DELTA_N_CONSTS, "all constants");
     memcpy(l.consts, consts, sizeof consts);
     l.n_consts = MARGS_DELTA_N_CONSTS;
@@ -60,19 +66,22 @@ static uint32_t conv_groups(const struct delta_op *o) {
 static int dispatch_conv(struct metal_backend *m, const struct delta_op *o) {
     const struct op_linear_attention *a = o->a;
     const uint64_t windows = a->n_seqs * (a->state.n_taps - 1) * o->in_row;
-    return dispatch(m, o,
-                    (struct metal_launch){
-                        .kernel = "delta_conv",
-                        .n_binds = 8,
-                        .binds = {metal_at(a->qkv), metal_weight_at(a->conv),
-                                  metal_weight_at(a->conv_bias ? a->conv_bias : a->conv),
-                                  metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
-                                  metal_at(a->state.blocks), metal_at(a->work)},
-                        .groups = {conv_groups(o), a->n_rows, 1},
-                        .threads = {MARGS_DELTA_SIMDGROUPS * METAL_SIMD, 1, 1},
-                        .read = (a->n_rows + a->state.n_taps) * o->in_row + windows,
-                        .written = a->n_rows * o->in_row + (o->single ? windows : 0),
-                    });
+    return dispatch(
+        m, o,
+        (struct metal_launch){
+            .kernel = "delta_conv",
+            .n_binds = 12,
+            .binds = {metal_at(a->qkv), metal_at_or(a->k, a->qkv), metal_at_or(a->v, a->qkv),
+                      metal_weight_at(a->conv), metal_weight_at(a->conv_k ? a->conv_k : a->conv),
+                      metal_weight_at(a->conv_v ? a->conv_v : a->conv),
+                      metal_weight_at(a->conv_bias ? a->conv_bias : a->conv), metal_at(a->pos),
+                      metal_at(a->row_start), metal_at(a->tables), metal_at(a->state.blocks),
+                      metal_at(a->work)},
+            .groups = {conv_groups(o), a->n_rows, 1},
+            .threads = {MARGS_DELTA_SIMDGROUPS * METAL_SIMD, 1, 1},
+            .read = (a->n_rows + a->state.n_taps) * o->in_row + windows,
+            .written = a->n_rows * o->in_row + (o->single ? windows : 0),
+        });
 }
 
 /* struct tile of delta_net.metal; a boundary needs room for MARGS_DELTA_FOLD rows of K. */
@@ -81,8 +90,8 @@ static uint32_t tile_bytes(const struct delta_op *o) {
     const uint32_t n = o->single ? 1 : MARGS_DELTA_ROWS, each = o->delta ? 2 : 1;
     const uint32_t rows = 2 * n * s->k_dim + MARGS_DELTA_QUARTERS * each * n * s->v_dim;
     const uint32_t fold = MARGS_DELTA_FOLD * s->k_dim;
-    const uint32_t floats =
-        s->chunk + MARGS_DELTA_ROWS + 2 * n * s->chunk + (rows > fold ? rows : fold);
+    const uint32_t g = s->channel_decay ? n * s->k_dim : s->chunk;
+    const uint32_t floats = g + MARGS_DELTA_ROWS + 2 * n * s->chunk + (rows > fold ? rows : fold);
     return floats * (uint32_t)sizeof(float); /* all parts are multiples of 16 */
 }
 
@@ -91,7 +100,7 @@ static int dispatch_run(struct metal_backend *m, const struct delta_op *o) {
     const struct op_linear_attention *a = o->a;
     const struct backend_state *s = &a->state;
     const uint64_t k_row = (uint64_t)s->n_k_heads * s->k_dim * sizeof(float);
-    const uint64_t pending = a->n_seqs * (k_row + o->out_row) * s->chunk / 2;
+    const uint64_t pending = a->n_seqs * (k_row + o->out_row + o->decays) * s->chunk / 2;
     const uint64_t folds = o->single ? a->n_seqs / s->chunk : a->n_seqs;
     return dispatch(
         m, o,
@@ -107,8 +116,9 @@ static int dispatch_run(struct metal_backend *m, const struct delta_op *o) {
             .tg_bytes = tile_bytes(o),
             .groups = {s->n_v_heads, a->n_seqs, 1},
             .threads = {MARGS_DELTA_QUARTERS * s->v_dim, 1, 1},
-            .read = a->n_rows * (o->in_row + o->out_row) + a->n_seqs * o->state + pending,
-            .written = 2 * a->n_rows * o->out_row + folds * o->state,
+            .read =
+                a->n_rows * (o->in_row + o->out_row + o->decays) + a->n_seqs * o->state + pending,
+            .written = a->n_rows * (2 * o->out_row + o->decays) + folds * o->state,
         });
 }
 
@@ -133,9 +143,10 @@ static int dispatch_keep(struct metal_backend *m, const struct delta_op *o) {
         m, o,
         (struct metal_launch){
             .kernel = "delta_keep",
-            .n_binds = 6,
-            .binds = {metal_at(a->qkv), metal_at(a->pos), metal_at(a->row_start),
-                      metal_at(a->tables), metal_at(a->work), metal_at(a->state.blocks)},
+            .n_binds = 8,
+            .binds = {metal_at(a->qkv), metal_at_or(a->k, a->qkv), metal_at_or(a->v, a->qkv),
+                      metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
+                      metal_at(a->work), metal_at(a->state.blocks)},
             .groups = {conv_groups(o), a->n_seqs, 1},
             .threads = {MARGS_DELTA_SIMDGROUPS * METAL_SIMD, 1, 1},
             .read = bytes,

@@ -2,7 +2,7 @@
  * norms, rotary embedding, the store. Owns nothing. */
 #include "core/backend/metal/metal_int.h"
 
-enum { MAX_HEAD_DIM = 512, HEAD_STEP = 8, TOKEN_STEP = 4, CHUNK_TOKENS = 128 };
+enum { MAX_HEAD_DIM = 512, HEAD_STEP = 4, TOKEN_STEP = 4, CHUNK_TOKENS = 128 };
 
 bool metal_kv_fits(const struct backend_kv *kv) {
     const bool dims =

@@ -105,6 +105,13 @@ static inline jval jfloat(double f) {
 
 /* A string over p[0..n), borrowed until the render ends; undefined when the render has failed. */
 jval jstr_make(jctx *c, const char *p, size_t n, bool trusted);
+/* A part of a text with one provenance; ends ascend and the last is the text's length. */
+struct jrun {
+    size_t end;
+    bool trusted;
+};
+/* A string of the parts of p, borrowed for the call as runs are; undefined likewise. */
+jval jstr_make_runs(jctx *c, const char *p, const struct jrun *runs, size_t n_runs);
 /* An untrusted integer of any length from its digits, borrowed likewise. */
 jval jbig_make(jctx *c, const char *digits);
 jval jlist_make(jctx *c, enum jkind kind, size_t cap);
@@ -130,11 +137,6 @@ jctx *jinja_begin(const jinja_template *t, const struct jinja_options *options,
 void jinja_set(jctx *c, const char *name, jval v);
 void jinja_run(jctx *c);
 
-/* A part of the text with one provenance; ends ascend and the last is the text's length. */
-struct jrun {
-    size_t end;
-    bool trusted;
-};
 struct jinja_text {
     const char *p; /* (n), owned by the render; never NULL */
     size_t n;

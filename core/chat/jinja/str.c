@@ -95,6 +95,14 @@ jval jstr_make(jctx *c, const char *p, size_t n, bool trusted) {
     return s ? jstr_val(s) : jundef_plain();
 }
 
+jval jstr_make_runs(jctx *c, const char *p, const struct jrun *runs, size_t n_runs) {
+    jsb b;
+    jsb_init(&b, c);
+    for (size_t i = 0, at = 0; i < n_runs; at = runs[i++].end)
+        jsb_add(&b, p + at, runs[i].end - at, runs[i].trusted);
+    return jsb_done(&b);
+}
+
 jval jbig_make(jctx *c, const char *digits) {
     jval v = jstr_make(c, digits, strlen(digits), false);
     if (v.kind == J_STR) v = (jval){.kind = J_BIG, .untrusted = true, .u.s = v.u.s};
