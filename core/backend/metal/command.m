@@ -216,6 +216,7 @@ int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
                        "most %u threads, in simdgroups of %u",
                        l->kernel, l->threads[0], l->threads[1], l->threads[2], p->max_threads,
                        p->simd_width);
+    if (m->warming) return 0;
     int rc;
     @autoreleasepool {
         rc = open_encoder(m);
@@ -236,6 +237,10 @@ int metal_flush(backend *be, err *e) {
     if (m->encoding && !m->capturing) commit_encoding(m);
     m->in_parts = false;
     return report_failure(m, e);
+}
+
+void metal_set_warming(backend *be, bool on) {
+    metal_of(be)->warming = on;
 }
 
 void backend_metal_set_part_time(backend *be, double seconds) {

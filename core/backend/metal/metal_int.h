@@ -114,6 +114,7 @@ struct metal_backend {
     bool in_parts;                 /* what is encoded continues the step that runs */
     id<MTLCommandBuffer> captured; /* the next step, not committed yet; nil: none */
     bool capturing;                /* encoding is the step being captured */
+    bool warming;                  /* dispatches only find their pipelines */
     struct metal_tally encoding_tally[BACKEND_MAX_KERNELS];
     struct metal_tally captured_tally[BACKEND_MAX_KERNELS];
     double encoded_s,
@@ -172,6 +173,7 @@ uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l)
 int metal_flush(backend *be, err *e); /* ends the encoder and commits */
 int metal_sync(backend *be, err *e);  /* flushes and waits */
 int metal_recover(backend *be, err *e);
+void metal_set_warming(backend *be, bool on);
 int metal_capture_begin(backend *be, uint64_t key, err *e);
 int metal_capture_end(backend *be, err *e);
 int metal_graph_launch(backend *be, err *e);
