@@ -53,6 +53,12 @@ int metalsim_set_faults(const char *spec);
 /* How often residency was requested, of all sets. */
 unsigned long metalsim_residency_requests(void);
 
+/* Barriers of concurrent encoders, and those for which the next dispatch need not have waited: it
+ * shares no memory that either writes with a dispatch since the barrier before. Counted when that
+ * dispatch is encoded. */
+unsigned long metalsim_barriers(void);
+unsigned long metalsim_needless_barriers(void);
+
 /* Delay before each later command buffer starts. */
 void metalsim_set_delay_ms(unsigned ms);
 
@@ -68,6 +74,7 @@ enum metalsim_kind {
     METALSIM_COMPILE_OPTIONS,
     METALSIM_CONSTANTS,
     METALSIM_RESIDENCY_SET,
+    METALSIM_BINDING,
     METALSIM_N_KINDS
 };
 const char *metalsim_kind_name(enum metalsim_kind kind);
