@@ -38,6 +38,7 @@ struct metal_features {
     bool simdgroup_matrix; /* Apple7 (M1) and later */
     uint64_t max_buffer_bytes, working_set_bytes;
     enum metal_tiles tiles;
+    bool half_matrices; /* a matrix of halves times one of floats is exact */
 };
 
 struct metal_buf {
@@ -240,6 +241,11 @@ int metal_compile_plain(struct metal_backend *m, err *e); /* device.m */
 /* many_rows: by their number alone, tiles would compute the op. */
 static inline bool metal_takes_tiles(const struct metal_backend *m, bool many_rows) {
     return m->families == METAL_BY_ROWS ? many_rows : m->families == METAL_TILES_ONLY;
+}
+
+/* Whether tiles may keep F16 as halves; a function constant of theirs. */
+static inline bool metal_has_halves(const struct metal_backend *m) {
+    return m->features.tiles == METAL_TILES_PLAIN || m->features.half_matrices;
 }
 
 /* The kernel on tiles; plain: its name on plain fma. */
