@@ -74,8 +74,9 @@ enum margs_attention_const {
     MARGS_ATTENTION_BY_SEQ,     /* 1: a task is one sequence of one row; else any row */
     MARGS_ATTENTION_FINAL,      /* a row sees at most one chunk: no second pass */
     /* attention_prefill */
-    MARGS_ATTENTION_ROWS = MARGS_ATTENTION_HEADS,         /* queries of a tile: 8 or 16 */
-    MARGS_ATTENTION_MIN_ROWS = MARGS_ATTENTION_SIMDGROUPS /* shorter sequences are skipped */
+    MARGS_ATTENTION_ROWS = MARGS_ATTENTION_HEADS,          /* queries of a tile: 8 or 16 */
+    MARGS_ATTENTION_MIN_ROWS = MARGS_ATTENTION_SIMDGROUPS, /* shorter sequences are skipped */
+    MARGS_ATTENTION_HALVES = MARGS_ATTENTION_BY_SEQ        /* tiles may have halves as operands */
 };
 
 /* attention_latent.metal, with struct args_attention: the queries of a sequence in tiles, which a

@@ -74,6 +74,7 @@ enum margs_linear_const {
     MARGS_LINEAR_SCALED,    /* bits: 1: y_scale; 2: cap */
     MARGS_LINEAR_ROWS,      /* rows of x in a pass or tile */
     MARGS_LINEAR_WIDTH,     /* weight rows of a lane */
+    MARGS_LINEAR_HALVES,    /* tiles may have halves as operands */
     MARGS_LINEAR_N_CONSTS
 };
 struct margs_linear {

@@ -294,6 +294,11 @@ int backend_recover(backend *be, err *e) {
     return err_set(e, ERR_DEVICE, "backend \"%s\" cannot go on after a failure", be->name);
 }
 
+bool backend_set_warming(backend *be, bool on) {
+    if (be->vt->set_warming) be->vt->set_warming(be, on);
+    return be->vt->set_warming != NULL;
+}
+
 bool backend_can_overlap(const backend *be) {
     return be->vt->event_record != NULL;
 }

@@ -157,6 +157,10 @@ int backend_flush(backend *be, err *e);
  * or its driver wants a new process. */
 int backend_recover(backend *be, err *e);
 
+/* While it is on, ops compile the kernels that they need and compute nothing. false: this device
+ * has nothing to compile. */
+bool backend_set_warming(backend *be, bool on);
+
 /* Overlapping steps (backend_can_overlap; cuda): ops enqueued after an event run on while the host
  * waits for the event. backend_download_async has filled `to` (memory of backend_host_new) once an
  * event recorded after it has been waited for. An event can be reused after it was waited for.

@@ -32,6 +32,7 @@ struct backend_vtable {
     void (*range_free)(backend_range *range);
     int (*flush)(backend *be, err *e);
     int (*recover)(backend *be, err *e); /* NULL: failures are final */
+    void (*set_warming)(backend *be, bool on);
     int (*upload_all)(backend *be, const struct backend_upload *list, uint32_t n, err *e);
     /* Overlapping steps: all or none. */
     int (*host_new)(backend *be, uint64_t bytes, void **out, err *e);

@@ -260,6 +260,7 @@ int engine_open(const struct engine_config *config, engine **out, err *e) {
     stats_init(&en->totals);
     en->stats = en->totals;
     int rc = open_parts(en, config, e);
+    if (!rc) rc = engine_warm(en, e);
     if (!rc) rc = deferred_masks_start(en, e);
     if (rc) goto fail;
     if (pthread_create(&en->worker, NULL, worker_main, en)) {

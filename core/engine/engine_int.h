@@ -288,6 +288,11 @@ void *worker_main(void *engine_ptr);
 /* ---- engine.c ---- */
 int engine_err_changed(err *e); /* model_check's error without the path, for clients */
 
+/* ---- warm.c ---- */
+
+/* After everything else is open, before the worker starts. Fails as a step fails. */
+int engine_warm(engine *en, err *e);
+
 /* ---- steps.c ---- */
 int steps_init(engine *en, const struct model_limits *limits);
 void steps_fini(engine *en);

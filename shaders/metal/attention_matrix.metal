@@ -12,15 +12,21 @@
 
 constant uint ROWS [[function_constant(MARGS_ATTENTION_ROWS)]];
 constant uint MIN_ROWS [[function_constant(MARGS_ATTENTION_MIN_ROWS)]];
+constant uint HALVES [[function_constant(MARGS_ATTENTION_HALVES)]];
 
-#define SIMDGROUPS  4
-#define MAX_ROWS    16
-#define ROW_TILES   (ROWS / 8)
-#define MAX_TILES   (MAX_ROWS / 8)
-#define SPAN        TILE_COLS /* tokens or dimensions of a simdgroup at a time */
-#define STEP        16        /* dimensions of K or tokens of V in threadgroup memory at a time */
-#define LANE_VALUES 4         /* of one load; a lane's part of a step is LANE_LOADS loads */
+#define SIMDGROUPS 4
+#define MAX_ROWS   16
+#define ROW_TILES  (ROWS / 8)
+#define MAX_TILES  (MAX_ROWS / 8)
+#define SPAN       TILE_COLS /* tokens or dimensions of a simdgroup at a time */
+/* F16 stays as it is, which is exact. */
+#define IN_HALVES (HALVES && KV_TYPE == QTYPE_F16)
+/* Dimensions of K or tokens of V in threadgroup memory at a time: 1 KB. */
+#define STEP        (IN_HALVES ? 16u : 8u)
+#define LANE_VALUES 4 /* of one load; a lane's part of a step is LANE_LOADS loads */
 #define LANE_LOADS  (SPAN * STEP / SIMD_WIDTH / LANE_VALUES)
+#define MAX_LOADS   4
+#define STAGE       256 /* floats of threadgroup memory of a simdgroup */
 #define SPAN_LANES  (SPAN / LANE_VALUES)
 #define Q_DIM       ((HEAD_DIM + 7) / 8 * 8) /* of a query with zeros behind it: whole matrices */
 #define SIMD_DIMS   ((Q_DIM / 8 + SIMDGROUPS - 1) / SIMDGROUPS * 8)
@@ -33,7 +39,7 @@ struct tile_sums {
 
 // A lane's part of a step, in registers between load and store.
 struct lane_step {
-    float4 v[LANE_LOADS];
+    float4 v[MAX_LOADS];
 };
 
 // One query of the tile.
@@ -65,15 +71,20 @@ static inline void store(thread tile_sums &acc, threadgroup float *to, uint stri
 }
 
 // acc += a * b. a (ROWS, 8) with row stride `stride`; b (8, SPAN), of which n_cols columns are
-// used.
+// used: rows of the step from `first` on.
 static inline void multiply(thread tile_sums &acc,
                             threadgroup const float *a,
                             uint stride,
-                            threadgroup const float *b,
+                            threadgroup const float *stage,
+                            uint first,
                             uint n_cols,
                             uint lane) {
-    if (ROWS == 8) tile_multiply<1, false>(acc.m, a, stride, b, n_cols, lane);
-    if (ROWS == 16) tile_multiply<2, false>(acc.m, a, stride, b, n_cols, lane);
+    threadgroup const float *b = stage + first * SPAN;
+    threadgroup const half *h = (threadgroup const half *)stage + first * SPAN;
+    if (ROWS == 8 && IN_HALVES) tile_multiply<1, false>(acc.m, a, stride, h, n_cols, lane);
+    if (ROWS == 8 && !IN_HALVES) tile_multiply<1, false>(acc.m, a, stride, b, n_cols, lane);
+    if (ROWS == 16 && IN_HALVES) tile_multiply<2, false>(acc.m, a, stride, h, n_cols, lane);
+    if (ROWS == 16 && !IN_HALVES) tile_multiply<2, false>(acc.m, a, stride, b, n_cols, lane);
 }
 
 // Stores a step, (STEP, SPAN), after all lanes have read the previous one; all lanes may read it on
@@ -81,8 +92,12 @@ static inline void multiply(thread tile_sums &acc,
 static inline void put_step(thread const lane_step &s, threadgroup float *stage, uint lane) {
     simdgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
-    for (uint i = 0; i < LANE_LOADS; i++)
-        ((threadgroup float4 *)stage)[i * SIMD_WIDTH + lane] = s.v[i];
+    for (uint i = 0; i < LANE_LOADS; i++) {
+        if (IN_HALVES)
+            ((threadgroup half4 *)stage)[i * SIMD_WIDTH + lane] = half4(s.v[i]);
+        else
+            ((threadgroup float4 *)stage)[i * SIMD_WIDTH + lane] = s.v[i];
+    }
     simdgroup_barrier(mem_flags::mem_threadgroup);
 }
 
@@ -172,7 +187,7 @@ static inline void make_scores(thread const tile_at &t,
         put_step(next, stage, lane);
         if (d + STEP < HEAD_DIM) load_k(run, visible, pos % BLOCK_TOKENS, d + STEP, lane, next);
         for (uint i = 0; i < STEP && d + i < HEAD_DIM; i += 8)
-            multiply(acc, q + d + i, Q_DIM, stage + i * SPAN, SPAN, lane);
+            multiply(acc, q + d + i, Q_DIM, stage, i, SPAN, lane);
     }
 }
 
@@ -252,28 +267,34 @@ static inline void sum_values(thread const tile_at &t,
         put_step(next, stage, lane);
         if (pos + STEP < end) load_v(t, pool, table, n_kv_heads, pos + STEP, d, lane, next);
         for (uint i = 0; i < STEP; i += 8)
-            multiply(acc, probs + pos - begin + i, CHUNK, stage + i * SPAN, n_cols, lane);
+            multiply(acc, probs + pos - begin + i, CHUNK, stage, i, n_cols, lane);
     }
 }
 
-// Merges the chunk's acc into o (ROWS) of a lane's dimension, through stage (ROWS, SPAN).
+// Merges the acc of the chunk into o (ROWS) of a lane's dimension, through stage, eight
+// rows at a time.
 static inline void merge_values(thread tile_sums &acc,
                                 threadgroup const query_state *queries,
                                 threadgroup float *stage,
                                 uint lane,
                                 thread float *o) {
-    simdgroup_barrier(mem_flags::mem_threadgroup);
-    store(acc, stage, SPAN, lane);
-    simdgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
-    for (uint i = 0; i < ROWS; i++)
-        if (queries[i].in_chunk)
-            o[i] = fma(stage[i * SPAN + lane], queries[i].add, o[i] * queries[i].keep);
+    for (uint r = 0; r < ROW_TILES; r++) {
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+        tile_store(acc.m[r], stage, SPAN, lane);
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
+        for (uint k = 0; k < 8; k++) {
+            const uint i = 8 * r + k;
+            if (queries[i].in_chunk)
+                o[i] = fma(stage[k * SPAN + lane], queries[i].add, o[i] * queries[i].keep);
+        }
+    }
 }
 
 // The first eight buffers are those of attention_decode; out (n_rows, n_heads, HEAD_DIM) f32. Grid:
 // (tiles, KV heads), at most n_rows * GROUP / ROWS + n_seqs tiles. Threadgroup memory `shared`: q'
-// (ROWS, Q_DIM); scores, then probabilities (ROWS, CHUNK); stages (SIMDGROUPS, STEP, SPAN).
+// (ROWS, Q_DIM); scores, then probabilities (ROWS, CHUNK); stages (SIMDGROUPS, STAGE).
 kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
                               device const float *q [[buffer(1)]],
                               device const int *pos [[buffer(2)]],
@@ -292,7 +313,7 @@ kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
     if (!find_tile(a, group.x, row_start, t)) return;
     t.kv_head = group.y;
     threadgroup float *probs = shared + ROWS * Q_DIM;
-    threadgroup float *stage = probs + ROWS * CHUNK + simdgroup * STEP * SPAN;
+    threadgroup float *stage = probs + ROWS * CHUNK + simdgroup * STAGE;
     device const int *table = tables + ulong(t.seq) * a.table_stride;
     const uint own = ROWS / SIMDGROUPS; // queries whose probabilities this simdgroup computes
     // Dimensions that this simdgroup sums.

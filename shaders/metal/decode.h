@@ -79,27 +79,47 @@ static inline uint2 fifth_bits(uint bits) {
     return (uint2(bits & 15, bits >> 4) * 0x00204081u & 0x01010101u) << 4;
 }
 
-/* Sixteen levels as bytes of four registers: a table in memory would cost one load per value. */
-static inline float iq4_level(uint q) {
-    const uint low = q & 4 ? 0xf6eaddcfu : 0xbfad9881u;
-    const uint high = q & 4 ? 0x71594535u : 0x26190d01u;
-    return float(int((q & 8 ? high : low) << (24 - 8 * (q & 3))) >> 24);
+/* w[j] = d * v[j], for values of 0 to 127 as bytes; a byte 1 of `negative`, where v[j] is not 0,
+ * turns its sign. */
+static inline void with_signs8(uint2 v, uint2 negative, float d, thread float *w) {
+    signed8((v ^ negative * 0xffu) + negative, d, w);
+}
+
+/* The sixteen levels of IQ4_NL, exact: a polynomial that comes within 0.27 of each, rounded. Seven
+ * operations at full rate and two of rounding, where a table in registers would cost two shifts and
+ * a conversion of four cycles each, and one in memory a load (Apple7, Apple8). */
+static inline float4 iq4_levels4(uint v) {
+    const float4 x = bytes4(v, 8.0f);
+    float4 y = fma(x, float4(5.5078775e-5f), float4(2.0811892e-4f));
+    y = fma(y, x, float4(-2.9736775e-3f));
+    y = fma(y, x, float4(7.0842256e-2f));
+    y = fma(y, x, float4(7.6901866e-2f));
+    y = fma(y, x, float4(11.512229f));
+    y = fma(y, x, float4(1.2589472f));
+    return (y + 12582912.0f) - 12582912.0f;
 }
 
 static inline void iq4_levels8(uint2 v, float d, thread float *w) {
+    const float4 a = iq4_levels4(v.x), b = iq4_levels4(v.y);
 #pragma unroll
-    for (uint j = 0; j < 8; j++)
-        w[j] = d * iq4_level((j < 4 ? v.x : v.y) >> 8 * (j % 4) & 15);
+    for (uint j = 0; j < 4; j++)
+        w[j] = d * a[j], w[4 + j] = d * b[j];
 }
 
 /* A nibble has one sign bit, two exponent bits and one mantissa bit. Placed in a half it is the
- * value times 2^-14, including the subnormal. The fma with 0 turns -0 into 0, as in the C decoder's
- * table. */
+ * value times 2^-14, including the subnormal. */
+static inline float2 mxfp4_levels2(uint q) {
+    return float2(as_type<half2>((q & 0x00070007u) << 9 | (q & 0x00080008u) << 12)) * 32768.0f;
+}
+
+/* The fma with 0 turns -0 into 0, as in the C decoder's table. */
 static inline void mxfp4_levels8(uint2 v, float d, thread float *w) {
 #pragma unroll
-    for (uint j = 0; j < 8; j++) {
-        const uint q = (j < 4 ? v.x : v.y) >> 8 * (j % 4);
-        w[j] = fma(f16_value(ushort((q & 7) << 9 | (q & 8) << 12)) * 32768.0f, d, 0.0f);
+    for (uint j = 0; j < 4; j++) {
+        const uint q = j < 2 ? v.x : v.y; /* bytes 0 and 2, or 1 and 3 */
+        const float2 level = mxfp4_levels2(q >> 8 * (j % 2));
+        w[j / 2 * 4 + j % 2] = fma(level.x, d, 0.0f);
+        w[j / 2 * 4 + j % 2 + 2] = fma(level.y, d, 0.0f);
     }
 }
 
@@ -228,18 +248,22 @@ static inline float2 q45_k_scales(uint4 head, uint s) {
     return halves_of(head.x) * float2(float(scale), float(low));
 }
 
-/* A level of eight; the fourth of each half does not occur. */
-static inline float three_level(uint type, uint q) {
-    const uint low = type == QTYPE_IQ1_W ? 0x000901f9u : 0x002b1908u;
-    const uint high = type == QTYPE_IQ1_W ? 0x0007fff7u : 0x00d5e7f8u;
-    return float(int((q & 4 ? high : low) << (24 - 8 * (q & 3))) >> 24);
+/* IQ1_W, IQ2_W: levels of three bits, t and the half h: -7, 1, 9 and -9, -1, 7, or 8, 25, 43 with
+ * either sign. 0 for t = 3, which does not occur in weights. */
+static inline void three_levels8(uint type, uint2 q, float d, thread float *w) {
+    const uint2 t = q & 0x03030303u, zero = t & t >> 1 & 0x01010101u;
+    const uint2 h = q >> 2 & 0x01010101u & ~zero;
+    if (type == QTYPE_IQ1_W) return scaled8(t * 8 + 0x79797979u - zero * 17 - h * 2, 128, d, w);
+    with_signs8(t * 17 + (t >> 1 & 0x01010101u) + 0x08080808u - zero * 60, h, d, w);
 }
 
-/* IQ3_XXS_W, IQ3_S_W: a level of sixteen, sign and magnitude. */
-static inline float four_level(uint type, uint q) {
-    const uint m = q & 7;
-    const float size = float(type == QTYPE_IQ3_S_W ? 2 * m + 1 : 8 * m + (m == 7 ? 6 : 4));
-    return q & 8 ? -size : size;
+/* IQ3_XXS_W, IQ3_S_W: levels of four bits, sign and m: 2 m + 1, or 8 m + 4 and for the last 62. */
+static inline void four_levels8(uint type, uint2 q, float d, thread float *w) {
+    const uint2 m = q & 0x07070707u, h = q >> 3 & 0x01010101u;
+    const uint2 size = type == QTYPE_IQ3_S_W
+                           ? m * 2 + 0x01010101u
+                           : m * 8 + 0x04040404u + ((m + 0x01010101u) >> 2 & 0x02020202u);
+    with_signs8(size, h, d, w);
 }
 
 static inline void
@@ -251,9 +275,7 @@ q3_k_values(uint type, thread const super_raw &raw, uint c, uint u, thread float
     const float d = halves_of(raw.d).x * float(int(low | high << 4) - 32);
     const uint2 q = (raw.half_low >> 2 * t & 0x03030303u) | third << 2;
     if (type == QTYPE_Q3_K) return scaled8(q, 4, d, w);
-#pragma unroll
-    for (uint j = 0; j < 8; j++)
-        w[j] = d * 0.125f * three_level(type, (j < 4 ? q.x : q.y) >> 8 * (j % 4) & 7);
+    three_levels8(type, q, d * 0.125f, w);
 }
 
 static inline void
@@ -263,10 +285,7 @@ iq4_xs_values(uint type, thread const super_raw &raw, uint c, uint u, thread flo
     const float d = halves_of(raw.head.x).x * float(int(low | (high >> 2 * s & 3) << 4) - 32);
     const uint2 q = nibbles_of(raw.own, c);
     if (type == QTYPE_IQ4_XS) return iq4_levels8(q, d, w);
-    const float unit = type == QTYPE_IQ3_XXS_W ? 0.25f : 1.0f;
-#pragma unroll
-    for (uint j = 0; j < 8; j++)
-        w[j] = d * unit * four_level(type, (j < 4 ? q.x : q.y) >> 8 * (j % 4) & 15);
+    four_levels8(type, q, d * (type == QTYPE_IQ3_XXS_W ? 0.25f : 1.0f), w);
 }
 
 /* Decodes group 8 * u + c from the bytes that were loaded for it. */

@@ -15,6 +15,7 @@ constant uint EDGE [[function_constant(MARGS_LINEAR_EDGE)]];
 constant uint SCALED [[function_constant(MARGS_LINEAR_SCALED)]];
 constant uint ROWS [[function_constant(MARGS_LINEAR_ROWS)]];
 constant uint WIDTH [[function_constant(MARGS_LINEAR_WIDTH)]];
+constant uint HALVES [[function_constant(MARGS_LINEAR_HALVES)]];
 
 /* One threadgroup's part of an op. */
 struct linear_tile {

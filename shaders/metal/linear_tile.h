@@ -17,13 +17,18 @@ static inline void linear_tile_rows(constant margs_linear &a,
                                     uint at,
                                     uint c) {
     const uint w_row = min(t.at * MARGS_PRODUCT_TILE + at / 8, t.n_out - 1);
-    product_source s = {t.w[0] + ulong(w_row) * a.row_bytes[0], rows_x(rows, at / 8), TYPE, a.n_in,
-                        EDGE != 0};
+    product_source s = {t.w[0] + ulong(w_row) * a.row_bytes[0],
+                        rows_x(rows, at / 8),
+                        TYPE,
+                        a.n_in,
+                        EDGE != 0,
+                        HALVES && TYPE == QTYPE_F16};
     const product_values<RB> v = product_tile<RB>(s, mem, at, c);
     product_values<RB> up = v;
     if (ACT != ARGS_ACT_NONE) {
         s.w = t.w[1] + ulong(w_row) * a.row_bytes[1];
         s.type = TYPE_UP;
+        s.halves = HALVES && TYPE_UP == QTYPE_F16;
         up = product_tile<RB>(s, mem, at, c);
     }
     const uint out = t.at * MARGS_PRODUCT_TILE + at % 32;

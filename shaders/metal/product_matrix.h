@@ -28,6 +28,9 @@ struct product_source {
     device const float *x; /* row t / 8 of the tile, for t < 64 * RB */
     uint type, n_in;
     bool edge; /* as in product_lane; type and edge are function constants */
+    /* Weights are F16 and stay halves in threadgroup memory, which is exact: half of the bytes to
+     * store and load. A function constant. */
+    bool halves;
 };
 
 struct product_piece {
@@ -58,11 +61,19 @@ static inline product_piece product_load(thread const product_source &s, uint gr
 
 /* Stores a group to the tiles in threadgroup memory: mem (2: w, x; 8 classes, 32 rows, 8
  * columns). */
-static inline void
-product_put(threadgroup float4 *mem, uint t, thread const product_piece &p, bool with_x) {
+static inline void product_put(
+    threadgroup float4 *mem, uint t, thread const product_piece &p, bool with_x, bool halves) {
     threadgroup float4 *w = mem + t % 8 * PRODUCT_PART + t / 8 * 2, *x = w + 8 * PRODUCT_PART;
-    w[0] = float4(p.w[0], p.w[1], p.w[2], p.w[3]);
-    w[1] = float4(p.w[4], p.w[5], p.w[6], p.w[7]);
+    const float4 low = float4(p.w[0], p.w[1], p.w[2], p.w[3]);
+    const float4 high = float4(p.w[4], p.w[5], p.w[6], p.w[7]);
+    if (halves) {
+        threadgroup half4 *h = (threadgroup half4 *)(mem + t % 8 * PRODUCT_PART) + t / 8 * 2;
+        h[0] = half4(low);
+        h[1] = half4(high);
+    } else {
+        w[0] = low;
+        w[1] = high;
+    }
     if (!with_x) return;
     x[0] = float4(p.x[0], p.x[1], p.x[2], p.x[3]);
     x[1] = float4(p.x[4], p.x[5], p.x[6], p.x[7]);
@@ -72,11 +83,14 @@ template <uint RB> struct product_sums_tile { tile v[RB]; };
 
 /* One step of class c: 8 columns. */
 template <uint RB>
-static inline void
-product_multiply(threadgroup const float4 *mem, uint t, uint c, thread product_sums_tile<RB> &s) {
-    threadgroup const float *w = (threadgroup const float *)(mem + c * PRODUCT_PART);
+static inline void product_multiply(
+    threadgroup const float4 *mem, uint t, uint c, bool halves, thread product_sums_tile<RB> &s) {
+    threadgroup const float4 *w = mem + c * PRODUCT_PART;
     threadgroup const float *x = (threadgroup const float *)(mem + (8 + c) * PRODUCT_PART);
-    tile_multiply<RB, true>(s.v, x, 8, w, TILE_COLS, t % SIMD_WIDTH);
+    if (halves)
+        tile_multiply<RB, true>(s.v, x, 8, (threadgroup const half *)w, TILE_COLS, t % SIMD_WIDTH);
+    else
+        tile_multiply<RB, true>(s.v, x, 8, (threadgroup const float *)w, TILE_COLS, t % SIMD_WIDTH);
 }
 
 template <uint RB> struct product_values { float v[RB]; };
@@ -119,16 +133,16 @@ product_tile(thread const product_source &src, threadgroup float4 *mem, uint t, 
         tile_clear(s.v[r]);
     product_piece next = product_load(src, t % 8, with_x);
     threadgroup_barrier(mem_flags::mem_threadgroup); /* the previous tile has been read */
-    product_put(mem, t, next, with_x);
+    product_put(mem, t, next, with_x, src.halves);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint col = 64; col < src.n_in; col += 64) {
         next = product_load(src, col / 8 + t % 8, with_x);
-        product_multiply(mem, t, c, s);
+        product_multiply(mem, t, c, src.halves, s);
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        product_put(mem, t, next, with_x);
+        product_put(mem, t, next, with_x, src.halves);
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    product_multiply(mem, t, c, s);
+    product_multiply(mem, t, c, src.halves, s);
     return product_add_classes(mem, t, c, s);
 }
 

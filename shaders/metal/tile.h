@@ -36,11 +36,11 @@ static inline void tile_store(thread const tile &t, threadgroup float *to, uint 
 /* acc (R) += a (8 * R, 8), row stride `stride`, times b: (8, 32), or if TURNED (32, 8). All
  * pointers are multiples of 16 bytes. n_cols: a multiple of 8, what may be left out beyond it is.
  */
-template <uint R, bool TURNED>
+template <uint R, bool TURNED, typename B>
 static inline void tile_multiply(thread tile *acc,
                                  threadgroup const float *a,
                                  uint stride,
-                                 threadgroup const float *b,
+                                 threadgroup const B *b,
                                  uint n_cols,
                                  uint lane) {
     const uint row = lane / 8 * 2, col = lane % 8 * 4;
@@ -50,8 +50,8 @@ static inline void tile_multiply(thread tile *acc,
         float4 w[4]; /* of column col + j, or of row k + j */
 #pragma unroll
         for (uint j = 0; j < 4; j++)
-            w[j] = *(threadgroup const float4 *)(TURNED ? b + (col + j) * 8 + k
-                                                        : b + (k + j) * TILE_COLS + col);
+            w[j] = float4(*(threadgroup const vec<B, 4> *)(TURNED ? b + (col + j) * 8 + k
+                                                                  : b + (k + j) * TILE_COLS + col));
 #pragma unroll
         for (uint r = 0; r < 2 * R; r++) {
             const float4 x =
@@ -86,14 +86,15 @@ static inline void tile_store(thread const tile &t, threadgroup float *to, uint 
         simdgroup_store(t.m[i], to + i * 8, stride);
 }
 
-template <uint R, bool TURNED>
+template <uint R, bool TURNED, typename B>
 static inline void tile_multiply(thread tile *acc,
                                  threadgroup const float *a,
                                  uint stride,
-                                 threadgroup const float *b,
+                                 threadgroup const B *b,
                                  uint n_cols,
                                  uint lane) {
-    simdgroup_float8x8 x[R], w;
+    simdgroup_float8x8 x[R];
+    simdgroup_matrix<B, 8, 8> w;
 #pragma unroll
     for (uint r = 0; r < R; r++)
         simdgroup_load(x[r], a + r * 8 * stride, stride);

@@ -85,6 +85,34 @@ static void no_objects_after_close(void) {
         CHECK_MSG(metalsim_live(i) == 0, "%ld of kind %s", metalsim_live(i), metalsim_kind_name(i));
 }
 
+/* Dispatches run together unless one uses what the other writes; a command buffer retains nothing,
+ * so what it uses is freed after it. (The stand-in reports a missing barrier and an early free.) */
+static void barriers_where_needed(void) {
+    struct fixture s, other;
+    err e = {0};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    fixture_init(&s, be);
+    fixture_init(&other, be);
+    const unsigned long before = metalsim_barriers();
+    CHECK(embed(&s) == 0 && embed(&other) == 0);
+    CHECK(metalsim_barriers() == before);
+    CHECK(embed(&s) == 0);
+    CHECK(metalsim_barriers() == before + 1);
+    struct op_gather op = {
+        .x = s.out, .rows = s.ids, .n_out_rows = 1, .n_cols = N_COLS, .out = other.out};
+    CHECK(backend_gather(be, &op) == 0 && metalsim_barriers() == before + 2);
+    CHECK(metalsim_needless_barriers() == 0);
+    metalsim_set_delay_ms(30);
+    CHECK(backend_flush(be, &e) == 0);
+    fixture_fini(&other);
+    metalsim_set_delay_ms(0);
+    CHECK(embed(&s) == 0); /* encoded, not flushed */
+    fixture_fini(&s);
+    backend_close(be);
+    CHECK(live_when_idle() == 0);
+}
+
 /* Every failure during open is reported, and no object remains. */
 static void failing_open(void) {
     static const char *const faults[] = {"queue=1",  "library=1",        "library=2",
@@ -455,6 +483,7 @@ int main(void) {
     for (int i = 0; i < N_VOCAB * N_COLS; i++)
         table[i] = (float)(i + 1);
     RUN(no_objects_after_close);
+    RUN(barriers_where_needed);
     RUN(failing_open);
     RUN(constant_memory_over_steps);
     RUN(failing_step);

@@ -2,6 +2,7 @@
  * stand-in's traffic meter: no weight is read twice, and a group of query heads shares one read of
  * K and V. Prints the traffic of each kernel. */
 #include "msl_traffic.h"
+#include "tests/metal/standin/framework/metalsim.h"
 #include "tests/support/be.h"
 #include "tests/support/gguf_make.h"
 #include "tests/support/runner.h"
@@ -89,9 +90,13 @@ static void check_case(size_t c) {
                                             .max_tokens = CONTEXT});
     for (uint32_t s = 0; s < n; s++) /* the content of the pools does not matter here */
         pieces[s] = (struct piece){tokens, CONTEXT - 1, 1, s};
+    unsigned long barriers = metalsim_barriers();
     metalsim_traffic_reset();
     runner_step(&r, pieces, n, false);
     metalsim_traffic_stop();
+    barriers = metalsim_barriers() - barriers;
+    printf("  %lu barriers between dispatches\n", barriers);
+    CHECK(barriers > 0 && metalsim_needless_barriers() == 0);
     metalsim_traffic_sum(NULL, "weights", &w);
     kv = pool_bytes();
     /* rows of the embedding, read in addition to the weights */

@@ -173,19 +173,21 @@ static void read_only_memory(void) {
     }
 }
 
-// Two dispatches in one encoder: the second reads what the first wrote.
-static const char *two(MTLDispatchType type, bool barrier, bool same_encoder) {
+// Two dispatches in one encoder: the second reads what the first wrote, or (apart) neither uses
+// what the other does.
+static const char *two_of(MTLDispatchType type, bool barrier, bool same_encoder, bool apart) {
     const char *source = "kernel void k(device const float *a [[buffer(0)]], device float *b "
                          "[[buffer(1)]]) { b[0] = a[0] + 1; }";
-    id<MTLBuffer> bufs[] = {new_buffer(64), new_buffer(64), new_buffer(64)};
+    id<MTLBuffer> bufs[] = {new_buffer(64), new_buffer(64), new_buffer(64), new_buffer(64)};
+    const int second = apart ? 2 : 1;
     id<MTLComputePipelineState> pipeline = pipeline_of(source, NULL);
     id<MTLCommandBuffer> commands = [queue commandBuffer];
     id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoderWithDispatchType:type];
     violation[0] = 0;
     for (int i = 0; i < 2; i++) {
         [encoder setComputePipelineState:pipeline];
-        [encoder setBuffer:bufs[i] offset:0 atIndex:0];
-        [encoder setBuffer:bufs[i + 1] offset:0 atIndex:1];
+        [encoder setBuffer:bufs[i * second] offset:0 atIndex:0];
+        [encoder setBuffer:bufs[i * second + 1] offset:0 atIndex:1];
         go(encoder);
         if (i == 0 && barrier) [encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
         if (i == 0 && !same_encoder) {
@@ -196,8 +198,12 @@ static const char *two(MTLDispatchType type, bool barrier, bool same_encoder) {
     [encoder endEncoding];
     [commands commit];
     [commands waitUntilCompleted];
-    CHECK(*(float *)bufs[2].contents == 2);
+    CHECK(*(float *)bufs[second + 1].contents == (apart ? 1 : 2));
     return violation;
+}
+
+static const char *two(MTLDispatchType type, bool barrier, bool same_encoder) {
+    return two_of(type, barrier, same_encoder, false);
 }
 
 static void concurrent_dispatches(void) {
@@ -207,6 +213,10 @@ static void concurrent_dispatches(void) {
         expect_report("barrier", two(concurrent, true, true), NULL);
         expect_report("two encoders", two(concurrent, false, false), NULL);
         expect_report("serial", two(MTLDispatchTypeSerial, false, true), NULL);
+        CHECK(metalsim_barriers() == 1 && metalsim_needless_barriers() == 0);
+        expect_report("apart", two_of(concurrent, false, true, true), NULL);
+        expect_report("needless barrier", two_of(concurrent, true, true, true), NULL);
+        CHECK(metalsim_barriers() == 2 && metalsim_needless_barriers() == 1);
     }
 }
 

@@ -177,6 +177,10 @@ bool backend_kv_fits(const backend *be, const struct backend_kv *cache) {
     return cache->head_dim % 2 == 0; /* only some devices support odd ones */
 }
 static uint64_t fake_memory_free;
+bool backend_set_warming(backend *be, bool on) {
+    (void)be, (void)on;
+    return false;
+}
 bool backend_can_sample(const backend *be) {
     (void)be;
     return fake_overlaps;

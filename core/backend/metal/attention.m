@@ -7,11 +7,11 @@
 
 enum {
     CHUNK = MARGS_ATTENTION_CHUNK, /* tokens */
-    MAX_HEADS = 16,   /* of a task; half of it if head_dim exceeds WIDE, a quarter beyond 2 WIDE */
-    WIDE = 128,       /* dimensions */
-    SIMDGROUPS = 4,   /* of a threadgroup, at most */
-    TG_BYTES = 24576, /* of a threadgroup of several simdgroups: a core holds more than one */
-    STAGE_FLOATS = 16 * 32 /* of a simdgroup: attention_matrix.metal */
+    MAX_HEADS = 16,    /* of a task; half of it if head_dim exceeds WIDE, a quarter beyond 2 WIDE */
+    WIDE = 128,        /* dimensions */
+    SIMDGROUPS = 4,    /* of a threadgroup, at most */
+    TG_BYTES = 24576,  /* of a threadgroup of several simdgroups: a core holds more than one */
+    STAGE_FLOATS = 256 /* of a simdgroup: attention_matrix.metal */
 };
 
 static const float log2_e = 1.44269504088896340736f;
@@ -181,7 +181,7 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
     const struct args_attention args = metal_attention_args(a);
     struct metal_launch l = {
         .kernel = metal_tile_kernel(m, "attention_prefill", "attention_prefill_plain"),
-        .n_consts = 8,
+        .n_consts = 9,
         .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
                    {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
                    {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
@@ -189,7 +189,8 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
                    {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
                    {MARGS_ATTENTION_SINKS, a->sinks != NULL},
                    {MARGS_ATTENTION_ROWS, tile},
-                   {MARGS_ATTENTION_MIN_ROWS, min_rows}},
+                   {MARGS_ATTENTION_MIN_ROWS, min_rows},
+                   {MARGS_ATTENTION_HALVES, metal_has_halves(m)}},
         .args = &args,
         .args_bytes = sizeof args,
         .n_binds = 8,

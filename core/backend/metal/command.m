@@ -48,14 +48,28 @@ static id<MTLFunction> new_function(struct metal_backend *m, const struct metal_
     return nil;
 }
 
+/* The buffers that the kernel may write: bit i is buffer(i); all if the device does not tell. */
+static uint32_t written_of(MTLComputePipelineReflection *arguments) {
+    uint32_t written = arguments ? 0 : UINT32_MAX;
+    for (id<MTLBinding> b in [arguments bindings])
+        if ([b type] == MTLBindingTypeBuffer && [b access] != MTLBindingAccessReadOnly)
+            written |= 1u << [b index];
+    return written;
+}
+
 static int compile_pipeline(struct metal_backend *m, const struct metal_launch *l,
                             struct metal_pipeline *p) {
     int rc = 0;
     @autoreleasepool {
         NSError *error = nil;
         id<MTLFunction> function = new_function(m, l, &error);
+        MTLComputePipelineReflection *arguments = nil;
         id<MTLComputePipelineState> state =
-            function ? [m->device newComputePipelineStateWithFunction:function error:&error] : nil;
+            function ? [m->device newComputePipelineStateWithFunction:function
+                                                              options:MTLPipelineOptionArgumentInfo
+                                                           reflection:&arguments
+                                                                error:&error]
+                     : nil;
         [function release];
         if (!state) {
             rc = metal_fail(m, l->kernel, error);
@@ -69,6 +83,7 @@ static int compile_pipeline(struct metal_backend *m, const struct metal_launch *
                                          .max_threads =
                                              (uint32_t)[state maxTotalThreadsPerThreadgroup],
                                          .simd_width = (uint32_t)[state threadExecutionWidth],
+                                         .written = written_of(arguments),
                                          .state = state};
             memcpy(p->consts, l->consts, l->n_consts * sizeof l->consts[0]);
             m->n_pipelines++;
@@ -168,10 +183,14 @@ static void commit_encoding(struct metal_backend *m) {
 
 /* ---- dispatches ---- */
 
+/* Buffers are freed only when no command buffer uses them (metal_settle), and pipelines when the
+ * device is closed, so nothing needs to be retained. */
 static int open_encoder(struct metal_backend *m) {
     if (m->encoder) return 0;
-    m->encoding = [[m->queue commandBuffer] retain];
-    m->encoder = [[m->encoding computeCommandEncoder] retain];
+    m->encoding = [[m->queue commandBufferWithUnretainedReferences] retain];
+    m->encoder =
+        [[m->encoding computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent] retain];
+    m->n_used = 0;
     return m->encoder ? 0 : metal_fail(m, "opening a command buffer", nil);
 }
 
@@ -185,6 +204,30 @@ static void encode_dispatch(id<MTLComputeCommandEncoder> encoder, const struct m
     [encoder setThreadgroupMemoryLength:l->tg_bytes atIndex:0];
     [encoder dispatchThreadgroups:MTLSizeMake(l->groups[0], l->groups[1], l->groups[2])
             threadsPerThreadgroup:MTLSizeMake(l->threads[0], l->threads[1], l->threads[2])];
+}
+
+/* Whether the dispatch must wait for one since the last barrier: that one wrote a buffer which this
+ * one uses, or used a buffer which this one writes. */
+static bool depends(const struct metal_backend *m, const struct metal_pipeline *p,
+                    const struct metal_launch *l) {
+    for (uint32_t i = 0; i < l->n_binds; i++)
+        for (uint32_t k = 0; k < m->n_used; k++)
+            if (m->used[k].mtl == l->binds[i].mtl &&
+                (m->used[k].written || p->written >> (i + 1) & 1))
+                return true;
+    return false;
+}
+
+/* Dispatches run concurrently between barriers. */
+static void put_barrier(struct metal_backend *m, const struct metal_pipeline *p,
+                        const struct metal_launch *l) {
+    if (m->n_used + l->n_binds > METAL_MAX_USED || depends(m, p, l)) {
+        [m->encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
+        m->n_used = 0;
+    }
+    for (uint32_t i = 0; i < l->n_binds; i++)
+        m->used[m->n_used++] =
+            (struct metal_use){.mtl = l->binds[i].mtl, .written = p->written >> (i + 1) & 1};
 }
 
 /* A kernel that needs many registers allows fewer threads than the device. */
@@ -216,10 +259,11 @@ int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
                        "most %u threads, in simdgroups of %u",
                        l->kernel, l->threads[0], l->threads[1], l->threads[2], p->max_threads,
                        p->simd_width);
+    if (m->warming) return 0;
     int rc;
     @autoreleasepool {
         rc = open_encoder(m);
-        if (!rc) encode_dispatch(m->encoder, p, l);
+        if (!rc) put_barrier(m, p, l), encode_dispatch(m->encoder, p, l);
     }
     if (rc) return rc;
     struct metal_tally *t = &m->encoding_tally[p->counter];
@@ -238,8 +282,17 @@ int metal_flush(backend *be, err *e) {
     return report_failure(m, e);
 }
 
+void metal_set_warming(backend *be, bool on) {
+    metal_of(be)->warming = on;
+}
+
 void backend_metal_set_part_time(backend *be, double seconds) {
     metal_of(be)->most_s = seconds;
+}
+
+void metal_settle(struct metal_backend *m) {
+    if (m->capturing || m->captured) metal_graph_discard(&m->base);
+    if (m->encoding || m->n_running) metal_sync(&m->base, NULL);
 }
 
 double backend_metal_encoded_s(const backend *be) {

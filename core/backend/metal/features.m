@@ -65,28 +65,51 @@ static void fill_probe(float *x, uint32_t n, uint32_t *seed) {
     }
 }
 
-static int run_probe(struct metal_backend *m, backend_buf *bufs[5], err *e) {
-    backend *be = &m->base;
-    uint32_t seed = 1, none = 0;
+/* The same, rounded to values that halves have, every fourth one subnormal. */
+static void fill_halves(float *x, uint32_t n, uint32_t *seed) {
+    for (uint32_t i = 0; i < n; i++) {
+        *seed = *seed * 1664525u + 1013904223u;
+        float v = (float)((int32_t)*seed >> 21);
+        *seed = *seed * 1664525u + 1013904223u;
+        x[i] = v * (i % 4 ? (float)(1u << (*seed >> 27 & 3)) : 0x1p-24f);
+    }
+}
+
+/* Runs the probe on the inputs in bufs[0] to bufs[2]. *equal: whether it found a chain. */
+static int run_probe(struct metal_backend *m, backend_buf *bufs[5], bool halves, bool *equal,
+                     err *e) {
+    uint32_t none = 0;
     struct metal_launch l = {.kernel = "probe_matrix",
+                             .n_consts = 1,
+                             .consts = {{0, halves}},
                              .args = &none,
                              .args_bytes = sizeof none,
                              .n_binds = 5,
                              .groups = {PROBE_SETS, 1, 1},
                              .threads = {32, 1, 1}};
-    for (int i = 0; i < 5; i++) {
-        int rc = backend_buf_new(be, PROBE_VALUES * sizeof(float), &bufs[i], e);
-        if (rc) return rc;
-        if (i < 3) fill_probe(bufs[i]->host, PROBE_VALUES, &seed);
+    for (int i = 0; i < 5; i++)
         l.binds[i] = metal_at(bufs[i]);
-    }
-    if (metal_dispatch(m, &l) || metal_sync(be, e)) {
+    if (metal_dispatch(m, &l) || metal_sync(&m->base, e)) {
         if (e) *e = m->failed;
         return m->failed.code;
     }
-    if (memcmp(bufs[3]->host, bufs[4]->host, PROBE_VALUES * sizeof(float)) != 0)
-        m->features.tiles = METAL_TILES_PLAIN;
+    *equal = !memcmp(bufs[3]->host, bufs[4]->host, PROBE_VALUES * sizeof(float));
     return 0;
+}
+
+static int probe_matrices(struct metal_backend *m, backend_buf *bufs[5], err *e) {
+    uint32_t seed = 1;
+    int rc = 0;
+    for (int i = 0; i < 5 && !rc; i++) {
+        rc = backend_buf_new(&m->base, PROBE_VALUES * sizeof(float), &bufs[i], e);
+        if (!rc && i < 3) fill_probe(bufs[i]->host, PROBE_VALUES, &seed);
+    }
+    bool chain = false;
+    if (!rc) rc = run_probe(m, bufs, false, &chain, e);
+    if (!rc) fill_halves(bufs[1]->host, PROBE_VALUES, &seed);
+    if (!rc) rc = run_probe(m, bufs, true, &m->features.half_matrices, e);
+    if (!chain) m->features.tiles = METAL_TILES_PLAIN;
+    return rc;
 }
 
 /* Apple's GPUs have simdgroups of 32 lanes; AMD GPUs in older Macs may have 64, for which every
@@ -107,7 +130,7 @@ static int check_width(struct metal_backend *m, err *e) {
 int metal_probe(struct metal_backend *m, err *e) {
     backend_buf *bufs[5] = {NULL};
     int rc = check_width(m, e);
-    if (!rc && m->features.simdgroup_matrix) rc = run_probe(m, bufs, e);
+    if (!rc && m->features.simdgroup_matrix) rc = probe_matrices(m, bufs, e);
     for (int i = 0; i < 5; i++)
         backend_buf_free(bufs[i]);
     return rc || m->features.tiles == METAL_TILES_MATRIX ? rc : metal_compile_plain(m, e);

@@ -38,6 +38,7 @@ int metal_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
 
 void metal_buf_free(backend_buf *buf) {
     struct metal_buf *b = (struct metal_buf *)buf;
+    metal_settle(metal_of(buf->be));
     metal_residency_remove(metal_of(buf->be), b->mtl);
     [b->mtl release];
     free(b);
@@ -130,6 +131,7 @@ void metal_range_free(backend_range *range) {
     while (*link != r)
         link = &(*link)->next;
     *link = r->next;
+    metal_settle(metal_of(range->be));
     release_parts(r);
 }
 
@@ -196,6 +198,7 @@ int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backen
 
 void metal_weight_free(backend_weight *w) {
     struct metal_weight *mw = (struct metal_weight *)w;
+    metal_settle(metal_of(w->be));
     if (!mw->in_range) metal_residency_remove(metal_of(w->be), mw->mtl);
     [mw->mtl release];
     free(mw);

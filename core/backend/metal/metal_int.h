@@ -1,8 +1,9 @@
 /* metal_int.h - private header of the Metal backend. Objective-C with manual reference counting, no
  * classes of its own. Only files of this folder include it.
  *
- * A step is one command buffer, or several parts, each with one serial compute encoder: dispatches
- * run in the order in which they were encoded, and each sees what the previous ones wrote. The
+ * A step is one command buffer, or several parts, each with one concurrent compute encoder. Before
+ * a dispatch that uses what an earlier one wrote, or writes what it used, command.m puts a barrier;
+ * so each sees what the previous ones wrote, and those between two barriers may run together. The
  * first dispatch opens it, flush or sync commits it. While it runs, the next step may be captured
  * (encoded without being committed); metal_graph_launch commits that one. All buffers are
  * shared-mode: host and device see the same bytes, so an upload is a copy that waits until no step
@@ -26,6 +27,7 @@ enum {
     METAL_MAX_CONSTS = 12, /* function constants of one pipeline */
     METAL_MAX_BINDS = 20,  /* buffers of one dispatch, without the arguments */
     METAL_MAX_PIPELINES = 512,
+    METAL_MAX_USED = 64,  /* buffers used since the last barrier */
     METAL_MAX_PARTS = 32, /* command buffers of one step; then the oldest is waited for */
     METAL_PAGE = BACKEND_RANGE_ALIGN,
     METAL_SIMD = 32 /* lanes of a simdgroup, as the kernels assume */
@@ -36,6 +38,7 @@ struct metal_features {
     bool simdgroup_matrix; /* Apple7 (M1) and later */
     uint64_t max_buffer_bytes, working_set_bytes;
     enum metal_tiles tiles;
+    bool half_matrices; /* a matrix of halves times one of floats is exact */
 };
 
 struct metal_buf {
@@ -69,6 +72,7 @@ struct metal_pipeline {
     } consts[METAL_MAX_CONSTS];
     uint32_t counter; /* index in backend.kernel_counts */
     uint32_t max_threads, simd_width;
+    uint32_t written; /* bit i: it may write buffer(i) */
     id<MTLComputePipelineState> state;
 };
 
@@ -108,12 +112,18 @@ struct metal_backend {
 
     id<MTLCommandBuffer> encoding;        /* ops so far; nil: none */
     id<MTLComputeCommandEncoder> encoder; /* of encoding */
+    struct metal_use {
+        id<MTLBuffer> mtl;
+        bool written;
+    } used[METAL_MAX_USED]; /* since the encoder's last barrier */
+    uint32_t n_used;
     /* Committed, not waited for yet, oldest first: the parts of one step. */
     id<MTLCommandBuffer> running[METAL_MAX_PARTS];
     uint32_t n_running;
     bool in_parts;                 /* what is encoded continues the step that runs */
     id<MTLCommandBuffer> captured; /* the next step, not committed yet; nil: none */
     bool capturing;                /* encoding is the step being captured */
+    bool warming;                  /* dispatches only find their pipelines */
     struct metal_tally encoding_tally[BACKEND_MAX_KERNELS];
     struct metal_tally captured_tally[BACKEND_MAX_KERNELS];
     double encoded_s,
@@ -169,9 +179,12 @@ int metal_dispatch(struct metal_backend *m, const struct metal_launch *l);
 /* Lanes of the kernel's simdgroups; 0: failed. metal_dispatch refuses any but METAL_SIMD. */
 uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l);
 
+/* Before memory is freed: waits for what uses it, and discards a captured step. */
+void metal_settle(struct metal_backend *m);
 int metal_flush(backend *be, err *e); /* ends the encoder and commits */
 int metal_sync(backend *be, err *e);  /* flushes and waits */
 int metal_recover(backend *be, err *e);
+void metal_set_warming(backend *be, bool on);
 int metal_capture_begin(backend *be, uint64_t key, err *e);
 int metal_capture_end(backend *be, err *e);
 int metal_graph_launch(backend *be, err *e);
@@ -228,6 +241,11 @@ int metal_compile_plain(struct metal_backend *m, err *e); /* device.m */
 /* many_rows: by their number alone, tiles would compute the op. */
 static inline bool metal_takes_tiles(const struct metal_backend *m, bool many_rows) {
     return m->families == METAL_BY_ROWS ? many_rows : m->families == METAL_TILES_ONLY;
+}
+
+/* Whether tiles may keep F16 as halves; a function constant of theirs. */
+static inline bool metal_has_halves(const struct metal_backend *m) {
+    return m->features.tiles == METAL_TILES_PLAIN || m->features.half_matrices;
 }
 
 /* The kernel on tiles; plain: its name on plain fma. */

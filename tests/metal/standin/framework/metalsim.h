@@ -6,7 +6,7 @@
  *  METALSIM_WORKERS=N: threads that run threadgroups in plain mode (default 1; 0: one per
  *    processor)
  *  METALSIM_SHUFFLE=0|1|2: order of threadgroups and threads; METALSIM_SEED=N
- *  METALSIM_MATRIX=tree: sums of matrix products in pairs instead of a chain of fma
+ *  METALSIM_MATRIX=ORDER: metalsim_set_matrix
  *  METALSIM_NOISE=SEED: fast math functions are off by up to 2 ULP (0: exact)
  *  METALSIM_GUARD=1: a host access to a buffer that the GPU may write ends the process with status
  *    86; =2: also a host write to one that the GPU may read
@@ -27,6 +27,11 @@ metalsim_handler metalsim_set_violation_handler(metalsim_handler handler);
 
 /* Applies to later dispatches and to libraries compiled later. workers 0: one per processor. */
 void metalsim_set_options(int check, int workers, int shuffle, uint64_t seed);
+
+/* How simdgroup matrices add, from the next dispatch on. chain: (default) as a chain of fma over k;
+ * tree: products in pairs (sums over a simdgroup, too); halves: likewise, only where a matrix has
+ * halves. */
+void metalsim_set_matrix(const char *order);
 
 /* Selects the GPU: apple7 (M1), apple8 (M2), apple9 (M3, M4; the default), apple10 (M5) or mac2 (an
  * Intel Mac: no simdgroup matrices). Creating a library fails if its source uses what the family or
@@ -53,6 +58,12 @@ int metalsim_set_faults(const char *spec);
 /* How often residency was requested, of all sets. */
 unsigned long metalsim_residency_requests(void);
 
+/* Barriers of concurrent encoders, and those for which the next dispatch need not have waited: it
+ * shares no memory that either writes with a dispatch since the barrier before. Counted when that
+ * dispatch is encoded. */
+unsigned long metalsim_barriers(void);
+unsigned long metalsim_needless_barriers(void);
+
 /* Delay before each later command buffer starts. */
 void metalsim_set_delay_ms(unsigned ms);
 
@@ -68,6 +79,7 @@ enum metalsim_kind {
     METALSIM_COMPILE_OPTIONS,
     METALSIM_CONSTANTS,
     METALSIM_RESIDENCY_SET,
+    METALSIM_BINDING,
     METALSIM_N_KINDS
 };
 const char *metalsim_kind_name(enum metalsim_kind kind);

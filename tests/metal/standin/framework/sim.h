@@ -128,6 +128,16 @@ void sim_guard_unlock(SimBuffer *buffer, bool gpu_writes);
 }
 @end
 
+@interface SimBinding : MetalsimObject <MTLBinding> {
+  @public
+    NSString *_name;
+    const msl_arg_desc *argument;
+}
+@end
+
+/* The buffers and threadgroup memory of a kernel, as a compiler that keeps all of them reports. */
+MTLComputePipelineReflection *sim_reflection(const msl_kernel_desc *kernel);
+
 @interface SimPipeline : MetalsimObject <MTLComputePipelineState> {
   @public
     SimFunction *function;

@@ -160,6 +160,18 @@ static bool is_mapped(void *pointer, size_t n_bytes) {
     return p;
 }
 
+- (id<MTLComputePipelineState>)
+    newComputePipelineStateWithFunction:(id<MTLFunction>)function
+                                options:(MTLPipelineOption)options
+                             reflection:(MTLAutoreleasedComputePipelineReflection *)reflection
+                                  error:(NSError **)error {
+    SimPipeline *p = (SimPipeline *)[self newComputePipelineStateWithFunction:function error:error];
+    if (p && reflection)
+        *reflection =
+            options & MTLPipelineOptionArgumentInfo ? sim_reflection(p->function->kernel) : nil;
+    return p;
+}
+
 // The device must not be handed out between its last release and its dealloc.
 - (oneway void)release {
     pthread_mutex_lock(&only.mutex);

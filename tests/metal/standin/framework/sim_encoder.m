@@ -2,6 +2,7 @@
 // runs when the command is encoded. One thread at a time per encoder.
 #import "tests/metal/standin/framework/sim.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -36,27 +37,51 @@ bool sim_command_writes(const struct sim_command *c, int index) {
     return a && !a->is_const;
 }
 
+// The last command before c in its encoder, after `epoch` barriers, that shares a buffer with c
+// which one of them writes; NULL: none.
+static const struct sim_command *find_conflict(const SimCommandBuffer *owner,
+                                               const struct sim_command *c, unsigned epoch,
+                                               const SimBuffer **shared) {
+    for (size_t i = owner->n_commands; i-- > 0;) {
+        const struct sim_command *before = &owner->commands[i];
+        if (before->encoder != c->encoder || before->epoch < epoch) return NULL;
+        for (int a = 0; a < MSL_MAX_BUF && before->epoch == epoch; a++)
+            for (int b = 0; b < MSL_MAX_BUF; b++) {
+                *shared = before->at[a].buffer;
+                if (*shared && *shared == c->at[b].buffer && argument_at(before, a) &&
+                    argument_at(c, b) &&
+                    (sim_command_writes(before, a) || sim_command_writes(c, b)))
+                    return before;
+            }
+    }
+    return NULL;
+}
+
+static atomic_ulong n_barriers, n_needless;
+
+unsigned long metalsim_barriers(void) {
+    return n_barriers;
+}
+
+unsigned long metalsim_needless_barriers(void) {
+    return n_needless;
+}
+
 // A concurrent encoder orders nothing between barriers: two dispatches in one interval may share
 // memory only if neither writes it.
 static void check_hazards(const SimCommandBuffer *owner, const struct sim_command *c) {
-    for (size_t i = owner->n_commands; i-- > 0;) {
-        const struct sim_command *before = &owner->commands[i];
-        if (before->encoder != c->encoder || before->epoch != c->epoch) return;
-        for (int a = 0; a < MSL_MAX_BUF; a++)
-            for (int b = 0; b < MSL_MAX_BUF; b++) {
-                SimBuffer *buffer = before->at[a].buffer;
-                if (!buffer || buffer != c->at[b].buffer || !argument_at(before, a) ||
-                    !argument_at(c, b) ||
-                    (!sim_command_writes(before, a) && !sim_command_writes(c, b)))
-                    continue;
-                sim_violation("%s after %s in a concurrent encoder: both use buffer '%s', one "
-                              "writes it, and no memoryBarrierWithScope: is between them",
-                              c->pipeline->function->kernel->name,
-                              before->pipeline->function->kernel->name,
-                              buffer->_label ? buffer->_label.UTF8String : "?");
-                return;
-            }
-    }
+    const SimBuffer *buffer;
+    const struct sim_command *last =
+        owner->n_commands ? &owner->commands[owner->n_commands - 1] : NULL;
+    const struct sim_command *before = find_conflict(owner, c, c->epoch, &buffer);
+    if (before)
+        sim_violation("%s after %s in a concurrent encoder: both use buffer '%s', one "
+                      "writes it, and no memoryBarrierWithScope: is between them",
+                      c->pipeline->function->kernel->name, before->pipeline->function->kernel->name,
+                      buffer->_label ? buffer->_label.UTF8String : "?");
+    if (!c->epoch || (last && last->encoder == c->encoder && last->epoch == c->epoch)) return;
+    n_barriers++; // it is the first command after a barrier
+    if (!find_conflict(owner, c, c->epoch - 1, &buffer)) n_needless++;
 }
 
 // Retains what an encoded command uses until it completes.

@@ -113,6 +113,51 @@ static const char *declared_type(const char *type) {
 }
 @end
 
+@implementation SimBinding
+@synthesize name = _name;
++ (enum metalsim_kind)kind {
+    return METALSIM_BINDING;
+}
+- (MTLBindingType)type {
+    return argument->kind == MSL_A_TG ? MTLBindingTypeThreadgroupMemory : MTLBindingTypeBuffer;
+}
+- (MTLBindingAccess)access {
+    return argument->is_const ? MTLBindingAccessReadOnly : MTLBindingAccessReadWrite;
+}
+- (NSUInteger)index {
+    return (NSUInteger)argument->index;
+}
+- (void)dealloc {
+    [_name release];
+    [super dealloc];
+}
+@end
+
+@implementation MTLComputePipelineReflection
+@synthesize bindings;
++ (enum metalsim_kind)kind {
+    return METALSIM_BINDING;
+}
+- (void)dealloc {
+    [bindings release];
+    [super dealloc];
+}
+@end
+
+MTLComputePipelineReflection *sim_reflection(const msl_kernel_desc *kernel) {
+    NSMutableArray *all = [NSMutableArray new];
+    for (uint32_t i = 0; i < kernel->nargs; i++) {
+        if (kernel->args[i].kind == MSL_A_BUILTIN) continue;
+        SimBinding *b = [[SimBinding new] autorelease];
+        b->argument = &kernel->args[i];
+        b->_name = [[NSString stringWithUTF8String:kernel->args[i].name] retain];
+        [all addObject:b];
+    }
+    MTLComputePipelineReflection *r = [[MTLComputePipelineReflection new] autorelease];
+    r->bindings = all;
+    return r;
+}
+
 @implementation SimPipeline
 + (enum metalsim_kind)kind {
     return METALSIM_PIPELINE;

@@ -29,6 +29,7 @@ const char *metalsim_kind_name(enum metalsim_kind kind) {
         [METALSIM_COMPILE_OPTIONS] = "compile options",
         [METALSIM_CONSTANTS] = "function constant values",
         [METALSIM_RESIDENCY_SET] = "residency set",
+        [METALSIM_BINDING] = "binding",
     };
     return (unsigned)kind < METALSIM_N_KINDS ? names[kind] : "?";
 }

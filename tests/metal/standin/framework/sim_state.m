@@ -27,6 +27,17 @@ static uint64_t env_number(const char *name, uint64_t otherwise) {
     return text && *text ? strtoull(text, NULL, 0) : otherwise;
 }
 
+static void set_matrix(const char *order) {
+    static const char *const orders[] = {"chain", "tree", "halves"};
+    int i = 0;
+    while (order && i < 3 && strcmp(order, orders[i]) != 0)
+        i++;
+    if (i == 3)
+        sim_violation("METALSIM_MATRIX=%s: want chain, tree or halves", order);
+    else
+        state.options.sum_tree = i;
+}
+
 static void init(void) {
     msl_opts *o = &state.options;
     const char *mode = getenv("METALSIM_MODE");
@@ -37,8 +48,7 @@ static void init(void) {
     o->shuffle = (int)env_number("METALSIM_SHUFFLE", (uint64_t)o->shuffle);
     o->seed = env_number("METALSIM_SEED", o->seed);
     if (!o->workers) o->workers = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    const char *matrix = getenv("METALSIM_MATRIX");
-    o->sum_tree = matrix && strcmp(matrix, "tree") == 0;
+    set_matrix(getenv("METALSIM_MATRIX"));
     o->noise = env_number("METALSIM_NOISE", 0);
     state.guard_level = (int)env_number("METALSIM_GUARD", 0);
     state.poison = env_number("METALSIM_POISON", 0) != 0;
@@ -60,6 +70,11 @@ void metalsim_set_options(int check, int workers, int shuffle, uint64_t seed) {
     state.options.workers = workers;
     state.options.shuffle = shuffle;
     state.options.seed = seed;
+}
+
+void metalsim_set_matrix(const char *order) {
+    sim_state_init();
+    set_matrix(order);
 }
 
 const msl_opts *sim_options(void) {

@@ -118,6 +118,23 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
     MTLBarrierScopeRenderTargets = 1 << 2,
 } API_AVAILABLE(macos(10.14));
 
+typedef NS_OPTIONS(NSUInteger, MTLPipelineOption) {
+    MTLPipelineOptionNone = 0,
+    MTLPipelineOptionArgumentInfo = 1 << 0,
+    MTLPipelineOptionBufferTypeInfo = 1 << 1,
+};
+
+typedef NS_ENUM(NSInteger, MTLBindingType) {
+    MTLBindingTypeBuffer = 0,
+    MTLBindingTypeThreadgroupMemory = 1,
+} API_AVAILABLE(macos(13.0));
+
+typedef NS_ENUM(NSUInteger, MTLBindingAccess) {
+    MTLBindingAccessReadOnly = 0,
+    MTLBindingAccessReadWrite = 1,
+    MTLBindingAccessWriteOnly = 2,
+};
+
 typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus) {
     MTLCommandBufferStatusNotEnqueued = 0,
     MTLCommandBufferStatusEnqueued = 1,
@@ -224,6 +241,22 @@ API_AVAILABLE(macos(10.12))
                         constantValues:(MTLFunctionConstantValues *)constantValues
                                  error:(NSError **)error API_AVAILABLE(macos(10.12));
 @end
+
+API_AVAILABLE(macos(13.0))
+@protocol MTLBinding <NSObject>
+@property(readonly) NSString *name;
+@property(readonly) MTLBindingType type;
+@property(readonly) MTLBindingAccess access;
+@property(readonly) NSUInteger index;
+@end
+
+@interface MTLComputePipelineReflection : METALSIM_ROOT {
+  @public
+    NSArray *bindings;
+}
+@property(readonly) NSArray *bindings API_AVAILABLE(macos(13.0)); /* of id<MTLBinding> */
+@end
+typedef __autoreleasing MTLComputePipelineReflection *MTLAutoreleasedComputePipelineReflection;
 
 @protocol MTLComputePipelineState <NSObject>
 @property(readonly) NSString *label API_AVAILABLE(macos(10.13));
@@ -341,6 +374,11 @@ API_AVAILABLE(macos(15.0))
                                  error:(NSError **)error;
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
                                                              error:(NSError **)error;
+- (id<MTLComputePipelineState>)
+    newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
+                                options:(MTLPipelineOption)options
+                             reflection:(MTLAutoreleasedComputePipelineReflection *)reflection
+                                  error:(NSError **)error;
 - (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor *)desc
                                                error:(NSError **)error API_AVAILABLE(macos(15.0));
 @end

@@ -76,7 +76,8 @@ void msl_mma(const void *s, uint32_t mask, void *res) {
     /* runs once per simdgroup, in the last lane to arrive, and computes the whole matrix */
     typedef msl_mma_in<D, A, B, C> I;
     float a[8][8], b[8][8], c[8][8];
-    const bool tree = msl_rt_sum_tree();
+    const int order = msl_rt_sum_tree();
+    const bool tree = order == 1 || (order == 2 && (sizeof(A) == 2 || sizeof(B) == 2));
     (void)mask;
     for (uint l = 0; l < 32; l++) {
         const I &x = msl_slot<I>(s, l);

@@ -26,7 +26,7 @@ template <class T, class O> void msl_reduce(const void *s, uint32_t mask, void *
     for (uint i = 0; i < 32; i++)
         if (mask >> i & 1) a[n++] = msl_slot<T>(s, i);
     /* The device chooses the order of a sum: a chain, or pairs and pairs of pairs. */
-    if (msl_rt_sum_tree())
+    if (msl_rt_sum_tree() == 1)
         for (uint step = 1; step < n; step *= 2)
             for (uint i = 0; i + step < n; i += 2 * step)
                 a[i] = O::f(a[i], a[i + step]);
