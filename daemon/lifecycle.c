@@ -114,6 +114,17 @@ static int take_socket(struct server *s, err *e) {
     return rc;
 }
 
+static enum fair_share fair_share_of(const struct config *c) {
+    static const char *const names[] = {[FAIR_OFF] = "off",
+                                        [FAIR_KEY] = "key",
+                                        [FAIR_ADDRESS] = "address",
+                                        [FAIR_HEADER] = "fairness-id"};
+    int i = FAIR_HEADER;
+    while (i > FAIR_OFF && strcmp(names[i], c->fair_share) != 0)
+        i--;
+    return (enum fair_share)i;
+}
+
 static int open_api(struct server *s, err *e) {
     const struct config *c = s->config;
     uint32_t max_connections = fit_open_files((uint32_t)c->max_connections);
@@ -154,6 +165,7 @@ static int open_api(struct server *s, err *e) {
         .resume_streams = (uint32_t)c->resume_streams,
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,
         .share_prefixes = strcmp(c->prefix_sharing, "all") == 0,
+        .fair_share = fair_share_of(c),
         .max_rerank_documents = (uint32_t)c->max_rerank_documents,
         .max_priority = (int)c->max_priority,
         .draft_integers = strcmp(c->json_integers, "draft") == 0,

@@ -148,6 +148,8 @@ static const char *const migrations[] = {
     "ALTER TABLE keys ADD COLUMN tokens_minute INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE keys ADD COLUMN tokens_day INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE keys ADD COLUMN sequences INTEGER NOT NULL DEFAULT 0;",
+    /* 10: its share where several wait; 0: the usual one. */
+    "ALTER TABLE keys ADD COLUMN weight INTEGER NOT NULL DEFAULT 0;",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };
