@@ -277,6 +277,9 @@ static const struct config_key keys[] = {
      "seconds",
      "How long responses of /v1/responses are stored in the registry's file, and a conversation\n"
      "after its last response. 0: nothing is stored."},
+    {"usage-days", CONFIG_NUMBER, AT(usage_days), "400", 0, 36500, NULL, "days",
+     "How long the registry keeps what each key used of each model in each hour (`inferd usage`,\n"
+     "GET /v1/inferd/usage). 0: nothing is written."},
     {"responses-max-bytes", CONFIG_BYTES, AT(responses_max_bytes), "256M", 64 << 10,
      UINT64_C(1) << 40, NULL, "bytes",
      "Space that all stored responses may take in the registry's file. Beyond it the API key that\n"
