@@ -47,6 +47,7 @@ int api_open(const struct api_config *config, api **out, err *e) {
                                      .add_work_headers = api_add_rate_limit,
                                      .release = api_release_model,
                                      .tick = history_tick,
+                                     .account = config->ledger ? api_account : NULL,
                                      .keys = config->keyring ? &api_registry_keys : NULL};
     a->names = &api_registry_names;
     metrics_history_init(&a->history);

@@ -246,6 +246,13 @@ static const struct config_key keys[] = {
      "Wrong API keys that a client address (IPv6: its first 64 bits) may send in a minute. Beyond\n"
      "it its requests get 429, except those with a valid key of the registry, which nobody can\n"
      "guess. 0: no limit. Behind a reverse proxy set trusted-proxies."},
+    {"fair-share", CONFIG_CHOICE, AT(fair_share), "key", 0, 0, "key|address|fairness-id|off", "",
+     "Who shares a model evenly when more is asked of it than it can do: of requests with the "
+     "same\n"
+     "priority, those go first whose client got the fewest tokens, and a client that runs more\n"
+     "than its part of the sequences gives some back. key: clients are API keys (their --weight\n"
+     "counts). address: client addresses, of each key. fairness-id: the values of the header\n"
+     "x-gateway-inference-fairness-id, of each key. off: requests go in the order of arrival."},
     {"max-priority", CONFIG_NUMBER, AT(max_priority), "0", 0, 1000, NULL, "",
      "Highest priority that a request may ask for; 400 beyond it. Requests have priority 0 unless\n"
      "they ask for another; negative ones are always allowed."},
@@ -270,6 +277,9 @@ static const struct config_key keys[] = {
      "seconds",
      "How long responses of /v1/responses are stored in the registry's file, and a conversation\n"
      "after its last response. 0: nothing is stored."},
+    {"usage-days", CONFIG_NUMBER, AT(usage_days), "400", 0, 36500, NULL, "days",
+     "How long the registry keeps what each key used of each model in each hour (`inferd usage`,\n"
+     "GET /v1/inferd/usage). 0: nothing is written."},
     {"responses-max-bytes", CONFIG_BYTES, AT(responses_max_bytes), "256M", 64 << 10,
      UINT64_C(1) << 40, NULL, "bytes",
      "Space that all stored responses may take in the registry's file. Beyond it the API key that\n"

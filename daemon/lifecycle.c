@@ -13,6 +13,7 @@
 #include "daemon/serving.h"
 #include "daemon/signals.h"
 #include "registry/keys.h"
+#include "registry/ledger.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -39,8 +40,10 @@ struct server {
     char *registry;           /* file */
     struct activation socket; /* of a supervisor; if set, host and port are its own */
     const char *host;
-    responses *store; /* NULL: responses are not stored */
-    keyring *keyring; /* NULL: keys of the registry are not used */
+    responses *store;  /* NULL: responses are not stored */
+    ledger *ledger;    /* NULL: nothing is written */
+    bool ledger_fails; /* and that was logged */
+    keyring *keyring;  /* NULL: keys of the registry are not used */
     api *api;
     struct run_file run_file;
 };
@@ -87,6 +90,22 @@ static void open_store(struct server *s) {
     free(file);
 }
 
+static void open_ledger(struct server *s) {
+    const uint64_t day_s = 86400;
+    err e;
+    if (!s->config->usage_days) return;
+    if (ledger_open(s->registry, s->config->usage_days * day_s, clock_wall_s(), &s->ledger, &e))
+        log_warn("usage is not written: %s", e.msg);
+}
+
+static void flush_ledger(struct server *s) {
+    err e;
+    if (!s->ledger) return;
+    bool fails = ledger_flush(s->ledger, clock_wall_s(), &e) != 0;
+    if (fails && !s->ledger_fails) log_warn("usage waits to be written: %s", e.msg);
+    s->ledger_fails = fails;
+}
+
 /* A registry that exists and cannot be read may have keys: without them everyone would be let in.
  */
 static int open_keyring(struct server *s, err *e) {
@@ -112,6 +131,17 @@ static int take_socket(struct server *s, err *e) {
             "%s provides a socket on %s port %u: host and port of the configuration are ignored",
             s->socket.by, s->host, s->socket.port);
     return rc;
+}
+
+static enum fair_share fair_share_of(const struct config *c) {
+    static const char *const names[] = {[FAIR_OFF] = "off",
+                                        [FAIR_KEY] = "key",
+                                        [FAIR_ADDRESS] = "address",
+                                        [FAIR_HEADER] = "fairness-id"};
+    int i = FAIR_HEADER;
+    while (i > FAIR_OFF && strcmp(names[i], c->fair_share) != 0)
+        i--;
+    return (enum fair_share)i;
 }
 
 static int open_api(struct server *s, err *e) {
@@ -154,6 +184,7 @@ static int open_api(struct server *s, err *e) {
         .resume_streams = (uint32_t)c->resume_streams,
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,
         .share_prefixes = strcmp(c->prefix_sharing, "all") == 0,
+        .fair_share = fair_share_of(c),
         .max_rerank_documents = (uint32_t)c->max_rerank_documents,
         .max_priority = (int)c->max_priority,
         .draft_integers = strcmp(c->json_integers, "draft") == 0,
@@ -161,6 +192,7 @@ static int open_api(struct server *s, err *e) {
         .store = s->store,
         .registry = s->registry,
         .keyring = s->keyring,
+        .ledger = s->ledger,
         .admin = serving_admin(s->serving),
         .model_aliases = c->model_aliases,
         .version = INFERD_VERSION,
@@ -217,8 +249,10 @@ static void drain_requests(struct server *s) {
     notify_send("STOPPING=1");
     api_drain(s->api);
     serving_drain(s->serving);
-    while ((n_active = api_n_active(s->api)) > 0 && !hurried && clock_now_ns() < end_ns)
+    while ((n_active = api_n_active(s->api)) > 0 && !hurried && clock_now_ns() < end_ns) {
+        flush_ledger(s);
         hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
+    }
     if (n_active)
         log_warn("%u requests are cut off by the shutdown deadline or a second signal", n_active);
     while (s->config->kv_dir[0] && !hurried && clock_now_ns() < end_ns &&
@@ -231,6 +265,7 @@ static void close_all(struct server *s) {
     serving_stop(s->serving);
     api_close(s->api);
     keyring_close(s->keyring);
+    ledger_close(s->ledger, clock_wall_s());
     responses_close(s->store);
     serving_close(s->serving);
     config_api_keys_fini(&s->keys);
@@ -257,12 +292,14 @@ int lifecycle_serve(const struct config *c, bool until_stdin_ends, err *e) {
     if (!rc) rc = serving_open(c, &s.serving, e);
     if (!rc) open_store(&s);
     if (!rc) rc = open_keyring(&s, e);
+    if (!rc) open_ledger(&s);
     if (!rc) rc = open_api(&s, e);
     if (!rc) rc = serving_start(s.serving, s.api, stop_signal_came, e);
     if (!rc && !signals_count()) {
         announce_ready(&s);
         while (!rc && !signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended())) {
             model_files_look();
+            flush_ledger(&s);
             if (serving_device_failed(s.serving))
                 rc = err_set(e, ERR_DEVICE,
                              "the device failed for good (see the log): stopping, "

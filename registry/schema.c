@@ -148,6 +148,25 @@ static const char *const migrations[] = {
     "ALTER TABLE keys ADD COLUMN tokens_minute INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE keys ADD COLUMN tokens_day INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE keys ADD COLUMN sequences INTEGER NOT NULL DEFAULT 0;",
+    /* 10: its share where several wait; 0: the usual one. */
+    "ALTER TABLE keys ADD COLUMN weight INTEGER NOT NULL DEFAULT 0;",
+    /* 11: what was used (ledger.c), and the last batch of each process that writes it. */
+    "CREATE TABLE usage ("
+    "  hour INTEGER NOT NULL CHECK (hour % 3600 = 0),"
+    "  key INTEGER NOT NULL,"
+    "  model TEXT NOT NULL,"
+    "  kind INTEGER NOT NULL,"
+    "  requests INTEGER NOT NULL,"
+    "  input_tokens INTEGER NOT NULL,"
+    "  cached_tokens INTEGER NOT NULL,"
+    "  output_tokens INTEGER NOT NULL,"
+    "  PRIMARY KEY (hour, key, model, kind)"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE usage_writers ("
+    "  writer TEXT NOT NULL PRIMARY KEY,"
+    "  batch INTEGER NOT NULL,"
+    "  written_s INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

@@ -13,6 +13,9 @@
 struct model_admin; /* model_admin.h */
 struct responses;   /* registry/responses.h */
 
+/* Whose requests share an engine evenly. */
+enum fair_share { FAIR_OFF, FAIR_KEY, FAIR_ADDRESS, FAIR_HEADER };
+
 enum { API_MAX_MODELS = 32, API_MODEL_ID_BYTES = 97 /* as REGISTRY_NAME_BYTES */ };
 
 /* A served model. Borrowed: everything outlives api_remove_model, or else api_close. */
@@ -32,8 +35,9 @@ struct api_config {
     uint32_t
         resume_timeout_s;    /* how long a stream whose connection ended can be resumed; 0: never */
     uint32_t resume_streams; /* most streams kept for that at once */
-    uint32_t resume_buffer_bytes;  /* of the last frames of each */
-    bool share_prefixes;           /* all API keys share cached prompts */
+    uint32_t resume_buffer_bytes; /* of the last frames of each */
+    bool share_prefixes;          /* all API keys share cached prompts */
+    enum fair_share fair_share;
     uint32_t max_rerank_documents; /* of one request */
     int max_priority;              /* largest priority that a request may have */
     bool draft_integers;           /* see struct grammar_schema */
@@ -42,6 +46,7 @@ struct api_config {
     struct responses *store; /* of /v1/responses; borrowed until api_close; NULL: no store */
     const char
         *registry; /* file of the catalogue of models; borrowed until api_close; NULL: none */
+    struct ledger *ledger;   /* registry/ledger.h; borrowed until api_close; NULL: none */
     struct keyring *keyring; /* keys of the registry (registry/keys.h); borrowed until api_close;
                                 NULL: none */
     const struct model_admin *admin; /* loads and unloads models; borrowed until api_close; NULL:

@@ -277,11 +277,12 @@ int embed_start(struct request *r, const struct embed_config *c, err *e) {
     int rc = init_embed(r, j, c, e);
     if (!rc) rc = submit_inputs(r, j, e);
     if (rc) {
+        r->prompt_tokens = 0; /* nothing was used */
         api_explain_stop(r->api, r->model, e);
         embed_free(j);
         return r->reply.status ? 0 : rc;
     }
-    quota_take_tokens(r, clock_now_ns());
+    request_account(r);
     r->ops = &embed_ops;
     r->job = j;
     return 0;

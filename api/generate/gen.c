@@ -310,11 +310,12 @@ int gen_start(const struct gen_config *config, err *e) {
     if (!rc) rc = take_quota(g, e);
     if (!rc) rc = submit_prompts(g, o, e);
     if (rc) {
+        config->request->prompt_tokens = 0; /* nothing was used */
         api_explain_stop(g->api, g->model, e);
         gen_free(g);
         return rc;
     }
-    quota_take_tokens(config->request, clock_now_ns());
+    request_account(config->request);
     become_job(g, config->request);
     return 0;
 }

@@ -111,6 +111,8 @@ static void take_final(struct gen *g, struct gen_choice *c, const struct engine_
             engine_text_finish(c->text_state, &text, &n);
             str_add_n(&c->text, text, n);
         }
+        if (ev->n_generated > c->n_tokens) /* an end token, which is no event of its own */
+            g->request->completion_tokens += ev->n_generated - c->n_tokens;
         c->n_tokens = ev->n_generated;
     }
     bool length = ev->finish == ENGINE_FINISH_LENGTH || g->no_tokens;
@@ -120,6 +122,8 @@ static void take_final(struct gen *g, struct gen_choice *c, const struct engine_
                                       : GEN_FINISH_STOP;
     if (c->index % (g->n_choices / g->n_prompts) == 0)
         g->prompts[c->prompt].n_cached = ev->n_cached;
+    if (c->index % (g->n_choices / g->n_prompts) == 0 && g->request->prompt_tokens)
+        g->request->cached_tokens += ev->n_cached; /* not of a stream that was resumed */
 }
 
 /* Writes what the event brought as frames. */
@@ -201,7 +205,7 @@ void gen_take_events(struct gen *g) {
             if (g->error.code) return;
         }
     }
-    quota_take_tokens(g->request, clock_now_ns());
+    request_account(g->request);
 }
 
 void gen_end_choice(struct gen *g, struct gen_choice *c) {

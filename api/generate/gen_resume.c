@@ -94,6 +94,7 @@ int gen_attach(struct gen *g, struct request *r, uint64_t after, err *e) {
     int rc = rewind_frames(g, after, e);
     if (rc) return rc;
     g->request = r;
+    snprintf(r->model_id, sizeof r->model_id, "%s", g->model->id);
     rc = quota_hold(r, &g->sequences, g->n_choices, e);
     if (rc) return rc;
     for (uint32_t i = 0; i < g->n_choices && !g->ended && !g->error.code; i++) {

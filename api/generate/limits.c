@@ -6,6 +6,7 @@
 #include "api/http/request.h"
 
 #include "core/base/mem.h"
+#include "core/base/str.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,29 @@ static int make_salt(const struct request *r, const char *cache_salt, struct has
     return 0;
 }
 
+/* Names the client: its key, and where it is configured its address or what its gateway says. */
+static int set_client(const struct request *r, struct engine_params *p, err *e) {
+    enum fair_share by = r->api->config.fair_share;
+    const char *key = auth_key(r), *id = "";
+    char address[ADDRESS_TEXT_BYTES];
+    str text;
+    if (by == FAIR_OFF) return 0;
+    if (by == FAIR_HEADER) id = request_header(r, "x-gateway-inference-fairness-id");
+    if (by == FAIR_ADDRESS) {
+        struct client_network n = address_network(request_client(r));
+        struct address network = {.family = n.bytes[0]};
+        memcpy(network.bytes, n.bytes + 1, sizeof n.bytes - 1);
+        id = address_text(&network, address);
+    }
+    str_init(&text, 1 << 20);
+    str_addf(&text, "%s\n%s", key ? key : "", id ? id : "");
+    int rc = text.failed ? err_no_memory(e) : 0;
+    p->client = siphash128(r->api->secret, str_cstr(&text), text.len).lo;
+    p->client_weight = (uint32_t)r->key.limits[KEY_WEIGHT];
+    str_fini(&text);
+    return rc;
+}
+
 int limits_apply(const struct request *r, const char *cache_salt, struct engine_params *p, err *e) {
     int most = r->api->config.max_priority;
     if (p->priority > most)
@@ -35,5 +59,6 @@ int limits_apply(const struct request *r, const char *cache_salt, struct engine_
             e, ERR_INVALID, "priority",
             "Invalid value for 'priority': %d, expected at most %d, this server's limit.",
             p->priority, most);
-    return make_salt(r, cache_salt, &p->prefix_salt, e);
+    int rc = set_client(r, p, e);
+    return rc ? rc : make_salt(r, cache_salt, &p->prefix_salt, e);
 }

@@ -50,6 +50,7 @@ static bool find_configured(const struct http_config *c, const char *given, stru
         if (!is_same_key(given, strlen(given), c->api_keys[i])) continue;
         bool admin = i >= c->n_api_keys - c->n_admin_keys;
         out->number = (uint32_t)i + 1;
+        out->id = -(int64_t)out->number;
         out->scopes = KEY_ALL_SCOPES & ~(admin ? 0u : (unsigned)KEY_ADMIN);
         snprintf(out->name, sizeof out->name, "%u", out->number);
     }

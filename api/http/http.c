@@ -161,7 +161,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     metrics_count(h, r->row, status);
     log_request(r, status, cut);
     recent_add(&h->recent, r, status, cut);
-    quota_take_tokens(r, clock_now_ns());
+    request_account(r);
     if (r->key.number) {
         struct key_costs *k = costs_of_key(r);
         atomic_fetch_add(&k->n_requests, 1);

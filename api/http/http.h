@@ -26,6 +26,7 @@
 
 struct api;
 struct request;
+struct request_usage;
 struct route;
 struct http_daemon;
 
@@ -43,7 +44,9 @@ struct http_setup {
     /* Drops r->model's reference, at the end of r or before its handler starts over. NULL: none. */
     void (*release)(struct request *r);
     void (*tick)(struct api *api); /* NULL: none; once a second, on the watcher thread */
-    const struct http_keys *keys;  /* beside those of config; NULL: none */
+    /* What r used, as it is used: any thread. NULL: there are no accounts. */
+    void (*account)(struct request *r, const struct request_usage *more);
+    const struct http_keys *keys; /* beside those of config; NULL: none */
 };
 
 /* State of the server, embedded in its owner. Zeroed before http_open. */

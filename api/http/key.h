@@ -14,6 +14,7 @@ enum { KEY_OWNER_BYTES = 32 };
 
 /* Zeroed: none. */
 struct http_key {
+    int64_t id;      /* in accounts; > 0: the owner's; -n: the n-th of the configuration */
     uint32_t number; /* from 1: those of the configuration in their order, then the owner's */
     unsigned scopes; /* of enum key_scope */
     char name[KEY_PREFIX_BYTES]; /* in the log: the prefix, or the number of a configured key */

@@ -173,11 +173,9 @@ int quota_check_tokens(struct request *r, uint64_t n_prompt, uint64_t now_ns, er
     return refused ? refuse(r, &why, e) : 0;
 }
 
-void quota_take_tokens(struct request *r, uint64_t now_ns) {
+void quota_take_tokens(struct request *r, uint64_t n, uint64_t now_ns) {
     struct quotas *all = &r->http->quotas;
-    uint64_t used = r->prompt_tokens + r->completion_tokens, n = used - r->quota_tokens;
     if (!n || !is_limited(r, KEY_TOKENS_MINUTE, KEY_TOKENS_DAY + 1)) return;
-    r->quota_tokens = used;
     pthread_mutex_lock(&all->mu);
     struct quota *q = find_quota(all, r->key.number);
     if (q) take(q, r, true, n, now_ns);

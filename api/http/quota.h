@@ -37,8 +37,8 @@ void quotas_fini(struct quotas *q);
 bool quota_take_request(struct request *r, uint64_t now_ns);
 /* May r's key use n_prompt more tokens? ERR_QUOTA. */
 int quota_check_tokens(struct request *r, uint64_t n_prompt, uint64_t now_ns, err *e);
-/* Takes the tokens that r has used since the last call. */
-void quota_take_tokens(struct request *r, uint64_t now_ns);
+/* Takes n tokens from the buckets of r's key. */
+void quota_take_tokens(struct request *r, uint64_t n, uint64_t now_ns);
 
 /* Sequences of a key that run or wait. Zeroed: none. */
 struct quota_hold {

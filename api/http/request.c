@@ -3,10 +3,26 @@
 #include "api/http/http_int.h"
 
 #include "api/http/request.h"
+
 #include "api/http/route.h"
+#include "core/base/clock.h"
 
 #include <stdio.h>
 #include <string.h>
+
+void request_account(struct request *r) {
+    const struct http_setup *owner = &r->http->setup;
+    struct request_usage *was = &r->accounted;
+    struct request_usage now = {r->prompt_tokens > 0, r->prompt_tokens, r->cached_tokens,
+                                r->completion_tokens};
+    struct request_usage more = {
+        now.requests - was->requests, now.prompt_tokens - was->prompt_tokens,
+        now.cached_tokens - was->cached_tokens, now.completion_tokens - was->completion_tokens};
+    *was = now;
+    if (!more.prompt_tokens && !more.cached_tokens && !more.completion_tokens) return;
+    quota_take_tokens(r, more.prompt_tokens + more.completion_tokens, clock_now_ns());
+    if (owner->account) owner->account(r, &more);
+}
 
 void request_drop_body(struct request *r) {
     atomic_fetch_sub(&r->http->n_body_bytes, r->kept_bytes);

@@ -70,9 +70,12 @@ struct request {
     struct reply reply;
     struct answer_hold hold; /* of the reply's body */
     const struct job_ops *ops;
-    void *job;                                 /* of ops; NULL ops: none */
-    uint64_t prompt_tokens, completion_tokens; /* used so far: for the log, and for accounts */
-    uint64_t quota_tokens;                     /* of them, what the key's quota has paid */
+    void *job; /* of ops; NULL ops: none */
+    /* Used so far: for the log, and for accounts. Cached ones are prompt tokens, too. */
+    uint64_t prompt_tokens, cached_tokens, completion_tokens;
+    struct request_usage {
+        uint64_t requests, prompt_tokens, cached_tokens, completion_tokens;
+    } accounted; /* of them, what request_account has given away */
 };
 
 /* A request header's value (valid until the request ends) or NULL. */
@@ -93,6 +96,9 @@ void request_segment(const struct request *r, int k, char *dst, size_t n);
 /* The protocol of r's errors and headers: its route's, or the one that its path or a header belongs
  * to. NULL: OpenAI's. On the HTTP thread if r has no route or a shared one. */
 const struct protocol *request_protocol(const struct request *r);
+/* Takes what r used since the last call from its key's quota, and gives it to the owner's accounts.
+ * By the thread that has r. */
+void request_account(struct request *r);
 /* Frees the body: it is not needed any more. */
 void request_drop_body(struct request *r);
 /* Sets r->deadline_ns from the configuration and the timeout header. false: the header is wrong and

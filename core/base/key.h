@@ -18,10 +18,12 @@ enum key_limit {
     KEY_TOKENS_DAY,
     KEY_N_RATES,
     KEY_SEQUENCES = KEY_N_RATES, /* that run or wait at once */
+    KEY_WEIGHT,                  /* of its share where several wait; 0: 100 */
     KEY_N_LIMITS
 };
 /* The largest limit. */
 #define KEY_LIMIT_MAX 1000000000000
+enum { KEY_WEIGHT_MAX = 10000 };
 
 enum {
     KEY_PREFIX_BYTES = 12,  /* "ik_", 8 characters that name the key in logs, NUL */

@@ -158,6 +158,10 @@ struct engine_params {
     bool prompt_logprobs; /* events for prompt tokens 1..n-1 come first */
     bool ignore_eos;
     int priority; /* higher is more important */
+    /* Clients share the engine by their weights (fair shares of the scheduler); any number names
+     * one. weight 0: 100. */
+    uint64_t client;
+    uint32_t client_weight;
     /* Cached prefixes are shared only among requests of the same salt; zeros are a salt, too. */
     struct hash128 prefix_salt;
     const struct engine_logit_bias *bias; /* copied */
@@ -189,7 +193,8 @@ struct engine_request {
      * unknown. */
     uint32_t system_tokens, stable_tokens;
     /* Not NONE: nothing is generated; the prompt's hidden states become one vector
-     * (engine_stream_embedding). Of params only priority and prefix_salt count; n_choices is 1. */
+     * (engine_stream_embedding). Of params only priority, client and prefix_salt count; n_choices
+     * is 1. */
     enum engine_pooling pooling;
     /* A pooled prompt of two texts: the position of the second one's first token, for encoders with
      * token types. 0: it is one text. */

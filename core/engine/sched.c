@@ -32,6 +32,7 @@ struct sched {
     bool
         checkpoints; /* states are kept at checkpoints: there are state layers and a prefix cache */
     struct sched_item *items; /* (n_slots) */
+    struct shares shares;     /* of the clients of all sequences here */
 };
 
 static bool goes_before(const struct sched_seq *a, const struct sched_seq *b) {
@@ -102,6 +103,7 @@ int sched_add(sched *s, struct sched_seq *seq) {
     seq->was_admitted = seq->has_placeholder = false;
     seq->arrival = s->n_arrived++;
     seq->kv = NULL;
+    seq->share = shares_enter(&s->shares, seq->client, seq->weight);
     list_insert(&s->waiting, seq);
     s->n_new++;
     return 0;
@@ -118,6 +120,7 @@ static uint32_t gap(const struct sched_seq *seq) {
 
 static void stop_running(sched *s, struct sched_seq *seq) {
     list_remove(&s->running, seq);
+    seq->share->n_running--;
     kv_seq_free(s->cache, seq->kv);
     seq->kv = NULL;
     seq->n_computed = 0;
@@ -132,29 +135,45 @@ static void preempt(sched *s, struct sched_seq *seq) {
     list_insert(&s->waiting, seq);
 }
 
-/* Paused ones first, then the last of the running order. */
-static struct sched_seq *choose_victim(const sched *s) {
+static struct sched_seq *last_paused(const sched *s) {
     struct sched_seq *seq = s->running.last;
     while (seq && !seq->paused)
         seq = seq->prev;
-    return seq ? seq : s->running.last;
+    return seq;
 }
 
-/* Pass 1: reserves blocks for the known tokens of each running sequence. It goes from best to
- * worst, and a victim is paused or the worst, so a sequence that has its blocks in this pass keeps
- * them. */
+/* Does its client run more than its share? */
+static bool is_beyond_share(const sched *s, const struct share *share) {
+    return share->n_running > share_of(&s->shares, share, s->running.n);
+}
+
+/* The last in the order, up to that priority, that a client runs beyond its share; NULL: none. */
+static struct sched_seq *last_beyond_share(const sched *s, int priority) {
+    if (s->shares.n_active < 2) return NULL;
+    for (struct sched_seq *seq = s->running.last; seq && seq->priority <= priority; seq = seq->prev)
+        if (is_beyond_share(s, seq->share)) return seq;
+    return NULL;
+}
+
+/* Who gives its blocks to seq, which runs. */
+static struct sched_seq *choose_victim(const sched *s, const struct sched_seq *seq) {
+    struct sched_seq *victim = last_paused(s);
+    if (!victim) victim = last_beyond_share(s, seq->priority);
+    return victim ? victim : s->running.last;
+}
+
+/* Pass 1: reserves blocks for the known tokens of each running sequence, from best to worst. */
 static void reserve_running(sched *s) {
-    struct sched_seq *seq = s->running.first, *victim = NULL;
-    while (seq) {
+    for (struct sched_seq *seq = s->running.first, *next; seq; seq = next) {
+        struct sched_seq *victim = NULL;
         kv_window_trim(s->cache, seq->kv, seq->n_computed);
-        if (gap(seq))
-            while (victim != seq &&
-                   kv_seq_reserve(s->cache, seq->kv, seq->n_computed, seq->n_tokens)) {
-                victim = choose_victim(s);
-                preempt(s, victim);
-            }
-        if (victim == seq) break; /* it was the last one */
-        seq = seq->next;
+        next = seq->next;
+        if (!gap(seq)) continue;
+        while (victim != seq && kv_seq_reserve(s->cache, seq->kv, seq->n_computed, seq->n_tokens)) {
+            victim = choose_victim(s, seq);
+            if (victim == next) next = next->next;
+            preempt(s, victim);
+        }
     }
 }
 
@@ -202,16 +221,45 @@ static bool gives_way(const struct sched_seq *victim, const struct sched_seq *se
     return victim->paused || victim->priority < seq->priority;
 }
 
+/* Is seq, which waits, within its client's share of what would run, and are there other clients? */
+static bool is_owed(const sched *s, const struct sched_seq *seq) {
+    return s->shares.n_active > 1 &&
+           seq->share->n_running < share_of(&s->shares, seq->share, s->running.n);
+}
+
+/* Who makes room for seq, which waits; NULL: nobody. */
+static struct sched_seq *choose_giver(const sched *s, const struct sched_seq *seq) {
+    struct sched_seq *victim = last_paused(s);
+    if (!victim) victim = s->running.last;
+    if (victim && gives_way(victim, seq)) return victim;
+    return is_owed(s, seq) ? last_beyond_share(s, seq->priority) : NULL;
+}
+
+/* Blocks that the running sequences could give to seq at most. */
+static uint64_t most_given(sched *s, const struct sched_seq *seq) {
+    uint64_t n = 0;
+    bool owed = is_owed(s, seq);
+    for (struct sched_seq *r = s->running.last; r; r = r->prev) {
+        uint32_t own = share_of(&s->shares, r->share, s->running.n);
+        r->share->n_spare = owed && r->share->n_running > own ? r->share->n_running - own : 0;
+    }
+    for (const struct sched_seq *r = s->running.last; r; r = r->prev) {
+        bool spare = r->priority == seq->priority && r->share->n_spare;
+        if (!gives_way(r, seq) && !spare) continue;
+        if (r->share->n_spare) r->share->n_spare--;
+        n += kv_seq_n_blocks(r->kv);
+    }
+    return n;
+}
+
 /* Preempts for an admission, unless even all possible victims would not suffice. (+ 1: a copy of a
  * block shared with a victim may become unnecessary. One victim's live block is state enough.) */
 static bool make_room(sched *s, const struct sched_seq *seq) {
-    uint64_t n_most = (uint64_t)kv_n_free(s->cache) + 1;
-    for (const struct sched_seq *r = s->running.first; r; r = r->next)
-        if (gives_way(r, seq)) n_most += kv_seq_n_blocks(r->kv);
+    uint64_t n_most = (uint64_t)kv_n_free(s->cache) + 1 + most_given(s, seq);
     if (n_most < start_need(s, seq).blocks) return false;
     while (!has_room(s, seq)) {
-        struct sched_seq *victim = choose_victim(s);
-        if (!victim || !gives_way(victim, seq)) return false;
+        struct sched_seq *victim = choose_giver(s, seq);
+        if (!victim) return false;
         preempt(s, victim);
     }
     return true;
@@ -231,6 +279,7 @@ static bool start_sequence(sched *s, struct sched_seq *seq) {
     list_remove(&s->waiting, seq);
     list_insert(&s->running, seq);
     seq->state = SCHED_RUNNING;
+    seq->share->n_running++;
     seq->leader = NULL;
     seq->kv = blocks;
     seq->n_computed = n_cached;
@@ -240,6 +289,7 @@ static bool start_sequence(sched *s, struct sched_seq *seq) {
     if (!seq->was_admitted) {
         seq->was_admitted = true;
         seq->n_cached = n_cached;
+        share_charge(seq->share, seq->n_tokens - n_cached, 0);
         s->n_new--;
     }
     return true;
@@ -265,20 +315,34 @@ static void load_add(const sched *s, struct load *l, const struct sched_seq *seq
     l->asked += min_u32(gap(seq), part ? part : 1);
 }
 
+static bool is_due_before(const struct share *a, const struct share *b) {
+    return a->counter != b->counter ? a->counter < b->counter : a->n_running < b->n_running;
+}
+
+/* The next one to admit of seq and those after it, which all wait; NULL: none. */
+static struct sched_seq *next_waiting(const sched *s, struct sched_seq *seq) {
+    struct sched_seq *best = NULL;
+    for (; seq && (!best || seq->priority == best->priority); seq = seq->next) {
+        if (seq->paused || waits_for_leader(s, seq)) continue;
+        if (!best || is_due_before(seq->share, best->share)) best = seq;
+        if (s->shares.n_active < 2) break;
+    }
+    return best;
+}
+
 /* Pass 2, strictly in order: a sequence that does not fit yet holds back those after it, so that
- * small requests cannot starve a big one. Victims of make_room are paused or come later in the
- * order, so this loop does not miss them. */
+ * small requests cannot starve a big one. */
 static void admit_waiting(sched *s) {
     struct load l = {0};
     for (const struct sched_seq *r = s->running.first; r; r = r->next)
         load_add(s, &l, r);
-    for (struct sched_seq *seq = s->waiting.first, *next; seq; seq = next) {
-        next = seq->next;
-        if (seq->paused || waits_for_leader(s, seq)) continue;
+    struct sched_seq *seq, *from = s->waiting.first;
+    while ((seq = next_waiting(s, from))) {
         if (l.asked >= prefill_budget(s, l.n_decode)) return;
         if (!has_room(s, seq) && !make_room(s, seq)) return;
-        next = seq->next;
+        from = seq->next;
         if (!start_sequence(s, seq)) return;
+        if (s->shares.n_active > 1) from = s->waiting.first; /* counters have changed */
         load_add(s, &l, seq);
     }
 }
@@ -329,12 +393,26 @@ static void take_whole(sched *s, struct sched_plan *plan) {
     }
 }
 
+/* The sequence that gets half of the rows for prefill; NULL: none is behind. */
+static const struct sched_seq *leading_prefill(const sched *s) {
+    const struct sched_seq *best = NULL;
+    for (const struct sched_seq *r = s->running.first; r; r = r->next) {
+        if (gap(r) < 2) continue;
+        if (best && r->priority != best->priority) break;
+        if (!best || is_due_before(r->share, best->share)) best = r;
+        if (s->shares.n_active < 2) break;
+    }
+    return best;
+}
+
 /* Pass 3. */
 static void share_budget(sched *s, struct sched_plan *plan) {
     struct load l = {0};
     for (const struct sched_seq *r = s->running.first; r; r = r->next)
         load_add(s, &l, r);
-    uint32_t left = prefill_budget(s, l.n_decode), n_behind = l.n_prefill, n = 0;
+    uint32_t left = prefill_budget(s, l.n_decode), n_others = l.n_prefill - 1, n = 0;
+    const struct sched_seq *lead = leading_prefill(s);
+    uint32_t reserved = (left + 1) / 2; /* for lead, until it has had its turn */
     uint32_t prompt_logprob_left =
         s->config.max_prompt_logprob_rows ? s->config.max_prompt_logprob_rows : UINT32_MAX;
     for (struct sched_seq *seq = s->running.first; seq; seq = seq->next) {
@@ -345,10 +423,14 @@ static void share_budget(sched *s, struct sched_plan *plan) {
             give_rows(s, item, 1, &prompt_logprob_left);
             continue;
         }
-        bool first = n_behind == l.n_prefill;
-        left -= give_rows(s, item, first ? (left + 1) / 2 : (left + n_behind - 1) / n_behind,
-                          &prompt_logprob_left);
-        n_behind--;
+        if (seq == lead) {
+            left -= give_rows(s, item, reserved, &prompt_logprob_left);
+            reserved = 0;
+        } else {
+            uint32_t want = (left - reserved + n_others - 1) / n_others;
+            left -= give_rows(s, item, want, &prompt_logprob_left);
+            n_others--;
+        }
     }
     for (uint32_t i = 0; i < n; i++) {
         struct sched_item *item = &s->items[i];
@@ -387,6 +469,7 @@ void sched_commit(sched *s, const struct sched_plan *plan) {
         struct sched_seq *seq = plan->items[i].seq;
         uint32_t checkpoint = next_checkpoint(s, seq, seq->n_computed);
         seq->n_computed += plan->items[i].n_rows;
+        if (plan->items[i].wants_logits && !seq->pooled) share_charge(seq->share, 0, 1);
         commit_known(s, seq);
         kv_states_advance(s->cache, seq->kv, seq->n_computed, seq->n_computed == checkpoint);
     }
@@ -428,6 +511,8 @@ void sched_remove(sched *s, struct sched_seq *seq) {
         list_remove(&s->waiting, seq);
         if (!seq->was_admitted) s->n_new--;
     }
+    if (seq->share) shares_leave(&s->shares, seq->share);
+    seq->share = NULL;
     seq->state = SCHED_DONE;
     for (struct sched_seq *w = s->waiting.first; w; w = w->next)
         if (w->leader == seq) w->leader = NULL;
@@ -454,6 +539,25 @@ uint64_t sched_n_preemptions(const sched *s) {
 
 uint64_t sched_n_recomputed(const sched *s) {
     return s->n_recomputed;
+}
+
+static uint32_t count_share(const struct list *l, const struct share *share) {
+    uint32_t n = 0;
+    for (const struct sched_seq *seq = l->first; seq; seq = seq->next)
+        n += seq->share == share;
+    return n;
+}
+
+static int check_shares(const sched *s, err *e) {
+    for (uint32_t i = 0; i < s->shares.n; i++) {
+        const struct share *share = &s->shares.all[i];
+        uint32_t running = count_share(&s->running, share);
+        if (share->n_running != running ||
+            share->n_seqs != running + count_share(&s->waiting, share))
+            return err_set(e, ERR_INVALID, "sched: client %llu has %u sequences, %u running",
+                           (unsigned long long)share->client, share->n_seqs, share->n_running);
+    }
+    return 0;
 }
 
 static int check_list(const struct list *l, enum sched_state state, uint32_t *n_new, err *e) {
@@ -483,6 +587,7 @@ int sched_check(const sched *s, err *e) {
     uint32_t n_new = 0, n_new_running = 0;
     int rc = check_list(&s->waiting, SCHED_WAITING, &n_new, e);
     if (!rc) rc = check_list(&s->running, SCHED_RUNNING, &n_new_running, e);
+    if (!rc) rc = check_shares(s, e);
     if (rc) return rc;
     if (n_new_running || n_new != s->n_new || n_new > s->config.max_queue ||
         s->running.n > s->n_slots)

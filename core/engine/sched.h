@@ -2,14 +2,18 @@
  * thread, no device; tests drive it with a KV cache that only keeps books.
  *
  * There is no prefill or decode phase. A sequence has n_computed and n_tokens, and a plan closes
- * the gap within a budget of max_batch_tokens. "The order" is priority, then arrival. Policy:
+ * the gap within a budget of max_batch_tokens. "The order" is priority, then arrival. If sequences
+ * of several clients are here, each is due a share of what runs, by its weight. Policy:
  *   1. Every running sequence that is one token behind (decoding) gets that token.
  *   2. The rest of the budget goes to sequences that are further behind (prefill, recompute). In
- *      the order: the first gets at least half of it, the others share the rest evenly, and what a
+ *      the order: the first gets at least half of it (with several clients, the first of the
+ * highest priority whose client's counter is lowest), the others share the rest evenly, and what a
  *      sequence does not need goes to the others. While any sequence decodes, prefill_chunk is the
  *      budget of all of them. Sequences whose every row needs logits (all_rows, unless pooled)
  *      share max_prompt_logprob_rows in the order, decoding ones included.
- *   3. Waiting sequences are admitted strictly in the order; preempted ones keep their arrival. A
+ *   3. Waiting sequences are admitted strictly in the order; preempted ones keep their arrival.
+ * With several clients, of the highest priority the first of the client with the lowest virtual
+ *      token counter is next (shares.h); of equal counters, of the client that runs fewer. A
  *      sequence that does not fit holds back all after it, so none starves except under a steady
  *      load of higher priority. An admission requires a free slot, budget (each prompt counts up to
  *      prefill_chunk / 4, so that several long prompts share a step and short ones join them), and
@@ -19,13 +23,16 @@
  *      layers it also requires a free or cached state block, and the hit's state if it is unused;
  *      with a prefix cache, too, no more sequences run than half of the state blocks, so that the
  *      others can keep prefixes. An admission preempts only paused sequences and those of lower
- *      priority, and none if that would not suffice.
+ *      priority; and, while its client runs less than its share, those of the same priority that
+ *      other clients run beyond theirs; and none if that would not suffice.
  *   4. When a running sequence cannot reserve its blocks, a paused one, otherwise the last in the
- *      order, is preempted (its blocks are freed, n_computed = 0, it waits again) until the
- *      reservation succeeds or the sequence itself is the victim. So the first in the order always
- *      advances, and everything ends because any single sequence fits the cache (sched_add checks
- *      it, and there are at least two state blocks). No running sequence ever needs another state
- *      block: one is taken at a checkpoint only if it is free or cached.
+ *      order of those that clients run beyond their share and that are not more important,
+ * otherwise the last in the order, is preempted (its blocks are freed, n_computed = 0, it waits
+ * again) until the reservation succeeds or the sequence itself is the victim. So the first in the
+ * order that is within its client's share always advances, and everything ends because any single
+ * sequence fits the cache (sched_add checks it, and there are at least two state blocks). No
+ * running sequence ever needs another state block: one is taken at a checkpoint only if it is free
+ * or cached.
  *   5. A paused sequence (its stream is full) is neither planned nor admitted. It keeps its blocks
  *      and its slot until another sequence needs them.
  *   6. A fork waits in the queue, without holding back others, until its leader has computed the
@@ -51,6 +58,7 @@
 #define INFERD_ENGINE_SCHED_H
 
 #include "core/base/err.h"
+#include "core/engine/shares.h"
 #include "core/kv/kv.h"
 
 #include <stdbool.h>
@@ -66,6 +74,8 @@ struct sched_seq {
     int32_t *tokens; /* (capacity) prompt, then generated; owner's memory */
     uint32_t n_tokens, capacity, n_prompt;
     int priority;
+    uint64_t client;     /* whose share it takes; any number */
+    uint32_t weight;     /* of that client; 0: SHARE_WEIGHT */
     struct hash128 salt; /* cached blocks are shared only with sequences of the same salt */
     bool paused;         /* owner, at any time between steps: do not plan (its stream is full) */
     bool all_rows; /* owner: compute every token, take none from the prefix cache, and return every
@@ -80,6 +90,7 @@ struct sched_seq {
     struct sched_seq *leader; /* a queued or running sequence whose first n_prompt tokens are this
                                  one's, or NULL (always with all_rows); the scheduler clears it */
 
+    struct share *share; /* of its client, from sched_add to sched_remove */
     enum sched_state state;
     bool has_placeholder; /* its last token is not known yet (sched_add_placeholder) */
     uint32_t n_computed;  /* tokens whose K/V are valid, or will be when all committed steps end */

@@ -31,6 +31,7 @@ int cmd_stop(int argc, char **argv, err *e);
 int cmd_rm(int argc, char **argv, err *e);
 int cmd_models(int argc, char **argv, err *e);
 int cmd_keys(int argc, char **argv, err *e);
+int cmd_usage(int argc, char **argv, err *e);
 int cmd_pull(int argc, char **argv, err *e);
 int cmd_kv(int argc, char **argv, err *e);
 int cmd_config(int argc, char **argv, err *e);

@@ -40,14 +40,15 @@ static const char *const limit_names[KEY_N_LIMITS] = {[KEY_REQUESTS_MINUTE] = "r
                                                       [KEY_REQUESTS_DAY] = "requests_per_day",
                                                       [KEY_TOKENS_MINUTE] = "tokens_per_minute",
                                                       [KEY_TOKENS_DAY] = "tokens_per_day",
-                                                      [KEY_SEQUENCES] = "sequences"};
+                                                      [KEY_SEQUENCES] = "sequences",
+                                                      [KEY_WEIGHT] = "weight"};
 
 #define OPTION_JSON(C, WHAT)                                                                       \
     { .name = "json", .kind = OPTION_SWITCH, .target = &(C)->json, .help = WHAT }
 #define OPTION_LIMIT(C, LIMIT, NAME, HELP)                                                         \
     {                                                                                              \
         .name = NAME, .kind = OPTION_NUMBER, .target = &(C)->limits[LIMIT], .value = "N",          \
-        .help = HELP, .max = KEY_LIMIT_MAX                                                         \
+        .help = HELP, .max = (LIMIT) == KEY_WEIGHT ? KEY_WEIGHT_MAX : KEY_LIMIT_MAX                \
     }
 #define OPTIONS_OF_KEY(C)                                                                          \
     {.name = "scopes",                                                                             \
@@ -73,6 +74,8 @@ static const char *const limit_names[KEY_N_LIMITS] = {[KEY_REQUESTS_MINUTE] = "r
         OPTION_LIMIT(C, KEY_TOKENS_DAY, "tokens-per-day", "the same over a day"),                  \
         OPTION_LIMIT(C, KEY_SEQUENCES, "sequences",                                                \
                      "answers that run or wait at once; 0: no limit"),                             \
+        OPTION_LIMIT(C, KEY_WEIGHT, "weight",                                                      \
+                     "its share where keys compete, relative to the others' (0: 100)"),            \
     {                                                                                              \
         .name = "label", .kind = OPTION_TEXT, .target = &(C)->label, .value = "TEXT",              \
         .help = "a note for those who list the keys"                                               \

@@ -92,19 +92,16 @@ static void tokens_leave_a_debt(void) {
     r->key.limits[KEY_TOKENS_MINUTE] = 600;
     CHECK(quota_check_tokens(r, 5000, begin, &e) ==
           0); /* more than the limit, from a full bucket */
-    r->prompt_tokens = 1000;
-    quota_take_tokens(r, begin);
-    quota_take_tokens(r, begin); /* nothing new */
+    quota_take_tokens(r, 1000, begin);
+    quota_take_tokens(r, 0, begin);
     CHECK(quota_check_tokens(r, 1, begin, &e) == ERR_QUOTA && r->retry_after_ms == 40101);
     CHECK(strstr(e.msg, "Limit 600, Used 600, Requested 1. "));
-    r->completion_tokens = 200;
-    quota_take_tokens(r, begin + 10 * second);
+    quota_take_tokens(r, 200, begin + 10 * second);
     CHECK(quota_check_tokens(r, 1, begin + 60 * second, &e) == ERR_QUOTA);
     CHECK(quota_check_tokens(r, 1, begin + 60 * second + second / 5, &e) == 0);
     expect_headers(begin + 90 * second, "tokens", "300", "30s");
     r->key.limits[KEY_TOKENS_MINUTE] = 1; /* the largest numbers do not overflow */
-    r->prompt_tokens = UINT64_MAX / 2;
-    quota_take_tokens(r, begin);
+    quota_take_tokens(r, UINT64_MAX / 2, begin);
     CHECK(quota_check_tokens(r, UINT64_MAX / 2, begin, &e) == ERR_QUOTA);
     stop();
 }

@@ -35,6 +35,7 @@ static struct {
     struct live live[MAX_LIVE];
     uint32_t *stamp; /* (slots) last step that wrote it */
     bool windowed[2];
+    uint32_t n_clients;
     uint32_t step, failures; /* failures: percent of steps */
     uint64_t n_finished, n_cancelled, n_forked, n_cached_tokens, n_evicted, n_copied, n_lost;
     uint64_t n_preempted, n_window_evicted, n_windowless;
@@ -103,6 +104,7 @@ static void open_round(void) {
     t.kc.max_seqs = n_slots + rnd(2);
     t.kc.prefix_cache = chance(85);
     t.failures = chance(20) ? 25 : 1;
+    t.n_clients = chance(40) ? 1 : 2 + rnd(4);
     t.sc.max_sequences = n_slots;
     t.sc.max_batch_tokens = 1 + rnd(40);
     t.sc.prefill_chunk = 1 + rnd(20);
@@ -146,6 +148,8 @@ static bool add_live(struct live *q, struct live *leader) {
     if (leader) q->s.salt = leader->s.salt;
     q->s.priority = leader ? leader->s.priority : chance(80) ? 0 : (int)rnd(3);
     q->s.all_rows = !leader && chance(5);
+    q->s.client = rnd(t.n_clients);
+    q->s.weight = t.n_clients > 1 ? rnd(3) * 50 : 0;
     q->n_target = n_prompt + rnd(q->s.capacity - n_prompt + 1);
     extend_text(q, 0);
     int rc = sched_add(t.s, &q->s);
