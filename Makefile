@@ -72,7 +72,7 @@ UNIT_C := $(wildcard tests/unit/test_*.c)
 ONE_THREAD := api_parse api_responses api_tools base bpe chat_builtin chat_cut chat_parser chat_shapes \
               chat_syntax config fim gemm gguf grammar_dfa grammar_format grammar_gbnf \
               grammar_number grammar_regex grammar_schema hf_model json kv_collision kv_states kv_windows pace qtype \
-              rope safetensors sampler sched sched_random sched_states text tokenizer_rules vocab_write
+              rope safetensors sampler quota sched sched_fair sched_random sched_states text tokenizer_rules vocab_write
 # What QUICK=1 leaves out, in every build: they compute long.
 SLOW_UNIT  := arch arch_forward attention backend chat_cut engine_grammar gemm golden linear metal_% moe model qtype \
               quantize rope_store sample tokenizer tokenizer_rules grammar_% bpe vocab_write
@@ -81,7 +81,7 @@ SLOW_UNIT  := arch arch_forward attention backend chat_cut engine_grammar gemm g
 ASAN_SLOW  := cuda_% parallel pace sched sched_random sched_states sampler embeddings worker_grammar delta_net
 # What QUICK=1 leaves in of `make tsan`: threads that share state. The other programs start the same threads
 # without asking more of them.
-THREADED   := api api_faults conns continuation engine file_map keys kvstore kvstore_memory model_ahead models ops \
+THREADED   := api api_faults conns continuation engine file_map keys kvstore kvstore_memory ledger model_ahead models ops \
               parallel pool registry responses_store tier watch work_pool worker worker_deadline worker_grammar worker_states
 IS_TSAN    := $(findstring -fsanitize=thread,$(SAN))
 LEFT_OUT   := $(if $(IS_TSAN),$(ONE_THREAD)) $(if $(QUICK),$(SLOW_UNIT) $(if $(findstring =address,$(SAN)),$(ASAN_SLOW)) \
