@@ -216,6 +216,7 @@ static void end_restore(engine *en, struct tier_restore *r, bool commit) {
         uint32_t after = r->n_whole * en->config.block_tokens;
         bool state = r->has_state && r->n_whole == r->n_blocks;
         kv_import_commit(en->cache, r->seq, r->tokens, r->n_whole, state);
+        tier_note_names(en, r->seq, r->names, r->n_whole);
         en->totals.restored_tokens_total += after - before;
     } else {
         kv_states_lost(en->cache, r->seq);

@@ -19,7 +19,8 @@
 #define QUEUE_WAIT_NS 10000000 /* until a draft may be free again */
 
 enum { STEP_BYTES = 1 << 20, STEP_PART = 50, IDLE_BYTES = 8 << 20 };
-enum { RUNS_LOOKED_AT = 64 }; /* of one call that are not worth it */
+/* Runs of one call that turn out not to be worth it, or stored already: each costs O(chain). */
+enum { RUNS_LOOKED_AT = 64, RUNS_BETWEEN_STEPS = 4 };
 
 /* ---- open and close ---- */
 
@@ -115,6 +116,15 @@ int tier_name_prompt(struct engine_stream *st) {
     return 0;
 }
 
+void tier_note_names(engine *en, const kv_seq *s, const struct kvstore_name *names, uint32_t n) {
+    struct tier *t = &en->tier;
+    const int32_t *blocks = kv_table(s);
+    for (uint32_t i = 0; i < n; i++) {
+        t->names[blocks[i]] = names[i];
+        t->named[blocks[i]] = kv_block_entered(en->cache, (uint32_t)blocks[i]);
+    }
+}
+
 /* Names the run's blocks, remembering those of all blocks of its chain. */
 static void name_run(engine *en, const struct kv_run *run, struct kvstore_name *names) {
     struct tier *t = &en->tier;
@@ -177,7 +187,7 @@ static bool begin_draft(engine *en, bool all) {
     struct tier *t = &en->tier;
     struct kvstore_name names[KV_RUN_BLOCKS];
     struct kv_run *run = &t->save.run;
-    for (int tries = 0; tries < RUNS_LOOKED_AT; tries++) {
+    for (int tries = all ? RUNS_LOOKED_AT : RUNS_BETWEEN_STEPS; tries > 0; tries--) {
         if (!kv_run_next(en->cache, !all, en->n_in_flight, kvstore_max_blocks(t->space), run)) {
             t->saved_all = t->saved_all || (all && !en->n_in_flight);
             return false;

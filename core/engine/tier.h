@@ -17,7 +17,7 @@
  * at the block before. So does the time in which the tokens could be computed, a second at least.
  * With recurrent layers the target is the deepest block with a state, in windowed ones the deepest
  * whose whole window is stored; cut short, both are of little use. Sequences that want the same
- * blocks wait together. */
+ * blocks wait together. Beginning one allocates, between steps. */
 #ifndef INFERD_ENGINE_TIER_H
 #define INFERD_ENGINE_TIER_H
 
@@ -87,6 +87,11 @@ int tier_open(struct engine *en, const struct engine_config *config, err *e);
 void tier_close(struct engine *en); /* after the worker; also after a tier_open that failed */
 /* Any thread: names the prompt's blocks. ERR_NOMEM. */
 int tier_name_prompt(struct engine_stream *st);
+
+/* Worker: the first n blocks of s, which are cached, have these names, so that a long chain need
+ * not be named again to store what follows. */
+void tier_note_names(struct engine *en, const kv_seq *s, const struct kvstore_name *names,
+                     uint32_t n);
 
 /* Worker: may pause a new sequence. */
 void tier_add(struct engine *en, struct engine_stream *st);

@@ -227,9 +227,10 @@ kv_seq *kv_import_begin(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
 
 void kv_import_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_blocks, bool state) {
     const uint32_t n_tokens = n_blocks * c->config.block_tokens;
+    const uint32_t first = s->n_valid / c->config.block_tokens; /* those before were cached */
     if (n_tokens <= s->n_valid) return;
     kv_commit(c, s, tokens, n_tokens);
-    for (uint32_t i = 0; i < n_blocks; i++)
+    for (uint32_t i = first; i < n_blocks; i++)
         c->blocks[s->table[i]].kept = true;
     if (!state) return;
     kv_states_advance(c, s, n_tokens, true);

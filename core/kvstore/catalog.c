@@ -144,12 +144,12 @@ static int open_writable(kvstore_catalog *c, const char *path, const uint8_t *se
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
     const bool was_there = access(path, F_OK) == 0;
     int rc = open_db(c, path, flags, e);
-    *anew = false;
+    if (anew) *anew = false;
     if (!rc && was_there && is_ours(c, secret_id))
         return run(c, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL", e);
     close_db(c);
     remove_files(path);
-    *anew = was_there;
+    if (anew) *anew = was_there;
     rc = open_db(c, path, flags, e);
     if (!rc) rc = run(c, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL", e);
     return rc ? rc : make_tables(c, secret_id, e);

@@ -228,7 +228,7 @@ static void test_eviction(void) {
 
 /* Another tenant neither gets what was stored nor learns that it is there. */
 static void test_tenants(void) {
-    int32_t text[MOST], want[ANSWER], got[ANSWER];
+    int32_t text[MOST], want[ANSWER] = {0}, got[ANSWER] = {0};
     snprintf(path, sizeof path, "tests/golden/arch/llama/hf");
     if (!device_serves(path)) return;
     fresh_folder();
@@ -280,7 +280,7 @@ static void test_identity(void) {
 
 /* The choices of a request wait for one restore. */
 static void test_choices(void) {
-    int32_t text[MOST], want[ANSWER], got[ANSWER];
+    int32_t text[MOST], want[ANSWER] = {0}, got[ANSWER] = {0};
     snprintf(path, sizeof path, "tests/golden/arch/llama/hf");
     if (!device_serves(path)) return;
     fresh_folder();
@@ -327,7 +327,7 @@ static void damage_all(bool cut) {
 static void test_damage(void) {
     static const char *const names[] = {"llama", "gemma3", "qwen35"};
     for (int k = 0; k < 6; k++) {
-        int32_t text[MOST], want[ANSWER], got[ANSWER];
+        int32_t text[MOST], want[ANSWER] = {0}, got[ANSWER] = {0};
         const bool cut = k % 2;
         snprintf(path, sizeof path, "tests/golden/arch/%s/hf", names[k / 2]);
         if (!strstr(names[k / 2], models) || !device_serves(path)) continue;
@@ -356,7 +356,7 @@ static void test_damage(void) {
 
 /* Every call to the file system fails in turn while one is read back: the answer is the same. */
 static void test_failing_reads(void) {
-    int32_t text[MOST], want[ANSWER], got[ANSWER];
+    int32_t text[MOST], want[ANSWER] = {0}, got[ANSWER] = {0};
     snprintf(path, sizeof path, "tests/golden/arch/llama/hf");
     if (!device_serves(path)) return;
     fresh_folder();
