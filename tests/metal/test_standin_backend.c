@@ -102,10 +102,13 @@ static void barriers_where_needed(void) {
     struct op_gather op = {
         .x = s.out, .rows = s.ids, .n_out_rows = 1, .n_cols = N_COLS, .out = other.out};
     CHECK(backend_gather(be, &op) == 0 && metalsim_barriers() == before + 2);
+    CHECK(embed(&s) == 0 && metalsim_barriers() == before + 3); /* writes what gather reads */
     CHECK(metalsim_needless_barriers() == 0);
     metalsim_set_delay_ms(30);
     CHECK(backend_flush(be, &e) == 0);
-    fixture_fini(&other);
+    backend_buf_free(other.out);
+    backend_buf_free(other.ids);
+    backend_weight_free(other.w);
     metalsim_set_delay_ms(0);
     CHECK(embed(&s) == 0); /* encoded, not flushed */
     fixture_fini(&s);

@@ -2,6 +2,7 @@
  * requests of many sizes, alone and together, make no pipeline, and a kernel that the compiler
  * rejects is known before the first request. */
 #include "tests/metal/standin/framework/metalsim.h"
+#include "tests/metal/standin/runtime/msl_traffic.h"
 #include "tests/support/engine_kit.h"
 #include "tests/support/gguf_make.h"
 
@@ -52,7 +53,11 @@ static void nothing_is_compiled_later(void) {
     char path[64];
     make_model(path, sizeof path);
     const struct engine_config c = config_of(path);
+    struct metalsim_kernel k;
+    metalsim_traffic_reset();
     engine *en = kit_open(&c);
+    metalsim_traffic_stop();
+    CHECK(metalsim_traffic("linear_vector", &k) != 0); /* nothing was computed */
     if (!en) return;
     const long compiled = metalsim_live(METALSIM_PIPELINE);
     CHECK(compiled > 5);
