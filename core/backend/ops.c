@@ -222,8 +222,9 @@ static int check_paged_attention(const backend *be, const struct op_paged_attent
     uint64_t out_cols = (uint64_t)a->n_heads * backend_kv_v_dim(&a->kv);
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
         a->n_heads % a->kv.n_kv_heads || (a->sinks && !is_vector(be, a->sinks, a->n_heads)) ||
-        !factor_ok(a->softcap) || !mem_mul(a->n_seqs, a->table_stride, &n_table) ||
-        (a->n_rows && !a->table_stride) ||
+        (a->slopes && (a->softcap != 0 || a->kv.v_dim || !is_vector(be, a->slopes, a->n_heads))) ||
+        (a->chunked && (a->both_ways || !a->window)) || !factor_ok(a->softcap) ||
+        !mem_mul(a->n_seqs, a->table_stride, &n_table) || (a->n_rows && !a->table_stride) ||
         a->max_context > (uint64_t)a->table_stride * a->kv.block_tokens)
         return ERR_INVALID;
     if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, out_cols) ||

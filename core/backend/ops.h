@@ -220,11 +220,13 @@ struct op_rope_store {
 /* out[row] = softmax(score) V, score = scale * q[row] K^T, over positions 0..pos[row] of the row's
  * sequence (with window: the last `window` of them), read through its block table; with both_ways
  * over all positions up to that of the sequence's last row (with window: those less than `window`
- * away): all its rows must be in the op, in ascending order. Query head h uses KV head h / (n_heads
- * / n_kv_heads). softcap: score = softcap * tanh(score / softcap). sinks: the softmax of head h has
- * one more term exp(sinks[h]), without a value. The rows of a sequence are contiguous: rows
- * row_start[s] .. row_start[s+1]-1 belong to sequence s. Prefill chunks and decode rows mix freely.
- * Block tables: (n_seqs, table_stride) i32. */
+ * away): all its rows must be in the op, in ascending order; with chunked over those of its own
+ * chunk of `window` positions, counted from 0, up to pos[row]. Query head h uses KV head h /
+ * (n_heads / n_kv_heads). slopes (ALiBi): score -= slopes[h] * |pos[row] - position|. softcap:
+ * score = softcap * tanh(score / softcap). sinks: the softmax of head h has one more term
+ * exp(sinks[h]), without a value. The rows of a sequence are contiguous: rows row_start[s] ..
+ * row_start[s+1]-1 belong to sequence s. Prefill chunks and decode rows mix freely. Block tables:
+ * (n_seqs, table_stride) i32. */
 struct op_paged_attention {
     const backend_buf *q;         /* (n_rows, n_heads, head_dim) f32 */
     const backend_buf *pos;       /* (n_rows) i32 */
@@ -234,8 +236,10 @@ struct op_paged_attention {
     uint32_t max_context; /* above every pos, <= table_stride * block_tokens; 0: that product */
     uint32_t window;      /* 0: all positions */
     bool both_ways;
-    float scale, softcap;        /* softcap 0: none */
-    const backend_weight *sinks; /* (1, n_heads) f32 or NULL */
+    bool chunked;                 /* only with window, without both_ways */
+    float scale, softcap;         /* softcap 0: none */
+    const backend_weight *sinks;  /* (1, n_heads) f32 or NULL */
+    const backend_weight *slopes; /* likewise; without softcap and kv.v_dim */
     struct backend_kv kv;
     backend_buf *out; /* (n_rows, n_heads, backend_kv_v_dim) f32 */
 };
