@@ -19,6 +19,8 @@ architecture allows it. Options:
   mtp     a layer that predicts further tokens ("key": config.json counts it; "tensors": it does not;
           "layer": it is named as a layer after the last, and counted)
   lengths, greedy  of prompts, if others than usual (make.py)
+  around  members of config.json beside a text and a vision part
+  of_class  the class of the model, where no auto class knows its type
   maker   weights and config.json under the names of a maker whose model transformers lacks (renamed.py): the
           layers are those of another family that computes the same
 """
