@@ -24,7 +24,6 @@ enum {
 /* Keys that would change the forward pass in ways that it does not implement. */
 static const char *const refused_keys[] = {
     "attention.clamp_kqv",
-    "attention.max_alibi_bias",
     "attention.chunk_size",
     "attention.output_scale",
     "attention.value_scale",
@@ -106,6 +105,7 @@ static int refuse_keys_of_others(struct model_keys *k, const struct model_arch *
         {arch->attention_temperature, "attention.temperature_length"},
         {arch->expert_step, step_key},
         {arch->short_conv, "shortconv.l_cache"},
+        {arch->alibi_by_key, "attention.max_alibi_bias"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int rc = rows[i].known ? 0 : model_keys_refuse(k, &rows[i].key, 1, e);
@@ -564,8 +564,10 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (a->gemma4 && (rc = model_gemma4_read(&k, hp, e))) ||
         (rc = model_hparams_read_rope(&k, a, hp, e)) || (rc = read_norms(&k, a, hp, e)) ||
         (rc = read_pooling(&k, a, hp, e)) || (a->encoder && (rc = model_encoder_read(g, hp, e))) ||
-        (rc = read_scales(&k, a, hp, e)) || (rc = read_experts(&k, a, hp, e)) ||
-        (rc = refuse_keys(&k, a, e)) || (rc = read_tensors(g, hp, e)))
+        (!a->encoder && a->learned_positions && (rc = model_positions_read(g, hp, e))) ||
+        (rc = model_hparams_read_alibi(&k, a, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
+        (rc = read_experts(&k, a, hp, e)) || (rc = refuse_keys(&k, a, e)) ||
+        (rc = read_tensors(g, hp, e)))
         return rc;
     if (gguf_get_u64(g, model_key(&k, "vocab_size"), &n_vocab, NULL) == 0 && n_vocab != hp->n_vocab)
         return err_set_param(e, ERR_FORMAT, k.key,

@@ -56,6 +56,7 @@ int model_store_attend_enqueue(model *m, const struct model_place *p, backend_bu
                    .scale = hp->attn_scale,
                    .softcap = hp->attn_softcap,
                    .sinks = l->sinks,
+                   .slopes = m->w.slopes,
                    .kv = *kv,
                    .out = out}};
     return backend_store_attend(m->be, &both);

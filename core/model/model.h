@@ -62,7 +62,7 @@ struct model_gemma4 {
     uint32_t n_per_layer;    /* width of the per-layer embeddings; 0: there are none */
 };
 
-/* Encoders (BERT and its successors); zeros of other models. */
+/* Encoders (BERT and its successors), and other models with learned positions; zeros of others. */
 struct model_encoder {
     bool on;
     uint32_t n_positions; /* rows of learned position embeddings; 0: none */
@@ -136,6 +136,7 @@ struct model_hparams {
      * step as a whole, and only its hidden states mean something. */
     bool both_ways;
     bool attention_gate; /* attention's output *= sigmoid of a gate */
+    float alibi;         /* ALiBi's largest bias, from which slopes follow; 0: none */
     float q_log_scale;   /* q *= 1 + this * log(1 + floor(position / q_log_length)) */
     uint32_t q_log_length;
     float rms_eps;

@@ -654,4 +654,15 @@ FAMILIES = {
                     rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=32.0,
                                          beta_slow=1.0, original_max_position_embeddings=64,
                                          partial_rotary_factor=1.0))),
+    "gpt2-inner": dict(
+        seed=1216, type="gpt2", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
+        config=dict(n_embd=32, n_head=2, n_layer=2, n_positions=144, n_inner=72, layer_norm_epsilon=1e-5,
+                    tie_word_embeddings=True)),
+    "bloom-pairs": dict(
+        seed=1220, type="bloom", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=32, n_head=2, n_layer=2, layer_norm_epsilon=1e-5, tie_word_embeddings=True)),
+    "mpt-pairs": dict(
+        seed=1218, type="mpt", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
+        config=dict(d_model=32, n_heads=2, n_layers=2, expansion_ratio=4, max_seq_len=512, layer_norm_epsilon=1e-5,
+                    no_bias=True, tie_word_embeddings=True, attn_config=dict(alibi=True, alibi_bias_max=8))),
 }

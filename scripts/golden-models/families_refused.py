@@ -154,24 +154,13 @@ REFUSED = {
         seed=1215, type="gpt2", tokenizer="gpt2", outtype="f32",
         config=dict(n_embd=24, n_head=3, n_layer=3, n_positions=160, layer_norm_epsilon=1e-5,
                     tie_word_embeddings=True)),
-    "gpt2-inner": dict(
-        seed=1216, type="gpt2", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
-        config=dict(n_embd=32, n_head=2, n_layer=2, n_positions=144, n_inner=72, layer_norm_epsilon=1e-5,
-                    tie_word_embeddings=True)),
     "mpt": dict(
         seed=1217, type="mpt", tokenizer="gpt2", outtype="f32",
         config=dict(d_model=24, n_heads=3, n_layers=3, expansion_ratio=4, max_seq_len=512, layer_norm_epsilon=1e-5,
                     no_bias=True, tie_word_embeddings=True, attn_config=dict(alibi=True, alibi_bias_max=8))),
-    "mpt-pairs": dict(
-        seed=1218, type="mpt", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
-        config=dict(d_model=32, n_heads=2, n_layers=2, expansion_ratio=4, max_seq_len=512, layer_norm_epsilon=1e-5,
-                    no_bias=True, tie_word_embeddings=True, attn_config=dict(alibi=True, alibi_bias_max=8))),
     "bloom": dict(
         seed=1219, type="bloom", tokenizer="gpt2", outtype="f32",
         config=dict(hidden_size=24, n_head=3, n_layer=3, layer_norm_epsilon=1e-5, tie_word_embeddings=True)),
-    "bloom-pairs": dict(
-        seed=1220, type="bloom", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
-        config=dict(hidden_size=32, n_head=2, n_layer=2, layer_norm_epsilon=1e-5, tie_word_embeddings=True)),
     "falcon": dict(
         seed=1221, type="falcon", tokenizer="gpt2", outtype="f32",
         config=dict(hidden_size=48, num_attention_heads=4, num_hidden_layers=2, multi_query=True, parallel_attn=True,

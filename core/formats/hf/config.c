@@ -432,6 +432,7 @@ static int read_all(struct hf_reader *r) {
     r->rc = gguf_writer_set_str(r->keys, "general.architecture", c->family->arch, r->e);
     if (!r->rc) r->rc = gguf_writer_set_str(r->keys, "general.type", "model", r->e);
     if (traits & HF_ENCODER) return (rc = hf_read_packing(r)) ? rc : hf_read_encoder(r);
+    if (traits & HF_OLDER) return (rc = hf_read_packing(r)) ? rc : hf_read_older(r);
     if ((rc = check_members(r)) || (rc = read_sizes(r))) return rc;
     const bool nemotron = hf_is_nemotron(r);
     const char *eps_name = c->family->eps           ? c->family->eps

@@ -36,6 +36,7 @@ enum hf_trait {
     HF_SHORT_CONV = 1 << 18,   /* layers with a short convolution, and LFM2's names of members */
     HF_QKV_STACKED = 1 << 21,  /* query_key_value is all of Q, then of K, then of V */
     HF_KDA = 1 << 22,          /* layers with Kimi Delta Attention, and Kimi's names of members */
+    HF_OLDER = 1 << 23,        /* GPT-2, MPT and BLOOM, as hf/older.c reads them */
     HF_ROUTED = 1 << 24,       /* experts as hf/experts.c reads them */
     HF_PREDICTS = 1 << 25,     /* layers behind the others predict further tokens */
     HF_PARTIAL = 1 << 26,      /* a part of a head may be rotated */
@@ -295,6 +296,13 @@ int hf_packed_type(const struct hf_packed *k);
 int hf_read_gemma4(struct hf_reader *r);
 /* Is the tensor K or V of a layer that reads another layer's? */
 bool hf_gemma4_skips(const struct hf_config *c, const char *name);
+
+/* ---- hf/older.c ---- */
+
+/* All keys of GPT-2, MPT and BLOOM. */
+int hf_read_older(struct hf_reader *r);
+/* Gives a tensor's name the form that the tables have. name: with room for 32 bytes more. */
+void hf_older_rename(char *name);
 
 /* ---- hf/encoder.c ---- */
 

@@ -26,6 +26,7 @@ enum layout {
     GATE_UP,     /* all experts': gate's rows, then up's */
     OSS_GATE_UP, /* gpt-oss, transposed: gate's and up's columns alternate */
     OSS_DOWN,    /* transposed */
+    TURNED,      /* a matrix (inputs, outputs) */
     OSS_GATE_UP_BIAS,
     OSS_GATE_UP_BLOCKS, /* MXFP4: gate's and up's rows alternate */
     OSS_GATE_UP_SCALES,

@@ -168,6 +168,21 @@ static int map_qkv_by_head(struct hf_mapper *m, const struct safetensor *s, cons
     return 0;
 }
 
+/* A matrix whose file has inputs for rows. */
+static int map_turned(struct hf_mapper *m, const struct safetensor *s, const char *name) {
+    uint64_t i;
+    if (s->n_dims != 2) return hf_bad_shape(m, s, "a matrix");
+    int rc = hf_add_entry(m, name, &i);
+    if (!rc) rc = hf_set_sources(m, &m->entries[i], s, 1);
+    if (rc) return rc;
+    struct hf_recipe *k = &m->entries[i].recipe;
+    k->src_rows = k->n_cols = s->dims[0];
+    k->src_cols = k->n_rows = s->dims[1];
+    k->transposed = true;
+    hf_set_dims(&m->entries[i], 2);
+    return 0;
+}
+
 static int map_halves(struct hf_mapper *m, const struct safetensor *s, uint32_t layer) {
     static const char *const names[2][2] = {{"ffn_gate.weight", "ffn_up.weight"},
                                             {"ffn_gate_shexp.weight", "ffn_up_shexp.weight"}};
@@ -276,6 +291,8 @@ static int map_row(struct hf_mapper *m, const struct safetensor *s, const struct
         return hf_map_gate_up(m, s, layer, true, true);
     case OSS_DOWN:
         return hf_map_oss_down(m, s, layer);
+    case TURNED:
+        return map_turned(m, s, name);
     case OSS_GATE_UP_BIAS:
         return hf_map_oss_bias(m, s, layer);
     case OSS_GATE_UP_BLOCKS:
@@ -366,7 +383,8 @@ static bool is_skipped(struct hf_mapper *m, const char *name) {
     if (vision || audio || predicts || hf_gemma4_skips(c, name) || hf_encoder_skips(c, name))
         return true;
     if ((c->family->traits & HF_EMBED_HEAD) && strcmp(name, "lm_head.weight") == 0) return true;
-    const bool mask = ends_with(name, ".attention.bias") || ends_with(name, ".masked_bias");
+    const bool mask = ends_with(name, ".attention.bias") || ends_with(name, ".masked_bias") ||
+                      (c->family->traits & HF_OLDER && ends_with(name, ".attn.bias"));
     return ends_with(name, ".rotary_emb.inv_freq") || mask;
 }
 
@@ -434,6 +452,7 @@ static int map_tensor(struct hf_mapper *m, const struct safetensor *s) {
         memcpy(name, "model.", strlen("model."));
     }
     if (c->family->traits & HF_ENCODER) hf_encoder_rename(name);
+    if (c->family->traits & HF_OLDER) hf_older_rename(name);
     if (is_skipped(m, name)) return 0;
     if (!s->n_elems) return hf_bad_shape(m, s, "at least one element");
     m->order += 4;

@@ -1,0 +1,51 @@
+/* arch_forward_traits.h - test_arch_forward's models with a trait of their own in attention or in
+ * the FFN. */
+#ifndef INFERD_TESTS_ARCH_FORWARD_TRAITS_H
+#define INFERD_TESTS_ARCH_FORWARD_TRAITS_H
+
+#include "tests/support/gemma4_make.h"
+
+static void without_rope(struct maker *m) {
+    for (uint32_t i = 0; i < m->f.n_layers; i++)
+        m->f.no_rope[i] = true;
+    m->f.layer_norm = m->f.ungated = true;
+}
+
+/* Learned positions. */
+static void test_gpt2(void) {
+    struct maker m;
+    start(&m, "gpt2", PRE_NORM | FUSED_QKV | QKV_BIAS | OUT_BIAS | FF_BIAS | NORM_BIAS);
+    without_rope(&m);
+    m.f.n_kv_heads = 6;
+    m.f.act = FORWARD64_GELU_TANH;
+    m.f.positions = true;
+    add_matrix(&m, -1, "position_embd.weight", 512, m.f.n_embd);
+    check(&m);
+}
+
+/* ALiBi with 6 heads, which are no power of two. */
+static void test_mpt(void) {
+    struct maker m;
+    start(&m, "mpt", PRE_NORM | FUSED_QKV);
+    without_rope(&m);
+    m.f.act = FORWARD64_GELU;
+    m.f.alibi = 12;
+    set_f32(&m, "attention.max_alibi_bias", 12);
+    check(&m);
+}
+
+/* The same with 8 as the largest bias, and embeddings that are normed. */
+static void test_bloom(void) {
+    struct maker m;
+    start(&m, "bloom", PRE_NORM | FUSED_QKV | QKV_BIAS | OUT_BIAS | FF_BIAS | NORM_BIAS);
+    without_rope(&m);
+    m.f.n_heads = m.f.n_kv_heads = 4;
+    m.f.act = FORWARD64_GELU_TANH;
+    m.f.alibi = 8;
+    m.f.embed_norm = true;
+    add_vector(&m, -1, "token_embd_norm.weight", m.f.n_embd, true);
+    add_vector(&m, -1, "token_embd_norm.bias", m.f.n_embd, false);
+    check(&m);
+}
+
+#endif
