@@ -313,9 +313,11 @@ struct cargs_gate {
     float *x;          /* (n) */
     const float *gate; /* (n) or NULL */
     uint64_t n;
-    uint32_t unary, padding; /* enum args_unary */
+    uint32_t unary; /* enum args_unary */
+    struct args_xielu xielu;
+    uint32_t padding;
 };
-ARGS_SIZE(struct cargs_gate, 32);
+ARGS_SIZE(struct cargs_gate, 48);
 
 #endif
 #endif

@@ -263,12 +263,18 @@ struct op_kv_copy {
 /* What becomes of x without a gate:
  *   SQUARED_RELU  x * max(x, 0)
  *   GELU_TANH     as BACKEND_ACT_GELU_TANH, with u = 1
- *   GELU          as BACKEND_ACT_GELU, with u = 1 */
+ *   GELU          as BACKEND_ACT_GELU, with u = 1
+ *   XIELU         x > 0: positive * x^2 + beta * x, else negative * (expm1(min(x, eps)) - x) + beta
+ *                 * x (Huang, Schlag, "Deriving Activation Functions Using Integration", 2025) */
 enum backend_unary {
     BACKEND_UNARY_SQUARED_RELU,
     BACKEND_UNARY_GELU_TANH,
     BACKEND_UNARY_GELU,
+    BACKEND_UNARY_XIELU,
     BACKEND_N_UNARIES
+};
+struct backend_xielu {
+    float positive, negative, beta, eps; /* eps below 0 */
 };
 
 /* x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gate)); gate (n_rows, n_cols) f32 aliases nothing.
@@ -277,7 +283,8 @@ struct op_gate {
     backend_buf *x;
     const backend_buf *gate; /* or NULL */
     uint32_t n_rows, n_cols;
-    enum backend_unary unary; /* only without gate */
+    enum backend_unary unary;   /* only without gate */
+    struct backend_xielu xielu; /* of XIELU */
 };
 
 /* x (n_rows, n_cols) f32 = act(x, up), up being columns first .. first + n_cols - 1 of a buffer of
