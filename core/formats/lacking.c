@@ -26,7 +26,6 @@ static const struct {
     {"step35", "step3p5", heads},
     {"llama4", "llama4", chunks},
     {NULL, "llama4_text", chunks},
-    {"apertus", "apertus", "its activation (xIELU)"},
     {"falcon", "falcon", "its layout of Q, K and V, and norms shared by attention and FFN"},
     {"muse-glimmer", "muse_glimmer", norms},
     {NULL, "muse_glimmer_text", norms},

@@ -442,6 +442,11 @@ static const struct model_arch archs[] = {
      .no_rope = true,
      .ungated = true,
      .unary = BACKEND_UNARY_GELU_TANH},
+    {.name = "apertus",
+     .pre_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .ungated = true,
+     .unary = BACKEND_UNARY_XIELU},
     /* GPT-NeoX, Pythia */
     {.name = "gptneox",
      .pre_norm = true,

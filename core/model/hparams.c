@@ -565,7 +565,8 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (rc = model_hparams_read_rope(&k, a, hp, e)) || (rc = read_norms(&k, a, hp, e)) ||
         (rc = read_pooling(&k, a, hp, e)) || (a->encoder && (rc = model_encoder_read(g, hp, e))) ||
         (!a->encoder && a->learned_positions && (rc = model_positions_read(g, hp, e))) ||
-        (rc = model_hparams_read_alibi(&k, a, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
+        (rc = model_hparams_read_alibi(&k, a, hp, e)) ||
+        (rc = model_hparams_read_xielu(&k, a, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
         (rc = read_experts(&k, a, hp, e)) || (rc = refuse_keys(&k, a, e)) ||
         (rc = read_tensors(g, hp, e)))
         return rc;

@@ -146,7 +146,8 @@ struct model_hparams {
      * outputs of attention, Mamba-2 and FFN. 0: none */
     bool ffn_beside; /* the FFN reads what attention reads, without its output */
     float dt_scale, attn_out_scale, ssm_out_scale, ffn_out_scale;
-    struct sampling_recommended sampling; /* by general.sampling.* */
+    struct backend_xielu xielu[MODEL_MAX_LAYERS]; /* zeros of other activations */
+    struct sampling_recommended sampling;         /* by general.sampling.* */
     bool tied_embeddings;
     enum model_pooling pooling;
     uint64_t n_params;     /* elements of all weights */

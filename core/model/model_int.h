@@ -140,6 +140,8 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
 /* ALiBi's largest bias, and what xIELU has of each layer. */
 int model_hparams_read_alibi(struct model_keys *k, const struct model_arch *arch,
                              struct model_hparams *hp, err *e);
+int model_hparams_read_xielu(struct model_keys *k, const struct model_arch *arch,
+                             struct model_hparams *hp, err *e);
 /* Slopes of heads first .. first + n - 1 of n_heads (Press, Smith, Lewis 2022). */
 void model_alibi_slopes(float largest, uint32_t n_heads, const struct model_range *of, float *out);
 /* hp->rope, from keys; layers, window and head_dim are set. */

@@ -95,9 +95,11 @@ static int enqueue_ungated(model *m, const struct model_layer *l, struct op_inpu
                                                        .bias = {l->b_up},
                                                        .y = {b->ff}});
     if (rc) return rc;
-    return backend_gate(
-        m->be, &(struct op_gate){
-                   .x = b->ff, .n_rows = n_rows, .n_cols = m->hp.n_ff, .unary = m->arch->unary});
+    return backend_gate(m->be, &(struct op_gate){.x = b->ff,
+                                                 .n_rows = n_rows,
+                                                 .n_cols = m->hp.n_ff,
+                                                 .unary = m->arch->unary,
+                                                 .xielu = m->hp.xielu[l - m->w.layers]});
 }
 
 int model_inner_enqueue(model *m, const struct model_layer *l, struct op_input in,

@@ -665,4 +665,9 @@ FAMILIES = {
         seed=1218, type="mpt", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
         config=dict(d_model=32, n_heads=2, n_layers=2, expansion_ratio=4, max_seq_len=512, layer_norm_epsilon=1e-5,
                     no_bias=True, tie_word_embeddings=True, attn_config=dict(alibi=True, alibi_bias_max=8))),
+    "apertus-plain": dict(
+        seed=1208, type="apertus", tokenizer="llama3", v4=True, outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, intermediate_size=48,
+                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=12000000.0))),
 }

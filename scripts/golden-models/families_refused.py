@@ -64,11 +64,6 @@ REFUSED = {
                     num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=False,
                     rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0,
                                          high_freq_factor=4.0, original_max_position_embeddings=64))),
-    "apertus-plain": dict(
-        seed=1208, type="apertus", tokenizer="llama3", v4=True, outtype="bf16", dtype="bfloat16",
-        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, intermediate_size=48,
-                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
-                    rope_parameters=dict(rope_type="default", rope_theta=12000000.0))),
     "laguna": dict(
         seed=1209, type="laguna", tokenizer="llama3", outtype="bf16", dtype="bfloat16",
         config=dict(hidden_size=32, num_attention_heads=4, num_attention_heads_per_layer=[4, 6, 6, 2],

@@ -48,4 +48,28 @@ static void test_bloom(void) {
     check(&m);
 }
 
+static void set_reals(struct maker *m, const char *name, const float *v, uint32_t n) {
+    err e = {0};
+    runner_need(gguf_writer_set_array(m->w, name, GGUF_F32, v, n, &e), &e);
+}
+
+/* xIELU with parameters of each layer. */
+static void test_apertus(void) {
+    static const float alpha_p[] = {0.6f, -0.4f, 2.5f}, alpha_n[] = {-1, 0.8f, 0.1f},
+                       beta[] = {0.5f, 0.5f, 0.25f}, eps[] = {-1e-6f, -1e-6f, -1e-6f};
+    struct maker m;
+    start(&m, "apertus", PRE_NORM | QK_HEAD_NORM | UNTIED);
+    plain_rope(&m, head_dim(), 10000, 10000);
+    m.f.ungated = true;
+    m.f.act = FORWARD64_XIELU;
+    for (int i = 0; i < 3; i++)
+        m.f.xielu[i] = (struct forward64_xielu){(double)alpha_p[i], (double)alpha_n[i],
+                                                (double)beta[i], (double)eps[i]};
+    set_reals(&m, "xielu.alpha_p", alpha_p, 3);
+    set_reals(&m, "xielu.alpha_n", alpha_n, 3);
+    set_reals(&m, "xielu.beta", beta, 3);
+    set_reals(&m, "xielu.eps", eps, 3);
+    check(&m);
+}
+
 #endif

@@ -654,6 +654,7 @@ int main(int argc, char **argv) {
     RUN(test_gpt2);
     RUN(test_mpt);
     RUN(test_bloom);
+    RUN(test_apertus);
     if (be_has_op(BACKEND_OP_short_conv)) {
         RUN_ON_CPU(test_lfm2);
         RUN(test_lfm2moe);

@@ -343,13 +343,21 @@ struct hf_recipe {
     bool negative_exp;       /* -e^x of every element x */
 };
 
+/* xIELU's parameters of a layer, which GGUF has in keys. */
+enum hf_xielu_part { HF_ALPHA_P, HF_ALPHA_N, HF_BETA, HF_EPS, HF_N_XIELU };
+struct hf_xielu {
+    float v[HF_N_XIELU];
+    bool has[HF_N_XIELU];
+};
+
 struct hf_tensors {
     gguf_tensor *tensors;      /* (n), in the converter's order */
     struct hf_recipe *recipes; /* (n) */
     uint64_t n;
     /* tensors left out: of a vision and of an audio part, of multi-token prediction */
     uint64_t n_vision, n_audio, n_mtp;
-    arena *memory; /* names, lists of sources, vectors */
+    struct hf_xielu *xielu; /* (n_layers), of families with it; else NULL */
+    arena *memory;          /* names, lists of sources, vectors */
 };
 
 /* Maps every tensor of the files (n_files, in order). ERR_UNSUPPORTED: a name without counterpart;

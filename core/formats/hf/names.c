@@ -305,6 +305,8 @@ static const struct name_row layer_rows[] = {
     {.from = "ffn.up_proj.bias", .to = "ffn_up.bias", .needs = HF_OLDER},
     {.from = "ffn.down_proj.weight", .to = "ffn_down.weight", .needs = HF_OLDER},
     {.from = "ffn.down_proj.bias", .to = "ffn_down.bias", .needs = HF_OLDER},
+    {.from = "attention_layernorm.weight", .to = "attn_norm.weight"}, /* of Apertus */
+    {.from = "feedforward_layernorm.weight", .to = "ffn_norm.weight"},
     {.from = "attention.self.query.weight", .to = "attn_q.weight", .needs = HF_ENCODER},
     {.from = "attention.self.query.bias", .to = "attn_q.bias", .needs = HF_ENCODER},
     {.from = "attention.self.key.weight", .to = "attn_k.weight", .needs = HF_ENCODER},

@@ -426,9 +426,30 @@ static int set_scale(struct hf_mapper *m, const struct safetensor *s, enum hf_sc
     return 0;
 }
 
+/* A parameter of xIELU, which becomes a part of a key. */
+static int take_xielu(struct hf_mapper *m, const struct safetensor *s, const char *name,
+                      uint32_t layer) {
+    static const char *const names[HF_N_XIELU] = {"alpha_p", "alpha_n", "beta", "eps"};
+    const int type = hf_source_type(s);
+    int part = 0;
+    while (part < HF_N_XIELU && strcmp(names[part], name) != 0)
+        part++;
+    if (part == HF_N_XIELU) return refuse_name(m, s, "is not known for this family");
+    if (s->n_elems != 1 || (type != QTYPE_F32 && type != QTYPE_F16 && type != QTYPE_BF16))
+        return hf_bad_shape(m, s, "one number");
+    if (!m->t->xielu) {
+        m->t->xielu = arena_alloc(m->t->memory, m->config->n_layers * sizeof *m->t->xielu);
+        if (!m->t->xielu) return err_no_memory(m->e);
+        memset(m->t->xielu, 0, m->config->n_layers * sizeof *m->t->xielu);
+    }
+    m->t->xielu[layer].v[part] = hf_scale_at(s, 0);
+    m->t->xielu[layer].has[part] = true;
+    return 0;
+}
+
 static int map_tensor(struct hf_mapper *m, const struct safetensor *s) {
     static const char language[] = "language_model.", layers[] = "model.layers.",
-                      backbone[] = "backbone.", neox[] = "gpt_neox.";
+                      backbone[] = "backbone.", neox[] = "gpt_neox.", act_fn[] = "mlp.act_fn.";
     char name[NAME_BYTES], rest[NAME_BYTES];
     const struct hf_config *c = m->config;
     if (s->name.len >= NAME_BYTES - 32) return refuse_name(m, s, "has a name that is too long");
@@ -469,6 +490,8 @@ static int map_tensor(struct hf_mapper *m, const struct safetensor *s) {
     if (layer >= c->n_layers)
         return refuse_name(m, s, "belongs to a layer beyond config.json's num_hidden_layers");
     split_expert(p + 1, rest, &expert);
+    if (begins_with(rest, act_fn) && strcmp(c->family->arch, "apertus") == 0)
+        return take_xielu(m, s, rest + strlen(act_fn), (uint32_t)layer);
     row = hf_find_layer_row(rest, c->family->traits);
     if (!row) return refuse_name(m, s, "is not known for this family");
     int rc = map_row(m, s, row, (uint32_t)layer, expert);
