@@ -155,10 +155,16 @@ static bool groups_ok(const struct op_moe *a) {
            a->n_groups_used <= a->n_groups && a->n_used <= n / a->n_groups * a->n_groups_used;
 }
 
+static bool moe_options_ok(const struct op_moe *a) {
+    if (a->weighs_input && (!a->gate || a->latent || a->gate_bias || a->up_bias)) return false;
+    if (a->gating != BACKEND_GATING_MIXER) return a->mixer_limit == 0;
+    return factor_ok(a->mixer_limit) && !a->choice_bias && a->n_groups < 2 && !a->renormalize;
+}
+
 static int check_moe(const backend *be, const struct op_moe *a) {
     if (a->n_rows > be->max_rows || (a->act == BACKEND_ACT_NONE) != !a->gate ||
         a->act >= BACKEND_N_ACTS || a->gating >= BACKEND_N_GATINGS || !factor_ok(a->weight_scale) ||
-        !a->down || !experts_ok(be, a) || !groups_ok(a))
+        !a->down || !experts_ok(be, a) || !groups_ok(a) || !moe_options_ok(a))
         return ERR_INVALID;
     uint64_t n_in = a->down->n_out;
     if (!input_ok(be, &a->in, a->n_rows, a->router->n_in) ||

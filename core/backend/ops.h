@@ -141,7 +141,12 @@ struct op_norm {
 };
 
 /* How a router's scores become probabilities: softmax over all experts, or of each alone. */
-enum backend_gating { BACKEND_GATING_SOFTMAX, BACKEND_GATING_SIGMOID, BACKEND_N_GATINGS };
+enum backend_gating {
+    BACKEND_GATING_SOFTMAX,
+    BACKEND_GATING_SIGMOID,
+    BACKEND_GATING_MIXER, /* see op_moe */
+    BACKEND_N_GATINGS
+};
 
 /* A mixture of experts in one op. For each row:
  *   score (n_experts) = in * router^T (+ router_bias), in f32
@@ -153,8 +158,12 @@ enum backend_gating { BACKEND_GATING_SOFTMAX, BACKEND_GATING_SIGMOID, BACKEND_N_
  *     chosen experts (of sigmoids + 1e-20, as they may all be 0); times weight_scale; times the
  *     expert's expert_scale
  *   y = sum, in ascending order of experts, of
- *     weight * (act(gate_e(in), up_e(in)) * down_e^T (+ down_bias_e))
+ *     weight * (act(gate_e(in), up_e(in)) * down_e^T (+ down_bias_e)), or with weighs_input
+ *     act(gate_e(weight * in), up_e(weight * in)) * down_e^T
  *     (+ shared * 1 / (1 + exp(-shared_gate)), or + shared without a gate)
+ * MIXER (Phi-MoE's sparse mixer, when it does not learn): the experts are chosen by their scores,
+ * and the weight of expert e is 1 / (sum of exp(score_i - score_e) over the experts i that were not
+ * chosen before e and have (score_e - score_i) / max(|score_i|, score_e) <= mixer_limit).
  * Without gate: squared ReLU, max(up_e(in), 0)^2, in the place of act. With latent the experts read
  * it instead of `in`, which may have another width: n_latent instead of n_in, except of the router.
  * `in` is computed and the products round as in op_linear. */
@@ -166,7 +175,9 @@ struct op_moe {
     const backend_weight *choice_bias; /* (1, n_experts) f32 or NULL: for the choice only */
     uint32_t n_groups, n_groups_used;  /* 0 is 1 */
     bool renormalize;
-    float weight_scale;                        /* 0 is 1 */
+    bool weighs_input;  /* with gate, without latent and biases of gate and up */
+    float mixer_limit;  /* of MIXER, which has no choice_bias, groups or renormalize */
+    float weight_scale; /* 0 is 1 */
     const backend_weight *expert_scale;        /* (1, n_experts) f32 or NULL */
     enum backend_act act;                      /* NONE without gate, and only then */
     backend_buf *latent;                       /* (n_rows, n_latent) f32 or NULL; without shared */
