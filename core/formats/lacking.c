@@ -11,7 +11,6 @@ static const char heads[] = "layers with different numbers of heads, and a gate 
 static const struct {
     const char *arch, *model_type, *lacks;
 } rows[] = {
-    {"phimoe", "phimoe", "its way to choose experts (sparse mixer)"},
     {"jina-bert-v2", NULL, "its own encoder (ALiBi in both directions, GEGLU)"},
     {"jina-bert-v3", NULL, "LoRA adapters chosen by task"},
     {"nomic-bert-moe", NULL, "experts in encoders"},

@@ -447,6 +447,14 @@ static const struct model_arch archs[] = {
      .qk_norm = MODEL_QK_NORM_HEAD,
      .ungated = true,
      .unary = BACKEND_UNARY_XIELU},
+    /* Phi-3.5-MoE, Phi-mini-MoE: LayerNorm, as transformers has it */
+    {.name = "phimoe",
+     .pre_norm = true,
+     .layer_norm = true,
+     .rms_key = true,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_OPTIONAL,
+     .mixer = true},
     /* GPT-NeoX, Pythia */
     {.name = "gptneox",
      .pre_norm = true,

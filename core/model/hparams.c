@@ -266,6 +266,10 @@ static int read_gating(struct model_keys *k, const struct model_arch *arch, stru
     int rc = model_key_count_or_zero(k, "expert_gating_func", UINT32_MAX, &gating, e);
     bool sigmoid = gating == GATING_SIGMOID || (!gating && arch->sigmoid_gating);
     x->gating = sigmoid ? BACKEND_GATING_SIGMOID : BACKEND_GATING_SOFTMAX;
+    if (arch->mixer && !rc) {
+        x->gating = BACKEND_GATING_MIXER;
+        return model_key_real_or(k, "inferd.mixer_limit", 0.02, &x->mixer_limit, e);
+    }
     if (rc || gating <= GATING_SIGMOID) return rc;
     if (gating == GATING_SOFTMAX_OF_CHOSEN && x->renormalize) return 0;
     return err_set_param(e, ERR_UNSUPPORTED, k->key,
@@ -459,8 +463,8 @@ static int find_arch(const gguf *g, const struct model_arch **arch, err *e) {
 /* The norms' epsilon, and whether the FFN runs beside attention. */
 static int read_norms(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
                       err *e) {
-    const char *eps =
-        arch->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    const char *eps = arch->layer_norm && !arch->rms_key ? "attention.layer_norm_epsilon"
+                                                         : "attention.layer_norm_rms_epsilon";
     int rc = model_key_real(k, eps, 0, &hp->rms_eps, e);
     if (!rc && arch->beside == MODEL_BESIDE_BY_KEY)
         rc = model_key_bool_or(k, beside_key, true, &hp->ffn_beside, e);

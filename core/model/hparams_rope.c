@@ -68,6 +68,9 @@ static int read_yarn(struct model_keys *k, const struct model_arch *arch, struct
         (rc = model_key_real_or(k, "rope.scaling.yarn_ext_factor", 1, &r->ext_factor, e)) ||
         (rc = model_key_bool_or(k, "inferd.yarn_truncate", !arch->yarn_exact, &r->truncate, e)))
         return rc;
+    if (r->scaling == MODEL_ROPE_LONG &&
+        (rc = model_key_real_or(k, "inferd.rope_short_factor", 0, &r->short_factor, e)))
+        return rc;
     if (multiplier > 0 && r->scaling == MODEL_ROPE_YARN)
         r->attn_factor = (float)model_rope_yarn_factor((double)r->factor, (double)multiplier);
     if (r->scaling == MODEL_ROPE_YARN && r->base <= 1)

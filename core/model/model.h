@@ -30,6 +30,7 @@ struct model_rope {
     uint32_t original_context;
     float base, factor;
     float attn_factor;                      /* of cos and sin; 0: the scaling's own formula */
+    float short_factor;                     /* of LONG: the same up to original_context; 0: equal */
     float beta_fast, beta_slow, ext_factor; /* YaRN */
     bool truncate;                          /* YaRN: bounds rounded to whole dimensions */
 };
@@ -43,6 +44,7 @@ struct model_experts {
     enum backend_gating gating;
     bool renormalize;
     float weight_scale;
+    float mixer_limit; /* as in op_moe, as weighs_input is */
 };
 
 /* Multi-head latent attention (DeepSeek-V2): K of a token is one latent row of kv_rank values and

@@ -85,8 +85,10 @@ struct model_arch {
     bool expert_step;           /* interleave_moe_layer_step: every n-th layer has experts */
     bool dense_by_tensors;      /* a layer without a router is dense */
     bool mla;                   /* multi-head latent attention */
-    bool kda;    /* layers without KV heads have a delta net whose channels decay by themselves */
-    bool gemma4; /* see gemma4.c */
+    bool kda;     /* layers without KV heads have a delta net whose channels decay by themselves */
+    bool gemma4;  /* see gemma4.c */
+    bool mixer;   /* the sparse mixer chooses experts */
+    bool rms_key; /* with layer_norm: the epsilon is in the key of RMS norms */
     bool embed_norm;   /* token_embd_norm: of the embeddings; not of encoders */
     bool alibi_by_key; /* attention.max_alibi_bias, without RoPE */
     float alibi;       /* the largest bias if no key says otherwise */

@@ -670,4 +670,13 @@ FAMILIES = {
         config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, intermediate_size=48,
                     num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
                     rope_parameters=dict(rope_type="default", rope_theta=12000000.0))),
+    "phimoe-window": dict(
+        seed=1206, type="phimoe", tokenizer="phi3", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=48, num_attention_heads=4, num_key_value_heads=1, intermediate_size=16,
+                    num_hidden_layers=3, num_local_experts=5, num_experts_per_tok=2, max_position_embeddings=512,
+                    original_max_position_embeddings=256, router_jitter_noise=0.02, rms_norm_eps=1e-5,
+                    attention_bias=False, lm_head_bias=False, tie_word_embeddings=False, sliding_window=40,
+                    rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_factor=PHI3_SHORT,
+                                         long_factor=PHI3_LONG, short_mscale=1.2, long_mscale=1.2,
+                                         original_max_position_embeddings=256))),
 }

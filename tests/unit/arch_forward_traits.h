@@ -72,4 +72,30 @@ static void test_apertus(void) {
     check(&m);
 }
 
+/* The sparse mixer; LayerNorm and a bias of the output head; divisors of the frequencies. */
+static void test_phimoe(void) {
+    static const float near[] = {1, 1.1f, 1.2f, 1.5f, 2, 2, 2, 2},
+                       far[] = {1, 2, 4, 8, 12, 12, 12, 12};
+    struct maker m;
+    start(&m, "phimoe", PRE_NORM | QKV_BIAS | OUT_BIAS | NORM_BIAS | UNTIED);
+    const uint32_t n = head_dim() / 2;
+    m.f.layer_norm = true;
+    set_f32(&m, "attention.layer_norm_rms_epsilon", m.f.eps);
+    plain_rope(&m, head_dim(), 10000, 10000);
+    set_u32(&m, "rope.scaling.original_context_length", 64);
+    set_f32(&m, "rope.scaling.attn_factor", 1.25);
+    add(&m, -1, &(struct shape){"rope_factors_short.weight", n, 0, 0, false, near});
+    add(&m, -1, &(struct shape){"rope_factors_long.weight", n, 0, 0, false, far});
+    for (int k = 0; k < 2; k++) {
+        m.f.rope[k].magnitude = (double)1.25f;
+        for (uint32_t i = 0; i < n; i++)
+            m.f.rope[k].inv_freq[i] /= (double)far[i];
+    }
+    experts(&m, 6, 2, 22);
+    m.f.mixer_noise = 0.1;
+    set_f32(&m, "inferd.mixer_limit", 0.2);
+    add_vector(&m, -1, "output.bias", N_VOCAB, false);
+    check(&m);
+}
+
 #endif

@@ -655,6 +655,7 @@ int main(int argc, char **argv) {
     RUN(test_mpt);
     RUN(test_bloom);
     RUN(test_apertus);
+    RUN(test_phimoe);
     if (be_has_op(BACKEND_OP_short_conv)) {
         RUN_ON_CPU(test_lfm2);
         RUN(test_lfm2moe);

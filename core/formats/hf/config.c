@@ -329,6 +329,17 @@ static int put_sizes(struct hf_reader *r) {
     return 0;
 }
 
+/* How far below the best an expert's score may be to count in Phi-MoE's softmax. */
+static int put_mixer(struct hf_reader *r) {
+    double noise;
+    int rc = hf_read_real(r, r->json, "router_jitter_noise", 0.01, &noise);
+    if (rc) return rc;
+    if (!(noise > 0))
+        return hf_refuse(r, "router_jitter_noise", "only a positive number is supported");
+    if (noise != 0.01) hf_put_f32(r, "inferd.mixer_limit", 2 * noise);
+    return 0;
+}
+
 static int put_experts(struct hf_reader *r) {
     struct hf_config *c = r->config;
     const struct hf_family *f = c->family;
@@ -344,6 +355,7 @@ static int put_experts(struct hf_reader *r) {
                              "member 'num_experts_per_tok': %" PRIu32 " of %" PRIu32 " experts",
                              used, c->n_experts);
     hf_put_expert_counts(r, c->n_experts, used);
+    if (strcmp(f->arch, "phimoe") == 0) return put_mixer(r);
     if (!(f->traits & (HF_QWEN_EXPERTS | HF_SHORT_CONV))) return 0;
     if ((rc = read_u32(r, "moe_intermediate_size", f->expert_ff, INT32_MAX, &ff))) return rc;
     hf_put_u32(r, "expert_feed_forward_length", ff);

@@ -17,6 +17,7 @@ static const struct name_row model_rows[] = {
     {.from = "model.final_layer_norm.weight", .to = "output_norm.weight"},
     {.from = "model.final_layer_norm.bias", .to = "output_norm.bias"},
     {.from = "embed_out.weight", .to = "output.weight"},
+    {.from = "lm_head.bias", .to = "output.bias"},
     {.from = "wte.weight", .to = "token_embd.weight", .needs = HF_OLDER},
     {.from = "wpe.weight", .to = "position_embd.weight", .needs = HF_OLDER},
     {.from = "ln_f.weight", .to = "output_norm.weight", .needs = HF_OLDER},

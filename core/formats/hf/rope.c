@@ -128,9 +128,10 @@ static int read_factors(struct hf_reader *r, const struct rope *rope, const char
 }
 
 static int put_longrope(struct hf_reader *r, const struct rope *rope) {
-    double original, attention, factor;
+    const bool phimoe = strcmp(r->config->family->arch, "phimoe") == 0;
+    double original, attention, factor, near;
     int rc;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; !phimoe && i < 2; i++) {
         const char *name = i ? "long_mscale" : "short_mscale";
         if (hf_value(rope->params, name)) return hf_refuse(r, name, "it is not supported");
     }
@@ -140,13 +141,16 @@ static int put_longrope(struct hf_reader *r, const struct rope *rope) {
     if (!known) original = (double)r->config->max_positions;
     factor = known ? (double)r->config->max_positions / original : rope->factor;
     double usual = factor > 1 && original > 1 ? sqrt(1 + log(factor) / log(original)) : 1;
-    if ((rc = hf_read_real(r, rope->params, "attention_factor", usual, &attention)) ||
+    if ((rc = hf_read_real(r, rope->params, phimoe ? "long_mscale" : "attention_factor", usual,
+                           &attention)) ||
+        (rc = hf_read_real(r, rope->params, "short_mscale", attention, &near)) ||
         (rc = read_factors(r, rope, "long_factor", HF_ROPE_LONG)) ||
         (rc = read_factors(r, rope, "short_factor", HF_ROPE_SHORT)))
         return rc;
     hf_put_str(r, "rope.scaling.type", "longrope");
     hf_put_u32(r, "rope.scaling.original_context_length", (uint64_t)original);
     hf_put_f32(r, "rope.scaling.attn_factor", attention);
+    if (near != attention) hf_put_f32(r, "inferd.rope_short_factor", near);
     return 0;
 }
 
