@@ -14,8 +14,7 @@ struct args_rope_store {
     uint32_t n_slots; /* of the pools */
     float eps, magnitude;
     float q_log_scale;
-    uint32_t q_log_length, norm_last, v_normed; /* as in op_rope_store */
-    uint32_t padding;
+    uint32_t q_log_length, q_log_from, norm_last, v_normed; /* as in op_rope_store */
 };
 ARGS_SIZE(struct args_rope_store, 40);
 

@@ -204,11 +204,11 @@ struct op_gather {
  * Angle of pair i at position p: p * inv_freq[i] (inv_freq holds the model's base and scaling); cos
  * and sin are multiplied by magnitude. interleaved: pairs are (2i, 2i+1) as in GGUF llama files;
  * otherwise (i, i + n_rot/2). n_rot 0: no rotary embedding. norm_last: heads are rotated, then
- * normalized. With q_log_length, last of all q *= 1 + q_log_scale * log(1 + p / q_log_length), p /
- * q_log_length in whole numbers. Where V is the head of K
- * (kv.v_dim) only that head is normalized, by k_norm alone, and the dimensions behind it are
- * rotated. With v_normed each head of v is divided by its rms. Without k only q is computed, and
- * nothing is stored: the cache holds what another layer stored. */
+ * normalized. With q_log_length, last of all q *= 1 + q_log_scale * log(1 + (p + q_log_from) /
+ * q_log_length), the quotient in whole numbers. Where V is the head of K (kv.v_dim) only that head
+ * is normalized, by k_norm alone, and the dimensions behind it are rotated. With v_normed each head
+ * of v is divided by its rms. Without k only q is computed, and nothing is stored: the cache holds
+ * what another layer stored. */
 struct op_rope_store {
     backend_buf *q;           /* (n_rows, n_heads, head_dim) f32 */
     backend_buf *k;           /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten; or NULL */
@@ -225,6 +225,7 @@ struct op_rope_store {
     bool norm_last;        /* norms are of (1, head_dim) */
     float q_log_scale;     /* 0 without q_log_length */
     uint32_t q_log_length; /* tokens; 0: q is not scaled */
+    uint32_t q_log_from;
     struct backend_kv kv;
 };
 

@@ -4,8 +4,6 @@
 #include <string.h>
 
 static const char heads[] = "layers with different numbers of heads, and a gate for each head",
-                  chunks[] =
-                      "attention within chunks of positions, and experts whose inputs are weighted",
                   norms[] = "norms of Q and K without weights, and a factor of theirs";
 
 static const struct {
@@ -23,8 +21,6 @@ static const struct {
     {"laguna", "laguna", heads},
     {"mimo2", "mimo_v2_flash", "value heads that are narrower than key heads"},
     {"step35", "step3p5", heads},
-    {"llama4", "llama4", chunks},
-    {NULL, "llama4_text", chunks},
     {"falcon", "falcon", "its layout of Q, K and V, and norms shared by attention and FFN"},
     {"muse-glimmer", "muse_glimmer", norms},
     {NULL, "muse_glimmer_text", norms},

@@ -45,6 +45,7 @@ struct model_experts {
     bool renormalize;
     float weight_scale;
     float mixer_limit; /* as in op_moe, as weighs_input is */
+    bool weighs_input;
 };
 
 /* Multi-head latent attention (DeepSeek-V2): K of a token is one latent row of kv_rank values and
@@ -137,10 +138,15 @@ struct model_hparams {
     /* Attention in both directions (op_paged_attention.both_ways): a sequence is computed in one
      * step as a whole, and only its hidden states mean something. */
     bool both_ways;
+    bool chunked;        /* windowed layers: as in op_paged_attention */
     bool attention_gate; /* attention's output *= sigmoid of a gate */
+    bool qk_unweighted;  /* heads of Q and K are normed without weights in layers with RoPE */
     float alibi;         /* ALiBi's largest bias, from which slopes follow; 0: none */
-    float q_log_scale;   /* q *= 1 + this * log(1 + floor(position / q_log_length)) */
-    uint32_t q_log_length;
+    /* q *= 1 + q_log_scale * log(1 + floor((position + q_log_from) / q_log_length)), in layers
+     * without RoPE alone if q_log_unrotated */
+    float q_log_scale;
+    uint32_t q_log_length, q_log_from;
+    bool q_log_unrotated;
     float rms_eps;
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */

@@ -87,11 +87,16 @@ struct model_arch {
     bool mla;                   /* multi-head latent attention */
     bool kda;     /* layers without KV heads have a delta net whose channels decay by themselves */
     bool gemma4;  /* see gemma4.c */
-    bool mixer;   /* the sparse mixer chooses experts */
-    bool rms_key; /* with layer_norm: the epsilon is in the key of RMS norms */
-    bool embed_norm;   /* token_embd_norm: of the embeddings; not of encoders */
-    bool alibi_by_key; /* attention.max_alibi_bias, without RoPE */
-    float alibi;       /* the largest bias if no key says otherwise */
+    bool chunked; /* windows are chunks of positions */
+    bool temperature_nope; /* attention.temperature_* have Llama 4's values by default, and are for
+                              layers without RoPE */
+    bool qk_unweighted;    /* norms of Q and K without weights */
+    bool weighs_input;     /* an expert's weight scales its input */
+    bool mixer;            /* the sparse mixer chooses experts */
+    bool rms_key;          /* with layer_norm: the epsilon is in the key of RMS norms */
+    bool embed_norm;       /* token_embd_norm: of the embeddings; not of encoders */
+    bool alibi_by_key;     /* attention.max_alibi_bias, without RoPE */
+    float alibi;           /* the largest bias if no key says otherwise */
 };
 
 /* NULL: unknown. */
@@ -262,7 +267,8 @@ struct model_weights {
     backend_weight *output_norm_bias; /* (1, n_embd) or NULL */
     /* Encoders: (n_positions, n_embd), (n_types, n_embd) or NULL; the embeddings' norm */
     backend_weight *positions, *types, *embed_norm, *embed_norm_bias;
-    backend_weight *slopes; /* (1, n_heads): ALiBi's, or NULL */
+    /* (1, head_dim) of ones: the norm of heads without weights; (1, n_heads): ALiBi's slopes */
+    backend_weight *ones, *slopes;
     /* Per-layer embeddings: (n_vocab, n_layers * n_per_layer), (n_layers * n_per_layer, n_embd),
      * (1, n_per_layer), or NULL */
     backend_weight *layer_embed, *layer_proj, *layer_norm;

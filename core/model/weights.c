@@ -513,13 +513,18 @@ static int load_made(const struct loader *l, const char *name, const float *valu
     return make_weight(l, &desc, copy, out, e);
 }
 
-/* ALiBi's slopes of this rank's heads. */
+/* The norm of heads without weights, ALiBi's slopes of this rank's heads. */
 static int load_made_vectors(const struct loader *l, const struct model_load *load, err *e) {
     const struct model_hparams *hp = load->hp;
     const struct model_range *heads = &load->part->heads;
     backend_weight *none = NULL;
-    float *v = mem_new(hp->n_heads, sizeof *v);
+    const uint64_t most = hp->head_dim > hp->n_heads ? hp->head_dim : hp->n_heads;
+    float *v = mem_new(most, sizeof *v);
     int rc = v ? 0 : err_no_memory(e);
+    for (uint32_t i = 0; !rc && i < hp->head_dim; i++)
+        v[i] = 1;
+    if (!rc && hp->qk_unweighted)
+        rc = load_made(l, "norm of heads", v, hp->head_dim, l->w ? &l->w->ones : &none, e);
     if (!rc && hp->alibi > 0) {
         model_alibi_slopes(hp->alibi, hp->n_heads, heads, v);
         rc = load_made(l, "slopes", v, heads->n, l->w ? &l->w->slopes : &none, e);
@@ -572,6 +577,7 @@ void model_weights_free(struct model_weights *w) {
     backend_weight_free(w->types);
     backend_weight_free(w->positions);
     backend_weight_free(w->slopes);
+    backend_weight_free(w->ones);
     backend_weight_free(w->layer_norm);
     backend_weight_free(w->layer_proj);
     backend_weight_free(w->layer_embed);

@@ -9,16 +9,6 @@ GLIMMER_VISION = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=1,
 GLIMMER_AROUND = dict(out_hidden_size=64, projector_hidden_size=16)  # 2 x 2 patches become one
 
 REFUSED = {
-    # Scout: experts in every layer, norms of Q and K
-    "llama4": dict(
-        seed=1202, type="llama4_text", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
-        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=20,
-                    intermediate_size_mlp=44, num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=1,
-                    interleave_moe_layer_step=1, max_position_embeddings=512, attention_chunk_size=40,
-                    use_qk_norm=True, attn_temperature_tuning=True, floor_scale=16, attn_scale=0.3,
-                    rms_norm_eps=1e-5, tie_word_embeddings=False,
-                    rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=16.0, low_freq_factor=1.0,
-                                         high_freq_factor=1.0, original_max_position_embeddings=64))),
     # Maverick: experts in every second layer, no such norms
     "llama4-dense": dict(
         seed=1203, type="llama4_text", tokenizer="harmony", outtype="bf16", dtype="bfloat16",

@@ -5,6 +5,61 @@
 
 #include "tests/support/gemma4_make.h"
 
+/* Chunks of positions with rotation and norms of Q and K, every fourth layer without and with a
+ * temperature; experts whose inputs are weighted in every second layer, and a shared one. */
+static void make_llama4(struct maker *m) {
+    start(m, "llama4", PRE_NORM | UNTIED | UNGATED);
+    m->f.n_layers = 4;
+    m->f.interleaved = true;
+    plain_rope(m, head_dim(), 500000, 500000);
+    m->f.window = 24;
+    m->f.chunked = true;
+    set_u32(m, "attention.chunk_size", 24);
+    for (int i = 0; i < 4; i++)
+        m->f.windowed[i] = i != 3;
+    m->f.no_rope[3] = true;
+    m->f.llama4 = m->f.qk_unweighted = true;
+    m->f.q_log_scale = 0.3;
+    m->f.q_log_length = 16;
+    m->f.q_log_from = 1;
+    set_f32(m, "attention.temperature_scale", 0.3);
+    set_u32(m, "attention.temperature_length", 16);
+    experts(m, 5, 2, 22);
+    m->f.n_ff_shared = 22;
+    m->f.sigmoid = m->f.weighs_input = true;
+    m->dense[0] = m->dense[2] = true;
+    set_u32(m, "interleave_moe_layer_step", 2);
+}
+
+static void test_llama4(void) {
+    struct maker m;
+    make_llama4(&m);
+    check(&m);
+}
+
+/* Maverick's layers: no norms of Q and K. */
+static void test_llama4_unnormed(void) {
+    struct maker m;
+    make_llama4(&m);
+    m.f.qk_unweighted = false;
+    set_bool(&m, "inferd.qk_norm", false);
+    check(&m);
+}
+
+/* Without windows all layers are rotated, and none has a temperature. */
+static void test_llama4_full(void) {
+    struct maker m;
+    start(&m, "llama4", PRE_NORM | UNTIED | UNGATED);
+    m.f.interleaved = true;
+    plain_rope(&m, head_dim(), 500000, 500000);
+    m.f.llama4 = m.f.qk_unweighted = true;
+    set_u32(&m, "attention.sliding_window", 0);
+    experts(&m, 4, 1, 22);
+    m.f.n_ff_shared = 22;
+    m.f.sigmoid = m.f.weighs_input = true;
+    check(&m);
+}
+
 static void without_rope(struct maker *m) {
     for (uint32_t i = 0; i < m->f.n_layers; i++)
         m->f.no_rope[i] = true;

@@ -651,6 +651,9 @@ int main(int argc, char **argv) {
     RUN(test_starcoder2);
     RUN(test_stablelm);
     RUN(test_gptneox);
+    RUN(test_llama4);
+    RUN(test_llama4_unnormed);
+    RUN(test_llama4_full);
     RUN(test_gpt2);
     RUN(test_mpt);
     RUN(test_bloom);

@@ -258,6 +258,7 @@ static void run_step(backend *be, const struct step_case *k, struct scene *c,
                                         .norm_last = k->normed && k->interleaved,
                                         .q_log_scale = k->normed ? 0 : 0.4f,
                                         .q_log_length = k->normed ? 0 : 19,
+                                        .q_log_from = k->normed ? 0 : 7,
                                         .kv = kv_of(s, N_BLOCKS, c->k_buf, c->v_buf)};
     const struct op_paged_attention attention = {.q = bufs[0],
                                                  .pos = bufs[3],

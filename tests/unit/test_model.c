@@ -172,7 +172,6 @@ static void test_refusals(void) {
         {{.key = "general.architecture", .text = "laguna"}, ERR_UNSUPPORTED, "lacks layers"},
         {{.key = "general.architecture", .text = "mimo2"}, ERR_UNSUPPORTED, "lacks value heads"},
         {{.key = "general.architecture", .text = "step35"}, ERR_UNSUPPORTED, "lacks layers"},
-        {{.key = "general.architecture", .text = "llama4"}, ERR_UNSUPPORTED, "lacks attention"},
         {{.key = "general.architecture", .text = "falcon"}, ERR_UNSUPPORTED, "its layout"},
         {{.key = "llama.rope.scaling.type", .text = "su"}, ERR_UNSUPPORTED, "\"su\""},
         {{.key = "llama.expert_count", .value = 8}, ERR_NOT_FOUND, "expert_used_count"},

@@ -308,7 +308,9 @@ static int put_sizes(struct hf_reader *r) {
     uint32_t ff = short_conv ? c->family->ff : 0;
     bool dense = c->family->ff || hf_value(r->json, "intermediate_size");
     /* Granite 4.0: its shared expert is the whole FFN of models without experts. */
-    const char *name = hf_only_shared_expert(r) ? "shared_intermediate_size" : "intermediate_size";
+    const char *name = hf_only_shared_expert(r)        ? "shared_intermediate_size"
+                       : c->family->traits & HF_LLAMA4 ? "intermediate_size_mlp"
+                                                       : "intermediate_size";
     int rc = short_conv ? hf_short_conv_ff(r, &ff)
              : dense    ? read_u32(r, name, c->family->ff, INT32_MAX, &ff)
                         : 0;
@@ -477,6 +479,7 @@ static int read_all(struct hf_reader *r) {
          : traits & HF_MAMBA2     ? hf_read_mamba2(r)
          : traits & HF_MLA        ? hf_read_mla(r)
          : gemma4                 ? hf_read_gemma4(r)
+         : traits & HF_LLAMA4     ? hf_read_llama4(r)
                                   : read_windows(r);
     if (!rc) put_head(r);
     return rc ? rc : r->rc;

@@ -226,6 +226,9 @@ static const struct hf_family families[] = {
     {"gpt_neox", "GPTNeoXForCausalLM", "gptneox", .traits = HF_NO_HEAD_DIM, .eps = "layer_norm_eps",
      .rotated = 0.25, .act = "gelu", .hidden = 6144, .ff = 24576, .n_layers = 44, .n_heads = 64,
      .max_positions = 2048, .vocab = 50432, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"llama4_text", "Llama4ForCausalLM", "llama4", .traits = HF_LLAMA_KEYS | HF_IMAGES | HF_LLAMA4,
+     .hidden = 5120, .ff = 16384, .n_layers = 48, .n_heads = 40, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 131072, .vocab = 202048, .rms_eps = 1e-5, .rope_theta = 5e5},
     {"gpt2", "GPT2LMHeadModel", "gpt2", .traits = HF_OLDER},
     {"mpt", "MPTForCausalLM", "mpt", .traits = HF_OLDER},
     {"bloom", "BloomForCausalLM", "bloom", .traits = HF_OLDER},
@@ -272,6 +275,7 @@ static const char *text_type(const struct hf_reader *r, const char *model_type) 
     static const char *const rows[][2] = {{"gemma3", "gemma3_text"},
                                           {"gemma4", "gemma4_text"},
                                           {"gemma4_unified", "gemma4_unified_text"},
+                                          {"llama4", "llama4_text"},
                                           {"qwen3_5", "qwen3_5_text"},
                                           {"qwen3_5_moe", "qwen3_5_moe_text"}};
     for (size_t i = 0; model_type && i < sizeof rows / sizeof rows[0]; i++)

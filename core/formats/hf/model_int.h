@@ -41,6 +41,7 @@ enum hf_trait {
     HF_PREDICTS = 1 << 25,     /* layers behind the others predict further tokens */
     HF_PARTIAL = 1 << 26,      /* a part of a head may be rotated */
     HF_GEMMA4 = 1 << 27,       /* as hf/gemma4.c reads them; files may hold an audio part, too */
+    HF_LLAMA4 = 1 << 28,       /* as hf/llama4.c reads them */
     HF_ENCODER = 1 << 29,      /* as hf/encoder.c reads them */
     HF_PADDED_POSITIONS = 1 << 30 /* the first position embeddings are of padding */
 };
@@ -303,6 +304,11 @@ bool hf_gemma4_skips(const struct hf_config *c, const char *name);
 int hf_read_older(struct hf_reader *r);
 /* Gives a tensor's name the form that the tables have. name: with room for 32 bytes more. */
 void hf_older_rename(char *name);
+
+/* ---- hf/llama4.c ---- */
+
+/* Llama 4's attention and experts; sizes and rotary embedding are read. */
+int hf_read_llama4(struct hf_reader *r);
 
 /* ---- hf/encoder.c ---- */
 

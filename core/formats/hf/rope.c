@@ -96,11 +96,11 @@ static int make_llama3(struct hf_reader *r, const struct rope *rope, double thet
         (rc = hf_read_real(r, rope->params, "high_freq_factor", 4, &high)) ||
         (rc = read_either(r, rope, "original_max_position_embeddings", 8192, &original)))
         return rc;
-    if (!(low > 0 && high > low)) return err_value(r, "high_freq_factor");
+    if (!(low > 0 && high >= low)) return err_value(r, "high_freq_factor");
     if (!(original >= 1)) return err_value(r, "original_max_position_embeddings");
     for (uint32_t i = 0; i < c->n_rot / 2; i++) {
         double wavelength = 2 * M_PI * pow(theta, 2.0 * i / c->n_rot);
-        double smooth = (original / wavelength - low) / (high - low);
+        double smooth = high > low ? (original / wavelength - low) / (high - low) : 0;
         double divisor = 1 / ((1 - smooth) / rope->factor + smooth);
         if (wavelength < original / high) divisor = 1;
         if (wavelength > original / low) divisor = rope->factor;

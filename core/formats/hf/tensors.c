@@ -291,6 +291,8 @@ static int map_row(struct hf_mapper *m, const struct safetensor *s, const struct
         return hf_map_gate_up(m, s, layer, true, true);
     case OSS_DOWN:
         return hf_map_oss_down(m, s, layer);
+    case GATE_UP_TURNED:
+        return hf_map_gate_up(m, s, layer, true, false);
     case TURNED:
         return map_turned(m, s, name);
     case OSS_GATE_UP_BIAS:
@@ -350,6 +352,7 @@ static bool is_vision(const struct hf_config *c, const char *name) {
     if (c->family->traits & HF_GEMMA4 &&
         (begins_with(name, "model.embed_vision.") || begins_with(name, "model.vision_embedder.")))
         return true;
+    if (c->family->traits & HF_LLAMA4 && strstr(name, "vision_model.")) return true;
     return strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.") ||
            begins_with(name, "model.visual.") || begins_with(name, "visual.");
 }
