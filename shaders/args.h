@@ -39,7 +39,19 @@ enum args_act {
 };
 
 /* enum backend_unary */
-enum args_unary { ARGS_UNARY_SQUARED_RELU, ARGS_UNARY_GELU_TANH, ARGS_UNARY_GELU, ARGS_N_UNARIES };
+enum args_unary {
+    ARGS_UNARY_SQUARED_RELU,
+    ARGS_UNARY_GELU_TANH,
+    ARGS_UNARY_GELU,
+    ARGS_UNARY_XIELU,
+    ARGS_N_UNARIES
+};
+
+/* struct backend_xielu */
+struct args_xielu {
+    float positive, negative, beta, eps;
+};
+ARGS_SIZE(struct args_xielu, 16);
 
 #define ARGS_TOP_MAX     64   /* BACKEND_MAX_TOP */
 #define ARGS_MOE_EXPERTS 1024 /* BACKEND_MAX_EXPERTS */
@@ -76,8 +88,9 @@ ARGS_SIZE(struct margs_gather, 12);
 struct margs_gate {
     uint32_t n_rows, n_cols;
     uint32_t gated, unary; /* enum args_unary */
+    struct args_xielu xielu;
 };
-ARGS_SIZE(struct margs_gate, 16);
+ARGS_SIZE(struct margs_gate, 32);
 
 /* gated.metal: gated, add_normed. A threadgroup has one group of columns of a row. */
 struct margs_gated {

@@ -14,8 +14,7 @@ struct args_rope_store {
     uint32_t n_slots; /* of the pools */
     float eps, magnitude;
     float q_log_scale;
-    uint32_t q_log_length, norm_last, v_normed; /* as in op_rope_store */
-    uint32_t padding;
+    uint32_t q_log_length, q_log_from, norm_last, v_normed; /* as in op_rope_store */
 };
 ARGS_SIZE(struct args_rope_store, 40);
 
@@ -23,15 +22,15 @@ ARGS_SIZE(struct args_rope_store, 40);
  * splits; the comments of the devices' structs say how. ---- */
 struct args_attention {
     uint32_t n_seqs, n_heads, n_kv_heads, table_stride;
-    uint32_t window;     /* 0: none */
-    uint32_t first_task; /* of this launch */
-    uint32_t n_slices;   /* of a KV head's group of query heads */
-    uint32_t n_splits;   /* largest number of KV splits of a task */
-    float q_scale;       /* scale * log2(e); with softcap scale / softcap */
-    float cap;           /* softcap * log2(e); 0: none */
-    uint32_t both_ways;  /* as in op_paged_attention */
+    uint32_t window;             /* 0: none */
+    uint32_t first_task;         /* of this launch */
+    uint32_t n_slices;           /* of a KV head's group of query heads */
+    uint32_t n_splits;           /* largest number of KV splits of a task */
+    float q_scale;               /* scale * log2(e); with softcap scale / softcap */
+    float cap;                   /* softcap * log2(e); 0: none */
+    uint32_t both_ways, chunked; /* as in op_paged_attention */
 };
-ARGS_SIZE(struct args_attention, 44);
+ARGS_SIZE(struct args_attention, 48);
 
 /* ---- state blocks (core/backend/state_layout.h) ---- */
 struct args_state {
@@ -68,6 +67,7 @@ enum margs_attention_const {
     MARGS_ATTENTION_GROUP, /* query heads of a KV head */
     MARGS_ATTENTION_SOFTCAP,
     MARGS_ATTENTION_SINKS,
+    MARGS_ATTENTION_SLOPES,
     /* attention_decode, attention_reduce */
     MARGS_ATTENTION_HEADS,      /* query heads of a threadgroup: of one slice */
     MARGS_ATTENTION_SIMDGROUPS, /* of a threadgroup, one chunk each */
@@ -213,7 +213,7 @@ enum {
  * CUDA_ATTENTION_QUERIES queries are attention_prefill's. A KV split is one chunk of a task's
  * positions (by_chunk) or one span; its partial result has, for each query, o (head_dim), m, l. */
 struct cargs_attention {
-    const float *q, *sinks; /* sinks may be NULL */
+    const float *q, *sinks, *slopes; /* sinks and slopes may be NULL */
     const int32_t *pos, *row_start, *tables;
     const void *k, *v;
     float *out;
@@ -235,8 +235,9 @@ struct cargs_attention {
     uint32_t v_of_k;   /* V is the head of K */
     uint32_t tiles;    /* attention_latent: sequences of many queries */
     uint32_t slice;    /* attention_latent: most queries of a block */
+    uint32_t padding;
 };
-ARGS_SIZE(struct cargs_attention, 184);
+ARGS_SIZE(struct cargs_attention, 200);
 
 /* attention_decode. store.q NULL: q, K and V are ready; otherwise each sequence has one row, whose
  * q, k and v are the inputs of rope_store. */
@@ -244,7 +245,7 @@ struct cargs_decode {
     struct cargs_attention attention;
     struct cargs_rope_store store;
 };
-ARGS_SIZE(struct cargs_decode, 368);
+ARGS_SIZE(struct cargs_decode, 384);
 
 /* delta_net.cu, delta_prefill.cu: op_linear_attention */
 enum {
@@ -311,9 +312,11 @@ struct cargs_gate {
     float *x;          /* (n) */
     const float *gate; /* (n) or NULL */
     uint64_t n;
-    uint32_t unary, padding; /* enum args_unary */
+    uint32_t unary; /* enum args_unary */
+    struct args_xielu xielu;
+    uint32_t padding;
 };
-ARGS_SIZE(struct cargs_gate, 32);
+ARGS_SIZE(struct cargs_gate, 48);
 
 #endif
 #endif

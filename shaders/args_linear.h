@@ -29,8 +29,10 @@ struct args_moe_route {
     float weight_scale;
     uint32_t has_expert_scale;
     uint32_t n_groups, n_groups_used; /* at least 1 */
+    uint32_t mixer;                   /* the sparse mixer's gating, with its limit */
+    float mixer_limit;
 };
-ARGS_SIZE(struct args_moe_route, 40);
+ARGS_SIZE(struct args_moe_route, 48);
 
 /* moe_lists: one threadgroup or block. */
 struct args_moe_lists {
@@ -42,8 +44,9 @@ ARGS_SIZE(struct args_moe_lists, 16);
 /* moe_combine: one thread per column of a row. */
 struct args_moe_combine {
     uint32_t n_in, n_used;
+    uint32_t weighed; /* the inputs were: the sum is plain */
 };
-ARGS_SIZE(struct args_moe_combine, 8);
+ARGS_SIZE(struct args_moe_combine, 12);
 
 /* ================================ Metal ================================ */
 
@@ -105,7 +108,13 @@ struct margs_moe_combine {
     struct args_moe_combine op;
     uint32_t has_shared, has_gate;
 };
-ARGS_SIZE(struct margs_moe_combine, 16);
+ARGS_SIZE(struct margs_moe_combine, 20);
+
+/* moe.metal: moe_weigh. */
+struct margs_moe_weigh {
+    uint32_t n_in, n_used;
+};
+ARGS_SIZE(struct margs_moe_weigh, 8);
 
 /* ================================ CUDA ================================ */
 #if !defined(__METAL_VERSION__)
@@ -305,7 +314,7 @@ struct cargs_moe_route {
     struct args_moe_tile *tiles;
     struct args_moe_route op;
 };
-ARGS_SIZE(struct cargs_moe_route, 96);
+ARGS_SIZE(struct cargs_moe_route, 104);
 struct cargs_moe_lists {
     const uint32_t *experts;     /* (n_pairs) */
     uint32_t *list;              /* (n_pairs) */
@@ -319,8 +328,9 @@ struct cargs_moe_combine {
     const float *shared, *shared_gate; /* (n_rows, n_in), (n_rows), or NULL */
     float *y;                          /* (n_rows, n_in) */
     struct args_moe_combine op;
+    uint32_t padding;
 };
-ARGS_SIZE(struct cargs_moe_combine, 48);
+ARGS_SIZE(struct cargs_moe_combine, 56);
 
 #endif
 #endif

@@ -52,8 +52,10 @@ static inline struct moe_plan moe_plan_of(const struct op_moe *a) {
                   .has_expert_scale = a->expert_scale != NULL,
                   .weight_scale = a->weight_scale != 0 ? a->weight_scale : 1,
                   .n_groups = a->n_groups > 1 ? a->n_groups : 1,
-                  .n_groups_used = a->n_groups > 1 ? a->n_groups_used : 1},
-        .combine = {.n_in = n_in, .n_used = a->n_used},
+                  .n_groups_used = a->n_groups > 1 ? a->n_groups_used : 1,
+                  .mixer = a->gating == BACKEND_GATING_MIXER,
+                  .mixer_limit = a->mixer_limit},
+        .combine = {.n_in = n_in, .n_used = a->n_used, .weighed = a->weighs_input},
         .route_threads = (n_experts + 31) / 32 * 32,
         .lists_threads = most < MOE_LISTS_THREADS ? (most + 31) / 32 * 32 : MOE_LISTS_THREADS,
         .route_traffic = {.read = ((uint64_t)a->n_rows + (a->choice_bias != NULL)) * n_experts *

@@ -155,10 +155,16 @@ static bool groups_ok(const struct op_moe *a) {
            a->n_groups_used <= a->n_groups && a->n_used <= n / a->n_groups * a->n_groups_used;
 }
 
+static bool moe_options_ok(const struct op_moe *a) {
+    if (a->weighs_input && (!a->gate || a->latent || a->gate_bias || a->up_bias)) return false;
+    if (a->gating != BACKEND_GATING_MIXER) return a->mixer_limit == 0;
+    return factor_ok(a->mixer_limit) && !a->choice_bias && a->n_groups < 2 && !a->renormalize;
+}
+
 static int check_moe(const backend *be, const struct op_moe *a) {
     if (a->n_rows > be->max_rows || (a->act == BACKEND_ACT_NONE) != !a->gate ||
         a->act >= BACKEND_N_ACTS || a->gating >= BACKEND_N_GATINGS || !factor_ok(a->weight_scale) ||
-        !a->down || !experts_ok(be, a) || !groups_ok(a))
+        !a->down || !experts_ok(be, a) || !groups_ok(a) || !moe_options_ok(a))
         return ERR_INVALID;
     uint64_t n_in = a->down->n_out;
     if (!input_ok(be, &a->in, a->n_rows, a->router->n_in) ||
@@ -222,8 +228,9 @@ static int check_paged_attention(const backend *be, const struct op_paged_attent
     uint64_t out_cols = (uint64_t)a->n_heads * backend_kv_v_dim(&a->kv);
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
         a->n_heads % a->kv.n_kv_heads || (a->sinks && !is_vector(be, a->sinks, a->n_heads)) ||
-        !factor_ok(a->softcap) || !mem_mul(a->n_seqs, a->table_stride, &n_table) ||
-        (a->n_rows && !a->table_stride) ||
+        (a->slopes && (a->softcap != 0 || a->kv.v_dim || !is_vector(be, a->slopes, a->n_heads))) ||
+        (a->chunked && (a->both_ways || !a->window)) || !factor_ok(a->softcap) ||
+        !mem_mul(a->n_seqs, a->table_stride, &n_table) || (a->n_rows && !a->table_stride) ||
         a->max_context > (uint64_t)a->table_stride * a->kv.block_tokens)
         return ERR_INVALID;
     if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, out_cols) ||

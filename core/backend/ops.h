@@ -141,7 +141,12 @@ struct op_norm {
 };
 
 /* How a router's scores become probabilities: softmax over all experts, or of each alone. */
-enum backend_gating { BACKEND_GATING_SOFTMAX, BACKEND_GATING_SIGMOID, BACKEND_N_GATINGS };
+enum backend_gating {
+    BACKEND_GATING_SOFTMAX,
+    BACKEND_GATING_SIGMOID,
+    BACKEND_GATING_MIXER, /* see op_moe */
+    BACKEND_N_GATINGS
+};
 
 /* A mixture of experts in one op. For each row:
  *   score (n_experts) = in * router^T (+ router_bias), in f32
@@ -153,8 +158,12 @@ enum backend_gating { BACKEND_GATING_SOFTMAX, BACKEND_GATING_SIGMOID, BACKEND_N_
  *     chosen experts (of sigmoids + 1e-20, as they may all be 0); times weight_scale; times the
  *     expert's expert_scale
  *   y = sum, in ascending order of experts, of
- *     weight * (act(gate_e(in), up_e(in)) * down_e^T (+ down_bias_e))
+ *     weight * (act(gate_e(in), up_e(in)) * down_e^T (+ down_bias_e)), or with weighs_input
+ *     act(gate_e(weight * in), up_e(weight * in)) * down_e^T
  *     (+ shared * 1 / (1 + exp(-shared_gate)), or + shared without a gate)
+ * MIXER (Phi-MoE's sparse mixer, when it does not learn): the experts are chosen by their scores,
+ * and the weight of expert e is 1 / (sum of exp(score_i - score_e) over the experts i that were not
+ * chosen before e and have (score_e - score_i) / max(|score_i|, score_e) <= mixer_limit).
  * Without gate: squared ReLU, max(up_e(in), 0)^2, in the place of act. With latent the experts read
  * it instead of `in`, which may have another width: n_latent instead of n_in, except of the router.
  * `in` is computed and the products round as in op_linear. */
@@ -166,7 +175,9 @@ struct op_moe {
     const backend_weight *choice_bias; /* (1, n_experts) f32 or NULL: for the choice only */
     uint32_t n_groups, n_groups_used;  /* 0 is 1 */
     bool renormalize;
-    float weight_scale;                        /* 0 is 1 */
+    bool weighs_input;  /* with gate, without latent and biases of gate and up */
+    float mixer_limit;  /* of MIXER, which has no choice_bias, groups or renormalize */
+    float weight_scale; /* 0 is 1 */
     const backend_weight *expert_scale;        /* (1, n_experts) f32 or NULL */
     enum backend_act act;                      /* NONE without gate, and only then */
     backend_buf *latent;                       /* (n_rows, n_latent) f32 or NULL; without shared */
@@ -193,11 +204,11 @@ struct op_gather {
  * Angle of pair i at position p: p * inv_freq[i] (inv_freq holds the model's base and scaling); cos
  * and sin are multiplied by magnitude. interleaved: pairs are (2i, 2i+1) as in GGUF llama files;
  * otherwise (i, i + n_rot/2). n_rot 0: no rotary embedding. norm_last: heads are rotated, then
- * normalized. With q_log_length, last of all q *= 1 + q_log_scale * log(1 + p / q_log_length), p /
- * q_log_length in whole numbers. Where V is the head of K
- * (kv.v_dim) only that head is normalized, by k_norm alone, and the dimensions behind it are
- * rotated. With v_normed each head of v is divided by its rms. Without k only q is computed, and
- * nothing is stored: the cache holds what another layer stored. */
+ * normalized. With q_log_length, last of all q *= 1 + q_log_scale * log(1 + (p + q_log_from) /
+ * q_log_length), the quotient in whole numbers. Where V is the head of K (kv.v_dim) only that head
+ * is normalized, by k_norm alone, and the dimensions behind it are rotated. With v_normed each head
+ * of v is divided by its rms. Without k only q is computed, and nothing is stored: the cache holds
+ * what another layer stored. */
 struct op_rope_store {
     backend_buf *q;           /* (n_rows, n_heads, head_dim) f32 */
     backend_buf *k;           /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten; or NULL */
@@ -214,17 +225,20 @@ struct op_rope_store {
     bool norm_last;        /* norms are of (1, head_dim) */
     float q_log_scale;     /* 0 without q_log_length */
     uint32_t q_log_length; /* tokens; 0: q is not scaled */
+    uint32_t q_log_from;
     struct backend_kv kv;
 };
 
 /* out[row] = softmax(score) V, score = scale * q[row] K^T, over positions 0..pos[row] of the row's
  * sequence (with window: the last `window` of them), read through its block table; with both_ways
  * over all positions up to that of the sequence's last row (with window: those less than `window`
- * away): all its rows must be in the op, in ascending order. Query head h uses KV head h / (n_heads
- * / n_kv_heads). softcap: score = softcap * tanh(score / softcap). sinks: the softmax of head h has
- * one more term exp(sinks[h]), without a value. The rows of a sequence are contiguous: rows
- * row_start[s] .. row_start[s+1]-1 belong to sequence s. Prefill chunks and decode rows mix freely.
- * Block tables: (n_seqs, table_stride) i32. */
+ * away): all its rows must be in the op, in ascending order; with chunked over those of its own
+ * chunk of `window` positions, counted from 0, up to pos[row]. Query head h uses KV head h /
+ * (n_heads / n_kv_heads). slopes (ALiBi): score -= slopes[h] * |pos[row] - position|. softcap:
+ * score = softcap * tanh(score / softcap). sinks: the softmax of head h has one more term
+ * exp(sinks[h]), without a value. The rows of a sequence are contiguous: rows row_start[s] ..
+ * row_start[s+1]-1 belong to sequence s. Prefill chunks and decode rows mix freely. Block tables:
+ * (n_seqs, table_stride) i32. */
 struct op_paged_attention {
     const backend_buf *q;         /* (n_rows, n_heads, head_dim) f32 */
     const backend_buf *pos;       /* (n_rows) i32 */
@@ -234,8 +248,10 @@ struct op_paged_attention {
     uint32_t max_context; /* above every pos, <= table_stride * block_tokens; 0: that product */
     uint32_t window;      /* 0: all positions */
     bool both_ways;
-    float scale, softcap;        /* softcap 0: none */
-    const backend_weight *sinks; /* (1, n_heads) f32 or NULL */
+    bool chunked;                 /* only with window, without both_ways */
+    float scale, softcap;         /* softcap 0: none */
+    const backend_weight *sinks;  /* (1, n_heads) f32 or NULL */
+    const backend_weight *slopes; /* likewise; without softcap and kv.v_dim */
     struct backend_kv kv;
     backend_buf *out; /* (n_rows, n_heads, backend_kv_v_dim) f32 */
 };
@@ -259,12 +275,18 @@ struct op_kv_copy {
 /* What becomes of x without a gate:
  *   SQUARED_RELU  x * max(x, 0)
  *   GELU_TANH     as BACKEND_ACT_GELU_TANH, with u = 1
- *   GELU          as BACKEND_ACT_GELU, with u = 1 */
+ *   GELU          as BACKEND_ACT_GELU, with u = 1
+ *   XIELU         x > 0: positive * x^2 + beta * x, else negative * (expm1(min(x, eps)) - x) + beta
+ *                 * x (Huang, Schlag, "Deriving Activation Functions Using Integration", 2025) */
 enum backend_unary {
     BACKEND_UNARY_SQUARED_RELU,
     BACKEND_UNARY_GELU_TANH,
     BACKEND_UNARY_GELU,
+    BACKEND_UNARY_XIELU,
     BACKEND_N_UNARIES
+};
+struct backend_xielu {
+    float positive, negative, beta, eps; /* eps below 0 */
 };
 
 /* x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gate)); gate (n_rows, n_cols) f32 aliases nothing.
@@ -273,7 +295,8 @@ struct op_gate {
     backend_buf *x;
     const backend_buf *gate; /* or NULL */
     uint32_t n_rows, n_cols;
-    enum backend_unary unary; /* only without gate */
+    enum backend_unary unary;   /* only without gate */
+    struct backend_xielu xielu; /* of XIELU */
 };
 
 /* x (n_rows, n_cols) f32 = act(x, up), up being columns first .. first + n_cols - 1 of a buffer of

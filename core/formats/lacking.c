@@ -3,19 +3,13 @@
 
 #include <string.h>
 
-static const char alibi[] = "ALiBi, a bias of attention by distance",
-                  heads[] = "layers with different numbers of heads, and a gate for each head",
-                  chunks[] =
-                      "attention within chunks of positions, and experts whose inputs are weighted",
+static const char heads[] = "layers with different numbers of heads, and a gate for each head",
                   norms[] = "norms of Q and K without weights, and a factor of theirs";
 
 static const struct {
     const char *arch, *model_type, *lacks;
 } rows[] = {
-    {"mpt", "mpt", alibi},
-    {"bloom", "bloom", alibi},
-    {"phimoe", "phimoe", "its way to choose experts (sparse mixer)"},
-    {"jina-bert-v2", NULL, alibi},
+    {"jina-bert-v2", NULL, "its own encoder (ALiBi in both directions, GEGLU)"},
     {"jina-bert-v3", NULL, "LoRA adapters chosen by task"},
     {"nomic-bert-moe", NULL, "experts in encoders"},
     {"neo-bert", "neobert", "RMS norms in encoders"},
@@ -24,13 +18,9 @@ static const struct {
     {NULL, "mpnet", "relative position biases"},
     {NULL, "deberta-v2", "disentangled attention"},
     {NULL, "new", "GTE's own encoder"},
-    {"gpt2", "gpt2", "learned position embeddings"},
     {"laguna", "laguna", heads},
     {"mimo2", "mimo_v2_flash", "value heads that are narrower than key heads"},
     {"step35", "step3p5", heads},
-    {"llama4", "llama4", chunks},
-    {NULL, "llama4_text", chunks},
-    {"apertus", "apertus", "its activation (xIELU)"},
     {"falcon", "falcon", "its layout of Q, K and V, and norms shared by attention and FFN"},
     {"muse-glimmer", "muse_glimmer", norms},
     {NULL, "muse_glimmer_text", norms},

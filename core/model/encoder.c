@@ -1,7 +1,8 @@
 /* encoder.c - what encoders (BERT, XLM-R, nomic-bert, ModernBERT) have beyond other models: the sum
  * of token, position and type embeddings is normed, and in BERT's layers the norm comes after each
  * block. Formulas: transformers, modeling_bert.py, modeling_nomic_bert.py, modeling_modernbert.py;
- * names of keys and tensors: llama.cpp. Only enqueues ops. Runs on the engine's worker. */
+ * names of keys and tensors: llama.cpp. Decoders with learned positions (GPT-2) or normed
+ * embeddings (BLOOM) begin here, too. Only enqueues ops. Runs on the engine's worker. */
 #include "core/model/model_int.h"
 
 /* Rows of a table of embeddings; 0: the file has none. */
@@ -16,13 +17,19 @@ static int read_rows(const gguf *g, const char *name, uint32_t *n, err *e) {
     return 0;
 }
 
+int model_positions_read(const gguf *g, struct model_hparams *hp, err *e) {
+    struct model_encoder *x = &hp->encoder;
+    int rc = read_rows(g, "position_embd.weight", &x->n_positions, e);
+    if (x->n_positions && hp->context_length > x->n_positions) hp->context_length = x->n_positions;
+    return rc;
+}
+
 int model_encoder_read(const gguf *g, struct model_hparams *hp, err *e) {
     struct model_encoder *x = &hp->encoder;
     x->on = true;
     int rc = read_rows(g, "token_types.weight", &x->n_types, e);
-    if (!rc) rc = read_rows(g, "position_embd.weight", &x->n_positions, e);
+    if (!rc) rc = model_positions_read(g, hp, e);
     if (rc) return rc;
-    if (x->n_positions && hp->context_length > x->n_positions) hp->context_length = x->n_positions;
     /* As sentence-transformers takes it for a model that does not say. */
     if (hp->pooling == MODEL_POOLING_NONE) hp->pooling = MODEL_POOLING_MEAN;
     return 0;
@@ -66,6 +73,23 @@ int model_encoder_enqueue_inputs(model *m, uint32_t n_rows) {
         last = b->mixed;
     }
     return rc ? rc : add_and_norm(m, b->r, last, w->embed_norm, w->embed_norm_bias, n_rows, b->x);
+}
+
+int model_inputs_enqueue(model *m, uint32_t n_rows, struct model_pending *pending) {
+    const struct model_weights *w = &m->w;
+    struct model_bufs *b = &m->bufs;
+    const bool normed = w->embed_norm;
+    *pending = (struct model_pending){0};
+    int rc = backend_embed(m->be, &(struct op_embed){.table = w->embed,
+                                                     .ids = b->ids,
+                                                     .n_rows = n_rows,
+                                                     .scale = m->hp.embed_scale,
+                                                     .out = normed ? b->r : b->x});
+    if (!rc && normed)
+        rc = add_and_norm(m, b->r, NULL, w->embed_norm, w->embed_norm_bias, n_rows, b->x);
+    if (rc || !w->positions) return rc;
+    *pending = (struct model_pending){b->r, NULL};
+    return look_up(m, w->positions, b->pos, n_rows, b->r);
 }
 
 int model_encoder_enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,

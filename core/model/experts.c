@@ -74,6 +74,8 @@ int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input
                                             .n_groups = x->n_groups,
                                             .n_groups_used = x->n_groups_used,
                                             .renormalize = x->renormalize,
+                                            .weighs_input = x->weighs_input,
+                                            .mixer_limit = x->mixer_limit,
                                             .weight_scale = x->weight_scale,
                                             .act = m->arch->act,
                                             .latent = l->latent_down ? b->latent : NULL,

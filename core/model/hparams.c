@@ -24,8 +24,6 @@ enum {
 /* Keys that would change the forward pass in ways that it does not implement. */
 static const char *const refused_keys[] = {
     "attention.clamp_kqv",
-    "attention.max_alibi_bias",
-    "attention.chunk_size",
     "attention.output_scale",
     "attention.value_scale",
     "attention.rope_pattern",
@@ -106,6 +104,8 @@ static int refuse_keys_of_others(struct model_keys *k, const struct model_arch *
         {arch->attention_temperature, "attention.temperature_length"},
         {arch->expert_step, step_key},
         {arch->short_conv, "shortconv.l_cache"},
+        {arch->alibi_by_key, "attention.max_alibi_bias"},
+        {arch->chunked, "attention.chunk_size"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int rc = rows[i].known ? 0 : model_keys_refuse(k, &rows[i].key, 1, e);
@@ -192,11 +192,16 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
     uint32_t period = arch->window_period;
     int rc = 0;
     hp->window = arch->window;
-    if (model_key_has(k, "attention.sliding_window"))
+    hp->chunked = arch->chunked;
+    if (arch->chunked && model_key_has(k, "attention.chunk_size"))
+        rc = model_key_count(k, "attention.chunk_size", UINT32_MAX, 0, &hp->window, e);
+    else if (model_key_has(k, "attention.sliding_window"))
         rc = model_key_count_or_zero(k, "attention.sliding_window", UINT32_MAX, &hp->window, e);
     if (rc) return rc;
     /* In both directions the key counts positions on both sides of a token. */
     if (arch->both_ways && hp->window) hp->window = hp->window / 2 + 1;
+    if (arch->chunked && hp->window && !model_key_has(k, "attention.chunk_size"))
+        hp->window = arch->window; /* as llama.cpp reads the key: 0, or any number */
     if (hp->window && model_key_has(k, pattern) &&
         gguf_get_array(k->g, k->key, &(enum gguf_type){0}, &(uint64_t){0}, NULL) == 0) {
         rc = model_key_flags(k, pattern, hp->layers, hp->n_layers, MODEL_LAYER_WINDOWED, e);
@@ -266,6 +271,11 @@ static int read_gating(struct model_keys *k, const struct model_arch *arch, stru
     int rc = model_key_count_or_zero(k, "expert_gating_func", UINT32_MAX, &gating, e);
     bool sigmoid = gating == GATING_SIGMOID || (!gating && arch->sigmoid_gating);
     x->gating = sigmoid ? BACKEND_GATING_SIGMOID : BACKEND_GATING_SOFTMAX;
+    x->weighs_input = arch->weighs_input;
+    if (arch->mixer && !rc) {
+        x->gating = BACKEND_GATING_MIXER;
+        return model_key_real_or(k, "inferd.mixer_limit", 0.02, &x->mixer_limit, e);
+    }
     if (rc || gating <= GATING_SIGMOID) return rc;
     if (gating == GATING_SOFTMAX_OF_CHOSEN && x->renormalize) return 0;
     return err_set_param(e, ERR_UNSUPPORTED, k->key,
@@ -315,7 +325,8 @@ static int read_shared(struct model_keys *k, const struct model_arch *arch,
     uint32_t n;
     if (!arch->shared_expert) return model_keys_refuse(k, &(const char *){shared}, 1, e);
     if (!arch->shared_count || model_key_has(k, shared))
-        return model_key_count(k, shared, MAX_FF, hp->n_ff, &x->n_ff_shared, e);
+        return model_key_count(k, shared, MAX_FF, arch->weighs_input ? x->n_ff : hp->n_ff,
+                               &x->n_ff_shared, e);
     int rc = model_key_count_or_zero(k, count, MAX_FF / x->n_ff, &n, e);
     if (!rc) x->n_ff_shared = n * x->n_ff;
     return rc;
@@ -456,11 +467,20 @@ static int find_arch(const gguf *g, const struct model_arch **arch, err *e) {
                          gguf_path(g), (int)(text.len < 32 ? text.len : 32), text.data, known);
 }
 
+/* Llama 4's norms of Q and K: Scout, of 16 experts, has them, Maverick, of 128, has not. */
+static int read_unweighted(struct model_keys *k, const struct model_arch *arch,
+                           struct model_hparams *hp, err *e) {
+    enum { OF_MAVERICK = 128 };
+    if (!arch->qk_unweighted) return 0;
+    return model_key_bool_or(k, "inferd.qk_norm", hp->experts.n_experts != OF_MAVERICK,
+                             &hp->qk_unweighted, e);
+}
+
 /* The norms' epsilon, and whether the FFN runs beside attention. */
 static int read_norms(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
                       err *e) {
-    const char *eps =
-        arch->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    const char *eps = arch->layer_norm && !arch->rms_key ? "attention.layer_norm_epsilon"
+                                                         : "attention.layer_norm_rms_epsilon";
     int rc = model_key_real(k, eps, 0, &hp->rms_eps, e);
     if (!rc && arch->beside == MODEL_BESIDE_BY_KEY)
         rc = model_key_bool_or(k, beside_key, true, &hp->ffn_beside, e);
@@ -564,7 +584,10 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (a->gemma4 && (rc = model_gemma4_read(&k, hp, e))) ||
         (rc = model_hparams_read_rope(&k, a, hp, e)) || (rc = read_norms(&k, a, hp, e)) ||
         (rc = read_pooling(&k, a, hp, e)) || (a->encoder && (rc = model_encoder_read(g, hp, e))) ||
-        (rc = read_scales(&k, a, hp, e)) || (rc = read_experts(&k, a, hp, e)) ||
+        (!a->encoder && a->learned_positions && (rc = model_positions_read(g, hp, e))) ||
+        (rc = model_hparams_read_alibi(&k, a, hp, e)) ||
+        (rc = model_hparams_read_xielu(&k, a, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
+        (rc = read_experts(&k, a, hp, e)) || (rc = read_unweighted(&k, a, hp, e)) ||
         (rc = refuse_keys(&k, a, e)) || (rc = read_tensors(g, hp, e)))
         return rc;
     if (gguf_get_u64(g, model_key(&k, "vocab_size"), &n_vocab, NULL) == 0 && n_vocab != hp->n_vocab)

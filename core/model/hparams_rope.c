@@ -68,6 +68,9 @@ static int read_yarn(struct model_keys *k, const struct model_arch *arch, struct
         (rc = model_key_real_or(k, "rope.scaling.yarn_ext_factor", 1, &r->ext_factor, e)) ||
         (rc = model_key_bool_or(k, "inferd.yarn_truncate", !arch->yarn_exact, &r->truncate, e)))
         return rc;
+    if (r->scaling == MODEL_ROPE_LONG &&
+        (rc = model_key_real_or(k, "inferd.rope_short_factor", 0, &r->short_factor, e)))
+        return rc;
     if (multiplier > 0 && r->scaling == MODEL_ROPE_YARN)
         r->attn_factor = (float)model_rope_yarn_factor((double)r->factor, (double)multiplier);
     if (r->scaling == MODEL_ROPE_YARN && r->base <= 1)
@@ -114,11 +117,19 @@ static int check_sections(struct model_keys *k, uint32_t n_rot, err *e) {
 }
 
 /* The length is that of RoPE's first context unless a key says otherwise. */
-static int read_temperature(struct model_keys *k, struct model_hparams *hp, err *e) {
-    int rc = model_key_real_or(k, "attention.temperature_scale", 0, &hp->q_log_scale, e);
+static int read_temperature(struct model_keys *k, const struct model_arch *arch,
+                            struct model_hparams *hp, err *e) {
+    enum { LLAMA4_LENGTH = 8192 };
+    const bool llama4 = arch->temperature_nope;
+    if (llama4 && !hp->window) return 0;
+    hp->q_log_unrotated = llama4;
+    hp->q_log_from = llama4;
+    int rc =
+        model_key_real_or(k, "attention.temperature_scale", llama4 ? 0.1 : 0, &hp->q_log_scale, e);
     if (rc) return rc;
     return model_key_count(k, "attention.temperature_length", UINT32_MAX,
-                           hp->rope[0].original_context, &hp->q_log_length, e);
+                           llama4 ? LLAMA4_LENGTH : hp->rope[0].original_context, &hp->q_log_length,
+                           e);
 }
 
 int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
@@ -136,7 +147,7 @@ int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
                              r->n_rot);
     if (arch->delta_net && (rc = check_sections(k, r->n_rot, e))) return rc;
     if ((rc = read_scaling(k, r, e)) || (rc = read_factor(k, r, hp->context_length, e)) ||
-        (arch->attention_temperature && (rc = read_temperature(k, hp, e))) ||
+        (arch->attention_temperature && (rc = read_temperature(k, arch, hp, e))) ||
         (rc = read_yarn(k, arch, r, e)) || (rc = model_rope_find_divisors(k->g, r, &div, e)))
         return rc;
     *local = *r;

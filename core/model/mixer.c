@@ -22,6 +22,8 @@ int model_store_attend_enqueue(model *m, const struct model_place *p, backend_bu
     const bool own_table = windowed && m->limits.window_tables;
     const bool shared = hp->layers[p->layer] & MODEL_LAYER_SHARED_KV;
     const bool uses_rope = !(hp->layers[p->layer] & MODEL_LAYER_NO_ROPE);
+    const bool unweighted = hp->qk_unweighted && uses_rope;
+    const bool scales_q = hp->q_log_scale != 0 && !(hp->q_log_unrotated && uses_rope);
     const struct op_store_attend both = {
         .store = {.q = b->q,
                   .k = shared ? NULL : b->k,
@@ -30,17 +32,18 @@ int model_store_attend_enqueue(model *m, const struct model_place *p, backend_bu
                   .pos = b->pos,
                   .slots = b->slots[own_table],
                   .inv_freq = b->inv_freq[windowed],
-                  .q_norm = l->q_norm,
-                  .k_norm = l->k_norm,
+                  .q_norm = unweighted ? m->w.ones : l->q_norm,
+                  .k_norm = unweighted ? m->w.ones : l->k_norm,
                   .eps = hp->rms_eps,
                   .magnitude = m->magnitude[windowed],
                   .n_rows = n_rows,
                   .n_heads = hp->n_heads,
                   .n_rot = uses_rope ? hp->rope[windowed].n_rot : 0,
                   .interleaved = m->arch->rope_interleaved,
-                  .norm_last = m->arch->qk_norm_last,
-                  .q_log_scale = hp->q_log_scale,
-                  .q_log_length = hp->q_log_scale != 0 ? hp->q_log_length : 0,
+                  .norm_last = m->arch->qk_norm_last && (unweighted || l->q_norm),
+                  .q_log_scale = scales_q ? hp->q_log_scale : 0,
+                  .q_log_length = scales_q ? hp->q_log_length : 0,
+                  .q_log_from = hp->q_log_from,
                   .kv = *kv},
         .attend = {.q = b->q,
                    .pos = b->pos,
@@ -53,9 +56,11 @@ int model_store_attend_enqueue(model *m, const struct model_place *p, backend_bu
                    .max_context = p->shape->max_context,
                    .window = windowed ? hp->window : 0,
                    .both_ways = hp->both_ways,
+                   .chunked = windowed && hp->chunked,
                    .scale = hp->attn_scale,
                    .softcap = hp->attn_softcap,
                    .sinks = l->sinks,
+                   .slopes = m->w.slopes,
                    .kv = *kv,
                    .out = out}};
     return backend_store_attend(m->be, &both);

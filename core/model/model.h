@@ -30,6 +30,7 @@ struct model_rope {
     uint32_t original_context;
     float base, factor;
     float attn_factor;                      /* of cos and sin; 0: the scaling's own formula */
+    float short_factor;                     /* of LONG: the same up to original_context; 0: equal */
     float beta_fast, beta_slow, ext_factor; /* YaRN */
     bool truncate;                          /* YaRN: bounds rounded to whole dimensions */
 };
@@ -43,6 +44,8 @@ struct model_experts {
     enum backend_gating gating;
     bool renormalize;
     float weight_scale;
+    float mixer_limit; /* as in op_moe, as weighs_input is */
+    bool weighs_input;
 };
 
 /* Multi-head latent attention (DeepSeek-V2): K of a token is one latent row of kv_rank values and
@@ -62,7 +65,7 @@ struct model_gemma4 {
     uint32_t n_per_layer;    /* width of the per-layer embeddings; 0: there are none */
 };
 
-/* Encoders (BERT and its successors); zeros of other models. */
+/* Encoders (BERT and its successors), and other models with learned positions; zeros of others. */
 struct model_encoder {
     bool on;
     uint32_t n_positions; /* rows of learned position embeddings; 0: none */
@@ -135,9 +138,15 @@ struct model_hparams {
     /* Attention in both directions (op_paged_attention.both_ways): a sequence is computed in one
      * step as a whole, and only its hidden states mean something. */
     bool both_ways;
+    bool chunked;        /* windowed layers: as in op_paged_attention */
     bool attention_gate; /* attention's output *= sigmoid of a gate */
-    float q_log_scale;   /* q *= 1 + this * log(1 + floor(position / q_log_length)) */
-    uint32_t q_log_length;
+    bool qk_unweighted;  /* heads of Q and K are normed without weights in layers with RoPE */
+    float alibi;         /* ALiBi's largest bias, from which slopes follow; 0: none */
+    /* q *= 1 + q_log_scale * log(1 + floor((position + q_log_from) / q_log_length)), in layers
+     * without RoPE alone if q_log_unrotated */
+    float q_log_scale;
+    uint32_t q_log_length, q_log_from;
+    bool q_log_unrotated;
     float rms_eps;
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */
@@ -145,7 +154,8 @@ struct model_hparams {
      * outputs of attention, Mamba-2 and FFN. 0: none */
     bool ffn_beside; /* the FFN reads what attention reads, without its output */
     float dt_scale, attn_out_scale, ssm_out_scale, ffn_out_scale;
-    struct sampling_recommended sampling; /* by general.sampling.* */
+    struct backend_xielu xielu[MODEL_MAX_LAYERS]; /* zeros of other activations */
+    struct sampling_recommended sampling;         /* by general.sampling.* */
     bool tied_embeddings;
     enum model_pooling pooling;
     uint64_t n_params;     /* elements of all weights */

@@ -6,6 +6,11 @@
 #include "core/formats/model_file.h"
 #include "core/model/model.h"
 
+/* Of heads, columns or rows. */
+struct model_range {
+    uint64_t first, n;
+};
+
 /* ---- arch_table.c ---- */
 
 enum model_qk_norm { MODEL_QK_NORM_NONE, MODEL_QK_NORM_HEAD, MODEL_QK_NORM_ROW };
@@ -80,8 +85,18 @@ struct model_arch {
     bool expert_step;           /* interleave_moe_layer_step: every n-th layer has experts */
     bool dense_by_tensors;      /* a layer without a router is dense */
     bool mla;                   /* multi-head latent attention */
-    bool kda;    /* layers without KV heads have a delta net whose channels decay by themselves */
-    bool gemma4; /* see gemma4.c */
+    bool kda;     /* layers without KV heads have a delta net whose channels decay by themselves */
+    bool gemma4;  /* see gemma4.c */
+    bool chunked; /* windows are chunks of positions */
+    bool temperature_nope; /* attention.temperature_* have Llama 4's values by default, and are for
+                              layers without RoPE */
+    bool qk_unweighted;    /* norms of Q and K without weights */
+    bool weighs_input;     /* an expert's weight scales its input */
+    bool mixer;            /* the sparse mixer chooses experts */
+    bool rms_key;          /* with layer_norm: the epsilon is in the key of RMS norms */
+    bool embed_norm;       /* token_embd_norm: of the embeddings; not of encoders */
+    bool alibi_by_key;     /* attention.max_alibi_bias, without RoPE */
+    float alibi;           /* the largest bias if no key says otherwise */
 };
 
 /* NULL: unknown. */
@@ -129,6 +144,13 @@ int model_hparams_read_kv_heads(struct model_keys *k, const struct model_arch *a
  * n_layers is block_count. Of every architecture. */
 int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *arch,
                                  struct model_hparams *hp, err *e);
+/* ALiBi's largest bias, and what xIELU has of each layer. */
+int model_hparams_read_alibi(struct model_keys *k, const struct model_arch *arch,
+                             struct model_hparams *hp, err *e);
+int model_hparams_read_xielu(struct model_keys *k, const struct model_arch *arch,
+                             struct model_hparams *hp, err *e);
+/* Slopes of heads first .. first + n - 1 of n_heads (Press, Smith, Lewis 2022). */
+void model_alibi_slopes(float largest, uint32_t n_heads, const struct model_range *of, float *out);
 /* hp->rope, from keys; layers, window and head_dim are set. */
 int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
                             struct model_hparams *hp, err *e);
@@ -178,9 +200,6 @@ int model_rope_find_divisors(const gguf *g, const struct model_rope *rope,
 
 /* ---- parts.c: which part of a model a rank has ---- */
 
-struct model_range {
-    uint64_t first, n;
-};
 struct model_part {
     uint32_t rank, n_ranks;
     struct model_range heads, kv_heads, vocab;
@@ -248,6 +267,8 @@ struct model_weights {
     backend_weight *output_norm_bias; /* (1, n_embd) or NULL */
     /* Encoders: (n_positions, n_embd), (n_types, n_embd) or NULL; the embeddings' norm */
     backend_weight *positions, *types, *embed_norm, *embed_norm_bias;
+    /* (1, head_dim) of ones: the norm of heads without weights; (1, n_heads): ALiBi's slopes */
+    backend_weight *ones, *slopes;
     /* Per-layer embeddings: (n_vocab, n_layers * n_per_layer), (n_layers * n_per_layer, n_embd),
      * (1, n_per_layer), or NULL */
     backend_weight *layer_embed, *layer_proj, *layer_norm;
@@ -430,10 +451,14 @@ int model_gemma4_enqueue_inputs(model *m, uint32_t n_rows);
 int model_gemma4_enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
                               struct model_pending pending);
 
-/* encoder.c: n_positions and n_types, from the tensors, and the usual pooling. */
+/* encoder.c: n_positions, from the tensor, which bounds the context. */
+int model_positions_read(const gguf *g, struct model_hparams *hp, err *e);
+/* n_positions and n_types, and the usual pooling. */
 int model_encoder_read(const gguf *g, struct model_hparams *hp, err *e);
 /* The embeddings of a step's tokens, normed: x. */
 int model_encoder_enqueue_inputs(model *m, uint32_t n_rows);
+/* The same of a decoder with a norm (embed_norm) or learned positions; the latter are pending. */
+int model_inputs_enqueue(model *m, uint32_t n_rows, struct model_pending *pending);
 /* With norm_after: a layer after its attention. out (n_rows, n_embd): the layer's output, which may
  * be a->x. */
 int model_encoder_enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,

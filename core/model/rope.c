@@ -55,8 +55,9 @@ double model_rope_yarn_factor(double factor, double multiplier) {
     return (0.1 * log(factor) + 1) / (0.1 * multiplier * log(factor) + 1);
 }
 
-static double magnitude_of(const struct model_rope *r) {
+static double magnitude_of(const struct model_rope *r, uint32_t n_ctx) {
     double factor = (double)r->factor;
+    if (r->short_factor > 0 && n_ctx <= r->original_context) return (double)r->short_factor;
     if (r->attn_factor > 0) return (double)r->attn_factor;
     if (factor <= 1) return 1;
     if (r->scaling == MODEL_ROPE_YARN) return 0.1 * log(factor) + 1;
@@ -79,7 +80,7 @@ void model_rope_frequencies(const struct model_rope *rope, const struct model_ro
         }
         inv_freq[i] = (float)f;
     }
-    *magnitude = (float)magnitude_of(rope);
+    *magnitude = (float)magnitude_of(rope, n_ctx);
 }
 
 /* *out: data of an F32 vector of n positive numbers. */

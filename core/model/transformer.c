@@ -95,9 +95,11 @@ static int enqueue_ungated(model *m, const struct model_layer *l, struct op_inpu
                                                        .bias = {l->b_up},
                                                        .y = {b->ff}});
     if (rc) return rc;
-    return backend_gate(
-        m->be, &(struct op_gate){
-                   .x = b->ff, .n_rows = n_rows, .n_cols = m->hp.n_ff, .unary = m->arch->unary});
+    return backend_gate(m->be, &(struct op_gate){.x = b->ff,
+                                                 .n_rows = n_rows,
+                                                 .n_cols = m->hp.n_ff,
+                                                 .unary = m->arch->unary,
+                                                 .xielu = m->hp.xielu[l - m->w.layers]});
 }
 
 int model_inner_enqueue(model *m, const struct model_layer *l, struct op_input in,
@@ -253,11 +255,7 @@ int model_enqueue(model *m, const struct model_shape *shape, const struct model_
     uint32_t n_layers = m->hp.n_layers, n_attention = 0, n_recurrent = 0;
     struct model_pending pending = {0};
     int rc = m->hp.encoder.on ? model_encoder_enqueue_inputs(m, shape->n_rows)
-                              : backend_embed(m->be, &(struct op_embed){.table = m->w.embed,
-                                                                        .ids = b->ids,
-                                                                        .n_rows = shape->n_rows,
-                                                                        .scale = m->hp.embed_scale,
-                                                                        .out = b->x});
+                              : model_inputs_enqueue(m, shape->n_rows, &pending);
     if (!rc) rc = model_gemma4_enqueue_inputs(m, shape->n_rows);
     const struct model_rows rows = {b->x, b->att, b->mix, b->layer_in, shape->n_rows};
     for (uint32_t i = 0; i < n_layers && !rc; i++) {

@@ -500,6 +500,39 @@ static void log_left_out(const struct weight_plan *plan, const struct model_load
                  (int)(text.len < 160 ? text.len : 160), text.data);
 }
 
+/* A vector that no file has: n values from values, which are copied. */
+static int load_made(const struct loader *l, const char *name, const float *values, uint64_t n,
+                     backend_weight **out, err *e) {
+    struct backend_weight_desc desc = {
+        .name = name, .type = QTYPE_F32, .use = BACKEND_USE_VECTOR, .n_out = 1, .n_in = n};
+    if (l->measured) return measure_weight(l, &desc, e);
+    float *copy = mem_new_aligned(n * sizeof *copy);
+    if (!copy) return err_no_memory(e);
+    memcpy(copy, values, n * sizeof *copy);
+    desc.data = copy;
+    return make_weight(l, &desc, copy, out, e);
+}
+
+/* The norm of heads without weights, ALiBi's slopes of this rank's heads. */
+static int load_made_vectors(const struct loader *l, const struct model_load *load, err *e) {
+    const struct model_hparams *hp = load->hp;
+    const struct model_range *heads = &load->part->heads;
+    backend_weight *none = NULL;
+    const uint64_t most = hp->head_dim > hp->n_heads ? hp->head_dim : hp->n_heads;
+    float *v = mem_new(most, sizeof *v);
+    int rc = v ? 0 : err_no_memory(e);
+    for (uint32_t i = 0; !rc && i < hp->head_dim; i++)
+        v[i] = 1;
+    if (!rc && hp->qk_unweighted)
+        rc = load_made(l, "norm of heads", v, hp->head_dim, l->w ? &l->w->ones : &none, e);
+    if (!rc && hp->alibi > 0) {
+        model_alibi_slopes(hp->alibi, hp->n_heads, heads, v);
+        rc = load_made(l, "slopes", v, heads->n, l->w ? &l->w->slopes : &none, e);
+    }
+    free(v);
+    return rc;
+}
+
 static int walk_plan(const gguf *g, const struct model_load *load, struct model_weights *w,
                      uint64_t *measured, err *e) {
     struct weight_plan plan;
@@ -511,6 +544,7 @@ static int walk_plan(const gguf *g, const struct model_load *load, struct model_
     if (w && l.first) log_left_out(&plan, load);
     rc = load_all(&l, e);
     if (!rc && l.tied) rc = load_tied(&l, e);
+    if (!rc) rc = load_made_vectors(&l, load, e);
     weight_plan_free(&plan);
     return rc;
 }
@@ -542,6 +576,8 @@ void model_weights_free(struct model_weights *w) {
     backend_weight_free(w->embed_norm);
     backend_weight_free(w->types);
     backend_weight_free(w->positions);
+    backend_weight_free(w->slopes);
+    backend_weight_free(w->ones);
     backend_weight_free(w->layer_norm);
     backend_weight_free(w->layer_proj);
     backend_weight_free(w->layer_embed);

@@ -69,9 +69,10 @@ enum model_feature {
     OUTPUT_NORM = 2,
     EMBD_NORM = 4 /* the name of the final norm */,
     OUTPUT_NORM_BIAS = 1 << 20,
-    ENCODER = 1 << 25,  /* the embeddings are normed */
-    HEAD = 1 << 26,     /* an output head */
-    POSITIONS = 1 << 27 /* learned */
+    ENCODER = 1 << 25,    /* the embeddings are normed */
+    HEAD = 1 << 26,       /* an output head */
+    INPUT_NORM = 1 << 28, /* embeddings are normed; not of encoders */
+    POSITIONS = 1 << 27   /* learned */
 };
 
 /* Of each K head: its rows of Q, K, V (and Z). */
@@ -91,8 +92,10 @@ static const struct weight_role model_roles[] = {
     {"position_embd.weight", MODEL(positions), DIM_POSITIONS, DIM_EMBD, .must = POSITIONS,
      .embed = true},
     {"token_types.weight", MODEL(types), DIM_TYPES, DIM_EMBD, .may = ENCODER, .embed = true},
-    {"token_embd_norm.weight", MODEL(embed_norm), DIM_VECTOR, DIM_EMBD, .must = ENCODER},
-    {"token_embd_norm.bias", MODEL(embed_norm_bias), DIM_VECTOR, DIM_EMBD, .may = ENCODER},
+    {"token_embd_norm.weight", MODEL(embed_norm), DIM_VECTOR, DIM_EMBD,
+     .must = ENCODER | INPUT_NORM},
+    {"token_embd_norm.bias", MODEL(embed_norm_bias), DIM_VECTOR, DIM_EMBD,
+     .may = ENCODER | INPUT_NORM},
 };
 
 static const struct weight_role layer_roles[] = {
@@ -442,7 +445,7 @@ int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hp
                     : arch->norm_after ? 0
                                        : OUTPUT_NORM) |
                    (arch->layer_norm && !arch->norm_after ? OUTPUT_NORM_BIAS : 0) |
-                   (arch->learned_positions ? POSITIONS : 0));
+                   (arch->learned_positions ? POSITIONS : 0) | (arch->embed_norm ? INPUT_NORM : 0));
     if (arch->gemma4)
         plan_roles(p, model_gemma4_roles, model_gemma4_n_roles, WEIGHT_NO_LAYER,
                    model_gemma4_model_features(hp));

@@ -19,6 +19,8 @@ architecture allows it. Options:
   mtp     a layer that predicts further tokens ("key": config.json counts it; "tensors": it does not;
           "layer": it is named as a layer after the last, and counted)
   lengths, greedy  of prompts, if others than usual (make.py)
+  around  members of config.json beside a text and a vision part
+  of_class  the class of the model, where no auto class knows its type
   maker   weights and config.json under the names of a maker whose model transformers lacks (renamed.py): the
           layers are those of another family that computes the same
 """
@@ -652,4 +654,39 @@ FAMILIES = {
                     rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=32.0,
                                          beta_slow=1.0, original_max_position_embeddings=64,
                                          partial_rotary_factor=1.0))),
+    "gpt2-inner": dict(
+        seed=1216, type="gpt2", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
+        config=dict(n_embd=32, n_head=2, n_layer=2, n_positions=144, n_inner=72, layer_norm_epsilon=1e-5,
+                    tie_word_embeddings=True)),
+    "bloom-pairs": dict(
+        seed=1220, type="bloom", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=32, n_head=2, n_layer=2, layer_norm_epsilon=1e-5, tie_word_embeddings=True)),
+    "mpt-pairs": dict(
+        seed=1218, type="mpt", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
+        config=dict(d_model=32, n_heads=2, n_layers=2, expansion_ratio=4, max_seq_len=512, layer_norm_epsilon=1e-5,
+                    no_bias=True, tie_word_embeddings=True, attn_config=dict(alibi=True, alibi_bias_max=8))),
+    "apertus-plain": dict(
+        seed=1208, type="apertus", tokenizer="llama3", v4=True, outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, intermediate_size=48,
+                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=12000000.0))),
+    "phimoe-window": dict(
+        seed=1206, type="phimoe", tokenizer="phi3", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=48, num_attention_heads=4, num_key_value_heads=1, intermediate_size=16,
+                    num_hidden_layers=3, num_local_experts=5, num_experts_per_tok=2, max_position_embeddings=512,
+                    original_max_position_embeddings=256, router_jitter_noise=0.02, rms_norm_eps=1e-5,
+                    attention_bias=False, lm_head_bias=False, tie_word_embeddings=False, sliding_window=40,
+                    rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_factor=PHI3_SHORT,
+                                         long_factor=PHI3_LONG, short_mscale=1.2, long_mscale=1.2,
+                                         original_max_position_embeddings=256))),
+    # Scout: experts in every layer, norms of Q and K
+    "llama4": dict(
+        seed=1202, type="llama4_text", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=20,
+                    intermediate_size_mlp=44, num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=1,
+                    interleave_moe_layer_step=1, max_position_embeddings=512, attention_chunk_size=40,
+                    use_qk_norm=True, attn_temperature_tuning=True, floor_scale=16, attn_scale=0.3,
+                    rms_norm_eps=1e-5, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=16.0, low_freq_factor=1.0,
+                                         high_freq_factor=1.0, original_max_position_embeddings=64))),
 }

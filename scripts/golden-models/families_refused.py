@@ -1,28 +1,21 @@
-"""Configurations of families that inferd refuses today, for whoever adds one, and of mistral4, whose goldens are
-still to be made: make.py takes them by name, and without names leaves them out. The form is that of families.py."""
+"""Configurations of families that inferd refuses today, for whoever adds one, and of others whose goldens are still to
+be made: make.py takes them by name, and without names leaves them out. The form is that of families.py."""
 
 from families import PHI3_LONG, PHI3_SHORT
 
 GLIMMER_VISION = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2, patch_size=4,
                       pos_emb_height=4, pos_emb_width=4, max_position_embeddings=16)
 
+GLIMMER_AROUND = dict(out_hidden_size=64, projector_hidden_size=16)  # 2 x 2 patches become one
+
 REFUSED = {
-    # Scout: experts in every layer, norms of Q and K; and Maverick: in every second, none
-    "llama4": dict(
-        seed=1202, type="llama4_text", tokenizer="harmony", outtype="f32",
-        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=20,
-                    intermediate_size_mlp=44, num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=1,
-                    interleave_moe_layer_step=1, max_position_embeddings=512, attention_chunk_size=40,
-                    use_qk_norm=True, attn_temperature_tuning=True, floor_scale=16, attn_scale=0.3,
-                    rms_norm_eps=1e-5, tie_word_embeddings=False,
-                    rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=16.0, low_freq_factor=1.0,
-                                         high_freq_factor=1.0, original_max_position_embeddings=64))),
+    # Maverick: experts in every second layer, no such norms
     "llama4-dense": dict(
         seed=1203, type="llama4_text", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
         config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=16,
-                    intermediate_size_mlp=40, num_hidden_layers=4, num_local_experts=5, num_experts_per_tok=2,
+                    intermediate_size_mlp=40, num_hidden_layers=3, num_local_experts=5, num_experts_per_tok=2,
                     interleave_moe_layer_step=2, max_position_embeddings=512, attention_chunk_size=32,
-                    no_rope_layer_interval=4, use_qk_norm=False, attn_temperature_tuning=True, floor_scale=24,
+                    no_rope_layer_interval=3, use_qk_norm=False, attn_temperature_tuning=True, floor_scale=24,
                     attn_scale=0.2, rms_norm_eps=1e-5, tie_word_embeddings=False,
                     rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
     "llama4-vision": dict(
@@ -36,40 +29,27 @@ REFUSED = {
                     no_rope_layer_interval=4, use_qk_norm=False, attn_temperature_tuning=True, floor_scale=24,
                     attn_scale=0.2, rms_norm_eps=1e-5, tie_word_embeddings=False,
                     rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
+    # transformers 5.17 divides by short_factor at any length, unlike the maker: both are the same here
     "phimoe": dict(
         seed=1205, type="phimoe", tokenizer="phi3", outtype="f32",
-        config=dict(hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=20,
+        config=dict(hidden_size=24, num_attention_heads=2, num_key_value_heads=1, intermediate_size=12,
                     num_hidden_layers=2, num_local_experts=6, num_experts_per_tok=2, max_position_embeddings=256,
                     original_max_position_embeddings=64, router_jitter_noise=0.1, rms_norm_eps=1e-5,
                     attention_bias=True, lm_head_bias=True, tie_word_embeddings=False, sliding_window=None,
                     rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_factor=PHI3_SHORT,
-                                         long_factor=PHI3_LONG, short_mscale=1.1, long_mscale=1.25,
+                                         long_factor=PHI3_SHORT, short_mscale=1.1, long_mscale=1.25,
                                          original_max_position_embeddings=64))),
-    "phimoe-window": dict(
-        seed=1206, type="phimoe", tokenizer="phi3", outtype="bf16", dtype="bfloat16",
-        config=dict(hidden_size=48, num_attention_heads=4, num_key_value_heads=1, intermediate_size=16,
-                    num_hidden_layers=3, num_local_experts=5, num_experts_per_tok=2, max_position_embeddings=512,
-                    original_max_position_embeddings=256, router_jitter_noise=0.02, rms_norm_eps=1e-5,
-                    attention_bias=False, lm_head_bias=False, tie_word_embeddings=False, sliding_window=40,
-                    rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_factor=PHI3_SHORT,
-                                         long_factor=PHI3_LONG, short_mscale=1.2, long_mscale=1.2,
-                                         original_max_position_embeddings=256))),
     "apertus": dict(
         seed=1207, type="apertus", tokenizer="llama3", outtype="f32",
-        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, intermediate_size=60,
+        config=dict(hidden_size=24, num_attention_heads=3, num_key_value_heads=1, intermediate_size=36,
                     num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=False,
                     rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0,
                                          high_freq_factor=4.0, original_max_position_embeddings=64))),
-    "apertus-plain": dict(
-        seed=1208, type="apertus", tokenizer="llama3", v4=True, outtype="bf16", dtype="bfloat16",
-        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, intermediate_size=48,
-                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
-                    rope_parameters=dict(rope_type="default", rope_theta=12000000.0))),
     "laguna": dict(
-        seed=1209, type="laguna", tokenizer="llama3", outtype="f32",
-        config=dict(hidden_size=40, num_attention_heads=4, num_attention_heads_per_layer=[4, 6, 6, 2],
-                    num_key_value_heads=2, head_dim=16, intermediate_size=52, moe_intermediate_size=16,
-                    shared_expert_intermediate_size=20, num_experts=6, num_experts_per_tok=2,
+        seed=1209, type="laguna", tokenizer="llama3", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=32, num_attention_heads=4, num_attention_heads_per_layer=[4, 6, 6, 2],
+                    num_key_value_heads=2, head_dim=12, intermediate_size=40, moe_intermediate_size=12,
+                    shared_expert_intermediate_size=16, num_experts=6, num_experts_per_tok=2,
                     moe_routed_scaling_factor=2.5, num_hidden_layers=4, max_position_embeddings=512,
                     sliding_window=24, rms_norm_eps=1e-6, tie_word_embeddings=False,
                     layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
@@ -93,11 +73,11 @@ REFUSED = {
                                                partial_rotary_factor=1.0)))),
     # Step 3.5, whose layers are Laguna's with another gate and clamped FFNs
     "step35": dict(
-        seed=1211, type="laguna", maker="step3p5", tokenizer="llama3", outtype="f32",
+        seed=1211, type="laguna", maker="step3p5", tokenizer="llama3", outtype="bf16", dtype="bfloat16",
         limits=[0, 0, 0.7, 0.5], shared_limits=[0, 0, 1.1, 0],
-        config=dict(hidden_size=40, num_attention_heads=4, num_attention_heads_per_layer=[4, 6, 6, 4],
-                    num_key_value_heads=2, head_dim=16, intermediate_size=52, moe_intermediate_size=16,
-                    shared_expert_intermediate_size=20, num_experts=6, num_experts_per_tok=2,
+        config=dict(hidden_size=32, num_attention_heads=4, num_attention_heads_per_layer=[4, 6, 6, 4],
+                    num_key_value_heads=2, head_dim=12, intermediate_size=40, moe_intermediate_size=12,
+                    shared_expert_intermediate_size=16, num_experts=6, num_experts_per_tok=2,
                     moe_routed_scaling_factor=3.0, num_hidden_layers=4, max_position_embeddings=512,
                     sliding_window=24, rms_norm_eps=1e-5, tie_word_embeddings=False,
                     layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
@@ -123,9 +103,9 @@ REFUSED = {
                         sliding_attention=dict(rope_type="default", rope_theta=10000.0,
                                                partial_rotary_factor=1.0)))),
     "mimo2": dict(
-        seed=1213, type="mimo_v2_flash", tokenizer="qwen", outtype="f32",
-        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=1, head_dim=24, v_head_dim=16,
-                    intermediate_size=52, moe_intermediate_size=16, n_routed_experts=6, num_experts_per_tok=2,
+        seed=1213, type="mimo_v2_flash", tokenizer="qwen", outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=1, head_dim=24, v_head_dim=16,
+                    intermediate_size=40, moe_intermediate_size=12, n_routed_experts=6, num_experts_per_tok=2,
                     n_group=1, topk_group=1, norm_topk_prob=True, num_hidden_layers=4, max_position_embeddings=512,
                     sliding_window=20, rms_norm_eps=1e-5, attention_value_scale=0.707, tie_word_embeddings=False,
                     layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
@@ -136,7 +116,7 @@ REFUSED = {
                                                partial_rotary_factor=0.334)))),
     "mimo2-wide": dict(
         seed=1214, type="mimo_v2_flash", tokenizer="qwen", outtype="bf16", dtype="bfloat16",
-        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=48, v_head_dim=32,
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=48, v_head_dim=32,
                     intermediate_size=40, moe_intermediate_size=12, n_routed_experts=5, num_experts_per_tok=3,
                     n_group=1, topk_group=1, norm_topk_prob=True, num_hidden_layers=3, max_position_embeddings=512,
                     sliding_window=24, rms_norm_eps=1e-5, attention_value_scale=None, tie_word_embeddings=False,
@@ -148,26 +128,15 @@ REFUSED = {
                                                partial_rotary_factor=0.334)))),
     "gpt2": dict(
         seed=1215, type="gpt2", tokenizer="gpt2", outtype="f32",
-        config=dict(n_embd=40, n_head=4, n_layer=3, n_positions=160, layer_norm_epsilon=1e-5,
-                    tie_word_embeddings=True)),
-    "gpt2-inner": dict(
-        seed=1216, type="gpt2", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
-        config=dict(n_embd=32, n_head=2, n_layer=2, n_positions=144, n_inner=72, layer_norm_epsilon=1e-5,
+        config=dict(n_embd=24, n_head=3, n_layer=3, n_positions=160, layer_norm_epsilon=1e-5,
                     tie_word_embeddings=True)),
     "mpt": dict(
         seed=1217, type="mpt", tokenizer="gpt2", outtype="f32",
-        config=dict(d_model=48, n_heads=6, n_layers=3, expansion_ratio=4, max_seq_len=512, layer_norm_epsilon=1e-5,
+        config=dict(d_model=24, n_heads=3, n_layers=3, expansion_ratio=4, max_seq_len=512, layer_norm_epsilon=1e-5,
                     no_bias=True, tie_word_embeddings=True, attn_config=dict(alibi=True, alibi_bias_max=8))),
-    "mpt-steep": dict(
-        seed=1218, type="mpt", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
-        config=dict(d_model=32, n_heads=2, n_layers=2, expansion_ratio=4, max_seq_len=512, layer_norm_epsilon=1e-5,
-                    no_bias=True, tie_word_embeddings=True, attn_config=dict(alibi=True, alibi_bias_max=16))),
     "bloom": dict(
         seed=1219, type="bloom", tokenizer="gpt2", outtype="f32",
-        config=dict(hidden_size=40, n_head=5, n_layer=3, layer_norm_epsilon=1e-5, tie_word_embeddings=True)),
-    "bloom-pairs": dict(
-        seed=1220, type="bloom", tokenizer="gpt2", outtype="bf16", dtype="bfloat16",
-        config=dict(hidden_size=32, n_head=2, n_layer=2, layer_norm_epsilon=1e-5, tie_word_embeddings=True)),
+        config=dict(hidden_size=24, n_head=3, n_layer=3, layer_norm_epsilon=1e-5, tie_word_embeddings=True)),
     "falcon": dict(
         seed=1221, type="falcon", tokenizer="gpt2", outtype="f32",
         config=dict(hidden_size=48, num_attention_heads=4, num_hidden_layers=2, multi_query=True, parallel_attn=True,
@@ -181,17 +150,19 @@ REFUSED = {
                     max_position_embeddings=512, tie_word_embeddings=True,
                     rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
     "mistral4": dict(
-        seed=1223, type="mistral4", tokenizer="llama3", outtype="f32",
-        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32,
-                    qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=20, intermediate_size=44,
-                    moe_intermediate_size=16, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1,
+        seed=1223, type="mistral4", of_class="Mistral4ForCausalLM", tokenizer="llama3", outtype="bf16",
+        dtype="bfloat16",
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32,
+                    qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=20, intermediate_size=40,
+                    moe_intermediate_size=12, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1,
                     first_k_dense_replace=0, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.0,
                     num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
                     rope_parameters=dict(rope_type="yarn", type="yarn", rope_theta=10000.0, factor=8.0,
                                          original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0,
                                          mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3))),
     "mistral4-dense": dict(
-        seed=1224, type="mistral4", tokenizer="llama3", outtype="bf16", dtype="bfloat16",
+        seed=1224, type="mistral4", of_class="Mistral4ForCausalLM", tokenizer="llama3", outtype="bf16",
+        dtype="bfloat16",
         config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=16, kv_lora_rank=32,
                     qk_rope_head_dim=16, qk_nope_head_dim=12, v_head_dim=16, intermediate_size=40,
                     moe_intermediate_size=12, n_routed_experts=5, num_experts_per_tok=3, n_shared_experts=1,
@@ -201,13 +172,15 @@ REFUSED = {
                                          original_max_position_embeddings=24, beta_fast=32.0, beta_slow=1.0,
                                          mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))),
     "muse-glimmer": dict(
-        seed=1225, type="muse_glimmer", tokenizer="harmony", outtype="f32", vision=GLIMMER_VISION,
-        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=60,
+        seed=1225, type="muse_glimmer", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
+        vision=GLIMMER_VISION, around=GLIMMER_AROUND,
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=36,
                     num_hidden_layers=5, max_position_embeddings=512, sliding_window=24, rms_norm_eps=1e-5,
                     final_logit_softcapping=20.0, qk_scale_factor=3.87, output_multiplier=0.4,
                     tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
     "muse-glimmer-short": dict(
-        seed=1226, type="muse_glimmer", tokenizer="harmony", outtype="bf16", dtype="bfloat16", vision=GLIMMER_VISION,
+        seed=1226, type="muse_glimmer", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
+        vision=GLIMMER_VISION, around=GLIMMER_AROUND,
         config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=48,
                     num_hidden_layers=4, max_position_embeddings=512, sliding_window=20, rms_norm_eps=1e-5,
                     final_logit_softcapping=9.0, qk_scale_factor=2.0, output_multiplier=0.7,

@@ -266,12 +266,15 @@ def make(name, out, text, llama_cpp):
             vision.update(out_hidden_size=text_config["hidden_size"])
             image.update(video_token_id=1, vision_start_token_id=2, vision_end_token_id=3)
         text_config = dict(text_config=text_config, vision_config=vision, **image,
-                           tie_word_embeddings=text_config["tie_word_embeddings"])
+                           tie_word_embeddings=text_config["tie_word_embeddings"], **family.get("around", {}))
         if family.get("audio"):
             text_config.update(audio_config=dict(family["audio"]), audio_token_id=1)
         auto = transformers.AutoModelForImageTextToText
     config = transformers.AutoConfig.for_model(family["type"], **text_config)
-    model = auto.from_config(config, attn_implementation="eager", experts_implementation="eager").eval().float()
+    make_model = auto.from_config
+    if family.get("of_class"):  # which no auto class knows
+        make_model = getattr(transformers, family["of_class"])._from_config
+    model = make_model(config, attn_implementation="eager", experts_implementation="eager").eval().float()
     fill(model, seed, family)
     if family.get("maker"):
         renamed.change(model, family)

@@ -7,7 +7,8 @@
  *   dimensions into [2^13, 2^14) (back undoes it), or for BF16 to the sum of two bf16. Q8_0
  *   values are decoded to f16.
  *   A score is accumulated over dimensions, 16 at a time, from q' and K (BF16: high part, low
- *   part of each 16), in units of log2; with a soft-cap it is cap * tanh of that.
+ *   part of each 16), in units of log2; with a soft-cap it is cap * tanh of that, with slopes
+ *   fma(-slope * log2(e), distance, that).
  *   For a chunk: m = the largest score that the query sees; probability (not normalized) =
  *   exp2(score - m), rounded to the type of K and V, 0 for tokens it does not see; l =
  *   accumulated over tokens, 16 at a time, from probabilities and ones; o = the same from
@@ -56,17 +57,18 @@ struct seen {
     int first, last;
 };
 
-__device__ __forceinline__ seen seen_from(int pos, uint32_t window) {
+__device__ __forceinline__ seen seen_from(int pos, uint32_t window, bool chunked = false) {
     seen s;
     s.last = pos;
     s.first = window && (uint32_t)pos >= window ? pos + 1 - (int)window : 0;
+    if (chunked) s.first = pos - (int)((uint32_t)pos % window);
     if (pos < 0) s.first = 0x7fffffff, s.last = -1;
     return s;
 }
 
 /* Of a row of a sequence; both ways: up to the position of the sequence's last row. */
 __device__ __forceinline__ seen seen_by(const cargs_attention &a, uint32_t seq, uint32_t row) {
-    seen s = seen_from(a.pos[row], a.op.window);
+    seen s = seen_from(a.pos[row], a.op.window, a.op.chunked != 0);
     if (a.op.both_ways == 0 || s.last < 0) return s;
     const int end = a.pos[a.row_start[seq + 1] - 1], window = (int)a.op.window;
     s.last = window != 0 && window <= end - s.last ? s.last + window - 1 : end;
@@ -173,6 +175,23 @@ __device__ __forceinline__ float capped(float score, float unit, float cap) {
     return __fmul_rn(cap, tanh_fast(__fmul_rn(score, unit)));
 }
 
+/* ALiBi: of a row at position pos, for a head of this slope. */
+struct lean {
+    int pos;
+    float by; /* -slope * log2(e) */
+};
+
+__device__ __forceinline__ lean lean_of(const cargs_attention &a, uint32_t row, uint32_t head) {
+    lean l;
+    l.pos = 0, l.by = 0;
+    if (a.slopes) l.pos = a.pos[row], l.by = __fmul_rn(a.slopes[head], -1.44269504088896340736f);
+    return l;
+}
+
+__device__ __forceinline__ float leaning(float score, float unit, lean l, int token) {
+    return fmaf(l.by, (float)abs(l.pos - token), __fmul_rn(score, unit));
+}
+
 /* Of one token. If no token is visible, 0 is subtracted from the exponent, and all probabilities
  * are exp2(-inf). */
 __device__ __forceinline__ float probability_of(float score, float unit, float m) {
@@ -180,12 +199,13 @@ __device__ __forceinline__ float probability_of(float score, float unit, float m
 }
 
 /* s: scores of 16 queries and the chunk's tokens, from position `first` on, as mma leaves them;
- * p: their probabilities as the left operand of a product; m: of the lane's two queries. whole:
- * all queries see the whole chunk. */
+ * p: their probabilities as the left operand of a product; m: of the lane's two queries. leans: of
+ * them, or NULL. whole: all queries see the whole chunk. */
 template <int KV>
-__device__ __forceinline__ void
-chunk_probabilities(float s[CHUNK / 8][4], int first, const seen keys[2], const float back[2],
-                    float cap, bool whole, uint32_t p[CHUNK / 16][4], float m[2]) {
+__device__ __forceinline__ void chunk_probabilities(float s[CHUNK / 8][4], int first,
+                                                    const seen keys[2], const float back[2],
+                                                    float cap, const lean *leans, bool whole,
+                                                    uint32_t p[CHUNK / 16][4], float m[2]) {
     int token = first + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -195,6 +215,13 @@ chunk_probabilities(float s[CHUNK / 8][4], int first, const seen keys[2], const 
             for (int i = 0; i < CHUNK / 4; i++) {
                 float &v = s[i / 2][2 * r + i % 2];
                 v = capped(v, unit, cap);
+            }
+            unit = 1;
+        } else if (leans) {
+#pragma unroll
+            for (int i = 0; i < CHUNK / 4; i++) {
+                float &v = s[i / 2][2 * r + i % 2];
+                v = leaning(v, unit, leans[r], token + i / 2 * 8 + i % 2);
             }
             unit = 1;
         }

@@ -206,11 +206,12 @@ template <int KV> __device__ __forceinline__ void leave_scores(const float s[4],
 
 /* ---- probabilities of a chunk's tokens and the lane's query g ---- */
 
-/* p: the right operand of products, as pairs of tokens. whole: the query sees the whole chunk. */
+/* p: the right operand of products, as pairs of tokens. leans: the query's, or NULL. whole: the
+ * query sees the whole chunk. */
 template <int KV>
 __device__ __forceinline__ float make_probabilities(const float *scores, int first, seen keys,
-                                                    float unit, float cap, bool whole,
-                                                    uint32_t p[CHUNK / 8]) {
+                                                    float unit, float cap, const lean *leans,
+                                                    bool whole, uint32_t p[CHUNK / 8]) {
     const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     float s[CHUNK / 4], top = NOTHING;
 #pragma unroll
@@ -221,6 +222,12 @@ __device__ __forceinline__ float make_probabilities(const float *scores, int fir
 #pragma unroll
         for (int i = 0; i < CHUNK / 4; i++)
             s[i] = capped(s[i], unit, cap);
+        unit = 1;
+    } else if (leans) {
+#pragma unroll
+        for (int i = 0; i < CHUNK / 4; i++)
+            s[i] = leaning(s[i], unit, *leans,
+                           first + i / 4 * 16 + i / 2 % 2 * 8 + (int)t * 2 + i % 2);
         unit = 1;
     }
     if (!whole) {
@@ -511,12 +518,29 @@ __device__ __forceinline__ void start_next(const cargs_attention &a, const task 
     p.block[2] = block_of(a, t, chunk + 4);
 }
 
+/* The lane's query g; a missing one sees nothing and is all zeros. */
+struct lane_query {
+    seen keys;
+    lean leaning;
+    const float *row;
+};
+
+__device__ __forceinline__ lane_query query_of(const cargs_attention &a, const task &t) {
+    const uint32_t query = threadIdx.x % 32 / 4;
+    const bool is = query < t.n_queries;
+    lane_query l;
+    l.keys = is ? seen_by(a, t.seq, query_row(t, query)) : seen_from(-1, 0);
+    l.leaning = lean_of(a, is ? query_row(t, query) : t.row, is ? query_head(t, query) : 0);
+    l.row = is ? a.q + query_at(a, t, query) : nullptr;
+    return l;
+}
+
 /* Computes a chunk's o, m and l. */
 template <int KV, int DIM>
-__device__ __forceinline__ void attend_chunk(const cargs_attention &a, const task &t,
-                                             const query_words<KV, DIM> &q, seen keys, int head_dim,
-                                             int chunk, pipe &p, const new_token &newest,
-                                             float *scores, block_result<DIM> &f) {
+__device__ __forceinline__ void
+attend_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM> &q,
+             const lane_query &query, int head_dim, int chunk, pipe &p, const new_token &newest,
+             float *scores, block_result<DIM> &f) {
     using at = layout<KV, DIM>;
     const bool is_new = chunk == newest.chunk && threadIdx.x / 32 == newest.token / QUARTER;
     const int slot = p.at % 2, key_slot = p.at % (int)at::key_slots, first = chunk * CHUNK;
@@ -540,7 +564,8 @@ __device__ __forceinline__ void attend_chunk(const cargs_attention &a, const tas
     start_next<KV, DIM>(a, t, head_dim, p, chunk);
     const bool whole =
         a.n_rows == a.op.n_seqs && first >= t.keys.first && first + CHUNK - 1 <= t.keys.last;
-    const float m = make_probabilities<KV>(scores, first, keys, q.back, a.op.cap, whole, w);
+    const float m = make_probabilities<KV>(scores, first, query.keys, q.back, a.op.cap,
+                                           a.slopes ? &query.leaning : nullptr, whole, w);
     if (at::key_slots == 1) __syncthreads(); /* the next chunk's scores use the same memory */
     sum_probabilities<KV>(w, l);
     clear<DIM>(f);
@@ -555,21 +580,6 @@ __device__ __forceinline__ void attend_chunk(const cargs_attention &a, const tas
     }
 }
 
-/* The lane's query g; a missing one sees nothing and is all zeros. */
-struct lane_query {
-    seen keys;
-    const float *row;
-};
-
-__device__ __forceinline__ lane_query query_of(const cargs_attention &a, const task &t) {
-    const uint32_t query = threadIdx.x % 32 / 4;
-    const bool is = query < t.n_queries;
-    lane_query l;
-    l.keys = is ? seen_by(a, t.seq, query_row(t, query)) : seen_from(-1, 0);
-    l.row = is ? a.q + query_at(a, t, query) : nullptr;
-    return l;
-}
-
 /* Attends to a block's chunks and stores the result or partial results. */
 template <int KV, int DIM>
 __device__ __forceinline__ void attend_share(const cargs_attention &a, const task &t,
@@ -582,7 +592,7 @@ __device__ __forceinline__ void attend_share(const cargs_attention &a, const tas
 #pragma unroll 1
     for (int chunk = s.begin; chunk <= s.end; chunk++) {
         block_result<DIM> one;
-        attend_chunk<KV, DIM>(a, t, q, l.keys, head_dim, chunk, p, newest, scores, one);
+        attend_chunk<KV, DIM>(a, t, q, l, head_dim, chunk, p, newest, scores, one);
         if (a.by_chunk && !s.whole) {
             store_partial<KV, DIM>(a, t, head_dim, one, chunk - t.first_split);
             continue;

@@ -94,6 +94,7 @@ CUDA_KERNEL(THREADS) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
     const uint32_t seq = seq_of(a, row);
     const int32_t *table = a.tables + (uint64_t)seq * a.op.table_stride;
     const seen keys = seen_by(a, seq, row);
+    const lean leans = lean_of(a, row, head);
     sums total = empty_sums();
     for (int first = keys.first / PLAIN_CHUNK * PLAIN_CHUNK; first <= keys.last;
          first += PLAIN_CHUNK) {
@@ -102,6 +103,7 @@ CUDA_KERNEL(THREADS) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
         float s = NOTHING;
         if (sees(keys, pos))
             s = score_of(a, q, run_of(a, a.k, table, pos, kv_head), (uint32_t)pos % a.block_tokens);
+        if (a.slopes) s = leaning(s, 1, leans, pos);
         float m = warp_max(s), probability = sees(keys, pos) ? exp2f(__fsub_rn(s, m)) : 0;
         merge f = merge_factors(total, m, warp_sum(probability));
         probabilities[lane] = probability;

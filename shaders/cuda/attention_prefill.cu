@@ -317,6 +317,7 @@ __device__ __forceinline__ void add_values(const uint32_t p[CHUNK / 16][4], cons
 /* The lane's two queries. Those after the tile's last one repeat it and are not stored. */
 struct lane_queries {
     seen keys[2];
+    lean leans[2];
     uint32_t head[2];
     const float *q[2];
     float *out[2]; /* NULL: not stored */
@@ -331,6 +332,7 @@ __device__ __forceinline__ lane_queries queries_of(const cargs_attention &a, con
         uint32_t query = t.query + min(at, t.n_queries - 1), row = t.row + query / group;
         l.keys[i] = seen_by(a, t.seq, row);
         l.head[i] = t.kv_head * group + query % group;
+        l.leans[i] = lean_of(a, row, l.head[i]);
         uint64_t from = ((uint64_t)row * a.op.n_heads + l.head[i]) * a.head_dim;
         l.q[i] = a.q + from;
         l.out[i] = at < t.n_queries ? a.out + from : nullptr;
@@ -404,7 +406,8 @@ attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
         const uint8_t *stage = wait_chunk<KV>(a, t, pipe, chunk, chunk - first, (uint32_t)head_dim);
         make_scores<KV, DIM, EXACT>(q, stage, head_dim, s);
         bool whole = chunk * CHUNK >= all_first && chunk * CHUNK + CHUNK - 1 <= all_last;
-        chunk_probabilities<KV>(s, chunk * CHUNK, l.keys, q.back, a.op.cap, whole, p, m);
+        chunk_probabilities<KV>(s, chunk * CHUNK, l.keys, q.back, a.op.cap,
+                                a.slopes ? l.leans : nullptr, whole, p, m);
         chunk_sums<KV>(p, sum);
         f[0] = merge_factors(span[0], m[0], sum[0]);
         f[1] = merge_factors(span[1], m[1], sum[1]);

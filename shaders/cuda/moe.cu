@@ -56,6 +56,21 @@ __device__ __forceinline__ float group_key(const float *keys, uint32_t n, bool t
     return two ? best + second : best;
 }
 
+/* 1 / the weight that the sparse mixer gives this thread's expert: over those that rank after it.
+ * keys were written and synchronized; NaN in them ranks lowest, as -inf. */
+__device__ __forceinline__ float mixer_sum(const struct args_moe_route &a, const float *keys,
+                                           uint32_t e) {
+    const float own = keys[e];
+    float sum = 0;
+    for (uint32_t i = 0; i < a.n_experts; i++) {
+        const float key = keys[i];
+        const bool before = key > own || (key == own && i < e);
+        const bool far = (own - key) / fmaxf(fabsf(key), own) > a.mixer_limit;
+        if (!before && !far) sum += expf(key - own);
+    }
+    return sum;
+}
+
 /* Is the expert in one of the groups that are used? keys were written and synchronized; of equal
  * groups the lower counts more. groups: shared memory for this alone. */
 __device__ __forceinline__ bool in_used_group(const struct args_moe_route &a, const float *keys,
@@ -138,6 +153,7 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     if (a.op.sigmoid) sum += 1e-20f;
     if (!by_score && !a.op.renormalize) sum = 1.0f;
     if (!chosen) return;
+    if (a.op.mixer) term = 1.0f, sum = mixer_sum(a.op, keys, e);
     a.experts[row * a.op.n_used + slot] = e;
     float weight = term / sum * a.op.weight_scale;
     if (a.op.has_expert_scale) weight *= a.expert_scale[e];
@@ -193,7 +209,8 @@ CUDA_KERNEL(256) moe_combine(CUDA_ARGS(struct cargs_moe_combine) a) {
     uint64_t pair = (uint64_t)row * a.op.n_used, value = (uint64_t)row * a.op.n_in + col;
     float sum = 0;
     for (uint32_t k = 0; k < a.op.n_used; k++)
-        sum = fmaf(a.weights[pair + k], a.out[(pair + k) * a.op.n_in + col], sum);
+        sum = fmaf(a.op.weighed ? 1.0f : a.weights[pair + k], a.out[(pair + k) * a.op.n_in + col],
+                   sum);
     if (a.shared) {
         float share = a.shared_gate ? 1.0f / (1.0f + expf(-a.shared_gate[row])) : 1.0f;
         sum = fmaf(share, a.shared[value], sum);

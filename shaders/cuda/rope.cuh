@@ -158,7 +158,8 @@ __device__ __forceinline__ void norm_and_rotate(const struct cargs_rope_store &a
 /* The factor of q at a position. */
 __device__ __forceinline__ float q_scale_at(const struct cargs_rope_store &a, int32_t pos) {
     if (a.op.q_log_length == 0 || pos < 0) return 1.0f;
-    return 1.0f + a.op.q_log_scale * logf((float)(1 + (uint32_t)pos / a.op.q_log_length));
+    return 1.0f + a.op.q_log_scale *
+                      logf((float)(1 + ((uint32_t)pos + a.op.q_log_from) / a.op.q_log_length));
 }
 
 template <int N> __device__ __forceinline__ void scale_head(float (&v)[N][4], float scale) {

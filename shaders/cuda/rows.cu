@@ -87,12 +87,28 @@ CUDA_KERNEL(CUDA_ADD_NORMED_THREADS) add_normed(CUDA_ARGS(struct cargs_add_norme
     }
 }
 
+/* expm1(x) - x for x <= 0: near 0 by its series, where the difference would lose digits. */
+__device__ __forceinline__ float expm1_rest(float x) {
+    if (x < -0.5f) return expf(x) - 1.0f - x;
+    float s = 1.0f / 3628800;
+    s = fmaf(s, x, 1.0f / 362880), s = fmaf(s, x, 1.0f / 40320), s = fmaf(s, x, 1.0f / 5040);
+    s = fmaf(s, x, 1.0f / 720), s = fmaf(s, x, 1.0f / 120), s = fmaf(s, x, 1.0f / 24);
+    s = fmaf(s, x, 1.0f / 6), s = fmaf(s, x, 0.5f);
+    return s * x * x;
+}
+
 __device__ __forceinline__ float unary_of(const cargs_gate &a, float x) {
     if (a.unary == ARGS_UNARY_GELU_TANH) {
         const float g = x < -100.0f ? -100.0f : x;
         return g / (1.0f + expf(-g * (1.5957691216057308f + 0.07135481627260025f * g * g)));
     }
     if (a.unary == ARGS_UNARY_GELU) return x < -100.0f ? 0.0f : 0.5f * x * erfcf(-0.70710678f * x);
+    if (a.unary == ARGS_UNARY_XIELU) {
+        const struct args_xielu &p = a.xielu;
+        if (x > 0.0f) return fmaf(p.positive * x, x, p.beta * x);
+        const float y = x > p.eps ? p.eps : x; /* keeps NaN */
+        return fmaf(p.negative, expm1_rest(y) + (y - x), p.beta * x);
+    }
     return x * fmaxf(x, 0.0f);
 }
 

@@ -5,7 +5,8 @@
  * visible to the row.
  *   q' = q * q_scale, rounded. A score is a chain of fma over ascending dimensions of q' and K,
  *     starting at 0. Its unit is log2: q_scale includes scale * log2(e). With a soft-cap, q_scale
- *     is scale / softcap and the score is cap * tanh(chain), cap = softcap * log2(e).
+ *     is scale / softcap and the score is cap * tanh(chain), cap = softcap * log2(e). With slopes
+ *     it is fma(-slope * log2(e), distance, chain).
  *   Per chunk: m = the largest visible score; the probability of a token = exp2(score - m), 0 if
  *     the token is not visible; l = the sum of the probabilities in the order of
  *     chunk_probabilities; o = the chain of fma over ascending tokens of probability and V,
@@ -29,6 +30,7 @@ constant uint BLOCK_TOKENS [[function_constant(MARGS_ATTENTION_BLOCK_TOKENS)]];
 constant uint GROUP [[function_constant(MARGS_ATTENTION_GROUP)]];
 constant uint SOFTCAP [[function_constant(MARGS_ATTENTION_SOFTCAP)]];
 constant uint SINKS [[function_constant(MARGS_ATTENTION_SINKS)]];
+constant uint SLOPES [[function_constant(MARGS_ATTENTION_SLOPES)]];
 
 #define CHUNK        MARGS_ATTENTION_CHUNK /* tokens; 4 per lane */
 #define LANE_TOKENS  4
@@ -48,6 +50,7 @@ static inline key_range visible_keys(constant args_attention &a,
     key_range s;
     s.last = uint(pos[row]);
     s.first = a.window && s.last >= a.window ? s.last + 1 - a.window : 0;
+    if (a.chunked) s.first = s.last - s.last % a.window;
     if (a.both_ways == 0) return s;
     const uint end = uint(pos[row_start[seq + 1] - 1]);
     s.last = a.window && a.window <= end - s.last ? s.last + a.window - 1 : end;
@@ -79,6 +82,17 @@ static inline device const half *run_scales(device const uchar *run) {
 struct chunk_sum {
     float m, l;
 };
+
+/* ALiBi. dots: a lane's scores, of tokens first_token .. first_token + 3, for a row at position pos
+ * and a head of this slope. */
+static inline void lean(thread float4 &dots, uint first_token, uint pos, float slope) {
+    const float by = fma(slope, -M_LOG2E_F, 0.0f);
+#pragma unroll
+    for (uint i = 0; i < LANE_TOKENS; i++) {
+        const uint at = first_token + i;
+        dots[i] = fma(by, float(at > pos ? at - pos : pos - at), dots[i]);
+    }
+}
 
 /* dots: a lane's scores, of tokens first_token .. first_token + 3; replaced by their probabilities.
  * All lanes get the sum. */

@@ -151,10 +151,11 @@ static inline void store_lane(device float *to, thread const float2 *o, float fa
 }
 
 // First pass. q (n_rows, n_heads, HEAD_DIM) f32; pos (n_rows), row_start (n_seqs + 1), tables
-// (n_seqs, table_stride) i32. partials (tasks, HEADS, n_splits, HEAD_DIM) f32, split s holding
-// chunk first_chunk + s; sums (tasks, HEADS, n_splits): their m and l. With FINAL, partials is out
-// (n_rows, n_heads, HEAD_DIM). Grid: (groups of SIMDGROUPS splits, tasks). Threadgroup memory
-// `shared`: q' (HEADS, HEAD_DIM); probabilities (SIMDGROUPS, HEADS, CHUNK); scales of Q8_0.
+// (n_seqs, table_stride) i32; slopes (n_heads) f32. partials (tasks, HEADS, n_splits, HEAD_DIM)
+// f32, split s holding chunk first_chunk + s; sums (tasks, HEADS, n_splits): their m and l. With
+// FINAL, partials is out (n_rows, n_heads, HEAD_DIM). Grid: (groups of SIMDGROUPS splits, tasks).
+// Threadgroup memory `shared`: q' (HEADS, HEAD_DIM); probabilities (SIMDGROUPS, HEADS, CHUNK);
+// scales of Q8_0.
 kernel void attention_decode(constant args_attention &a [[buffer(0)]],
                              device const float *q [[buffer(1)]],
                              device const int *pos [[buffer(2)]],
@@ -165,6 +166,7 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
                              device const float *sinks [[buffer(7)]],
                              device float *partials [[buffer(8)]],
                              device chunk_sum *sums [[buffer(9)]],
+                             device const float *slopes [[buffer(10)]],
                              threadgroup float *shared [[threadgroup(0)]],
                              uint2 group [[threadgroup_position_in_grid]],
                              uint simdgroup [[simdgroup_index_in_threadgroup]],
@@ -197,6 +199,7 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
     chunk_sum sum[MAX_HEADS];
 #pragma unroll
     for (uint h = 0; h < HEADS; h++) {
+        if (SLOPES && h < t.n_heads) lean(dots[h], lane_pos, uint(pos[t.row]), slopes[t.head + h]);
         sum[h] = chunk_probabilities(dots[h], lane_pos, t.keys, a.cap);
         ((threadgroup float4 *)(probs + h * CHUNK))[lane] = dots[h];
     }

@@ -45,6 +45,8 @@ struct lane_step {
 // One query of the tile.
 struct query_state {
     key_range keys;
+    uint pos; // of its row
+    float slope;
     uint in_chunk; // whether any token of the current chunk is visible
     // Merge factors of the chunk; after the last chunk keep is the factor of the result.
     float keep, add;
@@ -124,6 +126,7 @@ static inline void load_queries(constant args_attention &a,
                                 device const float *q,
                                 device const int *pos,
                                 device const int *row_start,
+                                device const float *slopes,
                                 thread tile_at &t,
                                 threadgroup float *to,
                                 threadgroup query_state *queries,
@@ -137,8 +140,12 @@ static inline void load_queries(constant args_attention &a,
     if (thread_index < ROWS) {
         key_range keys;
         keys.first = UINT_MAX, keys.last = 0;
-        if (thread_index < t.n_queries)
-            keys = visible_keys(a, pos, row_start, t.seq, t.row + (t.query + thread_index) / GROUP);
+        if (thread_index < t.n_queries) {
+            const uint at = t.query + thread_index, row = t.row + at / GROUP;
+            keys = visible_keys(a, pos, row_start, t.seq, row);
+            queries[thread_index].pos = uint(pos[row]);
+            if (SLOPES) queries[thread_index].slope = slopes[t.kv_head * GROUP + at % GROUP];
+        }
         queries[thread_index].keys = keys;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -207,6 +214,7 @@ static inline void make_probabilities(threadgroup float *scores,
     f.keep = 1.0f, f.add = 0.0f;
     if (in_chunk) {
         probs = ((threadgroup float4 *)scores)[lane];
+        if (SLOPES) lean(probs, chunk * CHUNK + lane * LANE_TOKENS, query.pos, query.slope);
         const chunk_sum sum =
             chunk_probabilities(probs, chunk * CHUNK + lane * LANE_TOKENS, keys, cap);
         f = merge_factors(total, sum, chunk == keys.first / CHUNK);
@@ -304,6 +312,7 @@ kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
                               device const uchar *v_pool [[buffer(6)]],
                               device const float *sinks [[buffer(7)]],
                               device float *out [[buffer(8)]],
+                              device const float *slopes [[buffer(9)]],
                               threadgroup float *shared [[threadgroup(0)]],
                               uint2 group [[threadgroup_position_in_grid]],
                               uint simdgroup [[simdgroup_index_in_threadgroup]],
@@ -327,7 +336,7 @@ kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
 #pragma unroll
     for (uint i = 0; i < N_SPANS * ROWS; i++)
         o[i / ROWS][i % ROWS] = 0.0f;
-    load_queries(a, q, pos, row_start, t, shared, queries, simdgroup * SIMD_WIDTH + lane);
+    load_queries(a, q, pos, row_start, slopes, t, shared, queries, simdgroup * SIMD_WIDTH + lane);
 
     for (uint chunk = t.keys.first / CHUNK; chunk <= t.keys.last / CHUNK; chunk++) {
         const uint span = simdgroup * SPAN;

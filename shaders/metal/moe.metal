@@ -32,6 +32,20 @@ static inline float group_key(threadgroup const float *keys, uint n, bool two) {
     return two ? best + second : best;
 }
 
+// 1 / the weight that the sparse mixer gives expert e: over those that rank after it. keys: no NaN,
+// written and synchronized.
+static inline float mixer_sum(constant args_moe_route &a, threadgroup const float *keys, uint e) {
+    const float own = keys[e];
+    float sum = 0.0f;
+    for (uint i = 0; i < a.n_experts; i++) {
+        const float key = keys[i];
+        const bool before = key > own || (key == own && i < e);
+        const bool far = (own - key) / max(abs(key), own) > a.mixer_limit;
+        if (!before && !far) sum += exp(key - own);
+    }
+    return sum;
+}
+
 // Whether expert e is in one of the groups that are used; of equal groups the lower counts more.
 // keys: no NaN, written and synchronized. groups: memory of this call alone. All threads call it.
 static inline bool in_used_group(constant args_moe_route &a,
@@ -116,6 +130,7 @@ moe_route(constant args_moe_route &a [[buffer(0)]],
     if (a.sigmoid) sum += 1e-20f;
     if (!by_score && !a.renormalize) sum = 1.0f;
     if (!chosen) return;
+    if (a.mixer) term = 1.0f, sum = mixer_sum(a, keys, e);
     experts[row * a.n_used + slot] = e;
     const float weight = term / sum * a.weight_scale;
     weights[row * a.n_used + slot] = a.has_expert_scale ? weight * expert_scale[e] : weight;
@@ -172,6 +187,17 @@ moe_lists(constant args_moe_lists &a [[buffer(0)]],
     }
 }
 
+// The input of each pair: out (n_pairs, n_in) = weight * the pair's row of x. One thread per
+// column.
+kernel void moe_weigh(constant margs_moe_weigh &a [[buffer(0)]],
+                      device const float *x [[buffer(1)]],       // (n_rows, n_in)
+                      device const float *weights [[buffer(2)]], // (n_pairs)
+                      device float *out [[buffer(3)]],
+                      uint2 at [[thread_position_in_grid]]) {
+    if (at.x >= a.n_in) return;
+    out[ulong(at.y) * a.n_in + at.x] = weights[at.y] * x[ulong(at.y / a.n_used) * a.n_in + at.x];
+}
+
 // y = the sum of weight * expert output over ascending experts, then the shared expert's part. One
 // thread per column.
 kernel void moe_combine(constant margs_moe_combine &a [[buffer(0)]],
@@ -186,7 +212,7 @@ kernel void moe_combine(constant margs_moe_combine &a [[buffer(0)]],
     const ulong pair = ulong(row) * a.op.n_used, value = ulong(row) * a.op.n_in + col;
     float sum = 0.0f;
     for (uint k = 0; k < a.op.n_used; k++)
-        sum = fma(weights[pair + k], out[(pair + k) * a.op.n_in + col], sum);
+        sum = fma(a.op.weighed ? 1.0f : weights[pair + k], out[(pair + k) * a.op.n_in + col], sum);
     if (a.has_shared) {
         const float share = a.has_gate ? 1.0f / (1.0f + exp(-shared_gate[row])) : 1.0f;
         sum = fma(share, shared[value], sum);

@@ -78,7 +78,8 @@ norm_rotated(threadgroup float *x, device const float *factors, float eps, uint 
 // The factor of q at a position.
 static inline float q_scale_at(constant args_rope_store &a, int pos) {
     if (a.q_log_length == 0 || pos < 0) return 1.0f;
-    return 1.0f + a.q_log_scale * precise::log(float(1 + uint(pos) / a.q_log_length));
+    return 1.0f +
+           a.q_log_scale * precise::log(float(1 + (uint(pos) + a.q_log_from) / a.q_log_length));
 }
 
 // Stores one value to element `at` of a run.

@@ -36,6 +36,16 @@ kernel void gather(constant margs_gather &a [[buffer(0)]],
     out[ulong(row) * a.n_cols + col] = a.has_residual ? x[from] + residual[from] : x[from];
 }
 
+// expm1(x) - x for x <= 0: near 0 by its series, where the difference would lose digits.
+static inline float expm1_rest(float x) {
+    if (x < -0.5f) return precise::exp(x) - 1.0f - x;
+    float s = 1.0f / 3628800;
+    s = fma(s, x, 1.0f / 362880), s = fma(s, x, 1.0f / 40320), s = fma(s, x, 1.0f / 5040);
+    s = fma(s, x, 1.0f / 720), s = fma(s, x, 1.0f / 120), s = fma(s, x, 1.0f / 24);
+    s = fma(s, x, 1.0f / 6), s = fma(s, x, 0.5f);
+    return s * x * x;
+}
+
 static inline float unary_of(constant margs_gate &a, float x) {
     if (a.unary == ARGS_UNARY_GELU_TANH) {
         const float g = x < -100.0f ? -100.0f : x;
@@ -43,6 +53,11 @@ static inline float unary_of(constant margs_gate &a, float x) {
         return g / (1.0f + precise::exp(-g * slope));
     }
     if (a.unary == ARGS_UNARY_GELU) return gelu(x);
+    if (a.unary == ARGS_UNARY_XIELU) {
+        if (x > 0.0f) return fma(a.xielu.positive * x, x, a.xielu.beta * x);
+        const float y = x > a.xielu.eps ? a.xielu.eps : x; // keeps NaN
+        return fma(a.xielu.negative, expm1_rest(y) + (y - x), a.xielu.beta * x);
+    }
     return x * fmax(x, 0.0f);
 }
 

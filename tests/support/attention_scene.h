@@ -21,14 +21,14 @@ struct shape {
 struct features {
     uint32_t window;
     float softcap;
-    bool sinks, both_ways;
+    bool sinks, both_ways, chunked, slopes;
 };
 
 /* Sequences with all their K and V, and where the pools keep them. */
 struct scene {
     struct shape s;
     struct features f;
-    float sinks[MAX_HEADS];
+    float sinks[MAX_HEADS], slopes[MAX_HEADS];
     uint32_t n_seqs, context[MAX_SEQS]; /* tokens stored */
     uint32_t stride;                    /* of the tables */
     float *k[MAX_SEQS], *v[MAX_SEQS];   /* (context, n_kv_heads, head_dim), as stored */
@@ -77,6 +77,8 @@ static void make_scene_of(struct scene *c, const struct shape *s, struct feature
     c->stride = first > MAX_CONTEXT ? LONG_STRIDE : STRIDE;
     for (uint32_t h = 0; f.sinks && h < s->n_heads; h++) /* small, large or dominant */
         c->sinks[h] = h % 5 == 3 ? -INFINITY : h % 7 == 5 ? 200 : be_real() * 8;
+    for (uint32_t h = 0; f.slopes && h < s->n_heads; h++) /* one is 0, others from flat to steep */
+        c->slopes[h] = h % 5 == 2 ? 0 : exp2f(-(float)(h % 9));
     c->n_seqs = 1 + be_below(MAX_SEQS);
     for (uint32_t i = 0; i < N_BLOCKS; i++)
         order[i] = i;
@@ -148,6 +150,7 @@ static void add_seq(struct rows *r, uint32_t seq, const int32_t *pos, uint32_t n
 
 static uint32_t first_key(const struct scene *c, int32_t pos) {
     uint32_t n = (uint32_t)pos + 1;
+    if (c->f.chunked) return (uint32_t)pos / c->f.window * c->f.window;
     return c->f.window && n > c->f.window ? n - c->f.window : 0;
 }
 
@@ -186,6 +189,8 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
     for (uint32_t i = 0; i < r->n_seqs; i++)
         fill_table(c, r, i, tables + i * c->stride);
     backend_weight *sinks = c->f.sinks ? be_weight(be, QTYPE_F32, 1, c->s.n_heads, c->sinks) : NULL;
+    backend_weight *slopes =
+        c->f.slopes ? be_weight(be, QTYPE_F32, 1, c->s.n_heads, c->slopes) : NULL;
     struct op_paged_attention op = {.q = be_f32(be, q, r->n * width),
                                     .pos = be_i32(be, r->pos, r->n),
                                     .row_start = be_i32(be, r->row_start, r->n_seqs + 1),
@@ -196,9 +201,11 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
                                     .table_stride = c->stride,
                                     .window = c->f.window,
                                     .both_ways = c->f.both_ways,
+                                    .chunked = c->f.chunked,
                                     .scale = 1 / sqrtf((float)c->s.head_dim),
                                     .softcap = c->f.softcap,
                                     .sinks = sinks,
+                                    .slopes = slopes,
                                     .kv = kv_of(&c->s, N_BLOCKS, c->k_buf, c->v_buf),
                                     .out = be_f32(be, NULL, r->n * width)};
     CHECK(backend_paged_attention(be, &op) == 0);
@@ -207,6 +214,7 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         backend_buf_free((backend_buf *)all[i]);
     backend_weight_free(sinks);
+    backend_weight_free(slopes);
     free(q);
 }
 
@@ -224,6 +232,7 @@ static void reference(const struct scene *c, uint32_t seq, int32_t pos, int32_t 
             score[p] += (double)q[d] * c->k[seq][(uint64_t)p * width + at + d];
         score[p] *= scale;
         if (cap != 0) score[p] = cap * tanh(score[p] / cap);
+        if (c->f.slopes) score[p] -= (double)c->slopes[head] * abs(pos - p);
         max = fmax(max, score[p]);
     }
     for (uint32_t d = 0; d < dim; d++)
@@ -276,12 +285,16 @@ static inline void random_rows(const struct scene *c, const float *q, struct row
 }
 
 /* Number n of the combinations: windows shorter and longer than blocks, spans and chunks of keys,
- * and than the context; caps that change every score, and caps that change few. */
+ * and than the context; caps that change every score, and caps that change few; slopes without
+ * caps. */
 static inline struct features features_of(int n) {
     static const uint32_t windows[] = {1, 5, 64, 255, 256, 257, 5000};
     static const float caps[] = {0, 50, 2.5f};
-    return (struct features){
-        .window = n % 4 ? windows[n % 7] : 0, .softcap = caps[n % 3], .sinks = n / 3 % 2};
+    return (struct features){.window = n % 4 ? windows[n % 7] : 0,
+                             .softcap = caps[n % 3],
+                             .sinks = n / 3 % 2,
+                             .chunked = n % 4 == 3,
+                             .slopes = n % 3 == 0 && n / 6 % 2 == 0};
 }
 
 #endif

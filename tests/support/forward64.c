@@ -8,23 +8,6 @@
 
 enum { W = FORWARD64_MAX_WIDTH };
 
-/* Tensors of a layer, decoded. */
-struct layer {
-    struct matrix attn_norm, q, k, v, bq, bk, bv, q_norm, k_norm, sinks, out, b_out, attn_post;
-    struct matrix ffn_norm, gate, up, down, b_gate, b_up, b_down, ffn_post;
-    struct matrix router, b_router, gate_e, up_e, down_e, b_gate_e, b_up_e, b_down_e;
-    struct matrix gate_s, up_s, down_s, router_s, choice_bias;
-    /* of a delta net: Q, K, V and Z apart or by K head, beta and alpha likewise */
-    struct matrix qkv, z, qkvz, alpha, beta, beta_alpha, conv, decay, dt_bias, state_norm,
-        state_out;
-    /* of latent attention: K and V of a head apart, K transposed, or together */
-    struct matrix q_a, q_a_norm, q_b, kv_a, kv_a_norm, k_b, v_b, kv_b;
-    struct matrix attn_norm_bias, ffn_norm_bias;
-    struct matrix bcx; /* of a short convolution: B, C, x; it also has conv and state_out */
-    struct matrix conv_bias, skip; /* of Mamba-2; qkvz is its ssm_in */
-    struct matrix latent_down, latent_up;
-};
-
 /* A recurrent layer's memory: inputs of the convolution (n, channels), S (n_v_heads, dim of K, dim
  * of V). */
 struct net {
@@ -242,12 +225,24 @@ static void turn(const struct forward64 *f, const struct forward64_rope *r, doub
         }
 }
 
+/* ALiBi's slope of a head, as its authors' code has it: by halves for numbers of heads that are no
+ * power of two. */
+static double slope(const struct forward64 *f, uint32_t head) {
+    uint32_t p = 1;
+    if (f->alibi == 0) return 0;
+    while (2 * p <= f->n_heads)
+        p *= 2;
+    return head < p ? pow(pow(2, -f->alibi / p), head + 1)
+                    : pow(pow(2, -f->alibi / (2 * p)), 2 * (head - p) + 1);
+}
+
 /* Attention of one position over keys and values (pos + 1, n_kv_heads * head_dim). */
 static void mix(const struct forward64 *f, const struct layer *l, uint32_t window, const double *q,
                 const double *k, const double *v, uint32_t pos, double *out) {
     uint32_t width = f->n_kv_heads * f->head_dim, share = f->n_heads / f->n_kv_heads;
     uint32_t first = window && pos + 1 > window ? pos + 1 - window : 0;
     double p[FORWARD64_MAX_TOKENS];
+    if (window && f->chunked) first = pos / window * window;
     for (uint32_t h = 0; h < f->n_heads; h++) {
         const double *query = q + h * f->head_dim;
         double max = l->sinks.w ? l->sinks.w[h] : -INFINITY, sum;
@@ -257,6 +252,7 @@ static void mix(const struct forward64 *f, const struct layer *l, uint32_t windo
             for (uint32_t d = 0; d < f->head_dim; d++)
                 p[t] += query[d] * key[d] * f->attn_scale;
             if (f->attn_softcap > 0) p[t] = f->attn_softcap * tanh(p[t] / f->attn_softcap);
+            p[t] -= slope(f, h) * (pos - t);
             max = fmax(max, p[t]);
         }
         sum = l->sinks.w ? exp(l->sinks.w[h] - max) : 0;
@@ -287,119 +283,13 @@ double forward64_activate(enum forward64_act act, double g, double u) {
     }
 }
 
-static const double *at(struct matrix m, uint64_t offset) {
-    return m.w ? m.w + offset : NULL;
-}
-
-/* Marks the experts outside of the best groups. */
-static void leave_out(const struct forward64 *f, const double *key, bool *left_out) {
-    const uint32_t n = f->n_groups, size = n ? f->n_experts / n : 0;
-    bool used[64] = {0};
-    double group[64];
-    for (uint32_t g = 0; g < n; g++) {
-        double first = -INFINITY, second = -INFINITY;
-        for (uint32_t i = g * size; i < (g + 1) * size; i++) {
-            second = fmax(second, fmin(first, key[i]));
-            first = fmax(first, key[i]);
-        }
-        group[g] = f->sigmoid ? first + second : first;
-    }
-    for (uint32_t k = 0; k < f->n_groups_used; k++) {
-        uint32_t best = n;
-        for (uint32_t g = 0; g < n; g++)
-            if (!used[g] && (best == n || group[g] > group[best])) best = g;
-        used[best] = true;
-    }
-    for (uint32_t i = 0; n && i < f->n_experts; i++)
-        left_out[i] = !used[i / size];
-}
-
-/* The weights of the chosen experts, 0 for the others. */
-static void route(const struct forward64 *f, const struct layer *l, const double *h, double *p) {
-    bool chosen[64] = {0}, left_out[64] = {0};
-    double score[64], key[64], max = -INFINITY, sum = 0, of_chosen = 0;
-    forward64_multiply(l->router.w, f->n_experts, f->n_embd, l->b_router.w, h, score);
-    for (uint32_t i = 0; i < f->n_experts; i++)
-        max = fmax(max, score[i]);
-    for (uint32_t i = 0; i < f->n_experts; i++)
-        sum += exp(score[i] - max);
-    for (uint32_t i = 0; i < f->n_experts; i++) {
-        p[i] = f->sigmoid ? 1 / (1 + exp(-score[i])) : exp(score[i] - max) / sum;
-        key[i] = p[i] + (l->choice_bias.w ? l->choice_bias.w[i] : 0);
-    }
-    leave_out(f, key, left_out);
-    for (uint32_t n = 0; n < f->n_used; n++) {
-        uint32_t best = f->n_experts;
-        for (uint32_t i = 0; i < f->n_experts; i++)
-            if (!chosen[i] && !left_out[i] && (best == f->n_experts || key[i] > key[best]))
-                best = i;
-        chosen[best] = true;
-        of_chosen += p[best];
-    }
-    for (uint32_t i = 0; i < f->n_experts; i++)
-        p[i] = chosen[i] ? p[i] / (f->renormalize ? of_chosen : 1) * f->weight_scale : 0;
-}
-
-/* gate, up and down of one block of n_ff, added to y with weight p. */
-struct block {
-    const double *gate, *up, *down, *b_gate, *b_up, *b_down;
-    uint32_t n_ff, width; /* width: of its input and output */
-};
-
-static void add_block(const struct forward64 *f, const struct block *b, const double *h, double p,
-                      double *y) {
-    double gate[W], up[W], r[W];
-    if (!f->ungated) forward64_multiply(b->gate, b->n_ff, b->width, b->b_gate, h, gate);
-    forward64_multiply(b->up, b->n_ff, b->width, b->b_up, h, up);
-    for (uint32_t i = 0; i < b->n_ff; i++)
-        gate[i] = f->ungated ? forward64_activate(f->act, up[i], 1)
-                             : forward64_activate(f->act, gate[i], up[i]);
-    forward64_multiply(b->down, b->width, b->n_ff, b->b_down, gate, r);
-    for (uint32_t i = 0; i < b->width; i++)
-        y[i] += p * r[i];
-}
-
-/* The routed experts, added to y. */
-static void add_experts(const struct forward64 *f, const struct layer *l, const double *h,
-                        double *y) {
-    double p[64], narrow[W], sum[W] = {0}, r[W];
-    uint32_t width = f->n_latent ? f->n_latent : f->n_embd;
-    route(f, l, h, p);
-    if (f->n_latent) forward64_multiply(l->latent_down.w, width, f->n_embd, NULL, h, narrow);
-    uint64_t n = (uint64_t)f->n_ff_expert * width;
-    for (uint32_t i = 0; i < f->n_experts; i++) {
-        struct block b = {at(l->gate_e, i * n),
-                          at(l->up_e, i * n),
-                          at(l->down_e, i * n),
-                          at(l->b_gate_e, (uint64_t)i * f->n_ff_expert),
-                          at(l->b_up_e, (uint64_t)i * f->n_ff_expert),
-                          at(l->b_down_e, (uint64_t)i * width),
-                          f->n_ff_expert,
-                          width};
-        if (p[i] > 0) add_block(f, &b, f->n_latent ? narrow : h, p[i], sum);
-    }
-    if (f->n_latent) forward64_multiply(l->latent_up.w, f->n_embd, width, NULL, sum, r);
-    for (uint32_t i = 0; i < f->n_embd; i++)
-        y[i] += f->n_latent ? r[i] : sum[i];
-}
-
-static void feed_forward(const struct forward64 *f, const struct layer *l, const double *h,
-                         double *y) {
-    double gate = 0;
-    memset(y, 0, f->n_embd * sizeof *y);
-    if (!l->router.w) {
-        struct block b = {l->gate.w, l->up.w,     l->down.w, l->b_gate.w,
-                          l->b_up.w, l->b_down.w, f->n_ff,   f->n_embd};
-        add_block(f, &b, h, 1, y);
-        return;
-    }
-    add_experts(f, l, h, y);
-    if (!f->n_ff_shared) return;
-    struct block b = {.gate = l->gate_s.w, .up = l->up_s.w, .down = l->down_s.w};
-    b.n_ff = f->n_ff_shared;
-    b.width = f->n_embd;
-    if (l->router_s.w) forward64_multiply(l->router_s.w, 1, f->n_embd, NULL, h, &gate);
-    add_block(f, &b, h, l->router_s.w ? 1 / (1 + exp(-gate)) : 1, y);
+/* A head divided by its rms. */
+static void norm_plain(const struct forward64 *f, double *x) {
+    double sum = 0;
+    for (uint32_t d = 0; d < f->head_dim; d++)
+        sum += x[d] * x[d];
+    for (uint32_t d = 0; d < f->head_dim; d++)
+        x[d] /= sqrt(sum / f->head_dim + f->eps);
 }
 
 /* y (n_embd): attention of position t, whose normed input is h. */
@@ -429,8 +319,13 @@ static void attend(const struct forward64 *f, const struct layer *l, uint32_t i,
             turn(f, r, kt, f->n_kv_heads, t);
         }
     }
-    for (uint32_t c = 0; c < heads && f->q_log_length; c++)
-        q[c] *= 1 + f->q_log_scale * log(1 + floor((double)t / f->q_log_length));
+    const bool plain = f->llama4 && !f->no_rope[i];
+    for (uint32_t head = 0; head < f->n_heads && plain && f->qk_unweighted; head++)
+        norm_plain(f, q + head * f->head_dim);
+    for (uint32_t head = 0; head < f->n_kv_heads && plain && f->qk_unweighted; head++)
+        norm_plain(f, kt + head * f->head_dim);
+    for (uint32_t c = 0; c < heads && f->q_log_length && !plain; c++)
+        q[c] *= 1 + f->q_log_scale * log(1 + floor((double)(t + f->q_log_from) / f->q_log_length));
     mix(f, l, f->windowed[i] ? f->window : 0, q, k, v, t, att);
     for (uint32_t c = 0; c < heads; c++)
         att[c] *= gate[c];
@@ -664,7 +559,7 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
         if (f->beside) {
             norm_stream(f, l->ffn_norm.w ? l->ffn_norm : l->attn_norm,
                         l->ffn_norm.w ? l->ffn_norm_bias : l->attn_norm_bias, xt, h);
-            feed_forward(f, l, h, apart);
+            forward64_feed_forward(f, l, i, h, apart);
         }
         if (!f->no_mixer[i]) {
             norm_stream(f, l->attn_norm, l->attn_norm_bias, xt, h);
@@ -678,11 +573,28 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
         if (f->beside)
             memcpy(y, apart, sizeof y);
         else
-            feed_forward(f, l, h, y);
+            forward64_feed_forward(f, l, i, h, y);
         forward64_normalize(f->eps, l->ffn_post.w, y, y, f->n_embd);
         for (uint32_t c = 0; c < f->n_embd; c++)
             xt[c] += f->residual_scale * y[c];
     }
+}
+
+/* Norms the embeddings, or adds learned positions. */
+static void begin(const gguf *g, const struct forward64 *f, uint32_t n, double *x) {
+    struct matrix norm = forward64_load(g, -1, "token_embd_norm.weight"),
+                  bias = forward64_load(g, -1, "token_embd_norm.bias"),
+                  positions = forward64_load(g, -1, "position_embd.weight");
+    forward64_need(f->embed_norm ? norm.w != NULL : positions.w != NULL, "norm or positions");
+    for (uint32_t t = 0; t < n; t++) {
+        double *xt = x + (uint64_t)t * f->n_embd;
+        if (f->embed_norm) norm_stream(f, norm, bias, xt, xt);
+        for (uint32_t c = 0; c < f->n_embd && f->positions; c++)
+            xt[c] += positions.w[(uint64_t)t * f->n_embd + c];
+    }
+    free(positions.w);
+    free(bias.w);
+    free(norm.w);
 }
 
 void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
@@ -707,6 +619,7 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
         for (uint32_t c = 0; c < f->n_embd; c++)
             hidden[t * f->n_embd + c] =
                 embed.w[(uint64_t)tokens[t] * f->n_embd + c] * f->embed_scale;
+    if (f->embed_norm || f->positions) begin(g, f, n, hidden);
     if (f->gemma4) forward64_gemma4(g, f, tokens, n, hidden);
     for (uint32_t i = 0; i < f->n_layers && !f->gemma4; i++) {
         struct layer l = load_layer(g, f, (int)i);

@@ -12,8 +12,9 @@ enum forward64_act {
     FORWARD64_SILU,
     FORWARD64_GELU_TANH,
     FORWARD64_SWIGLU_OAI,
-    FORWARD64_RELU2, /* of blocks without gate, as is */
-    FORWARD64_GELU
+    FORWARD64_RELU2, /* of blocks without gate, as are */
+    FORWARD64_GELU,
+    FORWARD64_XIELU /* of the layer's parameters */
 };
 
 struct forward64 {
@@ -25,6 +26,9 @@ struct forward64 {
     } rope[2]; /* [1]: of windowed layers */
     bool interleaved;
     uint32_t window;
+    bool chunked;               /* windows are chunks of positions */
+    double alibi;               /* ALiBi's largest bias, 8 of its authors; 0: none */
+    bool positions, embed_norm; /* position_embd is added; token_embd_norm norms the embeddings */
     bool windowed[FORWARD64_MAX_LAYERS], no_rope[FORWARD64_MAX_LAYERS];
     bool ffn_norm_is_post_attention; /* and not a norm of attention's output */
     double embed_scale, attn_scale, residual_scale, logit_scale; /* factors */
@@ -44,7 +48,14 @@ struct forward64 {
     bool attention_gate; /* attn_q has each head's Q, then its gate; else attn_gate, if any */
     bool norm_last;      /* norms of Q and K after rotation */
     double q_log_scale;  /* Q *= 1 + this * log(1 + floor(position / q_log_length)) */
-    uint32_t q_log_length;
+    uint32_t q_log_length, q_log_from; /* added to the position */
+    bool llama4;        /* Q is so scaled in layers without rotation only; in the others, with */
+    bool qk_unweighted; /* this, each head of Q and K is divided by its rms */
+    bool weighs_input;  /* an expert's weight scales its input */
+    double mixer_noise; /* not 0: the sparse mixer, with this jitter */
+    struct forward64_xielu {
+        double alpha_p, alpha_n, beta, eps; /* as trained */
+    } xielu[FORWARD64_MAX_LAYERS];
     bool kda;        /* recurrent layers have Kimi Delta Attention: n_heads heads of state_dim */
     bool short_conv; /* recurrent layers have a convolution of n_taps (Liquid AI's LFM2) */
     /* Recurrent layers have Mamba-2 (Dao, Gu 2024): groups are K heads of state_dim, heads are V

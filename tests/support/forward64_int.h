@@ -20,6 +20,27 @@ void forward64_multiply(const double *w, uint64_t n_out, uint64_t n_in, const do
 void forward64_normalize(double eps, const double *w, const double *x, double *y, uint32_t n);
 double forward64_activate(enum forward64_act act, double g, double u);
 
+/* Tensors of a layer, decoded. */
+struct layer {
+    struct matrix attn_norm, q, k, v, bq, bk, bv, q_norm, k_norm, sinks, out, b_out, attn_post;
+    struct matrix ffn_norm, gate, up, down, b_gate, b_up, b_down, ffn_post;
+    struct matrix router, b_router, gate_e, up_e, down_e, b_gate_e, b_up_e, b_down_e;
+    struct matrix gate_s, up_s, down_s, router_s, choice_bias;
+    /* of a delta net: Q, K, V and Z apart or by K head, beta and alpha likewise */
+    struct matrix qkv, z, qkvz, alpha, beta, beta_alpha, conv, decay, dt_bias, state_norm,
+        state_out;
+    /* of latent attention: K and V of a head apart, K transposed, or together */
+    struct matrix q_a, q_a_norm, q_b, kv_a, kv_a_norm, k_b, v_b, kv_b;
+    struct matrix attn_norm_bias, ffn_norm_bias;
+    struct matrix bcx; /* of a short convolution: B, C, x; it also has conv and state_out */
+    struct matrix conv_bias, skip; /* of Mamba-2; qkvz is its ssm_in */
+    struct matrix latent_down, latent_up;
+};
+
+/* y (n_embd) = the FFN of layer i for the normed input h. */
+void forward64_feed_forward(const struct forward64 *f, const struct layer *l, uint32_t i,
+                            const double *h, double *y);
+
 /* The residual stream after the last layer of Gemma 4, (n, n_embd). */
 void forward64_gemma4(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
                       double *hidden);

@@ -23,6 +23,8 @@ struct moe_case {
     enum backend_gating gating;
     bool choice_bias, expert_scale; /* factors of the experts' weights */
     float weight_scale;
+    bool weighs_input;
+    float mixer_limit;                /* of the sparse mixer */
     bool ungated;                     /* squared ReLU; act is NONE */
     bool latent;                      /* the experts read a second input as wide as the first */
     uint32_t n_groups, n_groups_used; /* as in op_moe */
@@ -116,6 +118,8 @@ static inline struct moe_placed moe_place(backend *be, const struct moe_layer *l
                            .gating = c->gating,
                            .choice_bias = c->choice_bias ? p.w[8] : NULL,
                            .renormalize = c->renormalize,
+                           .weighs_input = c->weighs_input,
+                           .mixer_limit = c->mixer_limit,
                            .weight_scale = c->weight_scale,
                            .expert_scale = c->expert_scale ? p.w[9] : NULL,
                            .n_groups = c->n_groups,
@@ -247,6 +251,21 @@ static inline bool moe_choose_groups(const struct moe_case *c, const double *key
     return true;
 }
 
+/* The sparse mixer's weight of the expert with the score own, before which experts with scores from
+ * `before` on were chosen. false: as below. */
+static inline bool moe_mix(const struct moe_case *c, const double *score, const bool *before,
+                           double own, double rounding, double *weight) {
+    double sum = 0;
+    for (uint32_t i = 0; i < c->n_experts; i++) {
+        const double limit = (double)c->mixer_limit, scale = fmax(fabs(score[i]), own);
+        if (before[i]) continue;
+        if (fabs(own - score[i] - limit * scale) < 4 * rounding + 1e-6 * scale) return false;
+        if ((own - score[i]) / scale <= limit || own == score[i]) sum += exp(score[i] - own);
+    }
+    *weight = 1 / sum;
+    return true;
+}
+
 /* false: two scores are so close that rounding may decide between them. */
 static inline bool moe_choose(struct moe_way *w) {
     const struct moe_case *c = &w->l->c;
@@ -276,6 +295,9 @@ static inline bool moe_choose(struct moe_way *w) {
         for (uint32_t e = 0; e < c->n_experts; e++)
             if (!chosen[e] && !out[e] && (best == MOE_MOST_EXPERTS || score[e] > score[best]))
                 best = e;
+        if (c->gating == BACKEND_GATING_MIXER &&
+            !moe_mix(c, score, chosen, score[best], rounding, &p[best]))
+            return false;
         chosen[best] = true;
         last = score[best];
     }
@@ -303,6 +325,12 @@ static inline void moe_add_expert(struct moe_way *w, uint32_t e) {
         double u = matrix_product(&l->up, w->read, at, l->up_bias[at]);
         double dg = matrix_allowed(&l->gate, w->read, at, l->gate_bias[at], top_in);
         double du = matrix_allowed(&l->up, w->read, at, l->up_bias[at], top_in);
+        if (c->weighs_input) {
+            const double by = w->weight[e], off = w->weight_error;
+            dg = fabs(by) * (dg + off * (fabs(g) + dg)),
+            du = fabs(by) * (du + off * (fabs(u) + du));
+            g *= by, u *= by;
+        }
         if (c->ungated) g = u, dg = du;
         moe_act_parts(c->act, g, u, &gain, &factor);
         w->hidden[i] = (float)(gain * factor);
@@ -316,8 +344,10 @@ static inline void moe_add_expert(struct moe_way *w, uint32_t e) {
         double error = matrix_allowed(&l->down, w->hidden, at, l->down_bias[at], w->top);
         for (uint32_t i = 0; i < c->n_ff; i++)
             error += 1.02 * w->hidden_error[i] * fabs((double)row[i]);
-        w->y[o] += w->weight[e] * y;
-        w->error[o] += fabs(w->weight[e]) * (error + w->weight_error * (fabs(y) + error));
+        const double by = c->weighs_input ? 1 : w->weight[e];
+        const double off = c->weighs_input ? 4e-6 : w->weight_error;
+        w->y[o] += by * y;
+        w->error[o] += fabs(by) * (error + off * (fabs(y) + error));
     }
 }
 
@@ -403,12 +433,12 @@ static inline double moe_check_case(backend *be, const struct moe_case *c) {
     CHECK_MSG(worst <= 1,
               "%s %s/%s/%s/%s %d bits, %u of %u experts, in %u ff %u rows %u, act %d share %d "
               "renormalize %d biases %d ties %d exact %d gating %d bias of choice %d ungated %d "
-              "latent %d: %.3g of the "
+              "latent %d weighs input %d: %.3g of the "
               "tolerance",
               backend_isa(be), qtype_name(l.router.type), qtype_name(l.gate.type),
               qtype_name(l.up.type), qtype_name(l.down.type), c->bits, c->n_used, c->n_experts,
               c->n_in, c->n_ff, c->n_rows, c->act, c->share, c->renormalize, c->biases, c->ties,
-              c->exact, c->gating, c->choice_bias, c->ungated, c->latent, worst);
+              c->exact, c->gating, c->choice_bias, c->ungated, c->latent, c->weighs_input, worst);
     free(y);
     moe_placed_free(&p);
     moe_way_free(&w);

@@ -1,6 +1,7 @@
 /* test_arch_forward.c - a tiny random file of each architecture with all its features enabled: the
  * forward pass, whole and in chunks, against an independent float64 one (forward64.h). */
 #include "arch_forward_hybrid.h"
+#include "arch_forward_traits.h"
 #include "tests/support/gemma4_make.h"
 
 /* ---- architectures ---- */
@@ -650,6 +651,14 @@ int main(int argc, char **argv) {
     RUN(test_starcoder2);
     RUN(test_stablelm);
     RUN(test_gptneox);
+    RUN(test_llama4);
+    RUN(test_llama4_unnormed);
+    RUN(test_llama4_full);
+    RUN(test_gpt2);
+    RUN(test_mpt);
+    RUN(test_bloom);
+    RUN(test_apertus);
+    RUN(test_phimoe);
     if (be_has_op(BACKEND_OP_short_conv)) {
         RUN_ON_CPU(test_lfm2);
         RUN(test_lfm2moe);

@@ -12,11 +12,13 @@ static void check_against_reference(backend *be, const struct scene *c, const st
     double atol = be_is_cpu(be) ? 2e-5 : 1e-3, rtol = be_is_cpu(be) ? 0 : 1e-2;
     attend(be, c, r, out);
     double worst = worst_error(c, r, out, atol, rtol);
-    CHECK_MSG(worst <= 1,
-              "%s %s heads %u/%u dim %u block %u window %u cap %g sinks %d: %g of the tolerance",
-              backend_isa(be), qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads,
-              c->s.head_dim, c->s.block_tokens, c->f.window, (double)c->f.softcap, c->f.sinks,
-              worst);
+    CHECK_MSG(
+        worst <= 1,
+        "%s %s heads %u/%u dim %u block %u window %u cap %g sinks %d slopes %d chunked %d: %g "
+        "of the tolerance",
+        backend_isa(be), qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads, c->s.head_dim,
+        c->s.block_tokens, c->f.window, (double)c->f.softcap, c->f.sinks, c->f.slopes, c->f.chunked,
+        worst);
     free(out);
 }
 
@@ -179,7 +181,7 @@ static void check_both_ways(const char *isa, const struct shape *s, struct featu
     uint64_t width = (uint64_t)s->n_heads * s->head_dim;
     struct scene c;
     struct rows r = {0};
-    f.both_ways = true;
+    f.both_ways = true, f.chunked = false;
     make_scene(&c, s, f, 2);
     uint32_t n = min_u32(c.context[0], be_quick ? 70 : BE_MAX_ROWS / 2), base = c.context[0] - n;
     int32_t pos[BE_MAX_ROWS], two[2];
@@ -279,7 +281,15 @@ static void test_refusals(void) {
     CHECK(backend_paged_attention(be, &op) == ERR_INVALID);
     op.softcap = NAN;
     CHECK(backend_paged_attention(be, &op) == ERR_INVALID);
-    op.softcap = 0;
+    backend_weight *slopes = be_weight(be, QTYPE_F32, 1, 1, zeros);
+    op.softcap = 30, op.slopes = slopes;
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID); /* both */
+    op.softcap = 0, op.slopes = NULL, op.chunked = true;
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID); /* no size of the chunks */
+    op.window = 16, op.both_ways = true;
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID);
+    op.window = 0, op.both_ways = op.chunked = false;
+    backend_weight_free(slopes);
     op.table_stride = 0;
     CHECK(backend_paged_attention(be, &op) == ERR_INVALID); /* rows without blocks */
     op.table_stride = 2;

@@ -61,14 +61,14 @@ static void check_split(backend *be, const struct scene *c, int32_t first, uint3
 
 static void test_bits(void) {
     static const struct case_of cases[] = {
-        {{4, 1, 128, 16, QTYPE_F16}, {0, 0, false, false}},
-        {{8, 2, 64, 16, QTYPE_BF16}, {0, 0, true, false}},
-        {{4, 1, 128, 32, QTYPE_Q8_0}, {1000, 30, true, false}},
-        {{8, 1, 128, 16, QTYPE_BF16}, {1500, 0, false, false}},
-        {{3, 1, 256, 16, QTYPE_F16}, {70, 0, true, false}},
-        {{5, 1, 80, 32, QTYPE_F16}, {0, 20, false, false}},
-        {{2, 2, 64, 16, QTYPE_Q8_0}, {0, 0, false, false}},
-        {{20, 1, 64, 16, QTYPE_F16}, {129, 0, false, false}},
+        {{4, 1, 128, 16, QTYPE_F16}, {0}},
+        {{8, 2, 64, 16, QTYPE_BF16}, {.sinks = true}},
+        {{4, 1, 128, 32, QTYPE_Q8_0}, {.window = 1000, .softcap = 30, .sinks = true}},
+        {{8, 1, 128, 16, QTYPE_BF16}, {.window = 1500}},
+        {{3, 1, 256, 16, QTYPE_F16}, {.window = 70, .sinks = true}},
+        {{5, 1, 80, 32, QTYPE_F16}, {.softcap = 20}},
+        {{2, 2, 64, 16, QTYPE_Q8_0}, {0}},
+        {{20, 1, 64, 16, QTYPE_F16}, {.window = 129}},
     };
     backend *be = open_cuda();
     be_rng.state = 61;
@@ -228,10 +228,11 @@ static void run_step(backend *be, const struct step_case *k, struct scene *c,
     for (uint32_t i = 0; i < s->head_dim; i++)
         norm[i] = 0.5f + (float)(i * 7 % 11) / 11;
     upload_pools(be, c);
-    backend_weight *norms[2] = {NULL, NULL}, *sinks = NULL;
+    backend_weight *norms[2] = {NULL, NULL}, *sinks = NULL, *slopes = NULL;
     for (int i = 0; k->normed && i < 2; i++)
         norms[i] = be_weight(be, QTYPE_F32, 1, s->head_dim, norm + i);
     if (c->f.sinks) sinks = be_weight(be, QTYPE_F32, 1, s->n_heads, c->sinks);
+    if (c->f.slopes) slopes = be_weight(be, QTYPE_F32, 1, s->n_heads, c->slopes);
     backend_buf *bufs[] = {be_f32(be, qkv[0], width),
                            be_f32(be, qkv[1], kv_width),
                            be_f32(be, qkv[2], kv_width),
@@ -257,6 +258,7 @@ static void run_step(backend *be, const struct step_case *k, struct scene *c,
                                         .norm_last = k->normed && k->interleaved,
                                         .q_log_scale = k->normed ? 0 : 0.4f,
                                         .q_log_length = k->normed ? 0 : 19,
+                                        .q_log_from = k->normed ? 0 : 7,
                                         .kv = kv_of(s, N_BLOCKS, c->k_buf, c->v_buf)};
     const struct op_paged_attention attention = {.q = bufs[0],
                                                  .pos = bufs[3],
@@ -270,6 +272,8 @@ static void run_step(backend *be, const struct step_case *k, struct scene *c,
                                                  .scale = 1 / sqrtf((float)s->head_dim),
                                                  .softcap = c->f.softcap,
                                                  .sinks = sinks,
+                                                 .slopes = slopes,
+                                                 .chunked = c->f.chunked,
                                                  .kv = store.kv,
                                                  .out = bufs[8]};
     if (at_once) {
@@ -286,19 +290,23 @@ static void run_step(backend *be, const struct step_case *k, struct scene *c,
     for (int i = 0; i < 2; i++)
         backend_weight_free(norms[i]);
     backend_weight_free(sinks);
+    backend_weight_free(slopes);
     free_pools(c);
 }
 
 static void test_steps(void) {
     static const struct step_case cases[] = {
-        {{{4, 1, 128, 16, QTYPE_F16}, {0, 0, false, false}}, 128, true, false},
-        {{{8, 2, 64, 16, QTYPE_BF16}, {0, 0, true, false}}, 64, false, true},
-        {{{4, 1, 128, 32, QTYPE_Q8_0}, {100, 30, true, false}}, 96, false, true},
-        {{{20, 1, 64, 16, QTYPE_Q8_0}, {0, 0, false, false}}, 64, true, false},
-        {{{3, 1, 256, 16, QTYPE_F16}, {70, 0, true, false}}, 256, true, true},
-        {{{5, 1, 80, 32, QTYPE_F16}, {0, 20, false, false}}, 0, false, false},
-        {{{32, 2, 128, 16, QTYPE_F16}, {0, 0, false, false}}, 64, false, false},
-        {{{2, 1, 256, 16, QTYPE_Q8_0}, {0, 0, false, false}}, 128, false, true},
+        {{{4, 1, 128, 16, QTYPE_F16}, {0}}, 128, true, false},
+        {{{8, 2, 64, 16, QTYPE_BF16}, {.sinks = true}}, 64, false, true},
+        {{{4, 1, 128, 32, QTYPE_Q8_0}, {.window = 100, .softcap = 30, .sinks = true}},
+         96,
+         false,
+         true},
+        {{{20, 1, 64, 16, QTYPE_Q8_0}, {.slopes = true}}, 64, true, false},
+        {{{3, 1, 256, 16, QTYPE_F16}, {.window = 70, .sinks = true}}, 256, true, true},
+        {{{5, 1, 80, 32, QTYPE_F16}, {.softcap = 20}}, 0, false, false},
+        {{{32, 2, 128, 16, QTYPE_F16}, {.window = 96, .chunked = true}}, 64, false, false},
+        {{{2, 1, 256, 16, QTYPE_Q8_0}, {0}}, 128, false, true},
     };
     backend *be = open_cuda();
     be_rng.state = 101;

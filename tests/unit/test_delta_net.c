@@ -546,6 +546,8 @@ static void test_channel_decays(void) {
     }
 }
 
+static const struct backend_xielu xielu = {0.9f, 1.4f, 0.5f, -1e-6f};
+
 /* op_gate's activations without a gate, in float64. */
 static double unary64(enum backend_unary unary, double x) {
     const double z = sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
@@ -554,6 +556,10 @@ static double unary64(enum backend_unary unary, double x) {
         return x / (1 + exp(-2 * z));
     case BACKEND_UNARY_GELU:
         return x / 2 * erfc(-x / sqrt(2));
+    case BACKEND_UNARY_XIELU:
+        if (x > 0) return (double)xielu.positive * x * x + (double)xielu.beta * x;
+        return (double)xielu.negative * (expm1(fmin(x, (double)xielu.eps)) - x) +
+               (double)xielu.beta * x;
     default:
         return x > 0 ? x * x : 0;
     }
@@ -567,18 +573,24 @@ static void check_unary(backend *be, enum backend_unary unary) {
     be_fill(x, N, 6);
     memcpy(x + 5, special, sizeof special);
     backend_buf *buf = be_f32(be, x, N);
-    CHECK(backend_gate(be, &(struct op_gate){buf, NULL, ROWS, COLS, unary}) == 0);
+    CHECK(backend_gate(
+              be,
+              &(struct op_gate){
+                  .x = buf, .n_rows = ROWS, .n_cols = COLS, .unary = unary, .xielu = xielu}) == 0);
     be_get(be, buf, out, N);
     for (int i = 0; i < N; i++) {
         const double want = unary64(unary, (double)x[i]);
         /* GELU's tail is the difference of numbers near 1 on some devices */
-        const double least = 1e-12;
+        const double least =
+            unary == BACKEND_UNARY_XIELU ? 1e-6 * fabs((double)x[i]) : 1e-12; /* it crosses 0 */
         CHECK_MSG(fabs((double)out[i] - want) <= 4e-6 * fabs(want) + least, "%d: of %g %g, not %g",
                   unary, (double)x[i], (double)out[i], want);
     }
     float nan[] = {NAN};
     CHECK(backend_upload(be, buf, 0, nan, sizeof nan, NULL) == 0);
-    CHECK(backend_gate(be, &(struct op_gate){buf, NULL, 1, 1, unary}) == 0);
+    CHECK(backend_gate(
+              be, &(struct op_gate){
+                      .x = buf, .n_rows = 1, .n_cols = 1, .unary = unary, .xielu = xielu}) == 0);
     be_get(be, buf, out, 1);
     CHECK(isnan(out[0]) || unary == BACKEND_UNARY_SQUARED_RELU);
     backend_buf_free(buf);
@@ -597,21 +609,30 @@ static void test_gate(void) {
         be_fill(x, N, 3);
         be_fill(gate, N, 40);
         backend_buf *buf = be_f32(d.be, x, N), *by = be_f32(d.be, gate, N);
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, ROWS, COLS, 0}) == 0);
+        CHECK(backend_gate(d.be, &(struct op_gate){
+                                     .x = buf, .gate = by, .n_rows = ROWS, .n_cols = COLS}) == 0);
         be_get(d.be, buf, out, N);
         for (int k = 0; k < N; k++)
             CHECK(fabs(out[k] - x[k] / (1 + exp(-(double)gate[k]))) <= 1e-6 * fabs(x[k]) + 1e-30);
         be_get(d.be, buf, x, N);
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, NULL, ROWS, COLS, 0}) == 0);
+        CHECK(backend_gate(d.be, &(struct op_gate){.x = buf, .n_rows = ROWS, .n_cols = COLS}) == 0);
         be_get(d.be, buf, out, N);
         for (int k = 0; k < N; k++)
             CHECK(out[k] == (x[k] > 0 ? x[k] * x[k] : 0));
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, buf, ROWS, COLS, 0}) == ERR_INVALID);
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, ROWS, COLS, BACKEND_UNARY_GELU}) ==
+        CHECK(backend_gate(
+                  d.be, &(struct op_gate){.x = buf, .gate = buf, .n_rows = ROWS, .n_cols = COLS}) ==
               ERR_INVALID);
+        CHECK(backend_gate(d.be, &(struct op_gate){.x = buf,
+                                                   .gate = by,
+                                                   .n_rows = ROWS,
+                                                   .n_cols = COLS,
+                                                   .unary = BACKEND_UNARY_GELU}) == ERR_INVALID);
         for (int k = 0; k < BACKEND_N_UNARIES; k++)
             check_unary(d.be, (enum backend_unary)k);
-        CHECK(backend_gate(d.be, &(struct op_gate){buf, by, ROWS, COLS + 1, 0}) == ERR_INVALID);
+        CHECK(backend_gate(
+                  d.be,
+                  &(struct op_gate){.x = buf, .gate = by, .n_rows = ROWS, .n_cols = COLS + 1}) ==
+              ERR_INVALID);
         backend_buf_free(buf), backend_buf_free(by);
         backend_close(d.be);
     }

@@ -18,7 +18,7 @@ static void members_without_counterpart_are_refused(void) {
         int code;
     } rows[] = {
         {"{\"model_type\":\"t5\"}", "'t5' are not supported", ERR_UNSUPPORTED},
-        {"{\"architectures\":[\"GPT2LMHeadModel\"]}", "'GPT2LMHeadModel'", ERR_UNSUPPORTED},
+        {"{\"architectures\":[\"OPTForCausalLM\"]}", "'OPTForCausalLM'", ERR_UNSUPPORTED},
         {"{}", "'model_type' is missing", ERR_FORMAT},
         {"[]", "not a JSON object", ERR_FORMAT},
         {"{\"model_type\":\"gemma3\"}", "'text_config' is missing", ERR_FORMAT},

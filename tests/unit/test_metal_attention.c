@@ -129,7 +129,8 @@ static void test_large_groups(void) {
 
 /* A few rows at the end of 4,096 positions, all families. */
 static void test_long_contexts(void) {
-    static const struct features features[] = {{0}, {1000, 0, true, false}, {0, 30, false, false}};
+    static const struct features features[] = {
+        {0}, {.window = 1000, .sinks = true}, {.softcap = 30}};
     backend *be = open_metal();
     be_rng.state = 63;
     for (int i = 0; i < (be_quick ? 1 : 3); i++) {

@@ -105,6 +105,21 @@ static void test_gating(void) {
     }
 }
 
+/* The sparse mixer, and weights that scale the experts' inputs. */
+static void test_mixer(void) {
+    be_rng.state = 36;
+    for (int i = 0; i < 8; i++) {
+        backend *be = open_metal(37, 4);
+        struct moe_case c = plain_case(block_type_of(QTYPE_F32), i & 1 ? 1 : 13);
+        c.n_experts = 37, c.n_used = 1 + (uint32_t)i % 3, c.n_in = 24, c.n_ff = 9;
+        c.renormalize = false;
+        if (i & 2) c.gating = BACKEND_GATING_MIXER, c.mixer_limit = i & 4 ? 0.02f : 0.4f;
+        c.weighs_input = i % 4 != 3;
+        moe_check_case(be, &c);
+        backend_close(be);
+    }
+}
+
 /* Compares the rows of a layer with float64. */
 static void check_rows(backend *be, struct moe_layer *l) {
     struct moe_way w = moe_way_new(l);
@@ -312,6 +327,7 @@ int main(int argc, char **argv) {
     RUN(test_odd_sizes);
     RUN(test_many_experts);
     RUN(test_gating);
+    RUN(test_mixer);
     RUN(test_all_rows_to_one_expert);
     RUN(test_ties_and_nan);
     RUN(test_fewer_rows_follow);

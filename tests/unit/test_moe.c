@@ -56,7 +56,7 @@ static struct moe_case any_case(const struct block_type *t, int bits) {
                          .ties = be_below(3) == 0,
                          .exact = be_below(2),
                          .weight_scale = be_below(3) ? 0 : 2.5f,
-                         .gating = (enum backend_gating)be_below(BACKEND_N_GATINGS),
+                         .gating = (enum backend_gating)be_below(BACKEND_GATING_MIXER),
                          .choice_bias = be_below(2)};
     if (c.n_used > c.n_experts) c.n_used = c.n_experts;
     if ((c.ungated = be_below(3) == 0)) c.act = BACKEND_ACT_NONE;
@@ -87,6 +87,16 @@ static void any_groups(struct moe_case *c) {
     if (c->n_used > most) c->n_used = most;
 }
 
+/* The sparse mixer, and weights that scale the experts' inputs. */
+static void any_mixer(struct moe_case *c) {
+    static const float limits[] = {0.02f, 0.2f, 1};
+    c->weighs_input = be_below(2) && !c->ungated && !c->latent;
+    if (c->weighs_input) c->biases = false;
+    if (be_below(2)) return;
+    c->gating = BACKEND_GATING_MIXER, c->mixer_limit = limits[be_below(3)];
+    c->choice_bias = c->renormalize = false, c->n_groups = c->n_groups_used = 0;
+}
+
 static void test_against_float64(void) {
     const int n_cases = be_quick ? 1 : 3;
     for (int i = 0; i < 2 * BE_N_ISAS; i++) {
@@ -103,6 +113,8 @@ static void test_against_float64(void) {
                 struct moe_case c = any_case(&block_types[t], bits);
                 any_groups(&c);
                 c.expert_scale = be_below(3) == 0;
+                moe_check_case(be, &c);
+                any_mixer(&c);
                 moe_check_case(be, &c);
             }
         backend_close(be);
@@ -397,6 +409,10 @@ static void test_refusals(void) {
     REFUSED(op.expert_scale = p.w[5]); /* of another length */
     REFUSED(op.router = op.gate);
     REFUSED(op.gate = op.router);
+    REFUSED(op.mixer_limit = 0.1f);
+    REFUSED(op.gating = BACKEND_GATING_MIXER); /* with renormalize */
+    REFUSED(op.weighs_input = true; op.gate = NULL; op.act = BACKEND_ACT_NONE);
+    REFUSED(op.weighs_input = true; op.latent = small; op.shared = op.shared_gate = NULL);
     REFUSED(op.down = NULL);
     REFUSED(op.gate_bias = p.w[4]); /* a plain vector */
     REFUSED(op.router_bias = p.w[5]);

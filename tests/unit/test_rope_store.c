@@ -18,7 +18,7 @@ struct rope_case {
     float magnitude, base;
     bool norm_last;
     float q_log_scale;
-    uint32_t q_log_length;
+    uint32_t q_log_length, q_log_from;
     bool v_normed, q_alone; /* q_alone: without K and V */
 };
 
@@ -106,6 +106,7 @@ static void run_rope(backend *be, struct rope_rows *r, uint32_t from, uint32_t n
                                .norm_last = c->norm_last,
                                .q_log_scale = c->q_log_scale,
                                .q_log_length = c->q_log_length,
+                               .q_log_from = c->q_log_from,
                                .kv = r->kv};
     err e;
     op.kv.k = be_bytes(be, r->pools[0], r->pool_bytes);
@@ -167,7 +168,8 @@ static void reference(const struct rope_rows *r, const float *row, const float *
 /* 1 + s log(1 + floor(p / L)): transformers' modeling_ministral3.py. */
 static double q_scale(const struct rope_case *c, int32_t pos) {
     if (!c->q_log_length) return 1;
-    return 1 + (double)c->q_log_scale * log(1 + floor((double)pos / c->q_log_length));
+    return 1 + (double)c->q_log_scale *
+                   log(1 + floor((double)(pos + (int)c->q_log_from) / c->q_log_length));
 }
 
 /* f32 operations: four roundings of a value without norm; with a norm, also sums of up to a row.
@@ -253,7 +255,10 @@ static struct rope_case random_case(int i, enum norms norms) {
     c.magnitude = magnitudes[be_below(sizeof magnitudes / sizeof magnitudes[0])];
     c.base = be_rand() & 1 ? 10000 : 1000000;
     c.norm_last = norms == NORM_HEADS && be_rand() & 1;
-    if (be_rand() & 1) c.q_log_scale = 0.3f, c.q_log_length = 1 + be_below(1000);
+    if (be_rand() & 1) {
+        c.q_log_scale = 0.3f, c.q_log_length = 1 + be_below(1000);
+        c.q_log_from = be_below(2) * be_below(1000);
+    }
     return c;
 }
 

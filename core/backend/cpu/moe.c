@@ -184,13 +184,25 @@ static void choose_groups(const struct moe_run *r, const float *keys, struct cho
         c->state[e] = state[e / size] == TAKEN ? FREE : EXCLUDED;
 }
 
+/* 1 / the weight that the sparse mixer gives expert e; c->state: TAKEN of those chosen before. */
+static float mixer_sum(const struct moe_run *r, const float *scores, const struct choice *c,
+                       uint32_t e) {
+    float sum = 0, own = scores[e];
+    for (uint32_t i = 0; i < r->n_experts; i++) {
+        const bool far = (own - scores[i]) / fmaxf(fabsf(scores[i]), own) > r->op->mixer_limit;
+        if (c->state[i] == FREE && !far) sum += expf(scores[i] - own);
+    }
+    return sum;
+}
+
 /* Chooses a row's experts and their weights. Sums run in ascending order of experts. */
 static void route_row(const struct moe_run *r, uint32_t row) {
     const struct op_moe *a = r->op;
     const float *scores = r->m->scores + (uint64_t)row * r->n_experts;
     uint32_t *experts = r->m->experts + (uint64_t)row * a->n_used;
     float *weights = r->m->weights + (uint64_t)row * a->n_used;
-    const bool sigmoid = a->gating == BACKEND_GATING_SIGMOID;
+    const bool sigmoid = a->gating == BACKEND_GATING_SIGMOID,
+               mixer = a->gating == BACKEND_GATING_MIXER;
     const bool by_score = !sigmoid && !a->choice_bias; /* probabilities have the scores' order */
     struct choice c;
     const float *keys = by_score ? scores : c.keys;
@@ -203,17 +215,18 @@ static void route_row(const struct moe_run *r, uint32_t row) {
     for (uint32_t k = 0; k < a->n_used; k++) {
         uint32_t best = best_expert(keys, c.state, r->n_experts);
         if (k == 0) first = best;
+        if (mixer) c.p[best] = 1 / mixer_sum(r, scores, &c, best);
         c.state[best] = TAKEN;
     }
     for (uint32_t e = 0; e < r->n_experts; e++) {
-        if (c.state[e] != TAKEN && (a->renormalize || !by_score)) continue;
-        float term = by_score ? expf(scores[e] - scores[first]) : c.p[e];
+        if (c.state[e] != TAKEN && (a->renormalize || !by_score || mixer)) continue;
+        float term = by_score && !mixer ? expf(scores[e] - scores[first]) : c.p[e];
         sum += term;
         if (c.state[e] != TAKEN) continue;
         experts[n] = e;
         weights[n++] = term;
     }
-    if (!by_score && !a->renormalize) sum = 1;
+    if ((!by_score || mixer) && !a->renormalize) sum = 1;
     for (uint32_t k = 0; k < n; k++)
         weights[k] = weights[k] / sum * scale;
     if (!a->expert_scale) return;
@@ -253,6 +266,26 @@ static int route_rows(const struct moe_run *r) {
 
 /* ---- experts ---- */
 
+/* Weights a pair's input in place. */
+static void weigh_pair(const struct moe_run *r, uint32_t pair) {
+    const uint64_t first = (uint64_t)r->m->rows[pair] * r->op->n_used;
+    uint64_t k = 0;
+    while (r->m->pairs[first + k] != pair)
+        k++;
+    const float by = r->m->weights[first + k];
+    for (uint32_t c = 0; r->codes && c < r->n_in; c += GEMM_COLS) {
+        const uint32_t n = r->n_in - c < GEMM_COLS ? r->n_in - c : GEMM_COLS;
+        struct gemm_block *b =
+            r->m->codes.blocks + ((uint64_t)(c / GEMM_COLS) * r->n_pairs + pair) * GEMM_BLOCKS;
+        for (uint32_t i = 0; i < n / GEMM_BLOCK; i++, b++) {
+            b->d *= by;
+            b->s = b->d * (float)b->n, b->s0 = b->d * (float)b->n0, b->s1 = b->d * (float)b->n1;
+        }
+    }
+    for (uint32_t i = 0; r->floats && i < r->n_in; i++)
+        r->m->out[(uint64_t)pair * r->n_in + i] *= by;
+}
+
 /* Copies the input of a pair's row. */
 static void gather_pair(const struct moe_run *r, uint32_t pair) {
     const struct cpu_codes *from = &r->c->linear->codes, *to = &r->m->codes;
@@ -270,6 +303,7 @@ static void gather_pair(const struct moe_run *r, uint32_t pair) {
         memcpy(r->m->out + (uint64_t)pair * r->n_in,
                cpu_input_floats(r->c, r->input.in) + (uint64_t)row * r->n_in,
                r->n_in * sizeof(float));
+    if (r->op->weighs_input) weigh_pair(r, pair);
 }
 
 static void quantize_pair(const struct moe_run *r, uint32_t pair) {
@@ -340,7 +374,8 @@ static void combine_row(const struct moe_run *r, uint32_t row) {
         uint32_t n = r->n_in - c < COMBINE_COLS ? r->n_in - c : COMBINE_COLS;
         float acc[COMBINE_COLS] = {0};
         for (uint32_t k = 0; k < a->n_used; k++)
-            add_scaled(acc, r->m->out + (uint64_t)pairs[k] * r->n_in + c, weights[k], n);
+            add_scaled(acc, r->m->out + (uint64_t)pairs[k] * r->n_in + c,
+                       a->weighs_input ? 1 : weights[k], n);
         if (shared) add_scaled(acc, shared + c, share, n);
         memcpy(y + c, acc, n * sizeof *y);
     }

@@ -148,7 +148,8 @@ static void norm_both(const struct rope_run *r, float *q, float *k, bool last) {
 
 static void scale_by_position(const struct op_rope_store *a, uint32_t row, float *q) {
     const uint32_t pos = (uint32_t)((const int32_t *)a->pos->host)[row];
-    const float scale = 1 + a->q_log_scale * logf((float)(1 + pos / a->q_log_length));
+    const float scale =
+        1 + a->q_log_scale * logf((float)(1 + (pos + a->q_log_from) / a->q_log_length));
     for (uint32_t i = 0; i < a->n_heads * a->kv.head_dim; i++)
         q[i] *= scale;
 }

@@ -137,6 +137,16 @@ int cpu_add_normed(backend *be, const struct op_add_normed *a) {
 
 /* ---- gate ---- */
 
+/* expm1(x) - x for x <= 0: near 0 by its series, where the difference would lose digits. */
+static float expm1_rest(float x) {
+    if (x < -0.5f) return expf(x) - 1.0f - x;
+    float s = 1.0f / 3628800;
+    s = fmaf(s, x, 1.0f / 362880), s = fmaf(s, x, 1.0f / 40320), s = fmaf(s, x, 1.0f / 5040);
+    s = fmaf(s, x, 1.0f / 720), s = fmaf(s, x, 1.0f / 120), s = fmaf(s, x, 1.0f / 24);
+    s = fmaf(s, x, 1.0f / 6), s = fmaf(s, x, 0.5f);
+    return s * x * x;
+}
+
 static float activate(const struct op_gate *a, float x) {
     switch (a->unary) {
     case BACKEND_UNARY_GELU_TANH: {
@@ -145,6 +155,12 @@ static float activate(const struct op_gate *a, float x) {
     }
     case BACKEND_UNARY_GELU:
         return cpu_gelu(x);
+    case BACKEND_UNARY_XIELU: {
+        const struct backend_xielu *p = &a->xielu;
+        if (x > 0) return p->positive * x * x + p->beta * x;
+        const float y = x > p->eps ? p->eps : x; /* keeps NaN */
+        return p->negative * (expm1_rest(y) + (y - x)) + p->beta * x;
+    }
     default:
         return x * (x > 0 ? x : 0);
     }

@@ -61,14 +61,15 @@ int cuda_epilogue_splits(struct cuda_backend *c, const struct cuda_product *p,
                               });
 }
 
-int cuda_activate(struct cuda_backend *c, enum backend_act act, const float *gate, const float *up,
-                  float *y, uint32_t n_rows, uint32_t n_out) {
+int cuda_activate(struct cuda_backend *c, const struct cuda_gated *g, uint32_t n_rows,
+                  uint32_t n_out) {
     return launch_epilogue(
         c, &(struct cargs_apply_epilogue){
-               .sums = gate,
-               .pair_sums = up,
-               .y = y,
-               .epilogue = {.scale = 1, .pair_scale = 1, .y_scale = 1, .act = (uint32_t)act},
+               .sums = g->gate,
+               .pair_sums = g->up,
+               .in_scale = g->scale,
+               .y = g->y,
+               .epilogue = {.scale = 1, .pair_scale = 1, .y_scale = 1, .act = (uint32_t)g->act},
                .n_rows = n_rows,
                .n_out = n_out,
            });

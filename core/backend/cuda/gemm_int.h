@@ -63,8 +63,14 @@ int cuda_epilogue(struct cuda_backend *c, const struct cuda_product *p, uint32_t
 int cuda_epilogue_splits(struct cuda_backend *c, const struct cuda_product *p,
                          const float *partials, uint32_t n_splits);
 /* y = act(gate, up), each (n_rows, n_out) f32; y may be either. */
-int cuda_activate(struct cuda_backend *c, enum backend_act act, const float *gate, const float *up,
-                  float *y, uint32_t n_rows, uint32_t n_out);
+struct cuda_gated {
+    enum backend_act act;
+    const float *gate, *up;
+    const float *scale; /* (n_rows) of gate and up, or NULL */
+    float *y;           /* may be gate or up */
+};
+int cuda_activate(struct cuda_backend *c, const struct cuda_gated *g, uint32_t n_rows,
+                  uint32_t n_out);
 
 /* ---- tile.c: more rows than a skinny GEMM takes, weights as stored ---- */
 

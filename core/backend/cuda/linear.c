@@ -302,7 +302,8 @@ static int linear_mixed_pair(struct cuda_backend *c, const struct op_linear *a) 
         if (!rc) rc = cuda_product(c, &p);
         if (rc) return rc;
     }
-    return cuda_activate(c, a->act, y[0], y[1], cuda_at(a->y[0]), a->n_rows, n_out);
+    const struct cuda_gated g = {.act = a->act, .gate = y[0], .up = y[1], .y = cuda_at(a->y[0])};
+    return cuda_activate(c, &g, a->n_rows, n_out);
 }
 
 static int linear_pair(struct cuda_backend *c, const struct op_linear *a) {

@@ -136,13 +136,14 @@ static int moe_up(struct moe_run *r) {
                                                          .n_cols = a->n_used * r->plan.n_ff});
 }
 
-/* The hidden layer. Gate and up of different formats are two products. */
+/* The hidden layer. Gate and up of different formats, or of inputs that are weighted after them,
+ * are two products. */
 static int moe_gate_up(struct moe_run *r) {
     const struct op_moe *a = r->op;
     if (!a->gate) return moe_up(r);
     struct cuda_product gate = moe_product(r, a->gate, a->gate_bias, a->n_used, r->ff);
     struct cuda_product up = moe_product(r, a->up, a->up_bias, a->n_used, r->out);
-    if (gate.w->format == up.w->format) {
+    if (gate.w->format == up.w->format && !a->weighs_input) {
         gate.pair = up.w;
         gate.pair_bias = up.bias;
         gate.act = a->act;
@@ -152,7 +153,13 @@ static int moe_gate_up(struct moe_run *r) {
     if (rc || gate.pair) return rc;
     rc = cuda_product(r->c, &up);
     return rc ? rc
-              : cuda_activate(r->c, a->act, r->ff, r->out, r->ff, r->plan.n_pairs, r->plan.n_ff);
+              : cuda_activate(r->c,
+                              &(struct cuda_gated){.act = a->act,
+                                                   .gate = r->ff,
+                                                   .up = r->out,
+                                                   .scale = a->weighs_input ? r->weights : NULL,
+                                                   .y = r->ff},
+                              r->plan.n_pairs, r->plan.n_ff);
 }
 
 static int moe_down(const struct moe_run *r) {

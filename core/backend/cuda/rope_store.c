@@ -46,6 +46,7 @@ int cuda_rope_args(const struct op_rope_store *a, struct cargs_rope_store *args)
                                              .magnitude = a->magnitude != 0 ? a->magnitude : 1,
                                              .q_log_scale = a->q_log_scale,
                                              .q_log_length = a->q_log_length,
+                                             .q_log_from = a->q_log_from,
                                              .norm_last = a->norm_last,
                                              .v_normed = a->v_normed},
                                       .n_rows = a->n_rows,

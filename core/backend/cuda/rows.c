@@ -96,10 +96,12 @@ int cuda_add_normed(backend *be, const struct op_add_normed *a) {
 }
 
 int cuda_gate(backend *be, const struct op_gate *a) {
-    const struct cargs_gate args = {.x = cuda_at(a->x),
-                                    .gate = a->gate ? cuda_at(a->gate) : NULL,
-                                    .n = (uint64_t)a->n_rows * a->n_cols,
-                                    .unary = (uint32_t)a->unary};
+    const struct cargs_gate args = {
+        .x = cuda_at(a->x),
+        .gate = a->gate ? cuda_at(a->gate) : NULL,
+        .n = (uint64_t)a->n_rows * a->n_cols,
+        .unary = (uint32_t)a->unary,
+        .xielu = {a->xielu.positive, a->xielu.negative, a->xielu.beta, a->xielu.eps}};
     return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_gate_kernel(),
                                                           .name = "gate",
                                                           .args = &args,

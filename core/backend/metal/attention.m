@@ -35,6 +35,10 @@ struct metal_bind metal_sinks_of(const struct op_paged_attention *a) {
     return a->sinks ? metal_weight_at(a->sinks) : metal_at(a->q);
 }
 
+static struct metal_bind slopes_of(const struct op_paged_attention *a) {
+    return a->slopes ? metal_weight_at(a->slopes) : metal_at(a->q);
+}
+
 /* Multiplications of n_rows rows with n_heads query heads each, and bytes of K and V that n_seqs
  * sequences of n_kv_heads heads read, if each row sees as many positions as it may. */
 static void estimate(struct metal_launch *l, const struct op_paged_attention *a, uint64_t n_rows,
@@ -57,7 +61,8 @@ struct args_attention metal_attention_args(const struct op_paged_attention *a) {
                                    .q_scale =
                                        a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
                                    .cap = a->softcap * log2_e,
-                                   .both_ways = a->both_ways};
+                                   .both_ways = a->both_ways,
+                                   .chunked = a->chunked};
 }
 
 static uint32_t threadgroup_bytes(const struct op_paged_attention *a, uint32_t heads,
@@ -90,23 +95,24 @@ static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint
     uint64_t rows = (uint64_t)n_tasks * d->heads * a->kv.head_dim * sizeof(float);
     struct metal_launch l = {
         .kernel = "attention_decode",
-        .n_consts = 10,
+        .n_consts = 11,
         .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
                    {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
                    {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
                    {MARGS_ATTENTION_GROUP, a->n_heads / a->kv.n_kv_heads},
                    {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
                    {MARGS_ATTENTION_SINKS, a->sinks != NULL},
+                   {MARGS_ATTENTION_SLOPES, a->slopes != NULL},
                    {MARGS_ATTENTION_HEADS, d->heads},
                    {MARGS_ATTENTION_SIMDGROUPS, d->simdgroups},
                    {MARGS_ATTENTION_BY_SEQ, d->by_seq},
                    {MARGS_ATTENTION_FINAL, d->final}},
         .args = &d->args,
         .args_bytes = sizeof d->args,
-        .n_binds = 9,
+        .n_binds = 10,
         .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
                   metal_at(a->kv.k), metal_at(a->kv.v), metal_sinks_of(a),
-                  d->final ? metal_at(a->out) : partials, sums},
+                  d->final ? metal_at(a->out) : partials, sums, slopes_of(a)},
         .tg_bytes = threadgroup_bytes(a, d->heads, d->simdgroups),
         .groups = {metal_div_up(d->args.n_splits, d->simdgroups), n_tasks, 1},
         .threads = {d->simdgroups * 32, 1, 1},
@@ -188,14 +194,16 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
                    {MARGS_ATTENTION_GROUP, group},
                    {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
                    {MARGS_ATTENTION_SINKS, a->sinks != NULL},
+                   {MARGS_ATTENTION_SLOPES, a->slopes != NULL},
                    {MARGS_ATTENTION_ROWS, tile},
                    {MARGS_ATTENTION_MIN_ROWS, min_rows},
                    {MARGS_ATTENTION_HALVES, metal_has_halves(m)}},
         .args = &args,
         .args_bytes = sizeof args,
-        .n_binds = 8,
+        .n_binds = 9,
         .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
-                  metal_at(a->kv.k), metal_at(a->kv.v), metal_sinks_of(a), metal_at(a->out)},
+                  metal_at(a->kv.k), metal_at(a->kv.v), metal_sinks_of(a), metal_at(a->out),
+                  slopes_of(a)},
         .tg_bytes = (tile * (q_dim + CHUNK) + SIMDGROUPS * STAGE_FLOATS) * (uint32_t)sizeof(float),
         .groups = {(uint32_t)((uint64_t)a->n_rows * group / tile) + a->n_seqs, a->kv.n_kv_heads, 1},
         .threads = {SIMDGROUPS * 32, 1, 1},

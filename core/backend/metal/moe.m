@@ -182,15 +182,38 @@ static int moe_up(const struct moe_run *r) {
                                                           .n_cols = a->n_used * r->plan.n_ff});
 }
 
+/* The weighted input of each pair, in the place of its result. */
+static int moe_weigh(const struct moe_run *r) {
+    const struct moe_plan *p = &r->plan;
+    const struct margs_moe_weigh args = {.n_in = p->n_in, .n_used = r->op->n_used};
+    const uint64_t row_bytes = (uint64_t)p->n_in * sizeof(float);
+    return metal_dispatch(
+        r->m, &(struct metal_launch){
+                  .kernel = "moe_weigh",
+                  .args = &args,
+                  .args_bytes = sizeof args,
+                  .n_binds = 3,
+                  .binds = {r->rows, r->weights, metal_at(r->m->scratch[METAL_SCRATCH_MOE_OUT])},
+                  .groups = {metal_div_up(p->n_in, COMBINE_THREADS), p->n_pairs, 1},
+                  .threads = {COMBINE_THREADS, 1, 1},
+                  .read = p->n_pairs * (row_bytes + sizeof(float)),
+                  .written = p->n_pairs * row_bytes,
+              });
+}
+
 static int moe_gate_up(const struct moe_run *r) {
     const struct op_moe *a = r->op;
+    const bool own = a->weighs_input;
     if (!a->gate) return moe_up(r);
-    return moe_multiply(r, &(struct moe_product){.w = {a->gate, a->up},
-                                                 .bias = {a->gate_bias, a->up_bias},
-                                                 .act = a->act,
-                                                 .x = r->rows,
-                                                 .y = metal_at(r->m->scratch[METAL_SCRATCH_MOE_FF]),
-                                                 .n_share = a->n_used});
+    int rc = own ? moe_weigh(r) : 0;
+    if (rc) return rc;
+    return moe_multiply(r, &(struct moe_product){
+                               .w = {a->gate, a->up},
+                               .bias = {a->gate_bias, a->up_bias},
+                               .act = a->act,
+                               .x = own ? metal_at(r->m->scratch[METAL_SCRATCH_MOE_OUT]) : r->rows,
+                               .y = metal_at(r->m->scratch[METAL_SCRATCH_MOE_FF]),
+                               .n_share = own ? 1 : a->n_used});
 }
 
 static int moe_down(const struct moe_run *r) {

@@ -26,6 +26,7 @@ int metal_rope_store(backend *be, const struct op_rope_store *a) {
                                          .magnitude = a->magnitude != 0 ? a->magnitude : 1,
                                          .q_log_scale = a->q_log_scale,
                                          .q_log_length = a->q_log_length,
+                                         .q_log_from = a->q_log_from,
                                          .norm_last = a->norm_last,
                                          .v_normed = a->v_normed};
     const uint32_t n_pools = !a->k ? 0 : kv->v_dim ? 1 : 2, norm_dim = backend_kv_v_dim(kv);

@@ -44,10 +44,12 @@ int metal_gather(backend *be, const struct op_gather *a) {
 }
 
 int metal_gate(backend *be, const struct op_gate *a) {
-    const struct margs_gate args = {.n_rows = a->n_rows,
-                                    .n_cols = a->n_cols,
-                                    .gated = a->gate != NULL,
-                                    .unary = (uint32_t)a->unary};
+    const struct margs_gate args = {
+        .n_rows = a->n_rows,
+        .n_cols = a->n_cols,
+        .gated = a->gate != NULL,
+        .unary = (uint32_t)a->unary,
+        .xielu = {a->xielu.positive, a->xielu.negative, a->xielu.beta, a->xielu.eps}};
     const uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * sizeof(float);
     const backend_buf *gate = a->gate ? a->gate : a->x; /* a bound buffer is needed */
     return metal_dispatch(metal_of(be), &(struct metal_launch){

@@ -308,7 +308,9 @@ static int put_sizes(struct hf_reader *r) {
     uint32_t ff = short_conv ? c->family->ff : 0;
     bool dense = c->family->ff || hf_value(r->json, "intermediate_size");
     /* Granite 4.0: its shared expert is the whole FFN of models without experts. */
-    const char *name = hf_only_shared_expert(r) ? "shared_intermediate_size" : "intermediate_size";
+    const char *name = hf_only_shared_expert(r)        ? "shared_intermediate_size"
+                       : c->family->traits & HF_LLAMA4 ? "intermediate_size_mlp"
+                                                       : "intermediate_size";
     int rc = short_conv ? hf_short_conv_ff(r, &ff)
              : dense    ? read_u32(r, name, c->family->ff, INT32_MAX, &ff)
                         : 0;
@@ -329,6 +331,17 @@ static int put_sizes(struct hf_reader *r) {
     return 0;
 }
 
+/* How far below the best an expert's score may be to count in Phi-MoE's softmax. */
+static int put_mixer(struct hf_reader *r) {
+    double noise;
+    int rc = hf_read_real(r, r->json, "router_jitter_noise", 0.01, &noise);
+    if (rc) return rc;
+    if (!(noise > 0))
+        return hf_refuse(r, "router_jitter_noise", "only a positive number is supported");
+    if (noise != 0.01) hf_put_f32(r, "inferd.mixer_limit", 2 * noise);
+    return 0;
+}
+
 static int put_experts(struct hf_reader *r) {
     struct hf_config *c = r->config;
     const struct hf_family *f = c->family;
@@ -344,6 +357,7 @@ static int put_experts(struct hf_reader *r) {
                              "member 'num_experts_per_tok': %" PRIu32 " of %" PRIu32 " experts",
                              used, c->n_experts);
     hf_put_expert_counts(r, c->n_experts, used);
+    if (strcmp(f->arch, "phimoe") == 0) return put_mixer(r);
     if (!(f->traits & (HF_QWEN_EXPERTS | HF_SHORT_CONV))) return 0;
     if ((rc = read_u32(r, "moe_intermediate_size", f->expert_ff, INT32_MAX, &ff))) return rc;
     hf_put_u32(r, "expert_feed_forward_length", ff);
@@ -432,6 +446,7 @@ static int read_all(struct hf_reader *r) {
     r->rc = gguf_writer_set_str(r->keys, "general.architecture", c->family->arch, r->e);
     if (!r->rc) r->rc = gguf_writer_set_str(r->keys, "general.type", "model", r->e);
     if (traits & HF_ENCODER) return (rc = hf_read_packing(r)) ? rc : hf_read_encoder(r);
+    if (traits & HF_OLDER) return (rc = hf_read_packing(r)) ? rc : hf_read_older(r);
     if ((rc = check_members(r)) || (rc = read_sizes(r))) return rc;
     const bool nemotron = hf_is_nemotron(r);
     const char *eps_name = c->family->eps           ? c->family->eps
@@ -464,6 +479,7 @@ static int read_all(struct hf_reader *r) {
          : traits & HF_MAMBA2     ? hf_read_mamba2(r)
          : traits & HF_MLA        ? hf_read_mla(r)
          : gemma4                 ? hf_read_gemma4(r)
+         : traits & HF_LLAMA4     ? hf_read_llama4(r)
                                   : read_windows(r);
     if (!rc) put_head(r);
     return rc ? rc : r->rc;

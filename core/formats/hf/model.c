@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -346,6 +347,29 @@ static int put_packed(gguf_writer *w, const struct folder *f, err *e) {
     return used ? gguf_writer_set_str(w, key, text, e) : 0;
 }
 
+/* xIELU's parameters, which are tensors in a folder. */
+static int put_xielu(gguf_writer *w, const struct folder *f, err *e) {
+    static const char *const names[HF_N_XIELU] = {"alpha_p", "alpha_n", "beta", "eps"};
+    static const float usual[HF_N_XIELU] = {NAN, NAN, 0.5f, -1e-6f};
+    float v[HF_MAX_LAYERS];
+    char key[96];
+    if (strcmp(f->config.family->arch, "apertus") != 0 || !f->n_files) return 0;
+    for (int part = 0; part < HF_N_XIELU; part++) {
+        for (uint32_t i = 0; i < f->config.n_layers; i++) {
+            const struct hf_xielu *x = f->tensors.xielu ? &f->tensors.xielu[i] : NULL;
+            v[i] = x && x->has[part] ? x->v[part] : usual[part];
+            if (isnan(v[i]))
+                return err_set_param(e, ERR_FORMAT, "mlp.act_fn",
+                                     "the files have no tensor mlp.act_fn.%s of layer %" PRIu32,
+                                     names[part], i);
+        }
+        snprintf(key, sizeof key, "xielu.%s", names[part]);
+        int rc = gguf_writer_set_array(w, key, GGUF_F32, v, f->config.n_layers, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
 static bool has_head(const struct hf_tensors *t) {
     static const char name[] = "output.weight";
     for (uint64_t i = 0; i < t->n; i++)
@@ -374,6 +398,7 @@ static int read_folder(struct folder *f, const char *folder, gguf_writer *w, err
         return rc;
     rc = put_left_out(w, f, e);
     if (!rc) rc = put_packed(w, f, e);
+    if (!rc) rc = put_xielu(w, f, e);
     return rc ? rc : gguf_writer_set_u32(w, "general.quantization_version", 2, e);
 }
 

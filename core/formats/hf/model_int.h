@@ -36,10 +36,12 @@ enum hf_trait {
     HF_SHORT_CONV = 1 << 18,   /* layers with a short convolution, and LFM2's names of members */
     HF_QKV_STACKED = 1 << 21,  /* query_key_value is all of Q, then of K, then of V */
     HF_KDA = 1 << 22,          /* layers with Kimi Delta Attention, and Kimi's names of members */
+    HF_OLDER = 1 << 23,        /* GPT-2, MPT and BLOOM, as hf/older.c reads them */
     HF_ROUTED = 1 << 24,       /* experts as hf/experts.c reads them */
     HF_PREDICTS = 1 << 25,     /* layers behind the others predict further tokens */
     HF_PARTIAL = 1 << 26,      /* a part of a head may be rotated */
     HF_GEMMA4 = 1 << 27,       /* as hf/gemma4.c reads them; files may hold an audio part, too */
+    HF_LLAMA4 = 1 << 28,       /* as hf/llama4.c reads them */
     HF_ENCODER = 1 << 29,      /* as hf/encoder.c reads them */
     HF_PADDED_POSITIONS = 1 << 30 /* the first position embeddings are of padding */
 };
@@ -296,6 +298,18 @@ int hf_read_gemma4(struct hf_reader *r);
 /* Is the tensor K or V of a layer that reads another layer's? */
 bool hf_gemma4_skips(const struct hf_config *c, const char *name);
 
+/* ---- hf/older.c ---- */
+
+/* All keys of GPT-2, MPT and BLOOM. */
+int hf_read_older(struct hf_reader *r);
+/* Gives a tensor's name the form that the tables have. name: with room for 32 bytes more. */
+void hf_older_rename(char *name);
+
+/* ---- hf/llama4.c ---- */
+
+/* Llama 4's attention and experts; sizes and rotary embedding are read. */
+int hf_read_llama4(struct hf_reader *r);
+
 /* ---- hf/encoder.c ---- */
 
 /* All keys of an encoder. */
@@ -335,13 +349,21 @@ struct hf_recipe {
     bool negative_exp;       /* -e^x of every element x */
 };
 
+/* xIELU's parameters of a layer, which GGUF has in keys. */
+enum hf_xielu_part { HF_ALPHA_P, HF_ALPHA_N, HF_BETA, HF_EPS, HF_N_XIELU };
+struct hf_xielu {
+    float v[HF_N_XIELU];
+    bool has[HF_N_XIELU];
+};
+
 struct hf_tensors {
     gguf_tensor *tensors;      /* (n), in the converter's order */
     struct hf_recipe *recipes; /* (n) */
     uint64_t n;
     /* tensors left out: of a vision and of an audio part, of multi-token prediction */
     uint64_t n_vision, n_audio, n_mtp;
-    arena *memory; /* names, lists of sources, vectors */
+    struct hf_xielu *xielu; /* (n_layers), of families with it; else NULL */
+    arena *memory;          /* names, lists of sources, vectors */
 };
 
 /* Maps every tensor of the files (n_files, in order). ERR_UNSUPPORTED: a name without counterpart;

@@ -17,15 +17,17 @@ enum layout {
     FLAT,           /* and a vector */
     COLUMN,         /* of Mamba-2: a vector as a matrix of one column, */
     DECAY_COLUMN,
-    POSITIONS,   /* of encoders, from first_position on */
-    GROUPS,      /* or of a row for each group */
-    ONE_ROW,     /* a matrix of one row as a vector */
-    SHARED_DOWN, /* of the shared expert, which is the whole FFN without experts */
-    HALVES,      /* rows of gate, then of up */
-    STACKED,     /* a file's tensor is one expert's matrix */
-    GATE_UP,     /* all experts': gate's rows, then up's */
-    OSS_GATE_UP, /* gpt-oss, transposed: gate's and up's columns alternate */
-    OSS_DOWN,    /* transposed */
+    POSITIONS,      /* of encoders, from first_position on */
+    GROUPS,         /* or of a row for each group */
+    ONE_ROW,        /* a matrix of one row as a vector */
+    SHARED_DOWN,    /* of the shared expert, which is the whole FFN without experts */
+    HALVES,         /* rows of gate, then of up */
+    STACKED,        /* a file's tensor is one expert's matrix */
+    GATE_UP,        /* all experts': gate's rows, then up's */
+    OSS_GATE_UP,    /* gpt-oss, transposed: gate's and up's columns alternate */
+    OSS_DOWN,       /* transposed */
+    GATE_UP_TURNED, /* Llama 4, transposed: gate's columns, then up's */
+    TURNED,         /* a matrix (inputs, outputs) */
     OSS_GATE_UP_BIAS,
     OSS_GATE_UP_BLOCKS, /* MXFP4: gate's and up's rows alternate */
     OSS_GATE_UP_SCALES,

@@ -96,11 +96,11 @@ static int make_llama3(struct hf_reader *r, const struct rope *rope, double thet
         (rc = hf_read_real(r, rope->params, "high_freq_factor", 4, &high)) ||
         (rc = read_either(r, rope, "original_max_position_embeddings", 8192, &original)))
         return rc;
-    if (!(low > 0 && high > low)) return err_value(r, "high_freq_factor");
+    if (!(low > 0 && high >= low)) return err_value(r, "high_freq_factor");
     if (!(original >= 1)) return err_value(r, "original_max_position_embeddings");
     for (uint32_t i = 0; i < c->n_rot / 2; i++) {
         double wavelength = 2 * M_PI * pow(theta, 2.0 * i / c->n_rot);
-        double smooth = (original / wavelength - low) / (high - low);
+        double smooth = high > low ? (original / wavelength - low) / (high - low) : 0;
         double divisor = 1 / ((1 - smooth) / rope->factor + smooth);
         if (wavelength < original / high) divisor = 1;
         if (wavelength > original / low) divisor = rope->factor;
@@ -128,9 +128,10 @@ static int read_factors(struct hf_reader *r, const struct rope *rope, const char
 }
 
 static int put_longrope(struct hf_reader *r, const struct rope *rope) {
-    double original, attention, factor;
+    const bool phimoe = strcmp(r->config->family->arch, "phimoe") == 0;
+    double original, attention, factor, near;
     int rc;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; !phimoe && i < 2; i++) {
         const char *name = i ? "long_mscale" : "short_mscale";
         if (hf_value(rope->params, name)) return hf_refuse(r, name, "it is not supported");
     }
@@ -140,13 +141,16 @@ static int put_longrope(struct hf_reader *r, const struct rope *rope) {
     if (!known) original = (double)r->config->max_positions;
     factor = known ? (double)r->config->max_positions / original : rope->factor;
     double usual = factor > 1 && original > 1 ? sqrt(1 + log(factor) / log(original)) : 1;
-    if ((rc = hf_read_real(r, rope->params, "attention_factor", usual, &attention)) ||
+    if ((rc = hf_read_real(r, rope->params, phimoe ? "long_mscale" : "attention_factor", usual,
+                           &attention)) ||
+        (rc = hf_read_real(r, rope->params, "short_mscale", attention, &near)) ||
         (rc = read_factors(r, rope, "long_factor", HF_ROPE_LONG)) ||
         (rc = read_factors(r, rope, "short_factor", HF_ROPE_SHORT)))
         return rc;
     hf_put_str(r, "rope.scaling.type", "longrope");
     hf_put_u32(r, "rope.scaling.original_context_length", (uint64_t)original);
     hf_put_f32(r, "rope.scaling.attn_factor", attention);
+    if (near != attention) hf_put_f32(r, "inferd.rope_short_factor", near);
     return 0;
 }
 

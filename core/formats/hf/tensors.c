@@ -168,6 +168,21 @@ static int map_qkv_by_head(struct hf_mapper *m, const struct safetensor *s, cons
     return 0;
 }
 
+/* A matrix whose file has inputs for rows. */
+static int map_turned(struct hf_mapper *m, const struct safetensor *s, const char *name) {
+    uint64_t i;
+    if (s->n_dims != 2) return hf_bad_shape(m, s, "a matrix");
+    int rc = hf_add_entry(m, name, &i);
+    if (!rc) rc = hf_set_sources(m, &m->entries[i], s, 1);
+    if (rc) return rc;
+    struct hf_recipe *k = &m->entries[i].recipe;
+    k->src_rows = k->n_cols = s->dims[0];
+    k->src_cols = k->n_rows = s->dims[1];
+    k->transposed = true;
+    hf_set_dims(&m->entries[i], 2);
+    return 0;
+}
+
 static int map_halves(struct hf_mapper *m, const struct safetensor *s, uint32_t layer) {
     static const char *const names[2][2] = {{"ffn_gate.weight", "ffn_up.weight"},
                                             {"ffn_gate_shexp.weight", "ffn_up_shexp.weight"}};
@@ -276,6 +291,10 @@ static int map_row(struct hf_mapper *m, const struct safetensor *s, const struct
         return hf_map_gate_up(m, s, layer, true, true);
     case OSS_DOWN:
         return hf_map_oss_down(m, s, layer);
+    case GATE_UP_TURNED:
+        return hf_map_gate_up(m, s, layer, true, false);
+    case TURNED:
+        return map_turned(m, s, name);
     case OSS_GATE_UP_BIAS:
         return hf_map_oss_bias(m, s, layer);
     case OSS_GATE_UP_BLOCKS:
@@ -333,6 +352,7 @@ static bool is_vision(const struct hf_config *c, const char *name) {
     if (c->family->traits & HF_GEMMA4 &&
         (begins_with(name, "model.embed_vision.") || begins_with(name, "model.vision_embedder.")))
         return true;
+    if (c->family->traits & HF_LLAMA4 && strstr(name, "vision_model.")) return true;
     return strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.") ||
            begins_with(name, "model.visual.") || begins_with(name, "visual.");
 }
@@ -366,7 +386,8 @@ static bool is_skipped(struct hf_mapper *m, const char *name) {
     if (vision || audio || predicts || hf_gemma4_skips(c, name) || hf_encoder_skips(c, name))
         return true;
     if ((c->family->traits & HF_EMBED_HEAD) && strcmp(name, "lm_head.weight") == 0) return true;
-    const bool mask = ends_with(name, ".attention.bias") || ends_with(name, ".masked_bias");
+    const bool mask = ends_with(name, ".attention.bias") || ends_with(name, ".masked_bias") ||
+                      (c->family->traits & HF_OLDER && ends_with(name, ".attn.bias"));
     return ends_with(name, ".rotary_emb.inv_freq") || mask;
 }
 
@@ -408,9 +429,30 @@ static int set_scale(struct hf_mapper *m, const struct safetensor *s, enum hf_sc
     return 0;
 }
 
+/* A parameter of xIELU, which becomes a part of a key. */
+static int take_xielu(struct hf_mapper *m, const struct safetensor *s, const char *name,
+                      uint32_t layer) {
+    static const char *const names[HF_N_XIELU] = {"alpha_p", "alpha_n", "beta", "eps"};
+    const int type = hf_source_type(s);
+    int part = 0;
+    while (part < HF_N_XIELU && strcmp(names[part], name) != 0)
+        part++;
+    if (part == HF_N_XIELU) return refuse_name(m, s, "is not known for this family");
+    if (s->n_elems != 1 || (type != QTYPE_F32 && type != QTYPE_F16 && type != QTYPE_BF16))
+        return hf_bad_shape(m, s, "one number");
+    if (!m->t->xielu) {
+        m->t->xielu = arena_alloc(m->t->memory, m->config->n_layers * sizeof *m->t->xielu);
+        if (!m->t->xielu) return err_no_memory(m->e);
+        memset(m->t->xielu, 0, m->config->n_layers * sizeof *m->t->xielu);
+    }
+    m->t->xielu[layer].v[part] = hf_scale_at(s, 0);
+    m->t->xielu[layer].has[part] = true;
+    return 0;
+}
+
 static int map_tensor(struct hf_mapper *m, const struct safetensor *s) {
     static const char language[] = "language_model.", layers[] = "model.layers.",
-                      backbone[] = "backbone.", neox[] = "gpt_neox.";
+                      backbone[] = "backbone.", neox[] = "gpt_neox.", act_fn[] = "mlp.act_fn.";
     char name[NAME_BYTES], rest[NAME_BYTES];
     const struct hf_config *c = m->config;
     if (s->name.len >= NAME_BYTES - 32) return refuse_name(m, s, "has a name that is too long");
@@ -434,6 +476,7 @@ static int map_tensor(struct hf_mapper *m, const struct safetensor *s) {
         memcpy(name, "model.", strlen("model."));
     }
     if (c->family->traits & HF_ENCODER) hf_encoder_rename(name);
+    if (c->family->traits & HF_OLDER) hf_older_rename(name);
     if (is_skipped(m, name)) return 0;
     if (!s->n_elems) return hf_bad_shape(m, s, "at least one element");
     m->order += 4;
@@ -450,6 +493,8 @@ static int map_tensor(struct hf_mapper *m, const struct safetensor *s) {
     if (layer >= c->n_layers)
         return refuse_name(m, s, "belongs to a layer beyond config.json's num_hidden_layers");
     split_expert(p + 1, rest, &expert);
+    if (begins_with(rest, act_fn) && strcmp(c->family->arch, "apertus") == 0)
+        return take_xielu(m, s, rest + strlen(act_fn), (uint32_t)layer);
     row = hf_find_layer_row(rest, c->family->traits);
     if (!row) return refuse_name(m, s, "is not known for this family");
     int rc = map_row(m, s, row, (uint32_t)layer, expert);

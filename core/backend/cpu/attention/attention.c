@@ -81,7 +81,7 @@ static bool find_keys(const struct op_paged_attention *a, uint32_t first, uint32
     g->first_key = UINT32_MAX, g->end_key = 0;
     for (uint32_t r = first; r < end; r++) {
         if (pos[r] < 0 || pos[r] == INT32_MAX) return false;
-        uint32_t from = cpu_attn_first_key((uint32_t)pos[r], a->window);
+        uint32_t from = cpu_attn_first_key((uint32_t)pos[r], a->window, a->chunked);
         uint32_t last = cpu_attn_last_key((uint32_t)pos[r], a->window, g->seq_end);
         if (last >= g->end_key) g->end_key = last + 1;
         if (from < g->first_key) g->first_key = from;
@@ -219,8 +219,9 @@ static float *partials_of(const struct attn_run *run, const struct row_group *g,
     return run->attn->partials + g->partials_at + at * partial;
 }
 
-static const float *sink_of(const struct op_paged_attention *a, uint32_t head) {
-    return a->sinks ? (const float *)cpu_weight_of(a->sinks)->data + head : NULL;
+/* of: a value for each head, or NULL. */
+static const float *of_head(const backend_weight *of, uint32_t head) {
+    return of ? (const float *)cpu_weight_of(of)->data + head : NULL;
 }
 
 /* The pool gives each thread a contiguous share: this deals the sorted tasks round-robin. */
@@ -248,6 +249,7 @@ static void attn_task(const void *arg, uint32_t dealt, int thread) {
         .first_key = g->first_key,
         .end_key = g->end_key,
         .window = a->window,
+        .chunked = a->chunked,
         .seq_end = g->seq_end,
         .n_rows = g->n_rows,
         .n_group = heads_in(run, sub),
@@ -260,7 +262,8 @@ static void attn_task(const void *arg, uint32_t dealt, int thread) {
         .kv_type = kv->kv_type,
         .scale = a->scale,
         .softcap = a->softcap,
-        .sinks = sink_of(a, head),
+        .sinks = of_head(a->sinks, head),
+        .slopes = of_head(a->slopes, head),
         .tile = &run->attn->tiles[thread],
         .partial = g->split ? partials_of(run, g, tile, chunk) : NULL,
         .chunk = chunk});
@@ -275,7 +278,7 @@ static void merge_task(const void *arg, uint32_t task, int thread) {
     uint32_t kv_head = head / run->n_group, in_group = head % run->n_group;
     uint32_t sub = in_group / run->heads_per_tile, heads = heads_in(run, sub);
     uint32_t pos = (uint32_t)((const int32_t *)a->pos->host)[g->row + row];
-    uint32_t first_chunk = cpu_attn_first_key(pos, a->window) / CPU_ATTN_CHUNK;
+    uint32_t first_chunk = cpu_attn_first_key(pos, a->window, a->chunked) / CPU_ATTN_CHUNK;
     uint64_t at = ((uint64_t)(g->row + row) * a->n_heads + head) * run->v_dim;
     (void)thread;
     run->isa->attention_merge(&(struct cpu_attn_merge){
@@ -286,7 +289,7 @@ static void merge_task(const void *arg, uint32_t task, int thread) {
         .n_queries = g->n_rows * heads,
         .query = row * heads + in_group % run->heads_per_tile,
         .v_dim = run->v_dim,
-        .sink = sink_of(a, head),
+        .sink = of_head(a->sinks, head),
         .out = (float *)a->out->host + at});
 }
 

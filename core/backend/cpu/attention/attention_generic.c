@@ -69,9 +69,9 @@ static void turn_head(const struct cpu_attn_job *j) {
             j->tile->v[t * j->v_dim + d] = j->tile->k[d * j->block_tokens + t];
 }
 
-/* Tokens from .. end - 1 of a block. */
+/* Tokens from .. end - 1 of a block, the first of which is at position first. */
 struct tokens {
-    uint32_t from, end;
+    uint32_t from, end, first;
 };
 
 /* Adds these tokens of the tile's block to query i's online softmax. */
@@ -80,12 +80,15 @@ static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i,
     const float *k = j->tile->k, *v = j->tile->v;
     float score[CPU_MAX_BLOCK_TOKENS] = {0}, max = to->max[i];
     float *acc = to->acc + (uint64_t)i * cpu_attn_acc_stride(j->v_dim);
+    const float slope = j->slopes ? j->slopes[i % j->n_group] : 0;
+    const int64_t pos = j->pos[i / j->n_group];
     for (uint32_t t = seen.from; t < seen.end; t++) {
         float dot = 0;
         for (uint32_t d = 0; d < j->head_dim; d++)
             dot += q[d] * k[d * j->block_tokens + t];
         score[t] = dot * j->scale;
         if (j->softcap != 0) score[t] = j->softcap * tanhf(score[t] / j->softcap);
+        if (slope != 0) score[t] -= slope * fabsf((float)(pos - seen.first - t));
         max = fmaxf(max, score[t]);
     }
     float keep = expf(to->max[i] - max);
@@ -119,10 +122,10 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
         for (uint32_t i = 0; i < n; i++) {
             uint32_t row = i / j->n_group, pos = (uint32_t)j->pos[row];
             const float *q = j->q + row * j->q_stride + (uint64_t)(i % j->n_group) * j->head_dim;
-            uint32_t from = cpu_attn_first_key(pos, j->window);
+            uint32_t from = cpu_attn_first_key(pos, j->window, j->chunked);
             uint32_t last = cpu_attn_last_key(pos, j->window, j->seq_end);
             if (last < first || from >= first + j->block_tokens) continue;
-            struct tokens seen = {from > first ? from - first : 0, last + 1 - first};
+            struct tokens seen = {from > first ? from - first : 0, last + 1 - first, first};
             if (seen.end > j->block_tokens) seen.end = j->block_tokens;
             fold_block(j, q, i, seen, to);
         }

@@ -214,6 +214,31 @@ static void cap_scores(const struct cpu_attn_job *j, uint32_t n_q, struct keys k
         }
 }
 
+/* Position of query i of the tile; padding repeats the last. */
+static int32_t query_pos(const struct cpu_attn_job *j, uint32_t i) {
+    uint32_t row = i / j->n_group;
+    return j->pos[row < j->n_rows ? row : j->n_rows - 1];
+}
+
+/* ALiBi: subtracts slope * distance, in the scores' unit, of queries from `query` of the tile on.
+ * first: position of the span. */
+static void lean_scores(const struct cpu_attn_job *j, uint32_t query, uint32_t n_q, uint32_t first,
+                        struct keys keys) {
+    float lanes[LANES];
+    for (uint32_t i = 0; i < LANES; i++)
+        lanes[i] = (float)i;
+    for (uint32_t q = 0; q < n_q; q++) {
+        const vf by = vf_set1(-j->slopes[(query + q) % j->n_group] * LOG2_E);
+        const int64_t from = (int64_t)first - query_pos(j, query + q);
+        for (uint32_t i = keys.from / LANES; i * LANES < keys.end; i++) {
+            float *score = j->tile->score + q * CPU_ATTN_SPAN + i * LANES;
+            vf x = vf_add(vf_load(lanes), vf_set1((float)(from + i * LANES)));
+            x = vf_max(x, vf_sub(vf_set1(0), x));
+            vf_store(score, vf_fma(by, x, vf_load(score)));
+        }
+    }
+}
+
 /* A query's state within a chunk. */
 struct query {
     float *max, *sum; /* sum (LANES) */
@@ -256,17 +281,11 @@ static void fold_scores(float *score, struct keys seen, struct keys all, const s
     vf_store(to->sum, total);
 }
 
-/* Position of query i of the tile; padding repeats the last. */
-static int32_t query_pos(const struct cpu_attn_job *j, uint32_t i) {
-    uint32_t row = i / j->n_group;
-    return j->pos[row < j->n_rows ? row : j->n_rows - 1];
-}
-
 /* Keys of the span that query i of the tile sees; windowed: is there a window? */
 ALWAYS_INLINE struct keys seen_by(bool windowed, const struct cpu_attn_job *j, const struct span *s,
                                   uint32_t i) {
     uint32_t pos = (uint32_t)query_pos(j, i), end = s->first + s->n_keys;
-    uint32_t from = windowed ? cpu_attn_first_key(pos, j->window) : 0;
+    uint32_t from = windowed ? cpu_attn_first_key(pos, j->window, j->chunked) : 0;
     uint32_t last = cpu_attn_last_key(pos, windowed ? j->window : 0, j->seq_end);
     if (last < s->first || from >= end) return (struct keys){0};
     return (struct keys){from > s->first ? from - s->first : 0,
@@ -294,6 +313,7 @@ ALWAYS_INLINE void fold_span(int type, bool windowed, uint32_t n_q, const struct
     if (!all.end) return;
     make_scores(type, n_q, j, j->tile->q + (uint64_t)f->query * CPU_Q_STRIDE, f->span, all);
     if (j->softcap != 0) cap_scores(j, n_q, all);
+    if (j->slopes) lean_scores(j, f->query, n_q, f->span->first, all);
     for (uint32_t q = 0; q < n_q; q++) {
         uint64_t i = f->query + q;
         fold_scores(j->tile->score + q * CPU_ATTN_SPAN, seen[q], all,

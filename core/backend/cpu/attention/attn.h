@@ -58,6 +58,7 @@ struct cpu_attn_job {
     const int32_t *table;        /* blocks of the sequence */
     uint32_t first_key, end_key; /* rows see positions first_key .. end_key - 1 */
     uint32_t window;             /* as in op_paged_attention */
+    bool chunked;                /* likewise */
     uint32_t seq_end;            /* both_ways: the positions of the sequence; else 0 */
     uint32_t n_rows, n_group, head_dim, v_dim, block_tokens;
     /* Pools, at the KV head: block b starts at byte b * block_bytes. v NULL: V is the first v_dim
@@ -67,6 +68,7 @@ struct cpu_attn_job {
     int kv_type;          /* enum qtype */
     float scale, softcap; /* as in op_paged_attention */
     const float *sinks;   /* (n_group) or NULL */
+    const float *slopes;  /* likewise */
     struct cpu_attn_tile *tile;
     float *partial; /* NULL: all chunks, results to out; else this chunk only, results here */
     uint32_t chunk; /* positions from chunk * CPU_ATTN_CHUNK on */
@@ -104,8 +106,9 @@ static inline struct cpu_attn_partial cpu_attn_partial_at(float *at, uint32_t n_
     return (struct cpu_attn_partial){.acc = at, .max = max, .sum = max + n};
 }
 
-/* The first position that a row at pos sees. */
-static inline uint32_t cpu_attn_first_key(uint32_t pos, uint32_t window) {
+/* The first position that a row at pos sees; chunked: as in op_paged_attention. */
+static inline uint32_t cpu_attn_first_key(uint32_t pos, uint32_t window, bool chunked) {
+    if (chunked) return pos - pos % window;
     return window && pos >= window ? pos + 1 - window : 0;
 }
 
@@ -118,7 +121,7 @@ static inline uint32_t cpu_attn_last_key(uint32_t pos, uint32_t window, uint32_t
 /* Does a row at pos see keys of the chunk? */
 static inline bool cpu_attn_sees_chunk(const struct cpu_attn_job *j, uint32_t pos, uint32_t chunk) {
     return cpu_attn_last_key(pos, j->window, j->seq_end) / CPU_ATTN_CHUNK >= chunk &&
-           cpu_attn_first_key(pos, j->window) / CPU_ATTN_CHUNK <= chunk;
+           cpu_attn_first_key(pos, j->window, j->chunked) / CPU_ATTN_CHUNK <= chunk;
 }
 
 /* Start of the Q8_0 scales of a run (one block, one head): after its int8 values. */
