@@ -40,7 +40,7 @@ static int write_identity(const engine *en, const struct engine_config *c, char 
     snprintf(to, n, "%s\n%s\n%s %s %016llx%016llx\nkv %d block %u bits %d ranks %u ctx %u",
              c->model_sha256, hp->arch, backend_name(en->be), backend_isa(en->be),
              (unsigned long long)code.hi, (unsigned long long)code.lo, c->kv_type, c->block_tokens,
-             c->activation_bits > 8 ? 16 : 8, engine_n_ranks(en), n_ctx);
+             c->activation_bits > 8 ? 16 : 8, backend_n_ranks(en->be), n_ctx);
     return 0;
 }
 
