@@ -247,7 +247,7 @@ static uint64_t most_given(sched *s, const struct sched_seq *seq) {
         bool spare = r->priority == seq->priority && r->share->n_spare;
         if (!gives_way(r, seq) && !spare) continue;
         if (r->share->n_spare) r->share->n_spare--;
-        n += kv_seq_n_blocks(r->kv);
+        n += kv_seq_n_held(s->cache, r->kv);
     }
     return n;
 }

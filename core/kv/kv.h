@@ -193,6 +193,10 @@ void kv_state_ids(const kv_seq *s, int32_t ids[2]);
  * is fine. */
 void kv_seq_free(kv *c, kv_seq *s);
 
+/* Blocks that kv_seq_free may leave free at most: the table's, and the source of a queued copy into
+ * them that nothing else holds. */
+uint32_t kv_seq_n_held(const kv *c, const kv_seq *s);
+
 /* Slot of a reserved position; the table row (max_blocks_per_seq entries, unused ones 0). */
 int32_t kv_slot(const kv *c, const kv_seq *s, uint32_t pos);
 const int32_t *kv_table(const kv_seq *s);

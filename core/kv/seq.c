@@ -234,6 +234,16 @@ void kv_seq_free(kv *c, kv_seq *s) {
     c->unused = s;
 }
 
+/* Copies are queued into blocks that are written next, at or after the valid end. */
+uint32_t kv_seq_n_held(const kv *c, const kv_seq *s) {
+    uint32_t n = s->n_blocks;
+    for (uint32_t i = s->n_valid / c->config.block_tokens; i < s->n_blocks; i++) {
+        uint32_t copy = c->blocks[s->table[i]].copy;
+        n += copy != KV_NONE && !c->blocks[c->copies[2 * copy]].refs;
+    }
+    return n;
+}
+
 int32_t kv_slot(const kv *c, const kv_seq *s, uint32_t pos) {
     uint32_t block_tokens = c->config.block_tokens;
     return s->table[pos / block_tokens] * (int32_t)block_tokens + (int32_t)(pos % block_tokens);

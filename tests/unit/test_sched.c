@@ -328,6 +328,31 @@ static void test_paused_is_first_victim(void) {
     close_all();
 }
 
+/* 4 blocks. The step of a failed before its copy ran, so two blocks are its own: the copy and the
+ * source, which nothing else holds. b, which needs all blocks, gets both. */
+static void test_copy_of_a_paused_sequence(void) {
+    struct test_seq left[2], a, b;
+    open_all((struct setup){.n_blocks = 4, .budget = 32, .chunk = 32, .n_seqs = 2});
+    for (int i = 0; i < 2; i++) {
+        add(&left[i], 1000 + 1000 * i, BT, 16);
+        step();
+        sched_remove(t.s, &left[i].s);
+    }
+    fill(&a, 1000, 3, 16);
+    a.tokens[2] = 1;
+    CHECK(sched_add(t.s, &a.s) == 0);
+    plan();
+    CHECK(a.s.n_cached == 2 && rows(&a) == 1 && kv_n_free(t.cache) == 2);
+    a.s.paused = true;
+    fill(&b, 2000, 13, 16); /* begins in a cached block, too, and writes it in place */
+    b.tokens[3] = 1;
+    CHECK(sched_add(t.s, &b.s) == 0);
+    plan();
+    CHECK(a.s.state == SCHED_WAITING && b.s.n_cached == 3 && rows(&b) == 10);
+    finish_step();
+    close_all();
+}
+
 static void test_forks(void) {
     struct test_seq a, f[2], other;
     open_all((struct setup){.n_blocks = 20, .budget = 8, .chunk = 8, .n_seqs = 6});
@@ -696,6 +721,7 @@ int main(void) {
     RUN(test_strict_order);
     RUN(test_paused);
     RUN(test_paused_is_first_victim);
+    RUN(test_copy_of_a_paused_sequence);
     RUN(test_forks);
     RUN(test_fork_without_leader);
     RUN(test_all_rows_takes_no_prefix);

@@ -7,8 +7,8 @@
  * numbers of the rows' windows, wherever its window blocks are, with as few of them as the
  * scheduler accepts.
  *
- * usage: test_sched_random [SEEDS [STEPS]]; default 5 seeds of
- * 100,000 steps. */
+ * usage: test_sched_random [SEEDS [STEPS [FIRST]]]; default 5 seeds of 100,000 steps, from seed
+ * FIRST, 1. */
 #include "core/base/mem.h"
 #include "core/engine/sched.h"
 #include "tests/support/rng.h"
@@ -394,10 +394,11 @@ static void close_round(void) {
     free(t.stamp);
 }
 
-static uint32_t n_seeds = 5, n_steps = 100000;
+static uint32_t n_seeds = 5, n_steps = 100000, first_seed = 1;
 
 static void test_random(void) {
-    for (uint32_t seed = 1; seed <= n_seeds && !check_failures; seed++) {
+    for (uint32_t i = 0; i < n_seeds && !check_failures; i++) {
+        uint32_t seed = first_seed + i;
         t.windowed[1] = true;
         t.random.state = seed * 0x9e3779b97f4a7c15u;
         for (uint32_t done = 0; done < n_steps && !check_failures; done += t.step) {
@@ -429,6 +430,7 @@ static void test_random(void) {
 int main(int argc, char **argv) {
     if (argc > 1) n_seeds = (uint32_t)strtoul(argv[1], NULL, 10);
     if (argc > 2) n_steps = (uint32_t)strtoul(argv[2], NULL, 10);
+    if (argc > 3) first_seed = (uint32_t)strtoul(argv[3], NULL, 10);
     RUN(test_random);
     return check_done();
 }
