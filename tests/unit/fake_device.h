@@ -118,7 +118,7 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
     return 0;
 }
 void backend_close(backend *be) {
-    for (uint32_t i = 0; i < be->n_queue; i++)
+    for (uint32_t i = 0; be && i < be->n_queue; i++)
         free(be->queue[i].upload);
     free(be);
 }
