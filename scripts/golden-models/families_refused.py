@@ -1,50 +1,12 @@
 """Configurations of families that inferd refuses today, for whoever adds one, and of others whose goldens are still to
 be made: make.py takes them by name, and without names leaves them out. The form is that of families.py."""
 
-from families import PHI3_LONG, PHI3_SHORT
-
 GLIMMER_VISION = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2, patch_size=4,
                       pos_emb_height=4, pos_emb_width=4, max_position_embeddings=16)
 
 GLIMMER_AROUND = dict(out_hidden_size=64, projector_hidden_size=16)  # 2 x 2 patches become one
 
 REFUSED = {
-    # Maverick: experts in every second layer, no such norms
-    "llama4-dense": dict(
-        seed=1203, type="llama4_text", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
-        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=16,
-                    intermediate_size_mlp=40, num_hidden_layers=3, num_local_experts=5, num_experts_per_tok=2,
-                    interleave_moe_layer_step=2, max_position_embeddings=512, attention_chunk_size=32,
-                    no_rope_layer_interval=3, use_qk_norm=False, attn_temperature_tuning=True, floor_scale=24,
-                    attn_scale=0.2, rms_norm_eps=1e-5, tie_word_embeddings=False,
-                    rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
-    "llama4-vision": dict(
-        seed=1204, type="llama4", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
-        vision=dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
-                    vision_output_dim=16, image_size=28, patch_size=14, projector_input_dim=16,
-                    projector_output_dim=16),
-        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=16,
-                    intermediate_size_mlp=40, num_hidden_layers=4, num_local_experts=5, num_experts_per_tok=1,
-                    interleave_moe_layer_step=2, max_position_embeddings=512, attention_chunk_size=32,
-                    no_rope_layer_interval=4, use_qk_norm=False, attn_temperature_tuning=True, floor_scale=24,
-                    attn_scale=0.2, rms_norm_eps=1e-5, tie_word_embeddings=False,
-                    rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
-    # transformers 5.17 divides by short_factor at any length, unlike the maker: both are the same here
-    "phimoe": dict(
-        seed=1205, type="phimoe", tokenizer="phi3", outtype="f32",
-        config=dict(hidden_size=24, num_attention_heads=2, num_key_value_heads=1, intermediate_size=12,
-                    num_hidden_layers=2, num_local_experts=6, num_experts_per_tok=2, max_position_embeddings=256,
-                    original_max_position_embeddings=64, router_jitter_noise=0.1, rms_norm_eps=1e-5,
-                    attention_bias=True, lm_head_bias=True, tie_word_embeddings=False, sliding_window=None,
-                    rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_factor=PHI3_SHORT,
-                                         long_factor=PHI3_SHORT, short_mscale=1.1, long_mscale=1.25,
-                                         original_max_position_embeddings=64))),
-    "apertus": dict(
-        seed=1207, type="apertus", tokenizer="llama3", outtype="f32",
-        config=dict(hidden_size=24, num_attention_heads=3, num_key_value_heads=1, intermediate_size=36,
-                    num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=False,
-                    rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0,
-                                         high_freq_factor=4.0, original_max_position_embeddings=64))),
     "laguna": dict(
         seed=1209, type="laguna", tokenizer="llama3", outtype="bf16", dtype="bfloat16",
         config=dict(hidden_size=32, num_attention_heads=4, num_attention_heads_per_layer=[4, 6, 6, 2],
@@ -126,17 +88,6 @@ REFUSED = {
                         full_attention=dict(rope_type="default", rope_theta=5000000.0, partial_rotary_factor=0.334),
                         sliding_attention=dict(rope_type="default", rope_theta=10000.0,
                                                partial_rotary_factor=0.334)))),
-    "gpt2": dict(
-        seed=1215, type="gpt2", tokenizer="gpt2", outtype="f32",
-        config=dict(n_embd=24, n_head=3, n_layer=3, n_positions=160, layer_norm_epsilon=1e-5,
-                    tie_word_embeddings=True)),
-    "mpt": dict(
-        seed=1217, type="mpt", tokenizer="gpt2", outtype="f32",
-        config=dict(d_model=24, n_heads=3, n_layers=3, expansion_ratio=4, max_seq_len=512, layer_norm_epsilon=1e-5,
-                    no_bias=True, tie_word_embeddings=True, attn_config=dict(alibi=True, alibi_bias_max=8))),
-    "bloom": dict(
-        seed=1219, type="bloom", tokenizer="gpt2", outtype="f32",
-        config=dict(hidden_size=24, n_head=3, n_layer=3, layer_norm_epsilon=1e-5, tie_word_embeddings=True)),
     "falcon": dict(
         seed=1221, type="falcon", tokenizer="gpt2", outtype="f32",
         config=dict(hidden_size=48, num_attention_heads=4, num_hidden_layers=2, multi_query=True, parallel_attn=True,
@@ -149,28 +100,6 @@ REFUSED = {
                     new_decoder_architecture=True, alibi=False, bias=False, layer_norm_epsilon=1e-5,
                     max_position_embeddings=512, tie_word_embeddings=True,
                     rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
-    "mistral4": dict(
-        seed=1223, type="mistral4", of_class="Mistral4ForCausalLM", tokenizer="llama3", outtype="bf16",
-        dtype="bfloat16",
-        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32,
-                    qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=20, intermediate_size=40,
-                    moe_intermediate_size=12, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1,
-                    first_k_dense_replace=0, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.0,
-                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
-                    rope_parameters=dict(rope_type="yarn", type="yarn", rope_theta=10000.0, factor=8.0,
-                                         original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0,
-                                         mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3))),
-    "mistral4-dense": dict(
-        seed=1224, type="mistral4", of_class="Mistral4ForCausalLM", tokenizer="llama3", outtype="bf16",
-        dtype="bfloat16",
-        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=16, kv_lora_rank=32,
-                    qk_rope_head_dim=16, qk_nope_head_dim=12, v_head_dim=16, intermediate_size=40,
-                    moe_intermediate_size=12, n_routed_experts=5, num_experts_per_tok=3, n_shared_experts=1,
-                    first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=False, routed_scaling_factor=1.5,
-                    num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
-                    rope_parameters=dict(rope_type="yarn", type="yarn", rope_theta=1000000.0, factor=16.0,
-                                         original_max_position_embeddings=24, beta_fast=32.0, beta_slow=1.0,
-                                         mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))),
     "muse-glimmer": dict(
         seed=1225, type="muse_glimmer", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
         vision=GLIMMER_VISION, around=GLIMMER_AROUND,
