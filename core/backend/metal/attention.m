@@ -187,7 +187,7 @@ static int attend_prefill(struct metal_backend *m, const struct op_paged_attenti
     const struct args_attention args = metal_attention_args(a);
     struct metal_launch l = {
         .kernel = metal_tile_kernel(m, "attention_prefill", "attention_prefill_plain"),
-        .n_consts = 9,
+        .n_consts = 10,
         .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
                    {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
                    {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
