@@ -96,9 +96,9 @@ static void none_if_they_differ(void) {
     metalsim_set_matrix("chain");
 }
 
-/* Of a threadgroup of prefill: q, probabilities, and 1 KB of K or V for each simdgroup. */
+/* Of a threadgroup of prefill: q, probabilities, slopes, and 1 KB of K or V for each simdgroup. */
 static void threadgroup_memory(void) {
-    static const uint32_t dims[][2] = {{64, 16704}, {128, 20800}, {256, 16704}};
+    static const uint32_t dims[][2] = {{64, 16832}, {128, 20928}, {256, 16832}};
     backend *be = open_metal();
     CHECK(backend_metal_force(be, METAL_TILES_MATRIX, METAL_TILES_ONLY) == 0);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
