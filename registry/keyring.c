@@ -1,6 +1,6 @@
 /* keyring.c - the API keys of a daemon: a copy of the registry's, which is read again when the file
  * has changed. Owns one connection. Any thread: the table has a lock that is never held while the
- * file is read; one thread at a time reads the file, the others go on with the table as it is. */
+ * file is read; one thread at a time reads the file, and the others wait for it. */
 #include "registry/registry_int.h"
 
 #include "core/base/clock.h"
@@ -182,18 +182,25 @@ void keyring_close(keyring *k) {
     free(k);
 }
 
-/* Looks for changes, unless that was done a moment ago or another thread does it. */
+static bool is_fresh(keyring *k, uint64_t now_ns) {
+    return atomic_load(&k->looked_ns) + KEYRING_FRESH_MS * UINT64_C(1000000) > now_ns;
+}
+
+/* Looks for changes, unless that was done a moment ago. While one thread looks, the others wait: a
+ * key that was revoked long before must not pass beside the first request after an idle hour. */
 static void refresh(keyring *k) {
-    const uint64_t fresh_ns = KEYRING_FRESH_MS * UINT64_C(1000000);
     uint64_t now = clock_now_ns();
     err e = {0};
-    if (now - atomic_load(&k->looked_ns) < fresh_ns || pthread_mutex_trylock(&k->reading)) return;
-    if (read_keys(k, false, &e) &&
-        (!k->warned_ns || now - k->warned_ns > WARN_EVERY_S * UINT64_C(1000000000))) {
-        log_warn("changes of API keys are not seen: %s", e.msg);
-        k->warned_ns = now;
+    if (is_fresh(k, now)) return;
+    pthread_mutex_lock(&k->reading);
+    if (!is_fresh(k, now)) {
+        if (read_keys(k, false, &e) &&
+            (!k->warned_ns || now - k->warned_ns > WARN_EVERY_S * UINT64_C(1000000000))) {
+            log_warn("changes of API keys are not seen: %s", e.msg);
+            k->warned_ns = now;
+        }
+        atomic_store(&k->looked_ns, now);
     }
-    atomic_store(&k->looked_ns, now);
     pthread_mutex_unlock(&k->reading);
 }
 
