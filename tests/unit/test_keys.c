@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -198,6 +199,55 @@ static void threads_find_while_keys_change(void) {
     registry_close(r);
 }
 
+/* ---- several at once after a pause ---- */
+
+struct at_once {
+    keyring *ring;
+    const char *text;
+    atomic_int *missing; /* threads that have not come yet */
+    bool passed;
+};
+
+static void *find_at_once(void *arg) {
+    struct at_once *a = arg;
+    struct keyring_found f;
+    atomic_fetch_sub(a->missing, 1);
+    while (atomic_load(a->missing) > 0) {
+    }
+    a->passed = keyring_find(a->ring, a->text, NOW, &f) == KEYRING_OK;
+    return NULL;
+}
+
+/* A key that was revoked meanwhile passes in none of the first requests, which all come together.
+ */
+static void none_goes_on_with_old_keys(void) {
+    enum { N = 6, ROUNDS = 4 };
+    registry *r = open_fresh("pause.db");
+    keyring *ring = NULL;
+    err e = {0};
+    for (int round = 0; round < ROUNDS; round++) {
+        char name[16], text[KEY_TEXT_BYTES];
+        struct at_once at[N];
+        atomic_int missing = N;
+        pthread_t threads[N];
+        snprintf(name, sizeof name, "k%d", round);
+        struct registry_key k = add(r, name, text);
+        CHECK(keyring_open(file, &ring, &e) == 0);
+        CHECK(registry_key_revoke(r, k.id, NOW, &e) == 0);
+        wait_until_fresh();
+        for (int i = 0; i < N; i++) {
+            at[i] = (struct at_once){ring, text, &missing, false};
+            CHECK(pthread_create(&threads[i], NULL, find_at_once, &at[i]) == 0);
+        }
+        for (int i = 0; i < N; i++) {
+            pthread_join(threads[i], NULL);
+            CHECK_MSG(!at[i].passed, "round %d, thread %d", round, i);
+        }
+        keyring_close(ring);
+    }
+    registry_close(r);
+}
+
 static void memory_may_fail(void) {
     registry *r = open_fresh("memory.db");
     char text[KEY_TEXT_BYTES];
@@ -270,6 +320,7 @@ int main(void) {
     RUN(a_daemon_sees_changes);
     RUN(hashes_are_salted);
     RUN(threads_find_while_keys_change);
+    RUN(none_goes_on_with_old_keys);
     RUN(memory_may_fail);
     RUN(failures_have_a_limit);
     char command[96];
