@@ -190,16 +190,6 @@ int hf_read_encoder(struct hf_reader *r) {
     return r->rc;
 }
 
-static bool begins_with(const char *name, const char *prefix) {
-    return strncmp(name, prefix, strlen(prefix)) == 0;
-}
-
-/* Replaces the first n bytes. The caller's buffer has room for it. */
-static void replace_start(char *name, size_t n, const char *by) {
-    memmove(name + strlen(by), name + n, strlen(name + n) + 1);
-    memcpy(name, by, strlen(by));
-}
-
 void hf_encoder_rename(char *name) {
     static const char *const models[] = {"bert.", "roberta.", "model."}, *const layers[] = {
                                                                              "encoder.layer.",
@@ -207,10 +197,10 @@ void hf_encoder_rename(char *name) {
                                                                              "layers."};
     static const char *const ends[][2] = {{".gamma", ".weight"}, {".beta", ".bias"}};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
-        if (begins_with(name, models[i])) replace_start(name, strlen(models[i]), "");
+        if (hf_begins_with(name, models[i])) hf_replace(name, strlen(models[i]), "");
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
-        if (begins_with(name, layers[i])) {
-            replace_start(name, strlen(layers[i]), "model.layers.");
+        if (hf_begins_with(name, layers[i])) {
+            hf_replace(name, strlen(layers[i]), "model.layers.");
             break;
         }
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
@@ -223,10 +213,10 @@ void hf_encoder_rename(char *name) {
 bool hf_encoder_skips(const struct hf_config *c, const char *name) {
     static const char *const heads[] = {"pooler.", "head.", "classifier."};
     if (!(c->family->traits & HF_ENCODER)) return false;
-    if (begins_with(name, "cls.") || begins_with(name, "lm_head.") ||
-        begins_with(name, "decoder.") || strcmp(name, "embeddings.position_ids") == 0)
+    if (hf_begins_with(name, "cls.") || hf_begins_with(name, "lm_head.") ||
+        hf_begins_with(name, "decoder.") || strcmp(name, "embeddings.position_ids") == 0)
         return true;
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
-        if (begins_with(name, heads[i])) return !c->classifies;
+        if (hf_begins_with(name, heads[i])) return !c->classifies;
     return false;
 }

@@ -298,6 +298,12 @@ int hf_read_gemma4(struct hf_reader *r);
 /* Is the tensor K or V of a layer that reads another layer's? */
 bool hf_gemma4_skips(const struct hf_config *c, const char *name);
 
+/* ---- hf/names.c ---- */
+
+bool hf_begins_with(const char *name, const char *prefix);
+/* Replaces n bytes at `at` by a text. The caller's buffer has room for it. */
+void hf_replace(char *at, size_t n, const char *by);
+
 /* ---- hf/older.c ---- */
 
 /* All keys of GPT-2, MPT and BLOOM. */

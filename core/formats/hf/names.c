@@ -1,4 +1,5 @@
-/* hf/names.c - the tables of tensor names of Hugging Face folders. Pure. */
+/* hf/names.c - the tables of tensor names of Hugging Face folders, and how names are changed. Pure.
+ */
 #include "core/formats/hf/names.h"
 
 #include <string.h>
@@ -379,4 +380,13 @@ const struct name_row *hf_find_model_row(const char *name, uint32_t traits) {
 
 const struct name_row *hf_find_layer_row(const char *name, uint32_t traits) {
     return find_row(layer_rows, sizeof layer_rows / sizeof layer_rows[0], name, traits);
+}
+
+bool hf_begins_with(const char *name, const char *prefix) {
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+void hf_replace(char *at, size_t n, const char *by) {
+    memmove(at + strlen(by), at + n, strlen(at + n) + 1);
+    memcpy(at, by, strlen(by));
 }

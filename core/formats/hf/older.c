@@ -132,25 +132,15 @@ int hf_read_older(struct hf_reader *r) {
     return rc ? rc : r->rc;
 }
 
-static bool begins_with(const char *name, const char *prefix) {
-    return strncmp(name, prefix, strlen(prefix)) == 0;
-}
-
-/* Replaces n bytes at `at`. The caller's buffer has room for it. */
-static void replace(char *at, size_t n, const char *by) {
-    memmove(at + strlen(by), at + n, strlen(at + n) + 1);
-    memcpy(at, by, strlen(by));
-}
-
 void hf_older_rename(char *name) {
     static const char outer[] = "transformer.", attention[] = "self_attention.";
     static const char *const layers[] = {"h.", "blocks."};
-    if (begins_with(name, outer)) replace(name, sizeof outer - 1, "");
+    if (hf_begins_with(name, outer)) hf_replace(name, sizeof outer - 1, "");
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
-        if (begins_with(name, layers[i])) {
-            replace(name, strlen(layers[i]), "model.layers.");
+        if (hf_begins_with(name, layers[i])) {
+            hf_replace(name, strlen(layers[i]), "model.layers.");
             break;
         }
     char *found = strstr(name, attention);
-    if (found) replace(found, sizeof attention - 1, "attention.");
+    if (found) hf_replace(found, sizeof attention - 1, "attention.");
 }

@@ -235,10 +235,6 @@ static bool ends_with(const char *s, const char *end) {
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-static bool begins_with(const char *s, const char *begin) {
-    return strncmp(s, begin, strlen(begin)) == 0;
-}
-
 static int map_row(struct hf_mapper *m, const struct safetensor *s, const struct name_row *row,
                    uint32_t layer, uint64_t expert) {
     char name[NAME_BYTES];
@@ -349,17 +345,17 @@ static bool take_number(const char **p, uint64_t *v) {
 
 static bool is_vision(const struct hf_config *c, const char *name) {
     if (!(c->family->traits & HF_IMAGES)) return false;
-    if (c->family->traits & HF_GEMMA4 &&
-        (begins_with(name, "model.embed_vision.") || begins_with(name, "model.vision_embedder.")))
+    if (c->family->traits & HF_GEMMA4 && (hf_begins_with(name, "model.embed_vision.") ||
+                                          hf_begins_with(name, "model.vision_embedder.")))
         return true;
     if (c->family->traits & HF_LLAMA4 && strstr(name, "vision_model.")) return true;
     return strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.") ||
-           begins_with(name, "model.visual.") || begins_with(name, "visual.");
+           hf_begins_with(name, "model.visual.") || hf_begins_with(name, "visual.");
 }
 
 static bool is_audio(const struct hf_config *c, const char *name) {
-    return c->family->traits & HF_GEMMA4 &&
-           (begins_with(name, "model.audio_tower.") || begins_with(name, "model.embed_audio."));
+    return c->family->traits & HF_GEMMA4 && (hf_begins_with(name, "model.audio_tower.") ||
+                                             hf_begins_with(name, "model.embed_audio."));
 }
 
 /* Is the tensor of a layer that predicts further tokens? */
@@ -367,10 +363,10 @@ static bool predicts_further(const struct hf_config *c, const char *name) {
     const char *p = name + strlen("model.layers.");
     uint64_t layer;
     if (!(c->family->traits & (HF_DELTA_NET | HF_PREDICTS | HF_MLA))) return false;
-    if (begins_with(name, "mtp.") || begins_with(name, "model.mtp.")) return true;
+    if (hf_begins_with(name, "mtp.") || hf_begins_with(name, "model.mtp.")) return true;
     if (!(c->family->traits & (HF_PREDICTS | HF_MLA))) return false;
-    if (begins_with(name, "model.mtp_")) return true; /* ERNIE 4.5 */
-    return begins_with(name, "model.layers.") && take_number(&p, &layer) && *p == '.' &&
+    if (hf_begins_with(name, "model.mtp_")) return true; /* ERNIE 4.5 */
+    return hf_begins_with(name, "model.layers.") && take_number(&p, &layer) && *p == '.' &&
            layer >= c->n_layers && layer - c->n_layers < c->n_predicting;
 }
 
@@ -461,17 +457,17 @@ static int map_tensor(struct hf_mapper *m, const struct safetensor *s) {
     char *inner = strstr(name, language);
     if (inner && (c->family->traits & HF_IMAGES))
         memmove(inner, inner + sizeof language - 1, strlen(inner + sizeof language - 1) + 1);
-    if ((c->family->traits & HF_MAMBA2) && begins_with(name, backbone)) {
+    if ((c->family->traits & HF_MAMBA2) && hf_begins_with(name, backbone)) {
         memmove(name + strlen("model."), name + strlen(backbone),
                 strlen(name + strlen(backbone)) + 1);
         memcpy(name, "model.", strlen("model."));
     }
-    if (begins_with(name, "layers.") || begins_with(name, "embed_tokens.") ||
+    if (hf_begins_with(name, "layers.") || hf_begins_with(name, "embed_tokens.") ||
         strcmp(name, "norm.weight") == 0) { /* saved without its output head */
         memmove(name + strlen("model."), name, strlen(name) + 1);
         memcpy(name, "model.", strlen("model."));
     }
-    if (begins_with(name, neox)) {
+    if (hf_begins_with(name, neox)) {
         memmove(name + strlen("model."), name + strlen(neox), strlen(name + strlen(neox)) + 1);
         memcpy(name, "model.", strlen("model."));
     }
@@ -493,13 +489,13 @@ static int map_tensor(struct hf_mapper *m, const struct safetensor *s) {
     if (layer >= c->n_layers)
         return refuse_name(m, s, "belongs to a layer beyond config.json's num_hidden_layers");
     split_expert(p + 1, rest, &expert);
-    if (begins_with(rest, act_fn) && strcmp(c->family->arch, "apertus") == 0)
+    if (hf_begins_with(rest, act_fn) && strcmp(c->family->arch, "apertus") == 0)
         return take_xielu(m, s, rest + strlen(act_fn), (uint32_t)layer);
     row = hf_find_layer_row(rest, c->family->traits);
     if (!row) return refuse_name(m, s, "is not known for this family");
     int rc = map_row(m, s, row, (uint32_t)layer, expert);
     if (!rc) rc = set_scale(m, s, row->scale);
-    bool tiles = m->config->tiles_v_heads && begins_with(rest, "linear_attn.");
+    bool tiles = m->config->tiles_v_heads && hf_begins_with(rest, "linear_attn.");
     return rc || !tiles ? rc : tile_v_heads(m, s);
 }
 
