@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { COLUMNS = 7, DAY_S = 86400, SCOPES_BYTES = 40 };
 #define MAX_DURATION_S (UINT64_C(36500) * DAY_S)
@@ -166,15 +165,6 @@ static int apply_options(const struct keys_command *c, int64_t now_s, struct reg
 }
 
 /* ---- output ---- */
-
-static void format_time(int64_t seconds, char *out, size_t n) {
-    time_t t = (time_t)seconds;
-    struct tm local;
-    if (seconds == 0)
-        snprintf(out, n, "never");
-    else
-        strftime(out, n, "%Y-%m-%d %H:%M", localtime_r(&t, &local));
-}
 
 static void format_scopes(unsigned set, char out[SCOPES_BYTES]) {
     size_t at = 0;

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { COLUMNS = 7, ALIASES_SHOWN_BYTES = 60 };
 
@@ -51,15 +50,6 @@ static int models_close(struct models_command *m, int status) {
 static int find_model(const struct models_command *m, struct registry_model *out, err *e) {
     int rc = registry_find(m->registry, m->arg, out, e);
     return rc == ERR_NOT_FOUND ? loader_suggest(m->registry, m->arg, e) : rc;
-}
-
-static void format_time(int64_t seconds, char *out, size_t n) {
-    time_t t = (time_t)seconds;
-    struct tm local;
-    if (seconds == 0)
-        snprintf(out, n, "never");
-    else
-        strftime(out, n, "%Y-%m-%d %H:%M", localtime_r(&t, &local));
 }
 
 static cJSON *model_json(const struct registry_model *m) {

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { COLUMNS_MAX = 16, BAR_CHARS = 30, STEP_PERCENT = 10, REDRAW_MS = 250 };
@@ -40,6 +41,15 @@ void format_bytes(uint64_t bytes, char *out, size_t n) {
         snprintf(out, n, "%u B", (unsigned)bytes);
     else
         format_scaled((double)bytes, 1024, units, out, n);
+}
+
+void format_time(int64_t seconds, char *out, size_t n) {
+    time_t t = (time_t)seconds;
+    struct tm local;
+    if (seconds == 0)
+        snprintf(out, n, "never");
+    else
+        strftime(out, n, "%Y-%m-%d %H:%M", localtime_r(&t, &local));
 }
 
 void format_count(uint64_t count, char *out, size_t n) {

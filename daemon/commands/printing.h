@@ -11,6 +11,8 @@
 
 void format_bytes(uint64_t bytes, char *out, size_t n); /* "14.2 MiB" */
 void format_count(uint64_t count, char *out, size_t n); /* "14.5 M" */
+/* "2026-11-27 09:30", in local time; 0: "never". */
+void format_time(int64_t seconds, char *out, size_t n);
 
 /* A table whose columns are as wide as their widest cell. */
 struct printing_table;
