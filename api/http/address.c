@@ -46,6 +46,13 @@ struct client_network address_network(const struct address *a) {
     return n;
 }
 
+uint64_t address_network_hash(const struct client_network *n, uint64_t seed) {
+    uint64_t h = seed;
+    for (size_t i = 0; i < sizeof n->bytes; i++)
+        h = (h ^ n->bytes[i]) * UINT64_C(0x100000001b3);
+    return h ^ h >> 32;
+}
+
 bool address_parse(const char *text, size_t n, struct address *out) {
     char copy[ADDRESS_TEXT_BYTES];
     struct in6_addr v6;

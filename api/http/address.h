@@ -26,6 +26,8 @@ struct client_network {
     uint8_t bytes[9]; /* the first byte: 4, 6 or 0 */
 };
 struct client_network address_network(const struct address *a);
+/* For tables: FNV-1a from a secret seed, so that clients cannot choose networks of one place. */
+uint64_t address_network_hash(const struct client_network *n, uint64_t seed);
 
 /* The address of a socket's peer; from may be NULL. */
 struct address address_of(const struct sockaddr *from);

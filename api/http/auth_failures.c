@@ -22,11 +22,9 @@ void auth_failures_fini(struct auth_failures *f) {
 
 /* The slot of a network, or the one that it may have. With f->mu. */
 static struct failure_slot *find_slot(struct auth_failures *f, const struct client_network *from) {
-    uint64_t h = f->seed;
-    for (size_t i = 0; i < sizeof from->bytes; i++)
-        h = (h ^ from->bytes[i]) * UINT64_C(0x100000001b3);
+    uint64_t h = address_network_hash(from, f->seed);
     struct failure_slot *set =
-        &f->slots[(h ^ h >> 32) % (AUTH_FAILURE_SLOTS / AUTH_FAILURE_WAYS) * AUTH_FAILURE_WAYS];
+        &f->slots[h % (AUTH_FAILURE_SLOTS / AUTH_FAILURE_WAYS) * AUTH_FAILURE_WAYS];
     struct failure_slot *best = set;
     for (size_t i = 0; i < AUTH_FAILURE_WAYS; i++) {
         if (memcmp(&set[i].from, from, sizeof *from) == 0) return &set[i];

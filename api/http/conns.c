@@ -24,12 +24,8 @@ void conns_fini(struct conns *cs) {
 
 /* ---- addresses ---- */
 
-/* FNV-1a with a secret start value, so that clients cannot choose addresses of one bucket. */
 static struct conn **bucket_of(struct conns *cs, const struct client_network *a) {
-    uint64_t h = cs->seed;
-    for (size_t i = 0; i < sizeof a->bytes; i++)
-        h = (h ^ a->bytes[i]) * UINT64_C(0x100000001b3);
-    return &cs->buckets[(h ^ h >> 32) % CONNS_BUCKETS];
+    return &cs->buckets[address_network_hash(a, cs->seed) % CONNS_BUCKETS];
 }
 
 /* Has this address reached its limit of open connections? The walk stops at the limit. With cs->mu

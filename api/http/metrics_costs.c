@@ -111,7 +111,7 @@ static bool name_key(const struct http *h, size_t i, char name[KEY_PREFIX_BYTES]
     const struct http_keys *more = h->setup.keys;
     size_t n = h->config.n_api_keys;
     if (i >= n) return more && more->name(h->setup.api, (uint32_t)(i - n) + 1, name);
-    snprintf(name, KEY_PREFIX_BYTES, "%zu", i + 1);
+    snprintf(name, KEY_PREFIX_BYTES, "%u", (uint32_t)i + 1);
     return true;
 }
 
