@@ -1,15 +1,9 @@
 // Two keys share a model: one floods it with 64 clients, the other still gets its part, and soon.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { join } from "node:path";
 import { test } from "node:test";
-import { binary, chat, metrics, serving, sleep, sse, until, user } from "./server.mjs";
+import { addKey, chat, metrics, serving, sleep, sse, until, user } from "./server.mjs";
 
 const flags = ["--kv-cache-tokens", "16384", "--max-sequences", "8", "--context-length", "1024"];
-const add = (server, name, ...args) => {
-  const registry = ["--registry", join(server.folder, "registry.db")];
-  return JSON.parse(execFileSync(binary, ["keys", "add", name, "--json", ...args, ...registry])).key;
-};
 
 // A client that asks again and again until told to stop. Counts tokens, and answers that ended.
 function client(server, headers, count, maxTokens) {
@@ -48,9 +42,9 @@ async function compete(server, floodHeaders, headers, n, m, enough) {
 
 test("a flood of 64 clients leaves another key its part, by weight", () =>
   serving(flags, async (server) => {
-    const key = (name, ...args) => ({ Authorization: `Bearer ${add(server, name, ...args)}` });
+    const key = (name, ...args) => ({ Authorization: `Bearer ${addKey(server, name, ...args)}` });
     const [a, b, heavy] = [key("a"), key("b"), key("heavy", "--weight", "300")];
-    const counts = { ...server, key: add(server, "counts", "--scopes", "metrics") };
+    const counts = { ...server, key: addKey(server, "counts", "--scopes", "metrics") };
     await sleep(400);
     const fair = await compete(server, a, b, 64, 8, 1600);
     // All eight places were taken by answers of 400 tokens; none of them had to end first.

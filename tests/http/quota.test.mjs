@@ -1,15 +1,11 @@
 // What a key may use: requests, tokens, sequences; 429 with Retry-After and OpenAI's x-ratelimit headers.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
-import { binary, chat, metrics, modelName, post, sse, startServer, until, user } from "./server.mjs";
+import { addKey, chat, metrics, modelName, post, sse, startServer, until, user, withRegistry } from "./server.mjs";
 
 let server;
-const keys = (...args) =>
-  execFileSync(binary, ["keys", ...args, "--registry", join(server.folder, "registry.db")], { encoding: "utf8" });
-const add = (name, ...args) => JSON.parse(keys("add", name, "--json", ...args)).key;
+const add = (name, ...args) => addKey(server, name, ...args);
 const live = () => new Promise((resolve) => setTimeout(resolve, 400)); // see keys.test.mjs
 const headers = (key) => ({ Authorization: `Bearer ${key}` });
 const as = (key) => ({ headers: headers(key) });
@@ -68,7 +64,7 @@ test("requests per minute", async () => {
     OpenAI.RateLimitError,
   );
   // A higher limit counts at once.
-  keys("limit", "rpm", "--requests-per-minute", "1000");
+  withRegistry(server, "keys", "limit", "rpm", "--requests-per-minute", "1000");
   await live();
   assert.equal((await chat(server, short, as(key))).status, 200);
 });

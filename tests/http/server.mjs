@@ -89,6 +89,12 @@ export async function serving(flags, use, models) {
   }
 }
 
+// A command with the server's registry; an API key that it adds there.
+export const withRegistry = (server, ...args) =>
+  execFileSync(binary, [...args, "--registry", join(server.folder, "registry.db")], { encoding: "utf8" });
+export const addKey = (server, name, ...args) =>
+  JSON.parse(withRegistry(server, "keys", "add", name, "--json", ...args)).key;
+
 export function post(server, path, body, options = {}) {
   return fetch(server.url + path, {
     method: "POST",

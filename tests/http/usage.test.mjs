@@ -4,12 +4,12 @@ import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
-import { binary, chat, modelName, post, sse, startServer, until, user } from "./server.mjs";
+import { addKey, chat, modelName, post, sse, startServer, until, user, withRegistry } from "./server.mjs";
 
 let server, alice, bob, counts;
 const registry = () => join(server.folder, "registry.db");
-const run = (...args) => execFileSync(binary, [...args, "--registry", registry()], { encoding: "utf8" });
-const add = (name, ...args) => JSON.parse(run("keys", "add", name, "--json", ...args)).key;
+const run = (...args) => withRegistry(server, ...args);
+const add = (name, ...args) => addKey(server, name, ...args);
 const usage = (...args) => JSON.parse(run("usage", "--json", ...args));
 const sql = (query) => execFileSync("sqlite3", ["-json", registry(), query], { encoding: "utf8" });
 const as = (key) => ({ headers: { Authorization: `Bearer ${key}` } });
