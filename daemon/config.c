@@ -244,8 +244,8 @@ static const struct config_key keys[] = {
     {"key-failures-per-minute", CONFIG_NUMBER, AT(key_failures_per_minute), "60", 0, 1000000, NULL,
      "failures",
      "Wrong API keys that a client address (IPv6: its first 64 bits) may send in a minute. Beyond\n"
-     "it its requests get 429, except those with a valid key of the registry, which nobody can\n"
-     "guess. 0: no limit. Behind a reverse proxy set trusted-proxies."},
+     "it its requests get 429, except those with a valid key of the registry, which cannot be\n"
+     "guessed. 0: no limit. Behind a reverse proxy set trusted-proxies."},
     {"fair-share", CONFIG_CHOICE, AT(fair_share), "key", 0, 0, "key|address|fairness-id|off", "",
      "Who shares a model evenly when more is asked of it than it can do: of requests with the "
      "same\n"

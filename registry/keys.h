@@ -3,9 +3,9 @@
  * A key has a name and one secret, or several while it is rotated. A secret is the text
  * "ik_PREFIX_RANDOM": the prefix names it in logs and is not secret, the rest is 256 random bits.
  * The file has the prefix and HMAC-SHA-256(salt of the registry, text). A slow password hash would
- * add nothing: it makes guessing of texts that people choose expensive, and nobody guesses 256
- * random bits; but each request would pay for it. The salt keeps two registries that hold the same
- * key from showing it. A revoked key stays as a row, because accounts name it.
+ * add nothing: it makes guessing of texts that people choose expensive, and 256 random
+ * bits cannot be guessed; but each request would pay for it. The salt keeps two registries that
+ * hold the same key from showing it. A revoked key stays as a row, because accounts name it.
  *
  * THREAD SAFETY: registry_key_* as registry_*; keyring_find, keyring_in_use and keyring_prefix from
  * any thread. */

@@ -227,7 +227,7 @@ static bool is_owed(const sched *s, const struct sched_seq *seq) {
            seq->share->n_running < share_of(&s->shares, seq->share, s->running.n);
 }
 
-/* Who makes room for seq, which waits; NULL: nobody. */
+/* The sequence that makes room for seq, which waits; NULL: none. */
 static struct sched_seq *choose_giver(const sched *s, const struct sched_seq *seq) {
     struct sched_seq *victim = last_paused(s);
     if (!victim) victim = s->running.last;

@@ -7,14 +7,14 @@
  *   1. Every running sequence that is one token behind (decoding) gets that token.
  *   2. The rest of the budget goes to sequences that are further behind (prefill, recompute). In
  *      the order: the first gets at least half of it (with several clients, the first of the
- * highest priority whose client's counter is lowest), the others share the rest evenly, and what a
- *      sequence does not need goes to the others. While any sequence decodes, prefill_chunk is the
- *      budget of all of them. Sequences whose every row needs logits (all_rows, unless pooled)
- *      share max_prompt_logprob_rows in the order, decoding ones included.
+ *      highest priority whose client's counter is lowest), the others share the rest evenly, and
+ *      what a sequence does not need goes to the others. While any sequence decodes, prefill_chunk
+ *      is the budget of all of them. Sequences whose every row needs logits (all_rows, unless
+ *      pooled) share max_prompt_logprob_rows in the order, decoding ones included.
  *   3. Waiting sequences are admitted strictly in the order; preempted ones keep their arrival.
- * With several clients, of the highest priority the first of the client with the lowest virtual
- *      token counter is next (shares.h); of equal counters, of the client that runs fewer. A
- *      sequence that does not fit holds back all after it, so none starves except under a steady
+ *      With several clients, of the highest priority the first of the client with the lowest
+ *      virtual token counter is next (shares.h); of equal counters, of the client that runs fewer.
+ *      A sequence that does not fit holds back all after it, so none starves except under a steady
  *      load of higher priority. An admission requires a free slot, budget (each prompt counts up to
  *      prefill_chunk / 4, so that several long prompts share a step and short ones join them), and
  *      free blocks for the whole known text + one token, plus one block for every four running
@@ -27,12 +27,12 @@
  *      other clients run beyond theirs; and none if that would not suffice.
  *   4. When a running sequence cannot reserve its blocks, a paused one, otherwise the last in the
  *      order of those that clients run beyond their share and that are not more important,
- * otherwise the last in the order, is preempted (its blocks are freed, n_computed = 0, it waits
- * again) until the reservation succeeds or the sequence itself is the victim. So the first in the
- * order that is within its client's share always advances, and everything ends because any single
- * sequence fits the cache (sched_add checks it, and there are at least two state blocks). No
- * running sequence ever needs another state block: one is taken at a checkpoint only if it is free
- * or cached.
+ *      otherwise the last in the order, is preempted (its blocks are freed, n_computed = 0, it
+ *      waits again) until the reservation succeeds or the sequence itself is the victim. So the
+ *      first in the order that is within its client's share always advances, and everything ends
+ *      because any single sequence fits the cache (sched_add checks it, and there are at least two
+ *      state blocks). No running sequence ever needs another state block: one is taken at a
+ *      checkpoint only if it is free or cached.
  *   5. A paused sequence (its stream is full) is neither planned nor admitted. It keeps its blocks
  *      and its slot until another sequence needs them.
  *   6. A fork waits in the queue, without holding back others, until its leader has computed the

@@ -77,7 +77,7 @@ struct tier {
 
     /* Guarded by the engine's lock. */
     bool wake;              /* a record has come */
-    uint64_t save_until_ns; /* engine_save waits; 0: nobody */
+    uint64_t save_until_ns; /* of engine_save; 0: none waits */
     bool save_done;         /* for it: nothing was left */
 };
 

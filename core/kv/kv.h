@@ -223,8 +223,8 @@ uint64_t kv_part_bytes(const kv *c, enum kv_part part); /* 0: the cache has no s
 uint32_t kv_part_pieces(const kv *c, enum kv_part part);
 uint64_t kv_piece_bytes(const kv *c, enum kv_part part, uint32_t piece);
 
-/* Cached blocks that follow each other in a chain, and of which nobody has said that they are kept
- * elsewhere. With a state block only after the last one. */
+/* Cached blocks that follow each other in a chain, and which are not known to be kept elsewhere
+ * (kv_run_kept). With a state block only after the last one. */
 enum { KV_RUN_BLOCKS = 64 };
 struct kv_run {
     struct hash128 salt;

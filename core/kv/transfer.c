@@ -1,5 +1,5 @@
 /* transfer.c - what leaves the cache to be kept elsewhere, and what comes back: finds cached blocks
- * that nobody keeps yet, copies contents out of the pools and into them piece by piece, and makes
+ * that are not kept yet, copies contents out of the pools and into them piece by piece, and makes
  * blocks of a sequence that never runs. Knows no place where things are kept. Worker thread only.
  */
 #include "core/kv/kv_int.h"

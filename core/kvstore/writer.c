@@ -75,8 +75,8 @@ void kvstore_reap(kvstore *ks) {
 
 /* ---- bounds ---- */
 
-/* May so many bytes be written today? If not, nothing is until tomorrow. The day never goes back,
- * so a clock that is set back does not give more. */
+/* May so many bytes be written today? If not, no more are written before tomorrow. The day never
+ * goes back, so a clock that is set back does not give more. */
 static bool fits_day(kvstore *ks, uint64_t bytes) {
     const int64_t now_s = kvstore_now_s(ks), day = now_s / DAY_S;
     if (day > ks->day) {
