@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-static const char heads[] = "layers with different numbers of heads, and a gate for each head",
-                  norms[] = "norms of Q and K without weights, and a factor of theirs";
+static const char heads[] = "layers with different numbers of heads, and a gate for each head";
 
 static const struct {
     const char *arch, *model_type, *lacks;
@@ -22,8 +21,6 @@ static const struct {
     {"mimo2", "mimo_v2_flash", "value heads that are narrower than key heads"},
     {"step35", "step3p5", heads},
     {"falcon", "falcon", "its layout of Q, K and V, and norms shared by attention and FFN"},
-    {"muse-glimmer", "muse_glimmer", norms},
-    {NULL, "muse_glimmer_text", norms},
     {NULL, "step3p7", heads},
 };
 

@@ -42,7 +42,7 @@ static int look_up(model *m, const backend_weight *table, const backend_buf *ids
         &(struct op_embed){.table = table, .ids = ids, .n_rows = n_rows, .scale = 1, .out = out});
 }
 
-/* out = norm(x + r), and x += r. */
+/* out = norm(x + r), and x += r (r may be NULL). */
 static int add_and_norm(model *m, backend_buf *x, const backend_buf *r, const backend_weight *norm,
                         const backend_weight *bias, uint32_t n_rows, backend_buf *out) {
     return backend_norm(m->be, &(struct op_norm){.in = {.x = x,
@@ -50,7 +50,7 @@ static int add_and_norm(model *m, backend_buf *x, const backend_buf *r, const ba
                                                         .norm = norm,
                                                         .norm_bias = bias,
                                                         .eps = m->hp.rms_eps,
-                                                        .centred = true},
+                                                        .centred = !m->arch->embed_rms},
                                                  .n_rows = n_rows,
                                                  .out = out});
 }

@@ -482,6 +482,9 @@ static int read_norms(struct model_keys *k, const struct model_arch *arch, struc
     const char *eps = arch->layer_norm && !arch->rms_key ? "attention.layer_norm_epsilon"
                                                          : "attention.layer_norm_rms_epsilon";
     int rc = model_key_real(k, eps, 0, &hp->rms_eps, e);
+    if (!rc && arch->post_eps > 0)
+        rc =
+            model_key_real(k, "inferd.post_norm_epsilon", (double)arch->post_eps, &hp->post_eps, e);
     if (!rc && arch->beside == MODEL_BESIDE_BY_KEY)
         rc = model_key_bool_or(k, beside_key, true, &hp->ffn_beside, e);
     if (arch->beside == MODEL_BESIDE_UNNORMED)

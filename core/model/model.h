@@ -147,7 +147,7 @@ struct model_hparams {
     float q_log_scale;
     uint32_t q_log_length, q_log_from;
     bool q_log_unrotated;
-    float rms_eps;
+    float rms_eps, post_eps; /* post_eps: of the norms after blocks; 0: rms_eps */
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */
     /* Factors of Falcon-H1's products, which its GGUF files have in the weights: of dt, of the

@@ -95,6 +95,8 @@ struct model_arch {
     bool mixer;            /* the sparse mixer chooses experts */
     bool rms_key;          /* with layer_norm: the epsilon is in the key of RMS norms */
     bool embed_norm;       /* token_embd_norm: of the embeddings; not of encoders */
+    bool embed_rms;        /* embeddings are divided by their rms */
+    float post_eps;        /* post_norm: its epsilon; 0: that of the others */
     bool alibi_by_key;     /* attention.max_alibi_bias, without RoPE */
     float alibi;           /* the largest bias if no key says otherwise */
 };

@@ -59,6 +59,17 @@ static int enqueue_joined(model *m, const struct model_layer *l, const struct mo
     return rc ? rc : model_join(m, b->mix, b->r, a->n, m->hp.n_embd);
 }
 
+/* With an epsilon of its own the norm of a pending output is an op: it is pending without. */
+static int norm_pending(model *m, uint32_t n_rows, struct model_pending *pending) {
+    if (m->hp.post_eps <= 0) return 0;
+    const struct op_norm norm = {
+        .in = {.x = m->bufs.r, .norm = pending->norm, .eps = m->hp.post_eps},
+        .n_rows = n_rows,
+        .out = m->bufs.mixed};
+    *pending = (struct model_pending){m->bufs.mixed, NULL};
+    return backend_norm(m->be, &norm);
+}
+
 /* The products after a layer's attention, recurrent layer, or both. *out: the pending output. */
 static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
                          struct model_pending *out) {
@@ -72,6 +83,7 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
                                recurrent = {l->w_out, l->bo, a->att, b->r, hp->ssm_out_scale};
     int rc = model_product_enqueue(m, attends ? &attention : &recurrent, a->n);
     if (!rc) rc = model_sum(m, b->r, a->n);
+    if (!rc) rc = norm_pending(m, a->n, out);
     if (rc || !(m->hp.layers[layer] & MODEL_LAYER_PARALLEL)) return rc;
     /* Adds attention's output to x; what the norm gives is overwritten. */
     rc = backend_norm(m->be, &(struct op_norm){.in = model_input(m, a->x, *out, l->ffn_norm),
@@ -160,7 +172,8 @@ static int enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
         rc = model_product_enqueue(
             m, &(struct model_product){l->w_down, l->b_down, b->ff, b->r, m->hp.ffn_out_scale},
             a->n);
-    return rc ? rc : model_sum(m, b->r, a->n);
+    if (!rc) rc = model_sum(m, b->r, a->n);
+    return rc ? rc : norm_pending(m, a->n, pending);
 }
 
 static int gather_rows(model *m, const backend_buf *x, backend_buf *out, uint32_t n_rows,

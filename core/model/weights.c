@@ -513,18 +513,21 @@ static int load_made(const struct loader *l, const char *name, const float *valu
     return make_weight(l, &desc, copy, out, e);
 }
 
-/* The norm of heads without weights, ALiBi's slopes of this rank's heads. */
+/* The norms without weights, of heads and of embeddings; ALiBi's slopes of this rank's heads. */
 static int load_made_vectors(const struct loader *l, const struct model_load *load, err *e) {
     const struct model_hparams *hp = load->hp;
     const struct model_range *heads = &load->part->heads;
     backend_weight *none = NULL;
-    const uint64_t most = hp->head_dim > hp->n_heads ? hp->head_dim : hp->n_heads;
+    uint64_t most = hp->n_embd > hp->n_heads ? hp->n_embd : hp->n_heads;
+    if (hp->head_dim > most) most = hp->head_dim;
     float *v = mem_new(most, sizeof *v);
     int rc = v ? 0 : err_no_memory(e);
-    for (uint32_t i = 0; !rc && i < hp->head_dim; i++)
+    for (uint32_t i = 0; !rc && i < most; i++)
         v[i] = 1;
     if (!rc && hp->qk_unweighted)
         rc = load_made(l, "norm of heads", v, hp->head_dim, l->w ? &l->w->ones : &none, e);
+    if (!rc && load->arch->embed_rms)
+        rc = load_made(l, "norm of embeddings", v, hp->n_embd, l->w ? &l->w->embed_norm : &none, e);
     if (!rc && hp->alibi > 0) {
         model_alibi_slopes(hp->alibi, hp->n_heads, heads, v);
         rc = load_made(l, "slopes", v, heads->n, l->w ? &l->w->slopes : &none, e);

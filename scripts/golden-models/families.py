@@ -48,6 +48,11 @@ def kimi(n_experts, n_used, n_shared, n_groups, renormalize):
                 norm_topk_prob=renormalize, model_max_length=2048, max_position_embeddings=2048)
 
 
+GLIMMER_VISION = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2, patch_size=4,
+                      pos_emb_height=4, pos_emb_width=4, max_position_embeddings=16)
+
+GLIMMER_AROUND = dict(out_hidden_size=64, projector_hidden_size=16)  # 2 x 2 patches become one
+
 FAMILIES = {
     "llama": dict(
         seed=1005, type="llama", tokenizer="llama3", v4=True, outtype="f32",
@@ -758,4 +763,18 @@ FAMILIES = {
                     rope_parameters=dict(rope_type="yarn", type="yarn", rope_theta=1000000.0, factor=16.0,
                                          original_max_position_embeddings=24, beta_fast=32.0, beta_slow=1.0,
                                          mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))),
+    "muse-glimmer": dict(
+        seed=1225, type="muse_glimmer", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
+        vision=GLIMMER_VISION, around=GLIMMER_AROUND,
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=36,
+                    num_hidden_layers=5, max_position_embeddings=512, sliding_window=24, rms_norm_eps=1e-5,
+                    final_logit_softcapping=20.0, qk_scale_factor=3.87, output_multiplier=0.4,
+                    tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
+    "muse-glimmer-short": dict(
+        seed=1226, type="muse_glimmer", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
+        vision=GLIMMER_VISION, around=GLIMMER_AROUND,
+        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=48,
+                    num_hidden_layers=4, max_position_embeddings=512, sliding_window=20, rms_norm_eps=1e-5,
+                    final_logit_softcapping=9.0, qk_scale_factor=2.0, output_multiplier=0.7,
+                    tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
 }

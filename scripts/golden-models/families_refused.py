@@ -1,11 +1,6 @@
 """Configurations of families that inferd refuses today, for whoever adds one, and of others whose goldens are still to
 be made: make.py takes them by name, and without names leaves them out. The form is that of families.py."""
 
-GLIMMER_VISION = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2, patch_size=4,
-                      pos_emb_height=4, pos_emb_width=4, max_position_embeddings=16)
-
-GLIMMER_AROUND = dict(out_hidden_size=64, projector_hidden_size=16)  # 2 x 2 patches become one
-
 REFUSED = {
     "laguna": dict(
         seed=1209, type="laguna", tokenizer="llama3", outtype="bf16", dtype="bfloat16",
@@ -100,18 +95,4 @@ REFUSED = {
                     new_decoder_architecture=True, alibi=False, bias=False, layer_norm_epsilon=1e-5,
                     max_position_embeddings=512, tie_word_embeddings=True,
                     rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
-    "muse-glimmer": dict(
-        seed=1225, type="muse_glimmer", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
-        vision=GLIMMER_VISION, around=GLIMMER_AROUND,
-        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=36,
-                    num_hidden_layers=5, max_position_embeddings=512, sliding_window=24, rms_norm_eps=1e-5,
-                    final_logit_softcapping=20.0, qk_scale_factor=3.87, output_multiplier=0.4,
-                    tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
-    "muse-glimmer-short": dict(
-        seed=1226, type="muse_glimmer", tokenizer="harmony", outtype="bf16", dtype="bfloat16",
-        vision=GLIMMER_VISION, around=GLIMMER_AROUND,
-        config=dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=48,
-                    num_hidden_layers=4, max_position_embeddings=512, sliding_window=20, rms_norm_eps=1e-5,
-                    final_logit_softcapping=9.0, qk_scale_factor=2.0, output_multiplier=0.7,
-                    tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
 }

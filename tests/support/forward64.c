@@ -283,13 +283,13 @@ double forward64_activate(enum forward64_act act, double g, double u) {
     }
 }
 
-/* A head divided by its rms. */
-static void norm_plain(const struct forward64 *f, double *x) {
+/* n numbers divided by their rms. */
+static void norm_plain(const struct forward64 *f, double *x, uint32_t n) {
     double sum = 0;
-    for (uint32_t d = 0; d < f->head_dim; d++)
+    for (uint32_t d = 0; d < n; d++)
         sum += x[d] * x[d];
-    for (uint32_t d = 0; d < f->head_dim; d++)
-        x[d] /= sqrt(sum / f->head_dim + f->eps);
+    for (uint32_t d = 0; d < n; d++)
+        x[d] /= sqrt(sum / n + f->eps);
 }
 
 /* y (n_embd): attention of position t, whose normed input is h. */
@@ -321,9 +321,9 @@ static void attend(const struct forward64 *f, const struct layer *l, uint32_t i,
     }
     const bool plain = f->llama4 && !f->no_rope[i];
     for (uint32_t head = 0; head < f->n_heads && plain && f->qk_unweighted; head++)
-        norm_plain(f, q + head * f->head_dim);
+        norm_plain(f, q + head * f->head_dim, f->head_dim);
     for (uint32_t head = 0; head < f->n_kv_heads && plain && f->qk_unweighted; head++)
-        norm_plain(f, kt + head * f->head_dim);
+        norm_plain(f, kt + head * f->head_dim, f->head_dim);
     for (uint32_t c = 0; c < heads && f->q_log_length && !plain; c++)
         q[c] *= 1 + f->q_log_scale * log(1 + floor((double)(t + f->q_log_from) / f->q_log_length));
     mix(f, l, f->windowed[i] ? f->window : 0, q, k, v, t, att);
@@ -564,7 +564,8 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
         if (!f->no_mixer[i]) {
             norm_stream(f, l->attn_norm, l->attn_norm_bias, xt, h);
             run_mixers(f, l, i, h, k, v, net, t, y);
-            forward64_normalize(f->eps, l->attn_post.w, y, y, f->n_embd);
+            forward64_normalize(f->post_eps > 0 ? f->post_eps : f->eps, l->attn_post.w, y, y,
+                                f->n_embd);
             for (uint32_t c = 0; c < f->n_embd; c++)
                 xt[c] += f->residual_scale * y[c];
         }
@@ -574,7 +575,7 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
             memcpy(y, apart, sizeof y);
         else
             forward64_feed_forward(f, l, i, h, y);
-        forward64_normalize(f->eps, l->ffn_post.w, y, y, f->n_embd);
+        forward64_normalize(f->post_eps > 0 ? f->post_eps : f->eps, l->ffn_post.w, y, y, f->n_embd);
         for (uint32_t c = 0; c < f->n_embd; c++)
             xt[c] += f->residual_scale * y[c];
     }
@@ -620,6 +621,8 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
             hidden[t * f->n_embd + c] =
                 embed.w[(uint64_t)tokens[t] * f->n_embd + c] * f->embed_scale;
     if (f->embed_norm || f->positions) begin(g, f, n, hidden);
+    for (uint32_t t = 0; t < n && f->embed_rms; t++)
+        norm_plain(f, hidden + (uint64_t)t * f->n_embd, f->n_embd);
     if (f->gemma4) forward64_gemma4(g, f, tokens, n, hidden);
     for (uint32_t i = 0; i < f->n_layers && !f->gemma4; i++) {
         struct layer l = load_layer(g, f, (int)i);

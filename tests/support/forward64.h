@@ -28,6 +28,8 @@ struct forward64 {
     uint32_t window;
     bool chunked;               /* windows are chunks of positions */
     double alibi;               /* ALiBi's largest bias, 8 of its authors; 0: none */
+    double post_eps;            /* of the norms after blocks; 0: eps */
+    bool embed_rms;             /* embeddings are divided by their rms */
     bool positions, embed_norm; /* position_embd is added; token_embd_norm norms the embeddings */
     bool windowed[FORWARD64_MAX_LAYERS], no_rope[FORWARD64_MAX_LAYERS];
     bool ffn_norm_is_post_attention; /* and not a norm of attention's output */

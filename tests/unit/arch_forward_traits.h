@@ -60,6 +60,25 @@ static void test_llama4_full(void) {
     check(&m);
 }
 
+/* Normed embeddings, gated attention, post-norms with an epsilon of their own; full layers without
+ * rotation; scaled and capped logits. */
+static void test_glimmer(void) {
+    struct maker m;
+    start(&m, "muse-glimmer", PRE_NORM | POST_NORM | QK_HEAD_NORM | GATE_APART | UNTIED);
+    m.f.n_layers = 5;
+    m.f.no_rope[3] = true;
+    m.f.embed_rms = true;
+    m.f.post_eps = 0.3;
+    set_f32(&m, "inferd.post_norm_epsilon", 0.3);
+    m.f.logit_scale = 0.4;
+    set_f32(&m, "logit_scale", 0.4);
+    m.f.logit_softcap = 3;
+    set_f32(&m, "final_logit_softcapping", 3);
+    plain_rope(&m, head_dim(), 500000, 500000);
+    window(&m, 13, 4);
+    check(&m);
+}
+
 static void without_rope(struct maker *m) {
     for (uint32_t i = 0; i < m->f.n_layers; i++)
         m->f.no_rope[i] = true;

@@ -654,6 +654,7 @@ int main(int argc, char **argv) {
     RUN(test_llama4);
     RUN(test_llama4_unnormed);
     RUN(test_llama4_full);
+    RUN(test_glimmer);
     RUN(test_gpt2);
     RUN(test_mpt);
     RUN(test_bloom);

@@ -473,6 +473,7 @@ static int read_all(struct hf_reader *r) {
         hf_put_u32(r, "vocab_size", n_vocab);
     }
     if ((traits & HF_SCALES) && (rc = put_scales(r))) return rc;
+    if (strcmp(c->family->arch, "muse-glimmer") == 0 && (rc = hf_read_glimmer(r))) return rc;
     if ((traits & HF_GEMMA_CAPS) && (rc = put_caps(r))) return rc;
     rc = traits & HF_DELTA_NET    ? hf_read_delta_net(r)
          : traits & HF_SHORT_CONV ? hf_read_short_conv(r)

@@ -229,6 +229,11 @@ static const struct hf_family families[] = {
     {"llama4_text", "Llama4ForCausalLM", "llama4", .traits = HF_LLAMA_KEYS | HF_IMAGES | HF_LLAMA4,
      .hidden = 5120, .ff = 16384, .n_layers = 48, .n_heads = 40, .n_kv_heads = 8, .head_dim = 128,
      .max_positions = 131072, .vocab = 202048, .rms_eps = 1e-5, .rope_theta = 5e5},
+    {"muse_glimmer_text", "MuseGlimmerForCausalLM", "muse-glimmer",
+     .traits = HF_NORM_PLUS_1 | HF_POST_NORMS | HF_LAYER_TYPES | HF_IMAGES | HF_LLAMA_KEYS,
+     .window = HF_WINDOW_PERIOD, .period = 4, .hidden = 6656, .ff = 19968, .n_layers = 52,
+     .n_heads = 32, .n_kv_heads = 2, .head_dim = 128, .max_positions = 131072, .vocab = 202048,
+     .sliding_window = 2048, .rms_eps = 1e-5, .rope_theta = 5e5},
     {"gpt2", "GPT2LMHeadModel", "gpt2", .traits = HF_OLDER},
     {"mpt", "MPTForCausalLM", "mpt", .traits = HF_OLDER},
     {"bloom", "BloomForCausalLM", "bloom", .traits = HF_OLDER},
@@ -276,6 +281,7 @@ static const char *text_type(const struct hf_reader *r, const char *model_type) 
                                           {"gemma4", "gemma4_text"},
                                           {"gemma4_unified", "gemma4_unified_text"},
                                           {"llama4", "llama4_text"},
+                                          {"muse_glimmer", "muse_glimmer_text"},
                                           {"qwen3_5", "qwen3_5_text"},
                                           {"qwen3_5_moe", "qwen3_5_moe_text"}};
     for (size_t i = 0; model_type && i < sizeof rows / sizeof rows[0]; i++)

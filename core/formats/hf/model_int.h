@@ -111,6 +111,7 @@ struct hf_config {
     uint32_t n_layers, hidden, n_ff, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
     uint64_t max_positions, window; /* window 0: none */
     uint64_t first_position;        /* of encoders: position embeddings before it are left out */
+    float query_factor;             /* not 0: norms of Q hold it, those of K 1 */
     bool classifies;                /* an encoder with a head that scores */
     uint64_t n_predicting;          /* layers behind the others that are left out */
     bool tied;
@@ -310,6 +311,11 @@ void hf_replace(char *at, size_t n, const char *by);
 int hf_read_older(struct hf_reader *r);
 /* Gives a tensor's name the form that the tables have. name: with room for 32 bytes more. */
 void hf_older_rename(char *name);
+
+/* ---- hf/glimmer.c ---- */
+
+/* What Muse Glimmer has beside its sizes, windows and rotary embedding. */
+int hf_read_glimmer(struct hf_reader *r);
 
 /* ---- hf/llama4.c ---- */
 

@@ -349,6 +349,9 @@ static bool is_vision(const struct hf_config *c, const char *name) {
                                           hf_begins_with(name, "model.vision_embedder.")))
         return true;
     if (c->family->traits & HF_LLAMA4 && strstr(name, "vision_model.")) return true;
+    if (c->query_factor > 0 &&
+        (strstr(name, "vision_adapter.") || strstr(name, "vision_projection.")))
+        return true;
     return strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.") ||
            hf_begins_with(name, "model.visual.") || hf_begins_with(name, "visual.");
 }
@@ -532,6 +535,29 @@ static int add_factors(struct hf_mapper *m) {
     return 0;
 }
 
+/* Norms of Q and K, which the files do not contain: all weights are the same. */
+static int add_head_norms(struct hf_mapper *m) {
+    static const char *const names[] = {"attn_q_norm", "attn_k_norm"};
+    const struct hf_config *c = m->config;
+    for (uint32_t n = 0; n < 2 * c->n_layers && c->query_factor > 0; n++) {
+        char name[NAME_BYTES];
+        uint64_t i;
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s.weight", n / 2, names[n % 2]);
+        float *v = arena_alloc(m->t->memory, c->head_dim * sizeof *v);
+        int rc = v ? hf_add_entry(m, name, &i) : err_no_memory(m->e);
+        if (rc) return rc;
+        for (uint32_t d = 0; d < c->head_dim; d++)
+            v[d] = n % 2 ? 1 : c->query_factor;
+        struct hf_entry *entry = &m->entries[i];
+        entry->recipe.n_rows = 1;
+        entry->recipe.n_cols = c->head_dim;
+        entry->recipe.made = v;
+        entry->order = m->order++;
+        hf_set_dims(entry, 1);
+    }
+    return 0;
+}
+
 static int check_complete(struct hf_mapper *m, const struct hf_entry *entry) {
     const struct hf_recipe *k = &entry->recipe;
     char shown[GGUF_NAME_SHOWN_BYTES + 4];
@@ -565,7 +591,9 @@ static int settle_tensor(struct hf_mapper *m, struct hf_entry *entry) {
     if (!k->scales) t->type = f32 ? QTYPE_F32 : hf_recipe_type(k);
     bool is_norm =
         ends_with(t->name.data, "norm.weight") && !ends_with(t->name.data, "ssm_norm.weight");
-    if (is_norm && (m->config->family->traits & HF_NORM_PLUS_1)) k->add = 1;
+    const bool plain =
+        m->config->query_factor > 0 && strcmp(t->name.data, "output_norm.weight") == 0;
+    if (is_norm && !k->made && !plain && (m->config->family->traits & HF_NORM_PLUS_1)) k->add = 1;
     if (!qtype_bytes(t->type, t->n_elems / t->dims[0], t->dims[0], &t->bytes))
         return refuse_name(m, k->sources[0], "has an impossible size");
     t->data = hf_recipe_place(k, t->type);
@@ -605,6 +633,7 @@ int hf_tensors_map(struct hf_tensors *t, const struct hf_config *config, safeten
     t->memory = arena_new(MEMORY_MAX);
     m.experts = mem_new((uint64_t)config->n_layers * N_PARTS, sizeof *m.experts);
     int rc = t->memory && m.experts ? add_factors(&m) : err_no_memory(m.e);
+    if (!rc) rc = add_head_norms(&m);
     const uint32_t n_own = n_files - config->n_dense;
     const struct hf_finder own = {config, files, n_own, t->memory, e};
     for (uint32_t f = 0; !rc && f < n_files; f++) {
