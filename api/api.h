@@ -35,6 +35,9 @@ enum {
  * Binds and answers at once: /livez is 200, everything that needs a model 503 until api_set_models.
  * ERR_IO: the port is taken (the message names it). */
 int api_open(const struct api_config *config, api **out, err *e);
+/* What may change while requests run: limits, keys, origins and timeouts (http_apply), and struct
+ * api_live's members. Any thread, one at a time. ERR_INVALID: nothing changes. */
+int api_apply(api *a, const struct api_config *config, err *e);
 uint16_t api_port(const api *a);
 
 /* The first models are loaded: /readyz turns 200. Called once. models (n) is copied; what it points

@@ -41,6 +41,9 @@ void client_close(struct client *c);
  * with the server's message. */
 int client_get(const struct client *c, const char *path, cJSON **root, err *e);
 
+/* The same by POST of a JSON body. */
+int client_post(const struct client *c, const char *path, const char *body, cJSON **root, err *e);
+
 /* GET path as text, at most 1 MiB; the caller frees *text. Errors as client_get's. */
 int client_get_text(const struct client *c, const char *path, char **text, err *e);
 
