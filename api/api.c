@@ -82,6 +82,14 @@ uint16_t api_port(const api *a) {
     return http_port(&a->http);
 }
 
+bool api_get_address(const api *a, size_t i, struct http_address *out) {
+    return http_get_address(&a->http, i, out);
+}
+
+bool api_is_local(const api *a) {
+    return http_is_local(&a->http);
+}
+
 int api_set_models(api *a, const struct api_model *models, size_t n, err *e) {
     if (!n || n > API_MAX_MODELS)
         return err_set(e, ERR_INVALID, "1 to %d models can be served, not %zu", API_MAX_MODELS, n);

@@ -31,6 +31,14 @@ static const struct config_key keys[] = {
     {"port", CONFIG_NUMBER, AT(port), "8080", 0, 65535, NULL, "",
      "TCP port. 0: any free port, printed at start. A socket passed by systemd or launchd\n"
      "replaces host and port."},
+    {"listen", CONFIG_TEXT, AT(listen), "", 0, 0, NULL, "",
+     "Addresses to listen on instead of host and port, up to 8, separated by commas: HOST:PORT,\n"
+     "[IPV6]:PORT, unix:/path of a socket file. A socket file that a program listens on is not\n"
+     "replaced, one that a dead program left behind is. Its clients count as programs of this\n"
+     "machine; trusted-proxies = unix trusts them as proxies."},
+    {"listen-mode", CONFIG_CHOICE, AT(listen_mode), "600", 0, 0, "600|660|666", "",
+     "Permissions of socket files that listen names: who may write to one may connect. 600: the\n"
+     "daemon's user. 660: its group, too. 666: everyone on this machine."},
     {"backend", CONFIG_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|metal|cuda", "",
      "Device that computes. metal: the GPU of a Mac. cuda: an NVIDIA GPU (compute capability 8.0\n"
      "or higher), through the module libinferd-cuda.so, which is loaded from the program's\n"

@@ -43,21 +43,15 @@ struct server {
     } keys;             /* after open_api guarded by the reload's lock */
     reload *reload;
     atomic_uint_least64_t shutdown_deadline_s;
-    char *registry;           /* file */
-    struct activation socket; /* of a supervisor; if set, host and port are its own */
-    const char *host;
-    responses *store;  /* NULL: responses are not stored */
-    ledger *ledger;    /* NULL: nothing is written */
-    bool ledger_fails; /* and that was logged */
-    keyring *keyring;  /* NULL: keys of the registry are not used */
+    char *registry;            /* file */
+    struct activation sockets; /* of a supervisor, instead of those of the configuration */
+    responses *store;          /* NULL: responses are not stored */
+    ledger *ledger;            /* NULL: nothing is written */
+    bool ledger_fails;         /* and that was logged */
+    keyring *keyring;          /* NULL: keys of the registry are not used */
     api *api;
     struct run_file run_file;
 };
-
-static bool is_loopback(const char *host) {
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
-           strcmp(host, "localhost") == 0;
-}
 
 /* Each connection is an open file, and a login shell's limit is often 1024. Raises the limit, or
  * returns how many connections fit. */
@@ -127,18 +121,6 @@ static bool has_keys(const struct server *s) {
     return s->keys.all.n || (s->keyring && keyring_in_use(s->keyring));
 }
 
-/* A supervisor's socket takes precedence over the configuration: clients may be connected already.
- */
-static int take_socket(struct server *s, err *e) {
-    int rc = activation_open(&s->socket, e);
-    s->host = s->socket.fd ? s->socket.host : s->config->host;
-    if (s->socket.fd)
-        log_info(
-            "%s provides a socket on %s port %u: host and port of the configuration are ignored",
-            s->socket.by, s->host, s->socket.port);
-    return rc;
-}
-
 static enum fair_share fair_share_of(const struct config *c) {
     static const char *const names[] = {[FAIR_OFF] = "off",
                                         [FAIR_KEY] = "key",
@@ -152,11 +134,11 @@ static enum fair_share fair_share_of(const struct config *c) {
 
 /* Says who may use a server that asks for no key. */
 static void warn_open(const struct server *s, const struct config *c) {
-    if (!is_loopback(s->host) && !has_keys(s))
-        log_warn("%s admits other machines and there are no API keys (`inferd keys add`, "
-                 "api-key-file): everyone can use this server",
-                 s->host);
-    if (strcmp(c->allowed_origins, "*") == 0 && !has_keys(s))
+    if (has_keys(s)) return;
+    if (!api_is_local(s->api))
+        log_warn("other machines can connect and there are no API keys (`inferd keys add`, "
+                 "api-key-file): everyone can use this server");
+    if (strcmp(c->allowed_origins, "*") == 0)
         log_warn("allowed-origins is * and there are no API keys (`inferd keys add`, "
                  "api-key-file): every web page that a visitor opens can use this server");
 }
@@ -169,9 +151,12 @@ static int reload_for_api(void *arg, str *applied, str *pending, err *e) {
 static struct api_config api_config_of(const struct server *s, const struct config *c,
                                        const struct server_keys *keys) {
     return (struct api_config){
-        .http = {.host = s->host,
+        .http = {.host = c->host,
                  .port = (uint16_t)c->port,
-                 .listen_fd = s->socket.fd,
+                 .listen = c->listen,
+                 .unix_mode = (unsigned)strtoul(c->listen_mode, NULL, 8),
+                 .listen_fds = s->sockets.fds,
+                 .n_listen_fds = s->sockets.n,
                  .n_threads = (uint32_t)c->http_threads,
                  .prepare_threads = (uint32_t)c->prepare_threads,
                  .prepare_slow_threads = (uint32_t)c->prepare_slow_threads,
@@ -213,38 +198,64 @@ static struct api_config api_config_of(const struct server *s, const struct conf
     };
 }
 
+/* As a URL, or as unix:/path. reachable: an address that means all of them is this machine's. */
+static void add_url(const struct http_address *at, bool reachable, str *out) {
+    const char *host = at->host;
+    if (reachable && strcmp(host, "0.0.0.0") == 0) host = "127.0.0.1";
+    if (reachable && strcmp(host, "::") == 0) host = "::1";
+    bool v6 = strchr(host, ':') != NULL;
+    if (at->path[0])
+        str_addf(out, "unix:%s", at->path);
+    else
+        str_addf(out, "http%s://%s%s%s:%u", at->tls ? "s" : "", v6 ? "[" : "", host, v6 ? "]" : "",
+                 at->port);
+}
+
+static void add_urls(const struct server *s, str *out) {
+    struct http_address at;
+    for (size_t i = 0; api_get_address(s->api, i, &at); i++) {
+        if (i) str_add(out, ", ");
+        add_url(&at, false, out);
+    }
+}
+
+/* A supervisor's sockets take precedence over the configuration: clients may be connected already.
+ */
 static int open_api(struct server *s, err *e) {
-    int rc = take_socket(s, e);
+    int rc = activation_open(&s->sockets, e);
     if (rc) return rc;
-    warn_open(s, s->config);
     struct api_config config = api_config_of(s, s->config, &s->keys);
     config.http.max_connections = fit_open_files((uint32_t)s->config->max_connections);
     rc = api_open(&config, &s->api, e);
-    activation_close(&s->socket); /* the HTTP server has its own descriptor */
-    return rc;
-}
-
-static void add_url(const struct server *s, const char *host, str *out) {
-    bool v6 = strchr(host, ':') != NULL;
-    str_addf(out, "http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", api_port(s->api));
+    bool handed = s->sockets.n > 0;
+    activation_close(&s->sockets); /* the HTTP server has its own descriptors */
+    if (rc) return rc;
+    if (handed) {
+        str urls;
+        str_init(&urls, ANNOUNCED_MAX_BYTES);
+        add_urls(s, &urls);
+        log_info("%s provides %s: listen, host and port of the configuration are ignored",
+                 s->sockets.by, str_cstr(&urls));
+        str_fini(&urls);
+    }
+    warn_open(s, s->config);
+    return 0;
 }
 
 /* Says that the daemon serves: on stdout, to a supervisor, and to `inferd ps`. */
 static void announce_ready(struct server *s) {
-    const char *reachable = s->host;
+    struct http_address first;
     str names, url;
     err e;
     str_init(&names, ANNOUNCED_MAX_BYTES);
     str_init(&url, ANNOUNCED_MAX_BYTES);
     serving_names(s->serving, &names);
-    add_url(s, s->host, &url);
+    add_urls(s, &url);
     printf("inferd: serving %s on %s\n", str_cstr(&names), str_cstr(&url));
     fflush(stdout);
     notify_send("READY=1");
-    if (strcmp(s->host, "0.0.0.0") == 0) reachable = "127.0.0.1";
-    if (strcmp(s->host, "::") == 0) reachable = "::1";
     str_clear(&url);
-    add_url(s, reachable, &url);
+    if (api_get_address(s->api, 0, &first)) add_url(&first, true, &url);
     if (run_file_open(&s->run_file, str_cstr(&url), str_cstr(&names), &e))
         log_info("`inferd ps` does not list this daemon: %s", e.msg);
     str_fini(&names);

@@ -166,11 +166,6 @@ static bool is_listed_name(const char *list, const char *host, size_t n) {
     return false;
 }
 
-static bool listens_locally(const struct http_config *c) {
-    return strncmp(c->host, "127.", 4) == 0 || strcmp(c->host, "::1") == 0 ||
-           strcmp(c->host, "localhost") == 0;
-}
-
 static bool is_own_page(const struct request *r) {
     const char *header = request_header(r, "Origin"), *host = request_host(r);
     struct origin origin;
@@ -179,9 +174,8 @@ static bool is_own_page(const struct request *r) {
 }
 
 bool auth_is_admin(const struct request *r) {
-    const struct http_config *c = &r->settings->config;
     if (r->key.number || keys_are_needed(r)) return r->key.scopes & KEY_ADMIN;
-    return listens_locally(c) && is_own_page(r) && !request_header(r, "X-Forwarded-For") &&
+    return http_is_local(r->http) && is_own_page(r) && !request_header(r, "X-Forwarded-For") &&
            !request_header(r, "Forwarded");
 }
 
@@ -217,7 +211,7 @@ bool auth_check_host(struct request *r) {
     const struct http_config *c = &r->settings->config;
     const char *host = request_header(r, "Host"), *forwarded = request_host(r);
     bool listed = c->allowed_hosts && *c->allowed_hosts;
-    if (!listed && (!listens_locally(c) || keys_are_needed(r))) return true;
+    if (!listed && (!http_is_local(r->http) || keys_are_needed(r))) return true;
     if ((!host || is_accepted_host(c, host)) && (!forwarded || is_accepted_host(c, forwarded)))
         return true;
     reply_error(r, &(struct api_error){403, "invalid_request_error", "host_not_allowed", NULL,

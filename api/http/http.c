@@ -539,11 +539,11 @@ static void on_log(void *cls, const char *fmt, va_list ap) {
 
 /* ---- the server ---- */
 
-static int start_daemon(struct http *h, int family, err *e) {
+static int start_listener(struct http *h, struct listener *l, err *e) {
     const struct http_config *c = &h->config;
     unsigned threads = c->n_threads ? c->n_threads : 1;
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-                     (family == AF_INET6 ? MHD_USE_IPv6 : 0);
+                     (l->family == AF_INET6 ? MHD_USE_IPv6 : 0);
     /* 1 is as strict as RFC 9112; 2 and 3 refuse what it allows. Before 1.0 the only such option
      * answers twice what it refuses: see http_head.c. */
     struct MHD_OptionItem more[] = {
@@ -553,16 +553,15 @@ static int start_daemon(struct http *h, int family, err *e) {
         {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)threads, NULL},
         {MHD_OPTION_END, 0, NULL}
     };
-    h->daemon->mhd = MHD_start_daemon(
+    l->mhd = MHD_start_daemon(
         flags, 0, accept_policy, h, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
-        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->daemon->listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
-        MHD_OPTION_URI_LOG_CALLBACK, head_on_target, h, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
+        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_URI_LOG_CALLBACK, head_on_target,
+        h, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
         (c->max_connections + CONNS_RESERVE + CONNS_CLOSING + 1) * threads,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)c->max_header_bytes * 2 + IO_BUFFER_BYTES,
         MHD_OPTION_ARRAY, more, MHD_OPTION_END);
-    if (h->daemon->mhd) return 0;
+    if (l->mhd) return 0;
     return err_set(e, ERR_IO, "cannot start the HTTP threads: %s", strerror(errno));
 }
 
@@ -583,7 +582,8 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     h->setup = *setup;
     h->config = *c;
     h->config.host = h->config.allowed_hosts = h->config.allowed_origins = NULL;
-    h->config.trusted_proxies = NULL;
+    h->config.trusted_proxies = h->config.listen = NULL;
+    h->config.listen_fds = NULL;
     h->config.api_keys = NULL;
     pthread_mutex_init(&h->settings_mu, NULL);
     answers_init(&h->answers, c->max_answer_bytes);
@@ -592,14 +592,15 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     quotas_init(&h->quotas);
     auth_failures_init(&h->auth_failures, c->key_failures_per_minute);
     conns_init(&h->conns, &(struct conns_config){0});
-    int family, rc = settings_new(c, &h->key_slots, &h->settings, e);
+    int rc = settings_new(c, &h->key_slots, &h->settings, e);
     if (rc) return rc;
     h->key_slots.n_first = h->key_slots.n;
     const struct conns_config limits = conns_config_of(h->settings);
     conns_set(&h->conns, &limits);
     h->daemon = mem_new(1, sizeof *h->daemon);
     if (!h->daemon) return err_no_memory(e);
-    h->daemon->listen_fd = -1;
+    for (size_t i = 0; i < HTTP_MAX_LISTENERS; i++)
+        h->daemon->listeners[i].fd = -1;
     struct watch_config wc = {.keepalive_ms = c->keepalive_ms,
                               .suspend = suspend_connection,
                               .resume = resume_connection,
@@ -608,10 +609,13 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
                               .tick_arg = h};
     rc = watch_open(&wc, &h->watch, e);
     if (!rc) rc = prepare_open(h, e);
-    if (!rc) rc = listen_open(c, &h->daemon->listen_fd, e);
-    if (rc) return rc;
-    h->daemon->port = listen_port(h->daemon->listen_fd, &family);
-    return start_daemon(h, family, e);
+    if (!rc) rc = listen_open(c, h->daemon, e);
+    h->daemon->local = true;
+    for (size_t i = 0; i < h->daemon->n; i++)
+        h->daemon->local &= listen_is_local(&h->daemon->listeners[i]);
+    for (size_t i = 0; i < h->daemon->n && !rc; i++)
+        rc = start_listener(h, &h->daemon->listeners[i], e);
+    return rc;
 }
 
 int http_apply(struct http *h, const struct http_config *config, err *e) {
@@ -635,33 +639,53 @@ int http_apply(struct http *h, const struct http_config *config, err *e) {
 }
 
 uint16_t http_port(const struct http *h) {
-    return h->daemon->port;
+    struct http_address at = {0};
+    for (size_t i = 0; http_get_address(h, i, &at) && !at.port; i++)
+        ;
+    return at.port;
+}
+
+bool http_get_address(const struct http *h, size_t i, struct http_address *out) {
+    if (i >= h->daemon->n) return false;
+    *out = h->daemon->listeners[i].at;
+    return true;
+}
+
+bool http_is_local(const struct http *h) {
+    return h->daemon->local;
 }
 
 uint32_t http_n_active(const struct http *h) {
     return atomic_load(&h->n_active);
 }
 
+/* Ends requests and threads. The library's threads accept until they end: MHD_quiesce_daemon of
+ * 0.9.75 races with them for their epoll sets and aborts. Whoever connects meanwhile gets a 503. */
+static void stop_listeners(struct http *h) {
+    struct http_daemon *d = h->daemon;
+    atomic_store(&h->closing, true);
+    work_pool_stop(h->pool);
+    watch_release_all(h->watch);
+    for (int i = 0; i < CLOSE_WAIT_MS / 5 && http_n_active(h); i++)
+        nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
+    /* No connection may be suspended, or lent to a pool thread, any more. */
+    work_pool_close(h->pool);
+    for (size_t i = 0; i < d->n; i++) {
+        if (!d->listeners[i].mhd) continue;
+        MHD_stop_daemon(d->listeners[i].mhd); /* closes the listening socket */
+        d->listeners[i].fd = -1;
+    }
+}
+
 void http_close(struct http *h) {
     struct http_daemon *d = h->daemon;
     if (!d) return;
-    if (d->mhd) {
-        /* The library's threads accept until they end: MHD_quiesce_daemon of 0.9.75 races with them
-         * for their epoll sets and aborts. Whoever connects meanwhile gets a 503. */
-        atomic_store(&h->closing, true);
-        work_pool_stop(h->pool);
-        watch_release_all(h->watch);
-        for (int i = 0; i < CLOSE_WAIT_MS / 5 && http_n_active(h); i++)
-            nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
-        /* No connection may be suspended, or lent to a pool thread, any more. */
-        work_pool_close(h->pool);
-        MHD_stop_daemon(d->mhd); /* closes the listening socket */
-        d->listen_fd = -1;
-    }
+    if (d->n && d->listeners[0].mhd) stop_listeners(h);
     work_pool_close(h->pool);
     work_pool_free(h->pool);
     watch_close(h->watch);
-    if (d->listen_fd >= 0) close(d->listen_fd);
+    for (size_t i = 0; i < HTTP_MAX_LISTENERS; i++)
+        listen_close(&d->listeners[i]);
     free(d);
     h->daemon = NULL;
     h->pool = NULL;

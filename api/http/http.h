@@ -30,6 +30,16 @@ struct request_usage;
 struct route;
 struct http_daemon;
 
+enum { HTTP_MAX_LISTENERS = 8, HTTP_PATH_BYTES = 108 };
+
+/* Where the server listens. */
+struct http_address {
+    char host[80]; /* as configured, or numeric; "": it is a socket file */
+    uint16_t port;
+    bool tls;
+    char path[HTTP_PATH_BYTES];
+};
+
 enum { HTTP_MAX_ROUTES = COST_ROUTES - 1, HTTP_N_CODES = 20 };
 
 /* What the server's owner gives. Everything is borrowed until http_fini, the configuration copied.
@@ -74,14 +84,18 @@ struct http {
     atomic_uint_least64_t n_requests[COST_ROUTES][HTTP_N_CODES]; /* by route, status */
 };
 
-/* Binds and starts the threads. On failure the caller closes and ends h as well. ERR_IO: the port
- * is taken (the message names it). */
+/* Binds and starts the threads, n_threads for each address. On failure the caller closes and ends h
+ * as well. ERR_IO: the port is taken (the message names it). */
 int http_open(struct http *h, const struct http_setup *setup, err *e);
 /* New requests have these settings; those that run keep theirs. Addresses, threads,
  * max_connections, max_header_bytes and prepare_queue stay as they are. ERR_INVALID: param is a
  * field, and nothing changes. */
 int http_apply(struct http *h, const struct http_config *config, err *e);
-uint16_t http_port(const struct http *h);
+uint16_t http_port(const struct http *h); /* the first one; 0: there is none */
+/* The i-th address. false: there are fewer. */
+bool http_get_address(const struct http *h, size_t i, struct http_address *out);
+/* Can all addresses be reached from this machine alone? Any thread. */
+bool http_is_local(const struct http *h);
 uint32_t http_n_active(const struct http *h);
 /* Ends all requests and threads. Answers may still be held. */
 void http_close(struct http *h);

@@ -33,7 +33,6 @@ static int slot_of(struct key_slots *k, const char *text, uint32_t *slot, err *e
 
 static void free_settings(struct settings *s) {
     struct http_config *c = &s->config;
-    free((char *)c->host);
     free((char *)c->allowed_hosts);
     for (size_t i = 0; c->api_keys && i < c->n_api_keys; i++)
         free((char *)c->api_keys[i]);
@@ -48,12 +47,13 @@ static int copy_config(struct settings *s, const struct http_config *from, err *
     struct http_config *to = &s->config;
     *to = *from;
     to->allowed_origins = to->trusted_proxies = NULL; /* origins, proxies */
-    to->host = mem_strdup(from->host);
+    to->host = to->listen = NULL;
+    to->listen_fds = NULL;
     to->allowed_hosts = mem_strdup(from->allowed_hosts ? from->allowed_hosts : "");
     char **keys = mem_new(from->n_api_keys, sizeof *keys);
     to->api_keys = (const char *const *)keys;
     s->slots = mem_new(from->n_api_keys, sizeof *s->slots);
-    bool ok = to->host && to->allowed_hosts && keys && s->slots;
+    bool ok = to->allowed_hosts && keys && s->slots;
     for (size_t i = 0; keys && i < from->n_api_keys; i++)
         ok &= (keys[i] = mem_strdup(from->api_keys[i])) != NULL;
     return ok ? 0 : err_no_memory(e);

@@ -30,8 +30,7 @@ void key_slots_fini(struct key_slots *k);
 
 struct settings {
     atomic_uint refs;
-    struct http_config config; /* strings and keys are copies; allowed_origins and trusted_proxies
-                                  are kept parsed alone */
+    struct http_config config; /* allowed_hosts and keys are copies; other strings are NULL */
     uint32_t *slots;           /* (config.n_api_keys) of the keys */
     struct origin_list origins;
     struct networks proxies;

@@ -25,7 +25,8 @@ struct client {
      .kind = OPTION_TEXT,                                                                          \
      .target = &(C)->url,                                                                          \
      .value = "URL",                                                                               \
-     .help = "daemon to talk to, http or https (default: the one of this user that runs, else "    \
+     .help = "daemon to talk to, http, https or unix:/PATH (default: the one of this user that "   \
+             "runs, else "                                                                         \
              "http://127.0.0.1:8080)"},                                                            \
     {                                                                                              \
         .name = "api-key-file", .kind = OPTION_TEXT, .target = &(C)->key_file, .value = "FILE",    \
