@@ -18,9 +18,20 @@
 enum { UNLOAD_LOOK_MS = 50 /* between looks at what an unload waits for */ };
 #define MS_NS UINT64_C(1000000)
 
+static void set_live(struct api_live *live, const struct api_config *c) {
+    live->share_prefixes = c->share_prefixes;
+    live->draft_integers = c->draft_integers;
+    live->refuse_ignored = c->refuse_ignored;
+    live->fair_share = c->fair_share;
+    live->max_rerank_documents = c->max_rerank_documents;
+    live->resume_buffer_bytes = c->resume_buffer_bytes;
+    live->max_priority = c->max_priority;
+}
+
 static int init_state(api *a, const struct api_config *config, err *e) {
     const struct resume_config kept = {config->resume_streams, config->resume_timeout_s};
     a->config = *config;
+    set_live(&a->live, config);
     a->config.version = mem_strdup(config->version);
     if (!a->config.version) return err_no_memory(e);
     if (config->kv_store)
@@ -61,8 +72,22 @@ int api_open(const struct api_config *config, api **out, err *e) {
     return 0;
 }
 
+int api_apply(api *a, const struct api_config *config, err *e) {
+    int rc = http_apply(&a->http, &config->http, e);
+    if (!rc) set_live(&a->live, config);
+    return rc;
+}
+
 uint16_t api_port(const api *a) {
     return http_port(&a->http);
+}
+
+bool api_get_address(const api *a, size_t i, struct http_address *out) {
+    return http_get_address(&a->http, i, out);
+}
+
+bool api_is_local(const api *a) {
+    return http_is_local(&a->http);
 }
 
 int api_set_models(api *a, const struct api_model *models, size_t n, err *e) {

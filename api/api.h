@@ -12,6 +12,7 @@
 
 #include "api/generate/config.h"
 #include "api/generate/model_admin.h"
+#include "api/http/http.h"
 #include "core/base/err.h"
 #include "core/chat/chat.h"
 #include "core/engine/engine.h"
@@ -35,7 +36,13 @@ enum {
  * Binds and answers at once: /livez is 200, everything that needs a model 503 until api_set_models.
  * ERR_IO: the port is taken (the message names it). */
 int api_open(const struct api_config *config, api **out, err *e);
+/* What may change while requests run: limits, keys, origins and timeouts (http_apply), and struct
+ * api_live's members. Any thread, one at a time. ERR_INVALID: nothing changes. */
+int api_apply(api *a, const struct api_config *config, err *e);
 uint16_t api_port(const api *a);
+/* Where it listens, as http_get_address and http_is_local say. */
+bool api_get_address(const api *a, size_t i, struct http_address *out);
+bool api_is_local(const api *a);
 
 /* The first models are loaded: /readyz turns 200. Called once. models (n) is copied; what it points
  * to is borrowed. ERR_INVALID: an alias of config.model_aliases is for none of them. */

@@ -64,6 +64,7 @@
     X(admin_unload_route)                                                                          \
     X(admin_pull_route)                                                                            \
     X(admin_cancel_route)                                                                          \
+    X(reload_route)                                                                                \
     X(usage_route)                                                                                 \
     X(usage_completions_route)                                                                     \
     X(usage_embeddings_route)                                                                      \

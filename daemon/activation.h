@@ -1,22 +1,25 @@
-/* activation.h - socket activation: a listening socket that the supervisor opened before this
- * process started. systemd passes it by the protocol of sd_listen_fds(3) (LISTEN_PID, LISTEN_FDS,
+/* activation.h - socket activation: listening sockets that the supervisor opened before this
+ * process started. systemd passes them by the protocol of sd_listen_fds(3) (LISTEN_PID, LISTEN_FDS,
  * first descriptor 3), launchd by launch_activate_socket(3) with the name "listeners". Connections
- * wait in the supervisor's socket instead of being refused, so the first of them may start the
- * daemon. */
+ * wait in the supervisor's sockets instead of being refused, so the first of them may start the
+ * daemon, and none is lost while one process ends and the next one begins. */
 #ifndef INFERD_ACTIVATION_H
 #define INFERD_ACTIVATION_H
 
 #include "core/base/err.h"
 
+#include <stddef.h>
+
+enum { ACTIVATION_MAX = 8 };
+
 struct activation {
-    int fd;         /* listening TCP socket, owned; 0: none was passed */
-    const char *by; /* "systemd" or "launchd" */
-    char host[80];  /* numeric address that it is bound to */
-    uint16_t port;
+    int fds[ACTIVATION_MAX]; /* (n) listening TCP or Unix sockets, owned */
+    size_t n;                /* 0: none was passed */
+    const char *by;          /* "systemd" or "launchd" */
 };
 
-/* ERR_INVALID: what was passed cannot be served: several sockets, a socket that does not listen or
- * is not TCP. a then holds none. Main thread. */
+/* ERR_INVALID: what was passed cannot be served: too many sockets, one that does not listen or is
+ * of another kind. a then holds none. Main thread. */
 int activation_open(struct activation *a, err *e);
 void activation_close(struct activation *a);
 

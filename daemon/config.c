@@ -31,6 +31,14 @@ static const struct config_key keys[] = {
     {"port", CONFIG_NUMBER, AT(port), "8080", 0, 65535, NULL, "",
      "TCP port. 0: any free port, printed at start. A socket passed by systemd or launchd\n"
      "replaces host and port."},
+    {"listen", CONFIG_TEXT, AT(listen), "", 0, 0, NULL, "",
+     "Addresses to listen on instead of host and port, up to 8, separated by commas: HOST:PORT,\n"
+     "[IPV6]:PORT, unix:/path of a socket file. A socket file that a program listens on is not\n"
+     "replaced, one that a dead program left behind is. Its clients count as programs of this\n"
+     "machine; trusted-proxies = unix trusts them as proxies."},
+    {"listen-mode", CONFIG_CHOICE, AT(listen_mode), "600", 0, 0, "600|660|666", "",
+     "Permissions of socket files that listen names: who may write to one may connect. 600: the\n"
+     "daemon's user. 660: its group, too. 666: everyone on this machine."},
     {"backend", CONFIG_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|metal|cuda", "",
      "Device that computes. metal: the GPU of a Mac. cuda: an NVIDIA GPU (compute capability 8.0\n"
      "or higher), through the module libinferd-cuda.so, which is loaded from the program's\n"
@@ -320,6 +328,36 @@ static const struct config_key keys[] = {
 
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
+/* Those that a reload applies. */
+static const char *const live_keys[] = {"max-body-bytes",
+                                        "max-connections-per-address",
+                                        "max-answer-bytes",
+                                        "max-priority",
+                                        "max-rerank-documents",
+                                        "prepare-budget-s",
+                                        "resume-buffer-bytes",
+                                        "idle-timeout-s",
+                                        "keepalive-ms",
+                                        "request-timeout-s",
+                                        "shutdown-deadline-s",
+                                        "allowed-hosts",
+                                        "allowed-origins",
+                                        "trusted-proxies",
+                                        "api-key-file",
+                                        "admin-key-file",
+                                        "key-failures-per-minute",
+                                        "prefix-sharing",
+                                        "fair-share",
+                                        "json-integers",
+                                        "unknown-fields",
+                                        "log-level"};
+
+bool config_is_live(const struct config_key *key) {
+    for (size_t i = 0; i < sizeof live_keys / sizeof *live_keys; i++)
+        if (strcmp(live_keys[i], key->name) == 0) return true;
+    return false;
+}
+
 const struct config_key *config_keys(size_t *n) {
     *n = N_KEYS;
     return keys;
@@ -411,17 +449,7 @@ static int set_switch(struct config *c, const struct config_key *key, const char
     return 0;
 }
 
-int config_set(struct config *c, const char *name, const char *value, err *e) {
-    const struct config_key *key = config_find(name);
-    if (!key) {
-        struct suggest s;
-        suggest_init(&s, name);
-        for (size_t i = 0; i < N_KEYS; i++)
-            suggest_offer(&s, keys[i].name);
-        return err_set(e, ERR_INVALID, "unknown key \"%.48s\"%s%s%s", name,
-                       s.best ? " (did you mean \"" : "", s.best ? s.best : "",
-                       s.best ? "\"?)" : "");
-    }
+static int set_key(struct config *c, const struct config_key *key, const char *value, err *e) {
     switch (key->kind) {
     case CONFIG_NUMBER:
     case CONFIG_BYTES:
@@ -435,6 +463,52 @@ int config_set(struct config *c, const char *name, const char *value, err *e) {
         break;
     }
     return set_text(c, key, value, e);
+}
+
+int config_set(struct config *c, const char *name, const char *value, err *e) {
+    const struct config_key *key = config_find(name);
+    if (!key) {
+        struct suggest s;
+        suggest_init(&s, name);
+        for (size_t i = 0; i < N_KEYS; i++)
+            suggest_offer(&s, keys[i].name);
+        return err_set(e, ERR_INVALID, "unknown key \"%.48s\"%s%s%s", name,
+                       s.best ? " (did you mean \"" : "", s.best ? s.best : "",
+                       s.best ? "\"?)" : "");
+    }
+    int rc = set_key(c, key, value, e);
+    if (!rc && c->lines) c->lines[key - keys] = 0;
+    return rc;
+}
+
+static bool is_text(const struct config_key *key) {
+    return key->kind == CONFIG_TEXT || key->kind == CONFIG_CHOICE;
+}
+
+static size_t value_bytes(const struct config_key *key) {
+    return key->kind == CONFIG_SWITCH ? sizeof(bool)
+           : key->kind == CONFIG_PART ? sizeof(double)
+                                      : sizeof(uint64_t);
+}
+
+bool config_same(const struct config *a, const struct config *b, const struct config_key *key) {
+    const char *x = (const char *)a + key->offset, *y = (const char *)b + key->offset;
+    if (is_text(key)) return strcmp(*(char *const *)x, *(char *const *)y) == 0;
+    return memcmp(x, y, value_bytes(key)) == 0;
+}
+
+int config_copy(struct config *to, const struct config *from, const struct config_key *key,
+                err *e) {
+    const char *value = (const char *)from + key->offset;
+    if (is_text(key)) return set_text(to, key, *(char *const *)value, e);
+    memcpy((char *)to + key->offset, value, value_bytes(key));
+    return 0;
+}
+
+void config_locate(const struct config *c, err *e) {
+    const struct config_key *key = e->param[0] ? config_find(e->param) : NULL;
+    if (key && c->lines && c->lines[key - keys])
+        err_prefix(e, "%s:%u: ", c->file, c->lines[key - keys]);
 }
 
 int config_init(struct config *c, err *e) {
@@ -451,8 +525,9 @@ int config_init(struct config *c, err *e) {
 
 void config_fini(struct config *c) {
     for (size_t i = 0; i < N_KEYS; i++)
-        if (keys[i].kind == CONFIG_TEXT || keys[i].kind == CONFIG_CHOICE)
-            free(*(char **)((char *)c + keys[i].offset));
+        if (is_text(&keys[i])) free(*(char **)((char *)c + keys[i].offset));
+    free(c->file);
+    free(c->lines);
     memset(c, 0, sizeof *c);
 }
 
@@ -490,14 +565,26 @@ static int load_line(struct config *c, char *line, unsigned number, unsigned *fi
         return err_set(e, ERR_INVALID, "%s is set twice, first in line %u", key->name,
                        first_line[key - keys]);
     if (key) first_line[key - keys] = number;
-    return config_set(c, name, value, e);
+    int rc = config_set(c, name, value, e);
+    if (!rc && key) c->lines[key - keys] = number;
+    return rc;
+}
+
+/* The lines of a file that was loaded before are not kept. */
+static int begin_file(struct config *c, const char *path, err *e) {
+    free(c->file);
+    free(c->lines);
+    c->file = mem_strdup(path);
+    c->lines = mem_new(N_KEYS, sizeof *c->lines);
+    return c->file && c->lines ? 0 : err_no_memory(e);
 }
 
 int config_load(struct config *c, const char *path, str *problems, err *e) {
     unsigned first_line[N_KEYS] = {0}, number = 0, n_problems = 0;
     char *text;
     size_t n;
-    int rc = textfile_read(path, FILE_MAX_BYTES, &text, &n, e);
+    int rc = begin_file(c, path, e);
+    if (!rc) rc = textfile_read(path, FILE_MAX_BYTES, &text, &n, e);
     if (rc) return rc;
     for (char *line = text, *end = text + n, *next; line < end; line = next) {
         char *newline = memchr(line, '\n', (size_t)(end - line));
@@ -540,6 +627,7 @@ void config_add_bounds(str *out, const struct config_key *key) {
     if (key->unit[0]) str_addf(out, " %s", key->unit);
     if (key->kind == CONFIG_BYTES) str_add(out, " (K, M, G)");
     str_addf(out, "; default %s", key->initial[0] ? key->initial : "empty");
+    if (config_is_live(key)) str_add(out, "; applied by a reload");
 }
 
 void config_add_example(str *out) {

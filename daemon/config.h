@@ -35,10 +35,11 @@ struct config_key {
 
 /* Strings are owned by the struct, never NULL between init and fini. */
 struct config {
-    char *model, *chat_template, *registry, *host, *backend, *isa, *activation_bits, *kv_cache_type,
-        *block_tokens, *api_key_file, *log_level, *models_dir, *hf_endpoint, *hf_token_file,
-        *unknown_fields, *json_integers, *prefix_sharing, *allowed_hosts, *allowed_origins,
-        *trusted_proxies, *model_aliases, *admin_key_file, *kv_dir, *kv_keep, *fair_share;
+    char *model, *chat_template, *registry, *host, *listen, *listen_mode, *backend, *isa,
+        *activation_bits, *kv_cache_type, *block_tokens, *api_key_file, *log_level, *models_dir,
+        *hf_endpoint, *hf_token_file, *unknown_fields, *json_integers, *prefix_sharing,
+        *allowed_hosts, *allowed_origins, *trusted_proxies, *model_aliases, *admin_key_file,
+        *kv_dir, *kv_keep, *fair_share;
     uint64_t port, threads, tensor_parallel, kv_cache_tokens, context_length, max_batch_tokens,
         prefill_chunk, max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads,
         prepare_threads, prepare_slow_threads, prepare_queue, prepare_budget_s, max_answer_bytes,
@@ -51,6 +52,8 @@ struct config {
         kv_dir_files, kv_dir_age_s, kv_dir_daily_bytes, kv_idle_s, kv_memory_bytes;
     double gpu_memory_utilization;
     bool prefix_cache, model_sampling, load_on_demand, registry_keys;
+    char *file;      /* the last one that was loaded; NULL: none */
+    unsigned *lines; /* (keys) of that file, where it sets each; 0: a flag does, or nothing */
 };
 
 /* Sets every key to its default. After ERR_NOMEM c holds nothing. */
@@ -62,6 +65,13 @@ const struct config_key *config_find(const char *name); /* NULL: no such key */
 
 /* Sets one key from the text of a flag or line. ERR_INVALID (param: the key) leaves c unchanged. */
 int config_set(struct config *c, const char *name, const char *value, err *e);
+
+bool config_is_live(const struct config_key *key); /* does a reload apply it? */
+/* Do a and b agree on a key? / Copies a key's value. ERR_NOMEM leaves to unchanged. */
+bool config_same(const struct config *a, const struct config *b, const struct config_key *key);
+int config_copy(struct config *to, const struct config *from, const struct config_key *key, err *e);
+/* Puts "FILE:LINE: " before an error whose param is a key that the file sets. */
+void config_locate(const struct config *c, err *e);
 
 /* Applies a file. Each problem adds a line "FILE:LINE: text\n" to problems; valid lines are
  * applied. ERR_IO (cannot read), ERR_INVALID (e holds the first problem). */

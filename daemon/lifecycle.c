@@ -8,7 +8,9 @@
 #include "core/base/mem.h"
 #include "core/formats/model_file.h"
 #include "daemon/activation.h"
+#include "daemon/logsink.h"
 #include "daemon/notify.h"
+#include "daemon/reload.h"
 #include "daemon/run_file.h"
 #include "daemon/serving.h"
 #include "daemon/signals.h"
@@ -35,23 +37,21 @@ enum { OWN_FILES = 64 }; /* files other than connections: models, threads, the r
 struct server {
     const struct config *config;
     serving *serving;
-    struct config_api_keys keys;
-    size_t n_admin_keys;      /* the last ones */
-    char *registry;           /* file */
-    struct activation socket; /* of a supervisor; if set, host and port are its own */
-    const char *host;
-    responses *store;  /* NULL: responses are not stored */
-    ledger *ledger;    /* NULL: nothing is written */
-    bool ledger_fails; /* and that was logged */
-    keyring *keyring;  /* NULL: keys of the registry are not used */
+    struct server_keys {
+        struct config_api_keys all;
+        size_t n_admin; /* the last ones */
+    } keys;             /* after open_api guarded by the reload's lock */
+    reload *reload;
+    atomic_uint_least64_t shutdown_deadline_s;
+    char *registry;            /* file */
+    struct activation sockets; /* of a supervisor, instead of those of the configuration */
+    responses *store;          /* NULL: responses are not stored */
+    ledger *ledger;            /* NULL: nothing is written */
+    bool ledger_fails;         /* and that was logged */
+    keyring *keyring;          /* NULL: keys of the registry are not used */
     api *api;
     struct run_file run_file;
 };
-
-static bool is_loopback(const char *host) {
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
-           strcmp(host, "localhost") == 0;
-}
 
 /* Each connection is an open file, and a login shell's limit is often 1024. Raises the limit, or
  * returns how many connections fit. */
@@ -118,19 +118,7 @@ static int open_keyring(struct server *s, err *e) {
 
 /* Does a request need a key? */
 static bool has_keys(const struct server *s) {
-    return s->keys.n || (s->keyring && keyring_in_use(s->keyring));
-}
-
-/* A supervisor's socket takes precedence over the configuration: clients may be connected already.
- */
-static int take_socket(struct server *s, err *e) {
-    int rc = activation_open(&s->socket, e);
-    s->host = s->socket.fd ? s->socket.host : s->config->host;
-    if (s->socket.fd)
-        log_info(
-            "%s provides a socket on %s port %u: host and port of the configuration are ignored",
-            s->socket.by, s->host, s->socket.port);
-    return rc;
+    return s->keys.all.n || (s->keyring && keyring_in_use(s->keyring));
 }
 
 static enum fair_share fair_share_of(const struct config *c) {
@@ -144,28 +132,36 @@ static enum fair_share fair_share_of(const struct config *c) {
     return (enum fair_share)i;
 }
 
-static int open_api(struct server *s, err *e) {
-    const struct config *c = s->config;
-    uint32_t max_connections = fit_open_files((uint32_t)c->max_connections);
-    int rc = take_socket(s, e);
-    if (rc) return rc;
-    if (!is_loopback(s->host) && !has_keys(s))
-        log_warn("%s admits other machines and there are no API keys (`inferd keys add`, "
-                 "api-key-file): everyone can use this server",
-                 s->host);
-    if (strcmp(c->allowed_origins, "*") == 0 && !has_keys(s))
+/* Says who may use a server that asks for no key. */
+static void warn_open(const struct server *s, const struct config *c) {
+    if (has_keys(s)) return;
+    if (!api_is_local(s->api))
+        log_warn("other machines can connect and there are no API keys (`inferd keys add`, "
+                 "api-key-file): everyone can use this server");
+    if (strcmp(c->allowed_origins, "*") == 0)
         log_warn("allowed-origins is * and there are no API keys (`inferd keys add`, "
                  "api-key-file): every web page that a visitor opens can use this server");
-    const struct api_config config = {
-        .http = {.host = s->host,
+}
+
+static int reload_for_api(void *arg, str *applied, str *pending, err *e) {
+    return reload_run(arg, applied, pending, e);
+}
+
+/* max_connections is missing. What it points to is c's, keys' and s's. */
+static struct api_config api_config_of(const struct server *s, const struct config *c,
+                                       const struct server_keys *keys) {
+    return (struct api_config){
+        .http = {.host = c->host,
                  .port = (uint16_t)c->port,
-                 .listen_fd = s->socket.fd,
+                 .listen = c->listen,
+                 .unix_mode = (unsigned)strtoul(c->listen_mode, NULL, 8),
+                 .listen_fds = s->sockets.fds,
+                 .n_listen_fds = s->sockets.n,
                  .n_threads = (uint32_t)c->http_threads,
                  .prepare_threads = (uint32_t)c->prepare_threads,
                  .prepare_slow_threads = (uint32_t)c->prepare_slow_threads,
                  .prepare_queue = (uint32_t)c->prepare_queue,
                  .prepare_budget_s = (uint32_t)c->prepare_budget_s,
-                 .max_connections = max_connections,
                  .max_per_address = (uint32_t)c->max_connections_per_address,
                  .max_body_bytes = c->max_body_bytes,
                  .max_header_bytes = (uint32_t)c->max_header_bytes,
@@ -175,9 +171,9 @@ static int open_api(struct server *s, err *e) {
                  .allowed_hosts = c->allowed_hosts,
                  .allowed_origins = c->allowed_origins,
                  .trusted_proxies = c->trusted_proxies,
-                 .api_keys = (const char *const *)s->keys.keys,
-                 .n_api_keys = s->keys.n,
-                 .n_admin_keys = s->n_admin_keys,
+                 .api_keys = (const char *const *)keys->all.keys,
+                 .n_api_keys = keys->all.n,
+                 .n_admin_keys = keys->n_admin,
                  .key_failures_per_minute = (uint32_t)c->key_failures_per_minute,
                  .request_timeout_s = (uint32_t)c->request_timeout_s},
         .resume_timeout_s = (uint32_t)c->resume_timeout_s,
@@ -195,35 +191,71 @@ static int open_api(struct server *s, err *e) {
         .ledger = s->ledger,
         .admin = serving_admin(s->serving),
         .model_aliases = c->model_aliases,
+        .reload = reload_for_api,
+        .reload_arg = s->reload,
         .version = INFERD_VERSION,
         .kv_store = serving_kv_store(s->serving),
     };
-    rc = api_open(&config, &s->api, e);
-    activation_close(&s->socket); /* the HTTP server has its own descriptor */
-    return rc;
 }
 
-static void add_url(const struct server *s, const char *host, str *out) {
+/* As a URL, or as unix:/path. reachable: an address that means all of them is this machine's. */
+static void add_url(const struct http_address *at, bool reachable, str *out) {
+    const char *host = at->host;
+    if (reachable && strcmp(host, "0.0.0.0") == 0) host = "127.0.0.1";
+    if (reachable && strcmp(host, "::") == 0) host = "::1";
     bool v6 = strchr(host, ':') != NULL;
-    str_addf(out, "http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", api_port(s->api));
+    if (at->path[0])
+        str_addf(out, "unix:%s", at->path);
+    else
+        str_addf(out, "http%s://%s%s%s:%u", at->tls ? "s" : "", v6 ? "[" : "", host, v6 ? "]" : "",
+                 at->port);
+}
+
+static void add_urls(const struct server *s, str *out) {
+    struct http_address at;
+    for (size_t i = 0; api_get_address(s->api, i, &at); i++) {
+        if (i) str_add(out, ", ");
+        add_url(&at, false, out);
+    }
+}
+
+/* A supervisor's sockets take precedence over the configuration: clients may be connected already.
+ */
+static int open_api(struct server *s, err *e) {
+    int rc = activation_open(&s->sockets, e);
+    if (rc) return rc;
+    struct api_config config = api_config_of(s, s->config, &s->keys);
+    config.http.max_connections = fit_open_files((uint32_t)s->config->max_connections);
+    rc = api_open(&config, &s->api, e);
+    bool handed = s->sockets.n > 0;
+    activation_close(&s->sockets); /* the HTTP server has its own descriptors */
+    if (rc) return rc;
+    if (handed) {
+        str urls;
+        str_init(&urls, ANNOUNCED_MAX_BYTES);
+        add_urls(s, &urls);
+        log_info("%s provides %s: listen, host and port of the configuration are ignored",
+                 s->sockets.by, str_cstr(&urls));
+        str_fini(&urls);
+    }
+    warn_open(s, s->config);
+    return 0;
 }
 
 /* Says that the daemon serves: on stdout, to a supervisor, and to `inferd ps`. */
 static void announce_ready(struct server *s) {
-    const char *reachable = s->host;
+    struct http_address first;
     str names, url;
     err e;
     str_init(&names, ANNOUNCED_MAX_BYTES);
     str_init(&url, ANNOUNCED_MAX_BYTES);
     serving_names(s->serving, &names);
-    add_url(s, s->host, &url);
+    add_urls(s, &url);
     printf("inferd: serving %s on %s\n", str_cstr(&names), str_cstr(&url));
     fflush(stdout);
     notify_send("READY=1");
-    if (strcmp(s->host, "0.0.0.0") == 0) reachable = "127.0.0.1";
-    if (strcmp(s->host, "::") == 0) reachable = "::1";
     str_clear(&url);
-    add_url(s, reachable, &url);
+    if (api_get_address(s->api, 0, &first)) add_url(&first, true, &url);
     if (run_file_open(&s->run_file, str_cstr(&url), str_cstr(&names), &e))
         log_info("`inferd ps` does not list this daemon: %s", e.msg);
     str_fini(&names);
@@ -242,7 +274,7 @@ static bool stdin_ended(void) {
  * signal arrives. */
 static void drain_requests(struct server *s) {
     uint64_t begin_ns = clock_now_ns();
-    uint64_t end_ns = begin_ns + s->config->shutdown_deadline_s * UINT64_C(1000000000);
+    uint64_t end_ns = begin_ns + atomic_load(&s->shutdown_deadline_s) * UINT64_C(1000000000);
     uint32_t n_active;
     bool hurried = false;
     log_info("stopping: new requests are refused, %u are running", api_n_active(s->api));
@@ -268,26 +300,101 @@ static void close_all(struct server *s) {
     ledger_close(s->ledger, clock_wall_s());
     responses_close(s->store);
     serving_close(s->serving);
-    config_api_keys_fini(&s->keys);
+    reload_close(s->reload);
+    config_api_keys_fini(&s->keys.all);
     free(s->registry);
 }
 
-static int read_keys(struct server *s, err *e) {
-    int rc = config_read_api_keys(s->config->api_key_file, &s->keys, e);
-    size_t n = s->keys.n;
-    if (!rc) rc = config_add_api_keys("admin-key-file", s->config->admin_key_file, &s->keys, e);
-    s->n_admin_keys = rc ? 0 : s->keys.n - n;
+static int read_keys(const struct config *c, struct server_keys *out, err *e) {
+    int rc = config_read_api_keys(c->api_key_file, &out->all, e);
+    size_t n = out->all.n;
+    if (!rc) rc = config_add_api_keys("admin-key-file", c->admin_key_file, &out->all, e);
+    out->n_admin = rc ? 0 : out->all.n - n;
     return rc;
+}
+
+/* ---- reload ---- */
+
+/* Are n keys from x on those from y on? */
+static bool same_keys(char *const *x, char *const *y, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(x[i], y[i]) != 0) return false;
+    return true;
+}
+
+static void note_keys(const struct server_keys *was, const struct server_keys *is, str *changed) {
+    size_t n = was->all.n - was->n_admin, m = is->all.n - is->n_admin;
+    if (n != m || !same_keys(was->all.keys, is->all.keys, n))
+        reload_add_name(changed, "api-key-file");
+    if (was->n_admin != is->n_admin || !same_keys(was->all.keys + n, is->all.keys + m, is->n_admin))
+        reload_add_name(changed, "admin-key-file");
+}
+
+static int apply_config(void *arg, const struct config *c, str *changed, err *e) {
+    struct server *s = arg;
+    struct server_keys keys = {0};
+    int rc = read_keys(c, &keys, e);
+    if (rc) return rc;
+    const struct api_config config = api_config_of(s, c, &keys);
+    rc = api_apply(s->api, &config, e);
+    if (!rc) {
+        note_keys(&s->keys, &keys, changed);
+        struct server_keys old = s->keys;
+        s->keys = keys;
+        keys = old;
+        logsink_set_level(c->log_level);
+        atomic_store(&s->shutdown_deadline_s, c->shutdown_deadline_s);
+        warn_open(s, c);
+    }
+    config_api_keys_fini(&keys.all);
+    return rc;
+}
+
+static int open_reload(struct server *s, const struct lifecycle_options *o, err *e) {
+    struct reload_ops ops = {.arg = s, .read_arg = o->arg, .read = o->read, .apply = apply_config};
+    return reload_open(s->config, &ops, &s->reload, e);
+}
+
+/* On SIGHUP. systemd may wait for it (Type=notify-reload). */
+static void reload_by_signal(struct server *s) {
+    str applied, pending;
+    err e;
+    char state[64];
+    snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%llu",
+             (unsigned long long)(clock_now_ns() / 1000));
+    notify_send(state);
+    str_init(&applied, ANNOUNCED_MAX_BYTES);
+    str_init(&pending, ANNOUNCED_MAX_BYTES);
+    reload_run(s->reload, &applied, &pending, &e); /* the log has its result */
+    str_fini(&applied);
+    str_fini(&pending);
+    notify_send("READY=1");
 }
 
 static bool stop_signal_came(void) {
     return signals_count() > 0;
 }
 
-int lifecycle_serve(const struct config *c, bool until_stdin_ends, err *e) {
+/* Serves until a stop signal; ERR_DEVICE. */
+static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
+    while (!signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended())) {
+        if (signals_reload()) reload_by_signal(s);
+        model_files_look();
+        flush_ledger(s);
+        if (serving_device_failed(s->serving))
+            return err_set(e, ERR_DEVICE,
+                           "the device failed for good (see the log): stopping, "
+                           "so that a supervisor can start the daemon again");
+    }
+    return 0;
+}
+
+int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, err *e) {
     struct server s = {.config = c, .run_file = {.fd = -1}};
+    atomic_init(&s.shutdown_deadline_s, c->shutdown_deadline_s);
     int rc = signals_open(e);
-    if (!rc) rc = read_keys(&s, e);
+    if (!rc) rc = read_keys(c, &s.keys, e);
+    if (!rc) rc = open_reload(&s, o, e);
     if (!rc) rc = config_registry_path(c, &s.registry, e);
     if (!rc) rc = serving_open(c, &s.serving, e);
     if (!rc) open_store(&s);
@@ -297,14 +404,7 @@ int lifecycle_serve(const struct config *c, bool until_stdin_ends, err *e) {
     if (!rc) rc = serving_start(s.serving, s.api, stop_signal_came, e);
     if (!rc && !signals_count()) {
         announce_ready(&s);
-        while (!rc && !signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended())) {
-            model_files_look();
-            flush_ledger(&s);
-            if (serving_device_failed(s.serving))
-                rc = err_set(e, ERR_DEVICE,
-                             "the device failed for good (see the log): stopping, "
-                             "so that a supervisor can start the daemon again");
-        }
+        rc = serve_requests(&s, o->until_stdin_ends, e);
         drain_requests(&s);
     }
     close_all(&s);

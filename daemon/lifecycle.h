@@ -8,9 +8,16 @@
 
 /* Resolves the models, opens HTTP (so that /livez answers while weights load), loads the engines,
  * serves until SIGTERM or SIGINT, then lets running answers finish within shutdown-deadline-s. A
- * second signal ends them at once. until_stdin_ends: the end of standard input stops it, too.
+ * second signal ends them at once. SIGHUP
+ * reads the configuration again (reload.h). until_stdin_ends: the end of standard input stops it,
+ * too.
  * ERR_DEVICE: a device failed for good, and what ran elsewhere has finished likewise. 0 after an
  * orderly stop. Main thread; frees everything. */
-int lifecycle_serve(const struct config *c, bool until_stdin_ends, err *e);
+struct lifecycle_options {
+    bool until_stdin_ends;
+    int (*read)(void *arg, struct config *c, err *e); /* as struct reload_ops has it */
+    void *arg;
+};
+int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, err *e);
 
 #endif

@@ -58,9 +58,17 @@ static void to_stderr(void *arg, enum log_level level, const char *text) {
     write_line(line, n, sizeof line);
 }
 
-void logsink_open(const char *level) {
-    enum log_level min_level = LOG_LEVEL_INFO;
+static enum log_level level_of(const char *name) {
+    enum log_level level = LOG_LEVEL_INFO;
     for (int i = LOG_LEVEL_DEBUG; i <= LOG_LEVEL_ERROR; i++)
-        if (strcmp(level_names[i], level) == 0) min_level = (enum log_level)i;
-    log_set_sink(is_journal() ? to_journal : to_stderr, NULL, min_level);
+        if (strcmp(level_names[i], name) == 0) level = (enum log_level)i;
+    return level;
+}
+
+void logsink_open(const char *level) {
+    log_set_sink(is_journal() ? to_journal : to_stderr, NULL, level_of(level));
+}
+
+void logsink_set_level(const char *level) {
+    log_set_level(level_of(level));
 }

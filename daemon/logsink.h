@@ -5,5 +5,6 @@
 
 /* level: debug, info, warn or error. Once, before other threads start. */
 void logsink_open(const char *level);
+void logsink_set_level(const char *level); /* any thread */
 
 #endif

@@ -14,6 +14,7 @@ static const struct command commands[] = {
     {"run", "talk to a model, by a daemon of its own if none serves it", cmd_run},
     {"ps", "list the models that are served", cmd_ps},
     {"stop", "stop a daemon", cmd_stop},
+    {"reload", "let a daemon read its configuration again", cmd_reload},
     {"models", "register, list and check models", cmd_models},
     {"rm", "remove a model, with --files its files, too", cmd_rm},
     {"keys", "add, list and revoke API keys", cmd_keys},

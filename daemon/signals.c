@@ -14,9 +14,9 @@
 
 enum { PATIENCE = 3 };
 
-static const int stopping[] = {SIGTERM, SIGINT}, noted[] = {SIGHUP, SIGUSR1, SIGUSR2},
+static const int stopping[] = {SIGTERM, SIGINT}, noted[] = {SIGUSR1, SIGUSR2, SIGHUP},
                  ignored[] = {SIGPIPE, SIGXFSZ, SIGTTOU};
-enum { N_NOTED = sizeof noted / sizeof noted[0] };
+enum { N_NOTED = sizeof noted / sizeof noted[0], N_IGNORED = N_NOTED - 1 };
 
 static int pipe_ends[2] = {-1, -1};
 static volatile sig_atomic_t n_stops, came[N_NOTED];
@@ -68,14 +68,19 @@ int signals_count(void) {
 }
 
 static void log_noted(void) {
-    static const char *const names[N_NOTED] = {"SIGHUP", "SIGUSR1", "SIGUSR2"};
-    for (int i = 0; i < N_NOTED; i++) {
+    static const char *const names[N_IGNORED] = {"SIGUSR1", "SIGUSR2"};
+    for (int i = 0; i < N_IGNORED; i++) {
         if (!came[i]) continue;
         came[i] = 0;
-        log_info("%s is ignored: a changed configuration needs a restart, and the log goes to "
-                 "stderr",
+        log_info("%s is ignored: SIGHUP reloads the configuration, and the log goes to stderr",
                  names[i]);
     }
+}
+
+bool signals_reload(void) {
+    bool asked = came[N_IGNORED];
+    came[N_IGNORED] = 0;
+    return asked;
 }
 
 bool signals_wait(int timeout_ms) {

@@ -1,7 +1,8 @@
 /* signals.h - waiting for SIGTERM and SIGINT, and the handling of a daemon's other signals:
  *
  *   SIGTERM, SIGINT            stop
- *   SIGHUP, SIGUSR1, SIGUSR2   a log line only: there is no reload and no log file to reopen
+ *   SIGHUP                     reload: see signals_reload
+ *   SIGUSR1, SIGUSR2           a log line only: there is no log file to reopen
  *   SIGPIPE, SIGXFSZ           ignored: a lost client or a full file is an error of a write
  *   SIGTTOU                    ignored: logging to a terminal must not stop a background process
  *   SIGBUS                     core/formats/model_file.h: a model's file was truncated
@@ -21,5 +22,6 @@ int signals_count(void); /* stop signals so far */
 /* Waits for a signal, at most timeout_ms (-1: forever). true: a stop signal arrived since the last
  * call. */
 bool signals_wait(int timeout_ms);
+bool signals_reload(void); /* did SIGHUP arrive since the last call? It ends signals_wait, too */
 
 #endif

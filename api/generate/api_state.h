@@ -34,9 +34,17 @@ struct api_names {
                 size_t *n, err *e);
 };
 
+/* Members of api_config that api_apply changes while requests read them. */
+struct api_live {
+    atomic_bool share_prefixes, draft_integers, refuse_ignored;
+    atomic_uint fair_share, max_rerank_documents, resume_buffer_bytes;
+    atomic_int max_priority;
+};
+
 struct api {
     struct http http;
-    struct api_config config; /* version is a copy; http.config has the copies of http's */
+    struct api_config config; /* of the start; version is a copy. What api_apply changes is below */
+    struct api_live live;
     struct model_aliases aliases;
     struct hash128 secret; /* of this process, or of the KV store, so that prefixes of clients have
                               the same names after a restart: keys hashes that clients must not

@@ -81,7 +81,7 @@ static void report_ignored(struct request *r, const struct ignored *list) {
 
 void gen_handle(struct request *r, int (*answer)(struct request *r, const cJSON *body, err *e)) {
     if (resume_request(r->api->resume, r)) return;
-    struct ignored ignored = {.refuse = r->api->config.refuse_ignored};
+    struct ignored ignored = {.refuse = r->api->live.refuse_ignored};
     err e = {0};
     cJSON *body = NULL;
     uint64_t begin_ns = clock_now_ns();

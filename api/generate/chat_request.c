@@ -9,6 +9,7 @@
 #include "api/http/costs.h"
 #include "api/http/json.h"
 #include "api/http/request.h"
+#include "api/http/settings.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -150,7 +151,7 @@ static int render(struct request *r, const struct chat_request *q, struct chat_o
                                   .now = clock_wall_s(),
                                   .work = &r->work};
     /* A template repeats little of its input; this limits a hostile one. */
-    size_t max_bytes = (size_t)r->http->config.max_body_bytes * 2 + 65536;
+    size_t max_bytes = (size_t)r->settings->config.max_body_bytes * 2 + 65536;
     uint64_t begin_ns = clock_now_ns();
     rc = chat_prompt(q->model->chat, &in, max_bytes, text, e);
     costs_add_part(r, PART_TEMPLATE, begin_ns);

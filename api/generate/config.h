@@ -3,6 +3,8 @@
 #define INFERD_API_GENERATE_CONFIG_H
 
 #include "api/http/http_config.h"
+#include "core/base/err.h"
+#include "core/base/str.h"
 #include "core/chat/chat.h"
 #include "core/engine/engine.h"
 
@@ -52,8 +54,12 @@ struct api_config {
     const struct model_admin *admin; /* loads and unloads models; borrowed until api_close; NULL:
                                         the served models do not change */
     const char *model_aliases;       /* model_alias.h; NULL: none. Read by api_open */
-    const char *version;             /* "0.1.0" */
-    kvstore *kv_store;               /* that of the engines; borrowed until api_close; NULL: none */
+    /* Reads the configuration again (daemon/reload.h); NULL: there is none. Pool threads. Adds
+     * names of keys, "a, b": applied ones, and those that need a restart. */
+    int (*reload)(void *reload_arg, str *applied, str *pending, err *e);
+    void *reload_arg;
+    const char *version; /* "0.1.0" */
+    kvstore *kv_store;   /* that of the engines; borrowed until api_close; NULL: none */
 };
 
 #endif

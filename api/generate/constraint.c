@@ -277,7 +277,7 @@ static int finish_grammar(struct making *m, grammar_node root, grammar **out, er
 static int begin_grammar(struct making *m, err *e) {
     m->b = grammar_builder_new();
     if (!m->b) return err_no_memory(e);
-    m->draft_integers = m->r->api->config.draft_integers;
+    m->draft_integers = m->r->api->live.draft_integers;
     grammar_builder_limit(m->b, &m->r->work);
     return 0;
 }

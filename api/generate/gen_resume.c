@@ -22,7 +22,7 @@ void gen_detach(struct gen *g) {
 }
 
 void gen_note_read(struct gen *g) {
-    size_t limit = g->api->config.resume_buffer_bytes;
+    size_t limit = g->api->live.resume_buffer_bytes;
     if (!g->resumes) return;
     str_add_n(&g->sent, str_cstr(&g->out), g->out.len);
     if (g->sent.len <= 2 * limit) return;

@@ -14,8 +14,7 @@
 /* Hashes the key, a byte that no key contains, and the request's own salt. Requests with neither
  * share the salt 0. */
 static int make_salt(const struct request *r, const char *cache_salt, struct hash128 *out, err *e) {
-    const struct api_config *c = &r->api->config;
-    const char *key = c->share_prefixes ? NULL : auth_key(r);
+    const char *key = r->api->live.share_prefixes ? NULL : auth_key(r);
     *out = (struct hash128){0, 0};
     if (!key && !cache_salt) return 0;
     size_t n_key = key ? strlen(key) : 0, n_salt = cache_salt ? strlen(cache_salt) : 0;
@@ -31,7 +30,7 @@ static int make_salt(const struct request *r, const char *cache_salt, struct has
 
 /* Names the client: its key, and where it is configured its address or what its gateway says. */
 static int set_client(const struct request *r, struct engine_params *p, err *e) {
-    enum fair_share by = r->api->config.fair_share;
+    enum fair_share by = (enum fair_share)r->api->live.fair_share;
     const char *key = auth_key(r), *id = "";
     char address[ADDRESS_TEXT_BYTES];
     str text;
@@ -53,7 +52,7 @@ static int set_client(const struct request *r, struct engine_params *p, err *e) 
 }
 
 int limits_apply(const struct request *r, const char *cache_salt, struct engine_params *p, err *e) {
-    int most = r->api->config.max_priority;
+    int most = r->api->live.max_priority;
     if (p->priority > most)
         return err_set_param(
             e, ERR_INVALID, "priority",

@@ -134,7 +134,7 @@ static int encode_pairs(const struct encoder *c, const struct rank_pair *pairs, 
 }
 
 int rank_check_number(const struct request *r, size_t n, const char *param, err *e) {
-    const uint32_t most = r->api->config.max_rerank_documents;
+    const uint32_t most = r->api->live.max_rerank_documents;
     if (n <= most) return 0;
     return err_set_param(e, ERR_INVALID, param,
                          "Invalid value for '%s': expected at most %u documents, but got %zu.",

@@ -37,11 +37,12 @@ struct address address_of(const struct sockaddr *from) {
         memcpy(&in, from, sizeof in);
         return from_v6(&in.sin6_addr);
     }
-    return (struct address){0};
+    return (struct address){.family = from && from->sa_family == AF_UNIX ? ADDRESS_UNIX : 0};
 }
 
 struct client_network address_network(const struct address *a) {
     struct client_network n = {{a->family}};
+    if (a->family == ADDRESS_UNIX) n.bytes[0] = 0;
     memcpy(n.bytes + 1, a->bytes, a->family == 4 ? 4 : 8);
     return n;
 }
@@ -70,8 +71,10 @@ bool address_parse(const char *text, size_t n, struct address *out) {
 }
 
 const char *address_text(const struct address *a, char out[ADDRESS_TEXT_BYTES]) {
-    if (!a->family ||
-        !inet_ntop(a->family == 4 ? AF_INET : AF_INET6, a->bytes, out, ADDRESS_TEXT_BYTES))
+    if (a->family == ADDRESS_UNIX)
+        memcpy(out, "unix", sizeof "unix");
+    else if (!a->family ||
+             !inet_ntop(a->family == 4 ? AF_INET : AF_INET6, a->bytes, out, ADDRESS_TEXT_BYTES))
         memcpy(out, "unknown", sizeof "unknown");
     return out;
 }
@@ -82,6 +85,10 @@ const char *address_text(const struct address *a, char out[ADDRESS_TEXT_BYTES]) 
 static bool parse_network(const char *text, size_t n, struct network *out) {
     const char *slash = memchr(text, '/', n);
     size_t n_address = slash ? (size_t)(slash - text) : n, n_bits = n - n_address;
+    if (n == 4 && memcmp(text, "unix", 4) == 0) {
+        *out = (struct network){.address = {.family = ADDRESS_UNIX}};
+        return true;
+    }
     bool written_as_v6 = memchr(text, ':', n_address) != NULL;
     if (!address_parse(text, n_address, &out->address)) return false;
     unsigned most = written_as_v6 ? 128 : 32;
@@ -115,7 +122,7 @@ int networks_parse(const char *text, struct networks *out, err *e) {
             networks_fini(out);
             return err_set_param(e, ERR_INVALID, "trusted_proxies",
                                  "\"%.*s\" is neither an IP address (127.0.0.1, ::1) nor a range "
-                                 "(10.0.0.0/8, fd00::/8)",
+                                 "(10.0.0.0/8, fd00::/8) nor unix",
                                  n > 64 ? 64 : (int)n, s);
         }
         s += n;

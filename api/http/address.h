@@ -12,11 +12,11 @@
 
 struct sockaddr;
 
-enum { ADDRESS_TEXT_BYTES = 48 };
+enum { ADDRESS_TEXT_BYTES = 48, ADDRESS_UNIX = 1 };
 
 /* IPv4-mapped IPv6 addresses are held as IPv4. */
 struct address {
-    uint8_t family; /* 4, 6; 0: unknown */
+    uint8_t family; /* 4, 6; ADDRESS_UNIX: a socket file's client; 0: unknown */
     uint8_t bytes[16];
 };
 
@@ -45,8 +45,8 @@ struct networks {
     size_t n;
 };
 
-/* Reads "10.0.0.0/8, ::1": addresses and CIDR ranges, separated by commas or spaces. NULL and ""
- * are the empty list. ERR_INVALID, ERR_NOMEM: out is zeroed. */
+/* Reads "10.0.0.0/8, ::1, unix": addresses, CIDR ranges and clients of socket files, separated by
+ * commas or spaces. NULL and "" are the empty list. ERR_INVALID, ERR_NOMEM: out is zeroed. */
 int networks_parse(const char *text, struct networks *out, err *e);
 void networks_fini(struct networks *l);
 /* false for an unknown address. */

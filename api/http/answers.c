@@ -19,6 +19,12 @@ void answers_init(struct answers *as, uint64_t max_bytes) {
     as->max_bytes = max_bytes;
 }
 
+void answers_set_max(struct answers *as, uint64_t max_bytes) {
+    pthread_mutex_lock(&as->mu);
+    as->max_bytes = max_bytes;
+    pthread_mutex_unlock(&as->mu);
+}
+
 void answers_fini(struct answers *as) {
     pthread_mutex_destroy(&as->mu);
 }

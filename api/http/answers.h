@@ -35,7 +35,8 @@ struct answers {
 };
 
 void answers_init(struct answers *as, uint64_t max_bytes);
-void answers_fini(struct answers *as); /* nothing is held any more */
+void answers_set_max(struct answers *as, uint64_t max_bytes); /* for what is added later */
+void answers_fini(struct answers *as);                        /* nothing is held any more */
 
 /* Sets the size of h to bytes. false: the limit does not allow more; nothing changed. A smaller
  * value always succeeds; 0 ends the hold. */

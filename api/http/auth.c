@@ -6,6 +6,7 @@
 #include "api/http/origin.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
+#include "api/http/settings.h"
 #include "core/base/clock.h"
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ static const char *given_key(const struct request *r) {
 /* Does every request need a key? */
 static bool keys_are_needed(const struct request *r) {
     const struct http_keys *more = r->http->setup.keys;
-    return r->http->config.n_api_keys || (more && more->in_use(r->api));
+    return r->settings->config.n_api_keys || (more && more->in_use(r->api));
 }
 
 const char *auth_key(const struct request *r) {
@@ -45,14 +46,17 @@ const char *auth_key(const struct request *r) {
 }
 
 /* A key of the configuration. Every one is compared. */
-static bool find_configured(const struct http_config *c, const char *given, struct http_key *out) {
+static bool find_configured(const struct request *r, const char *given, struct http_key *out) {
+    const struct http_config *c = &r->settings->config;
     for (size_t i = 0; i < c->n_api_keys; i++) {
         if (!is_same_key(given, strlen(given), c->api_keys[i])) continue;
         bool admin = i >= c->n_api_keys - c->n_admin_keys;
-        out->number = (uint32_t)i + 1;
-        out->id = -(int64_t)out->number;
+        uint32_t slot = r->settings->slots[i], n_first = r->http->key_slots.n_first;
+        /* The numbers after the first keys are those of the owner's keys. */
+        out->number = slot < n_first ? slot + 1 : KEY_LATE_NUMBER + slot;
+        out->id = -(int64_t)slot - 1;
         out->scopes = KEY_ALL_SCOPES & ~(admin ? 0u : (unsigned)KEY_ADMIN);
-        snprintf(out->name, sizeof out->name, "%u", out->number);
+        snprintf(out->name, sizeof out->name, "%u", slot + 1);
     }
     return out->number != 0;
 }
@@ -64,7 +68,7 @@ static enum auth_failure find_key(struct request *r, const char *given, uint64_t
     const struct http_keys *more = h->setup.keys;
     enum key_result result = more ? more->find(r->api, given, &r->key) : KEY_UNKNOWN;
     if (result == KEY_OK) {
-        r->key.number += (uint32_t)h->config.n_api_keys;
+        r->key.number += h->key_slots.n_first;
         return AUTH_N_FAILURES;
     }
     memset(&r->key, 0, sizeof r->key);
@@ -75,7 +79,7 @@ static enum auth_failure find_key(struct request *r, const char *given, uint64_t
     }
     if (result == KEY_EXPIRED) return AUTH_EXPIRED;
     if (result == KEY_REVOKED) return AUTH_REVOKED;
-    return find_configured(&h->config, given, &r->key) ? AUTH_N_FAILURES : AUTH_UNKNOWN;
+    return find_configured(r, given, &r->key) ? AUTH_N_FAILURES : AUTH_UNKNOWN;
 }
 
 static bool check_scope(struct request *r) {
@@ -162,11 +166,6 @@ static bool is_listed_name(const char *list, const char *host, size_t n) {
     return false;
 }
 
-static bool listens_locally(const struct http_config *c) {
-    return strncmp(c->host, "127.", 4) == 0 || strcmp(c->host, "::1") == 0 ||
-           strcmp(c->host, "localhost") == 0;
-}
-
 static bool is_own_page(const struct request *r) {
     const char *header = request_header(r, "Origin"), *host = request_host(r);
     struct origin origin;
@@ -175,9 +174,8 @@ static bool is_own_page(const struct request *r) {
 }
 
 bool auth_is_admin(const struct request *r) {
-    const struct http_config *c = &r->http->config;
     if (r->key.number || keys_are_needed(r)) return r->key.scopes & KEY_ADMIN;
-    return listens_locally(c) && is_own_page(r) && !request_header(r, "X-Forwarded-For") &&
+    return http_is_local(r->http) && is_own_page(r) && !request_header(r, "X-Forwarded-For") &&
            !request_header(r, "Forwarded");
 }
 
@@ -210,10 +208,10 @@ static bool is_accepted_host(const struct http_config *c, const char *host) {
  * A page can set X-Forwarded-Host, and its browser may run at a trusted proxy's address, but it
  * cannot set Host: so both are checked. */
 bool auth_check_host(struct request *r) {
-    const struct http_config *c = &r->http->config;
+    const struct http_config *c = &r->settings->config;
     const char *host = request_header(r, "Host"), *forwarded = request_host(r);
     bool listed = c->allowed_hosts && *c->allowed_hosts;
-    if (!listed && (!listens_locally(c) || keys_are_needed(r))) return true;
+    if (!listed && (!http_is_local(r->http) || keys_are_needed(r))) return true;
     if ((!host || is_accepted_host(c, host)) && (!forwarded || is_accepted_host(c, forwarded)))
         return true;
     reply_error(r, &(struct api_error){403, "invalid_request_error", "host_not_allowed", NULL,
@@ -232,7 +230,7 @@ bool auth_check_host(struct request *r) {
  * Programs send no Origin and are not affected. */
 bool auth_check_origin(struct request *r) {
     const char *header = request_header(r, "Origin");
-    if (is_own_page(r) || origins_hold(&r->http->origins, header)) return true;
+    if (is_own_page(r) || origins_hold(&r->settings->origins, header)) return true;
     reply_error(r, &(struct api_error){403, "invalid_request_error", "origin_not_allowed", NULL,
                                        "Requests from pages of other sites are refused: the Origin "
                                        "header does not match the Host header. The daemon's "

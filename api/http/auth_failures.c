@@ -11,7 +11,7 @@ static const uint64_t minute_ns = UINT64_C(60000000000);
 
 void auth_failures_init(struct auth_failures *f, uint32_t per_minute) {
     memset(f, 0, sizeof *f);
-    f->per_minute = per_minute;
+    atomic_init(&f->per_minute, per_minute);
     pthread_mutex_init(&f->mu, NULL);
     if (getentropy(&f->seed, sizeof f->seed)) f->seed = clock_now_ns();
 }
@@ -45,11 +45,12 @@ uint32_t auth_failures_wait_s(struct auth_failures *f, const struct address *cli
                               uint64_t now_ns) {
     struct client_network from = address_network(client);
     struct failure_slot *slot;
-    if (!f->per_minute) return 0;
+    uint32_t per_minute = atomic_load(&f->per_minute);
+    if (!per_minute) return 0;
     pthread_mutex_lock(&f->mu);
     uint64_t missing = missing_ns(f, &from, now_ns, &slot);
     pthread_mutex_unlock(&f->mu);
-    uint64_t after = missing + minute_ns / f->per_minute;
+    uint64_t after = missing + minute_ns / per_minute;
     return after <= minute_ns ? 0 : (uint32_t)((after - minute_ns) / UINT64_C(1000000000)) + 1;
 }
 
@@ -57,11 +58,11 @@ void auth_failures_add(struct auth_failures *f, enum auth_failure why, const str
                        uint64_t now_ns) {
     struct client_network from = address_network(client);
     struct failure_slot *slot;
+    uint32_t per_minute = atomic_load(&f->per_minute);
     atomic_fetch_add(&f->counts[why], 1);
-    if (!f->per_minute || (why != AUTH_UNKNOWN && why != AUTH_EXPIRED && why != AUTH_REVOKED))
-        return;
+    if (!per_minute || (why != AUTH_UNKNOWN && why != AUTH_EXPIRED && why != AUTH_REVOKED)) return;
     pthread_mutex_lock(&f->mu);
-    uint64_t missing = missing_ns(f, &from, now_ns, &slot) + minute_ns / f->per_minute;
+    uint64_t missing = missing_ns(f, &from, now_ns, &slot) + minute_ns / per_minute;
     slot->from = from;
     slot->full_ns = now_ns + (missing < minute_ns ? missing : minute_ns);
     pthread_mutex_unlock(&f->mu);

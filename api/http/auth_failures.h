@@ -26,8 +26,8 @@ enum auth_failure {
 enum { AUTH_FAILURE_SLOTS = 1024, AUTH_FAILURE_WAYS = 8 };
 
 struct auth_failures {
-    uint32_t per_minute; /* constant; 0: no limit */
-    uint64_t seed;       /* constant: of the slots */
+    atomic_uint per_minute; /* 0: no limit */
+    uint64_t seed;          /* constant: of the slots */
     atomic_uint_least64_t counts[AUTH_N_FAILURES];
     pthread_mutex_t mu; /* guards slots */
     struct failure_slot {

@@ -22,6 +22,12 @@ void conns_fini(struct conns *cs) {
     pthread_mutex_destroy(&cs->mu);
 }
 
+void conns_set(struct conns *cs, const struct conns_config *config) {
+    pthread_mutex_lock(&cs->mu);
+    cs->config = *config;
+    pthread_mutex_unlock(&cs->mu);
+}
+
 /* ---- addresses ---- */
 
 static struct conn **bucket_of(struct conns *cs, const struct client_network *a) {
@@ -122,8 +128,8 @@ static bool evict_conn(struct conns *cs, bool reserved) {
 bool conns_admit(struct conns *cs, const struct sockaddr *from) {
     struct address peer = address_of(from);
     struct client_network a = address_network(&peer);
-    bool proxy = cs->config.proxies && networks_hold(cs->config.proxies, &peer);
     pthread_mutex_lock(&cs->mu);
+    bool proxy = cs->config.proxies && networks_hold(cs->config.proxies, &peer);
     bool per_address = !proxy && address_full(cs, &a);
     bool full = cs->n_open >= (uint64_t)cs->config.max + CONNS_RESERVE + CONNS_CLOSING;
     if (per_address)
@@ -258,6 +264,7 @@ void conns_evict(struct conns *cs) {
 void conns_get(struct conns *cs, struct conns_counts *out) {
     pthread_mutex_lock(&cs->mu);
     *out = cs->counts;
+    out->max_per_address = cs->config.max_per_address;
     for (int s = 0; s < CONN_N_STATES; s++)
         for (const struct conn *c = cs->lists[s].first; c; c = c->next) {
             out->open[s] += !c->shut;

@@ -69,6 +69,7 @@ struct conns_counts {
     uint64_t open[CONN_N_STATES]; /* now; without those that are shut down */
     uint64_t receiving;           /* now; of CONN_WAITING, those whose first line has arrived */
     uint64_t accepted, reaped, evicted, reserved, refused_full, refused_address;
+    uint32_t max_per_address; /* as configured now */
 };
 
 struct conns_config {
@@ -82,9 +83,9 @@ struct conns_config {
 };
 
 struct conns {
-    struct conns_config config; /* constant */
-    uint64_t seed;              /* constant: of the buckets */
+    uint64_t seed;      /* constant: of the buckets */
     pthread_mutex_t mu; /* guards all below and every conn, except what only its own thread uses */
+    struct conns_config config; /* max and fresh_ns are constant */
     struct conn_list {
         struct conn *first, *last;
     } lists[CONN_N_STATES];
@@ -96,6 +97,9 @@ struct conns {
 
 /* Never fails. */
 void conns_init(struct conns *cs, const struct conns_config *config);
+/* A changed configuration, from now on; max and fresh_ns are as before. The previous proxies are
+ * not used any more when this returns. */
+void conns_set(struct conns *cs, const struct conns_config *config);
 /* No connection may be open any more. */
 void conns_fini(struct conns *cs);
 

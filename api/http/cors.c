@@ -4,6 +4,7 @@
 #include "api/http/framing.h"
 #include "api/http/http.h"
 #include "api/http/request.h"
+#include "api/http/settings.h"
 
 #include <string.h>
 
@@ -41,7 +42,7 @@ static const char *allowed_headers(const struct request *r) {
 }
 
 size_t cors_headers(const struct request *r, struct cors_header out[CORS_MAX_HEADERS]) {
-    const struct origin_list *allowed = &r->http->origins;
+    const struct origin_list *allowed = &r->settings->origins;
     const char *origin = request_header(r, "Origin");
     size_t n = 0;
     if (!allowed->any && !allowed->null && !allowed->n) return 0;

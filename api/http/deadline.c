@@ -3,6 +3,7 @@
 #include "api/http/error.h"
 #include "api/http/http.h"
 #include "api/http/request.h"
+#include "api/http/settings.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ static bool parse_ms(const char *text, uint64_t *ms) {
 }
 
 bool request_read_deadline(struct request *r) {
-    uint64_t most_ns = r->http->config.request_timeout_s * UINT64_C(1000000000), ms;
+    uint64_t most_ns = r->settings->config.request_timeout_s * UINT64_C(1000000000), ms;
     const char *given = request_header(r, TIMEOUT_HEADER);
     if (given && !parse_ms(given, &ms)) {
         reply_error(r, &(struct api_error){400, "invalid_request_error", NULL, TIMEOUT_HEADER,

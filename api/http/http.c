@@ -70,6 +70,7 @@ static void destroy_request(struct watched *w) {
     struct request *r = (struct request *)w;
     request_drop_body(r);
     str_fini(&r->reply.body);
+    settings_drop(r->settings);
     free(r);
 }
 
@@ -99,8 +100,15 @@ static void on_header(void *arg, const char *name, const char *value) {
 }
 
 static void read_forwarded(struct request *r) {
-    struct forwarding f = {&r->forwarded, &r->http->proxies};
+    struct forwarding f = {&r->forwarded, &r->settings->proxies};
     if (networks_hold(f.trusted, &r->conn->peer)) request_header_each(r, on_header, &f);
+}
+
+static const struct settings *current_settings(struct http *h) {
+    pthread_mutex_lock(&h->settings_mu);
+    const struct settings *s = settings_hold(h->settings);
+    pthread_mutex_unlock(&h->settings_mu);
+    return s;
 }
 
 static struct request *begin_request(struct http *h, struct MHD_Connection *connection,
@@ -116,7 +124,8 @@ static struct request *begin_request(struct http *h, struct MHD_Connection *conn
     r->connection = connection;
     r->conn = c;
     r->start_ns = clock_now_ns();
-    str_init(&r->body, (size_t)h->config.max_body_bytes);
+    r->settings = current_settings(h);
+    str_init(&r->body, (size_t)r->settings->config.max_body_bytes);
     str_init(&r->reply.body, REPLY_MAX_BYTES);
     snprintf(r->method, sizeof r->method, "%s", method);
     url += c->n_origin; /* the origin has no escapes, so decoding has not changed its length */
@@ -296,7 +305,7 @@ static enum MHD_Result send_reply(struct request *r) {
 static void refuse_body(struct request *r) {
     char message[96];
     snprintf(message, sizeof message, "The request body is larger than %llu bytes.",
-             (unsigned long long)r->http->config.max_body_bytes);
+             (unsigned long long)r->settings->config.max_body_bytes);
     r->discard_body = true;
     reply_error(
         r, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL, message});
@@ -327,7 +336,7 @@ static enum MHD_Result on_headers(struct request *r, const char *method, const c
     uint64_t announced = length ? strtoull(length, NULL, 10) : 0;
     bool framed = head_check(r, method, version);
     if (framed && route_check(r) && check_reserve(r) && check_client(r) &&
-        announced > r->http->config.max_body_bytes)
+        announced > r->settings->config.max_body_bytes)
         refuse_body(r);
     if (!r->reply.status) return MHD_YES;
     r->discard_body = true;
@@ -346,13 +355,13 @@ static bool count_body_bytes(struct request *r) {
     r->kept_bytes = kept;
     if (!more) return true;
     return atomic_fetch_add(&r->http->n_body_bytes, more) + more <=
-           r->http->config.max_body_bytes * BODIES_AT_ONCE;
+           r->settings->config.max_body_bytes * BODIES_AT_ONCE;
 }
 
 static enum MHD_Result on_body(struct request *r, const char *bytes, size_t *n) {
     r->body_bytes += *n;
     conns_moved(&r->http->conns, r->conn, r->start_ns, r->body_bytes);
-    if (!r->discard_body && r->body_bytes > r->http->config.max_body_bytes) refuse_body(r);
+    if (!r->discard_body && r->body_bytes > r->settings->config.max_body_bytes) refuse_body(r);
     if (!r->discard_body && !count_body_bytes(r)) {
         r->discard_body = true;
         request_drop_body(r);
@@ -467,6 +476,11 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
         }
         c->fd = fd ? fd->connect_fd : -1;
         c->connection = connection;
+        const struct settings *s = current_settings(h);
+        if (s->config.idle_timeout_s != h->config.idle_timeout_s)
+            MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                                      (unsigned)s->config.idle_timeout_s);
+        settings_drop(s);
         conns_open(&h->conns, c, from ? from->client_addr : NULL);
     } else if (c) {
         conns_close(&h->conns, c);
@@ -491,7 +505,7 @@ static void on_tick(void *arg) {
         log_warn("connections are at a limit (max_connections = %u, max_per_address = "
                  "%u): %llu idle ones were closed, %llu could only request health, %llu "
                  "were refused, and %llu because of their address",
-                 h->conns.config.max, h->conns.config.max_per_address,
+                 h->config.max_connections, now.max_per_address,
                  (unsigned long long)(now.evicted - was->evicted),
                  (unsigned long long)(now.reserved - was->reserved),
                  (unsigned long long)(now.refused_full - was->refused_full),
@@ -525,32 +539,11 @@ static void on_log(void *cls, const char *fmt, va_list ap) {
 
 /* ---- the server ---- */
 
-static void free_config(struct http_config *c) {
-    free((char *)c->host);
-    free((char *)c->allowed_hosts);
-    for (size_t i = 0; c->api_keys && i < c->n_api_keys; i++)
-        free((char *)c->api_keys[i]);
-    free((void *)c->api_keys);
-}
-
-static int copy_config(struct http_config *to, const struct http_config *from, err *e) {
-    *to = *from;
-    to->allowed_origins = to->trusted_proxies = NULL; /* kept as http.origins and proxies */
-    to->host = mem_strdup(from->host);
-    to->allowed_hosts = mem_strdup(from->allowed_hosts ? from->allowed_hosts : "");
-    char **keys = mem_new(from->n_api_keys, sizeof *keys);
-    to->api_keys = (const char *const *)keys;
-    bool ok = to->host && to->allowed_hosts && keys;
-    for (size_t i = 0; keys && i < from->n_api_keys; i++)
-        ok &= (keys[i] = mem_strdup(from->api_keys[i])) != NULL;
-    return ok ? 0 : err_no_memory(e);
-}
-
-static int start_daemon(struct http *h, int family, err *e) {
+static int start_listener(struct http *h, struct listener *l, err *e) {
     const struct http_config *c = &h->config;
     unsigned threads = c->n_threads ? c->n_threads : 1;
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-                     (family == AF_INET6 ? MHD_USE_IPv6 : 0);
+                     (l->family == AF_INET6 ? MHD_USE_IPv6 : 0);
     /* 1 is as strict as RFC 9112; 2 and 3 refuse what it allows. Before 1.0 the only such option
      * answers twice what it refuses: see http_head.c. */
     struct MHD_OptionItem more[] = {
@@ -560,83 +553,139 @@ static int start_daemon(struct http *h, int family, err *e) {
         {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)threads, NULL},
         {MHD_OPTION_END, 0, NULL}
     };
-    h->daemon->mhd = MHD_start_daemon(
+    l->mhd = MHD_start_daemon(
         flags, 0, accept_policy, h, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
-        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->daemon->listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
-        MHD_OPTION_URI_LOG_CALLBACK, head_on_target, h, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
+        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_URI_LOG_CALLBACK, head_on_target,
+        h, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
         (c->max_connections + CONNS_RESERVE + CONNS_CLOSING + 1) * threads,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)c->max_header_bytes * 2 + IO_BUFFER_BYTES,
         MHD_OPTION_ARRAY, more, MHD_OPTION_END);
-    if (h->daemon->mhd) return 0;
+    if (l->mhd) return 0;
     return err_set(e, ERR_IO, "cannot start the HTTP threads: %s", strerror(errno));
+}
+
+static struct conns_config conns_config_of(const struct settings *s) {
+    const struct http_config *c = &s->config;
+    const uint64_t second = UINT64_C(1000000000);
+    return (struct conns_config){.max = c->max_connections,
+                                 .max_per_address = c->max_per_address,
+                                 .wait_ns = c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
+                                 .reserve_ns = RESERVE_WAIT_S * second,
+                                 .body_ns = BODY_GRACE_S * second,
+                                 .proxies = &s->proxies,
+                                 .fresh_ns = FRESH_MS * second / 1000};
 }
 
 int http_open(struct http *h, const struct http_setup *setup, err *e) {
     const struct http_config *c = setup->config;
-    const uint64_t second = UINT64_C(1000000000);
-    for (size_t i = 0; i < c->n_api_keys; i++)
-        if (!*c->api_keys[i])
-            return err_set_param(e, ERR_INVALID, "api_keys", "an API key must not be empty");
     h->setup = *setup;
+    h->config = *c;
+    h->config.host = h->config.allowed_hosts = h->config.allowed_origins = NULL;
+    h->config.trusted_proxies = h->config.listen = NULL;
+    h->config.listen_fds = NULL;
+    h->config.api_keys = NULL;
+    pthread_mutex_init(&h->settings_mu, NULL);
     answers_init(&h->answers, c->max_answer_bytes);
     ignored_counts_init(&h->ignored);
     recent_init(&h->recent);
     quotas_init(&h->quotas);
     auth_failures_init(&h->auth_failures, c->key_failures_per_minute);
-    conns_init(&h->conns, &(struct conns_config){c->max_connections, c->max_per_address,
-                                                 c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
-                                                 RESERVE_WAIT_S * second, BODY_GRACE_S * second,
-                                                 &h->proxies, FRESH_MS * second / 1000});
-    int family, rc = copy_config(&h->config, c, e);
-    if (!rc) rc = origins_parse(c->allowed_origins, &h->origins, e);
-    if (!rc) rc = networks_parse(c->trusted_proxies, &h->proxies, e);
+    conns_init(&h->conns, &(struct conns_config){0});
+    int rc = settings_new(c, &h->key_slots, &h->settings, e);
+    if (rc) return rc;
+    h->key_slots.n_first = h->key_slots.n;
+    const struct conns_config limits = conns_config_of(h->settings);
+    conns_set(&h->conns, &limits);
     h->daemon = mem_new(1, sizeof *h->daemon);
     if (!h->daemon) return err_no_memory(e);
-    h->daemon->listen_fd = -1;
+    for (size_t i = 0; i < HTTP_MAX_LISTENERS; i++)
+        h->daemon->listeners[i].fd = -1;
     struct watch_config wc = {.keepalive_ms = c->keepalive_ms,
                               .suspend = suspend_connection,
                               .resume = resume_connection,
                               .destroy = destroy_request,
                               .tick = on_tick,
                               .tick_arg = h};
-    if (!rc) rc = watch_open(&wc, &h->watch, e);
+    rc = watch_open(&wc, &h->watch, e);
     if (!rc) rc = prepare_open(h, e);
-    if (!rc) rc = listen_open(&h->config, &h->daemon->listen_fd, e);
+    if (!rc) rc = listen_open(c, h->daemon, e);
+    h->daemon->local = true;
+    for (size_t i = 0; i < h->daemon->n; i++)
+        h->daemon->local &= listen_is_local(&h->daemon->listeners[i]);
+    for (size_t i = 0; i < h->daemon->n && !rc; i++)
+        rc = start_listener(h, &h->daemon->listeners[i], e);
+    return rc;
+}
+
+int http_apply(struct http *h, const struct http_config *config, err *e) {
+    struct http_config c = *config;
+    struct settings *s, *old;
+    c.max_connections = h->config.max_connections;
+    c.max_header_bytes = h->config.max_header_bytes;
+    int rc = settings_new(&c, &h->key_slots, &s, e);
     if (rc) return rc;
-    h->daemon->port = listen_port(h->daemon->listen_fd, &family);
-    return start_daemon(h, family, e);
+    const struct conns_config limits = conns_config_of(s);
+    pthread_mutex_lock(&h->settings_mu);
+    old = h->settings;
+    h->settings = s;
+    pthread_mutex_unlock(&h->settings_mu);
+    conns_set(&h->conns, &limits);
+    answers_set_max(&h->answers, c.max_answer_bytes);
+    atomic_store(&h->auth_failures.per_minute, c.key_failures_per_minute);
+    watch_set_keepalive(h->watch, c.keepalive_ms);
+    settings_drop(old);
+    return 0;
 }
 
 uint16_t http_port(const struct http *h) {
-    return h->daemon->port;
+    struct http_address at = {0};
+    for (size_t i = 0; http_get_address(h, i, &at) && !at.port; i++)
+        ;
+    return at.port;
+}
+
+bool http_get_address(const struct http *h, size_t i, struct http_address *out) {
+    if (i >= h->daemon->n) return false;
+    *out = h->daemon->listeners[i].at;
+    return true;
+}
+
+bool http_is_local(const struct http *h) {
+    return h->daemon->local;
 }
 
 uint32_t http_n_active(const struct http *h) {
     return atomic_load(&h->n_active);
 }
 
+/* Ends requests and threads. The library's threads accept until they end: MHD_quiesce_daemon of
+ * 0.9.75 races with them for their epoll sets and aborts. Whoever connects meanwhile gets a 503. */
+static void stop_listeners(struct http *h) {
+    struct http_daemon *d = h->daemon;
+    atomic_store(&h->closing, true);
+    work_pool_stop(h->pool);
+    watch_release_all(h->watch);
+    for (int i = 0; i < CLOSE_WAIT_MS / 5 && http_n_active(h); i++)
+        nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
+    /* No connection may be suspended, or lent to a pool thread, any more. */
+    work_pool_close(h->pool);
+    for (size_t i = 0; i < d->n; i++) {
+        if (!d->listeners[i].mhd) continue;
+        MHD_stop_daemon(d->listeners[i].mhd); /* closes the listening socket */
+        d->listeners[i].fd = -1;
+    }
+}
+
 void http_close(struct http *h) {
     struct http_daemon *d = h->daemon;
     if (!d) return;
-    if (d->mhd) {
-        /* The library's threads accept until they end: MHD_quiesce_daemon of 0.9.75 races with them
-         * for their epoll sets and aborts. Whoever connects meanwhile gets a 503. */
-        atomic_store(&h->closing, true);
-        work_pool_stop(h->pool);
-        watch_release_all(h->watch);
-        for (int i = 0; i < CLOSE_WAIT_MS / 5 && http_n_active(h); i++)
-            nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
-        /* No connection may be suspended, or lent to a pool thread, any more. */
-        work_pool_close(h->pool);
-        MHD_stop_daemon(d->mhd); /* closes the listening socket */
-        d->listen_fd = -1;
-    }
+    if (d->n && d->listeners[0].mhd) stop_listeners(h);
     work_pool_close(h->pool);
     work_pool_free(h->pool);
     watch_close(h->watch);
-    if (d->listen_fd >= 0) close(d->listen_fd);
+    for (size_t i = 0; i < HTTP_MAX_LISTENERS; i++)
+        listen_close(&d->listeners[i]);
     free(d);
     h->daemon = NULL;
     h->pool = NULL;
@@ -651,7 +700,7 @@ void http_fini(struct http *h) {
     auth_failures_fini(&h->auth_failures);
     quotas_fini(&h->quotas);
     conns_fini(&h->conns);
-    origins_fini(&h->origins);
-    networks_fini(&h->proxies);
-    free_config(&h->config);
+    settings_drop(h->settings);
+    key_slots_fini(&h->key_slots);
+    pthread_mutex_destroy(&h->settings_mu);
 }

@@ -1,11 +1,11 @@
 /* http.h - the HTTP server: connections, requests, replies. It knows no endpoint: its owner gives
  * it the table of routes.
  *
- * THREAD SAFETY: http_* from the daemon's main thread, except http_n_active: any thread. */
+ * THREAD SAFETY: http_* from the daemon's main thread, except http_n_active: any thread, and
+ * http_apply: any thread, one at a time. */
 #ifndef INFERD_API_HTTP_HTTP_H
 #define INFERD_API_HTTP_HTTP_H
 
-#include "api/http/address.h"
 #include "api/http/answers.h"
 #include "api/http/auth_failures.h"
 #include "api/http/conns.h"
@@ -13,9 +13,9 @@
 #include "api/http/http_config.h"
 #include "api/http/ignored.h"
 #include "api/http/key.h"
-#include "api/http/origin.h"
 #include "api/http/quota.h"
 #include "api/http/recent.h"
+#include "api/http/settings.h"
 #include "api/http/watch.h"
 #include "api/http/work_pool.h"
 #include "core/base/err.h"
@@ -29,6 +29,16 @@ struct request;
 struct request_usage;
 struct route;
 struct http_daemon;
+
+enum { HTTP_MAX_LISTENERS = 8, HTTP_PATH_BYTES = 108 };
+
+/* Where the server listens. */
+struct http_address {
+    char host[80]; /* as configured, or numeric; "": it is a socket file */
+    uint16_t port;
+    bool tls;
+    char path[HTTP_PATH_BYTES];
+};
 
 enum { HTTP_MAX_ROUTES = COST_ROUTES - 1, HTTP_N_CODES = 20 };
 
@@ -51,11 +61,12 @@ struct http_setup {
 
 /* State of the server, embedded in its owner. Zeroed before http_open. */
 struct http {
-    struct http_config config; /* strings and keys are copies */
+    struct http_config config; /* of the start: what http_apply does not change. No strings */
     struct http_setup setup;
     struct http_daemon *daemon; /* http_int.h */
-    struct origin_list origins; /* constant: of config.allowed_origins */
-    struct networks proxies;    /* constant: of config.trusted_proxies */
+    pthread_mutex_t settings_mu;
+    struct settings *settings;  /* for new requests; guarded by settings_mu */
+    struct key_slots key_slots; /* n_first is constant; the rest is http_apply's */
     struct conns conns;
     watch *watch;
     work_pool *pool;
@@ -73,10 +84,18 @@ struct http {
     atomic_uint_least64_t n_requests[COST_ROUTES][HTTP_N_CODES]; /* by route, status */
 };
 
-/* Binds and starts the threads. On failure the caller closes and ends h as well. ERR_IO: the port
- * is taken (the message names it). */
+/* Binds and starts the threads, n_threads for each address. On failure the caller closes and ends h
+ * as well. ERR_IO: the port is taken (the message names it). */
 int http_open(struct http *h, const struct http_setup *setup, err *e);
-uint16_t http_port(const struct http *h);
+/* New requests have these settings; those that run keep theirs. Addresses, threads,
+ * max_connections, max_header_bytes and prepare_queue stay as they are. ERR_INVALID: param is a
+ * field, and nothing changes. */
+int http_apply(struct http *h, const struct http_config *config, err *e);
+uint16_t http_port(const struct http *h); /* the first one; 0: there is none */
+/* The i-th address. false: there are fewer. */
+bool http_get_address(const struct http *h, size_t i, struct http_address *out);
+/* Can all addresses be reached from this machine alone? Any thread. */
+bool http_is_local(const struct http *h);
 uint32_t http_n_active(const struct http *h);
 /* Ends all requests and threads. Answers may still be held. */
 void http_close(struct http *h);

@@ -6,10 +6,13 @@
 #include <stdint.h>
 
 struct http_config {
-    const char *host;   /* address to bind, "127.0.0.1" */
-    uint16_t port;      /* 0: any free port, see http_port */
-    int listen_fd;      /* a socket that already listens, borrowed during http_open; 0: none,
-                           host and port are bound */
+    const char *host;      /* address to bind, "127.0.0.1" */
+    uint16_t port;         /* 0: any free port, see http_port */
+    const char *listen;    /* "unix:/path, 127.0.0.1:8080, [::1]:8080"; NULL or "": host and port */
+    unsigned unix_mode;    /* permissions of socket files that listen names */
+    const int *listen_fds; /* (n_listen_fds) sockets that already listen, borrowed during http_open;
+                              with them nothing is bound */
+    size_t n_listen_fds;
     uint32_t n_threads; /* HTTP threads */
     uint32_t
         prepare_threads; /* threads that parse, render, tokenize and compile common requests, */

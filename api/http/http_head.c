@@ -5,6 +5,7 @@
 #include "api/http/error.h"
 #include "api/http/framing.h"
 #include "api/http/metrics.h"
+#include "api/http/settings.h"
 #include <string.h>
 #include <strings.h>
 
@@ -66,7 +67,7 @@ static void check_framing(struct request *r, const char *method, const char *ver
 }
 
 bool head_check(struct request *r, const char *method, const char *version) {
-    const struct http_config *c = &r->http->config;
+    const struct http_config *c = &r->settings->config;
     struct framing f = {0};
     check_framing(r, method, version, &f);
     /* The library accepts chunk framings that RFC 9112 does not allow, and hides them. So bytes

@@ -9,11 +9,17 @@
 #include <stdio.h>
 
 struct http_daemon {
-    struct MHD_Daemon *mhd;
-    int listen_fd; /* ours until the daemon runs; -1: none */
-    uint16_t port;
-    struct conns_counts logged;                   /* of the last log line; watcher thread */
-    uint64_t logged_ns;                           /* when it was written */
+    struct listener {
+        struct MHD_Daemon *mhd; /* with threads of its own; NULL: not started */
+        int fd;                 /* ours until mhd runs; -1: none */
+        int family;
+        struct http_address at;
+        uint64_t own_dev, own_ino;   /* of a socket file that was made here; 0: there is none */
+    } listeners[HTTP_MAX_LISTENERS]; /* (n) */
+    size_t n;
+    bool local;                 /* all of them can be reached from this machine alone */
+    struct conns_counts logged; /* of the last log line; watcher thread */
+    uint64_t logged_ns;         /* when it was written */
     atomic_uint_least64_t out_of_files_logged_ns; /* when the lack of descriptors was logged */
 };
 
@@ -26,9 +32,9 @@ bool head_check(struct request *r, const char *method, const char *version);
 /* After each line of the library's log. */
 void head_on_log(struct http *h, const char *line);
 
-/* listen.c: the socket of c->listen_fd or on c->host and port; *out is the caller's. ERR_IO. */
-int listen_open(const struct http_config *c, int *out, err *e);
-/* The port of a listening socket and its address family. */
-uint16_t listen_port(int fd, int *family);
+/* listen.c: the sockets of c, in the first listeners of d, which are empty; also after an error. */
+int listen_open(const struct http_config *c, struct http_daemon *d, err *e);
+void listen_close(struct listener *l); /* removes a socket file that listen_open made */
+bool listen_is_local(const struct listener *l);
 
 #endif

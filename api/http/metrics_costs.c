@@ -109,7 +109,7 @@ static void add_answers(str *s, struct http *h) {
  */
 static bool name_key(const struct http *h, size_t i, char name[KEY_PREFIX_BYTES]) {
     const struct http_keys *more = h->setup.keys;
-    size_t n = h->config.n_api_keys;
+    size_t n = h->key_slots.n_first;
     if (i >= n) return more && more->name(h->setup.api, (uint32_t)(i - n) + 1, name);
     snprintf(name, KEY_PREFIX_BYTES, "%u", (uint32_t)i + 1);
     return true;

@@ -6,6 +6,7 @@
 #include "api/http/http.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
+#include "api/http/settings.h"
 #include "core/base/clock.h"
 
 #include <stddef.h>
@@ -21,10 +22,11 @@ static struct request *request_of(struct work_item *item) {
 }
 
 static void set_budget(struct request *r, bool quick) {
-    r->work = (struct work){
-        .left = quick ? QUICK_UNITS : r->http->config.prepare_budget_s * (uint64_t)UNITS_PER_SECOND,
-        .deadline_ns = r->deadline_ns,
-        .cancelled = &r->watched.gone};
+    r->work = (struct work){.left = quick ? QUICK_UNITS
+                                          : r->settings->config.prepare_budget_s *
+                                                (uint64_t)UNITS_PER_SECOND,
+                            .deadline_ns = r->deadline_ns,
+                            .cancelled = &r->watched.gone};
 }
 
 /* Back to the state before the handler was called. */

@@ -30,6 +30,7 @@ struct http;
 struct ignored;
 struct protocol;
 struct route;
+struct settings;
 
 struct request {
     struct watched watched; /* first */
@@ -37,13 +38,14 @@ struct request {
     struct work work;    /* budget of its handler */
     struct http_key key; /* zeroed: no keys are configured, or it is not checked */
     struct http *http;
-    struct api *api;            /* of the server's owner: nothing of it is known here */
-    void *connection;           /* libmicrohttpd's */
-    struct conn *conn;          /* the connection in conns.h */
-    bool close;                 /* the connection ends with the answer */
-    struct forwarded forwarded; /* by a trusted proxy; zeroed: there is none */
-    const struct route *route;  /* NULL: none matches */
-    size_t row;                 /* its route's row in tables; the last row: none matches */
+    const struct settings *settings; /* those that it began with; a reference */
+    struct api *api;                 /* of the server's owner: nothing of it is known here */
+    void *connection;                /* libmicrohttpd's */
+    struct conn *conn;               /* the connection in conns.h */
+    bool close;                      /* the connection ends with the answer */
+    struct forwarded forwarded;      /* by a trusted proxy; zeroed: there is none */
+    const struct route *route;       /* NULL: none matches */
+    size_t row;                      /* its route's row in tables; the last row: none matches */
     char method[16];
     char path[256];                /* for the log; longer ones are cut and match no route */
     const char *rest;              /* path after a prefix route's prefix, or from its {id} on */

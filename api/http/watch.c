@@ -23,7 +23,8 @@
 enum { BATCH = 128, ROUND = 1024, TICK_MS = 1000 };
 
 struct watch {
-    struct watch_config config;
+    struct watch_config config; /* but keepalive_ms, which changes */
+    atomic_uint keepalive_ms;
     int poll_fd;
     int pipe_fd[2]; /* read end in the poll set with a NULL pointer */
     pthread_t thread;
@@ -122,7 +123,7 @@ static struct watched *pop_ready(watch *wt) {
 
 /* Queues every stream that has been quiet for keepalive_ms. With wt->mu held. */
 static void find_quiet(watch *wt, uint64_t now) {
-    uint64_t limit = (uint64_t)wt->config.keepalive_ms * 1000000u;
+    uint64_t limit = (uint64_t)atomic_load(&wt->keepalive_ms) * 1000000u;
     for (struct watched *w = wt->live.first; w; w = w->next) {
         uint64_t since = atomic_load(&w->quiet_since_ns);
         if (!since || now < since || now - since < limit) continue;
@@ -175,14 +176,14 @@ static int tick_owner(watch *wt, uint64_t *next_ns) {
  * the others; retired requests are freed last. Returns the next poll's timeout, or -2 if the watch
  * closes. */
 static int watch_round(watch *wt, struct watched **gone, int n_gone, uint64_t *next_tick) {
-    const uint64_t tick_ns = (uint64_t)wt->config.keepalive_ms * 1000000u / 4;
+    const uint64_t tick_ns = (uint64_t)atomic_load(&wt->keepalive_ms) * 1000000u / 4;
     for (int i = 0; i < n_gone; i++) {
         atomic_store(&gone[i]->gone, true);
         wake_request(gone[i]);
     }
     uint64_t now = clock_now_ns();
     pthread_mutex_lock(&wt->mu);
-    if (tick_ns && now >= *next_tick) {
+    if (tick_ns && (now >= *next_tick || *next_tick - now > tick_ns)) {
         find_quiet(wt, now);
         *next_tick = now + tick_ns;
     }
@@ -221,11 +222,16 @@ static int set_flags(int fd) {
     return fcntl(fd, F_SETFL, O_NONBLOCK) || fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+void watch_set_keepalive(watch *wt, uint32_t keepalive_ms) {
+    atomic_store(&wt->keepalive_ms, keepalive_ms);
+}
+
 int watch_open(const struct watch_config *config, watch **out, err *e) {
     *out = NULL;
     watch *wt = mem_new(1, sizeof *wt);
     if (!wt) return err_no_memory(e);
     wt->config = *config;
+    atomic_init(&wt->keepalive_ms, config->keepalive_ms);
     wt->ready_tail = &wt->ready;
     wt->pipe_fd[0] = wt->pipe_fd[1] = -1;
     pthread_mutex_init(&wt->mu, NULL);

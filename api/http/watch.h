@@ -55,6 +55,8 @@ struct watch_config {
 };
 
 int watch_open(const struct watch_config *config, watch **out, err *e);
+/* Another interval, from the next tick on; neither the old nor the new one is 0. Any thread. */
+void watch_set_keepalive(watch *wt, uint32_t keepalive_ms);
 /* From now on nothing is suspended any more. When this returns, all requests are resumed, except
  * those lent to another thread, which are resumed when it returns them. */
 void watch_release_all(watch *wt);

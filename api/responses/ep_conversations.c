@@ -8,6 +8,7 @@
 #include "api/http/page.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
+#include "api/http/settings.h"
 #include "api/responses/responses.h"
 
 #include "core/base/clock.h"
@@ -90,7 +91,7 @@ static struct response_source source_of(const struct request *r) {
     return (struct response_source){.store = r->api->config.store,
                                     .key = auth_key(r),
                                     .now_s = clock_wall_s(),
-                                    .max_bytes = (size_t)r->http->config.max_body_bytes * 2,
+                                    .max_bytes = (size_t)r->settings->config.max_body_bytes * 2,
                                     .param = "items"};
 }
 

@@ -9,6 +9,7 @@
 #include "api/http/error.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
+#include "api/http/settings.h"
 #include "api/responses/responses.h"
 
 #include "core/base/clock.h"
@@ -34,7 +35,8 @@ static int read_messages(struct request *r, struct asked *a, err *e) {
     const struct response_source from = {.store = r->api->config.store,
                                          .key = auth_key(r),
                                          .now_s = clock_wall_s(),
-                                         .max_bytes = (size_t)r->http->config.max_body_bytes * 2};
+                                         .max_bytes =
+                                             (size_t)r->settings->config.max_body_bytes * 2};
     a->earlier = cJSON_CreateArray();
     a->own = cJSON_CreateArray();
     if (!a->earlier || !a->own) return err_no_memory(e);

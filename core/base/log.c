@@ -3,12 +3,13 @@
 #include "core/base/log.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 static struct {
     log_sink sink;
     void *arg;
-    enum log_level min_level;
+    atomic_int min_level;
 } g_log;
 
 void log_set_sink(log_sink sink, void *arg, enum log_level min_level) {
@@ -17,8 +18,12 @@ void log_set_sink(log_sink sink, void *arg, enum log_level min_level) {
     g_log.sink = sink;
 }
 
+void log_set_level(enum log_level min_level) {
+    g_log.min_level = min_level;
+}
+
 void log_write(enum log_level level, const char *fmt, ...) {
-    if (!g_log.sink || level < g_log.min_level) return;
+    if (!g_log.sink || (int)level < g_log.min_level) return;
     char line[1024];
     va_list ap;
     va_start(ap, fmt);

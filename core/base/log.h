@@ -1,6 +1,7 @@
 /* log.h - messages of one line each, to the sink that daemon/ sets. No other room writes to stderr.
  *
- * THREAD SAFETY: log_write from any thread; log_set_sink once at start, before other threads. */
+ * THREAD SAFETY: log_write and log_set_level from any thread; log_set_sink once at start, before
+ * other threads. */
 #ifndef INFERD_BASE_LOG_H
 #define INFERD_BASE_LOG_H
 
@@ -13,6 +14,8 @@ typedef void (*log_sink)(void *arg, enum log_level level, const char *line);
 
 /* Messages below min_level are dropped before formatting. sink NULL: everything is dropped. */
 void log_set_sink(log_sink sink, void *arg, enum log_level min_level);
+
+void log_set_level(enum log_level min_level);
 
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -28,7 +28,13 @@ static char *url_part(CURLU *u, CURLUPart part) {
     return curl_url_get(u, part, &text, 0) == CURLUE_OK ? text : NULL;
 }
 
+/* The socket file of "unix:/path"; NULL: url is of another kind. */
+static const char *socket_path(const char *url) {
+    return strncmp(url, "unix:/", 6) == 0 ? url + 5 : NULL;
+}
+
 int chat_http_check_url(const char *url, err *e) {
+    if (socket_path(url)) return 0;
     CURLU *u = curl_url();
     if (!u) return err_no_memory(e);
     bool ok = strlen(url) < URL_MAX_BYTES && strcspn(url, " \r\n\t") == strlen(url) &&
@@ -37,8 +43,8 @@ int chat_http_check_url(const char *url, err *e) {
     char *query = url_part(u, CURLUPART_QUERY), *fragment = url_part(u, CURLUPART_FRAGMENT);
     ok = ok && scheme && (!strcmp(scheme, "http") || !strcmp(scheme, "https"));
     if (!ok || user || query || fragment)
-        err_set(e, ERR_INVALID, "expected --url http://HOST:PORT or https://HOST, not \"%.100s\"",
-                url);
+        err_set(e, ERR_INVALID,
+                "expected --url http://HOST:PORT, https://HOST or unix:/PATH, not \"%.100s\"", url);
     ok = ok && !user && !query && !fragment;
     curl_free(scheme);
     curl_free(user);
@@ -92,7 +98,10 @@ static int prepare_transfer(struct transfer *t) {
     while (n && r->url[n - 1] == '/')
         n--;
     str_init(&url, URL_MAX_BYTES + 64);
-    str_add_n(&url, r->url, n);
+    if (socket_path(r->url))
+        str_add(&url, "http://localhost");
+    else
+        str_add_n(&url, r->url, n);
     str_add(&url, r->path);
     /* No "Expect: 100-continue": the daemon reads a body at once. */
     bool ok = !url.failed && add_header(t, "Expect:") &&
@@ -112,7 +121,8 @@ static int prepare_transfer(struct transfer *t) {
 #else
     curl_easy_setopt(c, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
-    if (is_loopback(r->url)) curl_easy_setopt(c, CURLOPT_PROXY, "");
+    if (socket_path(r->url)) curl_easy_setopt(c, CURLOPT_UNIX_SOCKET_PATH, socket_path(r->url));
+    if (socket_path(r->url) || is_loopback(r->url)) curl_easy_setopt(c, CURLOPT_PROXY, "");
     if (authorities && authorities[0]) curl_easy_setopt(c, CURLOPT_CAINFO, authorities);
     curl_easy_setopt(c, CURLOPT_USERAGENT, "inferd/" INFERD_VERSION);
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);

@@ -20,7 +20,7 @@ struct chat_request {
     void *arg;
 };
 
-/* http://HOST[:PORT][/PREFIX] or the same with https. ERR_INVALID. */
+/* http://HOST[:PORT][/PREFIX], the same with https, or unix:/PATH of a socket. ERR_INVALID. */
 int chat_http_check_url(const char *url, err *e);
 
 /* Sends a request and reads its answer to the end. *status is the HTTP status. ERR_IO (no

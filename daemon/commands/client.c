@@ -94,11 +94,14 @@ static int on_body(void *arg, int status, const char *bytes, size_t n, bool *don
     return 0;
 }
 
-int client_get_text(const struct client *c, const char *path, char **text, err *e) {
+/* post NULL: GET. */
+static int fetch_text(const struct client *c, const char *path, const char *post, char **text,
+                      err *e) {
     str body;
     str_init(&body, BODY_MAX_BYTES);
     const struct chat_request request = {.url = c->url,
                                          .path = path,
+                                         .body = post,
                                          .api_key = c->api_key,
                                          .stopped = client_interrupted,
                                          .on_body = on_body,
@@ -114,11 +117,24 @@ int client_get_text(const struct client *c, const char *path, char **text, err *
     return rc;
 }
 
-int client_get(const struct client *c, const char *path, cJSON **root, err *e) {
+int client_get_text(const struct client *c, const char *path, char **text, err *e) {
+    return fetch_text(c, path, NULL, text, e);
+}
+
+static int fetch_json(const struct client *c, const char *path, const char *post, cJSON **root,
+                      err *e) {
     char *text;
-    int rc = client_get_text(c, path, &text, e);
+    int rc = fetch_text(c, path, post, &text, e);
     if (rc) return rc;
     *root = client_parse(text, strlen(text));
     free(text);
     return *root ? 0 : err_set(e, ERR_FORMAT, "the answer of %s%s is not JSON", c->url, path);
+}
+
+int client_get(const struct client *c, const char *path, cJSON **root, err *e) {
+    return fetch_json(c, path, NULL, root, e);
+}
+
+int client_post(const struct client *c, const char *path, const char *body, cJSON **root, err *e) {
+    return fetch_json(c, path, body, root, e);
 }

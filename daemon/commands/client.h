@@ -25,7 +25,8 @@ struct client {
      .kind = OPTION_TEXT,                                                                          \
      .target = &(C)->url,                                                                          \
      .value = "URL",                                                                               \
-     .help = "daemon to talk to, http or https (default: the one of this user that runs, else "    \
+     .help = "daemon to talk to, http, https or unix:/PATH (default: the one of this user that "   \
+             "runs, else "                                                                         \
              "http://127.0.0.1:8080)"},                                                            \
     {                                                                                              \
         .name = "api-key-file", .kind = OPTION_TEXT, .target = &(C)->key_file, .value = "FILE",    \
@@ -40,6 +41,9 @@ void client_close(struct client *c);
 /* GET path. The answer's object goes to *root (cJSON_Delete). ERR_INVALID: another status than 200,
  * with the server's message. */
 int client_get(const struct client *c, const char *path, cJSON **root, err *e);
+
+/* The same by POST of a JSON body. */
+int client_post(const struct client *c, const char *path, const char *body, cJSON **root, err *e);
 
 /* GET path as text, at most 1 MiB; the caller frees *text. Errors as client_get's. */
 int client_get_text(const struct client *c, const char *path, char **text, err *e);

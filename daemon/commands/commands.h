@@ -29,6 +29,7 @@ int cmd_run(int argc, char **argv, err *e);
 int cmd_ps(int argc, char **argv, err *e);
 int cmd_stop(int argc, char **argv, err *e);
 int cmd_rm(int argc, char **argv, err *e);
+int cmd_reload(int argc, char **argv, err *e);
 int cmd_models(int argc, char **argv, err *e);
 int cmd_keys(int argc, char **argv, err *e);
 int cmd_usage(int argc, char **argv, err *e);

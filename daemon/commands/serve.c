@@ -4,30 +4,48 @@
 #include "daemon/logsink.h"
 #include "daemon/options.h"
 
-int cmd_serve(int argc, char **argv, err *e) {
-    struct config c;
-    bool until_stdin_ends = false;
+struct arguments {
+    int argc;
+    char **argv;
+    bool until_stdin_ends;
+};
+
+/* Returns as options_parse does; c is empty after anything but 0. */
+static int read_arguments(struct arguments *a, struct config *c, err *e) {
     const struct option own[] = {
         {.name = "until-stdin-ends",
          .kind = OPTION_SWITCH,
-         .target = &until_stdin_ends,
+         .target = &a->until_stdin_ends,
          .help = "stop when standard input ends, for programs that start a daemon for themselves"}};
-    if (config_init(&c, e)) return 1;
     const struct options o = {
         .usage = "serve",
         .summary =
-            "Serves models over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C. SIGHUP "
-            "is ignored: a changed configuration needs a restart.",
+            "Serves models over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C. SIGHUP, or "
+            "`inferd reload`, reads the configuration file again.",
         .options = own,
         .n_options = 1,
-        .config = &c};
-    int status, rc = options_parse(&o, argc, argv, NULL, e);
-    if (rc) {
-        status = options_exit(rc);
-    } else {
-        logsink_open(c.log_level);
-        status = lifecycle_serve(&c, until_stdin_ends, e) ? 1 : 0;
-    }
+        .config = c};
+    int rc = config_init(c, e);
+    if (rc) return rc;
+    rc = options_parse(&o, a->argc, a->argv, NULL, e);
+    if (rc) config_fini(c);
+    return rc;
+}
+
+static int read_again(void *arg, struct config *c, err *e) {
+    struct arguments same = *(const struct arguments *)arg;
+    return read_arguments(&same, c, e);
+}
+
+int cmd_serve(int argc, char **argv, err *e) {
+    struct arguments arguments = {argc, argv, false};
+    struct config c;
+    int rc = read_arguments(&arguments, &c, e);
+    if (rc) return options_exit(rc);
+    const struct lifecycle_options o = {arguments.until_stdin_ends, read_again, &arguments};
+    logsink_open(c.log_level);
+    rc = lifecycle_serve(&c, &o, e);
+    if (rc) config_locate(&c, e);
     config_fini(&c);
-    return status;
+    return rc ? 1 : 0;
 }

@@ -12,8 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { MANY = ACTIVATION_MAX + 1 };
+
 static struct {
-    int reason, fds[2];
+    int reason, fds[MANY];
     size_t n;
     char name[32];
 } launchd;
@@ -41,10 +43,10 @@ static void test_not_a_job(void) {
     err e;
     for (int i = 0; i < 2; i++) {
         launchd.reason = none[i];
-        CHECK(activation_open(&a, &e) == 0 && a.fd == 0);
+        CHECK(activation_open(&a, &e) == 0 && a.n == 0);
     }
     launchd.reason = EALREADY;
-    CHECK(activation_open(&a, &e) == ERR_IO && a.fd == 0);
+    CHECK(activation_open(&a, &e) == ERR_IO && a.n == 0);
     CHECK(strstr(e.msg, "cannot get sockets from launchd"));
     launchd.reason = 0;
 }
@@ -54,31 +56,37 @@ static void test_one_socket(void) {
     err e;
     launchd.fds[0] = listening();
     launchd.n = 1;
-    CHECK(activation_open(&a, &e) == 0 && a.fd == launchd.fds[0] && a.port > 0);
+    CHECK(activation_open(&a, &e) == 0 && a.n == 1 && a.fds[0] == launchd.fds[0]);
     CHECK_STR(launchd.name, "listeners");
     CHECK_STR(a.by, "launchd");
-    CHECK_STR(a.host, "127.0.0.1");
     activation_close(&a);
     CHECK(fcntl(launchd.fds[0], F_GETFD) < 0);
     launchd.n = 0;
-    CHECK(activation_open(&a, &e) == 0 && a.fd == 0);
+    CHECK(activation_open(&a, &e) == 0 && a.n == 0);
 }
 
-static void test_two_sockets(void) {
+static void test_more_sockets(void) {
     struct activation a;
     err e;
     launchd.fds[0] = listening();
     launchd.fds[1] = listening();
     launchd.n = 2;
-    CHECK(activation_open(&a, &e) == ERR_INVALID && a.fd == 0);
-    CHECK(strstr(e.msg, "launchd passes 2 sockets"));
+    CHECK(activation_open(&a, &e) == 0 && a.n == 2 && a.fds[1] == launchd.fds[1]);
+    activation_close(&a);
     CHECK(fcntl(launchd.fds[0], F_GETFD) < 0 && fcntl(launchd.fds[1], F_GETFD) < 0);
+    for (int i = 0; i < MANY; i++)
+        launchd.fds[i] = listening();
+    launchd.n = MANY;
+    CHECK(activation_open(&a, &e) == ERR_INVALID && a.n == 0);
+    CHECK(strstr(e.msg, "launchd passes 9 sockets"));
+    for (int i = 0; i < MANY; i++)
+        CHECK(fcntl(launchd.fds[i], F_GETFD) < 0);
 }
 
 int main(void) {
     unsetenv("LISTEN_PID");
     RUN(test_not_a_job);
     RUN(test_one_socket);
-    RUN(test_two_sockets);
+    RUN(test_more_sockets);
     return check_done();
 }

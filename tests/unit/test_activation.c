@@ -12,7 +12,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum what { LISTENS, LISTENS_V6, BOUND, UNBOUND, CONNECTED, UDP, UNIX, A_FILE, NOTHING };
+enum what {
+    LISTENS,
+    LISTENS_V6,
+    BOUND,
+    UNBOUND,
+    CONNECTED,
+    UDP,
+    UNIX,
+    UNIX_UNBOUND,
+    A_FILE,
+    NOTHING
+};
 
 /* A TCP or UDP socket bound to a free port of the loopback address. */
 static int bound(int family, int type) {
@@ -24,6 +35,13 @@ static int bound(int family, int type) {
     if (!rc) return fd;
     close(fd);
     return -1;
+}
+
+/* Under an abstract name that the system chooses: nothing to remove. */
+static int bound_unix(void) {
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    return bind(fd, (struct sockaddr *)&addr, sizeof addr.sun_family) ? -1 : fd;
 }
 
 static int accepted(void) {
@@ -54,6 +72,9 @@ static int make(enum what what) {
     case UDP:
         return bound(AF_INET, SOCK_DGRAM);
     case UNIX:
+        fd = bound_unix();
+        break;
+    case UNIX_UNBOUND:
         return socket(AF_UNIX, SOCK_STREAM, 0);
     case A_FILE:
         return open("/dev/null", O_RDWR);
@@ -77,14 +98,17 @@ static const struct {
     {"bound only", BOUND, "1", 0, 0, "systemd", ""},
     {"another process's", LISTENS, "1", 1, 0, "", ""},
     {"none", LISTENS, "0", 0, 0, "", ""},
-    {"two", LISTENS, "2", 0, ERR_INVALID, "", "systemd passes 2 sockets"},
+    {"two, of which one is missing", LISTENS, "2", 0, ERR_INVALID, "",
+     "descriptor 4, which is not"},
+    {"too many", LISTENS, "9", 0, ERR_INVALID, "", "systemd passes 9 sockets"},
     {"no number", LISTENS, "1x", 0, ERR_INVALID, "", "LISTEN_FDS is \""},
     {"negative", LISTENS, "-1", 0, ERR_INVALID, "", "LISTEN_FDS is \""},
     {"too large", LISTENS, "99999999999999999999", 0, ERR_INVALID, "", "LISTEN_FDS is \""},
     {"unbound", UNBOUND, "1", 0, ERR_INVALID, "", "does not listen"},
     {"a connection", CONNECTED, "1", 0, ERR_INVALID, "", "Accept=yes"},
-    {"UDP", UDP, "1", 0, ERR_INVALID, "", "is not a TCP socket"},
-    {"a Unix socket", UNIX, "1", 0, ERR_INVALID, "", "is not a TCP socket"},
+    {"UDP", UDP, "1", 0, ERR_INVALID, "", "is not a TCP or Unix socket"},
+    {"a Unix socket", UNIX, "1", 0, 0, "systemd", ""},
+    {"an unbound Unix socket", UNIX_UNBOUND, "1", 0, ERR_INVALID, "", "does not listen"},
     {"a file", A_FILE, "1", 0, ERR_INVALID, "", "is not a socket"},
     {"a closed descriptor", NOTHING, "1", 0, ERR_INVALID, "", "is not a socket"},
 };
@@ -105,12 +129,11 @@ static int run_case(size_t i) {
     setenv("LISTEN_FDS", cases[i].fds, 1);
     if (activation_open(&a, &e) != cases[i].rc) return 1;
     if (!strstr(e.msg, cases[i].said)) return 2;
-    if (!*cases[i].by) return a.fd ? 3 : 0;
-    if (a.fd != 3 || strcmp(a.by, cases[i].by) != 0 || !a.port) return 4;
-    if (strcmp(a.host, cases[i].what == LISTENS_V6 ? "::1" : "127.0.0.1") != 0) return 5;
+    if (!*cases[i].by) return a.n ? 3 : 0;
+    if (a.n != 1 || a.fds[0] != 3 || strcmp(a.by, cases[i].by) != 0) return 4;
     if (!(fcntl(3, F_GETFL) & O_NONBLOCK) || fcntl(3, F_GETFD) != FD_CLOEXEC) return 6;
     activation_close(&a);
-    return a.fd || fcntl(3, F_GETFD) >= 0 ? 7 : 0;
+    return a.n || fcntl(3, F_GETFD) >= 0 ? 7 : 0;
 }
 
 static void test_systemd(void) {
@@ -134,9 +157,9 @@ static void test_nothing(void) {
     err e;
     unsetenv("LISTEN_PID");
     setenv("LISTEN_FDS", "1", 1);
-    CHECK(activation_open(&a, &e) == 0 && a.fd == 0);
+    CHECK(activation_open(&a, &e) == 0 && a.n == 0);
     unsetenv("LISTEN_FDS");
-    CHECK(activation_open(&a, &e) == 0 && a.fd == 0);
+    CHECK(activation_open(&a, &e) == 0 && a.n == 0);
     activation_close(&a);
 }
 

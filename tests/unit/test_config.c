@@ -449,6 +449,37 @@ static void test_key_names(void) {
     CHECK_STR(e.msg, "no \"x\"");
 }
 
+/* What a reload uses: differences, copies, the line of a key. */
+static void test_differences(void) {
+    struct config a, b;
+    char said[2000];
+    err e;
+    size_t n, n_live = 0, n_different = 0;
+    const struct config_key *keys = config_keys(&n);
+    static const char text[] = "\nmax-priority = 3\nallowed_hosts = a\nkv-keep = all\n"
+                               "prefix-cache = off\ngpu-memory-utilization = 0.5\n";
+    CHECK(load(&b, text, sizeof text - 1, said, sizeof said) == 0 && config_init(&a, &e) == 0);
+    for (size_t i = 0; i < n; i++) {
+        n_live += config_is_live(&keys[i]);
+        if (config_same(&a, &b, &keys[i])) continue;
+        n_different++;
+        CHECK(config_copy(&a, &b, &keys[i], &e) == 0 && config_same(&a, &b, &keys[i]));
+    }
+    CHECK(n_different == 5 && n_live > 10 && n_live < n);
+    CHECK(a.max_priority == 3 && !a.prefix_cache && a.gpu_memory_utilization == 0.5);
+    CHECK(strcmp(a.kv_keep, "all") == 0 && a.kv_keep != b.kv_keep);
+    err_set_param(&e, ERR_INVALID, "allowed-hosts", "bad");
+    config_locate(&b, &e);
+    CHECK_MSG(strstr(e.msg, "t.conf:3: bad"), "%s", e.msg);
+    CHECK(config_set(&b, "allowed-hosts", "b", NULL) == 0); /* by a flag */
+    err_set_param(&e, ERR_INVALID, "allowed-hosts", "bad");
+    config_locate(&b, &e);
+    config_locate(&a, &e); /* no file */
+    CHECK(strcmp(e.msg, "bad") == 0);
+    config_fini(&a);
+    config_fini(&b);
+}
+
 int main(void) {
     snprintf(folder, sizeof folder, "/tmp/inferd-test-config-XXXXXX");
     if (!mkdtemp(folder)) return 1;
@@ -461,6 +492,7 @@ int main(void) {
     RUN(test_file_unreadable);
     RUN(test_example);
     RUN(test_flags);
+    RUN(test_differences);
     RUN(test_registry_path);
     RUN(test_hub_keys);
     RUN(test_api_keys);

@@ -1,0 +1,144 @@
+// The configuration read again while the daemon serves: by SIGHUP and `inferd reload`, seen by curl and OpenAI's SDK.
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import OpenAI from "openai";
+import { addKey, binary, modelName, post, startServer, until, user } from "./server.mjs";
+
+const folder = mkdtempSync(join(tmpdir(), "inferd-reload-"));
+const file = (name) => join(folder, name);
+const write = (name, lines) => writeFileSync(file(name), lines.join("\n") + "\n", { mode: 0o600 });
+let server;
+
+// What the file says beside this.
+const common = [`api-key-file = ${file("keys")}`, `admin-key-file = ${file("admins")}`, "max-sequences = 8"];
+const configure = (...lines) => write("daemon.conf", [...common, ...lines]);
+const reload = (...args) =>
+  spawnSync(binary, ["reload", "--url", server.url, "--api-key-file", file("admins"), ...args], { encoding: "utf8" });
+const reloaded = () => JSON.parse(reload("--json").stdout);
+const logged = (what) => until(() => what.test(server.stderr), `a log line ${what}`);
+const as = (key) => ({ headers: { Authorization: `Bearer ${key}` } });
+const statusOf = async (key, path = "/v1/models") => (await fetch(server.url + path, as(key))).status;
+const answers = (key, more) =>
+  post(server, "/v1/chat/completions", { model: modelName, messages: user("Hello."), max_tokens: 1, ...more }, as(key));
+
+before(async () => {
+  write("keys", ["alice", "bob"]);
+  write("admins", ["root"]);
+  configure("max-priority = 1", "keepalive-ms = 60000");
+  server = await startServer(["--config", file("daemon.conf"), "--kv-cache-tokens", "8192", "--max-queue", "16"]);
+});
+after(async () => {
+  await server?.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+test("a stream goes on while its key, limits and timeouts change; SIGHUP does it", async () => {
+  const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "alice", maxRetries: 0 });
+  const ask = { model: modelName, messages: user("Tell me a long story."), max_tokens: 400, seed: 1, temperature: 0 };
+  const whole = await client.chat.completions.create(ask);
+  const stream = await client.chat.completions.create({ ...ask, stream: true });
+  let text = "",
+    n = 0;
+  for await (const chunk of stream) {
+    text += chunk.choices[0]?.delta?.content ?? "";
+    if (n++ !== 3) continue;
+    write("keys", ["bob", "carol"]);
+    configure(
+      "max-priority = 7",
+      "keepalive-ms = 10",
+      "request-timeout-s = 5",
+      "idle-timeout-s = 30",
+      "log-level = debug",
+    );
+    server.child.kill("SIGHUP");
+    await logged(/the configuration is reloaded/);
+    assert.equal(await statusOf("alice"), 401, "the key is gone for new requests");
+    assert.equal(await statusOf("carol"), 200, "and another one is there");
+  }
+  assert.equal(text, whole.choices[0].message.content);
+  assert.match(server.stderr, /reloaded: applied idle-timeout-s, keepalive-ms, .*log-level, api-key-file\n/);
+  assert.equal((await answers("bob", { priority: 7 })).status, 200);
+  assert.equal((await answers("bob", { priority: 8 })).status, 400);
+  await fetch(server.url + "/livez");
+  await logged(/ debug GET \/livez 200 /);
+});
+
+test("keys keep their places: what is counted for one is not counted for another", async () => {
+  await answers("carol");
+  await logged(/completion_tokens=1 key=4 /); // carol is the fourth key since the start
+  await logged(/completion_tokens=1 key=2 /); // bob is the second one as before
+  const counts = await (await fetch(server.url + "/metrics", as("bob"))).text();
+  assert.match(counts, /inferd_key_requests_total\{key="2"\} [1-9]/);
+});
+
+test("`inferd reload` prints what it applied and what needs a restart", async () => {
+  configure("max-priority = 3", "max-batch-tokens = 64", "block-tokens = 32");
+  const first = reload();
+  assert.equal(first.status, 0, first.stderr);
+  assert.match(first.stdout, /^applied: .*max-priority.*\nneeds a restart: block-tokens max-batch-tokens\n$/);
+  await logged(/these keys need a restart: block-tokens, max-batch-tokens/);
+  assert.deepEqual(reloaded(), {
+    object: "inferd.reload",
+    applied: [],
+    needs_restart: ["block-tokens", "max-batch-tokens"],
+  });
+  configure("max-priority = 3");
+  assert.equal(reload().stdout, "nothing has changed\n");
+  write("keys", ["bob"]);
+  assert.equal(reload().stdout, "applied: api-key-file\n");
+  assert.equal(await statusOf("carol"), 401);
+  configure("max-priority = 3", "max-queue = 99");
+  assert.deepEqual(reloaded().needs_restart, [], "a flag goes before the file");
+});
+
+test("a bad file changes nothing and says where", async () => {
+  const keep = ["max-priority = 3"];
+  write("keys", ["mallory"]);
+  for (const [lines, why] of [
+    [["max-prioity = 5"], /daemon\.conf:4: unknown key "max-prioity" \(did you mean "max-priority"\?\)/],
+    [["max-priority = 5", "max-priority = 6"], /daemon\.conf:5: max-priority is set twice, first in line 4/],
+    [["max-priority = 5", "log-level = loud"], /daemon\.conf:5: log-level: "loud" is not one of/],
+    [["max-priority = 5", "allowed-origins = nowhere"], /daemon\.conf:5: allowed-origins: "nowhere" is not an origin/],
+    [["max-priority = 5", "trusted-proxies = 10.0.0.0/99"], /daemon\.conf:5: trusted-proxies: /],
+  ]) {
+    configure(...lines);
+    const refused = reload();
+    assert.equal(refused.status, 1);
+    assert.match(refused.stderr, why);
+    await logged(why);
+    assert.equal(await statusOf("mallory"), 401);
+    assert.equal((await answers("bob", { priority: 4 })).status, 400);
+  }
+  configure(...keep);
+  write("keys", ["bob", "mallory has spaces"]);
+  assert.match(reload().stderr, /keys:2: an API key must be printable ASCII without spaces/);
+  rmSync(file("keys"));
+  assert.match(reload().stderr, /daemon\.conf:1: api-key-file .*keys: No such file/);
+  assert.equal(await statusOf("bob"), 200, "the keys that were read stay");
+  write("keys", ["bob"]);
+  assert.equal(reload().stdout, "nothing has changed\n");
+});
+
+test("only administrators reload", async () => {
+  const infer = addKey(server, "infer"),
+    admin = addKey(server, "admin", "--scopes", "admin");
+  await until(async () => (await statusOf(admin, "/v1/inferd/models")) === 200, "the registry's keys are known");
+  const ask = (...args) =>
+    JSON.parse(
+      execFileSync("curl", ["-s", "-X", "POST", ...args, `${server.url}/v1/inferd/reload`], { encoding: "utf8" }),
+    );
+  assert.equal(ask("-H", `Authorization: Bearer ${infer}`).error.code, "admin_key_required");
+  assert.equal(ask("-H", "Authorization: Bearer bob").error.code, "admin_key_required");
+  assert.match(ask().error.message, /You did not provide an API key/);
+  assert.equal(ask("-H", `Authorization: Bearer ${admin}`).object, "inferd.reload");
+});
+
+test("files of keys that are not configured any more admit nobody", async () => {
+  write("daemon.conf", ["max-sequences = 8"]);
+  assert.deepEqual(reloaded().applied.sort(), ["admin-key-file", "api-key-file", "max-priority"]);
+  for (const key of ["bob", "root"]) assert.equal(await statusOf(key), 401, "the registry has keys");
+});
