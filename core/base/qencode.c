@@ -2,10 +2,13 @@
  * searched: starting points around the maximum's scale are refined by least squares, and the best
  * is rounded to a half. Pure; any thread. */
 #include "core/base/qfit.h"
+#include "core/base/qiq.h"
 #include "core/base/qtype_int.h"
 
 #include <math.h>
 #include <string.h>
+
+#define N_OF(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
 void qencode_f32(const float *src, const float *w, void *dst, uint64_t n) {
     (void)w;
@@ -29,13 +32,14 @@ void qencode_bf16(const float *src, const float *w, void *dst, uint64_t n) {
 /* A block's scale and minimum as stored, and each value's code, 0 for the lowest level. */
 struct fit {
     uint16_t d, m;
-    uint8_t codes[Q_ELEMS];
+    uint8_t codes[QK_ELEMS];
 };
 
-/* What is fitted: the values of a block, and their weights or NULL. */
+/* What is fitted: the n values of a block, and their weights or NULL. */
 struct target {
     const struct qgrid *g;
-    const float *x, *w; /* (Q_ELEMS) */
+    const float *x, *w; /* (n) */
+    int n;
 };
 
 /* Rounds d to a half: of the nearest ones, that with the smallest error for x. With a minimum, m
@@ -50,29 +54,29 @@ static void round_fit(const struct target *to, float d, float m, float level, st
         min[i] = qfit_half(m + (d - t.d[i]) * level);
         t.m[i] = f16_to_f32(min[i]);
     }
-    qfit_try(to->g, to->x, to->w, Q_ELEMS, &t);
+    qfit_try(to->g, to->x, to->w, to->n, &t);
     int best = qfit_best(&t);
     f->d = half[best];
     f->m = min[best];
-    qfit_codes(to->g, to->x, Q_ELEMS, t.d[best], t.m[best], f->codes);
+    qfit_codes(to->g, to->x, to->n, t.d[best], t.m[best], f->codes);
 }
 
 /* Fits d alone. peaks (n_peaks, a multiple of QFIT_LANES): levels tried for the value of largest
  * magnitude. */
-static void fit_scale(const struct qgrid *g, const float *peaks, int n_peaks, const float *src,
-                      const float *w, struct fit *f) {
-    float x[Q_ELEMS], extreme = qfit_take(src, Q_ELEMS, QFIT_FAR, x);
+static void fit_scale(const struct target *raw, const float *peaks, int n_peaks, struct fit *f) {
+    float x[QK_ELEMS], extreme = qfit_take(raw->x, raw->n, QFIT_FAR, x);
+    const struct target to = {raw->g, x, raw->w, raw->n};
     struct qtrial t = {0}, best = {.ee = {INFINITY, INFINITY, INFINITY, INFINITY}};
     for (int p = 0; p < n_peaks && extreme != 0; p += QFIT_LANES) {
         for (int i = 0; i < QFIT_LANES; i++)
             t.d[i] = extreme / peaks[p + i];
-        qfit_try(g, x, w, Q_ELEMS, &t);
+        qfit_try(to.g, x, to.w, to.n, &t);
         qfit_solve_scale(&t);
         qfit_keep(&best, &t);
     }
-    qfit_try(g, x, w, Q_ELEMS, &best);
+    qfit_try(to.g, x, to.w, to.n, &best);
     qfit_solve_scale(&best);
-    round_fit(&(struct target){g, x, w}, best.d[qfit_best(&best)], 0, 0, f);
+    round_fit(&to, best.d[qfit_best(&best)], 0, 0, f);
 }
 
 /* Fits d and m. The starting points move the lowest and the highest value by up to one level. */
@@ -100,7 +104,8 @@ static void fit_both(const struct qgrid *g, const float src[Q_ELEMS], const floa
     qfit_try(g, x, w, Q_ELEMS, &best);
     qfit_solve_both(&best);
     int lane = qfit_best(&best);
-    round_fit(&(struct target){g, x, w}, best.d[lane], best.m[lane], best.l[lane] / best.sum, f);
+    round_fit(&(struct target){g, x, w, Q_ELEMS}, best.d[lane], best.m[lane],
+              best.l[lane] / best.sum, f);
 }
 
 static void put_nibbles(const uint8_t codes[Q_ELEMS], uint8_t q[Q_ELEMS / 2]) {
@@ -121,7 +126,7 @@ void qencode_q8_0(const float *src, const float *w, void *dst, uint64_t n) {
     struct q8_0_block *b = dst;
     for (; n; n -= Q_ELEMS, src += Q_ELEMS, w += w ? Q_ELEMS : 0, b++) {
         struct fit f;
-        fit_scale(&grid, peaks, sizeof peaks / sizeof peaks[0], src, w, &f);
+        fit_scale(&(struct target){&grid, src, w, Q_ELEMS}, peaks, N_OF(peaks), &f);
         b->d = f.d;
         for (int i = 0; i < Q_ELEMS; i++)
             b->q[i] = (int8_t)(f.codes[i] - 127);
@@ -134,7 +139,7 @@ void qencode_q4_0(const float *src, const float *w, void *dst, uint64_t n) {
     struct q4_0_block *b = dst;
     for (; n; n -= Q_ELEMS, src += Q_ELEMS, w += w ? Q_ELEMS : 0, b++) {
         struct fit f;
-        fit_scale(&grid, peaks, sizeof peaks / sizeof peaks[0], src, w, &f);
+        fit_scale(&(struct target){&grid, src, w, Q_ELEMS}, peaks, N_OF(peaks), &f);
         b->d = f.d;
         put_nibbles(f.codes, b->q);
     }
@@ -147,7 +152,7 @@ void qencode_q5_0(const float *src, const float *w, void *dst, uint64_t n) {
     struct q5_0_block *b = dst;
     for (; n; n -= Q_ELEMS, src += Q_ELEMS, w += w ? Q_ELEMS : 0, b++) {
         struct fit f;
-        fit_scale(&grid, peaks, sizeof peaks / sizeof peaks[0], src, w, &f);
+        fit_scale(&(struct target){&grid, src, w, Q_ELEMS}, peaks, N_OF(peaks), &f);
         b->d = f.d;
         put_nibbles(f.codes, b->q);
         put_fifth_bits(f.codes, b->high);
@@ -187,7 +192,7 @@ void qencode_iq4_nl(const float *src, const float *w, void *dst, uint64_t n) {
     const struct qgrid grid = {0, 15, &levels};
     for (; n; n -= Q_ELEMS, src += Q_ELEMS, w += w ? Q_ELEMS : 0, b++) {
         struct fit f;
-        fit_scale(&grid, peaks, sizeof peaks / sizeof peaks[0], src, w, &f);
+        fit_scale(&(struct target){&grid, src, w, Q_ELEMS}, peaks, N_OF(peaks), &f);
         b->d = f.d;
         put_nibbles(f.codes, b->q);
     }
@@ -234,4 +239,48 @@ void qencode_mxfp4(const float *src, const float *w, void *dst, uint64_t n) {
     const struct qgrid grid = {0, 15, &levels};
     for (; n; n -= Q_ELEMS, src += Q_ELEMS, w += w ? Q_ELEMS : 0, b++)
         encode_mxfp4(&grid, src, w, b);
+}
+
+/* Of weights that are -d, 0 and d nothing is lost: the largest value at level 1 is one of the
+ * starting points. */
+static void fit_ternary(const float *src, const float *w, struct fit *f) {
+    static const struct qgrid grid = {-1, 1, NULL};
+    static const float peaks[] = {1, 1.2f, 1.4f, 1.65f, 1.9f, 2.2f, 2.6f, 3.2f};
+    fit_scale(&(struct target){&grid, src, w, QK_ELEMS}, peaks, N_OF(peaks), f);
+}
+
+/* n digits of base 3, `stride` apart, as a binary fraction of 3^5, rounded up. */
+static uint8_t digits_of(const uint8_t *codes, int n, int stride) {
+    int sum = 0;
+    for (int i = 0; i < 5; i++)
+        sum = 3 * sum + (i < n ? codes[i * stride] : 0);
+    return (uint8_t)((sum * 256 + 242) / 243);
+}
+
+void qencode_tq1_0(const float *src, const float *w, void *dst, uint64_t n) {
+    struct tq1_0_block *b = dst;
+    for (; n; n -= QK_ELEMS, src += QK_ELEMS, w += w ? QK_ELEMS : 0, b++) {
+        struct fit f;
+        fit_ternary(src, w, &f);
+        b->d = f.d;
+        for (int i = 0; i < 32; i++)
+            b->q[i] = digits_of(f.codes + i, 5, 32);
+        for (int i = 0; i < 16; i++)
+            b->q[32 + i] = digits_of(f.codes + 160 + i, 5, 16);
+        for (int i = 0; i < 4; i++)
+            b->high[i] = digits_of(f.codes + 240 + i, 4, 4);
+    }
+}
+
+void qencode_tq2_0(const float *src, const float *w, void *dst, uint64_t n) {
+    struct tq2_0_block *b = dst;
+    for (; n; n -= QK_ELEMS, src += QK_ELEMS, w += w ? QK_ELEMS : 0, b++) {
+        struct fit f;
+        fit_ternary(src, w, &f);
+        b->d = f.d;
+        for (int i = 0; i < QK_ELEMS / 4; i++) {
+            const uint8_t *codes = f.codes + i / 32 * 128 + i % 32;
+            b->q[i] = (uint8_t)(codes[0] | codes[32] << 2 | codes[64] << 4 | codes[96] << 6);
+        }
+    }
 }

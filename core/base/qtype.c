@@ -297,8 +297,8 @@ WIDENED(iq1_m, IQ1_M)
 
 #define ROW(name, codec, elems, bytes)                                                             \
     [QTYPE_##name] = {{QTYPE_##name, #name, elems, bytes}, decode_##codec, qencode_##codec}
-#define NO_ENCODER(name, decode, bytes)                                                            \
-    [QTYPE_##name] = {{QTYPE_##name, #name, QK_ELEMS, bytes}, decode, NULL}
+#define ROW_OF(name, decode, encode, bytes)                                                        \
+    [QTYPE_##name] = {{QTYPE_##name, #name, QK_ELEMS, bytes}, decode, encode}
 static const struct row {
     struct qtype_info info;
     void (*decode)(const void *src, float *dst, uint64_t n);
@@ -327,15 +327,15 @@ static const struct row {
     ROW(IQ3_S, iq3_s, QK_ELEMS, 110),
     ROW(IQ1_S, iq1_s, QK_ELEMS, 50),
     ROW(IQ1_M, iq1_m, QK_ELEMS, 56),
-    NO_ENCODER(TQ1_0, qdecode_tq1_0, 54),
-    NO_ENCODER(TQ2_0, qdecode_tq2_0, 66),
-    NO_ENCODER(IQ1_W, decode_iq1_w, sizeof(struct q3_k_block)),
-    NO_ENCODER(IQ2_W, decode_iq2_w, sizeof(struct q3_k_block)),
-    NO_ENCODER(IQ3_XXS_W, decode_iq3_xxs_w, sizeof(struct iq4_xs_block)),
-    NO_ENCODER(IQ3_S_W, decode_iq3_s_w, sizeof(struct iq4_xs_block)),
+    ROW_OF(TQ1_0, qdecode_tq1_0, qencode_tq1_0, 54),
+    ROW_OF(TQ2_0, qdecode_tq2_0, qencode_tq2_0, 66),
+    ROW_OF(IQ1_W, decode_iq1_w, NULL, sizeof(struct q3_k_block)),
+    ROW_OF(IQ2_W, decode_iq2_w, NULL, sizeof(struct q3_k_block)),
+    ROW_OF(IQ3_XXS_W, decode_iq3_xxs_w, NULL, sizeof(struct iq4_xs_block)),
+    ROW_OF(IQ3_S_W, decode_iq3_s_w, NULL, sizeof(struct iq4_xs_block)),
 };
 #undef ROW
-#undef NO_ENCODER
+#undef ROW_OF
 
 static const struct row *find_row(int type) {
     if (type < 0 || type >= (int)(sizeof rows / sizeof rows[0]) || !rows[type].decode) return NULL;

@@ -17,6 +17,8 @@ void qencode_q5_1(const float *src, const float *w, void *dst, uint64_t n);
 void qencode_q8_0(const float *src, const float *w, void *dst, uint64_t n);
 void qencode_iq4_nl(const float *src, const float *w, void *dst, uint64_t n);
 void qencode_mxfp4(const float *src, const float *w, void *dst, uint64_t n);
+void qencode_tq1_0(const float *src, const float *w, void *dst, uint64_t n);
+void qencode_tq2_0(const float *src, const float *w, void *dst, uint64_t n);
 
 /* qencode_k.c */
 void qencode_q2_k(const float *src, const float *w, void *dst, uint64_t n);
