@@ -27,6 +27,7 @@ static const struct command commands[] = {
     {"grammar", "test which texts a schema or grammar allows", cmd_grammar},
     {"logits", "print the most likely next tokens", cmd_logits},
     {"perplexity", "measure how well a model predicts a text", cmd_perplexity},
+    {"imatrix", "measure which columns of a model's weights matter, for quantize", cmd_imatrix},
     {"bench", "measure the speed of prefill and decode", cmd_bench},
     {"quantize", "convert a model to another type of weights", cmd_quantize},
 };

@@ -261,6 +261,18 @@ int backend_weight_size(const backend *be, const struct backend_weight_desc *des
                          desc->name, qtype_name(desc->type));
 }
 
+int backend_weight_watch(backend_weight *w, const struct backend_watch *watch, err *e) {
+    if (!w->be->vt->watches)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the inputs of products are watched on the cpu alone, not on %s",
+                       w->be->name);
+    if (!watch->n_groups || (watch->n_groups != 1 && watch->n_groups != w->n_experts))
+        return err_set(e, ERR_INVALID, "a watch of %llu groups does not fit a weight of %llu",
+                       (unsigned long long)watch->n_groups, (unsigned long long)w->n_experts);
+    w->watch = *watch;
+    return 0;
+}
+
 void backend_weight_free(backend_weight *w) {
     if (w) w->be->vt->weight_free(w);
 }

@@ -146,6 +146,19 @@ int backend_weight_size(const backend *be, const struct backend_weight_desc *des
                         err *e);
 void backend_weight_free(backend_weight *w);
 
+/* Sums up what products with a weight read: for each row of a product with expert g, counts[g]++
+ * and sums[g][c] += x[c]^2, where x is the row as rounded for the weight (op_linear). n_groups is
+ * n_experts, or 1: all experts count as one. Written while ops run, in an order that depends on the
+ * rows alone. */
+struct backend_watch {
+    double *sums;   /* (n_groups, n_in) */
+    double *counts; /* (n_groups) */
+    uint64_t n_groups;
+};
+/* From the next op on; *watch is copied, its memory borrowed until the weight is freed.
+ * ERR_UNSUPPORTED: only the CPU watches. */
+int backend_weight_watch(backend_weight *w, const struct backend_watch *watch, err *e);
+
 /* ---- the stream ---- */
 
 /* Waits for all enqueued ops. 0 or ERR_DEVICE. */

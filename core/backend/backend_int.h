@@ -42,6 +42,7 @@ struct backend_vtable {
     int (*event_record)(backend *be, uint32_t event, err *e);
     int (*event_wait)(backend *be, uint32_t event, err *e);
     /* Captured steps: all or none. */
+    bool watches;      /* weights with a watch */
     bool keeps_graphs; /* graphs are kept by their keys */
     int (*capture_begin)(backend *be, uint64_t key, err *e);
     int (*capture_end)(backend *be, err *e);
@@ -110,7 +111,8 @@ struct backend_weight {
     unsigned use;       /* enum backend_use */
     uint64_t n_experts; /* 0: a plain weight */
     uint64_t n_out, n_in;
-    uint64_t bytes; /* device memory besides the caller's data */
+    uint64_t bytes;             /* device memory besides the caller's data */
+    struct backend_watch watch; /* sums NULL: none */
 };
 
 /* ---- counters; any thread ---- */

@@ -215,9 +215,12 @@ void qtype_widen(int type, const void *src, void *dst, uint64_t n);
  * The others search scales (and minima) for a small squared error; the same input gives the same
  * bytes on every machine. They read NaN as 0 and clamp values, infinities included, to the type's
  * range (types with a minimum: the minimum's range); a block whose values are all too small for a
- * half scale becomes 0. The types that qtype_wide changes and the wide ones have no encoder:
- * nothing is written. */
+ * half scale becomes 0. The wide types have no encoder: nothing is written. */
 void qtype_encode(int type, const float *src, void *dst, uint64_t n);
+/* The same for a small sum of weights[i] * error[i]^2: of a value's importance, (n) finite numbers
+ * of at least 0. Only their ratios within a block matter; all 0 is as if they were equal. */
+void qtype_encode_weighted(int type, const float *src, const float *weights, void *dst, uint64_t n);
+bool qtype_has_encoder(int type);
 
 /* IEEE half and bfloat16, round to nearest even. */
 float f16_to_f32(uint16_t h);

@@ -24,18 +24,26 @@ struct super {
     uint8_t codes[QK_ELEMS];
 };
 
+/* Values, and their weights or NULL. */
+struct values {
+    const float *x, *w;
+};
+
+static struct values values_from(const float *x, const float *w, int first) {
+    return (struct values){x + first, w ? w + first : NULL};
+}
+
 /* Sums for the normal equations of a super-block's halves, and its error. */
 struct totals {
     double error, aa, ab, bb, ra, rb;
 };
 
-static void add_totals(struct totals *sum, const struct qtrial *t, int lane, int scale, int min,
-                       int len) {
+static void add_totals(struct totals *sum, const struct qtrial *t, int lane, int scale, int min) {
     double s = scale, m = min;
     sum->error += (double)t->ee[lane];
     sum->aa += s * s * (double)t->ll[lane];
     sum->ab -= s * m * (double)t->l[lane];
-    sum->bb += m * m * len;
+    sum->bb += m * m * (double)t->sum;
     sum->ra += s * (double)t->el[lane];
     sum->rb -= m * (double)t->e[lane];
 }
@@ -57,7 +65,8 @@ struct min_shape {
 };
 
 /* The best d and m <= 0 of one sub-block. */
-static void fit_min_sub(const struct min_shape *k, const float *x, struct sub *s) {
+static void fit_min_sub(const struct min_shape *k, struct values v, struct sub *s) {
+    const float *x = v.x;
     float least = 0, most = x[0];
     struct qtrial t = {0}, best = {.ee = {INFINITY, INFINITY, INFINITY, INFINITY}};
     for (int i = 0; i < k->len; i++) {
@@ -70,19 +79,19 @@ static void fit_min_sub(const struct min_shape *k, const float *x, struct sub *s
             t.m[i] = fminf(least + level * k->cuts[i], 0);
             t.d[i] = (most - level * k->cuts[p] - t.m[i]) / k->grid.hi;
         }
-        qfit_try(&k->grid, x, k->len, &t);
-        qfit_solve_below(&t, k->len);
+        qfit_try(&k->grid, v.x, v.w, k->len, &t);
+        qfit_solve_below(&t);
         qfit_keep(&best, &t);
     }
-    qfit_try(&k->grid, x, k->len, &best);
-    qfit_solve_below(&best, k->len);
+    qfit_try(&k->grid, v.x, v.w, k->len, &best);
+    qfit_solve_below(&best);
     int lane = qfit_best(&best);
-    *s = (struct sub){.d = best.d[lane], .m = best.m[lane], .level = best.l[lane] / (float)k->len};
+    *s = (struct sub){.d = best.d[lane], .m = best.m[lane], .level = best.l[lane] / best.sum};
 }
 
 /* Chooses the codes of a sub-block under the super-block's d and dmin: four scales around its own,
  * and for each the minima on both sides of the one that keeps the mean. */
-static void choose_min_codes(const struct min_shape *k, const float *x, float d, float dmin,
+static void choose_min_codes(const struct min_shape *k, struct values v, float d, float dmin,
                              struct sub *s, struct totals *sum) {
     struct qtrial t[2] = {0};
     int scale[QFIT_LANES], min[2][QFIT_LANES];
@@ -97,13 +106,13 @@ static void choose_min_codes(const struct min_shape *k, const float *x, float d,
             t[side].m[i] = -dmin * (float)min[side][i];
         }
     }
-    qfit_try(&k->grid, x, k->len, &t[0]);
-    qfit_try(&k->grid, x, k->len, &t[1]);
+    qfit_try(&k->grid, v.x, v.w, k->len, &t[0]);
+    qfit_try(&k->grid, v.x, v.w, k->len, &t[1]);
     int best[2] = {qfit_best(&t[0]), qfit_best(&t[1])};
     int side = t[1].ee[best[1]] < t[0].ee[best[0]], lane = best[side];
     s->scale = scale[lane];
     s->min = min[side][lane];
-    add_totals(sum, &t[side], lane, s->scale, s->min, k->len);
+    add_totals(sum, &t[side], lane, s->scale, s->min);
 }
 
 static void solve_halves(const struct totals *t, float *d, float *dmin) {
@@ -116,13 +125,14 @@ static void solve_halves(const struct totals *t, float *d, float *dmin) {
     }
 }
 
-static void fit_min(const struct min_shape *k, const float *src, struct super *best) {
+static void fit_min(const struct min_shape *k, const float *src, const float *w,
+                    struct super *best) {
     float x[QK_ELEMS], d = 0, dmin = 0;
     double best_error = INFINITY;
     struct super now = {0};
     qfit_take(src, QK_ELEMS, 65504 * (float)k->code_max, x); /* a minimum's range */
     for (int s = 0; s < k->n_subs; s++) {
-        fit_min_sub(k, x + s * k->len, &now.subs[s]);
+        fit_min_sub(k, values_from(x, w, s * k->len), &now.subs[s]);
         d = fmaxf(d, now.subs[s].d / (float)k->code_max);
         dmin = fmaxf(dmin, -now.subs[s].m / (float)k->code_max);
     }
@@ -134,7 +144,7 @@ static void fit_min(const struct min_shape *k, const float *src, struct super *b
         d = f16_to_f32(now.d);
         dmin = f16_to_f32(now.dmin);
         for (int s = 0; s < k->n_subs; s++)
-            choose_min_codes(k, x + s * k->len, d, dmin, &now.subs[s], &sum);
+            choose_min_codes(k, values_from(x, w, s * k->len), d, dmin, &now.subs[s], &sum);
         if (sum.error < best_error) {
             best_error = sum.error;
             *best = now;
@@ -157,7 +167,8 @@ struct scale_shape {
     int n_peaks;              /* a multiple of QFIT_LANES */
 };
 
-static void fit_scale_sub(const struct scale_shape *k, const float *x, struct sub *s) {
+static void fit_scale_sub(const struct scale_shape *k, struct values v, struct sub *s) {
+    const float *x = v.x;
     float extreme = 0;
     struct qtrial t = {0}, best = {.ee = {INFINITY, INFINITY, INFINITY, INFINITY}};
     for (int i = 0; i < k->len; i++)
@@ -165,16 +176,16 @@ static void fit_scale_sub(const struct scale_shape *k, const float *x, struct su
     for (int p = 0; p < k->n_peaks; p += QFIT_LANES) {
         for (int i = 0; i < QFIT_LANES; i++)
             t.d[i] = extreme / k->peaks[p + i];
-        qfit_try(&k->grid, x, k->len, &t);
+        qfit_try(&k->grid, v.x, v.w, k->len, &t);
         qfit_solve_scale(&t);
         qfit_keep(&best, &t);
     }
-    qfit_try(&k->grid, x, k->len, &best);
+    qfit_try(&k->grid, v.x, v.w, k->len, &best);
     qfit_solve_scale(&best);
     *s = (struct sub){.d = best.d[qfit_best(&best)]};
 }
 
-static void choose_scale_code(const struct scale_shape *k, const float *x, float d, struct sub *s,
+static void choose_scale_code(const struct scale_shape *k, struct values v, float d, struct sub *s,
                               struct totals *sum) {
     struct qtrial t = {0};
     int scale[QFIT_LANES];
@@ -183,19 +194,20 @@ static void choose_scale_code(const struct scale_shape *k, const float *x, float
         scale[i] = clamp_code(at + (float)(i - 1), k->code_lo, -k->code_lo - 1);
         t.d[i] = d * (float)scale[i];
     }
-    qfit_try(&k->grid, x, k->len, &t);
+    qfit_try(&k->grid, v.x, v.w, k->len, &t);
     int lane = qfit_best(&t);
     s->scale = scale[lane];
-    add_totals(sum, &t, lane, s->scale, 0, k->len);
+    add_totals(sum, &t, lane, s->scale, 0);
 }
 
-static void fit_scales(const struct scale_shape *k, const float *src, struct super *best) {
+static void fit_scales(const struct scale_shape *k, const float *src, const float *w,
+                       struct super *best) {
     float x[QK_ELEMS], d = 0;
     double best_error = INFINITY;
     struct super now = {0};
     qfit_take(src, QK_ELEMS, QFIT_FAR, x);
     for (int s = 0; s < k->n_subs; s++) {
-        fit_scale_sub(k, x + s * k->len, &now.subs[s]);
+        fit_scale_sub(k, values_from(x, w, s * k->len), &now.subs[s]);
         if (fabsf(now.subs[s].d) > fabsf(d)) d = now.subs[s].d;
     }
     d /= (float)k->code_lo;
@@ -205,7 +217,7 @@ static void fit_scales(const struct scale_shape *k, const float *src, struct sup
         now.d = round ? qfit_half(d) : qfit_half_away(d);
         d = f16_to_f32(now.d);
         for (int s = 0; s < k->n_subs; s++)
-            choose_scale_code(k, x + s * k->len, d, &now.subs[s], &sum);
+            choose_scale_code(k, values_from(x, w, s * k->len), d, &now.subs[s], &sum);
         if (sum.error < best_error) {
             best_error = sum.error;
             *best = now;
@@ -245,12 +257,12 @@ static void put_scale_mins(const struct sub subs[8], uint8_t scales[12]) {
     }
 }
 
-void qencode_q2_k(const float *src, void *dst, uint64_t n) {
+void qencode_q2_k(const float *src, const float *w, void *dst, uint64_t n) {
     static const struct min_shape shape = {{0, 3, NULL}, QK_ELEMS / 16, 16, 15, coarse_cuts};
     struct q2_k_block *b = dst;
-    for (; n; n -= QK_ELEMS, src += QK_ELEMS, b++) {
+    for (; n; n -= QK_ELEMS, src += QK_ELEMS, w += w ? QK_ELEMS : 0, b++) {
         struct super f;
-        fit_min(&shape, src, &f);
+        fit_min(&shape, src, w, &f);
         b->d = f.d;
         b->dmin = f.dmin;
         put_pairs(f.codes, 0, b->q);
@@ -259,12 +271,12 @@ void qencode_q2_k(const float *src, void *dst, uint64_t n) {
     }
 }
 
-void qencode_q4_k(const float *src, void *dst, uint64_t n) {
+void qencode_q4_k(const float *src, const float *w, void *dst, uint64_t n) {
     static const struct min_shape shape = {{0, 15, NULL}, QK_ELEMS / 32, 32, 63, fine_cuts};
     struct q4_k_block *b = dst;
-    for (; n; n -= QK_ELEMS, src += QK_ELEMS, b++) {
+    for (; n; n -= QK_ELEMS, src += QK_ELEMS, w += w ? QK_ELEMS : 0, b++) {
         struct super f;
-        fit_min(&shape, src, &f);
+        fit_min(&shape, src, w, &f);
         b->d = f.d;
         b->dmin = f.dmin;
         put_scale_mins(f.subs, b->scales);
@@ -272,12 +284,12 @@ void qencode_q4_k(const float *src, void *dst, uint64_t n) {
     }
 }
 
-void qencode_q5_k(const float *src, void *dst, uint64_t n) {
+void qencode_q5_k(const float *src, const float *w, void *dst, uint64_t n) {
     static const struct min_shape shape = {{0, 31, NULL}, QK_ELEMS / 32, 32, 63, fine_cuts};
     struct q5_k_block *b = dst;
-    for (; n; n -= QK_ELEMS, src += QK_ELEMS, b++) {
+    for (; n; n -= QK_ELEMS, src += QK_ELEMS, w += w ? QK_ELEMS : 0, b++) {
         struct super f;
-        fit_min(&shape, src, &f);
+        fit_min(&shape, src, w, &f);
         b->d = f.d;
         b->dmin = f.dmin;
         put_scale_mins(f.subs, b->scales);
@@ -288,14 +300,14 @@ void qencode_q5_k(const float *src, void *dst, uint64_t n) {
     }
 }
 
-void qencode_q3_k(const float *src, void *dst, uint64_t n) {
+void qencode_q3_k(const float *src, const float *w, void *dst, uint64_t n) {
     static const float peaks[] = {-4, -4.6f, -3.2f, -2.6f, 3, 3.6f, 2.5f, 2};
     static const struct scale_shape shape = {
         {-4, 3, NULL}, QK_ELEMS / 16, 16, -32, peaks, sizeof peaks / sizeof peaks[0]};
     struct q3_k_block *b = dst;
-    for (; n; n -= QK_ELEMS, src += QK_ELEMS, b++) {
+    for (; n; n -= QK_ELEMS, src += QK_ELEMS, w += w ? QK_ELEMS : 0, b++) {
         struct super f;
-        fit_scales(&shape, src, &f);
+        fit_scales(&shape, src, w, &f);
         b->d = f.d;
         put_pairs(f.codes, 0, b->q);
         memset(b->high, 0, sizeof b->high);
@@ -310,15 +322,15 @@ void qencode_q3_k(const float *src, void *dst, uint64_t n) {
     }
 }
 
-void qencode_q6_k(const float *src, void *dst, uint64_t n) {
+void qencode_q6_k(const float *src, const float *w, void *dst, uint64_t n) {
     static const float peaks[] = {-32, -31.2f, -30.5f, -29.8f, -29, -28.2f,
                                   31,  30.3f,  29.5f,  28.8f,  28,  27.2f};
     static const struct scale_shape shape = {
         {-32, 31, NULL}, QK_ELEMS / 16, 16, -128, peaks, sizeof peaks / sizeof peaks[0]};
     struct q6_k_block *b = dst;
-    for (; n; n -= QK_ELEMS, src += QK_ELEMS, b++) {
+    for (; n; n -= QK_ELEMS, src += QK_ELEMS, w += w ? QK_ELEMS : 0, b++) {
         struct super f;
-        fit_scales(&shape, src, &f);
+        fit_scales(&shape, src, w, &f);
         b->d = f.d;
         put_pairs(f.codes, 4, b->high);
         for (int i = 0; i < QK_ELEMS / 2; i++) { /* quarters t and t + 2 share bytes */
@@ -330,16 +342,16 @@ void qencode_q6_k(const float *src, void *dst, uint64_t n) {
     }
 }
 
-void qencode_iq4_xs(const float *src, void *dst, uint64_t n) {
+void qencode_iq4_xs(const float *src, const float *w, void *dst, uint64_t n) {
     static const float peaks[] = {-127, -134, -140, -116, -108, -100, 113, 120, 127, 105, 97, 90};
     struct iq4_xs_block *b = dst;
     struct qlevels levels;
     qlevels_init(&levels, iq4_levels);
     const struct scale_shape shape = {
         {0, 15, &levels}, QK_ELEMS / 32, 32, -32, peaks, sizeof peaks / sizeof peaks[0]};
-    for (; n; n -= QK_ELEMS, src += QK_ELEMS, b++) {
+    for (; n; n -= QK_ELEMS, src += QK_ELEMS, w += w ? QK_ELEMS : 0, b++) {
         struct super f;
-        fit_scales(&shape, src, &f);
+        fit_scales(&shape, src, w, &f);
         b->d = f.d;
         b->scales_high = 0;
         memset(b->scales_low, 0, sizeof b->scales_low);

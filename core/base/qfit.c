@@ -26,21 +26,10 @@ static inline v4 v4_clamp(v4 x, v4 lo, v4 hi) {
 }
 #endif
 
-typedef int32_t v4i __attribute__((vector_size(16)));
-
-static inline v4 v4_all(float f) {
-    return (v4){f, f, f, f};
-}
-
 static inline v4 v4_load(const float *p) {
     v4 x;
     memcpy(&x, p, sizeof x);
     return x;
-}
-
-/* a where the mask is set, else b. */
-static inline v4 v4_pick(v4i mask, v4 a, v4 b) {
-    return (v4)(((v4i)a & mask) | ((v4i)b & ~mask));
 }
 
 /* a / b, and 0 where b is 0. */
@@ -79,27 +68,38 @@ static inline v4 table_levels(const struct qlevels *levels, v4 t) {
 
 static inline __attribute__((always_inline)) void try_any(const struct qlevels *levels,
                                                           const struct qgrid *g, const float *x,
-                                                          int n, struct qtrial *t) {
+                                                          const float *w, int n, struct qtrial *t) {
     v4 d = t->d, m = t->m, inverse = v4_ratio(v4_all(1), d), lo = v4_all(g->lo), hi = v4_all(g->hi);
     v4 ee = v4_all(0), el = ee, ll = ee, e1 = ee, l1 = ee;
+    float sum = 0;
     for (int i = 0; i < n; i++) {
         v4 y = v4_all(x[i]) - m, scaled = y * inverse;
         v4 level = levels ? table_levels(levels, scaled) : v4_round(v4_clamp(scaled, lo, hi));
-        v4 e = y - d * level;
-        ee += e * e;
-        el += e * level;
-        ll += level * level;
-        e1 += e;
-        l1 += level;
+        v4 e = y - d * level, we = e, wl = level;
+        if (w) {
+            we *= v4_all(w[i]);
+            wl *= v4_all(w[i]);
+            sum += w[i];
+        }
+        ee += we * e;
+        el += we * level;
+        ll += wl * level;
+        e1 += we;
+        l1 += wl;
     }
     t->ee = ee, t->el = el, t->ll = ll, t->e = e1, t->l = l1;
+    t->sum = w ? sum : (float)n;
 }
 
-void qfit_try(const struct qgrid *g, const float *x, int n, struct qtrial *t) {
-    if (g->levels)
-        try_any(g->levels, g, x, n, t);
+void qfit_try(const struct qgrid *g, const float *x, const float *w, int n, struct qtrial *t) {
+    if (g->levels && w)
+        try_any(g->levels, g, x, w, n, t);
+    else if (g->levels)
+        try_any(g->levels, g, x, NULL, n, t);
+    else if (w)
+        try_any(NULL, g, x, w, n, t);
     else
-        try_any(NULL, g, x, n, t);
+        try_any(NULL, g, x, NULL, n, t);
 }
 
 void qfit_solve_scale(struct qtrial *t) {
@@ -120,13 +120,13 @@ static inline v4 scale_step(const struct qtrial *t, v4 n) {
     return v4_ratio(t->el * n - t->e * t->l, t->ll * n - t->l * t->l);
 }
 
-void qfit_solve_both(struct qtrial *t, int n) {
-    v4 count = v4_all((float)n), step = scale_step(t, count);
+void qfit_solve_both(struct qtrial *t) {
+    v4 count = v4_all(t->sum), step = scale_step(t, count);
     step_both(t, step, (t->e - step * t->l) / count, count);
 }
 
-void qfit_solve_below(struct qtrial *t, int n) {
-    v4 count = v4_all((float)n), d = scale_step(t, count), m = (t->e - d * t->l) / count;
+void qfit_solve_below(struct qtrial *t) {
+    v4 count = v4_all(t->sum), d = scale_step(t, count), m = (t->e - d * t->l) / count;
     v4i above = t->m + m > v4_all(0);
     m = v4_pick(above, -t->m, m);
     d = v4_pick(above, v4_ratio(t->el - m * t->l, t->ll), d);

@@ -297,12 +297,12 @@ WIDENED(iq1_m, IQ1_M)
 
 #define ROW(name, codec, elems, bytes)                                                             \
     [QTYPE_##name] = {{QTYPE_##name, #name, elems, bytes}, decode_##codec, qencode_##codec}
-#define NO_ENCODER(name, decode, bytes)                                                            \
-    [QTYPE_##name] = {{QTYPE_##name, #name, QK_ELEMS, bytes}, decode, NULL}
+#define ROW_OF(name, decode, encode, bytes)                                                        \
+    [QTYPE_##name] = {{QTYPE_##name, #name, QK_ELEMS, bytes}, decode, encode}
 static const struct row {
     struct qtype_info info;
     void (*decode)(const void *src, float *dst, uint64_t n);
-    void (*encode)(const float *src, void *dst, uint64_t n);
+    void (*encode)(const float *src, const float *w, void *dst, uint64_t n);
 } rows[] = {
     ROW(F32, f32, 1, sizeof(float)),
     ROW(F16, f16, 1, sizeof(uint16_t)),
@@ -320,22 +320,22 @@ static const struct row {
     ROW(IQ4_NL, iq4_nl, Q_ELEMS, sizeof(struct iq4_nl_block)),
     ROW(IQ4_XS, iq4_xs, QK_ELEMS, sizeof(struct iq4_xs_block)),
     ROW(MXFP4, mxfp4, Q_ELEMS, sizeof(struct mxfp4_block)),
-    NO_ENCODER(IQ2_XXS, decode_iq2_xxs, 66),
-    NO_ENCODER(IQ2_XS, decode_iq2_xs, 74),
-    NO_ENCODER(IQ2_S, decode_iq2_s, 82),
-    NO_ENCODER(IQ3_XXS, decode_iq3_xxs, 98),
-    NO_ENCODER(IQ3_S, decode_iq3_s, 110),
-    NO_ENCODER(IQ1_S, decode_iq1_s, 50),
-    NO_ENCODER(IQ1_M, decode_iq1_m, 56),
-    NO_ENCODER(TQ1_0, qdecode_tq1_0, 54),
-    NO_ENCODER(TQ2_0, qdecode_tq2_0, 66),
-    NO_ENCODER(IQ1_W, decode_iq1_w, sizeof(struct q3_k_block)),
-    NO_ENCODER(IQ2_W, decode_iq2_w, sizeof(struct q3_k_block)),
-    NO_ENCODER(IQ3_XXS_W, decode_iq3_xxs_w, sizeof(struct iq4_xs_block)),
-    NO_ENCODER(IQ3_S_W, decode_iq3_s_w, sizeof(struct iq4_xs_block)),
+    ROW(IQ2_XXS, iq2_xxs, QK_ELEMS, 66),
+    ROW(IQ2_XS, iq2_xs, QK_ELEMS, 74),
+    ROW(IQ2_S, iq2_s, QK_ELEMS, 82),
+    ROW(IQ3_XXS, iq3_xxs, QK_ELEMS, 98),
+    ROW(IQ3_S, iq3_s, QK_ELEMS, 110),
+    ROW(IQ1_S, iq1_s, QK_ELEMS, 50),
+    ROW(IQ1_M, iq1_m, QK_ELEMS, 56),
+    ROW_OF(TQ1_0, qdecode_tq1_0, qencode_tq1_0, 54),
+    ROW_OF(TQ2_0, qdecode_tq2_0, qencode_tq2_0, 66),
+    ROW_OF(IQ1_W, decode_iq1_w, NULL, sizeof(struct q3_k_block)),
+    ROW_OF(IQ2_W, decode_iq2_w, NULL, sizeof(struct q3_k_block)),
+    ROW_OF(IQ3_XXS_W, decode_iq3_xxs_w, NULL, sizeof(struct iq4_xs_block)),
+    ROW_OF(IQ3_S_W, decode_iq3_s_w, NULL, sizeof(struct iq4_xs_block)),
 };
 #undef ROW
-#undef NO_ENCODER
+#undef ROW_OF
 
 static const struct row *find_row(int type) {
     if (type < 0 || type >= (int)(sizeof rows / sizeof rows[0]) || !rows[type].decode) return NULL;
@@ -376,5 +376,39 @@ void qtype_decode(int type, const void *src, float *dst, uint64_t n) {
 
 void qtype_encode(int type, const float *src, void *dst, uint64_t n) {
     const struct row *row = find_row(type);
-    if (row && row->encode) row->encode(src, dst, n);
+    if (row && row->encode) row->encode(src, NULL, dst, n);
+}
+
+bool qtype_has_encoder(int type) {
+    const struct row *row = find_row(type);
+    return row && row->encode;
+}
+
+/* Weights relative to the largest of a block: none is 0, so no value is given up. */
+static void scale_weights(const float *w, uint32_t n, float *out) {
+    const float least = 0x1p-20f;
+    float most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        most = w[i] > most ? w[i] : most;
+    for (uint32_t i = 0; i < n; i++) {
+        float share = most > 0 && w[i] > 0 ? w[i] / most : 0;
+        out[i] = most == 0 ? 1 : share < least ? least : share;
+    }
+}
+
+void qtype_encode_weighted(int type, const float *src, const float *weights, void *dst,
+                           uint64_t n) {
+    enum { CHUNK = 16 * QK_ELEMS };
+    const struct row *row = find_row(type);
+    float scaled[CHUNK];
+    uint8_t *to = dst;
+    if (!row || !row->encode) return;
+    while (n) {
+        uint64_t one = n < CHUNK ? n : CHUNK;
+        for (uint64_t i = 0; i < one; i += row->info.block_elems)
+            scale_weights(weights + i, row->info.block_elems, scaled + i);
+        row->encode(src, scaled, to, one);
+        to += one / row->info.block_elems * row->info.block_bytes;
+        src += one, weights += one, n -= one;
+    }
 }

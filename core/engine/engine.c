@@ -204,6 +204,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         .max_seqs = config->max_sequences,
         .on_load = config->on_load,
         .on_load_arg = config->on_load_arg,
+        .importance = config->importance,
     };
     model_backend_limits(&en->hp, &bc);
     rc = tokenizer_open(config->model_path, &en->tok, e);

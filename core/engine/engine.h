@@ -85,6 +85,7 @@ struct engine_config {
      * for its return; engine_submit does not. */
     void (*on_step)(void *arg, const struct engine_step *step);
     void *on_step_arg;
+    struct imatrix *importance; /* filled by steps, read after engine_stop: model.h; or NULL */
 };
 
 /* What one step did. */

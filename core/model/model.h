@@ -195,6 +195,9 @@ struct model_limits {
      * NULL. On the thread of model_open; of a group only its first rank calls it. */
     int (*on_load)(void *arg, uint64_t done, uint64_t total);
     void *on_load_arg;
+    /* Gets an entry for each matrix of a layer, to which steps add what its products read; outlives
+     * the model. Only on the CPU, without a group. NULL: none. */
+    struct imatrix *importance;
 };
 
 /* Entries in a row of a step's block tables when every position is below max_context: a power of

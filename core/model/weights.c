@@ -8,6 +8,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/formats/imatrix.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -353,6 +354,26 @@ static int load_weight(const struct loader *l, const struct weight_role *role, c
     return make_weight(l, &desc, copy, out, e);
 }
 
+/* Watches what a layer's matrix reads. A tensor of several weights has one entry, by the first. */
+static int watch_weight(const struct loader *l, const struct planned_weight *planned,
+                        backend_weight *w, err *e) {
+    const gguf_tensor *t = planned->tensor;
+    const struct weight_role *role = planned->role;
+    char name[WEIGHT_NAME_BYTES];
+    struct imatrix_entry *entry;
+    if (role_is_vector(role) || role->embed || role->turned || planned->layer == WEIGHT_NO_LAYER ||
+        l->plan->dims[role->n_in] != t->dims[0])
+        return 0;
+    planned_weight_name(planned, name);
+    int rc = imatrix_add(l->limits->importance, name, t->dims[0], t->dims[2], &entry, e);
+    if (rc || !entry) return rc;
+    return backend_weight_watch(w,
+                                &(struct backend_watch){.sums = entry->sums,
+                                                        .counts = entry->counts,
+                                                        .n_groups = entry->n_mats},
+                                e);
+}
+
 static int load_planned(const struct loader *l, const struct planned_weight *w, err *e) {
     char name[WEIGHT_NAME_BYTES];
     backend_weight *none = NULL; /* stays NULL when weights are only measured */
@@ -362,7 +383,9 @@ static int load_planned(const struct loader *l, const struct planned_weight *w, 
     if (!w->tensor || (w->role->once && !l->first)) return 0;
     planned_weight_name(w, name);
     void *out = base ? (char *)base + w->role->offset : (void *)&none;
-    return load_weight(l, w->role, name, w->tensor, out, e);
+    int rc = load_weight(l, w->role, name, w->tensor, out, e);
+    if (rc || !l->w || !l->limits || !l->limits->importance) return rc;
+    return watch_weight(l, w, *(backend_weight **)out, e);
 }
 
 /* A layer is read from the disk while the previous one is repacked. */

@@ -40,6 +40,7 @@ int cmd_tokenize(int argc, char **argv, err *e);
 int cmd_render(int argc, char **argv, err *e);
 int cmd_logits(int argc, char **argv, err *e);
 int cmd_perplexity(int argc, char **argv, err *e);
+int cmd_imatrix(int argc, char **argv, err *e);
 int cmd_bench(int argc, char **argv, err *e);
 int cmd_quantize(int argc, char **argv, err *e);
 int cmd_grammar(int argc, char **argv, err *e);

@@ -19,7 +19,7 @@
 enum { COLUMNS = 7, TYPES_MAX = 64, FALLBACKS_MAX = 32 };
 
 struct quantize_command {
-    const char *type, *output_type, *embedding_type, *args[2];
+    const char *type, *output_type, *embedding_type, *imatrix, *args[2];
     size_t n_args;
     uint64_t threads;
     bool pure, requantize, force, dry_run, json;
@@ -222,20 +222,33 @@ static int write_model(const struct quantize_command *c, const gguf *src, quanti
     return rc;
 }
 
+static void print_lacking(const quantize_plan *p) {
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < quantize_plan_n(p); i++)
+        n += quantize_plan_at(p, i)->lacks_importance;
+    if (n)
+        fprintf(stderr, "inferd: %" PRIu64 " tensors need an importance matrix (--imatrix)\n", n);
+}
+
 static int run_quantize(const struct quantize_command *c, err *e) {
-    const struct quantize_options options = {.type = c->type,
-                                             .output_type = c->output_type,
-                                             .embedding_type = c->embedding_type,
-                                             .pure = c->pure,
-                                             .allow_requantize = c->requantize};
+    struct quantize_options options = {.type = c->type,
+                                       .output_type = c->output_type,
+                                       .embedding_type = c->embedding_type,
+                                       .pure = c->pure,
+                                       .allow_requantize = c->requantize};
     struct report *report = mem_new(1, sizeof *report);
     quantize_plan *plan = NULL;
+    imatrix *importance = NULL;
     gguf *src = NULL;
-    int rc = report ? model_file_open(c->args[0], GGUF_OPEN_AS_FILE, &src, e) : err_no_memory(e);
+    int rc = c->imatrix ? imatrix_open(c->imatrix, &importance, e) : 0;
+    options.imatrix = importance;
+    if (!rc)
+        rc = report ? model_file_open(c->args[0], GGUF_OPEN_AS_FILE, &src, e) : err_no_memory(e);
     if (!rc) rc = quantize_plan_new(src, &options, &plan, e);
     if (!rc) {
         make_report(plan, report);
         print_fallbacks(report);
+        if (c->dry_run) print_lacking(plan);
     }
     if (!rc && !c->dry_run) {
         rc = write_model(c, src, plan, e);
@@ -245,6 +258,7 @@ static int run_quantize(const struct quantize_command *c, err *e) {
     if (!rc && !c->json) print_report(report, !c->dry_run);
     quantize_plan_free(plan);
     gguf_close(src);
+    imatrix_free(importance);
     free(report);
     return rc;
 }
@@ -276,6 +290,12 @@ int cmd_quantize(int argc, char **argv, err *e) {
          .target = &c.embedding_type,
          .value = "TYPE",
          .help = "type of the embedding"},
+        {.name = "imatrix",
+         .kind = OPTION_TEXT,
+         .target = &c.imatrix,
+         .value = "FILE",
+         .help = "importance matrix, of inferd imatrix or llama-imatrix: errors are weighed by\n"
+                 "it; the IQ1 and IQ2 types, IQ3_XXS and Q2_K_S need one"},
         {.name = "allow-requantize",
          .kind = OPTION_SWITCH,
          .target = &c.requantize,

@@ -145,7 +145,8 @@ static void every_type_is_written(void) {
                  {"q4_1", QTYPE_Q4_1, 3, 0.12},      {"q4_0", QTYPE_Q4_0, 2, 0.14},
                  {"iq4_nl", QTYPE_IQ4_NL, 25, 0.12}, {"iq4_xs", QTYPE_IQ4_XS, 30, 0.12},
                  {"mxfp4", QTYPE_MXFP4, 38, 0.18},   {"q3_k", QTYPE_Q3_K, 12, 0.25},
-                 {"q2_k", QTYPE_Q2_K, 10, 0.45}};
+                 {"q2_k", QTYPE_Q2_K, 10, 0.45},     {"iq3_s", QTYPE_IQ3_S, 26, 0.2},
+                 {"tq2_0", QTYPE_TQ2_0, 37, 0.7},    {"tq1_0", QTYPE_TQ1_0, 36, 0.7}};
     const struct tiny_llama model = {
         .seed = 5, .n_embd = 256, .n_ff = 512, .head_dim = 64, .weight_type = QTYPE_F32};
     err e = {0};
@@ -512,7 +513,8 @@ static void wanted_type(const char *line, const char *tensor, char out[16]) {
     const char *at = strstr(line, key);
     if (!at) {
         const char *rest = strstr(line, " rest=");
-        sscanf(rest, " rest=%15[^ ]", out);
+        snprintf(out, 16, "?");
+        if (rest) sscanf(rest, " rest=%15[^ ]", out);
         return;
     }
     for (at += strlen(key); sscanf(at, "%15[^*]*%u", out, &n) == 2; at += strcspn(at, ",") + 1) {
@@ -522,14 +524,36 @@ static void wanted_type(const char *line, const char *tensor, char out[16]) {
     snprintf(out, 16, "?");
 }
 
+/* Ones for every tensor of the layers of mix.gguf. */
+static imatrix *make_ones(const gguf *src) {
+    err e = {0};
+    imatrix *m = imatrix_new(), *read = NULL;
+    for (uint64_t i = 0; i < gguf_n_tensors(src); i++) {
+        const gguf_tensor *t = gguf_tensor_at(src, i);
+        struct imatrix_entry *entry;
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)t->name.len, t->name.data);
+        if (strncmp(name, "blk.", 4) != 0) continue;
+        CHECK(imatrix_add(m, name, t->dims[0], t->dims[2], &entry, &e) == 0 && entry);
+    }
+    CHECK_MSG(imatrix_write(m, in_folder("ones.gguf"), &e) == 0, "%s", e.msg);
+    CHECK_MSG(imatrix_open(in_folder("ones.gguf"), &read, &e) == 0, "%s", e.msg);
+    imatrix_free(m);
+    return read;
+}
+
 static void check_mix(const char *line) {
-    char type[16] = "";
+    char type[32] = "";
     gguf *src = NULL;
+    imatrix *ones = NULL;
     quantize_plan *plan = NULL;
     err e = {0};
-    sscanf(line, "%15s", type);
-    const struct quantize_options o = {.type = type};
+    sscanf(line, "%31s", type);
+    char *given = strchr(type, '+');
     int rc = gguf_open(in_folder("mix.gguf"), 0, &src, &e);
+    if (given && !rc) ones = make_ones(src);
+    if (given) *given = '\0';
+    const struct quantize_options o = {.type = type, .imatrix = ones};
     if (!rc) rc = quantize_plan_new(src, &o, &plan, &e);
     CHECK_MSG(rc == 0, "%s: %s", type, e.msg);
     for (uint64_t i = 0; plan && i < quantize_plan_n(plan); i++) {
@@ -544,11 +568,12 @@ static void check_mix(const char *line) {
                   qtype_name(t->type), want);
     }
     quantize_plan_free(plan);
+    imatrix_free(ones);
     gguf_close(src);
 }
 
 static void mixes_are_those_of_llama_quantize(void) {
-    static char line[1024];
+    static char line[2048];
     struct mix_model m;
     int n_lines = 0;
     FILE *f = fopen(MIXES, "r");
@@ -564,7 +589,7 @@ static void mixes_are_those_of_llama_quantize(void) {
             n_lines++;
         }
     }
-    CHECK(n_lines == 8 * 19);
+    CHECK(n_lines == 8 * (32 + 9));
     if (f) fclose(f);
 }
 
@@ -747,8 +772,8 @@ static void odd_sources(void) {
 }
 
 static void remove_folder(void) {
-    static const char *const names[] = {"f32.gguf", "new.gguf", "bf16.gguf",
-                                        "odd.gguf", "q8.gguf",  "mix.gguf"};
+    static const char *const names[] = {"f32.gguf", "new.gguf", "bf16.gguf", "odd.gguf",
+                                        "q8.gguf",  "mix.gguf", "ones.gguf"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         unlink(in_folder(names[i]));
     CHECK(rmdir(folder) == 0);

@@ -122,6 +122,7 @@ static void place_thread(const backend *be) {
 #define ENTRY(name, on_cpu, on_metal, on_cuda) BACKEND_ENTRY_##on_cpu(cpu, name)
 
 static const struct backend_vtable vtable = {.close = close_backend,
+                                             .watches = true,
                                              .buf_new = buf_new,
                                              .buf_free = buf_free,
                                              .upload = upload_bytes,

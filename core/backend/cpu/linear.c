@@ -9,6 +9,7 @@
 #include "core/base/mem.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     TASK_BYTES = 128 * 1024,          /* of a weight, for one row */
@@ -364,6 +365,64 @@ void cpu_products_add(struct cpu_products *r, const backend_weight *w, const bac
                              .n_panels = (uint32_t)((w->n_out + GEMM_OUTS - 1) / GEMM_OUTS)};
 }
 
+/* ---- watched weights ---- */
+
+enum { WATCH_COLS = 64 }; /* of a task */
+
+struct watch_run {
+    const struct cpu_products *r;
+    const struct cpu_weight *w;
+};
+
+/* out (n) = columns c .. of a row as products read it; n is at most WATCH_COLS, within a K block.
+ */
+static void read_input(const struct cpu_products *r, bool floats, uint32_t row, uint32_t c,
+                       uint32_t n, float *out) {
+    if (floats) {
+        memcpy(out, r->x + (uint64_t)row * r->n_in + c, n * sizeof *out);
+        return;
+    }
+    const uint64_t at = (uint64_t)(c / GEMM_COLS) * r->n_rows + row;
+    const struct gemm_block *blocks = r->codes->blocks + at * GEMM_BLOCKS;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t in_block = c % GEMM_COLS + i;
+        int q = r->codes->q[0][at * GEMM_COLS + in_block];
+        if (r->codes->q[1]) q = GEMM_PLANE * q + r->codes->q[1][at * GEMM_COLS + in_block];
+        out[i] = blocks[in_block / GEMM_BLOCK].d * (float)q;
+    }
+}
+
+/* Adds the squares of some columns, row after row. */
+static void watch_columns(const void *arg, uint32_t task, int thread) {
+    const struct watch_run *run = arg;
+    const struct cpu_products *r = run->r;
+    const struct backend_watch *to = &run->w->base.watch;
+    const uint32_t first = task * WATCH_COLS, left = r->n_in - first;
+    const uint32_t n = left < WATCH_COLS ? left : WATCH_COLS;
+    const bool floats = cpu_is_float(run->w->base.type);
+    float x[WATCH_COLS];
+    (void)thread;
+    for (uint32_t g = 0; g < r->n_groups; g++) {
+        double *sums = to->sums + (to->n_groups == 1 ? 0 : (uint64_t)g * r->n_in) + first;
+        for (uint32_t row = r->first[g]; row < r->first[g + 1]; row++) {
+            read_input(r, floats, row, first, n, x);
+            for (uint32_t i = 0; i < n; i++)
+                sums[i] += (double)x[i] * (double)x[i];
+        }
+    }
+}
+
+static void watch_inputs(const struct cpu_products *r) {
+    for (uint32_t i = 0; i < r->n_weights; i++) {
+        const struct watch_run run = {r, r->p[i].w};
+        const struct backend_watch *to = &run.w->base.watch;
+        if (!to->sums) continue;
+        for (uint32_t g = 0; g < r->n_groups; g++)
+            to->counts[to->n_groups == 1 ? 0 : g] += r->first[g + 1] - r->first[g];
+        pool_run(r->c->pool, (r->n_in - 1) / WATCH_COLS + 1, watch_columns, &run);
+    }
+}
+
 int cpu_products_run(struct cpu_products *r) {
     struct cpu_backend *c = r->c;
     bool gated = r->act != BACKEND_ACT_NONE;
@@ -373,6 +432,7 @@ int cpu_products_run(struct cpu_products *r) {
     uint64_t n_tasks = (uint64_t)r->n_block_tasks * r->n_blocks;
     if (n_tasks >= UINT32_MAX) return ERR_INVALID;
     pool_run(c->pool, (uint32_t)n_tasks, product_task, r);
+    watch_inputs(r);
     for (uint32_t i = 0; i < r->n_weights; i++)
         backend_count_kernel(&c->base, c->linear_counters[r->p[i].w->base.type]);
     if (gated) cpu_count(c, c->isa, CPU_GLU_SILU + r->act - BACKEND_ACT_SILU);

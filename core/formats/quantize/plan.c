@@ -4,11 +4,11 @@
 
 #include "core/base/mem.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Numbers of general.file_type, as in the GGUF specification and llama.cpp. */
 enum file_type {
@@ -28,12 +28,32 @@ enum file_type {
     FILE_Q5_K_S = 16,
     FILE_Q5_K_M = 17,
     FILE_Q6_K = 18,
+    FILE_IQ2_XXS = 19,
+    FILE_IQ2_XS = 20,
+    FILE_Q2_K_S = 21,
+    FILE_IQ3_XS = 22,
+    FILE_IQ3_XXS = 23,
+    FILE_IQ1_S = 24,
     FILE_IQ4_NL = 25,
+    FILE_IQ3_S = 26,
+    FILE_IQ3_M = 27,
+    FILE_IQ2_S = 28,
+    FILE_IQ2_M = 29,
     FILE_IQ4_XS = 30,
+    FILE_IQ1_M = 31,
     FILE_BF16 = 32,
-    FILE_MXFP4 = 38,
-    FILE_ANY = -1
+    FILE_TQ1_0 = 36,
+    FILE_TQ2_0 = 37,
+    FILE_MXFP4 = 38
 };
+
+/* Sets of them. */
+#define F(name)  (UINT64_C(1) << FILE_##name)
+#define F_IQ1    (F(IQ1_S) | F(IQ1_M))
+#define F_IQ2_XX (F(IQ2_XXS) | F(IQ2_XS))
+#define F_IQ2_S  (F(IQ2_S) | F(IQ2_M))
+#define F_TINY   (F_IQ1 | F_IQ2_XX | F_IQ2_S)
+#define F_ANY    UINT64_MAX
 
 /* Types that users can choose. Matrices become `base` unless a rule below applies; the output head
  * becomes `output`. */
@@ -67,6 +87,19 @@ static const struct recipe recipes[] = {
     {"Q3_K_S", FILE_Q3_K_S, QTYPE_Q3_K, QTYPE_Q6_K},
     {"Q3_K", FILE_Q3_K_M, QTYPE_Q3_K, QTYPE_Q6_K},
     {"Q2_K", FILE_Q2_K, QTYPE_Q2_K, QTYPE_Q6_K},
+    {"Q2_K_S", FILE_Q2_K_S, QTYPE_Q2_K, QTYPE_Q6_K},
+    {"IQ3_M", FILE_IQ3_M, QTYPE_IQ3_S, QTYPE_Q6_K},
+    {"IQ3_S", FILE_IQ3_S, QTYPE_IQ3_S, QTYPE_Q6_K},
+    {"IQ3_XS", FILE_IQ3_XS, QTYPE_IQ3_S, QTYPE_Q6_K},
+    {"IQ3_XXS", FILE_IQ3_XXS, QTYPE_IQ3_XXS, QTYPE_Q5_K},
+    {"IQ2_M", FILE_IQ2_M, QTYPE_IQ2_S, QTYPE_Q5_K},
+    {"IQ2_S", FILE_IQ2_S, QTYPE_IQ2_XS, QTYPE_Q5_K},
+    {"IQ2_XS", FILE_IQ2_XS, QTYPE_IQ2_XS, QTYPE_Q5_K},
+    {"IQ2_XXS", FILE_IQ2_XXS, QTYPE_IQ2_XXS, QTYPE_Q5_K},
+    {"IQ1_M", FILE_IQ1_M, QTYPE_IQ1_M, QTYPE_Q5_K},
+    {"IQ1_S", FILE_IQ1_S, QTYPE_IQ1_S, QTYPE_Q5_K},
+    {"TQ2_0", FILE_TQ2_0, QTYPE_TQ2_0, QTYPE_Q6_K},
+    {"TQ1_0", FILE_TQ1_0, QTYPE_TQ1_0, QTYPE_Q6_K},
 };
 enum { N_RECIPES = sizeof recipes / sizeof recipes[0] };
 
@@ -76,7 +109,10 @@ enum role {
     ROLE_EMBEDDING,
     ROLE_ATTN_V, /* and matrices that contain V: attn_qkv, attn_kv_b */
     ROLE_ATTN_K,
+    ROLE_ATTN_Q,
     ROLE_ATTN_OUTPUT,
+    ROLE_FFN_GATE,
+    ROLE_FFN_UP,
     ROLE_FFN_DOWN,
     N_ROLES
 };
@@ -94,7 +130,10 @@ static const struct {
     {"attn_kv_b.weight", false, ROLE_ATTN_V},
     {"attn_v.weight", false, ROLE_ATTN_V},
     {"attn_k.weight", false, ROLE_ATTN_K},
+    {"attn_q.weight", false, ROLE_ATTN_Q},
     {"attn_output.weight", false, ROLE_ATTN_OUTPUT},
+    {"ffn_up", false, ROLE_FFN_UP},
+    {"ffn_gate", false, ROLE_FFN_GATE},
     {"ffn_down", false, ROLE_FFN_DOWN},
 };
 
@@ -118,52 +157,93 @@ enum where {
     FIRST_4,       /* i < 4 */
     FIRST_16TH,    /* i < n / 16 */
     FIRST_8TH,     /* i < n / 8 */
+    MIDDLE,        /* neither the first nor the last eighth */
     EDGES_AND_3RD, /* first and last eighth, and every third in between */
     WIDE_GQA,      /* four or more heads share one K/V head */
-    EIGHT_EXPERTS  /* exactly 8: llama.cpp measured it on such models */
+    WIDE_OR_MOE,   /* likewise, or four or more experts */
+    EIGHT_EXPERTS, /* exactly 8: llama.cpp measured it on such models */
+    EIGHT_AT_EDGES /* EIGHT_EXPERTS and EDGES_AND_3RD */
 };
 
+/* Does a rule depend on an importance matrix? */
+enum given { ALWAYS, WITH_MATRIX, WITHOUT_MATRIX };
+
 struct rule {
-    enum file_type file_type;
+    uint64_t files; /* set of enum file_type */
     enum role role;
     enum where where;
     int type;
+    enum given given;
 };
 
 /* The first match applies. */
 static const struct rule rules[] = {
-    {FILE_ANY, ROLE_ATTN_V, EIGHT_EXPERTS, QTYPE_Q8_0},
-    {FILE_ANY, ROLE_ATTN_K, EIGHT_EXPERTS, QTYPE_Q8_0},
-    {FILE_Q2_K, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
-    {FILE_Q2_K, ROLE_ATTN_V, WIDE_GQA, QTYPE_Q4_K},
-    {FILE_Q2_K, ROLE_ATTN_V, EVERYWHERE, QTYPE_Q3_K},
-    {FILE_Q2_K, ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_Q3_K},
-    {FILE_Q2_K, ROLE_FFN_DOWN, EVERYWHERE, QTYPE_Q3_K},
-    {FILE_Q3_K_S, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
-    {FILE_Q3_K_M, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
-    {FILE_Q3_K_M, ROLE_ATTN_V, FIRST_2, QTYPE_Q5_K},
-    {FILE_Q3_K_M, ROLE_ATTN_V, EVERYWHERE, QTYPE_Q4_K},
-    {FILE_Q3_K_M, ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_Q4_K},
-    {FILE_Q3_K_M, ROLE_FFN_DOWN, FIRST_16TH, QTYPE_Q5_K},
-    {FILE_Q3_K_M, ROLE_FFN_DOWN, EVERYWHERE, QTYPE_Q4_K},
-    {FILE_Q3_K_L, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q3_K},
-    {FILE_Q3_K_L, ROLE_ATTN_V, EVERYWHERE, QTYPE_Q5_K},
-    {FILE_Q3_K_L, ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_Q5_K},
-    {FILE_Q3_K_L, ROLE_FFN_DOWN, EVERYWHERE, QTYPE_Q5_K},
-    {FILE_Q4_K_S, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
-    {FILE_Q4_K_S, ROLE_ATTN_V, FIRST_4, QTYPE_Q5_K},
-    {FILE_Q4_K_S, ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_K},
-    {FILE_Q4_K_M, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
-    {FILE_Q4_K_M, ROLE_ATTN_V, EDGES_AND_3RD, QTYPE_Q6_K},
-    {FILE_Q4_K_M, ROLE_FFN_DOWN, EDGES_AND_3RD, QTYPE_Q6_K},
-    {FILE_Q5_K_M, ROLE_ATTN_V, EDGES_AND_3RD, QTYPE_Q6_K},
-    {FILE_Q5_K_M, ROLE_FFN_DOWN, EDGES_AND_3RD, QTYPE_Q6_K},
-    {FILE_IQ4_NL, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
-    {FILE_IQ4_NL, ROLE_ATTN_V, WIDE_GQA, QTYPE_Q5_K},
-    {FILE_IQ4_NL, ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_K},
-    {FILE_IQ4_XS, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
-    {FILE_IQ4_XS, ROLE_ATTN_V, WIDE_GQA, QTYPE_Q5_K},
-    {FILE_IQ4_XS, ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_K},
+    {F_IQ1 | F_IQ2_XX, ROLE_EMBEDDING, EVERYWHERE, QTYPE_Q2_K, ALWAYS},
+    {F_IQ2_S | F(IQ3_XXS), ROLE_EMBEDDING, EVERYWHERE, QTYPE_IQ3_S, ALWAYS},
+    {F(TQ1_0) | F(TQ2_0), ROLE_EMBEDDING, EVERYWHERE, QTYPE_Q4_K, ALWAYS},
+    {F_TINY, ROLE_ATTN_V, WIDE_OR_MOE, QTYPE_Q4_K, ALWAYS},
+    {F_IQ2_S, ROLE_ATTN_V, EVERYWHERE, QTYPE_IQ3_S, ALWAYS},
+    {F_TINY, ROLE_ATTN_V, EVERYWHERE, QTYPE_Q2_K, ALWAYS},
+    {F_TINY, ROLE_ATTN_K, EIGHT_EXPERTS, QTYPE_Q4_K, ALWAYS},
+    {F_IQ2_S, ROLE_FFN_DOWN, FIRST_8TH, QTYPE_IQ3_S, ALWAYS},
+    {F_TINY, ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q2_K, ALWAYS},
+    {F_TINY, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K, ALWAYS},
+    {F_IQ1, ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_IQ2_XXS, ALWAYS},
+    {F_IQ2_S, ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_IQ3_S, ALWAYS},
+    {F_ANY, ROLE_ATTN_V, EIGHT_EXPERTS, QTYPE_Q8_0, ALWAYS},
+    {F_ANY, ROLE_ATTN_K, EIGHT_EXPERTS, QTYPE_Q8_0, ALWAYS},
+    {F(Q2_K), ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K, ALWAYS},
+    {F(Q2_K), ROLE_ATTN_V, WIDE_GQA, QTYPE_Q4_K, ALWAYS},
+    {F(Q2_K), ROLE_ATTN_V, EVERYWHERE, QTYPE_Q3_K, ALWAYS},
+    {F(Q2_K), ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_Q3_K, ALWAYS},
+    {F(Q2_K), ROLE_FFN_DOWN, EVERYWHERE, QTYPE_Q3_K, ALWAYS},
+    {F(Q3_K_S), ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K, ALWAYS},
+    {F(Q3_K_M), ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K, ALWAYS},
+    {F(Q3_K_M), ROLE_ATTN_V, FIRST_2, QTYPE_Q5_K, ALWAYS},
+    {F(Q3_K_M), ROLE_ATTN_V, EVERYWHERE, QTYPE_Q4_K, ALWAYS},
+    {F(Q3_K_M), ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_Q4_K, ALWAYS},
+    {F(Q3_K_M), ROLE_FFN_DOWN, FIRST_16TH, QTYPE_Q5_K, ALWAYS},
+    {F(Q3_K_M), ROLE_FFN_DOWN, EVERYWHERE, QTYPE_Q4_K, ALWAYS},
+    {F(Q3_K_L), ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q3_K, ALWAYS},
+    {F(Q3_K_L), ROLE_ATTN_V, EVERYWHERE, QTYPE_Q5_K, ALWAYS},
+    {F(Q3_K_L), ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_Q5_K, ALWAYS},
+    {F(Q3_K_L), ROLE_FFN_DOWN, EVERYWHERE, QTYPE_Q5_K, ALWAYS},
+    {F(Q4_K_S), ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K, ALWAYS},
+    {F(Q4_K_S), ROLE_ATTN_V, FIRST_4, QTYPE_Q5_K, ALWAYS},
+    {F(Q4_K_S), ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_K, ALWAYS},
+    {F(Q4_K_M), ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K, ALWAYS},
+    {F(Q4_K_M), ROLE_ATTN_V, EDGES_AND_3RD, QTYPE_Q6_K, ALWAYS},
+    {F(Q4_K_M), ROLE_FFN_DOWN, EDGES_AND_3RD, QTYPE_Q6_K, ALWAYS},
+    {F(Q5_K_M), ROLE_ATTN_V, EDGES_AND_3RD, QTYPE_Q6_K, ALWAYS},
+    {F(Q5_K_M), ROLE_FFN_DOWN, EDGES_AND_3RD, QTYPE_Q6_K, ALWAYS},
+    {F(IQ4_NL), ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K, ALWAYS},
+    {F(IQ4_NL), ROLE_ATTN_V, WIDE_GQA, QTYPE_Q5_K, ALWAYS},
+    {F(IQ4_NL), ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_K, WITHOUT_MATRIX},
+    {F(IQ4_XS), ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K, ALWAYS},
+    {F(IQ4_XS), ROLE_ATTN_V, WIDE_GQA, QTYPE_Q5_K, ALWAYS},
+    {F(IQ4_XS), ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_K, WITHOUT_MATRIX},
+    {F(Q2_K_S), ROLE_ATTN_V, WIDE_GQA, QTYPE_Q4_K, ALWAYS},
+    {F(Q2_K_S), ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q4_K, ALWAYS},
+    {F(IQ3_XXS), ROLE_ATTN_V, WIDE_GQA, QTYPE_Q4_K, ALWAYS},
+    {F(IQ3_XXS), ROLE_ATTN_V, EVERYWHERE, QTYPE_IQ3_S, WITHOUT_MATRIX},
+    {F(IQ3_XXS), ROLE_ATTN_K, EVERYWHERE, QTYPE_IQ2_S, ALWAYS},
+    {F(IQ3_XXS), ROLE_ATTN_Q, EVERYWHERE, QTYPE_IQ2_S, ALWAYS},
+    {F(IQ3_XXS), ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q4_K, WITHOUT_MATRIX},
+    {F(IQ3_XXS), ROLE_FFN_DOWN, EVERYWHERE, QTYPE_Q3_K, WITHOUT_MATRIX},
+    {F(IQ3_XXS), ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K, ALWAYS},
+    {F(IQ3_XXS), ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_IQ3_S, ALWAYS},
+    {F(IQ3_XS) | F(IQ3_S), ROLE_ATTN_V, WIDE_GQA, QTYPE_Q4_K, ALWAYS},
+    {F(IQ3_XS) | F(IQ3_S) | F(IQ3_M), ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K, ALWAYS},
+    {F(IQ3_XS), ROLE_ATTN_K, EVERYWHERE, QTYPE_IQ3_XXS, ALWAYS},
+    {F(IQ3_XS), ROLE_ATTN_Q, EVERYWHERE, QTYPE_IQ3_XXS, ALWAYS},
+    {F(IQ3_XS), ROLE_FFN_GATE, MIDDLE, QTYPE_IQ3_XXS, ALWAYS},
+    {F(IQ3_XS), ROLE_FFN_UP, MIDDLE, QTYPE_IQ3_XXS, ALWAYS},
+    {F(IQ3_M), ROLE_ATTN_V, EVERYWHERE, QTYPE_Q4_K, ALWAYS},
+    {F(IQ3_M), ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_Q4_K, ALWAYS},
+    {F(IQ3_M), ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q4_K, ALWAYS},
+    {F(IQ3_M), ROLE_FFN_DOWN, EIGHT_AT_EDGES, QTYPE_Q4_K, ALWAYS},
+    {F(Q4_0), ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q4_1, WITH_MATRIX},
+    {F(Q5_0), ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_1, WITH_MATRIX},
 };
 
 /* A tensor, its role and layer. Items are sorted by layer and name, independent of the file's
@@ -177,18 +257,19 @@ struct item {
 /* Properties of the model that the rules depend on. */
 struct shape {
     uint64_t n_layers, n_heads, n_kv_heads, n_experts;
-    uint64_t n_v;           /* tensors of ROLE_ATTN_V */
-    bool tied;              /* the embedding is also the output head */
-    uint64_t at_v, at_down; /* tensors of the role so far */
+    uint64_t n_v;         /* tensors of ROLE_ATTN_V */
+    bool tied;            /* the embedding is also the output head */
+    bool has_matrix;      /* there is an importance matrix */
+    uint64_t at[N_ROLES]; /* tensors of the role so far */
 };
 
+static bool is_of(const struct recipe *r, uint64_t files) {
+    return files >> r->file_type & 1;
+}
+
 static const struct recipe *find_recipe(const char *name) {
-    for (size_t i = 0; i < N_RECIPES; i++) {
-        size_t k = 0;
-        while (name[k] && toupper((unsigned char)name[k]) == recipes[i].name[k])
-            k++;
-        if (!name[k] && !recipes[i].name[k]) return &recipes[i];
-    }
+    for (size_t i = 0; i < N_RECIPES; i++)
+        if (!strcasecmp(name, recipes[i].name)) return &recipes[i];
     return NULL;
 }
 
@@ -217,13 +298,15 @@ static int err_unknown_type(const char *name, err *e) {
 static int find_plain(const char *name, int *type, err *e) {
     *type = -1;
     if (!name) return 0;
+    for (size_t i = 0; i < N_RECIPES; i++) {
+        if (strcasecmp(qtype_name(recipes[i].base), name) != 0) continue;
+        *type = recipes[i].base;
+        return 0;
+    }
     const struct recipe *r = find_recipe(name);
     if (!r) return err_unknown_type(name, e);
-    if (strstr(r->name, "_K_"))
-        return err_set(e, ERR_INVALID, "%s is a mix of types, expected a single one such as %.4s",
-                       r->name, r->name);
-    *type = r->base;
-    return 0;
+    return err_set(e, ERR_INVALID, "%s is a mix of types, expected a single one such as %s",
+                   r->name, qtype_name(r->base));
 }
 
 static bool name_contains(gguf_str s, const char *part) {
@@ -313,27 +396,31 @@ static bool rule_applies(const struct shape *s, enum where where, uint64_t i, ui
         return i < n / 16;
     case FIRST_8TH:
         return i < n / 8;
+    case MIDDLE:
+        return i >= n / 8 && i < n - (n + 7) / 8;
     case EDGES_AND_3RD:
         return i < n / 8 || i >= n - (n + 7) / 8 || (i - n / 8) % 3 == 2;
     case WIDE_GQA:
         return s->n_kv_heads && s->n_heads / s->n_kv_heads >= 4;
+    case WIDE_OR_MOE:
+        return rule_applies(s, WIDE_GQA, i, n) || s->n_experts >= 4;
     case EIGHT_EXPERTS:
         return s->n_experts == 8;
+    case EIGHT_AT_EDGES:
+        return s->n_experts == 8 && rule_applies(s, EDGES_AND_3RD, i, n);
     }
     return false;
 }
 
-/* Position of the tensor among those of its role. With experts a layer may have several ffn_down:
- * then it is the layer's number. */
-static uint64_t role_position(struct shape *s, const struct item *it, uint64_t *n) {
-    *n = s->n_layers;
-    if (it->role == ROLE_ATTN_V) {
-        *n = s->n_v;
-        return s->at_v++;
-    }
-    if (it->role != ROLE_FFN_DOWN) return 0;
-    uint64_t i = s->at_down++;
-    return s->n_experts > 1 && it->layer >= 0 ? (uint64_t)it->layer : i;
+/* Position of the tensor among those of its role. With experts a layer may have several matrices of
+ * a role in its FFN: then it is the layer's number, but not in files of F_TINY. */
+static uint64_t role_position(const struct recipe *r, struct shape *s, const struct item *it,
+                              uint64_t *n) {
+    const uint64_t i = s->at[it->role]++;
+    const bool by_layer =
+        it->role >= ROLE_FFN_GATE && s->n_experts > 1 && it->layer >= 0 && !is_of(r, F_TINY);
+    *n = it->role == ROLE_ATTN_V ? s->n_v : s->n_layers;
+    return by_layer ? (uint64_t)it->layer : i;
 }
 
 /* True for the concatenated matrices of all experts of a layer. */
@@ -341,23 +428,35 @@ static bool is_experts(const struct item *it) {
     return it->tensor->source->dims[2] > 1;
 }
 
-static int mix_type(const struct recipe *r, struct shape *s, const struct item *it) {
-    uint64_t n, i = role_position(s, it, &n);
-    int type = r->base;
-    if (it->role == ROLE_OUTPUT || (it->role == ROLE_EMBEDDING && s->tied)) return r->output;
-    /* With experts, only they become MXFP4. */
-    if (r->base == QTYPE_MXFP4 && s->n_experts) return is_experts(it) ? r->base : QTYPE_Q8_0;
+static bool is_fitting(int type, uint64_t n_cols) {
+    const struct qtype_info *info = qtype_find(type);
+    return !info || n_cols % info->block_elems == 0;
+}
+
+static int rule_type(const struct recipe *r, const struct shape *s, const struct item *it,
+                     uint64_t i, uint64_t n) {
     for (size_t k = 0; k < sizeof rules / sizeof rules[0]; k++) {
         const struct rule *rule = &rules[k];
-        bool asked = rule->file_type == FILE_ANY || rule->file_type == r->file_type;
-        if (!asked || rule->role != it->role || !rule_applies(s, rule->where, i, n)) continue;
-        type = rule->type;
-        break;
+        const bool given = rule->given == ALWAYS || (rule->given == WITH_MATRIX) == s->has_matrix;
+        if (is_of(r, rule->files) && rule->role == it->role && given &&
+            rule_applies(s, rule->where, i, n))
+            return rule->type;
     }
+    return r->base;
+}
+
+static int mix_type(const struct recipe *r, struct shape *s, const struct item *it) {
+    uint64_t n, i = role_position(r, s, it, &n);
+    const uint64_t n_cols = it->tensor->source->dims[0];
+    if (it->role == ROLE_OUTPUT || (it->role == ROLE_EMBEDDING && s->tied))
+        return is_fitting(r->base, n_cols) ? r->output : QTYPE_Q8_0;
+    /* With experts, only they become MXFP4. */
+    if (r->base == QTYPE_MXFP4 && s->n_experts) return is_experts(it) ? r->base : QTYPE_Q8_0;
+    const int type = rule_type(r, s, it, i, n);
     /* In 70B models V is a small part of the weights, so more bits cost little. */
-    bool is_70b = s->n_layers == 80 && s->n_heads != s->n_kv_heads;
+    bool is_70b = s->n_layers == 80 && s->n_heads != s->n_kv_heads && !is_of(r, F_TINY);
     if (is_70b && it->role == ROLE_ATTN_V && (type == QTYPE_Q3_K || type == QTYPE_Q4_K))
-        type = QTYPE_Q5_K;
+        return QTYPE_Q5_K;
     return type;
 }
 
@@ -366,11 +465,13 @@ static int fitting_type(int type, uint64_t n_cols) {
     static const struct {
         int type, instead;
     } fallbacks[] = {
-        {QTYPE_Q2_K, QTYPE_Q4_0}, {QTYPE_Q3_K, QTYPE_Q4_0}, {QTYPE_Q4_K, QTYPE_Q5_0},
-        {QTYPE_Q5_K, QTYPE_Q5_1}, {QTYPE_Q6_K, QTYPE_Q8_0}, {QTYPE_IQ4_XS, QTYPE_IQ4_NL},
+        {QTYPE_Q2_K, QTYPE_Q4_0},     {QTYPE_Q3_K, QTYPE_Q4_0},    {QTYPE_Q4_K, QTYPE_Q5_0},
+        {QTYPE_Q5_K, QTYPE_Q5_1},     {QTYPE_Q6_K, QTYPE_Q8_0},    {QTYPE_IQ4_XS, QTYPE_IQ4_NL},
+        {QTYPE_IQ1_S, QTYPE_IQ4_NL},  {QTYPE_IQ1_M, QTYPE_IQ4_NL}, {QTYPE_IQ2_XXS, QTYPE_IQ4_NL},
+        {QTYPE_IQ2_XS, QTYPE_IQ4_NL}, {QTYPE_IQ2_S, QTYPE_IQ4_NL}, {QTYPE_IQ3_XXS, QTYPE_IQ4_NL},
+        {QTYPE_IQ3_S, QTYPE_IQ4_NL},  {QTYPE_TQ1_0, QTYPE_Q4_0},   {QTYPE_TQ2_0, QTYPE_Q4_0},
     };
-    const struct qtype_info *info = qtype_find(type);
-    if (!info || n_cols % info->block_elems == 0) return type;
+    if (is_fitting(type, n_cols)) return type;
     for (size_t i = 0; i < sizeof fallbacks / sizeof fallbacks[0]; i++)
         if (fallbacks[i].type == type) return fitting_type(fallbacks[i].instead, n_cols);
     return QTYPE_F16;
@@ -406,6 +507,46 @@ static int set_type(struct quantize_tensor *t, const struct quantize_options *o,
                    shown_name(src->name, name), qtype_name(src->type));
 }
 
+/* Types that need a matrix to be of use, but not of rows that are looked up or become logits. */
+static bool needs_matrix(const struct recipe *r, const struct item *it) {
+    if (it->role == ROLE_OUTPUT || it->role == ROLE_EMBEDDING) return false;
+    switch (it->tensor->type) {
+    case QTYPE_IQ1_S:
+    case QTYPE_IQ1_M:
+    case QTYPE_IQ2_XXS:
+    case QTYPE_IQ2_XS:
+    case QTYPE_IQ2_S:
+    case QTYPE_IQ3_XXS:
+        return true;
+    case QTYPE_Q2_K:
+        return is_of(r, F(Q2_K_S));
+    default:
+        return false;
+    }
+}
+
+/* Finds the tensor's part of the importance matrix. */
+static int set_importance(const struct recipe *r, const struct quantize_options *o,
+                          const struct item *it, err *e) {
+    char name[64];
+    struct quantize_tensor *t = it->tensor;
+    const gguf_tensor *src = t->source;
+    if (t->type == src->type || is_exact(t->type)) return 0;
+    const struct imatrix_entry *found = o->imatrix ? imatrix_find(o->imatrix, src->name) : NULL;
+    t->lacks_importance = !found && needs_matrix(r, it);
+    if (!found) return 0;
+    const uint64_t wanted = src->dims[0] * src->dims[2] * src->dims[3],
+                   n = found->n_in * found->n_mats;
+    if (n == wanted)
+        t->importance = found;
+    else if (it->role != ROLE_EMBEDDING)
+        return err_set(e, ERR_INVALID,
+                       "tensor %s: the importance matrix has %" PRIu64
+                       " values for it, expected %" PRIu64 ": it is of another model",
+                       shown_name(src->name, name), n, wanted);
+    return 0;
+}
+
 static int choose_types(quantize_plan *p, const struct recipe *r, const struct quantize_options *o,
                         struct item *items, err *e) {
     int output_type, embedding_type;
@@ -413,6 +554,7 @@ static int choose_types(quantize_plan *p, const struct recipe *r, const struct q
     if (!rc) rc = find_plain(o->embedding_type, &embedding_type, e);
     if (rc) return rc;
     struct shape s = read_shape(p->src, items, p->n_tensors);
+    s.has_matrix = o->imatrix != NULL;
     bool is_mix = !o->pure && !is_exact(r->base);
     for (uint64_t i = 0; !rc && i < p->n_tensors; i++) {
         struct item *it = &items[i];
@@ -430,6 +572,7 @@ static int choose_types(quantize_plan *p, const struct recipe *r, const struct q
         else
             t->wanted = is_mix ? mix_type(r, &s, it) : r->base;
         rc = set_type(t, o, e);
+        if (!rc) rc = set_importance(r, o, it, e);
     }
     return rc;
 }
@@ -460,6 +603,7 @@ int quantize_plan_new(const gguf *src, const struct quantize_options *o, quantiz
         rc = err_no_memory(e);
     } else {
         p->src = src;
+        p->imatrix = o->imatrix;
         p->type = r->name;
         p->file_type = (uint32_t)r->file_type;
         p->n_tensors = n;

@@ -53,6 +53,7 @@ struct worker {
     struct job *job;
     uint8_t *raw, *encoded; /* (PIECE_ELEMS * 4) bytes */
     float *values, *back;   /* (PIECE_ELEMS) */
+    float *importance;      /* (PIECE_ELEMS) or NULL: no tensor has any */
     pthread_t thread;
 };
 
@@ -112,6 +113,25 @@ static int refuse_value(const gguf_tensor *t, uint64_t at, float v, int type, er
                    t->name.data, at, (double)v, qtype_name(type));
 }
 
+/* The importance of a piece's values: that of their columns, in their expert. */
+static void find_importance(const struct quantize_tensor *t, const struct piece *p, float *out) {
+    const gguf_tensor *src = t->source;
+    const uint64_t n_cols = src->dims[0], one = n_cols * src->dims[1], end = p->start + p->n;
+    for (uint64_t at = p->start, n; at < end; at += n, out += n) {
+        n = n_cols - at % n_cols < end - at ? n_cols - at % n_cols : end - at;
+        imatrix_means(t->importance, at / one * n_cols + at % n_cols, n, out);
+    }
+}
+
+static void encode_piece(struct worker *w, const struct quantize_tensor *t, const struct piece *p) {
+    if (!t->importance) {
+        qtype_encode(t->type, w->values, w->encoded, p->n);
+        return;
+    }
+    find_importance(t, p, w->importance);
+    qtype_encode_weighted(t->type, w->values, w->importance, w->encoded, p->n);
+}
+
 /* Encodes w->raw as t->type and adds up the error. */
 static int convert_piece(struct worker *w, const struct quantize_tensor *t, const struct piece *p,
                          struct sums *s, err *e) {
@@ -119,7 +139,7 @@ static int convert_piece(struct worker *w, const struct quantize_tensor *t, cons
     qtype_decode(src->type, w->raw, w->values, p->n);
     uint64_t bad = find_nonfinite(w->values, p->n);
     if (bad < p->n) return refuse_value(src, p->start + bad, w->values[bad], t->type, e);
-    qtype_encode(t->type, w->values, w->encoded, p->n);
+    encode_piece(w, t, p);
     qtype_decode(t->type, w->encoded, w->back, p->n);
     bad = find_nonfinite(w->back, p->n);
     if (bad < p->n) return refuse_value(src, p->start + bad, w->values[bad], t->type, e);
@@ -185,6 +205,7 @@ static void worker_fini(struct worker *w) {
     free(w->encoded);
     free(w->values);
     free(w->back);
+    free(w->importance);
 }
 
 static bool worker_init(struct worker *w, struct job *j) {
@@ -194,7 +215,9 @@ static bool worker_init(struct worker *w, struct job *j) {
                          .encoded = mem_new_aligned(bytes),
                          .values = mem_new_aligned(bytes),
                          .back = mem_new_aligned(bytes)};
-    if (w->raw && w->encoded && w->values && w->back) return true;
+    const bool weighs = j->plan->imatrix != NULL;
+    if (weighs) w->importance = mem_new_aligned(bytes);
+    if (w->raw && w->encoded && w->values && w->back && (w->importance || !weighs)) return true;
     worker_fini(w);
     return false;
 }
@@ -253,6 +276,19 @@ static void sum_errors(struct job *j) {
     }
 }
 
+/* Keys that say what importance the types were chosen by, as llama-quantize writes them. */
+static int add_importance(const quantize_plan *p, gguf_writer *w, err *e) {
+    const struct imatrix_text *text = imatrix_text(p->imatrix);
+    int rc = 0;
+    if (text->name) rc = gguf_writer_set_str(w, "quantize.imatrix.dataset", text->name, e);
+    if (!rc)
+        rc = gguf_writer_set_u32(w, "quantize.imatrix.entries_count",
+                                 (uint32_t)imatrix_n_entries(p->imatrix), e);
+    if (!rc && text->n_chunks)
+        rc = gguf_writer_set_u32(w, "quantize.imatrix.chunks_count", text->n_chunks, e);
+    return rc;
+}
+
 /* Adds metadata and tensors. Keys of the new file are set before those of src are copied. */
 static int add_metadata(struct job *j, err *e) {
     const quantize_plan *p = j->plan;
@@ -263,6 +299,7 @@ static int add_metadata(struct job *j, err *e) {
     if (!rc) rc = gguf_writer_set_u32(w, "general.quantization_version", QUANTIZATION_VERSION, e);
     if (!rc && gguf_get_u64(p->src, "general.alignment", &alignment, NULL) == 0)
         rc = gguf_writer_set_u32(w, "general.alignment", (uint32_t)alignment, e);
+    if (!rc && p->imatrix) rc = add_importance(p, w, e);
     if (!rc && o->add_keys) rc = o->add_keys(o->arg, w, e);
     if (!rc) rc = gguf_writer_copy_metadata(w, p->src, e);
     for (uint64_t i = 0; !rc && i < p->n_tensors; i++) {
@@ -329,10 +366,26 @@ static int open_source(struct job *j, err *e) {
     return check_target(j, e);
 }
 
+static int check_importance(const quantize_plan *p, err *e) {
+    for (uint64_t i = 0; i < p->n_tensors; i++) {
+        const struct quantize_tensor *t = &p->tensors[i];
+        const gguf_str name = t->source->name;
+        if (!t->lacks_importance) continue;
+        return err_set(e, ERR_INVALID,
+                       "tensor %.*s as %s needs an importance matrix%s: without one the model "
+                       "would be of no use",
+                       (int)(name.len < 64 ? name.len : 64), name.data, qtype_name(t->type),
+                       p->imatrix ? " that has it" : " (--imatrix, made by inferd imatrix)");
+    }
+    return 0;
+}
+
 int quantize_run(quantize_plan *p, const struct quantize_output *o, err *e) {
+    int rc = check_importance(p, e);
+    if (rc) return rc;
     struct job j = {.plan = p, .output = o, .fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
     j.writer = gguf_writer_new();
-    int rc = j.writer ? open_source(&j, e) : err_no_memory(e);
+    rc = j.writer ? open_source(&j, e) : err_no_memory(e);
     if (!rc) rc = cut_pieces(&j, e);
     if (!rc) rc = add_metadata(&j, e);
     if (!rc) rc = gguf_writer_begin(j.writer, o->path, e);

@@ -3,8 +3,8 @@
  *
  * A plan states the new type of each tensor; running it writes the file. Type names are
  * llama.cpp's: a plain type ("Q8_0"), or a mix ("Q4_K_M") that gives sensitive tensors more bits.
- * Mixes follow llama.cpp's llama-quantize without an importance matrix, so a name means the same
- * types in both.
+ * Mixes follow llama.cpp's llama-quantize, so a name means the same types in both. With an
+ * importance matrix errors are weighed by it; types of less than three bits need one.
  *
  * THREAD SAFETY: one thread per plan; running it uses several. */
 #ifndef INFERD_FORMATS_QUANTIZE_QUANTIZE_H
@@ -12,14 +12,16 @@
 
 #include "core/base/str.h"
 #include "core/formats/gguf/gguf.h"
+#include "core/formats/imatrix.h"
 
 struct quantize_options {
     const char *type; /* "Q4_K_M", "q8_0"; case-insensitive */
     /* Plain types for the output head (the embedding if they are tied) and for the embedding; NULL:
      * as `type` says. */
     const char *output_type, *embedding_type;
-    bool pure;             /* every matrix gets the mix's main type */
-    bool allow_requantize; /* accept quantized sources */
+    bool pure;              /* every matrix gets the mix's main type */
+    bool allow_requantize;  /* accept quantized sources */
+    const imatrix *imatrix; /* borrowed until the plan is freed; or NULL */
 };
 
 /* Read-only for callers. */
@@ -28,6 +30,8 @@ struct quantize_tensor {
     int wanted;                /* enum qtype, by the options */
     int type;       /* enum qtype of the result; differs from wanted if rows are not whole blocks */
     uint64_t bytes; /* of type */
+    const struct imatrix_entry *importance; /* NULL: all values count the same */
+    bool lacks_importance;                  /* and its type needs it: quantize_run refuses */
     /* After quantize_run: sums over all values of the squared error and of the squared value.
      * Root-mean-square error = sqrt(error_sq / source->n_elems). */
     double error_sq, value_sq;
@@ -35,8 +39,9 @@ struct quantize_tensor {
 
 typedef struct quantize_plan quantize_plan;
 
-/* src is borrowed until the plan is freed. ERR_INVALID: unknown type, or src is quantized;
- * ERR_UNSUPPORTED: one part of a split model; a type that this build cannot write. */
+/* src is borrowed until the plan is freed. ERR_INVALID: unknown type, src is quantized, or the
+ * importance matrix is of another model; ERR_UNSUPPORTED: one part of a split model; a type that
+ * this build cannot write. */
 int quantize_plan_new(const gguf *src, const struct quantize_options *o, quantize_plan **out,
                       err *e);
 void quantize_plan_free(quantize_plan *p); /* NULL is fine */
@@ -59,7 +64,8 @@ struct quantize_output {
 
 /* Writes path with src's metadata, tensor order and alignment, and its own general.file_type and
  * general.quantization_version. The bytes do not depend on n_threads. Memory: a few MiB per thread.
- * After ERR_EXISTS, ERR_INVALID (path is src; a value is not finite or too large for its type),
+ * After ERR_EXISTS, ERR_INVALID (path is src; a tensor lacks its importance; a value is not finite
+ * or too large for its type),
  * ERR_IO or ERR_STOPPING path is unchanged. */
 int quantize_run(quantize_plan *p, const struct quantize_output *o, err *e);
 

@@ -7,6 +7,7 @@
 
 struct quantize_plan {
     const gguf *src;
+    const imatrix *imatrix; /* or NULL */
     const char *type;
     uint32_t file_type;              /* general.file_type of the result */
     struct quantize_tensor *tensors; /* (n_tensors) in src's order */

@@ -22,7 +22,9 @@ MODELS = [  # name, layers, heads, kv_heads, n_embd, n_ff, experts, tied
     ("four-experts", 17, 8, 2, 256, 512, 4, 0),
 ]
 TYPES = """F32 F16 BF16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S Q4_1 Q4_0 IQ4_NL IQ4_XS
-    Q3_K_L Q3_K_M Q3_K_S Q2_K""".split()
+    Q3_K_L Q3_K_M Q3_K_S Q2_K Q2_K_S IQ3_M IQ3_S IQ3_XS IQ3_XXS IQ2_M IQ2_S IQ2_XS IQ2_XXS
+    IQ1_M IQ1_S TQ2_0 TQ1_0""".split()
+WITH_MATRIX = "Q5_0 Q4_0 IQ4_NL IQ4_XS Q3_K_M IQ3_M IQ3_XXS IQ2_M IQ1_S".split()
 ROWS = 2
 
 
@@ -78,8 +80,20 @@ def write_model(path, layers, heads, kv_heads, n_embd, n_ff, experts, tied):
         f.truncate(len(out) + offset)
 
 
-def chosen(quantize, path, name):
-    run = subprocess.run([quantize, "--dry-run", path, name], capture_output=True, text=True)
+def write_matrix(path, layers, heads, kv_heads, n_embd, n_ff, experts, tied):
+    """An importance matrix of ones, in the older form."""
+    listed = [(n, d) for n, d in tensors(layers, n_embd, n_ff, experts, tied) if n.startswith("blk.")]
+    with open(path, "wb") as f:
+        f.write(struct.pack("<i", len(listed)))
+        for name, dims in listed:
+            n = dims[0] * (dims[2] if len(dims) > 2 else 1)
+            f.write(struct.pack("<i", len(name)) + name.encode() + struct.pack("<ii", 1, n))
+            f.write(struct.pack("<f", 1) * n)
+
+
+def chosen(quantize, path, name, matrix):
+    args = ["--imatrix", matrix] if matrix else []
+    run = subprocess.run([quantize, *args, "--dry-run", path, name], capture_output=True, text=True)
     if run.returncode:
         sys.exit(run.stdout + run.stderr)
     line = re.compile(r"\] (\S+) +- \[[^\]]*\], type = +(\w+), size =.*?MiB(?: -> .*\((\w+)\))?")
@@ -100,25 +114,33 @@ def run_lengths(types):
 def main():
     print(f"# Made by make_mixes.py from llama-quantize --dry-run (llama.cpp {sys.argv[2]}).")
     print("# A model (as in MODELS), then a line a type: each tensor's type, from the first layer on;")
-    print("# gate, up and Q are 'rest'.")
+    print("# gate, up and Q are 'rest' where they have one type. +imatrix: with an importance matrix.")
     for name, *shape in MODELS:
         layers, heads, kv_heads, n_embd, n_ff, experts, tied = shape
         print(f"model {name} {' '.join(str(x) for x in shape)}")
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "m.gguf")
             write_model(path, *shape)
-            for type_name in TYPES:
-                types = chosen(sys.argv[1], path, type_name)
+            matrix = os.path.join(folder, "m.dat")
+            write_matrix(matrix, *shape)
+            for type_name, given in [(t, "") for t in TYPES] + [(t, matrix) for t in WITH_MATRIX]:
+                types = chosen(sys.argv[1], path, type_name, given)
                 ffn = "_exps" if experts else ""
                 per_layer = lambda role: [types[f"blk.{i}.{role}.weight"] for i in range(layers)]
-                rest = set(sum([per_layer(r) for r in ("attn_q", "ffn_gate" + ffn, "ffn_up" + ffn)], []))
-                assert len(rest) == 1 and types["output_norm.weight"] == "F32"
-                fields = [f"rest={rest.pop()}", f"token_embd={types['token_embd.weight']}*1"]
+                roles = ["attn_k", "attn_v", "attn_output", "ffn_down" + ffn]
+                others = ["attn_q", "ffn_gate" + ffn, "ffn_up" + ffn]
+                rest = set(sum([per_layer(r) for r in others], []))
+                assert types["output_norm.weight"] == "F32"
+                fields = [f"token_embd={types['token_embd.weight']}*1"]
+                if len(rest) == 1:
+                    fields.insert(0, f"rest={rest.pop()}")
+                else:
+                    roles += others
                 if not tied:
                     fields.append(f"output={types['output.weight']}*1")
-                for role in ("attn_k", "attn_v", "attn_output", "ffn_down" + ffn):
+                for role in roles:
                     fields.append(f"{role}={run_lengths(per_layer(role))}")
-                print(type_name, *fields)
+                print(type_name + ("+imatrix" if given else ""), *fields)
 
 
 main()

@@ -50,7 +50,8 @@ enum {
     GEMM_BLOCKS = GEMM_COLS / GEMM_BLOCK,
     GEMM_ROWS = 128, /* maximum rows of a task */
     GEMM_Q8 = 127,
-    GEMM_Q16 = 254 * 127 + 127
+    GEMM_PLANE = 254, /* of the first of two planes */
+    GEMM_Q16 = GEMM_PLANE * 127 + 127
 };
 
 /* ---- panels (panel.c) ---- */
