@@ -6,7 +6,6 @@
 static const struct {
     const char *arch, *model_type, *lacks;
 } rows[] = {
-    {"jina-bert-v2", NULL, "its own encoder (ALiBi in both directions, GEGLU)"},
     {"jina-bert-v3", NULL, "LoRA adapters chosen by task"},
     {"nomic-bert-moe", NULL, "experts in encoders"},
     {"neo-bert", "neobert", "RMS norms in encoders"},

@@ -239,6 +239,8 @@ static void members_without_counterpart_are_refused(void) {
         {"{\"model_type\":\"mistral3\"}", "'text_config' is missing", ERR_FORMAT},
         {"{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral5\"}}",
          "'mistral5' are not supported", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"bert\",\"position_embedding_type\":\"alibi\"}", "feed_forward_type",
+         ERR_UNSUPPORTED},
         {"{\"model_type\":\"mimo_v2\"}", "lacks its layout of Q, K and V", ERR_UNSUPPORTED},
         {"{\"model_type\":\"step3p7\"}", "lacks its changes", ERR_UNSUPPORTED},
         {"{\"model_type\":\"laguna\",\"gating\":false}", "gating", ERR_UNSUPPORTED},

@@ -257,6 +257,9 @@ static const struct hf_family families[] = {
      .max_positions = 131072, .vocab = 32064, .n_experts = 16, .n_experts_used = 2, .rms_eps = 1e-5,
      .rope_theta = 1e6},
     {"bert", "BertModel", "bert", .traits = HF_ENCODER, .eps = "layer_norm_eps", .rms_eps = 1e-12},
+    /* has BERT's model_type: chosen by its positions */
+    {"jina_bert", "JinaBertModel", "jina-bert-v2", .traits = HF_ENCODER, .eps = "layer_norm_eps",
+     .rms_eps = 1e-12},
     {"xlm-roberta", "XLMRobertaModel", "bert", .traits = HF_ENCODER | HF_PADDED_POSITIONS,
      .eps = "layer_norm_eps", .rms_eps = 1e-12},
     {"roberta", "RobertaModel", "bert", .traits = HF_ENCODER | HF_PADDED_POSITIONS,
@@ -321,6 +324,10 @@ int hf_choose_family(struct hf_reader *r) {
     if (model_type && class_name && strcmp(model_type, "bailing_moe") == 0 &&
         strcmp(class_name, "BailingMoeV2ForCausalLM") == 0)
         model_type = "bailing_moe_v2";
+    const char *positions = hf_text(r->json, "position_embedding_type");
+    if (model_type && positions && strcmp(model_type, "bert") == 0 &&
+        strcmp(positions, "alibi") == 0)
+        model_type = "jina_bert";
     r->config->family = find_family(model_type, model_type ? NULL : class_name);
     const bool both_ways = hf_flag(r->json, "use_bidirectional_attention", false);
     if (r->config->family && both_ways && strcmp(r->config->family->arch, "gemma3") == 0)

@@ -350,6 +350,11 @@ static const struct name_row layer_rows[] = {
     {.from = "output.dense.bias", .to = "ffn_down.bias", .needs = HF_ENCODER},
     {.from = "output.LayerNorm.weight", .to = "layer_output_norm.weight", .needs = HF_ENCODER},
     {.from = "output.LayerNorm.bias", .to = "layer_output_norm.bias", .needs = HF_ENCODER},
+    {.from = "mlp.gated_layers.weight", .layout = HALVES, .needs = HF_ENCODER}, /* Jina */
+    {.from = "mlp.wo.weight", .to = "ffn_down.weight", .needs = HF_ENCODER},
+    {.from = "mlp.wo.bias", .to = "ffn_down.bias", .needs = HF_ENCODER},
+    {.from = "mlp.layernorm.weight", .to = "layer_output_norm.weight", .needs = HF_ENCODER},
+    {.from = "mlp.layernorm.bias", .to = "layer_output_norm.bias", .needs = HF_ENCODER},
     {.from = "attn.Wqkv.weight", .to = "attn_qkv.weight", .needs = HF_ENCODER},
     {.from = "attn.Wqkv.bias", .to = "attn_qkv.bias", .needs = HF_ENCODER},
     {.from = "attn.out_proj.weight", .to = "attn_output.weight", .needs = HF_ENCODER},
