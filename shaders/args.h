@@ -89,8 +89,9 @@ struct margs_gate {
     uint32_t n_rows, n_cols;
     uint32_t gated, unary; /* enum args_unary */
     struct args_xielu xielu;
+    uint32_t span, softplus; /* as in op_gate */
 };
-ARGS_SIZE(struct margs_gate, 32);
+ARGS_SIZE(struct margs_gate, 40);
 
 /* gated.metal: gated, add_normed. A threadgroup has one group of columns of a row. */
 struct margs_gated {

@@ -310,13 +310,14 @@ ARGS_SIZE(struct cargs_short_conv, 128);
 
 struct cargs_gate {
     float *x;          /* (n) */
-    const float *gate; /* (n) or NULL */
+    const float *gate; /* (n / span) or NULL */
     uint64_t n;
     uint32_t unary; /* enum args_unary */
+    uint32_t span, softplus;
     struct args_xielu xielu;
     uint32_t padding;
 };
-ARGS_SIZE(struct cargs_gate, 48);
+ARGS_SIZE(struct cargs_gate, 56);
 
 #endif
 #endif

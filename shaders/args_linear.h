@@ -84,7 +84,7 @@ struct margs_linear {
     uint32_t n_rows, n_in;
     uint32_t n_out[3], n_tiles[2];  /* n_tiles: of all weights except the last */
     uint32_t row_bytes[2];          /* of the weights; of the second weight of a pair */
-    float y_scale, y_over_cap, cap; /* y_over_cap = y_scale / cap */
+    float y_scale, y_over_cap, cap; /* y_over_cap = y_scale / cap. Of a pair: bounds of gate, up */
 };
 ARGS_SIZE(struct margs_linear, 48);
 
@@ -139,7 +139,7 @@ struct cargs_epilogue {
     const float *bias, *pair_bias; /* (n_out), one after the other for experts, or NULL */
     float scale, pair_scale;       /* of the weights: powers of two */
     float y_scale;                 /* 1: none */
-    float cap, y_over_cap;         /* 0: no cap; y_scale / cap */
+    float cap, y_over_cap;         /* 0: no cap; y_scale / cap. Of a pair: bounds of up, of gate */
     uint32_t act;                  /* enum args_act; not NONE: the sums are pairs */
 };
 ARGS_SIZE(struct cargs_epilogue, 40);

@@ -95,13 +95,20 @@ static bool product_ok(const backend *be, const struct op_linear *a, uint32_t i)
            a->y[i] != a->in.residual;
 }
 
+static bool bounds_ok(struct backend_bounds b, enum backend_act act) {
+    if (b.gate == 0 && b.up == 0) return true;
+    return act == BACKEND_ACT_SILU && b.gate > 0 && b.up > 0 && factor_ok(b.gate) &&
+           factor_ok(b.up);
+}
+
 static int check_linear(const backend *be, const struct op_linear *a) {
     if (!a->n_weights || a->n_weights > BACKEND_LINEAR_MAX || a->n_rows > be->max_rows)
         return ERR_INVALID;
     bool gated = a->act != BACKEND_ACT_NONE;
     if (gated && (a->act >= BACKEND_N_ACTS || a->n_weights != 2 || a->y_scale || a->softcap))
         return ERR_INVALID;
-    if (!factor_ok(a->y_scale) || !factor_ok(a->softcap)) return ERR_INVALID;
+    if (!factor_ok(a->y_scale) || !factor_ok(a->softcap) || !bounds_ok(a->bounds, a->act))
+        return ERR_INVALID;
     for (uint32_t i = 0; i < a->n_weights; i++)
         if (!product_ok(be, a, i)) return ERR_INVALID;
     if (!input_ok(be, &a->in, a->n_rows, a->w[0]->n_in)) return ERR_INVALID;
@@ -164,7 +171,8 @@ static bool moe_options_ok(const struct op_moe *a) {
 static int check_moe(const backend *be, const struct op_moe *a) {
     if (a->n_rows > be->max_rows || (a->act == BACKEND_ACT_NONE) != !a->gate ||
         a->act >= BACKEND_N_ACTS || a->gating >= BACKEND_N_GATINGS || !factor_ok(a->weight_scale) ||
-        !a->down || !experts_ok(be, a) || !groups_ok(a) || !moe_options_ok(a))
+        !a->down || !experts_ok(be, a) || !groups_ok(a) || !moe_options_ok(a) ||
+        !bounds_ok(a->bounds, a->act))
         return ERR_INVALID;
     uint64_t n_in = a->down->n_out;
     if (!input_ok(be, &a->in, a->n_rows, a->router->n_in) ||
@@ -179,7 +187,7 @@ static int check_moe(const backend *be, const struct op_moe *a) {
 }
 
 static int check_gather(const backend *be, const struct op_gather *a) {
-    if (a->n_out_rows > be->max_rows || !a->n_cols || !holds_i32(be, a->rows, a->n_out_rows) ||
+    if (!a->n_cols || !holds_i32(be, a->rows, a->n_out_rows) ||
         !holds_f32(be, a->out, a->n_out_rows, a->n_cols) || !holds_f32(be, a->x, 1, a->n_cols) ||
         (a->residual && !holds_f32(be, a->residual, 1, a->n_cols)) || a->out == a->x)
         return ERR_INVALID;
@@ -264,8 +272,10 @@ static int check_kv_copy(const backend *be, const struct op_kv_copy *a) {
 }
 
 static int check_gate(const backend *be, const struct op_gate *a) {
+    const uint32_t span = a->span ? a->span : 1;
     if (a->n_rows > be->max_rows || !a->n_cols || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
-        (a->gate && !holds_f32(be, a->gate, a->n_rows, a->n_cols)) || a->x == a->gate ||
+        a->n_cols % span || (!a->gate && (a->span || a->softplus)) ||
+        (a->gate && !holds_f32(be, a->gate, a->n_rows, a->n_cols / span)) || a->x == a->gate ||
         a->unary >= BACKEND_N_UNARIES || (a->gate && a->unary != BACKEND_UNARY_SQUARED_RELU))
         return ERR_INVALID;
     return ready_if(a->n_rows);

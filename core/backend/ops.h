@@ -87,6 +87,11 @@ enum backend_act {
     BACKEND_N_ACTS
 };
 
+/* Bounds of SILU's inputs: g = min(g, gate), u = clamp(u, -up, up). Zeros: none. */
+struct backend_bounds {
+    float gate, up;
+};
+
 /* The input of a product, made from rows of the residual stream:
  *   x += residual_scale * r, if residual is given (x is updated in place), where r is residual, or
  *        with residual_norm r = residual / rms(residual) * residual_norm;
@@ -118,6 +123,7 @@ struct op_linear {
     const backend_weight *w[BACKEND_LINEAR_MAX];
     const backend_weight *bias[BACKEND_LINEAR_MAX]; /* (1, n_out) f32 or NULL */
     enum backend_act act;
+    struct backend_bounds bounds;
     float y_scale, softcap; /* 0: none */
     backend_buf *y[BACKEND_LINEAR_MAX];
 };
@@ -180,6 +186,7 @@ struct op_moe {
     float weight_scale; /* 0 is 1 */
     const backend_weight *expert_scale;        /* (1, n_experts) f32 or NULL */
     enum backend_act act;                      /* NONE without gate, and only then */
+    struct backend_bounds bounds;              /* as in op_linear */
     backend_buf *latent;                       /* (n_rows, n_latent) f32 or NULL; without shared */
     const backend_weight *gate, *up;           /* n_experts of (n_ff, n_in); gate may be NULL */
     const backend_weight *down;                /* n_experts of (n_in, n_ff) */
@@ -289,14 +296,17 @@ struct backend_xielu {
     float positive, negative, beta, eps; /* eps below 0 */
 };
 
-/* x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gate)); gate (n_rows, n_cols) f32 aliases nothing.
- * Without gate x = unary(x). */
+/* x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gate)), or with softplus *= log(1 + exp(gate)); gate
+ * (n_rows, n_cols / span) f32, one for `span` neighbouring columns, aliases nothing. Without gate
+ * x = unary(x). */
 struct op_gate {
     backend_buf *x;
     const backend_buf *gate; /* or NULL */
     uint32_t n_rows, n_cols;
-    enum backend_unary unary;   /* only without gate */
-    struct backend_xielu xielu; /* of XIELU */
+    enum backend_unary unary; /* only without gate */
+    struct backend_xielu xielu;
+    uint32_t span; /* divides n_cols; 0 is 1; only with gate, as softplus */
+    bool softplus;
 };
 
 /* x (n_rows, n_cols) f32 = act(x, up), up being columns first .. first + n_cols - 1 of a buffer of

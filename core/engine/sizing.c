@@ -276,10 +276,10 @@ static void find_windows(const struct engine_config *c, const struct model_hpara
     if (out->kc.window) out->kc.windowed = out->windowed;
 }
 
-/* Layers of Gemma 4 differ in their heads. */
+/* Of models whose layers differ in their heads. */
 static void find_heads(const struct model_hparams *hp, struct engine_size *out) {
     uint32_t at = 0;
-    if (!hp->gemma4.on) return;
+    if (!hp->window_head_dim && !hp->n_window_kv_heads) return;
     for (uint32_t i = 0; i < hp->n_layers; i++)
         if (model_layer_stores_kv(hp->layers[i]))
             out->heads[at++] = (struct kv_heads){model_n_kv_heads(hp, hp->layers[i]),

@@ -3,12 +3,9 @@
 
 #include <string.h>
 
-static const char heads[] = "layers with different numbers of heads, and a gate for each head";
-
 static const struct {
     const char *arch, *model_type, *lacks;
 } rows[] = {
-    {"jina-bert-v2", NULL, "its own encoder (ALiBi in both directions, GEGLU)"},
     {"jina-bert-v3", NULL, "LoRA adapters chosen by task"},
     {"nomic-bert-moe", NULL, "experts in encoders"},
     {"neo-bert", "neobert", "RMS norms in encoders"},
@@ -17,11 +14,9 @@ static const struct {
     {NULL, "mpnet", "relative position biases"},
     {NULL, "deberta-v2", "disentangled attention"},
     {NULL, "new", "GTE's own encoder"},
-    {"laguna", "laguna", heads},
-    {"mimo2", "mimo_v2_flash", "value heads that are narrower than key heads"},
-    {"step35", "step3p5", heads},
+    {NULL, "mimo_v2", "its layout of Q, K and V: use a GGUF file of it"},
     {"falcon", "falcon", "its layout of Q, K and V, and norms shared by attention and FFN"},
-    {NULL, "step3p7", heads},
+    {NULL, "step3p7", "its changes to Step 3.5"},
 };
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };

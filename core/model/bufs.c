@@ -35,6 +35,21 @@ static int upload_inv_freq(model *m, int set, err *e) {
     return rc;
 }
 
+/* The pieces of heads of K that those of V are, row by row. */
+static int upload_v_pieces(model *m, err *e) {
+    const struct model_hparams *hp = &m->hp;
+    if (!hp->v_dim) return 0;
+    const uint32_t piece = model_v_piece(hp), n = hp->v_dim / piece, apart = hp->head_dim / piece;
+    const uint64_t all = (uint64_t)m->limits.max_rows * hp->n_heads * n;
+    int32_t *at = mem_new(all, sizeof *at);
+    if (!at) return err_no_memory(e);
+    for (uint64_t i = 0; i < all; i++)
+        at[i] = (int32_t)(i / n * apart + i % n);
+    const int rc = backend_upload(m->be, m->bufs.v_pieces, 0, at, all * sizeof *at, e);
+    free(at);
+    return rc;
+}
+
 /* Columns of a rank's part of what the ranks join; 0: they do not (see struct model_part). */
 static uint32_t joined_cols(const model *m) {
     const struct model_recurrent *r = &m->hp.recurrent;
@@ -93,7 +108,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t rows = lim->max_rows, last = lim->max_logit_rows;
     const struct model_recurrent *rec = &hp->recurrent;
     const struct model_gemma4 *g4 = &hp->gemma4;
-    const uint32_t widest = max_u32(hp->head_dim, g4->window_head_dim);
+    const uint32_t widest = max_u32(hp->head_dim, hp->window_head_dim);
     uint64_t heads = (uint64_t)hp->n_heads * widest, mixed = heads;
     uint64_t v_cols = rec->n_layers ? (uint64_t)rec->n_v_heads * rec->v_dim : 0;
     uint64_t channels = rec->n_layers ? 2 * (uint64_t)rec->n_k_heads * rec->k_dim + v_cols : 0;
@@ -112,7 +127,8 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     if (ff < g4->n_ff_shared_kv) ff = g4->n_ff_shared_kv;
     if (ff < experts->n_ff_shared) ff = experts->n_ff_shared;
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
-    const uint64_t window_kv = (uint64_t)g4->n_window_kv_heads * g4->window_head_dim;
+    const uint64_t window_kv = (uint64_t)model_n_kv_heads(hp, MODEL_LAYER_WINDOWED) *
+                               model_head_dim(hp, MODEL_LAYER_WINDOWED);
     if (kv < window_kv) kv = window_kv;
     const uint64_t all_layers = (uint64_t)hp->n_layers * g4->n_per_layer;
     const bool both = g4->on && experts->n_experts;
@@ -139,8 +155,9 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->v, rows, mla->kv_rank ? 0 : kv},
         {&b->q_a, rows, mla->q_rank},
         {&b->q_heads, rows, (uint64_t)hp->n_heads * mla->k_dim},
-        {&b->att_latent, rows, (uint64_t)hp->n_heads * mla->kv_rank},
-        {&b->gate, rows, hp->attention_gate ? heads : 0},
+        {&b->att_latent, rows, (uint64_t)hp->n_heads * (hp->v_dim ? hp->head_dim : mla->kv_rank)},
+        {&b->v_pieces, rows, hp->v_dim ? hp->n_heads * (hp->v_dim / model_v_piece(hp)) : 0},
+        {&b->gate, rows, hp->attention_gate ? heads / hp->gate_span : 0},
         {&b->conv_in, rows, conv_in},
         {&b->conv_out, rows, rec->channels ? 0 : backend_state_work(&widest_state)},
         {&b->z, rows, v_cols},
@@ -206,7 +223,8 @@ int model_bufs_new(model *m, err *e) {
     }
     int rc = m->part.rank ? 0 : new_host_results(m, e); /* rank 0 returns the results */
     if (!rc) rc = upload_inv_freq(m, 0, e);
-    return rc ? rc : upload_inv_freq(m, 1, e);
+    if (!rc) rc = upload_inv_freq(m, 1, e);
+    return rc ? rc : upload_v_pieces(m, e);
 }
 
 void model_bufs_free(struct model_bufs *b) {

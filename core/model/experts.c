@@ -12,6 +12,7 @@ static int enqueue_shared(model *m, const struct model_layer *l, struct op_input
                               .n_weights = 2,
                               .w = {l->s_gate, l->s_up},
                               .act = m->arch->act,
+                              .bounds = m->hp.ff_bounds[l - m->w.layers],
                               .y = {b->ff}};
     if (!l->s_gate) inner.n_weights = 1, inner.w[0] = l->s_up;
     int rc = backend_linear(m->be, &inner);
@@ -78,6 +79,7 @@ int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input
                                             .mixer_limit = x->mixer_limit,
                                             .weight_scale = x->weight_scale,
                                             .act = m->arch->act,
+                                            .bounds = m->hp.expert_bounds[l - m->w.layers],
                                             .latent = l->latent_down ? b->latent : NULL,
                                             .gate = l->e_gate,
                                             .up = l->e_up,

@@ -35,49 +35,6 @@ static int read_width(struct model_keys *k, const char *key, const char *value, 
         gguf_path(k->g), k->key, v_dim, *dim);
 }
 
-/* A number for all layers, or a list: *out (n_layers). */
-static int read_list(struct model_keys *k, const char *suffix, uint32_t max,
-                     const struct model_hparams *hp, uint32_t *out, err *e) {
-    enum gguf_type elem;
-    uint64_t n;
-    uint32_t one;
-    const char *key = model_key(k, suffix);
-    if (gguf_get_array(k->g, key, &elem, &n, NULL)) {
-        int rc = model_key_count(k, suffix, max, 0, &one, e);
-        for (uint32_t i = 0; !rc && i < hp->n_layers; i++)
-            out[i] = one;
-        return rc;
-    }
-    if (n != hp->n_layers || (elem != GGUF_I32 && elem != GGUF_U32))
-        return err_set_param(e, ERR_FORMAT, key,
-                             "%s: %s must have an integer for each of %u layers", gguf_path(k->g),
-                             key, hp->n_layers);
-    for (uint32_t i = 0; i < hp->n_layers; i++) {
-        const int64_t v = gguf_array_i64(k->g, key, i);
-        if (v < 1 || v > max)
-            return err_set_param(e, ERR_FORMAT, key, "%s: %s of layer %u is %lld, not in 1..%u",
-                                 gguf_path(k->g), key, i, (long long)v, max);
-        out[i] = (uint32_t)v;
-    }
-    return 0;
-}
-
-/* The one value of the layers that have flag, and of the others; 0: there are none. */
-static int split_list(struct model_keys *k, const char *suffix, const struct model_hparams *hp,
-                      const uint32_t *list, uint8_t flag, uint32_t out[2], err *e) {
-    out[0] = out[1] = 0;
-    for (uint32_t i = 0; i < hp->n_layers; i++) {
-        uint32_t *one = &out[(hp->layers[i] & flag) != 0];
-        if (*one && *one != list[i])
-            return err_set_param(e, ERR_UNSUPPORTED, model_key(k, suffix),
-                                 "%s: %s is %u in one layer and %u in another of the same kind, "
-                                 "which this build does not support",
-                                 gguf_path(k->g), k->key, *one, list[i]);
-        *one = list[i];
-    }
-    return 0;
-}
-
 /* Flags the layers that store no K and V; each needs an earlier one of its kind that does. */
 static int read_shared(struct model_keys *k, struct model_hparams *hp, err *e) {
     uint32_t n;
@@ -117,15 +74,15 @@ int model_gemma4_read(struct model_keys *k, struct model_hparams *hp, err *e) {
     if ((rc = model_keys_refuse(k, dense_keys, 2, e)) ||
         (rc = read_width(k, "attention.key_length", "attention.value_length", &hp->head_dim, e)) ||
         (rc = read_width(k, "attention.key_length_swa", "attention.value_length_swa",
-                         &g->window_head_dim, e)) ||
-        (rc = read_shared(k, hp, e)) || (rc = read_list(k, kv_key, MAX_HEADS, hp, list, e)) ||
-        (rc = split_list(k, kv_key, hp, list, MODEL_LAYER_WINDOWED, n, e)) ||
+                         &hp->window_head_dim, e)) ||
+        (rc = read_shared(k, hp, e)) || (rc = model_key_list(k, kv_key, MAX_HEADS, hp, list, e)) ||
+        (rc = model_key_by_flag(k, kv_key, hp, list, MODEL_LAYER_WINDOWED, n, e)) ||
         (rc = check_heads(k, hp, n[0], e)) || (rc = check_heads(k, hp, n[1], e)))
         return rc;
-    g->n_window_kv_heads = n[1] ? n[1] : n[0];
+    hp->n_window_kv_heads = n[1] ? n[1] : n[0];
     hp->n_kv_heads = n[0] ? n[0] : n[1];
-    if ((rc = read_list(k, ff_key, MAX_FF, hp, list, e)) ||
-        (rc = split_list(k, ff_key, hp, list, MODEL_LAYER_SHARED_KV, n, e)))
+    if ((rc = model_key_list(k, ff_key, MAX_FF, hp, list, e)) ||
+        (rc = model_key_by_flag(k, ff_key, hp, list, MODEL_LAYER_SHARED_KV, n, e)))
         return rc;
     hp->n_ff = n[0];
     g->n_ff_shared_kv = n[1];
@@ -237,9 +194,9 @@ uint64_t model_gemma4_features(const gguf *g, const struct model_hparams *hp, ui
 void model_gemma4_dims(const struct model_hparams *hp, uint64_t out[N_DIMS]) {
     const struct model_gemma4 *g = &hp->gemma4;
     if (!g->on) return;
-    out[DIM_WINDOW_HEAD] = g->window_head_dim;
-    out[DIM_WINDOW_HEADS] = (uint64_t)hp->n_heads * g->window_head_dim;
-    out[DIM_WINDOW_KV] = (uint64_t)g->n_window_kv_heads * g->window_head_dim;
+    out[DIM_WINDOW_HEAD] = hp->window_head_dim;
+    out[DIM_WINDOW_HEADS] = (uint64_t)hp->n_heads * hp->window_head_dim;
+    out[DIM_WINDOW_KV] = (uint64_t)hp->n_window_kv_heads * hp->window_head_dim;
     out[DIM_FF_SHARED_KV] = g->n_ff_shared_kv;
     out[DIM_PER_LAYER] = g->n_per_layer;
     out[DIM_ALL_LAYERS] = (uint64_t)hp->n_layers * g->n_per_layer;

@@ -25,19 +25,15 @@ enum {
 static const char *const refused_keys[] = {
     "attention.clamp_kqv",
     "attention.output_scale",
-    "attention.value_scale",
     "attention.rope_pattern",
     "router_logit_softcapping",
     "rope.scaling.alpha",
     "expert_group_scale",
     "expert_latent_length",
-    "moe_every_n_layers",
     "n_deepstack_layers",
     "deepstack_mapping",
     "activation_sparsity_scale",
     "hidden_activation",
-    "swiglu_clamp_exp",
-    "swiglu_clamp_shexp",
     "num_loops",
     "hyper_connection.count",
     "adapters.count",
@@ -65,10 +61,10 @@ static const char *const mla_keys[] = {
     "attention.key_length_mla",
     "attention.value_length_mla",
 };
-/* Of Gemma 4 alone. */
+/* Of Gemma 4 alone; the last also of architectures with local_rotated. */
 static const char *const gemma4_keys[] = {
-    "attention.key_length_swa", "attention.value_length_swa",       "attention.shared_kv_layers",
-    "rope.dimension_count_swa", "embedding_length_per_layer_input",
+    "attention.key_length_swa",         "attention.value_length_swa", "attention.shared_kv_layers",
+    "embedding_length_per_layer_input", "rope.dimension_count_swa",
 };
 static const char dense_key[] = "leading_dense_block_count",
                   step_key[] = "interleave_moe_layer_step",
@@ -106,6 +102,9 @@ static int refuse_keys_of_others(struct model_keys *k, const struct model_arch *
         {arch->short_conv, "shortconv.l_cache"},
         {arch->alibi_by_key, "attention.max_alibi_bias"},
         {arch->chunked, "attention.chunk_size"},
+        {arch->clamped, "swiglu_clamp_exp"},
+        {arch->clamped, "swiglu_clamp_shexp"},
+        {arch->value_scale, "attention.value_scale"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int rc = rows[i].known ? 0 : model_keys_refuse(k, &rows[i].key, 1, e);
@@ -124,13 +123,15 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
     bool causal, rope;
     int rc;
     if ((rc = model_keys_refuse(k, refused_keys, N_REFUSED, e)) ||
-        (rc = check_expert_counts(k, arch, e)) || (rc = refuse_keys_of_others(k, arch, e)) ||
+        (rc = check_expert_counts(k, arch, e)) || (rc = check_single(k, "moe_every_n_layers", e)) ||
+        (rc = refuse_keys_of_others(k, arch, e)) ||
         (!arch->delta_net && !arch->mamba2 &&
          (rc = model_keys_refuse(k, delta_net_keys + arch->kda, N_SSM_KEYS - arch->kda, e))) ||
         (!arch->delta_net &&
          (rc = model_keys_refuse(k, delta_net_keys + N_SSM_KEYS, N_DELTA_NET - N_SSM_KEYS, e))) ||
         (!arch->mla && (rc = model_keys_refuse(k, mla_keys, N_MLA, e))) ||
-        (!arch->gemma4 && (rc = model_keys_refuse(k, gemma4_keys, N_GEMMA4, e))) ||
+        (!arch->gemma4 &&
+         (rc = model_keys_refuse(k, gemma4_keys, N_GEMMA4 - arch->local_rotated, e))) ||
         (!arch->scale_keys &&
          (rc = model_keys_refuse(k, scale_keys, arch->multiplies_logits ? 2 : 3, e))) ||
         (arch->beside == MODEL_BESIDE_NEVER &&
@@ -153,10 +154,13 @@ static int read_heads(struct model_keys *k, const struct model_arch *arch, struc
                       err *e) {
     uint32_t v_dim;
     int rc;
-    if ((rc = model_key_count(k, "attention.head_count", MAX_HEADS, 0, &hp->n_heads, e))) return rc;
+    if (!arch->layer_heads &&
+        (rc = model_key_count(k, "attention.head_count", MAX_HEADS, 0, &hp->n_heads, e)))
+        return rc;
     if (arch->kda && (rc = model_hparams_read_kv_heads(k, arch, hp, e))) return rc;
     if (arch->mla) return model_mla_read(k, hp, e);
-    if (arch->gemma4) return 0; /* model_gemma4_read knows the layers */
+    /* model_gemma4_read, model_layer_heads_read know the layers */
+    if (arch->gemma4 || arch->layer_heads) return 0;
     if ((rc = model_hparams_read_kv_heads(k, arch, hp, e))) return rc;
     if (hp->n_heads % hp->n_kv_heads)
         return err_set_param(e, ERR_FORMAT, k->key, "%s: %u heads cannot share %u KV heads",
@@ -254,6 +258,9 @@ static int read_scales(struct model_keys *k, const struct model_arch *arch,
     hp->logit_scale = logits_by == 1 ? 0 : 1 / logits_by;
     if (arch->multiplies_logits &&
         (rc = model_key_real_or(k, "logit_scale", 0, &hp->logit_scale, e)))
+        return rc;
+    if (arch->value_scale &&
+        (rc = model_key_real_or(k, "attention.value_scale", 0, &hp->attn_out_scale, e)))
         return rc;
     if (!arch->parallel) return 0;
     if ((rc = model_key_real_or(k, "inferd.dt_scale", 0, &hp->dt_scale, e)) ||
@@ -585,11 +592,13 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, a, hp, e)) ||
         (rc = model_hparams_read_recurrent(&k, a, hp, e)) || (rc = read_layers(&k, a, hp, e)) ||
         (a->gemma4 && (rc = model_gemma4_read(&k, hp, e))) ||
+        (a->layer_heads && (rc = model_layer_heads_read(&k, a, hp, e))) ||
         (rc = model_hparams_read_rope(&k, a, hp, e)) || (rc = read_norms(&k, a, hp, e)) ||
         (rc = read_pooling(&k, a, hp, e)) || (a->encoder && (rc = model_encoder_read(g, hp, e))) ||
         (!a->encoder && a->learned_positions && (rc = model_positions_read(g, hp, e))) ||
         (rc = model_hparams_read_alibi(&k, a, hp, e)) ||
-        (rc = model_hparams_read_xielu(&k, a, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
+        (rc = model_hparams_read_xielu(&k, a, hp, e)) ||
+        (rc = model_hparams_read_clamps(&k, a, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
         (rc = read_experts(&k, a, hp, e)) || (rc = read_unweighted(&k, a, hp, e)) ||
         (rc = refuse_keys(&k, a, e)) || (rc = read_tensors(g, hp, e)))
         return rc;
@@ -615,7 +624,7 @@ void model_backend_limits(const struct model_hparams *hp, struct backend_config 
     const struct model_mla *mla = &hp->mla;
     const uint32_t head = mla->kv_rank ? mla->v_dim : hp->head_dim;
     uint32_t cols = max_u32(max_u32(hp->n_embd, hp->n_heads * head), mla->q_rank);
-    cols = max_u32(cols, hp->n_heads * hp->gemma4.window_head_dim);
+    cols = max_u32(cols, hp->n_heads * hp->window_head_dim);
     cols = max_u32(max_u32(cols, hp->gemma4.n_ff_shared_kv), hp->gemma4.n_per_layer);
     if (mla->kv_rank)
         config->heads = (struct backend_head_limits){

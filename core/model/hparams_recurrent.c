@@ -178,6 +178,8 @@ int model_hparams_read_recurrent(struct model_keys *k, const struct model_arch *
     const uint32_t n_all = hp->n_layers;
     int rc = arch->nextn ? leave_out_nextn(k, hp, e) : 0;
     hp->attention_gate = arch->attention_gate || arch->gate_apart;
+    hp->gate_softplus = arch->gate_softplus;
+    hp->gate_span = 1;
     hp->n_kv_layers = hp->n_layers;
     if (rc || (!arch->delta_net && !arch->short_conv && !arch->mamba2 && !arch->kda)) return rc;
     if (arch->delta_net) rc = flag_layers(k, n_all, hp, e);

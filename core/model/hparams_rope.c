@@ -145,6 +145,12 @@ int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
         return err_set_param(e, ERR_FORMAT, "rope.dimension_count",
                              "%s: the number of rotated dimensions, %u, is odd", gguf_path(k->g),
                              r->n_rot);
+    const uint32_t whole = r->n_rot;
+    if (arch->half_rotated) r->n_divisors = whole / 2, r->n_rot = whole / 4 * 2;
+    if (arch->half_rotated && whole % 4)
+        return err_set_param(e, ERR_FORMAT, "rope.dimension_count",
+                             "%s: half of the %u dimensions of a head cannot be rotated in pairs",
+                             gguf_path(k->g), whole);
     if (arch->delta_net && (rc = check_sections(k, r->n_rot, e))) return rc;
     if ((rc = read_scaling(k, r, e)) || (rc = read_factor(k, r, hp->context_length, e)) ||
         (arch->attention_temperature && (rc = read_temperature(k, arch, hp, e))) ||
@@ -156,9 +162,10 @@ int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
                                      .base = r->base,
                                      .original_context = r->original_context,
                                      .factor = 1};
-    if (arch->gemma4) { /* windowed layers have heads of their own, rotated as a whole by default */
-        rc = model_key_count(k, "rope.dimension_count_swa", hp->gemma4.window_head_dim,
-                             hp->gemma4.window_head_dim, &local->n_rot, e);
+    if (arch->gemma4 || arch->local_rotated) { /* Gemma 4's are rotated as a whole by default */
+        const uint32_t dim = model_head_dim(hp, MODEL_LAYER_WINDOWED);
+        rc = model_key_count(k, "rope.dimension_count_swa", dim, arch->gemma4 ? dim : whole,
+                             &local->n_rot, e);
         if (rc) return rc;
         if (local->n_rot % 2)
             return err_set_param(e, ERR_FORMAT, k->key, "%s: %s, %u, is odd", gguf_path(k->g),

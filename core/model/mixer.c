@@ -9,7 +9,30 @@ uint32_t model_mixer_cols(const model *m, uint32_t i) {
         return r->channels ? r->channels
                            : r->n_v_heads * r->v_dim * (m->part.gathers ? m->part.n_ranks : 1);
     if (hp->mla.kv_rank) return hp->n_heads * hp->mla.v_dim;
-    return hp->n_heads * model_head_dim(hp, hp->layers[i]);
+    return model_n_heads(hp, i) * (hp->v_dim ? hp->v_dim : model_head_dim(hp, hp->layers[i]));
+}
+
+uint32_t model_v_piece(const struct model_hparams *hp) {
+    uint32_t a = hp->head_dim, b = hp->v_dim;
+    while (b) {
+        const uint32_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+/* Attention of narrower heads of V: in the cache zeros follow each, and so in attention's output,
+ * without which it is gathered. */
+static int narrow_values(model *m, uint32_t n_rows) {
+    const struct model_hparams *hp = &m->hp;
+    const uint32_t piece = model_v_piece(hp);
+    struct model_bufs *b = &m->bufs;
+    return backend_gather(
+        m->be, &(struct op_gather){.x = b->att_latent,
+                                   .rows = b->v_pieces,
+                                   .n_out_rows = n_rows * hp->n_heads * (hp->v_dim / piece),
+                                   .n_cols = piece,
+                                   .out = b->att});
 }
 
 int model_store_attend_enqueue(model *m, const struct model_place *p, backend_buf *out) {
@@ -37,7 +60,7 @@ int model_store_attend_enqueue(model *m, const struct model_place *p, backend_bu
                   .eps = hp->rms_eps,
                   .magnitude = m->magnitude[windowed],
                   .n_rows = n_rows,
-                  .n_heads = hp->n_heads,
+                  .n_heads = model_n_heads(hp, p->layer),
                   .n_rot = uses_rope ? hp->rope[windowed].n_rot : 0,
                   .interleaved = m->arch->rope_interleaved,
                   .norm_last = m->arch->qk_norm_last && (unweighted || l->q_norm),
@@ -51,7 +74,7 @@ int model_store_attend_enqueue(model *m, const struct model_place *p, backend_bu
                    .tables = b->tables[own_table],
                    .n_rows = n_rows,
                    .n_seqs = p->shape->n_seqs,
-                   .n_heads = hp->n_heads,
+                   .n_heads = model_n_heads(hp, p->layer),
                    .table_stride = p->shape->max_context / kv->block_tokens,
                    .max_context = p->shape->max_context,
                    .window = windowed ? hp->window : 0,
@@ -90,12 +113,15 @@ int model_attention_enqueue(model *m, const struct model_place *p, struct model_
                                 .w = {l->w_attn_gate},
                                 .y = {b->gate}});
     if (rc) return rc;
-    rc = model_store_attend_enqueue(m, p, b->att);
+    rc = model_store_attend_enqueue(m, p, hp->v_dim ? b->att_latent : b->att);
+    if (!rc && hp->v_dim) rc = narrow_values(m, n_rows);
     if (rc || !l->w_attn_gate) return rc;
     return backend_gate(m->be, &(struct op_gate){.x = b->att,
                                                  .gate = b->gate,
                                                  .n_rows = n_rows,
-                                                 .n_cols = hp->n_heads * hp->head_dim});
+                                                 .n_cols = model_mixer_cols(m, p->layer),
+                                                 .span = hp->gate_span,
+                                                 .softplus = hp->gate_softplus});
 }
 
 static int enqueue_short_conv(model *m, const struct model_place *p, struct model_pending pending) {

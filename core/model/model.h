@@ -28,6 +28,7 @@ struct model_rope {
     enum model_rope_scaling scaling;
     uint32_t n_rot; /* rotated dimensions of a head, even */
     uint32_t original_context;
+    uint32_t n_divisors; /* in the file, of which the first n_rot / 2 count; 0: there are as many */
     float base, factor;
     float attn_factor;                      /* of cos and sin; 0: the scaling's own formula */
     float short_factor;                     /* of LONG: the same up to original_context; 0: equal */
@@ -59,8 +60,6 @@ struct model_mla {
 /* What Gemma 4 has beyond others; zeros of other models. */
 struct model_gemma4 {
     bool on;
-    uint32_t window_head_dim, n_window_kv_heads; /* of windowed layers; head_dim and n_kv_heads are
-                                                    those of the others */
     uint32_t n_ff_shared_kv; /* of layers with MODEL_LAYER_SHARED_KV; 0: there are none */
     uint32_t n_per_layer;    /* width of the per-layer embeddings; 0: there are none */
 };
@@ -125,6 +124,12 @@ struct model_hparams {
     char arch[32]; /* "llama" */
     char name[96]; /* general.name or "" */
     uint32_t n_vocab, n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
+    /* Of windowed layers, where they are not those of the others; 0: they are. */
+    uint32_t window_head_dim, n_window_kv_heads;
+    uint16_t
+        layer_heads[MODEL_MAX_LAYERS]; /* query heads of a layer, n_heads the most; 0: n_heads */
+    bool heads_differ;                 /* in number, between layers */
+    uint32_t v_dim;                    /* of a V head, if it is below head_dim; else 0 */
     uint32_t n_kv_layers;    /* layers with K and V of their own; pools are in the layers' order */
     uint32_t context_length; /* tokens the model was trained for */
     uint32_t window;         /* of windowed layers; 0: there are none */
@@ -139,9 +144,11 @@ struct model_hparams {
      * step as a whole, and only its hidden states mean something. */
     bool both_ways;
     bool chunked;        /* windowed layers: as in op_paged_attention */
-    bool attention_gate; /* attention's output *= sigmoid of a gate */
-    bool qk_unweighted;  /* heads of Q and K are normed without weights in layers with RoPE */
-    float alibi;         /* ALiBi's largest bias, from which slopes follow; 0: none */
+    bool attention_gate; /* attention's output *= a function of a gate, as in op_gate: */
+    bool gate_softplus;
+    uint32_t gate_span; /* dimensions with one gate: 1 or head_dim */
+    bool qk_unweighted; /* heads of Q and K are normed without weights in layers with RoPE */
+    float alibi;        /* ALiBi's largest bias, from which slopes follow; 0: none */
     /* q *= 1 + q_log_scale * log(1 + floor((position + q_log_from) / q_log_length)), in layers
      * without RoPE alone if q_log_unrotated */
     float q_log_scale;
@@ -155,7 +162,9 @@ struct model_hparams {
     bool ffn_beside; /* the FFN reads what attention reads, without its output */
     float dt_scale, attn_out_scale, ssm_out_scale, ffn_out_scale;
     struct backend_xielu xielu[MODEL_MAX_LAYERS]; /* zeros of other activations */
-    struct sampling_recommended sampling;         /* by general.sampling.* */
+    /* Of a layer's experts, and of its FFN or shared expert; zeros: none. */
+    struct backend_bounds expert_bounds[MODEL_MAX_LAYERS], ff_bounds[MODEL_MAX_LAYERS];
+    struct sampling_recommended sampling; /* by general.sampling.* */
     bool tied_embeddings;
     enum model_pooling pooling;
     uint64_t n_params;     /* elements of all weights */
@@ -165,14 +174,18 @@ struct model_hparams {
     char quant[16]; /* most common type of the linear weights, "Q8_0" */
 };
 
-/* The heads of a layer with attention: K/V pools differ where Gemma 4's windowed layers do. */
+/* The heads of a layer with attention: those of K and V, and so its pools, may differ where it is
+ * windowed. */
 static inline uint32_t model_head_dim(const struct model_hparams *hp, uint8_t flags) {
-    const bool own = hp->gemma4.on && flags & MODEL_LAYER_WINDOWED;
-    return own ? hp->gemma4.window_head_dim : hp->head_dim;
+    const bool own = hp->window_head_dim && flags & MODEL_LAYER_WINDOWED;
+    return own ? hp->window_head_dim : hp->head_dim;
 }
 static inline uint32_t model_n_kv_heads(const struct model_hparams *hp, uint8_t flags) {
-    const bool own = hp->gemma4.on && flags & MODEL_LAYER_WINDOWED;
-    return own ? hp->gemma4.n_window_kv_heads : hp->n_kv_heads;
+    const bool own = hp->n_window_kv_heads && flags & MODEL_LAYER_WINDOWED;
+    return own ? hp->n_window_kv_heads : hp->n_kv_heads;
+}
+static inline uint32_t model_n_heads(const struct model_hparams *hp, uint32_t layer) {
+    return hp->layer_heads[layer] ? hp->layer_heads[layer] : hp->n_heads;
 }
 /* The layer whose K and V layer i reads: itself, unless it has MODEL_LAYER_SHARED_KV. */
 uint32_t model_kv_layer(const struct model_hparams *hp, uint32_t i);

@@ -42,6 +42,7 @@ struct model_arch {
     uint32_t window_period;     /* every n-th layer has full attention; 0: all are windowed */
     uint32_t no_rope_period;    /* every n-th layer has no RoPE; 0: all have */
     bool local_rope;            /* windowed layers' RoPE is not scaled, */
+    bool local_rotated;         /* may turn another part of a head (rope.dimension_count_swa), */
     float local_rope_base;      /* and has this base; 0: the other layers' */
     uint32_t wide_query_layers; /* a model of n layers has attn_scale (n_embd / n_heads)^-1/2 */
     bool yarn_exact;            /* YaRN's bounds are not rounded to whole dimensions */
@@ -79,12 +80,19 @@ struct model_arch {
     bool qk_norm_last;          /* after RoPE */
     bool rope_with_window;      /* if any layer has a window only those have RoPE */
     bool gate_apart;            /* attention's gate is attn_gate */
-    bool nextn;                 /* its last layers may predict further tokens */
-    bool shared_count;          /* expert_shared_count experts make the shared one, or none */
-    bool expert_groups;         /* expert_group_count groups, of which the best count */
-    bool expert_step;           /* interleave_moe_layer_step: every n-th layer has experts */
-    bool dense_by_tensors;      /* a layer without a router is dense */
-    bool mla;                   /* multi-head latent attention */
+    bool gate_softplus;         /* and its function; else a sigmoid */
+    bool layer_heads;           /* heads may differ between layers: layer_heads.c */
+    bool narrow_values;         /* heads of V may be narrower than those of K, and */
+    bool value_scale;           /* attention.value_scale multiplies attention's output */
+    bool sinks_optional;        /* by their tensors */
+    bool half_rotated;     /* rope.dimension_count is twice what layers without a window turn */
+    bool clamped;          /* swiglu_clamp_exp, swiglu_clamp_shexp */
+    bool nextn;            /* its last layers may predict further tokens */
+    bool shared_count;     /* expert_shared_count experts make the shared one, or none */
+    bool expert_groups;    /* expert_group_count groups, of which the best count */
+    bool expert_step;      /* interleave_moe_layer_step: every n-th layer has experts */
+    bool dense_by_tensors; /* a layer without a router is dense */
+    bool mla;              /* multi-head latent attention */
     bool kda;     /* layers without KV heads have a delta net whose channels decay by themselves */
     bool gemma4;  /* see gemma4.c */
     bool chunked; /* windows are chunks of positions */
@@ -134,6 +142,20 @@ int model_key_flags(struct model_keys *k, const char *suffix, uint8_t *layers, u
 /* ERR_UNSUPPORTED for the first of n keys that is set (there, and not 0 or false). */
 int model_keys_refuse(struct model_keys *k, const char *const *suffixes, size_t n, err *e);
 
+/* ---- layer_heads.c ---- */
+
+/* A number for all layers, or a list, which may have the layers that predict further tokens, too:
+ * *out (n_layers), each in 1..max. */
+int model_key_list(struct model_keys *k, const char *suffix, uint32_t max,
+                   const struct model_hparams *hp, uint32_t *out, err *e);
+/* The one value of list, of that key, in the layers that have flag (out[1]), and in the others; 0:
+ * there are none. ERR_UNSUPPORTED: there are several. */
+int model_key_by_flag(struct model_keys *k, const char *suffix, const struct model_hparams *hp,
+                      const uint32_t *list, uint8_t flag, uint32_t out[2], err *e);
+/* Heads of each layer, their widths, and the span of attention's gate; windows are set. */
+int model_layer_heads_read(struct model_keys *k, const struct model_arch *arch,
+                           struct model_hparams *hp, err *e);
+
 /* ---- hparams.c, hparams_recurrent.c, hparams_rope.c ---- */
 
 /* Fills and checks hp from an open file. *arch: its row. ERR_FORMAT, ERR_UNSUPPORTED. */
@@ -151,6 +173,9 @@ int model_hparams_read_alibi(struct model_keys *k, const struct model_arch *arch
                              struct model_hparams *hp, err *e);
 int model_hparams_read_xielu(struct model_keys *k, const struct model_arch *arch,
                              struct model_hparams *hp, err *e);
+/* Bounds of FFNs and experts, by layer. */
+int model_hparams_read_clamps(struct model_keys *k, const struct model_arch *arch,
+                              struct model_hparams *hp, err *e);
 /* Slopes of heads first .. first + n - 1 of n_heads (Press, Smith, Lewis 2022). */
 void model_alibi_slopes(float largest, uint32_t n_heads, const struct model_range *of, float *out);
 /* hp->rope, from keys; layers, window and head_dim are set. */
@@ -226,7 +251,7 @@ void model_part_apply(const struct model_part *p, struct model_hparams *hp);
 
 /* Weights that a model does not have are NULL. */
 struct model_layer {
-    backend_weight *w_attn_gate; /* (n_heads * head_dim, n_embd), with attention_gate */
+    backend_weight *w_attn_gate; /* (n_heads * head_dim / gate_span, n_embd), with attention_gate */
     /* Recurrent layers: w_qkv (channels, n_embd), w_z (n_v_heads * v_dim, n_embd), w_alpha, w_beta
      * (n_v_heads, n_embd), conv (1, channels * n_taps), decay and dt_bias (1, n_v_heads), the norm
      * of the output (1, v_dim), w_out (n_embd, n_v_heads * v_dim). With Mamba-2 w_alpha is of dt;
@@ -334,10 +359,12 @@ struct model_bufs {
     backend_buf *q;     /* (max_rows, n_heads * the widest head_dim) f32 */
     backend_buf *att;   /* (max_rows, columns of a mixer's output) f32 */
     backend_buf *k, *v; /* (max_rows, n_kv_heads * head_dim) f32 */
-    backend_buf *gate;  /* (max_rows, n_heads * head_dim) f32: of attention */
+    backend_buf *gate;  /* (max_rows, n_heads * head_dim / gate_span) f32: of attention */
     /* Of latent attention: (max_rows, q_rank), Q before K is absorbed (max_rows, n_heads * k_dim),
-     * its output in latents (max_rows, n_heads * kv_rank) f32 */
-    backend_buf *q_a, *q_heads, *att_latent;
+     * its output in latents (max_rows, n_heads * kv_rank) f32. Of narrower heads of V attention's
+     * output att_latent (max_rows, n_heads * head_dim), and the pieces of it that att is gathered
+     * from (max_rows, n_heads * v_dim / piece) i32 */
+    backend_buf *q_a, *q_heads, *att_latent, *v_pieces;
     /* Of recurrent layers: the convolution's input (max_rows, channels; of a short one 3 *
      * channels) and output (max_rows, channels), z (max_rows, n_v_heads * dim), alpha and beta
      * (max_rows, n_v_heads) f32; (max_seqs, 2) i32 */
@@ -466,6 +493,8 @@ int model_inputs_enqueue(model *m, uint32_t n_rows, struct model_pending *pendin
 int model_encoder_enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
                                backend_buf *out);
 
+/* The largest run of columns of which both a head of K and one of V are made. */
+uint32_t model_v_piece(const struct model_hparams *hp);
 /* Columns of the output of layer i's attention or recurrent layer. */
 uint32_t model_mixer_cols(const model *m, uint32_t i);
 /* mixer.c. Attention of layer i over x, its delta net or its short convolution, after adding the

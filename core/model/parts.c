@@ -74,6 +74,11 @@ int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) 
         return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
                              "n_ranks = %u: models with heads of two widths (%s) run on one device",
                              n_ranks, hp->arch);
+    if (hp->heads_differ || hp->v_dim)
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "n_ranks = %u: models whose layers differ in heads, or with narrower "
+                             "heads of V (%s) run on one device",
+                             n_ranks, hp->arch);
     if (hp->n_heads % n_ranks) return refuse_count(hp, hp->n_heads, "heads", n_ranks, e);
     if (hp->n_kv_heads % n_ranks) return refuse_count(hp, hp->n_kv_heads, "KV heads", n_ranks, e);
     if ((uint64_t)backend_share(hp->n_vocab, n_ranks) * (n_ranks - 1) >= hp->n_vocab)
@@ -185,6 +190,7 @@ void model_part_apply(const struct model_part *p, struct model_hparams *hp) {
     if (p->n_ranks > 1) split_recurrent(&hp->recurrent, p->n_ranks);
     hp->n_heads = (uint32_t)p->heads.n;
     hp->n_kv_heads = (uint32_t)p->kv_heads.n;
+    if (p->n_ranks > 1) memset(hp->layer_heads, 0, sizeof hp->layer_heads); /* all are n_heads */
     hp->n_ff = (uint32_t)p->ff.n;
     hp->experts.n_ff = (uint32_t)p->ff_expert.n;
     hp->experts.n_ff_shared = (uint32_t)p->ff_shared.n;

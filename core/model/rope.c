@@ -102,7 +102,7 @@ static int find_vector(const gguf *g, const char *name, uint32_t n, const void *
 
 int model_rope_find_divisors(const gguf *g, const struct model_rope *rope,
                              struct model_rope_divisors *div, err *e) {
-    uint32_t n = rope->n_rot / 2;
+    uint32_t n = rope->n_divisors ? rope->n_divisors : rope->n_rot / 2;
     bool is_long = rope->scaling == MODEL_ROPE_LONG;
     int rc;
     *div = (struct model_rope_divisors){0};

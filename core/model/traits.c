@@ -1,8 +1,9 @@
 /* traits.c - small traits of a few families, from a file's keys: ALiBi's slopes, the parameters of
- * xIELU. Owns nothing. */
+ * xIELU, bounds of FFNs. Owns nothing. */
 #include "core/model/model_int.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* ---- ALiBi ---- */
 
@@ -35,19 +36,24 @@ static double softplus(double x) {
     return fmax(x, 0) + log1p(exp(-fabs(x)));
 }
 
-/* A number for each layer, as one number or an array. */
+/* A number for each layer, as one number or an array, which may have the layers that predict
+ * further tokens, too. */
 static int read_layer_reals(struct model_keys *k, const char *key, uint32_t n_layers, double *out,
                             err *e) {
     enum gguf_type elem;
-    uint64_t n;
+    uint64_t n, n_blocks = n_layers;
+    char block_count[64];
     double one;
+    snprintf(block_count, sizeof block_count, "%s.block_count", k->arch);
+    gguf_get_u64(k->g, block_count, &n_blocks, NULL);
     if (gguf_get_f64(k->g, key, &one, NULL) == 0) {
         for (uint32_t i = 0; i < n_layers; i++)
             out[i] = one;
     } else {
         int rc = gguf_get_array(k->g, key, &elem, &n, e);
         if (rc) return rc;
-        if (n != n_layers || (elem != GGUF_F32 && elem != GGUF_F64))
+        if ((n != n_layers && n != n_blocks) || n < n_layers ||
+            (elem != GGUF_F32 && elem != GGUF_F64))
             return err_set_param(e, ERR_FORMAT, key,
                                  "%s: %s must have a number for each of %u layers", gguf_path(k->g),
                                  key, n_layers);
@@ -82,6 +88,41 @@ int model_hparams_read_xielu(struct model_keys *k, const struct model_arch *arch
                 return err_set_param(e, ERR_FORMAT, names[n],
                                      "%s: %s of layer %u is %g, not below 0", gguf_path(k->g),
                                      names[n], i, v[i]);
+        }
+    }
+    return 0;
+}
+
+/* ---- bounds ---- */
+
+/* The x above 0 at which x / (1 + exp(-x)) = y, by Newton's method. */
+static double inverse_silu(double y) {
+    double x = y + 1; /* above the root, where the function is convex or nearly straight */
+    for (int i = 0; i < 60; i++) {
+        const double s = 1 / (1 + exp(-x));
+        x -= (x * s - y) / (s + x * s * (1 - s));
+    }
+    return x;
+}
+
+/* Step 3.5: min(silu(gate), limit) * clamp(up, -limit, limit). As silu grows above 0, its bound is
+ * one of its input. */
+int model_hparams_read_clamps(struct model_keys *k, const struct model_arch *arch,
+                              struct model_hparams *hp, err *e) {
+    static const char *const names[] = {"swiglu_clamp_exp", "swiglu_clamp_shexp"};
+    double v[MODEL_MAX_LAYERS];
+    for (int n = 0; n < 2 && arch->clamped; n++) {
+        if (!model_key_has(k, names[n])) continue;
+        struct backend_bounds *out = n ? hp->ff_bounds : hp->expert_bounds;
+        int rc = read_layer_reals(k, k->key, hp->n_layers, v, e);
+        if (rc) return rc;
+        for (uint32_t i = 0; i < hp->n_layers; i++) {
+            if (v[i] < 0)
+                return err_set_param(e, ERR_FORMAT, model_key(k, names[n]),
+                                     "%s: %s of layer %u is %g, below 0", gguf_path(k->g), k->key,
+                                     i, v[i]);
+            if (v[i] > 1e-6) /* as llama.cpp has it */
+                out[i] = (struct backend_bounds){(float)inverse_silu(v[i]), (float)v[i]};
         }
     }
     return 0;

@@ -123,6 +123,7 @@ int model_inner_enqueue(model *m, const struct model_layer *l, struct op_input i
                                                      .w = {l->w_gate, l->w_up},
                                                      .bias = {l->b_gate, l->b_up},
                                                      .act = m->arch->act,
+                                                     .bounds = m->hp.ff_bounds[l - m->w.layers],
                                                      .y = {m->bufs.ff}});
 }
 

@@ -107,6 +107,27 @@ static int widen_copy(int type, struct backend_weight_desc *desc, void **copy, e
                           desc->name, (unsigned long long)bytes);
 }
 
+/* Replaces desc->data, rows of heads of v_dim dimensions, by those of heads of head_dim, in memory
+ * of our own (*copy, as in widen_copy). Blocks of zeros are zeros in every type. */
+static int pad_heads(const struct model_hparams *hp, int type, struct backend_weight_desc *desc,
+                     void **copy, err *e) {
+    const uint64_t n_heads = desc->n_out / hp->v_dim;
+    uint64_t bytes, from, to;
+    char *wide = NULL;
+    if (qtype_bytes(type, n_heads * hp->head_dim, desc->n_in, &bytes) &&
+        qtype_bytes(type, hp->v_dim, desc->n_in, &from) &&
+        qtype_bytes(type, hp->head_dim, desc->n_in, &to))
+        wide = mem_new_aligned(bytes);
+    for (uint64_t h = 0; wide && h < n_heads; h++) {
+        memcpy(wide + h * to, (const char *)desc->data + h * from, from);
+        memset(wide + h * to + from, 0, to - from);
+    }
+    free(*copy);
+    desc->data = *copy = wide;
+    desc->n_out = n_heads * hp->head_dim;
+    return wide ? 0 : err_no_memory(e);
+}
+
 static int keep_copy(struct model_weights *w, void *copy, err *e) {
     struct model_copy *c = mem_new(1, sizeof *c);
     if (!c) {
@@ -140,16 +161,24 @@ struct part {
     struct span groups;
 };
 
-static struct part find_part(const struct loader *l, const struct weight_role *role) {
-    const uint64_t *dims = l->plan->dims;
+/* A rank's part of a dimension; heads that differ between layers are all on one rank. */
+static struct share share_of(const struct loader *l, uint32_t layer, enum weight_dim dim) {
+    return l->alone ? one_span(0, weight_plan_dim(l->plan, layer, dim)) : l->shares[dim];
+}
+
+static struct part find_part(const struct loader *l, const struct weight_role *role,
+                             uint32_t layer) {
+    const struct weight_plan *plan = l->plan;
+    const uint64_t *dims = plan->dims;
     bool vector = role_is_vector(role), whole = role->whole != DIM_VECTOR;
-    uint64_t at = role->at == DIM_VECTOR ? 0 : dims[role->at];
-    struct part p = {.rows = one_span(0, dims[role->n_out]),
-                     .cols = l->shares[role->n_in],
-                     .row_cols = dims[vector && whole ? role->whole : role->n_in],
-                     .n_rows = dims[whole && !vector ? role->whole : role->n_out],
-                     .n_experts = role->experts ? dims[DIM_EXPERTS] : 1};
-    if (!vector && !role->embed) p.rows = l->shares[role->n_out];
+    uint64_t at = role->at == DIM_VECTOR ? 0 : weight_plan_dim(plan, layer, role->at);
+    struct part p = {
+        .rows = one_span(0, weight_plan_dim(plan, layer, role->n_out)),
+        .cols = share_of(l, layer, role->n_in),
+        .row_cols = weight_plan_dim(plan, layer, vector && whole ? role->whole : role->n_in),
+        .n_rows = weight_plan_dim(plan, layer, whole && !vector ? role->whole : role->n_out),
+        .n_experts = role->experts ? dims[DIM_EXPERTS] : 1};
+    if (!vector && !role->embed) p.rows = share_of(l, layer, role->n_out);
     if (role->groups != DIM_VECTOR) {
         p.rows_each = dims[role->n_out] / dims[role->groups];
         p.group = p.n_rows / dims[role->groups];
@@ -221,16 +250,18 @@ static bool find_runs(const struct part *p, int type, struct pieces *out) {
 }
 
 /* *part: as from find_part, for all rows. */
-static bool find_pieces(const struct loader *l, const struct weight_role *role, int type,
-                        struct part *part, struct pieces *out) {
-    *part = find_part(l, role);
+static bool find_pieces(const struct loader *l, const struct planned_weight *w, struct part *part,
+                        struct pieces *out) {
+    const struct weight_role *role = w->role;
+    const int type = w->tensor->type;
+    *part = find_part(l, role, w->layer);
     out->n = 0;
     if (!role->pieces) return find_runs(part, type, out);
     for (int i = 0; i < WEIGHT_MAX_PIECES && role->pieces[i].n_out != DIM_VECTOR; i++) {
         struct weight_role one = *role;
         one.n_out = role->pieces[i].n_out;
         one.at = role->pieces[i].at;
-        struct part rows = find_part(l, &one);
+        struct part rows = find_part(l, &one, w->layer);
         if (!find_grouped_runs(&rows, type, &out->all[out->n++])) return false;
     }
     return true;
@@ -320,15 +351,17 @@ static int load_by_root(const struct loader *l, const struct weight_role *role, 
     return make_weight(l, &desc, copy, out, e);
 }
 
-/* Loads the rank's share of tensor t in a role as *out, or measures it. */
-static int load_weight(const struct loader *l, const struct weight_role *role, const char *name,
-                       const gguf_tensor *t, backend_weight **out, err *e) {
+/* Loads the rank's share of a planned weight as *out, or measures it. */
+static int load_weight(const struct loader *l, const struct planned_weight *w, const char *name,
+                       backend_weight **out, err *e) {
+    const struct weight_role *role = w->role;
+    const gguf_tensor *t = w->tensor;
     struct part part;
     struct pieces pieces;
     void *copy;
     if (role->turned) return load_turned(l, role, name, t, out, e);
     if (role->by_root) return load_by_root(l, role, name, t, out, e);
-    bool whole = find_pieces(l, role, t->type, &part, &pieces);
+    bool whole = find_pieces(l, w, &part, &pieces);
     struct backend_weight_desc desc = {.name = name,
                                        .type = qtype_wide(t->type),
                                        .n_experts = role->experts ? part.n_experts : 0,
@@ -344,8 +377,12 @@ static int load_weight(const struct loader *l, const struct weight_role *role, c
     const bool tokens = role->embed && role->offset == offsetof(struct model_weights, embed);
     if (tokens && l->tied && l->alone) desc.use |= BACKEND_USE_LINEAR;
     if (!whole) return refuse_part(l, &part, t, e);
+    const struct model_hparams *hp = l->plan->hp;
+    const bool pads = role->padded && hp->v_dim;
+    if (l->measured && pads) desc.n_out = desc.n_out / hp->v_dim * hp->head_dim;
     if (l->measured) return measure_weight(l, &desc, e);
     int rc = read_pieces(l, t, &pieces, &desc.data, &copy, e);
+    if (!rc && pads) rc = pad_heads(hp, t->type, &desc, &copy, e);
     if (!rc && desc.type != t->type) rc = widen_copy(t->type, &desc, &copy, e);
     if (rc) {
         err_prefix(e, "%s: ", gguf_path(l->plan->g));
@@ -383,7 +420,7 @@ static int load_planned(const struct loader *l, const struct planned_weight *w, 
     if (!w->tensor || (w->role->once && !l->first)) return 0;
     planned_weight_name(w, name);
     void *out = base ? (char *)base + w->role->offset : (void *)&none;
-    int rc = load_weight(l, w->role, name, w->tensor, out, e);
+    int rc = load_weight(l, w, name, out, e);
     if (rc || !l->w || !l->limits || !l->limits->importance) return rc;
     return watch_weight(l, w, *(backend_weight **)out, e);
 }
@@ -432,9 +469,8 @@ static int load_tied(const struct loader *l, err *e) {
     static const struct weight_role output = {.n_out = DIM_VOCAB, .n_in = DIM_EMBD};
     const struct planned_weight *table = &l->plan->all[0];
     backend_weight *none = NULL;
-    if (!l->alone)
-        return load_weight(l, &output, table->role->name, table->tensor,
-                           l->w ? &l->w->output : &none, e);
+    const struct planned_weight head = {&output, table->tensor, WEIGHT_NO_LAYER};
+    if (!l->alone) return load_weight(l, &head, table->role->name, l->w ? &l->w->output : &none, e);
     if (l->w) l->w->output = l->w->embed;
     return 0;
 }
@@ -488,7 +524,11 @@ static struct loader make_loader(const struct weight_plan *plan, const struct mo
     if (l.alone) return l;
     l.shares[DIM_HEADS] = one_span(p->heads.first * dim, p->heads.n * dim);
     l.shares[DIM_KV] = one_span(p->kv_heads.first * dim, p->kv_heads.n * dim);
+    l.shares[DIM_V] = l.shares[DIM_KV];
+    l.shares[DIM_ATTENDED] = l.shares[DIM_HEADS];
     l.shares[DIM_N_HEADS] = one_span(p->heads.first, p->heads.n);
+    const uint64_t gates = load->hp->gate_span ? dim / load->hp->gate_span : dim;
+    l.shares[DIM_GATES] = one_span(p->heads.first * gates, p->heads.n * gates);
     l.shares[DIM_FF] = one_span(p->ff.first, p->ff.n);
     l.shares[DIM_FF_EXPERT] = one_span(p->ff_expert.first, p->ff_expert.n);
     l.shares[DIM_FF_SHARED] = one_span(p->ff_shared.first, p->ff_shared.n);

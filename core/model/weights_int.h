@@ -17,6 +17,9 @@ enum weight_dim {
     DIM_HEADS_KV,
     DIM_QKV,
     DIM_N_HEADS,
+    DIM_GATES, /* of attention: of each head, or of its dimensions */
+    DIM_V,     /* as DIM_KV and DIM_HEADS, of V heads, which may be narrower */
+    DIM_ATTENDED,
     DIM_Q_NORM,
     DIM_K_NORM,
     DIM_FF,
@@ -92,6 +95,7 @@ struct weight_role {
     bool by_head; /* one matrix for each head: n_out of all of them */
     bool turned;  /* with by_head: each is to be transposed, see struct model_mla_turn */
     bool by_root; /* a vector to be multiplied by (its length)^-1/2 */
+    bool padded;  /* rows of heads of V: with v_dim zeros follow, up to head_dim */
     bool embed;   /* the table of embeddings: every rank has all of it */
     bool once;    /* only on rank 0: added to a sum over the ranks */
 };
@@ -105,7 +109,7 @@ struct planned_weight {
 
 struct weight_plan {
     const gguf *g;
-    uint64_t dims[N_DIMS]; /* of the whole model */
+    uint64_t dims[N_DIMS]; /* of the whole model: weight_plan_dim */
     const struct model_hparams *hp;
     uint32_t n_layers, n;
     bool scores;       /* the file may have a head that scores: model_is_score_tensor; */
@@ -119,6 +123,9 @@ struct weight_plan {
 int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hparams *hp,
                      const struct model_arch *arch, err *e);
 void weight_plan_free(struct weight_plan *p); /* a zeroed one is fine */
+
+/* A size; of a layer (not WEIGHT_NO_LAYER) that of its heads, which may differ from others'. */
+uint64_t weight_plan_dim(const struct weight_plan *p, uint32_t layer, enum weight_dim dim);
 
 /* "blk.3.attn_q.weight" */
 enum { WEIGHT_NAME_BYTES = 64 };

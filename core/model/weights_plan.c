@@ -105,14 +105,14 @@ static const struct weight_role layer_roles[] = {
      .groups = DIM_N_HEADS},
     {"attn_q.weight", LAYER(w_attn_gate), DIM_HEADS, DIM_EMBD, .must = Q_GATED,
      .whole = DIM_HEADS_GATED, .at = DIM_HEAD, .groups = DIM_N_HEADS},
-    {"attn_gate.weight", LAYER(w_attn_gate), DIM_HEADS, DIM_EMBD, .must = GATE_APART},
+    {"attn_gate.weight", LAYER(w_attn_gate), DIM_GATES, DIM_EMBD, .must = GATE_APART},
     {"attn_k.weight", LAYER(wk), DIM_KV, DIM_EMBD, .must = KV_APART},
-    {"attn_v.weight", LAYER(wv), DIM_KV, DIM_EMBD, .must = KV_APART},
+    {"attn_v.weight", LAYER(wv), DIM_V, DIM_EMBD, .must = KV_APART, .padded = true},
     {"attn_qkv.weight", LAYER(wq), DIM_HEADS, DIM_EMBD, .must = QKV_FUSED, .whole = DIM_QKV},
     {"attn_qkv.weight", LAYER(wk), DIM_KV, DIM_EMBD, .must = QKV_FUSED, .whole = DIM_QKV,
      .at = DIM_HEADS},
-    {"attn_qkv.weight", LAYER(wv), DIM_KV, DIM_EMBD, .must = QKV_FUSED, .whole = DIM_QKV,
-     .at = DIM_HEADS_KV},
+    {"attn_qkv.weight", LAYER(wv), DIM_V, DIM_EMBD, .must = QKV_FUSED, .whole = DIM_QKV,
+     .at = DIM_HEADS_KV, .padded = true},
     {"attn_q.bias", LAYER(bq), DIM_VECTOR, DIM_HEADS, .must = QKV_APART_BIAS, .may = Q_APART},
     {"attn_k.bias", LAYER(bk), DIM_VECTOR, DIM_KV, .must = QKV_APART_BIAS, .may = KV_APART},
     {"attn_v.bias", LAYER(bv), DIM_VECTOR, DIM_KV, .must = QKV_APART_BIAS, .may = KV_APART},
@@ -125,7 +125,7 @@ static const struct weight_role layer_roles[] = {
     {"attn_q_norm.weight", LAYER(q_norm), DIM_VECTOR, DIM_Q_NORM, .must = QK_NORM},
     {"attn_k_norm.weight", LAYER(k_norm), DIM_VECTOR, DIM_K_NORM, .must = QK_NORM},
     {"attn_sinks.weight", LAYER(sinks), DIM_VECTOR, DIM_N_HEADS, .must = SINKS},
-    {"attn_output.weight", LAYER(wo), DIM_EMBD, DIM_HEADS, .must = ATTENTION},
+    {"attn_output.weight", LAYER(wo), DIM_EMBD, DIM_ATTENDED, .must = ATTENTION},
     {"attn_output.bias", LAYER(bo), DIM_VECTOR, DIM_EMBD, .must = OUT_BIAS, .may = ATTENTION,
      .once = true},
     {"attn_q.weight", LAYER(wq), DIM_Q_HEADS, DIM_EMBD, .must = MLA_Q},
@@ -272,7 +272,8 @@ static uint64_t attention_features(const gguf *g, const struct model_arch *a, ui
     if (a->gate_apart) bits |= GATE_APART;
     if (a->qkv_bias) bits |= fused ? QKV_FUSED_BIAS : QKV_APART_BIAS;
     if (a->output_bias) bits |= OUT_BIAS;
-    if (a->sinks) bits |= SINKS;
+    if (a->sinks && (!a->sinks_optional || has_tensor(g, layer, "attn_sinks.weight")))
+        bits |= SINKS;
     return bits;
 }
 
@@ -364,6 +365,7 @@ static void find_dims(const struct model_hparams *hp, const struct model_arch *a
                       uint64_t out[N_DIMS]) {
     uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim;
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
+    const uint64_t v_dim = hp->v_dim ? hp->v_dim : hp->head_dim, v = hp->n_kv_heads * v_dim;
     bool rows = a->qk_norm == MODEL_QK_NORM_ROW;
     const uint64_t dims[N_DIMS] = {[DIM_VECTOR] = 1,
                                    [DIM_ONE] = 1,
@@ -372,8 +374,11 @@ static void find_dims(const struct model_hparams *hp, const struct model_arch *a
                                    [DIM_HEADS] = heads,
                                    [DIM_KV] = kv,
                                    [DIM_HEADS_KV] = heads + kv,
-                                   [DIM_QKV] = heads + 2 * kv,
+                                   [DIM_QKV] = heads + kv + v,
+                                   [DIM_V] = v,
+                                   [DIM_ATTENDED] = hp->n_heads * v_dim,
                                    [DIM_N_HEADS] = hp->n_heads,
+                                   [DIM_GATES] = heads / (hp->gate_span ? hp->gate_span : 1),
                                    [DIM_Q_NORM] = rows ? heads : hp->head_dim,
                                    [DIM_K_NORM] = rows ? kv : hp->head_dim,
                                    [DIM_FF] = hp->n_ff,
@@ -394,6 +399,34 @@ static void find_dims(const struct model_hparams *hp, const struct model_arch *a
     find_recurrent_dims(&hp->recurrent, out);
     find_mla_dims(hp, out);
     model_gemma4_dims(hp, out);
+}
+
+uint64_t weight_plan_dim(const struct weight_plan *p, uint32_t layer, enum weight_dim dim) {
+    const struct model_hparams *hp = p->hp;
+    if (layer == WEIGHT_NO_LAYER || !hp->heads_differ) return p->dims[dim];
+    const uint64_t v_dim = hp->v_dim ? hp->v_dim : hp->head_dim, n = model_n_heads(hp, layer),
+                   n_kv = model_n_kv_heads(hp, hp->layers[layer]), heads = n * hp->head_dim,
+                   kv = n_kv * hp->head_dim;
+    switch (dim) {
+    case DIM_N_HEADS:
+        return n;
+    case DIM_HEADS:
+        return heads;
+    case DIM_GATES:
+        return heads / hp->gate_span;
+    case DIM_KV:
+        return kv;
+    case DIM_HEADS_KV:
+        return heads + kv;
+    case DIM_QKV:
+        return heads + kv + n_kv * v_dim;
+    case DIM_V:
+        return n_kv * v_dim;
+    case DIM_ATTENDED:
+        return n * v_dim;
+    default:
+        return p->dims[dim];
+    }
 }
 
 /* ---- the plan ---- */
@@ -520,12 +553,13 @@ static int refuse_unexpected(const struct weight_plan *p, err *e) {
 }
 
 /* dims as in the file: fastest first. */
-static void find_shape(const struct weight_plan *p, const struct weight_role *role,
+static void find_shape(const struct weight_plan *p, const struct planned_weight *w,
                        uint64_t dims[3]) {
+    const struct weight_role *role = w->role;
     bool vector = role_is_vector(role), whole = role->whole != DIM_VECTOR;
     uint64_t n_experts = role->experts ? p->dims[DIM_EXPERTS] : 1;
-    dims[0] = p->dims[vector && whole ? role->whole : role->n_in];
-    dims[1] = vector ? n_experts : p->dims[whole ? role->whole : role->n_out];
+    dims[0] = weight_plan_dim(p, w->layer, vector && whole ? role->whole : role->n_in);
+    dims[1] = vector ? n_experts : weight_plan_dim(p, w->layer, whole ? role->whole : role->n_out);
     dims[2] = vector ? 1 : n_experts;
     if (role->by_head && !whole) {
         dims[2] = p->dims[DIM_N_HEADS];
@@ -554,7 +588,7 @@ static int check_weight(const struct weight_plan *p, const struct planned_weight
     uint64_t dims[3];
     planned_weight_name(w, name);
     if (!t) return err_set_param(e, ERR_FORMAT, name, "%s: no tensor %s", gguf_path(p->g), name);
-    find_shape(p, w->role, dims);
+    find_shape(p, w, dims);
     if (role_is_vector(w->role) && w->role->must & KDA
             ? !is_shape_of(t, dims)
             : t->dims[0] != dims[0] || t->dims[1] != dims[1] || t->dims[2] != dims[2] ||

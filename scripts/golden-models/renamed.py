@@ -90,7 +90,9 @@ def step_tensors(tensors):
     out = {}
     for name, t in tensors.items():
         if "norm" in name:
-            t = (t.float() - 1).to(t.dtype)
+            minus_1 = t.float() - 1
+            exact = torch.equal(minus_1.to(t.dtype).float(), minus_1)
+            t = minus_1.to(t.dtype) if exact else minus_1
         name = re.sub(r"mlp\.shared_experts?\.", "share_expert.", name)
         name = re.sub(r"mlp\.gate\.weight", "moe.gate.weight", name)
         name = re.sub(r"mlp\.(gate|experts)\.e_score_correction_bias", "moe.router_bias", name)

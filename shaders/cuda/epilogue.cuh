@@ -43,6 +43,10 @@ __device__ __forceinline__ float epilogue_pair(const cargs_epilogue &t, float in
     up = up * in_scale * t.pair_scale;
     if (t.bias) gate += t.bias[at];
     if (t.pair_bias) up += t.pair_bias[at];
+    if (t.cap != 0) { /* NaN stays NaN */
+        gate = gate > t.y_over_cap ? t.y_over_cap : gate;
+        up = up > t.cap ? t.cap : up < -t.cap ? -t.cap : up;
+    }
     return epilogue_act(t.act, gate, up);
 }
 

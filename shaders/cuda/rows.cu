@@ -117,7 +117,13 @@ CUDA_KERNEL(256) gate(CUDA_ARGS(struct cargs_gate) a) {
     pdl_wait();
     const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.n) return;
-    a.x[i] = a.gate != nullptr ? a.x[i] * (1.0f / (1.0f + expf(-a.gate[i]))) : unary_of(a, a.x[i]);
+    if (a.gate == nullptr) {
+        a.x[i] = unary_of(a, a.x[i]);
+        return;
+    }
+    const float g = a.gate[a.span > 1 ? i / a.span : i];
+    a.x[i] =
+        a.x[i] * (a.softplus ? fmaxf(g, 0.0f) + log1pf(expf(-fabsf(g))) : 1.0f / (1.0f + expf(-g)));
 }
 
 CUDA_KERNEL(256) upload(CUDA_ARGS(struct cargs_upload) a) {

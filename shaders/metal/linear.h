@@ -52,6 +52,10 @@ static inline float linear_epilogue(
     if (ACT != ARGS_ACT_NONE) {
         if (BIAS & 1) v += t.bias[0][out];
         if (BIAS & 2) up += t.bias[1][out];
+        if (a.cap != 0.0f) { /* NaN stays NaN */
+            v = v > a.y_over_cap ? a.y_over_cap : v;
+            up = up > a.cap ? a.cap : up < -a.cap ? -a.cap : up;
+        }
         return product_act(ACT, v, up);
     }
     if (BIAS && t.has_bias) v += t.bias[0][out];

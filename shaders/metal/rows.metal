@@ -61,17 +61,23 @@ static inline float unary_of(constant margs_gate &a, float x) {
     return x * fmax(x, 0.0f);
 }
 
-// x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gates)); x = unary(x) where there are none.
+// x (n_rows, n_cols) f32 *= 1 / (1 + exp(-gates)), or log(1 + exp(gates)); x = unary(x) where there
+// are none.
 kernel void gate(constant margs_gate &a [[buffer(0)]],
                  device float *x [[buffer(1)]],
                  device const float *gates [[buffer(2)]],
                  uint2 at [[thread_position_in_grid]]) {
     if (at.x >= a.n_cols || at.y >= a.n_rows) return;
     const ulong i = ulong(at.y) * a.n_cols + at.x;
-    if (a.gated != 0)
-        x[i] /= 1.0f + precise::exp(-gates[i]);
-    else
+    if (a.gated == 0) {
         x[i] = unary_of(a, x[i]);
+        return;
+    }
+    const float g = gates[a.span > 1 ? ulong(at.y) * (a.n_cols / a.span) + at.x / a.span : i];
+    if (a.softplus == 0)
+        x[i] /= 1.0f + precise::exp(-g);
+    else
+        x[i] *= max(g, 0.0f) + precise::log(1.0f + precise::exp(-abs(g)));
 }
 
 // Copies block pairs[2i] of both pools to block pairs[2i + 1], one unit per thread. A block written

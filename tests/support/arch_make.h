@@ -36,7 +36,8 @@ enum have {
     KV_B = 524288,        /* K and V of latent attention in one tensor, and old files' keys */
     NORM_BIAS = 1 << 20,
     NO_FFN_NORM = 1 << 21,
-    FUSED_QKV = 1 << 22 /* Q, K and V alone */
+    FUSED_QKV = 1 << 22,   /* Q, K and V alone */
+    WINDOW_SINKS = 1 << 23 /* of windowed layers only */
 };
 
 /* A file under construction, and its parameters. */
@@ -50,6 +51,7 @@ struct maker {
     bool dense[FORWARD64_MAX_LAYERS]; /* of a model with experts: layers without them */
     uint32_t n_predicting; /* layers behind the others, with the tensors of attention's */
     bool n_kv_list;        /* attention.head_count_kv is already there, a list */
+    bool n_heads_list;     /* likewise attention.head_count */
     bool n_ff_list;        /* likewise feed_forward_length */
     bool v_is_k;           /* of Gemma 4: full layers have no V projection */
     void *data[MAX_TENSORS];
@@ -300,19 +302,21 @@ static inline void add_latent_attention(struct maker *m, int i) {
 }
 
 static inline void add_attention(struct maker *m, int i) {
-    const struct forward64 *f = &m->f;
+    const struct forward64 own = forward64_of_layer(&m->f, (uint32_t)i), *f = &own;
     if (f->kv_rank) {
         add_latent_attention(m, i);
         return;
     }
     uint64_t heads = (uint64_t)f->n_heads * f->head_dim, kv = (uint64_t)f->n_kv_heads * f->head_dim;
+    const uint64_t v_head = f->v_head ? f->v_head : f->head_dim, v = f->n_kv_heads * v_head;
     bool fused = m->have & (FUSED | FUSED_QKV), rows = m->have & QK_ROW_NORM;
     if (m->have & PRE_NORM) add_vector(m, i, "attn_norm.weight", f->n_embd, true);
-    if (fused) add_matrix(m, i, "attn_qkv.weight", heads + 2 * kv, f->n_embd);
+    if (fused) add_matrix(m, i, "attn_qkv.weight", heads + kv + v, f->n_embd);
     if (!fused) add_matrix(m, i, "attn_q.weight", f->attention_gate ? 2 * heads : heads, f->n_embd);
-    if (m->have & GATE_APART) add_matrix(m, i, "attn_gate.weight", heads, f->n_embd);
+    if (m->have & GATE_APART)
+        add_matrix(m, i, "attn_gate.weight", f->gate_by_head ? f->n_heads : heads, f->n_embd);
     if (!fused) add_matrix(m, i, "attn_k.weight", kv, f->n_embd);
-    if (!fused) add_matrix(m, i, "attn_v.weight", kv, f->n_embd);
+    if (!fused) add_matrix(m, i, "attn_v.weight", v, f->n_embd);
     if (m->have & QKV_BIAS && fused) add_vector(m, i, "attn_qkv.bias", heads + 2 * kv, false);
     if (m->have & QKV_BIAS && !fused) {
         add_vector(m, i, "attn_q.bias", heads, false);
@@ -323,8 +327,9 @@ static inline void add_attention(struct maker *m, int i) {
         add_vector(m, i, "attn_q_norm.weight", rows ? heads : f->head_dim, true);
         add_vector(m, i, "attn_k_norm.weight", rows ? kv : f->head_dim, true);
     }
-    if (m->have & SINKS) add_vector(m, i, "attn_sinks.weight", f->n_heads, true);
-    add_matrix(m, i, "attn_output.weight", f->n_embd, heads);
+    if (m->have & SINKS || (m->have & WINDOW_SINKS && f->windowed[i]))
+        add_vector(m, i, "attn_sinks.weight", f->n_heads, true);
+    add_matrix(m, i, "attn_output.weight", f->n_embd, f->n_heads * v_head);
     if (m->have & OUT_BIAS) add_vector(m, i, "attn_output.bias", f->n_embd, false);
     if (i >= FORWARD64_MAX_LAYERS || !f->no_ffn[i]) add_post_norms(m, i);
 }
@@ -493,11 +498,15 @@ static inline void finish(struct maker *m) {
     set_u32(m, "block_count", f->n_layers + m->n_predicting);
     set_u32(m, "embedding_length", f->n_embd);
     if (!m->n_ff_list) set_u32(m, "feed_forward_length", f->n_ff);
-    set_u32(m, "attention.head_count", f->n_heads);
+    if (!m->n_heads_list) set_u32(m, "attention.head_count", f->n_heads);
     if (!m->n_kv_list) set_u32(m, "attention.head_count_kv", f->n_kv_heads);
     const bool old = m->have & KV_B;
     set_u32(m, "attention.key_length", old ? f->k_dim : f->head_dim);
-    set_u32(m, "attention.value_length", old ? f->v_dim : f->kv_rank ? f->kv_rank : f->head_dim);
+    set_u32(m, "attention.value_length",
+            old          ? f->v_dim
+            : f->kv_rank ? f->kv_rank
+            : f->v_head  ? f->v_head
+                         : f->head_dim);
     set_f32(m, f->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
             f->eps);
     if (m->have & NORM_BIAS) add_vector(m, -1, "output_norm.bias", f->n_embd, false);
@@ -526,6 +535,7 @@ static inline bool is_for_ranks(const struct maker *m, uint32_t n) {
     const uint32_t cols = m->f.n_heads * m->f.head_dim;
     const bool blocks = m->type != QTYPE_F32 && cols % Q_ELEMS == 0;
     if (m->f.n_kv_heads % n || (blocks && cols / n % Q_ELEMS != 0)) return false;
+    if (hp.heads_differ || hp.v_dim) return false;
     if (hp.recurrent.n_layers) return model_ranks_check(&hp, n, &e) == 0;
     return !m->f.kv_rank && !m->f.gemma4 && !(m->have & QK_ROW_NORM);
 }

@@ -18,7 +18,7 @@ static inline bool device_serves(const char *path) {
                                .block_tokens = 16,
                                .head_dim = hp.head_dim,
                                .v_dim = hp.mla.kv_rank};
-    const uint32_t window_dim = hp.gemma4.on ? hp.gemma4.window_head_dim : hp.head_dim;
+    const uint32_t window_dim = hp.window_head_dim ? hp.window_head_dim : hp.head_dim;
     bool fits = !be_only || be_attends(be_only, &cache);
     cache.head_dim = window_dim;
     fits = fits && (!be_only || be_attends(be_only, &cache));

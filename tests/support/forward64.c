@@ -236,7 +236,12 @@ static double slope(const struct forward64 *f, uint32_t head) {
                     : pow(pow(2, -f->alibi / (2 * p)), 2 * (head - p) + 1);
 }
 
-/* Attention of one position over keys and values (pos + 1, n_kv_heads * head_dim). */
+static uint32_t v_head(const struct forward64 *f) {
+    return f->v_head ? f->v_head : f->head_dim;
+}
+
+/* Attention of one position over keys (pos + 1, n_kv_heads * head_dim) and values (pos + 1,
+ * n_kv_heads * v_head). */
 static void mix(const struct forward64 *f, const struct layer *l, uint32_t window, const double *q,
                 const double *k, const double *v, uint32_t pos, double *out) {
     uint32_t width = f->n_kv_heads * f->head_dim, share = f->n_heads / f->n_kv_heads;
@@ -258,10 +263,10 @@ static void mix(const struct forward64 *f, const struct layer *l, uint32_t windo
         sum = l->sinks.w ? exp(l->sinks.w[h] - max) : 0;
         for (uint32_t t = first; t <= pos; t++)
             sum += p[t] = exp(p[t] - max);
-        for (uint32_t d = 0; d < f->head_dim; d++) {
-            out[h * f->head_dim + d] = 0;
+        for (uint32_t d = 0, n = v_head(f); d < n; d++) {
+            out[h * n + d] = 0;
             for (uint32_t t = first; t <= pos; t++)
-                out[h * f->head_dim + d] += p[t] / sum * v[t * width + h / share * f->head_dim + d];
+                out[h * n + d] += p[t] / sum * v[(t * f->n_kv_heads + h / share) * n + d];
         }
     }
 }
@@ -297,7 +302,8 @@ static void attend(const struct forward64 *f, const struct layer *l, uint32_t i,
                    double *k, double *v, uint32_t t, double *y) {
     uint32_t width = f->n_kv_heads * f->head_dim, heads = f->n_heads * f->head_dim;
     const struct forward64_rope *r = &f->rope[f->windowed[i]];
-    double both[2 * W], q[W], gate[W], att[W], *kt = k + t * width, *vt = v + t * width;
+    const uint32_t v_width = f->n_kv_heads * v_head(f), out = f->n_heads * v_head(f);
+    double both[2 * W], q[W], gate[W], att[W], *kt = k + t * width, *vt = v + t * v_width;
     forward64_multiply(l->q.w, (f->attention_gate ? 2 : 1) * (uint64_t)heads, f->n_embd, l->bq.w, h,
                        both);
     for (uint32_t c = 0; c < heads; c++) {
@@ -306,10 +312,11 @@ static void attend(const struct forward64 *f, const struct layer *l, uint32_t i,
         gate[c] = f->attention_gate ? 1 / (1 + exp(-both[at + f->head_dim])) : 1;
     }
     forward64_multiply(l->k.w, width, f->n_embd, l->bk.w, h, kt);
-    forward64_multiply(l->v.w, width, f->n_embd, l->bv.w, h, vt);
-    if (l->z.w) forward64_multiply(l->z.w, heads, f->n_embd, NULL, h, gate);
-    for (uint32_t c = 0; c < heads && l->z.w; c++)
-        gate[c] = 1 / (1 + exp(-gate[c]));
+    forward64_multiply(l->v.w, v_width, f->n_embd, l->bv.w, h, vt);
+    const uint32_t n_gates = f->gate_by_head ? f->n_heads : heads;
+    if (l->z.w) forward64_multiply(l->z.w, n_gates, f->n_embd, NULL, h, gate);
+    for (uint32_t c = 0; c < n_gates && l->z.w; c++)
+        gate[c] = f->gate_softplus ? log1p(exp(gate[c])) : 1 / (1 + exp(-gate[c]));
     for (int step = 0; step < 2; step++) {
         if (step == f->norm_last) {
             norm_heads(f, l->q_norm, q, f->n_heads);
@@ -327,9 +334,10 @@ static void attend(const struct forward64 *f, const struct layer *l, uint32_t i,
     for (uint32_t c = 0; c < heads && f->q_log_length && !plain; c++)
         q[c] *= 1 + f->q_log_scale * log(1 + floor((double)(t + f->q_log_from) / f->q_log_length));
     mix(f, l, f->windowed[i] ? f->window : 0, q, k, v, t, att);
-    for (uint32_t c = 0; c < heads; c++)
-        att[c] *= gate[c];
-    forward64_multiply(l->out.w, f->n_embd, heads, l->b_out.w, att, y);
+    for (uint32_t c = 0; c < out; c++)
+        att[c] *=
+            gate[f->gate_by_head ? c / v_head(f) : c] * (f->value_scale != 0 ? f->value_scale : 1);
+    forward64_multiply(l->out.w, f->n_embd, out, l->b_out.w, att, y);
 }
 
 /* K (k_dim - n_rot) and V (v_dim) of head h from a latent. */
@@ -609,6 +617,11 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
                        n <= FORWARD64_MAX_TOKENS && f->n_layers <= FORWARD64_MAX_LAYERS,
                    "tiny model");
     uint32_t width = f->n_kv_heads * f->head_dim;
+    for (uint32_t i = 0; i < f->n_layers; i++) {
+        const struct forward64 own = forward64_of_layer(f, i);
+        forward64_need(own.n_heads * f->head_dim <= W, "tiny model");
+        if (own.n_kv_heads * f->head_dim > width) width = own.n_kv_heads * f->head_dim;
+    }
     struct matrix embed = forward64_load(g, -1, "token_embd.weight"),
                   norm = forward64_load(
                       g, -1, f->short_conv ? "token_embd_norm.weight" : "output_norm.weight"),
@@ -628,7 +641,8 @@ void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *t
         struct layer l = load_layer(g, f, (int)i);
         memset(net.s, 0, state_bytes);
         net.kda = f->kda && f->recurrent[i] ? forward64_kda_new(g, f, (int)i, n) : NULL;
-        run_layer(f, &l, i, hidden, k, v, &net, n);
+        const struct forward64 own = forward64_of_layer(f, i);
+        run_layer(&own, &l, i, hidden, k, v, &net, n);
         forward64_kda_free(net.kda);
         free_layer(&l);
     }

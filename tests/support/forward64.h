@@ -48,8 +48,15 @@ struct forward64 {
     bool recurrent[FORWARD64_MAX_LAYERS], tiled;
     uint32_t n_taps, n_k_heads, n_v_heads, state_dim;
     bool attention_gate; /* attn_q has each head's Q, then its gate; else attn_gate, if any */
-    bool norm_last;      /* norms of Q and K after rotation */
-    double q_log_scale;  /* Q *= 1 + this * log(1 + floor(position / q_log_length)) */
+    bool gate_by_head, gate_softplus; /* of attn_gate */
+    /* Heads of layers, where they are not n_heads and n_kv_heads, nor V's as wide as head_dim; 0:
+     * they are. What attention gives is multiplied by value_scale. */
+    uint32_t layer_heads[FORWARD64_MAX_LAYERS], layer_kv[FORWARD64_MAX_LAYERS], v_head;
+    double value_scale;
+    /* Bounds of the activations of experts, and of other blocks; 0: none. */
+    double clamp_experts[FORWARD64_MAX_LAYERS], clamp[FORWARD64_MAX_LAYERS];
+    bool norm_last;                    /* norms of Q and K after rotation */
+    double q_log_scale;                /* Q *= 1 + this * log(1 + floor(position / q_log_length)) */
     uint32_t q_log_length, q_log_from; /* added to the position */
     bool llama4;        /* Q is so scaled in layers without rotation only; in the others, with */
     bool qk_unweighted; /* this, each head of Q and K is divided by its rms */
@@ -77,6 +84,14 @@ struct forward64 {
     bool gemma4;
     uint32_t window_head_dim, n_window_kv_heads, n_shared_kv, n_ff_shared_kv, n_per_layer;
 };
+
+/* As f with the heads of layer i. */
+static inline struct forward64 forward64_of_layer(const struct forward64 *f, uint32_t i) {
+    struct forward64 own = *f;
+    if (i < FORWARD64_MAX_LAYERS && f->layer_heads[i]) own.n_heads = f->layer_heads[i];
+    if (i < FORWARD64_MAX_LAYERS && f->layer_kv[i]) own.n_kv_heads = f->layer_kv[i];
+    return own;
+}
 
 /* hidden (n, n_embd): the residual stream after the final norm. Ends the process if a tensor is
  * missing. */

@@ -80,6 +80,7 @@ struct block {
     uint32_t n_ff, width; /* width: of its input and output */
     double in;            /* factor of the products of gate and up; 0 is 1 */
     const struct forward64_xielu *xielu;
+    double clamp; /* bound of silu(gate) and of the magnitude of up; 0: none */
 };
 
 static double softplus(double x) {
@@ -97,10 +98,14 @@ static void add_block(const struct forward64 *f, const struct block *b, const do
     if (!f->ungated) forward64_multiply(b->gate, b->n_ff, b->width, b->b_gate, h, gate);
     forward64_multiply(b->up, b->n_ff, b->width, b->b_up, h, up);
     for (uint32_t i = 0; i < b->n_ff; i++) {
-        const double in = b->in != 0 ? b->in : 1;
+        const double in = b->in != 0 ? b->in : 1, g = in * gate[i], u = in * up[i];
+        if (b->clamp > 0) {
+            gate[i] = fmin(g / (1 + exp(-g)), b->clamp) * fmax(fmin(u, b->clamp), -b->clamp);
+            continue;
+        }
         gate[i] = f->act == FORWARD64_XIELU ? xielu(b->xielu, up[i])
                   : f->ungated              ? forward64_activate(f->act, up[i], 1)
-                                            : forward64_activate(f->act, in * gate[i], in * up[i]);
+                                            : forward64_activate(f->act, g, u);
     }
     forward64_multiply(b->down, b->width, b->n_ff, b->b_down, gate, r);
     for (uint32_t i = 0; i < b->width; i++)
@@ -108,8 +113,8 @@ static void add_block(const struct forward64 *f, const struct block *b, const do
 }
 
 /* The routed experts, added to y. */
-static void add_experts(const struct forward64 *f, const struct layer *l, const double *h,
-                        double *y) {
+static void add_experts(const struct forward64 *f, const struct layer *l, uint32_t layer,
+                        const double *h, double *y) {
     double p[64], narrow[W], sum[W] = {0}, r[W];
     uint32_t width = f->n_latent ? f->n_latent : f->n_embd;
     route(f, l, h, p);
@@ -125,7 +130,8 @@ static void add_experts(const struct forward64 *f, const struct layer *l, const 
                           f->n_ff_expert,
                           width,
                           f->weighs_input ? p[i] : 0,
-                          NULL};
+                          NULL,
+                          f->clamp_experts[layer]};
         const double by = f->weighs_input ? 1 : p[i];
         if (p[i] > 0) add_block(f, &b, f->n_latent ? narrow : h, by, sum);
     }
@@ -139,16 +145,17 @@ void forward64_feed_forward(const struct forward64 *f, const struct layer *l, ui
     double gate = 0;
     memset(y, 0, f->n_embd * sizeof *y);
     if (!l->router.w) {
-        struct block b = {l->gate.w,   l->up.w, l->down.w, l->b_gate.w, l->b_up.w,
-                          l->b_down.w, f->n_ff, f->n_embd, 0,           &f->xielu[i]};
+        struct block b = {l->gate.w, l->up.w,   l->down.w, l->b_gate.w,  l->b_up.w,  l->b_down.w,
+                          f->n_ff,   f->n_embd, 0,         &f->xielu[i], f->clamp[i]};
         add_block(f, &b, h, 1, y);
         return;
     }
-    add_experts(f, l, h, y);
+    add_experts(f, l, i, h, y);
     if (!f->n_ff_shared) return;
     struct block b = {.gate = l->gate_s.w, .up = l->up_s.w, .down = l->down_s.w};
     b.n_ff = f->n_ff_shared;
     b.width = f->n_embd;
+    b.clamp = f->clamp[i];
     if (l->router_s.w) forward64_multiply(l->router_s.w, 1, f->n_embd, NULL, h, &gate);
     add_block(f, &b, h, l->router_s.w ? 1 / (1 + exp(-gate)) : 1, y);
 }

@@ -26,6 +26,7 @@ struct moe_case {
     bool weighs_input;
     float mixer_limit;                /* of the sparse mixer */
     bool ungated;                     /* squared ReLU; act is NONE */
+    struct backend_bounds bounds;     /* with SILU */
     bool latent;                      /* the experts read a second input as wide as the first */
     uint32_t n_groups, n_groups_used; /* as in op_moe */
 };
@@ -124,7 +125,8 @@ static inline struct moe_placed moe_place(backend *be, const struct moe_layer *l
                            .expert_scale = c->expert_scale ? p.w[9] : NULL,
                            .n_groups = c->n_groups,
                            .n_groups_used = c->n_groups_used,
-                           .act = c->act};
+                           .act = c->act,
+                           .bounds = c->bounds};
     if (c->ungated) p.op.gate = NULL;
     if (!c->biases) return p;
     p.op.router_bias = p.w[4];
@@ -332,6 +334,10 @@ static inline void moe_add_expert(struct moe_way *w, uint32_t e) {
             g *= by, u *= by;
         }
         if (c->ungated) g = u, dg = du;
+        if (c->bounds.up > 0) {
+            const double most = (double)c->bounds.up;
+            g = fmin(g, (double)c->bounds.gate), u = fmax(-most, fmin(u, most));
+        }
         moe_act_parts(c->act, g, u, &gain, &factor);
         w->hidden[i] = (float)(gain * factor);
         w->hidden_error[i] = 1.14 * dg * (fabs(factor) + du) + (fabs(gain) + 1e-6) * du +

@@ -79,6 +79,124 @@ static void test_glimmer(void) {
     check(&m);
 }
 
+static void set_reals(struct maker *m, const char *name, const float *v, uint32_t n) {
+    err e = {0};
+    runner_need(gguf_writer_set_array(m->w, name, GGUF_F32, v, n, &e), &e);
+}
+
+/* Heads of layers, windows as listed, and a number of layers; rope of windowed layers is not scaled
+ * and turns n_local dimensions. */
+static void lay_heads(struct maker *m, uint32_t n_layers, const int32_t *heads, const int32_t *kv,
+                      const bool *windowed, uint32_t n_window, uint32_t n_local) {
+    m->f.n_layers = n_layers;
+    m->n_heads_list = m->n_kv_list = true;
+    m->f.window = n_window;
+    for (uint32_t i = 0; i < n_layers; i++) {
+        m->f.layer_heads[i] = (uint32_t)heads[i];
+        m->f.layer_kv[i] = (uint32_t)kv[i];
+        m->f.windowed[i] = windowed[i];
+    }
+    const uint32_t n_all = n_layers + m->n_predicting;
+    set_i32s(m, "attention.head_count", heads, n_all);
+    set_i32s(m, "attention.head_count_kv", kv, n_all);
+    set_u32(m, "attention.sliding_window", n_window);
+    set_u32(m, "rope.dimension_count_swa", n_local);
+    set_f32(m, "rope.freq_base_swa", 700);
+    m->f.rope[1].n_rot = n_local;
+    m->f.rope[1].magnitude = 1;
+    rope64_plain(700, (int)n_local, m->f.rope[1].inv_freq);
+}
+
+/* Experts by sigmoids and a bias; the first layer is dense. */
+static void routed_experts(struct maker *m, uint32_t n_shared, double scale) {
+    experts(m, 6, 2, 22);
+    m->dense[0] = true;
+    m->f.sigmoid = m->f.renormalize = true;
+    m->f.weight_scale = scale;
+    set_u32(m, "leading_dense_block_count", 1);
+    set_f32(m, "expert_weights_scale", scale);
+    if (n_shared) set_u32(m, "expert_shared_feed_forward_length", n_shared);
+    m->f.n_ff_shared = n_shared;
+}
+
+/* XS.2: the first of three layers has full attention with YaRN on a part of a head; a softplus gate
+ * for each head; three numbers of heads. */
+static void test_laguna(void) {
+    static const int32_t heads[] = {6, 8, 8, 4}, kv[] = {2, 2, 2, 2};
+    static const bool windowed[] = {false, true, true, false};
+    struct maker m;
+    start(&m, "laguna", PRE_NORM | QK_HEAD_NORM | GATE_APART | UNGATED | CHOICE_BIAS | UNTIED);
+    plain_rope(&m, 6, 50000, 50000);
+    lay_heads(&m, 4, heads, kv, windowed, 19, head_dim());
+    set_bools(&m, "attention.sliding_window_pattern", windowed, 4);
+    m.f.rope[0].magnitude = rope64_yarn(50000, 6, 8, 64, true, m.f.rope[0].inv_freq);
+    set_text(&m, "rope.scaling.type", "yarn");
+    set_f32(&m, "rope.scaling.factor", 8);
+    set_u32(&m, "rope.scaling.original_context_length", 64);
+    m.f.gate_by_head = m.f.gate_softplus = true;
+    routed_experts(&m, 34, 2.5);
+    check(&m);
+}
+
+/* M.1: no windows, a gate for each dimension; heads are the same in all layers, so ranks share
+ * them.
+ */
+static void test_laguna_full(void) {
+    struct maker m;
+    start(&m, "laguna", PRE_NORM | QK_HEAD_NORM | GATE_APART | UNGATED | CHOICE_BIAS | UNTIED);
+    plain_rope(&m, 6, 50000, 50000);
+    m.f.gate_softplus = true;
+    routed_experts(&m, 34, 1.5);
+    check(&m);
+}
+
+/* Half of a head is turned in full layers, with divisors; sigmoid gates; clamped blocks; lists that
+ * go on with a layer that predicts. */
+static void test_step35(void) {
+    static const int32_t heads[] = {6, 8, 6, 8}, kv[] = {2, 1, 2, 1};
+    static const bool windowed[] = {false, true, false, true};
+    static const float of_experts[] = {0, 0.4f, 0, 0}, of_others[] = {0.5f, 0, 0.3f, 0};
+    static const float divisors[] = {1, 2, 3, 1, 1, 1};
+    struct maker m;
+    start(&m, "step35", PRE_NORM | QK_HEAD_NORM | GATE_APART | UNGATED | CHOICE_BIAS | UNTIED);
+    m.n_predicting = 1;
+    plain_rope(&m, 12, 50000, 50000);
+    m.f.rope[0].n_rot = 6;
+    rope64_plain(50000, 6, m.f.rope[0].inv_freq);
+    lay_heads(&m, 3, heads, kv, windowed, 19, head_dim());
+    set_bools(&m, "attention.sliding_window_pattern", windowed, 4);
+    set_u32(&m, "nextn_predict_layers", 1);
+    add(&m, -1, &(struct shape){.name = "rope_freqs.weight", .n_in = 6, .values = divisors});
+    for (int i = 0; i < 3; i++) {
+        m.f.rope[0].inv_freq[i] /= (double)divisors[i];
+        m.f.clamp_experts[i] = (double)of_experts[i];
+        m.f.clamp[i] = (double)of_others[i];
+    }
+    set_reals(&m, "step35.swiglu_clamp_exp", of_experts, 4);
+    set_reals(&m, "step35.swiglu_clamp_shexp", of_others, 4);
+    m.f.gate_by_head = true;
+    routed_experts(&m, 34, 3);
+    set_bool(&m, "expert_weights_norm", true);
+    check(&m);
+}
+
+/* Narrower heads of V, whose product is scaled; sinks in windowed layers, which have more KV heads.
+ */
+static void test_mimo2(void) {
+    static const int32_t heads[] = {6, 6, 6}, kv[] = {2, 3, 3};
+    static const bool windowed[] = {false, true, true};
+    struct maker m;
+    start(&m, "mimo2", PRE_NORM | WINDOW_SINKS | CHOICE_BIAS | UNTIED);
+    plain_rope(&m, 6, 50000, 50000);
+    lay_heads(&m, 3, heads, kv, windowed, 19, 6);
+    set_bools(&m, "attention.sliding_window_pattern", windowed, 3);
+    m.f.v_head = head_dim() - 4;
+    m.f.value_scale = 0.7;
+    set_f32(&m, "attention.value_scale", 0.7);
+    routed_experts(&m, 0, 1);
+    check(&m);
+}
+
 static void without_rope(struct maker *m) {
     for (uint32_t i = 0; i < m->f.n_layers; i++)
         m->f.no_rope[i] = true;
@@ -120,11 +238,6 @@ static void test_bloom(void) {
     add_vector(&m, -1, "token_embd_norm.weight", m.f.n_embd, true);
     add_vector(&m, -1, "token_embd_norm.bias", m.f.n_embd, false);
     check(&m);
-}
-
-static void set_reals(struct maker *m, const char *name, const float *v, uint32_t n) {
-    err e = {0};
-    runner_need(gguf_writer_set_array(m->w, name, GGUF_F32, v, n, &e), &e);
 }
 
 /* xIELU with parameters of each layer. */

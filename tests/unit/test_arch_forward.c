@@ -655,6 +655,10 @@ int main(int argc, char **argv) {
     RUN(test_llama4_unnormed);
     RUN(test_llama4_full);
     RUN(test_glimmer);
+    RUN(test_laguna);
+    RUN(test_laguna_full);
+    RUN(test_step35);
+    RUN(test_mimo2);
     RUN(test_gpt2);
     RUN(test_mpt);
     RUN(test_bloom);

@@ -521,7 +521,7 @@ static void test_gemma4(void) {
     err e;
     make_gemma4_e(&m);
     CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
-    CHECK(hp.head_dim == 22 && hp.gemma4.window_head_dim == 14 && hp.attn_scale == 1);
+    CHECK(hp.head_dim == 22 && hp.window_head_dim == 14 && hp.attn_scale == 1);
     CHECK(hp.n_ff == 30 && hp.gemma4.n_ff_shared_kv == 58 && hp.gemma4.n_per_layer == 10);
     CHECK(hp.rope[0].n_rot == 22 && hp.rope[1].n_rot == 14 && hp.rope[1].base == 10000);
     CHECK(hp.n_kv_layers == 4 && model_kv_layer(&hp, 3) == 3);
@@ -531,7 +531,7 @@ static void test_gemma4(void) {
     CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED && strstr(e.msg, "two widths"));
     make_gemma4_moe(&m, false);
     CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
-    CHECK(hp.n_kv_heads == 1 && hp.gemma4.n_window_kv_heads == 3 && hp.n_kv_layers == 4);
+    CHECK(hp.n_kv_heads == 1 && hp.n_window_kv_heads == 3 && hp.n_kv_layers == 4);
     CHECK(model_n_kv_heads(&hp, hp.layers[0]) == 3 && model_head_dim(&hp, hp.layers[1]) == 24);
     CHECK(hp.experts.n_experts == 6 && hp.experts.renormalize);
 }

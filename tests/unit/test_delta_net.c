@@ -596,6 +596,29 @@ static void check_unary(backend *be, enum backend_unary unary) {
     backend_buf_free(buf);
 }
 
+/* A gate for several columns, and softplus gates; by holds gate. */
+static void check_spans(backend *be, const backend_buf *by, const float *gate, uint32_t span,
+                        bool softplus) {
+    enum { ROWS = 3, COLS = 2085, N = ROWS * COLS };
+    static float x[N], out[N];
+    be_fill(x, N, 3);
+    backend_buf *buf = be_f32(be, x, N);
+    struct op_gate op = {
+        .x = buf, .gate = by, .n_rows = ROWS, .n_cols = COLS, .span = span, .softplus = softplus};
+    CHECK(backend_gate(be, &op) == 0);
+    be_get(be, buf, out, N);
+    for (uint32_t k = 0; k < N; k++) {
+        const double g = (double)gate[k / span];
+        const double by_gate = softplus ? fmax(g, 0) + log1p(exp(-fabs(g))) : 1 / (1 + exp(-g));
+        CHECK(fabs(out[k] - x[k] * by_gate) <= 2e-6 * fabs(x[k] * by_gate) + 2e-7 * fabs(x[k]));
+    }
+    op.span = 2;
+    CHECK(backend_gate(be, &op) == ERR_INVALID);
+    op.span = span, op.gate = NULL;
+    CHECK(backend_gate(be, &op) == ERR_INVALID);
+    backend_buf_free(buf);
+}
+
 static void test_gate(void) {
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         enum { ROWS = 3, COLS = 2085, N = ROWS * COLS };
@@ -629,6 +652,8 @@ static void test_gate(void) {
                                                    .unary = BACKEND_UNARY_GELU}) == ERR_INVALID);
         for (int k = 0; k < BACKEND_N_UNARIES; k++)
             check_unary(d.be, (enum backend_unary)k);
+        for (int k = 0; k < 4; k++)
+            check_spans(d.be, by, gate, k & 1 ? 139 : 1, k & 2);
         CHECK(backend_gate(
                   d.be,
                   &(struct op_gate){.x = buf, .gate = by, .n_rows = ROWS, .n_cols = COLS + 1}) ==

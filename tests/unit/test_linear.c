@@ -307,6 +307,15 @@ static double reference_act(enum backend_act act, double g, double u, double *x)
     return g / (1 + exp(act == BACKEND_ACT_SILU ? -g : -*x)) * u;
 }
 
+/* As reference_act, of bounded inputs. */
+static double reference_bounded(const struct op_linear *op, double g, double u, double *x) {
+    const struct backend_bounds b = op->bounds;
+    if (b.up > 0 && g > (double)b.gate) g = (double)b.gate;
+    if (b.up > 0 && u > (double)b.up) u = (double)b.up;
+    if (b.up > 0 && u < -(double)b.up) u = -(double)b.up;
+    return reference_act(op->act, g, u, x);
+}
+
 /* Four roundings, and that of the exponent x, which e^x makes x times as large (Metal: four times
  * that); results below 1e-36 may be 0. All counts of columns, so that each value lies in every
  * lane. */
@@ -324,10 +333,12 @@ static void test_acts(void) {
                 be_fill(u, n, 9);
                 struct values v = put_values(be, n, g, u);
                 v.op.n_weights = 2, v.op.act = (enum backend_act)act;
+                if (act == BACKEND_ACT_SILU && c & 1)
+                    v.op.bounds = (struct backend_bounds){2.5f, 1.5f};
                 CHECK(backend_linear(be, &v.op) == 0);
                 be_get(be, v.y, got, n);
                 for (uint32_t k = 0; k < n; k++) {
-                    double x, want = reference_act(v.op.act, (double)g[k], (double)u[k], &x);
+                    double x, want = reference_bounded(&v.op, (double)g[k], (double)u[k], &x);
                     double error = (4.8e-7 + 2.4e-7 * fabs(x)) * fabs(want);
                     if (!be_is_cpu(be)) error *= 4;
                     if (isinf(want) || isnan(error)) error = 0;
@@ -525,6 +536,10 @@ static void test_form_refusals(void) {
         op.softcap = 0, op.y_scale = 2;
         CHECK(backend_linear(be, &op) == ERR_INVALID);
         op.y_scale = 0, op.n_weights = 1;
+        CHECK(backend_linear(be, &op) == ERR_INVALID);
+        op.n_weights = 2, op.bounds = (struct backend_bounds){1, 1};
+        CHECK(backend_linear(be, &op) == (act == BACKEND_ACT_SILU ? 0 : ERR_INVALID));
+        op.bounds.gate = 0;
         CHECK(backend_linear(be, &op) == ERR_INVALID);
     }
     backend_weight_free(short_norm);

@@ -87,9 +87,10 @@ static void any_groups(struct moe_case *c) {
     if (c->n_used > most) c->n_used = most;
 }
 
-/* The sparse mixer, and weights that scale the experts' inputs. */
+/* The sparse mixer, weights that scale the experts' inputs, bounds of activations. */
 static void any_mixer(struct moe_case *c) {
     static const float limits[] = {0.02f, 0.2f, 1};
+    if (c->act == BACKEND_ACT_SILU) c->bounds = (struct backend_bounds){0.7f, 0.5f};
     c->weighs_input = be_below(2) && !c->ungated && !c->latent;
     if (c->weighs_input) c->biases = false;
     if (be_below(2)) return;
@@ -405,6 +406,7 @@ static void test_refusals(void) {
     REFUSED(op.n_rows = MOST_ROWS + 1);
     REFUSED(op.act = BACKEND_ACT_NONE);
     REFUSED(op.act = BACKEND_N_ACTS);
+    REFUSED(op.bounds.up = 1);
     REFUSED(op.weight_scale = -1);
     REFUSED(op.expert_scale = p.w[5]); /* of another length */
     REFUSED(op.router = op.gate);

@@ -256,16 +256,25 @@ static void add_bias(const struct cpu_product *p, const struct span *s, float *a
             acc[o] += bias[o];
 }
 
+/* NaN stays NaN. */
+static void bound_row(struct backend_bounds b, float *gate, float *up, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        gate[i] = gate[i] > b.gate ? b.gate : gate[i];
+        up[i] = up[i] > b.up ? b.up : up[i] < -b.up ? -b.up : up[i];
+    }
+}
+
 /* The epilogue: writes a unit's rows of y. acc (the gate, or the only product) and up have the
  * shape of multiply_unit's acc. */
 static void run_epilogue(const struct cpu_products *r, const struct cpu_product *p,
-                         const struct span *s, const float *acc, const float *up) {
+                         const struct span *s, float *acc, float *up) {
     uint32_t n = span_outs(p, s);
     uint64_t n_out = p->w->base.n_out;
     float *y = p->y + s->row * n_out + (uint64_t)s->panel * GEMM_OUTS;
     float scale = r->y_scale != 0 ? r->y_scale : 1;
     for (uint32_t row = 0; row < s->n_rows; row++, y += n_out) {
         uint32_t at = row * GEMM_PANELS * GEMM_OUTS;
+        if (r->bounds.up > 0) bound_row(r->bounds, acc + at, up + at, n);
         if (up)
             r->c->isa->glu[r->act](acc + at, up + at, y, n);
         else if (r->softcap != 0)
@@ -453,6 +462,7 @@ int cpu_linear(backend *be, const struct op_linear *a) {
                                .n_rows = a->n_rows,
                                .n_in = input.n_in,
                                .act = a->act,
+                               .bounds = a->bounds,
                                .y_scale = a->y_scale,
                                .softcap = a->softcap};
     for (uint32_t i = 0; i < a->n_weights; i++) {

@@ -80,6 +80,7 @@ struct cpu_products {
     const uint32_t *first;         /* (n_groups + 1), ascending from 0 to n_rows */
     uint32_t n_groups, n_rows, n_in, n_weights;
     enum backend_act act;
+    struct backend_bounds bounds;
     float y_scale, softcap; /* as in op_linear */
     struct cpu_product p[BACKEND_LINEAR_MAX];
     /* Set by the driver. */

@@ -328,7 +328,7 @@ static int run_experts(const struct moe_run *r) {
                                .n_groups = r->n_experts,
                                .n_rows = r->n_pairs};
     struct cpu_products inner = run, outer = run;
-    inner.n_in = r->n_in, inner.act = a->act;
+    inner.n_in = r->n_in, inner.act = a->act, inner.bounds = a->bounds;
     inner.x = r->floats ? m->out : NULL;
     if (a->gate) cpu_products_add(&inner, a->gate, a->gate_bias, m->ffn);
     cpu_products_add(&inner, a->up, a->up_bias, a->gate ? NULL : m->ffn);

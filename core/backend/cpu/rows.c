@@ -166,6 +166,11 @@ static float activate(const struct op_gate *a, float x) {
     }
 }
 
+static float gate_factor(float g, bool softplus) {
+    if (!softplus) return 1 / (1 + expf(-g));
+    return (g > 0 ? g : 0) + log1pf(expf(-fabsf(g)));
+}
+
 struct gate_run {
     const struct op_gate *a;
     const struct cpu_isa *isa;
@@ -181,6 +186,13 @@ static void gate_span(const void *arg, uint32_t item, int thread) {
     const uint64_t at = item / run->n_spans * (uint64_t)a->n_cols + first;
     float *x = (float *)a->x->host + at;
     (void)thread;
+    if (a->gate && (a->span > 1 || a->softplus)) {
+        const uint32_t span = a->span ? a->span : 1;
+        const float *gate = (const float *)a->gate->host + at / a->n_cols * (a->n_cols / span);
+        for (uint32_t i = 0; i < n; i++)
+            x[i] *= gate_factor(gate[(first + i) / span], a->softplus);
+        return;
+    }
     if (a->gate) {
         run->isa->gate(x, (const float *)a->gate->host + at, n);
         return;
@@ -196,7 +208,7 @@ int cpu_gate(backend *be, const struct op_gate *a) {
     const uint64_t n_items = (uint64_t)a->n_rows * run.n_spans;
     if (n_items > UINT32_MAX) return ERR_INVALID;
     pool_run(c->pool, (uint32_t)n_items, gate_span, &run);
-    cpu_count(c, a->gate ? c->isa : &cpu_isa_generic, CPU_GATE);
+    cpu_count(c, a->gate && a->span < 2 && !a->softplus ? c->isa : &cpu_isa_generic, CPU_GATE);
     return 0;
 }
 

@@ -14,8 +14,10 @@ struct cargs_epilogue cuda_epilogue_args(const struct cuda_product *p) {
         .scale = p->w->scale,
         .pair_scale = p->pair ? p->pair->scale : 0,
         .y_scale = scale,
-        .cap = p->softcap,
-        .y_over_cap = p->softcap != 0 ? scale / p->softcap : 0,
+        .cap = p->pair ? p->bounds.up : p->softcap,
+        .y_over_cap = p->pair           ? p->bounds.gate
+                      : p->softcap != 0 ? scale / p->softcap
+                                        : 0,
         .act = p->pair ? (uint32_t)p->act : 0,
     };
 }
@@ -63,14 +65,18 @@ int cuda_epilogue_splits(struct cuda_backend *c, const struct cuda_product *p,
 
 int cuda_activate(struct cuda_backend *c, const struct cuda_gated *g, uint32_t n_rows,
                   uint32_t n_out) {
-    return launch_epilogue(
-        c, &(struct cargs_apply_epilogue){
-               .sums = g->gate,
-               .pair_sums = g->up,
-               .in_scale = g->scale,
-               .y = g->y,
-               .epilogue = {.scale = 1, .pair_scale = 1, .y_scale = 1, .act = (uint32_t)g->act},
-               .n_rows = n_rows,
-               .n_out = n_out,
-           });
+    return launch_epilogue(c, &(struct cargs_apply_epilogue){
+                                  .sums = g->gate,
+                                  .pair_sums = g->up,
+                                  .in_scale = g->scale,
+                                  .y = g->y,
+                                  .epilogue = {.scale = 1,
+                                               .pair_scale = 1,
+                                               .y_scale = 1,
+                                               .cap = g->bounds.up,
+                                               .y_over_cap = g->bounds.gate,
+                                               .act = (uint32_t)g->act},
+                                  .n_rows = n_rows,
+                                  .n_out = n_out,
+                              });
 }

@@ -37,7 +37,8 @@ struct cuda_product {
     /* The second matrix (up) of a gated activation, of w's shape and format; or NULL. */
     const struct cuda_weight *pair;
     const float *bias, *pair_bias; /* (n_experts, n_out), or NULL */
-    enum backend_act act;          /* with pair */
+    enum backend_act act;          /* with pair, as are */
+    struct backend_bounds bounds;
     float y_scale, softcap;
     uint32_t n_rows;
     float *y;
@@ -65,6 +66,7 @@ int cuda_epilogue_splits(struct cuda_backend *c, const struct cuda_product *p,
 /* y = act(gate, up), each (n_rows, n_out) f32; y may be either. */
 struct cuda_gated {
     enum backend_act act;
+    struct backend_bounds bounds;
     const float *gate, *up;
     const float *scale; /* (n_rows) of gate and up, or NULL */
     float *y;           /* may be gate or up */

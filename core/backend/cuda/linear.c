@@ -302,7 +302,8 @@ static int linear_mixed_pair(struct cuda_backend *c, const struct op_linear *a) 
         if (!rc) rc = cuda_product(c, &p);
         if (rc) return rc;
     }
-    const struct cuda_gated g = {.act = a->act, .gate = y[0], .up = y[1], .y = cuda_at(a->y[0])};
+    const struct cuda_gated g = {
+        .act = a->act, .bounds = a->bounds, .gate = y[0], .up = y[1], .y = cuda_at(a->y[0])};
     return cuda_activate(c, &g, a->n_rows, n_out);
 }
 
@@ -313,6 +314,7 @@ static int linear_pair(struct cuda_backend *c, const struct op_linear *a) {
     p.pair = cuda_weight_of(a->w[1]);
     p.pair_bias = cuda_vector(a->bias[1]);
     p.act = a->act;
+    p.bounds = a->bounds;
     int rc = cuda_input(c, &a->in, a->n_rows, (uint32_t)p.w->base.n_in, cuda_in_of(a->w[0]), NULL);
     return rc ? rc : cuda_product(c, &p);
 }

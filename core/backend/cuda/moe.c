@@ -147,6 +147,7 @@ static int moe_gate_up(struct moe_run *r) {
         gate.pair = up.w;
         gate.pair_bias = up.bias;
         gate.act = a->act;
+        gate.bounds = a->bounds;
     }
     int rc = moe_experts_input(r);
     if (!rc) rc = cuda_product(r->c, &gate);
@@ -155,6 +156,7 @@ static int moe_gate_up(struct moe_run *r) {
     return rc ? rc
               : cuda_activate(r->c,
                               &(struct cuda_gated){.act = a->act,
+                                                   .bounds = a->bounds,
                                                    .gate = r->ff,
                                                    .up = r->out,
                                                    .scale = a->weighs_input ? r->weights : NULL,

@@ -101,6 +101,8 @@ int cuda_gate(backend *be, const struct op_gate *a) {
         .gate = a->gate ? cuda_at(a->gate) : NULL,
         .n = (uint64_t)a->n_rows * a->n_cols,
         .unary = (uint32_t)a->unary,
+        .span = a->span,
+        .softplus = a->softplus,
         .xielu = {a->xielu.positive, a->xielu.negative, a->xielu.beta, a->xielu.eps}};
     return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_gate_kernel(),
                                                           .name = "gate",

@@ -96,6 +96,7 @@ static int launch_group(struct metal_backend *m, const struct op_linear *a, cons
                                 .y_scale = scale,
                                 .y_over_cap = a->softcap != 0 ? scale / a->softcap : 0,
                                 .cap = a->softcap};
+    if (is_pair(a)) args.y_over_cap = a->bounds.gate, args.cap = a->bounds.up;
     uint32_t n_weights = is_pair(a) ? 1 : g->n, bias = 0, n_tiles = 0;
     for (uint32_t i = 0; i < g->n; i++)
         bias |= (uint32_t)(a->bias[g->at[i]] != NULL) << i;

@@ -100,6 +100,7 @@ static int moe_list_pairs(const struct moe_run *r) {
 struct moe_product {
     const backend_weight *w[2], *bias[2]; /* w[1]: up or NULL */
     enum backend_act act;
+    struct backend_bounds bounds;
     struct metal_bind x, y;
     uint32_t n_share; /* pairs that read the same row of x */
 };
@@ -134,7 +135,9 @@ static int moe_multiply(const struct moe_run *r, const struct moe_product *p) {
     const struct margs_moe_products args = {
         .linear = {.n_in = (uint32_t)w->n_in,
                    .n_out = {(uint32_t)w->n_out},
-                   .row_bytes = {metal_row_bytes(w), metal_row_bytes(up)}},
+                   .row_bytes = {metal_row_bytes(w), metal_row_bytes(up)},
+                   .y_over_cap = p->bounds.gate,
+                   .cap = p->bounds.up},
         .n_share = p->n_share};
     struct metal_launch l = {
         .kernel = r->in_tiles ? metal_tile_kernel(r->m, "moe_matrix", "moe_plain") : "moe_vector",
@@ -211,6 +214,7 @@ static int moe_gate_up(const struct moe_run *r) {
                                .w = {a->gate, a->up},
                                .bias = {a->gate_bias, a->up_bias},
                                .act = a->act,
+                               .bounds = a->bounds,
                                .x = own ? metal_at(r->m->scratch[METAL_SCRATCH_MOE_OUT]) : r->rows,
                                .y = metal_at(r->m->scratch[METAL_SCRATCH_MOE_FF]),
                                .n_share = own ? 1 : a->n_used});

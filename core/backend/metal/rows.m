@@ -49,20 +49,23 @@ int metal_gate(backend *be, const struct op_gate *a) {
         .n_cols = a->n_cols,
         .gated = a->gate != NULL,
         .unary = (uint32_t)a->unary,
-        .xielu = {a->xielu.positive, a->xielu.negative, a->xielu.beta, a->xielu.eps}};
+        .xielu = {a->xielu.positive, a->xielu.negative, a->xielu.beta, a->xielu.eps},
+        .span = a->span,
+        .softplus = a->softplus};
     const uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * sizeof(float);
     const backend_buf *gate = a->gate ? a->gate : a->x; /* a bound buffer is needed */
-    return metal_dispatch(metal_of(be), &(struct metal_launch){
-                                            .kernel = "gate",
-                                            .args = &args,
-                                            .args_bytes = sizeof args,
-                                            .n_binds = 2,
-                                            .binds = {metal_at(a->x), metal_at(gate)},
-                                            .groups = {metal_div_up(a->n_cols, 256), a->n_rows, 1},
-                                            .threads = {256, 1, 1},
-                                            .read = (a->gate ? 2 : 1) * bytes,
-                                            .written = bytes,
-                                        });
+    return metal_dispatch(metal_of(be),
+                          &(struct metal_launch){
+                              .kernel = "gate",
+                              .args = &args,
+                              .args_bytes = sizeof args,
+                              .n_binds = 2,
+                              .binds = {metal_at(a->x), metal_at(gate)},
+                              .groups = {metal_div_up(a->n_cols, 256), a->n_rows, 1},
+                              .threads = {256, 1, 1},
+                              .read = bytes + (a->gate ? bytes / (a->span ? a->span : 1) : 0),
+                              .written = bytes,
+                          });
 }
 
 int metal_gated(backend *be, const struct op_gated *a) {

@@ -109,6 +109,12 @@ void hf_put_i32s(struct hf_reader *r, const char *suffix, const int32_t *v, uint
         r->rc = gguf_writer_set_array(r->keys, key_of(r, suffix, key), GGUF_I32, v, n, r->e);
 }
 
+void hf_put_f32s(struct hf_reader *r, const char *suffix, const float *v, uint32_t n) {
+    char key[KEY_BYTES];
+    if (!r->rc)
+        r->rc = gguf_writer_set_array(r->keys, key_of(r, suffix, key), GGUF_F32, v, n, r->e);
+}
+
 void hf_put_expert_counts(struct hf_reader *r, uint64_t n, uint64_t n_used) {
     r->config->n_experts = (uint32_t)n;
     hf_put_u32(r, "expert_count", n);
@@ -447,7 +453,9 @@ static int read_all(struct hf_reader *r) {
     if (!r->rc) r->rc = gguf_writer_set_str(r->keys, "general.type", "model", r->e);
     if (traits & HF_ENCODER) return (rc = hf_read_packing(r)) ? rc : hf_read_encoder(r);
     if (traits & HF_OLDER) return (rc = hf_read_packing(r)) ? rc : hf_read_older(r);
-    if ((rc = check_members(r)) || (rc = read_sizes(r))) return rc;
+    if ((rc = check_members(r))) return rc;
+    if (c->family->read) return c->family->read(r);
+    if ((rc = read_sizes(r))) return rc;
     const bool nemotron = hf_is_nemotron(r);
     const char *eps_name = c->family->eps           ? c->family->eps
                            : traits & HF_SHORT_CONV ? "norm_eps"

@@ -1,7 +1,7 @@
-/* hf/encoder.c - members of config.json of encoders (BERT, XLM-R, RoBERTa, nomic-bert, ModernBERT),
- * and what their tensors are called. Sources: transformers' configurations of versions 4 and 5, and
- * the members of nomic's own code (nomic-ai/nomic-bert-2048, configuration_hf_nomic_bert.py). Pure.
- */
+/* hf/encoder.c - members of config.json of encoders (BERT, XLM-R, RoBERTa, nomic-bert, ModernBERT,
+ * Jina's version 2), and what their tensors are called. Sources: transformers' configurations of
+ * versions 4 and 5, and the members of the makers' own code (nomic-ai/nomic-bert-2048,
+ * configuration_hf_nomic_bert.py; jinaai/jina-bert-implementation, configuration_bert.py). Pure. */
 #include "core/formats/hf/model_int.h"
 
 #include <stdio.h>
@@ -11,6 +11,10 @@ enum { MAX_WIDTH = 1 << 20, MAX_HEADS = 1 << 16, MEAN = 1, CLS = 2, RANK = 4 };
 
 static bool is_nomic(const struct hf_reader *r) {
     return strcmp(r->config->family->arch, "nomic-bert") == 0;
+}
+
+static bool is_jina(const struct hf_reader *r) {
+    return strcmp(r->config->family->arch, "jina-bert-v2") == 0;
 }
 
 static bool is_modern(const struct hf_reader *r) {
@@ -42,8 +46,11 @@ static int check_members(struct hf_reader *r) {
             return hf_refuse(r, refused[i], "it is not supported");
     }
     const char *positions = hf_text(r->json, "position_embedding_type");
-    if (positions && strcmp(positions, "absolute") != 0 && !is_nomic(r))
+    const char *ff = hf_text(r->json, "feed_forward_type");
+    if (positions && strcmp(positions, "absolute") != 0 && !is_nomic(r) && !is_jina(r))
         return hf_refuse(r, "position_embedding_type", "only absolute positions are supported");
+    if (is_jina(r) && (!ff || strcmp(ff, "geglu") != 0))
+        return hf_refuse(r, "feed_forward_type", "only 'geglu' is supported");
     double fraction;
     int rc = hf_read_real(r, r->json, "rotary_emb_fraction", 1, &fraction);
     if (!rc && fraction != 1) rc = hf_refuse(r, "rotary_emb_fraction", "only 1 is supported");

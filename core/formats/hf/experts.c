@@ -65,8 +65,7 @@ static int read_member(struct hf_reader *r, const char *name, uint64_t usual, ui
 
 /* ---- layers without experts ---- */
 
-/* As leading_dense_block_count, or if others have none, too, by a key of our own. */
-static void put_dense(struct hf_reader *r, const bool *dense) {
+void hf_put_dense_layers(struct hf_reader *r, const bool *dense) {
     uint32_t first = 0, n = 0;
     const uint32_t n_layers = r->config->n_layers;
     while (first < n_layers && dense[first])
@@ -102,7 +101,7 @@ static int put_dense_layers(struct hf_reader *r, const struct routing *t) {
     for (uint32_t i = 0; i < r->config->n_layers; i++)
         dense[i] = i < n;
     if (!rc && lists && list) rc = read_layer_kinds(r, list, dense);
-    if (!rc) put_dense(r, dense);
+    if (!rc) hf_put_dense_layers(r, dense);
     return rc;
 }
 
@@ -122,7 +121,7 @@ int hf_put_qwen_dense_layers(struct hf_reader *r) {
         }
         any = any || dense[i];
     }
-    if (any) put_dense(r, dense);
+    if (any) hf_put_dense_layers(r, dense);
     return 0;
 }
 

@@ -234,6 +234,18 @@ static const struct hf_family families[] = {
      .window = HF_WINDOW_PERIOD, .period = 4, .hidden = 6656, .ff = 19968, .n_layers = 52,
      .n_heads = 32, .n_kv_heads = 2, .head_dim = 128, .max_positions = 131072, .vocab = 202048,
      .sliding_window = 2048, .rms_eps = 1e-5, .rope_theta = 5e5},
+    {"laguna", "LagunaForCausalLM", "laguna", .ropes_by_kind = true, .read = hf_read_laguna,
+     .hidden = 2048, .ff = 8192, .n_layers = 40, .n_heads = 48, .n_kv_heads = 8, .head_dim = 128,
+     .max_positions = 131072, .vocab = 100352, .sliding_window = 512, .rms_eps = 1e-6,
+     .rope_theta = 5e5},
+    {"step3p5", "Step3p5ForCausalLM", "step35", .traits = HF_NORM_PLUS_1 | HF_PREDICTS,
+     .ropes_by_kind = true, .read = hf_read_step, .hidden = 4096, .ff = 11264, .n_layers = 45,
+     .n_heads = 64, .n_kv_heads = 8, .head_dim = 128, .max_positions = 262144, .vocab = 128896,
+     .sliding_window = 512, .rms_eps = 1e-5, .rope_theta = 1e4},
+    {"mimo_v2_flash", "MiMoV2FlashForCausalLM", "mimo2", .traits = HF_PREDICTS,
+     .ropes_by_kind = true, .read = hf_read_mimo, .hidden = 4096, .ff = 16384, .n_layers = 48,
+     .n_heads = 64, .n_kv_heads = 4, .head_dim = 192, .max_positions = 262144, .vocab = 152576,
+     .sliding_window = 128, .rms_eps = 1e-5, .rope_theta = 5e6},
     {"gpt2", "GPT2LMHeadModel", "gpt2", .traits = HF_OLDER},
     {"mpt", "MPTForCausalLM", "mpt", .traits = HF_OLDER},
     {"bloom", "BloomForCausalLM", "bloom", .traits = HF_OLDER},
@@ -245,6 +257,9 @@ static const struct hf_family families[] = {
      .max_positions = 131072, .vocab = 32064, .n_experts = 16, .n_experts_used = 2, .rms_eps = 1e-5,
      .rope_theta = 1e6},
     {"bert", "BertModel", "bert", .traits = HF_ENCODER, .eps = "layer_norm_eps", .rms_eps = 1e-12},
+    /* has BERT's model_type: chosen by its positions */
+    {"jina_bert", "JinaBertModel", "jina-bert-v2", .traits = HF_ENCODER, .eps = "layer_norm_eps",
+     .rms_eps = 1e-12},
     {"xlm-roberta", "XLMRobertaModel", "bert", .traits = HF_ENCODER | HF_PADDED_POSITIONS,
      .eps = "layer_norm_eps", .rms_eps = 1e-12},
     {"roberta", "RobertaModel", "bert", .traits = HF_ENCODER | HF_PADDED_POSITIONS,
@@ -309,6 +324,10 @@ int hf_choose_family(struct hf_reader *r) {
     if (model_type && class_name && strcmp(model_type, "bailing_moe") == 0 &&
         strcmp(class_name, "BailingMoeV2ForCausalLM") == 0)
         model_type = "bailing_moe_v2";
+    const char *positions = hf_text(r->json, "position_embedding_type");
+    if (model_type && positions && strcmp(model_type, "bert") == 0 &&
+        strcmp(positions, "alibi") == 0)
+        model_type = "jina_bert";
     r->config->family = find_family(model_type, model_type ? NULL : class_name);
     const bool both_ways = hf_flag(r->json, "use_bidirectional_attention", false);
     if (r->config->family && both_ways && strcmp(r->config->family->arch, "gemma3") == 0)

@@ -56,6 +56,8 @@ enum hf_window {
     HF_WINDOW_NOPE         /* those without rotation */
 };
 
+struct hf_reader;
+
 struct hf_family {
     const char *model_type, *class_name; /* "llama", "LlamaForCausalLM" */
     const char *arch;                    /* general.architecture */
@@ -71,6 +73,9 @@ struct hf_family {
     uint32_t sliding_window, n_experts, n_experts_used, expert_ff, shared_ff;
     double rms_eps, rope_theta;
     bool tied, renormalize; /* norm_topk_prob */
+    bool ropes_by_kind;     /* layers with a window have a rotary embedding of their own */
+    /* Reads config.json after hf_read_packing; NULL: config.c does. */
+    int (*read)(struct hf_reader *r);
 };
 
 /* Multipliers of a family: of its matrices, which is where GGUF has them, or of vectors, so that
@@ -132,6 +137,7 @@ struct hf_config {
     uint64_t scale_rows, scale_cols; /* of FP8: weights of one scale, if they are in blocks */
     bool has_factors[3];             /* enum hf_factors */
     float factors[3][256];           /* (n_rot / 2) divisors of the rotary frequencies */
+    uint32_t n_factors;              /* not 0: the tensor has as many */
 };
 enum hf_factors { HF_ROPE_FREQS, HF_ROPE_LONG, HF_ROPE_SHORT };
 enum { HF_MAX_ROT = 512, HF_MAX_LAYERS = 1024, HF_MAX_EXPERTS = 4096 };
@@ -181,6 +187,7 @@ void hf_put_bool(struct hf_reader *r, const char *suffix, bool v);
 void hf_put_str(struct hf_reader *r, const char *suffix, const char *v);
 void hf_put_bools(struct hf_reader *r, const char *suffix, const bool *v, uint32_t n);
 void hf_put_i32s(struct hf_reader *r, const char *suffix, const int32_t *v, uint32_t n);
+void hf_put_f32s(struct hf_reader *r, const char *suffix, const float *v, uint32_t n);
 
 /* ---- hf/sentence.c ---- */
 
@@ -208,6 +215,8 @@ int hf_put_sigmoid_experts(struct hf_reader *r);
 
 /* Keys of experts of HF_ROUTED families. */
 int hf_put_routed_experts(struct hf_reader *r);
+/* dense (n_layers): leading_dense_block_count, or if others have no experts a key of our own. */
+void hf_put_dense_layers(struct hf_reader *r, const bool *dense);
 /* Layers of Qwen's mixtures without experts. */
 int hf_put_qwen_dense_layers(struct hf_reader *r);
 
@@ -311,6 +320,13 @@ void hf_replace(char *at, size_t n, const char *by);
 int hf_read_older(struct hf_reader *r);
 /* Gives a tensor's name the form that the tables have. name: with room for 32 bytes more. */
 void hf_older_rename(char *name);
+
+/* ---- hf/layer_heads.c ---- */
+
+/* All keys of Laguna, Step 3.5 and MiMo 2. */
+int hf_read_laguna(struct hf_reader *r);
+int hf_read_step(struct hf_reader *r);
+int hf_read_mimo(struct hf_reader *r);
 
 /* ---- hf/glimmer.c ---- */
 

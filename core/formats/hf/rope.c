@@ -192,7 +192,8 @@ static int read_local(struct hf_reader *r, const cJSON *params, double *theta) {
     *theta = 0;
     const char *arch = r->config->family->arch;
     const bool gemma = strcmp(arch, "gemma3") == 0 || strcmp(arch, HF_GEMMA_EMBEDDING) == 0;
-    if (!gemma && (strcmp(arch, "olmo2") != 0 || !local)) return 0;
+    const bool by_kind = r->config->family->ropes_by_kind || strcmp(arch, "olmo2") == 0;
+    if (!gemma && (!by_kind || !local)) return 0;
     if (type && strcmp(type, "default") != 0)
         return hf_refuse(r, "rope_parameters",
                          "rope scaling of layers with a window is not supported");
@@ -206,8 +207,8 @@ static int read_partial(struct hf_reader *r, const struct rope *rope) {
     struct hf_config *c = r->config;
     double part, usual = 1, n_rot;
     bool delta_net = c->family->traits & HF_DELTA_NET, by_key = c->family->traits & HF_PARTIAL;
-    bool partly =
-        delta_net || by_key || c->family->rotated > 0 || strcmp(c->family->arch, "phi3") == 0;
+    bool partly = delta_net || by_key || c->family->rotated > 0 || c->family->ropes_by_kind ||
+                  strcmp(c->family->arch, "phi3") == 0;
     if (delta_net) usual = 0.25;
     if (strcmp(c->family->arch, "glm4moe") == 0 || strcmp(c->family->arch, "bailingmoe2") == 0)
         usual = 0.5;
@@ -227,8 +228,10 @@ static int read_partial(struct hf_reader *r, const struct rope *rope) {
         return err_set_param(r->e, ERR_UNSUPPORTED, "head_dim",
                              "%" PRIu32 " rotated dimensions of a head are not supported",
                              c->n_rot);
+    /* Readers of Step 3.5 halve the key for layers with full attention. */
+    const bool halved = strcmp(c->family->arch, "step35") == 0;
     if (partly || (c->family->traits & HF_LLAMA_KEYS))
-        hf_put_u32(r, "rope.dimension_count", c->n_rot);
+        hf_put_u32(r, "rope.dimension_count", halved ? c->head_dim : c->n_rot);
     return 0;
 }
 

@@ -527,7 +527,7 @@ static int add_factors(struct hf_mapper *m) {
         if (rc) return rc;
         struct hf_entry *entry = &m->entries[i];
         entry->recipe.n_rows = 1;
-        entry->recipe.n_cols = m->config->n_rot / 2;
+        entry->recipe.n_cols = m->config->n_factors ? m->config->n_factors : m->config->n_rot / 2;
         entry->recipe.made = m->config->factors[f];
         entry->order = m->order++;
         hf_set_dims(entry, 1);
