@@ -27,7 +27,7 @@ static const struct chip table[] = {
     {"Apple M3 Max", 0, 300, 30, 1.398},   {"Apple M3 Max", 40, 400, 40, 1.398},
     {"Apple M3 Ultra", 0, 819, 60, 1.398}, {"Apple M4", 0, 120, 8, 1.47},
     {"Apple M4 Pro", 0, 273, 16, 1.47},    {"Apple M4 Max", 0, 410, 32, 1.47},
-    {"Apple M4 Max", 40, 546, 40, 1.47},   {"Apple M5", 0, 153, 8, 1.47},
+    {"Apple M4 Max", 40, 546, 40, 1.47},   {"Apple M5", 0, 153, 10, 1.47},
     {"Apple M5 Pro", 0, 307, 16, 1.47},    {"Apple M5 Max", 0, 460, 32, 1.47},
     {"Apple M5 Max", 40, 614, 40, 1.47},
 };
