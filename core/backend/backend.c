@@ -306,9 +306,9 @@ int backend_recover(backend *be, err *e) {
     return err_set(e, ERR_DEVICE, "backend \"%s\" cannot go on after a failure", be->name);
 }
 
-bool backend_set_warming(backend *be, bool on) {
-    if (be->vt->set_warming) be->vt->set_warming(be, on);
-    return be->vt->set_warming != NULL;
+bool backend_set_mode(backend *be, enum backend_mode mode) {
+    if (be->vt->set_mode) be->vt->set_mode(be, mode);
+    return be->vt->set_mode != NULL;
 }
 
 bool backend_can_overlap(const backend *be) {
@@ -391,6 +391,21 @@ uint64_t backend_dispatch_count(const backend *be, uint32_t i) {
 void backend_kernel_traffic(const backend *be, uint32_t i, uint64_t *read, uint64_t *written) {
     *read = atomic_load_explicit(&be->kernel_read[i], memory_order_relaxed);
     *written = atomic_load_explicit(&be->kernel_written[i], memory_order_relaxed);
+}
+
+void backend_kernel_costs(const backend *be, uint32_t i, struct backend_kernel_costs *out) {
+    *out = (struct backend_kernel_costs){
+        .most_hidden = atomic_load_explicit(&be->kernel_hidden[i], memory_order_relaxed),
+        .cycles = atomic_load_explicit(&be->kernel_cycles[i], memory_order_relaxed),
+        .ns = atomic_load_explicit(&be->kernel_ns[i], memory_order_relaxed)};
+}
+
+bool backend_fact_get(const backend *be, uint32_t i, struct backend_fact *out) {
+    return be->vt->fact_get && be->vt->fact_get(be, i, out);
+}
+
+bool backend_pipeline_get(const backend *be, uint32_t i, struct backend_pipeline *out) {
+    return be->vt->pipeline_get && be->vt->pipeline_get(be, i, out);
 }
 
 uint64_t backend_allocated_bytes(const backend *be) {

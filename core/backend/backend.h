@@ -8,6 +8,7 @@
 #ifndef INFERD_BACKEND_H
 #define INFERD_BACKEND_H
 
+#include "core/backend/report.h"
 #include "core/base/err.h"
 #include "core/base/qblock.h"
 
@@ -170,9 +171,14 @@ int backend_flush(backend *be, err *e);
  * or its driver wants a new process. */
 int backend_recover(backend *be, err *e);
 
-/* While it is on, ops compile the kernels that they need and compute nothing. false: this device
- * has nothing to compile. */
-bool backend_set_warming(backend *be, bool on);
+/* What ops do from now on; the stream is idle. false: this device only computes. */
+enum backend_mode {
+    BACKEND_COMPUTES,
+    BACKEND_COMPILES, /* they compile the kernels that they need, and compute nothing */
+    BACKEND_COUNTS,   /* they count their kernels, and compute nothing */
+    BACKEND_TIMES     /* each kernel runs by itself, and its time is counted: slow */
+};
+bool backend_set_mode(backend *be, enum backend_mode mode);
 
 /* Overlapping steps (backend_can_overlap; cuda): ops enqueued after an event run on while the host
  * waits for the event. backend_download_async has filled `to` (memory of backend_host_new) once an
@@ -218,6 +224,12 @@ uint64_t backend_dispatch_count(const backend *be, uint32_t i);
  * given; excludes KV cache pages, whose number only the device knows. Both 0 on a device that does
  * not count (cpu). */
 void backend_kernel_traffic(const backend *be, uint32_t i, uint64_t *read, uint64_t *written);
+/* What else kernel i cost in all its dispatches. */
+void backend_kernel_costs(const backend *be, uint32_t i, struct backend_kernel_costs *out);
+/* What the device tells of itself, and the kernels that it compiled. false: there is no i-th. Not
+ * while ops are called. */
+bool backend_fact_get(const backend *be, uint32_t i, struct backend_fact *out);
+bool backend_pipeline_get(const backend *be, uint32_t i, struct backend_pipeline *out);
 /* Bytes that the device holds for this process now, by its own count; 0: it does not count. */
 uint64_t backend_allocated_bytes(const backend *be);
 /* Maximum bytes that the device should hold for this process, including weights that are read in

@@ -32,7 +32,7 @@ struct backend_vtable {
     void (*range_free)(backend_range *range);
     int (*flush)(backend *be, err *e);
     int (*recover)(backend *be, err *e); /* NULL: failures are final */
-    void (*set_warming)(backend *be, bool on);
+    void (*set_mode)(backend *be, enum backend_mode mode);
     int (*upload_all)(backend *be, const struct backend_upload *list, uint32_t n, err *e);
     /* Overlapping steps: all or none. */
     int (*host_new)(backend *be, uint64_t bytes, void **out, err *e);
@@ -54,6 +54,8 @@ struct backend_vtable {
     int (*weight_size)(const struct backend_weight_desc *desc, uint64_t *bytes,
                        err *e); /* NULL: the size in the file */
     int (*copy_bandwidth)(backend *be, double *bytes_per_s, err *e);
+    bool (*fact_get)(const backend *be, uint32_t i, struct backend_fact *out);
+    bool (*pipeline_get)(const backend *be, uint32_t i, struct backend_pipeline *out);
     bool (*kv_fits)(const struct backend_kv *kv);
     /* Makes a group of n backends that were opened as its ranks; NULL: no groups. On failure it
      * cleans up after itself. group_close undoes it, on rank 0, while all ranks are still open. */
@@ -93,6 +95,8 @@ struct backend {
     const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */
     atomic_uint_fast64_t kernel_counts[BACKEND_MAX_KERNELS];
     atomic_uint_fast64_t kernel_read[BACKEND_MAX_KERNELS], kernel_written[BACKEND_MAX_KERNELS];
+    atomic_uint_fast64_t kernel_hidden[BACKEND_MAX_KERNELS], kernel_cycles[BACKEND_MAX_KERNELS];
+    atomic_uint_fast64_t kernel_ns[BACKEND_MAX_KERNELS];
 };
 
 struct backend_buf {

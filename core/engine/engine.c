@@ -262,6 +262,9 @@ int engine_open(const struct engine_config *config, engine **out, err *e) {
     en->stats = en->totals;
     int rc = open_parts(en, config, e);
     if (!rc) rc = engine_warm(en, e);
+    if (!rc && config->time_kernels && !backend_set_mode(en->be, BACKEND_TIMES))
+        rc =
+            err_set(e, ERR_UNSUPPORTED, "backend %s cannot time its kernels", backend_name(en->be));
     if (!rc) rc = deferred_masks_start(en, e);
     if (rc) goto fail;
     if (pthread_create(&en->worker, NULL, worker_main, en)) {

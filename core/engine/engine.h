@@ -15,6 +15,7 @@
 #ifndef INFERD_ENGINE_H
 #define INFERD_ENGINE_H
 
+#include "core/backend/report.h"
 #include "core/base/err.h"
 #include "core/base/sampling.h"
 #include "core/base/siphash.h"
@@ -86,6 +87,7 @@ struct engine_config {
     void (*on_step)(void *arg, const struct engine_step *step);
     void *on_step_arg;
     struct imatrix *importance; /* filled by steps, read after engine_stop: model.h; or NULL */
+    bool time_kernels; /* measure each kernel by itself (BACKEND_TIMES): slow */
 };
 
 /* What one step did. */
@@ -342,10 +344,18 @@ uint32_t engine_queue_room(engine *en, uint32_t *bound);
 /* Counters of kernel i < engine_n_kernels; bytes as in backend_kernel_traffic. */
 struct engine_kernel {
     uint64_t dispatches, read_bytes, written_bytes;
+    struct backend_kernel_costs costs;
 };
 enum { ENGINE_MAX_KERNELS = 160 };
 uint32_t engine_n_kernels(const engine *en); /* may grow with the first steps */
 const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel *out);
+/* Counts the kernels of a decode step of n_seqs sequences, each with `context` tokens, without
+ * computing it. Only while no request is submitted. ERR_UNSUPPORTED: this device cannot. */
+int engine_count_step(engine *en, uint32_t n_seqs, uint32_t context, err *e);
+/* backend_fact_get and backend_pipeline_get of the first rank; only while no request is submitted.
+ */
+bool engine_fact_get(const engine *en, uint32_t i, struct backend_fact *out);
+bool engine_pipeline_get(const engine *en, uint32_t i, struct backend_pipeline *out);
 const char *engine_backend_name(const engine *en);
 /* backend_copy_bandwidth of all ranks together; only while no request is submitted. */
 int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e);

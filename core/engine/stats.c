@@ -133,6 +133,11 @@ static void add_kernel(const backend *be, uint32_t i, struct engine_kernel *out)
     out->dispatches += backend_dispatch_count(be, i);
     out->read_bytes += read;
     out->written_bytes += written;
+    struct backend_kernel_costs costs;
+    backend_kernel_costs(be, i, &costs);
+    out->costs.most_hidden += costs.most_hidden;
+    out->costs.cycles += costs.cycles;
+    out->costs.ns += costs.ns;
 }
 
 /* Each rank numbers its kernels by itself: they are found by name, usually at the same index. */
@@ -149,6 +154,14 @@ const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel
         }
     }
     return name;
+}
+
+bool engine_fact_get(const engine *en, uint32_t i, struct backend_fact *out) {
+    return backend_fact_get(en->be, i, out);
+}
+
+bool engine_pipeline_get(const engine *en, uint32_t i, struct backend_pipeline *out) {
+    return backend_pipeline_get(en->be, i, out);
 }
 
 const char *engine_backend_name(const engine *en) {

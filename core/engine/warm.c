@@ -1,6 +1,6 @@
-/* warm.c - has a device that compiles kernels when it first needs them compile those of likely
- * steps before the first request. Nothing is computed. Owns nothing; runs where the engine is
- * opened. */
+/* warm.c - steps of which nothing is computed: has a device that compiles kernels when it first
+ * needs them compile those of likely steps before the first request, and counts the kernels of a
+ * decode step. Owns nothing; runs where the engine is opened. */
 #include "core/engine/engine_int.h"
 
 #include "core/base/clock.h"
@@ -59,7 +59,7 @@ int engine_warm(engine *en, err *e) {
     const uint64_t start = clock_now_ns();
     uint32_t context = 0;
     int rc = 0;
-    if (!backend_set_warming(en->be, true)) return 0;
+    if (!backend_set_mode(en->be, BACKEND_COMPILES)) return 0;
     for (size_t c = 0; c < sizeof contexts / sizeof contexts[0] && context < en->context_length;
          c++) {
         context = min_u32(contexts[c], en->context_length);
@@ -67,9 +67,19 @@ int engine_warm(engine *en, err *e) {
             rc = warm_step(en, &shapes[i], context, e);
     }
     if (!rc) rc = warm_copy(en, e);
-    backend_set_warming(en->be, false);
+    backend_set_mode(en->be, BACKEND_COMPUTES);
     if (!rc)
         log_info("engine: kernels compiled for the steps to come, in %.1f s",
                  (double)(clock_now_ns() - start) * 1e-9);
+    return rc;
+}
+
+int engine_count_step(engine *en, uint32_t n_seqs, uint32_t context, err *e) {
+    const struct warm_shape decode = {n_seqs, n_seqs, en->steps[0].batch.limits.max_seqs ? 1 : 0};
+    if (!backend_set_mode(en->be, BACKEND_COUNTS))
+        return err_set(e, ERR_UNSUPPORTED, "backend %s cannot count a step without computing it",
+                       backend_name(en->be));
+    int rc = warm_step(en, &decode, context, e);
+    backend_set_mode(en->be, BACKEND_COMPUTES);
     return rc;
 }

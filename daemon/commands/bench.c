@@ -5,7 +5,8 @@
  * prefill (the whole prompts, one token of answer) and decode (the same prompts again from the
  * prefix cache, gen-tokens of answer). Rates come from the engine's own step times: prefill counts
  * every step of its phase, decode those steps in which all sequences of the batch got a token and
- * nothing was prefilled. Kernels are counted over the same decode steps. */
+ * nothing was prefilled. Kernels are counted over the same decode steps. With --count nothing is
+ * computed, and only the kernels of one decode step are counted. */
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/model/model.h"
@@ -27,7 +28,7 @@ enum phase { PHASE_NONE, PHASE_PREFILL, PHASE_DECODE };
 
 struct bench {
     uint64_t n_prompt, n_gen, n_batch, n_fill, n_repeat;
-    bool json;
+    bool json, count, time_kernels;
     /* The current repetition: prompts (n_batch, n_fill + n_prompt). */
     int32_t *prompts;
     uint32_t run_prompt, run_gen; /* tokens of each prompt and answer in this phase */
@@ -219,6 +220,7 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
     const struct bench_step step = {(double)hp->step_bytes, kv_bytes_per_step(b, config, hp),
                                     b->n_batch};
     bench_traffic_json(&b->traffic, en, &step, o);
+    bench_traffic_device_json(en, o);
     return o;
 }
 
@@ -229,6 +231,10 @@ static double number_at(const cJSON *o, const char *name) {
 static void print_text(const cJSON *o) {
     const cJSON *prefill = cJSON_GetObjectItemCaseSensitive(o, "prefill_step_ms");
     const cJSON *decode = cJSON_GetObjectItemCaseSensitive(o, "decode_step_ms"), *kernel;
+    if (!(number_at(decode, "count") > 0)) { /* --count */
+        bench_traffic_print(o);
+        return;
+    }
     printf("prefill  %10.1f tokens/s   step p50 %.2f ms, p99 %.2f ms\n",
            number_at(o, "prefill_tokens_per_s"), number_at(prefill, "p50"),
            number_at(prefill, "p99"));
@@ -255,6 +261,16 @@ static int report_bench(struct bench *b, engine *en, const struct engine_config 
     print_text(o);
     cJSON_Delete(o);
     return 0;
+}
+
+/* The costs of one decode step at the middle of the answer. */
+static int count_engine(struct bench *b, engine *en, const struct engine_config *config, err *e) {
+    const struct bench_result none = {0};
+    const uint64_t context = b->n_fill + b->n_prompt + b->n_gen / 2;
+    bench_traffic_step(&b->traffic, en, false);
+    int rc = engine_count_step(en, (uint32_t)b->n_batch, (uint32_t)context, e);
+    bench_traffic_step(&b->traffic, en, true);
+    return rc ? rc : report_bench(b, en, config, &none, e);
 }
 
 static int measure_engine(struct bench *b, engine *en, const struct engine_config *config, err *e) {
@@ -289,6 +305,7 @@ static int run_bench(struct instrument *in, struct bench *b, err *e) {
     config.prefix_cache = true;
     config.on_step = on_step;
     config.on_step_arg = b;
+    config.time_kernels = b->time_kernels;
     pthread_mutex_init(&b->lock, NULL);
     b->prompts = mem_new(b->n_batch * (b->n_fill + b->n_prompt), sizeof *b->prompts);
     b->steps_ms[PHASE_PREFILL] = mem_new(STEPS_MAX, sizeof(double));
@@ -304,7 +321,10 @@ static int run_bench(struct instrument *in, struct bench *b, err *e) {
             (unsigned long long)length, engine_context_length(en));
     b->en = en;
     if (!rc) rc = bench_traffic_init(&b->traffic, en, e);
-    if (!rc) rc = measure_engine(b, en, &config, e);
+    if (!rc && b->count)
+        rc = count_engine(b, en, &config, e);
+    else if (!rc)
+        rc = measure_engine(b, en, &config, e);
     engine_close(en);
     bench_traffic_fini(&b->traffic);
     free(b->steps_ms[PHASE_DECODE]);
@@ -351,6 +371,14 @@ int cmd_bench(int argc, char **argv, err *e) {
          .min = 1,
          .max = REPEAT_MAX,
          .help = "number of repetitions; rates are medians (default 3)"},
+        {.name = "count",
+         .kind = OPTION_SWITCH,
+         .target = &b.count,
+         .help = "compute nothing: only count what a decode step costs (metal)"},
+        {.name = "time-kernels",
+         .kind = OPTION_SWITCH,
+         .target = &b.time_kernels,
+         .help = "run kernels one by one and measure each (metal); slower"},
         {.name = "json", .kind = OPTION_SWITCH, .target = &b.json, .help = "print JSON"}};
     struct instrument in = {
         .options = {.usage = "bench",

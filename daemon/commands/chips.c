@@ -5,7 +5,11 @@
  * 2022-06-06 (M2), 2023-01-17 (M2 Pro, M2 Max), 2023-06-05 (M2 Ultra), 2023-10-30 (M3, M3 Pro, M3
  * Max), 2024-05-07 (M4), 2024-10-30 (M4 Pro, M4 Max), 2025-03-05 (M3 Ultra), 2025-10-15 (M5),
  * 2026-03-03 (M5 Pro, M5 Max), and the specifications of the MacBook Pro for variants by GPU cores.
- */
+ *
+ * A GPU core issues an operation for 128 lanes each cycle. Clocks of M1 and M2 are those that
+ * philipturner/metal-benchmarks measured; for M3 and M4 the lowest that is published of the family
+ * (not measured here), for M5 nothing was found, so that M4's stands in. Cores are those of the
+ * smallest variant with that memory. So ALU bounds are rather too long than too short. */
 #include "daemon/commands/chips.h"
 
 #include <stddef.h>
@@ -15,13 +19,17 @@
 #endif
 
 static const struct chip table[] = {
-    {"Apple M1", 0, 68.25},     {"Apple M1 Pro", 0, 200},   {"Apple M1 Max", 0, 400},
-    {"Apple M1 Ultra", 0, 800}, {"Apple M2", 0, 100},       {"Apple M2 Pro", 0, 200},
-    {"Apple M2 Max", 0, 400},   {"Apple M2 Ultra", 0, 800}, {"Apple M3", 0, 100},
-    {"Apple M3 Pro", 0, 150},   {"Apple M3 Max", 0, 300},   {"Apple M3 Max", 40, 400},
-    {"Apple M3 Ultra", 0, 819}, {"Apple M4", 0, 120},       {"Apple M4 Pro", 0, 273},
-    {"Apple M4 Max", 0, 410},   {"Apple M4 Max", 40, 546},  {"Apple M5", 0, 153},
-    {"Apple M5 Pro", 0, 307},   {"Apple M5 Max", 0, 460},   {"Apple M5 Max", 40, 614},
+    {"Apple M1", 0, 68.25, 7, 1.278},      {"Apple M1 Pro", 0, 200, 14, 1.296},
+    {"Apple M1 Max", 0, 400, 24, 1.296},   {"Apple M1 Ultra", 0, 800, 48, 1.296},
+    {"Apple M2", 0, 100, 8, 1.398},        {"Apple M2 Pro", 0, 200, 16, 1.398},
+    {"Apple M2 Max", 0, 400, 30, 1.398},   {"Apple M2 Ultra", 0, 800, 60, 1.398},
+    {"Apple M3", 0, 100, 8, 1.398},        {"Apple M3 Pro", 0, 150, 14, 1.398},
+    {"Apple M3 Max", 0, 300, 30, 1.398},   {"Apple M3 Max", 40, 400, 40, 1.398},
+    {"Apple M3 Ultra", 0, 819, 60, 1.398}, {"Apple M4", 0, 120, 8, 1.47},
+    {"Apple M4 Pro", 0, 273, 16, 1.47},    {"Apple M4 Max", 0, 410, 32, 1.47},
+    {"Apple M4 Max", 40, 546, 40, 1.47},   {"Apple M5", 0, 153, 10, 1.47},
+    {"Apple M5 Pro", 0, 307, 16, 1.47},    {"Apple M5 Max", 0, 460, 32, 1.47},
+    {"Apple M5 Max", 40, 614, 40, 1.47},
 };
 
 const struct chip *chips_at(uint32_t i) {

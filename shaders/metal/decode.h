@@ -7,7 +7,7 @@
  * hence the packed vectors, which need only the alignment of their elements.
  *
  * Bytes stay four to a register while fields are extracted; they become halves two at a time
- * (bytes4), and then each value costs one product, or one fma where the format has a minimum.
+ * (small4), and then each value costs one product, or one fma where the format has a minimum.
  * Scales are multiplied first: d * scale * q is exact in f32 (at most 11 + 7 + 5 bits), so only the
  * addition of a minimum rounds, once, in the fma as in the subtraction of the C decoder. Offsets in
  * a row fit in 32 bits (metal_row_bytes); a load adds them to its 64-bit base at no cost. */
@@ -47,24 +47,48 @@ static inline float4 bytes4(uint v, float zero) {
     return float4(float(even.x), float(odd.x), float(even.y), float(odd.y));
 }
 
-/* w[j] = d * (v[j] - zero) */
-static inline void scaled8(uint2 v, float zero, float d, thread float *w) {
-    const float4 a = bytes4(v.x, zero), b = bytes4(v.y, zero);
-#pragma unroll
-    for (uint j = 0; j < 4; j++)
-        w[j] = d * a[j], w[4 + j] = d * b[j];
+/* The bytes of v under the mask (of bytes 0 and 2, shifted for 1 and 3), each times 2^-24: an
+ * integer below 1024 is the bits of that subnormal half. Where a factor follows, which takes the
+ * 2^24, this saves the difference of bytes4. probe_halves tests that the GPU has subnormal halves;
+ * floats would be flushed to zero. */
+#define SUBNORMAL 16777216.0f /* 2^24 */
+static inline float4 small4(uint v, uint mask) {
+    const half2 even = as_type<half2>(v & mask), odd = as_type<half2>(v >> 8 & mask);
+    return float4(float(even.x), float(odd.x), float(even.y), float(odd.y));
 }
 
-/* w[j] = d * v[j] + m */
-static inline void shifted8(uint2 v, float d, float m, thread float *w) {
-    const float4 a = bytes4(v.x, 0.0f), b = bytes4(v.y, 0.0f);
+/* (v[j] - zero) * 2^-24, exact. */
+static inline float4 centred4(uint v, uint zero) {
+    const half2 base = as_type<half2>(zero * 0x00010001u);
+    const half2 even = as_type<half2>(v & 0x00ff00ffu) - base;
+    const half2 odd = as_type<half2>(v >> 8 & 0x00ff00ffu) - base;
+    return float4(float(even.x), float(odd.x), float(even.y), float(odd.y));
+}
+
+/* w[j] = d * (v[j] - zero) */
+static inline void scaled8(uint2 v, uint zero, float d, thread float *w) {
+    const float4 a = centred4(v.x, zero), b = centred4(v.y, zero);
+    const float factor = d * SUBNORMAL;
+#pragma unroll
+    for (uint j = 0; j < 4; j++)
+        w[j] = factor * a[j], w[4 + j] = factor * b[j];
+}
+
+/* w[j] = d * 2^-24 * (v[j] & mask) + m; mask: as in small4. */
+static inline void masked8(uint2 v, uint mask, float d, float m, thread float *w) {
+    const float4 a = small4(v.x, mask), b = small4(v.y, mask);
 #pragma unroll
     for (uint j = 0; j < 4; j++)
         w[j] = fma(d, a[j], m), w[4 + j] = fma(d, b[j], m);
 }
 
+/* w[j] = d * v[j] + m */
+static inline void shifted8(uint2 v, float d, float m, thread float *w) {
+    masked8(v, 0x00ff00ffu, d * SUBNORMAL, m, w);
+}
+
 static inline void signed8(uint2 v, float d, thread float *w) {
-    scaled8(v ^ 0x80808080u, 128.0f, d, w);
+    scaled8(v ^ 0x80808080u, 128, d, w);
 }
 
 /* Group g of a block of 32: the bytes from 8 (g % 2) on; the low nibbles hold the first half of the
@@ -240,12 +264,19 @@ static inline float2 halves_of(uint bits) {
     return float2(as_type<half2>(bits));
 }
 
-/* Scale and minimum of sub-block s of Q4_K and Q5_K, times the super-block's. */
-static inline float2 q45_k_scales(uint4 head, uint s) {
-    const uint t = 8 * (s & 3), first = head.y >> t, second = head.z >> t, third = head.w >> t;
-    const uint scale = s < 4 ? first & 63 : (third & 15) | (first >> 2 & 48);
-    const uint low = s < 4 ? second & 63 : (third >> 4 & 15) | (second >> 2 & 48);
-    return halves_of(head.x) * float2(float(scale), float(low));
+/* Scale and minimum of sub-block 2 * u + c / 4 of Q4_K and Q5_K, times the super-block's, the scale
+ * also times `more`. The fields of u and of its neighbour with the same u / 2 are two subnormal
+ * halves. */
+static inline float2 q45_k_scales(uint4 head, uint c, uint u, float more) {
+    const uint t = 8 * (c / 4), first = head.y >> t, second = head.z >> t, third = head.w >> t;
+    const uint scales =
+        u < 2 ? first & 0x003f003fu : (third & 0x000f000fu) | (first >> 2 & 0x00300030u);
+    const uint lows =
+        u < 2 ? second & 0x003f003fu : (third >> 4 & 0x000f000fu) | (second >> 2 & 0x00300030u);
+    const half2 scale = as_type<half2>(scales), low = as_type<half2>(lows);
+    const float2 d = halves_of(head.x) * float2(SUBNORMAL * more, SUBNORMAL);
+    return d *
+           (u % 2 ? float2(float(scale.y), float(low.y)) : float2(float(scale.x), float(low.x)));
 }
 
 /* IQ1_W, IQ2_W: levels of three bits, t and the half h: -7, 1, 9 and -9, -1, 7, or 8, 25, 43 with
@@ -291,24 +322,30 @@ iq4_xs_values(uint type, thread const super_raw &raw, uint c, uint u, thread flo
 /* Decodes group 8 * u + c from the bytes that were loaded for it. */
 static inline void
 super_values(uint type, thread const super_raw &raw, uint c, uint u, thread float *w) {
-    const uint t = 2 * (u % 2) + c / 4, s = 2 * u + c / 4;
+    const uint t = 2 * (u % 2) + c / 4;
     if (type == QTYPE_Q2_K) {
         const uint scale = head_byte(raw.head, 4 * u + c / 2);
         const float2 d = halves_of(raw.d) * float2(float(scale & 15), float(scale >> 4));
         shifted8(raw.half_low >> 2 * t & 0x03030303u, d.x, -d.y, w);
     }
     if (is_threes(type)) q3_k_values(type, raw, c, u, w);
-    if (type == QTYPE_Q4_K || type == QTYPE_Q5_K) {
-        const float2 d = q45_k_scales(raw.head, s);
-        uint2 q = raw.own >> 4 * (s % 2) & 0x0f0f0f0fu;
-        if (type == QTYPE_Q5_K) q = q | (raw.all >> s & 0x01010101u) << 4;
-        shifted8(q, d.x, -d.y, w);
+    if (type == QTYPE_Q4_K) { /* a high nibble is 16 times its value */
+        const float2 d = q45_k_scales(raw.head, c, u, c / 4 ? SUBNORMAL / 16 : SUBNORMAL);
+        masked8(raw.own, c / 4 ? 0x00f000f0u : 0x000f000fu, d.x, -d.y, w);
+    }
+    if (type == QTYPE_Q5_K) {
+        const float2 d = q45_k_scales(raw.head, c, u, SUBNORMAL);
+        const uint2 q = raw.own >> 4 * (c / 4) & 0x0f0f0f0fu;
+        const uint2 fifth = raw.all >> c / 4; /* of u at bit 2 * u */
+        const uint2 high = (u < 2 ? fifth << (4 - 2 * u) : fifth >> (2 * u - 4)) & 0x10101010u;
+        masked8(q | high, 0x00ff00ffu, d.x, -d.y, w);
     }
     if (type == QTYPE_Q6_K) {
-        const uint2 low = raw.half_low >> 4 * (t / 2) & 0x0f0f0f0fu;
-        const uint2 high = raw.half_high >> 2 * t & 0x03030303u;
+        const uint2 low = raw.half_low >> 4 * (u % 2) & 0x0f0f0f0fu;
+        const uint2 pair = raw.half_high >> 2 * (c / 4); /* of u at bit 4 * (u % 2) */
+        const uint2 high = (u % 2 ? pair : pair << 4) & 0x30303030u;
         const float scale = float(as_type<char>(uchar(head_byte(raw.head, 4 * u + c / 2))));
-        scaled8(low | high << 4, 32, halves_of(raw.d).x * scale, w);
+        scaled8(low | high, 32, halves_of(raw.d).x * scale, w);
     }
     if (is_fours(type)) iq4_xs_values(type, raw, c, u, w);
 }

@@ -92,3 +92,11 @@ kernel void kv_copy(constant margs_kv_copy &a [[buffer(0)]],
     const ulong to = ulong(a.pairs[2 * at.y + 1]) * a.n_units + at.x;
     pool[to] = pool[from];
 }
+
+// What halves below 2^-14 become, times 2^24: out (2, 1024) f32, of the integers 0 to 1023 as bits
+// of halves, and of their differences with 512.
+kernel void probe_halves(device float *out [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+    const half h = as_type<half>(ushort(i));
+    out[i] = float(h) * SUBNORMAL;
+    out[1024 + i] = float(h - as_type<half>(ushort(512))) * SUBNORMAL;
+}

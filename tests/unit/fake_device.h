@@ -177,9 +177,21 @@ bool backend_kv_fits(const backend *be, const struct backend_kv *cache) {
     return cache->head_dim % 2 == 0; /* only some devices support odd ones */
 }
 static uint64_t fake_memory_free;
-bool backend_set_warming(backend *be, bool on) {
-    (void)be, (void)on;
+bool backend_set_mode(backend *be, enum backend_mode mode) {
+    (void)be, (void)mode;
     return false;
+}
+bool backend_fact_get(const backend *be, uint32_t i, struct backend_fact *out) {
+    (void)be, (void)i, (void)out;
+    return false;
+}
+bool backend_pipeline_get(const backend *be, uint32_t i, struct backend_pipeline *out) {
+    (void)be, (void)i, (void)out;
+    return false;
+}
+void backend_kernel_costs(const backend *be, uint32_t i, struct backend_kernel_costs *out) {
+    (void)be, (void)i;
+    *out = (struct backend_kernel_costs){0};
 }
 bool backend_can_sample(const backend *be) {
     (void)be;

@@ -203,9 +203,11 @@ static void check_row(struct rope_rows *r, uint32_t row) {
         reference(r, r->q + row * r->q_width, r->q_norm, c->n_heads, h, r->pos[row], want);
         for (uint32_t d = 0; d < c->head_dim; d++)
             want[d] *= q_scale(c, r->pos[row]);
-        for (uint32_t d = 0; d < c->head_dim; d++)
+        for (uint32_t d = 0; d < c->head_dim; d++) {
+            check_error(fabs(got[d] - want[d]) / tolerance(r, want[d]));
             CHECK_MSG(fabs(got[d] - want[d]) <= tolerance(r, want[d]), "dim %u norms %d: %g for %g",
                       c->head_dim, c->norms, got[d], want[d]);
+        }
     }
     if (c->q_alone) { /* nothing is stored: the pools are zeros as before */
         for (uint64_t i = 0; i < r->pool_bytes; i++)

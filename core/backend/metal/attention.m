@@ -123,6 +123,8 @@ static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint
     const uint64_t per_row = (uint64_t)a->kv.n_kv_heads * d->args.n_slices;
     const uint64_t n_rows = (n_tasks + per_row - 1) / per_row;
     estimate(&l, a, n_rows, n_rows);
+    l.cycles = metal_attention_cycles(
+        a->kv.kv_type, d->heads, l.products / a->n_heads * a->kv.n_kv_heads * d->args.n_slices);
     return metal_dispatch(m, &l);
 }
 

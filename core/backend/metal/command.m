@@ -3,6 +3,8 @@
  * GPU. */
 #include "core/backend/metal/metal_int.h"
 
+#include "core/base/clock.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -60,6 +62,7 @@ static uint32_t written_of(MTLComputePipelineReflection *arguments) {
 static int compile_pipeline(struct metal_backend *m, const struct metal_launch *l,
                             struct metal_pipeline *p) {
     int rc = 0;
+    const uint64_t start = clock_now_ns();
     @autoreleasepool {
         NSError *error = nil;
         id<MTLFunction> function = new_function(m, l, &error);
@@ -77,14 +80,16 @@ static int compile_pipeline(struct metal_backend *m, const struct metal_launch *
             uint32_t counter = 0;
             while (strcmp(m->base.kernel_names[counter], l->kernel) != 0)
                 counter++; /* each function of the libraries has a counter */
-            *p = (struct metal_pipeline){.kernel = m->base.kernel_names[counter],
-                                         .n_consts = l->n_consts,
-                                         .counter = counter,
-                                         .max_threads =
-                                             (uint32_t)[state maxTotalThreadsPerThreadgroup],
-                                         .simd_width = (uint32_t)[state threadExecutionWidth],
-                                         .written = written_of(arguments),
-                                         .state = state};
+            *p = (struct metal_pipeline){
+                .kernel = m->base.kernel_names[counter],
+                .n_consts = l->n_consts,
+                .counter = counter,
+                .max_threads = (uint32_t)[state maxTotalThreadsPerThreadgroup],
+                .simd_width = (uint32_t)[state threadExecutionWidth],
+                .written = written_of(arguments),
+                .tg_bytes = (uint32_t)[state staticThreadgroupMemoryLength],
+                .compile_ms = (double)(clock_now_ns() - start) * 1e-6,
+                .state = state};
             memcpy(p->consts, l->consts, l->n_consts * sizeof l->consts[0]);
             m->n_pipelines++;
         }
@@ -142,12 +147,19 @@ static int wait_running(struct metal_backend *m) {
     return m->failed.code;
 }
 
+static void add_to(atomic_uint_fast64_t *counter, uint64_t n) {
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
 static void count_dispatches(struct metal_backend *m, const struct metal_tally *tally) {
     for (uint32_t i = 0; i < m->base.n_kernels; i++) {
         const struct metal_tally *t = &tally[i];
-        atomic_fetch_add_explicit(&m->base.kernel_counts[i], t->n, memory_order_relaxed);
-        atomic_fetch_add_explicit(&m->base.kernel_read[i], t->read, memory_order_relaxed);
-        atomic_fetch_add_explicit(&m->base.kernel_written[i], t->written, memory_order_relaxed);
+        if (!t->n) continue;
+        add_to(&m->base.kernel_counts[i], t->n);
+        add_to(&m->base.kernel_read[i], t->read);
+        add_to(&m->base.kernel_written[i], t->written);
+        add_to(&m->base.kernel_hidden[i], t->hidden);
+        add_to(&m->base.kernel_cycles[i], t->cycles);
     }
 }
 
@@ -249,6 +261,25 @@ static void commit_if_long(struct metal_backend *m, const struct metal_launch *l
     m->in_parts = true;
 }
 
+static void tally_dispatch(struct metal_tally *t, const struct metal_launch *l) {
+    t->n++, t->read += l->read, t->written += l->written, t->hidden += l->hidden_read;
+    t->cycles += metal_cycles(l);
+}
+
+/* Runs what is encoded, one dispatch, and counts its time. */
+static void time_dispatch(struct metal_backend *m, uint32_t counter) {
+    wait_running(m);
+    commit_encoding(m);
+    if (m->failed.code) return;
+    @autoreleasepool {
+        id<MTLCommandBuffer> own = m->running[0];
+        [own waitUntilCompleted];
+        const double seconds = [own GPUEndTime] - [own GPUStartTime];
+        if (seconds > 0) add_to(&m->base.kernel_ns[counter], (uint64_t)(seconds * 1e9));
+    }
+    wait_running(m);
+}
+
 int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
     if (m->failed.code) return m->failed.code;
     struct metal_pipeline *p = find_pipeline(m, l);
@@ -259,16 +290,25 @@ int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
                        "most %u threads, in simdgroups of %u",
                        l->kernel, l->threads[0], l->threads[1], l->threads[2], p->max_threads,
                        p->simd_width);
-    if (m->warming) return 0;
+    if (m->mode == BACKEND_COMPILES) return 0;
+    struct metal_tally *t = &m->encoding_tally[p->counter];
+    if (m->mode == BACKEND_COUNTS) {
+        tally_dispatch(t, l);
+        count_dispatches(m, m->encoding_tally);
+        *t = (struct metal_tally){0};
+        return 0;
+    }
     int rc;
     @autoreleasepool {
         rc = open_encoder(m);
         if (!rc) put_barrier(m, p, l), encode_dispatch(m->encoder, p, l);
     }
     if (rc) return rc;
-    struct metal_tally *t = &m->encoding_tally[p->counter];
-    t->n++, t->read += l->read, t->written += l->written;
-    commit_if_long(m, l);
+    tally_dispatch(t, l);
+    if (m->mode == BACKEND_TIMES)
+        time_dispatch(m, p->counter);
+    else
+        commit_if_long(m, l);
     return m->failed.code;
 }
 
@@ -282,8 +322,8 @@ int metal_flush(backend *be, err *e) {
     return report_failure(m, e);
 }
 
-void metal_set_warming(backend *be, bool on) {
-    metal_of(be)->warming = on;
+void metal_set_mode(backend *be, enum backend_mode mode) {
+    metal_of(be)->mode = mode;
 }
 
 void backend_metal_set_part_time(backend *be, double seconds) {
@@ -332,6 +372,8 @@ int metal_recover(backend *be, err *e) {
 int metal_capture_begin(backend *be, uint64_t key, err *e) {
     struct metal_backend *m = metal_of(be);
     (void)key; /* a command buffer runs once: graphs are not kept */
+    if (m->mode == BACKEND_TIMES)
+        return err_set(e, ERR_UNSUPPORTED, "kernels that are timed run one by one");
     metal_graph_discard(be);
     int rc = metal_flush(be, e);
     m->capturing = !rc;

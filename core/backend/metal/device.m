@@ -2,6 +2,7 @@
  * in reverse order. Runs on the thread that opens it. */
 #include "core/backend/metal/metal_int.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
@@ -44,7 +45,9 @@ static const struct backend_vtable vtable = {.close = metal_close,
                                              .range_free = metal_range_free,
                                              .flush = metal_flush,
                                              .recover = metal_recover,
-                                             .set_warming = metal_set_warming,
+                                             .set_mode = metal_set_mode,
+                                             .fact_get = metal_fact_get,
+                                             .pipeline_get = metal_pipeline_get,
                                              .capture_begin = metal_capture_begin,
                                              .capture_end = metal_capture_end,
                                              .graph_launch = metal_graph_launch,
@@ -112,7 +115,9 @@ static int name_kernels(struct metal_backend *m, uint32_t first, err *e) {
 
 static int compile(struct metal_backend *m, bool plain, err *e) {
     const uint32_t first = m->n_libraries;
+    const uint64_t start = clock_now_ns();
     int rc = compile_sources(m, plain, e);
+    m->features.compile_ms += (double)(clock_now_ns() - start) * 1e-6;
     return rc ? rc : name_kernels(m, first, e);
 }
 

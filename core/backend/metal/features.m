@@ -2,6 +2,7 @@
  * nothing. */
 #include "core/backend/metal/metal_int.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *metal_tiles_name(const struct metal_backend *m) {
@@ -75,9 +76,16 @@ static void fill_halves(float *x, uint32_t n, uint32_t *seed) {
     }
 }
 
-/* Runs the probe on the inputs in bufs[0] to bufs[2]. *equal: whether it found a chain. */
-static int run_probe(struct metal_backend *m, backend_buf *bufs[5], bool halves, bool *equal,
-                     err *e) {
+/* How far a value is from what a chain gives, in units of that one's last place. */
+static double ulps(float value, float chain) {
+    int exponent;
+    frexpf(chain, &exponent);
+    return fabs((double)value - (double)chain) / ldexp(1, exponent - 24);
+}
+
+/* Runs the probe on the inputs in bufs[0] to bufs[2] and compares what it computed. */
+static int run_probe(struct metal_backend *m, backend_buf *bufs[5], bool halves,
+                     struct metal_probe_result *result, err *e) {
     uint32_t none = 0;
     struct metal_launch l = {.kernel = "probe_matrix",
                              .n_consts = 1,
@@ -93,7 +101,13 @@ static int run_probe(struct metal_backend *m, backend_buf *bufs[5], bool halves,
         if (e) *e = m->failed;
         return m->failed.code;
     }
-    *equal = !memcmp(bufs[3]->host, bufs[4]->host, PROBE_VALUES * sizeof(float));
+    const float *d = bufs[3]->host, *chain = bufs[4]->host;
+    *result = (struct metal_probe_result){.n_values = PROBE_VALUES};
+    for (uint32_t i = 0; i < PROBE_VALUES; i++) {
+        if (!memcmp(&d[i], &chain[i], sizeof d[i])) continue;
+        result->n_unequal++;
+        result->most_ulp = fmax(result->most_ulp, ulps(d[i], chain[i]));
+    }
     return 0;
 }
 
@@ -104,11 +118,42 @@ static int probe_matrices(struct metal_backend *m, backend_buf *bufs[5], err *e)
         rc = backend_buf_new(&m->base, PROBE_VALUES * sizeof(float), &bufs[i], e);
         if (!rc && i < 3) fill_probe(bufs[i]->host, PROBE_VALUES, &seed);
     }
-    bool chain = false;
-    if (!rc) rc = run_probe(m, bufs, false, &chain, e);
+    struct metal_features *f = &m->features;
+    if (!rc) rc = run_probe(m, bufs, false, &f->chain_probe, e);
     if (!rc) fill_halves(bufs[1]->host, PROBE_VALUES, &seed);
-    if (!rc) rc = run_probe(m, bufs, true, &m->features.half_matrices, e);
-    if (!chain) m->features.tiles = METAL_TILES_PLAIN;
+    if (!rc) rc = run_probe(m, bufs, true, &f->half_probe, e);
+    f->half_matrices = !f->half_probe.n_unequal;
+    if (f->chain_probe.n_unequal) f->tiles = METAL_TILES_PLAIN;
+    return rc;
+}
+
+/* Are halves below 2^-14 what IEEE says, as operands of f32 and of their own subtraction? Decoders
+ * (decode.h) make integers of them. */
+static int probe_halves(struct metal_backend *m, err *e) {
+    enum { N = 1024 };
+    const uint32_t none = 0;
+    backend_buf *out = NULL;
+    int rc = backend_buf_new(&m->base, 2 * N * sizeof(float), &out, e);
+    if (rc) return rc;
+    const struct metal_launch l = {.kernel = "probe_halves",
+                                   .args = &none,
+                                   .args_bytes = sizeof none,
+                                   .n_binds = 1,
+                                   .binds = {metal_at(out)},
+                                   .groups = {N / 32, 1, 1},
+                                   .threads = {32, 1, 1}};
+    if (metal_dispatch(m, &l) || metal_sync(&m->base, NULL)) {
+        if (e) *e = m->failed;
+        rc = m->failed.code;
+    }
+    const float *got = out->host;
+    for (int i = 0; i < N && !rc; i++)
+        if (got[i] != (float)i || got[N + i] != (float)(i - N / 2))
+            rc =
+                err_set_param(e, ERR_UNSUPPORTED, "backend",
+                              "this GPU has no subnormal halves, backend \"metal\" needs them; use "
+                              "backend = cpu");
+    backend_buf_free(out);
     return rc;
 }
 
@@ -130,6 +175,7 @@ static int check_width(struct metal_backend *m, err *e) {
 int metal_probe(struct metal_backend *m, err *e) {
     backend_buf *bufs[5] = {NULL};
     int rc = check_width(m, e);
+    if (!rc) rc = probe_halves(m, e);
     if (!rc && m->features.simdgroup_matrix) rc = probe_matrices(m, bufs, e);
     for (int i = 0; i < 5; i++)
         backend_buf_free(bufs[i]);

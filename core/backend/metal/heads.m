@@ -54,5 +54,8 @@ int metal_linear_heads(backend *be, const struct op_linear_heads *a) {
                     (tiles ? 1 : n_passes) * n_heads * w->n_out * metal_row_bytes(w),
             .written = pairs * (w->n_out + a->n_tail) * sizeof(float),
             .products = pairs * w->n_out * w->n_in,
+            .cycles = tiles ? 0
+                            : metal_product_cycles(
+                                  w->type, rows, (uint64_t)n_passes * n_heads * w->n_out * w->n_in),
         });
 }

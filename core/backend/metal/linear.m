@@ -73,7 +73,8 @@ static void bind_buffers(struct metal_launch *l, const struct op_linear *a, cons
 /* The vector family reads a weight in each pass. Tiles of the same outputs run side by side and
  * share the first one's reads through the cache. */
 static void count_bytes(struct metal_launch *l, const struct op_linear *a, const struct group *g,
-                        uint32_t n_passes) {
+                        const struct shape *s, bool in_tiles) {
+    const uint32_t n_passes = in_tiles ? 1 : s->n_passes;
     l->read = (uint64_t)a->n_rows * a->w[0]->n_in * sizeof(float);
     for (uint32_t i = 0; i < g->n; i++) {
         const backend_weight *w = a->w[g->at[i]];
@@ -81,6 +82,8 @@ static void count_bytes(struct metal_launch *l, const struct op_linear *a, const
         if (a->bias[g->at[i]]) l->read += w->n_out * sizeof(float);
         if (!is_pair(a) || i == 0) l->written += a->n_rows * w->n_out * sizeof(float);
         l->products += a->n_rows * w->n_out * w->n_in;
+        if (!in_tiles)
+            l->cycles += metal_product_cycles(w->type, s->rows, n_passes * w->n_out * w->n_in);
     }
 }
 
@@ -125,7 +128,7 @@ static int launch_group(struct metal_backend *m, const struct op_linear *a, cons
         .groups = {s.n_passes, n_tiles, 1},
         .threads = {s.threads, 1, 1}};
     bind_buffers(&l, a, g);
-    count_bytes(&l, a, g, in_tiles ? 1 : s.n_passes);
+    count_bytes(&l, a, g, &s, in_tiles);
     return metal_dispatch(m, &l);
 }
 

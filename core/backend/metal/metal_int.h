@@ -24,8 +24,8 @@
 #include "shaders/args_linear.h"
 
 enum {
-    METAL_MAX_CONSTS = 12, /* function constants of one pipeline */
-    METAL_MAX_BINDS = 20,  /* buffers of one dispatch, without the arguments */
+    METAL_MAX_CONSTS = BACKEND_MAX_CONSTS, /* function constants of one pipeline */
+    METAL_MAX_BINDS = 20,                  /* buffers of one dispatch, without the arguments */
     METAL_MAX_PIPELINES = 512,
     METAL_MAX_USED = 64,  /* buffers used since the last barrier */
     METAL_MAX_PARTS = 32, /* command buffers of one step; then the oldest is waited for */
@@ -39,6 +39,11 @@ struct metal_features {
     uint64_t max_buffer_bytes, working_set_bytes;
     enum metal_tiles tiles;
     bool half_matrices; /* a matrix of halves times one of floats is exact */
+    struct metal_probe_result {
+        uint32_t n_values, n_unequal; /* of matrices, and of those that differ from a chain */
+        double most_ulp;              /* the largest difference */
+    } chain_probe, half_probe;
+    double compile_ms; /* of the sources */
 };
 
 struct metal_buf {
@@ -72,13 +77,15 @@ struct metal_pipeline {
     } consts[METAL_MAX_CONSTS];
     uint32_t counter; /* index in backend.kernel_counts */
     uint32_t max_threads, simd_width;
-    uint32_t written; /* bit i: it may write buffer(i) */
+    uint32_t written;  /* bit i: it may write buffer(i) */
+    uint32_t tg_bytes; /* of its own */
+    double compile_ms;
     id<MTLComputePipelineState> state;
 };
 
 /* Dispatches of one kernel in one command buffer; added to the counters when it is committed. */
 struct metal_tally {
-    uint64_t n, read, written;
+    uint64_t n, read, written, hidden, cycles;
 };
 
 /* Memory between the dispatches of an op. */
@@ -123,7 +130,7 @@ struct metal_backend {
     bool in_parts;                 /* what is encoded continues the step that runs */
     id<MTLCommandBuffer> captured; /* the next step, not committed yet; nil: none */
     bool capturing;                /* encoding is the step being captured */
-    bool warming;                  /* dispatches only find their pipelines */
+    enum backend_mode mode;        /* what dispatches do */
     struct metal_tally encoding_tally[BACKEND_MAX_KERNELS];
     struct metal_tally captured_tally[BACKEND_MAX_KERNELS];
     double encoded_s,
@@ -165,6 +172,7 @@ struct metal_launch {
     /* For the estimated time alone. Multiplications of products and attention, at most; bytes that
      * are not in read because only the device knows how many there are, at most. */
     uint64_t products, hidden_read;
+    uint64_t cycles; /* of one lane of an ALU, where cycles.m cannot know them */
 };
 
 /* The first function constants of each kernel over state blocks: enum margs_state_const. */
@@ -184,7 +192,7 @@ void metal_settle(struct metal_backend *m);
 int metal_flush(backend *be, err *e); /* ends the encoder and commits */
 int metal_sync(backend *be, err *e);  /* flushes and waits */
 int metal_recover(backend *be, err *e);
-void metal_set_warming(backend *be, bool on);
+void metal_set_mode(backend *be, enum backend_mode mode);
 int metal_capture_begin(backend *be, uint64_t key, err *e);
 int metal_capture_end(backend *be, err *e);
 int metal_graph_launch(backend *be, err *e);
@@ -230,6 +238,17 @@ struct args_attention metal_attention_args(const struct op_paged_attention *a);
 
 /* op_paged_attention with kv.v_dim. */
 int metal_latent_attention(struct metal_backend *m, const struct op_paged_attention *a);
+
+/* ---- cycles.m: what a dispatch costs on the ALUs, in cycles of one lane; 0: not known ---- */
+uint64_t metal_cycles(const struct metal_launch *l);
+/* Of the vector family: weights of a type that each meet n_rows rows. */
+uint64_t metal_product_cycles(int type, uint32_t n_rows, uint64_t n_weights);
+/* Elements of K and V that each meet n_heads query heads. */
+uint64_t metal_attention_cycles(int type, uint32_t n_heads, uint64_t n_elements);
+
+/* ---- report.m ---- */
+bool metal_fact_get(const backend *be, uint32_t i, struct backend_fact *out);
+bool metal_pipeline_get(const backend *be, uint32_t i, struct backend_pipeline *out);
 
 /* ---- features.m ---- */
 int metal_features_find(struct metal_backend *m, err *e); /* once the device is open */

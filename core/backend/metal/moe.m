@@ -167,6 +167,10 @@ static int moe_multiply(const struct moe_run *r, const struct moe_product *p) {
         .written = (uint64_t)plan->n_pairs * w->n_out * sizeof(float),
         .products = (uint64_t)plan->n_pairs * w->n_out * w->n_in * (p->w[1] ? 2 : 1),
     };
+    /* As if no pairs shared an expert. */
+    for (uint32_t i = 0; i < 2 && p->w[i] && !r->in_tiles; i++)
+        l.cycles +=
+            metal_product_cycles(p->w[i]->type, 1, (uint64_t)plan->n_pairs * w->n_out * w->n_in);
     return metal_dispatch(r->m, &l);
 }
 
