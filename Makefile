@@ -29,8 +29,13 @@ CFLAGS    = -std=c11 $(COMMON) $(WARN) $(SAN_C) $(PKG_CFLAGS)
 SAN_C     = $(SAN)
 CXXFLAGS  = -std=c++17 $(COMMON) -Wall -Wextra $(SAN) $(PKG_CFLAGS)
 LDLIBS    = $(PKG_LIBS) -lstdc++ -lm -pthread
+# macOS: one architecture a build (ARCH=x86_64 for the other one; lipo joins programs), and the oldest system that it
+# runs on, whatever the machine that builds it has. Apple's frameworks: tests/metal/metal.mk.
 ifeq ($(UNAME),Darwin)
-LDLIBS    = $(PKG_LIBS) -lc++ -lm -pthread
+MACOS_MIN ?= 13.0
+MAC_FLAGS := -arch $(ARCH) -mmacosx-version-min=$(MACOS_MIN)
+COMMON    += $(MAC_FLAGS)
+LDLIBS     = $(MAC_FLAGS) $(PKG_LIBS) -lc++ -lm -pthread
 endif
 
 # CROSS is set for another architecture, whose libraries are not here: the rooms that need none.

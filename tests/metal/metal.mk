@@ -22,7 +22,8 @@ endif
 ifeq ($(METAL),native)
 ifndef CROSS
 # CoreGraphics: a command-line program has no default device without it (MTLCreateSystemDefaultDevice).
-LDLIBS += -framework Metal -framework Foundation -framework CoreGraphics
+METAL_FRAMEWORKS := Metal Foundation CoreGraphics
+LDLIBS += $(METAL_FRAMEWORKS:%=-framework %)
 $(BUILD)/%.o: %.m
 	@mkdir -p $(@D)
 	$(OBJC_CC) $(CPPFLAGS) -std=gnu11 $(COMMON) $(OBJC_WARN) $(SAN) -fno-objc-arc -MMD -MP -c -o $@ $<
