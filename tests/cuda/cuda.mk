@@ -41,7 +41,7 @@ $(BUILD)/test_cuda_format: tests/unit/test_cuda_format.c $(SUPPORT_O) $(CUDA_O) 
 	@mkdir -p $(@D)
 	$(CC) -DINFERD_CUDA_INSIDE $(CPPFLAGS) $(CFLAGS) -isystem $(CUDA_HOME)/include -MMD -MP -o $@ $< $(SUPPORT_O) \
 	    $(CUDA_O) $(BUILD)/libinferd.a -L$(CUDA_HOME)/lib64 -lcudart_static $(LDLIBS) -lstdc++ -ldl -lrt
--include $(CUDA_O:.o=.d) $(patsubst %.c,$(BUILD)/pic/%.d,$(wildcard tests/cuda/bench_*.c))
+-include $(CUDA_O:.o=.d) $(patsubst %.c,$(BUILD)/pic/%.d,$(wildcard tests/cuda/bench_*.c)) $(BUILD)/test_cuda_format.d
 endif
 ifeq ($(CUDA),standin)
 include tests/cuda/standin/standin.mk

@@ -22,7 +22,8 @@ endif
 ifeq ($(METAL),native)
 ifndef CROSS
 # CoreGraphics: a command-line program has no default device without it (MTLCreateSystemDefaultDevice).
-LDLIBS += -framework Metal -framework Foundation -framework CoreGraphics
+METAL_FRAMEWORKS := Metal Foundation CoreGraphics
+LDLIBS += $(METAL_FRAMEWORKS:%=-framework %)
 $(BUILD)/%.o: %.m
 	@mkdir -p $(@D)
 	$(OBJC_CC) $(CPPFLAGS) -std=gnu11 $(COMMON) $(OBJC_WARN) $(SAN) -fno-objc-arc -MMD -MP -c -o $@ $<
@@ -85,10 +86,10 @@ endif
 ifeq ($(METAL),standin)
 METAL_TESTS := $(patsubst tests/metal/%.c,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.c)) \
                $(patsubst tests/metal/%.m,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.m))
-$(BUILD)/test_standin_%: tests/metal/test_standin_%.c $(SUPPORT_O) $(METAL_LIB)
-	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -I$(METAL_SIM)/runtime -MMD -MP $(TEST_LD) -o $@ $< $(SUPPORT_O) $(METAL_LIB) $(LDLIBS)
-$(BUILD)/test_standin_%: $(BUILD)/tests/metal/test_standin_%.o $(METAL_LIB)
+$(BUILD)/tests/metal/%.o: CFLAGS += -I$(METAL_SIM)/runtime
+$(BUILD)/test_standin_%: $(BUILD)/tests/metal/test_standin_%.o $(SUPPORT_O) $(METAL_LIB)
 	$(CC) $(SAN) $(TEST_LD) -o $@ $^ $(LDLIBS)
+.PRECIOUS: $(BUILD)/tests/metal/%.o
 endif
--include $(METAL_O:.o=.d) $(SIM_RT:.o=.d) $(METAL_TESTS:=.d)
+-include $(METAL_O:.o=.d) $(SIM_RT:.o=.d) \
+         $(METAL_TESTS:$(BUILD)/%=$(BUILD)/tests/metal/%.d)

@@ -317,8 +317,12 @@ static void uploads_wait(void) {
     CHECK(embed(&s) == 0);
     CHECK(backend_download(be, s.out, 0, out, sizeof out, &e) == 0);
     CHECK(memcmp(out, table + 7 * N_COLS, sizeof out) == 0);
-    CHECK(embed(&s) == 0 && backend_upload(be, s.ids, 4, other, 4, &e) == 0);
-    CHECK(first_row(&s) == 7);
+    const int32_t five = 5; /* part of a buffer */
+    CHECK(embed(&s) == 0 &&
+          backend_upload(be, s.ids, 2 * sizeof five, &five, sizeof five, &e) == 0);
+    CHECK(first_row(&s) == 7 && embed(&s) == 0);
+    CHECK(backend_download(be, s.out, 2 * sizeof out, out, sizeof out, &e) == 0);
+    CHECK(memcmp(out, table + 5 * N_COLS, sizeof out) == 0 && first_row(&s) == 7);
     metalsim_set_delay_ms(0);
     fixture_fini(&s);
     backend_close(be);

@@ -250,7 +250,8 @@ static void test_dispatches(void) {
 }
 
 /* The estimated time grows with K and V, which only the device can count: nearly eight times for a
- * context eight times as long. */
+ * context eight times as long, at half of an M1's 68 GB/s. What exceeds the configured time is
+ * committed. */
 static void test_estimate(void) {
     static const uint32_t rows[][2] = {{3, 1}, {1, 9}, {2, 3}};
     float *got = be_new(9 * 128, 4);
@@ -262,8 +263,18 @@ static void test_estimate(void) {
         run_step(be, &(struct step){rows[i][0], rows[i][1], 64, 1024}, got);
         CHECK_MSG(near_s > 0 && estimated_s > 6 * near_s && estimated_s < 10 * near_s,
                   "case %zu: %g s, %g s", i, near_s, estimated_s);
+        double kv_bytes = 2.0 * rows[i][0] * 2 * 1024 * 64 * sizeof(float);
+        CHECK_MSG(estimated_s > kv_bytes / 34e9 && estimated_s < 4 * kv_bytes / 34e9,
+                  "case %zu: %g s for %g bytes", i, estimated_s, kv_bytes);
         backend_close(be);
     }
+    backend *be = be_open_metal((struct backend_config){
+        .n_threads = 1, .max_rows = 9, .max_cols = 128, .command_buffer_ms = 1});
+    run_step(be, &(struct step){1, 9, 64, 128}, got);
+    CHECK(estimated_s > 0);
+    run_step(be, &(struct step){1, 9, 8192, 0}, got);
+    CHECK_MSG(estimated_s == 0, "%g s are not committed", estimated_s);
+    backend_close(be);
     free(got);
 }
 
