@@ -421,7 +421,7 @@ static int watch_weight(const struct loader *l, const struct planned_weight *pla
     char name[WEIGHT_NAME_BYTES];
     struct imatrix_entry *entry;
     if (role_is_vector(role) || role->embed || role->turned || planned->layer == WEIGHT_NO_LAYER ||
-        l->plan->dims[role->n_in] != t->dims[0])
+        weight_plan_dim(l->plan, planned->layer, role->n_in) != t->dims[0])
         return 0;
     planned_weight_name(planned, name);
     int rc = imatrix_add(l->limits->importance, name, t->dims[0], t->dims[2], &entry, e);
