@@ -36,6 +36,7 @@ enum qtype {
     QTYPE_TQ1_0 = 34,
     QTYPE_TQ2_0 = 35,
     QTYPE_MXFP4 = 39,
+    QTYPE_NVFP4 = 40,
     /* In memory only, see qtype_widen. */
     QTYPE_IQ1_W = 60,
     QTYPE_IQ2_W = 61,
@@ -94,6 +95,17 @@ struct iq4_nl_block {
 struct mxfp4_block {
     uint8_t e;
     uint8_t q[Q_ELEMS / 2];
+};
+
+/* NVFP4: four sub-blocks of 16. value i of sub-block s = scale(e[s]) / 2 * mxfp4_levels[nibble],
+ * the nibble is the low one of q[8 s + i] for i < 8, else the high one of q[8 s + i - 8]. scale:
+ * E4M3 without its sign, 0x7f is 0, as in ggml. A model multiplies a tensor by one more scale,
+ * which GGUF files have as a tensor of its own (NAME.scale for NAME.weight; for experts one each).
+ */
+enum { QNV_ELEMS = 64 };
+struct nvfp4_block {
+    uint8_t e[QNV_ELEMS / 16];
+    uint8_t q[QNV_ELEMS / 2];
 };
 
 /* ---- super-blocks of 256 values ---- */
@@ -176,6 +188,7 @@ _Static_assert(sizeof(struct q5_0_block) == 22, "Q5_0 block is 22 bytes");
 _Static_assert(sizeof(struct q5_1_block) == 24, "Q5_1 block is 24 bytes");
 _Static_assert(sizeof(struct iq4_nl_block) == 18, "IQ4_NL block is 18 bytes");
 _Static_assert(sizeof(struct mxfp4_block) == 17, "MXFP4 block is 17 bytes");
+_Static_assert(sizeof(struct nvfp4_block) == 36, "NVFP4 block is 36 bytes");
 _Static_assert(sizeof(struct q2_k_block) == 84, "Q2_K block is 84 bytes");
 _Static_assert(sizeof(struct q3_k_block) == 110, "Q3_K block is 110 bytes");
 _Static_assert(sizeof(struct q4_k_block) == 144, "Q4_K block is 144 bytes");
@@ -204,8 +217,9 @@ bool qtype_bytes(int type, uint64_t n_rows, uint64_t n_cols, uint64_t *bytes);
  * dst (n) f32. */
 void qtype_decode(int type, const void *src, float *dst, uint64_t n);
 
-/* The type as which kernels know the weights of a file's type: the same one, or for the IQ1, IQ2,
- * IQ3 and TQ types the one that qtype_widen converts to. Blocks have the same 256 values. */
+/* The type as which kernels know the weights of a file's type: the same one, or for NVFP4 and the
+ * IQ1, IQ2, IQ3 and TQ types the one that qtype_widen converts to. Its blocks have at most as many
+ * values. */
 int qtype_wide(int type);
 /* n values (a multiple of the block) from src (type) to dst (qtype_wide(type), not the same). The
  * values are the same bit for bit, except that a TQ block of infinite scale becomes NaN. */
@@ -215,7 +229,8 @@ void qtype_widen(int type, const void *src, void *dst, uint64_t n);
  * The others search scales (and minima) for a small squared error; the same input gives the same
  * bytes on every machine. They read NaN as 0 and clamp values, infinities included, to the type's
  * range (types with a minimum: the minimum's range); a block whose values are all too small for a
- * half scale becomes 0. The wide types have no encoder: nothing is written. */
+ * half scale becomes 0. NVFP4 and the wide types have no encoder: nothing is
+ * written. */
 void qtype_encode(int type, const float *src, void *dst, uint64_t n);
 /* The same for a small sum of weights[i] * error[i]^2: of a value's importance, (n) finite numbers
  * of at least 0. Only their ratios within a block matter; all 0 is as if they were equal. */

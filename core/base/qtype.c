@@ -160,6 +160,23 @@ static void decode_mxfp4(const void *src, float *dst, uint64_t n) {
         decode_levels(b->q, mxfp4_levels, mxfp4_scale(b->e), dst);
 }
 
+/* ggml's: E4M3 without its sign. */
+static float nvfp4_scale(uint8_t e) {
+    const uint32_t exponent = e >> 3 & 15, mantissa = e & 7;
+    if (e == 0x7f) return 0;
+    return exponent ? bits_f32((exponent + 120) << 23 | mantissa << 20) : (float)mantissa * 0x1p-9f;
+}
+
+static void decode_nvfp4(const void *src, float *dst, uint64_t n) {
+    const struct nvfp4_block *b = src;
+    for (; n; n -= QNV_ELEMS, b++, dst += QNV_ELEMS) {
+        for (int i = 0; i < QNV_ELEMS; i++) {
+            const int s = i / 16, nibble = b->q[8 * s + i % 8] >> (i % 16 / 8 * 4) & 15;
+            dst[i] = nvfp4_scale(b->e[s]) * 0.5f * (float)mxfp4_levels[nibble];
+        }
+    }
+}
+
 static void decode_q2_k(const void *src, float *dst, uint64_t n) {
     const struct q2_k_block *b = src;
     for (; n; n -= QK_ELEMS, b++, dst += QK_ELEMS) {
@@ -320,6 +337,9 @@ static const struct row {
     ROW(IQ4_NL, iq4_nl, Q_ELEMS, sizeof(struct iq4_nl_block)),
     ROW(IQ4_XS, iq4_xs, QK_ELEMS, sizeof(struct iq4_xs_block)),
     ROW(MXFP4, mxfp4, Q_ELEMS, sizeof(struct mxfp4_block)),
+    [QTYPE_NVFP4] = {{QTYPE_NVFP4, "NVFP4", QNV_ELEMS, sizeof(struct nvfp4_block)},
+                     decode_nvfp4,
+                     NULL},
     ROW(IQ2_XXS, iq2_xxs, QK_ELEMS, 66),
     ROW(IQ2_XS, iq2_xs, QK_ELEMS, 74),
     ROW(IQ2_S, iq2_s, QK_ELEMS, 82),

@@ -244,13 +244,24 @@ static const struct widening *find_widening(int type) {
 
 int qtype_wide(int type) {
     const struct widening *w = find_widening(type);
-    return w ? w->wide : type;
+    return w ? w->wide : type == QTYPE_NVFP4 ? QTYPE_BF16 : type;
+}
+
+/* A value has five digits: those of a level of one or two and of a scale of four. */
+static void widen_nvfp4(const struct nvfp4_block *from, uint16_t *to, uint64_t n) {
+    float values[QNV_ELEMS];
+    for (; n; n -= QNV_ELEMS, from++) {
+        qtype_decode(QTYPE_NVFP4, from, values, QNV_ELEMS);
+        for (int i = 0; i < QNV_ELEMS; i++)
+            *to++ = f32_to_bf16(values[i]);
+    }
 }
 
 void qtype_widen(int type, const void *src, void *dst, uint64_t n) {
     const struct widening *w = find_widening(type);
     const uint8_t *from = src;
     uint8_t *to = dst;
+    if (type == QTYPE_NVFP4) widen_nvfp4(src, dst, n);
     if (!w) return;
     for (; n; n -= QK_ELEMS, from += w->bytes, to += w->wide_bytes) {
         memset(to, 0, w->wide_bytes);

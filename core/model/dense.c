@@ -29,7 +29,7 @@ static int read_layer(const gguf *g, const gguf_tensor *t, struct model_dense *o
     const uint64_t n_in = t->dims[0], n_out = t->dims[1];
     uint64_t row_bytes, bytes, n;
     const uint32_t wanted = out->n ? out->layers[out->n - 1].n_out : out->n_embd;
-    if (t->n_dims != 2 || n_in != wanted || n_out > MAX_WIDTH ||
+    if (t->n_dims != 2 || n_in != wanted || n_out > MAX_WIDTH || t->type == QTYPE_NVFP4 ||
         !qtype_bytes(t->type, 1, n_in, &row_bytes) || !mem_mul(row_bytes, n_out, &bytes) ||
         !mem_mul(n_in, n_out, &n))
         return err_set_param(e, ERR_FORMAT, "dense_2.weight",

@@ -327,6 +327,9 @@ int model_weights_load(const gguf *g, const struct model_load *load, struct mode
 /* Bytes of device memory that model_weights_load would take (backend_weight_size). */
 int model_weights_measure(const gguf *g, const struct model_load *load, uint64_t *bytes, err *e);
 void model_weights_free(struct model_weights *w);
+/* The scales that an NVFP4 tensor's values are to be multiplied by, NAME.scale of NAME.weight: one,
+ * or one for each expert, F32. NULL: none. */
+const gguf_tensor *model_nvfp4_scales(const gguf *g, const gguf_tensor *t);
 
 /* ---- score.c ---- */
 

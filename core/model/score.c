@@ -32,7 +32,8 @@ bool model_is_score_tensor(gguf_str name) {
 static int add_row(const gguf *g, const gguf_tensor *t, uint64_t row, double sign, double *to,
                    uint64_t n, err *e) {
     uint64_t bytes;
-    if (t->dims[0] != n || row >= t->n_elems / n || !qtype_bytes(t->type, 1, n, &bytes))
+    if (t->dims[0] != n || row >= t->n_elems / n || t->type == QTYPE_NVFP4 ||
+        !qtype_bytes(t->type, 1, n, &bytes))
         return err_set(e, ERR_FORMAT, "%s: tensor %.*s has no row %llu of %llu values",
                        gguf_path(g), (int)t->name.len, t->name.data, (unsigned long long)row,
                        (unsigned long long)n);

@@ -128,6 +128,22 @@ static int pad_heads(const struct model_hparams *hp, int type, struct backend_we
     return wide ? 0 : err_no_memory(e);
 }
 
+/* Multiplies each of n_parts equal parts of n widened NVFP4 values (exact in BF16) by its scale. */
+static int scale_parts(const struct loader *l, const gguf_tensor *scales, uint16_t *values,
+                       uint64_t n, err *e) {
+    const uint64_t n_parts = scales->n_elems;
+    int rc = 0;
+    for (uint64_t part = 0; part < n_parts && !rc; part++) {
+        float by;
+        rc = gguf_tensor_read(l->plan->g, scales, part * sizeof by, sizeof by, &by, e);
+        if (rc || by == 1) continue;
+        uint16_t *at = values + part * (n / n_parts);
+        for (uint64_t i = 0; i < n / n_parts; i++)
+            at[i] = f32_to_bf16(bf16_to_f32(at[i]) * by);
+    }
+    return rc;
+}
+
 static int keep_copy(struct model_weights *w, void *copy, err *e) {
     struct model_copy *c = mem_new(1, sizeof *c);
     if (!c) {
@@ -384,6 +400,12 @@ static int load_weight(const struct loader *l, const struct planned_weight *w, c
     int rc = read_pieces(l, t, &pieces, &desc.data, &copy, e);
     if (!rc && pads) rc = pad_heads(hp, t->type, &desc, &copy, e);
     if (!rc && desc.type != t->type) rc = widen_copy(t->type, &desc, &copy, e);
+    const gguf_tensor *scales = t->type == QTYPE_NVFP4 ? model_nvfp4_scales(l->plan->g, t) : NULL;
+    if (!rc && scales) {
+        rc = scale_parts(l, scales, copy,
+                         desc.n_out * desc.n_in * (desc.n_experts ? desc.n_experts : 1), e);
+        if (rc) free(copy);
+    }
     if (rc) {
         err_prefix(e, "%s: ", gguf_path(l->plan->g));
         return rc;
@@ -399,7 +421,7 @@ static int watch_weight(const struct loader *l, const struct planned_weight *pla
     char name[WEIGHT_NAME_BYTES];
     struct imatrix_entry *entry;
     if (role_is_vector(role) || role->embed || role->turned || planned->layer == WEIGHT_NO_LAYER ||
-        l->plan->dims[role->n_in] != t->dims[0])
+        weight_plan_dim(l->plan, planned->layer, role->n_in) != t->dims[0])
         return 0;
     planned_weight_name(planned, name);
     int rc = imatrix_add(l->limits->importance, name, t->dims[0], t->dims[2], &entry, e);

@@ -531,6 +531,30 @@ bool weight_plan_skips(const struct weight_plan *p, const gguf_tensor *t) {
     return layer >= p->n_layers && layer < p->n_blocks;
 }
 
+/* Replaces the end of a tensor's name; NULL: it has another end, or there is no such tensor. */
+static const gguf_tensor *find_beside(const gguf *g, gguf_str name, const char *end,
+                                      const char *by) {
+    const size_t n = strlen(end);
+    char other[WEIGHT_NAME_BYTES];
+    if (name.len < n || name.len - n + strlen(by) >= sizeof other ||
+        memcmp(name.data + name.len - n, end, n) != 0)
+        return NULL;
+    memcpy(other, name.data, name.len - n);
+    strcpy(other + name.len - n, by);
+    return gguf_tensor_find(g, other);
+}
+
+const gguf_tensor *model_nvfp4_scales(const gguf *g, const gguf_tensor *t) {
+    return find_beside(g, t->name, ".weight", ".scale");
+}
+
+/* A scale of NVFP4 values, or of what is multiplied with them: inputs are rounded as ours are. */
+static bool is_nvfp4_scale(const struct weight_plan *p, gguf_str name) {
+    const gguf_tensor *of = find_beside(p->g, name, ".scale", ".weight");
+    if (!of) of = find_beside(p->g, name, ".input_scale", ".weight");
+    return of && of->type == QTYPE_NVFP4;
+}
+
 static int refuse_unexpected(const struct weight_plan *p, err *e) {
     const gguf_tensor **planned = mem_new(p->n, sizeof *planned);
     int rc = 0;
@@ -542,7 +566,7 @@ static int refuse_unexpected(const struct weight_plan *p, err *e) {
         const gguf_tensor *t = gguf_tensor_at(p->g, i);
         if (is_rope_tensor(t->name) || model_gemma4_skips(p->hp, t->name) ||
             weight_plan_skips(p, t) || (p->scores && model_is_score_tensor(t->name)) ||
-            (p->dense && model_is_dense_tensor(t->name)) ||
+            (p->dense && model_is_dense_tensor(t->name)) || is_nvfp4_scale(p, t->name) ||
             bsearch(&t, planned, p->n, sizeof *planned, compare_tensors))
             continue;
         rc = err_set(e, ERR_UNSUPPORTED, "%s: unexpected tensor %.*s for this architecture",
@@ -582,6 +606,25 @@ static bool is_shape_of(const gguf_tensor *t, const uint64_t dims[3]) {
     return memcmp(left[0], left[1], sizeof left[0]) == 0;
 }
 
+/* Scales of an NVFP4 tensor: F32, one or one for each expert. */
+static int check_scales(const struct weight_plan *p, const struct planned_weight *w,
+                        const char *name, err *e) {
+    const gguf_tensor *t = w->tensor, *scales = model_nvfp4_scales(p->g, t);
+    if (w->role->turned)
+        return err_set_param(e, ERR_UNSUPPORTED, name,
+                             "%s: tensor %s is NVFP4, which its split "
+                             "into K and V does not take",
+                             gguf_path(p->g), name);
+    if (!scales ||
+        (scales->type == QTYPE_F32 && (scales->n_elems == 1 || scales->n_elems == t->dims[2])))
+        return 0;
+    return err_set_param(e, ERR_FORMAT, name,
+                         "%s: the scales of NVFP4 tensor %s are %llu of %s, expected 1 or %llu of "
+                         "F32",
+                         gguf_path(p->g), name, (unsigned long long)scales->n_elems,
+                         qtype_name(scales->type), (unsigned long long)t->dims[2]);
+}
+
 static int check_weight(const struct weight_plan *p, const struct planned_weight *w, err *e) {
     const gguf_tensor *t = w->tensor;
     char name[WEIGHT_NAME_BYTES];
@@ -603,7 +646,7 @@ static int check_weight(const struct weight_plan *p, const struct planned_weight
     if (role_is_vector(w->role) && t->type != QTYPE_F32)
         return err_set_param(e, ERR_UNSUPPORTED, name, "%s: tensor %s is %s, expected F32",
                              gguf_path(p->g), name, qtype_name(t->type));
-    return 0;
+    return t->type == QTYPE_NVFP4 ? check_scales(p, w, name, e) : 0;
 }
 
 int model_weights_check(const gguf *g, const struct model_hparams *hp,

@@ -152,7 +152,7 @@ static void collected_sums_agree(void) {
             CHECK(!memcmp(x->counts, y->counts, x->n_mats * sizeof *x->counts));
         }
         double off = difference(want, a);
-CHECK_MSG(off < models[i].tolerance, "%s: %g", models[i].model, off);
+        CHECK_MSG(off < models[i].tolerance, "%s: %g", models[i].model, off);
         imatrix_free(want);
         imatrix_free(one);
         imatrix_free(two);

@@ -128,6 +128,7 @@ static void golden(const struct qtype_info *info) {
 static void test_golden_blocks(void) {
     for (int t = 0; t < N_TYPES; t++)
         if (cases[t].type != QTYPE_F32) golden(qtype_find(cases[t].type));
+    golden(qtype_find(QTYPE_NVFP4));
 }
 
 /* Widened blocks hold the same values. Blocks of any bits: every index and every scale occurs. */
@@ -157,6 +158,23 @@ static void test_widening(void) {
     }
 }
 
+/* Every scale and level, in BF16 without a rounding. */
+static void test_widening_nvfp4(void) {
+    enum { N = 256 * QNV_ELEMS };
+    static uint8_t blocks[256 * sizeof(struct nvfp4_block)];
+    static float want[N], got[N];
+    static uint16_t wide[N];
+    random_state = 31;
+    for (size_t i = 0; i < sizeof blocks; i++)
+        blocks[i] = (uint8_t)(i % sizeof(struct nvfp4_block) < 4 ? i / sizeof(struct nvfp4_block)
+                                                                 : next_random() >> 11);
+    CHECK(qtype_wide(QTYPE_NVFP4) == QTYPE_BF16 && !qtype_has_encoder(QTYPE_NVFP4));
+    qtype_decode(QTYPE_NVFP4, blocks, want, N);
+    qtype_widen(QTYPE_NVFP4, blocks, wide, N);
+    qtype_decode(QTYPE_BF16, wide, got, N);
+    CHECK(memcmp(got, want, sizeof got) == 0);
+}
+
 static void test_table(void) {
     for (int t = 0; t < N_TYPES; t++) {
         const struct qtype_info *info = qtype_find(cases[t].type);
@@ -172,7 +190,7 @@ static void test_table(void) {
               !qtype_bytes(info->type, 2, UINT64_MAX / elems * elems, &bytes));
         CHECK(bytes == 7);
     }
-    const int others[] = {-1, 4, 5, 9, 15, 24, 31, 36, 38, 40, 999, INT32_MIN, INT32_MAX};
+    const int others[] = {-1, 4, 5, 9, 15, 24, 31, 36, 38, 41, 999, INT32_MIN, INT32_MAX};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         CHECK_MSG(!qtype_find(others[i]), "%d", others[i]);
     CHECK_STR(qtype_name(15), "type 15");
@@ -518,6 +536,7 @@ int main(int argc, char **argv) {
     RUN(test_table);
     RUN(test_golden_blocks);
     RUN(test_widening);
+    RUN(test_widening_nvfp4);
     RUN(test_gaussian_error);
     RUN(test_block_counts);
     RUN(test_flat_blocks);

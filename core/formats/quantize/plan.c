@@ -500,6 +500,11 @@ static int set_type(struct quantize_tensor *t, const struct quantize_options *o,
         return err_set(e, ERR_UNSUPPORTED,
                        "tensor %s would become %s, which this build cannot write",
                        shown_name(src->name, name), qtype_name(t->type));
+    if (src->type == QTYPE_NVFP4 && t->type != src->type)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tensor %s is NVFP4, whose scale is another tensor: convert the model that "
+                       "it was made of",
+                       shown_name(src->name, name));
     if (t->type == src->type || is_exact(src->type) || o->allow_requantize) return 0;
     return err_set(e, ERR_INVALID,
                    "tensor %s is already quantized (%s): start from an F32, F16 or BF16 model "

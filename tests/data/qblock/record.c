@@ -27,6 +27,7 @@ static const struct {
     {GGML_TYPE_IQ3_S, "IQ3_S", 0, -1},   {GGML_TYPE_IQ3_XXS, "IQ3_XXS", 0, -1},
     {GGML_TYPE_IQ1_S, "IQ1_S", 0, -1},   {GGML_TYPE_IQ1_M, "IQ1_M", -1, -1},
     {GGML_TYPE_TQ1_0, "TQ1_0", 52, -1},  {GGML_TYPE_TQ2_0, "TQ2_0", 64, -1},
+    {GGML_TYPE_NVFP4, "NVFP4", -1, -1},
 };
 
 /* Scale and minimum: ordinary, negative, zero, subnormal, largest, smallest, infinite, NaN. */
