@@ -100,6 +100,14 @@ struct planned {
     uint64_t a, b;
 };
 
+/* Of K, in the layers that have most. */
+static uint64_t kv_cols(const struct model_hparams *hp) {
+    const uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim,
+                   window_kv = (uint64_t)model_n_kv_heads(hp, MODEL_LAYER_WINDOWED) *
+                               model_head_dim(hp, MODEL_LAYER_WINDOWED);
+    return kv > window_kv ? kv : window_kv;
+}
+
 /* b: m's buffers, or a dummy when only the sizes matter. */
 static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[MODEL_N_BUFS]) {
     const struct model_hparams *hp = &m->hp;
@@ -126,10 +134,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t ff = experts->n_experts && !experts->n_dense && !g4->on ? 0 : hp->n_ff;
     if (ff < g4->n_ff_shared_kv) ff = g4->n_ff_shared_kv;
     if (ff < experts->n_ff_shared) ff = experts->n_ff_shared;
-    uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
-    const uint64_t window_kv = (uint64_t)model_n_kv_heads(hp, MODEL_LAYER_WINDOWED) *
-                               model_head_dim(hp, MODEL_LAYER_WINDOWED);
-    if (kv < window_kv) kv = window_kv;
+    const uint64_t kv = kv_cols(hp);
     const uint64_t all_layers = (uint64_t)hp->n_layers * g4->n_per_layer;
     const bool both = g4->on && experts->n_experts;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;

@@ -1,5 +1,6 @@
 /* pretok_rules.c - the names of tokenizer.ggml.pre in GGUF files: for each, the split patterns of
  * that model's tokenizer.json. Names as published files use them. Constant. */
+#include "core/formats/hf/tokenizer.h"
 #include "core/text/utf8.h"
 #include "core/tokenizer/pretok.h"
 #include "core/tokenizer/scan.h"
@@ -33,12 +34,6 @@
 #define SLASHED     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" LINES
 #define TEKKEN      CASED("") "|\\p{N}" SLASHED
 #define GPT4O       CASED(FOLDED "?") "|\\p{N}{1,3}" SLASHED
-#define NO_HAN      "&&[^\\p{Han}]]"
-#define KIMI_UPPER  "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}" NO_HAN
-#define KIMI_LOWER  "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}" NO_HAN
-#define KIMI                                                                                       \
-    "[\\p{Han}]+|" LEAD KIMI_UPPER "*" KIMI_LOWER "+" FOLDED "?|" LEAD KIMI_UPPER "+" KIMI_LOWER   \
-    "*" FOLDED "?|\\p{N}{1,3}" OTHERS LINES
 #define YOUTU_SCRIPTS                                                                              \
     "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+"                                                    \
     "|[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}"          \
@@ -199,7 +194,7 @@ static const struct pretok_rule rules[] = {
     {"granite-embed-multi-97m", true, false, false, {GPT4O}},
     {"tiny_aya", false, false, false, {"\\d{1,3}(?=(?:\\d{3})*\\b)", GPT4O}},
     {"cohere2moe", false, false, false, {"\\d{1,3}(?=(?:\\d{3})*\\b)", GPT4O}},
-    PLAIN("kimi-k2", KIMI),
+    PLAIN("kimi-k2", HF_KIMI_WORDS),
     {"superbpe", false, false, false, {"\\p{N}+", "(?=(\\d{3})+(?!\\d))"}},
 #define BAILING                                                                                    \
     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}"                                  \

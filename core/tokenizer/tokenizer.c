@@ -412,6 +412,8 @@ static int find_kind(const char *path, enum file_kind *kind, char *inside, err *
         int n = snprintf(inside, PATH_MAX_BYTES, "%s/tokenizer.json", path);
         *kind = FILE_JSON;
         if (n < PATH_MAX_BYTES && access(inside, F_OK) == 0) return 0;
+        n = snprintf(inside, PATH_MAX_BYTES, "%s/tiktoken.model", path); /* read as the former */
+        if (n < PATH_MAX_BYTES && access(inside, F_OK) == 0) return 0;
         n = snprintf(inside, PATH_MAX_BYTES, "%s/tokenizer.model", path);
         *kind = FILE_SPM;
         if (n < PATH_MAX_BYTES && access(inside, F_OK) == 0) return 0;

@@ -240,7 +240,7 @@ static void check_layers(const struct model_hparams *hp) {
         const uint32_t from = model_kv_layer(hp, i), n_kv = model_n_kv_heads(hp, flags);
         need(from <= i && !(hp->layers[from] & MODEL_LAYER_SHARED_KV));
         need(!((hp->layers[from] ^ flags) & MODEL_LAYER_WINDOWED));
-        need(model_head_dim(hp, flags) && n_kv && hp->n_heads % n_kv == 0);
+        need(model_head_dim(hp, flags) && n_kv && model_n_heads(hp, i) % n_kv == 0);
         n_attention += model_layer_stores_kv(flags);
         n_recurrent += (hp->layers[i] & MODEL_LAYER_RECURRENT) != 0;
         need(!(hp->layers[i] & MODEL_LAYER_NO_MIXER && hp->layers[i] & MODEL_LAYER_RECURRENT));
@@ -258,7 +258,8 @@ static void check_hparams(const struct model_hparams *hp) {
     struct backend_config config = {0};
     err e = {0};
     need(hp->n_layers && hp->n_layers <= MODEL_MAX_LAYERS && hp->n_embd && hp->head_dim);
-    need(hp->n_heads && hp->n_kv_heads && hp->n_heads % hp->n_kv_heads == 0);
+    need(hp->n_heads && hp->n_kv_heads);
+    need(hp->heads_differ || hp->n_heads % hp->n_kv_heads == 0);
     need(!hp->experts.n_experts ||
          (hp->experts.n_used && hp->experts.n_ff && hp->experts.n_used <= hp->experts.n_experts));
     check_layers(hp);

@@ -1,6 +1,6 @@
-/* fuzz_tokenizer.c - any bytes as a tokenizer.json, NUL, a text: the file is refused, or it is
- * turned into keys of a GGUF file or not, and the text is encoded into ids of the vocabulary and
- * these are decoded. */
+/* fuzz_tokenizer.c - any bytes as a tokenizer.json, or as a tiktoken.model unless they begin as
+ * JSON does, NUL, a text: the file is refused, or it is turned into keys of a GGUF file or not, and
+ * the text is encoded into ids of the vocabulary and these are decoded. */
 #include "core/formats/hf/tokenizer.h"
 #include "tests/fuzz/vocab_kit.h"
 
@@ -18,7 +18,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     tokenizer *t = NULL;
     err e = {0};
     if (n_json > MAX_JSON_BYTES || n_text > MAX_TEXT_BYTES) return 0;
-    if (hf_tokenizer_open_memory((const char *)bytes, n_json, &h, &e)) {
+    const bool ranks = n_json && !strchr(" \t\r\n{[", bytes[0]);
+    if ((ranks ? hf_tokenizer_open_ranks : hf_tokenizer_open_memory)((const char *)bytes, n_json,
+                                                                     &h, &e)) {
         check_refusal(&e);
         if (h) abort();
         return 0;

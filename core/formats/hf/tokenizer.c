@@ -1,5 +1,6 @@
-/* hf/tokenizer.c - reads tokenizer.json and the files beside it. Texts are borrowed from the parsed
- * documents, which live as long as the tokenizer. Immutable once open; any thread. */
+/* hf/tokenizer.c - reads tokenizer.json or tiktoken.model, and the files beside it. Texts are
+ * borrowed from the parsed documents, which live as long as the tokenizer. Immutable once open; any
+ * thread. */
 #include "core/formats/hf/tokenizer_int.h"
 
 #include "core/base/mem.h"
@@ -411,16 +412,37 @@ static int read_beside(const char *folder, struct hf_tokenizer *t, err *e) {
     return rc ? rc : read_decoder(decoder, t, e);
 }
 
+static const char ranks_name[] = "tiktoken.model";
+
 /* A folder without tokenizer.json. */
-static int refuse_folder(const char *path, err *e) {
-    char file[HF_PATH_MAX_BYTES];
-    int rc = join_path(path, "tiktoken.model", file, e);
-    if (rc) return rc;
-    if (access(file, F_OK)) return err_set(e, ERR_NOT_FOUND, "%s contains no tokenizer.json", path);
-    return err_set(e, ERR_NOT_FOUND,
-                   "%s contains no tokenizer.json, and this build does not read its "
-                   "tiktoken.model: use a GGUF file of the model",
-                   path);
+static int find_ranks(const char *path, char *file, err *e) {
+    int rc = join_path(path, ranks_name, file, e);
+    if (!rc && access(file, F_OK))
+        rc = err_set(e, ERR_NOT_FOUND, "%s contains no tokenizer.json", path);
+    return rc;
+}
+
+static bool has_ranks(const char *file) {
+    const size_t n = strlen(file), n_name = sizeof ranks_name - 1;
+    return n >= n_name && strcmp(file + n - n_name, ranks_name) == 0 &&
+           (n == n_name || file[n - n_name - 1] == '/');
+}
+
+/* The special tokens of a folder with tiktoken.model. The file does not say how text is split into
+ * words: only Kimi's way is known. */
+static int finish_ranks(struct hf_tokenizer *t, err *e) {
+    const cJSON *config = t->documents[DOC_CONFIG], *map = hf_member(config, "auto_map"),
+                *code = hf_member(map, "AutoTokenizer");
+    if (cJSON_IsArray(code)) code = code->child;
+    const cJSON *list = hf_member(config, "added_tokens_decoder");
+    const int n = cJSON_IsObject(list) ? cJSON_GetArraySize(list) : 0;
+    if (!cJSON_IsString(code) || !strstr(code->valuestring, "tokenization_kimi"))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tokenizer_config.json: a tiktoken.model is supported of Kimi only "
+                       "(AutoTokenizer in 'auto_map' names no tokenization_kimi)");
+    int rc = new_added(t, n > HF_MAX_ID ? n : n + 256, e);
+    if (!rc && n) rc = read_decoder(list, t, e);
+    return rc ? rc : hf_tiktoken_reserve(t, e);
 }
 
 /* Splits path into the file and its folder. */
@@ -430,7 +452,7 @@ static int find_files(const char *path, char *folder, char *file, err *e) {
     if (S_ISDIR(st.st_mode)) {
         int rc = join_path(path, "tokenizer.json", file, e);
         if (!rc) rc = join_path("", path, folder, e);
-        return rc || !access(file, F_OK) ? rc : refuse_folder(path, e);
+        return rc || !access(file, F_OK) ? rc : find_ranks(path, file, e);
     }
     const char *slash = strrchr(path, '/');
     int rc = join_path("", path, file, e);
@@ -461,6 +483,18 @@ int hf_tokenizer_open_memory(const char *json, size_t n, struct hf_tokenizer **o
     return rc;
 }
 
+int hf_tokenizer_open_ranks(const char *text, size_t n, struct hf_tokenizer **out, err *e) {
+    struct hf_tokenizer *t = new_tokenizer();
+    *out = NULL;
+    if (!t) return err_no_memory(e);
+    int rc = hf_tiktoken_read(text, n, t, e);
+    if (rc)
+        hf_tokenizer_close(t);
+    else
+        *out = t;
+    return rc;
+}
+
 int hf_tokenizer_open(const char *path, struct hf_tokenizer **out, err *e) {
     char folder[HF_PATH_MAX_BYTES], file[HF_PATH_MAX_BYTES], *text = NULL;
     size_t n;
@@ -468,10 +502,13 @@ int hf_tokenizer_open(const char *path, struct hf_tokenizer **out, err *e) {
     int rc = find_files(path, folder, file, e);
     if (!rc) rc = hf_file_read(file, TOKENIZER_MAX_BYTES, false, &text, &n, e);
     if (rc) return rc;
-    rc = hf_tokenizer_open_memory(text, n, out, e);
+    const bool ranks = has_ranks(file);
+    rc = ranks ? hf_tokenizer_open_ranks(text, n, out, e)
+               : hf_tokenizer_open_memory(text, n, out, e);
     free(text);
     if (rc) return err_prefix(e, "%s: ", file);
     rc = read_folder(folder, *out, e);
+    if (!rc && ranks) rc = finish_ranks(*out, e);
     if (rc) {
         hf_tokenizer_close(*out);
         *out = NULL;
@@ -498,6 +535,7 @@ void hf_tokenizer_close(struct hf_tokenizer *t) {
     if (!t) return;
     for (size_t i = 0; i < sizeof t->documents / sizeof t->documents[0]; i++)
         cJSON_Delete(t->documents[i]);
+    arena_free(t->memory);
     free(t->template_file);
     free(t->tokens);
     free(t->merges);

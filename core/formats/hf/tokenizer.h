@@ -1,6 +1,6 @@
-/* hf/tokenizer.h - reads a Hugging Face tokenizer.json and, if they exist beside it,
- * tokenizer_config.json, special_tokens_map.json, generation_config.json, config.json and
- * chat_template.jinja or chat_template.json.
+/* hf/tokenizer.h - reads a Hugging Face tokenizer.json, or in Kimi's folders a tiktoken.model, and,
+ * if they exist beside it, tokenizer_config.json, special_tokens_map.json, generation_config.json,
+ * config.json and chat_template.jinja or chat_template.json.
  *
  * Sources: the serialization of the tokenizers library (models, normalizers, pre_tokenizers,
  * decoders, processors) and transformers' loading of the files around it. Nothing is trusted:
@@ -28,6 +28,16 @@ enum {
 
 /* Of BertPreTokenizer and Punctuation. */
 #define HF_PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
+
+/* How the maker's code of Kimi (tokenization_kimi.py) splits text into words. */
+#define HF_KIMI_LEAD   "[^\\r\\n\\p{L}\\p{N}]?"
+#define HF_KIMI_UPPER  "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]"
+#define HF_KIMI_LOWER  "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]"
+#define HF_KIMI_FOLDED "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define HF_KIMI_WORDS                                                                              \
+    "[\\p{Han}]+|" HF_KIMI_LEAD HF_KIMI_UPPER "*" HF_KIMI_LOWER "+" HF_KIMI_FOLDED                 \
+    "|" HF_KIMI_LEAD HF_KIMI_UPPER "+" HF_KIMI_LOWER "*" HF_KIMI_FOLDED                            \
+    "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 /* A text with its id. Borrowed from the hf_tokenizer, NUL-terminated. */
 struct hf_token {
@@ -110,7 +120,8 @@ struct hf_tokenizer {
     int32_t bos_id, pad_id;    /* of config.json, -1: none */
     const char *chat_template; /* NULL: none */
     const char *tool_template; /* the template named "tool_use"; NULL: none */
-    void *documents[7];        /* private: parsed files, which hold the texts */
+    void *documents[7];        /* private: parsed files, which hold the texts, as does */
+    struct arena *memory;      /* of a tiktoken.model */
     char *template_file;
 };
 
@@ -121,8 +132,9 @@ struct hf_bert {
 };
 void hf_bert_steps(const struct hf_bert *b, struct hf_steps *out);
 
-/* Opens path: a tokenizer.json or a folder with one. ERR_IO, ERR_NOT_FOUND (the folder has none),
- * ERR_FORMAT, ERR_UNSUPPORTED (names the component). On failure *out is NULL. */
+/* Opens path: a tokenizer.json, a tiktoken.model, or a folder with one of them. ERR_IO,
+ * ERR_NOT_FOUND (the folder has none), ERR_FORMAT, ERR_UNSUPPORTED (names the component). On
+ * failure *out is NULL. */
 int hf_tokenizer_open(const char *path, struct hf_tokenizer **out, err *e);
 void hf_tokenizer_close(struct hf_tokenizer *t); /* NULL is fine */
 
@@ -130,7 +142,9 @@ void hf_tokenizer_close(struct hf_tokenizer *t); /* NULL is fine */
  * come from tokenizer_config.json's added_tokens_decoder and from added_tokens.json. */
 int hf_tokenizer_open_beside(const char *path, struct hf_tokenizer **out, err *e);
 
-/* As hf_tokenizer_open, for a tokenizer.json in memory without other files (fuzzing). */
+/* As hf_tokenizer_open, for a tokenizer.json, or a tiktoken.model, in memory without other files
+ * (fuzzing). */
 int hf_tokenizer_open_memory(const char *json, size_t n, struct hf_tokenizer **out, err *e);
+int hf_tokenizer_open_ranks(const char *text, size_t n, struct hf_tokenizer **out, err *e);
 
 #endif
