@@ -87,7 +87,7 @@ struct engine_config {
     void (*on_step)(void *arg, const struct engine_step *step);
     void *on_step_arg;
     struct imatrix *importance; /* filled by steps, read after engine_stop: model.h; or NULL */
-    bool time_kernels; /* measure each kernel by itself (BACKEND_TIMES): slow */
+    bool time_kernels;          /* measure each kernel by itself (BACKEND_TIMES): slow */
 };
 
 /* What one step did. */
