@@ -177,14 +177,14 @@ static void print_alu(const cJSON *bound) {
 
 /* Of each kernel: on this machine's chip, or the slowest. */
 static void print_kernel_bounds(const cJSON *o, const cJSON *bounds) {
-    const cJSON *bound, *k, *at = bounds->child;
-    cJSON_ArrayForEach(
-        bound, bounds) if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(bound, "this_machine")))
-        at = bound;
+    const cJSON *kernels = cJSON_GetObjectItemCaseSensitive(o, "decode_kernels");
+    const cJSON *at = bounds->child;
+    for (const cJSON *b = at; b; b = b->next)
+        if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(b, "this_machine"))) at = b;
     if (!at || !(number_at(at, "lane_cycles_per_s") > 0)) return;
     printf("bounds of a step's kernels on %s:\n",
            cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(at, "chip")));
-    cJSON_ArrayForEach(k, cJSON_GetObjectItemCaseSensitive(o, "decode_kernels"))
+    for (const cJSON *k = kernels ? kernels->child : NULL; k; k = k->next)
         printf("  %-24s %10.1f us for its bytes %10.1f us on ALUs %10.1f us of dispatches\n",
                k->string, bytes_s(k, number_at(at, "gb_per_s")) * 1e6,
                alu_s(k, number_at(at, "lane_cycles_per_s")) * 1e6,

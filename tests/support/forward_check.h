@@ -73,7 +73,7 @@ static inline void forward_check(const struct forward_case *c, const int32_t *to
         struct piece p = {.tokens = tokens, .n = lengths[i]};
         const float *got = runner_step(&r, &p, 1, true);
         double worst = worst_difference(got, want, lengths[i] * width);
-        check_error(worst / tolerance);
+        check_note_error(worst / tolerance);
         CHECK_MSG(worst <= tolerance, "%s %s, %u ranks, %u tokens: off by %g", c->isa, c->path,
                   backend_n_ranks(r.be), lengths[i], worst);
         if (i == 3) memcpy(whole, got, n_longest * sizeof *whole);

@@ -20,7 +20,7 @@ static int check_n_errors;
 static double check_worst_share; /* of the test that runs; negative: it noted none */
 
 /* Notes an error, in units of what is allowed. NaN counts as infinite. */
-static inline void check_error(double share) {
+static inline void check_note_error(double share) {
     if (!(share <= check_worst_share)) check_worst_share = share == share ? share : HUGE_VAL;
 }
 

@@ -262,7 +262,7 @@ static void check_row(struct golden *g, int file, uint32_t row, const struct run
     double allowed = fmax(device, is_quantized(g) ? tolerance_quantized : tolerance);
     bool near_ties = r->hp.experts.n_experts && device > tolerance;
     n_beyond += near_ties && worst > allowed;
-    check_error(worst / (allowed * (near_ties ? NEAR_TIE_FACTOR : 1)));
+    check_note_error(worst / (allowed * (near_ties ? NEAR_TIE_FACTOR : 1)));
     CHECK_MSG(worst <= allowed * (near_ties ? NEAR_TIE_FACTOR : 1),
               "%s/%s: logits at %u are off by %g", g->name, files[file], row, worst);
 }

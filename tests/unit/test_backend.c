@@ -51,7 +51,7 @@ static void check_linear(backend *be, const struct block_type *type, const struc
             if (!(d <= 1)) bad++;
             worst = fmax(worst, d);
         }
-    check_error(worst);
+    check_note_error(worst);
     CHECK_MSG(!bad, "%s %s %d bits rows %u in %u out %u: %u over the tolerance, worst %.3g of it",
               backend_isa(be), qtype_name(m.type), t->bits, t->n_rows, t->n_in, t->n_out, bad,
               worst);

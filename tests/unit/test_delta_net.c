@@ -441,7 +441,7 @@ static void check_trial(const struct trial *t, const char *set) {
         check_bits(t, &whole[i], &single, "one by one");
         free(single.out);
     }
-    check_error(worst);
+    check_note_error(worst);
     CHECK_MSG(worst <= 1, "%s: error %g of what is allowed", set, worst);
     printf("     %-8s %s: %u heads of %u, %u of %u, chunks of %u: error %.2g of what is allowed\n",
            set,

@@ -223,7 +223,7 @@ static void check_trial(const struct trial *t, const char *set) {
         check_bits(t, &whole[i], &single, "one by one");
         free(single.out);
     }
-    check_error(worst);
+    check_note_error(worst);
     CHECK_MSG(worst <= 1, "%s: error %g of what is allowed", set, worst);
     printf("     %-8s %4u channels, %u taps, chunks of %u: error %.2g of what is allowed\n", set,
            t->shape.channels, t->shape.n_taps, t->shape.chunk, worst);
