@@ -35,6 +35,7 @@ const void *cuda_top_kernel(void);
 /* delta_net.cu */
 const void *cuda_delta_kernel(enum cuda_delta_kernel kernel);
 const void *cuda_delta_prefill_kernel(enum cuda_delta_kernel kernel); /* delta_prefill.cu's */
+const void *cuda_delta_step_kernel(void);                             /* delta_step.cu */
 
 /* short_conv.cu; keep: what the next step reads, after a step with several rows of a sequence */
 const void *cuda_short_conv_kernel(int keep);

@@ -125,7 +125,7 @@ static int open_device(struct cuda_backend *c, const struct backend_config *conf
         (rc = cuda_tensor_maps_open(c, e)) || (rc = cuda_lt_open(c, e)) ||
         (rc = cuda_linear_scratch(c, config, e)) || (rc = cuda_attention_scratch(c, config, e)) ||
         (rc = cuda_heads_scratch(c, config, e)) || (rc = cuda_moe_scratch(c, config, e)) ||
-        (rc = cuda_top_scratch(c, config, e)))
+        (rc = cuda_delta_scratch(c, e)) || (rc = cuda_top_scratch(c, config, e)))
         return rc;
     log_info(
         "cuda: %s, %d multiprocessors, %llu MiB, of which this process uses at most %llu MiB; %s",

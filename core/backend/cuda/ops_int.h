@@ -30,6 +30,7 @@ bool cuda_kv_fits(const struct backend_kv *kv); /* kv.c */
 int cuda_rope_args(const struct op_rope_store *a, struct cargs_rope_store *args);
 int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
+int cuda_delta_scratch(struct cuda_backend *c, err *e);
 int cuda_top_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
 #endif

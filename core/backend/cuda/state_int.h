@@ -106,6 +106,7 @@ enum cuda_scratch {
     CUDA_SCRATCH_HEADS_LIST,  /* products by head: the pairs of rows and heads, by head */
     CUDA_SCRATCH_HEADS_TILES, /* ranges of that list */
     CUDA_SCRATCH_TOP,         /* the best candidates of each slice of a row */
+    CUDA_SCRATCH_DELTA_DONE,  /* (CUDA_DELTA_COUNTERS) u32, 0 between launches */
     CUDA_N_SCRATCH
 };
 
