@@ -58,12 +58,12 @@ struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 /* input.cu: n groups of four columns per thread; plain: no residual and no norms */
 const void *cuda_input_kernel(uint32_t n, int plain);
 
-/* product_skinny*.cu, for n_groups (1, 2 or 4) groups of 8 rows. A block has W consumer warps,
- * at most CARGS_SKINNY_CONSUMERS, and P producer warps after them, at most
- * CARGS_SKINNY_PRODUCERS and at least W / 4. It takes n_stages * stage_bytes (+ group_rows *
- * x_row) bytes of shared memory, at least W * n_groups * 512 and a multiple of 1024, as is
- * stage_bytes: W * tile_bytes and, without x_row, n_splits * group_rows * (2 cols + pad),
- * rounded up. */
+/* product_skinny*.cu, for n_groups (1, 2 or 4) groups of 8 rows; 0: for the experts of a single
+ * row, with slots or the shared expert. A block has W consumer warps, at most
+ * CARGS_SKINNY_CONSUMERS, and P producer warps after them, at most CARGS_SKINNY_PRODUCERS and at
+ * least W / 4. It takes n_stages * stage_bytes (+ group_rows * x_row) bytes of shared memory, at
+ * least W * n_groups * 512 and a multiple of 1024, as is stage_bytes: W * tile_bytes and, without
+ * x_row, n_splits * group_rows * (2 cols + pad), rounded up. */
 struct cuda_skinny {
     const void *kernel;
     uint32_t cols, tile_bytes, pad; /* cols: of a stage; pad: bytes after a row of the input */

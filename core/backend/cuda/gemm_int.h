@@ -49,8 +49,19 @@ struct cuda_product {
     const uint32_t *list;
     uint32_t n_tiles, n_share;
     uint32_t y_tail; /* with tiles: values between the rows of y that are not written */
+    /* With tiles of a single row: the shared expert, of the shapes and formats of w and pair, which
+     * is the expert after those of w. */
+    const struct cuda_weight *joined, *joined_pair;
+    struct backend_bounds joined_bounds;
+    /* With tiles of a single row: y (n_out) is the sum of the experts' results. n: of n_tiles
+     * experts with a row of the input each; 0: no sum. Only if cuda_sums_slots says so. */
+    struct cargs_slots slots;
 };
 int cuda_product(struct cuda_backend *c, const struct cuda_product *p);
+/* Up to CARGS_PRODUCT_WEIGHTS products of one input, shape of rows and format, without pairs. */
+int cuda_products(struct cuda_backend *c, const struct cuda_product *p, uint32_t n);
+/* Can a launch sum n experts' results with w? */
+bool cuda_sums_slots(const struct cuda_backend *c, const struct cuda_weight *w, uint32_t n);
 int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
 /* ---- epilogue.c: what follows the sums of a product ---- */
