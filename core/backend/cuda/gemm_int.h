@@ -25,7 +25,8 @@ static inline enum cuda_in cuda_in_of(const backend_weight *w) {
 /* op_input: adds the pending residual to x, then norms. kinds: of enum cuda_in. CUDA_IN_F16: leaves
  * the rounded rows in CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros after
  * n_in) and their scales in CUDA_SCRATCH_IN_SCALE (rows with a norm share one: in_scale).
- * CUDA_IN_F32: leaves (n_rows, n_in) in CUDA_SCRATCH_IN32, or in f32 if that is not NULL. */
+ * CUDA_IN_F32: leaves (n_rows, n_in) in CUDA_SCRATCH_IN32, or in f32 if that is not NULL. Rows that
+ * are there already (cuda_backend.ready) are not made again. */
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                uint32_t kinds, float *f32);
 

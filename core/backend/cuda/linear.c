@@ -236,6 +236,15 @@ static int map_weights(struct cuda_backend *c, const struct batch *b, struct car
     return 0;
 }
 
+/* Does the input stay ready after these products? */
+static bool keeps_input(const struct cuda_backend *c, const struct batch *b) {
+    if (c->ready.n_launches != c->n_launches) return false;
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->p[i].y == c->ready.x || b->p[i].y == cuda_scratch(c, CUDA_SCRATCH_IN32))
+            return false;
+    return true;
+}
+
 static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
     struct cargs_product a;
@@ -267,7 +276,10 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
                             .threads = (s.consumers + s.producers) * 32,
                             .shared = (uint32_t)s.shared};
     count_bytes(b, &l);
-    return cuda_launch(c, &l);
+    const bool keeps = keeps_input(c, b);
+    const int rc = cuda_launch(c, &l);
+    c->ready.n_launches = keeps && !rc ? c->n_launches : 0;
+    return rc;
 }
 
 /* ---- the choice ---- */
