@@ -249,6 +249,7 @@ ARGS_SIZE(struct cargs_decode, 384);
 
 /* delta_net.cu, delta_prefill.cu: op_linear_attention */
 enum {
+    CUDA_DELTA_COUNTERS = 1 << 16,
     CUDA_DELTA_THREADS = 512, /* of the kernels that make rows but delta_prefill */
     CUDA_DELTA_COLS = 32,     /* columns of a V head that a block of delta_prefill has */
     CUDA_DELTA_ROWS = 8,      /* rows that share a read of S */
@@ -290,8 +291,12 @@ struct cargs_delta_net {
     uint32_t n_norm_groups;
     uint32_t prefill;  /* delta_prefill has made the rows */
     uint32_t n_decays; /* 1 or k_dim */
+    /* delta_step: the grid's sequences begin at first_seq; done: (sequences of the grid, n_k_heads)
+     * counters, up to CUDA_DELTA_COUNTERS, 0 between launches. */
+    uint32_t *done;
+    uint32_t first_seq, padding;
 };
-ARGS_SIZE(struct cargs_delta_net, 272);
+ARGS_SIZE(struct cargs_delta_net, 288);
 
 /* short_conv.cu: op_short_conv */
 enum { CUDA_SHORT_CONV_THREADS = 128 };

@@ -207,17 +207,31 @@ ARGS_SIZE(struct cuda_tensor_map, 128);
  * group; with `tiles` (pairs of moe.c) those of the y-th tile. */
 enum {
     CARGS_PRODUCT_WEIGHTS = 3,
+    CARGS_PRODUCT_JOINED = CARGS_PRODUCT_WEIGHTS, /* the shared expert's first weight */
+    CARGS_PRODUCT_MATRICES = CARGS_PRODUCT_JOINED + 2,
     CARGS_F32_WARPS = 4,
     CARGS_SKINNY_CONSUMERS = 16 /* consumer warps of a block */,
     CARGS_SKINNY_PRODUCERS = 4,
     CARGS_SKINNY_STAGES = 16
 };
+/* A single row's experts side by side in each block, a slot each: their results are added up by
+ * their weights, as moe_combine does. */
+struct cargs_slots {
+    const float *weights;              /* (n_used) */
+    const float *shared, *shared_gate; /* as in cargs_moe_combine; shared: not if joined */
+    uint32_t n;                        /* 0: none; n_used, and one if joined */
+    uint32_t n_used;
+    uint32_t weighed, padding; /* 1: the results have been multiplied by their weights */
+};
+ARGS_SIZE(struct cargs_slots, 40);
+/* w[CARGS_PRODUCT_JOINED] on: the shared expert's, of the form of the other experts'; it is the
+ * expert after them, with an epilogue of its own. */
 struct cargs_product {
     struct cuda_tensor_map
-        map[CARGS_PRODUCT_WEIGHTS]; /* skinny GEMM with F16: describes w, all experts */
-    const void *w[CARGS_PRODUCT_WEIGHTS];
+        map[CARGS_PRODUCT_MATRICES]; /* skinny GEMM with F16: describes w, all experts */
+    const void *w[CARGS_PRODUCT_MATRICES];
     float *y[CARGS_PRODUCT_WEIGHTS];
-    struct cargs_epilogue epilogue[CARGS_PRODUCT_WEIGHTS]; /* a pair: the first */
+    struct cargs_epilogue epilogue[CARGS_PRODUCT_JOINED + 1]; /* a pair: the first */
     const void *x;                     /* (rows, pitch) of 16 bits; F32: (rows, n_in) */
     const float *x_scale;              /* (rows); not for F32 */
     const struct args_moe_tile *tiles; /* NULL: not experts */
@@ -229,11 +243,12 @@ struct cargs_product {
     uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 2 .. CARGS_SKINNY_STAGES */
     uint32_t n_consumers; /* of a block: consumer warps; the warps after them are producers */
     uint32_t stage_bytes;
-    uint32_t x_row;      /* not 0: whole rows of the input lie after the ring, x_row bytes apart */
-    uint32_t y_tail;     /* values after each row of y[0] that belong to others */
-    uint32_t padding[9]; /* to the alignment of map */
+    uint32_t x_row;  /* not 0: whole rows of the input lie after the ring, x_row bytes apart */
+    uint32_t y_tail; /* values after each row of y[0] that belong to others */
+    uint32_t joined_expert; /* the number of the shared expert; more than there are: none */
+    struct cargs_slots slots;
 };
-ARGS_SIZE(struct cargs_product, 704);
+ARGS_SIZE(struct cargs_product, 1024);
 
 /* repack.cu */
 struct cuda_repack_state {
@@ -313,8 +328,10 @@ struct cargs_moe_route {
     uint32_t *list;            /* written for a single row only, as are tiles */
     struct args_moe_tile *tiles;
     struct args_moe_route op;
+    uint32_t joined; /* 1: the shared expert comes after a single row's pairs, as one more */
+    uint32_t padding;
 };
-ARGS_SIZE(struct cargs_moe_route, 104);
+ARGS_SIZE(struct cargs_moe_route, 112);
 struct cargs_moe_lists {
     const uint32_t *experts;     /* (n_pairs) */
     uint32_t *list;              /* (n_pairs) */

@@ -57,6 +57,7 @@ struct backend_vtable {
     bool (*fact_get)(const backend *be, uint32_t i, struct backend_fact *out);
     bool (*pipeline_get)(const backend *be, uint32_t i, struct backend_pipeline *out);
     bool (*kv_fits)(const struct backend_kv *kv);
+    bool (*joins_shared)(const backend *be, const struct op_moe *a); /* NULL: never */
     /* Makes a group of n backends that were opened as its ranks; NULL: no groups. On failure it
      * cleans up after itself. group_close undoes it, on rank 0, while all ranks are still open. */
     int (*group_open)(backend *const *ranks, uint32_t n, err *e);

@@ -168,11 +168,25 @@ static bool moe_options_ok(const struct op_moe *a) {
     return factor_ok(a->mixer_limit) && !a->choice_bias && a->n_groups < 2 && !a->renormalize;
 }
 
+bool backend_joins_shared(const backend *be, const struct op_moe *a) {
+    return be->vt->joins_shared && be->vt->joins_shared(be, a);
+}
+
+static bool joined_ok(const backend *be, const struct op_moe *a) {
+    const struct backend_shared_expert *s = &a->joined;
+    const uint64_t n_in = a->down->n_out, n_ff = a->down->n_in;
+    if (!s->up) return !s->gate && !s->down && !s->router;
+    return bounds_ok(s->bounds, a->act) && !a->shared && !a->shared_gate && s->gate &&
+           is_matrix(be, s->gate, 0, n_ff, n_in) && is_matrix(be, s->up, 0, n_ff, n_in) &&
+           is_matrix(be, s->down, 0, n_in, n_ff) &&
+           (!s->router || is_matrix(be, s->router, 0, 1, n_in)) && backend_joins_shared(be, a);
+}
+
 static int check_moe(const backend *be, const struct op_moe *a) {
     if (a->n_rows > be->max_rows || (a->act == BACKEND_ACT_NONE) != !a->gate ||
         a->act >= BACKEND_N_ACTS || a->gating >= BACKEND_N_GATINGS || !factor_ok(a->weight_scale) ||
         !a->down || !experts_ok(be, a) || !groups_ok(a) || !moe_options_ok(a) ||
-        !bounds_ok(a->bounds, a->act))
+        !bounds_ok(a->bounds, a->act) || !joined_ok(be, a))
         return ERR_INVALID;
     uint64_t n_in = a->down->n_out;
     if (!input_ok(be, &a->in, a->n_rows, a->router->n_in) ||

@@ -193,7 +193,14 @@ struct op_moe {
     const backend_weight *gate_bias, *up_bias; /* n_experts of (1, n_ff) f32, or NULL */
     const backend_weight *down_bias;           /* n_experts of (1, n_in) f32, or NULL */
     const backend_buf *shared, *shared_gate;   /* (n_rows, n_in), (n_rows, 1) f32, or NULL */
-    backend_buf *y;                            /* (n_rows, n_in) f32, aliases nothing */
+    /* In place of shared and shared_gate the shared expert itself, where backend_joins_shared says
+     * so: its gate and up (n_ff, n_in), down (n_in, n_ff), router (1, n_in) or NULL; up NULL: none.
+     * act is the experts'. */
+    struct backend_shared_expert {
+        const backend_weight *gate, *up, *down, *router;
+        struct backend_bounds bounds;
+    } joined;
+    backend_buf *y; /* (n_rows, n_in) f32, aliases nothing */
 };
 
 /* out[i] = x[rows[i]] (+ residual[rows[i]] if not NULL), i < n_out_rows; (.., n_cols) f32. */
@@ -524,6 +531,10 @@ static inline uint32_t backend_share(uint32_t n_cols, uint32_t n_ranks) {
 /* Bytes of work for an exchange to which each rank brings up to n_rows * n_cols values; in a gather
  * these are its share. */
 uint64_t backend_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols);
+
+/* Does backend_moe take this shared expert (a->joined)? Otherwise its output is to be given. With
+ * the same weights the answer depends on n_rows alone. The bits are the same. */
+bool backend_joins_shared(const backend *be, const struct op_moe *a);
 
 /* ---- the calls ---- */
 

@@ -55,41 +55,50 @@ int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input
                           uint32_t n_rows, backend_buf **out) {
     const struct model_experts *x = &m->hp.experts;
     struct model_bufs *b = &m->bufs;
-    int rc = l->s_up ? enqueue_shared(m, l, &in, n_rows) : 0;
+    struct op_moe op = {.in = in,
+                        .n_rows = n_rows,
+                        .n_used = x->n_used,
+                        .router = l->router,
+                        .router_bias = l->router_bias,
+                        .gating = x->gating,
+                        .choice_bias = l->choice_bias,
+                        .n_groups = x->n_groups,
+                        .n_groups_used = x->n_groups_used,
+                        .renormalize = x->renormalize,
+                        .weighs_input = x->weighs_input,
+                        .mixer_limit = x->mixer_limit,
+                        .weight_scale = x->weight_scale,
+                        .act = m->arch->act,
+                        .bounds = m->hp.expert_bounds[l - m->w.layers],
+                        .latent = l->latent_down ? b->latent : NULL,
+                        .gate = l->e_gate,
+                        .up = l->e_up,
+                        .down = l->e_down,
+                        .gate_bias = l->eb_gate,
+                        .up_bias = l->eb_up,
+                        .down_bias = l->eb_down,
+                        .joined = {.gate = l->s_gate,
+                                   .up = l->s_up,
+                                   .down = l->s_down,
+                                   .router = l->s_router,
+                                   .bounds = m->hp.ff_bounds[l - m->w.layers]},
+                        .y = l->latent_down ? b->latent_sum : b->moe};
+    int rc = 0;
+    if (l->s_up && !backend_joins_shared(m->be, &op)) {
+        rc = enqueue_shared(m, l, &op.in, n_rows);
+        op.joined = (struct backend_shared_expert){0};
+        op.shared = l->latent_down ? NULL : b->shared;
+        op.shared_gate = l->s_router ? b->shared_gate : NULL;
+    }
     if (!rc && l->latent_down)
-        rc = backend_linear(m->be, &(struct op_linear){.in = in,
+        rc = backend_linear(m->be, &(struct op_linear){.in = op.in,
                                                        .n_rows = n_rows,
                                                        .n_weights = 1,
                                                        .w = {l->latent_down},
                                                        .y = {b->latent}});
     if (rc) return rc;
     *out = b->moe;
-    rc =
-        backend_moe(m->be, &(struct op_moe){.in = in,
-                                            .n_rows = n_rows,
-                                            .n_used = x->n_used,
-                                            .router = l->router,
-                                            .router_bias = l->router_bias,
-                                            .gating = x->gating,
-                                            .choice_bias = l->choice_bias,
-                                            .n_groups = x->n_groups,
-                                            .n_groups_used = x->n_groups_used,
-                                            .renormalize = x->renormalize,
-                                            .weighs_input = x->weighs_input,
-                                            .mixer_limit = x->mixer_limit,
-                                            .weight_scale = x->weight_scale,
-                                            .act = m->arch->act,
-                                            .bounds = m->hp.expert_bounds[l - m->w.layers],
-                                            .latent = l->latent_down ? b->latent : NULL,
-                                            .gate = l->e_gate,
-                                            .up = l->e_up,
-                                            .down = l->e_down,
-                                            .gate_bias = l->eb_gate,
-                                            .up_bias = l->eb_up,
-                                            .down_bias = l->eb_down,
-                                            .shared = l->s_up && !l->latent_down ? b->shared : NULL,
-                                            .shared_gate = l->s_router ? b->shared_gate : NULL,
-                                            .y = l->latent_down ? b->latent_sum : b->moe});
-    if (!rc && l->latent_down) rc = enqueue_latent_up(m, l, in, n_rows);
+    rc = backend_moe(m->be, &op);
+    if (!rc && l->latent_down) rc = enqueue_latent_up(m, l, op.in, n_rows);
     return rc ? rc : model_sum(m, b->moe, n_rows);
 }

@@ -1,11 +1,10 @@
-/* delta_net.cu - linear attention over state blocks (op_linear_attention, state_layout.h): gated
- * delta nets, those whose dimensions of K decay by themselves, and Mamba-2.
+/* delta_net.cu - linear attention over state blocks (op_linear_attention, state_layout.h): delta
+ * nets whose dimensions of K decay by themselves, and Mamba-2; of other delta nets what
+ * delta_prefill.cu does not do. A row of each sequence of those is delta_step.cu's.
  *
  * Three kernels: the convolution of each head of each row; the rows of each V head of each
- * sequence; what the next step reads of the inputs, which must not be written before all heads have
- * read it. The second one takes one row per sequence, of Mamba-2 and with decays of channels also
- * up to CUDA_DELTA_ROWS of one chunk at a time; several rows of other delta nets are
- * delta_prefill.cu's.
+ * sequence, up to CUDA_DELTA_ROWS of one chunk at a time; what the next step reads of the inputs,
+ * which must not be written before all heads have read it.
  *
  * ORDER OF SUMS: S^T x in four quarters of the dimensions, ascending in each, then (0 + 1) + (2 +
  * 3); over pending rows ascending; dot products by the lanes of a warp, dimensions ascending in
@@ -80,13 +79,10 @@ CUDA_KERNEL(DIM) delta_conv(CUDA_ARGS(struct cargs_delta_net) a) {
     float y = 0.0f;
     if (i < a.k_dim) y = convolve(a, r, row, c, 0.0f);
     if (head < 2 * a.n_k_heads) {
-        const float part = warp_sum(y * y);
+        const float part = warp_sum(__fmul_rn(y, y));
         if (i % 32 == 0) sums[i / 32] = part;
         __syncthreads();
-        float sum = 0.0f;
-        for (uint32_t w = 0; w < DIM / 32; w++)
-            sum += sums[w];
-        y *= (head < a.n_k_heads ? a.q_scale : 1.0f) / sqrtf(sum + 1e-6f);
+        y *= head_scale(a, sums, head < a.n_k_heads);
     }
     if (i < a.k_dim) a.work[(uint64_t)row * channels_of(a) + c] = y;
 }
@@ -392,13 +388,6 @@ template <int N, rule RULE> __device__ void run_head(const args &a, struct tile<
     }
 }
 
-CUDA_KERNEL(CUDA_DELTA_THREADS) delta_step(CUDA_ARGS(struct cargs_delta_net) a) {
-    __shared__ struct tile<1, ARGS_RULE_DELTA> t;
-    pdl_launch();
-    pdl_wait();
-    run_head<1, ARGS_RULE_DELTA>(a, t);
-}
-
 CUDA_KERNEL(CUDA_DELTA_THREADS) channels_run(CUDA_ARGS(struct cargs_delta_net) a) {
     __shared__ struct tile<CUDA_DELTA_ROWS, ARGS_RULE_CHANNELS> t;
     pdl_launch();
@@ -485,7 +474,7 @@ const void *cuda_delta_kernel(enum cuda_delta_kernel kernel) {
     case CUDA_DELTA_CONV:
         return (const void *)delta_conv;
     case CUDA_DELTA_STEP:
-        return (const void *)delta_step;
+        return cuda_delta_step_kernel();
     case CUDA_DELTA_KEEP:
         return (const void *)delta_keep;
     case CUDA_MAMBA2_CONV:

@@ -30,6 +30,15 @@ __device__ uint32_t k_head_of(const args &a, uint32_t v_head) {
     return a.tiled ? v_head % a.n_k_heads : v_head / (a.n_v_heads / a.n_k_heads);
 }
 
+/* What Q or K of a head is multiplied by, from the sums of its squares by each of DIM / 32 warps.
+ */
+__device__ __forceinline__ float head_scale(const args &a, const float *sums, bool is_q) {
+    float sum = 0.0f;
+    for (uint32_t w = 0; w < DIM / 32; w++)
+        sum += sums[w];
+    return (is_q ? a.q_scale : 1.0f) / sqrtf(sum + 1e-6f);
+}
+
 } // namespace
 
 #endif

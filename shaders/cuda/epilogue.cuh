@@ -50,4 +50,9 @@ __device__ __forceinline__ float epilogue_pair(const cargs_epilogue &t, float in
     return epilogue_act(t.act, gate, up);
 }
 
+/* What a shared expert's gate lets pass. */
+__device__ __forceinline__ float epilogue_share(float score) {
+    return 1.0f / (1.0f + expf(-score));
+}
+
 #endif

@@ -35,6 +35,7 @@ const void *cuda_top_kernel(void);
 /* delta_net.cu */
 const void *cuda_delta_kernel(enum cuda_delta_kernel kernel);
 const void *cuda_delta_prefill_kernel(enum cuda_delta_kernel kernel); /* delta_prefill.cu's */
+const void *cuda_delta_step_kernel(void);                             /* delta_step.cu */
 
 /* short_conv.cu; keep: what the next step reads, after a step with several rows of a sequence */
 const void *cuda_short_conv_kernel(int keep);
@@ -57,12 +58,12 @@ struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 /* input.cu: n groups of four columns per thread; plain: no residual and no norms */
 const void *cuda_input_kernel(uint32_t n, int plain);
 
-/* product_skinny*.cu, for n_groups (1, 2 or 4) groups of 8 rows. A block has W consumer warps,
- * at most CARGS_SKINNY_CONSUMERS, and P producer warps after them, at most
- * CARGS_SKINNY_PRODUCERS and at least W / 4. It takes n_stages * stage_bytes (+ group_rows *
- * x_row) bytes of shared memory, at least W * n_groups * 512 and a multiple of 1024, as is
- * stage_bytes: W * tile_bytes and, without x_row, n_splits * group_rows * (2 cols + pad),
- * rounded up. */
+/* product_skinny*.cu, for n_groups (1, 2 or 4) groups of 8 rows; 0: for the experts of a single
+ * row, with slots or the shared expert. A block has W consumer warps, at most
+ * CARGS_SKINNY_CONSUMERS, and P producer warps after them, at most CARGS_SKINNY_PRODUCERS and at
+ * least W / 4. It takes n_stages * stage_bytes (+ group_rows * x_row) bytes of shared memory, at
+ * least W * n_groups * 512 and a multiple of 1024, as is stage_bytes: W * tile_bytes and, without
+ * x_row, n_splits * group_rows * (2 cols + pad), rounded up. */
 struct cuda_skinny {
     const void *kernel;
     uint32_t cols, tile_bytes, pad; /* cols: of a stage; pad: bytes after a row of the input */

@@ -4,7 +4,7 @@
  * up to tile_rows, so that its weights are read once for all of them; the grids of products have
  * as many tiles as are possible, and surplus tiles are empty. */
 #include "shaders/args_linear.h"
-#include "shaders/cuda/device.cuh"
+#include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/kernels.h"
 
 #include <math.h>
@@ -152,6 +152,12 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     float sum = block_sum(term, float_parts);
     if (a.op.sigmoid) sum += 1e-20f;
     if (!by_score && !a.op.renormalize) sum = 1.0f;
+    if (a.joined && e == 0) {
+        a.list[a.op.n_used] = a.op.n_used;
+        a.tiles[a.op.n_used].expert = a.op.n_experts;
+        a.tiles[a.op.n_used].first = a.op.n_used;
+        a.tiles[a.op.n_used].count = 1;
+    }
     if (!chosen) return;
     if (a.op.mixer) term = 1.0f, sum = mixer_sum(a.op, keys, e);
     a.experts[row * a.op.n_used + slot] = e;
@@ -211,10 +217,8 @@ CUDA_KERNEL(256) moe_combine(CUDA_ARGS(struct cargs_moe_combine) a) {
     for (uint32_t k = 0; k < a.op.n_used; k++)
         sum = fmaf(a.op.weighed ? 1.0f : a.weights[pair + k], a.out[(pair + k) * a.op.n_in + col],
                    sum);
-    if (a.shared) {
-        float share = a.shared_gate ? 1.0f / (1.0f + expf(-a.shared_gate[row])) : 1.0f;
-        sum = fmaf(share, a.shared[value], sum);
-    }
+    if (a.shared)
+        sum = fmaf(a.shared_gate ? epilogue_share(a.shared_gate[row]) : 1.0f, a.shared[value], sum);
     a.y[value] = sum;
 }
 

@@ -36,17 +36,20 @@ enum { SKINNY_THREADS = 32 * (CARGS_SKINNY_CONSUMERS + CARGS_SKINNY_PRODUCERS), 
 
 /* The work of a consumer warp. */
 struct skinny_role {
-    uint32_t split, matrix, tile; /* matrix: index into w; tile: of that matrix */
-    bool active;                  /* false: after the last tile */
-    uint32_t n_chunks;            /* of its K split */
+    uint32_t slot, split, matrix, tile; /* matrix: index into w; tile: of that matrix */
+    bool active;                        /* false: after the last tile */
+    uint32_t n_chunks;                  /* of its K split */
 };
 
+/* ROW: the experts of a single row, with slots or with the shared expert. */
+template <bool ROW>
 __device__ __forceinline__ skinny_role skinny_role_of(const cargs_product &a, uint32_t warp,
                                                       uint32_t cols) {
     skinny_role r;
     uint32_t rest = warp / a.n_splits;
     r.split = warp % a.n_splits;
-    r.matrix = 0;
+    r.slot = r.matrix = 0;
+    if (ROW && a.slots.n) r.slot = rest, rest = 0;
     if (a.epilogue[0].act) r.matrix = rest % 2, rest /= 2;
     r.tile = blockIdx.x * a.block_tiles + rest;
     r.active = r.tile < a.last_tile[2];
@@ -62,8 +65,13 @@ __device__ __forceinline__ skinny_role skinny_role_of(const cargs_product &a, ui
 /* Rows of this block. */
 struct skinny_rows {
     uint32_t n;
-    uint32_t expert;
+    uint32_t expert; /* without slots, which have one each */
 };
+
+/* The expert whose weights and bias are a.w's; of the shared expert 0, of other weights. */
+__device__ __forceinline__ uint32_t skinny_expert(const cargs_product &a, uint32_t expert) {
+    return expert == a.joined_expert ? 0 : expert;
+}
 
 /* The sum of one output and row: the partial sums of its K splits, added in ascending order.
  * sums: (warps, N * 4, 32). */
@@ -76,13 +84,16 @@ __device__ __forceinline__ float skinny_sum(const float *sums, uint32_t first_wa
     return sum;
 }
 
-template <int N>
+template <int N, bool ROW>
 __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinny_role &role,
                                              const skinny_rows &rows, const uint32_t *row_of,
                                              const uint32_t *out_of, float acc[N][4], float *sums) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const bool produces = warp >= a.n_consumers;
-    const cargs_epilogue &epilogue = a.epilogue[a.epilogue[0].act ? 0 : role.matrix];
+    const bool joined = ROW && rows.expert == a.joined_expert;
+    const cargs_epilogue &epilogue = a.epilogue[joined              ? CARGS_PRODUCT_JOINED
+                                                : a.epilogue[0].act ? 0
+                                                                    : role.matrix];
     bool shared = a.n_splits > 1 || epilogue.act;
     if (shared) {
         __syncthreads(); /* the last reads of the ring are done */
@@ -95,7 +106,7 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
     }
     if (produces || !role.active || role.split || (epilogue.act && role.matrix)) return;
     uint32_t n_out = a.n_out[role.matrix];
-    uint64_t expert_out = (uint64_t)rows.expert * n_out;
+    uint64_t expert_out = (uint64_t)(joined ? 0 : rows.expert) * n_out;
 #pragma unroll
     for (int k = 0; k < N * 4; k++) {
         uint32_t row = k / 4 * 8 + 2 * t + k % 2, out = role.tile * 16 + g + k % 4 / 2 * 8;
@@ -111,11 +122,65 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
     }
 }
 
-/* Finds the rows: the y-th group, or the y-th tile of the list. By all threads; a barrier must
- * follow. */
+/* With slots: each has an expert and a row of its own, and what its results are multiplied by. */
+struct skinny_slots {
+    uint32_t expert[CARGS_SKINNY_CONSUMERS];
+    float x_scale[CARGS_SKINNY_CONSUMERS];
+    float factor[CARGS_SKINNY_CONSUMERS + 1]; /* of the shared expert last */
+};
+
+/* The tile's results are added up. sums (slots, 16). */
+__device__ __forceinline__ void skinny_store_slots(const cargs_product &a, const skinny_role &role,
+                                                   const skinny_slots &slots, const float acc[4],
+                                                   float *sums) {
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4, n_out = a.n_out[0];
+    __syncthreads(); /* the last reads of the ring are done */
+    if (threadIdx.x / 32 < a.n_consumers && role.active && lane % 4 == 0) {
+        const uint32_t expert = slots.expert[role.slot];
+        const cargs_epilogue &epilogue =
+            a.epilogue[expert == a.joined_expert ? CARGS_PRODUCT_JOINED : 0];
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const uint32_t at = g + 8 * k, out = role.tile * 16 + at;
+            if (out < n_out)
+                sums[role.slot * 16 + at] =
+                    epilogue_sum(epilogue, slots.x_scale[role.slot], acc[2 * k],
+                                 (uint64_t)skinny_expert(a, expert) * n_out + out);
+        }
+    }
+    __syncthreads();
+    const uint32_t out = role.tile * 16 + threadIdx.x;
+    if (threadIdx.x >= 16 || out >= n_out) return;
+    const cargs_slots &s = a.slots;
+    float sum = 0;
+    for (uint32_t k = 0; k < s.n_used; k++)
+        sum = fmaf(slots.factor[k], sums[k * 16 + threadIdx.x], sum);
+    if (s.shared || s.n > s.n_used)
+        sum = fmaf(slots.factor[s.n_used],
+                   s.shared ? s.shared[out] : sums[s.n_used * 16 + threadIdx.x], sum);
+    a.y[0][out] = sum;
+}
+
+/* Finds the rows: the y-th group, or the y-th tile of the list; with slots the first tiles' pairs,
+ * which are in order, and their experts. By all threads; a barrier must follow. */
+template <bool ROW>
 __device__ __forceinline__ skinny_rows skinny_find_rows(const cargs_product &a, uint32_t *row_of,
-                                                        uint32_t *out_of) {
+                                                        uint32_t *out_of, skinny_slots &slots) {
     skinny_rows rows = {0, 0};
+    if (ROW && a.slots.n) {
+        const cargs_slots &s = a.slots;
+        const uint32_t i = threadIdx.x;
+        rows.n = s.n;
+        if (i < rows.n) {
+            row_of[i] = i;
+            slots.expert[i] = a.tiles[i].expert;
+            slots.x_scale[i] = a.x_scale[i];
+        }
+        if (i < s.n_used) slots.factor[i] = s.weighed ? 1.0f : s.weights[i];
+        if (i == s.n_used)
+            slots.factor[i] = s.shared_gate ? epilogue_share(s.shared_gate[0]) : 1.0f;
+        return rows;
+    }
     if (!a.tiles) {
         uint32_t first = blockIdx.y * a.group_rows;
         rows.n = min(a.group_rows, a.n_rows - first);
@@ -160,21 +225,25 @@ __device__ __forceinline__ skinny_ring skinny_ring_of(const cargs_product &a, un
 /* The consumers that a producer loads weights for: every n_producers-th. */
 enum { SKINNY_TARGETS = CARGS_SKINNY_CONSUMERS / CARGS_SKINNY_PRODUCERS };
 struct skinny_target {
-    uint32_t matrix, tile, split, n_chunks; /* n_chunks 0: none */
+    uint32_t matrix, expert, tile, split, n_chunks; /* n_chunks 0: none */
 };
 
-template <class F>
-__device__ __forceinline__ skinny_target skinny_target_of(const cargs_product &a,
-                                                          uint32_t consumer) {
-    skinny_target f = {0, 0, 0, 0};
+/* experts (ROW): of the slots; or *experts is that of all. */
+template <class F, bool ROW>
+__device__ __forceinline__ skinny_target skinny_target_of(const cargs_product &a, uint32_t consumer,
+                                                          const uint32_t *experts) {
+    skinny_target f = {0, 0, 0, 0, 0};
     if (consumer >= a.n_consumers) return f;
-    skinny_role role = skinny_role_of(a, consumer, F::COLS);
-    if (role.active) f = {role.matrix, role.tile, role.split, role.n_chunks};
+    skinny_role role = skinny_role_of<ROW>(a, consumer, F::COLS);
+    if (!role.active) return f;
+    const uint32_t expert = ROW ? experts[role.slot] : 0;
+    if (ROW && expert == a.joined_expert) role.matrix += CARGS_PRODUCT_JOINED;
+    f = {role.matrix, ROW ? skinny_expert(a, expert) : 0, role.tile, role.split, role.n_chunks};
     return f;
 }
 
-/* Starts copying the consumers' weights of a chunk. */
-template <class F>
+/* Starts copying the consumers' weights of a chunk. expert: of all of them, unless ROW. */
+template <class F, bool ROW>
 __device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, const skinny_ring &r,
                                                     const skinny_target targets[SKINNY_TARGETS],
                                                     uint32_t expert, uint32_t stage,
@@ -191,7 +260,8 @@ __device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, cons
 #pragma unroll
     for (int i = 0; i < SKINNY_TARGETS; i++)
         if (chunk < targets[i].n_chunks)
-            F::copy(to + i * n_producers * F::BYTES, a, targets[i].matrix, expert, targets[i].tile,
+            F::copy(to + i * n_producers * F::BYTES, a, targets[i].matrix,
+                    ROW ? targets[i].expert : expert, targets[i].tile,
                     targets[i].split * a.split_cols + chunk * F::COLS, bar);
 }
 
@@ -255,7 +325,7 @@ __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const s
 /* A producer's work after pdl_wait; n_before: chunks whose weights are already being copied. The
  * next kernel may start once this one has issued all its copies; earlier it would only compete
  * with them. */
-template <class F>
+template <class F, bool ROW>
 __device__ __forceinline__ void skinny_produce(const cargs_product &a, const skinny_ring &r,
                                                const skinny_target targets[SKINNY_TARGETS],
                                                const uint32_t *row_of, const skinny_rows &rows,
@@ -270,7 +340,7 @@ __device__ __forceinline__ void skinny_produce(const cargs_product &a, const ski
     uint32_t stage = 0, parity = 0;
     for (uint32_t chunk = n_before; chunk < r.n_chunks; chunk++) {
         mbar_wait(r.empty + stage, parity);
-        skinny_copy_weights<F>(a, r, targets, rows.expert, stage, chunk);
+        skinny_copy_weights<F, ROW>(a, r, targets, rows.expert, stage, chunk);
         if (!whole) input.copy(a, r, row_of, stage, chunk);
         async_arrive(r.full + stage);
         if (++stage == a.n_stages) stage = 0, parity ^= 1;
@@ -345,7 +415,7 @@ __device__ __forceinline__ void skinny_chunk(const cargs_product &a, const skinn
 
 /* A consumer warp's K split. Lanes without an input row read the last row again; their results
  * are not stored. */
-template <class F, int N>
+template <class F, int N, bool ROW>
 __device__ __forceinline__ void skinny_consume(const cargs_product &a, const skinny_role &role,
                                                const skinny_rows &rows, const skinny_ring &r,
                                                float acc[N][4]) {
@@ -353,10 +423,11 @@ __device__ __forceinline__ void skinny_consume(const cargs_product &a, const ski
     uint32_t now[4 * N], operand[4], chunk = 0;
     typename F::frags even, odd;
     skinny_place<N> p;
-    F::template input_at<N>(p.at, rows.n, r.row_bytes, lane);
+    F::template input_at<N>(p.at, ROW && a.slots.n ? 1 : rows.n, r.row_bytes, lane);
     p.w = r.base + threadIdx.x / 32 * F::BYTES;
-    p.x = p.x_next =
-        r.input + role.split * (a.x_row ? a.split_cols * 2 : a.group_rows * r.row_bytes);
+    p.x = p.x_next = r.input +
+                     role.split * (a.x_row ? a.split_cols * 2 : a.group_rows * r.row_bytes) +
+                     (ROW ? role.slot * r.row_bytes : 0);
     p.stage = p.parity = 0;
     mbar_wait(r.full, 0);
     if (role.active) {
@@ -379,15 +450,16 @@ __device__ __forceinline__ void skinny_consume(const cargs_product &a, const ski
 
 /* Dynamic shared memory: the ring and, with x_row, group_rows rows of the input; afterwards the
  * same memory holds (n_consumers, N * 4, 32) sums. */
-template <class F, int N>
+template <class F, int N, bool ROW>
 CUDA_KERNEL_MIN(SKINNY_THREADS, 1)
 product_skinny(CUDA_ARGS(struct cargs_product) a) {
     CUDA_SHARED(unsigned char, shared);
     __shared__ uint32_t row_of[SKINNY_ROWS], out_of[SKINNY_ROWS];
+    __shared__ skinny_slots slots;
     __shared__ uint64_t bars[2 * CARGS_SKINNY_STAGES];
     const uint32_t warp = threadIdx.x / 32, n_producers = blockDim.x / 32 - a.n_consumers;
     const bool produces = warp >= a.n_consumers;
-    const skinny_role role = skinny_role_of(a, warp, F::COLS);
+    const skinny_role role = skinny_role_of<ROW>(a, warp, F::COLS);
     const skinny_ring r = skinny_ring_of<F>(a, shared, bars);
     const uint32_t n_before = min(a.n_stages, r.n_chunks);
     skinny_rows rows;
@@ -398,37 +470,43 @@ product_skinny(CUDA_ARGS(struct cargs_product) a) {
     }
     if (a.tiles) { /* the previous kernels choose the expert */
         pdl_wait();
-        rows = skinny_find_rows(a, row_of, out_of);
+        rows = skinny_find_rows<ROW>(a, row_of, out_of, slots);
         if (!rows.n) return;
+        if (ROW && !a.slots.n && threadIdx.x == 0) slots.expert[0] = rows.expert;
     }
     __syncthreads();
     skinny_target targets[SKINNY_TARGETS];
     if (produces) {
 #pragma unroll
         for (int i = 0; i < SKINNY_TARGETS; i++)
-            targets[i] = skinny_target_of<F>(a, warp - a.n_consumers + i * n_producers);
+            targets[i] =
+                skinny_target_of<F, ROW>(a, warp - a.n_consumers + i * n_producers, slots.expert);
         for (uint32_t s = 0; s < n_before; s++)
-            skinny_copy_weights<F>(a, r, targets, a.tiles ? rows.expert : 0, s, s);
+            skinny_copy_weights<F, ROW>(a, r, targets, a.tiles ? rows.expert : 0, s, s);
     }
     if (!a.tiles) {
-        rows = skinny_find_rows(a, row_of, out_of);
+        rows = skinny_find_rows<ROW>(a, row_of, out_of, slots);
         pdl_wait();
     }
     __syncthreads();
     float acc[N][4] = {};
     if (produces)
-        skinny_produce<F>(a, r, targets, row_of, rows, n_before);
+        skinny_produce<F, ROW>(a, r, targets, row_of, rows, n_before);
     else
-        skinny_consume<F, N>(a, role, rows, r, acc);
-    skinny_store<N>(a, role, rows, row_of, out_of, acc, reinterpret_cast<float *>(shared));
+        skinny_consume<F, N, ROW>(a, role, rows, r, acc);
+    if (ROW && a.slots.n)
+        skinny_store_slots(a, role, slots, acc[0], reinterpret_cast<float *>(shared));
+    else
+        skinny_store<N, ROW>(a, role, rows, row_of, out_of, acc, reinterpret_cast<float *>(shared));
 }
 
 /* The kernels of one format. */
 template <class F> static struct cuda_skinny skinny_of(int n_groups) {
     struct cuda_skinny k = {nullptr, F::COLS, F::BYTES, F::X_PAD};
-    k.kernel = n_groups == 1   ? (const void *)product_skinny<F, 1>
-               : n_groups == 2 ? (const void *)product_skinny<F, 2>
-                               : (const void *)product_skinny<F, 4>;
+    k.kernel = n_groups == 0   ? (const void *)product_skinny<F, 1, true>
+               : n_groups == 1 ? (const void *)product_skinny<F, 1, false>
+               : n_groups == 2 ? (const void *)product_skinny<F, 2, false>
+                               : (const void *)product_skinny<F, 4, false>;
     return k;
 }
 

@@ -335,6 +335,96 @@ static void test_input_is_that_of_linear(void) {
     }
 }
 
+/* ---- a shared expert in the op ---- */
+
+/* A shared expert of a small case's shape, and the op's buffers. */
+struct shared_case {
+    struct matrix m[4]; /* gate, up, down, router */
+    backend_weight *w[4];
+    backend_buf *x, *ff, *out, *score, *y;
+};
+
+static struct shared_case shared_new(backend *be, const struct moe_layer *l) {
+    const uint32_t n_in = l->c.n_in, n_ff = l->c.n_ff;
+    struct shared_case s = {
+        .m = {matrix_make(l->c.gate, n_ff, n_in, false), matrix_make(l->c.up, n_ff, n_in, false),
+              matrix_make(l->c.down, n_in, n_ff, false), matrix_make(l->c.router, 1, n_in, false)},
+        .x = be_f32(be, l->x, n_in),
+        .ff = be_f32(be, NULL, n_ff),
+        .out = be_f32(be, NULL, n_in),
+        .score = be_f32(be, NULL, 1),
+        .y = be_f32(be, NULL, n_in)};
+    const uint32_t n_out[] = {n_ff, n_ff, n_in, 1}, cols[] = {n_in, n_in, n_ff, n_in};
+    for (int i = 0; i < 4; i++)
+        s.w[i] = be_weight(be, s.m[i].type, n_out[i], cols[i], s.m[i].packed);
+    return s;
+}
+
+static void shared_free(struct shared_case *s) {
+    backend_buf *bufs[] = {s->x, s->ff, s->out, s->score, s->y};
+    for (int i = 0; i < 5; i++)
+        backend_buf_free(bufs[i]);
+    for (int i = 0; i < 4; i++) {
+        backend_weight_free(s->w[i]);
+        matrix_free(&s->m[i]);
+    }
+}
+
+/* The op with the shared expert's output, as a model without joining has it. */
+static void run_apart(backend *be, struct op_moe op, const struct shared_case *s, float *y) {
+    const struct op_input in = {.x = s->x};
+    struct op_linear inner = {.in = in,
+                              .n_rows = 1,
+                              .n_weights = 2,
+                              .w = {s->w[0], s->w[1]},
+                              .act = op.act,
+                              .y = {s->ff}};
+    struct op_linear down = {
+        .in.x = s->ff, .n_rows = 1, .n_weights = 1, .w = {s->w[2]}, .y = {s->out}};
+    struct op_linear gate = {
+        .in = in, .n_rows = 1, .n_weights = 1, .w = {s->w[3]}, .y = {s->score}};
+    CHECK(backend_linear(be, &inner) == 0 && backend_linear(be, &down) == 0 &&
+          backend_linear(be, &gate) == 0);
+    op.shared_gate = op.joined.router ? s->score : NULL;
+    op.joined = (struct backend_shared_expert){0};
+    op.shared = s->out;
+    CHECK(backend_moe(be, &op) == 0);
+    be_get(be, s->y, y, op.down->n_out);
+}
+
+/* Where a backend takes the shared expert itself, the bits are the same; elsewhere it refuses. */
+static void test_joined_shared(void) {
+    static const int types[] = {QTYPE_Q4_K, QTYPE_Q5_K, QTYPE_Q6_K, QTYPE_Q8_0, QTYPE_F16};
+    static float y[256], want[256];
+    be_rng.state = 14;
+    for (int i = 0; i < BE_N_ISAS; i++) {
+        backend *be = open_moe(be_isas[i], 2, 8);
+        for (uint32_t k = 0; be && k < 2 * sizeof types / sizeof types[0]; k++) {
+            struct moe_case c = small_case(block_type_of(types[k / 2]), 1);
+            struct moe_layer l = moe_layer_new(&c);
+            struct moe_placed p = moe_place(be, &l);
+            struct shared_case s = shared_new(be, &l);
+            p.op.n_rows = 1, p.op.in.x = s.x, p.op.y = s.y;
+            p.op.joined =
+                (struct backend_shared_expert){.gate = s.w[0], .up = s.w[1], .down = s.w[2]};
+            if (k % 2) p.op.joined.router = s.w[3];
+            run_apart(be, p.op, &s, want);
+            const bool joins = backend_joins_shared(be, &p.op);
+            CHECK_MSG(joins == (strcmp(be_isas[i], "cuda") == 0), "%s joins", be_isas[i]);
+            CHECK(backend_moe(be, &p.op) == (joins ? 0 : ERR_INVALID));
+            be_get(be, s.y, y, c.n_in);
+            CHECK_MSG(memcmp(y, want, sizeof y) == 0, "%s: %s", be_isas[i],
+                      qtype_find(types[k / 2])->name);
+            p.op.shared = s.out; /* both */
+            CHECK(backend_moe(be, &p.op) == ERR_INVALID);
+            shared_free(&s);
+            moe_placed_free(&p);
+            moe_layer_free(&l);
+        }
+        backend_close(be);
+    }
+}
+
 /* ---- counters, refusals ---- */
 
 static uint64_t count_of(const backend *be, const char *name) {
@@ -447,6 +537,7 @@ int main(int argc, char **argv) {
     RUN(test_unchosen_experts);
     RUN(test_batch_invariance);
     RUN(test_input_is_that_of_linear);
+    RUN(test_joined_shared);
     RUN(test_counters);
     RUN(test_limits);
     RUN(test_refusals);

@@ -1,6 +1,6 @@
 /* delta_net.c - launches of linear attention: the convolution of all rows, each V head of each
- * sequence, the norm of Mamba-2's groups, what the next step reads of the inputs. Owns
- * nothing. */
+ * sequence, the norm of Mamba-2's groups, what the next step reads of the inputs; or all of it in
+ * one, for a row of each sequence of a delta net. Owns the counters of that kernel. */
 #include "core/backend/cuda/ops_int.h"
 
 #include "shaders/cuda/kernels.h"
@@ -38,6 +38,23 @@ static int launch_delta(const struct delta_op *o, enum cuda_delta_kernel kernel,
                                     .written = written});
 }
 
+int cuda_delta_scratch(struct cuda_backend *c, err *e) {
+    return cuda_scratch_new(c, CUDA_SCRATCH_DELTA_DONE, CUDA_DELTA_COUNTERS * sizeof(uint32_t), e);
+}
+
+/* A row of each sequence, in grids of as many sequences as there are counters. */
+static int delta_step(struct delta_op *o, uint32_t n_seqs, uint64_t read, uint64_t written) {
+    const uint32_t most = CUDA_DELTA_COUNTERS / o->args.n_k_heads;
+    int rc = 0;
+    for (uint32_t first = 0; first < n_seqs && !rc; first += most) {
+        const uint32_t n = n_seqs - first < most ? n_seqs - first : most;
+        o->args.first_seq = first;
+        rc = launch_delta(o, CUDA_DELTA_STEP, (uint32_t[]){o->args.n_v_heads, n}, first ? 0 : read,
+                          first ? 0 : written);
+    }
+    return rc;
+}
+
 int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
     const struct backend_state *s = &a->state;
     const uint64_t row = backend_state_channels(s) * sizeof(float);
@@ -45,7 +62,7 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
     const uint32_t n_decays = backend_state_decays(s);
     const bool delta = a->beta, single = a->n_rows == a->n_seqs;
     const bool prefill = delta && !single && !s->channel_decay;
-    const struct delta_op o = {
+    struct delta_op o = {
         .c = cuda_of(be),
         .args = {.qkv = cuda_at(a->qkv),
                  .k = a->k ? cuda_at(a->k) : NULL,
@@ -79,6 +96,7 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
                  .n_norm_groups = a->n_norm_groups,
                  .prefill = prefill,
                  .n_decays = n_decays,
+                 .done = cuda_scratch(cuda_of(be), CUDA_SCRATCH_DELTA_DONE),
                  .eps = a->eps,
                  .q_scale = 1 / sqrtf((float)s->k_dim)},
         .row = row};
@@ -92,11 +110,15 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
     const enum cuda_delta_kernel rows = prefill                      ? CUDA_DELTA_PREFILL
                                         : s->channel_decay && single ? CUDA_CHANNELS_STEP
                                         : s->channel_decay           ? CUDA_CHANNELS_RUN
-                                        : delta                      ? CUDA_DELTA_STEP
                                         : single                     ? CUDA_MAMBA2_STEP
                                                                      : CUDA_MAMBA2_RUN;
     const uint32_t blocks = prefill ? cuda_div_up(s->v_dim, CUDA_DELTA_COLS) : 1;
     const uint32_t norm_blocks = cuda_div_up(s->n_v_heads, CUDA_DELTA_NORM_HEADS);
+    const uint64_t read = n_rows * (row + out_row + decays) + a->n_seqs * state + pending,
+                   written = n_rows * (2 * out_row + decays) + folds,
+                   window = a->n_seqs * s->n_taps * row;
+    if (delta && single && !s->channel_decay)
+        return delta_step(&o, a->n_seqs, read + window, written + window);
     int rc = launch_delta(&o, delta ? CUDA_DELTA_CONV : CUDA_MAMBA2_CONV,
                           (uint32_t[]){delta ? n_heads : parts_of_row, a->n_rows}, n_rows * row,
                           n_rows * row);
@@ -104,9 +126,7 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
         rc = launch_delta(&o, CUDA_DELTA_PAIRS, (uint32_t[]){s->n_k_heads, a->n_rows}, n_rows * row,
                           2 * n_rows * s->n_k_heads * s->chunk * sizeof(float));
     if (!rc)
-        rc = launch_delta(&o, rows, (uint32_t[]){s->n_v_heads * blocks, a->n_seqs},
-                          n_rows * (row + out_row + decays) + a->n_seqs * state + pending,
-                          n_rows * (2 * out_row + decays) + folds);
+        rc = launch_delta(&o, rows, (uint32_t[]){s->n_v_heads * blocks, a->n_seqs}, read, written);
     if (!rc && prefill)
         rc = launch_delta(&o, CUDA_DELTA_NORM, (uint32_t[]){norm_blocks, a->n_rows},
                           2 * n_rows * out_row, n_rows * out_row);
@@ -114,7 +134,7 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
         rc = launch_delta(&o, CUDA_MAMBA2_NORM, (uint32_t[]){a->n_norm_groups, a->n_rows},
                           n_rows * out_row, n_rows * out_row);
     if (!rc)
-        rc = launch_delta(&o, CUDA_DELTA_KEEP, (uint32_t[]){parts_of_row, a->n_seqs},
-                          a->n_seqs * s->n_taps * row, a->n_seqs * s->n_taps * row);
+        rc = launch_delta(&o, CUDA_DELTA_KEEP, (uint32_t[]){parts_of_row, a->n_seqs}, window,
+                          window);
     return rc;
 }

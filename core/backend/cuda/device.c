@@ -72,6 +72,7 @@ static const struct backend_vtable vtable = {.close = close_device,
                                              .weight_size = cuda_weight_size,
                                              .copy_bandwidth = cuda_copy_bandwidth,
                                              .kv_fits = cuda_kv_fits,
+                                             .joins_shared = cuda_joins_shared,
                                              .group_open = cuda_group_join,
                                              .group_close = cuda_group_part,
                                              .group_break = cuda_group_break,
@@ -125,7 +126,7 @@ static int open_device(struct cuda_backend *c, const struct backend_config *conf
         (rc = cuda_tensor_maps_open(c, e)) || (rc = cuda_lt_open(c, e)) ||
         (rc = cuda_linear_scratch(c, config, e)) || (rc = cuda_attention_scratch(c, config, e)) ||
         (rc = cuda_heads_scratch(c, config, e)) || (rc = cuda_moe_scratch(c, config, e)) ||
-        (rc = cuda_top_scratch(c, config, e)))
+        (rc = cuda_delta_scratch(c, e)) || (rc = cuda_top_scratch(c, config, e)))
         return rc;
     log_info(
         "cuda: %s, %d multiprocessors, %llu MiB, of which this process uses at most %llu MiB; %s",

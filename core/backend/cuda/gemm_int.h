@@ -25,7 +25,8 @@ static inline enum cuda_in cuda_in_of(const backend_weight *w) {
 /* op_input: adds the pending residual to x, then norms. kinds: of enum cuda_in. CUDA_IN_F16: leaves
  * the rounded rows in CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros after
  * n_in) and their scales in CUDA_SCRATCH_IN_SCALE (rows with a norm share one: in_scale).
- * CUDA_IN_F32: leaves (n_rows, n_in) in CUDA_SCRATCH_IN32, or in f32 if that is not NULL. */
+ * CUDA_IN_F32: leaves (n_rows, n_in) in CUDA_SCRATCH_IN32, or in f32 if that is not NULL. Rows that
+ * are there already (cuda_backend.ready) are not made again. */
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                uint32_t kinds, float *f32);
 
@@ -49,8 +50,19 @@ struct cuda_product {
     const uint32_t *list;
     uint32_t n_tiles, n_share;
     uint32_t y_tail; /* with tiles: values between the rows of y that are not written */
+    /* With tiles of a single row: the shared expert, of the shapes and formats of w and pair, which
+     * is the expert after those of w. */
+    const struct cuda_weight *joined, *joined_pair;
+    struct backend_bounds joined_bounds;
+    /* With tiles of a single row: y (n_out) is the sum of the experts' results. n: of n_tiles
+     * experts with a row of the input each; 0: no sum. Only if cuda_sums_slots says so. */
+    struct cargs_slots slots;
 };
 int cuda_product(struct cuda_backend *c, const struct cuda_product *p);
+/* Up to CARGS_PRODUCT_WEIGHTS products of one input, shape of rows and format, without pairs. */
+int cuda_products(struct cuda_backend *c, const struct cuda_product *p, uint32_t n);
+/* Can a launch sum n experts' results with w? */
+bool cuda_sums_slots(const struct cuda_backend *c, const struct cuda_weight *w, uint32_t n);
 int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
 /* ---- epilogue.c: what follows the sums of a product ---- */

@@ -31,6 +31,7 @@ int cuda_capture_begin(backend *be, uint64_t key, err *e) {
     if (c->failed.code) return cuda_failure(c, e);
     if (!key) return err_set(e, ERR_INVALID, "a captured step needs a key other than 0");
     cuda_enter(c);
+    cuda_forget(c);
     if (c->capturing) cuda_graph_discard(be);
     struct cuda_graph *g = find_graph(c, key);
     c->graph = g;
@@ -65,6 +66,7 @@ int cuda_capture_end(backend *be, err *e) {
     struct cuda_graph *g = c->graph;
     cudaGraph_t graph = NULL;
     if (!c->capturing || !g) return err_set(e, ERR_INVALID, "no step is being captured");
+    cuda_forget(c);
     c->capturing = false;
     cudaError_t rc = cudaStreamEndCapture(c->stream, &graph);
     if (!rc && !c->failed.code) rc = cudaGraphInstantiate(&g->exec, graph, 0);
@@ -85,6 +87,7 @@ int cuda_graph_launch(backend *be, err *e) {
     if (!g || !g->exec) return err_set(e, ERR_INVALID, "no captured step was chosen");
     if (cuda_group_is_broken(c)) return cuda_sync(be, e);
     cuda_enter(c);
+    cuda_forget(c);
     c->graph = NULL;
     g->used = ++c->clock;
     cudaError_t rc = cudaGraphLaunch(g->exec, c->stream);
@@ -97,6 +100,7 @@ int cuda_graph_launch(backend *be, err *e) {
 
 void cuda_graph_discard(backend *be) {
     struct cuda_backend *c = cuda_of(be);
+    cuda_forget(c);
     if (c->capturing) {
         cudaGraph_t graph = NULL;
         c->capturing = false;

@@ -29,9 +29,21 @@ static float common_inverse_scale(const struct op_input *in, uint32_t n_in) {
     return scalbnf(1, exponent - 15 < -126 ? -126 : exponent - 15);
 }
 
+/* Are the rows there, because the last launches only multiplied them? */
+static bool is_ready(const struct cuda_backend *c, const struct op_input *in, uint32_t n_rows,
+                     uint32_t n_in, uint32_t kinds) {
+    const struct cuda_ready *r = &c->ready;
+    return r->n_launches && r->n_launches == c->n_launches && (r->kinds & kinds) == kinds &&
+           r->x == cuda_at(in->x) && r->norm == cuda_vector(in->norm) && r->eps == in->eps &&
+           r->n_rows == n_rows && r->n_in == n_in && !in->residual && !in->norm_bias &&
+           !in->centred;
+}
+
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                uint32_t kinds, float *f32) {
     const bool f16 = kinds & CUDA_IN_F16;
+    if (!f32 && is_ready(c, in, n_rows, n_in, kinds)) return 0;
+    const bool usual = !f32 && !in->residual_norm && !in->norm_bias && !in->centred;
     uint32_t pitch = cuda_pitch(n_in), n = column_groups(pitch);
     float inverse = f16 ? common_inverse_scale(in, n_in) : 0;
     if (!f32 && kinds & CUDA_IN_F32) f32 = cuda_scratch(c, CUDA_SCRATCH_IN32);
@@ -56,8 +68,8 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
     if (f16) c->in_scale = inverse;
     uint64_t values = (uint64_t)n_rows * n_in;
     uint32_t n_norms = !!in->residual_norm + !!in->norm + !!in->norm_bias;
-    return cuda_launch(c,
-                       &(struct cuda_launch){
+    int rc =
+        cuda_launch(c, &(struct cuda_launch){
                            .kernel = cuda_input_kernel(n, !in->residual && !in->norm),
                            .name = "input",
                            .args = &args,
@@ -67,6 +79,14 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
                            .read = values * 4 * (1 + !!in->residual) + (uint64_t)n_norms * n_in * 4,
                            .written = values * (4 * !!in->residual + 4 * !!f32 + 2 * f16),
                        });
+    c->ready = (struct cuda_ready){.n_launches = usual && !rc ? c->n_launches : 0,
+                                   .x = args.x,
+                                   .norm = args.norm,
+                                   .eps = in->eps,
+                                   .n_rows = n_rows,
+                                   .n_in = n_in,
+                                   .kinds = kinds};
+    return rc;
 }
 
 int cuda_norm(backend *be, const struct op_norm *a) {

@@ -53,6 +53,15 @@ static uint32_t fill_product_args(struct cuda_backend *c, const struct batch *b,
         a->last_tile[i] = n_tiles;
     }
     if (p->pair) a->w[1] = p->pair->product, a->n_out[1] = a->n_out[0];
+    a->joined_expert = UINT32_MAX;
+    a->slots = p->slots;
+    if (!p->joined) return n_tiles;
+    const struct cuda_product joined = {
+        .w = p->joined, .pair = p->joined_pair, .act = p->act, .bounds = p->joined_bounds};
+    a->joined_expert = (uint32_t)p->w->base.n_experts;
+    a->w[CARGS_PRODUCT_JOINED] = p->joined->product;
+    if (p->joined_pair) a->w[CARGS_PRODUCT_JOINED + 1] = p->joined_pair->product;
+    a->epilogue[CARGS_PRODUCT_JOINED] = cuda_epilogue_args(&joined);
     return n_tiles;
 }
 
@@ -122,6 +131,7 @@ static uint32_t choose_block_tiles(const struct cuda_backend *c, uint32_t n_tile
                                    uint32_t tile_consumers, uint32_t n_rows) {
     uint32_t n = cuda_div_up(n_tiles, (uint32_t)c->features.n_sms);
     if (n_rows <= 2 && n > 4) n = 1;
+    if (n_rows <= 2 && n == 3 && tile_consumers == 2) n = 2; /* a consumer for each scheduler */
     return n * tile_consumers <= CARGS_SKINNY_CONSUMERS ? n
                                                         : CARGS_SKINNY_CONSUMERS / tile_consumers;
 }
@@ -188,10 +198,35 @@ static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product
     return false;
 }
 
+/* An experts' sum: a block has all slots of a tile. */
+static bool plan_slots(const struct cuda_backend *c, const struct cargs_product *a, int format,
+                       uint32_t n_slots, uint32_t n_tiles, struct skinny *s) {
+    s->n_groups = 1;
+    s->k = skinny_kernel(format, 0);
+    s->group_rows = n_slots;
+    s->block_tiles = 1;
+    return a->n_splits == 1 && fit_skinny(c, a, n_slots, n_tiles, s) && s->x_row;
+}
+
+bool cuda_sums_slots(const struct cuda_backend *c, const struct cuda_weight *w, uint32_t n) {
+    const uint32_t n_in = (uint32_t)w->base.n_in;
+    const struct cargs_product a = {.n_in = n_in,
+                                    .pitch = pitch_of(w),
+                                    .split_cols = cuda_split_cols(n_in),
+                                    .n_splits = cuda_n_splits(n_in)};
+    struct skinny s;
+    return w->format != CUDA_FORMAT_F32 &&
+           plan_slots(c, &a, w->format, n, cuda_div_up(w->base.n_out, CUDA_TILE_ROWS), &s);
+}
+
 /* F16: describes the weights to the TMA. */
 static int map_weights(struct cuda_backend *c, const struct batch *b, struct cargs_product *a) {
-    for (uint32_t i = 0; i < CARGS_PRODUCT_WEIGHTS; i++) {
-        const struct cuda_weight *w = i < b->n ? b->p[i].w : i == 1 ? b->p->pair : NULL;
+    for (uint32_t i = 0; i < CARGS_PRODUCT_MATRICES; i++) {
+        const struct cuda_weight *w = i < b->n                        ? b->p[i].w
+                                      : i == 1                        ? b->p->pair
+                                      : i == CARGS_PRODUCT_JOINED     ? b->p->joined
+                                      : i == CARGS_PRODUCT_JOINED + 1 ? b->p->joined_pair
+                                                                      : NULL;
         if (!w) continue;
         uint64_t n_experts = w->base.n_experts ? w->base.n_experts : 1;
         uint64_t rows = (w->base.n_out + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS * CUDA_TILE_ROWS;
@@ -201,13 +236,25 @@ static int map_weights(struct cuda_backend *c, const struct batch *b, struct car
     return 0;
 }
 
+/* Does the input stay ready after these products? */
+static bool keeps_input(const struct cuda_backend *c, const struct batch *b) {
+    if (c->ready.n_launches != c->n_launches) return false;
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->p[i].y == c->ready.x || b->p[i].y == cuda_scratch(c, CUDA_SCRATCH_IN32))
+            return false;
+    return true;
+}
+
 static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
     struct cargs_product a;
     struct skinny s;
     uint32_t n_tiles = fill_product_args(c, b, CUDA_TILE_ROWS, &a);
     uint32_t all_tiles = n_tiles * (p->tiles ? p->n_tiles : 1);
-    if (!plan_skinny(c, &a, p->w->format, p->n_rows, all_tiles, &s)) return ERR_UNSUPPORTED;
+    if (!(p->slots.n ? plan_slots(c, &a, p->w->format, p->slots.n, n_tiles, &s)
+                     : plan_skinny(c, &a, p->w->format, p->n_rows, all_tiles, &s)))
+        return ERR_UNSUPPORTED;
+    if (p->joined) s.k = skinny_kernel(p->w->format, 0);
     if (p->w->format == CUDA_FORMAT_F16) {
         int rc = map_weights(c, b, &a);
         if (rc) return rc;
@@ -223,11 +270,16 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
                             .args = &a,
                             .args_bytes = sizeof a,
                             .grid = {cuda_div_up(n_tiles, s.block_tiles),
-                                     p->tiles ? p->n_tiles : cuda_div_up(p->n_rows, s.group_rows)},
+                                     p->slots.n ? 1
+                                     : p->tiles ? p->n_tiles
+                                                : cuda_div_up(p->n_rows, s.group_rows)},
                             .threads = (s.consumers + s.producers) * 32,
                             .shared = (uint32_t)s.shared};
     count_bytes(b, &l);
-    return cuda_launch(c, &l);
+    const bool keeps = keeps_input(c, b);
+    const int rc = cuda_launch(c, &l);
+    c->ready.n_launches = keeps && !rc ? c->n_launches : 0;
+    return rc;
 }
 
 /* ---- the choice ---- */
@@ -274,6 +326,10 @@ static int multiply_batch(struct cuda_backend *c, const struct batch *b) {
 
 int cuda_product(struct cuda_backend *c, const struct cuda_product *p) {
     return multiply_batch(c, &(struct batch){1, p});
+}
+
+int cuda_products(struct cuda_backend *c, const struct cuda_product *p, uint32_t n) {
+    return multiply_batch(c, &(struct batch){n, p});
 }
 
 static struct cuda_product product_of(const struct op_linear *a, uint32_t i) {

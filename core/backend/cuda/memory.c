@@ -51,6 +51,7 @@ int cuda_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
         free(b);
         return rc;
     }
+    cuda_forget(c);
     cudaError_t crc = cudaMemsetAsync(b->dev, 0, bytes ? bytes : 1, c->stream);
     if (crc) {
         rc = cuda_check(c, "clearing memory", crc, e);

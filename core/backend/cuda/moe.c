@@ -34,6 +34,8 @@ struct moe_run {
     struct moe_plan plan;
     struct op_input in; /* its residual is NULL once it has been added */
     uint32_t ready;     /* kinds of it that the scratch holds, of enum cuda_in */
+    uint32_t n_pairs;   /* with the shared expert's, if it is joined */
+    bool sums;          /* the last product sums the experts' results */
     uint32_t *experts, *list;
     float *weights, *ff, *out;
     struct args_moe_tile *tiles;
@@ -60,16 +62,25 @@ static int moe_experts_input(struct moe_run *r) {
     return moe_prepare_input(r, moe_kinds(a), (uint32_t)a->up->n_in);
 }
 
+/* A single row's score of the shared expert's gate: after those of the experts. */
+static float *joined_score(const struct moe_run *r) {
+    return r->op->joined.router
+               ? (float *)cuda_scratch(r->c, CUDA_SCRATCH_MOE_SCORES) + r->plan.n_experts
+               : NULL;
+}
+
 static int moe_score(struct moe_run *r) {
     const struct op_moe *a = r->op;
     const uint32_t kinds = cuda_in_of(a->router) | (a->latent ? 0 : moe_kinds(a));
     int rc = moe_prepare_input(r, kinds, (uint32_t)a->router->n_in);
     if (rc) return rc;
-    return cuda_product(r->c,
-                        &(struct cuda_product){.w = cuda_weight_of(a->router),
-                                               .bias = cuda_vector(a->router_bias),
-                                               .n_rows = a->n_rows,
-                                               .y = cuda_scratch(r->c, CUDA_SCRATCH_MOE_SCORES)});
+    const struct cuda_product p[] = {
+        {.w = cuda_weight_of(a->router),
+         .bias = cuda_vector(a->router_bias),
+         .n_rows = a->n_rows,
+         .y = cuda_scratch(r->c, CUDA_SCRATCH_MOE_SCORES)},
+        {.w = cuda_weight_of(a->joined.router), .n_rows = a->n_rows, .y = joined_score(r)}};
+    return cuda_products(r->c, p, a->joined.router ? 2 : 1);
 }
 
 static int moe_route(const struct moe_run *r) {
@@ -83,6 +94,7 @@ static int moe_route(const struct moe_run *r) {
         .list = r->list,
         .tiles = r->tiles,
         .op = p->route,
+        .joined = r->op->joined.up != NULL,
     };
     return cuda_launch(r->c, &(struct cuda_launch){.kernel = cuda_moe_route_kernel(),
                                                    .name = "moe_route",
@@ -120,7 +132,7 @@ static struct cuda_product moe_product(const struct moe_run *r, const backend_we
                                  .y = y,
                                  .tiles = r->tiles,
                                  .list = r->list,
-                                 .n_tiles = r->plan.n_tiles,
+                                 .n_tiles = r->plan.n_tiles + (r->op->joined.up != NULL),
                                  .n_share = n_share};
 }
 
@@ -141,13 +153,17 @@ static int moe_up(struct moe_run *r) {
 static int moe_gate_up(struct moe_run *r) {
     const struct op_moe *a = r->op;
     if (!a->gate) return moe_up(r);
-    struct cuda_product gate = moe_product(r, a->gate, a->gate_bias, a->n_used, r->ff);
-    struct cuda_product up = moe_product(r, a->up, a->up_bias, a->n_used, r->out);
+    const uint32_t n_share = a->n_used + (a->joined.up != NULL);
+    struct cuda_product gate = moe_product(r, a->gate, a->gate_bias, n_share, r->ff);
+    struct cuda_product up = moe_product(r, a->up, a->up_bias, n_share, r->out);
     if (gate.w->format == up.w->format && !a->weighs_input) {
         gate.pair = up.w;
         gate.pair_bias = up.bias;
         gate.act = a->act;
         gate.bounds = a->bounds;
+        gate.joined = cuda_weight_of(a->joined.gate);
+        gate.joined_pair = cuda_weight_of(a->joined.up);
+        gate.joined_bounds = a->joined.bounds;
     }
     int rc = moe_experts_input(r);
     if (!rc) rc = cuda_product(r->c, &gate);
@@ -167,8 +183,20 @@ static int moe_gate_up(struct moe_run *r) {
 static int moe_down(const struct moe_run *r) {
     const struct op_moe *a = r->op;
     const struct op_input in = {.x = r->c->scratch[CUDA_SCRATCH_MOE_FF]};
-    const struct cuda_product p = moe_product(r, a->down, a->down_bias, 1, r->out);
-    int rc = cuda_input(r->c, &in, r->plan.n_pairs, r->plan.n_ff, cuda_in_of(a->down), NULL);
+    struct cuda_product p = moe_product(r, a->down, a->down_bias, 1, r->out);
+    int rc = cuda_input(r->c, &in, r->n_pairs, r->plan.n_ff, cuda_in_of(a->down), NULL);
+    if (r->sums) {
+        p.y = cuda_at(a->y);
+        p.joined = cuda_weight_of(a->joined.down);
+        p.slots = (struct cargs_slots){
+            .weights = r->weights,
+            .shared = cuda_at(a->shared),
+            .shared_gate = a->joined.router ? joined_score(r) : cuda_at(a->shared_gate),
+            .n = r->n_pairs,
+            .n_used = a->n_used,
+            .weighed = a->weighs_input,
+        };
+    }
     return rc ? rc : cuda_product(r->c, &p);
 }
 
@@ -205,6 +233,31 @@ static uint32_t choose_tile_rows(uint32_t n_pairs, uint32_t n_experts) {
     return rows;
 }
 
+/* The shared expert is one more pair of a single row: its weights are of the experts' shapes and
+ * formats, and there is room for it. */
+bool cuda_joins_shared(const backend *be, const struct op_moe *a) {
+    const struct cuda_backend *c = (const struct cuda_backend *)be;
+    const uint64_t n = a->n_used + 1;
+    const struct backend_shared_expert *s = &a->joined;
+    if (a->n_rows != 1 || !a->gate || !s->gate || a->latent || a->weighs_input) return false;
+    const struct cuda_weight *gate = cuda_weight_of(a->gate), *up = cuda_weight_of(a->up),
+                             *down = cuda_weight_of(a->down), *s_gate = cuda_weight_of(s->gate),
+                             *s_up = cuda_weight_of(s->up), *s_down = cuda_weight_of(s->down);
+    if (gate->format == CUDA_FORMAT_F32 || gate->format != up->format ||
+        gate->format != s_gate->format || gate->format != s_up->format ||
+        down->format != s_down->format || s->up->n_out != a->up->n_out)
+        return false;
+    if (s->router && cuda_weight_of(s->router)->format != cuda_weight_of(a->router)->format)
+        return false;
+    return c->scratch_bytes[CUDA_SCRATCH_MOE_SCORES] > a->down->n_experts * sizeof(float) &&
+           c->scratch_bytes[CUDA_SCRATCH_MOE_LIST] >= n * sizeof(uint32_t) &&
+           c->scratch_bytes[CUDA_SCRATCH_MOE_TILES] >= n * sizeof(struct args_moe_tile) &&
+           c->scratch_bytes[CUDA_SCRATCH_MOE_FF] >= n * a->up->n_out * sizeof(float) &&
+           c->scratch_bytes[CUDA_SCRATCH_IN16] >= n * cuda_pitch((uint32_t)a->up->n_out) * 2 &&
+           c->scratch_bytes[CUDA_SCRATCH_IN_SCALE] >= n * sizeof(float) &&
+           cuda_sums_slots(c, down, (uint32_t)n);
+}
+
 int cuda_moe(backend *be, const struct op_moe *a) {
     struct cuda_backend *c = cuda_of(be);
     struct moe_run r = {.c = c,
@@ -218,10 +271,12 @@ int cuda_moe(backend *be, const struct op_moe *a) {
                         .out = cuda_scratch(c, CUDA_SCRATCH_MOE_OUT),
                         .tiles = cuda_scratch(c, CUDA_SCRATCH_MOE_TILES)};
     moe_plan_tiles(&r.plan, choose_tile_rows(r.plan.n_pairs, r.plan.n_experts));
+    r.n_pairs = r.plan.n_pairs + (a->joined.up != NULL);
+    r.sums = a->n_rows == 1 && cuda_sums_slots(c, cuda_weight_of(a->down), r.n_pairs);
     int rc = moe_score(&r);
     if (!rc) rc = moe_route(&r);
     if (!rc && a->n_rows > 1) rc = moe_list_pairs(&r);
     if (!rc) rc = moe_gate_up(&r);
     if (!rc) rc = moe_down(&r);
-    return rc ? rc : moe_combine(&r);
+    return rc || r.sums ? rc : moe_combine(&r);
 }

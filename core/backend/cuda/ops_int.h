@@ -23,6 +23,8 @@ uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols
 int cuda_heads_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
+bool cuda_joins_shared(const backend *be, const struct op_moe *a); /* moe.c */
+
 /* ---- attention ---- */
 bool cuda_kv_fits(const struct backend_kv *kv); /* kv.c */
 /* Fills the arguments of rope and store, for cuda_store_attend. ERR_UNSUPPORTED: no kernel can
@@ -30,6 +32,7 @@ bool cuda_kv_fits(const struct backend_kv *kv); /* kv.c */
 int cuda_rope_args(const struct op_rope_store *a, struct cargs_rope_store *args);
 int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
+int cuda_delta_scratch(struct cuda_backend *c, err *e);
 int cuda_top_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
 #endif

@@ -106,6 +106,7 @@ enum cuda_scratch {
     CUDA_SCRATCH_HEADS_LIST,  /* products by head: the pairs of rows and heads, by head */
     CUDA_SCRATCH_HEADS_TILES, /* ranges of that list */
     CUDA_SCRATCH_TOP,         /* the best candidates of each slice of a row */
+    CUDA_SCRATCH_DELTA_DONE,  /* (CUDA_DELTA_COUNTERS) u32, 0 between launches */
     CUDA_N_SCRATCH
 };
 
@@ -134,12 +135,21 @@ struct cuda_tile_plan {
     uint8_t best[CUDA_TILE_BUCKETS]; /* a kernel of tile.c, or CUDA_BEST_* */
 };
 
+/* What CUDA_SCRATCH_IN16 and _IN32 hold, as long as the number of launches is n_launches. */
+struct cuda_ready {
+    uint64_t n_launches; /* 0: unknown */
+    const void *x, *norm;
+    float eps;
+    uint32_t n_rows, n_in, kinds; /* kinds: of enum cuda_in */
+};
+
 struct cuda_backend {
     backend base;
     struct cuda_tile_plan tile_plans[CUDA_MAX_TILE_PLANS];
     uint32_t n_tile_plans;
     uint64_t n_launches, n_launches_tile; /* so far; value after the last launch of tile.c */
-    bool has_wgmma;                       /* product_wgmma.cu may be used (tune.c) */
+    struct cuda_ready ready;
+    bool has_wgmma; /* product_wgmma.cu may be used (tune.c) */
     struct cuda_force force;
     struct cuda_features features;
     uint64_t memory_limit; /* most bytes that this process should hold */
@@ -190,6 +200,11 @@ int cuda_sync(backend *be, err *e);
 /* To be called before calls of the CUDA runtime: the current device is a thread's own. */
 static inline void cuda_enter(const struct cuda_backend *c) {
     if (c->group) cudaSetDevice(c->features.ordinal);
+}
+
+/* After work that is not counted as a launch: nothing is known about the launches before it. */
+static inline void cuda_forget(struct cuda_backend *c) {
+    c->n_launches_tile = c->ready.n_launches = 0;
 }
 
 static inline bool cuda_group_is_broken(const struct cuda_backend *c) {

@@ -43,6 +43,7 @@ int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src,
     uint8_t *to = (uint8_t *)cuda_at(dst) + offset;
     if (c->failed.code) return cuda_failure(c, e);
     cuda_enter(c);
+    cuda_forget(c);
     if (bytes > CUDA_STAGING) {
         cudaError_t rc = cudaMemcpyAsync(to, src, bytes, cudaMemcpyHostToDevice, c->stream);
         if (!rc) rc = cudaStreamSynchronize(c->stream);
