@@ -40,7 +40,7 @@ $(BUILD)/%.cu.o: %.cu
 	    -Wno-int-in-bool-context -g1 $(SAN) $(CUDASIM_TRACE) -MMD -MP -c -o $@ $<
 $(CUDASIM_C:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) -D_GNU_SOURCE -std=gnu11 -O3 -g -fno-omit-frame-pointer -ffp-contract=off $(CUDASIM_ISA) -Wall -Wextra -Wshadow \
+	$(CC) -D_GNU_SOURCE -std=gnu11 -O3 $(DEBUG_INFO) -fno-omit-frame-pointer -ffp-contract=off $(CUDASIM_ISA) -Wall -Wextra -Wshadow \
 	    -pthread -I. $(SAN) -MMD -MP -c -o $@ $<
 # Fibers are switched by the Metal stand-in's code.
 $(BUILD)/$(CUDA_SIM)/msl_switch.o: tests/metal/standin/runtime/msl_switch.S
