@@ -8,7 +8,7 @@ import { scenarios } from "../../scripts/attacks/scenarios.mjs";
 import { long } from "./server.mjs";
 
 // Without LONG=1: one or two of each kind.
-const some = "deep-json queue-flood bad-grammars regex-compile prompt-guess response-eviction sighup model-truncated";
+const some = "deep-json queue-flood bad-grammars regex-compile prompt-guess sighup model-truncated";
 const wires = "framing hang-ups slow-readers";
 const names = `${some} ${wires}`.split(" ");
 const chosen = scenarios.filter((s) => (long ? s.short : names.includes(s.name)));

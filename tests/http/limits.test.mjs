@@ -317,7 +317,7 @@ test("an answer that the grammar's matcher cannot follow ends with 400", { skip:
   });
 });
 
-test("a grammar that stays too expensive ends its request", async () => {
+test("a grammar that stays too expensive ends its request", { skip: whole }, async () => {
   await serving(["--grammar-work-s", "1"], async (server) => {
     const response = await chat(server, dear(""));
     assert.equal(response.status, 400);
