@@ -8,8 +8,13 @@ CUDA_MODULE :=
 ifeq ($(CUDA),1)
 CUDA_C   := $(wildcard core/backend/cuda/*.c)
 CUDA_CU  := $(wildcard shaders/cuda/*.cu)
+# For scripts/check-cuda with QUICK=1.
+ifdef CUDA_SOME
+CUDA_CU  := $(patsubst %,shaders/cuda/%.cu,attention_latent attention_prefill product_wgmma product_skinny16 \
+              product_skinny_q4 sample rope short_conv dequantize delta_net repack)
+endif
 # The module contains its own copy of the lower rooms' code that it uses.
-CUDA_BASE_C := $(wildcard core/base/*.c) core/backend/kv_layout.c
+CUDA_BASE_C := $(if $(CUDA_SOME),,$(wildcard core/base/*.c) core/backend/kv_layout.c)
 CUDA_O   := $(CUDA_C:%.c=$(BUILD)/pic/%.o) $(CUDA_CU:%.cu=$(BUILD)/pic/%.cu.o) $(CUDA_BASE_C:%.c=$(BUILD)/pic/%.o)
 CUDA_MODULE := $(BUILD)/libinferd-cuda.so
 # The last architecture also as PTX, for later GPUs.

@@ -1,4 +1,4 @@
-// 256 concurrent streaming clients over a KV cache far too small for them; one in ten disconnects.
+// Up to 256 concurrent streaming clients over a KV cache far too small for them; one in ten disconnects.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { metrics, modelName, patience, post, random, randomPrompt, sse, startServer, until } from "./server.mjs";

@@ -6,7 +6,7 @@ import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { chat, metrics, modelName, post, serving, sleep, sse, startServer, until, user } from "./server.mjs";
+import { chat, long, metrics, modelName, post, serving, sleep, sse, startServer, until, user } from "./server.mjs";
 
 // Each pattern takes a third of a second to compile and allows every text.
 const heavy = (n, salt = 0) => ({
@@ -120,6 +120,7 @@ test("an expensive grammar's error names the field and is cached", async () => {
         "tools[1].function.parameters",
       ],
     ];
+    if (!long) fields.length = 1;
     for (const [field, param] of fields) {
       const answers = [];
       for (let i = 0; i < 2; i++) {

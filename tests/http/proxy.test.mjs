@@ -8,7 +8,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { modelName, startServer, until, user } from "./server.mjs";
+import { modelName, startServer, until, user, whole } from "./server.mjs";
 
 const host = "llm.example.com";
 const folder = mkdtempSync(join(tmpdir(), "inferd-proxy-"));
@@ -217,20 +217,24 @@ for (const [name, configure] of Object.entries({ nginx, caddy })) {
       assert.equal(own.status, 200);
     });
 
-    test("long prompts pass, too long ones get an error that can be read", async () => {
-      const long = await chat({ messages: user("word ".repeat(5000)), max_tokens: 2 });
-      assert.equal(long.status, 200, long.text);
-      assert.ok(JSON.parse(long.text).usage.prompt_tokens > 5000);
-      const huge = await chat({ messages: user("word ".repeat(300_000)), max_tokens: 2 });
-      assert.equal(huge.status, 400);
-      assert.equal(JSON.parse(huge.text).error.code, "context_length_exceeded");
-      const refused = await chat({ messages: user("x".repeat((8 << 20) + 1)) }).catch((e) => e);
-      assert.ok(refused.status === 413 || /EPIPE|ECONNRESET/.test(refused.code), String(refused.status ?? refused));
-    });
+    test(
+      "long prompts pass, too long ones get an error that can be read",
+      { skip: name === "caddy" && whole },
+      async () => {
+        const long = await chat({ messages: user("word ".repeat(5000)), max_tokens: 2 });
+        assert.equal(long.status, 200, long.text);
+        assert.ok(JSON.parse(long.text).usage.prompt_tokens > 5000);
+        const huge = await chat({ messages: user("word ".repeat(300_000)), max_tokens: 2 });
+        assert.equal(huge.status, 400);
+        assert.equal(JSON.parse(huge.text).error.code, "context_length_exceeded");
+        const refused = await chat({ messages: user("x".repeat((8 << 20) + 1)) }).catch((e) => e);
+        assert.ok(refused.status === 413 || /EPIPE|ECONNRESET/.test(refused.code), String(refused.status ?? refused));
+      },
+    );
   });
 
   // Slow tokens: a pause of this process must not look like a proxy that gathers them.
-  describe(`${name}, streams`, { skip }, () => {
+  describe(`${name}, streams`, { skip: skip || (name === "caddy" && whole) }, () => {
     const it = behind(name, configure, ["--isa", "generic"]);
 
     // The first piece must come while the answer is still being made: only then can the client end it.

@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import Ajv from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
-import { chat, startServer, user } from "./server.mjs";
+import { chat, long, startServer, user } from "./server.mjs";
 
-const generations = Number(process.env.GENERATIONS ?? 60);
+const generations = Number(process.env.GENERATIONS ?? (long ? 60 : 15));
 const firstSeed = Number(process.env.SEED ?? 1);
 
 // A small generator of pseudo-random numbers (xorshift32), so that a failure can be repeated.

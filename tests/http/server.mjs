@@ -12,6 +12,10 @@ export const modelName = "inferd-demo";
 // How much longer than the plain build this one may take (sanitizers).
 export const patience = Number(process.env.PATIENCE ?? 1);
 
+// LONG=1: the whole set. Otherwise tests with whole() are skipped, and sets of many similar cases are smaller.
+export const long = Boolean(process.env.LONG);
+export const whole = long ? false : "of the whole set: LONG=1";
+
 // Maximum lifetime of a server, so that a hanging one does not outlive its test.
 const lifetimeMs = Number(process.env.SERVER_SECONDS ?? 900) * 1000;
 

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
 import { validate, validateEvent } from "./openapi.mjs";
-import { chat, modelName, post, startServer, streamed, user } from "./server.mjs";
+import { chat, long, modelName, post, startServer, streamed, user } from "./server.mjs";
 
 const model = modelName;
 let server, client;
@@ -232,7 +232,7 @@ for (const [type, { call, schema, check, output }] of Object.entries(clientTools
     const tools = [{ type }, ...more];
     const room = { ...ask, max_output_tokens: 500, temperature: 1.5, tools, tool_choice, parallel_tool_calls: false };
     let item;
-    for (let seed = 0; seed < 8; seed++) {
+    for (let seed = 0; seed < 8 && (long || seed < 2 || !item); seed++) {
       const r = await post(server, "/v1/responses", { ...room, seed });
       assert.equal(r.status, 200, await r.clone().text());
       assert.equal(ignoredOf(r), null);

@@ -67,19 +67,19 @@ $(BUILD)/%.o: %.m
 	$(OBJC_CC) $(CPPFLAGS) -std=gnu11 $(COMMON) $(OBJC_WARN) $(SAN) -fPIC $(OBJC_ABI) -I$(METAL_SIM)/runtime -MMD -MP -c -o $@ $<
 $(BUILD)/sim/framework/%.m.o: $(METAL_SIM)/framework/%.m
 	@mkdir -p $(@D)
-	clang -D_GNU_SOURCE -std=gnu11 -O2 -g -Wall -Wextra -fPIC -pthread -I. $(SAN) $(OBJC_ABI) \
+	clang -D_GNU_SOURCE -std=gnu11 -O2 $(DEBUG_INFO) -Wall -Wextra -fPIC -pthread -I. $(SAN) $(OBJC_ABI) \
 	    -DMETALSIM_DEFAULT_CC='"$(abspath $(METAL_SIM))/tools/metalcc"' -MMD -MP -c -o $@ $<
 $(BUILD)/sim/runtime/%.c.o: $(METAL_SIM)/runtime/%.c
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -fPIC -ftls-model=initial-exec -fomit-frame-pointer -pthread -MMD -MP -c -o $@ $<
+	$(CC) -std=gnu11 -O2 $(DEBUG_INFO) -Wall -Wextra -fPIC -ftls-model=initial-exec -fomit-frame-pointer -pthread -MMD -MP -c -o $@ $<
 $(BUILD)/sim/runtime/%.S.o: $(METAL_SIM)/runtime/%.S
 	@mkdir -p $(@D)
 	$(CC) -c -o $@ $<
 endif
 # Tests that run on a device or on the stand-in.
 ifneq ($(filter native standin,$(METAL)),)
-METAL_OPS  := test_backend test_linear test_moe test_attention test_rope_store test_delta_net \
-              test_short_conv test_top test_model test_mtp test_arch test_arch_forward test_ops
+METAL_OPS  := test_backend test_linear test_moe test_mla test_attention test_encoder test_rope_store \
+              test_gated test_delta_net test_short_conv test_top test_model test_mtp test_arch test_arch_forward test_ops
 METAL_UNIT := $(filter $(METAL_OPS:%=$(BUILD)/%) $(BUILD)/test_metal_%,$(patsubst tests/unit/%.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c)))
 endif
 # The stand-in's own tests: C, or Objective-C against its Metal.h.
@@ -91,5 +91,9 @@ $(BUILD)/test_standin_%: $(BUILD)/tests/metal/test_standin_%.o $(SUPPORT_O) $(ME
 	$(CC) $(SAN) $(TEST_LD) -o $@ $^ $(LDLIBS)
 .PRECIOUS: $(BUILD)/tests/metal/%.o
 endif
+# What scripts/test-metal quick runs: without models that repeat others' ops, the meters of traffic, and the tests of
+# what the stand-in catches.
+METAL_QUICK := $(filter-out $(BUILD)/test_encoder $(BUILD)/test_mtp $(BUILD)/test_arch $(BUILD)/test_ops %_traffic %_decode %_msl %_checks \
+               $(BUILD)/test_standin_moe,$(METAL_UNIT) $(METAL_TESTS))
 -include $(METAL_O:.o=.d) $(SIM_RT:.o=.d) \
          $(METAL_TESTS:$(BUILD)/%=$(BUILD)/tests/metal/%.d)

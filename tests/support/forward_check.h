@@ -56,7 +56,7 @@ static inline void forward_check(const struct forward_case *c, const int32_t *to
     struct runner r;
     runner_open(&r, &(struct runner_config){.path = c->path,
                                             .isa = c->isa,
-                                            .n_threads = 3,
+                                            .n_threads = be_quick && c->n_ranks > 1 ? 1 : 3,
                                             .kv_type = c->kv_type,
                                             .max_rows = 150,
                                             .n_ranks = c->n_ranks,

@@ -609,7 +609,7 @@ int main(int argc, char **argv) {
     int fd = mkstemp(path);
     be_need(fd >= 0, "a file");
     close(fd);
-    RUN(test_llama);
+    RUN_ON_CPU(test_llama);
     RUN_ON_CPU(test_qwen2);
     RUN_ON_CPU(test_qwen3);
     RUN_ON_CPU(test_gemma);
@@ -619,13 +619,13 @@ int main(int argc, char **argv) {
     RUN(test_quantized_phi3);
     RUN_ON_CPU(test_olmo2);
     RUN_ON_CPU(test_smollm3);
-    RUN(test_granite);
+    RUN_ON_CPU(test_granite);
     RUN_ON_CPU(test_llama_with_experts);
     RUN_ON_CPU(test_qwen2moe);
     RUN_ON_CPU(test_qwen3moe);
     RUN(test_gpt_oss);
     RUN_ON_CPU(test_mistral3);
-    RUN(test_glm4moe);
+    RUN_ON_CPU(test_glm4moe);
     RUN_ON_CPU(test_minimax_m2);
     RUN_ON_CPU(test_ernie);
     RUN_ON_CPU(test_dots1);
@@ -634,33 +634,33 @@ int main(int argc, char **argv) {
     RUN_ON_CPU(test_hunyuan);
     RUN_ON_CPU(test_hy_v3);
     RUN_ON_CPU(test_dense_layers);
-    RUN(test_gating);
+    RUN_ON_CPU(test_gating);
     if (be_has_op(BACKEND_OP_linear_heads))
-        RUN(test_bailingmoe2); /* such a device has groups of experts, too */
+        RUN_ON_CPU(test_bailingmoe2); /* such a device has groups of experts, too */
     if (be_has_op(BACKEND_OP_linear_heads))
         RUN(test_deepseek2);
     else
         SKIP("DeepSeek", "this device has no latent attention");
-    if (be_has_op(BACKEND_OP_linear_heads)) RUN(test_mistral4);
-    RUN(test_gemma4);
+    if (be_has_op(BACKEND_OP_linear_heads)) RUN_ON_CPU(test_mistral4);
+    RUN_ON_CPU(test_gemma4);
     RUN_ON_CPU(test_seed_oss);
     RUN_ON_CPU(test_exaone4);
     RUN_ON_CPU(test_arcee);
     RUN_ON_CPU(test_granitemoe);
-    RUN(test_cohere);
+    RUN_ON_CPU(test_cohere);
     RUN(test_starcoder2);
-    RUN(test_stablelm);
-    RUN(test_gptneox);
+    RUN_ON_CPU(test_stablelm);
+    RUN_ON_CPU(test_gptneox);
     RUN(test_llama4);
-    RUN(test_llama4_unnormed);
-    RUN(test_llama4_full);
+    RUN_ON_CPU(test_llama4_unnormed);
+    RUN_ON_CPU(test_llama4_full);
     RUN(test_glimmer);
-    RUN(test_laguna);
-    RUN(test_laguna_full);
+    RUN_ON_CPU(test_laguna);
+    RUN_ON_CPU(test_laguna_full);
     RUN(test_step35);
-    RUN(test_mimo2);
-    RUN(test_gpt2);
-    RUN(test_mpt);
+    RUN_ON_CPU(test_mimo2);
+    RUN_ON_CPU(test_gpt2);
+    RUN_ON_CPU(test_mpt);
     RUN(test_bloom);
     RUN(test_apertus);
     RUN(test_phimoe);
@@ -677,11 +677,11 @@ int main(int argc, char **argv) {
         RUN(test_quantized_qwen35);
         RUN(test_qwen35moe);
         RUN_ON_CPU(test_qwen3next);
-        RUN(test_granitehybrid);
+        RUN_ON_CPU(test_granitehybrid);
         RUN(test_falcon_h1);
         RUN_ON_CPU(test_nemotron_h);
         RUN(test_nemotron_h_moe);
-        RUN_ON_CPU(test_more_ranks);
+        if (!be_quick) RUN(test_more_ranks);
     } else {
         SKIP("hybrid models", "this device has no linear attention");
     }

@@ -265,7 +265,8 @@ static void test_families_give_the_same_bits(void) {
     static const uint32_t rows[] = {3, 14, 37, 80};
     be_rng.state = 36;
     for (int t = 0; t < N_BLOCK_TYPES; t++) {
-        /* Quick: many rows of four types only. */
+        /* Quick: many rows of four types, few rows of a quarter of the others. */
+        if (be_quick && t > 3 && t % 4) continue;
         struct moe_case c = plain_case(&block_types[t], rows[be_quick && t > 3 ? t % 2 : t % 4]);
         c.act = BACKEND_ACT_SILU + (enum backend_act)t % 3;
         c.biases = t & 1;

@@ -365,7 +365,8 @@ static void test_latent_rows(void) {
     for (int i = 0; i < BE_N_ISAS; i++)
         for (size_t n = 0; be_row_isa(i) && n < sizeof cases / sizeof cases[0]; n++) {
             struct latent_case c = cases[n];
-            if (be_quick && n == 0) c.n_tokens = 80; /* cases[3] is the long one */
+            if (be_quick && n == 1) continue;
+            if (be_quick) c.n_tokens = n == 3 ? 270 : 44; /* one is longer than a chunk */
             check_latents(be_isas[i], &c);
         }
 }

@@ -16,7 +16,7 @@ static bool quick;
 static int effort = 1;
 
 static int rounds(int n) {
-    return quick ? (n + 3) / 4 : n * effort;
+    return quick ? (n + 7) / 8 : n * effort;
 }
 
 /* ---- tests ---- */
