@@ -134,6 +134,13 @@ static enum fair_share fair_share_of(const struct config *c) {
 
 /* Says who may use a server that asks for no key. */
 static void warn_open(const struct server *s, const struct config *c) {
+    struct http_address at;
+    for (size_t i = 0; api_get_address(s->api, i, &at) && has_keys(s) && !api_is_local(s->api); i++)
+        if (!at.path[0] && !at.tls) {
+            log_warn("API keys and texts travel unencrypted to other machines: set tls-certificate "
+                     "and tls-key, unless a proxy or a private network protects them");
+            break;
+        }
     if (has_keys(s)) return;
     if (!api_is_local(s->api))
         log_warn("other machines can connect and there are no API keys (`inferd keys add`, "
@@ -171,6 +178,9 @@ static struct api_config api_config_of(const struct server *s, const struct conf
                  .allowed_hosts = c->allowed_hosts,
                  .allowed_origins = c->allowed_origins,
                  .trusted_proxies = c->trusted_proxies,
+                 .tls_certificate = c->tls_certificate,
+                 .tls_key = c->tls_key,
+                 .tls_client_ca = c->tls_client_ca,
                  .api_keys = (const char *const *)keys->all.keys,
                  .n_api_keys = keys->all.n,
                  .n_admin_keys = keys->n_admin,

@@ -52,6 +52,7 @@ struct conn {
     bool asked;                   /* it has had a request */
     bool line;                    /* the first line of the next head has arrived */
     bool chunked;                 /* its body comes in chunks */
+    bool tls;                     /* http.c's */
     bool reserved;                /* beyond max: it may ask for health, once */
     uint64_t since_ns;            /* when it entered this state */
     atomic_uint_least64_t due_ns; /* its deadline; 0: none */

@@ -460,6 +460,41 @@ static enum MHD_Result accept_policy(void *cls, const struct sockaddr *addr, soc
     return conns_admit(&h->conns, addr) ? MHD_YES : MHD_NO;
 }
 
+/* ---- TLS ---- */
+
+/* The session's pointer: the library has put the connection there, for a feature that is not used.
+ */
+static int give_certificate(gnutls_session_t session, const struct gnutls_cert_retr_st *info,
+                            gnutls_pcert_st **chain, unsigned *n, gnutls_ocsp_data_st **ocsp,
+                            unsigned *n_ocsp, gnutls_privkey_t *key, unsigned *flags) {
+    const struct settings *s = current_settings(gnutls_session_get_ptr(session));
+    (void)info;
+    *ocsp = NULL;
+    *n_ocsp = 0;
+    int rc = s->tls ? tls_give_certificate(s->tls, chain, n, key, flags) : -1;
+    settings_drop(s);
+    return rc;
+}
+
+static int check_client_certificate(gnutls_session_t session) {
+    const struct settings *s = current_settings(gnutls_session_get_ptr(session));
+    int rc = s->tls && tls_needs_client(s->tls) ? tls_check_client(s->tls, session) : 0;
+    settings_drop(s);
+    return rc;
+}
+
+/* Before the handshake. */
+static void begin_tls(struct http *h, struct conn *c, const struct settings *s) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (!info || !info->tls_session) return;
+    c->tls = true;
+    gnutls_session_set_ptr(info->tls_session, h);
+    if (!s->tls || !tls_needs_client(s->tls)) return;
+    gnutls_certificate_server_set_request(info->tls_session, GNUTLS_CERT_REQUIRE);
+    gnutls_session_set_verify_function(info->tls_session, check_client_certificate);
+}
+
 static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_cls,
                           enum MHD_ConnectionNotificationCode what) {
     struct http *h = cls;
@@ -480,6 +515,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
         if (s->config.idle_timeout_s != h->config.idle_timeout_s)
             MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT,
                                       (unsigned)s->config.idle_timeout_s);
+        begin_tls(h, c, s);
         settings_drop(s);
         conns_open(&h->conns, c, from ? from->client_addr : NULL);
     } else if (c) {
@@ -543,16 +579,23 @@ static int start_listener(struct http *h, struct listener *l, err *e) {
     const struct http_config *c = &h->config;
     unsigned threads = c->n_threads ? c->n_threads : 1;
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-                     (l->family == AF_INET6 ? MHD_USE_IPv6 : 0);
+                     (l->family == AF_INET6 ? MHD_USE_IPv6 : 0) | (l->at.tls ? MHD_USE_TLS : 0);
+    struct MHD_OptionItem more[5];
+    size_t n = 0;
+#if MHD_VERSION >= 0x01000000
     /* 1 is as strict as RFC 9112; 2 and 3 refuse what it allows. Before 1.0 the only such option
      * answers twice what it refuses: see http_head.c. */
-    struct MHD_OptionItem more[] = {
-#if MHD_VERSION >= 0x01000000
-        {MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL},
+    more[n++] = (struct MHD_OptionItem){MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL};
 #endif
-        {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)threads, NULL},
-        {MHD_OPTION_END, 0, NULL}
-    };
+    if (threads > 1)
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)threads, NULL};
+    if (l->at.tls) {
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK2, 0,
+                                            (void *)(intptr_t)give_certificate};
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0,
+                                            (void *)(intptr_t)tls_priorities};
+    }
+    more[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
     l->mhd = MHD_start_daemon(
         flags, 0, accept_policy, h, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
         MHD_OPTION_LISTEN_SOCKET, (MHD_socket)l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
@@ -611,8 +654,11 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     if (!rc) rc = prepare_open(h, e);
     if (!rc) rc = listen_open(c, h->daemon, e);
     h->daemon->local = true;
-    for (size_t i = 0; i < h->daemon->n; i++)
-        h->daemon->local &= listen_is_local(&h->daemon->listeners[i]);
+    for (size_t i = 0; i < h->daemon->n; i++) {
+        struct listener *l = &h->daemon->listeners[i];
+        h->daemon->local &= listen_is_local(l);
+        l->at.tls = h->settings->tls && l->family != AF_UNIX;
+    }
     for (size_t i = 0; i < h->daemon->n && !rc; i++)
         rc = start_listener(h, &h->daemon->listeners[i], e);
     return rc;
