@@ -131,6 +131,8 @@ void conns_paused(struct conn *c);
 void conns_reap(struct conns *cs);
 /* Shuts down the connection that has waited longest for a head, to free its descriptor. */
 void conns_evict(struct conns *cs);
+/* Does every open connection wait for a request, and has done so for for_ns? */
+bool conns_quiet(struct conns *cs, uint64_t now_ns, uint64_t for_ns);
 void conns_get(struct conns *cs, struct conns_counts *out);
 
 /* Calls look for each connection of the calling thread whose request is incomplete, until it
