@@ -10,7 +10,7 @@ import { after, before, test } from "node:test";
 import OpenAI from "openai";
 import { binary, modelFile, modelName, sse, until, user } from "./server.mjs";
 
-const RESTARTS = Number(process.env.RESTARTS ?? 8);
+const RESTARTS = Number(process.env.RESTARTS ?? (process.env.LONG ? 100 : 8));
 const folder = mkdtempSync(join(tmpdir(), "inferd-restart-"));
 const registry = join(folder, "registry.db");
 const { TCP, constants } = process.binding("tcp_wrap");
