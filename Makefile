@@ -20,7 +20,7 @@ JOBS    ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 UNAME := $(shell uname -s)
 ARCH  := $(shell uname -m)
 
-PACKAGES   := libmicrohttpd libcjson sqlite3 sentencepiece nettle libpcre2-8 libcurl libedit
+PACKAGES   := libmicrohttpd gnutls libcjson sqlite3 sentencepiece nettle libpcre2-8 libcurl libedit
 PKG_CFLAGS  = $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 PKG_LIBS    = $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
 

@@ -106,7 +106,7 @@ int api_set_models(api *a, const struct api_model *models, size_t n, err *e) {
                                  "'%.60s' is not the name of a served model", name);
     }
     atomic_store(&a->http.ready, true);
-    return 0;
+    return http_accept(&a->http, e);
 }
 
 int api_add_model(api *a, const struct api_model *m, err *e) {
@@ -156,6 +156,14 @@ int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool
     if (rc) models_release(a->models, m);
     free(did);
     return rc;
+}
+
+void api_leave(api *a) {
+    http_leave(&a->http);
+}
+
+bool api_is_quiet(api *a, uint64_t for_ns) {
+    return http_is_quiet(&a->http, for_ns);
 }
 
 void api_drain(api *a) {

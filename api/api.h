@@ -34,6 +34,7 @@ enum {
  * sending side counts as gone.
  *
  * Binds and answers at once: /livez is 200, everything that needs a model 503 until api_set_models.
+ * With sockets of a supervisor connections wait until then.
  * ERR_IO: the port is taken (the message names it). */
 int api_open(const struct api_config *config, api **out, err *e);
 /* What may change while requests run: limits, keys, origins and timeouts (http_apply), and struct
@@ -57,6 +58,9 @@ int api_add_model(api *a, const struct api_model *m, err *e);
  * it may be closed after api_close. */
 int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool *stop, err *e);
 
+/* For a process that another one replaces, on the same sockets: http_leave, http_is_quiet. */
+void api_leave(api *a);
+bool api_is_quiet(api *a, uint64_t for_ns);
 /* New requests get 503 and Retry-After, running streams continue; /readyz is 503. */
 void api_drain(api *a);
 uint32_t api_n_active(const api *a); /* requests that are still running */

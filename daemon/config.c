@@ -39,6 +39,16 @@ static const struct config_key keys[] = {
     {"listen-mode", CONFIG_CHOICE, AT(listen_mode), "600", 0, 0, "600|660|666", "",
      "Permissions of socket files that listen names: who may write to one may connect. 600: the\n"
      "daemon's user. 660: its group, too. 666: everyone on this machine."},
+    {"tls-certificate", CONFIG_TEXT, AT(tls_certificate), "", 0, 0, NULL, "",
+     "File of the server's certificate in PEM form, followed by those that lead to its root. With\n"
+     "it and tls-key every TCP address speaks TLS (1.2 and 1.3), and nothing else. Socket files\n"
+     "stay plain. A reload reads the files again; it does not turn TLS on or off. Empty: no TLS."},
+    {"tls-key", CONFIG_TEXT, AT(tls_key), "", 0, 0, NULL, "",
+     "File of the certificate's private key in PEM form, without a passphrase, readable by its\n"
+     "owner (or group) only."},
+    {"tls-client-ca", CONFIG_TEXT, AT(tls_client_ca), "", 0, 0, NULL, "",
+     "File of certificates in PEM form: every client needs a certificate for TLS clients that one\n"
+     "of them has signed, beside its API key. Empty: clients need no certificate."},
     {"backend", CONFIG_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|metal|cuda", "",
      "Device that computes. metal: the GPU of a Mac. cuda: an NVIDIA GPU (compute capability 8.0\n"
      "or higher), through the module libinferd-cuda.so, which is loaded from the program's\n"
@@ -346,6 +356,9 @@ static const char *const live_keys[] = {"max-body-bytes",
                                         "api-key-file",
                                         "admin-key-file",
                                         "key-failures-per-minute",
+                                        "tls-certificate",
+                                        "tls-key",
+                                        "tls-client-ca",
                                         "prefix-sharing",
                                         "fair-share",
                                         "json-integers",

@@ -35,11 +35,11 @@ struct config_key {
 
 /* Strings are owned by the struct, never NULL between init and fini. */
 struct config {
-    char *model, *chat_template, *registry, *host, *listen, *listen_mode, *backend, *isa,
-        *activation_bits, *kv_cache_type, *block_tokens, *api_key_file, *log_level, *models_dir,
-        *hf_endpoint, *hf_token_file, *unknown_fields, *json_integers, *prefix_sharing,
-        *allowed_hosts, *allowed_origins, *trusted_proxies, *model_aliases, *admin_key_file,
-        *kv_dir, *kv_keep, *fair_share;
+    char *model, *chat_template, *registry, *host, *listen, *listen_mode, *tls_certificate,
+        *tls_key, *tls_client_ca, *backend, *isa, *activation_bits, *kv_cache_type, *block_tokens,
+        *api_key_file, *log_level, *models_dir, *hf_endpoint, *hf_token_file, *unknown_fields,
+        *json_integers, *prefix_sharing, *allowed_hosts, *allowed_origins, *trusted_proxies,
+        *model_aliases, *admin_key_file, *kv_dir, *kv_keep, *fair_share;
     uint64_t port, threads, tensor_parallel, kv_cache_tokens, context_length, max_batch_tokens,
         prefill_chunk, max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads,
         prepare_threads, prepare_slow_threads, prepare_queue, prepare_budget_s, max_answer_bytes,

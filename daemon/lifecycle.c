@@ -28,6 +28,9 @@
 /* Supervisors signal a process and then its whole group: two signals this close count as one. */
 enum { DRAIN_POLL_MS = 50, SAME_STOP_NS = 500 * 1000 * 1000 };
 
+/* Clients' libraries close connections that were idle for 4 (undici) or 5 s (httpx). */
+#define REUSE_NS UINT64_C(5500000000)
+
 enum { LOOK_MS = 1000 }; /* interval of checks of the models' files and devices */
 
 enum { ANNOUNCED_MAX_BYTES = 8000 };
@@ -44,6 +47,7 @@ struct server {
     reload *reload;
     atomic_uint_least64_t shutdown_deadline_s;
     char *registry;            /* file */
+    bool handed;               /* the supervisor's sockets are served */
     struct activation sockets; /* of a supervisor, instead of those of the configuration */
     responses *store;          /* NULL: responses are not stored */
     ledger *ledger;            /* NULL: nothing is written */
@@ -134,6 +138,13 @@ static enum fair_share fair_share_of(const struct config *c) {
 
 /* Says who may use a server that asks for no key. */
 static void warn_open(const struct server *s, const struct config *c) {
+    struct http_address at;
+    for (size_t i = 0; api_get_address(s->api, i, &at) && has_keys(s) && !api_is_local(s->api); i++)
+        if (!at.path[0] && !at.tls) {
+            log_warn("API keys and texts travel unencrypted to other machines: set tls-certificate "
+                     "and tls-key, unless a proxy or a private network protects them");
+            break;
+        }
     if (has_keys(s)) return;
     if (!api_is_local(s->api))
         log_warn("other machines can connect and there are no API keys (`inferd keys add`, "
@@ -171,6 +182,9 @@ static struct api_config api_config_of(const struct server *s, const struct conf
                  .allowed_hosts = c->allowed_hosts,
                  .allowed_origins = c->allowed_origins,
                  .trusted_proxies = c->trusted_proxies,
+                 .tls_certificate = c->tls_certificate,
+                 .tls_key = c->tls_key,
+                 .tls_client_ca = c->tls_client_ca,
                  .api_keys = (const char *const *)keys->all.keys,
                  .n_api_keys = keys->all.n,
                  .n_admin_keys = keys->n_admin,
@@ -227,10 +241,10 @@ static int open_api(struct server *s, err *e) {
     struct api_config config = api_config_of(s, s->config, &s->keys);
     config.http.max_connections = fit_open_files((uint32_t)s->config->max_connections);
     rc = api_open(&config, &s->api, e);
-    bool handed = s->sockets.n > 0;
+    s->handed = s->sockets.n > 0;
     activation_close(&s->sockets); /* the HTTP server has its own descriptors */
     if (rc) return rc;
-    if (handed) {
+    if (s->handed) {
         str urls;
         str_init(&urls, ANNOUNCED_MAX_BYTES);
         add_urls(s, &urls);
@@ -270,6 +284,21 @@ static bool stdin_ended(void) {
     return read(STDIN_FILENO, dropped, sizeof dropped) <= 0;
 }
 
+/* The supervisor's sockets outlive this process: who connects from now on is served by the next
+ * one. Open connections have their requests answered, and end with the answer; idle ones are left
+ * alone for as long as clients reuse them. true: a second signal arrived. */
+static bool leave_sockets(struct server *s, uint64_t begin_ns, uint64_t end_ns) {
+    bool hurried = false;
+    log_info("stopping: new connections wait for the next process, %u requests are running",
+             api_n_active(s->api));
+    api_leave(s->api);
+    while (!api_is_quiet(s->api, REUSE_NS) && !hurried && clock_now_ns() < end_ns) {
+        flush_ledger(s);
+        hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
+    }
+    return hurried;
+}
+
 /* Waits until no request runs and what is cached is stored, the deadline is over, or a second
  * signal arrives. */
 static void drain_requests(struct server *s) {
@@ -277,8 +306,9 @@ static void drain_requests(struct server *s) {
     uint64_t end_ns = begin_ns + atomic_load(&s->shutdown_deadline_s) * UINT64_C(1000000000);
     uint32_t n_active;
     bool hurried = false;
-    log_info("stopping: new requests are refused, %u are running", api_n_active(s->api));
     notify_send("STOPPING=1");
+    if (s->handed) hurried = leave_sockets(s, begin_ns, end_ns);
+    log_info("stopping: new requests are refused, %u are running", api_n_active(s->api));
     api_drain(s->api);
     serving_drain(s->serving);
     while ((n_active = api_n_active(s->api)) > 0 && !hurried && clock_now_ns() < end_ns) {

@@ -55,13 +55,19 @@ void reload_add_name(str *list, const char *name) {
     if (!has_name(str_cstr(list), name)) str_addf(list, "%s%s", list->len ? ", " : "", name);
 }
 
+static bool is_tls(const struct config_key *key) {
+    return strncmp(key->name, "tls-", 4) == 0;
+}
+
 /* Sorts the keys that differ; those that need a restart get the value that is in force. */
 static int compare(reload *r, struct config *next, str *applied, str *pending, err *e) {
     size_t n;
     const struct config_key *keys = config_keys(&n);
+    /* Sockets that listen do not begin or stop to speak TLS. */
+    bool switches = !r->current.tls_certificate[0] != !next->tls_certificate[0];
     for (size_t i = 0; i < n; i++) {
         if (config_same(&r->current, next, &keys[i])) continue;
-        bool live = config_is_live(&keys[i]);
+        bool live = config_is_live(&keys[i]) && !(switches && is_tls(&keys[i]));
         reload_add_name(live ? applied : pending, keys[i].name);
         if (live) continue;
         int rc = config_copy(next, &r->current, &keys[i], e);

@@ -261,6 +261,16 @@ void conns_evict(struct conns *cs) {
     pthread_mutex_unlock(&cs->mu);
 }
 
+bool conns_quiet(struct conns *cs, uint64_t now_ns, uint64_t for_ns) {
+    bool quiet = true;
+    pthread_mutex_lock(&cs->mu);
+    for (int s = 0; s < CONN_N_STATES && quiet; s++)
+        for (const struct conn *c = cs->lists[s].first; c && quiet; c = c->next)
+            quiet = c->shut || (s == CONN_WAITING && !c->line && now_ns - c->since_ns >= for_ns);
+    pthread_mutex_unlock(&cs->mu);
+    return quiet;
+}
+
 void conns_get(struct conns *cs, struct conns_counts *out) {
     pthread_mutex_lock(&cs->mu);
     *out = cs->counts;

@@ -52,6 +52,7 @@ struct conn {
     bool asked;                   /* it has had a request */
     bool line;                    /* the first line of the next head has arrived */
     bool chunked;                 /* its body comes in chunks */
+    bool tls;                     /* http.c's */
     bool reserved;                /* beyond max: it may ask for health, once */
     uint64_t since_ns;            /* when it entered this state */
     atomic_uint_least64_t due_ns; /* its deadline; 0: none */
@@ -130,6 +131,8 @@ void conns_paused(struct conn *c);
 void conns_reap(struct conns *cs);
 /* Shuts down the connection that has waited longest for a head, to free its descriptor. */
 void conns_evict(struct conns *cs);
+/* Does every open connection wait for a request, and has done so for for_ns? */
+bool conns_quiet(struct conns *cs, uint64_t now_ns, uint64_t for_ns);
 void conns_get(struct conns *cs, struct conns_counts *out);
 
 /* Calls look for each connection of the calling thread whose request is incomplete, until it

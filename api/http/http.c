@@ -17,8 +17,7 @@
  * - The library's connection limit leaves clients waiting in the backlog. Ours (conns.h) makes room
  *   for them; the library's is set higher.
  * - Its timeout notices idle connections only; conns_reap, called once a second, ends slow ones.
- * - Without a descriptor for accept() a thread waits until one of its connections closes, or, if it
- *   has none, tries again without a pause: on_log handles both.
+ * - It cannot stop to accept while its connections go on: accept.c does it.
  *
  * Callbacks run on HTTP threads, one at a time per connection. */
 #include "api/http/http_int.h"
@@ -289,7 +288,7 @@ static enum MHD_Result send_reply(struct request *r) {
     size_t n_cors = cors_headers(r, cors);
     for (size_t i = 0; ok && i < n_cors; i++)
         ok = MHD_add_response_header(response, cors[i].name, cors[i].value);
-    if (ok && (r->close || atomic_load(&r->http->draining)))
+    if (ok && (r->close || atomic_load(&r->http->draining) || atomic_load(&r->http->leaving)))
         ok = MHD_add_response_header(response, "Connection", "close");
     if (ok) ok = MHD_queue_response(r->connection, p->status, response);
     r->queued = ok;
@@ -460,6 +459,41 @@ static enum MHD_Result accept_policy(void *cls, const struct sockaddr *addr, soc
     return conns_admit(&h->conns, addr) ? MHD_YES : MHD_NO;
 }
 
+/* ---- TLS ---- */
+
+/* The session's pointer: the library has put the connection there, for a feature that is not used.
+ */
+static int give_certificate(gnutls_session_t session, const struct gnutls_cert_retr_st *info,
+                            gnutls_pcert_st **chain, unsigned *n, gnutls_ocsp_data_st **ocsp,
+                            unsigned *n_ocsp, gnutls_privkey_t *key, unsigned *flags) {
+    const struct settings *s = current_settings(gnutls_session_get_ptr(session));
+    (void)info;
+    *ocsp = NULL;
+    *n_ocsp = 0;
+    int rc = s->tls ? tls_give_certificate(s->tls, chain, n, key, flags) : -1;
+    settings_drop(s);
+    return rc;
+}
+
+static int check_client_certificate(gnutls_session_t session) {
+    const struct settings *s = current_settings(gnutls_session_get_ptr(session));
+    int rc = s->tls && tls_needs_client(s->tls) ? tls_check_client(s->tls, session) : 0;
+    settings_drop(s);
+    return rc;
+}
+
+/* Before the handshake. */
+static void begin_tls(struct http *h, struct conn *c, const struct settings *s) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (!info || !info->tls_session) return;
+    c->tls = true;
+    gnutls_session_set_ptr(info->tls_session, h);
+    if (!s->tls || !tls_needs_client(s->tls)) return;
+    gnutls_certificate_server_set_request(info->tls_session, GNUTLS_CERT_REQUIRE);
+    gnutls_session_set_verify_function(info->tls_session, check_client_certificate);
+}
+
 static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_cls,
                           enum MHD_ConnectionNotificationCode what) {
     struct http *h = cls;
@@ -471,6 +505,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
         *socket_cls = c = mem_new(1, sizeof *c);
         if (!c) { /* out of memory: the connection ends at once */
+            atomic_fetch_add(&h->daemon->n_begun, 1);
             if (fd) shutdown(fd->connect_fd, SHUT_RDWR);
             return;
         }
@@ -480,8 +515,10 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
         if (s->config.idle_timeout_s != h->config.idle_timeout_s)
             MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT,
                                       (unsigned)s->config.idle_timeout_s);
+        begin_tls(h, c, s);
         settings_drop(s);
         conns_open(&h->conns, c, from ? from->client_addr : NULL);
+        atomic_fetch_add(&h->daemon->n_begun, 1);
     } else if (c) {
         conns_close(&h->conns, c);
         free(c);
@@ -514,26 +551,11 @@ static void on_tick(void *arg) {
     d->logged_ns = now_ns;
 }
 
-/* accept() had no descriptor: closes the connection that has waited longest. The pause is for a
- * thread without connections, which tries again at once. */
-static void on_out_of_files(struct http *h) {
-    atomic_uint_least64_t *logged_ns = &h->daemon->out_of_files_logged_ns;
-    uint64_t now = clock_now_ns(), last = atomic_load(logged_ns);
-    conns_evict(&h->conns);
-    if ((!last || now - last >= LOG_INTERVAL_S * UINT64_C(1000000000)) &&
-        atomic_compare_exchange_strong(logged_ns, &last, now))
-        log_warn("cannot accept a connection: the process or the system is out of file descriptors "
-                 "(ulimit -n)");
-    nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
-}
-
 static void on_log(void *cls, const char *fmt, va_list ap) {
-    static const char no_files[] = "Hit process or system resource limit";
     char line[512];
     struct http *h = cls;
     vsnprintf(line, sizeof line, fmt, ap);
     log_debug("libmicrohttpd: %s", line);
-    if (strncmp(line, no_files, sizeof no_files - 1) == 0) on_out_of_files(h);
     head_on_log(h, line);
 }
 
@@ -542,22 +564,30 @@ static void on_log(void *cls, const char *fmt, va_list ap) {
 static int start_listener(struct http *h, struct listener *l, err *e) {
     const struct http_config *c = &h->config;
     unsigned threads = c->n_threads ? c->n_threads : 1;
-    unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-                     (l->family == AF_INET6 ? MHD_USE_IPv6 : 0);
+    unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC |
+                     MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+                     (l->family == AF_INET6 ? MHD_USE_IPv6 : 0) | (l->at.tls ? MHD_USE_TLS : 0);
+    struct MHD_OptionItem more[5];
+    size_t n = 0;
+#if MHD_VERSION >= 0x01000000
     /* 1 is as strict as RFC 9112; 2 and 3 refuse what it allows. Before 1.0 the only such option
      * answers twice what it refuses: see http_head.c. */
-    struct MHD_OptionItem more[] = {
-#if MHD_VERSION >= 0x01000000
-        {MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL},
+    more[n++] = (struct MHD_OptionItem){MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL};
 #endif
-        {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)threads, NULL},
-        {MHD_OPTION_END, 0, NULL}
-    };
+    if (threads > 1)
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)threads, NULL};
+    if (l->at.tls) {
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK2, 0,
+                                            (void *)(intptr_t)give_certificate};
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0,
+                                            (void *)(intptr_t)tls_priorities};
+    }
+    more[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
     l->mhd = MHD_start_daemon(
         flags, 0, accept_policy, h, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
-        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_URI_LOG_CALLBACK, head_on_target,
-        h, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+        h, MHD_OPTION_URI_LOG_CALLBACK, head_on_target, h, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
         (c->max_connections + CONNS_RESERVE + CONNS_CLOSING + 1) * threads,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)c->max_header_bytes * 2 + IO_BUFFER_BYTES,
         MHD_OPTION_ARRAY, more, MHD_OPTION_END);
@@ -599,6 +629,7 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     conns_set(&h->conns, &limits);
     h->daemon = mem_new(1, sizeof *h->daemon);
     if (!h->daemon) return err_no_memory(e);
+    h->daemon->wake[0] = h->daemon->wake[1] = -1;
     for (size_t i = 0; i < HTTP_MAX_LISTENERS; i++)
         h->daemon->listeners[i].fd = -1;
     struct watch_config wc = {.keepalive_ms = c->keepalive_ms,
@@ -611,11 +642,30 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     if (!rc) rc = prepare_open(h, e);
     if (!rc) rc = listen_open(c, h->daemon, e);
     h->daemon->local = true;
-    for (size_t i = 0; i < h->daemon->n; i++)
-        h->daemon->local &= listen_is_local(&h->daemon->listeners[i]);
+    for (size_t i = 0; i < h->daemon->n; i++) {
+        struct listener *l = &h->daemon->listeners[i];
+        h->daemon->local &= listen_is_local(l);
+        l->at.tls = h->settings->tls && l->family != AF_UNIX;
+    }
     for (size_t i = 0; i < h->daemon->n && !rc; i++)
         rc = start_listener(h, &h->daemon->listeners[i], e);
+    if (!rc && !c->n_listen_fds) rc = accept_start(h, e);
     return rc;
+}
+
+int http_accept(struct http *h, err *e) {
+    return h->daemon->accepts ? 0 : accept_start(h, e);
+}
+
+void http_leave(struct http *h) {
+    atomic_store(&h->leaving, true);
+    accept_stop(h);
+}
+
+bool http_is_quiet(struct http *h, uint64_t for_ns) {
+    const struct http_daemon *d = h->daemon;
+    return atomic_load(&d->n_given) <= atomic_load(&d->n_begun) && !http_n_active(h) &&
+           conns_quiet(&h->conns, clock_now_ns(), for_ns);
 }
 
 int http_apply(struct http *h, const struct http_config *config, err *e) {
@@ -659,10 +709,9 @@ uint32_t http_n_active(const struct http *h) {
     return atomic_load(&h->n_active);
 }
 
-/* Ends requests and threads. The library's threads accept until they end: MHD_quiesce_daemon of
- * 0.9.75 races with them for their epoll sets and aborts. Whoever connects meanwhile gets a 503. */
 static void stop_listeners(struct http *h) {
     struct http_daemon *d = h->daemon;
+    accept_stop(h);
     atomic_store(&h->closing, true);
     work_pool_stop(h->pool);
     watch_release_all(h->watch);
@@ -670,11 +719,8 @@ static void stop_listeners(struct http *h) {
         nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
     /* No connection may be suspended, or lent to a pool thread, any more. */
     work_pool_close(h->pool);
-    for (size_t i = 0; i < d->n; i++) {
-        if (!d->listeners[i].mhd) continue;
-        MHD_stop_daemon(d->listeners[i].mhd); /* closes the listening socket */
-        d->listeners[i].fd = -1;
-    }
+    for (size_t i = 0; i < d->n; i++)
+        if (d->listeners[i].mhd) MHD_stop_daemon(d->listeners[i].mhd);
 }
 
 void http_close(struct http *h) {

@@ -78,6 +78,7 @@ struct http {
     struct quotas quotas;
     atomic_bool ready;                  /* routes with ROUTE_MODEL are answered */
     atomic_bool draining;               /* routes with ROUTE_WORK are not */
+    atomic_bool leaving;                /* no connection is accepted, each answer ends its own */
     atomic_bool closing;                /* unanswered requests get a 503 */
     atomic_uint n_active;               /* requests from the pool to the end of their answer */
     atomic_uint_least64_t n_body_bytes; /* of bodies being received, except 64K of each */
@@ -96,6 +97,14 @@ uint16_t http_port(const struct http *h); /* the first one; 0: there is none */
 bool http_get_address(const struct http *h, size_t i, struct http_address *out);
 /* Can all addresses be reached from this machine alone? Any thread. */
 bool http_is_local(const struct http *h);
+/* With listen_fds: connections are accepted from here on; before, they wait in the sockets' queues.
+ * Without, at once. */
+int http_accept(struct http *h, err *e);
+/* No connection is accepted any more: they wait for the next process that has the sockets. Requests
+ * on open connections are still answered, which then close. */
+void http_leave(struct http *h);
+/* After http_leave: no request runs, arrives, or has run in the last for_ns. Any thread. */
+bool http_is_quiet(struct http *h, uint64_t for_ns);
 uint32_t http_n_active(const struct http *h);
 /* Ends all requests and threads. Answers may still be held. */
 void http_close(struct http *h);

@@ -37,6 +37,9 @@ struct http_config {
                                    without keys only this machine's own names, otherwise any */
     const char *allowed_origins; /* origins of other sites' pages that may ask (origin.h) */
     const char *trusted_proxies; /* proxies whose X-Forwarded headers are believed (address.h) */
+    const char *tls_certificate, *tls_key, *tls_client_ca; /* files (tls.h); NULL or "": no TLS, no
+                                                              client certificates. Socket files
+                                                              have no TLS */
     const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
     size_t n_admin_keys;              /* the last ones of api_keys may administer (ROUTE_ADMIN) */

@@ -101,7 +101,8 @@ void *head_on_target(void *http, const char *target, struct MHD_Connection *conn
 /* ---- errors that the library answers wrongly by itself ---- */
 
 /* Sends the only answer: afterwards the library cannot send, and sees the connection's end. Nothing
- * has been written to the socket since the request began, so there is room. */
+ * has been written to the socket since the request began, so there is room. With TLS the connection
+ * just ends: its records are the library's. */
 static void answer_once(struct conn *c, const char *why) {
     char body[256], text[512];
     int n_body = snprintf(body, sizeof body,
@@ -112,7 +113,7 @@ static void answer_once(struct conn *c, const char *why) {
                      "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
                      "Connection: close\r\nContent-Length: %d\r\n\r\n%s",
                      n_body, body);
-    ssize_t sent = send(c->fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t sent = c->tls ? 0 : send(c->fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)sent;
     shutdown(c->fd, SHUT_WR);
     c->line = c->chunked = false;

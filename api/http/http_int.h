@@ -11,16 +11,21 @@
 struct http_daemon {
     struct listener {
         struct MHD_Daemon *mhd; /* with threads of its own; NULL: not started */
-        int fd;                 /* ours until mhd runs; -1: none */
+        int fd;                 /* -1: none */
         int family;
         struct http_address at;
         uint64_t own_dev, own_ino;   /* of a socket file that was made here; 0: there is none */
     } listeners[HTTP_MAX_LISTENERS]; /* (n) */
     size_t n;
-    bool local;                 /* all of them can be reached from this machine alone */
-    struct conns_counts logged; /* of the last log line; watcher thread */
-    uint64_t logged_ns;         /* when it was written */
-    atomic_uint_least64_t out_of_files_logged_ns; /* when the lack of descriptors was logged */
+    pthread_t acceptor; /* if accepts */
+    int wake[2];        /* a pipe that ends it; -1: none */
+    /* Connections given to the library's threads, and those that they began with: later. */
+    atomic_uint_least64_t n_given, n_begun;
+    bool accepts;
+    bool local;                      /* all of them can be reached from this machine alone */
+    struct conns_counts logged;      /* of the last log line; watcher thread */
+    uint64_t logged_ns;              /* when it was written */
+    uint64_t out_of_files_logged_ns; /* when the lack of descriptors was logged; acceptor */
 };
 
 /* NULL: out of memory for it; the connection is about to close. */
@@ -29,6 +34,9 @@ struct conn *head_conn(struct MHD_Connection *connection);
 void *head_on_target(void *http, const char *target, struct MHD_Connection *connection);
 /* false: the reply is an error, after which the connection closes. */
 bool head_check(struct request *r, const char *method, const char *version);
+/* accept.c: the accepting thread. accept_stop also without accept_start. */
+int accept_start(struct http *h, err *e);
+void accept_stop(struct http *h);
 /* After each line of the library's log. */
 void head_on_log(struct http *h, const char *line);
 

@@ -40,6 +40,7 @@ static void free_settings(struct settings *s) {
     free(s->slots);
     origins_fini(&s->origins);
     networks_fini(&s->proxies);
+    tls_free(s->tls);
     free(s);
 }
 
@@ -48,6 +49,7 @@ static int copy_config(struct settings *s, const struct http_config *from, err *
     *to = *from;
     to->allowed_origins = to->trusted_proxies = NULL; /* origins, proxies */
     to->host = to->listen = NULL;
+    to->tls_certificate = to->tls_key = to->tls_client_ca = NULL; /* tls */
     to->listen_fds = NULL;
     to->allowed_hosts = mem_strdup(from->allowed_hosts ? from->allowed_hosts : "");
     char **keys = mem_new(from->n_api_keys, sizeof *keys);
@@ -57,6 +59,22 @@ static int copy_config(struct settings *s, const struct http_config *from, err *
     for (size_t i = 0; keys && i < from->n_api_keys; i++)
         ok &= (keys[i] = mem_strdup(from->api_keys[i])) != NULL;
     return ok ? 0 : err_no_memory(e);
+}
+
+static bool is_set(const char *text) {
+    return text && *text;
+}
+
+static int load_tls(struct settings *s, const struct http_config *c, err *e) {
+    bool any = is_set(c->tls_certificate) || is_set(c->tls_key) || is_set(c->tls_client_ca);
+    if (!any) return 0;
+    if (!is_set(c->tls_certificate))
+        return err_set_param(e, ERR_INVALID, "tls_certificate",
+                             "tls_key and tls_client_ca need tls_certificate");
+    if (!is_set(c->tls_key))
+        return err_set_param(e, ERR_INVALID, "tls_key", "tls_certificate needs tls_key");
+    return tls_load(&(struct tls_files){c->tls_certificate, c->tls_key, c->tls_client_ca}, &s->tls,
+                    e);
 }
 
 int settings_new(const struct http_config *c, struct key_slots *k, struct settings **out, err *e) {
@@ -70,6 +88,7 @@ int settings_new(const struct http_config *c, struct key_slots *k, struct settin
     int rc = copy_config(s, c, e);
     if (!rc) rc = origins_parse(c->allowed_origins, &s->origins, e);
     if (!rc) rc = networks_parse(c->trusted_proxies, &s->proxies, e);
+    if (!rc) rc = load_tls(s, c, e);
     for (size_t i = 0; i < c->n_api_keys && !rc; i++)
         rc = slot_of(k, c->api_keys[i], &s->slots[i], e);
     if (rc) {

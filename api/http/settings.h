@@ -13,6 +13,7 @@
 #include "api/http/address.h"
 #include "api/http/http_config.h"
 #include "api/http/origin.h"
+#include "api/http/tls.h"
 #include "core/base/err.h"
 
 #include <stdatomic.h>
@@ -34,6 +35,7 @@ struct settings {
     uint32_t *slots;           /* (config.n_api_keys) of the keys */
     struct origin_list origins;
     struct networks proxies;
+    struct tls *tls; /* NULL: none */
 };
 
 /* With one reference. ERR_INVALID: param is a field of c. */

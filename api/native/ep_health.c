@@ -9,7 +9,7 @@
 enum state { READY, LOADING, DRAINING, BROKEN, EMPTY };
 
 static enum state state_of(struct api *a) {
-    if (atomic_load(&a->http.draining)) return DRAINING;
+    if (atomic_load(&a->http.draining) || atomic_load(&a->http.leaving)) return DRAINING;
     if (!atomic_load(&a->http.ready)) return LOADING;
     struct models_list list;
     models_list(a->models, false, &list, NULL);

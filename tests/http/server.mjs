@@ -70,7 +70,7 @@ async function launch(server, command) {
   server.url = await new Promise((resolve, reject) => {
     child.stdout.on("data", (d) => {
       server.stdout += d;
-      const at = /on (http:\/\/127\.0\.0\.1:\d+)/.exec(server.stdout.slice(from));
+      const at = /on (https?:\/\/127\.0\.0\.1:\d+)/.exec(server.stdout.slice(from));
       if (at) resolve(at[1]);
     });
     server.exited.then((how) =>
