@@ -242,6 +242,23 @@ static void steps_in_parts(void) {
     CHECK(live_when_idle() == 0);
 }
 
+/* Steps that nobody waits for: each one waits for the one before, so there is room for any number.
+ */
+static void steps_without_a_wait(void) {
+    struct fixture s;
+    err e = {0};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    fixture_init(&s, be);
+    uint64_t before = n_dispatches(be);
+    for (int i = 0; i < 200; i++)
+        CHECK(embed(&s) == 0 && backend_flush(be, &e) == 0);
+    CHECK(metalsim_live(METALSIM_COMMAND_BUFFER) <= 3); /* running, just ended */
+    CHECK(backend_sync(be, &e) == 0 && first_row(&s) == 3 && n_dispatches(be) == before + 200);
+    fixture_fini(&s);
+    backend_close(be);
+}
+
 /* A kernel variant fails to compile at its first use. */
 static void failing_pipeline(void) {
     struct fixture s;
@@ -495,6 +512,7 @@ int main(void) {
     RUN(constant_memory_over_steps);
     RUN(failing_step);
     RUN(steps_in_parts);
+    RUN(steps_without_a_wait);
     RUN(failing_pipeline);
     RUN(memory_stays_resident);
     RUN(uploads_wait);
