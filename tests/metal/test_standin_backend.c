@@ -234,6 +234,7 @@ static void steps_in_parts(void) {
     CHECK(backend_recover(be, &e) == 0 && embed(&s) == 0 && backend_sync(be, &e) == 0);
     CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0 && embed(&s) == 0 &&
           backend_capture_end(be, &e) == 0); /* a captured step has one part */
+    CHECK(backend_metal_encoded_s(be) == 0); /* what is encoded later is another step */
     CHECK(embed(&s) == 0 && backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
     metalsim_set_delay_ms(0);
     metalsim_set_faults(NULL);
