@@ -171,7 +171,7 @@ $(BUILD)/api/web_files.o: $(BUILD)/api/web_files.c
 $(BUILD)/tests/unit/%.o: CFLAGS += -O1
 $(BUILD)/test_%: $(BUILD)/tests/unit/test_%.o $(SUPPORT_O) $(LIB)
 	$(CC) $(SAN) $(TEST_LD) -o $@ $^ $(LDLIBS)
-.PRECIOUS: $(BUILD)/tests/unit/%.o
+.SECONDARY: $(UNIT_C:%.c=$(BUILD)/%.o) $(SUPPORT_O)
 
 .PHONY: run
 run: ## set up, build, register the demo model and serve it on PORT (8080)

@@ -89,7 +89,7 @@ METAL_TESTS := $(patsubst tests/metal/%.c,$(BUILD)/%,$(wildcard tests/metal/test
 $(BUILD)/tests/metal/%.o: CFLAGS += -I$(METAL_SIM)/runtime
 $(BUILD)/test_standin_%: $(BUILD)/tests/metal/test_standin_%.o $(SUPPORT_O) $(METAL_LIB)
 	$(CC) $(SAN) $(TEST_LD) -o $@ $^ $(LDLIBS)
-.PRECIOUS: $(BUILD)/tests/metal/%.o
+.SECONDARY: $(METAL_TESTS:$(BUILD)/%=$(BUILD)/tests/metal/%.o)
 endif
 # What scripts/test-metal quick runs: without models that repeat others' ops, the meters of traffic, and the tests of
 # what the stand-in catches.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Plants faults in the Metal backend's kernels and host code, one at a time, and counts how many its
-tests catch: usage: tests/metal/mutants.py [--jobs N] [--only TEXT] [--list]
+tests catch: usage: tests/metal/mutants.py [--jobs N] [--only EXPRESSION] [--since COMMIT] [--list]
 
 mutants_list.py lists the faults. The script works in copies of the tree below build/ and does not change
 the tree itself. A test ends at its first failure. Tests run in the stand-in's plain mode; faults that
@@ -28,6 +28,8 @@ COMPILE_S = 300
 INVALID = re.compile(r"the Metal compiler re(fus|ject)ed|program_source:\d+(:\d+)?: error")
 FAILED = re.compile(r"^  (\S+:\d+): CHECK|^FAIL (.*)", re.M)  # a failure; the test need not go on
 
+CHECKED = re.compile("guard|barrier")  # faults that plain mode hardly shows: they go to check mode at once
+
 
 def pattern_of(place):
     """Matches the tokens of place, however clang-format breaks its lines."""
@@ -41,6 +43,7 @@ class Mutant:
         self.path, self.place, self.fault, self.what = path, place, fault, what
         self.reason, self.static = reason, static
         self.verdict, self.seconds, self.output = None, 0, ""
+        self.modes = ["plain"] if static else ["check"] if CHECKED.search(what) else ["plain", "check"]
         with open(os.path.join(ROOT, path)) as f:
             text = f.read()
         found = list(pattern_of(place).finditer(text))
@@ -115,11 +118,9 @@ class Tree:
 
 
 def tests_of(mutant):
-    if mutant.static:
-        return []
     for prefix, tests in TESTS:
         if mutant.path.startswith(prefix):
-            return tests
+            return tests[:1] if mutant.static else tests
     sys.exit(f"mutants: TESTS has no row for {mutant.path}")
 
 
@@ -138,18 +139,17 @@ def judge(tree, mutant, mode, good):
     original = open(os.path.join(tree.path, mutant.path)).read()
     tree.write(mutant.path, mutant.text)
     mutant.verdict = "SURVIVED"
-    if mutant.static:
-        accepted, output = tree.check(mutant.path)
-        if not accepted:
-            mutant.verdict = f"check-metal: {caught_by(output)}"
-    for test in (t for t in tests_of(mutant) if t in good):
+    accepted, output = tree.check(mutant.path) if mutant.static else (True, "")
+    if not accepted:
+        mutant.verdict = f"check-metal: {caught_by(output)}"
+    for test in (t for t in tests_of(mutant) if t in good and accepted):
         built, output = tree.make([test])
         if not built:
             mutant.verdict, mutant.output = "invalid", output
             break
         passed, output = tree.run(test, mode, SLOWER * good[test] + COMPILE_S)
         # That the compiler refuses a kernel is what a fault in its options looks like.
-        if INVALID.search(output) and mutant.path.startswith("shaders/"):
+        if INVALID.search(output) and mutant.path.startswith("shaders/") and not mutant.static:
             mutant.verdict, mutant.output = "invalid", output
             break
         if not passed:
@@ -196,10 +196,18 @@ def baseline(trees, tests, mode):
     return good
 
 
+def faults_at(commit):
+    """(path, place, fault) of each fault of that commit's list."""
+    names = {}
+    exec(subprocess.check_output(["git", "show", f"{commit}:tests/metal/mutants_list.py"], cwd=ROOT), names)
+    return {row[:3] for row in names["MUTANTS"] + names.get("LANGUAGE", [])}
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--jobs", type=int, default=os.cpu_count())
     ap.add_argument("--only", default="", help="only faults whose path or description this expression matches")
+    ap.add_argument("--since", help="only faults that the list of this commit lacks")
     ap.add_argument("--list", action="store_true")
     args = ap.parse_args()
     mutants = [Mutant(*row) for row in MUTANTS] + [Mutant(*row, static=True) for row in LANGUAGE]
@@ -209,6 +217,9 @@ def main():
     if gone:
         return 2
     mutants = [m for m in mutants if re.search(args.only, f"{m.path} {m.what}")]
+    if args.since:
+        old = faults_at(args.since)
+        mutants = [m for m in mutants if (m.path, m.place, m.fault) not in old]
     if args.list:
         for m in mutants:
             print(f"{m.path}:{m.line}: {m.what}")
@@ -217,7 +228,7 @@ def main():
                    cwd=ROOT, check=True)
     trees = [Tree(i) for i in range(max(1, min(args.jobs, len(mutants))))]
     for mode in ("plain", "check"):
-        left = [m for m in mutants if m.verdict is None or m.verdict == "SURVIVED" and not m.static]
+        left = [m for m in mutants if m.verdict in (None, "SURVIVED") and mode in m.modes]
         tests = sorted({t for m in left for t in tests_of(m)} - (METERS if mode == "plain" else set()))
         good = baseline(trees, tests, mode)
         if len(good) < len(tests):

@@ -234,12 +234,30 @@ static void steps_in_parts(void) {
     CHECK(backend_recover(be, &e) == 0 && embed(&s) == 0 && backend_sync(be, &e) == 0);
     CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0 && embed(&s) == 0 &&
           backend_capture_end(be, &e) == 0); /* a captured step has one part */
+    CHECK(backend_metal_encoded_s(be) == 0); /* what is encoded later is another step */
     CHECK(embed(&s) == 0 && backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
     metalsim_set_delay_ms(0);
     metalsim_set_faults(NULL);
     fixture_fini(&s);
     backend_close(be);
     CHECK(live_when_idle() == 0);
+}
+
+/* Steps that nobody waits for: each one waits for the one before, so there is room for any number.
+ */
+static void steps_without_a_wait(void) {
+    struct fixture s;
+    err e = {0};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    fixture_init(&s, be);
+    uint64_t before = n_dispatches(be);
+    for (int i = 0; i < 200; i++)
+        CHECK(embed(&s) == 0 && backend_flush(be, &e) == 0);
+    CHECK(metalsim_live(METALSIM_COMMAND_BUFFER) <= 3); /* running, just ended */
+    CHECK(backend_sync(be, &e) == 0 && first_row(&s) == 3 && n_dispatches(be) == before + 200);
+    fixture_fini(&s);
+    backend_close(be);
 }
 
 /* A kernel variant fails to compile at its first use. */
@@ -495,6 +513,7 @@ int main(void) {
     RUN(constant_memory_over_steps);
     RUN(failing_step);
     RUN(steps_in_parts);
+    RUN(steps_without_a_wait);
     RUN(failing_pipeline);
     RUN(memory_stays_resident);
     RUN(uploads_wait);

@@ -96,6 +96,19 @@ static void none_if_they_differ(void) {
     metalsim_set_matrix("chain");
 }
 
+/* Matrices of any kind add in another order: tiles multiply on plain fma, whose sources are
+ * compiled once. */
+static void no_matrices_if_they_differ(void) {
+    metalsim_set_matrix("tree");
+    backend *be = be_open_metal((struct backend_config){.max_rows = 64, .max_cols = N_IN});
+    CHECK(backend_metal_tiles(be) == METAL_TILES_PLAIN);
+    const long n_libraries = metalsim_live(METALSIM_LIBRARY);
+    CHECK(backend_metal_force(be, METAL_TILES_PLAIN, METAL_BY_ROWS) == 0);
+    CHECK(metalsim_live(METALSIM_LIBRARY) == n_libraries);
+    backend_close(be);
+    metalsim_set_matrix("chain");
+}
+
 /* Of a threadgroup of prefill: q, probabilities, slopes, and 1 KB of K or V for each simdgroup. */
 static void threadgroup_memory(void) {
     static const uint32_t dims[][2] = {{64, 16832}, {128, 20928}, {256, 16832}};
@@ -129,6 +142,7 @@ int main(void) {
     metalsim_set_options(0, 1, 0, 1);
     RUN(halves_where_exact);
     RUN(none_if_they_differ);
+    RUN(no_matrices_if_they_differ);
     RUN(threadgroup_memory);
     return check_done();
 }

@@ -184,8 +184,11 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
     uint64_t width = (uint64_t)c->s.n_heads * c->s.head_dim;
     float *q = be_new(r->n * width, sizeof *q);
     int32_t tables[MAX_SEQS * LONG_STRIDE] = {0};
-    for (uint32_t i = 0; i < r->n; i++)
+    int32_t last = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
         memcpy(q + i * width, r->q[i], width * sizeof *q);
+        if (r->pos[i] > last) last = r->pos[i];
+    }
     for (uint32_t i = 0; i < r->n_seqs; i++)
         fill_table(c, r, i, tables + i * c->stride);
     backend_weight *sinks = c->f.sinks ? be_weight(be, QTYPE_F32, 1, c->s.n_heads, c->sinks) : NULL;
@@ -199,6 +202,8 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
                                     .n_seqs = r->n_seqs,
                                     .n_heads = c->s.n_heads,
                                     .table_stride = c->stride,
+                                    /* known, or as long as the tables */
+                                    .max_context = r->n % 2 ? (uint32_t)last + 1 : 0,
                                     .window = c->f.window,
                                     .both_ways = c->f.both_ways,
                                     .chunked = c->f.chunked,

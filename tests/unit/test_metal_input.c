@@ -15,9 +15,9 @@ static backend *open_metal(void) {
 /* Rows and the operations applied to them. */
 struct rows {
     uint32_t n_rows, n_in;
-    bool residual, residual_norm;
+    bool residual, residual_norm, centred, has_bias;
     float scale, eps;
-    float *x, *r, *r_norm, *norm;
+    float *x, *r, *r_norm, *norm, *bias;
 };
 
 static float *new_floats(uint64_t n, float scale) {
@@ -26,22 +26,27 @@ static float *new_floats(uint64_t n, float scale) {
     return x;
 }
 
-static struct rows new_rows(uint32_t n_rows, uint32_t n_in, int form, float scale) {
+enum form { NORM, RESIDUAL, NORMED_RESIDUAL, CENTRED, CENTRED_BIAS, N_FORMS };
+
+static struct rows new_rows(uint32_t n_rows, uint32_t n_in, enum form form, float scale) {
     uint64_t n = (uint64_t)n_rows * n_in;
     return (struct rows){.n_rows = n_rows,
                          .n_in = n_in,
-                         .residual = form > 0,
-                         .residual_norm = form > 1,
+                         .residual = form == RESIDUAL || form == NORMED_RESIDUAL,
+                         .residual_norm = form == NORMED_RESIDUAL,
+                         .centred = form == CENTRED || form == CENTRED_BIAS,
+                         .has_bias = form == CENTRED_BIAS,
                          .scale = scale,
                          .eps = 1e-6f,
                          .x = new_floats(n, 4),
                          .r = new_floats(n, 30),
                          .r_norm = new_floats(n_in, 2),
-                         .norm = new_floats(n_in, 1)};
+                         .norm = new_floats(n_in, 1),
+                         .bias = new_floats(n_in, 1)};
 }
 
 static void free_rows(struct rows *s) {
-    free(s->x), free(s->r), free(s->r_norm), free(s->norm);
+    free(s->x), free(s->r), free(s->r_norm), free(s->norm), free(s->bias);
 }
 
 /* Runs backend_norm over rows first .. first + n - 1; x: their values afterwards, out: the
@@ -53,11 +58,14 @@ static void run(backend *be, const struct rows *s, uint32_t first, uint32_t n, f
     backend_buf *bo = be_f32(be, NULL, n_all);
     backend_weight *norm = be_weight(be, QTYPE_F32, 1, s->n_in, s->norm);
     backend_weight *r_norm = be_weight(be, QTYPE_F32, 1, s->n_in, s->r_norm);
+    backend_weight *bias = be_weight(be, QTYPE_F32, 1, s->n_in, s->bias);
     const struct op_norm op = {.in = {.x = bx,
                                       .residual = s->residual ? br : NULL,
                                       .residual_norm = s->residual_norm ? r_norm : NULL,
                                       .residual_scale = s->scale,
                                       .norm = norm,
+                                      .norm_bias = s->has_bias ? bias : NULL,
+                                      .centred = s->centred,
                                       .eps = s->eps},
                                .n_rows = n,
                                .out = bo};
@@ -65,7 +73,7 @@ static void run(backend *be, const struct rows *s, uint32_t first, uint32_t n, f
     be_get(be, bx, x, n_all);
     be_get(be, bo, out, n_all);
     backend_buf_free(bx), backend_buf_free(br), backend_buf_free(bo);
-    backend_weight_free(norm), backend_weight_free(r_norm);
+    backend_weight_free(norm), backend_weight_free(r_norm), backend_weight_free(bias);
 }
 
 static double inverse_rms(const double *v, uint32_t n, double eps) {
@@ -75,8 +83,8 @@ static double inverse_rms(const double *v, uint32_t n, double eps) {
     return 1 / sqrt(sum / n + eps);
 }
 
-/* Largest error of a row: of x relative to its terms, of out relative to the exact value for the x
- * that the backend stored. */
+/* Largest error of a row: of x relative to its terms, of out for the x that the backend stored,
+ * relative to the exact value or, if it is centred, to its terms. */
 static void compare_row(const struct rows *s, uint32_t row, const float *x, const float *out,
                         double *worst) {
     const float *x0 = s->x + (uint64_t)row * s->n_in, *r0 = s->r + (uint64_t)row * s->n_in;
@@ -92,10 +100,16 @@ static void compare_row(const struct rows *s, uint32_t row, const float *x, cons
     }
     for (uint32_t i = 0; i < s->n_in; i++)
         v[i] = x[i];
+    double mean = 0, size = 0; /* size: of the terms of mean */
+    for (uint32_t i = 0; s->centred && i < s->n_in; i++)
+        mean += v[i] / s->n_in, size += fabs(v[i]) / s->n_in;
+    for (uint32_t i = 0; i < s->n_in; i++)
+        v[i] -= mean;
     inverse = inverse_rms(v, s->n_in, s->eps);
     for (uint32_t i = 0; i < s->n_in; i++) {
-        double want = v[i] * inverse * s->norm[i];
-        double error = fabs(out[i] - want) / (fabs(want) + 1e-30);
+        double factor = inverse * s->norm[i], bias = s->has_bias ? s->bias[i] : 0;
+        double terms = (fabs(v[i]) + 2 * size) * fabs(factor) + fabs(bias);
+        double error = fabs(out[i] - (v[i] * factor + bias)) / (terms + 1e-30);
         if (!(error <= worst[1])) worst[1] = error;
     }
     free(v);
@@ -105,8 +119,9 @@ static const uint32_t widths[] = {1,    2,    3,    19,   32,   33,   99,   127,
                                   1000, 2880, 4095, 4096, 4097, 5120, 8191, 10000, 32767, 32768};
 enum { N_WIDTHS = sizeof widths / sizeof widths[0] };
 
-static void check_form(int form, float scale) {
-    static const char *const names[] = {"norm", "residual, norm", "normed residual, norm"};
+static void check_form(enum form form, float scale) {
+    static const char *const names[N_FORMS] = {"norm", "residual, norm", "normed residual, norm",
+                                               "centred", "centred, bias"};
     const double tolerance = 5e-7; /* 4 roundings plus half of the sum's error */
     backend *be = open_metal();
     double worst[2] = {0, 0};
@@ -134,26 +149,32 @@ static void check_form(int form, float scale) {
 
 static void test_norm(void) {
     be_rng.state = 3;
-    check_form(0, 0);
+    check_form(NORM, 0);
 }
 
 static void test_residual(void) {
     be_rng.state = 4;
-    check_form(1, 0);
-    check_form(1, 0.22f);
+    check_form(RESIDUAL, 0);
+    check_form(RESIDUAL, 0.22f);
 }
 
 static void test_normed_residual(void) {
     be_rng.state = 5;
-    check_form(2, 0);
-    check_form(2, 3);
+    check_form(NORMED_RESIDUAL, 0);
+    check_form(NORMED_RESIDUAL, 3);
+}
+
+static void test_centred(void) {
+    be_rng.state = 6;
+    check_form(CENTRED, 0);
+    check_form(CENTRED_BIAS, 0);
 }
 
 /* A row of zeros is divided by sqrt(eps); a NaN affects only its own row. */
 static void test_special_values(void) {
     enum { N = 100 };
     backend *be = open_metal();
-    struct rows s = new_rows(3, N, 0, 0);
+    struct rows s = new_rows(3, N, NORM, 0);
     float x[3 * N], out[3 * N], alone[N], alone_x[N];
     memset(s.x, 0, N * sizeof *s.x);
     s.x[N + 7] = NAN;
@@ -169,7 +190,7 @@ static void test_special_values(void) {
 static void test_traffic(void) {
     enum { N = 1000, ROWS = 3 };
     backend *be = open_metal();
-    struct rows s = new_rows(ROWS, N, 2, 0);
+    struct rows s = new_rows(ROWS, N, NORMED_RESIDUAL, 0);
     float x[ROWS * N], out[ROWS * N];
     run(be, &s, 0, ROWS, x, out);
     uint64_t read = 0, written = 0;
@@ -187,6 +208,7 @@ int main(void) {
     RUN(test_norm);
     RUN(test_residual);
     RUN(test_normed_residual);
+    RUN(test_centred);
     RUN(test_special_values);
     RUN(test_traffic);
     return check_done();

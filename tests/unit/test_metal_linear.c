@@ -264,6 +264,7 @@ static void test_weights(void) {
     check_op(be, 2, same, (uint32_t[]){7, 64}, BACKEND_ACT_NONE, 0, 1);
     check_op(be, 2, same, (uint32_t[]){67, 67}, BACKEND_ACT_SILU, 0, 1);
     check_op(be, 2, k_other, (uint32_t[]){33, 33}, BACKEND_ACT_GELU_TANH, 0, 1);
+    check_op(be, 2, k_other + 1, (uint32_t[]){33, 33}, BACKEND_ACT_GELU_TANH, 0, 1);
     check_op(be, 2, all_other, (uint32_t[]){5, 5}, BACKEND_ACT_SWIGLU_OAI, 0, 1);
     backend_close(be);
 }

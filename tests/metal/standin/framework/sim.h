@@ -246,13 +246,17 @@ struct sim_queue {
 };
 
 @interface SimResidencySet : MetalsimObject <MTLResidencySet> {
-    NSMutableSet *pending;
-    NSSet *committed; // under the mutex
+    NSMutableSet *pending; // under the mutex, as committed
+    NSSet *committed;
     pthread_mutex_t mutex;
     _Atomic int n_inside;
 }
+- (bool)has:(id)allocation;
 - (bool)holds:(id)allocation; // once committed
 @end
+
+// Reports an allocation that ends while a set has it.
+void sim_residency_ends(id allocation);
 
 @interface SimQueue : MetalsimObject <MTLCommandQueue> {
   @public

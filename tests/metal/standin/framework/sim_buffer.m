@@ -104,6 +104,7 @@ static void *map_twice(void *gpu, size_t n_bytes) {
     if (__atomic_load_n(&in_flight, __ATOMIC_SEQ_CST))
         sim_violation("buffer '%s' released while a command buffer that uses it is in flight",
                       _label ? _label.UTF8String : "?");
+    sim_residency_ends(self);
     if (own) {
         munmap((uint8_t *)gpu - SIM_HOST_PAGE, n_mapped + 2 * SIM_HOST_PAGE);
         if (host && host != gpu) munmap(host, n_mapped);

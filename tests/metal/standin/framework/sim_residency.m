@@ -1,10 +1,15 @@
-// sim_residency.m - residency sets. Checks that no two threads use a set at once and that command
-// buffers of a queue with a set use no buffer outside of it.
+// sim_residency.m - residency sets. Checks that no two threads use a set at once, that command
+// buffers of a queue with a set use no buffer outside of it, and that no buffer ends inside of one.
 #import "tests/metal/standin/framework/sim.h"
 
 #include <stdatomic.h>
 
 static atomic_ulong n_requests;
+
+// Live sets, which the array does not retain.
+static pthread_mutex_t sets_mutex = PTHREAD_MUTEX_INITIALIZER;
+enum { MAX_SETS = 64 };
+static SimResidencySet *sets[MAX_SETS];
 
 unsigned long metalsim_residency_requests(void) {
     return atomic_load(&n_requests);
@@ -27,6 +32,10 @@ unsigned long metalsim_residency_requests(void) {
     if ((self = [super init])) {
         pending = [NSMutableSet new];
         pthread_mutex_init(&mutex, NULL);
+        pthread_mutex_lock(&sets_mutex);
+        for (int i = 0; i < MAX_SETS && sets[i] != self; i++)
+            if (!sets[i]) sets[i] = self;
+        pthread_mutex_unlock(&sets_mutex);
     }
     return self;
 }
@@ -46,14 +55,17 @@ static NSValue *key_of(id allocation) {
 
 - (void)addAllocation:(id<MTLAllocation>)allocation {
     [self enter];
+    pthread_mutex_lock(&mutex);
     [pending addObject:key_of(allocation)];
+    pthread_mutex_unlock(&mutex);
     [self leave];
 }
 - (void)removeAllocation:(id<MTLAllocation>)allocation {
     [self enter];
-    if (![pending containsObject:key_of(allocation)])
-        sim_violation("removeAllocation: it is not in the set");
+    if (![self has:allocation]) sim_violation("removeAllocation: it is not in the set");
+    pthread_mutex_lock(&mutex);
     [pending removeObject:key_of(allocation)];
+    pthread_mutex_unlock(&mutex);
     [self leave];
 }
 - (void)commit {
@@ -78,6 +90,13 @@ static NSValue *key_of(id allocation) {
     return pending.count;
 }
 
+- (bool)has:(id)allocation {
+    pthread_mutex_lock(&mutex);
+    bool found = [pending containsObject:key_of(allocation)];
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
 - (bool)holds:(id)allocation {
     pthread_mutex_lock(&mutex);
     bool found = [committed containsObject:key_of(allocation)];
@@ -86,9 +105,24 @@ static NSValue *key_of(id allocation) {
 }
 
 - (void)dealloc {
+    pthread_mutex_lock(&sets_mutex);
+    for (int i = 0; i < MAX_SETS; i++)
+        if (sets[i] == self) sets[i] = nil;
+    pthread_mutex_unlock(&sets_mutex);
     [pending release];
     [committed release];
     pthread_mutex_destroy(&mutex);
     [super dealloc];
 }
 @end
+
+void sim_residency_ends(id allocation) {
+    bool found = false;
+    @autoreleasepool {
+        pthread_mutex_lock(&sets_mutex);
+        for (int i = 0; i < MAX_SETS; i++)
+            found |= sets[i] && [sets[i] has:allocation];
+        pthread_mutex_unlock(&sets_mutex);
+    }
+    if (found) sim_violation("a buffer is released while a residency set has it");
+}

@@ -93,6 +93,7 @@ typedef NS_ENUM(NSUInteger, MTLDataType) {
 };
 
 typedef NS_ENUM(NSUInteger, MTLLanguageVersion) {
+    MTLLanguageVersion2_2 API_AVAILABLE(macos(10.15)) = (2 << 16) + 2,
     MTLLanguageVersion2_3 API_AVAILABLE(macos(11.0)) = (2 << 16) + 3,
     MTLLanguageVersion2_4 API_AVAILABLE(macos(12.0)) = (2 << 16) + 4,
     MTLLanguageVersion3_0 API_AVAILABLE(macos(13.0)) = (3 << 16) + 0,
