@@ -9,7 +9,9 @@ static void print_names(const char *what, const cJSON *names) {
     const cJSON *name;
     if (!cJSON_GetArraySize(names)) return;
     printf("%s:", what);
-    cJSON_ArrayForEach(name, names) printf(" %s", cJSON_GetStringValue(name));
+    cJSON_ArrayForEach(name, names) {
+        printf(" %s", cJSON_GetStringValue(name));
+    }
     putchar('\n');
 }
 

@@ -121,7 +121,7 @@ static void put_layers(struct hf_reader *r, const struct layers *l, uint32_t usu
     bool any = false, usual = usual_period > 0;
     for (uint32_t i = 0; i < n; i++) {
         any = any || l->windowed[i];
-        usual = usual && l->windowed[i] == (i % usual_period != 0);
+        if (usual_period) usual = usual && l->windowed[i] == (i % usual_period != 0);
     }
     hf_put_u32(r, "attention.sliding_window", any ? r->config->window : 0);
     if (any && !usual) hf_put_bools(r, "attention.sliding_window_pattern", l->windowed, n);
@@ -408,7 +408,7 @@ static int read_mimo_layers(struct hf_reader *r, struct layers *l) {
     static const char windows[] = "hybrid_layer_pattern", sparse[] = "moe_layer_freq";
     const struct hf_config *c = r->config;
     const cJSON *list = hf_value(r->json, windows), *freq = hf_value(r->json, sparse);
-    int32_t v[HF_MAX_LAYERS];
+    int32_t v[HF_MAX_LAYERS] = {0};
     uint64_t kv = 2 * (uint64_t)c->n_kv_heads, heads = c->n_heads, dim = c->head_dim;
     int rc = read_windows(r, l);
     if (!rc) rc = read_dense(r, l);
