@@ -103,6 +103,20 @@ static void barriers_where_needed(void) {
         .x = s.out, .rows = s.ids, .n_out_rows = 1, .n_cols = N_COLS, .out = other.out};
     CHECK(backend_gather(be, &op) == 0 && metalsim_barriers() == before + 2);
     CHECK(embed(&s) == 0 && metalsim_barriers() == before + 3); /* writes what gather reads */
+    struct op_gate gate = {.x = s.out,
+                           .gate = other.out,
+                           .n_rows = N_ROWS,
+                           .n_cols = N_COLS}; /* x: its first buffer */
+    CHECK(backend_gate(be, &gate) == 0 && metalsim_barriers() == before + 4);
+    CHECK(backend_gate(be, &gate) == 0 && metalsim_barriers() == before + 5);
+    struct op_embed same = {/* reads what embed(&s) reads */
+                            .table = s.w,
+                            .ids = s.ids,
+                            .n_rows = N_ROWS,
+                            .scale = 1,
+                            .out = other.out};
+    CHECK(backend_embed(be, &same) == 0 && metalsim_barriers() == before + 6);
+    CHECK(embed(&s) == 0 && metalsim_barriers() == before + 6);
     CHECK(metalsim_needless_barriers() == 0);
     metalsim_set_delay_ms(30);
     CHECK(backend_flush(be, &e) == 0);
