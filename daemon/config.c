@@ -311,7 +311,31 @@ static const struct config_key keys[] = {
     {"load-on-demand", CONFIG_SWITCH, AT(load_on_demand), "off", 0, 0, NULL, "",
      "A request that names a registered model which is not loaded waits until it is, whoever "
      "asks.\n"
-     "Nothing is unloaded for it: beyond max-models, or without memory for it, it is refused."},
+     "Without memory-budget and keep-alive nothing is unloaded for it: beyond max-models, or "
+     "without\n"
+     "memory for it, it is refused. If no model is listed and the registry has several, none is\n"
+     "loaded at start."},
+    {"memory-budget", CONFIG_BYTES, AT(memory_budget), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
+     "Memory that all models together may hold: weights, buffers of a step, KV caches and states, "
+     "on\n"
+     "all devices. To load one, those that nothing uses leave, the longest unused first, after\n"
+     "storing their K/V (kv-dir, kv-memory-bytes); those that the key model names stay. A KV cache "
+     "is\n"
+     "sized to fit. 0: no bound but the machine's, or a GPU's gpu-memory-utilization."},
+    {"keep-alive", CONFIG_TEXT, AT(keep_alive), "", 0, 0, NULL, "",
+     "How long a model stays loaded that nothing uses: seconds, or 5m, 1h30m; 0: no longer than "
+     "its\n"
+     "last request; negative: for ever, but it leaves when another needs its memory. Models that "
+     "the\n"
+     "key model names stay. Ollama's keep_alive overrides it if load-on-demand is on. Empty: for "
+     "ever,\n"
+     "also if others need the memory, unless memory-budget is set."},
+    {"load-wait-s", CONFIG_NUMBER, AT(load_wait_s), "60", 0, 3600, NULL, "seconds",
+     "How long a load waits for models that are in use to become free when there is no room for "
+     "it.\n"
+     "Then its requests get 503 with Retry-After. Running answers are never cut off for it."},
+    {"max-load-queue", CONFIG_NUMBER, AT(max_load_queue), "64", 1, 4096, NULL, "requests",
+     "Requests that may wait for one model to be loaded; beyond it they get 503."},
     {"max-model-tasks", CONFIG_NUMBER, AT(max_model_tasks), "8", 1, 64, NULL, "tasks",
      "Loads, unloads and pulls that wait for earlier ones; beyond it they are answered with 503."},
     {"unload-deadline-s", CONFIG_NUMBER, AT(unload_deadline_s), "30", 0, 3600, NULL, "seconds",

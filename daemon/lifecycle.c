@@ -410,6 +410,7 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
     while (!signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended())) {
         if (signals_reload()) reload_by_signal(s);
         model_files_look();
+        serving_look(s->serving);
         flush_ledger(s);
         if (serving_device_failed(s->serving))
             return err_set(e, ERR_DEVICE,
