@@ -165,6 +165,9 @@ static const struct config_key keys[] = {
      "Tokens of a request that are buffered for a slow client; when full, its sequences pause."},
     {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",
      "Reuses the KV cache of common prompt prefixes."},
+    {"explain-cache", CONFIG_SWITCH, AT(explain_cache), "off", 0, 0, NULL, "",
+     "The usage of chats and completions says why no more of the prompt was cached, and where it\n"
+     "differs from what is. off: only if the request has the header X-Inferd-Explain-Cache: 1."},
     {"prefix-sharing", CONFIG_CHOICE, AT(prefix_sharing), "key", 0, 0, "key|all", "",
      "Whose cached prefixes a request may reuse. key: those of its own API key; response time\n"
      "and cached_tokens would otherwise reveal other clients' prompts. all: those of every key.\n"

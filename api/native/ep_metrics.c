@@ -1,6 +1,7 @@
 /* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4: the HTTP server's
  * metrics, and those of engines, summed over models. Runs on HTTP threads. */
 #include "api/generate/api_state.h"
+#include "api/generate/miss.h"
 #include "api/generate/model_admin.h"
 #include "api/http/metrics.h"
 #include "api/http/request.h"
@@ -59,6 +60,24 @@ static void add_restores(str *s, const struct engine_stats *t) {
          "Cached KV blocks that were reused before they were stored.", t->unstored_evictions_total},
     };
     add_rows(s, rows, sizeof rows / sizeof *rows);
+}
+
+/* Why no more of prompts was cached. */
+static void add_misses(str *s, const struct engine_stats *t) {
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } rows[] = {{"inferd_prefix_ends_total", "Prompts, by why their cached prefix was not longer.",
+                 offsetof(struct engine_stats, misses_total)},
+                {"inferd_prefix_missed_tokens_total", "Their prompt tokens that were not cached.",
+                 offsetof(struct engine_stats, missed_tokens_total)}};
+    for (size_t i = 0; i < 2; i++) {
+        uint64_t n[ENGINE_N_MISSES];
+        memcpy(n, (const char *)t + rows[i].offset, sizeof n);
+        metrics_head(s, rows[i].name, "counter", rows[i].help);
+        for (int k = 0; k < ENGINE_N_MISSES; k++)
+            str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", rows[i].name, gen_miss_name(k), n[k]);
+    }
 }
 
 static void add_counters(str *s, const struct engine_stats *t) {
@@ -334,6 +353,7 @@ static void add_engines(str *s, struct api *a) {
     add_checks(s, a);
     add_counters(s, &total->stats);
     add_restores(s, &total->stats);
+    add_misses(s, &total->stats);
     add_kernels(s, total);
     free(total);
 }

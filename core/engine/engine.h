@@ -251,6 +251,18 @@ enum engine_finish {
     ENGINE_FINISH_ERROR /* code and message in the event */
 };
 
+/* Why no more of a prompt was found cached; a guess where hashes collide. */
+enum engine_miss {
+    ENGINE_MISS_NONE,    /* all that can be was */
+    ENGINE_MISS_NEW,     /* what was cached ended: the rest is new */
+    ENGINE_MISS_EMPTY,   /* nothing was cached */
+    ENGINE_MISS_EVICTED, /* more was, but the cache needed its blocks */
+    ENGINE_MISS_TENANT,  /* the same text was, of another prefix_salt */
+    ENGINE_MISS_STATE,   /* K/V of more was, but not the state or window that it needs */
+    ENGINE_MISS_DIFFERS, /* other tokens follow in the cache */
+    ENGINE_N_MISSES
+};
+
 struct engine_event {
     enum engine_event_kind kind;
     int32_t token;
@@ -262,6 +274,7 @@ struct engine_event {
     /* ENGINE_EVENT_FINAL: */
     enum engine_finish finish;
     uint32_t n_prompt, n_generated, n_cached; /* tokens; an end token counts as generated */
+    enum engine_miss miss;
     err error;
 };
 
@@ -338,7 +351,9 @@ struct engine_stats {
     /* Window blocks likewise, of models with windowed layers. */
     uint64_t window_blocks, window_blocks_free, window_blocks_cached, window_evictions_total;
     uint64_t windowless_tokens_total;
-    uint64_t recomputed_tokens_total; /* after preemptions */
+    uint64_t misses_total[ENGINE_N_MISSES];        /* sequences, by why no more was cached */
+    uint64_t missed_tokens_total[ENGINE_N_MISSES]; /* of their prompts, not cached */
+    uint64_t recomputed_tokens_total;              /* after preemptions */
     /* The KV store: chains that were read from it, those cut short because a segment was gone or
      * damaged, or by their deadline; their tokens; blocks evicted before they were stored. */
     uint64_t restores_total, restores_cut_total, restores_late_total, restored_tokens_total;

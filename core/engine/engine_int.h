@@ -136,6 +136,7 @@ struct engine_stream {
     bool has_final, final_read; /* the final event has its own slot: always deliverable */
     enum engine_finish finish;
     uint32_t final_generated, final_cached;
+    enum engine_miss final_miss;
     err final_error;
 
     pthread_mutex_t notify_lock;
