@@ -3,6 +3,7 @@
 #include "api/api.h"
 
 #include "api/generate/api_state.h"
+#include "api/generate/model_admin.h"
 #include "api/keys.h"
 #include "api/names.h"
 #include "api/routes.h"
@@ -90,9 +91,16 @@ bool api_is_local(const api *a) {
     return http_is_local(&a->http);
 }
 
+/* Would a request for that name load a model? */
+static bool loads_later(const api *a, const char *name) {
+    const struct model_admin *admin = a->config.admin;
+    char id[API_MODEL_ID_BYTES];
+    return admin && admin->load_on_demand && admin->find(admin->host, name, id) != MODEL_UNKNOWN;
+}
+
 int api_set_models(api *a, const struct api_model *models, size_t n, err *e) {
-    if (!n || n > API_MAX_MODELS)
-        return err_set(e, ERR_INVALID, "1 to %d models can be served, not %zu", API_MAX_MODELS, n);
+    if (n > API_MAX_MODELS)
+        return err_set(e, ERR_INVALID, "%d models can be served, not %zu", API_MAX_MODELS, n);
     for (size_t i = 0; i < n; i++) {
         int rc = models_add(a->models, &models[i], e);
         if (rc) return rc;
@@ -101,7 +109,7 @@ int api_set_models(api *a, const struct api_model *models, size_t n, err *e) {
         const char *name = a->aliases.pairs[i].model;
         const struct api_model *m = models_find(a->models, name, strlen(name));
         models_release(a->models, m);
-        if (!m)
+        if (!m && !loads_later(a, name))
             return err_set_param(e, ERR_INVALID, "model_aliases",
                                  "'%.60s' is not the name of a served model", name);
     }
@@ -164,6 +172,23 @@ void api_leave(api *a) {
 
 bool api_is_quiet(api *a, uint64_t for_ns) {
     return http_is_quiet(&a->http, for_ns);
+}
+
+void api_hide_model(api *a, const char *id, bool hidden) {
+    models_hide(a->models, id, hidden);
+}
+
+uint32_t api_model_use(api *a, const char *id, bool hidden, uint64_t *used_ns) {
+    uint32_t n;
+    if (hidden) {
+        const struct api_model *m = models_withdraw(a->models, id);
+        if (m) {
+            resume_drop_model(a->resume, m);
+            models_restore(a->models, m);
+        }
+    }
+    models_use(a->models, id, &n, used_ns);
+    return n;
 }
 
 void api_drain(api *a) {

@@ -5,8 +5,8 @@
  * keep-alives and notices clients that hang up while suspended. The engine's worker never touches a
  * socket.
  *
- * THREAD SAFETY: api_* from the daemon's main thread; api_add_model and api_remove_model from any
- * one thread at a time, before api_close. */
+ * THREAD SAFETY: api_* from the daemon's main thread; api_add_model, api_remove_model and
+ * api_hide_model from any one thread at a time, api_model_use from any, before api_close. */
 #ifndef INFERD_API_H
 #define INFERD_API_H
 
@@ -45,8 +45,9 @@ uint16_t api_port(const api *a);
 bool api_get_address(const api *a, size_t i, struct http_address *out);
 bool api_is_local(const api *a);
 
-/* The first models are loaded: /readyz turns 200. Called once. models (n) is copied; what it points
- * to is borrowed. ERR_INVALID: an alias of config.model_aliases is for none of them. */
+/* The first models, perhaps none, are loaded: /readyz turns 200. Called once. models (n) is copied;
+ * what it points to is borrowed. ERR_INVALID: an alias of config.model_aliases is for none of them,
+ * and for none that a request would load. */
 int api_set_models(api *a, const struct api_model *models, size_t n, err *e);
 
 /* One more model, later. ERR_EXISTS, ERR_UNAVAILABLE. */
@@ -61,6 +62,13 @@ int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool
 /* For a process that another one replaces, on the same sockets: http_leave, http_is_quiet. */
 void api_leave(api *a);
 bool api_is_quiet(api *a, uint64_t for_ns);
+
+/* New requests do not find a hidden model; those that have it go on. */
+void api_hide_model(api *a, const char *id, bool hidden);
+/* How many requests have it, and when one took or left it last (clock_now_ns). Of a hidden model
+ * streams that are only kept for clients that may return are ended first. 0: none. */
+uint32_t api_model_use(api *a, const char *id, bool hidden, uint64_t *used_ns);
+
 /* New requests get 503 and Retry-After, running streams continue; /readyz is 503. */
 void api_drain(api *a);
 uint32_t api_n_active(const api *a); /* requests that are still running */

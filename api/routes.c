@@ -62,6 +62,8 @@
     X(admin_models_route)                                                                          \
     X(admin_load_route)                                                                            \
     X(admin_unload_route)                                                                          \
+    X(admin_named_load_route)                                                                      \
+    X(admin_named_unload_route)                                                                    \
     X(admin_pull_route)                                                                            \
     X(admin_cancel_route)                                                                          \
     X(reload_route)                                                                                \

@@ -165,6 +165,9 @@ static const struct config_key keys[] = {
      "Tokens of a request that are buffered for a slow client; when full, its sequences pause."},
     {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",
      "Reuses the KV cache of common prompt prefixes."},
+    {"explain-cache", CONFIG_SWITCH, AT(explain_cache), "off", 0, 0, NULL, "",
+     "The usage of chats and completions says why no more of the prompt was cached, and where it\n"
+     "differs from what is. off: only if the request has the header X-Inferd-Explain-Cache: 1."},
     {"prefix-sharing", CONFIG_CHOICE, AT(prefix_sharing), "key", 0, 0, "key|all", "",
      "Whose cached prefixes a request may reuse. key: those of its own API key; response time\n"
      "and cached_tokens would otherwise reveal other clients' prompts. all: those of every key.\n"
@@ -311,7 +314,31 @@ static const struct config_key keys[] = {
     {"load-on-demand", CONFIG_SWITCH, AT(load_on_demand), "off", 0, 0, NULL, "",
      "A request that names a registered model which is not loaded waits until it is, whoever "
      "asks.\n"
-     "Nothing is unloaded for it: beyond max-models, or without memory for it, it is refused."},
+     "Without memory-budget and keep-alive nothing is unloaded for it: beyond max-models, or "
+     "without\n"
+     "memory for it, it is refused. If no model is listed and the registry has several, none is\n"
+     "loaded at start."},
+    {"memory-budget", CONFIG_BYTES, AT(memory_budget), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
+     "Memory that all models together may hold: weights, buffers of a step, KV caches and states, "
+     "on\n"
+     "all devices. To load one, those that nothing uses leave, the longest unused first, after\n"
+     "storing their K/V (kv-dir, kv-memory-bytes); those that the key model names stay. A KV cache "
+     "is\n"
+     "sized to fit. 0: no bound but the machine's, or a GPU's gpu-memory-utilization."},
+    {"keep-alive", CONFIG_TEXT, AT(keep_alive), "", 0, 0, NULL, "",
+     "How long a model stays loaded that nothing uses: seconds, or 5m, 1h30m; 0: no longer than "
+     "its\n"
+     "last request; negative: for ever, but it leaves when another needs its memory. Models that "
+     "the\n"
+     "key model names stay. Ollama's keep_alive overrides it if load-on-demand is on. Empty: for "
+     "ever,\n"
+     "also if others need the memory, unless memory-budget is set."},
+    {"load-wait-s", CONFIG_NUMBER, AT(load_wait_s), "60", 0, 3600, NULL, "seconds",
+     "How long a load waits for models that are in use to become free when there is no room for "
+     "it.\n"
+     "Then its requests get 503 with Retry-After. Running answers are never cut off for it."},
+    {"max-load-queue", CONFIG_NUMBER, AT(max_load_queue), "64", 1, 4096, NULL, "requests",
+     "Requests that may wait for one model to be loaded; beyond it they get 503."},
     {"max-model-tasks", CONFIG_NUMBER, AT(max_model_tasks), "8", 1, 64, NULL, "tasks",
      "Loads, unloads and pulls that wait for earlier ones; beyond it they are answered with 503."},
     {"unload-deadline-s", CONFIG_NUMBER, AT(unload_deadline_s), "30", 0, 3600, NULL, "seconds",

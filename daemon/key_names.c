@@ -19,6 +19,7 @@ static const struct {
     {"endpoint", "hf-endpoint"},
     {"max_rows", "max-batch-tokens"},
     {"folder", "kv-dir"},
+    {"memory_bytes", "memory-budget"},
 };
 
 const char *key_name_of(const char *field) {

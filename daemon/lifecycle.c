@@ -194,6 +194,7 @@ static struct api_config api_config_of(const struct server *s, const struct conf
         .resume_streams = (uint32_t)c->resume_streams,
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,
         .share_prefixes = strcmp(c->prefix_sharing, "all") == 0,
+        .explain_cache = c->explain_cache,
         .fair_share = fair_share_of(c),
         .max_rerank_documents = (uint32_t)c->max_rerank_documents,
         .max_priority = (int)c->max_priority,
@@ -410,6 +411,7 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
     while (!signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended())) {
         if (signals_reload()) reload_by_signal(s);
         model_files_look();
+        serving_look(s->serving);
         flush_ledger(s);
         if (serving_device_failed(s->serving))
             return err_set(e, ERR_DEVICE,

@@ -9,9 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { LANE_MODELS, LANE_PULLS, N_LANES };
-enum { NOTIFY_EVERY_MS = 100 };
+enum { NOTIFY_EVERY_MS = 100, LATER_MS = 20 /* until a load is asked again */ };
 
 struct watcher {
     void (*notify)(void *arg); /* NULL: free */
@@ -22,8 +23,12 @@ struct host_task {
     model_host *host;
     struct model_task shown; /* id 0: free */
     char revision[MODEL_WHAT_BYTES], name[API_MODEL_ID_BYTES], alias[API_MODEL_ID_BYTES];
-    struct watcher watchers[HOST_WATCHERS];
-    uint64_t notified_ns;
+    struct watcher *watchers; /* (host.max_watchers) the row's */
+    uint64_t notified_ns, queued_ns;
+    uint64_t again_ns; /* put aside until then; 0: it was not asked yet */
+    bool wanted;       /* only by those who watch: while it waits it ends with them */
+    bool watched;      /* somebody has watched it */
+    bool expires;
     atomic_bool stop; /* also read without the mutex */
 };
 
@@ -35,7 +40,8 @@ struct lane {
 
 struct model_host {
     struct host_ops ops;
-    uint32_t max_waiting;
+    uint32_t max_waiting, max_watchers;
+    struct watcher *watchers; /* (n_tasks, max_watchers) */
     struct lane lanes[N_LANES];
     pthread_mutex_t mu; /* guards all below */
     pthread_cond_t wake;
@@ -57,7 +63,7 @@ static int lane_of(const struct host_task *t) {
 
 static void notify_watchers(struct host_task *t) {
     t->notified_ns = clock_now_ns();
-    for (size_t i = 0; i < HOST_WATCHERS; i++)
+    for (size_t i = 0; i < t->host->max_watchers; i++)
         if (t->watchers[i].notify) t->watchers[i].notify(t->watchers[i].arg);
 }
 
@@ -73,16 +79,44 @@ static void end_task(struct host_task *t, enum model_task_state state) {
     notify_watchers(t);
 }
 
-/* The oldest task of a lane that waits; NULL: none. */
+/* The oldest task of a lane that waits and is not put aside; NULL: none. */
 static struct host_task *next_task(model_host *h, int lane) {
     struct host_task *next = NULL;
+    uint64_t now = clock_now_ns();
     for (size_t i = 0; i < h->n_tasks; i++) {
         struct host_task *t = &h->tasks[i];
-        if (t->shown.id && t->shown.state == MODEL_TASK_QUEUED && lane_of(t) == lane &&
-            (!next || t->shown.id < next->shown.id))
-            next = t;
+        if (!t->shown.id || t->shown.state != MODEL_TASK_QUEUED || lane_of(t) != lane) continue;
+        if (t->again_ns > now && !atomic_load(&t->stop)) continue;
+        if (!next || t->shown.id < next->shown.id) next = t;
     }
     return next;
+}
+
+/* Is a task put aside? */
+static bool any_aside(const model_host *h) {
+    for (size_t i = 0; i < h->n_tasks; i++) {
+        const struct host_task *t = &h->tasks[i];
+        if (t->shown.id && t->shown.state == MODEL_TASK_QUEUED && t->again_ns) return true;
+    }
+    return false;
+}
+
+/* Did everybody leave who wanted it? */
+static bool is_abandoned(const struct host_task *t) {
+    if (!t->wanted || !t->watched) return false;
+    for (size_t i = 0; i < t->host->max_watchers; i++)
+        if (t->watchers[i].notify) return false;
+    return true;
+}
+
+/* Ends a task that waits: at once, or, if it was asked, as soon as its op has heard of it. */
+static void stop_waiting(model_host *h, struct host_task *t) {
+    atomic_store(&t->stop, true);
+    if (!t->again_ns) {
+        end_task(t, MODEL_TASK_CANCELLED);
+        if (is_abandoned(t)) t->shown.id = 0; /* nobody asks how it went */
+    }
+    pthread_cond_broadcast(&h->wake);
 }
 
 /* A free row, else that of the task that ended first. There is one: see model_host_open. */
@@ -100,8 +134,8 @@ static struct host_task *find_same(model_host *h, const struct host_task *like) 
     for (size_t i = 0; i < h->n_tasks; i++) {
         struct host_task *t = &h->tasks[i];
         if (t->shown.id && !has_ended(t) && t->shown.kind == like->shown.kind &&
-            strcmp(t->shown.what, like->shown.what) == 0 && strcmp(t->name, like->name) == 0 &&
-            strcmp(t->revision, like->revision) == 0)
+            !atomic_load(&t->stop) && strcmp(t->shown.what, like->shown.what) == 0 &&
+            strcmp(t->name, like->name) == 0 && strcmp(t->revision, like->revision) == 0)
             return t;
     }
     return NULL;
@@ -109,9 +143,11 @@ static struct host_task *find_same(model_host *h, const struct host_task *like) 
 
 static int put_task(model_host *h, const struct host_task *like, uint64_t *id, err *e) {
     uint32_t n_waiting = 0;
-    const struct host_task *same = find_same(h, like);
+    struct host_task *same = find_same(h, like);
     if (h->stopping) return err_set(e, ERR_STOPPING, "the server is shutting down");
     if (same) {
+        same->wanted = same->wanted && like->wanted;
+        same->expires = same->expires && like->expires;
         *id = same->shown.id;
         return 0;
     }
@@ -123,8 +159,12 @@ static int put_task(model_host *h, const struct host_task *like, uint64_t *id, e
                        "max-model-tasks): try again later",
                        n_waiting);
     struct host_task *t = take_row(h);
+    struct watcher *watchers = t->watchers;
+    memset(watchers, 0, h->max_watchers * sizeof *watchers);
     *t = *like;
+    t->watchers = watchers;
     t->host = h;
+    t->queued_ns = clock_now_ns();
     t->shown.id = *id = ++h->last_id;
     t->shown.state = MODEL_TASK_QUEUED;
     t->shown.step = "waiting";
@@ -153,33 +193,66 @@ static int run_task(model_host *h, struct host_task *t, err *e) {
 
 static const char *const kind_names[] = {"load", "unload", "pull"};
 
+/* Until there is news, or a task that was put aside is due. With the mutex held. */
+static void wait_for_task(model_host *h) {
+    struct timespec until;
+    if (!any_aside(h)) {
+        pthread_cond_wait(&h->wake, &h->mu);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &until); /* the default clock of a condition variable */
+    until.tv_nsec += LATER_MS * 1000000L;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_cond_timedwait(&h->wake, &h->mu, &until);
+}
+
+/* With the mutex held, which is free while the op runs. */
+static void run_one(model_host *h, struct host_task *t) {
+    bool again = t->again_ns != 0;
+    if (is_abandoned(t)) atomic_store(&t->stop, true);
+    t->shown.state = MODEL_TASK_RUNNING;
+    if (!again) {
+        t->shown.begun_s = clock_wall_s();
+        notify_watchers(t);
+    }
+    pthread_mutex_unlock(&h->mu);
+    err e = {0};
+    int rc = run_task(h, t, &e); /* the row is this thread's until the task ends */
+    bool stopped = rc < 0 && atomic_load(&t->stop);
+    if (rc < 0 && !stopped) log_warn("%s %s: %s", kind_names[t->shown.kind], t->shown.what, e.msg);
+    pthread_mutex_lock(&h->mu);
+    if (rc == HOST_LATER) {
+        t->shown.state = MODEL_TASK_QUEUED;
+        t->again_ns = clock_now_ns() + LATER_MS * UINT64_C(1000000);
+        return;
+    }
+    t->shown.error = e;
+    end_task(t, stopped ? MODEL_TASK_CANCELLED : rc ? MODEL_TASK_FAILED : MODEL_TASK_DONE);
+    if (stopped && is_abandoned(t)) t->shown.id = 0;
+}
+
 static void *lane_main(void *arg) {
     const struct lane *lane = arg;
     model_host *h = lane->host;
     pthread_mutex_lock(&h->mu);
-    while (!h->stopping) {
+    for (;;) {
         struct host_task *t = next_task(h, (int)(lane - h->lanes));
-        if (!t) {
-            pthread_cond_wait(&h->wake, &h->mu);
-            continue;
-        }
-        t->shown.state = MODEL_TASK_RUNNING;
-        t->shown.begun_s = clock_wall_s();
-        notify_watchers(t);
-        pthread_mutex_unlock(&h->mu);
-        err e = {0};
-        int rc = run_task(h, t, &e); /* the row is this thread's until the task ends */
-        bool stopped = rc && atomic_load(&t->stop);
-        if (rc && !stopped) log_warn("%s %s: %s", kind_names[t->shown.kind], t->shown.what, e.msg);
-        pthread_mutex_lock(&h->mu);
-        t->shown.error = e;
-        end_task(t, stopped ? MODEL_TASK_CANCELLED : rc ? MODEL_TASK_FAILED : MODEL_TASK_DONE);
+        if (t)
+            run_one(h, t);
+        else if (h->stopping)
+            break;
+        else
+            wait_for_task(h);
     }
     pthread_mutex_unlock(&h->mu);
     return NULL;
 }
 
-int model_host_open(const struct host_ops *ops, uint32_t max_waiting, model_host **out, err *e) {
+int model_host_open(const struct host_ops *ops, uint32_t max_waiting, uint32_t max_watchers,
+                    model_host **out, err *e) {
     model_host *h = mem_new(1, sizeof *h);
     if (!h) return err_no_memory(e);
     pthread_mutex_init(&h->mu, NULL);
@@ -187,8 +260,12 @@ int model_host_open(const struct host_ops *ops, uint32_t max_waiting, model_host
     h->ops = *ops;
     h->max_waiting = max_waiting;
     h->n_tasks = (size_t)max_waiting + N_LANES + MODEL_TASKS_KEPT;
+    h->max_watchers = max_watchers;
     h->tasks = mem_new(h->n_tasks, sizeof *h->tasks);
-    int rc = h->tasks ? 0 : err_no_memory(e);
+    h->watchers = mem_new(h->n_tasks * max_watchers, sizeof *h->watchers);
+    int rc = h->tasks && h->watchers ? 0 : err_no_memory(e);
+    for (size_t i = 0; i < h->n_tasks && !rc; i++)
+        h->tasks[i].watchers = h->watchers + i * max_watchers;
     for (int i = 0; i < N_LANES && !rc; i++) {
         struct lane *lane = &h->lanes[i];
         lane->host = h;
@@ -210,8 +287,10 @@ void model_host_stop(model_host *h) {
     for (size_t i = 0; i < h->n_tasks && h->tasks; i++) {
         struct host_task *t = &h->tasks[i];
         if (!t->shown.id || has_ended(t)) continue;
-        atomic_store(&t->stop, true);
-        if (t->shown.state == MODEL_TASK_QUEUED) end_task(t, MODEL_TASK_CANCELLED);
+        if (t->shown.state == MODEL_TASK_QUEUED)
+            stop_waiting(h, t);
+        else
+            atomic_store(&t->stop, true);
     }
     pthread_cond_broadcast(&h->wake);
     pthread_mutex_unlock(&h->mu);
@@ -231,6 +310,7 @@ void model_host_close(model_host *h) {
     pthread_cond_destroy(&h->wake);
     pthread_mutex_destroy(&h->mu);
     free(h->tasks);
+    free(h->watchers);
     free(h);
 }
 
@@ -247,11 +327,11 @@ static int add_task(model_host *h, const struct host_task *like, uint64_t *task,
     return rc;
 }
 
-static int add_model_task(model_host *h, enum model_task_kind kind, const char *name,
-                          uint64_t *task, err *e) {
-    struct host_task like = {.shown = {.kind = kind}};
+/* like: kind and marks. */
+static int add_model_task(model_host *h, struct host_task like, const char *name, uint64_t *task,
+                          err *e) {
     char id[API_MODEL_ID_BYTES];
-    int rc = h->ops.resolve(h->ops.arg, kind, name, id, e);
+    int rc = h->ops.resolve(h->ops.arg, like.shown.kind, name, id, e);
     if (rc) return rc;
     snprintf(like.shown.what, sizeof like.shown.what, "%s", id);
     snprintf(like.shown.model, sizeof like.shown.model, "%s", id);
@@ -259,11 +339,38 @@ static int add_model_task(model_host *h, enum model_task_kind kind, const char *
 }
 
 int model_host_load(model_host *h, const char *name, uint64_t *task, err *e) {
-    return add_model_task(h, MODEL_TASK_LOAD, name, task, e);
+    return add_model_task(h, (struct host_task){.shown = {.kind = MODEL_TASK_LOAD}}, name, task, e);
+}
+
+int model_host_want(model_host *h, const char *name, uint64_t *task, err *e) {
+    return add_model_task(h, (struct host_task){.shown = {.kind = MODEL_TASK_LOAD}, .wanted = true},
+                          name, task, e);
 }
 
 int model_host_unload(model_host *h, const char *name, uint64_t *task, err *e) {
-    return add_model_task(h, MODEL_TASK_UNLOAD, name, task, e);
+    return add_model_task(h, (struct host_task){.shown = {.kind = MODEL_TASK_UNLOAD}}, name, task,
+                          e);
+}
+
+void model_host_expire(model_host *h, const char *id) {
+    const struct host_task like = {.shown = {.kind = MODEL_TASK_UNLOAD}, .expires = true};
+    uint64_t task;
+    add_model_task(h, like, id, &task, NULL);
+}
+
+uint32_t model_host_claims(model_host *h, const char *id) {
+    uint32_t n = 0;
+    pthread_mutex_lock(&h->mu);
+    for (size_t i = 0; i < h->n_tasks; i++) {
+        const struct host_task *t = &h->tasks[i];
+        if (!t->shown.id || t->shown.kind != MODEL_TASK_LOAD || t->shown.state != MODEL_TASK_DONE ||
+            strcmp(t->shown.what, id) != 0)
+            continue;
+        for (size_t k = 0; k < h->max_watchers; k++)
+            n += t->watchers[k].notify != NULL;
+    }
+    pthread_mutex_unlock(&h->mu);
+    return n;
 }
 
 /* text NULL: "". */
@@ -289,8 +396,10 @@ bool model_host_cancel(model_host *h, uint64_t id) {
     struct host_task *t = find_task(h, id);
     bool can = t && !has_ended(t) &&
                (t->shown.state == MODEL_TASK_QUEUED || t->shown.kind != MODEL_TASK_UNLOAD);
-    if (can) atomic_store(&t->stop, true);
-    if (can && t->shown.state == MODEL_TASK_QUEUED) end_task(t, MODEL_TASK_CANCELLED);
+    if (can && t->shown.state == MODEL_TASK_QUEUED)
+        stop_waiting(h, t);
+    else if (can)
+        atomic_store(&t->stop, true);
     pthread_mutex_unlock(&h->mu);
     return can;
 }
@@ -324,10 +433,10 @@ bool model_host_watch(model_host *h, uint64_t id, void (*notify)(void *arg), voi
     bool ok = false;
     pthread_mutex_lock(&h->mu);
     struct host_task *t = find_task(h, id);
-    for (size_t i = 0; t && !has_ended(t) && !ok && i < HOST_WATCHERS; i++) {
+    for (size_t i = 0; t && !has_ended(t) && !ok && i < h->max_watchers; i++) {
         if (t->watchers[i].notify) continue;
         t->watchers[i] = (struct watcher){notify, arg};
-        ok = true;
+        t->watched = ok = true;
     }
     pthread_mutex_unlock(&h->mu);
     return ok;
@@ -337,10 +446,11 @@ uint32_t model_host_unwatch(model_host *h, uint64_t id, void *arg) {
     uint32_t n_left = 0;
     pthread_mutex_lock(&h->mu);
     struct host_task *t = find_task(h, id);
-    for (size_t i = 0; t && i < HOST_WATCHERS; i++) {
+    for (size_t i = 0; t && i < h->max_watchers; i++) {
         if (t->watchers[i].arg == arg) t->watchers[i] = (struct watcher){0};
         n_left += t->watchers[i].notify != NULL;
     }
+    if (t && t->shown.state == MODEL_TASK_QUEUED && is_abandoned(t)) stop_waiting(h, t);
     pthread_mutex_unlock(&h->mu);
     return n_left;
 }
@@ -349,7 +459,7 @@ uint32_t model_host_unwatch(model_host *h, uint64_t id, void *arg) {
 
 int host_task_progress(struct host_task *t, const char *step, uint64_t done, uint64_t total) {
     pthread_mutex_lock(&t->host->mu);
-    bool now = t->shown.step != step || done == total ||
+    bool now = t->shown.step != step || (total && done == total) ||
                clock_now_ns() - t->notified_ns >= NOTIFY_EVERY_MS * UINT64_C(1000000);
     t->shown.step = step;
     t->shown.done = done;
@@ -364,6 +474,17 @@ void host_task_name(struct host_task *t, const char *model, const char *digest) 
     if (model) snprintf(t->shown.model, sizeof t->shown.model, "%s", model);
     if (digest) snprintf(t->shown.digest, sizeof t->shown.digest, "%s", digest);
     pthread_mutex_unlock(&t->host->mu);
+}
+
+bool host_task_expires(const struct host_task *t) {
+    pthread_mutex_lock(&t->host->mu);
+    bool expires = t->expires;
+    pthread_mutex_unlock(&t->host->mu);
+    return expires;
+}
+
+uint64_t host_task_age_ms(const struct host_task *t) {
+    return (clock_now_ns() - t->queued_ns) / 1000000;
 }
 
 const atomic_bool *host_task_stop(const struct host_task *t) {

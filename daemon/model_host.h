@@ -1,9 +1,10 @@
 /* model_host.h - the queue of what administrators ask for: models are loaded, unloaded and pulled
  * as tasks. Loads and unloads run one after another on one thread, pulls on a second, so that a
- * download delays no load. It knows what a task is, not what it does: that is host_ops.
+ * download delays no load. A load that cannot begin yet is put aside and asked again; meanwhile
+ * others go on. It knows what a task is, not what it does: that is host_ops.
  *
  * Bounded: max_waiting tasks wait, two run, the last MODEL_TASKS_KEPT that ended are remembered,
- * each with HOST_WATCHERS watchers.
+ * each with max_watchers watchers.
  *
  * THREAD SAFETY: model_host_open, stop and close from the daemon's main thread; the rest from any.
  * The host's one mutex guards all tasks; watchers are notified while it is held, and nothing else
@@ -20,7 +21,7 @@
 
 struct host_task; /* a running task, for the functions below */
 
-enum { HOST_WATCHERS = 16 };
+enum { HOST_LATER = 1 /* of host_ops.load: it is asked again soon */ };
 
 /* What tasks do. Called without a lock; load, unload and pull on the host's threads. */
 struct host_ops {
@@ -29,12 +30,14 @@ struct host_ops {
     int (*resolve)(void *arg, enum model_task_kind kind, const char *name,
                    char id[API_MODEL_ID_BYTES], err *e);
     int (*check_pull)(void *arg, const struct model_pull *p, err *e); /* the same */
+    /* HOST_LATER: not now. Once that was returned it is called until it returns something else. */
     int (*load)(void *arg, const char *id, struct host_task *t, err *e);
     int (*unload)(void *arg, const char *id, struct host_task *t, err *e);
     int (*pull)(void *arg, const struct model_pull *p, struct host_task *t, err *e);
 };
 
-int model_host_open(const struct host_ops *ops, uint32_t max_waiting, model_host **out, err *e);
+int model_host_open(const struct host_ops *ops, uint32_t max_waiting, uint32_t max_watchers,
+                    model_host **out, err *e);
 /* Refuses new tasks, cancels those that wait and asks running ones to stop. Returns at once. */
 void model_host_stop(model_host *h);
 /* Waits until no task runs any more, after model_host_stop. NULL is fine. */
@@ -46,6 +49,7 @@ void *model_host_arg(const model_host *h); /* of its ops */
 /* ---- functions of struct model_admin ---- */
 
 int model_host_load(model_host *h, const char *name, uint64_t *task, err *e);
+int model_host_want(model_host *h, const char *name, uint64_t *task, err *e);
 int model_host_unload(model_host *h, const char *name, uint64_t *task, err *e);
 int model_host_pull(model_host *h, const struct model_pull *p, uint64_t *task, err *e);
 bool model_host_cancel(model_host *h, uint64_t task);
@@ -54,13 +58,23 @@ size_t model_host_tasks(model_host *h, struct model_task *out, size_t max);
 bool model_host_watch(model_host *h, uint64_t task, void (*notify)(void *arg), void *arg);
 uint32_t model_host_unwatch(model_host *h, uint64_t task, void *arg);
 
+/* ---- for the daemon ---- */
+
+/* Queues an unload that is nobody's wish: host_task_expires. A full queue drops it. */
+void model_host_expire(model_host *h, const char *id);
+/* Who still watches loads of that model that are done: a request takes its model only after it was
+ * told, and does not watch any more once it has it. */
+uint32_t model_host_claims(model_host *h, const char *id);
+
 /* ---- for ops, about the task that they run ---- */
 
 /* Says how far it is: step is static text. Nonzero: it was cancelled and should end with
  * ERR_CANCELLED or ERR_STOPPING. */
 int host_task_progress(struct host_task *t, const char *step, uint64_t done, uint64_t total);
 void host_task_name(struct host_task *t, const char *model,
-                    const char *digest); /* NULL: as before */
+                    const char *digest);              /* NULL: as before */
+bool host_task_expires(const struct host_task *t);    /* of model_host_expire */
+uint64_t host_task_age_ms(const struct host_task *t); /* since it was queued */
 /* Set when it should end; valid while it runs. */
 const atomic_bool *host_task_stop(const struct host_task *t);
 

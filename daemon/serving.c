@@ -1,41 +1,21 @@
 /* serving.c - see serving.h. Owns the engines and chat templates. */
 #include "daemon/serving.h"
 
+#include "core/base/clock.h"
+#include "core/base/duration.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/model_name.h"
+#include "daemon/key_names.h"
 #include "daemon/kv_tiers.h"
-#include "daemon/loader.h"
-#include "daemon/model_host.h"
 #include "daemon/pull_model.h"
+#include "daemon/serving_int.h"
 #include "registry/hub.h"
 #include "registry/registry.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A model that is loaded, comes or goes; or a path of the key `model`, which can be loaded again.
- */
-struct served {
-    struct loader_model model;
-    engine *engine;
-    chat_template *chat;
-    enum model_state state; /* guarded by serving.mu */
-};
-
-struct serving {
-    const struct config *config;
-    api *api;
-    model_host *host;
-    struct model_admin admin;
-    char *registry;                          /* file */
-    kvstore *store;                          /* NULL: none */
-    pthread_mutex_t mu;                      /* guards rows and n */
-    struct served *rows[2 * API_MAX_MODELS]; /* (n) */
-    size_t n;
-};
 
 /* ---- rows ---- */
 
@@ -63,6 +43,29 @@ static void free_row(struct served *m) {
     free(m);
 }
 
+/* What the daemon counts of a model, with mu held. Of more than there are places for, those that
+ * are not loaded lose theirs. */
+static struct model_usage *usage_of(serving *s, const char *id) {
+    size_t i = 0;
+    while (i < s->n_usage && strcmp(s->usage[i].id, id) != 0)
+        i++;
+    if (i < s->n_usage) return &s->usage[i];
+    if (s->n_usage < MODEL_USAGE_MAX)
+        s->n_usage++;
+    else
+        for (i = 0; i + 1 < s->n_usage && s->usage[i].loaded; i++) {
+        }
+    s->usage[i] = (struct model_usage){.expires_s = -1};
+    snprintf(s->usage[i].id, sizeof s->usage[i].id, "%s", id);
+    return &s->usage[i];
+}
+
+static bool is_pinned(const serving *s, const char *id) {
+    for (size_t i = 0; i < s->n_pinned; i++)
+        if (strcmp(s->pinned[i], id) == 0) return true;
+    return false;
+}
+
 /* Takes what is in *model. ERR_EXISTS, ERR_UNAVAILABLE: too many. */
 static int add_row(serving *s, struct loader_model *model, struct served **out, err *e) {
     struct served *m = mem_new(1, sizeof *m);
@@ -77,6 +80,8 @@ static int add_row(serving *s, struct loader_model *model, struct served **out, 
     if (!rc) {
         m->model = *model;
         m->state = MODEL_REGISTERED;
+        m->pinned = is_pinned(s, m->model.id);
+        m->keep_ms = s->keep_ms;
         memset(model, 0, sizeof *model);
         s->rows[s->n++] = m;
     }
@@ -92,6 +97,8 @@ static void rest_row(serving *s, struct served *m) {
     bool keeps = !m->model.registry_id;
     pthread_mutex_lock(&s->mu);
     m->state = MODEL_REGISTERED;
+    m->draining = m->measured = false;
+    m->need = (struct engine_need){0};
     for (size_t i = 0; i < s->n && !keeps; i++)
         if (s->rows[i] == m) {
             memmove(&s->rows[i], &s->rows[i + 1], (s->n - i - 1) * sizeof s->rows[0]);
@@ -114,14 +121,37 @@ static int on_weights(void *arg, uint64_t done, uint64_t total) {
     return arg ? host_task_progress(arg, "loading weights", done, total) : 0;
 }
 
-/* t NULL: at start. n_later: models that are loaded after this one. */
-static int open_engine(serving *s, struct served *m, uint32_t n_later, struct host_task *t,
-                       err *e) {
+/* A load ended: m is there, or not. */
+static void note_load(serving *s, struct served *m, bool ok, uint64_t begin_ns) {
+    pthread_mutex_lock(&s->mu);
+    struct model_usage *u = usage_of(s, m->model.id);
+    m->loaded_ns = clock_now_ns();
+    m->load_ns = m->loaded_ns - begin_ns;
+    m->bytes = ok ? engine_bytes(m->engine) : 0;
+    m->keep_ms = s->keep_ms;
+    m->state = ok ? MODEL_LOADED : m->state;
+    u->loaded = ok;
+    u->bytes = m->bytes;
+    u->n_loads += ok;
+    u->n_failed += !ok;
+    if (ok) u->load_ns += m->load_ns;
+    pthread_mutex_unlock(&s->mu);
+}
+
+/* t NULL: at start. n_later: models that are loaded after this one. left: the memory that it may
+ * have; 0: there is no bound. */
+static int open_engine(serving *s, struct served *m, uint32_t n_later, uint64_t left,
+                       struct host_task *t, err *e) {
     struct engine_config config;
     err why;
     log_info("loading %s from %s", m->model.id, m->model.path);
     loader_engine_config(s->config, m->model.path, &config);
     config.n_later = n_later;
+    config.memory_bytes = left;
+    if (m->measured) {
+        config.context_length = m->need.context_length;
+        config.state_blocks = m->need.state_blocks;
+    }
     config.on_load = on_weights;
     config.on_load_arg = t;
     config.store = s->store;
@@ -161,15 +191,6 @@ static void close_engine(struct served *m) {
 }
 
 /* ---- tasks ---- */
-
-static uint32_t count_loaded(serving *s) {
-    uint32_t n = 0;
-    pthread_mutex_lock(&s->mu);
-    for (size_t i = 0; i < s->n; i++)
-        n += s->rows[i]->state != MODEL_REGISTERED;
-    pthread_mutex_unlock(&s->mu);
-    return n;
-}
 
 /* The state and id of a row; MODEL_UNKNOWN: there is none of that name. */
 static enum model_state state_of_row(serving *s, const char *name, char id[API_MODEL_ID_BYTES]) {
@@ -217,30 +238,58 @@ static int row_to_load(serving *s, const char *id, struct served **out, err *e) 
     return rc;
 }
 
-static int load_model(void *arg, const char *id, struct host_task *t, err *e) {
-    serving *s = arg;
+static int load_one(serving *s, const char *id, struct host_task *t, err *e) {
     struct served *m;
     host_task_progress(t, "loading", 0, 0);
+    uint64_t left = 0, begin_ns;
     int rc = row_to_load(s, id, &m, e);
     if (rc || m->state == MODEL_LOADED) return rc; /* only this thread changes states */
-    if (count_loaded(s) >= s->config->max_models) {
-        rest_row(s, m);
-        return err_set_param(e, ERR_UNAVAILABLE, "max-models",
-                             "%u models are loaded, the maximum: unload one first, or set "
-                             "max-models",
-                             (unsigned)s->config->max_models);
-    }
+    if (m->state == MODEL_UNLOADING)               /* for another one: that is first */
+        return atomic_load(host_task_stop(t)) ? err_set(e, ERR_CANCELLED, "it was cancelled")
+                                              : HOST_LATER;
     set_state(s, m, MODEL_LOADING);
-    rc = open_engine(s, m, 0, t, e);
+    do {
+        rc = room_make(s, m, t, &left, e);
+        if (rc == HOST_LATER) return rc;
+        begin_ns = clock_now_ns();
+        if (!rc) rc = open_engine(s, m, 0, left, t, e);
+    } while (rc == ERR_NOMEM && m->measured && room_free_more(s, m, t));
     const struct api_model published = api_model_of(m);
     if (!rc) rc = api_add_model(s->api, &published, e);
+    if (rc) close_engine(m);
+    note_load(s, m, !rc, begin_ns);
     if (rc) {
-        close_engine(m);
         rest_row(s, m);
         return rc;
     }
-    set_state(s, m, MODEL_LOADED);
     log_info("%s is loaded", id);
+    return 0;
+}
+
+static int load_model(void *arg, const char *id, struct host_task *t, err *e) {
+    int rc = load_one(arg, id, t, e);
+    if (rc < 0 && e) key_names_put(e);
+    return rc;
+}
+
+int serving_remove(serving *s, struct served *m, uint32_t drain_s, enum model_reason why,
+                   struct host_task *t, err *e) {
+    static const char *const words[] = {[MODEL_ASKED] = "is unloaded",
+                                        [MODEL_EXPIRED] = "is unloaded: nothing has used it",
+                                        [MODEL_ROOM] = "is unloaded: another needs its memory"};
+    set_state(s, m, MODEL_UNLOADING);
+    int rc = api_remove_model(s->api, m->model.id, drain_s, host_task_stop(t), e);
+    if (rc) return rc; /* the daemon stops: serving_close frees it */
+    host_task_progress(t, "unloading", 0, 0);
+    log_info("%s %s", m->model.id, words[why]);
+    close_engine(m);
+    pthread_mutex_lock(&s->mu);
+    struct model_usage *u = usage_of(s, m->model.id);
+    u->loaded = false;
+    u->bytes = m->bytes = 0;
+    u->n_unloads[why]++;
+    pthread_mutex_unlock(&s->mu);
+    rest_row(s, m);
     return 0;
 }
 
@@ -248,19 +297,16 @@ static int unload_model(void *arg, const char *id, struct host_task *t, err *e) 
     serving *s = arg;
     pthread_mutex_lock(&s->mu);
     struct served *m = find_row(s, id);
-    bool loaded = m && m->state == MODEL_LOADED;
-    if (loaded) m->state = MODEL_UNLOADING;
+    bool expires = host_task_expires(t);
+    bool goes = m && (m->state == MODEL_LOADED || m->draining);
+    if (goes && expires) goes = room_is_over(s, m);
+    if (goes && !expires) m->draining = false; /* whoever waits for its room */
     pthread_mutex_unlock(&s->mu);
-    if (!loaded) return 0; /* meanwhile it went */
+    if (!goes) return 0; /* meanwhile it went, or was used */
+    if (expires && !room_hide_idle(s, m)) return 0;
     host_task_progress(t, "waiting for running answers", 0, 0);
-    int rc = api_remove_model(s->api, m->model.id, (uint32_t)s->config->unload_deadline_s,
-                              host_task_stop(t), e);
-    if (rc) return rc; /* the daemon stops: serving_close frees it */
-    host_task_progress(t, "unloading", 0, 0);
-    log_info("%s is unloaded", id);
-    close_engine(m);
-    rest_row(s, m);
-    return 0;
+    return serving_remove(s, m, (uint32_t)s->config->unload_deadline_s,
+                          expires ? MODEL_EXPIRED : MODEL_ASKED, t, e);
 }
 
 static int check_pull(void *arg, const struct model_pull *p, err *e) {
@@ -327,7 +373,9 @@ static enum model_state find_model(model_host *h, const char *name, char id[API_
     serving *s = serving_of(h);
     enum model_state state = state_of_row(s, name, id);
     if (state != MODEL_UNKNOWN) return state;
-    return find_registered(s, name, id, NULL) ? MODEL_UNKNOWN : MODEL_REGISTERED;
+    int rc = find_registered(s, name, id, NULL);
+    if (rc == ERR_CHANGED) snprintf(id, API_MODEL_ID_BYTES, "%s", name); /* to load it says so */
+    return rc && rc != ERR_CHANGED ? MODEL_UNKNOWN : MODEL_REGISTERED;
 }
 
 struct listing {
@@ -403,6 +451,40 @@ static int list_models(model_host *h, void (*each)(void *arg, const struct model
     return rc;
 }
 
+static bool keep_model(model_host *h, const char *id, int64_t ms) {
+    serving *s = serving_of(h);
+    pthread_mutex_lock(&s->mu);
+    struct served *m = find_row(s, id);
+    bool ok = m && !m->pinned;
+    if (ok) m->keep_ms = ms;
+    pthread_mutex_unlock(&s->mu);
+    return ok;
+}
+
+/* When m would leave if nothing asked for it from now on. With mu held. */
+static int64_t expiry_of(serving *s, const struct served *m) {
+    uint64_t used_ns, now_ns = clock_now_ns();
+    if (m->pinned || m->keep_ms < 0) return -1;
+    if (api_model_use(s->api, m->model.id, m->draining, &used_ns)) used_ns = now_ns;
+    int64_t idle_ms = (int64_t)((now_ns - used_ns) / 1000000);
+    return clock_wall_s() + (m->keep_ms > idle_ms ? (m->keep_ms - idle_ms + 999) / 1000 : 0);
+}
+
+static size_t list_usage(model_host *h, struct model_usage *out, uint64_t *budget) {
+    serving *s = serving_of(h);
+    *budget = s->config->memory_budget;
+    pthread_mutex_lock(&s->mu);
+    size_t n = s->n_usage;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = s->usage[i];
+        const struct served *m = find_row(s, out[i].id);
+        out[i].pinned = is_pinned(s, out[i].id);
+        out[i].expires_s = m && out[i].loaded ? expiry_of(s, m) : -1;
+    }
+    pthread_mutex_unlock(&s->mu);
+    return n;
+}
+
 /* ---- the daemon's life ---- */
 
 /* Adds one model of the list; refuses a second name of the same model. */
@@ -424,7 +506,12 @@ static int find_listed(serving *s, err *e) {
     char *list = mem_strdup(s->config->model);
     if (!list) return err_no_memory(e);
     int rc = 0;
-    if (list[strspn(list, " ,")] == '\0') rc = add_listed(s, "", e);
+    bool named = list[strspn(list, " ,")] != '\0';
+    if (!named) rc = add_listed(s, "", e);
+    if (rc == ERR_NOT_FOUND && !named && s->config->load_on_demand) {
+        err_clear(e); /* no default: each is loaded when it is asked for */
+        rc = 0;
+    }
     char *rest = NULL;
     for (char *name = strtok_r(list, ",", &rest); name && !rc; name = strtok_r(NULL, ",", &rest)) {
         name += strspn(name, " ");
@@ -434,7 +521,19 @@ static int find_listed(serving *s, err *e) {
         if (n) rc = add_listed(s, name, e);
     }
     free(list);
+    for (; named && !rc && s->n_pinned < s->n; s->n_pinned++) {
+        snprintf(s->pinned[s->n_pinned], API_MODEL_ID_BYTES, "%s", s->rows[s->n_pinned]->model.id);
+        s->rows[s->n_pinned]->pinned = true;
+    }
     return rc;
+}
+
+static int read_keep_alive(serving *s, err *e) {
+    const char *text = s->config->keep_alive;
+    s->keep_ms = DURATION_FOREVER;
+    if (!*text || duration_parse(text, &s->keep_ms)) return 0;
+    return err_set_param(e, ERR_INVALID, "keep-alive",
+                         "keep-alive = %.60s is not a time: 300, 5m, 1h30m, 0 or -1", text);
 }
 
 int serving_open(const struct config *config, serving **out, err *e) {
@@ -449,9 +548,12 @@ int serving_open(const struct config *config, serving **out, err *e) {
                                  .unload = unload_model,
                                  .pull = run_pull};
     int rc = config_registry_path(config, &s->registry, e);
+    if (!rc) rc = read_keep_alive(s, e);
     if (!rc) rc = find_listed(s, e);
     if (!rc) rc = kv_tiers_open(config, s->registry, &s->store, e);
-    if (!rc) rc = model_host_open(&ops, (uint32_t)config->max_model_tasks, &s->host, e);
+    if (!rc)
+        rc = model_host_open(&ops, (uint32_t)config->max_model_tasks,
+                             (uint32_t)config->max_load_queue, &s->host, e);
     if (rc) {
         serving_close(s);
         return rc;
@@ -461,6 +563,9 @@ int serving_open(const struct config *config, serving **out, err *e) {
                                     .load_on_demand = config->load_on_demand,
                                     .load = model_host_load,
                                     .unload = model_host_unload,
+                                    .want = model_host_want,
+                                    .keep = keep_model,
+                                    .usage = list_usage,
                                     .pull = model_host_pull,
                                     .cancel = model_host_cancel,
                                     .get = model_host_get,
@@ -487,9 +592,11 @@ int serving_start(serving *s, api *a, bool (*stopped)(void), err *e) {
     s->api = a;
     for (size_t i = 0; i < n; i++) {
         if (stopped()) return 0;
-        int rc = open_engine(s, s->rows[i], (uint32_t)(n - i - 1), NULL, e);
+        uint64_t left, begin_ns = clock_now_ns();
+        int rc = room_find(s, s->rows[i], &left, e);
+        if (!rc) rc = open_engine(s, s->rows[i], (uint32_t)(n - i - 1), left, NULL, e);
         if (rc) return rc;
-        set_state(s, s->rows[i], MODEL_LOADED);
+        note_load(s, s->rows[i], true, begin_ns);
         models[i] = api_model_of(s->rows[i]);
     }
     return stopped() ? 0 : api_set_models(a, models, n, e);
@@ -499,14 +606,27 @@ void serving_names(serving *s, str *out) {
     pthread_mutex_lock(&s->mu);
     for (size_t i = 0; i < s->n; i++)
         str_addf(out, "%s%s", i ? ", " : "", s->rows[i]->model.id);
+    if (!s->n) str_add(out, "models on demand");
     pthread_mutex_unlock(&s->mu);
+}
+
+void serving_look(serving *s) {
+    char ids[2 * API_MAX_MODELS][API_MODEL_ID_BYTES];
+    size_t n = 0;
+    pthread_mutex_lock(&s->mu);
+    for (size_t i = 0; i < s->n; i++)
+        if (room_is_over(s, s->rows[i]))
+            snprintf(ids[n++], sizeof ids[0], "%s", s->rows[i]->model.id);
+    pthread_mutex_unlock(&s->mu);
+    for (size_t i = 0; i < n; i++)
+        model_host_expire(s->host, ids[i]);
 }
 
 /* Calls `each` for every engine that takes requests. */
 static void each_engine(serving *s, void (*each)(engine *en)) {
     pthread_mutex_lock(&s->mu);
     for (size_t i = 0; i < s->n; i++)
-        if (s->rows[i]->state == MODEL_LOADED) each(s->rows[i]->engine);
+        if (s->rows[i]->state == MODEL_LOADED || s->rows[i]->draining) each(s->rows[i]->engine);
     pthread_mutex_unlock(&s->mu);
 }
 

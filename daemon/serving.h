@@ -25,6 +25,7 @@ const struct model_admin *serving_admin(const serving *s); /* for api_open */
 /* Loads them and gives them to the API, unless `stopped` says so between two. a is borrowed. */
 int serving_start(serving *s, api *a, bool (*stopped)(void), err *e);
 void serving_names(serving *s, str *out); /* "a, b" */
+void serving_look(serving *s);            /* now and then: models leave after keep-alive */
 bool serving_device_failed(serving *s);   /* that of a model, for good */
 /* Refuses new requests and tasks; running requests continue, running tasks end soon. */
 void serving_drain(serving *s);

@@ -301,7 +301,8 @@ static void handle_count(struct request *r) {
 static const struct protocol protocol = {.write_error = write_error,
                                          .id_header = "request-id",
                                          .area = "/v1/messages",
-                                         .header = "anthropic-version"};
+                                         .header = "anthropic-version",
+                                         .error_event = "error"};
 
 const struct route messages_route = {
     "POST",          "/v1/messages",           ROUTE_GENERATE | ROUTE_V1,

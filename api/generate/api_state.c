@@ -39,7 +39,8 @@ void api_list_models(struct request *r, struct models_list *out) {
         if (auth_may_use(r, out->models[i]->id))
             out->models[n++] = out->models[i];
         else
-            models_release(r->api->models, out->models[i]);
+            models_list_release(r->api->models,
+                                &(struct models_list){.models = {out->models[i]}, .n = 1});
     out->n = n;
 }
 
@@ -91,7 +92,7 @@ int api_err_no_model(struct request *r, const char *name, err *e) {
     if (state != MODEL_UNKNOWN && (strcmp(id, wanted) != 0 || !auth_may_use(r, id)))
         state = MODEL_UNKNOWN;
     if (admin && admin->load_on_demand && state != MODEL_UNKNOWN) {
-        int rc = admin->load(admin->host, id, &r->waits_for, e);
+        int rc = admin->want(admin->host, id, &r->waits_for, e);
         return rc ? rc : err_set_param(e, ERR_UNAVAILABLE, "model", "The model is being loaded.");
     }
     if (state == MODEL_LOADING || state == MODEL_UNLOADING)

@@ -79,6 +79,14 @@ static void report_ignored(struct request *r, const struct ignored *list) {
     ignored_counts_add(&r->http->ignored, r->row, list);
 }
 
+/* Does the body ask for a stream of events? */
+static bool is_stream(const struct request *r, const cJSON *body) {
+    const struct protocol *p = request_protocol(r);
+    const int generates = ROUTE_WORK | ROUTE_INFER;
+    return (r->route->flags & generates) == generates && !(p && p->lines) &&
+           cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(body, "stream"));
+}
+
 void gen_handle(struct request *r, int (*answer)(struct request *r, const cJSON *body, err *e)) {
     if (resume_request(r->api->resume, r)) return;
     struct ignored ignored = {.refuse = r->api->live.refuse_ignored};
@@ -92,7 +100,7 @@ void gen_handle(struct request *r, int (*answer)(struct request *r, const cJSON 
     r->waits_for = 0;
     if (!rc) rc = answer(r, body, &e);
     r->ignored = NULL;
-    bool waits = rc && r->waits_for && !load_wait_start(r, &e);
+    bool waits = rc && r->waits_for && !load_wait_start(r, is_stream(r, body), &e);
     if (waits) ignored.n = 0; /* the second run names them */
     if (rc && !waits) reply_err(r, &e);
     report_ignored(r, &ignored);

@@ -4,6 +4,7 @@
 #include "api/generate/api_state.h"
 #include "api/generate/constraint.h"
 #include "api/generate/gen.h"
+#include "api/generate/miss.h"
 #include "api/generate/preset.h"
 #include "api/generate/tools.h"
 #include "api/http/costs.h"
@@ -300,6 +301,8 @@ static int prepare_answer(struct request *r, const struct chat_request *q,
     if (!rc) rc = chat_request_render(r, q, &text, e);
     if (!rc) rc = chat_request_tokens(r, q, &text, prompt, e);
     if (!rc) rc = mark_stable(r, q, &text, prompt, e);
+    if (!rc && miss_is_asked(r))
+        miss_map_new(engine_tokenizer(q->model->engine), prompt, q->messages, &prompt->miss_map);
     if (!rc) {
         const tokenizer *tok = engine_tokenizer(q->model->engine);
         bool lead = tokenizer_strips_leading_space(tok) &&

@@ -69,6 +69,8 @@ struct gen_prompt {
     bool infill; /* it surrounds the answer, whose first space belongs to the answer */
     unsigned n_before, n_behind; /* tokens that the tokenizer added to the text */
     uint64_t n_cached;
+    enum engine_miss miss;       /* why not more */
+    struct miss_map *miss_map;   /* miss.h; owned; NULL: none */
     size_t n_shared;             /* of a list: ids follow as many of the first prompt's (rank.h) */
     uint32_t n_system, n_stable; /* engine_request.system_tokens, stable_tokens */
     uint32_t second;             /* engine_request.second_from */

@@ -45,6 +45,10 @@ static void add_counters(struct engine_stats *to, const struct engine_stats *s) 
     to->restores_late_total += s->restores_late_total;
     to->restored_tokens_total += s->restored_tokens_total;
     to->unstored_evictions_total += s->unstored_evictions_total;
+    for (int i = 0; i < ENGINE_N_MISSES; i++) {
+        to->misses_total[i] += s->misses_total[i];
+        to->missed_tokens_total[i] += s->missed_tokens_total[i];
+    }
     add_histogram(&to->ttft, &s->ttft);
     add_histogram(&to->inter_token, &s->inter_token);
     add_histogram(&to->queue_time, &s->queue_time);

@@ -5,6 +5,8 @@
 
 #include "api/generate/api_state.h"
 #include "api/generate/limits.h"
+#include "api/generate/miss.h"
+#include "api/http/auth.h"
 #include "api/http/error.h"
 #include "api/http/id.h"
 #include "api/http/request.h"
@@ -304,6 +306,8 @@ int gen_start(const struct gen_config *config, err *e) {
     str_init(&g->out, REPLY_MAX_BYTES);
     str_init(&g->head, REPLY_MAX_BYTES);
     g->n_held = config->n_state_bytes;
+    g->explains = miss_is_asked(g->request);
+    g->explains_tenants = g->explains && auth_is_admin(g->request);
     set_resumes(g, o);
     int rc = limits_apply(config->request, o->cache_salt, &g->params, e);
     if (!rc) rc = init_choices(g, config, e);

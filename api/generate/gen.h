@@ -36,8 +36,9 @@ struct gen {
     str out;           /* bytes not yet read */
     size_t out_pos;
     size_t n_held; /* bytes of a whole answer so far, all choices; and of the writer's state */
-    struct quota_hold sequences; /* of its key, while they run */
-    struct answer_hold hold;     /* of n_held and of what is kept of a stream */
+    struct quota_hold sequences;     /* of its key, while they run */
+    struct answer_hold hold;         /* of n_held and of what is kept of a stream */
+    bool explains, explains_tenants; /* miss.h */
     bool begun, ended;
     err error;    /* of a choice that failed */
     bool no_room; /* that error is: no memory for answers (answers.h) */

@@ -121,7 +121,7 @@ static void take_final(struct gen *g, struct gen_choice *c, const struct engine_
                 : c->n_calls          ? GEN_FINISH_TOOL_CALLS
                                       : GEN_FINISH_STOP;
     if (c->index % (g->n_choices / g->n_prompts) == 0)
-        g->prompts[c->prompt].n_cached = ev->n_cached;
+        g->prompts[c->prompt].n_cached = ev->n_cached, g->prompts[c->prompt].miss = ev->miss;
     if (c->index % (g->n_choices / g->n_prompts) == 0 && g->request->prompt_tokens)
         g->request->cached_tokens += ev->n_cached; /* not of a stream that was resumed */
 }

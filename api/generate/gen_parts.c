@@ -1,5 +1,6 @@
 /* gen_parts.c - parts of answers that writers share. Owns nothing; HTTP threads. */
 #include "api/generate/gen.h"
+#include "api/generate/miss.h"
 
 #include "api/generate/api_state.h"
 #include "api/http/json.h"
@@ -8,8 +9,10 @@
 #include <stdlib.h>
 
 void gen_prompts_free(struct gen_prompt *prompts, size_t n) {
-    for (size_t i = 0; prompts && i < n; i++)
+    for (size_t i = 0; prompts && i < n; i++) {
         free(prompts[i].ids);
+        miss_map_free(prompts[i].miss_map);
+    }
     free(prompts);
 }
 
@@ -30,9 +33,11 @@ void gen_add_usage(const struct gen *g, str *out) {
     struct gen_usage u = gen_usage_of(g);
     str_addf(out,
              "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
-             ",\"total_tokens\":%" PRIu64 ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64
-             "},\"completion_tokens_details\":{\"reasoning_tokens\":%" PRIu64 "}}",
-             u.prompt, u.completion, u.prompt + u.completion, u.cached, u.reasoning);
+             ",\"total_tokens\":%" PRIu64 ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64,
+             u.prompt, u.completion, u.prompt + u.completion, u.cached);
+    miss_add(g, out);
+    str_addf(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":%" PRIu64 "}}",
+             u.reasoning);
 }
 
 static void write_head(struct gen *g, const char *object) {

@@ -55,6 +55,19 @@ struct model_entry {
         *task; /* that loads or unloads it, or did so last and failed; or NULL */
 };
 
+enum model_reason { MODEL_ASKED, MODEL_EXPIRED, MODEL_ROOM, MODEL_N_REASONS };
+
+/* What the daemon knows of a model that is loaded or was. */
+struct model_usage {
+    char id[API_MODEL_ID_BYTES];
+    bool loaded, pinned;                 /* pinned: it leaves only when it is asked to */
+    uint64_t bytes;                      /* of memory; 0: it is not loaded */
+    uint64_t n_loads, n_failed, load_ns; /* load_ns: of loads that succeeded */
+    uint64_t n_unloads[MODEL_N_REASONS];
+    int64_t expires_s; /* clock_wall_s, if nothing asks for it until then; -1: never */
+};
+enum { MODEL_USAGE_MAX = 2 * API_MAX_MODELS };
+
 struct model_pull {
     const char *what;     /* hf:ORG/REPO or hf:ORG/REPO:FILE, as in registry/hub.h */
     const char *revision; /* NULL: main */
@@ -72,6 +85,8 @@ struct model_admin {
      * may; ERR_STOPPING. load and pull read the registry. */
     int (*load)(model_host *h, const char *name, uint64_t *task, err *e);
     int (*unload)(model_host *h, const char *name, uint64_t *task, err *e);
+    /* As load, for a request that will watch the task: while it waits it ends when none does. */
+    int (*want)(model_host *h, const char *name, uint64_t *task, err *e);
     int (*pull)(model_host *h, const struct model_pull *p, uint64_t *task, err *e);
     /* A waiting task, or a running pull, ends as cancelled. false: no such task, or it cannot. */
     bool (*cancel)(model_host *h, uint64_t task);
@@ -88,6 +103,12 @@ struct model_admin {
 
     /* The state of the model with that name or alias, and its id. Reads the registry. */
     enum model_state (*find)(model_host *h, const char *name, char id[API_MODEL_ID_BYTES]);
+    /* Sets how long a loaded model stays after its last request; DURATION_FOREVER. 0: it leaves
+     * with the last one. Until it is loaded again. false: it is pinned, or not loaded. */
+    bool (*keep)(model_host *h, const char *id, int64_t ms);
+    /* Of each model that is loaded or was; returns how many. out: (MODEL_USAGE_MAX). *budget: most
+     * bytes for all of them, 0: no bound. */
+    size_t (*usage)(model_host *h, struct model_usage *out, uint64_t *budget);
     /* Calls each for every model, in order of names, then for loaded ones that are not registered.
      * Reads the registry. */
     int (*list)(model_host *h, void (*each)(void *arg, const struct model_entry *m), void *arg,

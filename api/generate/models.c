@@ -1,6 +1,7 @@
 /* models.c - see models.h. Owns the rows; never an engine, and calls none. */
 #include "api/generate/models.h"
 
+#include "core/base/clock.h"
 #include "core/base/mem.h"
 
 #include <pthread.h>
@@ -9,9 +10,10 @@
 #include <time.h>
 
 struct row {
-    struct api_model model; /* first: a model is found by its row and the other way round */
-    uint32_t n_refs;
-    bool leaving;
+    struct api_model model;    /* first: a model is found by its row and the other way round */
+    uint32_t n_refs, n_listed; /* n_listed: of them, those of lists */
+    bool leaving, hidden;
+    uint64_t used_ns;
 };
 
 struct model_table {
@@ -70,6 +72,7 @@ static int place(model_table *t, struct row *r, err *e) {
         return err_set(e, ERR_UNAVAILABLE, "%d models are loaded, the maximum: unload one first",
                        API_MAX_MODELS);
     r->model.serial = ++t->last_serial;
+    r->used_ns = clock_now_ns();
     t->rows[t->n++] = r;
     t->counts.n_added++;
     return 0;
@@ -88,18 +91,34 @@ int models_add(model_table *t, const struct api_model *m, err *e) {
 
 static struct row *find_row(model_table *t, const char *name, size_t n,
                             bool (*has)(const struct row *r, const char *name, size_t n)) {
-    for (size_t i = 0; i < t->n; i++)
-        if (!t->rows[i]->leaving && has(t->rows[i], name, n)) return t->rows[i];
+    for (size_t i = 0; i < t->n; i++) {
+        const struct row *r = t->rows[i];
+        if (!r->leaving && !r->hidden && has(r, name, n)) return t->rows[i];
+    }
     return NULL;
+}
+
+/* Also a hidden one. */
+static struct row *find_id(model_table *t, const char *id) {
+    for (size_t i = 0; i < t->n; i++)
+        if (!t->rows[i]->leaving && has_id(t->rows[i], id, strlen(id))) return t->rows[i];
+    return NULL;
+}
+
+static const struct api_model *take_ref(struct row *r) {
+    if (!r) return NULL;
+    r->n_refs++;
+    r->used_ns = clock_now_ns();
+    return &r->model;
 }
 
 const struct api_model *models_find(model_table *t, const char *name, size_t n) {
     pthread_mutex_lock(&t->mu);
     struct row *r = find_row(t, name, n, has_id);
     if (!r) r = find_row(t, name, n, has_alias);
-    if (r) r->n_refs++;
+    const struct api_model *m = take_ref(r);
     pthread_mutex_unlock(&t->mu);
-    return r ? &r->model : NULL;
+    return m;
 }
 
 const struct api_model *models_only(model_table *t, size_t *n) {
@@ -107,19 +126,18 @@ const struct api_model *models_only(model_table *t, size_t *n) {
     *n = 0;
     pthread_mutex_lock(&t->mu);
     for (size_t i = 0; i < t->n; i++) {
-        if (t->rows[i]->leaving) continue;
+        if (t->rows[i]->leaving || t->rows[i]->hidden) continue;
         only = t->rows[i];
         ++*n;
     }
-    if (*n != 1) only = NULL;
-    if (only) only->n_refs++;
+    const struct api_model *m = take_ref(*n == 1 ? only : NULL);
     pthread_mutex_unlock(&t->mu);
-    return only ? &only->model : NULL;
+    return m;
 }
 
 const struct api_model *models_retain(model_table *t, const struct api_model *m) {
     pthread_mutex_lock(&t->mu);
-    row_of(m)->n_refs++;
+    take_ref(row_of(m));
     pthread_mutex_unlock(&t->mu);
     return m;
 }
@@ -133,6 +151,7 @@ static void release_row(model_table *t, struct row *r) {
 void models_release(model_table *t, const struct api_model *m) {
     if (!m) return;
     pthread_mutex_lock(&t->mu);
+    row_of(m)->used_ns = clock_now_ns();
     release_row(t, row_of(m));
     pthread_mutex_unlock(&t->mu);
 }
@@ -145,6 +164,7 @@ void models_list(model_table *t, bool leaving, struct models_list *out,
         struct row *r = t->rows[i];
         if (r->leaving && !leaving) continue;
         r->n_refs++;
+        r->n_listed++;
         out->leaving[out->n] = r->leaving;
         out->models[out->n++] = &r->model;
     }
@@ -154,15 +174,34 @@ void models_list(model_table *t, bool leaving, struct models_list *out,
 
 void models_list_release(model_table *t, struct models_list *list) {
     pthread_mutex_lock(&t->mu);
-    for (size_t i = 0; i < list->n; i++)
+    for (size_t i = 0; i < list->n; i++) {
+        row_of(list->models[i])->n_listed--;
         release_row(t, row_of(list->models[i]));
+    }
     pthread_mutex_unlock(&t->mu);
     list->n = 0;
 }
 
+bool models_hide(model_table *t, const char *id, bool hidden) {
+    pthread_mutex_lock(&t->mu);
+    struct row *r = find_id(t, id);
+    if (r) r->hidden = hidden;
+    pthread_mutex_unlock(&t->mu);
+    return r != NULL;
+}
+
+bool models_use(model_table *t, const char *id, uint32_t *n_refs, uint64_t *used_ns) {
+    pthread_mutex_lock(&t->mu);
+    const struct row *r = find_id(t, id);
+    *n_refs = r ? r->n_refs - r->n_listed : 0;
+    *used_ns = r ? r->used_ns : 0;
+    pthread_mutex_unlock(&t->mu);
+    return r != NULL;
+}
+
 const struct api_model *models_withdraw(model_table *t, const char *id) {
     pthread_mutex_lock(&t->mu);
-    struct row *r = find_row(t, id, strlen(id), has_id);
+    struct row *r = find_id(t, id);
     if (r) {
         r->leaving = true;
         r->n_refs++;

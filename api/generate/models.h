@@ -48,6 +48,12 @@ void models_list(model_table *t, bool leaving, struct models_list *out,
                  struct engine_totals *totals);
 void models_list_release(model_table *t, struct models_list *list);
 
+/* While it is hidden models_find and models_only do not find it, so that its references end one
+ * after another. false: there is no such model. */
+bool models_hide(model_table *t, const char *id, bool hidden);
+/* Its references but those of lists, and when one was taken or released last (clock_now_ns). false:
+ * no such model, or it is withdrawn. */
+bool models_use(model_table *t, const char *id, uint32_t *n_refs, uint64_t *used_ns);
 /* Hides the model from models_find and models_only. Returns it with a reference; NULL: no such
  * model, or withdrawn already. */
 const struct api_model *models_withdraw(model_table *t, const char *id);

@@ -53,8 +53,8 @@ void reply_error(struct request *r, const struct api_error *error) {
     const struct protocol *p = request_protocol(r);
     (p && p->write_error ? p->write_error : error_write)(&body, error);
     if (error->status == 429) add_retry_after(r, r->retry_after_ms ? r->retry_after_ms : 1000);
-    if (error->status == 503) add_retry_after(r, 5000);
-    if (error->status == 504) reply_header(r, "x-should-retry", "false");
+    if (error->status == 503 && !r->never_fits) add_retry_after(r, 5000);
+    if (error->status == 504 || r->never_fits) reply_header(r, "x-should-retry", "false");
     reply_json(r, error->status, &body);
 }
 

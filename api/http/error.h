@@ -20,7 +20,8 @@ struct api_error {
 /* Writes OpenAI's form. */
 void error_write(str *out, const struct api_error *error);
 
-/* Replies with error in the form of r's protocol. 429 and 503 get Retry-After. */
+/* Replies with error in the form of r's protocol. 429 and 503 get Retry-After, unless
+ * r->never_fits. */
 void reply_error(struct request *r, const struct api_error *error);
 /* Replies with error_for(r, e). */
 void reply_err(struct request *r, const err *e);

@@ -58,6 +58,7 @@ struct request {
                              NULL: none */
     uint64_t waits_for;   /* the owner's: what a failed handler could wait for; 0: nothing */
     uint32_t n_waits;     /* how often it did */
+    bool never_fits;      /* its 503 is for good */
     uint64_t start_ns;
     uint64_t deadline_ns; /* when it must be answered at the latest; 0: no deadline */
     str body;

@@ -40,7 +40,9 @@ struct protocol {
     const char *id_header; /* name of a second header that carries x-request-id */
     const char
         *area; /* requests without a route at this path or below it are its own; NULL: none */
-    const char *header; /* that only its clients send: decides on shared routes; NULL: none */
+    const char *header;      /* that only its clients send: decides on shared routes; NULL: none */
+    const char *error_event; /* name of the event that carries an error in a stream; NULL: none */
+    bool lines;              /* its streams are lines, not events, so they have no comments */
 };
 
 struct route {

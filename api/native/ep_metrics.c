@@ -1,6 +1,8 @@
 /* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4: the HTTP server's
  * metrics, and those of engines, summed over models. Runs on HTTP threads. */
 #include "api/generate/api_state.h"
+#include "api/generate/miss.h"
+#include "api/generate/model_admin.h"
 #include "api/http/metrics.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
@@ -21,6 +23,7 @@ static void add_histogram(str *s, const char *name, const char *help,
     metrics_head(s, name, "histogram", help);
     for (size_t i = 0; i + 1 < ENGINE_HIST_BUCKETS; i++) {
         below += h->counts[i];
+        if (h->bounds[i] <= 0) continue; /* no model was loaded yet */
         str_addf(s, "%s_bucket{le=\"%.9g\"} %" PRIu64 "\n", name, h->bounds[i], below);
     }
     below += h->counts[ENGINE_HIST_BUCKETS - 1];
@@ -57,6 +60,24 @@ static void add_restores(str *s, const struct engine_stats *t) {
          "Cached KV blocks that were reused before they were stored.", t->unstored_evictions_total},
     };
     add_rows(s, rows, sizeof rows / sizeof *rows);
+}
+
+/* Why no more of prompts was cached. */
+static void add_misses(str *s, const struct engine_stats *t) {
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } rows[] = {{"inferd_prefix_ends_total", "Prompts, by why their cached prefix was not longer.",
+                 offsetof(struct engine_stats, misses_total)},
+                {"inferd_prefix_missed_tokens_total", "Their prompt tokens that were not cached.",
+                 offsetof(struct engine_stats, missed_tokens_total)}};
+    for (size_t i = 0; i < 2; i++) {
+        uint64_t n[ENGINE_N_MISSES];
+        memcpy(n, (const char *)t + rows[i].offset, sizeof n);
+        metrics_head(s, rows[i].name, "counter", rows[i].help);
+        for (int k = 0; k < ENGINE_N_MISSES; k++)
+            str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", rows[i].name, gen_miss_name(k), n[k]);
+    }
 }
 
 static void add_counters(str *s, const struct engine_stats *t) {
@@ -227,6 +248,52 @@ static void add_models(str *s, struct api *a, const struct models_list *list) {
     str_addf(s, "inferd_model_unloads_total %" PRIu64 "\n", n.n_removed);
 }
 
+/* One row of a metric of models. */
+static void add_usage(str *s, const char *name, const char *id, const char *reason) {
+    str_addf(s, "%s{model=\"", name);
+    metrics_label(s, id);
+    if (reason) str_addf(s, "\",reason=\"%s", reason);
+    str_add(s, "\"} ");
+}
+
+/* Of each model that is loaded or was. */
+static void add_usages(str *s, const struct api *a) {
+    static const char *const reasons[] = {
+        [MODEL_ASKED] = "asked", [MODEL_EXPIRED] = "keep_alive", [MODEL_ROOM] = "room"};
+    const struct model_admin *admin = a->config.admin;
+    struct model_usage *u = admin ? mem_new(MODEL_USAGE_MAX, sizeof *u) : NULL;
+    uint64_t budget = 0;
+    size_t n = u ? admin->usage(admin->host, u, &budget) : 0;
+    const char *name = "inferd_memory_budget_bytes";
+    metrics_head(s, name, "gauge", "Bound of inferd_model_bytes of all models; 0: none.");
+    str_addf(s, "%s %" PRIu64 "\n", name, budget);
+    metrics_head(s, name = "inferd_model_loaded", "gauge", "1 when the model is loaded.");
+    for (size_t i = 0; i < n; i++)
+        add_usage(s, name, u[i].id, NULL), str_addf(s, "%d\n", u[i].loaded);
+    metrics_head(s, name = "inferd_model_bytes", "gauge",
+                 "Memory of its weights, step buffers, KV cache and states.");
+    for (size_t i = 0; i < n; i++)
+        add_usage(s, name, u[i].id, NULL), str_addf(s, "%" PRIu64 "\n", u[i].bytes);
+    metrics_head(s, name = "inferd_model_enters_total", "counter", "How often it was loaded.");
+    for (size_t i = 0; i < n; i++)
+        add_usage(s, name, u[i].id, NULL), str_addf(s, "%" PRIu64 "\n", u[i].n_loads);
+    metrics_head(s, name = "inferd_model_load_seconds_total", "counter",
+                 "Time that loading it took, without waiting for room.");
+    for (size_t i = 0; i < n; i++)
+        add_usage(s, name, u[i].id, NULL), str_addf(s, "%.9g\n", (double)u[i].load_ns * 1e-9);
+    metrics_head(s, name = "inferd_model_load_failures_total", "counter", "Loads that failed.");
+    for (size_t i = 0; i < n; i++)
+        add_usage(s, name, u[i].id, NULL), str_addf(s, "%" PRIu64 "\n", u[i].n_failed);
+    metrics_head(s, name = "inferd_model_leaves_total", "counter",
+                 "How often it was unloaded: somebody asked, keep-alive ended, or another needed "
+                 "the room.");
+    for (size_t i = 0; i < n; i++)
+        for (int why = 0; why < MODEL_N_REASONS; why++)
+            add_usage(s, name, u[i].id, reasons[why]),
+                str_addf(s, "%" PRIu64 "\n", u[i].n_unloads[why]);
+    free(u);
+}
+
 /* The KV store; without one only that there is none. */
 static void add_store(str *s, kvstore *store) {
     struct kvstore_stats t = {0};
@@ -286,6 +353,7 @@ static void add_engines(str *s, struct api *a) {
     add_checks(s, a);
     add_counters(s, &total->stats);
     add_restores(s, &total->stats);
+    add_misses(s, &total->stats);
     add_kernels(s, total);
     free(total);
 }
@@ -308,6 +376,7 @@ static void handle_metrics(struct request *r) {
     str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->http.n_active));
     metrics_add_http(&s, &a->http);
     if (ready) add_engines(&s, a);
+    if (ready) add_usages(&s, a);
     add_store(&s, a->config.kv_store);
     reply_header(r, "Cache-Control", "no-store");
     reply_text(r, 200, "text/plain; version=0.0.4; charset=utf-8", &s);

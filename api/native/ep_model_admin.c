@@ -1,6 +1,6 @@
 /* ep_model_admin.c - for administrators: GET /v1/inferd/models, the registered and loaded models
- * and what is being done to them, and POST .../load, /unload, /pull and /cancel. The work is the
- * daemon's (model_admin.h). Pool threads. */
+ * and what is being done to them, and POST .../load, /unload, /pull and /cancel; .../{id}/load and
+ * /unload do the same. The work is the daemon's (model_admin.h). Pool threads. */
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
 #include "api/generate/follow.h"
@@ -167,6 +167,9 @@ static const struct json_field name_fields[] = {
 };
 static const struct json_table name_table = JSON_TABLE(name_fields, NULL);
 
+static const struct json_field stream_fields[] = {STREAM};
+static const struct json_table stream_table = JSON_TABLE(stream_fields, NULL);
+
 static const struct json_field pull_fields[] = {
     {.name = "model",
      .type = JSON_STRING,
@@ -240,6 +243,27 @@ static int answer_unload(struct request *r, const cJSON *body, err *e) {
     return rc ? rc : answer_task(r, admin, &f, id, false, e);
 }
 
+/* .../{id}/load and /unload: the body is optional. */
+static int answer_named(struct request *r, const cJSON *body, bool load, err *e) {
+    struct fields f = {0};
+    char id[API_MODEL_ID_BYTES];
+    uint64_t task;
+    const struct model_admin *admin = admin_of(r, e);
+    int rc = admin ? gen_body_read(body, &stream_table, &f, e) : e->code;
+    if (rc) return rc;
+    request_segment(r, 0, id, sizeof id);
+    rc = (load ? admin->load : admin->unload)(admin->host, id, &task, e);
+    return rc ? rc : answer_task(r, admin, &f, task, false, e);
+}
+
+static int answer_named_load(struct request *r, const cJSON *body, err *e) {
+    return answer_named(r, body, true, e);
+}
+
+static int answer_named_unload(struct request *r, const cJSON *body, err *e) {
+    return answer_named(r, body, false, e);
+}
+
 static int answer_pull(struct request *r, const cJSON *body, err *e) {
     struct fields f = {0};
     uint64_t id;
@@ -272,6 +296,20 @@ static void handle_unload(struct request *r) {
     gen_handle(r, answer_unload);
 }
 
+static void handle_named(struct request *r,
+                         int (*answer)(struct request *r, const cJSON *body, err *e)) {
+    if (!r->body.len) str_add(&r->body, "{}");
+    gen_handle(r, answer);
+}
+
+static void handle_named_load(struct request *r) {
+    handle_named(r, answer_named_load);
+}
+
+static void handle_named_unload(struct request *r) {
+    handle_named(r, answer_named_unload);
+}
+
 static void handle_pull(struct request *r) {
     gen_handle(r, answer_pull);
 }
@@ -288,6 +326,11 @@ const struct route admin_load_route = {"POST", "/v1/inferd/models/load", ADMIN, 
                                        .table = &name_table};
 const struct route admin_unload_route = {"POST", "/v1/inferd/models/unload", ADMIN, handle_unload,
                                          .table = &name_table};
+enum { NAMED = ROUTE_KEY | ROUTE_MODEL | ROUTE_ADMIN };
+const struct route admin_named_load_route = {"POST", "/v1/inferd/models/{id}/load", NAMED,
+                                             handle_named_load, .table = &stream_table};
+const struct route admin_named_unload_route = {"POST", "/v1/inferd/models/{id}/unload", NAMED,
+                                               handle_named_unload, .table = &stream_table};
 const struct route admin_pull_route = {"POST", "/v1/inferd/models/pull", ADMIN, handle_pull,
                                        .table = &pull_table};
 const struct route admin_cancel_route = {"POST", "/v1/inferd/models/cancel", ADMIN, handle_cancel,

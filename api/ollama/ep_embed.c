@@ -60,6 +60,7 @@ static int answer_embed(struct request *r, const cJSON *body, err *e) {
     struct ollama_fields f;
     int rc = ollama_fields_read(r, body, &ollama_embed_table, &f, e);
     if (!rc) rc = check_input(f.input, e);
+    if (!rc) rc = ollama_keep(r, &f, e);
     if (rc) return rc;
     if (is_empty(f.input)) {
         write_list(r, &(struct embed_result){.model = r->model});
@@ -77,6 +78,7 @@ static int answer_embed(struct request *r, const cJSON *body, err *e) {
 static int answer_embeddings(struct request *r, const cJSON *body, err *e) {
     struct ollama_fields f;
     int rc = ollama_fields_read(r, body, &ollama_embeddings_table, &f, e);
+    if (!rc) rc = ollama_keep(r, &f, e);
     if (rc) return rc;
     if (is_empty(f.input)) {
         write_one(r, &(struct embed_result){.model = r->model});

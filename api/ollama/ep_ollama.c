@@ -164,23 +164,14 @@ struct body {
     const struct api_model *model;
 };
 
-/* 0, "0", "0s": the model shall go. */
-static bool is_zero_time(const cJSON *v) {
-    if (cJSON_IsNumber(v)) return v->valuedouble == 0;
-    return cJSON_IsString(v) && (!strcmp(v->valuestring, "0") || !strcmp(v->valuestring, "0s") ||
-                                 !strcmp(v->valuestring, "0m") || !strcmp(v->valuestring, "0h"));
-}
-
 /* Replies to a request without a prompt: clients send it to load a model, which is loaded already,
  * or with keep_alive 0 to unload it. */
 static int reply_empty(struct request *r, const struct body *b, bool generate, err *e) {
     const struct model_admin *admin = r->api->config.admin;
-    const cJSON *keep = b->fields.keep_alive;
+    const struct ollama_fields *f = &b->fields;
     uint64_t task;
-    bool unloads = is_zero_time(keep) && admin && auth_is_admin(r);
-    int rc = unloads ? admin->unload(admin->host, b->model->id, &task, e)
-             : keep  ? ignored_add(r->ignored, "keep_alive", e)
-                     : 0;
+    bool unloads = f->has_keep && !f->keep_ms && admin && auth_is_admin(r);
+    int rc = unloads ? admin->unload(admin->host, b->model->id, &task, e) : ollama_keep(r, f, e);
     if (rc) return rc;
     str out;
     str_init(&out, 4096);
@@ -279,7 +270,7 @@ static int answer_body(struct request *r, const cJSON *json, bool generate, err 
     if (!rc && empty) {
         rc = reply_empty(r, b, generate, e);
     } else {
-        if (!rc && f->keep_alive) rc = ignored_add(r->ignored, "keep_alive", e);
+        if (!rc) rc = ollama_keep(r, f, e);
         if (!rc) rc = start_answer(r, b, generate, e);
     }
     cJSON_Delete(b->chat.messages);
@@ -325,12 +316,12 @@ static void add_details(const struct api_model *m, str *out) {
 }
 
 /* The part that tags and ps share, without the closing brace. */
-static void add_model(const struct api_model *m, const char *name, str *out) {
+static void add_model(const struct api_model *m, const char *name, uint64_t bytes, str *out) {
     str_add(out, "{\"name\":");
     json_add_cstr(out, name);
     str_add(out, ",\"model\":");
     json_add_cstr(out, name);
-    str_addf(out, ",\"size\":%" PRIu64 ",\"digest\":", engine_model(m->engine).weight_bytes);
+    str_addf(out, ",\"size\":%" PRIu64 ",\"digest\":", bytes);
     json_add_cstr(out, m->sha256 ? m->sha256 : "");
     str_add_char(out, ',');
     add_details(m, out);
@@ -338,7 +329,7 @@ static void add_model(const struct api_model *m, const char *name, str *out) {
 
 static void add_tag(const struct api_model *m, const char *name, bool first, str *out) {
     if (!first) str_add_char(out, ',');
-    add_model(m, name, out);
+    add_model(m, name, engine_model(m->engine).weight_bytes, out);
     str_add(out, ",\"modified_at\":");
     ollama_add_time(m->created_s, out);
     str_add_char(out, '}');
@@ -373,8 +364,31 @@ static void handle_tags(struct request *r) {
     reply_err(r, &e);
 }
 
-/* Loaded models never expire: a date far in the future. */
+static const struct model_usage *usage_of(const struct model_usage *all, size_t n, const char *id) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(all[i].id, id) == 0) return &all[i];
+    return NULL;
+}
+
+/* Of a model that never expires: a date far in the future. size: its memory. */
+static void add_loaded(const struct api_model *m, const struct model_usage *u, str *out) {
+    const uint64_t bytes = engine_bytes(m->engine);
+    const bool on_gpu = strcmp(engine_backend_name(m->engine), "cpu") != 0;
+    add_model(m, m->id, bytes, out);
+    str_add(out, ",\"expires_at\":");
+    if (u && u->expires_s >= 0)
+        ollama_add_time(u->expires_s, out);
+    else
+        str_add(out, "\"9999-12-31T23:59:59Z\"");
+    str_addf(out, ",\"size_vram\":%" PRIu64 ",\"context_length\":%u}", on_gpu ? bytes : 0,
+             engine_context_length(m->engine));
+}
+
 static void handle_ps(struct request *r) {
+    const struct model_admin *admin = r->api->config.admin;
+    struct model_usage *all = admin ? mem_new(MODEL_USAGE_MAX, sizeof *all) : NULL;
+    uint64_t budget;
+    size_t n = all ? admin->usage(admin->host, all, &budget) : 0;
     struct models_list list;
     str out;
     str_init(&out, 1 << 20);
@@ -383,11 +397,9 @@ static void handle_ps(struct request *r) {
     for (size_t i = 0; i < list.n; i++) {
         const struct api_model *m = list.models[i];
         if (i) str_add_char(&out, ',');
-        add_model(m, m->id, &out);
-        str_addf(&out,
-                 ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,\"context_length\":%u}",
-                 engine_context_length(m->engine));
+        add_loaded(m, usage_of(all, n, m->id), &out);
     }
+    free(all);
     models_list_release(r->api->models, &list);
     str_add(&out, "]}");
     reply_json(r, 200, &out);
@@ -525,7 +537,8 @@ static void handle_version(struct request *r) {
 
 /* ---- routes ---- */
 
-const struct protocol ollama_protocol = {.write_error = ollama_write_error, .area = "/api"};
+const struct protocol ollama_protocol = {
+    .write_error = ollama_write_error, .area = "/api", .lines = true};
 
 const struct route ollama_chat_route = {"POST",
                                         "/api/chat",

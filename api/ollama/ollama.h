@@ -18,6 +18,8 @@ struct ollama_fields {
     const cJSON *input;
     bool truncate;
     int64_t dimensions;
+    bool has_keep; /* keep_alive was given, as */
+    int64_t keep_ms;
 };
 extern const struct json_table ollama_chat_table, ollama_generate_table, ollama_show_table,
     ollama_embed_table, ollama_embeddings_table;
@@ -52,6 +54,9 @@ void ollama_write_error(str *out, const struct api_error *error);
  * r->model; ":latest" after a name is optional. */
 int ollama_fields_read(struct request *r, const cJSON *body, const struct json_table *table,
                        struct ollama_fields *f, err *e);
+
+/* Applies keep_alive to r->model, or lists it as ignored. */
+int ollama_keep(struct request *r, const struct ollama_fields *f, err *e);
 
 /* Fills q's messages, tools, format and extra; the caller frees them, also on failure. */
 int ollama_chat_read(const struct ollama_fields *f, const struct api_model *m,

@@ -5,10 +5,13 @@
  * for loading a model are part of the server's configuration, so they are ignored. */
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
+#include "api/generate/model_admin.h"
 #include "api/generate/tools.h"
+#include "api/http/auth.h"
 #include "api/http/ignored.h"
 #include "api/http/request.h"
 #include "api/ollama/ollama.h"
+#include "core/base/duration.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +38,17 @@ enum { NUL = JSON_NULLABLE };
 static bool is_zero(const cJSON *v) {
     return cJSON_IsNumber(v) && v->valuedouble == 0;
 }
+
+#define KEEP_ALIVE                                                                                 \
+    {                                                                                              \
+        .name = "keep_alive", .type = JSON_VALUE, .flags = NUL | JSON_OR_NUMBER | JSON_OR_STRING,  \
+        AT(keep_alive),                                                                            \
+        .help = "How long the model stays loaded after its last request: seconds, or \"5m\", "     \
+                "\"1h30m\"; negative: for ever; 0: it leaves with this request. For "              \
+                "administrators, with load-on-demand, and for models that the key model does not " \
+                "name; otherwise it is ignored. 0 without a prompt always unloads, for "           \
+                "administrators."                                                                  \
+    }
 
 /* ---- tables ---- */
 
@@ -106,12 +120,7 @@ static const struct json_field common_fields[] = {
      AT(think),
      .help = "A boolean sets enable_thinking of the chat template, \"low\", \"medium\", \"high\" "
              "its reasoning_effort; ignored if it does not use that."},
-    {.name = "keep_alive",
-     .type = JSON_VALUE,
-     .flags = NUL | JSON_OR_NUMBER | JSON_OR_STRING,
-     AT(keep_alive),
-     .help = "0 without a prompt: an administrator's request unloads the model. Otherwise it is "
-             "ignored: loaded models stay loaded."},
+    KEEP_ALIVE,
 };
 static const struct json_table common_table = JSON_TABLE(common_fields, NULL);
 
@@ -252,7 +261,7 @@ const struct json_table ollama_show_table = JSON_TABLE(show_fields, NULL);
 #define VECTOR_FIELDS                                                                              \
     ADVISORY("options", "the server's context length applies, and vectors do not depend on "       \
                         "sampling"),                                                               \
-        ADVISORY("keep_alive", "loaded models stay loaded")
+        KEEP_ALIVE
 
 static const struct json_field embed_fields[] = {
     {.name = "model", .type = JSON_STRING, .flags = JSON_REQUIRED, AT(model), .min = 1},
@@ -299,6 +308,29 @@ static int read_options(struct ollama_fields *f, err *e) {
     return 0;
 }
 
+static int read_keep_alive(struct ollama_fields *f, err *e) {
+    const cJSON *v = f->keep_alive;
+    if (!v) return 0;
+    f->has_keep = true;
+    if (cJSON_IsNumber(v)) {
+        f->keep_ms = duration_of_seconds(v->valuedouble);
+        return 0;
+    }
+    if (duration_parse(v->valuestring, &f->keep_ms)) return 0;
+    return err_set_param(e, ERR_INVALID, "keep_alive",
+                         "Invalid value for 'keep_alive': expected seconds or a duration such as "
+                         "\"5m\".");
+}
+
+int ollama_keep(struct request *r, const struct ollama_fields *f, err *e) {
+    const struct model_admin *admin = r->api->config.admin;
+    if (!f->has_keep) return 0;
+    if (!admin || !admin->load_on_demand || !auth_is_admin(r) ||
+        !admin->keep(admin->host, r->model->id, f->keep_ms))
+        return ignored_add(r->ignored, "keep_alive", e);
+    return 0;
+}
+
 int ollama_fields_read(struct request *r, const cJSON *body, const struct json_table *table,
                        struct ollama_fields *f, err *e) {
     memset(f, 0, sizeof *f);
@@ -316,7 +348,8 @@ int ollama_fields_read(struct request *r, const cJSON *body, const struct json_t
     if (!f->model) f->model = f->name;
     if (!f->model)
         return err_set_param(e, ERR_INVALID, "model", "Missing required parameter: 'model'.");
-    rc = ollama_find_model(r, f->model, e);
+    rc = read_keep_alive(f, e);
+    if (!rc) rc = ollama_find_model(r, f->model, e);
     if (rc) return rc;
     uint32_t context = engine_context_length(r->model->engine);
     return f->num_ctx > context ? ignored_add(r->ignored, "options.num_ctx", e) : 0;

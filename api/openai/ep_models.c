@@ -1,6 +1,8 @@
 /* ep_models.c - GET /v1/models and /v1/models/{model}, with the members that clients of OpenAI and
  * of Anthropic read. Runs on pool threads, because names are looked up in the registry. */
 #include "api/generate/api_state.h"
+#include "api/generate/model_admin.h"
+#include "api/http/auth.h"
 #include "api/http/error.h"
 #include "api/http/json.h"
 #include "api/http/request.h"
@@ -137,6 +139,41 @@ static void add_models(str *s, const struct served *v) {
     }
 }
 
+struct unloaded {
+    struct request *request;
+    str *out;
+    bool any;
+};
+
+static void add_unloaded(void *arg, const struct model_entry *m) {
+    struct unloaded *u = arg;
+    if (m->state == MODEL_LOADED || !m->registered || !auth_may_use(u->request, m->id)) return;
+    str_add(u->out, u->any ? ",{\"id\":" : "{\"id\":");
+    u->any = true;
+    json_add_cstr(u->out, m->id);
+    str_addf(
+        u->out,
+        ",\"object\":\"model\",\"created\":0,\"owned_by\":\"inferd\",\"context_length\":%" PRIu64
+        ",\"max_model_len\":%" PRIu64 ",\"parent\":null,\"aliases\":[",
+        m->context_length, m->context_length);
+    for (size_t i = 0; i < m->n_aliases; i++) {
+        if (i) str_add_char(u->out, ',');
+        json_add_cstr(u->out, m->aliases[i]);
+    }
+    str_add(u->out, "],\"type\":\"model\",\"display_name\":");
+    json_add_cstr(u->out, m->id);
+    str_addf(u->out, ",\"loaded\":false,\"meta\":{\"n_params\":%" PRIu64 ",\"size\":%" PRIu64 "}}",
+             m->n_params, m->size_bytes);
+}
+
+/* With load-on-demand, what a request would load. */
+static int add_rest(struct request *r, const struct served *v, str *s, err *e) {
+    const struct model_admin *admin = r->api->config.admin;
+    struct unloaded u = {r, s, v->models.n > 0};
+    if (!admin || !admin->load_on_demand) return 0;
+    return admin->list(admin->host, add_unloaded, &u, e);
+}
+
 static void add_ends(str *s, const struct served *v) {
     size_t n = v->models.n;
     const struct api_model *last = n ? v->models.models[n - 1] : NULL;
@@ -155,9 +192,15 @@ static void add_ends(str *s, const struct served *v) {
 
 static void reply_models(struct request *r, const struct served *v) {
     str body;
+    err e = {0};
     str_init(&body, 4 << 20);
     str_add(&body, "{\"object\":\"list\",\"data\":[");
     add_models(&body, v);
+    if (add_rest(r, v, &body, &e)) {
+        str_fini(&body);
+        reply_err(r, &e);
+        return;
+    }
     str_add(&body, "],\"has_more\":false");
     add_ends(&body, v);
     str_add_char(&body, '}');

@@ -31,6 +31,7 @@ function measure(clock, usage) {
     completion_tokens: tokens,
     prompt_tokens: usage?.prompt_tokens ?? null,
     cached_tokens: usage?.prompt_tokens_details?.cached_tokens ?? null,
+    cache_miss: usage?.prompt_tokens_details?.cache_miss ?? null,
     reasoning_tokens: usage?.completion_tokens_details?.reasoning_tokens ?? null,
     total_tokens: usage?.total_tokens ?? null,
   };

@@ -33,6 +33,22 @@ function endingOf(answer) {
   return answer.state === "done" ? ENDINGS[answer.finish] : null;
 }
 
+const MISSES = {
+  nothing_cached: "nothing of it was cached",
+  evicted: "more of it was cached, but the cache needed the room",
+  another_tenant: "it is cached, but for another key or cache_salt",
+  state_missing: "more of it was cached, but without the state that the model needs",
+  differs: "it differs from what is cached",
+};
+
+// Why no more of the prompt was cached; null where nothing was missed.
+function missText(miss) {
+  if (!miss || !MISSES[miss.reason]) return null;
+  const place = [miss.message !== undefined && `message ${miss.message + 1}`, `byte ${miss.byte}`].filter(Boolean);
+  const at = miss.byte === undefined ? "" : ` at ${place.join(", ")}`;
+  return MISSES[miss.reason] + at + (miss.near ? `, near "${miss.near}"` : "");
+}
+
 function statTexts(answer) {
   const s = answer.stats ?? {},
     out = [];
@@ -42,7 +58,9 @@ function statTexts(answer) {
   if (s.prompt_tokens !== null && s.prompt_tokens !== undefined)
     out.push([
       `${number(s.prompt_tokens)} prompt tokens (${number(s.cached_tokens ?? 0)} cached)`,
-      "Prompt tokens, and how many of them were in the prefix cache",
+      ["Prompt tokens, and how many of them were in the prefix cache", missText(s.cache_miss)]
+        .filter(Boolean)
+        .join(": "),
     ]);
   if (s.completion_tokens) out.push([`${number(s.completion_tokens)} answer tokens`, "Tokens of the answer"]);
   if (s.reasoning_tokens)

@@ -33,12 +33,13 @@ async function refusal(response) {
   }
 }
 
-async function ask(path, { body, signal, timeoutMs, lastEventId } = {}) {
+async function ask(path, { body, signal, timeoutMs, lastEventId, explain } = {}) {
   const key = getKey();
   const headers = {
     ...(body && { "Content-Type": "application/json" }),
     ...(key && { Authorization: `Bearer ${key}` }),
     ...(lastEventId && { "Last-Event-ID": lastEventId }),
+    ...(explain && { "X-Inferd-Explain-Cache": "1" }),
   };
   let response;
   try {
@@ -128,7 +129,8 @@ async function resume(id, signal, cause) {
 // `body` is an object; `seed`, if any, is a string, because JavaScript numbers do not hold all 64 bits.
 function begin({ seed, ...body }, signal) {
   const json = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
-  return ask(CHAT, { body: seed === undefined ? json : `${json.slice(0, -1)},"seed":${seed}}`, signal });
+  const whole = seed === undefined ? json : `${json.slice(0, -1)},"seed":${seed}}`;
+  return ask(CHAT, { body: whole, signal, explain: true });
 }
 
 const GONE = "This answer is incomplete: the page was left, and the server has not kept the rest.";

@@ -126,7 +126,7 @@ static void log_whole(const engine *en) {
 /* For a GPU with its own memory. */
 static void log_memory(const engine *en, const struct model_memory *m) {
     uint64_t held = backend_allocated_bytes(en->be), limit = backend_memory_limit(en->be);
-    if (!m->weights) return;
+    if (!backend_memory_free(en->be)) return;
     log_info("engine: %.1f MiB of weights and %.1f MiB of step buffers on the GPU, %.1f MiB with "
              "all else; at most %.1f MiB (memory_fraction), %.1f MiB are free",
              (double)m->weights / (1 << 20), (double)m->steps / (1 << 20), (double)held / (1 << 20),
@@ -158,15 +158,18 @@ static int open_cache(engine *en, const struct kv_config *kc, err *e) {
     return rc;
 }
 
-/* Memory that the model will take on a GPU with its own memory, so that a model that does not
- * fit is refused before anything is allocated. */
+/* Memory that the model will take, so that one that does not fit on a GPU with its own memory, or
+ * within a bound, is refused before anything is allocated. Without either a failure is no error. */
 static int measure_model(engine *en, const struct engine_config *config,
                          const struct model_limits *limits, struct model_memory *out, err *e) {
     struct model_limits most = *limits;
-    *out = (struct model_memory){0, 0};
-    if (backend_memory_free(en->be)) {
-        most.table_stride = engine_context_wanted(config, &en->hp) / config->block_tokens + 1;
-        return model_memory_find(config->model_path, en->be, &most, out, e);
+    const bool own = backend_memory_free(en->be) != 0;
+    most.table_stride = engine_context_wanted(config, &en->hp) / config->block_tokens + 1;
+    if (own || config->memory_bytes) {
+        int rc = model_memory_find(config->model_path, en->be, &most, out, e);
+        if (rc || own) return rc;
+    } else if (model_memory_find(config->model_path, en->be, &most, out, NULL)) {
+        *out = (struct model_memory){en->hp.weight_bytes / engine_n_ranks(en), 0};
     }
     if (config->memory_fraction <= 0) return 0;
     return err_set_param(e, ERR_INVALID, "memory_fraction",
@@ -176,10 +179,9 @@ static int measure_model(engine *en, const struct engine_config *config,
                          backend_name(en->be));
 }
 
-/* Opens model, cache and scheduler; engine_close closes them in reverse order. */
-static int open_parts(engine *en, const struct engine_config *config, err *e) {
-    struct engine_size size;
-    struct kv_config *kc = &size.kc;
+/* Opens what comes before anything large: the tokenizer, small tensors, the backend. */
+static int open_head(engine *en, const struct engine_config *config, struct model_limits *limits,
+                     err *e) {
     int rc = engine_config_check(config, e);
     if (!rc) rc = model_read_hparams(config->model_path, &en->hp, e);
     if (!rc) rc = model_ranks_check(&en->hp, config->n_ranks, e);
@@ -197,7 +199,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         .resident_s = config->resident_s,
         .command_buffer_ms = config->command_buffer_ms,
     };
-    struct model_limits limits = {
+    *limits = (struct model_limits){
         .max_rows = config->max_batch_tokens,
         .max_logit_rows =
             logit_rows < config->max_batch_tokens ? logit_rows : config->max_batch_tokens,
@@ -216,12 +218,22 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) rc = open_heads(en, config->model_path, e);
     if (!rc) rc = backend_open(&bc, &en->be, e);
     if (!rc && backend_can_sample(en->be))
-        limits.max_history = config->max_sequences < ENGINE_MAX_HISTORY / ENGINE_HISTORY_TOKENS
-                                 ? config->max_sequences * ENGINE_HISTORY_TOKENS
-                                 : ENGINE_MAX_HISTORY;
+        limits->max_history = config->max_sequences < ENGINE_MAX_HISTORY / ENGINE_HISTORY_TOKENS
+                                  ? config->max_sequences * ENGINE_HISTORY_TOKENS
+                                  : ENGINE_MAX_HISTORY;
+    return rc;
+}
+
+/* Opens model, cache and scheduler; engine_close closes them in reverse order. */
+static int open_parts(engine *en, const struct engine_config *config, err *e) {
+    struct engine_size size;
+    struct kv_config *kc = &size.kc;
+    struct model_limits limits;
+    int rc = open_head(en, config, &limits, e);
     if (!rc) rc = measure_model(en, config, &limits, &size.memory, e);
     if (!rc) rc = engine_size(config, &en->hp, en->be, &size, e);
     if (!rc) {
+        en->bytes = engine_size_bytes(&size, engine_n_ranks(en), kc->n_blocks);
         kc->be = en->be;
         if (config->store) kc->max_seqs += TIER_RESTORES; /* these hold blocks, too */
         en->context_length = limits.n_ctx = size.context_length;
@@ -277,6 +289,39 @@ int engine_open(const struct engine_config *config, engine **out, err *e) {
 fail:
     engine_close(en);
     return rc;
+}
+
+int engine_need_find(const struct engine_config *config, struct engine_need *out, err *e) {
+    struct engine_size size;
+    struct model_limits limits;
+    *out = (struct engine_need){0};
+    engine *en = mem_new(1, sizeof *en);
+    if (!en) return err_no_memory(e);
+    en->config = *config;
+    init_locks(en);
+    int rc = open_head(en, config, &limits, e);
+    if (!rc) rc = measure_model(en, config, &limits, &size.memory, e);
+    if (!rc) rc = engine_size_alone(config, &en->hp, en->be, &size, e);
+    if (!rc) {
+        const uint32_t n_ranks = engine_n_ranks(en), block = config->block_tokens;
+        *out = (struct engine_need){
+            .weights = size.memory.weights * n_ranks,
+            .steps = size.memory.steps * n_ranks,
+            .least = engine_size_bytes(&size, n_ranks,
+                                       config->kv_cache_tokens
+                                           ? size.kc.n_blocks
+                                           : (size.context_length + block - 1) / block),
+            .context_length = size.context_length,
+            .state_blocks = size.kc.state.n_blocks,
+        };
+        out->device_left = engine_device_left(en->be, &out->device_limit);
+    }
+    engine_close(en);
+    return rc;
+}
+
+uint64_t engine_bytes(const engine *en) {
+    return en->bytes;
 }
 
 void engine_drain(engine *en) {

@@ -47,6 +47,9 @@ struct engine_config {
     double memory_fraction;
     uint32_t resident_s, command_buffer_ms; /* metal: backend.h */
     uint32_t n_later;          /* engines that will be opened later on the same GPU: see sizing.c */
+    uint64_t memory_bytes;     /* bound of engine_bytes; 0: none. An automatically sized cache takes
+                                  a quarter of what it leaves beside the model, or one full context
+                                  if that is more */
     uint64_t kv_cache_tokens;  /* 0: sized automatically (size and reason are logged) */
     int kv_type;               /* QTYPE_F32, F16, BF16 or Q8_0 */
     uint32_t block_tokens;     /* 16 or 32 */
@@ -99,6 +102,23 @@ struct engine_step {
 /* Loads the model and starts the worker. Takes seconds for a big model. On failure everything is
  * released. */
 int engine_open(const struct engine_config *config, engine **out, err *e);
+
+/* What an engine would need, before it is opened. */
+struct engine_need {
+    uint64_t weights, steps; /* bytes on all devices; steps: the buffers of a step */
+    uint64_t least;          /* of engine_bytes: with a cache for one context of context_length */
+    /* What it could have of config.memory_bytes if no other engine were open. */
+    uint32_t context_length;
+    uint64_t state_blocks; /* 0: it has no recurrent layers */
+    /* Of a device with a limit of its own: that, and what is left of it now. UINT64_MAX: none. */
+    uint64_t device_limit, device_left;
+};
+/* Reads the file's head and opens the backend, but loads nothing. ERR_NOMEM: config.memory_bytes,
+ * or the device's limit, does not hold it. An engine that is opened with context_length and
+ * state_blocks of the need, and least or more as memory_bytes, has that context. */
+int engine_need_find(const struct engine_config *config, struct engine_need *out, err *e);
+/* Memory of its weights, step buffers, KV cache and states, on all devices, by its own account. */
+uint64_t engine_bytes(const engine *en);
 
 /* Refuses new requests from now on (ERR_STOPPING); running ones continue. */
 void engine_drain(engine *en);
@@ -231,6 +251,18 @@ enum engine_finish {
     ENGINE_FINISH_ERROR /* code and message in the event */
 };
 
+/* Why no more of a prompt was found cached; a guess where hashes collide. */
+enum engine_miss {
+    ENGINE_MISS_NONE,    /* all that can be was */
+    ENGINE_MISS_NEW,     /* what was cached ended: the rest is new */
+    ENGINE_MISS_EMPTY,   /* nothing was cached */
+    ENGINE_MISS_EVICTED, /* more was, but the cache needed its blocks */
+    ENGINE_MISS_TENANT,  /* the same text was, of another prefix_salt */
+    ENGINE_MISS_STATE,   /* K/V of more was, but not the state or window that it needs */
+    ENGINE_MISS_DIFFERS, /* other tokens follow in the cache */
+    ENGINE_N_MISSES
+};
+
 struct engine_event {
     enum engine_event_kind kind;
     int32_t token;
@@ -242,6 +274,7 @@ struct engine_event {
     /* ENGINE_EVENT_FINAL: */
     enum engine_finish finish;
     uint32_t n_prompt, n_generated, n_cached; /* tokens; an end token counts as generated */
+    enum engine_miss miss;
     err error;
 };
 
@@ -318,7 +351,9 @@ struct engine_stats {
     /* Window blocks likewise, of models with windowed layers. */
     uint64_t window_blocks, window_blocks_free, window_blocks_cached, window_evictions_total;
     uint64_t windowless_tokens_total;
-    uint64_t recomputed_tokens_total; /* after preemptions */
+    uint64_t misses_total[ENGINE_N_MISSES];        /* sequences, by why no more was cached */
+    uint64_t missed_tokens_total[ENGINE_N_MISSES]; /* of their prompts, not cached */
+    uint64_t recomputed_tokens_total;              /* after preemptions */
     /* The KV store: chains that were read from it, those cut short because a segment was gone or
      * damaged, or by their deadline; their tokens; blocks evicted before they were stored. */
     uint64_t restores_total, restores_cut_total, restores_late_total, restored_tokens_total;

@@ -136,6 +136,7 @@ struct engine_stream {
     bool has_final, final_read; /* the final event has its own slot: always deliverable */
     enum engine_finish finish;
     uint32_t final_generated, final_cached;
+    enum engine_miss final_miss;
     err final_error;
 
     pthread_mutex_t notify_lock;
@@ -226,7 +227,8 @@ struct engine {
     uint64_t first_recovery_ns;        /* of the n_recoveries that count */
     uint32_t n_recoveries;
 
-    int32_t *eog; /* (n_eog) tokens that end a generation */
+    uint64_t bytes; /* engine_bytes */
+    int32_t *eog;   /* (n_eog) tokens that end a generation */
     uint32_t n_eog;
     pthread_mutex_t vocab_lock;
     grammar_vocab *vocab; /* made by the first request with a grammar, under vocab_lock; the inbox
@@ -376,7 +378,7 @@ struct engine_size {
     /* The K/V of windowed layers are a pool of their own: kc.windowed points here. */
     bool windowed[MODEL_MAX_LAYERS];         /* (n_kv_layers) */
     struct kv_heads heads[MODEL_MAX_LAYERS]; /* (n_kv_layers); kc.heads, if layers differ */
-    struct model_memory memory;              /* for a GPU with memory of its own; otherwise zeros */
+    struct model_memory memory;              /* of each rank, as measured */
 };
 /* The configured length of the longest sequence in tokens; the cache may hold less. */
 uint32_t engine_context_wanted(const struct engine_config *config, const struct model_hparams *hp);
@@ -385,5 +387,12 @@ uint32_t engine_context_wanted(const struct engine_config *config, const struct 
  * ERR_INVALID with param = the configuration key; ERR_NOMEM: weights or cache do not fit. */
 int engine_size(const struct engine_config *config, const struct model_hparams *hp, backend *be,
                 struct engine_size *out, err *e);
+/* The same as if no engine were open, and as if all of the machine's memory were available. */
+int engine_size_alone(const struct engine_config *config, const struct model_hparams *hp,
+                      backend *be, struct engine_size *out, err *e);
+/* Bytes of an engine of that size on n_ranks ranks, with n_blocks blocks in its cache instead. */
+uint64_t engine_size_bytes(const struct engine_size *size, uint32_t n_ranks, uint64_t n_blocks);
+/* What is left of the limit of a device that has one; UINT64_MAX: it has none. */
+uint64_t engine_device_left(backend *be, uint64_t *limit);
 
 #endif

@@ -181,6 +181,15 @@ static void note_record(const engine *en, struct tier_restore *r, int what, uint
     if (what == (windowed ? KVSTORE_WINDOW : KVSTORE_BLOCK)) r->n_whole = block + 1;
 }
 
+/* Does the block's record begin with the ids that its name stands for? */
+static bool has_tokens(const engine *en, const struct tier_restore *r, uint32_t block,
+                       const uint8_t *record) {
+    const uint32_t n = en->config.block_tokens;
+    for (uint32_t i = 0; i < n; i++)
+        if (kvstore_token(record, i) != r->tokens[(uint64_t)block * n + i]) return false;
+    return true;
+}
+
 /* Writes records until max_bytes are done. 0: more will come; 1: it is over. Negative: the device
  * failed. */
 static int take_records(engine *en, struct tier_restore *r, uint64_t *max_bytes) {
@@ -189,6 +198,10 @@ static int take_records(engine *en, struct tier_restore *r, uint64_t *max_bytes)
     while (*max_bytes && (rc = kvstore_reading_next(r->reading, &record)) == 1) {
         const enum kv_part part = part_of[record.what];
         const uint32_t block = r->first + record.block;
+        if (record.what == KVSTORE_BLOCK && !r->piece) {
+            if (!has_tokens(en, r, block, record.bytes)) return 1;
+            r->at = 4 * (uint64_t)en->config.block_tokens;
+        }
         for (; *max_bytes && r->piece < kv_part_pieces(en->cache, part); r->piece++) {
             const uint64_t bytes = kv_piece_bytes(en->cache, part, r->piece);
             if (kv_piece_write(en->cache, r->seq, part, block, r->piece, record.bytes + r->at,

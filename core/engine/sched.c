@@ -289,6 +289,7 @@ static bool start_sequence(sched *s, struct sched_seq *seq) {
     if (!seq->was_admitted) {
         seq->was_admitted = true;
         seq->n_cached = n_cached;
+        seq->miss = kv_seq_miss(blocks);
         share_charge(seq->share, seq->n_tokens - n_cached, 0);
         s->n_new--;
     }

@@ -97,6 +97,7 @@ struct sched_seq {
     uint32_t n_cached;    /* prompt tokens found cached (or forked) at first admission */
     uint32_t n_preempted; /* times */
     uint32_t n_lost;      /* preempted: tokens that were computed before */
+    enum kv_miss miss;    /* why not more */
     uint32_t junction;    /* kv_seq_junction */
     bool was_admitted;
     uint64_t arrival;              /* order of sched_add */

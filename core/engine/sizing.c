@@ -18,7 +18,8 @@
  * the weights): a daemon that starts fast and leaves memory to others; more must be configured. A
  * GPU with memory of its own is used fully: the cache takes what the limit leaves beside weights
  * and step buffers, up to max_sequences full contexts; if n later models will be opened on it, one
- * part in 1 + n of that.
+ * part in 1 + n of that. memory_bytes bounds all of this; whatever it leaves, the cache then holds
+ * one full context if it can, so that a model's context does not depend on its neighbours.
  *
  * Windowed layers have blocks of their own: twice as many as running sequences and a step use at
  * most, so that the others keep what later prompts need, or one for AUTO_WINDOW_SHARE blocks of the
@@ -157,6 +158,35 @@ static int find_own_memory(const struct engine_config *c, backend *be,
     return 0;
 }
 
+/* Weights and step buffers on all ranks, or on one; UINT64_MAX: overflow. */
+static uint64_t model_bytes(const struct model_memory *need, const struct model_hparams *hp,
+                            uint32_t n_ranks) {
+    uint64_t one, all;
+    if (!need->weights) return hp->weight_bytes; /* it was not measured */
+    return mem_add(need->weights, need->steps, &one) && mem_mul(one, n_ranks, &all) ? all
+                                                                                    : UINT64_MAX;
+}
+
+/* Takes memory_bytes into account. */
+static int bound_memory(const struct engine_config *c, const struct model_hparams *hp, backend *be,
+                        const struct model_memory *need, struct memory *m, err *e) {
+    const uint32_t n_ranks = backend_n_ranks(be);
+    if (!c->memory_bytes) return 0;
+    uint64_t bytes = model_bytes(need, hp, m->own ? 1 : n_ranks);
+    uint64_t most = c->memory_bytes / (m->own ? n_ranks : 1);
+    if (most <= bytes)
+        return err_set_param(e, ERR_NOMEM, "memory_bytes",
+                             "the model needs %llu MiB of weights and step buffers, and a KV "
+                             "cache; %llu MiB of memory_bytes are there for it",
+                             mib(bytes), mib(most));
+    if (m->available && m->available <= most - bytes) return 0;
+    m->available = most - bytes;
+    m->why = m->own ? "what memory_bytes leaves beside the model"
+                    : "a quarter of what memory_bytes leaves beside the model";
+    m->whose = "memory_bytes beside the model";
+    return 0;
+}
+
 /* Memory of all ranks of a group together; of GPUs with their own, of the rank with least. */
 static int find_memory(const struct engine_config *c, const struct model_hparams *hp, backend *be,
                        const struct model_memory *need, struct memory *out, err *e) {
@@ -243,7 +273,11 @@ static uint64_t auto_blocks(const struct engine_config *c, const struct memory *
     }
     blocks = cap_blocks(blocks, per_seq * c->max_sequences, "max_sequences full contexts", reason);
     blocks = cap_blocks(blocks, blocks_in(AUTO_BYTES, cost), "at most 8 GiB", reason);
-    return cap_blocks(blocks, most, m->why, reason);
+    blocks = cap_blocks(blocks, most, m->why, reason);
+    if (!c->memory_bytes || blocks >= per_seq) return blocks;
+    *reason = "one full context";
+    return cap_blocks(per_seq, blocks_in(m->available, cost),
+                      "what memory_bytes leaves beside the model", reason);
 }
 
 /* Refuses a cache that does not fit, before the out-of-memory killer does. 0 available: unknown. */
@@ -383,12 +417,11 @@ static int size_states(const struct engine_config *c, struct memory *m, backend 
     return 0;
 }
 
-int engine_size(const struct engine_config *config, const struct model_hparams *hp, backend *be,
-                struct engine_size *out, err *e) {
+static int size_within(const struct engine_config *config, const struct model_hparams *hp,
+                       backend *be, struct memory memory, struct engine_size *out, err *e) {
     struct kv_config *kc = &out->kc;
-    struct memory memory;
     struct block_cost cost = {.n_windows = config->window_blocks};
-    int rc = find_memory(config, hp, be, &out->memory, &memory, e);
+    int rc = bound_memory(config, hp, be, &out->memory, &memory, e);
     if (rc) return rc;
     uint32_t context = engine_context_wanted(config, hp);
     if (context < 2)
@@ -435,4 +468,60 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
     kc->max_blocks_per_seq = (context + config->block_tokens - 1) / config->block_tokens;
     out->context_length = context;
     return 0;
+}
+
+int engine_size(const struct engine_config *config, const struct model_hparams *hp, backend *be,
+                struct engine_size *out, err *e) {
+    struct memory memory;
+    int rc = find_memory(config, hp, be, &out->memory, &memory, e);
+    return rc ? rc : size_within(config, hp, be, memory, out, e);
+}
+
+uint64_t engine_device_left(backend *be, uint64_t *limit) {
+    uint64_t used, unused, left = UINT64_MAX;
+    *limit = UINT64_MAX;
+    if (backend_memory_free(be)) return own_memory_left(be, limit, &used, &unused);
+    for (uint32_t r = 0; r < backend_n_ranks(be); r++) {
+        uint64_t l = backend_memory_limit(backend_peer(be, r));
+        uint64_t u = backend_allocated_bytes(backend_peer(be, r)), one = l > u ? l - u : 0;
+        if (!l) continue;
+        *limit = r ? *limit + l : l;
+        left = r ? left + one : one;
+    }
+    return left;
+}
+
+int engine_size_alone(const struct engine_config *config, const struct model_hparams *hp,
+                      backend *be, struct engine_size *out, err *e) {
+    uint64_t limit, bytes;
+    struct memory all = {INT64_MAX, 4, "a quarter of the available memory", "memory", false};
+    engine_device_left(be, &limit);
+    if (limit != UINT64_MAX) {
+        bool own = backend_memory_free(be) != 0;
+        bytes = model_bytes(&out->memory, hp, own ? 1 : backend_n_ranks(be));
+        if (limit <= bytes)
+            return err_set_param(e, ERR_NOMEM, "backend",
+                                 "the model needs %llu MiB of weights and step buffers, and a KV "
+                                 "cache; backend %s may hold %llu MiB",
+                                 mib(bytes), backend_name(be), mib(limit));
+        all =
+            own ? (struct memory){limit - bytes, 1, "what memory_fraction leaves beside the model",
+                                  "the GPU's memory", true}
+                : (struct memory){limit - bytes, 2,
+                                  "half of the device's memory beside the weights",
+                                  "the device's memory", false};
+    }
+    return size_within(config, hp, be, all, out, e);
+}
+
+uint64_t engine_size_bytes(const struct engine_size *size, uint32_t n_ranks, uint64_t n_blocks) {
+    const struct kv_config *kc = &size->kc;
+    const uint64_t n_windows = kc->n_window_blocks < n_blocks ? kc->n_window_blocks : n_blocks;
+    uint64_t sum, part, all;
+    bool ok = mem_add(size->memory.weights, size->memory.steps, &sum) &&
+              mem_mul(kv_block_bytes(kc), n_blocks, &part) && mem_add(sum, part, &sum) &&
+              mem_mul(kv_window_bytes(kc), n_windows, &part) && mem_add(sum, part, &sum) &&
+              mem_mul(kv_state_bytes(kc), kc->state.n_blocks, &part) && mem_add(sum, part, &sum) &&
+              mem_mul(sum, n_ranks, &all);
+    return ok ? all : UINT64_MAX;
 }

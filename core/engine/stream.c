@@ -191,6 +191,10 @@ bool stream_push(struct engine_stream *st, const struct engine_event *ev) {
     return room;
 }
 
+_Static_assert((int)ENGINE_N_MISSES == (int)KV_N_MISSES &&
+                   (int)ENGINE_MISS_STATE == (int)KV_MISS_STATE,
+               "the same reasons");
+
 void stream_push_final(struct engine_stream *st, enum engine_finish finish, const err *error) {
     pthread_mutex_lock(&st->ring_lock);
     bool was_empty = !st->ring_count;
@@ -198,6 +202,7 @@ void stream_push_final(struct engine_stream *st, enum engine_finish finish, cons
     st->finish = finish;
     st->final_generated = st->n_generated;
     st->final_cached = stream_n_cached(st);
+    st->final_miss = (enum engine_miss)st->seq.miss;
     if (error) st->final_error = *error;
     pthread_mutex_unlock(&st->ring_lock);
     if (was_empty) call_notify(st);
@@ -240,6 +245,7 @@ int engine_stream_next(engine_stream *st, struct engine_event *ev) {
         ev->n_prompt = st->seq.n_prompt;
         ev->n_generated = st->final_generated;
         ev->n_cached = st->final_cached;
+        ev->miss = st->final_miss;
         ev->error = st->final_error;
     } else {
         got = false;

@@ -73,7 +73,8 @@ int tier_open(engine *en, const struct engine_config *c, err *e) {
         return 0;
     }
     const struct kvstore_shape shape = {.block_tokens = c->block_tokens,
-                                        .block_bytes = kv_part_bytes(en->cache, KV_PART_BLOCK),
+                                        .block_bytes = 4 * (uint64_t)c->block_tokens +
+                                                       kv_part_bytes(en->cache, KV_PART_BLOCK),
                                         .window_bytes = kv_part_bytes(en->cache, KV_PART_WINDOW),
                                         .state_bytes = kv_part_bytes(en->cache, KV_PART_STATE)};
     kv_stats_get(en->cache, &stats);
@@ -229,16 +230,27 @@ static const int record_of[] = {[KV_PART_BLOCK] = KVSTORE_BLOCK,
                                 [KV_PART_WINDOW] = KVSTORE_WINDOW,
                                 [KV_PART_STATE] = KVSTORE_STATE};
 
+/* A block's record begins with its token ids. */
+static void write_tokens(const engine *en, struct tier_save *s) {
+    const int32_t *ids = kv_block_ids(en->cache, s->run.blocks[s->block]);
+    uint8_t *to = kvstore_draft_record(s->draft, KVSTORE_BLOCK, s->block);
+    for (uint32_t i = 0; i < en->config.block_tokens; i++)
+        kvstore_put_token(to, i, ids[i]);
+    s->at = 4 * (uint64_t)en->config.block_tokens;
+}
+
 /* Copies the next piece and counts its bytes. Nonzero: the device failed. */
 static int copy_piece(engine *en, uint64_t *copied) {
     struct tier_save *s = &en->tier.save;
     if (s->piece == kv_part_pieces(en->cache, s->part)) {
+        if (s->part == KV_PART_BLOCK && !s->piece) write_tokens(en, s);
         s->piece = 0;
         s->at = 0;
         s->part++;
         return 0;
     }
     const uint64_t bytes = kv_piece_bytes(en->cache, s->part, s->piece);
+    if (s->part == KV_PART_BLOCK && !s->piece) write_tokens(en, s);
     uint8_t *to = kvstore_draft_record(s->draft, record_of[s->part], s->block);
     int rc = kv_piece_read(en->cache, &s->run, s->part, s->block, s->piece, to + s->at, NULL);
     s->piece++;

@@ -302,6 +302,8 @@ static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
     stats_observe(&en->totals.queue_time, (double)(now - st->submit_ns) * 1e-9);
     en->totals.prompt_tokens_total += st->seq.n_prompt;
     en->totals.cached_tokens_total += stream_n_cached(st);
+    en->totals.misses_total[st->seq.miss]++;
+    en->totals.missed_tokens_total[st->seq.miss] += st->seq.n_prompt - stream_n_cached(st);
 }
 
 static void push_event(struct engine_stream *st, const struct engine_event *ev) {

@@ -132,6 +132,18 @@ struct kv_need kv_prompt_need(const kv *c, const struct kv_prompt *p, uint32_t n
 /* Tokens of the prompt that were cached as K/V when the sequence began, in whole blocks, if that
  * is more than the hit for want of a state; otherwise 0. Here the prompt leaves a cached chain. */
 uint32_t kv_seq_junction(const kv_seq *s);
+/* Why kv_seq_new found no more cached tokens. A guess by bounded tables; costs a few lookups. */
+enum kv_miss {
+    KV_MISS_NONE,    /* it found all that can be, or less than a block of tokens is left */
+    KV_MISS_NEW,     /* what was cached ended: the rest is new */
+    KV_MISS_EMPTY,   /* nothing was cached */
+    KV_MISS_EVICTED, /* the next block was, but was evicted */
+    KV_MISS_TENANT,  /* the first block was, but of another salt */
+    KV_MISS_STATE,   /* K/V of more tokens were, but no state or window */
+    KV_MISS_DIFFERS, /* other tokens follow in the cache */
+    KV_N_MISSES
+};
+enum kv_miss kv_seq_miss(const kv_seq *s);
 
 /* A sequence that shares the first n_tokens of src (all computed) and its salt. NULL: all max_seqs
  * are in use. Only if kv_can_fork. */

@@ -86,6 +86,7 @@ struct kv_seq {
     uint32_t source, live; /* state blocks; KV_NONE when unused */
     uint32_t boundary;     /* tokens whose state the source holds; 0: it holds none */
     uint64_t source_step;  /* the step that wrote it, if it is the live block */
+    enum kv_miss miss;     /* kv_seq_miss */
     uint32_t junction;     /* kv_seq_junction */
     /* With windowed layers: it holds the window blocks pages[first_page..end_page), those of the
      * same entries of table. */
@@ -95,8 +96,21 @@ struct kv_seq {
     bool importing;   /* kv_import_begin: its window blocks are those of its last window */
 };
 
+/* ---- miss.c ---- */
+
+enum { KV_MISS_EVICTIONS = 8192, KV_MISS_ROOTS = 1024, KV_MISS_SCAN = 16 };
+
+struct kv_misses {
+    uint64_t evicted[KV_MISS_EVICTIONS]; /* hashes of blocks, by hash */
+    struct kv_miss_root {
+        uint64_t hash; /* of the tokens alone */
+        struct hash128 salt;
+    } roots[KV_MISS_ROOTS];
+};
+
 struct kv {
     struct kv_config config;
+    struct kv_misses misses;
     struct kv_block *blocks; /* (n_blocks) */
     int32_t *tokens;         /* (n_blocks, block_tokens) ids of cached blocks */
     uint32_t *buckets;       /* (bucket_mask + 1) first block of each hash chain */
@@ -220,5 +234,18 @@ int kv_check_windows(const kv *c, uint32_t *scratch, err *e);
     do {                                                                                           \
         if (cond) return err_set(e, ERR_INVALID, "kv: " __VA_ARGS__);                              \
     } while (0)
+
+/* Where the cached chain of a prompt ends: the place of the next block, after n_found tokens, of
+ * which the last in_block ones are the beginning of a cached block; n_usable: without what lacks a
+ * state or window. */
+struct kv_chain_end {
+    struct kv_place at;
+    uint32_t n_found, n_usable;
+    bool in_block;
+};
+enum kv_miss kv_miss_find(const kv *c, const struct kv_prompt *p, const struct kv_chain_end *end);
+void kv_miss_note_evicted(kv *c, uint64_t hash);
+/* A block without parent was entered. */
+void kv_miss_note_root(kv *c, struct hash128 salt, const int32_t *tokens);
 
 #endif

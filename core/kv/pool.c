@@ -223,6 +223,7 @@ uint32_t kv_block_take(kv *c) {
     free_remove(c, b);
     if (c->blocks[b].cached) {
         if (!c->blocks[b].kept) kv_count(&c->unkept_evictions, 1);
+        kv_miss_note_evicted(c, c->blocks[b].hash);
         kv_prefix_remove(c, b);
         kv_count(&c->evictions, 1);
     }

@@ -96,6 +96,7 @@ void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *token
     blk->parent = at.parent;
     blk->salt = at.salt;
     blk->first_child = KV_NONE;
+    if (at.parent == KV_NONE) kv_miss_note_root(c, at.salt, tokens);
     kv_chain_push(KV_LINKS(c->blocks, bucket), bucket_of(c, blk), b);
     kv_chain_push(KV_LINKS(c->blocks, sibling), kv_prefix_siblings(c, at), b);
 }

@@ -18,6 +18,7 @@ static kv_seq *seq_take(kv *c, struct hash128 salt) {
     s->used = true;
     s->importing = false;
     s->n_blocks = s->n_valid = 0;
+    s->miss = KV_MISS_NONE;
     s->salt = salt;
     return s;
 }
@@ -30,6 +31,7 @@ struct hit {
     uint32_t state;     /* after n_tokens; KV_NONE: none, or no state layers */
     uint32_t n_kv;      /* tokens of the whole chain, and its blocks: all that table was given */
     uint32_t n_chain;
+    struct kv_chain_end end;
 };
 
 /* The next block of the prompt's cached chain, after n_found tokens. *n_match: how
@@ -63,11 +65,16 @@ static struct hit find_hit(const kv *c, const struct kv_prompt *p, int32_t *tabl
         if (c->blocks[b].page == KV_NONE) n_lost = n_chain;
         if (has_states && c->blocks[b].state == KV_NONE) continue;
         if (kv_has_windows(c) && n_lost > kv_window_first(c, n_found)) continue;
-        h = (struct hit){n_chain, n_found, n_unused, b, c->blocks[b].state, 0, 0};
+        h = (struct hit){n_chain, n_found, n_unused, b, c->blocks[b].state, 0, 0, {.n_found = 0}};
     }
     h.n_kv = n_found;
     h.n_chain = n_chain;
+    h.end = (struct kv_chain_end){at, n_found, h.n_tokens, n_found % c->config.block_tokens != 0};
     return h;
+}
+
+enum kv_miss kv_seq_miss(const kv_seq *s) {
+    return s->miss;
 }
 
 uint32_t kv_whole_hit(const kv *c, const struct kv_prompt *p) {
@@ -94,6 +101,7 @@ kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
     s->n_valid = h.n_tokens;
     s->junction = kv_has_states(c) && h.n_kv > h.n_tokens ? h.n_kv : 0;
     kv_window_begin(c, s, p->n);
+    s->miss = kv_miss_find(c, p, &h.end);
     if (c->config.prefix_cache) {
         kv_count(&c->prefix_queries_tokens, p->n);
         kv_count(&c->prefix_hit_tokens, s->n_valid);

@@ -15,6 +15,7 @@
 #include <nettle/gcm.h>
 #include <nettle/hmac.h>
 #include <nettle/memops.h>
+#include <nettle/pbkdf2.h>
 #include <nettle/version.h>
 #include <stdio.h>
 #include <string.h>
@@ -82,6 +83,12 @@ void kvstore_key_file(const struct kvstore_key *root, struct hash128 tenant, con
     struct kvstore_key mine;
     kvstore_key_tenant(root, tenant, &mine);
     kvstore_key_expand(&mine, "file", salt, 32, out);
+}
+
+void kvstore_key_passphrase(const char *passphrase, const uint8_t salt[32], uint32_t iterations,
+                            struct kvstore_key *out) {
+    pbkdf2_hmac_sha256(strlen(passphrase), (const uint8_t *)passphrase, iterations, 32, salt,
+                       sizeof out->bytes, out->bytes);
 }
 
 void kvstore_name_next(const struct kvstore_key *names, const struct kvstore_name *parent,

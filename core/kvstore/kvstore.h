@@ -8,11 +8,13 @@
  * architecture, KV type, block tokens, kernels, version (kvstore_space_open). A block's NAME is
  * HMAC-SHA256, keyed by secret, tenant and space, of the name of the block before it and its token
  * ids: equal names are equal prefixes of one tenant in one space, and who lacks the secret cannot
- * test a guess. A SEGMENT is a run of blocks of one chain in one file (segment.c draws it), with
- * the K/V of windowed layers where the cache had them, and at most one recurrent state, that after
- * its last block. Segments are encrypted and authenticated, each under a key of its own that is
- * derived from the secret and the tenant (crypt.c). A file that was cut, swapped or altered, or is
- * of another space or tenant, is never used: it is deleted and counted.
+ * test a guess. A block's record begins with its token ids (4 bytes each, little-endian), of which
+ * a store with another secret makes its names (kvstore_import). A SEGMENT is a run of blocks of one
+ * chain in one file (segment.c draws it), with the K/V of windowed layers where the cache had them,
+ * and at most one recurrent state, that after its last block. Segments are encrypted and
+ * authenticated, each under a key of its own that is derived from the secret and the tenant
+ * (crypt.c). A file that was cut, swapped or altered, or is of another space or tenant, is never
+ * used: it is deleted and counted.
  *
  * BOUNDS hold at every moment, from kvstore_open on and for all spaces together: bytes in memory,
  * bytes and files in the folder, age since the last use, and bytes written on a day (UTC). What was
@@ -88,7 +90,7 @@ void kvstore_stats_get(kvstore *ks, struct kvstore_stats *out);
 
 struct kvstore_shape {
     uint32_t block_tokens;
-    uint64_t block_bytes;  /* K/V of a block; may be 0 */
+    uint64_t block_bytes;  /* token ids and K/V of a block: at least 4 * block_tokens */
     uint64_t window_bytes; /* likewise of windowed layers; 0: there are none */
     uint64_t state_bytes;  /* of recurrent layers; 0: there are none */
 };
@@ -187,5 +189,37 @@ int kvstore_verify(const char *folder, const char *secret,
 /* Deletes the segments that `chosen` accepts (NULL: all). Returns how many. */
 uint64_t kvstore_prune(kvstore *ks, bool (*chosen)(void *arg, const struct kvstore_entry *s),
                        void *arg);
+
+/* ---- chains that move to another store (moving.c draws the file) ---- */
+
+struct kvstore_place {
+    const char *folder, *secret;
+};
+struct kvstore_moved {
+    char label[65], version[129];
+    uint8_t space[32];
+    struct hash128 tenant;
+    uint32_t n_blocks, block_tokens, n_segments;
+    uint64_t bytes;
+    bool has_state;
+};
+/* The chain that ends with the segment of this file name: what it is, and its tokens (n_blocks *
+ * block_tokens), the caller's. Changes nothing; a daemon may be using the folder. ERR_NOT_FOUND: no
+ * such segment, or what comes before it is not stored any more. */
+int kvstore_show(const struct kvstore_place *from, const char *file, int32_t **tokens,
+                 struct kvstore_moved *out, err *e);
+/* Writes it to a new file at `to`, which must not exist. */
+int kvstore_export(const struct kvstore_place *from, const char *file, const char *to,
+                   const char *passphrase, struct kvstore_moved *out, err *e);
+/* Reads and authenticates such a file. ERR_FORMAT: it is damaged, or the passphrase is wrong. */
+int kvstore_export_check(const char *path, const char *passphrase, struct kvstore_moved *out,
+                         err *e);
+/* The same, and then stores the chain for this tenant, within all bounds. What is stored already is
+ * not written again. ERR_UNSUPPORTED: another build of the program wrote it. */
+int kvstore_import(kvstore *ks, const char *path, const char *passphrase, struct hash128 tenant,
+                   struct kvstore_moved *out, err *e);
+/* Token i of a block's record. */
+int32_t kvstore_token(const uint8_t *record, uint32_t i);
+void kvstore_put_token(uint8_t *record, uint32_t i, int32_t token);
 
 #endif

@@ -1,6 +1,7 @@
 /* kvstore_int.h - shared by the files of core/kvstore: crypt.c (keys, names, encryption), segment.c
  * (the format of a file), catalog.c (SQLite), store.c (what is there, bounds), writer.c and
- * reader.c (the two threads), people.c (lists and checks). Private to this folder. */
+ * reader.c (the two threads), people.c (lists and checks), moving.c (files for other stores).
+ * Private to this folder. */
 #ifndef INFERD_KVSTORE_INT_H
 #define INFERD_KVSTORE_INT_H
 
@@ -11,7 +12,7 @@
 
 /* Written into every file and into the index: grows with each change of the format, of the order of
  * the records or of their layout. */
-enum { KVSTORE_LAYOUT = 1 };
+enum { KVSTORE_LAYOUT = 2 };
 
 enum { KVSTORE_TAG_BYTES = 16, KVSTORE_KEY_BYTES = 32 };
 
@@ -37,6 +38,9 @@ void kvstore_key_file(const struct kvstore_key *root, struct hash128 tenant, con
 /* Names after `name`, which is overwritten by the last one. */
 void kvstore_name_next(const struct kvstore_key *names, const struct kvstore_name *parent,
                        const int32_t *tokens, uint32_t block_tokens, struct kvstore_name *out);
+/* PBKDF2-HMAC-SHA256 (RFC 8018). */
+void kvstore_key_passphrase(const char *passphrase, const uint8_t salt[32], uint32_t iterations,
+                            struct kvstore_key *out);
 /* What is encrypted under one key, in place: number is different each time. */
 struct kvstore_box {
     const struct kvstore_key *key;
@@ -219,6 +223,9 @@ struct kvstore {
 };
 
 int64_t kvstore_now_s(const kvstore *ks);
+/* A space whose id is known. */
+int kvstore_space_of(kvstore *ks, const char *label, const uint8_t id[32],
+                     const struct kvstore_shape *shape, kvstore_space **out, err *e);
 void kvstore_draft_head(const struct kvstore_draft_int *d, struct kvstore_head *h); /* no salt */
 /* The path of a segment's file, or of another name in the folder. */
 enum { KVSTORE_PATH = 4096 };

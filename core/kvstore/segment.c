@@ -23,8 +23,9 @@
  *
  * Then the records, each encrypted and followed by its tag: of each block its K/V (box 3 i + 1) and
  * perhaps its window's (3 i + 2), in the order of blocks; then perhaps the state (3 n_blocks + 1).
- * A record's box has the head's tag, too, so records cannot change places or files. What stands in
- * a record, core/kv says: bytes of pools, by rank, layer, K and V. */
+ * A record's box has the head's tag, too, so records cannot change places or files. A block's
+ * record begins with its token ids, 4 bytes each; what else stands in records, core/kv says: bytes
+ * of pools, by rank, layer, K and V. */
 #include "core/kvstore/kvstore_int.h"
 
 #include "core/base/file.h"

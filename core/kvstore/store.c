@@ -433,6 +433,13 @@ static void free_space(kvstore_space *sp) {
 
 int kvstore_space_open(kvstore *ks, const char *label, const char *identity,
                        const struct kvstore_shape *shape, kvstore_space **out, err *e) {
+    uint8_t id[32];
+    int rc = space_id(ks->version, identity, shape, id, e);
+    return rc ? rc : kvstore_space_of(ks, label, id, shape, out, e);
+}
+
+int kvstore_space_of(kvstore *ks, const char *label, const uint8_t id[32],
+                     const struct kvstore_shape *shape, kvstore_space **out, err *e) {
     struct kvstore_head h = {.shape = *shape, .n_blocks = 1, .has_state = shape->state_bytes != 0};
     uint64_t each = 0;
     h.has_window[0] = shape->window_bytes != 0;
@@ -448,7 +455,8 @@ int kvstore_space_open(kvstore *ks, const char *label, const char *identity,
     sp->image_bytes = kvstore_head_bytes(sp->max_blocks) + sp->max_blocks * each +
                       shape->state_bytes + KVSTORE_TAG_BYTES;
     snprintf(sp->label, sizeof sp->label, "%s", label);
-    int rc = space_id(ks->version, identity, shape, sp->id, e);
+    memcpy(sp->id, id, sizeof sp->id);
+    int rc = 0;
     for (int i = 0; i < KVSTORE_DRAFTS && !rc; i++) {
         /* Not touched, and so not in memory, before it is used. */
         sp->drafts[i].image = mem_new(sp->image_bytes, 1);

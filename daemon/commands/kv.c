@@ -1,8 +1,11 @@
-/* commands/kv.c - inferd kv list | verify | prune: the folder of the KV store. */
+/* commands/kv.c - inferd kv list | show | verify | prune | export | import: the folder of the KV
+ * store. */
 #include "core/base/clock.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
+#include "daemon/input.h"
 #include "daemon/kv_tiers.h"
+#include "daemon/loader.h"
 #include "daemon/options.h"
 
 #include <stdio.h>
@@ -12,7 +15,9 @@
 
 enum { COLUMNS = 7, PATH_BYTES = 4096 };
 
-static const char *const kv_keys[] = {"kv-dir", "registry", NULL};
+static const char *const kv_keys[] = {
+    "kv-dir", "kv-dir-bytes", "kv-dir-files", "kv-dir-age-s", "kv-dir-daily-bytes", "registry",
+    NULL};
 
 /* Common to all subcommands. */
 struct kv_command {
@@ -23,7 +28,7 @@ struct kv_command {
 
 /* Returns -1 to continue, else the exit status. Call kv_end in any case. */
 static int kv_begin(struct kv_command *k, int argc, char **argv, err *e) {
-    char *registry;
+    char *registry_file;
     if (config_init(&k->config, e)) return 1;
     k->options.config = &k->config;
     k->options.keys = kv_keys;
@@ -34,9 +39,9 @@ static int kv_begin(struct kv_command *k, int argc, char **argv, err *e) {
                       "kv-dir is not set: give --kv-dir or --config FILE");
         return EXIT_USAGE;
     }
-    if (config_registry_path(&k->config, &registry, e)) return 1;
-    rc = kv_tiers_secret(registry, k->secret, sizeof k->secret, e);
-    free(registry);
+    if (config_registry_path(&k->config, &registry_file, e)) return 1;
+    rc = kv_tiers_secret(registry_file, k->secret, sizeof k->secret, e);
+    free(registry_file);
     return rc ? 1 : -1;
 }
 
@@ -227,11 +232,189 @@ static int run_prune(int argc, char **argv, err *e) {
     return kv_end(&k, rc ? 1 : 0);
 }
 
+/* ---- show, export, import ---- */
+
+/* Tokens of a chain as text, of the registered model that the store calls so; NULL: there is none.
+ */
+static char *text_of(const struct config *c, const char *label, const int32_t *ids, size_t n,
+                     size_t *len) {
+    struct loader_model m;
+    tokenizer *tok = NULL;
+    char *text = NULL;
+    if (loader_find_registered(c, label, &m, NULL)) return NULL;
+    if (!tokenizer_open(m.path, &tok, NULL) &&
+        tokenizer_decode(tok, ids, n, true, &text, len, NULL))
+        text = NULL;
+    tokenizer_close(tok);
+    loader_model_fini(&m);
+    return text;
+}
+
+static int run_show(int argc, char **argv, err *e) {
+    const char *file = NULL;
+    bool text = false;
+    const struct option own[] = {
+        {.name = "text",
+         .kind = OPTION_SWITCH,
+         .target = &text,
+         .help = "print what the chain was computed from; the model must be registered"}};
+    struct kv_command k = {.options = {.usage = "kv show SEGMENT",
+                                       .summary =
+                                           "Shows the chain that ends with a segment of\n"
+                                           "`inferd kv list`: its model, tokens and size. A\n"
+                                           "daemon may be using it.",
+                                       .options = own,
+                                       .n_options = 1,
+                                       .args = &file,
+                                       .min_args = 1,
+                                       .max_args = 1}};
+    struct kvstore_moved m;
+    int32_t *ids;
+    size_t n_text = 0;
+    int status = kv_begin(&k, argc, argv, e);
+    if (status >= 0) return kv_end(&k, status);
+    const struct kvstore_place place = {k.config.kv_dir, k.secret};
+    if (kvstore_show(&place, file, &ids, &m, e)) return kv_end(&k, 1);
+    const size_t n = (size_t)m.n_blocks * m.block_tokens;
+    if (text) {
+        char *decoded = text_of(&k.config, m.label, ids, n, &n_text);
+        if (decoded)
+            fwrite(decoded, 1, n_text, stdout);
+        else
+            err_set(e, ERR_NOT_FOUND, "no registered model is named %s", m.label);
+        status = decoded ? 0 : 1;
+        free(decoded);
+    } else {
+        char size[32];
+        format_bytes(m.bytes, size, sizeof size);
+        printf("model     %s\ntokens    %zu\nsegments  %u, %s\nstate     %s\nbuild     %s\n",
+               m.label, n, m.n_segments, size, m.has_state ? "yes" : "no", m.version);
+        status = 0;
+    }
+    free(ids);
+    return kv_end(&k, status);
+}
+
+enum { PASSPHRASE_LEAST = 8, PASSPHRASE_MOST = 1024 };
+
+/* The first line of the file. */
+static int read_passphrase(const char *file, char **out, err *e) {
+    size_t n;
+    int rc = file ? textfile_read(file, PASSPHRASE_MOST, out, &n, e)
+                  : err_set(e, ERR_INVALID, "give --passphrase-file FILE");
+    if (rc) return rc;
+    (*out)[strcspn(*out, "\r\n")] = '\0';
+    if (strlen(*out) >= PASSPHRASE_LEAST) return 0;
+    free(*out);
+    *out = NULL;
+    return err_set(e, ERR_INVALID, "%s: a passphrase has at least %d characters", file,
+                   PASSPHRASE_LEAST);
+}
+
+#define PASSPHRASE(target_at)                                                                      \
+    {                                                                                              \
+        .name = "passphrase-file", .kind = OPTION_TEXT, .target = (target_at), .value = "FILE",    \
+        .help = "its first line is the passphrase"                                                 \
+    }
+
+static int run_export(int argc, char **argv, err *e) {
+    const char *args[2] = {NULL, NULL}, *file = NULL;
+    const struct option own[] = {PASSPHRASE(&file)};
+    struct kv_command k = {
+        .options = {.usage = "kv export SEGMENT FILE",
+                    .summary = "Writes the chain that ends with a segment to a new file, for\n"
+                               "`inferd kv import` on another machine with the same model, build\n"
+                               "and kind of processor. It is encrypted under the passphrase. A\n"
+                               "daemon may be using kv-dir.",
+                    .options = own,
+                    .n_options = 1,
+                    .args = args,
+                    .min_args = 2,
+                    .max_args = 2}};
+    struct kvstore_moved m;
+    char *passphrase = NULL, size[32];
+    int status = kv_begin(&k, argc, argv, e);
+    if (status >= 0) return kv_end(&k, status);
+    const struct kvstore_place place = {k.config.kv_dir, k.secret};
+    int rc = read_passphrase(file, &passphrase, e);
+    if (!rc) rc = kvstore_export(&place, args[0], args[1], passphrase, &m, e);
+    free(passphrase);
+    if (rc) return kv_end(&k, 1);
+    format_bytes(m.bytes, size, sizeof size);
+    printf("exported %llu tokens of %s, %s\n", (unsigned long long)m.n_blocks * m.block_tokens,
+           m.label, size);
+    return kv_end(&k, 0);
+}
+
+/* Has the folder K/V of that space already? */
+struct seeking {
+    const uint8_t *space;
+    bool found;
+};
+
+static void seek_space(void *arg, const struct kvstore_entry *s) {
+    struct seeking *k = arg;
+    k->found = k->found || memcmp(s->space, k->space, sizeof s->space) == 0;
+}
+
+static int import_file(struct kv_command *k, const char *path, const char *passphrase, err *e) {
+    char *registry_file, size[32];
+    struct kvstore_moved m;
+    kvstore *ks = NULL;
+    struct seeking seek = {.space = m.space};
+    int rc = config_registry_path(&k->config, &registry_file, e);
+    if (rc) return rc;
+    rc = kvstore_export_check(path, passphrase, &m, e); /* before the folder is touched */
+    if (!rc) kvstore_list(k->config.kv_dir, seek_space, &seek, NULL);
+    if (!rc) rc = kv_tiers_open(&k->config, registry_file, &ks, e);
+    free(registry_file);
+    if (!rc && !ks) rc = err_set(e, ERR_IO, "kv-dir cannot be used (see the log)");
+    if (!rc) rc = kvstore_import(ks, path, passphrase, (struct hash128){0, 0}, &m, e);
+    kvstore_close(ks);
+    if (rc) return rc;
+    format_bytes(m.bytes, size, sizeof size);
+    printf("imported %llu tokens of %s: %u segments, %s\n",
+           (unsigned long long)m.n_blocks * m.block_tokens, m.label, m.n_segments, size);
+    if (!seek.found)
+        fprintf(stderr,
+                "nothing of the same model and settings is in this folder yet: a daemon "
+                "finds the chain if it serves the same file of %s with the same "
+                "kv-cache-type, block-tokens and kind of processor\n",
+                m.label);
+    return 0;
+}
+
+static int run_import(int argc, char **argv, err *e) {
+    const char *path = NULL, *file = NULL;
+    const struct option own[] = {PASSPHRASE(&file)};
+    struct kv_command k = {
+        .options = {.usage = "kv import FILE",
+                    .summary =
+                        "Stores a chain that `inferd kv export` wrote, within the bounds of\n"
+                        "kv-dir, for requests without API key and cache_salt. No daemon may\n"
+                        "be using the folder.",
+                    .options = own,
+                    .n_options = 1,
+                    .args = &path,
+                    .min_args = 1,
+                    .max_args = 1}};
+    char *passphrase = NULL;
+    int status = kv_begin(&k, argc, argv, e);
+    if (status >= 0) return kv_end(&k, status);
+    int rc = read_passphrase(file, &passphrase, e);
+    if (!rc) rc = import_file(&k, path, passphrase, e);
+    free(passphrase);
+    return kv_end(&k, rc ? 1 : 0);
+}
+
 int cmd_kv(int argc, char **argv, err *e) {
     static const struct command commands[] = {
         {"list", "list the stored segments", run_list},
+        {"show", "what a chain is", run_show},
         {"verify", "check every byte", run_verify},
         {"prune", "delete segments", run_prune},
+        {"export", "a chain for another machine", run_export},
+        {"import", "a chain of another machine", run_import},
     };
     static const struct command_table table = {"inferd kv", "Manages the K/V that kv-dir stores.",
                                                commands, sizeof commands / sizeof commands[0]};

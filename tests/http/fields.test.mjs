@@ -51,6 +51,8 @@ const bases = {
 const once = {
   "DELETE /api/delete": { model },
   "POST /v1/inferd/models/unload": { model },
+  "POST /v1/inferd/models/{id}/load": {},
+  "POST /v1/inferd/models/{id}/unload": {},
   "POST /v1/inferd/models/pull": { model: "hf:org/tiny" },
   "POST /v1/inferd/models/cancel": { task: 1 },
 };

@@ -283,3 +283,45 @@ test("a folder that cannot be used fails no request; one that another daemon use
     assert.ok(Date.now() - from < 20_000);
   });
 });
+
+test("a chain moves to another machine, under a passphrase", async () => {
+  const from = newFolder(),
+    to = newFolder(),
+    file = join(folder, "chain"),
+    passphrase = join(folder, "passphrase");
+  writeFileSync(passphrase, "correct horse battery\n");
+  const kv = (server, dir, ...args) =>
+    spawnSync(binary, ["kv", ...args, "--kv-dir", dir, "--registry", join(server.folder, "registry.db")], {
+      encoding: "utf8",
+    });
+  const prompt = randomPrompt(random(77), 500);
+  const first = await serving([...small, "--kv-dir", from], async (server) => {
+    const answer = await ask(server, prompt);
+    await server.restart(); // writes what is cached
+    const list = JSON.parse(kv(server, from, "list", "--json").stdout);
+    const last = list.reduce((a, b) => (b.first_token + b.tokens > a.first_token + a.tokens ? b : a));
+    const shown = kv(server, from, "show", last.file);
+    assert.match(shown.stdout, /model +inferd-demo\ntokens +496\n/, shown.stderr);
+    assert.ok(kv(server, from, "show", last.file, "--text").stdout.length > 500);
+    const missing = kv(server, from, "export", last.file, file);
+    assert.match(missing.stderr, /--passphrase-file/);
+    const done = kv(server, from, "export", last.file, file, "--passphrase-file", passphrase);
+    assert.match(done.stdout, /exported 496 tokens of inferd-demo/, done.stderr);
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    return answer;
+  });
+  await serving([...small, "--kv-dir", to], async (server) => {
+    const busy = kv(server, to, "import", file, "--passphrase-file", passphrase);
+    assert.match(busy.stderr, /used by another process/);
+    server.child.kill("SIGTERM");
+    await server.exited;
+    writeFileSync(passphrase, "another horse\n");
+    assert.match(kv(server, to, "import", file, "--passphrase-file", passphrase).stderr, /passphrase/);
+    writeFileSync(passphrase, "correct horse battery\n");
+    const done = kv(server, to, "import", file, "--passphrase-file", passphrase);
+    assert.match(done.stdout, /imported 496 tokens of inferd-demo: \d+ segments/, done.stderr);
+    await server.restart();
+    assert.deepEqual(await ask(server, prompt), { ...first, cached: whole(500) });
+    assert.equal(await metric(server, "restored_tokens_total"), whole(500));
+  });
+});

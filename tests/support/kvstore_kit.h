@@ -69,8 +69,11 @@ static inline void names_of(kvstore_space *sp, struct hash128 tenant, int which,
     kvstore_names(sp, tenant, NULL, tokens, MAX_N, names);
 }
 
-/* Byte i of a record, which depends on all that names it. */
+/* Byte i of a record, which depends on all that names it; a block's begins with its tokens. */
 static inline uint8_t byte_of(int which, uint32_t block, int what, uint64_t i) {
+    if (what == KVSTORE_BLOCK && i < 4 * BLOCK_TOKENS)
+        return (uint8_t)((uint32_t)(which * 1000 + (int)(block * BLOCK_TOKENS + i / 4)) >>
+                         8 * (i % 4));
     return (uint8_t)(which * 31 + (int)block * 7 + what * 3 + (int)(i * 13 % 251));
 }
 

@@ -1,5 +1,6 @@
 /* test_base.c - core/base: half floats against arithmetic, quantized round trips, UTF-8, arena. */
 #include "core/base/clock.h"
+#include "core/base/duration.h"
 #include "core/base/err.h"
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
@@ -238,6 +239,41 @@ static void test_work(void) {
     }
 }
 
+static void test_duration(void) {
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } rows[] = {{"0", 0},
+                {"300", 300000},
+                {"1.5", 1500},
+                {"5m", 300000},
+                {"1h30m", 5400000},
+                {"0s", 0},
+                {"-1", -1},
+                {"-5m", -1},
+                {"-0s", 0},
+                {"1.5h", 5400000},
+                {"+2s", 2000},
+                {"10ms", 10},
+                {"1us", 1},
+                {"1\xc2\xb5s", 1},
+                {".5s", 500},
+                {"5.s", 5000},
+                {"99999999999999999999h", -1}};
+    int64_t ms;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ms = 7;
+        CHECK_MSG(duration_parse(rows[i].text, &ms) && ms == rows[i].ms, "%s: %lld", rows[i].text,
+                  (long long)ms);
+    }
+    static const char *const wrong[] = {"",     "-",   "m",    "5 m", "5x",   "1h30", "5mm",
+                                        "soon", "1e3", "..5s", "nan", "0x10", "5m-1s"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        CHECK_MSG(!duration_parse(wrong[i], &ms), "%s", wrong[i]);
+    CHECK(duration_of_seconds(-0.5) == DURATION_FOREVER && duration_of_seconds(0) == 0);
+    CHECK(duration_of_seconds(1e300) == DURATION_FOREVER && duration_of_seconds(0.0001) == 1);
+}
+
 int main(void) {
     RUN(test_f16_all_values);
     RUN(test_f16_rounding);
@@ -251,5 +287,6 @@ int main(void) {
     RUN(test_siphash);
     RUN(test_mem_grow);
     RUN(test_work);
+    RUN(test_duration);
     return check_done();
 }

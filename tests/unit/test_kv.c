@@ -566,6 +566,38 @@ static void test_open_refuses(void) {
     CHECK(kv_block_bytes(&real) == 3u * 2 * 2 * 64 * 16 * 2);
 }
 
+static enum kv_miss miss_of(kv *c, const int32_t *tokens, uint32_t n) {
+    uint32_t n_cached;
+    kv_seq *s = kv_seq_new(c, PROMPT(tokens, n), &n_cached);
+    enum kv_miss why = kv_seq_miss(s);
+    kv_seq_free(c, s);
+    return why;
+}
+
+static void test_why_a_prefix_ends(void) {
+    kv *c = open_cache(8, true);
+    const int32_t differs[12] = {1, 2, 3, 4, 5, 6, 99, 8, 9, 10, 11, 12},
+                  parts[12] = {1, 2, 3, 4, 50, 51, 52, 53, 54, 55, 56, 57},
+                  others[16] = {70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85};
+    CHECK(miss_of(c, abc, 12) == KV_MISS_EMPTY && miss_of(c, abc, 3) == KV_MISS_NONE);
+    kv_seq_free(c, run(c, abc, 8, 0, 100));
+    CHECK(miss_of(c, abc, 8) == KV_MISS_NONE && miss_of(c, abc, 9) == KV_MISS_NONE);
+    CHECK(miss_of(c, abc, 16) == KV_MISS_NEW);
+    CHECK(miss_of(c, differs, 12) == KV_MISS_DIFFERS); /* inside of a block */
+    CHECK(miss_of(c, parts, 12) == KV_MISS_DIFFERS);   /* at its start */
+    CHECK(miss_of(c, others, 12) == KV_MISS_EMPTY);
+    salt = (struct hash128){1, 2};
+    CHECK(miss_of(c, abc, 12) == KV_MISS_TENANT && miss_of(c, others, 12) == KV_MISS_EMPTY);
+    salt = (struct hash128){0, 0};
+    kv_seq_free(c, run(c, others, 16, 0, 200)); /* with the next one it takes all blocks */
+    kv_seq_free(c, run(c, others + 1, 15, 0, 300));
+    CHECK(miss_of(c, abc, 12) == KV_MISS_EVICTED && miss_of(c, differs, 12) == KV_MISS_EVICTED);
+    kv_close(c);
+    c = open_cache(8, false);
+    CHECK(miss_of(c, abc, 12) == KV_MISS_NONE);
+    kv_close(c);
+}
+
 int main(void) {
     RUN(test_whole_blocks_hit);
     RUN(test_same_tokens_other_parent);
@@ -584,5 +616,6 @@ int main(void) {
     RUN(test_pinned_block_costs_nothing);
     RUN(test_random_calls);
     RUN(test_open_refuses);
+    RUN(test_why_a_prefix_ends);
     return check_done();
 }

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { WATCHERS = 16 };
+
 /* A loader that records what it is asked, and holds a task while `hold` is set. */
 static atomic_bool hold;
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
@@ -51,8 +53,17 @@ static int pretend(struct host_task *t, int lane, const char *step) {
     return rc;
 }
 
+static atomic_bool no_room; /* for "late" */
+static atomic_int n_later;
+
 static int load(void *arg, const char *id, struct host_task *t, err *e) {
     (void)arg;
+    if (strcmp(id, "late") == 0) {
+        if (host_task_progress(t, "waiting for room", 0, 0))
+            return err_set(e, ERR_CANCELLED, "gone");
+        atomic_fetch_add(&n_later, 1);
+        if (atomic_load(&no_room)) return HOST_LATER;
+    }
     note("load:", id);
     int rc = pretend(t, 0, "loading");
     if (rc) return err_set(e, rc, "stopped");
@@ -82,7 +93,7 @@ static model_host *open_host(uint32_t max_waiting, bool held) {
     err e = {0};
     asked[0] = '\0';
     atomic_store(&hold, held);
-    CHECK_MSG(model_host_open(&ops, max_waiting, &h, &e) == 0, "%s", e.msg);
+    CHECK_MSG(model_host_open(&ops, max_waiting, WATCHERS, &h, &e) == 0, "%s", e.msg);
     return h;
 }
 
@@ -154,19 +165,60 @@ static void watchers_are_told_and_bounded(void) {
     model_host *h = open_host(8, true);
     uint64_t id;
     err e = {0};
-    int marks[HOST_WATCHERS];
+    int marks[WATCHERS];
     CHECK(model_host_load(h, "a", &id, &e) == 0);
     CHECK(model_host_watch(h, id, told, &n_told));
-    for (int i = 1; i < HOST_WATCHERS; i++)
+    for (int i = 1; i < WATCHERS; i++)
         CHECK(model_host_watch(h, id, told, (memset(&marks[i], 0, sizeof marks[i]), &marks[i])));
     CHECK(!model_host_watch(h, id, told, &marks[0]));
-    for (int i = 1; i < HOST_WATCHERS; i++)
-        CHECK(model_host_unwatch(h, id, &marks[i]) == (uint32_t)(HOST_WATCHERS - i));
+    for (int i = 1; i < WATCHERS; i++)
+        CHECK(model_host_unwatch(h, id, &marks[i]) == (uint32_t)(WATCHERS - i));
     atomic_store(&hold, false);
     wait_for(h, id, MODEL_TASK_DONE);
     CHECK(atomic_load(&n_told) > 0);
     CHECK(model_host_unwatch(h, id, &n_told) == 0);
     CHECK(!model_host_watch(h, id, told, &n_told)); /* it has ended */
+    model_host_close(h);
+}
+
+/* A load without room is asked again, others pass it, and it ends with the last that wants it. */
+static void a_load_without_room_waits_for_those_who_want_it(void) {
+    model_host *h = open_host(8, false);
+    struct model_task t;
+    uint64_t late, other;
+    err e = {0};
+    int a, b;
+    atomic_store(&no_room, true);
+    CHECK(model_host_want(h, "late", &late, &e) == 0);
+    CHECK(model_host_watch(h, late, told, &n_told));
+    while (atomic_load(&n_later) < 3)
+        pause_ms(1);
+    CHECK(model_host_load(h, "a", &other, &e) == 0);
+    wait_for(h, other, MODEL_TASK_DONE);
+    CHECK_STR(asked, "load:a ");
+    CHECK(model_host_claims(h, "late") == 0); /* of what is done */
+    CHECK(model_host_unwatch(h, late, &n_told) == 0);
+    while (model_host_get(h, late, &t)) /* it leaves nothing */
+        pause_ms(1);
+    CHECK(model_host_want(h, "late", &late, &e) == 0);
+    CHECK(model_host_watch(h, late, told, (memset(&a, 0, sizeof a), &a)));
+    CHECK(model_host_watch(h, late, told, (memset(&b, 0, sizeof b), &b)));
+    CHECK(model_host_unwatch(h, late, &a) == 1);
+    atomic_store(&no_room, false);
+    wait_for(h, late, MODEL_TASK_DONE);
+    CHECK(model_host_claims(h, "late") == 1);
+    CHECK(model_host_unwatch(h, late, &b) == 0 && model_host_claims(h, "late") == 0);
+    /* What an administrator asks for, too, goes on without watchers, until it is cancelled. */
+    atomic_store(&no_room, true);
+    CHECK(model_host_want(h, "late", &late, &e) == 0);
+    CHECK(model_host_watch(h, late, told, &a));
+    CHECK(model_host_load(h, "late", &other, &e) == 0 && other == late);
+    CHECK(model_host_unwatch(h, late, &a) == 0);
+    int n = atomic_load(&n_later);
+    while (atomic_load(&n_later) < n + 3)
+        pause_ms(1);
+    CHECK(model_host_cancel(h, late));
+    wait_for(h, late, MODEL_TASK_CANCELLED);
     model_host_close(h);
 }
 
@@ -204,6 +256,7 @@ int main(void) {
     RUN(tasks_run_in_order_and_tell_how_it_went);
     RUN(a_pull_delays_no_load_and_the_queue_is_bounded);
     RUN(watchers_are_told_and_bounded);
+    RUN(a_load_without_room_waits_for_those_who_want_it);
     RUN(ended_tasks_are_forgotten_in_order);
     RUN(the_end_cancels_what_runs_and_waits);
     return check_done();

@@ -304,6 +304,69 @@ static void no_attention_layers(void) {
     CHECK(kv_open(&bad, &c, &e) == ERR_INVALID);
 }
 
+/* memory_bytes bounds weights, step buffers and cache; a need of one context is met by what it
+ * says, whatever else could be had. */
+static void memory_is_bounded(void) {
+    const uint64_t gib = UINT64_C(1) << 30;
+    struct engine_config c = base_config();
+    struct model_hparams hp = {.n_layers = 16,
+                               .n_kv_layers = 16,
+                               .n_kv_heads = 8,
+                               .head_dim = 128,
+                               .context_length = 32768};
+    struct engine_size size = {.memory = {gib, gib / 2}}; /* 64 KiB a token: 2 GiB a context */
+    static backend device;
+    err e;
+    c.kv_cache_tokens = 0, c.max_sequences = 8;
+    c.memory_bytes = 16 * gib + gib / 2 + gib;
+    CHECK_MSG(engine_size_alone(&c, &hp, &device, &size, &e) == 0, "%s", e.msg);
+    CHECK((uint64_t)size.kc.n_blocks * size.kc.block_tokens == 4 * gib >> 16);
+    CHECK_STR(size.reason, "a quarter of what memory_bytes leaves beside the model");
+    CHECK(engine_size_bytes(&size, 1, 0) == gib + gib / 2);
+    CHECK(engine_size_bytes(&size, 1, size.kc.n_blocks) == 5 * gib + gib / 2);
+    const uint64_t least = engine_size_bytes(&size, 1, 32768 / 16);
+    CHECK(least == 3 * gib + gib / 2);
+    c.memory_bytes = least;
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    CHECK(size.context_length == 32768 && size.kc.n_blocks == 32768 / 16);
+    CHECK_STR(size.reason, "one full context");
+    c.memory_bytes = 2 * gib; /* a shorter context */
+    CHECK(engine_size_alone(&c, &hp, &device, &size, &e) == 0);
+    CHECK(size.context_length == (gib / 2) >> 16);
+    CHECK(engine_size_bytes(&size, 1, size.kc.n_blocks) <= 2 * gib);
+    c.memory_bytes = gib;
+    CHECK(engine_size_alone(&c, &hp, &device, &size, &e) == ERR_NOMEM);
+    CHECK_STR(e.param, "memory_bytes");
+    CHECK_MSG(strstr(e.msg, "1536 MiB") && strstr(e.msg, "1024 MiB of memory_bytes"), "%s", e.msg);
+    c.memory_bytes = 0; /* the device's limit counts, not what is left of it */
+    fake_memory_limit = 80 * gib, fake_allocated = 79 * gib, fake_memory_free = gib;
+    CHECK_MSG(engine_size_alone(&c, &hp, &device, &size, &e) == 0, "%s", e.msg);
+    CHECK(size.context_length == 32768);
+    uint64_t limit;
+    CHECK(engine_device_left(&device, &limit) == gib && limit == 80 * gib);
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
+    fake_memory_limit = fake_allocated = fake_memory_free = 0;
+    CHECK(engine_device_left(&device, &limit) == UINT64_MAX && limit == UINT64_MAX);
+}
+
+/* What engine_need_find says is what the engine then has. */
+static void a_need_is_met(void) {
+    struct engine_config c = base_config();
+    struct engine_need need;
+    engine *en;
+    err e;
+    c.kv_cache_tokens = 0;
+    CHECK_MSG(engine_need_find(&c, &need, &e) == 0, "%s", e.msg);
+    CHECK(need.least > need.weights + need.steps && need.device_limit == UINT64_MAX);
+    c.memory_bytes = need.least;
+    c.context_length = need.context_length;
+    CHECK_MSG(engine_open(&c, &en, &e) == 0, "%s", e.msg);
+    CHECK(engine_bytes(en) == need.least && engine_context_length(en) == need.context_length);
+    engine_close(en);
+    c.memory_bytes = need.weights;
+    CHECK(engine_open(&c, &en, &e) == ERR_NOMEM && engine_need_find(&c, &need, &e) == ERR_NOMEM);
+}
+
 int main(void) {
     RUN(configuration_is_checked);
     RUN(cache_is_sized);
@@ -312,5 +375,7 @@ int main(void) {
     RUN(a_gpu_is_filled);
     RUN(states_are_sized);
     RUN(no_attention_layers);
+    RUN(memory_is_bounded);
+    RUN(a_need_is_met);
     return check_done();
 }

@@ -1,0 +1,69 @@
+/* serving_int.h - shared by serving.c (the models' lives) and room.c (who may have memory). */
+#ifndef INFERD_SERVING_INT_H
+#define INFERD_SERVING_INT_H
+
+#include "daemon/loader.h"
+#include "daemon/model_host.h"
+#include "daemon/serving.h"
+
+#include <pthread.h>
+
+/* A model that is loaded, comes or goes; or a path of the key `model`, which can be loaded again.
+ * State, pinned, keep_ms and bytes are guarded by serving.mu, the rest as serving.h says. */
+struct served {
+    struct loader_model model;
+    engine *engine;
+    chat_template *chat;
+    enum model_state state;
+    bool pinned;
+    bool draining; /* UNLOADING, but only so that another finds room, if that is not given up */
+    int64_t keep_ms;
+    uint64_t bytes;              /* engine_bytes; 0: not loaded */
+    uint64_t loaded_ns, load_ns; /* when, and how long it took */
+    struct engine_need need;     /* while it is loaded and `measured` */
+    bool measured;
+};
+
+struct serving {
+    const struct config *config;
+    api *api;
+    model_host *host;
+    struct model_admin admin;
+    char *registry;                                  /* file */
+    kvstore *store;                                  /* NULL: none */
+    int64_t keep_ms;                                 /* of models without one of their own */
+    char pinned[API_MAX_MODELS][API_MODEL_ID_BYTES]; /* (n_pinned) constant after serving_open */
+    size_t n_pinned;
+    /* The load that waits for room, by the thread of loads only; "": none. */
+    char waiting[API_MODEL_ID_BYTES];
+    uint64_t waiting_bytes;
+    pthread_mutex_t mu;                      /* guards rows and n, usage and n_usage */
+    struct served *rows[2 * API_MAX_MODELS]; /* (n) */
+    size_t n;
+    struct model_usage usage[MODEL_USAGE_MAX]; /* (n_usage) */
+    size_t n_usage;
+};
+
+/* ---- serving.c ---- */
+
+/* Closes m's engine, which no request has; its row goes or rests. On the thread of loads. */
+int serving_remove(serving *s, struct served *m, uint32_t drain_s, enum model_reason why,
+                   struct host_task *t, err *e);
+
+/* ---- room.c ---- */
+
+/* Makes room for m, whose load t is, or finds that there is some. *left: what its engine may have;
+ * 0: there is no bound. HOST_LATER: others use it, and new requests do not find them any more.
+ * ERR_NOMEM: it never fits, or what is pinned leaves too little. ERR_UNAVAILABLE: it took too long,
+ * or max-models are loaded. After anything but HOST_LATER nothing waits for m's room. */
+int room_make(serving *s, struct served *m, struct host_task *t, uint64_t *left, err *e);
+/* The same at start, where nothing leaves. */
+int room_find(serving *s, struct served *m, uint64_t *left, err *e);
+/* m's engine found less memory than was promised: one of the others leaves. false: none can. */
+bool room_free_more(serving *s, struct served *m, struct host_task *t);
+/* Is it time for m, which is loaded, to leave by itself? With mu held. */
+bool room_is_over(serving *s, const struct served *m);
+/* If nothing uses m: hides it from requests. false: something does. */
+bool room_hide_idle(serving *s, struct served *m);
+
+#endif
