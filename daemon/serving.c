@@ -22,7 +22,8 @@ struct served {
     struct loader_model model;
     engine *engine;
     chat_template *chat;
-    enum model_state state; /* guarded by serving.mu */
+    enum model_state state;      /* guarded by serving.mu, as the next two */
+    uint64_t progress, stuck_ns; /* of serving_stuck_ns */
 };
 
 struct serving {
@@ -517,6 +518,19 @@ bool serving_device_failed(serving *s) {
         failed = s->rows[i]->state == MODEL_LOADED && engine_device_failed(s->rows[i]->engine);
     pthread_mutex_unlock(&s->mu);
     return failed;
+}
+
+uint64_t serving_stuck_ns(serving *s, uint64_t passed_ns) {
+    uint64_t longest = 0;
+    pthread_mutex_lock(&s->mu);
+    for (size_t i = 0; i < s->n; i++) {
+        struct served *m = s->rows[i];
+        bool moves = m->state != MODEL_LOADED || engine_progress(m->engine, &m->progress);
+        m->stuck_ns = moves ? 0 : m->stuck_ns + passed_ns;
+        if (m->stuck_ns > longest) longest = m->stuck_ns;
+    }
+    pthread_mutex_unlock(&s->mu);
+    return longest;
 }
 
 void serving_drain(serving *s) {
