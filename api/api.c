@@ -166,6 +166,10 @@ int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool
     return rc;
 }
 
+void api_set_hung(api *a) {
+    atomic_store(&a->hung, true);
+}
+
 void api_leave(api *a) {
     http_leave(&a->http);
 }

@@ -59,6 +59,8 @@ int api_add_model(api *a, const struct api_model *m, err *e);
  * it may be closed after api_close. */
 int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool *stop, err *e);
 
+/* A device hangs: /livez turns 503 for good. */
+void api_set_hung(api *a);
 /* For a process that another one replaces, on the same sockets: http_leave, http_is_quiet. */
 void api_leave(api *a);
 bool api_is_quiet(api *a, uint64_t for_ns);

@@ -346,6 +346,10 @@ static const struct config_key keys[] = {
      "error."},
     {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
      "How long running answers may continue after SIGTERM."},
+    {"hang-s", CONFIG_NUMBER, AT(hang_s), "600", 0, 86400, NULL, "seconds",
+     "A device that has been in the same step for so long hangs: /livez turns 503, and the daemon\n"
+     "ends, after what runs on other devices, so that a supervisor can start it again. systemd's\n"
+     "WatchdogSec is told of completed steps only, too. 0: never."},
     {"models-dir", CONFIG_TEXT, AT(models_dir), "", 0, 0, NULL, "",
      "Folder where pulled models are stored. Empty: $STATE_DIRECTORY/models under systemd,\n"
      "otherwise inferd/models in $XDG_DATA_HOME or ~/.local/share."},
@@ -366,31 +370,19 @@ static const struct config_key keys[] = {
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 /* Those that a reload applies. */
-static const char *const live_keys[] = {"max-body-bytes",
-                                        "max-connections-per-address",
-                                        "max-answer-bytes",
-                                        "max-priority",
-                                        "max-rerank-documents",
-                                        "prepare-budget-s",
-                                        "resume-buffer-bytes",
-                                        "idle-timeout-s",
-                                        "keepalive-ms",
-                                        "request-timeout-s",
-                                        "shutdown-deadline-s",
-                                        "allowed-hosts",
-                                        "allowed-origins",
-                                        "trusted-proxies",
-                                        "api-key-file",
-                                        "admin-key-file",
-                                        "key-failures-per-minute",
-                                        "tls-certificate",
-                                        "tls-key",
-                                        "tls-client-ca",
-                                        "prefix-sharing",
-                                        "fair-share",
-                                        "json-integers",
-                                        "unknown-fields",
-                                        "log-level"};
+static const char *const live_keys[] = {"max-body-bytes",       "max-connections-per-address",
+                                        "max-answer-bytes",     "max-priority",
+                                        "max-rerank-documents", "prepare-budget-s",
+                                        "resume-buffer-bytes",  "idle-timeout-s",
+                                        "keepalive-ms",         "request-timeout-s",
+                                        "shutdown-deadline-s",  "hang-s",
+                                        "allowed-hosts",        "allowed-origins",
+                                        "trusted-proxies",      "api-key-file",
+                                        "admin-key-file",       "key-failures-per-minute",
+                                        "tls-certificate",      "tls-key",
+                                        "tls-client-ca",        "prefix-sharing",
+                                        "fair-share",           "json-integers",
+                                        "unknown-fields",       "log-level"};
 
 bool config_is_live(const struct config_key *key) {
     for (size_t i = 0; i < sizeof live_keys / sizeof *live_keys; i++)

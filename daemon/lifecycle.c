@@ -14,6 +14,7 @@
 #include "daemon/run_file.h"
 #include "daemon/serving.h"
 #include "daemon/signals.h"
+#include "daemon/watchdog.h"
 #include "registry/keys.h"
 #include "registry/ledger.h"
 
@@ -45,7 +46,8 @@ struct server {
         size_t n_admin; /* the last ones */
     } keys;             /* after open_api guarded by the reload's lock */
     reload *reload;
-    atomic_uint_least64_t shutdown_deadline_s;
+    atomic_uint_least64_t shutdown_deadline_s, hang_s;
+    bool hung;                 /* a device is: its threads never end */
     char *registry;            /* file */
     bool handed;               /* the supervisor's sockets are served */
     struct activation sockets; /* of a supervisor, instead of those of the configuration */
@@ -318,7 +320,7 @@ static void drain_requests(struct server *s) {
     }
     if (n_active)
         log_warn("%u requests are cut off by the shutdown deadline or a second signal", n_active);
-    while (s->config->kv_dir[0] && !hurried && clock_now_ns() < end_ns &&
+    while (s->config->kv_dir[0] && !s->hung && !hurried && clock_now_ns() < end_ns &&
            !serving_save(s->serving, clock_now_ns() + DRAIN_POLL_MS * UINT64_C(1000000)))
         hurried = signals_wait(0) && clock_now_ns() - begin_ns > SAME_STOP_NS;
 }
@@ -375,6 +377,7 @@ static int apply_config(void *arg, const struct config *c, str *changed, err *e)
         keys = old;
         logsink_set_level(c->log_level);
         atomic_store(&s->shutdown_deadline_s, c->shutdown_deadline_s);
+        atomic_store(&s->hang_s, c->hang_s);
         warn_open(s, c);
     }
     config_api_keys_fini(&keys.all);
@@ -408,11 +411,23 @@ static bool stop_signal_came(void) {
 
 /* Serves until a stop signal; ERR_DEVICE. */
 static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
+    struct watchdog watchdog;
+    watchdog_open(&watchdog);
     while (!signals_wait(LOOK_MS) && !(until_stdin_ends && stdin_ended())) {
         if (signals_reload()) reload_by_signal(s);
         model_files_look();
         serving_look(s->serving);
         flush_ledger(s);
+        uint64_t stuck_s = watchdog_look(&watchdog, s->serving) / 1000000000u;
+        uint64_t hang_s = atomic_load(&s->hang_s);
+        s->hung = hang_s && stuck_s >= hang_s;
+        if (s->hung) {
+            api_set_hung(s->api);
+            log_error("a device hangs: it has been in the same step for %llu s (hang-s): stopping, "
+                      "so that a supervisor can start the daemon again",
+                      (unsigned long long)stuck_s);
+            return err_set(e, ERR_DEVICE, "a device hangs");
+        }
         if (serving_device_failed(s->serving))
             return err_set(e, ERR_DEVICE,
                            "the device failed for good (see the log): stopping, "
@@ -421,9 +436,18 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
     return 0;
 }
 
+/* Nothing can be closed that the device's threads use, and they do not end. What is durable is
+ * written. */
+static void end_hung(struct server *s) {
+    flush_ledger(s);
+    fflush(stdout);
+    _exit(1);
+}
+
 int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, err *e) {
     struct server s = {.config = c, .run_file = {.fd = -1}};
     atomic_init(&s.shutdown_deadline_s, c->shutdown_deadline_s);
+    atomic_init(&s.hang_s, c->hang_s);
     int rc = signals_open(e);
     if (!rc) rc = read_keys(c, &s.keys, e);
     if (!rc) rc = open_reload(&s, o, e);
@@ -438,6 +462,7 @@ int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, e
         announce_ready(&s);
         rc = serve_requests(&s, o->until_stdin_ends, e);
         drain_requests(&s);
+        if (s.hung) end_hung(&s);
     }
     close_all(&s);
     run_file_close(&s.run_file);

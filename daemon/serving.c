@@ -639,6 +639,19 @@ bool serving_device_failed(serving *s) {
     return failed;
 }
 
+uint64_t serving_stuck_ns(serving *s, uint64_t passed_ns) {
+    uint64_t longest = 0;
+    pthread_mutex_lock(&s->mu);
+    for (size_t i = 0; i < s->n; i++) {
+        struct served *m = s->rows[i];
+        bool moves = m->state != MODEL_LOADED || engine_progress(m->engine, &m->progress);
+        m->stuck_ns = moves ? 0 : m->stuck_ns + passed_ns;
+        if (m->stuck_ns > longest) longest = m->stuck_ns;
+    }
+    pthread_mutex_unlock(&s->mu);
+    return longest;
+}
+
 void serving_drain(serving *s) {
     model_host_stop(s->host);
     each_engine(s, engine_drain);

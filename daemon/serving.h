@@ -27,6 +27,9 @@ int serving_start(serving *s, api *a, bool (*stopped)(void), err *e);
 void serving_names(serving *s, str *out); /* "a, b" */
 void serving_look(serving *s);            /* now and then: models leave after keep-alive */
 bool serving_device_failed(serving *s);   /* that of a model, for good */
+/* Called about every passed_ns: how long a device has been in the same step, as these calls saw it;
+ * 0: all devices have completed one since the last call, or have nothing to do. */
+uint64_t serving_stuck_ns(serving *s, uint64_t passed_ns);
 /* Refuses new requests and tasks; running requests continue, running tasks end soon. */
 void serving_drain(serving *s);
 /* After serving_drain: stores what is cached in the KV store until deadline_ns of clock_now_ns().

@@ -22,6 +22,7 @@ struct served {
     uint64_t loaded_ns, load_ns; /* when, and how long it took */
     struct engine_need need;     /* while it is loaded and `measured` */
     bool measured;
+    uint64_t progress, stuck_ns; /* of serving_stuck_ns */
 };
 
 struct serving {

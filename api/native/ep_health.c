@@ -9,6 +9,7 @@
 enum state { READY, LOADING, DRAINING, BROKEN, EMPTY };
 
 static enum state state_of(struct api *a) {
+    if (atomic_load(&a->hung)) return BROKEN;
     if (atomic_load(&a->http.draining) || atomic_load(&a->http.leaving)) return DRAINING;
     if (!atomic_load(&a->http.ready)) return LOADING;
     struct models_list list;
@@ -36,7 +37,8 @@ static void reply_line(struct request *r, unsigned status, const char *text) {
 }
 
 static void handle_livez(struct request *r) {
-    reply_line(r, 200, "ok");
+    bool hung = atomic_load(&r->api->hung);
+    reply_line(r, hung ? 503 : 200, hung ? "a device hangs" : "ok");
 }
 
 static void handle_readyz(struct request *r) {

@@ -561,6 +561,14 @@ bool engine_device_failed(engine *en) {
     return failed;
 }
 
+bool engine_progress(engine *en, uint64_t *mark) {
+    pthread_mutex_lock(&en->lock);
+    bool moves = en->resting || en->joined || en->n_rounds != *mark;
+    *mark = en->n_rounds;
+    pthread_mutex_unlock(&en->lock);
+    return moves;
+}
+
 /* ---- check ---- */
 
 int engine_check(engine *en, err *e) {

@@ -398,6 +398,9 @@ int engine_n_threads(const engine *en);    /* threads that compute */
 uint32_t engine_n_ranks(const engine *en); /* devices over which the model is split */
 /* The device failed for good: every request is refused, now and later. Any thread. */
 bool engine_device_failed(engine *en);
+/* Has the worker completed a round since *mark, or nothing to do? Otherwise it is in the same step
+ * as then. Sets *mark, which is 0 at first. Any thread. */
+bool engine_progress(engine *en, uint64_t *mark);
 /* Runs kv_check and the scheduler's checks on the worker between two steps. 0 or ERR_INVALID. */
 int engine_check(engine *en, err *e);
 

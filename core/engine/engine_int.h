@@ -247,6 +247,9 @@ struct engine {
     struct engine_stream *wake_list; /* cancelled, with room again, or with a mask that is ready */
     uint32_t n_inbox, n_queued;      /* sequences in the inbox; in the scheduler, never admitted */
     bool draining, stopping, joining, joined, device_failed;
+    bool resting;      /* the worker sleeps: nothing can run */
+    uint64_t n_rounds; /* of the worker, each with at most two steps */
+
     bool check_busy, check_wanted;
     err check_result;
 

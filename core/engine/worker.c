@@ -106,9 +106,13 @@ static void take_mail(engine *en, bool idle, struct mail *m) {
     uint64_t until_ns = en->next_deadline_ns, tier_ns = tier_due_ns(en);
     if (tier_ns && (!until_ns || tier_ns < until_ns)) until_ns = tier_ns;
     pthread_mutex_lock(&en->lock);
+    en->n_rounds++;
     while (idle && !en->inbox && !en->wake_list && !en->stopping && !en->check_wanted &&
-           !en->tier.wake && !is_due(until_ns))
+           !en->tier.wake && !is_due(until_ns)) {
+        en->resting = true;
         sleep_until(en, until_ns);
+    }
+    en->resting = false;
     *m = (struct mail){en->inbox, en->wake_list, en->stopping, en->check_wanted};
     /* They count as queued from here on; count_queue corrects the number when they are added. */
     en->n_queued += en->n_inbox;

@@ -2,6 +2,10 @@
 // backend's tokens, the same bytes for any schedule, decode steps as CUDA graphs, bounded memory, and
 // a failing device. Tests with many steps are in tests/cuda/load.py, for a GPU.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { chat, complete, metrics, serving, startServer, until, user } from "./server.mjs";
 
@@ -117,3 +121,48 @@ for (const fault of ["launch:200", "sync:100"])
         assert.equal((await metrics(server)).get('inferd_sequences_finished_total{reason="error"}'), 2);
       }),
     ));
+
+// systemd's side of NOTIFY_SOCKET: prints each datagram as a line.
+function listenForNotices(path) {
+  const script = `
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+while True:
+    print(s.recv(4096).decode().split("\\n")[0], flush=True)`;
+  const heard = { text: "", child: spawn("python3", ["-c", script, path], { stdio: ["ignore", "pipe", "inherit"] }) };
+  heard.child.stdout.on("data", (d) => (heard.text += d));
+  heard.count = () => heard.text.split("WATCHDOG=1").length - 1;
+  return heard;
+}
+
+test("a device that hangs: no word to systemd's watchdog, /livez is red, and the process ends", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "inferd-notify-"));
+  const notices = listenForNotices(join(folder, "notify"));
+  await until(() => existsSync(join(folder, "notify")), "the socket is there");
+  const options = { CUDASIM_FAIL: "hang:100", NOTIFY_SOCKET: join(folder, "notify"), WATCHDOG_USEC: "400000" };
+  const flags = [...cuda, "--hang-s", "3", "--shutdown-deadline-s", "8"];
+  const server = await standin(options, () => startServer(flags));
+  try {
+    const status = async (path) => (await fetch(server.url + path)).status;
+    await until(() => notices.count() >= 2, "an idle daemon tells the watchdog");
+    assert.match(notices.text, /^READY=1\n/);
+    const ask = { messages: user("Count to a thousand."), max_tokens: 200, ignore_eos: true };
+    const cut = chat(server, ask).then(
+      (response) => response.status,
+      () => "closed",
+    );
+    await until(() => /a device hangs: it has been in the same step for \d+ s/.test(server.stderr), "the hang", 60_000);
+    const told = notices.count();
+    assert.equal(await status("/livez"), 503);
+    assert.equal(await status("/readyz"), 503);
+    assert.deepEqual(await server.exited, { code: 1, signal: null });
+    assert.equal(notices.count(), told, "nothing was told while the device hung");
+    assert.match(notices.text, /STOPPING=1\n$/);
+    assert.equal(await cut, "closed");
+  } finally {
+    await server.stop("SIGKILL");
+    notices.child.kill();
+    rmSync(folder, { recursive: true, force: true });
+  }
+});

@@ -27,12 +27,13 @@ static void set(const char *name, const char *value) {
     else if (strcmp(name, "CUDASIM_LATE") == 0)
         options.late = value ? atoi(value) : 0;
     else if (strcmp(name, "CUDASIM_FAIL") == 0) {
-        options.fail_malloc = options.fail_launch = options.fail_sync = 0;
+        options.fail_malloc = options.fail_launch = options.fail_sync = options.hang_sync = 0;
         if (!value || !*value) return;
         if (sscanf(value, "malloc:%ld", &options.fail_malloc) != 1 &&
             sscanf(value, "launch:%ld", &options.fail_launch) != 1 &&
-            sscanf(value, "sync:%ld", &options.fail_sync) != 1)
-            cudasim_fail("CUDASIM_FAIL=%s: must be malloc:N, launch:N or sync:N", value);
+            sscanf(value, "sync:%ld", &options.fail_sync) != 1 &&
+            sscanf(value, "hang:%ld", &options.hang_sync) != 1)
+            cudasim_fail("CUDASIM_FAIL=%s: must be malloc:N, launch:N, sync:N or hang:N", value);
     } else
         cudasim_fail("no option %s", name);
 }

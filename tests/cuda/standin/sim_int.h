@@ -22,7 +22,7 @@ enum { SIM_WARP = 32, SIM_MAX_THREADS = 1024, SIM_MAX_WARPS = SIM_MAX_THREADS / 
 struct sim_options {
     int n_devices, sm, late;
     uint64_t memory, shuffle; /* shuffle 0: in order */
-    long fail_malloc, fail_launch, fail_sync;
+    long fail_malloc, fail_launch, fail_sync, hang_sync;
 };
 const struct sim_options *sim_options(void);
 extern struct cudasim_counts sim_counts;

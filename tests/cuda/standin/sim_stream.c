@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum kind { KERNEL, COPY, SET, HOST, RECORD, WAIT, GRAPH };
 
@@ -55,7 +56,7 @@ struct CUstream_st {
 };
 
 static struct CUstream_st *streams, legacy[64];
-static long n_launches, n_syncs;
+static long n_launches, n_syncs, n_waits;
 static int n_captures_strict;
 static __thread size_t next_args_bytes;
 
@@ -243,6 +244,8 @@ bool sim_capture_forbids(void) {
 
 static cudaError_t synced(cudaError_t rc) {
     if (rc) return rc;
+    while (sim_fails(sim_options()->hang_sync, &n_waits)) /* a device that stops */
+        pause();
     return sim_fails(sim_options()->fail_sync, &n_syncs) ? sim_lose(cudaErrorECCUncorrectable)
                                                          : cudaSuccess;
 }
