@@ -17,7 +17,8 @@ import sys
 import threading
 import time
 
-from mutants_list import LANGUAGE, METERS, MUTANTS, TESTS
+from mutants_language import LANGUAGE
+from mutants_list import METERS, MUTANTS, TESTS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WORK = os.path.join(ROOT, "build", "mutants")
@@ -197,9 +198,11 @@ def baseline(trees, tests, mode):
 
 
 def faults_at(commit):
-    """(path, place, fault) of each fault of that commit's list."""
+    """(path, place, fault) of each fault of that commit's lists."""
     names = {}
-    exec(subprocess.check_output(["git", "show", f"{commit}:tests/metal/mutants_list.py"], cwd=ROOT), names)
+    for name in ("mutants_list.py", "mutants_language.py"):
+        show = ["git", "show", f"{commit}:tests/metal/{name}"]
+        exec(subprocess.run(show, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout, names)
     return {row[:3] for row in names["MUTANTS"] + names.get("LANGUAGE", [])}
 
 

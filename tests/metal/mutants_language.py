@@ -1,0 +1,33 @@
+"""Faults of language and headers; mutants.py reads it, as mutants_list.py."""
+
+# Faults that the static passes of scripts/check-metal must refuse, or the stand-in's compiler.
+LANGUAGE = [
+    ("core/backend/metal/device.m", "options.languageVersion = MTLLanguageVersion3_0;",
+     "options.languageVersion = MTLLanguageVersion3_1;", "language: a version newer than the oldest system"),
+    ("core/backend/metal/residency.m", "static void *keep_resident(void *arg) API_AVAILABLE(macos(15.0)) {",
+     "static void *keep_resident(void *arg) {", "host: residency sets without a check of the version"),
+    ("core/backend/metal/command.m", "[[MTLFunctionConstantValues new] autorelease];",
+     "[MTLFunctionConstantValues new];", "host: constants leak"),
+    ("core/backend/metal/command.m", "length:l->args_bytes atIndex:0];", "size:l->args_bytes atIndex:0];",
+     "host: a selector that does not exist"),
+    ("shaders/metal/attention_latent.metal", "min(uint(PHASE), HEAD_DIM - first)",
+     "min(PHASE, HEAD_DIM - first)", "language: min of int and uint is ambiguous"),
+    ("shaders/metal/rope.metal",
+     "((device half *)run)[at] = half(v > F16_MAX ? F16_MAX : v < -F16_MAX ? -F16_MAX : v);",
+     "((device bfloat *)run)[at] = bfloat(v);", "language: bfloat before Metal 3.1"),
+    ("shaders/metal/attention.metal", "*(threadgroup const float4 *)(probs + h * CHUNK);",
+     "*(device const float4 *)(probs + h * CHUNK);", "language: threadgroup memory as device memory"),
+    ("shaders/metal/moe.metal", "threadgroup atomic_uint counts[ARGS_MOE_EXPERTS];",
+     "threadgroup uint counts[ARGS_MOE_EXPERTS];", "language: atomic operations on plain memory"),
+    ("shaders/metal/top.metal", "constant uint2 TOP_NONE", "static uint2 TOP_NONE",
+     "language: a variable of the program"),
+    ("shaders/metal/top.metal", "device int *ids [[buffer(3)]]", "device int *ids [[buffer(4)]]",
+     "language: two buffers of one number"),
+    ("shaders/metal/top.metal", "uint lane [[thread_index_in_simdgroup]]) {\n    threadgroup uint2 lists",
+     "uint lane [[thread_index_in_simdgroups]]) {\n    threadgroup uint2 lists",
+     "language: an attribute that does not exist"),
+    ("shaders/metal/attention.metal", "    float4 dots[MAX_HEADS];\n#pragma unroll\n",
+     "    float4 dots[MAX_HEADS];\n", "arrays: a loop over registers is not unrolled"),
+    ("shaders/metal/attention_matrix.metal", "#pragma unroll\n        for (uint k = 0; k < ROWS; k++) {",
+     "for (uint k = 0; k < t.n_queries; k++) {", "arrays: a bound that only the device knows"),
+]
