@@ -247,7 +247,7 @@ static int answer_unload(struct request *r, const cJSON *body, err *e) {
 static int answer_named(struct request *r, const cJSON *body, bool load, err *e) {
     struct fields f = {0};
     char id[API_MODEL_ID_BYTES];
-    uint64_t task;
+    uint64_t task = 0;
     const struct model_admin *admin = admin_of(r, e);
     int rc = admin ? gen_body_read(body, &stream_table, &f, e) : e->code;
     if (rc) return rc;
