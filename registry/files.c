@@ -27,14 +27,9 @@ bool registry_is_safetensors(const char *name) {
 
 bool registry_folder_has(const char *name) {
     static const char *const names[] = {
-        "config.json",
-        "generation_config.json",
-        "model.safetensors.index.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "chat_template.jinja",
+        "config.json",           "generation_config.json",  "model.safetensors.index.json",
+        "tokenizer.json",        "tokenizer.model",         "tiktoken.model",
+        "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
         "modules.json", /* of sentence-transformers */
     };
     if (strchr(name, '/')) return false;

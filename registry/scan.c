@@ -23,11 +23,13 @@ static int check_vocabulary(const char *path, const struct registry_files *files
     if (strcmp(files->format, "gguf") != 0) {
         for (size_t i = 0; i < files->n; i++) {
             const char *name = registry_file_name(&files->files[i]);
-            if (strcmp(name, "tokenizer.json") == 0 || strcmp(name, "tokenizer.model") == 0)
+            if (strcmp(name, "tokenizer.json") == 0 || strcmp(name, "tokenizer.model") == 0 ||
+                strcmp(name, "tiktoken.model") == 0)
                 return 0;
         }
         return err_set(e, ERR_UNSUPPORTED,
-                       "%s has no tokenizer.json and no tokenizer.model: it cannot be served",
+                       "%s has no tokenizer.json, tokenizer.model or tiktoken.model: it cannot "
+                       "be served",
                        path);
     }
     int rc = model_file_open_gguf(path, 0, &g, e);

@@ -417,7 +417,8 @@ static int find_kind(const char *path, enum file_kind *kind, char *inside, err *
         n = snprintf(inside, PATH_MAX_BYTES, "%s/tokenizer.model", path);
         *kind = FILE_SPM;
         if (n < PATH_MAX_BYTES && access(inside, F_OK) == 0) return 0;
-        return err_set(e, ERR_IO, "%s: the folder has neither tokenizer.json nor tokenizer.model",
+        return err_set(e, ERR_IO,
+                       "%s: the folder has no tokenizer.json, tokenizer.model or tiktoken.model",
                        path);
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

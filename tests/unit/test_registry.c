@@ -495,6 +495,11 @@ static void test_folder(void) {
     CHECK(unlink(at("tiny-hf/special_tokens_map.json")) == 0 && resolve(r, "th", &e) == 0);
     CHECK(unlink(at("tiny-hf/tokenizer.json")) == 0 && resolve(r, "th", &e) == ERR_CHANGED);
     CHECK(add(r, "tiny-hf", NULL, NULL, &e) == ERR_UNSUPPORTED && strstr(e.msg, "tokenizer.json"));
+    snprintf(command, sizeof command, "cp tests/data/tokenizer/tiktoken/tiktoken.model %s",
+             at("tiny-hf"));
+    CHECK(system(command) == 0);
+    CHECK_MSG(add(r, "tiny-hf", NULL, NULL, &e) == 0, "%s", e.msg);
+    check_file_matters(r, "tiny-hf", "tiny-hf/tiktoken.model");
     CHECK(unlink(at("tiny-hf/model.safetensors")) == 0);
     CHECK_MSG(resolve(r, "th", &e) == ERR_CHANGED, "%s", e.msg);
     CHECK_MSG(add(r, "tiny-hf", NULL, NULL, &e) < 0 && strstr(e.msg, "safetensors"), "%s", e.msg);
