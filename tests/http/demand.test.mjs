@@ -40,10 +40,10 @@ async function bytes(server) {
   return [...all].filter(([k]) => k.startsWith("inferd_model_bytes{")).reduce((sum, [, v]) => sum + v, 0);
 }
 
-// A stream that has begun and goes on as long as its reader does.
+// A stream that has begun. Its answers do not fit into the KV cache at once, so it goes on for a while.
 async function occupy(server, model) {
   const control = new AbortController();
-  const body = { model, messages: user("Tell me a story."), max_tokens: 1900, ignore_eos: true, stream: true };
+  const body = { model, messages: user("Tell me a story."), n: 4, max_tokens: 1900, ignore_eos: true, stream: true };
   const response = await post(server, "/v1/chat/completions", body, { signal: control.signal });
   assert.equal(response.status, 200);
   const events = sse(response);
@@ -127,7 +127,7 @@ test("a running stream is never cut: the load waits, tells a stream so, and ends
   assert.equal(await gone, "aborted");
   await until(async () => !(await tasks(server)).some((x) => x.model === "beta"), "nobody waits");
   assert.ok((await client.chat.completions.create(short("alpha"))).choices[0].message.content);
-  // A stream that waits begins with comments. Once it does, what others ask of alpha waits behind it.
+  // A stream that waits begins with comments. What is asked of alpha then is answered, before or after beta's turn.
   const waiting = await post(server, "/v1/chat/completions", { ...short("beta"), stream: true });
   assert.equal(waiting.status, 200);
   const events = sse(waiting);
@@ -145,7 +145,6 @@ test("a running stream is never cut: the load waits, tells a stream so, and ends
   assert.ok(text);
   assert.match(await anthropic.text(), /^: waiting for the model\n\n[^]*event: message_start[^]*event: message_stop/);
   assert.ok((await behind).choices[0].message.content);
-  assert.equal(await loaded(server, "alpha"), true);
 });
 
 test("what waits too long, or one too many, gets a 503 that says when to try again", async (t) => {
