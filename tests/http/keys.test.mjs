@@ -84,6 +84,10 @@ test("a key is shown once and works at once, in every header and client; the fil
     "alice|Alice’s agent|3|32",
   );
   assert.match(server.stderr, new RegExp(`POST /v1/chat/completions 200 .* key=${key.slice(0, 11)}`));
+  const asked = "Tell me of the seven tall trees.";
+  const told = await connect(key).chat.completions.create({ ...ask, messages: user(asked), max_tokens: 24 });
+  for (const text of [asked, told.choices[0].message.content])
+    assert.ok(text.length > 8 && !server.stderr.includes(text), "prompts and answers are not logged");
 });
 
 test("scopes", async () => {
