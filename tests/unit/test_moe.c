@@ -87,13 +87,14 @@ static void any_groups(struct moe_case *c) {
     if (c->n_used > most) c->n_used = most;
 }
 
-/* The sparse mixer, weights that scale the experts' inputs, bounds of activations. */
+/* The sparse mixer (not of exact inputs: their scores are large), weights that
+ * scale the experts' inputs, bounds of activations. */
 static void any_mixer(struct moe_case *c) {
     static const float limits[] = {0.02f, 0.2f, 1};
     if (c->act == BACKEND_ACT_SILU) c->bounds = (struct backend_bounds){0.7f, 0.5f};
     c->weighs_input = be_below(2) && !c->ungated && !c->latent;
     if (c->weighs_input) c->biases = false;
-    if (be_below(2)) return;
+    if (be_below(2) || c->exact) return;
     c->gating = BACKEND_GATING_MIXER, c->mixer_limit = limits[be_below(3)];
     c->choice_bias = c->renormalize = false, c->n_groups = c->n_groups_used = 0;
 }
