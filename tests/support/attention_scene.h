@@ -203,7 +203,7 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
                                     .n_heads = c->s.n_heads,
                                     .table_stride = c->stride,
                                     /* known, or as long as the tables */
-                                    .max_context = r->n % 2 ? (uint32_t)last + 1 : 0,
+                                    .max_context = r->n % 2 ? 0 : (uint32_t)last + 1,
                                     .window = c->f.window,
                                     .both_ways = c->f.both_ways,
                                     .chunked = c->f.chunked,
