@@ -98,15 +98,18 @@ for (const model of models)
       assert.deepEqual(await answers(["--kv-cache-tokens", "1024"], true, preempted), alone);
     });
 
-    // Two sequences run, and one more state is kept. The later ones go before those that run.
+    // Two sequences run, and one more state is kept. The later ones go before those that run, if these still run.
     async function withFewStates() {
+      let preemptions = 0;
       const check = (m) => {
-        preempted(m);
+        preemptions = m.get("inferd_preemptions_total");
         assert.equal(m.get("inferd_state_blocks"), 3);
         assert.ok(m.get("inferd_state_evictions_total") > 0, "states were evicted");
       };
       const urgent = own.map((r, i) => ({ ...r, priority: i - own.length }));
-      assert.deepEqual(await answers(["--state-blocks", "3"], true, check, urgent), alone);
+      for (let i = 0; i < 10 && !preemptions; i++)
+        assert.deepEqual(await answers(["--state-blocks", "3"], true, check, urgent), alone);
+      assert.ok(preemptions > 0, "preemptions happened");
     }
     if (model.recurrent) test("with too few state blocks", withFewStates);
 
