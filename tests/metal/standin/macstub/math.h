@@ -8,3 +8,7 @@ float expf(float);
 float powf(float, float);
 double sqrt(double);
 double pow(double, double);
+float frexpf(float, int *);
+double fabs(double);
+double fmax(double, double);
+double ldexp(double, int);
