@@ -575,8 +575,7 @@ static void a_folder_is_read(void) {
     int32_t *ids = NULL;
     size_t n = 0;
     CHECK(mkdtemp(folder));
-    CHECK(tokenizer_open(folder, &t, &e) == ERR_IO && !t &&
-          strstr(e.msg, "has no tokenizer.json"));
+    CHECK(tokenizer_open(folder, &t, &e) == ERR_IO && !t && strstr(e.msg, "has no tokenizer.json"));
     CHECK(file_write(folder, names[0],
                      WITH("\"added_tokens\":[{\"id\":10,\"content\":\"<s>\",\"special\":true},"
                           "{\"id\":11,\"content\":\"</s>\",\"special\":true},"
