@@ -58,16 +58,11 @@ void kvstore_key_expand(const struct kvstore_key *from, const char *label, const
     DIGEST(hmac_sha256, &h, 32, out->bytes);
 }
 
-static void put_u64(uint8_t *to, uint64_t v) {
-    for (int i = 0; i < 8; i++)
-        to[i] = (uint8_t)(v >> 8 * i);
-}
-
 void kvstore_key_tenant(const struct kvstore_key *root, struct hash128 tenant,
                         struct kvstore_key *out) {
     uint8_t id[16];
-    put_u64(id, tenant.lo);
-    put_u64(id + 8, tenant.hi);
+    kvstore_put(id, tenant.lo, 8);
+    kvstore_put(id + 8, tenant.hi, 8);
     kvstore_key_expand(root, "tenant", id, sizeof id, out);
 }
 
@@ -110,7 +105,7 @@ void kvstore_name_next(const struct kvstore_key *names, const struct kvstore_nam
 
 static void begin_box(const struct kvstore_box *box, struct gcm_aes256_ctx *c) {
     uint8_t nonce[GCM_IV_SIZE] = {0};
-    put_u64(nonce, box->number);
+    kvstore_put(nonce, box->number, 8);
     gcm_aes256_set_key(c, box->key->bytes);
     gcm_aes256_set_iv(c, sizeof nonce, nonce);
     gcm_aes256_update(c, box->n_more, box->more);

@@ -16,6 +16,19 @@ enum { KVSTORE_LAYOUT = 2 };
 
 enum { KVSTORE_TAG_BYTES = 16, KVSTORE_KEY_BYTES = 32 };
 
+/* Numbers of n bytes, 8 at most, in files and in what is hashed: little-endian. */
+static inline void kvstore_put(uint8_t *to, uint64_t v, int n) {
+    for (int i = 0; i < n; i++)
+        to[i] = (uint8_t)(v >> 8 * i);
+}
+
+static inline uint64_t kvstore_get(const uint8_t *from, int n) {
+    uint64_t v = 0;
+    for (int i = 0; i < n; i++)
+        v |= (uint64_t)from[i] << 8 * i;
+    return v;
+}
+
 /* ---- crypt.c ---- */
 
 struct kvstore_key {

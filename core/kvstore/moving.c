@@ -57,24 +57,12 @@ enum {
     SUBMIT_WAIT_MS = 5
 };
 
-static void put(uint8_t *to, uint64_t v, int n) {
-    for (int i = 0; i < n; i++)
-        to[i] = (uint8_t)(v >> 8 * i);
-}
-
-static uint64_t get(const uint8_t *from, int n) {
-    uint64_t v = 0;
-    for (int i = 0; i < n; i++)
-        v |= (uint64_t)from[i] << 8 * i;
-    return v;
-}
-
 int32_t kvstore_token(const uint8_t *record, uint32_t i) {
-    return (int32_t)(uint32_t)get(record + 4 * (size_t)i, 4);
+    return (int32_t)(uint32_t)kvstore_get(record + 4 * (size_t)i, 4);
 }
 
 void kvstore_put_token(uint8_t *record, uint32_t i, int32_t token) {
-    put(record + 4 * (size_t)i, (uint32_t)token, 4);
+    kvstore_put(record + 4 * (size_t)i, (uint32_t)token, 4);
 }
 
 /* ---- the chain of a segment ---- */
@@ -223,7 +211,7 @@ struct sealer {
 
 static int write_frame(struct sealer *s, uint8_t *text, uint64_t n, err *e) {
     uint8_t tag[KVSTORE_TAG_BYTES];
-    put(s->head + HEAD, n, 4);
+    kvstore_put(s->head + HEAD, n, 4);
     const struct kvstore_box box = {&s->key, s->number++, s->head, sizeof s->head};
     kvstore_seal(&box, text, n, tag);
     if (n > UINT32_MAX) return err_set(e, ERR_INVALID, "a block is too large to be exported");
@@ -237,8 +225,8 @@ static int write_frame(struct sealer *s, uint8_t *text, uint64_t n, err *e) {
 
 static int begin_file(struct sealer *s, const char *passphrase, err *e) {
     memcpy(s->head, magic, sizeof magic);
-    put(s->head + 8, LAYOUT, 4);
-    put(s->head + 12, ITERATIONS, 4);
+    kvstore_put(s->head + 8, LAYOUT, 4);
+    kvstore_put(s->head + 12, ITERATIONS, 4);
     if (getentropy(s->head + 16, 32))
         return err_set(e, ERR_IO, "the system provides no random bytes");
     kvstore_key_passphrase(passphrase, s->head + 16, ITERATIONS, &s->key);
@@ -252,11 +240,11 @@ static int write_about(struct sealer *s, const struct chain *c, const struct kvs
                        uint32_t n_blocks, err *e) {
     uint8_t about[ABOUT] = {0};
     memcpy(about, c->parts[0].row.space, 32);
-    put(about + 32, shape->block_tokens, 4);
-    put(about + 36, n_blocks, 4);
-    put(about + 40, shape->block_bytes, 8);
-    put(about + 48, shape->window_bytes, 8);
-    put(about + 56, shape->state_bytes, 8);
+    kvstore_put(about + 32, shape->block_tokens, 4);
+    kvstore_put(about + 36, n_blocks, 4);
+    kvstore_put(about + 40, shape->block_bytes, 8);
+    kvstore_put(about + 48, shape->window_bytes, 8);
+    kvstore_put(about + 56, shape->state_bytes, 8);
     memcpy(about + 64, c->label, strlen(c->label));
     memcpy(about + 128, c->version, strlen(c->version));
     return write_frame(s, about, sizeof about, e);
@@ -270,9 +258,9 @@ static int write_part(struct sealer *s, struct kvstore_file *f, const struct par
     if (h->shape.window_bytes > most) most = h->shape.window_bytes;
     if (h->shape.state_bytes > most) most = h->shape.state_bytes;
     uint8_t *record = mem_new(most + KVSTORE_TAG_BYTES, 1);
-    put(head, p->row.first, 4);
-    put(head + 4, p->n_blocks, 4);
-    put(head + 8, state, 4);
+    kvstore_put(head, p->row.first, 4);
+    kvstore_put(head + 4, p->n_blocks, 4);
+    kvstore_put(head + 8, state, 4);
     for (uint32_t i = 0; i < p->n_blocks; i++)
         head[PART_FIXED + i] = h->has_window[i];
     int rc = record ? write_frame(s, head, PART_FIXED + p->n_blocks, e) : err_no_memory(e);
@@ -407,7 +395,7 @@ static int read_frame(struct opener *o, uint8_t *to, uint64_t least, uint64_t mo
     uint8_t tag[KVSTORE_TAG_BYTES];
     int rc = read_bytes(o, o->head + HEAD, 4, e);
     if (rc) return rc;
-    *n = get(o->head + HEAD, 4);
+    *n = kvstore_get(o->head + HEAD, 4);
     if (*n < least || *n > most) return err_damaged(e, "a frame has an impossible size");
     rc = read_bytes(o, to, *n, e);
     if (!rc) rc = read_bytes(o, tag, sizeof tag, e);
@@ -425,9 +413,9 @@ static int open_export(const char *path, const char *passphrase, struct opener *
     if (o->size < HEAD) return err_damaged(e, "it is too short");
     int rc = read_bytes(o, o->head, HEAD, e);
     if (rc) return rc;
-    if (memcmp(o->head, magic, sizeof magic) != 0 || get(o->head + 8, 4) != LAYOUT)
+    if (memcmp(o->head, magic, sizeof magic) != 0 || kvstore_get(o->head + 8, 4) != LAYOUT)
         return err_set(e, ERR_FORMAT, "%s is not an exported chain, or of another version", path);
-    uint64_t n = get(o->head + 12, 4);
+    uint64_t n = kvstore_get(o->head + 12, 4);
     if (!n || n > MOST_ITERATIONS) return err_damaged(e, "its number of iterations is impossible");
     kvstore_key_passphrase(passphrase, o->head + 16, (uint32_t)n, &o->key);
     return 0;
@@ -445,9 +433,9 @@ static int read_about(struct opener *o, struct about *a, err *e) {
     uint64_t n;
     int rc = read_frame(o, text, ABOUT, ABOUT, &n, e);
     if (rc) return rc;
-    *a = (struct about){.n_blocks = (uint32_t)get(text + 36, 4),
-                        .shape = {(uint32_t)get(text + 32, 4), get(text + 40, 8), get(text + 48, 8),
-                                  get(text + 56, 8)}};
+    *a = (struct about){.n_blocks = (uint32_t)kvstore_get(text + 36, 4),
+                        .shape = {(uint32_t)kvstore_get(text + 32, 4), kvstore_get(text + 40, 8),
+                                  kvstore_get(text + 48, 8), kvstore_get(text + 56, 8)}};
     memcpy(a->space, text, 32);
     memcpy(a->label, text + 64, 64);
     memcpy(a->version, text + 128, 128);
@@ -503,7 +491,8 @@ static void name_block(struct importer *im, struct kvstore_draft *d, uint32_t bl
 /* A part whose head is in the n bytes at head; *done: blocks of the chain so far. */
 static int read_part(struct opener *o, struct importer *im, const struct about *a,
                      const uint8_t *head, uint64_t n, uint32_t *done, err *e) {
-    const uint64_t first = get(head, 4), n_blocks = get(head + 4, 4), state = get(head + 8, 4);
+    const uint64_t first = kvstore_get(head, 4), n_blocks = kvstore_get(head + 4, 4),
+                   state = kvstore_get(head + 8, 4);
     if (n < PART_FIXED + 1 || first != *done || !n_blocks || n != PART_FIXED + n_blocks ||
         n_blocks > a->n_blocks - *done || state > 1 || (state && !a->shape.state_bytes))
         return err_damaged(e, "a part has an impossible number");

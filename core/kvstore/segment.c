@@ -40,20 +40,6 @@
 static const char magic[8] = "INFKVSEG";
 #define SEGMENT_MOST (UINT64_C(1) << 40)
 
-/* ---- numbers ---- */
-
-static void put(uint8_t *to, uint64_t v, int n) {
-    for (int i = 0; i < n; i++)
-        to[i] = (uint8_t)(v >> 8 * i);
-}
-
-static uint64_t get(const uint8_t *from, int n) {
-    uint64_t v = 0;
-    for (int i = 0; i < n; i++)
-        v |= (uint64_t)from[i] << 8 * i;
-    return v;
-}
-
 /* ---- places ---- */
 
 uint64_t kvstore_head_bytes(uint32_t n_blocks) {
@@ -106,19 +92,19 @@ static uint64_t box_number(const struct kvstore_head *h, int what, uint32_t bloc
 static void write_head(const struct kvstore_head *h, uint8_t *to) {
     memset(to, 0, KVSTORE_HEAD_FIXED);
     memcpy(to, magic, sizeof magic);
-    put(to + 8, KVSTORE_LAYOUT, 4);
-    put(to + 12, h->n_blocks, 4);
+    kvstore_put(to + 8, KVSTORE_LAYOUT, 4);
+    kvstore_put(to + 12, h->n_blocks, 4);
     memcpy(to + 16, h->space, 32);
-    put(to + 48, h->tenant.lo, 8);
-    put(to + 56, h->tenant.hi, 8);
+    kvstore_put(to + 48, h->tenant.lo, 8);
+    kvstore_put(to + 56, h->tenant.hi, 8);
     memcpy(to + 64, h->salt, 32);
-    put(to + 96, h->first, 4);
-    put(to + 100, h->shape.block_tokens, 4);
-    put(to + 104, h->shape.block_bytes, 8);
-    put(to + 112, h->shape.window_bytes, 8);
-    put(to + 120, h->shape.state_bytes, 8);
-    put(to + 128, (uint64_t)h->created_s, 8);
-    put(to + 136, h->has_state, 4);
+    kvstore_put(to + 96, h->first, 4);
+    kvstore_put(to + 100, h->shape.block_tokens, 4);
+    kvstore_put(to + 104, h->shape.block_bytes, 8);
+    kvstore_put(to + 112, h->shape.window_bytes, 8);
+    kvstore_put(to + 120, h->shape.state_bytes, 8);
+    kvstore_put(to + 128, (uint64_t)h->created_s, 8);
+    kvstore_put(to + 136, h->has_state, 4);
     uint8_t *names = to + KVSTORE_HEAD_FIXED, *windows = names + 32 * (size_t)h->n_blocks;
     for (uint32_t i = 0; i < h->n_blocks; i++) {
         memcpy(names + 32 * (size_t)i, h->names[i].bytes, 32);
@@ -155,8 +141,9 @@ static int read_head(const uint8_t *from, uint64_t n, uint64_t file_bytes, struc
                      err *e) {
     if (n < KVSTORE_HEAD_FIXED) return err_damaged(e, "it is too short");
     if (memcmp(from, magic, sizeof magic) != 0) return err_damaged(e, "it is of another format");
-    if (get(from + 8, 4) != KVSTORE_LAYOUT) return err_damaged(e, "it has another layout");
-    uint64_t n_blocks = get(from + 12, 4), first = get(from + 96, 4), state = get(from + 136, 4);
+    if (kvstore_get(from + 8, 4) != KVSTORE_LAYOUT) return err_damaged(e, "it has another layout");
+    uint64_t n_blocks = kvstore_get(from + 12, 4), first = kvstore_get(from + 96, 4),
+             state = kvstore_get(from + 136, 4);
     if (!n_blocks || n_blocks > KVSTORE_MAX_BLOCKS || state > 1)
         return err_damaged(e, "its head has an impossible number");
     if (n < kvstore_head_bytes((uint32_t)n_blocks)) return err_damaged(e, "its head is cut");
@@ -165,12 +152,12 @@ static int read_head(const uint8_t *from, uint64_t n, uint64_t file_bytes, struc
     out->has_state = state == 1;
     memcpy(out->space, from + 16, 32);
     memcpy(out->salt, from + 64, 32);
-    out->tenant = (struct hash128){get(from + 48, 8), get(from + 56, 8)};
-    out->shape = (struct kvstore_shape){.block_tokens = (uint32_t)get(from + 100, 4),
-                                        .block_bytes = get(from + 104, 8),
-                                        .window_bytes = get(from + 112, 8),
-                                        .state_bytes = get(from + 120, 8)};
-    out->created_s = (int64_t)get(from + 128, 8);
+    out->tenant = (struct hash128){kvstore_get(from + 48, 8), kvstore_get(from + 56, 8)};
+    out->shape = (struct kvstore_shape){.block_tokens = (uint32_t)kvstore_get(from + 100, 4),
+                                        .block_bytes = kvstore_get(from + 104, 8),
+                                        .window_bytes = kvstore_get(from + 112, 8),
+                                        .state_bytes = kvstore_get(from + 120, 8)};
+    out->created_s = (int64_t)kvstore_get(from + 128, 8);
     const uint8_t *names = from + KVSTORE_HEAD_FIXED, *windows = names + 32 * (size_t)n_blocks;
     for (uint32_t i = 0; i < out->n_blocks; i++) {
         memcpy(out->names[i].bytes, names + 32 * (size_t)i, 32);
