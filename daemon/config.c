@@ -321,12 +321,12 @@ static const struct config_key keys[] = {
     {"memory-budget", CONFIG_BYTES, AT(memory_budget), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
      "Memory that all models together may hold: weights, buffers of a step, KV caches and states, "
      "on\n"
-     "all devices. To load one, those that nothing uses leave, the longest unused first, after\n"
+     "all devices. To load one, idle ones are unloaded, the longest idle first, after\n"
      "storing their K/V (kv-dir, kv-memory-bytes); those that the key model names stay. A KV cache "
      "is\n"
      "sized to fit. 0: no bound but the machine's, or a GPU's gpu-memory-utilization."},
     {"keep-alive", CONFIG_TEXT, AT(keep_alive), "", 0, 0, NULL, "",
-     "How long a model stays loaded that nothing uses: seconds, or 5m, 1h30m; 0: no longer than "
+     "How long an idle model stays loaded: seconds, or 5m, 1h30m; 0: no longer than "
      "its\n"
      "last request; negative: for ever, but it leaves when another needs its memory. Models that "
      "the\n"

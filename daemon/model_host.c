@@ -27,7 +27,7 @@ struct host_task {
     uint64_t notified_ns, queued_ns;
     uint64_t again_ns; /* put aside until then; 0: it was not asked yet */
     bool wanted;       /* only by those who watch: while it waits it ends with them */
-    bool watched;      /* somebody has watched it */
+    bool watched;      /* a client has watched it */
     bool expires;
     atomic_bool stop; /* also read without the mutex */
 };
@@ -114,7 +114,7 @@ static void stop_waiting(model_host *h, struct host_task *t) {
     atomic_store(&t->stop, true);
     if (!t->again_ns) {
         end_task(t, MODEL_TASK_CANCELLED);
-        if (is_abandoned(t)) t->shown.id = 0; /* nobody asks how it went */
+        if (is_abandoned(t)) t->shown.id = 0; /* no client asks how it went */
     }
     pthread_cond_broadcast(&h->wake);
 }

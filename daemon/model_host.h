@@ -60,7 +60,7 @@ uint32_t model_host_unwatch(model_host *h, uint64_t task, void *arg);
 
 /* ---- for the daemon ---- */
 
-/* Queues an unload that is nobody's wish: host_task_expires. A full queue drops it. */
+/* Queues an unload that no client asked for: host_task_expires. A full queue drops it. */
 void model_host_expire(model_host *h, const char *id);
 /* Who still watches loads of that model that are done: a request takes its model only after it was
  * told, and does not watch any more once it has it. */

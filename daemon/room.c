@@ -266,7 +266,7 @@ static int make_room(serving *s, struct served *m, struct host_task *t, uint64_t
 int room_make(serving *s, struct served *m, struct host_task *t, uint64_t *left, err *e) {
     int rc = host_task_progress(t, "waiting for room", 0, 0);
     if (rc)
-        err_set(e, rc, "nobody waits for it any more");
+        err_set(e, rc, "no request waits for it any more");
     else
         rc = make_room(s, m, t, left, e);
     if (rc != HOST_LATER) end_wait(s, m);

@@ -31,7 +31,7 @@ struct load_wait {
     bool over; /* they are the last ones */
 };
 
-/* The second run must have its model before the daemon learns that nobody waits for it any more:
+/* The second run must have its model before the daemon learns that this one stopped waiting:
  * until then the model stays (model_host_claims). */
 static void wait_end(struct load_wait *w) {
     w->admin->unwatch(w->admin->host, w->task, &w->request->watched);

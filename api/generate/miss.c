@@ -127,8 +127,8 @@ void miss_map_free(struct miss_map *m) {
 
 /* ---- writing ---- */
 
-/* The message at a byte of the prompt: the last one that begins at or before it; what the template
- * writes before the first message is nobody's. NULL: none. */
+/* The message at a byte of the prompt: the last one that begins at or before it; NULL: the
+ * template's text before the first message. */
 static const struct place *place_of(const struct miss_map *m, size_t byte) {
     const struct place *at = NULL;
     for (size_t i = 0; m && i < m->n && m->places[i].start <= byte; i++)

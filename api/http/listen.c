@@ -1,6 +1,6 @@
 /* listen.c - the listening sockets, opened here or handed over by the service manager. A socket
- * file belongs to whoever listens on it: a live one is never replaced, one that nobody listens on
- * any more is. Called by the daemon's main thread. */
+ * file belongs to the process that listens on it: a live one is never replaced, one that a dead
+ * process left is. Called by the daemon's main thread. */
 #include "api/http/http_int.h"
 
 #include <errno.h>
@@ -76,7 +76,7 @@ static int bind_host(const char *host, const char *port, struct listener *l, err
 
 /* ---- socket files ---- */
 
-/* Does somebody listen there? */
+/* Does a process listen there? If that cannot be told, yes. */
 static bool is_live(const struct sockaddr_un *addr) {
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     bool live = fd < 0 || !connect(fd, (const struct sockaddr *)addr, sizeof *addr) ||
@@ -85,7 +85,7 @@ static bool is_live(const struct sockaddr_un *addr) {
     return live;
 }
 
-/* Removes a socket that nobody listens on. What is not a socket stays. */
+/* Removes a socket without a listener. What is not a socket stays. */
 static int clear_path(const struct sockaddr_un *addr, err *e) {
     struct stat st;
     if (lstat(addr->sun_path, &st)) return 0;
@@ -99,7 +99,7 @@ static int clear_path(const struct sockaddr_un *addr, err *e) {
     return 0;
 }
 
-/* Nobody can connect before listen(), so nobody does before the mode is set. */
+/* Clients cannot connect before listen(), so the mode is set before the first one does. */
 static int bind_path(const struct sockaddr_un *addr, unsigned mode, struct listener *l, err *e) {
     struct stat st;
     int rc = clear_path(addr, e);

@@ -284,9 +284,10 @@ static void add_usages(str *s, const struct api *a) {
     metrics_head(s, name = "inferd_model_load_failures_total", "counter", "Loads that failed.");
     for (size_t i = 0; i < n; i++)
         add_usage(s, name, u[i].id, NULL), str_addf(s, "%" PRIu64 "\n", u[i].n_failed);
-    metrics_head(s, name = "inferd_model_leaves_total", "counter",
-                 "How often it was unloaded: somebody asked, keep-alive ended, or another needed "
-                 "the room.");
+    metrics_head(
+        s, name = "inferd_model_leaves_total", "counter",
+        "How often it was unloaded: on request, after keep-alive, or because another needed "
+        "the room.");
     for (size_t i = 0; i < n; i++)
         for (int why = 0; why < MODEL_N_REASONS; why++)
             add_usage(s, name, u[i].id, reasons[why]),
