@@ -235,7 +235,6 @@ void qtype_encode(int type, const float *src, void *dst, uint64_t n);
 /* The same for a small sum of weights[i] * error[i]^2: of a value's importance, (n) finite numbers
  * of at least 0. Only their ratios within a block matter; all 0 is as if they were equal. */
 void qtype_encode_weighted(int type, const float *src, const float *weights, void *dst, uint64_t n);
-bool qtype_has_encoder(int type);
 
 /* IEEE half and bfloat16, round to nearest even. */
 float f16_to_f32(uint16_t h);

@@ -399,11 +399,6 @@ void qtype_encode(int type, const float *src, void *dst, uint64_t n) {
     if (row && row->encode) row->encode(src, NULL, dst, n);
 }
 
-bool qtype_has_encoder(int type) {
-    const struct row *row = find_row(type);
-    return row && row->encode;
-}
-
 /* Weights relative to the largest of a block: none is 0, so no value is given up. */
 static void scale_weights(const float *w, uint32_t n, float *out) {
     const float least = 0x1p-20f;
