@@ -282,6 +282,7 @@ test("chats are renamed, deleted, brought back, exported without the key", { ski
   await page.keyboard.press("Enter");
   assert.equal(await page.locator("#chat-title").textContent(), "Bears");
   await page.getByRole("button", { name: "Delete Bears" }).click();
+  await page.locator("#chat-list .open", { hasText: "Bears" }).waitFor({ state: "detached" });
   assert.equal((await page.locator("#chat-list .open").allTextContents()).includes("Bears"), false);
   await page.getByRole("button", { name: "Undo" }).click();
   assert.equal(await page.locator("#chat-title").textContent(), "Bears");

@@ -104,6 +104,7 @@ test("a key learns nothing of another's prompts; explain-cache is for all", asyn
     const bob = { Authorization: `Bearer ${addKey(at, "bob")}` };
     const admin = { Authorization: `Bearer ${addKey(at, "boss", "--scopes", "admin,infer")}` };
     const prompt = randomPrompt(random(4), 200);
+    await until(async () => (await fetch(`${at.url}/v1/models`)).status === 401, "the keys are known");
     const reason = async (headers) => (await complete(at, prompt, headers)).cache_miss.reason;
     assert.equal(await reason(alice), "nothing_cached");
     assert.equal(await reason(bob), "nothing_cached");
