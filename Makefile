@@ -1,7 +1,7 @@
 # inferd - `make help` lists what there is to do.
 #
-# Variants build beside each other: build/ (release), build-asan/, build-tsan/, build-arm64/,
-# build-metal/.
+# Variants build beside each other: build/ (optimized), build-asan/, build-tsan/, build-arm64/,
+# build-metal/, build-release/ (packages).
 VERSION := 0.1.0
 CC      ?= cc
 CXX     ?= c++
@@ -31,6 +31,11 @@ CFLAGS    = -std=c11 $(COMMON) $(WARN) $(SAN_C) $(PKG_CFLAGS)
 SAN_C     = $(SAN)
 CXXFLAGS  = -std=c++17 $(COMMON) -Wall -Wextra $(SAN) $(PKG_CFLAGS)
 LDLIBS    = $(PKG_LIBS) -lstdc++ -lm -pthread
+# RELEASE=1 (make deb, oci, tarball): hardened, and with no path of this machine in what is built.
+ifdef RELEASE
+COMMON  += -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE -ffile-prefix-map=$(CURDIR)=.
+LDFLAGS := -pie -Wl,-z,relro,-z,now
+endif
 # macOS: one architecture a build (ARCH=x86_64 for the other one; lipo joins programs), and the oldest system that it
 # runs on, whatever the machine that builds it has. Apple's frameworks: tests/metal/metal.mk.
 ifeq ($(UNAME),Darwin)
@@ -130,7 +135,14 @@ $(LIB_O) $(BUILD)/daemon/main.o: | $(BUILD)/.probed
 endif
 
 $(BUILD)/inferd: $(BUILD)/daemon/main.o $(LIB)
-	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
+	$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# The program of the tarball: libraries that it has inside, then those that are loaded (scripts/packages/README.md).
+INSIDE := microhttpd sqlite3 pcre2-8 edit bsd md tinfo
+LOADED := gnutls nettle curl cjson sentencepiece stdc++
+$(BUILD)/inferd-tarball: $(BUILD)/daemon/main.o $(LIB)
+	$(CC) $(LDFLAGS) -Wl,--exclude-libs,ALL -Wl,-rpath,'$$ORIGIN/../lib/inferd' -o $@ $^ \
+	    -Wl,-Bstatic $(INSIDE:%=-l%) -Wl,-Bdynamic $(LOADED:%=-l%) -lm -pthread
 
 ifeq ($(METAL_LIB)$(CUDA_LIB),)
 $(LIB): $(LIB_O)
@@ -273,12 +285,28 @@ bench: all ## short benchmark of the demo model on the CPU backend
 
 # install-files builds nothing: for `sudo make install-files` after a build by an ordinary user.
 .PHONY: install install-files uninstall
-INSTALL = PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSTEM="$(UNAME)" scripts/install
+INSTALL = PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSTEM="$(UNAME)" DYNAMIC_USER="$(DYNAMIC_USER)" scripts/install
 install: all install-files ## install daemon, configuration example, demo model and service files below PREFIX
 install-files:
 	@$(INSTALL) install $(BUILD)/inferd
 uninstall: ## remove what install put below PREFIX
 	@$(INSTALL) uninstall $(BUILD)/inferd
+
+# Packages are made of a build of their own; scripts/packages/README.md. CUDA=1: with inferd-cuda, where nvcc is.
+PACKAGES_OUT = build-release/packages
+.PHONY: release release-files deb oci tarball formula packages test-packages
+release:
+	@scripts/setup packages
+	@$(MAKE) -s -j$(JOBS) RELEASE=1 BUILD=build-release METAL= CUDA=$(CUDA) release-files
+release-files: $(BUILD)/inferd $(BUILD)/inferd-tarball $(CUDA_MODULE)
+deb oci tarball: release ## a Debian package; an OCI image; archives of program and source with an SBOM: build-release/packages
+	@scripts/packages/$@ build-release $(PACKAGES_OUT)
+formula: tarball ## the Homebrew formula of the source archive; RELEASE_URL=https://... is where that will lie
+	@scripts/packages/formula $(PACKAGES_OUT)
+packages: deb oci formula ## all of them, with SHA256SUMS
+	@scripts/packages/sums $(PACKAGES_OUT)
+test-packages: packages ## install, run, upgrade and purge them in a chroot (root, a Debian mirror); build them twice
+	@tests/packages/run $(PACKAGES_OUT)
 
 .PHONY: unit
 unit: $(UNIT) ## build and run the unit tests only
@@ -312,8 +340,8 @@ $(BUILD)/libfuzzer_%: tests/fuzz/fuzz_%.c $(LIB)
 
 .PHONY: clean
 clean: ## remove everything that was built
-	rm -rf build build-asan build-tsan build-arm64 build-fuzz build-metal build-cuda
+	rm -rf build build-asan build-tsan build-arm64 build-fuzz build-metal build-cuda build-release
 
 .PHONY: help
 help: ## this list
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1|/' | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z -]+:.*## ' Makefile | sed -E 's/^([a-z -]+):.*## /  make \1|/' | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
