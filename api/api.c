@@ -60,6 +60,7 @@ int api_open(const struct api_config *config, api **out, err *e) {
                                      .release = api_release_model,
                                      .tick = history_tick,
                                      .account = config->ledger ? api_account : NULL,
+                                     .version = config->version,
                                      .keys = config->keyring ? &api_registry_keys : NULL};
     a->names = &api_registry_names;
     metrics_history_init(&a->history);
@@ -176,6 +177,10 @@ void api_leave(api *a) {
 
 bool api_is_quiet(api *a, uint64_t for_ns) {
     return http_is_quiet(&a->http, for_ns);
+}
+
+void api_flush_traces(api *a, uint64_t deadline_ns) {
+    tracer_flush(a->http.tracer, deadline_ns);
 }
 
 void api_hide_model(api *a, const char *id, bool hidden) {
