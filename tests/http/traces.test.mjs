@@ -98,17 +98,18 @@ const ask = (server, headers = {}, more = {}) =>
   chat(server, { messages: user("Hello."), max_tokens: 2, ...more }, { headers });
 const named = (spans, name) => spans.find((s) => s.name === name);
 
-describe("a collector that accepts", () => {
-  let collector, server;
-  before(async () => {
-    collector = await startCollector();
-    server = await startServer(["--otlp-endpoint", collector.url, "--max-priority", "1"]);
-  });
-  after(async () => {
-    await server?.stop();
-    await collector?.stop();
-  });
+let collector, server;
+before(async () => {
+  collector = await startCollector();
+  server = await startServer(["--otlp-endpoint", collector.url]);
+});
+after(async () => {
+  await server?.stop();
+  await collector?.stop();
+});
 
+// A batch is sent after a second, so these wait for theirs at the same time.
+describe("a collector that accepts", { concurrency: true }, () => {
   test("a client's span is the parent of the request's; tracestate is kept", async () => {
     const provider = new BasicTracerProvider();
     const span = provider.getTracer("test").startSpan("call", { kind: SpanKind.CLIENT });
@@ -339,7 +340,9 @@ describe("a collector that accepts", () => {
     assert.equal(named(spans, "POST /v1/chat/completions").attributes["error.type"], "client_disconnected");
     assert.equal(named(spans, "decode").attributes["inferd.finish_reason"], undefined);
   });
+});
 
+describe("the same collector, one after the other", () => {
   test("health and metrics are not traced; all spans are counted", async () => {
     for (const path of ["/livez", "/readyz", "/metrics", "/"])
       assert.equal((await fetch(server.url + path)).headers.get("traceresponse"), null, path);
@@ -368,122 +371,124 @@ describe("a collector that accepts", () => {
   });
 });
 
-test("503 with Retry-After: the same spans come again after it, and nothing is lost", async () => {
-  const collector = await startCollector((response, n) => {
-    if (n < 2) response.writeHead(n ? 429 : 503, n ? {} : { "Retry-After": "1" });
-    response.end(n < 2 ? "" : "{}");
+describe("collectors that do not", { concurrency: 3 }, () => {
+  test("503 with Retry-After: the same spans come again after it, and nothing is lost", async () => {
+    const collector = await startCollector((response, n) => {
+      if (n < 2) response.writeHead(n ? 429 : 503, n ? {} : { "Retry-After": "1" });
+      response.end(n < 2 ? "" : "{}");
+    });
+    const server = await startServer(["--otlp-endpoint", `${collector.url}/`]);
+    try {
+      await collector.of(await ask(server), 6);
+      const [first, second, third] = collector.requests;
+      assert.ok(second.at - first.at >= 900, "it waited as long as it was asked to");
+      assert.equal(first.body, second.body);
+      assert.equal(first.body, third.body);
+      const m = await until(async () => {
+        const now = await metrics(server);
+        return now.get("inferd_trace_spans_sent_total") === 6 ? now : null;
+      }, "they are counted");
+      assert.deepEqual([m.get("inferd_trace_retries_total"), dropped(m)], [2, 0]);
+    } finally {
+      await server.stop();
+      await collector.stop();
+    }
   });
-  const server = await startServer(["--otlp-endpoint", `${collector.url}/`]);
-  try {
-    await collector.of(await ask(server), 6);
-    const [first, second, third] = collector.requests;
-    assert.ok(second.at - first.at >= 900, "it waited as long as it was asked to");
-    assert.equal(first.body, second.body);
-    assert.equal(first.body, third.body);
-    const m = await until(async () => {
-      const now = await metrics(server);
-      return now.get("inferd_trace_spans_sent_total") === 6 ? now : null;
-    }, "they are counted");
-    assert.deepEqual([m.get("inferd_trace_retries_total"), dropped(m)], [2, 0]);
-  } finally {
-    await server.stop();
-    await collector.stop();
-  }
-});
 
-test("what a collector refuses is counted and not sent again", async () => {
-  const collector = await startCollector((response, n) => {
-    if (n === 0) response.writeHead(400);
-    response.end(n === 0 ? "" : JSON.stringify({ partialSuccess: { rejectedSpans: "2", errorMessage: "too old" } }));
+  test("what a collector refuses is counted and not sent again", async () => {
+    const collector = await startCollector((response, n) => {
+      if (n === 0) response.writeHead(400);
+      response.end(n === 0 ? "" : JSON.stringify({ partialSuccess: { rejectedSpans: "2", errorMessage: "too old" } }));
+    });
+    const server = await startServer(["--otlp-endpoint", collector.url]);
+    try {
+      await ask(server);
+      await until(async () => droppedFor(await metrics(server), "refused") === 6, "all of the first");
+      await collector.of(await ask(server), 6);
+      await until(async () => droppedFor(await metrics(server), "refused") === 8, "and two of the second");
+      assert.equal((await metrics(server)).get("inferd_trace_spans_sent_total"), 4);
+      assert.equal(collector.requests.length, 2);
+      assert.match(server.stderr, /traces are not sent: the collector answers 400/);
+      assert.match(server.stderr, /too old/);
+    } finally {
+      await server.stop();
+      await collector.stop();
+    }
   });
-  const server = await startServer(["--otlp-endpoint", collector.url]);
-  try {
-    await ask(server);
-    await until(async () => droppedFor(await metrics(server), "refused") === 6, "all of the first");
-    await collector.of(await ask(server), 6);
-    await until(async () => droppedFor(await metrics(server), "refused") === 8, "and two of the second");
-    assert.equal((await metrics(server)).get("inferd_trace_spans_sent_total"), 4);
-    assert.equal(collector.requests.length, 2);
-    assert.match(server.stderr, /traces are not sent: the collector answers 400/);
-    assert.match(server.stderr, /too old/);
-  } finally {
-    await server.stop();
-    await collector.stop();
-  }
-});
 
-test("a collector that never answers: requests go on, and the queue's bound holds", async () => {
-  const collector = await startCollector(() => {});
-  const server = await startServer([
-    "--otlp-endpoint",
-    collector.url,
-    "--otlp-queue",
-    "3",
-    "--shutdown-deadline-s",
-    "1",
-  ]);
-  try {
-    await ask(server);
-    await until(() => collector.requests.length, "the first batch is with the collector");
-    for (let i = 0; i < 5; i++) assert.equal((await ask(server)).status, 200);
-    const m = await until(async () => {
-      const now = await metrics(server);
-      return droppedFor(now, "queue_full") === 12 ? now : null;
-    }, "two of five are dropped");
-    assert.equal(m.get("inferd_trace_queue"), 3);
-    // The transfer is ended by the deadline.
-    assert.equal((await server.stop()).code, 0);
-    assert.match(server.stderr, /36 spans of traces were dropped/);
-  } finally {
-    await server.stop();
-    await collector.stop();
-  }
-});
+  test("a collector that never answers: requests go on, and the queue's bound holds", async () => {
+    const collector = await startCollector(() => {});
+    const server = await startServer([
+      "--otlp-endpoint",
+      collector.url,
+      "--otlp-queue",
+      "3",
+      "--shutdown-deadline-s",
+      "1",
+    ]);
+    try {
+      await ask(server);
+      await until(() => collector.requests.length, "the first batch is with the collector");
+      for (let i = 0; i < 5; i++) assert.equal((await ask(server)).status, 200);
+      const m = await until(async () => {
+        const now = await metrics(server);
+        return droppedFor(now, "queue_full") === 12 ? now : null;
+      }, "two of five are dropped");
+      assert.equal(m.get("inferd_trace_queue"), 3);
+      // The transfer is ended by the deadline.
+      assert.equal((await server.stop()).code, 0);
+      assert.match(server.stderr, /36 spans of traces were dropped/);
+    } finally {
+      await server.stop();
+      await collector.stop();
+    }
+  });
 
-test("SIGTERM sends what waits; a second server's collector is away", async () => {
-  const collector = await startCollector();
-  const server = await startServer(["--otlp-endpoint", collector.url]);
-  const away = await startServer(["--otlp-endpoint", "http://127.0.0.1:1", "--shutdown-deadline-s", "1"]);
-  try {
-    const response = await ask(server);
-    assert.equal((await server.stop()).code, 0);
-    assert.equal((await collector.of(response, 6)).length, 6);
-    await ask(away);
-    assert.equal((await away.stop()).code, 0);
-    assert.match(away.stderr, /6 spans of traces were dropped/);
-  } finally {
-    await Promise.all([server.stop(), away.stop()]);
-    await collector.stop();
-  }
-});
+  test("SIGTERM sends what waits; a second server's collector is away", async () => {
+    const collector = await startCollector();
+    const server = await startServer(["--otlp-endpoint", collector.url]);
+    const away = await startServer(["--otlp-endpoint", "http://127.0.0.1:1", "--shutdown-deadline-s", "1"]);
+    try {
+      const response = await ask(server);
+      assert.equal((await server.stop()).code, 0);
+      assert.equal((await collector.of(response, 6)).length, 6);
+      await ask(away);
+      assert.equal((await away.stop()).code, 0);
+      assert.match(away.stderr, /6 spans of traces were dropped/);
+    } finally {
+      await Promise.all([server.stop(), away.stop()]);
+      await collector.stop();
+    }
+  });
 
-test("a reload turns traces on and off, and changes the ratio; a bad address changes nothing", async () => {
-  const collector = await startCollector();
-  const folder = mkdtempSync(join(tmpdir(), "inferd-traces-"));
-  const file = join(folder, "daemon.conf");
-  const reload = async (s, text, said) => {
-    const from = s.stderr.length;
-    writeFileSync(file, text);
-    s.child.kill("SIGHUP");
-    await until(() => said.test(s.stderr.slice(from)), `the log says ${said}`);
-  };
-  writeFileSync(file, "");
-  const s = await startServer(["--config", file]);
-  try {
-    assert.equal((await ask(s)).headers.get("traceresponse"), null);
-    await reload(s, `otlp-endpoint = ${collector.url}\n`, /applied otlp-endpoint/);
-    await collector.of(await ask(s), 6);
-    await reload(s, `otlp-endpoint = ftp://example.com\n`, /daemon\.conf:1: .*otlp-endpoint.*base address/);
-    await collector.of(await ask(s), 6);
-    await reload(s, `otlp-endpoint = ${collector.url}\notlp-ratio = 0\n`, /applied otlp-ratio/);
-    assert.match((await ask(s)).headers.get("traceresponse"), /-02$/, "not sampled");
-    const sampled = await ask(s, { traceparent: `00-${"ab".repeat(16)}-${"cd".repeat(8)}-01` });
-    await collector.of(sampled, 6);
-    await reload(s, "", /applied otlp-endpoint, otlp-ratio/);
-    assert.equal((await ask(s)).headers.get("traceresponse"), null);
-  } finally {
-    await s.stop();
-    await collector.stop();
-    rmSync(folder, { recursive: true, force: true });
-  }
+  test("a reload turns traces on and off, and changes the ratio; a bad address changes nothing", async () => {
+    const collector = await startCollector();
+    const folder = mkdtempSync(join(tmpdir(), "inferd-traces-"));
+    const file = join(folder, "daemon.conf");
+    const reload = async (s, text, said) => {
+      const from = s.stderr.length;
+      writeFileSync(file, text);
+      s.child.kill("SIGHUP");
+      await until(() => said.test(s.stderr.slice(from)), `the log says ${said}`);
+    };
+    writeFileSync(file, "");
+    const s = await startServer(["--config", file]);
+    try {
+      assert.equal((await ask(s)).headers.get("traceresponse"), null);
+      await reload(s, `otlp-endpoint = ${collector.url}\n`, /applied otlp-endpoint/);
+      await collector.of(await ask(s), 6);
+      await reload(s, `otlp-endpoint = ftp://example.com\n`, /daemon\.conf:1: .*otlp-endpoint.*base address/);
+      await collector.of(await ask(s), 6);
+      await reload(s, `otlp-endpoint = ${collector.url}\notlp-ratio = 0\n`, /applied otlp-ratio/);
+      assert.match((await ask(s)).headers.get("traceresponse"), /-02$/, "not sampled");
+      const sampled = await ask(s, { traceparent: `00-${"ab".repeat(16)}-${"cd".repeat(8)}-01` });
+      await collector.of(sampled, 6);
+      await reload(s, "", /applied otlp-endpoint, otlp-ratio/);
+      assert.equal((await ask(s)).headers.get("traceresponse"), null);
+    } finally {
+      await s.stop();
+      await collector.stop();
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
 });
