@@ -63,6 +63,7 @@ int api_open(const struct api_config *config, api **out, err *e) {
                                      .version = config->version,
                                      .keys = config->keyring ? &api_registry_keys : NULL};
     a->names = &api_registry_names;
+    a->started_s = clock_wall_s();
     metrics_history_init(&a->history);
     int rc = init_state(a, config, e);
     if (!rc) rc = http_open(&a->http, &setup, e);
