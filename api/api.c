@@ -60,8 +60,10 @@ int api_open(const struct api_config *config, api **out, err *e) {
                                      .release = api_release_model,
                                      .tick = history_tick,
                                      .account = config->ledger ? api_account : NULL,
+                                     .version = config->version,
                                      .keys = config->keyring ? &api_registry_keys : NULL};
     a->names = &api_registry_names;
+    a->started_s = clock_wall_s();
     metrics_history_init(&a->history);
     int rc = init_state(a, config, e);
     if (!rc) rc = http_open(&a->http, &setup, e);
@@ -176,6 +178,10 @@ void api_leave(api *a) {
 
 bool api_is_quiet(api *a, uint64_t for_ns) {
     return http_is_quiet(&a->http, for_ns);
+}
+
+void api_flush_traces(api *a, uint64_t deadline_ns) {
+    tracer_flush(a->http.tracer, deadline_ns);
 }
 
 void api_hide_model(api *a, const char *id, bool hidden) {

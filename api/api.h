@@ -74,6 +74,9 @@ uint32_t api_model_use(api *a, const char *id, bool hidden, uint64_t *used_ns);
 /* New requests get 503 and Retry-After, running streams continue; /readyz is 503. */
 void api_drain(api *a);
 uint32_t api_n_active(const api *a); /* requests that are still running */
+/* Sends the traces of requests that have ended, until deadline_ns of clock_now_ns() at the latest.
+ */
+void api_flush_traces(api *a, uint64_t deadline_ns);
 
 /* Ends what is left and closes. Engines must be stopped first, so that every stream has its final
  * event. NULL is fine. */

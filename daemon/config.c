@@ -350,6 +350,16 @@ static const struct config_key keys[] = {
      "A device that has been in the same step for so long hangs: /livez turns 503, and the daemon\n"
      "ends, after what runs on other devices, so that a supervisor can start it again. systemd's\n"
      "WatchdogSec is told of completed steps only, too. 0: never."},
+    {"otlp-endpoint", CONFIG_TEXT, AT(otlp_endpoint), "", 0, 0, NULL, "",
+     "Base address of an OpenTelemetry collector that gets traces of requests by OTLP/HTTP, like\n"
+     "http://127.0.0.1:4318 (/v1/traces is added). Spans have no text of prompts and answers. A\n"
+     "request's traceparent is continued, its answer has traceresponse. Empty: no traces."},
+    {"otlp-ratio", CONFIG_PART, AT(otlp_ratio), "1", 1, 1000, NULL, "",
+     "Part of the requests that are traced. It does not count for requests whose traceparent says\n"
+     "whether they are. 0: those alone."},
+    {"otlp-queue", CONFIG_NUMBER, AT(otlp_queue), "2048", 1, 1000000, NULL, "requests",
+     "Requests whose spans wait to be sent, 2 KB each. Beyond it new ones are dropped and counted\n"
+     "in inferd_trace_spans_dropped_total: no request waits for the collector."},
     {"models-dir", CONFIG_TEXT, AT(models_dir), "", 0, 0, NULL, "",
      "Folder where pulled models are stored. Empty: $STATE_DIRECTORY/models under systemd,\n"
      "otherwise inferd/models in $XDG_DATA_HOME or ~/.local/share."},
@@ -370,19 +380,35 @@ static const struct config_key keys[] = {
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 /* Those that a reload applies. */
-static const char *const live_keys[] = {"max-body-bytes",       "max-connections-per-address",
-                                        "max-answer-bytes",     "max-priority",
-                                        "max-rerank-documents", "prepare-budget-s",
-                                        "resume-buffer-bytes",  "idle-timeout-s",
-                                        "keepalive-ms",         "request-timeout-s",
-                                        "shutdown-deadline-s",  "hang-s",
-                                        "allowed-hosts",        "allowed-origins",
-                                        "trusted-proxies",      "api-key-file",
-                                        "admin-key-file",       "key-failures-per-minute",
-                                        "tls-certificate",      "tls-key",
-                                        "tls-client-ca",        "prefix-sharing",
-                                        "fair-share",           "json-integers",
-                                        "unknown-fields",       "log-level"};
+static const char *const live_keys[] = {"max-body-bytes",
+                                        "max-connections-per-address",
+                                        "max-answer-bytes",
+                                        "max-priority",
+                                        "max-rerank-documents",
+                                        "prepare-budget-s",
+                                        "resume-buffer-bytes",
+                                        "idle-timeout-s",
+                                        "keepalive-ms",
+                                        "request-timeout-s",
+                                        "shutdown-deadline-s",
+                                        "hang-s",
+                                        "allowed-hosts",
+                                        "allowed-origins",
+                                        "trusted-proxies",
+                                        "api-key-file",
+                                        "admin-key-file",
+                                        "key-failures-per-minute",
+                                        "tls-certificate",
+                                        "tls-key",
+                                        "tls-client-ca",
+                                        "prefix-sharing",
+                                        "fair-share",
+                                        "json-integers",
+                                        "unknown-fields",
+                                        "otlp-endpoint",
+                                        "otlp-ratio",
+                                        "otlp-queue",
+                                        "log-level"};
 
 bool config_is_live(const struct config_key *key) {
     for (size_t i = 0; i < sizeof live_keys / sizeof *live_keys; i++)

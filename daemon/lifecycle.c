@@ -32,6 +32,9 @@ enum { DRAIN_POLL_MS = 50, SAME_STOP_NS = 500 * 1000 * 1000 };
 /* Clients' libraries close connections that were idle for 4 (undici) or 5 s (httpx). */
 #define REUSE_NS UINT64_C(5500000000)
 
+/* The last traces have so long, within the deadline: a collector may be away. */
+#define TRACES_NS UINT64_C(5000000000)
+
 enum { LOOK_MS = 1000 }; /* interval of checks of the models' files and devices */
 
 enum { ANNOUNCED_MAX_BYTES = 8000 };
@@ -191,7 +194,10 @@ static struct api_config api_config_of(const struct server *s, const struct conf
                  .n_api_keys = keys->all.n,
                  .n_admin_keys = keys->n_admin,
                  .key_failures_per_minute = (uint32_t)c->key_failures_per_minute,
-                 .request_timeout_s = (uint32_t)c->request_timeout_s},
+                 .request_timeout_s = (uint32_t)c->request_timeout_s,
+                 .otlp_endpoint = c->otlp_endpoint,
+                 .otlp_ratio = c->otlp_ratio,
+                 .otlp_queue = (uint32_t)c->otlp_queue},
         .resume_timeout_s = (uint32_t)c->resume_timeout_s,
         .resume_streams = (uint32_t)c->resume_streams,
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,
@@ -323,6 +329,8 @@ static void drain_requests(struct server *s) {
     while (s->config->kv_dir[0] && !s->hung && !hurried && clock_now_ns() < end_ns &&
            !serving_save(s->serving, clock_now_ns() + DRAIN_POLL_MS * UINT64_C(1000000)))
         hurried = signals_wait(0) && clock_now_ns() - begin_ns > SAME_STOP_NS;
+    uint64_t traces_ns = clock_now_ns() + TRACES_NS;
+    if (!hurried) api_flush_traces(s->api, traces_ns < end_ns ? traces_ns : end_ns);
 }
 
 /* Closes everything in reverse order: streams end, connections close, memory is freed. */

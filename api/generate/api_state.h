@@ -49,6 +49,7 @@ struct api {
     struct hash128 secret; /* of this process, or of the KV store, so that prefixes of clients have
                               the same names after a restart: keys hashes that clients must not
                               predict */
+    int64_t started_s;     /* clock_wall_s() of api_open */
     atomic_bool hung;      /* a device is, and the process must end */
     resume *resume;
     grammar_cache *grammars;

@@ -2,12 +2,14 @@
 #include "api/generate/embed.h"
 
 #include "api/generate/api_state.h"
+#include "api/generate/gen_trace.h"
 #include "api/generate/limits.h"
 #include "api/generate/prompts.h"
 #include "api/http/costs.h"
 #include "api/http/error.h"
 #include "api/http/quota.h"
 #include "api/http/request.h"
+#include "api/http/trace.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -38,6 +40,7 @@ struct embed {
     } slots[WINDOW];
     int32_t *scratch; /* (the context) a prompt with the tokens that it shares; NULL: none does */
     struct http *http;
+    struct request *request;
     struct answer_hold hold;     /* of vectors */
     struct quota_hold sequences; /* it counts as one, however many inputs it has */
     void (*free_arg)(void *arg);
@@ -95,6 +98,14 @@ static int normalize_vector(const float *from, uint32_t n, int norm, float *to, 
     return 0;
 }
 
+static void note_trace(const struct embed *j, const struct slot *s, const struct engine_event *ev) {
+    struct trace_sequence *q = gen_trace_stream(j->request, s->stream);
+    if (!q) return;
+    j->request->trace->operation = j->pooling == ENGINE_POOLING_RANK ? "rerank" : "embeddings";
+    q->prompt_tokens = ev->n_prompt;
+    q->cached_tokens = ev->n_cached;
+}
+
 static int take_result(struct embed *j, struct slot *s, const struct engine_event *ev, err *e) {
     uint32_t n;
     const float *vector = engine_stream_embedding(s->stream, &n);
@@ -103,6 +114,7 @@ static int take_result(struct embed *j, struct slot *s, const struct engine_even
                               : err_set(e, ERR_DEVICE, "the computation was interrupted");
     int rc = normalize_vector(vector, j->result.n_dims, j->norm,
                               j->vectors + s->input * j->result.n_dims, e);
+    note_trace(j, s, ev);
     engine_stream_free(s->stream);
     s->stream = NULL;
     j->n_done++;
@@ -270,6 +282,7 @@ int embed_start(struct request *r, const struct embed_config *c, err *e) {
         return err_no_memory(e);
     }
     j->http = r->http;
+    j->request = r;
     j->inputs = c->prompts;
     j->result.n = c->n_prompts;
     j->result.arg = c->arg;

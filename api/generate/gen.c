@@ -4,6 +4,7 @@
 #include "api/generate/gen_int.h"
 
 #include "api/generate/api_state.h"
+#include "api/generate/gen_trace.h"
 #include "api/generate/limits.h"
 #include "api/generate/miss.h"
 #include "api/http/auth.h"
@@ -41,6 +42,7 @@ static void gen_free(void *job) {
     struct gen *g = job;
     if (!g) return;
     if (g->resumes) resume_leave(g->api->resume, &g->kept);
+    gen_trace(g);
     answers_hold(&g->api->http.answers, &g->hold, 0);
     quota_release(&g->sequences);
     free((void *)g->params.bias);
@@ -149,6 +151,7 @@ static ssize_t gen_read(struct request *r, void *job, char *buf, size_t max) {
 static bool gen_cut(struct request *r, void *job) {
     struct gen *g = job;
     if (!g->resumes || !r->reply.stream || g->out.failed || g->sent.failed) return false;
+    gen_trace(g);
     resume_keep(g->api->resume, &g->kept);
     return true;
 }
@@ -297,6 +300,7 @@ int gen_start(const struct gen_config *config, err *e) {
     g->n_choices = (uint32_t)config->n_prompts * o->n_choices;
     g->n_logprobs = o->params.n_logprobs;
     g->stream = o->stream;
+    g->chat = config->chat;
     g->include_usage = o->include_usage;
     g->obfuscate = o->obfuscate;
     g->echo = o->echo;

@@ -28,6 +28,7 @@ struct gen {
     uint32_t n_choices; /* n_prompts * n */
     int n_logprobs;     /* as in engine_params */
     bool stream, include_usage, obfuscate, echo, no_tokens;
+    bool chat;   /* its prompt was made of messages */
     char id[48]; /* of the answer */
     int64_t created_s;
     str head;          /* of gen_add_head, made once: every chunk begins with it */
@@ -59,6 +60,7 @@ struct gen_config {
     struct gen_prompt *prompts; /* (n_prompts), taken also on failure */
     size_t n_prompts;
     size_t n_state_bytes; /* bytes that state holds already, beside the body it was made of */
+    bool chat;            /* the prompt was made of messages */
     const struct chat_parser_config *parser; /* splits answers into pieces; NULL: all is text */
 };
 /* Submits the prompts and attaches the job to the request. On failure nothing is left. */

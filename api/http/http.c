@@ -169,6 +169,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     metrics_count(h, r->row, status);
     log_request(r, status, cut);
     recent_add(&h->recent, r, status, cut);
+    trace_end(r, status, cut);
     request_account(r);
     if (r->key.number) {
         struct key_costs *k = costs_of_key(r);
@@ -284,6 +285,9 @@ static enum MHD_Result send_reply(struct request *r) {
         ok = MHD_add_response_header(response, "Content-Type", p->content_type);
     for (size_t i = 0; ok && i < p->n_headers; i++)
         ok = MHD_add_response_header(response, p->headers[i].name, p->headers[i].value);
+    char traced[TRACE_HEADER_BYTES];
+    if (ok && trace_header(r, traced))
+        ok = MHD_add_response_header(response, "traceresponse", traced);
     struct cors_header cors[CORS_MAX_HEADERS];
     size_t n_cors = cors_headers(r, cors);
     for (size_t i = 0; ok && i < n_cors; i++)
@@ -334,7 +338,9 @@ static enum MHD_Result on_headers(struct request *r, const char *method, const c
     const char *length = request_header(r, "Content-Length");
     uint64_t announced = length ? strtoull(length, NULL, 10) : 0;
     bool framed = head_check(r, method, version);
-    if (framed && route_check(r) && check_reserve(r) && check_client(r) &&
+    bool passed = framed && route_check(r);
+    trace_begin(r);
+    if (passed && check_reserve(r) && check_client(r) &&
         announced > r->settings->config.max_body_bytes)
         refuse_body(r);
     if (!r->reply.status) return MHD_YES;
@@ -614,6 +620,7 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     h->config.host = h->config.allowed_hosts = h->config.allowed_origins = NULL;
     h->config.trusted_proxies = h->config.listen = NULL;
     h->config.listen_fds = NULL;
+    h->config.otlp_endpoint = NULL;
     h->config.api_keys = NULL;
     pthread_mutex_init(&h->settings_mu, NULL);
     answers_init(&h->answers, c->max_answer_bytes);
@@ -623,6 +630,7 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     auth_failures_init(&h->auth_failures, c->key_failures_per_minute);
     conns_init(&h->conns, &(struct conns_config){0});
     int rc = settings_new(c, &h->key_slots, &h->settings, e);
+    if (!rc) rc = trace_open(h, c, e);
     if (rc) return rc;
     h->key_slots.n_first = h->key_slots.n;
     const struct conns_config limits = conns_config_of(h->settings);
@@ -675,6 +683,11 @@ int http_apply(struct http *h, const struct http_config *config, err *e) {
     c.max_header_bytes = h->config.max_header_bytes;
     int rc = settings_new(&c, &h->key_slots, &s, e);
     if (rc) return rc;
+    rc = trace_apply(h, &c, e);
+    if (rc) {
+        settings_drop(s);
+        return rc;
+    }
     const struct conns_config limits = conns_config_of(s);
     pthread_mutex_lock(&h->settings_mu);
     old = h->settings;
@@ -740,6 +753,7 @@ void http_close(struct http *h) {
 
 void http_fini(struct http *h) {
     if (!h->setup.config) return;
+    tracer_close(h->tracer);
     answers_fini(&h->answers);
     ignored_counts_fini(&h->ignored);
     recent_fini(&h->recent);

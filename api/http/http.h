@@ -16,6 +16,7 @@
 #include "api/http/quota.h"
 #include "api/http/recent.h"
 #include "api/http/settings.h"
+#include "api/http/trace.h"
 #include "api/http/watch.h"
 #include "api/http/work_pool.h"
 #include "core/base/err.h"
@@ -57,6 +58,7 @@ struct http_setup {
     /* What r used, as it is used: any thread. NULL: there are no accounts. */
     void (*account)(struct request *r, const struct request_usage *more);
     const struct http_keys *keys; /* beside those of config; NULL: none */
+    const char *version;          /* of this program, for traces */
 };
 
 /* State of the server, embedded in its owner. Zeroed before http_open. */
@@ -76,6 +78,7 @@ struct http {
     struct recent recent;
     struct auth_failures auth_failures;
     struct quotas quotas;
+    tracer *tracer;
     atomic_bool ready;                  /* routes with ROUTE_MODEL are answered */
     atomic_bool draining;               /* routes with ROUTE_WORK are not */
     atomic_bool leaving;                /* no connection is accepted, each answer ends its own */

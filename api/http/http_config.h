@@ -43,6 +43,9 @@ struct http_config {
     const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
     size_t n_admin_keys;              /* the last ones of api_keys may administer (ROUTE_ADMIN) */
+    const char *otlp_endpoint;        /* of traces, as the next two: trace.h; NULL or "": off */
+    double otlp_ratio;                /* of requests that are traced, 0 to 1 */
+    uint32_t otlp_queue;              /* requests whose spans wait to be sent */
     uint32_t key_failures_per_minute; /* wrong keys per client network; 429 beyond; 0: no limit */
 };
 

@@ -80,9 +80,31 @@ static void add_connections(str *s, struct http *h) {
         str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", name, refused[i].label, refused[i].value);
 }
 
+static void add_traces(str *s, struct http *h) {
+    static const char *const reasons[TRACE_N_DROPS] = {[TRACE_QUEUE_FULL] = "queue_full",
+                                                       [TRACE_REFUSED] = "refused",
+                                                       [TRACE_UNSENT] = "unsent",
+                                                       [TRACE_NO_MEMORY] = "no_memory"};
+    struct tracer_stats t;
+    tracer_stats_get(h->tracer, &t);
+    metrics_head(s, "inferd_trace_spans_sent_total", "counter",
+                 "Spans that the trace collector accepted.");
+    str_addf(s, "inferd_trace_spans_sent_total %" PRIu64 "\n", t.sent);
+    const char *name = "inferd_trace_spans_dropped_total";
+    metrics_head(s, name, "counter", "Spans that were not sent or not accepted, by reason.");
+    for (int i = 0; i < TRACE_N_DROPS; i++)
+        str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", name, reasons[i], t.dropped[i]);
+    metrics_head(s, "inferd_trace_retries_total", "counter",
+                 "Further tries to send spans, after failures.");
+    str_addf(s, "inferd_trace_retries_total %" PRIu64 "\n", t.retries);
+    metrics_head(s, "inferd_trace_queue", "gauge", "Requests whose spans wait to be sent.");
+    str_addf(s, "inferd_trace_queue %u\n", t.queued);
+}
+
 void metrics_add_http(str *s, struct http *h) {
     add_requests(s, h);
     add_ignored(s, h);
     metrics_add_costs(s, h);
     add_connections(s, h);
+    add_traces(s, h);
 }

@@ -14,6 +14,7 @@
 #include "api/http/job.h"
 #include "api/http/key.h"
 #include "api/http/reply.h"
+#include "api/http/trace_context.h"
 #include "api/http/watch.h"
 #include "api/http/work_pool.h"
 #include "core/base/str.h"
@@ -31,6 +32,7 @@ struct ignored;
 struct protocol;
 struct route;
 struct settings;
+struct trace;
 
 struct request {
     struct watched watched; /* first */
@@ -59,6 +61,8 @@ struct request {
     uint64_t waits_for;   /* the owner's: what a failed handler could wait for; 0: nothing */
     uint32_t n_waits;     /* how often it did */
     bool never_fits;      /* its 503 is for good */
+    struct trace_context trace_context; /* zeroed: it is not traced */
+    struct trace *trace;                /* trace.h; NULL: not sampled */
     uint64_t start_ns;
     uint64_t deadline_ns; /* when it must be answered at the latest; 0: no deadline */
     str body;

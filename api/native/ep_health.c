@@ -5,6 +5,7 @@
 #include "api/http/json.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
+#include "api/native/health.h"
 
 enum state { READY, LOADING, DRAINING, BROKEN, EMPTY };
 
@@ -23,6 +24,10 @@ static enum state state_of(struct api *a) {
     }
     models_list_release(a->models, &list);
     return state;
+}
+
+bool health_is_ready(struct api *a) {
+    return state_of(a) == READY;
 }
 
 static const char *const names[] = {"ok", "loading", "draining", "unhealthy", "no model is loaded"};

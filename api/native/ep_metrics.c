@@ -6,6 +6,7 @@
 #include "api/http/metrics.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
+#include "api/native/health.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -370,8 +371,11 @@ static void handle_metrics(struct request *r) {
     str_add(&s, "\"} 1\n");
     metrics_head(&s, "process_resident_memory_bytes", "gauge", "Resident memory of the process.");
     str_addf(&s, "process_resident_memory_bytes %" PRIu64 "\n", program_resident_bytes());
-    metrics_head(&s, "inferd_ready", "gauge", "1 when new requests are answered.");
-    str_addf(&s, "inferd_ready %d\n", ready && !atomic_load(&a->http.draining));
+    metrics_head(&s, "process_start_time_seconds", "gauge",
+                 "When the process started, in seconds since 1970.");
+    str_addf(&s, "process_start_time_seconds %" PRId64 "\n", a->started_s);
+    metrics_head(&s, "inferd_ready", "gauge", "1 when /readyz is 200: new requests are answered.");
+    str_addf(&s, "inferd_ready %d\n", health_is_ready(a));
     metrics_head(&s, "inferd_http_requests_active", "gauge",
                  "Requests being prepared, computed or answered.");
     str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->http.n_active));

@@ -283,6 +283,17 @@ struct engine_event {
 int engine_stream_next(engine_stream *s, struct engine_event *ev);
 /* The seed that the sequence samples with; random if the request had none. */
 uint64_t engine_stream_seed(const engine_stream *s);
+/* When what happened to a sequence, of clock_now_ns(); 0: it has not happened. Any thread, at any
+ * time before engine_stream_free. */
+struct engine_times {
+    uint64_t submitted_ns, admitted_ns; /* admitted: its first step began */
+    uint64_t first_token_ns, last_token_ns;
+    uint64_t ended_ns;
+    /* Sum over its steps: the worker's time for choosing its tokens (penalties, filters, grammar
+     * masks) and handing them over. What a device that samples does in its step is not in it. */
+    uint64_t sampling_ns;
+};
+void engine_stream_times(const engine_stream *s, struct engine_times *out);
 /* (*n = n_embd; 1 with ENGINE_POOLING_RANK) f32, borrowed from the stream, once the final event of
  * a pooled request was read with ENGINE_FINISH_STOP; NULL otherwise. Not normalized. The mean is
  * summed in float64 in the order of the tokens. */

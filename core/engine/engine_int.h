@@ -102,7 +102,6 @@ struct engine_stream {
     struct constraint constraint;
     struct pooled pooled;   /* result: the reader's after the final event */
     uint32_t n_prompt_sent; /* prompt positions whose event was delivered */
-    uint64_t last_token_ns; /* 0: none yet */
     bool admitted, finished;
     uint32_t place;           /* 1 + index in engine.places; 0: none */
     bool full, mask_deferred; /* why it is paused: its ring is full; its mask is deferred */
@@ -120,6 +119,11 @@ struct engine_stream {
     /* Guarded by deferred.lock. */
     struct engine_stream *deferred_next;
     uint64_t deferred_ns; /* time that the thread spent on it: see deferred_masks.c */
+
+    /* Written by the worker; engine_times. */
+    struct {
+        atomic_uint_least64_t admitted_ns, first_token_ns, last_token_ns, ended_ns, sampling_ns;
+    } times;
 
     atomic_bool cancelled;
     atomic_bool ended;      /* set by the worker: a deferred mask is not needed any more */
@@ -217,8 +221,9 @@ struct engine {
      * them, from first_in_flight on. */
     struct step_in_flight steps[ENGINE_MAX_STEPS_IN_FLIGHT];
     uint32_t first_in_flight, n_in_flight;
-    uint64_t finished_ns;              /* when the last step's results were delivered */
-    struct pace pace;                  /* used when config.prefill_chunk is 0 */
+    uint64_t finished_ns;   /* when the last step's results were delivered */
+    uint64_t delivering_ns; /* while results are delivered: since when of this sequence; else 0 */
+    struct pace pace;       /* used when config.prefill_chunk is 0 */
     struct engine_stream *live, *reap; /* in the scheduler; final, with the worker's reference */
     uint64_t next_deadline_ns;         /* not after any live sequence's; 0: none has one */
     struct engine_stats totals;        /* published to stats after each step */

@@ -163,6 +163,15 @@ uint64_t engine_stream_seed(const engine_stream *st) {
     return st->seed;
 }
 
+void engine_stream_times(const engine_stream *st, struct engine_times *out) {
+    *out = (struct engine_times){.submitted_ns = st->submit_ns,
+                                 .admitted_ns = atomic_load(&st->times.admitted_ns),
+                                 .first_token_ns = atomic_load(&st->times.first_token_ns),
+                                 .last_token_ns = atomic_load(&st->times.last_token_ns),
+                                 .ended_ns = atomic_load(&st->times.ended_ns),
+                                 .sampling_ns = atomic_load(&st->times.sampling_ns)};
+}
+
 /* final_read is the reader's own. */
 const float *engine_stream_embedding(const engine_stream *st, uint32_t *n) {
     *n = st->pooled.scores ? 1 : st->en->hp.n_embd;

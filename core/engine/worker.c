@@ -32,12 +32,22 @@ int engine_err_changed(err *e) {
                    "The model's file changed while it was served: the server must be restarted.");
 }
 
+/* Adds the time since the results of the previous sequence were delivered. */
+static void note_sampling(engine *en, struct engine_stream *st, uint64_t now) {
+    atomic_fetch_add_explicit(&st->times.sampling_ns, now - en->delivering_ns,
+                              memory_order_relaxed);
+    en->delivering_ns = now;
+}
+
 /* Ends a sequence: its blocks are freed now, its memory between steps. */
 static void finish_stream(engine *en, struct engine_stream *st, enum engine_finish how,
                           const err *error) {
     if (st->finished) return;
     st->finished = true;
     stats_unplace(en, st);
+    uint64_t now = clock_now_ns();
+    if (en->delivering_ns) note_sampling(en, st, now); /* before its reader is told */
+    atomic_store(&st->times.ended_ns, now);
     atomic_store(&st->ended, true);
     st->restore = NULL;
     if (st->seq.state != SCHED_NEW) {
@@ -303,6 +313,7 @@ static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
     if (st->admitted) return;
     st->admitted = true;
     stats_place(en, st);
+    atomic_store(&st->times.admitted_ns, now);
     stats_observe(&en->totals.queue_time, (double)(now - st->submit_ns) * 1e-9);
     en->totals.prompt_tokens_total += st->seq.n_prompt;
     en->totals.cached_tokens_total += stream_n_cached(st);
@@ -334,13 +345,16 @@ static int deliver_prompt(engine *en, const struct sched_item *item, const float
 
 /* Tokens of one step have one time: there is no gap between them. */
 static void note_token(engine *en, struct engine_stream *st, uint64_t now) {
+    const uint64_t last = atomic_load_explicit(&st->times.last_token_ns, memory_order_relaxed);
     st->n_generated++;
     en->totals.generated_tokens_total++;
-    if (!st->last_token_ns)
+    if (!last) {
+        atomic_store(&st->times.first_token_ns, now);
         stats_observe(&en->totals.ttft, (double)(now - st->submit_ns) * 1e-9);
-    else if (st->last_token_ns != now)
-        stats_observe(&en->totals.inter_token, (double)(now - st->last_token_ns) * 1e-9);
-    st->last_token_ns = now;
+    } else if (last != now) {
+        stats_observe(&en->totals.inter_token, (double)(now - last) * 1e-9);
+    }
+    atomic_store_explicit(&st->times.last_token_ns, now, memory_order_relaxed);
 }
 
 /* Does the sequence's grammar force the next token? */
@@ -485,6 +499,7 @@ static void deliver_sampled(engine *en, const struct step_in_flight *f, uint32_t
 /* A sequence that ended while the step was in flight gets nothing and is not counted in *did. */
 static void deliver_results(engine *en, const struct step_in_flight *f,
                             const struct model_output *out, uint64_t now, struct engine_step *did) {
+    en->delivering_ns = now;
     for (uint32_t i = 0; i < f->plan.n_items; i++) {
         const struct sched_item *item = &f->plan.items[i];
         if (stream_of(item->seq)->finished) continue;
@@ -497,7 +512,10 @@ static void deliver_results(engine *en, const struct step_in_flight *f,
             deliver_pooled(en, item, out->hidden + f->batch.first_out[i] * en->hp.n_embd);
         else
             deliver_sampled(en, f, i, out, now);
+        if (!stream_of(item->seq)->finished)
+            note_sampling(en, stream_of(item->seq), clock_now_ns());
     }
+    en->delivering_ns = 0;
 }
 
 static void set_pace(engine *en) {

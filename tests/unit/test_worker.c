@@ -10,6 +10,7 @@
 #include "fake_device.h"
 #include "random_jobs.h"
 
+#include <math.h>
 #include <unistd.h>
 
 static bool quick;
@@ -23,9 +24,25 @@ static int rounds(int n) {
 
 static int n_transient; /* failures of the device in each run of run_jobs that it recovers from */
 
+/* Sums over sequences, which the histograms of the engine must agree with. */
+struct times_sum {
+    uint64_t queued_ns, first_ns;
+};
+
+static void check_times(const engine_stream *s, struct times_sum *sum) {
+    struct engine_times t;
+    engine_stream_times(s, &t);
+    CHECK(t.submitted_ns && t.submitted_ns <= t.admitted_ns && t.admitted_ns <= t.first_token_ns);
+    CHECK(t.first_token_ns <= t.last_token_ns && t.last_token_ns <= t.ended_ns);
+    CHECK(t.sampling_ns);
+    sum->queued_ns += t.admitted_ns - t.submitted_ns;
+    sum->first_ns += t.first_token_ns - t.submitted_ns;
+}
+
 /* n_jobs at once in one configuration; returns the engine's counters at the end. */
 static struct engine_stats run_jobs(const struct engine_config *c, int n_jobs) {
     struct engine_stats stats = {0};
+    struct times_sum times = {0};
     struct bell b;
     engine *en = fake_open(c);
     if (!en) return stats;
@@ -50,6 +67,8 @@ static struct engine_stats run_jobs(const struct engine_config *c, int n_jobs) {
         }
     }
     read_all(r, n, &b);
+    for (int i = 0; i < n; i++)
+        check_times(r[i].stream, &times);
     free_all(r, n);
     for (int i = 0; i < n; i++)
         check_reading(&r[i], &jobs[of[i] / MAX_CHOICES], (uint32_t)(of[i] % MAX_CHOICES));
@@ -59,6 +78,8 @@ static struct engine_stats run_jobs(const struct engine_config *c, int n_jobs) {
     CHECK(stats.requests_total[ENGINE_FINISH_STOP] + stats.requests_total[ENGINE_FINISH_LENGTH] ==
           (uint64_t)n);
     CHECK(stats.ttft.count == (uint64_t)n && stats.queue_time.count == (uint64_t)n);
+    CHECK(fabs(stats.queue_time.sum - (double)times.queued_ns * 1e-9) < 1e-6);
+    CHECK(fabs(stats.ttft.sum - (double)times.first_ns * 1e-9) < 1e-6);
     CHECK(stats.device_recoveries_total == (uint64_t)n_transient);
     engine_close(en);
     bell_fini(&b);
