@@ -78,7 +78,12 @@ struct request {
     uint64_t prompt_tokens, cached_tokens, completion_tokens;
     struct request_usage {
         uint64_t requests, prompt_tokens, cached_tokens, completion_tokens;
-    } accounted; /* of them, what request_account has given away */
+    } accounted;         /* of them, what request_account has given away */
+    uint64_t sent_bytes; /* of the answer's body */
+    /* Of the first of its sequences (clock_now_ns); 0: not yet, or there is none. */
+    struct request_times {
+        uint64_t submit_ns, admit_ns, first_token_ns;
+    } times;
 };
 
 /* A request header's value (valid until the request ends) or NULL. */

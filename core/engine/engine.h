@@ -281,6 +281,12 @@ struct engine_event {
 /* 1: *ev is the next event. 0: there is none yet (notify will be called), or the final one was
  * read. */
 int engine_stream_next(engine_stream *s, struct engine_event *ev);
+/* When it was submitted, first admitted and got its first token (clock_now_ns); 0: not yet. Any
+ * thread that has s. */
+struct engine_times {
+    uint64_t submit_ns, admit_ns, first_token_ns;
+};
+struct engine_times engine_stream_times(const engine_stream *s);
 /* The seed that the sequence samples with; random if the request had none. */
 uint64_t engine_stream_seed(const engine_stream *s);
 /* (*n = n_embd; 1 with ENGINE_POOLING_RANK) f32, borrowed from the stream, once the final event of

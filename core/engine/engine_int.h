@@ -121,6 +121,9 @@ struct engine_stream {
     struct engine_stream *deferred_next;
     uint64_t deferred_ns; /* time that the thread spent on it: see deferred_masks.c */
 
+    /* Of engine_stream_times; worker. */
+    atomic_uint_least64_t admit_ns, first_token_ns;
+
     atomic_bool cancelled;
     atomic_bool ended;      /* set by the worker: a deferred mask is not needed any more */
     atomic_bool mask_ready; /* set by the thread: the deferred mask is computed */

@@ -103,6 +103,8 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
     st->seed = (uint64_t)req->params.seed + req->first_choice + choice;
     pthread_mutex_init(&st->ring_lock, NULL);
     pthread_mutex_init(&st->notify_lock, NULL);
+    atomic_init(&st->admit_ns, 0);
+    atomic_init(&st->first_token_ns, 0);
     atomic_init(&st->cancelled, false);
     atomic_init(&st->ended, false);
     atomic_init(&st->mask_ready, false);
@@ -157,6 +159,12 @@ void stream_wake_worker(struct engine_stream *st) {
 
 uint32_t stream_n_cached(const struct engine_stream *st) {
     return st->seq.n_cached < st->seq.n_prompt ? st->seq.n_cached : st->seq.n_prompt;
+}
+
+struct engine_times engine_stream_times(const engine_stream *st) {
+    return (struct engine_times){st->submit_ns,
+                                 atomic_load_explicit(&st->admit_ns, memory_order_relaxed),
+                                 atomic_load_explicit(&st->first_token_ns, memory_order_relaxed)};
 }
 
 uint64_t engine_stream_seed(const engine_stream *st) {

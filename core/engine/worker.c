@@ -302,6 +302,7 @@ static bool recover_device(engine *en, uint32_t n_steps, const err *failure) {
 static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
     if (st->admitted) return;
     st->admitted = true;
+    atomic_store_explicit(&st->admit_ns, now, memory_order_relaxed);
     stats_place(en, st);
     stats_observe(&en->totals.queue_time, (double)(now - st->submit_ns) * 1e-9);
     en->totals.prompt_tokens_total += st->seq.n_prompt;
@@ -336,10 +337,12 @@ static int deliver_prompt(engine *en, const struct sched_item *item, const float
 static void note_token(engine *en, struct engine_stream *st, uint64_t now) {
     st->n_generated++;
     en->totals.generated_tokens_total++;
-    if (!st->last_token_ns)
+    if (!st->last_token_ns) {
+        atomic_store_explicit(&st->first_token_ns, now, memory_order_relaxed);
         stats_observe(&en->totals.ttft, (double)(now - st->submit_ns) * 1e-9);
-    else if (st->last_token_ns != now)
+    } else if (st->last_token_ns != now) {
         stats_observe(&en->totals.inter_token, (double)(now - st->last_token_ns) * 1e-9);
+    }
     st->last_token_ns = now;
 }
 
