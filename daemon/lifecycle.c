@@ -190,6 +190,9 @@ static struct api_config api_config_of(const struct server *s, const struct conf
                  .api_keys = (const char *const *)keys->all.keys,
                  .n_api_keys = keys->all.n,
                  .n_admin_keys = keys->n_admin,
+                 .access_log = c->access_log,
+                 .access_json = strcmp(c->log_format, "json") == 0,
+                 .access_queue = (uint32_t)c->access_log_queue,
                  .key_failures_per_minute = (uint32_t)c->key_failures_per_minute,
                  .request_timeout_s = (uint32_t)c->request_timeout_s},
         .resume_timeout_s = (uint32_t)c->resume_timeout_s,
@@ -375,7 +378,7 @@ static int apply_config(void *arg, const struct config *c, str *changed, err *e)
         struct server_keys old = s->keys;
         s->keys = keys;
         keys = old;
-        logsink_set_level(c->log_level);
+        logsink_set(c->log_level, c->log_format);
         atomic_store(&s->shutdown_deadline_s, c->shutdown_deadline_s);
         atomic_store(&s->hang_s, c->hang_s);
         warn_open(s, c);

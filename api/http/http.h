@@ -6,6 +6,7 @@
 #ifndef INFERD_API_HTTP_HTTP_H
 #define INFERD_API_HTTP_HTTP_H
 
+#include "api/http/access.h"
 #include "api/http/answers.h"
 #include "api/http/auth_failures.h"
 #include "api/http/conns.h"
@@ -71,6 +72,7 @@ struct http {
     watch *watch;
     work_pool *pool;
     struct costs costs;
+    struct access access;
     struct answers answers;
     struct ignored_counts ignored;
     struct recent recent;

@@ -2,6 +2,7 @@
 #ifndef INFERD_API_HTTP_HTTP_CONFIG_H
 #define INFERD_API_HTTP_HTTP_CONFIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,9 @@ struct http_config {
     const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
     size_t n_admin_keys;              /* the last ones of api_keys may administer (ROUTE_ADMIN) */
+    const char *access_log;           /* access.h; NULL or "": none */
+    bool access_json;                 /* its lines are JSON objects */
+    uint32_t access_queue;            /* its lines that may wait to be written */
     uint32_t key_failures_per_minute; /* wrong keys per client network; 429 beyond; 0: no limit */
 };
 
