@@ -15,6 +15,7 @@
 #include "daemon/serving.h"
 #include "daemon/signals.h"
 #include "daemon/watchdog.h"
+#include "registry/audit.h"
 #include "registry/keys.h"
 #include "registry/ledger.h"
 
@@ -54,6 +55,8 @@ struct server {
     responses *store;          /* NULL: responses are not stored */
     ledger *ledger;            /* NULL: nothing is written */
     bool ledger_fails;         /* and that was logged */
+    audit *audit;              /* NULL: administrative acts are not written */
+    bool audit_fails;          /* and that was logged */
     keyring *keyring;          /* NULL: keys of the registry are not used */
     api *api;
     struct run_file run_file;
@@ -104,8 +107,29 @@ static void open_ledger(struct server *s) {
         log_warn("usage is not written: %s", e.msg);
 }
 
-static void flush_ledger(struct server *s) {
+static void open_audit(struct server *s) {
     err e;
+    if (audit_open(s->registry, &s->audit, &e))
+        log_warn("administrative acts are not written to the audit log: %s", e.msg);
+}
+
+static void flush_audit(struct server *s) {
+    const char *reason;
+    err e;
+    if (!s->audit) return;
+    for (unsigned i = 0; i < AUDIT_COUNTS && s->api; i++) {
+        uint64_t total = api_auth_failures(s->api, i, &reason);
+        if (reason) audit_count(s->audit, i, reason, total);
+    }
+    bool fails = audit_flush(s->audit, clock_wall_s(), &e) != 0;
+    if (fails && !s->audit_fails) log_warn("the audit log waits to be written: %s", e.msg);
+    s->audit_fails = fails;
+}
+
+/* What the registry is told once a second. */
+static void flush_accounts(struct server *s) {
+    err e;
+    flush_audit(s);
     if (!s->ledger) return;
     bool fails = ledger_flush(s->ledger, clock_wall_s(), &e) != 0;
     if (fails && !s->ledger_fails) log_warn("usage waits to be written: %s", e.msg);
@@ -209,6 +233,7 @@ static struct api_config api_config_of(const struct server *s, const struct conf
         .registry = s->registry,
         .keyring = s->keyring,
         .ledger = s->ledger,
+        .audit = s->audit,
         .admin = serving_admin(s->serving),
         .model_aliases = c->model_aliases,
         .reload = reload_for_api,
@@ -299,7 +324,7 @@ static bool leave_sockets(struct server *s, uint64_t begin_ns, uint64_t end_ns) 
              api_n_active(s->api));
     api_leave(s->api);
     while (!api_is_quiet(s->api, REUSE_NS) && !hurried && clock_now_ns() < end_ns) {
-        flush_ledger(s);
+        flush_accounts(s);
         hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
     }
     return hurried;
@@ -318,7 +343,7 @@ static void drain_requests(struct server *s) {
     api_drain(s->api);
     serving_drain(s->serving);
     while ((n_active = api_n_active(s->api)) > 0 && !hurried && clock_now_ns() < end_ns) {
-        flush_ledger(s);
+        flush_accounts(s);
         hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
     }
     if (n_active)
@@ -331,7 +356,9 @@ static void drain_requests(struct server *s) {
 /* Closes everything in reverse order: streams end, connections close, memory is freed. */
 static void close_all(struct server *s) {
     serving_stop(s->serving);
+    flush_audit(s);
     api_close(s->api);
+    audit_close(s->audit, clock_wall_s());
     keyring_close(s->keyring);
     ledger_close(s->ledger, clock_wall_s());
     responses_close(s->store);
@@ -402,7 +429,12 @@ static void reload_by_signal(struct server *s) {
     notify_send(state);
     str_init(&applied, ANNOUNCED_MAX_BYTES);
     str_init(&pending, ANNOUNCED_MAX_BYTES);
-    reload_run(s->reload, &applied, &pending, &e); /* the log has its result */
+    int rc = reload_run(s->reload, &applied, &pending, &e); /* the log has its result */
+    if (s->audit) {
+        struct audit_row row = {.time_s = clock_wall_s(), .who = "signal", .act = "config.reload"};
+        audit_set_result(&row, rc);
+        audit_add(s->audit, &row);
+    }
     str_fini(&applied);
     str_fini(&pending);
     notify_send("READY=1");
@@ -420,7 +452,7 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
         if (signals_reload()) reload_by_signal(s);
         model_files_look();
         serving_look(s->serving);
-        flush_ledger(s);
+        flush_accounts(s);
         uint64_t stuck_s = watchdog_look(&watchdog, s->serving) / 1000000000u;
         uint64_t hang_s = atomic_load(&s->hang_s);
         s->hung = hang_s && stuck_s >= hang_s;
@@ -442,7 +474,7 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
 /* Nothing can be closed that the device's threads use, and they do not end. What is durable is
  * written. */
 static void end_hung(struct server *s) {
-    flush_ledger(s);
+    flush_accounts(s);
     fflush(stdout);
     _exit(1);
 }
@@ -459,6 +491,7 @@ int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, e
     if (!rc) open_store(&s);
     if (!rc) rc = open_keyring(&s, e);
     if (!rc) open_ledger(&s);
+    if (!rc) open_audit(&s);
     if (!rc) rc = open_api(&s, e);
     if (!rc) rc = serving_start(s.serving, s.api, stop_signal_came, e);
     if (!rc && !signals_count()) {

@@ -38,9 +38,9 @@ int access_open(const char *where, bool json, struct access_target *out, err *e)
     if (!where || !*where) return 0;
     bool is_stderr = strcmp(where, "stderr") == 0;
     /* A pipe without a reader would keep open() waiting. */
-    out->fd = is_stderr ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)
-                        : open(where, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK,
-                               FILE_MODE);
+    out->fd = is_stderr
+                  ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)
+                  : open(where, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, FILE_MODE);
     if (out->fd < 0)
         return err_set_param(e, ERR_IO, "access_log", "access_log %s: %s", where, strerror(errno));
     if (is_stderr || (!fstat(out->fd, &st) && S_ISREG(st.st_mode))) return 0;
@@ -73,8 +73,7 @@ static size_t format_record(const struct access_record *r, bool json, char line[
     log_line_number(&l, "cached_tokens", (double)r->cached_tokens);
     log_line_number(&l, "completion_tokens", (double)r->completion_tokens);
     if (r->queue_ns) log_line_number(&l, "queue_ms", (double)r->queue_ns / 1e6);
-    if (r->first_token_ns)
-        log_line_number(&l, "first_token_ms", (double)r->first_token_ns / 1e6);
+    if (r->first_token_ns) log_line_number(&l, "first_token_ms", (double)r->first_token_ns / 1e6);
     log_line_number(&l, "total_ms", (double)r->total_ns / 1e6);
     log_line_number(&l, "bytes_received", (double)r->bytes_received);
     log_line_number(&l, "bytes_sent", (double)r->bytes_sent);
@@ -101,14 +100,12 @@ struct writer {
 
 static void write_batch(struct access *a, struct writer *w, uint32_t n) {
     size_t used = 0;
-    if (w->to.fd < 0) return; /* turned off meanwhile */
     for (uint32_t i = 0; i < n; i++)
         used += format_record(&w->batch[i], w->to.json, w->lines + used);
     /* A line that was begun before the disk was full ends here. */
-    bool ok = (!w->fails || write_bytes(w->to.fd, "\n", 1)) &&
-              write_bytes(w->to.fd, w->lines, used);
-    if (!ok && !w->fails)
-        log_warn("the access log cannot be written: %s", strerror(errno));
+    bool ok =
+        (!w->fails || write_bytes(w->to.fd, "\n", 1)) && write_bytes(w->to.fd, w->lines, used);
+    if (!ok && !w->fails) log_warn("the access log cannot be written: %s", strerror(errno));
     w->fails = !ok;
     atomic_fetch_add(ok ? &a->n_written : &a->n_not_written, n);
 }
@@ -132,7 +129,8 @@ static void *thread_main(void *arg) {
         pthread_mutex_lock(&a->mu);
         while (!a->n && !a->has_next && !a->stops)
             pthread_cond_wait(&a->more, &a->mu);
-        if (a->has_next) take_target(a, w);
+        /* What waits goes to the old file if there is no new one. */
+        if (a->has_next && (a->next.fd >= 0 || !a->n)) take_target(a, w);
         for (; n < BATCH && a->n; n++, a->n--) {
             w->batch[n] = a->queue[a->first];
             a->first = (a->first + 1) % a->capacity;
@@ -183,24 +181,52 @@ void access_set(struct access *a, const struct access_target *t) {
     pthread_mutex_unlock(&a->mu);
 }
 
-/* Others are a client's text. */
-static const char *known_method(const char *method) {
-    static const char *const known[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(known[i], method) == 0) return known[i];
-    return "other";
+int access_apply(struct access *a, const char *where, bool json, err *e) {
+    struct access_target t;
+    int rc = access_open(where, json, &t, e);
+    if (!rc) rc = access_prepare(a, &t, e);
+    if (rc)
+        access_close(&t);
+    else
+        access_set(a, &t);
+    return rc;
 }
 
 static uint64_t since(uint64_t from_ns, uint64_t to_ns) {
     return from_ns && to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
+/* The line in the daemon's log. */
+static void log_request(const struct request *r, unsigned status, bool cut, bool has_own) {
+    char path[512], client[ADDRESS_TEXT_BYTES];
+    const char *method = request_method(r);
+    /* Supervisors and the page ask every second or more often. */
+    bool quiet = (r->route && (r->route->flags & ROUTE_HEALTH) && status < 400) || has_own;
+    double ms = (double)(clock_now_ns() - r->start_ns) / 1e6;
+    log_field(path, sizeof path, r->path);
+    const struct log_value values[] = {
+        {.name = "method", .text = method, .said = true},
+        {.name = "path", .text = path, .said = true},
+        {.name = "status", .number = status, .said = true},
+        {.name = "total_ms", .number = ms, .said = true},
+        {.name = "request", .text = r->id, .said = true},
+        {.name = "prompt_tokens", .number = (double)r->prompt_tokens},
+        {.name = "completion_tokens", .number = (double)r->completion_tokens},
+        {.name = "key", .text = r->key.name, .said = !*r->key.name},
+        {.name = "client", .text = address_text(request_client(r), client)}};
+    log_write_values(quiet ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, values,
+                     sizeof values / sizeof *values, "%s %s %u%s %.1f ms %s", method, path, status,
+                     cut ? " (cut off)" : "", ms, r->id);
+}
+
 void access_add(struct access *a, const struct request *r, unsigned status, bool cut) {
-    if (!atomic_load(&a->on)) return;
+    bool on = atomic_load(&a->on);
+    log_request(r, status, cut, on);
+    if (!on) return;
     const struct request_times *t = &r->times;
     struct access_record one = {.time_ms = clock_wall_ms(),
                                 .route = r->route,
-                                .method = known_method(r->method),
+                                .method = request_method(r),
                                 .client = *request_client(r),
                                 .status = status,
                                 .cut = cut,

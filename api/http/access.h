@@ -49,7 +49,10 @@ int access_prepare(struct access *a, const struct access_target *t, err *e);
 /* After access_prepare. Takes t. Returns once the thread has it, at most a second later: nothing is
  * written to the old file any more. */
 void access_set(struct access *a, const struct access_target *t);
-/* r has ended. */
+/* All of it: where as in access_open. Also opens the file again that is in use, which may have
+ * another name by now. An error changes nothing. */
+int access_apply(struct access *a, const char *where, bool json, err *e);
+/* r has ended: its line in the log (at level debug, if there is an access log) and here. */
 void access_add(struct access *a, const struct request *r, unsigned status, bool cut);
 /* Writes what waits, and ends the thread. */
 void access_fini(struct access *a);

@@ -135,29 +135,6 @@ static struct request *begin_request(struct http *h, struct MHD_Connection *conn
     return r;
 }
 
-static void log_request(const struct request *r, unsigned status, bool cut) {
-    char method[4 * sizeof r->method], path[512], client[ADDRESS_TEXT_BYTES];
-    /* Supervisors and the page ask every second or more often. */
-    bool quiet = (r->route && (r->route->flags & ROUTE_HEALTH) && status < 400) ||
-                 atomic_load(&r->http->access.on);
-    double ms = (double)(clock_now_ns() - r->start_ns) / 1e6;
-    log_field(method, sizeof method, r->method);
-    log_field(path, sizeof path, r->path);
-    const struct log_value values[] = {
-        {.name = "method", .text = method, .said = true},
-        {.name = "path", .text = path, .said = true},
-        {.name = "status", .number = status, .said = true},
-        {.name = "total_ms", .number = ms, .said = true},
-        {.name = "request", .text = r->id, .said = true},
-        {.name = "prompt_tokens", .number = (double)r->prompt_tokens},
-        {.name = "completion_tokens", .number = (double)r->completion_tokens},
-        {.name = "key", .text = r->key.name, .said = !*r->key.name},
-        {.name = "client", .text = address_text(request_client(r), client)}};
-    log_write_values(quiet ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, values,
-                     sizeof values / sizeof *values, "%s %s %u%s %.1f ms %s", method, path, status,
-                     cut ? " (cut off)" : "", ms, r->id);
-}
-
 static void release_model(struct request *r) {
     if (r->http->setup.release) r->http->setup.release(r);
 }
@@ -178,10 +155,10 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     bool cut = how != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
     metrics_count(h, r->row, status);
-    log_request(r, status, cut);
     access_add(&h->access, r, status, cut);
     recent_add(&h->recent, r, status, cut);
     request_account(r);
+    if (h->setup.ended) h->setup.ended(r, status);
     if (r->key.number) {
         struct key_costs *k = costs_of_key(r);
         atomic_fetch_add(&k->n_requests, 1);
@@ -621,18 +598,6 @@ static struct conns_config conns_config_of(const struct settings *s) {
                                  .fresh_ns = FRESH_MS * second / 1000};
 }
 
-/* Also opens the file again that is in use, which may have another name by now. */
-static int set_access_log(struct http *h, const struct http_config *c, err *e) {
-    struct access_target t;
-    int rc = access_open(c->access_log, c->access_json, &t, e);
-    if (!rc) rc = access_prepare(&h->access, &t, e);
-    if (rc)
-        access_close(&t);
-    else
-        access_set(&h->access, &t);
-    return rc;
-}
-
 int http_open(struct http *h, const struct http_setup *setup, err *e) {
     const struct http_config *c = setup->config;
     h->setup = *setup;
@@ -666,7 +631,7 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
                               .tick = on_tick,
                               .tick_arg = h};
     rc = watch_open(&wc, &h->watch, e);
-    if (!rc) rc = set_access_log(h, c, e);
+    if (!rc) rc = access_apply(&h->access, c->access_log, c->access_json, e);
     if (!rc) rc = prepare_open(h, e);
     if (!rc) rc = listen_open(c, h->daemon, e);
     h->daemon->local = true;
@@ -703,7 +668,7 @@ int http_apply(struct http *h, const struct http_config *config, err *e) {
     c.max_header_bytes = h->config.max_header_bytes;
     int rc = settings_new(&c, &h->key_slots, &s, e);
     if (rc) return rc;
-    if ((rc = set_access_log(h, &c, e)) != 0) {
+    if ((rc = access_apply(&h->access, c.access_log, c.access_json, e)) != 0) {
         settings_drop(s);
         return rc;
     }

@@ -57,6 +57,8 @@ struct http_setup {
     void (*tick)(struct api *api); /* NULL: none; once a second, on the watcher thread */
     /* What r used, as it is used: any thread. NULL: there are no accounts. */
     void (*account)(struct request *r, const struct request_usage *more);
+    /* r has ended, with that status. NULL: none. */
+    void (*ended)(struct request *r, unsigned status);
     const struct http_keys *keys; /* beside those of config; NULL: none */
 };
 

@@ -1,6 +1,6 @@
-/* log_line.h - writes one line of a log for programs: name=value pairs, or a JSON object (RFC 8259).
- * Into the caller's buffer, without memory of its own. Valid UTF-8 whatever the values hold; what
- * does not fit is cut (texts) or left out (other values), never the end of the line. Pure
+/* log_line.h - writes one line of a log for programs: name=value pairs, or a JSON object (RFC
+ * 8259). Into the caller's buffer, without memory of its own. Valid UTF-8 whatever the values hold;
+ * what does not fit is cut (texts) or left out (other values), never the end of the line. Pure
  * functions, any thread.
  *
  *   time=2026-01-31T12:00:00.250Z status=200 model=m
