@@ -61,6 +61,7 @@ int api_open(const struct api_config *config, api **out, err *e) {
                                      .tick = history_tick,
                                      .account = config->ledger ? api_account : NULL,
                                      .version = config->version,
+                                     .ended = config->audit ? api_audit : NULL,
                                      .keys = config->keyring ? &api_registry_keys : NULL};
     a->names = &api_registry_names;
     a->started_s = clock_wall_s();
@@ -166,6 +167,11 @@ int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool
     if (rc) models_release(a->models, m);
     free(did);
     return rc;
+}
+
+uint64_t api_auth_failures(const api *a, unsigned i, const char **reason) {
+    *reason = i < AUTH_N_FAILURES ? auth_failure_names[i] : NULL;
+    return *reason ? atomic_load(&a->http.auth_failures.counts[i]) : 0;
 }
 
 void api_set_hung(api *a) {

@@ -375,6 +375,15 @@ static const struct config_key keys[] = {
      "Retries of a download before it fails; each continues from where the last one stopped."},
     {"log-level", CONFIG_CHOICE, AT(log_level), "info", 0, 0, "debug|info|warn|error", "",
      "Least severe level that is logged (to stderr)."},
+    {"log-format", CONFIG_CHOICE, AT(log_format), "text", 0, 0, "text|json", "",
+     "text: lines for people. json: each line of the log and of the access log is a JSON object."},
+    {"access-log", CONFIG_TEXT, AT(access_log), "", 0, 0, NULL, "",
+     "File that gets one line for each request, when its answer has ended: times, tokens, bytes,\n"
+     "key, model, client; no texts and no secrets. stderr: beside the log. A reload opens the\n"
+     "file again. With it, the log has no lines of requests above the level debug. Empty: none."},
+    {"access-log-queue", CONFIG_NUMBER, AT(access_log_queue), "4096", 16, 1 << 20, NULL, "lines",
+     "Lines of the access log that may wait for a slow disk, about 400 bytes each; further ones\n"
+     "are dropped, and counted at /metrics."},
 };
 
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
@@ -408,7 +417,9 @@ static const char *const live_keys[] = {"max-body-bytes",
                                         "otlp-endpoint",
                                         "otlp-ratio",
                                         "otlp-queue",
-                                        "log-level"};
+                                        "log-level",
+                                        "log-format",
+                                        "access-log"};
 
 bool config_is_live(const struct config_key *key) {
     for (size_t i = 0; i < sizeof live_keys / sizeof *live_keys; i++)

@@ -15,6 +15,7 @@
 #include "daemon/serving.h"
 #include "daemon/signals.h"
 #include "daemon/watchdog.h"
+#include "registry/audit.h"
 #include "registry/keys.h"
 #include "registry/ledger.h"
 
@@ -57,6 +58,8 @@ struct server {
     responses *store;          /* NULL: responses are not stored */
     ledger *ledger;            /* NULL: nothing is written */
     bool ledger_fails;         /* and that was logged */
+    audit *audit;              /* NULL: administrative acts are not written */
+    bool audit_fails;          /* and that was logged */
     keyring *keyring;          /* NULL: keys of the registry are not used */
     api *api;
     struct run_file run_file;
@@ -107,8 +110,29 @@ static void open_ledger(struct server *s) {
         log_warn("usage is not written: %s", e.msg);
 }
 
-static void flush_ledger(struct server *s) {
+static void open_audit(struct server *s) {
     err e;
+    if (audit_open(s->registry, &s->audit, &e))
+        log_warn("administrative acts are not written to the audit log: %s", e.msg);
+}
+
+static void flush_audit(struct server *s) {
+    const char *reason;
+    err e;
+    if (!s->audit) return;
+    for (unsigned i = 0; i < AUDIT_COUNTS && s->api; i++) {
+        uint64_t total = api_auth_failures(s->api, i, &reason);
+        if (reason) audit_count(s->audit, i, reason, total);
+    }
+    bool fails = audit_flush(s->audit, clock_wall_s(), &e) != 0;
+    if (fails && !s->audit_fails) log_warn("the audit log waits to be written: %s", e.msg);
+    s->audit_fails = fails;
+}
+
+/* What the registry is told once a second. */
+static void flush_accounts(struct server *s) {
+    err e;
+    flush_audit(s);
     if (!s->ledger) return;
     bool fails = ledger_flush(s->ledger, clock_wall_s(), &e) != 0;
     if (fails && !s->ledger_fails) log_warn("usage waits to be written: %s", e.msg);
@@ -193,6 +217,9 @@ static struct api_config api_config_of(const struct server *s, const struct conf
                  .api_keys = (const char *const *)keys->all.keys,
                  .n_api_keys = keys->all.n,
                  .n_admin_keys = keys->n_admin,
+                 .access_log = c->access_log,
+                 .access_json = strcmp(c->log_format, "json") == 0,
+                 .access_queue = (uint32_t)c->access_log_queue,
                  .key_failures_per_minute = (uint32_t)c->key_failures_per_minute,
                  .request_timeout_s = (uint32_t)c->request_timeout_s,
                  .otlp_endpoint = c->otlp_endpoint,
@@ -212,6 +239,7 @@ static struct api_config api_config_of(const struct server *s, const struct conf
         .registry = s->registry,
         .keyring = s->keyring,
         .ledger = s->ledger,
+        .audit = s->audit,
         .admin = serving_admin(s->serving),
         .model_aliases = c->model_aliases,
         .reload = reload_for_api,
@@ -302,7 +330,7 @@ static bool leave_sockets(struct server *s, uint64_t begin_ns, uint64_t end_ns) 
              api_n_active(s->api));
     api_leave(s->api);
     while (!api_is_quiet(s->api, REUSE_NS) && !hurried && clock_now_ns() < end_ns) {
-        flush_ledger(s);
+        flush_accounts(s);
         hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
     }
     return hurried;
@@ -321,7 +349,7 @@ static void drain_requests(struct server *s) {
     api_drain(s->api);
     serving_drain(s->serving);
     while ((n_active = api_n_active(s->api)) > 0 && !hurried && clock_now_ns() < end_ns) {
-        flush_ledger(s);
+        flush_accounts(s);
         hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
     }
     if (n_active)
@@ -336,7 +364,9 @@ static void drain_requests(struct server *s) {
 /* Closes everything in reverse order: streams end, connections close, memory is freed. */
 static void close_all(struct server *s) {
     serving_stop(s->serving);
+    flush_audit(s);
     api_close(s->api);
+    audit_close(s->audit, clock_wall_s());
     keyring_close(s->keyring);
     ledger_close(s->ledger, clock_wall_s());
     responses_close(s->store);
@@ -383,7 +413,7 @@ static int apply_config(void *arg, const struct config *c, str *changed, err *e)
         struct server_keys old = s->keys;
         s->keys = keys;
         keys = old;
-        logsink_set_level(c->log_level);
+        logsink_set(c->log_level, c->log_format);
         atomic_store(&s->shutdown_deadline_s, c->shutdown_deadline_s);
         atomic_store(&s->hang_s, c->hang_s);
         warn_open(s, c);
@@ -407,7 +437,12 @@ static void reload_by_signal(struct server *s) {
     notify_send(state);
     str_init(&applied, ANNOUNCED_MAX_BYTES);
     str_init(&pending, ANNOUNCED_MAX_BYTES);
-    reload_run(s->reload, &applied, &pending, &e); /* the log has its result */
+    int rc = reload_run(s->reload, &applied, &pending, &e); /* the log has its result */
+    if (s->audit) {
+        struct audit_row row = {.time_s = clock_wall_s(), .who = "signal", .act = "config.reload"};
+        audit_set_result(&row, rc);
+        audit_add(s->audit, &row);
+    }
     str_fini(&applied);
     str_fini(&pending);
     notify_send("READY=1");
@@ -425,7 +460,7 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
         if (signals_reload()) reload_by_signal(s);
         model_files_look();
         serving_look(s->serving);
-        flush_ledger(s);
+        flush_accounts(s);
         uint64_t stuck_s = watchdog_look(&watchdog, s->serving) / 1000000000u;
         uint64_t hang_s = atomic_load(&s->hang_s);
         s->hung = hang_s && stuck_s >= hang_s;
@@ -447,7 +482,7 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
 /* Nothing can be closed that the device's threads use, and they do not end. What is durable is
  * written. */
 static void end_hung(struct server *s) {
-    flush_ledger(s);
+    flush_accounts(s);
     fflush(stdout);
     _exit(1);
 }
@@ -464,6 +499,7 @@ int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, e
     if (!rc) open_store(&s);
     if (!rc) rc = open_keyring(&s, e);
     if (!rc) open_ledger(&s);
+    if (!rc) open_audit(&s);
     if (!rc) rc = open_api(&s, e);
     if (!rc) rc = serving_start(s.serving, s.api, stop_signal_came, e);
     if (!rc && !signals_count()) {

@@ -50,6 +50,7 @@ struct api_config {
     const char
         *registry; /* file of the catalogue of models; borrowed until api_close; NULL: none */
     struct ledger *ledger;   /* registry/ledger.h; borrowed until api_close; NULL: none */
+    struct audit *audit;     /* registry/audit.h; borrowed until api_close; NULL: none */
     struct keyring *keyring; /* keys of the registry (registry/keys.h); borrowed until api_close;
                                 NULL: none */
     const struct model_admin *admin; /* loads and unloads models; borrowed until api_close; NULL:

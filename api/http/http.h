@@ -6,6 +6,7 @@
 #ifndef INFERD_API_HTTP_HTTP_H
 #define INFERD_API_HTTP_HTTP_H
 
+#include "api/http/access.h"
 #include "api/http/answers.h"
 #include "api/http/auth_failures.h"
 #include "api/http/conns.h"
@@ -57,6 +58,8 @@ struct http_setup {
     void (*tick)(struct api *api); /* NULL: none; once a second, on the watcher thread */
     /* What r used, as it is used: any thread. NULL: there are no accounts. */
     void (*account)(struct request *r, const struct request_usage *more);
+    /* r has ended, with that status. NULL: none. */
+    void (*ended)(struct request *r, unsigned status);
     const struct http_keys *keys; /* beside those of config; NULL: none */
     const char *version;          /* of this program, for traces */
 };
@@ -73,6 +76,7 @@ struct http {
     watch *watch;
     work_pool *pool;
     struct costs costs;
+    struct access access;
     struct answers answers;
     struct ignored_counts ignored;
     struct recent recent;

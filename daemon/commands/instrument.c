@@ -30,7 +30,7 @@ int instrument_parse(struct instrument *in, int argc, char **argv, err *e) {
     in->options.config = &in->config;
     int rc = options_parse(&in->options, argc, argv, NULL, e);
     if (rc) return options_exit(rc);
-    logsink_open(in->config.log_level);
+    logsink_open(in->config.log_level, "text");
     if (in->no_model && *in->no_model) return -1;
     return loader_find(&in->config, in->config.model, &in->model, e) ? 1 : -1;
 }

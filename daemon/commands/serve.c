@@ -1,8 +1,12 @@
 /* commands/serve.c - inferd serve: arguments, log, then the lifecycle. */
+#include "core/base/log.h"
 #include "daemon/commands/commands.h"
+#include "daemon/key_names.h"
 #include "daemon/lifecycle.h"
 #include "daemon/logsink.h"
 #include "daemon/options.h"
+
+#include <string.h>
 
 struct arguments {
     int argc;
@@ -43,9 +47,14 @@ int cmd_serve(int argc, char **argv, err *e) {
     int rc = read_arguments(&arguments, &c, e);
     if (rc) return options_exit(rc);
     const struct lifecycle_options o = {arguments.until_stdin_ends, read_again, &arguments};
-    logsink_open(c.log_level);
+    logsink_open(c.log_level, c.log_format);
     rc = lifecycle_serve(&c, &o, e);
     if (rc) config_locate(&c, e);
+    if (rc && strcmp(c.log_format, "json") == 0) { /* main would print it as text */
+        key_names_put(e);
+        log_error("%s", e->msg);
+        e->msg[0] = '\0';
+    }
     config_fini(&c);
     return rc ? 1 : 0;
 }
