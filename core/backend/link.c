@@ -118,8 +118,8 @@ static void *beat_main(void *arg) {
     bool told = false;
     while (wait_for_beat(link, told)) {
         const bool failed = atomic_load(&link->broken);
-        const char *why = link->module->beat(failed ? WORD_FAILED : WORD_LIVES, clock_now_ns(),
-                                             &link->heard);
+        const char *why =
+            link->module->beat(failed ? WORD_FAILED : WORD_LIVES, clock_now_ns(), &link->heard);
         told = failed;
         if (why && !failed) fail_transfer(link, why, NULL);
         if (!why && !failed) judge_others(link, clock_now_ns());

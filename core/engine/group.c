@@ -171,9 +171,8 @@ static uint64_t pairs_bytes(const engine *en, uint64_t n_copies) {
 /* Allocates what steps need, in every process. */
 static int open_messages(engine *en, const struct model_limits *limits, err *e) {
     const struct step_batch b = {.limits = *limits};
-    const struct model_shape largest = {.n_rows = limits->max_rows,
-                                        .n_seqs = limits->max_seqs,
-                                        .n_logit_rows = limits->max_rows};
+    const struct model_shape largest = {
+        .n_rows = limits->max_rows, .n_seqs = limits->max_seqs, .n_logit_rows = limits->max_rows};
     struct part parts[MAX_PARTS];
     struct kv_stats stats;
     kv_stats_get(en->cache, &stats);
@@ -323,12 +322,13 @@ static int run_steps(engine *en, const struct model_limits *limits, err *e) {
     uint32_t n_bytes, kind;
     if (step_batch_init(b, limits)) return err_no_memory(e);
     for (;;) {
-        int rc = backend_link_receive(en->config.group, en->group.bytes, en->group.most, &n_bytes,
-                                      e);
+        int rc =
+            backend_link_receive(en->config.group, en->group.bytes, en->group.most, &n_bytes, e);
         if (rc) return rc;
         memcpy(&kind, en->group.bytes, sizeof kind);
         if (kind == MESSAGE_CLOSE) return 0;
-        if (kind != MESSAGE_STEP) return err_set(e, ERR_FORMAT, "message %u instead of a step", kind);
+        if (kind != MESSAGE_STEP)
+            return err_set(e, ERR_FORMAT, "message %u instead of a step", kind);
         mem_guard_enter();
         rc = take_step(en, b, n_bytes, e);
         if (!rc) rc = model_forward(en->mdl, &b->batch, &none, e);

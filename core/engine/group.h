@@ -1,6 +1,6 @@
-/* group.h - an engine whose ranks are processes (`mpirun -n N`). Rank 0 serves: it has the requests,
- * the scheduler, the sampling and the only files that are written. The others follow: they open the
- * same model read-only, and compute their part of each step that rank 0 sends. */
+/* group.h - an engine whose ranks are processes (`mpirun -n N`). Rank 0 serves: it has the
+ * requests, the scheduler, the sampling and the only files that are written. The others follow:
+ * they open the same model read-only, and compute their part of each step that rank 0 sends. */
 #ifndef INFERD_ENGINE_GROUP_H
 #define INFERD_ENGINE_GROUP_H
 

@@ -25,7 +25,9 @@ const startRanks = (n, flags = [], models) => startServer([...ranks(n), ...flags
 
 // The processes of mpirun's ranks, by rank.
 function pidsOf(server) {
-  const list = spawnSync("pgrep", ["-P", String(server.child.pid)], { encoding: "utf8" }).stdout.trim().split("\n");
+  const list = spawnSync("pgrep", ["-P", String(server.child.pid)], { encoding: "utf8" })
+    .stdout.trim()
+    .split("\n");
   const pids = [];
   for (const pid of list) {
     const variables = readFileSync(`/proc/${pid}/environ`, "latin1").split("\0");
@@ -35,11 +37,23 @@ function pidsOf(server) {
   return pids;
 }
 
-const isGone = (pid) => !existsSync(`/proc/${pid}`) || /^State:\tZ/m.test(readFileSync(`/proc/${pid}/status`, "latin1"));
+const isGone = (pid) =>
+  !existsSync(`/proc/${pid}`) || /^State:\tZ/m.test(readFileSync(`/proc/${pid}/status`, "latin1"));
 
 async function logits(model, n, under) {
   const tokens = Array.from({ length: 40 }, (_, i) => i + 2).join(",");
-  const args = ["logits", "--model", model, "--tokens", tokens, "--top", "20", "--json", "--tensor-parallel", String(n)];
+  const args = [
+    "logits",
+    "--model",
+    model,
+    "--tokens",
+    tokens,
+    "--top",
+    "20",
+    "--json",
+    "--tensor-parallel",
+    String(n),
+  ];
   const command = [...under, binary, ...args];
   return (await run(command[0], command.slice(1))).stdout;
 }
@@ -51,8 +65,10 @@ describe("the same bytes as ranks that are threads", { skip }, () => {
     [modelFile, 2],
     [golden("llama"), 2],
     ["tests/golden/arch/gpt-oss-mxfp4/model.gguf", 2],
-    [golden("falcon-h1"), 2],
-    ...(long ? ["mixtral", "nemotron-h", "gemma2", "phi3", "qwen3"].map((name) => [golden(name), 2]) : []),
+    [golden("nemotron-h"), 2],
+    [golden("granitehybrid-moe"), 2],
+    [golden("qwen35moe"), 2],
+    ...(long ? ["mixtral", "gemma2", "phi3", "qwen3"].map((name) => [golden(name), 2]) : []),
   ];
   for (const [model, n] of cases)
     test(`${model} on ${n}`, async () => {
@@ -128,6 +144,34 @@ describe("a server of two processes", { skip }, () => {
     assert.notEqual(status, 0);
     assert.match(stderr, /more than 1 models are listed/);
   });
+});
+
+test("states of recurrent layers, kept for later prompts", { skip }, async () => {
+  const models = [{ file: "tests/golden/arch/qwen35moe/hf", name: "hybrid" }];
+  const flags = ["--state-checkpoint-tokens", "32"];
+  const servers = await Promise.all([startServer([...ranks(2), ...flags], models), startRanks(2, flags, models)]);
+  try {
+    const rng = random(3);
+    const ids = (n) => Array.from({ length: n }, () => rng.int(20, 250));
+    const start = ids(90);
+    for (let i = 0; i < 4; i++) {
+      const body = {
+        model: "hybrid",
+        prompt: [...start, ...ids(1 + 9 * i)],
+        n: 2,
+        seed: i,
+        max_tokens: 12,
+        logprobs: 3,
+      };
+      const [a, b] = await Promise.all(servers.map((server) => post(server, "/v1/completions", body)));
+      assert.equal(a.status, 200, await a.clone().text());
+      const [want, got] = [await a.json(), await b.json()];
+      assert.deepEqual([got.choices, got.usage], [want.choices, want.usage]);
+      if (i) assert.ok(want.usage.prompt_tokens_details.cached_tokens >= 32, JSON.stringify(want.usage));
+    }
+  } finally {
+    await Promise.all(servers.map((server) => server.stop()));
+  }
 });
 
 describe("what cannot be", { skip }, () => {
@@ -216,7 +260,10 @@ describe("ends", { skip, concurrency: true }, () => {
     const pids = pidsOf(server);
     const body = { model: modelName, prompt: "Once", max_tokens: 300, ignore_eos: true };
     const answer = post(server, "/v1/completions", body);
-    await until(async () => /^inferd_sequences_running 1$/m.test(await (await fetch(server.url + "/metrics")).text()), "it runs");
+    await until(
+      async () => /^inferd_sequences_running 1$/m.test(await (await fetch(server.url + "/metrics")).text()),
+      "it runs",
+    );
     process.kill(pids[1], "SIGTERM"); // a supervisor may signal all: the others wait for rank 0
     process.kill(pids[0], "SIGTERM");
     const response = await answer;

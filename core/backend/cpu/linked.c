@@ -114,8 +114,8 @@ static int gather_cut(struct cpu_backend *c, const struct op_all_gather *a, cons
             const uint32_t n_out = own > cut->col ? min_u32(own - cut->col, cut->n_cols) : 0;
             const uint32_t n_in = its > cut->col ? min_u32(its - cut->col, cut->n_cols) : 0;
             const float *from = part + (uint64_t)row * own + cut->col;
-            float *to = out ? out + (uint64_t)row * a->n_cols + r * share + cut->col
-                            : received_of(c, r);
+            float *to =
+                out ? out + (uint64_t)row * a->n_cols + r * share + cut->col : received_of(c, r);
             if (r == rank && out) memcpy(to, from, bytes_of(n_out));
             if (r == rank) continue;
             pieces[n++] = (struct backend_piece){.out = from,

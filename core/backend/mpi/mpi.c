@@ -21,9 +21,9 @@ static struct {
     pthread_mutex_t mutex; /* guards every call of MPI after open */
     MPI_Comm data, beats;
     int rank, n;
-    uint8_t said;                          /* is being sent */
-    uint8_t heard;                         /* is being received */
-    MPI_Request sending[LINK_MAX_RANKS];   /* of beats */
+    uint8_t said;                        /* is being sent */
+    uint8_t heard;                       /* is being received */
+    MPI_Request sending[LINK_MAX_RANKS]; /* of beats */
     char text[MPI_MAX_ERROR_STRING + 1];
 } mpi = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
