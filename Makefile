@@ -7,6 +7,8 @@ CC      ?= cc
 CXX     ?= c++
 # METAL: "native" (macOS), "standin" (a Linux build against tests/metal/standin, for tests), "" none.
 METAL   ?= $(if $(filter Darwin,$(shell uname -s)),native)
+# MPI: the name of its package for pkg-config; the module libinferd-mpi.so is built if there is one. "" none.
+MPI     ?= $(firstword $(foreach p,ompi-c mpich,$(shell pkg-config --exists $p 2>/dev/null && echo $p)))
 # CUDA: "1" (a module beside the program, where nvcc is), "standin" (linked in, for tests), "" none.
 CUDA    ?=
 BUILD   ?= $(if $(filter standin,$(METAL)),build-metal,$(if $(filter standin,$(CUDA)),build-cuda,build))
@@ -53,7 +55,7 @@ LIB_CC :=
 PKG_CFLAGS =
 LDLIBS = -lm -pthread
 else
-LIB_C  := $(filter-out core/backend/cuda/% daemon/main.c, \
+LIB_C  := $(filter-out core/backend/cuda/% core/backend/mpi/% daemon/main.c, \
           $(wildcard core/*/*.c core/*/*/*.c core/backend/cpu/*/*.c registry/*.c api/*.c api/*/*.c \
                      daemon/*.c daemon/*/*.c))
 LIB_CC := $(wildcard core/tokenizer/*.cc)
@@ -123,8 +125,15 @@ UNIT   := $(filter $(UNIT),$(LONGEST)) $(filter-out $(LONGEST),$(UNIT))
 FUZZ_C := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ   := $(FUZZ_C:tests/fuzz/%.c=$(BUILD)/%)
 
+# Ranks as processes: MPI is loaded by a module beside the program, so that nothing else needs it.
+MPI_MODULE := $(if $(MPI),$(if $(CROSS),,$(BUILD)/libinferd-mpi.so))
+$(BUILD)/libinferd-mpi.so: core/backend/mpi/mpi.c core/backend/link_module.h core/backend/link.h core/base/err.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(MPI))) \
+	    -shared -o $@ $< $(shell pkg-config --libs $(MPI)) -pthread
+
 .PHONY: all
-all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) $(CUDA_MODULE) ## build build/inferd, with nvcc its CUDA module
+all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) $(CUDA_MODULE) $(MPI_MODULE) ## build build/inferd, with nvcc and MPI their modules
 
 # A missing package is one sentence, not a page of compiler errors.
 $(BUILD)/.probed: scripts/setup

@@ -41,7 +41,7 @@ struct config {
         *json_integers, *prefix_sharing, *allowed_hosts, *allowed_origins, *trusted_proxies,
         *model_aliases, *admin_key_file, *kv_dir, *kv_keep, *fair_share, *keep_alive, *log_format,
         *access_log, *otlp_endpoint;
-    uint64_t port, threads, tensor_parallel, kv_cache_tokens, context_length, max_batch_tokens,
+    uint64_t port, threads, tensor_parallel, rank_timeout_s, kv_cache_tokens, context_length, max_batch_tokens,
         prefill_chunk, max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads,
         prepare_threads, prepare_slow_threads, prepare_queue, prepare_budget_s, max_answer_bytes,
         max_connections, max_connections_per_address, key_failures_per_minute, max_body_bytes,

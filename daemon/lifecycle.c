@@ -45,6 +45,7 @@ enum { OWN_FILES = 64 }; /* files other than connections: models, threads, the r
 struct server {
     const struct config *config;
     serving *serving;
+    engine_group *group; /* of processes; NULL: none */
     struct server_keys {
         struct config_api_keys all;
         size_t n_admin; /* the last ones */
@@ -471,6 +472,12 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
                       (unsigned long long)stuck_s);
             return err_set(e, ERR_DEVICE, "a device hangs");
         }
+        if (s->group && engine_group_failed(s->group, e)) {
+            api_set_hung(s->api);
+            log_error("%s: stopping, so that a supervisor can start all ranks again",
+                      e ? e->msg : "the group failed");
+            return ERR_DEVICE;
+        }
         if (serving_device_failed(s->serving))
             return err_set(e, ERR_DEVICE,
                            "the device failed for good (see the log): stopping, "
@@ -488,14 +495,14 @@ static void end_hung(struct server *s) {
 }
 
 int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, err *e) {
-    struct server s = {.config = c, .run_file = {.fd = -1}};
+    struct server s = {.config = c, .group = o->group, .run_file = {.fd = -1}};
     atomic_init(&s.shutdown_deadline_s, c->shutdown_deadline_s);
     atomic_init(&s.hang_s, c->hang_s);
     int rc = signals_open(e);
     if (!rc) rc = read_keys(c, &s.keys, e);
     if (!rc) rc = open_reload(&s, o, e);
     if (!rc) rc = config_registry_path(c, &s.registry, e);
-    if (!rc) rc = serving_open(c, &s.serving, e);
+    if (!rc) rc = serving_open(c, o->group, &s.serving, e);
     if (!rc) open_store(&s);
     if (!rc) rc = open_keyring(&s, e);
     if (!rc) open_ledger(&s);

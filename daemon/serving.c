@@ -146,6 +146,7 @@ static int open_engine(serving *s, struct served *m, uint32_t n_later, uint64_t 
     err why;
     log_info("loading %s from %s", m->model.id, m->model.path);
     loader_engine_config(s->config, m->model.path, &config);
+    config.group = s->group;
     config.n_later = n_later;
     config.memory_bytes = left;
     if (m->measured) {
@@ -536,10 +537,11 @@ static int read_keep_alive(serving *s, err *e) {
                          "keep-alive = %.60s is not a time: 300, 5m, 1h30m, 0 or -1", text);
 }
 
-int serving_open(const struct config *config, serving **out, err *e) {
+int serving_open(const struct config *config, engine_group *group, serving **out, err *e) {
     serving *s = mem_new(1, sizeof *s);
     if (!s) return err_no_memory(e);
     s->config = config;
+    s->group = group;
     pthread_mutex_init(&s->mu, NULL);
     const struct host_ops ops = {.arg = s,
                                  .resolve = resolve_name,

@@ -32,6 +32,7 @@ struct serving {
     struct model_admin admin;
     char *registry;                                  /* file */
     kvstore *store;                                  /* NULL: none */
+    engine_group *group;                             /* of processes; NULL: none */
     int64_t keep_ms;                                 /* of models without one of their own */
     char pinned[API_MAX_MODELS][API_MODEL_ID_BYTES]; /* (n_pinned) constant after serving_open */
     size_t n_pinned;

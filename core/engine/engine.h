@@ -19,6 +19,7 @@
 #include "core/base/err.h"
 #include "core/base/sampling.h"
 #include "core/base/siphash.h"
+#include "core/engine/group.h"
 #include "core/grammar/grammar.h"
 #include "core/kvstore/kvstore.h"
 #include "core/tokenizer/tokenizer.h"
@@ -40,6 +41,8 @@ struct engine_config {
     const char *isa;     /* "" = best */
     int n_threads;       /* <= 0: one per physical core; shared by the ranks */
     uint32_t n_ranks;    /* devices over which the model is split; 0 is 1 */
+    engine_group *group; /* n_ranks processes that have a rank each (group.h), or NULL. On rank 0;
+                            one engine at a time, without a store */
     int activation_bits; /* 8 (0 is 8) or 16: backend.h */
     uint32_t device;     /* number of the GPU: backend.h */
     /* Fraction of a GPU's own memory that this engine's backend may hold, 0.1 to 1; 0: the
