@@ -168,6 +168,9 @@ static const struct config_key keys[] = {
     {"explain-cache", CONFIG_SWITCH, AT(explain_cache), "off", 0, 0, NULL, "",
      "The usage of chats and completions says why no more of the prompt was cached, and where it\n"
      "differs from what is. off: only if the request has the header X-Inferd-Explain-Cache: 1."},
+    {"vllm-metrics", CONFIG_SWITCH, AT(vllm_metrics), "on", 0, 0, NULL, "",
+     "/metrics has what routers and dashboards for vLLM read under its names (vllm:...), for each\n"
+     "model, beside inferd's own names."},
     {"prefix-sharing", CONFIG_CHOICE, AT(prefix_sharing), "key", 0, 0, "key|all", "",
      "Whose cached prefixes a request may reuse. key: those of its own API key; response time\n"
      "and cached_tokens would otherwise reveal other clients' prompts. all: those of every key.\n"

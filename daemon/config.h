@@ -52,7 +52,7 @@ struct config {
         kv_dir_files, kv_dir_age_s, kv_dir_daily_bytes, kv_idle_s, kv_memory_bytes, memory_budget,
         load_wait_s, max_load_queue;
     double gpu_memory_utilization;
-    bool prefix_cache, model_sampling, load_on_demand, registry_keys, explain_cache;
+    bool prefix_cache, model_sampling, load_on_demand, registry_keys, explain_cache, vllm_metrics;
     char *file;      /* the last one that was loaded; NULL: none */
     unsigned *lines; /* (keys) of that file, where it sets each; 0: a flag does, or nothing */
 };

@@ -40,6 +40,7 @@ struct api_config {
     uint32_t resume_buffer_bytes; /* of the last frames of each */
     bool share_prefixes;          /* all API keys share cached prompts */
     bool explain_cache;           /* answers say why no more of the prompt was cached */
+    bool vllm_metrics;            /* /metrics has what engines count under vLLM's names, too */
     enum fair_share fair_share;
     uint32_t max_rerank_documents; /* of one request */
     int max_priority;              /* largest priority that a request may have */

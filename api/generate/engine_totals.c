@@ -53,6 +53,7 @@ static void add_counters(struct engine_stats *to, const struct engine_stats *s) 
     add_histogram(&to->inter_token, &s->inter_token);
     add_histogram(&to->queue_time, &s->queue_time);
     add_histogram(&to->step_time, &s->step_time);
+    add_histogram(&to->answer_time, &s->answer_time);
 }
 
 /* What an engine has and does now. */

@@ -1,11 +1,13 @@
 /* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4: the HTTP server's
- * metrics, and those of engines, summed over models. Runs on HTTP threads. */
+ * metrics, and those of engines, summed over models. Those of each model under vLLM's names are
+ * metrics_vllm.c's. Runs on HTTP threads. */
 #include "api/generate/api_state.h"
 #include "api/generate/miss.h"
 #include "api/generate/model_admin.h"
 #include "api/http/metrics.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
+#include "api/native/metrics_vllm.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -16,20 +18,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void add_histogram(str *s, const char *name, const char *help,
-                          const struct engine_histogram *h) {
-    uint64_t below = 0;
-    metrics_head(s, name, "histogram", help);
-    for (size_t i = 0; i + 1 < ENGINE_HIST_BUCKETS; i++) {
-        below += h->counts[i];
-        if (h->bounds[i] <= 0) continue; /* no model was loaded yet */
-        str_addf(s, "%s_bucket{le=\"%.9g\"} %" PRIu64 "\n", name, h->bounds[i], below);
-    }
-    below += h->counts[ENGINE_HIST_BUCKETS - 1];
-    str_addf(s, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, below);
-    str_addf(s, "%s_sum %.9g\n%s_count %" PRIu64 "\n", name, h->sum, name, below);
-}
 
 struct metric_row {
     const char *name, *type, *help;
@@ -77,6 +65,30 @@ static void add_misses(str *s, const struct engine_stats *t) {
         metrics_head(s, rows[i].name, "counter", rows[i].help);
         for (int k = 0; k < ENGINE_N_MISSES; k++)
             str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", rows[i].name, gen_miss_name(k), n[k]);
+    }
+}
+
+static void add_times(str *s, const struct engine_stats *t) {
+    static const struct {
+        const char *name, *help;
+        size_t offset; /* in struct engine_stats */
+    } times[] = {
+        {"inferd_time_to_first_token_seconds", "Time from submission to the first token.",
+         offsetof(struct engine_stats, ttft)},
+        {"inferd_inter_token_latency_seconds", "Time between two tokens of a sequence.",
+         offsetof(struct engine_stats, inter_token)},
+        {"inferd_queue_time_seconds", "Time from submission to first admission.",
+         offsetof(struct engine_stats, queue_time)},
+        {"inferd_answer_time_seconds",
+         "Time from submission to the end of a sequence that ended by itself.",
+         offsetof(struct engine_stats, answer_time)},
+        {"inferd_step_time_seconds", "Duration of a step.",
+         offsetof(struct engine_stats, step_time)},
+    };
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        metrics_head(s, times[i].name, "histogram", times[i].help);
+        metrics_add_histogram(s, times[i].name, "",
+                              (const void *)((const char *)t + times[i].offset));
     }
 }
 
@@ -165,13 +177,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
     for (size_t i = 0; i < sizeof finish / sizeof *finish; i++)
         str_addf(s, "inferd_sequences_finished_total{reason=\"%s\"} %" PRIu64 "\n", finish[i],
                  t->requests_total[i]);
-    add_histogram(s, "inferd_time_to_first_token_seconds",
-                  "Time from submission to the first token.", &t->ttft);
-    add_histogram(s, "inferd_inter_token_latency_seconds", "Time between two tokens of a sequence.",
-                  &t->inter_token);
-    add_histogram(s, "inferd_queue_time_seconds", "Time from submission to first admission.",
-                  &t->queue_time);
-    add_histogram(s, "inferd_step_time_seconds", "Duration of a step.", &t->step_time);
+    add_times(s, t);
 }
 
 /* The metrics of each kernel. */
@@ -350,6 +356,7 @@ static void add_engines(str *s, struct api *a) {
         engine_totals_add(total, list.models[i]->engine);
     add_models(s, a, &list);
     check_pools(a, &list, &total->stats);
+    if (a->config.vllm_metrics) metrics_add_vllm(s, &list);
     models_list_release(a->models, &list);
     add_checks(s, a);
     add_counters(s, &total->stats);

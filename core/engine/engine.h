@@ -361,7 +361,8 @@ struct engine_stats {
     uint32_t block_tokens;
     uint32_t running, waiting; /* sequences now */
     struct engine_histogram ttft, inter_token, queue_time, step_time;
-    bool healthy; /* false: the backend failed; readiness goes red */
+    struct engine_histogram answer_time; /* of sequences that ended by themselves */
+    bool healthy;                        /* false: the backend failed; readiness goes red */
 };
 void engine_stats_get(engine *en, struct engine_stats *out);
 /* A place for a running sequence, as of the last step. A sequence keeps its place from its first

@@ -1,0 +1,95 @@
+// What the endpoint picker of a Kubernetes pool (llm-d-router, Gateway API Inference Extension) asks of a replica, read
+// by its rules: the metrics of its default engine "vllm" and of the engine that scripts/kubernetes configures.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { chat, complete, metrics, modelName, serving, streamed, until, user } from "./server.mjs";
+
+const flags = ["--kv-cache-tokens", "8192", "--context-length", "2048", "--max-sequences", "2"];
+
+// The first sample of a family whose labels hold those of the specification; the picker's getLatestMetric, without times.
+function sample(values, spec) {
+  const [, name, wanted] = /^([^{]+)(?:\{(.*)\})?$/.exec(spec);
+  const pairs = (text) => new Map([...text.matchAll(/([a-z_]+)="?([^",}]*)"?/g)].map((m) => [m[1], m[2]]));
+  for (const [key, value] of values) {
+    const [, family, text] = /^([^{]+)(?:\{(.*)\})?$/.exec(key);
+    const labels = pairs(text ?? "");
+    if (family === name && [...pairs(wanted ?? "")].every(([k, v]) => labels.get(k) === v)) return { value, labels };
+  }
+  assert.fail(`metric family ${spec} not found`);
+}
+
+// What the picker keeps of an endpoint.
+function endpoint(values, engine) {
+  const shape = sample(values, engine.cacheInfoSpec).labels;
+  return {
+    waiting: sample(values, engine.queuedRequestsSpec).value,
+    running: sample(values, engine.runningRequestsSpec).value,
+    used: sample(values, engine.kvUsageSpec).value,
+    blockSize: Number(shape.get("block_size")),
+    blocks: Number(shape.get("num_gpu_blocks")),
+  };
+}
+
+const vllm = {
+  queuedRequestsSpec: "vllm:num_requests_waiting",
+  runningRequestsSpec: "vllm:num_requests_running",
+  kvUsageSpec: "vllm:kv_cache_usage_perc",
+  cacheInfoSpec: "vllm:cache_config_info",
+};
+
+test("the picker's metrics follow the load", () =>
+  serving(flags, async (server) => {
+    const idle = endpoint(await metrics(server), vllm);
+    assert.deepEqual(idle, { waiting: 0, running: 0, used: 0, blockSize: 16, blocks: 512 });
+    const leave = new AbortController();
+    const long = { messages: user("Tell me a story."), max_tokens: 1900, ignore_eos: true, stream: true };
+    const clients = Array.from({ length: 3 }, () =>
+      chat(server, long, { signal: leave.signal }).then((r) => r.text()).catch(() => {}),
+    );
+    const busy = await until(async () => {
+      const now = endpoint(await metrics(server), vllm);
+      return now.running === 2 && now.waiting === 1 && now.used > 0 && now;
+    }, "two run and one waits");
+    assert.ok(busy.used <= 2 * (2048 / 8192), `two contexts of 2048 of 8192 tokens use ${busy.used}`);
+    leave.abort();
+    await Promise.all(clients);
+    await until(async () => endpoint(await metrics(server), vllm).used === 0, "the blocks are free");
+  }));
+
+test("what vLLM's dashboards read is what inferd counts", () =>
+  serving(flags, async (server) => {
+    const prompt = "Once upon a time there was a fox who lived in a forest with many other animals. ".repeat(4);
+    for (let i = 0; i < 2; i++) await complete(server, { prompt, max_tokens: 8, ignore_eos: true });
+    await streamed(server, { messages: user("Hi."), max_tokens: 4 });
+    const values = await metrics(server);
+    const labels = `engine="0",model_name="${modelName}"`;
+    const same = {
+      "vllm:prompt_tokens_total": "inferd_prompt_tokens_total",
+      "vllm:prefix_cache_queries_total": "inferd_prompt_tokens_total",
+      "vllm:prefix_cache_hits_total": "inferd_prefix_cache_hit_tokens_total",
+      "vllm:generation_tokens_total": "inferd_generated_tokens_total",
+      "vllm:num_preemptions_total": "inferd_preemptions_total",
+      "vllm:time_to_first_token_seconds_count": "inferd_time_to_first_token_seconds_count",
+      "vllm:inter_token_latency_seconds_count": "inferd_inter_token_latency_seconds_count",
+      "vllm:request_queue_time_seconds_count": "inferd_queue_time_seconds_count",
+      "vllm:e2e_request_latency_seconds_count": "inferd_answer_time_seconds_count",
+      "vllm:e2e_request_latency_seconds_sum": "inferd_answer_time_seconds_sum",
+    };
+    for (const [theirs, ours] of Object.entries(same)) {
+      assert.equal(values.get(`${theirs}{${labels}}`), values.get(ours), theirs);
+      if (!theirs.includes("preemptions")) assert.ok(values.get(ours) > 0, ours);
+    }
+    assert.equal(values.get(`vllm:request_success_total{${labels},finished_reason="length"}`), 3);
+    assert.equal(values.get(`vllm:time_to_first_token_seconds_bucket{${labels},le="+Inf"}`), 3);
+    // The last one waited for its place and computed its tokens: no less time than to its first token.
+    const sum = (name) => values.get(`${name}_sum{${labels}}`);
+    assert.ok(sum("vllm:e2e_request_latency_seconds") >= sum("vllm:time_to_first_token_seconds"));
+    assert.ok(![...values.keys()].some((k) => k.startsWith("vllm:lora")), "there are no adapters");
+  }));
+
+test("vllm-metrics = off leaves inferd's own names", () =>
+  serving([...flags, "--vllm-metrics", "off"], async (server) => {
+    const values = await metrics(server);
+    assert.ok(![...values.keys()].some((k) => k.startsWith("vllm:")));
+    assert.ok(values.has("inferd_sequences_running"));
+  }));
