@@ -280,6 +280,12 @@ static const struct config_key keys[] = {
     {"max-priority", CONFIG_NUMBER, AT(max_priority), "0", 0, 1000, NULL, "",
      "Highest priority that a request may ask for; 400 beyond it. Requests have priority 0 unless\n"
      "they ask for another; negative ones are always allowed."},
+    {"objectives", CONFIG_TEXT, AT(objectives), "", 0, 0, NULL, "",
+     "Priorities of what a gateway names in the header x-gateway-inference-objective, as\n"
+     "NAME=PRIORITY, separated by commas; * in a name stands for any characters. They apply to\n"
+     "requests without a priority of their own; max-priority does not bound them. Only for a "
+     "server\n"
+     "that clients reach through the gateway alone: others could send the header themselves."},
     {"max-rerank-documents", CONFIG_NUMBER, AT(max_rerank_documents), "1000", 1, 100000, NULL,
      "documents",
      "Documents of a request to /v1/rerank, pairs of one to /v1/score; 400 beyond it."},
@@ -349,6 +355,13 @@ static const struct config_key keys[] = {
      "error."},
     {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
      "How long running answers may continue after SIGTERM."},
+    {"drain-delay-s", CONFIG_NUMBER, AT(drain_delay_s), "0", 0, 3600, NULL, "seconds",
+     "After SIGTERM /readyz is 503 and requests are still answered for so long, before new ones "
+     "are\n"
+     "refused: longer than a router in front needs to notice (interval times failures of its\n"
+     "health check). shutdown-deadline-s counts from then on. Not used with a supervisor's "
+     "sockets,\n"
+     "whose connections wait for the next process."},
     {"hang-s", CONFIG_NUMBER, AT(hang_s), "600", 0, 86400, NULL, "seconds",
      "A device that has been in the same step for so long hangs: /livez turns 503, and the daemon\n"
      "ends, after what runs on other devices, so that a supervisor can start it again. systemd's\n"

@@ -378,7 +378,7 @@ static void handle_metrics(struct request *r) {
     metrics_head(&s, "process_resident_memory_bytes", "gauge", "Resident memory of the process.");
     str_addf(&s, "process_resident_memory_bytes %" PRIu64 "\n", program_resident_bytes());
     metrics_head(&s, "inferd_ready", "gauge", "1 when new requests are answered.");
-    str_addf(&s, "inferd_ready %d\n", ready && !atomic_load(&a->http.draining));
+    str_addf(&s, "inferd_ready %d\n", ready && !http_is_stopping(&a->http));
     metrics_head(&s, "inferd_http_requests_active", "gauge",
                  "Requests being prepared, computed or answered.");
     str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->http.n_active));

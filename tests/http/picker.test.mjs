@@ -44,7 +44,9 @@ test("the picker's metrics follow the load", () =>
     const leave = new AbortController();
     const long = { messages: user("Tell me a story."), max_tokens: 1900, ignore_eos: true, stream: true };
     const clients = Array.from({ length: 3 }, () =>
-      chat(server, long, { signal: leave.signal }).then((r) => r.text()).catch(() => {}),
+      chat(server, long, { signal: leave.signal })
+        .then((r) => r.text())
+        .catch(() => {}),
     );
     const busy = await until(async () => {
       const now = endpoint(await metrics(server), vllm);
@@ -92,4 +94,63 @@ test("vllm-metrics = off leaves inferd's own names", () =>
     const values = await metrics(server);
     assert.ok(![...values.keys()].some((k) => k.startsWith("vllm:")));
     assert.ok(values.has("inferd_sequences_running"));
+  }));
+
+// One sequence runs; two wait, in the order first, second. Which one is answered first?
+async function firstAnswer(server, first, second) {
+  const leave = new AbortController();
+  const long = { messages: user("Tell me a story."), max_tokens: 1900, ignore_eos: true, stream: true };
+  const running = chat(server, long, { signal: leave.signal })
+    .then((r) => r.text())
+    .catch(() => {});
+  const waiting = async () => (await metrics(server)).get("inferd_sequences_waiting");
+  await until(async () => (await metrics(server)).get("inferd_sequences_running") === 1, "it runs");
+  const ended = [];
+  const ask = async (name, headers) => {
+    const response = await chat(server, { messages: user("Hi."), max_tokens: 100, ignore_eos: true }, { headers });
+    assert.equal(response.status, 200, await response.text());
+    ended.push(name);
+  };
+  const all = [ask("first", first)];
+  await until(async () => (await waiting()) === 1, "the first one waits");
+  all.push(ask("second", second));
+  // A higher priority may preempt what runs, so that the second one does not wait at all.
+  await until(async () => (await waiting()) === 2 || ended.length > 0, "the second one waits or ran");
+  leave.abort();
+  await Promise.all([...all, running]);
+  return ended[0];
+}
+
+test("x-gateway-inference-objective is a priority where the configuration knows it", () =>
+  serving(["--max-sequences", "1", "--fair-share", "off", "--objectives", "batch-*=-5, chat = 10"], async (server) => {
+    const objective = (name) => ({ "x-gateway-inference-objective": name });
+    assert.equal(await firstAnswer(server, {}, {}), "first");
+    assert.equal(await firstAnswer(server, objective("batch-night"), {}), "second");
+    assert.equal(await firstAnswer(server, {}, objective("chat")), "second");
+    assert.equal(await firstAnswer(server, {}, objective("unknown")), "first");
+  }));
+
+test("/readyz is 503 before the drain: until drain-delay-s is over, requests are answered", () =>
+  serving([...flags, "--drain-delay-s", "3600"], async (server) => {
+    const ready = async () => (await fetch(server.url + "/readyz")).status;
+    assert.equal(await ready(), 200);
+    server.child.kill("SIGTERM");
+    await until(async () => (await ready()) === 503, "/readyz is red");
+    assert.equal((await metrics(server)).get("inferd_ready"), 0);
+    assert.equal((await fetch(server.url + "/livez")).status, 200);
+    const response = await chat(server, { messages: user("Hi."), max_tokens: 4 });
+    assert.equal(response.status, 200);
+    assert.equal(response.headers.get("connection"), "close", "so that the router's connections end");
+    await response.text();
+    server.child.kill("SIGKILL");
+  }));
+
+test("when drain-delay-s is over the daemon ends, with what it was answering", () =>
+  serving([...flags, "--drain-delay-s", "1"], async (server) => {
+    const answer = streamed(server, { messages: user("Tell me a story."), max_tokens: 200, ignore_eos: true });
+    await until(async () => (await metrics(server)).get("inferd_sequences_running") === 1, "it runs");
+    server.child.kill("SIGTERM");
+    assert.equal((await answer).finish, "length");
+    assert.deepEqual(await server.exited, { code: 0, signal: null });
+    assert.match(server.stderr, /not ready any more[^]*new requests are refused/);
   }));
