@@ -168,6 +168,11 @@ static const struct config_key keys[] = {
     {"explain-cache", CONFIG_SWITCH, AT(explain_cache), "off", 0, 0, NULL, "",
      "The usage of chats and completions says why no more of the prompt was cached, and where it\n"
      "differs from what is. off: only if the request has the header X-Inferd-Explain-Cache: 1."},
+    {"prefix-header-tokens", CONFIG_NUMBER, AT(prefix_header_tokens), "256", 0, 65536, NULL,
+     "tokens",
+     "Answers carry a hash of the prompt's first tokens, up to so many, in x-inferd-prefix, by\n"
+     "which a balancer can send requests with the same beginning to the same replica\n"
+     "(api/README.md). 0: no header."},
     {"vllm-metrics", CONFIG_SWITCH, AT(vllm_metrics), "on", 0, 0, NULL, "",
      "/metrics has what routers and dashboards for vLLM read under its names (vllm:...), for each\n"
      "model, beside inferd's own names."},

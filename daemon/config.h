@@ -50,7 +50,7 @@ struct config {
         request_timeout_s, max_models, max_model_tasks, unload_deadline_s, resident_s,
         command_buffer_ms, window_blocks, state_blocks, state_checkpoint_tokens, kv_dir_bytes,
         kv_dir_files, kv_dir_age_s, kv_dir_daily_bytes, kv_idle_s, kv_memory_bytes, memory_budget,
-        load_wait_s, max_load_queue, drain_delay_s;
+        load_wait_s, max_load_queue, drain_delay_s, prefix_header_tokens;
     double gpu_memory_utilization;
     bool prefix_cache, model_sampling, load_on_demand, registry_keys, explain_cache, vllm_metrics;
     char *file;      /* the last one that was loaded; NULL: none */

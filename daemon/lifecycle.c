@@ -197,6 +197,7 @@ static struct api_config api_config_of(const struct server *s, const struct conf
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,
         .share_prefixes = strcmp(c->prefix_sharing, "all") == 0,
         .explain_cache = c->explain_cache,
+        .prefix_header_tokens = (uint32_t)c->prefix_header_tokens,
         .vllm_metrics = c->vllm_metrics,
         .fair_share = fair_share_of(c),
         .max_rerank_documents = (uint32_t)c->max_rerank_documents,

@@ -37,10 +37,11 @@ struct api_config {
     uint32_t
         resume_timeout_s;    /* how long a stream whose connection ended can be resumed; 0: never */
     uint32_t resume_streams; /* most streams kept for that at once */
-    uint32_t resume_buffer_bytes; /* of the last frames of each */
-    bool share_prefixes;          /* all API keys share cached prompts */
-    bool explain_cache;           /* answers say why no more of the prompt was cached */
-    bool vllm_metrics;            /* /metrics has what engines count under vLLM's names, too */
+    uint32_t resume_buffer_bytes;  /* of the last frames of each */
+    bool share_prefixes;           /* all API keys share cached prompts */
+    uint32_t prefix_header_tokens; /* that x-inferd-prefix depends on; 0: no header */
+    bool explain_cache;            /* answers say why no more of the prompt was cached */
+    bool vllm_metrics;             /* /metrics has what engines count under vLLM's names, too */
     enum fair_share fair_share;
     uint32_t max_rerank_documents; /* of one request */
     int max_priority;              /* largest priority that a request may have */

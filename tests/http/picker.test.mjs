@@ -2,7 +2,7 @@
 // by its rules: the metrics of its default engine "vllm" and of the engine that scripts/kubernetes configures.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chat, complete, metrics, modelName, serving, streamed, until, user } from "./server.mjs";
+import { chat, complete, metrics, modelName, post, serving, streamed, until, user } from "./server.mjs";
 
 const flags = ["--kv-cache-tokens", "8192", "--context-length", "2048", "--max-sequences", "2"];
 
@@ -153,4 +153,87 @@ test("when drain-delay-s is over the daemon ends, with what it was answering", (
     assert.equal((await answer).finish, "length");
     assert.deepEqual(await server.exited, { code: 0, signal: null });
     assert.match(server.stderr, /not ready any more[^]*new requests are refused/);
+  }));
+
+test("the tokens of /render, in vLLM's form, are those of the prompt", () =>
+  serving(flags, async (server) => {
+    const ask = async (path, body) => {
+      const response = await post(server, path, { model: "demo", ...body });
+      assert.equal(response.status, 200, await response.clone().text());
+      return { headers: response.headers, body: await response.json() };
+    };
+    const messages = [{ role: "system", content: "Be kind." }, ...user("Tell me about \u00e9.")];
+    const fields = { messages, stream: true, temperature: 0.5, seed: 3, max_tokens: 7, cache_salt: "s", priority: -1 };
+    const { body: chatPrompt } = await ask("/v1/chat/completions/render", fields);
+    const { token_ids, request_id, ...rest } = chatPrompt;
+    assert.deepEqual(token_ids, (await ask("/v1/inferd/render", { messages })).body.tokens);
+    assert.match(request_id, /^chatcmpl-/);
+    const { sampling_params, ...others } = rest;
+    assert.deepEqual(others, {
+      features: null,
+      model: modelName,
+      stream: true,
+      stream_options: { include_usage: false },
+      cache_salt: "s",
+      priority: -1,
+      kv_transfer_params: null,
+    });
+    assert.equal(sampling_params.max_tokens, 7);
+    assert.equal(sampling_params.temperature, 0.5);
+    assert.equal(sampling_params.seed, 3);
+    assert.equal((await metrics(server)).get("inferd_steps_total"), 0, "nothing is computed");
+
+    const prompts = ["Once upon a time", "The fox"];
+    const { body: list } = await ask("/v1/completions/render", { prompt: prompts });
+    for (const [i, prompt] of prompts.entries())
+      assert.deepEqual(list[i].token_ids, (await ask("/tokenize", { prompt })).body.tokens);
+    assert.equal(list.length, 2);
+    assert.equal(list[0].sampling_params.max_tokens, 16, "the default of completions");
+    for (const path of ["/v1/chat/completions/render", "/v1/completions/render"]) {
+      const refused = await post(server, path, { model: modelName });
+      assert.equal(refused.status, 400);
+      assert.equal((await refused.json()).error.param, path.includes("chat") ? "messages" : "prompt");
+    }
+  }));
+
+test("x-inferd-prefix names the beginning of a prompt", () =>
+  serving([...flags, "--prefix-header-tokens", "64"], async (server) => {
+    const prefix = async (path, body) => {
+      const response = await post(server, path, { model: modelName, max_tokens: 1, ...body });
+      assert.equal(response.status, 200, await response.clone().text());
+      await response.text();
+      return response.headers.get("x-inferd-prefix");
+    };
+    const ids = Array.from({ length: 100 }, (_, i) => 300 + i);
+    const of = (prompt, more) => prefix("/v1/completions", { prompt, ...more });
+    const whole = await of(ids);
+    assert.match(whole, /^[0-9a-f]{16}$/);
+    assert.equal(await of(ids.slice(0, 64)), whole, "64 tokens count");
+    assert.equal(await of([...ids.slice(0, 64), 999], { stream: true }), whole, "what follows does not");
+    assert.notEqual(await of([...ids.slice(0, 63), 999]), whole);
+    assert.equal(await of(ids.slice(0, 20)), await of(ids.slice(0, 16)), "whole blocks of a short prompt");
+    assert.notEqual(await of(ids.slice(0, 32)), await of(ids.slice(0, 16)));
+    assert.equal(await of(ids.slice(0, 15)), null, "less than a block");
+    assert.equal(await prefix("/v1/completions/render", { prompt: ids }), whole);
+    // Another replica says the same.
+    await serving([...flags, "--prefix-header-tokens", "64", "--block-tokens", "32"], async (other) => {
+      const response = await post(other, "/v1/completions", { model: modelName, max_tokens: 1, prompt: ids });
+      assert.equal(response.headers.get("x-inferd-prefix"), whole);
+      await response.text();
+    });
+    // A conversation keeps its prefix, through each protocol that knows messages.
+    const system = "You are a very kind teller of stories about foxes, hens, mice and other animals. ".repeat(8);
+    const turns = [{ role: "system", content: system }, ...user("Hi.")];
+    const first = await prefix("/v1/chat/completions", { messages: turns });
+    const second = [...turns, { role: "assistant", content: "Hello!" }, ...user("Tell me more.")];
+    assert.equal(await prefix("/v1/chat/completions", { messages: second }), first);
+    assert.equal(await prefix("/v1/messages", { system, messages: user("Hi.") }), first);
+    assert.equal(await prefix("/v1/responses", { instructions: system, input: "Hi.", max_tokens: undefined }), first);
+  }));
+
+test("prefix-header-tokens = 0 leaves the header out", () =>
+  serving([...flags, "--prefix-header-tokens", "0"], async (server) => {
+    const response = await chat(server, { messages: user("Tell me a long story about a fox."), max_tokens: 1 });
+    assert.equal(response.headers.get("x-inferd-prefix"), null);
+    await response.text();
   }));
