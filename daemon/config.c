@@ -93,6 +93,20 @@ static const struct config_key keys[] = {
      "requires head dimensions that are multiples of 32."},
     {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",
      "Tokens in one block of the KV cache."},
+    {"kv-events", CONFIG_TEXT, AT(kv_events), "", 0, 0, NULL, "",
+     "Address on which a ZeroMQ PUB socket tells routers' indexes which blocks the prefix cache\n"
+     "has, as vLLM does: tcp://10.0.0.2:5557, tcp://*:5557. The messages have the token ids of\n"
+     "prompts, and no encryption: for networks that only the routers are on. Blocks of requests\n"
+     "with an API key (unless prefix-sharing = all) or a cache_salt are left out. Needs libzmq 4.\n"
+     "Empty: none."},
+    {"kv-events-replay", CONFIG_TEXT, AT(kv_events_replay), "", 0, 0, NULL, "",
+     "Address of a ROUTER socket that sends earlier messages of kv-events again. Empty: none."},
+    {"kv-events-replay-bytes", CONFIG_BYTES, AT(kv_events_replay_bytes), "16M", 0,
+     UINT64_C(1) << 34, NULL, "bytes",
+     "Memory for messages that can be sent again; 1000 at most. The oldest go first."},
+    {"kv-events-name", CONFIG_TEXT, AT(kv_events_name), "", 0, 0, NULL, "",
+     "This replica's name in the topic of KV events, kv@NAME@MODEL: in Kubernetes the pod's\n"
+     "address and port. Empty: the host name."},
     {"kv-memory-bytes", CONFIG_BYTES, AT(kv_memory_bytes), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
      "Memory for K/V of prompts and answers that the KV cache (on a GPU: its memory) needs room\n"
      "for, and for those of models that were unloaded: later requests with the same beginning "

@@ -224,6 +224,17 @@ static int open_head(engine *en, const struct engine_config *config, struct mode
     return rc;
 }
 
+/* What a block of such a model says of a prompt is not in its tokens alone. */
+static void choose_listener(const engine *en, const struct engine_config *config,
+                            struct kv_config *kc) {
+    bool fits = !kc->n_state_layers && !kc->window && kc->prefix_cache;
+    if (fits) kc->listener = config->listener;
+    if (!fits && config->listener.on_block)
+        log_info("engine: no KV events of %s: they are for models whose layers all have full "
+                 "attention, with a prefix cache",
+                 en->hp.name[0] ? en->hp.name : "this model");
+}
+
 /* Opens model, cache and scheduler; engine_close closes them in reverse order. */
 static int open_parts(engine *en, const struct engine_config *config, err *e) {
     struct engine_size size;
@@ -235,6 +246,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) {
         en->bytes = engine_size_bytes(&size, engine_n_ranks(en), kc->n_blocks);
         kc->be = en->be;
+        choose_listener(en, config, kc);
         if (config->store) kc->max_seqs += TIER_RESTORES; /* these hold blocks, too */
         en->context_length = limits.n_ctx = size.context_length;
         limits.table_stride = kc->max_blocks_per_seq;

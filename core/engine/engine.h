@@ -17,6 +17,7 @@
 
 #include "core/backend/report.h"
 #include "core/base/err.h"
+#include "core/base/kv_event.h"
 #include "core/base/sampling.h"
 #include "core/base/siphash.h"
 #include "core/grammar/grammar.h"
@@ -76,6 +77,7 @@ struct engine_config {
      * read. store_idle_s: after so long without a step everything is stored. */
     kvstore *store;
     const char *model_sha256, *model_label;
+    struct kv_listener listener; /* kv_config.listener; on_block NULL: none */
     bool store_all;
     uint32_t store_idle_s;
     bool ignore_sampling; /* the model's recommended sampling is not used: engine_sampling */
