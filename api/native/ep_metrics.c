@@ -142,6 +142,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
          t->kv_evictions_total},
         {"inferd_kv_copies_total", "counter", "KV blocks copied on write.", t->kv_copies_total},
         {"inferd_kv_blocks", "gauge", "KV blocks in total.", t->kv_blocks},
+        {"inferd_kv_block_tokens", "gauge", "Tokens of a KV block.", t->block_tokens},
         {"inferd_kv_blocks_free", "gauge", "KV blocks that no sequence uses.", t->kv_blocks_free},
         {"inferd_kv_blocks_cached", "gauge", "Free KV blocks that are still in the prefix cache.",
          t->kv_blocks_cached},
@@ -166,6 +167,9 @@ static void add_counters(str *s, const struct engine_stats *t) {
         {"inferd_sequences_waiting", "gauge", "Sequences waiting for admission.", t->waiting},
     };
     add_rows(s, rows, sizeof rows / sizeof *rows);
+    metrics_head(s, "inferd_kv_usage_ratio", "gauge",
+                 "Fraction of the KV blocks that sequences use: 0 to 1.");
+    str_addf(s, "inferd_kv_usage_ratio %.9g\n", engine_kv_usage(t));
     metrics_head(s, "inferd_grammar_mask_seconds_total", "counter",
                  "Time spent on grammar masks, by the worker and in the background.");
     str_addf(s,

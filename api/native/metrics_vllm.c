@@ -78,7 +78,6 @@ static void add_finishes(str *s, const char *name, const char *labels, const uin
 static void add_sample(str *s, const struct row *row, const char *labels,
                        const struct engine_stats *t) {
     const void *at = (const char *)t + row->offset;
-    uint64_t used = t->kv_blocks - t->kv_blocks_free;
     switch (row->kind) {
     case COUNT:
         str_addf(s, "%s{%s} %" PRIu64 "\n", row->name, labels, *(const uint64_t *)at);
@@ -87,8 +86,7 @@ static void add_sample(str *s, const struct row *row, const char *labels,
         str_addf(s, "%s{%s} %" PRIu32 "\n", row->name, labels, *(const uint32_t *)at);
         break;
     case USED_BLOCKS:
-        str_addf(s, "%s{%s} %.9g\n", row->name, labels,
-                 t->kv_blocks ? (double)used / (double)t->kv_blocks : 0);
+        str_addf(s, "%s{%s} %.9g\n", row->name, labels, engine_kv_usage(t));
         break;
     case SHAPE:
         str_addf(s, "%s{%s,block_size=\"%" PRIu32 "\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n",

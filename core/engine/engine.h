@@ -360,7 +360,7 @@ struct engine_stats {
      * damaged, or by their deadline; their tokens; blocks evicted before they were stored. */
     uint64_t restores_total, restores_cut_total, restores_late_total, restored_tokens_total;
     uint64_t unstored_evictions_total;
-    uint32_t block_tokens;
+    uint32_t block_tokens;     /* of a KV block */
     uint32_t running, waiting; /* sequences now */
     struct engine_histogram ttft, inter_token, queue_time, step_time;
     struct engine_histogram answer_time; /* of sequences that ended by themselves */
