@@ -6,7 +6,18 @@ import { execFileSync } from "node:child_process";
 import { createServer } from "node:net";
 import { test } from "node:test";
 import { decode } from "@msgpack/msgpack";
-import { addKey, metrics, modelName, post, random, randomPrompt, serving, startServer, until } from "./server.mjs";
+import {
+  addKey,
+  metrics,
+  modelFile,
+  modelName,
+  post,
+  random,
+  randomPrompt,
+  serving,
+  startServer,
+  until,
+} from "./server.mjs";
 
 const hasLibrary = (() => {
   try {
@@ -101,31 +112,35 @@ class Index {
 }
 
 // A server that publishes, and an index that follows it.
-async function withIndex(flags, use) {
+async function withIndex(flags, use, models) {
   const [pub, replay] = [await freePort(), await freePort()].map((port) => `tcp://127.0.0.1:${port}`);
   const events = ["--kv-events", pub, "--kv-events-replay", replay, "--kv-events-name", "10.0.0.2:8080"];
-  await serving([...events, ...flags], async (server) => {
-    const index = new Index();
-    const subscriber = new zmq.Subscriber();
-    subscriber.connect(pub);
-    subscriber.subscribe("kv@");
-    let failed = null;
-    const reading = (async () => {
-      for await (const frames of subscriber) {
-        // What was lost, because the subscription takes a moment, is asked for.
-        if (frames[1].readBigUInt64BE() > index.next)
-          for (const b of await replayed(replay, index.next)) index.batch(b.sequence, b.payload);
-        index.take(frames);
+  await serving(
+    [...events, ...flags],
+    async (server) => {
+      const index = new Index();
+      const subscriber = new zmq.Subscriber();
+      subscriber.connect(pub);
+      subscriber.subscribe("kv@");
+      let failed = null;
+      const reading = (async () => {
+        for await (const frames of subscriber) {
+          // What was lost, because the subscription takes a moment, is asked for.
+          if (frames[1].readBigUInt64BE() > index.next)
+            for (const b of await replayed(replay, index.next)) index.batch(b.sequence, b.payload);
+          index.take(frames);
+        }
+      })().catch((e) => (failed = e));
+      try {
+        await use(server, index, replay);
+      } finally {
+        subscriber.close();
+        await reading;
       }
-    })().catch((e) => (failed = e));
-    try {
-      await use(server, index, replay);
-    } finally {
-      subscriber.close();
-      await reading;
-    }
-    if (failed) throw failed;
-  });
+      if (failed) throw failed;
+    },
+    models,
+  );
 }
 
 const ask = async (server, prompt, more = {}, headers = {}) => {
@@ -245,6 +260,44 @@ test("blocks of clients with a key, or with a cache_salt, are nobody else's", { 
     await ask(server, keyed, {}, headers);
     assert.equal(index.hit(keyed), 0);
   }),
+);
+
+test("a model that is unloaded has nothing cached; the next one is published", { skip }, () =>
+  withIndex(
+    ["--kv-cache-tokens", "2048", "--context-length", "1024"],
+    async (server, index) => {
+      const rng = random(9);
+      const ask2 = async (model) => {
+        const prompt = randomPrompt(rng, 100);
+        await ask(server, prompt, { model });
+        return prompt;
+      };
+      await subscribed(server, index);
+      const first = await ask2(modelName);
+      await until(() => index.hit(first) === 96, "the first model is told");
+      const second = await ask2("second");
+      assert.match(server.stderr, /no KV events of second: those of another model are published/);
+      const act = async (what, model) =>
+        assert.ok((await post(server, `/v1/inferd/models/${what}`, { model })).ok, what);
+      const isLoaded = async (model) =>
+        (await (await fetch(`${server.url}/v1/models`)).json()).data.some((m) => m.id === model);
+      await act("unload", modelName);
+      await until(() => index.cached.size === 0, "AllBlocksCleared");
+      assert.equal(index.hit(second), 0);
+      await act("unload", "second");
+      await until(async () => !(await isLoaded("second")), "the second one is unloaded");
+      await act("load", "second");
+      await until(() => isLoaded("second"), "it is loaded again");
+      const third = await ask2("second");
+      await until(() => index.hit(third) === 96, "it is told");
+      assert.equal(index.model, "second");
+      assert.equal(index.lost, 0);
+    },
+    [
+      { file: modelFile, name: modelName },
+      { file: modelFile, name: "second" },
+    ],
+  ),
 );
 
 test("what cannot be published is said", { skip }, async () => {
