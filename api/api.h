@@ -75,6 +75,9 @@ void api_hide_model(api *a, const char *id, bool hidden);
  * streams that are only kept for clients that may return are ended first. 0: none. */
 uint32_t api_model_use(api *a, const char *id, bool hidden, uint64_t *used_ns);
 
+/* /readyz is 503, so that routers send their requests elsewhere. What still comes is answered, and
+ * each answer ends its connection. */
+void api_retire(api *a);
 /* New requests get 503 and Retry-After, running streams continue; /readyz is 503. */
 void api_drain(api *a);
 uint32_t api_n_active(const api *a); /* requests that are still running */

@@ -231,6 +231,8 @@ static struct api_config api_config_of(const struct server *s, const struct conf
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,
         .share_prefixes = strcmp(c->prefix_sharing, "all") == 0,
         .explain_cache = c->explain_cache,
+        .prefix_header_tokens = (uint32_t)c->prefix_header_tokens,
+        .vllm_metrics = c->vllm_metrics,
         .fair_share = fair_share_of(c),
         .max_rerank_documents = (uint32_t)c->max_rerank_documents,
         .max_priority = (int)c->max_priority,
@@ -243,6 +245,7 @@ static struct api_config api_config_of(const struct server *s, const struct conf
         .audit = s->audit,
         .admin = serving_admin(s->serving),
         .model_aliases = c->model_aliases,
+        .objectives = c->objectives,
         .reload = reload_for_api,
         .reload_arg = s->reload,
         .version = INFERD_VERSION,
@@ -337,14 +340,30 @@ static bool leave_sockets(struct server *s, uint64_t begin_ns, uint64_t end_ns) 
     return hurried;
 }
 
+/* Routers see that /readyz is 503 and go elsewhere; until they do, requests are answered. true: a
+ * second signal arrived. */
+static bool retire(struct server *s, uint64_t begin_ns) {
+    uint64_t end_ns = begin_ns + s->config->drain_delay_s * UINT64_C(1000000000);
+    bool hurried = false;
+    if (!s->config->drain_delay_s) return false;
+    log_info("stopping in %llu s: not ready any more, requests are still answered",
+             (unsigned long long)s->config->drain_delay_s);
+    api_retire(s->api);
+    while (!hurried && clock_now_ns() < end_ns) {
+        flush_accounts(s);
+        hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
+    }
+    return hurried;
+}
+
 /* Waits until no request runs and what is cached is stored, the deadline is over, or a second
  * signal arrives. */
 static void drain_requests(struct server *s) {
     uint64_t begin_ns = clock_now_ns();
-    uint64_t end_ns = begin_ns + atomic_load(&s->shutdown_deadline_s) * UINT64_C(1000000000);
     uint32_t n_active;
-    bool hurried = false;
     notify_send("STOPPING=1");
+    bool hurried = !s->handed && retire(s, begin_ns);
+    uint64_t end_ns = clock_now_ns() + atomic_load(&s->shutdown_deadline_s) * UINT64_C(1000000000);
     if (s->handed) hurried = leave_sockets(s, begin_ns, end_ns);
     log_info("stopping: new requests are refused, %u are running", api_n_active(s->api));
     api_drain(s->api);

@@ -158,8 +158,12 @@ static int open_engine(serving *s, struct served *m, uint32_t n_later, uint64_t 
     config.store = s->store;
     config.model_sha256 = m->model.sha256;
     config.model_label = m->model.id;
+    if (s->events &&
+        !kvevents_attach(s->events, m->model.id, config.block_tokens, &config.listener))
+        log_info("no KV events of %s: those of another model are published", m->model.id);
     int rc = engine_open(&config, &m->engine, e);
     if (rc) {
+        kvevents_detach(s->events, m->model.id);
         err_prefix(e, "model %s: ", m->model.id);
         return rc;
     }
@@ -184,8 +188,9 @@ static struct api_model api_model_of(const struct served *m) {
                               .sha256 = m->model.sha256};
 }
 
-static void close_engine(struct served *m) {
+static void close_engine(serving *s, struct served *m) {
     engine_close(m->engine);
+    kvevents_detach(s->events, m->model.id);
     chat_template_free(m->chat);
     m->engine = NULL;
     m->chat = NULL;
@@ -257,7 +262,7 @@ static int load_one(serving *s, const char *id, struct host_task *t, err *e) {
     } while (rc == ERR_NOMEM && m->measured && room_free_more(s, m, t));
     const struct api_model published = api_model_of(m);
     if (!rc) rc = api_add_model(s->api, &published, e);
-    if (rc) close_engine(m);
+    if (rc) close_engine(s, m);
     note_load(s, m, !rc, begin_ns);
     if (rc) {
         rest_row(s, m);
@@ -283,7 +288,7 @@ int serving_remove(serving *s, struct served *m, uint32_t drain_s, enum model_re
     if (rc) return rc; /* the daemon stops: serving_close frees it */
     host_task_progress(t, "unloading", 0, 0);
     log_info("%s %s", m->model.id, words[why]);
-    close_engine(m);
+    close_engine(s, m);
     pthread_mutex_lock(&s->mu);
     struct model_usage *u = usage_of(s, m->model.id);
     u->loaded = false;
@@ -553,6 +558,7 @@ int serving_open(const struct config *config, engine_group *group, serving **out
     if (!rc) rc = read_keep_alive(s, e);
     if (!rc) rc = find_listed(s, e);
     if (!rc) rc = kv_tiers_open(config, s->registry, &s->store, e);
+    if (!rc) rc = kv_tiers_publish(config, &s->events, e);
     if (!rc)
         rc = model_host_open(&ops, (uint32_t)config->max_model_tasks,
                              (uint32_t)config->max_load_queue, &s->host, e);
@@ -682,6 +688,7 @@ void serving_close(serving *s) {
     for (size_t i = 0; i < s->n; i++)
         free_row(s->rows[i]);
     kvstore_close(s->store);
+    kvevents_close(s->events);
     pthread_mutex_destroy(&s->mu);
     free(s->registry);
     free(s);

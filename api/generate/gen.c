@@ -7,6 +7,7 @@
 #include "api/generate/gen_trace.h"
 #include "api/generate/limits.h"
 #include "api/generate/miss.h"
+#include "api/generate/prefix.h"
 #include "api/http/auth.h"
 #include "api/http/error.h"
 #include "api/http/id.h"
@@ -331,6 +332,7 @@ int gen_start(const struct gen_config *config, err *e) {
         return rc;
     }
     request_account(config->request);
+    prefix_add_header(config->request, config->model, &g->prompts[0]);
     become_job(g, config->request);
     return 0;
 }

@@ -282,7 +282,7 @@ static enum MHD_Result send_reply(struct request *r) {
     size_t n_cors = cors_headers(r, cors);
     for (size_t i = 0; ok && i < n_cors; i++)
         ok = MHD_add_response_header(response, cors[i].name, cors[i].value);
-    if (ok && (r->close || atomic_load(&r->http->draining) || atomic_load(&r->http->leaving)))
+    if (ok && (r->close || http_is_stopping(r->http)))
         ok = MHD_add_response_header(response, "Connection", "close");
     if (ok) ok = MHD_queue_response(r->connection, p->status, response);
     r->queued = ok;
@@ -656,6 +656,10 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
 
 int http_accept(struct http *h, err *e) {
     return h->daemon->accepts ? 0 : accept_start(h, e);
+}
+
+bool http_is_stopping(const struct http *h) {
+    return atomic_load(&h->retiring) || atomic_load(&h->draining) || atomic_load(&h->leaving);
 }
 
 void http_leave(struct http *h) {

@@ -84,6 +84,7 @@ struct http {
     struct quotas quotas;
     tracer *tracer;
     atomic_bool ready;                  /* routes with ROUTE_MODEL are answered */
+    atomic_bool retiring;               /* each answer ends its connection */
     atomic_bool draining;               /* routes with ROUTE_WORK are not */
     atomic_bool leaving;                /* no connection is accepted, each answer ends its own */
     atomic_bool closing;                /* unanswered requests get a 503 */
@@ -113,6 +114,8 @@ void http_leave(struct http *h);
 /* After http_leave: no request runs, arrives, or has run in the last for_ns. Any thread. */
 bool http_is_quiet(struct http *h, uint64_t for_ns);
 uint32_t http_n_active(const struct http *h);
+/* Are requests better sent elsewhere: is h retiring, draining or leaving? Any thread. */
+bool http_is_stopping(const struct http *h);
 /* Ends all requests and threads. Answers may still be held. */
 void http_close(struct http *h);
 /* Frees the rest: no answer is held any more. A zeroed h is fine. */

@@ -225,6 +225,17 @@ static int open_head(engine *en, const struct engine_config *config, struct mode
     return rc;
 }
 
+/* What a block of such a model says of a prompt is not in its tokens alone. */
+static void choose_listener(const engine *en, const struct engine_config *config,
+                            struct kv_config *kc) {
+    bool fits = !kc->n_state_layers && !kc->window && kc->prefix_cache;
+    if (fits) kc->listener = config->listener;
+    if (!fits && config->listener.on_block)
+        log_info("engine: no KV events of %s: they are for models whose layers all have full "
+                 "attention, with a prefix cache",
+                 en->hp.name[0] ? en->hp.name : "this model");
+}
+
 int engine_open_model(engine *en, const struct engine_config *config, struct engine_size *size,
                       struct model_limits *limits, err *e) {
     struct kv_config *kc = &size->kc;
@@ -235,6 +246,7 @@ int engine_open_model(engine *en, const struct engine_config *config, struct eng
     if (rc) return rc;
     en->bytes = engine_size_bytes(size, backend_n_here(en->be), kc->n_blocks);
     kc->be = en->be;
+    choose_listener(en, config, kc);
     if (config->store) kc->max_seqs += TIER_RESTORES; /* these hold blocks, too */
     en->context_length = limits->n_ctx = size->context_length;
     limits->table_stride = kc->max_blocks_per_seq;

@@ -17,6 +17,7 @@
 
 #include "core/backend/report.h"
 #include "core/base/err.h"
+#include "core/base/kv_event.h"
 #include "core/base/sampling.h"
 #include "core/base/siphash.h"
 #include "core/engine/group.h"
@@ -79,6 +80,7 @@ struct engine_config {
      * read. store_idle_s: after so long without a step everything is stored. */
     kvstore *store;
     const char *model_sha256, *model_label;
+    struct kv_listener listener; /* kv_config.listener; on_block NULL: none */
     bool store_all;
     uint32_t store_idle_s;
     bool ignore_sampling; /* the model's recommended sampling is not used: engine_sampling */
@@ -372,10 +374,11 @@ struct engine_stats {
      * damaged, or by their deadline; their tokens; blocks evicted before they were stored. */
     uint64_t restores_total, restores_cut_total, restores_late_total, restored_tokens_total;
     uint64_t unstored_evictions_total;
-    uint32_t block_tokens;
+    uint32_t block_tokens;     /* of a KV block */
     uint32_t running, waiting; /* sequences now */
     struct engine_histogram ttft, inter_token, queue_time, step_time;
-    bool healthy; /* false: the backend failed; readiness goes red */
+    struct engine_histogram answer_time; /* of sequences that ended by themselves */
+    bool healthy;                        /* false: the backend failed; readiness goes red */
 };
 void engine_stats_get(engine *en, struct engine_stats *out);
 /* A place for a running sequence, as of the last step. A sequence keeps its place from its first

@@ -17,7 +17,7 @@ static const double gap_bounds[ENGINE_HIST_BUCKETS] = {0.0005, 0.001, 0.002, 0.0
 void stats_init(struct engine_stats *s) {
     memset(s, 0, sizeof *s);
     for (int i = 0; i < ENGINE_HIST_BUCKETS; i++) {
-        s->ttft.bounds[i] = s->queue_time.bounds[i] = wait_bounds[i];
+        s->ttft.bounds[i] = s->queue_time.bounds[i] = s->answer_time.bounds[i] = wait_bounds[i];
         s->inter_token.bounds[i] = s->step_time.bounds[i] = gap_bounds[i];
     }
     s->healthy = true;

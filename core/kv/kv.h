@@ -42,6 +42,7 @@
 #include "core/backend/kv_layout.h"
 #include "core/backend/state_layout.h"
 #include "core/base/err.h"
+#include "core/base/kv_event.h"
 #include "core/base/siphash.h"
 
 #include <stdbool.h>
@@ -78,6 +79,10 @@ struct kv_config {
     uint32_t max_seqs;
     uint32_t max_blocks_per_seq; /* table stride */
     bool prefix_cache;           /* false: never share between requests */
+    /* Is told of blocks that enter and leave the prefix cache, of those whose salt is zero: others
+     * are not what a prompt's tokens alone can find. Not with state layers or windowed ones, where
+     * a block does not say how much of a prompt can be used. */
+    struct kv_listener listener;
 };
 
 int kv_open(const struct kv_config *config, kv **out, err *e);
