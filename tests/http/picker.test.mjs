@@ -107,7 +107,8 @@ async function firstAnswer(server, first, second) {
   await until(async () => (await metrics(server)).get("inferd_sequences_running") === 1, "it runs");
   const ended = [];
   const ask = async (name, headers) => {
-    const response = await chat(server, { messages: user("Hi."), max_tokens: 100, ignore_eos: true }, { headers });
+    // Long enough that this process notices the end of one answer before that of the other.
+    const response = await chat(server, { messages: user("Hi."), max_tokens: 400, ignore_eos: true }, { headers });
     assert.equal(response.status, 200, await response.text());
     ended.push(name);
   };
