@@ -63,8 +63,10 @@ test("what vLLM's dashboards read is what inferd counts", () =>
     const prompt = "Once upon a time there was a fox who lived in a forest with many other animals. ".repeat(4);
     for (let i = 0; i < 2; i++) await complete(server, { prompt, max_tokens: 8, ignore_eos: true });
     await streamed(server, { messages: user("Hi."), max_tokens: 4 });
-    const values = await metrics(server);
     const labels = `engine="0",model_name="${modelName}"`;
+    const finished = `vllm:request_success_total{${labels},finished_reason="length"}`;
+    let values;
+    await until(async () => (values = await metrics(server)).get(finished) === 3, "all answers are counted");
     const same = {
       "vllm:prompt_tokens_total": "inferd_prompt_tokens_total",
       "vllm:prefix_cache_queries_total": "inferd_prompt_tokens_total",
@@ -81,7 +83,6 @@ test("what vLLM's dashboards read is what inferd counts", () =>
       assert.equal(values.get(`${theirs}{${labels}}`), values.get(ours), theirs);
       if (!theirs.includes("preemptions")) assert.ok(values.get(ours) > 0, ours);
     }
-    assert.equal(values.get(`vllm:request_success_total{${labels},finished_reason="length"}`), 3);
     assert.equal(values.get(`vllm:time_to_first_token_seconds_bucket{${labels},le="+Inf"}`), 3);
     // The last one waited for its place and computed its tokens: no less time than to its first token.
     const sum = (name) => values.get(`${name}_sum{${labels}}`);
@@ -98,6 +99,7 @@ test("vllm-metrics = off leaves inferd's own names", () =>
 
 // One sequence runs; two wait, in the order first, second. Which one is answered first?
 async function firstAnswer(server, first, second) {
+  await until(async () => (await metrics(server)).get("inferd_sequences_running") === 0, "nothing runs");
   const leave = new AbortController();
   const long = { messages: user("Tell me a story."), max_tokens: 1900, ignore_eos: true, stream: true };
   const running = chat(server, long, { signal: leave.signal })
@@ -108,7 +110,7 @@ async function firstAnswer(server, first, second) {
   const ended = [];
   const ask = async (name, headers) => {
     // Long enough that this process notices the end of one answer before that of the other.
-    const response = await chat(server, { messages: user("Hi."), max_tokens: 400, ignore_eos: true }, { headers });
+    const response = await chat(server, { messages: user("Hi."), max_tokens: 200, ignore_eos: true }, { headers });
     assert.equal(response.status, 200, await response.text());
     ended.push(name);
   };
