@@ -14,6 +14,15 @@
     X(chat_messages_route)                                                                         \
     X(completions_route)                                                                           \
     X(embeddings_route)                                                                            \
+    X(files_upload_route)                                                                          \
+    X(files_list_route)                                                                            \
+    X(files_get_route)                                                                             \
+    X(files_delete_route)                                                                          \
+    X(files_content_route)                                                                         \
+    X(batches_create_route)                                                                        \
+    X(batches_list_route)                                                                          \
+    X(batches_get_route)                                                                           \
+    X(batches_cancel_route)                                                                        \
     X(rerank_route)                                                                                \
     X(rerank_2_route)                                                                              \
     X(score_route)                                                                                 \
