@@ -1,12 +1,12 @@
 // Files and batches with the official SDK and curl: its flow, answers as live ones, validation, cancel, expiry,
 // bounds, and that keys do not see each other's.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { createReadStream, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { createReadStream, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI, { toFile } from "openai";
-import { addKey, modelName, patience, post, startServer, user } from "./server.mjs";
+import { addKey, binary, modelName, patience, post, startServer, user, withRegistry } from "./server.mjs";
 
 const model = modelName;
 let server, client;
@@ -349,6 +349,18 @@ test("keys see their own files and batches; a revoked key's lines get 401; scope
     for (const end = Date.now() + 20000 * patience; !usage.includes('"requests":1') && Date.now() < end;)
       usage = await (await fetch(s.url + "/v1/inferd/usage", { headers })).text();
     assert.match(usage, /"requests":1/);
+    /* A key that is revoked while its batch runs. */
+    const cut = await create(lines(200, { max_tokens: 100, ignore_eos: true }), {}, of.gone);
+    await wait(cut, of.gone, (b) => b.request_counts.completed > 0);
+    withRegistry(s, "keys", "revoke", "gone");
+    const ask = `SELECT error_file FROM batches WHERE id = '${cut.id}' AND status = 4`;
+    let errors = "";
+    for (const end = Date.now() + 60000 * patience; !errors && Date.now() < end;)
+      errors = execFileSync("sqlite3", [join(s.folder, "registry.db"), ask], { encoding: "utf8" }).trim();
+    assert.match(
+      readFileSync(join(s.folder, "registry.db.files", errors), "utf8"),
+      /"status_code":401.*revoked_api_key/,
+    );
     /* Files are the daemon's user's alone. */
     const folder = join(s.folder, "registry.db.files");
     assert.equal(statSync(folder).mode & 0o777, 0o700);
@@ -411,4 +423,50 @@ test("bounds: size of a file, of all files, their number, lines of a batch, batc
   } finally {
     await s.stop();
   }
+});
+
+test("inferd batch answers a file without a server, and leaves nothing else", async () => {
+  const state = join(server.folder, "state");
+  mkdirSync(state);
+  const env = { ...process.env, XDG_STATE_HOME: state };
+  const command = (...args) => ["batch", ...args, "--registry", join(server.folder, "registry.db")];
+  const run = (...args) => spawnSync(binary, command(...args), { encoding: "utf8", env });
+  const [file, out] = ["cli.jsonl", "out.jsonl"].map((n) => join(server.folder, n));
+  const rows = lines(3);
+  writeFileSync(file, jsonl(rows));
+  const done = run(file, "-o", out);
+  assert.deepEqual([done.status, done.stdout, done.stderr], [0, "", ""]);
+  const answers = readFileSync(out, "utf8").trim().split("\n").map(JSON.parse);
+  for (const [i, a] of answers.entries()) {
+    const live = await client.chat.completions.create(rows[i].body);
+    assert.equal(a.custom_id, rows[i].custom_id);
+    assert.deepEqual(a.response.body.choices, live.choices);
+  }
+  writeFileSync(file, jsonl([...rows, line(3, { temperature: 5 })]));
+  const failed = run(file, "--model", model);
+  assert.deepEqual([failed.status, failed.stderr], [1, "inferd: 1 of 4 requests failed\n"]);
+  assert.equal(failed.stdout.trim().split("\n").length, 4);
+  writeFileSync(file, jsonl([line(0), "{", line(0)]));
+  const bad = run(file);
+  assert.equal(bad.status, 1);
+  assert.match(bad.stderr, /cli.jsonl:2: .*JSON[^]*cli.jsonl:3: .*duplicate[^]*nothing was run/);
+  assert.equal(run(join(server.folder, "none.jsonl")).status, 1);
+  // Ctrl-C: what was answered is written, the rest is named.
+  writeFileSync(file, jsonl(lines(500, { max_tokens: 200, ignore_eos: true })));
+  const child = spawn(binary, command(file, "-o", out), { env, stdio: "ignore" });
+  const ended = new Promise((resolve) => child.on("exit", resolve));
+  const folders = () => readdirSync(join(state, "inferd")).filter((n) => n.startsWith("batch-"));
+  for (const end = Date.now() + 60000 * patience; Date.now() < end; await new Promise((r) => setTimeout(r, 20))) {
+    const [name] = existsSync(join(state, "inferd")) ? folders() : [];
+    const db = name && join(state, "inferd", name, "registry.db");
+    const count = "SELECT count(*) FROM batch_lines WHERE state > 0";
+    if (db && existsSync(db + ".files") && Number(spawnSync("sqlite3", [db, count], { encoding: "utf8" }).stdout) > 1)
+      break;
+  }
+  child.kill("SIGINT");
+  assert.equal(await ended, 1);
+  const cut = readFileSync(out, "utf8").trim().split("\n").map(JSON.parse);
+  assert.equal(new Set(cut.map((o) => o.custom_id)).size, 500);
+  assert.ok(cut[0].response && cut.at(-1).error.code === "batch_cancelled");
+  assert.deepEqual(folders(), []);
 });
