@@ -2,7 +2,7 @@
 // KILLS=n sets how often; the whole set has 120.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readdirSync } from "node:fs";
+import { readdirSync, utimesSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import OpenAI, { toFile } from "openai";
@@ -74,6 +74,11 @@ test(`${KILLS} kills: every custom_id is answered once, as by a live request`, a
     assert.equal(execFileSync("sqlite3", [db, "PRAGMA integrity_check"], { encoding: "utf8" }).trim(), "ok");
     assert.equal(execFileSync("sqlite3", [db, "SELECT count(*) FROM batch_lines"], { encoding: "utf8" }).trim(), "0");
     const left = readdirSync(db + ".files").filter((n) => n !== "lock");
+    // What interrupted ends left goes a day later.
+    const old = Date.now() / 1000 - 2 * 86400;
+    for (const name of left) utimesSync(join(db + ".files", name), old, old);
+    await server.restart();
+    assert.deepEqual(readdirSync(db + ".files"), ["lock"]);
     console.log(
       `# ${kills} kills at ${JSON.stringify(seen)}; ${left.length} files of interrupted ends wait to be removed`,
     );

@@ -6,7 +6,7 @@ import { createReadStream, existsSync, mkdirSync, readdirSync, readFileSync, sta
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI, { toFile } from "openai";
-import { addKey, binary, modelName, patience, post, startServer, user, withRegistry } from "./server.mjs";
+import { addKey, binary, modelName, patience, post, startServer, until, user, withRegistry } from "./server.mjs";
 
 const model = modelName;
 let server, client;
@@ -239,6 +239,10 @@ test("files: list, get, content, delete, expiry; curl -F", async () => {
   assert.equal(oldest.data[0].id, all.at(-1));
   const folder = join(server.folder, "registry.db.files");
   assert.ok(existsSync(join(folder, one.id)));
+  const db = join(server.folder, "registry.db");
+  execFileSync("sqlite3", [db, `.timeout 5000`, `UPDATE files SET expires_s = 1 WHERE id = '${two.id}'`]);
+  await assert.rejects(client.files.retrieve(two.id), { status: 404 });
+  await until(() => !existsSync(join(folder, two.id)), "an expired file is removed");
   assert.deepEqual(await client.files.delete(one.id), { id: one.id, object: "file", deleted: true });
   assert.ok(!existsSync(join(folder, one.id)));
   for (const f of ["retrieve", "content", "delete"]) await assert.rejects(client.files[f](one.id), { status: 404 });
