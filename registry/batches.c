@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <sys/file.h>
 
+enum { REMOVED_AT_ONCE = 500 };
+
 /* ---- statements ---- */
 
 int batches_run(batches *b, sqlite3_stmt *st, err *e) {
@@ -289,16 +291,52 @@ int batches_unfinished(batches *b, struct batches_row *rows, size_t n, size_t *n
     return rc;
 }
 
-int batches_lines_clear(batches *b, int64_t batch, err *e) {
+/* Removes some lines: other threads have their turn before the next ones. */
+static int remove_lines(batches *b, int64_t batch, bool *more, err *e) {
     sqlite3_stmt *st;
     pthread_mutex_lock(&b->lock);
-    int rc = batches_prepare(b, "DELETE FROM batch_lines WHERE batch = ?1", &st, e);
+    int rc = batches_prepare(b,
+                             "DELETE FROM batch_lines WHERE rowid IN (SELECT rowid FROM batch_lines"
+                             " WHERE batch = ?1 LIMIT ?2)",
+                             &st, e);
     if (!rc) {
         sqlite3_bind_int64(st, 1, batch);
+        sqlite3_bind_int(st, 2, REMOVED_AT_ONCE);
         rc = batches_run(b, st, e);
     }
+    *more = !rc && sqlite3_changes(b->db) > 0;
     pthread_mutex_unlock(&b->lock);
     return rc;
+}
+
+int batches_lines_clear(batches *b, int64_t batch, err *e) {
+    bool more = true;
+    int rc = 0;
+    while (more && !rc)
+        rc = remove_lines(b, batch, &more, e);
+    return rc;
+}
+
+int batches_lines_sweep(batches *b, err *e) {
+    sqlite3_stmt *st;
+    int64_t batch = 0;
+    for (int rc = 0;;) {
+        pthread_mutex_lock(&b->lock);
+        rc = batches_prepare(b,
+                             "SELECT l.batch FROM batch_lines l JOIN batches b ON b.n = l.batch"
+                             " WHERE b.status >= ?1 LIMIT 1",
+                             &st, e);
+        bool found = false;
+        if (!rc) {
+            sqlite3_bind_int(st, 1, BATCH_COMPLETED);
+            found = sqlite3_step(st) == SQLITE_ROW;
+            if (found) batch = sqlite3_column_int64(st, 0);
+            sqlite3_finalize(st);
+        }
+        pthread_mutex_unlock(&b->lock);
+        if (!rc && found) rc = batches_lines_clear(b, batch, e);
+        if (rc || !found) return rc;
+    }
 }
 
 static int add_lines(batches *b, int64_t batch, const struct batches_line *lines, size_t n,
@@ -526,7 +564,6 @@ static int insert_output(const struct batches_row *row, struct batches_upload *u
 
 int batches_finish(batches *b, const struct batches_row *row, struct batches_upload *output,
                    struct batches_upload *errors, int64_t now_s, err *e) {
-    sqlite3_stmt *st;
     int rc = output ? batches_file_settle(output, e) : 0;
     if (!rc && errors) rc = batches_file_settle(errors, e);
     pthread_mutex_lock(&b->lock);
@@ -535,12 +572,6 @@ int batches_finish(batches *b, const struct batches_row *row, struct batches_upl
         rc = update_row(b, row, e);
         if (!rc && output) rc = insert_output(row, output, "output", now_s, e);
         if (!rc && errors) rc = insert_output(row, errors, "error", now_s, e);
-        if (!rc && row->status >= BATCH_COMPLETED)
-            rc = batches_prepare(b, "DELETE FROM batch_lines WHERE batch = ?1", &st, e);
-        if (!rc && row->status >= BATCH_COMPLETED) {
-            sqlite3_bind_int64(st, 1, row->n);
-            rc = batches_run(b, st, e);
-        }
         rc = batches_end(b, rc, e);
     }
     struct batches_upload *files[] = {output, errors};

@@ -146,8 +146,10 @@ struct batches_line {
     uint64_t at, n_bytes;
     const char *custom_id; /* added: borrowed; read: owned */
 };
-/* Forgets the lines of a batch that is validated again. */
+/* Forgets the lines of a batch, which is validated again or has ended. */
 int batches_lines_clear(batches *b, int64_t batch, err *e);
+/* The same of all that ended. */
+int batches_lines_sweep(batches *b, err *e);
 /* Adds lines (n). ERR_EXISTS: the custom_id of lines[*bad] is another line's, and those before it
  * are added. */
 int batches_lines_add(batches *b, int64_t batch, const struct batches_line *lines, size_t n,
@@ -173,8 +175,9 @@ int batches_results(batches *b, int64_t batch,
                                 err *e),
                     void *arg, err *e);
 /* Status and times of row (with its errors, output_file and error_file) are written; the files
- * exist with it, or not at all (each is the upload's, written; NULL: there is none). If the batch
- * ended, its lines are gone. ERR_CHANGED: the batch was cancelled and row does not know it. */
+ * exist with it, or not at all (each is the upload's, written; NULL: there is none). The lines
+ * of a batch that ended are not needed any more. ERR_CHANGED: the batch was cancelled and row does
+ * not know it. */
 int batches_finish(batches *b, const struct batches_row *row, struct batches_upload *output,
                    struct batches_upload *errors, int64_t now_s, err *e);
 

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_ACTIVE = 16, TICK_MS = 500, RETRY_MS = 1000, RETRY_MOST_MS = 30000 };
+enum { MOST_ACTIVE = 16, TICK_MS = 1000, RETRY_MS = 1000, RETRY_MOST_MS = 30000 };
 #define MS_NS UINT64_C(1000000)
 
 /* A batch at hand. */
@@ -333,6 +333,7 @@ static int finish_batch(batch_runner *r, struct active *a, err *e) {
     int rc = batch_write_results(r->store, row, now_s, e);
     if (rc) return rc;
     log_info("batch %s is %s", row->id, batches_status_name(row->status));
+    if (batches_lines_clear(r->store, row->n, e)) complain(r, e); /* the next start does it */
     drop_batch(a);
     return 0;
 }
@@ -415,9 +416,13 @@ static void look_at_store(batch_runner *r) {
     struct batches_row rows[MOST_ACTIVE];
     err e = {0};
     size_t n = 0;
-    int rc = r->has_lease ? 0 : batches_lease(r->store, &e);
-    r->has_lease = !rc;
-    if (rc == ERR_UNAVAILABLE) return;
+    int rc = 0;
+    if (!r->has_lease) {
+        rc = batches_lease(r->store, &e);
+        if (rc == ERR_UNAVAILABLE) return;
+        if (!rc) rc = batches_lines_sweep(r->store, &e);
+        r->has_lease = !rc;
+    }
     if (!rc) rc = batches_file_expire(r->store, clock_wall_s(), &e);
     if (!rc) rc = batches_unfinished(r->store, rows, MOST_ACTIVE, &n, &e);
     if (rc) complain(r, &e);

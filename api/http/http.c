@@ -157,7 +157,8 @@ static void log_request(const struct request *r, unsigned status, bool cut) {
               log_field(method, sizeof method, r->method), log_field(path, sizeof path, r->path),
               status, cut ? " (cut off)" : "", (double)(clock_now_ns() - r->start_ns) / 1e6, r->id,
               (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens,
-              *r->key.name ? " key=" : "", r->key.name, address_text(request_client(r), client));
+              *r->key.name ? " key=" : "", r->key.name,
+              r->local ? "batch" : address_text(request_client(r), client));
 }
 
 static void release_model(struct request *r) {
@@ -176,7 +177,7 @@ void request_end(struct request *r, bool cut) {
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
     metrics_count(h, r->row, status);
     log_request(r, status, cut);
-    recent_add(&h->recent, r, status, cut);
+    if (!r->local) recent_add(&h->recent, r, status, cut);
     request_account(r);
     if (r->key.number) {
         struct key_costs *k = costs_of_key(r);

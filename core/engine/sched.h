@@ -51,9 +51,9 @@
  *   8. Sequences of the priority SCHED_BACKGROUND run in the gaps of all others. While any other
  *      could run they count as paused (5): no step computes rows of both kinds. A step of theirs
  *      computes at most prefill_chunk rows beside those that decode, as if others decoded, so that
- *      one that arrives does not wait for long. They preempt none but themselves.
- * The queue of sequences that were never admitted is bounded by max_queue; preempted ones do not
- * count. At most max_batch_tokens sequences run, so that each can have a row.
+ *      one that arrives does not wait for long; but not with `whole`. They preempt none but
+ * themselves. The queue of sequences that were never admitted is bounded by max_queue; preempted
+ * ones do not count. At most max_batch_tokens sequences run, so that each can have a row.
  *
  * A plan costs O(running + admitted + waiting sequences skipped by 5 and 6), a preemption
  * O(running + waiting), an attempt at admission O(its text); nothing allocates after sched_new.
