@@ -13,7 +13,9 @@ static bool is_boundary_char(char c) {
            (c && strchr("'()+_,-./:=? ", c));
 }
 
-/* The value of a parameter (name=token or name="quoted") of a header's value; cut to n bytes. */
+/* The value of a parameter (name=token or name="quoted") of a header's value; cut to n bytes. out
+ * is
+ * "" if there is none, or a quote before it or its own does not end. */
 static bool find_parameter(const char *value, const char *name, char *out, size_t n) {
     const char *at = value + strcspn(value, ";");
     while (*at == ';') {
@@ -33,7 +35,10 @@ static bool find_parameter(const char *value, const char *name, char *out, size_
             if (found && len + 1 < n) out[len++] = *at;
             at++;
         }
-        if (quoted && *at != '"') return false;
+        if (quoted && *at != '"') {
+            *out = '\0';
+            return false;
+        }
         if (found) {
             out[len] = '\0';
             return true;
@@ -61,7 +66,7 @@ int multipart_init(struct multipart *m, const char *content_type, const struct m
     return 0;
 }
 
-static int read_field(const char *line, struct multipart_part *part, err *e) {
+static int read_field(const char *line, struct multipart_part *part, bool *named, err *e) {
     static const char disposition[] = "Content-Disposition:",
                       coding[] = "Content-Transfer-Encoding:";
     if (strncasecmp(line, coding, sizeof coding - 1) == 0) {
@@ -72,6 +77,8 @@ static int read_field(const char *line, struct multipart_part *part, err *e) {
         return 0;
     }
     if (strncasecmp(line, disposition, sizeof disposition - 1) != 0) return 0;
+    if (*named) return err_set(e, ERR_FORMAT, "A part has two headers Content-Disposition.");
+    *named = true;
     find_parameter(line, "name", part->name, sizeof part->name);
     part->is_file = find_parameter(line, "filename", part->file, sizeof part->file);
     return 0;
@@ -80,13 +87,14 @@ static int read_field(const char *line, struct multipart_part *part, err *e) {
 /* m->head has the part's header lines with their CR LF. */
 static int begin_part(struct multipart *m, err *e) {
     struct multipart_part part = {0};
+    bool named = false;
     m->head[m->n_head] = '\0';
     if (memchr(m->head, 0, m->n_head)) return err_set(e, ERR_FORMAT, "A part's head has a NUL.");
     if (++m->n_parts > MULTIPART_MAX_PARTS)
         return err_set(e, ERR_FORMAT, "The body has more than %d parts.", MULTIPART_MAX_PARTS);
     for (char *line = m->head, *end; (end = strstr(line, "\r\n")); line = end + 2) {
         *end = '\0';
-        int rc = read_field(line, &part, e);
+        int rc = read_field(line, &part, &named, e);
         if (rc) return rc;
     }
     if (!*part.name) return err_set(e, ERR_FORMAT, "A part of the body has no name.");
@@ -153,7 +161,7 @@ static int take_head(struct multipart *m, char c, err *e) {
     m->head[m->n_head++] = c;
     size_t n = m->n_head;
     if (c != '\n' || n < 2 || m->head[n - 2] != '\r') return 0;
-    if (n > 2 && (n < 4 || m->head[n - 3] != '\n')) return 0;
+    if (n > 2 && (n < 4 || memcmp(m->head + n - 4, "\r\n", 2) != 0)) return 0;
     return begin_part(m, e);
 }
 
