@@ -633,7 +633,7 @@ static void test_scribbled_registry(void) {
     CHECK(add(r, "one.gguf", "one", "uno", &e) == 0);
     registry_close(r);
     FILE *f = fopen(at("scribble.db"), "rb");
-    static unsigned char good[1 << 17], bad[1 << 17];
+    static unsigned char good[1 << 18], bad[1 << 18];
     size_t size = f ? fread(good, 1, sizeof good, f) : 0;
     if (f) fclose(f);
     CHECK(size > 4096 && size < sizeof good);
