@@ -3,7 +3,9 @@
 #include "api/batch/batch_int.h"
 #include "api/http/auth.h"
 #include "api/http/error.h"
+#include "api/http/http.h"
 #include "api/http/id.h"
+#include "api/http/ignored.h"
 #include "api/http/json.h"
 #include "api/http/multipart.h"
 #include "api/http/page.h"
@@ -68,6 +70,7 @@ struct upload {
     struct multipart form;
     struct request *request;
     struct batches_upload file;
+    struct ignored ignored; /* parts that the form does not have */
     bool has_file;
     char name[BATCHES_NAME_BYTES];
     enum { VALUE_PURPOSE, VALUE_ANCHOR, VALUE_SECONDS, N_VALUES, NOT_KEPT, IS_FILE } part;
@@ -106,9 +109,8 @@ static int begin_part(void *arg, const struct multipart_part *part, err *e) {
             u->part = i;
             return 0;
         }
-    if (u->request->api->live.refuse_ignored) return json_refuse_unknown(part->name, e);
     u->part = NOT_KEPT;
-    return 0;
+    return ignored_add_member(&u->ignored, "", part->name, e);
 }
 
 static int take_part(void *arg, const char *bytes, size_t n, err *e) {
@@ -153,6 +155,7 @@ static bool begin_upload(struct request *r) {
         return refuse_upload(r, &e);
     }
     u->request = r;
+    u->ignored.refuse = r->api->live.refuse_ignored;
     r->taken = u;
     if (!multipart_init(&u->form, request_header(r, "Content-Type"), &form_ops, u, &e)) return true;
     reply_error(r, &(struct api_error){415, "invalid_request_error", "unsupported_media_type", NULL,
@@ -232,10 +235,18 @@ static void reply_file(struct request *r, const struct batches_file *f) {
 static void handle_upload(struct request *r) {
     struct batches_file f = {0};
     err e = {0};
-    if (end_upload(r->taken, &f, &e))
+    struct upload *u = r->taken;
+    char names[IGNORED_HEADER_BYTES];
+    if (end_upload(u, &f, &e)) {
         refuse_upload(r, &e);
-    else
-        reply_file(r, &f);
+        return;
+    }
+    if (u->ignored.n) {
+        ignored_header(&u->ignored, names);
+        reply_header(r, "x-inferd-ignored-fields", names);
+        ignored_counts_add(&r->http->ignored, r->row, &u->ignored);
+    }
+    reply_file(r, &f);
 }
 
 /* ---- one ---- */

@@ -222,6 +222,15 @@ test("files: list, get, content, delete, expiry; curl -F", async () => {
     JSON.parse(execFileSync("curl", ["-s", server.url + "/v1/files", ...args], { encoding: "utf8" }));
   const one = curl("-F", "purpose=batch", "-F", `file=@${path};filename=a ü.jsonl`);
   assert.equal(one.filename, "a ü.jsonl", JSON.stringify(one));
+  const more = new FormData();
+  for (const [k, v] of [
+    ["purpose", "batch"],
+    ["colour", "blue"],
+  ])
+    more.append(k, v);
+  more.append("file", new Blob([text]), "b.jsonl");
+  const third = await fetch(server.url + "/v1/files", { method: "POST", body: more });
+  assert.deepEqual([third.status, third.headers.get("x-inferd-ignored-fields")], [200, "colour"]);
   const two = curl(
     ...["-F", `file=@${path}`, "-F", "purpose=batch"],
     ...["-F", "expires_after[anchor]=created_at", "-F", "expires_after[seconds]=3600"],
@@ -233,7 +242,8 @@ test("files: list, get, content, delete, expiry; curl -F", async () => {
   await head.text();
   const all = [];
   for await (const f of client.files.list({ purpose: "batch", limit: 2 })) all.push(f.id);
-  assert.deepEqual(all.slice(0, 2), [two.id, one.id]);
+  const { id } = await third.json();
+  assert.deepEqual(all.slice(0, 3), [two.id, id, one.id]);
   assert.equal(new Set(all).size, all.length);
   const oldest = await client.files.list({ order: "asc", limit: 1 });
   assert.equal(oldest.data[0].id, all.at(-1));
