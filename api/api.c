@@ -2,6 +2,7 @@
  * Called by the daemon's main thread. */
 #include "api/api.h"
 
+#include "api/batch/runner.h"
 #include "api/generate/api_state.h"
 #include "api/generate/limits.h"
 #include "api/generate/model_admin.h"
@@ -70,6 +71,7 @@ int api_open(const struct api_config *config, api **out, err *e) {
     metrics_history_init(&a->history);
     int rc = init_state(a, config, e);
     if (!rc) rc = http_open(&a->http, &setup, e);
+    if (!rc && config->batches) rc = batch_runner_open(a, &a->batches, e);
     if (rc) {
         api_close(a);
         return rc;
@@ -181,6 +183,7 @@ void api_set_hung(api *a) {
 }
 
 void api_leave(api *a) {
+    batch_runner_stop(a->batches);
     http_leave(&a->http);
 }
 
@@ -214,6 +217,7 @@ void api_retire(api *a) {
 }
 
 void api_drain(api *a) {
+    batch_runner_stop(a->batches);
     atomic_store(&a->http.draining, true);
 }
 
@@ -224,6 +228,7 @@ uint32_t api_n_active(const api *a) {
 void api_close(api *a) {
     if (!a) return;
     api_drain(a);
+    batch_runner_close(a->batches);
     http_close(&a->http);
     resume_close(a->resume); /* kept streams hold answers */
     http_fini(&a->http);

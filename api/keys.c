@@ -16,9 +16,9 @@ static bool are_in_use(struct api *a) {
     return keyring_in_use(a->config.keyring);
 }
 
-static enum key_result find_key(struct api *a, const char *given, struct http_key *out) {
-    struct keyring_found found;
-    switch (keyring_find(a->config.keyring, given, clock_wall_s(), &found)) {
+static enum key_result take_found(enum keyring_result result, const struct keyring_found *found,
+                                  struct http_key *out) {
+    switch (result) {
     case KEYRING_OK:
         break;
     case KEYRING_EXPIRED:
@@ -28,12 +28,22 @@ static enum key_result find_key(struct api *a, const char *given, struct http_ke
     case KEYRING_UNKNOWN:
         return KEY_UNKNOWN;
     }
-    *out = (struct http_key){.id = found.id, .number = found.number, .scopes = found.scopes};
-    memcpy(out->name, found.prefix, sizeof out->name);
-    memcpy(out->models, found.models, sizeof out->models);
-    memcpy(out->limits, found.limits, sizeof out->limits);
-    snprintf(out->owner, sizeof out->owner, "key %lld", (long long)found.id);
+    *out = (struct http_key){.id = found->id, .number = found->number, .scopes = found->scopes};
+    memcpy(out->name, found->prefix, sizeof out->name);
+    memcpy(out->models, found->models, sizeof out->models);
+    memcpy(out->limits, found->limits, sizeof out->limits);
+    snprintf(out->owner, sizeof out->owner, "key %lld", (long long)found->id);
     return KEY_OK;
+}
+
+static enum key_result find_key(struct api *a, const char *given, struct http_key *out) {
+    struct keyring_found found = {0};
+    return take_found(keyring_find(a->config.keyring, given, clock_wall_s(), &found), &found, out);
+}
+
+static enum key_result get_key(struct api *a, int64_t id, struct http_key *out) {
+    struct keyring_found found = {0};
+    return take_found(keyring_get(a->config.keyring, id, clock_wall_s(), &found), &found, out);
 }
 
 static bool name_key(struct api *a, uint32_t number, char name[KEY_PREFIX_BYTES]) {
@@ -79,4 +89,4 @@ void api_audit(struct request *r, unsigned status) {
     audit_add(r->api->config.audit, &row);
 }
 
-const struct http_keys api_registry_keys = {are_in_use, find_key, name_key};
+const struct http_keys api_registry_keys = {are_in_use, find_key, get_key, name_key};

@@ -16,6 +16,15 @@
     X(completions_route)                                                                           \
     X(completions_render_route)                                                                    \
     X(embeddings_route)                                                                            \
+    X(files_upload_route)                                                                          \
+    X(files_list_route)                                                                            \
+    X(files_get_route)                                                                             \
+    X(files_delete_route)                                                                          \
+    X(files_content_route)                                                                         \
+    X(batches_create_route)                                                                        \
+    X(batches_list_route)                                                                          \
+    X(batches_get_route)                                                                           \
+    X(batches_cancel_route)                                                                        \
     X(rerank_route)                                                                                \
     X(rerank_2_route)                                                                              \
     X(score_route)                                                                                 \

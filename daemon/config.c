@@ -337,6 +337,24 @@ static const struct config_key keys[] = {
      UINT64_C(1) << 40, NULL, "bytes",
      "Space that all stored responses may take in the registry's file. Beyond it the API key that\n"
      "holds most loses those that expire first. One response may take an eighth of it."},
+    {"files-max-bytes", CONFIG_BYTES, AT(files_max_bytes), "2G", 0, UINT64_C(1) << 44, NULL,
+     "bytes",
+     "Space that the files of /v1/files and the answers of batches may take in the folder\n"
+     "REGISTRY.files and the registry's file; half of it for one API key. 0: there are no files\n"
+     "and no batches."},
+    {"file-max-bytes", CONFIG_BYTES, AT(file_max_bytes), "200M", 1024, UINT64_C(1) << 40, NULL,
+     "bytes", "Largest file that may be uploaded; 413 beyond it."},
+    {"files-max", CONFIG_NUMBER, AT(files_max), "1000", 2, 1000000, NULL, "files",
+     "Files that may be uploaded; half of them by one API key. Those that batches write are not\n"
+     "counted among them, but expire like them."},
+    {"batches-max", CONFIG_NUMBER, AT(batches_max), "1000", 2, 1000000, NULL, "batches",
+     "Batches that the registry keeps; half of them of one API key. Beyond it those that ended\n"
+     "are forgotten, the oldest first; 429 if none has ended."},
+    {"batch-lines", CONFIG_NUMBER, AT(batch_lines), "8", 1, 1024, NULL, "requests",
+     "Requests of batches that run at once. They compute only in steps that no other request\n"
+     "needs."},
+    {"batch-max-lines", CONFIG_NUMBER, AT(batch_max_lines), "50000", 1, 10000000, NULL, "requests",
+     "Requests of one batch."},
     {"max-models", CONFIG_NUMBER, AT(max_models), "8", 1, 32, NULL, "models",
      "Models that may be loaded at once. Administrators load and unload registered models while "
      "the\n"

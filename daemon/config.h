@@ -47,6 +47,7 @@ struct config {
         max_connections, max_connections_per_address, key_failures_per_minute, max_body_bytes,
         max_header_bytes, idle_timeout_s, keepalive_ms, resume_timeout_s, resume_streams,
         resume_buffer_bytes, responses_ttl_s, usage_days, responses_max_bytes, shutdown_deadline_s,
+        file_max_bytes, files_max_bytes, files_max, batches_max, batch_lines, batch_max_lines,
         hang_s, hf_stall_s, hf_retries, device, max_priority, max_rerank_documents, grammar_work_s,
         request_timeout_s, max_models, max_model_tasks, unload_deadline_s, resident_s,
         command_buffer_ms, window_blocks, state_blocks, state_checkpoint_tokens, kv_dir_bytes,

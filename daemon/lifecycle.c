@@ -16,6 +16,7 @@
 #include "daemon/signals.h"
 #include "daemon/watchdog.h"
 #include "registry/audit.h"
+#include "registry/batches.h"
 #include "registry/keys.h"
 #include "registry/ledger.h"
 
@@ -57,6 +58,7 @@ struct server {
     bool handed;               /* the supervisor's sockets are served */
     struct activation sockets; /* of a supervisor, instead of those of the configuration */
     responses *store;          /* NULL: responses are not stored */
+    batches *batches;          /* NULL: there are no files and no batches */
     ledger *ledger;            /* NULL: nothing is written */
     bool ledger_fails;         /* and that was logged */
     audit *audit;              /* NULL: administrative acts are not written */
@@ -101,6 +103,18 @@ static void open_store(struct server *s) {
                             clock_wall_s(), &s->store, &e);
     if (rc) log_warn("responses are not stored: %s", e.msg);
     free(file);
+}
+
+static void open_batches(struct server *s) {
+    const struct config *c = s->config;
+    err e;
+    if (!c->files_max_bytes) return;
+    if (batches_open(&(struct batches_config){.file = s->registry,
+                                              .max_bytes = c->files_max_bytes,
+                                              .max_files = (uint32_t)c->files_max,
+                                              .max_batches = (uint32_t)c->batches_max},
+                     clock_wall_s(), &s->batches, &e))
+        log_warn("files are not stored, and there are no batches: %s", e.msg);
 }
 
 static void open_ledger(struct server *s) {
@@ -239,6 +253,10 @@ static struct api_config api_config_of(const struct server *s, const struct conf
         .draft_integers = strcmp(c->json_integers, "draft") == 0,
         .refuse_ignored = strcmp(c->unknown_fields, "refuse") == 0,
         .store = s->store,
+        .batches = s->batches,
+        .max_file_bytes = c->file_max_bytes,
+        .batch_lines = (uint32_t)c->batch_lines,
+        .batch_max_lines = (uint32_t)c->batch_max_lines,
         .registry = s->registry,
         .keyring = s->keyring,
         .ledger = s->ledger,
@@ -390,6 +408,7 @@ static void close_all(struct server *s) {
     keyring_close(s->keyring);
     ledger_close(s->ledger, clock_wall_s());
     responses_close(s->store);
+    batches_close(s->batches);
     serving_close(s->serving);
     reload_close(s->reload);
     config_api_keys_fini(&s->keys.all);
@@ -523,6 +542,7 @@ int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, e
     if (!rc) rc = config_registry_path(c, &s.registry, e);
     if (!rc) rc = serving_open(c, o->group, &s.serving, e);
     if (!rc) open_store(&s);
+    if (!rc) open_batches(&s);
     if (!rc) rc = open_keyring(&s, e);
     if (!rc) open_ledger(&s);
     if (!rc) open_audit(&s);

@@ -12,6 +12,7 @@ static const struct command commands[] = {
     {"serve", "serve models over an OpenAI-compatible HTTP API", cmd_serve},
     {"chat", "talk to a running daemon", cmd_chat},
     {"run", "talk to a model, by a daemon of its own if none serves it", cmd_run},
+    {"batch", "answer a file of requests, without a server", cmd_batch},
     {"ps", "list the models that are served", cmd_ps},
     {"stop", "stop a daemon", cmd_stop},
     {"reload", "let a daemon read its configuration again", cmd_reload},

@@ -46,6 +46,15 @@ void registry_hash_hex(struct registry_hash *h, char hex[65]) {
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
 }
 
+void registry_owner_of(const char *key, char owner[REGISTRY_OWNER_BYTES]) {
+    struct registry_hash h;
+    *owner = '\0';
+    if (!key) return;
+    registry_hash_init(&h);
+    registry_hash_add(&h, key, strlen(key));
+    registry_hash_hex(&h, owner);
+}
+
 void registry_hmac(const uint8_t salt[REGISTRY_SALT_BYTES], const char *text,
                    uint8_t out[SHA256_DIGEST_SIZE]) {
     struct hmac_sha256_ctx h;

@@ -235,6 +235,19 @@ static bool has_ended(int64_t end_s, int64_t now_s) {
 }
 
 /* With k->mu. */
+static enum keyring_result take_key(const keyring *k, const struct registry_key *key, int64_t now_s,
+                                    struct keyring_found *out) {
+    if (key->revoked_s) return KEYRING_REVOKED;
+    if (has_ended(key->expires_s, now_s)) return KEYRING_EXPIRED;
+    *out = (struct keyring_found){
+        .id = key->id, .number = number_of(k, key->id), .scopes = key->scopes};
+    memcpy(out->prefix, key->prefix, sizeof out->prefix);
+    memcpy(out->models, key->models, sizeof out->models);
+    memcpy(out->limits, key->limits, sizeof out->limits);
+    return KEYRING_OK;
+}
+
+/* With k->mu. */
 static enum keyring_result find_secret(const keyring *k, const char *text, int64_t now_s,
                                        struct keyring_found *out) {
     const struct table *t = &k->table;
@@ -246,14 +259,21 @@ static enum keyring_result find_secret(const keyring *k, const char *text, int64
     registry_hmac(t->salt, text, hash);
     if (!registry_hmac_is(hash, s->hash)) return KEYRING_UNKNOWN;
     const struct registry_key *key = &t->keys[s->key];
-    if (key->revoked_s) return KEYRING_REVOKED;
-    if (has_ended(s->expires_s, now_s) || has_ended(key->expires_s, now_s)) return KEYRING_EXPIRED;
-    *out = (struct keyring_found){
-        .id = key->id, .number = number_of(k, key->id), .scopes = key->scopes};
+    enum keyring_result result = take_key(k, key, now_s, out);
+    if (result == KEYRING_OK && has_ended(s->expires_s, now_s)) return KEYRING_EXPIRED;
     memcpy(out->prefix, s->prefix, sizeof out->prefix);
-    memcpy(out->models, key->models, sizeof out->models);
-    memcpy(out->limits, key->limits, sizeof out->limits);
-    return KEYRING_OK;
+    return result;
+}
+
+enum keyring_result keyring_get(keyring *k, int64_t id, int64_t now_s, struct keyring_found *out) {
+    refresh(k);
+    pthread_mutex_lock(&k->mu);
+    size_t i = key_index(&k->table, id);
+    bool known = i < k->table.n_keys && k->table.keys[i].id == id;
+    enum keyring_result result =
+        known ? take_key(k, &k->table.keys[i], now_s, out) : KEYRING_UNKNOWN;
+    pthread_mutex_unlock(&k->mu);
+    return result;
 }
 
 enum keyring_result keyring_find(keyring *k, const char *text, int64_t now_s,

@@ -74,6 +74,8 @@ struct keyring_found {
 /* Takes the same time whether a text with a known prefix is right or wrong. */
 enum keyring_result keyring_find(keyring *k, const char *text, int64_t now_s,
                                  struct keyring_found *out);
+/* The key with that id, whatever its secrets; prefix: its newest one. */
+enum keyring_result keyring_get(keyring *k, int64_t id, int64_t now_s, struct keyring_found *out);
 /* The newest prefix of the key with that number. false: there is none. */
 bool keyring_prefix(keyring *k, uint32_t number, char prefix[KEY_PREFIX_BYTES]);
 

@@ -185,6 +185,27 @@ int registry_open(const char *file, registry **out, err *e) {
     return 0;
 }
 
+int registry_copy(registry *r, const char *from, err *e) {
+    sqlite3 *db;
+    sqlite3_stmt *st;
+    int rc = registry_db_open(from, REGISTRY_BUSY_MS, &db, e); /* migrates it */
+    if (rc) return rc;
+    sqlite3_close(db);
+    rc = prepare_sql(r, "ATTACH ?1 AS source", &st, e);
+    if (rc) return rc;
+    sqlite3_bind_text(st, 1, from, -1, SQLITE_STATIC);
+    if (sqlite3_step(st) != SQLITE_DONE) rc = err_db(r, "read", e);
+    sqlite3_finalize(st);
+    if (!rc)
+        rc = registry_db_exec(r->db, r->file,
+                              "BEGIN; INSERT INTO main.models SELECT * FROM source.models;"
+                              "INSERT INTO main.names SELECT * FROM source.names;"
+                              "INSERT INTO main.presets SELECT * FROM source.presets; COMMIT;"
+                              "DETACH source",
+                              e);
+    return rc;
+}
+
 void registry_close(registry *r) {
     if (!r) return;
     sqlite3_close(r->db);

@@ -38,6 +38,10 @@ struct registry_model {
 int registry_open(const char *file, registry **out, err *e);
 void registry_close(registry *r);
 
+/* Copies the models of another registry's file, with their names and presets, to r, which has none.
+ */
+int registry_copy(registry *r, const char *from, err *e);
+
 enum { REGISTRY_NAME_BYTES = 97 }; /* with the NUL */
 /* Makes a model's name of a file's or folder's: without .gguf and part number; characters that
  * names may not have become '-'. */

@@ -25,6 +25,11 @@ int registry_db_exec(sqlite3 *db, const char *file, const char *sql, err *e);
 /* *st: the caller's to finalize; NULL on failure. */
 int registry_db_prepare(sqlite3 *db, const char *file, const char *sql, sqlite3_stmt **st, err *e);
 
+/* The name under which the rows of an API key are stored: its SHA-256 as hexadecimal digits, "" for
+ * NULL. */
+enum { REGISTRY_OWNER_BYTES = 65 };
+void registry_owner_of(const char *key, char owner[REGISTRY_OWNER_BYTES]);
+
 /* ---- presets.c ---- */
 
 /* ERR_INVALID: longer than REGISTRY_PRESET_BYTES. */

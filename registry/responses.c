@@ -34,16 +34,7 @@ struct responses {
     uint64_t ttl_s, max_bytes;
 };
 
-enum { OWNER_BYTES = 65 };
-
-static void owner_of(const char *key, char owner[OWNER_BYTES]) {
-    struct registry_hash h;
-    *owner = '\0';
-    if (!key) return;
-    registry_hash_init(&h);
-    registry_hash_add(&h, key, strlen(key));
-    registry_hash_hex(&h, owner);
-}
+enum { OWNER_BYTES = REGISTRY_OWNER_BYTES };
 
 static int err_db(responses *s, const char *what, err *e) {
     return registry_db_error(s->db, s->file, what, e);
@@ -256,7 +247,7 @@ static int check_bytes(const responses *s, uint64_t n_bytes, err *e) {
 static int put_row(responses *s, const struct responses_row *row, int64_t now_s, bool *full,
                    err *e) {
     char owner[OWNER_BYTES];
-    owner_of(row->key, owner);
+    registry_owner_of(row->key, owner);
     uint64_t n_text = (uint64_t)strlen(row->body) + strlen(row->items);
     if (row->model) n_text += ITEM_BYTES + strlen(row->model) + strlen(row->metadata);
     uint64_t n_bytes = bytes_of(n_text, row->item_ids, row->n_items);
@@ -311,7 +302,7 @@ static int get_row(responses *s, const char *sql, const char *id, const char *ke
     char owner[OWNER_BYTES];
     sqlite3_stmt *st;
     *out = (struct responses_entry){0};
-    owner_of(key, owner);
+    registry_owner_of(key, owner);
     int rc = prepare_sql(s, sql, &st, e);
     if (rc) return rc;
     bind_text(st, 1, id);
@@ -359,7 +350,7 @@ int responses_find_item(responses *s, const char *item_id, const char *key, int6
 static int remove_row(responses *s, const char *id, const char *key, int64_t now_s, err *e) {
     char owner[OWNER_BYTES];
     sqlite3_stmt *st;
-    owner_of(key, owner);
+    registry_owner_of(key, owner);
     int rc = prepare_sql(s, "DELETE FROM responses WHERE id = ?1 AND owner = ?2 AND expires_s > ?3",
                          &st, e);
     if (rc) return rc;
@@ -469,7 +460,7 @@ static int change_response(responses *s, const struct responses_change *c, int64
     char owner[OWNER_BYTES];
     struct before b = {0};
     int64_t expires_s = now_s + (int64_t)s->ttl_s;
-    owner_of(c->key, owner);
+    registry_owner_of(c->key, owner);
     int rc = exec_sql(s, "BEGIN IMMEDIATE", e);
     if (rc) return rc;
     *full = false;
@@ -527,7 +518,7 @@ static int list_rows(responses *s, const struct responses_query *q, int64_t now_
     sqlite3_stmt *st;
     int64_t after;
     int step, n = 0;
-    owner_of(q->key, owner);
+    registry_owner_of(q->key, owner);
     int rc = number_of(s, q->after, owner, now_s, &after, e);
     snprintf(sql, sizeof sql, "%sAND (?2 = 0 OR l.response %c ?2) ORDER BY l.response %s LIMIT ?6",
              filter, q->ascending ? '>' : '<', q->ascending ? "ASC" : "DESC");

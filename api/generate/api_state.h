@@ -57,6 +57,7 @@ struct api {
     model_table *models;
     const struct api_names *names; /* NULL: only those known when a model was loaded */
     struct history history;
+    struct batch_runner *batches; /* batch/runner.h; NULL: there is none */
     /* Of /metrics: checks of idle engines' KV pools. */
     atomic_uint_least64_t n_pool_checks, n_pool_check_failures, last_check_ns;
 };

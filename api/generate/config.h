@@ -51,10 +51,15 @@ struct api_config {
     struct responses *store; /* of /v1/responses; borrowed until api_close; NULL: no store */
     const char
         *registry; /* file of the catalogue of models; borrowed until api_close; NULL: none */
-    struct ledger *ledger;   /* registry/ledger.h; borrowed until api_close; NULL: none */
-    struct audit *audit;     /* registry/audit.h; borrowed until api_close; NULL: none */
-    struct keyring *keyring; /* keys of the registry (registry/keys.h); borrowed until api_close;
-                                NULL: none */
+    struct ledger *ledger;    /* registry/ledger.h; borrowed until api_close; NULL: none */
+    struct batches *batches;  /* registry/batches.h: files and batches; borrowed until api_close;
+                                 NULL: none */
+    uint64_t max_file_bytes;  /* of an uploaded file */
+    uint32_t batch_lines;     /* requests of batches at once */
+    uint32_t batch_max_lines; /* of one batch */
+    struct audit *audit;      /* registry/audit.h; borrowed until api_close; NULL: none */
+    struct keyring *keyring;  /* keys of the registry (registry/keys.h); borrowed until api_close;
+                                 NULL: none */
     const struct model_admin *admin; /* loads and unloads models; borrowed until api_close; NULL:
                                         the served models do not change */
     const char *model_aliases;       /* model_alias.h; NULL: none. Read by api_open */

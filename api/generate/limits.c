@@ -43,7 +43,7 @@ static int set_client(const struct request *r, struct engine_params *p, err *e) 
         id = address_text(&network, address);
     }
     str_init(&text, 1 << 20);
-    str_addf(&text, "%s\n%s", key ? key : "", id ? id : "");
+    str_addf(&text, "%s\n%s%s", key ? key : "", id ? id : "", r->local ? "\nbatch" : "");
     int rc = text.failed ? err_no_memory(e) : 0;
     p->client = siphash128(r->api->secret, str_cstr(&text), text.len).lo;
     p->client_weight = (uint32_t)r->key.limits[KEY_WEIGHT];
@@ -77,6 +77,7 @@ static int objective_priority(const struct request *r) {
 
 int limits_apply(const struct request *r, const char *cache_salt, struct engine_params *p, err *e) {
     int most = r->api->live.max_priority;
+    if (r->local) p->priority = ENGINE_PRIORITY_BACKGROUND;
     if (p->priority > most)
         return err_set_param(
             e, ERR_INVALID, "priority",

@@ -25,7 +25,7 @@ struct access_record {
     char key[KEY_PREFIX_BYTES], model[97], id[65];
     struct address client;
     unsigned status;
-    bool cut;
+    bool cut, local;
     uint64_t prompt_tokens, cached_tokens, completion_tokens, bytes_received, bytes_sent;
     uint64_t queue_ns, first_token_ns, total_ns;
 };
@@ -66,7 +66,7 @@ static size_t format_record(const struct access_record *r, bool json, char line[
     log_line_number(&l, "status", r->status);
     log_line_flag(&l, "cut_off", r->cut);
     log_line_text(&l, "request", r->id);
-    log_line_text(&l, "client", address_text(&r->client, client));
+    log_line_text(&l, "client", r->local ? "batch" : address_text(&r->client, client));
     log_line_text(&l, "key", r->key);
     log_line_text(&l, "model", r->model);
     log_line_number(&l, "prompt_tokens", (double)r->prompt_tokens);
@@ -213,7 +213,8 @@ static void log_request(const struct request *r, unsigned status, bool cut, bool
         {.name = "prompt_tokens", .number = (double)r->prompt_tokens},
         {.name = "completion_tokens", .number = (double)r->completion_tokens},
         {.name = "key", .text = r->key.name, .said = !*r->key.name},
-        {.name = "client", .text = address_text(request_client(r), client)}};
+        {.name = "client",
+         .text = r->local ? "batch" : address_text(request_client(r), client)}};
     log_write_values(quiet ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, values,
                      sizeof values / sizeof *values, "%s %s %u%s %.1f ms %s", method, path, status,
                      cut ? " (cut off)" : "", ms, r->id);
@@ -230,6 +231,7 @@ void access_add(struct access *a, const struct request *r, unsigned status, bool
                                 .client = *request_client(r),
                                 .status = status,
                                 .cut = cut,
+                                .local = r->local != NULL,
                                 .prompt_tokens = r->prompt_tokens,
                                 .cached_tokens = r->cached_tokens,
                                 .completion_tokens = r->completion_tokens,

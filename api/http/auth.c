@@ -3,6 +3,7 @@
 
 #include "api/http/error.h"
 #include "api/http/http.h"
+#include "api/http/local.h"
 #include "api/http/origin.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
@@ -26,6 +27,7 @@ static bool is_same_key(const char *given, size_t n, const char *key) {
 /* "Authorization: Bearer KEY", or x-api-key, which Anthropic's clients send; NULL without either.
  */
 static const char *given_key(const struct request *r) {
+    if (r->local) return r->local->key_text;
     const char *value = request_header(r, "Authorization");
     if (!value || strncasecmp(value, "Bearer ", 7) != 0) return request_header(r, "x-api-key");
     value += 7;
@@ -82,6 +84,26 @@ static enum auth_failure find_key(struct request *r, const char *given, uint64_t
     return find_configured(r, given, &r->key) ? AUTH_N_FAILURES : AUTH_UNKNOWN;
 }
 
+/* The key on whose behalf the process asks: it is known by its number in accounts and by whose it
+ * is, not by its text, which is stored nowhere. */
+static enum auth_failure find_local_key(struct request *r) {
+    const struct http_keys *more = r->http->setup.keys;
+    const struct http_config *c = &r->settings->config;
+    struct local *l = r->local;
+    if (l->key_id > 0) {
+        enum key_result result = more ? more->get(r->api, l->key_id, &r->key) : KEY_UNKNOWN;
+        if (result == KEY_OK) r->key.number += r->http->key_slots.n_first;
+        return result == KEY_OK        ? AUTH_N_FAILURES
+               : result == KEY_EXPIRED ? AUTH_EXPIRED
+               : result == KEY_REVOKED ? AUTH_REVOKED
+                                       : AUTH_UNKNOWN;
+    }
+    for (size_t i = 0; i < c->n_api_keys && l->key_id; i++)
+        if (l->is_owner(l->arg, c->api_keys[i])) l->key_text = c->api_keys[i];
+    if (!l->key_text) return l->key_id ? AUTH_UNKNOWN : AUTH_MISSING;
+    return find_configured(r, l->key_text, &r->key) ? AUTH_N_FAILURES : AUTH_UNKNOWN;
+}
+
 static bool check_scope(struct request *r) {
     static const struct {
         int flag;
@@ -126,9 +148,11 @@ bool auth_check_key(struct request *r) {
     if (!keys_are_needed(r)) return true;
     const char *given = given_key(r);
     uint64_t now_ns = clock_now_ns();
-    enum auth_failure why = given ? find_key(r, given, now_ns) : AUTH_MISSING;
+    enum auth_failure why = r->local ? find_local_key(r)
+                            : given  ? find_key(r, given, now_ns)
+                                     : AUTH_MISSING;
     if (why == AUTH_N_FAILURES) return check_scope(r);
-    auth_failures_add(&r->http->auth_failures, why, request_client(r), now_ns);
+    if (!r->local) auth_failures_add(&r->http->auth_failures, why, request_client(r), now_ns);
     if (replies[why].status == 401) reply_header(r, "WWW-Authenticate", "Bearer");
     reply_error(r, &(struct api_error){replies[why].status, replies[why].type, replies[why].code,
                                        NULL, replies[why].message});

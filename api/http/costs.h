@@ -22,7 +22,7 @@ enum reject_reason {
     N_REJECT_REASONS
 };
 
-enum { COST_ROUTES = 81, COST_KEYS = 64 /* further keys share the last row */ };
+enum { COST_ROUTES = 96, COST_KEYS = 64 /* further keys share the last row */ };
 
 /* Rows of routes: request.row. */
 struct costs {

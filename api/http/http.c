@@ -25,6 +25,7 @@
 #include "api/http/cors.h"
 #include "api/http/error.h"
 #include "api/http/id.h"
+#include "api/http/local.h"
 #include "api/http/metrics.h"
 #include "api/http/prepare.h"
 #include "api/http/route.h"
@@ -58,11 +59,16 @@ enum {
 /* ---- begin and end of a request ---- */
 
 static void suspend_connection(struct watched *w) {
-    MHD_suspend_connection(((struct request *)w)->connection);
+    struct request *r = (struct request *)w;
+    if (!r->local) MHD_suspend_connection(r->connection);
 }
 
 static void resume_connection(struct watched *w) {
-    MHD_resume_connection(((struct request *)w)->connection);
+    struct request *r = (struct request *)w;
+    if (r->local)
+        r->local->wake(r->local->arg);
+    else
+        MHD_resume_connection(r->connection);
 }
 
 static void destroy_request(struct watched *w) {
@@ -70,6 +76,7 @@ static void destroy_request(struct watched *w) {
     request_drop_body(r);
     str_fini(&r->reply.body);
     settings_drop(r->settings);
+    free(r->local);
     free(r);
 }
 
@@ -110,25 +117,31 @@ static const struct settings *current_settings(struct http *h) {
     return s;
 }
 
-static struct request *begin_request(struct http *h, struct MHD_Connection *connection,
-                                     const char *url, const char *method) {
-    struct conn *c = head_conn(connection);
-    if (!c) return NULL;
-    conns_body(&h->conns, c);
+struct request *request_new(struct http *h, const char *method, const char *path) {
     struct request *r = mem_new(1, sizeof *r);
     if (!r) return NULL;
     r->http = h;
     r->api = h->setup.api;
     r->row = h->setup.n_routes;
-    r->connection = connection;
-    r->conn = c;
     r->start_ns = clock_now_ns();
     r->settings = current_settings(h);
     str_init(&r->body, (size_t)r->settings->config.max_body_bytes);
     str_init(&r->reply.body, REPLY_MAX_BYTES);
     snprintf(r->method, sizeof r->method, "%s", method);
+    snprintf(r->path, sizeof r->path, "%s", path);
+    return r;
+}
+
+static struct request *begin_request(struct http *h, struct MHD_Connection *connection,
+                                     const char *url, const char *method) {
+    struct conn *c = head_conn(connection);
+    if (!c) return NULL;
+    conns_body(&h->conns, c);
     url += c->n_origin; /* the origin has no escapes, so decoding has not changed its length */
-    snprintf(r->path, sizeof r->path, "%s", *url ? url : "/");
+    struct request *r = request_new(h, method, *url ? url : "/");
+    if (!r) return NULL;
+    r->connection = connection;
+    r->conn = c;
     set_id(r);
     read_forwarded(r);
     watch_begin(h->watch, &r->watched);
@@ -139,24 +152,19 @@ static void release_model(struct request *r) {
     if (r->http->setup.release) r->http->setup.release(r);
 }
 
-static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
-                         enum MHD_RequestTerminationCode how) {
-    struct request *r = *con_cls;
-    struct http *h = cls;
-    (void)connection;
-    if (!r) return;
-    *con_cls = NULL;
-    conns_wait(&h->conns, r->conn);
+void request_end(struct request *r, bool cut) {
+    struct http *h = r->http;
+    if (r->taken) r->route->taker->free(r->taken);
+    if (r->reply.fd > 0) close(r->reply.fd);
     if (r->ops && !(r->ops->cut && r->ops->cut(r, r->job))) r->ops->free(r->job);
     r->ops = NULL;
     release_model(r);
     answers_hold(&h->answers, &r->hold, 0);
     str_fini(&r->reply.body);
-    bool cut = how != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
     metrics_count(h, r->row, status);
     access_add(&h->access, r, status, cut);
-    recent_add(&h->recent, r, status, cut);
+    if (!r->local) recent_add(&h->recent, r, status, cut);
     trace_end(r, status, cut);
     request_account(r);
     if (h->setup.ended) h->setup.ended(r, status);
@@ -168,6 +176,17 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     }
     if (r->active) atomic_fetch_sub(&h->n_active, 1);
     watch_end(&r->watched);
+}
+
+static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
+                         enum MHD_RequestTerminationCode how) {
+    struct request *r = *con_cls;
+    struct http *h = cls;
+    (void)connection;
+    if (!r) return;
+    *con_cls = NULL;
+    conns_wait(&h->conns, r->conn);
+    request_end(r, how != MHD_REQUEST_TERMINATED_COMPLETED_OK);
 }
 
 /* ---- replies ---- */
@@ -232,6 +251,11 @@ static struct MHD_Response *make_response(struct request *r) {
     struct reply *p = &r->reply;
     if (p->stream)
         return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, on_stream_read, r, NULL);
+    if (p->fd > 0) {
+        struct MHD_Response *response = MHD_create_response_from_fd64(p->n_data, p->fd);
+        if (response) p->fd = 0; /* the response closes it */
+        return response;
+    }
     if (p->data)
         return MHD_create_response_from_buffer(p->n_data, (void *)p->data, MHD_RESPMEM_PERSISTENT);
     size_t n = p->body.len;
@@ -262,7 +286,7 @@ static void hold_body(struct request *r) {
 static enum MHD_Result send_reply(struct request *r) {
     struct reply *p = &r->reply;
     hold_body(r);
-    size_t n_body = p->data ? p->n_data : p->body.len;
+    size_t n_body = p->data || p->fd > 0 ? p->n_data : p->body.len;
     reply_work_headers(r);
     if (!p->stream) release_model(r); /* a client that reads slowly does not keep it loaded */
     struct MHD_Response *response = make_response(r);
@@ -296,10 +320,15 @@ static enum MHD_Result send_reply(struct request *r) {
 
 /* ---- requests ---- */
 
+static uint64_t most_body_bytes(const struct request *r) {
+    const struct body_taker *taker = r->route ? r->route->taker : NULL;
+    return taker ? taker->max_bytes(r) : r->settings->config.max_body_bytes;
+}
+
 static void refuse_body(struct request *r) {
     char message[96];
     snprintf(message, sizeof message, "The request body is larger than %llu bytes.",
-             (unsigned long long)r->settings->config.max_body_bytes);
+             (unsigned long long)most_body_bytes(r));
     r->discard_body = true;
     reply_error(
         r, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL, message});
@@ -331,9 +360,12 @@ static enum MHD_Result on_headers(struct request *r, const char *method, const c
     bool framed = head_check(r, method, version);
     bool passed = framed && route_check(r);
     trace_begin(r);
-    if (passed && check_reserve(r) && check_client(r) &&
-        announced > r->settings->config.max_body_bytes)
-        refuse_body(r);
+    if (passed && check_reserve(r) && check_client(r)) {
+        if (announced > most_body_bytes(r))
+            refuse_body(r);
+        else if (r->route->taker)
+            r->route->taker->begin(r);
+    }
     if (!r->reply.status) return MHD_YES;
     r->discard_body = true;
     if (framed && !r->conn->reserved && !request_header(r, "Expect") && announced <= DISCARD_BYTES)
@@ -357,7 +389,12 @@ static bool count_body_bytes(struct request *r) {
 static enum MHD_Result on_body(struct request *r, const char *bytes, size_t *n) {
     r->body_bytes += *n;
     conns_moved(&r->http->conns, r->conn, r->start_ns, r->body_bytes);
-    if (!r->discard_body && r->body_bytes > r->settings->config.max_body_bytes) refuse_body(r);
+    if (!r->discard_body && r->body_bytes > most_body_bytes(r)) refuse_body(r);
+    if (!r->discard_body && r->route->taker) {
+        r->discard_body = !r->route->taker->take(r, bytes, *n);
+        *n = r->discard_body ? *n : 0;
+        if (!*n) return MHD_YES;
+    }
     if (!r->discard_body && !count_body_bytes(r)) {
         r->discard_body = true;
         request_drop_body(r);

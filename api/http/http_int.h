@@ -28,6 +28,12 @@ struct http_daemon {
     uint64_t out_of_files_logged_ns; /* when the lack of descriptors was logged; acceptor */
 };
 
+/* A request that begins: not watched yet, and without an id. path: without the query. NULL: out of
+ * memory. */
+struct request *request_new(struct http *h, const char *method, const char *path);
+/* Ends it: its job, its model, its accounts. cut: the client did not get the whole answer. */
+void request_end(struct request *r, bool cut);
+
 /* NULL: out of memory for it; the connection is about to close. */
 struct conn *head_conn(struct MHD_Connection *connection);
 /* MHD_OPTION_URI_LOG_CALLBACK: the target as it was received. */

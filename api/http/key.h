@@ -32,6 +32,8 @@ struct http_keys {
     bool (*in_use)(struct api *api); /* is there any? Then each request needs one */
     /* out->number counts the owner's keys alone. */
     enum key_result (*find)(struct api *api, const char *given, struct http_key *out);
+    /* The key with that id, without its text. */
+    enum key_result (*get)(struct api *api, int64_t id, struct http_key *out);
     /* The name of the key with that number, for metrics. false: there is none. */
     bool (*name)(struct api *api, uint32_t number, char name[KEY_PREFIX_BYTES]);
 };

@@ -7,19 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool read_limit(const char *value, int *limit) {
+static bool read_limit(const char *value, int most, int *limit) {
     char *end;
     long n = strtol(value, &end, 10);
-    if (*value < '0' || *value > '9' || *end || n < 1 || n > PAGE_MAX_LIMIT) return false;
+    if (*value < '0' || *value > '9' || *end || n < 1 || n > most) return false;
     *limit = (int)n;
     return true;
 }
 
 bool page_take(struct page *p, const char *name, const char *value, err *e) {
     if (strcmp(name, "limit") == 0) {
-        if (!read_limit(value, &p->limit))
+        int most = p->most ? p->most : PAGE_MAX_LIMIT;
+        if (!read_limit(value, most, &p->limit))
             err_set_param(e, ERR_INVALID, "limit",
-                          "Invalid value for 'limit': must be between 1 and %d.", PAGE_MAX_LIMIT);
+                          "Invalid value for 'limit': must be between 1 and %d.", most);
         return true;
     }
     if (strcmp(name, "order") == 0) {

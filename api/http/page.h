@@ -11,6 +11,7 @@ enum { PAGE_ID_BYTES = 128, PAGE_MAX_LIMIT = 100, PAGE_LIMIT = 20 };
 
 struct page {
     int limit;
+    int most; /* of limit; 0: PAGE_MAX_LIMIT */
     bool ascending;
     char after[PAGE_ID_BYTES]; /* "": from the beginning */
 };

@@ -117,7 +117,8 @@ static bool find_refusal(const struct quota *q, const struct request *r, bool to
     out->wait_ns = 0;
     for (int i = 0; i < KEY_N_RATES; i++) {
         if (!r->key.limits[i] || rates[i].tokens != tokens) continue;
-        uint64_t wait = wait_ns(q, r, i, n, now_ns);
+        uint64_t kept = r->local ? r->key.limits[i] / 2 : 0; /* for requests that people wait for */
+        uint64_t wait = wait_ns(q, r, i, n + kept, now_ns);
         if (wait > out->wait_ns) *out = (struct refusal){i, remaining(q, r, i, now_ns), n, wait};
     }
     return out->wait_ns > 0;
@@ -189,7 +190,8 @@ int quota_hold(struct request *r, struct quota_hold *h, uint32_t n, err *e) {
     pthread_mutex_lock(&all->mu);
     struct quota *q = find_quota(all, r->key.number);
     uint64_t running = q ? q->n_sequences : 0;
-    bool fits = q && running + n <= limit;
+    uint64_t most = r->local ? (limit + 1) / 2 : limit;
+    bool fits = q && (running + n <= most || (!running && n <= limit));
     if (fits) q->n_sequences += n;
     pthread_mutex_unlock(&all->mu);
     if (!q) return err_no_memory(e);

@@ -4,7 +4,8 @@
  * stored as the moment when it will be full. A request takes 1 when its headers arrive. Its tokens
  * are taken when they are known: those of the prompt once it is submitted, the others as they are
  * read; so a bucket can owe, and further requests wait until it does not. A prompt longer than the
- * limit may start from a full bucket. The state is of this process: it starts with full buckets.
+ * limit may start from a full bucket. The process' own requests (local.h) leave half of each limit
+ * to those that clients make. The state is of this process: it starts with full buckets.
  *
  * THREAD SAFETY: any thread; a request by the thread that has it. */
 #ifndef INFERD_API_HTTP_QUOTA_H

@@ -18,6 +18,7 @@ struct reply {
     str body;                 /* unless data or stream is set */
     const void *data;         /* static bytes, n_data of them */
     size_t n_data;
+    int fd;      /* the body is a file: its bytes, n_data of them, are sent; 0: there is none */
     bool stream; /* the job's `read` gives the body */
     struct {
         const char *name; /* static string */

@@ -41,6 +41,7 @@ void request_segment(const struct request *r, int k, char *dst, size_t n) {
 }
 
 const char *request_header(const struct request *r, const char *name) {
+    if (!r->connection) return NULL;
     return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
 }
 
@@ -60,12 +61,14 @@ static enum MHD_Result on_value(void *cls, enum MHD_ValueKind kind, const char *
 void request_query_each(const struct request *r,
                         void (*each)(void *arg, const char *name, const char *value), void *arg) {
     struct values v = {each, arg};
+    if (!r->connection) return;
     MHD_get_connection_values(r->connection, MHD_GET_ARGUMENT_KIND, on_value, &v);
 }
 
 void request_header_each(const struct request *r,
                          void (*each)(void *arg, const char *name, const char *value), void *arg) {
     struct values v = {each, arg};
+    if (!r->connection) return;
     MHD_get_connection_values(r->connection, MHD_HEADER_KIND, on_value, &v);
 }
 

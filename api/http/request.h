@@ -29,6 +29,7 @@ struct cJSON;
 struct conn;
 struct http;
 struct ignored;
+struct local;
 struct protocol;
 struct route;
 struct settings;
@@ -42,12 +43,13 @@ struct request {
     struct http *http;
     const struct settings *settings; /* those that it began with; a reference */
     struct api *api;                 /* of the server's owner: nothing of it is known here */
-    void *connection;                /* libmicrohttpd's */
+    void *connection;                /* libmicrohttpd's; NULL: it is a local one */
     struct conn *conn;               /* the connection in conns.h */
-    bool close;                      /* the connection ends with the answer */
-    struct forwarded forwarded;      /* by a trusted proxy; zeroed: there is none */
-    const struct route *route;       /* NULL: none matches */
-    size_t row;                      /* its route's row in tables; the last row: none matches */
+    struct local *local;        /* of a request of the process itself (local.h); NULL: a client's */
+    bool close;                 /* the connection ends with the answer */
+    struct forwarded forwarded; /* by a trusted proxy; zeroed: there is none */
+    const struct route *route;  /* NULL: none matches */
+    size_t row;                 /* its route's row in tables; the last row: none matches */
     char method[16];
     char path[256];                /* for the log; longer ones are cut and match no route */
     const char *rest;              /* path after a prefix route's prefix, or from its {id} on */
@@ -69,6 +71,7 @@ struct request {
     uint64_t body_bytes; /* received, kept or not */
     uint64_t kept_bytes; /* counted in http.n_body_bytes */
     bool discard_body;   /* the reply is already an error */
+    void *taken;         /* of the route's body_taker; NULL: nothing */
     bool handled;
     char error_text[192];    /* of error_for */
     uint32_t retry_after_ms; /* of a 429; 0: a second */

@@ -134,6 +134,11 @@ static bool check_body_headers(struct request *r) {
     return true;
 }
 
+bool route_check_local(struct request *r) {
+    return find_route(r) && (!(r->route->flags & ROUTE_KEY) || auth_check_key(r)) &&
+           check_state(r) && quota_take_request(r, clock_now_ns());
+}
+
 bool route_check(struct request *r) {
     return auth_check_host(r) && auth_check_origin(r) && !cors_answer_preflight(r) &&
            find_route(r) && (!(r->route->flags & ROUTE_KEY) || auth_check_key(r)) &&

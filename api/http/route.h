@@ -6,6 +6,8 @@
 #include "core/base/str.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct api_error;
 struct json_table;
@@ -45,6 +47,16 @@ struct protocol {
     bool lines;              /* its streams are lines, not events, so they have no comments */
 };
 
+/* Takes the body of a route piece by piece, so that it is not collected in memory. On the HTTP
+ * thread; the route's handler runs when all of it has arrived. */
+struct body_taker {
+    uint64_t (*max_bytes)(const struct request *r); /* instead of max_body_bytes */
+    /* The headers are complete: sets r->taken. false: the reply is filled. */
+    bool (*begin)(struct request *r);
+    bool (*take)(struct request *r, const char *bytes, size_t n); /* false: the reply is filled */
+    void (*free)(void *taken);
+};
+
 struct route {
     const char *method;
     const char *path;
@@ -56,6 +68,7 @@ struct route {
     const char *answers;               /* the answer's member "object"; NULL: it has none */
     const char *query;                 /* parameters, "limit|after"; NULL: none */
     bool (*matches)(const char *path); /* instead of path, which is for documents; NULL: path */
+    const struct body_taker *taker;    /* NULL: the body is collected */
 };
 /* path without "/v1" before it. */
 const char *route_bare_path(const char *path);
@@ -67,5 +80,7 @@ static inline const char *route_name(const struct route *route) {
 /* Sets r->route and r->row, and makes all checks that need only the headers. false: the reply is
  * filled. */
 bool route_check(struct request *r);
+/* The same for a request of the process itself (local.h), which has no headers. */
+bool route_check_local(struct request *r);
 
 #endif

@@ -25,6 +25,7 @@
 #include "core/kvstore/kvstore.h"
 #include "core/tokenizer/tokenizer.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -170,6 +171,9 @@ const struct sampling_recommended *engine_sampling(const engine *en);
 /* Longest prompt + answer in tokens: the configured context, bounded by the KV cache. */
 uint32_t engine_context_length(const engine *en);
 
+/* Computed only in steps that compute nothing of any other priority. */
+enum { ENGINE_PRIORITY_BACKGROUND = INT_MIN };
+
 struct engine_logit_bias {
     int32_t token;
     float bias;
@@ -185,7 +189,7 @@ struct engine_params {
     int n_logprobs;       /* -1 none; 0 the chosen token's; 1..20 also those of the n best */
     bool prompt_logprobs; /* events for prompt tokens 1..n-1 come first */
     bool ignore_eos;
-    int priority; /* higher is more important */
+    int priority; /* higher is more important; ENGINE_PRIORITY_BACKGROUND */
     /* Clients share the engine by their weights (fair shares of the scheduler); any number names
      * one. weight 0: 100. */
     uint64_t client;

@@ -29,6 +29,7 @@ struct sched {
     struct list running, waiting;
     uint32_t n_new; /* waiting and never admitted */
     uint64_t n_arrived, n_preemptions, n_recomputed;
+    bool foreground; /* of the last plan: others than background sequences could run */
     bool
         checkpoints; /* states are kept at checkpoints: there are state layers and a prefix cache */
     struct sched_item *items; /* (n_slots) */
@@ -113,9 +114,14 @@ uint32_t sched_room(const sched *s) {
     return s->config.max_queue - s->n_new;
 }
 
+/* Is it paused, or held because others run? */
+static bool is_held(const sched *s, const struct sched_seq *seq) {
+    return seq->paused || (s->foreground && seq->priority == SCHED_BACKGROUND);
+}
+
 /* Tokens that a step may compute. */
-static uint32_t gap(const struct sched_seq *seq) {
-    return seq->paused ? 0 : seq->n_tokens - seq->n_computed;
+static uint32_t gap(const sched *s, const struct sched_seq *seq) {
+    return is_held(s, seq) ? 0 : seq->n_tokens - seq->n_computed;
 }
 
 static void stop_running(sched *s, struct sched_seq *seq) {
@@ -135,9 +141,9 @@ static void preempt(sched *s, struct sched_seq *seq) {
     list_insert(&s->waiting, seq);
 }
 
-static struct sched_seq *last_paused(const sched *s) {
+static struct sched_seq *last_held(const sched *s) {
     struct sched_seq *seq = s->running.last;
-    while (seq && !seq->paused)
+    while (seq && !is_held(s, seq))
         seq = seq->prev;
     return seq;
 }
@@ -157,7 +163,7 @@ static struct sched_seq *last_beyond_share(const sched *s, int priority) {
 
 /* Who gives its blocks to seq, which runs. */
 static struct sched_seq *choose_victim(const sched *s, const struct sched_seq *seq) {
-    struct sched_seq *victim = last_paused(s);
+    struct sched_seq *victim = seq->priority == SCHED_BACKGROUND ? s->running.last : last_held(s);
     if (!victim) victim = last_beyond_share(s, seq->priority);
     return victim ? victim : s->running.last;
 }
@@ -168,7 +174,7 @@ static void reserve_running(sched *s) {
         struct sched_seq *victim = NULL;
         kv_window_trim(s->cache, seq->kv, seq->n_computed);
         next = seq->next;
-        if (!gap(seq)) continue;
+        if (!gap(s, seq)) continue;
         while (victim != seq && kv_seq_reserve(s->cache, seq->kv, seq->n_computed, seq->n_tokens)) {
             victim = choose_victim(s, seq);
             if (victim == next) next = next->next;
@@ -218,7 +224,8 @@ static bool has_room(const sched *s, const struct sched_seq *seq) {
 }
 
 static bool gives_way(const struct sched_seq *victim, const struct sched_seq *seq) {
-    return victim->paused || victim->priority < seq->priority;
+    bool from_others = seq->priority != SCHED_BACKGROUND || victim->priority == SCHED_BACKGROUND;
+    return (victim->paused && from_others) || victim->priority < seq->priority;
 }
 
 /* Is seq, which waits, within its client's share of what would run, and are there other clients? */
@@ -229,7 +236,7 @@ static bool is_owed(const sched *s, const struct sched_seq *seq) {
 
 /* The sequence that makes room for seq, which waits; NULL: none. */
 static struct sched_seq *choose_giver(const sched *s, const struct sched_seq *seq) {
-    struct sched_seq *victim = last_paused(s);
+    struct sched_seq *victim = last_held(s);
     if (!victim) victim = s->running.last;
     if (victim && gives_way(victim, seq)) return victim;
     return is_owed(s, seq) ? last_beyond_share(s, seq->priority) : NULL;
@@ -299,7 +306,8 @@ static bool start_sequence(sched *s, struct sched_seq *seq) {
 /* Rows for sequences that are more than one token behind. */
 static uint32_t prefill_budget(const sched *s, uint32_t n_decode) {
     uint32_t left = s->config.max_batch_tokens - n_decode;
-    return n_decode ? min_u32(left, s->config.prefill_chunk) : left;
+    bool bounded = n_decode || !s->foreground;
+    return bounded ? min_u32(left, s->config.prefill_chunk) : left;
 }
 
 /* What the running sequences need in a step. */
@@ -310,10 +318,10 @@ struct load {
 
 static void load_add(const sched *s, struct load *l, const struct sched_seq *seq) {
     uint32_t part = s->config.prefill_chunk / CHUNK_PARTS;
-    if (gap(seq) == 1) l->n_decode++;
-    if (gap(seq) < 2) return;
+    if (gap(s, seq) == 1) l->n_decode++;
+    if (gap(s, seq) < 2) return;
     l->n_prefill++;
-    l->asked += min_u32(gap(seq), part ? part : 1);
+    l->asked += min_u32(gap(s, seq), part ? part : 1);
 }
 
 static bool is_due_before(const struct share *a, const struct share *b) {
@@ -324,7 +332,7 @@ static bool is_due_before(const struct share *a, const struct share *b) {
 static struct sched_seq *next_waiting(const sched *s, struct sched_seq *seq) {
     struct sched_seq *best = NULL;
     for (; seq && (!best || seq->priority == best->priority); seq = seq->next) {
-        if (seq->paused || waits_for_leader(s, seq)) continue;
+        if (is_held(s, seq) || waits_for_leader(s, seq)) continue;
         if (!best || is_due_before(seq->share, best->share)) best = seq;
         if (s->shares.n_active < 2) break;
     }
@@ -372,7 +380,7 @@ static uint32_t next_checkpoint(const sched *s, const struct sched_seq *seq, uin
  * checkpoint; those with all_rows also share prompt_logprob_left. Returns how many. */
 static uint32_t give_rows(const sched *s, struct sched_item *item, uint32_t want,
                           uint32_t *prompt_logprob_left) {
-    uint32_t n = min_u32(want, gap(item->seq) - item->n_rows);
+    uint32_t n = min_u32(want, gap(s, item->seq) - item->n_rows);
     n = min_u32(n, next_checkpoint(s, item->seq, item->first) - item->first - item->n_rows);
     if (item->seq->all_rows && !item->seq->pooled) {
         n = min_u32(n, *prompt_logprob_left);
@@ -385,12 +393,12 @@ static uint32_t give_rows(const sched *s, struct sched_item *item, uint32_t want
 /* Pass 3 for whole sequences: the first in the order always fits. */
 static void take_whole(sched *s, struct sched_plan *plan) {
     for (struct sched_seq *seq = s->running.first; seq; seq = seq->next) {
-        if (!gap(seq)) continue;
+        if (!gap(s, seq)) continue;
         assert(!seq->n_computed && seq->n_tokens <= s->config.max_batch_tokens);
-        if (gap(seq) > s->config.max_batch_tokens - plan->n_rows) return;
+        if (gap(s, seq) > s->config.max_batch_tokens - plan->n_rows) return;
         s->items[plan->n_items++] =
-            (struct sched_item){.seq = seq, .n_rows = gap(seq), .wants_logits = true};
-        plan->n_rows += gap(seq);
+            (struct sched_item){.seq = seq, .n_rows = gap(s, seq), .wants_logits = true};
+        plan->n_rows += gap(s, seq);
     }
 }
 
@@ -398,7 +406,7 @@ static void take_whole(sched *s, struct sched_plan *plan) {
 static const struct sched_seq *leading_prefill(const sched *s) {
     const struct sched_seq *best = NULL;
     for (const struct sched_seq *r = s->running.first; r; r = r->next) {
-        if (gap(r) < 2) continue;
+        if (gap(s, r) < 2) continue;
         if (best && r->priority != best->priority) break;
         if (!best || is_due_before(r->share, best->share)) best = r;
         if (s->shares.n_active < 2) break;
@@ -417,10 +425,10 @@ static void share_budget(sched *s, struct sched_plan *plan) {
     uint32_t prompt_logprob_left =
         s->config.max_prompt_logprob_rows ? s->config.max_prompt_logprob_rows : UINT32_MAX;
     for (struct sched_seq *seq = s->running.first; seq; seq = seq->next) {
-        if (!gap(seq)) continue;
+        if (!gap(s, seq)) continue;
         struct sched_item *item = &s->items[n++];
         *item = (struct sched_item){.seq = seq, .first = seq->n_computed};
-        if (gap(seq) == 1) {
+        if (gap(s, seq) == 1) {
             give_rows(s, item, 1, &prompt_logprob_left);
             continue;
         }
@@ -435,17 +443,29 @@ static void share_budget(sched *s, struct sched_plan *plan) {
     }
     for (uint32_t i = 0; i < n; i++) {
         struct sched_item *item = &s->items[i];
-        if (gap(item->seq) > 1) left -= give_rows(s, item, left, &prompt_logprob_left);
+        if (gap(s, item->seq) > 1) left -= give_rows(s, item, left, &prompt_logprob_left);
         if (!item->n_rows) continue;
         item->wants_logits = item->first + item->n_rows == item->seq->n_tokens;
         plan->n_rows += item->n_rows;
-        plan->n_decode_rows += gap(item->seq) == 1;
+        plan->n_decode_rows += gap(s, item->seq) == 1;
         s->items[plan->n_items++] = *item;
     }
 }
 
+/* Could a sequence that is no background one run? Background ones are the last of both lists. */
+static bool has_foreground(const sched *s) {
+    for (const struct sched_seq *r = s->running.first; r && r->priority != SCHED_BACKGROUND;
+         r = r->next)
+        if (!r->paused && r->n_tokens > r->n_computed) return true;
+    for (const struct sched_seq *w = s->waiting.first; w && w->priority != SCHED_BACKGROUND;
+         w = w->next)
+        if (!w->paused && !waits_for_leader(s, w)) return true;
+    return false;
+}
+
 void sched_plan_step(sched *s, struct sched_plan *plan) {
     *plan = (struct sched_plan){.items = s->items};
+    s->foreground = has_foreground(s);
     reserve_running(s);
     admit_waiting(s);
     if (s->config.whole)
@@ -526,8 +546,12 @@ uint32_t sched_n_running(const sched *s) {
 uint32_t sched_n_decoding(const sched *s) {
     uint32_t n = 0;
     for (const struct sched_seq *r = s->running.first; r; r = r->next)
-        n += gap(r) == 1;
+        n += gap(s, r) == 1;
     return n;
+}
+
+bool sched_is_background(const sched *s) {
+    return !s->foreground && s->running.first && s->running.first->priority == SCHED_BACKGROUND;
 }
 
 uint32_t sched_n_waiting(const sched *s) {

@@ -48,8 +48,12 @@
  *      is not kept. Pooled sequences have none. The state at system_tokens counts as used by each
  *      sequence that starts at it or behind it. A sequence that ends or is preempted leaves the
  *      state of its last boundary, so it resumes there.
- * The queue of sequences that were never admitted is bounded by max_queue; preempted ones do not
- * count. At most max_batch_tokens sequences run, so that each can have a row.
+ *   8. Sequences of the priority SCHED_BACKGROUND run in the gaps of all others. While any other
+ *      could run they count as paused (5): no step computes rows of both kinds. A step of theirs
+ *      computes at most prefill_chunk rows beside those that decode, as if others decoded, so that
+ *      one that arrives does not wait for long; but not with `whole`. They preempt none but
+ * themselves. The queue of sequences that were never admitted is bounded by max_queue; preempted
+ * ones do not count. At most max_batch_tokens sequences run, so that each can have a row.
  *
  * A plan costs O(running + admitted + waiting sequences skipped by 5 and 6), a preemption
  * O(running + waiting), an attempt at admission O(its text); nothing allocates after sched_new.
@@ -61,12 +65,15 @@
 #include "core/engine/shares.h"
 #include "core/kv/kv.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 typedef struct sched sched;
 
 enum sched_state { SCHED_NEW, SCHED_WAITING, SCHED_RUNNING, SCHED_DONE };
+
+enum { SCHED_BACKGROUND = INT_MIN }; /* a priority: 8 */
 
 /* Embedded in the engine's sequence. The owner fills the first group before sched_add and appends
  * tokens through sched_append; the scheduler alone writes the rest. */
@@ -164,6 +171,7 @@ void sched_remove(sched *s, struct sched_seq *seq);
 
 uint32_t sched_n_running(const sched *s);
 uint32_t sched_n_decoding(const sched *s); /* running ones that are one token behind */
+bool sched_is_background(const sched *s);  /* do only background sequences run? */
 uint32_t sched_n_waiting(const sched *s);
 uint64_t sched_n_preemptions(const sched *s);
 uint64_t sched_n_recomputed(const sched *s); /* tokens computed again after preemptions */

@@ -45,6 +45,7 @@ static int init_tokens(struct engine_stream *st, const struct engine_request *re
     st->seq.n_tokens = req->n_prompt;
     st->seq.n_prompt = n_prompt;
     st->seq.capacity = (uint32_t)capacity;
+    _Static_assert((int)ENGINE_PRIORITY_BACKGROUND == (int)SCHED_BACKGROUND, "they are one");
     st->seq.priority = req->params.priority;
     st->seq.client = req->params.client;
     st->seq.weight = req->params.client_weight;

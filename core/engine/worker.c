@@ -522,6 +522,7 @@ static void deliver_results(engine *en, const struct step_in_flight *f,
 
 static void set_pace(engine *en) {
     uint32_t n_decode = sched_n_decoding(en->sch);
+    if (!n_decode && sched_is_background(en->sch)) n_decode = 1; /* sched.h 8 */
     uint32_t n_all = sched_n_running(en->sch) + sched_n_waiting(en->sch);
     if (en->config.prefill_chunk || n_decode == 0 || n_all == n_decode) return;
     sched_set_chunk(en->sch,

@@ -16,6 +16,7 @@ struct transfer {
     const struct chat_request *request;
     CURL *curl;
     struct curl_slist *headers;
+    curl_mime *form; /* of an upload */
     err *e;
     int rc;    /* error of on_body */
     bool done; /* on_body wants no more */
@@ -89,6 +90,16 @@ static bool add_key_header(struct transfer *t, const char *api_key) {
     return ok;
 }
 
+static bool add_form(struct transfer *t) {
+    t->form = curl_mime_init(t->curl);
+    curl_mimepart *purpose = t->form ? curl_mime_addpart(t->form) : NULL;
+    curl_mimepart *file = purpose ? curl_mime_addpart(t->form) : NULL;
+    return file && !curl_mime_name(purpose, "purpose") &&
+           !curl_mime_data(purpose, "batch", CURL_ZERO_TERMINATED) &&
+           !curl_mime_name(file, "file") && !curl_mime_filedata(file, t->request->upload) &&
+           !curl_easy_setopt(t->curl, CURLOPT_MIMEPOST, t->form);
+}
+
 static int prepare_transfer(struct transfer *t) {
     const struct chat_request *r = t->request;
     const char *authorities = getenv("SSL_CERT_FILE");
@@ -110,6 +121,7 @@ static int prepare_transfer(struct transfer *t) {
               curl_easy_setopt(c, CURLOPT_URL, str_cstr(&url)) == CURLE_OK;
     str_fini(&url);
     if (!ok) return err_no_memory(t->e);
+    if (r->upload && !add_form(t)) return err_set(t->e, ERR_IO, "cannot read %.200s", r->upload);
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, t->headers);
     if (r->body) {
         curl_easy_setopt(c, CURLOPT_POST, 1L);
@@ -191,6 +203,7 @@ int chat_http_send(const struct chat_request *request, int *status, err *e) {
     *status = (int)code;
     curl_easy_cleanup(t.curl); /* closes the connection: the daemon notices and ends the sequence */
     curl_multi_cleanup(multi);
+    curl_mime_free(t.form);
     curl_slist_free_all(t.headers);
     return rc;
 }

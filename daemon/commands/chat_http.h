@@ -1,4 +1,4 @@
-/* chat_http.h - HTTP requests of `inferd chat` to a daemon, over libcurl: http and https, answers
+/* chat_http.h - HTTP requests of commands to a daemon, over libcurl: http and https, answers
  * handed over as they arrive. Main thread. */
 #ifndef INFERD_DAEMON_COMMANDS_CHAT_HTTP_H
 #define INFERD_DAEMON_COMMANDS_CHAT_HTTP_H
@@ -12,6 +12,8 @@ struct chat_request {
     const char *url;       /* of the daemon; checked by chat_http_check_url */
     const char *path;      /* "/v1/models" */
     const char *body;      /* JSON to POST; NULL: GET */
+    const char *upload;    /* a file to POST as the form of /v1/files, with the purpose batch; NULL:
+                              none */
     const char *api_key;   /* NULL: none */
     bool (*stopped)(void); /* asked several times a second while the request runs */
     /* Receives the answer's body, n >= 1 bytes at a time. *done ends the transfer without an error;

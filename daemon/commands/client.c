@@ -6,6 +6,7 @@
 #include "daemon/commands/chat_http.h"
 #include "daemon/run_file.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,14 +95,15 @@ static int on_body(void *arg, int status, const char *bytes, size_t n, bool *don
     return 0;
 }
 
-/* post NULL: GET. */
-static int fetch_text(const struct client *c, const char *path, const char *post, char **text,
-                      err *e) {
+/* post, upload NULL: GET. */
+static int fetch_text(const struct client *c, const char *path, const char *post,
+                      const char *upload, char **text, err *e) {
     str body;
     str_init(&body, BODY_MAX_BYTES);
     const struct chat_request request = {.url = c->url,
                                          .path = path,
                                          .body = post,
+                                         .upload = upload,
                                          .api_key = c->api_key,
                                          .stopped = client_interrupted,
                                          .on_body = on_body,
@@ -118,13 +120,13 @@ static int fetch_text(const struct client *c, const char *path, const char *post
 }
 
 int client_get_text(const struct client *c, const char *path, char **text, err *e) {
-    return fetch_text(c, path, NULL, text, e);
+    return fetch_text(c, path, NULL, NULL, text, e);
 }
 
-static int fetch_json(const struct client *c, const char *path, const char *post, cJSON **root,
-                      err *e) {
+static int fetch_json(const struct client *c, const char *path, const char *post,
+                      const char *upload, cJSON **root, err *e) {
     char *text;
-    int rc = fetch_text(c, path, post, &text, e);
+    int rc = fetch_text(c, path, post, upload, &text, e);
     if (rc) return rc;
     *root = client_parse(text, strlen(text));
     free(text);
@@ -132,9 +134,31 @@ static int fetch_json(const struct client *c, const char *path, const char *post
 }
 
 int client_get(const struct client *c, const char *path, cJSON **root, err *e) {
-    return fetch_json(c, path, NULL, root, e);
+    return fetch_json(c, path, NULL, NULL, root, e);
 }
 
 int client_post(const struct client *c, const char *path, const char *body, cJSON **root, err *e) {
-    return fetch_json(c, path, body, root, e);
+    return fetch_json(c, path, body, NULL, root, e);
+}
+
+int client_upload(const struct client *c, const char *file, cJSON **root, err *e) {
+    return fetch_json(c, "/v1/files", NULL, file, root, e);
+}
+
+static int write_body(void *arg, int status, const char *bytes, size_t n, bool *done, err *e) {
+    (void)done;
+    if (status != 200) return err_set(e, ERR_INVALID, "the server answers %d", status);
+    if (fwrite(bytes, 1, n, arg) == n) return 0;
+    return err_set(e, ERR_IO, "cannot write the output: %s", strerror(errno));
+}
+
+int client_download(const struct client *c, const char *path, FILE *out, err *e) {
+    int status;
+    return chat_http_send(&(struct chat_request){.url = c->url,
+                                                 .path = path,
+                                                 .api_key = c->api_key,
+                                                 .stopped = client_interrupted,
+                                                 .on_body = write_body,
+                                                 .arg = out},
+                          &status, e);
 }

@@ -7,6 +7,7 @@
 #include "daemon/options.h"
 
 #include <cjson/cJSON.h>
+#include <stdio.h>
 
 #define CLIENT_DEFAULT_URL "http://127.0.0.1:8080"
 
@@ -44,6 +45,11 @@ int client_get(const struct client *c, const char *path, cJSON **root, err *e);
 
 /* The same by POST of a JSON body. */
 int client_post(const struct client *c, const char *path, const char *body, cJSON **root, err *e);
+
+/* POST of a file as /v1/files takes it. */
+int client_upload(const struct client *c, const char *file, cJSON **root, err *e);
+/* GET path, whose body is written to out. ERR_IO: it cannot be. */
+int client_download(const struct client *c, const char *path, FILE *out, err *e);
 
 /* GET path as text, at most 1 MiB; the caller frees *text. Errors as client_get's. */
 int client_get_text(const struct client *c, const char *path, char **text, err *e);

@@ -32,6 +32,7 @@ int cmd_rm(int argc, char **argv, err *e);
 int cmd_reload(int argc, char **argv, err *e);
 int cmd_models(int argc, char **argv, err *e);
 int cmd_keys(int argc, char **argv, err *e);
+int cmd_batch(int argc, char **argv, err *e);
 int cmd_usage(int argc, char **argv, err *e);
 int cmd_audit(int argc, char **argv, err *e);
 int cmd_pull(int argc, char **argv, err *e);

@@ -33,14 +33,18 @@ static int open_log(err *e) {
 
 /* In the child. Never returns. */
 static void become_daemon(const int in[2], const int out[2], int log, const char *program,
-                          const char *model) {
-    setsid(); /* the terminal's Ctrl-C is the chat's */
+                          const char *model, const char *const *flags) {
+    const char *args[12 + OWN_DAEMON_FLAGS] = {
+        "inferd",      "serve", "--model",           model, "--host", "127.0.0.1", "--port", "0",
+        "--log-level", "warn",  "--until-stdin-ends"};
+    for (size_t i = 0; flags && flags[i] && i < OWN_DAEMON_FLAGS; i++)
+        args[11 + i] = flags[i];
+    setsid(); /* the terminal's Ctrl-C is the command's */
     if (dup2(in[0], STDIN_FILENO) < 0 || dup2(out[1], STDOUT_FILENO) < 0 ||
         dup2(log, STDERR_FILENO) < 0)
         _exit(126);
     close(in[0]), close(in[1]), close(out[0]), close(out[1]), close(log);
-    execl(program, "inferd", "serve", "--model", model, "--host", "127.0.0.1", "--port", "0",
-          "--log-level", "warn", "--until-stdin-ends", (char *)NULL);
+    execv(program, (char *const *)args);
     _exit(127);
 }
 
@@ -84,7 +88,7 @@ static int wait_ready(struct own_daemon *d, err *e) {
     return 0;
 }
 
-int own_daemon_start(struct own_daemon *d, const char *model, err *e) {
+int own_daemon_start(struct own_daemon *d, const char *model, const char *const *flags, err *e) {
     char program[PATH_BYTES];
     int in[2] = {-1, -1}, out[2] = {-1, -1};
     *d = (struct own_daemon){.to = -1, .from = -1};
@@ -98,7 +102,7 @@ int own_daemon_start(struct own_daemon *d, const char *model, err *e) {
     d->from = out[0];
     fflush(NULL);
     d->pid = fork();
-    if (d->pid == 0) become_daemon(in, out, d->log, program, model);
+    if (d->pid == 0) become_daemon(in, out, d->log, program, model, flags);
     close(in[0]), close(out[1]);
     int rc = d->pid < 0 ? err_set(e, ERR_IO, "fork: %s", strerror(errno)) : wait_ready(d, e);
     if (d->pid < 0) d->pid = 0;

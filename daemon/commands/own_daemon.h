@@ -15,9 +15,11 @@ struct own_daemon {
     char url[256];
 };
 
-/* Starts the daemon and waits until it serves model, at most half an hour. An error is the
- * daemon's own; ERR_STOPPING: Ctrl-C. */
-int own_daemon_start(struct own_daemon *d, const char *model, err *e);
+/* Starts the daemon and waits until it serves model, at most half an hour. flags: further arguments
+ * of `inferd serve`, at most OWN_DAEMON_FLAGS, ended by NULL; NULL: none. An error is the daemon's
+ * own; ERR_STOPPING: Ctrl-C. */
+enum { OWN_DAEMON_FLAGS = 16 };
+int own_daemon_start(struct own_daemon *d, const char *model, const char *const *flags, err *e);
 void own_daemon_stop(struct own_daemon *d); /* waits for its end; pid 0 is fine */
 
 #endif

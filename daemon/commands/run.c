@@ -44,7 +44,7 @@ static bool find_server(struct client *c, const char *model, err *e) {
 static int start_server(struct chat_line *l, const char *model, struct own_daemon *d, err *e) {
     bool tell = isatty(STDERR_FILENO);
     if (tell) fprintf(stderr, "loading %s ...", model);
-    int rc = own_daemon_start(d, model, e);
+    int rc = own_daemon_start(d, model, NULL, e);
     if (tell) fprintf(stderr, "\r\033[K");
     if (rc) return rc;
     l->client.url = d->url;

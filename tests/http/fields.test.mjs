@@ -51,6 +51,7 @@ const bases = {
 };
 // Bodies that are answered with 200 once.
 const once = {
+  "POST /v1/batches": { input_file_id: "file-x", endpoint: "/v1/embeddings", completion_window: "24h" },
   "DELETE /api/delete": { model },
   "POST /v1/inferd/models/unload": { model },
   "POST /v1/inferd/models/{id}/load": {},

@@ -567,6 +567,7 @@ static void test_migrations(void) {
         "DROP INDEX models_by_path; DROP TABLE response_labels; DROP TABLE response_items; "
         "DROP TABLE responses; DROP TABLE presets; DROP TABLE key_secrets; DROP TABLE keys; "
         "DROP TABLE key_state; DROP TABLE usage; DROP TABLE usage_writers; "
+        "DROP TABLE batch_lines; DROP TABLE batches; DROP TABLE files; "
         "DROP TABLE response_total; DROP TABLE response_owners; PRAGMA user_version = 1");
     r = open_registry("v.db");
     CHECK(r && registry_find(r, "one", &m, &e) == 0);
@@ -632,7 +633,7 @@ static void test_scribbled_registry(void) {
     CHECK(add(r, "one.gguf", "one", "uno", &e) == 0);
     registry_close(r);
     FILE *f = fopen(at("scribble.db"), "rb");
-    static unsigned char good[1 << 17], bad[1 << 17];
+    static unsigned char good[1 << 18], bad[1 << 18];
     size_t size = f ? fread(good, 1, sizeof good, f) : 0;
     if (f) fclose(f);
     CHECK(size > 4096 && size < sizeof good);

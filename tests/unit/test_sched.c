@@ -127,6 +127,41 @@ static void test_budget_split(void) {
     close_all();
 }
 
+/* Background sequences run in the gaps of the others, with chunks, and give their room away. */
+static void test_background(void) {
+    struct test_seq b, c, a;
+    open_all((struct setup){.n_blocks = 30, .budget = 64, .chunk = 8, .n_seqs = 2});
+    fill(&b, 1000, 20, 40);
+    fill(&c, 2000, 3, 40);
+    b.s.priority = c.s.priority = SCHED_BACKGROUND;
+    CHECK(sched_add(t.s, &b.s) == 0 && sched_add(t.s, &c.s) == 0);
+    plan(); /* alone: a chunk of 8, not the budget */
+    CHECK(rows(&b) == 5 && rows(&c) == 3 && t.plan.n_rows == 8);
+    CHECK(sched_is_background(t.s));
+    finish_step();
+    add(&a, 3000, 10, 40);
+    plan(); /* takes the slot of the last one; nothing of the other runs */
+    CHECK(rows(&a) == 10 && t.plan.n_rows == 10 && c.s.state == SCHED_WAITING);
+    CHECK(b.s.state == SCHED_RUNNING && !sched_is_background(t.s));
+    finish_step();
+    plan();
+    CHECK(rows(&a) == 1 && t.plan.n_rows == 1);
+    finish_step();
+    a.s.paused = true; /* a gap: its client does not read */
+    plan();
+    CHECK(!rows(&a) && rows(&b) == 8 && t.plan.n_rows == 8);
+    finish_step();
+    a.s.paused = false;
+    plan();
+    CHECK(rows(&a) == 1 && t.plan.n_rows == 1 && b.s.n_computed == 13);
+    finish_step();
+    sched_remove(t.s, &a.s);
+    plan();
+    CHECK(rows(&b) == 4 && rows(&c) == 4);
+    finish_step();
+    close_all();
+}
+
 static void test_leftover_in_order(void) {
     struct test_seq a, b;
     open_all((struct setup){.n_blocks = 100, .budget = 40, .chunk = 40, .n_seqs = 4});
@@ -711,6 +746,7 @@ static void test_failed_plan_preempts(void) {
 
 int main(void) {
     RUN(test_budget_split);
+    RUN(test_background);
     RUN(test_leftover_in_order);
     RUN(test_admission_while_budget_is_left);
     RUN(test_priority_goes_first);
