@@ -347,7 +347,7 @@ static void older_files_keep_theirs(void) {
     run_sql("DROP TRIGGER response_added; DROP TRIGGER response_removed;"
             "DROP TRIGGER response_resized; DROP TABLE response_labels; DROP TABLE presets;"
             "DROP TABLE key_secrets; DROP TABLE keys; DROP TABLE key_state;"
-            "DROP TABLE usage; DROP TABLE usage_writers;"
+            "DROP TABLE usage; DROP TABLE usage_writers; DROP TABLE audit;"
             "CREATE TABLE old (id TEXT NOT NULL PRIMARY KEY, response INTEGER NOT NULL REFERENCES "
             "responses (n) ON DELETE CASCADE) STRICT, WITHOUT ROWID;"
             "INSERT INTO old SELECT id, response FROM response_items; DROP TABLE response_items;"
