@@ -106,7 +106,7 @@ SLOW_UNIT  := arch arch_forward attention backend chat_cut engine_grammar gemm g
 ASAN_SLOW  := cuda_% parallel pace sched sched_random sched_states sampler embeddings worker_grammar delta_net
 # What QUICK=1 leaves in of `make tsan`: threads that share state. The other programs start the same threads
 # without asking more of them.
-THREADED   := api conns engine kvevents kvstore kvstore_memory model_ahead models parallel pool responses_store tracer \
+THREADED   := api conns engine kvevents kvstore kvstore_memory log_line model_ahead models parallel pool responses_store tracer \
               watch work_pool worker worker_deadline worker_grammar
 # What runs shorter there.
 ASAN_SHORT := api worker

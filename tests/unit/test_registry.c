@@ -567,7 +567,7 @@ static void test_migrations(void) {
         "DROP INDEX models_by_path; DROP TABLE response_labels; DROP TABLE response_items; "
         "DROP TABLE responses; DROP TABLE presets; DROP TABLE key_secrets; DROP TABLE keys; "
         "DROP TABLE key_state; DROP TABLE usage; DROP TABLE usage_writers; "
-        "DROP TABLE batch_lines; DROP TABLE batches; DROP TABLE files; "
+        "DROP TABLE batch_lines; DROP TABLE batches; DROP TABLE files; DROP TABLE audit; "
         "DROP TABLE response_total; DROP TABLE response_owners; PRAGMA user_version = 1");
     r = open_registry("v.db");
     CHECK(r && registry_find(r, "one", &m, &e) == 0);
