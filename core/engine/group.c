@@ -258,6 +258,10 @@ int group_send_step(engine *en, const struct step_batch *b, err *e) {
                              e);
 }
 
+void group_fail_step(engine *en, const err *e) {
+    if (en->group.bytes) backend_link_break(en->config.group, e ? e->msg : "a step failed");
+}
+
 void group_close(engine *en) {
     if (en->group.bytes && !backend_link_rank(en->config.group))
         send_plain(en->config.group, MESSAGE_CLOSE);
@@ -359,7 +363,6 @@ static int follow_model(engine_group *g, struct open_message *m, err *e) {
         log_info("rank %u of %u: %s, %d threads", backend_link_rank(g), backend_link_n(g), m->path,
                  engine_n_threads(en));
         rc = run_steps(en, &limits, e);
-        if (rc) backend_link_break(g, e ? e->msg : "a step failed");
     } else if (!backend_link_failed(g, NULL)) {
         log_error("rank %u: %s", backend_link_rank(g), e ? e->msg : "the model cannot be opened");
         rc = 0;
@@ -382,5 +385,6 @@ int engine_group_follow(engine_group *g, err *e) {
                          n_bytes);
     }
     free(m);
+    if (rc) backend_link_break(g, e ? e->msg : "a rank failed");
     return rc;
 }

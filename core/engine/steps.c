@@ -63,7 +63,10 @@ int step_begin(engine *en, err *e) {
         rc = group_send_step(en, &f->batch, e);
     }
     if (!rc) rc = model_begin(en->mdl, &f->batch.batch, e);
-    if (rc) return rc; /* the plan is not committed: sched_restart */
+    if (rc) {
+        group_fail_step(en, e);
+        return rc; /* the plan is not committed: sched_restart */
+    }
     sched_commit(en->sch, &f->plan);
     f->next_may_begin = can_begin_next(en, f);
     count_in_flight(&f->plan, 1);

@@ -135,6 +135,25 @@ describe("a server of two processes", { skip }, () => {
     for (const answer of answers) assert.equal(answer.status, 200, await answer.clone().text());
   });
 
+  test("the model is unloaded, and loaded again", async () => {
+    const body = { prompt: randomPrompt(random(9), 33), temperature: 0, max_tokens: 9, logprobs: 2 };
+    const answer = async () =>
+      (await (await post(processes, "/v1/completions", { model: modelName, ...body })).json()).choices;
+    const before = await answer();
+    assert.equal(before.length, 1);
+    const change = async (what, done) => {
+      const response = await post(processes, `/v1/inferd/models/${what}`, { model: modelName });
+      assert.ok(response.ok, await response.text());
+      await until(
+        async () => done((await post(processes, "/v1/completions", { model: modelName, ...body })).status),
+        what,
+      );
+    };
+    await change("unload", (status) => status !== 200);
+    await change("load", (status) => status === 200);
+    assert.deepEqual(await answer(), before);
+  });
+
   test("a second model is refused", async () => {
     const { status, stderr } = spawnSync(
       mpirun(2)[0],
