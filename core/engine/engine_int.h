@@ -417,7 +417,7 @@ void engine_init_locks(engine *en); /* of a zeroed engine */
 int engine_open_model(engine *en, const struct engine_config *config, struct engine_size *size,
                       struct model_limits *limits, err *e);
 
-/* ---- group.c: an engine over several processes; config.group is not NULL ---- */
+/* ---- group.c, follow.c: an engine over several processes; config.group is not NULL ---- */
 
 /* Rank 0, first of all: has the others open the model, too. */
 int group_announce(engine *en, const struct engine_config *config, err *e);

@@ -6,16 +6,20 @@
 
 #include <mpi.h>
 #include <pthread.h>
-#include <sched.h>
 #include <string.h>
 #include <time.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
 
-/* Waiting spins, then yields, then sleeps: the next step usually comes within a millisecond or two,
- * and a server may be idle for days. */
-enum { SPIN_ROUNDS = 200 };
-#define YIELD_NS UINT64_C(4000000)
-#define IDLE_NS  UINT64_C(1000000000)
-enum { NAP_NS = 50000, IDLE_NAP_NS = 1000000 };
+/* Waiting spins, then sleeps for longer and longer: ranks of idle machines are rarely apart by more
+ * than the spinning; on busy ones who sleeps is run soon, and who yields is not; and a server may
+ * be idle for days. */
+static const struct {
+    uint64_t until_ns; /* of waiting */
+    long nap_ns;
+} naps[] = {{50000, 0}, {20000000, 20000}, {1000000000, 100000}, {UINT64_MAX, 1000000}};
+enum { TIMER_SLACK_NS = 1000 }; /* Linux adds 50000 to a sleep by default */
 
 static struct {
     pthread_mutex_t mutex; /* guards every call of MPI after open */
@@ -76,22 +80,22 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void wait_a_little(unsigned round, uint64_t *begin_ns) {
-    if (round < SPIN_ROUNDS) return;
-    uint64_t now = now_ns();
-    if (!*begin_ns) *begin_ns = now;
-    if (now - *begin_ns < YIELD_NS) {
-        sched_yield();
-        return;
-    }
-    struct timespec nap = {0, now - *begin_ns < IDLE_NS ? NAP_NS : IDLE_NAP_NS};
-    nanosleep(&nap, NULL);
+static void wait_a_little(uint64_t begin_ns) {
+    const uint64_t waited = now_ns() - begin_ns;
+    size_t i = 0;
+    while (waited >= naps[i].until_ns)
+        i++;
+    if (!naps[i].nap_ns) return;
+#if defined(__linux__)
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0); /* of this thread */
+#endif
+    nanosleep(&(struct timespec){0, naps[i].nap_ns}, NULL);
 }
 
 static const char *wait_for_all(MPI_Request *requests, int n, MPI_Status *states,
                                 const atomic_bool *broken) {
-    uint64_t begin_ns = 0;
-    for (unsigned round = 0;; round++) {
+    const uint64_t begin_ns = now_ns();
+    for (;;) {
         int done = 0;
         pthread_mutex_lock(&mpi.mutex);
         int rc = MPI_Testall(n, requests, &done, states);
@@ -99,7 +103,7 @@ static const char *wait_for_all(MPI_Request *requests, int n, MPI_Status *states
         pthread_mutex_unlock(&mpi.mutex);
         if (why || done) return why;
         if (atomic_load(broken)) return "the group is broken";
-        wait_a_little(round, &begin_ns);
+        wait_a_little(begin_ns);
     }
 }
 

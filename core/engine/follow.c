@@ -1,0 +1,81 @@
+/* follow.c - a rank that is not rank 0, in a process of its own: an engine without requests, which
+ * computes its part of the steps that rank 0 sends. It has a backend, a cache of which only the
+ * pools are used, a model, and the arrays of one step. Main thread. */
+#include "core/engine/group.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/engine/group_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Runs steps until the model is closed. */
+static int run_steps(engine *en, const struct model_limits *limits, err *e) {
+    struct step_batch *b = &en->steps[0].batch;
+    struct model_output none;
+    uint32_t n_bytes, kind;
+    if (step_batch_init(b, limits)) return err_no_memory(e);
+    for (;;) {
+        int rc =
+            backend_link_receive(en->config.group, en->group.bytes, en->group.most, &n_bytes, e);
+        if (rc) return rc;
+        memcpy(&kind, en->group.bytes, sizeof kind);
+        if (kind == MESSAGE_CLOSE) return 0;
+        if (kind != MESSAGE_STEP)
+            return err_set(e, ERR_FORMAT, "message %u instead of a step", kind);
+        mem_guard_enter();
+        rc = group_take_step(en, b, n_bytes, e);
+        if (!rc) rc = model_forward(en->mdl, &b->batch, &none, e);
+        mem_guard_leave();
+        if (!rc) rc = model_check_files(en->mdl, e);
+        if (rc) return rc;
+    }
+}
+
+/* Opens the model of the message, and serves it. An error that is not the link's is only of this
+ * model, while it is opened: rank 0 has it, too. */
+static int follow_model(engine_group *g, struct open_message *m, err *e) {
+    struct engine_size size;
+    struct model_limits limits;
+    engine *en = mem_new(1, sizeof *en);
+    if (!en) return err_no_memory(e);
+    struct engine_config config = m->config;
+    m->path[sizeof m->path - 1] = m->backend[sizeof m->backend - 1] = '\0';
+    m->isa[sizeof m->isa - 1] = '\0';
+    config.model_path = m->path;
+    config.backend = m->backend;
+    config.isa = m->isa;
+    config.group = g;
+    en->config = config;
+    engine_init_locks(en);
+    int rc = engine_open_model(en, &config, &size, &limits, e);
+    if (!rc) {
+        log_info("rank %u of %u: %s, %d threads", backend_link_rank(g), backend_link_n(g), m->path,
+                 engine_n_threads(en));
+        rc = run_steps(en, &limits, e);
+    } else if (!backend_link_failed(g, NULL)) {
+        log_error("rank %u: %s", backend_link_rank(g), e ? e->msg : "the model cannot be opened");
+        rc = 0;
+    }
+    engine_close(en);
+    return rc;
+}
+
+int engine_group_follow(engine_group *g, err *e) {
+    struct open_message *m = mem_new(1, sizeof *m);
+    uint32_t n_bytes = 0;
+    int rc = m ? 0 : err_no_memory(e);
+    while (!rc) {
+        rc = backend_link_receive(g, m, sizeof *m, &n_bytes, e);
+        if (rc || m->kind == MESSAGE_END) break;
+        if (m->kind == MESSAGE_OPEN && n_bytes == sizeof *m)
+            rc = follow_model(g, m, e);
+        else
+            rc = err_set(e, ERR_FORMAT, "message %u of %u bytes, expected a model", m->kind,
+                         n_bytes);
+    }
+    free(m);
+    if (rc) backend_link_break(g, e ? e->msg : "a rank failed");
+    return rc;
+}
