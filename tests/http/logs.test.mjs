@@ -463,6 +463,35 @@ test("no prompt, answer, tool, image, file, bad JSON or key gets into a log or t
       await send(path.replace(/\{[^}]*\}/g, "none"), method, undefined, mark("wrongkey"));
       await send(path.replace(/\{[^}]*\}/g, "none"), method, undefined, method === "GET" ? alice : null);
     }
+  // A file of a batch: its name, its lines, one of them bad, and what they are answered.
+  const upload = async (text) => {
+    const form = new FormData();
+    form.append("purpose", "batch");
+    form.append("file", new Blob([text]), `${mark("file")}.jsonl`);
+    const response = await fetch(`${server.url}/v1/files`, { method: "POST", body: form, ...as(alice) });
+    assert.equal(response.status, 200, await response.clone().text());
+    const { id } = await response.json();
+    const body = JSON.stringify({
+      input_file_id: id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      metadata: { note: mark("metadata") },
+    });
+    return JSON.parse((await send("/v1/batches", "POST", body, alice)).text).id;
+  };
+  const line = (model) =>
+    JSON.stringify({
+      custom_id: mark(`id${model}`),
+      method: "POST",
+      url: "/v1/chat/completions",
+      body: { ...ask, model, messages: user(mark("line")) },
+    });
+  const batches = [await upload(`${line(modelName)}\n${line("none")}\n`), await upload(`{${mark("badline")}\n`)];
+  for (const id of batches)
+    await until(async () => {
+      const batch = JSON.parse((await send(`/v1/batches/${id}`, "GET", undefined, alice)).text);
+      return ["completed", "failed"].includes(batch.status);
+    }, "the batch ends");
   await send("/v1/chat/completions", mark("method").toUpperCase().slice(0, 12), undefined, alice);
   // The model's own words, too. (What the bodies above ask for repeats their marks.)
   const said = JSON.parse(
@@ -472,7 +501,9 @@ test("no prompt, answer, tool, image, file, bad JSON or key gets into a log or t
   await accessOf(`marked-${n - 1}`);
   // Those that the demo model cannot do, or that need what an earlier request has made, refused all bodies.
   const refused = posts.filter(
-    (path) => !answered.has(path) && !/inferd|rerank|score|infill|detok|\{|^\/api\/(create|copy|pull)/.test(path),
+    (path) =>
+      !answered.has(path) &&
+      !/inferd|rerank|score|infill|detok|\{|files$|batches$|^\/api\/(create|copy|pull)/.test(path),
   );
   assert.deepEqual(refused, [], "bodies that are answered");
   await until(() => lines(server.stderr).some((l) => l.includes(`marked-${n - 1}`)), "the log has all requests");
