@@ -1,12 +1,14 @@
 # inferd - `make help` lists what there is to do.
 #
-# Variants build beside each other: build/ (release), build-asan/, build-tsan/, build-arm64/,
-# build-metal/.
+# Variants build beside each other: build/ (optimized), build-asan/, build-tsan/, build-arm64/,
+# build-metal/, build-release/ (packages).
 VERSION := 0.1.0
 CC      ?= cc
 CXX     ?= c++
 # METAL: "native" (macOS), "standin" (a Linux build against tests/metal/standin, for tests), "" none.
 METAL   ?= $(if $(filter Darwin,$(shell uname -s)),native)
+# MPI: the name of its package for pkg-config; the module libinferd-mpi.so is built if there is one. "" none.
+MPI     ?= $(firstword $(foreach p,ompi-c mpich,$(shell pkg-config --exists $p 2>/dev/null && echo $p)))
 # CUDA: "1" (a module beside the program, where nvcc is), "standin" (linked in, for tests), "" none.
 CUDA    ?=
 BUILD   ?= $(if $(filter standin,$(METAL)),build-metal,$(if $(filter standin,$(CUDA)),build-cuda,build))
@@ -31,6 +33,11 @@ CFLAGS    = -std=c11 $(COMMON) $(WARN) $(SAN_C) $(PKG_CFLAGS)
 SAN_C     = $(SAN)
 CXXFLAGS  = -std=c++17 $(COMMON) -Wall -Wextra $(SAN) $(PKG_CFLAGS)
 LDLIBS    = $(PKG_LIBS) -lstdc++ -lm -pthread
+# RELEASE=1 (make deb, oci, tarball): hardened, and with no path of this machine in what is built.
+ifdef RELEASE
+COMMON  += -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE -ffile-prefix-map=$(CURDIR)=.
+LDFLAGS := -pie -Wl,-z,relro,-z,now
+endif
 # macOS: one architecture a build (ARCH=x86_64 for the other one; lipo joins programs), and the oldest system that it
 # runs on, whatever the machine that builds it has. Apple's frameworks: tests/metal/metal.mk.
 ifeq ($(UNAME),Darwin)
@@ -48,7 +55,7 @@ LIB_CC :=
 PKG_CFLAGS =
 LDLIBS = -lm -pthread
 else
-LIB_C  := $(filter-out core/backend/cuda/% daemon/main.c, \
+LIB_C  := $(filter-out core/backend/cuda/% core/backend/mpi/% daemon/main.c, \
           $(wildcard core/*/*.c core/*/*/*.c core/backend/cpu/*/*.c registry/*.c api/*.c api/*/*.c \
                      daemon/*.c daemon/*/*.c))
 LIB_CC := $(wildcard core/tokenizer/*.cc)
@@ -99,8 +106,8 @@ SLOW_UNIT  := arch arch_forward attention backend chat_cut engine_grammar gemm g
 ASAN_SLOW  := cuda_% parallel pace sched sched_random sched_states sampler embeddings worker_grammar delta_net
 # What QUICK=1 leaves in of `make tsan`: threads that share state. The other programs start the same threads
 # without asking more of them.
-THREADED   := api conns engine kvstore kvstore_memory model_ahead models parallel pool responses_store tracer watch work_pool \
-              worker worker_deadline worker_grammar
+THREADED   := api conns engine kvevents kvstore kvstore_memory model_ahead models parallel pool responses_store tracer \
+              watch work_pool worker worker_deadline worker_grammar
 # What runs shorter there.
 ASAN_SHORT := api worker
 IS_TSAN    := $(findstring -fsanitize=thread,$(SAN))
@@ -118,8 +125,15 @@ UNIT   := $(filter $(UNIT),$(LONGEST)) $(filter-out $(LONGEST),$(UNIT))
 FUZZ_C := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ   := $(FUZZ_C:tests/fuzz/%.c=$(BUILD)/%)
 
+# Ranks as processes: MPI is loaded by a module beside the program, so that nothing else needs it.
+MPI_MODULE := $(if $(MPI),$(if $(CROSS),,$(BUILD)/libinferd-mpi.so))
+$(BUILD)/libinferd-mpi.so: core/backend/mpi/mpi.c core/backend/link_module.h core/backend/link.h core/base/err.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(MPI))) \
+	    -shared -o $@ $< $(shell pkg-config --libs $(MPI)) -pthread
+
 .PHONY: all
-all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) $(CUDA_MODULE) ## build build/inferd, with nvcc its CUDA module
+all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) $(CUDA_MODULE) $(MPI_MODULE) ## build build/inferd, with nvcc and MPI their modules
 
 # A missing package is one sentence, not a page of compiler errors.
 $(BUILD)/.probed: scripts/setup
@@ -130,7 +144,14 @@ $(LIB_O) $(BUILD)/daemon/main.o: | $(BUILD)/.probed
 endif
 
 $(BUILD)/inferd: $(BUILD)/daemon/main.o $(LIB)
-	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
+	$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# The program of the tarball: libraries that it has inside, then those that are loaded (scripts/packages/README.md).
+INSIDE := microhttpd sqlite3 pcre2-8 edit bsd md tinfo
+LOADED := gnutls nettle curl cjson sentencepiece stdc++
+$(BUILD)/inferd-tarball: $(BUILD)/daemon/main.o $(LIB)
+	$(CC) $(LDFLAGS) -Wl,--exclude-libs,ALL -Wl,-rpath,'$$ORIGIN/../lib/inferd' -o $@ $^ \
+	    -Wl,-Bstatic $(INSIDE:%=-l%) -Wl,-Bdynamic $(LOADED:%=-l%) -lm -pthread
 
 ifeq ($(METAL_LIB)$(CUDA_LIB),)
 $(LIB): $(LIB_O)
@@ -273,12 +294,28 @@ bench: all ## short benchmark of the demo model on the CPU backend
 
 # install-files builds nothing: for `sudo make install-files` after a build by an ordinary user.
 .PHONY: install install-files uninstall
-INSTALL = PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSTEM="$(UNAME)" scripts/install
+INSTALL = PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSTEM="$(UNAME)" DYNAMIC_USER="$(DYNAMIC_USER)" scripts/install
 install: all install-files ## install daemon, configuration example, demo model and service files below PREFIX
 install-files:
 	@$(INSTALL) install $(BUILD)/inferd
 uninstall: ## remove what install put below PREFIX
 	@$(INSTALL) uninstall $(BUILD)/inferd
+
+# Packages are made of a build of their own; scripts/packages/README.md. CUDA=1: with inferd-cuda, where nvcc is.
+PACKAGES_OUT = build-release/packages
+.PHONY: release release-files deb oci tarball formula packages test-packages
+release:
+	@scripts/setup packages
+	@$(MAKE) -s -j$(JOBS) RELEASE=1 BUILD=build-release METAL= CUDA=$(CUDA) release-files
+release-files: $(BUILD)/inferd $(BUILD)/inferd-tarball $(CUDA_MODULE)
+deb oci tarball: release ## a Debian package; an OCI image; archives of program and source with an SBOM: build-release/packages
+	@scripts/packages/$@ build-release $(PACKAGES_OUT)
+formula: tarball ## the Homebrew formula of the source archive; RELEASE_URL=https://... is where that will lie
+	@scripts/packages/formula $(PACKAGES_OUT)
+packages: deb oci formula ## all of them, with SHA256SUMS
+	@scripts/packages/sums $(PACKAGES_OUT)
+test-packages: packages ## install, run, upgrade and purge them in a chroot (root, a Debian mirror); build them twice
+	@tests/packages/run $(PACKAGES_OUT)
 
 .PHONY: unit
 unit: $(UNIT) ## build and run the unit tests only
@@ -312,8 +349,8 @@ $(BUILD)/libfuzzer_%: tests/fuzz/fuzz_%.c $(LIB)
 
 .PHONY: clean
 clean: ## remove everything that was built
-	rm -rf build build-asan build-tsan build-arm64 build-fuzz build-metal build-cuda
+	rm -rf build build-asan build-tsan build-arm64 build-fuzz build-metal build-cuda build-release
 
 .PHONY: help
 help: ## this list
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1|/' | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z -]+:.*## ' Makefile | sed -E 's/^([a-z -]+):.*## /  make \1|/' | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'

@@ -3,6 +3,7 @@
 #include "api/api.h"
 
 #include "api/generate/api_state.h"
+#include "api/generate/limits.h"
 #include "api/generate/model_admin.h"
 #include "api/keys.h"
 #include "api/names.h"
@@ -39,9 +40,10 @@ static int init_state(api *a, const struct api_config *config, err *e) {
         a->secret = kvstore_client_key(config->kv_store);
     else if (getentropy(&a->secret, sizeof a->secret))
         return err_set(e, ERR_IO, "the system provides no random secret");
-    int rc = model_aliases_parse(config->model_aliases, &a->aliases, e);
+    int rc = model_aliases_parse(config->model_aliases, "model_aliases", &a->aliases, e);
+    if (!rc) rc = limits_read_objectives(config->objectives, &a->objectives, e);
     if (rc) return rc;
-    a->config.model_aliases = NULL; /* kept as aliases */
+    a->config.model_aliases = a->config.objectives = NULL; /* kept as aliases, objectives */
     a->grammars = grammar_cache_new();
     a->models = models_new();
     if (!a->grammars || !a->models) return err_no_memory(e);
@@ -61,6 +63,7 @@ int api_open(const struct api_config *config, api **out, err *e) {
                                      .tick = history_tick,
                                      .account = config->ledger ? api_account : NULL,
                                      .version = config->version,
+                                     .ended = config->audit ? api_audit : NULL,
                                      .keys = config->keyring ? &api_registry_keys : NULL};
     a->names = &api_registry_names;
     a->started_s = clock_wall_s();
@@ -168,6 +171,11 @@ int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool
     return rc;
 }
 
+uint64_t api_auth_failures(const api *a, unsigned i, const char **reason) {
+    *reason = i < AUTH_N_FAILURES ? auth_failure_names[i] : NULL;
+    return *reason ? atomic_load(&a->http.auth_failures.counts[i]) : 0;
+}
+
 void api_set_hung(api *a) {
     atomic_store(&a->hung, true);
 }
@@ -201,6 +209,10 @@ uint32_t api_model_use(api *a, const char *id, bool hidden, uint64_t *used_ns) {
     return n;
 }
 
+void api_retire(api *a) {
+    atomic_store(&a->http.retiring, true);
+}
+
 void api_drain(api *a) {
     atomic_store(&a->http.draining, true);
 }
@@ -219,6 +231,7 @@ void api_close(api *a) {
     grammar_cache_free(a->grammars);
     models_free(a->models);
     model_aliases_fini(&a->aliases);
+    model_aliases_fini(&a->objectives);
     free((char *)a->config.version);
     free(a);
 }

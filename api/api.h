@@ -59,6 +59,10 @@ int api_add_model(api *a, const struct api_model *m, err *e);
  * it may be closed after api_close. */
 int api_remove_model(api *a, const char *id, uint32_t drain_s, const atomic_bool *stop, err *e);
 
+/* How many authentications have failed since the start for the i-th reason, and its name (static).
+ * *reason NULL: there are fewer. Any thread. */
+uint64_t api_auth_failures(const api *a, unsigned i, const char **reason);
+
 /* A device hangs: /livez turns 503 for good. */
 void api_set_hung(api *a);
 /* For a process that another one replaces, on the same sockets: http_leave, http_is_quiet. */
@@ -71,6 +75,9 @@ void api_hide_model(api *a, const char *id, bool hidden);
  * streams that are only kept for clients that may return are ended first. 0: none. */
 uint32_t api_model_use(api *a, const char *id, bool hidden, uint64_t *used_ns);
 
+/* /readyz is 503, so that routers send their requests elsewhere. What still comes is answered, and
+ * each answer ends its connection. */
+void api_retire(api *a);
 /* New requests get 503 and Retry-After, running streams continue; /readyz is 503. */
 void api_drain(api *a);
 uint32_t api_n_active(const api *a); /* requests that are still running */

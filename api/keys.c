@@ -5,6 +5,7 @@
 #include "api/http/request.h"
 #include "api/http/route.h"
 #include "core/base/clock.h"
+#include "registry/audit.h"
 #include "registry/keys.h"
 #include "registry/ledger.h"
 
@@ -49,6 +50,33 @@ void api_account(struct request *r, const struct request_usage *more) {
                             .output_tokens = more->completion_tokens};
     snprintf(row.model, sizeof row.model, "%s", r->model_id);
     ledger_add(r->api->config.ledger, &row);
+}
+
+/* An administrator's request that changes something, also if it did not get far enough to say what.
+ */
+static bool is_act(const struct request *r) {
+    return r->act ||
+           (r->is_admin && (r->route->flags & ROUTE_ADMIN) && strcmp(r->route->method, "GET") != 0);
+}
+
+void api_audit(struct request *r, unsigned status) {
+    struct audit_row row = {.time_s = clock_wall_s()};
+    if (!is_act(r)) return;
+    if (r->key.id < 0)
+        snprintf(row.who, sizeof row.who, "key:file_%s", r->key.name);
+    else
+        snprintf(row.who, sizeof row.who, "%s%s", r->key.id ? "key:" : "local", r->key.name);
+    if (r->act)
+        snprintf(row.act, sizeof row.act, "%s", r->act);
+    else
+        snprintf(row.act, sizeof row.act, "%s %s", r->route->method, r->route->path);
+    address_text(request_client(r), row.client);
+    memcpy(row.object, r->act_on, sizeof row.object);
+    if (status >= 400)
+        snprintf(row.result, sizeof row.result, "failed: %u", status);
+    else
+        snprintf(row.result, sizeof row.result, "%s", r->act_queued ? "queued" : "ok");
+    audit_add(r->api->config.audit, &row);
 }
 
 const struct http_keys api_registry_keys = {are_in_use, find_key, name_key};

@@ -1,18 +1,20 @@
 /* routes.c - the table of all endpoints, and the only file that names them. Each is a `const struct
  * route` in its ep_*.c; a new one is one line here. The order is that of GET /metrics and of
- * GET /v1/inferd/fields. */
+ * GET /v1/inferd/fields; a path goes before one whose {id} it would be. */
 #include "api/routes.h"
 
 #include "api/http/http.h"
 
 #define ROUTES(X)                                                                                  \
     X(chat_route)                                                                                  \
+    X(chat_render_route)                                                                           \
     X(chat_list_route)                                                                             \
     X(chat_get_route)                                                                              \
     X(chat_update_route)                                                                           \
     X(chat_delete_route)                                                                           \
     X(chat_messages_route)                                                                         \
     X(completions_route)                                                                           \
+    X(completions_render_route)                                                                    \
     X(embeddings_route)                                                                            \
     X(rerank_route)                                                                                \
     X(rerank_2_route)                                                                              \

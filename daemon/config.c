@@ -80,7 +80,11 @@ static const struct config_key keys[] = {
      "Devices of this machine that share each model: heads, FFN columns and KV cache are split\n"
      "among them. The numbers of heads and KV heads must be divisible by it. cuda: that many\n"
      "GPUs, starting at `device`, connected by NCCL. cpu: groups of threads, each on its own\n"
-     "NUMA node if the machine has several."},
+     "NUMA node if the machine has several; or, started by mpirun, as many processes, on one\n"
+     "machine or several (daemon/README.md)."},
+    {"rank-timeout-s", CONFIG_NUMBER, AT(rank_timeout_s), "10", 1, 3600, NULL, "seconds",
+     "With ranks that are processes (mpirun): one of which nothing was heard for so long hangs.\n"
+     "The daemon then ends with an error, so that a supervisor can start it again."},
     {"kv-cache-tokens", CONFIG_NUMBER, AT(kv_cache_tokens), "0", 0, UINT64_C(1) << 30, NULL,
      "tokens",
      "Size of the KV cache, shared by all requests of a model and allocated at start. 0: room\n"
@@ -93,6 +97,20 @@ static const struct config_key keys[] = {
      "requires head dimensions that are multiples of 32."},
     {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",
      "Tokens in one block of the KV cache."},
+    {"kv-events", CONFIG_TEXT, AT(kv_events), "", 0, 0, NULL, "",
+     "Address on which a ZeroMQ PUB socket tells routers' indexes which blocks the prefix cache\n"
+     "has, as vLLM does: tcp://10.0.0.2:5557, tcp://*:5557. The messages have the token ids of\n"
+     "prompts, and no encryption: for networks that only the routers are on. Blocks of requests\n"
+     "with an API key (unless prefix-sharing = all) or a cache_salt are left out. Needs libzmq 4.\n"
+     "Empty: none."},
+    {"kv-events-replay", CONFIG_TEXT, AT(kv_events_replay), "", 0, 0, NULL, "",
+     "Address of a ROUTER socket that sends earlier messages of kv-events again. Empty: none."},
+    {"kv-events-replay-bytes", CONFIG_BYTES, AT(kv_events_replay_bytes), "16M", 0,
+     UINT64_C(1) << 34, NULL, "bytes",
+     "Memory for messages that can be sent again; 1000 at most. The oldest go first."},
+    {"kv-events-name", CONFIG_TEXT, AT(kv_events_name), "", 0, 0, NULL, "",
+     "This replica's name in the topic of KV events, kv@NAME@MODEL: in Kubernetes the pod's\n"
+     "address and port. Empty: the host name."},
     {"kv-memory-bytes", CONFIG_BYTES, AT(kv_memory_bytes), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
      "Memory for K/V of prompts and answers that the KV cache (on a GPU: its memory) needs room\n"
      "for, and for those of models that were unloaded: later requests with the same beginning "
@@ -168,6 +186,14 @@ static const struct config_key keys[] = {
     {"explain-cache", CONFIG_SWITCH, AT(explain_cache), "off", 0, 0, NULL, "",
      "The usage of chats and completions says why no more of the prompt was cached, and where it\n"
      "differs from what is. off: only if the request has the header X-Inferd-Explain-Cache: 1."},
+    {"prefix-header-tokens", CONFIG_NUMBER, AT(prefix_header_tokens), "256", 0, 65536, NULL,
+     "tokens",
+     "Answers carry a hash of the prompt's first tokens, up to so many, in x-inferd-prefix, by\n"
+     "which a balancer can send requests with the same beginning to the same replica\n"
+     "(api/README.md). 0: no header."},
+    {"vllm-metrics", CONFIG_SWITCH, AT(vllm_metrics), "on", 0, 0, NULL, "",
+     "/metrics has what routers and dashboards for vLLM read under its names (vllm:...), for each\n"
+     "model, beside inferd's own names."},
     {"prefix-sharing", CONFIG_CHOICE, AT(prefix_sharing), "key", 0, 0, "key|all", "",
      "Whose cached prefixes a request may reuse. key: those of its own API key; response time\n"
      "and cached_tokens would otherwise reveal other clients' prompts. all: those of every key.\n"
@@ -277,6 +303,12 @@ static const struct config_key keys[] = {
     {"max-priority", CONFIG_NUMBER, AT(max_priority), "0", 0, 1000, NULL, "",
      "Highest priority that a request may ask for; 400 beyond it. Requests have priority 0 unless\n"
      "they ask for another; negative ones are always allowed."},
+    {"objectives", CONFIG_TEXT, AT(objectives), "", 0, 0, NULL, "",
+     "Priorities of what a gateway names in the header x-gateway-inference-objective, as\n"
+     "NAME=PRIORITY, separated by commas; * in a name stands for any characters. They apply to\n"
+     "requests without a priority of their own; max-priority does not bound them. Only for a "
+     "server\n"
+     "that clients reach through the gateway alone: others could send the header themselves."},
     {"max-rerank-documents", CONFIG_NUMBER, AT(max_rerank_documents), "1000", 1, 100000, NULL,
      "documents",
      "Documents of a request to /v1/rerank, pairs of one to /v1/score; 400 beyond it."},
@@ -346,6 +378,13 @@ static const struct config_key keys[] = {
      "error."},
     {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
      "How long running answers may continue after SIGTERM."},
+    {"drain-delay-s", CONFIG_NUMBER, AT(drain_delay_s), "0", 0, 3600, NULL, "seconds",
+     "After SIGTERM /readyz is 503 and requests are still answered for so long, before new ones "
+     "are\n"
+     "refused: longer than a router in front needs to notice (interval times failures of its\n"
+     "health check). shutdown-deadline-s counts from then on. Not used with a supervisor's "
+     "sockets,\n"
+     "whose connections wait for the next process."},
     {"hang-s", CONFIG_NUMBER, AT(hang_s), "600", 0, 86400, NULL, "seconds",
      "A device that has been in the same step for so long hangs: /livez turns 503, and the daemon\n"
      "ends, after what runs on other devices, so that a supervisor can start it again. systemd's\n"
@@ -375,6 +414,15 @@ static const struct config_key keys[] = {
      "Retries of a download before it fails; each continues from where the last one stopped."},
     {"log-level", CONFIG_CHOICE, AT(log_level), "info", 0, 0, "debug|info|warn|error", "",
      "Least severe level that is logged (to stderr)."},
+    {"log-format", CONFIG_CHOICE, AT(log_format), "text", 0, 0, "text|json", "",
+     "text: lines for people. json: each line of the log and of the access log is a JSON object."},
+    {"access-log", CONFIG_TEXT, AT(access_log), "", 0, 0, NULL, "",
+     "File that gets one line for each request, when its answer has ended: times, tokens, bytes,\n"
+     "key, model, client; no texts and no secrets. stderr: beside the log. A reload opens the\n"
+     "file again. With it, the log has no lines of requests above the level debug. Empty: none."},
+    {"access-log-queue", CONFIG_NUMBER, AT(access_log_queue), "4096", 16, 1 << 20, NULL, "lines",
+     "Lines of the access log that may wait for a slow disk, about 400 bytes each; further ones\n"
+     "are dropped, and counted at /metrics."},
 };
 
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
@@ -408,7 +456,9 @@ static const char *const live_keys[] = {"max-body-bytes",
                                         "otlp-endpoint",
                                         "otlp-ratio",
                                         "otlp-queue",
-                                        "log-level"};
+                                        "log-level",
+                                        "log-format",
+                                        "access-log"};
 
 bool config_is_live(const struct config_key *key) {
     for (size_t i = 0; i < sizeof live_keys / sizeof *live_keys; i++)

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
 
@@ -58,4 +59,19 @@ int kv_tiers_open(const struct config *c, const char *registry, kvstore **out, e
     }
     if (rc && e) *e = why;
     return rc;
+}
+
+int kv_tiers_publish(const struct config *c, kvevents **out, err *e) {
+    char host[256] = "inferd";
+    *out = NULL;
+    if (!c->kv_events[0]) return 0;
+    if (gethostname(host, sizeof host - 1)) snprintf(host, sizeof host, "inferd");
+    const struct kvevents_config config = {.endpoint = c->kv_events,
+                                           .replay = c->kv_events_replay,
+                                           .name = c->kv_events_name[0] ? c->kv_events_name : host,
+                                           .replay_bytes = c->kv_events_replay_bytes};
+    if (strchr(config.name, '@'))
+        return err_set_param(e, ERR_INVALID, "kv-events-name", "kv-events-name: it may not have @");
+    int rc = kvevents_open(&config, out, e);
+    return rc ? err_prefix(e, "kv-events: ") : 0;
 }

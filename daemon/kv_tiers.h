@@ -1,7 +1,9 @@
-/* kv_tiers.h - the KV store that the configuration asks for. Main thread. */
+/* kv_tiers.h - the KV store, and the publisher of KV events, that the configuration asks for. Main
+ * thread. */
 #ifndef INFERD_KV_TIERS_H
 #define INFERD_KV_TIERS_H
 
+#include "core/kvevents/kvevents.h"
 #include "core/kvstore/kvstore.h"
 #include "daemon/config.h"
 
@@ -13,5 +15,9 @@ int kv_tiers_open(const struct config *c, const char *registry, kvstore **out, e
 
 /* The file of the secret. ERR_INVALID: its path is longer than n. */
 int kv_tiers_secret(const char *registry, char *out, size_t n, err *e);
+
+/* *out is NULL without kv-events. ERR_UNAVAILABLE: there is no libzmq; ERR_IO: an address cannot be
+ * bound; ERR_INVALID. */
+int kv_tiers_publish(const struct config *c, kvevents **out, err *e);
 
 #endif

@@ -15,6 +15,7 @@
 #include "daemon/serving.h"
 #include "daemon/signals.h"
 #include "daemon/watchdog.h"
+#include "registry/audit.h"
 #include "registry/keys.h"
 #include "registry/ledger.h"
 
@@ -44,6 +45,7 @@ enum { OWN_FILES = 64 }; /* files other than connections: models, threads, the r
 struct server {
     const struct config *config;
     serving *serving;
+    engine_group *group; /* of processes; NULL: none */
     struct server_keys {
         struct config_api_keys all;
         size_t n_admin; /* the last ones */
@@ -57,6 +59,8 @@ struct server {
     responses *store;          /* NULL: responses are not stored */
     ledger *ledger;            /* NULL: nothing is written */
     bool ledger_fails;         /* and that was logged */
+    audit *audit;              /* NULL: administrative acts are not written */
+    bool audit_fails;          /* and that was logged */
     keyring *keyring;          /* NULL: keys of the registry are not used */
     api *api;
     struct run_file run_file;
@@ -107,8 +111,29 @@ static void open_ledger(struct server *s) {
         log_warn("usage is not written: %s", e.msg);
 }
 
-static void flush_ledger(struct server *s) {
+static void open_audit(struct server *s) {
     err e;
+    if (audit_open(s->registry, &s->audit, &e))
+        log_warn("administrative acts are not written to the audit log: %s", e.msg);
+}
+
+static void flush_audit(struct server *s) {
+    const char *reason;
+    err e;
+    if (!s->audit) return;
+    for (unsigned i = 0; i < AUDIT_COUNTS && s->api; i++) {
+        uint64_t total = api_auth_failures(s->api, i, &reason);
+        if (reason) audit_count(s->audit, i, reason, total);
+    }
+    bool fails = audit_flush(s->audit, clock_wall_s(), &e) != 0;
+    if (fails && !s->audit_fails) log_warn("the audit log waits to be written: %s", e.msg);
+    s->audit_fails = fails;
+}
+
+/* What the registry is told once a second. */
+static void flush_accounts(struct server *s) {
+    err e;
+    flush_audit(s);
     if (!s->ledger) return;
     bool fails = ledger_flush(s->ledger, clock_wall_s(), &e) != 0;
     if (fails && !s->ledger_fails) log_warn("usage waits to be written: %s", e.msg);
@@ -193,6 +218,9 @@ static struct api_config api_config_of(const struct server *s, const struct conf
                  .api_keys = (const char *const *)keys->all.keys,
                  .n_api_keys = keys->all.n,
                  .n_admin_keys = keys->n_admin,
+                 .access_log = c->access_log,
+                 .access_json = strcmp(c->log_format, "json") == 0,
+                 .access_queue = (uint32_t)c->access_log_queue,
                  .key_failures_per_minute = (uint32_t)c->key_failures_per_minute,
                  .request_timeout_s = (uint32_t)c->request_timeout_s,
                  .otlp_endpoint = c->otlp_endpoint,
@@ -203,6 +231,8 @@ static struct api_config api_config_of(const struct server *s, const struct conf
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,
         .share_prefixes = strcmp(c->prefix_sharing, "all") == 0,
         .explain_cache = c->explain_cache,
+        .prefix_header_tokens = (uint32_t)c->prefix_header_tokens,
+        .vllm_metrics = c->vllm_metrics,
         .fair_share = fair_share_of(c),
         .max_rerank_documents = (uint32_t)c->max_rerank_documents,
         .max_priority = (int)c->max_priority,
@@ -212,8 +242,10 @@ static struct api_config api_config_of(const struct server *s, const struct conf
         .registry = s->registry,
         .keyring = s->keyring,
         .ledger = s->ledger,
+        .audit = s->audit,
         .admin = serving_admin(s->serving),
         .model_aliases = c->model_aliases,
+        .objectives = c->objectives,
         .reload = reload_for_api,
         .reload_arg = s->reload,
         .version = INFERD_VERSION,
@@ -302,7 +334,23 @@ static bool leave_sockets(struct server *s, uint64_t begin_ns, uint64_t end_ns) 
              api_n_active(s->api));
     api_leave(s->api);
     while (!api_is_quiet(s->api, REUSE_NS) && !hurried && clock_now_ns() < end_ns) {
-        flush_ledger(s);
+        flush_accounts(s);
+        hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
+    }
+    return hurried;
+}
+
+/* Routers see that /readyz is 503 and go elsewhere; until they do, requests are answered. true: a
+ * second signal arrived. */
+static bool retire(struct server *s, uint64_t begin_ns) {
+    uint64_t end_ns = begin_ns + s->config->drain_delay_s * UINT64_C(1000000000);
+    bool hurried = false;
+    if (!s->config->drain_delay_s) return false;
+    log_info("stopping in %llu s: not ready any more, requests are still answered",
+             (unsigned long long)s->config->drain_delay_s);
+    api_retire(s->api);
+    while (!hurried && clock_now_ns() < end_ns) {
+        flush_accounts(s);
         hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
     }
     return hurried;
@@ -312,16 +360,16 @@ static bool leave_sockets(struct server *s, uint64_t begin_ns, uint64_t end_ns) 
  * signal arrives. */
 static void drain_requests(struct server *s) {
     uint64_t begin_ns = clock_now_ns();
-    uint64_t end_ns = begin_ns + atomic_load(&s->shutdown_deadline_s) * UINT64_C(1000000000);
     uint32_t n_active;
-    bool hurried = false;
     notify_send("STOPPING=1");
+    bool hurried = !s->handed && retire(s, begin_ns);
+    uint64_t end_ns = clock_now_ns() + atomic_load(&s->shutdown_deadline_s) * UINT64_C(1000000000);
     if (s->handed) hurried = leave_sockets(s, begin_ns, end_ns);
     log_info("stopping: new requests are refused, %u are running", api_n_active(s->api));
     api_drain(s->api);
     serving_drain(s->serving);
     while ((n_active = api_n_active(s->api)) > 0 && !hurried && clock_now_ns() < end_ns) {
-        flush_ledger(s);
+        flush_accounts(s);
         hurried = signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS;
     }
     if (n_active)
@@ -336,7 +384,9 @@ static void drain_requests(struct server *s) {
 /* Closes everything in reverse order: streams end, connections close, memory is freed. */
 static void close_all(struct server *s) {
     serving_stop(s->serving);
+    flush_audit(s);
     api_close(s->api);
+    audit_close(s->audit, clock_wall_s());
     keyring_close(s->keyring);
     ledger_close(s->ledger, clock_wall_s());
     responses_close(s->store);
@@ -383,7 +433,7 @@ static int apply_config(void *arg, const struct config *c, str *changed, err *e)
         struct server_keys old = s->keys;
         s->keys = keys;
         keys = old;
-        logsink_set_level(c->log_level);
+        logsink_set(c->log_level, c->log_format);
         atomic_store(&s->shutdown_deadline_s, c->shutdown_deadline_s);
         atomic_store(&s->hang_s, c->hang_s);
         warn_open(s, c);
@@ -407,7 +457,12 @@ static void reload_by_signal(struct server *s) {
     notify_send(state);
     str_init(&applied, ANNOUNCED_MAX_BYTES);
     str_init(&pending, ANNOUNCED_MAX_BYTES);
-    reload_run(s->reload, &applied, &pending, &e); /* the log has its result */
+    int rc = reload_run(s->reload, &applied, &pending, &e); /* the log has its result */
+    if (s->audit) {
+        struct audit_row row = {.time_s = clock_wall_s(), .who = "signal", .act = "config.reload"};
+        audit_set_result(&row, rc);
+        audit_add(s->audit, &row);
+    }
     str_fini(&applied);
     str_fini(&pending);
     notify_send("READY=1");
@@ -425,7 +480,7 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
         if (signals_reload()) reload_by_signal(s);
         model_files_look();
         serving_look(s->serving);
-        flush_ledger(s);
+        flush_accounts(s);
         uint64_t stuck_s = watchdog_look(&watchdog, s->serving) / 1000000000u;
         uint64_t hang_s = atomic_load(&s->hang_s);
         s->hung = hang_s && stuck_s >= hang_s;
@@ -435,6 +490,12 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
                       "so that a supervisor can start the daemon again",
                       (unsigned long long)stuck_s);
             return err_set(e, ERR_DEVICE, "a device hangs");
+        }
+        if (s->group && engine_group_failed(s->group, e)) {
+            api_set_hung(s->api);
+            log_error("%s: stopping, so that a supervisor can start all ranks again",
+                      e ? e->msg : "the group failed");
+            return ERR_DEVICE;
         }
         if (serving_device_failed(s->serving))
             return err_set(e, ERR_DEVICE,
@@ -447,23 +508,24 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
 /* Nothing can be closed that the device's threads use, and they do not end. What is durable is
  * written. */
 static void end_hung(struct server *s) {
-    flush_ledger(s);
+    flush_accounts(s);
     fflush(stdout);
     _exit(1);
 }
 
 int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, err *e) {
-    struct server s = {.config = c, .run_file = {.fd = -1}};
+    struct server s = {.config = c, .group = o->group, .run_file = {.fd = -1}};
     atomic_init(&s.shutdown_deadline_s, c->shutdown_deadline_s);
     atomic_init(&s.hang_s, c->hang_s);
     int rc = signals_open(e);
     if (!rc) rc = read_keys(c, &s.keys, e);
     if (!rc) rc = open_reload(&s, o, e);
     if (!rc) rc = config_registry_path(c, &s.registry, e);
-    if (!rc) rc = serving_open(c, &s.serving, e);
+    if (!rc) rc = serving_open(c, o->group, &s.serving, e);
     if (!rc) open_store(&s);
     if (!rc) rc = open_keyring(&s, e);
     if (!rc) open_ledger(&s);
+    if (!rc) open_audit(&s);
     if (!rc) rc = open_api(&s, e);
     if (!rc) rc = serving_start(s.serving, s.api, stop_signal_came, e);
     if (!rc && !signals_count()) {

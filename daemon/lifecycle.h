@@ -2,6 +2,7 @@
 #ifndef INFERD_LIFECYCLE_H
 #define INFERD_LIFECYCLE_H
 
+#include "core/engine/group.h"
 #include "daemon/config.h"
 
 #include <stdbool.h>
@@ -15,6 +16,7 @@
  * orderly stop. Main thread; frees everything. */
 struct lifecycle_options {
     bool until_stdin_ends;
+    engine_group *group; /* of processes, led by this one, or NULL; borrowed */
     int (*read)(void *arg, struct config *c, err *e); /* as struct reload_ops has it */
     void *arg;
 };

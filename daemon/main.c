@@ -19,6 +19,7 @@ static const struct command commands[] = {
     {"rm", "remove a model, with --files its files, too", cmd_rm},
     {"keys", "add, list and revoke API keys", cmd_keys},
     {"usage", "show who used how many tokens", cmd_usage},
+    {"audit", "show what administrators did", cmd_audit},
     {"pull", "download a model from the Hugging Face Hub", cmd_pull},
     {"kv", "list, check and delete stored K/V", cmd_kv},
     {"config", "print or check a configuration file", cmd_config},

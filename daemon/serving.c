@@ -146,6 +146,7 @@ static int open_engine(serving *s, struct served *m, uint32_t n_later, uint64_t 
     err why;
     log_info("loading %s from %s", m->model.id, m->model.path);
     loader_engine_config(s->config, m->model.path, &config);
+    config.group = s->group;
     config.n_later = n_later;
     config.memory_bytes = left;
     if (m->measured) {
@@ -157,8 +158,12 @@ static int open_engine(serving *s, struct served *m, uint32_t n_later, uint64_t 
     config.store = s->store;
     config.model_sha256 = m->model.sha256;
     config.model_label = m->model.id;
+    if (s->events &&
+        !kvevents_attach(s->events, m->model.id, config.block_tokens, &config.listener))
+        log_info("no KV events of %s: those of another model are published", m->model.id);
     int rc = engine_open(&config, &m->engine, e);
     if (rc) {
+        kvevents_detach(s->events, m->model.id);
         err_prefix(e, "model %s: ", m->model.id);
         return rc;
     }
@@ -183,8 +188,9 @@ static struct api_model api_model_of(const struct served *m) {
                               .sha256 = m->model.sha256};
 }
 
-static void close_engine(struct served *m) {
+static void close_engine(serving *s, struct served *m) {
     engine_close(m->engine);
+    kvevents_detach(s->events, m->model.id);
     chat_template_free(m->chat);
     m->engine = NULL;
     m->chat = NULL;
@@ -256,7 +262,7 @@ static int load_one(serving *s, const char *id, struct host_task *t, err *e) {
     } while (rc == ERR_NOMEM && m->measured && room_free_more(s, m, t));
     const struct api_model published = api_model_of(m);
     if (!rc) rc = api_add_model(s->api, &published, e);
-    if (rc) close_engine(m);
+    if (rc) close_engine(s, m);
     note_load(s, m, !rc, begin_ns);
     if (rc) {
         rest_row(s, m);
@@ -282,7 +288,7 @@ int serving_remove(serving *s, struct served *m, uint32_t drain_s, enum model_re
     if (rc) return rc; /* the daemon stops: serving_close frees it */
     host_task_progress(t, "unloading", 0, 0);
     log_info("%s %s", m->model.id, words[why]);
-    close_engine(m);
+    close_engine(s, m);
     pthread_mutex_lock(&s->mu);
     struct model_usage *u = usage_of(s, m->model.id);
     u->loaded = false;
@@ -536,10 +542,11 @@ static int read_keep_alive(serving *s, err *e) {
                          "keep-alive = %.60s is not a time: 300, 5m, 1h30m, 0 or -1", text);
 }
 
-int serving_open(const struct config *config, serving **out, err *e) {
+int serving_open(const struct config *config, engine_group *group, serving **out, err *e) {
     serving *s = mem_new(1, sizeof *s);
     if (!s) return err_no_memory(e);
     s->config = config;
+    s->group = group;
     pthread_mutex_init(&s->mu, NULL);
     const struct host_ops ops = {.arg = s,
                                  .resolve = resolve_name,
@@ -551,6 +558,7 @@ int serving_open(const struct config *config, serving **out, err *e) {
     if (!rc) rc = read_keep_alive(s, e);
     if (!rc) rc = find_listed(s, e);
     if (!rc) rc = kv_tiers_open(config, s->registry, &s->store, e);
+    if (!rc) rc = kv_tiers_publish(config, &s->events, e);
     if (!rc)
         rc = model_host_open(&ops, (uint32_t)config->max_model_tasks,
                              (uint32_t)config->max_load_queue, &s->host, e);
@@ -680,6 +688,7 @@ void serving_close(serving *s) {
     for (size_t i = 0; i < s->n; i++)
         free_row(s->rows[i]);
     kvstore_close(s->store);
+    kvevents_close(s->events);
     pthread_mutex_destroy(&s->mu);
     free(s->registry);
     free(s);

@@ -17,9 +17,9 @@
 
 typedef struct serving serving;
 
-/* Resolves the models of the key `model` and opens the KV store, loads nothing. config is borrowed.
- */
-int serving_open(const struct config *config, serving **out, err *e);
+/* Resolves the models of the key `model` and opens the KV store, loads nothing. config and group,
+ * which may be NULL, are borrowed. */
+int serving_open(const struct config *config, engine_group *group, serving **out, err *e);
 kvstore *serving_kv_store(const serving *s);               /* NULL: there is none */
 const struct model_admin *serving_admin(const serving *s); /* for api_open */
 /* Loads them and gives them to the API, unless `stopped` says so between two. a is borrowed. */

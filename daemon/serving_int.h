@@ -2,6 +2,7 @@
 #ifndef INFERD_SERVING_INT_H
 #define INFERD_SERVING_INT_H
 
+#include "core/kvevents/kvevents.h"
 #include "daemon/loader.h"
 #include "daemon/model_host.h"
 #include "daemon/serving.h"
@@ -31,7 +32,9 @@ struct serving {
     model_host *host;
     struct model_admin admin;
     char *registry;                                  /* file */
+    kvevents *events;                                /* NULL: none */
     kvstore *store;                                  /* NULL: none */
+    engine_group *group;                             /* of processes; NULL: none */
     int64_t keep_ms;                                 /* of models without one of their own */
     char pinned[API_MAX_MODELS][API_MODEL_ID_BYTES]; /* (n_pinned) constant after serving_open */
     size_t n_pinned;

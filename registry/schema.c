@@ -167,6 +167,17 @@ static const char *const migrations[] = {
     "  batch INTEGER NOT NULL,"
     "  written_s INTEGER NOT NULL"
     ") STRICT, WITHOUT ROWID;",
+    /* 12: what administrators did (audit.c). */
+    "CREATE TABLE audit ("
+    "  n INTEGER PRIMARY KEY AUTOINCREMENT,"
+    "  time_s INTEGER NOT NULL,"
+    "  count INTEGER NOT NULL,"
+    "  who TEXT NOT NULL,"
+    "  client TEXT NOT NULL,"
+    "  act TEXT NOT NULL,"
+    "  object TEXT NOT NULL,"
+    "  result TEXT NOT NULL"
+    ") STRICT;",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

@@ -133,6 +133,19 @@ void api_explain_stop(const struct api *a, const struct api_model *m, err *e) {
 
 /* A place in the queue becomes free whenever an answer ends; the reset time is one second, as in
  * Retry-After. */
+static void keep_first(uint64_t *kept, uint64_t ns) {
+    if (ns && (!*kept || ns < *kept)) *kept = ns;
+}
+
+void api_note_times(struct request *r, const engine_stream *s) {
+    if (!s) return;
+    struct engine_times t;
+    engine_stream_times(s, &t);
+    keep_first(&r->times.submit_ns, t.submitted_ns);
+    keep_first(&r->times.admit_ns, t.admitted_ns);
+    keep_first(&r->times.first_token_ns, t.first_token_ns);
+}
+
 void api_add_rate_limit(struct request *r) {
     if (r->reply.status < 500 && quota_add_headers(r, clock_now_ns())) return;
     if (!r->model || (r->reply.status != 200 && r->reply.status != 429)) return;

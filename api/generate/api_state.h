@@ -46,6 +46,7 @@ struct api {
     struct api_config config; /* of the start; version is a copy. What api_apply changes is below */
     struct api_live live;
     struct model_aliases aliases;
+    struct model_aliases objectives; /* names of a gateway's objectives to priorities (limits.h) */
     struct hash128 secret; /* of this process, or of the KV store, so that prefixes of clients have
                               the same names after a restart: keys hashes that clients must not
                               predict */
@@ -83,6 +84,8 @@ void api_explain_stop(const struct api *a, const struct api_model *m, err *e);
 /* The same for a field that may be left out (NULL or "") if only one model is served. ERR_INVALID,
  * ERR_NOT_FOUND. */
 int api_body_model(struct request *r, const char *name, err *e);
+/* Before a stream of r ends: its times, if they are r's first ones. NULL is fine. */
+void api_note_times(struct request *r, const engine_stream *s);
 /* http_setup.add_work_headers: the engine's queue as OpenAI's rate limit, unless the key has its
  * own. */
 void api_add_rate_limit(struct request *r);

@@ -37,9 +37,11 @@ struct api_config {
     uint32_t
         resume_timeout_s;    /* how long a stream whose connection ended can be resumed; 0: never */
     uint32_t resume_streams; /* most streams kept for that at once */
-    uint32_t resume_buffer_bytes; /* of the last frames of each */
-    bool share_prefixes;          /* all API keys share cached prompts */
-    bool explain_cache;           /* answers say why no more of the prompt was cached */
+    uint32_t resume_buffer_bytes;  /* of the last frames of each */
+    bool share_prefixes;           /* all API keys share cached prompts */
+    uint32_t prefix_header_tokens; /* that x-inferd-prefix depends on; 0: no header */
+    bool explain_cache;            /* answers say why no more of the prompt was cached */
+    bool vllm_metrics;             /* /metrics has what engines count under vLLM's names, too */
     enum fair_share fair_share;
     uint32_t max_rerank_documents; /* of one request */
     int max_priority;              /* largest priority that a request may have */
@@ -50,11 +52,13 @@ struct api_config {
     const char
         *registry; /* file of the catalogue of models; borrowed until api_close; NULL: none */
     struct ledger *ledger;   /* registry/ledger.h; borrowed until api_close; NULL: none */
+    struct audit *audit;     /* registry/audit.h; borrowed until api_close; NULL: none */
     struct keyring *keyring; /* keys of the registry (registry/keys.h); borrowed until api_close;
                                 NULL: none */
     const struct model_admin *admin; /* loads and unloads models; borrowed until api_close; NULL:
                                         the served models do not change */
     const char *model_aliases;       /* model_alias.h; NULL: none. Read by api_open */
+    const char *objectives;          /* limits_read_objectives; NULL: none. Read by api_open */
     /* Reads the configuration again (daemon/reload.h); NULL: there is none. Pool threads. Adds
      * names of keys, "a, b": applied ones, and those that need a restart. */
     int (*reload)(void *reload_arg, str *applied, str *pending, err *e);

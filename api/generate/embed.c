@@ -26,6 +26,7 @@ enum {
 };
 
 struct embed {
+    struct request *request;
     struct embed_result result;
     float *vectors; /* of result */
     void (*write)(struct request *r, const struct embed_result *v);
@@ -40,7 +41,6 @@ struct embed {
     } slots[WINDOW];
     int32_t *scratch; /* (the context) a prompt with the tokens that it shares; NULL: none does */
     struct http *http;
-    struct request *request;
     struct answer_hold hold;     /* of vectors */
     struct quota_hold sequences; /* it counts as one, however many inputs it has */
     void (*free_arg)(void *arg);
@@ -57,8 +57,10 @@ void embed_add_vector(const float *v, uint32_t n, str *out) {
 static void embed_free(void *job) {
     struct embed *j = job;
     if (!j) return;
-    for (size_t i = 0; i < WINDOW; i++)
+    for (size_t i = 0; i < WINDOW; i++) {
+        api_note_times(j->request, j->slots[i].stream);
         engine_stream_free(j->slots[i].stream);
+    }
     gen_prompts_free(j->inputs, j->result.n);
     answers_hold(&j->http->answers, &j->hold, 0);
     quota_release(&j->sequences);
@@ -115,6 +117,7 @@ static int take_result(struct embed *j, struct slot *s, const struct engine_even
     int rc = normalize_vector(vector, j->result.n_dims, j->norm,
                               j->vectors + s->input * j->result.n_dims, e);
     note_trace(j, s, ev);
+    api_note_times(j->request, s->stream);
     engine_stream_free(s->stream);
     s->stream = NULL;
     j->n_done++;
@@ -281,8 +284,8 @@ int embed_start(struct request *r, const struct embed_config *c, err *e) {
         if (c->free_arg) c->free_arg(c->arg);
         return err_no_memory(e);
     }
-    j->http = r->http;
     j->request = r;
+    j->http = r->http;
     j->inputs = c->prompts;
     j->result.n = c->n_prompts;
     j->result.arg = c->arg;

@@ -53,12 +53,14 @@ static void add_counters(struct engine_stats *to, const struct engine_stats *s) 
     add_histogram(&to->inter_token, &s->inter_token);
     add_histogram(&to->queue_time, &s->queue_time);
     add_histogram(&to->step_time, &s->step_time);
+    add_histogram(&to->answer_time, &s->answer_time);
 }
 
 /* What an engine has and does now. */
 static void add_gauges(struct engine_stats *to, const struct engine_stats *s) {
     if (s->device_bytes > to->device_bytes) to->device_bytes = s->device_bytes; /* of the process */
     if (s->n_ranks > to->n_ranks) to->n_ranks = s->n_ranks;
+    to->block_tokens = s->block_tokens; /* the same for all */
     to->kv_blocks += s->kv_blocks;
     to->kv_blocks_free += s->kv_blocks_free;
     to->kv_blocks_cached += s->kv_blocks_cached;
@@ -109,4 +111,8 @@ void engine_totals_keep(struct engine_totals *to, const struct engine_totals *fr
         const struct kernel_total *k = &from->kernels[i];
         add_kernel(to, k->backend, k->name, &k->sum);
     }
+}
+
+double engine_kv_usage(const struct engine_stats *s) {
+    return s->kv_blocks ? (double)(s->kv_blocks - s->kv_blocks_free) / (double)s->kv_blocks : 0;
 }

@@ -25,5 +25,7 @@ struct engine_totals {
 void engine_totals_add(struct engine_totals *to, engine *en);
 /* Adds only what from has counted: what its engines held and ran is gone. Calls nothing. */
 void engine_totals_keep(struct engine_totals *to, const struct engine_totals *from);
+/* The fraction of the KV blocks that sequences use, 0 to 1. */
+double engine_kv_usage(const struct engine_stats *s);
 
 #endif

@@ -7,6 +7,7 @@
 #include "api/generate/gen_trace.h"
 #include "api/generate/limits.h"
 #include "api/generate/miss.h"
+#include "api/generate/prefix.h"
 #include "api/http/auth.h"
 #include "api/http/error.h"
 #include "api/http/id.h"
@@ -38,6 +39,11 @@ static void free_choice(struct gen_choice *c) {
         str_fini(&c->logprobs[k]);
 }
 
+static void note_times(struct gen *g) {
+    for (uint32_t i = 0; g->request && g->choices && i < g->n_choices; i++)
+        api_note_times(g->request, g->choices[i].stream);
+}
+
 static void gen_free(void *job) {
     struct gen *g = job;
     if (!g) return;
@@ -49,6 +55,7 @@ static void gen_free(void *job) {
     grammar_release((grammar *)g->params.grammar);
     str_fini(&g->sent);
     str_fini(&g->head);
+    note_times(g);
     for (uint32_t i = 0; g->choices && i < g->n_choices; i++)
         free_choice(&g->choices[i]);
     free(g->choices);
@@ -152,6 +159,7 @@ static bool gen_cut(struct request *r, void *job) {
     struct gen *g = job;
     if (!g->resumes || !r->reply.stream || g->out.failed || g->sent.failed) return false;
     gen_trace(g);
+    note_times(g);
     resume_keep(g->api->resume, &g->kept);
     return true;
 }
@@ -324,6 +332,7 @@ int gen_start(const struct gen_config *config, err *e) {
         return rc;
     }
     request_account(config->request);
+    prefix_add_header(config->request, config->model, &g->prompts[0]);
     become_job(g, config->request);
     return 0;
 }

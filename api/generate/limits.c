@@ -51,6 +51,30 @@ static int set_client(const struct request *r, struct engine_params *p, err *e) 
     return rc;
 }
 
+enum { MAX_PRIORITY = 1000 }; /* as of the field priority */
+
+int limits_read_objectives(const char *text, struct model_aliases *out, err *e) {
+    int rc = model_aliases_parse(text, "objectives", out, e);
+    for (size_t i = 0; !rc && i < out->n; i++) {
+        char *end;
+        long priority = strtol(out->pairs[i].model, &end, 10);
+        if (*end || priority < -MAX_PRIORITY || priority > MAX_PRIORITY)
+            rc = err_set_param(e, ERR_INVALID, "objectives",
+                               "\"%.60s=%.60s\": the priority must be a number from %d to %d",
+                               out->pairs[i].pattern, out->pairs[i].model, -MAX_PRIORITY,
+                               MAX_PRIORITY);
+    }
+    if (rc) model_aliases_fini(out);
+    return rc;
+}
+
+/* The priority of what a gateway says the request is for; 0: it says nothing known. */
+static int objective_priority(const struct request *r) {
+    const char *name = request_header(r, "x-gateway-inference-objective");
+    const char *priority = name ? model_aliases_find(&r->api->objectives, name) : NULL;
+    return priority ? (int)strtol(priority, NULL, 10) : 0;
+}
+
 int limits_apply(const struct request *r, const char *cache_salt, struct engine_params *p, err *e) {
     int most = r->api->live.max_priority;
     if (p->priority > most)
@@ -58,6 +82,7 @@ int limits_apply(const struct request *r, const char *cache_salt, struct engine_
             e, ERR_INVALID, "priority",
             "Invalid value for 'priority': %d, expected at most %d, this server's limit.",
             p->priority, most);
+    if (!p->priority) p->priority = objective_priority(r);
     int rc = set_client(r, p, e);
     return rc ? rc : make_salt(r, cache_salt, &p->prefix_salt, e);
 }

@@ -16,24 +16,23 @@ static char *trim_text(char *text) {
     return text;
 }
 
-static int read_pair(char *entry, struct model_aliases *out, err *e) {
+static int read_pair(char *entry, const char *param, struct model_aliases *out, err *e) {
     char *model = strchr(entry, '=');
     if (model) *model++ = '\0';
     const char *pattern = trim_text(entry);
     model = model ? trim_text(model) : model;
     if (!model || !*model || !*pattern || strpbrk(model, "=*"))
-        return err_set_param(e, ERR_INVALID, "model_aliases",
-                             "\"%.60s\": expected PATTERN=MODEL, for example claude-*=mine",
+        return err_set_param(e, ERR_INVALID, param,
+                             "\"%.60s\": expected PATTERN=VALUE, for example claude-*=mine",
                              pattern);
     if (out->n == MODEL_ALIASES_MAX)
-        return err_set_param(e, ERR_INVALID, "model_aliases", "at most %d aliases",
-                             MODEL_ALIASES_MAX);
+        return err_set_param(e, ERR_INVALID, param, "at most %d pairs", MODEL_ALIASES_MAX);
     out->pairs[out->n].pattern = pattern;
     out->pairs[out->n++].model = model;
     return 0;
 }
 
-int model_aliases_parse(const char *text, struct model_aliases *out, err *e) {
+int model_aliases_parse(const char *text, const char *param, struct model_aliases *out, err *e) {
     *out = (struct model_aliases){0};
     if (!text || !*text) return 0;
     out->text = mem_strdup(text);
@@ -41,7 +40,7 @@ int model_aliases_parse(const char *text, struct model_aliases *out, err *e) {
     for (char *entry = out->text, *next; !rc && entry; entry = next) {
         next = strchr(entry, ',');
         if (next) *next++ = '\0';
-        if (*trim_text(entry)) rc = read_pair(entry, out, e);
+        if (*trim_text(entry)) rc = read_pair(entry, param, out, e);
     }
     if (rc) model_aliases_fini(out);
     return rc;

@@ -1,5 +1,5 @@
 /* model_alias.h - names that clients use for models, with wildcards: "claude-*=mine" answers a
- * request for claude-sonnet-4-5 with the model mine.
+ * request for claude-sonnet-4-5 with the model mine. limits.c reads priorities of objectives by it.
  *
  * THREAD SAFETY: plain functions; a list does not change after it was parsed. */
 #ifndef INFERD_API_GENERATE_MODEL_ALIAS_H
@@ -21,9 +21,9 @@ struct model_aliases {
 };
 
 /* Reads "claude-*=mine, gpt-4o = other": pairs separated by commas; '*' stands for any characters,
- * also none. NULL and "" are the empty list. ERR_INVALID names model_aliases, ERR_NOMEM; out is
- * zeroed then. */
-int model_aliases_parse(const char *text, struct model_aliases *out, err *e);
+ * also none. NULL and "" are the empty list. ERR_INVALID names param, ERR_NOMEM; out is zeroed
+ * then. */
+int model_aliases_parse(const char *text, const char *param, struct model_aliases *out, err *e);
 void model_aliases_fini(struct model_aliases *l);
 
 /* The model of the first pattern that matches all of name, or NULL. */

@@ -180,7 +180,8 @@ bool auth_is_admin(const struct request *r) {
 }
 
 bool auth_check_admin(struct request *r) {
-    if (auth_is_admin(r)) return true;
+    r->is_admin = auth_is_admin(r);
+    if (r->is_admin) return true;
     auth_failures_add(&r->http->auth_failures, AUTH_SCOPE, request_client(r), 0);
     reply_error(r, &(struct api_error){403, "invalid_request_error", "admin_key_required", NULL,
                                        r->key.number

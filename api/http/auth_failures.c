@@ -7,6 +7,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+const char *const auth_failure_names[AUTH_N_FAILURES] = {
+    [AUTH_MISSING] = "missing", [AUTH_UNKNOWN] = "unknown", [AUTH_EXPIRED] = "expired",
+    [AUTH_REVOKED] = "revoked", [AUTH_SCOPE] = "scope",     [AUTH_LIMITED] = "limited"};
+
 static const uint64_t minute_ns = UINT64_C(60000000000);
 
 void auth_failures_init(struct auth_failures *f, uint32_t per_minute) {

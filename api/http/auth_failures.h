@@ -36,6 +36,8 @@ struct auth_failures {
     } slots[AUTH_FAILURE_SLOTS];
 };
 
+extern const char *const auth_failure_names[AUTH_N_FAILURES]; /* in metrics */
+
 void auth_failures_init(struct auth_failures *f, uint32_t per_minute);
 void auth_failures_fini(struct auth_failures *f);
 /* Seconds until another failure is allowed to that client; 0: now. */

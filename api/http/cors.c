@@ -13,10 +13,11 @@ static const char METHODS[] = "GET, HEAD, POST, PUT, PATCH, DELETE";
 /* When a preflight names none. */
 static const char REQUEST_HEADERS[] =
     "Authorization, Content-Type, X-API-Key, X-Request-ID, X-Request-Timeout-Ms, Last-Event-ID, "
-    "Anthropic-Version, Anthropic-Beta, traceparent, tracestate";
+    "Anthropic-Version, Anthropic-Beta, X-Inferd-Prefix, traceparent, tracestate";
 /* What a page may read besides Content-Type, Content-Length and Cache-Control. */
 static const char ANSWER_HEADERS[] =
-    "x-request-id, request-id, x-inferd-ignored-fields, x-ratelimit-limit-requests, "
+    "x-request-id, request-id, x-inferd-ignored-fields, x-inferd-prefix, "
+    "x-ratelimit-limit-requests, "
     "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, Retry-After, retry-after-ms, "
     "x-should-retry, traceresponse, openai-processing-ms, openai-version, Allow, ETag, "
     "WWW-Authenticate";

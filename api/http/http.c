@@ -135,18 +135,6 @@ static struct request *begin_request(struct http *h, struct MHD_Connection *conn
     return r;
 }
 
-static void log_request(const struct request *r, unsigned status, bool cut) {
-    char method[4 * sizeof r->method], path[512], client[ADDRESS_TEXT_BYTES];
-    /* Supervisors and the page ask every second or more often. */
-    bool health = r->route && (r->route->flags & ROUTE_HEALTH) && status < 400;
-    log_write(health ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO,
-              "%s %s %u%s %.1f ms %s prompt_tokens=%llu completion_tokens=%llu%s%s client=%s",
-              log_field(method, sizeof method, r->method), log_field(path, sizeof path, r->path),
-              status, cut ? " (cut off)" : "", (double)(clock_now_ns() - r->start_ns) / 1e6, r->id,
-              (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens,
-              *r->key.name ? " key=" : "", r->key.name, address_text(request_client(r), client));
-}
-
 static void release_model(struct request *r) {
     if (r->http->setup.release) r->http->setup.release(r);
 }
@@ -167,10 +155,11 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     bool cut = how != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
     metrics_count(h, r->row, status);
-    log_request(r, status, cut);
+    access_add(&h->access, r, status, cut);
     recent_add(&h->recent, r, status, cut);
     trace_end(r, status, cut);
     request_account(r);
+    if (h->setup.ended) h->setup.ended(r, status);
     if (r->key.number) {
         struct key_costs *k = costs_of_key(r);
         atomic_fetch_add(&k->n_requests, 1);
@@ -200,6 +189,7 @@ static ssize_t read_frames(struct request *r, char *buf, size_t max) {
             ssize_t n = r->ops->read(r, r->job, buf, max);
             if (n > 0) {
                 uint64_t now = clock_now_ns();
+                r->sent_bytes += (uint64_t)n;
                 atomic_store(&r->watched.quiet_since_ns, now);
                 conns_moved(&r->http->conns, r->conn, now, (uint64_t)n);
                 return n;
@@ -292,11 +282,12 @@ static enum MHD_Result send_reply(struct request *r) {
     size_t n_cors = cors_headers(r, cors);
     for (size_t i = 0; ok && i < n_cors; i++)
         ok = MHD_add_response_header(response, cors[i].name, cors[i].value);
-    if (ok && (r->close || atomic_load(&r->http->draining) || atomic_load(&r->http->leaving)))
+    if (ok && (r->close || http_is_stopping(r->http)))
         ok = MHD_add_response_header(response, "Connection", "close");
     if (ok) ok = MHD_queue_response(r->connection, p->status, response);
     r->queued = ok;
     if (!p->stream) conns_moved(&r->http->conns, r->conn, clock_now_ns(), n_body);
+    if (!p->stream && strcmp(r->method, "HEAD") != 0) r->sent_bytes = n_body;
     /* A stream gets keep-alives before its first bytes, too. */
     if (p->stream) atomic_store(&r->watched.quiet_since_ns, clock_now_ns());
     MHD_destroy_response(response);
@@ -618,7 +609,7 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     h->setup = *setup;
     h->config = *c;
     h->config.host = h->config.allowed_hosts = h->config.allowed_origins = NULL;
-    h->config.trusted_proxies = h->config.listen = NULL;
+    h->config.trusted_proxies = h->config.listen = h->config.access_log = NULL;
     h->config.listen_fds = NULL;
     h->config.otlp_endpoint = NULL;
     h->config.api_keys = NULL;
@@ -626,6 +617,7 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
     answers_init(&h->answers, c->max_answer_bytes);
     ignored_counts_init(&h->ignored);
     recent_init(&h->recent);
+    access_init(&h->access, c->access_queue ? c->access_queue : 1);
     quotas_init(&h->quotas);
     auth_failures_init(&h->auth_failures, c->key_failures_per_minute);
     conns_init(&h->conns, &(struct conns_config){0});
@@ -647,6 +639,7 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
                               .tick = on_tick,
                               .tick_arg = h};
     rc = watch_open(&wc, &h->watch, e);
+    if (!rc) rc = access_apply(&h->access, c->access_log, c->access_json, e);
     if (!rc) rc = prepare_open(h, e);
     if (!rc) rc = listen_open(c, h->daemon, e);
     h->daemon->local = true;
@@ -663,6 +656,10 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
 
 int http_accept(struct http *h, err *e) {
     return h->daemon->accepts ? 0 : accept_start(h, e);
+}
+
+bool http_is_stopping(const struct http *h) {
+    return atomic_load(&h->retiring) || atomic_load(&h->draining) || atomic_load(&h->leaving);
 }
 
 void http_leave(struct http *h) {
@@ -683,11 +680,16 @@ int http_apply(struct http *h, const struct http_config *config, err *e) {
     c.max_header_bytes = h->config.max_header_bytes;
     int rc = settings_new(&c, &h->key_slots, &s, e);
     if (rc) return rc;
-    rc = trace_apply(h, &c, e);
+    struct access_target log;
+    rc = access_open(c.access_log, c.access_json, &log, e);
+    if (!rc) rc = access_prepare(&h->access, &log, e);
+    if (!rc) rc = trace_apply(h, &c, e);
     if (rc) {
+        access_close(&log);
         settings_drop(s);
         return rc;
     }
+    access_set(&h->access, &log);
     const struct conns_config limits = conns_config_of(s);
     pthread_mutex_lock(&h->settings_mu);
     old = h->settings;
@@ -754,6 +756,7 @@ void http_close(struct http *h) {
 void http_fini(struct http *h) {
     if (!h->setup.config) return;
     tracer_close(h->tracer);
+    access_fini(&h->access);
     answers_fini(&h->answers);
     ignored_counts_fini(&h->ignored);
     recent_fini(&h->recent);

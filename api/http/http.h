@@ -6,6 +6,7 @@
 #ifndef INFERD_API_HTTP_HTTP_H
 #define INFERD_API_HTTP_HTTP_H
 
+#include "api/http/access.h"
 #include "api/http/answers.h"
 #include "api/http/auth_failures.h"
 #include "api/http/conns.h"
@@ -57,6 +58,8 @@ struct http_setup {
     void (*tick)(struct api *api); /* NULL: none; once a second, on the watcher thread */
     /* What r used, as it is used: any thread. NULL: there are no accounts. */
     void (*account)(struct request *r, const struct request_usage *more);
+    /* r has ended, with that status. NULL: none. */
+    void (*ended)(struct request *r, unsigned status);
     const struct http_keys *keys; /* beside those of config; NULL: none */
     const char *version;          /* of this program, for traces */
 };
@@ -73,6 +76,7 @@ struct http {
     watch *watch;
     work_pool *pool;
     struct costs costs;
+    struct access access;
     struct answers answers;
     struct ignored_counts ignored;
     struct recent recent;
@@ -80,6 +84,7 @@ struct http {
     struct quotas quotas;
     tracer *tracer;
     atomic_bool ready;                  /* routes with ROUTE_MODEL are answered */
+    atomic_bool retiring;               /* each answer ends its connection */
     atomic_bool draining;               /* routes with ROUTE_WORK are not */
     atomic_bool leaving;                /* no connection is accepted, each answer ends its own */
     atomic_bool closing;                /* unanswered requests get a 503 */
@@ -109,6 +114,8 @@ void http_leave(struct http *h);
 /* After http_leave: no request runs, arrives, or has run in the last for_ns. Any thread. */
 bool http_is_quiet(struct http *h, uint64_t for_ns);
 uint32_t http_n_active(const struct http *h);
+/* Are requests better sent elsewhere: is h retiring, draining or leaving? Any thread. */
+bool http_is_stopping(const struct http *h);
 /* Ends all requests and threads. Answers may still be held. */
 void http_close(struct http *h);
 /* Frees the rest: no answer is held any more. A zeroed h is fine. */

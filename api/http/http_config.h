@@ -2,6 +2,7 @@
 #ifndef INFERD_API_HTTP_HTTP_CONFIG_H
 #define INFERD_API_HTTP_HTTP_CONFIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +47,9 @@ struct http_config {
     const char *otlp_endpoint;        /* of traces, as the next two: trace.h; NULL or "": off */
     double otlp_ratio;                /* of requests that are traced, 0 to 1 */
     uint32_t otlp_queue;              /* requests whose spans wait to be sent */
+    const char *access_log;           /* access.h; NULL or "": none */
+    bool access_json;                 /* its lines are JSON objects */
+    uint32_t access_queue;            /* its lines that may wait to be written */
     uint32_t key_failures_per_minute; /* wrong keys per client network; 429 beyond; 0: no limit */
 };
 

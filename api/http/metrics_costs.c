@@ -152,14 +152,11 @@ static void add_keys(str *s, const struct http *h) {
 }
 
 static void add_failures(str *s, const struct http *h) {
-    static const char *const names[AUTH_N_FAILURES] = {
-        [AUTH_MISSING] = "missing", [AUTH_UNKNOWN] = "unknown", [AUTH_EXPIRED] = "expired",
-        [AUTH_REVOKED] = "revoked", [AUTH_SCOPE] = "scope",     [AUTH_LIMITED] = "limited"};
     metrics_head(s, "inferd_auth_failures_total", "counter",
                  "Requests refused because of their API key, by reason.");
     for (int i = 0; i < AUTH_N_FAILURES; i++)
-        str_addf(s, "inferd_auth_failures_total{reason=\"%s\"} %" PRIu64 "\n", names[i],
-                 load_count(&h->auth_failures.counts[i]));
+        str_addf(s, "inferd_auth_failures_total{reason=\"%s\"} %" PRIu64 "\n",
+                 auth_failure_names[i], load_count(&h->auth_failures.counts[i]));
 }
 
 void metrics_add_costs(str *s, struct http *h) {

@@ -101,10 +101,25 @@ static void add_traces(str *s, struct http *h) {
     str_addf(s, "inferd_trace_queue %u\n", t.queued);
 }
 
+static void add_access(str *s, struct http *h) {
+    const char *name = "inferd_access_log_lines_total";
+    metrics_head(s, name, "counter", "Lines written to the access log.");
+    str_addf(s, "%s %" PRIu64 "\n", name, (uint64_t)atomic_load(&h->access.n_written));
+    name = "inferd_access_log_dropped_total";
+    metrics_head(s, name, "counter",
+                 "Lines missing in the access log: its queue was full, or the file could not be "
+                 "written.");
+    str_addf(s, "%s{reason=\"queue_full\"} %" PRIu64 "\n", name,
+             (uint64_t)atomic_load(&h->access.n_queue_full));
+    str_addf(s, "%s{reason=\"not_written\"} %" PRIu64 "\n", name,
+             (uint64_t)atomic_load(&h->access.n_not_written));
+}
+
 void metrics_add_http(str *s, struct http *h) {
     add_requests(s, h);
     add_ignored(s, h);
     metrics_add_costs(s, h);
     add_connections(s, h);
     add_traces(s, h);
+    add_access(s, h);
 }

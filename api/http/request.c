@@ -6,6 +6,7 @@
 
 #include "api/http/route.h"
 #include "core/base/clock.h"
+#include "core/base/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -74,6 +75,18 @@ const char *request_host(const struct request *r) {
 
 const struct address *request_client(const struct request *r) {
     return r->forwarded.client.family ? &r->forwarded.client : &r->conn->peer;
+}
+
+const char *request_method(const struct request *r) {
+    static const char *const known[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i], r->method) == 0) return known[i];
+    return "other";
+}
+
+void request_act(struct request *r, const char *act, const char *object) {
+    r->act = act;
+    if (object) log_field(r->act_on, sizeof r->act_on, object);
 }
 
 static bool is_below(const char *path, const char *area) {

@@ -82,7 +82,16 @@ struct request {
     uint64_t prompt_tokens, cached_tokens, completion_tokens;
     struct request_usage {
         uint64_t requests, prompt_tokens, cached_tokens, completion_tokens;
-    } accounted; /* of them, what request_account has given away */
+    } accounted;         /* of them, what request_account has given away */
+    bool is_admin;       /* auth_check_admin let it pass */
+    const char *act;     /* of an administrator, "models.load", static; NULL: none (yet) */
+    char act_on[128];    /* the name of what it changes, as one field (log_field); "": none */
+    bool act_queued;     /* the answer says that it is queued */
+    uint64_t sent_bytes; /* of the answer's body */
+    /* Of the first of its sequences (clock_now_ns); 0: not yet, or there is none. */
+    struct request_times {
+        uint64_t submit_ns, admit_ns, first_token_ns;
+    } times;
 };
 
 /* A request header's value (valid until the request ends) or NULL. */
@@ -95,6 +104,8 @@ void request_header_each(const struct request *r,
 const char *request_host(const struct request *r);
 /* The client's address: the forwarded one, else the peer's. */
 const struct address *request_client(const struct request *r);
+/* Its method as logs name it, static: "other" for one that is no usual one but a client's text. */
+const char *request_method(const struct request *r);
 /* Calls `each` for every parameter of the query; value is "" if it has none. */
 void request_query_each(const struct request *r,
                         void (*each)(void *arg, const char *name, const char *value), void *arg);
@@ -106,6 +117,9 @@ const struct protocol *request_protocol(const struct request *r);
 /* Takes what r used since the last call from its key's quota, and gives it to the owner's accounts.
  * By the thread that has r. */
 void request_account(struct request *r);
+/* Says which administrative act r is, for its owner's audit log (http_setup.ended). object may be
+ * any text, but no secret; NULL: none. */
+void request_act(struct request *r, const char *act, const char *object);
 /* Frees the body: it is not needed any more. */
 void request_drop_body(struct request *r);
 /* Sets r->deadline_ns from the configuration and the timeout header. false: the header is wrong and

@@ -48,7 +48,7 @@ static int copy_config(struct settings *s, const struct http_config *from, err *
     struct http_config *to = &s->config;
     *to = *from;
     to->allowed_origins = to->trusted_proxies = NULL; /* origins, proxies */
-    to->host = to->listen = to->otlp_endpoint = NULL;
+    to->host = to->listen = to->otlp_endpoint = to->access_log = NULL;
     to->tls_certificate = to->tls_key = to->tls_client_ca = NULL; /* tls */
     to->listen_fds = NULL;
     to->allowed_hosts = mem_strdup(from->allowed_hosts ? from->allowed_hosts : "");

@@ -11,7 +11,7 @@ enum state { READY, LOADING, DRAINING, BROKEN, EMPTY };
 
 static enum state state_of(struct api *a) {
     if (atomic_load(&a->hung)) return BROKEN;
-    if (atomic_load(&a->http.draining) || atomic_load(&a->http.leaving)) return DRAINING;
+    if (http_is_stopping(&a->http)) return DRAINING;
     if (!atomic_load(&a->http.ready)) return LOADING;
     struct models_list list;
     models_list(a->models, false, &list, NULL);

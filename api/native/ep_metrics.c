@@ -1,5 +1,6 @@
 /* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4: the HTTP server's
- * metrics, and those of engines, summed over models. Runs on HTTP threads. */
+ * metrics, and those of engines, summed over models. Those of each model under vLLM's names are
+ * metrics_vllm.c's. Runs on HTTP threads. */
 #include "api/generate/api_state.h"
 #include "api/generate/miss.h"
 #include "api/generate/model_admin.h"
@@ -7,6 +8,7 @@
 #include "api/http/request.h"
 #include "api/http/route.h"
 #include "api/native/health.h"
+#include "api/native/metrics_vllm.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -17,20 +19,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void add_histogram(str *s, const char *name, const char *help,
-                          const struct engine_histogram *h) {
-    uint64_t below = 0;
-    metrics_head(s, name, "histogram", help);
-    for (size_t i = 0; i + 1 < ENGINE_HIST_BUCKETS; i++) {
-        below += h->counts[i];
-        if (h->bounds[i] <= 0) continue; /* no model was loaded yet */
-        str_addf(s, "%s_bucket{le=\"%.9g\"} %" PRIu64 "\n", name, h->bounds[i], below);
-    }
-    below += h->counts[ENGINE_HIST_BUCKETS - 1];
-    str_addf(s, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, below);
-    str_addf(s, "%s_sum %.9g\n%s_count %" PRIu64 "\n", name, h->sum, name, below);
-}
 
 struct metric_row {
     const char *name, *type, *help;
@@ -78,6 +66,30 @@ static void add_misses(str *s, const struct engine_stats *t) {
         metrics_head(s, rows[i].name, "counter", rows[i].help);
         for (int k = 0; k < ENGINE_N_MISSES; k++)
             str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", rows[i].name, gen_miss_name(k), n[k]);
+    }
+}
+
+static void add_times(str *s, const struct engine_stats *t) {
+    static const struct {
+        const char *name, *help;
+        size_t offset; /* in struct engine_stats */
+    } times[] = {
+        {"inferd_time_to_first_token_seconds", "Time from submission to the first token.",
+         offsetof(struct engine_stats, ttft)},
+        {"inferd_inter_token_latency_seconds", "Time between two tokens of a sequence.",
+         offsetof(struct engine_stats, inter_token)},
+        {"inferd_queue_time_seconds", "Time from submission to first admission.",
+         offsetof(struct engine_stats, queue_time)},
+        {"inferd_answer_time_seconds",
+         "Time from submission to the end of a sequence that ended by itself.",
+         offsetof(struct engine_stats, answer_time)},
+        {"inferd_step_time_seconds", "Duration of a step.",
+         offsetof(struct engine_stats, step_time)},
+    };
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        metrics_head(s, times[i].name, "histogram", times[i].help);
+        metrics_add_histogram(s, times[i].name, "",
+                              (const void *)((const char *)t + times[i].offset));
     }
 }
 
@@ -131,6 +143,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
          t->kv_evictions_total},
         {"inferd_kv_copies_total", "counter", "KV blocks copied on write.", t->kv_copies_total},
         {"inferd_kv_blocks", "gauge", "KV blocks in total.", t->kv_blocks},
+        {"inferd_kv_block_tokens", "gauge", "Tokens of a KV block.", t->block_tokens},
         {"inferd_kv_blocks_free", "gauge", "KV blocks that no sequence uses.", t->kv_blocks_free},
         {"inferd_kv_blocks_cached", "gauge", "Free KV blocks that are still in the prefix cache.",
          t->kv_blocks_cached},
@@ -155,6 +168,9 @@ static void add_counters(str *s, const struct engine_stats *t) {
         {"inferd_sequences_waiting", "gauge", "Sequences waiting for admission.", t->waiting},
     };
     add_rows(s, rows, sizeof rows / sizeof *rows);
+    metrics_head(s, "inferd_kv_usage_ratio", "gauge",
+                 "Fraction of the KV blocks that sequences use: 0 to 1.");
+    str_addf(s, "inferd_kv_usage_ratio %.9g\n", engine_kv_usage(t));
     metrics_head(s, "inferd_grammar_mask_seconds_total", "counter",
                  "Time spent on grammar masks, by the worker and in the background.");
     str_addf(s,
@@ -166,13 +182,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
     for (size_t i = 0; i < sizeof finish / sizeof *finish; i++)
         str_addf(s, "inferd_sequences_finished_total{reason=\"%s\"} %" PRIu64 "\n", finish[i],
                  t->requests_total[i]);
-    add_histogram(s, "inferd_time_to_first_token_seconds",
-                  "Time from submission to the first token.", &t->ttft);
-    add_histogram(s, "inferd_inter_token_latency_seconds", "Time between two tokens of a sequence.",
-                  &t->inter_token);
-    add_histogram(s, "inferd_queue_time_seconds", "Time from submission to first admission.",
-                  &t->queue_time);
-    add_histogram(s, "inferd_step_time_seconds", "Duration of a step.", &t->step_time);
+    add_times(s, t);
 }
 
 /* The metrics of each kernel. */
@@ -351,6 +361,7 @@ static void add_engines(str *s, struct api *a) {
         engine_totals_add(total, list.models[i]->engine);
     add_models(s, a, &list);
     check_pools(a, &list, &total->stats);
+    if (a->config.vllm_metrics) metrics_add_vllm(s, &list);
     models_list_release(a->models, &list);
     add_checks(s, a);
     add_counters(s, &total->stats);

@@ -212,6 +212,7 @@ static int answer_task(struct request *r, const struct model_admin *admin, const
                        uint64_t id, bool cancels, err *e) {
     struct model_task task;
     str body;
+    r->act_queued = true;
     if (f->stream)
         return follow_start(r,
                             &(struct follow_config){
@@ -230,6 +231,7 @@ static int answer_load(struct request *r, const cJSON *body, err *e) {
     uint64_t id;
     const struct model_admin *admin = admin_of(r, e);
     int rc = admin ? gen_body_read(body, &name_table, &f, e) : e->code;
+    request_act(r, "models.load", rc ? NULL : f.model);
     if (!rc) rc = admin->load(admin->host, f.model, &id, e);
     return rc ? rc : answer_task(r, admin, &f, id, false, e);
 }
@@ -239,6 +241,7 @@ static int answer_unload(struct request *r, const cJSON *body, err *e) {
     uint64_t id;
     const struct model_admin *admin = admin_of(r, e);
     int rc = admin ? gen_body_read(body, &name_table, &f, e) : e->code;
+    request_act(r, "models.unload", rc ? NULL : f.model);
     if (!rc) rc = admin->unload(admin->host, f.model, &id, e);
     return rc ? rc : answer_task(r, admin, &f, id, false, e);
 }
@@ -252,6 +255,7 @@ static int answer_named(struct request *r, const cJSON *body, bool load, err *e)
     int rc = admin ? gen_body_read(body, &stream_table, &f, e) : e->code;
     if (rc) return rc;
     request_segment(r, 0, id, sizeof id);
+    request_act(r, load ? "models.load" : "models.unload", id);
     rc = (load ? admin->load : admin->unload)(admin->host, id, &task, e);
     return rc ? rc : answer_task(r, admin, &f, task, false, e);
 }
@@ -270,6 +274,7 @@ static int answer_pull(struct request *r, const cJSON *body, err *e) {
     const struct model_admin *admin = admin_of(r, e);
     int rc = admin ? gen_body_read(body, &pull_table, &f, e) : e->code;
     const struct model_pull pull = {.what = f.model, .revision = f.revision, .name = f.name};
+    request_act(r, "models.pull", rc ? NULL : f.model);
     if (!rc) rc = admin->pull(admin->host, &pull, &id, e);
     return rc ? rc : answer_task(r, admin, &f, id, true, e);
 }
@@ -278,6 +283,7 @@ static int answer_cancel(struct request *r, const cJSON *body, err *e) {
     struct fields f = {0};
     const struct model_admin *admin = admin_of(r, e);
     int rc = admin ? gen_body_read(body, &cancel_table, &f, e) : e->code;
+    request_act(r, "models.cancel", NULL);
     if (rc) return rc;
     if (!admin->cancel(admin->host, (uint64_t)f.task))
         return err_set_param(e, ERR_INVALID, "task",

@@ -28,6 +28,7 @@ static void handle_reload(struct request *r) {
     str_init(&applied, NAMES_MAX_BYTES);
     str_init(&pending, NAMES_MAX_BYTES);
     str_init(&body, 3 * NAMES_MAX_BYTES);
+    request_act(r, "config.reload", NULL);
     int rc = c->reload
                  ? c->reload(c->reload_arg, &applied, &pending, &e)
                  : err_set(&e, ERR_UNSUPPORTED, "This server has no configuration to reload.");

@@ -171,6 +171,8 @@ static int reply_empty(struct request *r, const struct body *b, bool generate, e
     const struct ollama_fields *f = &b->fields;
     uint64_t task;
     bool unloads = f->has_keep && !f->keep_ms && admin && auth_is_admin(r);
+    if (unloads) request_act(r, "models.unload", b->model->id);
+    r->act_queued = unloads;
     int rc = unloads ? admin->unload(admin->host, b->model->id, &task, e) : ollama_keep(r, f, e);
     if (rc) return rc;
     str out;

@@ -128,6 +128,8 @@ static int answer_pull(struct request *r, const cJSON *body, err *e) {
     if (!rc && !admin) rc = err_set(e, ERR_UNSUPPORTED, "This server downloads no models.");
     if (rc) return rc;
     if (!auth_check_admin(r)) return 0;
+    request_act(r, "models.pull", what);
+    r->act_queued = true;
     rc = admin->pull(admin->host, &(struct model_pull){.what = what, .alias = name}, &task, e);
     if (rc) return rc;
     return follow_start(r,

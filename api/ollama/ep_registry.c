@@ -213,6 +213,7 @@ static int answer_delete(struct request *r, const cJSON *body, err *e) {
     registry *g = NULL;
     int rc = gen_body_read(body, &delete_table, &f, e);
     if (!rc) rc = read_name(&f, &name, e);
+    request_act(r, "models.remove", rc ? NULL : name);
     if (!rc) rc = ollama_open_registry(r, &g, e);
     if (!rc) rc = delete_name(r, g, name, e);
     registry_close(g);
@@ -311,6 +312,7 @@ static int answer_copy(struct request *r, const cJSON *body, err *e) {
     char digest[65];
     int rc = gen_body_read(body, &copy_table, &f, e);
     const struct new_name n = {f.source, f.destination, "destination", NULL};
+    request_act(r, "models.name", rc ? NULL : f.destination);
     if (!rc) rc = add_name(r, &n, digest, e);
     if (!rc) reply_empty(r);
     return rc;
@@ -366,6 +368,7 @@ static int answer_create(struct request *r, const cJSON *body, err *e) {
     size_t n_lines = 0;
     int rc = gen_body_read(body, &create_table, &f, e);
     if (!rc) rc = read_name(&f, &n.to, e);
+    request_act(r, "models.name", rc ? NULL : n.to);
     if (!rc) rc = check_parameters(r, f.parameters, e);
     if (!rc) rc = check_messages(f.messages, e);
     n.from = f.from;

@@ -7,6 +7,7 @@
 #include "api/http/costs.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
+#include "api/openai/completions.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -73,7 +74,7 @@ static const struct json_field chat_fields[] = {
     {"grammar", JSON_REFUSED, NUL, .why = use_chat},
 };
 static const struct json_table chat_table = JSON_TABLE(chat_fields, &gen_table);
-static const struct json_table completions_table = JSON_TABLE(fields, &chat_table);
+const struct json_table completions_table = JSON_TABLE(fields, &chat_table);
 
 /* ---- the best of several ---- */
 
@@ -326,26 +327,32 @@ static int new_scores(struct gen_request *q, size_t n_prompts, struct scores **o
     return 0;
 }
 
+int completions_read(struct request *r, const cJSON *body, struct gen_request *q,
+                     struct gen_prompt **prompts, size_t *n, err *e) {
+    gen_fields_default(&q->fields);
+    q->fields.default_max_tokens = DEFAULT_MAX_TOKENS;
+    int rc = gen_request_read(r, body, &completions_table, q, e);
+    if (!rc) rc = check_suffix(q, e);
+    if (!rc) rc = read_best_of(q, e);
+    if (rc) return rc;
+    const struct prompts_config config = {.param = "prompt",
+                                          .tok = engine_tokenizer(q->model->engine),
+                                          .suffix = q->fields.suffix,
+                                          .parse_special = q->fields.parse_special,
+                                          .max_tokens = engine_context_length(q->model->engine),
+                                          .max = ENGINE_MAX_CHOICES / q->options.n_choices};
+    uint64_t begin_ns = clock_now_ns();
+    rc = prompts_read(&config, q->fields.prompt, prompts, n, e);
+    costs_add_part(r, PART_TOKENIZE, begin_ns);
+    return rc;
+}
+
 static int answer_completions(struct request *r, const cJSON *body, err *e) {
     struct gen_request q;
-    gen_fields_default(&q.fields);
-    q.fields.default_max_tokens = DEFAULT_MAX_TOKENS;
-    int rc = gen_request_read(r, body, &completions_table, &q, e);
-    if (!rc) rc = check_suffix(&q, e);
-    if (!rc) rc = read_best_of(&q, e);
-    if (rc) return rc;
     struct gen_prompt *prompts;
     struct scores *scores;
     size_t n;
-    const struct prompts_config config = {.param = "prompt",
-                                          .tok = engine_tokenizer(q.model->engine),
-                                          .suffix = q.fields.suffix,
-                                          .parse_special = q.fields.parse_special,
-                                          .max_tokens = engine_context_length(q.model->engine),
-                                          .max = ENGINE_MAX_CHOICES / q.options.n_choices};
-    uint64_t begin_ns = clock_now_ns();
-    rc = prompts_read(&config, q.fields.prompt, &prompts, &n, e);
-    costs_add_part(r, PART_TOKENIZE, begin_ns);
+    int rc = completions_read(r, body, &q, &prompts, &n, e);
     if (rc) return rc;
     rc = new_scores(&q, n, &scores, e);
     if (rc) {

@@ -39,22 +39,34 @@ static int open_rank(size_t i, const struct backend_config *config, backend **ou
                          "backend %s supports one device only: n_ranks must be 1", devices[i].name);
 }
 
+static int check_link(const backend *be, err *e) {
+    if (be->vt->links) return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                         "backend %s: ranks that are processes compute on CPUs: choose backend cpu",
+                         be->name);
+}
+
 static int open_group(size_t i, const struct backend_config *config, backend **out, err *e) {
     struct backend_config one = *config;
     backend *ranks[BACKEND_MAX_RANKS] = {NULL};
+    const uint32_t n_local = config->link ? 1 : config->n_ranks;
+    const uint32_t first = config->link ? backend_link_rank(config->link) : 0;
     uint32_t n = 0;
     int rc = 0;
-    while (!rc && n < config->n_ranks) {
-        one.rank = n;
+    while (!rc && n < n_local) {
+        one.rank = first + n;
         rc = open_rank(i, &one, &ranks[n], e);
         if (!rc) n++;
         if (rc && n) err_prefix(e, "n_ranks = %u: ", config->n_ranks);
     }
     for (uint32_t r = 0; r < n; r++) {
-        ranks[r]->rank = r;
-        ranks[r]->n_ranks = n;
+        ranks[r]->rank = first + r;
+        ranks[r]->n_ranks = config->n_ranks;
+        ranks[r]->n_local = n;
+        ranks[r]->link = config->link;
         memcpy(ranks[r]->peers, ranks, n * sizeof *ranks);
     }
+    if (!rc && config->link) rc = check_link(ranks[0], e);
     if (!rc) rc = ranks[0]->vt->group_open(ranks, n, e);
     if (rc) {
         close_ranks(ranks, n);
@@ -99,6 +111,9 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
     if (config->n_ranks > BACKEND_MAX_RANKS)
         return err_set_param(e, ERR_INVALID, "n_ranks", "n_ranks = %u: at most %d", config->n_ranks,
                              BACKEND_MAX_RANKS);
+    if (config->link && config->n_ranks != backend_link_n(config->link))
+        return err_set_param(e, ERR_INVALID, "n_ranks", "n_ranks = %u, but there are %u processes",
+                             config->n_ranks, backend_link_n(config->link));
     const struct backend_moe_limits *moe = &config->moe;
     if (moe->n_experts > BACKEND_MAX_EXPERTS ||
         (moe->n_experts && (!moe->n_used || moe->n_used > moe->n_experts || !moe->n_ff)))
@@ -121,10 +136,10 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
 void backend_close(backend *be) {
     backend *ranks[BACKEND_MAX_RANKS];
     if (!be) return;
-    uint32_t n = backend_n_ranks(be);
+    uint32_t n = backend_n_local(be);
     for (uint32_t r = 0; r < n; r++)
         ranks[r] = backend_peer(be, r);
-    if (n > 1) be->vt->group_close(be);
+    if (be->n_ranks > 1) be->vt->group_close(be);
     close_ranks(ranks, n);
 }
 
@@ -136,8 +151,16 @@ uint32_t backend_n_ranks(const backend *be) {
     return be->n_ranks ? be->n_ranks : 1;
 }
 
-backend *backend_peer(backend *be, uint32_t rank) {
-    return be->n_ranks ? be->peers[rank] : be;
+uint32_t backend_n_local(const backend *be) {
+    return be->n_local ? be->n_local : 1;
+}
+
+uint32_t backend_n_here(const backend *be) {
+    return be->link ? backend_link_n_here(be->link) : backend_n_local(be);
+}
+
+backend *backend_peer(backend *be, uint32_t i) {
+    return be->n_local ? be->peers[i] : be;
 }
 
 void backend_bind_thread(const backend *be) {
@@ -294,7 +317,8 @@ void backend_range_free(backend_range *range) {
 /* ---- the stream ---- */
 
 int backend_sync(backend *be, err *e) {
-    return be->vt->sync(be, e);
+    int rc = be->link ? backend_link_failed(be->link, e) : 0;
+    return rc ? rc : be->vt->sync(be, e);
 }
 
 int backend_flush(backend *be, err *e) {

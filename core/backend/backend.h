@@ -8,6 +8,7 @@
 #ifndef INFERD_BACKEND_H
 #define INFERD_BACKEND_H
 
+#include "core/backend/link.h"
 #include "core/backend/report.h"
 #include "core/base/err.h"
 #include "core/base/qblock.h"
@@ -33,6 +34,8 @@ struct backend_config {
     /* Number of devices that share one model (tensor parallelism), at most BACKEND_MAX_RANKS; 0 is
      * 1. backend_open sets rank for each of them. */
     uint32_t n_ranks, rank;
+    backend_link
+        *link;       /* of n_ranks processes, each with one rank, or NULL; outlives the backend */
     uint32_t device; /* cuda: number of the GPU, of the first GPU of a group */
     /* Maximum share of the device's own memory that this process should hold, 0..1; 0: the
      * device's default. Ignored by devices that share the host's memory. */
@@ -68,14 +71,17 @@ const char *backend_isa(const backend *be);  /* "avx2" */
 const char *backend_module_path(const backend *be);
 int backend_n_threads(const backend *be);
 
-/* ---- groups. backend_open returns rank 0. Each rank is a backend with its own memory, weights and
- * stream, and is driven by its own thread. An exchange (backend_all_reduce, backend_all_gather)
- * completes on a rank when every rank has called it, in the same order with the same shape. ---- */
+/* ---- groups. backend_open returns rank 0, or with a link this process's rank. Each rank is a
+ * backend with its own memory, weights and stream, and is driven by its own thread. An exchange
+ * (backend_all_reduce, backend_all_gather) completes on a rank when every rank has called it, in
+ * the same order with the same shape. ---- */
 
 enum { BACKEND_MAX_RANKS = 16 };
-uint32_t backend_rank(const backend *be);    /* 0 without a group */
-uint32_t backend_n_ranks(const backend *be); /* 1 without a group */
-backend *backend_peer(backend *be, uint32_t rank);
+uint32_t backend_rank(const backend *be);       /* 0 without a group */
+uint32_t backend_n_ranks(const backend *be);    /* 1 without a group */
+uint32_t backend_n_local(const backend *be);    /* ranks in this process */
+uint32_t backend_n_here(const backend *be);     /* ranks on this machine */
+backend *backend_peer(backend *be, uint32_t i); /* the i-th rank in this process */
 /* Prepares the calling thread to drive be: moves it to the processors of the rank's memory node
  * where a rank has one. */
 void backend_bind_thread(const backend *be);

@@ -58,8 +58,10 @@ struct backend_vtable {
     bool (*pipeline_get)(const backend *be, uint32_t i, struct backend_pipeline *out);
     bool (*kv_fits)(const struct backend_kv *kv);
     bool (*joins_shared)(const backend *be, const struct op_moe *a); /* NULL: never */
-    /* Makes a group of n backends that were opened as its ranks; NULL: no groups. On failure it
-     * cleans up after itself. group_close undoes it, on rank 0, while all ranks are still open. */
+    bool links; /* ranks of several processes exchange through a link */
+    /* Makes a group of n backends that were opened as its ranks of this process; NULL: no groups.
+     * On failure it cleans up after itself. group_close undoes it, on rank 0, while all ranks are
+     * still open. */
     int (*group_open)(backend *const *ranks, uint32_t n, err *e);
     void (*group_close)(backend *be);
     void (*group_break)(backend *be);
@@ -90,7 +92,9 @@ struct backend {
     struct backend_moe_limits moe;
     struct backend_head_limits heads;
     uint32_t rank, n_ranks;            /* set by backend.c; n_ranks 0: no group */
-    backend *peers[BACKEND_MAX_RANKS]; /* (n_ranks) */
+    uint32_t n_local;                  /* likewise: ranks in this process; 0: no group */
+    backend *peers[BACKEND_MAX_RANKS]; /* (n_local) */
+    backend_link *link;                /* to the other ranks; NULL: all are in this process */
     atomic_uint_fast64_t op_counts[BACKEND_N_OPS];
     atomic_uint n_kernels; /* may grow: a kernel's name is set before it is counted */
     const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */

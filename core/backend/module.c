@@ -2,14 +2,11 @@
  * the CUDA libraries cannot be unloaded. Any thread may call it; a mutex guards the loading. */
 #include "core/backend/module.h"
 
-#include "core/base/program.h"
-
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CUDA_MODULE          "libinferd-cuda.so"
 #define CUDA_MODULE_VARIABLE "INFERD_CUDA_MODULE"
@@ -28,7 +25,7 @@ static const struct backend_module *load_module(const char *path, char *why, siz
     }
     const char *error = handle ? NULL : dlerror();
     if (handle)
-        snprintf(why, n, "%s belongs to another build of inferd; build both together", path);
+        snprintf(why, n, "%.300s belongs to another build of inferd; build both together", path);
     else
         snprintf(why, n, "%s", error ? error : "dlopen failed");
     if (handle) dlclose(handle);
@@ -37,20 +34,10 @@ static const struct backend_module *load_module(const char *path, char *why, siz
 
 /* NULL: why tells the reason. */
 static const struct backend_module *find_module(char *why, size_t n) {
-    const char *named = getenv(CUDA_MODULE_VARIABLE);
-    if (named && *named) return load_module(named, why, n);
-    static const char *const places[] = {CUDA_MODULE, "../lib/inferd/" CUDA_MODULE};
-    char folder[3072], path[4096];
-    program_folder(folder, sizeof folder);
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        snprintf(path, sizeof path, "%s%s", folder, places[i]);
-        if (access(path, R_OK) == 0) return load_module(path, why, n);
-    }
-    snprintf(why, n,
-             "%s is neither in the program's folder nor in ../lib/inferd next to it; build it with "
-             "make CUDA=1, or set " CUDA_MODULE_VARIABLE " to its path",
-             CUDA_MODULE);
-    return NULL;
+    static const struct backend_module_file file = {CUDA_MODULE, CUDA_MODULE_VARIABLE,
+                                                    "build it with make CUDA=1"};
+    char path[4096];
+    return backend_module_find(&file, path, sizeof path, why, n) ? load_module(path, why, n) : NULL;
 }
 
 const char *backend_module_path(const backend *be) {

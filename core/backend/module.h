@@ -20,9 +20,18 @@ struct backend_module {
     void (*set_log)(log_sink sink, void *arg, enum log_level min_level);
 };
 
-/* Loads the CUDA module and calls its open. The module is the file that the environment variable
- * INFERD_CUDA_MODULE names, or else libinferd-cuda.so in the program's folder or in ../lib/inferd
- * relative to it. ERR_UNSUPPORTED: not found, or built from other headers. */
+/* Where a module is: the file that an environment variable names, or else its name in the program's
+ * folder or in ../lib/inferd relative to it. */
+struct backend_module_file {
+    const char *name, *variable;
+    const char *hint; /* how it is built */
+};
+/* false: why tells the reason. */
+bool backend_module_find(const struct backend_module_file *file, char *path, size_t n_path,
+                         char *why, size_t n_why);
+
+/* Loads the CUDA module and calls its open: libinferd-cuda.so, or what INFERD_CUDA_MODULE names.
+ * ERR_UNSUPPORTED: not found, or built from other headers. */
 int backend_module_open_cuda(const struct backend_config *config, backend **out, err *e);
 
 #endif

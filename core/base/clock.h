@@ -6,5 +6,6 @@
 
 uint64_t clock_now_ns(void); /* CLOCK_MONOTONIC, nanoseconds */
 int64_t clock_wall_s(void);  /* seconds since 1970, UTC */
+int64_t clock_wall_ms(void); /* the same in milliseconds */
 
 #endif

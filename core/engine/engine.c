@@ -194,6 +194,7 @@ static int open_head(engine *en, const struct engine_config *config, struct mode
         .activation_bits = config->activation_bits,
         .max_rows = config->max_batch_tokens,
         .n_ranks = config->n_ranks,
+        .link = config->group,
         .device = config->device,
         .memory_fraction = config->memory_fraction,
         .resident_s = config->resident_s,
@@ -224,24 +225,44 @@ static int open_head(engine *en, const struct engine_config *config, struct mode
     return rc;
 }
 
+/* What a block of such a model says of a prompt is not in its tokens alone. */
+static void choose_listener(const engine *en, const struct engine_config *config,
+                            struct kv_config *kc) {
+    bool fits = !kc->n_state_layers && !kc->window && kc->prefix_cache;
+    if (fits) kc->listener = config->listener;
+    if (!fits && config->listener.on_block)
+        log_info("engine: no KV events of %s: they are for models whose layers all have full "
+                 "attention, with a prefix cache",
+                 en->hp.name[0] ? en->hp.name : "this model");
+}
+
+int engine_open_model(engine *en, const struct engine_config *config, struct engine_size *size,
+                      struct model_limits *limits, err *e) {
+    struct kv_config *kc = &size->kc;
+    int rc = open_head(en, config, limits, e);
+    if (!rc) rc = measure_model(en, config, limits, &size->memory, e);
+    if (!rc) rc = engine_size(config, &en->hp, en->be, size, e);
+    if (config->group) rc = group_agree_size(en, config, size, rc, e);
+    if (rc) return rc;
+    en->bytes = engine_size_bytes(size, backend_n_here(en->be), kc->n_blocks);
+    kc->be = en->be;
+    choose_listener(en, config, kc);
+    if (config->store) kc->max_seqs += TIER_RESTORES; /* these hold blocks, too */
+    en->context_length = limits->n_ctx = size->context_length;
+    limits->table_stride = kc->max_blocks_per_seq;
+    limits->window_tables = kc->window != 0;
+    rc = open_cache(en, kc, e);
+    if (!rc) rc = model_open(config->model_path, en->be, limits, &en->mdl, e);
+    return config->group ? group_agree_open(en, limits, rc, e) : rc;
+}
+
 /* Opens model, cache and scheduler; engine_close closes them in reverse order. */
 static int open_parts(engine *en, const struct engine_config *config, err *e) {
     struct engine_size size;
     struct kv_config *kc = &size.kc;
     struct model_limits limits;
-    int rc = open_head(en, config, &limits, e);
-    if (!rc) rc = measure_model(en, config, &limits, &size.memory, e);
-    if (!rc) rc = engine_size(config, &en->hp, en->be, &size, e);
-    if (!rc) {
-        en->bytes = engine_size_bytes(&size, engine_n_ranks(en), kc->n_blocks);
-        kc->be = en->be;
-        if (config->store) kc->max_seqs += TIER_RESTORES; /* these hold blocks, too */
-        en->context_length = limits.n_ctx = size.context_length;
-        limits.table_stride = kc->max_blocks_per_seq;
-        limits.window_tables = kc->window != 0;
-        rc = open_cache(en, kc, e);
-    }
-    if (!rc) rc = model_open(config->model_path, en->be, &limits, &en->mdl, e);
+    int rc = config->group ? group_announce(en, config, e) : 0;
+    if (!rc) rc = engine_open_model(en, config, &size, &limits, e);
     if (!rc) rc = open_sched(en, e);
     if (!rc) rc = tier_open(en, config, e);
     if (!rc) rc = open_scratch(en, &limits, e);
@@ -251,7 +272,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     return rc;
 }
 
-static void init_locks(engine *en) {
+void engine_init_locks(engine *en) {
     pthread_mutex_init(&en->lock, NULL);
     pthread_mutex_init(&en->stats_lock, NULL);
     pthread_mutex_init(&en->vocab_lock, NULL);
@@ -269,7 +290,7 @@ int engine_open(const struct engine_config *config, engine **out, err *e) {
     en->config = *config;
     en->config.model_path = en->config.backend = en->config.isa = NULL; /* borrowed for this call */
     en->config.model_sha256 = en->config.model_label = NULL;
-    init_locks(en);
+    engine_init_locks(en);
     stats_init(&en->totals);
     en->stats = en->totals;
     int rc = open_parts(en, config, e);
@@ -298,12 +319,12 @@ int engine_need_find(const struct engine_config *config, struct engine_need *out
     engine *en = mem_new(1, sizeof *en);
     if (!en) return err_no_memory(e);
     en->config = *config;
-    init_locks(en);
+    engine_init_locks(en);
     int rc = open_head(en, config, &limits, e);
     if (!rc) rc = measure_model(en, config, &limits, &size.memory, e);
     if (!rc) rc = engine_size_alone(config, &en->hp, en->be, &size, e);
     if (!rc) {
-        const uint32_t n_ranks = engine_n_ranks(en), block = config->block_tokens;
+        const uint32_t n_ranks = backend_n_here(en->be), block = config->block_tokens;
         *out = (struct engine_need){
             .weights = size.memory.weights * n_ranks,
             .steps = size.memory.steps * n_ranks,
@@ -376,6 +397,7 @@ void engine_close(engine *en) {
     if (!en) return;
     engine_stop(en);
     deferred_masks_stop(en); /* without a worker: engine_open failed */
+    group_close(en);
     steps_fini(en);
     tier_close(en);
     sampler_free(en->smp);

@@ -17,8 +17,10 @@
 
 #include "core/backend/report.h"
 #include "core/base/err.h"
+#include "core/base/kv_event.h"
 #include "core/base/sampling.h"
 #include "core/base/siphash.h"
+#include "core/engine/group.h"
 #include "core/grammar/grammar.h"
 #include "core/kvstore/kvstore.h"
 #include "core/tokenizer/tokenizer.h"
@@ -40,6 +42,8 @@ struct engine_config {
     const char *isa;     /* "" = best */
     int n_threads;       /* <= 0: one per physical core; shared by the ranks */
     uint32_t n_ranks;    /* devices over which the model is split; 0 is 1 */
+    engine_group *group; /* n_ranks processes that have a rank each (group.h), or NULL. On rank 0;
+                            one engine at a time, without a store */
     int activation_bits; /* 8 (0 is 8) or 16: backend.h */
     uint32_t device;     /* number of the GPU: backend.h */
     /* Fraction of a GPU's own memory that this engine's backend may hold, 0.1 to 1; 0: the
@@ -76,6 +80,7 @@ struct engine_config {
      * read. store_idle_s: after so long without a step everything is stored. */
     kvstore *store;
     const char *model_sha256, *model_label;
+    struct kv_listener listener; /* kv_config.listener; on_block NULL: none */
     bool store_all;
     uint32_t store_idle_s;
     bool ignore_sampling; /* the model's recommended sampling is not used: engine_sampling */
@@ -369,10 +374,11 @@ struct engine_stats {
      * damaged, or by their deadline; their tokens; blocks evicted before they were stored. */
     uint64_t restores_total, restores_cut_total, restores_late_total, restored_tokens_total;
     uint64_t unstored_evictions_total;
-    uint32_t block_tokens;
+    uint32_t block_tokens;     /* of a KV block */
     uint32_t running, waiting; /* sequences now */
     struct engine_histogram ttft, inter_token, queue_time, step_time;
-    bool healthy; /* false: the backend failed; readiness goes red */
+    struct engine_histogram answer_time; /* of sequences that ended by themselves */
+    bool healthy;                        /* false: the backend failed; readiness goes red */
 };
 void engine_stats_get(engine *en, struct engine_stats *out);
 /* A place for a running sequence, as of the last step. A sequence keeps its place from its first

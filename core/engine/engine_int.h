@@ -171,6 +171,12 @@ struct step_batch {
     struct model_batch batch; /* points into the arrays above */
 };
 
+/* The message of a step to the other ranks: group.c draws it. */
+struct group_messages {
+    char *bytes; /* (most) owned; NULL: no other processes, or not open */
+    uint32_t most, n_copies;
+};
+
 /* A step from its plan until its results are delivered. */
 struct step_in_flight {
     struct sched_plan plan; /* items: (max_seqs) its own */
@@ -241,6 +247,7 @@ struct engine {
 
     struct deferred_masks deferred;
     struct tier tier;
+    struct group_messages group;
 
     pthread_t worker;
     bool worker_started, lock_ready; /* engine_open and engine_close only */
@@ -294,34 +301,6 @@ void stream_wake_worker(struct engine_stream *st);
 
 /* ---- worker.c ---- */
 void *worker_main(void *engine_ptr);
-
-/* ---- engine.c ---- */
-int engine_err_changed(err *e); /* model_check's error without the path, for clients */
-
-/* ---- warm.c ---- */
-
-/* After everything else is open, before the worker starts. Fails as a step fails. */
-int engine_warm(engine *en, err *e);
-
-/* ---- steps.c ---- */
-int steps_init(engine *en, const struct model_limits *limits);
-void steps_fini(engine *en);
-/* Worker: plans a step and has the device begin it. 1: begun; 0: nothing can run; negative: failed.
- */
-int step_begin(engine *en, err *e);
-/* May the next step begin before the only step in flight is finished? If so, its sequences get
- * placeholders for the tokens that it will find. */
-bool steps_prepare_next(engine *en);
-/* Waits for the oldest step in flight. *out and *results are valid until the next step begins. */
-int step_finish(engine *en, struct step_in_flight **out, struct model_output *results, err *e);
-/* Waits for all steps in flight and drops their results: the engine stops, or the device failed. */
-void steps_drop(engine *en);
-
-/* ---- batch.c ---- */
-int step_batch_init(struct step_batch *b, const struct model_limits *limits);
-void step_batch_fini(struct step_batch *b);
-/* Placeholders take their tokens from the previous step, which is in flight. */
-void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const kv *cache);
 
 /* ---- constraint.c ---- */
 
@@ -402,5 +381,58 @@ int engine_size_alone(const struct engine_config *config, const struct model_hpa
 uint64_t engine_size_bytes(const struct engine_size *size, uint32_t n_ranks, uint64_t n_blocks);
 /* What is left of the limit of a device that has one; UINT64_MAX: it has none. */
 uint64_t engine_device_left(backend *be, uint64_t *limit);
+
+/* ---- engine.c ---- */
+int engine_err_changed(err *e); /* model_check's error without the path, for clients */
+
+/* ---- warm.c ---- */
+
+/* After everything else is open, before the worker starts. Fails as a step fails. */
+int engine_warm(engine *en, err *e);
+
+/* ---- steps.c ---- */
+int steps_init(engine *en, const struct model_limits *limits);
+void steps_fini(engine *en);
+/* Worker: plans a step and has the device begin it. 1: begun; 0: nothing can run; negative: failed.
+ */
+int step_begin(engine *en, err *e);
+/* May the next step begin before the only step in flight is finished? If so, its sequences get
+ * placeholders for the tokens that it will find. */
+bool steps_prepare_next(engine *en);
+/* Waits for the oldest step in flight. *out and *results are valid until the next step begins. */
+int step_finish(engine *en, struct step_in_flight **out, struct model_output *results, err *e);
+/* Waits for all steps in flight and drops their results: the engine stops, or the device failed. */
+void steps_drop(engine *en);
+
+/* ---- batch.c ---- */
+int step_batch_init(struct step_batch *b, const struct model_limits *limits);
+void step_batch_fini(struct step_batch *b);
+/* Placeholders take their tokens from the previous step, which is in flight. */
+void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const kv *cache);
+
+/* ---- engine.c ---- */
+
+void engine_init_locks(engine *en); /* of a zeroed engine */
+/* Opens what every rank has: hyperparameters, backend, cache, model. engine_close closes it. */
+int engine_open_model(engine *en, const struct engine_config *config, struct engine_size *size,
+                      struct model_limits *limits, err *e);
+
+/* ---- group.c: an engine over several processes; config.group is not NULL ---- */
+
+/* Rank 0, first of all: has the others open the model, too. */
+int group_announce(engine *en, const struct engine_config *config, err *e);
+/* All ranks: take the least of their sizes. rc, e: what the caller's rank found; any rank's failure
+ * is returned on all. */
+int group_agree_size(engine *en, const struct engine_config *config, struct engine_size *size,
+                     int rc, err *e);
+/* All ranks, after opening the model: likewise; then steps can be sent. */
+int group_agree_open(engine *en, const struct model_limits *limits, int rc, err *e);
+/* Rank 0: notes the cache's pending copies, then sends them with the step that comes after them. */
+void group_note_copies(engine *en);
+int group_send_step(engine *en, const struct step_batch *b, err *e);
+/* Rank 0, whose step failed: the others, which wait for it, fail, too. */
+void group_fail_step(engine *en, const err *e);
+/* Rank 0: the others close the model. */
+void group_close(engine *en);
 
 #endif

@@ -104,9 +104,10 @@ static uint64_t available_bytes(void) {
 
 /* Available memory after the weights, which are still to be loaded, have taken memory of their own.
  * 0: unknown. */
-static uint64_t available_beside(const struct model_hparams *hp) {
+static uint64_t available_beside(const struct model_hparams *hp, const backend *be) {
     uint64_t bytes = available_bytes();
-    return bytes > hp->weight_bytes ? bytes - hp->weight_bytes : bytes > 0;
+    uint64_t weights = hp->weight_bytes / backend_n_ranks(be) * backend_n_here(be);
+    return bytes > weights ? bytes - weights : bytes > 0;
 }
 
 /* The memory for the cache. */
@@ -125,7 +126,7 @@ static unsigned long long mib(uint64_t bytes) {
 /* Free memory of a GPU with its own, within its limit; in a group, of the rank with least. */
 static uint64_t own_memory_left(backend *be, uint64_t *limit, uint64_t *used, uint64_t *unused) {
     uint64_t least = UINT64_MAX;
-    for (uint32_t r = 0; r < backend_n_ranks(be); r++) {
+    for (uint32_t r = 0; r < backend_n_local(be); r++) {
         const backend *one = backend_peer(be, r);
         uint64_t l = backend_memory_limit(one), u = backend_allocated_bytes(one);
         uint64_t f = backend_memory_free(one), left = l > u ? l - u : 0;
@@ -158,7 +159,7 @@ static int find_own_memory(const struct engine_config *c, backend *be,
     return 0;
 }
 
-/* Weights and step buffers on all ranks, or on one; UINT64_MAX: overflow. */
+/* Weights and step buffers on n_ranks ranks; UINT64_MAX: overflow. */
 static uint64_t model_bytes(const struct model_memory *need, const struct model_hparams *hp,
                             uint32_t n_ranks) {
     uint64_t one, all;
@@ -170,7 +171,7 @@ static uint64_t model_bytes(const struct model_memory *need, const struct model_
 /* Takes memory_bytes into account. */
 static int bound_memory(const struct engine_config *c, const struct model_hparams *hp, backend *be,
                         const struct model_memory *need, struct memory *m, err *e) {
-    const uint32_t n_ranks = backend_n_ranks(be);
+    const uint32_t n_ranks = backend_n_here(be);
     if (!c->memory_bytes) return 0;
     uint64_t bytes = model_bytes(need, hp, m->own ? 1 : n_ranks);
     uint64_t most = c->memory_bytes / (m->own ? n_ranks : 1);
@@ -187,16 +188,17 @@ static int bound_memory(const struct engine_config *c, const struct model_hparam
     return 0;
 }
 
-/* Memory of all ranks of a group together; of GPUs with their own, of the rank with least. */
+/* Memory of all ranks of a group on this machine; of GPUs with their own, of the rank with least.
+ */
 static int find_memory(const struct engine_config *c, const struct model_hparams *hp, backend *be,
                        const struct model_memory *need, struct memory *out, err *e) {
     uint64_t limit = 0, used = 0;
-    for (uint32_t r = 0; r < backend_n_ranks(be); r++) {
+    for (uint32_t r = 0; r < backend_n_local(be); r++) {
         limit += backend_memory_limit(backend_peer(be, r));
         used += backend_allocated_bytes(backend_peer(be, r));
     }
-    *out = (struct memory){available_beside(hp), 4, "a quarter of the available memory", "memory",
-                           false};
+    *out = (struct memory){available_beside(hp, be), 4, "a quarter of the available memory",
+                           "memory", false};
     if (backend_memory_free(be)) return find_own_memory(c, be, need, out, e);
     if (!limit) return 0;
     uint64_t left = limit > used ? limit - used : 0;
@@ -371,11 +373,11 @@ static int find_form(const struct engine_config *c, const struct model_hparams *
     return 0;
 }
 
-/* Bytes of a block of K/V, or of state, on all ranks; on GPUs with their own memory, on one: heads
- * are shared out evenly. */
+/* Bytes of a block of K/V, or of state, on all ranks of this machine; on GPUs with their own
+ * memory, on one: heads are shared out evenly. */
 static int find_block_bytes(uint64_t one, const struct memory *m, backend *be, const char *what,
                             uint64_t *out, err *e) {
-    if (one == UINT64_MAX || !mem_mul(one, m->own ? 1 : backend_n_ranks(be), out))
+    if (one == UINT64_MAX || !mem_mul(one, m->own ? 1 : backend_n_here(be), out))
         return err_set(e, ERR_INVALID, "the model's %s cannot be cached as configured", what);
     return 0;
 }
@@ -481,7 +483,7 @@ uint64_t engine_device_left(backend *be, uint64_t *limit) {
     uint64_t used, unused, left = UINT64_MAX;
     *limit = UINT64_MAX;
     if (backend_memory_free(be)) return own_memory_left(be, limit, &used, &unused);
-    for (uint32_t r = 0; r < backend_n_ranks(be); r++) {
+    for (uint32_t r = 0; r < backend_n_local(be); r++) {
         uint64_t l = backend_memory_limit(backend_peer(be, r));
         uint64_t u = backend_allocated_bytes(backend_peer(be, r)), one = l > u ? l - u : 0;
         if (!l) continue;
@@ -498,7 +500,7 @@ int engine_size_alone(const struct engine_config *config, const struct model_hpa
     engine_device_left(be, &limit);
     if (limit != UINT64_MAX) {
         bool own = backend_memory_free(be) != 0;
-        bytes = model_bytes(&out->memory, hp, own ? 1 : backend_n_ranks(be));
+        bytes = model_bytes(&out->memory, hp, own ? 1 : backend_n_here(be));
         if (limit <= bytes)
             return err_set_param(e, ERR_NOMEM, "backend",
                                  "the model needs %llu MiB of weights and step buffers, and a KV "

@@ -17,7 +17,7 @@ static const double gap_bounds[ENGINE_HIST_BUCKETS] = {0.0005, 0.001, 0.002, 0.0
 void stats_init(struct engine_stats *s) {
     memset(s, 0, sizeof *s);
     for (int i = 0; i < ENGINE_HIST_BUCKETS; i++) {
-        s->ttft.bounds[i] = s->queue_time.bounds[i] = wait_bounds[i];
+        s->ttft.bounds[i] = s->queue_time.bounds[i] = s->answer_time.bounds[i] = wait_bounds[i];
         s->inter_token.bounds[i] = s->step_time.bounds[i] = gap_bounds[i];
     }
     s->healthy = true;
@@ -116,7 +116,7 @@ void engine_stats_get(engine *en, struct engine_stats *out) {
     out->rejected_total = atomic_load(&en->n_rejected);
     out->n_ranks = engine_n_ranks(en);
     out->device_bytes = 0;
-    for (uint32_t r = 0; r < out->n_ranks; r++)
+    for (uint32_t r = 0; r < backend_n_local(en->be); r++)
         out->device_bytes += backend_allocated_bytes(backend_peer(en->be, r));
 }
 
@@ -144,7 +144,7 @@ static void add_kernel(const backend *be, uint32_t i, struct engine_kernel *out)
 const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel *out) {
     const char *name = backend_kernel_name(en->be, i);
     *out = (struct engine_kernel){0};
-    for (uint32_t r = 0; r < engine_n_ranks(en); r++) {
+    for (uint32_t r = 0; r < backend_n_local(en->be); r++) {
         const backend *be = backend_peer(en->be, r);
         uint32_t n = backend_n_kernels(be), k = i;
         for (uint32_t tried = 0; tried < n; tried++, k++) {
@@ -176,7 +176,7 @@ int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e) {
 
 int engine_n_threads(const engine *en) {
     int n = 0;
-    for (uint32_t r = 0; r < engine_n_ranks(en); r++)
+    for (uint32_t r = 0; r < backend_n_local(en->be); r++)
         n += backend_n_threads(backend_peer(en->be, r));
     return n;
 }

@@ -56,12 +56,17 @@ int step_begin(engine *en, err *e) {
     memcpy(items, f->plan.items, f->plan.n_items * sizeof *items);
     f->plan.items = items;
     if (!f->plan.n_items) return 0;
+    group_note_copies(en);
     int rc = kv_flush_copies(en->cache, e);
     if (!rc) {
         step_batch_fill(&f->batch, &f->plan, en->cache);
-        rc = model_begin(en->mdl, &f->batch.batch, e);
+        rc = group_send_step(en, &f->batch, e);
     }
-    if (rc) return rc; /* the plan is not committed: sched_restart */
+    if (!rc) rc = model_begin(en->mdl, &f->batch.batch, e);
+    if (rc) {
+        group_fail_step(en, e);
+        return rc; /* the plan is not committed: sched_restart */
+    }
     sched_commit(en->sch, &f->plan);
     f->next_may_begin = can_begin_next(en, f);
     count_in_flight(&f->plan, 1);

@@ -59,6 +59,8 @@ static void finish_stream(engine *en, struct engine_stream *st, enum engine_fini
         if (st->live_next) st->live_next->live_prev = st->live_prev;
     }
     en->totals.requests_total[how]++;
+    if (how == ENGINE_FINISH_STOP || how == ENGINE_FINISH_LENGTH)
+        stats_observe(&en->totals.answer_time, (double)(clock_now_ns() - st->submit_ns) * 1e-9);
     stream_push_final(st, how, error);
     st->reap_next = en->reap;
     en->reap = st;

@@ -42,6 +42,7 @@
 #include "core/backend/kv_layout.h"
 #include "core/backend/state_layout.h"
 #include "core/base/err.h"
+#include "core/base/kv_event.h"
 #include "core/base/siphash.h"
 
 #include <stdbool.h>
@@ -78,6 +79,10 @@ struct kv_config {
     uint32_t max_seqs;
     uint32_t max_blocks_per_seq; /* table stride */
     bool prefix_cache;           /* false: never share between requests */
+    /* Is told of blocks that enter and leave the prefix cache, of those whose salt is zero: others
+     * are not what a prompt's tokens alone can find. Not with state layers or windowed ones, where
+     * a block does not say how much of a prompt can be used. */
+    struct kv_listener listener;
 };
 
 int kv_open(const struct kv_config *config, kv **out, err *e);
@@ -94,8 +99,8 @@ uint64_t kv_window_least(uint32_t window, uint32_t block_tokens, uint32_t n_seqs
 uint64_t kv_state_bytes(const struct kv_config *config);
 /* Longest sequence that fits the empty cache and a block table. */
 uint32_t kv_max_tokens(const kv *c);
-const struct backend_kv *kv_layers(const kv *c);    /* (n_ranks, n_layers); NULL when be was NULL */
-const struct backend_state *kv_states(const kv *c); /* (n_ranks, n_state_layers); NULL: none */
+const struct backend_kv *kv_layers(const kv *c);    /* (n_local, n_layers); NULL when be was NULL */
+const struct backend_state *kv_states(const kv *c); /* (n_local, n_state_layers); NULL: none */
 uint32_t kv_block_tokens(const kv *c);
 bool kv_has_states(const kv *c);      /* n_state_layers is not 0 */
 bool kv_has_windows(const kv *c);     /* some layers are windowed */
@@ -221,6 +226,11 @@ void kv_window_table(const kv_seq *s, int32_t *table);
 
 /* Enqueues the pending copy-on-write copies on the backend. On failure they stay pending. */
 int kv_flush_copies(kv *c, err *e);
+/* For the ranks of other processes: the pending copies (n, 2), from a block to a block; of windowed
+ * layers *window_pairs, NULL without them. Valid until the cache is called. Returns n. */
+uint32_t kv_pending_copies(const kv *c, const int32_t **pairs, const int32_t **window_pairs);
+/* There: enqueues copies of blocks. Of the cache only its pools are used. */
+int kv_copy_blocks(kv *c, const int32_t *pairs, const int32_t *window_pairs, uint32_t n, err *e);
 
 /* ---- blocks that are kept elsewhere too, and come back ---- */
 

@@ -125,7 +125,7 @@ struct kv {
     int32_t *tables;     /* (max_seqs, max_blocks_per_seq) */
     struct kv_seq *unused;
     struct backend_kv *layers;     /* (n_ranks, n_layers) or NULL */
-    uint32_t n_ranks;              /* of config.be's group */
+    uint32_t n_ranks;              /* of config.be's group in this process */
     struct kv_state *state_blocks; /* (config.state.n_blocks) or NULL: no state layers */
     struct kv_list free_states;    /* those without references */
     struct backend_state *states;  /* (n_ranks, n_state_layers) or NULL */

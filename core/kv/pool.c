@@ -151,7 +151,7 @@ int kv_open(const struct kv_config *config, kv **out, err *e) {
         rc = err_no_memory(e);
         goto fail;
     }
-    c->n_ranks = config->be ? backend_n_ranks(config->be) : 0;
+    c->n_ranks = config->be ? backend_n_local(config->be) : 0;
     if (config->be && (rc = pools_open(c, e))) goto fail;
     if (config->n_state_layers && (rc = kv_states_open(c, e))) goto fail;
     if ((rc = kv_windows_open(c, e))) goto fail;
@@ -276,18 +276,29 @@ void kv_block_copy_later(kv *c, uint32_t src, uint32_t dst) {
     c->n_copies++;
 }
 
-int kv_flush_copies(kv *c, err *e) {
-    if (!c->n_copies) return 0;
+int kv_copy_blocks(kv *c, const int32_t *pairs, const int32_t *window_pairs, uint32_t n, err *e) {
     const uint32_t n_layers = c->config.n_layers;
-    for (uint32_t i = 0; c->layers && i < c->n_ranks * n_layers; i++) {
+    for (uint32_t i = 0; n && c->layers && i < c->n_ranks * n_layers; i++) {
         backend *be = backend_peer(c->config.be, i / n_layers);
         bool windowed = c->windowed && c->windowed[i % n_layers];
-        int rc =
-            backend_kv_copy(be, &(struct op_kv_copy){.kv = c->layers[i],
-                                                     .pairs = windowed ? c->page_copies : c->copies,
-                                                     .n_pairs = c->n_copies});
+        int rc = backend_kv_copy(be, &(struct op_kv_copy){.kv = c->layers[i],
+                                                          .pairs = windowed ? window_pairs : pairs,
+                                                          .n_pairs = n});
         if (rc) return err_set(e, rc, "copying KV blocks failed on layer %u", i % n_layers);
     }
+    return 0;
+}
+
+uint32_t kv_pending_copies(const kv *c, const int32_t **pairs, const int32_t **window_pairs) {
+    *pairs = c->copies;
+    *window_pairs = c->page_copies;
+    return c->n_copies;
+}
+
+int kv_flush_copies(kv *c, err *e) {
+    if (!c->n_copies) return 0;
+    int rc = kv_copy_blocks(c, c->copies, c->page_copies, c->n_copies, e);
+    if (rc) return rc;
     kv_count(&c->n_copied, c->n_copies);
     for (uint32_t i = 0; i < c->n_copies; i++) {
         c->blocks[c->copies[2 * i + 1]].copy = KV_NONE;

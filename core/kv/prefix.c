@@ -83,6 +83,19 @@ static uint32_t *bucket_of(kv *c, const struct kv_block *blk) {
     return &c->buckets[blk->hash & c->bucket_mask];
 }
 
+static void tell_listener(const kv *c, uint32_t b, bool stored) {
+    const struct kv_block *blk = &c->blocks[b];
+    const struct kv_listener *l = &c->config.listener;
+    if (!l->on_block || blk->salt.lo || blk->salt.hi) return;
+    const bool has_parent = blk->parent != KV_NONE;
+    l->on_block(l->arg,
+                &(struct kv_event){.stored = stored,
+                                   .has_parent = has_parent,
+                                   .hash = blk->hash,
+                                   .parent = has_parent ? c->blocks[blk->parent].hash : 0,
+                                   .tokens = c->tokens + (uint64_t)b * c->config.block_tokens});
+}
+
 void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *tokens) {
     struct kv_block *blk = &c->blocks[b];
     assert(!blk->cached);
@@ -99,11 +112,13 @@ void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *token
     if (at.parent == KV_NONE) kv_miss_note_root(c, at.salt, tokens);
     kv_chain_push(KV_LINKS(c->blocks, bucket), bucket_of(c, blk), b);
     kv_chain_push(KV_LINKS(c->blocks, sibling), kv_prefix_siblings(c, at), b);
+    tell_listener(c, b, true);
 }
 
 void kv_prefix_remove(kv *c, uint32_t b) {
     struct kv_block *blk = &c->blocks[b];
     assert(blk->cached && blk->first_child == KV_NONE);
+    tell_listener(c, b, false);
     if (blk->state != KV_NONE) kv_state_disown(c, b);
     kv_window_uncached(c, b);
     kv_chain_remove(KV_LINKS(c->blocks, bucket), bucket_of(c, blk), b);

@@ -177,7 +177,7 @@ static int measure_rank(const char *path, backend *be, const struct model_limits
 int model_memory_find(const char *path, backend *be, const struct model_limits *limits,
                       struct model_memory *out, err *e) {
     *out = (struct model_memory){0, 0};
-    for (uint32_t r = 0; r < backend_n_ranks(be); r++) {
+    for (uint32_t r = 0; r < backend_n_local(be); r++) {
         struct model_memory one = {0, 0};
         int rc = measure_rank(path, backend_peer(be, r), limits, &one, e);
         if (rc) return rc;

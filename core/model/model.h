@@ -288,7 +288,7 @@ int model_heads_read(const char *path, const struct model_hparams *hp,
 void model_heads_fini(struct model_heads *h); /* a zeroed one is fine */
 
 /* Memory that model_open takes on a device with memory of its own (backend_memory_free); in a
- * group, on the rank that takes most. */
+ * group, on the rank of this process that takes most. */
 struct model_memory {
     uint64_t weights, steps; /* bytes; steps: the buffers of a step */
 };
@@ -338,10 +338,10 @@ struct model_batch {
     const struct backend_sampling *sampling;     /* (n_logit_rows) */
     const struct backend_penalty_entry *history; /* (n_history) */
     uint32_t n_history;                          /* at most limits.max_history */
-    const struct backend_kv *kv; /* (n_ranks, n_kv_layers), the same in every step */
+    const struct backend_kv *kv; /* (n_local, n_kv_layers), the same in every step */
     /* With recurrent layers: their pools, the same in every step, and each sequence's source and
      * live block (state_layout.h). */
-    const struct backend_state *states; /* (n_ranks, recurrent.n_layers) */
+    const struct backend_state *states; /* (n_local, recurrent.n_layers) */
     const int32_t *state_tables;        /* (n_seqs, 2) */
     /* For a step that begins before the previous one is finished: rows whose token_ids are
      * placeholders, replaced by tokens of the previous step's rows of logits. First

@@ -167,7 +167,7 @@ static int open_group(const char *path, backend *be, const struct model_limits *
                       err *e) {
     struct model_ranks *r = NULL;
     model *m = NULL;
-    int rc = ranks_new(backend_n_ranks(be) - 1, &r, e);
+    int rc = ranks_new(backend_n_local(be) - 1, &r, e);
     if (rc) return rc;
     r->path = path;
     r->limits = limits;
@@ -190,7 +190,7 @@ static int open_group(const char *path, backend *be, const struct model_limits *
 int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,
                err *e) {
     *out = NULL;
-    return backend_n_ranks(be) > 1 ? open_group(path, be, limits, out, e)
+    return backend_n_local(be) > 1 ? open_group(path, be, limits, out, e)
                                    : model_rank_open(path, be, limits, out, e);
 }
 

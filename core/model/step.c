@@ -374,7 +374,7 @@ static void encode_ahead(model *m, const struct model_shape *s, const struct mod
 
 static int enqueue_step(model *m, struct model_step *f, err *e) {
     const struct model_batch *batch = f->batch;
-    const uint64_t rank = m->part.rank;
+    const uint64_t rank = backend_n_local(m->be) > 1 ? m->part.rank : 0; /* in this process */
     struct model_pools pools = {.kv = batch->kv + rank * m->hp.n_kv_layers};
     if (batch->states) pools.states = batch->states + rank * m->hp.recurrent.n_layers;
     const uint32_t block_tokens = batch->kv[0].block_tokens;

@@ -296,6 +296,7 @@ static int run_bench(struct instrument *in, struct bench *b, err *e) {
     engine *en = NULL;
     uint64_t length = b->n_fill + b->n_prompt + b->n_gen + 1;
     loader_engine_config(&in->config, in->model.path, &config);
+    config.group = in->group;
     config.kv_cache_tokens = b->n_batch * (length + SPARE_BLOCKS * config.block_tokens);
     if (!config.state_blocks)
         config.state_blocks = 2 * b->n_batch; /* live, and after its context */

@@ -33,6 +33,7 @@ int cmd_reload(int argc, char **argv, err *e);
 int cmd_models(int argc, char **argv, err *e);
 int cmd_keys(int argc, char **argv, err *e);
 int cmd_usage(int argc, char **argv, err *e);
+int cmd_audit(int argc, char **argv, err *e);
 int cmd_pull(int argc, char **argv, err *e);
 int cmd_kv(int argc, char **argv, err *e);
 int cmd_config(int argc, char **argv, err *e);

@@ -3,6 +3,7 @@
 
 #include "core/text/utf8.h"
 #include "daemon/logsink.h"
+#include "daemon/ranks.h"
 
 #include <string.h>
 
@@ -26,16 +27,24 @@ const char *const instrument_compute_keys[] = {"model",
 
 int instrument_parse(struct instrument *in, int argc, char **argv, err *e) {
     memset(&in->model, 0, sizeof in->model);
+    in->group = NULL;
     if (config_init(&in->config, e) || config_set(&in->config, "log-level", "warn", e)) return 1;
     in->options.config = &in->config;
     int rc = options_parse(&in->options, argc, argv, NULL, e);
     if (rc) return options_exit(rc);
-    logsink_open(in->config.log_level);
+    logsink_open(in->config.log_level, "text");
+    if (in->options.keys == instrument_compute_keys) {
+        bool followed = false;
+        rc = ranks_check(&in->config, e);
+        if (!rc) rc = ranks_join(&in->config, &in->group, &followed, e);
+        if (rc || followed) return rc ? 1 : 0;
+    }
     if (in->no_model && *in->no_model) return -1;
     return loader_find(&in->config, in->config.model, &in->model, e) ? 1 : -1;
 }
 
 void instrument_fini(struct instrument *in) {
+    engine_group_leave(in->group);
     loader_model_fini(&in->model);
     config_fini(&in->config);
 }

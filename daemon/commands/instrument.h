@@ -14,6 +14,7 @@ struct instrument {
     const char *const *no_model; /* target of an option that replaces the model; NULL: none */
     struct config config;
     struct loader_model model;
+    engine_group *group; /* of processes that mpirun started; NULL: none */
 };
 
 /* Keys of commands that only read the vocabulary, and of those that compute. */

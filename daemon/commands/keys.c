@@ -2,6 +2,7 @@
  * once, to stdout, by the command that made it. */
 #include "registry/keys.h"
 #include "core/base/clock.h"
+#include "daemon/commands/audit.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
 #include "daemon/options.h"
@@ -296,6 +297,7 @@ static int run_add(int argc, char **argv, err *e) {
         rc = err_set(e, ERR_INVALID, "a key's name has at most %d characters", KEY_NAME_BYTES - 1);
     snprintf(k.name, sizeof k.name, "%.*s", KEY_NAME_BYTES - 1, c.name);
     if (!rc) rc = registry_key_add(c.registry, &k, now_s, secret, e);
+    audit_note(c.registry, "keys.add", rc ? NULL : k.name, rc);
     if (!rc) rc = show_secret(&c, &k, secret, e);
     return keys_close(&c, rc ? 1 : 0);
 }
@@ -366,7 +368,7 @@ static int run_rotate(int argc, char **argv, err *e) {
         .n_options = sizeof own / sizeof *own,
         .min_args = 1,
         .max_args = 1};
-    struct registry_key k;
+    struct registry_key k = {.name = ""};
     char secret[KEY_TEXT_BYTES];
     uint64_t grace_s = 0;
     int status = keys_open(&c, argc, argv, e);
@@ -374,6 +376,7 @@ static int run_rotate(int argc, char **argv, err *e) {
     int rc = c.grace ? parse_duration("grace", c.grace, &grace_s, e) : 0;
     if (!rc) rc = registry_key_find(c.registry, c.name, &k, e);
     if (!rc) rc = registry_key_rotate(c.registry, k.id, clock_wall_s(), grace_s, secret, e);
+    audit_note(c.registry, "keys.rotate", k.name, rc);
     if (!rc) rc = registry_key_find(c.registry, k.name, &k, e);
     if (!rc) rc = show_secret(&c, &k, secret, e);
     return keys_close(&c, rc ? 1 : 0);
@@ -387,11 +390,12 @@ static int run_revoke(int argc, char **argv, err *e) {
                    "that run are finished.",
         .min_args = 1,
         .max_args = 1};
-    struct registry_key k;
+    struct registry_key k = {.name = ""};
     int status = keys_open(&c, argc, argv, e);
     if (status >= 0) return keys_close(&c, status);
     int rc = registry_key_find(c.registry, c.name, &k, e);
     if (!rc) rc = registry_key_revoke(c.registry, k.id, clock_wall_s(), e);
+    audit_note(c.registry, "keys.revoke", k.name, rc);
     if (!rc) printf("%s: revoked\n", k.name);
     return keys_close(&c, rc ? 1 : 0);
 }
@@ -405,12 +409,13 @@ static int run_limit(int argc, char **argv, err *e) {
                                  .n_options = sizeof own / sizeof *own,
                                  .min_args = 1,
                                  .max_args = 1};
-    struct registry_key k;
+    struct registry_key k = {.name = ""};
     int status = keys_open(&c, argc, argv, e);
     if (status >= 0) return keys_close(&c, status);
     int rc = registry_key_find(c.registry, c.name, &k, e);
     if (!rc) rc = apply_options(&c, clock_wall_s(), &k, e);
     if (!rc) rc = registry_key_change(c.registry, &k, e);
+    audit_note(c.registry, "keys.limit", k.name, rc);
     if (!rc) rc = print_one(&c, &k, e);
     return keys_close(&c, rc ? 1 : 0);
 }

@@ -1,6 +1,7 @@
 /* commands/kv.c - inferd kv list | show | verify | prune | export | import: the folder of the KV
  * store. */
 #include "core/base/clock.h"
+#include "daemon/commands/audit.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
 #include "daemon/input.h"
@@ -24,11 +25,11 @@ struct kv_command {
     struct config config;
     struct options options;
     char secret[PATH_BYTES];
+    char *registry; /* its file */
 };
 
 /* Returns -1 to continue, else the exit status. Call kv_end in any case. */
 static int kv_begin(struct kv_command *k, int argc, char **argv, err *e) {
-    char *registry_file;
     if (config_init(&k->config, e)) return 1;
     k->options.config = &k->config;
     k->options.keys = kv_keys;
@@ -39,14 +40,14 @@ static int kv_begin(struct kv_command *k, int argc, char **argv, err *e) {
                       "kv-dir is not set: give --kv-dir or --config FILE");
         return EXIT_USAGE;
     }
-    if (config_registry_path(&k->config, &registry_file, e)) return 1;
-    rc = kv_tiers_secret(registry_file, k->secret, sizeof k->secret, e);
-    free(registry_file);
+    if (config_registry_path(&k->config, &k->registry, e)) return 1;
+    rc = kv_tiers_secret(k->registry, k->secret, sizeof k->secret, e);
     return rc ? 1 : -1;
 }
 
 static int kv_end(struct kv_command *k, int status) {
     config_fini(&k->config);
+    free(k->registry);
     return status;
 }
 
@@ -229,6 +230,7 @@ static int run_prune(int argc, char **argv, err *e) {
     if (!rc)
         printf("deleted %llu segments\n", (unsigned long long)kvstore_prune(ks, is_chosen, &p));
     kvstore_close(ks);
+    audit_note_at(k.registry, "kv.prune", p.model, rc);
     return kv_end(&k, rc ? 1 : 0);
 }
 
@@ -284,6 +286,7 @@ static int run_show(int argc, char **argv, err *e) {
             err_set(e, ERR_NOT_FOUND, "no registered model is named %s", m.label);
         status = decoded ? 0 : 1;
         free(decoded);
+        audit_note_at(k.registry, "kv.show_text", file, status ? ERR_NOT_FOUND : 0);
     } else {
         char size[32];
         format_bytes(m.bytes, size, sizeof size);
@@ -339,6 +342,7 @@ static int run_export(int argc, char **argv, err *e) {
     int rc = read_passphrase(file, &passphrase, e);
     if (!rc) rc = kvstore_export(&place, args[0], args[1], passphrase, &m, e);
     free(passphrase);
+    audit_note_at(k.registry, "kv.export", args[0], rc);
     if (rc) return kv_end(&k, 1);
     format_bytes(m.bytes, size, sizeof size);
     printf("exported %llu tokens of %s, %s\n", (unsigned long long)m.n_blocks * m.block_tokens,
@@ -358,16 +362,13 @@ static void seek_space(void *arg, const struct kvstore_entry *s) {
 }
 
 static int import_file(struct kv_command *k, const char *path, const char *passphrase, err *e) {
-    char *registry_file, size[32];
+    char size[32];
     struct kvstore_moved m;
     kvstore *ks = NULL;
     struct seeking seek = {.space = m.space};
-    int rc = config_registry_path(&k->config, &registry_file, e);
-    if (rc) return rc;
-    rc = kvstore_export_check(path, passphrase, &m, e); /* before the folder is touched */
+    int rc = kvstore_export_check(path, passphrase, &m, e); /* before the folder is touched */
     if (!rc) kvstore_list(k->config.kv_dir, seek_space, &seek, NULL);
-    if (!rc) rc = kv_tiers_open(&k->config, registry_file, &ks, e);
-    free(registry_file);
+    if (!rc) rc = kv_tiers_open(&k->config, k->registry, &ks, e);
     if (!rc && !ks) rc = err_set(e, ERR_IO, "kv-dir cannot be used (see the log)");
     if (!rc) rc = kvstore_import(ks, path, passphrase, (struct hash128){0, 0}, &m, e);
     kvstore_close(ks);
@@ -404,6 +405,7 @@ static int run_import(int argc, char **argv, err *e) {
     int rc = read_passphrase(file, &passphrase, e);
     if (!rc) rc = import_file(&k, path, passphrase, e);
     free(passphrase);
+    audit_note_at(k.registry, "kv.import", path, rc);
     return kv_end(&k, rc ? 1 : 0);
 }
 

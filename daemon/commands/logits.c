@@ -77,6 +77,7 @@ static int run_logits(struct instrument *in, const char *tokens, int n_top, bool
     if (rc) goto end;
     job.ids = ids;
     loader_engine_config(&in->config, in->model.path, &config);
+    config.group = in->group;
     config.kv_cache_tokens = job.n + SPARE_TOKENS;
     config.max_sequences = 1;
     rc = engine_open(&config, &en, e);

@@ -1,5 +1,6 @@
 /* commands/models.c - inferd models add | list | show | remove | verify. */
 #include "core/model/model.h"
+#include "daemon/commands/audit.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
 #include "daemon/commands/register.h"
@@ -252,10 +253,14 @@ static int remove_model(const char *usage, int argc, char **argv, err *e) {
     int status = models_open(&m, argc, argv, e);
     if (status >= 0) return models_close(&m, status);
     int rc = find_model(&m, &found, e);
-    if (rc) return models_close(&m, 1);
+    if (rc) {
+        audit_note(m.registry, "models.remove", m.arg, rc);
+        return models_close(&m, 1);
+    }
     rc = config_models_path(&m.config, &folder, e);
     if (!rc) rc = remove_registered(m.registry, &found, folder, &how, e);
     free(folder);
+    audit_note(m.registry, "models.remove", found.name, rc);
     registry_model_fini(&found);
     return models_close(&m, rc ? 1 : 0);
 }

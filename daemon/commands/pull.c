@@ -1,4 +1,5 @@
 /* commands/pull.c - inferd pull: downloads a model from the Hugging Face Hub and registers it. */
+#include "daemon/commands/audit.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
 #include "daemon/commands/register.h"
@@ -69,6 +70,7 @@ static int run_pull(struct pull_command *c, err *e) {
     int rc = pull_model(&job, &added, e);
     progress_bar_end(&c->bar);
     progress_end(&c->hashing);
+    audit_note(c->registry, "models.pull", rc ? c->what : added.name, rc);
     if (rc) return rc;
     print_added(&added);
     registry_model_fini(&added);

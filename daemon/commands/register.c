@@ -1,6 +1,7 @@
 /* register.c - adds a model on disk to the registry. Main thread of a command. */
 #include "daemon/commands/register.h"
 
+#include "daemon/commands/audit.h"
 #include "daemon/commands/printing.h"
 #include "daemon/pull_model.h"
 
@@ -26,6 +27,7 @@ int register_model(registry *r, const char *path, const char *name,
                                      .progress_arg = &progress};
     int rc = pull_register(r, &add, &added, e);
     progress_end(&progress);
+    audit_note(r, "models.add", rc ? path : added.name, rc);
     if (rc) return rc;
     print_added(&added);
     registry_model_fini(&added);

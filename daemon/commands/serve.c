@@ -1,8 +1,13 @@
 /* commands/serve.c - inferd serve: arguments, log, then the lifecycle. */
+#include "core/base/log.h"
 #include "daemon/commands/commands.h"
+#include "daemon/key_names.h"
 #include "daemon/lifecycle.h"
 #include "daemon/logsink.h"
 #include "daemon/options.h"
+#include "daemon/ranks.h"
+
+#include <string.h>
 
 struct arguments {
     int argc;
@@ -34,7 +39,10 @@ static int read_arguments(struct arguments *a, struct config *c, err *e) {
 
 static int read_again(void *arg, struct config *c, err *e) {
     struct arguments same = *(const struct arguments *)arg;
-    return read_arguments(&same, c, e);
+    int rc = read_arguments(&same, c, e);
+    if (rc || !(rc = ranks_check(c, e))) return rc;
+    config_fini(c);
+    return rc;
 }
 
 int cmd_serve(int argc, char **argv, err *e) {
@@ -42,10 +50,19 @@ int cmd_serve(int argc, char **argv, err *e) {
     struct config c;
     int rc = read_arguments(&arguments, &c, e);
     if (rc) return options_exit(rc);
-    const struct lifecycle_options o = {arguments.until_stdin_ends, read_again, &arguments};
-    logsink_open(c.log_level);
-    rc = lifecycle_serve(&c, &o, e);
-    if (rc) config_locate(&c, e);
+    struct lifecycle_options o = {arguments.until_stdin_ends, NULL, read_again, &arguments};
+    bool followed = false;
+    logsink_open(c.log_level, c.log_format);
+    rc = ranks_check(&c, e);
+    if (!rc) rc = ranks_join(&c, &o.group, &followed, e);
+    if (!rc && !followed) rc = lifecycle_serve(&c, &o, e);
+    engine_group_leave(o.group);
+    if (rc && !followed) config_locate(&c, e);
+    if (rc && strcmp(c.log_format, "json") == 0) { /* main would print it as text */
+        key_names_put(e);
+        log_error("%s", e->msg);
+        e->msg[0] = '\0';
+    }
     config_fini(&c);
     return rc ? 1 : 0;
 }

@@ -63,6 +63,7 @@ static int measure_windows(struct instrument *in, struct job *job, err *e) {
     struct engine_config config;
     engine *en;
     loader_engine_config(&in->config, in->model.path, &config);
+    config.group = w->importance ? NULL : in->group;
     config.kv_cache_tokens = N_PARALLEL * (w->context + SPARE_TOKENS);
     config.context_length = (uint32_t)w->context + 1; /* the engine adds one token */
     config.max_sequences = N_PARALLEL;

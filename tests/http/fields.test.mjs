@@ -15,7 +15,9 @@ const model = modelName;
 // A body that is answered with 200, with one object in each array whose objects have fields.
 const bases = {
   "POST /v1/chat/completions": { model, messages: user("x"), max_tokens: 1 },
+  "POST /v1/chat/completions/render": { model, messages: user("x") },
   "POST /v1/completions": { model, prompt: "x", max_tokens: 1 },
+  "POST /v1/completions/render": { model, prompt: "x" },
   "POST /v1/responses": { model, input: "x", max_output_tokens: 1 },
   "POST /v1/responses/input_tokens": { model, input: "x" },
   "POST /v1/embeddings": { model, input: "x" },
@@ -183,7 +185,8 @@ right["POST /embedding"] = right["POST /embeddings"] = {
 right["POST /apply-template"] = right["POST /v1/chat/completions"];
 right["POST /v1/messages/count_tokens"] = right["POST /v1/messages"];
 right["POST /api/generate"] = { ...right["POST /api/chat"], suffix: { value: "y", depends: "suffix" } };
-right["POST /v1/inferd/render"] = right["POST /v1/chat/completions"];
+right["POST /v1/inferd/render"] = right["POST /v1/chat/completions/render"] = right["POST /v1/chat/completions"];
+right["POST /v1/completions/render"] = right["POST /v1/completions"];
 
 // Properties of the requests in OpenAI's description, for where ../shared is not there.
 const openai = {

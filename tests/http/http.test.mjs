@@ -289,6 +289,7 @@ test("metrics obey the exposition format and count the paged kernels", async () 
     "inferd_time_to_first_token_seconds_count",
     "inferd_inter_token_latency_seconds_count",
     "inferd_queue_time_seconds_count",
+    "inferd_answer_time_seconds_count",
   ])
     assert.ok(b.has(name), name);
 });

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
-import { binary, metrics, modelFile, modelName, post, startServer, user } from "./server.mjs";
+import { binary, metrics, modelFile, modelName, post, startServer, until, user } from "./server.mjs";
 
 const small = ["--kv-cache-tokens", "4096", "--max-sequences", "8"];
 const demo = { file: modelFile, name: modelName, alias: "demo" };
@@ -212,8 +212,13 @@ test("metrics by key", async () => {
   const key = add("measured", "--scopes", "infer,metrics");
   await live();
   await connect(key).chat.completions.create(ask);
-  const values = await metrics({ ...server, key });
   const prefix = key.slice(0, 11);
+  let values;
+  // A request is counted after its answer.
+  await until(async () => {
+    values = await metrics({ ...server, key });
+    return values.get(`inferd_key_completion_tokens_total{key="${prefix}"}`);
+  }, "the answer is counted");
   assert.equal(values.get(`inferd_key_requests_total{key="${prefix}"}`), 1);
   assert.equal(values.get(`inferd_key_completion_tokens_total{key="${prefix}"}`), 2);
   assert.equal(values.get('inferd_key_requests_total{key="1"}') >= 1, true, "of api-key-file");

@@ -154,6 +154,11 @@ test("a daemon that is killed keeps what was written, and files that were altere
   });
 });
 
+const audited = (registry) =>
+  JSON.parse(execFileSync(binary, ["audit", "--act", "kv", "--json", "--registry", registry])).map(
+    (row) => `${row.act} ${row.object} ${row.result}`,
+  );
+
 test("inferd kv lists, checks and deletes segments", async () => {
   const dir = newFolder(),
     store = mkdtempSync(join(folder, "registry-"));
@@ -192,6 +197,12 @@ test("inferd kv lists, checks and deletes segments", async () => {
   assert.match(kv("prune", "--model", "other").out, /deleted 0 segments/);
   assert.match(kv("prune", "--model", modelName).out, /deleted \d+ segments/);
   assert.deepEqual(segments(dir), []);
+  assert.deepEqual(audited(join(store, "registry.db")), [
+    "kv.prune  failed: other",
+    "kv.prune  ok",
+    "kv.prune other ok",
+    `kv.prune ${modelName} ok`,
+  ]);
   rmSync(dir, { recursive: true });
   assert.equal(kv("list").status, 1);
   assert.ok(!existsSync(dir));
@@ -308,6 +319,11 @@ test("a chain moves to another machine, under a passphrase", async () => {
     const done = kv(server, from, "export", last.file, file, "--passphrase-file", passphrase);
     assert.match(done.stdout, /exported 496 tokens of inferd-demo/, done.stderr);
     assert.equal(statSync(file).mode & 0o777, 0o600);
+    assert.deepEqual(audited(join(server.folder, "registry.db")), [
+      `kv.show_text ${last.file} ok`,
+      `kv.export ${last.file} failed: invalid`,
+      `kv.export ${last.file} ok`,
+    ]);
     return answer;
   });
   await serving([...small, "--kv-dir", to], async (server) => {
@@ -320,6 +336,7 @@ test("a chain moves to another machine, under a passphrase", async () => {
     writeFileSync(passphrase, "correct horse battery\n");
     const done = kv(server, to, "import", file, "--passphrase-file", passphrase);
     assert.match(done.stdout, /imported 496 tokens of inferd-demo: \d+ segments/, done.stderr);
+    assert.equal(audited(join(server.folder, "registry.db")).at(-1), `kv.import ${file} ok`);
     await server.restart();
     assert.deepEqual(await ask(server, prompt), { ...first, cached: whole(500) });
     assert.equal(await metric(server, "restored_tokens_total"), whole(500));

@@ -101,8 +101,15 @@ test("a registered model is loaded, answers, and is unloaded", async () => {
   const gone = await metrics(server);
   assert.deepEqual([gone.get("inferd_models_loaded"), gone.get("inferd_model_unloads_total")], [1, 1]);
   for (const name of values.keys())
-    if (/^inferd_(generated|prompt)_tokens_total$|^inferd_kernel_dispatches|first_token_seconds_count/.test(name))
+    if (
+      /^inferd_(generated|prompt)_tokens_total$|^inferd_kernel_dispatches|^inferd_time_to_first_token_seconds_count/.test(
+        name,
+      )
+    )
       assert.ok(gone.get(name) >= values.get(name), `${name} does not fall`);
+  // Those of each model are there as long as it is.
+  const ofModel = (m, id) => m.has(`vllm:num_requests_running{engine="0",model_name="${id}"}`);
+  assert.deepEqual([ofModel(values, "second"), ofModel(gone, "second"), ofModel(gone, modelName)], [true, false, true]);
   const history = await (await fetch(`${server.url}/v1/inferd/history`)).json();
   assert.ok(history.requests.some((r) => r.model === "second"));
 });

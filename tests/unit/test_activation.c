@@ -124,6 +124,7 @@ static int run_case(size_t i) {
     if (fd < 0 && cases[i].what != NOTHING) return CANNOT;
     if (fd < 0) close(3);
     if (fd >= 0 && fd != 3 && dup2(fd, 3) < 0) return CANNOT;
+    close(4); /* inherited, or what was made where 3 was inherited */
     snprintf(pid, sizeof pid, "%ld", (long)getpid() + cases[i].pid);
     setenv("LISTEN_PID", pid, 1);
     setenv("LISTEN_FDS", cases[i].fds, 1);

@@ -32,7 +32,7 @@ static void log_to_file(bool journal, char *out, size_t n) {
     snprintf(text, sizeof text, "%llu:%llu", (unsigned long long)st.st_dev,
              (unsigned long long)st.st_ino + !journal);
     setenv("JOURNAL_STREAM", text, 1);
-    logsink_open("info");
+    logsink_open("info", "text");
     log_debug("dropped");
     log_info("started %d", 7);
     log_warn("careful\nforged");

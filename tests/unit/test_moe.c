@@ -202,6 +202,41 @@ static void test_ties(void) {
     moe_layer_free(&l);
 }
 
+/* Of groups {0, 1}, {2, 3}, {4, 5} and {6, 7} the best one alone is used: by its two largest sigmoids,
+ * or by its largest softmax, which is another group here. Each expert outputs its number. */
+static void test_best_group(void) {
+    enum { EXPERTS = 8, IN = 32 };
+    static const float scores[EXPERTS] = {2, -4, 1, 0.9f, 1.5f, -3, -1, -1};
+    struct moe_case c = small_case(block_type_of(QTYPE_F32), 1);
+    c.n_experts = EXPERTS, c.n_in = IN, c.n_ff = IN, c.share = MOE_NOTHING_SHARED;
+    c.biases = true, c.n_groups = 4, c.n_groups_used = 1;
+    for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
+        c.gating = sigmoid ? BACKEND_GATING_SIGMOID : BACKEND_GATING_SOFTMAX;
+        struct moe_layer l = moe_layer_new(&c);
+        memset(l.router.packed, 0, EXPERTS * IN * sizeof(float));
+        memset(l.down.packed, 0, (uint64_t)EXPERTS * IN * IN * sizeof(float));
+        memcpy(l.router_bias, scores, sizeof scores);
+        for (uint32_t i = 0; i < EXPERTS * IN; i++)
+            l.down_bias[i] = (float)(i / IN + 1);
+        const double a = sigmoid ? moe_sigmoid(1) : exp(2);
+        const double b = sigmoid ? moe_sigmoid((double)0.9f) : exp(-4);
+        const double want = sigmoid ? (3 * a + 4 * b) / (a + b) : (a + 2 * b) / (a + b);
+        for (int i = 0; i < BE_N_ISAS; i++) {
+            backend *be = open_moe(be_isas[i], 2, 8);
+            if (!be) continue;
+            struct moe_placed p = moe_place(be, &l);
+            float y[IN];
+            moe_run_rows(be, &p, &l, NULL, 1, y);
+            for (uint32_t k = 0; k < IN; k++)
+                CHECK_MSG(fabs(y[k] - want) < 4e-6 * want, "%s: %.9g, not %.9g", be_isas[i],
+                          (double)y[k], want);
+            moe_placed_free(&p);
+            backend_close(be);
+        }
+        moe_layer_free(&l);
+    }
+}
+
 /* Weights of unselected experts are not read: NaN there has no effect. */
 static void test_unchosen_experts(void) {
     enum { ROWS = 33 };
@@ -536,6 +571,7 @@ int main(int argc, char **argv) {
     RUN(test_against_float64);
     RUN(test_long_rows);
     RUN(test_ties);
+    RUN(test_best_group);
     RUN(test_unchosen_experts);
     RUN(test_batch_invariance);
     RUN(test_input_is_that_of_linear);

@@ -130,6 +130,7 @@ static const struct backend_vtable vtable = {.close = close_backend,
                                              .weight_new = cpu_weight_new,
                                              .weight_free = cpu_weight_free,
                                              .sync = sync_ops,
+                                             .links = true,
                                              .group_open = cpu_group_join,
                                              .group_close = cpu_group_part,
                                              .group_break = cpu_group_break,
@@ -188,9 +189,12 @@ static void add_gemm_counters(struct cpu_backend *c) {
     }
 }
 
-/* A rank's share of the configured threads. */
+/* A rank's share of the configured threads; a process shares them with those ranks that may use the
+ * same processors. */
 static int share_of_threads(int n_threads, const struct backend_config *config) {
-    int64_t n = n_threads, rank = config->rank, n_ranks = config->n_ranks;
+    uint32_t n_sharing = config->n_ranks, own = config->rank;
+    if (config->link) own = backend_link_share(config->link, &n_sharing);
+    int64_t n = n_threads, rank = own, n_ranks = n_sharing;
     int share = (int)(n * (rank + 1) / n_ranks - n * rank / n_ranks);
     return share > 0 ? share : 1;
 }
@@ -198,7 +202,8 @@ static int share_of_threads(int n_threads, const struct backend_config *config) 
 /* Starts a rank's threads; they inherit its place. */
 static int open_pool(struct cpu_backend *c, const struct backend_config *config, int n_threads,
                      err *e) {
-    c->place = cpu_place_of("/sys/devices/system/node", config->rank, config->n_ranks);
+    c->place = cpu_place_of("/sys/devices/system/node", config->rank,
+                            config->link ? 1 : config->n_ranks); /* the launcher places processes */
     if (c->place.node < 0) return pool_new(n_threads, &c->pool, e);
     log_info("cpu: rank %u computes on memory node %d", config->rank, c->place.node);
     struct cpu_place before = cpu_place_enter(&c->place);

@@ -158,6 +158,7 @@ struct cpu_backend {
     struct cpu_attn *attn;                /* attention.c */
     struct cpu_rope *rope;                /* rope_store.c */
     struct cpu_group *group;              /* group.c; shared by its ranks, NULL: alone */
+    float *received;                      /* linked.c: of other ranks */
     struct cpu_place place;
 };
 
@@ -230,5 +231,19 @@ BACKEND_OPS(CPU_DECLARE, CPU_DECLARE)
 int cpu_group_join(backend *const *ranks, uint32_t n, err *e);
 void cpu_group_part(backend *be);
 void cpu_group_break(backend *be);
+/* to[i] = from[0] + from[1] + ..., added in that order; each (n). Sources may be destinations. */
+struct cpu_sum {
+    const float *from[BACKEND_MAX_RANKS];
+    float *to[BACKEND_MAX_RANKS];
+    uint32_t n_from, n_to;
+    uint64_t n;
+};
+void cpu_sum_run(struct cpu_backend *c, const struct cpu_sum *sum);
+
+/* linked.c */
+int cpu_linked_join(struct cpu_backend *c, err *e);
+void cpu_linked_part(struct cpu_backend *c);
+int cpu_linked_reduce(struct cpu_backend *c, const struct op_all_reduce *a);
+int cpu_linked_gather(struct cpu_backend *c, const struct op_all_gather *a);
 
 #endif

@@ -1,5 +1,6 @@
-/* group.c - a group of CPU backends, which exchange through shared memory. Owns the barrier of the
- * ranks; starts no thread.
+/* group.c - a group of CPU backends, which exchange through shared memory if they are in one
+ * process, and otherwise through a link (linked.c). Owns the barrier of the ranks; starts no
+ * thread.
  *
  * An exchange has two barriers: the first when all ranks have published the addresses of their
  * values, the second when all have done their share; after it a rank may overwrite its values.
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPIN_NS = 30000, SPIN_ROUNDS = 64, CACHE_LINE = 64, CHUNK_VALUES = 2048 };
+enum { SPIN_NS = 30000, SPIN_ROUNDS = 64, CACHE_LINE = 64 };
 
 /* A rank's arguments of an exchange. */
 struct offer {
@@ -82,40 +83,40 @@ static int begin_exchange(struct cpu_backend *c, float *x, uint32_t n_rows, uint
 
 /* ---- sums ---- */
 
-struct reduce_run {
-    const struct cpu_group *g;
-    uint64_t first, end; /* this rank's part of the values */
-};
+enum { CHUNK_VALUES = 2048 };
 
-/* Each value is summed by one rank and written into the memory of all: the same bits everywhere. */
-static void reduce_chunk(const void *arg, uint32_t chunk, int thread) {
-    const struct reduce_run *r = arg;
-    const struct offer *offers = r->g->offers;
-    uint64_t at = r->first + (uint64_t)chunk * CHUNK_VALUES;
-    uint64_t n = r->end - at < CHUNK_VALUES ? r->end - at : CHUNK_VALUES;
+static void sum_chunk(const void *arg, uint32_t chunk, int thread) {
+    const struct cpu_sum *r = arg;
+    uint64_t at = (uint64_t)chunk * CHUNK_VALUES;
+    uint64_t n = r->n - at < CHUNK_VALUES ? r->n - at : CHUNK_VALUES;
     float sum[CHUNK_VALUES];
     (void)thread;
-    memcpy(sum, offers[0].x + at, n * sizeof *sum);
-    for (uint32_t k = 1; k < r->g->n; k++) {
-        const float *x = offers[k].x + at;
+    memcpy(sum, r->from[0] + at, n * sizeof *sum);
+    for (uint32_t k = 1; k < r->n_from; k++) {
+        const float *x = r->from[k] + at;
         for (uint64_t i = 0; i < n; i++)
             sum[i] += x[i];
     }
-    for (uint32_t k = 0; k < r->g->n; k++)
-        memcpy(offers[k].x + at, sum, n * sizeof *sum);
+    for (uint32_t k = 0; k < r->n_to; k++)
+        memcpy(r->to[k] + at, sum, n * sizeof *sum);
 }
 
-static uint32_t count_chunks(uint64_t n) {
-    return (uint32_t)((n + CHUNK_VALUES - 1) / CHUNK_VALUES);
+void cpu_sum_run(struct cpu_backend *c, const struct cpu_sum *sum) {
+    pool_run(c->pool, (uint32_t)((sum->n + CHUNK_VALUES - 1) / CHUNK_VALUES), sum_chunk, sum);
 }
 
 int cpu_all_reduce(backend *be, const struct op_all_reduce *a) {
     struct cpu_backend *c = cpu_of(be);
     uint64_t n = (uint64_t)a->n_rows * a->n_cols, n_ranks = be->n_ranks;
-    struct reduce_run run = {c->group, n * be->rank / n_ranks, n * (be->rank + 1) / n_ranks};
+    const uint64_t first = n * be->rank / n_ranks, end = n * (be->rank + 1) / n_ranks;
+    if (be->link) return cpu_linked_reduce(c, a);
     int rc = begin_exchange(c, a->x->host, a->n_rows, a->n_cols);
     if (rc) return rc;
-    pool_run(c->pool, count_chunks(run.end - run.first), reduce_chunk, &run);
+    /* Each value is summed by one rank and written into the memory of all: the same bits. */
+    struct cpu_sum sum = {.n = end - first, .n_from = c->group->n, .n_to = c->group->n};
+    for (uint32_t k = 0; k < sum.n_from; k++)
+        sum.from[k] = sum.to[k] = c->group->offers[k].x + first;
+    cpu_sum_run(c, &sum);
     cpu_count(c, &cpu_isa_generic, CPU_ALL_REDUCE);
     return wait_for_ranks(c->group);
 }
@@ -141,6 +142,7 @@ static void gather_row(const void *arg, uint32_t row, int thread) {
 int cpu_all_gather(backend *be, const struct op_all_gather *a) {
     struct cpu_backend *c = cpu_of(be);
     struct gather_run run = {c->group, a};
+    if (be->link) return cpu_linked_gather(c, a);
     int rc = begin_exchange(c, a->part->host, a->n_rows, a->n_cols);
     if (rc) return rc;
     if (a->out) pool_run(c->pool, a->n_rows, gather_row, &run);
@@ -151,6 +153,7 @@ int cpu_all_gather(backend *be, const struct op_all_gather *a) {
 /* ---- the group ---- */
 
 int cpu_group_join(backend *const *ranks, uint32_t n, err *e) {
+    if (ranks[0]->link) return cpu_linked_join(cpu_of(ranks[0]), e);
     struct cpu_group *g = mem_new_aligned(sizeof *g);
     if (!g) return err_no_memory(e);
     g->n = n;
@@ -162,6 +165,10 @@ int cpu_group_join(backend *const *ranks, uint32_t n, err *e) {
 }
 
 void cpu_group_part(backend *be) {
+    if (be->link) {
+        cpu_linked_part(cpu_of(be));
+        return;
+    }
     struct cpu_group *g = cpu_of(be)->group;
     pthread_cond_destroy(&g->wake);
     pthread_mutex_destroy(&g->mutex);
@@ -169,6 +176,10 @@ void cpu_group_part(backend *be) {
 }
 
 void cpu_group_break(backend *be) {
+    if (be->link) {
+        backend_link_break(be->link, "a step failed on this rank");
+        return;
+    }
     struct cpu_group *g = cpu_of(be)->group;
     atomic_store(&g->broken, true);
     wake_all(g);

@@ -13,11 +13,11 @@
 static void metal_close(backend *be) {
     struct metal_backend *m = metal_of(be);
     @autoreleasepool {
-        metal_residency_close(m);
         if (m->queue) metal_sync(be, NULL);
         metal_graph_discard(be);
         for (int i = 0; i < METAL_N_SCRATCH; i++)
             backend_buf_free(m->scratch[i]);
+        metal_residency_close(m);
         for (uint32_t i = 0; m->pipelines && i < METAL_MAX_PIPELINES; i++)
             [m->pipelines[i].state release];
         for (uint32_t i = 0; i < m->n_libraries; i++)

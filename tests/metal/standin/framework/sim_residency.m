@@ -33,9 +33,12 @@ unsigned long metalsim_residency_requests(void) {
         pending = [NSMutableSet new];
         pthread_mutex_init(&mutex, NULL);
         pthread_mutex_lock(&sets_mutex);
-        for (int i = 0; i < MAX_SETS && sets[i] != self; i++)
-            if (!sets[i]) sets[i] = self;
+        int i = 0;
+        while (i < MAX_SETS && sets[i])
+            i++;
+        if (i < MAX_SETS) sets[i] = self;
         pthread_mutex_unlock(&sets_mutex);
+        if (i == MAX_SETS) sim_violation("more than %d residency sets", MAX_SETS);
     }
     return self;
 }

@@ -1,0 +1,62 @@
+/* link.h - the processes of a tensor-parallel group, started by an MPI launcher (mpirun): each is
+ * one rank, and they exchange bytes. MPI is loaded at run time, through the module libinferd-mpi.so
+ * (link_module.h).
+ *
+ * A link fails for good when a process has not been heard of for hang_s seconds, says that it
+ * failed, or a transfer fails: every call then returns ERR_DEVICE with the reason, including those
+ * that are waiting. A thread of the link listens and is heard, whatever the ranks compute.
+ *
+ * THREAD SAFETY: one thread at a time sends, receives and exchanges; the others: any thread. */
+#ifndef INFERD_BACKEND_LINK_H
+#define INFERD_BACKEND_LINK_H
+
+#include "core/base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct backend_link backend_link;
+
+/* Processes that the launcher says it started, this one included; 1: there is no launcher. */
+uint32_t backend_link_launched(void);
+
+/* Loads the module and meets the other processes, all of which must call it. version: of the
+ * program, the same in all of them. ERR_UNSUPPORTED: no module, or the processes are of different
+ * builds. ERR_DEVICE. Once in the life of a process. */
+int backend_link_open(const char *version, uint32_t hang_s, backend_link **out, err *e);
+/* With a sound link all processes must call it. After a failure it waits for nobody, and the
+ * launcher ends the other processes when this one ends. NULL is fine. */
+void backend_link_close(backend_link *link);
+
+uint32_t backend_link_rank(const backend_link *link);
+uint32_t backend_link_n(const backend_link *link);
+uint32_t backend_link_n_here(const backend_link *link); /* processes on this machine */
+/* Which of *n processes that may use the same processors this is. */
+uint32_t backend_link_share(const backend_link *link, uint32_t *n);
+
+/* What goes to a rank and comes from it, each at most BACKEND_PIECE_BYTES; 0 bytes: nothing. */
+struct backend_piece {
+    const void *out;
+    void *in;
+    uint32_t rank;
+    uint32_t out_bytes, in_bytes;
+};
+enum { BACKEND_MAX_PIECES = 64, BACKEND_PIECE_BYTES = 1 << 30 };
+
+/* Transfers all pieces (at most BACKEND_MAX_PIECES) and waits. Pieces between two ranks arrive in
+ * their order; ERR_INVALID if one is not of the size that is expected. */
+int backend_link_exchange(backend_link *link, const struct backend_piece *pieces, uint32_t n,
+                          err *e);
+/* Rank 0: sends a message to every other rank. */
+int backend_link_send(backend_link *link, const void *message, uint32_t bytes, err *e);
+/* The other ranks: waits for a message of at most `most` bytes, sleeping after a while. */
+int backend_link_receive(backend_link *link, void *message, uint32_t most, uint32_t *bytes, err *e);
+/* Gets what each rank has, in the order of ranks: all (n ranks, bytes). */
+int backend_link_gather(backend_link *link, const void *own, uint32_t bytes, void *all, err *e);
+
+/* Makes the link fail, and tells the other processes. The first reason counts. */
+void backend_link_break(backend_link *link, const char *why);
+/* ERR_DEVICE with the reason once the link has failed, else 0. */
+int backend_link_failed(backend_link *link, err *e);
+
+#endif

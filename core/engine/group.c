@@ -1,0 +1,390 @@
+/* group.c - see group.h: what rank 0 sends to the ranks of other processes, and what these do. Owns
+ * the memory of a step's message. A rank of another process has an engine without requests: a
+ * backend, a cache of which only the pools are used, a model, and the arrays of one step.
+ *
+ * Messages, in the order in which they are sent; all processes are of one build, so structs travel
+ * as they are:
+ *
+ *   OPEN   struct open_message. Then all ranks agree twice (struct note): on sizes, and whether the
+ *          model is open everywhere. If not, the next message is OPEN or END.
+ *   STEP   struct step_message, then the copies of blocks that come before it and the arrays of the
+ *          batch, as list_parts has them. Nothing is answered: a rank that fails breaks the link.
+ *   CLOSE  struct plain_message: the model is closed.
+ *   END    struct plain_message: the process ends. */
+#include "core/engine/group.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/engine/engine_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum message_kind { MESSAGE_OPEN = 1, MESSAGE_STEP, MESSAGE_CLOSE, MESSAGE_END };
+
+struct plain_message {
+    uint32_t kind;
+};
+
+struct open_message {
+    uint32_t kind;
+    struct engine_config config; /* without pointers */
+    char path[4096], backend[32], isa[32];
+};
+
+struct step_message {
+    uint32_t kind;
+    uint32_t n_copies, stride; /* stride: of tables */
+    struct model_shape shape;
+};
+
+uint32_t engine_group_launched(void) {
+    return backend_link_launched();
+}
+
+int engine_group_join(const char *version, uint32_t hang_s, engine_group **out, err *e) {
+    return backend_link_open(version, hang_s, out, e);
+}
+
+uint32_t engine_group_rank(const engine_group *g) {
+    return backend_link_rank(g);
+}
+
+uint32_t engine_group_size(const engine_group *g) {
+    return backend_link_n(g);
+}
+
+int engine_group_failed(engine_group *g, err *e) {
+    return backend_link_failed(g, e);
+}
+
+static void send_plain(engine_group *g, enum message_kind kind) {
+    const struct plain_message m = {kind};
+    backend_link_send(g, &m, sizeof m, NULL); /* a failure is the link's, and is seen there */
+}
+
+void engine_group_leave(engine_group *g) {
+    if (g && !backend_link_rank(g)) send_plain(g, MESSAGE_END);
+    backend_link_close(g);
+}
+
+/* ---- agreement ---- */
+
+/* What a rank tells of its part. */
+struct note {
+    err e; /* code 0: it went well */
+    uint64_t n_blocks, n_states;
+    char isa[16];
+};
+
+/* Exchanges notes. The first rank's failure is everyone's. */
+static int exchange_notes(backend_link *link, const struct note *own, struct note *all, err *e) {
+    int rc = backend_link_gather(link, own, sizeof *own, all, e);
+    for (uint32_t r = 0; !rc && r < backend_link_n(link); r++) {
+        if (!all[r].e.code) continue;
+        rc = all[r].e.code;
+        if (e) *e = all[r].e;
+        if (e && r != backend_link_rank(link)) err_prefix(e, "rank %u: ", r);
+    }
+    return rc;
+}
+
+static struct note note_of(int rc, const err *e) {
+    struct note own = {.e.code = rc};
+    if (rc && e) own.e = *e;
+    return own;
+}
+
+/* A rank that has more memory than another one takes as many blocks as that. */
+static int take_least(engine *en, const struct engine_config *config, const struct note *all,
+                      struct engine_size *size, err *e) {
+    struct engine_config least = *config;
+    uint64_t n_blocks = all[0].n_blocks, n_states = all[0].n_states;
+    for (uint32_t r = 1; r < backend_link_n(config->group); r++) {
+        if (strcmp(all[r].isa, all[0].isa) != 0)
+            return err_set_param(e, ERR_UNSUPPORTED, "isa",
+                                 "rank 0 computes with %s, rank %u with %s, which rounds "
+                                 "differently: set isa to one that all machines have",
+                                 all[0].isa, r, all[r].isa);
+        if (all[r].n_blocks < n_blocks) n_blocks = all[r].n_blocks;
+        if (all[r].n_states < n_states) n_states = all[r].n_states;
+    }
+    if (size->kc.n_blocks == n_blocks && size->kc.state.n_blocks == n_states) return 0;
+    least.kv_cache_tokens = n_blocks * config->block_tokens;
+    least.state_blocks = n_states;
+    return engine_size(&least, &en->hp, en->be, size, e);
+}
+
+int group_agree_size(engine *en, const struct engine_config *config, struct engine_size *size,
+                     int rc, err *e) {
+    struct note own = note_of(rc, e), all[BACKEND_MAX_RANKS];
+    if (!rc) {
+        own.n_blocks = size->kc.n_blocks;
+        own.n_states = size->kc.state.n_blocks;
+        snprintf(own.isa, sizeof own.isa, "%s", backend_isa(en->be));
+    }
+    rc = exchange_notes(config->group, &own, all, e);
+    if (rc) return rc;
+    rc = take_least(en, config, all, size, e);
+    own = note_of(rc, e); /* whether each could */
+    return exchange_notes(config->group, &own, all, e);
+}
+
+/* ---- the message of a step ---- */
+
+struct part {
+    void *at;
+    uint64_t bytes;
+};
+enum { MAX_PARTS = 10 };
+
+/* The arrays of a batch of this shape, those of copies apart. */
+static uint32_t list_parts(const struct step_batch *b, const struct model_shape *s, uint32_t stride,
+                           bool states, struct part out[MAX_PARTS]) {
+    const uint64_t id = sizeof(int32_t), rows = s->n_rows * id;
+    const uint64_t tables = (uint64_t)s->n_seqs * stride * id;
+    const bool windows = b->limits.window_tables;
+    const struct part all[] = {
+        {b->token_ids, rows},
+        {b->positions, rows},
+        {b->types, rows},
+        {b->slots, rows},
+        {b->row_start, ((uint64_t)s->n_seqs + 1) * id},
+        {b->tables, tables},
+        {b->window_slots, windows ? rows : 0},
+        {b->window_tables, windows ? tables : 0},
+        {b->state_tables, states ? 2 * (uint64_t)s->n_seqs * id : 0},
+        {b->out_rows, ((uint64_t)s->n_logit_rows + s->n_hidden_rows) * id},
+    };
+    _Static_assert(sizeof all / sizeof all[0] == MAX_PARTS, "every array is listed");
+    memcpy(out, all, sizeof all);
+    return MAX_PARTS;
+}
+
+static uint64_t pairs_bytes(const engine *en, uint64_t n_copies) {
+    const int32_t *pairs, *window_pairs;
+    kv_pending_copies(en->cache, &pairs, &window_pairs);
+    return n_copies * 2 * sizeof *pairs * (window_pairs ? 2 : 1);
+}
+
+/* Allocates what steps need, in every process. */
+static int open_messages(engine *en, const struct model_limits *limits, err *e) {
+    const struct step_batch b = {.limits = *limits};
+    const struct model_shape largest = {
+        .n_rows = limits->max_rows, .n_seqs = limits->max_seqs, .n_logit_rows = limits->max_rows};
+    struct part parts[MAX_PARTS];
+    struct kv_stats stats;
+    kv_stats_get(en->cache, &stats);
+    uint64_t bytes = sizeof(struct step_message) + pairs_bytes(en, stats.n_blocks);
+    uint32_t n = list_parts(&b, &largest, limits->table_stride, true, parts);
+    for (uint32_t i = 0; i < n; i++)
+        bytes += parts[i].bytes;
+    if (bytes > BACKEND_PIECE_BYTES)
+        return err_set_param(e, ERR_INVALID, "max_sequences",
+                             "a step's message to other ranks could have %llu bytes: choose a "
+                             "smaller max_sequences or kv_cache_tokens",
+                             (unsigned long long)bytes);
+    en->group.bytes = mem_new(bytes, 1);
+    en->group.most = (uint32_t)bytes;
+    return en->group.bytes ? 0 : err_no_memory(e);
+}
+
+int group_agree_open(engine *en, const struct model_limits *limits, int rc, err *e) {
+    struct note all[BACKEND_MAX_RANKS];
+    if (!rc) rc = open_messages(en, limits, e);
+    const struct note own = note_of(rc, e);
+    rc = exchange_notes(en->config.group, &own, all, e);
+    if (!rc) return 0;
+    free(en->group.bytes);
+    en->group.bytes = NULL;
+    return rc;
+}
+
+/* ---- rank 0 ---- */
+
+int group_announce(engine *en, const struct engine_config *config, err *e) {
+    (void)en;
+    if (config->store || config->importance)
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "ranks that are processes have no KV store and collect no importance "
+                             "matrix");
+    struct open_message *m = mem_new(1, sizeof *m);
+    if (!m) return err_no_memory(e);
+    *m = (struct open_message){.kind = MESSAGE_OPEN, .config = *config};
+    struct engine_config *c = &m->config;
+    c->model_path = c->backend = c->isa = c->model_sha256 = c->model_label = NULL;
+    c->on_load = NULL;
+    c->on_step = NULL;
+    c->on_load_arg = c->on_step_arg = NULL;
+    c->group = NULL;
+    char *path = realpath(config->model_path, NULL);
+    snprintf(m->path, sizeof m->path, "%s", path ? path : config->model_path);
+    snprintf(m->backend, sizeof m->backend, "%s", config->backend);
+    snprintf(m->isa, sizeof m->isa, "%s", config->isa ? config->isa : "");
+    int rc = backend_link_send(config->group, m, sizeof *m, e);
+    free(path);
+    free(m);
+    return rc;
+}
+
+void group_note_copies(engine *en) {
+    const int32_t *pairs, *window_pairs;
+    if (!en->group.bytes) return;
+    uint32_t n = kv_pending_copies(en->cache, &pairs, &window_pairs);
+    const uint64_t bytes = 2 * (uint64_t)n * sizeof *pairs;
+    char *to = en->group.bytes + sizeof(struct step_message);
+    en->group.n_copies = n;
+    memcpy(to, pairs, bytes);
+    if (window_pairs) memcpy(to + bytes, window_pairs, bytes);
+}
+
+int group_send_step(engine *en, const struct step_batch *b, err *e) {
+    struct part parts[MAX_PARTS];
+    if (!en->group.bytes) return 0;
+    const struct step_message m = {.kind = MESSAGE_STEP,
+                                   .n_copies = en->group.n_copies,
+                                   .stride = b->stride,
+                                   .shape = b->batch.shape};
+    char *to = en->group.bytes;
+    memcpy(to, &m, sizeof m);
+    to += sizeof m + pairs_bytes(en, m.n_copies);
+    uint32_t n = list_parts(b, &m.shape, m.stride, kv_has_states(en->cache), parts);
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(to, parts[i].at, parts[i].bytes);
+        to += parts[i].bytes;
+    }
+    return backend_link_send(en->config.group, en->group.bytes, (uint32_t)(to - en->group.bytes),
+                             e);
+}
+
+void group_fail_step(engine *en, const err *e) {
+    if (en->group.bytes) backend_link_break(en->config.group, e ? e->msg : "a step failed");
+}
+
+void group_close(engine *en) {
+    if (en->group.bytes && !backend_link_rank(en->config.group))
+        send_plain(en->config.group, MESSAGE_CLOSE);
+    free(en->group.bytes);
+    en->group.bytes = NULL;
+}
+
+/* ---- the other ranks ---- */
+
+/* Is the message one that rank 0 of the same build sends? */
+static bool fits_limits(const engine *en, const struct step_batch *b,
+                        const struct step_message *m) {
+    const struct model_limits *lim = &b->limits;
+    const struct model_shape *s = &m->shape;
+    struct kv_stats stats;
+    kv_stats_get(en->cache, &stats);
+    return s->n_rows <= lim->max_rows && s->n_seqs <= lim->max_seqs &&
+           (uint64_t)s->n_logit_rows + s->n_hidden_rows <= s->n_rows &&
+           m->stride <= lim->table_stride && m->n_copies <= stats.n_blocks;
+}
+
+/* Reads a step's message (n bytes): copies blocks, fills the batch. */
+static int take_step(engine *en, struct step_batch *b, uint32_t n_bytes, err *e) {
+    struct step_message m;
+    struct part parts[MAX_PARTS];
+    const char *from = en->group.bytes + sizeof m;
+    uint64_t bytes = sizeof m;
+    const int32_t *own, *windows;
+    if (n_bytes < sizeof m) return err_set(e, ERR_FORMAT, "a step's message is too short");
+    memcpy(&m, en->group.bytes, sizeof m);
+    if (!fits_limits(en, b, &m)) return err_set(e, ERR_FORMAT, "a step exceeds its limits");
+    uint32_t n = list_parts(b, &m.shape, m.stride, kv_has_states(en->cache), parts);
+    const uint64_t copies = pairs_bytes(en, m.n_copies);
+    bytes += copies;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += parts[i].bytes;
+    if (bytes != n_bytes)
+        return err_set(e, ERR_FORMAT, "a step's message has %u bytes, expected %llu", n_bytes,
+                       (unsigned long long)bytes);
+    kv_pending_copies(en->cache, &own, &windows);
+    const int32_t *pairs = (const int32_t *)(const void *)from;
+    int rc = kv_copy_blocks(en->cache, pairs, windows ? pairs + 2 * (size_t)m.n_copies : NULL,
+                            m.n_copies, e);
+    from += copies;
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(parts[i].at, from, parts[i].bytes);
+        from += parts[i].bytes;
+    }
+    b->stride = m.stride;
+    b->batch.shape = m.shape;
+    b->batch.shape.samples = false; /* rank 0 does */
+    b->batch.need_logits = NULL;
+    b->batch.kv = kv_layers(en->cache);
+    b->batch.states = kv_states(en->cache);
+    return rc;
+}
+
+/* Runs steps until the model is closed. */
+static int run_steps(engine *en, const struct model_limits *limits, err *e) {
+    struct step_batch *b = &en->steps[0].batch;
+    struct model_output none;
+    uint32_t n_bytes, kind;
+    if (step_batch_init(b, limits)) return err_no_memory(e);
+    for (;;) {
+        int rc =
+            backend_link_receive(en->config.group, en->group.bytes, en->group.most, &n_bytes, e);
+        if (rc) return rc;
+        memcpy(&kind, en->group.bytes, sizeof kind);
+        if (kind == MESSAGE_CLOSE) return 0;
+        if (kind != MESSAGE_STEP)
+            return err_set(e, ERR_FORMAT, "message %u instead of a step", kind);
+        mem_guard_enter();
+        rc = take_step(en, b, n_bytes, e);
+        if (!rc) rc = model_forward(en->mdl, &b->batch, &none, e);
+        mem_guard_leave();
+        if (!rc) rc = model_check_files(en->mdl, e);
+        if (rc) return rc;
+    }
+}
+
+/* Opens the model of the message, and serves it. An error that is not the link's is only of this
+ * model, while it is opened: rank 0 has it, too. */
+static int follow_model(engine_group *g, struct open_message *m, err *e) {
+    struct engine_size size;
+    struct model_limits limits;
+    engine *en = mem_new(1, sizeof *en);
+    if (!en) return err_no_memory(e);
+    struct engine_config config = m->config;
+    m->path[sizeof m->path - 1] = m->backend[sizeof m->backend - 1] = '\0';
+    m->isa[sizeof m->isa - 1] = '\0';
+    config.model_path = m->path;
+    config.backend = m->backend;
+    config.isa = m->isa;
+    config.group = g;
+    en->config = config;
+    engine_init_locks(en);
+    int rc = engine_open_model(en, &config, &size, &limits, e);
+    if (!rc) {
+        log_info("rank %u of %u: %s, %d threads", backend_link_rank(g), backend_link_n(g), m->path,
+                 engine_n_threads(en));
+        rc = run_steps(en, &limits, e);
+    } else if (!backend_link_failed(g, NULL)) {
+        log_error("rank %u: %s", backend_link_rank(g), e ? e->msg : "the model cannot be opened");
+        rc = 0;
+    }
+    engine_close(en);
+    return rc;
+}
+
+int engine_group_follow(engine_group *g, err *e) {
+    struct open_message *m = mem_new(1, sizeof *m);
+    uint32_t n_bytes = 0;
+    int rc = m ? 0 : err_no_memory(e);
+    while (!rc) {
+        rc = backend_link_receive(g, m, sizeof *m, &n_bytes, e);
+        if (rc || m->kind == MESSAGE_END) break;
+        if (m->kind == MESSAGE_OPEN && n_bytes == sizeof *m)
+            rc = follow_model(g, m, e);
+        else
+            rc = err_set(e, ERR_FORMAT, "message %u of %u bytes, expected a model", m->kind,
+                         n_bytes);
+    }
+    free(m);
+    if (rc) backend_link_break(g, e ? e->msg : "a rank failed");
+    return rc;
+}
