@@ -41,19 +41,19 @@ struct config {
         *json_integers, *prefix_sharing, *allowed_hosts, *allowed_origins, *trusted_proxies,
         *model_aliases, *admin_key_file, *kv_dir, *kv_keep, *fair_share, *keep_alive, *log_format,
         *access_log, *otlp_endpoint, *objectives, *kv_events, *kv_events_replay, *kv_events_name;
-    uint64_t port, threads, tensor_parallel, rank_timeout_s, kv_cache_tokens, context_length, max_batch_tokens,
-        prefill_chunk, max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads,
-        prepare_threads, prepare_slow_threads, prepare_queue, prepare_budget_s, max_answer_bytes,
-        max_connections, max_connections_per_address, key_failures_per_minute, max_body_bytes,
-        max_header_bytes, idle_timeout_s, keepalive_ms, resume_timeout_s, resume_streams,
-        resume_buffer_bytes, responses_ttl_s, usage_days, responses_max_bytes, shutdown_deadline_s,
-        file_max_bytes, files_max_bytes, files_max, batches_max, batch_lines, batch_max_lines,
-        hang_s, hf_stall_s, hf_retries, device, max_priority, max_rerank_documents, grammar_work_s,
-        request_timeout_s, max_models, max_model_tasks, unload_deadline_s, resident_s,
-        command_buffer_ms, window_blocks, state_blocks, state_checkpoint_tokens, kv_dir_bytes,
-        kv_dir_files, kv_dir_age_s, kv_dir_daily_bytes, kv_idle_s, kv_memory_bytes, memory_budget,
-        load_wait_s, max_load_queue, otlp_queue, access_log_queue, drain_delay_s, prefix_header_tokens,
-        kv_events_replay_bytes;
+    uint64_t port, threads, tensor_parallel, rank_timeout_s, kv_cache_tokens, context_length,
+        max_batch_tokens, prefill_chunk, max_sequences, max_queue, stream_events,
+        grammar_cache_bytes, http_threads, prepare_threads, prepare_slow_threads, prepare_queue,
+        prepare_budget_s, max_answer_bytes, max_connections, max_connections_per_address,
+        key_failures_per_minute, max_body_bytes, max_header_bytes, idle_timeout_s, keepalive_ms,
+        resume_timeout_s, resume_streams, resume_buffer_bytes, responses_ttl_s, usage_days,
+        responses_max_bytes, shutdown_deadline_s, file_max_bytes, files_max_bytes, files_max,
+        batches_max, batch_lines, batch_max_lines, hang_s, hf_stall_s, hf_retries, device,
+        max_priority, max_rerank_documents, grammar_work_s, request_timeout_s, max_models,
+        max_model_tasks, unload_deadline_s, resident_s, command_buffer_ms, window_blocks,
+        state_blocks, state_checkpoint_tokens, kv_dir_bytes, kv_dir_files, kv_dir_age_s,
+        kv_dir_daily_bytes, kv_idle_s, kv_memory_bytes, memory_budget, load_wait_s, max_load_queue,
+        otlp_queue, access_log_queue, drain_delay_s, prefix_header_tokens, kv_events_replay_bytes;
     double gpu_memory_utilization, otlp_ratio;
     bool prefix_cache, model_sampling, load_on_demand, registry_keys, explain_cache, vllm_metrics;
     char *file;      /* the last one that was loaded; NULL: none */

@@ -3,6 +3,7 @@
 #include "api/generate/gen_trace.h"
 
 #include "api/generate/gen.h"
+#include "api/http/error.h"
 #include "api/http/request.h"
 #include "api/http/trace.h"
 
@@ -56,6 +57,8 @@ void gen_trace(const struct gen *g) {
         q->generated_tokens = c->n_tokens;
         if (c->done && !g->error.code) q->finish = gen_finish_name(c->finish);
     }
+    if (g->stream && g->begun && g->error.code)
+        tr->late_status = error_for(g->request, &g->error).status;
     if (!tr->n_sequences) return; /* none was submitted */
     tr->operation = g->chat ? "chat" : "text_completion";
     snprintf(tr->answer_id, sizeof tr->answer_id, "%s", g->id);

@@ -213,8 +213,7 @@ static void log_request(const struct request *r, unsigned status, bool cut, bool
         {.name = "prompt_tokens", .number = (double)r->prompt_tokens},
         {.name = "completion_tokens", .number = (double)r->completion_tokens},
         {.name = "key", .text = r->key.name, .said = !*r->key.name},
-        {.name = "client",
-         .text = r->local ? "batch" : address_text(request_client(r), client)}};
+        {.name = "client", .text = r->local ? "batch" : address_text(request_client(r), client)}};
     log_write_values(quiet ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, values,
                      sizeof values / sizeof *values, "%s %s %u%s %.1f ms %s", method, path, status,
                      cut ? " (cut off)" : "", ms, r->id);

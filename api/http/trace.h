@@ -50,7 +50,8 @@ struct trace {
     /* The server's span. */
     const char *method, *route; /* static; method: as the route has it */
     char path[256], id[65], client[48], agent[TRACE_AGENT_BYTES], key[80];
-    unsigned status; /* 0: none was sent */
+    unsigned status;      /* 0: none was sent */
+    unsigned late_status; /* of an error that a stream ended with, after its status; 0: none */
     bool cut, tls;
     /* The model's span. */
     const char *operation; /* OpenTelemetry's word, static; NULL: there is no such span */

@@ -127,11 +127,19 @@ static void end_span(struct span *s, bool failed) {
     str_add_char(s->out, '}');
 }
 
+static unsigned status_of(const struct trace *tr) {
+    return tr->late_status ? tr->late_status : tr->status;
+}
+
+static bool has_failed(const struct trace *tr) {
+    return status_of(tr) >= 500;
+}
+
 /* An answer that the client did not wait for is no error of the server. */
 static void add_error(struct span *s) {
     char code[32] = "client_disconnected";
-    if (!s->tr->cut && s->tr->status < 500) return;
-    if (!s->tr->cut) snprintf(code, sizeof code, "%u", s->tr->status);
+    if (!s->tr->cut && !has_failed(s->tr)) return;
+    if (!s->tr->cut) snprintf(code, sizeof code, "%u", status_of(s->tr));
     add_text(s, "error.type", code);
 }
 
@@ -152,7 +160,7 @@ static void add_server_span(struct span *s) {
     add_error(s);
     add_text(s, "inferd.request.id", tr->id);
     add_text(s, "inferd.key.name", tr->key);
-    end_span(s, tr->status >= 500);
+    end_span(s, has_failed(tr));
 }
 
 static uint32_t n_with_spans(const struct trace *tr) {
@@ -215,7 +223,7 @@ static void add_model_span(struct span *s) {
     }
     add_count(s, "inferd.sequences", tr->n_sequences);
     add_error(s);
-    end_span(s, tr->status >= 500);
+    end_span(s, has_failed(tr));
 }
 
 static uint64_t end_of(const struct trace *tr, const struct trace_sequence *q) {

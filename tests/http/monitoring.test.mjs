@@ -57,11 +57,20 @@ before(async () => {
       headers: { "Content-Type": "application/json", Authorization: `Bearer ${key}` },
       body: JSON.stringify({ model: modelName, prompt: "Once", max_tokens: 2, ...body }),
     });
-  await until(async () => (await ask({})).status === 200, "the key is known");
+  await until(async () => (await fetch(`${server.url}/v1/models`)).status === 401, "a request needs a key");
+  assert.equal((await ask({})).status, 200);
   assert.equal((await ask({ temperature: 99 })).status, 400);
   assert.equal((await ask({ not_a_field: 1 })).status, 200);
+  // A request is counted after its client has the answer.
+  const found = await until(async () => {
+    const now = await metrics(server);
+    const n = (name) => [...now].filter(([k, v]) => k.startsWith(`${name}{`) && v > 0).length;
+    const needed = ["inferd_http_requests_total", "inferd_prepare_part_seconds_total", "inferd_key_requests_total"];
+    const complete = needed.every(n) && n("inferd_key_completion_tokens_total");
+    return complete ? now : null;
+  }, "the requests are counted");
   samples = new Map();
-  for (const key of (await metrics(server)).keys()) {
+  for (const key of found.keys()) {
     const [, name, labels = ""] = /^([a-zA-Z0-9_:]+)(?:\{(.*)\})?$/s.exec(key);
     const values = Object.fromEntries([...labels.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map((m) => [m[1], m[2]]));
     if (!samples.has(name)) samples.set(name, []);

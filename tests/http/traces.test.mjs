@@ -327,6 +327,28 @@ describe("a collector that accepts", { concurrency: true }, () => {
     assert.ok(named(await collector.of(completed, 6), `text_completion ${modelName}`));
   });
 
+  test("a stream that ends with an error is one, though its status is 200", async () => {
+    let timeoutMs = 300;
+    const ended = await until(async () => {
+      const response = await chat(
+        server,
+        { messages: user("Tell me a long story."), max_tokens: 8000, stream: true, ignore_eos: true },
+        { headers: { "X-Request-Timeout-Ms": String(timeoutMs) } },
+      );
+      timeoutMs *= 2;
+      if (response.status !== 200) return null; // it ended before its first token
+      let last;
+      for await (const event of sse(response)) if (event.comment === undefined) last = event;
+      return last.error ? response : null;
+    }, "a stream that its deadline ends");
+    const spans = await collector.of(ended, 6);
+    for (const name of ["POST /v1/chat/completions", `chat ${modelName}`]) {
+      const s = named(spans, name);
+      assert.deepEqual([s.attributes["error.type"], s.status], ["504", { code: 2 }], name);
+    }
+    assert.equal(named(spans, "POST /v1/chat/completions").attributes["http.response.status_code"], 200);
+  });
+
   test("a client that leaves has a trace with what was done", async () => {
     const leave = new AbortController();
     const response = await chat(

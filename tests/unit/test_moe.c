@@ -202,8 +202,9 @@ static void test_ties(void) {
     moe_layer_free(&l);
 }
 
-/* Of groups {0, 1}, {2, 3}, {4, 5} and {6, 7} the best one alone is used: by its two largest sigmoids,
- * or by its largest softmax, which is another group here. Each expert outputs its number. */
+/* Of groups {0, 1}, {2, 3}, {4, 5} and {6, 7} the best one alone is used: by its two largest
+ * sigmoids, or by its largest softmax, which is another group here. Each expert outputs its number.
+ */
 static void test_best_group(void) {
     enum { EXPERTS = 8, IN = 32 };
     static const float scores[EXPERTS] = {2, -4, 1, 0.9f, 1.5f, -3, -1, -1};

@@ -428,8 +428,8 @@ static void test_weights(void) {
         qtype_decode(info->type, packed, y, n);
         double after = weighted_rmse(x, y, w, n);
         const double most = quick ? 1 : cases[t].weighted; /* measured on all blocks */
-        CHECK_MSG(is_float(info->type) ? after == before : after <= most * before,
-                  "%s: %.3f of %g", info->name, after / before, before);
+        CHECK_MSG(is_float(info->type) ? after == before : after <= most * before, "%s: %.3f of %g",
+                  info->name, after / before, before);
     }
 }
 
