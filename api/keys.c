@@ -31,7 +31,7 @@ static enum key_result find_key(struct api *a, const char *given, struct http_ke
     memcpy(out->name, found.prefix, sizeof out->name);
     memcpy(out->models, found.models, sizeof out->models);
     memcpy(out->limits, found.limits, sizeof out->limits);
-    snprintf(out->owner, sizeof out->owner, "key %lld", (long long)found.id);
+    key_owner(found.id, out->owner);
     return KEY_OK;
 }
 

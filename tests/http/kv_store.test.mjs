@@ -16,7 +16,18 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { binary, metrics, modelFile, modelName, post, random, randomPrompt, serving, until } from "./server.mjs";
+import {
+  addKey,
+  binary,
+  metrics,
+  modelFile,
+  modelName,
+  post,
+  random,
+  randomPrompt,
+  serving,
+  until,
+} from "./server.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "inferd-kv-"));
 const keys = join(folder, "keys");
@@ -291,5 +302,48 @@ test("a chain moves to another machine, under a passphrase", async () => {
     await server.restart();
     assert.deepEqual(await ask(server, prompt), { ...first, cached: whole(500) });
     assert.equal(await metric(server, "restored_tokens_total"), whole(500));
+  });
+});
+
+test("a chain is imported for one key, and one cache_salt", async () => {
+  const dir = newFolder(),
+    file = join(folder, "chain2"),
+    passphrase = join(folder, "passphrase2");
+  writeFileSync(passphrase, "correct horse battery\n");
+  await serving([...small, "--kv-dir", dir, "--api-key-file", keys], async (server) => {
+    const carol = addKey(server, "carol"),
+      prompt = randomPrompt(random(78), 300),
+      own = join(folder, "own");
+    const kv = async (...args) => {
+      server.child.kill("SIGTERM");
+      await server.exited;
+      const at = ["--kv-dir", dir, "--registry", join(server.folder, "registry.db")];
+      const { stdout, stderr } = spawnSync(binary, ["kv", ...args, ...at], { encoding: "utf8" });
+      if (args[0] === "import") await server.restart();
+      return { stdout, stderr };
+    };
+    const secret = ["--passphrase-file", passphrase];
+    const first = await ask(server, prompt, { key: "sk-bob" });
+    const list = JSON.parse((await kv("list", "--json")).stdout);
+    const last = list.reduce((a, b) => (b.first_token + b.tokens > a.first_token + a.tokens ? b : a));
+    assert.match((await kv("export", last.file, file, ...secret)).stdout, /exported 304 tokens/);
+    const cached = async (key, more = {}) => {
+      const got = await ask(server, prompt, { key, ...more });
+      assert.deepEqual(got.answer, first.answer);
+      return got.cached;
+    };
+    assert.match((await kv("import", file, ...secret, "--key", "nobody")).stderr, /nobody/);
+    assert.match((await kv("import", file, ...secret, "--key", "carol")).stdout, /imported 304 tokens/);
+    assert.equal(await cached(carol), whole(300));
+    assert.equal(await cached("sk-alice"), 0);
+    writeFileSync(own, `${carol}\n`);
+    const salted = ["--cache-salt", "s", "--api-key-file"];
+    assert.match((await kv("import", file, ...secret, ...salted, own)).stdout, /imported 304 tokens/);
+    writeFileSync(own, "sk-alice\n");
+    assert.match((await kv("import", file, ...secret, ...salted, own)).stdout, /imported 304 tokens/);
+    for (const key of [carol, "sk-alice"]) {
+      assert.equal(await cached(key, { cache_salt: "t" }), 0);
+      assert.equal(await cached(key, { cache_salt: "s" }), whole(300));
+    }
   });
 });
