@@ -221,7 +221,7 @@ static bool find_file(kvstore *ks, const kvstore_reading *r, int64_t *id, uint32
 
 /* A segment that is damaged, or whose file is gone, leaves the store. */
 static void give_up(kvstore *ks, int64_t id, const struct kvstore_name *name, const err *e) {
-    if (e->code == ERR_IO) { /* the system's fault, for now */
+    if (e->code == ERR_IO || e->code == ERR_NOMEM) { /* the system's fault, for now */
         log_warn("kv store: %s", e->msg);
         return;
     }
