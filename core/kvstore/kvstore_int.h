@@ -1,6 +1,6 @@
 /* kvstore_int.h - shared by the files of core/kvstore: crypt.c (keys, names, encryption), segment.c
  * (the format of a file), catalog.c (SQLite), store.c (what is there, bounds), writer.c and
- * reader.c (the two threads), people.c (lists and checks), moving.c (files for other stores).
+ * reader.c (the threads), people.c (lists and checks), moving.c (files for other stores).
  * Private to this folder. */
 #ifndef INFERD_KVSTORE_INT_H
 #define INFERD_KVSTORE_INT_H
@@ -192,7 +192,14 @@ struct kvstore_draft_int {
     struct kvstore_draft_int *next;
     uint8_t *image; /* (space->image_bytes) */
 };
-enum { KVSTORE_DRAFTS = 4, KVSTORE_MAX_READINGS = 64 };
+enum { KVSTORE_DRAFTS = 4, KVSTORE_MAX_READINGS = 64, KVSTORE_READERS = 2 };
+
+/* A thread that reads. */
+struct kvstore_reader {
+    kvstore *ks;
+    int number; /* from 0 */
+    pthread_t thread;
+};
 
 struct kvstore_space {
     kvstore *ks;
@@ -236,8 +243,10 @@ struct kvstore {
     double read_rate;
     struct kvstore_stats stats;
 
-    pthread_t writer, reader;
-    bool writer_started, reader_started;
+    pthread_t writer;
+    bool writer_started;
+    struct kvstore_reader readers[KVSTORE_READERS];
+    int n_readers; /* that were started */
 };
 
 int64_t kvstore_now_s(const kvstore *ks);
@@ -265,7 +274,7 @@ void kvstore_image_unref(kvstore *ks, struct kvstore_image *image);
 void kvstore_expire(kvstore *ks);
 
 void *kvstore_writer_main(void *ks);
-void *kvstore_reader_main(void *ks);
+void *kvstore_reader_main(void *reader);
 /* Deletes those gone: files and rows, and images. Without the lock; the writer, or before and after
  * it runs. */
 void kvstore_reap(kvstore *ks);
