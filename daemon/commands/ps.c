@@ -111,7 +111,7 @@ static void add_changing(const cJSON *m, cJSON *list) {
  * "expires_at"}], "resident_bytes", "device_bytes"} of a daemon; what needs another API key is left
  * out. */
 static int describe_daemon(struct client *c, pid_t pid, cJSON **out, err *e) {
-    struct answers a = {NULL};
+    struct answers a = {.health = NULL};
     const cJSON *m;
     int rc = client_get(c, "/health", &a.health, e);
     if (rc) return rc;
