@@ -368,7 +368,7 @@ struct import_tenant {
 
 static int find_registered(const char *registry_file, const char *name, struct import_tenant *t,
                            err *e) {
-    struct registry_key found;
+    struct registry_key found = {.id = 0};
     registry *r = NULL;
     int rc = registry_open(registry_file, &r, e);
     if (!rc) rc = registry_key_find(r, name, &found, e);

@@ -120,10 +120,12 @@ static int describe_daemon(struct client *c, pid_t pid, cJSON **out, err *e) {
     cJSON_AddStringToObject(*out, "url", c->url);
     if (pid) cJSON_AddNumberToObject(*out, "pid", (double)pid);
     cJSON *list = cJSON_AddArrayToObject(*out, "models");
-    cJSON_ArrayForEach(m, cJSON_GetObjectItemCaseSensitive(a.health, "models"))
+    cJSON_ArrayForEach(m, cJSON_GetObjectItemCaseSensitive(a.health, "models")) {
         add_served(&a, m, list);
-    cJSON_ArrayForEach(m, cJSON_GetObjectItemCaseSensitive(a.registered, "data"))
+    }
+    cJSON_ArrayForEach(m, cJSON_GetObjectItemCaseSensitive(a.registered, "data")) {
         add_changing(m, list);
+    }
     if (a.metrics) {
         cJSON_AddNumberToObject(*out, "resident_bytes",
                                 read_metric(a.metrics, "process_resident_memory_bytes"));
