@@ -32,7 +32,7 @@ static enum key_result take_found(enum keyring_result result, const struct keyri
     memcpy(out->name, found->prefix, sizeof out->name);
     memcpy(out->models, found->models, sizeof out->models);
     memcpy(out->limits, found->limits, sizeof out->limits);
-    snprintf(out->owner, sizeof out->owner, "key %lld", (long long)found->id);
+    key_owner(found->id, out->owner);
     return KEY_OK;
 }
 

@@ -5,28 +5,10 @@
 #include "api/http/auth.h"
 #include "api/http/request.h"
 
-#include "core/base/mem.h"
+#include "core/base/key.h"
 #include "core/base/str.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-/* Hashes the key, a byte that no key contains, and the request's own salt. Requests with neither
- * share the salt 0. */
-static int make_salt(const struct request *r, const char *cache_salt, struct hash128 *out, err *e) {
-    const char *key = r->api->live.share_prefixes ? NULL : auth_key(r);
-    *out = (struct hash128){0, 0};
-    if (!key && !cache_salt) return 0;
-    size_t n_key = key ? strlen(key) : 0, n_salt = cache_salt ? strlen(cache_salt) : 0;
-    char *text = mem_new(n_key + 1 + n_salt, 1);
-    if (!text) return err_no_memory(e);
-    if (key) memcpy(text, key, n_key);
-    text[n_key] = '\0';
-    if (cache_salt) memcpy(text + n_key + 1, cache_salt, n_salt);
-    *out = siphash128(r->api->secret, text, n_key + 1 + n_salt);
-    free(text);
-    return 0;
-}
 
 /* Names the client: its key, and where it is configured its address or what its gateway says. */
 static int set_client(const struct request *r, struct engine_params *p, err *e) {
@@ -84,6 +66,7 @@ int limits_apply(const struct request *r, const char *cache_salt, struct engine_
             "Invalid value for 'priority': %d, expected at most %d, this server's limit.",
             p->priority, most);
     if (!p->priority) p->priority = objective_priority(r);
+    const char *owner = r->api->live.share_prefixes ? NULL : auth_key(r);
     int rc = set_client(r, p, e);
-    return rc ? rc : make_salt(r, cache_salt, &p->prefix_salt, e);
+    return rc ? rc : key_tenant(r->api->secret, owner, cache_salt, &p->prefix_salt, e);
 }

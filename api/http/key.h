@@ -10,17 +10,13 @@
 
 struct api;
 
-enum { KEY_OWNER_BYTES = 32 };
-
 /* Zeroed: none. */
 struct http_key {
     int64_t id;      /* in accounts; > 0: the owner's; -n: the n-th of the configuration */
     uint32_t number; /* from 1: those of the configuration in their order, then the owner's */
     unsigned scopes; /* of enum key_scope */
-    char name[KEY_PREFIX_BYTES]; /* in the log: the prefix, or the number of a configured key */
-    /* Whose its stored answers and cached prefixes are, when its secret changes, too: a text that
-     * no configured key can be. "": the text of the key. */
-    char owner[KEY_OWNER_BYTES];
+    char name[KEY_PREFIX_BYTES];   /* in the log: the prefix, or the number of a configured key */
+    char owner[KEY_OWNER_BYTES];   /* key_owner; "": the text of the key */
     uint64_t limits[KEY_N_LIMITS]; /* by enum key_limit; 0: none */
     char models[KEY_MODELS_BYTES]; /* the only ones that it may use, "a,b"; "": all */
 };

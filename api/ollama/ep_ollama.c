@@ -47,9 +47,9 @@ void ollama_add_time(int64_t seconds, str *out) {
     str_addf(out, "\"%s\"", text);
 }
 
-static void add_head(const struct api_model *m, int64_t created_s, str *out) {
+static void add_head(const char *id, int64_t created_s, str *out) {
     str_add(out, "{\"model\":");
-    json_add_cstr(out, m->id);
+    json_add_cstr(out, id);
     str_add(out, ",\"created_at\":");
     ollama_add_time(created_s, out);
 }
@@ -90,7 +90,7 @@ static const struct gen_piece no_piece = {.text = "", .n = 0};
 
 static void write_line(struct gen *g, const struct gen_choice *c, const struct gen_piece *text,
                        const struct gen_piece *thinking, str *out) {
-    add_head(g->model, g->created_s, out);
+    add_head(g->model->id, g->created_s, out);
     add_answer(g, c, text, thinking, out);
     str_add(out, ",\"done\":false}\n");
 }
@@ -123,7 +123,7 @@ static void add_done(const struct gen *g, const struct gen_choice *c, str *out) 
 }
 
 static void write_end(struct gen *g, str *out) {
-    add_head(g->model, g->created_s, out);
+    add_head(g->model->id, g->created_s, out);
     add_answer(g, NULL, &no_piece, &no_piece, out);
     add_done(g, &g->choices[0], out);
     str_add_char(out, '\n');
@@ -139,7 +139,7 @@ static void write_whole(struct gen *g, str *out) {
     const struct gen_choice *c = &g->choices[0];
     const struct gen_piece text = {.text = str_cstr(&c->text), .n = c->text.len};
     const struct gen_piece thinking = {.text = str_cstr(&c->reasoning), .n = c->reasoning.len};
-    add_head(g->model, g->created_s, out);
+    add_head(g->model->id, g->created_s, out);
     add_answer(g, c, &text, &thinking, out);
     add_done(g, c, out);
 }
@@ -166,23 +166,38 @@ struct body {
 
 /* Replies to a request without a prompt: clients send it to load a model, which is loaded already,
  * or with keep_alive 0 to unload it. */
-static int reply_empty(struct request *r, const struct body *b, bool generate, err *e) {
-    const struct model_admin *admin = r->api->config.admin;
-    const struct ollama_fields *f = &b->fields;
-    uint64_t task;
-    bool unloads = f->has_keep && !f->keep_ms && admin && auth_is_admin(r);
-    if (unloads) request_act(r, "models.unload", b->model->id);
-    r->act_queued = unloads;
-    int rc = unloads ? admin->unload(admin->host, b->model->id, &task, e) : ollama_keep(r, f, e);
-    if (rc) return rc;
+static int reply_empty(struct request *r, const char *id, bool generate, bool unloads) {
     str out;
     str_init(&out, 4096);
-    add_head(b->model, clock_wall_s(), &out);
+    add_head(id, clock_wall_s(), &out);
     str_add(&out, generate ? ",\"response\":\"\""
                            : ",\"message\":{\"role\":\"assistant\",\"content\":\"\"}");
     str_addf(&out, ",\"done\":true,\"done_reason\":\"%s\"}", unloads ? "unload" : "load");
     reply_json(r, 200, &out);
     return 0;
+}
+
+/* A model that is not loaded is not loaded for it, and one that is loading leaves afterwards. */
+static int answer_unload(struct request *r, const struct ollama_fields *f, bool generate, err *e) {
+    const struct model_admin *admin = r->api->config.admin;
+    char id[API_MODEL_ID_BYTES];
+    uint64_t task;
+    int rc = api_find_name(r, f->model, id, e);
+    const bool loaded = !rc;
+    if (rc == ERR_NOT_FOUND && *id && auth_may_use(r, id)) rc = 0;
+    if (rc == ERR_NOT_FOUND)
+        return err_set_param(e, rc, "model", "model '%.200s' not found", f->model);
+    if (rc) return rc;
+    const char *name = loaded ? r->model->id : id;
+    if (!admin || !auth_is_admin(r)) {
+        rc = loaded ? ollama_keep(r, f, e) : ignored_add(r->ignored, "keep_alive", e);
+        return rc ? rc : reply_empty(r, name, generate, !loaded);
+    }
+    request_act(r, "models.unload", name);
+    r->act_queued = true;
+    rc = admin->unload(admin->host, name, &task, e);
+    if (rc == ERR_NOT_FOUND) rc = 0; /* it is not there */
+    return rc ? rc : reply_empty(r, name, generate, true);
 }
 
 /* "raw", and "suffix", which asks for the text between prompt and suffix: no chat template. */
@@ -263,17 +278,20 @@ static int answer_body(struct request *r, const cJSON *json, bool generate, err 
     struct body *b = mem_new(1, sizeof *b);
     if (!b) return err_no_memory(e);
     chat_request_init(&b->chat, r->ignored);
-    int rc = ollama_fields_read(r, json, generate ? &ollama_generate_table : &ollama_chat_table,
-                                &b->fields, e);
-    b->model = r->model;
     const struct ollama_fields *f = &b->fields;
+    int rc = ollama_fields_parse(json, generate ? &ollama_generate_table : &ollama_chat_table,
+                                 &b->fields, e);
     bool empty = generate ? (!f->prompt || !*f->prompt) && !(f->suffix && *f->suffix)
                           : !f->messages || !f->messages->child;
-    if (!rc && empty) {
-        rc = reply_empty(r, b, generate, e);
-    } else {
+    if (!rc && empty && f->has_keep && !f->keep_ms) {
+        rc = answer_unload(r, f, generate, e);
+    } else if (!rc) {
+        rc = ollama_fields_find(r, f, e);
+        b->model = r->model;
         if (!rc) rc = ollama_keep(r, f, e);
-        if (!rc) rc = start_answer(r, b, generate, e);
+        if (!rc)
+            rc = empty ? reply_empty(r, b->model->id, generate, false)
+                       : start_answer(r, b, generate, e);
     }
     cJSON_Delete(b->chat.messages);
     cJSON_Delete(b->chat.tools.list);

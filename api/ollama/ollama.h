@@ -50,8 +50,13 @@ void ollama_write_error(str *out, const struct api_error *error);
 /* Without ROUTE_JSON: Ollama's clients send no Content-Type (its own examples with curl). */
 #define OLLAMA_MODEL (ROUTE_KEY | ROUTE_MODEL)
 
-/* Reads a body by its table into *f, with Ollama's defaults, and the options into f->gen. Sets
- * r->model; ":latest" after a name is optional. */
+/* Reads a body by its table into *f, with Ollama's defaults, and the options into f->gen. */
+int ollama_fields_parse(const cJSON *body, const struct json_table *table, struct ollama_fields *f,
+                        err *e);
+/* Sets r->model to the one that f names; ":latest" after a name is optional. Errors as
+ * ollama_find_model's. */
+int ollama_fields_find(struct request *r, const struct ollama_fields *f, err *e);
+/* Both. */
 int ollama_fields_read(struct request *r, const cJSON *body, const struct json_table *table,
                        struct ollama_fields *f, err *e);
 

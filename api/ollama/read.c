@@ -331,8 +331,8 @@ int ollama_keep(struct request *r, const struct ollama_fields *f, err *e) {
     return 0;
 }
 
-int ollama_fields_read(struct request *r, const cJSON *body, const struct json_table *table,
-                       struct ollama_fields *f, err *e) {
+int ollama_fields_parse(const cJSON *body, const struct json_table *table, struct ollama_fields *f,
+                        err *e) {
     memset(f, 0, sizeof *f);
     gen_fields_default(&f->gen);
     f->gen.temperature = 0.8;
@@ -348,11 +348,20 @@ int ollama_fields_read(struct request *r, const cJSON *body, const struct json_t
     if (!f->model) f->model = f->name;
     if (!f->model)
         return err_set_param(e, ERR_INVALID, "model", "Missing required parameter: 'model'.");
-    rc = read_keep_alive(f, e);
-    if (!rc) rc = ollama_find_model(r, f->model, e);
+    return read_keep_alive(f, e);
+}
+
+int ollama_fields_find(struct request *r, const struct ollama_fields *f, err *e) {
+    int rc = ollama_find_model(r, f->model, e);
     if (rc) return rc;
     uint32_t context = engine_context_length(r->model->engine);
     return f->num_ctx > context ? ignored_add(r->ignored, "options.num_ctx", e) : 0;
+}
+
+int ollama_fields_read(struct request *r, const cJSON *body, const struct json_table *table,
+                       struct ollama_fields *f, err *e) {
+    int rc = ollama_fields_parse(body, table, f, e);
+    return rc ? rc : ollama_fields_find(r, f, e);
 }
 
 static int add_calls(cJSON *m, const cJSON *calls, const char *path, err *e) {

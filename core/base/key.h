@@ -1,6 +1,10 @@
-/* key.h - what an API key may do, for the rooms that store keys and those that check them. */
+/* key.h - what an API key may do, and which cached prefixes are its own, for the rooms that store
+ * keys and those that check them. Pure; any thread. */
 #ifndef INFERD_CORE_BASE_KEY_H
 #define INFERD_CORE_BASE_KEY_H
+
+#include "core/base/err.h"
+#include "core/base/siphash.h"
 
 enum key_scope {
     KEY_INFER = 1,   /* generate; what is stored of answers */
@@ -26,9 +30,18 @@ enum key_limit {
 enum { KEY_WEIGHT_MAX = 10000 };
 
 enum {
-    KEY_PREFIX_BYTES = 12,  /* "ik_", 8 characters that name the key in logs, NUL */
-    KEY_TEXT_BYTES = 65,    /* the prefix, '_', 52 characters of 256 random bits, NUL */
-    KEY_MODELS_BYTES = 1024 /* a list of models, with the NUL */
+    KEY_PREFIX_BYTES = 12,   /* "ik_", 8 characters that name the key in logs, NUL */
+    KEY_TEXT_BYTES = 65,     /* the prefix, '_', 52 characters of 256 random bits, NUL */
+    KEY_MODELS_BYTES = 1024, /* a list of models, with the NUL */
+    KEY_OWNER_BYTES = 32
 };
+
+/* Whose cached prefixes and stored answers are those of the registry's key with this id, when its
+ * secret changes, too: a text that no key of a file can be. Of a key of a file it is its text. */
+void key_owner(int64_t id, char out[KEY_OWNER_BYTES]);
+/* The tenant of cached prefixes: those of an owner and a request's cache_salt (NULL: none) under
+ * `secret`; zeros without both. ERR_NOMEM. */
+int key_tenant(struct hash128 secret, const char *owner, const char *cache_salt,
+               struct hash128 *out, err *e);
 
 #endif

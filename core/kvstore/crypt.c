@@ -1,20 +1,20 @@
-/* crypt.c - keys, names and encryption of segments: the only caller of nettle here, whose
- * signatures differ between versions. Pure, except for the secret's file; any thread.
+/* crypt.c - keys, names and encryption of segments: the only caller of nettle and GnuTLS here.
+ * Pure, except for the secret's file; any thread.
  *
  * HKDF (RFC 5869) makes every key of the secret: that of a tenant, from it that of the tenant's
  * names in a space, and that of each file from a salt of its own. Records are encrypted by
  * AES-256-GCM, which is four times as fast as ChaCha20-Poly1305 where the processor has AES
- * instructions (1.4 to 0.32 GB/s on one core, nettle 3.8); the nonce is the record's number, the
- * tag of the file's head is authenticated with each record. */
+ * instructions, and in GnuTLS twice as fast as in nettle 3.8 (4.7 to 2.3 GB/s on one core with
+ * AVX-512); the nonce is the record's number, the tag of the file's head is authenticated with each
+ * record. */
 #include "core/kvstore/kvstore_int.h"
 
 #include "core/base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <nettle/gcm.h>
+#include <gnutls/crypto.h>
 #include <nettle/hmac.h>
-#include <nettle/memops.h>
 #include <nettle/pbkdf2.h>
 #include <nettle/version.h>
 #include <stdio.h>
@@ -103,30 +103,47 @@ void kvstore_name_next(const struct kvstore_key *names, const struct kvstore_nam
 
 /* ---- encryption ---- */
 
-static void begin_box(const struct kvstore_box *box, struct gcm_aes256_ctx *c) {
-    uint8_t nonce[GCM_IV_SIZE] = {0};
+enum { NONCE_BYTES = 12 };
+
+static int open_box(const struct kvstore_box *box, uint8_t nonce[NONCE_BYTES],
+                    gnutls_aead_cipher_hd_t *out, err *e) {
+    uint8_t bytes[KVSTORE_KEY_BYTES];
+    const gnutls_datum_t key = {bytes, sizeof bytes};
+    memset(nonce, 0, NONCE_BYTES);
     kvstore_put(nonce, box->number, 8);
-    gcm_aes256_set_key(c, box->key->bytes);
-    gcm_aes256_set_iv(c, sizeof nonce, nonce);
-    gcm_aes256_update(c, box->n_more, box->more);
+    memcpy(bytes, box->key->bytes, sizeof bytes);
+    int rc = gnutls_aead_cipher_init(out, GNUTLS_CIPHER_AES_256_GCM, &key);
+    gnutls_memset(bytes, 0, sizeof bytes);
+    if (!rc) return 0;
+    return err_set(e, ERR_NOMEM, "cannot encrypt or decrypt: %s", gnutls_strerror(rc));
 }
 
-void kvstore_seal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
-                  uint8_t tag[KVSTORE_TAG_BYTES]) {
-    struct gcm_aes256_ctx c;
-    begin_box(box, &c);
-    if (n) gcm_aes256_encrypt(&c, (size_t)n, bytes, bytes);
-    DIGEST(gcm_aes256, &c, KVSTORE_TAG_BYTES, tag);
+int kvstore_seal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
+                 uint8_t tag[KVSTORE_TAG_BYTES], err *e) {
+    const giovec_t more = {(void *)box->more, box->n_more}, text = {bytes, (size_t)n};
+    uint8_t nonce[NONCE_BYTES];
+    size_t n_tag = KVSTORE_TAG_BYTES;
+    gnutls_aead_cipher_hd_t c;
+    int rc = open_box(box, nonce, &c, e);
+    if (rc) return rc;
+    rc = gnutls_aead_cipher_encryptv2(c, nonce, sizeof nonce, &more, 1, &text, n != 0, tag, &n_tag);
+    gnutls_aead_cipher_deinit(c);
+    return rc ? err_set(e, ERR_NOMEM, "cannot encrypt: %s", gnutls_strerror(rc)) : 0;
 }
 
-bool kvstore_unseal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
-                    const uint8_t tag[KVSTORE_TAG_BYTES]) {
-    uint8_t found[KVSTORE_TAG_BYTES];
-    struct gcm_aes256_ctx c;
-    begin_box(box, &c);
-    if (n) gcm_aes256_decrypt(&c, (size_t)n, bytes, bytes);
-    DIGEST(gcm_aes256, &c, KVSTORE_TAG_BYTES, found);
-    return memeql_sec(found, tag, sizeof found);
+int kvstore_unseal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
+                   const uint8_t tag[KVSTORE_TAG_BYTES], err *e) {
+    const giovec_t more = {(void *)box->more, box->n_more}, text = {bytes, (size_t)n};
+    uint8_t nonce[NONCE_BYTES], given[KVSTORE_TAG_BYTES];
+    gnutls_aead_cipher_hd_t c;
+    int rc = open_box(box, nonce, &c, e);
+    if (rc) return rc;
+    memcpy(given, tag, sizeof given);
+    rc = gnutls_aead_cipher_decryptv2(c, nonce, sizeof nonce, &more, 1, &text, n != 0, given,
+                                      sizeof given);
+    gnutls_aead_cipher_deinit(c);
+    if (rc == GNUTLS_E_DECRYPTION_FAILED) return err_set(e, ERR_FORMAT, "it is forged");
+    return rc ? err_set(e, ERR_NOMEM, "cannot decrypt: %s", gnutls_strerror(rc)) : 0;
 }
 
 /* ---- the secret ---- */

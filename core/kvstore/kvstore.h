@@ -27,7 +27,7 @@
  * FAILURES: a folder that is full, read-only or gone stops writes for a minute, with one line in
  * the log and in the counters; reads go on, and so does the memory.
  *
- * THREADS: one writes, which alone uses the index (SQLite); one reads. Neither is ever waited for,
+ * THREADS: one writes, which alone uses the index (SQLite); two read. None is ever waited for,
  * except by kvstore_flush and when something is closed. Nothing is mapped. One process has a folder
  * at a time (kvstore_open: ERR_UNAVAILABLE). All functions may be called from any thread, those of
  * one space, draft or reading from one at a time. */
@@ -143,7 +143,7 @@ struct kvstore_wanted {
     const struct kvstore_name *names; /* (n) copied */
     const uint8_t *flags;             /* (n) copied: what to read of each */
     uint32_t n;
-    /* Called by the reading thread when a record has come or the reading has ended. */
+    /* Called by the reading threads when a record has come or the reading has ended. */
     void (*notify)(void *arg);
     void *arg;
 };
@@ -162,7 +162,7 @@ int kvstore_reading_next(kvstore_reading *r, struct kvstore_record *record);
 void kvstore_reading_pop(kvstore_reading *r);
 /* Does not wait: notify may be called until kvstore_space_close. NULL is fine. */
 void kvstore_reading_close(kvstore_reading *r);
-/* Bytes per second at which records were read of late, decryption included. */
+/* Bytes per second at which one thread read records of late, decryption included. */
 double kvstore_read_rate(kvstore *ks);
 
 /* ---- for people ---- */

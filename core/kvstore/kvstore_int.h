@@ -1,6 +1,6 @@
 /* kvstore_int.h - shared by the files of core/kvstore: crypt.c (keys, names, encryption), segment.c
  * (the format of a file), catalog.c (SQLite), store.c (what is there, bounds), writer.c and
- * reader.c (the two threads), people.c (lists and checks), moving.c (files for other stores).
+ * reader.c (the threads), people.c (lists and checks), moving.c (files for other stores).
  * Private to this folder. */
 #ifndef INFERD_KVSTORE_INT_H
 #define INFERD_KVSTORE_INT_H
@@ -61,11 +61,13 @@ struct kvstore_box {
     const void *more; /* (n_more) is authenticated, too */
     size_t n_more;
 };
-void kvstore_seal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
-                  uint8_t tag[KVSTORE_TAG_BYTES]);
-/* false: the bytes are not those that were sealed; they are overwritten in any case. */
-bool kvstore_unseal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
-                    const uint8_t tag[KVSTORE_TAG_BYTES]);
+/* ERR_NOMEM: they are overwritten. */
+int kvstore_seal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
+                 uint8_t tag[KVSTORE_TAG_BYTES], err *e);
+/* ERR_FORMAT: the bytes are not those that were sealed; ERR_NOMEM. They are overwritten in any
+ * case. */
+int kvstore_unseal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
+                   const uint8_t tag[KVSTORE_TAG_BYTES], err *e);
 /* Reads the secret's file, or makes it. ERR_IO, ERR_INVALID: others may read it, or its size. */
 int kvstore_secret_read(const char *path, bool make, struct kvstore_key *root, err *e);
 
@@ -97,11 +99,12 @@ struct kvstore_range {
 };
 bool kvstore_segment_find(const struct kvstore_head *h, int what, uint32_t block,
                           struct kvstore_range *out);
-/* Makes a file of the plain records that stand in image (kvstore_segment_bytes) at their places. */
-void kvstore_segment_seal(const struct kvstore_head *h, const struct kvstore_key *root,
-                          uint8_t *image);
+/* Makes a file of the plain records that stand in image (kvstore_segment_bytes) at their places.
+ * ERR_NOMEM. */
+int kvstore_segment_seal(const struct kvstore_head *h, const struct kvstore_key *root,
+                         uint8_t *image, err *e);
 /* Reads a head from the first n bytes of a file of file_bytes bytes, checks every size, and its tag
- * under root (NULL: not). ERR_FORMAT. */
+ * under root (NULL: not). ERR_FORMAT, ERR_NOMEM. */
 int kvstore_head_parse(const uint8_t *bytes, uint64_t n, uint64_t file_bytes,
                        const struct kvstore_key *root, struct kvstore_head *out, err *e);
 /* A segment in memory, as in a file. */
@@ -119,13 +122,15 @@ struct kvstore_file {
     struct kvstore_key key;
     uint8_t tag[KVSTORE_TAG_BYTES]; /* of the head */
 };
-/* ERR_NOT_FOUND: there is no such file; ERR_IO; ERR_FORMAT. Nothing is open after a failure. */
+/* ERR_NOT_FOUND: there is no such file; ERR_IO, ERR_FORMAT, ERR_NOMEM. Nothing is open after a
+ * failure. */
 int kvstore_file_open(const char *path, const struct kvstore_key *root, struct kvstore_file *f,
                       err *e);
 /* The same of an image, which must stay until kvstore_file_close. */
 int kvstore_image_open(const struct kvstore_image *image, const struct kvstore_key *root,
                        struct kvstore_file *f, err *e);
-/* to: room for the record and its tag. ERR_NOT_FOUND: no such record. ERR_IO, ERR_FORMAT. */
+/* to: room for the record and its tag. ERR_NOT_FOUND: no such record. ERR_IO, ERR_FORMAT,
+ * ERR_NOMEM. */
 int kvstore_file_read(struct kvstore_file *f, int what, uint32_t block, uint8_t *to, err *e);
 void kvstore_file_close(struct kvstore_file *f);
 
@@ -187,7 +192,14 @@ struct kvstore_draft_int {
     struct kvstore_draft_int *next;
     uint8_t *image; /* (space->image_bytes) */
 };
-enum { KVSTORE_DRAFTS = 4, KVSTORE_MAX_READINGS = 64 };
+enum { KVSTORE_DRAFTS = 4, KVSTORE_MAX_READINGS = 64, KVSTORE_READERS = 2 };
+
+/* A thread that reads. */
+struct kvstore_reader {
+    kvstore *ks;
+    int number; /* from 0 */
+    pthread_t thread;
+};
 
 struct kvstore_space {
     kvstore *ks;
@@ -231,8 +243,10 @@ struct kvstore {
     double read_rate;
     struct kvstore_stats stats;
 
-    pthread_t writer, reader;
-    bool writer_started, reader_started;
+    pthread_t writer;
+    bool writer_started;
+    struct kvstore_reader readers[KVSTORE_READERS];
+    int n_readers; /* that were started */
 };
 
 int64_t kvstore_now_s(const kvstore *ks);
@@ -260,7 +274,7 @@ void kvstore_image_unref(kvstore *ks, struct kvstore_image *image);
 void kvstore_expire(kvstore *ks);
 
 void *kvstore_writer_main(void *ks);
-void *kvstore_reader_main(void *ks);
+void *kvstore_reader_main(void *reader);
 /* Deletes those gone: files and rows, and images. Without the lock; the writer, or before and after
  * it runs. */
 void kvstore_reap(kvstore *ks);

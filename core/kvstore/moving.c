@@ -213,8 +213,9 @@ static int write_frame(struct sealer *s, uint8_t *text, uint64_t n, err *e) {
     uint8_t tag[KVSTORE_TAG_BYTES];
     kvstore_put(s->head + HEAD, n, 4);
     const struct kvstore_box box = {&s->key, s->number++, s->head, sizeof s->head};
-    kvstore_seal(&box, text, n, tag);
     if (n > UINT32_MAX) return err_set(e, ERR_INVALID, "a block is too large to be exported");
+    int rc = kvstore_seal(&box, text, n, tag, e);
+    if (rc) return rc;
     if (file_write_at(s->fd, s->head + HEAD, 4, s->at) ||
         file_write_at(s->fd, text, n, s->at + 4) ||
         file_write_at(s->fd, tag, sizeof tag, s->at + 4 + n))
@@ -401,7 +402,8 @@ static int read_frame(struct opener *o, uint8_t *to, uint64_t least, uint64_t mo
     if (!rc) rc = read_bytes(o, tag, sizeof tag, e);
     if (rc) return rc;
     const struct kvstore_box box = {&o->key, o->number++, o->head, sizeof o->head};
-    return kvstore_unseal(&box, to, *n, tag) ? 0 : err_damaged(e, "a frame is forged");
+    rc = kvstore_unseal(&box, to, *n, tag, e);
+    return rc == ERR_FORMAT ? err_damaged(e, "a frame is forged") : rc;
 }
 
 static int open_export(const char *path, const char *passphrase, struct opener *o, err *e) {

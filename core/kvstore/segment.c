@@ -112,22 +112,23 @@ static void write_head(const struct kvstore_head *h, uint8_t *to) {
     }
 }
 
-void kvstore_segment_seal(const struct kvstore_head *h, const struct kvstore_key *root,
-                          uint8_t *image) {
+int kvstore_segment_seal(const struct kvstore_head *h, const struct kvstore_key *root,
+                         uint8_t *image, err *e) {
     const uint64_t n_head = kvstore_head_bytes(h->n_blocks) - KVSTORE_TAG_BYTES;
     struct kvstore_key key;
     struct kvstore_range r;
     uint8_t *tag = image + n_head;
     write_head(h, image);
     kvstore_key_file(root, h->tenant, h->salt, &key);
-    kvstore_seal(&(struct kvstore_box){&key, 0, image, (size_t)n_head}, NULL, 0, tag);
-    for (uint32_t i = 0; i <= h->n_blocks; i++)
-        for (int what = KVSTORE_BLOCK; what <= KVSTORE_STATE; what *= 2) {
+    int rc = kvstore_seal(&(struct kvstore_box){&key, 0, image, (size_t)n_head}, NULL, 0, tag, e);
+    for (uint32_t i = 0; i <= h->n_blocks && !rc; i++)
+        for (int what = KVSTORE_BLOCK; what <= KVSTORE_STATE && !rc; what *= 2) {
             if ((what == KVSTORE_STATE) != (i == h->n_blocks)) continue;
             if (!kvstore_segment_find(h, what, i, &r)) continue;
             const struct kvstore_box box = {&key, box_number(h, what, i), tag, KVSTORE_TAG_BYTES};
-            kvstore_seal(&box, image + r.at, r.bytes, image + r.at + r.bytes);
+            rc = kvstore_seal(&box, image + r.at, r.bytes, image + r.at + r.bytes, e);
         }
+    return rc;
 }
 
 /* ---- reading ---- */
@@ -178,7 +179,8 @@ int kvstore_head_parse(const uint8_t *bytes, uint64_t n, uint64_t file_bytes,
     struct kvstore_key key;
     kvstore_key_file(root, out->tenant, out->salt, &key);
     const struct kvstore_box box = {&key, 0, bytes, (size_t)n_head};
-    return kvstore_unseal(&box, NULL, 0, bytes + n_head) ? 0 : err_damaged(e, "its head is forged");
+    rc = kvstore_unseal(&box, NULL, 0, bytes + n_head, e);
+    return rc == ERR_FORMAT ? err_damaged(e, "its head is forged") : rc;
 }
 
 /* After its head was read and checked. */
@@ -237,8 +239,8 @@ int kvstore_file_read(struct kvstore_file *f, int what, uint32_t block, uint8_t 
     }
     const struct kvstore_box box = {&f->key, box_number(&f->head, what, block), f->tag,
                                     sizeof f->tag};
-    return kvstore_unseal(&box, to, r.bytes, to + r.bytes) ? 0
-                                                           : err_damaged(e, "a record is forged");
+    int rc = kvstore_unseal(&box, to, r.bytes, to + r.bytes, e);
+    return rc == ERR_FORMAT ? err_damaged(e, "a record is forged") : rc;
 }
 
 void kvstore_file_close(struct kvstore_file *f) {

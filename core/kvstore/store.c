@@ -308,9 +308,14 @@ static int load(kvstore *ks, err *e) {
 
 static int start_threads(kvstore *ks, err *e) {
     ks->writer_started = !pthread_create(&ks->writer, NULL, kvstore_writer_main, ks);
-    ks->reader_started =
-        ks->writer_started && !pthread_create(&ks->reader, NULL, kvstore_reader_main, ks);
-    return ks->reader_started ? 0 : err_set(e, ERR_NOMEM, "cannot start the KV store's threads");
+    for (int i = 0; ks->writer_started && ks->n_readers == i && i < KVSTORE_READERS; i++) {
+        struct kvstore_reader *r = &ks->readers[i];
+        *r = (struct kvstore_reader){.ks = ks, .number = i};
+        ks->n_readers += !pthread_create(&r->thread, NULL, kvstore_reader_main, r);
+    }
+    return ks->n_readers == KVSTORE_READERS
+               ? 0
+               : err_set(e, ERR_NOMEM, "cannot start the KV store's threads");
 }
 
 static int open_folder(kvstore *ks, const struct kvstore_config *config, err *e) {
@@ -371,7 +376,8 @@ void kvstore_close(kvstore *ks) {
     pthread_cond_broadcast(&ks->reading);
     pthread_mutex_unlock(&ks->lock);
     if (ks->writer_started) pthread_join(ks->writer, NULL);
-    if (ks->reader_started) pthread_join(ks->reader, NULL);
+    for (int i = 0; i < ks->n_readers; i++)
+        pthread_join(ks->readers[i].thread, NULL);
     kvstore_reap(ks); /* images whose readings were closed last */
     free_segments(ks->segments);
     kvstore_catalog_close(ks->catalog);

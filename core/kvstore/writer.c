@@ -284,7 +284,7 @@ static void write_draft(kvstore *ks, struct kvstore_draft_int *d) {
     if (getentropy(&id, sizeof id) || getentropy(h.salt, sizeof h.salt)) return;
     row_of(&h, id, bytes, &row);
     if (is_known(ks, &row)) return;
-    kvstore_segment_seal(&h, &ks->root, d->image);
+    if (kvstore_segment_seal(&h, &ks->root, d->image, NULL)) return;
     struct kvstore_image *image = keep_image(ks, d->image, bytes);
     const bool on_disk = write_segment(d->space, &row, d->image);
     pthread_mutex_lock(&ks->lock);

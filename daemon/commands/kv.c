@@ -2,12 +2,14 @@
  * store. */
 #include "core/base/clock.h"
 #include "daemon/commands/audit.h"
+#include "core/base/key.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
 #include "daemon/input.h"
 #include "daemon/kv_tiers.h"
 #include "daemon/loader.h"
 #include "daemon/options.h"
+#include "registry/keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -298,7 +300,7 @@ static int run_show(int argc, char **argv, err *e) {
     return kv_end(&k, status);
 }
 
-enum { PASSPHRASE_LEAST = 8, PASSPHRASE_MOST = 1024 };
+enum { PASSPHRASE_LEAST = 8, PASSPHRASE_MOST = 1024, KEY_FILE_MOST = 65536 };
 
 /* The first line of the file. */
 static int read_passphrase(const char *file, char **out, err *e) {
@@ -361,16 +363,61 @@ static void seek_space(void *arg, const struct kvstore_entry *s) {
     k->found = k->found || memcmp(s->space, k->space, sizeof s->space) == 0;
 }
 
-static int import_file(struct kv_command *k, const char *path, const char *passphrase, err *e) {
+/* For whom a chain is imported. */
+struct import_tenant {
+    const char *key, *key_file, *cache_salt; /* NULL: not given */
+    char owner[KEY_OWNER_BYTES];             /* of a key of the registry */
+    char *text;                              /* of key_file; owned */
+};
+
+static int find_registered(const char *registry_file, const char *name, struct import_tenant *t,
+                           err *e) {
+    struct registry_key found = {.id = 0};
+    registry *r = NULL;
+    int rc = registry_open(registry_file, &r, e);
+    if (!rc) rc = registry_key_find(r, name, &found, e);
+    if (!rc) key_owner(found.id, t->owner);
+    registry_close(r);
+    return rc;
+}
+
+/* Finds the key in the registry, or reads a file's: the text of one of the registry is that. */
+static int find_tenant(const char *registry_file, struct import_tenant *t, err *e) {
+    char prefix[KEY_PREFIX_BYTES];
+    size_t n;
+    if (t->key && t->key_file)
+        return err_set(e, ERR_INVALID, "give --key or --api-key-file, not both");
+    if (t->key) return find_registered(registry_file, t->key, t, e);
+    if (!t->key_file) return 0;
+    int rc = textfile_read(t->key_file, KEY_FILE_MOST, &t->text, &n, e);
+    if (rc) return rc;
+    t->text[strcspn(t->text, "\r\n")] = '\0';
+    if (!*t->text) return err_set(e, ERR_INVALID, "%s: no key in the first line", t->key_file);
+    snprintf(prefix, sizeof prefix, "%s", t->text);
+    if (strncmp(prefix, "ik_", 3) == 0) find_registered(registry_file, prefix, t, NULL);
+    return 0;
+}
+
+static int import_chain(kvstore *ks, const char *path, const char *passphrase,
+                        const struct import_tenant *t, struct kvstore_moved *m, err *e) {
+    const char *owner = *t->owner ? t->owner : t->text;
+    struct hash128 tenant;
+    int rc = key_tenant(kvstore_client_key(ks), owner, t->cache_salt, &tenant, e);
+    return rc ? rc : kvstore_import(ks, path, passphrase, tenant, m, e);
+}
+
+static int import_file(struct kv_command *k, const char *path, const char *passphrase,
+                       struct import_tenant *t, err *e) {
     char size[32];
     struct kvstore_moved m;
     kvstore *ks = NULL;
     struct seeking seek = {.space = m.space};
-    int rc = kvstore_export_check(path, passphrase, &m, e); /* before the folder is touched */
+    int rc = find_tenant(k->registry, t, e);
+    if (!rc) rc = kvstore_export_check(path, passphrase, &m, e); /* before the folder is touched */
     if (!rc) kvstore_list(k->config.kv_dir, seek_space, &seek, NULL);
     if (!rc) rc = kv_tiers_open(&k->config, k->registry, &ks, e);
     if (!rc && !ks) rc = err_set(e, ERR_IO, "kv-dir cannot be used (see the log)");
-    if (!rc) rc = kvstore_import(ks, path, passphrase, (struct hash128){0, 0}, &m, e);
+    if (!rc) rc = import_chain(ks, path, passphrase, t, &m, e);
     kvstore_close(ks);
     if (rc) return rc;
     format_bytes(m.bytes, size, sizeof size);
@@ -387,15 +434,34 @@ static int import_file(struct kv_command *k, const char *path, const char *passp
 
 static int run_import(int argc, char **argv, err *e) {
     const char *path = NULL, *file = NULL;
-    const struct option own[] = {PASSPHRASE(&file)};
+    struct import_tenant t = {.key = NULL};
+    const struct option own[] = {
+        PASSPHRASE(&file),
+        {.name = "key",
+         .kind = OPTION_TEXT,
+         .target = &t.key,
+         .value = "NAME",
+         .help = "whose requests find it: an API key of the registry (`inferd keys list`), by its "
+                 "name or prefix"},
+        {.name = "api-key-file",
+         .kind = OPTION_TEXT,
+         .target = &t.key_file,
+         .value = "FILE",
+         .help = "the same for a key of the daemon's own key file: the first line of FILE"},
+        {.name = "cache-salt",
+         .kind = OPTION_TEXT,
+         .target = &t.cache_salt,
+         .value = "TEXT",
+         .help = "only requests with this cache_salt find it"}};
     struct kv_command k = {
         .options = {.usage = "kv import FILE",
                     .summary =
                         "Stores a chain that `inferd kv export` wrote, within the bounds of\n"
-                        "kv-dir, for requests without API key and cache_salt. No daemon may\n"
-                        "be using the folder.",
+                        "kv-dir, for requests of one API key and cache_salt; by default those\n"
+                        "with neither (with prefix-sharing = all, those of any key). No daemon\n"
+                        "may be using the folder.",
                     .options = own,
-                    .n_options = 1,
+                    .n_options = sizeof own / sizeof own[0],
                     .args = &path,
                     .min_args = 1,
                     .max_args = 1}};
@@ -403,9 +469,10 @@ static int run_import(int argc, char **argv, err *e) {
     int status = kv_begin(&k, argc, argv, e);
     if (status >= 0) return kv_end(&k, status);
     int rc = read_passphrase(file, &passphrase, e);
-    if (!rc) rc = import_file(&k, path, passphrase, e);
+    if (!rc) rc = import_file(&k, path, passphrase, &t, e);
     free(passphrase);
     audit_note_at(k.registry, "kv.import", path, rc);
+    free(t.text);
     return kv_end(&k, rc ? 1 : 0);
 }
 

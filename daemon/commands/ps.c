@@ -13,9 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { COLUMNS = 7, POLL_MS = 50 };
+enum { COLUMNS = 10, POLL_MS = 50 };
 
 /* ---- ps ---- */
 
@@ -44,43 +45,94 @@ static const cJSON *find_by(const cJSON *array, const char *key, const char *val
     return NULL;
 }
 
-/* {"url", "pid", "models": [{"id", "context_length", "size_bytes", "running", "waiting"}],
- * "resident_bytes", "device_bytes"} of a daemon; what needs another API key is left out. */
+/* Of a model that leaves, which /api/ps says by its time: that, else null. */
+static void add_expiry(cJSON *row, const cJSON *size) {
+    const char *at = client_string(size, "expires_at");
+    if (at && strncmp(at, "9999-", 5) != 0)
+        cJSON_AddStringToObject(row, "expires_at", at);
+    else
+        cJSON_AddNullToObject(row, "expires_at");
+}
+
+/* What a daemon says at several addresses; what needs another API key is NULL. */
+struct answers {
+    cJSON *health, *models, *sizes, *registered;
+    char *metrics;
+};
+
+static void read_answers(struct client *c, struct answers *a) {
+    if (client_get(c, "/v1/models", &a->models, NULL)) a->models = NULL;
+    if (client_get(c, "/api/ps", &a->sizes, NULL)) a->sizes = NULL;
+    if (client_get(c, "/v1/inferd/models", &a->registered, NULL)) a->registered = NULL;
+    if (client_get_text(c, "/metrics", &a->metrics, NULL)) a->metrics = NULL;
+}
+
+static void free_answers(struct answers *a) {
+    free(a->metrics);
+    cJSON_Delete(a->health);
+    cJSON_Delete(a->models);
+    cJSON_Delete(a->sizes);
+    cJSON_Delete(a->registered);
+}
+
+/* A model that requests have. */
+static void add_served(const struct answers *a, const cJSON *m, cJSON *list) {
+    const char *id = client_string(m, "id");
+    if (!id) return;
+    const cJSON *served = find_by(cJSON_GetObjectItemCaseSensitive(a->models, "data"), "id", id);
+    const cJSON *size = find_by(cJSON_GetObjectItemCaseSensitive(a->sizes, "models"), "model", id);
+    const cJSON *known = find_by(cJSON_GetObjectItemCaseSensitive(a->registered, "data"), "id", id);
+    const char *state = client_string(known, "state");
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddStringToObject(row, "id", id);
+    cJSON_AddStringToObject(row, "state", state ? state : "loaded");
+    add_number(row, "running", m, "running");
+    add_number(row, "waiting", m, "waiting");
+    if (served) add_number(row, "context_length", served, "context_length");
+    if (size) {
+        add_number(row, "size_bytes", size, "size");
+        add_expiry(row, size);
+    }
+    cJSON_AddItemToArray(list, row);
+}
+
+/* One that is loaded or unloaded. */
+static void add_changing(const cJSON *m, cJSON *list) {
+    const char *id = client_string(m, "id"), *state = client_string(m, "state");
+    if (!id || !state || (strcmp(state, "loading") != 0 && strcmp(state, "unloading") != 0)) return;
+    if (find_by(list, "id", id)) return;
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddStringToObject(row, "id", id);
+    cJSON_AddStringToObject(row, "state", state);
+    cJSON_AddItemToArray(list, row);
+}
+
+/* {"url", "pid", "models": [{"id", "state", "running", "waiting", "context_length", "size_bytes",
+ * "expires_at"}], "resident_bytes", "device_bytes"} of a daemon; what needs another API key is left
+ * out. */
 static int describe_daemon(struct client *c, pid_t pid, cJSON **out, err *e) {
-    cJSON *health = NULL, *models = NULL, *sizes = NULL, *m;
-    char *metrics = NULL;
-    int rc = client_get(c, "/health", &health, e);
+    struct answers a = {.health = NULL};
+    const cJSON *m;
+    int rc = client_get(c, "/health", &a.health, e);
     if (rc) return rc;
-    if (client_get(c, "/v1/models", &models, NULL)) models = NULL;
-    if (client_get(c, "/api/ps", &sizes, NULL)) sizes = NULL;
-    if (client_get_text(c, "/metrics", &metrics, NULL)) metrics = NULL;
+    read_answers(c, &a);
     *out = cJSON_CreateObject();
     cJSON_AddStringToObject(*out, "url", c->url);
     if (pid) cJSON_AddNumberToObject(*out, "pid", (double)pid);
     cJSON *list = cJSON_AddArrayToObject(*out, "models");
-    cJSON_ArrayForEach(m, cJSON_GetObjectItemCaseSensitive(health, "models")) {
-        const char *id = client_string(m, "id");
-        if (!id) continue;
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "id", id);
-        add_number(row, "running", m, "running");
-        add_number(row, "waiting", m, "waiting");
-        const cJSON *served = find_by(cJSON_GetObjectItemCaseSensitive(models, "data"), "id", id);
-        const cJSON *size = find_by(cJSON_GetObjectItemCaseSensitive(sizes, "models"), "model", id);
-        if (served) add_number(row, "context_length", served, "context_length");
-        if (size) add_number(row, "size_bytes", size, "size");
-        cJSON_AddItemToArray(list, row);
+    cJSON_ArrayForEach(m, cJSON_GetObjectItemCaseSensitive(a.health, "models")) {
+        add_served(&a, m, list);
     }
-    if (metrics) {
+    cJSON_ArrayForEach(m, cJSON_GetObjectItemCaseSensitive(a.registered, "data")) {
+        add_changing(m, list);
+    }
+    if (a.metrics) {
         cJSON_AddNumberToObject(*out, "resident_bytes",
-                                read_metric(metrics, "process_resident_memory_bytes"));
+                                read_metric(a.metrics, "process_resident_memory_bytes"));
         cJSON_AddNumberToObject(*out, "device_bytes",
-                                read_metric(metrics, "inferd_device_allocated_bytes"));
+                                read_metric(a.metrics, "inferd_device_allocated_bytes"));
     }
-    free(metrics);
-    cJSON_Delete(health);
-    cJSON_Delete(models);
-    cJSON_Delete(sizes);
+    free_answers(&a);
     return 0;
 }
 
@@ -105,26 +157,53 @@ static void add_memory(const cJSON *d, str *out) {
         str_addf(out, " + %s GPU", format_cell(d, "device_bytes", true, text));
 }
 
+/* When a model leaves if nothing asks for it until then: "in 5 min", "never"; "-": not known. */
+static const char *format_until(const cJSON *m, char out[32]) {
+    const cJSON *at = cJSON_GetObjectItemCaseSensitive(m, "expires_at");
+    struct tm tm = {0};
+    if (!cJSON_IsString(at) || sscanf(at->valuestring, "%d-%d-%dT%d:%d:%d", &tm.tm_year, &tm.tm_mon,
+                                      &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec) != 6)
+        return cJSON_IsNull(at) ? "never" : "-";
+    tm.tm_year -= 1900;
+    tm.tm_mon--;
+    const long long s = (long long)timegm(&tm) - clock_wall_s();
+    if (s <= 0) return "now";
+    if (s < 100)
+        snprintf(out, 32, "in %lld s", s);
+    else if (s < 6000)
+        snprintf(out, 32, "in %lld min", (s + 30) / 60);
+    else
+        snprintf(out, 32, "in %lld h", (s + 1800) / 3600);
+    return out;
+}
+
+static void add_row(struct printing_table *t, const cJSON *d, const cJSON *m, const char *memory) {
+    char context[32], size[32], running[32], waiting[32], until[32], pid[32];
+    const char *const cells[COLUMNS] = {client_string(m, "id"),
+                                        client_string(m, "state"),
+                                        format_cell(m, "size_bytes", true, size),
+                                        format_cell(m, "context_length", false, context),
+                                        format_cell(m, "running", false, running),
+                                        format_cell(m, "waiting", false, waiting),
+                                        format_until(m, until),
+                                        memory,
+                                        format_cell(d, "pid", false, pid),
+                                        client_string(d, "url")};
+    printing_table_add(t, cells);
+}
+
 static void print_daemons(const cJSON *daemons) {
-    static const char *const heads[COLUMNS] = {"MODEL",  "CONTEXT", "RUNNING", "WAITING",
-                                               "MEMORY", "PID",     "URL"};
-    static const bool right[COLUMNS] = {false, true, true, true, true, true, false};
+    static const char *const heads[COLUMNS] = {"MODEL",   "STATE", "SIZE",   "CONTEXT", "RUNNING",
+                                               "WAITING", "UNTIL", "MEMORY", "PID",     "URL"};
+    static const bool right[COLUMNS] = {[2] = true, true, true, true, [7] = true, true};
     struct printing_table *t = printing_table_new(heads, right, COLUMNS);
     const cJSON *d, *m;
     cJSON_ArrayForEach(d, daemons) {
-        char context[32], running[32], waiting[32], pid[32];
         str memory;
         str_init(&memory, 128);
         add_memory(d, &memory);
         cJSON_ArrayForEach(m, cJSON_GetObjectItemCaseSensitive(d, "models")) {
-            const char *const cells[COLUMNS] = {client_string(m, "id"),
-                                                format_cell(m, "context_length", false, context),
-                                                format_cell(m, "running", false, running),
-                                                format_cell(m, "waiting", false, waiting),
-                                                str_cstr(&memory),
-                                                format_cell(d, "pid", false, pid),
-                                                client_string(d, "url")};
-            if (t) printing_table_add(t, cells);
+            if (t) add_row(t, d, m, str_cstr(&memory));
             str_clear(&memory); /* of the whole daemon: once */
         }
         str_fini(&memory);
@@ -151,8 +230,9 @@ int cmd_ps(int argc, char **argv, err *e) {
         {.name = "json", .kind = OPTION_SWITCH, .target = &json, .help = "print a JSON array"}};
     const struct options o = {
         .usage = "ps",
-        .summary = "Lists the models that this user's daemons serve, with their context, the "
-                   "sequences that run and wait, and the memory of the daemon and its device.",
+        .summary = "Lists the models that this user's daemons serve, load or unload: their memory, "
+                   "context, the sequences that run and wait, and when they leave if nothing asks "
+                   "for them (keep-alive); and the memory of the daemon and its device.",
         .options = own,
         .n_options = sizeof own / sizeof own[0]};
     int rc = options_parse(&o, argc, argv, NULL, e);

@@ -1,7 +1,7 @@
 // The measured programs behind one interface: inferd, and peers of the llama.cpp family.
 //
 // Each figure is one sample of a fresh process; what is measured runs warm in it.
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { copyFileSync, existsSync, linkSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { capture, freePort, startServer } from "./processes.mjs";
@@ -13,6 +13,14 @@ const SPARE_TOKENS = 192;
 // Peers leave log files where they run.
 const scratch = mkdtempSync(join(tmpdir(), "inferd-bench-"));
 process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
+
+function linkOrCopy(from, to) {
+  try {
+    linkSync(from, to);
+  } catch {
+    copyFileSync(from, to); // another file system
+  }
+}
 
 class Inferd {
   constructor(binary, threads) {
@@ -87,6 +95,22 @@ class Inferd {
     );
     const models = await (await fetch(`${server.url}/v1/models`)).json();
     return Object.assign(server, { model: models.data[0].id, kvTokens });
+  }
+
+  // names: under which the file is registered, in a registry of the folder. The first is served, or with
+  // --load-on-demand whichever is asked for.
+  async serveRegistered(file, folder, names, flags) {
+    const port = await freePort(),
+      registry = ["--registry", join(folder, "registry.db")];
+    if (!existsSync(registry[1]))
+      for (const name of names) {
+        const copy = join(folder, `${name}.gguf`);
+        linkOrCopy(resolve(file), copy);
+        await capture(this.binary, ["models", "add", copy, "--name", name, ...registry]);
+      }
+    const fixed = ["serve", ...registry, "--host", "127.0.0.1", "--port", `${port}`, "--threads", `${this.threads}`];
+    const args = [...fixed, "--log-level", "error", ...flags];
+    return Object.assign(await startServer(this.binary, args, port), { model: names[0] });
   }
 }
 
@@ -171,7 +195,7 @@ class Peer {
     return { rate };
   }
 
-  async serve(file, { streams, context }) {
+  async serve(file, { streams, context, more = [] }) {
     const port = await freePort();
     const args = [
       "-m",
@@ -185,7 +209,7 @@ class Peer {
       "-c",
       `${streams * (context + SPARE_TOKENS)}`,
     ];
-    args.push("-t", `${this.threads}`, ...(await this.flashAttention("llama-server")));
+    args.push("-t", `${this.threads}`, ...(await this.flashAttention("llama-server")), ...more);
     return Object.assign(await startServer(join(this.folder, "llama-server"), args, port, scratch), {
       model: "default",
     });

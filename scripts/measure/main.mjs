@@ -6,7 +6,10 @@ import { inferd, peer } from "./engines.mjs";
 import { facts } from "./machine.mjs";
 import { digits, markdown, median } from "./numbers.mjs";
 import { capture } from "./processes.mjs";
-import { rows } from "./rows.mjs";
+import { kvRows } from "./kv_rows.mjs";
+import { rows as usual } from "./rows.mjs";
+
+const rows = { ...usual, ...kvRows };
 
 const help = `usage: scripts/bench-cpu [options]
 Measures the CPU backend on a model with random weights, of TinyLlama's shape or another, beside other engines
@@ -18,7 +21,8 @@ where they are given, and prints a Markdown table: medians of samples taken in t
   --shape NAME        of the model, as scripts/random-model names it (default TinyLlama's)
   --layers N          of that shape: fewer than the model has make it fit
   --types T[,T...]    of the weights (default Q4_0,Q4_K_M,Q8_0); rows of one type use the first
-  --only ROW[,ROW...] some of: ${Object.keys(rows).join(", ")}
+  --only ROW[,ROW...] some of: ${Object.keys(usual).join(", ")} (default: these),
+                      ${Object.keys(kvRows).join(", ")}
   --rounds N          samples of each figure (default 5; 3 with --quick)
   --quick             3 rounds; many streams with the first type only, 32 of them once
   --threads N         that compute (default 2)
@@ -43,7 +47,7 @@ function parse(argv) {
     shape: "",
     layers: 0,
     types: "Q4_0,Q4_K_M,Q8_0",
-    only: Object.keys(rows).join(","),
+    only: Object.keys(usual).join(","),
     rounds: 0,
     quick: false,
     threads: 2,

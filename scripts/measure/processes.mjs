@@ -76,7 +76,7 @@ export async function spinner(cpu) {
 }
 
 // Starts a server that listens on a port of 127.0.0.1 and waits until its /health is well. At most
-// fifteen minutes later it is ended.
+// half an hour later it is ended.
 export async function startServer(command, args, port, cwd) {
   const child = tracked(spawn(command, args, { cwd, stdio: ["ignore", "ignore", "pipe"] }));
   const server = { url: `http://127.0.0.1:${port}`, pid: child.pid };
@@ -87,7 +87,7 @@ export async function startServer(command, args, port, cwd) {
     child.on("close", (code, signal) => resolve((over = `${code ?? signal}`)));
     child.on("error", (e) => resolve((over = e.message)));
   });
-  const limit = setTimeout(() => child.kill("SIGKILL"), 900_000);
+  const limit = setTimeout(() => child.kill("SIGKILL"), 1_800_000);
   server.stop = async () => {
     child.kill("SIGTERM");
     const hard = setTimeout(() => child.kill("SIGKILL"), 20_000);

@@ -8,14 +8,14 @@ import { perplexity } from "./perplexity.mjs";
 import { spinner } from "./processes.mjs";
 import { Crowd, stream } from "./streams.mjs";
 
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Ids of ordinary pieces in any vocabulary of 4,000 and more.
-const prompt = (rng, n) => Array.from({ length: n }, () => rng.int(300, 3999));
-const greedy = { temperature: 0, ignore_eos: true };
+export const prompt = (rng, n) => Array.from({ length: n }, () => rng.int(300, 3999));
+export const greedy = { temperature: 0, ignore_eos: true };
 
 // samples.get(name) is what measure(engine, round) returned for it, round by round.
-async function inTurns(bench, engines, rounds, what, measure) {
+export async function inTurns(bench, engines, rounds, what, measure) {
   const samples = new Map(engines.map((e) => [e.name, []]));
   for (let round = 0; round < rounds; round++)
     for (const engine of engines) {
@@ -25,8 +25,8 @@ async function inTurns(bench, engines, rounds, what, measure) {
   return samples;
 }
 
-const pick = (samples, field) => new Map([...samples].map(([name, list]) => [name, list.map((s) => s[field])]));
-const percent = (x) => `${(100 * x).toFixed(0)} %`;
+export const pick = (samples, field) => new Map([...samples].map(([name, list]) => [name, list.map((s) => s[field])]));
+export const percent = (x, digits = 0) => `${(100 * x).toFixed(digits)} %`;
 
 async function* decode(bench) {
   for (const { type, file } of bench.models) {

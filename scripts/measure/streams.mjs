@@ -1,7 +1,7 @@
 // Streaming clients over the OpenAI-compatible API: when each piece of text arrived.
 import { post, sse } from "../../tests/http/server.mjs";
 
-// One streaming completion. onPiece(ms) is called for each piece of text; ends early, without an
+// One streaming completion. onPiece(ms, text) is called for each piece of text; ends early, without an
 // error, when the signal aborts. Resolves to the number of tokens that the server counted.
 export async function stream(server, body, { onPiece, signal, headers } = {}) {
   const all = { model: server.model, stream: true, stream_options: { include_usage: true }, ...body };
@@ -12,7 +12,7 @@ export async function stream(server, body, { onPiece, signal, headers } = {}) {
     for await (const event of sse(response)) {
       if (event === "[DONE]") break;
       if (event.error) throw new Error(event.error.message);
-      if (event.choices?.[0]?.text) onPiece?.(performance.now());
+      if (event.choices?.[0]?.text) onPiece?.(performance.now(), event.choices[0].text);
       if (event.usage) tokens = event.usage.completion_tokens;
     }
   } catch (e) {

@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
         put(file + at, len, 4);
         memcpy(file + at + 4, bytes, len);
         const struct kvstore_box box = {&key, number, head, sizeof head};
-        kvstore_seal(&box, file + at + 4, len, file + at + 4 + len);
+        if (kvstore_seal(&box, file + at + 4, len, file + at + 4 + len, NULL)) abort();
         at += 4 + len + KVSTORE_TAG_BYTES;
         bytes += len;
         n -= len;

@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     if (kvstore_head_parse(bytes, n, n, NULL, &h, &e)) return 0;
     check_ranges(&h, n);
     memcpy(sealed, bytes, n);
-    kvstore_segment_seal(&h, &root, sealed);
+    if (kvstore_segment_seal(&h, &root, sealed, &e)) abort();
     read_file(sealed, n, &root, true);
     return 0;
 }

@@ -1,9 +1,10 @@
 // Models on demand: requests load the model that they name, in a budget of memory for one; what nothing uses leaves.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { closeSync, copyFileSync, openSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { promisify } from "node:util";
 import { Ollama } from "ollama";
 import OpenAI from "openai";
 import { addKey, binary, metrics, modelFile, post, sleep, sse, startServer, until, user } from "./server.mjs";
@@ -147,6 +148,30 @@ test("a running stream is never cut: the load waits, tells a stream so, and ends
   assert.ok((await behind).choices[0].message.content);
 });
 
+test("inferd ps shows what is loaded and what leaves for it", async (t) => {
+  const server = await start(budget(1.5));
+  t.after(() => server.stop());
+  const states = async () => {
+    const args = ["ps", "--url", server.url, "--json"];
+    const [{ models }] = JSON.parse((await promisify(execFile)(binary, args)).stdout);
+    return models.map((m) => `${m.id} ${m.state}`).sort();
+  };
+  await until(async () => {
+    const running = await occupy(server, "alpha");
+    const control = new AbortController();
+    const waits = post(server, "/v1/chat/completions", short("beta"), { signal: control.signal }).catch(() => null);
+    let seen;
+    await until(async () => {
+      seen = (await states()).join();
+      return seen === "alpha unloading,beta loading" || /beta loaded/.test(seen);
+    }, "beta waits until alpha is left, or has its turn");
+    control.abort();
+    running.stop();
+    await waits;
+    return !/beta loaded/.test(seen);
+  }, "both states are shown");
+});
+
 test("what waits too long, or one too many, gets a 503 that says when to try again", async (t) => {
   const server = await start([...budget(1.5), "--load-wait-s", "1", "--max-load-queue", "2", "--keepalive-ms", "100"]);
   t.after(() => server.stop());
@@ -228,11 +253,27 @@ test("keep-alive, and Ollama's keep_alive", async (t) => {
   assert.deepEqual([alpha[0], alpha[1], beta[0]], ["alpha", one, "beta"]);
   assert.ok(alpha[2] > Date.now() + 1e11 && beta[2] < Date.now() + 5000);
   await until(async () => !(await loaded(server, "beta")), "beta leaves");
+  // A request to unload a model that is not there does not load it.
+  const loads = () => value(server, "loads_total", "beta");
+  const before = await loads();
+  for (const [path, more] of Object.entries({ generate: { prompt: "" }, chat: { messages: [] } })) {
+    const reply = await post(server, `/api/${path}`, { model: "beta:latest", keep_alive: 0, ...more });
+    assert.deepEqual([reply.status, (await reply.json()).done_reason], [200, "unload"]);
+  }
+  const unknown = await post(server, "/api/generate", { model: "nobody", keep_alive: 0 });
+  assert.equal(unknown.status, 404);
+  assert.deepEqual([await loads(), await loaded(server, "beta")], [before, false]);
   await chat("beta", "1h30m");
   await sleep(2500);
   assert.equal(await loaded(server, "alpha"), true);
   const [, later] = await listed();
   assert.ok(Math.abs(later[2] - Date.now() - 5400e3) < 60e3);
+  const ps = (...args) => execFileSync(binary, ["ps", "--url", server.url, ...args], { encoding: "utf8" });
+  const [{ models }] = JSON.parse(ps("--json"));
+  const shown = models.map((m) => [m.id, m.state, m.size_bytes, m.expires_at && new Date(m.expires_at).getTime()]);
+  assert.deepEqual(shown[0], ["alpha", "loaded", one, null]);
+  assert.ok(Math.abs(shown[1][3] - later[2]) < 60e3);
+  assert.match(ps(), /MODEL +STATE +SIZE .* UNTIL .*\nalpha +loaded .* never .*\nbeta +loaded .* in 90 min /);
   await ollama.embed({ model: "beta", input: "x", keep_alive: 0 });
   await ollama.generate({ model: "alpha", prompt: "x", options: { num_predict: 2 }, keep_alive: 0 });
   await until(async () => !(await loaded(server, "beta")) && !(await loaded(server, "alpha")), "both leave");

@@ -16,7 +16,18 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { binary, metrics, modelFile, modelName, post, random, randomPrompt, serving, sleep, until } from "./server.mjs";
+import {
+  addKey,
+  binary,
+  metrics,
+  modelFile,
+  modelName,
+  post,
+  random,
+  randomPrompt,
+  serving,
+  until,
+} from "./server.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "inferd-kv-"));
 const keys = join(folder, "keys");
@@ -25,7 +36,6 @@ chmodSync(keys, 0o600);
 after(() => rmSync(folder, { recursive: true, force: true }));
 
 const small = ["--kv-cache-tokens", "4096", "--max-sequences", "8", "--kv-keep", "all"];
-const kills = Number(process.env.KILLS ?? 6); // rounds of the test that kills
 let n_folders = 0;
 const newFolder = () => join(folder, `kv${n_folders++}`);
 const segments = (dir) => readdirSync(dir).filter((name) => name.endsWith(".kv"));
@@ -208,37 +218,6 @@ test("inferd kv lists, checks and deletes segments", async () => {
   assert.ok(!existsSync(dir));
 });
 
-test("kills at random moments while prompts are stored, evicted and restored", async () => {
-  const dir = newFolder();
-  const flags = ["--kv-cache-tokens", "1024", "--context-length", "512", "--max-sequences", "4", "--kv-keep", "all"];
-  const bounds = ["--kv-dir-bytes", "8M", "--kv-dir-files", "8", "--kv-idle-s", "0"];
-  await serving([...flags, ...bounds, "--kv-dir", dir], async (server) => {
-    const rng = random(6);
-    const prompts = Array.from({ length: 10 }, () => randomPrompt(rng, 250));
-    const answers = [];
-    for (const p of prompts) answers.push((await ask(server, p)).answer);
-    for (let round = 0; round < kills; round++) {
-      const asked = prompts.map((p, i) =>
-        ask(server, p).then(
-          ({ answer }) => assert.deepEqual(answer, answers[i]),
-          (e) => {
-            if (e.code === "ERR_ASSERTION") throw e; // else the connection was cut
-          },
-        ),
-      );
-      await sleep(rng.int(5, 120));
-      await server.restart("SIGKILL");
-      await Promise.all(asked);
-      const names = segments(dir);
-      assert.ok(names.length <= 8);
-      assert.ok(names.reduce((sum, name) => sum + statSync(join(dir, name)).size, 0) <= 8 << 20);
-      assert.ok(readdirSync(dir).every((name) => !name.endsWith(".tmp")));
-    }
-    for (const [i, p] of prompts.entries()) assert.deepEqual((await ask(server, p)).answer, answers[i]);
-    assert.equal(await metric(server, "store_damaged_segments_total"), 0);
-  });
-});
-
 for (const [where, tier] of Object.entries({ memory: ["--kv-memory-bytes", "64M"], kvDir: ["--kv-dir", newFolder()] }))
   test(`an unloaded model finds its prompts again in ${where}`, () => swap([...small, ...tier]));
 
@@ -340,5 +319,48 @@ test("a chain moves to another machine, under a passphrase", async () => {
     await server.restart();
     assert.deepEqual(await ask(server, prompt), { ...first, cached: whole(500) });
     assert.equal(await metric(server, "restored_tokens_total"), whole(500));
+  });
+});
+
+test("a chain is imported for one key, and one cache_salt", async () => {
+  const dir = newFolder(),
+    file = join(folder, "chain2"),
+    passphrase = join(folder, "passphrase2");
+  writeFileSync(passphrase, "correct horse battery\n");
+  await serving([...small, "--kv-dir", dir, "--api-key-file", keys], async (server) => {
+    const carol = addKey(server, "carol"),
+      prompt = randomPrompt(random(78), 300),
+      own = join(folder, "own");
+    const kv = async (...args) => {
+      server.child.kill("SIGTERM");
+      await server.exited;
+      const at = ["--kv-dir", dir, "--registry", join(server.folder, "registry.db")];
+      const { stdout, stderr } = spawnSync(binary, ["kv", ...args, ...at], { encoding: "utf8" });
+      if (args[0] === "import") await server.restart();
+      return { stdout, stderr };
+    };
+    const secret = ["--passphrase-file", passphrase];
+    const first = await ask(server, prompt, { key: "sk-bob" });
+    const list = JSON.parse((await kv("list", "--json")).stdout);
+    const last = list.reduce((a, b) => (b.first_token + b.tokens > a.first_token + a.tokens ? b : a));
+    assert.match((await kv("export", last.file, file, ...secret)).stdout, /exported 304 tokens/);
+    const cached = async (key, more = {}) => {
+      const got = await ask(server, prompt, { key, ...more });
+      assert.deepEqual(got.answer, first.answer);
+      return got.cached;
+    };
+    assert.match((await kv("import", file, ...secret, "--key", "nobody")).stderr, /nobody/);
+    assert.match((await kv("import", file, ...secret, "--key", "carol")).stdout, /imported 304 tokens/);
+    assert.equal(await cached(carol), whole(300));
+    assert.equal(await cached("sk-alice"), 0);
+    writeFileSync(own, `${carol}\n`);
+    const salted = ["--cache-salt", "s", "--api-key-file"];
+    assert.match((await kv("import", file, ...secret, ...salted, own)).stdout, /imported 304 tokens/);
+    writeFileSync(own, "sk-alice\n");
+    assert.match((await kv("import", file, ...secret, ...salted, own)).stdout, /imported 304 tokens/);
+    for (const key of [carol, "sk-alice"]) {
+      assert.equal(await cached(key, { cache_salt: "t" }), 0);
+      assert.equal(await cached(key, { cache_salt: "s" }), whole(300));
+    }
   });
 });

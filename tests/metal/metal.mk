@@ -79,7 +79,8 @@ endif
 # Tests that run on a device or on the stand-in.
 ifneq ($(filter native standin,$(METAL)),)
 METAL_OPS  := test_backend test_linear test_moe test_mla test_attention test_encoder test_rope_store \
-              test_gated test_delta_net test_short_conv test_top test_model test_mtp test_arch test_arch_forward test_ops
+              test_gated test_delta_net test_short_conv test_top test_model test_mtp test_arch test_arch_forward test_ops \
+              test_tier
 METAL_UNIT := $(filter $(METAL_OPS:%=$(BUILD)/%) $(BUILD)/test_metal_%,$(patsubst tests/unit/%.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c)))
 endif
 # The stand-in's own tests: C, or Objective-C against its Metal.h.
@@ -93,7 +94,7 @@ $(BUILD)/test_standin_%: $(BUILD)/tests/metal/test_standin_%.o $(SUPPORT_O) $(ME
 endif
 # What scripts/test-metal quick runs: without models that repeat others' ops, the meters of traffic, and the tests of
 # what the stand-in catches.
-METAL_QUICK := $(filter-out $(BUILD)/test_encoder $(BUILD)/test_mtp $(BUILD)/test_arch $(BUILD)/test_ops %_traffic %_decode %_msl %_checks \
+METAL_QUICK := $(filter-out $(BUILD)/test_encoder $(BUILD)/test_mtp $(BUILD)/test_arch $(BUILD)/test_ops $(BUILD)/test_tier %_traffic %_decode %_msl %_checks \
                $(BUILD)/test_standin_moe,$(METAL_UNIT) $(METAL_TESTS))
 -include $(METAL_O:.o=.d) $(SIM_RT:.o=.d) \
          $(METAL_TESTS:$(BUILD)/%=$(BUILD)/tests/metal/%.d)
