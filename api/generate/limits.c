@@ -8,6 +8,7 @@
 #include "core/base/key.h"
 #include "core/base/str.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Names the client: its key, and where it is configured its address or what its gateway says. */

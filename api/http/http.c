@@ -22,7 +22,6 @@
  * Callbacks run on HTTP threads, one at a time per connection. */
 #include "api/http/http_int.h"
 
-#include "api/http/cors.h"
 #include "api/http/error.h"
 #include "api/http/id.h"
 #include "api/http/local.h"
@@ -47,7 +46,6 @@ enum {
     BODIES_AT_ONCE = 16,        /* memory for bodies, as a multiple of the largest body, */
     FREE_BODY_BYTES = 64 << 10, /* without counting this much of each */
     DISCARD_BYTES = 64 << 20,   /* body that is dropped before a reply that is already known */
-    IO_BUFFER_BYTES = 32 << 10, /* per connection, beside the headers */
     ARRIVAL_TIMEOUTS = 2,       /* idle timeouts that headers may take, and a body again */
     RESERVE_WAIT_S = 5,         /* the same, for connections beyond the limit */
     BODY_GRACE_S = 1,           /* an older incomplete body may be evicted for a new connection */
@@ -148,17 +146,13 @@ static struct request *begin_request(struct http *h, struct MHD_Connection *conn
     return r;
 }
 
-static void release_model(struct request *r) {
-    if (r->http->setup.release) r->http->setup.release(r);
-}
-
 void request_end(struct request *r, bool cut) {
     struct http *h = r->http;
     if (r->taken) r->route->taker->free(r->taken);
     if (r->reply.fd > 0) close(r->reply.fd);
     if (r->ops && !(r->ops->cut && r->ops->cut(r, r->job))) r->ops->free(r->job);
     r->ops = NULL;
-    release_model(r);
+    request_release_model(r);
     answers_hold(&h->answers, &r->hold, 0);
     str_fini(&r->reply.body);
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
@@ -187,135 +181,6 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     *con_cls = NULL;
     conns_wait(&h->conns, r->conn);
     request_end(r, how != MHD_REQUEST_TERMINATED_COMPLETED_OK);
-}
-
-/* ---- replies ---- */
-
-/* Adds the time since begin_ns to what r took on HTTP threads. */
-static void count_time(struct request *r, uint64_t begin_ns) {
-    atomic_fetch_add_explicit(&r->http->costs.http_ns[r->row], clock_now_ns() - begin_ns,
-                              memory_order_relaxed);
-}
-
-/* Returns as on_stream_read does. */
-static ssize_t read_frames(struct request *r, char *buf, size_t max) {
-    bool asked = false;
-    for (;;) {
-        watch_look(&r->watched);
-        if (!watch_lent(&r->watched)) {
-            if (atomic_load(&r->watched.gone)) return MHD_CONTENT_READER_END_WITH_ERROR;
-            if (asked && watch_releasing(&r->watched)) return MHD_CONTENT_READER_END_WITH_ERROR;
-            ssize_t n = r->ops->read(r, r->job, buf, max);
-            if (n > 0) {
-                uint64_t now = clock_now_ns();
-                r->sent_bytes += (uint64_t)n;
-                atomic_store(&r->watched.quiet_since_ns, now);
-                conns_moved(&r->http->conns, r->conn, now, (uint64_t)n);
-                return n;
-            }
-            if (n == JOB_READ_END) {
-                conns_moved(&r->http->conns, r->conn, clock_now_ns(), 0);
-                return MHD_CONTENT_READER_END_OF_STREAM;
-            }
-            if (n == JOB_READ_CUT) return MHD_CONTENT_READER_END_WITH_ERROR;
-            if (n == JOB_READ_WORK) prepare_step(r);
-            asked = n == 0;
-        }
-        if (watch_wait(&r->watched)) return 0;
-    }
-}
-
-/* Called when the socket has taken all bytes of the previous call; the kernel holds what the client
- * has not read yet. */
-static ssize_t on_stream_read(void *cls, uint64_t pos, char *buf, size_t max) {
-    uint64_t begin_ns = clock_now_ns();
-    (void)pos;
-    conns_paused(((struct request *)cls)->conn);
-    ssize_t n = read_frames(cls, buf, max);
-    count_time(cls, begin_ns);
-    return n;
-}
-
-/* A large body is sent in pieces, so that a client that does not read it is noticed. */
-static ssize_t on_body_read(void *cls, uint64_t pos, char *buf, size_t max) {
-    struct request *r = cls;
-    const str *body = &r->reply.body;
-    size_t n = body->len - (size_t)pos;
-    if (n > max) n = max;
-    memcpy(buf, body->data + pos, n);
-    answers_read(&r->hold);
-    return (ssize_t)n;
-}
-
-static struct MHD_Response *make_response(struct request *r) {
-    struct reply *p = &r->reply;
-    if (p->stream)
-        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, on_stream_read, r, NULL);
-    if (p->fd > 0) {
-        struct MHD_Response *response = MHD_create_response_from_fd64(p->n_data, p->fd);
-        if (response) p->fd = 0; /* the response closes it */
-        return response;
-    }
-    if (p->data)
-        return MHD_create_response_from_buffer(p->n_data, (void *)p->data, MHD_RESPMEM_PERSISTENT);
-    size_t n = p->body.len;
-    if (r->hold.bytes) {
-        answers_send(&r->http->answers, &r->hold, r->watched.fd);
-        return MHD_create_response_from_callback(n, IO_BUFFER_BYTES, on_body_read, r, NULL);
-    }
-    char *bytes = str_take(&p->body);
-    if (!bytes) return NULL;
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(n, bytes, MHD_RESPMEM_MUST_FREE);
-    if (!response) free(bytes);
-    return response;
-}
-
-/* A complete answer ends its job; from here on the answer's own bytes are counted. */
-static void hold_body(struct request *r) {
-    if (r->reply.stream) return;
-    if (r->ops) r->ops->free(r->job);
-    r->ops = NULL;
-    r->job = NULL;
-    if (r->route && (r->route->flags & ROUTE_DIRECT)) return; /* small, and needed at a limit */
-    if (answers_hold(&r->http->answers, &r->hold, r->reply.body.len)) return;
-    r->reply.n_headers = 0;
-    reply_no_room(r);
-}
-
-static enum MHD_Result send_reply(struct request *r) {
-    struct reply *p = &r->reply;
-    hold_body(r);
-    size_t n_body = p->data || p->fd > 0 ? p->n_data : p->body.len;
-    reply_work_headers(r);
-    if (!p->stream) release_model(r); /* a client that reads slowly does not keep it loaded */
-    struct MHD_Response *response = make_response(r);
-    if (!response) return MHD_NO;
-    const struct protocol *protocol = request_protocol(r);
-    enum MHD_Result ok = MHD_add_response_header(response, "x-request-id", r->id);
-    if (ok && protocol && protocol->id_header)
-        ok = MHD_add_response_header(response, protocol->id_header, r->id);
-    if (ok && p->content_type)
-        ok = MHD_add_response_header(response, "Content-Type", p->content_type);
-    for (size_t i = 0; ok && i < p->n_headers; i++)
-        ok = MHD_add_response_header(response, p->headers[i].name, p->headers[i].value);
-    char traced[TRACE_HEADER_BYTES];
-    if (ok && trace_header(r, traced))
-        ok = MHD_add_response_header(response, "traceresponse", traced);
-    struct cors_header cors[CORS_MAX_HEADERS];
-    size_t n_cors = cors_headers(r, cors);
-    for (size_t i = 0; ok && i < n_cors; i++)
-        ok = MHD_add_response_header(response, cors[i].name, cors[i].value);
-    if (ok && (r->close || http_is_stopping(r->http)))
-        ok = MHD_add_response_header(response, "Connection", "close");
-    if (ok) ok = MHD_queue_response(r->connection, p->status, response);
-    r->queued = ok;
-    if (!p->stream) conns_moved(&r->http->conns, r->conn, clock_now_ns(), n_body);
-    if (!p->stream && strcmp(r->method, "HEAD") != 0) r->sent_bytes = n_body;
-    /* A stream gets keep-alives before its first bytes, too. */
-    if (p->stream) atomic_store(&r->watched.quiet_since_ns, clock_now_ns());
-    MHD_destroy_response(response);
-    return ok;
 }
 
 /* ---- requests ---- */
@@ -371,7 +236,7 @@ static enum MHD_Result on_headers(struct request *r, const char *method, const c
     if (framed && !r->conn->reserved && !request_header(r, "Expect") && announced <= DISCARD_BYTES)
         return MHD_YES;
     conns_answer(&r->http->conns, r->conn);
-    return send_reply(r);
+    return request_send(r);
 }
 
 /* Every connection with a body of max_body_bytes would exceed any machine's memory, so all bodies
@@ -453,11 +318,11 @@ static enum MHD_Result advance_request(struct request *r) {
     for (;;) {
         watch_look(&r->watched);
         if (!watch_lent(&r->watched)) {
-            if (r->reply.status) return send_reply(r);
+            if (r->reply.status) return request_send(r);
             if (!r->ops || atomic_load(&r->watched.gone)) return MHD_NO;
             if (asked && watch_releasing(&r->watched)) return MHD_NO;
             enum job_status status = r->ops->poll(r, r->job);
-            if (status == JOB_REPLY) return send_reply(r);
+            if (status == JOB_REPLY) return request_send(r);
             if (status == JOB_WORK) prepare_step(r);
             asked = status == JOB_WAIT;
         }
@@ -481,7 +346,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     } else {
         result = advance_request(r);
     }
-    count_time(r, begin_ns);
+    request_count_time(r, begin_ns);
     return result;
 }
 
@@ -623,7 +488,7 @@ static int start_listener(struct http *h, struct listener *l, err *e) {
         h, MHD_OPTION_URI_LOG_CALLBACK, head_on_target, h, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
         (c->max_connections + CONNS_RESERVE + CONNS_CLOSING + 1) * threads,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)c->max_header_bytes * 2 + IO_BUFFER_BYTES,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)c->max_header_bytes * 2 + HTTP_IO_BYTES,
         MHD_OPTION_ARRAY, more, MHD_OPTION_END);
     if (l->mhd) return 0;
     return err_set(e, ERR_IO, "cannot start the HTTP threads: %s", strerror(errno));
@@ -693,10 +558,6 @@ int http_open(struct http *h, const struct http_setup *setup, err *e) {
 
 int http_accept(struct http *h, err *e) {
     return h->daemon->accepts ? 0 : accept_start(h, e);
-}
-
-bool http_is_stopping(const struct http *h) {
-    return atomic_load(&h->retiring) || atomic_load(&h->draining) || atomic_load(&h->leaving);
 }
 
 void http_leave(struct http *h) {

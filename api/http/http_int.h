@@ -1,4 +1,5 @@
-/* http_int.h - the part of the HTTP server that knows libmicrohttpd: http.c and http_head.c. */
+/* http_int.h - the part of the HTTP server that knows libmicrohttpd: http.c, http_head.c and
+ * send.c. */
 #ifndef INFERD_API_HTTP_HTTP_INT_H
 #define INFERD_API_HTTP_HTTP_INT_H
 
@@ -7,6 +8,8 @@
 
 #include <microhttpd.h>
 #include <stdio.h>
+
+enum { HTTP_IO_BYTES = 32 << 10 }; /* of a connection, beside the headers */
 
 struct http_daemon {
     struct listener {
@@ -33,6 +36,12 @@ struct http_daemon {
 struct request *request_new(struct http *h, const char *method, const char *path);
 /* Ends it: its job, its model, its accounts. cut: the client did not get the whole answer. */
 void request_end(struct request *r, bool cut);
+
+/* send.c. Queues the reply of r; from then on the answer's own bytes are counted. */
+enum MHD_Result request_send(struct request *r);
+/* Adds the time since begin_ns to what r took on HTTP threads. */
+void request_count_time(struct request *r, uint64_t begin_ns);
+void request_release_model(struct request *r);
 
 /* NULL: out of memory for it; the connection is about to close. */
 struct conn *head_conn(struct MHD_Connection *connection);

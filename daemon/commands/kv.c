@@ -1,8 +1,8 @@
 /* commands/kv.c - inferd kv list | show | verify | prune | export | import: the folder of the KV
  * store. */
 #include "core/base/clock.h"
-#include "daemon/commands/audit.h"
 #include "core/base/key.h"
+#include "daemon/commands/audit.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
 #include "daemon/input.h"
