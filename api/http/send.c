@@ -1,5 +1,5 @@
-/* send.c - replies on libmicrohttpd: whole, in pieces, or as streams. HTTP threads, one at a time for
- * each request. */
+/* send.c - replies on libmicrohttpd: whole, in pieces, or as streams. HTTP threads, one at a time
+ * for each request. */
 #include "api/http/http_int.h"
 
 #include "api/http/cors.h"
@@ -116,7 +116,8 @@ enum MHD_Result request_send(struct request *r) {
     hold_body(r);
     size_t n_body = p->data || p->fd > 0 ? p->n_data : p->body.len;
     reply_work_headers(r);
-    if (!p->stream) request_release_model(r); /* a client that reads slowly does not keep it loaded */
+    if (!p->stream)
+        request_release_model(r); /* a client that reads slowly does not keep it loaded */
     struct MHD_Response *response = make_response(r);
     if (!response) return MHD_NO;
     const struct protocol *protocol = request_protocol(r);
