@@ -307,7 +307,7 @@ PACKAGES_OUT = build-release/packages
 release:
 	@scripts/setup packages
 	@$(MAKE) -s -j$(JOBS) RELEASE=1 BUILD=build-release METAL= CUDA=$(CUDA) release-files
-release-files: $(BUILD)/inferd $(BUILD)/inferd-tarball $(CUDA_MODULE)
+release-files: $(BUILD)/inferd $(BUILD)/inferd-tarball $(CUDA_MODULE) $(MPI_MODULE)
 deb oci tarball: release ## a Debian package; an OCI image; archives of program and source with an SBOM: build-release/packages
 	@scripts/packages/$@ build-release $(PACKAGES_OUT)
 formula: tarball ## the Homebrew formula of the source archive; RELEASE_URL=https://... is where that will lie

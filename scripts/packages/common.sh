@@ -24,11 +24,14 @@ case $SOURCE_DATE_EPOCH in '' | *[!0-9]*) die "SOURCE_DATE_EPOCH \"$SOURCE_DATE_
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
 umask 022
 
-# stage TARGET [NAME=VALUE...]: the files of `make install` below TARGET, from the build folder $build.
+# stage TARGET [NAME=VALUE...]: the files of `make install` below TARGET, from the build folder $build, without the
+# module that needs the system's MPI.
 stage() {
     target=$1
     shift
-    make -s --no-print-directory install-files UNAME=Linux BUILD="$build" DESTDIR="$target" "$@"
+    make -s --no-print-directory install-files UNAME=Linux BUILD="$build" DESTDIR="$target" "$@" || return
+    find "$target" -name libinferd-mpi.so -delete
+    find "$target" -path '*/lib/inferd' -type d -empty -delete
 }
 
 # archive FOLDER NAME: a tar of FOLDER/NAME on standard output, the same bytes for the same files.
