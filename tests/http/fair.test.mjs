@@ -61,13 +61,15 @@ test("with fair-share = off the flood keeps its places; a gateway's id names cli
   await serving([...flags, "--fair-share", "off"], async (server) => {
     const values = { tokens: 0, ended: 0 };
     const flood = Array.from({ length: 12 }, () => client(server, {}, values, 60));
-    await until(() => values.tokens > 0, "the flood runs");
-    const before = values.ended;
+    const waiting = async () => (await metrics(server)).get("inferd_sequences_waiting") === 4;
+    await until(waiting, "eight of the flood run, four wait");
+    const ended = async () => (await metrics(server)).get('inferd_sequences_finished_total{reason="length"}');
+    const before = await ended();
     const body = { messages: user("Hi."), max_tokens: 1 };
     const response = await chat(server, body, { headers: { "x-gateway-inference-fairness-id": "b" } });
     assert.equal(response.status, 200);
     await response.text();
-    assert.ok(values.ended - before >= 4, "it waited for those before it");
+    assert.ok((await ended()) - before >= 5, "it waited for those before it");
     assert.equal((await metrics(server)).get("inferd_preemptions_total"), 0);
     await Promise.all(flood.map((c) => c.stop()));
   });

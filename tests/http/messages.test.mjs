@@ -585,7 +585,7 @@ test("errors without a route have the form of the protocol", async () => {
   };
   const missing = [404, "error", "not_found_error", true];
   assert.deepEqual(await form("/v1/messages/batches", { method: "POST", body: "{}", headers: json }), missing);
-  assert.deepEqual(await form("/v1/files", { headers: version }), missing);
+  assert.deepEqual(await form("/v1/skills", { headers: version }), missing);
   assert.deepEqual(await form("/v1/models/nobody", { headers: version }), missing);
   assert.deepEqual(await form("/v1/messages"), [405, "error", "invalid_request_error", true]);
   const foreign = { method: "POST", body: "{}", headers: { ...json, Origin: "http://evil.example" } };
