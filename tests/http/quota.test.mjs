@@ -129,3 +129,44 @@ test("sequences at once: choices count, ended and abandoned ones do not", async 
     200,
   );
 });
+
+test("share of the KV cache: beyond it requests wait; one that could never fit is refused with numbers", async () => {
+  const key = add("kv", "--kv-share", "10"); // 51 of 512 blocks of 16 tokens: 816 tokens
+  const free = add("kv-free");
+  await live();
+  const prompt = (n) => Array(n).fill(500);
+  const complete = (n, max_tokens, of, options = {}) => {
+    const body = { model: modelName, prompt: prompt(n), max_tokens, ignore_eos: true, ...options };
+    return post(server, "/v1/completions", body, as(of));
+  };
+  const refused = await complete(816, 1, key);
+  assert.equal(refused.status, 400);
+  const { error } = await refused.json();
+  assert.equal(error.code, "context_length_exceeded");
+  assert.equal(
+    error.message,
+    "the prompt has 816 tokens and needs room for an answer; this key may hold 10 % of the KV cache, 51 of its 512 blocks of 16 tokens, which is 816 tokens",
+  );
+  assert.equal((await complete(816, 1, free)).status, 200);
+  const last = await (await complete(814, 100, key)).json(); // the answer ends where the share does
+  assert.deepEqual([last.usage.completion_tokens, last.choices[0].finish_reason], [2, "length"]);
+  // Each of two streams begins with 40 blocks: the second waits for the first one's end. Neither is ever paused: their
+  // events fit their queues.
+  const counts = { ...server, key: add("kv-counts", "--scopes", "metrics") };
+  await live();
+  const stream = () => complete(640, 100, key, { stream: true });
+  const first = await stream();
+  const events = sse(first);
+  await events.next();
+  const second = stream().then(async (response) => {
+    assert.equal(response.status, 200);
+    const tokens = sse(response);
+    await tokens.next();
+    const running = (await metrics(counts)).get("inferd_sequences_running");
+    for await (const token of tokens) assert.ok(!token.error);
+    return running;
+  });
+  for await (const token of events) assert.ok(!token.error);
+  assert.ok((await second) <= 1);
+  assert.equal((await metrics(counts)).get("inferd_preemptions_total"), 0);
+});
