@@ -1,6 +1,7 @@
 // What a key may use: requests, tokens, sequences; 429 with Retry-After and OpenAI's x-ratelimit headers.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { addKey, chat, metrics, modelName, post, sse, startServer, until, user, withRegistry } from "./server.mjs";
 
@@ -169,4 +170,47 @@ test("share of the KV cache: beyond it requests wait; one that could never fit i
   for await (const token of events) assert.ok(!token.error);
   assert.ok((await second) <= 1);
   assert.equal((await metrics(counts)).get("inferd_preemptions_total"), 0);
+});
+
+test("Anthropic's headers on its own endpoint: limits, what is left, and when it is back", async () => {
+  const key = add("claude", "--requests-per-minute", "2", "--tokens-per-minute", "6000");
+  await live();
+  const client = new Anthropic({ baseURL: server.url, apiKey: key, maxRetries: 0 });
+  const ask = () =>
+    client.messages.create({ model: modelName, max_tokens: 2, messages: user("Hello.") }).withResponse();
+  const of = (headers, kind) =>
+    ["limit", "remaining", "reset"].map((what) => headers.get(`anthropic-ratelimit-${kind}-${what}`));
+  // The reset is as far off as OpenAI's says, up to the second that a date leaves out.
+  const agrees = (headers, kind, openai, limit, before) => {
+    const [most, left, reset] = of(headers, kind);
+    assert.deepEqual([most, left], [limit, headers.get(`x-ratelimit-remaining-${openai}`)]);
+    assert.match(reset, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/);
+    const wait = seconds(headers.get(`x-ratelimit-reset-${openai}`)) * 1000;
+    const [from, to] = [before + wait - 2000, Date.now() + wait + 2000];
+    assert.ok(Date.parse(reset) >= from && Date.parse(reset) <= to, `${kind}: ${reset}`);
+  };
+  let before = Date.now();
+  const { data, response } = await ask();
+  assert.equal(response.headers.get("anthropic-ratelimit-requests-remaining"), "1");
+  agrees(response.headers, "requests", "requests", "2", before);
+  for (const kind of ["tokens", "input-tokens", "output-tokens"])
+    agrees(response.headers, kind, "tokens", "6000", before);
+  before = Date.now();
+  const next = (await ask()).response.headers;
+  const used = 6000 - Number(of(next, "tokens")[1]);
+  assert.ok(used > 0 && used <= 2 * (data.usage.input_tokens + 2), `${used} tokens`);
+  await assert.rejects(ask(), (e) => {
+    assert.ok(e instanceof Anthropic.RateLimitError);
+    agrees(e.headers, "requests", "requests", "2", before);
+    assert.ok(Number(e.headers.get("retry-after")) >= 1);
+    return true;
+  });
+  // Other protocols do not send them, nor does a key without limits.
+  const other = await fetch(`${server.url}/v1/chat/completions`, { ...as(key), method: "POST", body: "{}" });
+  assert.equal(other.headers.get("anthropic-ratelimit-requests-limit"), null);
+  assert.equal(other.headers.get("x-ratelimit-limit-requests"), "2");
+  const free = new Anthropic({ baseURL: server.url, apiKey: add("claude-free"), maxRetries: 0 });
+  await live();
+  const plain = await free.messages.create({ model: modelName, max_tokens: 2, messages: user("a") }).withResponse();
+  assert.deepEqual(of(plain.response.headers, "requests"), [null, null, null]);
 });
