@@ -149,6 +149,14 @@ test("share of the KV cache: beyond it requests wait; one that could never fit i
     "the prompt has 816 tokens and needs room for an answer; this key may hold 10 % of the KV cache, 51 of its 512 blocks of 16 tokens, which is 816 tokens",
   );
   assert.equal((await complete(816, 1, free)).status, 200);
+  const embed = (n) => post(server, "/v1/embeddings", { model: modelName, input: prompt(n) }, as(key));
+  assert.equal((await embed(816)).status, 200); // it needs no room for an answer
+  const tooLong = await embed(817);
+  assert.equal(tooLong.status, 400);
+  assert.match(
+    (await tooLong.json()).error.message,
+    /817 tokens; this key may hold 10 % of the KV cache, 51 of its 512/,
+  );
   const last = await (await complete(814, 100, key)).json(); // the answer ends where the share does
   assert.deepEqual([last.usage.completion_tokens, last.choices[0].finish_reason], [2, "length"]);
   // Each of two streams begins with 40 blocks: the second waits for the first one's end. Neither is ever paused: their
