@@ -93,10 +93,11 @@ static int check_key(const struct registry_key *k, err *e) {
     if (!rc && (!k->scopes || k->scopes & ~(unsigned)KEY_ALL_SCOPES))
         rc = err_set_param(e, ERR_INVALID, "scopes", "a key needs at least one scope");
     for (int i = 0; !rc && i < KEY_N_LIMITS; i++)
-        if (k->limits[i] > (i == KEY_WEIGHT ? KEY_WEIGHT_MAX : KEY_LIMIT_MAX))
+        if (k->limits[i] > key_limit_max((enum key_limit)i))
             rc = err_set_param(e, ERR_INVALID, "limits",
-                               "a limit of a key is at most %llu, its weight at most %d",
-                               (unsigned long long)KEY_LIMIT_MAX, KEY_WEIGHT_MAX);
+                               "a limit of a key is at most %llu, its weight at most %d, its share "
+                               "of the KV cache at most %d percent",
+                               (unsigned long long)KEY_LIMIT_MAX, KEY_WEIGHT_MAX, KEY_KV_SHARE_MAX);
     return rc;
 }
 
@@ -219,13 +220,14 @@ static int insert_key(registry *r, const struct registry_key *k, int64_t now_s, 
     int rc =
         prepare_sql(r,
                     "INSERT INTO keys (name, label, scopes, models, expires_s, requests_minute,"
-                    " requests_day, tokens_minute, tokens_day, sequences, weight, created_s)"
-                    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                    " requests_day, tokens_minute, tokens_day, sequences, weight, kv_share,"
+                    " created_s)"
+                    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
                     &st, e);
     if (rc) return rc;
     bind_text(st, 1, k->name);
     bind_settings(st, k);
-    sqlite3_bind_int64(st, 12, now_s);
+    sqlite3_bind_int64(st, 13, now_s);
     int step = sqlite3_step(st);
     if (step == SQLITE_CONSTRAINT_UNIQUE)
         rc = err_set_param(e, ERR_EXISTS, "name",
@@ -261,7 +263,8 @@ int registry_key_change(registry *r, const struct registry_key *k, err *e) {
     rc = prepare_sql(r,
                      "UPDATE keys SET label = ?2, scopes = ?3, models = ?4, expires_s = ?5,"
                      " requests_minute = ?6, requests_day = ?7, tokens_minute = ?8,"
-                     " tokens_day = ?9, sequences = ?10, weight = ?11 WHERE id = ?1",
+                     " tokens_day = ?9, sequences = ?10, weight = ?11, kv_share = ?12"
+                     " WHERE id = ?1",
                      &st, e);
     if (!rc) {
         sqlite3_bind_int64(st, 1, k->id);

@@ -82,7 +82,8 @@ void registry_hide(const char *file);
     "k.id, k.name, k.label, k.scopes, k.models, k.created_s, k.expires_s, k.revoked_s,"            \
     " coalesce((SELECT s.prefix FROM key_secrets s WHERE s.key = k.id"                             \
     "  ORDER BY s.expires_s = 0 DESC, s.created_s DESC LIMIT 1), ''),"                             \
-    " k.requests_minute, k.requests_day, k.tokens_minute, k.tokens_day, k.sequences, k.weight"
+    " k.requests_minute, k.requests_day, k.tokens_minute, k.tokens_day, k.sequences, k.weight,"    \
+    " k.kv_share"
 void registry_key_read(sqlite3_stmt *st, struct registry_key *out);
 
 /* ---- files.c ---- */

@@ -237,6 +237,8 @@ static const char *const migrations[] = {
     "  UNIQUE (batch, custom_id)"
     ") STRICT;"
     "CREATE INDEX batch_lines_to_do ON batch_lines (batch, line) WHERE state = 0;",
+    /* 14: the percentage of a model's KV cache that a key's sequences may hold; 0: no limit. */
+    "ALTER TABLE keys ADD COLUMN kv_share INTEGER NOT NULL DEFAULT 0;",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

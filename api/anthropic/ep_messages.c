@@ -298,11 +298,23 @@ static void handle_count(struct request *r) {
     gen_handle(r, answer_count);
 }
 
+/* https://platform.claude.com/docs/en/api/rate-limits#response-headers. A key's limit of tokens is
+ * one of input and output together, so it bounds each of them. */
+#define LIMIT_HEADERS(KIND)                                                                        \
+    "anthropic-ratelimit-" KIND "-limit", "anthropic-ratelimit-" KIND "-remaining",                \
+        "anthropic-ratelimit-" KIND "-reset"
+static const struct limit_headers limit_headers[] = {{false, LIMIT_HEADERS("requests")},
+                                                     {true, LIMIT_HEADERS("tokens")},
+                                                     {true, LIMIT_HEADERS("input-tokens")},
+                                                     {true, LIMIT_HEADERS("output-tokens")},
+                                                     {.limit = NULL}};
+
 static const struct protocol protocol = {.write_error = write_error,
                                          .id_header = "request-id",
                                          .area = "/v1/messages",
                                          .header = "anthropic-version",
-                                         .error_event = "error"};
+                                         .error_event = "error",
+                                         .limits = limit_headers};
 
 const struct route messages_route = {
     "POST",          "/v1/messages",           ROUTE_GENERATE | ROUTE_V1,

@@ -67,6 +67,8 @@ int limits_apply(const struct request *r, const char *cache_salt, struct engine_
             "Invalid value for 'priority': %d, expected at most %d, this server's limit.",
             p->priority, most);
     if (!p->priority) p->priority = objective_priority(r);
+    p->holder = r->key.number;
+    p->kv_percent = (uint32_t)r->key.limits[KEY_KV_SHARE];
     const char *owner = r->api->live.share_prefixes ? NULL : auth_key(r);
     int rc = set_client(r, p, e);
     return rc ? rc : key_tenant(r->api->secret, owner, cache_salt, &p->prefix_salt, e);

@@ -12,9 +12,9 @@ struct request;
  * and the priorities of their requests. As model_aliases_parse; ERR_INVALID names objectives. */
 int limits_read_objectives(const char *text, struct model_aliases *out, err *e);
 
-/* Sets p's salt of the prefix cache and its client, and checks its priority; 0 becomes that of its
- * objective. cache_salt: the body's field; NULL: none. ERR_INVALID: priority is above max-priority.
- */
+/* Sets p's salt of the prefix cache, its client and what its key may hold of the KV cache, and
+ * checks its priority; 0 becomes that of its objective. cache_salt: the body's field; NULL: none.
+ * ERR_INVALID: priority is above max-priority. */
 int limits_apply(const struct request *r, const char *cache_salt, struct engine_params *p, err *e);
 
 #endif

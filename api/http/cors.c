@@ -17,8 +17,15 @@ static const char REQUEST_HEADERS[] =
 /* What a page may read besides Content-Type, Content-Length and Cache-Control. */
 static const char ANSWER_HEADERS[] =
     "x-request-id, request-id, x-inferd-ignored-fields, x-inferd-prefix, "
-    "x-ratelimit-limit-requests, "
-    "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, Retry-After, retry-after-ms, "
+    "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+    "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, "
+    "anthropic-ratelimit-requests-limit, anthropic-ratelimit-requests-remaining, "
+    "anthropic-ratelimit-requests-reset, anthropic-ratelimit-tokens-limit, "
+    "anthropic-ratelimit-tokens-remaining, anthropic-ratelimit-tokens-reset, "
+    "anthropic-ratelimit-input-tokens-limit, anthropic-ratelimit-input-tokens-remaining, "
+    "anthropic-ratelimit-input-tokens-reset, anthropic-ratelimit-output-tokens-limit, "
+    "anthropic-ratelimit-output-tokens-remaining, anthropic-ratelimit-output-tokens-reset, "
+    "Retry-After, retry-after-ms, "
     "x-should-retry, traceresponse, openai-processing-ms, openai-version, Allow, ETag, "
     "WWW-Authenticate";
 /* Browsers keep a preflight's answer for at most 2 (Chromium) to 24 hours (Firefox). */

@@ -4,7 +4,9 @@
 #include "api/http/error.h"
 #include "api/http/http.h"
 #include "api/http/request.h"
+#include "api/http/route.h"
 
+#include "core/base/clock.h"
 #include "core/base/mem.h"
 
 #include <inttypes.h>
@@ -215,33 +217,54 @@ void quota_release(struct quota_hold *h) {
     h->n = 0;
 }
 
-static bool add_headers_of(struct request *r, bool tokens, uint64_t now_ns) {
-    static const char *const names[2][3] = {
-        {"x-ratelimit-limit-requests", "x-ratelimit-remaining-requests",
-         "x-ratelimit-reset-requests"},
-        {"x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"}};
+/* Of a key's limits of a kind that of which least is left. */
+struct nearest {
+    uint64_t limit, left;
+    uint64_t missing_ns; /* until all of it is back */
+};
+
+/* false: no memory. */
+static bool find_nearest(struct request *r, bool tokens, uint64_t now_ns, struct nearest *out) {
     struct quotas *all = &r->http->quotas;
-    int nearest = -1;
-    uint64_t left = 0, missing = 0;
+    bool found = false;
     pthread_mutex_lock(&all->mu);
     const struct quota *q = find_quota(all, r->key.number);
     for (int i = 0; q && i < KEY_N_RATES; i++) {
         if (!r->key.limits[i] || rates[i].tokens != tokens) continue;
         uint64_t n = remaining(q, r, i, now_ns);
-        if (nearest >= 0 && n >= left) continue;
-        nearest = i;
-        left = n;
-        missing = missing_ns(q, i, now_ns);
+        if (found && n >= out->left) continue;
+        found = true;
+        *out = (struct nearest){r->key.limits[i], n, missing_ns(q, i, now_ns)};
     }
     pthread_mutex_unlock(&all->mu);
-    if (nearest < 0) return false;
-    char text[40];
-    snprintf(text, sizeof text, "%" PRIu64, r->key.limits[nearest]);
-    reply_header(r, names[tokens][0], text);
-    snprintf(text, sizeof text, "%" PRIu64, left);
-    reply_header(r, names[tokens][1], text);
-    format_time(missing, text, sizeof text);
-    reply_header(r, names[tokens][2], text);
+    return found;
+}
+
+static void add_three(struct request *r, const struct limit_headers *names, const struct nearest *n,
+                      const char *reset) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, n->limit);
+    reply_header(r, names->limit, text);
+    snprintf(text, sizeof text, "%" PRIu64, n->left);
+    reply_header(r, names->remaining, text);
+    reply_header(r, names->reset, reset);
+}
+
+static bool add_headers_of(struct request *r, bool tokens, uint64_t now_ns) {
+    static const struct limit_headers openai[2] = {
+        {false, "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests",
+         "x-ratelimit-reset-requests"},
+        {true, "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens",
+         "x-ratelimit-reset-tokens"}};
+    const struct protocol *p = request_protocol(r);
+    struct nearest n;
+    char text[40], utc[CLOCK_UTC_BYTES];
+    if (!find_nearest(r, tokens, now_ns, &n)) return false;
+    format_time(n.missing_ns, text, sizeof text);
+    add_three(r, &openai[tokens], &n, text);
+    clock_utc(clock_wall_s() + (int64_t)((n.missing_ns + second_ns - 1) / second_ns), utc);
+    for (const struct limit_headers *h = p ? p->limits : NULL; h && h->limit; h++)
+        if (h->tokens == tokens) add_three(r, h, &n, utc);
     return true;
 }
 

@@ -50,8 +50,8 @@ struct quota_hold {
 int quota_hold(struct request *r, struct quota_hold *h, uint32_t n, err *e);
 void quota_release(struct quota_hold *h);
 
-/* x-ratelimit-*: of each kind the limit that is nearest. false: the key has no limit of requests,
- * and no header of them was added. */
+/* x-ratelimit-*, and the headers of r's protocol: of each kind the limit that is nearest. false:
+ * the key has no limit of requests, and no header of them was added. */
 bool quota_add_headers(struct request *r, uint64_t now_ns);
 
 #endif

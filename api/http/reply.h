@@ -10,7 +10,7 @@
 
 struct request;
 
-enum { REPLY_MAX_HEADERS = 16, REPLY_MAX_BYTES = 64 << 20 };
+enum { REPLY_MAX_HEADERS = 32, REPLY_MAX_BYTES = 64 << 20 };
 
 struct reply {
     unsigned status;          /* 0: not filled yet */

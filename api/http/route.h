@@ -36,6 +36,13 @@ enum {
     ROUTE_POOL = ROUTE_BODY | ROUTE_WORK | ROUTE_EMBED /* embeddings and scores */
 };
 
+/* Names of the headers that say a limit, what is left of it, and when all of it is back (RFC 3339).
+ */
+struct limit_headers {
+    bool tokens; /* of tokens, otherwise of requests */
+    const char *limit, *remaining, *reset;
+};
+
 /* What all answers of a protocol have in common. NULL members: as in OpenAI's API. */
 struct protocol {
     void (*write_error)(str *out, const struct api_error *error);
@@ -44,7 +51,9 @@ struct protocol {
         *area; /* requests without a route at this path or below it are its own; NULL: none */
     const char *header;      /* that only its clients send: decides on shared routes; NULL: none */
     const char *error_event; /* name of the event that carries an error in a stream; NULL: none */
-    bool lines;              /* its streams are lines, not events, so they have no comments */
+    /* Headers of what a key may use, beside OpenAI's; the last row's limit is NULL. NULL: none. */
+    const struct limit_headers *limits;
+    bool lines; /* its streams are lines, not events, so they have no comments */
 };
 
 /* Takes the body of a route piece by piece, so that it is not collected in memory. On the HTTP

@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* The version of Ollama's API that this implements. */
 #define OLLAMA_VERSION "0.12.6"
@@ -39,12 +38,8 @@ void ollama_write_error(str *out, const struct api_error *error) {
 /* ---- writing ---- */
 
 void ollama_add_time(int64_t seconds, str *out) {
-    time_t t = (time_t)seconds;
-    struct tm tm;
-    char text[32];
-    gmtime_r(&t, &tm);
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    str_addf(out, "\"%s\"", text);
+    char text[CLOCK_UTC_BYTES];
+    str_addf(out, "\"%s\"", clock_utc(seconds, text));
 }
 
 static void add_head(const char *id, int64_t created_s, str *out) {

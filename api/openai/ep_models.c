@@ -7,13 +7,13 @@
 #include "api/http/json.h"
 #include "api/http/request.h"
 #include "api/http/route.h"
+#include "core/base/clock.h"
 #include "core/chat/syntax.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* What requests may ask of this model. */
 static void add_capabilities(str *s, const struct api_model *m) {
@@ -54,11 +54,9 @@ static void add_sampling(str *s, const struct sampling_recommended *r) {
 }
 
 static void add_anthropic(str *s, const struct api_model *m, const char *name, uint32_t length) {
-    char created[32] = "";
-    time_t t = (time_t)m->created_s;
-    struct tm tm;
-    if (gmtime_r(&t, &tm)) strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    str_addf(s, ",\"type\":\"model\",\"created_at\":\"%s\",\"display_name\":", created);
+    char created[CLOCK_UTC_BYTES];
+    str_addf(s, ",\"type\":\"model\",\"created_at\":\"%s\",\"display_name\":",
+             clock_utc(m->created_s, created));
     json_add_cstr(s, name);
     str_addf(s, ",\"max_input_tokens\":%" PRIu32 ",\"max_tokens\":%" PRIu32, length, length);
 }

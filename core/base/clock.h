@@ -8,4 +8,8 @@ uint64_t clock_now_ns(void); /* CLOCK_MONOTONIC, nanoseconds */
 int64_t clock_wall_s(void);  /* seconds since 1970, UTC */
 int64_t clock_wall_ms(void); /* the same in milliseconds */
 
+enum { CLOCK_UTC_BYTES = 32 };
+/* wall_s as RFC 3339 writes it, "2026-01-31T23:59:59Z"; "" if a calendar has no such year. */
+const char *clock_utc(int64_t wall_s, char out[CLOCK_UTC_BYTES]);
+
 #endif

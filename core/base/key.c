@@ -11,6 +11,11 @@ void key_owner(int64_t id, char out[KEY_OWNER_BYTES]) {
     snprintf(out, KEY_OWNER_BYTES, "key %lld", (long long)id);
 }
 
+uint64_t key_limit_max(enum key_limit limit) {
+    if (limit == KEY_WEIGHT) return KEY_WEIGHT_MAX;
+    return limit == KEY_KV_SHARE ? KEY_KV_SHARE_MAX : KEY_LIMIT_MAX;
+}
+
 /* Hashes the owner, a byte that no key contains, and the salt. */
 int key_tenant(struct hash128 secret, const char *owner, const char *cache_salt,
                struct hash128 *out, err *e) {

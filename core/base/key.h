@@ -6,6 +6,8 @@
 #include "core/base/err.h"
 #include "core/base/siphash.h"
 
+#include <stdint.h>
+
 enum key_scope {
     KEY_INFER = 1,   /* generate; what is stored of answers */
     KEY_EMBED = 2,   /* embeddings and scores */
@@ -23,11 +25,13 @@ enum key_limit {
     KEY_N_RATES,
     KEY_SEQUENCES = KEY_N_RATES, /* that run or wait at once */
     KEY_WEIGHT,                  /* of its share where several wait; 0: 100 */
+    KEY_KV_SHARE,                /* percent of a model's KV blocks for those that run */
     KEY_N_LIMITS
 };
-/* The largest limit. */
+/* The largest of the others, of the weight, and of kv-share. */
 #define KEY_LIMIT_MAX 1000000000000
-enum { KEY_WEIGHT_MAX = 10000 };
+enum { KEY_WEIGHT_MAX = 10000, KEY_KV_SHARE_MAX = 100 };
+uint64_t key_limit_max(enum key_limit limit);
 
 enum {
     KEY_PREFIX_BYTES = 12,   /* "ik_", 8 characters that name the key in logs, NUL */

@@ -249,6 +249,7 @@ int engine_open_model(engine *en, const struct engine_config *config, struct eng
     choose_listener(en, config, kc);
     if (config->store) kc->max_seqs += TIER_RESTORES; /* these hold blocks, too */
     en->context_length = limits->n_ctx = size->context_length;
+    en->kv_blocks = kc->n_blocks;
     limits->table_stride = kc->max_blocks_per_seq;
     limits->window_tables = kc->window != 0;
     rc = open_cache(en, kc, e);
@@ -457,6 +458,18 @@ uint32_t engine_context_length(const engine *en) {
 
 /* ---- submission ---- */
 
+uint32_t engine_most_blocks(const engine *en, const struct engine_params *p) {
+    if (!p->kv_percent || p->priority == ENGINE_PRIORITY_BACKGROUND) return 0;
+    uint64_t n = (uint64_t)en->kv_blocks * p->kv_percent / 100;
+    return n ? (uint32_t)n : 1;
+}
+
+/* The most tokens of a text: those of the context that fit what the holder may have. */
+static uint32_t most_tokens(const engine *en, const struct engine_params *p) {
+    uint64_t n = (uint64_t)engine_most_blocks(en, p) * kv_block_tokens(en->cache);
+    return n && n < en->context_length ? (uint32_t)n : en->context_length;
+}
+
 static int check_tokens(const engine *en, const struct engine_request *req, err *e) {
     uint32_t room = req->pooling == ENGINE_POOLING_NONE; /* for an answer */
     if (req->n_prompt < 1)
@@ -465,6 +478,14 @@ static int check_tokens(const engine *en, const struct engine_request *req, err 
         return err_set(
             e, ERR_TOO_LONG, "the prompt has %u tokens%s; this model's context is %u tokens here",
             req->n_prompt, room ? " and needs room for an answer" : "", en->context_length);
+    uint32_t most = most_tokens(en, &req->params);
+    if (req->n_prompt > most - room)
+        return err_set(
+            e, ERR_TOO_LONG,
+            "the prompt has %u tokens%s; this key may hold %u %% of the KV cache, %u of its %u "
+            "blocks of %u tokens, which is %u tokens",
+            req->n_prompt, room ? " and needs room for an answer" : "", req->params.kv_percent,
+            engine_most_blocks(en, &req->params), en->kv_blocks, kv_block_tokens(en->cache), most);
     for (uint32_t i = 0; i < req->n_prompt; i++)
         if (req->prompt[i] < 0 || (uint32_t)req->prompt[i] >= en->hp.n_vocab)
             return err_set_param(e, ERR_INVALID, "prompt",
@@ -554,7 +575,7 @@ int engine_submit(engine *en, const struct engine_request *req, engine_stream **
     pthread_mutex_unlock(&en->lock);
     if (rc) return rc;
 
-    uint32_t room = en->context_length - (req->n_prompt - req->n_generated), n = 0;
+    uint32_t room = most_tokens(en, &req->params) - (req->n_prompt - req->n_generated), n = 0;
     uint32_t max_tokens = req->params.max_tokens;
     if (!max_tokens || max_tokens > room) max_tokens = room;
     if (req->pooling) max_tokens = 0;

@@ -194,6 +194,12 @@ struct engine_params {
      * one. weight 0: 100. */
     uint64_t client;
     uint32_t client_weight;
+    /* The running sequences of one holder, an API key, hold at most kv_percent of the KV cache's
+     * blocks, each those of its whole text; others wait. Prompt and answer fit into them:
+     * max_tokens is at most what they leave, as what the context leaves. 0: no limit. Not for
+     * ENGINE_PRIORITY_BACKGROUND. */
+    uint64_t holder;
+    uint32_t kv_percent;
     /* Cached prefixes are shared only among requests of the same salt; zeros are a salt, too. */
     struct hash128 prefix_salt;
     const struct engine_logit_bias *bias; /* copied */
@@ -225,8 +231,8 @@ struct engine_request {
      * unknown. */
     uint32_t system_tokens, stable_tokens;
     /* Not NONE: nothing is generated; the prompt's hidden states become one vector
-     * (engine_stream_embedding). Of params only priority, client and prefix_salt count; n_choices
-     * is 1. */
+     * (engine_stream_embedding). Of params only priority, client, holder and prefix_salt count;
+     * n_choices is 1. */
     enum engine_pooling pooling;
     /* A pooled prompt of two texts: the position of the second one's first token, for encoders with
      * token types. 0: it is one text. */
@@ -243,7 +249,8 @@ struct engine_request {
 };
 
 /* Creates all n_choices streams or none. Errors: ERR_FULL (queue), ERR_STOPPING, ERR_DEADLINE,
- * ERR_TOO_LONG (the caller sets param "messages" or "prompt"), ERR_INVALID, ERR_NOMEM. */
+ * ERR_TOO_LONG (also for kv_percent; the caller sets param "messages" or "prompt"), ERR_INVALID,
+ * ERR_NOMEM. */
 int engine_submit(engine *en, const struct engine_request *req, engine_stream **streams, err *e);
 
 enum engine_event_kind {

@@ -215,6 +215,7 @@ struct engine {
     uint32_t *allowed; /* as sampler_request.mask: tokens that are not suppressed; NULL: all */
     struct model_heads heads; /* scratch: the worker's */
     uint32_t context_length;
+    uint32_t kv_blocks; /* of the whole cache */
     backend *be;
     kv *cache;
     model *mdl;
@@ -383,6 +384,8 @@ uint64_t engine_size_bytes(const struct engine_size *size, uint32_t n_ranks, uin
 uint64_t engine_device_left(backend *be, uint64_t *limit);
 
 /* ---- engine.c ---- */
+/* Blocks that the holder of a request may have (engine_params.kv_percent); 0: no limit. */
+uint32_t engine_most_blocks(const engine *en, const struct engine_params *p);
 int engine_err_changed(err *e); /* model_check's error without the path, for clients */
 
 /* ---- warm.c ---- */

@@ -28,12 +28,13 @@ struct sched {
     uint32_t n_slots; /* most running */
     struct list running, waiting;
     uint32_t n_new; /* waiting and never admitted */
-    uint64_t n_arrived, n_preemptions, n_recomputed;
+    uint64_t n_arrived, n_preemptions, n_recomputed, n_plans;
     bool foreground; /* of the last plan: others than background sequences could run */
     bool
         checkpoints; /* states are kept at checkpoints: there are state layers and a prefix cache */
     struct sched_item *items; /* (n_slots) */
     struct shares shares;     /* of the clients of all sequences here */
+    struct shares holders;    /* those of sequences with most_blocks; counters are not used */
 };
 
 static bool goes_before(const struct sched_seq *a, const struct sched_seq *b) {
@@ -95,9 +96,17 @@ void sched_free(sched *s) {
     free(s);
 }
 
+static uint32_t blocks_of(const sched *s, uint32_t n_tokens) {
+    uint32_t block_tokens = kv_block_tokens(s->cache);
+    return n_tokens / block_tokens + (n_tokens % block_tokens > 0);
+}
+
 int sched_add(sched *s, struct sched_seq *seq) {
     assert(seq->n_tokens > 0 && seq->n_tokens <= seq->capacity && !(seq->all_rows && seq->leader));
-    if (seq->capacity > kv_max_tokens(s->cache)) return ERR_TOO_LONG;
+    bool limited = seq->most_blocks && seq->priority != SCHED_BACKGROUND;
+    if (seq->capacity > kv_max_tokens(s->cache) ||
+        (limited && blocks_of(s, seq->capacity) > seq->most_blocks))
+        return ERR_TOO_LONG;
     if (s->n_new >= s->config.max_queue) return ERR_FULL;
     seq->state = SCHED_WAITING;
     seq->n_computed = seq->n_cached = seq->n_preempted = seq->n_lost = seq->junction = 0;
@@ -105,6 +114,8 @@ int sched_add(sched *s, struct sched_seq *seq) {
     seq->arrival = s->n_arrived++;
     seq->kv = NULL;
     seq->share = shares_enter(&s->shares, seq->client, seq->weight);
+    seq->holding = limited ? shares_enter(&s->holders, seq->holder, 0) : NULL;
+    seq->n_held = 0;
     list_insert(&s->waiting, seq);
     s->n_new++;
     return 0;
@@ -124,9 +135,23 @@ static uint32_t gap(const sched *s, const struct sched_seq *seq) {
     return is_held(s, seq) ? 0 : seq->n_tokens - seq->n_computed;
 }
 
+static void hold_blocks(struct sched_seq *seq, uint32_t n) {
+    if (!seq->holding) return;
+    seq->holding->n_blocks += n;
+    seq->holding->n_blocks -= seq->n_held;
+    seq->n_held = n;
+}
+
+/* Would its holder have more than it may if seq held n blocks? */
+static bool is_beyond_limit(const struct sched_seq *seq, uint64_t n) {
+    return seq->holding && seq->holding->n_blocks - seq->n_held + n > seq->most_blocks;
+}
+
 static void stop_running(sched *s, struct sched_seq *seq) {
     list_remove(&s->running, seq);
     seq->share->n_running--;
+    if (seq->holding) seq->holding->n_running--;
+    hold_blocks(seq, 0);
     kv_seq_free(s->cache, seq->kv);
     seq->kv = NULL;
     seq->n_computed = 0;
@@ -168,6 +193,17 @@ static struct sched_seq *choose_victim(const sched *s, const struct sched_seq *s
     return victim ? victim : s->running.last;
 }
 
+/* The one of a holder that gives its blocks to seq, which runs. See sched.h 9. */
+static struct sched_seq *choose_own_victim(const sched *s, const struct sched_seq *seq) {
+    struct sched_seq *last = NULL;
+    for (struct sched_seq *r = s->running.last; r; r = r->prev) {
+        if (r->holding != seq->holding) continue;
+        if (is_held(s, r)) return r;
+        if (!last) last = r;
+    }
+    return last;
+}
+
 /* Pass 1: reserves blocks for the known tokens of each running sequence, from best to worst. */
 static void reserve_running(sched *s) {
     for (struct sched_seq *seq = s->running.first, *next; seq; seq = next) {
@@ -175,11 +211,18 @@ static void reserve_running(sched *s) {
         kv_window_trim(s->cache, seq->kv, seq->n_computed);
         next = seq->next;
         if (!gap(s, seq)) continue;
-        while (victim != seq && kv_seq_reserve(s->cache, seq->kv, seq->n_computed, seq->n_tokens)) {
-            victim = choose_victim(s, seq);
+        uint32_t n_blocks = blocks_of(s, seq->n_tokens);
+        while (victim != seq) {
+            if (is_beyond_limit(seq, n_blocks))
+                victim = choose_own_victim(s, seq);
+            else if (kv_seq_reserve(s->cache, seq->kv, seq->n_computed, seq->n_tokens))
+                victim = choose_victim(s, seq);
+            else
+                break;
             if (victim == next) next = next->next;
             preempt(s, victim);
         }
+        if (victim != seq) hold_blocks(seq, n_blocks);
     }
 }
 
@@ -207,9 +250,14 @@ static struct kv_prompt reusable_prompt(const struct sched_seq *seq) {
                               .n_system = seq->system_tokens};
 }
 
-/* Free blocks that seq takes when it starts, with room for one more token, and state blocks. */
+/* The known text with room for one more token. */
+static uint32_t start_tokens(const struct sched_seq *seq) {
+    return seq->n_tokens + (seq->n_tokens < seq->capacity);
+}
+
+/* Free blocks that seq takes when it starts, and state blocks. */
 static struct kv_need start_need(const sched *s, const struct sched_seq *seq) {
-    uint32_t n_tokens = seq->n_tokens + (seq->n_tokens < seq->capacity);
+    uint32_t n_tokens = start_tokens(seq);
     if (can_fork(s, seq))
         return (struct kv_need){.blocks = kv_fork_need(s->cache, seq->n_tokens - 1, n_tokens)};
     const struct kv_prompt prompt = reusable_prompt(seq);
@@ -226,6 +274,40 @@ static bool has_room(const sched *s, const struct sched_seq *seq) {
 static bool gives_way(const struct sched_seq *victim, const struct sched_seq *seq) {
     bool from_others = seq->priority != SCHED_BACKGROUND || victim->priority == SCHED_BACKGROUND;
     return (victim->paused && from_others) || victim->priority < seq->priority;
+}
+
+/* Does r, which runs, count for seq's holder and give way to seq? */
+static bool gives_limit(const struct sched_seq *r, const struct sched_seq *seq) {
+    return r->holding == seq->holding && gives_way(r, seq);
+}
+
+/* Must seq, which waits, wait for others of its holder, also if all that give way to it do? */
+static bool waits_for_holder(const sched *s, const struct sched_seq *seq) {
+    uint64_t need = blocks_of(s, start_tokens(seq));
+    if (!seq->holding) return false;
+    uint32_t n_running = seq->holding->n_running;
+    if (!is_beyond_limit(seq, need + n_running / HEADROOM_SEQUENCES)) return false;
+    uint32_t given = 0;
+    for (const struct sched_seq *r = s->running.first; r; r = r->next) {
+        if (!gives_limit(r, seq)) continue;
+        given += r->n_held;
+        n_running--;
+    }
+    return seq->holding->n_blocks - given + need + n_running / HEADROOM_SEQUENCES >
+           seq->most_blocks;
+}
+
+/* Preempts of seq's holder what gives way to seq, which does not wait for the others of it. */
+static void make_limit_room(sched *s, const struct sched_seq *seq) {
+    while (seq->holding) {
+        uint64_t headroom = seq->holding->n_running / HEADROOM_SEQUENCES;
+        if (!is_beyond_limit(seq, blocks_of(s, start_tokens(seq)) + headroom)) return;
+        struct sched_seq *r = s->running.last;
+        while (r && !gives_limit(r, seq))
+            r = r->prev;
+        if (!r) return;
+        preempt(s, r);
+    }
 }
 
 /* Is seq, which waits, within its client's share of what would run, and are there other clients? */
@@ -287,6 +369,8 @@ static bool start_sequence(sched *s, struct sched_seq *seq) {
     list_insert(&s->running, seq);
     seq->state = SCHED_RUNNING;
     seq->share->n_running++;
+    if (seq->holding) seq->holding->n_running++;
+    hold_blocks(seq, blocks_of(s, seq->n_tokens));
     seq->leader = NULL;
     seq->kv = blocks;
     seq->n_computed = n_cached;
@@ -328,11 +412,20 @@ static bool is_due_before(const struct share *a, const struct share *b) {
     return a->counter != b->counter ? a->counter < b->counter : a->n_running < b->n_running;
 }
 
+/* Does seq wait for others of its holder, or come after one that does in this plan? */
+static bool is_held_back(const sched *s, const struct sched_seq *seq) {
+    if (!seq->holding) return false;
+    if (seq->holding->held_back == s->n_plans) return true;
+    if (!waits_for_holder(s, seq)) return false;
+    seq->holding->held_back = s->n_plans;
+    return true;
+}
+
 /* The next one to admit of seq and those after it, which all wait; NULL: none. */
 static struct sched_seq *next_waiting(const sched *s, struct sched_seq *seq) {
     struct sched_seq *best = NULL;
     for (; seq && (!best || seq->priority == best->priority); seq = seq->next) {
-        if (is_held(s, seq) || waits_for_leader(s, seq)) continue;
+        if (is_held(s, seq) || waits_for_leader(s, seq) || is_held_back(s, seq)) continue;
         if (!best || is_due_before(seq->share, best->share)) best = seq;
         if (s->shares.n_active < 2) break;
     }
@@ -348,6 +441,7 @@ static void admit_waiting(sched *s) {
     struct sched_seq *seq, *from = s->waiting.first;
     while ((seq = next_waiting(s, from))) {
         if (l.asked >= prefill_budget(s, l.n_decode)) return;
+        make_limit_room(s, seq);
         if (!has_room(s, seq) && !make_room(s, seq)) return;
         from = seq->next;
         if (!start_sequence(s, seq)) return;
@@ -465,6 +559,7 @@ static bool has_foreground(const sched *s) {
 
 void sched_plan_step(sched *s, struct sched_plan *plan) {
     *plan = (struct sched_plan){.items = s->items};
+    s->n_plans++;
     s->foreground = has_foreground(s);
     reserve_running(s);
     admit_waiting(s);
@@ -533,7 +628,8 @@ void sched_remove(sched *s, struct sched_seq *seq) {
         if (!seq->was_admitted) s->n_new--;
     }
     if (seq->share) shares_leave(&s->shares, seq->share);
-    seq->share = NULL;
+    if (seq->holding) shares_leave(&s->holders, seq->holding);
+    seq->share = seq->holding = NULL;
     seq->state = SCHED_DONE;
     for (struct sched_seq *w = s->waiting.first; w; w = w->next)
         if (w->leader == seq) w->leader = NULL;
@@ -566,21 +662,31 @@ uint64_t sched_n_recomputed(const sched *s) {
     return s->n_recomputed;
 }
 
-static uint32_t count_share(const struct list *l, const struct share *share) {
-    uint32_t n = 0;
-    for (const struct sched_seq *seq = l->first; seq; seq = seq->next)
-        n += seq->share == share;
+/* Counts what the lists have of a place: of clients, or of holders. */
+static struct share count_share(const sched *s, const struct share *place, bool holders) {
+    struct share n = {.client = place->client};
+    for (int i = 0; i < 2; i++)
+        for (const struct sched_seq *seq = i ? s->waiting.first : s->running.first; seq;
+             seq = seq->next) {
+            if ((holders ? seq->holding : seq->share) != place) continue;
+            n.n_seqs++;
+            n.n_running += !i;
+            if (holders) n.n_blocks += seq->n_held;
+        }
     return n;
 }
 
-static int check_shares(const sched *s, err *e) {
-    for (uint32_t i = 0; i < s->shares.n; i++) {
-        const struct share *share = &s->shares.all[i];
-        uint32_t running = count_share(&s->running, share);
-        if (share->n_running != running ||
-            share->n_seqs != running + count_share(&s->waiting, share))
-            return err_set(e, ERR_INVALID, "sched: client %llu has %u sequences, %u running",
-                           (unsigned long long)share->client, share->n_seqs, share->n_running);
+static int check_shares(const sched *s, bool holders, err *e) {
+    const struct shares *t = holders ? &s->holders : &s->shares;
+    for (uint32_t i = 0; i < t->n; i++) {
+        const struct share *share = &t->all[i];
+        struct share n = count_share(s, share, holders);
+        if (share->n_running != n.n_running || share->n_seqs != n.n_seqs ||
+            share->n_blocks != n.n_blocks)
+            return err_set(e, ERR_INVALID,
+                           "sched: %s %llu has %u sequences, %u running, with %u blocks",
+                           holders ? "holder" : "client", (unsigned long long)share->client,
+                           share->n_seqs, share->n_running, share->n_blocks);
     }
     return 0;
 }
@@ -612,7 +718,8 @@ int sched_check(const sched *s, err *e) {
     uint32_t n_new = 0, n_new_running = 0;
     int rc = check_list(&s->waiting, SCHED_WAITING, &n_new, e);
     if (!rc) rc = check_list(&s->running, SCHED_RUNNING, &n_new_running, e);
-    if (!rc) rc = check_shares(s, e);
+    if (!rc) rc = check_shares(s, false, e);
+    if (!rc) rc = check_shares(s, true, e);
     if (rc) return rc;
     if (n_new_running || n_new != s->n_new || n_new > s->config.max_queue ||
         s->running.n > s->n_slots)

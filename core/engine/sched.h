@@ -52,12 +52,23 @@
  *      could run they count as paused (5): no step computes rows of both kinds. A step of theirs
  *      computes at most prefill_chunk rows beside those that decode, as if others decoded, so that
  *      one that arrives does not wait for long; but not with `whole`. They preempt none but
- * themselves. The queue of sequences that were never admitted is bounded by max_queue; preempted
- * ones do not count. At most max_batch_tokens sequences run, so that each can have a row.
+ *      themselves.
+ *   9. The running sequences of one holder (an API key with a limit) hold at most most_blocks
+ *      blocks; all blocks of a sequence's known text count, also shared and cached ones. One that
+ *      would hold more, with room for one more token and one block for every four running sequences
+ *      of the holder, is not admitted unless paused ones of the holder and those of lower priority,
+ *      which it then preempts, make room; it holds back those of its holder that come after it, not
+ *      others. One that grows beyond it preempts of its holder's a paused one, otherwise the last
+ *      in the order. So no holder waits for itself for ever. Of background sequences nothing is
+ *      counted: they hold what nobody else wants.
+ *
+ * The queue of sequences that were never admitted is bounded by max_queue; preempted ones do not
+ * count. At most max_batch_tokens sequences run, so that each can have a row.
  *
  * A plan costs O(running + admitted + waiting sequences skipped by 5 and 6), a preemption
- * O(running + waiting), an attempt at admission O(its text); nothing allocates after sched_new.
- * Between a plan and its commit, or the next plan, no sequence is added, changed or removed. */
+ * O(running + waiting), an attempt at admission O(its text), a holder at its limit O(running) a
+ * plan; nothing allocates after sched_new. Between a plan and its commit, or the next plan, no
+ * sequence is added, changed or removed. */
 #ifndef INFERD_ENGINE_SCHED_H
 #define INFERD_ENGINE_SCHED_H
 
@@ -81,10 +92,12 @@ struct sched_seq {
     int32_t *tokens; /* (capacity) prompt, then generated; owner's memory */
     uint32_t n_tokens, capacity, n_prompt;
     int priority;
-    uint64_t client;     /* whose share it takes; any number */
-    uint32_t weight;     /* of that client; 0: SHARE_WEIGHT */
-    struct hash128 salt; /* cached blocks are shared only with sequences of the same salt */
-    bool paused;         /* owner, at any time between steps: do not plan (its stream is full) */
+    uint64_t client;      /* whose share it takes; any number */
+    uint32_t weight;      /* of that client; 0: SHARE_WEIGHT */
+    uint64_t holder;      /* with most_blocks: whose limit it is; any number */
+    uint32_t most_blocks; /* of that holder: 9; 0: no limit */
+    struct hash128 salt;  /* cached blocks are shared only with sequences of the same salt */
+    bool paused;          /* owner, at any time between steps: do not plan (its stream is full) */
     bool all_rows; /* owner: compute every token, take none from the prefix cache, and return every
                       row's logits (for the prompt's log-probabilities) or hidden state; cleared by
                       the owner between steps when it has them */
@@ -97,7 +110,9 @@ struct sched_seq {
     struct sched_seq *leader; /* a queued or running sequence whose first n_prompt tokens are this
                                  one's, or NULL (always with all_rows); the scheduler clears it */
 
-    struct share *share; /* of its client, from sched_add to sched_remove */
+    struct share *share;   /* of its client, from sched_add to sched_remove */
+    struct share *holding; /* of its holder, likewise; NULL: no limit */
+    uint32_t n_held;       /* blocks that count for it, while running */
     enum sched_state state;
     bool has_placeholder; /* its last token is not known yet (sched_add_placeholder) */
     uint32_t n_computed;  /* tokens whose K/V are valid, or will be when all committed steps end */
@@ -141,7 +156,8 @@ int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e)
 void sched_free(sched *s); /* sequences are the owner's */
 
 /* Queues a sequence (1 <= n_tokens <= capacity). ERR_FULL: max_queue is reached; ERR_TOO_LONG:
- * capacity is above kv_max_tokens; nothing changed. sched_room: how many could be added now. */
+ * capacity is above kv_max_tokens or most_blocks; nothing changed. sched_room: how many could be
+ * added now. */
 int sched_add(sched *s, struct sched_seq *seq);
 uint32_t sched_room(const sched *s);
 

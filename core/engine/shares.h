@@ -22,7 +22,9 @@ struct share {
     uint32_t weight; /* >= 1 */
     uint32_t n_seqs; /* waiting or running; 0: it is not active */
     uint32_t n_running;
-    uint32_t n_spare; /* the scheduler's: see sched.c */
+    uint32_t n_spare;   /* the scheduler's: see sched.c */
+    uint32_t n_blocks;  /* the scheduler's: what it holds of a limit */
+    uint64_t held_back; /* the scheduler's: the last plan that held it to its limit */
     uint64_t counter;
 };
 

@@ -49,6 +49,8 @@ static int init_tokens(struct engine_stream *st, const struct engine_request *re
     st->seq.priority = req->params.priority;
     st->seq.client = req->params.client;
     st->seq.weight = req->params.client_weight;
+    st->seq.holder = req->params.holder;
+    st->seq.most_blocks = engine_most_blocks(st->en, &req->params);
     st->seq.salt = req->params.prefix_salt;
     st->seq.system_tokens = req->system_tokens;
     st->seq.stable_tokens = req->stable_tokens;

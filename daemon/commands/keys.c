@@ -41,14 +41,15 @@ static const char *const limit_names[KEY_N_LIMITS] = {[KEY_REQUESTS_MINUTE] = "r
                                                       [KEY_TOKENS_MINUTE] = "tokens_per_minute",
                                                       [KEY_TOKENS_DAY] = "tokens_per_day",
                                                       [KEY_SEQUENCES] = "sequences",
-                                                      [KEY_WEIGHT] = "weight"};
+                                                      [KEY_WEIGHT] = "weight",
+                                                      [KEY_KV_SHARE] = "kv_share"};
 
 #define OPTION_JSON(C, WHAT)                                                                       \
     { .name = "json", .kind = OPTION_SWITCH, .target = &(C)->json, .help = WHAT }
 #define OPTION_LIMIT(C, LIMIT, NAME, HELP)                                                         \
     {                                                                                              \
         .name = NAME, .kind = OPTION_NUMBER, .target = &(C)->limits[LIMIT], .value = "N",          \
-        .help = HELP, .max = (LIMIT) == KEY_WEIGHT ? KEY_WEIGHT_MAX : KEY_LIMIT_MAX                \
+        .help = HELP, .max = key_limit_max(LIMIT)                                                  \
     }
 #define OPTIONS_OF_KEY(C)                                                                          \
     {.name = "scopes",                                                                             \
@@ -76,6 +77,8 @@ static const char *const limit_names[KEY_N_LIMITS] = {[KEY_REQUESTS_MINUTE] = "r
                      "answers that run or wait at once; 0: no limit"),                             \
         OPTION_LIMIT(C, KEY_WEIGHT, "weight",                                                      \
                      "its share where keys compete, relative to the others' (0: 100)"),            \
+        OPTION_LIMIT(C, KEY_KV_SHARE, "kv-share",                                                  \
+                     "percent of a model's KV cache that its answers hold at once; 0: no limit"),  \
     {                                                                                              \
         .name = "label", .kind = OPTION_TEXT, .target = &(C)->label, .value = "TEXT",              \
         .help = "a note for those who list the keys"                                               \

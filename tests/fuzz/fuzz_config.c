@@ -1,6 +1,6 @@
-/* fuzz_config.c - a letter for the kind of a file, and the file: 'c' daemon.conf, 'k' API keys, 't'
- * the Hub's token, 'i' a list of token ids. It is refused with a message, or its values are within
- * the bounds of the headers. */
+/* fuzz_config.c - a letter for the kind of a file, and the file: 'c' daemon.conf, 't' the Hub's
+ * token, 'i' a list of token ids; API keys: fuzz_keys.c. It is refused with a message, or its
+ * values are within the bounds of the headers. */
 #include "daemon/config.h"
 #include "daemon/input.h"
 #include "tests/fuzz/scratch.h"
@@ -73,17 +73,6 @@ static void check_key_text(const char *key) {
         if (*key <= ' ' || *key > '~') abort();
 }
 
-static void try_keys(const char *path) {
-    struct config_api_keys keys;
-    err e = {0};
-    int rc = config_read_api_keys(path, &keys, &e);
-    if (rc) check_refusal(rc, &e);
-    if ((rc == 0) != (keys.n > 0)) abort();
-    for (size_t i = 0; i < keys.n; i++)
-        check_key_text(keys.keys[i]);
-    config_api_keys_fini(&keys);
-}
-
 static void try_token(const char *path) {
     struct config c;
     char *token;
@@ -121,8 +110,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     if (n < 1 || n > MAX_BYTES) return 0;
     if (bytes[0] == 'c')
         try_config(scratch_file(bytes + 1, n - 1));
-    else if (bytes[0] == 'k')
-        try_keys(scratch_file(bytes + 1, n - 1));
     else if (bytes[0] == 't')
         try_token(scratch_file(bytes + 1, n - 1));
     else if (bytes[0] == 'i')

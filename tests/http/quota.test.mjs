@@ -1,6 +1,7 @@
 // What a key may use: requests, tokens, sequences; 429 with Retry-After and OpenAI's x-ratelimit headers.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { addKey, chat, metrics, modelName, post, sse, startServer, until, user, withRegistry } from "./server.mjs";
 
@@ -128,4 +129,96 @@ test("sequences at once: choices count, ended and abandoned ones do not", async 
     (await post(server, "/v1/embeddings", { model: modelName, input: ["a", "b", "c"] }, as(key))).status,
     200,
   );
+});
+
+test("share of the KV cache: beyond it requests wait; one that could never fit is refused with numbers", async () => {
+  const key = add("kv", "--kv-share", "10"); // 51 of 512 blocks of 16 tokens: 816 tokens
+  const free = add("kv-free");
+  await live();
+  const prompt = (n) => Array(n).fill(500);
+  const complete = (n, max_tokens, of, options = {}) => {
+    const body = { model: modelName, prompt: prompt(n), max_tokens, ignore_eos: true, ...options };
+    return post(server, "/v1/completions", body, as(of));
+  };
+  const refused = await complete(816, 1, key);
+  assert.equal(refused.status, 400);
+  const { error } = await refused.json();
+  assert.equal(error.code, "context_length_exceeded");
+  assert.equal(
+    error.message,
+    "the prompt has 816 tokens and needs room for an answer; this key may hold 10 % of the KV cache, 51 of its 512 blocks of 16 tokens, which is 816 tokens",
+  );
+  assert.equal((await complete(816, 1, free)).status, 200);
+  const embed = (n) => post(server, "/v1/embeddings", { model: modelName, input: prompt(n) }, as(key));
+  assert.equal((await embed(816)).status, 200); // it needs no room for an answer
+  const tooLong = await embed(817);
+  assert.equal(tooLong.status, 400);
+  assert.match(
+    (await tooLong.json()).error.message,
+    /817 tokens; this key may hold 10 % of the KV cache, 51 of its 512/,
+  );
+  const last = await (await complete(814, 100, key)).json(); // the answer ends where the share does
+  assert.deepEqual([last.usage.completion_tokens, last.choices[0].finish_reason], [2, "length"]);
+  // Each of two streams begins with 40 blocks: the second waits for the first one's end. Neither is ever paused: their
+  // events fit their queues.
+  const counts = { ...server, key: add("kv-counts", "--scopes", "metrics") };
+  await live();
+  const stream = () => complete(640, 100, key, { stream: true });
+  const first = await stream();
+  const events = sse(first);
+  await events.next();
+  const second = stream().then(async (response) => {
+    assert.equal(response.status, 200);
+    const tokens = sse(response);
+    await tokens.next();
+    const running = (await metrics(counts)).get("inferd_sequences_running");
+    for await (const token of tokens) assert.ok(!token.error);
+    return running;
+  });
+  for await (const token of events) assert.ok(!token.error);
+  assert.ok((await second) <= 1);
+  assert.equal((await metrics(counts)).get("inferd_preemptions_total"), 0);
+});
+
+test("Anthropic's headers on its own endpoint: limits, what is left, and when it is back", async () => {
+  const key = add("claude", "--requests-per-minute", "2", "--tokens-per-minute", "6000");
+  await live();
+  const client = new Anthropic({ baseURL: server.url, apiKey: key, maxRetries: 0 });
+  const ask = () =>
+    client.messages.create({ model: modelName, max_tokens: 2, messages: user("Hello.") }).withResponse();
+  const of = (headers, kind) =>
+    ["limit", "remaining", "reset"].map((what) => headers.get(`anthropic-ratelimit-${kind}-${what}`));
+  // The reset is as far off as OpenAI's says, up to the second that a date leaves out.
+  const agrees = (headers, kind, openai, limit, before) => {
+    const [most, left, reset] = of(headers, kind);
+    assert.deepEqual([most, left], [limit, headers.get(`x-ratelimit-remaining-${openai}`)]);
+    assert.match(reset, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/);
+    const wait = seconds(headers.get(`x-ratelimit-reset-${openai}`)) * 1000;
+    const [from, to] = [before + wait - 2000, Date.now() + wait + 2000];
+    assert.ok(Date.parse(reset) >= from && Date.parse(reset) <= to, `${kind}: ${reset}`);
+  };
+  let before = Date.now();
+  const { data, response } = await ask();
+  assert.equal(response.headers.get("anthropic-ratelimit-requests-remaining"), "1");
+  agrees(response.headers, "requests", "requests", "2", before);
+  for (const kind of ["tokens", "input-tokens", "output-tokens"])
+    agrees(response.headers, kind, "tokens", "6000", before);
+  before = Date.now();
+  const next = (await ask()).response.headers;
+  const used = 6000 - Number(of(next, "tokens")[1]);
+  assert.ok(used > 0 && used <= 2 * (data.usage.input_tokens + 2), `${used} tokens`);
+  await assert.rejects(ask(), (e) => {
+    assert.ok(e instanceof Anthropic.RateLimitError);
+    agrees(e.headers, "requests", "requests", "2", before);
+    assert.ok(Number(e.headers.get("retry-after")) >= 1);
+    return true;
+  });
+  // Other protocols do not send them, nor does a key without limits.
+  const other = await fetch(`${server.url}/v1/chat/completions`, { ...as(key), method: "POST", body: "{}" });
+  assert.equal(other.headers.get("anthropic-ratelimit-requests-limit"), null);
+  assert.equal(other.headers.get("x-ratelimit-limit-requests"), "2");
+  const free = new Anthropic({ baseURL: server.url, apiKey: add("claude-free"), maxRetries: 0 });
+  await live();
+  const plain = await free.messages.create({ model: modelName, max_tokens: 2, messages: user("a") }).withResponse();
+  assert.deepEqual(of(plain.response.headers, "requests"), [null, null, null]);
 });

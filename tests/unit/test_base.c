@@ -274,6 +274,14 @@ static void test_duration(void) {
     CHECK(duration_of_seconds(1e300) == DURATION_FOREVER && duration_of_seconds(0.0001) == 1);
 }
 
+static void test_utc(void) {
+    char text[CLOCK_UTC_BYTES];
+    CHECK_STR(clock_utc(0, text), "1970-01-01T00:00:00Z");
+    CHECK_STR(clock_utc(1709251199, text), "2024-02-29T23:59:59Z");
+    CHECK_STR(clock_utc(253402300799, text), "9999-12-31T23:59:59Z");
+    CHECK_STR(clock_utc(INT64_MAX, text), "");
+}
+
 int main(void) {
     RUN(test_f16_all_values);
     RUN(test_f16_rounding);
@@ -288,5 +296,6 @@ int main(void) {
     RUN(test_mem_grow);
     RUN(test_work);
     RUN(test_duration);
+    RUN(test_utc);
     return check_done();
 }

@@ -43,7 +43,8 @@ struct test_seq {
 
 /* A prompt of n tokens; those of different bases have no common prefix. */
 static void add(struct test_seq *q, uint64_t client, int32_t base, uint32_t n) {
-    uint32_t weight = q->s.weight;
+    uint32_t weight = q->s.weight, most_blocks = q->s.most_blocks;
+    uint64_t holder = q->s.holder;
     int priority = q->s.priority;
     memset(q, 0, sizeof *q);
     for (uint32_t i = 0; i < n; i++)
@@ -54,7 +55,10 @@ static void add(struct test_seq *q, uint64_t client, int32_t base, uint32_t n) {
                               .capacity = min_u32(CAPACITY, kv_max_tokens(t.cache)),
                               .client = client,
                               .weight = weight,
+                              .holder = holder,
+                              .most_blocks = most_blocks,
                               .priority = priority};
+    if (most_blocks) q->s.capacity = min_u32(q->s.capacity, most_blocks * BT);
     CHECK(sched_add(t.s, &q->s) == 0);
 }
 
@@ -297,6 +301,82 @@ static void test_more_clients_than_places(void) {
     CHECK(share_of(&s, of[3], 5) == 5);
 }
 
+/* Blocks of 4 tokens: which sequences of holder 7, with 6 blocks, run, and what they hold. */
+static void test_a_holder_has_its_blocks(void) {
+    static struct test_seq a[4], b[2];
+    memset(a, 0, sizeof a);
+    memset(b, 0, sizeof b);
+    open_all(100, 64, 8);
+    for (int i = 0; i < 4; i++) {
+        a[i].s.holder = 7;
+        a[i].s.most_blocks = 6;
+    }
+    add(&a[0], 1, 0, 7);     /* 2 blocks, with the next token, too */
+    add(&a[1], 1, 1000, 10); /* 3 */
+    add(&a[2], 1, 2000, 5);  /* 2: one too many */
+    add(&a[3], 1, 3000, 2);  /* 1, but it comes after a[2] */
+    add(&b[0], 1, 4000, 80); /* no limit: it does not wait for them */
+    step();
+    CHECK(runs(&a[0]) && runs(&a[1]) && !runs(&a[2]) && !runs(&a[3]) && runs(&b[0]));
+    CHECK(a[0].s.n_held == 2 && a[1].s.n_held == 3 && a[0].s.holding->n_blocks == 5);
+    CHECK(b[0].s.holding == NULL && kv_n_free(t.cache) == 100 - 5 - 20);
+    step(); /* a[0] has 9 tokens, a[1] 12 */
+    step(); /* a[0] needs a third block: 6 */
+    CHECK(a[0].s.n_held == 3 && a[1].s.n_held == 3 && a[1].s.n_tokens == 13);
+    step(); /* a[1] needs a fourth block, is the last itself and waits; b[0] grows */
+    CHECK(!runs(&a[1]) && a[1].s.n_preempted == 1 && runs(&a[0]) && rows(&a[0]) == 1);
+    CHECK(a[0].s.holding->n_blocks == 3 && sched_n_preemptions(t.s) == 1 && runs(&b[0]));
+    CHECK(!runs(&a[2]) && !runs(&a[3])); /* a[1] came before them */
+    sched_remove(t.s, &a[0].s);
+    step();
+    CHECK(runs(&a[1]) && runs(&a[2]) && !runs(&a[3]) && a[1].s.holding->n_blocks == 6);
+    sched_remove(t.s, &a[1].s);
+    step();
+    CHECK(runs(&a[2]) && runs(&a[3]) && a[2].s.holding->n_blocks == 3);
+    b[1] = a[0];
+    b[1].s.capacity = 6 * BT + 1;
+    CHECK(sched_add(t.s, &b[1].s) == ERR_TOO_LONG);
+    close_all();
+}
+
+/* Paused and less important ones of a holder give way to it; background ones hold nothing. */
+static void test_a_holder_takes_from_itself(void) {
+    static struct test_seq a[5], other;
+    memset(a, 0, sizeof a);
+    memset(&other, 0, sizeof other);
+    open_all(100, 64, 8);
+    for (int i = 0; i < 5; i++) {
+        a[i].s.holder = 7;
+        a[i].s.most_blocks = 6;
+    }
+    other.s.holder = 8;
+    other.s.most_blocks = 6;
+    a[4].s.priority = SCHED_BACKGROUND;
+    add(&a[4], 1, 9000, 20);
+    add(&other, 2, 5000, 19);
+    add(&a[0], 1, 0, 8);
+    step();
+    CHECK(runs(&a[0]) && runs(&other) && a[4].s.holding == NULL);
+    a[1].s.priority = -1;
+    add(&a[1], 1, 1000, 14); /* 4 blocks */
+    step();
+    CHECK(!runs(&a[1])); /* a[0] has 9 tokens, 3 blocks */
+    a[0].s.paused = true;
+    step();
+    CHECK(runs(&a[1]) && !runs(&a[0]) && a[0].s.n_preempted == 1);
+    add(&a[2], 1, 2000, 10); /* more important than a[1] */
+    step();
+    CHECK(runs(&a[2]) && !runs(&a[1]) && a[2].s.holding->n_blocks == 3);
+    CHECK(runs(&other) && other.s.n_preempted == 0 && other.s.holding->n_blocks == 6);
+    a[2].s.paused = other.s.paused = true; /* a[1] may take a[2]'s blocks */
+    step();
+    CHECK(runs(&a[1]) && !runs(&a[2]));
+    a[1].s.paused = true;
+    step(); /* nobody else can run */
+    CHECK(runs(&a[4]) && rows(&a[4]) == 20 && runs(&a[1]) && runs(&other));
+    close_all();
+}
+
 int main(void) {
     RUN(test_lowest_counter_is_next);
     RUN(test_priority_is_above);
@@ -307,5 +387,7 @@ int main(void) {
     RUN(test_blocks_are_given_by_who_has_too_many);
     RUN(test_the_one_due_leads_prefill);
     RUN(test_more_clients_than_places);
+    RUN(test_a_holder_has_its_blocks);
+    RUN(test_a_holder_takes_from_itself);
     return check_done();
 }

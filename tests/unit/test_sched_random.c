@@ -35,8 +35,8 @@ static struct {
     struct live live[MAX_LIVE];
     uint32_t *stamp; /* (slots) last step that wrote it */
     bool windowed[2];
-    uint32_t n_clients;
-    uint32_t step, failures; /* failures: percent of steps */
+    uint32_t n_clients, n_holders; /* n_holders 0: no limits */
+    uint32_t step, failures;       /* failures: percent of steps */
     uint64_t n_finished, n_cancelled, n_forked, n_cached_tokens, n_evicted, n_copied, n_lost;
     uint64_t n_preempted, n_window_evicted, n_windowless;
 } t;
@@ -105,6 +105,7 @@ static void open_round(void) {
     t.kc.prefix_cache = chance(85);
     t.failures = chance(20) ? 25 : 1;
     t.n_clients = chance(40) ? 1 : 2 + rnd(4);
+    t.n_holders = chance(60) ? 0 : 1 + rnd(3);
     t.sc.max_sequences = n_slots;
     t.sc.max_batch_tokens = 1 + rnd(40);
     t.sc.prefill_chunk = 1 + rnd(20);
@@ -150,6 +151,10 @@ static bool add_live(struct live *q, struct live *leader) {
     q->s.all_rows = !leader && chance(5);
     q->s.client = rnd(t.n_clients);
     q->s.weight = t.n_clients > 1 ? rnd(3) * 50 : 0;
+    if (t.n_holders && chance(70)) {
+        q->s.holder = rnd(t.n_holders);
+        q->s.most_blocks = (q->s.capacity + t.kc.block_tokens - 1) / t.kc.block_tokens + rnd(4);
+    }
     q->n_target = n_prompt + rnd(q->s.capacity - n_prompt + 1);
     extend_text(q, 0);
     int rc = sched_add(t.s, &q->s);
@@ -230,6 +235,18 @@ static uint32_t n_holders(int32_t block) {
     return n;
 }
 
+/* The table's blocks of the running sequences of q's holder whose limit is not above q's. */
+static void check_limit(const struct live *q) {
+    uint64_t n = 0;
+    for (int i = 0; i < MAX_LIVE; i++) {
+        const struct sched_seq *s = &t.live[i].s;
+        if (t.live[i].used && s->state == SCHED_RUNNING && s->most_blocks &&
+            s->holder == q->s.holder && s->most_blocks <= q->s.most_blocks)
+            n += kv_seq_n_blocks(s->kv);
+    }
+    CHECK(n <= q->s.most_blocks);
+}
+
 static void check_plan(const struct sched_plan *plan) {
     bool planned[MAX_LIVE] = {false}, runnable = false;
     uint32_t n_rows = 0, n_decode = 0, n_all_rows = 0, n_running = 0;
@@ -253,6 +270,7 @@ static void check_plan(const struct sched_plan *plan) {
         const struct live *q = &t.live[i];
         if (!q->used) continue;
         runnable |= !q->s.paused;
+        if (q->s.state == SCHED_RUNNING && q->s.most_blocks) check_limit(q);
         n_running += q->s.state == SCHED_RUNNING;
         if (q->s.state == SCHED_RUNNING && !q->s.paused && !q->s.all_rows &&
             q->s.n_tokens - q->s.n_computed == 1)
