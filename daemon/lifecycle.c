@@ -52,7 +52,7 @@ struct server {
         size_t n_admin; /* the last ones */
     } keys;             /* after open_api guarded by the reload's lock */
     reload *reload;
-    atomic_uint_least64_t shutdown_deadline_s, hang_s;
+    atomic_uint_least64_t shutdown_deadline_s, drain_delay_s, hang_s;
     bool hung;                 /* a device is: its threads never end */
     char *registry;            /* file */
     bool handed;               /* the supervisor's sockets are served */
@@ -361,11 +361,12 @@ static bool leave_sockets(struct server *s, uint64_t begin_ns, uint64_t end_ns) 
 /* Routers see that /readyz is 503 and go elsewhere; until they do, requests are answered. true: a
  * second signal arrived. */
 static bool retire(struct server *s, uint64_t begin_ns) {
-    uint64_t end_ns = begin_ns + s->config->drain_delay_s * UINT64_C(1000000000);
+    const uint64_t delay_s = atomic_load(&s->drain_delay_s);
+    const uint64_t end_ns = begin_ns + delay_s * UINT64_C(1000000000);
     bool hurried = false;
-    if (!s->config->drain_delay_s) return false;
+    if (!delay_s) return false;
     log_info("stopping in %llu s: not ready any more, requests are still answered",
-             (unsigned long long)s->config->drain_delay_s);
+             (unsigned long long)delay_s);
     api_retire(s->api);
     while (!hurried && clock_now_ns() < end_ns) {
         flush_accounts(s);
@@ -454,6 +455,7 @@ static int apply_config(void *arg, const struct config *c, str *changed, err *e)
         keys = old;
         logsink_set(c->log_level, c->log_format);
         atomic_store(&s->shutdown_deadline_s, c->shutdown_deadline_s);
+        atomic_store(&s->drain_delay_s, c->drain_delay_s);
         atomic_store(&s->hang_s, c->hang_s);
         warn_open(s, c);
     }
@@ -535,6 +537,7 @@ static void end_hung(struct server *s) {
 int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, err *e) {
     struct server s = {.config = c, .group = o->group, .run_file = {.fd = -1}};
     atomic_init(&s.shutdown_deadline_s, c->shutdown_deadline_s);
+    atomic_init(&s.drain_delay_s, c->drain_delay_s);
     atomic_init(&s.hang_s, c->hang_s);
     int rc = signals_open(e);
     if (!rc) rc = read_keys(c, &s.keys, e);
