@@ -5,6 +5,7 @@
 #include "core/base/mem.h"
 #include "core/text/utf8.h"
 #include "daemon/input.h"
+#include "daemon/model_host.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -358,27 +359,27 @@ static const struct config_key keys[] = {
      "needs."},
     {"batch-max-lines", CONFIG_NUMBER, AT(batch_max_lines), "50000", 1, 10000000, NULL, "requests",
      "Requests of one batch."},
-    {"max-models", CONFIG_NUMBER, AT(max_models), "8", 1, 32, NULL, "models",
+    {"max-models", CONFIG_NUMBER, LIVE(max_models), "8", 1, 32, NULL, "models",
      "Models that may be loaded at once. Administrators load and unload registered models while "
      "the\n"
      "daemon runs; a model that does not fit into memory is refused, and the others stay. On a "
      "GPU\n"
      "whose memory the first model may fill, lower kv-cache-tokens or gpu-memory-utilization."},
-    {"load-on-demand", CONFIG_SWITCH, AT(load_on_demand), "off", 0, 0, NULL, "",
+    {"load-on-demand", CONFIG_SWITCH, LIVE(load_on_demand), "off", 0, 0, NULL, "",
      "A request that names a registered model which is not loaded waits until it is, whoever "
      "asks.\n"
      "Without memory-budget and keep-alive nothing is unloaded for it: beyond max-models, or "
      "without\n"
      "memory for it, it is refused. If no model is listed and the registry has several, none is\n"
      "loaded at start."},
-    {"memory-budget", CONFIG_BYTES, AT(memory_budget), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
+    {"memory-budget", CONFIG_BYTES, LIVE(memory_budget), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
      "Memory that all models together may hold: weights, buffers of a step, KV caches and states, "
      "on\n"
      "all devices. To load one, idle ones are unloaded, the longest idle first, after\n"
      "storing their K/V (kv-dir, kv-memory-bytes); those that the key model names stay. A KV cache "
      "is\n"
      "sized to fit. 0: no bound but the machine's, or a GPU's gpu-memory-utilization."},
-    {"keep-alive", CONFIG_TEXT, AT(keep_alive), "", 0, 0, NULL, "",
+    {"keep-alive", CONFIG_TEXT, LIVE(keep_alive), "", 0, 0, NULL, "",
      "How long an idle model stays loaded: seconds, or 5m, 1h30m; 0: no longer than "
      "its\n"
      "last request; negative: for ever, but it leaves when another needs its memory. Models that "
@@ -386,15 +387,16 @@ static const struct config_key keys[] = {
      "key model names stay. Ollama's keep_alive overrides it if load-on-demand is on. Empty: for "
      "ever,\n"
      "also if others need the memory, unless memory-budget is set."},
-    {"load-wait-s", CONFIG_NUMBER, AT(load_wait_s), "60", 0, 3600, NULL, "seconds",
+    {"load-wait-s", CONFIG_NUMBER, LIVE(load_wait_s), "60", 0, 3600, NULL, "seconds",
      "How long a load waits for models that are in use to become free when there is no room for "
      "it.\n"
      "Then its requests get 503 with Retry-After. Running answers are never cut off for it."},
-    {"max-load-queue", CONFIG_NUMBER, AT(max_load_queue), "64", 1, 4096, NULL, "requests",
-     "Requests that may wait for one model to be loaded; beyond it they get 503."},
-    {"max-model-tasks", CONFIG_NUMBER, AT(max_model_tasks), "8", 1, 64, NULL, "tasks",
+    {"max-load-queue", CONFIG_NUMBER, LIVE(max_load_queue), "64", 1, HOST_MAX_WATCHERS, NULL,
+     "requests", "Requests that may wait for one model to be loaded; beyond it they get 503."},
+    {"max-model-tasks", CONFIG_NUMBER, LIVE(max_model_tasks), "8", 1, HOST_MAX_WAITING, NULL,
+     "tasks",
      "Loads, unloads and pulls that wait for earlier ones; beyond it they are answered with 503."},
-    {"unload-deadline-s", CONFIG_NUMBER, AT(unload_deadline_s), "30", 0, 3600, NULL, "seconds",
+    {"unload-deadline-s", CONFIG_NUMBER, LIVE(unload_deadline_s), "30", 0, 3600, NULL, "seconds",
      "How long running answers of a model may continue when it is unloaded; then they end with an\n"
      "error."},
     {"shutdown-deadline-s", CONFIG_NUMBER, LIVE(shutdown_deadline_s), "30", 0, 3600, NULL,
@@ -420,18 +422,18 @@ static const struct config_key keys[] = {
     {"otlp-queue", CONFIG_NUMBER, LIVE(otlp_queue), "2048", 1, 1000000, NULL, "requests",
      "Requests whose spans wait to be sent, 2 KB each. Beyond it new ones are dropped and counted\n"
      "in inferd_trace_spans_dropped_total: no request waits for the collector."},
-    {"models-dir", CONFIG_TEXT, AT(models_dir), "", 0, 0, NULL, "",
+    {"models-dir", CONFIG_TEXT, LIVE(models_dir), "", 0, 0, NULL, "",
      "Folder where pulled models are stored. Empty: $STATE_DIRECTORY/models under systemd,\n"
      "otherwise inferd/models in $XDG_DATA_HOME or ~/.local/share."},
-    {"hf-endpoint", CONFIG_TEXT, AT(hf_endpoint), "", 0, 0, NULL, "",
+    {"hf-endpoint", CONFIG_TEXT, LIVE(hf_endpoint), "", 0, 0, NULL, "",
      "Address of the Hugging Face Hub or of a mirror. Empty: $HF_ENDPOINT, otherwise\n"
      "https://huggingface.co."},
-    {"hf-token-file", CONFIG_TEXT, AT(hf_token_file), "", 0, 0, NULL, "",
+    {"hf-token-file", CONFIG_TEXT, LIVE(hf_token_file), "", 0, 0, NULL, "",
      "File of the Hub's access token, readable by its owner (or group) only. Empty: $HF_TOKEN, if\n"
      "set. The token is sent to the Hub's own address only, never over plain http."},
-    {"hf-stall-s", CONFIG_NUMBER, AT(hf_stall_s), "30", 1, 3600, NULL, "seconds",
+    {"hf-stall-s", CONFIG_NUMBER, LIVE(hf_stall_s), "30", 1, 3600, NULL, "seconds",
      "A download that receives nothing for this long is aborted and retried."},
-    {"hf-retries", CONFIG_NUMBER, AT(hf_retries), "5", 0, 100, NULL, "tries",
+    {"hf-retries", CONFIG_NUMBER, LIVE(hf_retries), "5", 0, 100, NULL, "tries",
      "Retries of a download before it fails; each continues from where the last one stopped."},
     {"log-level", CONFIG_CHOICE, LIVE(log_level), "info", 0, 0, "debug|info|warn|error", "",
      "Least severe level that is logged (to stderr)."},

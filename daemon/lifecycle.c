@@ -444,11 +444,14 @@ static void note_keys(const struct server_keys *was, const struct server_keys *i
 static int apply_config(void *arg, const struct config *c, str *changed, err *e) {
     struct server *s = arg;
     struct server_keys keys = {0};
-    int rc = read_keys(c, &keys, e);
+    struct serving_change *models;
+    int rc = serving_prepare(c, &models, e);
     if (rc) return rc;
+    rc = read_keys(c, &keys, e);
     const struct api_config config = api_config_of(s, c, &keys);
-    rc = api_apply(s->api, &config, e);
+    if (!rc) rc = api_apply(s->api, &config, e);
     if (!rc) {
+        serving_apply(s->serving, models);
         note_keys(&s->keys, &keys, changed);
         struct server_keys old = s->keys;
         s->keys = keys;
@@ -459,6 +462,7 @@ static int apply_config(void *arg, const struct config *c, str *changed, err *e)
         atomic_store(&s->hang_s, c->hang_s);
         warn_open(s, c);
     }
+    serving_change_free(models);
     config_api_keys_fini(&keys.all);
     return rc;
 }

@@ -1,12 +1,13 @@
 // The configuration read again while the daemon serves: by SIGHUP and `inferd reload`, seen by curl and OpenAI's SDK.
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
-import { addKey, binary, modelName, post, startServer, until, user } from "./server.mjs";
+import { startHub } from "./hub.mjs";
+import { addKey, binary, metrics, modelFile, modelName, post, startServer, until, user } from "./server.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "inferd-reload-"));
 const file = (name) => join(folder, name);
@@ -141,4 +142,79 @@ test("files of keys that are not configured any more admit nobody", async () => 
   write("daemon.conf", ["max-sequences = 8"]);
   assert.deepEqual(reloaded().applied.sort(), ["admin-key-file", "api-key-file", "max-priority"]);
   for (const key of ["bob", "root"]) assert.equal(await statusOf(key), 401, "the registry has keys");
+});
+
+// A server of its own. set(...lines) writes its configuration and reloads it; all lines must be applied.
+async function configured(t, lines, models) {
+  const path = file(`${t.name.split(":")[0]}.conf`);
+  const write = (now) => writeFileSync(path, now.join("\n") + "\n");
+  write(lines);
+  const own = await startServer(["--config", path, "--kv-cache-tokens", "2048", "--max-sequences", "8"], models);
+  t.after(() => own.stop());
+  own.reload = (...now) => {
+    write(now);
+    return spawnSync(binary, ["reload", "--json", "--url", own.url], { encoding: "utf8" });
+  };
+  own.set = (...now) => {
+    const { status, stdout, stderr } = own.reload(...now);
+    assert.equal(status, 0, stderr);
+    assert.deepEqual(JSON.parse(stdout).needs_restart, []);
+  };
+  return own;
+}
+
+test("models: memory, time and number", async (t) => {
+  const own = await configured(t, ["load-on-demand = on", "keep-alive = -1"], []);
+  for (const name of ["alpha", "beta"]) {
+    copyFileSync(modelFile, join(own.folder, `${name}.gguf`));
+    const registry = ["--registry", join(own.folder, "registry.db")];
+    execFileSync(binary, ["models", "add", join(own.folder, `${name}.gguf`), "--name", name, ...registry]);
+  }
+  const ask = async (model) =>
+    (await post(own, "/v1/chat/completions", { model, messages: user("Hello."), max_tokens: 1 })).status;
+  const bytes = async (model) => (await metrics(own)).get(`inferd_model_bytes{model="${model}"}`);
+  const loaded = async () => {
+    const all = await metrics(own);
+    return ["alpha", "beta"].filter((m) => all.get(`inferd_model_loaded{model="${m}"}`) === 1);
+  };
+  assert.equal(await ask("alpha"), 200);
+  const one = await bytes("alpha");
+  const budget = (n) => `memory-budget = ${Math.floor(one * n)}`;
+  own.set("load-on-demand = on", budget(1.5));
+  assert.equal(await ask("beta"), 200);
+  assert.deepEqual(await loaded(), ["beta"], "a smaller budget: the other left");
+  own.set("load-on-demand = on", budget(3));
+  assert.equal(await ask("alpha"), 200);
+  assert.deepEqual(await loaded(), ["alpha", "beta"], "a larger budget: both");
+  own.set("load-on-demand = on", budget(3), "keep-alive = 1");
+  await until(async () => !(await loaded()).length, "keep-alive counts for models that are loaded already");
+  own.set("load-on-demand = on", budget(3), "keep-alive = -1", "max-models = 1");
+  assert.equal(await ask("alpha"), 200);
+  assert.equal(await ask("beta"), 200);
+  assert.deepEqual(await loaded(), ["beta"], "one at a time");
+  own.set("load-on-demand = off", budget(3), "keep-alive = -1");
+  assert.equal(await ask("alpha"), 404);
+  const { status, stderr } = own.reload("load-on-demand = on", "keep-alive = soon", "max-models = 7");
+  assert.equal(status, 1);
+  assert.match(stderr, /models\.conf:2: keep-alive = soon is not a time/);
+  assert.equal(await ask("alpha"), 404, "nothing has changed");
+  own.set("load-on-demand = on", budget(3), "keep-alive = -1");
+  assert.equal(await ask("alpha"), 200);
+  assert.deepEqual(await loaded(), ["alpha", "beta"]);
+});
+
+test("pulls: the next one goes by what was reloaded", async (t) => {
+  const hub = await startHub(folder, { "tiny.gguf": readFileSync(modelFile) });
+  t.after(() => hub.stop());
+  const own = await configured(t, ["hf-endpoint = http://127.0.0.1:1", "hf-retries = 0"]);
+  const pull = () => post(own, "/api/pull", { model: "hf.co/org/tiny", stream: false });
+  assert.notEqual((await pull()).status, 200);
+  own.set(`hf-endpoint = ${hub.url}`, "hf-retries = 0", `models-dir = ${file("pulled")}`);
+  assert.equal((await pull()).status, 200);
+  const { models } = await (await fetch(own.url + "/api/tags")).json();
+  assert.ok(
+    models.some((m) => /tiny/.test(m.name)),
+    JSON.stringify(models),
+  );
+  assert.equal(execFileSync("find", [file("pulled"), "-name", "*.gguf"], { encoding: "utf8" }).split("\n").length, 2);
 });

@@ -1,0 +1,77 @@
+/* serving_limits.c - what a reload changes for models: bounds of memory and time, and how they are
+ * pulled. Owns serving.limits and serving.pulls. Any thread. */
+#include "core/base/duration.h"
+#include "core/base/mem.h"
+#include "daemon/serving_int.h"
+
+#include <stdlib.h>
+
+struct serving_change {
+    struct model_limits limits;
+    uint32_t max_tasks, max_load_queue;
+    bool load_on_demand;
+    struct config pulls;
+};
+
+int model_limits_read(const struct config *c, struct model_limits *out, err *e) {
+    *out = (struct model_limits){.memory_budget = c->memory_budget,
+                                 .load_wait_s = c->load_wait_s,
+                                 .unload_deadline_s = (uint32_t)c->unload_deadline_s,
+                                 .max_models = (uint32_t)c->max_models,
+                                 .keep_ms = DURATION_FOREVER,
+                                 .swaps = c->memory_budget || *c->keep_alive};
+    if (!*c->keep_alive || duration_parse(c->keep_alive, &out->keep_ms)) return 0;
+    return err_set_param(e, ERR_INVALID, "keep-alive",
+                         "keep-alive = %.60s is not a time: 300, 5m, 1h30m, 0 or -1",
+                         c->keep_alive);
+}
+
+struct model_limits serving_limits(serving *s) {
+    pthread_mutex_lock(&s->mu);
+    const struct model_limits limits = s->limits;
+    pthread_mutex_unlock(&s->mu);
+    return limits;
+}
+
+int serving_pull_config(serving *s, struct config *out, err *e) {
+    pthread_mutex_lock(&s->mu);
+    int rc = config_clone(out, &s->pulls, e);
+    pthread_mutex_unlock(&s->mu);
+    return rc;
+}
+
+int serving_prepare(const struct config *c, struct serving_change **out, err *e) {
+    struct serving_change *change = mem_new(1, sizeof *change);
+    *out = NULL;
+    if (!change) return err_no_memory(e);
+    change->max_tasks = (uint32_t)c->max_model_tasks;
+    change->max_load_queue = (uint32_t)c->max_load_queue;
+    change->load_on_demand = c->load_on_demand;
+    int rc = model_limits_read(c, &change->limits, e);
+    if (!rc) rc = config_clone(&change->pulls, c, e);
+    if (rc)
+        free(change);
+    else
+        *out = change;
+    return rc;
+}
+
+void serving_apply(serving *s, struct serving_change *change) {
+    pthread_mutex_lock(&s->mu);
+    s->limits = change->limits;
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->rows[i]->keeps_own) s->rows[i]->keep_ms = s->limits.keep_ms;
+    const struct config old = s->pulls;
+    s->pulls = change->pulls;
+    change->pulls = old;
+    pthread_mutex_unlock(&s->mu);
+    model_host_set_bounds(s->host, change->max_tasks, change->max_load_queue);
+    atomic_store(&s->admin.max_models, change->limits.max_models);
+    atomic_store(&s->admin.load_on_demand, change->load_on_demand);
+}
+
+void serving_change_free(struct serving_change *change) {
+    if (!change) return;
+    config_fini(&change->pulls);
+    free(change);
+}
