@@ -29,6 +29,12 @@ static void set_live(struct api_live *live, const struct api_config *c) {
     live->max_rerank_documents = c->max_rerank_documents;
     live->resume_buffer_bytes = c->resume_buffer_bytes;
     live->max_priority = c->max_priority;
+    live->explain_cache = c->explain_cache;
+    live->vllm_metrics = c->vllm_metrics;
+    live->prefix_header_tokens = c->prefix_header_tokens;
+    live->max_file_bytes = c->max_file_bytes;
+    live->batch_lines = c->batch_lines;
+    live->batch_max_lines = c->batch_max_lines;
 }
 
 static int init_state(api *a, const struct api_config *config, err *e) {

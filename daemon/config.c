@@ -187,15 +187,15 @@ static const struct config_key keys[] = {
      "Tokens of a request that are buffered for a slow client; when full, its sequences pause."},
     {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",
      "Reuses the KV cache of common prompt prefixes."},
-    {"explain-cache", CONFIG_SWITCH, AT(explain_cache), "off", 0, 0, NULL, "",
+    {"explain-cache", CONFIG_SWITCH, LIVE(explain_cache), "off", 0, 0, NULL, "",
      "The usage of chats and completions says why no more of the prompt was cached, and where it\n"
      "differs from what is. off: only if the request has the header X-Inferd-Explain-Cache: 1."},
-    {"prefix-header-tokens", CONFIG_NUMBER, AT(prefix_header_tokens), "256", 0, 65536, NULL,
+    {"prefix-header-tokens", CONFIG_NUMBER, LIVE(prefix_header_tokens), "256", 0, 65536, NULL,
      "tokens",
      "Answers carry a hash of the prompt's first tokens, up to so many, in x-inferd-prefix, by\n"
      "which a balancer can send requests with the same beginning to the same replica\n"
      "(api/README.md). 0: no header."},
-    {"vllm-metrics", CONFIG_SWITCH, AT(vllm_metrics), "on", 0, 0, NULL, "",
+    {"vllm-metrics", CONFIG_SWITCH, LIVE(vllm_metrics), "on", 0, 0, NULL, "",
      "/metrics has what routers and dashboards for vLLM read under its names (vllm:...), for each\n"
      "model, beside inferd's own names."},
     {"prefix-sharing", CONFIG_CHOICE, LIVE(prefix_sharing), "key", 0, 0, "key|all", "",
@@ -330,36 +330,36 @@ static const struct config_key keys[] = {
      "placement): ignore accepts them, lists them in the response header\n"
      "x-inferd-ignored-fields and counts them at /metrics; refuse answers 400. What clients echo\n"
      "from earlier answers inside of messages is accepted in both cases."},
-    {"responses-ttl-s", CONFIG_NUMBER, AT(responses_ttl_s), "2592000", 0, UINT64_C(315360000), NULL,
-     "seconds",
+    {"responses-ttl-s", CONFIG_NUMBER, WHILE_ON(responses_ttl_s), "2592000", 0, UINT64_C(315360000),
+     NULL, "seconds",
      "How long responses of /v1/responses are stored in the registry's file, and a conversation\n"
      "after its last response. 0: nothing is stored."},
-    {"usage-days", CONFIG_NUMBER, AT(usage_days), "400", 0, 36500, NULL, "days",
+    {"usage-days", CONFIG_NUMBER, WHILE_ON(usage_days), "400", 0, 36500, NULL, "days",
      "How long the registry keeps what each key used of each model in each hour (`inferd usage`,\n"
      "GET /v1/inferd/usage). 0: nothing is written."},
-    {"responses-max-bytes", CONFIG_BYTES, AT(responses_max_bytes), "256M", 64 << 10,
+    {"responses-max-bytes", CONFIG_BYTES, LIVE(responses_max_bytes), "256M", 64 << 10,
      UINT64_C(1) << 40, NULL, "bytes",
      "Space that all stored responses may take in the registry's file. Beyond it the API key that\n"
      "holds most loses those that expire first. One response may take an eighth of it."},
-    {"files-max-bytes", CONFIG_BYTES, AT(files_max_bytes), "2G", 0, UINT64_C(1) << 44, NULL,
+    {"files-max-bytes", CONFIG_BYTES, WHILE_ON(files_max_bytes), "2G", 0, UINT64_C(1) << 44, NULL,
      "bytes",
      "Space that the files of /v1/files and the answers of batches may take in the folder\n"
      "REGISTRY.files and the registry's file; half of it for one API key. 0: there are no files\n"
      "and no batches."},
-    {"file-max-bytes", CONFIG_BYTES, AT(file_max_bytes), "200M", 1024, UINT64_C(1) << 40, NULL,
+    {"file-max-bytes", CONFIG_BYTES, LIVE(file_max_bytes), "200M", 1024, UINT64_C(1) << 40, NULL,
      "bytes", "Largest file that may be uploaded; 413 beyond it."},
-    {"files-max", CONFIG_NUMBER, AT(files_max), "1000", 2, 1000000, NULL, "files",
+    {"files-max", CONFIG_NUMBER, LIVE(files_max), "1000", 2, 1000000, NULL, "files",
      "Files that may be uploaded; half of them by one API key. Those that batches write are not\n"
      "counted among them, but expire like them."},
-    {"batches-max", CONFIG_NUMBER, AT(batches_max), "1000", 2, 1000000, NULL, "batches",
+    {"batches-max", CONFIG_NUMBER, LIVE(batches_max), "1000", 2, 1000000, NULL, "batches",
      "Batches that the registry keeps; half of them of one API key. Beyond it those that ended\n"
      "are forgotten, the oldest first; 429 if none has ended."},
-    {"batch-lines", CONFIG_NUMBER, AT(batch_lines), "8", 1, 1024, NULL, "requests",
+    {"batch-lines", CONFIG_NUMBER, LIVE(batch_lines), "8", 1, API_MAX_BATCH_LINES, NULL, "requests",
      "Requests of batches that run at once. They compute only in steps that no other request\n"
      "needs."},
-    {"batch-max-lines", CONFIG_NUMBER, AT(batch_max_lines), "50000", 1, 10000000, NULL, "requests",
-     "Requests of one batch."},
-    {"max-models", CONFIG_NUMBER, LIVE(max_models), "8", 1, 32, NULL, "models",
+    {"batch-max-lines", CONFIG_NUMBER, LIVE(batch_max_lines), "50000", 1, 10000000, NULL,
+     "requests", "Requests of one batch."},
+    {"max-models", CONFIG_NUMBER, LIVE(max_models), "8", 1, API_MAX_MODELS, NULL, "models",
      "Models that may be loaded at once. Administrators load and unload registered models while "
      "the\n"
      "daemon runs; a model that does not fit into memory is refused, and the others stay. On a "

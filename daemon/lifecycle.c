@@ -39,6 +39,8 @@ enum { DRAIN_POLL_MS = 50, SAME_STOP_NS = 500 * 1000 * 1000 };
 
 enum { LOOK_MS = 1000 }; /* interval of checks of the models' files and devices */
 
+enum { DAY_S = 86400 };
+
 enum { ANNOUNCED_MAX_BYTES = 8000 };
 
 enum { OWN_FILES = 64 }; /* files other than connections: models, threads, the registry */
@@ -105,23 +107,25 @@ static void open_store(struct server *s) {
     free(file);
 }
 
+static struct batches_config batches_config_of(const struct server *s, const struct config *c) {
+    return (struct batches_config){.file = s->registry,
+                                   .max_bytes = c->files_max_bytes,
+                                   .max_files = (uint32_t)c->files_max,
+                                   .max_batches = (uint32_t)c->batches_max};
+}
+
 static void open_batches(struct server *s) {
-    const struct config *c = s->config;
+    const struct batches_config config = batches_config_of(s, s->config);
     err e;
-    if (!c->files_max_bytes) return;
-    if (batches_open(&(struct batches_config){.file = s->registry,
-                                              .max_bytes = c->files_max_bytes,
-                                              .max_files = (uint32_t)c->files_max,
-                                              .max_batches = (uint32_t)c->batches_max},
-                     clock_wall_s(), &s->batches, &e))
+    if (!config.max_bytes) return;
+    if (batches_open(&config, clock_wall_s(), &s->batches, &e))
         log_warn("files are not stored, and there are no batches: %s", e.msg);
 }
 
 static void open_ledger(struct server *s) {
-    const uint64_t day_s = 86400;
     err e;
     if (!s->config->usage_days) return;
-    if (ledger_open(s->registry, s->config->usage_days * day_s, clock_wall_s(), &s->ledger, &e))
+    if (ledger_open(s->registry, s->config->usage_days * DAY_S, clock_wall_s(), &s->ledger, &e))
         log_warn("usage is not written: %s", e.msg);
 }
 
@@ -441,6 +445,14 @@ static void note_keys(const struct server_keys *was, const struct server_keys *i
         reload_add_name(changed, "admin-key-file");
 }
 
+/* Those that are open: 0 turns them off, which needs a restart. */
+static void apply_to_stores(struct server *s, const struct config *c) {
+    const struct batches_config config = batches_config_of(s, c);
+    if (s->store) responses_set_bounds(s->store, c->responses_ttl_s, c->responses_max_bytes);
+    if (s->batches) batches_set_bounds(s->batches, &config);
+    if (s->ledger) ledger_set_keep(s->ledger, c->usage_days * DAY_S);
+}
+
 static int apply_config(void *arg, const struct config *c, str *changed, err *e) {
     struct server *s = arg;
     struct server_keys keys = {0};
@@ -452,6 +464,7 @@ static int apply_config(void *arg, const struct config *c, str *changed, err *e)
     if (!rc) rc = api_apply(s->api, &config, e);
     if (!rc) {
         serving_apply(s->serving, models);
+        apply_to_stores(s, c);
         note_keys(&s->keys, &keys, changed);
         struct server_keys old = s->keys;
         s->keys = keys;

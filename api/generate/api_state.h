@@ -36,9 +36,11 @@ struct api_names {
 
 /* Members of api_config that api_apply changes while requests read them. */
 struct api_live {
-    atomic_bool share_prefixes, draft_integers, refuse_ignored;
-    atomic_uint fair_share, max_rerank_documents, resume_buffer_bytes;
+    atomic_bool share_prefixes, draft_integers, refuse_ignored, explain_cache, vllm_metrics;
+    atomic_uint fair_share, max_rerank_documents, resume_buffer_bytes, prefix_header_tokens,
+        batch_lines, batch_max_lines;
     atomic_int max_priority;
+    atomic_uint_least64_t max_file_bytes;
 };
 
 struct api {

@@ -18,7 +18,11 @@ struct responses;   /* registry/responses.h */
 /* Whose requests share an engine evenly. */
 enum fair_share { FAIR_OFF, FAIR_KEY, FAIR_ADDRESS, FAIR_HEADER };
 
-enum { API_MAX_MODELS = 32, API_MODEL_ID_BYTES = 97 /* as REGISTRY_NAME_BYTES */ };
+enum {
+    API_MAX_MODELS = 32,
+    API_MODEL_ID_BYTES = 97, /* as REGISTRY_NAME_BYTES */
+    API_MAX_BATCH_LINES = 1024
+};
 
 /* A served model. Borrowed: everything outlives api_remove_model, or else api_close. */
 struct api_model {
@@ -55,7 +59,7 @@ struct api_config {
     struct batches *batches;  /* registry/batches.h: files and batches; borrowed until api_close;
                                  NULL: none */
     uint64_t max_file_bytes;  /* of an uploaded file */
-    uint32_t batch_lines;     /* requests of batches at once */
+    uint32_t batch_lines;     /* requests of batches at once, up to API_MAX_BATCH_LINES */
     uint32_t batch_max_lines; /* of one batch */
     struct audit *audit;      /* registry/audit.h; borrowed until api_close; NULL: none */
     struct keyring *keyring;  /* keys of the registry (registry/keys.h); borrowed until api_close;

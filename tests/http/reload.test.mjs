@@ -218,3 +218,63 @@ test("pulls: the next one goes by what was reloaded", async (t) => {
   );
   assert.equal(execFileSync("find", [file("pulled"), "-name", "*.gguf"], { encoding: "utf8" }).split("\n").length, 2);
 });
+
+test("stores: files, batches, responses and usage", async (t) => {
+  const own = await configured(t, ["files-max = 3", "batch-max-lines = 2"]);
+  const client = new OpenAI({ baseURL: `${own.url}/v1`, apiKey: "none", maxRetries: 0 });
+  const body = { model: modelName, messages: user("Hello."), max_tokens: 1 };
+  const line = (id) => JSON.stringify({ custom_id: id, method: "POST", url: "/v1/chat/completions", body });
+  const upload = (text) => client.files.create({ file: new File([text], "in.jsonl"), purpose: "batch" });
+  const three = await upload(["a", "b", "c"].map(line).join("\n"));
+  const run = async () => {
+    const { id } = await client.batches.create({
+      input_file_id: three.id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+    });
+    const ended = () => client.batches.retrieve(id).then((b) => /completed|failed/.test(b.status) && b);
+    return (await until(ended, "the batch ends")).status;
+  };
+  assert.equal(await run(), "failed", "three lines are too many");
+  await upload(line("a"));
+  const refused = (text) => assert.rejects(upload(text), (e) => e.status === 400 || e.status === 413);
+  own.set("files-max = 2", "batch-max-lines = 3", "batch-lines = 1");
+  assert.equal(await run(), "completed");
+  await refused(line("a"));
+  own.set("files-max = 3", "file-max-bytes = 1K");
+  await refused("x".repeat(2000));
+  own.set("files-max = 3", "files-max-bytes = 100");
+  await refused(line("a"));
+  own.set("files-max = 3");
+  await upload(line("a"));
+  const stored = () => client.responses.create({ model: modelName, input: "Hello.", max_output_tokens: 16 });
+  const { id } = await stored();
+  assert.equal((await client.responses.retrieve(id)).id, id);
+  own.set("responses-ttl-s = 1");
+  const short = await stored();
+  const isGone = (e) => e.status === 404;
+  const gone = () => client.responses.retrieve(short.id).then(() => false, isGone);
+  await until(gone, "it expires");
+  assert.equal((await client.responses.retrieve(id)).id, id, "those that were stored keep their time");
+  const off = JSON.parse(own.reload("responses-ttl-s = 0", "usage-days = 0", "batches-max = 9").stdout);
+  assert.deepEqual([off.applied, off.needs_restart], [["batches-max"], ["responses-ttl-s", "usage-days"]]);
+});
+
+test("answers and metrics: what they say", async (t) => {
+  const own = await configured(t, ["prefix-header-tokens = 0", "vllm-metrics = off"]);
+  const ask = async () => {
+    const answer = await post(own, "/v1/chat/completions", {
+      model: modelName,
+      messages: user("Tell me about the sea, its waves and its ships."),
+      max_tokens: 1,
+    });
+    return { prefix: answer.headers.get("x-inferd-prefix"), text: await answer.text() };
+  };
+  const vllm = async () => /^vllm:/m.test(await (await fetch(own.url + "/metrics")).text());
+  const before = await ask();
+  assert.deepEqual([before.prefix, /cache_miss/.test(before.text), await vllm()], [null, false, false]);
+  own.set("prefix-header-tokens = 16", "vllm-metrics = on", "explain-cache = on");
+  const after = await ask();
+  assert.match(after.prefix, /^[0-9a-f]{16}$/);
+  assert.deepEqual([/cache_miss/.test(after.text), await vllm()], [true, true]);
+});
