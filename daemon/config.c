@@ -307,7 +307,7 @@ static const struct config_key keys[] = {
     {"max-priority", CONFIG_NUMBER, LIVE(max_priority), "0", 0, 1000, NULL, "",
      "Highest priority that a request may ask for; 400 beyond it. Requests have priority 0 unless\n"
      "they ask for another; negative ones are always allowed."},
-    {"objectives", CONFIG_TEXT, AT(objectives), "", 0, 0, NULL, "",
+    {"objectives", CONFIG_TEXT, LIVE(objectives), "", 0, 0, NULL, "",
      "Priorities of what a gateway names in the header x-gateway-inference-objective, as\n"
      "NAME=PRIORITY, separated by commas; * in a name stands for any characters. They apply to\n"
      "requests without a priority of their own; max-priority does not bound them. Only for a "
@@ -321,7 +321,7 @@ static const struct config_key keys[] = {
      "Time from a request's headers to the end of its answer, including all waiting. Beyond it\n"
      "the answer is 504, or its stream ends with an error. The header X-Request-Timeout-Ms can\n"
      "shorten it. 0: no limit."},
-    {"model-aliases", CONFIG_TEXT, AT(model_aliases), "", 0, 0, NULL, "",
+    {"model-aliases", CONFIG_TEXT, LIVE(model_aliases), "", 0, 0, NULL, "",
      "Other names for the served models, as PATTERN=MODEL, separated by commas; * in a pattern\n"
      "stands for any characters: claude-*=mine answers clients that ask for a vendor's models.\n"
      "Exact names and registered aliases go first, then the first pattern that matches."},

@@ -47,8 +47,8 @@ struct api {
     struct http http;
     struct api_config config; /* of the start; version is a copy. What api_apply changes is below */
     struct api_live live;
-    struct model_aliases aliases;
-    struct model_aliases objectives; /* names of a gateway's objectives to priorities (limits.h) */
+    alias_book *aliases,
+        *objectives;       /* objectives: names of a gateway's to priorities (limits.h) */
     struct hash128 secret; /* of this process, or of the KV store, so that prefixes of clients have
                               the same names after a restart: keys hashes that clients must not
                               predict */

@@ -66,8 +66,8 @@ struct api_config {
                                  NULL: none */
     const struct model_admin *admin; /* loads and unloads models; borrowed until api_close; NULL:
                                         the served models do not change */
-    const char *model_aliases;       /* model_alias.h; NULL: none. Read by api_open */
-    const char *objectives;          /* limits_read_objectives; NULL: none. Read by api_open */
+    const char *model_aliases;       /* model_alias.h; NULL: none. Not kept */
+    const char *objectives;          /* limits_read_objectives; NULL: none. Not kept */
     /* Reads the configuration again (daemon/reload.h); NULL: there is none. Pool threads. Adds
      * names of keys, "a, b": applied ones, and those that need a restart. */
     int (*reload)(void *reload_arg, str *applied, str *pending, err *e);

@@ -7,7 +7,18 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
 import { startHub } from "./hub.mjs";
-import { addKey, binary, metrics, modelFile, modelName, post, startServer, until, user } from "./server.mjs";
+import {
+  addKey,
+  binary,
+  firstAnswer,
+  metrics,
+  modelFile,
+  modelName,
+  post,
+  startServer,
+  until,
+  user,
+} from "./server.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "inferd-reload-"));
 const file = (name) => join(folder, name);
@@ -145,11 +156,11 @@ test("files of keys that are not configured any more admit nobody", async () => 
 });
 
 // A server of its own. set(...lines) writes its configuration and reloads it; all lines must be applied.
-async function configured(t, lines, models) {
+async function configured(t, lines, models, flags = ["--max-sequences", "8"]) {
   const path = file(`${t.name.split(":")[0]}.conf`);
   const write = (now) => writeFileSync(path, now.join("\n") + "\n");
   write(lines);
-  const own = await startServer(["--config", path, "--kv-cache-tokens", "2048", "--max-sequences", "8"], models);
+  const own = await startServer(["--config", path, "--kv-cache-tokens", "2048", ...flags], models);
   t.after(() => own.stop());
   own.reload = (...now) => {
     write(now);
@@ -277,4 +288,27 @@ test("answers and metrics: what they say", async (t) => {
   const after = await ask();
   assert.match(after.prefix, /^[0-9a-f]{16}$/);
   assert.deepEqual([/cache_miss/.test(after.text), await vllm()], [true, true]);
+});
+
+test("names: aliases of models and objectives", async (t) => {
+  const own = await configured(t, ["model-aliases = old-*=inferd-demo"], undefined, [
+    ...["--max-sequences", "1", "--fair-share", "off"],
+  ]);
+  const ask = async (model) => (await post(own, "/v1/completions", { model, prompt: "Hello", max_tokens: 1 })).status;
+  const high = { "x-gateway-inference-objective": "high" };
+  assert.deepEqual([await ask("old-1"), await ask("claude-5")], [200, 404]);
+  assert.equal(await firstAnswer(own, {}, high), "first");
+  own.set("model-aliases = claude-*=inferd-demo, gpt-*=demo", "objectives = high=5");
+  assert.deepEqual([await ask("old-1"), await ask("claude-5"), await ask("gpt-9")], [404, 200, 200]);
+  assert.equal(await firstAnswer(own, {}, high), "second");
+  for (const [bad, why] of [
+    ["model-aliases = claude-*=nobody", /names\.conf:2: model-aliases: 'nobody' is not the name of a served model/],
+    ["objectives = high=much", /names\.conf:2: objectives: "high=much": the priority must be a number/],
+    [`model-aliases = a=${"b".repeat(97)}`, /names\.conf:2: model-aliases: "a": the value is longer than 96 bytes/],
+  ]) {
+    const { status, stderr } = own.reload("keepalive-ms = 20000", bad);
+    assert.equal(status, 1);
+    assert.match(stderr, why);
+    assert.deepEqual([await ask("old-1"), await ask("claude-5")], [404, 200]);
+  }
 });
