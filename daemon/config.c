@@ -129,23 +129,23 @@ static const struct config_key keys[] = {
      "Everything is encrypted with a secret beside the registry (kv.secret), and kept apart by "
      "API\n"
      "key like the prefix cache. One daemon at a time has a folder. Empty: nothing is stored."},
-    {"kv-dir-bytes", CONFIG_BYTES, AT(kv_dir_bytes), "20G", 1 << 20, UINT64_C(1) << 50, NULL,
+    {"kv-dir-bytes", CONFIG_BYTES, LIVE(kv_dir_bytes), "20G", 1 << 20, UINT64_C(1) << 50, NULL,
      "bytes",
      "Space that kv-dir may take, for all models together. What was not used for longest goes\n"
      "first."},
-    {"kv-dir-files", CONFIG_NUMBER, AT(kv_dir_files), "20000", 1, 100000, NULL, "files",
+    {"kv-dir-files", CONFIG_NUMBER, LIVE(kv_dir_files), "20000", 1, 100000, NULL, "files",
      "Files that kv-dir may hold, each of up to 8 MiB, or more if one state of recurrent layers\n"
      "is. About 4 KiB of memory each."},
-    {"kv-dir-age-s", CONFIG_NUMBER, AT(kv_dir_age_s), "2592000", 0, UINT64_C(315360000), NULL,
+    {"kv-dir-age-s", CONFIG_NUMBER, LIVE(kv_dir_age_s), "2592000", 0, UINT64_C(315360000), NULL,
      "seconds", "How long a file stays in kv-dir after its last use. 0: as long as there is room."},
-    {"kv-dir-daily-bytes", CONFIG_BYTES, AT(kv_dir_daily_bytes), "100G", 0, UINT64_C(1) << 50, NULL,
-     "bytes",
+    {"kv-dir-daily-bytes", CONFIG_BYTES, LIVE(kv_dir_daily_bytes), "100G", 0, UINT64_C(1) << 50,
+     NULL, "bytes",
      "Bytes that are written to kv-dir in one day (UTC) at most, because writing wears SSDs. 0: "
      "no\n"
      "bound."},
-    {"kv-idle-s", CONFIG_NUMBER, AT(kv_idle_s), "20", 0, 86400, NULL, "seconds",
+    {"kv-idle-s", CONFIG_NUMBER, LIVE(kv_idle_s), "20", 0, 86400, NULL, "seconds",
      "After so long without a request everything that a model has cached is stored, too."},
-    {"kv-keep", CONFIG_CHOICE, AT(kv_keep), "worth", 0, 0, "worth|all", "",
+    {"kv-keep", CONFIG_CHOICE, LIVE(kv_keep), "worth", 0, 0, "worth|all", "",
      "What is stored in kv-dir and kv-memory-bytes. worth: what takes more than twice as long to "
      "compute as to read,\n"
      "both as measured. all: everything."},

@@ -179,6 +179,7 @@ static void show_all(serving *s) {
         if (!m->draining) continue;
         m->draining = false;
         m->state = MODEL_LOADED;
+        serving_set_store(s, m); /* after a reload while it was hidden */
         api_hide_model(s->api, m->model.id, false);
     }
     pthread_mutex_unlock(&s->mu);

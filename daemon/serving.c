@@ -130,6 +130,7 @@ static void note_load(serving *s, struct served *m, bool ok, uint64_t begin_ns) 
     m->keep_ms = s->limits.keep_ms;
     m->keeps_own = false;
     m->state = ok ? MODEL_LOADED : m->state;
+    if (ok) serving_set_store(s, m); /* after a reload while it was loaded */
     u->loaded = ok;
     u->bytes = m->bytes;
     u->n_loads += ok;

@@ -34,6 +34,8 @@ struct model_limits {
     uint32_t unload_deadline_s, max_models;
     int64_t keep_ms; /* of models without one of their own */
     bool swaps;      /* models leave so that another finds room */
+    uint32_t store_idle_s;
+    bool store_all; /* both of engine_config */
 };
 
 struct serving {
@@ -64,6 +66,8 @@ struct serving {
 /* ERR_INVALID: keep-alive. */
 int model_limits_read(const struct config *c, struct model_limits *out, err *e);
 struct model_limits serving_limits(serving *s); /* those in force; without mu */
+/* What m, which is loaded, stores of its KV cache, by the limits. With mu held. */
+void serving_set_store(serving *s, struct served *m);
 /* A copy of the configuration by which models are pulled; without mu. */
 int serving_pull_config(serving *s, struct config *out, err *e);
 

@@ -2,15 +2,18 @@
  * pulled. Owns serving.limits and serving.pulls. Any thread. */
 #include "core/base/duration.h"
 #include "core/base/mem.h"
+#include "daemon/kv_tiers.h"
 #include "daemon/serving_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct serving_change {
     struct model_limits limits;
     uint32_t max_tasks, max_load_queue;
     bool load_on_demand;
     struct config pulls;
+    struct kvstore_config kv; /* the bounds alone */
 };
 
 int model_limits_read(const struct config *c, struct model_limits *out, err *e) {
@@ -19,7 +22,9 @@ int model_limits_read(const struct config *c, struct model_limits *out, err *e) 
                                  .unload_deadline_s = (uint32_t)c->unload_deadline_s,
                                  .max_models = (uint32_t)c->max_models,
                                  .keep_ms = DURATION_FOREVER,
-                                 .swaps = c->memory_budget || *c->keep_alive};
+                                 .swaps = c->memory_budget || *c->keep_alive,
+                                 .store_idle_s = (uint32_t)c->kv_idle_s,
+                                 .store_all = strcmp(c->kv_keep, "all") == 0};
     if (!*c->keep_alive || duration_parse(c->keep_alive, &out->keep_ms)) return 0;
     return err_set_param(e, ERR_INVALID, "keep-alive",
                          "keep-alive = %.60s is not a time: 300, 5m, 1h30m, 0 or -1",
@@ -47,6 +52,7 @@ int serving_prepare(const struct config *c, struct serving_change **out, err *e)
     change->max_tasks = (uint32_t)c->max_model_tasks;
     change->max_load_queue = (uint32_t)c->max_load_queue;
     change->load_on_demand = c->load_on_demand;
+    change->kv = kv_tiers_bounds(c);
     int rc = model_limits_read(c, &change->limits, e);
     if (!rc) rc = config_clone(&change->pulls, c, e);
     if (rc)
@@ -56,15 +62,23 @@ int serving_prepare(const struct config *c, struct serving_change **out, err *e)
     return rc;
 }
 
+void serving_set_store(serving *s, struct served *m) {
+    engine_set_store(m->engine, s->limits.store_idle_s, s->limits.store_all);
+}
+
 void serving_apply(serving *s, struct serving_change *change) {
     pthread_mutex_lock(&s->mu);
     s->limits = change->limits;
-    for (size_t i = 0; i < s->n; i++)
-        if (!s->rows[i]->keeps_own) s->rows[i]->keep_ms = s->limits.keep_ms;
+    for (size_t i = 0; i < s->n; i++) {
+        struct served *m = s->rows[i];
+        if (!m->keeps_own) m->keep_ms = s->limits.keep_ms;
+        if (m->state == MODEL_LOADED) serving_set_store(s, m);
+    }
     const struct config old = s->pulls;
     s->pulls = change->pulls;
     change->pulls = old;
     pthread_mutex_unlock(&s->mu);
+    if (s->store) kvstore_set_bounds(s->store, &change->kv);
     model_host_set_bounds(s->host, change->max_tasks, change->max_load_queue);
     atomic_store(&s->admin.max_models, change->limits.max_models);
     atomic_store(&s->admin.load_on_demand, change->load_on_demand);

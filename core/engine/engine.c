@@ -366,6 +366,16 @@ bool engine_save(engine *en, uint64_t deadline_ns) {
     return kvstore_flush(en->tier.store, deadline_ns) && done;
 }
 
+void engine_set_store(engine *en, uint32_t idle_s, bool all) {
+    if (!en->tier.store) return;
+    pthread_mutex_lock(&en->lock);
+    atomic_store(&en->tier.idle_ns, idle_s * UINT64_C(1000000000));
+    atomic_store(&en->tier.all, all);
+    en->tier.wake = true; /* it may be due */
+    pthread_cond_signal(&en->wake);
+    pthread_mutex_unlock(&en->lock);
+}
+
 void engine_stop(engine *en) {
     if (!en->worker_started) return;
     pthread_mutex_lock(&en->lock);

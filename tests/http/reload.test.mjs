@@ -312,3 +312,24 @@ test("names: aliases of models and objectives", async (t) => {
     assert.deepEqual([await ask("old-1"), await ask("claude-5")], [404, 200]);
   }
 });
+
+test("kv-dir: bounds, and when everything is stored", async (t) => {
+  const dir = file("kv");
+  const own = await configured(t, ["kv-idle-s = 86400", "kv-keep = all"], undefined, [
+    ...["--max-sequences", "8", "--kv-dir", dir],
+  ]);
+  const files = async () => (await metrics(own)).get("inferd_kv_store_segments");
+  const ask = async (first) => {
+    const prompt = Array.from({ length: 100 }, (_, i) => 300 + ((first + i * 37) % 3000));
+    const body = { model: modelName, prompt, max_tokens: 1 };
+    assert.equal((await post(own, "/v1/completions", body)).status, 200);
+  };
+  await ask(0);
+  assert.equal(await files(), 0);
+  own.set("kv-idle-s = 0", "kv-keep = all");
+  await until(async () => (await files()) >= 1, "it is stored: kv-idle-s is over");
+  await ask(1000);
+  await until(async () => (await files()) >= 2, "and the next one");
+  own.set("kv-idle-s = 0", "kv-keep = all", "kv-dir-files = 1");
+  await until(async () => (await files()) === 1, "one file is left");
+});
