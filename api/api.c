@@ -160,6 +160,8 @@ int api_apply(api *a, const struct api_config *config, err *e) {
     if (!rc) {
         set_live(&a->live, config);
         set_aliases(a, &lists);
+        const struct resume_config kept = {config->resume_streams, config->resume_timeout_s};
+        resume_set(a->resume, &kept);
     }
     model_aliases_fini(&lists.aliases);
     model_aliases_fini(&lists.objectives);

@@ -179,7 +179,7 @@ static const struct config_key keys[] = {
      "takes without them, as measured while serving."},
     {"max-sequences", CONFIG_NUMBER, AT(max_sequences), "64", 1, 4096, NULL, "sequences",
      "Sequences that run at the same time; further ones wait in the queue."},
-    {"max-queue", CONFIG_NUMBER, AT(max_queue), "256", 1, 65536, NULL, "sequences",
+    {"max-queue", CONFIG_NUMBER, LIVE(max_queue), "256", 1, 65536, NULL, "sequences",
      "Sequences that wait to start; beyond it requests are answered with 429. A sequence bound to\n"
      "a schema or grammar, waiting or running, holds 1.2 MB and shares its automata (typically\n"
      "about 100 KB, at most 32 MiB)."},
@@ -256,10 +256,10 @@ static const struct config_key keys[] = {
      "Memory of all answers that are generated, unread or kept for resumption, the first 64K of\n"
      "each not counted. At the limit, complete answers that were not read for 2 seconds are cut\n"
      "off, longest wait first, and streams are not kept for Last-Event-ID; then 503."},
-    {"resume-timeout-s", CONFIG_NUMBER, AT(resume_timeout_s), "60", 0, 86400, NULL, "seconds",
+    {"resume-timeout-s", CONFIG_NUMBER, LIVE(resume_timeout_s), "60", 0, 86400, NULL, "seconds",
      "How long a disconnected stream can be resumed with Last-Event-ID; it does not compute in\n"
      "the meantime. 0: never."},
-    {"resume-streams", CONFIG_NUMBER, AT(resume_streams), "64", 1, 65536, NULL, "streams",
+    {"resume-streams", CONFIG_NUMBER, LIVE(resume_streams), "64", 1, 65536, NULL, "streams",
      "Disconnected streams that are kept at once; the oldest is dropped first."},
     {"resume-buffer-bytes", CONFIG_BYTES, LIVE(resume_buffer_bytes), "256K", 4096, 16 << 20, NULL,
      "bytes", "Output of each stream that is kept to be sent again."},

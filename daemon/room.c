@@ -67,7 +67,7 @@ static struct tally count_all(serving *s, const struct served *but) {
 }
 
 /* The engine's needs, once for each load: within what pinned models leave. */
-static int measure(serving *s, const struct model_limits *l, struct served *m,
+static int measure(serving *s, const struct serving_limits *l, struct served *m,
                    const struct tally *t, err *e) {
     const uint64_t budget = l->memory_budget;
     struct engine_config config;
@@ -98,8 +98,8 @@ struct lack {
     uint32_t places;
 };
 
-static struct lack find_lack(const serving *s, const struct model_limits *l, const struct served *m,
-                             const struct tally *t) {
+static struct lack find_lack(const serving *s, const struct serving_limits *l,
+                             const struct served *m, const struct tally *t) {
     const uint64_t budget = l->memory_budget;
     const uint32_t max = l->max_models;
     const bool behind = *s->waiting && strcmp(s->waiting, m->model.id) != 0;
@@ -179,7 +179,7 @@ static void show_all(serving *s) {
         if (!m->draining) continue;
         m->draining = false;
         m->state = MODEL_LOADED;
-        serving_set_store(s, m); /* after a reload while it was hidden */
+        serving_set_engine(s, m); /* after a reload while it was hidden */
         api_hide_model(s->api, m->model.id, false);
     }
     pthread_mutex_unlock(&s->mu);
@@ -205,7 +205,7 @@ static int err_too_many(unsigned max, bool pinned, err *e) {
 }
 
 /* Can it never fit? */
-static int check_ever(const struct model_limits *l, const struct served *m, const struct tally *t,
+static int check_ever(const struct serving_limits *l, const struct served *m, const struct tally *t,
                       err *e) {
     const uint64_t budget = l->memory_budget;
     if (t->n_pinned >= l->max_models) return err_too_many(l->max_models, true, e);
@@ -218,7 +218,7 @@ static int check_ever(const struct model_limits *l, const struct served *m, cons
                          m->need.context_length, mib(budget), mib(t->pinned));
 }
 
-static int err_busy(const struct model_limits *l, const struct served *m, const struct tally *t,
+static int err_busy(const struct serving_limits *l, const struct served *m, const struct tally *t,
                     err *e) {
     return err_set_param(e, ERR_UNAVAILABLE, "model",
                          "there was no room for %llu seconds: it needs at least %llu MiB, and %u "
@@ -231,7 +231,7 @@ static int err_busy(const struct model_limits *l, const struct served *m, const 
 static int evict(serving *s, struct served *m, struct served *next, struct host_task *t, err *e) {
     const uint64_t bytes = next->bytes;
     if (!room_hide_idle(s, next)) return 0; /* it is used again */
-    int rc = serving_remove(s, next, serving_limits(s).unload_deadline_s, MODEL_ROOM, t, e);
+    int rc = serving_remove(s, next, serving_limits_now(s).unload_deadline_s, MODEL_ROOM, t, e);
     if (!rc && m->need.device_left != UINT64_MAX) m->need.device_left += bytes;
     return rc;
 }
@@ -239,7 +239,7 @@ static int evict(serving *s, struct served *m, struct served *next, struct host_
 static int make_room(serving *s, struct served *m, struct host_task *t, uint64_t *left, err *e) {
     const bool behind = *s->waiting && strcmp(s->waiting, m->model.id) != 0;
     for (;;) {
-        const struct model_limits l = serving_limits(s);
+        const struct serving_limits l = serving_limits_now(s);
         struct tally all = count_all(s, m);
         int rc = measure(s, &l, m, &all, e);
         if (rc) return rc;
@@ -279,7 +279,7 @@ int room_make(serving *s, struct served *m, struct host_task *t, uint64_t *left,
 }
 
 int room_find(serving *s, struct served *m, uint64_t *left, err *e) {
-    const struct model_limits l = serving_limits(s);
+    const struct serving_limits l = serving_limits_now(s);
     const struct tally all = count_all(s, m);
     int rc = l.memory_budget ? measure(s, &l, m, &all, e) : 0;
     if (!rc && l.memory_budget) rc = check_ever(&l, m, &all, e);
@@ -290,7 +290,7 @@ int room_find(serving *s, struct served *m, uint64_t *left, err *e) {
 }
 
 bool room_free_more(serving *s, struct served *m, struct host_task *t) {
-    const struct model_limits l = serving_limits(s);
+    const struct serving_limits l = serving_limits_now(s);
     struct served *next = l.swaps ? pick(s, m, true) : NULL;
     return next && room_hide_idle(s, next) &&
            !serving_remove(s, next, l.unload_deadline_s, MODEL_ROOM, t, NULL);

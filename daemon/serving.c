@@ -130,7 +130,7 @@ static void note_load(serving *s, struct served *m, bool ok, uint64_t begin_ns) 
     m->keep_ms = s->limits.keep_ms;
     m->keeps_own = false;
     m->state = ok ? MODEL_LOADED : m->state;
-    if (ok) serving_set_store(s, m); /* after a reload while it was loaded */
+    if (ok) serving_set_engine(s, m); /* after a reload while it was loaded */
     u->loaded = ok;
     u->bytes = m->bytes;
     u->n_loads += ok;
@@ -312,7 +312,7 @@ static int unload_model(void *arg, const char *id, struct host_task *t, err *e) 
     if (!goes) return 0; /* meanwhile it went, or was used */
     if (expires && !room_hide_idle(s, m)) return 0;
     host_task_progress(t, "waiting for running answers", 0, 0);
-    return serving_remove(s, m, serving_limits(s).unload_deadline_s,
+    return serving_remove(s, m, serving_limits_now(s).unload_deadline_s,
                           expires ? MODEL_EXPIRED : MODEL_ASKED, t, e);
 }
 
@@ -551,7 +551,7 @@ int serving_open(const struct config *config, engine_group *group, serving **out
                                  .unload = unload_model,
                                  .pull = run_pull};
     int rc = config_registry_path(config, &s->registry, e);
-    if (!rc) rc = model_limits_read(config, &s->limits, e);
+    if (!rc) rc = serving_limits_read(config, &s->limits, e);
     if (!rc) rc = config_clone(&s->pulls, config, e);
     if (!rc) rc = find_listed(s, e);
     if (!rc) rc = kv_tiers_open(config, s->registry, &s->store, e);

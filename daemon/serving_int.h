@@ -28,7 +28,7 @@ struct served {
 };
 
 /* What the configuration says about the memory of models; a reload changes it. */
-struct model_limits {
+struct serving_limits {
     uint64_t memory_budget; /* 0: no bound */
     uint64_t load_wait_s;
     uint32_t unload_deadline_s, max_models;
@@ -36,6 +36,7 @@ struct model_limits {
     bool swaps;      /* models leave so that another finds room */
     uint32_t store_idle_s;
     bool store_all; /* both of engine_config */
+    uint32_t max_queue;
 };
 
 struct serving {
@@ -53,7 +54,7 @@ struct serving {
     char waiting[API_MODEL_ID_BYTES];
     uint64_t waiting_bytes;
     pthread_mutex_t mu; /* guards what follows */
-    struct model_limits limits;
+    struct serving_limits limits;
     struct config pulls;                     /* by which models are pulled */
     struct served *rows[2 * API_MAX_MODELS]; /* (n) */
     size_t n;
@@ -64,10 +65,10 @@ struct serving {
 /* ---- serving_limits.c ---- */
 
 /* ERR_INVALID: keep-alive. */
-int model_limits_read(const struct config *c, struct model_limits *out, err *e);
-struct model_limits serving_limits(serving *s); /* those in force; without mu */
-/* What m, which is loaded, stores of its KV cache, by the limits. With mu held. */
-void serving_set_store(serving *s, struct served *m);
+int serving_limits_read(const struct config *c, struct serving_limits *out, err *e);
+struct serving_limits serving_limits_now(serving *s); /* those in force; without mu */
+/* Gives m's engine, which is loaded, what the limits say. With mu held. */
+void serving_set_engine(serving *s, struct served *m);
 /* A copy of the configuration by which models are pulled; without mu. */
 int serving_pull_config(serving *s, struct config *out, err *e);
 

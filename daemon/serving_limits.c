@@ -9,31 +9,32 @@
 #include <string.h>
 
 struct serving_change {
-    struct model_limits limits;
+    struct serving_limits limits;
     uint32_t max_tasks, max_load_queue;
     bool load_on_demand;
     struct config pulls;
     struct kvstore_config kv; /* the bounds alone */
 };
 
-int model_limits_read(const struct config *c, struct model_limits *out, err *e) {
-    *out = (struct model_limits){.memory_budget = c->memory_budget,
-                                 .load_wait_s = c->load_wait_s,
-                                 .unload_deadline_s = (uint32_t)c->unload_deadline_s,
-                                 .max_models = (uint32_t)c->max_models,
-                                 .keep_ms = DURATION_FOREVER,
-                                 .swaps = c->memory_budget || *c->keep_alive,
-                                 .store_idle_s = (uint32_t)c->kv_idle_s,
-                                 .store_all = strcmp(c->kv_keep, "all") == 0};
+int serving_limits_read(const struct config *c, struct serving_limits *out, err *e) {
+    *out = (struct serving_limits){.memory_budget = c->memory_budget,
+                                   .load_wait_s = c->load_wait_s,
+                                   .unload_deadline_s = (uint32_t)c->unload_deadline_s,
+                                   .max_models = (uint32_t)c->max_models,
+                                   .keep_ms = DURATION_FOREVER,
+                                   .swaps = c->memory_budget || *c->keep_alive,
+                                   .max_queue = (uint32_t)c->max_queue,
+                                   .store_idle_s = (uint32_t)c->kv_idle_s,
+                                   .store_all = strcmp(c->kv_keep, "all") == 0};
     if (!*c->keep_alive || duration_parse(c->keep_alive, &out->keep_ms)) return 0;
     return err_set_param(e, ERR_INVALID, "keep-alive",
                          "keep-alive = %.60s is not a time: 300, 5m, 1h30m, 0 or -1",
                          c->keep_alive);
 }
 
-struct model_limits serving_limits(serving *s) {
+struct serving_limits serving_limits_now(serving *s) {
     pthread_mutex_lock(&s->mu);
-    const struct model_limits limits = s->limits;
+    const struct serving_limits limits = s->limits;
     pthread_mutex_unlock(&s->mu);
     return limits;
 }
@@ -53,7 +54,7 @@ int serving_prepare(const struct config *c, struct serving_change **out, err *e)
     change->max_load_queue = (uint32_t)c->max_load_queue;
     change->load_on_demand = c->load_on_demand;
     change->kv = kv_tiers_bounds(c);
-    int rc = model_limits_read(c, &change->limits, e);
+    int rc = serving_limits_read(c, &change->limits, e);
     if (!rc) rc = config_clone(&change->pulls, c, e);
     if (rc)
         free(change);
@@ -62,7 +63,8 @@ int serving_prepare(const struct config *c, struct serving_change **out, err *e)
     return rc;
 }
 
-void serving_set_store(serving *s, struct served *m) {
+void serving_set_engine(serving *s, struct served *m) {
+    engine_set_max_queue(m->engine, s->limits.max_queue);
     engine_set_store(m->engine, s->limits.store_idle_s, s->limits.store_all);
 }
 
@@ -72,7 +74,7 @@ void serving_apply(serving *s, struct serving_change *change) {
     for (size_t i = 0; i < s->n; i++) {
         struct served *m = s->rows[i];
         if (!m->keeps_own) m->keep_ms = s->limits.keep_ms;
-        if (m->state == MODEL_LOADED) serving_set_store(s, m);
+        if (m->state == MODEL_LOADED) serving_set_engine(s, m);
     }
     const struct config old = s->pulls;
     s->pulls = change->pulls;

@@ -103,7 +103,7 @@ test("`inferd reload` prints what it applied and what needs a restart", async ()
   write("keys", ["bob"]);
   assert.equal(reload().stdout, "applied: api-key-file\n");
   assert.equal(await statusOf("carol"), 401);
-  configure("max-priority = 3", "max-queue = 99");
+  configure("max-priority = 3", "max-queue = 99", "kv-cache-tokens = 99");
   assert.deepEqual(reloaded().needs_restart, [], "a flag goes before the file");
 });
 
@@ -272,7 +272,7 @@ test("stores: files, batches, responses and usage", async (t) => {
 });
 
 test("answers and metrics: what they say", async (t) => {
-  const own = await configured(t, ["prefix-header-tokens = 0", "vllm-metrics = off"]);
+  const own = await configured(t, ["prefix-header-tokens = 0", "vllm-metrics = off", "resume-timeout-s = 0"]);
   const ask = async () => {
     const answer = await post(own, "/v1/chat/completions", {
       model: modelName,
@@ -282,9 +282,17 @@ test("answers and metrics: what they say", async (t) => {
     return { prefix: answer.headers.get("x-inferd-prefix"), text: await answer.text() };
   };
   const vllm = async () => /^vllm:/m.test(await (await fetch(own.url + "/metrics")).text());
+  // Is a stream's end sent again?
+  const resumable = async () => {
+    const body = { model: modelName, messages: user("Hello."), max_tokens: 4, stream: true };
+    const [, id] = /^id: (.*)$/m.exec(await (await post(own, "/v1/chat/completions", body)).text());
+    return (await post(own, "/v1/chat/completions", {}, { headers: { "Last-Event-ID": id } })).status === 200;
+  };
+  assert.equal(await resumable(), false);
   const before = await ask();
   assert.deepEqual([before.prefix, /cache_miss/.test(before.text), await vllm()], [null, false, false]);
-  own.set("prefix-header-tokens = 16", "vllm-metrics = on", "explain-cache = on");
+  own.set("prefix-header-tokens = 16", "vllm-metrics = on", "explain-cache = on", "resume-streams = 5");
+  assert.equal(await resumable(), true);
   const after = await ask();
   assert.match(after.prefix, /^[0-9a-f]{16}$/);
   assert.deepEqual([/cache_miss/.test(after.text), await vllm()], [true, true]);
@@ -311,6 +319,35 @@ test("names: aliases of models and objectives", async (t) => {
     assert.match(stderr, why);
     assert.deepEqual([await ask("old-1"), await ask("claude-5")], [404, 200]);
   }
+});
+
+test("queue: how many may wait", async (t) => {
+  const own = await configured(t, ["max-queue = 1"], undefined, ["--max-sequences", "1"]);
+  const left = new AbortController();
+  const ask = (max_tokens) =>
+    post(
+      own,
+      "/v1/completions",
+      { model: modelName, prompt: "Hello", max_tokens, ignore_eos: true },
+      { signal: left.signal },
+    ).then(
+      (r) => r.status,
+      () => "left",
+    );
+  const value = async (name) => (await metrics(own)).get(`inferd_sequences_${name}`);
+  const running = ask(2000);
+  await until(async () => (await value("running")) === 1, "it runs");
+  const waits = [ask(1900)];
+  await until(async () => (await value("waiting")) === 1, "it waits");
+  assert.equal(await ask(1), 429);
+  own.set("max-queue = 2");
+  waits.push(ask(1900));
+  await until(async () => (await value("waiting")) === 2, "both wait");
+  own.set("max-queue = 1");
+  assert.equal(await ask(1), 429);
+  assert.equal(await value("waiting"), 2, "who waits stays");
+  left.abort();
+  assert.deepEqual(await Promise.all([running, ...waits]), ["left", "left", "left"]);
 });
 
 test("kv-dir: bounds, and when everything is stored", async (t) => {
