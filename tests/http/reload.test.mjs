@@ -370,3 +370,22 @@ test("kv-dir: bounds, and when everything is stored", async (t) => {
   own.set("kv-idle-s = 0", "kv-keep = all", "kv-dir-files = 1");
   await until(async () => (await files()) === 1, "one file is left");
 });
+
+test("the documentation says of every other key why it needs a restart", () => {
+  const example = execFileSync(binary, ["config", "example"], { encoding: "utf8" });
+  const keys = [...example.matchAll(/^# \((.*)\)\n#([a-z-]+) =/gm)].map(([, bounds, name]) => [
+    name,
+    /applied by a reload/.test(bounds),
+  ]);
+  assert.ok(keys.length > 100);
+  const readme = readFileSync("daemon/README.md", "utf8");
+  const [, table] = /\n\| needs a restart \| why \|\n([^]*?)\n\n/.exec(readme);
+  const named = [...table.matchAll(/`([a-z-]+)`/g)].map(([, name]) => name);
+  assert.deepEqual(
+    [...new Set(named)].sort(),
+    keys
+      .filter(([, live]) => !live)
+      .map(([name]) => name)
+      .sort(),
+  );
+});
