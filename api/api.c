@@ -29,6 +29,30 @@ static void set_live(struct api_live *live, const struct api_config *c) {
     live->max_rerank_documents = c->max_rerank_documents;
     live->resume_buffer_bytes = c->resume_buffer_bytes;
     live->max_priority = c->max_priority;
+    live->explain_cache = c->explain_cache;
+    live->vllm_metrics = c->vllm_metrics;
+    live->prefix_header_tokens = c->prefix_header_tokens;
+    live->max_file_bytes = c->max_file_bytes;
+    live->batch_lines = c->batch_lines;
+    live->batch_max_lines = c->batch_max_lines;
+}
+
+struct alias_lists {
+    struct model_aliases aliases, objectives;
+};
+
+static int read_aliases(const struct api_config *c, struct alias_lists *out, err *e) {
+    *out = (struct alias_lists){0};
+    int rc = model_aliases_parse(c->model_aliases, "model_aliases", &out->aliases, e);
+    if (!rc) rc = limits_read_objectives(c->objectives, &out->objectives, e);
+    if (rc) model_aliases_fini(&out->aliases);
+    return rc;
+}
+
+/* Takes them. */
+static void set_aliases(api *a, struct alias_lists *lists) {
+    alias_book_set(a->aliases, &lists->aliases);
+    alias_book_set(a->objectives, &lists->objectives);
 }
 
 static int init_state(api *a, const struct api_config *config, err *e) {
@@ -41,10 +65,14 @@ static int init_state(api *a, const struct api_config *config, err *e) {
         a->secret = kvstore_client_key(config->kv_store);
     else if (getentropy(&a->secret, sizeof a->secret))
         return err_set(e, ERR_IO, "the system provides no random secret");
-    int rc = model_aliases_parse(config->model_aliases, "model_aliases", &a->aliases, e);
-    if (!rc) rc = limits_read_objectives(config->objectives, &a->objectives, e);
+    a->config.model_aliases = a->config.objectives = NULL;
+    a->aliases = alias_book_new();
+    a->objectives = alias_book_new();
+    if (!a->aliases || !a->objectives) return err_no_memory(e);
+    struct alias_lists lists;
+    int rc = read_aliases(config, &lists, e);
     if (rc) return rc;
-    a->config.model_aliases = a->config.objectives = NULL; /* kept as aliases, objectives */
+    set_aliases(a, &lists);
     a->grammars = grammar_cache_new();
     a->models = models_new();
     if (!a->grammars || !a->models) return err_no_memory(e);
@@ -80,12 +108,6 @@ int api_open(const struct api_config *config, api **out, err *e) {
     return 0;
 }
 
-int api_apply(api *a, const struct api_config *config, err *e) {
-    int rc = http_apply(&a->http, &config->http, e);
-    if (!rc) set_live(&a->live, config);
-    return rc;
-}
-
 uint16_t api_port(const api *a) {
     return http_port(&a->http);
 }
@@ -98,11 +120,15 @@ bool api_is_local(const api *a) {
     return http_is_local(&a->http);
 }
 
-/* Would a request for that name load a model? */
-static bool loads_later(const api *a, const char *name) {
+/* Is that the name of a served model, or, with or_known, of any that there is? */
+static int check_target(const struct api *a, const char *name, bool or_known, err *e) {
     const struct model_admin *admin = a->config.admin;
+    const struct api_model *m = models_find(a->models, name, strlen(name));
     char id[API_MODEL_ID_BYTES];
-    return admin && admin->load_on_demand && admin->find(admin->host, name, id) != MODEL_UNKNOWN;
+    models_release(a->models, m);
+    if (m || (or_known && admin && admin->find(admin->host, name, id) != MODEL_UNKNOWN)) return 0;
+    return err_set_param(e, ERR_INVALID, "model_aliases",
+                         "'%.60s' is not the name of a served model", name);
 }
 
 int api_set_models(api *a, const struct api_model *models, size_t n, err *e) {
@@ -112,16 +138,34 @@ int api_set_models(api *a, const struct api_model *models, size_t n, err *e) {
         int rc = models_add(a->models, &models[i], e);
         if (rc) return rc;
     }
-    for (size_t i = 0; i < a->aliases.n; i++) {
-        const char *name = a->aliases.pairs[i].model;
-        const struct api_model *m = models_find(a->models, name, strlen(name));
-        models_release(a->models, m);
-        if (!m && !loads_later(a, name))
-            return err_set_param(e, ERR_INVALID, "model_aliases",
-                                 "'%.60s' is not the name of a served model", name);
+    const bool loads = a->config.admin && a->config.admin->load_on_demand;
+    char target[MODEL_ALIAS_BYTES];
+    for (size_t i = 0; alias_book_target(a->aliases, i, target); i++) {
+        int rc = check_target(a, target, loads, e);
+        if (rc) return rc;
     }
     atomic_store(&a->http.ready, true);
     return http_accept(&a->http, e);
+}
+
+int api_apply(api *a, const struct api_config *config, err *e) {
+    struct alias_lists lists;
+    int rc = read_aliases(config, &lists, e);
+    if (rc) return rc;
+    for (size_t i = 0; i < lists.aliases.n && !rc; i++)
+        if (!alias_book_has(a->aliases, lists.aliases.pairs[i].pattern,
+                            lists.aliases.pairs[i].model))
+            rc = check_target(a, lists.aliases.pairs[i].model, true, e);
+    if (!rc) rc = http_apply(&a->http, &config->http, e);
+    if (!rc) {
+        set_live(&a->live, config);
+        set_aliases(a, &lists);
+        const struct resume_config kept = {config->resume_streams, config->resume_timeout_s};
+        resume_set(a->resume, &kept);
+    }
+    model_aliases_fini(&lists.aliases);
+    model_aliases_fini(&lists.objectives);
+    return rc;
 }
 
 int api_add_model(api *a, const struct api_model *m, err *e) {
@@ -235,8 +279,8 @@ void api_close(api *a) {
     history_fini(&a->history);
     grammar_cache_free(a->grammars);
     models_free(a->models);
-    model_aliases_fini(&a->aliases);
-    model_aliases_fini(&a->objectives);
+    alias_book_free(a->aliases);
+    alias_book_free(a->objectives);
     free((char *)a->config.version);
     free(a);
 }

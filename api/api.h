@@ -38,7 +38,8 @@ enum {
  * ERR_IO: the port is taken (the message names it). */
 int api_open(const struct api_config *config, api **out, err *e);
 /* What may change while requests run: limits, keys, origins and timeouts (http_apply), and struct
- * api_live's members. Any thread, one at a time. ERR_INVALID: nothing changes. */
+ * api_live's members, aliases and objectives. Any thread, one at a time. ERR_INVALID: nothing
+ * changes; an alias that was not there before may be for any model that is known. */
 int api_apply(api *a, const struct api_config *config, err *e);
 uint16_t api_port(const api *a);
 /* Where it listens, as http_get_address and http_is_local say. */

@@ -5,13 +5,17 @@
 #include "core/base/mem.h"
 #include "core/text/utf8.h"
 #include "daemon/input.h"
+#include "daemon/model_host.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { FILE_MAX_BYTES = 1 << 20, PROBLEMS_MAX = 100 };
 
-#define AT(field) offsetof(struct config, field)
+/* A key's field, and what a reload does with it. */
+#define AT(field)       offsetof(struct config, field), CONFIG_RESTART
+#define LIVE(field)     offsetof(struct config, field), CONFIG_LIVE
+#define WHILE_ON(field) offsetof(struct config, field), CONFIG_WHILE_ON
 
 static const struct config_key keys[] = {
     {"model", CONFIG_TEXT, AT(model), "", 0, 0, NULL, "",
@@ -39,14 +43,14 @@ static const struct config_key keys[] = {
     {"listen-mode", CONFIG_CHOICE, AT(listen_mode), "600", 0, 0, "600|660|666", "",
      "Permissions of socket files that listen names: who may write to one may connect. 600: the\n"
      "daemon's user. 660: its group, too. 666: everyone on this machine."},
-    {"tls-certificate", CONFIG_TEXT, AT(tls_certificate), "", 0, 0, NULL, "",
+    {"tls-certificate", CONFIG_TEXT, LIVE(tls_certificate), "", 0, 0, NULL, "",
      "File of the server's certificate in PEM form, followed by those that lead to its root. With\n"
      "it and tls-key every TCP address speaks TLS (1.2 and 1.3), and nothing else. Socket files\n"
      "stay plain. A reload reads the files again; it does not turn TLS on or off. Empty: no TLS."},
-    {"tls-key", CONFIG_TEXT, AT(tls_key), "", 0, 0, NULL, "",
+    {"tls-key", CONFIG_TEXT, LIVE(tls_key), "", 0, 0, NULL, "",
      "File of the certificate's private key in PEM form, without a passphrase, readable by its\n"
      "owner (or group) only."},
-    {"tls-client-ca", CONFIG_TEXT, AT(tls_client_ca), "", 0, 0, NULL, "",
+    {"tls-client-ca", CONFIG_TEXT, LIVE(tls_client_ca), "", 0, 0, NULL, "",
      "File of certificates in PEM form: every client needs a certificate for TLS clients that one\n"
      "of them has signed, beside its API key. Empty: clients need no certificate."},
     {"backend", CONFIG_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|metal|cuda", "",
@@ -125,23 +129,23 @@ static const struct config_key keys[] = {
      "Everything is encrypted with a secret beside the registry (kv.secret), and kept apart by "
      "API\n"
      "key like the prefix cache. One daemon at a time has a folder. Empty: nothing is stored."},
-    {"kv-dir-bytes", CONFIG_BYTES, AT(kv_dir_bytes), "20G", 1 << 20, UINT64_C(1) << 50, NULL,
+    {"kv-dir-bytes", CONFIG_BYTES, LIVE(kv_dir_bytes), "20G", 1 << 20, UINT64_C(1) << 50, NULL,
      "bytes",
      "Space that kv-dir may take, for all models together. What was not used for longest goes\n"
      "first."},
-    {"kv-dir-files", CONFIG_NUMBER, AT(kv_dir_files), "20000", 1, 100000, NULL, "files",
+    {"kv-dir-files", CONFIG_NUMBER, LIVE(kv_dir_files), "20000", 1, 100000, NULL, "files",
      "Files that kv-dir may hold, each of up to 8 MiB, or more if one state of recurrent layers\n"
      "is. About 4 KiB of memory each."},
-    {"kv-dir-age-s", CONFIG_NUMBER, AT(kv_dir_age_s), "2592000", 0, UINT64_C(315360000), NULL,
+    {"kv-dir-age-s", CONFIG_NUMBER, LIVE(kv_dir_age_s), "2592000", 0, UINT64_C(315360000), NULL,
      "seconds", "How long a file stays in kv-dir after its last use. 0: as long as there is room."},
-    {"kv-dir-daily-bytes", CONFIG_BYTES, AT(kv_dir_daily_bytes), "100G", 0, UINT64_C(1) << 50, NULL,
-     "bytes",
+    {"kv-dir-daily-bytes", CONFIG_BYTES, LIVE(kv_dir_daily_bytes), "100G", 0, UINT64_C(1) << 50,
+     NULL, "bytes",
      "Bytes that are written to kv-dir in one day (UTC) at most, because writing wears SSDs. 0: "
      "no\n"
      "bound."},
-    {"kv-idle-s", CONFIG_NUMBER, AT(kv_idle_s), "20", 0, 86400, NULL, "seconds",
+    {"kv-idle-s", CONFIG_NUMBER, LIVE(kv_idle_s), "20", 0, 86400, NULL, "seconds",
      "After so long without a request everything that a model has cached is stored, too."},
-    {"kv-keep", CONFIG_CHOICE, AT(kv_keep), "worth", 0, 0, "worth|all", "",
+    {"kv-keep", CONFIG_CHOICE, LIVE(kv_keep), "worth", 0, 0, "worth|all", "",
      "What is stored in kv-dir and kv-memory-bytes. worth: what takes more than twice as long to "
      "compute as to read,\n"
      "both as measured. all: everything."},
@@ -175,7 +179,7 @@ static const struct config_key keys[] = {
      "takes without them, as measured while serving."},
     {"max-sequences", CONFIG_NUMBER, AT(max_sequences), "64", 1, 4096, NULL, "sequences",
      "Sequences that run at the same time; further ones wait in the queue."},
-    {"max-queue", CONFIG_NUMBER, AT(max_queue), "256", 1, 65536, NULL, "sequences",
+    {"max-queue", CONFIG_NUMBER, LIVE(max_queue), "256", 1, 65536, NULL, "sequences",
      "Sequences that wait to start; beyond it requests are answered with 429. A sequence bound to\n"
      "a schema or grammar, waiting or running, holds 1.2 MB and shares its automata (typically\n"
      "about 100 KB, at most 32 MiB)."},
@@ -183,18 +187,18 @@ static const struct config_key keys[] = {
      "Tokens of a request that are buffered for a slow client; when full, its sequences pause."},
     {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",
      "Reuses the KV cache of common prompt prefixes."},
-    {"explain-cache", CONFIG_SWITCH, AT(explain_cache), "off", 0, 0, NULL, "",
+    {"explain-cache", CONFIG_SWITCH, LIVE(explain_cache), "off", 0, 0, NULL, "",
      "The usage of chats and completions says why no more of the prompt was cached, and where it\n"
      "differs from what is. off: only if the request has the header X-Inferd-Explain-Cache: 1."},
-    {"prefix-header-tokens", CONFIG_NUMBER, AT(prefix_header_tokens), "256", 0, 65536, NULL,
+    {"prefix-header-tokens", CONFIG_NUMBER, LIVE(prefix_header_tokens), "256", 0, 65536, NULL,
      "tokens",
      "Answers carry a hash of the prompt's first tokens, up to so many, in x-inferd-prefix, by\n"
      "which a balancer can send requests with the same beginning to the same replica\n"
      "(api/README.md). 0: no header."},
-    {"vllm-metrics", CONFIG_SWITCH, AT(vllm_metrics), "on", 0, 0, NULL, "",
+    {"vllm-metrics", CONFIG_SWITCH, LIVE(vllm_metrics), "on", 0, 0, NULL, "",
      "/metrics has what routers and dashboards for vLLM read under its names (vllm:...), for each\n"
      "model, beside inferd's own names."},
-    {"prefix-sharing", CONFIG_CHOICE, AT(prefix_sharing), "key", 0, 0, "key|all", "",
+    {"prefix-sharing", CONFIG_CHOICE, LIVE(prefix_sharing), "key", 0, 0, "key|all", "",
      "Whose cached prefixes a request may reuse. key: those of its own API key; response time\n"
      "and cached_tokens would otherwise reveal other clients' prompts. all: those of every key.\n"
      "Without API keys all clients share. A request's cache_salt separates them further."},
@@ -209,7 +213,7 @@ static const struct config_key keys[] = {
     {"model-sampling", CONFIG_SWITCH, AT(model_sampling), "on", 0, 0, NULL, "",
      "Where a request is silent, samples as the model recommends: generation_config.json of a\n"
      "folder, general.sampling.* of a GGUF. off: the defaults that the API documents."},
-    {"json-integers", CONFIG_CHOICE, AT(json_integers), "strict", 0, 0, "strict|draft", "",
+    {"json-integers", CONFIG_CHOICE, LIVE(json_integers), "strict", 0, 0, "strict|draft", "",
      "How answers that follow a JSON schema write its integers. strict: digits alone (30). draft:\n"
      "also with a fraction of zeros (30.0), which JSON Schema counts as an integer."},
     {"http-threads", CONFIG_NUMBER, AT(http_threads), "2", 1, 64, NULL, "threads",
@@ -223,63 +227,63 @@ static const struct config_key keys[] = {
     {"prepare-queue", CONFIG_NUMBER, AT(prepare_queue), "1024", 1, 65536, NULL, "requests",
      "Requests being prepared or waiting for it; beyond it they are answered with 503, first\n"
      "those of the client with the most of them."},
-    {"prepare-budget-s", CONFIG_NUMBER, AT(prepare_budget_s), "5", 1, 3600, NULL, "seconds",
+    {"prepare-budget-s", CONFIG_NUMBER, LIVE(prepare_budget_s), "5", 1, 3600, NULL, "seconds",
      "Work that preparing a request may take: template and grammar; 400 beyond it. Counted in\n"
      "steps, so it does not depend on load; a second is about one second of a core."},
     {"max-connections", CONFIG_NUMBER, AT(max_connections), "4096", 1, 65536, NULL, "connections",
      "Open connections. At the limit a new one replaces the one that has been idle longest; if\n"
      "all are busy, 32 more may ask for /livez, /readyz, /health and /metrics and get 503 for\n"
      "anything else. Lowered at start to fit the limit of open files."},
-    {"max-connections-per-address", CONFIG_NUMBER, AT(max_connections_per_address), "0", 0, 65536,
+    {"max-connections-per-address", CONFIG_NUMBER, LIVE(max_connections_per_address), "0", 0, 65536,
      NULL, "connections",
      "Open connections per client address (IPv6: its first 64 bits); further ones are closed at\n"
      "once. 0: no limit of their own. Behind a reverse proxy set trusted-proxies too: the limit\n"
      "is then for running requests of each client (429 beyond it); otherwise all have one\n"
      "address."},
-    {"max-body-bytes", CONFIG_BYTES, AT(max_body_bytes), "8M", 1024, UINT64_C(1) << 30, NULL,
+    {"max-body-bytes", CONFIG_BYTES, LIVE(max_body_bytes), "8M", 1024, UINT64_C(1) << 30, NULL,
      "bytes",
      "Largest request body; 413 beyond it. All bodies being received may hold 16 times as much\n"
      "(the first 64K of each not counted); 503 beyond that."},
     {"max-header-bytes", CONFIG_BYTES, AT(max_header_bytes), "32K", 1024, 1 << 20, NULL, "bytes",
      "Largest request header; 431 beyond it."},
-    {"idle-timeout-s", CONFIG_NUMBER, AT(idle_timeout_s), "60", 1, 86400, NULL, "seconds",
+    {"idle-timeout-s", CONFIG_NUMBER, LIVE(idle_timeout_s), "60", 1, 86400, NULL, "seconds",
      "Closes a connection without a request. A request may take twice as long to arrive, a large\n"
      "body longer (10 KB/s)."},
-    {"keepalive-ms", CONFIG_NUMBER, AT(keepalive_ms), "15000", 10, 600000, NULL, "milliseconds",
+    {"keepalive-ms", CONFIG_NUMBER, LIVE(keepalive_ms), "15000", 10, 600000, NULL, "milliseconds",
      "Interval of keep-alive comments in a stream that has nothing to send."},
-    {"max-answer-bytes", CONFIG_BYTES, AT(max_answer_bytes), "256M", 1 << 20, UINT64_C(1) << 40,
+    {"max-answer-bytes", CONFIG_BYTES, LIVE(max_answer_bytes), "256M", 1 << 20, UINT64_C(1) << 40,
      NULL, "bytes",
      "Memory of all answers that are generated, unread or kept for resumption, the first 64K of\n"
      "each not counted. At the limit, complete answers that were not read for 2 seconds are cut\n"
      "off, longest wait first, and streams are not kept for Last-Event-ID; then 503."},
-    {"resume-timeout-s", CONFIG_NUMBER, AT(resume_timeout_s), "60", 0, 86400, NULL, "seconds",
+    {"resume-timeout-s", CONFIG_NUMBER, LIVE(resume_timeout_s), "60", 0, 86400, NULL, "seconds",
      "How long a disconnected stream can be resumed with Last-Event-ID; it does not compute in\n"
      "the meantime. 0: never."},
-    {"resume-streams", CONFIG_NUMBER, AT(resume_streams), "64", 1, 65536, NULL, "streams",
+    {"resume-streams", CONFIG_NUMBER, LIVE(resume_streams), "64", 1, 65536, NULL, "streams",
      "Disconnected streams that are kept at once; the oldest is dropped first."},
-    {"resume-buffer-bytes", CONFIG_BYTES, AT(resume_buffer_bytes), "256K", 4096, 16 << 20, NULL,
+    {"resume-buffer-bytes", CONFIG_BYTES, LIVE(resume_buffer_bytes), "256K", 4096, 16 << 20, NULL,
      "bytes", "Output of each stream that is kept to be sent again."},
-    {"allowed-hosts", CONFIG_TEXT, AT(allowed_hosts), "", 0, 0, NULL, "",
+    {"allowed-hosts", CONFIG_TEXT, LIVE(allowed_hosts), "", 0, 0, NULL, "",
      "Host names that the daemon answers to (the Host header), separated by commas; .example.com\n"
      "matches every name below example.com, * any name. Addresses, localhost and\n"
      "host.docker.internal are always accepted. Empty: on a loopback address without api-key-file\n"
      "only those, so that web sites cannot reach the daemon by DNS rebinding; otherwise any name."},
-    {"allowed-origins", CONFIG_TEXT, AT(allowed_origins), "", 0, 0, NULL, "",
+    {"allowed-origins", CONFIG_TEXT, LIVE(allowed_origins), "", 0, 0, NULL, "",
      "Other sites whose pages may use the daemon from a browser (CORS), separated by commas:\n"
      "exact origins (https://chat.example.com, app://obsidian.md), http://localhost:* for any\n"
      "port, https://*.example.com for every name below it, chrome-extension://* for any host,\n"
      "null for pages without an origin, * for every page. Cookies are never allowed; keys travel\n"
      "in headers. Empty: only the daemon's own page."},
-    {"trusted-proxies", CONFIG_TEXT, AT(trusted_proxies), "", 0, 0, NULL, "",
+    {"trusted-proxies", CONFIG_TEXT, LIVE(trusted_proxies), "", 0, 0, NULL, "",
      "Addresses or ranges (127.0.0.1, 10.0.0.0/8, ::1) of reverse proxies, separated by commas.\n"
      "Their X-Forwarded-For, -Host and -Proto give the client's address in the log and in\n"
      "limits, and the host that Origin is compared with; from others these headers are ignored.\n"
      "The proxy must set all three itself: what it passes on from clients is believed.\n"
      "allowed-hosts applies to the forwarded host and to the Host header."},
-    {"api-key-file", CONFIG_TEXT, AT(api_key_file), "", 0, 0, NULL, "",
+    {"api-key-file", CONFIG_TEXT, LIVE(api_key_file), "", 0, 0, NULL, "",
      "File of accepted API keys, one per line, readable by its owner (or group) only. Empty: no\n"
      "key is required."},
-    {"admin-key-file", CONFIG_TEXT, AT(admin_key_file), "", 0, 0, NULL, "",
+    {"admin-key-file", CONFIG_TEXT, LIVE(admin_key_file), "", 0, 0, NULL, "",
      "File of administrators' keys, like api-key-file. They are API keys that may also change the\n"
      "registry of models (/api/delete, /api/copy, /api/create). Once keys of either kind are set,\n"
      "every request needs one. Without any, programs on this machine may do it, if host is a\n"
@@ -288,94 +292,94 @@ static const struct config_key keys[] = {
      "Accepts the keys that `inferd keys add` puts into the registry, beside those of "
      "api-key-file.\n"
      "Once the registry has a key, valid or not, every request needs one. off: they are ignored."},
-    {"key-failures-per-minute", CONFIG_NUMBER, AT(key_failures_per_minute), "60", 0, 1000000, NULL,
-     "failures",
+    {"key-failures-per-minute", CONFIG_NUMBER, LIVE(key_failures_per_minute), "60", 0, 1000000,
+     NULL, "failures",
      "Wrong API keys that a client address (IPv6: its first 64 bits) may send in a minute. Beyond\n"
      "it its requests get 429, except those with a valid key of the registry, which cannot be\n"
      "guessed. 0: no limit. Behind a reverse proxy set trusted-proxies."},
-    {"fair-share", CONFIG_CHOICE, AT(fair_share), "key", 0, 0, "key|address|fairness-id|off", "",
+    {"fair-share", CONFIG_CHOICE, LIVE(fair_share), "key", 0, 0, "key|address|fairness-id|off", "",
      "Who shares a model evenly when more is asked of it than it can do: of requests with the "
      "same\n"
      "priority, those go first whose client got the fewest tokens, and a client that runs more\n"
      "than its part of the sequences gives some back. key: clients are API keys (their --weight\n"
      "counts). address: client addresses, of each key. fairness-id: the values of the header\n"
      "x-gateway-inference-fairness-id, of each key. off: requests go in the order of arrival."},
-    {"max-priority", CONFIG_NUMBER, AT(max_priority), "0", 0, 1000, NULL, "",
+    {"max-priority", CONFIG_NUMBER, LIVE(max_priority), "0", 0, 1000, NULL, "",
      "Highest priority that a request may ask for; 400 beyond it. Requests have priority 0 unless\n"
      "they ask for another; negative ones are always allowed."},
-    {"objectives", CONFIG_TEXT, AT(objectives), "", 0, 0, NULL, "",
+    {"objectives", CONFIG_TEXT, LIVE(objectives), "", 0, 0, NULL, "",
      "Priorities of what a gateway names in the header x-gateway-inference-objective, as\n"
      "NAME=PRIORITY, separated by commas; * in a name stands for any characters. They apply to\n"
      "requests without a priority of their own; max-priority does not bound them. Only for a "
      "server\n"
      "that clients reach through the gateway alone: others could send the header themselves."},
-    {"max-rerank-documents", CONFIG_NUMBER, AT(max_rerank_documents), "1000", 1, 100000, NULL,
+    {"max-rerank-documents", CONFIG_NUMBER, LIVE(max_rerank_documents), "1000", 1, 100000, NULL,
      "documents",
      "Documents of a request to /v1/rerank, pairs of one to /v1/score; 400 beyond it."},
-    {"request-timeout-s", CONFIG_NUMBER, AT(request_timeout_s), "3600", 0, UINT64_C(31536000), NULL,
-     "seconds",
+    {"request-timeout-s", CONFIG_NUMBER, LIVE(request_timeout_s), "3600", 0, UINT64_C(31536000),
+     NULL, "seconds",
      "Time from a request's headers to the end of its answer, including all waiting. Beyond it\n"
      "the answer is 504, or its stream ends with an error. The header X-Request-Timeout-Ms can\n"
      "shorten it. 0: no limit."},
-    {"model-aliases", CONFIG_TEXT, AT(model_aliases), "", 0, 0, NULL, "",
+    {"model-aliases", CONFIG_TEXT, LIVE(model_aliases), "", 0, 0, NULL, "",
      "Other names for the served models, as PATTERN=MODEL, separated by commas; * in a pattern\n"
      "stands for any characters: claude-*=mine answers clients that ask for a vendor's models.\n"
      "Exact names and registered aliases go first, then the first pattern that matches."},
-    {"unknown-fields", CONFIG_CHOICE, AT(unknown_fields), "ignore", 0, 0, "ignore|refuse", "",
+    {"unknown-fields", CONFIG_CHOICE, LIVE(unknown_fields), "ignore", 0, 0, "ignore|refuse", "",
      "Request fields that this server does not know, or that change no answer (hints, labels,\n"
      "placement): ignore accepts them, lists them in the response header\n"
      "x-inferd-ignored-fields and counts them at /metrics; refuse answers 400. What clients echo\n"
      "from earlier answers inside of messages is accepted in both cases."},
-    {"responses-ttl-s", CONFIG_NUMBER, AT(responses_ttl_s), "2592000", 0, UINT64_C(315360000), NULL,
-     "seconds",
+    {"responses-ttl-s", CONFIG_NUMBER, WHILE_ON(responses_ttl_s), "2592000", 0, UINT64_C(315360000),
+     NULL, "seconds",
      "How long responses of /v1/responses are stored in the registry's file, and a conversation\n"
      "after its last response. 0: nothing is stored."},
-    {"usage-days", CONFIG_NUMBER, AT(usage_days), "400", 0, 36500, NULL, "days",
+    {"usage-days", CONFIG_NUMBER, WHILE_ON(usage_days), "400", 0, 36500, NULL, "days",
      "How long the registry keeps what each key used of each model in each hour (`inferd usage`,\n"
      "GET /v1/inferd/usage). 0: nothing is written."},
-    {"responses-max-bytes", CONFIG_BYTES, AT(responses_max_bytes), "256M", 64 << 10,
+    {"responses-max-bytes", CONFIG_BYTES, LIVE(responses_max_bytes), "256M", 64 << 10,
      UINT64_C(1) << 40, NULL, "bytes",
      "Space that all stored responses may take in the registry's file. Beyond it the API key that\n"
      "holds most loses those that expire first. One response may take an eighth of it."},
-    {"files-max-bytes", CONFIG_BYTES, AT(files_max_bytes), "2G", 0, UINT64_C(1) << 44, NULL,
+    {"files-max-bytes", CONFIG_BYTES, WHILE_ON(files_max_bytes), "2G", 0, UINT64_C(1) << 44, NULL,
      "bytes",
      "Space that the files of /v1/files and the answers of batches may take in the folder\n"
      "REGISTRY.files and the registry's file; half of it for one API key. 0: there are no files\n"
      "and no batches."},
-    {"file-max-bytes", CONFIG_BYTES, AT(file_max_bytes), "200M", 1024, UINT64_C(1) << 40, NULL,
+    {"file-max-bytes", CONFIG_BYTES, LIVE(file_max_bytes), "200M", 1024, UINT64_C(1) << 40, NULL,
      "bytes", "Largest file that may be uploaded; 413 beyond it."},
-    {"files-max", CONFIG_NUMBER, AT(files_max), "1000", 2, 1000000, NULL, "files",
+    {"files-max", CONFIG_NUMBER, LIVE(files_max), "1000", 2, 1000000, NULL, "files",
      "Files that may be uploaded; half of them by one API key. Those that batches write are not\n"
      "counted among them, but expire like them."},
-    {"batches-max", CONFIG_NUMBER, AT(batches_max), "1000", 2, 1000000, NULL, "batches",
+    {"batches-max", CONFIG_NUMBER, LIVE(batches_max), "1000", 2, 1000000, NULL, "batches",
      "Batches that the registry keeps; half of them of one API key. Beyond it those that ended\n"
      "are forgotten, the oldest first; 429 if none has ended."},
-    {"batch-lines", CONFIG_NUMBER, AT(batch_lines), "8", 1, 1024, NULL, "requests",
+    {"batch-lines", CONFIG_NUMBER, LIVE(batch_lines), "8", 1, API_MAX_BATCH_LINES, NULL, "requests",
      "Requests of batches that run at once. They compute only in steps that no other request\n"
      "needs."},
-    {"batch-max-lines", CONFIG_NUMBER, AT(batch_max_lines), "50000", 1, 10000000, NULL, "requests",
-     "Requests of one batch."},
-    {"max-models", CONFIG_NUMBER, AT(max_models), "8", 1, 32, NULL, "models",
+    {"batch-max-lines", CONFIG_NUMBER, LIVE(batch_max_lines), "50000", 1, 10000000, NULL,
+     "requests", "Requests of one batch."},
+    {"max-models", CONFIG_NUMBER, LIVE(max_models), "8", 1, API_MAX_MODELS, NULL, "models",
      "Models that may be loaded at once. Administrators load and unload registered models while "
      "the\n"
      "daemon runs; a model that does not fit into memory is refused, and the others stay. On a "
      "GPU\n"
      "whose memory the first model may fill, lower kv-cache-tokens or gpu-memory-utilization."},
-    {"load-on-demand", CONFIG_SWITCH, AT(load_on_demand), "off", 0, 0, NULL, "",
+    {"load-on-demand", CONFIG_SWITCH, LIVE(load_on_demand), "off", 0, 0, NULL, "",
      "A request that names a registered model which is not loaded waits until it is, whoever "
      "asks.\n"
      "Without memory-budget and keep-alive nothing is unloaded for it: beyond max-models, or "
      "without\n"
      "memory for it, it is refused. If no model is listed and the registry has several, none is\n"
      "loaded at start."},
-    {"memory-budget", CONFIG_BYTES, AT(memory_budget), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
+    {"memory-budget", CONFIG_BYTES, LIVE(memory_budget), "0", 0, UINT64_C(1) << 50, NULL, "bytes",
      "Memory that all models together may hold: weights, buffers of a step, KV caches and states, "
      "on\n"
      "all devices. To load one, idle ones are unloaded, the longest idle first, after\n"
      "storing their K/V (kv-dir, kv-memory-bytes); those that the key model names stay. A KV cache "
      "is\n"
      "sized to fit. 0: no bound but the machine's, or a GPU's gpu-memory-utilization."},
-    {"keep-alive", CONFIG_TEXT, AT(keep_alive), "", 0, 0, NULL, "",
+    {"keep-alive", CONFIG_TEXT, LIVE(keep_alive), "", 0, 0, NULL, "",
      "How long an idle model stays loaded: seconds, or 5m, 1h30m; 0: no longer than "
      "its\n"
      "last request; negative: for ever, but it leaves when another needs its memory. Models that "
@@ -383,58 +387,59 @@ static const struct config_key keys[] = {
      "key model names stay. Ollama's keep_alive overrides it if load-on-demand is on. Empty: for "
      "ever,\n"
      "also if others need the memory, unless memory-budget is set."},
-    {"load-wait-s", CONFIG_NUMBER, AT(load_wait_s), "60", 0, 3600, NULL, "seconds",
+    {"load-wait-s", CONFIG_NUMBER, LIVE(load_wait_s), "60", 0, 3600, NULL, "seconds",
      "How long a load waits for models that are in use to become free when there is no room for "
      "it.\n"
      "Then its requests get 503 with Retry-After. Running answers are never cut off for it."},
-    {"max-load-queue", CONFIG_NUMBER, AT(max_load_queue), "64", 1, 4096, NULL, "requests",
-     "Requests that may wait for one model to be loaded; beyond it they get 503."},
-    {"max-model-tasks", CONFIG_NUMBER, AT(max_model_tasks), "8", 1, 64, NULL, "tasks",
+    {"max-load-queue", CONFIG_NUMBER, LIVE(max_load_queue), "64", 1, HOST_MAX_WATCHERS, NULL,
+     "requests", "Requests that may wait for one model to be loaded; beyond it they get 503."},
+    {"max-model-tasks", CONFIG_NUMBER, LIVE(max_model_tasks), "8", 1, HOST_MAX_WAITING, NULL,
+     "tasks",
      "Loads, unloads and pulls that wait for earlier ones; beyond it they are answered with 503."},
-    {"unload-deadline-s", CONFIG_NUMBER, AT(unload_deadline_s), "30", 0, 3600, NULL, "seconds",
+    {"unload-deadline-s", CONFIG_NUMBER, LIVE(unload_deadline_s), "30", 0, 3600, NULL, "seconds",
      "How long running answers of a model may continue when it is unloaded; then they end with an\n"
      "error."},
-    {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
-     "How long running answers may continue after SIGTERM."},
-    {"drain-delay-s", CONFIG_NUMBER, AT(drain_delay_s), "0", 0, 3600, NULL, "seconds",
+    {"shutdown-deadline-s", CONFIG_NUMBER, LIVE(shutdown_deadline_s), "30", 0, 3600, NULL,
+     "seconds", "How long running answers may continue after SIGTERM."},
+    {"drain-delay-s", CONFIG_NUMBER, LIVE(drain_delay_s), "0", 0, 3600, NULL, "seconds",
      "After SIGTERM /readyz is 503 and requests are still answered for so long, before new ones "
      "are\n"
      "refused: longer than a router in front needs to notice (interval times failures of its\n"
      "health check). shutdown-deadline-s counts from then on. Not used with a supervisor's "
      "sockets,\n"
      "whose connections wait for the next process."},
-    {"hang-s", CONFIG_NUMBER, AT(hang_s), "600", 0, 86400, NULL, "seconds",
+    {"hang-s", CONFIG_NUMBER, LIVE(hang_s), "600", 0, 86400, NULL, "seconds",
      "A device that has been in the same step for so long hangs: /livez turns 503, and the daemon\n"
      "ends, after what runs on other devices, so that a supervisor can start it again. systemd's\n"
      "WatchdogSec is told of completed steps only, too. 0: never."},
-    {"otlp-endpoint", CONFIG_TEXT, AT(otlp_endpoint), "", 0, 0, NULL, "",
+    {"otlp-endpoint", CONFIG_TEXT, LIVE(otlp_endpoint), "", 0, 0, NULL, "",
      "Base address of an OpenTelemetry collector that gets traces of requests by OTLP/HTTP, like\n"
      "http://127.0.0.1:4318 (/v1/traces is added). Spans have no text of prompts and answers. A\n"
      "request's traceparent is continued, its answer has traceresponse. Empty: no traces."},
-    {"otlp-ratio", CONFIG_PART, AT(otlp_ratio), "1", 1, 1000, NULL, "",
+    {"otlp-ratio", CONFIG_PART, LIVE(otlp_ratio), "1", 1, 1000, NULL, "",
      "Part of the requests that are traced. It does not count for requests whose traceparent says\n"
      "whether they are. 0: those alone."},
-    {"otlp-queue", CONFIG_NUMBER, AT(otlp_queue), "2048", 1, 1000000, NULL, "requests",
+    {"otlp-queue", CONFIG_NUMBER, LIVE(otlp_queue), "2048", 1, 1000000, NULL, "requests",
      "Requests whose spans wait to be sent, 2 KB each. Beyond it new ones are dropped and counted\n"
      "in inferd_trace_spans_dropped_total: no request waits for the collector."},
-    {"models-dir", CONFIG_TEXT, AT(models_dir), "", 0, 0, NULL, "",
+    {"models-dir", CONFIG_TEXT, LIVE(models_dir), "", 0, 0, NULL, "",
      "Folder where pulled models are stored. Empty: $STATE_DIRECTORY/models under systemd,\n"
      "otherwise inferd/models in $XDG_DATA_HOME or ~/.local/share."},
-    {"hf-endpoint", CONFIG_TEXT, AT(hf_endpoint), "", 0, 0, NULL, "",
+    {"hf-endpoint", CONFIG_TEXT, LIVE(hf_endpoint), "", 0, 0, NULL, "",
      "Address of the Hugging Face Hub or of a mirror. Empty: $HF_ENDPOINT, otherwise\n"
      "https://huggingface.co."},
-    {"hf-token-file", CONFIG_TEXT, AT(hf_token_file), "", 0, 0, NULL, "",
+    {"hf-token-file", CONFIG_TEXT, LIVE(hf_token_file), "", 0, 0, NULL, "",
      "File of the Hub's access token, readable by its owner (or group) only. Empty: $HF_TOKEN, if\n"
      "set. The token is sent to the Hub's own address only, never over plain http."},
-    {"hf-stall-s", CONFIG_NUMBER, AT(hf_stall_s), "30", 1, 3600, NULL, "seconds",
+    {"hf-stall-s", CONFIG_NUMBER, LIVE(hf_stall_s), "30", 1, 3600, NULL, "seconds",
      "A download that receives nothing for this long is aborted and retried."},
-    {"hf-retries", CONFIG_NUMBER, AT(hf_retries), "5", 0, 100, NULL, "tries",
+    {"hf-retries", CONFIG_NUMBER, LIVE(hf_retries), "5", 0, 100, NULL, "tries",
      "Retries of a download before it fails; each continues from where the last one stopped."},
-    {"log-level", CONFIG_CHOICE, AT(log_level), "info", 0, 0, "debug|info|warn|error", "",
+    {"log-level", CONFIG_CHOICE, LIVE(log_level), "info", 0, 0, "debug|info|warn|error", "",
      "Least severe level that is logged (to stderr)."},
-    {"log-format", CONFIG_CHOICE, AT(log_format), "text", 0, 0, "text|json", "",
+    {"log-format", CONFIG_CHOICE, LIVE(log_format), "text", 0, 0, "text|json", "",
      "text: lines for people. json: each line of the log and of the access log is a JSON object."},
-    {"access-log", CONFIG_TEXT, AT(access_log), "", 0, 0, NULL, "",
+    {"access-log", CONFIG_TEXT, LIVE(access_log), "", 0, 0, NULL, "",
      "File that gets one line for each request, when its answer has ended: times, tokens, bytes,\n"
      "key, model, client; no texts and no secrets. stderr: beside the log. A reload opens the\n"
      "file again. With it, the log has no lines of requests above the level debug. Empty: none."},
@@ -444,45 +449,6 @@ static const struct config_key keys[] = {
 };
 
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
-
-/* Those that a reload applies. */
-static const char *const live_keys[] = {"max-body-bytes",
-                                        "max-connections-per-address",
-                                        "max-answer-bytes",
-                                        "max-priority",
-                                        "max-rerank-documents",
-                                        "prepare-budget-s",
-                                        "resume-buffer-bytes",
-                                        "idle-timeout-s",
-                                        "keepalive-ms",
-                                        "request-timeout-s",
-                                        "shutdown-deadline-s",
-                                        "hang-s",
-                                        "allowed-hosts",
-                                        "allowed-origins",
-                                        "trusted-proxies",
-                                        "api-key-file",
-                                        "admin-key-file",
-                                        "key-failures-per-minute",
-                                        "tls-certificate",
-                                        "tls-key",
-                                        "tls-client-ca",
-                                        "prefix-sharing",
-                                        "fair-share",
-                                        "json-integers",
-                                        "unknown-fields",
-                                        "otlp-endpoint",
-                                        "otlp-ratio",
-                                        "otlp-queue",
-                                        "log-level",
-                                        "log-format",
-                                        "access-log"};
-
-bool config_is_live(const struct config_key *key) {
-    for (size_t i = 0; i < sizeof live_keys / sizeof *live_keys; i++)
-        if (strcmp(live_keys[i], key->name) == 0) return true;
-    return false;
-}
 
 const struct config_key *config_keys(size_t *n) {
     *n = N_KEYS;
@@ -631,6 +597,21 @@ int config_copy(struct config *to, const struct config *from, const struct confi
     return 0;
 }
 
+int config_clone(struct config *to, const struct config *from, err *e) {
+    int rc = config_init(to, e);
+    for (size_t i = 0; i < N_KEYS && !rc; i++)
+        rc = config_copy(to, from, &keys[i], e);
+    if (rc) config_fini(to);
+    return rc;
+}
+
+bool config_is_live(const struct config_key *key, const struct config *a, const struct config *b) {
+    if (key->reload != CONFIG_WHILE_ON) return key->reload == CONFIG_LIVE;
+    const uint64_t *x = (const uint64_t *)((const char *)a + key->offset),
+                   *y = (const uint64_t *)((const char *)b + key->offset);
+    return !*x == !*y;
+}
+
 void config_locate(const struct config *c, err *e) {
     const struct config_key *key = e->param[0] ? config_find(e->param) : NULL;
     if (key && c->lines && c->lines[key - keys])
@@ -753,7 +734,8 @@ void config_add_bounds(str *out, const struct config_key *key) {
     if (key->unit[0]) str_addf(out, " %s", key->unit);
     if (key->kind == CONFIG_BYTES) str_add(out, " (K, M, G)");
     str_addf(out, "; default %s", key->initial[0] ? key->initial : "empty");
-    if (config_is_live(key)) str_add(out, "; applied by a reload");
+    if (key->reload == CONFIG_LIVE) str_add(out, "; applied by a reload");
+    if (key->reload == CONFIG_WHILE_ON) str_add(out, "; applied by a reload, except from or to 0");
 }
 
 void config_add_example(str *out) {

@@ -22,10 +22,18 @@ enum config_kind {
     CONFIG_SWITCH  /* bool, on or off */
 };
 
+/* What a reload does with a key that has changed. */
+enum config_reload {
+    CONFIG_RESTART,  /* nothing: daemon/README.md says why */
+    CONFIG_LIVE,     /* applies it */
+    CONFIG_WHILE_ON, /* a number: applies it, but 0, which turns something off, needs a restart */
+};
+
 struct config_key {
     const char *name;
     enum config_kind kind;
-    size_t offset;       /* of the field in struct config */
+    size_t offset; /* of the field in struct config */
+    enum config_reload reload;
     const char *initial; /* default, as written in a file */
     uint64_t min, max;
     const char *choices; /* "f16|f32" */
@@ -70,10 +78,13 @@ const struct config_key *config_find(const char *name); /* NULL: no such key */
 /* Sets one key from the text of a flag or line. ERR_INVALID (param: the key) leaves c unchanged. */
 int config_set(struct config *c, const char *name, const char *value, err *e);
 
-bool config_is_live(const struct config_key *key); /* does a reload apply it? */
+/* Does a reload apply the key, which differs in a and b? */
+bool config_is_live(const struct config_key *key, const struct config *a, const struct config *b);
 /* Do a and b agree on a key? / Copies a key's value. ERR_NOMEM leaves to unchanged. */
 bool config_same(const struct config *a, const struct config *b, const struct config_key *key);
 int config_copy(struct config *to, const struct config *from, const struct config_key *key, err *e);
+/* Makes to, which is empty, a copy of all keys. On failure it holds nothing. */
+int config_clone(struct config *to, const struct config *from, err *e);
 /* Puts "FILE:LINE: " before an error whose param is a key that the file sets. */
 void config_locate(const struct config *c, err *e);
 

@@ -36,20 +36,24 @@ int kv_tiers_secret(const char *registry, char *out, size_t n, err *e) {
     return err_set_param(e, ERR_INVALID, "registry", "the path is too long");
 }
 
+struct kvstore_config kv_tiers_bounds(const struct config *c) {
+    return (struct kvstore_config){.max_bytes = c->kv_dir_bytes,
+                                   .max_files = c->kv_dir_files,
+                                   .max_age_s = c->kv_dir_age_s,
+                                   .max_daily_bytes = c->kv_dir_daily_bytes};
+}
+
 int kv_tiers_open(const struct config *c, const char *registry, kvstore **out, err *e) {
     char secret[PATH_BYTES], version[128];
     *out = NULL;
     if (!c->kv_dir[0]) return open_memory(c, out, e);
     int rc = kv_tiers_secret(registry, secret, sizeof secret, e);
     if (rc) return rc;
-    const struct kvstore_config config = {.folder = c->kv_dir,
-                                          .secret = secret,
-                                          .version = version,
-                                          .max_memory_bytes = c->kv_memory_bytes,
-                                          .max_bytes = c->kv_dir_bytes,
-                                          .max_files = c->kv_dir_files,
-                                          .max_age_s = c->kv_dir_age_s,
-                                          .max_daily_bytes = c->kv_dir_daily_bytes};
+    struct kvstore_config config = kv_tiers_bounds(c);
+    config.folder = c->kv_dir;
+    config.secret = secret;
+    config.version = version;
+    config.max_memory_bytes = c->kv_memory_bytes;
     err why;
     rc = write_version(version, sizeof version, &why);
     if (!rc) rc = kvstore_open(&config, out, &why);

@@ -13,6 +13,9 @@
  * read it. */
 int kv_tiers_open(const struct config *c, const char *registry, kvstore **out, err *e);
 
+/* The bounds of kv-dir alone. Any thread. */
+struct kvstore_config kv_tiers_bounds(const struct config *c);
+
 /* The file of the secret. ERR_INVALID: its path is longer than n. */
 int kv_tiers_secret(const char *registry, char *out, size_t n, err *e);
 

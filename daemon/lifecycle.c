@@ -39,6 +39,8 @@ enum { DRAIN_POLL_MS = 50, SAME_STOP_NS = 500 * 1000 * 1000 };
 
 enum { LOOK_MS = 1000 }; /* interval of checks of the models' files and devices */
 
+enum { DAY_S = 86400 };
+
 enum { ANNOUNCED_MAX_BYTES = 8000 };
 
 enum { OWN_FILES = 64 }; /* files other than connections: models, threads, the registry */
@@ -52,7 +54,7 @@ struct server {
         size_t n_admin; /* the last ones */
     } keys;             /* after open_api guarded by the reload's lock */
     reload *reload;
-    atomic_uint_least64_t shutdown_deadline_s, hang_s;
+    atomic_uint_least64_t shutdown_deadline_s, drain_delay_s, hang_s;
     bool hung;                 /* a device is: its threads never end */
     char *registry;            /* file */
     bool handed;               /* the supervisor's sockets are served */
@@ -105,23 +107,25 @@ static void open_store(struct server *s) {
     free(file);
 }
 
+static struct batches_config batches_config_of(const struct server *s, const struct config *c) {
+    return (struct batches_config){.file = s->registry,
+                                   .max_bytes = c->files_max_bytes,
+                                   .max_files = (uint32_t)c->files_max,
+                                   .max_batches = (uint32_t)c->batches_max};
+}
+
 static void open_batches(struct server *s) {
-    const struct config *c = s->config;
+    const struct batches_config config = batches_config_of(s, s->config);
     err e;
-    if (!c->files_max_bytes) return;
-    if (batches_open(&(struct batches_config){.file = s->registry,
-                                              .max_bytes = c->files_max_bytes,
-                                              .max_files = (uint32_t)c->files_max,
-                                              .max_batches = (uint32_t)c->batches_max},
-                     clock_wall_s(), &s->batches, &e))
+    if (!config.max_bytes) return;
+    if (batches_open(&config, clock_wall_s(), &s->batches, &e))
         log_warn("files are not stored, and there are no batches: %s", e.msg);
 }
 
 static void open_ledger(struct server *s) {
-    const uint64_t day_s = 86400;
     err e;
     if (!s->config->usage_days) return;
-    if (ledger_open(s->registry, s->config->usage_days * day_s, clock_wall_s(), &s->ledger, &e))
+    if (ledger_open(s->registry, s->config->usage_days * DAY_S, clock_wall_s(), &s->ledger, &e))
         log_warn("usage is not written: %s", e.msg);
 }
 
@@ -361,11 +365,12 @@ static bool leave_sockets(struct server *s, uint64_t begin_ns, uint64_t end_ns) 
 /* Routers see that /readyz is 503 and go elsewhere; until they do, requests are answered. true: a
  * second signal arrived. */
 static bool retire(struct server *s, uint64_t begin_ns) {
-    uint64_t end_ns = begin_ns + s->config->drain_delay_s * UINT64_C(1000000000);
+    const uint64_t delay_s = atomic_load(&s->drain_delay_s);
+    const uint64_t end_ns = begin_ns + delay_s * UINT64_C(1000000000);
     bool hurried = false;
-    if (!s->config->drain_delay_s) return false;
+    if (!delay_s) return false;
     log_info("stopping in %llu s: not ready any more, requests are still answered",
-             (unsigned long long)s->config->drain_delay_s);
+             (unsigned long long)delay_s);
     api_retire(s->api);
     while (!hurried && clock_now_ns() < end_ns) {
         flush_accounts(s);
@@ -440,23 +445,37 @@ static void note_keys(const struct server_keys *was, const struct server_keys *i
         reload_add_name(changed, "admin-key-file");
 }
 
+/* Those that are open: 0 turns them off, which needs a restart. */
+static void apply_to_stores(struct server *s, const struct config *c) {
+    const struct batches_config config = batches_config_of(s, c);
+    if (s->store) responses_set_bounds(s->store, c->responses_ttl_s, c->responses_max_bytes);
+    if (s->batches) batches_set_bounds(s->batches, &config);
+    if (s->ledger) ledger_set_keep(s->ledger, c->usage_days * DAY_S);
+}
+
 static int apply_config(void *arg, const struct config *c, str *changed, err *e) {
     struct server *s = arg;
     struct server_keys keys = {0};
-    int rc = read_keys(c, &keys, e);
+    struct serving_change *models;
+    int rc = serving_prepare(c, &models, e);
     if (rc) return rc;
+    rc = read_keys(c, &keys, e);
     const struct api_config config = api_config_of(s, c, &keys);
-    rc = api_apply(s->api, &config, e);
+    if (!rc) rc = api_apply(s->api, &config, e);
     if (!rc) {
+        serving_apply(s->serving, models);
+        apply_to_stores(s, c);
         note_keys(&s->keys, &keys, changed);
         struct server_keys old = s->keys;
         s->keys = keys;
         keys = old;
         logsink_set(c->log_level, c->log_format);
         atomic_store(&s->shutdown_deadline_s, c->shutdown_deadline_s);
+        atomic_store(&s->drain_delay_s, c->drain_delay_s);
         atomic_store(&s->hang_s, c->hang_s);
         warn_open(s, c);
     }
+    serving_change_free(models);
     config_api_keys_fini(&keys.all);
     return rc;
 }
@@ -535,6 +554,7 @@ static void end_hung(struct server *s) {
 int lifecycle_serve(const struct config *c, const struct lifecycle_options *o, err *e) {
     struct server s = {.config = c, .group = o->group, .run_file = {.fd = -1}};
     atomic_init(&s.shutdown_deadline_s, c->shutdown_deadline_s);
+    atomic_init(&s.drain_delay_s, c->drain_delay_s);
     atomic_init(&s.hang_s, c->hang_s);
     int rc = signals_open(e);
     if (!rc) rc = read_keys(c, &s.keys, e);

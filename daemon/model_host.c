@@ -12,6 +12,7 @@
 #include <time.h>
 
 enum { LANE_MODELS, LANE_PULLS, N_LANES };
+enum { HOST_MAX_TASKS = HOST_MAX_WAITING + N_LANES + MODEL_TASKS_KEPT };
 enum { NOTIFY_EVERY_MS = 100, LATER_MS = 20 /* until a load is asked again */ };
 
 struct watcher {
@@ -23,7 +24,7 @@ struct host_task {
     model_host *host;
     struct model_task shown; /* id 0: free */
     char revision[MODEL_WHAT_BYTES], name[API_MODEL_ID_BYTES], alias[API_MODEL_ID_BYTES];
-    struct watcher *watchers; /* (host.max_watchers) the row's */
+    struct watcher *watchers; /* (host.n_places) the row's */
     uint64_t notified_ns, queued_ns;
     uint64_t again_ns; /* put aside until then; 0: it was not asked yet */
     bool wanted;       /* only by those who watch: while it waits it ends with them */
@@ -40,14 +41,14 @@ struct lane {
 
 struct model_host {
     struct host_ops ops;
-    uint32_t max_waiting, max_watchers;
-    struct watcher *watchers; /* (n_tasks, max_watchers) */
+    struct watcher *watchers; /* (HOST_MAX_TASKS, HOST_MAX_WATCHERS) */
     struct lane lanes[N_LANES];
     pthread_mutex_t mu; /* guards all below */
     pthread_cond_t wake;
     bool stopping;
-    struct host_task *tasks; /* (n_tasks) */
-    size_t n_tasks;
+    uint32_t max_waiting, max_watchers;
+    struct host_task *tasks;  /* (HOST_MAX_TASKS) */
+    size_t n_tasks, n_places; /* rows and places for watchers in use: of the largest bounds yet */
     uint64_t last_id;
 };
 
@@ -63,7 +64,7 @@ static int lane_of(const struct host_task *t) {
 
 static void notify_watchers(struct host_task *t) {
     t->notified_ns = clock_now_ns();
-    for (size_t i = 0; i < t->host->max_watchers; i++)
+    for (size_t i = 0; i < t->host->n_places; i++)
         if (t->watchers[i].notify) t->watchers[i].notify(t->watchers[i].arg);
 }
 
@@ -101,12 +102,16 @@ static bool any_aside(const model_host *h) {
     return false;
 }
 
+static uint32_t count_watchers(const struct host_task *t) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < t->host->n_places; i++)
+        n += t->watchers[i].notify != NULL;
+    return n;
+}
+
 /* Did everybody leave who wanted it? */
 static bool is_abandoned(const struct host_task *t) {
-    if (!t->wanted || !t->watched) return false;
-    for (size_t i = 0; i < t->host->max_watchers; i++)
-        if (t->watchers[i].notify) return false;
-    return true;
+    return t->wanted && t->watched && !count_watchers(t);
 }
 
 /* Ends a task that waits: at once, or, if it was asked, as soon as its op has heard of it. */
@@ -160,7 +165,7 @@ static int put_task(model_host *h, const struct host_task *like, uint64_t *id, e
                        n_waiting);
     struct host_task *t = take_row(h);
     struct watcher *watchers = t->watchers;
-    memset(watchers, 0, h->max_watchers * sizeof *watchers);
+    memset(watchers, 0, h->n_places * sizeof *watchers);
     *t = *like;
     t->watchers = watchers;
     t->host = h;
@@ -258,14 +263,12 @@ int model_host_open(const struct host_ops *ops, uint32_t max_waiting, uint32_t m
     pthread_mutex_init(&h->mu, NULL);
     pthread_cond_init(&h->wake, NULL);
     h->ops = *ops;
-    h->max_waiting = max_waiting;
-    h->n_tasks = (size_t)max_waiting + N_LANES + MODEL_TASKS_KEPT;
-    h->max_watchers = max_watchers;
-    h->tasks = mem_new(h->n_tasks, sizeof *h->tasks);
-    h->watchers = mem_new(h->n_tasks * max_watchers, sizeof *h->watchers);
+    h->tasks = mem_new(HOST_MAX_TASKS, sizeof *h->tasks);
+    h->watchers = mem_new(HOST_MAX_TASKS * HOST_MAX_WATCHERS, sizeof *h->watchers);
     int rc = h->tasks && h->watchers ? 0 : err_no_memory(e);
-    for (size_t i = 0; i < h->n_tasks && !rc; i++)
-        h->tasks[i].watchers = h->watchers + i * max_watchers;
+    for (size_t i = 0; i < HOST_MAX_TASKS && !rc; i++)
+        h->tasks[i].watchers = h->watchers + i * HOST_MAX_WATCHERS;
+    model_host_set_bounds(h, max_waiting, max_watchers);
     for (int i = 0; i < N_LANES && !rc; i++) {
         struct lane *lane = &h->lanes[i];
         lane->host = h;
@@ -278,6 +281,16 @@ int model_host_open(const struct host_ops *ops, uint32_t max_waiting, uint32_t m
     }
     *out = h;
     return 0;
+}
+
+void model_host_set_bounds(model_host *h, uint32_t max_waiting, uint32_t max_watchers) {
+    pthread_mutex_lock(&h->mu);
+    h->max_waiting = max_waiting < HOST_MAX_WAITING ? max_waiting : HOST_MAX_WAITING;
+    h->max_watchers = max_watchers < HOST_MAX_WATCHERS ? max_watchers : HOST_MAX_WATCHERS;
+    const size_t n_tasks = (size_t)h->max_waiting + N_LANES + MODEL_TASKS_KEPT;
+    if (n_tasks > h->n_tasks) h->n_tasks = n_tasks;
+    if (h->max_watchers > h->n_places) h->n_places = h->max_watchers;
+    pthread_mutex_unlock(&h->mu);
 }
 
 void model_host_stop(model_host *h) {
@@ -366,8 +379,7 @@ uint32_t model_host_claims(model_host *h, const char *id) {
         if (!t->shown.id || t->shown.kind != MODEL_TASK_LOAD || t->shown.state != MODEL_TASK_DONE ||
             strcmp(t->shown.what, id) != 0)
             continue;
-        for (size_t k = 0; k < h->max_watchers; k++)
-            n += t->watchers[k].notify != NULL;
+        n += count_watchers(t);
     }
     pthread_mutex_unlock(&h->mu);
     return n;
@@ -433,7 +445,8 @@ bool model_host_watch(model_host *h, uint64_t id, void (*notify)(void *arg), voi
     bool ok = false;
     pthread_mutex_lock(&h->mu);
     struct host_task *t = find_task(h, id);
-    for (size_t i = 0; t && !has_ended(t) && !ok && i < h->max_watchers; i++) {
+    if (t && (has_ended(t) || count_watchers(t) >= h->max_watchers)) t = NULL;
+    for (size_t i = 0; t && !ok; i++) {
         if (t->watchers[i].notify) continue;
         t->watchers[i] = (struct watcher){notify, arg};
         t->watched = ok = true;
@@ -446,7 +459,7 @@ uint32_t model_host_unwatch(model_host *h, uint64_t id, void *arg) {
     uint32_t n_left = 0;
     pthread_mutex_lock(&h->mu);
     struct host_task *t = find_task(h, id);
-    for (size_t i = 0; t && i < h->max_watchers; i++) {
+    for (size_t i = 0; t && i < h->n_places; i++) {
         if (t->watchers[i].arg == arg) t->watchers[i] = (struct watcher){0};
         n_left += t->watchers[i].notify != NULL;
     }

@@ -4,7 +4,8 @@
  * others go on. It knows what a task is, not what it does: that is host_ops.
  *
  * Bounded: max_waiting tasks wait, two run, the last MODEL_TASKS_KEPT that ended are remembered,
- * each with max_watchers watchers.
+ * each with max_watchers watchers. Memory for the largest bounds is reserved when it is opened, and
+ * touched as far as the bounds say.
  *
  * THREAD SAFETY: model_host_open, stop and close from the daemon's main thread; the rest from any.
  * The host's one mutex guards all tasks; watchers are notified while it is held, and nothing else
@@ -22,6 +23,7 @@
 struct host_task; /* a running task, for the functions below */
 
 enum { HOST_LATER = 1 /* of host_ops.load: it is asked again soon */ };
+enum { HOST_MAX_WAITING = 64, HOST_MAX_WATCHERS = 4096 }; /* largest bounds */
 
 /* What tasks do. Called without a lock; load, unload and pull on the host's threads. */
 struct host_ops {
@@ -38,6 +40,9 @@ struct host_ops {
 
 int model_host_open(const struct host_ops *ops, uint32_t max_waiting, uint32_t max_watchers,
                     model_host **out, err *e);
+/* Other bounds, from any thread. Tasks that wait and those who watch stay, also if they are more.
+ */
+void model_host_set_bounds(model_host *h, uint32_t max_waiting, uint32_t max_watchers);
 /* Refuses new tasks, cancels those that wait and asks running ones to stop. Returns at once. */
 void model_host_stop(model_host *h);
 /* Waits until no task runs any more, after model_host_stop. NULL is fine. */

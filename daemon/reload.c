@@ -16,16 +16,12 @@ struct reload {
 };
 
 int reload_open(const struct config *c, const struct reload_ops *ops, reload **out, err *e) {
-    size_t n;
-    const struct config_key *keys = config_keys(&n);
     reload *r = mem_new(1, sizeof *r);
     *out = NULL;
     if (!r) return err_no_memory(e);
     r->ops = *ops;
     pthread_mutex_init(&r->mu, NULL);
-    int rc = config_init(&r->current, e);
-    for (size_t i = 0; i < n && !rc; i++)
-        rc = config_copy(&r->current, c, &keys[i], e);
+    int rc = config_clone(&r->current, c, e);
     if (rc) {
         reload_close(r);
         return rc;
@@ -67,7 +63,7 @@ static int compare(reload *r, struct config *next, str *applied, str *pending, e
     bool switches = !r->current.tls_certificate[0] != !next->tls_certificate[0];
     for (size_t i = 0; i < n; i++) {
         if (config_same(&r->current, next, &keys[i])) continue;
-        bool live = config_is_live(&keys[i]) && !(switches && is_tls(&keys[i]));
+        bool live = config_is_live(&keys[i], &r->current, next) && !(switches && is_tls(&keys[i]));
         reload_add_name(live ? applied : pending, keys[i].name);
         if (live) continue;
         int rc = config_copy(next, &r->current, &keys[i], e);

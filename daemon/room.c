@@ -25,10 +25,6 @@ struct tally {
     uint32_t n, n_pinned, n_idle, n_draining;
 };
 
-static bool swaps(const serving *s) {
-    return s->config->memory_budget || *s->config->keep_alive;
-}
-
 static unsigned long long mib(uint64_t bytes) {
     return (unsigned long long)((bytes + (1 << 20) - 1) >> 20);
 }
@@ -71,10 +67,15 @@ static struct tally count_all(serving *s, const struct served *but) {
 }
 
 /* The engine's needs, once for each load: within what pinned models leave. */
-static int measure(serving *s, struct served *m, const struct tally *t, err *e) {
-    const uint64_t budget = s->config->memory_budget;
+static int measure(serving *s, const struct serving_limits *l, struct served *m,
+                   const struct tally *t, err *e) {
+    const uint64_t budget = l->memory_budget;
     struct engine_config config;
-    if (m->measured || !swaps(s)) return 0;
+    if (!l->swaps) {
+        m->measured = false; /* it was, before a reload */
+        m->need = (struct engine_need){0};
+    }
+    if (m->measured || !l->swaps) return 0;
     loader_engine_config(s->config, m->model.path, &config);
     if (budget) config.memory_bytes = budget > t->pinned ? budget - t->pinned : 1;
     int rc = engine_need_find(&config, &m->need, e);
@@ -97,9 +98,10 @@ struct lack {
     uint32_t places;
 };
 
-static struct lack find_lack(const serving *s, const struct served *m, const struct tally *t) {
-    const uint64_t budget = s->config->memory_budget;
-    const uint32_t max = (uint32_t)s->config->max_models;
+static struct lack find_lack(const serving *s, const struct serving_limits *l,
+                             const struct served *m, const struct tally *t) {
+    const uint64_t budget = l->memory_budget;
+    const uint32_t max = l->max_models;
     const bool behind = *s->waiting && strcmp(s->waiting, m->model.id) != 0;
     uint64_t left = budget ? (budget > t->used ? budget - t->used : 0) : UINT64_MAX, kept = 0;
     uint32_t n = t->n;
@@ -177,6 +179,7 @@ static void show_all(serving *s) {
         if (!m->draining) continue;
         m->draining = false;
         m->state = MODEL_LOADED;
+        serving_set_engine(s, m); /* after a reload while it was hidden */
         api_hide_model(s->api, m->model.id, false);
     }
     pthread_mutex_unlock(&s->mu);
@@ -190,8 +193,7 @@ static void end_wait(serving *s, const struct served *m) {
 
 /* ---- making room ---- */
 
-static int err_too_many(const serving *s, bool pinned, err *e) {
-    const unsigned max = (unsigned)s->config->max_models;
+static int err_too_many(unsigned max, bool pinned, err *e) {
     if (pinned)
         return err_set_param(e, ERR_NOMEM, "max-models",
                              "%u models are loaded, the maximum, and all of them are named by the "
@@ -203,9 +205,10 @@ static int err_too_many(const serving *s, bool pinned, err *e) {
 }
 
 /* Can it never fit? */
-static int check_ever(const serving *s, const struct served *m, const struct tally *t, err *e) {
-    const uint64_t budget = s->config->memory_budget;
-    if (t->n_pinned >= s->config->max_models) return err_too_many(s, true, e);
+static int check_ever(const struct serving_limits *l, const struct served *m, const struct tally *t,
+                      err *e) {
+    const uint64_t budget = l->memory_budget;
+    if (t->n_pinned >= l->max_models) return err_too_many(l->max_models, true, e);
     if (!budget || m->need.least <= (budget > t->pinned ? budget - t->pinned : 0)) return 0;
     return err_set_param(e, ERR_NOMEM, "memory-budget",
                          "it needs at least %llu MiB (%llu MiB of weights, %llu MiB of step "
@@ -215,11 +218,12 @@ static int check_ever(const serving *s, const struct served *m, const struct tal
                          m->need.context_length, mib(budget), mib(t->pinned));
 }
 
-static int err_busy(const serving *s, const struct served *m, const struct tally *t, err *e) {
+static int err_busy(const struct serving_limits *l, const struct served *m, const struct tally *t,
+                    err *e) {
     return err_set_param(e, ERR_UNAVAILABLE, "model",
                          "there was no room for %llu seconds: it needs at least %llu MiB, and %u "
                          "models in use hold %llu MiB; try again later",
-                         (unsigned long long)s->config->load_wait_s, mib(m->need.least), t->n,
+                         (unsigned long long)l->load_wait_s, mib(m->need.least), t->n,
                          mib(t->used));
 }
 
@@ -227,7 +231,7 @@ static int err_busy(const serving *s, const struct served *m, const struct tally
 static int evict(serving *s, struct served *m, struct served *next, struct host_task *t, err *e) {
     const uint64_t bytes = next->bytes;
     if (!room_hide_idle(s, next)) return 0; /* it is used again */
-    int rc = serving_remove(s, next, (uint32_t)s->config->unload_deadline_s, MODEL_ROOM, t, e);
+    int rc = serving_remove(s, next, serving_limits_now(s).unload_deadline_s, MODEL_ROOM, t, e);
     if (!rc && m->need.device_left != UINT64_MAX) m->need.device_left += bytes;
     return rc;
 }
@@ -235,18 +239,19 @@ static int evict(serving *s, struct served *m, struct served *next, struct host_
 static int make_room(serving *s, struct served *m, struct host_task *t, uint64_t *left, err *e) {
     const bool behind = *s->waiting && strcmp(s->waiting, m->model.id) != 0;
     for (;;) {
+        const struct serving_limits l = serving_limits_now(s);
         struct tally all = count_all(s, m);
-        int rc = measure(s, m, &all, e);
+        int rc = measure(s, &l, m, &all, e);
         if (rc) return rc;
-        struct lack lack = find_lack(s, m, &all);
+        struct lack lack = find_lack(s, &l, m, &all);
         if (!lack.bytes && !lack.places) {
             *left = lack.left == UINT64_MAX ? 0 : lack.left;
             return 0;
         }
-        if (!swaps(s)) return err_too_many(s, false, e);
-        rc = check_ever(s, m, &all, e);
+        if (!l.swaps) return err_too_many(l.max_models, false, e);
+        rc = check_ever(&l, m, &all, e);
         if (rc) return rc;
-        if (host_task_age_ms(t) >= s->config->load_wait_s * 1000) return err_busy(s, m, &all, e);
+        if (host_task_age_ms(t) >= l.load_wait_s * 1000) return err_busy(&l, m, &all, e);
         if (behind) return HOST_LATER;
         struct served *next =
             all.idle >= lack.bytes && all.n_idle >= lack.places ? pick(s, m, true) : NULL;
@@ -274,19 +279,21 @@ int room_make(serving *s, struct served *m, struct host_task *t, uint64_t *left,
 }
 
 int room_find(serving *s, struct served *m, uint64_t *left, err *e) {
+    const struct serving_limits l = serving_limits_now(s);
     const struct tally all = count_all(s, m);
-    int rc = s->config->memory_budget ? measure(s, m, &all, e) : 0;
-    if (!rc && s->config->memory_budget) rc = check_ever(s, m, &all, e);
+    int rc = l.memory_budget ? measure(s, &l, m, &all, e) : 0;
+    if (!rc && l.memory_budget) rc = check_ever(&l, m, &all, e);
     if (rc) return err_prefix(e, "model %s: ", m->model.id);
-    const struct lack lack = find_lack(s, m, &all);
+    const struct lack lack = find_lack(s, &l, m, &all);
     *left = lack.left == UINT64_MAX ? 0 : lack.left;
     return 0;
 }
 
 bool room_free_more(serving *s, struct served *m, struct host_task *t) {
-    struct served *next = swaps(s) ? pick(s, m, true) : NULL;
+    const struct serving_limits l = serving_limits_now(s);
+    struct served *next = l.swaps ? pick(s, m, true) : NULL;
     return next && room_hide_idle(s, next) &&
-           !serving_remove(s, next, (uint32_t)s->config->unload_deadline_s, MODEL_ROOM, t, NULL);
+           !serving_remove(s, next, l.unload_deadline_s, MODEL_ROOM, t, NULL);
 }
 
 bool room_is_over(serving *s, const struct served *m) {

@@ -2,7 +2,6 @@
 #include "daemon/serving.h"
 
 #include "core/base/clock.h"
-#include "core/base/duration.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/model_name.h"
@@ -81,7 +80,7 @@ static int add_row(serving *s, struct loader_model *model, struct served **out, 
         m->model = *model;
         m->state = MODEL_REGISTERED;
         m->pinned = is_pinned(s, m->model.id);
-        m->keep_ms = s->keep_ms;
+        m->keep_ms = s->limits.keep_ms;
         memset(model, 0, sizeof *model);
         s->rows[s->n++] = m;
     }
@@ -128,8 +127,10 @@ static void note_load(serving *s, struct served *m, bool ok, uint64_t begin_ns) 
     m->loaded_ns = clock_now_ns();
     m->load_ns = m->loaded_ns - begin_ns;
     m->bytes = ok ? engine_bytes(m->engine) : 0;
-    m->keep_ms = s->keep_ms;
+    m->keep_ms = s->limits.keep_ms;
+    m->keeps_own = false;
     m->state = ok ? MODEL_LOADED : m->state;
+    if (ok) serving_set_engine(s, m); /* after a reload while it was loaded */
     u->loaded = ok;
     u->bytes = m->bytes;
     u->n_loads += ok;
@@ -311,7 +312,7 @@ static int unload_model(void *arg, const char *id, struct host_task *t, err *e) 
     if (!goes) return 0; /* meanwhile it went, or was used */
     if (expires && !room_hide_idle(s, m)) return 0;
     host_task_progress(t, "waiting for running answers", 0, 0);
-    return serving_remove(s, m, (uint32_t)s->config->unload_deadline_s,
+    return serving_remove(s, m, serving_limits_now(s).unload_deadline_s,
                           expires ? MODEL_EXPIRED : MODEL_ASKED, t, e);
 }
 
@@ -348,7 +349,8 @@ static void say_line(void *arg, const char *line) {
 static int run_pull(void *arg, const struct model_pull *p, struct host_task *t, err *e) {
     serving *s = arg;
     struct registry_model added;
-    struct pull_job job = {.config = s->config,
+    struct config config = {0};
+    struct pull_job job = {.config = &config,
                            .what = p->what,
                            .revision = p->revision,
                            .name = p->name,
@@ -358,10 +360,11 @@ static int run_pull(void *arg, const struct model_pull *p, struct host_task *t, 
                            .progress = show_pull,
                            .say = say_line,
                            .arg = t};
-    int rc = registry_open(s->registry, &job.registry, e);
-    if (rc) return rc;
-    rc = pull_model(&job, &added, e);
+    int rc = serving_pull_config(s, &config, e);
+    if (!rc) rc = registry_open(s->registry, &job.registry, e);
+    if (!rc) rc = pull_model(&job, &added, e);
     registry_close(job.registry);
+    config_fini(&config);
     if (rc) return rc;
     host_task_name(t, added.name, NULL);
     log_info("pulled %s from %s", added.name, p->what);
@@ -463,6 +466,7 @@ static bool keep_model(model_host *h, const char *id, int64_t ms) {
     struct served *m = find_row(s, id);
     bool ok = m && !m->pinned;
     if (ok) m->keep_ms = ms;
+    if (ok) m->keeps_own = true;
     pthread_mutex_unlock(&s->mu);
     return ok;
 }
@@ -478,8 +482,8 @@ static int64_t expiry_of(serving *s, const struct served *m) {
 
 static size_t list_usage(model_host *h, struct model_usage *out, uint64_t *budget) {
     serving *s = serving_of(h);
-    *budget = s->config->memory_budget;
     pthread_mutex_lock(&s->mu);
+    *budget = s->limits.memory_budget;
     size_t n = s->n_usage;
     for (size_t i = 0; i < n; i++) {
         out[i] = s->usage[i];
@@ -534,14 +538,6 @@ static int find_listed(serving *s, err *e) {
     return rc;
 }
 
-static int read_keep_alive(serving *s, err *e) {
-    const char *text = s->config->keep_alive;
-    s->keep_ms = DURATION_FOREVER;
-    if (!*text || duration_parse(text, &s->keep_ms)) return 0;
-    return err_set_param(e, ERR_INVALID, "keep-alive",
-                         "keep-alive = %.60s is not a time: 300, 5m, 1h30m, 0 or -1", text);
-}
-
 int serving_open(const struct config *config, engine_group *group, serving **out, err *e) {
     serving *s = mem_new(1, sizeof *s);
     if (!s) return err_no_memory(e);
@@ -555,7 +551,8 @@ int serving_open(const struct config *config, engine_group *group, serving **out
                                  .unload = unload_model,
                                  .pull = run_pull};
     int rc = config_registry_path(config, &s->registry, e);
-    if (!rc) rc = read_keep_alive(s, e);
+    if (!rc) rc = serving_limits_read(config, &s->limits, e);
+    if (!rc) rc = config_clone(&s->pulls, config, e);
     if (!rc) rc = find_listed(s, e);
     if (!rc) rc = kv_tiers_open(config, s->registry, &s->store, e);
     if (!rc) rc = kv_tiers_publish(config, &s->events, e);
@@ -690,6 +687,7 @@ void serving_close(serving *s) {
     kvstore_close(s->store);
     kvevents_close(s->events);
     pthread_mutex_destroy(&s->mu);
+    config_fini(&s->pulls);
     free(s->registry);
     free(s);
 }

@@ -24,9 +24,14 @@ kvstore *serving_kv_store(const serving *s);               /* NULL: there is non
 const struct model_admin *serving_admin(const serving *s); /* for api_open */
 /* Loads them and gives them to the API, unless `stopped` says so between two. a is borrowed. */
 int serving_start(serving *s, api *a, bool (*stopped)(void), err *e);
-void serving_names(serving *s, str *out); /* "a, b" */
-void serving_look(serving *s);            /* now and then: models leave after keep-alive */
-bool serving_device_failed(serving *s);   /* that of a model, for good */
+/* What a reload changes: prepared, which can fail, then put in force, which cannot. */
+struct serving_change;
+int serving_prepare(const struct config *c, struct serving_change **out, err *e);
+void serving_apply(serving *s, struct serving_change *change);
+void serving_change_free(struct serving_change *change); /* applied or not; NULL is fine */
+void serving_names(serving *s, str *out);                /* "a, b" */
+void serving_look(serving *s);          /* now and then: models leave after keep-alive */
+bool serving_device_failed(serving *s); /* that of a model, for good */
 /* Called about every passed_ns: how long a device has been in the same step, as these calls saw it;
  * 0: all devices have completed one since the last call, or have nothing to do. */
 uint64_t serving_stuck_ns(serving *s, uint64_t passed_ns);

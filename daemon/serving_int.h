@@ -19,6 +19,7 @@ struct served {
     bool pinned;
     bool draining; /* UNLOADING, but only so that another finds room, if that is not given up */
     int64_t keep_ms;
+    bool keeps_own;              /* keep_ms is not the configuration's */
     uint64_t bytes;              /* engine_bytes; 0: not loaded */
     uint64_t loaded_ns, load_ns; /* when, and how long it took */
     struct engine_need need;     /* while it is loaded and `measured` */
@@ -26,8 +27,20 @@ struct served {
     uint64_t progress, stuck_ns; /* of serving_stuck_ns */
 };
 
+/* What the configuration says about the memory of models; a reload changes it. */
+struct serving_limits {
+    uint64_t memory_budget; /* 0: no bound */
+    uint64_t load_wait_s;
+    uint32_t unload_deadline_s, max_models;
+    int64_t keep_ms; /* of models without one of their own */
+    bool swaps;      /* models leave so that another finds room */
+    uint32_t store_idle_s;
+    bool store_all; /* both of engine_config */
+    uint32_t max_queue;
+};
+
 struct serving {
-    const struct config *config;
+    const struct config *config; /* of the start: for what a reload does not change */
     api *api;
     model_host *host;
     struct model_admin admin;
@@ -35,18 +48,29 @@ struct serving {
     kvevents *events;                                /* NULL: none */
     kvstore *store;                                  /* NULL: none */
     engine_group *group;                             /* of processes; NULL: none */
-    int64_t keep_ms;                                 /* of models without one of their own */
     char pinned[API_MAX_MODELS][API_MODEL_ID_BYTES]; /* (n_pinned) constant after serving_open */
     size_t n_pinned;
     /* The load that waits for room, by the thread of loads only; "": none. */
     char waiting[API_MODEL_ID_BYTES];
     uint64_t waiting_bytes;
-    pthread_mutex_t mu;                      /* guards rows and n, usage and n_usage */
+    pthread_mutex_t mu; /* guards what follows */
+    struct serving_limits limits;
+    struct config pulls;                     /* by which models are pulled */
     struct served *rows[2 * API_MAX_MODELS]; /* (n) */
     size_t n;
     struct model_usage usage[MODEL_USAGE_MAX]; /* (n_usage) */
     size_t n_usage;
 };
+
+/* ---- serving_limits.c ---- */
+
+/* ERR_INVALID: keep-alive. */
+int serving_limits_read(const struct config *c, struct serving_limits *out, err *e);
+struct serving_limits serving_limits_now(serving *s); /* those in force; without mu */
+/* Gives m's engine, which is loaded, what the limits say. With mu held. */
+void serving_set_engine(serving *s, struct served *m);
+/* A copy of the configuration by which models are pulled; without mu. */
+int serving_pull_config(serving *s, struct config *out, err *e);
 
 /* ---- serving.c ---- */
 

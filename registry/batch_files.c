@@ -51,15 +51,21 @@ static int open_folder(batches *b, err *e) {
     return 0;
 }
 
+void batches_set_bounds(batches *b, const struct batches_config *c) {
+    pthread_mutex_lock(&b->lock);
+    b->max_bytes = c->max_bytes;
+    b->max_files = c->max_files;
+    b->max_batches = c->max_batches;
+    pthread_mutex_unlock(&b->lock);
+}
+
 int batches_open(const struct batches_config *c, int64_t now_s, batches **out, err *e) {
     *out = NULL;
     batches *b = mem_new(1, sizeof *b);
     if (!b) return err_no_memory(e);
     pthread_mutex_init(&b->lock, NULL);
     b->lease = -1;
-    b->max_bytes = c->max_bytes;
-    b->max_files = c->max_files;
-    b->max_batches = c->max_batches;
+    batches_set_bounds(b, c);
     b->file = mem_strdup(c->file);
     int rc = b->file ? registry_db_open(c->file, BUSY_MS, &b->db, e) : err_no_memory(e);
     if (!rc) rc = batches_exec(b, "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON", e);

@@ -34,6 +34,8 @@ struct batches_config {
 /* Opens the registry's file with its own connection, and the folder. now_s: seconds of the wall
  * clock, as in all calls. ERR_IO: they cannot be written; errors as registry_open's. */
 int batches_open(const struct batches_config *c, int64_t now_s, batches **out, err *e);
+/* Those of c but its file. What is stored stays, also if it is more. */
+void batches_set_bounds(batches *b, const struct batches_config *c);
 void batches_close(batches *b); /* NULL is fine */
 
 enum { BATCHES_ID_BYTES = 48, BATCHES_OWNER_BYTES = 65, BATCHES_NAME_BYTES = 256 };

@@ -11,7 +11,7 @@
 enum { BATCHES_UPLOADS = 24 /* files that are being written at once */ };
 
 struct batches {
-    pthread_mutex_t lock; /* guards db and uploads */
+    pthread_mutex_t lock; /* guards db, bounds and uploads */
     sqlite3 *db;
     char *file;   /* the registry's */
     char *folder; /* of the bytes */

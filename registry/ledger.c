@@ -7,6 +7,7 @@
 #include "registry/registry_int.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,8 @@ struct ledger {
     char writer[WRITER_BYTES];
     sqlite3 *db;
     char *file;
-    uint64_t keep_s;
+    atomic_uint_least64_t keep_s;
+    atomic_bool changed; /* keep_s is another since the last clean_up */
     int64_t cleaned_s;
 };
 
@@ -76,7 +78,8 @@ static int finish_sql(ledger *l, sqlite3_stmt *st, err *e) {
 /* Removes what is too old: rows, and notes of writers that are gone. */
 static int clean_up(ledger *l, int64_t now_s, err *e) {
     char sql[256];
-    int64_t oldest = l->keep_s < (uint64_t)now_s ? now_s - (int64_t)l->keep_s : 0;
+    const uint64_t keep_s = atomic_load(&l->keep_s);
+    int64_t oldest = keep_s < (uint64_t)now_s ? now_s - (int64_t)keep_s : 0;
     snprintf(
         sql, sizeof sql,
         "DELETE FROM usage WHERE hour < %lld; DELETE FROM usage_writers WHERE written_s < %lld",
@@ -91,7 +94,7 @@ int ledger_open(const char *file, uint64_t keep_s, int64_t now_s, ledger **out, 
     ledger *l = mem_new(1, sizeof *l);
     if (!l) return err_no_memory(e);
     pthread_mutex_init(&l->mu, NULL);
-    l->keep_s = keep_s;
+    atomic_init(&l->keep_s, keep_s);
     l->cleaned_s = now_s;
     l->number = 1;
     l->file = mem_strdup(file);
@@ -110,6 +113,10 @@ int ledger_open(const char *file, uint64_t keep_s, int64_t now_s, ledger **out, 
     else
         *out = l;
     return rc;
+}
+
+void ledger_set_keep(ledger *l, uint64_t keep_s) {
+    if (atomic_exchange(&l->keep_s, keep_s) != keep_s) atomic_store(&l->changed, true);
 }
 
 void ledger_add(ledger *l, const struct usage_row *row) {
@@ -192,7 +199,7 @@ int ledger_flush(ledger *l, int64_t now_s, err *e) {
         memset(l->batch, 0, sizeof *l->batch);
         l->number++;
     }
-    if (now_s - l->cleaned_s < USAGE_HOUR_S) return 0;
+    if (!atomic_exchange(&l->changed, false) && now_s - l->cleaned_s < USAGE_HOUR_S) return 0;
     l->cleaned_s = now_s;
     return clean_up(l, now_s, e);
 }

@@ -32,6 +32,8 @@ typedef struct ledger ledger;
 /* Rows older than keep_s are removed, now and once an hour. ERR_IO: the file cannot be written;
  * errors as registry_open's. */
 int ledger_open(const char *file, uint64_t keep_s, int64_t now_s, ledger **out, err *e);
+/* Another keep_s, from any thread: the next ledger_flush removes what is older. */
+void ledger_set_keep(ledger *l, uint64_t keep_s);
 void ledger_add(ledger *l, const struct usage_row *row);
 /* On failure everything is kept for the next call. */
 int ledger_flush(ledger *l, int64_t now_s, err *e);

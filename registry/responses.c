@@ -103,6 +103,13 @@ int responses_open(const struct responses_config *c, int64_t now_s, responses **
     return rc;
 }
 
+void responses_set_bounds(responses *s, uint64_t ttl_s, uint64_t max_bytes) {
+    pthread_mutex_lock(&s->lock);
+    s->ttl_s = ttl_s;
+    s->max_bytes = max_bytes;
+    pthread_mutex_unlock(&s->lock);
+}
+
 void responses_close(responses *s) {
     if (!s) return;
     sqlite3_close(s->db);

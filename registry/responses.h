@@ -30,6 +30,8 @@ struct responses_config {
  * now_s (seconds of the wall clock, as in all calls). ERR_IO: it cannot be written; errors as
  * registry_open's. */
 int responses_open(const struct responses_config *c, int64_t now_s, responses **out, err *e);
+/* Other bounds, for what is stored from then on. */
+void responses_set_bounds(responses *s, uint64_t ttl_s, uint64_t max_bytes);
 void responses_close(responses *s); /* NULL is fine */
 
 /* Texts are borrowed. */

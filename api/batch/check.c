@@ -89,7 +89,7 @@ static void check_end(const struct api *a, struct batch_check *c) {
         "too_many_requests", "The input file has more requests than a batch may have here.",
         "input_file_id"};
     if (!c->n_found && !c->n_errors) batch_add_error(c, &empty, 0);
-    if (c->n_found > a->config.batch_max_lines) batch_add_error(c, &many, 0);
+    if (c->n_found > a->live.batch_max_lines) batch_add_error(c, &many, 0);
     c->ended = true;
 }
 
@@ -118,7 +118,7 @@ static int check_lines(const struct api *a, struct batches_row *row, struct batc
     }
     int rc = f->n ? note_lines(a, row, c, f, e) : 0;
     if (rc) return rc;
-    if (c->ended || c->n_errors >= BATCH_ERRORS_MAX || c->n_found > a->config.batch_max_lines)
+    if (c->ended || c->n_errors >= BATCH_ERRORS_MAX || c->n_found > a->live.batch_max_lines)
         check_end(a, c);
     return 0;
 }

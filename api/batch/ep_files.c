@@ -70,6 +70,7 @@ struct upload {
     struct multipart form;
     struct request *request;
     struct batches_upload file;
+    uint64_t max_bytes;     /* of the file: the limit when the upload began */
     struct ignored ignored; /* parts that the form does not have */
     bool has_file;
     char name[BATCHES_NAME_BYTES];
@@ -116,9 +117,9 @@ static int begin_part(void *arg, const struct multipart_part *part, err *e) {
 static int take_part(void *arg, const char *bytes, size_t n, err *e) {
     struct upload *u = arg;
     if (u->part == IS_FILE) {
-        if (n > u->request->api->config.max_file_bytes - u->file.n_bytes)
+        if (n > u->max_bytes - u->file.n_bytes)
             return err_set_param(e, ERR_TOO_LONG, "file", "The file is larger than %llu bytes.",
-                                 (unsigned long long)u->request->api->config.max_file_bytes);
+                                 (unsigned long long)u->max_bytes);
         return batches_file_write(&u->file, bytes, n, e);
     }
     if (u->part == NOT_KEPT) return 0;
@@ -133,7 +134,8 @@ static int take_part(void *arg, const char *bytes, size_t n, err *e) {
 static const struct multipart_ops form_ops = {begin_part, take_part};
 
 static uint64_t most_bytes(const struct request *r) {
-    return r->api->config.max_file_bytes + FORM_MORE_BYTES;
+    const struct upload *u = r->taken;
+    return (u ? u->max_bytes : r->api->live.max_file_bytes) + FORM_MORE_BYTES;
 }
 
 /* 413 for a file that is too large, as for a body. */
@@ -155,6 +157,7 @@ static bool begin_upload(struct request *r) {
         return refuse_upload(r, &e);
     }
     u->request = r;
+    u->max_bytes = r->api->live.max_file_bytes;
     u->ignored.refuse = r->api->live.refuse_ignored;
     r->taken = u;
     if (!multipart_init(&u->form, request_header(r, "Content-Type"), &form_ops, u, &e)) return true;

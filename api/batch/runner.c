@@ -62,7 +62,7 @@ struct batch_runner {
     bool has_lease, complained;
     struct active batches[MOST_ACTIVE];
     size_t turn;        /* of batches, for the next line */
-    struct slot *slots; /* (n_slots) */
+    struct slot *slots; /* (n_slots) of which live.batch_lines are filled */
     uint32_t n_slots;
 };
 
@@ -277,7 +277,8 @@ static struct active *next_batch(batch_runner *r, struct batches_line *line) {
 }
 
 static void fill_slots(batch_runner *r) {
-    for (uint32_t i = 0; i < r->n_slots; i++) {
+    const uint32_t most = atomic_load(&r->api->live.batch_lines);
+    for (uint32_t i = 0; i < r->n_slots && i < most; i++) {
         struct slot *s = &r->slots[i];
         struct batches_line line;
         if (s->batch) continue;
@@ -521,7 +522,7 @@ int batch_runner_open(struct api *a, batch_runner **out, err *e) {
     if (!r) return err_no_memory(e);
     r->api = a;
     r->store = a->config.batches;
-    r->n_slots = a->config.batch_lines;
+    r->n_slots = API_MAX_BATCH_LINES;
     r->slots = mem_new(r->n_slots, sizeof *r->slots);
     pthread_mutex_init(&r->mu, NULL);
     pthread_cond_init(&r->cond, NULL);

@@ -22,8 +22,9 @@ static const struct api_model *find_loaded(const struct api *a, const char *name
 
 const struct api_model *api_find_model(const struct api *a, const char *name) {
     const struct api_model *m = find_loaded(a, name);
-    const char *of = m ? NULL : model_aliases_find(&a->aliases, name);
-    return of ? models_find(a->models, of, strlen(of)) : m;
+    char of[MODEL_ALIAS_BYTES];
+    if (m || !alias_book_find(a->aliases, name, of)) return m;
+    return models_find(a->models, of, strlen(of));
 }
 
 void api_set_model(struct request *r, const struct api_model *m) {
@@ -76,8 +77,9 @@ static int find_name(struct request *r, const char *name, const struct api_model
 int api_find_name(struct request *r, const char *name, char id[API_MODEL_ID_BYTES], err *e) {
     const struct api *a = r->api;
     int rc = find_name(r, name, find_loaded(a, name), id, e);
-    const char *of = rc == ERR_NOT_FOUND ? model_aliases_find(&a->aliases, name) : NULL;
-    if (of) rc = find_name(r, of, find_loaded(a, of), id, e);
+    char of[MODEL_ALIAS_BYTES];
+    if (rc == ERR_NOT_FOUND && alias_book_find(a->aliases, name, of))
+        rc = find_name(r, of, find_loaded(a, of), id, e);
     return rc ? rc : check_access(r, e);
 }
 
@@ -85,7 +87,8 @@ int api_find_name(struct request *r, const char *name, char id[API_MODEL_ID_BYTE
 
 int api_err_no_model(struct request *r, const char *name, err *e) {
     const struct model_admin *admin = r->api->config.admin;
-    const char *of = model_aliases_find(&r->api->aliases, name), *wanted = of ? of : name;
+    char of[MODEL_ALIAS_BYTES];
+    const char *wanted = alias_book_find(r->api->aliases, name, of) ? of : name;
     char id[API_MODEL_ID_BYTES];
     enum model_state state = admin ? admin->find(admin->host, wanted, id) : MODEL_UNKNOWN;
     /* Other names are the registry's, which does not know this one any more. */

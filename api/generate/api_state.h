@@ -36,17 +36,19 @@ struct api_names {
 
 /* Members of api_config that api_apply changes while requests read them. */
 struct api_live {
-    atomic_bool share_prefixes, draft_integers, refuse_ignored;
-    atomic_uint fair_share, max_rerank_documents, resume_buffer_bytes;
+    atomic_bool share_prefixes, draft_integers, refuse_ignored, explain_cache, vllm_metrics;
+    atomic_uint fair_share, max_rerank_documents, resume_buffer_bytes, prefix_header_tokens,
+        batch_lines, batch_max_lines;
     atomic_int max_priority;
+    atomic_uint_least64_t max_file_bytes;
 };
 
 struct api {
     struct http http;
     struct api_config config; /* of the start; version is a copy. What api_apply changes is below */
     struct api_live live;
-    struct model_aliases aliases;
-    struct model_aliases objectives; /* names of a gateway's objectives to priorities (limits.h) */
+    alias_book *aliases,
+        *objectives;       /* objectives: names of a gateway's to priorities (limits.h) */
     struct hash128 secret; /* of this process, or of the KV store, so that prefixes of clients have
                               the same names after a restart: keys hashes that clients must not
                               predict */

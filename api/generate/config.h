@@ -18,7 +18,11 @@ struct responses;   /* registry/responses.h */
 /* Whose requests share an engine evenly. */
 enum fair_share { FAIR_OFF, FAIR_KEY, FAIR_ADDRESS, FAIR_HEADER };
 
-enum { API_MAX_MODELS = 32, API_MODEL_ID_BYTES = 97 /* as REGISTRY_NAME_BYTES */ };
+enum {
+    API_MAX_MODELS = 32,
+    API_MODEL_ID_BYTES = 97, /* as REGISTRY_NAME_BYTES */
+    API_MAX_BATCH_LINES = 1024
+};
 
 /* A served model. Borrowed: everything outlives api_remove_model, or else api_close. */
 struct api_model {
@@ -55,15 +59,15 @@ struct api_config {
     struct batches *batches;  /* registry/batches.h: files and batches; borrowed until api_close;
                                  NULL: none */
     uint64_t max_file_bytes;  /* of an uploaded file */
-    uint32_t batch_lines;     /* requests of batches at once */
+    uint32_t batch_lines;     /* requests of batches at once, up to API_MAX_BATCH_LINES */
     uint32_t batch_max_lines; /* of one batch */
     struct audit *audit;      /* registry/audit.h; borrowed until api_close; NULL: none */
     struct keyring *keyring;  /* keys of the registry (registry/keys.h); borrowed until api_close;
                                  NULL: none */
     const struct model_admin *admin; /* loads and unloads models; borrowed until api_close; NULL:
                                         the served models do not change */
-    const char *model_aliases;       /* model_alias.h; NULL: none. Read by api_open */
-    const char *objectives;          /* limits_read_objectives; NULL: none. Read by api_open */
+    const char *model_aliases;       /* model_alias.h; NULL: none. Not kept */
+    const char *objectives;          /* limits_read_objectives; NULL: none. Not kept */
     /* Reads the configuration again (daemon/reload.h); NULL: there is none. Pool threads. Adds
      * names of keys, "a, b": applied ones, and those that need a restart. */
     int (*reload)(void *reload_arg, str *applied, str *pending, err *e);

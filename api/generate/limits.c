@@ -47,15 +47,17 @@ int limits_read_objectives(const char *text, struct model_aliases *out, err *e) 
                                out->pairs[i].pattern, out->pairs[i].model, -MAX_PRIORITY,
                                MAX_PRIORITY);
     }
-    if (rc) model_aliases_fini(out);
-    return rc;
+    if (!rc) return 0;
+    model_aliases_fini(out);
+    return err_prefix(e, "objectives: ");
 }
 
 /* The priority of what a gateway says the request is for; 0: it says nothing known. */
 static int objective_priority(const struct request *r) {
     const char *name = request_header(r, "x-gateway-inference-objective");
-    const char *priority = name ? model_aliases_find(&r->api->objectives, name) : NULL;
-    return priority ? (int)strtol(priority, NULL, 10) : 0;
+    char priority[MODEL_ALIAS_BYTES];
+    if (!name || !alias_book_find(r->api->objectives, name, priority)) return 0;
+    return (int)strtol(priority, NULL, 10);
 }
 
 int limits_apply(const struct request *r, const char *cache_salt, struct engine_params *p, err *e) {

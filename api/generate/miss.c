@@ -47,7 +47,7 @@ const char *gen_miss_name(enum engine_miss miss) {
 bool miss_is_asked(const struct request *r) {
     const char *value = request_header(r, "x-inferd-explain-cache");
     if (value) return strcmp(value, "1") == 0 || strcmp(value, "true") == 0;
-    return r->api->config.explain_cache;
+    return r->api->live.explain_cache;
 }
 
 /* ---- messages in a prompt ---- */

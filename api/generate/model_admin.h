@@ -10,6 +10,7 @@
 #include "api/generate/config.h"
 #include "core/base/err.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -77,8 +78,9 @@ struct model_pull {
 
 struct model_admin {
     model_host *host; /* first argument of every function */
-    uint32_t max_models;
-    bool load_on_demand; /* requests for registered models load them */
+    /* A reload changes them. */
+    atomic_uint max_models;
+    atomic_bool load_on_demand; /* requests for registered models load them */
 
     /* Each queues a task and sets *task to its id; a task that would do the same is joined.
      * ERR_NOT_FOUND, ERR_INVALID (param: of the request), ERR_UNAVAILABLE: as many tasks wait as

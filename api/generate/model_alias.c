@@ -3,7 +3,8 @@
 
 #include "core/base/mem.h"
 
-#include <stdbool.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,9 @@ static int read_pair(char *entry, const char *param, struct model_aliases *out, 
         return err_set_param(e, ERR_INVALID, param,
                              "\"%.60s\": expected PATTERN=VALUE, for example claude-*=mine",
                              pattern);
+    if (strlen(model) >= MODEL_ALIAS_BYTES)
+        return err_set_param(e, ERR_INVALID, param, "\"%.60s\": the value is longer than %d bytes",
+                             pattern, MODEL_ALIAS_BYTES - 1);
     if (out->n == MODEL_ALIASES_MAX)
         return err_set_param(e, ERR_INVALID, param, "at most %d pairs", MODEL_ALIASES_MAX);
     out->pairs[out->n].pattern = pattern;
@@ -75,4 +79,59 @@ const char *model_aliases_find(const struct model_aliases *l, const char *name) 
     for (size_t i = 0; i < l->n; i++)
         if (pattern_matches(l->pairs[i].pattern, name)) return l->pairs[i].model;
     return NULL;
+}
+
+/* ---- the list in force ---- */
+
+struct alias_book {
+    pthread_mutex_t mu;
+    struct model_aliases now;
+};
+
+alias_book *alias_book_new(void) {
+    alias_book *b = mem_new(1, sizeof *b);
+    if (b) pthread_mutex_init(&b->mu, NULL);
+    return b;
+}
+
+void alias_book_free(alias_book *b) {
+    if (!b) return;
+    model_aliases_fini(&b->now);
+    pthread_mutex_destroy(&b->mu);
+    free(b);
+}
+
+void alias_book_set(alias_book *b, struct model_aliases *l) {
+    pthread_mutex_lock(&b->mu);
+    struct model_aliases old = b->now;
+    b->now = *l;
+    pthread_mutex_unlock(&b->mu);
+    model_aliases_fini(&old);
+    *l = (struct model_aliases){0};
+}
+
+bool alias_book_find(alias_book *b, const char *name, char value[MODEL_ALIAS_BYTES]) {
+    pthread_mutex_lock(&b->mu);
+    const char *found = model_aliases_find(&b->now, name);
+    if (found) snprintf(value, MODEL_ALIAS_BYTES, "%s", found);
+    pthread_mutex_unlock(&b->mu);
+    return found != NULL;
+}
+
+bool alias_book_target(alias_book *b, size_t i, char value[MODEL_ALIAS_BYTES]) {
+    pthread_mutex_lock(&b->mu);
+    bool found = i < b->now.n;
+    if (found) snprintf(value, MODEL_ALIAS_BYTES, "%s", b->now.pairs[i].model);
+    pthread_mutex_unlock(&b->mu);
+    return found;
+}
+
+bool alias_book_has(alias_book *b, const char *pattern, const char *model) {
+    bool has = false;
+    pthread_mutex_lock(&b->mu);
+    for (size_t i = 0; i < b->now.n && !has; i++)
+        has = strcmp(b->now.pairs[i].pattern, pattern) == 0 &&
+              strcmp(b->now.pairs[i].model, model) == 0;
+    pthread_mutex_unlock(&b->mu);
+    return has;
 }

@@ -19,7 +19,7 @@ static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n) {
 }
 
 void prefix_add_header(struct request *r, const struct api_model *m, const struct gen_prompt *p) {
-    size_t most = r->api->config.prefix_header_tokens;
+    size_t most = r->api->live.prefix_header_tokens;
     size_t n = p->n < most ? p->n / BLOCK * BLOCK : most;
     char text[17];
     if (!n) return;

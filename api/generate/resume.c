@@ -20,8 +20,8 @@
 #include <sys/socket.h>
 
 struct resume {
+    pthread_mutex_t lock; /* guards all */
     struct resume_config config;
-    pthread_mutex_t lock;
     struct resumable *first,
         *last; /* all streams; kept ones in the order in which they were kept */
     uint32_t n_kept;
@@ -34,6 +34,12 @@ int resume_open(const struct resume_config *config, resume **out, err *e) {
     pthread_mutex_init(&s->lock, NULL);
     *out = s;
     return 0;
+}
+
+void resume_set(resume *s, const struct resume_config *config) {
+    pthread_mutex_lock(&s->lock);
+    s->config = *config;
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void unlink_stream(resume *s, struct resumable *k) {
@@ -98,7 +104,10 @@ void resume_drop_model(resume *s, const struct api_model *m) {
 }
 
 bool resume_add(resume *s, struct resumable *k, struct request *r) {
-    if (!s->config.timeout_s || !s->config.max_streams) return false;
+    pthread_mutex_lock(&s->lock);
+    const bool keeps = s->config.timeout_s && s->config.max_streams;
+    pthread_mutex_unlock(&s->lock);
+    if (!keeps) return false;
     const char *key = auth_key(r);
     k->key = key ? mem_strdup(key) : NULL;
     if (key && !k->key) return false;

@@ -29,6 +29,8 @@ struct resume_config {
     uint32_t timeout_s;   /* 0: none is kept */
 };
 int resume_open(const struct resume_config *config, resume **out, err *e);
+/* Another one, for streams that are kept from then on. */
+void resume_set(resume *s, const struct resume_config *config);
 /* Frees what is kept. NULL is fine. */
 void resume_close(resume *s);
 

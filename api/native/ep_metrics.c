@@ -361,7 +361,7 @@ static void add_engines(str *s, struct api *a) {
         engine_totals_add(total, list.models[i]->engine);
     add_models(s, a, &list);
     check_pools(a, &list, &total->stats);
-    if (a->config.vllm_metrics) metrics_add_vllm(s, &list);
+    if (a->live.vllm_metrics) metrics_add_vllm(s, &list);
     models_list_release(a->models, &list);
     add_checks(s, a);
     add_counters(s, &total->stats);

@@ -18,7 +18,7 @@ static int open_sched(engine *en, err *e) {
         .max_batch_tokens = en->config.max_batch_tokens,
         .prefill_chunk = en->config.prefill_chunk ? en->config.prefill_chunk : 1,
         .max_sequences = en->config.max_sequences,
-        .max_queue = en->config.max_queue,
+        .max_queue = UINT32_MAX, /* check_room has the bound */
         .max_prompt_logprob_rows = ENGINE_PROMPT_LOGPROB_ROWS,
         .whole = en->hp.both_ways,
         .checkpoint_tokens = en->config.state_checkpoint_tokens,
@@ -283,6 +283,7 @@ void engine_init_locks(engine *en) {
     pthread_cond_init(&en->done, NULL);
     en->inbox_tail = &en->inbox;
     atomic_init(&en->n_rejected, 0);
+    atomic_init(&en->max_queue, en->config.max_queue);
 }
 
 int engine_open(const struct engine_config *config, engine **out, err *e) {
@@ -365,6 +366,20 @@ bool engine_save(engine *en, uint64_t deadline_ns) {
     bool done = en->tier.save_done;
     pthread_mutex_unlock(&en->lock);
     return kvstore_flush(en->tier.store, deadline_ns) && done;
+}
+
+void engine_set_max_queue(engine *en, uint32_t max_queue) {
+    atomic_store(&en->max_queue, max_queue);
+}
+
+void engine_set_store(engine *en, uint32_t idle_s, bool all) {
+    if (!en->tier.store) return;
+    pthread_mutex_lock(&en->lock);
+    atomic_store(&en->tier.idle_ns, idle_s * UINT64_C(1000000000));
+    atomic_store(&en->tier.all, all);
+    en->tier.wake = true; /* it may be due */
+    pthread_cond_signal(&en->wake);
+    pthread_mutex_unlock(&en->lock);
 }
 
 void engine_stop(engine *en) {
@@ -518,8 +533,8 @@ static int check_single(const engine *en, const struct engine_request *req, err 
 }
 
 static int check_request(const engine *en, const struct engine_request *req, err *e) {
-    uint32_t max_choices =
-        en->config.max_queue < ENGINE_MAX_CHOICES ? en->config.max_queue : ENGINE_MAX_CHOICES;
+    const uint32_t max_queue = atomic_load(&en->max_queue);
+    uint32_t max_choices = max_queue < ENGINE_MAX_CHOICES ? max_queue : ENGINE_MAX_CHOICES;
     if (req->n_choices < 1 || req->n_choices > max_choices)
         return err_set_param(
             e, ERR_INVALID, "n", "n must be 1 to %u%s", max_choices,
@@ -535,14 +550,15 @@ static int check_room(engine *en, uint32_t n, err *e) {
     if (en->device_failed) return err_set(e, ERR_DEVICE, "the backend failed; restart the server");
     if (en->draining) return err_set(e, ERR_STOPPING, "the server is shutting down");
     uint64_t queued = (uint64_t)en->n_inbox + en->n_queued;
-    if (queued + n <= en->config.max_queue) return 0;
+    const uint32_t max_queue = atomic_load(&en->max_queue);
+    if (queued + n <= max_queue) return 0;
     atomic_fetch_add(&en->n_rejected, n);
     return err_set(e, ERR_FULL, "%llu requests are waiting (the queue holds %u); try again later",
-                   (unsigned long long)queued, en->config.max_queue);
+                   (unsigned long long)queued, max_queue);
 }
 
 uint32_t engine_queue_room(engine *en, uint32_t *bound) {
-    *bound = en->config.max_queue;
+    *bound = atomic_load(&en->max_queue);
     pthread_mutex_lock(&en->lock);
     uint64_t queued = (uint64_t)en->n_inbox + en->n_queued;
     pthread_mutex_unlock(&en->lock);

@@ -132,6 +132,11 @@ void engine_drain(engine *en);
  * clock_now_ns(). true: all of it is, or there is no store; false: it may be called again. Not
  * after engine_stop. */
 bool engine_save(engine *en, uint64_t deadline_ns);
+/* Another max_queue, at least 1. What waits stays, also if it is more. Any thread, before
+ * engine_close. */
+void engine_set_max_queue(engine *en, uint32_t max_queue);
+/* Other values of store_idle_s and store_all. Any thread, before engine_close. */
+void engine_set_store(engine *en, uint32_t idle_s, bool all);
 /* Ends all running sequences (final events with ENGINE_FINISH_ERROR, ERR_STOPPING) and joins the
  * worker. Streams stay readable and must be freed before engine_close. */
 void engine_stop(engine *en);

@@ -258,6 +258,7 @@ struct engine {
     pthread_cond_t done; /* callers wait: a check is answered, the worker is joined */
     struct engine_stream *inbox, **inbox_tail;
     struct engine_stream *wake_list; /* cancelled, with room again, or with a mask that is ready */
+    atomic_uint max_queue;           /* of those two together */
     uint32_t n_inbox, n_queued;      /* sequences in the inbox; in the scheduler, never admitted */
     bool draining, stopping, joining, joined, device_failed;
     bool resting;      /* the worker sleeps: nothing can run */

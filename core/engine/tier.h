@@ -24,6 +24,8 @@
 #include "core/kv/kv.h"
 #include "core/kvstore/kvstore.h"
 
+#include <stdatomic.h>
+
 enum { TIER_RESTORES = 8 }; /* at once */
 
 struct engine;
@@ -59,9 +61,11 @@ struct tier {
     /* Fixed after tier_open. */
     kvstore *store; /* NULL: there is none */
     kvstore_space *space;
-    bool all;
-    uint64_t idle_ns;
     uint32_t max_restores;
+
+    /* engine_set_store. */
+    atomic_bool all;
+    atomic_uint_least64_t idle_ns;
 
     /* Worker. */
     struct kvstore_name *names; /* (n_blocks) of cached blocks */

@@ -87,7 +87,7 @@ struct mail {
 
 /* Publishes the number of sequences that were never admitted, for engine_submit's bound. */
 static void count_queue(engine *en) {
-    uint32_t n = en->config.max_queue - sched_room(en->sch);
+    uint32_t n = UINT32_MAX - sched_room(en->sch);
     pthread_mutex_lock(&en->lock);
     en->n_queued = n;
     pthread_mutex_unlock(&en->lock);

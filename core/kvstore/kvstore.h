@@ -16,7 +16,8 @@
  * (crypt.c). A file that was cut, swapped or altered, or is of another space or tenant, is never
  * used: it is deleted and counted.
  *
- * BOUNDS hold at every moment, from kvstore_open on and for all spaces together: bytes in memory,
+ * BOUNDS hold at every moment, from kvstore_open on and for all spaces together (smaller ones of
+ * kvstore_set_bounds soon after it): bytes in memory,
  * bytes and files in the folder, age since the last use, and bytes written on a day (UTC). What was
  * written by another version of the program goes first, when the store is opened; then that which
  * was used longest ago, where each hit counts for an hour, for a day at most; of equals that which
@@ -63,6 +64,9 @@ struct kvstore_config {
 
 /* ERR_UNAVAILABLE: another process has the folder. ERR_IO, ERR_INVALID (the secret's file). */
 int kvstore_open(const struct kvstore_config *config, kvstore **out, err *e);
+/* Other bounds of the folder: max_bytes, max_files, max_age_s and max_daily_bytes. What is beyond
+ * them goes soon; what the day's bound had stopped goes on. Without a folder nothing happens. */
+void kvstore_set_bounds(kvstore *ks, const struct kvstore_config *bounds);
 /* Spaces first. NULL is fine. */
 void kvstore_close(kvstore *ks);
 /* Waits until everything that was submitted before is written, at most until deadline_ns of

@@ -217,7 +217,7 @@ struct kvstore_space {
 struct kvstore {
     /* Fixed after kvstore_open. */
     char *folder, *version;
-    struct kvstore_config config;
+    struct kvstore_config config; /* of the start; the folder's bounds are below */
     struct kvstore_key root;
     int lock_fd;
     int64_t wall_s; /* at open */
@@ -237,6 +237,10 @@ struct kvstore {
     struct kvstore_draft_int *queue, **queue_tail;
     uint64_t n_submitted, n_done; /* drafts */
     bool stopping;
+    struct kvstore_bounds {
+        uint64_t max_bytes, max_files, max_age_s, max_daily_bytes;
+    } bounds;
+    bool trims;        /* there are other bounds: the writer deletes what is beyond them */
     uint64_t retry_ns; /* not 0: nothing is written before */
     kvstore_reading *readings, **readings_tail;
     uint32_t n_readings;

@@ -155,9 +155,9 @@ struct kvstore_segment *kvstore_worst(const kvstore *ks, bool in_memory) {
 
 void kvstore_expire(kvstore *ks) {
     const int64_t now = kvstore_now_s(ks);
-    for (struct kvstore_segment *s = ks->segments, *next; s && ks->config.max_age_s; s = next) {
+    for (struct kvstore_segment *s = ks->segments, *next; s && ks->bounds.max_age_s; s = next) {
         next = s->next;
-        if (now - s->row.used_s <= (int64_t)ks->config.max_age_s) continue;
+        if (now - s->row.used_s <= (int64_t)ks->bounds.max_age_s) continue;
         kvstore_drop_segment(ks, s);
         ks->stats.expired++;
     }
@@ -297,7 +297,7 @@ static int load(kvstore *ks, err *e) {
     ks->stats.outdated = l.n_outdated;
     kvstore_expire(ks);
     while (ks->segments &&
-           (ks->stats.bytes > ks->config.max_bytes || ks->stats.files > ks->config.max_files)) {
+           (ks->stats.bytes > ks->bounds.max_bytes || ks->stats.files > ks->bounds.max_files)) {
         kvstore_drop_segment(ks, kvstore_worst(ks, false));
         ks->stats.evicted++;
         kvstore_reap(ks);
@@ -328,6 +328,19 @@ static int open_folder(kvstore *ks, const struct kvstore_config *config, err *e)
     return rc;
 }
 
+static struct kvstore_bounds bounds_of(const struct kvstore_config *c) {
+    return (struct kvstore_bounds){c->max_bytes, c->max_files, c->max_age_s, c->max_daily_bytes};
+}
+
+void kvstore_set_bounds(kvstore *ks, const struct kvstore_config *bounds) {
+    if (!ks->folder) return;
+    pthread_mutex_lock(&ks->lock);
+    ks->bounds = bounds_of(bounds);
+    ks->trims = true;
+    pthread_cond_signal(&ks->work);
+    pthread_mutex_unlock(&ks->lock);
+}
+
 int kvstore_open(const struct kvstore_config *config, kvstore **out, err *e) {
     kvstore *ks = mem_new(1, sizeof *ks);
     if (!ks) return err_no_memory(e);
@@ -336,6 +349,7 @@ int kvstore_open(const struct kvstore_config *config, kvstore **out, err *e) {
     pthread_cond_init(&ks->idle, NULL);
     pthread_cond_init(&ks->reading, NULL);
     ks->config = *config;
+    ks->bounds = bounds_of(config);
     ks->lock_fd = -1;
     ks->queue_tail = &ks->queue;
     ks->readings_tail = &ks->readings;

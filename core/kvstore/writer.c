@@ -83,7 +83,9 @@ static bool fits_day(kvstore *ks, uint64_t bytes) {
         ks->day = day;
         ks->day_bytes = 0;
     }
-    const uint64_t most = ks->config.max_daily_bytes;
+    pthread_mutex_lock(&ks->lock);
+    const uint64_t most = ks->bounds.max_daily_bytes;
+    pthread_mutex_unlock(&ks->lock);
     if (!most || (bytes <= most && ks->day_bytes <= most - bytes)) return true;
     if (bytes > most) return false;
     log_info("kv store: nothing more is written today (UTC): %llu bytes were",
@@ -94,14 +96,15 @@ static bool fits_day(kvstore *ks, uint64_t bytes) {
     return false;
 }
 
-/* Deletes what must go so that so many bytes fit. */
-static bool make_room(kvstore *ks, uint64_t bytes) {
-    const struct kvstore_config *c = &ks->config;
-    if (bytes > c->max_bytes || !c->max_files) return false;
+/* Deletes what must go so that so many files more with so many bytes fit. */
+static bool make_room(kvstore *ks, uint64_t bytes, uint64_t files) {
     for (;;) {
         pthread_mutex_lock(&ks->lock);
-        bool fits = ks->stats.bytes <= c->max_bytes - bytes && ks->stats.files <= c->max_files - 1;
-        struct kvstore_segment *worst = fits ? NULL : kvstore_worst(ks, false);
+        const struct kvstore_bounds *b = &ks->bounds;
+        bool ever = bytes <= b->max_bytes && files <= b->max_files;
+        bool fits = ever && ks->stats.bytes <= b->max_bytes - bytes &&
+                    ks->stats.files <= b->max_files - files;
+        struct kvstore_segment *worst = fits || !ever ? NULL : kvstore_worst(ks, false);
         if (worst) {
             kvstore_drop_segment(ks, worst);
             ks->stats.evicted++;
@@ -259,7 +262,7 @@ static bool write_segment(kvstore_space *sp, const struct kvstore_row *row, cons
     kvstore *ks = sp->ks;
     err e;
     if (!may_write(ks)) return false;
-    if (!fits_day(ks, row->bytes) || !make_room(ks, row->bytes)) {
+    if (!fits_day(ks, row->bytes) || !make_room(ks, row->bytes, 1)) {
         count(ks, &ks->stats.over_budget);
         return false;
     }
@@ -328,7 +331,8 @@ static void store_uses(kvstore *ks) {
 
 /* Takes a draft, or NULL: something else is to do. With the lock held on both ends. */
 static struct kvstore_draft_int *next_draft(kvstore *ks, uint64_t tick_ns) {
-    while (!ks->queue && !ks->gone && !ks->unused && !ks->stopping && clock_now_ns() < tick_ns) {
+    while (!ks->queue && !ks->gone && !ks->unused && !ks->trims && !ks->stopping &&
+           clock_now_ns() < tick_ns) {
         struct timespec at;
         clock_gettime(CLOCK_REALTIME, &at);
         at.tv_sec += 1; /* the clock may be set: looks again soon */
@@ -341,6 +345,17 @@ static struct kvstore_draft_int *next_draft(kvstore *ks, uint64_t tick_ns) {
     return d;
 }
 
+/* Other bounds: deletes what is beyond them. What the day's bound has stopped may go on. */
+static void trim_folder(kvstore *ks) {
+    pthread_mutex_lock(&ks->lock);
+    const bool trims = ks->trims;
+    ks->trims = false;
+    if (trims) kvstore_expire(ks);
+    if (trims && ks->stats.writable) ks->retry_ns = 0;
+    pthread_mutex_unlock(&ks->lock);
+    if (trims) make_room(ks, 0, 0);
+}
+
 void *kvstore_writer_main(void *arg) {
     kvstore *ks = arg;
     uint64_t tick_ns = clock_now_ns() + TICK_S * SECOND_NS;
@@ -350,6 +365,7 @@ void *kvstore_writer_main(void *arg) {
         struct kvstore_draft_int *d = next_draft(ks, tick_ns);
         stopping = ks->stopping;
         pthread_mutex_unlock(&ks->lock);
+        trim_folder(ks);
         if (d) write_draft(ks, d);
         if (clock_now_ns() >= tick_ns || stopping) {
             pthread_mutex_lock(&ks->lock);

@@ -2,7 +2,7 @@
 // by its rules: the metrics of its default engine "vllm" and of the engine that scripts/kubernetes configures.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chat, complete, metrics, modelName, post, serving, streamed, until, user } from "./server.mjs";
+import { chat, complete, firstAnswer, metrics, modelName, post, serving, streamed, until, user } from "./server.mjs";
 
 const flags = ["--kv-cache-tokens", "8192", "--context-length", "2048", "--max-sequences", "2"];
 
@@ -96,33 +96,6 @@ test("vllm-metrics = off leaves inferd's own names", () =>
     assert.ok(![...values.keys()].some((k) => k.startsWith("vllm:")));
     assert.ok(values.has("inferd_sequences_running"));
   }));
-
-// One sequence runs; two wait, in the order first, second. Which one is answered first?
-async function firstAnswer(server, first, second) {
-  await until(async () => (await metrics(server)).get("inferd_sequences_running") === 0, "nothing runs");
-  const leave = new AbortController();
-  const long = { messages: user("Tell me a story."), max_tokens: 1900, ignore_eos: true, stream: true };
-  const running = chat(server, long, { signal: leave.signal })
-    .then((r) => r.text())
-    .catch(() => {});
-  const waiting = async () => (await metrics(server)).get("inferd_sequences_waiting");
-  await until(async () => (await metrics(server)).get("inferd_sequences_running") === 1, "it runs");
-  const ended = [];
-  const ask = async (name, headers) => {
-    // Long enough that this process notices the end of one answer before that of the other.
-    const response = await chat(server, { messages: user("Hi."), max_tokens: 200, ignore_eos: true }, { headers });
-    assert.equal(response.status, 200, await response.text());
-    ended.push(name);
-  };
-  const all = [ask("first", first)];
-  await until(async () => (await waiting()) === 1, "the first one waits");
-  all.push(ask("second", second));
-  // A higher priority may preempt what runs, so that the second one does not wait at all.
-  await until(async () => (await waiting()) === 2 || ended.length > 0, "the second one waits or ran");
-  leave.abort();
-  await Promise.all([...all, running]);
-  return ended[0];
-}
 
 test("x-gateway-inference-objective is a priority where the configuration knows it", () =>
   serving(["--max-sequences", "1", "--fair-share", "off", "--objectives", "batch-*=-5, chat = 10"], async (server) => {

@@ -193,6 +193,33 @@ export async function metrics(server) {
   return values;
 }
 
+// One sequence runs; two wait, in the order first, second. Which one is answered first?
+export async function firstAnswer(server, first, second) {
+  await until(async () => (await metrics(server)).get("inferd_sequences_running") === 0, "nothing runs");
+  const leave = new AbortController();
+  const long = { messages: user("Tell me a story."), max_tokens: 1900, ignore_eos: true, stream: true };
+  const running = chat(server, long, { signal: leave.signal })
+    .then((r) => r.text())
+    .catch(() => {});
+  const waiting = async () => (await metrics(server)).get("inferd_sequences_waiting");
+  await until(async () => (await metrics(server)).get("inferd_sequences_running") === 1, "it runs");
+  const ended = [];
+  const ask = async (name, headers) => {
+    // Long enough that this process notices the end of one answer before that of the other.
+    const response = await chat(server, { messages: user("Hi."), max_tokens: 200, ignore_eos: true }, { headers });
+    assert.equal(response.status, 200, await response.text());
+    ended.push(name);
+  };
+  const all = [ask("first", first)];
+  await until(async () => (await waiting()) === 1, "the first one waits");
+  all.push(ask("second", second));
+  // A higher priority may preempt what runs, so that the second one does not wait at all.
+  await until(async () => (await waiting()) === 2 || ended.length > 0, "the second one waits or ran");
+  leave.abort();
+  await Promise.all([...all, running]);
+  return ended[0];
+}
+
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Polls until check() holds; the limit is for hangs, not a measured bound.

@@ -460,7 +460,7 @@ static void test_differences(void) {
                                "prefix-cache = off\ngpu-memory-utilization = 0.5\n";
     CHECK(load(&b, text, sizeof text - 1, said, sizeof said) == 0 && config_init(&a, &e) == 0);
     for (size_t i = 0; i < n; i++) {
-        n_live += config_is_live(&keys[i]);
+        n_live += config_is_live(&keys[i], &a, &b);
         if (config_same(&a, &b, &keys[i])) continue;
         n_different++;
         CHECK(config_copy(&a, &b, &keys[i], &e) == 0 && config_same(&a, &b, &keys[i]));

@@ -378,6 +378,43 @@ static void test_daily_bytes(void) {
     }
 }
 
+static uint64_t wait_for_files(kvstore *ks, uint64_t files) {
+    const uint64_t until_ns = SOON;
+    while (stats_of(ks).files != files && clock_now_ns() < until_ns)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    return stats_of(ks).files;
+}
+
+static void test_other_bounds(void) {
+    fresh_folder("bounds");
+    struct kvstore_config c = config_of();
+    const uint64_t each = 192 + 2 * 33 + 16 + 2 * (BLOCK + 16) + WINDOW + 16 + STATE + 16;
+    c.max_daily_bytes = 4 * each;
+    kvstore *ks = open_with(&c);
+    kvstore_space *sp = space_of(ks, "a");
+    for (int i = 0; i < 5; i++) /* the last one is one too many for this day */
+        CHECK(put(sp, alice, i, 0, 2) && kvstore_flush(ks, SOON));
+    CHECK(stats_of(ks).files == 4 && stats_of(ks).over_budget == 1);
+    CHECK(!put(sp, alice, 4, 0, 2));
+    c.max_files = 3;
+    c.max_daily_bytes = 7 * each;
+    kvstore_set_bounds(ks, &c);
+    CHECK(wait_for_files(ks, 3) == 3 && stats_of(ks).evicted == 1);
+    CHECK(put(sp, alice, 4, 0, 2) && kvstore_flush(ks, SOON)); /* the day has room again */
+    CHECK(stats_of(ks).written == 5 && stats_of(ks).files == 3);
+    c.max_bytes = 2 * each + 1;
+    kvstore_set_bounds(ks, &c);
+    CHECK(wait_for_files(ks, 2) == 2);
+    c.max_files = 100;
+    c.max_bytes = 100 * each;
+    kvstore_set_bounds(ks, &c);
+    for (int i = 5; i < 7; i++)
+        CHECK(put(sp, alice, i, 0, 2) && kvstore_flush(ks, SOON));
+    CHECK(stats_of(ks).files == 4);
+    kvstore_space_close(sp);
+    kvstore_close(ks);
+}
+
 static void run_sql(const char *text) {
     char path[2 * PATH_MAX];
     sqlite3 *db;
@@ -670,6 +707,7 @@ int main(int argc, char **argv) {
     RUN(test_one_process);
     RUN(test_bounds);
     RUN(test_daily_bytes);
+    RUN(test_other_bounds);
     RUN(test_clock);
     RUN(test_damaged_index);
     RUN(test_failing_writes);

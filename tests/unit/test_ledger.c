@@ -150,6 +150,22 @@ static void old_rows_go(void) {
     run_sql("INSERT INTO usage_writers VALUES ('gone', 5, 5)"); /* it was removed */
 }
 
+static void another_age_counts_at_once(void) {
+    ledger *l = open_ledger("age.db");
+    add(l, NOW - 10 * HOUR, 1, "a", 1);
+    add(l, NOW - HOUR, 1, "a", 2);
+    flush(l);
+    CHECK(total() == 3);
+    ledger_set_keep(l, 2 * HOUR);
+    flush(l);
+    CHECK(total() == 2);
+    ledger_set_keep(l, KEEP);
+    add(l, NOW - 10 * HOUR, 1, "a", 1);
+    flush(l);
+    CHECK(total() == 3);
+    ledger_close(l, NOW);
+}
+
 static void memory_is_bounded(void) {
     ledger *l = open_ledger("bounds.db");
     char model[REGISTRY_NAME_BYTES];
@@ -200,6 +216,7 @@ int main(void) {
     RUN(sums_are_of_hours);
     RUN(a_batch_counts_once);
     RUN(old_rows_go);
+    RUN(another_age_counts_at_once);
     RUN(memory_is_bounded);
     RUN(threads_add_while_it_is_written);
     char command[96];

@@ -222,6 +222,35 @@ static void a_load_without_room_waits_for_those_who_want_it(void) {
     model_host_close(h);
 }
 
+static void bounds_change_while_tasks_wait(void) {
+    model_host *h = open_host(1, true);
+    atomic_int more = 0;
+    uint64_t first, waits, id;
+    err e = {0};
+    CHECK(model_host_load(h, "a", &first, &e) == 0);
+    wait_for(h, first, MODEL_TASK_RUNNING);
+    CHECK(model_host_load(h, "b", &waits, &e) == 0);
+    CHECK(model_host_load(h, "c", &id, &e) == ERR_UNAVAILABLE);
+    model_host_set_bounds(h, 40, WATCHERS + 1);
+    for (int i = 0; i < 39; i++) {
+        const char name[] = {'c', (char)('A' + i), '\0'};
+        CHECK(model_host_load(h, name, &id, &e) == 0);
+    }
+    CHECK(model_host_load(h, "d", &id, &e) == ERR_UNAVAILABLE);
+    for (int i = 0; i < WATCHERS; i++)
+        CHECK(model_host_watch(h, waits, told, &n_told));
+    CHECK(model_host_watch(h, waits, told, &more));
+    CHECK(!model_host_watch(h, waits, told, &n_told));
+    model_host_set_bounds(h, 1, 1); /* who waits and watches stays */
+    CHECK(!model_host_watch(h, waits, told, &n_told));
+    CHECK(model_host_load(h, "d", &id, &e) == ERR_UNAVAILABLE);
+    CHECK(model_host_unwatch(h, waits, &n_told) == 1 && !model_host_watch(h, waits, told, &n_told));
+    atomic_store(&hold, false);
+    wait_for(h, waits, MODEL_TASK_DONE);
+    CHECK(atomic_load(&more) >= 2); /* it began, and it ended */
+    model_host_close(h);
+}
+
 static void ended_tasks_are_forgotten_in_order(void) {
     model_host *h = open_host(1, false);
     struct model_task t;
@@ -257,6 +286,7 @@ int main(void) {
     RUN(a_pull_delays_no_load_and_the_queue_is_bounded);
     RUN(watchers_are_told_and_bounded);
     RUN(a_load_without_room_waits_for_those_who_want_it);
+    RUN(bounds_change_while_tasks_wait);
     RUN(ended_tasks_are_forgotten_in_order);
     RUN(the_end_cancels_what_runs_and_waits);
     return check_done();
