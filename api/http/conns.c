@@ -13,7 +13,8 @@
 enum { SLOWEST_NS_PER_BYTE = 100000 }; /* 10 KB/s */
 
 void conns_init(struct conns *cs, const struct conns_config *config) {
-    *cs = (struct conns){.config = *config};
+    *cs = (struct conns){
+        .config = *config, .wait_ns = config->wait_ns, .reserve_ns = config->reserve_ns};
     pthread_mutex_init(&cs->mu, NULL);
     if (getentropy(&cs->seed, sizeof cs->seed)) cs->seed = clock_now_ns();
 }
@@ -25,6 +26,8 @@ void conns_fini(struct conns *cs) {
 void conns_set(struct conns *cs, const struct conns_config *config) {
     pthread_mutex_lock(&cs->mu);
     cs->config = *config;
+    atomic_store(&cs->wait_ns, config->wait_ns);
+    atomic_store(&cs->reserve_ns, config->reserve_ns);
     pthread_mutex_unlock(&cs->mu);
 }
 
@@ -74,7 +77,7 @@ static void append_conn(struct conns *cs, struct conn *c, enum conn_state state)
 }
 
 static uint64_t limit_of(const struct conns *cs, const struct conn *c) {
-    return c->reserved ? cs->config.reserve_ns : cs->config.wait_ns;
+    return atomic_load(c->reserved ? &cs->reserve_ns : &cs->wait_ns);
 }
 
 /* Stops counting c; its HTTP thread closes it. */

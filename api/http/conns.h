@@ -86,7 +86,8 @@ struct conns_config {
 struct conns {
     uint64_t seed;      /* constant: of the buckets */
     pthread_mutex_t mu; /* guards all below and every conn, except what only its own thread uses */
-    struct conns_config config; /* max and fresh_ns are constant */
+    struct conns_config config;                /* max and fresh_ns are constant */
+    atomic_uint_least64_t wait_ns, reserve_ns; /* as in config; read without mu */
     struct conn_list {
         struct conn *first, *last;
     } lists[CONN_N_STATES];
