@@ -42,9 +42,9 @@ async function bytes(server) {
 }
 
 // A stream that has begun. Its answers do not fit into the KV cache at once, so it goes on for a while.
-async function occupy(server, model) {
+async function occupy(server, model, n = 4) {
   const control = new AbortController();
-  const body = { model, messages: user("Tell me a story."), n: 4, max_tokens: 1900, ignore_eos: true, stream: true };
+  const body = { model, messages: user("Tell me a story."), n, max_tokens: 1900, ignore_eos: true, stream: true };
   const response = await post(server, "/v1/chat/completions", body, { signal: control.signal });
   assert.equal(response.status, 200);
   const events = sse(response);
@@ -175,7 +175,7 @@ test("inferd ps shows what is loaded and what leaves for it", async (t) => {
 test("what waits too long, or one too many, gets a 503 that says when to try again", async (t) => {
   const server = await start([...budget(1.5), "--load-wait-s", "1", "--max-load-queue", "2", "--keepalive-ms", "100"]);
   t.after(() => server.stop());
-  const running = await occupy(server, "alpha");
+  const running = await occupy(server, "alpha", 32); // longer than four times load-wait-s
   const asked = Array.from({ length: 3 }, () => post(server, "/v1/chat/completions", short("beta")));
   const answers = await Promise.all(asked);
   const messages = [];
