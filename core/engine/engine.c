@@ -473,12 +473,6 @@ uint32_t engine_context_length(const engine *en) {
 
 /* ---- submission ---- */
 
-uint32_t engine_most_blocks(const engine *en, const struct engine_params *p) {
-    if (!p->kv_percent || p->priority == ENGINE_PRIORITY_BACKGROUND) return 0;
-    uint64_t n = (uint64_t)en->kv_blocks * p->kv_percent / 100;
-    return n ? (uint32_t)n : 1;
-}
-
 /* The most tokens of a text: those of the context that fit what the holder may have. */
 static uint32_t most_tokens(const engine *en, const struct engine_params *p) {
     uint64_t n = (uint64_t)engine_most_blocks(en, p) * kv_block_tokens(en->cache);

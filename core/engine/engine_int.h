@@ -384,7 +384,7 @@ uint64_t engine_size_bytes(const struct engine_size *size, uint32_t n_ranks, uin
 /* What is left of the limit of a device that has one; UINT64_MAX: it has none. */
 uint64_t engine_device_left(backend *be, uint64_t *limit);
 
-/* ---- engine.c ---- */
+/* ---- params.c ---- */
 /* Blocks that the holder of a request may have (engine_params.kv_percent); 0: no limit. */
 uint32_t engine_most_blocks(const engine *en, const struct engine_params *p);
 int engine_err_changed(err *e); /* model_check's error without the path, for clients */

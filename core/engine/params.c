@@ -29,3 +29,9 @@ int engine_params_check(const struct engine_params *p, uint32_t n_vocab, err *e)
                              ENGINE_MAX_TOP_LOGPROBS);
     return check_bias(p, n_vocab, e);
 }
+
+uint32_t engine_most_blocks(const engine *en, const struct engine_params *p) {
+    if (!p->kv_percent || p->priority == ENGINE_PRIORITY_BACKGROUND) return 0;
+    uint64_t n = (uint64_t)en->kv_blocks * p->kv_percent / 100;
+    return n ? (uint32_t)n : 1;
+}
