@@ -6,7 +6,12 @@ import { digits, median, percentile } from "./measure/numbers.mjs";
 import { stream } from "./measure/streams.mjs";
 
 const number = (name, initial) => Number(process.env[name] ?? initial);
-const [own, flood, phases, seconds] = [number("OWN", 4), number("FLOOD", 64), number("PHASES", 6), number("SECONDS", 5)];
+const [own, flood, phases, seconds] = [
+  number("OWN", 4),
+  number("FLOOD", 64),
+  number("PHASES", 6),
+  number("SECONDS", 5),
+];
 const flags = ["--kv-cache-tokens", "16384", "--max-sequences", "8", "--context-length", "1024"];
 const file = process.env.MODEL ?? modelFile;
 const server = {

@@ -350,6 +350,8 @@ void stats_unplace(engine *en, struct engine_stream *st);
 void stats_publish(engine *en);
 
 /* ---- params.c ---- */
+/* Blocks that the holder of a request may have (engine_params.kv_percent); 0: no limit. */
+uint32_t engine_most_blocks(const engine *en, const struct engine_params *p);
 
 /* ERR_INVALID with param = the API's name of the field that is out of its range. */
 int engine_params_check(const struct engine_params *p, uint32_t n_vocab, err *e);
@@ -384,9 +386,7 @@ uint64_t engine_size_bytes(const struct engine_size *size, uint32_t n_ranks, uin
 /* What is left of the limit of a device that has one; UINT64_MAX: it has none. */
 uint64_t engine_device_left(backend *be, uint64_t *limit);
 
-/* ---- params.c ---- */
-/* Blocks that the holder of a request may have (engine_params.kv_percent); 0: no limit. */
-uint32_t engine_most_blocks(const engine *en, const struct engine_params *p);
+/* ---- engine.c ---- */
 int engine_err_changed(err *e); /* model_check's error without the path, for clients */
 
 /* ---- warm.c ---- */
