@@ -192,7 +192,8 @@ static const struct config_key keys[] = {
      "differs from what is. off: only if the request has the header X-Inferd-Explain-Cache: 1."},
     {"prefix-header-tokens", CONFIG_NUMBER, LIVE(prefix_header_tokens), "256", 0, 65536, NULL,
      "tokens",
-     "Answers carry a hash of the prompt's first tokens, up to so many, in x-inferd-prefix, by\n"
+     "Answers carry a hash of the prompt's first tokens, at most this many, in x-inferd-prefix, "
+     "by\n"
      "which a balancer can send requests with the same beginning to the same replica\n"
      "(api/README.md). 0: no header."},
     {"vllm-metrics", CONFIG_SWITCH, LIVE(vllm_metrics), "on", 0, 0, NULL, "",

@@ -228,28 +228,20 @@ static void read_parameter(void *arg, const char *name, const char *value) {
     page_refuse(name, &q->error);
 }
 
-struct listing {
-    str body;
-    char first[BATCHES_ID_BYTES], last[BATCHES_ID_BYTES];
-};
-
 static void list_batch(void *arg, const struct batches_row *row) {
-    struct listing *l = arg;
-    if (*l->first) str_add_char(&l->body, ',');
-    if (!*l->first) memcpy(l->first, row->id, sizeof l->first);
-    memcpy(l->last, row->id, sizeof l->last);
+    struct page_list *l = arg;
+    page_list_next(l, row->id);
     add_batch(&l->body, row);
 }
 
 static void handle_list(struct request *r) {
     struct query q = {.page = {.limit = PAGE_LIMIT}};
-    struct listing l = {0};
+    struct page_list l = {0};
     bool more = false;
     batches *b = batch_store(r);
     if (!b) return;
-    str_init(&l.body, REPLY_MAX_BYTES);
     request_query_each(r, read_parameter, &q);
-    page_open(&l.body);
+    page_list_open(&l);
     const struct batches_page page = {
         .key = auth_key(r), .after = *q.page.after ? q.page.after : NULL, .limit = q.page.limit};
     int rc = q.error.code ? q.error.code : batches_list(b, &page, list_batch, &l, &more, &q.error);
@@ -258,7 +250,7 @@ static void handle_list(struct request *r) {
         reply_failed(r, &q.error);
         return;
     }
-    page_close(&l.body, l.first, l.last, more);
+    page_list_close(&l, more);
     reply_json(r, 200, &l.body);
 }
 

@@ -11,7 +11,7 @@
 enum { BLOCK = 16 }; /* whatever block-tokens is: replicas may differ in it */
 
 /* FNV-1a over the ids as little-endian words: cheap, and the same on every machine. What it names
- * is no secret to whoever sent the prompt, and nobody else gets the answer. */
+ * is no secret to whoever sent the prompt, and no other client gets the answer. */
 static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n) {
     for (const unsigned char *b = bytes, *end = b + n; b < end; b++)
         h = (h ^ *b) * UINT64_C(0x100000001b3);

@@ -54,6 +54,23 @@ void page_close(str *out, const char *first, const char *last, bool more) {
     str_addf(out, ",\"has_more\":%s}", more ? "true" : "false");
 }
 
+void page_list_open(struct page_list *l) {
+    str_init(&l->body, REPLY_MAX_BYTES);
+    page_open(&l->body);
+}
+
+void page_list_next(struct page_list *l, const char *id) {
+    if (*l->first)
+        str_add_char(&l->body, ',');
+    else
+        snprintf(l->first, sizeof l->first, "%s", id);
+    snprintf(l->last, sizeof l->last, "%s", id);
+}
+
+void page_list_close(struct page_list *l, bool more) {
+    page_close(&l->body, l->first, l->last, more);
+}
+
 static const char *id_of(const cJSON *item) {
     const char *id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "id"));
     return id ? id : "";

@@ -26,6 +26,14 @@ int page_refuse(const char *name, err *e);
 void page_open(str *out);
 /* Closes it; first and last are ids, NULL for an empty list. */
 void page_close(str *out, const char *first, const char *last, bool more);
+/* A list whose items come one by one. Zeroed at first; the body is the caller's to send or free. */
+struct page_list {
+    str body;
+    char first[PAGE_ID_BYTES], last[PAGE_ID_BYTES];
+};
+void page_list_open(struct page_list *l);
+void page_list_next(struct page_list *l, const char *id); /* the caller adds the item then */
+void page_list_close(struct page_list *l, bool more);
 /* Replies with the page of an array of objects with ids. ERR_INVALID: there is no item p->after. */
 int page_reply(struct request *r, const cJSON *items, const struct page *p, err *e);
 

@@ -48,7 +48,7 @@ struct tracer {
     struct trace_list queue;
     uint64_t due_ns;   /* when the first of the queue should be sent */
     bool sending;      /* a batch is with the thread */
-    uint64_t flush_ns; /* until when everything should be sent; 0: nobody waits */
+    uint64_t flush_ns; /* until when everything should be sent; 0: no thread waits for it */
     bool started, closing;
     struct tracer_stats stats;
     pthread_t thread;

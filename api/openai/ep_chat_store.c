@@ -150,20 +150,13 @@ static void read_parameter(void *arg, const char *name, const char *value) {
     }
 }
 
-struct listing {
-    str body;
-    char first[PAGE_ID_BYTES], last[PAGE_ID_BYTES];
-};
-
 static void add_row(void *arg, const char *id, const char *body) {
-    struct listing *l = arg;
-    if (*l->first) str_add_char(&l->body, ',');
+    struct page_list *l = arg;
+    page_list_next(l, id);
     str_add(&l->body, body);
-    snprintf(l->last, sizeof l->last, "%s", id);
-    if (!*l->first) snprintf(l->first, sizeof l->first, "%s", id);
 }
 
-static int list_chats(struct request *r, const struct query *q, struct listing *l, err *e) {
+static int list_chats(struct request *r, const struct query *q, struct page_list *l, err *e) {
     bool more = false;
     int rc = 0;
     str metadata;
@@ -175,7 +168,7 @@ static int list_chats(struct request *r, const struct query *q, struct listing *
                                            .after = *q->page.after ? q->page.after : NULL,
                                            .ascending = q->page.ascending,
                                            .limit = q->page.limit};
-    page_open(&l->body);
+    page_list_open(l);
     if (metadata.failed)
         rc = err_no_memory(e);
     else if (r->api->config.store)
@@ -184,7 +177,7 @@ static int list_chats(struct request *r, const struct query *q, struct listing *
         rc = err_set_param(e, ERR_INVALID, "after",
                            "Invalid value for 'after': there is no completion '%.64s'.",
                            q->page.after);
-    page_close(&l->body, l->first, l->last, more);
+    page_list_close(l, more);
     str_fini(&metadata);
     return rc;
 }
@@ -193,8 +186,7 @@ static void handle_list(struct request *r) {
     struct query q = {.page = {.limit = PAGE_LIMIT, .ascending = true},
                       .of_chats = true,
                       .metadata = cJSON_CreateObject()};
-    struct listing l = {0};
-    str_init(&l.body, REPLY_MAX_BYTES);
+    struct page_list l = {0};
     request_query_each(r, read_parameter, &q);
     int rc = q.error.code ? q.error.code : list_chats(r, &q, &l, &q.error);
     cJSON_Delete(q.metadata);

@@ -24,7 +24,7 @@ uint32_t backend_link_launched(void);
  * program, the same in all of them. ERR_UNSUPPORTED: no module, or the processes are of different
  * builds. ERR_DEVICE. Once in the life of a process. */
 int backend_link_open(const char *version, uint32_t hang_s, backend_link **out, err *e);
-/* With a sound link all processes must call it. After a failure it waits for nobody, and the
+/* With a sound link all processes must call it. After a failure it waits for no process, and the
  * launcher ends the other processes when this one ends. NULL is fine. */
 void backend_link_close(backend_link *link);
 

@@ -17,7 +17,7 @@ struct kv_event {
 };
 
 /* Called on the thread that owns the cache, between and during steps: it neither waits nor
- * allocates. on_block NULL: nobody listens. */
+ * allocates. on_block NULL: events are not wanted. */
 struct kv_listener {
     void (*on_block)(void *arg, const struct kv_event *event);
     void *arg;

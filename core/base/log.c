@@ -41,20 +41,6 @@ static bool is_dropped(enum log_level level) {
     return !g_log.sink || (int)level < g_log.min_level;
 }
 
-void log_write(enum log_level level, const char *fmt, ...) {
-    if (is_dropped(level)) return;
-    char line[LINE_BYTES];
-    va_list ap;
-    va_start(ap, fmt);
-    format_line(line, fmt, ap);
-    va_end(ap);
-    log_value_sink with_values = atomic_load(&g_log.value_sink);
-    if (with_values)
-        with_values(g_log.arg, level, line, NULL, 0);
-    else
-        g_log.sink(g_log.arg, level, line);
-}
-
 const char *log_number(char *dst, size_t n_dst, double number) {
     bool whole = fabs(number) < 9007199254740992.0 && number == floor(number);
     snprintf(dst, n_dst, whole ? "%.0f" : "%.3f", number);
@@ -74,14 +60,10 @@ static void add_values(char line[LINE_BYTES], const struct log_value *values, si
     }
 }
 
-void log_write_values(enum log_level level, const struct log_value *values, size_t n,
-                      const char *fmt, ...) {
-    if (is_dropped(level)) return;
+static void write_line(enum log_level level, const struct log_value *values, size_t n,
+                       const char *fmt, va_list ap) {
     char line[LINE_BYTES];
-    va_list ap;
-    va_start(ap, fmt);
     format_line(line, fmt, ap);
-    va_end(ap);
     log_value_sink with_values = atomic_load(&g_log.value_sink);
     if (with_values) {
         with_values(g_log.arg, level, line, values, n);
@@ -89,6 +71,23 @@ void log_write_values(enum log_level level, const struct log_value *values, size
     }
     add_values(line, values, n);
     g_log.sink(g_log.arg, level, line);
+}
+
+void log_write(enum log_level level, const char *fmt, ...) {
+    if (is_dropped(level)) return;
+    va_list ap;
+    va_start(ap, fmt);
+    write_line(level, NULL, 0, fmt, ap);
+    va_end(ap);
+}
+
+void log_write_values(enum log_level level, const struct log_value *values, size_t n,
+                      const char *fmt, ...) {
+    if (is_dropped(level)) return;
+    va_list ap;
+    va_start(ap, fmt);
+    write_line(level, values, n, fmt, ap);
+    va_end(ap);
 }
 
 const char *log_field(char *dst, size_t n_dst, const char *text) {

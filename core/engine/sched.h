@@ -60,7 +60,7 @@
  *      which it then preempts, make room; it holds back those of its holder that come after it, not
  *      others. One that grows beyond it preempts of its holder's a paused one, otherwise the last
  *      in the order. So no holder waits for itself for ever. Of background sequences nothing is
- *      counted: they hold what nobody else wants.
+ *      counted: they give way to every other one.
  *
  * The queue of sequences that were never admitted is bounded by max_queue; preempted ones do not
  * count. At most max_batch_tokens sequences run, so that each can have a row.

@@ -96,7 +96,7 @@ static bool fits_day(kvstore *ks, uint64_t bytes) {
     return false;
 }
 
-/* Deletes what must go so that so many files more with so many bytes fit. */
+/* Deletes segments until that many more files and bytes fit. */
 static bool make_room(kvstore *ks, uint64_t bytes, uint64_t files) {
     for (;;) {
         pthread_mutex_lock(&ks->lock);
