@@ -58,8 +58,9 @@ async function logits(model, n, under) {
   return (await run(command[0], command.slice(1))).stdout;
 }
 
+const golden = (name) => `tests/golden/arch/${name}/hf`;
+
 describe("the same bytes as ranks that are threads", { skip }, () => {
-  const golden = (name) => `tests/golden/arch/${name}/hf`;
   // Dense, mixtures of experts, recurrent layers; F32 and quantized; a vocabulary of an odd size.
   const cases = [
     [modelFile, 2],
@@ -68,7 +69,12 @@ describe("the same bytes as ranks that are threads", { skip }, () => {
     [golden("nemotron-h"), 2],
     [golden("granitehybrid-moe"), 2],
     [golden("qwen35moe"), 2],
+    // An odd number of ranks, and as many as there are KV heads: sums of parts, gathers of uneven widths.
+    [golden("gpt2"), 3],
+    [golden("llama2"), 4],
     ...(long ? ["mixtral", "gemma2", "phi3", "qwen3"].map((name) => [golden(name), 2]) : []),
+    ...(long ? ["bloom", "dots1", "mpt", "qwen2moe"].map((name) => [golden(name), 3]) : []),
+    ...(long ? ["cohere", "gptneox"].map((name) => [golden(name), 4]) : []),
   ];
   for (const [model, n] of cases)
     test(`${model} on ${n}`, async () => {
@@ -202,7 +208,10 @@ describe("what cannot be", { skip }, () => {
   };
   test("another number of ranks than processes", () =>
     refused(2, [], /mpirun started 2 processes, but tensor-parallel is 1/));
-  test("heads that cannot be shared out", () => refused(3, ranks(3), /tensor-parallel = 3.* heads/));
+  test("heads that cannot be shared out", () =>
+    refused(3, ranks(3), /tensor-parallel = 3: the model \(\w+\) has \d+ heads, which cannot be shared out evenly/));
+  test("KV heads that cannot be shared out", () =>
+    refused(4, ranks(4), /tensor-parallel = 4: the model \(\w+\) has \d+ KV heads, which cannot be shared out evenly/));
   test("a store of K/V", () => refused(2, [...ranks(2), "--kv-dir", "/nonexistent"], /kv-dir: the K\/V of ranks/));
   test("no module", () =>
     refused(2, ranks(2), /cannot load \/nonexistent.so/, { INFERD_MPI_MODULE: "/nonexistent.so" }));
@@ -259,6 +268,31 @@ describe("ends", { skip, concurrency: true }, () => {
       assert.ok(!got.done);
       assert.match(server.stderr + server.stdout, new RegExp(`rank ${rank} with PID`));
     });
+
+  test("the middle one of three is killed", async () => {
+    const server = await startRanks(3, [], [{ file: golden("qwen2moe"), name: "three-heads" }]);
+    const pids = pidsOf(server);
+    assert.equal(pids.length, 3);
+    // Asks until one fails. What was answered is whole.
+    let answered = 0;
+    const ask = async () => {
+      const body = { model: "three-heads", prompt: [5, 6, 7], n: 4, max_tokens: 200, ignore_eos: true };
+      for (;;) {
+        const response = await post(server, "/v1/completions", body).catch(() => null);
+        const answer = response?.ok ? await response.json().catch(() => null) : null;
+        if (!answer) return;
+        assert.equal(answer.usage.completion_tokens, 800);
+        answered++;
+      }
+    };
+    const asking = ask();
+    await until(() => answered > 0, "an answer");
+    process.kill(pids[1], "SIGKILL");
+    await asking;
+    await notReady(server);
+    await ended(server, pids);
+    assert.match(server.stderr + server.stdout, /rank 1 with PID/);
+  });
 
   for (const when of ["idle", "computing"])
     for (const rank of [0, 1])
