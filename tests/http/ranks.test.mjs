@@ -12,6 +12,11 @@ const run = promisify(execFile);
 const hybrid = { file: "tests/golden/hybrid/inferd-hybrid-q8_0.gguf", name: "hybrid" };
 // mpirun refuses root unless told twice; it counts on a core for each process.
 Object.assign(process.env, { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" });
+// AddressSanitizer: what Open MPI leaks is told by the whole stack, through libraries without frame pointers.
+if (process.env.ASAN_OPTIONS) {
+  process.env.ASAN_OPTIONS += ":fast_unwind_on_malloc=0";
+  process.env.LSAN_OPTIONS = "print_suppressions=0:suppressions=tests/lsan.supp";
+}
 const mpirun = (n) => ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", String(n)];
 const ranks = (n) => ["--tensor-parallel", String(n), "--kv-cache-tokens", "8192", "--threads", "2"];
 
