@@ -95,7 +95,7 @@ test("a model that does not fit is refused with its sizes; the cache takes the r
   );
   await assert.rejects(
     startServer(["--backend", "cpu", "--gpu-memory-utilization", "0.5"]),
-    /backend cpu has none; leave it out/,
+    /backend cpu does not have: leave it out/,
   );
   await serving([...flags, "--max-sequences", "4"], async (server) =>
     assert.match(server.stderr, /\(max-sequences full contexts\)/),
