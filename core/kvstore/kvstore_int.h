@@ -12,7 +12,7 @@
 
 /* Written into every file and into the index: grows with each change of the format, of the order of
  * the records or of their layout. */
-enum { KVSTORE_LAYOUT = 2 };
+enum { KVSTORE_LAYOUT = 3 };
 
 enum { KVSTORE_TAG_BYTES = 16, KVSTORE_KEY_BYTES = 32 };
 
@@ -54,20 +54,31 @@ void kvstore_name_next(const struct kvstore_key *names, const struct kvstore_nam
 /* PBKDF2-HMAC-SHA256 (RFC 8018). */
 void kvstore_key_passphrase(const char *passphrase, const uint8_t salt[32], uint32_t iterations,
                             struct kvstore_key *out);
-/* What is encrypted under one key, in place: number is different each time. */
+/* What is encrypted under one key, in place, by AES-256-OCB: number is different each time. */
 struct kvstore_box {
     const struct kvstore_key *key;
     uint64_t number;
     const void *more; /* (n_more) is authenticated, too */
     size_t n_more;
 };
-/* ERR_NOMEM: they are overwritten. */
+/* ERR_NOMEM, or libgcrypt refuses the cipher: they are overwritten. */
 int kvstore_seal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
                  uint8_t tag[KVSTORE_TAG_BYTES], err *e);
 /* ERR_FORMAT: the bytes are not those that were sealed; ERR_NOMEM. They are overwritten in any
  * case. */
 int kvstore_unseal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
                    const uint8_t tag[KVSTORE_TAG_BYTES], err *e);
+/* The same in pieces: begin; each piece in order, all but the last a multiple of 16 bytes; check;
+ * and, if begin returned 0, end. Only after check has returned 0 are the bytes those that were
+ * sealed. */
+struct kvstore_unsealing {
+    void *cipher;
+};
+int kvstore_unseal_begin(const struct kvstore_box *box, struct kvstore_unsealing *u, err *e);
+int kvstore_unseal_piece(struct kvstore_unsealing *u, uint8_t *bytes, uint64_t n, bool last,
+                         err *e);
+int kvstore_unseal_check(struct kvstore_unsealing *u, const uint8_t tag[KVSTORE_TAG_BYTES], err *e);
+void kvstore_unseal_end(struct kvstore_unsealing *u);
 /* Reads the secret's file, or makes it. ERR_IO, ERR_INVALID: others may read it, or its size. */
 int kvstore_secret_read(const char *path, bool make, struct kvstore_key *root, err *e);
 
