@@ -48,7 +48,7 @@ void kvstore_key_names(const struct kvstore_key *root, struct hash128 tenant,
                        const uint8_t space[32], struct kvstore_key *out);
 void kvstore_key_file(const struct kvstore_key *root, struct hash128 tenant, const uint8_t salt[32],
                       struct kvstore_key *out);
-/* Names after `name`, which is overwritten by the last one. */
+/* The name of the block of these tokens (block_tokens) after `parent` (NULL: from the start). */
 void kvstore_name_next(const struct kvstore_key *names, const struct kvstore_name *parent,
                        const int32_t *tokens, uint32_t block_tokens, struct kvstore_name *out);
 /* PBKDF2-HMAC-SHA256 (RFC 8018). */
@@ -272,8 +272,7 @@ void kvstore_draft_head(const struct kvstore_draft_int *d, struct kvstore_head *
 /* The path of a segment's file, or of another name in the folder. */
 enum { KVSTORE_PATH = 4096 };
 void kvstore_path(const char *folder, int64_t id, const char *suffix, char path[KVSTORE_PATH]);
-/* With the lock held. */
-/* image: gives a reference; NULL: none. */
+/* From here to kvstore_expire: with the lock held. image: gives a reference; NULL: none. */
 int kvstore_add_segment(kvstore *ks, const struct kvstore_row *row, struct kvstore_image *image,
                         bool on_disk);
 void kvstore_drop_segment(kvstore *ks, struct kvstore_segment *s); /* to the list of those gone */

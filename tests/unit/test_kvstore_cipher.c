@@ -115,13 +115,13 @@ static int read_block(const struct kvstore_image *image, uint32_t block) {
 static void test_pieces(void) {
     static const uint64_t sizes[] = {16,        PIECE - 16, PIECE - 1,     PIECE,
                                      PIECE + 1, PIECE + 16, 2 * PIECE - 5, BIG};
-        for (int i = 0; i < 8; i++) {
-            struct kvstore_head h;
-            struct kvstore_image *image = make_segment(&h, 1, sizes[i]);
-            CHECK_MSG(read_block(image, 0) == 0, "%d bytes", (int)sizes[i]);
-            CHECK_MSG(read_block(image, 1) == 0, "%d bytes", (int)sizes[i]);
-            free(image);
-        }
+    for (int i = 0; i < 8; i++) {
+        struct kvstore_head h;
+        struct kvstore_image *image = make_segment(&h, 1, sizes[i]);
+        CHECK_MSG(read_block(image, 0) == 0, "%d bytes", (int)sizes[i]);
+        CHECK_MSG(read_block(image, 1) == 0, "%d bytes", (int)sizes[i]);
+        free(image);
+    }
 }
 
 static void swap_bytes(uint8_t *a, uint8_t *b, uint64_t n) {
@@ -154,8 +154,7 @@ static void test_altered_pieces(void) {
 static void test_moved_pieces(void) {
     struct kvstore_head h;
     struct kvstore_range a, b;
-    struct kvstore_image *image = make_segment(&h, 1, BIG),
-                         *other = make_segment(&h, 2, BIG);
+    struct kvstore_image *image = make_segment(&h, 1, BIG), *other = make_segment(&h, 2, BIG);
     CHECK(kvstore_segment_find(&h, KVSTORE_BLOCK, 0, &a));
     CHECK(kvstore_segment_find(&h, KVSTORE_BLOCK, 1, &b));
     uint8_t *first = image->data + a.at, *second = image->data + b.at;
