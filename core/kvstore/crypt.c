@@ -4,8 +4,8 @@
  * HKDF (RFC 5869) derives every key from the secret: that of a tenant, from it that of the tenant's
  * names in a space, and that of each file from a salt of its own. Records are encrypted by AES-256
  * in OCB mode (RFC 7253), which costs next to nothing beside AES itself, by libgcrypt, which has
- * AES for vectors: one core with VAES decrypts 17 GB/s, against 8.4 GB/s of OCB in OpenSSL 3.0, 6.0
- * GB/s of GCM in either and 4.7 GB/s of GCM in GnuTLS. The nonce is the record's number; the tag of
+ * AES for vectors: one core with VAES decrypts 17 GB/s, against 8.4 GB/s of OCB in OpenSSL 3.0, 5.7
+ * to 6.0 of GCM in either and 4.7 of GCM in GnuTLS. The nonce is the record's number; the tag of
  * the file's head is authenticated with each record. */
 #include "core/kvstore/kvstore_int.h"
 
