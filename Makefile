@@ -22,7 +22,7 @@ JOBS    ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 UNAME := $(shell uname -s)
 ARCH  := $(shell uname -m)
 
-PACKAGES   := libmicrohttpd gnutls libcjson sqlite3 sentencepiece nettle libpcre2-8 libcurl libedit
+PACKAGES   := libmicrohttpd gnutls libgcrypt libcjson sqlite3 sentencepiece nettle libpcre2-8 libcurl libedit
 PKG_CFLAGS  = $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 PKG_LIBS    = $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
 
@@ -148,7 +148,7 @@ $(BUILD)/inferd: $(BUILD)/daemon/main.o $(LIB)
 
 # The program of the tarball: libraries that it has inside, then those that are loaded (scripts/packages/README.md).
 INSIDE := microhttpd sqlite3 pcre2-8 edit bsd md tinfo
-LOADED := gnutls nettle curl cjson sentencepiece stdc++
+LOADED := gnutls gcrypt nettle curl cjson sentencepiece stdc++
 $(BUILD)/inferd-tarball: $(BUILD)/daemon/main.o $(LIB)
 	$(CC) $(LDFLAGS) -Wl,--exclude-libs,ALL -Wl,-rpath,'$$ORIGIN/../lib/inferd' -o $@ $^ \
 	    -Wl,-Bstatic $(INSIDE:%=-l%) -Wl,-Bdynamic $(LOADED:%=-l%) -lm -pthread

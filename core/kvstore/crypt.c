@@ -1,22 +1,23 @@
-/* crypt.c - keys, names and encryption of segments: the only caller of nettle and GnuTLS here.
+/* crypt.c - keys, names and encryption of segments: the only caller of nettle and libgcrypt here.
  * Pure, except for the secret's file; any thread.
  *
- * HKDF (RFC 5869) makes every key of the secret: that of a tenant, from it that of the tenant's
- * names in a space, and that of each file from a salt of its own. Records are encrypted by
- * AES-256-GCM, which is four times as fast as ChaCha20-Poly1305 where the processor has AES
- * instructions, and in GnuTLS twice as fast as in nettle 3.8 (4.7 to 2.3 GB/s on one core with
- * AVX-512); the nonce is the record's number, the tag of the file's head is authenticated with each
- * record. */
+ * HKDF (RFC 5869) derives every key from the secret: that of a tenant, from it that of the tenant's
+ * names in a space, and that of each file from a salt of its own. Records are encrypted by AES-256
+ * in OCB mode (RFC 7253), which costs next to nothing beside AES itself, by libgcrypt, which has
+ * AES for vectors: one core with VAES decrypts 17 GB/s, against 8.4 GB/s of OCB in OpenSSL 3.0, 5.7
+ * to 6.0 of GCM in either and 4.7 of GCM in GnuTLS. The nonce is the record's number; the tag of
+ * the file's head is authenticated with each record. */
 #include "core/kvstore/kvstore_int.h"
 
 #include "core/base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <gnutls/crypto.h>
+#include <gcrypt.h>
 #include <nettle/hmac.h>
 #include <nettle/pbkdf2.h>
 #include <nettle/version.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -103,47 +104,81 @@ void kvstore_name_next(const struct kvstore_key *names, const struct kvstore_nam
 
 /* ---- encryption ---- */
 
-enum { NONCE_BYTES = 12 };
+static pthread_once_t started = PTHREAD_ONCE_INIT;
 
-static int open_box(const struct kvstore_box *box, uint8_t nonce[NONCE_BYTES],
-                    gnutls_aead_cipher_hd_t *out, err *e) {
-    uint8_t bytes[KVSTORE_KEY_BYTES];
-    const gnutls_datum_t key = {bytes, sizeof bytes};
-    memset(nonce, 0, NONCE_BYTES);
+static void start_libgcrypt(void) {
+    if (gcry_control(GCRYCTL_INITIALIZATION_FINISHED_P)) return;
+    gcry_check_version(NULL);
+    gcry_control(GCRYCTL_DISABLE_SECMEM, 0);
+    gcry_control(GCRYCTL_INITIALIZATION_FINISHED, 0);
+}
+
+static int err_cipher(err *e, const char *what, gcry_error_t why) {
+    return err_set(e, ERR_NOMEM, "cannot %s: %s", what, gcry_strerror(why));
+}
+
+/* A handle with the box's key, nonce and authenticated data. */
+static gcry_error_t open_box(const struct kvstore_box *box, gcry_cipher_hd_t *out) {
+    uint8_t nonce[12] = {0};
     kvstore_put(nonce, box->number, 8);
-    memcpy(bytes, box->key->bytes, sizeof bytes);
-    int rc = gnutls_aead_cipher_init(out, GNUTLS_CIPHER_AES_256_GCM, &key);
-    gnutls_memset(bytes, 0, sizeof bytes);
-    if (!rc) return 0;
-    return err_set(e, ERR_NOMEM, "cannot encrypt or decrypt: %s", gnutls_strerror(rc));
+    pthread_once(&started, start_libgcrypt);
+    gcry_error_t why = gcry_cipher_open(out, GCRY_CIPHER_AES256, GCRY_CIPHER_MODE_OCB, 0);
+    if (why) return why;
+    why = gcry_cipher_setkey(*out, box->key->bytes, sizeof box->key->bytes);
+    if (!why) why = gcry_cipher_setiv(*out, nonce, sizeof nonce);
+    if (!why) why = gcry_cipher_authenticate(*out, box->more, box->n_more);
+    if (!why) return 0;
+    gcry_cipher_close(*out);
+    *out = NULL;
+    return why;
 }
 
 int kvstore_seal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
                  uint8_t tag[KVSTORE_TAG_BYTES], err *e) {
-    const giovec_t more = {(void *)box->more, box->n_more}, text = {bytes, (size_t)n};
-    uint8_t nonce[NONCE_BYTES];
-    size_t n_tag = KVSTORE_TAG_BYTES;
-    gnutls_aead_cipher_hd_t c;
-    int rc = open_box(box, nonce, &c, e);
-    if (rc) return rc;
-    rc = gnutls_aead_cipher_encryptv2(c, nonce, sizeof nonce, &more, 1, &text, n != 0, tag, &n_tag);
-    gnutls_aead_cipher_deinit(c);
-    return rc ? err_set(e, ERR_NOMEM, "cannot encrypt: %s", gnutls_strerror(rc)) : 0;
+    gcry_cipher_hd_t c;
+    gcry_error_t why = open_box(box, &c);
+    if (why) return err_cipher(e, "encrypt", why);
+    why = gcry_cipher_final(c);
+    if (!why) why = gcry_cipher_encrypt(c, bytes, (size_t)n, NULL, 0);
+    if (!why) why = gcry_cipher_gettag(c, tag, KVSTORE_TAG_BYTES);
+    gcry_cipher_close(c);
+    return why ? err_cipher(e, "encrypt", why) : 0;
+}
+
+int kvstore_unseal_begin(const struct kvstore_box *box, struct kvstore_unsealing *u, err *e) {
+    gcry_cipher_hd_t c = NULL;
+    gcry_error_t why = open_box(box, &c);
+    u->cipher = c;
+    return why ? err_cipher(e, "decrypt", why) : 0;
+}
+
+int kvstore_unseal_piece(struct kvstore_unsealing *u, uint8_t *bytes, uint64_t n, bool last,
+                         err *e) {
+    gcry_error_t why = last ? gcry_cipher_final(u->cipher) : 0;
+    if (!why) why = gcry_cipher_decrypt(u->cipher, bytes, (size_t)n, NULL, 0);
+    return why ? err_cipher(e, "decrypt", why) : 0;
+}
+
+int kvstore_unseal_check(struct kvstore_unsealing *u, const uint8_t tag[KVSTORE_TAG_BYTES],
+                         err *e) {
+    const gcry_error_t why = gcry_cipher_checktag(u->cipher, tag, KVSTORE_TAG_BYTES);
+    if (gcry_err_code(why) == GPG_ERR_CHECKSUM) return err_set(e, ERR_FORMAT, "it is forged");
+    return why ? err_cipher(e, "decrypt", why) : 0;
+}
+
+void kvstore_unseal_end(struct kvstore_unsealing *u) {
+    gcry_cipher_close(u->cipher);
 }
 
 int kvstore_unseal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
                    const uint8_t tag[KVSTORE_TAG_BYTES], err *e) {
-    const giovec_t more = {(void *)box->more, box->n_more}, text = {bytes, (size_t)n};
-    uint8_t nonce[NONCE_BYTES], given[KVSTORE_TAG_BYTES];
-    gnutls_aead_cipher_hd_t c;
-    int rc = open_box(box, nonce, &c, e);
+    struct kvstore_unsealing u;
+    int rc = kvstore_unseal_begin(box, &u, e);
     if (rc) return rc;
-    memcpy(given, tag, sizeof given);
-    rc = gnutls_aead_cipher_decryptv2(c, nonce, sizeof nonce, &more, 1, &text, n != 0, given,
-                                      sizeof given);
-    gnutls_aead_cipher_deinit(c);
-    if (rc == GNUTLS_E_DECRYPTION_FAILED) return err_set(e, ERR_FORMAT, "it is forged");
-    return rc ? err_set(e, ERR_NOMEM, "cannot decrypt: %s", gnutls_strerror(rc)) : 0;
+    rc = kvstore_unseal_piece(&u, bytes, n, true, e);
+    if (!rc) rc = kvstore_unseal_check(&u, tag, e);
+    kvstore_unseal_end(&u);
+    return rc;
 }
 
 /* ---- the secret ---- */

@@ -17,13 +17,12 @@
  * used: it is deleted and counted.
  *
  * BOUNDS hold at every moment, from kvstore_open on and for all spaces together (smaller ones of
- * kvstore_set_bounds soon after it): bytes in memory,
- * bytes and files in the folder, age since the last use, and bytes written on a day (UTC). What was
- * written by another version of the program goes first, when the store is opened; then that which
- * was used longest ago, where each hit counts for an hour, for a day at most; of equals that which
- * is farther from its chain's start, which is of no use without what is before it. A use of a chain
- * is one of all its segments up to there. The clock is the wall's at kvstore_open and steady from
- * then on; times in the future count as now.
+ * kvstore_set_bounds soon after it): bytes in memory, bytes and files in the folder, age since the
+ * last use, and bytes written on a day (UTC). What was written by another version of the program
+ * goes first, when the store is opened; then that which was used longest ago, where each hit counts
+ * for an hour, for a day at most; of equals that which is farther from its chain's start, which is
+ * of no use without what is before it. A use of a chain is one of all its segments up to there. The
+ * clock is the wall's at kvstore_open and steady from then on; times in the future count as now.
  *
  * FAILURES: a folder that is full, read-only or gone stops writes for a minute, with one line in
  * the log and in the counters; reads go on, and so does the memory.

@@ -12,7 +12,7 @@
 
 /* Written into every file and into the index: grows with each change of the format, of the order of
  * the records or of their layout. */
-enum { KVSTORE_LAYOUT = 2 };
+enum { KVSTORE_LAYOUT = 3 };
 
 enum { KVSTORE_TAG_BYTES = 16, KVSTORE_KEY_BYTES = 32 };
 
@@ -48,26 +48,37 @@ void kvstore_key_names(const struct kvstore_key *root, struct hash128 tenant,
                        const uint8_t space[32], struct kvstore_key *out);
 void kvstore_key_file(const struct kvstore_key *root, struct hash128 tenant, const uint8_t salt[32],
                       struct kvstore_key *out);
-/* Names after `name`, which is overwritten by the last one. */
+/* The name of the block of these tokens (block_tokens) after `parent` (NULL: from the start). */
 void kvstore_name_next(const struct kvstore_key *names, const struct kvstore_name *parent,
                        const int32_t *tokens, uint32_t block_tokens, struct kvstore_name *out);
 /* PBKDF2-HMAC-SHA256 (RFC 8018). */
 void kvstore_key_passphrase(const char *passphrase, const uint8_t salt[32], uint32_t iterations,
                             struct kvstore_key *out);
-/* What is encrypted under one key, in place: number is different each time. */
+/* What is encrypted under one key, in place, by AES-256-OCB: number is different each time. */
 struct kvstore_box {
     const struct kvstore_key *key;
     uint64_t number;
     const void *more; /* (n_more) is authenticated, too */
     size_t n_more;
 };
-/* ERR_NOMEM: they are overwritten. */
+/* ERR_NOMEM, or libgcrypt refuses the cipher: they are overwritten. */
 int kvstore_seal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
                  uint8_t tag[KVSTORE_TAG_BYTES], err *e);
 /* ERR_FORMAT: the bytes are not those that were sealed; ERR_NOMEM. They are overwritten in any
  * case. */
 int kvstore_unseal(const struct kvstore_box *box, uint8_t *bytes, uint64_t n,
                    const uint8_t tag[KVSTORE_TAG_BYTES], err *e);
+/* The same in pieces: begin; each piece in order, all but the last a multiple of 16 bytes; check;
+ * and, if begin returned 0, end. Only after check has returned 0 are the bytes those that were
+ * sealed. */
+struct kvstore_unsealing {
+    void *cipher;
+};
+int kvstore_unseal_begin(const struct kvstore_box *box, struct kvstore_unsealing *u, err *e);
+int kvstore_unseal_piece(struct kvstore_unsealing *u, uint8_t *bytes, uint64_t n, bool last,
+                         err *e);
+int kvstore_unseal_check(struct kvstore_unsealing *u, const uint8_t tag[KVSTORE_TAG_BYTES], err *e);
+void kvstore_unseal_end(struct kvstore_unsealing *u);
 /* Reads the secret's file, or makes it. ERR_IO, ERR_INVALID: others may read it, or its size. */
 int kvstore_secret_read(const char *path, bool make, struct kvstore_key *root, err *e);
 
@@ -261,8 +272,7 @@ void kvstore_draft_head(const struct kvstore_draft_int *d, struct kvstore_head *
 /* The path of a segment's file, or of another name in the folder. */
 enum { KVSTORE_PATH = 4096 };
 void kvstore_path(const char *folder, int64_t id, const char *suffix, char path[KVSTORE_PATH]);
-/* With the lock held. */
-/* image: gives a reference; NULL: none. */
+/* From here to kvstore_expire: with the lock held. image: gives a reference; NULL: none. */
 int kvstore_add_segment(kvstore *ks, const struct kvstore_row *row, struct kvstore_image *image,
                         bool on_disk);
 void kvstore_drop_segment(kvstore *ks, struct kvstore_segment *s); /* to the list of those gone */

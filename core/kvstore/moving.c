@@ -4,12 +4,12 @@
  *
  *   offset  bytes
  *        0      8  "INFKVEXP"
- *        8      4  1, the layout
+ *        8      4  LAYOUT
  *       12      4  iterations of PBKDF2-HMAC-SHA256, which makes the key of passphrase and salt
  *       16     32  salt
  *       48         frames, each of
  *                     4  n, bytes of its text
- *                     n  text, encrypted by AES-256-GCM; the nonce is the frame's number; the 48
+ *                     n  text, encrypted by AES-256-OCB; the nonce is the frame's number; the 48
  *                        bytes above and n are authenticated, too
  *                    16  tag
  *
@@ -48,7 +48,7 @@
 
 static const char magic[8] = "INFKVEXP";
 enum {
-    LAYOUT = 1,
+    LAYOUT = 2,
     HEAD = 48,
     ABOUT = 256,
     PART_FIXED = 12,

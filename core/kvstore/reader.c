@@ -2,9 +2,9 @@
  * their owners' side. A reading that waits for its owner to take records is passed over. Names are
  * looked up when their turn comes, because segments may be deleted at any time.
  *
- * There are two threads, because one decrypts at a fraction of the speed at which the page cache is
- * read. Each takes the next record of a reading, so one reading has both; a place in the ring is
- * taken in the order of records, and the owner gets them in that order. */
+ * There are two threads, because one reads and decrypts at about half the rate of plain reads from
+ * the page cache. Each takes the next record of a reading, so one reading has both; a place in the
+ * ring is taken in the order of records, and the owner gets them in that order. */
 #include "core/kvstore/kvstore_int.h"
 
 #include "core/base/clock.h"

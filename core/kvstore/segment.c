@@ -25,7 +25,8 @@
  * perhaps its window's (3 i + 2), in the order of blocks; then perhaps the state (3 n_blocks + 1).
  * A record's box has the head's tag, too, so records cannot change places or files. A block's
  * record begins with its token ids, 4 bytes each; what else stands in records, core/kv says: bytes
- * of pools, by rank, layer, K and V. */
+ * of pools, by rank, layer, K and V. A record is read and decrypted in pieces that stay in a core's
+ * cache; its tag is checked after the last one. */
 #include "core/kvstore/kvstore_int.h"
 
 #include "core/base/file.h"
@@ -39,6 +40,7 @@
 
 static const char magic[8] = "INFKVSEG";
 #define SEGMENT_MOST (UINT64_C(1) << 40)
+enum { PIECE = 64 << 10 };
 
 /* ---- places ---- */
 
@@ -120,7 +122,8 @@ int kvstore_segment_seal(const struct kvstore_head *h, const struct kvstore_key 
     uint8_t *tag = image + n_head;
     write_head(h, image);
     kvstore_key_file(root, h->tenant, h->salt, &key);
-    int rc = kvstore_seal(&(struct kvstore_box){&key, 0, image, (size_t)n_head}, NULL, 0, tag, e);
+    const struct kvstore_box head = {&key, 0, image, (size_t)n_head};
+    int rc = kvstore_seal(&head, NULL, 0, tag, e);
     for (uint32_t i = 0; i <= h->n_blocks && !rc; i++)
         for (int what = KVSTORE_BLOCK; what <= KVSTORE_STATE && !rc; what *= 2) {
             if ((what == KVSTORE_STATE) != (i == h->n_blocks)) continue;
@@ -227,19 +230,35 @@ int kvstore_image_open(const struct kvstore_image *image, const struct kvstore_k
     return rc;
 }
 
+/* n bytes from at on. */
+static int read_bytes(const struct kvstore_file *f, uint8_t *to, uint64_t n, uint64_t at, err *e) {
+    if (f->image)
+        memcpy(to, f->image->data + at, n);
+    else if (file_read_at(f->fd, to, n, at))
+        return errno ? err_set(e, ERR_IO, "cannot read a segment: %s", strerror(errno))
+                     : err_damaged(e, "it was cut");
+    return 0;
+}
+
 int kvstore_file_read(struct kvstore_file *f, int what, uint32_t block, uint8_t *to, err *e) {
     struct kvstore_range r;
+    struct kvstore_unsealing u;
     if (!kvstore_segment_find(&f->head, what, block, &r))
         return err_set(e, ERR_NOT_FOUND, "the segment has no such record");
-    if (f->image) {
-        memcpy(to, f->image->data + r.at, r.bytes + KVSTORE_TAG_BYTES);
-    } else if (file_read_at(f->fd, to, r.bytes + KVSTORE_TAG_BYTES, r.at)) {
-        if (!errno) return err_damaged(e, "it was cut");
-        return err_set(e, ERR_IO, "cannot read a segment: %s", strerror(errno));
-    }
     const struct kvstore_box box = {&f->key, box_number(&f->head, what, block), f->tag,
                                     sizeof f->tag};
-    int rc = kvstore_unseal(&box, to, r.bytes, to + r.bytes, e);
+    int rc = kvstore_unseal_begin(&box, &u, e);
+    if (rc) return rc;
+    bool last = false;
+    for (uint64_t at = 0; !rc && !last; at += PIECE) {
+        last = r.bytes - at <= PIECE;
+        const uint64_t n = last ? r.bytes - at : PIECE;
+        /* The tag comes with the last piece. */
+        rc = read_bytes(f, to + at, n + (last ? KVSTORE_TAG_BYTES : 0), r.at + at, e);
+        if (!rc) rc = kvstore_unseal_piece(&u, to + at, n, last, e);
+    }
+    if (!rc) rc = kvstore_unseal_check(&u, to + r.bytes, e);
+    kvstore_unseal_end(&u);
     return rc == ERR_FORMAT ? err_damaged(e, "a record is forged") : rc;
 }
 

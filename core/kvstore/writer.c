@@ -280,6 +280,7 @@ static void write_draft(kvstore *ks, struct kvstore_draft_int *d) {
     struct kvstore_head h;
     struct kvstore_row row;
     int64_t id;
+    err e;
     kvstore_draft_head(d, &h);
     h.created_s = kvstore_now_s(ks);
     const uint64_t bytes = kvstore_segment_bytes(&h);
@@ -287,7 +288,10 @@ static void write_draft(kvstore *ks, struct kvstore_draft_int *d) {
     if (getentropy(&id, sizeof id) || getentropy(h.salt, sizeof h.salt)) return;
     row_of(&h, id, bytes, &row);
     if (is_known(ks, &row)) return;
-    if (kvstore_segment_seal(&h, &ks->root, d->image, NULL)) return;
+    if (kvstore_segment_seal(&h, &ks->root, d->image, &e)) {
+        note_failure(ks, &e);
+        return;
+    }
     struct kvstore_image *image = keep_image(ks, d->image, bytes);
     const bool on_disk = write_segment(d->space, &row, d->image);
     pthread_mutex_lock(&ks->lock);

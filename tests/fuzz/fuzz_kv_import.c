@@ -26,7 +26,7 @@ static void put(uint8_t *to, uint64_t v, int n) {
 /* One iteration, so that a run takes no time. */
 static void write_head(uint8_t head[HEAD]) {
     memcpy(head, "INFKVEXP", 8);
-    put(head + 8, 1, 4);
+    put(head + 8, 2, 4);
     put(head + 12, 1, 4);
 }
 
