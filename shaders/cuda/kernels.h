@@ -79,7 +79,7 @@ struct cuda_f32 {
     const void *kernel;
     uint32_t outs, rows;
 };
-struct cuda_f32 cuda_product_f32_kernel(uint32_t n_rows);
+struct cuda_f32 cuda_product_f32_kernel(uint32_t n_rows, uint32_t n_out);
 
 /* moe.cu */
 const void *cuda_moe_route_kernel(void);

@@ -8,6 +8,8 @@
 
 namespace {
 
+enum { FEW_RESULTS = 32 * 512 }; /* 16 a warp would leave most of a large device idle */
+
 __device__ __forceinline__ float4 four(const float *row, uint32_t col, uint32_t n, bool whole) {
     if (whole)
         return col < n ? *reinterpret_cast<const float4 *>(row + col) : make_float4(0, 0, 0, 0);
@@ -143,8 +145,8 @@ product_f32(CUDA_ARGS(struct cargs_product) a) {
 
 } // namespace
 
-struct cuda_f32 cuda_product_f32_kernel(uint32_t n_rows) {
+struct cuda_f32 cuda_product_f32_kernel(uint32_t n_rows, uint32_t n_out) {
     if (n_rows == 1) return {(const void *)product_f32<1, 1, 8>, 1, 1};
-    if (n_rows <= 4) return {(const void *)product_f32<1, 4, 2>, 1, 4};
+    if (n_rows * n_out <= FEW_RESULTS) return {(const void *)product_f32<1, 4, 4>, 1, 4};
     return {(const void *)product_f32<4, 4, 1>, 4, 4};
 }

@@ -82,7 +82,7 @@ static void count_bytes(const struct batch *b, struct cuda_launch *l) {
 
 static int launch_f32(struct cuda_backend *c, const struct batch *b) {
     const uint32_t n_rows = b->p->n_rows;
-    const struct cuda_f32 k = cuda_product_f32_kernel(n_rows);
+    const struct cuda_f32 k = cuda_product_f32_kernel(n_rows, (uint32_t)b->p->w->base.n_out);
     struct cargs_product a;
     const uint32_t n_tiles = fill_product_args(c, b, k.outs, &a);
     const uint32_t n_groups = a.tiles ? 1 : cuda_div_up(n_rows, k.rows);
@@ -124,14 +124,13 @@ struct skinny {
     uint64_t stage, shared;
 };
 
-/* Tiles per block. With one or two rows the input is negligible beside the weights, and small
- * blocks spread evenly over the device. With more rows, blocks are as large as possible with one
- * for each multiprocessor, because each block reads the whole input from L2. */
+/* Tiles per block: as many as give each multiprocessor one block, because each block reads the
+ * whole input and starts with an empty ring. Few tiles are spread further: an accumulation is a
+ * chain of dependent operations, and each scheduler runs one at full speed. */
 static uint32_t choose_block_tiles(const struct cuda_backend *c, uint32_t n_tiles,
                                    uint32_t tile_consumers, uint32_t n_rows) {
     uint32_t n = cuda_div_up(n_tiles, (uint32_t)c->features.n_sms);
-    if (n_rows <= 2 && n > 4) n = 1;
-    if (n_rows <= 2 && n == 3 && tile_consumers == 2) n = 2; /* a consumer for each scheduler */
+    if (n_rows <= 2 && n == 3) n = 2;
     return n * tile_consumers <= CARGS_SKINNY_CONSUMERS ? n
                                                         : CARGS_SKINNY_CONSUMERS / tile_consumers;
 }
