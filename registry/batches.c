@@ -556,6 +556,7 @@ static int update_row(batches *b, const struct batches_row *row, err *e) {
 static int insert_output(const struct batches_row *row, struct batches_upload *u, const char *kind,
                          int64_t now_s, err *e) {
     struct batches_file f = {.purpose = "batch_output",
+                             .mime = "application/jsonl",
                              .created_s = now_s,
                              .expires_s = row->output_ttl_s ? now_s + row->output_ttl_s : 0};
     snprintf(f.name, sizeof f.name, "%s_%s.jsonl", row->id, kind);

@@ -73,7 +73,7 @@ struct upload {
     uint64_t max_bytes;     /* of the file: the limit when the upload began */
     struct ignored ignored; /* parts that the form does not have */
     bool has_file;
-    char name[BATCHES_NAME_BYTES];
+    char name[BATCHES_NAME_BYTES], mime[BATCHES_MIME_BYTES];
     enum { VALUE_PURPOSE, VALUE_ANCHOR, VALUE_SECONDS, N_VALUES, NOT_KEPT, IS_FILE } part;
     struct {
         char text[VALUE_BYTES];
@@ -93,6 +93,7 @@ static int begin_file(struct upload *u, const struct multipart_part *part, err *
     u->part = IS_FILE;
     u->has_file = true;
     snprintf(u->name, sizeof u->name, "%s", *part->file ? part->file : "upload");
+    snprintf(u->mime, sizeof u->mime, "%s", part->type);
     id_new(id, "file-");
     batches_owner(auth_key(u->request), u->file.owner);
     return batches_file_begin(u->request->api->config.batches, id, &u->file, e);
@@ -225,6 +226,7 @@ static int end_upload(struct upload *u, struct batches_file *f, err *e) {
     f->expires_s = ttl_s ? f->created_s + ttl_s : 0;
     snprintf(f->purpose, sizeof f->purpose, "batch");
     memcpy(f->name, u->name, sizeof f->name);
+    memcpy(f->mime, u->mime, sizeof f->mime);
     return batches_file_end(&u->file, f, e);
 }
 
