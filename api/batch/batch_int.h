@@ -47,10 +47,12 @@ void batch_add_answer(const char *id, const char *custom_id, unsigned status,
  * after it. */
 int batch_write_results(batches *b, struct batches_row *row, int64_t now_s, err *e);
 
-/* ---- ep_batches.c ---- */
+/* ---- replies.c ---- */
 
-/* The store, or NULL: then the reply is an error. */
 struct request;
+/* The store, or NULL: then the reply is an error. */
 batches *batch_store(struct request *r);
+/* Replies with what the store says. ERR_FULL is the status full with the code full_code. */
+void batch_reply_failed(struct request *r, unsigned full, const char *full_code, const err *e);
 
 #endif

@@ -28,26 +28,8 @@ enum {
 
 static const char purposes[] = "assistants|batch|fine-tune|vision|user_data|evals";
 
-batches *batch_store(struct request *r) {
-    batches *b = r->api->config.batches;
-    if (!b)
-        reply_error(r, &(struct api_error){501, "invalid_request_error", "files_not_stored", NULL,
-                                           "This server stores no files: see its log."});
-    return b;
-}
-
 static void reply_failed(struct request *r, const err *e) {
-    if (e->code == ERR_NOT_FOUND)
-        reply_error(r, &(struct api_error){404, "invalid_request_error", NULL, "id", e->msg});
-    else if (e->code == ERR_FULL)
-        reply_error(r, &(struct api_error){400, "invalid_request_error", "storage_limit_exceeded",
-                                           NULL, e->msg});
-    else if (e->code == ERR_UNAVAILABLE)
-        reply_error(r, &(struct api_error){503, "server_error", "overloaded", NULL, e->msg});
-    else if (e->code == ERR_FORMAT)
-        reply_error(r, &(struct api_error){400, "invalid_request_error", NULL, NULL, e->msg});
-    else
-        reply_err(r, e);
+    batch_reply_failed(r, 400, "storage_limit_exceeded", e);
 }
 
 static void add_file(str *out, const struct batches_file *f) {
@@ -341,6 +323,7 @@ static void handle_list(struct request *r) {
     if (!rc) rc = batches_file_list(b, &page, clock_wall_s(), list_file, &l, &more, &q.error);
     if (rc) {
         str_fini(&l.body);
+        if (rc == ERR_NOT_FOUND) snprintf(q.error.param, sizeof q.error.param, "after");
         reply_failed(r, &q.error);
         return;
     }
