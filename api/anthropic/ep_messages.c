@@ -42,6 +42,8 @@ static void write_error(str *out, const struct api_error *error) {
         str_add(out, ",\"param\":");
         json_add_cstr(out, error->param);
     }
+    if (error->code && strcmp(error->code, "storage_limit_exceeded") == 0)
+        str_add(out, ",\"details\":{\"error_code\":\"storage_quota_exceeded\"}");
     str_add(out, "}}");
 }
 
