@@ -1,5 +1,5 @@
 // Anthropic's form of /v1/files, with its official SDK and curl: objects, lists in both directions, expiry, errors;
-// the same files in OpenAI's form.
+// the same files in OpenAI's form, and in messages.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readdirSync, statSync, writeFileSync } from "node:fs";
@@ -248,8 +248,101 @@ test("a key sees its own files only; without a valid one the error is Anthropic'
     for (const f of ["retrieveMetadata", "download", "delete"]) await assert.rejects(b.files[f](id), { status: 404 });
     for (const place of ["after_id", "before_id", "page"])
       await assert.rejects(b.files.list({ [place]: id }), { status: 404 });
+    const messages = user([block(id)]);
+    await a.messages.create({ ...ask, messages });
+    for (const f of ["create", "countTokens"])
+      await assert.rejects(b.messages[f]({ ...ask, messages }), { status: 404, type: "not_found_error" });
     await assert.rejects(connect(s, "wrong").files.list(), { status: 401, type: "authentication_error" });
     assert.equal(statSync(join(s.folder, "registry.db.files", id)).mode & 0o777, 0o600);
+  } finally {
+    await s.stop();
+  }
+});
+
+// A block that names a file is the block with the file's text in its place.
+const ask = { model: modelName, max_tokens: 12, temperature: 0 };
+const block = (file_id, more) => ({ type: "document", source: { type: "file", file_id }, ...more });
+const inline = (data, more) => ({
+  type: "document",
+  source: { type: "text", media_type: "text/plain", data },
+  ...more,
+});
+const question = { type: "text", text: "Sum up." };
+const inResult = (content) => [
+  ...user("Hi"),
+  { role: "assistant", content: [{ type: "tool_use", id: "t1", name: "f", input: {} }] },
+  { role: "user", content: [{ type: "tool_result", tool_use_id: "t1", content: [content, question] }] },
+];
+
+test("a text file in a message is read as its text", async () => {
+  const text = `Ünïcode, "quotes", <tags> and\n\tlines.\r\n`;
+  const title = { title: "T", context: "C", cache_control: { type: "ephemeral" } };
+  const long = `${"A line of a long file. ".repeat(200)}\n`;
+  for (const [named, type, bytes, read, more] of [
+    ["a text", "text/plain", text, text],
+    ["with a title", "text/plain", text, text, title],
+    ["JSON", "application/json", '{"a":[1]}', '{"a":[1]}'],
+    ["no type", "", text, text],
+    ["a byte order mark", "text/markdown", `\ufeff${text}`, text],
+    ["nothing", "text/plain", "", ""],
+    ["many tokens", "text/plain", long, long],
+  ]) {
+    const { id } = await upload(bytes, "f", type);
+    for (const messages of [(b) => user([b, question]), inResult]) {
+      const [one, other] = [block(id, more), inline(read, more)].map(messages);
+      const count = async (m) => (await client.messages.countTokens({ model: modelName, messages: m })).input_tokens;
+      assert.equal(await count(one), await count(other), named);
+      const answer = async (m) => (await client.beta.messages.create({ ...ask, messages: m })).content;
+      assert.deepEqual(await answer(one), await answer(other), named);
+      assert.deepEqual(await answer(one), await answer(other), `${named}, from the cache`);
+    }
+  }
+});
+
+test("a file in a message that the model cannot read is refused by name", async () => {
+  const at = "messages[0].content[1].source.file_id";
+  const refused = async (content, s = server) => {
+    const r = await post(s, "/v1/messages", { ...ask, messages: user([question, content]) });
+    const { error } = await r.json();
+    return [r.status, error?.type, error?.param, error?.message];
+  };
+  for (const [type, bytes, reason] of [
+    ["image/png", "text", /reads text only.*image\/png/],
+    ["application/pdf", "%PDF-1.7", /reads text only.*application\/pdf/],
+    ["audio/wav", "x", /audio\/wav/],
+    ["text/plain", Buffer.from([0x47, 0xfc, 0x0a]), /is none in UTF-8/],
+    ["", "a\0b", /application\/octet-stream.*is none in UTF-8/],
+  ]) {
+    const { id } = await upload(bytes, "f", type);
+    const [status, kind, param, message] = await refused(block(id));
+    assert.deepEqual([status, kind, param], [400, "invalid_request_error", at], type);
+    assert.match(message, reason);
+  }
+  assert.deepEqual((await refused(block("file-none"))).slice(0, 3), [404, "not_found_error", at]);
+  assert.equal((await refused(block("../registry.db")))[0], 404);
+  for (const [source, param] of [
+    [{ type: "file" }, at],
+    [{ type: "file", file_id: "" }, at],
+    [{ type: "file", file_id: 5 }, at],
+  ])
+    assert.deepEqual((await refused({ type: "document", source })).slice(0, 3), [400, "invalid_request_error", param]);
+  const { id } = await upload("x", "f", "text/plain");
+  const image = { type: "image", source: { type: "file", file_id: id } };
+  assert.deepEqual((await refused(image)).slice(0, 3), [400, "invalid_request_error", "messages[0].content[1]"]);
+  await client.files.delete(id);
+  assert.equal((await refused(block(id)))[0], 404);
+  // The files of a request have the bound of a body.
+  const s = await startServer(["--max-body-bytes", "4K"]);
+  try {
+    const c = connect(s);
+    const [small, large] = await Promise.all([3000, 5000].map((n) => upload("a ".repeat(n / 2), "f", "text/plain", c)));
+    const [status, , param, message] = await refused(block(large.id), s);
+    assert.deepEqual([status, param], [400, at]);
+    assert.match(message, /4096 bytes/);
+    const twice = user([block(small.id), block(small.id)]);
+    const both = await post(s, "/v1/messages", { ...ask, messages: twice });
+    assert.deepEqual([both.status, (await both.json()).error.param], [400, at]);
+    assert.equal((await post(s, "/v1/messages", { ...ask, messages: user([block(small.id)]) })).status, 200);
   } finally {
     await s.stop();
   }
