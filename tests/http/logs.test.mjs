@@ -526,9 +526,11 @@ test("no prompt, answer, tool, image, file, bad JSON or key gets into a log or t
     access: readFileSync(accessFile, "utf8"),
     audit: execFileSync("sqlite3", [join(server.folder, "registry.db"), "SELECT * FROM audit"], { encoding: "utf8" }),
   };
-  for (const [name, text] of Object.entries(logs)) {
-    assert.ok(text.length > 0, name);
-    const found = /zq[a-z]*7secret|ZQMETHOD|zq/i.exec(text);
+  for (const [name, whole] of Object.entries(logs)) {
+    assert.ok(whole.length > 0, name);
+    /* Keys' prefixes and the folder's name are random. */
+    const text = whole.replaceAll(/\bik_[a-z0-9]{8}\b/g, "PREFIX").replaceAll(server.folder, "FOLDER");
+    const found = /zq/i.exec(text);
     assert.ok(!found, `${name}: ...${text.slice(Math.max(0, (found?.index ?? 0) - 200), (found?.index ?? 0) + 60)}`);
     assert.ok(!text.includes(png), `${name}: an image`);
     for (const secret of [alice.slice(12), limited.slice(12), "root-key"]) assert.ok(!text.includes(secret), name);
