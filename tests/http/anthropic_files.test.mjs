@@ -31,15 +31,18 @@ const iso = (time) => new Date(time).toISOString().replace(".000", "");
 
 test("upload, metadata, content, deletion", async () => {
   const begin = Math.floor(Date.now() / 1000);
-  for (const files of [client.files, client.beta.files]) {
-    const text = "Grüße\n";
-    const made = await files.upload({ file: await toFile(Buffer.from(text), "é.txt", { type: "text/plain" }) });
+  for (const [files, type] of [
+    [client.files, "text/plain"],
+    [client.beta.files, "text/html"],
+  ]) {
+    const text = "<p>Grüße</p>\n";
+    const made = await files.upload({ file: await toFile(Buffer.from(text), "é.txt", { type }) });
     const { id, created_at, ...rest } = made;
     assert.match(id, /^file-/);
     assert.deepEqual(rest, {
       type: "file",
       filename: "é.txt",
-      mime_type: "text/plain",
+      mime_type: type,
       size_bytes: Buffer.byteLength(text),
       downloadable: true,
       expires_at: null,
