@@ -249,8 +249,8 @@ int batches_file_insert(struct batches_upload *u, const struct batches_file *f, 
     sqlite3_stmt *st;
     int rc = batches_prepare(
         u->b,
-        "INSERT INTO files (id, owner, purpose, name, n_bytes, created_s, expires_s) VALUES"
-        " (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO files (id, owner, purpose, name, n_bytes, created_s, expires_s, mime) VALUES"
+        " (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         &st, e);
     if (rc) return rc;
     batches_bind(st, 1, u->id);
@@ -260,6 +260,7 @@ int batches_file_insert(struct batches_upload *u, const struct batches_file *f, 
     sqlite3_bind_int64(st, 5, (int64_t)u->n_bytes);
     sqlite3_bind_int64(st, 6, f->created_s);
     sqlite3_bind_int64(st, 7, f->expires_s);
+    batches_bind(st, 8, f->mime);
     return batches_run(u->b, st, e);
 }
 
@@ -281,7 +282,8 @@ int batches_file_end(struct batches_upload *u, struct batches_file *f, err *e) {
 
 /* ---- reading ---- */
 
-#define COLUMNS "id, purpose, name, n_bytes, created_s, expires_s"
+#define COLUMNS "id, purpose, name, n_bytes, created_s, expires_s, mime"
+enum { N_COLUMNS = 7 };
 
 static void read_file_row(sqlite3_stmt *st, struct batches_file *out) {
     batches_column(st, 0, out->id, sizeof out->id);
@@ -290,6 +292,7 @@ static void read_file_row(sqlite3_stmt *st, struct batches_file *out) {
     out->n_bytes = (uint64_t)sqlite3_column_int64(st, 3);
     out->created_s = sqlite3_column_int64(st, 4);
     out->expires_s = sqlite3_column_int64(st, 5);
+    batches_column(st, 6, out->mime, sizeof out->mime);
 }
 
 /* Also sets the number of the row. With the lock. */
@@ -307,9 +310,9 @@ static int find_file(batches *b, const char *id, const char *owner, int64_t now_
     int step = sqlite3_step(st);
     if (step == SQLITE_ROW) {
         read_file_row(st, out);
-        *n = sqlite3_column_int64(st, 6);
+        *n = sqlite3_column_int64(st, N_COLUMNS);
     } else if (step == SQLITE_DONE) {
-        rc = err_set(e, ERR_NOT_FOUND, "No such File object: %.100s", id);
+        rc = err_set_param(e, ERR_NOT_FOUND, "id", "No such File object: %.100s", id);
     } else {
         rc = registry_db_error(b->db, b->file, "read", e);
     }
@@ -337,38 +340,52 @@ int batches_file_open(batches *b, const char *id, int *fd, err *e) {
     return err_set(e, ERR_IO, "cannot read %s: %s", path, strerror(errno));
 }
 
+/* Gives up to p->limit of the statement's rows, which are at most one more. *more: they are. */
+static int give_page(batches *b, sqlite3_stmt *st, const struct batches_page *p,
+                     void (*each)(void *arg, const struct batches_file *f), void *arg, bool *more,
+                     err *e) {
+    struct batches_file f;
+    int step;
+    for (int i = 0; (step = sqlite3_step(st)) == SQLITE_ROW; i++) {
+        *more = sqlite3_column_int64(st, N_COLUMNS) > p->limit;
+        if (*more && i == (p->before ? 0 : p->limit)) continue;
+        read_file_row(st, &f);
+        each(arg, &f);
+    }
+    return step == SQLITE_DONE ? 0 : registry_db_error(b->db, b->file, "read", e);
+}
+
 int batches_file_list(batches *b, const struct batches_page *p, int64_t now_s,
                       void (*each)(void *arg, const struct batches_file *f), void *arg, bool *more,
                       err *e) {
-    char owner[REGISTRY_OWNER_BYTES], sql[400];
+    char owner[REGISTRY_OWNER_BYTES], sql[640];
+    const char *anchor = p->before ? p->before : p->after;
+    bool up = p->ascending != (p->before != NULL); /* away from the anchor */
     struct batches_file f;
     sqlite3_stmt *st = NULL;
-    int64_t after = 0;
-    int step = SQLITE_DONE, n = 0;
+    int64_t n = 0;
+    *more = false;
     registry_owner_of(p->key, owner);
     snprintf(sql, sizeof sql,
-             "SELECT " COLUMNS " FROM files WHERE owner = ?1 AND (?2 = 0 OR n %c ?2) AND"
-             " (?3 IS NULL OR purpose = ?3) AND (expires_s = 0 OR expires_s > ?4)"
-             " ORDER BY n %s LIMIT ?5",
-             p->ascending ? '>' : '<', p->ascending ? "ASC" : "DESC");
+             "SELECT " COLUMNS ", count(*) OVER () FROM (SELECT * FROM files WHERE owner = ?1"
+             " AND (?2 = 0 OR n %c ?2) AND (?3 IS NULL OR purpose = ?3)"
+             " AND (expires_s = 0 OR expires_s > ?4)"
+             " AND (?6 IS NULL OR id IN (SELECT value FROM json_each(?6)))"
+             " ORDER BY n %s LIMIT ?5) ORDER BY n %s",
+             up ? '>' : '<', up ? "ASC" : "DESC", p->ascending ? "ASC" : "DESC");
     pthread_mutex_lock(&b->lock);
-    int rc = p->after ? find_file(b, p->after, owner, now_s, &f, &after, e) : 0;
+    int rc = anchor ? find_file(b, anchor, owner, now_s, &f, &n, e) : 0;
     if (!rc) rc = batches_prepare(b, sql, &st, e);
     if (!rc) {
         batches_bind(st, 1, owner);
-        sqlite3_bind_int64(st, 2, after);
+        sqlite3_bind_int64(st, 2, n);
         if (p->purpose) batches_bind(st, 3, p->purpose);
         sqlite3_bind_int64(st, 4, now_s);
         sqlite3_bind_int(st, 5, p->limit + 1);
-        while ((step = sqlite3_step(st)) == SQLITE_ROW && n++ < p->limit) {
-            read_file_row(st, &f);
-            each(arg, &f);
-        }
-        if (step != SQLITE_ROW && step != SQLITE_DONE)
-            rc = registry_db_error(b->db, b->file, "read", e);
+        if (p->ids) batches_bind(st, 6, p->ids);
+        rc = give_page(b, st, p, each, arg, more, e);
         sqlite3_finalize(st);
     }
-    *more = step == SQLITE_ROW;
     pthread_mutex_unlock(&b->lock);
     return rc;
 }

@@ -142,7 +142,8 @@ static int insert_batch(batches *b, const char *owner, const struct batches_row 
     sqlite3_bind_int64(st, 10, row->expires_s);
     rc = batches_run(b, st, e);
     if (!rc && sqlite3_changes(b->db) == 0)
-        rc = err_set(e, ERR_NOT_FOUND, "No such File object: %.60s", row->input_file);
+        rc = err_set_param(e, ERR_NOT_FOUND, "input_file_id", "No such File object: %.60s",
+                           row->input_file);
     return rc;
 }
 
@@ -175,7 +176,7 @@ static int find_batch(batches *b, const char *id, const char *owner, struct batc
     if (step == SQLITE_ROW)
         rc = read_row(st, out, e);
     else if (step == SQLITE_DONE)
-        rc = err_set(e, ERR_NOT_FOUND, "No batch found with id '%.60s'.", id);
+        rc = err_set_param(e, ERR_NOT_FOUND, "id", "No batch found with id '%.60s'.", id);
     else
         rc = registry_db_error(b->db, b->file, "read", e);
     sqlite3_finalize(st);
@@ -556,6 +557,7 @@ static int update_row(batches *b, const struct batches_row *row, err *e) {
 static int insert_output(const struct batches_row *row, struct batches_upload *u, const char *kind,
                          int64_t now_s, err *e) {
     struct batches_file f = {.purpose = "batch_output",
+                             .mime = "application/jsonl",
                              .created_s = now_s,
                              .expires_s = row->output_ttl_s ? now_s + row->output_ttl_s : 0};
     snprintf(f.name, sizeof f.name, "%s_%s.jsonl", row->id, kind);

@@ -38,7 +38,12 @@ int batches_open(const struct batches_config *c, int64_t now_s, batches **out, e
 void batches_set_bounds(batches *b, const struct batches_config *c);
 void batches_close(batches *b); /* NULL is fine */
 
-enum { BATCHES_ID_BYTES = 48, BATCHES_OWNER_BYTES = 65, BATCHES_NAME_BYTES = 256 };
+enum {
+    BATCHES_ID_BYTES = 48,
+    BATCHES_OWNER_BYTES = 65,
+    BATCHES_NAME_BYTES = 256,
+    BATCHES_MIME_BYTES = 128
+};
 
 /* The name of an API key's owner. key NULL: none is required. */
 void batches_owner(const char *key, char owner[BATCHES_OWNER_BYTES]);
@@ -49,6 +54,7 @@ struct batches_file {
     char id[BATCHES_ID_BYTES];
     char purpose[24];
     char name[BATCHES_NAME_BYTES];
+    char mime[BATCHES_MIME_BYTES]; /* "type/subtype" as its client says; "": it says none */
     uint64_t n_bytes;
     int64_t created_s, expires_s; /* expires_s 0: never */
 };
@@ -71,7 +77,7 @@ int batches_file_end(struct batches_upload *u, struct batches_file *f, err *e);
 /* Drops what was not ended. A zeroed u is fine. */
 void batches_file_drop(struct batches_upload *u);
 
-/* ERR_NOT_FOUND: unknown, expired, or another key's. */
+/* ERR_NOT_FOUND, of the param id: unknown, expired, or another key's. */
 int batches_file_get(batches *b, const char *id, const char *key, int64_t now_s,
                      struct batches_file *out, err *e);
 /* The descriptor of its bytes, the caller's. */
@@ -80,12 +86,15 @@ int batches_file_open(batches *b, const char *id, int *fd, err *e);
 int batches_file_delete(batches *b, const char *id, const char *key, int64_t now_s, err *e);
 struct batches_page {
     const char *key, *after; /* after NULL: from the beginning */
+    const char *before;      /* of files: those that end at it, instead of after; NULL: none */
     const char *purpose;     /* of files; NULL: any */
+    const char *ids;         /* of files: only these, a JSON array of strings; NULL: any */
     bool ascending;
     int limit;
 };
-/* Calls each for up to limit files, with the lock held. *more: there are others. ERR_NOT_FOUND:
- * there is no file `after`. */
+/* Calls each for up to limit files, in the page's order, with the lock held. *more: there are
+ * others behind them (with `before`: before them). ERR_NOT_FOUND: there is no file `after`, or
+ * `before`. */
 int batches_file_list(batches *b, const struct batches_page *p, int64_t now_s,
                       void (*each)(void *arg, const struct batches_file *f), void *arg, bool *more,
                       err *e);

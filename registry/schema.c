@@ -239,6 +239,8 @@ static const char *const migrations[] = {
     "CREATE INDEX batch_lines_to_do ON batch_lines (batch, line) WHERE state = 0;",
     /* 14: the percentage of a model's KV cache that a key's sequences may hold; 0: no limit. */
     "ALTER TABLE keys ADD COLUMN kv_share INTEGER NOT NULL DEFAULT 0;",
+    /* 15: the media type that a file's client gave, without parameters; '': none. */
+    "ALTER TABLE files ADD COLUMN mime TEXT NOT NULL DEFAULT '';",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

@@ -3,6 +3,7 @@
 #include "api/anthropic/messages.h"
 #include "api/http/ignored.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { NUL = JSON_NULLABLE };
@@ -120,7 +121,7 @@ const struct json_table messages_system_table = {
     text_fields, sizeof text_fields / sizeof *text_fields, &any_block, block_of};
 
 struct source {
-    const char *type, *data;
+    const char *type, *data, *file_id;
     const cJSON *content;
 };
 static const struct json_field source_member_fields[] = {
@@ -128,8 +129,8 @@ static const struct json_field source_member_fields[] = {
      .type = JSON_ENUM,
      .flags = JSON_REQUIRED,
      .offset = offsetof(struct source, type),
-     .words = "text|content",
-     .help = "The server reads no files: neither base64 nor url nor file."},
+     .words = "text|content|file",
+     .help = "The server reads neither base64 nor url."},
     {.name = "data",
      .type = JSON_STRING,
      .flags = JSON_WITH_NUL,
@@ -141,6 +142,11 @@ static const struct json_field source_member_fields[] = {
      .offset = offsetof(struct source, content),
      .table = &messages_system_table,
      .help = "Only for type content: text or blocks of text."},
+    {.name = "file_id",
+     .type = JSON_STRING,
+     .offset = offsetof(struct source, file_id),
+     .min = 1,
+     .help = "Only for type file: a text in UTF-8 that was uploaded to /v1/files."},
     MESSAGES_ADVISORY("media_type", "text/plain", "the model reads the data as text"),
 };
 static const struct json_table source_table = JSON_TABLE(source_member_fields, NULL);
@@ -248,7 +254,7 @@ static int refuse_media(const cJSON *v, const char *path, err *e) {
                              "image out, or describe it in a text block.",
                              path);
     if (!type || strcmp(type, "document") != 0 || !from || strcmp(from, "text") == 0 ||
-        strcmp(from, "content") == 0)
+        strcmp(from, "content") == 0 || strcmp(from, "file") == 0)
         return 0;
     return err_set_param(e, ERR_UNSUPPORTED, path,
                          "Unsupported value for '%s': the server reads no documents of source type "
@@ -299,24 +305,39 @@ static void add_element(str *out, const char *name, const char *text) {
     if (text && *text) str_addf(out, "<%s>%s</%s>\n", name, text, name);
 }
 
-static int add_document(const struct block *b, const char *path, str *out, err *e) {
+static int add_file(const struct messages_fields *f, const char *id, const char *path, str *out,
+                    err *e) {
+    char name[JSON_PATH_BYTES];
+    if (!id) return fail_missing(path, "file_id", e);
+    json_path(name, "%s.file_id", path);
+    int rc = f->add_file ? f->add_file(f->files, id, out, e)
+                         : err_set(e, ERR_UNSUPPORTED, "There are no files.");
+    if (rc && e) snprintf(e->param, sizeof e->param, "%s", name);
+    return rc;
+}
+
+static int add_document(const struct messages_fields *f, const struct block *b, const char *path,
+                        str *out, err *e) {
     char name[JSON_PATH_BYTES];
     struct source s = {0};
     json_path(name, "%s.source.", path);
     int rc = json_read(b->source, &source_table, name, &s, e);
     if (rc) return rc;
-    bool plain = strcmp(s.type, "text") == 0;
+    bool plain = *s.type == 't', file = *s.type == 'f';
     json_path(name, "%s.source", path);
     if (plain && !s.data) return fail_missing(name, "data", e);
-    if (!plain && !s.content) return fail_missing(name, "content", e);
-    json_path(name, "%s.source.content", path);
+    if (!plain && !file && !s.content) return fail_missing(name, "content", e);
     str_add(out, "<document>\n");
     add_element(out, "title", b->title);
     add_element(out, "context", b->context);
-    if (plain)
+    if (plain) {
         str_add(out, s.data);
-    else
+    } else if (file) {
+        rc = add_file(f, s.file_id, name, out, e);
+    } else {
+        json_path(name, "%s.source.content", path);
         rc = add_texts(s.content, name, out, e);
+    }
     str_add(out, "\n</document>\n");
     return rc;
 }
@@ -350,13 +371,14 @@ static bool add_part(cJSON *parts, const char *text) {
 }
 
 /* A part with what the model reads of a block of a user or a tool. */
-static int add_shown(cJSON *parts, const struct block *b, const char *path, err *e) {
+static int add_shown(const struct messages_fields *f, cJSON *parts, const struct block *b,
+                     const char *path, err *e) {
     str text;
     int rc = 0;
     if (is_type(b, "text")) return add_part(parts, b->text) ? 0 : err_no_memory(e);
     str_init(&text, SIZE_MAX);
     if (is_type(b, "document"))
-        rc = add_document(b, path, &text, e);
+        rc = add_document(f, b, path, &text, e);
     else if (is_type(b, "search_result"))
         rc = add_search_result(b, path, &text, e);
     else if (is_type(b, "tool_reference"))
@@ -410,7 +432,8 @@ static int add_system(struct chat_request *q, const cJSON *v, const char *path, 
     return 0;
 }
 
-static int add_result(cJSON *list, const struct block *b, const char *path, err *e) {
+static int add_result(const struct messages_fields *f, cJSON *list, const struct block *b,
+                      const char *path, err *e) {
     char name[JSON_PATH_BYTES];
     const char *prefix = b->is_error ? "Error: " : "";
     cJSON *m = add_message(list, "tool");
@@ -431,14 +454,15 @@ static int add_result(cJSON *list, const struct block *b, const char *path, err 
         json_path(name, "%s.content[%d]", path, i++);
         if (is_foreign(v)) continue;
         rc = read_block(v, name, &inner, e);
-        if (!rc) rc = add_shown(parts, &inner, name, e);
+        if (!rc) rc = add_shown(f, parts, &inner, name, e);
     }
     return rc;
 }
 
 /* Tool results come first, each as a message of its own, as templates expect them right after the
  * calls; then the rest, as the user's message. */
-static int add_user(cJSON *list, const cJSON *blocks, const char *path, err *e) {
+static int add_user(const struct messages_fields *f, cJSON *list, const cJSON *blocks,
+                    const char *path, err *e) {
     cJSON *parts = cJSON_CreateArray();
     int rc = parts ? 0 : err_no_memory(e), i = 0;
     for (const cJSON *v = blocks->child; v && !rc; v = v->next) {
@@ -448,8 +472,8 @@ static int add_user(cJSON *list, const cJSON *blocks, const char *path, err *e) 
         if (is_foreign(v)) continue;
         rc = read_block(v, name, &b, e);
         if (!rc)
-            rc = is_type(&b, "tool_result") ? add_result(list, &b, name, e)
-                                            : add_shown(parts, &b, name, e);
+            rc = is_type(&b, "tool_result") ? add_result(f, list, &b, name, e)
+                                            : add_shown(f, parts, &b, name, e);
     }
     if (!rc && parts->child) {
         cJSON *m = add_message(list, "user");
@@ -523,7 +547,8 @@ static int add_assistant(cJSON *list, const cJSON *blocks, const char *path, err
     return rc ? rc : ok ? 0 : err_no_memory(e);
 }
 
-static int add_turn(struct chat_request *q, const cJSON *v, const char *path, err *e) {
+static int add_turn(const struct messages_fields *f, struct chat_request *q, const cJSON *v,
+                    const char *path, err *e) {
     char name[JSON_PATH_BYTES];
     struct message m = {0};
     json_path(name, "%s.", path);
@@ -539,7 +564,7 @@ static int add_turn(struct chat_request *q, const cJSON *v, const char *path, er
     if (*m.role == 'a') return add_assistant(q->messages, m.content, path, e);
     if (!m.content->child)
         return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': it is empty.", name);
-    return add_user(q->messages, m.content, path, e);
+    return add_user(f, q->messages, m.content, path, e);
 }
 
 int messages_read_turns(const struct messages_fields *f, struct chat_request *q, err *e) {
@@ -550,7 +575,7 @@ int messages_read_turns(const struct messages_fields *f, struct chat_request *q,
     for (const cJSON *v = f->messages->child; v && !rc; v = v->next) {
         char path[JSON_PATH_BYTES];
         json_path(path, "messages[%d]", i++);
-        rc = add_turn(q, v, path, e);
+        rc = add_turn(f, q, v, path, e);
     }
     if (rc) return rc;
     const cJSON *last = cJSON_GetArrayItem(q->messages, cJSON_GetArraySize(q->messages) - 1);

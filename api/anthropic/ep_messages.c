@@ -1,5 +1,6 @@
 /* ep_messages.c - POST /v1/messages and /v1/messages/count_tokens: Anthropic's protocol. How
  * answers and streams are written; anthropic/read.c reads. Writing runs on HTTP threads. */
+#include "api/anthropic/files.h"
 #include "api/anthropic/messages.h"
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
@@ -42,6 +43,8 @@ static void write_error(str *out, const struct api_error *error) {
         str_add(out, ",\"param\":");
         json_add_cstr(out, error->param);
     }
+    if (error->code && strcmp(error->code, "storage_limit_exceeded") == 0)
+        str_add(out, ",\"details\":{\"error_code\":\"storage_quota_exceeded\"}");
     str_add(out, "}}");
 }
 
@@ -229,6 +232,7 @@ static const struct gen_writer writer = {
 
 struct body {
     struct messages_fields fields;
+    struct messages_files files;
     struct gen_options options;
     struct chat_request chat;
 };
@@ -245,6 +249,9 @@ static int read_body(struct request *r, const cJSON *json, const struct json_tab
     const struct api_model *m = r->model;
     f->gen.stop = f->stop_sequences;
     f->gen.stop_name = "stop_sequences";
+    b->files = (struct messages_files){r, r->settings->config.max_body_bytes};
+    f->files = &b->files;
+    f->add_file = messages_file_add;
     b->chat.model = m;
     b->chat.options = &b->options;
     preset_recommend(r, &f->gen);

@@ -6,12 +6,17 @@
 #include "api/generate/fields.h"
 #include "api/http/error.h"
 
+struct messages_files;
+
 /* Members of a body; pointers borrow from the JSON tree. */
 struct messages_fields {
     struct gen_fields gen; /* model, max_tokens, temperature, ... */
     const cJSON *messages, *system, *tools, *tool_choice, *thinking, *output_config;
     const cJSON *output_format, *stop_sequences;
     bool hides_thinking; /* set by messages_read */
+    /* Gives the texts of files to the blocks that name them; NULL: there are none (fuzzing). */
+    int (*add_file)(struct messages_files *files, const char *id, str *out, err *e);
+    struct messages_files *files;
 };
 extern const struct json_table messages_table;       /* POST /v1/messages */
 extern const struct json_table messages_count_table; /* POST /v1/messages/count_tokens */

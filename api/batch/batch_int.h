@@ -15,7 +15,8 @@ enum {
     BATCH_FILE_TTL_S = 30 * 86400,
     BATCH_TTL_MIN_S = 3600,
     BATCH_TTL_MAX_S = 30 * 86400,
-    BATCH_LINE_MORE = 64 << 10 /* of a line, beside the body of its request */
+    FILES_TTL_MAX_S = 90 * 86400, /* of Anthropic's form, which has no time without a wish */
+    BATCH_LINE_MORE = 64 << 10    /* of a line, beside the body of its request */
 };
 
 /* ---- check.c: the lines of an input file ---- */
@@ -47,10 +48,22 @@ void batch_add_answer(const char *id, const char *custom_id, unsigned status,
  * after it. */
 int batch_write_results(batches *b, struct batches_row *row, int64_t now_s, err *e);
 
-/* ---- ep_batches.c ---- */
+struct request;
+
+/* ---- anthropic_files.c ---- */
+
+/* Is r of Anthropic's form of /v1/files? Its clients send anthropic-version. */
+bool files_are_anthropic(const struct request *r);
+void files_add_anthropic(str *out, const struct batches_file *f);
+void files_deleted_anthropic(struct request *r, const char *id);
+/* Replies with the files that r's query asks for. ERR_INVALID, ERR_NOT_FOUND: of the param. */
+int files_list_anthropic(struct request *r, batches *b, err *e);
+
+/* ---- replies.c ---- */
 
 /* The store, or NULL: then the reply is an error. */
-struct request;
 batches *batch_store(struct request *r);
+/* Replies with what the store says. ERR_FULL is the status full with the code full_code. */
+void batch_reply_failed(struct request *r, unsigned full, const char *full_code, const err *e);
 
 #endif

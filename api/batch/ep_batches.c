@@ -103,13 +103,7 @@ static void add_batch(str *out, const struct batches_row *b) {
 }
 
 static void reply_failed(struct request *r, const err *e) {
-    if (e->code == ERR_NOT_FOUND)
-        reply_error(r, &(struct api_error){404, "invalid_request_error", NULL, e->param, e->msg});
-    else if (e->code == ERR_FULL)
-        reply_error(
-            r, &(struct api_error){429, "invalid_request_error", "too_many_batches", NULL, e->msg});
-    else
-        reply_err(r, e);
+    batch_reply_failed(r, 429, "too_many_batches", e);
 }
 
 /* Replies with the batch of that id. */
@@ -186,7 +180,7 @@ static int answer_create(struct request *r, const cJSON *body, err *e) {
     if (!rc) rc = reply_batch(r, row.id, e);
     if (!rc) batch_runner_wake(r->api->batches);
     str_fini(&metadata);
-    if (rc != ERR_FULL) return rc;
+    if (rc != ERR_FULL && rc != ERR_NOT_FOUND) return rc;
     reply_failed(r, e);
     return 0;
 }
@@ -247,6 +241,7 @@ static void handle_list(struct request *r) {
     int rc = q.error.code ? q.error.code : batches_list(b, &page, list_batch, &l, &more, &q.error);
     if (rc) {
         str_fini(&l.body);
+        if (rc == ERR_NOT_FOUND) snprintf(q.error.param, sizeof q.error.param, "after");
         reply_failed(r, &q.error);
         return;
     }

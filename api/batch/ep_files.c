@@ -1,5 +1,6 @@
-/* ep_files.c - /v1/files: upload, list, get, content, delete. An upload is written to disk as it
- * arrives, on the HTTP thread; everything else runs on pool threads. */
+/* ep_files.c - /v1/files: upload, list, get, content, delete, in OpenAI's form and Anthropic's. An
+ * upload is written to disk as it arrives, on the HTTP thread; everything else runs on pool
+ * threads. */
 #include "api/batch/batch_int.h"
 #include "api/http/auth.h"
 #include "api/http/error.h"
@@ -28,26 +29,8 @@ enum {
 
 static const char purposes[] = "assistants|batch|fine-tune|vision|user_data|evals";
 
-batches *batch_store(struct request *r) {
-    batches *b = r->api->config.batches;
-    if (!b)
-        reply_error(r, &(struct api_error){501, "invalid_request_error", "files_not_stored", NULL,
-                                           "This server stores no files: see its log."});
-    return b;
-}
-
 static void reply_failed(struct request *r, const err *e) {
-    if (e->code == ERR_NOT_FOUND)
-        reply_error(r, &(struct api_error){404, "invalid_request_error", NULL, "id", e->msg});
-    else if (e->code == ERR_FULL)
-        reply_error(r, &(struct api_error){400, "invalid_request_error", "storage_limit_exceeded",
-                                           NULL, e->msg});
-    else if (e->code == ERR_UNAVAILABLE)
-        reply_error(r, &(struct api_error){503, "server_error", "overloaded", NULL, e->msg});
-    else if (e->code == ERR_FORMAT)
-        reply_error(r, &(struct api_error){400, "invalid_request_error", NULL, NULL, e->msg});
-    else
-        reply_err(r, e);
+    batch_reply_failed(r, 400, "storage_limit_exceeded", e);
 }
 
 static void add_file(str *out, const struct batches_file *f) {
@@ -72,9 +55,18 @@ struct upload {
     struct batches_upload file;
     uint64_t max_bytes;     /* of the file: the limit when the upload began */
     struct ignored ignored; /* parts that the form does not have */
-    bool has_file;
-    char name[BATCHES_NAME_BYTES];
-    enum { VALUE_PURPOSE, VALUE_ANCHOR, VALUE_SECONDS, N_VALUES, NOT_KEPT, IS_FILE } part;
+    bool has_file, anthropic;
+    char name[BATCHES_NAME_BYTES], mime[BATCHES_MIME_BYTES];
+    enum {
+        VALUE_PURPOSE,
+        VALUE_ANCHOR,
+        VALUE_SECONDS,
+        N_OPENAI,
+        VALUE_EXPIRES_IN = N_OPENAI, /* of Anthropic's form */
+        N_VALUES,
+        NOT_KEPT,
+        IS_FILE
+    } part;
     struct {
         char text[VALUE_BYTES];
         size_t n;
@@ -83,16 +75,26 @@ struct upload {
 };
 
 static const char *const value_names[N_VALUES] = {"purpose", "expires_after[anchor]",
-                                                  "expires_after[seconds]"};
+                                                  "expires_after[seconds]", "expires_in_seconds"};
+
+/* In Anthropic's form only the last component of a path is kept. */
+static const char *file_name(const struct upload *u, const char *name) {
+    const char *slash = strrchr(name, '/'), *back = strrchr(name, '\\');
+    if (!u->anthropic) return *name ? name : "upload";
+    if (slash) name = slash + 1;
+    if (back && back >= name) name = back + 1;
+    return *name ? name : "unnamed";
+}
 
 static int begin_file(struct upload *u, const struct multipart_part *part, err *e) {
     char id[BATCHES_ID_BYTES];
     if (u->has_file) return err_set_param(e, ERR_INVALID, "file", "There are two parts 'file'.");
-    if (!part->is_file)
+    if (!part->is_file && !u->anthropic)
         return err_set_param(e, ERR_INVALID, "file", "The part 'file' has no file name.");
     u->part = IS_FILE;
     u->has_file = true;
-    snprintf(u->name, sizeof u->name, "%s", *part->file ? part->file : "upload");
+    snprintf(u->name, sizeof u->name, "%s", file_name(u, part->file));
+    snprintf(u->mime, sizeof u->mime, "%s", part->type);
     id_new(id, "file-");
     batches_owner(auth_key(u->request), u->file.owner);
     return batches_file_begin(u->request->api->config.batches, id, &u->file, e);
@@ -101,7 +103,7 @@ static int begin_file(struct upload *u, const struct multipart_part *part, err *
 static int begin_part(void *arg, const struct multipart_part *part, err *e) {
     struct upload *u = arg;
     if (strcmp(part->name, "file") == 0) return begin_file(u, part, e);
-    for (int i = 0; i < N_VALUES; i++)
+    for (int i = u->anthropic ? N_OPENAI : 0; i < (u->anthropic ? N_VALUES : N_OPENAI); i++)
         if (strcmp(part->name, value_names[i]) == 0) {
             if (u->values[i].given)
                 return err_set_param(e, ERR_INVALID, part->name, "There are two parts '%s'.",
@@ -157,6 +159,7 @@ static bool begin_upload(struct request *r) {
         return refuse_upload(r, &e);
     }
     u->request = r;
+    u->anthropic = files_are_anthropic(r);
     u->max_bytes = r->api->live.max_file_bytes;
     u->ignored.refuse = r->api->live.refuse_ignored;
     r->taken = u;
@@ -184,32 +187,31 @@ static int missing(const char *name, err *e) {
     return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
 }
 
-/* expires_after of the form. *ttl_s 0: never. */
-static int read_ttl(const struct upload *u, int64_t *ttl_s, err *e) {
-    const char *seconds = u->values[VALUE_SECONDS].text;
+static int read_seconds(const char *text, int64_t most, const char *param, int64_t *s, err *e) {
     char *end;
+    errno = 0;
+    *s = strtoll(text, &end, 10);
+    if (!errno && *text >= '0' && *text <= '9' && !*end && *s >= BATCH_TTL_MIN_S && *s <= most)
+        return 0;
+    return err_set_param(e, ERR_INVALID, param,
+                         "Invalid value for '%s': must be between %d and %lld.", param,
+                         BATCH_TTL_MIN_S, (long long)most);
+}
+
+/* expires_after of the form. */
+static int read_ttl(const struct upload *u, int64_t *ttl_s, err *e) {
     *ttl_s = BATCH_FILE_TTL_S;
     if (!u->values[VALUE_ANCHOR].given && !u->values[VALUE_SECONDS].given) return 0;
     if (strcmp(u->values[VALUE_ANCHOR].text, "created_at") != 0)
         return err_set_param(e, ERR_INVALID, "expires_after.anchor",
                              "Invalid value for 'expires_after.anchor': must be 'created_at'.");
-    errno = 0;
-    *ttl_s = strtoll(seconds, &end, 10);
-    if (errno || *seconds < '0' || *seconds > '9' || *end || *ttl_s < BATCH_TTL_MIN_S ||
-        *ttl_s > BATCH_TTL_MAX_S)
-        return err_set_param(e, ERR_INVALID, "expires_after.seconds",
-                             "Invalid value for 'expires_after.seconds': must be between %d and "
-                             "%d.",
-                             BATCH_TTL_MIN_S, BATCH_TTL_MAX_S);
-    return 0;
+    return read_seconds(u->values[VALUE_SECONDS].text, BATCH_TTL_MAX_S, "expires_after.seconds",
+                        ttl_s, e);
 }
 
-static int end_upload(struct upload *u, struct batches_file *f, err *e) {
+/* What OpenAI's form says of the file. *ttl_s 0: it does not expire. */
+static int read_openai(const struct upload *u, int64_t *ttl_s, err *e) {
     const char *purpose = u->values[VALUE_PURPOSE].text;
-    int64_t ttl_s;
-    int rc = multipart_end(&u->form, e);
-    if (rc) return rc;
-    if (!u->has_file) return missing("file", e);
     if (!u->values[VALUE_PURPOSE].given) return missing("purpose", e);
     if (!words_hold(purposes, purpose))
         return err_set_param(e, ERR_INVALID, "purpose",
@@ -219,19 +221,36 @@ static int end_upload(struct upload *u, struct batches_file *f, err *e) {
         return err_set_param(e, ERR_UNSUPPORTED, "purpose",
                              "Files are for batches here: the purpose '%s' is not supported.",
                              purpose);
-    rc = read_ttl(u, &ttl_s, e);
+    return read_ttl(u, ttl_s, e);
+}
+
+/* The same of Anthropic's. */
+static int read_anthropic(const struct upload *u, int64_t *ttl_s, err *e) {
+    *ttl_s = 0;
+    if (!u->values[VALUE_EXPIRES_IN].given) return 0;
+    return read_seconds(u->values[VALUE_EXPIRES_IN].text, FILES_TTL_MAX_S, "expires_in_seconds",
+                        ttl_s, e);
+}
+
+static int end_upload(struct upload *u, struct batches_file *f, err *e) {
+    int64_t ttl_s;
+    int rc = multipart_end(&u->form, e);
+    if (rc) return rc;
+    if (!u->has_file) return missing("file", e);
+    rc = u->anthropic ? read_anthropic(u, &ttl_s, e) : read_openai(u, &ttl_s, e);
     if (rc) return rc;
     f->created_s = clock_wall_s();
     f->expires_s = ttl_s ? f->created_s + ttl_s : 0;
-    snprintf(f->purpose, sizeof f->purpose, "batch");
+    snprintf(f->purpose, sizeof f->purpose, "%s", u->anthropic ? "user_data" : "batch");
     memcpy(f->name, u->name, sizeof f->name);
+    memcpy(f->mime, u->mime, sizeof f->mime);
     return batches_file_end(&u->file, f, e);
 }
 
 static void reply_file(struct request *r, const struct batches_file *f) {
     str body;
     str_init(&body, REPLY_MAX_BYTES);
-    add_file(&body, f);
+    (files_are_anthropic(r) ? files_add_anthropic : add_file)(&body, f);
     reply_json(r, 200, &body);
 }
 
@@ -295,6 +314,8 @@ static void handle_delete(struct request *r) {
     request_segment(r, 0, id, sizeof id);
     if (batches_file_delete(b, id, auth_key(r), clock_wall_s(), &e))
         reply_failed(r, &e);
+    else if (files_are_anthropic(r))
+        files_deleted_anthropic(r, id);
     else
         reply_deleted(r, id, "file");
 }
@@ -322,12 +343,10 @@ static void list_file(void *arg, const struct batches_file *f) {
     add_file(&l->body, f);
 }
 
-static void handle_list(struct request *r) {
+static void list_openai(struct request *r, batches *b) {
     struct query q = {.page = {.limit = LIST_LIMIT, .most = LIST_LIMIT}};
     struct page_list l = {0};
     bool more = false;
-    batches *b = batch_store(r);
-    if (!b) return;
     request_query_each(r, read_parameter, &q);
     page_list_open(&l);
     int rc = q.error.code;
@@ -339,6 +358,7 @@ static void handle_list(struct request *r) {
     if (!rc) rc = batches_file_list(b, &page, clock_wall_s(), list_file, &l, &more, &q.error);
     if (rc) {
         str_fini(&l.body);
+        if (rc == ERR_NOT_FOUND) snprintf(q.error.param, sizeof q.error.param, "after");
         reply_failed(r, &q.error);
         return;
     }
@@ -346,9 +366,18 @@ static void handle_list(struct request *r) {
     reply_json(r, 200, &l.body);
 }
 
+static void handle_list(struct request *r) {
+    err e = {0};
+    batches *b = batch_store(r);
+    if (b && !files_are_anthropic(r))
+        list_openai(r, b);
+    else if (b && files_list_anthropic(r, b, &e))
+        reply_failed(r, &e);
+}
+
 #define ALL   "/v1/files"
 #define ONE   ALL "/{id}"
-#define FLAGS (ROUTE_KEY | ROUTE_INFER | ROUTE_EMBED | ROUTE_V1)
+#define FLAGS (ROUTE_KEY | ROUTE_INFER | ROUTE_EMBED | ROUTE_V1 | ROUTE_SHARED)
 const struct route files_upload_route = {
     "POST", ALL, FLAGS, .handle = handle_upload, .answers = "file", .taker = &upload_taker};
 const struct route files_list_route = {"GET",
@@ -356,7 +385,8 @@ const struct route files_list_route = {"GET",
                                        FLAGS,
                                        .handle = handle_list,
                                        .answers = "list",
-                                       .query = "limit|after|order|purpose"};
+                                       .query =
+                                           "limit|after|order|purpose|after_id|before_id|page"};
 const struct route files_get_route = {"GET", ONE, FLAGS, .handle = handle_get, .answers = "file"};
 const struct route files_delete_route = {"DELETE", ONE, FLAGS, .handle = handle_delete,
                                          .answers = "file"};

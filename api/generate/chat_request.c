@@ -262,8 +262,8 @@ static int spans_of_system(struct request *r, const struct chat_request *q,
     return rc;
 }
 
-static int count_tokens(struct request *r, const struct chat_request *q,
-                        const struct chat_output *text, size_t n_spans, uint32_t *n, err *e) {
+static int encode_beginning(struct request *r, const struct chat_request *q,
+                            const struct chat_output *text, size_t n_spans, uint32_t *n, err *e) {
     int32_t *ids = NULL;
     size_t n_ids = 0;
     int rc = n_spans ? encode_spans(r, q, text, n_spans, &ids, &n_ids, e) : 0;
@@ -272,14 +272,24 @@ static int count_tokens(struct request *r, const struct chat_request *q,
     return rc;
 }
 
-/* Hints for models that keep states. */
+/* Hints for models that keep states: how many tokens the beginnings of the text have. They are
+ * among the prompt's, unless the tokenizer changes the text. */
 static int mark_stable(struct request *r, const struct chat_request *q,
                        const struct chat_output *text, struct gen_prompt *prompt, err *e) {
-    size_t n_spans = 0;
+    const tokenizer *tok = engine_tokenizer(q->model->engine);
+    size_t n_spans[2] = {0, spans_before_last(text)}, ends[2], counts[2];
     if (!engine_model(q->model->engine).recurrent) return 0;
-    int rc = spans_of_system(r, q, text, &n_spans, e);
-    if (!rc) rc = count_tokens(r, q, text, n_spans, &prompt->n_system, e);
-    if (!rc) rc = count_tokens(r, q, text, spans_before_last(text), &prompt->n_stable, e);
+    int rc = spans_of_system(r, q, text, &n_spans[0], e);
+    if (rc) return rc;
+    for (int i = 0; i < 2; i++)
+        ends[i] = n_spans[i] ? text->spans[n_spans[i] - 1].end : 0;
+    if (tokenizer_count_within(tok, prompt->ids, prompt->n, text->text, text->n, ends, 2, counts)) {
+        prompt->n_system = (uint32_t)counts[0];
+        prompt->n_stable = (uint32_t)counts[1];
+        return 0;
+    }
+    rc = encode_beginning(r, q, text, n_spans[0], &prompt->n_system, e);
+    if (!rc) rc = encode_beginning(r, q, text, n_spans[1], &prompt->n_stable, e);
     return rc;
 }
 

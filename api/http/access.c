@@ -16,7 +16,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 1024, BATCH = 32, FILE_MODE = 0640, TAKE_WAIT_S = 1 };
+enum {
+    LINE_BYTES = 1024,
+    BATCH = 32,
+    FILE_MODE = 0640,
+    TAKE_WAIT_S = 1,
+    GATHER_NS = 2000000,
+    GATHER_CAPACITY = 1024
+};
 
 struct access_record {
     int64_t time_ms; /* clock_wall_ms, at the end */
@@ -119,6 +126,17 @@ static void take_target(struct access *a, struct writer *w) {
     pthread_cond_broadcast(&a->taken);
 }
 
+/* A wake-up and a write for each line would cost as much as a small request: a line waits for
+ * others for a moment, unless the queue could be full by then. With the lock, which is left
+ * meanwhile. */
+static void gather(struct access *a) {
+    const struct timespec moment = {.tv_nsec = GATHER_NS};
+    if (a->n >= BATCH || a->capacity < GATHER_CAPACITY || a->has_next || a->stops) return;
+    pthread_mutex_unlock(&a->mu);
+    nanosleep(&moment, NULL);
+    pthread_mutex_lock(&a->mu);
+}
+
 static void *thread_main(void *arg) {
     struct access *a = arg;
     struct writer *w = mem_new(1, sizeof *w);
@@ -129,6 +147,7 @@ static void *thread_main(void *arg) {
         pthread_mutex_lock(&a->mu);
         while (!a->n && !a->has_next && !a->stops)
             pthread_cond_wait(&a->more, &a->mu);
+        gather(a);
         /* What waits goes to the old file if there is no new one. */
         if (a->has_next && (a->next.fd >= 0 || !a->n)) take_target(a, w);
         for (; n < BATCH && a->n; n++, a->n--) {
@@ -245,7 +264,7 @@ void access_add(struct access *a, const struct request *r, unsigned status, bool
     pthread_mutex_lock(&a->mu);
     bool fits = a->queue && a->n < a->capacity;
     if (fits) a->queue[(a->first + a->n++) % a->capacity] = one;
-    if (fits) pthread_cond_signal(&a->more);
+    if (fits && a->n == 1) pthread_cond_signal(&a->more); /* it may wait for the first */
     pthread_mutex_unlock(&a->mu);
     if (!fits) atomic_fetch_add(&a->n_queue_full, 1);
 }

@@ -66,9 +66,32 @@ int multipart_init(struct multipart *m, const char *content_type, const struct m
     return 0;
 }
 
+static bool is_token_char(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
+/* type/subtype of a Content-Type's value, in lower case. */
+static void read_type(const char *value, char *out, size_t n) {
+    size_t len = 0, slash = 0;
+    value += strspn(value, " \t");
+    for (; is_token_char(value[len]) || (value[len] == '/' && len && !slash); len++)
+        if (value[len] == '/') slash = len;
+    const char *rest = value + len + strspn(value + len, " \t");
+    *out = '\0';
+    if (!slash || slash + 1 == len || len >= n || (*rest && *rest != ';')) return;
+    for (size_t i = 0; i < len; i++)
+        out[i] = value[i] >= 'A' && value[i] <= 'Z' ? (char)(value[i] + 'a' - 'A') : value[i];
+    out[len] = '\0';
+}
+
 static int read_field(const char *line, struct multipart_part *part, bool *named, err *e) {
-    static const char disposition[] = "Content-Disposition:",
+    static const char disposition[] = "Content-Disposition:", type[] = "Content-Type:",
                       coding[] = "Content-Transfer-Encoding:";
+    if (strncasecmp(line, type, sizeof type - 1) == 0) {
+        read_type(line + sizeof type - 1, part->type, sizeof part->type);
+        return 0;
+    }
     if (strncasecmp(line, coding, sizeof coding - 1) == 0) {
         const char *v = line + sizeof coding - 1;
         v += strspn(v, " \t");

@@ -14,7 +14,9 @@ enum { MULTIPART_HEAD_BYTES = 4096, MULTIPART_BOUNDARY_BYTES = 70, MULTIPART_MAX
 
 struct multipart_part {
     char name[128], file[256]; /* file "": none was named */
-    bool is_file;              /* it has a file name, perhaps an empty one */
+    char type[128]; /* its media type, "text/plain": lower case, without parameters; "": none, or
+                       none that RFC 9110 (8.3.1) allows */
+    bool is_file;   /* it has a file name, perhaps an empty one */
 };
 
 struct multipart_ops {

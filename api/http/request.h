@@ -115,7 +115,7 @@ void request_query_each(const struct request *r,
 /* Copies segment k (from 0) of r->rest to dst, cut to n bytes; "" if there is none. */
 void request_segment(const struct request *r, int k, char *dst, size_t n);
 /* The protocol of r's errors and headers: its route's, or the one that its path or a header belongs
- * to. NULL: OpenAI's. On the HTTP thread if r has no route or a shared one. */
+ * to. NULL: OpenAI's. By the thread that has r if it has no route or a shared one. */
 const struct protocol *request_protocol(const struct request *r);
 /* Takes what r used since the last call from its key's quota, and gives it to the owner's accounts.
  * By the thread that has r. */

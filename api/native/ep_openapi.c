@@ -18,6 +18,12 @@ static const struct {
      "\"minimum\":1,\"maximum\":100,\"default\":20}"},
     {"after", "\"description\":\"The id of the item before the first one.\",\"schema\":{\"type\":"
               "\"string\"}"},
+    {"after_id", "\"description\":\"The same in Anthropic's form.\",\"schema\":{\"type\":"
+                 "\"string\"}"},
+    {"before_id", "\"description\":\"Anthropic's form: the id of the item after the last one.\","
+                  "\"schema\":{\"type\":\"string\"}"},
+    {"page", "\"description\":\"Anthropic's form: the member next_page of the page before.\","
+             "\"schema\":{\"type\":\"string\"}"},
     {"order", "\"schema\":{\"type\":\"string\",\"enum\":[\"asc\",\"desc\"]}"},
     {"model", "\"description\":\"Only of this model.\",\"schema\":{\"type\":\"string\"}"},
     {"metadata", "\"description\":\"Only with these pairs: metadata[key]=value.\",\"style\":"

@@ -11,8 +11,8 @@
 static const struct {
     const char *name;
     double ms;
-} units[] = {{"ns", 1e-6}, {"us", 1e-3}, {"\xc2\xb5s", 1e-3}, {"\xce\xbcs", 1e-3},
-             {"ms", 1},    {"s", 1000},  {"m", 60000},        {"h", 3600000}};
+} units[] = {{"ns", 1e-6}, {"us", 1e-3}, {"\xc2\xb5s", 1e-3}, {"\xce\xbcs", 1e-3}, {"ms", 1},
+             {"s", 1000},  {"m", 60000}, {"h", 3600000},      {"d", 86400000}};
 
 static int64_t ms_of(double ms) {
     if (ms < 0 || ms >= MOST_MS) return DURATION_FOREVER;

@@ -509,6 +509,25 @@ const char *tokenizer_token_text(const tokenizer *t, int32_t id, size_t *n) {
     return k ? t->blob + k->text_at : "";
 }
 
+bool tokenizer_count_within(const tokenizer *t, const int32_t *ids, size_t n_ids, const char *text,
+                            size_t n, const size_t *ends, size_t n_ends, size_t *counts) {
+    size_t at = 0, last = 0;
+    for (size_t k = 0; k < n_ends; k++) {
+        counts[k] = 0;
+        if (ends[k] > last) last = ends[k];
+    }
+    for (size_t i = 0; i < n_ids && at < last; i++) {
+        size_t len;
+        const char *bytes = tokenizer_token_bytes(t, ids[i], true, &len);
+        bool here = len && len <= n - at && memcmp(text + at, bytes, len) == 0;
+        if (!here && (at || !tokenizer_is_control(t, ids[i]))) return false;
+        if (here) at += len;
+        for (size_t k = 0; k < n_ends; k++)
+            if (ends[k] && at <= ends[k]) counts[k] = i + 1;
+    }
+    return at >= last;
+}
+
 int tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool with_control,
                      char **text, size_t *n, err *e) {
     str out;

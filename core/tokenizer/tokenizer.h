@@ -74,6 +74,13 @@ int tokenizer_encode_pieces(const tokenizer *t, const tokenizer_piece *pieces, s
  * UTF-8 character. An id outside the vocabulary gives 0 bytes. */
 const char *tokenizer_token_bytes(const tokenizer *t, int32_t id, bool with_control, size_t *n);
 
+/* How many of ids (n_ids), the tokens of text (n), are in its first ends[i] bytes, for each of the
+ * n_ends; tokens that were added before the text count, where there are such bytes. false: the
+ * tokens' bytes are not the text's (spaces were added, or a normalizer changed it), and counts is
+ * undefined. */
+bool tokenizer_count_within(const tokenizer *t, const int32_t *ids, size_t n_ids, const char *text,
+                            size_t n, const size_t *ends, size_t n_ends, size_t *counts);
+
 /* Decodes ids to text as the reference does (removes the space that add_space_prefix added). *text
  * is NUL-terminated, caller frees; may contain NULs: use *n. */
 int tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool with_control,

@@ -2,6 +2,7 @@
  * once, to stdout, by the command that made it. */
 #include "registry/keys.h"
 #include "core/base/clock.h"
+#include "core/base/duration.h"
 #include "daemon/commands/audit.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 
 enum { COLUMNS = 7, DAY_S = 86400, SCOPES_BYTES = 40 };
-#define MAX_DURATION_S (UINT64_C(36500) * DAY_S)
+#define MAX_DURATION_MS (INT64_C(36500) * DAY_S * 1000)
 
 static const char *const registry_keys[] = {"registry", NULL};
 
@@ -127,19 +128,17 @@ static int parse_scopes(const char *text, unsigned *out, err *e) {
     return *out ? 0 : err_set(e, ERR_INVALID, "--scopes: a key needs at least one scope");
 }
 
-/* "30d", "12h", "15m", "60s". */
+/* "30d", "12h", "1h30m", rounded up to seconds. A number alone could be meant as days. */
 static int parse_duration(const char *option, const char *text, uint64_t *seconds, err *e) {
-    static const char units[] = "smhd";
-    static const uint64_t in_s[] = {1, 60, 3600, DAY_S};
-    char *end;
-    uint64_t n = strtoull(text, &end, 10);
-    const char *unit = *end && !end[1] ? strchr(units, *end) : NULL;
-    if (*text < '0' || *text > '9' || !unit || n > MAX_DURATION_S / in_s[unit - units])
+    int64_t ms;
+    size_t n = strlen(text);
+    bool has_unit = n && text[n - 1] >= 'a' && text[n - 1] <= 'z';
+    if (!has_unit || !duration_parse(text, &ms) || ms < 0 || ms > MAX_DURATION_MS)
         return err_set(e, ERR_INVALID,
                        "--%s: \"%.32s\" is not a time such as 30d, 12h, 15m or 60s (at most "
                        "36500d)",
                        option, text);
-    *seconds = n * in_s[unit - units];
+    *seconds = (uint64_t)(ms + 999) / 1000;
     return 0;
 }
 

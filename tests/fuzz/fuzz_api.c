@@ -89,11 +89,19 @@ static void read_chat(const cJSON *body) {
     chat_request_fini(&q);
 }
 
+static int add_file(struct messages_files *files, const char *id, str *out, err *e) {
+    if (files || !*id) abort();
+    if (*id == 'n') return err_set(e, ERR_NOT_FOUND, "No such file: %.60s", id);
+    str_add(out, "a file");
+    return 0;
+}
+
 static void read_anthropic(const cJSON *body) {
     struct messages_fields f = {0};
     struct chat_request q;
     err e = {0};
     gen_fields_default(&f.gen);
+    f.add_file = add_file;
     chat_request_init(&q, NULL);
     int rc = json_read(body, &messages_table, "", &f, &e);
     if (!rc) rc = messages_read(&f, NULL, &q, &e);

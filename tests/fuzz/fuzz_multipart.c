@@ -12,11 +12,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 enum { MAX_TEXT = 4 << 20 };
 
+/* A media type is none, or two tokens in lower case with a slash between them. */
+static void check_type(const char *type) {
+    const char *slash = strchr(type, '/');
+    if (!*type) return;
+    if (!slash || slash == type || !slash[1] || strchr(slash + 1, '/')) abort();
+    for (; *type; type++)
+        if (*type <= ' ' || *type > '~' || strchr("\"(),:;<=>?@[\\]{}", *type) ||
+            (*type >= 'A' && *type <= 'Z'))
+            abort();
+}
+
 static int begin(void *arg, const struct multipart_part *part, err *e) {
     str *out = arg;
     (void)e;
     if (!*part->name || (*part->file && !part->is_file)) abort();
-    str_addf(out, "\n[%s|%s|%d]\n", part->name, part->file, part->is_file);
+    check_type(part->type);
+    str_addf(out, "\n[%s|%s|%s|%d]\n", part->name, part->file, part->type, part->is_file);
     return 0;
 }
 

@@ -169,6 +169,17 @@ test("expiry, rotation with and without grace, revocation: each within a second"
     );
   }
   const last = keys("rotate", "turning").trim();
+  const show = () => JSON.parse(keys("show", "short", "--json"));
+  for (const [text, seconds] of [
+    ["1d12h", 129600],
+    ["36500d", 36500 * 86400],
+    ["1500ms", 2],
+  ]) {
+    const began = Math.floor(Date.now() / 1000);
+    keys("limit", "short", "--expires", text);
+    const left = show().expires - began - seconds;
+    assert.ok(left >= 0 && left <= Date.now() / 1000 - began, `${text}: ${left}`);
+  }
   keys("limit", "short", "--expires", "never");
   await live();
   assert.deepEqual(
@@ -262,6 +273,9 @@ test("what is wrong is said by name", () => {
     [["add", "n", "--models", "a,"], /models: a name is missing at the end/],
     [["add", "n", "--expires", "5y"], /--expires: "5y" is not a time such as 30d/],
     [["add", "n", "--expires", "99999999999999999999d"], /--expires: /],
+    [["add", "n", "--expires", "30"], /--expires: "30" is not a time such as 30d/],
+    [["add", "n", "--expires", "-1h"], /--expires: /],
+    [["add", "n", "--expires", "36501d"], /--expires: /],
     [["add", "n", "--label", "a\nb"], /a key's label has at most 128 bytes/],
     [["show", "nobody"], /no key is named nobody: `inferd keys list` shows them/],
     [["revoke", "nobody"], /no key is named nobody/],

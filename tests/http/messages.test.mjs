@@ -297,9 +297,9 @@ const blocks = [
   },
   { named: "a PDF", messages: user([pdf]), wrong: "messages[0].content[0]" },
   {
-    named: "a file",
-    messages: user([{ ...pdf, source: { type: "file", file_id: "f" } }]),
-    wrong: "messages[0].content[0]",
+    named: "a file that is not named",
+    messages: user([{ ...pdf, source: { type: "file" } }]),
+    wrong: "messages[0].content[0].source.file_id",
   },
   { named: "a new type of block", messages: user([{ type: "hologram" }]), wrong: "messages[0].content[0].type" },
   { named: "a call of the user", messages: user([call]), wrong: "messages[0].content[0]" },

@@ -1,5 +1,5 @@
 // Validates a bill of materials against CycloneDX's own schema (strict), and says whether it has what it must name.
-// usage: node sbom.mjs FILE NAME...
+// usage: node sbom.mjs FILE NAME[=LICENCE]...
 import { readFile } from "node:fs/promises";
 import { Spec, Validation } from "@cyclonedx/cyclonedx-library";
 
@@ -11,7 +11,9 @@ if (wrong !== null) {
   process.exit(1);
 }
 const bom = JSON.parse(text);
-const missing = names.filter((n) => !bom.components.some((c) => c.name === n));
+const has = (c, [name, licence]) =>
+  c.name === name && (!licence || c.licenses?.some((l) => l.license.id === licence && c.version));
+const missing = names.filter((n) => !bom.components.some((c) => has(c, n.split("="))));
 if (missing.length) console.log(`no component ${missing.join(", ")}`);
 console.log(`${bom.components.length} components`);
 process.exit(missing.length ? 1 : 0);

@@ -259,6 +259,9 @@ static void test_duration(void) {
                 {"1\xc2\xb5s", 1},
                 {".5s", 500},
                 {"5.s", 5000},
+                {"30d", 2592000000},
+                {"1d12h", 129600000},
+                {"0.5d", 43200000},
                 {"99999999999999999999h", -1}};
     int64_t ms;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -266,8 +269,8 @@ static void test_duration(void) {
         CHECK_MSG(duration_parse(rows[i].text, &ms) && ms == rows[i].ms, "%s: %lld", rows[i].text,
                   (long long)ms);
     }
-    static const char *const wrong[] = {"",     "-",   "m",    "5 m", "5x",   "1h30", "5mm",
-                                        "soon", "1e3", "..5s", "nan", "0x10", "5m-1s"};
+    static const char *const wrong[] = {"",    "-",    "m",   "5 m",  "5x",  "1h30", "5mm",
+                                        "1dd", "soon", "1e3", "..5s", "nan", "0x10", "5m-1s"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         CHECK_MSG(!duration_parse(wrong[i], &ms), "%s", wrong[i]);
     CHECK(duration_of_seconds(-0.5) == DURATION_FOREVER && duration_of_seconds(0) == 0);

@@ -407,6 +407,50 @@ static void cut_pieces_equal_the_whole(void) {
     tokenizer_close(t);
 }
 
+/* The largest number of tokens whose text is in the first `end` bytes. */
+static size_t count_by_decoding(const tokenizer *t, const int32_t *ids, size_t n_ids, size_t end) {
+    size_t count = 0, added = n_ids && ids[0] == tokenizer_bos(t);
+    for (size_t k = 0; k <= n_ids && end; k++) {
+        char *text;
+        size_t n = 0;
+        if (k > added) {
+            CHECK(tokenizer_decode(t, ids + added, k - added, true, &text, &n, NULL) == 0);
+            free(text);
+        }
+        if (n <= end) count = k;
+    }
+    return count;
+}
+
+static void check_counts(const char *path, const char *text, bool has_bytes) {
+    tokenizer *t = open_or_fail(path);
+    size_t n = strlen(text), n_ids, ends[2], counts[2];
+    int32_t *ids;
+    if (!t) return;
+    CHECK(tokenizer_encode(t, text, n, TOKENIZER_ADD_SPECIAL | TOKENIZER_PARSE_SPECIAL, MAX_IDS,
+                           &ids, &n_ids, NULL) == 0);
+    for (ends[0] = 0; ends[0] <= n; ends[0]++) {
+        ends[1] = n - ends[0];
+        bool found = tokenizer_count_within(t, ids, n_ids, text, n, ends, 2, counts);
+        CHECK_MSG(found == has_bytes, "%s: %zu", path, ends[0]);
+        for (int i = 0; found && i < 2; i++)
+            CHECK_MSG(counts[i] == count_by_decoding(t, ids, n_ids, ends[i]),
+                      "%s: %zu of %zu bytes", path, counts[i], ends[i]);
+    }
+    free(ids);
+    tokenizer_close(t);
+}
+
+static void tokens_of_a_beginning_are_counted(void) {
+    static const char text[] =
+        "<|user|>Tell me \xc3\xbc, \xf0\x9f\x98\x80:\n\n  a story.<|end|><|assistant|>Once";
+    check_counts(DEMO_GGUF, text, true);
+    check_counts("tests/golden/arch/qwen35/hf", text, true);
+    check_counts("tests/data/tokenizer/bpe/byte-level.json", "Tell me of it, and more.", true);
+    /* A space that is no part of the text. */
+    check_counts("tests/data/tokenizer/bpe/spm-like.json", "Tell me of it.", false);
+}
+
 static void demo_special_tokens_are_known(void) {
     tokenizer *t = open_or_fail(DEMO_GGUF);
     size_t n;
@@ -477,6 +521,7 @@ int main(int argc, char **argv) {
     RUN(long_text_is_split_with_the_same_ids);
     RUN(merging_by_scores_equals_the_library);
     RUN(cut_pieces_equal_the_whole);
+    RUN(tokens_of_a_beginning_are_counted);
     RUN(threads_share_a_tokenizer);
     if (access(SHARED "golden/llama-spm.jsonl", R_OK) == 0) {
         RUN(llama_gguf_equals_the_references);
