@@ -449,6 +449,7 @@ static const struct model_arch archs[] = {
      .beside = MODEL_BESIDE_UNNORMED,
      .act = BACKEND_ACT_SILU},
     {.name = "muse-glimmer",
+     .rope_interleaved = true,
      .pre_norm = true,
      .post_norm = true,
      .post_eps = 1e-8f,

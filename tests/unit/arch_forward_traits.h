@@ -67,6 +67,7 @@ static void test_glimmer(void) {
     start(&m, "muse-glimmer", PRE_NORM | POST_NORM | QK_HEAD_NORM | GATE_APART | UNTIED);
     m.f.n_layers = 5;
     m.f.no_rope[3] = true;
+    m.f.interleaved = true;
     m.f.embed_rms = true;
     m.f.post_eps = 0.3;
     set_f32(&m, "inferd.post_norm_epsilon", 0.3);

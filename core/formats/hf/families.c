@@ -230,7 +230,7 @@ static const struct hf_family families[] = {
      .hidden = 5120, .ff = 16384, .n_layers = 48, .n_heads = 40, .n_kv_heads = 8, .head_dim = 128,
      .max_positions = 131072, .vocab = 202048, .rms_eps = 1e-5, .rope_theta = 5e5},
     {"muse_glimmer_text", "MuseGlimmerForCausalLM", "muse-glimmer",
-     .traits = HF_NORM_PLUS_1 | HF_POST_NORMS | HF_LAYER_TYPES | HF_IMAGES | HF_LLAMA_KEYS,
+     .traits = LLAMA_TRAITS | HF_NORM_PLUS_1 | HF_POST_NORMS | HF_LAYER_TYPES | HF_IMAGES,
      .window = HF_WINDOW_PERIOD, .period = 4, .hidden = 6656, .ff = 19968, .n_layers = 52,
      .n_heads = 32, .n_kv_heads = 2, .head_dim = 128, .max_positions = 131072, .vocab = 202048,
      .sliding_window = 2048, .rms_eps = 1e-5, .rope_theta = 5e5},
