@@ -242,7 +242,10 @@ static void members_without_counterpart_are_refused(void) {
         {"{\"model_type\":\"bert\",\"position_embedding_type\":\"alibi\"}", "feed_forward_type",
          ERR_UNSUPPORTED},
         {"{\"model_type\":\"mimo_v2\"}", "lacks its layout of Q, K and V", ERR_UNSUPPORTED},
-        {"{\"model_type\":\"step3p7\"}", "lacks its changes", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"step3p7\"}", "lacks images around Step 3.5", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"cohere2_moe\"}", "lacks experts beside attention", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"glm_moe_dsa\"}", "lacks an indexer", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"minimax_m3_vl\"}", "lacks an indexer", ERR_UNSUPPORTED},
         {"{\"model_type\":\"laguna\",\"gating\":false}", "gating", ERR_UNSUPPORTED},
         {"{\"model_type\":\"laguna\"}", "rope_parameters", ERR_FORMAT},
         {"{\"model_type\":\"laguna\",\"rope_parameters\":{\"full_attention\":{}},"
@@ -259,7 +262,7 @@ static void members_without_counterpart_are_refused(void) {
          ERR_FORMAT},
         {"{\"model_type\":\"mimo_v2_flash\",\"scoring_func\":\"softmax\"}", "scoring_func",
          ERR_UNSUPPORTED},
-        {"{\"model_type\":\"falcon\"}", "its layout of Q, K and V", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"falcon\"}", "its fused Q, K and V", ERR_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         err e = {0};
