@@ -5,7 +5,8 @@
  * reads those of the last layer before them that is windowed, or not, as it is. V is normed without
  * weights, and is K before its norm where there is no V projection. Beside the FFN a layer may have
  * experts, each with norms of its own. A small vector of each token and layer (per-layer
- * embeddings) gates a last block. Then the residual stream is multiplied by a number. */
+ * embeddings) gates a last block, which each rank of a group computes as a whole. Then the residual
+ * stream is multiplied by a number. */
 #include "core/model/weights_int.h"
 
 #include <math.h>
@@ -264,7 +265,8 @@ static int enqueue_dense(model *m, const struct model_layer *l, const struct mod
                                                   .w = {l->w_gate, l->w_up},
                                                   .act = m->arch->act,
                                                   .y = {b->ff}});
-    return rc ? rc : enqueue_linear(m, b->ff, l->w_down, y, a->n);
+    if (!rc) rc = enqueue_linear(m, b->ff, l->w_down, y, a->n);
+    return rc ? rc : model_sum(m, y, a->n);
 }
 
 /* FFN and experts: r = the norm of the sum of their normed outputs. */
@@ -294,6 +296,7 @@ static int enqueue_both(model *m, const struct model_layer *l, const struct mode
                                                  .up = l->e_up,
                                                  .down = l->e_down,
                                                  .y = b->moe});
+    if (!rc) rc = model_sum(m, b->moe, a->n);
     if (!rc)
         rc = backend_norm(
             m->be, &(struct op_norm){.in = model_input(m, b->shared, none, l->dense_post_norm),

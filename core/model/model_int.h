@@ -230,7 +230,9 @@ int model_rope_find_divisors(const gguf *g, const struct model_rope *rope,
 struct model_part {
     uint32_t rank, n_ranks;
     struct model_range heads, kv_heads, vocab;
-    struct model_range ff, ff_expert, ff_shared; /* FFN columns */
+    struct model_range ff, ff_expert,
+        ff_shared;                   /* FFN columns; of Gemma 4's layers without K and */
+    struct model_range ff_shared_kv; /* V of their own */
     /* Of recurrent layers; of tiled V heads those of the K heads instead. Ranks may share a K head
      * (a group) of Mamba-2. */
     struct model_range k_heads, v_heads, channels;

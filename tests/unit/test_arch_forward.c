@@ -563,6 +563,8 @@ static void test_gemma4(void) {
         make_gemma4_moe(&m, fused);
         check(&m);
     }
+    make_gemma4_moe_of(&m, true, 6, 2); /* for two ranks */
+    check(&m);
     start(&m, "gemma4", UNTIED);
     m.f.n_embd = 64;
     m.f.n_ff = 96;
