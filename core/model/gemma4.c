@@ -303,7 +303,7 @@ static int enqueue_both(model *m, const struct model_layer *l, const struct mode
                                      .n_rows = a->n,
                                      .out = b->mixed});
     if (rc) return rc;
-    const struct model_pending experts = {b->moe, l->experts_post_norm};
+    const struct model_pending experts = {.r = b->moe, .norm = l->experts_post_norm};
     return backend_norm(m->be,
                         &(struct op_norm){.in = model_input(m, b->mixed, experts, l->ffn_post_norm),
                                           .n_rows = a->n,
@@ -327,7 +327,7 @@ int model_gemma4_enqueue_rest(model *m, uint32_t layer, const struct model_rows 
     const struct model_layer *l = &m->w.layers[layer];
     const uint32_t n = m->hp.gemma4.n_per_layer;
     struct model_bufs *b = &m->bufs;
-    struct model_pending ffn = {b->r, l->router ? NULL : l->ffn_post_norm};
+    struct model_pending ffn = {.r = b->r, .norm = l->router ? NULL : l->ffn_post_norm};
     int rc = l->router ? enqueue_both(m, l, a, pending) : enqueue_dense(m, l, a, pending, b->r);
     if (rc || !n) return rc ? rc : enqueue_out(m, l, a, ffn);
     rc = backend_linear(m->be, &(struct op_linear){.in = model_input(m, a->x, ffn, NULL),
@@ -344,5 +344,6 @@ int model_gemma4_enqueue_rest(model *m, uint32_t layer, const struct model_rows 
                                                      .stride = m->hp.n_layers * n,
                                                      .act = m->arch->act});
     if (!rc) rc = enqueue_linear(m, b->layer_gate, l->layer_out, b->r, a->n);
-    return rc ? rc : enqueue_out(m, l, a, (struct model_pending){b->r, l->layer_post_norm});
+    return rc ? rc
+              : enqueue_out(m, l, a, (struct model_pending){.r = b->r, .norm = l->layer_post_norm});
 }

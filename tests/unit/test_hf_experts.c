@@ -243,7 +243,7 @@ static void members_without_counterpart_are_refused(void) {
          ERR_UNSUPPORTED},
         {"{\"model_type\":\"mimo_v2\"}", "lacks its layout of Q, K and V", ERR_UNSUPPORTED},
         {"{\"model_type\":\"step3p7\"}", "lacks images around Step 3.5", ERR_UNSUPPORTED},
-        {"{\"model_type\":\"cohere2_moe\"}", "lacks experts beside attention", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"cohere2_moe\"}", "lacks its members of config.json", ERR_UNSUPPORTED},
         {"{\"model_type\":\"glm_moe_dsa\"}", "lacks an indexer", ERR_UNSUPPORTED},
         {"{\"model_type\":\"minimax_m3_vl\"}", "lacks an indexer", ERR_UNSUPPORTED},
         {"{\"model_type\":\"laguna\",\"gating\":false}", "gating", ERR_UNSUPPORTED},

@@ -190,7 +190,6 @@ static void test_refusals(void) {
         {{.key = "general.architecture", .text = "kimi-k3"},
          ERR_UNSUPPORTED,
          "lacks attention over"},
-        {{.key = "general.architecture", .text = "cohere2moe"}, ERR_UNSUPPORTED, "lacks experts"},
         {{.key = "general.architecture", .text = "deepseek4"}, ERR_UNSUPPORTED, "hyper-conn"},
         {{.key = "general.architecture", .text = "neo-bert"}, ERR_UNSUPPORTED, "lacks RMS norms"},
         {{.key = "general.architecture", .text = "falcon"}, ERR_UNSUPPORTED, "lacks its fused"},
