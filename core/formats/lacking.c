@@ -26,7 +26,6 @@ static const struct {
     {NULL, "bailing_hybrid", "the linear attention of Ling 2.5 and Ling 3"},
     {NULL, "bamba", "its members of config.json, and rotation of a part of each head"},
     /* others */
-    {NULL, "cohere2_moe", "its members of config.json: use a GGUF file of it"},
     {"granite_swa", "granite_swa", "sinks, and rotation by layer, with Granite's factors"},
     {"gemma3n", "gemma3n", "AltUp's streams and sparse activations"},
     {"falcon", "falcon",

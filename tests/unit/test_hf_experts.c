@@ -216,6 +216,43 @@ static void members_may_be_missing(void) {
     gguf_close(g);
 }
 
+/* The members of North Mini Code, and those of Command A+ that are missing. */
+static void cohere_says_which_norms_and_gates(void) {
+    err e = {0};
+    gguf *g = keys_of(
+        "{\"model_type\":\"cohere2_moe\",\"num_hidden_layers\":9,\"first_k_dense_replace\":1,"
+        "\"intermediate_size\":768,\"prefix_dense_intermediate_size\":12288,\"num_experts\":128,"
+        "\"num_experts_per_tok\":8,\"expert_selection_fn\":\"sigmoid\",\"norm_topk_prob\":false,"
+        "\"rms_norm_eps\":1e-6,\"layer_norm_eps\":1e-5,\"logit_scale\":1,\"hidden_size\":2048,"
+        "\"num_attention_heads\":32,\"num_key_value_heads\":4}",
+        &e);
+    CHECK_MSG(g != NULL, "%s", e.msg);
+    if (!g) return;
+    CHECK(is_near(g, "cohere2moe.attention.layer_norm_rms_epsilon", 1e-6));
+    CHECK(!gguf_has(g, "cohere2moe.attention.layer_norm_epsilon"));
+    CHECK(has_bools(g, "cohere2moe.attention.sliding_window_pattern", "011101110"));
+    CHECK(number(g, "cohere2moe.leading_dense_block_count") == 1);
+    CHECK(number(g, "cohere2moe.feed_forward_length") == 12288);
+    CHECK(number(g, "cohere2moe.expert_feed_forward_length") == 768);
+    CHECK(number(g, "cohere2moe.expert_gating_func") == 2);
+    CHECK(number(g, "cohere2moe.expert_weights_norm") == 0);
+    CHECK(number(g, "cohere2moe.attention.key_length") == 128);
+    CHECK(number(g, "cohere2moe.logit_scale") == 1);
+    gguf_close(g);
+    g = keys_of("{\"model_type\":\"cohere2_moe\",\"num_shared_experts\":2,\"norm_topk_prob\":false,"
+                "\"num_hidden_layers\":4}",
+                &e);
+    CHECK_MSG(g != NULL, "%s", e.msg);
+    if (!g) return;
+    CHECK(is_near(g, "cohere2moe.attention.layer_norm_epsilon", 1e-5));
+    CHECK(!gguf_has(g, "cohere2moe.attention.layer_norm_rms_epsilon"));
+    CHECK(!gguf_has(g, "cohere2moe.attention.sliding_window_pattern")); /* 1110 */
+    CHECK(number(g, "cohere2moe.expert_gating_func") == 1);
+    CHECK(number(g, "cohere2moe.expert_weights_norm") == 1);
+    CHECK(number(g, "cohere2moe.expert_shared_feed_forward_length") == 45056);
+    gguf_close(g);
+}
+
 static void members_without_counterpart_are_refused(void) {
     static const struct {
         const char *json, *says;
@@ -243,7 +280,15 @@ static void members_without_counterpart_are_refused(void) {
          ERR_UNSUPPORTED},
         {"{\"model_type\":\"mimo_v2\"}", "lacks its layout of Q, K and V", ERR_UNSUPPORTED},
         {"{\"model_type\":\"step3p7\"}", "lacks images around Step 3.5", ERR_UNSUPPORTED},
-        {"{\"model_type\":\"cohere2_moe\"}", "lacks its members of config.json", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"cohere2_moe\",\"shared_expert_combination_strategy\":\"sum\"}",
+         "shared_expert_combination_strategy", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"cohere2_moe\",\"expert_selection_fn\":\"tanh\"}", "expert_selection_fn",
+         ERR_UNSUPPORTED},
+        {"{\"model_type\":\"cohere2_moe\",\"prefix_dense_sliding_window_pattern\":4}",
+         "prefix_dense_sliding_window_pattern", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"cohere2_moe\",\"num_hidden_layers\":2,"
+         "\"mlp_layer_types\":[\"sparse\",\"dense\"]}",
+         "mlp_layer_types", ERR_UNSUPPORTED},
         {"{\"model_type\":\"glm_moe_dsa\"}", "lacks an indexer", ERR_UNSUPPORTED},
         {"{\"model_type\":\"minimax_m3_vl\"}", "lacks an indexer", ERR_UNSUPPORTED},
         {"{\"model_type\":\"laguna\",\"gating\":false}", "gating", ERR_UNSUPPORTED},
@@ -278,6 +323,7 @@ int main(void) {
     RUN(keys_and_tensors_of_goldens);
     RUN(written_files_compute_the_same);
     RUN(members_may_be_missing);
+    RUN(cohere_says_which_norms_and_gates);
     RUN(members_without_counterpart_are_refused);
     return check_done();
 }
