@@ -117,6 +117,12 @@ static void keys_and_tensors_of_goldens(void) {
     g = open_folder(FOLDER("exaone-moe"));
     CHECK(has_bools(g, "exaone-moe.attention.sliding_window_pattern", "1101"));
     gguf_close(g);
+    g = open_folder(FOLDER("cohere2moe")); /* without lists of layers */
+    CHECK(has_bools(g, "cohere2moe.attention.sliding_window_pattern", "011101"));
+    CHECK(number(g, "cohere2moe.leading_dense_block_count") == 1);
+    CHECK(has_shape(g, "blk.0.ffn_gate.weight", 32, 44) &&
+          has_shape(g, "blk.1.ffn_gate_inp.weight", 32, 6));
+    gguf_close(g);
 }
 
 enum { N_TOKENS = 50 };
@@ -154,11 +160,19 @@ static void write_file(const char *folder, const char *path) {
 }
 
 static void written_files_compute_the_same(void) {
-    static const char *const folders[] = {
-        FOLDER("mistral3"), FOLDER("glm4moe-norm"),  FOLDER("minimax-m2-old"),
-        FOLDER("ernie4_5"), FOLDER("ernie4_5-moe"),  FOLDER("dots1"),
-        FOLDER("afmoe"),    FOLDER("exaone-moe"),    FOLDER("hunyuan-moe"),
-        FOLDER("hy_v3"),    FOLDER("qwen2moe-dense")};
+    static const char *const folders[] = {FOLDER("mistral3"),
+                                          FOLDER("glm4moe-norm"),
+                                          FOLDER("minimax-m2-old"),
+                                          FOLDER("ernie4_5"),
+                                          FOLDER("ernie4_5-moe"),
+                                          FOLDER("dots1"),
+                                          FOLDER("afmoe"),
+                                          FOLDER("exaone-moe"),
+                                          FOLDER("hunyuan-moe"),
+                                          FOLDER("hy_v3"),
+                                          FOLDER("qwen2moe-dense"),
+                                          FOLDER("cohere2moe"),
+                                          FOLDER("cohere2moe-shared")};
     char path[] = "/tmp/inferd-hf-file-XXXXXX";
     int fd = mkstemp(path);
     if (fd >= 0) close(fd);
