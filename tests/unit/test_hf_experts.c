@@ -253,6 +253,13 @@ static void cohere_says_which_norms_and_gates(void) {
     CHECK(number(g, "cohere2moe.attention.key_length") == 128);
     CHECK(number(g, "cohere2moe.logit_scale") == 1);
     gguf_close(g);
+    g = keys_of("{\"model_type\":\"cohere2_moe\",\"num_hidden_layers\":8,"
+                "\"first_k_dense_replace\":2,\"prefix_dense_intermediate_size\":64}",
+                &e);
+    CHECK_MSG(g != NULL, "%s", e.msg);
+    if (!g) return;
+    CHECK(has_bools(g, "cohere2moe.attention.sliding_window_pattern", "00111011"));
+    gguf_close(g);
     g = keys_of("{\"model_type\":\"cohere2_moe\",\"num_shared_experts\":2,\"norm_topk_prob\":false,"
                 "\"num_hidden_layers\":4}",
                 &e);
