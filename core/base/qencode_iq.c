@@ -13,18 +13,18 @@
  * a.
  *
  * The super-block's half: starting points that give the largest scale different codes, refined by
- * least squares, each with the best codes of the spans. Vectors hold four points in their lanes, so
- * results do not depend on the instruction set. Pure; any thread. */
+ * least squares, each with the best codes of the spans. What looks at all points is in qpoints.h.
+ * Pure; any thread. */
 #include "core/base/qfit.h"
 #include "core/base/qgrid.h"
 #include "core/base/qiq.h"
+#include "core/base/qpoints.h"
 #include "core/base/qtype_int.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
-    MAX_POINTS = 2048,
     MAX_UNITS = QK_ELEMS / 4,
     MAX_SEGMENTS = 32,
     MAX_SPANS = 16,
@@ -58,17 +58,16 @@ static const struct shape iq1_m = {qgrid_iq1, 2048, 8, 16, 8, 2, 7, false, true,
 
 static const float shifts[2] = {0.125f, -0.125f};
 
-/* The coordinates of all points, four points in a vector: coordinate i of points p is at[p * unit +
- * i]. */
+/* The coordinates of all points, as the kernel has them. */
 struct grid {
-    v4 at[8 * MAX_POINTS / QFIT_LANES];
+    float at[8 * QPOINTS_MAX] __attribute__((aligned(QPOINTS_ALIGN)));
 };
 
-static void grid_init(const struct shape *k, struct grid *g) {
+static void grid_init(const struct shape *k, uint32_t n_lanes, struct grid *g) {
     uint32_t bits = 16 / k->unit;
     for (uint32_t p = 0; p < k->n_points; p++)
         for (uint32_t i = 0; i < k->unit; i++)
-            g->at[p / QFIT_LANES * k->unit + i][p % QFIT_LANES] =
+            g->at[(p / n_lanes * k->unit + i) * n_lanes + p % n_lanes] =
                 k->levels[k->points[p] >> bits * i & ((1u << bits) - 1)];
 }
 
@@ -79,22 +78,19 @@ struct envelope {
     uint16_t point[MAX_SEGMENTS];
 };
 
-/* A point, and the line of its error. */
-struct line {
-    float a, b;
-    uint32_t point;
-};
-
 /* A super-block being encoded. */
 struct work {
     const struct shape *k;
+    const struct qpoints_kernel *kernel;
     const struct grid *grid;
     float x[QK_ELEMS], w[QK_ELEMS]; /* x: magnitudes, unless shifted */
     uint8_t signs[QK_ELEMS / 8];    /* of eight values; not if shifted */
     struct envelope best[2][MAX_UNITS];
-    float scales[MAX_SPANS];                                   /* best for a span by itself */
-    v4 a[MAX_POINTS / QFIT_LANES], b[MAX_POINTS / QFIT_LANES]; /* of a unit */
-    struct line between[MAX_POINTS];
+    bool alike[MAX_UNITS];   /* there is one alternative, [0] */
+    float scales[MAX_SPANS]; /* best for a span by itself */
+    float a[QPOINTS_MAX] __attribute__((aligned(QPOINTS_ALIGN)));
+    float b[QPOINTS_MAX] __attribute__((aligned(QPOINTS_ALIGN))); /* of a unit */
+    struct qpoints_lines between;
 };
 
 struct super {
@@ -105,90 +101,36 @@ struct super {
 
 /* ---- envelopes ---- */
 
-/* Sums over the coordinates of four points. */
-struct terms {
-    v4 a, b, least;
-};
-
-static inline void add_term(struct terms *t, v4 g, v4 x, v4 w, bool flips) {
-    v4 wg = w * g, term = x * wg;
-    t->a += term;
-    t->b += wg * g;
-    if (flips) t->least = v4_pick(term < t->least, term, t->least);
-}
-
-static inline __attribute__((always_inline)) void lines_of(struct work *s, uint32_t u,
-                                                           uint32_t unit, v4 shift, bool flips) {
-    const v4 *g = s->grid->at;
-    v4 x[8], w[8];
-    for (uint32_t i = 0; i < unit; i++) {
-        x[i] = v4_all(s->x[u * unit + i]);
-        w[i] = v4_all(s->w[u * unit + i]);
-    }
-    for (uint32_t p = 0; p < s->k->n_points / QFIT_LANES; p++, g += unit) {
-        struct terms t = {v4_all(0), v4_all(0), v4_all(INFINITY)};
-        for (uint32_t i = 0; i < unit; i += 4) { /* four at a time: not every compiler unrolls */
-            add_term(&t, g[i] + shift, x[i], w[i], flips);
-            add_term(&t, g[i + 1] + shift, x[i + 1], w[i + 1], flips);
-            add_term(&t, g[i + 2] + shift, x[i + 2], w[i + 2], flips);
-            add_term(&t, g[i + 3] + shift, x[i + 3], w[i + 3], flips);
-        }
-        s->a[p] = flips ? t.a - t.least - t.least : t.a;
-        s->b[p] = t.b;
-    }
-}
-
 /* a and b of every point; flips: one of the signs is wrong. */
 static void find_lines(struct work *s, uint32_t u, float shift, bool flips) {
-    if (s->k->unit == 4 && flips)
-        lines_of(s, u, 4, v4_all(0), true);
-    else if (s->k->unit == 4)
-        lines_of(s, u, 4, v4_all(0), false);
-    else if (flips)
-        lines_of(s, u, 8, v4_all(0), true);
-    else
-        lines_of(s, u, 8, v4_all(shift), false);
+    const uint32_t n = s->k->unit;
+    const struct qpoints_unit unit = {&s->x[u * n], &s->w[u * n], n, shift, flips};
+    s->kernel->lines(s->grid->at, s->k->n_points, &unit, s->a, s->b);
 }
 
-static struct line line_of(const struct work *s, uint32_t point) {
-    return (struct line){s->a[point / QFIT_LANES][point % QFIT_LANES],
-                         s->b[point / QFIT_LANES][point % QFIT_LANES], point};
+static struct qpoints_line line_of(const struct work *s, uint32_t point) {
+    return (struct qpoints_line){s->a[point], s->b[point], point};
 }
 
 /* The point whose line is lowest at d; of equal ones that with the lowest b. */
-static struct line lowest_at(const struct work *s, float d) {
-    v4 least = v4_all(INFINITY), b = least, point = v4_all(0), number = {0, 1, 2, 3};
-    int best = 0;
-    for (uint32_t p = 0; p < s->k->n_points / QFIT_LANES; p++, number += v4_all(QFIT_LANES)) {
-        v4 value = v4_all(d) * s->b[p] - (s->a[p] + s->a[p]);
-        v4i better = (value < least) | ((value == least) & (s->b[p] < b));
-        least = v4_pick(better, value, least);
-        b = v4_pick(better, s->b[p], b);
-        point = v4_pick(better, number, point);
-    }
-    for (int i = 1; i < QFIT_LANES; i++)
-        if (least[i] < least[best] || (least[i] == least[best] && b[i] < b[best])) best = i;
-    return line_of(s, (uint32_t)point[best]);
+static struct qpoints_line lowest_at(const struct work *s, float d) {
+    return line_of(s, s->kernel->lowest(s->a, s->b, s->k->n_points, d));
 }
 
 /* The points below `first` and `last` where these cross, at d: the only ones that can be the best
  * between them. Returns how many. */
-static uint32_t find_between(const struct work *s, struct line first, struct line last,
-                             struct line *out) {
-    float d = 2 * (first.a - last.a) / (first.b - last.b);
-    v4 level = v4_all(d * first.b - 2 * first.a);
-    uint32_t n = 0;
-    for (uint32_t p = 0; p < s->k->n_points / QFIT_LANES; p++) {
-        v4i below = v4_all(d) * s->b[p] - (s->a[p] + s->a[p]) < level;
-        uint64_t any[2];
-        memcpy(any, &below, sizeof any);
-        for (uint32_t i = 0; any[0] | any[1] && i < QFIT_LANES; i++)
-            if (below[i]) out[n++] = line_of(s, p * QFIT_LANES + i);
+static uint32_t find_between(struct work *s, struct qpoints_line first, struct qpoints_line last) {
+    float d = 2 * (first.a - last.a) / (first.b - last.b), level = d * first.b - 2 * first.a;
+    struct qpoints_lines *l = &s->between;
+    const uint32_t n = s->kernel->below(s->a, s->b, s->k->n_points, d, level, l->point);
+    for (uint32_t i = 0; i < n; i++) {
+        l->a[i] = s->a[l->point[i]];
+        l->b[i] = s->b[l->point[i]];
     }
     return n;
 }
 
-static void add_segment(struct envelope *e, struct line l, float from) {
+static void add_segment(struct envelope *e, struct qpoints_line l, float from) {
     if (e->n == MAX_SEGMENTS) return;
     e->from[e->n] = e->n && from < e->from[e->n - 1] ? e->from[e->n - 1] : from;
     e->a[e->n] = l.a;
@@ -196,44 +138,47 @@ static void add_segment(struct envelope *e, struct line l, float from) {
     e->point[e->n++] = (uint16_t)l.point;
 }
 
-/* Adds what follows `first` up to `last`; the n lines are those that may lie below them where they
- * cross, and are reordered. Each call adds a segment, and halves what is left to look at. */
-static void add_between(struct line first, struct line last, struct line *lines, uint32_t n,
-                        struct envelope *e) {
+/* Adds what follows `first` up to `last`; the first n lines between them are those that may lie
+ * below them where they cross, and are reordered. Each call adds a segment, and halves what is left
+ * to look at. */
+static void add_between(struct work *s, struct qpoints_line first, struct qpoints_line last,
+                        uint32_t n, struct envelope *e) {
     float d = 2 * (first.a - last.a) / (first.b - last.b);
-    float level = d * first.b - 2 * first.a, least = level;
-    struct line lowest = last;
-    uint32_t n_below = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct line l = lines[i];
-        float value = d * l.b - 2 * l.a;
-        if (!(value < level && l.b < first.b && l.b > last.b)) continue;
-        lines[i] = lines[n_below];
-        lines[n_below++] = l;
-        if (value < least) least = value, lowest = l;
-    }
+    const struct qpoints_cut cut = {d, d * first.b - 2 * first.a, first.b, last.b};
+    struct qpoints_line lowest = last;
+    const uint32_t n_below = s->kernel->split(&s->between, n, &cut, &lowest);
     if (n_below == 0 || e->n == MAX_SEGMENTS) {
         add_segment(e, last, d);
         return;
     }
-    add_between(first, lowest, lines, n_below, e);
-    add_between(lowest, last, lines, n_below, e);
+    add_between(s, first, lowest, n_below, e);
+    add_between(s, lowest, last, n_below, e);
 }
 
-/* For scales from `low` to `high`; others get the point of the nearest one. */
+/* For scales from `low` to `high`; others get the point of the nearest one. Behind the last segment
+ * nothing begins. */
 static void find_envelope(struct work *s, float low, float high, struct envelope *e) {
-    struct line first = lowest_at(s, low), last = lowest_at(s, high);
+    struct qpoints_line first = lowest_at(s, low), last = lowest_at(s, high);
     e->n = 0;
     add_segment(e, first, 0);
-    if (last.b < first.b)
-        add_between(first, last, s->between, find_between(s, first, last, s->between), e);
+    if (last.b < first.b) add_between(s, first, last, find_between(s, first, last), e);
+    for (uint32_t i = e->n; i % QFIT_LANES; i++)
+        e->from[i] = INFINITY;
 }
 
+/* The last one whose scales begin at d or below; they begin at rising ones. */
 static uint32_t segment_at(const struct envelope *e, float d) {
-    uint32_t i = 0;
-    while (i + 1 < e->n && e->from[i + 1] <= d)
-        i++;
-    return i;
+    v4i n = {0};
+    uint64_t pairs[2];
+    for (uint32_t i = 0; i < e->n; i += QFIT_LANES) {
+        v4 from;
+        memcpy(&from, e->from + i, sizeof from);
+        n -= from <= v4_all(d);
+    }
+    memcpy(pairs, &n, sizeof pairs);
+    pairs[0] += pairs[1];
+    const uint32_t found = (uint32_t)pairs[0] + (uint32_t)(pairs[0] >> 32);
+    return found ? found - 1 : 0;
 }
 
 /* ---- scales ---- */
@@ -247,18 +192,25 @@ static float error_of(const struct sums *t, float d) {
     return d * (d * t->b - (t->a + t->a));
 }
 
+/* The lines of n units from `first` on, in one of their alternatives. */
+static inline struct sums item_sums(const struct envelope *e, uint32_t n, float d) {
+    struct sums t = {0, 0};
+    for (; n; n--, e++) {
+        const uint32_t i = segment_at(e, d);
+        t.a += e->a[i];
+        t.b += e->b[i];
+    }
+    return t;
+}
+
 /* The best alternative of an item (its first unit) under d; *sums get its lines. */
 static uint32_t best_alt(const struct work *s, uint32_t first, float d, struct sums *sums) {
-    uint32_t n = s->k->item / s->k->unit, best = 0;
-    struct sums all[2] = {{0, 0}, {0, 0}};
-    for (uint32_t alt = 0; alt < s->k->n_alts; alt++) {
-        for (uint32_t u = first; u < first + n; u++) {
-            const struct envelope *e = &s->best[alt][u];
-            uint32_t i = segment_at(e, d);
-            all[alt].a += e->a[i];
-            all[alt].b += e->b[i];
-        }
-        if (error_of(&all[alt], d) < error_of(&all[best], d)) best = alt;
+    const uint32_t n = s->k->item / s->k->unit;
+    struct sums all[2] = {item_sums(&s->best[0][first], n, d)};
+    uint32_t best = 0;
+    if (s->k->n_alts == 2 && !s->alike[first]) {
+        all[1] = item_sums(&s->best[1][first], n, d);
+        best = error_of(&all[1], d) < error_of(&all[0], d); /* a branch would be a coin's toss */
     }
     sums->a += all[best].a;
     sums->b += all[best].b;
@@ -292,12 +244,10 @@ static void fit_span(struct work *s, uint32_t span) {
     if (most == 0) low = high = 1;
     for (uint32_t u = span * k->span / k->unit; u < (span + 1) * k->span / k->unit; u++) {
         bool odd = k->parity && __builtin_parity(s->signs[u * k->unit / 8]);
+        s->alike[u] = !k->shifted && !odd;
         for (uint32_t alt = 0; alt < k->n_alts; alt++) {
             bool flips = odd && (k->n_alts == 1 || u % 2 == alt);
-            if (alt && !k->shifted && !odd) {
-                s->best[1][u] = s->best[0][u];
-                continue;
-            }
+            if (alt && s->alike[u]) continue;
             find_lines(s, u, k->shifted ? shifts[alt] : 0, flips);
             find_envelope(s, low, high, &s->best[alt][u]);
         }
@@ -508,30 +458,55 @@ static void put_iq1_m(const struct work *s, const struct super *f, void *dst) {
         b->scales[i] |= (uint16_t)((f->d >> 4 * i & 15) << 12);
 }
 
-static void encode_any(const struct shape *k, uint32_t bytes,
-                       void (*put)(const struct work *s, const struct super *f, void *dst),
-                       const float *src, const float *w, void *dst, uint64_t n) {
+/* Those of qpoints.h's types. */
+static const struct {
+    int type;
+    const struct shape *shape;
+    uint32_t bytes;
+    void (*put)(const struct work *s, const struct super *f, void *dst);
+} encoders[] = {
+    {QTYPE_IQ2_XXS, &iq2_xxs, sizeof(struct iq2_xxs_block), put_iq2_xxs},
+    {QTYPE_IQ2_XS, &iq2_xs, sizeof(struct iq2_xs_block), put_iq2_xs},
+    {QTYPE_IQ2_S, &iq2_s, sizeof(struct iq2_s_block), put_iq2_s},
+    {QTYPE_IQ3_XXS, &iq3_xxs, sizeof(struct iq3_xxs_block), put_iq3_xxs},
+    {QTYPE_IQ3_S, &iq3_s, sizeof(struct iq3_s_block), put_iq3_s},
+    {QTYPE_IQ1_S, &iq1_s, sizeof(struct iq1_s_block), put_iq1_s},
+    {QTYPE_IQ1_M, &iq1_m, sizeof(struct iq1_m_block), put_iq1_m},
+};
+
+void qencode_iq_by(const struct qpoints_kernel *kernel, int type, const float *src, const float *w,
+                   void *dst, uint64_t n) {
     struct grid grid;
-    struct work s = {.k = k, .grid = &grid};
+    struct work s = {.kernel = kernel, .grid = &grid};
     struct super f;
     uint8_t *to = dst;
-    grid_init(k, &grid);
-    for (; n; n -= QK_ELEMS, src += QK_ELEMS, w += w ? QK_ELEMS : 0, to += bytes) {
+    size_t i = 0;
+    while (encoders[i].type != type)
+        i++;
+    s.k = encoders[i].shape;
+    grid_init(s.k, kernel->n_lanes, &grid);
+    for (; n; n -= QK_ELEMS, src += QK_ELEMS, w += w ? QK_ELEMS : 0, to += encoders[i].bytes) {
         encode_super(&s, src, w, &f);
-        memset(to, 0, bytes);
-        put(&s, &f, to);
+        memset(to, 0, encoders[i].bytes);
+        encoders[i].put(&s, &f, to);
     }
 }
 
-#define ENCODER(name)                                                                              \
+static void encode_any(int type, const float *src, const float *w, void *dst, uint64_t n) {
+    const struct qpoints_kernel *kernels[QPOINTS_MAX_KERNELS];
+    qpoints_kernels(kernels);
+    qencode_iq_by(kernels[0], type, src, w, dst, n);
+}
+
+#define ENCODER(name, type)                                                                        \
     void qencode_##name(const float *src, const float *w, void *dst, uint64_t n) {                 \
-        encode_any(&name, sizeof(struct name##_block), put_##name, src, w, dst, n);                \
+        encode_any(type, src, w, dst, n);                                                          \
     }
-ENCODER(iq2_xxs)
-ENCODER(iq2_xs)
-ENCODER(iq2_s)
-ENCODER(iq3_xxs)
-ENCODER(iq3_s)
-ENCODER(iq1_s)
-ENCODER(iq1_m)
+ENCODER(iq2_xxs, QTYPE_IQ2_XXS)
+ENCODER(iq2_xs, QTYPE_IQ2_XS)
+ENCODER(iq2_s, QTYPE_IQ2_S)
+ENCODER(iq3_xxs, QTYPE_IQ3_XXS)
+ENCODER(iq3_s, QTYPE_IQ3_S)
+ENCODER(iq1_s, QTYPE_IQ1_S)
+ENCODER(iq1_m, QTYPE_IQ1_M)
 #undef ENCODER

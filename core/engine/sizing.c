@@ -312,13 +312,13 @@ static void find_windows(const struct engine_config *c, const struct model_hpara
     if (out->kc.window) out->kc.windowed = out->windowed;
 }
 
-/* Of models whose layers differ in their heads. */
-static void find_heads(const struct model_hparams *hp, struct engine_size *out) {
+/* Of models whose layers differ in their heads: those of each of n_ranks ranks. */
+static void find_heads(const struct model_hparams *hp, uint32_t n_ranks, struct engine_size *out) {
     uint32_t at = 0;
     if (!hp->window_head_dim && !hp->n_window_kv_heads) return;
     for (uint32_t i = 0; i < hp->n_layers; i++)
         if (model_layer_stores_kv(hp->layers[i]))
-            out->heads[at++] = (struct kv_heads){model_n_kv_heads(hp, hp->layers[i]),
+            out->heads[at++] = (struct kv_heads){model_n_kv_heads(hp, hp->layers[i]) / n_ranks,
                                                  model_head_dim(hp, hp->layers[i])};
     out->kc.heads = out->heads;
 }
@@ -362,7 +362,7 @@ static int find_form(const struct engine_config *c, const struct model_hparams *
         .prefix_cache = c->prefix_cache && !hp->both_ways,
     };
     find_windows(c, hp, out);
-    find_heads(hp, out);
+    find_heads(hp, n_ranks, out);
     kc->state = model_state_shape(hp, n_ranks, c->block_tokens);
     if (!kc->n_layers && kc->n_state_layers) return 0;
     const struct kv_heads all = {kc->n_kv_heads, kc->head_dim};

@@ -88,7 +88,7 @@ int model_inputs_enqueue(model *m, uint32_t n_rows, struct model_pending *pendin
     if (!rc && normed)
         rc = add_and_norm(m, b->r, NULL, w->embed_norm, w->embed_norm_bias, n_rows, b->x);
     if (rc || !w->positions) return rc;
-    *pending = (struct model_pending){b->r, NULL};
+    *pending = (struct model_pending){.r = b->r, .norm = NULL};
     return look_up(m, w->positions, b->pos, n_rows, b->r);
 }
 

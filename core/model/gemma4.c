@@ -5,7 +5,8 @@
  * reads those of the last layer before them that is windowed, or not, as it is. V is normed without
  * weights, and is K before its norm where there is no V projection. Beside the FFN a layer may have
  * experts, each with norms of its own. A small vector of each token and layer (per-layer
- * embeddings) gates a last block. Then the residual stream is multiplied by a number. */
+ * embeddings) gates a last block, which each rank of a group computes as a whole. Then the residual
+ * stream is multiplied by a number. */
 #include "core/model/weights_int.h"
 
 #include <math.h>
@@ -264,7 +265,8 @@ static int enqueue_dense(model *m, const struct model_layer *l, const struct mod
                                                   .w = {l->w_gate, l->w_up},
                                                   .act = m->arch->act,
                                                   .y = {b->ff}});
-    return rc ? rc : enqueue_linear(m, b->ff, l->w_down, y, a->n);
+    if (!rc) rc = enqueue_linear(m, b->ff, l->w_down, y, a->n);
+    return rc ? rc : model_sum(m, y, a->n);
 }
 
 /* FFN and experts: r = the norm of the sum of their normed outputs. */
@@ -294,13 +296,14 @@ static int enqueue_both(model *m, const struct model_layer *l, const struct mode
                                                  .up = l->e_up,
                                                  .down = l->e_down,
                                                  .y = b->moe});
+    if (!rc) rc = model_sum(m, b->moe, a->n);
     if (!rc)
         rc = backend_norm(
             m->be, &(struct op_norm){.in = model_input(m, b->shared, none, l->dense_post_norm),
                                      .n_rows = a->n,
                                      .out = b->mixed});
     if (rc) return rc;
-    const struct model_pending experts = {b->moe, l->experts_post_norm};
+    const struct model_pending experts = {.r = b->moe, .norm = l->experts_post_norm};
     return backend_norm(m->be,
                         &(struct op_norm){.in = model_input(m, b->mixed, experts, l->ffn_post_norm),
                                           .n_rows = a->n,
@@ -324,7 +327,7 @@ int model_gemma4_enqueue_rest(model *m, uint32_t layer, const struct model_rows 
     const struct model_layer *l = &m->w.layers[layer];
     const uint32_t n = m->hp.gemma4.n_per_layer;
     struct model_bufs *b = &m->bufs;
-    struct model_pending ffn = {b->r, l->router ? NULL : l->ffn_post_norm};
+    struct model_pending ffn = {.r = b->r, .norm = l->router ? NULL : l->ffn_post_norm};
     int rc = l->router ? enqueue_both(m, l, a, pending) : enqueue_dense(m, l, a, pending, b->r);
     if (rc || !n) return rc ? rc : enqueue_out(m, l, a, ffn);
     rc = backend_linear(m->be, &(struct op_linear){.in = model_input(m, a->x, ffn, NULL),
@@ -341,5 +344,6 @@ int model_gemma4_enqueue_rest(model *m, uint32_t layer, const struct model_rows 
                                                      .stride = m->hp.n_layers * n,
                                                      .act = m->arch->act});
     if (!rc) rc = enqueue_linear(m, b->layer_gate, l->layer_out, b->r, a->n);
-    return rc ? rc : enqueue_out(m, l, a, (struct model_pending){b->r, l->layer_post_norm});
+    return rc ? rc
+              : enqueue_out(m, l, a, (struct model_pending){.r = b->r, .norm = l->layer_post_norm});
 }

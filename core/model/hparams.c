@@ -193,7 +193,7 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
                        struct model_hparams *hp, err *e) {
     static const char pattern[] = "attention.sliding_window_pattern",
                       no_rope[] = "inferd.no_rope_layers";
-    uint32_t period = arch->window_period;
+    uint32_t period = arch->window_period, n_dense = 0;
     int rc = 0;
     hp->window = arch->window;
     hp->chunked = arch->chunked;
@@ -219,7 +219,10 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
             flag_layers(hp, 1, true, MODEL_LAYER_WINDOWED);
     }
     if (rc) return rc;
-    for (uint32_t i = 0; arch->rope_with_window && hp->window && i < hp->n_layers; i++)
+    if (arch->dense_rotated &&
+        (rc = model_key_count_or_zero(k, dense_key, hp->n_layers, &n_dense, e)))
+        return rc;
+    for (uint32_t i = n_dense; arch->rope_with_window && hp->window && i < hp->n_layers; i++)
         if (!(hp->layers[i] & MODEL_LAYER_WINDOWED)) hp->layers[i] |= MODEL_LAYER_NO_ROPE;
     if (model_key_has(k, no_rope))
         return model_key_flags(k, no_rope, hp->layers, hp->n_layers, MODEL_LAYER_NO_ROPE, e);
@@ -384,7 +387,9 @@ static int read_experts(struct model_keys *k, const struct model_arch *arch,
         return rc;
     if (arch->expert_groups && (rc = read_groups(k, x, e))) return rc;
     if (arch->mla) return model_mla_read_experts(k, hp, e);
-    return read_shared(k, arch, hp, e);
+    rc = read_shared(k, arch, hp, e);
+    if (arch->shared_averaged && x->n_ff_shared) x->out_scale = 0.5f;
+    return rc;
 }
 
 static void copy_text(char *dst, size_t n, gguf_str src) {
@@ -486,8 +491,10 @@ static int read_unweighted(struct model_keys *k, const struct model_arch *arch,
 /* The norms' epsilon, and whether the FFN runs beside attention. */
 static int read_norms(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
                       err *e) {
-    const char *eps = arch->layer_norm && !arch->rms_key ? "attention.layer_norm_epsilon"
-                                                         : "attention.layer_norm_rms_epsilon";
+    static const char rms_key[] = "attention.layer_norm_rms_epsilon";
+    const bool rms = !arch->layer_norm || (arch->norm_by_key && model_key_has(k, rms_key));
+    const char *eps = rms || arch->rms_key ? rms_key : "attention.layer_norm_epsilon";
+    hp->centred = !rms;
     int rc = model_key_real(k, eps, 0, &hp->rms_eps, e);
     if (!rc && arch->post_eps > 0)
         rc =

@@ -45,6 +45,7 @@ struct model_experts {
     enum backend_gating gating;
     bool renormalize;
     float weight_scale;
+    float out_scale;   /* of their sum and the shared one's output, beside attention; 0: 1 */
     float mixer_limit; /* as in op_moe, as weighs_input is */
     bool weighs_input;
 };
@@ -154,6 +155,7 @@ struct model_hparams {
     float q_log_scale;
     uint32_t q_log_length, q_log_from;
     bool q_log_unrotated;
+    bool centred;            /* norms of the residual stream subtract the mean first */
     float rms_eps, post_eps; /* post_eps: of the norms after blocks; 0: rms_eps */
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */

@@ -102,6 +102,9 @@ struct model_arch {
     bool weighs_input;     /* an expert's weight scales its input */
     bool mixer;            /* the sparse mixer chooses experts */
     bool rms_key;          /* with layer_norm: the epsilon is in the key of RMS norms */
+    bool norm_by_key;      /* with layer_norm: RMS norms instead if their epsilon has a key */
+    bool dense_rotated;    /* with rope_with_window: leading dense layers have RoPE, too */
+    bool shared_averaged;  /* the sum of the experts and the shared one's output are averaged */
     bool embed_norm;       /* token_embd_norm: of the embeddings; not of encoders */
     bool embed_rms;        /* embeddings are divided by their rms */
     float post_eps;        /* post_norm: its epsilon; 0: that of the others */
@@ -230,7 +233,9 @@ int model_rope_find_divisors(const gguf *g, const struct model_rope *rope,
 struct model_part {
     uint32_t rank, n_ranks;
     struct model_range heads, kv_heads, vocab;
-    struct model_range ff, ff_expert, ff_shared; /* FFN columns */
+    struct model_range ff, ff_expert,
+        ff_shared;                   /* FFN columns; of Gemma 4's layers without K and */
+    struct model_range ff_shared_kv; /* V of their own */
     /* Of recurrent layers; of tiled V heads those of the K heads instead. Ranks may share a K head
      * (a group) of Mamba-2. */
     struct model_range k_heads, v_heads, channels;
@@ -459,6 +464,7 @@ void model_bufs_free(struct model_bufs *b);
 struct model_pending {
     backend_buf *r; /* NULL: nothing is pending */
     const backend_weight *norm;
+    float scale; /* instead of residual_scale; 0: that */
 };
 
 /* What a rank's layers keep of sequences. */

@@ -19,10 +19,14 @@ static bool divides(uint32_t n, uint32_t n_ranks, bool shared) {
     return n % n_ranks == 0 || (shared && n_ranks % n == 0);
 }
 
-/* Is the output of recurrent layers normed over all heads, and not beside attention? */
+/* Is the output of recurrent layers normed over all heads, */
+static bool norms_all(const struct model_hparams *hp) {
+    return hp->recurrent.normed && hp->recurrent.n_norm_groups == 1;
+}
+
+/* and not beside attention? */
 static bool norms_whole(const struct model_hparams *hp) {
-    return hp->recurrent.normed && hp->recurrent.n_norm_groups == 1 &&
-           !(hp->layers[0] & MODEL_LAYER_PARALLEL);
+    return norms_all(hp) && !(hp->layers[0] & MODEL_LAYER_PARALLEL);
 }
 
 /* Do the recurrent layers divide? */
@@ -38,6 +42,13 @@ static int check_recurrent(const struct model_hparams *hp, uint32_t n_ranks, err
     uint32_t most = n_ranks;
     char what[96];
     if (!r->n_layers || recurrent_fits(hp, n_ranks)) return 0;
+    if (norms_all(hp) && !norms_whole(hp))
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "n_ranks = %u: the model (%s) norms all heads of Mamba-2 at once "
+                             "(ssm_norm has one group) in layers that have attention, too, and no "
+                             "rank has all heads: run it on one device (n_ranks = 1), or use a "
+                             "model whose norm has a group for each rank",
+                             n_ranks, hp->arch);
     while (most > 1 && (!recurrent_fits(hp, most) || hp->n_heads % most || hp->n_kv_heads % most))
         most--;
     if (r->channels)
@@ -56,7 +67,21 @@ static int check_recurrent(const struct model_hparams *hp, uint32_t n_ranks, err
                          n_ranks, hp->arch, what, most);
 }
 
+/* Heads of every layer: they may differ. */
+static int check_heads(const struct model_hparams *hp, uint32_t n_ranks, err *e) {
+    if (hp->n_heads % n_ranks) return refuse_count(hp, hp->n_heads, "heads", n_ranks, e);
+    if (hp->n_kv_heads % n_ranks) return refuse_count(hp, hp->n_kv_heads, "KV heads", n_ranks, e);
+    if (hp->n_window_kv_heads % n_ranks)
+        return refuse_count(hp, hp->n_window_kv_heads, "KV heads in layers with a window", n_ranks,
+                            e);
+    for (uint32_t i = 0; i < hp->n_layers; i++)
+        if (hp->layer_heads[i] % n_ranks)
+            return refuse_count(hp, hp->layer_heads[i], "heads in some layers", n_ranks, e);
+    return 0;
+}
+
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) {
+    int rc;
     if (n_ranks < 2) return 0;
     gguf_str name = {hp->arch, strlen(hp->arch)};
     const struct model_arch *arch = model_arch_find(name);
@@ -70,17 +95,7 @@ int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) 
                              "n_ranks = %u: models with multi-head latent attention (%s) run on "
                              "one device",
                              n_ranks, hp->arch);
-    if (hp->gemma4.on)
-        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
-                             "n_ranks = %u: models with heads of two widths (%s) run on one device",
-                             n_ranks, hp->arch);
-    if (hp->heads_differ || hp->v_dim)
-        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
-                             "n_ranks = %u: models whose layers differ in heads, or with narrower "
-                             "heads of V (%s) run on one device",
-                             n_ranks, hp->arch);
-    if (hp->n_heads % n_ranks) return refuse_count(hp, hp->n_heads, "heads", n_ranks, e);
-    if (hp->n_kv_heads % n_ranks) return refuse_count(hp, hp->n_kv_heads, "KV heads", n_ranks, e);
+    if ((rc = check_heads(hp, n_ranks, e))) return rc;
     if ((uint64_t)backend_share(hp->n_vocab, n_ranks) * (n_ranks - 1) >= hp->n_vocab)
         return refuse_count(hp, hp->n_vocab, "tokens", n_ranks, e);
     if (norms_whole(hp) &&
@@ -163,6 +178,7 @@ int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank
     p->kv_heads = (struct model_range){0, hp->n_kv_heads};
     p->vocab = (struct model_range){0, hp->n_vocab};
     p->ff = (struct model_range){0, hp->n_ff};
+    p->ff_shared_kv = (struct model_range){0, hp->gemma4.n_ff_shared_kv};
     p->ff_expert = (struct model_range){0, x->n_ff};
     p->ff_shared = (struct model_range){0, x->n_ff_shared};
     if (n_ranks < 2) return 0;
@@ -179,8 +195,10 @@ int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank
     p->gathers = hp->recurrent.n_layers && norms_whole(hp);
     p->out_rows = split_to_gather(hp->n_embd, p);
     p->vocab = split_to_gather(hp->n_vocab, p);
-    if (!x->n_experts || x->n_dense)
+    if (!x->n_experts || x->n_dense || hp->gemma4.on)
         rc = split_ffn(g, hp, hp->n_ff, "ffn_down.weight", p, &p->ff, e);
+    if (!rc)
+        rc = split_ffn(g, hp, hp->gemma4.n_ff_shared_kv, "ffn_down.weight", p, &p->ff_shared_kv, e);
     if (rc || !x->n_experts) return rc;
     rc = split_ffn(g, hp, x->n_ff, "ffn_down_exps.weight", p, &p->ff_expert, e);
     return rc ? rc : split_ffn(g, hp, x->n_ff_shared, "ffn_down_shexp.weight", p, &p->ff_shared, e);
@@ -190,8 +208,11 @@ void model_part_apply(const struct model_part *p, struct model_hparams *hp) {
     if (p->n_ranks > 1) split_recurrent(&hp->recurrent, p->n_ranks);
     hp->n_heads = (uint32_t)p->heads.n;
     hp->n_kv_heads = (uint32_t)p->kv_heads.n;
-    if (p->n_ranks > 1) memset(hp->layer_heads, 0, sizeof hp->layer_heads); /* all are n_heads */
+    hp->n_window_kv_heads /= p->n_ranks;
+    for (uint32_t i = 0; i < hp->n_layers; i++)
+        hp->layer_heads[i] /= (uint16_t)p->n_ranks;
     hp->n_ff = (uint32_t)p->ff.n;
+    hp->gemma4.n_ff_shared_kv = (uint32_t)p->ff_shared_kv.n;
     hp->experts.n_ff = (uint32_t)p->ff_expert.n;
     hp->experts.n_ff_shared = (uint32_t)p->ff_shared.n;
 }

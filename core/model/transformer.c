@@ -15,10 +15,11 @@ struct op_input model_input(const model *m, backend_buf *x, struct model_pending
     return (struct op_input){.x = x,
                              .residual = pending.r,
                              .residual_norm = pending.norm,
-                             .residual_scale = m->hp.residual_scale,
+                             .residual_scale =
+                                 pending.scale > 0 ? pending.scale : m->hp.residual_scale,
                              .norm = norm,
                              .eps = m->hp.rms_eps,
-                             .centred = norm && m->arch->layer_norm};
+                             .centred = norm && m->hp.centred};
 }
 
 int model_product_enqueue(model *m, const struct model_product *p, uint32_t n_rows) {
@@ -66,7 +67,7 @@ static int norm_pending(model *m, uint32_t n_rows, struct model_pending *pending
         .in = {.x = m->bufs.r, .norm = pending->norm, .eps = m->hp.post_eps},
         .n_rows = n_rows,
         .out = m->bufs.mixed};
-    *pending = (struct model_pending){m->bufs.mixed, NULL};
+    *pending = (struct model_pending){.r = m->bufs.mixed, .norm = NULL};
     return backend_norm(m->be, &norm);
 }
 
@@ -76,7 +77,7 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
     const struct model_layer *l = &m->w.layers[layer];
     const bool attends = model_layer_attends(m->hp.layers[layer]);
     struct model_bufs *b = &m->bufs;
-    *out = (struct model_pending){b->r, l->attn_post_norm};
+    *out = (struct model_pending){.r = b->r, .norm = l->attn_post_norm};
     const struct model_hparams *hp = &m->hp;
     if (m->part.gathers && !attends) return enqueue_joined(m, l, a);
     const struct model_product attention = {l->wo, l->bo, a->att, b->r, hp->attn_out_scale},
@@ -89,7 +90,7 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
     rc = backend_norm(m->be, &(struct op_norm){.in = model_input(m, a->x, *out, l->ffn_norm),
                                                .n_rows = a->n,
                                                .out = b->mixed});
-    *out = (struct model_pending){b->mixed, NULL};
+    *out = (struct model_pending){.r = b->mixed, .norm = NULL};
     if (rc) return rc;
     rc = model_product_enqueue(
         m, &(struct model_product){l->w_out, NULL, a->mix, b->mixed, hp->ssm_out_scale}, a->n);
@@ -127,8 +128,8 @@ int model_inner_enqueue(model *m, const struct model_layer *l, struct op_input i
                                                      .y = {m->bufs.ff}});
 }
 
-/* The FFN beside attention: both read x. Attention's output is added to x by a norm whose result
- * is overwritten; the FFN's is pending. */
+/* The FFN, or the experts, beside attention: both read x. Attention's output is added to x by a
+ * norm whose result is overwritten; the FFN's is pending. */
 static int enqueue_beside(model *m, uint32_t layer, const struct model_rows *a,
                           struct model_pending *out) {
     const struct model_layer *l = &m->w.layers[layer];
@@ -136,15 +137,21 @@ static int enqueue_beside(model *m, uint32_t layer, const struct model_rows *a,
     struct op_input in =
         model_input(m, a->x, (struct model_pending){0}, l->ffn_norm ? l->ffn_norm : l->attn_norm);
     in.norm_bias = l->ffn_norm ? l->ffn_norm_bias : l->attn_norm_bias;
-    int rc = model_inner_enqueue(m, l, in, a->n);
+    struct model_pending experts = {.scale = m->hp.experts.out_scale};
+    int rc = l->router ? model_experts_enqueue(m, l, in, a->n, &experts.r)
+                       : model_inner_enqueue(m, l, in, a->n);
     if (!rc) rc = enqueue_mixed(m, layer, a, out);
     if (rc) return rc;
     in.residual = out->r;
     rc = backend_norm(m->be, &(struct op_norm){.in = in, .n_rows = a->n, .out = b->mixed});
+    if (l->router) {
+        *out = experts;
+        return rc;
+    }
     if (!rc)
         rc = model_product_enqueue(
             m, &(struct model_product){l->w_down, l->b_down, b->ff, b->mixed, 0}, a->n);
-    *out = (struct model_pending){b->mixed, NULL};
+    *out = (struct model_pending){.r = b->mixed, .norm = NULL};
     return rc ? rc : model_sum(m, b->mixed, a->n);
 }
 
@@ -166,7 +173,7 @@ static int enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
     }
     struct op_input in = model_input(m, a->x, *pending, l->ffn_norm);
     in.norm_bias = l->ffn_norm_bias;
-    *pending = (struct model_pending){b->r, l->ffn_post_norm};
+    *pending = (struct model_pending){.r = b->r, .norm = l->ffn_post_norm};
     if (l->router) return model_experts_enqueue(m, l, in, a->n, &pending->r);
     rc = model_inner_enqueue(m, l, in, a->n);
     if (!rc)

@@ -34,6 +34,7 @@ struct share {
 /* What the plan is walked with. */
 struct loader {
     const struct weight_plan *plan;
+    const struct model_part *part;
     backend *be;
     struct model_weights *w;           /* NULL: only measure */
     uint64_t *measured;                /* bytes, then */
@@ -177,9 +178,18 @@ struct part {
     struct span groups;
 };
 
-/* A rank's part of a dimension; heads that differ between layers are all on one rank. */
+/* Has each head of attention an equal part of the dimension? */
+static bool is_of_heads(enum weight_dim dim) {
+    return dim == DIM_N_HEADS || dim == DIM_HEADS || dim == DIM_KV || dim == DIM_V ||
+           dim == DIM_ATTENDED || dim == DIM_GATES || dim == DIM_WINDOW_HEADS ||
+           dim == DIM_WINDOW_KV;
+}
+
+/* A rank's part of a dimension. Each layer's heads are shared out evenly. */
 static struct share share_of(const struct loader *l, uint32_t layer, enum weight_dim dim) {
-    return l->alone ? one_span(0, weight_plan_dim(l->plan, layer, dim)) : l->shares[dim];
+    const uint64_t all = weight_plan_dim(l->plan, layer, dim), each = all / l->part->n_ranks;
+    if (l->alone) return one_span(0, all);
+    return is_of_heads(dim) ? one_span(each * l->part->rank, each) : l->shares[dim];
 }
 
 static struct part find_part(const struct loader *l, const struct weight_role *role,
@@ -199,7 +209,7 @@ static struct part find_part(const struct loader *l, const struct weight_role *r
         p.rows_each = dims[role->n_out] / dims[role->groups];
         p.group = p.n_rows / dims[role->groups];
         p.at = at;
-        p.groups = l->shares[role->groups].all[0];
+        p.groups = share_of(l, layer, role->groups).all[0];
         return p;
     }
     struct share *moved = vector ? &p.cols : &p.rows;
@@ -534,8 +544,8 @@ static void find_channel_shares(const struct model_part *p, const struct model_r
 static struct loader make_loader(const struct weight_plan *plan, const struct model_load *load) {
     const struct model_part *p = load->part;
     const struct model_recurrent *r = &load->hp->recurrent;
-    const uint64_t dim = load->hp->head_dim;
     struct loader l = {.plan = plan,
+                       .part = p,
                        .be = load->be,
                        .limits = load->limits,
                        .tied = load->hp->tied_embeddings,
@@ -544,14 +554,8 @@ static struct loader make_loader(const struct weight_plan *plan, const struct mo
     for (int i = 0; i < N_DIMS; i++)
         l.shares[i] = one_span(0, plan->dims[i]);
     if (l.alone) return l;
-    l.shares[DIM_HEADS] = one_span(p->heads.first * dim, p->heads.n * dim);
-    l.shares[DIM_KV] = one_span(p->kv_heads.first * dim, p->kv_heads.n * dim);
-    l.shares[DIM_V] = l.shares[DIM_KV];
-    l.shares[DIM_ATTENDED] = l.shares[DIM_HEADS];
-    l.shares[DIM_N_HEADS] = one_span(p->heads.first, p->heads.n);
-    const uint64_t gates = load->hp->gate_span ? dim / load->hp->gate_span : dim;
-    l.shares[DIM_GATES] = one_span(p->heads.first * gates, p->heads.n * gates);
     l.shares[DIM_FF] = one_span(p->ff.first, p->ff.n);
+    l.shares[DIM_FF_SHARED_KV] = one_span(p->ff_shared_kv.first, p->ff_shared_kv.n);
     l.shares[DIM_FF_EXPERT] = one_span(p->ff_expert.first, p->ff_expert.n);
     l.shares[DIM_FF_SHARED] = one_span(p->ff_shared.first, p->ff_shared.n);
     l.shares[DIM_VOCAB] = one_span(p->vocab.first, p->vocab.n);

@@ -25,6 +25,7 @@ architecture allows it. Options:
           layers are those of another family that computes the same
 """
 
+from families_cohere import COHERE
 from families_heads import HEADS
 
 PHI3_SHORT = [1.0, 1.02, 1.1, 1.3, 1.7, 2.1]
@@ -554,18 +555,6 @@ FAMILIES = {
                     num_local_experts=6, num_experts_per_tok=3, embedding_multiplier=4.0, residual_multiplier=0.45,
                     attention_multiplier=0.23, logits_scaling=3.0,
                     rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
-    "cohere2": dict(
-        seed=1050, type="cohere2", tokenizer="gpt2", outtype="f32",
-        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, intermediate_size=58,
-                    num_hidden_layers=5, max_position_embeddings=512, sliding_window=18, layer_norm_eps=1e-5,
-                    logit_scale=0.25, tie_word_embeddings=True,
-                    rope_parameters=dict(rope_type="default", rope_theta=50000.0))),
-    "cohere": dict(
-        seed=1051, type="cohere", tokenizer="gpt2", v4=True, outtype="bf16", dtype="bfloat16",
-        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=4, intermediate_size=48,
-                    num_hidden_layers=2, max_position_embeddings=512, layer_norm_eps=1e-5, logit_scale=0.5,
-                    tie_word_embeddings=True, use_qk_norm=False,
-                    rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
     "starcoder2": dict(
         seed=1052, type="starcoder2", tokenizer="starcoder", outtype="f32",
         config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, intermediate_size=70,
@@ -781,4 +770,4 @@ FAMILIES = {
                     tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
 }
 
-FAMILIES |= HEADS
+FAMILIES |= HEADS | COHERE

@@ -532,12 +532,14 @@ static inline bool is_for_ranks(const struct maker *m, uint32_t n) {
     struct model_hparams hp;
     err e = {0};
     runner_need(model_read_hparams(path, &hp, &e), &e);
-    const uint32_t cols = m->f.n_heads * m->f.head_dim;
-    const bool blocks = m->type != QTYPE_F32 && cols % Q_ELEMS == 0;
-    if (m->f.n_kv_heads % n || (blocks && cols / n % Q_ELEMS != 0)) return false;
-    if (hp.heads_differ || hp.v_dim) return false;
+    for (uint32_t i = 0; i < hp.n_layers; i++) {
+        const uint32_t cols =
+            model_n_heads(&hp, i) * (hp.v_dim ? hp.v_dim : model_head_dim(&hp, hp.layers[i]));
+        if (m->type != QTYPE_F32 && cols % Q_ELEMS == 0 && cols / n % Q_ELEMS != 0) return false;
+        if (model_n_kv_heads(&hp, hp.layers[i]) % n || model_n_heads(&hp, i) % n) return false;
+    }
     if (hp.recurrent.n_layers) return model_ranks_check(&hp, n, &e) == 0;
-    return !m->f.kv_rank && !m->f.gemma4 && !(m->have & QK_ROW_NORM);
+    return !m->f.kv_rank && !(m->have & QK_ROW_NORM);
 }
 
 /* Delta nets except in every interval-th layer; gated attention with a part of a head rotated. */

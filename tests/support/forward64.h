@@ -41,6 +41,7 @@ struct forward64 {
     bool ungated;    /* act(up) in the place of act(gate, up) */
     uint32_t n_experts, n_used, n_ff_expert, n_ff_shared; /* n_experts 0: a plain block */
     bool renormalize, sigmoid;                            /* sigmoid: else softmax */
+    bool averaged; /* the experts' sum and the shared one's output are averaged */
     double weight_scale;
     /* Layers with a gated delta net in the place of attention (Yang, Kautz, Hatamizadeh 2024), as a
      * recurrence. V head h has the K head h % n_k_heads if tiled, else h / (n_v_heads / n_k_heads).

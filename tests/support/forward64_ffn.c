@@ -158,4 +158,6 @@ void forward64_feed_forward(const struct forward64 *f, const struct layer *l, ui
     b.clamp = f->clamp[i];
     if (l->router_s.w) forward64_multiply(l->router_s.w, 1, f->n_embd, NULL, h, &gate);
     add_block(f, &b, h, l->router_s.w ? 1 / (1 + exp(-gate)) : 1, y);
+    for (uint32_t c = 0; c < f->n_embd && f->averaged; c++)
+        y[c] /= 2;
 }

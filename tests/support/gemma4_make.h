@@ -85,15 +85,20 @@ static inline void make_gemma4_e(struct maker *m) {
 }
 
 /* 26B-A4B: experts beside the FFN; V is K in layers with full attention. fused: gate and up of the
- * experts in one tensor, and factors of experts. */
-static inline void make_gemma4_moe(struct maker *m, bool fused) {
+ * experts in one tensor, and factors of experts. n_narrow, n_wide: KV heads of windowed layers, and
+ * of the others. */
+static inline void make_gemma4_moe_of(struct maker *m, bool fused, uint32_t n_narrow,
+                                      uint32_t n_wide) {
     start(m, "gemma4", fused ? GATE_UP_FUSED : UNTIED);
     m->f.n_layers = 4;
     m->v_is_k = true;
     gemma4(m, 2, 0);
-    gemma4_heads(m, 14, 3, 24, 1);
+    gemma4_heads(m, 14, n_narrow, 24, n_wide);
     gemma4_partly(m, 4);
     experts(m, 6, 2, 22);
+}
+static inline void make_gemma4_moe(struct maker *m, bool fused) {
+    make_gemma4_moe_of(m, fused, 3, 1);
 }
 
 #endif

@@ -67,6 +67,7 @@ static void test_glimmer(void) {
     start(&m, "muse-glimmer", PRE_NORM | POST_NORM | QK_HEAD_NORM | GATE_APART | UNTIED);
     m.f.n_layers = 5;
     m.f.no_rope[3] = true;
+    m.f.interleaved = true;
     m.f.embed_rms = true;
     m.f.post_eps = 0.3;
     set_f32(&m, "inferd.post_norm_epsilon", 0.3);
@@ -181,20 +182,22 @@ static void test_step35(void) {
 }
 
 /* Narrower heads of V, whose product is scaled; sinks in windowed layers, which have more KV heads.
- */
+ * Two ranks can share those of the second model. */
 static void test_mimo2(void) {
-    static const int32_t heads[] = {6, 6, 6}, kv[] = {2, 3, 3};
+    static const int32_t heads[][3] = {{6, 6, 6}, {8, 8, 8}}, kv[][3] = {{2, 3, 3}, {2, 4, 4}};
     static const bool windowed[] = {false, true, true};
-    struct maker m;
-    start(&m, "mimo2", PRE_NORM | WINDOW_SINKS | CHOICE_BIAS | UNTIED);
-    plain_rope(&m, 6, 50000, 50000);
-    lay_heads(&m, 3, heads, kv, windowed, 19, 6);
-    set_bools(&m, "attention.sliding_window_pattern", windowed, 3);
-    m.f.v_head = head_dim() - 4;
-    m.f.value_scale = 0.7;
-    set_f32(&m, "attention.value_scale", 0.7);
-    routed_experts(&m, 0, 1);
-    check(&m);
+    for (int i = 0; i < 2; i++) {
+        struct maker m;
+        start(&m, "mimo2", PRE_NORM | WINDOW_SINKS | CHOICE_BIAS | UNTIED);
+        plain_rope(&m, 6, 50000, 50000);
+        lay_heads(&m, 3, heads[i], kv[i], windowed, 19, 6);
+        set_bools(&m, "attention.sliding_window_pattern", windowed, 3);
+        m.f.v_head = head_dim() - 4;
+        m.f.value_scale = 0.7;
+        set_f32(&m, "attention.value_scale", 0.7);
+        routed_experts(&m, 0, 1);
+        check(&m);
+    }
 }
 
 static void without_rope(struct maker *m) {

@@ -449,6 +449,40 @@ static void test_cohere(void) {
     }
 }
 
+/* Experts beside attention. The first layer is dense, with full attention that is rotated; of the
+ * others those without a window are not. RMS norms by their key, or LayerNorm; with a shared expert
+ * that the others are averaged with. */
+static void test_cohere_moe(void) {
+    static const bool windowed[] = {false, true, true, false, true};
+    for (int i = 0; i < 2; i++) {
+        struct maker m;
+        start(&m, "cohere2moe", PRE_NORM | NO_FFN_NORM | UNGATED | (i ? UNTIED : 0));
+        m.f.n_layers = 5;
+        m.f.interleaved = m.f.beside = true;
+        m.f.layer_norm = i;
+        plain_rope(&m, head_dim(), 50000, 50000);
+        m.f.window = 13;
+        memcpy(m.f.windowed, windowed, sizeof windowed);
+        set_u32(&m, "attention.sliding_window", 13);
+        set_bools(&m, "attention.sliding_window_pattern", windowed, 5);
+        m.f.no_rope[3] = true;
+        m.f.logit_scale = 0.25;
+        set_f32(&m, "logit_scale", 0.25);
+        experts(&m, 6, 2, 22);
+        m.dense[0] = true;
+        set_u32(&m, "leading_dense_block_count", 1);
+        m.f.sigmoid = true;
+        m.f.renormalize = i;
+        set_bool(&m, "expert_weights_norm", i);
+        set_u32(&m, "expert_gating_func", 2);
+        m.f.averaged = i;
+        m.f.n_ff_shared = i ? 44 : 0;
+        if (i) set_u32(&m, "expert_shared_count", 2);
+        if (!i) set_f32(&m, "attention.layer_norm_epsilon", 0.5f); /* is not used */
+        check(&m);
+    }
+}
+
 /* Biases everywhere; GELU without a gate. */
 static void test_starcoder2(void) {
     struct maker m;
@@ -563,6 +597,8 @@ static void test_gemma4(void) {
         make_gemma4_moe(&m, fused);
         check(&m);
     }
+    make_gemma4_moe_of(&m, true, 6, 2); /* for two ranks */
+    check(&m);
     start(&m, "gemma4", UNTIED);
     m.f.n_embd = 64;
     m.f.n_ff = 96;
@@ -648,6 +684,7 @@ int main(int argc, char **argv) {
     RUN_ON_CPU(test_arcee);
     RUN_ON_CPU(test_granitemoe);
     RUN_ON_CPU(test_cohere);
+    RUN(test_cohere_moe);
     RUN(test_starcoder2);
     RUN_ON_CPU(test_stablelm);
     RUN_ON_CPU(test_gptneox);

@@ -174,6 +174,12 @@ static void test_recurrent(void) {
     CHECK(model_ranks_check(&hp, 4, &e) == ERR_UNSUPPORTED &&
           strstr(e.msg, "2 groups that are normed"));
     CHECK(model_ranks_check(&hp, 2, &e) == 0);
+    hp.recurrent.n_norm_groups = 1;
+    CHECK(model_ranks_check(&hp, 2, &e) == 0); /* the ranks join what is normed */
+    hp.layers[0] |= MODEL_LAYER_PARALLEL;
+    CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED);
+    CHECK_MSG(strstr(e.msg, "ssm_norm has one group") && strstr(e.msg, "on one device"), "%s",
+              e.msg);
     uint64_t n_params = hp.n_params;
     make_qwen35(&m); /* what is not loaded does not count */
     CHECK(read_file(&m, &hp, &e) == 0 && hp.n_params == n_params);
@@ -528,7 +534,8 @@ static void test_gemma4(void) {
     CHECK(model_kv_layer(&hp, 4) == 3 && model_kv_layer(&hp, 5) == 2);
     /* the table of per-layer embeddings is read row by row, K and V of other layers' not at all */
     CHECK(hp.weight_bytes == 4 * (hp.n_params - N_VOCAB * 60));
-    CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED && strstr(e.msg, "two widths"));
+    CHECK(model_ranks_check(&hp, 2, &e) == 0);
+    CHECK(model_ranks_check(&hp, 3, &e) == ERR_UNSUPPORTED && strstr(e.msg, "2 KV heads"));
     make_gemma4_moe(&m, false);
     CHECK_MSG(read_file(&m, &hp, &e) == 0, "%s", e.msg);
     CHECK(hp.n_kv_heads == 1 && hp.n_window_kv_heads == 3 && hp.n_kv_layers == 4);

@@ -117,6 +117,12 @@ static void keys_and_tensors_of_goldens(void) {
     g = open_folder(FOLDER("exaone-moe"));
     CHECK(has_bools(g, "exaone-moe.attention.sliding_window_pattern", "1101"));
     gguf_close(g);
+    g = open_folder(FOLDER("cohere2moe")); /* without lists of layers */
+    CHECK(has_bools(g, "cohere2moe.attention.sliding_window_pattern", "011101"));
+    CHECK(number(g, "cohere2moe.leading_dense_block_count") == 1);
+    CHECK(has_shape(g, "blk.0.ffn_gate.weight", 32, 44) &&
+          has_shape(g, "blk.1.ffn_gate_inp.weight", 32, 6));
+    gguf_close(g);
 }
 
 enum { N_TOKENS = 50 };
@@ -154,11 +160,19 @@ static void write_file(const char *folder, const char *path) {
 }
 
 static void written_files_compute_the_same(void) {
-    static const char *const folders[] = {
-        FOLDER("mistral3"), FOLDER("glm4moe-norm"),  FOLDER("minimax-m2-old"),
-        FOLDER("ernie4_5"), FOLDER("ernie4_5-moe"),  FOLDER("dots1"),
-        FOLDER("afmoe"),    FOLDER("exaone-moe"),    FOLDER("hunyuan-moe"),
-        FOLDER("hy_v3"),    FOLDER("qwen2moe-dense")};
+    static const char *const folders[] = {FOLDER("mistral3"),
+                                          FOLDER("glm4moe-norm"),
+                                          FOLDER("minimax-m2-old"),
+                                          FOLDER("ernie4_5"),
+                                          FOLDER("ernie4_5-moe"),
+                                          FOLDER("dots1"),
+                                          FOLDER("afmoe"),
+                                          FOLDER("exaone-moe"),
+                                          FOLDER("hunyuan-moe"),
+                                          FOLDER("hy_v3"),
+                                          FOLDER("qwen2moe-dense"),
+                                          FOLDER("cohere2moe"),
+                                          FOLDER("cohere2moe-shared")};
     char path[] = "/tmp/inferd-hf-file-XXXXXX";
     int fd = mkstemp(path);
     if (fd >= 0) close(fd);
@@ -216,6 +230,50 @@ static void members_may_be_missing(void) {
     gguf_close(g);
 }
 
+/* The members of North Mini Code, and those of Command A+ that are missing. */
+static void cohere_says_which_norms_and_gates(void) {
+    err e = {0};
+    gguf *g = keys_of(
+        "{\"model_type\":\"cohere2_moe\",\"num_hidden_layers\":9,\"first_k_dense_replace\":1,"
+        "\"intermediate_size\":768,\"prefix_dense_intermediate_size\":12288,\"num_experts\":128,"
+        "\"num_experts_per_tok\":8,\"expert_selection_fn\":\"sigmoid\",\"norm_topk_prob\":false,"
+        "\"rms_norm_eps\":1e-6,\"layer_norm_eps\":1e-5,\"logit_scale\":1,\"hidden_size\":2048,"
+        "\"num_attention_heads\":32,\"num_key_value_heads\":4}",
+        &e);
+    CHECK_MSG(g != NULL, "%s", e.msg);
+    if (!g) return;
+    CHECK(is_near(g, "cohere2moe.attention.layer_norm_rms_epsilon", 1e-6));
+    CHECK(!gguf_has(g, "cohere2moe.attention.layer_norm_epsilon"));
+    CHECK(has_bools(g, "cohere2moe.attention.sliding_window_pattern", "011101110"));
+    CHECK(number(g, "cohere2moe.leading_dense_block_count") == 1);
+    CHECK(number(g, "cohere2moe.feed_forward_length") == 12288);
+    CHECK(number(g, "cohere2moe.expert_feed_forward_length") == 768);
+    CHECK(number(g, "cohere2moe.expert_gating_func") == 2);
+    CHECK(number(g, "cohere2moe.expert_weights_norm") == 0);
+    CHECK(number(g, "cohere2moe.attention.key_length") == 128);
+    CHECK(number(g, "cohere2moe.logit_scale") == 1);
+    gguf_close(g);
+    g = keys_of("{\"model_type\":\"cohere2_moe\",\"num_hidden_layers\":8,"
+                "\"first_k_dense_replace\":2,\"prefix_dense_intermediate_size\":64}",
+                &e);
+    CHECK_MSG(g != NULL, "%s", e.msg);
+    if (!g) return;
+    CHECK(has_bools(g, "cohere2moe.attention.sliding_window_pattern", "00111011"));
+    gguf_close(g);
+    g = keys_of("{\"model_type\":\"cohere2_moe\",\"num_shared_experts\":2,\"norm_topk_prob\":false,"
+                "\"num_hidden_layers\":4}",
+                &e);
+    CHECK_MSG(g != NULL, "%s", e.msg);
+    if (!g) return;
+    CHECK(is_near(g, "cohere2moe.attention.layer_norm_epsilon", 1e-5));
+    CHECK(!gguf_has(g, "cohere2moe.attention.layer_norm_rms_epsilon"));
+    CHECK(!gguf_has(g, "cohere2moe.attention.sliding_window_pattern")); /* 1110 */
+    CHECK(number(g, "cohere2moe.expert_gating_func") == 1);
+    CHECK(number(g, "cohere2moe.expert_weights_norm") == 1);
+    CHECK(number(g, "cohere2moe.expert_shared_feed_forward_length") == 45056);
+    gguf_close(g);
+}
+
 static void members_without_counterpart_are_refused(void) {
     static const struct {
         const char *json, *says;
@@ -242,7 +300,18 @@ static void members_without_counterpart_are_refused(void) {
         {"{\"model_type\":\"bert\",\"position_embedding_type\":\"alibi\"}", "feed_forward_type",
          ERR_UNSUPPORTED},
         {"{\"model_type\":\"mimo_v2\"}", "lacks its layout of Q, K and V", ERR_UNSUPPORTED},
-        {"{\"model_type\":\"step3p7\"}", "lacks its changes", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"step3p7\"}", "lacks images around Step 3.5", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"cohere2_moe\",\"shared_expert_combination_strategy\":\"sum\"}",
+         "shared_expert_combination_strategy", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"cohere2_moe\",\"expert_selection_fn\":\"tanh\"}", "expert_selection_fn",
+         ERR_UNSUPPORTED},
+        {"{\"model_type\":\"cohere2_moe\",\"prefix_dense_sliding_window_pattern\":4}",
+         "prefix_dense_sliding_window_pattern", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"cohere2_moe\",\"num_hidden_layers\":2,"
+         "\"mlp_layer_types\":[\"sparse\",\"dense\"]}",
+         "mlp_layer_types", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"glm_moe_dsa\"}", "lacks an indexer", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"minimax_m3_vl\"}", "lacks an indexer", ERR_UNSUPPORTED},
         {"{\"model_type\":\"laguna\",\"gating\":false}", "gating", ERR_UNSUPPORTED},
         {"{\"model_type\":\"laguna\"}", "rope_parameters", ERR_FORMAT},
         {"{\"model_type\":\"laguna\",\"rope_parameters\":{\"full_attention\":{}},"
@@ -259,7 +328,7 @@ static void members_without_counterpart_are_refused(void) {
          ERR_FORMAT},
         {"{\"model_type\":\"mimo_v2_flash\",\"scoring_func\":\"softmax\"}", "scoring_func",
          ERR_UNSUPPORTED},
-        {"{\"model_type\":\"falcon\"}", "its layout of Q, K and V", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"falcon\"}", "its fused Q, K and V", ERR_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         err e = {0};
@@ -275,6 +344,7 @@ int main(void) {
     RUN(keys_and_tensors_of_goldens);
     RUN(written_files_compute_the_same);
     RUN(members_may_be_missing);
+    RUN(cohere_says_which_norms_and_gates);
     RUN(members_without_counterpart_are_refused);
     return check_done();
 }

@@ -1,5 +1,5 @@
-/* test_hf_mla.c - folders of DeepSeek V2 and V3 and of GLM-4.7-Flash: keys of config.json, tensors
- * of the golden folders, files that inferd quantize makes of them, and refusals. */
+/* test_hf_mla.c - folders of DeepSeek V2 and V3, Kimi K2 and GLM-4.7-Flash: keys of config.json,
+ * tensors of the golden folders, files that inferd quantize makes of them, and refusals. */
 #include "core/formats/gguf/gguf_int.h"
 #include "core/formats/hf/model.h"
 #include "core/formats/hf/safetensors.h"
@@ -242,6 +242,120 @@ static void mistral4_has_the_keys_of_its_files(void) {
     gguf_close(g);
 }
 
+/* ---- Kimi K2 ---- */
+
+enum { FILE_ROOM = 1 << 20 };
+
+/* The bytes of a file, which the caller frees, and their number. */
+static char *read_whole(const char *path, size_t *n) {
+    FILE *f = fopen(path, "rb");
+    char *bytes = f ? malloc(FILE_ROOM) : NULL;
+    *n = bytes ? fread(bytes, 1, FILE_ROOM - 1, f) : 0;
+    CHECK_MSG(*n > 0 && *n < FILE_ROOM - 1, "%s", path);
+    if (bytes) bytes[*n] = 0;
+    if (f) fclose(f);
+    return bytes;
+}
+
+static void write_parts(const char *folder, const char *name, const char *const *parts,
+                        const size_t *sizes, int n) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    for (int i = 0; f && i < n; i++)
+        CHECK(fwrite(parts[i], 1, sizes[i], f) == sizes[i]);
+    if (f) fclose(f);
+}
+
+/* The golden folder of DeepSeek V3 as one of Kimi K2.5: its config.json below text_config, its
+ * tensors below language_model., and one of an image projector. */
+static void write_kimi_folder(const char *folder) {
+    static const char in_front[] = "language_model.";
+    size_t n, n_json, at = 0, n_text = 0;
+    char *file = read_whole(FOLDER("deepseek3") "/model.safetensors", &n);
+    char *json = read_whole(FOLDER("deepseek3") "/config.json", &n_json);
+    char *header = malloc(FILE_ROOM), *type = json ? strstr(json, "\"deepseek_v3\"") : NULL;
+    uint64_t n_header = 0;
+    CHECK(type != NULL);
+    if (type) memcpy(type, "\"kimi_k2\"    ", strlen("\"deepseek_v3\""));
+    if (n > 8) memcpy(&n_header, file, 8);
+    for (at = 0; header && at < n_header; at++) {
+        const char *from = file + 8 + at;
+        if (strncmp(from, "\"model.", 7) == 0 || strncmp(from, "\"lm_head.", 9) == 0)
+            n_text += (size_t)sprintf(header + n_text, "\"%s", in_front);
+        else
+            header[n_text++] = *from;
+    }
+    const size_t n_data = n - 8 - n_header;
+    while (n_text && header[n_text - 1] != '}')
+        n_text--;
+    n_text += (size_t)sprintf(header + n_text - 1,
+                              ",\"mm_projector.proj.0.weight\":{\"dtype\":\"F32\",\"shape\":[1],"
+                              "\"data_offsets\":[%zu,%zu]}}",
+                              n_data, n_data + 4) -
+              1;
+    while (n_text % 8)
+        header[n_text++] = ' ';
+    uint64_t n_new = n_text;
+    write_parts(folder, "model.safetensors",
+                (const char *[]){(char *)&n_new, header, file + 8 + n_header, "\0\0\0"},
+                (size_t[]){8, n_text, n_data, 4}, 4);
+    static const char before[] = "{\"model_type\":\"kimi_k25\",\"architectures\":"
+                                 "[\"KimiK25ForConditionalGeneration\"],\"text_config\":";
+    write_parts(folder, "config.json", (const char *[]){before, json, "}"},
+                (size_t[]){sizeof before - 1, n_json, 1}, 3);
+    free(file);
+    free(json);
+    file = read_whole(FOLDER("deepseek3") "/tokenizer.json", &n);
+    write_parts(folder, "tokenizer.json", (const char *[]){file}, (size_t[]){n}, 1);
+    free(file);
+    free(header);
+}
+
+/* The same numbers as the folder that it was made of. */
+static void kimi_k25_computes_what_its_text_model_does(void) {
+    char folder[] = "/tmp/inferd-kimi-XXXXXX", path[256];
+    uint32_t n_vocab, n_again;
+    CHECK(mkdtemp(folder) != NULL);
+    write_kimi_folder(folder);
+    float *want = logits_of(FOLDER("deepseek3"), &n_vocab), *got = logits_of(folder, &n_again);
+    CHECK(n_vocab == n_again && memcmp(got, want, (size_t)N_TOKENS * n_vocab * sizeof *want) == 0);
+    free(got);
+    free(want);
+    static const char *const names[] = {"model.safetensors", "config.json", "tokenizer.json"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+/* The members of Kimi-K2-Instruct's config.json that differ from what V3 has by default. */
+static void kimi_k2_is_deepseek_v3(void) {
+    err e = {0};
+    gguf *g = keys_of("{\"model_type\":\"kimi_k2\",\"architectures\":[\"DeepseekV3ForCausalLM\"],"
+                      "\"num_attention_heads\":64,\"n_routed_experts\":384,\"n_group\":1,"
+                      "\"topk_group\":1,\"first_k_dense_replace\":1,\"topk_method\":\"noaux_tc\","
+                      "\"scoring_func\":\"sigmoid\",\"routed_scaling_factor\":2.827,"
+                      "\"rope_theta\":50000.0,\"vocab_size\":163840,"
+                      "\"max_position_embeddings\":131072,\"rope_scaling\":{\"type\":\"yarn\","
+                      "\"factor\":32.0,\"beta_fast\":1.0,\"beta_slow\":1.0,\"mscale\":1.0,"
+                      "\"mscale_all_dim\":1.0,\"original_max_position_embeddings\":4096}}",
+                      &e);
+    gguf_str arch = {0};
+    CHECK_MSG(g != NULL, "%s", e.msg);
+    if (!g) return;
+    CHECK(gguf_get_str(g, "general.architecture", &arch, NULL) == 0 && arch.len == 9 &&
+          memcmp(arch.data, "deepseek2", 9) == 0);
+    CHECK(number(g, KEY("expert_count")) == 384 && number(g, KEY("expert_used_count")) == 8);
+    CHECK(number(g, KEY("expert_gating_func")) == 2 && !gguf_has(g, KEY("expert_group_count")));
+    CHECK(number(g, KEY("attention.head_count")) == 64);
+    CHECK(is_real(g, KEY("expert_weights_scale"), 2.827));
+    CHECK(is_real(g, KEY("rope.scaling.yarn_beta_fast"), 1));
+    CHECK(is_real(g, KEY("rope.scaling.yarn_log_multiplier"), 0.1));
+    gguf_close(g);
+}
+
 static void members_without_counterpart_are_refused(void) {
     static const struct {
         const char *type, *members, *says;
@@ -290,6 +404,8 @@ int main(void) {
     RUN(written_files_compute_the_same);
     RUN(members_may_be_missing);
     RUN(mistral4_has_the_keys_of_its_files);
+    RUN(kimi_k2_is_deepseek_v3);
+    RUN(kimi_k25_computes_what_its_text_model_does);
     RUN(members_without_counterpart_are_refused);
     return check_done();
 }

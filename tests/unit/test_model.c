@@ -2,6 +2,8 @@
  * (forward64.h); the same bytes in any chunks and batches; refusals of unsupported files. Other
  * architectures: test_arch_forward.c. */
 #include "core/formats/gguf/gguf.h"
+#include "core/formats/lacking.h"
+#include "core/model/model_int.h"
 #include "tests/support/forward_check.h"
 #include "tests/support/gguf_make.h"
 #include "tests/support/llama64.h"
@@ -161,6 +163,21 @@ static int open_changed(err *e) {
     return rc;
 }
 
+/* What is served is not said to lack anything. */
+static void test_lacking_rows(void) {
+    char known[2048];
+    uint32_t n = 0;
+    model_arch_list(known, sizeof known);
+    CHECK(strlen(known) < sizeof known - 1);
+    for (char *name = known, *next; name; name = next) {
+        if ((next = strstr(name, ", "))) *next = '\0', next += 2;
+        CHECK_MSG(model_arch_find((gguf_str){name, strlen(name)}), "%s", name);
+        CHECK_MSG(lacking_for_arch(name, strlen(name)) == NULL, "%s", name);
+        n++;
+    }
+    CHECK(n > 50);
+}
+
 static void test_refusals(void) {
     static const float bad[8] = {1, 1, 0, 1, 1, 1, 1, 1};
     static const struct {
@@ -170,9 +187,12 @@ static void test_refusals(void) {
     } cases[] = {
         {{.key = "general.name", .text = "renamed"}, 0, ""},
         {{.key = "general.architecture", .text = "abacus"}, ERR_UNSUPPORTED, "llama"},
-        {{.key = "general.architecture", .text = "kimi-k3"}, ERR_UNSUPPORTED, "\"kimi-k3\""},
+        {{.key = "general.architecture", .text = "kimi-k3"},
+         ERR_UNSUPPORTED,
+         "lacks attention over"},
+        {{.key = "general.architecture", .text = "deepseek4"}, ERR_UNSUPPORTED, "hyper-conn"},
         {{.key = "general.architecture", .text = "neo-bert"}, ERR_UNSUPPORTED, "lacks RMS norms"},
-        {{.key = "general.architecture", .text = "falcon"}, ERR_UNSUPPORTED, "its layout"},
+        {{.key = "general.architecture", .text = "falcon"}, ERR_UNSUPPORTED, "lacks its fused"},
         {{.key = "llama.rope.scaling.type", .text = "su"}, ERR_UNSUPPORTED, "\"su\""},
         {{.key = "llama.expert_count", .value = 8}, ERR_NOT_FOUND, "expert_used_count"},
         {{.key = "llama.attention.clamp_kqv", .value = 8}, ERR_UNSUPPORTED, "clamp_kqv"},
@@ -260,6 +280,7 @@ int main(int argc, char **argv) {
     be_args(argc, argv);
     be_need(mkdtemp(dir) != NULL, "a directory");
     RUN(test_forward);
+    RUN(test_lacking_rows);
     RUN(test_refusals);
     RUN(test_rope_scaling);
     RUN(test_hparams);

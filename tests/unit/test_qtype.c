@@ -2,6 +2,7 @@
  * (tests/data/qblock), sizes, encoders. "build/test_qtype rmse" prints the error of every type on
  * Gaussian values and on the demo model's weights as a Markdown table. */
 #include "core/base/qblock.h"
+#include "core/base/qpoints.h"
 #include "core/formats/gguf/gguf.h"
 
 #include "tests/unit/check.h"
@@ -386,6 +387,42 @@ static void test_same_bytes(void) {
     }
 }
 
+/* Nor on the number of points that a vector of this machine holds; many points are as good as
+ * others where values are few, and some values are none. */
+static void test_same_points(void) {
+    enum { N = 12 * MAX_ELEMS };
+    static const float few[] = {0,      -0.0f, 0.01f,     -0.01f, 0.02f,
+                                -0.03f, 1e30f, -INFINITY, NAN,    3e-9f};
+    static float x[N], w[N];
+    static uint8_t first[sizeof x], again[sizeof x];
+    const struct qpoints_kernel *kernels[QPOINTS_MAX_KERNELS];
+    const uint32_t n = qpoints_kernels(kernels);
+    uint32_t hash = 2166136261u; /* of the bytes of all types, as before there were kernels */
+    CHECK(n >= 1 && kernels[n - 1] == &qpoints_kernel_4);
+    random_state = 78;
+    fill_gaussian(x, N, 0.02);
+    for (size_t i = 0; i < N; i++) {
+        const size_t block = i / MAX_ELEMS;
+        if (block >= 4) x[i] = few[next_random() % (block < 8 ? 6 : sizeof few / sizeof few[0])];
+        w[i] = block % 2 ? 1 : 0.1f * (float)(1 + next_random() % 10);
+    }
+    for (int t = 0; t < N_WIDENED; t++) {
+        uint64_t bytes;
+        if (widened[t] == QTYPE_TQ1_0 || widened[t] == QTYPE_TQ2_0) continue;
+        CHECK(qtype_bytes(widened[t], 1, N, &bytes));
+        for (int weighted = 0; weighted < 2; weighted++)
+            for (uint32_t k = n; k-- > 0;) {
+                qencode_iq_by(kernels[k], widened[t], x, weighted ? w : NULL,
+                              k == n - 1 ? first : again, N);
+                CHECK_MSG(k == n - 1 || memcmp(first, again, bytes) == 0, "%s, %u lanes",
+                          qtype_name(widened[t]), kernels[k]->n_lanes);
+                for (uint64_t i = 0; k == n - 1 && i < bytes; i++)
+                    hash = (hash ^ first[i]) * 16777619u;
+            }
+    }
+    CHECK_MSG(hash == 0xcaae816a, "0x%08x", hash);
+}
+
 static double weighted_rmse(const float *x, const float *y, const float *w, size_t n) {
     double sum = 0, all = 0;
     for (size_t i = 0; i < n; i++) {
@@ -561,6 +598,7 @@ int main(int argc, char **argv) {
     RUN(test_nan);
     RUN(test_any_bits);
     RUN(test_same_bytes);
+    RUN(test_same_points);
     RUN(test_weights);
     RUN(test_ternary);
     RUN(test_no_better_point);

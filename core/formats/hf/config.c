@@ -216,15 +216,17 @@ int hf_read_layer_types(struct hf_reader *r, const cJSON *list, bool *windowed) 
 /* Applies the family's rule for layers with a window. */
 static int guess_windows(struct hf_reader *r, const bool *rotated, bool *windowed) {
     const struct hf_family *f = r->config->family;
-    uint64_t first = 0, period = 0;
+    uint64_t first = 0, period = 0, lead = 0; /* lead: dense layers before a mixture's others */
     int rc = hf_read_count(r, "max_window_layers", 28, 0, UINT32_MAX, &first);
     if (!rc) rc = hf_read_count(r, "sliding_window_pattern", f->period, 0, UINT32_MAX, &period);
     if (!rc) rc = hf_read_count(r, "global_attn_every_n_layers", period, 0, UINT32_MAX, &period);
+    if (!rc && hf_is_cohere_moe(r))
+        rc = hf_read_count(r, "first_k_dense_replace", 0, 0, r->config->n_layers, &lead);
     for (uint64_t i = 0; !rc && i < r->config->n_layers; i++) {
         bool windows[] = {
             [HF_WINDOW_NONE] = false,
             [HF_WINDOW_ALL] = true,
-            [HF_WINDOW_PERIOD] = period && (i + 1) % period != 0,
+            [HF_WINDOW_PERIOD] = period && i >= lead && (i - lead + 1) % period != 0,
             [HF_WINDOW_FROM_LAYER] = i >= first,
             [HF_WINDOW_ALTERNATING] = i % 2 == 0 && i < first,
             [HF_WINDOW_NOPE] = !rotated[i],
@@ -316,6 +318,7 @@ static int put_sizes(struct hf_reader *r) {
     /* Granite 4.0: its shared expert is the whole FFN of models without experts. */
     const char *name = hf_only_shared_expert(r)        ? "shared_intermediate_size"
                        : c->family->traits & HF_LLAMA4 ? "intermediate_size_mlp"
+                       : hf_cohere_dense_ff(r)         ? hf_cohere_dense_ff(r)
                                                        : "intermediate_size";
     int rc = short_conv ? hf_short_conv_ff(r, &ff)
              : dense    ? read_u32(r, name, c->family->ff, INT32_MAX, &ff)
@@ -424,23 +427,14 @@ static void put_head(struct hf_reader *r) {
     r->config->pooled = true;
 }
 
-/* Members of Cohere, StableLM and GPT-NeoX. */
-static int put_cohere_or_neox(struct hf_reader *r) {
+/* Members of StableLM and GPT-NeoX. */
+static int put_neox(struct hf_reader *r) {
     const char *arch = r->config->family->arch;
-    double v;
-    int rc = 0;
-    const bool cohere = strcmp(arch, "cohere2") == 0 || strcmp(arch, "command-r") == 0;
-    if (cohere && hf_flag(r->json, "use_qk_norm", false))
-        return hf_refuse(r, "use_qk_norm", "norms of Q and K by LayerNorm are not supported");
     if (strcmp(arch, "stablelm") == 0 && hf_flag(r->json, "qk_layernorm", false))
         return hf_refuse(r, "qk_layernorm", "norms of each head of Q and K are not supported");
-    if (cohere) {
-        rc = hf_read_real(r, r->json, "logit_scale", 0.0625, &v);
-        if (!rc) hf_put_f32(r, "logit_scale", v);
-    }
     if (strcmp(arch, "gptneox") == 0)
         hf_put_bool(r, "use_parallel_residual", hf_flag(r->json, "use_parallel_residual", true));
-    return rc;
+    return 0;
 }
 
 static int read_all(struct hf_reader *r) {
@@ -457,7 +451,9 @@ static int read_all(struct hf_reader *r) {
     if (c->family->read) return c->family->read(r);
     if ((rc = read_sizes(r))) return rc;
     const bool nemotron = hf_is_nemotron(r);
-    const char *eps_name = c->family->eps           ? c->family->eps
+    const bool layer_norm =
+        c->family->eps && !(hf_is_cohere_moe(r) && hf_value(r->json, "rms_norm_eps"));
+    const char *eps_name = layer_norm               ? c->family->eps
                            : traits & HF_SHORT_CONV ? "norm_eps"
                            : nemotron               ? "layer_norm_epsilon"
                                                     : "rms_norm_eps";
@@ -465,10 +461,9 @@ static int read_all(struct hf_reader *r) {
     if ((rc = put_sizes(r)) || (!gemma4 && (rc = hf_read_rope(r))) ||
         (rc = hf_read_real(r, r->json, eps_name, c->family->rms_eps, &eps)))
         return rc;
-    hf_put_f32(r,
-               c->family->eps ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+    hf_put_f32(r, layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
                eps);
-    if ((rc = put_cohere_or_neox(r))) return rc;
+    if ((rc = hf_put_cohere(r)) || (rc = put_neox(r))) return rc;
     if ((rc = put_experts(r))) return rc;
     bool explicit_dim = !(traits & (HF_NO_HEAD_DIM | HF_MLA)) && hf_value(r->json, "head_dim");
     if ((explicit_dim || c->family->head_dim) && !gemma4) {

@@ -37,6 +37,8 @@ static const struct routing routings[] = {
      "route_scale", "num_dense_layers", 64, 6, 1408, 2, 1, 1, .sigmoid = true},
     {"hunyuan-moe", "num_experts", "moe_topk", "intermediate_size", NULL, NULL, NULL, 0, 1, 11008,
      1, 0, 1, .sigmoid = false},
+    {"cohere2moe", "num_experts", "num_experts_per_tok", "intermediate_size", "num_shared_experts",
+     NULL, "first_k_dense_replace", 8, 2, 22528, 0, 0, 1, .by_member = true, .usual_norm = true},
     {"hy_v3", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_shared_experts",
      "router_scaling_factor", NULL, 192, 8, 1536, 1, 1, 2.826, .sigmoid = true},
 };
@@ -94,13 +96,17 @@ static int read_layer_kinds(struct hf_reader *r, const cJSON *list, bool *dense)
 
 static int put_dense_layers(struct hf_reader *r, const struct routing *t) {
     const cJSON *list = hf_value(r->json, "mlp_layer_types");
-    const bool lists = strcmp(t->arch, "exaone-moe") == 0 || strcmp(t->arch, "hy_v3") == 0;
+    const bool lists =
+        strcmp(t->arch, "exaone-moe") == 0 || strcmp(t->arch, "hy_v3") == 0 || hf_is_cohere_moe(r);
     bool dense[HF_MAX_LAYERS];
     uint64_t n;
     int rc = read_member(r, t->dense, t->dense_usual, 0, r->config->n_layers, &n);
     for (uint32_t i = 0; i < r->config->n_layers; i++)
         dense[i] = i < n;
     if (!rc && lists && list) rc = read_layer_kinds(r, list, dense);
+    for (uint32_t i = 1; !rc && hf_is_cohere_moe(r) && i < r->config->n_layers; i++)
+        if (dense[i] && !dense[i - 1]) /* which would not be rotated */
+            rc = hf_refuse(r, "mlp_layer_types", "only the first layers may be dense");
     if (!rc) hf_put_dense_layers(r, dense);
     return rc;
 }
@@ -167,14 +173,25 @@ static int put_groups(struct hf_reader *r, const struct routing *t, uint64_t n_e
 
 static int check_members(struct hf_reader *r) {
     if (strcmp(r->config->family->arch, "bailingmoe2") == 0) return check_ling(r);
+    if (hf_is_cohere_moe(r)) return hf_check_cohere_experts(r);
     if (strcmp(r->config->family->arch, "afmoe") != 0) return 0;
     if (!hf_flag(r->json, "mup_enabled", false))
         return hf_refuse(r, "mup_enabled", "only true is supported");
     return 0;
 }
 
-int hf_put_routed_experts(struct hf_reader *r) {
+static void put_gating(struct hf_reader *r, const struct routing *t) {
     enum { SOFTMAX = 1, SIGMOID = 2 }; /* as in GGUF */
+    const char *by = hf_is_cohere_moe(r) ? hf_text(r->json, "expert_selection_fn") : NULL;
+    const bool sigmoid = t->sigmoid || (by && strcmp(by, "sigmoid") == 0);
+    hf_put_u32(r, "expert_gating_func", sigmoid ? SIGMOID : SOFTMAX);
+    if (hf_is_cohere_moe(r) && !sigmoid) /* the softmax of the chosen experts' scores */
+        hf_put_bool(r, "expert_weights_norm", true);
+    else if (t->by_member)
+        hf_put_bool(r, "expert_weights_norm", hf_flag(r->json, "norm_topk_prob", t->usual_norm));
+}
+
+int hf_put_routed_experts(struct hf_reader *r) {
     const struct routing *t = routings;
     uint64_t n, used, ff, shared;
     double scale = 1;
@@ -193,10 +210,8 @@ int hf_put_routed_experts(struct hf_reader *r) {
     hf_put_u32(r, "expert_feed_forward_length", ff);
     if (shared) hf_put_u32(r, "expert_shared_count", shared);
     if (shared) hf_put_u32(r, "expert_shared_feed_forward_length", shared * ff);
-    if (t->by_member)
-        hf_put_bool(r, "expert_weights_norm", hf_flag(r->json, "norm_topk_prob", t->usual_norm));
     if (scale != 1) hf_put_f32(r, "expert_weights_scale", scale);
-    hf_put_u32(r, "expert_gating_func", t->sigmoid ? SIGMOID : SOFTMAX);
+    put_gating(r, t);
     if (strcmp(t->arch, "ernie4_5-moe") == 0 && (rc = put_step(r))) return rc;
     return put_dense_layers(r, t);
 }

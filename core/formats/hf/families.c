@@ -177,9 +177,10 @@ static const struct hf_family families[] = {
     {"deepseek_v2", "DeepseekV2ForCausalLM", "deepseek2", .traits = HF_LLAMA_KEYS | HF_MLA,
      .hidden = 4096, .ff = 11008, .n_layers = 32, .n_heads = 32, .max_positions = 2048,
      .vocab = 32000, .rms_eps = 1e-6, .rope_theta = 1e4},
-    {"deepseek_v3", "DeepseekV3ForCausalLM", "deepseek2", .traits = HF_LLAMA_KEYS | HF_MLA,
-     .hidden = 7168, .ff = 18432, .n_layers = 61, .n_heads = 128, .max_positions = 4096,
-     .vocab = 129280, .rms_eps = 1e-6, .rope_theta = 1e4, .renormalize = true},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", "deepseek2",
+     .traits = HF_LLAMA_KEYS | HF_MLA | HF_IMAGES, .hidden = 7168, .ff = 18432, .n_layers = 61,
+     .n_heads = 128, .max_positions = 4096, .vocab = 129280, .rms_eps = 1e-6, .rope_theta = 1e4,
+     .renormalize = true},
     {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "deepseek2", .traits = HF_LLAMA_KEYS | HF_MLA,
      .hidden = 2048, .ff = 10240, .n_layers = 47, .n_heads = 20, .max_positions = 202752,
      .vocab = 154880, .rms_eps = 1e-5, .rope_theta = 1e4, .renormalize = true},
@@ -215,6 +216,10 @@ static const struct hf_family families[] = {
     {"cohere", "CohereForCausalLM", "command-r", .traits = HF_NO_HEAD_DIM, .eps = "layer_norm_eps",
      .hidden = 8192, .ff = 22528, .n_layers = 40, .n_heads = 64, .max_positions = 8192,
      .vocab = 256000, .rms_eps = 1e-5, .rope_theta = 5e5, .tied = true},
+    {"cohere2_moe", "Cohere2MoeForCausalLM", "cohere2moe", .traits = HF_ROUTED | HF_LAYER_TYPES,
+     .window = HF_WINDOW_PERIOD, .period = 4, .eps = "layer_norm_eps", .hidden = 8192, .ff = 22528,
+     .n_layers = 40, .n_heads = 64, .head_dim = 128, .max_positions = 8192, .vocab = 256000,
+     .sliding_window = 4096, .rms_eps = 1e-5, .rope_theta = 1e4, .tied = true},
     {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", .traits = HF_NO_HEAD_DIM,
      .window = HF_WINDOW_ALL, .eps = "norm_epsilon", .act = "gelu_pytorch_tanh", .hidden = 3072,
      .ff = 12288, .n_layers = 30, .n_heads = 24, .n_kv_heads = 2, .max_positions = 4096,
@@ -230,7 +235,7 @@ static const struct hf_family families[] = {
      .hidden = 5120, .ff = 16384, .n_layers = 48, .n_heads = 40, .n_kv_heads = 8, .head_dim = 128,
      .max_positions = 131072, .vocab = 202048, .rms_eps = 1e-5, .rope_theta = 5e5},
     {"muse_glimmer_text", "MuseGlimmerForCausalLM", "muse-glimmer",
-     .traits = HF_NORM_PLUS_1 | HF_POST_NORMS | HF_LAYER_TYPES | HF_IMAGES | HF_LLAMA_KEYS,
+     .traits = LLAMA_TRAITS | HF_NORM_PLUS_1 | HF_POST_NORMS | HF_LAYER_TYPES | HF_IMAGES,
      .window = HF_WINDOW_PERIOD, .period = 4, .hidden = 6656, .ff = 19968, .n_layers = 52,
      .n_heads = 32, .n_kv_heads = 2, .head_dim = 128, .max_positions = 131072, .vocab = 202048,
      .sliding_window = 2048, .rms_eps = 1e-5, .rope_theta = 5e5},
@@ -295,6 +300,7 @@ static const char *text_type(const struct hf_reader *r, const char *model_type) 
     static const char *const rows[][2] = {{"gemma3", "gemma3_text"},
                                           {"gemma4", "gemma4_text"},
                                           {"gemma4_unified", "gemma4_unified_text"},
+                                          {"kimi_k25", "kimi_k2"},
                                           {"llama4", "llama4_text"},
                                           {"muse_glimmer", "muse_glimmer_text"},
                                           {"qwen3_5", "qwen3_5_text"},
@@ -324,6 +330,8 @@ int hf_choose_family(struct hf_reader *r) {
     if (model_type && class_name && strcmp(model_type, "bailing_moe") == 0 &&
         strcmp(class_name, "BailingMoeV2ForCausalLM") == 0)
         model_type = "bailing_moe_v2";
+    /* Kimi K2 is DeepSeek V3 in other sizes. */
+    if (model_type && strcmp(model_type, "kimi_k2") == 0) model_type = "deepseek_v3";
     const char *positions = hf_text(r->json, "position_embedding_type");
     if (model_type && positions && strcmp(model_type, "bert") == 0 &&
         strcmp(positions, "alibi") == 0)

@@ -220,6 +220,16 @@ void hf_put_dense_layers(struct hf_reader *r, const bool *dense);
 /* Layers of Qwen's mixtures without experts. */
 int hf_put_qwen_dense_layers(struct hf_reader *r);
 
+/* ---- hf/cohere.c ---- */
+
+bool hf_is_cohere_moe(const struct hf_reader *r); /* Command A with experts */
+/* Keys of Command R and Command A; nothing for other families. */
+int hf_put_cohere(struct hf_reader *r);
+/* The member with the FFN dimension of layers without experts; NULL: the usual one. */
+const char *hf_cohere_dense_ff(const struct hf_reader *r);
+/* ERR_UNSUPPORTED names a member of its experts that is not as in its models. */
+int hf_check_cohere_experts(struct hf_reader *r);
+
 /* ---- hf/mamba2.c ---- */
 
 #define HF_NEMOTRON_EXPERTS "nemotron_h_moe"

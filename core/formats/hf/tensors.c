@@ -353,7 +353,8 @@ static bool is_vision(const struct hf_config *c, const char *name) {
         (strstr(name, "vision_adapter.") || strstr(name, "vision_projection.")))
         return true;
     return strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.") ||
-           hf_begins_with(name, "model.visual.") || hf_begins_with(name, "visual.");
+           hf_begins_with(name, "mm_projector.") || hf_begins_with(name, "model.visual.") ||
+           hf_begins_with(name, "visual.");
 }
 
 static bool is_audio(const struct hf_config *c, const char *name) {
