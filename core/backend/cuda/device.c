@@ -24,6 +24,7 @@ static void close_device(backend *be) {
     for (int i = 0; i < CUDA_N_SCRATCH; i++)
         cuda_buf_free(c->scratch[i]);
     cuda_weights_close(c);
+    cuda_side_close(c);
     cuda_transfer_close(c);
     if (c->stream) cudaStreamDestroy(c->stream);
     free(c);
@@ -61,6 +62,14 @@ static const struct backend_vtable vtable = {.close = close_device,
                                              .download_async = cuda_download_later,
                                              .event_record = cuda_event_record,
                                              .event_wait = cuda_event_wait,
+                                             .side_open = cuda_side_open,
+                                             .side_begin = cuda_side_begin,
+                                             .side_out = cuda_side_out,
+                                             .side_in = cuda_side_in,
+                                             .side_end = cuda_side_end,
+                                             .side_done = cuda_side_done,
+                                             .side_join = cuda_side_join,
+                                             .side_wait = cuda_side_wait,
                                              .keeps_graphs = true,
                                              .capture_begin = cuda_capture_begin,
                                              .capture_end = cuda_capture_end,

@@ -38,6 +38,20 @@ int cuda_event_record(backend *be, uint32_t event, err *e);
 int cuda_event_wait(backend *be, uint32_t event, err *e);
 int cuda_copy_bandwidth(backend *be, double *bytes_per_s, err *e);
 
+/* ---- side.c: the side stream (core/backend/backend.h) ---- */
+
+void cuda_side_close(struct cuda_backend *c);
+int cuda_side_open(backend *be, uint64_t most_bytes, err *e);
+int cuda_side_begin(backend *be, err *e);
+int cuda_side_out(backend *be, const backend_buf *src, uint64_t offset, void *to, uint64_t bytes,
+                  err *e);
+int cuda_side_in(backend *be, backend_buf *dst, uint64_t offset, const void *from, uint64_t bytes,
+                 err *e);
+int cuda_side_end(backend *be, err *e);
+int cuda_side_done(backend *be, uint64_t *n, err *e);
+int cuda_side_join(backend *be, err *e);
+int cuda_side_wait(backend *be, err *e);
+
 /* ---- tensor_map.c ---- */
 
 /* ERR_UNSUPPORTED: the driver is too old. */
