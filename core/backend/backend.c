@@ -479,6 +479,10 @@ uint64_t backend_allocated_bytes(const backend *be) {
     return be->vt->allocated_bytes ? be->vt->allocated_bytes(be) : 0;
 }
 
+uint64_t backend_scratch_bytes(const backend *be) {
+    return be->vt->scratch_bytes ? be->vt->scratch_bytes(be) : 0;
+}
+
 uint64_t backend_memory_limit(const backend *be) {
     return be->vt->memory_limit ? be->vt->memory_limit(be) : 0;
 }

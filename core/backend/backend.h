@@ -262,8 +262,12 @@ void backend_kernel_costs(const backend *be, uint32_t i, struct backend_kernel_c
  * while ops are called. */
 bool backend_fact_get(const backend *be, uint32_t i, struct backend_fact *out);
 bool backend_pipeline_get(const backend *be, uint32_t i, struct backend_pipeline *out);
-/* Bytes that the device holds for this process now, by its own count; 0: it does not count. */
+/* Bytes that the device holds for this process now, by its own count, of all backends on it; 0: it
+ * does not count. */
 uint64_t backend_allocated_bytes(const backend *be);
+/* Those that this backend has taken for itself when it was opened: scratch of its ops; 0: none, or
+ * not counted. */
+uint64_t backend_scratch_bytes(const backend *be);
 /* Maximum bytes that the device should hold for this process, including weights that are read in
  * place; 0: no limit of its own (cpu). */
 uint64_t backend_memory_limit(const backend *be);

@@ -60,6 +60,7 @@ struct backend_vtable {
     int (*graph_launch)(backend *be, err *e);
     void (*graph_discard)(backend *be);
     uint64_t (*allocated_bytes)(const backend *be);
+    uint64_t (*scratch_bytes)(const backend *be);
     uint64_t (*memory_limit)(const backend *be);
     uint64_t (*memory_free)(const backend *be);
     int (*weight_size)(const struct backend_weight_desc *desc, uint64_t *bytes,

@@ -188,6 +188,11 @@ uint64_t backend_allocated_bytes(const backend *be) {
     (void)be;
     return fake_allocated;
 }
+static uint64_t fake_scratch;
+uint64_t backend_scratch_bytes(const backend *be) {
+    (void)be;
+    return fake_scratch;
+}
 bool backend_kv_fits(const backend *be, const struct backend_kv *cache) {
     (void)be;
     return cache->head_dim % 2 == 0; /* only some devices support odd ones */

@@ -31,7 +31,11 @@ static void close_device(backend *be) {
 }
 
 static uint64_t allocated_bytes(const backend *be) {
-    return ((const struct cuda_backend *)be)->allocated;
+    return cuda_memory_held((const struct cuda_backend *)be);
+}
+
+static uint64_t scratch_bytes(const backend *be) {
+    return ((const struct cuda_backend *)be)->opened_with;
 }
 
 static uint64_t memory_limit(const backend *be) {
@@ -76,6 +80,7 @@ static const struct backend_vtable vtable = {.close = close_device,
                                              .graph_launch = cuda_graph_launch,
                                              .graph_discard = cuda_graph_discard,
                                              .allocated_bytes = allocated_bytes,
+                                             .scratch_bytes = scratch_bytes,
                                              .memory_limit = memory_limit,
                                              .memory_free = memory_free,
                                              .weight_size = cuda_weight_size,
@@ -160,7 +165,9 @@ int backend_cuda_open(const struct backend_config *config, backend **out, err *e
     c->base.max_cols = config->max_cols;
     c->base.moe = config->moe;
     c->base.heads = config->heads;
+    c->opening = true;
     int rc = open_device(c, config, e);
+    c->opening = false;
     if (rc) {
         close_device(&c->base);
         return rc;

@@ -9,7 +9,9 @@
 
 /* Bytes that the driver takes for an allocation of this size. */
 uint64_t cuda_memory_taken(uint64_t bytes);
-/* Raw device memory, counted in `allocated`. ERR_NOMEM says how much is free. */
+/* Bytes that all backends of this process hold on the device. */
+uint64_t cuda_memory_held(const struct cuda_backend *c);
+/* Raw device memory, counted. ERR_NOMEM says how much is free. */
 int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e);
 void cuda_memory_free(struct cuda_backend *c, void *p, uint64_t bytes);
 int cuda_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);

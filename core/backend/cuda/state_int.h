@@ -170,8 +170,9 @@ struct cuda_backend {
     int (*encode_tensor_map)(struct cuda_tensor_map *, int type, uint32_t rank, void *address,
                              const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                              const uint32_t *steps, int interleave, int swizzle, int l2, int fill);
-    uint64_t allocated; /* bytes held */
-    uint8_t *staging;   /* (CUDA_STAGING) pinned, a ring */
+    bool opening;
+    uint64_t opened_with; /* bytes taken when it was opened */
+    uint8_t *staging;     /* (CUDA_STAGING) pinned, a ring */
     /* Total bytes staged so far, and the part of them whose copies have completed. */
     uint64_t staged, unstaged;
     cudaEvent_t events[BACKEND_N_EVENTS];
