@@ -30,6 +30,11 @@
  * without an owner, those whose owner is cached, those of them to be kept. So a window block
  * without references whose owner is not cached does not exist: it loses its owner.
  *
+ * COPIES for the KV store run beside the steps. Each block, state block and window block has the
+ * number of the last batch that copies it. When it is taken for something else, or when imported
+ * blocks can be found, and that batch is not known to be done, the next step waits for it on the
+ * device (must_join). Copies in run after those out, in order.
+ *
  * kv_check verifies these invariants. */
 #ifndef INFERD_KV_INT_H
 #define INFERD_KV_INT_H
