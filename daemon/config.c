@@ -62,9 +62,10 @@ static const struct config_key keys[] = {
     {"device", CONFIG_NUMBER, AT(device), "0", 0, 63, NULL, "",
      "cuda: number of the GPU to use, as listed by nvidia-smi."},
     {"gpu-memory-utilization", CONFIG_PART, AT(gpu_memory_utilization), "0", 100, 1000, NULL, "",
-     "cuda: fraction of the GPU's memory that each model of this process may hold: weights, KV\n"
-     "cache and step buffers. 0 means 0.9. A model that does not fit is refused at start, with\n"
-     "the numbers."},
+     "cuda: fraction of the GPU's memory that this process may hold, all models together: "
+     "weights,\n"
+     "KV caches and step buffers. 0 means 0.9. A model that does not fit is refused, with the\n"
+     "numbers."},
     {"resident-s", CONFIG_NUMBER, AT(resident_s), "300", 0, 1000000, NULL, "seconds",
      "metal: how long an idle model's memory stays wired. After that, or at once with 0, macOS\n"
      "may unwire it, and the next answer begins up to a second later. Needs macOS 15."},
@@ -365,7 +366,7 @@ static const struct config_key keys[] = {
      "the\n"
      "daemon runs; a model that does not fit into memory is refused, and the others stay. On a "
      "GPU\n"
-     "whose memory the first model may fill, lower kv-cache-tokens or gpu-memory-utilization."},
+     "whose memory the first model may fill, lower kv-cache-tokens."},
     {"load-on-demand", CONFIG_SWITCH, LIVE(load_on_demand), "off", 0, 0, NULL, "",
      "A request that names a registered model which is not loaded waits until it is, whoever "
      "asks.\n"

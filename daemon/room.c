@@ -204,18 +204,30 @@ static int err_too_many(unsigned max, bool pinned, err *e) {
                          max);
 }
 
-/* Can it never fit? */
+/* Can it never fit? Neither memory-budget nor the device may be too small for it and for the models
+ * that never leave. */
 static int check_ever(const struct serving_limits *l, const struct served *m, const struct tally *t,
                       err *e) {
-    const uint64_t budget = l->memory_budget;
+    const struct {
+        const char *param, *text;
+        uint64_t bytes; /* 0: no bound */
+    } bounds[] = {
+        {"memory-budget", "memory-budget is", l->memory_budget},
+        {"backend", "the device may hold",
+         m->measured && m->need.device_limit != UINT64_MAX ? m->need.device_limit : 0},
+    };
     if (t->n_pinned >= l->max_models) return err_too_many(l->max_models, true, e);
-    if (!budget || m->need.least <= (budget > t->pinned ? budget - t->pinned : 0)) return 0;
-    return err_set_param(e, ERR_NOMEM, "memory-budget",
-                         "it needs at least %llu MiB (%llu MiB of weights, %llu MiB of step "
-                         "buffers, a KV cache for %u tokens), but memory-budget is %llu MiB, of "
-                         "which models that the key model names hold %llu MiB",
-                         mib(m->need.least), mib(m->need.weights), mib(m->need.steps),
-                         m->need.context_length, mib(budget), mib(t->pinned));
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        const uint64_t bytes = bounds[i].bytes;
+        if (!bytes || m->need.least <= (bytes > t->pinned ? bytes - t->pinned : 0)) continue;
+        return err_set_param(e, ERR_NOMEM, bounds[i].param,
+                             "it needs at least %llu MiB (%llu MiB of weights, %llu MiB of step "
+                             "buffers, a KV cache for %u tokens), but %s %llu MiB, of "
+                             "which models that the key model names hold %llu MiB",
+                             mib(m->need.least), mib(m->need.weights), mib(m->need.steps),
+                             m->need.context_length, bounds[i].text, mib(bytes), mib(t->pinned));
+    }
+    return 0;
 }
 
 static int err_busy(const struct serving_limits *l, const struct served *m, const struct tally *t,

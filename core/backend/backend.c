@@ -372,6 +372,49 @@ int backend_event_wait(backend *be, uint32_t event, err *e) {
     return be->vt->event_wait ? be->vt->event_wait(be, event, e) : backend_sync(be, e);
 }
 
+/* ---- the side stream ---- */
+
+int backend_side_open(backend *be, uint64_t most_bytes, err *e) {
+    return be->vt->side_open ? be->vt->side_open(be, most_bytes, e) : 0;
+}
+
+int backend_side_begin(backend *be, err *e) {
+    return be->vt->side_open ? be->vt->side_begin(be, e) : 0;
+}
+
+int backend_side_out(backend *be, const backend_buf *src, uint64_t offset, void *to, uint64_t bytes,
+                     err *e) {
+    if (!be->vt->side_open) return backend_download(be, src, offset, to, bytes, e);
+    int rc = check_range(be, src, offset, bytes, e);
+    return rc || !bytes ? rc : be->vt->side_out(be, src, offset, to, bytes, e);
+}
+
+int backend_side_in(backend *be, backend_buf *dst, uint64_t offset, const void *from,
+                    uint64_t bytes, err *e) {
+    if (!be->vt->side_open) return backend_upload(be, dst, offset, from, bytes, e);
+    int rc = check_range(be, dst, offset, bytes, e);
+    return rc || !bytes ? rc : be->vt->side_in(be, dst, offset, from, bytes, e);
+}
+
+int backend_side_end(backend *be, err *e) {
+    if (be->vt->side_open) return be->vt->side_end(be, e);
+    be->n_batches++;
+    return 0;
+}
+
+int backend_side_done(backend *be, uint64_t *n, err *e) {
+    *n = be->n_batches;
+    return be->vt->side_open ? be->vt->side_done(be, n, e) : 0;
+}
+
+int backend_side_join(backend *be, err *e) {
+    return be->vt->side_open ? be->vt->side_join(be, e) : 0;
+}
+
+int backend_side_wait(backend *be, err *e) {
+    return be->vt->side_open ? be->vt->side_wait(be, e) : 0;
+}
+
 bool backend_can_capture(const backend *be) {
     return be->vt->capture_begin != NULL;
 }
@@ -434,6 +477,10 @@ bool backend_pipeline_get(const backend *be, uint32_t i, struct backend_pipeline
 
 uint64_t backend_allocated_bytes(const backend *be) {
     return be->vt->allocated_bytes ? be->vt->allocated_bytes(be) : 0;
+}
+
+uint64_t backend_scratch_bytes(const backend *be) {
+    return be->vt->scratch_bytes ? be->vt->scratch_bytes(be) : 0;
 }
 
 uint64_t backend_memory_limit(const backend *be) {

@@ -1,8 +1,9 @@
 /* backend.h - compute devices: cpu, metal and cuda behind one interface. The ops are in ops.h.
  *
  * A backend owns its device memory and a stream of ops. Ops are enqueued in order; only
- * backend_sync, downloads and uploads wait for them. Buffers and weights are opaque. A device
- * failure is sticky: every later op and backend_sync return ERR_DEVICE, until backend_recover.
+ * backend_sync, downloads and uploads wait for them. Copies of the side stream run beside them.
+ * Buffers and weights are opaque. A device failure is sticky: every later op and backend_sync
+ * return ERR_DEVICE, until backend_recover.
  *
  * THREAD SAFETY: one thread at a time per backend; counters may be read from any thread. */
 #ifndef INFERD_BACKEND_H
@@ -200,6 +201,31 @@ int backend_download_async(backend *be, const backend_buf *src, uint64_t offset,
 int backend_event_record(backend *be, uint32_t event, err *e); /* event < BACKEND_N_EVENTS */
 int backend_event_wait(backend *be, uint32_t event, err *e);
 
+/* THE SIDE STREAM: copies that run while ops run, for what is kept elsewhere and comes back. They
+ * are enqueued in batches and run in order; a batch begins after the ops that were enqueued before
+ * backend_side_begin. Ops do not wait for copies, unless backend_side_join says so. Nothing here
+ * waits but backend_side_wait. Devices without one (cpu, metal) copy at once, as backend_upload and
+ * backend_download do: their batches are done when they end.
+ *
+ * backend_side_open prepares it, once: a copy in is at most most_bytes. It lasts until
+ * backend_close. ERR_NOMEM. */
+enum { BACKEND_SIDE_BATCHES = 16 }; /* that may be under way: begun and not done */
+int backend_side_open(backend *be, uint64_t most_bytes, err *e);
+int backend_side_begin(backend *be, err *e);
+/* `to` is memory of backend_host_new (of any rank), and the copy's until its batch is done. */
+int backend_side_out(backend *be, const backend_buf *src, uint64_t offset, void *to, uint64_t bytes,
+                     err *e);
+/* `from` is read by the call. ERR_FULL: nothing happened, since copies before it have not ended. */
+int backend_side_in(backend *be, backend_buf *dst, uint64_t offset, const void *from,
+                    uint64_t bytes, err *e);
+int backend_side_end(backend *be, err *e);
+/* *n: batches that are done, of all that have ended so far. */
+int backend_side_done(backend *be, uint64_t *n, err *e);
+/* Ops that are enqueued from now on wait for all batches that have ended. */
+int backend_side_join(backend *be, err *e);
+/* Waits for all copies. */
+int backend_side_wait(backend *be, err *e);
+
 /* Captured steps: ops between capture_begin and capture_end are encoded into a graph instead of
  * run. backend_graph_launch runs the graph with what the buffers hold then (uploads are not
  * captured: they happen at once). backend_can_capture is false on cpu: capture_begin returns
@@ -236,8 +262,12 @@ void backend_kernel_costs(const backend *be, uint32_t i, struct backend_kernel_c
  * while ops are called. */
 bool backend_fact_get(const backend *be, uint32_t i, struct backend_fact *out);
 bool backend_pipeline_get(const backend *be, uint32_t i, struct backend_pipeline *out);
-/* Bytes that the device holds for this process now, by its own count; 0: it does not count. */
+/* Bytes that the device holds for this process now, by its own count, of all backends on it; 0: it
+ * does not count. */
 uint64_t backend_allocated_bytes(const backend *be);
+/* Those that this backend has taken for itself when it was opened: scratch of its ops; 0: none, or
+ * not counted. */
+uint64_t backend_scratch_bytes(const backend *be);
 /* Maximum bytes that the device should hold for this process, including weights that are read in
  * place; 0: no limit of its own (cpu). */
 uint64_t backend_memory_limit(const backend *be);

@@ -41,6 +41,17 @@ struct backend_vtable {
                           uint64_t bytes, err *e);
     int (*event_record)(backend *be, uint32_t event, err *e);
     int (*event_wait)(backend *be, uint32_t event, err *e);
+    /* The side stream: all or none. */
+    int (*side_open)(backend *be, uint64_t most_bytes, err *e);
+    int (*side_begin)(backend *be, err *e);
+    int (*side_out)(backend *be, const backend_buf *src, uint64_t offset, void *to, uint64_t bytes,
+                    err *e);
+    int (*side_in)(backend *be, backend_buf *dst, uint64_t offset, const void *from, uint64_t bytes,
+                   err *e);
+    int (*side_end)(backend *be, err *e);
+    int (*side_done)(backend *be, uint64_t *n, err *e);
+    int (*side_join)(backend *be, err *e);
+    int (*side_wait)(backend *be, err *e);
     /* Captured steps: all or none. */
     bool watches;      /* weights with a watch */
     bool keeps_graphs; /* graphs are kept by their keys */
@@ -49,6 +60,7 @@ struct backend_vtable {
     int (*graph_launch)(backend *be, err *e);
     void (*graph_discard)(backend *be);
     uint64_t (*allocated_bytes)(const backend *be);
+    uint64_t (*scratch_bytes)(const backend *be);
     uint64_t (*memory_limit)(const backend *be);
     uint64_t (*memory_free)(const backend *be);
     int (*weight_size)(const struct backend_weight_desc *desc, uint64_t *bytes,
@@ -91,6 +103,7 @@ struct backend {
     uint32_t max_rows, max_cols;
     struct backend_moe_limits moe;
     struct backend_head_limits heads;
+    uint64_t n_batches;                /* backend.c's: ended, of a device without a side stream */
     uint32_t rank, n_ranks;            /* set by backend.c; n_ranks 0: no group */
     uint32_t n_local;                  /* likewise: ranks in this process; 0: no group */
     backend *peers[BACKEND_MAX_RANKS]; /* (n_local) */

@@ -167,6 +167,8 @@ static int measure_model(engine *en, const struct engine_config *config,
     most.table_stride = engine_context_wanted(config, &en->hp) / config->block_tokens + 1;
     if (own || config->memory_bytes) {
         int rc = model_memory_find(config->model_path, en->be, &most, out, e);
+        if (!rc && !mem_add(out->steps, backend_scratch_bytes(en->be), &out->steps))
+            out->steps = UINT64_MAX;
         if (rc || own) return rc;
     } else if (model_memory_find(config->model_path, en->be, &most, out, NULL)) {
         *out = (struct model_memory){en->hp.weight_bytes / engine_n_ranks(en), 0};
@@ -338,6 +340,13 @@ int engine_need_find(const struct engine_config *config, struct engine_need *out
             .state_blocks = size.kc.state.n_blocks,
         };
         out->device_left = engine_device_left(en->be, &out->device_limit);
+        if (backend_memory_free(
+                en->be)) { /* of the rank with least: all have as much of the model */
+            if (!mem_mul(out->device_left, n_ranks, &out->device_left))
+                out->device_left = UINT64_MAX;
+            if (!mem_mul(out->device_limit, n_ranks, &out->device_limit))
+                out->device_limit = UINT64_MAX;
+        }
     }
     engine_close(en);
     return rc;

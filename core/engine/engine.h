@@ -47,7 +47,7 @@ struct engine_config {
                             one engine at a time, without a store */
     int activation_bits; /* 8 (0 is 8) or 16: backend.h */
     uint32_t device;     /* number of the GPU: backend.h */
-    /* Fraction of a GPU's own memory that this engine's backend may hold, 0.1 to 1; 0: the
+    /* Fraction of a GPU's own memory that all engines of the process may hold, 0.1 to 1; 0: the
      * backend's default. A backend without memory of its own refuses anything but 0. */
     double memory_fraction;
     uint32_t resident_s, command_buffer_ms; /* metal: backend.h */
@@ -116,7 +116,8 @@ struct engine_need {
     /* What it could have of config.memory_bytes if no other engine were open. */
     uint32_t context_length;
     uint64_t state_blocks; /* 0: it has no recurrent layers */
-    /* Of a device with a limit of its own: that, and what is left of it now. UINT64_MAX: none. */
+    /* Of devices with a limit of their own, all together: that, and what is left of it now.
+     * UINT64_MAX: none. */
     uint64_t device_limit, device_left;
 };
 /* Reads the file's head and opens the backend, but loads nothing. ERR_NOMEM: config.memory_bytes,

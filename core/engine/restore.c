@@ -190,7 +190,18 @@ static bool has_tokens(const engine *en, const struct tier_restore *r, uint32_t 
     return true;
 }
 
-/* Writes records until max_bytes are done. 0: more will come; 1: it is over. Negative: the device
+/* Has the next piece of a record copied into its block. 1; 0: not now, since too many copies are
+ * under way; negative: the device failed. */
+static int write_piece(engine *en, struct tier_restore *r, enum kv_part part, uint32_t block,
+                       const uint8_t *from) {
+    int rc = tier_batch(en);
+    if (rc <= 0) return rc;
+    rc = kv_piece_write(en->cache, r->seq, part, block, r->piece, from, NULL);
+    if (rc == ERR_FULL) en->tier.held = true;
+    return rc == ERR_FULL ? 0 : rc ? rc : 1;
+}
+
+/* Has records copied until max_bytes are. 0: more will come; 1: it is over. Negative: the device
  * failed. */
 static int take_records(engine *en, struct tier_restore *r, uint64_t *max_bytes) {
     struct kvstore_record record;
@@ -204,9 +215,8 @@ static int take_records(engine *en, struct tier_restore *r, uint64_t *max_bytes)
         }
         for (; *max_bytes && r->piece < kv_part_pieces(en->cache, part); r->piece++) {
             const uint64_t bytes = kv_piece_bytes(en->cache, part, r->piece);
-            if (kv_piece_write(en->cache, r->seq, part, block, r->piece, record.bytes + r->at,
-                               NULL))
-                return ERR_DEVICE;
+            rc = write_piece(en, r, part, block, record.bytes + r->at);
+            if (rc <= 0) return rc;
             r->at += bytes;
             *max_bytes -= bytes < *max_bytes ? bytes : *max_bytes;
         }

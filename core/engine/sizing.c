@@ -123,13 +123,16 @@ static unsigned long long mib(uint64_t bytes) {
     return (unsigned long long)(bytes >> 20);
 }
 
-/* Free memory of a GPU with its own, within its limit; in a group, of the rank with least. */
+/* Free memory of a GPU with its own, within its limit, as if the backend's scratch were not there,
+ * which is a part of the step buffers (engine.c); in a group, of the rank with least. */
 static uint64_t own_memory_left(backend *be, uint64_t *limit, uint64_t *used, uint64_t *unused) {
     uint64_t least = UINT64_MAX;
     for (uint32_t r = 0; r < backend_n_local(be); r++) {
         const backend *one = backend_peer(be, r);
         uint64_t l = backend_memory_limit(one), u = backend_allocated_bytes(one);
-        uint64_t f = backend_memory_free(one), left = l > u ? l - u : 0;
+        uint64_t own = backend_scratch_bytes(one), f = backend_memory_free(one) + own;
+        u = u > own ? u - own : 0;
+        uint64_t left = l > u ? l - u : 0;
         if (f < left) left = f;
         if (left >= least) continue;
         least = left, *limit = l, *used = u, *unused = f;

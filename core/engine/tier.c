@@ -18,6 +18,8 @@
 #define SEGMENT_NS    300000   /* to open a segment and check its head */
 #define QUEUE_WAIT_NS 10000000 /* until a draft may be free again */
 
+#define POLL_NS 200000 /* until copies that are under way may have ended */
+
 enum { STEP_BYTES = 1 << 20, STEP_PART = 50, IDLE_BYTES = 8 << 20 };
 /* Runs of one call that turn out not to be worth it, or stored already: each costs O(chain). */
 enum { RUNS_LOOKED_AT = 64, RUNS_BETWEEN_STEPS = 4 };
@@ -62,6 +64,15 @@ static const char *find_obstacle(const engine *en, const struct engine_config *c
     return NULL;
 }
 
+/* Drafts are what the device copies into. */
+static int get_memory(void *be, uint64_t bytes, void **out, err *e) {
+    return backend_host_new(be, bytes, out, e);
+}
+
+static void put_memory(void *be, void *p) {
+    backend_host_free(be, p);
+}
+
 int tier_open(engine *en, const struct engine_config *c, err *e) {
     struct tier *t = &en->tier;
     char identity[512];
@@ -72,16 +83,19 @@ int tier_open(engine *en, const struct engine_config *c, err *e) {
         log_warn("engine: the KV store is not used for this model: %s", obstacle);
         return 0;
     }
-    const struct kvstore_shape shape = {.block_tokens = c->block_tokens,
-                                        .block_bytes = 4 * (uint64_t)c->block_tokens +
-                                                       kv_part_bytes(en->cache, KV_PART_BLOCK),
-                                        .window_bytes = kv_part_bytes(en->cache, KV_PART_WINDOW),
-                                        .state_bytes = kv_part_bytes(en->cache, KV_PART_STATE)};
+    const struct kvstore_space_config space = {
+        .label = c->model_label ? c->model_label : en->hp.name,
+        .identity = identity,
+        .shape = {.block_tokens = c->block_tokens,
+                  .block_bytes =
+                      4 * (uint64_t)c->block_tokens + kv_part_bytes(en->cache, KV_PART_BLOCK),
+                  .window_bytes = kv_part_bytes(en->cache, KV_PART_WINDOW),
+                  .state_bytes = kv_part_bytes(en->cache, KV_PART_STATE)},
+        .memory = {.get = get_memory, .put = put_memory, .arg = en->be}};
     kv_stats_get(en->cache, &stats);
     int rc = write_identity(en, c, identity, sizeof identity, e);
-    if (!rc)
-        rc = kvstore_space_open(c->store, c->model_label ? c->model_label : en->hp.name, identity,
-                                &shape, &t->space, e);
+    if (!rc) rc = kv_batches_open(en->cache, e);
+    if (!rc) rc = kvstore_space_open(c->store, &space, &t->space, e);
     t->names = mem_new(stats.n_blocks, sizeof *t->names);
     t->named = mem_new(stats.n_blocks, sizeof *t->named);
     t->path = mem_new(stats.n_blocks, sizeof *t->path);
@@ -209,9 +223,50 @@ static bool begin_draft(engine *en, bool all) {
     return false;
 }
 
-static void drop_draft(struct tier *t) {
-    if (t->save.draft) kvstore_draft_drop(t->save.draft);
-    t->save.draft = NULL;
+int tier_batch(engine *en) {
+    struct tier *t = &en->tier;
+    if (t->batch) return 1;
+    const int64_t n = kv_batch_begin(en->cache, NULL);
+    t->held = t->held || !n;
+    if (n > 0) t->batch = (uint64_t)n;
+    return n > 0 ? 1 : (int)n;
+}
+
+/* Nonzero: the device failed. */
+static int end_batch(engine *en) {
+    struct tier *t = &en->tier;
+    if (!t->batch) return 0;
+    t->batch = 0;
+    return kv_batch_end(en->cache, NULL);
+}
+
+/* Drafts whose copies have ended go their way. */
+static void let_go(engine *en) {
+    struct tier *t = &en->tier;
+    if (!t->n_leaving) return;
+    const uint64_t done = kv_batches_done(en->cache);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->n_leaving; i++) {
+        const struct tier_leaving *l = &t->leaving[i];
+        if (l->batch > done)
+            t->leaving[n++] = *l;
+        else if (l->wanted)
+            kvstore_draft_submit(l->draft);
+        else
+            kvstore_draft_drop(l->draft);
+    }
+    t->n_leaving = n;
+}
+
+/* The draft is complete, or what it is of is not there any more. */
+static void end_draft(engine *en, bool wanted) {
+    struct tier *t = &en->tier;
+    struct tier_save *s = &t->save;
+    if (!s->draft) return;
+    t->leaving[t->n_leaving++] = (struct tier_leaving){s->draft, s->batch, wanted};
+    s->draft = NULL;
+    end_batch(en); /* a device that fails is found by the next step */
+    let_go(en);
 }
 
 /* Does the record that is due exist? Otherwise moves on. false: all are done. */
@@ -239,7 +294,8 @@ static void write_tokens(const engine *en, struct tier_save *s) {
     s->at = 4 * (uint64_t)en->config.block_tokens;
 }
 
-/* Copies the next piece and counts its bytes. Nonzero: the device failed. */
+/* Has the next piece copied and counts its bytes. 1; 0: not now, since too many copies are under
+ * way; negative: the device failed. */
 static int copy_piece(engine *en, uint64_t *copied) {
     struct tier_save *s = &en->tier.save;
     if (s->piece == kv_part_pieces(en->cache, s->part)) {
@@ -247,16 +303,19 @@ static int copy_piece(engine *en, uint64_t *copied) {
         s->piece = 0;
         s->at = 0;
         s->part++;
-        return 0;
+        return 1;
     }
+    int rc = tier_batch(en);
+    if (rc <= 0) return rc;
     const uint64_t bytes = kv_piece_bytes(en->cache, s->part, s->piece);
     if (s->part == KV_PART_BLOCK && !s->piece) write_tokens(en, s);
     uint8_t *to = kvstore_draft_record(s->draft, record_of[s->part], s->block);
-    int rc = kv_piece_read(en->cache, &s->run, s->part, s->block, s->piece, to + s->at, NULL);
+    rc = kv_piece_read(en->cache, &s->run, s->part, s->block, s->piece, to + s->at, NULL);
+    s->batch = en->tier.batch;
     s->piece++;
     s->at += bytes;
     *copied += bytes;
-    return rc;
+    return rc ? rc : 1;
 }
 
 /* Copies max_bytes, and more until until_ns. all: of anything, else of what will be reused before
@@ -264,20 +323,23 @@ static int copy_piece(engine *en, uint64_t *copied) {
 static void save_some(engine *en, bool all, uint64_t max_bytes, uint64_t until_ns) {
     struct tier *t = &en->tier;
     uint64_t copied = 0;
-    if (t->save.draft && !kv_run_intact(en->cache, &t->save.run)) drop_draft(t);
+    if (t->save.draft && !kv_run_intact(en->cache, &t->save.run)) end_draft(en, false);
     if (t->retry_ns && clock_now_ns() < t->retry_ns && !t->save.draft) return;
     t->retry_ns = 0;
     while (copied < max_bytes || clock_now_ns() < until_ns) {
         if (!t->save.draft && !begin_draft(en, all)) return;
         if (!find_record(&t->save)) {
             kv_run_kept(en->cache, &t->save.run);
-            kvstore_draft_submit(t->save.draft);
-            t->save.draft = NULL;
-        } else if (copy_piece(en, &copied)) {
-            drop_draft(t); /* the device failed: the next step will find it */
-            t->retry_ns = clock_now_ns() + SECOND_NS;
-            return;
+            end_draft(en, true);
+            continue;
         }
+        const int rc = copy_piece(en, &copied);
+        if (rc > 0) continue;
+        if (rc < 0) {
+            end_draft(en, false); /* the device failed: the next step will find it */
+            t->retry_ns = clock_now_ns() + SECOND_NS;
+        }
+        return;
     }
 }
 
@@ -289,7 +351,7 @@ static void save_wanted(engine *en, uint64_t until_ns) {
     bool over = en->failure.code;
     t->saved_all = false;
     if (!over) save_some(en, true, IDLE_BYTES, 0);
-    over = over || t->saved_all || t->broken;
+    over = over || (t->saved_all && !t->n_leaving) || t->broken;
     t->saving = !over && clock_now_ns() < until_ns;
     if (t->saving) return;
     pthread_mutex_lock(&en->lock);
@@ -307,6 +369,8 @@ void tier_run(engine *en, bool busy) {
     t->wake = false;
     pthread_mutex_unlock(&en->lock);
     if (en->failure.code && !until_ns) return;
+    t->held = false;
+    let_go(en);
     restore_run(en, busy);
     const uint64_t now = clock_now_ns(), step_ns = now - t->run_ns;
     if (busy) {
@@ -321,6 +385,8 @@ void tier_run(engine *en, bool busy) {
         save_some(en, true, IDLE_BYTES, 0);
     else if (t->save.draft || t->retry_ns)
         save_some(en, false, IDLE_BYTES, 0);
+    end_batch(en);
+    let_go(en);
     t->run_ns = clock_now_ns();
 }
 
@@ -328,15 +394,28 @@ uint64_t tier_due_ns(const engine *en) {
     const struct tier *t = &en->tier;
     uint64_t due = restore_due_ns(en), save = t->active_ns + t->idle_ns;
     if (!t->store || en->failure.code) return 0;
-    if (t->saving || t->save.draft || t->retry_ns) save = 1;
+    const uint64_t poll = t->n_leaving || t->held ? t->run_ns + POLL_NS : 0;
+    if (t->held || (t->saved_all && t->n_leaving))
+        save = poll; /* there is nothing to do before */
+    else if (t->saving || t->save.draft || t->retry_ns)
+        save = 1;
     if (save < t->retry_ns) save = t->retry_ns;
     if ((save == 1 || t->retry_ns || !t->saved_all) && (!due || save < due)) due = save;
-    return due;
+    return poll && (!due || poll < due) ? poll : due;
 }
 
 void tier_drop(engine *en) {
     struct tier *t = &en->tier;
     if (!t->store) return;
-    drop_draft(t);
+    end_draft(en, false);
+    end_batch(en);
     restore_drop(en);
+    const int rc = kv_batches_wait(en->cache);
+    for (; t->n_leaving; t->n_leaving--) {
+        const struct tier_leaving *l = &t->leaving[t->n_leaving - 1];
+        if (l->wanted && !rc)
+            kvstore_draft_submit(l->draft);
+        else
+            kvstore_draft_drop(l->draft);
+    }
 }

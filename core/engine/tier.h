@@ -8,7 +8,9 @@
  * long as that takes at most a fiftieth of the step's time, in pieces of a layer's K or V of one
  * block; after store_idle_s without a step, everything; and when engine_save asks. All drafts of
  * the store may be waiting to be written: then it is tried again later, and what is evicted
- * meanwhile is lost and counted (unkept).
+ * meanwhile is lost and counted (unkept). Copies are made beside the steps (kv_batch_begin): the
+ * worker waits for none of them. Drafts lie in the device's pinned memory; one is submitted when
+ * its last copy has ended. On devices without a side stream copies are done when they are begun.
  *
  * RESTORING: a new sequence whose prompt the store has more of than the cache pauses, like one
  * whose reader is slow, while others step. Its blocks are taken at once (kv_import_begin; if they
@@ -48,9 +50,17 @@ struct tier_restore {
     uint64_t deadline_ns;
 };
 
+/* A draft into which copies are under way. */
+struct tier_leaving {
+    struct kvstore_draft *draft;
+    uint64_t batch; /* its last one */
+    bool wanted;    /* to be submitted; else dropped */
+};
+
 /* A draft that is being filled. */
 struct tier_save {
     struct kvstore_draft *draft; /* NULL: none */
+    uint64_t batch;              /* the last one that copies into it; 0: none */
     struct kv_run run;
     enum kv_part part;
     uint32_t block, piece; /* next */
@@ -72,6 +82,10 @@ struct tier {
     uint64_t *named;            /* (n_blocks) kv_block_entered of those */
     uint32_t *path;             /* (n_blocks) scratch */
     struct tier_save save;
+    struct tier_leaving leaving[KVSTORE_DRAFTS];
+    uint32_t n_leaving;
+    uint64_t batch;               /* the one that is open; 0: none */
+    bool held;                    /* what is due waits for copies that are under way */
     bool saved_all;               /* nothing was left to store, and no step has run since */
     bool saving;                  /* for engine_save, which waits */
     bool broken;                  /* the store has taken nothing lately: its folder fails */
@@ -99,6 +113,10 @@ void tier_note_names(struct engine *en, const kv_seq *s, const struct kvstore_na
 
 /* Worker: may pause a new sequence. */
 void tier_add(struct engine *en, struct engine_stream *st);
+/* Worker, within tier_run: opens a batch of copies unless one is open. 1: it is open; 0: too many
+ * are under way; negative: the device failed. */
+int tier_batch(struct engine *en);
+
 /* Worker, between steps: takes what was read, stores what is due. busy: a step ran. */
 void tier_run(struct engine *en, bool busy);
 /* Worker: when tier_run must be called again though nothing happens; 0: not at all. */

@@ -224,7 +224,8 @@ uint32_t kv_seq_n_blocks(const kv_seq *s);
 int32_t kv_window_slot(const kv *c, const kv_seq *s, uint32_t pos);
 void kv_window_table(const kv_seq *s, int32_t *table);
 
-/* Enqueues the pending copy-on-write copies on the backend. On failure they stay pending. */
+/* Before each step: has it wait for copies of blocks that it needs (kv_batch_begin), and enqueues
+ * the pending copy-on-write copies on the backend. On failure they stay pending. */
 int kv_flush_copies(kv *c, err *e);
 /* For the ranks of other processes: the pending copies (n, 2), from a block to a block; of windowed
  * layers *window_pairs, NULL without them. Valid until the cache is called. Returns n. */
@@ -263,9 +264,20 @@ bool kv_run_next(kv *c, bool soon, uint32_t n_unfinished, uint32_t most, struct 
 bool kv_run_intact(const kv *c, const struct kv_run *run);
 /* It is kept elsewhere, or not worth it: not found again. */
 void kv_run_kept(kv *c, const struct kv_run *run);
-/* Copies a piece of the run's block i. In stream order. ERR_DEVICE */
-int kv_piece_read(const kv *c, const struct kv_run *run, enum kv_part part, uint32_t i,
-                  uint32_t piece, void *to, err *e);
+/* Pieces are copied beside the steps (the side stream of core/backend/backend.h), in batches that
+ * begin after the steps begun before them. A block may be reused, or read, before the copies of it
+ * have ended: a step that does so waits for them on the device (kv_flush_copies). kv_batches_open
+ * comes first, once. kv_batch_begin returns the batch's number, from 1 on; 0: too many are under
+ * way; negative: the device failed. */
+int kv_batches_open(kv *c, err *e);
+int64_t kv_batch_begin(kv *c, err *e);
+int kv_batch_end(kv *c, err *e);
+uint64_t kv_batches_done(kv *c); /* the number of the last batch that is done, as those before it */
+int kv_batches_wait(kv *c);      /* until all are done. ERR_DEVICE: not all */
+/* In a batch: copies a piece of the run's block i to memory of backend_host_new, where it is once
+ * the batch is done. ERR_DEVICE */
+int kv_piece_read(kv *c, const struct kv_run *run, enum kv_part part, uint32_t i, uint32_t piece,
+                  void *to, err *e);
 /* Of a cached block: the ids of its tokens, the block before it (UINT32_MAX: it is the first), and
  * a number that no other block and no other contents of it ever had. */
 const int32_t *kv_block_ids(const kv *c, uint32_t block);
@@ -283,9 +295,11 @@ uint32_t kv_window_begins(const kv *c, uint32_t n_blocks);
  * commits, and frees it: the blocks are cached then. Window blocks must suffice for one more
  * sequence. NULL: no room; nothing changed. */
 kv_seq *kv_import_begin(kv *c, const struct kv_prompt *p, uint32_t *n_cached);
+/* In a batch. ERR_FULL: nothing happened, and it is to be tried again later; ERR_DEVICE. */
 int kv_piece_write(kv *c, kv_seq *s, enum kv_part part, uint32_t entry, uint32_t piece,
                    const void *from, err *e);
-/* The first n_blocks blocks are written, and the state if they are all and it is meant to be. */
+/* The first n_blocks blocks are written, or will be by the batches begun so far, and the state if
+ * they are all and it is meant to be. */
 void kv_import_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_blocks, bool state);
 
 uint32_t kv_n_free(const kv *c);        /* blocks without references (cached ones included) */

@@ -30,6 +30,11 @@
  * without an owner, those whose owner is cached, those of them to be kept. So a window block
  * without references whose owner is not cached does not exist: it loses its owner.
  *
+ * COPIES for the KV store run beside the steps. Each block, state block and window block has the
+ * number of the last batch that copies it. When it is taken for something else, or when imported
+ * blocks can be found, and that batch is not known to be done, the next step waits for it on the
+ * device (must_join). Copies in run after those out, in order.
+ *
  * kv_check verifies these invariants. */
 #ifndef INFERD_KV_INT_H
 #define INFERD_KV_INT_H
@@ -48,6 +53,7 @@ struct kv_block {
     uint32_t state;        /* the state block that it owns, or KV_NONE (always when not cached) */
     uint32_t page;         /* its window block, or KV_NONE */
     bool kept, state_kept; /* kv_run_kept: it; the state that it owns */
+    uint64_t batch;        /* the last one that copies it; 0: none */
     /* While cached: */
     uint64_t step;    /* kv.n_steps when it was entered: not before that of its parent */
     uint64_t entered; /* kv.n_entered then */
@@ -63,6 +69,7 @@ struct kv_state {
     uint32_t owner;      /* KV block, or KV_NONE */
     struct kv_link free; /* list of those without references */
     uint64_t step;       /* with an owner: the step that wrote it */
+    uint64_t batch;      /* as in kv_block */
 };
 
 /* A window block. */
@@ -71,7 +78,8 @@ struct kv_page {
     uint32_t owner; /* KV block, or KV_NONE */
     struct kv_link free;
     bool keep;
-    uint64_t step; /* kv.n_steps when another block's copy of it was given to its owner; else 0 */
+    uint64_t step;  /* kv.n_steps when another block's copy of it was given to its owner; else 0 */
+    uint64_t batch; /* as in kv_block */
 };
 enum kv_page_list { KV_PAGES_UNUSED, KV_PAGES_PASSED, KV_PAGES_KEPT, KV_N_PAGE_LISTS };
 
@@ -134,8 +142,10 @@ struct kv {
     int32_t *page_tables;  /* (max_seqs, max_blocks_per_seq) */
     int32_t *page_copies;  /* (n_blocks, 2) the window blocks of copies */
     struct kv_list page_lists[KV_N_PAGE_LISTS];
-    bool *windowed;     /* (n_layers) */
-    uint64_t n_steps;   /* kv_step_begun */
+    bool *windowed;                     /* (n_layers) */
+    uint64_t n_steps;                   /* kv_step_begun */
+    uint64_t n_batches, n_batches_done; /* kv_batch_begin; those known to be done */
+    bool must_join;     /* the next step uses blocks of batches that were not known to be done */
     uint64_t n_entered; /* blocks that entered the prefix table */
     uint32_t run_at;    /* where kv_run_next looks next */
     uint32_t *scratch;  /* for kv_check: (n_blocks, 2), at least as many as state blocks */
@@ -247,5 +257,11 @@ enum kv_miss kv_miss_find(const kv *c, const struct kv_prompt *p, const struct k
 void kv_miss_note_evicted(kv *c, uint64_t hash);
 /* A block without parent was entered. */
 void kv_miss_note_root(kv *c, struct hash128 salt, const int32_t *tokens);
+
+/* ---- transfer.c ---- */
+
+/* A step will write what this batch copies, or read it: it waits unless the batch is done. */
+void kv_await_batch(kv *c, uint64_t batch);
+int kv_batches_join(kv *c, err *e);
 
 #endif

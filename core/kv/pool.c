@@ -221,6 +221,7 @@ uint32_t kv_block_take(kv *c) {
     uint32_t b = c->free.head;
     assert(b != KV_NONE);
     free_remove(c, b);
+    kv_await_batch(c, c->blocks[b].batch);
     if (c->blocks[b].cached) {
         if (!c->blocks[b].kept) kv_count(&c->unkept_evictions, 1);
         kv_miss_note_evicted(c, c->blocks[b].hash);
@@ -296,8 +297,9 @@ uint32_t kv_pending_copies(const kv *c, const int32_t **pairs, const int32_t **w
 }
 
 int kv_flush_copies(kv *c, err *e) {
-    if (!c->n_copies) return 0;
-    int rc = kv_copy_blocks(c, c->copies, c->page_copies, c->n_copies, e);
+    int rc = c->must_join ? kv_batches_join(c, e) : 0;
+    if (rc || !c->n_copies) return rc;
+    rc = kv_copy_blocks(c, c->copies, c->page_copies, c->n_copies, e);
     if (rc) return rc;
     kv_count(&c->n_copied, c->n_copies);
     for (uint32_t i = 0; i < c->n_copies; i++) {

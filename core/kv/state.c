@@ -114,6 +114,7 @@ static uint32_t state_take(kv *c) {
     uint32_t i = c->free_states.head;
     if (i == KV_NONE) return KV_NONE;
     list_remove(c, i);
+    kv_await_batch(c, c->state_blocks[i].batch);
     if (c->state_blocks[i].owner != KV_NONE) disown(c, i);
     c->state_blocks[i].refs = 1;
     return i;

@@ -70,13 +70,84 @@ uint64_t kv_part_bytes(const kv *c, enum kv_part part) {
     return bytes;
 }
 
-int kv_piece_read(const kv *c, const struct kv_run *run, enum kv_part part, uint32_t i,
-                  uint32_t piece, void *to, err *e) {
+/* ---- batches ---- */
+
+static backend *rank_of(const kv *c, uint32_t r) {
+    return backend_peer(c->config.be, r);
+}
+
+int kv_batches_open(kv *c, err *e) {
+    uint64_t most = 0;
+    int rc = 0;
+    for (enum kv_part part = 0; part < KV_N_PARTS; part++)
+        for (uint32_t i = kv_part_pieces(c, part); i-- > 0;)
+            if (kv_piece_bytes(c, part, i) > most) most = kv_piece_bytes(c, part, i);
+    for (uint32_t r = 0; r < c->n_ranks && !rc; r++)
+        rc = backend_side_open(rank_of(c, r), most, e);
+    return rc;
+}
+
+uint64_t kv_batches_done(kv *c) {
+    uint64_t least = c->n_batches, n;
+    for (uint32_t r = 0; r < c->n_ranks; r++) {
+        if (backend_side_done(rank_of(c, r), &n, NULL)) return c->n_batches_done;
+        if (n < least) least = n;
+    }
+    return c->n_batches_done = least;
+}
+
+int64_t kv_batch_begin(kv *c, err *e) {
+    int rc = 0;
+    if (c->n_batches - kv_batches_done(c) >= BACKEND_SIDE_BATCHES) return 0;
+    for (uint32_t r = 0; r < c->n_ranks && !rc; r++)
+        rc = backend_side_begin(rank_of(c, r), e);
+    return rc ? rc : (int64_t)++c->n_batches;
+}
+
+int kv_batch_end(kv *c, err *e) {
+    int rc = 0;
+    for (uint32_t r = 0; r < c->n_ranks && !rc; r++)
+        rc = backend_side_end(rank_of(c, r), e);
+    return rc;
+}
+
+int kv_batches_wait(kv *c) {
+    int rc = 0;
+    for (uint32_t r = 0; r < c->n_ranks; r++)
+        if (backend_side_wait(rank_of(c, r), NULL)) rc = ERR_DEVICE;
+    return rc;
+}
+
+void kv_await_batch(kv *c, uint64_t batch) {
+    if (batch > c->n_batches_done) c->must_join = true;
+}
+
+int kv_batches_join(kv *c, err *e) {
+    int rc = 0;
+    for (uint32_t r = 0; r < c->n_ranks && !rc; r++)
+        rc = backend_side_join(rank_of(c, r), e);
+    if (!rc) c->must_join = false;
+    return rc;
+}
+
+/* A block of a part is copied by the batch that has begun. */
+static void note_batch(kv *c, enum kv_part part, uint64_t b) {
+    if (part == KV_PART_STATE)
+        c->state_blocks[b].batch = c->n_batches;
+    else if (part == KV_PART_WINDOW)
+        c->pages[b].batch = c->n_batches;
+    else
+        c->blocks[b].batch = c->n_batches;
+}
+
+int kv_piece_read(kv *c, const struct kv_run *run, enum kv_part part, uint32_t i, uint32_t piece,
+                  void *to, err *e) {
     const struct piece p = find_piece(c, part, piece);
     const uint64_t b = part == KV_PART_STATE    ? run->state
                        : part == KV_PART_WINDOW ? run->windows[i]
                                                 : run->blocks[i];
-    return backend_download(p.be, p.pool, b * p.stride, to, p.bytes, e);
+    note_batch(c, part, b);
+    return backend_side_out(p.be, p.pool, b * p.stride, to, p.bytes, e);
 }
 
 int kv_piece_write(kv *c, kv_seq *s, enum kv_part part, uint32_t entry, uint32_t piece,
@@ -85,7 +156,8 @@ int kv_piece_write(kv *c, kv_seq *s, enum kv_part part, uint32_t entry, uint32_t
     uint64_t b = s->live;
     if (part != KV_PART_STATE)
         b = (uint64_t)(part == KV_PART_WINDOW ? s->pages[entry] : s->table[entry]);
-    return backend_upload(p.be, p.pool, b * p.stride, from, p.bytes, e);
+    note_batch(c, part, b);
+    return backend_side_in(p.be, p.pool, b * p.stride, from, p.bytes, e);
 }
 
 /* ---- runs ---- */
@@ -202,7 +274,8 @@ uint32_t kv_window_begins(const kv *c, uint32_t n_blocks) {
     return kv_has_windows(c) ? kv_window_first(c, n_blocks * c->config.block_tokens) : n_blocks;
 }
 
-kv_seq *kv_import_begin(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
+/* Its blocks are taken for copies, which run after those under way: no step waits for these. */
+static kv_seq *import_begin(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
     const uint32_t n_hit = kv_whole_hit(c, p);
     const struct kv_prompt hit = {
         .tokens = p->tokens, .n = n_hit + 1, .salt = p->salt}; /* its hit is whole blocks */
@@ -225,11 +298,19 @@ kv_seq *kv_import_begin(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
     return s;
 }
 
+kv_seq *kv_import_begin(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
+    const bool must_join = c->must_join;
+    kv_seq *s = import_begin(c, p, n_cached);
+    c->must_join = must_join;
+    return s;
+}
+
 void kv_import_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_blocks, bool state) {
     const uint32_t n_tokens = n_blocks * c->config.block_tokens;
     const uint32_t first = s->n_valid / c->config.block_tokens; /* those before were cached */
     if (n_tokens <= s->n_valid) return;
     kv_commit(c, s, tokens, n_tokens);
+    kv_await_batch(c, c->n_batches); /* they can be found, and read, from now on */
     for (uint32_t i = first; i < n_blocks; i++)
         c->blocks[s->table[i]].kept = true;
     if (!state) return;

@@ -91,7 +91,8 @@ static uint32_t page_take(kv *c, uint32_t b) {
         c->blocks[p->owner].page = KV_NONE;
         kv_count(&c->page_evictions, 1);
     }
-    *p = (struct kv_page){.refs = 1, .owner = b};
+    kv_await_batch(c, p->batch);
+    *p = (struct kv_page){.refs = 1, .owner = b, .batch = p->batch};
     c->blocks[b].page = i;
     return i;
 }

@@ -97,10 +97,21 @@ struct kvstore_shape {
     uint64_t window_bytes; /* likewise of windowed layers; 0: there are none */
     uint64_t state_bytes;  /* of recurrent layers; 0: there are none */
 };
-/* identity: any text; equal texts are equal K/V. label: the model's name, for people. ERR_INVALID:
- * a segment would exceed 2^40 bytes. */
-int kvstore_space_open(kvstore *ks, const char *label, const char *identity,
-                       const struct kvstore_shape *shape, kvstore_space **out, err *e);
+/* Memory for drafts: that of a device which copies into it. */
+struct kvstore_memory {
+    int (*get)(void *arg, uint64_t bytes, void **out, err *e); /* zeroed; NULL: from the heap */
+    void (*put)(void *arg, void *p);
+    void *arg;
+};
+struct kvstore_space_config {
+    const char *label;    /* the model's name, for people */
+    const char *identity; /* any text; equal texts are equal K/V */
+    struct kvstore_shape shape;
+    struct kvstore_memory memory; /* used until kvstore_space_close */
+};
+/* The drafts are allocated here. ERR_INVALID: a segment would exceed 2^40 bytes; ERR_NOMEM. */
+int kvstore_space_open(kvstore *ks, const struct kvstore_space_config *config, kvstore_space **out,
+                       err *e);
 /* Its readings are closed and drafts given back. What waits to be written is dropped; waits for
  * what is being written or read. NULL is fine. */
 void kvstore_space_close(kvstore_space *sp);
@@ -123,6 +134,7 @@ void kvstore_touch(kvstore_space *sp, const struct kvstore_name *names, uint32_t
 
 /* ---- writing ---- */
 
+enum { KVSTORE_DRAFTS = 4 /* of a space */ };
 /* A segment to be written. The caller fills it and submits it. */
 struct kvstore_draft {
     struct hash128 tenant;
@@ -131,7 +143,7 @@ struct kvstore_draft {
     bool has_window[KVSTORE_MAX_BLOCKS];
     bool has_state; /* after the last block */
 };
-/* From a fixed number for each space. NULL: all are waiting to be written, or, with *broken set,
+/* One of KVSTORE_DRAFTS. NULL: all are waiting to be written, or, with *broken set,
  * nothing is kept now: the folder fails, or the bound of a day is reached. */
 struct kvstore_draft *kvstore_draft_take(kvstore_space *sp, bool *broken);
 /* Where the bytes of a record go, once the fields are filled; what: one of KVSTORE_*. */

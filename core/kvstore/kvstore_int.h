@@ -203,7 +203,7 @@ struct kvstore_draft_int {
     struct kvstore_draft_int *next;
     uint8_t *image; /* (space->image_bytes) */
 };
-enum { KVSTORE_DRAFTS = 4, KVSTORE_MAX_READINGS = 64, KVSTORE_READERS = 2 };
+enum { KVSTORE_MAX_READINGS = 64, KVSTORE_READERS = 2 };
 
 /* A thread that reads. */
 struct kvstore_reader {
@@ -219,7 +219,8 @@ struct kvstore_space {
     uint32_t max_blocks;
     uint64_t image_bytes;
     char label[128];
-    bool known; /* the index has it; writer */
+    struct kvstore_memory memory; /* of images */
+    bool known;                   /* the index has it; writer */
     struct kvstore_draft_int drafts[KVSTORE_DRAFTS];
     struct kvstore_draft_int *unused; /* guarded by ks->lock */
     uint32_t n_unused, n_readings;    /* likewise */
@@ -265,9 +266,9 @@ struct kvstore {
 };
 
 int64_t kvstore_now_s(const kvstore *ks);
-/* A space whose id is known. */
-int kvstore_space_of(kvstore *ks, const char *label, const uint8_t id[32],
-                     const struct kvstore_shape *shape, kvstore_space **out, err *e);
+/* A space whose id is known, instead of config's identity. */
+int kvstore_space_of(kvstore *ks, const struct kvstore_space_config *config, const uint8_t id[32],
+                     kvstore_space **out, err *e);
 void kvstore_draft_head(const struct kvstore_draft_int *d, struct kvstore_head *h); /* no salt */
 /* The path of a segment's file, or of another name in the folder. */
 enum { KVSTORE_PATH = 4096 };

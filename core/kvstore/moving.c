@@ -588,7 +588,10 @@ int kvstore_import(kvstore *ks, const char *path, const char *passphrase, struct
     struct opener o;
     rc = open_export(path, passphrase, &o, e);
     if (!rc) rc = read_about(&o, &a, e);
-    if (!rc) rc = kvstore_space_of(ks, a.label, a.space, &a.shape, &im.space, e);
+    if (!rc) {
+        const struct kvstore_space_config config = {.label = a.label, .shape = a.shape};
+        rc = kvstore_space_of(ks, &config, a.space, &im.space, e);
+    }
     struct kvstore_stats before, after;
     kvstore_stats_get(ks, &before);
     if (!rc) rc = read_parts(&o, &im, &a, e);

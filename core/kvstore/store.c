@@ -447,19 +447,32 @@ static int space_id(const char *version, const char *identity, const struct kvst
 
 static void free_space(kvstore_space *sp) {
     for (int i = 0; i < KVSTORE_DRAFTS; i++)
-        free(sp->drafts[i].image);
+        if (sp->drafts[i].image) sp->memory.put(sp->memory.arg, sp->drafts[i].image);
     free(sp);
 }
 
-int kvstore_space_open(kvstore *ks, const char *label, const char *identity,
-                       const struct kvstore_shape *shape, kvstore_space **out, err *e) {
+int kvstore_space_open(kvstore *ks, const struct kvstore_space_config *config, kvstore_space **out,
+                       err *e) {
     uint8_t id[32];
-    int rc = space_id(ks->version, identity, shape, id, e);
-    return rc ? rc : kvstore_space_of(ks, label, id, shape, out, e);
+    int rc = space_id(ks->version, config->identity, &config->shape, id, e);
+    return rc ? rc : kvstore_space_of(ks, config, id, out, e);
 }
 
-int kvstore_space_of(kvstore *ks, const char *label, const uint8_t id[32],
-                     const struct kvstore_shape *shape, kvstore_space **out, err *e) {
+/* Not touched, and so not in memory, before it is used. */
+static int get_heap(void *arg, uint64_t bytes, void **out, err *e) {
+    (void)arg;
+    *out = mem_new(bytes, 1);
+    return *out ? 0 : err_no_memory(e);
+}
+
+static void put_heap(void *arg, void *p) {
+    (void)arg;
+    free(p);
+}
+
+int kvstore_space_of(kvstore *ks, const struct kvstore_space_config *config, const uint8_t id[32],
+                     kvstore_space **out, err *e) {
+    const struct kvstore_shape *shape = &config->shape;
     struct kvstore_head h = {.shape = *shape, .n_blocks = 1, .has_state = shape->state_bytes != 0};
     uint64_t each = 0;
     h.has_window[0] = shape->window_bytes != 0;
@@ -474,13 +487,15 @@ int kvstore_space_of(kvstore *ks, const char *label, const uint8_t id[32],
     if (sp->max_blocks > KVSTORE_MAX_BLOCKS) sp->max_blocks = KVSTORE_MAX_BLOCKS;
     sp->image_bytes = kvstore_head_bytes(sp->max_blocks) + sp->max_blocks * each +
                       shape->state_bytes + KVSTORE_TAG_BYTES;
-    snprintf(sp->label, sizeof sp->label, "%s", label);
+    snprintf(sp->label, sizeof sp->label, "%s", config->label);
+    sp->memory = config->memory.get ? config->memory
+                                    : (struct kvstore_memory){.get = get_heap, .put = put_heap};
     memcpy(sp->id, id, sizeof sp->id);
     int rc = 0;
     for (int i = 0; i < KVSTORE_DRAFTS && !rc; i++) {
-        /* Not touched, and so not in memory, before it is used. */
-        sp->drafts[i].image = mem_new(sp->image_bytes, 1);
-        if (!sp->drafts[i].image) rc = err_no_memory(e);
+        void *image = NULL;
+        rc = sp->memory.get(sp->memory.arg, sp->image_bytes, &image, e);
+        sp->drafts[i].image = image;
     }
     if (rc) {
         free_space(sp);

@@ -2,12 +2,12 @@
 // backend's tokens, the same bytes for any schedule, decode steps as CUDA graphs, bounded memory, and
 // a failing device. Tests with many steps are in tests/cuda/load.py, for a GPU.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { copyFileSync, existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { chat, complete, metrics, serving, startServer, until, user } from "./server.mjs";
+import { binary, chat, complete, metrics, modelFile, post, serving, startServer, until, user } from "./server.mjs";
 
 const small = [
   "--kv-cache-tokens",
@@ -99,6 +99,59 @@ test("a model that does not fit is refused with its sizes; the cache takes the r
   );
   await serving([...flags, "--max-sequences", "4"], async (server) =>
     assert.match(server.stderr, /\(max-sequences full contexts\)/),
+  );
+});
+
+test("all models share the GPU's part, are counted as the GPU counts, and take turns in memory for one", async () => {
+  const flags = [...cuda, "--load-on-demand", "on", "--keep-alive", "300"],
+    MiB = 1 << 20;
+  const withTwo = async (more, use) => {
+    const server = await startServer([...flags, ...more], []);
+    for (const name of ["a", "b"]) {
+      const file = join(server.folder, `${name}.gguf`);
+      copyFileSync(modelFile, file);
+      execFileSync(binary, ["models", "add", file, "--name", name, "--registry", join(server.folder, "registry.db")]);
+    }
+    await use(server);
+    await server.stop();
+  };
+  const ask = (server, model) =>
+    post(server, "/v1/completions", { model, prompt: "Once", max_tokens: 1, temperature: 0 });
+  const held = async (server) => {
+    const all = await metrics(server);
+    const bytes = ["a", "b"].map((name) => all.get(`inferd_model_bytes{model="${name}"}`) ?? 0);
+    return { bytes, device: all.get("inferd_device_allocated_bytes") };
+  };
+  let one;
+  await withTwo([], async (server) => {
+    assert.equal((await ask(server, "a")).status, 200);
+    const first = await held(server);
+    one = first.bytes[0];
+    assert.equal((await ask(server, "b")).status, 200);
+    const both = await held(server);
+    assert.deepEqual(both.bytes, [one, one]);
+    assert.equal(both.device, 2 * first.device, "what one takes, the other takes, too");
+    assert.ok(first.device >= one && first.device - one < 64 * MiB, `${first.device}: ${one} and rounding up`);
+  });
+  const part = ["--gpu-memory-utilization", "0.1"];
+  await standin({ CUDASIM_MEMORY: String(17 * one) }, () =>
+    withTwo(part, async (server) => {
+      for (const model of ["a", "b", "a"]) {
+        const answer = await ask(server, model);
+        assert.equal(answer.status, 200, await answer.text());
+        const { bytes, device } = await held(server);
+        assert.ok(device <= 1.7 * one, `${device} of ${1.7 * one}`);
+        assert.deepEqual(bytes, model === "a" ? [one, 0] : [0, one]);
+      }
+    }),
+  );
+  await standin({ CUDASIM_MEMORY: String(8 * one) }, () =>
+    withTwo(part, async (server) => {
+      const answer = await ask(server, "a");
+      assert.equal(answer.status, 503);
+      assert.equal(answer.headers.get("x-should-retry"), "false");
+      assert.match((await answer.json()).error.message, /\d+ MiB.* \d+ MiB/);
+    }),
   );
 });
 

@@ -52,7 +52,8 @@ static inline kvstore *open_with(const struct kvstore_config *config) {
 static inline kvstore_space *space_of(kvstore *ks, const char *identity) {
     kvstore_space *sp = NULL;
     err e;
-    CHECK(kvstore_space_open(ks, "model", identity, &shape, &sp, &e) == 0);
+    const struct kvstore_space_config c = {"model", identity, shape, {0}};
+    CHECK(kvstore_space_open(ks, &c, &sp, &e) == 0);
     return sp;
 }
 

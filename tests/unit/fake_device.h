@@ -84,17 +84,22 @@ static void fake_hidden(const int32_t *tokens, uint32_t n, float *hidden) {
 /* ---- backend ---- */
 enum { FAKE_QUEUE = 2048 };
 struct fake_op {
-    const struct model_batch *step; /* NULL: a copy, or an upload */
-    char *upload;                   /* (n_upload) to be written at to_bytes; NULL: none */
-    size_t n_upload;
-    char *to_bytes;
+    const struct model_batch *step; /* NULL: a copy, or a join */
+    uint64_t join;                  /* the last batch of the side stream to wait for; 0: none */
     struct backend_kv layer;
     int32_t from, to;
 };
+/* The side stream (fake_side.h). */
+struct fake_side {
+    struct fake_side_copy *first, **last; /* last NULL: not open */
+    uint64_t n_begun, n_ended, n_done;    /* batches */
+    uint64_t behind[BACKEND_SIDE_BATCHES], n_staged, n_calls;
+};
 struct backend {
-    uint64_t n_copies;
+    uint64_t n_copies, n_run; /* n_run: ops that have run, and left the queue */
     struct fake_op queue[FAKE_QUEUE];
     uint32_t n_queue;
+    struct fake_side side;
 };
 struct backend_buf {
     uint64_t bytes;
@@ -112,14 +117,15 @@ static struct fake_op *fake_queue(backend *be) {
     return op;
 }
 
+#include "fake_side.h"
+
 int backend_open(const struct backend_config *config, backend **out, err *e) {
     if (strcmp(config->name, "fake")) return err_set_param(e, ERR_UNSUPPORTED, "backend", "no");
     *out = calloc(1, sizeof **out);
     return 0;
 }
 void backend_close(backend *be) {
-    for (uint32_t i = 0; be && i < be->n_queue; i++)
-        free(be->queue[i].upload);
+    if (be) fake_side_close(be);
     free(be);
 }
 const char *backend_name(const backend *be) {
@@ -181,6 +187,11 @@ static uint64_t fake_allocated, fake_memory_limit; /* 0: a device without a limi
 uint64_t backend_allocated_bytes(const backend *be) {
     (void)be;
     return fake_allocated;
+}
+static uint64_t fake_scratch;
+uint64_t backend_scratch_bytes(const backend *be) {
+    (void)be;
+    return fake_scratch;
 }
 bool backend_kv_fits(const backend *be, const struct backend_kv *cache) {
     (void)be;
@@ -246,11 +257,9 @@ int backend_kv_copy(backend *be, const struct op_kv_copy *a) {
     be->n_copies += a->n_pairs;
     return 0;
 }
-static void fake_copy(struct fake_op *op) {
-    if (op->upload) {
-        memcpy(op->to_bytes, op->upload, op->n_upload);
-        free(op->upload);
-        op->upload = NULL;
+static void fake_copy(backend *be, const struct fake_op *op) {
+    if (op->join) {
+        fake_side_run(be, op->join);
         return;
     }
     for (uint32_t t = 0; t < op->layer.block_tokens; t++)
@@ -260,32 +269,8 @@ static void fake_copy(struct fake_op *op) {
 
 static void fake_take(backend *be, uint32_t n) {
     be->n_queue -= n;
+    be->n_run += n;
     memmove(be->queue, be->queue + n, be->n_queue * sizeof *be->queue);
-}
-
-/* In order with copies and steps. What a step in flight writes is not downloaded: nobody knows yet
- * whether it will fail. */
-int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
-                   err *e) {
-    (void)e;
-    fake_require(offset + bytes <= dst->bytes);
-    struct fake_op *op = fake_queue(be);
-    op->upload = malloc(bytes);
-    op->n_upload = bytes;
-    op->to_bytes = dst->data + offset;
-    memcpy(op->upload, src, bytes);
-    return 0;
-}
-int backend_download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
-                     uint64_t bytes, err *e) {
-    (void)e;
-    uint32_t n = 0;
-    for (; n < be->n_queue && !be->queue[n].step; n++)
-        fake_copy(&be->queue[n]);
-    fake_take(be, n);
-    fake_require(offset + bytes <= src->bytes);
-    memcpy(dst, src->data + offset, bytes);
-    return 0;
 }
 
 /* What a state block of a layer holds of S and tail, and of recent and the pending rows. */
@@ -682,7 +667,7 @@ int model_finish(model *m, struct model_output *out, err *e) {
         if (done)
             rc = fake_forward(m, be->queue[n].step, out, e);
         else
-            fake_copy(&be->queue[n]);
+            fake_copy(be, &be->queue[n]);
     }
     fake_take(be, n);
     m->n_begun--;

@@ -8,6 +8,7 @@
 #include "tests/unit/check.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { FAKE_HEADS = 1, FAKE_HEAD_DIM = 2 };
 
@@ -52,6 +53,90 @@ void backend_buf_free(backend_buf *buf) {
     if (!buf) return;
     free(buf->data);
     free(buf);
+}
+
+/* Copies of the side stream run when fake_side_run is called, or when an op waits for them. */
+static struct fake_side {
+    struct fake_side_copy {
+        void *to;
+        const void *from;
+        uint64_t bytes;
+    } copies[4096];
+    uint32_t n_copies, n_joins;
+    uint64_t n_ended, n_done;
+    uint64_t staging[1 << 14]; /* of copies in, until they run */
+    uint64_t n_staged;         /* bytes */
+} fake_side;
+
+static inline void fake_side_run(void) {
+    for (uint32_t i = 0; i < fake_side.n_copies; i++)
+        memcpy(fake_side.copies[i].to, fake_side.copies[i].from, fake_side.copies[i].bytes);
+    fake_side.n_copies = 0;
+    fake_side.n_staged = 0;
+    fake_side.n_done = fake_side.n_ended;
+}
+
+int backend_side_open(backend *be, uint64_t most_bytes, err *e) {
+    (void)be, (void)most_bytes, (void)e;
+    fake_side = (struct fake_side){0};
+    return 0;
+}
+
+int backend_side_begin(backend *be, err *e) {
+    (void)be, (void)e;
+    CHECK(fake_side.n_ended - fake_side.n_done < BACKEND_SIDE_BATCHES);
+    return 0;
+}
+
+static void fake_side_add(void *to, const void *from, uint64_t bytes) {
+    CHECK(fake_side.n_copies < sizeof fake_side.copies / sizeof fake_side.copies[0]);
+    fake_side.copies[fake_side.n_copies++] = (struct fake_side_copy){to, from, bytes};
+}
+
+int backend_side_out(backend *be, const backend_buf *src, uint64_t offset, void *to, uint64_t bytes,
+                     err *e) {
+    (void)be, (void)e;
+    CHECK(offset + bytes <= src->bytes);
+    fake_side_add(to, (const char *)src->data + offset, bytes);
+    return 0;
+}
+
+int backend_side_in(backend *be, backend_buf *dst, uint64_t offset, const void *from,
+                    uint64_t bytes, err *e) {
+    (void)be;
+    CHECK(offset + bytes <= dst->bytes && bytes <= sizeof fake_side.staging);
+    if (fake_side.n_staged + bytes > sizeof fake_side.staging)
+        return err_set(e, ERR_FULL, "copies are under way");
+    char *place = (char *)fake_side.staging + fake_side.n_staged;
+    memcpy(place, from, bytes);
+    fake_side.n_staged += bytes;
+    fake_side_add((char *)dst->data + offset, place, bytes);
+    return 0;
+}
+
+int backend_side_end(backend *be, err *e) {
+    (void)be, (void)e;
+    fake_side.n_ended++;
+    return 0;
+}
+
+int backend_side_done(backend *be, uint64_t *n, err *e) {
+    (void)be, (void)e;
+    *n = fake_side.n_done;
+    return 0;
+}
+
+int backend_side_join(backend *be, err *e) {
+    (void)be, (void)e;
+    fake_side.n_joins++;
+    fake_side_run();
+    return 0;
+}
+
+int backend_side_wait(backend *be, err *e) {
+    (void)be, (void)e;
+    fake_side_run();
+    return 0;
 }
 
 /* Every second call runs its copies in reverse: their order within a call is arbitrary. */

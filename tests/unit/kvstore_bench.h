@@ -97,7 +97,8 @@ static inline void kvstore_bench(void) {
     fresh_folder("bench");
     struct kvstore_config c = config_of();
     kvstore *ks = open_with(&c);
-    CHECK(kvstore_space_open(ks, "bench", "bench", &bench_shape, &sp, &e) == 0);
+    const struct kvstore_space_config space = {"bench", "bench", bench_shape, {0}};
+    CHECK(kvstore_space_open(ks, &space, &sp, &e) == 0);
     for (int32_t i = 0; i < BENCH_BLOCKS * BENCH_TOKENS; i++)
         tokens[i] = i;
     kvstore_names(sp, alice, NULL, tokens, BENCH_BLOCKS, names);

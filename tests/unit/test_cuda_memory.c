@@ -23,7 +23,12 @@ static void limits_are_reported(void) {
     CHECK(limit > 0 && backend_memory_free(be) > 0);
     CHECK_MSG(other > limit * 5 / 9 - 10 && other < limit * 5 / 9 + 10, "%llu, and half: %llu",
               (unsigned long long)limit, (unsigned long long)other);
+    /* What is held is that of both, as the limit is. */
+    uint64_t held = backend_allocated_bytes(be), own = backend_scratch_bytes(half);
+    CHECK(held == backend_allocated_bytes(half) && own > 0);
+    CHECK(held == own + backend_scratch_bytes(be));
     backend_close(half);
+    CHECK(backend_allocated_bytes(be) == held - own);
     backend_close(be);
 }
 

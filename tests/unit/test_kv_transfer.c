@@ -7,22 +7,6 @@
 
 enum { BT = 4, N_BLOCKS = 40, NONE = UINT32_MAX };
 
-int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
-                   err *e) {
-    (void)be, (void)e;
-    CHECK(offset + bytes <= dst->bytes);
-    memcpy((char *)dst->data + offset, src, bytes);
-    return 0;
-}
-
-int backend_download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
-                     uint64_t bytes, err *e) {
-    (void)be, (void)e;
-    CHECK(offset + bytes <= src->bytes);
-    memcpy(dst, (const char *)src->data + offset, bytes);
-    return 0;
-}
-
 #define PROMPT(ids, n_ids) (&(const struct kv_prompt){.tokens = (ids), .n = (n_ids), .salt = salt})
 
 static struct hash128 salt;
@@ -45,6 +29,7 @@ static kv *open_cache(void) {
     for (int i = 0; i < 1000; i++)
         text[i] = i, other[i] = i < 12 ? i : 1000 + i; /* they part after three blocks */
     CHECK_MSG(kv_open(&config, &c, &e) == 0, "%s", e.msg);
+    CHECK(kv_batches_open(c, NULL) == 0);
     return c;
 }
 
@@ -153,13 +138,14 @@ static void test_import(void) {
         CHECK(s && n_cached == 8 && kv_seq_n_blocks(s) == 5);
         check(c);
         const uint64_t number = 4711;
-        uint64_t got = 0;
+        CHECK(kv_batch_begin(c, NULL) == 1);
         for (uint32_t b = 2; b < n_whole; b++)
             for (uint32_t piece = 0; piece < kv_part_pieces(c, KV_PART_BLOCK); piece++) {
                 uint64_t bytes[BT] = {number + b, piece};
                 CHECK(kv_piece_bytes(c, KV_PART_BLOCK, piece) == sizeof bytes);
                 CHECK(kv_piece_write(c, s, KV_PART_BLOCK, b, piece, bytes, NULL) == 0);
             }
+        CHECK(kv_batch_end(c, NULL) == 0);
         kv_import_commit(c, s, text, n_whole, false);
         kv_seq_free(c, s);
         check(c);
@@ -172,13 +158,16 @@ static void test_import(void) {
         kv_run_kept(c, &r);
         next(c, false, 0, 64, 0, 0);
         if (n_whole > 2) {
-            run(c, text, 30);
+            CHECK(kv_batches_done(c) == 0 && fake_side.n_joins == 0);
+            run(c, text, 30); /* waits for the copies */
+            CHECK(kv_batches_done(c) == 1 && fake_side.n_joins == 1);
             CHECK(kv_run_next(c, false, 0, 64, &r) && r.first == n_whole);
             r.blocks[0] = kv_block_parent(c, r.blocks[0]); /* the last one that was imported */
             uint64_t bytes[BT];
+            CHECK(kv_batch_begin(c, NULL) == 2);
             CHECK(kv_piece_read(c, &r, KV_PART_BLOCK, 0, 0, bytes, NULL) == 0);
-            got = bytes[0];
-            CHECK(got == number + n_whole - 1);
+            CHECK(kv_batch_end(c, NULL) == 0 && kv_batches_wait(c) == 0);
+            CHECK(bytes[0] == number + n_whole - 1);
         }
         kv_close(c);
     }
@@ -202,6 +191,100 @@ static void test_import_refused(void) {
     kv_close(c);
 }
 
+/* Writes the number of each block of the chain where its K are, as a step would; the last block of
+ * the run is blocks[n - 1]. */
+static void mark(const kv *c, const struct kv_run *r, uint64_t number) {
+    for (uint32_t i = 0; i < r->n; i++)
+        kv_layers(c)->k->data[(uint64_t)r->blocks[i] * BT] = number + i;
+}
+
+/* Has all K of the run copied, in a batch of its own. */
+static void copy_out(kv *c, const struct kv_run *r, uint64_t to[][BT]) {
+    CHECK(kv_batch_begin(c, NULL) > 0);
+    for (uint32_t i = 0; i < r->n; i++)
+        CHECK(kv_piece_read(c, r, KV_PART_BLOCK, i, 0, to[i], NULL) == 0);
+    CHECK(kv_batch_end(c, NULL) == 0);
+}
+
+/* A step that takes blocks whose copies have not ended waits for them; one that takes others does
+ * not. */
+static void test_reuse(void) {
+    for (int reuse = 0; reuse < 2; reuse++) {
+        kv *c = open_cache();
+        struct kv_run r;
+        uint64_t to[10][BT] = {{0}};
+        run(c, text, 41);
+        CHECK(kv_run_next(c, false, 0, 64, &r) && r.n == 10);
+        mark(c, &r, 4711);
+        copy_out(c, &r, to);
+        kv_run_kept(c, &r);
+        CHECK(kv_batches_done(c) == 0);
+        const uint32_t n = reuse ? 125 : 117; /* of 30 blocks that hold nothing: 32, or 30 */
+        uint32_t n_cached;
+        kv_seq *s = kv_seq_new(c, PROMPT(other + 500, n), &n_cached);
+        CHECK(s && kv_seq_reserve(c, s, 0, n) == 0 && kv_flush_copies(c, NULL) == 0);
+        CHECK((int)fake_side.n_joins == reuse && kv_batches_done(c) == (uint64_t)reuse);
+        for (uint32_t i = 0; i < kv_seq_n_blocks(s); i++) /* the step */
+            kv_layers(c)->k->data[(uint64_t)kv_table(s)[i] * BT] = 1;
+        fake_side_run();
+        for (uint32_t i = 0; i < r.n; i++)
+            CHECK_MSG(to[i][0] == 4711 + i, "block %u was copied after it was reused", i);
+        CHECK(kv_batches_done(c) == 1);
+        kv_seq_free(c, s);
+        s = kv_seq_new(c, PROMPT(text + 300, 150), &n_cached); /* takes the others: no copies */
+        CHECK(s && kv_seq_reserve(c, s, 0, 150) == 0 && kv_flush_copies(c, NULL) == 0);
+        CHECK((int)fake_side.n_joins == reuse);
+        kv_seq_free(c, s);
+        check(c);
+        kv_close(c);
+    }
+}
+
+/* An import that was given up leaves copies into blocks that others take. */
+static void test_import_given_up(void) {
+    kv *c = open_cache();
+    uint32_t n_cached;
+    const uint64_t bytes[BT] = {4711};
+    kv_seq *in = kv_import_begin(c, PROMPT(text, 32), &n_cached);
+    CHECK(in && kv_batch_begin(c, NULL) == 1);
+    for (uint32_t b = 0; b < 4; b++)
+        CHECK(kv_piece_write(c, in, KV_PART_BLOCK, b, 0, bytes, NULL) == 0);
+    CHECK(kv_batch_end(c, NULL) == 0);
+    kv_seq_free(c, in);
+    kv_seq *s = kv_seq_new(c, PROMPT(other, 40), &n_cached);
+    CHECK(s && kv_seq_reserve(c, s, 0, 40) == 0 && kv_flush_copies(c, NULL) == 0);
+    CHECK(fake_side.n_joins == 1);
+    for (uint32_t i = 0; i < kv_seq_n_blocks(s); i++)
+        kv_layers(c)->k->data[(uint64_t)kv_table(s)[i] * BT] = 1;
+    fake_side_run();
+    for (uint32_t i = 0; i < kv_seq_n_blocks(s); i++)
+        CHECK(kv_layers(c)->k->data[(uint64_t)kv_table(s)[i] * BT] == 1);
+    kv_seq_free(c, s);
+    check(c);
+    kv_close(c);
+}
+
+/* Batches and staging are bounded, and go on when copies have ended. */
+static void test_bounds(void) {
+    kv *c = open_cache();
+    uint32_t n_cached, n = 0;
+    static uint64_t bytes[BT];
+    kv_seq *in = kv_import_begin(c, PROMPT(text, 32), &n_cached);
+    for (int i = 0; i < BACKEND_SIDE_BATCHES; i++)
+        CHECK(kv_batch_begin(c, NULL) == i + 1 && kv_batch_end(c, NULL) == 0);
+    CHECK(kv_batch_begin(c, NULL) == 0);
+    fake_side_run();
+    CHECK(kv_batch_begin(c, NULL) == BACKEND_SIDE_BATCHES + 1);
+    while (kv_piece_write(c, in, KV_PART_BLOCK, n % 8, 0, bytes, NULL) == 0)
+        n++;
+    CHECK(n * sizeof bytes == sizeof fake_side.staging);
+    CHECK(kv_piece_write(c, in, KV_PART_BLOCK, 0, 0, bytes, NULL) == ERR_FULL);
+    CHECK(kv_batch_end(c, NULL) == 0 && kv_batches_wait(c) == 0);
+    CHECK(kv_batches_done(c) == BACKEND_SIDE_BATCHES + 1);
+    kv_seq_free(c, in);
+    kv_close(c);
+}
+
 int main(void) {
     RUN(test_any);
     RUN(test_unfinished);
@@ -209,5 +292,8 @@ int main(void) {
     RUN(test_evicted);
     RUN(test_import);
     RUN(test_import_refused);
+    RUN(test_reuse);
+    RUN(test_import_given_up);
+    RUN(test_bounds);
     return check_done();
 }

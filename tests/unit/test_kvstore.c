@@ -627,8 +627,8 @@ static void test_killed(void) {
             kvstore *ks = NULL;
             kvstore_space *sp = NULL;
             err e;
-            if (kvstore_open(&c, &ks, &e) || kvstore_space_open(ks, "model", "a", &shape, &sp, &e))
-                _exit(1);
+            const struct kvstore_space_config space = {"model", "a", shape, {0}};
+            if (kvstore_open(&c, &ks, &e) || kvstore_space_open(ks, &space, &sp, &e)) _exit(1);
             for (int i = round * 1000;; i++) {
                 put(sp, alice, i, 0, 3);
                 if (i % 8 == 0) kvstore_flush(ks, SOON);

@@ -345,7 +345,10 @@ static void memory_is_bounded(void) {
     uint64_t limit;
     CHECK(engine_device_left(&device, &limit) == gib && limit == 80 * gib);
     CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
-    fake_memory_limit = fake_allocated = fake_memory_free = 0;
+    fake_scratch = 2 * gib; /* it is counted with the model's own buffers, and not twice */
+    CHECK(engine_device_left(&device, &limit) == 3 * gib && limit == 80 * gib);
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    fake_memory_limit = fake_allocated = fake_memory_free = fake_scratch = 0;
     CHECK(engine_device_left(&device, &limit) == UINT64_MAX && limit == UINT64_MAX);
 }
 

@@ -710,6 +710,7 @@ static void all_with_a_store(void) {
     all_with_recurrent_layers();
     kvstore_stats_get(fake_store, &s);
     CHECK(s.written > 0 && s.evicted > 0 && s.read_bytes > 0 && s.damaged == 0 && s.failed == 0);
+    CHECK(atomic_load(&fake_side_joins) > 0);
     kvstore_close(fake_store);
     fake_store = NULL;
     snprintf(command, sizeof command, "rm -rf %s", folder);

@@ -24,13 +24,18 @@ static void close_device(backend *be) {
     for (int i = 0; i < CUDA_N_SCRATCH; i++)
         cuda_buf_free(c->scratch[i]);
     cuda_weights_close(c);
+    cuda_side_close(c);
     cuda_transfer_close(c);
     if (c->stream) cudaStreamDestroy(c->stream);
     free(c);
 }
 
 static uint64_t allocated_bytes(const backend *be) {
-    return ((const struct cuda_backend *)be)->allocated;
+    return cuda_memory_held((const struct cuda_backend *)be);
+}
+
+static uint64_t scratch_bytes(const backend *be) {
+    return ((const struct cuda_backend *)be)->opened_with;
 }
 
 static uint64_t memory_limit(const backend *be) {
@@ -61,12 +66,21 @@ static const struct backend_vtable vtable = {.close = close_device,
                                              .download_async = cuda_download_later,
                                              .event_record = cuda_event_record,
                                              .event_wait = cuda_event_wait,
+                                             .side_open = cuda_side_open,
+                                             .side_begin = cuda_side_begin,
+                                             .side_out = cuda_side_out,
+                                             .side_in = cuda_side_in,
+                                             .side_end = cuda_side_end,
+                                             .side_done = cuda_side_done,
+                                             .side_join = cuda_side_join,
+                                             .side_wait = cuda_side_wait,
                                              .keeps_graphs = true,
                                              .capture_begin = cuda_capture_begin,
                                              .capture_end = cuda_capture_end,
                                              .graph_launch = cuda_graph_launch,
                                              .graph_discard = cuda_graph_discard,
                                              .allocated_bytes = allocated_bytes,
+                                             .scratch_bytes = scratch_bytes,
                                              .memory_limit = memory_limit,
                                              .memory_free = memory_free,
                                              .weight_size = cuda_weight_size,
@@ -151,7 +165,9 @@ int backend_cuda_open(const struct backend_config *config, backend **out, err *e
     c->base.max_cols = config->max_cols;
     c->base.moe = config->moe;
     c->base.heads = config->heads;
+    c->opening = true;
     int rc = open_device(c, config, e);
+    c->opening = false;
     if (rc) {
         close_device(&c->base);
         return rc;

@@ -1,4 +1,5 @@
-/* memory.c - allocation of device memory. */
+/* memory.c - allocation of device memory. Owns the count of what the process holds on each device:
+ * the limit is one for all backends there. */
 #include "core/backend/cuda/launch_int.h"
 #include "core/backend/cuda/memory_int.h"
 
@@ -14,13 +15,25 @@ uint64_t cuda_memory_taken(uint64_t bytes) {
     return (bytes + unit - 1) / unit * unit;
 }
 
+/* By device; several backends may be open at once, each on a thread of its own. */
+static atomic_uint_fast64_t held[64];
+
+static atomic_uint_fast64_t *held_of(const struct cuda_backend *c) {
+    return &held[(unsigned)c->features.ordinal % (sizeof held / sizeof held[0])];
+}
+
+uint64_t cuda_memory_held(const struct cuda_backend *c) {
+    return atomic_load_explicit(held_of(c), memory_order_relaxed);
+}
+
 int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e) {
     size_t unused = 0, total = 0;
     *out = NULL;
     cudaSetDevice(c->features.ordinal);
     cudaError_t rc = cudaMalloc(out, bytes ? bytes : 1);
     if (!rc) {
-        c->allocated += cuda_memory_taken(bytes);
+        atomic_fetch_add_explicit(held_of(c), cuda_memory_taken(bytes), memory_order_relaxed);
+        if (c->opening) c->opened_with += cuda_memory_taken(bytes);
         return 0;
     }
     cudaGetLastError();
@@ -31,14 +44,15 @@ int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e) 
                    "MiB",
                    (unsigned long long)cuda_div_up(bytes, 1 << 20),
                    (unsigned long long)unused >> 20, (unsigned long long)total >> 20,
-                   (unsigned long long)c->allocated >> 20);
+                   (unsigned long long)cuda_memory_held(c) >> 20);
 }
 
 void cuda_memory_free(struct cuda_backend *c, void *p, uint64_t bytes) {
     if (!p) return;
     cuda_enter(c);
     cudaFree(p);
-    c->allocated -= cuda_memory_taken(bytes);
+    atomic_fetch_sub_explicit(held_of(c), cuda_memory_taken(bytes), memory_order_relaxed);
+    if (c->opening) c->opened_with -= cuda_memory_taken(bytes);
 }
 
 int cuda_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {

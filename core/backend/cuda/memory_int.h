@@ -9,7 +9,9 @@
 
 /* Bytes that the driver takes for an allocation of this size. */
 uint64_t cuda_memory_taken(uint64_t bytes);
-/* Raw device memory, counted in `allocated`. ERR_NOMEM says how much is free. */
+/* Bytes that all backends of this process hold on the device. */
+uint64_t cuda_memory_held(const struct cuda_backend *c);
+/* Raw device memory, counted. ERR_NOMEM says how much is free. */
 int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e);
 void cuda_memory_free(struct cuda_backend *c, void *p, uint64_t bytes);
 int cuda_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
@@ -37,6 +39,20 @@ int cuda_download_later(backend *be, const backend_buf *src, uint64_t offset, vo
 int cuda_event_record(backend *be, uint32_t event, err *e);
 int cuda_event_wait(backend *be, uint32_t event, err *e);
 int cuda_copy_bandwidth(backend *be, double *bytes_per_s, err *e);
+
+/* ---- side.c: the side stream (core/backend/backend.h) ---- */
+
+void cuda_side_close(struct cuda_backend *c);
+int cuda_side_open(backend *be, uint64_t most_bytes, err *e);
+int cuda_side_begin(backend *be, err *e);
+int cuda_side_out(backend *be, const backend_buf *src, uint64_t offset, void *to, uint64_t bytes,
+                  err *e);
+int cuda_side_in(backend *be, backend_buf *dst, uint64_t offset, const void *from, uint64_t bytes,
+                 err *e);
+int cuda_side_end(backend *be, err *e);
+int cuda_side_done(backend *be, uint64_t *n, err *e);
+int cuda_side_join(backend *be, err *e);
+int cuda_side_wait(backend *be, err *e);
 
 /* ---- tensor_map.c ---- */
 

@@ -4,14 +4,14 @@
  * The backend's layers, each of which uses only those above it in this list:
  *   state_int.h    state.c                                 the device, failures, the stream
  *   launch_int.h   launch.c graph.c                        kernel launches, CUDA graphs
- *   memory_int.h   memory.c transfer.c tensor_map.c        allocation, copies, TMA descriptors
+ *   memory_int.h   memory.c transfer.c side.c tensor_map.c allocation, copies, TMA descriptors
  *   gemm_int.h     input.c epilogue.c lt.c tile.c large.c linear.c tune.c   matrix products
  *   ops_int.h      the other ops, weights.c, comm.c; device.c puts them into the vtable
  * Only files of this folder (and its tests and benchmarks) include these headers.
  *
- * All ops go to one stream. A step may be captured into a CUDA graph and replayed; graphs are kept
- * under the key that the model gives them. Kernels lie in shaders/cuda; a launcher fills the
- * kernel's argument struct and calls cuda_launch.
+ * All ops go to one stream; side.c has another one, for copies beside them. A step may be captured
+ * into a CUDA graph and replayed; graphs are kept under the key that the model gives them. Kernels
+ * lie in shaders/cuda; a launcher fills the kernel's argument struct and calls cuda_launch.
  *
  * A CUDA error is sticky: `failed` holds its text, every later op and sync returns ERR_DEVICE.
  *
@@ -32,6 +32,7 @@ enum {
     CUDA_MAX_FUNCTIONS = 512,
     CUDA_MAX_GRAPHS = 96,         /* kept; the least recently used is evicted first */
     CUDA_STAGING = 4 << 20,       /* bytes of pinned memory for uploads */
+    CUDA_SIDE_STAGING = 16 << 20, /* the same of the side stream, at least */
     CUDA_LT_WORKSPACE = 32 << 20, /* bytes of CUDA_SCRATCH_LT */
     CUDA_LARGE_ROWS = 384, /* from this many rows on, decode quantized weights once (large.c) */
     CUDA_SKINNY_ROWS = 32  /* most rows of a skinny GEMM (linear.c) */
@@ -143,6 +144,17 @@ struct cuda_ready {
     uint32_t n_rows, n_in, kinds; /* kinds: of enum cuda_in */
 };
 
+/* The side stream (side.c). Batch i has place i % BACKEND_SIDE_BATCHES. */
+struct cuda_side {
+    cudaStream_t stream;                         /* NULL: not open */
+    cudaEvent_t behind, ahead;                   /* ops before a batch; copies before a join */
+    cudaEvent_t done[BACKEND_SIDE_BATCHES];      /* the end of a batch */
+    uint64_t n_ended, n_done;                    /* batches */
+    uint8_t *staging;                            /* (n_staging) pinned, a ring */
+    uint64_t n_staging, staged, unstaged;        /* bytes in all; of those that are free again */
+    uint64_t batch_staged[BACKEND_SIDE_BATCHES]; /* value of staged when the batch ended */
+};
+
 struct cuda_backend {
     backend base;
     struct cuda_tile_plan tile_plans[CUDA_MAX_TILE_PLANS];
@@ -158,13 +170,15 @@ struct cuda_backend {
     int (*encode_tensor_map)(struct cuda_tensor_map *, int type, uint32_t rank, void *address,
                              const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                              const uint32_t *steps, int interleave, int swizzle, int l2, int fill);
-    uint64_t allocated; /* bytes held */
-    uint8_t *staging;   /* (CUDA_STAGING) pinned, a ring */
+    bool opening;
+    uint64_t opened_with; /* bytes taken when it was opened */
+    uint8_t *staging;     /* (CUDA_STAGING) pinned, a ring */
     /* Total bytes staged so far, and the part of them whose copies have completed. */
     uint64_t staged, unstaged;
     cudaEvent_t events[BACKEND_N_EVENTS];
     uint64_t event_staged[BACKEND_N_EVENTS]; /* value of staged when the event was recorded */
-    bool uploading; /* the last launch was an upload: the next one must not overlap it */
+    bool uploading; /* the next launch must not overlap what is before it: an upload, or a wait */
+    struct cuda_side side;
     struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
     struct cuda_graph *graph; /* chosen by cuda_capture_begin, for cuda_graph_launch; NULL: none */
