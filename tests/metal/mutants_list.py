@@ -3,7 +3,7 @@
 # Path prefix (the first that matches) and the tests to run, the most specific first.
 TESTS = [
     ("shaders/metal/rows.metal",
-     ["test_metal_rows", "test_rope_store", "test_gated", "test_delta_net", "test_backend"]),
+     ["test_metal_rows", "test_rope_store", "test_gated", "test_delta_net", "test_backend", "test_standin_halves"]),
     ("shaders/metal/gated", ["test_gated"]),
     ("shaders/metal/probe_matrix", ["test_standin_halves", "test_metal_top"]),
     ("shaders/metal/decode.h", ["test_metal_rows"]),
@@ -618,6 +618,12 @@ MUTANTS = [
      "features: simdgroups of another width"),
     ("shaders/metal/probe_matrix.metal", "        simdgroup_barrier(mem_flags::mem_threadgroup);\n", "",
      "probe: halves are read before they are there"),
+    ("core/backend/metal/features.m", "if (!rc) rc = probe_halves(m, e);", "",
+     "probe: a GPU without subnormal halves is used"),
+    ("core/backend/metal/features.m", "if (got[i] != (float)i || got[N + i] != (float)(i - N / 2))",
+     "if (isnan(got[i]))", "probe: subnormal halves may be zero"),
+    ("shaders/metal/rows.metal", "out[i] = float(h) * SUBNORMAL;", "out[i] = float(i);",
+     "probe: a GPU without subnormal halves computes with floats"),
     # ---- grids, constants and offsets of launches ----
     ("core/backend/metal/rows.m", "metal_div_up(t->n_in, 8 * 64)", "t->n_in / (8 * 64)",
      "embed, host: the last columns have no threadgroup"),

@@ -112,6 +112,8 @@ float msl_rt_fast(float r, float x, float y, const char *name);
 /* Whether the terms of a simdgroup matrix product, and of simd_sum, are added as a tree instead of
  * a chain. */
 int msl_rt_sum_tree(void); /* msl_opts.sum_tree */
+/* Whether subnormal halves are zero. The same for a whole grid: a compiler may call it once. */
+int msl_rt_flush_halves(void) __attribute__((const)); /* msl_opts.flush_halves */
 /* Announces an atomic access of sz bytes (check builds). */
 enum msl_atomic_kind { MSL_AT_LOAD = 1, MSL_AT_STORE = 2, MSL_AT_UPDATE = 3 };
 void msl_rt_atomic(const volatile void *p, uint32_t sz, uint32_t kind, uint32_t line);
@@ -136,10 +138,11 @@ typedef struct msl_opts {
     int check;   /* the shader object is a check build */
     int shuffle; /* order of lanes, simdgroups, threadgroups: 0 ascending, 1 random, 2 descending */
     uint64_t seed;
-    int sum_tree;   /* order of sums in a simdgroup matrix product (and simd_sum): 0 a chain of fma
-                       over k ascending, 1 the products in pairs, and pairs of pairs, 2 likewise
-                       where a matrix has halves, else a chain */
-    uint64_t noise; /* seed of fast math's deviations; 0: none */
+    int sum_tree; /* order of sums in a simdgroup matrix product (and simd_sum): 0 a chain of fma
+                     over k ascending, 1 the products in pairs, and pairs of pairs, 2 likewise
+                     where a matrix has halves, else a chain */
+    int flush_halves;     /* halves that as_type makes are zero if they are subnormal */
+    uint64_t noise;       /* seed of fast math's deviations; 0: none */
     uint32_t watchdog_ms; /* CPU time of one threadgroup on a worker; 0: 20 s */
 } msl_opts;
 /* Returns 0, or the number of reports; err holds the first one. */

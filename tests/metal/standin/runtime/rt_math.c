@@ -9,6 +9,10 @@ int msl_rt_sum_tree(void) {
     return rt_grid.o.sum_tree;
 }
 
+int msl_rt_flush_halves(void) {
+    return rt_grid.o.flush_halves;
+}
+
 static uint64_t mix(uint64_t h, uint64_t x) {
     h = (h ^ x) * 0x9E3779B97F4A7C15ULL;
     return h ^ h >> 29;
