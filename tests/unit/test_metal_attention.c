@@ -129,6 +129,15 @@ static void test_large_groups(void) {
     backend_close(be);
 }
 
+/* Scores a thousand times their cap: tanh is 1 there, in any unit. */
+static void test_low_cap(void) {
+    backend *be = open_metal();
+    be_rng.state = 64;
+    check_random(be, &(struct shape){2, 1, 64, 16, QTYPE_F16}, (struct features){.softcap = 1e-3f},
+                 40);
+    backend_close(be);
+}
+
 /* A few rows at the end of 31 chunks, all families. */
 static void test_long_contexts(void) {
     static const struct features features[] = {
@@ -325,6 +334,7 @@ int main(int argc, char **argv) {
     be_args(argc, argv);
     RUN(test_types_and_dims);
     RUN(test_large_groups);
+    RUN(test_low_cap);
     RUN(test_long_contexts);
     print_errors();
     RUN(test_dispatches);
