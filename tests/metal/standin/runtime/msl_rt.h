@@ -107,7 +107,8 @@ const void *msl_rt_simd(const void *in, uint32_t sz, msl_reduce_fn fn, uint32_t 
 void msl_rt_barrier(uint32_t flags, uint32_t line) MSL_CONVERGENT;
 void msl_rt_simd_barrier(uint32_t flags, uint32_t line) MSL_CONVERGENT;
 /* The result r of fast::name(x, y). NaN and infinity, and angles beyond pi, are reported (check
- * mode) or make the result NaN; tanh is made of exp. With msl_opts.noise r is off by up to 2 ULP, equally for equal bits. */
+ * mode) or make the result NaN; tanh is made of exp. With msl_opts.noise r is off by up to 2 ULP,
+ * equally for equal bits. */
 float msl_rt_fast(float r, float x, float y, const char *name);
 /* Whether the terms of a simdgroup matrix product, and of simd_sum, are added as a tree instead of
  * a chain. */
