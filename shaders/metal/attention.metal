@@ -9,12 +9,14 @@ constant uint SIMDGROUPS [[function_constant(MARGS_ATTENTION_SIMDGROUPS)]];
 constant uint BY_SEQ [[function_constant(MARGS_ATTENTION_BY_SEQ)]];
 constant uint FINAL [[function_constant(MARGS_ATTENTION_FINAL)]];
 
-#define MAX_HEADS  16
-#define LANE_DIMS  2 /* adjacent, in a step of SIMD_WIDTH * LANE_DIMS dimensions */
-#define STEP_DIMS  (SIMD_WIDTH * LANE_DIMS)
-#define MAX_STEPS  (MAX_HEAD_DIM / STEP_DIMS)
-#define N_STEPS    ((HEAD_DIM + STEP_DIMS - 1) / STEP_DIMS)
-#define SCALE_STEP (CHUNK * (HEAD_DIM / KV_SCALE_DIMS))
+#define MAX_HEADS   16
+#define LANE_DIMS   2 /* adjacent, in a step of SIMD_WIDTH * LANE_DIMS dimensions */
+#define STEP_DIMS   (SIMD_WIDTH * LANE_DIMS)
+#define MAX_STEPS   (MAX_HEAD_DIM / STEP_DIMS)
+#define N_STEPS     ((HEAD_DIM + STEP_DIMS - 1) / STEP_DIMS)
+#define SCALE_STEP  (CHUNK * (HEAD_DIM / KV_SCALE_DIMS))
+#define WHOLE_STEPS (HEAD_DIM % STEP_DIMS == 0)
+#define STEP_SCALES (STEP_DIMS / KV_SCALE_DIMS)
 
 // A lane's dimensions of each head: STEP_DIMS * step + LANE_DIMS * lane and the next one.
 struct lane_values {
@@ -117,16 +119,21 @@ static inline void add_values(device const uchar *run,
                               threadgroup const half *scales,
                               thread lane_values &o) {
     float2 v[MAX_STEPS][LANE_TOKENS];
+    const uint pair = pos % BLOCK_TOKENS * (HEAD_DIM / LANE_DIMS) + lane;
+    threadgroup const half *scale = scales + lane / (KV_SCALE_DIMS / LANE_DIMS);
 #pragma unroll
-    for (uint step = 0; step < N_STEPS; step++) {
-        const uint d = step * STEP_DIMS + lane * LANE_DIMS;
+    for (uint i = 0; i < LANE_TOKENS; i++) {
 #pragma unroll
-        for (uint i = 0; i < LANE_TOKENS; i++) {
+        for (uint step = 0; step < N_STEPS; step++)
             v[step][i] = 0.0f;
-            if (d >= HEAD_DIM || !is_visible(keys, pos + i)) continue;
-            v[step][i] = kv_load2(KV_TYPE, run, (pos + i) % BLOCK_TOKENS * HEAD_DIM + d);
+        if (!is_visible(keys, pos + i)) continue;
+#pragma unroll
+        for (uint step = 0; step < N_STEPS; step++) {
+            if (!WHOLE_STEPS && step * STEP_DIMS + lane * LANE_DIMS >= HEAD_DIM) continue;
+            v[step][i] =
+                kv_load2(KV_TYPE, run, pair + i * (HEAD_DIM / LANE_DIMS) + step * SIMD_WIDTH);
             if (KV_TYPE == QTYPE_Q8_0)
-                v[step][i] *= float(scales[i * (HEAD_DIM / KV_SCALE_DIMS) + d / KV_SCALE_DIMS]);
+                v[step][i] *= float(scale[i * (HEAD_DIM / KV_SCALE_DIMS) + step * STEP_SCALES]);
         }
     }
 #pragma unroll

@@ -30,13 +30,13 @@ static inline float4 kv_load4(uint type, device const uchar *run, uint at) {
     return float4(((device const char4 *)run)[at / 4]);
 }
 
-/* Likewise two values, `at` a multiple of 2. */
-static inline float2 kv_load2(uint type, device const uchar *run, uint at) {
-    if (type == QTYPE_F32) return ((device const float2 *)run)[at / 2];
-    if (type == QTYPE_F16) return float2(((device const half2 *)run)[at / 2]);
+/* Likewise values 2 * pair and 2 * pair + 1. */
+static inline float2 kv_load2(uint type, device const uchar *run, uint pair) {
+    if (type == QTYPE_F32) return ((device const float2 *)run)[pair];
+    if (type == QTYPE_F16) return float2(((device const half2 *)run)[pair]);
     if (type == QTYPE_BF16)
-        return as_type<float2>(uint2(((device const ushort2 *)run)[at / 2]) << 16u);
-    return float2(((device const char2 *)run)[at / 2]);
+        return as_type<float2>(uint2(((device const ushort2 *)run)[pair]) << 16u);
+    return float2(((device const char2 *)run)[pair]);
 }
 
 #endif

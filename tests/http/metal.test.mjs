@@ -242,15 +242,16 @@ test("the device's memory does not grow", async () => {
   });
 });
 
-// Runs with the given fault of the stand-in.
-async function failing(fault, use) {
-  process.env.METALSIM_FAIL = fault;
+// Runs with an option of the stand-in.
+async function given(name, value, use) {
+  process.env[name] = value;
   try {
     return await use();
   } finally {
-    delete process.env.METALSIM_FAIL;
+    delete process.env[name];
   }
 }
+const failing = (fault, use) => given("METALSIM_FAIL", fault, use);
 
 test("auto chooses Metal if there is a device, otherwise the CPU", async () => {
   const device = async (server) => {
@@ -263,6 +264,14 @@ test("auto chooses Metal if there is a device, otherwise the CPU", async () => {
   await failing("nodevice", async () => {
     assert.equal(await serving([], device), "cpu");
     await assert.rejects(startServer(metal), /no Metal device/);
+  });
+  // A GPU whose arithmetic the kernels cannot use.
+  await given("METALSIM_HALVES", "flush", async () => {
+    assert.equal(await serving([], device), "cpu");
+    await assert.rejects(
+      startServer(metal),
+      /this GPU has no subnormal halves, backend "metal" needs them; use backend = cpu/,
+    );
   });
   await assert.rejects(startServer([...metal, "--isa", "generic"]), /isa "generic" is an instruction set of the CPU/);
 });

@@ -2,7 +2,7 @@
 """Plants faults in the Metal backend's kernels and host code, one at a time, and counts how many its
 tests catch: usage: tests/metal/mutants.py [--jobs N] [--only EXPRESSION] [--since COMMIT] [--list]
 
-mutants_list.py lists the faults. The script works in copies of the tree below build/ and does not change
+mutants_*.py list the faults. The script works in copies of the tree below build/ and does not change
 the tree itself. A test ends at its first failure. Tests run in the stand-in's plain mode; faults that
 survive run again in check mode. A fault whose place is not in the sources exactly once, or that does not
 compile, is an error (exit 2): correct the list. Exit 1: less than 97 % are caught, or one survives
@@ -18,6 +18,7 @@ import threading
 import time
 
 from mutants_language import LANGUAGE
+from mutants_launch import LAUNCH
 from mutants_list import METERS, MUTANTS, TESTS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -200,10 +201,10 @@ def baseline(trees, tests, mode):
 def faults_at(commit):
     """(path, place, fault) of each fault of that commit's lists."""
     names = {}
-    for name in ("mutants_list.py", "mutants_language.py"):
+    for name in ("mutants_list.py", "mutants_launch.py", "mutants_language.py"):
         show = ["git", "show", f"{commit}:tests/metal/{name}"]
         exec(subprocess.run(show, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout, names)
-    return {row[:3] for row in names["MUTANTS"] + names.get("LANGUAGE", [])}
+    return {row[:3] for n in ("MUTANTS", "LAUNCH", "LANGUAGE") for row in names.get(n, [])}
 
 
 def main():
@@ -213,7 +214,7 @@ def main():
     ap.add_argument("--since", help="only faults that the list of this commit lacks")
     ap.add_argument("--list", action="store_true")
     args = ap.parse_args()
-    mutants = [Mutant(*row) for row in MUTANTS] + [Mutant(*row, static=True) for row in LANGUAGE]
+    mutants = [Mutant(*row) for row in MUTANTS + LAUNCH] + [Mutant(*row, static=True) for row in LANGUAGE]
     gone = [m for m in mutants if m.count != 1]
     for m in gone:
         print(f"mutants: {m.path}: {m.count} places match \"{m.what}\": {m.place!r}")

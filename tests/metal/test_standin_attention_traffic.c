@@ -67,7 +67,43 @@ static void test_decode_traffic(void) {
     backend_close(be);
 }
 
+/* Of a step with sequences of one row and of several, tiles write the rows of the latter alone. */
+static void test_mixed_rows(void) {
+    enum { N_ROWS = 17 };
+    const struct shape s = {4, 2, 64, 16, QTYPE_F16};
+    const uint64_t width = (uint64_t)s.n_heads * s.head_dim, n = N_ROWS + 2;
+    backend *be = be_open("metal", 1);
+    struct scene c;
+    struct rows r = {0};
+    float *q = be_new(n * width, 4), *out = be_new(n * width, 4);
+    int32_t pos[N_ROWS];
+    be_need(be != NULL, "the device");
+    be_rng.state = 72;
+    be_fill(q, n * width, 1);
+    for (make_scene_of(&c, &s, (struct features){0}, 1, 64); c.n_seqs < 3;) {
+        free_scene(&c);
+        make_scene_of(&c, &s, (struct features){0}, 1, 64);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        const int32_t rows = i == 0 ? N_ROWS : 1;
+        for (int32_t k = 0; k < rows; k++)
+            pos[k] = k;
+        add_seq(&r, i, pos, (uint32_t)rows, q + (uint64_t)r.n * width, width);
+    }
+    upload_pools(be, &c);
+    metalsim_traffic_reset();
+    attend(be, &c, &r, out);
+    metalsim_traffic_stop();
+    CHECK_MSG(argument("attention_prefill", "out").written == N_ROWS * width * 4, "%llu bytes",
+              (unsigned long long)argument("attention_prefill", "out").written);
+    free_pools(&c);
+    free_scene(&c);
+    free(q), free(out);
+    backend_close(be);
+}
+
 int main(void) {
     RUN(test_decode_traffic);
+    RUN(test_mixed_rows);
     return check_done();
 }

@@ -1,6 +1,7 @@
 /* test_standin_halves.c - tiles keep F16 weights, K and V as halves, which is exact, where the
  * device's matrices of halves add as its others do; where they do not, they get floats. The bits
- * are those of the vector kernels in both cases. Also: threadgroup memory of prefill. */
+ * are those of the vector kernels in both cases. A device without subnormal halves is refused.
+ * Also: threadgroup memory of prefill. */
 #include "core/backend/metal/metal.h"
 #include "tests/metal/standin/framework/metalsim.h"
 #include "tests/metal/standin/runtime/msl_traffic.h"
@@ -19,8 +20,8 @@ static backend *open_metal(void) {
 
 static void multiply(backend *be, const struct matrix *m, const float *x, enum metal_families rows,
                      float *y) {
-    backend_weight *w = be_weight(be, m->type, N_OUT, N_IN, m->packed);
-    backend_buf *xb = be_f32(be, x, N_ROWS * N_IN), *yb = be_f32(be, NULL, N_ROWS * N_OUT);
+    backend_weight *w = be_weight(be, m->type, N_OUT, m->n_in, m->packed);
+    backend_buf *xb = be_f32(be, x, N_ROWS * m->n_in), *yb = be_f32(be, NULL, N_ROWS * N_OUT);
     const struct op_linear op = {
         .in.x = xb, .n_rows = N_ROWS, .n_weights = 1, .w[0] = w, .y[0] = yb};
     CHECK(backend_metal_force(be, METAL_TILES_MATRIX, rows) == 0);
@@ -109,6 +110,52 @@ static void no_matrices_if_they_differ(void) {
     metalsim_set_matrix("chain");
 }
 
+/* Every decoder that makes subnormal halves of small integers relies on them: the device loses
+ * them after the probe has found them, and the results show it. */
+static void decoders_need_subnormals(void) {
+    static const struct {
+        int type;
+        bool relies;
+    } types[] = {{QTYPE_Q4_0, true}, {QTYPE_Q8_0, true},  {QTYPE_Q2_K, true},
+                 {QTYPE_Q4_K, true}, {QTYPE_Q6_K, true},  {QTYPE_MXFP4, true},
+                 {QTYPE_F32, false}, {QTYPE_BF16, false}, {QTYPE_IQ4_NL, false}};
+    backend *be = open_metal();
+    float *x = be_new(N_ROWS * N_IN, 4), *want = be_new(N_ROWS * N_OUT, 4),
+          *got = be_new(N_ROWS * N_OUT, 4);
+    be_rng.state = 4;
+    be_fill(x, N_ROWS * N_IN, 2);
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        struct matrix m = matrix_make(block_type_of(types[i].type), N_OUT, 256, false);
+        multiply(be, &m, x, METAL_VECTOR_ONLY, want);
+        metalsim_set_halves("flush");
+        multiply(be, &m, x, METAL_VECTOR_ONLY, got);
+        metalsim_set_halves("ieee");
+        CHECK_MSG(types[i].relies == !!memcmp(want, got, N_ROWS * N_OUT * 4), "%s",
+                  qtype_name(types[i].type));
+        matrix_free(&m);
+    }
+    free(x), free(want), free(got);
+    backend_close(be);
+}
+
+/* So a device without them is refused: by name, before it has weights. */
+static void refused_without_subnormals(void) {
+    struct backend_config config = {.name = "metal", .max_rows = 8, .max_cols = 64};
+    err e = {0};
+    backend *be = NULL;
+    const long live = metalsim_live(METALSIM_BUFFER) + metalsim_live(METALSIM_LIBRARY);
+    metalsim_set_halves("flush");
+    CHECK(backend_open(&config, &be, &e) == ERR_UNSUPPORTED && !be);
+    CHECK_MSG(strstr(e.msg, "no subnormal halves") && !strcmp(e.param, "backend"),
+              "got \"%s\" of %s", e.msg, e.param);
+    CHECK(metalsim_live(METALSIM_BUFFER) + metalsim_live(METALSIM_LIBRARY) == live);
+    config.name = "auto";
+    CHECK(backend_open(&config, &be, &e) == 0 && strcmp(backend_name(be), "cpu") == 0);
+    backend_close(be);
+    metalsim_set_halves("ieee");
+    backend_close(open_metal());
+}
+
 /* Of a threadgroup of prefill: q, probabilities, slopes, and 1 KB of K or V for each simdgroup. */
 static void threadgroup_memory(void) {
     static const uint32_t dims[][2] = {{64, 16832}, {128, 20928}, {256, 16832}};
@@ -143,6 +190,8 @@ int main(void) {
     RUN(halves_where_exact);
     RUN(none_if_they_differ);
     RUN(no_matrices_if_they_differ);
+    RUN(decoders_need_subnormals);
+    RUN(refused_without_subnormals);
     RUN(threadgroup_memory);
     return check_done();
 }

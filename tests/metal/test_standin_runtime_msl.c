@@ -253,6 +253,35 @@ static void test_fast_math(void) {
     CHECK_REPORT(run_kernel(&r), "fast::exp of -inf");
 }
 
+/* What fast:: promises nothing for is reported: sines beyond pi, results that overflow. */
+static void test_fast_domains(void) {
+    static const struct {
+        float in[2]; /* which function, x */
+        float want;
+        const char *report;
+    } cases[] = {
+        {{0, 3}, -0.9899925f, NULL},      {{0, 3.2f}, 0, "fast::cos of 3.2"},
+        {{1, 1}, 0.76159416f, NULL},      {{1, -60}, -1, NULL},
+        {{1, 60}, 0, "fast::tanh of 60"}, {{2, 80}, 5.5406225e34f, NULL},
+        {{2, 90}, 0, "fast::exp of 90"},  {{2, -200}, 0, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float in[2] = {cases[i].in[0], cases[i].in[1]}, out = 1;
+        const struct run r = {.lib = &lib,
+                              .kernel = "fast_domain",
+                              .buffers = {{in, sizeof in, "in"}, {&out, sizeof out, "out"}},
+                              .opts = {.check = 1}};
+        const char *report = run_kernel(&r);
+        if (cases[i].report) {
+            CHECK_REPORT(report, cases[i].report);
+            continue;
+        }
+        CHECK_SILENT(report);
+        CHECK_MSG(fabsf(out - cases[i].want) <= 1e-6f * fabsf(cases[i].want), "%g: got %g",
+                  (double)in[1], (double)out);
+    }
+}
+
 /* Plain function names mean the fast variants only in a library with fast math. */
 static void test_fast_library(void) {
     static const char *const flags[] = {"-DMSL_FAST_MATH=0", "-DMSL_FAST_MATH=1"};
@@ -322,6 +351,7 @@ int main(void) {
     RUN(test_matrix_product);
     RUN(test_thread_elements);
     RUN(test_fast_math);
+    RUN(test_fast_domains);
     RUN(test_fast_library);
     RUN(test_language);
     RUN(test_functions_pass_language);

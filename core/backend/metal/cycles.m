@@ -25,8 +25,8 @@ static const struct {
     int type;
     float own, per_head;
 } attention[] = {
-    {QTYPE_F16, 2.84, 1.12},
-    {QTYPE_Q8_0, 5.12, 1.12},
+    {QTYPE_F16, 1.56, 1.12},
+    {QTYPE_Q8_0, 3.84, 1.12},
 };
 
 /* Of a byte that is read or written. */

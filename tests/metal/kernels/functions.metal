@@ -190,6 +190,14 @@ kernel void elements(device float *d [[buffer(0)]], uint lane [[thread_index_in_
     m.thread_elements()[1] = float(lane);
     simdgroup_store(m, d, 8);
 }
+// A fast function of in[1].
+kernel void fast_domain(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                        uint i [[thread_position_in_grid]]) {
+    if (i == 0)
+        out[0] = in[0] == 0.0f   ? fast::cos(in[1])
+                 : in[0] == 1.0f ? fast::tanh(in[1])
+                                 : fast::exp(in[1]);
+}
 // fast::exp and precise::exp of in[i].
 kernel void fast_exp(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
                      uint i [[thread_position_in_grid]]) {

@@ -7,6 +7,7 @@
  *    processor)
  *  METALSIM_SHUFFLE=0|1|2: order of threadgroups and threads; METALSIM_SEED=N
  *  METALSIM_MATRIX=ORDER: metalsim_set_matrix
+ *  METALSIM_HALVES=KIND: metalsim_set_halves
  *  METALSIM_NOISE=SEED: fast math functions are off by up to 2 ULP (0: exact)
  *  METALSIM_GUARD=1: a host access to a buffer that the GPU may write ends the process with status
  *    86; =2: also a host write to one that the GPU may read
@@ -32,6 +33,10 @@ void metalsim_set_options(int check, int workers, int shuffle, uint64_t seed);
  * tree: products in pairs (sums over a simdgroup, too); halves: likewise, only where a matrix has
  * halves. */
 void metalsim_set_matrix(const char *order);
+
+/* Halves below 2^-14, from the next dispatch on. ieee: (default) subnormal; flush: zero, where
+ * as_type makes them. (Halves that are loaded or rounded as such are IEEE's.) */
+void metalsim_set_halves(const char *kind);
 
 /* Selects the GPU: apple7 (M1), apple8 (M2), apple9 (M3, M4; the default), apple10 (M5) or mac2 (an
  * Intel Mac: no simdgroup matrices). Creating a library fails if its source uses what the family or

@@ -38,6 +38,12 @@ static void set_matrix(const char *order) {
         state.options.sum_tree = i;
 }
 
+static void set_halves(const char *kind) {
+    state.options.flush_halves = kind && strcmp(kind, "flush") == 0;
+    if (kind && !state.options.flush_halves && strcmp(kind, "ieee") != 0)
+        sim_violation("METALSIM_HALVES=%s: want ieee or flush", kind);
+}
+
 static void init(void) {
     msl_opts *o = &state.options;
     const char *mode = getenv("METALSIM_MODE");
@@ -49,6 +55,7 @@ static void init(void) {
     o->seed = env_number("METALSIM_SEED", o->seed);
     if (!o->workers) o->workers = (int)sysconf(_SC_NPROCESSORS_ONLN);
     set_matrix(getenv("METALSIM_MATRIX"));
+    set_halves(getenv("METALSIM_HALVES"));
     o->noise = env_number("METALSIM_NOISE", 0);
     state.guard_level = (int)env_number("METALSIM_GUARD", 0);
     state.poison = env_number("METALSIM_POISON", 0) != 0;
@@ -75,6 +82,11 @@ void metalsim_set_options(int check, int workers, int shuffle, uint64_t seed) {
 void metalsim_set_matrix(const char *order) {
     sim_state_init();
     set_matrix(order);
+}
+
+void metalsim_set_halves(const char *kind) {
+    sim_state_init();
+    set_halves(kind);
 }
 
 const msl_opts *sim_options(void) {

@@ -106,12 +106,15 @@ const void *msl_rt_simd(const void *in, uint32_t sz, msl_reduce_fn fn, uint32_t 
                         uint32_t *mask) MSL_CONVERGENT;
 void msl_rt_barrier(uint32_t flags, uint32_t line) MSL_CONVERGENT;
 void msl_rt_simd_barrier(uint32_t flags, uint32_t line) MSL_CONVERGENT;
-/* The result r of fast::name(x, y). A NaN or infinite argument is reported (check mode) or makes
- * the result NaN. With msl_opts.noise r is off by up to 2 ULP, equally for equal bits. */
+/* The result r of fast::name(x, y). NaN and infinity, and angles beyond pi, are reported (check
+ * mode) or make the result NaN; tanh is made of exp. With msl_opts.noise r is off by up to 2 ULP,
+ * equally for equal bits. */
 float msl_rt_fast(float r, float x, float y, const char *name);
 /* Whether the terms of a simdgroup matrix product, and of simd_sum, are added as a tree instead of
  * a chain. */
 int msl_rt_sum_tree(void); /* msl_opts.sum_tree */
+/* Whether subnormal halves are zero. The same for a whole grid: a compiler may call it once. */
+int msl_rt_flush_halves(void) __attribute__((const)); /* msl_opts.flush_halves */
 /* Announces an atomic access of sz bytes (check builds). */
 enum msl_atomic_kind { MSL_AT_LOAD = 1, MSL_AT_STORE = 2, MSL_AT_UPDATE = 3 };
 void msl_rt_atomic(const volatile void *p, uint32_t sz, uint32_t kind, uint32_t line);
@@ -136,10 +139,11 @@ typedef struct msl_opts {
     int check;   /* the shader object is a check build */
     int shuffle; /* order of lanes, simdgroups, threadgroups: 0 ascending, 1 random, 2 descending */
     uint64_t seed;
-    int sum_tree;   /* order of sums in a simdgroup matrix product (and simd_sum): 0 a chain of fma
-                       over k ascending, 1 the products in pairs, and pairs of pairs, 2 likewise
-                       where a matrix has halves, else a chain */
-    uint64_t noise; /* seed of fast math's deviations; 0: none */
+    int sum_tree; /* order of sums in a simdgroup matrix product (and simd_sum): 0 a chain of fma
+                     over k ascending, 1 the products in pairs, and pairs of pairs, 2 likewise
+                     where a matrix has halves, else a chain */
+    int flush_halves;     /* halves that as_type makes are zero if they are subnormal */
+    uint64_t noise;       /* seed of fast math's deviations; 0: none */
     uint32_t watchdog_ms; /* CPU time of one threadgroup on a worker; 0: 20 s */
 } msl_opts;
 /* Returns 0, or the number of reports; err holds the first one. */

@@ -26,6 +26,8 @@ FORBIDDEN = {
     "malloc": "'malloc': heap not in MSL",
     "free": "'free': heap not in MSL",
     "wchar_t": "'wchar_t': wchar_t not in MSL",
+    "fragment": "'fragment' is a keyword of MSL (a fragment function)",
+    "vertex": "'vertex' is a keyword of MSL (a vertex function)",
 }
 SPACES = {
     "device", "threadgroup", "thread", "constant", "threadgroup_imageblock", "object_data",

@@ -367,7 +367,9 @@ void simdgroup_barrier(mem_flags);
 /* simd_ and quad_ forms. */
 #define L1(n)                                                                                      \
     template <class T> T simd_##n(T);                                                              \
-    template <class T> T quad_##n(T);
+    template <class T> T quad_##n(T);                                                              \
+    bool simd_##n(bool) = delete;                                                                  \
+    bool quad_##n(bool) = delete;
 #define L2(n)                                                                                      \
     template <class T> T simd_##n(T, ushort);                                                      \
     template <class T> T quad_##n(T, ushort);

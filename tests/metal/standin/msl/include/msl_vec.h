@@ -389,8 +389,25 @@ MSL_INL bfloat operator"" bf(long double d) {
     return bfloat((float)d);
 }
 
+namespace metal {
+/* Halves of given bits, as a device without subnormal ones has them (msl_opts.flush_halves). */
+template <class T> MSL_INL T msl_flushed(T t) {
+    return t;
+}
+MSL_INL half msl_flushed(half h) {
+    const ushort b = __builtin_bit_cast(ushort, h);
+    const bool subnormal = !(b & 0x7c00) && msl_rt_flush_halves();
+    return __builtin_bit_cast(half, (ushort)(subnormal ? b & 0x8000 : b));
+}
+template <int N> MSL_INL vec<half, N> msl_flushed(vec<half, N> t) {
+    for (int i = 0; i < N; i++)
+        t.v[i] = msl_flushed((half)t.v[i]);
+    return t;
+}
+} /* namespace metal */
+
 template <class T, class U> MSL_INL T as_type(U u) {
     static_assert(sizeof(T) == sizeof(U), "as_type: sizes differ");
-    return __builtin_bit_cast(T, u);
+    return metal::msl_flushed(__builtin_bit_cast(T, u));
 }
 #endif
