@@ -82,7 +82,11 @@ static int new_step_results(model *m, struct model_step *f, err *e) {
 /* Host memory for the results of steps. */
 static int new_host_results(model *m, err *e) {
     uint64_t rows = m->limits.max_rows, last = m->limits.max_logit_rows;
-    bool copies = !backend_buf_host(m->bufs.logits);
+    bool copies = !backend_buf_host(m->bufs.x);
+    if (!m->part.ends) {
+        if (copies) m->host_hidden = mem_new(rows * m->hp.n_embd, sizeof *m->host_hidden);
+        return copies && !m->host_hidden ? err_no_memory(e) : 0;
+    }
     uint32_t n_steps = model_overlaps(m) ? MODEL_MAX_STEPS : 1;
     for (uint32_t i = 0; i < n_steps; i++) {
         int rc = new_step_results(m, &m->in_flight[i], e);
@@ -189,11 +193,11 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->mixed, rows,
          parallel || hp->ffn_beside || both || hp->encoder.on || hp->post_eps > 0 ? hp->n_embd : 0},
         {&b->hidden, rows, hp->n_embd},
-        {&b->logits, last, m->part.rank ? 0 : hp->n_vocab},
+        {&b->logits, last, m->part.rank || !m->part.ends ? 0 : hp->n_vocab},
         {&b->logits_part, last, share},
         {&b->work, exchange / sizeof(float), 1},
-        {&b->top_ids, last, BACKEND_MAX_TOP},
-        {&b->top_values, last, BACKEND_MAX_TOP},
+        {&b->top_ids, last, m->part.ends ? BACKEND_MAX_TOP : 0},
+        {&b->top_values, last, m->part.ends ? BACKEND_MAX_TOP : 0},
         {&b->sampling, sampling, sizeof(struct backend_sampling) / sizeof(float)},
         {&b->sampled, sampling, sizeof(struct backend_sampled) / sizeof(float)},
         {&b->history, sampling ? lim->max_history : 0,
