@@ -35,6 +35,8 @@ typedef struct engine_stream engine_stream;
 
 enum { ENGINE_MAX_TOP_LOGPROBS = 20, ENGINE_MAX_CHOICES = 128, ENGINE_MAX_LOGIT_BIAS = 1024 };
 
+enum { ENGINE_MAX_STAGES = 16 };
+
 struct engine_step;
 
 struct engine_config {
@@ -43,10 +45,14 @@ struct engine_config {
     const char *isa;     /* "" = best */
     int n_threads;       /* <= 0: one per physical core; shared by the ranks */
     uint32_t n_ranks;    /* devices over which the model is split; 0 is 1 */
-    engine_group *group; /* n_ranks processes that have a rank each (group.h), or NULL. On rank 0;
-                            one engine at a time, without a store */
-    int activation_bits; /* 8 (0 is 8) or 16: backend.h */
-    uint32_t device;     /* number of the GPU: backend.h */
+    engine_group *group; /* n_ranks processes that have a rank each, or n_stages that have a stage
+                            each (group.h), or NULL. On rank 0; one engine at a time, without a
+                            store */
+    uint32_t n_stages;   /* processes over which the layers are split; 0 is 1 */
+    uint32_t
+        stage_layers[ENGINE_MAX_STAGES]; /* (n_stages) layers of each; zeros: evenly by bytes */
+    int activation_bits;                 /* 8 (0 is 8) or 16: backend.h */
+    uint32_t device;                     /* number of the GPU: backend.h */
     /* Fraction of a GPU's own memory that this engine's backend may hold, 0.1 to 1; 0: the
      * backend's default. A backend without memory of its own refuses anything but 0. */
     double memory_fraction;

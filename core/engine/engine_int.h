@@ -175,6 +175,20 @@ struct step_batch {
 struct group_messages {
     char *bytes; /* (most) owned; NULL: no other processes, or not open */
     uint32_t most, n_copies;
+    char model[33]; /* of a stage that follows: what model_identity must say of its own model */
+    /* Of the first and the last stage: a step's results as they travel (result_most); of the first,
+     * its rows of logits (max_logit_rows, n_vocab), each where it belongs. Owned. */
+    char *result;
+    float *logits;
+    uint32_t result_most;
+};
+
+/* The split over processes by layers; n 0: there is none. */
+struct engine_split {
+    uint32_t n, own; /* stages; this one */
+    struct model_stage stages[ENGINE_MAX_STAGES];
+    uint64_t bytes[ENGINE_MAX_STAGES];   /* that a step reads of each stage's weights */
+    uint64_t busy_ns[ENGINE_MAX_STAGES]; /* computing or sending, so far as is known; own: so far */
 };
 
 /* A step from its plan until its results are delivered. */
@@ -212,6 +226,8 @@ struct engine {
     /* Fixed after engine_open. */
     struct engine_config config; /* strings are not kept */
     struct model_hparams hp;
+    struct model_hparams own; /* of this process's stage; without stages hp */
+    struct engine_split split;
     uint32_t *allowed; /* as sampler_request.mask: tokens that are not suppressed; NULL: all */
     struct model_heads heads; /* scratch: the worker's */
     uint32_t context_length;
@@ -425,6 +441,8 @@ int engine_open_model(engine *en, const struct engine_config *config, struct eng
 
 /* Rank 0, first of all: has the others open the model, too. */
 int group_announce(engine *en, const struct engine_config *config, err *e);
+/* A stage that follows: has it the model that the first one opens? */
+int group_check_model(const engine *en, const struct engine_config *config, err *e);
 /* All ranks: take the least of their sizes. rc, e: what the caller's rank found; any rank's failure
  * is returned on all. */
 int group_agree_size(engine *en, const struct engine_config *config, struct engine_size *size,
@@ -438,5 +456,14 @@ int group_send_step(engine *en, const struct step_batch *b, err *e);
 void group_fail_step(engine *en, const err *e);
 /* Rank 0: the others close the model. */
 void group_close(engine *en);
+
+/* ---- stages.c: config.n_stages > 1 ---- */
+
+/* All stages: en->split and en->own, once en->hp is read. */
+int stages_plan(engine *en, const struct engine_config *config, err *e);
+/* First stage: computes its layers of a step and sends it on; waits for the oldest step's results.
+ */
+int stages_begin(engine *en, struct step_batch *b, err *e);
+int stages_finish(engine *en, const struct step_batch *b, struct model_output *out, err *e);
 
 #endif

@@ -62,7 +62,9 @@ int step_begin(engine *en, err *e) {
         step_batch_fill(&f->batch, &f->plan, en->cache);
         rc = group_send_step(en, &f->batch, e);
     }
-    if (!rc) rc = model_begin(en->mdl, &f->batch.batch, e);
+    if (!rc)
+        rc = en->split.n > 1 ? stages_begin(en, &f->batch, e)
+                             : model_begin(en->mdl, &f->batch.batch, e);
     if (rc) {
         group_fail_step(en, e);
         return rc; /* the plan is not committed: sched_restart */
@@ -103,7 +105,8 @@ static struct step_in_flight *pop_first_step(engine *en) {
 }
 
 int step_finish(engine *en, struct step_in_flight **out, struct model_output *results, err *e) {
-    int rc = model_finish(en->mdl, results, e);
+    int rc = en->split.n > 1 ? stages_finish(en, &en->steps[en->first_in_flight].batch, results, e)
+                             : model_finish(en->mdl, results, e);
     *out = pop_first_step(en);
     return rc;
 }
@@ -111,7 +114,10 @@ int step_finish(engine *en, struct step_in_flight **out, struct model_output *re
 void steps_drop(engine *en) {
     struct model_output none;
     while (en->n_in_flight) {
-        model_finish(en->mdl, &none, NULL);
+        if (en->split.n > 1)
+            stages_finish(en, &en->steps[en->first_in_flight].batch, &none, NULL);
+        else
+            model_finish(en->mdl, &none, NULL);
         pop_first_step(en);
     }
 }

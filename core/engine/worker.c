@@ -296,7 +296,7 @@ static void fail_device(engine *en, const err *e) {
 static bool recover_device(engine *en, uint32_t n_steps, const err *failure) {
     uint64_t now = clock_now_ns();
     err e;
-    if (failure->code != ERR_DEVICE) return false;
+    if (failure->code != ERR_DEVICE || en->config.group) return false;
     if (now - en->first_recovery_ns > ENGINE_RECOVERY_NS) {
         en->first_recovery_ns = now;
         en->n_recoveries = 0;

@@ -26,8 +26,8 @@ static uint64_t find_loaded(const model *m, const gguf_tensor **out) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
         const uint32_t layer = model_tensor_layer(t->name);
         const struct model_range *own = &m->part.layers;
-        if (t->data && ((layer >= own->first && layer < own->first + own->n) ||
-                        layer == MODEL_MAX_LAYERS))
+        if (t->data &&
+            ((layer >= own->first && layer < own->first + own->n) || layer == MODEL_MAX_LAYERS))
             out[n++] = t;
     }
     qsort(out, n, sizeof *out, compare_places);

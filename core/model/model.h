@@ -190,9 +190,9 @@ static inline uint32_t model_n_heads(const struct model_hparams *hp, uint32_t la
 /* The layer whose K and V layer i reads: itself, unless it has MODEL_LAYER_SHARED_KV. */
 uint32_t model_kv_layer(const struct model_hparams *hp, uint32_t i);
 
-/* A pipeline's stage has layers first .. first + n - 1 of a model: the first stage embeds tokens, the
- * last one has the output head, and what one stage hands to the next is the residual stream. n 0:
- * all layers. */
+/* A pipeline's stage has layers first .. first + n - 1 of a model: the first stage embeds tokens,
+ * the last one has the output head, and what one stage hands to the next is the residual stream. n
+ * 0: all layers. */
 struct model_stage {
     uint32_t first, n;
 };
@@ -354,8 +354,8 @@ struct model_batch {
      * step while it runs this one. */
     struct model_shape next;
     const int32_t *token_ids; /* (n_rows) */
-    const float *stream;      /* (n_rows, n_embd) of stages but the first: what the one before gave;
-                                 any alignment */
+    const void *stream;       /* (n_rows, n_embd) f32, of any alignment: what the stage before gave;
+                                 not of the first stage */
     const int32_t *positions; /* (n_rows) */
     const int32_t *types;     /* (n_rows) of tokens, below n_types; of encoders with types */
     const int32_t *slots;     /* (n_rows) */

@@ -238,7 +238,8 @@ struct model_part {
      * and computes its rows of w_out, which they join as well. */
     bool gathers;
     struct model_range out_rows; /* of w_out, with gathers */
-    /* Of a pipeline's stage, of the whole model's layers; embeds: it is the first, ends: the last */
+    /* Of a pipeline's stage, of the whole model's layers; embeds: it is the first, ends: the last
+     */
     struct model_range layers;
     bool embeds, ends;
 };

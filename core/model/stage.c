@@ -32,8 +32,8 @@ static int check_family(const struct model_hparams *hp, err *e) {
     bool shares = false;
     for (uint32_t i = 0; i < hp->n_layers; i++)
         shares |= (hp->layers[i] & MODEL_LAYER_SHARED_KV) != 0;
-    const char *why = hp->encoder.on           ? "encoders"
-                      : hp->gemma4.n_per_layer ? "models with per-layer embeddings"
+    const char *why = hp->encoder.on            ? "encoders"
+                      : hp->gemma4.n_per_layer  ? "models with per-layer embeddings"
                       : hp->gemma4.on || shares ? "models whose layers share K and V"
                                                 : NULL;
     if (!why) return 0;
@@ -60,11 +60,12 @@ int model_stages_check(const struct model_hparams *hp, const struct model_stage 
     for (uint32_t i = 0; i < n; i++)
         for (int kind = 0; kind < N_KINDS; kind++)
             if (count_kind(hp, &all, kind) && !count_kind(hp, &stages[i], kind))
-                return err_set_param(e, ERR_UNSUPPORTED, "stage_layers",
-                                     "stage %u, layers %u to %u, would have no layer with %s, which "
-                                     "others of this model (%s) have: choose other stages, or fewer",
-                                     i, stages[i].first, stages[i].first + stages[i].n - 1,
-                                     kind_names[kind], hp->arch);
+                return err_set_param(
+                    e, ERR_UNSUPPORTED, "stage_layers",
+                    "stage %u, layers %u to %u, would have no layer with %s, which "
+                    "others of this model (%s) have: choose other stages, or fewer",
+                    i, stages[i].first, stages[i].first + stages[i].n - 1, kind_names[kind],
+                    hp->arch);
     return 0;
 }
 
@@ -145,8 +146,8 @@ static bool find_split(const struct model_hparams *hp, const uint64_t *of_layer,
         best[i] = i ? UINT64_MAX : 0;
     for (uint32_t s = 1; s <= n; s++)
         for (uint32_t end = 0; end < row; end++)
-            best[s * row + end] = extend_split(hp, of_layer, best + (s - 1) * row, end,
-                                               &begins[s * row + end]);
+            best[s * row + end] =
+                extend_split(hp, of_layer, best + (s - 1) * row, end, &begins[s * row + end]);
     return best[n * row + hp->n_layers] != UINT64_MAX;
 }
 
@@ -159,10 +160,11 @@ int model_stages_split(const char *path, const struct model_hparams *hp, uint32_
     if (!rc && (!best || !begins)) rc = err_no_memory(e);
     if (!rc) rc = read_bytes(path, hp, &of_layer, e);
     if (!rc && !find_split(hp, of_layer, best, begins, n))
-        rc = err_set_param(e, ERR_UNSUPPORTED, "n_stages",
-                           "n_stages = %u: the %u layers of this model (%s) cannot be split so that "
-                           "each stage has layers of every kind",
-                           n, hp->n_layers, hp->arch);
+        rc =
+            err_set_param(e, ERR_UNSUPPORTED, "n_stages",
+                          "n_stages = %u: the %u layers of this model (%s) cannot be split so that "
+                          "each stage has layers of every kind",
+                          n, hp->n_layers, hp->arch);
     uint32_t end = hp->n_layers;
     for (uint32_t s = n; !rc && s > 0; s--) {
         const uint32_t first = begins[s * row + end];

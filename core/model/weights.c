@@ -437,7 +437,8 @@ static int watch_weight(const struct loader *l, const struct planned_weight *pla
 /* Is it of the stage's layers, or does the first stage or the last one have it? */
 static bool is_own(const struct loader *l, const struct planned_weight *w) {
     const struct model_range *own = &l->part->layers;
-    if (w->layer != WEIGHT_NO_LAYER) return w->layer >= own->first && w->layer < own->first + own->n;
+    if (w->layer != WEIGHT_NO_LAYER)
+        return w->layer >= own->first && w->layer < own->first + own->n;
     const size_t at = w->role->offset;
     const bool input = w->role->embed || at == offsetof(struct model_weights, embed_norm) ||
                        at == offsetof(struct model_weights, embed_norm_bias);
@@ -631,7 +632,8 @@ static int load_made_vectors(const struct loader *l, const struct model_load *lo
     if (!rc && hp->qk_unweighted)
         rc = load_made(l, "norm of heads", v, hp->head_dim, l->w ? &l->w->ones : &none, e);
     if (!rc && !load->part->ends)
-        rc = load_made(l, "norm of the stream", v, hp->n_embd, l->w ? &l->w->stream_norm : &none, e);
+        rc =
+            load_made(l, "norm of the stream", v, hp->n_embd, l->w ? &l->w->stream_norm : &none, e);
     if (!rc && load->arch->embed_rms && load->part->embeds)
         rc = load_made(l, "norm of embeddings", v, hp->n_embd, l->w ? &l->w->embed_norm : &none, e);
     if (!rc && hp->alibi > 0) {
