@@ -22,6 +22,7 @@ static int open_sched(engine *en, err *e) {
         .max_prompt_logprob_rows = ENGINE_PROMPT_LOGPROB_ROWS,
         .whole = en->hp.both_ways,
         .checkpoint_tokens = en->config.state_checkpoint_tokens,
+        .n_flows = en->split.n,
     };
     return sched_new(&sc, en->cache, &en->sch, e);
 }

@@ -108,7 +108,12 @@ struct engine_config {
 /* What one step did. */
 struct engine_step {
     uint32_t n_prefill_rows, n_decode_rows, n_sequences;
-    uint64_t ns; /* schedule + forward + sample */
+    uint64_t
+        ns; /* schedule + forward + sample; of a pipeline's steps, from the end of the last one */
+    /* Of a pipeline: how long each stage has been computing or sending since the model was opened,
+     * as far as is known now; borrowed for the call. n_stages 0: there is none. */
+    uint32_t n_stages;
+    const uint64_t *stage_busy_ns; /* (n_stages) */
 };
 
 /* Loads the model and starts the worker. Takes seconds for a big model. On failure everything is
@@ -380,6 +385,9 @@ struct engine_stats {
     uint64_t device_recoveries_total; /* device failures after which sequences were recomputed */
     uint64_t steps_overlapped_total;  /* begun before the previous step was finished */
     uint64_t n_ranks;                 /* devices over which the model is split */
+    /* Processes over which its layers are, 0: one; time that each computed or sent */
+    uint32_t n_stages;
+    uint64_t stage_busy_ns[ENGINE_MAX_STAGES];
     uint64_t device_bytes; /* held by the device for this process, all engines; 0: unknown */
     uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
     /* State blocks of recurrent layers, as those of the KV cache; 0 without such layers. Tokens

@@ -200,7 +200,7 @@ struct step_in_flight {
     bool next_may_begin;
     uint64_t start_ns;
 };
-enum { ENGINE_MAX_STEPS_IN_FLIGHT = 2 };
+enum { ENGINE_MAX_STEPS_IN_FLIGHT = ENGINE_MAX_STAGES };
 
 /* Work (in units of grammar_matcher_budget, 10 to 50 ns each) that the worker spends on masks: at
  * most ENGINE_MASK_UNITS on one and ENGINE_STEP_MASK_UNITS on all of a step; once these are spent,
@@ -240,10 +240,10 @@ struct engine {
     /* Worker. */
     sched *sch;
     sampler *smp;
-    /* A ring of steps; only the first place if steps do not overlap. In flight: n_in_flight of
-     * them, from first_in_flight on. */
+    /* A ring of n_steps steps: 1, 2 if steps overlap, or as many as there are stages. In flight:
+     * n_in_flight of them, from first_in_flight on. */
     struct step_in_flight steps[ENGINE_MAX_STEPS_IN_FLIGHT];
-    uint32_t first_in_flight, n_in_flight;
+    uint32_t n_steps, first_in_flight, n_in_flight;
     uint64_t finished_ns;   /* when the last step's results were delivered */
     uint64_t delivering_ns; /* while results are delivered: since when of this sequence; else 0 */
     struct pace pace;       /* used when config.prefill_chunk is 0 */
@@ -465,5 +465,7 @@ int stages_plan(engine *en, const struct engine_config *config, err *e);
  */
 int stages_begin(engine *en, struct step_batch *b, err *e);
 int stages_finish(engine *en, const struct step_batch *b, struct model_output *out, err *e);
+/* First stage: it has been busy since then. */
+void stages_note_busy(engine *en, uint64_t since_ns);
 
 #endif

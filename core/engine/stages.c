@@ -121,22 +121,19 @@ static int send_to(const engine *en, uint32_t to, const char *bytes, const char 
     return backend_link_exchange(en->config.group, &piece, 1, e);
 }
 
-static void note_busy(engine *en, uint64_t since_ns) {
-    en->split.busy_ns[en->split.own] += clock_now_ns() - since_ns;
+void stages_note_busy(engine *en, uint64_t since_ns) {
+    if (en->split.n > 1) en->split.busy_ns[en->split.own] += clock_now_ns() - since_ns;
 }
 
 /* ---- the first stage ---- */
 
 int stages_begin(engine *en, struct step_batch *b, err *e) {
     struct model_output out;
-    const uint64_t start = clock_now_ns();
     int rc = model_forward(en->mdl, &b->batch, &out, e);
     if (rc) return rc;
     char *tail = en->group.bytes + group_put_step(en, b);
     char *end = put_tail(en, tail, &out, b->batch.shape.n_rows);
-    rc = send_to(en, 1, en->group.bytes, end, e);
-    note_busy(en, start);
-    return rc;
+    return send_to(en, 1, en->group.bytes, end, e);
 }
 
 /* Where each row of logits belongs. */
@@ -225,14 +222,14 @@ static int run_step(engine *en, struct step_batch *b, uint32_t n_bytes, err *e) 
     b->batch.stream = take_tail(en, tail);
     rc = model_forward(en->mdl, &b->batch, &out, e);
     if (rc) return rc;
-    note_busy(en, start);
+    stages_note_busy(en, start);
     const uint64_t sent = clock_now_ns();
     if (last)
         rc = send_result(en, b, &out, e);
     else
         rc = send_to(en, en->split.own + 1, en->group.bytes,
                      put_tail(en, tail, &out, b->batch.shape.n_rows), e);
-    note_busy(en, sent);
+    stages_note_busy(en, sent);
     return rc;
 }
 

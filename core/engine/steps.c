@@ -16,8 +16,8 @@
 #include <string.h>
 
 int steps_init(engine *en, const struct model_limits *limits) {
-    uint32_t n = model_overlaps(en->mdl) ? ENGINE_MAX_STEPS_IN_FLIGHT : 1;
-    for (uint32_t i = 0; i < n; i++) {
+    en->n_steps = en->split.n > 1 ? en->split.n : model_overlaps(en->mdl) ? 2 : 1;
+    for (uint32_t i = 0; i < en->n_steps; i++) {
         struct step_in_flight *f = &en->steps[i];
         f->plan.items = mem_new(limits->max_seqs, sizeof *f->plan.items);
         if (!f->plan.items || step_batch_init(&f->batch, limits)) return ERR_NOMEM;
@@ -48,10 +48,10 @@ static bool can_begin_next(const engine *en, const struct step_in_flight *f) {
 }
 
 int step_begin(engine *en, err *e) {
-    struct step_in_flight *f =
-        &en->steps[(en->first_in_flight + en->n_in_flight) % ENGINE_MAX_STEPS_IN_FLIGHT];
+    struct step_in_flight *f = &en->steps[(en->first_in_flight + en->n_in_flight) % en->n_steps];
     struct sched_item *items = f->plan.items;
     f->start_ns = clock_now_ns();
+    sched_set_free_flows(en->sch, en->n_steps - en->n_in_flight);
     sched_plan_step(en->sch, &f->plan);
     memcpy(items, f->plan.items, f->plan.n_items * sizeof *items);
     f->plan.items = items;
@@ -94,11 +94,10 @@ bool steps_prepare_next(engine *en) {
     return true;
 }
 
-/* Removes the oldest step from those in flight. If steps do not overlap there is one place only. */
+/* Removes the oldest step from those in flight. */
 static struct step_in_flight *pop_first_step(engine *en) {
     struct step_in_flight *f = &en->steps[en->first_in_flight];
-    if (model_overlaps(en->mdl))
-        en->first_in_flight = (en->first_in_flight + 1) % ENGINE_MAX_STEPS_IN_FLIGHT;
+    en->first_in_flight = (en->first_in_flight + 1) % en->n_steps;
     en->n_in_flight--;
     count_in_flight(&f->plan, UINT32_MAX);
     return f;

@@ -1,0 +1,179 @@
+// Stages: a model split by layers over processes that talk TCP, here on loopback. The bytes are those of one process,
+// and a stage that dies or hangs ends all of them.
+import assert from "node:assert/strict";
+import { execFile, spawn, spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { promisify } from "node:util";
+import { binary, long, modelFile, modelName, post, randomPrompt, random, sse, startServer, until } from "./server.mjs";
+
+const run = promisify(execFile);
+const folder = mkdtempSync(join(tmpdir(), "inferd-stages-"));
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+function secretFile(name, bytes = 32) {
+  const path = join(folder, name);
+  writeFileSync(path, randomBytes(bytes).toString("hex") + "\n");
+  chmodSync(path, 0o600);
+  return path;
+}
+const secret = secretFile("secret");
+const withSecret = ["--stage-secret-file", secret];
+
+async function freePort() {
+  const server = net.createServer().listen(0, "127.0.0.1");
+  await new Promise((resolve) => server.on("listening", resolve));
+  const { port } = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+// A stage that waits for the first one.
+async function startStage(model, flags = []) {
+  const address = `127.0.0.1:${await freePort()}`;
+  const args = ["serve", "--stage-listen", address, "--model", model, "--threads", "1"];
+  const child = spawn(binary, [...args, "--registry", join(folder, "registry.db"), ...flags]);
+  const stage = { address, child, pid: child.pid, stderr: "" };
+  child.stderr.on("data", (d) => (stage.stderr += d));
+  stage.exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
+  const limit = setTimeout(() => child.kill("SIGKILL"), 120_000);
+  limit.unref();
+  await until(() => /waits for stage 0/.test(stage.stderr) || child.exitCode !== null, "the stage listens");
+  return stage;
+}
+
+const startStages = (n, model, flags) => Promise.all(Array.from({ length: n - 1 }, () => startStage(model, flags)));
+const leading = (stages) => [
+  "--pipeline-parallel",
+  String(stages.length + 1),
+  "--stages",
+  stages.map((s) => s.address).join(","),
+];
+const common = ["--kv-cache-tokens", "8192", "--threads", "1"];
+
+// A server of n stages.
+async function startPipeline(n, flags = [], model = { file: modelFile, name: modelName }, stageFlags = flags) {
+  const stages = await startStages(n, model.file, stageFlags);
+  const server = await startServer([...common, ...leading(stages), ...flags], [model]);
+  const stop = server.stop;
+  server.stages = stages;
+  server.pids = [server.child.pid, ...stages.map((s) => s.pid)];
+  server.stop = async (...args) => {
+    const how = await stop(...args);
+    const ends = await Promise.all(stages.map((s) => s.exited));
+    return { ...how, ends };
+  };
+  return server;
+}
+
+async function logits(model, flags) {
+  const tokens = Array.from({ length: 40 }, (_, i) => i + 2).join(",");
+  const args = ["logits", "--model", model, "--tokens", tokens, "--top", "20", "--json", "--threads", "1", ...flags];
+  return (await run(binary, args)).stdout;
+}
+
+const golden = (name) => `tests/golden/arch/${name}/hf`;
+
+describe("the same bytes as one process", () => {
+  // Dense, tied and untied, learned positions, windows, experts, latent attention, recurrent layers.
+  const cases = [
+    [modelFile, 4],
+    ["tests/golden/hybrid/inferd-hybrid-q8_0.gguf", 2],
+    [golden("gpt2"), 2],
+    [golden("gemma3"), 2],
+    [golden("deepseek2"), 2],
+    [golden("falcon-h1"), 2],
+    [golden("olmo2"), 2],
+    ...(long
+      ? ["mixtral", "gemma2", "phi3", "qwen3", "bloom", "cohere", "lfm2", "mimo2"].map((n) => [golden(n), 2])
+      : []),
+  ];
+  for (const [model, n] of cases)
+    test(`${model} in ${n} stages`, async () => {
+      const want = await logits(model, []);
+      assert.ok(JSON.parse(want), want);
+      const stages = await startStages(n, model, withSecret);
+      assert.equal(await logits(model, [...leading(stages), ...withSecret]), want);
+      for (const stage of stages) assert.deepEqual(await stage.exited, { code: 0, signal: null }, stage.stderr);
+    });
+});
+
+describe("a server of three stages", () => {
+  let one, pipeline;
+  before(async () => {
+    [one, pipeline] = await Promise.all([
+      startServer(common, [{ file: modelFile, name: modelName }]),
+      startPipeline(3, withSecret),
+    ]);
+  });
+  after(async () => {
+    await one?.stop();
+    const how = await pipeline?.stop();
+    assert.deepEqual([how.code, ...how.ends.map((e) => e.code)], [0, 0, 0], pipeline.stderr);
+  });
+
+  const answers = async (server, asks) =>
+    Promise.all(
+      asks.map(async ([path, body]) => {
+        const response = await post(server, path, { model: modelName, ...body });
+        assert.equal(response.status, 200, await response.clone().text());
+        const { choices, data } = await response.json();
+        return { choices, data };
+      }),
+    );
+
+  test("the log says the split", () =>
+    assert.match(pipeline.stderr, /stage 1 of 3 has layers \d+ to \d+, [\d.]+ MiB of weights/));
+
+  test("choices that share a prompt's blocks, with log-probabilities", async () => {
+    const body = { prompt: randomPrompt(random(1), 70), n: 3, seed: 4, temperature: 0.9, max_tokens: 24, logprobs: 5 };
+    const [want] = await answers(one, [["/v1/completions", body]]);
+    assert.equal(want.choices.length, 3);
+    assert.deepEqual(await answers(pipeline, [["/v1/completions", body]]), [want]);
+  });
+
+  test("many at once, prefixes from the cache, a schema, a prompt's log-probabilities, embeddings", async () => {
+    const rng = random(7);
+    const start = randomPrompt(rng, 120);
+    const asks = Array.from({ length: 12 }, (_, i) => [
+      "/v1/completions",
+      { prompt: [...start, ...randomPrompt(rng, 1 + 37 * i)], temperature: 0, max_tokens: 8 + 3 * i, logprobs: 1 },
+    ]);
+    asks.push(["/v1/completions", { prompt: randomPrompt(rng, 90), echo: true, max_tokens: 3, logprobs: 2, seed: 5 }]);
+    const schema = { type: "object", properties: { a: { type: "integer" } }, required: ["a"] };
+    asks.push([
+      "/v1/chat/completions",
+      {
+        messages: [{ role: "user", content: "a number" }],
+        max_tokens: 40,
+        temperature: 0,
+        response_format: { type: "json_schema", json_schema: { name: "x", schema } },
+      },
+    ]);
+    asks.push(["/v1/embeddings", { input: ["one text", "another, longer text of some words"] }]);
+    const want = [];
+    for (const ask of asks) want.push(...(await answers(one, [ask])));
+    assert.deepEqual(await answers(pipeline, asks), want);
+    assert.deepEqual(await answers(pipeline, asks), want);
+  });
+
+  test("the model is unloaded, and loaded again", async () => {
+    const body = { prompt: randomPrompt(random(9), 33), temperature: 0, max_tokens: 9, logprobs: 2 };
+    const [want] = await answers(one, [["/v1/completions", body]]);
+    const change = async (what, done) => {
+      const response = await post(pipeline, `/v1/inferd/models/${what}`, { model: modelName });
+      assert.ok(response.ok, await response.text());
+      await until(
+        async () => done((await post(pipeline, "/v1/completions", { model: modelName, ...body })).status),
+        what,
+      );
+    };
+    await change("unload", (status) => status !== 200);
+    await change("load", (status) => status === 200);
+    assert.deepEqual(await answers(pipeline, [["/v1/completions", body]]), [want]);
+  });
+});
