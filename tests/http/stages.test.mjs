@@ -177,3 +177,162 @@ describe("a server of three stages", () => {
     assert.deepEqual(await answers(pipeline, [["/v1/completions", body]]), [want]);
   });
 });
+
+describe("what cannot be", { concurrency: true }, () => {
+  const lead = (flags) =>
+    spawnSync(
+      binary,
+      ["logits", "--model", modelFile, "--tokens", "5,6", "--registry", join(folder, "r.db"), ...flags],
+      { encoding: "utf8" },
+    );
+  const refused = (flags, message) => {
+    const how = lead(flags);
+    assert.notEqual(how.status, 0, how.stderr);
+    assert.match(how.stderr, message);
+  };
+  const serveRefused = (flags, message) => {
+    const args = ["serve", "--port", "0", "--model", modelFile, "--registry", join(folder, "r.db"), ...flags];
+    const how = spawnSync(binary, args, { encoding: "utf8" });
+    assert.notEqual(how.status, 0, how.stderr);
+    assert.match(how.stderr, message);
+  };
+
+  test("another number of stages than addresses", () =>
+    refused(["--pipeline-parallel", "3", "--stages", "127.0.0.1:9"], /pipeline-parallel is 3, and stages names 1 other/));
+  test("an address without a port", () =>
+    refused(["--pipeline-parallel", "2", "--stages", "127.0.0.1"], /stage 1 \(127.0.0.1\): .* is not HOST:PORT/));
+  test("other machines without a secret", () => {
+    refused(["--pipeline-parallel", "2", "--stages", "192.0.2.1:9000"], /not a loopback address.*stage-secret-file/);
+    serveRefused(["--stage-listen", "0.0.0.0:0"], /not a loopback address.*stage-secret-file/);
+  });
+  test("a secret that others can read, a short one", () => {
+    const open = secretFile("open");
+    chmodSync(open, 0o644);
+    serveRefused(["--stage-listen", "127.0.0.1:0", "--stage-secret-file", open], /open: others can read or write it/);
+    const short = secretFile("short", 8);
+    serveRefused(["--stage-listen", "127.0.0.1:0", "--stage-secret-file", short], /a secret has 32 to 4096 bytes/);
+  });
+  test("ranks, a store of K/V, layers that are no list", () => {
+    const flags = ["--stages", "127.0.0.1:9", "--pipeline-parallel", "2"];
+    serveRefused([...flags, "--tensor-parallel", "2"], /tensor-parallel cannot be combined with stages/);
+    serveRefused([...flags, "--kv-dir", "/nonexistent"], /kv-dir: the K\/V of several stages cannot be stored/);
+    refused([...flags, "--stage-layers", "3"], /stage-layers = 3: 2 numbers of layers are needed/);
+    refused([...flags, "--stage-layers", "3,x"], /stage-layers = 3,x: 2 numbers of layers are needed/);
+  });
+
+  // The stage waits on after each of these.
+  test("another secret, none, another model, another format of the cache, too many layers", async () => {
+    const stage = await startStage(modelFile, withSecret);
+    try {
+      const flags = leading([stage]);
+      const own = (more) => run(binary, ["logits", "--tokens", "5,6", "--model", modelFile, ...flags, ...more]);
+      const fails = async (more, message) => {
+        const how = await own(more).then(
+          () => assert.fail("it was not refused"),
+          (e) => e,
+        );
+        assert.match(how.stderr, message);
+      };
+      const other = secretFile("other");
+      await fails(["--stage-secret-file", other], /the TLS handshake failed.*do both stages have the same/);
+      await fails([], /stage 1 \(127.0.0.1:\d+\): /);
+      await fails(
+        ["--model", golden("llama"), ...withSecret],
+        /it refuses: the model \(its hash\) is [0-9a-f]{32} at stage 1, [0-9a-f]{32} at stage 0/,
+      );
+      await fails(["--kv-cache-type", "q8_0", ...withSecret], /kv-cache-type is f16 at stage 1, q8_0 at stage 0/);
+      await fails(["--stage-layers", "1,1", ...withSecret], /the stages have 2 layers in all; the model has \d+/);
+      assert.match(stage.stderr, /a connection from 127.0.0.1:\d+ was refused: the TLS handshake failed/);
+    } finally {
+      stage.child.kill("SIGKILL");
+      await stage.exited;
+    }
+  });
+});
+
+describe("ends", { concurrency: 2 }, () => {
+  // Starts a long stream; reads it in the background.
+  async function stream(server) {
+    const body = { model: modelName, prompt: "Once", max_tokens: 4000, ignore_eos: true, stream: true };
+    const response = await post(server, "/v1/completions", body);
+    const got = { events: 0, over: false };
+    (async () => {
+      try {
+        for await (const event of sse(response)) {
+          got.events++;
+          if (event === "[DONE]") got.done = true;
+        }
+      } catch (e) {
+        got.cut = e.message;
+      }
+      got.over = true;
+    })();
+    await until(() => got.events > 3, "the stream runs");
+    return got;
+  }
+
+  const notReady = (server) =>
+    until(
+      () =>
+        fetch(server.url + "/readyz").then(
+          (r) => r.status !== 200,
+          () => true,
+        ),
+      "/readyz is red",
+    );
+
+  // The first stage and those that were not killed end with a status that is not 0.
+  async function ended(server, except) {
+    const ends = await Promise.all([server.exited, ...server.stages.map((s) => s.exited)]);
+    ends.forEach((how, i) => i === except || assert.ok(how.code, `stage ${i}: ${JSON.stringify(how)}`));
+  }
+
+  for (const when of ["idle", "computing"])
+    for (const stage of [0, 1, 2])
+      test(`stage ${stage} of 3 is killed while ${when}`, async () => {
+        const server = await startPipeline(3, withSecret);
+        const got = when === "computing" ? await stream(server) : null;
+        process.kill(server.pids[stage], "SIGKILL");
+        await notReady(server);
+        await ended(server, stage);
+        const log = stage ? server.stderr : server.stages[0].stderr;
+        assert.match(log, new RegExp(`stage ${stage}: it closed the connection|stage ${3 - stage || 2} has failed`));
+        if (got) await until(() => got.over, "the stream has ended");
+        assert.ok(!got?.done);
+        await server.stop();
+      });
+
+  for (const stage of [0, 1, 2])
+    test(`stage ${stage} of 3 hangs`, async () => {
+      const server = await startPipeline(3, [...withSecret, "--rank-timeout-s", "2"]);
+      const got = await stream(server);
+      process.kill(server.pids[stage], "SIGSTOP");
+      if (stage) await notReady(server);
+      const others = [server, ...server.stages].filter((_, i) => i !== stage);
+      const ends = await Promise.all(others.map((s) => s.exited));
+      for (const how of ends) assert.ok(how.code, JSON.stringify(how));
+      assert.match(others[0].stderr, new RegExp(`stage ${stage} hangs: it has not been heard of for 2 s`));
+      process.kill(server.pids[stage], "SIGKILL");
+      await until(() => got.over, "the stream has ended");
+      assert.ok(!got.done);
+      await server.stop();
+    });
+
+  test("SIGTERM of a stage ends the group, SIGTERM of the first one lets answers finish", async () => {
+    const [cut, kept] = await Promise.all([startPipeline(2), startPipeline(2)]);
+    process.kill(cut.pids[1], "SIGTERM");
+    await ended(cut, 1);
+    assert.match(cut.stderr, /stage 1: it closed the connection/);
+    const body = { model: modelName, prompt: "Once", max_tokens: 300, ignore_eos: true };
+    const answer = post(kept, "/v1/completions", body);
+    await until(
+      async () => /^inferd_sequences_running 1$/m.test(await (await fetch(kept.url + "/metrics")).text()),
+      "it runs",
+    );
+    process.kill(kept.pids[0], "SIGTERM");
+    assert.equal((await (await answer).json()).usage.completion_tokens, 300);
+    const how = await kept.stop();
+    assert.deepEqual([how.code, how.ends], [0, [{ code: 0, signal: null }]], kept.stderr);
+    await cut.stop();
+  });
+});
