@@ -288,15 +288,15 @@ describe("ends", { concurrency: 2 }, () => {
   }
 
   for (const when of ["idle", "computing"])
-    for (const stage of [0, 1, 2])
+    for (const stage of when === "idle" && !long ? [1] : [0, 1, 2])
       test(`stage ${stage} of 3 is killed while ${when}`, async () => {
         const server = await startPipeline(3, withSecret);
         const got = when === "computing" ? await stream(server) : null;
         process.kill(server.pids[stage], "SIGKILL");
         await notReady(server);
         await ended(server, stage);
-        const log = stage ? server.stderr : server.stages[0].stderr;
-        assert.match(log, new RegExp(`stage ${stage}: it closed the connection|stage ${3 - stage || 2} has failed`));
+        const logs = [server, ...server.stages].map((s) => s.stderr).join("");
+        assert.match(logs, new RegExp(`stage ${stage}: (it closed the connection|the connection broke)`));
         if (got) await until(() => got.over, "the stream has ended");
         assert.ok(!got?.done);
         await server.stop();
@@ -311,7 +311,7 @@ describe("ends", { concurrency: 2 }, () => {
       const others = [server, ...server.stages].filter((_, i) => i !== stage);
       const ends = await Promise.all(others.map((s) => s.exited));
       for (const how of ends) assert.ok(how.code, JSON.stringify(how));
-      assert.match(others[0].stderr, new RegExp(`stage ${stage} hangs: it has not been heard of for 2 s`));
+      assert.match(others.map((s) => s.stderr).join(""), new RegExp(`stage ${stage} hangs: it has not been heard of for 2 s`));
       process.kill(server.pids[stage], "SIGKILL");
       await until(() => got.over, "the stream has ended");
       assert.ok(!got.done);
@@ -322,7 +322,7 @@ describe("ends", { concurrency: 2 }, () => {
     const [cut, kept] = await Promise.all([startPipeline(2), startPipeline(2)]);
     process.kill(cut.pids[1], "SIGTERM");
     await ended(cut, 1);
-    assert.match(cut.stderr, /stage 1: it closed the connection/);
+    assert.match(cut.stderr, /stage 1: (it closed the connection|the connection broke)/);
     const body = { model: modelName, prompt: "Once", max_tokens: 300, ignore_eos: true };
     const answer = post(kept, "/v1/completions", body);
     await until(

@@ -60,18 +60,25 @@ struct wire {
 
 /* ---- bytes ---- */
 
+static const char closed[] = "it closed the connection", broke[] = "the connection broke";
+
+static const char *why_of(int error) {
+    return error == ECONNRESET || error == EPIPE ? broke : strerror(error);
+}
+
 /* Up to n bytes. 0: not now. -1: never; *why says it. */
 static int64_t read_some(struct wire *w, void *to, size_t n, const char **why) {
     if (!w->tls) {
         const ssize_t got = recv(w->fd, to, n, 0);
-        *why = got == 0 ? "it closed the connection" : got < 0 ? strerror(errno) : NULL;
+        *why = got == 0 ? closed : got < 0 ? why_of(errno) : NULL;
         if (got > 0) return got;
         return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) ? 0 : -1;
     }
     const ssize_t got = gnutls_record_recv(w->tls, to, n);
     if (got > 0) return got;
     if (got == GNUTLS_E_AGAIN || got == GNUTLS_E_INTERRUPTED) return 0;
-    *why = got == 0 || got == GNUTLS_E_PREMATURE_TERMINATION ? "it closed the connection"
+    *why = got == 0 || got == GNUTLS_E_PREMATURE_TERMINATION ? closed
+           : got == GNUTLS_E_PULL_ERROR                      ? broke
                                                              : gnutls_strerror((int)got);
     return -1;
 }
@@ -80,12 +87,12 @@ static int64_t write_some(struct wire *w, const void *from, size_t n, const char
     if (!w->tls) {
         const ssize_t sent = send(w->fd, from, n, MSG_NOSIGNAL);
         if (sent >= 0) return sent;
-        *why = strerror(errno);
+        *why = why_of(errno);
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
     }
     const ssize_t sent = gnutls_record_send(w->tls, from, n);
     if (sent >= 0) return sent;
-    *why = gnutls_strerror((int)sent);
+    *why = sent == GNUTLS_E_PUSH_ERROR ? broke : gnutls_strerror((int)sent);
     return sent == GNUTLS_E_AGAIN || sent == GNUTLS_E_INTERRUPTED ? 0 : -1;
 }
 
