@@ -198,7 +198,10 @@ describe("what cannot be", { concurrency: true }, () => {
   };
 
   test("another number of stages than addresses", () =>
-    refused(["--pipeline-parallel", "3", "--stages", "127.0.0.1:9"], /pipeline-parallel is 3, and stages names 1 other/));
+    refused(
+      ["--pipeline-parallel", "3", "--stages", "127.0.0.1:9"],
+      /pipeline-parallel is 3, and stages names 1 other/,
+    ));
   test("an address without a port", () =>
     refused(["--pipeline-parallel", "2", "--stages", "127.0.0.1"], /stage 1 \(127.0.0.1\): .* is not HOST:PORT/));
   test("other machines without a secret", () => {
@@ -311,7 +314,10 @@ describe("ends", { concurrency: 2 }, () => {
       const others = [server, ...server.stages].filter((_, i) => i !== stage);
       const ends = await Promise.all(others.map((s) => s.exited));
       for (const how of ends) assert.ok(how.code, JSON.stringify(how));
-      assert.match(others.map((s) => s.stderr).join(""), new RegExp(`stage ${stage} hangs: it has not been heard of for 2 s`));
+      assert.match(
+        others.map((s) => s.stderr).join(""),
+        new RegExp(`stage ${stage} hangs: it has not been heard of for 2 s`),
+      );
       process.kill(server.pids[stage], "SIGKILL");
       await until(() => got.over, "the stream has ended");
       assert.ok(!got.done);
