@@ -102,6 +102,34 @@ describe("the same bytes as one process", () => {
     });
 });
 
+test("what stages send is encrypted with a secret", async () => {
+  for (const flags of [[], withSecret]) {
+    const stage = await startStage(modelFile, flags);
+    const [host, port] = stage.address.split(":");
+    const seen = [];
+    const proxy = net.createServer((client) => {
+      const server = net.connect(Number(port), host);
+      for (const [from, to] of [
+        [client, server],
+        [server, client],
+      ]) {
+        from.on("data", (d) => seen.push(d) && to.write(d));
+        from.on("end", () => to.end());
+        from.on("error", () => to.destroy());
+      }
+    });
+    await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+    const address = `127.0.0.1:${proxy.address().port}`;
+    assert.ok(JSON.parse(await logits(modelFile, [...leading([{ address }]), ...flags])));
+    await stage.exited;
+    proxy.close();
+    const bytes = Buffer.concat(seen);
+    assert.ok(bytes.length > 40 * 256, "the stream of 40 tokens has passed");
+    assert.equal(bytes.includes("INFSTG1"), !flags.length);
+    assert.equal(bytes.includes("kv-cache-type"), !flags.length);
+  }
+});
+
 describe("a server of three stages", () => {
   let one, pipeline;
   before(async () => {
