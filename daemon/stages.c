@@ -3,6 +3,7 @@
 
 #include "core/base/log.h"
 #include "daemon/loader.h"
+#include "daemon/notify.h"
 #include "daemon/signals.h"
 
 #include <signal.h>
@@ -91,6 +92,7 @@ static int follow(const struct config *c, const char *path, err *e) {
     struct engine_config own;
     engine_group *g = NULL;
     int rc = signals_open(e);
+    if (!rc) notify_send("READY=1"); /* stage 0 may come much later */
     if (!rc) rc = join(c, path, &g, e);
     if (rc == ERR_CANCELLED) return 0; /* nobody waits for it */
     if (rc) return rc;

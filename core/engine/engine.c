@@ -222,7 +222,7 @@ static int open_head(engine *en, const struct engine_config *config, struct mode
     if (!rc) rc = find_allowed(en, e);
     if (!rc) rc = open_heads(en, config->model_path, e);
     if (!rc) rc = backend_open(&bc, &en->be, e);
-    if (!rc && !stages && backend_can_sample(en->be)) /* the first stage samples, on the host */
+    if (!rc && backend_can_sample(en->be))
         limits->max_history = config->max_sequences < ENGINE_MAX_HISTORY / ENGINE_HISTORY_TOKENS
                                   ? config->max_sequences * ENGINE_HISTORY_TOKENS
                                   : ENGINE_MAX_HISTORY;

@@ -22,7 +22,7 @@
 
 struct step_message {
     uint32_t kind;
-    uint32_t n_copies, stride; /* stride: of tables */
+    uint32_t n_copies, stride, n_history; /* stride: of tables; n_history: of stages */
     struct model_shape shape;
 };
 
@@ -186,15 +186,15 @@ struct part {
     void *at;
     uint64_t bytes;
 };
-enum { MAX_PARTS = 11 };
+enum { MAX_PARTS = 13 };
 
 /* The arrays of a batch of this shape, those of copies apart. */
 static uint32_t list_parts(const engine *en, const struct step_batch *b,
-                           const struct model_shape *s, uint32_t stride,
-                           struct part out[MAX_PARTS]) {
+                           const struct step_message *m, struct part out[MAX_PARTS]) {
+    const struct model_shape *s = &m->shape;
     const bool states = kv_has_states(en->cache), stages = en->split.n > 1;
     const uint64_t id = sizeof(int32_t), rows = s->n_rows * id;
-    const uint64_t tables = (uint64_t)s->n_seqs * stride * id;
+    const uint64_t tables = (uint64_t)s->n_seqs * m->stride * id;
     const bool windows = b->limits.window_tables;
     const struct part all[] = {
         {b->token_ids, rows},
@@ -208,6 +208,8 @@ static uint32_t list_parts(const engine *en, const struct step_batch *b,
         {b->state_tables, states ? 2 * (uint64_t)s->n_seqs * id : 0},
         {b->out_rows, ((uint64_t)s->n_logit_rows + s->n_hidden_rows) * id},
         {b->need_logits, stages ? s->n_logit_rows * sizeof *b->need_logits : 0},
+        {b->sampling, stages && s->samples ? s->n_logit_rows * sizeof *b->sampling : 0},
+        {b->history, stages ? m->n_history * sizeof *b->history : 0},
     };
     _Static_assert(sizeof all / sizeof all[0] == MAX_PARTS, "every array is listed");
     memcpy(out, all, sizeof all);
@@ -223,16 +225,20 @@ static uint64_t pairs_bytes(const engine *en, uint64_t n_copies) {
 /* Allocates what steps need, in every process. */
 static int open_messages(engine *en, const struct model_limits *limits, err *e) {
     const struct step_batch b = {.limits = *limits};
-    const struct model_shape largest = {
-        .n_rows = limits->max_rows, .n_seqs = limits->max_seqs, .n_logit_rows = limits->max_rows};
+    const struct step_message largest = {.stride = limits->table_stride,
+                                         .n_history = limits->max_history,
+                                         .shape = {.n_rows = limits->max_rows,
+                                                   .n_seqs = limits->max_seqs,
+                                                   .n_logit_rows = limits->max_rows,
+                                                   .samples = true}};
     struct part parts[MAX_PARTS];
     struct kv_stats stats;
     kv_stats_get(en->cache, &stats);
     uint64_t bytes = sizeof(struct step_message) + pairs_bytes(en, stats.n_blocks);
-    uint32_t n = list_parts(en, &b, &largest, limits->table_stride, parts);
+    uint32_t n = list_parts(en, &b, &largest, parts);
     for (uint32_t i = 0; i < n; i++)
         bytes += parts[i].bytes;
-    bytes += stages_tail_bytes(en, &largest);
+    bytes += stages_tail_bytes(en, &largest.shape);
     uint64_t most = bytes;
     int rc = en->split.n > 1 ? stages_open_results(en, limits, &most, e) : 0;
     if (rc) return rc;
@@ -306,11 +312,12 @@ uint64_t group_put_step(engine *en, const struct step_batch *b) {
     const struct step_message m = {.kind = MESSAGE_STEP,
                                    .n_copies = en->group.n_copies,
                                    .stride = b->stride,
+                                   .n_history = b->batch.n_history,
                                    .shape = b->batch.shape};
     char *to = en->group.bytes;
     memcpy(to, &m, sizeof m);
     to += sizeof m + pairs_bytes(en, m.n_copies);
-    uint32_t n = list_parts(en, b, &m.shape, m.stride, parts);
+    uint32_t n = list_parts(en, b, &m, parts);
     for (uint32_t i = 0; i < n; i++) {
         memcpy(to, parts[i].at, parts[i].bytes);
         to += parts[i].bytes;
@@ -351,7 +358,8 @@ static bool fits_limits(const engine *en, const struct step_batch *b,
     return s->n_rows <= lim->max_rows && s->n_seqs <= lim->max_seqs &&
            s->n_logit_rows <= lim->max_logit_rows && s->n_top <= BACKEND_MAX_TOP &&
            (uint64_t)s->n_logit_rows + s->n_hidden_rows <= s->n_rows &&
-           m->stride <= lim->table_stride && m->n_copies <= stats.n_blocks;
+           m->stride <= lim->table_stride && m->n_history <= lim->max_history &&
+           (!s->samples || lim->max_history) && m->n_copies <= stats.n_blocks;
 }
 
 /* Reads a step's message (n bytes): copies blocks, fills the batch. */
@@ -364,7 +372,7 @@ int group_take_step(engine *en, struct step_batch *b, uint32_t n_bytes, char **t
     if (n_bytes < sizeof m) return err_set(e, ERR_FORMAT, "a step's message is too short");
     memcpy(&m, en->group.bytes, sizeof m);
     if (!fits_limits(en, b, &m)) return err_set(e, ERR_FORMAT, "a step exceeds its limits");
-    uint32_t n = list_parts(en, b, &m.shape, m.stride, parts);
+    uint32_t n = list_parts(en, b, &m, parts);
     const uint64_t copies = pairs_bytes(en, m.n_copies);
     bytes += copies;
     for (uint32_t i = 0; i < n; i++)
@@ -385,7 +393,8 @@ int group_take_step(engine *en, struct step_batch *b, uint32_t n_bytes, char **t
     *tail = from;
     b->stride = m.stride;
     b->batch.shape = m.shape;
-    b->batch.shape.samples = false; /* rank 0 does */
+    b->batch.n_history = m.n_history;
+    if (en->split.n < 2) b->batch.shape.samples = false; /* rank 0 does; the last stage does */
     b->batch.need_logits = en->split.n > 1 ? b->need_logits : NULL;
     b->batch.kv = kv_layers(en->cache);
     b->batch.states = kv_states(en->cache);

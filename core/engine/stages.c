@@ -7,8 +7,8 @@
  *                               n_embd)
  * A RESULT message, from the last stage to the first:
  *                               struct result_message; top_ids i32, top_values f32 (n_logit_rows,
- *                               n_top); hidden f32 (n_hidden_rows, n_embd); the rows of logits that
- *                               need_logits names, f32 (n_vocab) each */
+ *                               n_top); what the device sampled (n_logit_rows), if it does; hidden
+ * f32 (n_hidden_rows, n_embd); the rows of logits that need_logits names, f32 (n_vocab) each */
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -78,8 +78,12 @@ static uint32_t count_needed(const struct step_batch *b) {
     return n;
 }
 
+static uint64_t sampled_bytes(const struct model_shape *s) {
+    return s->samples ? s->n_logit_rows * sizeof(struct backend_sampled) : 0;
+}
+
 static uint64_t result_bytes(const engine *en, const struct model_shape *s, uint64_t n_needed) {
-    return sizeof(struct result_message) +
+    return sizeof(struct result_message) + sampled_bytes(s) +
            sizeof(float) * ((uint64_t)s->n_logit_rows * s->n_top * 2 +
                             (uint64_t)s->n_hidden_rows * en->hp.n_embd + n_needed * en->hp.n_vocab);
 }
@@ -87,7 +91,8 @@ static uint64_t result_bytes(const engine *en, const struct model_shape *s, uint
 int stages_open_results(engine *en, const struct model_limits *limits, uint64_t *most, err *e) {
     const struct model_shape largest = {.n_logit_rows = limits->max_logit_rows,
                                         .n_hidden_rows = limits->max_rows,
-                                        .n_top = BACKEND_MAX_TOP};
+                                        .n_top = BACKEND_MAX_TOP,
+                                        .samples = true};
     const uint64_t bytes = result_bytes(en, &largest, limits->max_logit_rows);
     if (bytes > *most) *most = bytes;
     if (*most > BACKEND_PIECE_BYTES || (en->split.own && en->split.own + 1 < en->split.n)) return 0;
@@ -164,6 +169,8 @@ static int read_result(engine *en, const struct step_batch *b, uint32_t n_bytes,
     if (s->n_top) out->top_ids = (const int32_t *)(void *)at;
     if (s->n_top) out->top_values = (const float *)(void *)(at + n_top);
     at += 2 * n_top;
+    if (s->samples) out->sampled = (const struct backend_sampled *)(void *)at;
+    at += sampled_bytes(s);
     if (s->n_hidden_rows) out->hidden = (const float *)(void *)at;
     spread_logits(en, b, at + (uint64_t)s->n_hidden_rows * en->hp.n_embd * sizeof(float));
     out->logits = en->group.logits;
@@ -197,6 +204,7 @@ static int send_result(engine *en, const struct step_batch *b, const struct mode
     char *to = put(en->group.result, &m, sizeof m);
     to = put(to, out->top_ids, n_top);
     to = put(to, out->top_values, n_top);
+    to = put(to, out->sampled, sampled_bytes(s));
     to = put(to, out->hidden, (uint64_t)s->n_hidden_rows * en->hp.n_embd * sizeof(float));
     for (uint32_t i = 0; i < s->n_logit_rows; i++)
         if (b->need_logits[i]) to = put(to, out->logits + i * row, row * sizeof(float));

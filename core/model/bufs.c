@@ -142,7 +142,8 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     const uint64_t all_layers = (uint64_t)hp->n_layers * g4->n_per_layer;
     const bool both = g4->on && experts->n_experts;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
-    uint64_t exchange = exchange_bytes(m), sampling = lim->max_history && !m->part.rank ? last : 0;
+    uint64_t exchange = exchange_bytes(m),
+             sampling = lim->max_history && !m->part.rank && m->part.ends ? last : 0;
     const bool parallel = hp->layers[0] & MODEL_LAYER_PARALLEL;
     const struct planned plan[] = {
         {&b->ids, rows, 1},

@@ -159,9 +159,11 @@ describe("a server of three stages", () => {
 
   test("choices that share a prompt's blocks, with log-probabilities", async () => {
     const body = { prompt: randomPrompt(random(1), 70), n: 3, seed: 4, temperature: 0.9, max_tokens: 24, logprobs: 5 };
-    const [want] = await answers(one, [["/v1/completions", body]]);
-    assert.equal(want.choices.length, 3);
-    assert.deepEqual(await answers(pipeline, [["/v1/completions", body]]), [want]);
+    for (const more of [{}, { frequency_penalty: 0.7, repetition_penalty: 1.2, logprobs: null, top_p: 0.9 }]) {
+      const [want] = await answers(one, [["/v1/completions", { ...body, ...more }]]);
+      assert.equal(want.choices.length, 3);
+      assert.deepEqual(await answers(pipeline, [["/v1/completions", { ...body, ...more }]]), [want]);
+    }
   });
 
   test("many at once, prefixes from the cache, a schema, a prompt's log-probabilities, embeddings", async () => {

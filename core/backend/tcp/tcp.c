@@ -101,8 +101,10 @@ static int hear_hello(struct wire *w, struct hello *out, uint64_t deadline_ns, e
 
 /* Opens a connection, again and again until the other side listens. */
 static int dial(const struct opening *o, uint32_t to, uint64_t deadline_ns, int *fd, err *e) {
-    for (;;) {
+    for (bool told = false;; told = true) {
         int rc = tcp_dial(o->own.addresses[to], !o->secret, deadline_ns, fd, e);
+        if (rc == ERR_IO && !told)
+            log_info("stage %u: waits for stage %u, %s", o->own.from, to, o->own.addresses[to]);
         if (rc != ERR_IO || clock_now_ns() + RETRY_MS * UINT64_C(1000000) >= deadline_ns ||
             (o->how->stops && o->how->stops()))
             return rc;
