@@ -9,7 +9,19 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
-import { binary, long, modelFile, modelName, post, randomPrompt, random, sse, startServer, until } from "./server.mjs";
+import {
+  binary,
+  long,
+  modelFile,
+  modelName,
+  patience,
+  post,
+  randomPrompt,
+  random,
+  sse,
+  startServer,
+  until,
+} from "./server.mjs";
 
 const run = promisify(execFile);
 const folder = mkdtempSync(join(tmpdir(), "inferd-stages-"));
@@ -40,7 +52,7 @@ async function startStage(model, flags = []) {
   const stage = { address, child, pid: child.pid, stderr: "" };
   child.stderr.on("data", (d) => (stage.stderr += d));
   stage.exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
-  const limit = setTimeout(() => child.kill("SIGKILL"), 120_000);
+  const limit = setTimeout(() => child.kill("SIGKILL"), 300_000 * patience);
   limit.unref();
   await until(() => /waits for stage 0/.test(stage.stderr) || child.exitCode !== null, "the stage listens");
   return stage;
@@ -169,7 +181,7 @@ describe("a server of three stages", () => {
   test("many at once, prefixes from the cache, a schema, a prompt's log-probabilities, embeddings", async () => {
     const rng = random(7);
     const start = randomPrompt(rng, 120);
-    const asks = Array.from({ length: 12 }, (_, i) => [
+    const asks = Array.from({ length: 9 }, (_, i) => [
       "/v1/completions",
       { prompt: [...start, ...randomPrompt(rng, 1 + 37 * i)], temperature: 0, max_tokens: 8 + 3 * i, logprobs: 1 },
     ]);
@@ -207,6 +219,59 @@ describe("a server of three stages", () => {
     assert.deepEqual(await answers(pipeline, [["/v1/completions", body]]), [want]);
   });
 });
+
+// Sequences that are preempted, or cut off by their clients, while steps with them are in flight; states of hybrids.
+for (const [what, model, flags] of [
+  ["too few blocks", { file: modelFile, name: modelName }, ["--kv-cache-tokens", "640"]],
+  [
+    "recurrent layers",
+    { file: "tests/golden/hybrid/inferd-hybrid-q8_0.gguf", name: "hybrid" },
+    ["--state-checkpoint-tokens", "32"],
+  ],
+])
+  test(`many sequences, some cut off, ${what}`, async () => {
+    const [one, pipeline] = await Promise.all([
+      startServer([...common, ...flags], [model]),
+      startPipeline(2, flags, model, []),
+    ]);
+    try {
+      const rng = random(3);
+      const start = Array.from({ length: 40 }, () => rng.int(20, 250));
+      const asks = Array.from({ length: 8 }, (_, i) => ({
+        model: model.name,
+        prompt: [...start, ...Array.from({ length: 1 + 9 * i }, () => rng.int(20, 250))],
+        seed: i,
+        max_tokens: 45 + 5 * i,
+        ignore_eos: true,
+        logprobs: 2,
+      }));
+      const answer = async (server, body) => {
+        const response = await post(server, "/v1/completions", body);
+        assert.equal(response.status, 200, await response.clone().text());
+        return (await response.json()).choices;
+      };
+      const want = await Promise.all(asks.map((body) => answer(one, body)));
+      const cutting = asks.map(async (body, i) => {
+        const signal = AbortSignal.timeout(50 + 40 * i);
+        const response = await post(pipeline, "/v1/completions", { ...body, stream: true }, { signal });
+        for await (const event of sse(response)) assert.ok(!event.error);
+      });
+      const cut = Promise.allSettled(cutting);
+      assert.deepEqual(await Promise.all(asks.map((body) => answer(pipeline, body))), want);
+      const ends = await cut;
+      assert.ok(
+        ends.some((end) => end.reason?.name === "TimeoutError"),
+        JSON.stringify(ends),
+      );
+      const metrics = await (await fetch(pipeline.url + "/metrics")).text();
+      const value = (name) => Number(new RegExp(`^${name} (\\d+)$`, "m").exec(metrics)[1]);
+      if (model.name === modelName) assert.ok(value("inferd_preemptions_total") > 0, metrics);
+      assert.match(metrics, /^inferd_stage_busy_seconds_total\{stage="1"\} \d+\.\d+$/m);
+    } finally {
+      const [, how] = await Promise.all([one.stop(), pipeline.stop()]);
+      assert.deepEqual([how.code, how.ends[0].code], [0, 0], pipeline.stderr);
+    }
+  });
 
 describe("what cannot be", { concurrency: true }, () => {
   const lead = (flags) =>
@@ -283,7 +348,7 @@ describe("what cannot be", { concurrency: true }, () => {
   });
 });
 
-describe("ends", { concurrency: 2 }, () => {
+describe("ends", { concurrency: 3 }, () => {
   // Starts a long stream; reads it in the background.
   async function stream(server) {
     const body = { model: modelName, prompt: "Once", max_tokens: 4000, ignore_eos: true, stream: true };
