@@ -225,7 +225,8 @@ static void print_stages(const cJSON *o) {
     const cJSON *shares = cJSON_GetObjectItemCaseSensitive(o, "stage_busy_share"), *one;
     if (!shares) return;
     printf("stages  ");
-    cJSON_ArrayForEach(one, shares) printf(" %5.1f %%", one->valuedouble * 100);
+    for (one = shares->child; one; one = one->next)
+        printf(" %5.1f %%", one->valuedouble * 100);
     printf(" of the time of decode steps busy\n");
 }
 
