@@ -15,6 +15,7 @@
 
 #include "core/base/mem.h"
 #include "core/engine/group_int.h"
+#include "core/engine/step_check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -362,13 +363,35 @@ static bool fits_limits(const engine *en, const struct step_batch *b,
            (!s->samples || lim->max_history) && m->n_copies <= stats.n_blocks;
 }
 
+/* Takes the message's copies of blocks: (n, 2) pairs, then those of window blocks, if there are
+ * some. */
+static int take_copies(engine *en, const char *from, uint32_t n, const struct step_bounds *is,
+                       err *e) {
+    const int32_t *own, *windows, *pairs = (const int32_t *)(const void *)from;
+    kv_pending_copies(en->cache, &own, &windows);
+    const int32_t *window_pairs = windows ? pairs + 2 * (size_t)n : NULL;
+    int rc = step_check_copies(pairs, n, is->n_blocks, e);
+    if (!rc && windows) rc = step_check_copies(window_pairs, n, is->n_windows, e);
+    return rc ? rc : kv_copy_blocks(en->cache, pairs, window_pairs, n, e);
+}
+
+static struct step_bounds find_bounds(const engine *en) {
+    struct kv_stats stats;
+    kv_stats_get(en->cache, &stats);
+    return (struct step_bounds){.n_vocab = en->hp.n_vocab,
+                                .n_blocks = (uint32_t)stats.n_blocks,
+                                .n_windows = (uint32_t)stats.n_windows,
+                                .n_states = (uint32_t)stats.n_states,
+                                .block_tokens = kv_block_tokens(en->cache)};
+}
+
 /* Reads a step's message (n bytes): copies blocks, fills the batch. */
 int group_take_step(engine *en, struct step_batch *b, uint32_t n_bytes, char **tail, err *e) {
     struct step_message m;
     struct part parts[MAX_PARTS];
     char *from = en->group.bytes + sizeof m;
     uint64_t bytes = sizeof m;
-    const int32_t *own, *windows;
+    const struct step_bounds is = find_bounds(en);
     if (n_bytes < sizeof m) return err_set(e, ERR_FORMAT, "a step's message is too short");
     memcpy(&m, en->group.bytes, sizeof m);
     if (!fits_limits(en, b, &m)) return err_set(e, ERR_FORMAT, "a step exceeds its limits");
@@ -381,10 +404,7 @@ int group_take_step(engine *en, struct step_batch *b, uint32_t n_bytes, char **t
     if (bytes != n_bytes)
         return err_set(e, ERR_FORMAT, "a step's message has %u bytes, expected %llu", n_bytes,
                        (unsigned long long)bytes);
-    kv_pending_copies(en->cache, &own, &windows);
-    const int32_t *pairs = (const int32_t *)(const void *)from;
-    int rc = kv_copy_blocks(en->cache, pairs, windows ? pairs + 2 * (size_t)m.n_copies : NULL,
-                            m.n_copies, e);
+    int rc = take_copies(en, from, m.n_copies, &is, e);
     from += copies;
     for (uint32_t i = 0; i < n; i++) {
         memcpy(parts[i].at, from, parts[i].bytes);
@@ -398,5 +418,5 @@ int group_take_step(engine *en, struct step_batch *b, uint32_t n_bytes, char **t
     b->batch.need_logits = en->split.n > 1 ? b->need_logits : NULL;
     b->batch.kv = kv_layers(en->cache);
     b->batch.states = kv_states(en->cache);
-    return rc;
+    return rc ? rc : step_check(&is, b, &m.shape, m.n_history, e);
 }

@@ -151,6 +151,19 @@ static void spread_logits(engine *en, const struct step_batch *b, const char *fr
     }
 }
 
+/* Are the tokens of a result tokens? */
+static int check_tokens(const engine *en, const struct model_shape *s,
+                        const struct model_output *out, err *e) {
+    const uint64_t n_top = (uint64_t)s->n_logit_rows * s->n_top;
+    const int64_t end = en->hp.n_vocab;
+    bool fits = true;
+    for (uint64_t i = 0; i < n_top; i++)
+        fits = fits && out->top_ids[i] >= 0 && out->top_ids[i] < end;
+    for (uint32_t i = 0; s->samples && i < s->n_logit_rows; i++)
+        fits = fits && out->sampled[i].token >= -1 && out->sampled[i].token < end;
+    return fits ? 0 : err_set(e, ERR_FORMAT, "a step's results have tokens that do not exist");
+}
+
 static int read_result(engine *en, const struct step_batch *b, uint32_t n_bytes,
                        struct model_output *out, err *e) {
     const struct model_shape *s = &b->batch.shape;
@@ -174,7 +187,7 @@ static int read_result(engine *en, const struct step_batch *b, uint32_t n_bytes,
     if (s->n_hidden_rows) out->hidden = (const float *)(void *)at;
     spread_logits(en, b, at + (uint64_t)s->n_hidden_rows * en->hp.n_embd * sizeof(float));
     out->logits = en->group.logits;
-    return 0;
+    return check_tokens(en, s, out, e);
 }
 
 int stages_finish(engine *en, const struct step_batch *b, struct model_output *out, err *e) {
