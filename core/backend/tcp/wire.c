@@ -2,8 +2,8 @@
  * Owns the socket, GnuTLS's session, the thread that reads, and the slots that it reads into.
  *
  * A message is a head of 8 bytes (its bytes u32, a kind u8, a word u8, two zeros), then its bytes.
- * GnuTLS lets one thread send while another receives. A slot's memory grows to the largest message
- * that it had, at most to what wire_allow says. */
+ * GnuTLS lets one thread send while another receives. Memory of slots grows to the largest message,
+ * at most to what wire_allow says; there is as much as messages waited at once. */
 #include "core/backend/tcp/tcp_int.h"
 
 #include "core/base/clock.h"
@@ -270,10 +270,23 @@ static struct slot *free_slot(struct wire *w) {
     return s;
 }
 
+/* Gives s, which is free, the memory of another free slot that has n bytes. */
+static void borrow_memory(struct wire *w, struct slot *s, uint32_t n) {
+    pthread_mutex_lock(&w->lock);
+    for (uint32_t i = w->n; i < N_SLOTS && n > s->room; i++) {
+        struct slot *other = &w->slots[(w->first + i) % N_SLOTS], own = *s;
+        if (other->room < n) continue;
+        *s = *other;
+        *other = own;
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
 static const char *read_message(struct wire *w, uint32_t n, const struct patience *p) {
     struct slot *s;
     if (n > atomic_load(&w->most)) return "it sent a message that is too large";
     if (!(s = free_slot(w))) return "the connection is closed";
+    if (n > s->room) borrow_memory(w, s, n);
     if (n > s->room) {
         free(s->bytes);
         s->room = 0;
