@@ -87,9 +87,25 @@ static const struct config_key keys[] = {
      "GPUs, starting at `device`, connected by NCCL. cpu: groups of threads, each on its own\n"
      "NUMA node if the machine has several; or, started by mpirun, as many processes, on one\n"
      "machine or several (daemon/README.md)."},
+    {"pipeline-parallel", CONFIG_NUMBER, AT(pipeline_parallel), "1", 1, 16, NULL, "stages",
+     "Processes, on one machine or several, that share each model by its layers (stages): this\n"
+     "one, which serves, and those that `stages` names (daemon/README.md)."},
+    {"stages", CONFIG_TEXT, AT(stages), "", 0, 0, NULL, "",
+     "HOST:PORT,... of the other stages, in the order of their layers."},
+    {"stage-listen", CONFIG_TEXT, AT(stage_listen), "", 0, 0, NULL, "",
+     "HOST:PORT at which this process waits for the first stage. It then serves nothing itself:\n"
+     "it computes its layers of `model`. Other settings of the engine are the first stage's,\n"
+     "except backend, device, isa, threads and gpu-memory-utilization."},
+    {"stage-layers", CONFIG_TEXT, AT(stage_layers), "", 0, 0, NULL, "",
+     "Layers of each stage, \"20,12\", at the first stage. Empty: as evenly by bytes as it can\n"
+     "be. The log states the split."},
+    {"stage-secret-file", CONFIG_TEXT, AT(stage_secret_file), "", 0, 0, NULL, "",
+     "File with a secret of 32 bytes or more, the same at all stages, that its owner alone can\n"
+     "read (mode 600). What stages send is encrypted with it, and others are refused. Without\n"
+     "one, only loopback addresses are allowed."},
     {"rank-timeout-s", CONFIG_NUMBER, AT(rank_timeout_s), "10", 1, 3600, NULL, "seconds",
-     "With ranks that are processes (mpirun): one of which nothing was heard for so long hangs.\n"
-     "The daemon then ends with an error, so that a supervisor can start it again."},
+     "With ranks that are processes (mpirun), or stages: one of which nothing was heard for so\n"
+     "long hangs. The daemon then ends with an error, so that a supervisor can start it again."},
     {"kv-cache-tokens", CONFIG_NUMBER, AT(kv_cache_tokens), "0", 0, UINT64_C(1) << 30, NULL,
      "tokens",
      "Size of the KV cache, shared by all requests of a model and allocated at start. 0: room\n"

@@ -48,9 +48,10 @@ struct config {
         *api_key_file, *log_level, *models_dir, *hf_endpoint, *hf_token_file, *unknown_fields,
         *json_integers, *prefix_sharing, *allowed_hosts, *allowed_origins, *trusted_proxies,
         *model_aliases, *admin_key_file, *kv_dir, *kv_keep, *fair_share, *keep_alive, *log_format,
-        *access_log, *otlp_endpoint, *objectives, *kv_events, *kv_events_replay, *kv_events_name;
-    uint64_t port, threads, tensor_parallel, rank_timeout_s, kv_cache_tokens, context_length,
-        max_batch_tokens, prefill_chunk, max_sequences, max_queue, stream_events,
+        *access_log, *otlp_endpoint, *objectives, *kv_events, *kv_events_replay, *kv_events_name,
+        *stages, *stage_listen, *stage_layers, *stage_secret_file;
+    uint64_t port, threads, tensor_parallel, pipeline_parallel, rank_timeout_s, kv_cache_tokens,
+        context_length, max_batch_tokens, prefill_chunk, max_sequences, max_queue, stream_events,
         grammar_cache_bytes, http_threads, prepare_threads, prepare_slow_threads, prepare_queue,
         prepare_budget_s, max_answer_bytes, max_connections, max_connections_per_address,
         key_failures_per_minute, max_body_bytes, max_header_bytes, idle_timeout_s, keepalive_ms,

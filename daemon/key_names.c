@@ -13,6 +13,7 @@ static const struct {
 } names[] = {
     {"n_threads", "threads"},
     {"n_ranks", "tensor-parallel"},
+    {"n_stages", "pipeline-parallel"},
     {"memory_fraction", "gpu-memory-utilization"},
     {"kv_type", "kv-cache-type"},
     {"max_per_address", "max-connections-per-address"},

@@ -531,7 +531,7 @@ static int serve_requests(struct server *s, bool until_stdin_ends, err *e) {
         }
         if (s->group && engine_group_failed(s->group, e)) {
             api_set_hung(s->api);
-            log_error("%s: stopping, so that a supervisor can start all ranks again",
+            log_error("%s: stopping, so that a supervisor can start all processes again",
                       e ? e->msg : "the group failed");
             return ERR_DEVICE;
         }

@@ -201,6 +201,13 @@ static int parse_kv_type(const char *name) {
     return strcmp(name, "q8_0") == 0 ? QTYPE_Q8_0 : QTYPE_F16;
 }
 
+/* Numbers of a list; stages_check has refused what is none. */
+static void parse_layers(const char *list, uint32_t out[ENGINE_MAX_STAGES]) {
+    char *end = NULL;
+    for (int i = 0; i < ENGINE_MAX_STAGES && *list; i++, list = *end ? end + 1 : end)
+        out[i] = (uint32_t)strtoul(list, &end, 10);
+}
+
 void loader_engine_config(const struct config *c, const char *path, struct engine_config *out) {
     *out = (struct engine_config){
         .model_path = path,
@@ -209,6 +216,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .activation_bits = strcmp(c->activation_bits, "16") == 0 ? 16 : 8,
         .n_threads = (int)c->threads,
         .n_ranks = (uint32_t)c->tensor_parallel,
+        .n_stages = (uint32_t)c->pipeline_parallel,
         .device = (uint32_t)c->device,
         .memory_fraction = c->gpu_memory_utilization,
         .resident_s = (uint32_t)c->resident_s,
@@ -232,6 +240,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .store_all = strcmp(c->kv_keep, "all") == 0,
         .store_idle_s = (uint32_t)c->kv_idle_s,
     };
+    parse_layers(c->stage_layers, out->stage_layers);
 }
 
 /* Compiles and probes a template. */

@@ -4,6 +4,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "daemon/signals.h"
+#include "daemon/stages.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +16,11 @@ enum { LAST_WORDS_S = 3 };
 
 int ranks_check(struct config *c, err *e) {
     const uint32_t n = engine_group_launched();
+    const bool stages = stages_wanted(c);
+    if (stages && n > 1)
+        return err_set_param(e, ERR_UNSUPPORTED, "pipeline-parallel",
+                             "ranks that are processes (mpirun) cannot be combined with stages");
+    if (stages) return stages_check(c, e);
     if (n < 2) return 0;
     if (c->tensor_parallel != n)
         return err_set_param(e, ERR_INVALID, "tensor-parallel",
@@ -40,7 +46,7 @@ static void ignore_stop_signals(void) {
 static int follow(engine_group *g, err *e) {
     int rc = signals_open(e); /* as rank 0 has it, for the model's files */
     ignore_stop_signals();
-    if (!rc) rc = engine_group_follow(g, e);
+    if (!rc) rc = engine_group_follow(g, NULL, e);
     if (rc) {
         log_error("rank %u of %u: %s", engine_group_rank(g), engine_group_size(g),
                   e ? e->msg : "failed");
@@ -53,6 +59,7 @@ static int follow(engine_group *g, err *e) {
 int ranks_join(const struct config *c, engine_group **out, bool *followed, err *e) {
     *out = NULL;
     *followed = false;
+    if (stages_wanted(c)) return stages_join(c, out, followed, e);
     if (engine_group_launched() < 2) return 0;
     engine_group *g;
     int rc = engine_group_join(INFERD_VERSION, (uint32_t)c->rank_timeout_s, &g, e);

@@ -60,6 +60,10 @@ static void add_counters(struct engine_stats *to, const struct engine_stats *s) 
 static void add_gauges(struct engine_stats *to, const struct engine_stats *s) {
     if (s->device_bytes > to->device_bytes) to->device_bytes = s->device_bytes; /* of the process */
     if (s->n_ranks > to->n_ranks) to->n_ranks = s->n_ranks;
+    if (s->n_stages) { /* one model at a time */
+        to->n_stages = s->n_stages;
+        memcpy(to->stage_busy_ns, s->stage_busy_ns, sizeof to->stage_busy_ns);
+    }
     to->block_tokens = s->block_tokens; /* the same for all */
     to->kv_blocks += s->kv_blocks;
     to->kv_blocks_free += s->kv_blocks_free;

@@ -51,6 +51,15 @@ static void add_restores(str *s, const struct engine_stats *t) {
     add_rows(s, rows, sizeof rows / sizeof *rows);
 }
 
+/* Of a model that is split by layers over processes. */
+static void add_stages(str *s, const struct engine_stats *t) {
+    const char *name = "inferd_stage_busy_seconds_total";
+    if (!t->n_stages) return;
+    metrics_head(s, name, "counter", "Time that a stage computed or sent; it waited otherwise.");
+    for (uint32_t i = 0; i < t->n_stages; i++)
+        str_addf(s, "%s{stage=\"%u\"} %.6f\n", name, i, (double)t->stage_busy_ns[i] * 1e-9);
+}
+
 /* Why no more of prompts was cached. */
 static void add_misses(str *s, const struct engine_stats *t) {
     static const struct {
@@ -367,6 +376,7 @@ static void add_engines(str *s, struct api *a) {
     add_counters(s, &total->stats);
     add_restores(s, &total->stats);
     add_misses(s, &total->stats);
+    add_stages(s, &total->stats);
     add_kernels(s, total);
     free(total);
 }

@@ -27,6 +27,8 @@ enum { BEATS_PER_S = 4, BEATS_PER_HANG = 8 };
 
 struct backend_link {
     const struct link_module *module;
+    void *self; /* the module's */
+    bool stages;
     struct link_place place;
     uint32_t n_here, share, n_sharing;
     uint64_t hang_ns;
@@ -71,10 +73,14 @@ int backend_link_failed(backend_link *link, err *e) {
     return ERR_DEVICE;
 }
 
+static const char *noun_of(const backend_link *link) {
+    return link->stages ? "stage" : "rank";
+}
+
 /* What the module returned, which is more than "the group is broken" if it was broken before. */
 static int fail_transfer(backend_link *link, const char *why, err *e) {
     char text[200];
-    snprintf(text, sizeof text, "the ranks cannot exchange data: %s", why);
+    snprintf(text, sizeof text, "the %ss cannot exchange data: %s", noun_of(link), why);
     backend_link_break(link, text);
     return backend_link_failed(link, e);
 }
@@ -87,11 +93,11 @@ static void judge_others(backend_link *link, uint64_t now) {
         const uint64_t at = link->heard.at_ns[r];
         if (r == link->place.rank) continue;
         if (link->heard.word[r] == WORD_FAILED)
-            snprintf(text, sizeof text, "rank %u has failed: see its log", r);
+            snprintf(text, sizeof text, "%s %u has failed: see its log", noun_of(link), r);
         else if (now > at && now - at > link->hang_ns)
             snprintf(text, sizeof text,
-                     "rank %u hangs: it has not been heard of for %llu s (rank-timeout-s)", r,
-                     (unsigned long long)(link->hang_ns / 1000000000u));
+                     "%s %u hangs: it has not been heard of for %llu s (rank-timeout-s)",
+                     noun_of(link), r, (unsigned long long)(link->hang_ns / 1000000000u));
     }
     if (text[0]) backend_link_break(link, text);
 }
@@ -118,8 +124,8 @@ static void *beat_main(void *arg) {
     bool told = false;
     while (wait_for_beat(link, told)) {
         const bool failed = atomic_load(&link->broken);
-        const char *why =
-            link->module->beat(failed ? WORD_FAILED : WORD_LIVES, clock_now_ns(), &link->heard);
+        const char *why = link->module->beat(link->self, failed ? WORD_FAILED : WORD_LIVES,
+                                             clock_now_ns(), &link->heard);
         told = failed;
         if (why && !failed) fail_transfer(link, why, NULL);
         if (!why && !failed) judge_others(link, clock_now_ns());
@@ -133,12 +139,12 @@ int backend_link_exchange(backend_link *link, const struct backend_piece *pieces
                           err *e) {
     uint32_t got[BACKEND_MAX_PIECES];
     if (atomic_load(&link->broken)) return backend_link_failed(link, e);
-    const char *why = link->module->exchange(pieces, n, got, &link->broken);
+    const char *why = link->module->exchange(link->self, pieces, n, got, &link->broken);
     if (why) return fail_transfer(link, why, e);
     for (uint32_t i = 0; i < n; i++)
         if (got[i] != pieces[i].in_bytes)
-            return err_set(e, ERR_INVALID, "rank %u sent %u bytes, expected %u", pieces[i].rank,
-                           got[i], pieces[i].in_bytes);
+            return err_set(e, ERR_INVALID, "%s %u sent %u bytes, expected %u", noun_of(link),
+                           pieces[i].rank, got[i], pieces[i].in_bytes);
     return 0;
 }
 
@@ -150,11 +156,11 @@ int backend_link_send(backend_link *link, const void *message, uint32_t bytes, e
     return backend_link_exchange(link, pieces, n, e);
 }
 
-int backend_link_receive(backend_link *link, void *message, uint32_t most, uint32_t *bytes,
-                         err *e) {
-    const struct backend_piece piece = {.in = message, .in_bytes = most};
+int backend_link_receive(backend_link *link, uint32_t from, void *message, uint32_t most,
+                         uint32_t *bytes, err *e) {
+    const struct backend_piece piece = {.rank = from, .in = message, .in_bytes = most};
     if (atomic_load(&link->broken)) return backend_link_failed(link, e);
-    const char *why = link->module->exchange(&piece, 1, bytes, &link->broken);
+    const char *why = link->module->exchange(link->self, &piece, 1, bytes, &link->broken);
     return why ? fail_transfer(link, why, e) : 0;
 }
 
@@ -216,9 +222,9 @@ static int meet_others(backend_link *link, const char *version, err *e) {
         const bool here = all[r].host == own.host;
         const bool shares = here && memcmp(all[r].cpus, own.cpus, sizeof own.cpus) == 0;
         if (strncmp(all[r].version, own.version, sizeof own.version) != 0)
-            rc = err_set(e, ERR_UNSUPPORTED,
-                         "rank %u runs inferd %.20s, rank %u %.20s: they must be the same", r,
-                         all[r].version, link->place.rank, own.version);
+            rc = err_set(
+                e, ERR_UNSUPPORTED, "%s %u runs inferd %.20s, %s %u %.20s: they must be the same",
+                noun_of(link), r, all[r].version, noun_of(link), link->place.rank, own.version);
         link->n_here += here;
         link->share += shares && r < link->place.rank;
         link->n_sharing += shares;
@@ -226,22 +232,25 @@ static int meet_others(backend_link *link, const char *version, err *e) {
     return rc;
 }
 
-int backend_link_open(const char *version, uint32_t hang_s, backend_link **out, err *e) {
-    *out = NULL;
+static int new_link(uint32_t hang_s, backend_link **out, err *e) {
     backend_link *link = mem_new(1, sizeof *link);
     if (!link) return err_no_memory(e);
     pthread_mutex_init(&link->lock, NULL);
     pthread_cond_init(&link->wake, NULL);
     link->hang_ns = hang_s * UINT64_C(1000000000);
-    int rc = load_module(&link->module, e);
-    const char *why = rc ? NULL : link->module->open(&link->place);
-    if (why) rc = err_set(e, ERR_DEVICE, "the ranks cannot meet: %s", why);
+    *out = link;
+    return 0;
+}
+
+/* rc: whether the module has met the others. Takes the link. */
+static int start_link(backend_link *link, const char *version, int rc, backend_link **out, err *e) {
     if (!rc) rc = meet_others(link, version, e);
     const uint64_t now = clock_now_ns();
     for (uint32_t r = 0; r < LINK_MAX_RANKS; r++)
         link->heard.at_ns[r] = now;
     if (!rc && pthread_create(&link->thread, NULL, beat_main, link))
-        rc = err_set(e, ERR_NOMEM, "cannot start the thread that listens to other ranks");
+        rc = err_set(e, ERR_NOMEM, "cannot start the thread that listens to other %ss",
+                     noun_of(link));
     if (rc) {
         backend_link_break(link, "it was not opened");
         backend_link_close(link);
@@ -252,6 +261,33 @@ int backend_link_open(const char *version, uint32_t hang_s, backend_link **out, 
     return 0;
 }
 
+int backend_link_open(const char *version, uint32_t hang_s, backend_link **out, err *e) {
+    backend_link *link = NULL;
+    *out = NULL;
+    int rc = new_link(hang_s, &link, e);
+    if (rc) return rc;
+    rc = load_module(&link->module, e);
+    const char *why = rc ? NULL : link->module->open(&link->place, &link->self);
+    if (why) rc = err_set(e, ERR_DEVICE, "the ranks cannot meet: %s", why);
+    return start_link(link, version, rc, out, e);
+}
+
+int backend_link_open_stages(const struct backend_link_stages *how, const char *version,
+                             uint32_t hang_s, backend_link **out, err *e) {
+    backend_link *link = NULL;
+    *out = NULL;
+    int rc = new_link(hang_s, &link, e);
+    if (rc) return rc;
+    link->stages = true;
+    link->module = &link_tcp;
+    rc = link_tcp_open(how, &link->place, &link->self, e);
+    return start_link(link, version, rc, out, e);
+}
+
+void backend_link_allow(backend_link *link, uint32_t bytes) {
+    if (link->stages) link_tcp_allow(link->self, bytes);
+}
+
 void backend_link_close(backend_link *link) {
     if (!link) return;
     pthread_mutex_lock(&link->lock);
@@ -259,7 +295,8 @@ void backend_link_close(backend_link *link) {
     pthread_cond_signal(&link->wake);
     pthread_mutex_unlock(&link->lock);
     if (link->started) pthread_join(link->thread, NULL);
-    if (!atomic_load(&link->broken)) link->module->close();
+    if (link->module && (link->self || !link->stages))
+        link->module->close(link->self, !atomic_load(&link->broken));
     pthread_cond_destroy(&link->wake);
     pthread_mutex_destroy(&link->lock);
     free(link);

@@ -1,6 +1,6 @@
-/* link.h - the processes of a tensor-parallel group, started by an MPI launcher (mpirun): each is
- * one rank, and they exchange bytes. MPI is loaded at run time, through the module libinferd-mpi.so
- * (link_module.h).
+/* link.h - the processes of a group, which exchange bytes: ranks of tensor parallelism, started by
+ * an MPI launcher (mpirun), or stages of a pipeline, which meet over TCP. MPI is loaded at run
+ * time, through the module libinferd-mpi.so (link_module.h). A stage's number is its rank here.
  *
  * A link fails for good when a process has not been heard of for hang_s seconds, says that it
  * failed, or a transfer fails: every call then returns ERR_DEVICE with the reason, including those
@@ -24,6 +24,32 @@ uint32_t backend_link_launched(void);
  * program, the same in all of them. ERR_UNSUPPORTED: no module, or the processes are of different
  * builds. ERR_DEVICE. Once in the life of a process. */
 int backend_link_open(const char *version, uint32_t hang_s, backend_link **out, err *e);
+/* Something that all stages of a group have in common, as the model; texts of printable ASCII. */
+struct backend_link_fact {
+    char name[32], value[96];
+};
+enum { BACKEND_MAX_FACTS = 12 };
+struct backend_link_stages {
+    /* Stage 0: the others' addresses, "HOST:PORT,...", in their order; else "". */
+    const char *others;
+    /* The others: where they are met, "HOST:PORT"; else "". */
+    const char *listen;
+    /* A file that all have, and nobody but its owner can read: the stages prove to each other that
+     * they know it, and what they send is encrypted (TLS 1.3 with a pre-shared key). "": none; then
+     * only loopback addresses are accepted. */
+    const char *secret_file;
+    struct backend_link_fact facts[BACKEND_MAX_FACTS];
+    uint32_t n_facts;
+    bool (*stops)(void); /* asked while the stage waits for stage 0; true: it gives up */
+};
+/* Meets the other stages: stage 0 for some time, the others until it comes. ERR_INVALID: an address
+ * or the file. ERR_UNSUPPORTED: another stage has a fact that differs. ERR_CANCELLED: it gave up.
+ * ERR_DEVICE, ERR_IO. */
+int backend_link_open_stages(const struct backend_link_stages *how, const char *version,
+                             uint32_t hang_s, backend_link **out, err *e);
+/* Stages: messages may have so many bytes from now on; at first 64 KiB. All call it before one
+ * sends more. Ranks may always send what they like. */
+void backend_link_allow(backend_link *link, uint32_t bytes);
 /* With a sound link all processes must call it. After a failure it waits for no process, and the
  * launcher ends the other processes when this one ends. NULL is fine. */
 void backend_link_close(backend_link *link);
@@ -49,8 +75,9 @@ int backend_link_exchange(backend_link *link, const struct backend_piece *pieces
                           err *e);
 /* Rank 0: sends a message to every other rank. */
 int backend_link_send(backend_link *link, const void *message, uint32_t bytes, err *e);
-/* The other ranks: waits for a message of at most `most` bytes, sleeping after a while. */
-int backend_link_receive(backend_link *link, void *message, uint32_t most, uint32_t *bytes, err *e);
+/* Waits for a message of that rank, of at most `most` bytes, sleeping after a while. */
+int backend_link_receive(backend_link *link, uint32_t from, void *message, uint32_t most,
+                         uint32_t *bytes, err *e);
 /* Gets what each rank has, in the order of ranks: all (n ranks, bytes). */
 int backend_link_gather(backend_link *link, const void *own, uint32_t bytes, void *all, err *e);
 

@@ -1,6 +1,6 @@
-/* link_module.h - what libinferd-mpi.so exports: a `const struct link_module inferd_link_module`.
- * It is compiled against the MPI that it is to be used with, because implementations differ in
- * their handles. */
+/* link_module.h - what carries a link's bytes. For ranks, libinferd-mpi.so exports a `const struct
+ * link_module inferd_link_module`: it is compiled against the MPI that it is to be used with,
+ * because implementations differ in their handles. For stages, core/backend/tcp has one. */
 #ifndef INFERD_BACKEND_LINK_MODULE_H
 #define INFERD_BACKEND_LINK_MODULE_H
 
@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-enum { LINK_MODULE_VERSION = 1, LINK_MAX_RANKS = 16 };
+enum { LINK_MODULE_VERSION = 2, LINK_MAX_RANKS = 16 };
 #define LINK_MODULE_ABI                                                                            \
     ((uint64_t)LINK_MODULE_VERSION << 32 | (uint64_t)sizeof(struct backend_piece) << 16 |          \
      LINK_MAX_RANKS)
@@ -27,14 +27,26 @@ struct link_heard {
 /* Functions return NULL, or what went wrong (static storage, or until the next call). */
 struct link_module {
     uint64_t abi; /* LINK_MODULE_ABI */
-    const char *(*open)(struct link_place *out);
-    void (*close)(void); /* waits for all ranks */
+    /* *self: its state, for the others; NULL: it has one of its own. */
+    const char *(*open)(struct link_place *out, void **self);
+    /* sound: waits for all ranks, then closes. Otherwise for none: what a broken link leaves is the
+     * process's, which ends. */
+    void (*close)(void *self, bool sound);
     /* As backend_link_exchange; got (n): bytes received of each piece. Gives up once *broken. */
-    const char *(*exchange)(const struct backend_piece *pieces, uint32_t n, uint32_t *got,
-                            const atomic_bool *broken);
+    const char *(*exchange)(void *self, const struct backend_piece *pieces, uint32_t n,
+                            uint32_t *got, const atomic_bool *broken);
     /* Says a word to all others, unless the one before is still on its way, and hears theirs. Any
      * thread; does not wait. */
-    const char *(*beat)(uint8_t word, uint64_t now_ns, struct link_heard *heard);
+    const char *(*beat)(void *self, uint8_t word, uint64_t now_ns, struct link_heard *heard);
 };
+
+/* core/backend/tcp: meets the other stages; *self is for link_tcp. See backend_link_open_stages.
+ */
+extern const struct link_module link_tcp;
+int link_tcp_open(const struct backend_link_stages *how, struct link_place *out, void **self,
+                  err *e);
+/* Messages of more bytes than this break the link; at first LINK_TCP_FIRST_BYTES. */
+enum { LINK_TCP_FIRST_BYTES = 1 << 16 };
+void link_tcp_allow(void *self, uint32_t bytes);
 
 #endif

@@ -22,6 +22,7 @@ static int open_sched(engine *en, err *e) {
         .max_prompt_logprob_rows = ENGINE_PROMPT_LOGPROB_ROWS,
         .whole = en->hp.both_ways,
         .checkpoint_tokens = en->config.state_checkpoint_tokens,
+        .n_flows = en->split.n,
     };
     return sched_new(&sc, en->cache, &en->sch, e);
 }
@@ -171,7 +172,7 @@ static int measure_model(engine *en, const struct engine_config *config,
             out->steps = UINT64_MAX;
         if (rc || own) return rc;
     } else if (model_memory_find(config->model_path, en->be, &most, out, NULL)) {
-        *out = (struct model_memory){en->hp.weight_bytes / engine_n_ranks(en), 0};
+        *out = (struct model_memory){en->own.weight_bytes / engine_n_ranks(en), 0};
     }
     if (config->memory_fraction <= 0) return 0;
     return err_set_param(e, ERR_INVALID, "memory_fraction",
@@ -187,7 +188,9 @@ static int open_head(engine *en, const struct engine_config *config, struct mode
     int rc = engine_config_check(config, e);
     if (!rc) rc = model_read_hparams(config->model_path, &en->hp, e);
     if (!rc) rc = model_ranks_check(&en->hp, config->n_ranks, e);
+    if (!rc) rc = stages_plan(en, config, e);
     if (rc) return rc;
+    const bool stages = en->split.n > 1;
     uint32_t logit_rows = config->max_sequences + ENGINE_PROMPT_LOGPROB_ROWS;
     struct backend_config bc = {
         .name = config->backend,
@@ -196,7 +199,7 @@ static int open_head(engine *en, const struct engine_config *config, struct mode
         .activation_bits = config->activation_bits,
         .max_rows = config->max_batch_tokens,
         .n_ranks = config->n_ranks,
-        .link = config->group,
+        .link = stages ? NULL : config->group,
         .device = config->device,
         .memory_fraction = config->memory_fraction,
         .resident_s = config->resident_s,
@@ -207,6 +210,7 @@ static int open_head(engine *en, const struct engine_config *config, struct mode
         .max_logit_rows =
             logit_rows < config->max_batch_tokens ? logit_rows : config->max_batch_tokens,
         .max_seqs = config->max_sequences,
+        .stage = en->split.stages[en->split.own],
         .on_load = config->on_load,
         .on_load_arg = config->on_load_arg,
         .importance = config->importance,
@@ -241,9 +245,10 @@ static void choose_listener(const engine *en, const struct engine_config *config
 int engine_open_model(engine *en, const struct engine_config *config, struct engine_size *size,
                       struct model_limits *limits, err *e) {
     struct kv_config *kc = &size->kc;
-    int rc = open_head(en, config, limits, e);
+    int rc = group_check_model(en, config, e);
+    if (!rc) rc = open_head(en, config, limits, e);
     if (!rc) rc = measure_model(en, config, limits, &size->memory, e);
-    if (!rc) rc = engine_size(config, &en->hp, en->be, size, e);
+    if (!rc) rc = engine_size(config, &en->own, en->be, size, e);
     if (config->group) rc = group_agree_size(en, config, size, rc, e);
     if (rc) return rc;
     en->bytes = engine_size_bytes(size, backend_n_here(en->be), kc->n_blocks);
@@ -326,7 +331,7 @@ int engine_need_find(const struct engine_config *config, struct engine_need *out
     engine_init_locks(en);
     int rc = open_head(en, config, &limits, e);
     if (!rc) rc = measure_model(en, config, &limits, &size.memory, e);
-    if (!rc) rc = engine_size_alone(config, &en->hp, en->be, &size, e);
+    if (!rc) rc = engine_size_alone(config, &en->own, en->be, &size, e);
     if (!rc) {
         const uint32_t n_ranks = backend_n_here(en->be), block = config->block_tokens;
         *out = (struct engine_need){

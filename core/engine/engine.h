@@ -35,6 +35,8 @@ typedef struct engine_stream engine_stream;
 
 enum { ENGINE_MAX_TOP_LOGPROBS = 20, ENGINE_MAX_CHOICES = 128, ENGINE_MAX_LOGIT_BIAS = 1024 };
 
+enum { ENGINE_MAX_STAGES = 16 };
+
 struct engine_step;
 
 struct engine_config {
@@ -43,10 +45,14 @@ struct engine_config {
     const char *isa;     /* "" = best */
     int n_threads;       /* <= 0: one per physical core; shared by the ranks */
     uint32_t n_ranks;    /* devices over which the model is split; 0 is 1 */
-    engine_group *group; /* n_ranks processes that have a rank each (group.h), or NULL. On rank 0;
-                            one engine at a time, without a store */
-    int activation_bits; /* 8 (0 is 8) or 16: backend.h */
-    uint32_t device;     /* number of the GPU: backend.h */
+    engine_group *group; /* n_ranks processes that have a rank each, or n_stages that have a stage
+                            each (group.h), or NULL. On rank 0; one engine at a time, without a
+                            store */
+    uint32_t n_stages;   /* processes over which the layers are split; 0 is 1 */
+    uint32_t
+        stage_layers[ENGINE_MAX_STAGES]; /* (n_stages) layers of each; zeros: evenly by bytes */
+    int activation_bits;                 /* 8 (0 is 8) or 16: backend.h */
+    uint32_t device;                     /* number of the GPU: backend.h */
     /* Fraction of a GPU's own memory that all engines of the process may hold, 0.1 to 1; 0: the
      * backend's default. A backend without memory of its own refuses anything but 0. */
     double memory_fraction;
@@ -102,7 +108,12 @@ struct engine_config {
 /* What one step did. */
 struct engine_step {
     uint32_t n_prefill_rows, n_decode_rows, n_sequences;
-    uint64_t ns; /* schedule + forward + sample */
+    uint64_t
+        ns; /* schedule + forward + sample; of a pipeline's steps, from the end of the last one */
+    /* Of a pipeline: how long each stage has been computing or sending since the model was opened,
+     * as far as is known now; borrowed for the call. n_stages 0: there is none. */
+    uint32_t n_stages;
+    const uint64_t *stage_busy_ns; /* (n_stages) */
 };
 
 /* Loads the model and starts the worker. Takes seconds for a big model. On failure everything is
@@ -375,6 +386,9 @@ struct engine_stats {
     uint64_t device_recoveries_total; /* device failures after which sequences were recomputed */
     uint64_t steps_overlapped_total;  /* begun before the previous step was finished */
     uint64_t n_ranks;                 /* devices over which the model is split */
+    /* Processes over which its layers are, 0: one; time that each computed or sent */
+    uint32_t n_stages;
+    uint64_t stage_busy_ns[ENGINE_MAX_STAGES];
     uint64_t device_bytes; /* held by the device for this process, all engines; 0: unknown */
     uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
     /* State blocks of recurrent layers, as those of the KV cache; 0 without such layers. Tokens

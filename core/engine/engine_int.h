@@ -175,6 +175,20 @@ struct step_batch {
 struct group_messages {
     char *bytes; /* (most) owned; NULL: no other processes, or not open */
     uint32_t most, n_copies;
+    char model[33]; /* of a stage that follows: what model_identity must say of its own model */
+    /* Of the first and the last stage: a step's results as they travel (result_most); of the first,
+     * its rows of logits (max_logit_rows, n_vocab), each where it belongs. Owned. */
+    char *result;
+    float *logits;
+    uint32_t result_most;
+};
+
+/* The split over processes by layers; n 0: there is none. */
+struct engine_split {
+    uint32_t n, own; /* stages; this one */
+    struct model_stage stages[ENGINE_MAX_STAGES];
+    uint64_t bytes[ENGINE_MAX_STAGES];   /* that a step reads of each stage's weights */
+    uint64_t busy_ns[ENGINE_MAX_STAGES]; /* computing or sending, so far as is known; own: so far */
 };
 
 /* A step from its plan until its results are delivered. */
@@ -186,7 +200,7 @@ struct step_in_flight {
     bool next_may_begin;
     uint64_t start_ns;
 };
-enum { ENGINE_MAX_STEPS_IN_FLIGHT = 2 };
+enum { ENGINE_MAX_STEPS_IN_FLIGHT = ENGINE_MAX_STAGES };
 
 /* Work (in units of grammar_matcher_budget, 10 to 50 ns each) that the worker spends on masks: at
  * most ENGINE_MASK_UNITS on one and ENGINE_STEP_MASK_UNITS on all of a step; once these are spent,
@@ -212,6 +226,8 @@ struct engine {
     /* Fixed after engine_open. */
     struct engine_config config; /* strings are not kept */
     struct model_hparams hp;
+    struct model_hparams own; /* of this process's stage; without stages hp */
+    struct engine_split split;
     uint32_t *allowed; /* as sampler_request.mask: tokens that are not suppressed; NULL: all */
     struct model_heads heads; /* scratch: the worker's */
     uint32_t context_length;
@@ -224,10 +240,10 @@ struct engine {
     /* Worker. */
     sched *sch;
     sampler *smp;
-    /* A ring of steps; only the first place if steps do not overlap. In flight: n_in_flight of
-     * them, from first_in_flight on. */
+    /* A ring of n_steps steps: 1, 2 if steps overlap, or as many as there are stages. In flight:
+     * n_in_flight of them, from first_in_flight on. */
     struct step_in_flight steps[ENGINE_MAX_STEPS_IN_FLIGHT];
-    uint32_t first_in_flight, n_in_flight;
+    uint32_t n_steps, first_in_flight, n_in_flight;
     uint64_t finished_ns;   /* when the last step's results were delivered */
     uint64_t delivering_ns; /* while results are delivered: since when of this sequence; else 0 */
     struct pace pace;       /* used when config.prefill_chunk is 0 */
@@ -425,6 +441,8 @@ int engine_open_model(engine *en, const struct engine_config *config, struct eng
 
 /* Rank 0, first of all: has the others open the model, too. */
 int group_announce(engine *en, const struct engine_config *config, err *e);
+/* A stage that follows: has it the model that the first one opens? */
+int group_check_model(const engine *en, const struct engine_config *config, err *e);
 /* All ranks: take the least of their sizes. rc, e: what the caller's rank found; any rank's failure
  * is returned on all. */
 int group_agree_size(engine *en, const struct engine_config *config, struct engine_size *size,
@@ -438,5 +456,16 @@ int group_send_step(engine *en, const struct step_batch *b, err *e);
 void group_fail_step(engine *en, const err *e);
 /* Rank 0: the others close the model. */
 void group_close(engine *en);
+
+/* ---- stages.c: config.n_stages > 1 ---- */
+
+/* All stages: en->split and en->own, once en->hp is read. */
+int stages_plan(engine *en, const struct engine_config *config, err *e);
+/* First stage: computes its layers of a step and sends it on; waits for the oldest step's results.
+ */
+int stages_begin(engine *en, struct step_batch *b, err *e);
+int stages_finish(engine *en, const struct step_batch *b, struct model_output *out, err *e);
+/* First stage: it has been busy since then. */
+void stages_note_busy(engine *en, uint64_t since_ns);
 
 #endif

@@ -15,17 +15,19 @@ static int run_steps(engine *en, const struct model_limits *limits, err *e) {
     struct step_batch *b = &en->steps[0].batch;
     struct model_output none;
     uint32_t n_bytes, kind;
+    char *tail;
     if (step_batch_init(b, limits)) return err_no_memory(e);
+    if (en->split.n > 1) return stages_run(en, b, e);
     for (;;) {
         int rc =
-            backend_link_receive(en->config.group, en->group.bytes, en->group.most, &n_bytes, e);
+            backend_link_receive(en->config.group, 0, en->group.bytes, en->group.most, &n_bytes, e);
         if (rc) return rc;
         memcpy(&kind, en->group.bytes, sizeof kind);
         if (kind == MESSAGE_CLOSE) return 0;
         if (kind != MESSAGE_STEP)
             return err_set(e, ERR_FORMAT, "message %u instead of a step", kind);
         mem_guard_enter();
-        rc = group_take_step(en, b, n_bytes, e);
+        rc = group_take_step(en, b, n_bytes, &tail, e);
         if (!rc) rc = model_forward(en->mdl, &b->batch, &none, e);
         mem_guard_leave();
         if (!rc) rc = model_check_files(en->mdl, e);
@@ -33,9 +35,23 @@ static int run_steps(engine *en, const struct model_limits *limits, err *e) {
     }
 }
 
+/* What a stage decides by itself: where its model is, and what computes. */
+static void take_own(struct engine_config *c, const struct engine_config *own) {
+    c->model_path = own->model_path;
+    c->backend = own->backend;
+    c->isa = own->isa;
+    c->n_threads = own->n_threads;
+    c->device = own->device;
+    c->memory_fraction = own->memory_fraction;
+    c->memory_bytes = own->memory_bytes;
+    c->resident_s = own->resident_s;
+    c->command_buffer_ms = own->command_buffer_ms;
+}
+
 /* Opens the model of the message, and serves it. An error that is not the link's is only of this
  * model, while it is opened: rank 0 has it, too. */
-static int follow_model(engine_group *g, struct open_message *m, err *e) {
+static int follow_model(engine_group *g, struct open_message *m, const struct engine_config *own,
+                        err *e) {
     struct engine_size size;
     struct model_limits limits;
     engine *en = mem_new(1, sizeof *en);
@@ -47,30 +63,34 @@ static int follow_model(engine_group *g, struct open_message *m, err *e) {
     config.backend = m->backend;
     config.isa = m->isa;
     config.group = g;
+    if (own) take_own(&config, own);
     en->config = config;
     engine_init_locks(en);
+    m->model[sizeof m->model - 1] = '\0';
+    memcpy(en->group.model, m->model, sizeof en->group.model);
     int rc = engine_open_model(en, &config, &size, &limits, e);
     if (!rc) {
-        log_info("rank %u of %u: %s, %d threads", backend_link_rank(g), backend_link_n(g), m->path,
-                 engine_n_threads(en));
+        log_info("%s %u of %u: %s, %d threads", own ? "stage" : "rank", backend_link_rank(g),
+                 backend_link_n(g), config.model_path, engine_n_threads(en));
         rc = run_steps(en, &limits, e);
     } else if (!backend_link_failed(g, NULL)) {
-        log_error("rank %u: %s", backend_link_rank(g), e ? e->msg : "the model cannot be opened");
+        log_error("%s %u: %s", own ? "stage" : "rank", backend_link_rank(g),
+                  e ? e->msg : "the model cannot be opened");
         rc = 0;
     }
     engine_close(en);
     return rc;
 }
 
-int engine_group_follow(engine_group *g, err *e) {
+int engine_group_follow(engine_group *g, const struct engine_config *own, err *e) {
     struct open_message *m = mem_new(1, sizeof *m);
     uint32_t n_bytes = 0;
     int rc = m ? 0 : err_no_memory(e);
     while (!rc) {
-        rc = backend_link_receive(g, m, sizeof *m, &n_bytes, e);
+        rc = backend_link_receive(g, 0, m, sizeof *m, &n_bytes, e);
         if (rc || m->kind == MESSAGE_END) break;
         if (m->kind == MESSAGE_OPEN && n_bytes == sizeof *m)
-            rc = follow_model(g, m, e);
+            rc = follow_model(g, m, own, e);
         else
             rc = err_set(e, ERR_FORMAT, "message %u of %u bytes, expected a model", m->kind,
                          n_bytes);

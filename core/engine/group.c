@@ -8,12 +8,14 @@
  *          model is open everywhere. If not, the next message is OPEN or END.
  *   STEP   struct step_message, then the copies of blocks that come before it and the arrays of the
  *          batch, as list_parts has them. Nothing is answered: a rank that fails breaks the link.
- *   CLOSE  struct plain_message: the model is closed.
+ *          Stages get it from the stage before, with a tail (stages.c).
+ *   CLOSE  struct plain_message: the model is closed. Stages get it from the stage before.
  *   END    struct plain_message: the process ends. */
 #include "core/engine/group.h"
 
 #include "core/base/mem.h"
 #include "core/engine/group_int.h"
+#include "core/engine/step_check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +23,58 @@
 
 struct step_message {
     uint32_t kind;
-    uint32_t n_copies, stride; /* stride: of tables */
+    uint32_t n_copies, stride, n_history; /* stride: of tables; n_history: of stages */
     struct model_shape shape;
 };
 
 uint32_t engine_group_launched(void) {
     return backend_link_launched();
+}
+
+static void add_fact(struct backend_link_stages *s, const char *name, const char *value) {
+    struct backend_link_fact *f = &s->facts[s->n_facts++];
+    snprintf(f->name, sizeof f->name, "%s", name);
+    snprintf(f->value, sizeof f->value, "%s", value);
+}
+
+/* Kernels of different kinds of processors round differently, and messages are as memory has them.
+ */
+static const char *processor(void) {
+#if defined(__x86_64__)
+    return "x86-64";
+#elif defined(__aarch64__)
+    return "arm64";
+#else
+    return "of another kind";
+#endif
+}
+
+int engine_group_join_stages(const struct engine_stages *how, const char *version, uint32_t hang_s,
+                             engine_group **out, err *e) {
+    struct backend_link_stages s = {.others = how->others,
+                                    .listen = how->listen,
+                                    .secret_file = how->secret_file,
+                                    .stops = how->stops};
+    struct model_hparams *hp = mem_new(1, sizeof *hp);
+    char hash[33], text[64];
+    int rc = hp ? 0 : err_no_memory(e);
+    if (!rc) rc = model_read_hparams(how->model_path, hp, e);
+    if (!rc) rc = model_identity(how->model_path, hash, e);
+    if (!rc) {
+        snprintf(text, sizeof text, "%zu %zu", sizeof(struct open_message),
+                 sizeof(struct step_message));
+        add_fact(&s, "inferd's version", version);
+        add_fact(&s, "the layout of messages", text);
+        add_fact(&s, "the kind of processor", processor());
+        add_fact(&s, "the model (its hash)", hash);
+        snprintf(text, sizeof text, "%u", hp->n_layers);
+        add_fact(&s, "its number of layers", text);
+        add_fact(&s, "kv-cache-type", how->kv_type);
+        add_fact(&s, "activation-bits", how->activation_bits);
+        rc = backend_link_open_stages(&s, version, hang_s, out, e);
+    }
+    free(hp);
+    return rc;
 }
 
 int engine_group_join(const char *version, uint32_t hang_s, engine_group **out, err *e) {
@@ -50,12 +98,28 @@ static void send_plain(engine_group *g, enum message_kind kind) {
     backend_link_send(g, &m, sizeof m, NULL); /* a failure is the link's, and is seen there */
 }
 
+void group_send_plain(engine_group *g, uint32_t to, enum message_kind kind) {
+    const struct plain_message m = {kind};
+    const struct backend_piece piece = {.out = &m, .rank = to, .out_bytes = sizeof m};
+    backend_link_exchange(g, &piece, 1, NULL);
+}
+
 void engine_group_leave(engine_group *g) {
     if (g && !backend_link_rank(g)) send_plain(g, MESSAGE_END);
     backend_link_close(g);
 }
 
 /* ---- agreement ---- */
+
+int group_check_model(const engine *en, const struct engine_config *config, err *e) {
+    char own[33];
+    if (!en->group.model[0]) return 0;
+    int rc = model_identity(config->model_path, own, e);
+    if (rc || strcmp(own, en->group.model) == 0) return rc;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s is another model than the first stage opens (hash %s, there %s)",
+                   config->model_path, own, en->group.model);
+}
 
 /* What a rank tells of its part. */
 struct note {
@@ -71,7 +135,7 @@ static int exchange_notes(backend_link *link, const struct note *own, struct not
         if (!all[r].e.code) continue;
         rc = all[r].e.code;
         if (e) *e = all[r].e;
-        if (e && r != backend_link_rank(link)) err_prefix(e, "rank %u: ", r);
+        if (e && r != backend_link_rank(link)) err_prefix(e, "process %u: ", r);
     }
     return rc;
 }
@@ -90,7 +154,7 @@ static int take_least(engine *en, const struct engine_config *config, const stru
     for (uint32_t r = 1; r < backend_link_n(config->group); r++) {
         if (strcmp(all[r].isa, all[0].isa) != 0)
             return err_set_param(e, ERR_UNSUPPORTED, "isa",
-                                 "rank 0 computes with %s, rank %u with %s, which rounds "
+                                 "process 0 computes with %s, process %u with %s, which rounds "
                                  "differently: set isa to one that all machines have",
                                  all[0].isa, r, all[r].isa);
         if (all[r].n_blocks < n_blocks) n_blocks = all[r].n_blocks;
@@ -99,7 +163,7 @@ static int take_least(engine *en, const struct engine_config *config, const stru
     if (size->kc.n_blocks == n_blocks && size->kc.state.n_blocks == n_states) return 0;
     least.kv_cache_tokens = n_blocks * config->block_tokens;
     least.state_blocks = n_states;
-    return engine_size(&least, &en->hp, en->be, size, e);
+    return engine_size(&least, &en->own, en->be, size, e);
 }
 
 int group_agree_size(engine *en, const struct engine_config *config, struct engine_size *size,
@@ -123,13 +187,15 @@ struct part {
     void *at;
     uint64_t bytes;
 };
-enum { MAX_PARTS = 10 };
+enum { MAX_PARTS = 13 };
 
 /* The arrays of a batch of this shape, those of copies apart. */
-static uint32_t list_parts(const struct step_batch *b, const struct model_shape *s, uint32_t stride,
-                           bool states, struct part out[MAX_PARTS]) {
+static uint32_t list_parts(const engine *en, const struct step_batch *b,
+                           const struct step_message *m, struct part out[MAX_PARTS]) {
+    const struct model_shape *s = &m->shape;
+    const bool states = kv_has_states(en->cache), stages = en->split.n > 1;
     const uint64_t id = sizeof(int32_t), rows = s->n_rows * id;
-    const uint64_t tables = (uint64_t)s->n_seqs * stride * id;
+    const uint64_t tables = (uint64_t)s->n_seqs * m->stride * id;
     const bool windows = b->limits.window_tables;
     const struct part all[] = {
         {b->token_ids, rows},
@@ -142,6 +208,9 @@ static uint32_t list_parts(const struct step_batch *b, const struct model_shape 
         {b->window_tables, windows ? tables : 0},
         {b->state_tables, states ? 2 * (uint64_t)s->n_seqs * id : 0},
         {b->out_rows, ((uint64_t)s->n_logit_rows + s->n_hidden_rows) * id},
+        {b->need_logits, stages ? s->n_logit_rows * sizeof *b->need_logits : 0},
+        {b->sampling, stages && s->samples ? s->n_logit_rows * sizeof *b->sampling : 0},
+        {b->history, stages ? m->n_history * sizeof *b->history : 0},
     };
     _Static_assert(sizeof all / sizeof all[0] == MAX_PARTS, "every array is listed");
     memcpy(out, all, sizeof all);
@@ -157,22 +226,31 @@ static uint64_t pairs_bytes(const engine *en, uint64_t n_copies) {
 /* Allocates what steps need, in every process. */
 static int open_messages(engine *en, const struct model_limits *limits, err *e) {
     const struct step_batch b = {.limits = *limits};
-    const struct model_shape largest = {
-        .n_rows = limits->max_rows, .n_seqs = limits->max_seqs, .n_logit_rows = limits->max_rows};
+    const struct step_message largest = {.stride = limits->table_stride,
+                                         .n_history = limits->max_history,
+                                         .shape = {.n_rows = limits->max_rows,
+                                                   .n_seqs = limits->max_seqs,
+                                                   .n_logit_rows = limits->max_rows,
+                                                   .samples = true}};
     struct part parts[MAX_PARTS];
     struct kv_stats stats;
     kv_stats_get(en->cache, &stats);
     uint64_t bytes = sizeof(struct step_message) + pairs_bytes(en, stats.n_blocks);
-    uint32_t n = list_parts(&b, &largest, limits->table_stride, true, parts);
+    uint32_t n = list_parts(en, &b, &largest, parts);
     for (uint32_t i = 0; i < n; i++)
         bytes += parts[i].bytes;
-    if (bytes > BACKEND_PIECE_BYTES)
+    bytes += stages_tail_bytes(en, &largest.shape);
+    uint64_t most = bytes;
+    int rc = en->split.n > 1 ? stages_open_results(en, limits, &most, e) : 0;
+    if (rc) return rc;
+    if (most > BACKEND_PIECE_BYTES)
         return err_set_param(e, ERR_INVALID, "max_sequences",
-                             "a step's message to other ranks could have %llu bytes: choose a "
-                             "smaller max_sequences or kv_cache_tokens",
-                             (unsigned long long)bytes);
+                             "a step's message to other processes could have %llu bytes: choose a "
+                             "smaller max_sequences, max_batch_tokens or kv_cache_tokens",
+                             (unsigned long long)most);
     en->group.bytes = mem_new(bytes, 1);
     en->group.most = (uint32_t)bytes;
+    backend_link_allow(en->config.group, (uint32_t)most); /* all do before they agree */
     return en->group.bytes ? 0 : err_no_memory(e);
 }
 
@@ -184,6 +262,7 @@ int group_agree_open(engine *en, const struct model_limits *limits, int rc, err 
     if (!rc) return 0;
     free(en->group.bytes);
     en->group.bytes = NULL;
+    stages_close_results(en);
     return rc;
 }
 
@@ -191,10 +270,13 @@ int group_agree_open(engine *en, const struct model_limits *limits, int rc, err 
 
 int group_announce(engine *en, const struct engine_config *config, err *e) {
     (void)en;
+    char hash[33] = "";
+    int rc = config->n_stages > 1 ? model_identity(config->model_path, hash, e) : 0;
+    if (rc) return rc;
     if (config->store || config->importance)
         return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
-                             "ranks that are processes have no KV store and collect no importance "
-                             "matrix");
+                             "an engine of several processes has no KV store and collects no "
+                             "importance matrix");
     struct open_message *m = mem_new(1, sizeof *m);
     if (!m) return err_no_memory(e);
     *m = (struct open_message){.kind = MESSAGE_OPEN, .config = *config};
@@ -208,7 +290,8 @@ int group_announce(engine *en, const struct engine_config *config, err *e) {
     snprintf(m->path, sizeof m->path, "%s", path ? path : config->model_path);
     snprintf(m->backend, sizeof m->backend, "%s", config->backend);
     snprintf(m->isa, sizeof m->isa, "%s", config->isa ? config->isa : "");
-    int rc = backend_link_send(config->group, m, sizeof *m, e);
+    memcpy(m->model, hash, sizeof m->model);
+    rc = backend_link_send(config->group, m, sizeof *m, e);
     free(path);
     free(m);
     return rc;
@@ -225,23 +308,28 @@ void group_note_copies(engine *en) {
     if (window_pairs) memcpy(to + bytes, window_pairs, bytes);
 }
 
-int group_send_step(engine *en, const struct step_batch *b, err *e) {
+uint64_t group_put_step(engine *en, const struct step_batch *b) {
     struct part parts[MAX_PARTS];
-    if (!en->group.bytes) return 0;
     const struct step_message m = {.kind = MESSAGE_STEP,
                                    .n_copies = en->group.n_copies,
                                    .stride = b->stride,
+                                   .n_history = b->batch.n_history,
                                    .shape = b->batch.shape};
     char *to = en->group.bytes;
     memcpy(to, &m, sizeof m);
     to += sizeof m + pairs_bytes(en, m.n_copies);
-    uint32_t n = list_parts(b, &m.shape, m.stride, kv_has_states(en->cache), parts);
+    uint32_t n = list_parts(en, b, &m, parts);
     for (uint32_t i = 0; i < n; i++) {
         memcpy(to, parts[i].at, parts[i].bytes);
         to += parts[i].bytes;
     }
-    return backend_link_send(en->config.group, en->group.bytes, (uint32_t)(to - en->group.bytes),
-                             e);
+    return (uint64_t)(to - en->group.bytes);
+}
+
+int group_send_step(engine *en, const struct step_batch *b, err *e) {
+    if (!en->group.bytes || en->split.n > 1) return 0; /* stages_begin */
+    const uint64_t bytes = group_put_step(en, b);
+    return backend_link_send(en->config.group, en->group.bytes, (uint32_t)bytes, e);
 }
 
 void group_fail_step(engine *en, const err *e) {
@@ -249,10 +337,14 @@ void group_fail_step(engine *en, const err *e) {
 }
 
 void group_close(engine *en) {
-    if (en->group.bytes && !backend_link_rank(en->config.group))
+    const bool leads = en->group.bytes && !backend_link_rank(en->config.group);
+    if (leads && en->split.n > 1)
+        group_send_plain(en->config.group, 1, MESSAGE_CLOSE); /* which tells the next one */
+    else if (leads)
         send_plain(en->config.group, MESSAGE_CLOSE);
     free(en->group.bytes);
     en->group.bytes = NULL;
+    stages_close_results(en);
 }
 
 /* ---- the other ranks ---- */
@@ -265,42 +357,66 @@ static bool fits_limits(const engine *en, const struct step_batch *b,
     struct kv_stats stats;
     kv_stats_get(en->cache, &stats);
     return s->n_rows <= lim->max_rows && s->n_seqs <= lim->max_seqs &&
+           s->n_logit_rows <= lim->max_logit_rows && s->n_top <= BACKEND_MAX_TOP &&
            (uint64_t)s->n_logit_rows + s->n_hidden_rows <= s->n_rows &&
-           m->stride <= lim->table_stride && m->n_copies <= stats.n_blocks;
+           m->stride <= lim->table_stride && m->n_history <= lim->max_history &&
+           (!s->samples || lim->max_history) && m->n_copies <= stats.n_blocks;
+}
+
+/* Takes the message's copies of blocks: (n, 2) pairs, then those of window blocks, if there are
+ * some. */
+static int take_copies(engine *en, const char *from, uint32_t n, const struct step_bounds *is,
+                       err *e) {
+    const int32_t *own, *windows, *pairs = (const int32_t *)(const void *)from;
+    kv_pending_copies(en->cache, &own, &windows);
+    const int32_t *window_pairs = windows ? pairs + 2 * (size_t)n : NULL;
+    int rc = step_check_copies(pairs, n, is->n_blocks, e);
+    if (!rc && windows) rc = step_check_copies(window_pairs, n, is->n_windows, e);
+    return rc ? rc : kv_copy_blocks(en->cache, pairs, window_pairs, n, e);
+}
+
+static struct step_bounds find_bounds(const engine *en) {
+    struct kv_stats stats;
+    kv_stats_get(en->cache, &stats);
+    return (struct step_bounds){.n_vocab = en->hp.n_vocab,
+                                .n_blocks = (uint32_t)stats.n_blocks,
+                                .n_windows = (uint32_t)stats.n_windows,
+                                .n_states = (uint32_t)stats.n_states,
+                                .block_tokens = kv_block_tokens(en->cache)};
 }
 
 /* Reads a step's message (n bytes): copies blocks, fills the batch. */
-int group_take_step(engine *en, struct step_batch *b, uint32_t n_bytes, err *e) {
+int group_take_step(engine *en, struct step_batch *b, uint32_t n_bytes, char **tail, err *e) {
     struct step_message m;
     struct part parts[MAX_PARTS];
-    const char *from = en->group.bytes + sizeof m;
+    char *from = en->group.bytes + sizeof m;
     uint64_t bytes = sizeof m;
-    const int32_t *own, *windows;
+    const struct step_bounds is = find_bounds(en);
     if (n_bytes < sizeof m) return err_set(e, ERR_FORMAT, "a step's message is too short");
     memcpy(&m, en->group.bytes, sizeof m);
     if (!fits_limits(en, b, &m)) return err_set(e, ERR_FORMAT, "a step exceeds its limits");
-    uint32_t n = list_parts(b, &m.shape, m.stride, kv_has_states(en->cache), parts);
+    uint32_t n = list_parts(en, b, &m, parts);
     const uint64_t copies = pairs_bytes(en, m.n_copies);
     bytes += copies;
     for (uint32_t i = 0; i < n; i++)
         bytes += parts[i].bytes;
+    bytes += stages_tail_bytes(en, &m.shape);
     if (bytes != n_bytes)
         return err_set(e, ERR_FORMAT, "a step's message has %u bytes, expected %llu", n_bytes,
                        (unsigned long long)bytes);
-    kv_pending_copies(en->cache, &own, &windows);
-    const int32_t *pairs = (const int32_t *)(const void *)from;
-    int rc = kv_copy_blocks(en->cache, pairs, windows ? pairs + 2 * (size_t)m.n_copies : NULL,
-                            m.n_copies, e);
+    int rc = take_copies(en, from, m.n_copies, &is, e);
     from += copies;
     for (uint32_t i = 0; i < n; i++) {
         memcpy(parts[i].at, from, parts[i].bytes);
         from += parts[i].bytes;
     }
+    *tail = from;
     b->stride = m.stride;
     b->batch.shape = m.shape;
-    b->batch.shape.samples = false; /* rank 0 does */
-    b->batch.need_logits = NULL;
+    b->batch.n_history = m.n_history;
+    if (en->split.n < 2) b->batch.shape.samples = false; /* rank 0 does; the last stage does */
+    b->batch.need_logits = en->split.n > 1 ? b->need_logits : NULL;
     b->batch.kv = kv_layers(en->cache);
     b->batch.states = kv_states(en->cache);
-    return rc;
+    return rc ? rc : step_check(&is, b, &m.shape, m.n_history, e);
 }

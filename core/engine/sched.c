@@ -15,6 +15,8 @@
 /* See sched.h 3: an admission leaves one block free for every HEADROOM_SEQUENCES running sequences,
  * and counts a prompt up to one of CHUNK_PARTS parts of a chunk. */
 enum { HEADROOM_SEQUENCES = 4, CHUNK_PARTS = 4 };
+/* See sched.h 10: fewer rows of a prompt are not worth a step of their own. */
+enum { LEAST_FLOW_ROWS = 64 };
 
 /* Best first: higher priority, then earlier arrival. */
 struct list {
@@ -26,6 +28,9 @@ struct sched {
     struct sched_config config;
     kv *cache;
     uint32_t n_slots; /* most running */
+    uint32_t free_flows;
+    uint32_t
+        n_active; /* of the last plan: running sequences that are not held and behind or awaited */
     struct list running, waiting;
     uint32_t n_new; /* waiting and never admitted */
     uint64_t n_arrived, n_preemptions, n_recomputed, n_plans;
@@ -67,6 +72,7 @@ int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e)
     sched *s = mem_new(1, sizeof *s);
     if (!s) return err_no_memory(e);
     s->config = *config;
+    s->free_flows = config->n_flows ? config->n_flows : 1;
     s->cache = cache;
     s->checkpoints = cache && kv_has_states(cache) && kv_shares_prefixes(cache);
     sched_set_chunk(s, config->prefill_chunk);
@@ -110,7 +116,7 @@ int sched_add(sched *s, struct sched_seq *seq) {
     if (s->n_new >= s->config.max_queue) return ERR_FULL;
     seq->state = SCHED_WAITING;
     seq->n_computed = seq->n_cached = seq->n_preempted = seq->n_lost = seq->junction = 0;
-    seq->was_admitted = seq->has_placeholder = false;
+    seq->was_admitted = seq->has_placeholder = seq->awaited = seq->deferred = false;
     seq->arrival = s->n_arrived++;
     seq->kv = NULL;
     seq->share = shares_enter(&s->shares, seq->client, seq->weight);
@@ -132,7 +138,7 @@ static bool is_held(const sched *s, const struct sched_seq *seq) {
 
 /* Tokens that a step may compute. */
 static uint32_t gap(const sched *s, const struct sched_seq *seq) {
-    return is_held(s, seq) ? 0 : seq->n_tokens - seq->n_computed;
+    return is_held(s, seq) || seq->deferred ? 0 : seq->n_tokens - seq->n_computed;
 }
 
 static void hold_blocks(struct sched_seq *seq, uint32_t n) {
@@ -387,21 +393,22 @@ static bool start_sequence(sched *s, struct sched_seq *seq) {
     return true;
 }
 
-/* Rows for sequences that are more than one token behind. */
-static uint32_t prefill_budget(const sched *s, uint32_t n_decode) {
-    uint32_t left = s->config.max_batch_tokens - n_decode;
-    bool bounded = n_decode || !s->foreground;
-    return bounded ? min_u32(left, s->config.prefill_chunk) : left;
-}
-
 /* What the running sequences need in a step. */
 struct load {
-    uint32_t n_decode, n_prefill;
+    uint32_t n_decode, n_prefill, n_awaited;
     uint32_t asked; /* rows, each prefill counted up to a part of a chunk */
 };
 
+/* Rows for sequences that are more than one token behind. */
+static uint32_t prefill_budget(const sched *s, const struct load *l) {
+    uint32_t left = s->config.max_batch_tokens - l->n_decode;
+    bool bounded = l->n_decode || l->n_awaited || !s->foreground;
+    return bounded ? min_u32(left, s->config.prefill_chunk) : left;
+}
+
 static void load_add(const sched *s, struct load *l, const struct sched_seq *seq) {
     uint32_t part = s->config.prefill_chunk / CHUNK_PARTS;
+    l->n_awaited += seq->awaited;
     if (gap(s, seq) == 1) l->n_decode++;
     if (gap(s, seq) < 2) return;
     l->n_prefill++;
@@ -425,7 +432,8 @@ static bool is_held_back(const sched *s, const struct sched_seq *seq) {
 static struct sched_seq *next_waiting(const sched *s, struct sched_seq *seq) {
     struct sched_seq *best = NULL;
     for (; seq && (!best || seq->priority == best->priority); seq = seq->next) {
-        if (is_held(s, seq) || waits_for_leader(s, seq) || is_held_back(s, seq)) continue;
+        if (is_held(s, seq) || seq->awaited || waits_for_leader(s, seq) || is_held_back(s, seq))
+            continue;
         if (!best || is_due_before(seq->share, best->share)) best = seq;
         if (s->shares.n_active < 2) break;
     }
@@ -440,7 +448,7 @@ static void admit_waiting(sched *s) {
         load_add(s, &l, r);
     struct sched_seq *seq, *from = s->waiting.first;
     while ((seq = next_waiting(s, from))) {
-        if (l.asked >= prefill_budget(s, l.n_decode)) return;
+        if (l.asked >= prefill_budget(s, &l)) return;
         make_limit_room(s, seq);
         if (!has_room(s, seq) && !make_room(s, seq)) return;
         from = seq->next;
@@ -508,12 +516,45 @@ static const struct sched_seq *leading_prefill(const sched *s) {
     return best;
 }
 
+static uint32_t divide_up(uint32_t n, uint32_t by) {
+    return (n + by - 1) / by;
+}
+
+/* Leaves out what other steps shall compute. */
+static void defer_others(sched *s) {
+    uint32_t n = 0;
+    s->n_active = 0;
+    if (s->config.n_flows < 2) return;
+    for (const struct sched_seq *r = s->running.first; r; r = r->next)
+        s->n_active += !is_held(s, r) && (r->awaited || gap(s, r));
+    for (struct sched_seq *r = s->running.first; r; r = r->next) {
+        if (!gap(s, r)) continue;
+        r->deferred = n >= divide_up(s->n_active, s->config.n_flows);
+        n++;
+    }
+}
+
+static void end_deferral(sched *s) {
+    for (struct sched_seq *r = s->running.first; r && s->config.n_flows > 1; r = r->next)
+        r->deferred = false;
+}
+
+/* The part of a budget for prefill that leaves rows for other steps. */
+static uint32_t flow_budget(const sched *s, uint32_t budget) {
+    uint32_t rows = 0;
+    if (s->config.n_flows < 2 || s->n_active >= s->config.n_flows) return budget;
+    for (const struct sched_seq *r = s->running.first; r; r = r->next)
+        if (!is_held(s, r) && r->n_tokens - r->n_computed > 1) rows += r->n_tokens - r->n_computed;
+    rows = divide_up(rows, s->free_flows);
+    return min_u32(budget, rows > LEAST_FLOW_ROWS ? rows : LEAST_FLOW_ROWS);
+}
+
 /* Pass 3. */
 static void share_budget(sched *s, struct sched_plan *plan) {
     struct load l = {0};
     for (const struct sched_seq *r = s->running.first; r; r = r->next)
         load_add(s, &l, r);
-    uint32_t left = prefill_budget(s, l.n_decode), n_others = l.n_prefill - 1, n = 0;
+    uint32_t left = flow_budget(s, prefill_budget(s, &l)), n_others = l.n_prefill - 1, n = 0;
     const struct sched_seq *lead = leading_prefill(s);
     uint32_t reserved = (left + 1) / 2; /* for lead, until it has had its turn */
     uint32_t prompt_logprob_left =
@@ -550,11 +591,15 @@ static void share_budget(sched *s, struct sched_plan *plan) {
 static bool has_foreground(const sched *s) {
     for (const struct sched_seq *r = s->running.first; r && r->priority != SCHED_BACKGROUND;
          r = r->next)
-        if (!r->paused && r->n_tokens > r->n_computed) return true;
+        if (r->awaited || (!r->paused && r->n_tokens > r->n_computed)) return true;
     for (const struct sched_seq *w = s->waiting.first; w && w->priority != SCHED_BACKGROUND;
          w = w->next)
         if (!w->paused && !waits_for_leader(s, w)) return true;
     return false;
+}
+
+void sched_set_free_flows(sched *s, uint32_t n) {
+    s->free_flows = n ? n : 1;
 }
 
 void sched_plan_step(sched *s, struct sched_plan *plan) {
@@ -563,10 +608,12 @@ void sched_plan_step(sched *s, struct sched_plan *plan) {
     s->foreground = has_foreground(s);
     reserve_running(s);
     admit_waiting(s);
+    defer_others(s);
     if (s->config.whole)
         take_whole(s, plan);
     else
         share_budget(s, plan);
+    end_deferral(s);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const struct sched_item *item = &s->items[i];
         kv_window_reserve(s->cache, item->seq->kv, item->first + item->n_rows);
@@ -586,6 +633,7 @@ void sched_commit(sched *s, const struct sched_plan *plan) {
         uint32_t checkpoint = next_checkpoint(s, seq, seq->n_computed);
         seq->n_computed += plan->items[i].n_rows;
         if (plan->items[i].wants_logits && !seq->pooled) share_charge(seq->share, 0, 1);
+        seq->awaited = s->config.n_flows > 1 && plan->items[i].wants_logits;
         commit_known(s, seq);
         kv_states_advance(s->cache, seq->kv, seq->n_computed, seq->n_computed == checkpoint);
     }
@@ -601,8 +649,10 @@ void sched_restart(sched *s, uint32_t n_steps) {
         kv_states_lost(s->cache, s->running.last->kv);
         preempt(s, s->running.last);
     }
-    for (struct sched_seq *seq = s->waiting.first; seq; seq = seq->next)
+    for (struct sched_seq *seq = s->waiting.first; seq; seq = seq->next) {
         take_back_placeholder(seq);
+        seq->awaited = false;
+    }
     kv_forget_steps(s->cache, n_steps);
 }
 
@@ -616,7 +666,7 @@ void sched_add_placeholder(sched *s, struct sched_seq *seq) {
 void sched_append(sched *s, struct sched_seq *seq, int32_t token) {
     if (!seq->has_placeholder) sched_add_placeholder(s, seq);
     seq->tokens[seq->n_tokens - 1] = token;
-    seq->has_placeholder = false;
+    seq->has_placeholder = seq->awaited = false;
     if (seq->state == SCHED_RUNNING) commit_known(s, seq);
 }
 
@@ -642,7 +692,7 @@ uint32_t sched_n_running(const sched *s) {
 uint32_t sched_n_decoding(const sched *s) {
     uint32_t n = 0;
     for (const struct sched_seq *r = s->running.first; r; r = r->next)
-        n += gap(s, r) == 1;
+        n += gap(s, r) == 1 || r->awaited;
     return n;
 }
 

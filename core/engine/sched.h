@@ -61,6 +61,11 @@
  *      others. One that grows beyond it preempts of its holder's a paused one, otherwise the last
  *      in the order. So no holder waits for itself for ever. Of background sequences nothing is
  *      counted: they give way to every other one.
+ *  10. With n_flows > 1 several steps are in flight, in different stages of a pipeline. A sequence
+ *      whose next token one of them will give (awaited) is not planned, nor admitted again, before
+ *      that. A plan takes at most one of n_flows parts of the sequences that are not held, in the
+ *      order, so that there is as much work for each stage; and of fewer prompts than flows as many
+ *      rows as leave some for the other steps that can be in flight.
  *
  * The queue of sequences that were never admitted is bounded by max_queue; preempted ones do not
  * count. At most max_batch_tokens sequences run, so that each can have a row.
@@ -114,6 +119,8 @@ struct sched_seq {
     struct share *holding; /* of its holder, likewise; NULL: no limit */
     uint32_t n_held;       /* blocks that count for it, while running */
     enum sched_state state;
+    bool awaited;         /* 10 */
+    bool deferred;        /* not in the plan that is being made: 10 */
     bool has_placeholder; /* its last token is not known yet (sched_add_placeholder) */
     uint32_t n_computed;  /* tokens whose K/V are valid, or will be when all committed steps end */
     uint32_t n_cached;    /* prompt tokens found cached (or forked) at first admission */
@@ -136,6 +143,7 @@ struct sched_config {
     bool whole;
     uint32_t checkpoint_tokens; /* distance of states along a prompt, a multiple of block_tokens; 0:
                                    none */
+    uint32_t n_flows;           /* steps that may be in flight, without placeholders: 10; 0 is 1 */
 };
 
 /* One sequence's share of a step: positions first .. first + n_rows - 1. wants_logits: the last row
@@ -164,6 +172,9 @@ uint32_t sched_room(const sched *s);
 /* Replaces prefill_chunk (>= 1) from the next plan on. */
 void sched_set_chunk(sched *s, uint32_t prefill_chunk);
 
+/* With n_flows > 1: how many more steps, the next one included, can be in flight. */
+void sched_set_free_flows(sched *s, uint32_t n);
+
 /* Plans the next step; reserves its blocks (kv_seq_reserve). n_items == 0: nothing can run. */
 void sched_plan_step(sched *s, struct sched_plan *plan);
 
@@ -186,7 +197,7 @@ void sched_append(sched *s, struct sched_seq *seq, int32_t token);
 void sched_remove(sched *s, struct sched_seq *seq);
 
 uint32_t sched_n_running(const sched *s);
-uint32_t sched_n_decoding(const sched *s); /* running ones that are one token behind */
+uint32_t sched_n_decoding(const sched *s); /* running ones that are one token behind, or awaited */
 bool sched_is_background(const sched *s);  /* do only background sequences run? */
 uint32_t sched_n_waiting(const sched *s);
 uint64_t sched_n_preemptions(const sched *s);

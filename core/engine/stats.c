@@ -70,6 +70,8 @@ void stats_publish(engine *en) {
     t->preemptions_total = sched_n_preemptions(en->sch);
     t->recomputed_tokens_total = sched_n_recomputed(en->sch);
     t->healthy = !en->failure.code;
+    t->n_stages = en->split.n > 1 ? en->split.n : 0;
+    memcpy(t->stage_busy_ns, en->split.busy_ns, sizeof t->stage_busy_ns);
     pthread_mutex_lock(&en->stats_lock);
     en->stats = *t;
     for (uint32_t i = 0; i < en->config.max_sequences; i++)

@@ -16,8 +16,8 @@
 #include <string.h>
 
 int steps_init(engine *en, const struct model_limits *limits) {
-    uint32_t n = model_overlaps(en->mdl) ? ENGINE_MAX_STEPS_IN_FLIGHT : 1;
-    for (uint32_t i = 0; i < n; i++) {
+    en->n_steps = en->split.n > 1 ? en->split.n : model_overlaps(en->mdl) ? 2 : 1;
+    for (uint32_t i = 0; i < en->n_steps; i++) {
         struct step_in_flight *f = &en->steps[i];
         f->plan.items = mem_new(limits->max_seqs, sizeof *f->plan.items);
         if (!f->plan.items || step_batch_init(&f->batch, limits)) return ERR_NOMEM;
@@ -48,10 +48,10 @@ static bool can_begin_next(const engine *en, const struct step_in_flight *f) {
 }
 
 int step_begin(engine *en, err *e) {
-    struct step_in_flight *f =
-        &en->steps[(en->first_in_flight + en->n_in_flight) % ENGINE_MAX_STEPS_IN_FLIGHT];
+    struct step_in_flight *f = &en->steps[(en->first_in_flight + en->n_in_flight) % en->n_steps];
     struct sched_item *items = f->plan.items;
     f->start_ns = clock_now_ns();
+    sched_set_free_flows(en->sch, en->n_steps - en->n_in_flight);
     sched_plan_step(en->sch, &f->plan);
     memcpy(items, f->plan.items, f->plan.n_items * sizeof *items);
     f->plan.items = items;
@@ -62,7 +62,9 @@ int step_begin(engine *en, err *e) {
         step_batch_fill(&f->batch, &f->plan, en->cache);
         rc = group_send_step(en, &f->batch, e);
     }
-    if (!rc) rc = model_begin(en->mdl, &f->batch.batch, e);
+    if (!rc)
+        rc = en->split.n > 1 ? stages_begin(en, &f->batch, e)
+                             : model_begin(en->mdl, &f->batch.batch, e);
     if (rc) {
         group_fail_step(en, e);
         return rc; /* the plan is not committed: sched_restart */
@@ -92,18 +94,18 @@ bool steps_prepare_next(engine *en) {
     return true;
 }
 
-/* Removes the oldest step from those in flight. If steps do not overlap there is one place only. */
+/* Removes the oldest step from those in flight. */
 static struct step_in_flight *pop_first_step(engine *en) {
     struct step_in_flight *f = &en->steps[en->first_in_flight];
-    if (model_overlaps(en->mdl))
-        en->first_in_flight = (en->first_in_flight + 1) % ENGINE_MAX_STEPS_IN_FLIGHT;
+    en->first_in_flight = (en->first_in_flight + 1) % en->n_steps;
     en->n_in_flight--;
     count_in_flight(&f->plan, UINT32_MAX);
     return f;
 }
 
 int step_finish(engine *en, struct step_in_flight **out, struct model_output *results, err *e) {
-    int rc = model_finish(en->mdl, results, e);
+    int rc = en->split.n > 1 ? stages_finish(en, &en->steps[en->first_in_flight].batch, results, e)
+                             : model_finish(en->mdl, results, e);
     *out = pop_first_step(en);
     return rc;
 }
@@ -111,7 +113,10 @@ int step_finish(engine *en, struct step_in_flight **out, struct model_output *re
 void steps_drop(engine *en) {
     struct model_output none;
     while (en->n_in_flight) {
-        model_finish(en->mdl, &none, NULL);
+        if (en->split.n > 1)
+            stages_finish(en, &en->steps[en->first_in_flight].batch, &none, NULL);
+        else
+            model_finish(en->mdl, &none, NULL);
         pop_first_step(en);
     }
 }

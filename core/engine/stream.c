@@ -77,7 +77,7 @@ static int init_sampling(struct engine_stream *st, const struct engine_request *
     /* A mask needs all logits, on the host. */
     st->n_row_top = st->en->allowed ? 0 : sampler_n_top(p, st->en->hp.n_vocab);
     /* A row's best token alone is found faster by backend_top. */
-    st->on_device = backend_can_sample(st->en->be) && st->n_row_top != 1 && !p->n_bias &&
+    st->on_device = st->en->steps[0].batch.limits.max_history && st->n_row_top != 1 && !p->n_bias &&
                     !p->grammar && !st->en->allowed;
     if (st->on_device) {
         uint32_t n_top = p->n_logprobs > 0 ? (uint32_t)p->n_logprobs : 0;

@@ -296,7 +296,7 @@ static void fail_device(engine *en, const err *e) {
 static bool recover_device(engine *en, uint32_t n_steps, const err *failure) {
     uint64_t now = clock_now_ns();
     err e;
-    if (failure->code != ERR_DEVICE) return false;
+    if (failure->code != ERR_DEVICE || en->config.group) return false;
     if (now - en->first_recovery_ns > ENGINE_RECOVERY_NS) {
         en->first_recovery_ns = now;
         en->n_recoveries = 0;
@@ -525,8 +525,9 @@ static void set_pace(engine *en) {
     if (!n_decode && sched_is_background(en->sch)) n_decode = 1; /* sched.h 8 */
     uint32_t n_all = sched_n_running(en->sch) + sched_n_waiting(en->sch);
     if (en->config.prefill_chunk || n_decode == 0 || n_all == n_decode) return;
-    sched_set_chunk(en->sch,
-                    pace_chunk(&en->pace, n_decode, n_all - n_decode, en->config.max_batch_tokens));
+    const uint32_t n_parts = en->split.n > 1 ? en->split.n : 1; /* of those that decode, in steps */
+    sched_set_chunk(en->sch, pace_chunk(&en->pace, (n_decode + n_parts - 1) / n_parts,
+                                        n_all - n_decode, en->config.max_batch_tokens));
 }
 
 /* Paces prefill, then plans and begins a step as step_begin does. */
@@ -535,7 +536,7 @@ static int begin_paced_step(engine *en, err *e) {
     int rc = step_begin(en, e);
     if (rc <= 0) return rc;
     const struct step_in_flight *f =
-        &en->steps[(en->first_in_flight + en->n_in_flight - 1) % ENGINE_MAX_STEPS_IN_FLIGHT];
+        &en->steps[(en->first_in_flight + en->n_in_flight - 1) % en->n_steps];
     for (uint32_t i = 0; i < f->plan.n_items; i++)
         note_admission(en, stream_of(f->plan.items[i].seq), f->start_ns);
     count_queue(en);
@@ -547,6 +548,8 @@ static void note_step(engine *en, const struct step_in_flight *f, struct engine_
     uint64_t since = f->start_ns > en->finished_ns ? f->start_ns : en->finished_ns;
     struct model_encoded ahead = model_encoded_steps(en->mdl);
     did->ns = now - since;
+    did->n_stages = en->split.n > 1 ? en->split.n : 0;
+    did->stage_busy_ns = en->split.busy_ns;
     en->finished_ns = now;
     pace_note(&en->pace, f->plan.n_rows - f->plan.n_decode_rows, f->plan.n_decode_rows, did->ns);
     en->totals.steps_total++;
@@ -555,15 +558,29 @@ static void note_step(engine *en, const struct step_in_flight *f, struct engine_
     stats_observe(&en->totals.step_time, (double)did->ns * 1e-9);
 }
 
-/* Begins a step, and the next one if they overlap; waits for the first; false: nothing can run. */
+/* Has steps in flight: one, the next one if they overlap, or one for each stage. 0: nothing can
+ * run. */
+static int begin_steps(engine *en, err *e) {
+    int rc = en->n_in_flight ? 1 : begin_paced_step(en, e);
+    if (rc <= 0) return rc;
+    if (en->split.n < 2)
+        rc = steps_prepare_next(en) ? begin_paced_step(en, e) : 0;
+    else
+        while (rc > 0 && en->n_in_flight < en->n_steps)
+            rc = begin_paced_step(en, e);
+    return rc < 0 ? rc : 1;
+}
+
+/* Begins steps; waits for the first; false: nothing can run. */
 static bool worker_step(engine *en, struct engine_step *did) {
     struct model_output out;
     struct step_in_flight *f = NULL;
     err e;
     err_clear(&e);
-    int rc = en->n_in_flight ? 1 : begin_paced_step(en, &e);
+    uint64_t since = clock_now_ns();
+    int rc = begin_steps(en, &e);
     if (!rc) return false;
-    if (rc > 0 && steps_prepare_next(en)) rc = begin_paced_step(en, &e);
+    stages_note_busy(en, since);
     const uint32_t n_begun = en->n_in_flight;
     if (rc >= 0) rc = step_finish(en, &f, &out, &e);
     if (!rc) rc = model_check(en->mdl, &e); /* before results of lost pages are delivered */
@@ -572,8 +589,10 @@ static bool worker_step(engine *en, struct engine_step *did) {
         if (!recover_device(en, n_begun, &e)) fail_device(en, &e);
         return true;
     }
-    deliver_results(en, f, &out, clock_now_ns(), did);
+    since = clock_now_ns();
+    deliver_results(en, f, &out, since, did);
     note_step(en, f, did);
+    stages_note_busy(en, since);
     return true;
 }
 

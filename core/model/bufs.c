@@ -82,7 +82,11 @@ static int new_step_results(model *m, struct model_step *f, err *e) {
 /* Host memory for the results of steps. */
 static int new_host_results(model *m, err *e) {
     uint64_t rows = m->limits.max_rows, last = m->limits.max_logit_rows;
-    bool copies = !backend_buf_host(m->bufs.logits);
+    bool copies = !backend_buf_host(m->bufs.x);
+    if (!m->part.ends) {
+        if (copies) m->host_hidden = mem_new(rows * m->hp.n_embd, sizeof *m->host_hidden);
+        return copies && !m->host_hidden ? err_no_memory(e) : 0;
+    }
     uint32_t n_steps = model_overlaps(m) ? MODEL_MAX_STEPS : 1;
     for (uint32_t i = 0; i < n_steps; i++) {
         int rc = new_step_results(m, &m->in_flight[i], e);
@@ -138,7 +142,8 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     const uint64_t all_layers = (uint64_t)hp->n_layers * g4->n_per_layer;
     const bool both = g4->on && experts->n_experts;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
-    uint64_t exchange = exchange_bytes(m), sampling = lim->max_history && !m->part.rank ? last : 0;
+    uint64_t exchange = exchange_bytes(m),
+             sampling = lim->max_history && !m->part.rank && m->part.ends ? last : 0;
     const bool parallel = hp->layers[0] & MODEL_LAYER_PARALLEL;
     const struct planned plan[] = {
         {&b->ids, rows, 1},
@@ -189,11 +194,11 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->mixed, rows,
          parallel || hp->ffn_beside || both || hp->encoder.on || hp->post_eps > 0 ? hp->n_embd : 0},
         {&b->hidden, rows, hp->n_embd},
-        {&b->logits, last, m->part.rank ? 0 : hp->n_vocab},
+        {&b->logits, last, m->part.rank || !m->part.ends ? 0 : hp->n_vocab},
         {&b->logits_part, last, share},
         {&b->work, exchange / sizeof(float), 1},
-        {&b->top_ids, last, BACKEND_MAX_TOP},
-        {&b->top_values, last, BACKEND_MAX_TOP},
+        {&b->top_ids, last, m->part.ends ? BACKEND_MAX_TOP : 0},
+        {&b->top_values, last, m->part.ends ? BACKEND_MAX_TOP : 0},
         {&b->sampling, sampling, sizeof(struct backend_sampling) / sizeof(float)},
         {&b->sampled, sampling, sizeof(struct backend_sampled) / sizeof(float)},
         {&b->history, sampling ? lim->max_history : 0,

@@ -25,7 +25,10 @@ static uint64_t find_loaded(const model *m, const gguf_tensor **out) {
     for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
         const uint32_t layer = model_tensor_layer(t->name);
-        if (t->data && (layer < m->hp.n_layers || layer == MODEL_MAX_LAYERS)) out[n++] = t;
+        const struct model_range *own = &m->part.layers;
+        if (t->data &&
+            ((layer >= own->first && layer < own->first + own->n) || layer == MODEL_MAX_LAYERS))
+            out[n++] = t;
     }
     qsort(out, n, sizeof *out, compare_places);
     return n;
@@ -125,8 +128,17 @@ static int read_hparams(model *m, struct model_hparams *whole, err *e) {
                              e);
     if (!rc) rc = check_ops(whole, m->be, e);
     m->hp = *whole;
-    if (!rc) model_part_apply(&m->part, &m->hp);
-    return rc;
+    if (rc) return rc;
+    const struct model_stage all = {0, whole->n_layers}, *own = &m->limits.stage;
+    if (!own->n) own = &all;
+    if (own->first >= whole->n_layers || own->n > whole->n_layers - own->first)
+        return err_set(e, ERR_INVALID, "the model has %u layers", whole->n_layers);
+    m->part.layers = (struct model_range){own->first, own->n};
+    m->part.embeds = own->first == 0;
+    m->part.ends = own->first + own->n == whole->n_layers;
+    model_part_apply(&m->part, &m->hp);
+    if (own->n < whole->n_layers) model_stage_apply(own, whole->weight_bytes, &m->hp);
+    return 0;
 }
 
 int model_rank_check(const model *m, err *e) {

@@ -192,8 +192,17 @@ static inline uint32_t model_n_heads(const struct model_hparams *hp, uint32_t la
 /* The layer whose K and V layer i reads: itself, unless it has MODEL_LAYER_SHARED_KV. */
 uint32_t model_kv_layer(const struct model_hparams *hp, uint32_t i);
 
+/* A pipeline's stage has layers first .. first + n - 1 of a model: the first stage embeds tokens,
+ * the last one has the output head, and what one stage hands to the next is the residual stream. n
+ * 0: all layers. */
+struct model_stage {
+    uint32_t first, n;
+};
+enum { MODEL_MAX_STAGES = 16 };
+
 /* Bounds of one step; its buffers are allocated once for them. */
 struct model_limits {
+    struct model_stage stage;
     uint32_t max_rows;       /* tokens */
     uint32_t max_logit_rows; /* rows that may need logits */
     uint32_t max_seqs;
@@ -242,6 +251,27 @@ struct backend_state model_state_shape(const struct model_hparams *hp, uint32_t 
 
 /* Can the model be split over n_ranks devices? ERR_UNSUPPORTED with the numbers that forbid it. */
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e);
+
+/* Can the model be split by layers into these n stages? Each needs a layer of every kind that keeps
+ * something of sequences, because all of them share the books of one cache. ERR_UNSUPPORTED,
+ * ERR_INVALID say why not. */
+int model_stages_check(const struct model_hparams *hp, const struct model_stage *stages, uint32_t n,
+                       err *e);
+/* Splits the file's layers into n stages, so that the bytes of weights that a step reads there, the
+ * output head with the last one, differ as little as possible. bytes (n): of each. ERR_INVALID: too
+ * few layers. */
+int model_stages_split(const char *path, const struct model_hparams *hp, uint32_t n,
+                       struct model_stage *out, uint64_t *bytes, err *e);
+/* The same for given stages: only bytes. */
+int model_stages_measure(const char *path, const struct model_hparams *hp,
+                         const struct model_stage *stages, uint32_t n, uint64_t *bytes, err *e);
+/* Reduces hp to a stage's layers, weight_bytes to `bytes`. What describes the whole model, as
+ * n_vocab, stays. */
+void model_stage_apply(const struct model_stage *stage, uint64_t bytes, struct model_hparams *hp);
+/* A hash by which processes know that they have the same model: names, shapes and types of all
+ * tensors, samples of their bytes, and the hyperparameters' file keys. out: 32 hex digits. Not
+ * against those who want two models to look alike. */
+int model_identity(const char *path, char out[33], err *e);
 
 /* How a hidden state of a query and a document becomes a score: its logit is w * x + bias, of which
  * the sigmoid is the probability that the document answers the query. x is the state, or with dense
@@ -326,6 +356,8 @@ struct model_batch {
      * step while it runs this one. */
     struct model_shape next;
     const int32_t *token_ids; /* (n_rows) */
+    const void *stream;       /* (n_rows, n_embd) f32, of any alignment: what the stage before gave;
+                                 not of the first stage */
     const int32_t *positions; /* (n_rows) */
     const int32_t *types;     /* (n_rows) of tokens, below n_types; of encoders with types */
     const int32_t *slots;     /* (n_rows) */
@@ -362,6 +394,7 @@ struct model_output {
     const int32_t *top_ids;  /* (n_logit_rows, n_top), as from backend_top; NULL: n_top is 0 */
     const float *top_values; /* (n_logit_rows, n_top) f32 */
     const struct backend_sampled *sampled; /* (n_logit_rows); NULL: the step does not sample */
+    const float *stream; /* (n_rows, n_embd) f32, of stages but the last, which have nothing else */
     const float *hidden; /* (n_hidden_rows, n_embd) f32: the last layer's output after the final
                             norm, the output head's input; NULL: n_hidden_rows is 0 */
 };

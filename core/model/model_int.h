@@ -243,6 +243,10 @@ struct model_part {
      * and computes its rows of w_out, which they join as well. */
     bool gathers;
     struct model_range out_rows; /* of w_out, with gathers */
+    /* Of a pipeline's stage, of the whole model's layers; embeds: it is the first, ends: the last
+     */
+    struct model_range layers;
+    bool embeds, ends;
 };
 
 /* Heads, channels and the vocabulary are split evenly; FFN columns in whole quantization blocks, so
@@ -299,6 +303,8 @@ struct model_weights {
     backend_weight *output_norm_bias; /* (1, n_embd) or NULL */
     /* Encoders: (n_positions, n_embd), (n_types, n_embd) or NULL; the embeddings' norm */
     backend_weight *positions, *types, *embed_norm, *embed_norm_bias;
+    /* (1, n_embd) of ones, of stages but the last: a norm that adds what is pending */
+    backend_weight *stream_norm;
     /* (1, head_dim) of ones: the norm of heads without weights; (1, n_heads): ALiBi's slopes */
     backend_weight *ones, *slopes;
     /* Per-layer embeddings: (n_vocab, n_layers * n_per_layer), (n_layers * n_per_layer, n_embd),
@@ -431,11 +437,11 @@ struct model {
     bool reads_file;        /* weights are read from its mapping */
     backend_range **ranges; /* (n_ranges) the file's mappings, for the backend */
     uint64_t n_ranges;
-    struct model_weights w;
+    struct model_weights w; /* its layers are those of hp */
     struct model_bufs bufs;
     float magnitude[2]; /* of cos and sin, of hparams.rope */
     float *host_logits; /* (max_logit_rows, n_vocab), NULL when the host sees the buffers */
-    float *host_hidden; /* (max_rows, n_embd), likewise */
+    float *host_hidden; /* (max_rows, n_embd), likewise; of stages but the last, the stream */
     struct model_step in_flight[MODEL_MAX_STEPS]; /* a ring; a step's event is its index */
     uint32_t first_in_flight, n_in_flight;
     struct model_shape encoded;  /* of the step encoded ahead; n_rows 0: none */

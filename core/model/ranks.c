@@ -212,7 +212,8 @@ int model_check_files(const model *m, err *e) {
 }
 
 bool model_overlaps(const model *m) {
-    return m->part.n_ranks < 2 && m->limits.max_history && backend_can_overlap(m->be);
+    return m->part.n_ranks < 2 && m->part.embeds && m->part.ends && m->limits.max_history &&
+           backend_can_overlap(m->be);
 }
 
 /* In a group a step begins in model_finish: its ranks run all of it at once. */

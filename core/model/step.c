@@ -197,7 +197,7 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
              n < n_all ? n_all : (uint64_t)s->n_logit_rows + s->n_hidden_rows);
     if (m->hp.recurrent.n_layers)
         add_ints(&u, b->state_tables, in->state_tables, 2 * (uint64_t)s->n_seqs);
-    if (s->samples && !m->part.rank) add_sampling(m, in, now->n_logit_rows, &u);
+    if (s->samples && !m->part.rank && m->part.ends) add_sampling(m, in, now->n_logit_rows, &u);
     add_upload(&u, b->token_copies, 0, in->token_copies,
                in->n_token_copies * sizeof *in->token_copies);
     add_upload(&u, b->history_updates, 0, in->history_updates,
@@ -297,6 +297,15 @@ static void pack_top(const struct model_step *f, struct model_output *out, uint3
     out->top_values = f->top_values;
 }
 
+/* What the next stage begins with. */
+static int fetch_stream(model *m, const struct model_step *f, struct model_output *out, err *e) {
+    const uint64_t rows[2] = {0, f->batch->shape.n_rows};
+    const void *at;
+    int rc = fetch_rows(m, m->bufs.x, m->host_hidden, rows, m->hp.n_embd, &at, e);
+    if (!rc) out->stream = at;
+    return rc;
+}
+
 /* After the step has ended. */
 static int fetch_results(model *m, const struct model_step *f, struct model_output *out, err *e) {
     const struct model_shape *s = &f->batch->shape;
@@ -372,6 +381,13 @@ static void encode_ahead(model *m, const struct model_shape *s, const struct mod
         backend_graph_discard(m->be);
 }
 
+/* What the stage before gave. None comes while kernels are only compiled or counted. */
+static int upload_stream(model *m, const struct model_batch *batch, err *e) {
+    if (m->part.embeds || !batch->stream) return 0;
+    return backend_upload(m->be, m->bufs.x, 0, batch->stream,
+                          (uint64_t)batch->shape.n_rows * m->hp.n_embd * sizeof(float), e);
+}
+
 static int enqueue_step(model *m, struct model_step *f, err *e) {
     const struct model_batch *batch = f->batch;
     const uint64_t rank = backend_n_local(m->be) > 1 ? m->part.rank : 0; /* in this process */
@@ -382,9 +398,10 @@ static int enqueue_step(model *m, struct model_step *f, err *e) {
     f->now = round_context(m, batch->shape, block_tokens);
     bool kept = round_to_graph(m, &f->now);
     int rc = upload_batch(m, batch, &f->now, e);
+    if (!rc) rc = upload_stream(m, batch, e);
     if (!rc) rc = take_previous_tokens(m, batch, e);
     if (!rc) rc = kept ? run_graph(m, &f->now, &pools, e) : run_encoded(m, &f->now, &pools, e);
-    if (!rc && !m->part.rank) rc = download_tokens(m, f, e);
+    if (!rc && !m->part.rank && m->part.ends) rc = download_tokens(m, f, e);
     if (!rc) rc = backend_event_record(m->be, (uint32_t)(f - m->in_flight), e);
     if (!rc) encode_ahead(m, &next, &pools);
     return rc;
@@ -414,7 +431,8 @@ int model_rank_finish(model *m, struct model_output *out, err *e) {
     m->n_in_flight--;
     if (!f->batch->shape.n_rows) return 0;
     int rc = backend_event_wait(m->be, at, e);
-    return rc || m->part.rank ? rc : fetch_results(m, f, out, e);
+    if (rc || m->part.rank) return rc;
+    return m->part.ends ? fetch_results(m, f, out, e) : fetch_stream(m, f, out, e);
 }
 
 int model_recover(model *m, err *e) {

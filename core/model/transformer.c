@@ -271,11 +271,22 @@ static int enqueue_head(model *m, const struct model_shape *in, struct model_pen
     return rc || m->part.rank ? rc : pick_tokens(m, in);
 }
 
+/* The end of a stage: x is what the next one begins with. What the norm gives is not needed. */
+static int add_pending(model *m, uint32_t n_rows, struct model_pending pending) {
+    struct op_input in = model_input(m, m->bufs.x, pending, m->w.stream_norm);
+    in.centred = false;
+    if (!pending.r) return 0;
+    return backend_norm(m->be,
+                        &(struct op_norm){.in = in, .n_rows = n_rows, .out = m->bufs.x_last});
+}
+
 int model_enqueue(model *m, const struct model_shape *shape, const struct model_pools *pools) {
     struct model_bufs *b = &m->bufs;
     uint32_t n_layers = m->hp.n_layers, n_attention = 0, n_recurrent = 0;
     struct model_pending pending = {0};
-    int rc = m->hp.encoder.on ? model_encoder_enqueue_inputs(m, shape->n_rows)
+    int rc = 0;
+    if (m->part.embeds)
+        rc = m->hp.encoder.on ? model_encoder_enqueue_inputs(m, shape->n_rows)
                               : model_inputs_enqueue(m, shape->n_rows, &pending);
     if (!rc) rc = model_gemma4_enqueue_inputs(m, shape->n_rows);
     const struct model_rows rows = {b->x, b->att, b->mix, b->layer_in, shape->n_rows};
@@ -292,8 +303,8 @@ int model_enqueue(model *m, const struct model_shape *shape, const struct model_
             rc = model_recurrent_enqueue(m, &p, pending);
         }
         if (rc) return rc;
-        rc = i + 1 < n_layers ? enqueue_rest(m, i, &rows, &pending)
-                              : enqueue_head(m, shape, pending);
+        rc = i + 1 < n_layers || !m->part.ends ? enqueue_rest(m, i, &rows, &pending)
+                                               : enqueue_head(m, shape, pending);
     }
-    return rc;
+    return rc || m->part.ends ? rc : add_pending(m, shape->n_rows, pending);
 }

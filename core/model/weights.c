@@ -401,7 +401,7 @@ static int load_weight(const struct loader *l, const struct planned_weight *w, c
         desc.n_out /= desc.n_experts;
     }
     const bool tokens = role->embed && role->offset == offsetof(struct model_weights, embed);
-    if (tokens && l->tied && l->alone) desc.use |= BACKEND_USE_LINEAR;
+    if (tokens && l->tied && l->alone && l->part->ends) desc.use |= BACKEND_USE_LINEAR;
     if (!whole) return refuse_part(l, &part, t, e);
     const struct model_hparams *hp = l->plan->hp;
     const bool pads = role->padded && hp->v_dim;
@@ -443,13 +443,24 @@ static int watch_weight(const struct loader *l, const struct planned_weight *pla
                                 e);
 }
 
+/* Is it of the stage's layers, or does the first stage or the last one have it? */
+static bool is_own(const struct loader *l, const struct planned_weight *w) {
+    const struct model_range *own = &l->part->layers;
+    if (w->layer != WEIGHT_NO_LAYER)
+        return w->layer >= own->first && w->layer < own->first + own->n;
+    const size_t at = w->role->offset;
+    const bool input = w->role->embed || at == offsetof(struct model_weights, embed_norm) ||
+                       at == offsetof(struct model_weights, embed_norm_bias);
+    return input ? l->part->embeds : l->part->ends;
+}
+
 static int load_planned(const struct loader *l, const struct planned_weight *w, err *e) {
     char name[WEIGHT_NAME_BYTES];
     backend_weight *none = NULL; /* stays NULL when weights are only measured */
+    if (!w->tensor || (w->role->once && !l->first) || !is_own(l, w)) return 0;
     void *base = !l->w                         ? NULL
                  : w->layer == WEIGHT_NO_LAYER ? (void *)l->w
-                                               : &l->w->layers[w->layer];
-    if (!w->tensor || (w->role->once && !l->first)) return 0;
+                                               : &l->w->layers[w->layer - l->part->layers.first];
     planned_weight_name(w, name);
     void *out = base ? (char *)base + w->role->offset : (void *)&none;
     int rc = load_weight(l, w, name, out, e);
@@ -460,15 +471,20 @@ static int load_planned(const struct loader *l, const struct planned_weight *w, 
 /* A layer is read from the disk while the previous one is repacked. */
 static void read_ahead(const struct loader *l, uint32_t layer) {
     const struct weight_plan *p = l->plan;
-    if (!l->w || layer >= p->n_layers) return;
+    const struct model_range *own = &l->part->layers;
+    if (!l->w || layer < own->first || layer >= own->first + own->n) return;
     for (uint32_t i = p->first[layer]; i < p->first[layer + 1]; i++)
         if (p->all[i].tensor) gguf_tensor_will_need(p->all[i].tensor);
 }
 
-static uint64_t planned_bytes(const struct weight_plan *p) {
+static uint64_t own_bytes(const struct loader *l, const struct planned_weight *w) {
+    return w->tensor && is_own(l, w) ? w->tensor->bytes : 0;
+}
+
+static uint64_t planned_bytes(const struct loader *l) {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < p->n; i++)
-        if (p->all[i].tensor) sum += p->all[i].tensor->bytes;
+    for (uint32_t i = 0; i < l->plan->n; i++)
+        sum += own_bytes(l, &l->plan->all[i]);
     return sum;
 }
 
@@ -482,13 +498,13 @@ static int report_load(const struct loader *l, uint64_t done, uint64_t total, er
 
 static int load_all(const struct loader *l, err *e) {
     const struct weight_plan *p = l->plan;
-    uint64_t done = 0, total = planned_bytes(p);
-    read_ahead(l, 0);
+    uint64_t done = 0, total = planned_bytes(l);
+    read_ahead(l, (uint32_t)l->part->layers.first);
     for (uint32_t i = 0; i < p->n; i++) {
         uint32_t layer = p->all[i].layer;
         if (layer != WEIGHT_NO_LAYER && i == p->first[layer]) read_ahead(l, layer + 1);
         int rc = load_planned(l, &p->all[i], e);
-        if (p->all[i].tensor) done += p->all[i].tensor->bytes;
+        done += own_bytes(l, &p->all[i]);
         if (!rc) rc = report_load(l, done, total, e);
         if (rc) return rc;
     }
@@ -502,7 +518,9 @@ static int load_tied(const struct loader *l, err *e) {
     const struct planned_weight *table = &l->plan->all[0];
     backend_weight *none = NULL;
     const struct planned_weight head = {&output, table->tensor, WEIGHT_NO_LAYER};
-    if (!l->alone) return load_weight(l, &head, table->role->name, l->w ? &l->w->output : &none, e);
+    if (!l->part->ends) return 0;
+    if (!l->alone || !l->part->embeds)
+        return load_weight(l, &head, table->role->name, l->w ? &l->w->output : &none, e);
     if (l->w) l->w->output = l->w->embed;
     return 0;
 }
@@ -615,7 +633,10 @@ static int load_made_vectors(const struct loader *l, const struct model_load *lo
         v[i] = 1;
     if (!rc && hp->qk_unweighted)
         rc = load_made(l, "norm of heads", v, hp->head_dim, l->w ? &l->w->ones : &none, e);
-    if (!rc && load->arch->embed_rms)
+    if (!rc && !load->part->ends)
+        rc =
+            load_made(l, "norm of the stream", v, hp->n_embd, l->w ? &l->w->stream_norm : &none, e);
+    if (!rc && load->arch->embed_rms && load->part->embeds)
         rc = load_made(l, "norm of embeddings", v, hp->n_embd, l->w ? &l->w->embed_norm : &none, e);
     if (!rc && hp->alibi > 0) {
         model_alibi_slopes(hp->alibi, hp->n_heads, heads, v);
@@ -648,9 +669,9 @@ int model_weights_measure(const gguf *g, const struct model_load *load, uint64_t
 
 int model_weights_load(const gguf *g, const struct model_load *load, struct model_weights *w,
                        err *e) {
-    w->layers = mem_new(load->hp->n_layers, sizeof *w->layers);
+    w->layers = mem_new(load->part->layers.n, sizeof *w->layers);
     if (!w->layers) return err_no_memory(e);
-    w->n_layers = load->hp->n_layers;
+    w->n_layers = (uint32_t)load->part->layers.n;
     return walk_plan(g, load, w, NULL, e);
 }
 
@@ -670,6 +691,7 @@ void model_weights_free(struct model_weights *w) {
     backend_weight_free(w->positions);
     backend_weight_free(w->slopes);
     backend_weight_free(w->ones);
+    backend_weight_free(w->stream_norm);
     backend_weight_free(w->layer_norm);
     backend_weight_free(w->layer_proj);
     backend_weight_free(w->layer_embed);

@@ -5,8 +5,10 @@
  * prefill (the whole prompts, one token of answer) and decode (the same prompts again from the
  * prefix cache, gen-tokens of answer). Rates come from the engine's own step times: prefill counts
  * every step of its phase, decode those steps in which all sequences of the batch got a token and
- * nothing was prefilled. Kernels are counted over the same decode steps. With --count nothing is
- * computed, and only the kernels of one decode step are counted. */
+ * nothing was prefilled; in a pipeline those with their part of the sequences, and between the
+ * first and the last of these each stage's busy time. Kernels are counted over the same decode
+ * steps. With --count nothing is computed, and only the kernels of one decode step are counted. */
+#include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/model/model.h"
@@ -38,6 +40,11 @@ struct bench {
     uint64_t rows[3], ns[3]; /* of this repetition, by phase */
     double *steps_ms[3];     /* (STEPS_MAX) all repetitions, by phase */
     size_t n_steps[3];
+    struct bench_stages {
+        uint32_t n;                        /* 0: no pipeline */
+        uint64_t begin_ns, end_ns, all_ns; /* of this repetition's decode steps; of all */
+        uint64_t begin[ENGINE_MAX_STAGES], end[ENGINE_MAX_STAGES], busy[ENGINE_MAX_STAGES];
+    } stages;
     const engine *en;
     struct bench_traffic traffic; /* of decode steps */
 };
@@ -48,16 +55,41 @@ struct bench_result {
     double int8_peak;                                           /* operations a second, or 0 */
 };
 
+/* The sequences of a decode step while all run. */
+static uint64_t rows_of_step(const struct bench *b, const struct engine_step *step) {
+    const uint64_t n = step->n_stages ? b->n_batch / step->n_stages : b->n_batch;
+    return n ? n : 1;
+}
+
+/* A decode step of a pipeline has ended. */
+static void note_stages(struct bench_stages *s, const struct engine_step *step) {
+    const size_t bytes = step->n_stages * sizeof *step->stage_busy_ns;
+    s->n = step->n_stages;
+    s->end_ns = clock_now_ns();
+    memcpy(s->end, step->stage_busy_ns, bytes);
+    if (s->begin_ns) return;
+    s->begin_ns = s->end_ns;
+    memcpy(s->begin, step->stage_busy_ns, bytes);
+}
+
+static void add_up_stages(struct bench_stages *s) {
+    s->all_ns += s->end_ns - s->begin_ns;
+    for (uint32_t i = 0; i < s->n; i++)
+        s->busy[i] += s->end[i] - s->begin[i];
+    s->begin_ns = s->end_ns = 0;
+}
+
 static void on_step(void *arg, const struct engine_step *step) {
     struct bench *b = arg;
     pthread_mutex_lock(&b->lock);
     enum phase p = b->phase;
     bool counts = p == PHASE_PREFILL || (p == PHASE_DECODE && step->n_prefill_rows == 0 &&
-                                         step->n_decode_rows == b->n_batch);
+                                         step->n_decode_rows >= rows_of_step(b, step));
     if (counts && b->n_steps[p] < STEPS_MAX) {
         b->rows[p] += step->n_prefill_rows + step->n_decode_rows;
         b->ns[p] += step->ns;
         b->steps_ms[p][b->n_steps[p]++] = (double)step->ns * 1e-6;
+        if (p == PHASE_DECODE && step->n_stages) note_stages(&b->stages, step);
     }
     bench_traffic_step(&b->traffic, b->en, counts && p == PHASE_DECODE);
     pthread_mutex_unlock(&b->lock);
@@ -122,6 +154,7 @@ static int run_repetition(struct bench *b, engine *en, err *e) {
     if (!rc) rc = run_phase(b, en, PHASE_PREFILL, e);
     b->run_gen = (uint32_t)b->n_gen + 1; /* the first token belongs to the prompt's step */
     if (!rc) rc = run_phase(b, en, PHASE_DECODE, e);
+    add_up_stages(&b->stages);
     return rc;
 }
 
@@ -180,6 +213,23 @@ static void add_rates(cJSON *o, const char *name, const double *rates, size_t n)
         cJSON_AddItemToArray(array, cJSON_CreateNumber(rates[i]));
 }
 
+/* The share of the time of decode steps that each stage was busy. */
+static void add_stages(cJSON *o, const struct bench_stages *s) {
+    if (!s->n || !s->all_ns) return;
+    cJSON *array = cJSON_AddArrayToObject(o, "stage_busy_share");
+    for (uint32_t i = 0; i < s->n; i++)
+        cJSON_AddItemToArray(array, cJSON_CreateNumber((double)s->busy[i] / (double)s->all_ns));
+}
+
+static void print_stages(const cJSON *o) {
+    const cJSON *shares = cJSON_GetObjectItemCaseSensitive(o, "stage_busy_share"), *one;
+    if (!shares) return;
+    printf("stages  ");
+    for (one = shares->child; one; one = one->next)
+        printf(" %5.1f %%", one->valuedouble * 100);
+    printf(" of the time of decode steps busy\n");
+}
+
 static cJSON *result_json(struct bench *b, engine *en, const struct engine_config *config,
                           const struct bench_result *r) {
     const struct model_hparams *hp = engine_hparams(en);
@@ -203,6 +253,7 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
                             prefill_gops(hp, median_rate(r->prefill_rates, b->n_repeat)));
     add_rates(o, "prefill_tokens_per_s_each", r->prefill_rates, b->n_repeat);
     add_rates(o, "decode_tokens_per_s_each", r->decode_rates, b->n_repeat);
+    add_stages(o, &b->stages);
     add_steps(o, "prefill_step_ms", b->steps_ms[PHASE_PREFILL], b->n_steps[PHASE_PREFILL]);
     add_steps(o, "decode_step_ms", b->steps_ms[PHASE_DECODE], b->n_steps[PHASE_DECODE]);
     cJSON_AddNumberToObject(o, "weight_bytes_per_step", (double)hp->step_bytes);
@@ -240,6 +291,7 @@ static void print_text(const cJSON *o) {
            number_at(prefill, "p99"));
     printf("decode   %10.1f tokens/s   step p50 %.2f ms, p99 %.2f ms\n",
            number_at(o, "decode_tokens_per_s"), number_at(decode, "p50"), number_at(decode, "p99"));
+    print_stages(o);
     printf("memory   %10.2f GB/s read by decode steps", number_at(o, "decode_gb_per_s"));
     if (number_at(o, "read_bandwidth_gb_per_s") > 0)
         printf(", %.2f GB/s measured on this machine", number_at(o, "read_bandwidth_gb_per_s"));

@@ -18,6 +18,7 @@
 #include "core/model/model.h"
 #include "core/tokenizer/tokenizer.h"
 #include "tests/support/engine_kit.h"
+#include "tests/unit/fake_stages.h"
 
 #include <math.h>
 #include <stdatomic.h>

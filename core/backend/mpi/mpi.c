@@ -39,7 +39,7 @@ static const char *describe(int rc) {
     return mpi.text;
 }
 
-static const char *open_group(struct link_place *out) {
+static const char *open_group(struct link_place *out, void **self) {
     int level, host;
     MPI_Comm here;
     int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
@@ -60,11 +60,14 @@ static const char *open_group(struct link_place *out) {
     if (mpi.n > LINK_MAX_RANKS) return "too many processes: at most 16 ranks";
     for (int r = 0; r < mpi.n; r++)
         mpi.sending[r] = MPI_REQUEST_NULL;
+    *self = NULL;
     *out = (struct link_place){(uint32_t)mpi.rank, (uint32_t)mpi.n, (uint32_t)host};
     return NULL;
 }
 
-static void close_group(void) {
+static void close_group(void *self, bool sound) {
+    (void)self;
+    if (!sound) return;
     pthread_mutex_lock(&mpi.mutex);
     MPI_Comm_free(&mpi.beats);
     MPI_Comm_free(&mpi.data);
@@ -109,8 +112,9 @@ static const char *wait_for_all(MPI_Request *requests, int n, MPI_Status *states
     }
 }
 
-static const char *exchange(const struct backend_piece *pieces, uint32_t n, uint32_t *got,
-                            const atomic_bool *broken) {
+static const char *exchange(void *self, const struct backend_piece *pieces, uint32_t n,
+                            uint32_t *got, const atomic_bool *broken) {
+    (void)self;
     MPI_Request requests[2 * BACKEND_MAX_PIECES];
     MPI_Status states[2 * BACKEND_MAX_PIECES];
     int n_requests = 0, rc = MPI_SUCCESS, count;
@@ -155,7 +159,8 @@ static int say(int rank) {
     return MPI_Isend(&mpi.said, 1, MPI_BYTE, rank, 0, mpi.beats, &mpi.sending[rank]);
 }
 
-static const char *beat(uint8_t word, uint64_t at_ns, struct link_heard *heard) {
+static const char *beat(void *self, uint8_t word, uint64_t at_ns, struct link_heard *heard) {
+    (void)self;
     int rc = MPI_SUCCESS;
     pthread_mutex_lock(&mpi.mutex);
     mpi.said = word;
