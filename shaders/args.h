@@ -280,5 +280,22 @@ struct cargs_join_parts {
 };
 ARGS_SIZE(struct cargs_join_parts, 40);
 
+/* comm.cu: an exchange through the ranks' memory. A slot is 16 bytes: a value, the exchange's mark,
+ * the next value, the mark again. */
+enum { CUDA_MAX_PEERS = 8, CUDA_PEER_THREADS = 256 };
+struct cargs_peer_state {
+    uint32_t n_exchanges, n_done; /* done: blocks of this exchange */
+};
+ARGS_SIZE(struct cargs_peer_state, 8);
+struct cargs_peer {
+    const float *x;                  /* (n) of this rank */
+    float *out;                      /* sums: (n), may be x; else (n_ranks, n) */
+    struct cargs_peer_state *state;  /* of this rank */
+    const uint32_t *stop;            /* not 0: give up. The host's memory */
+    uint32_t *slots[CUDA_MAX_PEERS]; /* in each rank's memory: (2, n_ranks, n_slots, 4) */
+    uint32_t n, n_slots, rank, n_ranks, sums, padding;
+};
+ARGS_SIZE(struct cargs_peer, 120);
+
 #endif
 #endif

@@ -28,7 +28,7 @@ enum { BEATS_PER_S = 4, BEATS_PER_HANG = 8 };
 struct backend_link {
     const struct link_module *module;
     struct link_place place;
-    uint32_t n_here, share, n_sharing;
+    uint32_t n_here, here, share, n_sharing;
     uint64_t hang_ns;
     struct link_heard heard; /* the thread's */
     atomic_bool broken;
@@ -171,6 +171,20 @@ int backend_link_gather(backend_link *link, const void *own, uint32_t bytes, voi
     return backend_link_exchange(link, pieces, n, e);
 }
 
+int backend_link_agree(backend_link *link, int rc, err *e) {
+    err own = {.code = 0}, all[LINK_MAX_RANKS];
+    if (rc && e) own = *e;
+    own.code = rc;
+    int sent = backend_link_gather(link, &own, sizeof own, all, e);
+    for (uint32_t r = 0; !sent && r < link->place.n; r++) {
+        if (!all[r].code) continue;
+        sent = all[r].code;
+        if (e) *e = all[r];
+        if (e && r != link->place.rank) err_prefix(e, "rank %u: ", r);
+    }
+    return sent;
+}
+
 /* ---- open and close ---- */
 
 static int load_module(const struct link_module **out, err *e) {
@@ -220,6 +234,7 @@ static int meet_others(backend_link *link, const char *version, err *e) {
                          "rank %u runs inferd %.20s, rank %u %.20s: they must be the same", r,
                          all[r].version, link->place.rank, own.version);
         link->n_here += here;
+        link->here += here && r < link->place.rank;
         link->share += shares && r < link->place.rank;
         link->n_sharing += shares;
     }
@@ -277,7 +292,17 @@ uint32_t backend_link_n_here(const backend_link *link) {
     return link->n_here;
 }
 
+uint32_t backend_link_here(const backend_link *link) {
+    return link->here;
+}
+
 uint32_t backend_link_share(const backend_link *link, uint32_t *n) {
     *n = link->n_sharing;
     return link->share;
 }
+
+const struct backend_link_calls backend_link_calls = {.n_here = backend_link_n_here,
+                                                      .gather = backend_link_gather,
+                                                      .agree = backend_link_agree,
+                                                      .failed = backend_link_failed,
+                                                      .fail = backend_link_break};

@@ -61,7 +61,7 @@ void engine_group_leave(engine_group *g) {
 struct note {
     err e; /* code 0: it went well */
     uint64_t n_blocks, n_states;
-    char isa[16];
+    char isa[96];
 };
 
 /* Exchanges notes. The first rank's failure is everyone's. */
@@ -80,6 +80,10 @@ static struct note note_of(int rc, const err *e) {
     struct note own = {.e.code = rc};
     if (rc && e) own.e = *e;
     return own;
+}
+
+int group_agree(const struct engine_config *config, int rc, err *e) {
+    return backend_link_agree(config->group, rc, e);
 }
 
 /* A rank that has more memory than another one takes as many blocks as that. */

@@ -19,6 +19,18 @@ void cuda_group_part(backend *be);
 void cuda_group_break(backend *be);
 uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols);
 
+/* ---- peer.c: exchanges through the ranks' memory ---- */
+
+/* All ranks of a group at once: finds out whether they reach each other's memory. Only a failure of
+ * the link is an error; without c->peer there are no such exchanges. */
+int cuda_peer_open(backend *const *ranks, uint32_t n, err *e);
+void cuda_peer_close(struct cuda_backend *c); /* nothing runs on the device */
+/* Is an exchange of n values of each rank done so? The same answer on all ranks. */
+bool cuda_peer_takes(const struct cuda_backend *c, uint64_t n);
+/* sums: out (n) = the ranks' x (n) added in their order, and may be x; else out (n_ranks, n) = x of
+ * each rank. n is one that cuda_peer_takes. 0 or ERR_DEVICE. */
+int cuda_peer_exchange(struct cuda_backend *c, const float *x, float *out, uint64_t n, bool sums);
+
 /* ---- scratch of ops ---- */
 int cuda_heads_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);

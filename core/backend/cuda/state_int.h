@@ -176,6 +176,8 @@ struct cuda_backend {
     struct cuda_lt *lt;              /* lt.c; NULL: no cuBLASLt */
     struct cuda_group *group;        /* comm.c; shared by its ranks; NULL: a single device */
     const atomic_bool *group_broken; /* of group */
+    uint32_t *group_stop;            /* of group; not 0: its kernels end waiting. Pinned memory */
+    struct cuda_peer *peer;          /* peer.c; NULL: NCCL does all exchanges */
     err failed;                      /* code 0: healthy */
     char isa[96];                    /* "NVIDIA H200, sm_90" */
     float in_scale; /* common to all rows in CUDA_SCRATCH_IN_SCALE; 0: each has its own */
