@@ -67,6 +67,8 @@ struct backend_vtable {
     void (*group_break)(backend *be);
     void (*bind_thread)(const backend *be); /* NULL: threads need no place */
     uint64_t (*exchange_bytes)(const backend *be, uint32_t n_rows, uint32_t n_cols);
+    /* backend_linear_sum of a group; NULL: linear, then all_reduce. */
+    int (*linear_sum)(backend *be, const struct op_linear *a, backend_buf *work);
 
     BACKEND_OPS(BACKEND_OP_ENTRY, BACKEND_OP_ENTRY)
 };

@@ -527,6 +527,8 @@ struct model_product {
     float scale;
 };
 int model_product_enqueue(model *m, const struct model_product *p, uint32_t n_rows);
+/* The same, then model_sum of y (n_rows, n_embd). */
+int model_product_sum(model *m, const struct model_product *p, uint32_t n_rows);
 /* What w_down of a plain FFN reads: bufs.ff. */
 int model_inner_enqueue(model *m, const struct model_layer *l, struct op_input in, uint32_t n_rows);
 

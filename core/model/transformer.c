@@ -21,14 +21,24 @@ struct op_input model_input(const model *m, backend_buf *x, struct model_pending
                              .centred = norm && m->arch->layer_norm};
 }
 
+static struct op_linear product_op(const struct model_product *p, uint32_t n_rows) {
+    return (struct op_linear){.in.x = p->x,
+                              .n_rows = n_rows,
+                              .n_weights = 1,
+                              .w = {p->w},
+                              .bias = {p->bias},
+                              .y_scale = p->scale,
+                              .y = {p->y}};
+}
+
 int model_product_enqueue(model *m, const struct model_product *p, uint32_t n_rows) {
-    return backend_linear(m->be, &(struct op_linear){.in.x = p->x,
-                                                     .n_rows = n_rows,
-                                                     .n_weights = 1,
-                                                     .w = {p->w},
-                                                     .bias = {p->bias},
-                                                     .y_scale = p->scale,
-                                                     .y = {p->y}});
+    const struct op_linear op = product_op(p, n_rows);
+    return backend_linear(m->be, &op);
+}
+
+int model_product_sum(model *m, const struct model_product *p, uint32_t n_rows) {
+    const struct op_linear op = product_op(p, n_rows);
+    return backend_linear_sum(m->be, &op, m->bufs.work);
 }
 
 int model_sum(model *m, backend_buf *x, uint32_t n_rows) {
@@ -81,8 +91,7 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
     if (m->part.gathers && !attends) return enqueue_joined(m, l, a);
     const struct model_product attention = {l->wo, l->bo, a->att, b->r, hp->attn_out_scale},
                                recurrent = {l->w_out, l->bo, a->att, b->r, hp->ssm_out_scale};
-    int rc = model_product_enqueue(m, attends ? &attention : &recurrent, a->n);
-    if (!rc) rc = model_sum(m, b->r, a->n);
+    int rc = model_product_sum(m, attends ? &attention : &recurrent, a->n);
     if (!rc) rc = norm_pending(m, a->n, out);
     if (rc || !(m->hp.layers[layer] & MODEL_LAYER_PARALLEL)) return rc;
     /* Adds attention's output to x; what the norm gives is overwritten. */
@@ -91,9 +100,8 @@ static int enqueue_mixed(model *m, uint32_t layer, const struct model_rows *a,
                                                .out = b->mixed});
     *out = (struct model_pending){b->mixed, NULL};
     if (rc) return rc;
-    rc = model_product_enqueue(
+    return model_product_sum(
         m, &(struct model_product){l->w_out, NULL, a->mix, b->mixed, hp->ssm_out_scale}, a->n);
-    return rc ? rc : model_sum(m, b->mixed, a->n);
 }
 
 /* The FFN without a gate, on an input: b->r. */
@@ -142,10 +150,10 @@ static int enqueue_beside(model *m, uint32_t layer, const struct model_rows *a,
     in.residual = out->r;
     rc = backend_norm(m->be, &(struct op_norm){.in = in, .n_rows = a->n, .out = b->mixed});
     if (!rc)
-        rc = model_product_enqueue(
-            m, &(struct model_product){l->w_down, l->b_down, b->ff, b->mixed, 0}, a->n);
+        rc = model_product_sum(m, &(struct model_product){l->w_down, l->b_down, b->ff, b->mixed, 0},
+                               a->n);
     *out = (struct model_pending){b->mixed, NULL};
-    return rc ? rc : model_sum(m, b->mixed, a->n);
+    return rc;
 }
 
 /* The rest of a layer after its mixers. *pending: what is to be added to x, then the pending
@@ -170,10 +178,9 @@ static int enqueue_rest(model *m, uint32_t layer, const struct model_rows *a,
     if (l->router) return model_experts_enqueue(m, l, in, a->n, &pending->r);
     rc = model_inner_enqueue(m, l, in, a->n);
     if (!rc)
-        rc = model_product_enqueue(
+        rc = model_product_sum(
             m, &(struct model_product){l->w_down, l->b_down, b->ff, b->r, m->hp.ffn_out_scale},
             a->n);
-    if (!rc) rc = model_sum(m, b->r, a->n);
     return rc ? rc : norm_pending(m, a->n, pending);
 }
 

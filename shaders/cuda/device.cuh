@@ -329,6 +329,25 @@ __device__ __forceinline__ bool peer_load(const uint32_t *slot, uint32_t mark, f
     return v[1] == mark && v[3] == mark;
 }
 
+/* By one thread, after a barrier: tells the other GPU's mark_wait that what the block wrote into
+ * its memory is there. */
+__device__ __forceinline__ void mark_set(uint32_t *at, uint32_t mark) {
+    __threadfence_system();
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(mark) : "memory");
+}
+
+/* Has the mark come? Then, after a barrier, peer_load4 reads what came before it. */
+__device__ __forceinline__ bool mark_is(const uint32_t *at, uint32_t mark) {
+    uint32_t v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+    return v == mark;
+}
+
+/* Past the first cache, which does not see other GPUs' writes. */
+__device__ __forceinline__ float4 peer_load4(const float *at) {
+    return __ldcg(reinterpret_cast<const float4 *>(at));
+}
+
 /* A word of the host's memory. */
 __device__ __forceinline__ uint32_t host_load(const uint32_t *p) {
     return *(const volatile uint32_t *)p;

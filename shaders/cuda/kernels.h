@@ -24,7 +24,8 @@ const void *cuda_kv_copy_kernel(void);
 /* comm.cu */
 const void *cuda_sum_parts_kernel(void);
 const void *cuda_join_parts_kernel(void);
-const void *cuda_peer_kernel(void);
+const void *cuda_peer_few_kernel(void);
+const void *cuda_peer_many_kernel(void);
 
 /* epilogue.cu */
 const void *cuda_epilogue_kernel(void);

@@ -159,20 +159,21 @@ static int gather_large(struct cuda_backend *c, const float *x, float *parts, ui
 static int gather_parts(struct cuda_backend *c, const float *x, float *parts, uint64_t n) {
     int rc = begin_exchange(c);
     if (rc) return rc;
-    return cuda_peer_takes(c, n) ? cuda_peer_exchange(c, x, parts, n, false)
-                                 : gather_large(c, x, parts, n);
+    return cuda_peer_takes(c, x, n, false) ? cuda_peer_exchange(c, x, parts, n, false)
+                                           : gather_large(c, x, parts, n);
 }
 
 int cuda_all_reduce(backend *be, const struct op_all_reduce *a) {
     struct cuda_backend *c = cuda_of(be);
-    const struct cargs_sum_parts args = {.parts = cuda_at(a->work),
-                                         .out = cuda_at(a->x),
-                                         .n = (uint64_t)a->n_rows * a->n_cols,
-                                         .n_parts = be->n_ranks};
+    return cuda_sum_ranks(c, cuda_at(a->x), cuda_at(a->work), (uint64_t)a->n_rows * a->n_cols);
+}
+
+int cuda_sum_ranks(struct cuda_backend *c, float *x, float *work, uint64_t n) {
+    const struct cargs_sum_parts args = {
+        .parts = work, .out = x, .n = n, .n_parts = c->base.n_ranks};
     int rc = begin_exchange(c);
-    if (!rc && cuda_peer_takes(c, args.n))
-        return cuda_peer_exchange(c, cuda_at(a->x), cuda_at(a->x), args.n, true);
-    if (!rc) rc = gather_large(c, cuda_at(a->x), cuda_at(a->work), args.n);
+    if (!rc && cuda_peer_takes(c, x, n, true)) return cuda_peer_exchange(c, x, x, n, true);
+    if (!rc) rc = gather_large(c, x, work, n);
     if (rc) return rc;
     return cuda_launch(
         c, &(struct cuda_launch){.kernel = cuda_sum_parts_kernel(),
@@ -181,8 +182,8 @@ int cuda_all_reduce(backend *be, const struct op_all_reduce *a) {
                                  .args_bytes = sizeof args,
                                  .grid = {cuda_div_up(args.n, THREADS * CUDA_SUM_VALUES)},
                                  .threads = THREADS,
-                                 .read = be->n_ranks * args.n * sizeof(float),
-                                 .written = args.n * sizeof(float),
+                                 .read = args.n_parts * n * sizeof(float),
+                                 .written = n * sizeof(float),
                                  .no_overlap = true});
 }
 
@@ -340,6 +341,8 @@ static int make_comms(backend *const *ranks, struct cuda_group *g, int rc, err *
     if (g->link) g->watching = pthread_create(&g->watcher, NULL, watch_main, ranks[0]) == 0;
     if (g->link && !g->watching) return err_no_memory(e);
     rc = connect_ranks(ranks, g, e);
+    for (uint32_t r = 0; r < g->n_local && !rc; r++)
+        rc = cuda_overlap_open(cuda_of(ranks[r]), e);
     return rc ? rc : cuda_peer_open(ranks, g->n_local, e);
 }
 
@@ -389,12 +392,15 @@ void cuda_group_part(backend *be) {
         struct cuda_backend *c = cuda_of(be->peers[r]);
         cudaSetDevice(c->features.ordinal);
         cudaStreamSynchronize(c->stream);
+        if (c->sums) cudaStreamSynchronize(c->sums);
         cuda_graphs_free(c);
     }
     atomic_store(&g->stopping, true);
     if (g->watching) pthread_join(g->watcher, NULL);
     for (uint32_t r = 0; r < g->n_local; r++)
         cuda_peer_close(cuda_of(be->peers[r]));
+    for (uint32_t r = 0; r < g->n_local; r++)
+        cuda_overlap_close(cuda_of(be->peers[r]));
     for (uint32_t r = 0; r < g->n_local; r++) {
         if (g->comms[r]) g->ncclCommDestroy(g->comms[r]);
         if (g->aborters[r].runs) pthread_join(g->aborters[r].thread, NULL);
@@ -445,6 +451,11 @@ void cuda_group_break(backend *be) {
 
 int cuda_all_reduce(backend *be, const struct op_all_reduce *a) {
     (void)be, (void)a;
+    return ERR_UNSUPPORTED;
+}
+
+int cuda_sum_ranks(struct cuda_backend *c, float *x, float *work, uint64_t n) {
+    (void)c, (void)x, (void)work, (void)n;
     return ERR_UNSUPPORTED;
 }
 

@@ -77,6 +77,7 @@ static const struct backend_vtable vtable = {.close = close_device,
                                              .group_open = cuda_group_join,
                                              .group_close = cuda_group_part,
                                              .group_break = cuda_group_break,
+                                             .linear_sum = cuda_linear_sum,
                                              .exchange_bytes = cuda_exchange_bytes,
                                              BACKEND_OPS(ENTRY, ENTRY)};
 

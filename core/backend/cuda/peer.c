@@ -1,7 +1,8 @@
-/* peer.c - small exchanges of a group whose GPUs reach each other's memory: one kernel in which
- * each rank writes its values into the others' memory and adds up what it gets, in the order of the
- * ranks (shaders/cuda/comm.cu: peer). Owns a rank's slots and what is mapped of other processes'.
- * Larger exchanges, and GPUs that do not reach each other, are NCCL's (comm.c).
+/* peer.c - exchanges of a group whose GPUs reach each other's memory: one kernel in which each rank
+ * writes its values into the others' memory and adds up what it gets, in the order of the ranks
+ * (shaders/cuda/comm.cu: peer_few and peer_many). Owns a rank's places for the others' values and
+ * what is mapped of other processes'. GPUs that do not reach each other, and large gathers, have
+ * NCCL (comm.c).
  *
  * Ranks of one process address each other's memory once peer access is on; ranks that are processes
  * of one machine map it by CUDA's handles. All ranks use it or none does. */
@@ -15,28 +16,39 @@
 #include <string.h>
 
 enum {
-    /* From there on NCCL is faster: measured on two H100s and two H200s (README.md). */
-    MOST_VALUES = 1 << 19,
-    N_SLOTS = MOST_VALUES / 2, /* of each rank, in each of two sets */
-    SLOT_BYTES = 16,
-    STATE_BYTES = 256,   /* of struct cargs_peer_state, before the slots */
-    BLOCKS_OF_AN_SM = 2, /* all of them run at once: comm.cu */
+#ifdef INFERD_CUDA_STANDIN
+    FEW_VALUES = 1 << 10, /* tests reach the other kernel, too */
+#else
+    FEW_VALUES = 1 << 18, /* from there on peer_many is faster: tests/cuda/bench_exchange.c */
+#endif
+    FEW_SLOTS = FEW_VALUES / 2, /* of each rank, in each of two sets */
+    FEW_SLOT_BYTES = 16,
+    FEW_BLOCKS_OF_AN_SM = 2, /* all of them run at once: comm.cu */
+    MANY_VALUES = 1 << 23,   /* of all ranks, in each set */
+    MANY_BLOCKS = 32,        /* enough for the link; the others are left to products beside it */
+    STATE_BYTES = 256        /* of each of two struct cargs_peer_state */
 };
+
+/* Where things are in a rank's memory, in bytes from its beginning. */
+struct layout {
+    uint64_t few, marks, values, end;
+    uint32_t n_pieces; /* of peer_many, of each rank */
+};
+
+static struct layout layout_of(uint32_t n_ranks) {
+    struct layout l = {.few = 2 * STATE_BYTES};
+    l.n_pieces = MANY_VALUES / CUDA_MANY_PIECE / n_ranks;
+    l.marks = l.few + (uint64_t)2 * n_ranks * FEW_SLOTS * FEW_SLOT_BYTES;
+    l.values = l.marks + ((uint64_t)2 * n_ranks * l.n_pieces * sizeof(uint32_t) + 255) / 256 * 256;
+    l.end = l.values + (uint64_t)2 * n_ranks * l.n_pieces * CUDA_MANY_PIECE * sizeof(float);
+    return l;
+}
 
 struct cuda_peer {
-    void *memory; /* of this rank: its state, then its slots */
-    uint64_t bytes;
-    void *slots[CUDA_MAX_PEERS];  /* of each rank */
-    void *mapped[CUDA_MAX_PEERS]; /* other processes' memory; NULL: none */
+    void *memory[CUDA_MAX_PEERS]; /* of each rank; this rank's is its own */
+    bool mapped[CUDA_MAX_PEERS];  /* of another process */
+    struct layout at;
 };
-
-static uint64_t memory_bytes(uint32_t n_ranks) {
-    return STATE_BYTES + (uint64_t)2 * n_ranks * N_SLOTS * SLOT_BYTES;
-}
-
-static void *slots_of(void *memory) {
-    return (char *)memory + STATE_BYTES;
-}
 
 void cuda_peer_close(struct cuda_backend *c) {
     struct cuda_peer *p = c->peer;
@@ -44,8 +56,8 @@ void cuda_peer_close(struct cuda_backend *c) {
     c->peer = NULL;
     cudaSetDevice(c->features.ordinal);
     for (uint32_t r = 0; r < CUDA_MAX_PEERS; r++)
-        if (p->mapped[r]) cudaIpcCloseMemHandle(p->mapped[r]);
-    cuda_memory_free(c, p->memory, p->bytes);
+        if (p->mapped[r]) cudaIpcCloseMemHandle(p->memory[r]);
+    cuda_memory_free(c, p->memory[c->base.rank], p->at.end);
     free(p);
 }
 
@@ -53,17 +65,16 @@ void cuda_peer_close(struct cuda_backend *c) {
 static bool open_own(struct cuda_backend *c) {
     struct cuda_peer *p = c->peer = mem_new(1, sizeof *p);
     if (!p) return false;
-    p->bytes = memory_bytes(c->base.n_ranks);
+    void **own = &p->memory[c->base.rank];
+    p->at = layout_of(c->base.n_ranks);
     cudaSetDevice(c->features.ordinal);
-    bool ok = !cuda_memory_new(c, p->bytes, &p->memory, NULL) &&
-              !cudaMemsetAsync(p->memory, 0, p->bytes, c->stream) &&
-              !cudaStreamSynchronize(c->stream);
+    bool ok = !cuda_memory_new(c, p->at.end, own, NULL) &&
+              !cudaMemsetAsync(*own, 0, p->at.end, c->stream) && !cudaStreamSynchronize(c->stream);
     if (!ok) {
         cudaGetLastError();
         cuda_peer_close(c);
         return false;
     }
-    p->slots[c->base.rank] = slots_of(p->memory);
     return true;
 }
 
@@ -91,7 +102,7 @@ static bool open_threads(backend *const *ranks, uint32_t n) {
     }
     for (uint32_t r = 0; r < n && ok; r++)
         for (uint32_t k = 0; k < n; k++)
-            cuda_of(ranks[r])->peer->slots[k] = slots_of(cuda_of(ranks[k])->peer->memory);
+            cuda_of(ranks[r])->peer->memory[k] = cuda_of(ranks[k])->peer->memory[k];
     return ok;
 }
 
@@ -110,11 +121,8 @@ static bool map_others(struct cuda_backend *c, const struct offer *all) {
         ok = ok && all[r].ok;
     for (uint32_t r = 0; r < c->base.n_ranks && ok; r++) {
         if (r == c->base.rank) continue;
-        ok = !cudaIpcOpenMemHandle(&p->mapped[r], all[r].handle, cudaIpcMemLazyEnablePeerAccess);
-        if (ok)
-            p->slots[r] = slots_of(p->mapped[r]);
-        else
-            p->mapped[r] = NULL;
+        ok = !cudaIpcOpenMemHandle(&p->memory[r], all[r].handle, cudaIpcMemLazyEnablePeerAccess);
+        p->mapped[r] = ok;
     }
     if (!ok) cudaGetLastError();
     return ok;
@@ -126,7 +134,7 @@ static int open_processes(struct cuda_backend *c, bool *out, err *e) {
     struct offer own, all[BACKEND_MAX_RANKS];
     uint32_t mapped, all_mapped[BACKEND_MAX_RANKS];
     memset(&own, 0, sizeof own);
-    own.ok = open_own(c) && !cudaIpcGetMemHandle(&own.handle, c->peer->memory);
+    own.ok = open_own(c) && !cudaIpcGetMemHandle(&own.handle, c->peer->memory[be->rank]);
     if (!own.ok) cudaGetLastError();
     int rc = be->link_calls->gather(be->link, &own, sizeof own, all, e);
     if (rc) return rc;
@@ -153,37 +161,73 @@ int cuda_peer_open(backend *const *ranks, uint32_t n, err *e) {
     for (uint32_t r = 0; r < n && !ok; r++)
         cuda_peer_close(cuda_of(ranks[r]));
     if (!rc)
-        log_info("cuda: exchanges of up to %u values: %s", MOST_VALUES,
-                 ok ? "through the GPUs' memory"
-                    : "NCCL's, since the GPUs cannot reach each other");
+        log_info("cuda: sums of the ranks %s",
+                 ok ? "through the GPUs' memory" : "by NCCL: the GPUs do not reach each other");
     return rc;
 }
 
-bool cuda_peer_takes(const struct cuda_backend *c, uint64_t n) {
-    return c->peer && n <= MOST_VALUES;
+bool cuda_peer_takes(const struct cuda_backend *c, const float *x, uint64_t n, bool sums) {
+    if (!c->peer || c->force.exchange == CUDA_EXCHANGE_NCCL) return false;
+    return n <= FEW_VALUES || (sums && n % 4 == 0 && (uintptr_t)x % 16 == 0);
+}
+
+static void *place(const struct cuda_peer *p, uint32_t rank, uint64_t at) {
+    return (char *)p->memory[rank] + at;
+}
+
+static int launch_few(struct cuda_backend *c, struct cargs_peer *a) {
+    const struct cuda_peer *p = c->peer;
+    const uint32_t most = (uint32_t)c->features.n_sms * FEW_BLOCKS_OF_AN_SM;
+    const uint32_t blocks = cuda_div_up(((uint64_t)a->n + 1) / 2, CUDA_FEW_THREADS);
+    const uint64_t bytes = (uint64_t)a->n * sizeof(float) * a->n_ranks;
+    a->state = place(p, a->rank, 0);
+    a->n_slots = FEW_SLOTS;
+    for (uint32_t r = 0; r < a->n_ranks; r++)
+        a->slots[r] = place(p, r, p->at.few);
+    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_peer_few_kernel(),
+                                                .name = "peer_few",
+                                                .args = a,
+                                                .args_bytes = sizeof *a,
+                                                .grid = {blocks < most ? blocks : most},
+                                                .threads = CUDA_FEW_THREADS,
+                                                .read = 2 * bytes,
+                                                .written = 2 * bytes});
+}
+
+static int launch_many(struct cuda_backend *c, struct cargs_peer *a) {
+    const struct cuda_peer *p = c->peer;
+    const uint32_t pieces = cuda_div_up(a->n, CUDA_MANY_PIECE);
+    const uint64_t bytes = (uint64_t)a->n * sizeof(float);
+    a->state = place(p, a->rank, STATE_BYTES);
+    a->n_slots = p->at.n_pieces;
+    for (uint32_t r = 0; r < a->n_ranks; r++) {
+        a->slots[r] = place(p, r, p->at.marks);
+        a->values[r] = place(p, r, p->at.values);
+    }
+    return cuda_launch(c,
+                       &(struct cuda_launch){.kernel = cuda_peer_many_kernel(),
+                                             .name = "peer_many",
+                                             .args = a,
+                                             .args_bytes = sizeof *a,
+                                             .grid = {pieces < MANY_BLOCKS ? pieces : MANY_BLOCKS},
+                                             .threads = CUDA_MANY_THREADS,
+                                             .read = (a->n_ranks + 1) * bytes,
+                                             .written = a->n_ranks * bytes});
 }
 
 int cuda_peer_exchange(struct cuda_backend *c, const float *x, float *out, uint64_t n, bool sums) {
-    const struct cuda_peer *p = c->peer;
-    const uint32_t n_ranks = c->base.n_ranks, most = (uint32_t)c->features.n_sms * BLOCKS_OF_AN_SM;
-    const uint32_t blocks = cuda_div_up((n + 1) / 2, CUDA_PEER_THREADS);
-    struct cargs_peer args = {.x = x,
-                              .out = out,
-                              .state = p->memory,
-                              .stop = c->group_stop,
-                              .n = (uint32_t)n,
-                              .n_slots = N_SLOTS,
-                              .rank = c->base.rank,
-                              .n_ranks = n_ranks,
-                              .sums = sums};
-    for (uint32_t r = 0; r < n_ranks; r++)
-        args.slots[r] = p->slots[r];
-    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_peer_kernel(),
-                                                .name = sums ? "peer_sum" : "peer_gather",
-                                                .args = &args,
-                                                .args_bytes = sizeof args,
-                                                .grid = {blocks < most ? blocks : most},
-                                                .threads = CUDA_PEER_THREADS,
-                                                .read = 2 * n_ranks * n * sizeof *x,
-                                                .written = 3 * n_ranks * n * sizeof *x});
+    const bool few = n <= FEW_VALUES && c->force.exchange != CUDA_EXCHANGE_MANY;
+    const uint64_t most = few ? FEW_VALUES : (uint64_t)c->peer->at.n_pieces * CUDA_MANY_PIECE;
+    int rc = 0;
+    for (uint64_t at = 0; at < n && !rc; at += most) {
+        struct cargs_peer args = {.x = x + at,
+                                  .out = out + at,
+                                  .stop = c->group_stop,
+                                  .n = (uint32_t)(n - at < most ? n - at : most),
+                                  .rank = c->base.rank,
+                                  .n_ranks = c->base.n_ranks,
+                                  .sums = sums};
+        rc = few ? launch_few(c, &args) : launch_many(c, &args);
+    }
+    return rc;
 }

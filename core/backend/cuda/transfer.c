@@ -97,7 +97,7 @@ int cuda_upload_all(backend *be, const struct backend_upload *list, uint32_t n, 
                                  .threads = THREADS,
                                  .no_overlap = true,
                                  .written = all});
-    c->uploading = true; /* kernels read positions and tables before pdl_wait (device.cuh) */
+    c->after_other = true; /* kernels read positions and tables before pdl_wait (device.cuh) */
     return rc ? cuda_failure(c, e) : 0;
 }
 

@@ -425,6 +425,7 @@ static inline void ldmatrix4_trans(uint32_t d[4], const void *shared, CUDASIM_WH
 /* ---- memory ---- */
 
 static inline void __threadfence() {}
+static inline void __threadfence_system() {}
 static inline void __threadfence_block() {}
 static inline void __nanosleep(unsigned) {}
 
@@ -559,6 +560,22 @@ static inline bool peer_load(const uint32_t *slot, uint32_t mark, float *a, floa
     if (first >> 32 == mark && second >> 32 == mark) return true;
     sched_yield();
     return false;
+}
+
+static inline void mark_set(uint32_t *at, uint32_t mark) {
+    cudasim_access(at, 4, 1);
+    __atomic_store_n(at, mark, __ATOMIC_RELEASE);
+}
+
+static inline bool mark_is(const uint32_t *at, uint32_t mark) {
+    cudasim_access(at, 4, 1);
+    if (__atomic_load_n(at, __ATOMIC_ACQUIRE) == mark) return true;
+    sched_yield();
+    return false;
+}
+
+static inline float4 peer_load4(const float *at) {
+    return *reinterpret_cast<const float4 *>(at);
 }
 
 static inline uint32_t host_load(const uint32_t *p) {
